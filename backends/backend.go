@@ -1,0 +1,88 @@
+// Package backends says what it takes to run a graph: a [Backend] compiles the graph of a package with its
+// weights into an [Executable], which runs calls over a [State], the KV cache of one conversation.
+//
+// A backend interprets the graph op by op and knows nothing of model families, so that a wrong graph gives a
+// wrong result. Ops it cannot run are refused at Compile with tensor.ErrUnsupported.
+package backends
+
+import (
+	"context"
+
+	"github.com/llmexport/llmexport/runtime/mnn"
+)
+
+// Mode is how linear layers compute.
+type Mode int
+
+const (
+	// Float expands weights to float32: the engine's memory: high, precision: high.
+	Float Mode = iota
+	// Int8 quantizes activations to int8 as the engine does on x86 at memory: low.
+	Int8
+)
+
+func (m Mode) String() string {
+	if m == Int8 {
+		return "int8"
+	}
+	return "float"
+}
+
+// Options of Compile.
+type Options struct {
+	Mode Mode
+	// DynamicOption is the engine's key of that name modulo 8, for Int8: 0 quantizes activations per token,
+	// 2 per token and weight block.
+	DynamicOption int
+	// Threads that compute; results do not depend on it. At least 1.
+	Threads int
+	// CacheBytes is how much memory may be spent on weights kept in the form the kernels read; what does not fit
+	// is decoded anew in every call.
+	CacheBytes int64
+	// Replace, if set, gives float weights [rows, cols] to use instead of the stored ones of a Convolution or
+	// LayerNorm, or nil to keep them. It lets a graph run at the precision of the source.
+	Replace func(op *mnn.Op) ([]float32, error)
+}
+
+// Capabilities says what a backend runs.
+type Capabilities struct {
+	Ops   []mnn.OpType
+	Modes []Mode
+}
+
+// Backend is something that runs graphs.
+type Backend interface {
+	Name() string
+	Capabilities() Capabilities
+	Compile(g *mnn.Graph, w mnn.Weights, o Options) (Executable, error)
+}
+
+// Call is one forward pass over new tokens.
+type Call struct {
+	// Embeddings [Tokens, hidden] of the new tokens.
+	Embeddings []float32
+	Tokens     int
+	// Offset is added to the positions of the tokens; the cache is not asked whether anything lies before.
+	Offset int
+	// All asks for the logits of every position instead of the last.
+	All bool
+	// Observe, if set, sees every float output: the op, the output's place among op.Outputs, the logical
+	// shape, and the values, which are only valid during the call.
+	Observe func(op *mnn.Op, output int, shape []int, values []float32)
+}
+
+// State is the KV cache of one conversation. It belongs to the Executable that made it and to one goroutine.
+type State interface {
+	// Len is the number of cached positions.
+	Len() int
+	// Reset forgets them.
+	Reset()
+}
+
+// Executable is a compiled graph, safe for concurrent use with different states.
+type Executable interface {
+	NewState() State
+	// Run appends the call's tokens to the state and returns logits [1 or Tokens, vocabulary], valid until the
+	// caller drops them.
+	Run(ctx context.Context, s State, c Call) (logits []float32, err error)
+}

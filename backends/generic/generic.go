@@ -1,0 +1,337 @@
+// Package generic is the reference backend: it interprets a graph op by op in portable Go, over the portable
+// forms of runtime/kernel. It is the definition that faster backends are measured against.
+package generic
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Backend implements backends.Backend.
+type Backend struct{}
+
+// Name implements backends.Backend.
+func (Backend) Name() string { return "generic" }
+
+// Capabilities implements backends.Backend.
+func (Backend) Capabilities() backends.Capabilities {
+	return backends.Capabilities{
+		Ops: []mnn.OpType{
+			mnn.OpAttention, mnn.OpBinaryOp, mnn.OpConcat, mnn.OpConst, mnn.OpConvertTensor, mnn.OpConvolution, mnn.OpGatherV2,
+			mnn.OpInput, mnn.OpLayerNorm, mnn.OpRank, mnn.OpReshape, mnn.OpRoPE, mnn.OpShape, mnn.OpSqueeze,
+			mnn.OpStridedSlice, mnn.OpUnaryOp, mnn.OpUnsqueeze,
+		},
+		Modes: []backends.Mode{backends.Float, backends.Int8},
+	}
+}
+
+// executable is a graph with its weights opened.
+type executable struct {
+	g       *mnn.Graph
+	options backends.Options
+	logits  int32
+	// One entry per op; nil where the op has no weights.
+	linears []*linear
+	norms   []*norm
+	consts  []value
+	// live ops are those that an output depends on; stock graphs hold others, some of which read nothing.
+	live []bool
+	// last is the op after which a tensor is not read any more; 0 keeps it.
+	last []int
+}
+
+// Compile implements backends.Backend.
+func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backends.Executable, error) {
+	o.Threads = max(o.Threads, 1)
+	e := &executable{
+		g: g, options: o, logits: -1,
+		linears: make([]*linear, len(g.Ops)), norms: make([]*norm, len(g.Ops)), consts: make([]value, len(g.Ops)),
+		last: make([]int, len(g.Tensors)), live: g.Live(),
+	}
+	for i, name := range g.Tensors {
+		if name == "logits" {
+			e.logits = int32(i)
+		}
+	}
+	if e.logits < 0 {
+		return nil, fmt.Errorf("graph has no tensor named logits: %w", tensor.ErrCorrupt)
+	}
+	cache := o.CacheBytes
+	for i := range g.Ops {
+		op := &g.Ops[i]
+		if !e.live[i] {
+			continue
+		}
+		if err := e.compile(i, op, w, &cache); err != nil {
+			return nil, fmt.Errorf("op %s (%v): %w", op.Name, op.Type, err)
+		}
+		for _, t := range op.Inputs {
+			e.last[t] = i
+		}
+	}
+	return e, nil
+}
+
+func (e *executable) compile(i int, op *mnn.Op, w mnn.Weights, cache *int64) (err error) {
+	var replace []float32
+	switch op.Param.(type) {
+	case *mnn.Convolution, *mnn.LayerNorm:
+		if e.options.Replace != nil {
+			if replace, err = e.options.Replace(op); err != nil {
+				return err
+			}
+		}
+	}
+	switch p := op.Param.(type) {
+	case *mnn.Convolution:
+		e.linears[i], err = compileLinear(p, w, &e.options, cache, replace)
+	case *mnn.LayerNorm:
+		e.norms[i], err = compileNorm(op, p, w, replace)
+	case *mnn.Blob:
+		e.consts[i], err = constant(p, w)
+	case *mnn.Input:
+		switch op.Name {
+		case "input_ids", "attention_mask", "position_ids", "logits_index":
+		default:
+			err = fmt.Errorf("unknown input: %w", tensor.ErrUnsupported)
+		}
+	}
+	return err
+}
+
+func constant(p *mnn.Blob, w mnn.Weights) (value, error) {
+	shape := make([]int, len(p.Dims))
+	for k, d := range p.Dims {
+		if d < 0 {
+			return value{}, fmt.Errorf("constant of shape %v: %w", p.Dims, tensor.ErrCorrupt)
+		}
+		shape[k] = int(d)
+	}
+	v := value{shape: shape, f: p.Float32s, i: p.Int32s}
+	if p.DType == mnn.DTFloat && p.Float32s == nil && len(p.External) == 2 {
+		b, err := w.Bytes(p.External[0], p.External[1])
+		if err != nil {
+			return value{}, err
+		}
+		v.f = mnn.Floats(b)
+	}
+	n, err := elements(p.Dims)
+	if err != nil {
+		return value{}, err
+	}
+	switch p.DType {
+	case mnn.DTFloat:
+		v.i = nil
+		if int64(len(v.f)) != n {
+			return value{}, fmt.Errorf("constant of shape %v has %d floats: %w", p.Dims, len(v.f), tensor.ErrCorrupt)
+		}
+	case mnn.DTInt32:
+		v.f = nil
+		if v.i == nil {
+			v.i = []int32{}
+		}
+		if int64(len(v.i)) != n {
+			return value{}, fmt.Errorf("constant of shape %v has %d integers: %w", p.Dims, len(v.i), tensor.ErrCorrupt)
+		}
+	default:
+		return value{}, fmt.Errorf("constant of %v: %w", p.DType, tensor.ErrUnsupported)
+	}
+	return v, nil
+}
+
+func elements(dims []int32) (int64, error) {
+	s := make(tensor.Shape, len(dims))
+	for k, d := range dims {
+		s[k] = int64(d)
+	}
+	return s.Elements()
+}
+
+// state implements backends.State.
+type state struct {
+	len    int
+	caches []cache // one per op
+}
+
+func (s *state) Len() int { return s.len }
+
+func (s *state) Reset() {
+	s.len = 0
+	for i := range s.caches {
+		c := &s.caches[i]
+		c.k, c.v = c.k[:0], c.v[:0]
+	}
+}
+
+// NewState implements backends.Executable.
+func (e *executable) NewState() backends.State {
+	return &state{caches: make([]cache, len(e.g.Ops))}
+}
+
+// run is one call.
+type run struct {
+	exe   *executable
+	state *state
+	call  *backends.Call
+	vals  []value
+}
+
+// Run implements backends.Executable.
+func (e *executable) Run(ctx context.Context, s backends.State, c backends.Call) ([]float32, error) {
+	if c.Tokens <= 0 || len(c.Embeddings)%c.Tokens != 0 {
+		return nil, fmt.Errorf("internal error: %d embeddings for %d tokens", len(c.Embeddings), c.Tokens)
+	}
+	r := &run{exe: e, state: s.(*state), call: &c, vals: make([]value, len(e.g.Tensors))}
+	if err := r.ops(ctx); err != nil {
+		// A call that failed half way leaves no trace in the caches.
+		for i := range r.state.caches {
+			k := &r.state.caches[i]
+			k.k, k.v = k.k[:min(len(k.k), r.state.len*k.width)], k.v[:min(len(k.v), r.state.len*k.width)]
+		}
+		return nil, err
+	}
+	r.state.len += c.Tokens
+	return r.vals[e.logits].f, nil
+}
+
+func (r *run) ops(ctx context.Context) error {
+	g := r.exe.g
+	for i := range g.Ops {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		op := &g.Ops[i]
+		if !r.exe.live[i] {
+			continue
+		}
+		in := make([]value, len(op.Inputs))
+		for k, t := range op.Inputs {
+			in[k] = r.vals[t]
+		}
+		out, err := r.op(i, op, in)
+		if err != nil {
+			return fmt.Errorf("op %s (%v): %w", op.Name, op.Type, err)
+		}
+		if len(out) != len(op.Outputs) {
+			return fmt.Errorf("op %s (%v): %d outputs, the graph wants %d: %w", op.Name, op.Type, len(out), len(op.Outputs), tensor.ErrCorrupt)
+		}
+		for k, t := range op.Outputs {
+			r.vals[t] = out[k]
+			if r.call.Observe != nil && out[k].i == nil {
+				r.call.Observe(op, k, out[k].shape, out[k].f)
+			}
+		}
+		for _, t := range op.Inputs {
+			if r.exe.last[t] == i && t != r.exe.logits {
+				r.vals[t] = value{}
+			}
+		}
+	}
+	return nil
+}
+
+// arity is the smallest number of inputs of the ops that index theirs.
+var arity = map[mnn.OpType]int{
+	mnn.OpBinaryOp: 2, mnn.OpConcat: 1, mnn.OpConvertTensor: 1, mnn.OpConvolution: 1, mnn.OpGatherV2: 2, mnn.OpLayerNorm: 1,
+	mnn.OpRank: 1, mnn.OpReshape: 1, mnn.OpShape: 1, mnn.OpSqueeze: 1, mnn.OpStridedSlice: 3, mnn.OpUnaryOp: 1, mnn.OpUnsqueeze: 1,
+}
+
+func (r *run) op(i int, op *mnn.Op, in []value) ([]value, error) {
+	if len(in) < arity[op.Type] {
+		return nil, fmt.Errorf("%d inputs: %w", len(in), tensor.ErrCorrupt)
+	}
+	one := func(v value, err error) ([]value, error) { return []value{v}, err }
+	threads := r.exe.options.Threads
+	switch p := op.Param.(type) {
+	case *mnn.Input:
+		return one(r.input(op.Name))
+	case *mnn.Blob:
+		return one(r.exe.consts[i], nil)
+	case *mnn.Convert:
+		return one(in[0], nil)
+	case *mnn.Reshape:
+		return one(runReshape(p, in))
+	case *mnn.Convolution:
+		return one(r.exe.linears[i].run(in[0]))
+	case *mnn.LayerNorm:
+		return r.norm(i, op, in)
+	case *mnn.Binary:
+		return one(runBinary(p, in))
+	case *mnn.Unary:
+		return one(runUnary(p, in, threads))
+	case *mnn.StridedSlice:
+		return one(runStridedSlice(p, in))
+	case *mnn.GatherV2:
+		return one(runGather(in))
+	case *mnn.Attention:
+		return one(r.attention(i, p, in))
+	case *mnn.RoPE:
+		q, k, err := r.rope(p, in)
+		return []value{q, k}, err
+	case *mnn.Axis:
+		if op.Type == mnn.OpConcat {
+			return one(runConcat(p, in))
+		}
+	case *mnn.Squeeze:
+		if op.Type == mnn.OpSqueeze {
+			return one(runSqueeze(p, in))
+		}
+		return one(runUnsqueeze(p, in))
+	}
+	switch op.Type {
+	case mnn.OpSqueeze:
+		return one(runSqueeze(nil, in))
+	case mnn.OpUnsqueeze:
+		return one(runUnsqueeze(nil, in))
+	case mnn.OpShape:
+		return one(runShape(in), nil)
+	case mnn.OpRank:
+		return one(runRank(in), nil)
+	}
+	return nil, tensor.ErrUnsupported
+}
+
+// norm is RMSNorm; with two inputs their sum is normalised and is the first output.
+func (r *run) norm(i int, op *mnn.Op, in []value) ([]value, error) {
+	n, threads := r.exe.norms[i], r.exe.options.Threads
+	if len(in) == 1 {
+		y, err := n.run(in[0], threads)
+		return []value{y}, err
+	}
+	sum, err := runBinary(&mnn.Binary{Op: mnn.BinaryAdd}, in)
+	if err != nil {
+		return nil, err
+	}
+	y, err := n.run(sum, threads)
+	if len(op.Outputs) == 1 {
+		return []value{y}, err
+	}
+	return []value{sum, y}, err
+}
+
+// input is what the engine feeds: embeddings [tokens, 1, hidden], a mask of rank 0 that means causal, positions
+// [1, tokens], and the index of the first position whose logits are wanted.
+func (r *run) input(name string) (value, error) {
+	c := r.call
+	switch name {
+	case "input_ids":
+		return value{shape: []int{c.Tokens, 1, len(c.Embeddings) / c.Tokens}, f: c.Embeddings}, nil
+	case "attention_mask":
+		return value{shape: []int{}, f: []float32{0}}, nil
+	case "position_ids":
+		p := make([]int32, c.Tokens)
+		for t := range p {
+			p[t] = int32(c.Offset + r.state.len + t)
+		}
+		return ints(p, 1, c.Tokens), nil
+	default:
+		if c.All {
+			return ints([]int32{0}, 1), nil
+		}
+		return ints([]int32{-1}, 1), nil
+	}
+}

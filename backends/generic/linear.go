@@ -1,0 +1,131 @@
+package generic
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// linear is a compiled 1x1 Convolution.
+type linear struct {
+	m *mnn.Matrix
+	// floats are the weights [rows, cols] if they are kept; otherwise rows are decoded in every call.
+	floats []float32
+	// int8 is set for layers that compute in int8.
+	int8    *kernel.Int8Matrix
+	option  kernel.DynOption
+	threads int
+}
+
+func compileLinear(p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache *int64, replace []float32) (*linear, error) {
+	for _, v := range []int32{p.KernelX, p.KernelY, p.StrideX, p.StrideY, p.DilateX, p.DilateY, p.Group} {
+		if v != 1 {
+			return nil, fmt.Errorf("convolution that is no linear layer: %w", tensor.ErrUnsupported)
+		}
+	}
+	if p.Relu || p.Relu6 || p.PadX != 0 || p.PadY != 0 {
+		return nil, fmt.Errorf("convolution with padding or activation: %w", tensor.ErrUnsupported)
+	}
+	m, err := p.Open(w)
+	if err != nil {
+		return nil, err
+	}
+	l := &linear{m: m, threads: o.Threads, floats: replace}
+	// The engine quantizes activations only for weights that are packed codes.
+	if o.Mode == backends.Int8 && replace == nil && m.Bits <= 8 {
+		l.option = kernel.DynOption(o.DynamicOption % 8)
+		if l.option != kernel.DynBlock || m.Blocks == 1 {
+			l.option = kernel.DynToken
+		}
+		return l, l.openInt8()
+	}
+	size := 4 * int64(m.Rows) * int64(m.Cols)
+	if l.floats == nil && *cache >= size {
+		*cache -= size
+		l.floats = make([]float32, m.Rows*m.Cols)
+		kernel.Parallel(o.Threads, m.Rows, func(lo, hi int) {
+			m.Rows32(l.floats[lo*m.Cols:hi*m.Cols], make([]uint8, (hi-lo)*m.Cols), lo, hi)
+		})
+	}
+	return l, nil
+}
+
+func (l *linear) openInt8() error {
+	m := l.m
+	c := kernel.WeightCodes{
+		Rows: m.Rows, Cols: m.Cols, Block: m.Cols / m.Blocks, Bits: m.Bits,
+		Codes: make([]uint8, m.Rows*m.Cols), Scale: m.Scale, Zero: m.Zero, Bias: m.Bias,
+	}
+	if !m.Linear {
+		return fmt.Errorf("codebook weights in int8 mode: %w", tensor.ErrUnsupported)
+	}
+	m.Unpack(c.Codes, 0, m.Rows)
+	var err error
+	l.int8, err = kernel.NewInt8Matrix(c)
+	return err
+}
+
+// panel is the number of weight rows that are decoded and multiplied at a time.
+const panel = 32
+
+// scratch is the decoded panel of one worker.
+type scratch struct {
+	rows  []float32
+	codes []uint8
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// run multiplies x [tokens, cols] and adds the bias; the result is [tokens, rows].
+func (l *linear) run(x value) (value, error) {
+	m := l.m
+	if x.i != nil || len(x.shape) != 4 || x.shape[1] != m.Cols || x.shape[2] != 1 || x.shape[3] != 1 {
+		return value{}, fmt.Errorf("linear layer of %d inputs on shape %v: %w", m.Cols, x.shape, tensor.ErrCorrupt)
+	}
+	tokens := x.shape[0]
+	out := floats(tokens, m.Rows, 1, 1)
+	if l.int8 != nil {
+		var q kernel.QuantizedRows
+		kernel.Quantize(&q, x.f, tokens, m.Cols, l.int8.Block(), l.option)
+		kernel.Parallel(l.threads, (m.Rows+panel-1)/panel, func(lo, hi int) {
+			l.int8.Mul(out.f, &q, lo*panel, min(hi*panel, m.Rows))
+		})
+		return out, nil
+	}
+	kernel.Parallel(l.threads, (m.Rows+panel-1)/panel, func(lo, hi int) {
+		s := scratches.Get().(*scratch)
+		defer scratches.Put(s)
+		for p := lo; p < hi; p++ {
+			l.panel(out.f, x.f, tokens, p*panel, min(p*panel+panel, m.Rows), s)
+		}
+	})
+	return out, nil
+}
+
+func (l *linear) panel(dst, x []float32, tokens, lo, hi int, s *scratch) {
+	m := l.m
+	var w []float32
+	if l.floats != nil {
+		w = l.floats[lo*m.Cols : hi*m.Cols]
+	} else {
+		if n := panel * m.Cols; cap(s.rows) < n {
+			s.rows, s.codes = make([]float32, n), make([]uint8, n)
+		}
+		w = s.rows[:(hi-lo)*m.Cols]
+		m.Rows32(w, s.codes[:cap(s.codes)], lo, hi)
+	}
+	kernel.MatMulT(dst[lo:], x, w, tokens, hi-lo, m.Cols, m.Rows, m.Cols, m.Cols)
+	if m.Bias == nil {
+		return
+	}
+	for t := range tokens {
+		row := dst[t*m.Rows:]
+		for r := lo; r < hi; r++ {
+			row[r] += m.Bias[r]
+		}
+	}
+}

@@ -1,0 +1,299 @@
+package arch
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+const configName = "config.json"
+
+// Config is a parsed config.json, read key by key. It remembers which keys were asked for, so that
+// [Config.Finish] can refuse the others, and collects what is wrong instead of stopping at the first
+// problem: an accessor that finds something wrong records it and returns a harmless value, which
+// must not be used before Finish has returned nil.
+//
+// A key whose value is null counts as missing, as in transformers, except for booleans.
+type Config struct {
+	fields   *object
+	prefix   string // "" or, for an object within the file, its key and a dot
+	consumed map[string]bool
+	wrong    map[string]bool // keys with a problem, whose values are placeholders
+	children []*Config
+	*record
+}
+
+// record is shared by a Config and the objects within it.
+type record struct {
+	family   string
+	problems []problem
+	// ignored holds the keys that the caller overrides; true once a refusal was overridden.
+	ignored map[string]bool
+}
+
+// ParseConfig reads config.json strictly: at most 4 MiB and 32 levels, valid UTF-8, no key twice,
+// nothing after the object, numbers kept as written. NaN and Infinity, which Python writes as bare
+// words, are refused by name; in the notation {"__float__": "NaN"} they are refused by whoever asks for
+// the key. Errors wrap tensor.ErrCorrupt.
+func ParseConfig(b []byte) (*Config, error) {
+	fields, err := parseObject(b)
+	if err != nil {
+		return nil, err
+	}
+	return newConfig(fields, "", &record{}), nil
+}
+
+func newConfig(fields *object, prefix string, r *record) *Config {
+	return &Config{fields: fields, prefix: prefix, consumed: map[string]bool{}, wrong: map[string]bool{}, record: r}
+}
+
+// Has reports whether the key is there with a value other than null.
+func (c *Config) Has(key string) bool { return c.fields.values[key] != nil }
+
+// Int returns a positive integer of at most max.
+func (c *Config) Int(key string, max int) int {
+	n, ok := c.OptInt(key, max)
+	if !ok {
+		c.missing(key)
+		return 1
+	}
+	return n
+}
+
+// OptInt is Int for a key that may be missing; then ok is false.
+func (c *Config) OptInt(key string, max int) (n int, ok bool) {
+	v := c.take(key)
+	if v == nil {
+		return 0, false
+	}
+	number, _ := v.(json.Number)
+	i, err := strconv.ParseInt(string(number), 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		c.Wrong(key, "%s is out of range", show(v))
+	case err != nil:
+		c.Wrong(key, "%s is not an integer", show(v))
+	case i < 1:
+		c.Wrong(key, "%d is not a positive number", i)
+	case i > int64(max):
+		c.unsupported(key, "%d is more than %d", i, max)
+	default:
+		return int(i), true
+	}
+	return 1, true
+}
+
+// Float returns a number from lo to hi, both included.
+func (c *Config) Float(key string, lo, hi float64) float64 {
+	f, ok := c.OptFloat(key, lo, hi)
+	if !ok {
+		c.missing(key)
+		return lo
+	}
+	return f
+}
+
+// OptFloat is Float for a key that may be missing; then ok is false.
+func (c *Config) OptFloat(key string, lo, hi float64) (f float64, ok bool) {
+	v := c.take(key)
+	if v == nil {
+		return 0, false
+	}
+	number, isNumber := v.(json.Number)
+	f, err := strconv.ParseFloat(string(number), 64)
+	switch {
+	case !isNumber:
+		c.Wrong(key, "%s is not a finite number", show(v))
+	case err != nil || f < lo || f > hi:
+		c.Wrong(key, "%s is not between %g and %g", show(v), lo, hi)
+	default:
+		return f, true
+	}
+	return lo, true
+}
+
+// Bool returns true or false, and missing when the key is missing. Null is an error: transformers
+// takes it for false, whatever the default of the key.
+func (c *Config) Bool(key string, missing bool) bool {
+	v := c.take(key)
+	if _, there := c.fields.values[key]; !there {
+		return missing
+	}
+	b, ok := v.(bool)
+	if !ok {
+		c.Wrong(key, "%s is not true or false", show(v))
+	}
+	return b
+}
+
+// String returns a string.
+func (c *Config) String(key string) string {
+	s, ok := c.OptString(key)
+	if !ok {
+		c.missing(key)
+	}
+	return s
+}
+
+// OptString is String for a key that may be missing; then ok is false.
+func (c *Config) OptString(key string) (s string, ok bool) {
+	v := c.take(key)
+	if v == nil {
+		return "", false
+	}
+	s, isString := v.(string)
+	if !isString {
+		c.Wrong(key, "%s is not a string", show(v))
+	}
+	return s, true
+}
+
+// Strings returns a list of strings, or nil when the key is missing.
+func (c *Config) Strings(key string) []string {
+	v := c.take(key)
+	if v == nil {
+		return nil
+	}
+	list, ok := v.([]any)
+	if !ok {
+		c.Wrong(key, "%s is not a list of strings", show(v))
+		return nil
+	}
+	out := make([]string, 0, len(list))
+	for _, item := range list {
+		s, ok := item.(string)
+		if !ok {
+			c.Wrong(key, "%s within the list is not a string", show(item))
+			return nil
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// Object returns the object of a key, or nil when the key is missing. Every key of that object has to
+// be asked for too.
+func (c *Config) Object(key string) *Config {
+	v := c.take(key)
+	if v == nil {
+		return nil
+	}
+	fields, ok := v.(*object)
+	if !ok {
+		c.Wrong(key, "%s is not an object", show(v))
+		return nil
+	}
+	child := newConfig(fields, c.prefix+key+".", c.record)
+	c.children = append(c.children, child)
+	return child
+}
+
+// Wrong records that the value of a key makes no sense: missing, of the wrong type, contradicting
+// another. The caller of Describe cannot override it. The error wraps tensor.ErrCorrupt.
+func (c *Config) Wrong(key, format string, args ...any) {
+	c.add(tensor.ErrCorrupt, key, fmt.Sprintf(format, args...))
+}
+
+// Refuse records that the value of a key asks for something that is not implemented, unless the
+// caller of Describe overrides the key: then what follows is as if the key were missing. The error
+// wraps tensor.ErrUnsupported.
+func (c *Config) Refuse(key, format string, args ...any) {
+	names := []string{c.prefix + key}
+	if parent, nested := strings.CutSuffix(c.prefix, "."); nested {
+		names = append(names, parent)
+	}
+	for _, name := range names {
+		if _, ok := c.ignored[name]; ok {
+			c.ignored[name] = true
+			return
+		}
+	}
+	c.unsupported(key, format, args...)
+}
+
+// Good reports whether nothing is wrong so far with these keys, so that their values can be compared.
+func (c *Config) Good(keys ...string) bool {
+	return !slices.ContainsFunc(keys, func(key string) bool { return c.wrong[key] })
+}
+
+// Finish refuses the keys that nobody asked for and that are not inert, and returns everything that
+// is wrong as one error. It is called once, after the last key was read.
+func (c *Config) Finish() error {
+	c.checkInert()
+	for _, child := range c.children {
+		for _, key := range child.fields.keys {
+			if !child.consumed[key] {
+				child.Refuse(key, "unknown key")
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.ignored)) {
+		if c.ignored[name] {
+			continue
+		}
+		reason := "nothing to ignore, there is no such key"
+		if owner, key := c.find(name); owner != nil {
+			reason = "nothing to ignore, the value is not refused"
+			if !owner.Good(key) {
+				reason = "cannot be ignored"
+			}
+		}
+		c.problems = append(c.problems, problem{nil, printable(name) + ": " + reason})
+	}
+	if len(c.problems) > 0 {
+		return problems{scope: configName, list: c.problems}
+	}
+	return nil
+}
+
+// ignore sets the keys that the caller overrides.
+func (c *Config) ignore(names []string) {
+	c.ignored = make(map[string]bool, len(names))
+	for _, name := range names {
+		c.ignored[name] = false
+	}
+}
+
+// find returns the object that has the key of a name, as the caller of Describe writes it, or nil.
+func (c *Config) find(name string) (owner *Config, key string) {
+	if _, ok := c.fields.values[name]; ok {
+		return c, name
+	}
+	for _, child := range c.children {
+		if key, ok := strings.CutPrefix(name, child.prefix); ok {
+			if _, ok := child.fields.values[key]; ok {
+				return child, key
+			}
+		}
+	}
+	return nil, ""
+}
+
+// take marks a key as known and returns its value, nil when it is missing or null.
+func (c *Config) take(key string) any {
+	c.consumed[key] = true
+	return c.fields.values[key]
+}
+
+func (c *Config) missing(key string) {
+	if _, there := c.fields.values[key]; there {
+		c.Wrong(key, "null where a value is wanted")
+		return
+	}
+	c.Wrong(key, "missing")
+}
+
+func (c *Config) unsupported(key, format string, args ...any) {
+	c.add(tensor.ErrUnsupported, key, fmt.Sprintf(format, args...))
+}
+
+func (c *Config) add(kind error, key, text string) {
+	c.wrong[key] = true
+	c.problems = append(c.problems, problem{kind, printable(c.prefix+key) + ": " + text})
+}

@@ -1,0 +1,239 @@
+package arch
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// sharedRoot holds more checkpoints than the repository; it lies next to it where it exists.
+const sharedRoot = "../../../shared"
+
+// facts is what a test wants to know of a Decoder.
+type facts struct {
+	Architecture             string
+	Hidden, Vocab, Positions int
+	Layers, Heads, KVHeads   int
+	HeadDim, Intermediate    int
+	Tied                     bool
+	Biases                   string // the linears of layer 0 with a bias
+	HeadNorm                 bool
+	Eps                      float64
+	Rope                     string
+	Tensors                  int
+}
+
+func factsOf(d *Decoder) facts {
+	l := d.Layers[0]
+	f := facts{
+		Architecture: d.Architecture,
+		Hidden:       d.Hidden, Vocab: d.Vocab, Positions: d.MaxPositions,
+		Layers: len(d.Layers), Heads: l.Attention.Heads, KVHeads: l.Attention.KVHeads,
+		HeadDim: l.Attention.HeadDim, Intermediate: l.MLP.Intermediate,
+		Tied: d.Tied, HeadNorm: l.Attention.QNorm != nil && l.Attention.KNorm != nil,
+		Eps: d.FinalNorm.Eps, Rope: d.Rope.Type, Tensors: len(d.Claimed),
+	}
+	for i, x := range []Linear{l.Attention.Q, l.Attention.K, l.Attention.V, l.Attention.O, l.MLP.Gate, l.MLP.Up, l.MLP.Down} {
+		if x.Bias.Tensor != "" {
+			f.Biases += string("qkvogud"[i])
+		}
+	}
+	return f
+}
+
+var supported = []struct {
+	name string
+	want facts
+}{
+	{"llama", facts{"LlamaForCausalLM", 64, 320, 512, 3, 4, 2, 16, 160, false, "", false, 1e-6, "default", 30}},
+	{"llama-bias", facts{"LlamaForCausalLM", 64, 320, 512, 3, 4, 2, 16, 160, true, "qkvogud", false, 1e-6, "default", 50}},
+	{"llama-linear-rope", facts{"LlamaForCausalLM", 64, 320, 512, 3, 4, 2, 16, 160, true, "", false, 1e-6, "linear", 29}},
+	{"llama3-rope", facts{"LlamaForCausalLM", 64, 320, 512, 3, 4, 2, 16, 160, true, "", false, 1e-6, "llama3", 29}},
+	{"qwen2-tied", facts{"Qwen2ForCausalLM", 64, 320, 512, 3, 4, 2, 16, 160, true, "qkv", false, 1e-6, "default", 38}},
+	{"qwen2-untied", facts{"Qwen2ForCausalLM", 64, 320, 512, 3, 4, 2, 16, 160, false, "qkv", false, 1e-6, "default", 39}},
+	{"qwen3-tied", facts{"Qwen3ForCausalLM", 64, 320, 512, 3, 4, 2, 32, 160, true, "", true, 1e-6, "default", 35}},
+	{"qwen3-untied", facts{"Qwen3ForCausalLM", 64, 320, 512, 3, 4, 2, 16, 160, false, "", true, 1e-6, "default", 36}},
+}
+
+func TestDescribe(t *testing.T) {
+	for _, tt := range supported {
+		t.Run(tt.name, func(t *testing.T) {
+			ck := loadCheckpoint(t, filepath.Join("testdata", tt.name))
+			d, err := Describe(ck.config, ck.tensors, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, factsOf(d)); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+			for _, info := range ck.tensors {
+				if d.Claimed[info.Name] != "weight" {
+					t.Errorf("%s is claimed as %q", info.Name, d.Claimed[info.Name])
+				}
+			}
+			if len(d.Rope.InvFreq) != d.Rope.Dim/2 || d.Rope.Dim != tt.want.HeadDim {
+				t.Errorf("%d frequencies for %d dimensions", len(d.Rope.InvFreq), d.Rope.Dim)
+			}
+			if tied := d.Head.Weight == d.Embedding; tied != tt.want.Tied {
+				t.Errorf("head is %v", d.Head.Weight)
+			}
+		})
+	}
+}
+
+// TestDescribeHub uses configs in the shape of published models (transformers 4 spelling, inert keys
+// and all). They were put together from descriptions of those models, not downloaded, so they may differ
+// from the files on the hub in keys that do not matter here. The number of parameters is the one that is
+// commonly given; the tensors are synthetic.
+func TestDescribeHub(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		parameters int64
+		rope       string
+	}{
+		{"Llama-3.1-8B-Instruct", 8_030_261_248, "llama3"},
+		{"Llama-3.2-1B-Instruct", 1_235_814_400, "llama3"},
+		{"Qwen2.5-0.5B-Instruct", 494_032_768, "default"},
+		{"Qwen3-0.6B", 596_049_920, "default"},
+		{"SmolLM2-135M-Instruct", 134_515_008, "default"},
+		{"TinyLlama-1.1B-Chat-v1.0", 1_100_048_384, "default"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			config, err := os.ReadFile(filepath.Join("testdata", "hub", tt.name+".json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := Describe(config, synthetic(t, config), Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var n int64
+			d.weights(func(w Weight) {
+				e, err := w.shape().Elements()
+				if err != nil {
+					t.Fatal(err)
+				}
+				n += e
+			})
+			if n != tt.parameters || d.Rope.Type != tt.rope {
+				t.Errorf("%d parameters and %s rotation, want %d and %s", n, d.Rope.Type, tt.parameters, tt.rope)
+			}
+		})
+	}
+}
+
+// refusedText is the reason for every kind of foreign model, in the words of the user's screen.
+var refusedText = map[string]string{
+	"gemma3-text":     `config.json: model_type: "gemma3_text" is not supported (known: llama, qwen2, qwen3)`,
+	"gpt-oss":         `config.json: model_type: "gpt_oss" is not supported (known: llama, qwen2, qwen3)`,
+	"mistral-sliding": `config.json: model_type: "mistral" is not supported (known: llama, qwen2, qwen3)`,
+	"phi3":            `config.json: model_type: "phi3" is not supported (known: llama, qwen2, qwen3)`,
+	"qwen2-slide": `config.json: use_sliding_window: true is not supported, only false; ` +
+		`layer_types: "sliding_attention" is not supported, only "full_attention"`,
+	"qwen2-yarn": `config.json: rope_parameters.rope_type: "yarn" is not supported (known: default, linear, llama3)`,
+}
+
+func TestDescribeRefused(t *testing.T) {
+	files, err := filepath.Glob("testdata/refused/*.json")
+	if err != nil || len(files) != len(refusedText) {
+		t.Fatalf("%d files for %d cases (%v)", len(files), len(refusedText), err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".json")
+		t.Run(name, func(t *testing.T) {
+			config, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantError(t, config, nil, Options{}, tensor.ErrUnsupported, refusedText[name])
+		})
+	}
+}
+
+// TestDescribeShared runs over every checkpoint that lies next to the repository: the ones of known
+// kinds are described, the others refused for a reason that is printed.
+func TestDescribeShared(t *testing.T) {
+	known := []string{"llama-hd10", "llama-hd128", "llama-hd64", "llama-hd80"}
+	for _, s := range supported {
+		known = append(known, s.name)
+	}
+	var dirs []string
+	for _, group := range []string{"families", "families-more"} {
+		found, err := filepath.Glob(filepath.Join(sharedRoot, group, "*", "config.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dirs = append(dirs, found...)
+	}
+	if len(dirs) == 0 {
+		t.Skipf("%s has no checkpoints: only the copies in testdata were tested", sharedRoot)
+	}
+	for _, config := range dirs {
+		dir := filepath.Dir(config)
+		name := filepath.Base(dir)
+		t.Run(name, func(t *testing.T) {
+			config, err := os.ReadFile(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var infos []tensor.Info
+			if slices.Contains(known, name) { // the others are refused by their config alone
+				infos = readHeader(t, filepath.Join(dir, "model.safetensors"))
+			}
+			d, err := Describe(config, infos, Options{})
+			if slices.Contains(known, name) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if d != nil || !errors.Is(err, tensor.ErrUnsupported) {
+				t.Fatalf("not refused: %v", err)
+			}
+			t.Log(err)
+		})
+	}
+}
+
+// wantError wants a refusal of one kind (nil: neither sentinel) in exactly these words, and no Decoder.
+func wantError(t *testing.T, config []byte, infos []tensor.Info, opts Options, kind error, want string) {
+	t.Helper()
+	d, err := Describe(config, infos, opts)
+	if err == nil {
+		t.Fatalf("described, want %s", want)
+	}
+	if d != nil {
+		t.Error("a Decoder together with an error")
+	}
+	if diff := cmp.Diff(want, err.Error()); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if kind != nil && !errors.Is(err, kind) {
+		t.Errorf("%q does not wrap %q", err, kind)
+	}
+	if kind == nil && (errors.Is(err, tensor.ErrCorrupt) || errors.Is(err, tensor.ErrUnsupported)) {
+		t.Errorf("%q wraps a kind", err)
+	}
+}
+
+func TestFamilies(t *testing.T) {
+	names := ModelTypes()
+	if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) != len(names) {
+		t.Errorf("not sorted or not unique: %v", names)
+	}
+	for _, f := range families {
+		if len(f.family.Architectures()) == 0 {
+			t.Errorf("%s has no architecture", f.modelType)
+		}
+		if dirs, err := filepath.Glob("testdata/" + f.modelType + "*/golden.safetensors"); err != nil || len(dirs) == 0 {
+			t.Errorf("%s has no checkpoint in testdata", f.modelType)
+		}
+	}
+}

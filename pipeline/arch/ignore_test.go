@@ -1,0 +1,90 @@
+package arch
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+func TestDescribeIgnore(t *testing.T) {
+	type object = map[string]any
+	yarn := object{"type": "yarn", "factor": 4, "original_max_position_embeddings": 128}
+	for _, tt := range []struct {
+		name    string
+		changes object
+		ignore  []string
+	}{
+		{"unknown key", object{"clip_qkv": 8}, []string{"clip_qkv"}},
+		{"key with a dot", object{"my.key": 8}, []string{"my.key"}},
+		{"two keys, one twice", object{"a": 8, "quantization_config": object{}}, []string{"quantization_config", "a", "a"}},
+		{"window", object{"use_sliding_window": true, "sliding_window": 8}, []string{"use_sliding_window"}},
+		{"layer types", object{"layer_types": []any{"x", "y", "z"}}, []string{"layer_types"}},
+		{"activation", object{"hidden_act": "gelu"}, []string{"hidden_act"}},
+		{"rope type", object{"rope_parameters": removed, "rope_theta": 1e6, "rope_scaling": yarn}, []string{"rope_scaling.type"}},
+		{"rope object", object{"rope_parameters": removed, "rope_theta": 1e6, "rope_scaling": yarn}, []string{"rope_scaling"}},
+		{"rope key", object{"rope_parameters": object{"rope_theta": 1e6, "x": 1, "y": 2}}, []string{"rope_parameters.x", "rope_parameters.y"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ck := loadCheckpoint(t, "testdata/qwen2-tied")
+			want, err := Describe(ck.config, ck.tensors, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			slices.Sort(tt.ignore)
+			want.Ignored = slices.Compact(slices.Clone(tt.ignore))
+			config := edit(t, ck.config, tt.changes)
+			if _, err := Describe(config, ck.tensors, Options{}); !errors.Is(err, tensor.ErrUnsupported) {
+				t.Errorf("without the option: %v", err)
+			}
+			got, err := Describe(config, ck.tensors, Options{IgnoreConfig: tt.ignore})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+
+	ck := loadCheckpoint(t, "testdata/qwen2-tied")
+	for _, tt := range []struct {
+		name   string
+		ignore string
+		want   string
+	}{
+		{"absent", "clip_qkv", `clip_qkv: nothing to ignore, there is no such key`},
+		{"empty", "", `"": nothing to ignore, there is no such key`},
+		{"absent in the object", "rope_parameters.x", `rope_parameters.x: nothing to ignore, there is no such key`},
+		{"inert", "use_cache", `use_cache: nothing to ignore, the value is not refused`},
+		{"consumed", "hidden_size", `hidden_size: nothing to ignore, the value is not refused`},
+		{"object", "rope_parameters", `rope_parameters: nothing to ignore, the value is not refused`},
+		{"in the object", "rope_parameters.rope_theta", `rope_parameters.rope_theta: nothing to ignore, the value is not refused`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			wantError(t, ck.config, ck.tensors, Options{IgnoreConfig: []string{tt.ignore}}, nil, "config.json: "+tt.want)
+		})
+	}
+	t.Run("wrong values stay", func(t *testing.T) {
+		config := edit(t, ck.config, object{"hidden_size": 0, "architectures": []any{"X"}})
+		wantError(t, config, ck.tensors, Options{IgnoreConfig: []string{"architectures", "hidden_size"}}, tensor.ErrCorrupt,
+			`config.json: architectures: "X" is not supported for model_type qwen2 (known: Qwen2ForCausalLM); `+
+				`hidden_size: 0 is not a positive number; architectures: cannot be ignored; `+
+				`hidden_size: cannot be ignored`)
+	})
+	t.Run("many unknown keys", func(t *testing.T) {
+		changes := object{}
+		for i := range 150 {
+			changes[fmt.Sprintf("zz%03d", i)] = i
+		}
+		_, err := Describe(edit(t, ck.config, changes), ck.tensors, Options{})
+		if err == nil || !strings.HasSuffix(err.Error(), "zz099: unknown to family qwen2; and 50 more") {
+			t.Errorf("%v", err)
+		}
+	})
+}

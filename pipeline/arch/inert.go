@@ -1,0 +1,133 @@
+package arch
+
+import (
+	"slices"
+	"strings"
+)
+
+// inertKey is a key of any family that does not change the computation, as long as it has one of the
+// accepted values, written as in JSON. No list means that every value is fine.
+type inertKey struct {
+	accept []string
+	why    string // the reason for refusing other values, if it needs words
+}
+
+// inert lists the keys that every family may carry. What a family computes with is not here: it asks
+// for its keys itself.
+var inert = map[string]inertKey{
+	// Where the file comes from and how it was saved.
+	"_commit_hash":           {},
+	"_name_or_path":          {},
+	"is_llama_config":        {}, // the training framework of SmolLM
+	"name_or_path":           {},
+	"tokenizer_class":        {},
+	"transformers.js_config": {},
+	"transformers_version":   {},
+	"unsloth_fixed":          {},
+	"unsloth_version":        {},
+
+	// Training.
+	"attention_dropout":   {},
+	"initializer_range":   {},
+	"neftune_noise_alpha": {},
+
+	// How the Python code runs and what it returns.
+	"_attn_implementation":          {},
+	"_attn_implementation_autoset":  {},
+	"_attn_implementation_internal": {},
+	"attn_implementation":           {},
+	"chunk_size_feed_forward":       {},
+	"is_decoder":                    {},
+	"output_attentions":             {},
+	"output_hidden_states":          {},
+	"return_dict":                   {},
+	"torchscript":                   {},
+	"use_bfloat16":                  {},
+	"use_cache":                     {},
+
+	// Tokens and defaults of generation; generation_config.json and the tokenizer have the last word.
+	"bad_words_ids":                    {},
+	"begin_suppress_tokens":            {},
+	"bos_token_id":                     {},
+	"decoder_start_token_id":           {},
+	"diversity_penalty":                {},
+	"do_sample":                        {},
+	"early_stopping":                   {},
+	"encoder_no_repeat_ngram_size":     {},
+	"eos_token_id":                     {},
+	"exponential_decay_length_penalty": {},
+	"forced_bos_token_id":              {},
+	"forced_eos_token_id":              {},
+	"length_penalty":                   {},
+	"max_length":                       {},
+	"min_length":                       {},
+	"no_repeat_ngram_size":             {},
+	"num_beam_groups":                  {},
+	"num_beams":                        {},
+	"num_return_sequences":             {},
+	"output_scores":                    {},
+	"pad_token_id":                     {},
+	"prefix":                           {},
+	"remove_invalid_values":            {},
+	"repetition_penalty":               {},
+	"return_dict_in_generate":          {},
+	"sep_token_id":                     {},
+	"suppress_tokens":                  {},
+	"temperature":                      {},
+	"top_k":                            {},
+	"top_p":                            {},
+	"typical_p":                        {},
+
+	// Heads for other purposes than the next token.
+	"finetuning_task":      {},
+	"id2label":             {},
+	"label2id":             {},
+	"num_labels":           {},
+	"problem_type":         {},
+	"task_specific_params": {},
+	"tf_legacy_loss":       {},
+
+	// Inert at these values only.
+	"add_cross_attention":         {accept: []string{"false"}},
+	"auto_map":                    {accept: []string{"null"}, why: "the checkpoint brings its own model code"},
+	"cross_attention_hidden_size": {accept: []string{"null"}},
+	"is_encoder_decoder":          {accept: []string{"false"}},
+	"per_layer_config":            {accept: []string{"null", "{}"}, why: "layers that differ from each other"},
+	"pretraining_tp":              {accept: []string{"1"}},
+	"pruned_heads":                {accept: []string{"null", "{}"}},
+	"quantization_config":         {accept: []string{"null"}, why: "the weights are quantized already"},
+	"rope_interleaved":            {accept: []string{"false"}},
+	"tie_encoder_decoder":         {accept: []string{"false"}},
+	"use_mrope":                   {accept: []string{"false"}},
+}
+
+// checkInert refuses the keys of the file that nobody asked for, unless they are inert.
+func (c *Config) checkInert() {
+	c.checkDType()
+	for _, key := range c.fields.keys {
+		if c.consumed[key] {
+			continue
+		}
+		value := show(c.fields.values[key])
+		rule, known := inert[key]
+		switch {
+		case !known:
+			c.Refuse(key, "unknown to family %s", c.family)
+		case rule.accept == nil || slices.Contains(rule.accept, value):
+		case rule.why != "":
+			c.Refuse(key, "%s is not supported: %s", value, rule.why)
+		default:
+			c.Refuse(key, "%s is not supported, only %s", value, strings.Join(rule.accept, " or "))
+		}
+	}
+}
+
+// checkDType compares the two spellings of the element type. Otherwise it says nothing: every tensor
+// has its own type.
+func (c *Config) checkDType() {
+	now, haveNow := c.OptString("dtype")
+	before, haveBefore := c.OptString("torch_dtype")
+	if haveNow && haveBefore && now != before {
+		c.Wrong("torch_dtype", "%s contradicts dtype %s", show(before), show(now))
+	}
+}

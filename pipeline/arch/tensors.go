@@ -1,0 +1,148 @@
+package arch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// The values of Decoder.Claimed.
+const (
+	claimWeight    = "weight"
+	claimRotary    = "rotary buffer"
+	claimDuplicate = "duplicate of " // and the name of the other tensor
+)
+
+// rotarySuffix ends the names of buffers that old versions of transformers saved along with the
+// weights: frequencies that follow from config.json.
+const rotarySuffix = ".rotary_emb.inv_freq"
+
+// maxListedTensors bounds each list of tensors in an error.
+const maxListedTensors = 10
+
+// Duplicates maps tensors that were left out because they repeat another to the name of that other
+// (lm_head.weight of a tied model to model.embed_tokens.weight). Shape and element type are known to be
+// equal; the bytes are not, so whoever reads the weights must compare them.
+func (d *Decoder) Duplicates() map[string]string {
+	out := map[string]string{}
+	for name, reason := range d.Claimed {
+		if other, ok := strings.CutPrefix(reason, claimDuplicate); ok {
+			out[name] = other
+		}
+	}
+	return out
+}
+
+// weights calls f with every slot that a tensor has to fill, in the order of the computation. The head
+// of a tied model is not repeated.
+func (d *Decoder) weights(f func(Weight)) {
+	linear := func(l *Linear) {
+		f(l.Weight)
+		if l.Bias.Tensor != "" {
+			f(l.Bias)
+		}
+	}
+	f(d.Embedding)
+	for i := range d.Layers {
+		l := &d.Layers[i]
+		f(l.AttentionNorm.Gamma)
+		for _, x := range []*Linear{&l.Attention.Q, &l.Attention.K, &l.Attention.V, &l.Attention.O} {
+			linear(x)
+		}
+		for _, n := range []*Norm{l.Attention.QNorm, l.Attention.KNorm} {
+			if n != nil {
+				f(n.Gamma)
+			}
+		}
+		f(l.MLPNorm.Gamma)
+		for _, x := range []*Linear{&l.MLP.Gate, &l.MLP.Up, &l.MLP.Down} {
+			linear(x)
+		}
+	}
+	f(d.FinalNorm.Gamma)
+	if !d.Tied {
+		linear(&d.Head)
+	}
+}
+
+func (w Weight) shape() tensor.Shape {
+	if w.Cols == 0 {
+		return tensor.Shape{int64(w.Rows)}
+	}
+	return tensor.Shape{int64(w.Rows), int64(w.Cols)}
+}
+
+// claim gives every slot its tensor and every tensor its reason, and fills d.Claimed, or returns an
+// error with what is left over.
+func claim(d *Decoder, infos []tensor.Info) error {
+	d.Claimed = make(map[string]string, len(infos))
+	byName := make(map[string]tensor.Info, len(infos))
+	var missing, twice, misshapen, mistyped, unclaimed []string
+	for _, info := range infos {
+		if _, ok := byName[info.Name]; ok {
+			twice = append(twice, printable(info.Name))
+		}
+		byName[info.Name] = info
+	}
+	fits := func(info tensor.Info, w Weight) {
+		if !slices.Equal(info.Shape, w.shape()) {
+			misshapen = append(misshapen, fmt.Sprintf("%s is %v, want %v", info.Name, info.Shape, w.shape()))
+		}
+	}
+	d.weights(func(w Weight) {
+		info, ok := byName[w.Tensor]
+		if !ok {
+			text := w.Tensor
+			if !d.Tied && w == d.Head.Weight {
+				text += " (tie_word_embeddings is false)"
+			}
+			missing = append(missing, text)
+			return
+		}
+		fits(info, w)
+		if info.DType != tensor.F16 && info.DType != tensor.BF16 && info.DType != tensor.F32 {
+			mistyped = append(mistyped, fmt.Sprintf("%s is %v, want F16, BF16 or F32", w.Tensor, info.DType))
+		}
+		d.Claimed[w.Tensor] = claimWeight
+	})
+	if head, ok := byName["lm_head.weight"]; ok && d.Tied {
+		fits(head, d.Embedding)
+		if table := byName[d.Embedding.Tensor]; head.DType != table.DType {
+			mistyped = append(mistyped, fmt.Sprintf("%s is %v, want %v like %s (tie_word_embeddings is true)",
+				head.Name, head.DType, table.DType, d.Embedding.Tensor))
+		}
+		d.Claimed[head.Name] = claimDuplicate + d.Embedding.Tensor
+	}
+	for name := range byName {
+		if strings.HasSuffix(name, rotarySuffix) {
+			d.Claimed[name] = claimRotary
+		}
+		if _, ok := d.Claimed[name]; !ok {
+			unclaimed = append(unclaimed, printable(name))
+		}
+	}
+	slices.Sort(unclaimed)
+
+	var found []problem
+	for _, l := range []struct {
+		kind  error
+		title string
+		names []string
+	}{
+		{tensor.ErrCorrupt, "missing", missing},
+		{tensor.ErrCorrupt, "given twice", twice},
+		{tensor.ErrCorrupt, "wrong shape", misshapen},
+		{tensor.ErrUnsupported, "wrong element type", mistyped},
+		{tensor.ErrUnsupported, "not part of the model", unclaimed},
+	} {
+		if len(l.names) > 0 {
+			found = append(found, problem{l.kind, l.title + ": " + enumerate(l.names, maxListedTensors, ", ")})
+		}
+	}
+	if found != nil {
+		return problems{scope: "tensors", list: found}
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package hub
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+func TestOptionsFromEnv(t *testing.T) {
+	home, dir := t.TempDir(), t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("USERPROFILE", home)
+	put := func(path, text string) {
+		t.Helper()
+		if err := replaceFile(path, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hf := filepath.Join(home, ".cache", "huggingface")
+	put(filepath.Join(hf, "token"), "hf_login\n")
+	put(filepath.Join(dir, "other"), " hf_other ")
+	for _, c := range []struct {
+		name string
+		env  map[string]string
+		want Options
+	}{
+		{"nothing", nil, Options{Endpoint: DefaultEndpoint, CacheDir: filepath.Join(hf, "hub"), Token: "hf_login"}},
+		{"XDG", map[string]string{"XDG_CACHE_HOME": dir}, Options{Endpoint: DefaultEndpoint, CacheDir: filepath.Join(dir, "huggingface", "hub")}},
+		{"HF_HOME", map[string]string{"HF_HOME": dir, "XDG_CACHE_HOME": "x"}, Options{Endpoint: DefaultEndpoint, CacheDir: filepath.Join(dir, "hub")}},
+		{"HF_HOME in the home", map[string]string{"HF_HOME": "~/hf"}, Options{Endpoint: DefaultEndpoint, CacheDir: filepath.Join(home, "hf", "hub")}},
+		{"variable", map[string]string{"HF_HOME": "$SCRATCH/hf", "SCRATCH": dir}, Options{Endpoint: DefaultEndpoint, CacheDir: filepath.Join(dir, "hf", "hub")}},
+		{"cache", map[string]string{"HF_HUB_CACHE": dir, "HUGGINGFACE_HUB_CACHE": "old"}, Options{Endpoint: DefaultEndpoint, CacheDir: dir, Token: "hf_login"}},
+		{"old cache", map[string]string{"HUGGINGFACE_HUB_CACHE": dir}, Options{Endpoint: DefaultEndpoint, CacheDir: dir, Token: "hf_login"}},
+		{"token", map[string]string{"HF_TOKEN": " hf_env\n", "HF_HUB_CACHE": dir}, Options{Endpoint: DefaultEndpoint, CacheDir: dir, Token: "hf_env"}},
+		{"token file", map[string]string{"HF_TOKEN_PATH": filepath.Join(dir, "other"), "HF_HUB_CACHE": dir}, Options{Endpoint: DefaultEndpoint, CacheDir: dir, Token: "hf_other"}},
+		{"no token", map[string]string{"HF_HUB_DISABLE_IMPLICIT_TOKEN": "1", "HF_TOKEN": "x", "HF_HUB_CACHE": dir}, Options{Endpoint: DefaultEndpoint, CacheDir: dir}},
+		{"endpoint, offline", map[string]string{"HF_ENDPOINT": "https://mirror.example/", "HF_HUB_OFFLINE": "yes", "HF_HUB_CACHE": dir, "HF_TOKEN": "t"},
+			Options{Endpoint: "https://mirror.example", CacheDir: dir, Token: "t", Offline: true}},
+		{"not offline", map[string]string{"HF_HUB_OFFLINE": "0", "TRANSFORMERS_OFFLINE": "off", "HF_HUB_CACHE": dir, "HF_TOKEN": "t"},
+			Options{Endpoint: DefaultEndpoint, CacheDir: dir, Token: "t"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := optionsFrom(func(k string) string { return c.env[k] })
+			if d := cmp.Diff(c.want, got, cmpopts.IgnoreUnexported(Options{})); d != "" || err != nil {
+				t.Error(d, err)
+			}
+		})
+	}
+	if err := os.Mkdir(filepath.Join(dir, "token"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := optionsFrom(func(k string) string { return map[string]string{"HF_HOME": dir}[k] }); err == nil {
+		t.Error("an unreadable token file is ignored")
+	}
+}

@@ -1,0 +1,155 @@
+package hub
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// maxHashing is how many files are read at once: two keep a disk busy, more make it seek.
+const maxHashing = 2
+
+// racy is how old a file must be before its digest is remembered: a clock may be too coarse to show a
+// second change soon after the first.
+const racy = 2 * time.Second
+
+// memo remembers the digest of a file for as long as its size and time of change stay the same.
+type memo struct {
+	Version int                  `json:"version"`
+	Files   map[string]memoEntry `json:"files"` // by absolute path, links resolved
+}
+
+type memoEntry struct {
+	Size   int64  `json:"size"`
+	MTime  int64  `json:"mtime_ns"`
+	SHA256 string `json:"sha256"`
+}
+
+// HashFiles gives the files of s with the SHA-256 of what is on disk. A digest that the hub gave and
+// the disk does not have is tensor.ErrCorrupt, and so is another size. Digests are remembered in
+// cacheFile by path, size and time of change, so that a second run reads nothing; with an empty
+// cacheFile they are not. A cacheFile that is damaged counts as empty.
+func HashFiles(ctx context.Context, s *Snapshot, cacheFile string) ([]File, error) {
+	m := loadMemo(ctx, cacheFile)
+	var mu sync.Mutex
+	changed := false
+	files := slices.Clone(s.Files)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(maxHashing)
+	for i := range files {
+		f := &files[i]
+		g.Go(func() error {
+			path, err := filepath.Abs(filepath.Join(s.Dir, f.Name))
+			if err == nil {
+				path, err = filepath.EvalSymlinks(path)
+			}
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			old := m.Files[path]
+			mu.Unlock()
+			e, err := hashFile(ctx, path, old)
+			if err != nil {
+				return fmt.Errorf("%s: %w", f.Name, err)
+			}
+			if e.Size != f.Size || f.SHA256 != "" && f.SHA256 != e.SHA256 {
+				return fmt.Errorf("%s: %d bytes with SHA-256 %s on disk, expected %d bytes %s: %w",
+					f.Name, e.Size, e.SHA256, f.Size, f.SHA256, tensor.ErrCorrupt)
+			}
+			f.SHA256 = e.SHA256
+			if e != old && time.Since(time.Unix(0, e.MTime)) > racy {
+				mu.Lock()
+				m.Files[path], changed = e, true
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	if changed && cacheFile != "" {
+		if err := m.save(cacheFile); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// hashFile gives the entry of the file at path; old is right if size and time have not changed.
+func hashFile(ctx context.Context, path string, old memoEntry) (memoEntry, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return memoEntry{}, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return memoEntry{}, err
+	}
+	e := memoEntry{Size: st.Size(), MTime: st.ModTime().UnixNano()}
+	if old.Size == e.Size && old.MTime == e.MTime && sha256Pattern.MatchString(old.SHA256) {
+		return old, nil
+	}
+	h := sha256.New()
+	n, err := io.CopyBuffer(struct{ io.Writer }{h}, &cancellable{ctx, f}, make([]byte, copyBuffer))
+	if err != nil {
+		return memoEntry{}, err
+	}
+	if n != e.Size {
+		return memoEntry{}, fmt.Errorf("changed while it was read: %w", tensor.ErrCorrupt)
+	}
+	e.SHA256 = hex.EncodeToString(h.Sum(nil))
+	return e, nil
+}
+
+func loadMemo(ctx context.Context, path string) *memo {
+	m := &memo{}
+	if path != "" {
+		b, err := readFile(path, maxRecord)
+		if err == nil {
+			err = json.Unmarshal(b, m)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			zerolog.Ctx(ctx).Warn().Err(err).Str("file", path).Msg("remembered digests are unreadable, files are read again")
+		}
+		if err != nil || m.Version != 1 {
+			m = &memo{}
+		}
+	}
+	m.Version = 1
+	if m.Files == nil {
+		m.Files = map[string]memoEntry{}
+	}
+	return m
+}
+
+// save forgets files that are gone, so that the memo does not grow for ever.
+func (m *memo) save(path string) error {
+	for p := range m.Files {
+		if _, err := os.Lstat(p); errors.Is(err, fs.ErrNotExist) {
+			delete(m.Files, p)
+		}
+	}
+	b, err := json.MarshalIndent(m, "", " ")
+	if err != nil {
+		return err
+	}
+	return replaceFile(path, append(b, '\n'))
+}

@@ -1,0 +1,116 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+func TestHashFiles(t *testing.T) {
+	dir, cacheFile := t.TempDir(), filepath.Join(t.TempDir(), "sub", "digests.json")
+	path := filepath.Join(dir, "config.json")
+	old := time.Now().Add(-time.Hour)
+	put := func(text string, mtime time.Time) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(path, []byte(text), 0o666), os.Chtimes(path, mtime, mtime)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &Snapshot{Dir: dir, Files: []File{{Name: "config.json", Size: 3}}}
+	expect := func(text string) {
+		t.Helper()
+		got, err := HashFiles(t.Context(), s, cacheFile)
+		want := []File{{Name: s.Files[0].Name, Size: 3, SHA256: sha256Hex([]byte(text))}}
+		if d := cmp.Diff(want, got); d != "" || err != nil {
+			t.Error(d, err)
+		}
+	}
+	put("abc", old)
+	expect("abc")
+	if s.Files[0].SHA256 != "" {
+		t.Error("the snapshot was changed")
+	}
+	// Same size and time: the digest is remembered, so the new content is not seen.
+	put("xyz", old)
+	expect("abc")
+	// Another time of change.
+	put("xyz", old.Add(time.Nanosecond*100))
+	expect("xyz")
+	// Changed just now: true, and not remembered.
+	put("new", time.Now())
+	expect("new")
+	b, err := os.ReadFile(cacheFile)
+	if err != nil || strings.Contains(string(b), sha256Hex([]byte("new"))) || !strings.Contains(string(b), sha256Hex([]byte("xyz"))) {
+		t.Errorf("%s, %v", b, err)
+	}
+	// A damaged memo, and one that lies about the form of a digest, count as empty.
+	put("xyz", old)
+	for _, text := range []string{"{", `[]`, `{"version":9,"files":{}}`, strings.ReplaceAll(string(b), sha256Hex([]byte("xyz")), "zz")} {
+		if err := os.WriteFile(cacheFile, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		expect("xyz")
+	}
+	// Entries of files that have gone are forgotten.
+	second := filepath.Join(dir, "README.md")
+	if err := errors.Join(os.WriteFile(second, []byte("abc"), 0o666), os.Chtimes(second, old, old), os.Remove(path)); err != nil {
+		t.Fatal(err)
+	}
+	s.Files[0].Name = "README.md"
+	expect("abc")
+	if b, _ = os.ReadFile(cacheFile); strings.Contains(string(b), "config.json") || !strings.Contains(string(b), "README.md") {
+		t.Errorf("%s", b)
+	}
+	cacheFile = ""
+	expect("abc")
+}
+
+func TestHashFilesRefuses(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte("abc"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range map[string]File{
+		"digest": {Name: "config.json", Size: 3, SHA256: sha256Hex([]byte("abd"))},
+		"size":   {Name: "config.json", Size: 4},
+	} {
+		_, err := HashFiles(t.Context(), &Snapshot{Dir: dir, Files: []File{f}}, "")
+		if !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "config.json") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := HashFiles(t.Context(), &Snapshot{Dir: dir, Files: []File{{Name: "none"}}}, ""); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := HashFiles(ctx, &Snapshot{Dir: dir, Files: []File{{Name: "config.json", Size: 3}}}, ""); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// TestHashFilesOfSnapshot fills in the digests of small files, which the hub does not give.
+func TestHashFilesOfSnapshot(t *testing.T) {
+	h := newFakeHub(t)
+	s, err := Resolve(t.Context(), mainRef, h.options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := HashFiles(t.Context(), s, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if f.SHA256 != sha256Hex(h.files[f.Name]) {
+			t.Errorf("%+v", f)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+// Package hub makes the files of a checkpoint available in a local directory: [Resolve] takes a
+// directory as it is, finds a snapshot in the Hugging Face cache, or downloads one into it, and
+// [HashFiles] gives the digests of what it found. Options come from the usual environment variables
+// by [OptionsFromEnv].
+//
+// The cache is the one of the Python library huggingface_hub, which reads and writes the same files:
+//
+//	models--org--name/
+//	  blobs/<sha256, or git's sha1>              content; <...>.incomplete while it is on its way
+//	  snapshots/<commit>/config.json             link to ../../blobs/<...>
+//	  refs/main                                  a commit
+//	  .llmexport/<commit>.json                   ours: the files of a complete snapshot
+//
+// A file gets its name only after its size and digest are those that the hub lists, and a ref is
+// written only when its snapshot is complete. The hub is not trusted with paths, and the token is sent
+// to no host but the endpoint's. Only files that an export reads are downloaded: safetensors, their
+// index, configuration, tokenizer, and the texts that a licence asks to keep.
+//
+// The client is our own because the one of gomlx/go-huggingface reports a cut transfer as success,
+// cannot resume and checks no digest, and its types describe datasets and spaces that we do not need.
+package hub
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Ref says which checkpoint is meant: Path, or Repo at Revision.
+type Ref struct {
+	Repo     string // "org/name"
+	Revision string // branch, tag or commit; empty is "main"
+	Path     string // a local directory; Repo and Revision are empty then
+}
+
+func (r Ref) String() string {
+	if r.Path != "" {
+		return r.Path
+	}
+	return r.Repo + "@" + cmp.Or(r.Revision, "main")
+}
+
+// Options say where the hub and the cache are and how to talk to them. The zero value of each field but
+// CacheDir is useful.
+type Options struct {
+	// Endpoint is the hub's base URL; empty is https://huggingface.co.
+	Endpoint string
+	// Token is sent to the endpoint's host and to no other. It is never printed.
+	Token string `json:"-"`
+	// CacheDir is the hub cache, the directory that holds models--org--name.
+	CacheDir string
+	// Offline forbids any request.
+	Offline bool
+	// Client sends the requests; nil is http.DefaultClient. Redirects and retries are done here, its
+	// CheckRedirect is not used. It should have no Timeout: that would end long downloads.
+	Client *http.Client
+	// Progress is told how many bytes of a file are here, for each file that is transferred, from its
+	// start to its end. Calls do not overlap.
+	Progress func(file string, done, total int64)
+	// UserAgent names the program to the hub; empty is "llmexport".
+	UserAgent string
+	// Parallel is the number of files on their way at once; 0 is 4.
+	Parallel int
+	// Stall is how long a connection may give nothing before it is tried anew; 0 is one minute.
+	Stall time.Duration
+
+	pause time.Duration // before the second try; tests shorten it
+}
+
+// String leaves the token out.
+func (o Options) String() string {
+	return fmt.Sprintf("endpoint %s, cache %s, offline %t, token %t", o.Endpoint, o.CacheDir, o.Offline, o.Token != "")
+}
+
+// GoString leaves the token out.
+func (o Options) GoString() string { return "hub.Options{" + o.String() + "}" }
+
+// Snapshot is a checkpoint on disk.
+type Snapshot struct {
+	// Dir holds the files.
+	Dir string
+	// Repo and Revision, a commit hash, say where they came from; empty for a local directory.
+	Repo, Revision string
+	// Files lists what an export may read, sorted by name.
+	Files []File
+}
+
+// File is one file of a snapshot.
+type File struct {
+	Name string `json:"name"` // within Snapshot.Dir, without directories
+	Size int64  `json:"size"` // bytes
+	// SHA256 is the digest in lower-case hex, as far as it is known: the hub knows it of large files.
+	SHA256 string `json:"sha256,omitempty"`
+}
+
+// Resolve finds or fetches a checkpoint. A commit whose complete snapshot is in the cache is used
+// without asking the hub. A branch or tag is looked up; when the hub cannot be reached, or must not
+// (Offline), what the cache holds of it is used if it has the configuration and all weights. Everything
+// else is downloaded; a download that broke goes on where it ended.
+//
+// A wrong size or digest, or a file name that leads out of the snapshot, is tensor.ErrCorrupt. A
+// repository without safetensors is tensor.ErrUnsupported. A [StatusError] tells what the hub refused.
+// After an error, also of ctx, the cache may hold more .incomplete and verified files than before, and no
+// new ref.
+func Resolve(ctx context.Context, ref Ref, o Options) (*Snapshot, error) {
+	if ref.Path != "" {
+		if ref.Repo != "" || ref.Revision != "" {
+			return nil, fmt.Errorf("%s: a local directory has no repository and no revision, got %q and %q", ref.Path, ref.Repo, ref.Revision)
+		}
+		return local(ref.Path)
+	}
+	s, err := resolve(ctx, ref.Repo, cmp.Or(ref.Revision, "main"), o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", ref, err)
+	}
+	return s, nil
+}
+
+func local(dir string) (*Snapshot, error) {
+	files, err := listDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Snapshot{Dir: dir, Files: files}, nil
+}
+
+func resolve(ctx context.Context, repo, revision string, o Options) (*Snapshot, error) {
+	if err := errors.Join(checkRepo(repo), checkRevision(revision)); err != nil {
+		return nil, err
+	}
+	if o.CacheDir == "" {
+		return nil, errors.New("no cache directory is set")
+	}
+	ca := newCache(o.CacheDir, repo)
+	if isCommit(revision) {
+		if s := ca.recorded(revision); s != nil {
+			return s, nil
+		}
+	}
+	if o.Offline {
+		return ca.offline(revision)
+	}
+	c, err := newClient(o, repo)
+	if err != nil {
+		return nil, err
+	}
+	l, err := c.list(ctx, revision)
+	if again := (*retryable)(nil); errors.As(err, &again) {
+		s, cacheErr := ca.offline(revision)
+		if cacheErr != nil {
+			return nil, fmt.Errorf("%w; and the cache does not help: %w", err, cacheErr)
+		}
+		zerolog.Ctx(ctx).Warn().Err(err).Str("repo", repo).Str("revision", s.Revision).
+			Msg("the hub cannot be reached, the cached snapshot is used and may be old")
+		return s, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := c.fetch(ctx, ca, l); err != nil {
+		return nil, err
+	}
+	// What is left only saves requests later, so a cache that is read-only or full must not fail the run.
+	err = ca.record(l)
+	if err == nil && revision != l.commit {
+		err = ca.writeRef(revision, l.commit)
+	}
+	if err != nil {
+		zerolog.Ctx(ctx).Warn().Err(err).Str("repo", repo).Msg("the cache cannot remember this snapshot")
+	}
+	return ca.snapshot(l.commit, l.files), nil
+}
+
+// fetch brings every file of l into the cache. A transport that splits files or takes them from
+// elsewhere replaces c.download.
+func (c *client) fetch(ctx context.Context, ca *cache, l *listing) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(cmp.Or(c.o.Parallel, 4))
+	for _, f := range l.files {
+		if ca.has(l.commit, f) {
+			continue
+		}
+		g.Go(func() error {
+			if err := c.download(ctx, ca, l.commit, f); err != nil {
+				return fmt.Errorf("%s: %w", f.Name, err)
+			}
+			return ca.link(l.commit, f)
+		})
+	}
+	return g.Wait()
+}
+
+// listDir lists the files of dir that an export may read.
+func listDir(dir string) ([]File, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var files []File
+	for _, e := range entries {
+		if !wanted(e.Name()) {
+			continue
+		}
+		st, err := os.Stat(filepath.Join(dir, e.Name())) // through the links of a snapshot
+		if err != nil {
+			return nil, err
+		}
+		if st.Mode().IsRegular() {
+			files = append(files, File{Name: e.Name(), Size: st.Size()})
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s holds no file of a checkpoint: %w", dir, fs.ErrNotExist)
+	}
+	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	return files, nil
+}
+
+var errNoSafetensors = fmt.Errorf("holds no safetensors files: %w", tensor.ErrUnsupported)

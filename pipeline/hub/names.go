@@ -1,0 +1,70 @@
+package hub
+
+import (
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+var (
+	repoPattern   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)?$`)
+	commitPattern = regexp.MustCompile(`^[0-9a-f]{40}$`)
+	sha256Pattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+func isCommit(s string) bool { return commitPattern.MatchString(s) }
+
+// checkRepo demands "org/name", or the "name" of the oldest repositories. A double hyphen would make
+// two repositories share a cache directory.
+func checkRepo(s string) error {
+	if len(s) > 200 || !repoPattern.MatchString(s) || strings.Contains(s, "--") || strings.Contains(s, "..") {
+		return fmt.Errorf("repository %.200q is not of the form org/name", s)
+	}
+	return nil
+}
+
+// checkRevision keeps a revision usable as a path under refs.
+func checkRevision(s string) error {
+	if len(s) > 200 || !safePath(s) {
+		return fmt.Errorf("revision %.200q is not a branch, tag or commit", s)
+	}
+	return nil
+}
+
+// safePath reports whether a slash-separated path stays inside the directory it is joined to, on every
+// system: relative, without "..", and without what Windows reads as a separator, drive or stream.
+func safePath(s string) bool {
+	bad := func(r rune) bool { return r < ' ' || r == 0x7f || strings.ContainsRune(`\:`, r) }
+	return s != "." && fs.ValidPath(s) && filepath.IsLocal(filepath.FromSlash(s)) && !strings.ContainsFunc(s, bad)
+}
+
+// wanted reports whether an export may read a file of this name.
+func wanted(base string) bool {
+	switch base {
+	case "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+		"special_tokens_map.json", "chat_template.jinja", "README.md", indexFile:
+		return true
+	}
+	if strings.HasSuffix(base, ".safetensors") {
+		return !strings.HasPrefix(base, "consolidated") // the same weights once more, under other names
+	}
+	return strings.HasPrefix(base, "LICENSE") || strings.HasPrefix(base, "NOTICE") || strings.HasPrefix(base, "USE_POLICY")
+}
+
+// pick decides about a path that the hub lists. Files in directories belong to other formats or to
+// parts of a pipeline. A path that would leave the snapshot is an error where its last element is
+// wanted, however the path is written; any other path is never used.
+func pick(path string) (bool, error) {
+	base := path[strings.LastIndexAny(path, `/\`)+1:]
+	if !wanted(base) {
+		return false, nil
+	}
+	if !safePath(path) {
+		return false, fmt.Errorf("the hub lists the file name %.200q: %w", path, tensor.ErrCorrupt)
+	}
+	return base == path, nil
+}

@@ -1,0 +1,105 @@
+// Package pipeline runs a job: stages in the order of one list, each of which turns artifacts into artifacts.
+//
+// [Execute] validates every stage before the first one runs, gives each a logger, measures it, and adds its
+// name to its errors. Stages are found in pipeline/stage; this package knows none of them.
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/recipes"
+)
+
+// Job is what stages share.
+type Job struct {
+	// Recipe says what the user asked for.
+	Recipe *recipes.Recipe
+	// Store keeps the artifacts of this and earlier runs.
+	Store *Store
+	// Artifacts is what the stages of this run have made so far.
+	Artifacts Artifacts
+	Limits    Limits
+}
+
+// Limits bound a job and tell its progress.
+type Limits struct {
+	// Memory in bytes.
+	Memory int64
+	// Threads that compute, at least 1.
+	Threads int
+	// Progress is told how far a stage is; total 0 means unknown. It may be nil and is called from any goroutine.
+	Progress func(stage, what string, done, total int64)
+}
+
+// Report calls Progress if there is one.
+func (l *Limits) Report(stage, what string, done, total int64) {
+	if l.Progress != nil {
+		l.Progress(stage, what, done, total)
+	}
+}
+
+// Stage is one step of a job. Stages that can say early that their options are wrong implement Validator;
+// those that may have nothing to do implement Skipper.
+type Stage interface {
+	String() string
+	Run(ctx context.Context, job *Job) error
+}
+
+// Validator is implemented by stages that check their options before any stage runs.
+type Validator interface {
+	Validate(job *Job) error
+}
+
+// Skipper is implemented by stages that may be left out; the reason is logged.
+type Skipper interface {
+	Skip(job *Job) (reason string, skip bool)
+}
+
+// Timing is how long a stage took.
+type Timing struct {
+	Stage   string
+	Seconds float64
+}
+
+// Execute runs stages in order.
+func Execute(ctx context.Context, job *Job, stages []Stage) ([]Timing, error) {
+	for _, s := range stages {
+		if v, ok := s.(Validator); ok {
+			if err := v.Validate(job); err != nil {
+				return nil, err
+			}
+		}
+	}
+	log := zerolog.Ctx(ctx)
+	var timings []Timing
+	for _, s := range stages {
+		if err := ctx.Err(); err != nil {
+			return timings, context.Cause(ctx)
+		}
+		l := log.With().Str("stage", s.String()).Logger()
+		if sk, ok := s.(Skipper); ok {
+			if reason, skip := sk.Skip(job); skip {
+				l.Info().Msg("skipped: " + reason)
+				continue
+			}
+		}
+		l.Debug().Msg("began")
+		start := time.Now()
+		if err := s.Run(l.WithContext(ctx), job); err != nil {
+			var positioned *recipes.Error
+			if errors.As(err, &positioned) { // names its section already
+				return timings, err
+			}
+			return timings, fmt.Errorf("%s: %w", s, err)
+		}
+		d := time.Since(start)
+		timings = append(timings, Timing{Stage: s.String(), Seconds: d.Seconds()})
+		l.Info().Dur("dur", d).Msg("done")
+	}
+	return timings, nil
+}

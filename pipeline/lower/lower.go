@@ -1,0 +1,110 @@
+// Package lower turns the description of a model into the graph of an engine, with a list of the slots
+// that weights must fill. It reads no weights: offsets and lengths enter the graph when a plan has laid
+// the weight file out.
+package lower
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Target is an engine release as a recipe names it, and what differs between releases.
+type Target struct {
+	// Engine is the recipe's word, "3.5" or "3.6"; Minimum the oldest release that runs the package.
+	Engine, Minimum string
+	// Scale is the type of scales and zero terms.
+	Scale tensor.DType
+}
+
+// targets is the table of engines.
+var targets = map[string]Target{
+	"3.5": {Engine: "3.5", Minimum: "3.5.0", Scale: tensor.F32},
+	"3.6": {Engine: "3.6", Minimum: "3.6.0", Scale: tensor.F16},
+}
+
+// Engines lists the names of the known engines, sorted.
+func Engines() []string {
+	var names []string
+	for n := range targets {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// TargetOf looks an engine up.
+func TargetOf(engine string) (Target, error) {
+	t, ok := targets[engine]
+	if !ok {
+		return Target{}, fmt.Errorf("engine %q: known are %s", engine, strings.Join(Engines(), ", "))
+	}
+	return t, nil
+}
+
+// SlotKind says what a slot holds.
+type SlotKind int
+
+// The kinds of slots.
+const (
+	LinearSlot SlotKind = iota // a matrix and perhaps a bias, of a Convolution
+	NormSlot                   // a vector, the gamma of a LayerNorm
+	TableSlot                  // the embedding table, which no op reads
+)
+
+// Slot is a place for weights.
+type Slot struct {
+	Kind SlotKind
+	// Name is the op's name, or "embedding" for a table.
+	Name string
+	// Op indexes Graph.Ops; -1 for a table.
+	Op     int
+	Weight arch.Weight
+	Bias   arch.Weight
+	// Table marks the head and the embedding, whose precision counts more than that of the body.
+	Table bool
+	// Lookup marks the slot in which the engine looks token rows up: the head of a tied model, or the table.
+	Lookup bool
+}
+
+// Model is a lowered Decoder: a graph whose external lists are still empty, and its slots in file order.
+type Model struct {
+	Graph *mnn.Graph
+	Slots []Slot
+}
+
+// Limits of the engine (int sizes in its loader).
+const (
+	maxGraphBytes  = 1<<31 - 1
+	maxOpElements  = 1<<31 - 1
+	maxRotaryBytes = 1 << 28 // bytes of rotary tables that are still sensible inline
+)
+
+// checkLimits refuses what the engine's loader cannot hold.
+func checkLimits(d *arch.Decoder, split, high int) error {
+	var err error
+	d.Linears(func(name string, l *arch.Linear) {
+		if err == nil && int64(l.Weight.Rows)*int64(l.Weight.Cols) > maxOpElements {
+			err = fmt.Errorf("%s: %d x %d is more than 2^31-1 weights, the engine's limit for one op: %w", l.Weight.Tensor, l.Weight.Rows, l.Weight.Cols, tensor.ErrUnsupported)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if n := int64(split+high) * int64(d.Rope.Dim) * 4; n > maxRotaryBytes {
+		return fmt.Errorf("rotary tables of %d bytes for %d positions: %w", n, d.MaxPositions, tensor.ErrUnsupported)
+	}
+	return nil
+}
+
+// CheckGraphSize refuses a graph file that the engine cannot load.
+func CheckGraphSize(n int) error {
+	if n > maxGraphBytes {
+		return fmt.Errorf("llm.mnn would have %d bytes, the engine's limit is 2^31-1: %w", n, tensor.ErrUnsupported)
+	}
+	return nil
+}

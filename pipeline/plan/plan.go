@@ -1,0 +1,187 @@
+// Package plan decides every byte of llm.mnn.weight before a weight is read, and writes it in one pass.
+//
+// [New] takes the slots of a lowered model and a policy and lays them out; the result is a value that can
+// be printed. [Plan.Link] enters offsets into the graph. [Plan.Write] streams the weights, hashing as it
+// goes, within a memory limit, the same bytes for any number of threads; it decides nothing.
+package plan
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/llmexport/llmexport/pipeline/lower"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Item is one slot's span of the weight file.
+type Item struct {
+	Slot   lower.Slot
+	Choice quant.Choice // of matrices
+	// Source is what the checkpoint says of the tensor.
+	Source tensor.Info
+	// Offset is the first byte; the span is Header, Codes, Alpha and Bias bytes long, in this order.
+	// A norm has its gamma as Codes.
+	Offset                     int64
+	Header, Codes, Alpha, Bias int64
+	Layout                     quant.Layout
+}
+
+// Size is the length of the span in bytes.
+func (it *Item) Size() int64 { return it.Header + it.Codes + it.Alpha + it.Bias }
+
+// Spec names the storage form: "w4-b64-asym", "f16", or "f32" for a norm.
+func (it *Item) Spec() string {
+	if it.Slot.Kind == lower.NormSlot {
+		return "f32"
+	}
+	return it.Choice.Spec.String()
+}
+
+// Plan is the layout of a weight file.
+type Plan struct {
+	Items []Item
+	// Bytes is the length of the file.
+	Bytes int64
+	model *lower.Model
+}
+
+// New lays out the weights of a lowered model. tensors are the checkpoint's facts. Errors name every
+// matrix that cannot be stored as the policy says, and every override that matches nothing.
+func New(m *lower.Model, tensors []tensor.Info, p *quant.Policy) (*Plan, error) {
+	infos := make(map[string]tensor.Info, len(tensors))
+	for _, t := range tensors {
+		infos[t.Name] = t
+	}
+	pl := &Plan{model: m}
+	var errs []error
+	used := make([]bool, len(p.Overrides))
+	for _, s := range m.Slots {
+		it := Item{Slot: s, Source: infos[s.Weight.Tensor], Offset: pl.Bytes}
+		if it.Source.Name == "" {
+			return nil, fmt.Errorf("internal error: slot %s has no tensor", s.Name)
+		}
+		if s.Kind == lower.NormSlot {
+			it.Codes = 4 * int64(s.Weight.Rows)
+		} else if err := it.choose(p); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for i, o := range p.Overrides {
+			used[i] = used[i] || (s.Kind != lower.NormSlot && o.Match.MatchString(s.Weight.Tensor))
+		}
+		pl.Items = append(pl.Items, it)
+		pl.Bytes += it.Size()
+	}
+	for i, u := range used {
+		if !u {
+			errs = append(errs, &UnusedOverride{Index: i, Pattern: p.Overrides[i].Match.String()})
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return pl, nil
+}
+
+// UnusedOverride is the error of an override that matches no matrix.
+type UnusedOverride struct {
+	Index   int
+	Pattern string
+}
+
+func (e *UnusedOverride) Error() string {
+	return fmt.Sprintf("overrides[%d]: %q matches no matrix of the checkpoint", e.Index, e.Pattern)
+}
+
+func (it *Item) choose(p *quant.Policy) error {
+	s := &it.Slot
+	var err error
+	it.Choice, err = p.Choose(s.Weight.Tensor, s.Table, s.Weight.Rows, s.Weight.Cols)
+	if err != nil {
+		return err
+	}
+	sp := it.Choice.Spec
+	// Released engines look token rows up in 4, 8 and 16 bits and take everything else for 4.
+	if s.Lookup && sp.Bits != 4 && sp.Bits != 8 && sp.Bits != 16 {
+		return fmt.Errorf("%s: the engine looks embeddings up in 4, 8 or 16 bits only, not in %d: %w", s.Weight.Tensor, sp.Bits, tensor.ErrUnsupported)
+	}
+	if it.Layout, err = sp.Layout(s.Weight.Rows, s.Weight.Cols); err != nil {
+		return fmt.Errorf("%s: %w", s.Weight.Tensor, err)
+	}
+	// A table that no op reads has no header either.
+	if sp.Bits != 16 && s.Kind == lower.LinearSlot {
+		it.Header = mnn.HeaderSize(s.Weight.Rows, s.Weight.Cols, sp.Bits)
+	}
+	it.Codes, it.Alpha = it.Layout.Codes, it.Layout.Alpha
+	if s.Bias.Tensor != "" {
+		it.Bias = 4 * int64(s.Bias.Rows)
+	}
+	return nil
+}
+
+// Link enters spans and storage forms into the graph and returns it.
+func (p *Plan) Link() *mnn.Graph {
+	g := p.model.Graph
+	for i := range p.Items {
+		it := &p.Items[i]
+		switch it.Slot.Kind {
+		case lower.NormSlot:
+			g.Ops[it.Slot.Op].Param.(*mnn.LayerNorm).External = []int64{it.Offset, it.Codes, 0}
+		case lower.LinearSlot:
+			c := g.Ops[it.Slot.Op].Param.(*mnn.Convolution)
+			c.External = []int64{it.Offset, it.Header + it.Codes, it.Alpha, it.Bias, 0}
+			c.Quan = quan(it)
+		}
+	}
+	return g
+}
+
+func quan(it *Item) *mnn.Quan {
+	sp := it.Choice.Spec
+	if sp.Bits == 16 {
+		return &mnn.Quan{Type: 3}
+	}
+	q := &mnn.Quan{
+		Type: 1, MaxOrBits: int32(sp.Bits), QuantScale: 1,
+		ShapeInt32: mnn.WideShape(it.Layout.Rows, it.Layout.Cols),
+		ScaleFP16:  sp.Scale == tensor.F16,
+	}
+	if !sp.Symmetric {
+		q.Min = 1
+		q.ReadType = int32(min(int64(it.Layout.Rows)*int64(it.Layout.Blocks), 1<<31-1))
+	}
+	return q
+}
+
+// Lookup is where the engine finds embedding rows.
+type Lookup struct {
+	// WeightOffset is the first byte of the codes, AlphaOffset and AlphaSize the scales.
+	WeightOffset, AlphaOffset, AlphaSize int64
+	Bits                                 int
+	// Block is the number of columns per scale; 0 at 16 bits.
+	Block int
+	// FP16 says that scales are halves.
+	FP16 bool
+}
+
+// Lookup describes the table of token embeddings.
+func (p *Plan) Lookup() Lookup {
+	for i := range p.Items {
+		it := &p.Items[i]
+		if !it.Slot.Lookup {
+			continue
+		}
+		l := Lookup{
+			WeightOffset: it.Offset + it.Header,
+			AlphaOffset:  it.Offset + it.Header + it.Codes,
+			AlphaSize:    it.Alpha,
+			Bits:         it.Choice.Spec.Bits,
+			Block:        it.Layout.BlockCols,
+			FP16:         it.Choice.Spec.Scale == tensor.F16 && it.Choice.Spec.Bits != 16,
+		}
+		return l
+	}
+	panic("internal error: plan without an embedding table")
+}

@@ -1,0 +1,45 @@
+package plan
+
+import "github.com/llmexport/llmexport/pipeline/lower"
+
+// PackWidths are the channel pack widths of the engine's builds: 16 with AVX-512, 8 with AVX2 and ARM
+// fp16, 4 with NEON fp32.
+var PackWidths = []int{4, 8, 16}
+
+// MaxThreads is the largest thread count that UnsafeThreads considers.
+const MaxThreads = 64
+
+// UnsafeThreads lists, for a pack width, the thread counts up to MaxThreads at which the engine may read
+// stale memory as an activation scale, in int8 mode with dynamic_option 0 and more than 255 positions in a
+// call. With LU = ceil(cols/pack) packs, the engine's BatchSymDynamicQuant gives each of T threads
+// ceil(LU/T) packs; when fewer than T threads get any, the maxima of the others are never written, and all T
+// are read. 16-bit layers are not affected.
+func (p *Plan) UnsafeThreads(pack int) []int {
+	bad := map[int]bool{}
+	for i := range p.Items {
+		it := &p.Items[i]
+		if it.Slot.Kind != lower.LinearSlot || it.Choice.Spec.Bits == 16 {
+			continue
+		}
+		for t := 1; t <= MaxThreads; t++ {
+			if UnsafeThreads(it.Layout.Cols, pack, t) {
+				bad[t] = true
+			}
+		}
+	}
+	var list []int
+	for t := 1; t <= MaxThreads; t++ {
+		if bad[t] {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// UnsafeThreads reports whether a linear layer of cols inputs is affected at t threads.
+func UnsafeThreads(cols, pack, t int) bool {
+	lu := ceil(cols, pack)
+	return lu > t && ceil(lu, ceil(lu, t)) < t
+}
+
+func ceil(a, b int) int { return (a + b - 1) / b }

@@ -1,0 +1,161 @@
+package safetensors
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+const (
+	singleFile = "model.safetensors"
+	indexFile  = "model.safetensors.index.json"
+)
+
+// Checkpoint is the weights of a directory: one file, or the shards that an index names. It is a
+// [tensor.Source]; all methods are safe for concurrent use.
+type Checkpoint struct {
+	shards []*shard
+	infos  []tensor.Info
+	at     map[string]place
+}
+
+type place struct {
+	shard        *shard
+	offset, size int64
+}
+
+var _ tensor.Source = (*Checkpoint)(nil)
+
+// OpenDir opens the checkpoint in dir: model.safetensors, or else the shards that
+// model.safetensors.index.json names, the order in which transformers looks for them. Only headers are
+// read. Every shard must exist and each tensor be in exactly one of them, the one the index names; sizes
+// must add up. What does not is tensor.ErrCorrupt and names file and tensor; a directory that holds
+// weights in another format only is tensor.ErrUnsupported. The caller closes the checkpoint.
+func OpenDir(dir string) (*Checkpoint, error) {
+	c := &Checkpoint{at: map[string]place{}}
+	if err := c.open(dir); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	slices.SortFunc(c.infos, func(a, b tensor.Info) int { return strings.Compare(a.Name, b.Name) })
+	return c, nil
+}
+
+func (c *Checkpoint) open(dir string) error {
+	single, err := exists(filepath.Join(dir, singleFile))
+	if err != nil {
+		return err
+	}
+	if single {
+		return c.add(dir, singleFile)
+	}
+	x, err := readIndex(filepath.Join(dir, indexFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return otherFormat(dir)
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Compact(slices.Sorted(maps.Values(x.shards))) {
+		err := c.add(dir, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("shard %s is missing: %s names it: %w", name, indexFile, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	sum := int64(0)
+	for _, t := range c.infos {
+		if sum, err = tensor.Add(sum, t.Size); err != nil {
+			return err
+		}
+	}
+	return x.check(c.at, sum)
+}
+
+// add opens one shard and takes its tensors in.
+func (c *Checkpoint) add(dir, name string) error {
+	s, h, err := openShard(dir, name)
+	if err != nil {
+		return err
+	}
+	c.shards = append(c.shards, s)
+	for _, e := range h.Entries {
+		if p, ok := c.at[e.Name]; ok {
+			return corrupt("tensor %s: in %s and in %s", quote(e.Name), p.shard.name, name)
+		}
+		e.File = name
+		c.at[e.Name] = place{s, e.Offset, e.Size}
+		c.infos = append(c.infos, e.Info)
+	}
+	return nil
+}
+
+// Tensors lists all tensors, sorted by name. File is the shard's name within the directory.
+func (c *Checkpoint) Tensors() []tensor.Info { return slices.Clone(c.infos) }
+
+// Open returns a tensor's bytes. A file that has become shorter since OpenDir gives tensor.ErrCorrupt
+// and never an early io.EOF. An unknown name is fs.ErrNotExist.
+func (c *Checkpoint) Open(name string) (*io.SectionReader, error) {
+	p, ok := c.at[name]
+	if !ok {
+		return nil, fmt.Errorf("tensor %s: %w", quote(name), fs.ErrNotExist)
+	}
+	return io.NewSectionReader(p.shard, p.offset, p.size), nil
+}
+
+// Files lists the names of the shards within the directory, sorted.
+func (c *Checkpoint) Files() []string {
+	names := make([]string, len(c.shards))
+	for i, s := range c.shards {
+		names[i] = s.name
+	}
+	return names
+}
+
+// Close closes the shards; readers from Open fail from then on.
+func (c *Checkpoint) Close() error {
+	var errs []error
+	for _, s := range c.shards {
+		errs = append(errs, s.file.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// otherFormat explains why dir has no checkpoint.
+func otherFormat(dir string) error {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		n := f.Name()
+		switch filepath.Ext(n) {
+		case ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx":
+			return fmt.Errorf("%s holds %s and neither %s nor %s: only safetensors checkpoints: %w",
+				dir, n, singleFile, indexFile, tensor.ErrUnsupported)
+		case ".safetensors":
+			return fmt.Errorf("%s holds %s and neither %s nor %s: rename it, or add the index that names it: %w",
+				dir, n, singleFile, indexFile, tensor.ErrUnsupported)
+		}
+	}
+	return fmt.Errorf("%s holds neither %s nor %s: %w", dir, singleFile, indexFile, fs.ErrNotExist)
+}
+
+func exists(path string) (bool, error) {
+	_, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

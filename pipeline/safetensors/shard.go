@@ -1,0 +1,55 @@
+package safetensors
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// shard is one open file. It reads by position, so any number of readers may share it.
+type shard struct {
+	name string
+	file *os.File
+}
+
+func openShard(dir, name string) (*shard, *Header, error) {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err := readShard(f)
+	if err != nil {
+		f.Close()
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return &shard{name, f}, h, nil
+}
+
+func readShard(f *os.File) (*Header, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, corrupt("not a regular file")
+	}
+	h, err := ReadHeader(f, st.Size())
+	if err != nil {
+		return nil, err
+	}
+	return h, crossCheckFile(f, st.Size(), h)
+}
+
+// ReadAt turns the end of the file into an error: every position asked for lies in a tensor that was
+// inside the file when it was opened, and an io.EOF would pass for the end of the tensor.
+func (s *shard) ReadAt(p []byte, off int64) (int, error) {
+	n, err := s.file.ReadAt(p, off)
+	if err == io.EOF && n < len(p) {
+		return n, corrupt("%s: ends at byte %d since it was opened", s.name, off+int64(n))
+	}
+	if n == len(p) {
+		return n, nil
+	}
+	return n, err
+}

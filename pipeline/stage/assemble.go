@@ -1,0 +1,306 @@
+package stage
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/plan"
+	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/verify"
+)
+
+// assembly makes the directory of a package, file by file, around weights that are already written.
+type assembly struct {
+	job     *pipeline.Job
+	planned *Planned
+	recipe  json.RawMessage
+	dir     string
+	run     runConfig
+
+	m *manifest.Manifest
+}
+
+// roles says what a file of a package is for.
+var roles = map[string]string{
+	GraphFile: "graph", WeightFile: "weights", LLMConfigFile: "config", ConfigFile: "config", TokenizerFile: "tokenizer",
+	publish.CardName: "card", publish.ReportName: "report", recipeFile: "recipe",
+}
+
+const recipeFile = "recipe.json"
+
+// make fills the directory and returns the manifest's digest.
+func (a *assembly) make(ctx context.Context, v *Verify, o verify.Options, weights, inputs string) (manifest.Digest, error) {
+	if err := os.RemoveAll(a.dir); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(a.dir, 0o777); err != nil {
+		return "", err
+	}
+	src := a.planned.Source
+	for _, f := range []struct{ from, name string }{
+		{weights, GraphFile}, {weights, WeightFile}, {weights, LLMConfigFile}, {inputs, TokenizerFile},
+	} {
+		if err := link(filepath.Join(f.from, f.name), filepath.Join(a.dir, f.name)); err != nil {
+			return "", err
+		}
+	}
+	licenses, warnings, err := publish.Licenses(src.Dir)
+	if err != nil {
+		return "", err
+	}
+	for _, n := range licenses {
+		if err := copyFile(filepath.Join(src.Dir, n), filepath.Join(a.dir, n)); err != nil {
+			return "", err
+		}
+	}
+	if err := pipeline.WriteFile(filepath.Join(a.dir, recipeFile), append(slices.Clone(a.recipe), '\n')); err != nil {
+		return "", err
+	}
+	if err := a.draft(ctx, weights); err != nil {
+		return "", err
+	}
+	if err := a.writeConfig(ctx); err != nil {
+		return "", err
+	}
+	var measured []publish.Measure
+	var checks []publish.Measure
+	if v.Enabled {
+		res, err := a.verify(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		checks, measured = measures(res)
+		a.m.Checks, a.m.Metrics = res.Checks, res.Metrics
+		a.m.Verified = len(res.Failed()) == 0
+	}
+	a.m.Conditions = conditions(a.planned, a.run)
+	return a.finish(ctx, checks, measured, append(warnings, src.Facts.Warnings...))
+}
+
+// draft is the manifest without measurements; its file list grows with the directory.
+func (a *assembly) draft(ctx context.Context, weights string) error {
+	b, err := os.ReadFile(filepath.Join(weights, spansFile))
+	if err != nil {
+		return err
+	}
+	src, r := a.planned.Source, a.job.Recipe
+	backends := slices.Clone(r.Target.Backends)
+	slices.Sort(backends)
+	a.m = &manifest.Manifest{
+		Version: manifest.Version, Name: r.Name,
+		Tool:          manifest.Tool{Name: "llmexport", Version: Version},
+		MinimumEngine: a.planned.Target.Minimum,
+		Target:        manifest.Target{Engine: r.Target.Engine, Backends: backends},
+		Source:        manifest.Source{Repo: src.Repo, Revision: src.Revision},
+		Recipe:        a.recipe,
+		Threads:       threads(a.planned.Plan),
+		IgnoredKeys:   slices.Clone(src.Decoder.Ignored),
+	}
+	for _, f := range src.Files {
+		a.m.Source.Files = append(a.m.Source.Files, manifest.File{Name: f.Name, Size: f.Size, SHA256: f.SHA256})
+	}
+	return json.Unmarshal(b, &a.m.Tensors)
+}
+
+// Version of the program, set by the release build.
+var Version = "dev"
+
+// threads lists safe and unsafe counts per pack width, up to what phones and desktops have.
+func threads(p *plan.Plan) []manifest.Threads {
+	const most = 16
+	var list []manifest.Threads
+	for _, pack := range plan.PackWidths {
+		t := manifest.Threads{Pack: pack}
+		unsafe := p.UnsafeThreads(pack)
+		for n := 1; n <= most; n++ {
+			if slices.Contains(unsafe, n) {
+				t.Unsafe = append(t.Unsafe, n)
+			} else {
+				t.Safe = append(t.Safe, n)
+			}
+		}
+		list = append(list, t)
+	}
+	return list
+}
+
+// list takes the directory's files into the manifest.
+func (a *assembly) list(ctx context.Context) error {
+	entries, err := os.ReadDir(a.dir)
+	if err != nil {
+		return err
+	}
+	known := map[string]manifest.File{}
+	for _, f := range a.m.Files {
+		known[f.Name] = f
+	}
+	a.m.Files = nil
+	for _, e := range entries {
+		if e.Name() == manifest.FileName {
+			continue
+		}
+		f, ok := known[e.Name()]
+		// Large files do not change once they are linked.
+		if !ok || e.Name() == ConfigFile {
+			if f, err = manifest.HashFile(ctx, filepath.Join(a.dir, e.Name())); err != nil {
+				return err
+			}
+			f.Role = roles[f.Name]
+			if publish.IsLicense(f.Name) {
+				f.Role = "license"
+			}
+		}
+		a.m.Files = append(a.m.Files, f)
+	}
+	a.m.Sort()
+	return nil
+}
+
+// writeConfig writes config.json with the digest of the files that determine what the model answers.
+func (a *assembly) writeConfig(ctx context.Context) error {
+	if err := a.list(ctx); err != nil {
+		return err
+	}
+	b, err := a.run.json(a.planned.Target, Content(a.m.Files))
+	if err != nil {
+		return err
+	}
+	if err := pipeline.WriteFile(filepath.Join(a.dir, ConfigFile), b); err != nil {
+		return err
+	}
+	return a.list(ctx)
+}
+
+// Content is the digest that config.json carries: of names and digests of the graph, the weights, the tokenizer
+// and the model's facts. It cannot be the manifest's own digest, because the manifest lists config.json.
+func Content(files []manifest.File) manifest.Digest {
+	var b []byte
+	for _, f := range files {
+		switch f.Name {
+		case GraphFile, WeightFile, LLMConfigFile, TokenizerFile:
+			b = fmt.Appendf(b, "%s  %s\n", f.SHA256, f.Name)
+		}
+	}
+	return manifest.DigestOf(b)
+}
+
+// verify runs the checks. When activations turn out too large for fp16, the package asks for more precision and is
+// judged again as it then is; nothing else of it changes.
+func (a *assembly) verify(ctx context.Context, o verify.Options) (*verify.Result, error) {
+	res, err := a.runVerify(ctx, o)
+	if err != nil || !slices.Contains(res.Failed(), "activations") {
+		return res, err
+	}
+	zerolog.Ctx(ctx).Warn().Msg("activations exceed what fp16 holds: the package is written with precision normal")
+	a.run.precision = "normal"
+	if err := a.writeConfig(ctx); err != nil {
+		return nil, err
+	}
+	return a.runVerify(ctx, o)
+}
+
+func (a *assembly) runVerify(ctx context.Context, o verify.Options) (*verify.Result, error) {
+	s, err := subject(a.dir, a.m, a.planned.Source, o)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Package.Close()
+	if a.m.Goldens == nil {
+		if a.m.Goldens, err = verify.Record(ctx, s, "llmexport runtime, float32, packaged weights"); err != nil {
+			return nil, err
+		}
+	}
+	return verify.Run(ctx, s)
+}
+
+// finish writes report, card and manifest.
+func (a *assembly) finish(ctx context.Context, checks, metrics []publish.Measure, warnings []string) (manifest.Digest, error) {
+	d := a.planned.Source.Decoder
+	var kv int64
+	for i := range d.Layers {
+		at := &d.Layers[i].Attention
+		kv += 2 * int64(at.KVHeads) * int64(at.HeadDim)
+	}
+	card, err := readOptional(a.planned.Source.Dir, publish.CardName)
+	if err != nil {
+		return "", err
+	}
+	text, cardWarnings, err := publish.Card(publish.CardInput{Manifest: a.m, SourceCard: card, Metrics: append(slices.Clone(metrics), checks...)})
+	if err != nil {
+		return "", err
+	}
+	report := publish.Report{
+		Name: a.m.Name, Repo: a.m.Source.Repo, Revision: a.m.Source.Revision, Target: a.m.Target, MinimumEngine: a.m.MinimumEngine,
+		Verified: a.m.Verified, Specs: publish.Specs(a.m.Tensors), PackageBytes: a.m.Bytes(),
+		DeviceBytes: a.planned.Plan.Memory(kv).Total(deviceContext), Checks: checks, Metrics: metrics,
+		Warnings: append(warnings, cardWarnings...),
+	}
+	b, err := report.PackageJSON()
+	if err != nil {
+		return "", err
+	}
+	for name, data := range map[string][]byte{publish.CardName: text, publish.ReportName: b} {
+		if err := pipeline.WriteFile(filepath.Join(a.dir, name), data); err != nil {
+			return "", err
+		}
+	}
+	if err := a.list(ctx); err != nil {
+		return "", err
+	}
+	data, digest, err := a.m.Seal()
+	if err != nil {
+		return "", err
+	}
+	return digest, pipeline.WriteFile(filepath.Join(a.dir, manifest.FileName), data)
+}
+
+// deviceContext is the number of positions that the estimate of device memory includes.
+const deviceContext = 2048
+
+// EffectiveRecipe is the recipe with its defaults as JSON, without what leaves the package's bytes alone: limits
+// and publishing places.
+func EffectiveRecipe(r *recipes.Recipe, stages []pipeline.Stage) (json.RawMessage, error) {
+	c := *r
+	c.Limits = recipes.DefaultLimits()
+	c.Variants = nil
+	c.Stages = map[string]recipes.Section{}
+	sections := Decoded(stages)
+	delete(sections, "publish")
+	delete(sections, "fetch")
+	return recipes.EffectiveJSON(&c, sections)
+}
+
+// link makes a hard link where the file system can, else a copy.
+func link(from, to string) error {
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	return copyFile(from, to)
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	if cerr := out.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

@@ -1,0 +1,203 @@
+package stage
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/llmexport/llmexport/pipeline/lower"
+	"github.com/llmexport/llmexport/pipeline/plan"
+	"github.com/llmexport/llmexport/publish/manifest"
+)
+
+// object is a JSON object whose keys keep their order.
+type object []member
+
+type member struct {
+	key   string
+	value any
+}
+
+// MarshalJSON writes the members in order.
+func (o object) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, m := range o {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if err := encode(&b, m.key); err != nil {
+			return nil, err
+		}
+		b.WriteByte(':')
+		if err := encode(&b, m.value); err != nil {
+			return nil, err
+		}
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// encode leaves <, > and & as they are: chat templates are full of them.
+func encode(b *bytes.Buffer, v any) error {
+	e := json.NewEncoder(b)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+func indented(o object) ([]byte, error) {
+	raw, err := o.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	err = json.Indent(&b, raw, "", "  ")
+	b.WriteByte('\n')
+	return b.Bytes(), err
+}
+
+// llmConfig is llm_config.json: facts of the model, which a user cannot override in config.json.
+func llmConfig(p *Planned) ([]byte, error) {
+	d := p.Source.Decoder
+	f := p.Source.Facts
+	return indented(object{
+		{"model_type", d.ModelType},
+		{"hidden_size", d.Hidden},
+		{"layer_nums", len(d.Layers)},
+		{"attention_mask", "float"},
+		{"attention_type", "full"},
+		{"is_mrope", false},
+		{"max_position_embeddings", d.MaxPositions},
+		{"jinja", object{{"chat_template", f.ChatTemplate}, {"eos", f.EOS}}},
+		{"tie_embeddings", tie(p.Plan.Lookup(), p.Target)},
+	})
+}
+
+// tie says where the engine finds embedding rows. Engine 3.5 reads five numbers and fp32 scales only; newer ones
+// take an object, and would read fp32 scales behind five numbers too.
+func tie(l plan.Lookup, t lower.Target) any {
+	if t.Minimum < "3.6" {
+		return []int64{l.WeightOffset, l.AlphaOffset, l.AlphaSize, int64(l.Bits), int64(l.Block)}
+	}
+	dtype := "fp32"
+	if l.FP16 {
+		dtype = "fp16"
+	}
+	return object{
+		{"weight_offset", l.WeightOffset},
+		{"alpha_offset", l.AlphaOffset},
+		{"alpha_size", l.AlphaSize},
+		{"quant_bit", l.Bits},
+		{"quant_block", l.Block},
+		{"alpha_dtype", dtype},
+	}
+}
+
+// runConfig is what config.json says of running the package.
+type runConfig struct {
+	threads   int
+	precision string
+	// dynamicOption and chunk are 0 where the engine's default is right.
+	dynamicOption, chunk int
+	// noCachedMmap keeps the engine from its second-load path, which misreads weights of fewer than 4 bits.
+	noCachedMmap bool
+	sampling     Sampling
+}
+
+// shippedThreads is the engine's own default.
+const shippedThreads = 4
+
+// newRunConfig decides the run-time options that follow from the plan.
+func newRunConfig(p *plan.Plan, s Sampling) runConfig {
+	c := runConfig{threads: shippedThreads, precision: "low", sampling: s}
+	unsafe, blocks := false, true
+	for _, pack := range plan.PackWidths {
+		unsafe = unsafe || slices.Contains(p.UnsafeThreads(pack), c.threads)
+	}
+	for i := range p.Items {
+		it := &p.Items[i]
+		if it.Slot.Kind != lower.LinearSlot || it.Choice.Spec.Bits == 16 {
+			continue
+		}
+		blocks = blocks && it.Layout.Blocks > 1
+		c.noCachedMmap = c.noCachedMmap || it.Choice.Spec.Bits < 4
+	}
+	// Both options take the engine off the path that reads stale scales; per-block activations are also the more
+	// exact of the two, but need weights in blocks.
+	if unsafe && blocks {
+		c.dynamicOption = 2
+	} else if unsafe {
+		c.chunk = 255
+	}
+	return c
+}
+
+// json writes config.json. content is the digest of the package's other files.
+func (c runConfig) json(t lower.Target, content manifest.Digest) ([]byte, error) {
+	o := object{
+		{"llm_model", GraphFile},
+		{"llm_weight", WeightFile},
+		{"tokenizer_file", TokenizerFile},
+		{"backend_type", "cpu"},
+		{"thread_num", c.threads},
+		{"precision", c.precision},
+		{"memory", "low"},
+	}
+	if c.dynamicOption != 0 {
+		o = append(o, member{"dynamic_option", c.dynamicOption})
+	}
+	if c.chunk != 0 {
+		o = append(o, member{"chunk", c.chunk})
+	}
+	if c.noCachedMmap {
+		o = append(o, member{"use_cached_mmap", false})
+	}
+	o = append(o, c.sampler()...)
+	o = append(o, member{"llmexport", object{{"minimum_engine", t.Minimum}, {"content", content}}})
+	return indented(o)
+}
+
+// sampler carries generation_config.json over and invents nothing: without do_sample the model is meant to be run
+// greedily. The engine applies only the samplers that are named.
+func (c runConfig) sampler() object {
+	s := c.sampling
+	if s.DoSample == nil || !*s.DoSample {
+		return object{{"sampler_type", "greedy"}}
+	}
+	var names []string
+	var values object
+	if s.RepetitionPenalty != nil && *s.RepetitionPenalty != 1 {
+		names, values = append(names, "penalty"), append(values, member{"repetition_penalty", *s.RepetitionPenalty})
+	}
+	if s.TopK != nil && *s.TopK > 0 {
+		names, values = append(names, "topK"), append(values, member{"top_k", *s.TopK})
+	}
+	if s.TopP != nil && *s.TopP < 1 {
+		names, values = append(names, "topP"), append(values, member{"top_p", *s.TopP})
+	}
+	temperature := 1.0
+	if s.Temperature != nil {
+		temperature = *s.Temperature
+	}
+	names, values = append(names, "temperature"), append(values, member{"temperature", temperature})
+	return append(object{{"sampler_type", "mixed"}, {"mixed_samplers", names}}, values...)
+}
+
+// conditions are the sentences that a manifest and a card carry about this package.
+func conditions(p *Planned, c runConfig) []string {
+	list := []string{fmt.Sprintf("positions up to %d; the rotary tables end there", p.Source.Decoder.MaxPositions)}
+	if c.dynamicOption == 2 {
+		list = append(list, "dynamic_option 2 is set because the engine may read stale activation scales at the shipped thread count otherwise")
+	}
+	if c.chunk != 0 {
+		list = append(list, "chunk 255 is set because the engine may read stale activation scales in longer calls at the shipped thread count")
+	}
+	if c.noCachedMmap {
+		list = append(list, "use_cached_mmap is off: engines misread weights of fewer than 4 bits from their own cache files")
+	}
+	if c.sampling.MinP != nil && *c.sampling.MinP > 0 {
+		list = append(list, "min_p of generation_config.json is left out: the engine takes it as an absolute probability, not relative to the likeliest token")
+	}
+	return list
+}

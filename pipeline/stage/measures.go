@@ -1,0 +1,64 @@
+package stage
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/verify"
+)
+
+// headline is the value of a check's numbers that a table shows, with what limits it.
+var headline = map[string]struct{ value, limit, sense, unit string }{
+	"graph":       {"kl", "limit", "<=", "nats"},
+	"layers":      {"", "limit", "<=", ""},
+	"source":      {"perplexity", "limit", "<=", ""},
+	"perplexity":  {"ratio", "limit", "<=", ""},
+	"kl":          {"kl", "limit", "<=", "nats"},
+	"decode":      {"kl", "limit", "<=", "nats"},
+	"positions":   {"kl", "limit", "<=", "nats"},
+	"activations": {"largest", "", "", ""},
+	"weights":     {"worst_share_of_bound", "", "", "of bound"},
+}
+
+// Measures turns the result of a verification into table rows: checks, then metrics.
+func Measures(r *verify.Result) (checks, metrics []publish.Measure) { return measures(r) }
+
+func measures(r *verify.Result) (checks, metrics []publish.Measure) {
+	for _, c := range r.Checks {
+		m := publish.Measure{Name: c.Name, Outcome: publish.Passed, Detail: c.Detail}
+		switch {
+		case c.Skipped:
+			m.Outcome = publish.Skipped
+		case !c.Passed:
+			m.Outcome = publish.Failed
+		}
+		if h, ok := headline[c.Name]; ok {
+			if v, ok := c.Value[h.value]; ok {
+				m.Value, m.Unit = &v, h.unit
+			}
+			if l, ok := c.Value[h.limit]; ok && h.sense != "" {
+				m.Limit = h.sense + " " + formatNumber(l)
+			}
+		}
+		checks = append(checks, m)
+	}
+	return checks, metricRows(r.Metrics)
+}
+
+func metricRows(m map[string]manifest.Metric) []publish.Measure {
+	names := make([]string, 0, len(m))
+	for n := range m {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	var rows []publish.Measure
+	for _, n := range names {
+		v := m[n].Value
+		rows = append(rows, publish.Measure{Name: n, Value: &v, StdErr: m[n].StdErr})
+	}
+	return rows
+}
+
+func formatNumber(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }

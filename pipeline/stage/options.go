@@ -1,0 +1,91 @@
+package stage
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/invopop/jsonschema"
+
+	"github.com/llmexport/llmexport/quant"
+)
+
+// Methods is one method name or a list of them, applied in order.
+type Methods []string
+
+// UnmarshalJSON reads a word or a list of words.
+func (m *Methods) UnmarshalJSON(b []byte) error {
+	var one string
+	if json.Unmarshal(b, &one) == nil {
+		*m = Methods{one}
+		return nil
+	}
+	var list []string
+	if err := json.Unmarshal(b, &list); err != nil {
+		return fmt.Errorf("must be a method or a list of methods")
+	}
+	*m = list
+	return nil
+}
+
+// JSONSchema describes both forms.
+func (Methods) JSONSchema() *jsonschema.Schema {
+	word := &jsonschema.Schema{Type: "string"}
+	for _, n := range quant.Methods() {
+		word.Enum = append(word.Enum, n)
+	}
+	one := uint64(1)
+	return &jsonschema.Schema{OneOf: []*jsonschema.Schema{word, {Type: "array", Items: word, MinItems: &one}}}
+}
+
+// Block is a number of columns, "row", or "auto".
+type Block struct {
+	// Cols is 0 for a whole row.
+	Cols int
+	Auto bool
+}
+
+// autoBlock is what auto begins with.
+const autoBlock = 64
+
+func (b Block) cols() int {
+	if b.Auto {
+		return autoBlock
+	}
+	return b.Cols
+}
+
+// UnmarshalJSON reads any of the three forms.
+func (b *Block) UnmarshalJSON(text []byte) error {
+	switch string(bytes.TrimSpace(text)) {
+	case `"row"`:
+		*b = Block{}
+		return nil
+	case `"auto"`:
+		*b = Block{Auto: true}
+		return nil
+	}
+	n, err := strconv.Atoi(string(text))
+	if err != nil || n <= 0 {
+		return fmt.Errorf("must be 32, 64, 128, row or auto, not %s", text)
+	}
+	*b = Block{Cols: n}
+	return nil
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (b Block) MarshalJSON() ([]byte, error) {
+	switch {
+	case b.Auto:
+		return []byte(`"auto"`), nil
+	case b.Cols == 0:
+		return []byte(`"row"`), nil
+	}
+	return []byte(strconv.Itoa(b.Cols)), nil
+}
+
+// JSONSchema describes the three forms.
+func (Block) JSONSchema() *jsonschema.Schema {
+	return &jsonschema.Schema{Enum: []any{32, 64, 128, "row", "auto"}}
+}

@@ -1,0 +1,67 @@
+package stage
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/publish"
+)
+
+// Publish puts the verified package into every place the recipe names; dist/<name> beside the recipe if it names
+// none.
+type Publish []publish.Target
+
+// String implements pipeline.Stage.
+func (*Publish) String() string { return "publish" }
+
+// Validate implements pipeline.Validator.
+func (p *Publish) Validate(job *pipeline.Job) error {
+	_, err := p.stores(job)
+	return err
+}
+
+func (p *Publish) stores(job *pipeline.Job) ([]publish.Store, error) {
+	targets := *p
+	if len(targets) == 0 {
+		targets = Publish{{Dir: filepath.ToSlash(filepath.Join("dist", job.Recipe.Name))}}
+	}
+	var stores []publish.Store
+	for i, t := range targets {
+		s, err := publish.New(t, job.Recipe.Dir)
+		if err != nil {
+			return nil, job.Recipe.Stages["publish"].Errorf(fmt.Sprintf("[%d]", i), "%v", err)
+		}
+		stores = append(stores, s)
+	}
+	return stores, nil
+}
+
+// Run implements pipeline.Stage.
+func (p *Publish) Run(ctx context.Context, job *pipeline.Job) error {
+	verdict, err := job.Artifacts.One(pipeline.Verdict)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(verdict.Path, "files")
+	pkg, err := publish.Open(dir)
+	if err != nil {
+		return err
+	}
+	stores, err := p.stores(job)
+	if err != nil {
+		return err
+	}
+	for _, s := range stores {
+		r, err := s.Publish(ctx, pkg)
+		if err != nil {
+			return err
+		}
+		zerolog.Ctx(ctx).Info().Str("to", r.Ref).Str("status", string(r.Status)).Int64("bytes", r.Bytes).Str("digest", string(r.Digest)).Msg("published")
+		job.Artifacts.Add(pipeline.Artifact{Kind: pipeline.Published, Name: string(r.Status), Path: r.Ref, Digest: r.Digest, Size: r.Bytes})
+	}
+	return nil
+}

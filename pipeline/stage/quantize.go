@@ -1,0 +1,288 @@
+package stage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/lower"
+	"github.com/llmexport/llmexport/pipeline/plan"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Quantize decides how every matrix is stored, and writes graph, weights and configuration.
+type Quantize struct {
+	Method    Methods    `json:"method" jsonschema_description:"How codes and scales are chosen."`
+	Bits      int        `json:"bits" jsonschema:"enum=16,enum=8,enum=6,enum=5,enum=4,enum=3,enum=2" jsonschema_description:"Bits of a weight of the body; 16 stores halves."`
+	Block     Block      `json:"block" jsonschema_description:"Columns that share a scale: 32, 64, 128, row, or auto, which takes 64 or what divides the columns."`
+	Symmetric bool       `json:"symmetric" jsonschema_description:"Store a scale and no zero term."`
+	Scale     string     `json:"scale,omitempty" jsonschema:"enum=fp16,enum=fp32" jsonschema_description:"Type of scales; the target's if absent. Engine 3.5 reads fp32 only."`
+	Overrides []Override `json:"overrides,omitempty" jsonschema_description:"Other storage for matrices whose checkpoint name matches; the last match wins."`
+}
+
+// Override gives matrices another storage form. Absent fields stay as they are.
+type Override struct {
+	Match     string `json:"match" jsonschema:"required" jsonschema_description:"Unanchored RE2 pattern on checkpoint tensor names."`
+	Bits      *int   `json:"bits,omitempty" jsonschema:"enum=16,enum=8,enum=6,enum=5,enum=4,enum=3,enum=2"`
+	Block     *Block `json:"block,omitempty"`
+	Symmetric *bool  `json:"symmetric,omitempty"`
+	Scale     string `json:"scale,omitempty" jsonschema:"enum=fp16,enum=fp32"`
+}
+
+// NewQuantize returns the defaults: 4 bits in blocks of 64, asymmetric, rounded to nearest, table and head in 8 bits.
+func NewQuantize() *Quantize {
+	return &Quantize{Method: Methods{"rtn"}, Bits: 4, Block: Block{Cols: 64}}
+}
+
+// String implements pipeline.Stage.
+func (*Quantize) String() string { return "quantize" }
+
+// Validate implements pipeline.Validator.
+func (q *Quantize) Validate(job *pipeline.Job) error {
+	_, err := q.policy(job)
+	return err
+}
+
+// policy turns options into what the planner reads; errors are positioned in the recipe.
+func (q *Quantize) policy(job *pipeline.Job) (*quant.Policy, error) {
+	sec := job.Recipe.Stages["quantize"]
+	target, err := lower.TargetOf(job.Recipe.Target.Engine)
+	if err != nil {
+		return nil, job.Recipe.Errorf("target.engine", "%v", err)
+	}
+	if len(q.Method) != 1 {
+		return nil, sec.Errorf("method", "must name one method; combinations are not supported")
+	}
+	if _, err := quant.Method(q.Method[0]); err != nil {
+		return nil, sec.Errorf("method", "%v", err)
+	}
+	scale := target.Scale
+	if q.Scale != "" {
+		if scale, err = scaleType(q.Scale, target); err != nil {
+			return nil, sec.Errorf("scale", "%v", err)
+		}
+	}
+	body := quant.Spec{Bits: q.Bits, Block: q.Block.cols(), Symmetric: q.Symmetric, Scale: scale}
+	if q.Bits == 16 {
+		body = quant.Half
+	}
+	if err := body.Validate(); err != nil {
+		key := "bits"
+		if (quant.Spec{Bits: q.Bits, Block: 64, Scale: scale}).Validate() == nil {
+			key = "block"
+		}
+		return nil, sec.Errorf(key, "%s", plainError(err))
+	}
+	table := body
+	if q.Bits != 16 {
+		table.Bits = 8
+	}
+	p := &quant.Policy{Default: body, Table: table, AutoBlock: q.Block.Auto}
+	for i, o := range q.Overrides {
+		at := fmt.Sprintf("overrides[%d]", i)
+		re, err := regexp.Compile(o.Match)
+		if err != nil || o.Match == "" {
+			return nil, sec.Errorf(at+".match", "is no pattern: %v", errors.Join(err, emptyPattern(o.Match)))
+		}
+		r := quant.Override{Match: re, Bits: o.Bits, Symmetric: o.Symmetric}
+		if o.Bits != nil && (quant.Spec{Bits: *o.Bits, Scale: scale}).Validate() != nil {
+			return nil, sec.Errorf(at+".bits", "must be one of 2, 3, 4, 5, 6, 8, 16, not %d", *o.Bits)
+		}
+		if o.Block != nil {
+			if o.Block.Auto {
+				return nil, sec.Errorf(at+".block", "auto is for quantize.block")
+			}
+			b := o.Block.cols()
+			if err := (quant.Spec{Bits: 4, Block: b, Scale: scale}).Validate(); err != nil {
+				return nil, sec.Errorf(at+".block", "%s", plainError(err))
+			}
+			r.Block = &b
+		}
+		if o.Scale != "" {
+			s, err := scaleType(o.Scale, target)
+			if err != nil {
+				return nil, sec.Errorf(at+".scale", "%v", err)
+			}
+			r.Scale = &s
+		}
+		p.Overrides = append(p.Overrides, r)
+	}
+	return p, nil
+}
+
+func emptyPattern(s string) error {
+	if s == "" {
+		return errors.New("it is empty")
+	}
+	return nil
+}
+
+// plainError drops the sentinel behind a message that stands in a recipe.
+func plainError(err error) string {
+	return strings.TrimSuffix(err.Error(), ": "+tensor.ErrUnsupported.Error())
+}
+
+func scaleType(s string, t lower.Target) (tensor.DType, error) {
+	switch {
+	case s == "fp32":
+		return tensor.F32, nil
+	case s != "fp16":
+		return 0, fmt.Errorf("must be fp16 or fp32, not %q", s)
+	case t.Scale != tensor.F16:
+		return 0, fmt.Errorf("engine %s misreads fp16 scales; use fp32 or a newer engine", t.Engine)
+	}
+	return tensor.F16, nil
+}
+
+// Planned is a laid out model, before a weight is read.
+type Planned struct {
+	Source *Source
+	Target lower.Target
+	Plan   *plan.Plan
+	// Graph is the linked graph's file.
+	Graph []byte
+}
+
+// Plan lays the model of an open source out.
+func (q *Quantize) Plan(job *pipeline.Job, src *Source) (*Planned, error) {
+	policy, err := q.policy(job)
+	if err != nil {
+		return nil, err
+	}
+	target, err := lower.TargetOf(job.Recipe.Target.Engine)
+	if err != nil {
+		return nil, err
+	}
+	m, err := lower.Classic(src.Decoder)
+	if err != nil {
+		return nil, err
+	}
+	p, err := plan.New(m, src.Checkpoint.Tensors(), policy)
+	if err != nil {
+		var unused *plan.UnusedOverride
+		if errors.As(err, &unused) {
+			return nil, job.Recipe.Stages["quantize"].Errorf(fmt.Sprintf("overrides[%d].match", unused.Index), "%q matches no matrix of the checkpoint", unused.Pattern)
+		}
+		return nil, err
+	}
+	g, err := p.Link().Marshal()
+	if err != nil {
+		return nil, err
+	}
+	if err := lower.CheckGraphSize(len(g)); err != nil {
+		return nil, err
+	}
+	return &Planned{Source: src, Target: target, Plan: p, Graph: g}, nil
+}
+
+// Run implements pipeline.Stage.
+func (q *Quantize) Run(ctx context.Context, job *pipeline.Job) error {
+	src, err := openSource(job)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	pl, err := q.Plan(job, src)
+	if err != nil {
+		return err
+	}
+	for i := range pl.Plan.Items {
+		it := &pl.Plan.Items[i]
+		l := zerolog.Ctx(ctx).Debug()
+		if it.Choice.AutoFrom != 0 {
+			l = zerolog.Ctx(ctx).Warn().Str("reason", fmt.Sprintf("%d columns do not divide into blocks of %d", it.Layout.Cols, it.Choice.AutoFrom))
+		}
+		l.Str("tensor", it.Slot.Weight.Tensor).Str("spec", it.Spec()).Int64("offset", it.Offset).Int64("bytes", it.Size()).Msg("planned")
+	}
+	checkpoint, err := job.Artifacts.One(pipeline.Checkpoint)
+	if err != nil {
+		return err
+	}
+	inputs, err := job.Artifacts.One(pipeline.Inputs)
+	if err != nil {
+		return err
+	}
+	key, err := pipeline.Key("quantize", checkpoint.Digest, inputs.Digest, job.Recipe.Target, job.Recipe.Model.IgnoreConfig, q)
+	if err != nil {
+		return err
+	}
+	a, err := job.Store.Do(ctx, "weights", key, func(dir string, _ bool) (manifest.Digest, error) {
+		return q.build(ctx, job, pl, dir)
+	})
+	if err != nil {
+		return err
+	}
+	a.Kind, a.Size = pipeline.Weights, pl.Plan.Bytes
+	job.Artifacts.Add(a)
+	return nil
+}
+
+// Files of a package.
+const (
+	GraphFile     = "llm.mnn"
+	WeightFile    = "llm.mnn.weight"
+	ConfigFile    = "config.json"
+	LLMConfigFile = "llm_config.json"
+	spansFile     = "spans.json"
+)
+
+func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, dir string) (manifest.Digest, error) {
+	if err := checkSpace(dir, pl.Plan.Bytes+int64(len(pl.Graph))); err != nil {
+		return "", err
+	}
+	encoder, err := quant.Method(q.Method[0])
+	if err != nil {
+		return "", err
+	}
+	w := &weightWriter{dir: dir, plan: pl.Plan}
+	spans, err := w.write(ctx, pl.Source.Checkpoint, plan.WriteOptions{
+		Encoder: encoder, Threads: job.Limits.Threads, Memory: job.Limits.Memory / 4,
+		Progress: func(done int64) { job.Limits.Report("quantize", WeightFile, done, pl.Plan.Bytes) },
+	})
+	if err != nil {
+		return "", err
+	}
+	tensors := tensorsOf(pl.Plan, spans)
+	list, err := json.Marshal(tensors)
+	if err != nil {
+		return "", err
+	}
+	llmConfig, err := llmConfig(pl)
+	if err != nil {
+		return "", err
+	}
+	for _, f := range []struct {
+		name string
+		b    []byte
+	}{{GraphFile, pl.Graph}, {LLMConfigFile, llmConfig}, {spansFile, list}} {
+		if err := pipeline.WriteFile(filepath.Join(dir, f.name), f.b); err != nil {
+			return "", err
+		}
+	}
+	return manifest.DigestOf(append(append(list, pl.Graph...), llmConfig...)), nil
+}
+
+// tensorsOf lists the plan's spans for a manifest.
+func tensorsOf(p *plan.Plan, sums []string) []manifest.Tensor {
+	list := make([]manifest.Tensor, len(p.Items))
+	for i := range p.Items {
+		it := &p.Items[i]
+		name := it.Slot.Weight.Tensor
+		if it.Slot.Bias.Tensor != "" {
+			name += biasSeparator + it.Slot.Bias.Tensor
+		}
+		list[i] = manifest.Tensor{
+			Name: name, Op: it.Slot.Name, Spec: it.Spec(), File: WeightFile, Offset: it.Offset, Size: it.Size(), SHA256: sums[i],
+		}
+	}
+	return list
+}

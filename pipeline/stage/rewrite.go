@@ -1,0 +1,67 @@
+package stage
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/lower"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
+)
+
+// Rewrite describes the model, lowers it once to see that the target can hold it, and converts the tokenizer.
+type Rewrite struct{}
+
+// String implements pipeline.Stage.
+func (*Rewrite) String() string { return "rewrite" }
+
+// TokenizerFile is the tokenizer's name in a package.
+const TokenizerFile = "tokenizer.mtok"
+
+// Run implements pipeline.Stage.
+func (*Rewrite) Run(ctx context.Context, job *pipeline.Job) error {
+	checkpoint, err := job.Artifacts.One(pipeline.Checkpoint)
+	if err != nil {
+		return err
+	}
+	src, err := openSource(job)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	if _, err := lower.Classic(src.Decoder); err != nil {
+		return err
+	}
+	d := src.Decoder
+	zerolog.Ctx(ctx).Info().Str("family", d.Family).Int("layers", len(d.Layers)).Int("hidden", d.Hidden).Int("vocab", d.Vocab).
+		Bool("tied", d.Tied).Int("tensors", len(d.Claimed)).Msg("described")
+	for _, k := range d.Ignored {
+		zerolog.Ctx(ctx).Warn().Str("key", k).Msg("config key ignored, as the recipe asks")
+	}
+	for _, w := range src.Facts.Warnings {
+		zerolog.Ctx(ctx).Info().Msg("tokenizer: " + w)
+	}
+	key, err := pipeline.Key("rewrite", checkpoint.Digest, job.Recipe.Target, job.Recipe.Model.IgnoreConfig)
+	if err != nil {
+		return err
+	}
+	a, err := job.Store.Do(ctx, "rewrite", key, func(dir string, _ bool) (manifest.Digest, error) {
+		b, err := src.Tokenizer.MTOK(tokenizer.MTOKOptions{
+			Special: src.Facts.Special, Stop: src.Facts.Stop, Prefix: src.Facts.Prefix,
+			ChatTemplate: src.Facts.ChatTemplate, EOS: src.Facts.EOS,
+		})
+		if err != nil {
+			return "", err
+		}
+		return manifest.DigestOf(b), pipeline.WriteFile(filepath.Join(dir, TokenizerFile), b)
+	})
+	if err != nil {
+		return err
+	}
+	a.Kind = pipeline.Inputs
+	job.Artifacts.Add(a)
+	return nil
+}

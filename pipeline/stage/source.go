@@ -1,0 +1,164 @@
+package stage
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/pipeline/safetensors"
+	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
+)
+
+// Source is an opened checkpoint: headers, description, tokenizer; no weights.
+type Source struct {
+	Dir            string
+	Repo, Revision string
+	Files          []hub.File
+	Checkpoint     *safetensors.Checkpoint
+	Decoder        *arch.Decoder
+	Tokenizer      *tokenizer.Tokenizer
+	// Facts are those of the small files that describe how the model is used.
+	Facts Facts
+}
+
+// OpenSource opens the checkpoint in dir. The caller closes it.
+func OpenSource(dir string, ignore []string) (*Source, error) {
+	s := &Source{Dir: dir}
+	if err := s.open(ignore); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Source) open(ignore []string) error {
+	config, err := readSmall(s.Dir, "config.json")
+	if err != nil {
+		return err
+	}
+	if s.Checkpoint, err = safetensors.OpenDir(s.Dir); err != nil {
+		return err
+	}
+	if s.Decoder, err = arch.Describe(config, s.Checkpoint.Tensors(), arch.Options{IgnoreConfig: ignore}); err != nil {
+		return err
+	}
+	for dup, of := range s.Decoder.Duplicates() {
+		if err := equalTensors(s.Checkpoint, dup, of); err != nil {
+			return err
+		}
+	}
+	b, err := readSmall(s.Dir, "tokenizer.json")
+	if err != nil {
+		return err
+	}
+	if s.Tokenizer, err = tokenizer.Load(b); err != nil {
+		return err
+	}
+	if n := s.Tokenizer.VocabSize(); n > s.Decoder.Vocab {
+		return fmt.Errorf("tokenizer.json has ids up to %d, the embedding only %d rows: %w", n-1, s.Decoder.Vocab, tensor.ErrCorrupt)
+	}
+	s.Facts, err = readFacts(s.Dir, config, s.Tokenizer)
+	return err
+}
+
+// Close closes the checkpoint's files.
+func (s *Source) Close() {
+	if s.Checkpoint != nil {
+		s.Checkpoint.Close()
+	}
+}
+
+// openSource opens the checkpoint that the fetch stage found.
+func openSource(job *pipeline.Job) (*Source, error) {
+	a, err := job.Artifacts.One(pipeline.Checkpoint)
+	if err != nil {
+		return nil, err
+	}
+	b, err := os.ReadFile(a.Path)
+	if err != nil {
+		return nil, err
+	}
+	var rec snapshotRecord
+	if err := json.Unmarshal(b, &rec); err != nil {
+		return nil, err
+	}
+	s, err := OpenSource(rec.Dir, job.Recipe.Model.IgnoreConfig)
+	if err != nil {
+		return nil, err
+	}
+	s.Repo, s.Revision, s.Files = rec.Repo, rec.Revision, rec.Files
+	return s, nil
+}
+
+// maxSmall bounds the JSON files of a checkpoint; tokenizers of large vocabularies have some 30 MB.
+const maxSmall = 256 << 20
+
+// readSmall reads a file of a checkpoint; a missing one is an error that names it.
+func readSmall(dir, name string) ([]byte, error) {
+	b, err := readOptional(dir, name)
+	if err == nil && b == nil {
+		err = fmt.Errorf("%s: the checkpoint has no such file: %w", name, tensor.ErrUnsupported)
+	}
+	return b, err
+}
+
+// readOptional returns nil when the file does not exist.
+func readOptional(dir, name string) ([]byte, error) {
+	f, err := os.Open(filepath.Join(dir, name))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxSmall+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxSmall {
+		return nil, fmt.Errorf("%s: more than %d bytes: %w", name, maxSmall, tensor.ErrCorrupt)
+	}
+	if b == nil {
+		b = []byte{}
+	}
+	return b, nil
+}
+
+// equalTensors compares the bytes of two tensors.
+func equalTensors(src tensor.Source, a, b string) error {
+	ra, err := src.Open(a)
+	if err != nil {
+		return err
+	}
+	rb, err := src.Open(b)
+	if err != nil {
+		return err
+	}
+	differ := fmt.Errorf("%s: config.json ties it to %s, but their bytes differ: %w", a, b, tensor.ErrCorrupt)
+	if ra.Size() != rb.Size() {
+		return differ
+	}
+	x, y := make([]byte, 1<<20), make([]byte, 1<<20)
+	for {
+		n, errA := io.ReadFull(ra, x)
+		m, errB := io.ReadFull(rb, y)
+		if n != m || !bytes.Equal(x[:n], y[:m]) {
+			return differ
+		}
+		if errA != nil || errB != nil {
+			if errA == io.EOF || errA == io.ErrUnexpectedEOF {
+				return nil
+			}
+			return errors.Join(errA, errB)
+		}
+	}
+}

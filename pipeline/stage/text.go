@@ -1,0 +1,89 @@
+package stage
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/invopop/jsonschema"
+
+	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/verify"
+)
+
+// Text names an evaluation text: the built-in one, or a file.
+type Text struct {
+	Path   string `json:"path"`
+	SHA256 string `json:"sha256"`
+}
+
+const builtin = "builtin"
+
+// UnmarshalJSON reads "builtin", a path, or {path, sha256}.
+func (t *Text) UnmarshalJSON(b []byte) error {
+	var s string
+	if json.Unmarshal(b, &s) == nil {
+		*t = Text{Path: s}
+		if s == builtin {
+			*t = Text{}
+		}
+		return nil
+	}
+	type plain Text
+	d := json.NewDecoder(strings.NewReader(string(b)))
+	d.DisallowUnknownFields()
+	return d.Decode((*plain)(t))
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (t Text) MarshalJSON() ([]byte, error) {
+	if t.Path == "" {
+		return json.Marshal(builtin)
+	}
+	type plain Text
+	if t.SHA256 == "" {
+		return json.Marshal(t.Path)
+	}
+	return json.Marshal(plain(t))
+}
+
+// JSONSchema describes the forms.
+func (Text) JSONSchema() *jsonschema.Schema {
+	props := jsonschema.NewProperties()
+	props.Set("path", &jsonschema.Schema{Type: "string"})
+	props.Set("sha256", &jsonschema.Schema{Type: "string"})
+	return &jsonschema.Schema{OneOf: []*jsonschema.Schema{
+		{Type: "string"},
+		{Type: "object", Properties: props, Required: []string{"path"}, AdditionalProperties: jsonschema.FalseSchema},
+	}}
+}
+
+// maxText bounds an evaluation text in bytes.
+const maxText = 64 << 20
+
+// read returns the text and the name under which reports show it.
+func (t Text) read(r *recipes.Recipe) (text, name string, err error) {
+	if t.Path == "" {
+		return verify.Text, "the built-in text", nil
+	}
+	b, err := os.ReadFile(r.Resolve(t.Path))
+	if err != nil {
+		return "", "", err
+	}
+	name = filepath.Base(t.Path)
+	if sum := sha256.Sum256(b); t.SHA256 != "" && hex.EncodeToString(sum[:]) != t.SHA256 {
+		return "", "", fmt.Errorf("%s has SHA-256 %x, not %s", name, sum, t.SHA256)
+	}
+	switch {
+	case len(b) > maxText:
+		return "", "", fmt.Errorf("%s has more than %d bytes", name, maxText)
+	case !utf8.Valid(b):
+		return "", "", fmt.Errorf("%s is not UTF-8", name)
+	}
+	return string(b), name, nil
+}

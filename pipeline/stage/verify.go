@@ -1,0 +1,263 @@
+package stage
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/verify"
+	"github.com/llmexport/llmexport/verify/reference"
+)
+
+// Verify assembles the package, runs it, compares it with the source, and writes manifest, report and card. A limit
+// that is missed ends the job before anything is published.
+type Verify struct {
+	// Enabled false publishes an unverified package, which says so.
+	Enabled    bool       `json:"enabled" jsonschema_description:"Run and compare the package; false publishes it as not verified."`
+	Perplexity Perplexity `json:"perplexity" jsonschema_description:"How and on what perplexity is measured."`
+	KL         Limit      `json:"kl" jsonschema_description:"Largest mean KL divergence from the source, in nats."`
+	Layers     Limit      `json:"layers" jsonschema_description:"Largest relative error of the hidden state behind a layer."`
+	Tokenizer  Tokenizer  `json:"tokenizer" jsonschema_description:"Shares of strings whose ids may differ in the engine."`
+	Golden     string     `json:"golden,omitempty" jsonschema_description:"JSON file with outputs that were recorded elsewhere and must be reproduced."`
+}
+
+// Perplexity says what is measured.
+type Perplexity struct {
+	Text      Text     `json:"text" jsonschema_description:"Evaluation text: builtin, or a file with its digest."`
+	Window    int      `json:"window" jsonschema:"minimum=8" jsonschema_description:"Tokens of a fresh context."`
+	Windows   int      `json:"windows" jsonschema:"minimum=1" jsonschema_description:"Number of contexts, spread over the text."`
+	Decode    int      `json:"decode" jsonschema:"minimum=0" jsonschema_description:"Last tokens of a context that are also fed one by one."`
+	MaxRatio  *float64 `json:"max_ratio,omitempty" jsonschema_description:"Largest perplexity relative to the source; by bit width if absent."`
+	MaxSource *float64 `json:"max_source,omitempty" jsonschema_description:"Perplexity of the source above which the checkpoint is absurd; a quarter of the vocabulary if absent."`
+}
+
+// Limit is a largest acceptable value.
+type Limit struct {
+	Max *float64 `json:"max,omitempty" jsonschema_description:"Limit; by bit width if absent."`
+}
+
+// Tokenizer limits.
+type Tokenizer struct {
+	MaxPlain float64 `json:"max_plain" jsonschema:"minimum=0,maximum=1" jsonschema_description:"Share of plain strings."`
+	MaxHard  float64 `json:"max_hard" jsonschema:"minimum=0,maximum=1" jsonschema_description:"Share of hard strings."`
+}
+
+// NewVerify returns the defaults.
+func NewVerify() *Verify {
+	l, _ := verify.DefaultLimits(4)
+	return &Verify{
+		Enabled:    true,
+		Perplexity: Perplexity{Window: 512, Windows: 4, Decode: 32},
+		Tokenizer:  Tokenizer{MaxPlain: l.TokenizerPlain, MaxHard: l.TokenizerHard},
+	}
+}
+
+// String implements pipeline.Stage.
+func (*Verify) String() string { return "verify" }
+
+// Validate implements pipeline.Validator.
+func (v *Verify) Validate(job *pipeline.Job) error {
+	sec := job.Recipe.Stages["verify"]
+	p := v.Perplexity
+	for _, c := range []struct {
+		bad bool
+		key string
+		msg string
+	}{
+		{p.Window < 8, "perplexity.window", "must be 8 or more"},
+		{p.Windows < 1, "perplexity.windows", "must be 1 or more"},
+		{p.Decode < 0, "perplexity.decode", "must not be negative"},
+		{p.MaxRatio != nil && !(*p.MaxRatio > 0), "perplexity.max_ratio", "must be more than 0"},
+		{p.MaxSource != nil && !(*p.MaxSource > 1), "perplexity.max_source", "must be more than 1"},
+		{v.KL.Max != nil && !(*v.KL.Max >= 0), "kl.max", "must not be negative"},
+		{v.Layers.Max != nil && !(*v.Layers.Max >= 0), "layers.max", "must not be negative"},
+		{!(v.Tokenizer.MaxPlain >= 0 && v.Tokenizer.MaxPlain <= 1), "tokenizer.max_plain", "must be between 0 and 1"},
+		{!(v.Tokenizer.MaxHard >= 0 && v.Tokenizer.MaxHard <= 1), "tokenizer.max_hard", "must be between 0 and 1"},
+	} {
+		if c.bad {
+			return sec.Errorf(c.key, "%s", c.msg)
+		}
+	}
+	return nil
+}
+
+// options resolves texts, goldens and limits.
+func (v *Verify) options(job *pipeline.Job, bits int) (verify.Options, error) {
+	sec := job.Recipe.Stages["verify"]
+	o := verify.Options{
+		Window: v.Perplexity.Window, Windows: v.Perplexity.Windows, DecodeTokens: v.Perplexity.Decode,
+		Threads: job.Limits.Threads, Memory: job.Limits.Memory / 2,
+		Progress: func(done, total int64) { job.Limits.Report("verify", "windows", done, total) },
+	}
+	var err error
+	if o.Limits, err = verify.DefaultLimits(bits); err != nil {
+		return o, err
+	}
+	o.Limits.TokenizerPlain, o.Limits.TokenizerHard = v.Tokenizer.MaxPlain, v.Tokenizer.MaxHard
+	set := func(dst *float64, v *float64) {
+		if v != nil {
+			*dst = *v
+		}
+	}
+	set(&o.Limits.KL, v.KL.Max)
+	set(&o.Limits.LayerError, v.Layers.Max)
+	set(&o.Limits.PerplexityRatio, v.Perplexity.MaxRatio)
+	set(&o.Limits.SourcePerplexity, v.Perplexity.MaxSource)
+	if o.Text, o.TextName, err = v.Perplexity.Text.read(job.Recipe); err != nil {
+		return o, sec.Errorf("perplexity.text", "%v", err)
+	}
+	sum := sha256.Sum256([]byte(o.Text))
+	o.TextSHA256 = hex.EncodeToString(sum[:])
+	if v.Golden != "" {
+		b, err := os.ReadFile(job.Recipe.Resolve(v.Golden))
+		if err != nil {
+			return o, sec.Errorf("golden", "%v", err)
+		}
+		if o.Goldens, err = verify.ParseGoldens(b); err != nil {
+			return o, sec.Errorf("golden", "%v", err)
+		}
+	}
+	return o, nil
+}
+
+// FailedError says which checks a package failed; the exit code of such a run is its own.
+type FailedError struct {
+	Checks []string
+	// Details has a sentence per check.
+	Details []string
+}
+
+func (e *FailedError) Error() string {
+	return fmt.Sprintf("%s failed, nothing was published\n  %s", strings.Join(e.Checks, ", "), strings.Join(e.Details, "\n  "))
+}
+
+// Run implements pipeline.Stage.
+func (v *Verify) Run(ctx context.Context, job *pipeline.Job) error {
+	weights, err := job.Artifacts.One(pipeline.Weights)
+	if err != nil {
+		return err
+	}
+	inputs, err := job.Artifacts.One(pipeline.Inputs)
+	if err != nil {
+		return err
+	}
+	checkpoint, err := job.Artifacts.One(pipeline.Checkpoint)
+	if err != nil {
+		return err
+	}
+	stages, err := New(job.Recipe)
+	if err != nil {
+		return err
+	}
+	q := stages[2].(*Quantize)
+	o, err := v.options(job, q.Bits)
+	if err != nil {
+		return err
+	}
+	recipe, err := EffectiveRecipe(job.Recipe, stages)
+	if err != nil {
+		return err
+	}
+	src, err := openSource(job)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	key, err := pipeline.Key("verify", weights.Name, weights.Digest, inputs.Digest, checkpoint.Digest, src.Repo, src.Revision, job.Recipe.Name, string(recipe), o.TextSHA256, o.Goldens)
+	if err != nil {
+		return err
+	}
+	a, err := job.Store.Do(ctx, "package", key, func(dir string, _ bool) (manifest.Digest, error) {
+		pl, err := q.Plan(job, src)
+		if err != nil {
+			return "", err
+		}
+		as := &assembly{job: job, planned: pl, recipe: recipe, dir: filepath.Join(dir, "files"), run: newRunConfig(pl.Plan, src.Facts.Sampling)}
+		return as.make(ctx, v, o, weights.Path, inputs.Path)
+	})
+	if err != nil {
+		return err
+	}
+	a.Kind = pipeline.Verdict
+	job.Artifacts.Add(a)
+	p, err := publish.Open(filepath.Join(a.Path, "files"))
+	if err != nil {
+		return err
+	}
+	if !v.Enabled {
+		zerolog.Ctx(ctx).Warn().Msg("not verified: the recipe or the command line switched verification off")
+		return nil
+	}
+	var failed FailedError
+	for _, c := range p.Manifest.Checks {
+		if c.Failed() {
+			failed.Checks = append(failed.Checks, c.Name)
+			failed.Details = append(failed.Details, c.Name+": "+c.Detail)
+		}
+	}
+	if len(failed.Checks) > 0 {
+		return &failed
+	}
+	return nil
+}
+
+// subject opens the package in dir, and compares it with src if that is not nil. The caller closes the package.
+func subject(dir string, m *manifest.Manifest, src *Source, o verify.Options) (*verify.Subject, error) {
+	pkg, err := runtime.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &verify.Subject{Package: pkg, Manifest: m, Options: o}
+	if src == nil {
+		return s, nil
+	}
+	ref, err := reference.New(src.Decoder, src.Checkpoint, reference.Options{Threads: o.Threads, Memory: o.Memory})
+	if err != nil {
+		pkg.Close()
+		return nil, err
+	}
+	s.Source = &verify.Source{Decoder: src.Decoder, Tensors: src.Checkpoint, Tokenizer: src.Tokenizer, Reference: ref}
+	return s, nil
+}
+
+// VerifyPackage checks the package in dir, against the checkpoint in source if that is not empty. Packages without
+// a manifest, those of other tools, get the checks that need none.
+func VerifyPackage(ctx context.Context, dir, source string, o verify.Options) (*verify.Result, error) {
+	m, err := manifest.Open(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		m = nil
+	} else if err != nil {
+		return nil, err
+	}
+	var src *Source
+	if source != "" {
+		if src, err = OpenSource(source, ignoredKeys(m)); err != nil {
+			return nil, err
+		}
+		defer src.Close()
+	}
+	s, err := subject(dir, m, src, o)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Package.Close()
+	return verify.Run(ctx, s)
+}
+
+func ignoredKeys(m *manifest.Manifest) []string {
+	if m == nil {
+		return nil
+	}
+	return m.IgnoredKeys
+}

@@ -1,0 +1,575 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+func mustPublish(t testing.TB, d Dir, p Package) Receipt {
+	t.Helper()
+	r, err := d.Publish(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// wantPackage demands that dir holds exactly p, and that nothing of ours is beside it.
+func wantPackage(t testing.TB, dir string, p Package) {
+	t.Helper()
+	want := tree(t, p.Dir)
+	data, err := p.Manifest.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want[manifest.FileName] = string(data)
+	if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", filepath.Base(dir), diff)
+	}
+	wantAlone(t, dir)
+}
+
+func wantAlone(t testing.TB, target string) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Dir(target))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Name() != filepath.Base(target) && strings.Contains(e.Name(), filepath.Base(target)) {
+			t.Errorf("%s was left behind", e.Name())
+		}
+	}
+}
+
+func TestPublish(t *testing.T) {
+	p := newPackage(t, "one")
+	base := t.TempDir()
+	target := filepath.Join(base, "a", "b", "out")
+	r := mustPublish(t, Dir{Path: target}, p)
+	wantPackage(t, target, p)
+	_, sum, err := p.Manifest.Seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(target, manifest.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Receipt{Status: Published, Store: "dir", Ref: target, Digest: sum, Files: 5, Bytes: p.Manifest.Bytes() + info.Size()}
+	if diff := cmp.Diff(want, r); diff != "" {
+		t.Errorf("receipt (-want +got):\n%s", diff)
+	}
+
+	t.Run("again", func(t *testing.T) {
+		r := mustPublish(t, Dir{Path: target, step: func(a string) error { return errors.New("touched: " + a) }}, p)
+		want.Status = Unchanged
+		if diff := cmp.Diff(want, r); diff != "" {
+			t.Errorf("receipt (-want +got):\n%s", diff)
+		}
+		wantPackage(t, target, p)
+	})
+	t.Run("onto itself", func(t *testing.T) {
+		if r := mustPublish(t, Dir{Path: target, Replace: true}, Package{Dir: target, Manifest: p.Manifest}); r.Status != Unchanged {
+			t.Errorf("status %s", r.Status)
+		}
+	})
+	t.Run("copied, not linked", func(t *testing.T) {
+		write(t, filepath.Join(target, "config.json"), "edited")
+		if got := tree(t, p.Dir)["config.json"]; got != "config.json one" {
+			t.Errorf("an edit of the published file reached the source: %q", got)
+		}
+	})
+}
+
+func TestPublishOver(t *testing.T) {
+	one, two := newPackage(t, "one"), newPackage(t, "two")
+	tests := map[string]struct {
+		prepare func(t *testing.T, target string)
+		replace bool
+		status  Status // empty for an error
+		want    string
+	}{
+		"empty directory": {func(t *testing.T, target string) {
+			if err := os.Mkdir(target, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}, false, Published, ""},
+		"file":            {func(t *testing.T, target string) { write(t, target, "mine") }, true, "", "is not a directory"},
+		"directory":       {func(t *testing.T, target string) { write(t, filepath.Join(target, "mine"), "") }, true, "", "no package"},
+		"broken manifest": {func(t *testing.T, target string) { write(t, filepath.Join(target, manifest.FileName), "{}") }, true, "", "no package that this program reads"},
+		"foreign manifest": {func(t *testing.T, target string) {
+			write(t, filepath.Join(target, manifest.FileName), `{"manifest":9}`)
+		}, true, "", "version 9"},
+		"another package": {func(t *testing.T, target string) { mustPublish(t, Dir{Path: target}, one) }, false, "", "holds another package, sha256:"},
+		"replaced":        {func(t *testing.T, target string) { mustPublish(t, Dir{Path: target}, one) }, true, Replaced, ""},
+		"same":            {func(t *testing.T, target string) { mustPublish(t, Dir{Path: target}, two) }, true, Unchanged, ""},
+		"damaged": {func(t *testing.T, target string) {
+			mustPublish(t, Dir{Path: target}, two)
+			write(t, filepath.Join(target, "llm.mnn"), "llm.mnn twp")
+		}, false, "", "it is damaged; set replace to write it again: llm.mnn has sha256"},
+		"damaged, replaced": {func(t *testing.T, target string) {
+			mustPublish(t, Dir{Path: target}, two)
+			write(t, filepath.Join(target, "llm.mnn"), "llm.mnn twp")
+		}, true, Replaced, ""},
+		"notes of the user": {func(t *testing.T, target string) {
+			mustPublish(t, Dir{Path: target}, one)
+			write(t, filepath.Join(target, "notes.txt"), "mine")
+		}, true, "", `1 more files or directories, "notes.txt" first`},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			target := filepath.Join(base, "out")
+			tc.prepare(t, target)
+			before := tree(t, base)
+			r, err := Dir{Path: target, Replace: tc.replace}.Publish(t.Context(), two)
+			if tc.status != "" {
+				if err != nil || r.Status != tc.status {
+					t.Fatalf("status %q, %v, want %q", r.Status, err, tc.status)
+				}
+				wantPackage(t, target, two)
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), target+": ") {
+				t.Errorf("got %v, want an error with %q", err, tc.want)
+			}
+			if diff := cmp.Diff(before, tree(t, base)); diff != "" {
+				t.Errorf("the disk changed (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPublishSymlink(t *testing.T) {
+	p := newPackage(t, "one")
+	base := t.TempDir()
+	real, target := filepath.Join(base, "real"), filepath.Join(base, "out")
+	if err := os.Mkdir(real, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(real, target); err != nil {
+		t.Skipf("symbolic links cannot be made here: %v", err)
+	}
+	before := tree(t, base)
+	if _, err := (Dir{Path: target, Replace: true}).Publish(t.Context(), p); err == nil || !strings.Contains(err.Error(), "is not a directory") {
+		t.Errorf("target is a link: %v", err)
+	}
+	if diff := cmp.Diff(before, tree(t, base)); diff != "" {
+		t.Errorf("the disk changed (-before +after):\n%s", diff)
+	}
+	t.Run("to the package's inside", func(t *testing.T) {
+		link := filepath.Join(base, "link")
+		if err := os.Symlink(p.Dir, link); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := (Dir{Path: filepath.Join(link, "x", "out")}).Publish(t.Context(), p); err == nil || !strings.Contains(err.Error(), "inside each other") {
+			t.Errorf("target inside the package: %v", err)
+		}
+	})
+	t.Run("in the package", func(t *testing.T) {
+		p := newPackage(t, "one")
+		path := filepath.Join(p.Dir, "llm.mnn")
+		other := filepath.Join(base, "llm.mnn")
+		if err := os.Rename(path, other); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(other, path); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := (Dir{Path: filepath.Join(base, "new")}).Publish(t.Context(), p); !errors.Is(err, tensor.ErrCorrupt) {
+			t.Errorf("package with a link: %v", err)
+		}
+	})
+}
+
+func TestPublishRefuses(t *testing.T) {
+	base := t.TempDir()
+	tests := map[string]struct {
+		change func(p *Package)
+		path   string
+		want   string
+	}{
+		"flipped bit":  {func(p *Package) { write(t, filepath.Join(p.Dir, "llm.mnn"), "llm.mnn onf") }, "out", "llm.mnn has sha256"},
+		"truncated":    {func(p *Package) { write(t, filepath.Join(p.Dir, "llm.mnn"), "") }, "out", "llm.mnn has 0 bytes"},
+		"missing":      {func(p *Package) { os.Remove(filepath.Join(p.Dir, "llm.mnn.weight")) }, "out", "llm.mnn.weight is missing"},
+		"extra":        {func(p *Package) { write(t, filepath.Join(p.Dir, "llm.mnn.json"), "") }, "out", `"llm.mnn.json" is not in the manifest`},
+		"bad manifest": {func(p *Package) { p.Manifest.MinimumEngine = "" }, "out", "minimum engine"},
+		"no path":      {func(p *Package) {}, "", "no directory"},
+		"root":         {func(p *Package) {}, filepath.VolumeName(base) + string(filepath.Separator), "root"},
+		"below a file": {func(p *Package) { write(t, filepath.Join(base, "file"), "") }, "file/x/out", "file"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := newPackage(t, "one")
+			tc.change(&p)
+			path := tc.path
+			if path != "" && !filepath.IsAbs(path) {
+				path = filepath.Join(base, filepath.FromSlash(path))
+			}
+			before := tree(t, base)
+			_, err := Dir{Path: path, Replace: true}.Publish(t.Context(), p)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want an error with %q", err, tc.want)
+			}
+			if diff := cmp.Diff(before, tree(t, base)); diff != "" {
+				t.Errorf("the disk changed (-before +after):\n%s", diff)
+			}
+		})
+	}
+	t.Run("inside each other", func(t *testing.T) {
+		p := newPackage(t, "one")
+		for _, path := range []string{filepath.Join(p.Dir, "out"), filepath.Dir(p.Dir)} {
+			if _, err := (Dir{Path: path, Replace: true}).Publish(t.Context(), p); err == nil || !strings.Contains(err.Error(), "inside each other") {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+	})
+	t.Run("read-only parent", func(t *testing.T) {
+		parent := t.TempDir()
+		if err := os.Chmod(parent, 0o555); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Chmod(parent, 0o755)
+		if f, err := os.Create(filepath.Join(parent, "probe")); err == nil {
+			f.Close()
+			os.Remove(f.Name())
+			t.Skip("permissions do not bind this user")
+		}
+		if _, err := (Dir{Path: filepath.Join(parent, "out")}).Publish(t.Context(), newPackage(t, "one")); !errors.Is(err, os.ErrPermission) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// actions lists the steps of a publish over the package old, or over nothing.
+func actions(t *testing.T, old *Package, p Package) []string {
+	t.Helper()
+	target := filepath.Join(t.TempDir(), "out")
+	if old != nil {
+		mustPublish(t, Dir{Path: target}, *old)
+	}
+	var list []string
+	mustPublish(t, Dir{Path: target, Replace: true, step: func(a string) error {
+		list = append(list, a)
+		return nil
+	}}, p)
+	return list
+}
+
+// afterCommit are the steps behind the point where the new package counts as published.
+func afterCommit(action string) bool { return strings.HasSuffix(action, " old") }
+
+// TestPublishFails lets every single step fail, as on a full disk, and cancels at every single step.
+func TestPublishFails(t *testing.T) {
+	one, two := newPackage(t, "one"), newPackage(t, "two")
+	for name, old := range map[string]*Package{"new": nil, "replace": &one} {
+		for i, action := range actions(t, old, two) {
+			t.Run(fmt.Sprintf("%s/%d %s", name, i, action), func(t *testing.T) {
+				base := t.TempDir()
+				target := filepath.Join(base, "a", "out")
+				if old != nil {
+					mustPublish(t, Dir{Path: target}, *old)
+				}
+				before := tree(t, base)
+				n := 0
+				full := Dir{Path: target, Replace: true, step: func(a string) error {
+					if n++; n == i+1 {
+						return &os.PathError{Op: "write", Path: a, Err: syscall.ENOSPC}
+					}
+					return nil
+				}}
+				_, err := full.Publish(t.Context(), two)
+				if afterCommit(action) {
+					if err != nil {
+						t.Errorf("the package is there, and yet: %v", err)
+					}
+					mustPublish(t, Dir{Path: target, Replace: true}, two)
+					wantPackage(t, target, two)
+					return
+				}
+				if !errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("got %v, want one line on the full disk", err)
+				}
+				if diff := cmp.Diff(before, tree(t, base)); diff != "" {
+					t.Errorf("the disk changed (-before +after):\n%s", diff)
+				}
+
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				n = 0
+				stopped := Dir{Path: target, Replace: true, step: func(string) error {
+					if n++; n == i+1 {
+						cancel()
+					}
+					return nil
+				}}
+				switch _, err = stopped.Publish(ctx, two); {
+				case err == nil:
+					wantPackage(t, target, two) // too late to stop
+				case !errors.Is(err, context.Canceled):
+					t.Errorf("got %v, want context.Canceled", err)
+				default:
+					if diff := cmp.Diff(before, tree(t, base)); diff != "" {
+						t.Errorf("cancelled: the disk changed (-before +after):\n%s", diff)
+					}
+				}
+			})
+		}
+	}
+}
+
+const (
+	killStep   = "PUBLISH_TEST_KILL_STEP"
+	killTarget = "PUBLISH_TEST_KILL_TARGET"
+	killExit   = 77
+)
+
+// TestMain is also the process that TestPublishKilled kills.
+func TestMain(m *testing.M) {
+	if target := os.Getenv(killTarget); target != "" {
+		last, err := strconv.Atoi(os.Getenv(killStep))
+		if err != nil {
+			panic(err)
+		}
+		n := 0
+		p, err := Open(os.Getenv("PUBLISH_TEST_KILL_PACKAGE"))
+		if err == nil {
+			_, err = Dir{Path: target, Replace: true, step: func(string) error {
+				if n++; n == last {
+					os.Exit(killExit)
+				}
+				return nil
+			}}.Publish(context.Background(), p)
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// TestPublishKilled ends the process at every step. Whatever it leaves, the target is one of the two
+// packages or absent, and the next run ends as if nothing had happened.
+func TestPublishKilled(t *testing.T) {
+	one, two := newPackage(t, "one"), newPackage(t, "two")
+	staged := filepath.Join(t.TempDir(), "two")
+	mustPublish(t, Dir{Path: staged}, two)
+	list := actions(t, &one, two)
+	for i, action := range list {
+		t.Run(fmt.Sprintf("%d %s", i, action), func(t *testing.T) {
+			base := t.TempDir()
+			target := filepath.Join(base, "out")
+			mustPublish(t, Dir{Path: target}, one)
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), killTarget+"="+target, killStep+"="+strconv.Itoa(i+1), "PUBLISH_TEST_KILL_PACKAGE="+staged)
+			out, _ := cmd.CombinedOutput()
+			if code := cmd.ProcessState.ExitCode(); code != killExit {
+				t.Fatalf("exit code %d: %s", code, out)
+			}
+			if p, err := (Dir{}).Pull(t.Context(), target); err == nil {
+				if p.Manifest.Files[0] != one.Manifest.Files[0] && p.Manifest.Files[0] != two.Manifest.Files[0] {
+					t.Error("the target is neither package")
+				}
+			} else if !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the target is damaged: %v", err)
+			}
+			// A run that may not replace repairs too, and leaves one of the packages.
+			killed := tree(t, base)
+			_, err := Dir{Path: target}.Publish(t.Context(), one)
+			if err != nil && !strings.Contains(err.Error(), "holds another package") {
+				t.Errorf("after %v: %v", killed, err)
+			}
+			mustPublish(t, Dir{Path: target, Replace: true}, two)
+			wantPackage(t, target, two)
+		})
+	}
+}
+
+func TestRepair(t *testing.T) {
+	one, two := newPackage(t, "one"), newPackage(t, "two")
+	const hex, hex2 = "0123456789abcdef", "fedcba9876543210"
+	t.Run("others stay", func(t *testing.T) {
+		base := t.TempDir()
+		target := filepath.Join(base, "out")
+		others := []string{"out.tmp-0123", "out.tmp-" + strings.ToUpper(hex), "out.tmp-" + hex + "x", "out2.tmp-" + hex, "out.tmp", "out.old-" + hex}
+		want := map[string]string{}
+		for _, name := range others {
+			write(t, filepath.Join(base, name, "mine"), "x")
+			want[name], want[name+"/mine"] = "/", "x"
+		}
+		file := "out.tmp-" + hex2
+		write(t, filepath.Join(base, file), "a file")
+		want[file] = "a file"
+		write(t, filepath.Join(base, "out.tmp-"+hex, "sub", "leftover"), "x")
+		mustPublish(t, Dir{Path: target, Replace: true}, one)
+		got := tree(t, base)
+		maps.DeleteFunc(got, func(k, _ string) bool { return k == "out" || strings.HasPrefix(k, "out/") })
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+	t.Run("put back", func(t *testing.T) {
+		target := filepath.Join(t.TempDir(), "out")
+		mustPublish(t, Dir{Path: target + ".old-" + hex}, one)
+		_, err := Dir{Path: target}.Publish(t.Context(), two)
+		if err == nil || !strings.Contains(err.Error(), "holds another package") {
+			t.Errorf("got %v", err)
+		}
+		wantPackage(t, target, one)
+	})
+	t.Run("two of them", func(t *testing.T) {
+		target := filepath.Join(t.TempDir(), "out")
+		mustPublish(t, Dir{Path: target + ".old-" + hex}, one)
+		mustPublish(t, Dir{Path: target + ".old-" + hex2}, two)
+		_, err := Dir{Path: target, Replace: true}.Publish(t.Context(), two)
+		if err == nil || !strings.Contains(err.Error(), "2 packages that were moved aside") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("kept without replace", func(t *testing.T) {
+		target := filepath.Join(t.TempDir(), "out")
+		old := target + ".old-" + hex
+		mustPublish(t, Dir{Path: target}, two)
+		mustPublish(t, Dir{Path: old}, one)
+		mustPublish(t, Dir{Path: target}, two)
+		if _, err := os.Stat(old); err != nil {
+			t.Error(err)
+		}
+		mustPublish(t, Dir{Path: target, Replace: true}, two)
+		wantPackage(t, target, two)
+	})
+}
+
+// TestFileAddedDuringReplace: what a user puts into the old package while the new one is copied survives.
+func TestFileAddedDuringReplace(t *testing.T) {
+	one, two := newPackage(t, "one"), newPackage(t, "two")
+	target := filepath.Join(t.TempDir(), "out")
+	mustPublish(t, Dir{Path: target}, one)
+	notes := filepath.Join(target, "notes")
+	_, err := Dir{Path: target, Replace: true, step: func(a string) error {
+		if a == "create llm.mnn" {
+			write(t, notes, "mine")
+		}
+		return nil
+	}}.Publish(t.Context(), two)
+	if err == nil || !strings.Contains(err.Error(), `"notes"`) {
+		t.Errorf("got %v", err)
+	}
+	if got := tree(t, target)["notes"]; got != "mine" {
+		t.Errorf("notes are %q", got)
+	}
+	wantAlone(t, target)
+}
+
+func TestTwoPublishers(t *testing.T) {
+	p := newPackage(t, "one")
+	target := filepath.Join(t.TempDir(), "out")
+	var wg sync.WaitGroup
+	got := make([]Receipt, 4)
+	errs := make([]error, len(got))
+	for i := range got {
+		wg.Go(func() { got[i], errs[i] = Dir{Path: target}.Publish(t.Context(), p) })
+	}
+	wg.Wait()
+	count := map[Status]int{}
+	for i := range got {
+		if errs[i] != nil {
+			t.Error(errs[i])
+		}
+		count[got[i].Status]++
+	}
+	if diff := cmp.Diff(map[Status]int{Published: 1, Unchanged: len(got) - 1}, count); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	wantPackage(t, target, p)
+}
+
+func TestLock(t *testing.T) {
+	p := newPackage(t, "one")
+	target := filepath.Join(t.TempDir(), "out")
+	path := filepath.Join(filepath.Dir(target), ".out.llmexport-lock")
+	live := target + ".tmp-0123456789abcdef"
+
+	t.Run("a live publisher is not disturbed", func(t *testing.T) {
+		l := flock.New(path)
+		if err := l.Lock(); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(live, "x"), "being written")
+		ctx, cancel := context.WithTimeout(t.Context(), 3*lockPoll)
+		defer cancel()
+		if _, err := (Dir{Path: target}).Publish(ctx, p); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want context.DeadlineExceeded", err)
+		}
+		if _, err := os.Stat(filepath.Join(live, "x")); err != nil {
+			t.Error(err)
+		}
+		time.AfterFunc(2*lockPoll, func() { l.Close() })
+		mustPublish(t, Dir{Path: target}, p)
+		wantPackage(t, target, p)
+	})
+	t.Run("left by a killed run", func(t *testing.T) {
+		write(t, path, "")
+		mustPublish(t, Dir{Path: target}, p)
+		wantPackage(t, target, p)
+	})
+	t.Run("somebody's file", func(t *testing.T) {
+		write(t, path, "mine")
+		if _, err := (Dir{Path: target}).Publish(t.Context(), p); err == nil || !strings.Contains(err.Error(), "no lock") {
+			t.Errorf("got %v", err)
+		}
+		if data, err := os.ReadFile(path); err != nil || string(data) != "mine" {
+			t.Errorf("%q, %v", data, err)
+		}
+	})
+}
+
+func TestPull(t *testing.T) {
+	p := newPackage(t, "one")
+	target := filepath.Join(t.TempDir(), "out")
+	r := mustPublish(t, Dir{Path: target}, p)
+	for _, ref := range []string{"", r.Ref} {
+		got, err := Dir{Path: target}.Pull(t.Context(), ref)
+		if err != nil || got.Dir != target || got.Manifest.Digest != r.Digest {
+			t.Errorf("pull %q: %s, %v", ref, got.Dir, err)
+		}
+	}
+	write(t, filepath.Join(target, "llm.mnn.weight"), "llm.mnn.weight onf")
+	if _, err := (Dir{Path: target}).Pull(t.Context(), ""); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn.weight has sha256") {
+		t.Errorf("flipped bit: %v", err)
+	}
+	if _, err := (Dir{Path: filepath.Join(target, "none")}).Pull(t.Context(), ""); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("nothing there: %v", err)
+	}
+}
+
+// TestPullReleased: packages that earlier versions of this program wrote still verify. They are never
+// rewritten.
+func TestPullReleased(t *testing.T) {
+	dirs, err := filepath.Glob(filepath.Join("testdata", "dir", "v*"))
+	if err != nil || len(dirs) == 0 {
+		t.Fatalf("no packages: %v", err)
+	}
+	for _, dir := range dirs {
+		if _, err := (Dir{Path: dir}).Pull(t.Context(), ""); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package publish
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// fill makes dir a complete, durable copy of the package, its manifest written last.
+func (d Dir) fill(ctx context.Context, dir string, p Package, data []byte) error {
+	extra, err := p.Manifest.Extra(p.Dir)
+	if err != nil {
+		return err
+	}
+	if len(extra) > 0 {
+		return fmt.Errorf("%q is not in the manifest of the package: %w", extra[0], tensor.ErrCorrupt)
+	}
+	src, err := os.OpenRoot(p.Dir)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+
+	if err := d.do("make directory", func() error { return os.Mkdir(dir, 0o755) }); err != nil {
+		return err
+	}
+	dirs := []string{dir}
+	for _, f := range p.Manifest.Files {
+		path := filepath.Join(dir, filepath.FromSlash(f.Name))
+		made, err := makeParents(filepath.Dir(path))
+		dirs = append(dirs, made...)
+		if err != nil {
+			return err
+		}
+		if err := d.copyFile(ctx, src, f, path); err != nil {
+			return fmt.Errorf("copy %s: %w", f.Name, err)
+		}
+	}
+	if _, err := d.writeFile(ctx, filepath.Join(dir, manifest.FileName), bytes.NewReader(data)); err != nil {
+		return fmt.Errorf("write %s: %w", manifest.FileName, err)
+	}
+	for _, made := range slices.Backward(dirs) {
+		if err := d.do("sync directory", func() error { return syncDir(made) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d Dir) copyFile(ctx context.Context, src *os.Root, f manifest.File, path string) error {
+	r, err := f.OpenIn(src)
+	if err != nil {
+		return err
+	}
+	// One byte more than listed shows that the file grew; more than that need not be written.
+	got, err := d.writeFile(ctx, path, io.LimitReader(r, f.Size+1))
+	if err := errors.Join(err, r.Close()); err != nil {
+		return err
+	}
+	return f.Match(got)
+}
+
+// writeFile copies r to a new file, makes it durable and describes what was written.
+func (d Dir) writeFile(ctx context.Context, path string, r io.Reader) (manifest.File, error) {
+	name := filepath.Base(path)
+	var f *os.File
+	err := d.do("create "+name, func() (err error) {
+		f, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		return err
+	})
+	if err != nil {
+		return manifest.File{}, err
+	}
+	got, err := manifest.Hash(ctx, io.TeeReader(r, writerFunc(func(b []byte) (n int, err error) {
+		err = d.do("write "+name, func() (err error) {
+			n, err = f.Write(b)
+			return err
+		})
+		return n, err
+	})))
+	if err == nil {
+		err = d.do("sync "+name, f.Sync)
+	}
+	return got, errors.Join(err, f.Close())
+}
+
+type writerFunc func(b []byte) (int, error)
+
+func (w writerFunc) Write(b []byte) (int, error) { return w(b) }
+
+// makeParents is os.MkdirAll that returns what it made, outermost first, also when it fails half way.
+func makeParents(dir string) ([]string, error) {
+	var missing []string
+	for d := dir; ; d = filepath.Dir(d) {
+		if _, err := os.Stat(d); !errors.Is(err, os.ErrNotExist) || d == filepath.Dir(d) {
+			break
+		}
+		missing = append(missing, d)
+	}
+	var made []string
+	for _, d := range slices.Backward(missing) {
+		err := os.Mkdir(d, 0o755)
+		if err == nil {
+			made = append(made, d)
+		} else if !errors.Is(err, os.ErrExist) {
+			return made, err
+		}
+	}
+	return made, nil
+}
+
+// removeEmpty takes back what makeParents made, as far as nobody else has used it.
+func removeEmpty(dirs []string) {
+	for _, d := range slices.Backward(dirs) {
+		if os.Remove(d) != nil {
+			return
+		}
+	}
+}
+
+// apart refuses a package and a target of which one lies inside the other: replacing the target would
+// remove the package, or publishing would add to it.
+func apart(dir, target string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	dir, target = resolve(dir), resolve(target)
+	if inside(dir, target) || inside(target, dir) {
+		return errors.New("the package and the directory to publish to lie inside each other")
+	}
+	return nil
+}
+
+func inside(outer, inner string) bool {
+	rel, err := filepath.Rel(outer, inner)
+	return err == nil && rel != "." && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+}
+
+// resolve follows the symbolic links in the part of an absolute path that exists.
+func resolve(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	parent := filepath.Dir(path)
+	if parent == path {
+		return path
+	}
+	return filepath.Join(resolve(parent), filepath.Base(path))
+}

@@ -1,0 +1,117 @@
+package publish
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/llmexport/llmexport/publish/manifest"
+)
+
+// maxLicense bounds a licence file in bytes; the longest in use have some 40,000.
+const maxLicense = 1 << 20
+
+var licensePrefixes = []string{"license", "licence", "notice", "use_policy"}
+
+// IsLicense reports whether a checkpoint's file of this name has to stay with what is made from it:
+// LICENSE, NOTICE and USE_POLICY in any case, with any ending.
+func IsLicense(name string) bool {
+	low := strings.ToLower(name)
+	for _, p := range licensePrefixes {
+		if strings.HasPrefix(low, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// Licenses lists the licence files at the top of a checkpoint's directory, sorted, for copying into a
+// package. They are regular files of at most 1 MiB with names that packages may use; a warning names each
+// one that is left out. A symbolic link counts as its file only when that lies in the checkpoint or, for
+// a snapshot in a hub's cache, among the cache's blobs: another link could publish any file of this
+// machine.
+func Licenses(dir string) (names, warnings []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	roots, err := licenseRoots(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	folded := map[string]bool{}
+	for _, e := range entries {
+		if !IsLicense(e.Name()) || e.IsDir() {
+			continue
+		}
+		low := strings.ToLower(e.Name())
+		err := checkLicense(filepath.Join(dir, e.Name()), roots)
+		if err == nil && folded[low] {
+			err = errors.New("another file has this name in other case")
+		}
+		if err == nil {
+			err = manifest.CheckName(e.Name())
+		}
+		if err != nil {
+			warnings = append(warnings, fmt.Sprintf("licence file %q is not copied: %v", e.Name(), err))
+			continue
+		}
+		folded[low] = true
+		names = append(names, e.Name())
+	}
+	return names, warnings, nil
+}
+
+func licenseRoots(dir string) ([]string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	abs = resolve(abs)
+	roots := []string{abs}
+	if snapshots := filepath.Dir(abs); filepath.Base(snapshots) == "snapshots" {
+		roots = append(roots, resolve(filepath.Join(filepath.Dir(snapshots), "blobs")))
+	}
+	return roots, nil
+}
+
+func checkLicense(path string, roots []string) error {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return withoutPath(err)
+	}
+	if real, err = filepath.Abs(real); err != nil {
+		return err
+	}
+	real = resolve(real)
+	allowed := false
+	for _, root := range roots {
+		allowed = allowed || inside(root, real)
+	}
+	if !allowed {
+		return errors.New("it links to a file outside the checkpoint")
+	}
+	info, err := os.Stat(real)
+	switch {
+	case err != nil:
+		return withoutPath(err)
+	case !info.Mode().IsRegular():
+		return errors.New("it is not a regular file")
+	case info.Size() > maxLicense:
+		return fmt.Errorf("it has %d bytes, the limit is %d", info.Size(), maxLicense)
+	}
+	return nil
+}
+
+// withoutPath drops the path of a file error: warnings go into reports, and those name no place on this
+// machine.
+func withoutPath(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}

@@ -1,0 +1,153 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Canonical returns the one spelling of a JSON value that manifests and reports are written in:
+//
+//   - UTF-8, one value, one newline at the end;
+//   - members of objects sorted by the bytes of their names, each on a line of its own, indented by one
+//     space a level, ": " after the name;
+//   - elements of arrays likewise on lines of their own, but an array that holds only numbers on one line,
+//     separated by ", "; empty ones are [] and {};
+//   - strings escape the quote, the backslash and what is below U+0020 (\n, \r, \t, else \u00xx) and
+//     nothing else;
+//   - numbers written without fraction and exponent stay as they are, all others are the shortest
+//     decimal that gives the same float64, as strconv.FormatFloat prints it for 'g' and -1.
+//
+// It fails on values that encoding/json does not marshal, NaN and infinities among them.
+func Canonical(v any) ([]byte, error) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var tree any
+	if err := dec.Decode(&tree); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if err := writeValue(&b, tree, 0); err != nil {
+		return nil, err
+	}
+	b.WriteByte('\n')
+	return b.Bytes(), nil
+}
+
+func writeValue(b *bytes.Buffer, v any, depth int) error {
+	switch v := v.(type) {
+	case nil:
+		b.WriteString("null")
+	case bool:
+		b.WriteString(strconv.FormatBool(v))
+	case string:
+		writeString(b, v)
+	case json.Number:
+		return writeNumber(b, v.String())
+	case []any:
+		return writeArray(b, v, depth)
+	case map[string]any:
+		return writeObject(b, v, depth)
+	default:
+		panic(fmt.Sprintf("internal error: %T in decoded JSON", v))
+	}
+	return nil
+}
+
+func writeObject(b *bytes.Buffer, v map[string]any, depth int) error {
+	if len(v) == 0 {
+		b.WriteString("{}")
+		return nil
+	}
+	b.WriteByte('{')
+	for i, key := range slices.Sorted(maps.Keys(v)) {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		newline(b, depth+1)
+		writeString(b, key)
+		b.WriteString(": ")
+		if err := writeValue(b, v[key], depth+1); err != nil {
+			return fmt.Errorf("%.80q: %w", key, err)
+		}
+	}
+	newline(b, depth)
+	b.WriteByte('}')
+	return nil
+}
+
+func writeArray(b *bytes.Buffer, v []any, depth int) error {
+	oneLine := !slices.ContainsFunc(v, func(e any) bool { _, ok := e.(json.Number); return !ok })
+	b.WriteByte('[')
+	for i, e := range v {
+		switch {
+		case i > 0 && oneLine:
+			b.WriteString(", ")
+		case i > 0:
+			b.WriteByte(',')
+		}
+		if !oneLine {
+			newline(b, depth+1)
+		}
+		if err := writeValue(b, e, depth+1); err != nil {
+			return err
+		}
+	}
+	if !oneLine {
+		newline(b, depth)
+	}
+	b.WriteByte(']')
+	return nil
+}
+
+func newline(b *bytes.Buffer, depth int) {
+	b.WriteByte('\n')
+	for range depth {
+		b.WriteByte(' ')
+	}
+}
+
+func writeNumber(b *bytes.Buffer, s string) error {
+	if !strings.ContainsAny(s, ".eE") {
+		b.WriteString(s)
+		return nil
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsInf(f, 0) {
+		return fmt.Errorf("number %.40s does not fit a float64", s)
+	}
+	b.WriteString(strconv.FormatFloat(f, 'g', -1, 64))
+	return nil
+}
+
+// writeString does not use encoding/json, whose escapes have changed between Go releases.
+func writeString(b *bytes.Buffer, s string) {
+	b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case r < 0x20:
+			fmt.Fprintf(b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+}

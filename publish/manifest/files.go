@@ -1,0 +1,174 @@
+package manifest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+)
+
+// hashChunk is how much is read between two looks at the context, in bytes.
+const hashChunk = 1 << 20
+
+// maxExtra bounds how many unlisted files an error names.
+const maxExtra = 20
+
+// Hash reads r to its end and returns size and SHA-256 in a File without a name. With an io.TeeReader
+// it hashes a copy while that is made.
+func Hash(ctx context.Context, r io.Reader) (File, error) {
+	h := sha256.New()
+	buf := make([]byte, hashChunk)
+	var size int64
+	for {
+		if err := ctx.Err(); err != nil {
+			return File{}, err
+		}
+		n, err := r.Read(buf)
+		h.Write(buf[:n])
+		size += int64(n)
+		if err == io.EOF {
+			return File{Size: size, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
+		}
+		if err != nil {
+			return File{}, err
+		}
+	}
+}
+
+// HashFile describes a regular file, or what a symbolic link to one points at. The Name is the last
+// element of path.
+func HashFile(ctx context.Context, path string) (File, error) {
+	// Before opening, because opening a pipe waits for its writer.
+	info, err := os.Stat(path)
+	if err != nil {
+		return File{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return File{}, fmt.Errorf("%s: not a regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return File{}, err
+	}
+	file, err := Hash(ctx, f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return File{}, fmt.Errorf("%s: %w", path, err)
+	}
+	file.Name = filepath.Base(path)
+	return file, nil
+}
+
+// VerifyFiles compares a directory with the manifest and names every file that is missing, not listed,
+// of another size or of other content; each such error is tensor.ErrCorrupt. Files are regular files:
+// symbolic links are not followed. It does not read the manifest.json of the directory, which may be
+// absent.
+func (m *Manifest) VerifyFiles(ctx context.Context, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	var errs []error
+	for _, f := range m.Files {
+		err := f.verify(ctx, root)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		errs = append(errs, err)
+	}
+	extra, err := m.extra(root)
+	errs = append(errs, err)
+	for i, name := range extra {
+		if i == maxExtra {
+			errs = append(errs, corrupt("%d more files are not in the manifest", len(extra)-i))
+			break
+		}
+		errs = append(errs, corrupt("%q is not in the manifest", name))
+	}
+	return errors.Join(errs...)
+}
+
+// Extra lists what dir holds and the manifest does not, except manifest.json: names with forward
+// slashes, sorted, one for a whole directory that holds no listed file.
+func (m *Manifest) Extra(dir string) ([]string, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return m.extra(root)
+}
+
+func (m *Manifest) extra(root *os.Root) ([]string, error) {
+	files := map[string]bool{}
+	dirs := map[string]bool{".": true}
+	for _, f := range m.Files {
+		files[f.Name] = true
+		for d := path.Dir(f.Name); d != "."; d = path.Dir(d) {
+			dirs[d] = true
+		}
+	}
+	var extra []string
+	err := fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && dirs[name], !e.IsDir() && (files[name] || name == FileName):
+			return nil
+		case e.IsDir() && files[name]:
+			return fs.SkipDir // reported as a file that is not regular
+		}
+		extra = append(extra, name)
+		if e.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return extra, err
+}
+
+// OpenIn opens the file below root for reading, once it is a regular file of the listed size.
+func (f File) OpenIn(root *os.Root) (*os.File, error) {
+	name := filepath.FromSlash(f.Name)
+	info, err := root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, corrupt("%s is missing", f.Name)
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, corrupt("%s is not a regular file", f.Name)
+	case info.Size() != f.Size:
+		return nil, corrupt("%s has %d bytes and the manifest says %d", f.Name, info.Size(), f.Size)
+	}
+	return root.Open(name)
+}
+
+// Match compares a description of bytes with the listed one; a difference is tensor.ErrCorrupt.
+func (f File) Match(got File) error {
+	if got.Size != f.Size {
+		return corrupt("%s has %d bytes and the manifest says %d", f.Name, got.Size, f.Size)
+	}
+	if got.SHA256 != f.SHA256 {
+		return corrupt("%s has sha256 %s and the manifest says %s", f.Name, got.SHA256, f.SHA256)
+	}
+	return nil
+}
+
+func (f File) verify(ctx context.Context, root *os.Root) error {
+	r, err := f.OpenIn(root)
+	if err != nil {
+		return err
+	}
+	got, err := Hash(ctx, r)
+	if err := errors.Join(err, r.Close()); err != nil {
+		return fmt.Errorf("%s: %w", f.Name, err)
+	}
+	return f.Match(got)
+}

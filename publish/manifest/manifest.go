@@ -1,0 +1,185 @@
+// Package manifest reads and writes manifest.json, the listing of a published package: every file with
+// its size and SHA-256, where the weights came from, the recipe that made them, what was measured and
+// which engine runs it.
+//
+// [Open] reads the manifest of a directory and [Manifest.VerifyFiles] compares the directory with it;
+// [Manifest.Marshal] writes one. A manifest has exactly one spelling: [Parse] refuses bytes that Marshal
+// would not have written, so that a digest names a manifest and not one of its spellings.
+//
+// Versions of the format: 1, described by [Manifest] and [Canonical].
+package manifest
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// FileName is the name of a manifest inside its package.
+const FileName = "manifest.json"
+
+// Version is the format that this package reads and writes.
+const Version = 1
+
+// Manifest describes a package. Its lists are in the order that [Manifest.Sort] gives them; Marshal and
+// Parse refuse another order, because the bytes of a package must not depend on how it was made.
+type Manifest struct {
+	// Version is the version of the format, 1.
+	Version int `json:"manifest"`
+	// Digest is the SHA-256 of the canonical bytes in which this field is the empty string. Parse checks
+	// it; Marshal computes it and ignores the value here.
+	Digest Digest `json:"digest"`
+	// Name of the package, one path element.
+	Name string `json:"name"`
+	// Tool wrote the package.
+	Tool Tool `json:"tool"`
+	// MinimumEngine is the oldest MNN release that runs the package correctly, for example "3.6.0". The
+	// engine has no such check of its own and an older one may answer garbage.
+	MinimumEngine string `json:"minimum_engine"`
+	// Target is what the recipe asked for.
+	Target Target `json:"target"`
+	// Source is the checkpoint.
+	Source Source `json:"source"`
+	// Recipe is the effective recipe as a JSON object, defaults included; nil when there was none.
+	Recipe json.RawMessage `json:"recipe,omitempty"`
+	// Files lists every file of the package except manifest.json, sorted by name.
+	Files []File `json:"files"`
+	// Tensors lists the stored weights, sorted by file, offset, name and op.
+	Tensors []Tensor `json:"tensors,omitempty"`
+	// Verified says that the checks ran on these bytes and none failed.
+	Verified bool `json:"verified"`
+	// Checks lists the verdicts in the order in which they were reached; names are unique.
+	Checks []Check `json:"checks,omitempty"`
+	// Metrics are measurements by name, for example "perplexity".
+	Metrics map[string]Metric `json:"metrics,omitempty"`
+	// Goldens are recorded outputs that a correct engine reproduces.
+	Goldens []Golden `json:"goldens,omitempty"`
+	// Threads says which thread counts are safe, sorted by pack width.
+	Threads []Threads `json:"threads,omitempty"`
+	// Conditions are sentences on what the package needs to give right answers.
+	Conditions []string `json:"conditions,omitempty"`
+	// IgnoredKeys are keys of the source's config.json that do not change the computation, sorted.
+	IgnoredKeys []string `json:"ignored_config_keys,omitempty"`
+}
+
+// Tool is the program that wrote a package.
+type Tool struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// Target is the engine release and the backends that a package is meant for; Backends is sorted.
+type Target struct {
+	Engine   string   `json:"engine"`
+	Backends []string `json:"backends,omitempty"`
+}
+
+// Source is the checkpoint a package was made from. Repo and Revision are empty for a local one, which
+// its files identify; Files is sorted by name and has no roles.
+type Source struct {
+	Repo     string `json:"repo,omitempty"`
+	Revision string `json:"revision,omitempty"`
+	Files    []File `json:"files,omitempty"`
+}
+
+// File is one file. Name is relative with forward slashes (see [CheckName]), Size in bytes, SHA256 in
+// lower-case hex. Role says what a file of a package is for, for example "weights" or "license".
+type File struct {
+	Name   string `json:"name"`
+	Role   string `json:"role,omitempty"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+// Tensor says where a checkpoint tensor went: Size bytes at Offset of the package file File, with their
+// SHA-256. Op is the op of the graph that reads them and Spec the storage, for example "w4-b64-asym".
+// A tensor that several ops read appears once for each.
+type Tensor struct {
+	Name   string `json:"name"`
+	Op     string `json:"op"`
+	Spec   string `json:"spec"`
+	File   string `json:"file"`
+	Offset int64  `json:"offset"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+// Check is the verdict of one check: passed, skipped, or neither, which is failed.
+type Check struct {
+	Name    string             `json:"name"`
+	Passed  bool               `json:"passed"`
+	Skipped bool               `json:"skipped,omitempty"`
+	Detail  string             `json:"detail,omitempty"`
+	Value   map[string]float64 `json:"value,omitempty"`
+}
+
+// Failed reports whether the check ran and did not pass.
+func (c Check) Failed() bool { return !c.Passed && !c.Skipped }
+
+// Metric is a measured value and its standard error, 0 when none was estimated.
+type Metric struct {
+	Value  float64 `json:"value"`
+	StdErr float64 `json:"std_err,omitempty"`
+}
+
+// Golden is a recorded greedy continuation: Output follows Prompt. TopLogits are the largest logits of
+// the position after the prompt, largest first. Provenance says what computed them.
+type Golden struct {
+	Prompt     []int32 `json:"prompt"`
+	Output     []int32 `json:"output"`
+	TopLogits  []Logit `json:"top_logits,omitempty"`
+	Provenance string  `json:"provenance"`
+}
+
+// Logit is the value of one token of the vocabulary.
+type Logit struct {
+	Token int32   `json:"token"`
+	Value float32 `json:"value"`
+}
+
+// Threads lists thread counts for CPUs on which the engine packs Pack channels: 16 with AVX-512, 8 with
+// AVX2, 4 with NEON. With an unsafe count the engine reads maxima that no thread has written. Both lists
+// are ascending.
+type Threads struct {
+	Pack   int   `json:"pack"`
+	Safe   []int `json:"safe,omitempty"`
+	Unsafe []int `json:"unsafe,omitempty"`
+}
+
+// Bytes is the size of the package without manifest.json.
+func (m *Manifest) Bytes() int64 {
+	var n int64
+	for _, f := range m.Files {
+		n += f.Size
+	}
+	return n
+}
+
+// Sort brings every list that has an order of its own into that order. Checks, Goldens and Conditions
+// keep the order of the caller.
+func (m *Manifest) Sort() {
+	slices.SortFunc(m.Files, compareFiles)
+	slices.SortFunc(m.Source.Files, compareFiles)
+	slices.SortFunc(m.Tensors, compareTensors)
+	slices.SortFunc(m.Threads, compareThreads)
+	for _, t := range m.Threads {
+		slices.Sort(t.Safe)
+		slices.Sort(t.Unsafe)
+	}
+	slices.Sort(m.Target.Backends)
+	slices.Sort(m.IgnoredKeys)
+}
+
+func compareFiles(a, b File) int { return strings.Compare(a.Name, b.Name) }
+
+func compareThreads(a, b Threads) int { return cmp.Compare(a.Pack, b.Pack) }
+
+func compareTensors(a, b Tensor) int {
+	return cmp.Or(
+		strings.Compare(a.File, b.File),
+		cmp.Compare(a.Offset, b.Offset),
+		strings.Compare(a.Name, b.Name),
+		strings.Compare(a.Op, b.Op),
+	)
+}

@@ -1,0 +1,86 @@
+package publish
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/llmexport/llmexport/publish/manifest"
+)
+
+// Outcome is the result of comparing a measure with its limit; empty when it has none.
+type Outcome string
+
+// The outcomes.
+const (
+	Passed  Outcome = "passed"
+	Failed  Outcome = "failed"
+	Skipped Outcome = "skipped"
+)
+
+// Measure is one row of a table: something that was checked or measured.
+type Measure struct {
+	Name string `json:"name"`
+	// Value is nil for a check that gives no number; Unit is printed behind it.
+	Value *float64 `json:"value,omitempty"`
+	Unit  string   `json:"unit,omitempty"`
+	// StdErr is the standard error of Value, 0 when none was estimated.
+	StdErr float64 `json:"std_err,omitempty"`
+	// Limit is what Value was compared with, as it is printed, for example "<= 1.05".
+	Limit   string  `json:"limit,omitempty"`
+	Outcome Outcome `json:"outcome,omitempty"`
+	// Detail is a sentence on a check that failed or was skipped.
+	Detail string `json:"detail,omitempty"`
+}
+
+func (m Measure) valueText() string {
+	if m.Value == nil {
+		return ""
+	}
+	return strings.TrimSpace(strconv.FormatFloat(*m.Value, 'g', 6, 64) + " " + m.Unit)
+}
+
+// number prints a measured number to six digits, and nothing for 0.
+func number(v float64) string {
+	if v == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(v, 'g', 6, 64)
+}
+
+// SpecSummary says how much of a package is stored in one way.
+type SpecSummary struct {
+	Spec string `json:"spec"`
+	// Tensors counts stored spans and Bytes their bytes; a span that several ops read counts once.
+	Tensors int   `json:"tensors"`
+	Bytes   int64 `json:"bytes"`
+}
+
+// Specs summarises the tensors of a manifest by spec, the one with most bytes first.
+func Specs(tensors []manifest.Tensor) []SpecSummary {
+	type span struct {
+		file         string
+		offset, size int64
+	}
+	seen := map[span]bool{}
+	var specs []SpecSummary
+	for _, t := range tensors {
+		s := span{t.File, t.Offset, t.Size}
+		if seen[s] {
+			continue
+		}
+		seen[s] = true
+		i := slices.IndexFunc(specs, func(s SpecSummary) bool { return s.Spec == t.Spec })
+		if i < 0 {
+			i = len(specs)
+			specs = append(specs, SpecSummary{Spec: t.Spec})
+		}
+		specs[i].Tensors++
+		specs[i].Bytes += t.Size
+	}
+	slices.SortFunc(specs, func(a, b SpecSummary) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.Spec, b.Spec))
+	})
+	return specs
+}

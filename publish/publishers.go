@@ -1,0 +1,54 @@
+package publish
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// Target is one entry of a recipe's publish list. Exactly one kind of place is given.
+type Target struct {
+	// Dir is a directory of this machine; a relative one is relative to the recipe.
+	Dir string `json:"dir,omitempty"`
+	// Replace allows another package of ours at the same place to be replaced.
+	Replace bool `json:"replace,omitempty"`
+}
+
+type publisher struct {
+	key  string // of the entry in a recipe
+	doc  string
+	ref  func(t Target) string // empty when the entry is of another kind
+	open func(t Target, baseDir string) (Store, error)
+}
+
+// publishers lists every kind of store, sorted by key.
+var publishers = []publisher{
+	{
+		key: "dir",
+		doc: "a directory of this machine",
+		ref: func(t Target) string { return t.Dir },
+		open: func(t Target, baseDir string) (Store, error) {
+			path := filepath.FromSlash(t.Dir)
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(baseDir, path)
+			}
+			return Dir{Path: path, Replace: t.Replace}, nil
+		},
+	},
+}
+
+// New opens the store that a publish entry names. Relative directories start at baseDir.
+func New(t Target, baseDir string) (Store, error) {
+	var named []publisher
+	var known []string
+	for _, p := range publishers {
+		known = append(known, fmt.Sprintf("%s (%s)", p.key, p.doc))
+		if p.ref(t) != "" {
+			named = append(named, p)
+		}
+	}
+	if len(named) != 1 {
+		return nil, fmt.Errorf("a publish entry names one place, this one names %d; known: %s", len(named), strings.Join(known, ", "))
+	}
+	return named[0].open(t, baseDir)
+}

@@ -1,0 +1,96 @@
+package quant
+
+import (
+	"fmt"
+	"math"
+	"sort"
+	"strings"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Matrix holds whole rows of float weights, row-major.
+type Matrix struct {
+	Rows, Cols int
+	Data       []float32
+}
+
+// Row returns row r.
+func (m Matrix) Row(r int) []float32 { return m.Data[r*m.Cols : (r+1)*m.Cols] }
+
+// Blocks receives the encoded form of a Matrix: Codes [Rows, Cols], one unsigned code in a byte; Scale
+// and Zero [Rows, blocks per row]. Zero is nil for symmetric specs. Scales and zeros are already rounded
+// to the spec's scale type: the weight is Scale*(code - 2^(bits-1)) + Zero in real arithmetic.
+type Blocks struct {
+	Codes []uint8
+	Scale []float32
+	Zero  []float32
+}
+
+// NewBlocks allocates room for a matrix of layout l.
+func NewBlocks(l Layout, s Spec) Blocks {
+	b := Blocks{Codes: make([]uint8, l.Rows*l.Cols), Scale: make([]float32, l.Rows*l.Blocks)}
+	if !s.Symmetric {
+		b.Zero = make([]float32, l.Rows*l.Blocks)
+	}
+	return b
+}
+
+// Stats is what calibration keeps of an op's inputs. Methods that need none ignore it.
+type Stats struct{}
+
+// Encoder chooses codes, scales and zero terms. Implementations are stateless and safe for concurrent
+// use, and give the same result for the same rows however a matrix is cut into groups of rows.
+type Encoder interface {
+	Name() string
+	// Encode fills dst. Weights that are not finite are tensor.ErrCorrupt; scales that the spec's type
+	// cannot hold are tensor.ErrUnsupported.
+	Encode(dst Blocks, w Matrix, s Spec, st *Stats) error
+}
+
+// methods is the table of encoders.
+var methods = map[string]Encoder{
+	"rtn": RTN{},
+}
+
+// Methods lists the known method names, sorted.
+func Methods() []string {
+	var names []string
+	for n := range methods {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Method looks an encoder up.
+func Method(name string) (Encoder, error) {
+	e, ok := methods[name]
+	if !ok {
+		return nil, fmt.Errorf("unknown method %q; known: %s", name, strings.Join(Methods(), ", "))
+	}
+	return e, nil
+}
+
+// Bound is the largest error that round-to-nearest may leave on any weight of a block whose stored scale
+// and zero term are given: half a step, plus the rounding of scale and zero to their type (at the far end
+// of the range the scale's rounding counts once per code). Full-range symmetric codes lack +2^(bits-1), so
+// there the largest opposite weight may miss by a whole step.
+func (s Spec) Bound(scale, zero float32) float64 {
+	levels := float64(int(1)<<s.Bits - 1)
+	sc := math.Abs(float64(scale))
+	step := 0.5 * sc
+	if s.Symmetric {
+		step = sc
+	}
+	return (step + levels*s.ulp(scale) + s.ulp(zero)) * (1 + 1e-5)
+}
+
+// ulp is half a unit in the last place of v in the scale's type.
+func (s Spec) ulp(v float32) float64 {
+	a := math.Abs(float64(v))
+	if s.Scale == tensor.F16 {
+		return math.Max(a*0x1p-11, 0x1p-25)
+	}
+	return math.Max(a*0x1p-22, 0x1p-148)
+}

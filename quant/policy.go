@@ -1,0 +1,96 @@
+package quant
+
+import (
+	"fmt"
+	"regexp"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Policy says which spec every matrix of a model gets.
+type Policy struct {
+	// Default is the spec of the body.
+	Default Spec
+	// Table is the spec of the embedding table and of the head.
+	Table Spec
+	// AutoBlock lets a matrix whose columns do not divide into blocks take the largest block that does.
+	AutoBlock bool
+	Overrides []Override
+}
+
+// Override changes the spec of matrices whose checkpoint tensor matches; nil fields keep what was.
+type Override struct {
+	Match     *regexp.Regexp // unanchored, RE2
+	Bits      *int
+	Block     *int
+	Symmetric *bool
+	Scale     *tensor.DType
+}
+
+// Choice is the spec of one matrix and, where AutoBlock changed it, the block that was asked for.
+type Choice struct {
+	Spec Spec
+	// AutoFrom is the block length the policy named when another one was chosen, else 0.
+	AutoFrom int
+	// Override is the index of the override that won, or -1.
+	Override int
+}
+
+// Choose picks the spec of a matrix of cols columns that is stored from the checkpoint tensor name. The
+// last override that matches wins over earlier ones, field by field.
+func (p *Policy) Choose(name string, table bool, rows, cols int) (Choice, error) {
+	c := Choice{Spec: p.Default, Override: -1}
+	if table {
+		c.Spec = p.Table
+	}
+	for i, o := range p.Overrides {
+		if !o.Match.MatchString(name) {
+			continue
+		}
+		c.Override = i
+		o.apply(&c.Spec, p.Default)
+	}
+	if err := c.Spec.Validate(); err != nil {
+		return Choice{}, fmt.Errorf("%s: %w", name, err)
+	}
+	if b := c.Spec.Block; p.AutoBlock && b != WholeRow && cols%b != 0 {
+		c.AutoFrom = b
+		c.Spec.Block = WholeRow
+		for _, smaller := range []int{64, 32} {
+			if smaller < b && cols%smaller == 0 {
+				c.Spec.Block = smaller
+				break
+			}
+		}
+	}
+	if _, err := c.Spec.Layout(rows, cols); err != nil {
+		return Choice{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return c, nil
+}
+
+func (o *Override) apply(s *Spec, def Spec) {
+	if o.Bits != nil {
+		if *o.Bits == 16 {
+			*s = Half
+		} else {
+			if s.Bits == 16 { // leaving halves: take the body's form for what was not said
+				scale := s.Scale
+				*s = def
+				if def.Bits == 16 {
+					*s = Spec{Block: 64, Scale: scale}
+				}
+			}
+			s.Bits = *o.Bits
+		}
+	}
+	if o.Block != nil {
+		s.Block = *o.Block
+	}
+	if o.Symmetric != nil {
+		s.Symmetric = *o.Symmetric
+	}
+	if o.Scale != nil {
+		s.Scale = *o.Scale
+	}
+}

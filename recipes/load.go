@@ -1,0 +1,230 @@
+package recipes
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// LoadFile is Load for a file; an error of the file system is returned as it is.
+func LoadFile(path string, sections []string, overrides ...string) (*Recipe, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return Load(data, path, sections, overrides...)
+}
+
+// Load reads a recipe. The filename is used in messages and for Recipe.Dir; sections are the names of
+// the stages that have options. Overrides such as "quantize.bits=8" or "publish[0].dir=out" replace
+// single values of the recipe before it is checked; an index equal to the length of a list appends.
+// They change the recipe and not its variants, unless the path begins with "variants".
+//
+// Every error is an *Error.
+func Load(data []byte, filename string, sections []string, overrides ...string) (*Recipe, error) {
+	root, err := read(filename, data)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range overrides {
+		if root, err = override(root, o); err != nil {
+			return nil, err
+		}
+	}
+	r, err := build(root, filename, sections)
+	if err != nil {
+		return nil, err
+	}
+	// Expanding checks target and limits of each variant as soon as the recipe is loaded.
+	if _, err := r.Expand(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+var ownKeys = []string{"version", "name", "model", "target", "limits", "variants"}
+
+// build checks a tree and makes a Recipe of it.
+func build(root *node, filename string, sections []string) (*Recipe, error) {
+	r := &Recipe{
+		Target:   DefaultTarget(),
+		Limits:   DefaultLimits(),
+		Stages:   make(map[string]Section, len(sections)),
+		Dir:      filepath.Dir(filename),
+		file:     filename,
+		sections: sections,
+		root:     root,
+	}
+	if root.kind != mapping {
+		return nil, r.Errorf("", "a recipe must be a mapping that begins with \"version: 1\", not %s", root)
+	}
+	// The version comes first: under another version the other complaints would mislead.
+	if err := r.decode("version", &r.Version); err != nil {
+		return nil, err
+	}
+	switch {
+	case root.get("version") == nil:
+		return nil, r.Errorf("version", "is missing; write \"version: %d\"", Version)
+	case r.Version != Version:
+		return nil, r.Errorf("version", "must be %d, the only version this program reads, not %d", Version, r.Version)
+	}
+	known := slices.Concat(ownKeys, sections)
+	for _, e := range root.entries {
+		if !slices.Contains(known, e.key) {
+			return nil, e.unknown("", known)
+		}
+	}
+	for _, name := range sections {
+		r.Stages[name] = Section{file: filename, name: name, node: root.get(name)}
+	}
+	for _, step := range []func() error{r.readName, r.readModel, r.readTarget, r.readLimits, r.readVariants} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// decode reads one top-level key, if it is there.
+func (r *Recipe) decode(key string, v any) error {
+	if n := r.root.get(key); n != nil {
+		return decodeInto(n, v, key)
+	}
+	return nil
+}
+
+// A name becomes a directory and a tag, so it must be valid as both everywhere.
+var nameRE = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
+
+const nameRule = "must be letters, digits, '.', '_' and '-', begin and end with a letter or digit, and have at most 128 characters"
+
+func (r *Recipe) readName() error {
+	if err := r.decode("name", &r.Name); err != nil {
+		return err
+	}
+	switch {
+	case r.root.get("name") == nil:
+		return r.Errorf("name", "is missing; it names the package that is made")
+	case !nameRE.MatchString(r.Name):
+		return r.Errorf("name", "%s, not %s", nameRule, shorten(r.Name))
+	}
+	return nil
+}
+
+var (
+	repoRE     = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)?$`)
+	revisionRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._/-]*$`)
+)
+
+func (r *Recipe) readModel() error {
+	m := &r.Model
+	if err := r.decode("model", m); err != nil {
+		return err
+	}
+	switch {
+	case m.Repo == "" && m.Path == "":
+		return r.Errorf("model", "needs either repo, such as {repo: Qwen/Qwen3-0.6B}, or path")
+	case m.Repo != "" && m.Path != "":
+		return r.Errorf("model", "has both repo and path; keep one")
+	case m.Path != "" && m.Revision != "":
+		return r.Errorf("model.revision", "goes with repo; a path has no revisions")
+	case m.Path != "":
+		return nil
+	case !repoRE.MatchString(m.Repo) || strings.Contains(m.Repo, ".."):
+		return r.Errorf("model.repo", "must be a repository such as Qwen/Qwen3-0.6B, not %s", shorten(m.Repo))
+	case m.Revision == "":
+		m.Revision = "main"
+	case !revisionRE.MatchString(m.Revision) || strings.Contains(m.Revision, ".."):
+		return r.Errorf("model.revision", "must be a commit, a tag or a branch, not %s", shorten(m.Revision))
+	}
+	return nil
+}
+
+func (r *Recipe) readTarget() error {
+	t := &r.Target
+	if err := r.decode("target", t); err != nil {
+		return err
+	}
+	if !slices.Contains(Engines, t.Engine) {
+		return r.Errorf("target.engine", "must be one of %s, not %s", quoteAll(Engines), shorten(t.Engine))
+	}
+	if len(t.Backends) == 0 {
+		return r.Errorf("target.backends", "must name at least one backend, such as [cpu]")
+	}
+	for i, b := range t.Backends {
+		at := fmt.Sprintf("target.backends[%d]", i)
+		switch {
+		case !nameRE.MatchString(b):
+			return r.Errorf(at, "must be the name of a backend, such as cpu, not %s", shorten(b))
+		case slices.Contains(t.Backends[:i], b):
+			return r.Errorf(at, "names %s twice", b)
+		}
+	}
+	return nil
+}
+
+func (r *Recipe) readLimits() error {
+	l := &r.Limits
+	if err := r.decode("limits", l); err != nil {
+		return err
+	}
+	if l.Memory == 0 {
+		return r.Errorf("limits.memory", "must be more than nothing")
+	}
+	if l.Threads < 0 {
+		return r.Errorf("limits.threads", "must be 0, for all cores, or more, not %d", l.Threads)
+	}
+	return nil
+}
+
+const maxVariants = 100 // each is a package to make
+
+func (r *Recipe) readVariants() error {
+	list := r.root.get("variants")
+	if list == nil || list.kind == null {
+		return nil
+	}
+	if list.kind != sequence {
+		return list.errorf("variants", "must be a list, not %s", list)
+	}
+	if len(list.items) > maxVariants {
+		return list.errorf("variants", "must be at most %d", maxVariants)
+	}
+	known := slices.Concat([]string{"name", "target", "limits"}, r.sections)
+	for i, n := range list.items {
+		at := fmt.Sprintf("variants[%d]", i)
+		if n.kind != mapping {
+			return n.errorf(at, "must be a mapping with a name and what differs, not %s", n)
+		}
+		for _, e := range n.entries {
+			if !slices.Contains(known, e.key) {
+				return e.unknown(at, known)
+			}
+		}
+		v := Variant{patch: n}
+		if name := n.get("name"); name == nil {
+			return n.errorf(at+".name", "is missing; it names the package that is made")
+		} else if err := decodeInto(name, &v.Name, at+".name"); err != nil {
+			return err
+		}
+		if !nameRE.MatchString(v.Name) {
+			return r.Errorf(at+".name", "%s, not %s", nameRule, shorten(v.Name))
+		}
+		// Names become directories, and those ignore case on some systems.
+		same := func(o Variant) bool { return strings.EqualFold(o.Name, v.Name) }
+		if strings.EqualFold(r.Name, v.Name) || slices.ContainsFunc(r.Variants, same) {
+			return r.Errorf(at+".name", "is already the name of another package of this recipe: %s", v.Name)
+		}
+		r.Variants = append(r.Variants, v)
+	}
+	return nil
+}

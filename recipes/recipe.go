@@ -1,0 +1,107 @@
+package recipes
+
+import (
+	"path/filepath"
+)
+
+// Version is the only recipe version that this program reads.
+const Version = 1
+
+// A Recipe says what the user asked for. It is immutable after Load.
+type Recipe struct {
+	Version int    `json:"version"`
+	Name    string `json:"name"` // names the package and its files: letters, digits, '.', '_' and '-'
+	Model   Model  `json:"model"`
+	Target  Target `json:"target"`
+	Limits  Limits `json:"limits"`
+
+	// Stages holds one section for every section name given to Load, also for those that the recipe
+	// does not mention.
+	Stages map[string]Section `json:"-"`
+
+	// Variants are further packages of the same source. Recipes that come from Expand have none.
+	Variants []Variant `json:"-"`
+
+	// Dir is the directory of the recipe's file, to which the paths in it are relative.
+	Dir string `json:"-"`
+
+	file     string
+	sections []string
+	root     *node
+}
+
+// Model names the source checkpoint: a repository or a local directory, never both.
+type Model struct {
+	Repo         string   `json:"repo,omitempty" jsonschema_description:"Hugging Face repository such as Qwen/Qwen3-0.6B"`
+	Revision     string   `json:"revision,omitempty" jsonschema_description:"Commit hash, tag or branch of the repository; main if absent. It is resolved to a commit and recorded."`
+	Path         string   `json:"path,omitempty" jsonschema_description:"Directory of a local checkpoint, relative to the recipe"`
+	IgnoreConfig []string `json:"ignore_config,omitempty" jsonschema_description:"Keys of config.json that are known not to change results and may be ignored"`
+}
+
+// Target says what must be able to run the package.
+type Target struct {
+	// Engine is the oldest MNN engine that must run the package, one of [Engines].
+	Engine string `json:"engine" jsonschema:"enum=3.5,enum=3.6" jsonschema_description:"Oldest MNN engine that must run the package; a string and therefore in quotes"`
+	// Backends names the devices the package is meant for, without repetition. Whether a name exists
+	// is for the caller to check.
+	Backends []string `json:"backends" jsonschema:"minItems=1,uniqueItems=true" jsonschema_description:"Backends the package is meant for such as cpu or opencl"`
+}
+
+// Engines are the engine versions that a target may name, oldest first.
+var Engines = []string{"3.5", "3.6"}
+
+// Limits bounds what a run may use.
+type Limits struct {
+	Memory  Size `json:"memory" jsonschema_description:"Memory that a run may use such as 2GiB or 512MiB or a number of bytes"`
+	Threads int  `json:"threads" jsonschema:"minimum=0" jsonschema_description:"Number of worker threads; 0 means one for each core"` // 0 means all cores
+}
+
+// DefaultTarget is the target of a recipe that names none.
+func DefaultTarget() Target { return Target{Engine: "3.6", Backends: []string{"cpu"}} }
+
+// DefaultLimits are the limits of a recipe that sets none.
+func DefaultLimits() Limits { return Limits{Memory: 2 * gib} }
+
+// A Variant is one more package made from the same source: a name and a patch of target, limits and
+// sections.
+type Variant struct {
+	Name  string
+	patch *node
+}
+
+// Resolve makes a path that was written in the recipe usable from the working directory.
+func (r *Recipe) Resolve(path string) string {
+	path = filepath.FromSlash(path)
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(r.Dir, path)
+}
+
+// Errorf is an *Error about the value at a key path such as "target.backends[1]", positioned there or,
+// where the recipe does not spell that value out, at the nearest thing around it.
+func (r *Recipe) Errorf(path, format string, args ...any) error {
+	return errorAt(r.file, r.root, "", path, format, args...)
+}
+
+// Expand returns the effective recipes: the recipe itself without its variants and then one for each
+// variant. Maps of a variant are merged into those of the recipe, anything else is replaced.
+func (r *Recipe) Expand() ([]*Recipe, error) {
+	if r.root == nil {
+		return []*Recipe{r}, nil
+	}
+	base := r.root.without("variants")
+	all := make([]*Recipe, 0, 1+len(r.Variants))
+	for i := -1; i < len(r.Variants); i++ {
+		root := base
+		if i >= 0 {
+			root = merge(base, r.Variants[i].patch)
+		}
+		v, err := build(root, r.file, r.sections)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}

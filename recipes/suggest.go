@@ -1,0 +1,54 @@
+package recipes
+
+import (
+	"strings"
+)
+
+// unknown is the error for a key that is not among the known ones of the mapping at a path.
+func (e entry) unknown(path string, known []string) error {
+	guess := ""
+	if g := nearest(e.key, known); g != "" {
+		guess = "; did you mean " + g + "?"
+	}
+	return e.at.errorf(joinKey(path, e.key), "unknown key%s (known keys: %s)", guess, strings.Join(known, ", "))
+}
+
+// nearest is the known word that a misspelt one most likely stands for, or empty.
+func nearest(word string, known []string) string {
+	best, bestDistance := "", 1+max(1, len(word)/3)
+	for _, k := range known {
+		if d := distance(strings.ToLower(word), strings.ToLower(k), bestDistance); d < bestDistance {
+			best, bestDistance = k, d
+		}
+	}
+	return best
+}
+
+// distance counts the insertions, deletions, replacements and swaps of neighbours that lead from a to b;
+// bytes are fine, keys are ASCII. It gives up where the lengths alone reach the limit.
+func distance(a, b string, limit int) int {
+	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
+		return limit
+	}
+	var before []int // the row before the previous one
+	prev := make([]int, len(b)+1)
+	for j := range prev {
+		prev[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row := make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			replace := prev[j-1]
+			if a[i-1] != b[j-1] {
+				replace++
+			}
+			row[j] = min(prev[j]+1, row[j-1]+1, replace)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, prev = prev, row
+	}
+	return prev[len(b)]
+}

@@ -1,0 +1,139 @@
+package runtime
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Config is what the engine reads from config.json and llm_config.json, the second merged over the first.
+// Keys that change nothing on a CPU are not listed.
+type Config struct {
+	LLMModel      string `json:"llm_model"`
+	LLMWeight     string `json:"llm_weight"`
+	TokenizerFile string `json:"tokenizer_file"`
+	EmbeddingFile string `json:"embedding_file"`
+
+	HiddenSize    int             `json:"hidden_size"`
+	LayerNums     int             `json:"layer_nums"`
+	AttentionMask string          `json:"attention_mask"`
+	AttentionType string          `json:"attention_type"`
+	AttnScale     float64         `json:"attn_scale"`
+	MaxPositions  int             `json:"max_position_embeddings"`
+	Tie           json.RawMessage `json:"tie_embeddings"`
+	Jinja         struct {
+		ChatTemplate string `json:"chat_template"`
+		EOS          string `json:"eos"`
+	} `json:"jinja"`
+
+	ThreadNum     int    `json:"thread_num"`
+	Precision     string `json:"precision"`
+	Memory        string `json:"memory"`
+	DynamicOption int    `json:"dynamic_option"`
+	Chunk         int    `json:"chunk"`
+
+	SamplerType   string   `json:"sampler_type"`
+	MixedSamplers []string `json:"mixed_samplers"`
+	Temperature   float64  `json:"temperature"`
+	TopK          int      `json:"top_k"`
+	TopP          float64  `json:"top_p"`
+	MinP          float64  `json:"min_p"`
+}
+
+// maxConfig bounds a configuration file, in bytes. Chat templates are the bulk of them.
+const maxConfig = 16 << 20
+
+// readConfig assembles the configuration of the package in dir as the engine does, with its defaults.
+func readConfig(dir string) (*Config, error) {
+	c := &Config{
+		LLMModel: "llm.mnn", LLMWeight: "llm.mnn.weight", TokenizerFile: "tokenizer.txt", EmbeddingFile: "embeddings_bf16.bin",
+		HiddenSize: 4096, LayerNums: 32, AttentionMask: "int", AttentionType: "full",
+		ThreadNum: 4, Precision: "low", Memory: "low",
+		SamplerType: "mixed", Temperature: 1, TopK: 40, TopP: 0.9, MinP: 0.1,
+	}
+	files := struct {
+		LLMConfig string `json:"llm_config"`
+	}{"llm_config.json"}
+	b, err := readFile(dir, "config.json", maxConfig)
+	if err != nil {
+		return nil, err
+	}
+	if err := decode("config.json", b, &files, c); err != nil {
+		return nil, err
+	}
+	if b, err = readFile(dir, files.LLMConfig, maxConfig); err != nil {
+		return nil, err
+	}
+	if err := decode(files.LLMConfig, b, c); err != nil {
+		return nil, err
+	}
+	return c, c.check()
+}
+
+func decode(name string, b []byte, into ...any) error {
+	for _, v := range into {
+		d := json.NewDecoder(bytes.NewReader(b))
+		if err := d.Decode(v); err != nil {
+			return fmt.Errorf("%s: %v: %w", name, err, tensor.ErrCorrupt)
+		}
+		if d.More() {
+			return fmt.Errorf("%s: text after the object: %w", name, tensor.ErrCorrupt)
+		}
+	}
+	return nil
+}
+
+// check refuses what would make the engine compute something else than this runtime.
+func (c *Config) check() error {
+	switch {
+	case c.AttentionMask != "float":
+		return fmt.Errorf("attention_mask %q, want \"float\": %w", c.AttentionMask, tensor.ErrUnsupported)
+	case c.AttentionType != "full":
+		return fmt.Errorf("attention_type %q: %w", c.AttentionType, tensor.ErrUnsupported)
+	case c.AttnScale != 0:
+		return fmt.Errorf("attn_scale %g: %w", c.AttnScale, tensor.ErrUnsupported)
+	case c.HiddenSize <= 0 || c.HiddenSize > 1<<20:
+		return fmt.Errorf("hidden_size %d: %w", c.HiddenSize, tensor.ErrCorrupt)
+	}
+	return nil
+}
+
+// readFile reads a file of the package whose name comes from its configuration.
+func readFile(dir, name string, limit int64) ([]byte, error) {
+	f, size, err := openFile(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if size > limit {
+		return nil, fmt.Errorf("%s: %d bytes are more than the limit of %d: %w", name, size, limit, tensor.ErrCorrupt)
+	}
+	b := make([]byte, size)
+	if _, err := f.ReadAt(b, 0); err != nil && size > 0 {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return b, nil
+}
+
+func openFile(dir, name string) (*os.File, int64, error) {
+	if !filepath.IsLocal(name) {
+		return nil, 0, fmt.Errorf("file name %q leaves the package: %w", name, tensor.ErrCorrupt)
+	}
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return nil, 0, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file: %w", name, tensor.ErrCorrupt)
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, st.Size(), nil
+}

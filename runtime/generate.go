@@ -1,0 +1,35 @@
+package runtime
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+)
+
+// GenerateOptions configures Generate.
+type GenerateOptions struct {
+	// MaxTokens bounds the number of generated tokens.
+	MaxTokens int
+	// Sampler chooses tokens; nil is greedy.
+	Sampler *Sampler
+	// Seed of the random numbers of a Sampler.
+	Seed uint64
+}
+
+// Generate appends a prompt and yields generated tokens until a stop token, MaxTokens, or yield returns
+// false. The stop token is not yielded.
+func (s *Session) Generate(ctx context.Context, prompt []int32, o GenerateOptions, yield func(token int32) bool) error {
+	rng := rand.New(rand.NewPCG(o.Seed, 0x6c6c6d))
+	stop := s.pkg.Tokenizer.Stop()
+	logits, err := s.Prefill(ctx, prompt)
+	for n := 0; err == nil && n < o.MaxTokens; n++ {
+		t := o.Sampler.Next(logits, rng)
+		if slices.Contains(stop, t) || !yield(t) {
+			return nil
+		}
+		if n+1 < o.MaxTokens {
+			logits, err = s.Decode(ctx, t)
+		}
+	}
+	return err
+}

@@ -1,0 +1,74 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// BF16ToF32 widens len(dst) little-endian bfloat16 values, exactly. It panics unless src has 2 bytes
+// for each.
+func BF16ToF32(dst []float32, src []byte) {
+	checkBytes("BF16ToF32", len(dst), len(src), 2)
+	bf16ToF32Generic(dst, src)
+}
+
+// F16ToF32 widens len(dst) little-endian IEEE half-precision values, exactly; a NaN becomes quiet. It
+// panics unless src has 2 bytes for each.
+func F16ToF32(dst []float32, src []byte) {
+	checkBytes("F16ToF32", len(dst), len(src), 2)
+	f16ToF32Generic(dst, src)
+}
+
+// F32FromBytes reads len(dst) little-endian float32 values. It panics unless src has 4 bytes for each.
+func F32FromBytes(dst []float32, src []byte) {
+	checkBytes("F32FromBytes", len(dst), len(src), 4)
+	f32FromBytesGeneric(dst, src)
+}
+
+// F64ToF32 reads len(dst) little-endian float64 values and rounds each to the nearest float32, ties to
+// even; what is too large becomes an infinity. It panics unless src has 8 bytes for each.
+func F64ToF32(dst []float32, src []byte) {
+	checkBytes("F64ToF32", len(dst), len(src), 8)
+	f64ToF32Generic(dst, src)
+}
+
+// F32ToF16 writes src as little-endian half-precision values, each rounded as [F16Bits] says. It panics
+// unless dst has 2 bytes for each.
+func F32ToF16(dst []byte, src []float32) {
+	checkBytes("F32ToF16", len(src), len(dst), 2)
+	f32ToF16Generic(dst, src)
+}
+
+// ToF32 widens len(dst) stored values of a floating-point type. A type it cannot widen is
+// tensor.ErrUnsupported; a src that does not hold exactly len(dst) values is tensor.ErrCorrupt.
+func ToF32(dst []float32, src []byte, dtype tensor.DType) error {
+	var widen func([]float32, []byte)
+	switch dtype {
+	case tensor.BF16:
+		widen = BF16ToF32
+	case tensor.F16:
+		widen = F16ToF32
+	case tensor.F32:
+		widen = F32FromBytes
+	case tensor.F64:
+		widen = F64ToF32
+	default:
+		return fmt.Errorf("%s as float32: %w", dtype, tensor.ErrUnsupported)
+	}
+	if int64(len(src)) != int64(len(dst))*dtype.Size() {
+		return fmt.Errorf("%d bytes for %d values of %s: %w", len(src), len(dst), dtype, tensor.ErrCorrupt)
+	}
+	widen(dst, src)
+	return nil
+}
+
+// NonFinite is the index of the first NaN or infinity of x, or -1.
+func NonFinite(x []float32) int { return nonFiniteGeneric(x) }
+
+// checkBytes demands size bytes for each of n values.
+func checkBytes(name string, n, bytes, size int) {
+	if bytes%size != 0 || bytes/size != n {
+		panic(fmt.Sprintf("internal error: kernel.%s: %d values and %d bytes", name, n, bytes))
+	}
+}

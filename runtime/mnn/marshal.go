@@ -1,0 +1,127 @@
+package mnn
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	flatbuffers "github.com/google/flatbuffers/go"
+
+	"github.com/llmexport/llmexport/runtime/mnn/internal/fb"
+)
+
+// maxGraphBytes bounds what Marshal writes. The builder doubles its buffer and gives up at 2 GiB; values of
+// this size belong into the weight file.
+const maxGraphBytes = 1 << 29
+
+var errTooLarge = fmt.Errorf("more than %d bytes: put large values into the weight file", maxGraphBytes)
+
+// Marshal encodes the graph as llm.mnn: the same bytes for the same graph, default values left out. [Open]
+// gives an equal graph back. It refuses a graph that Open would refuse, and one of more than 512 MiB.
+func (g *Graph) Marshal() ([]byte, error) {
+	if err := g.check(); err != nil {
+		return nil, fmt.Errorf("graph: %w", err)
+	}
+	return g.encode()
+}
+
+// encode is Marshal without the rules.
+func (g *Graph) encode() ([]byte, error) {
+	e := &encoder{Builder: flatbuffers.NewBuilder(64 << 10)}
+	ops := make([]flatbuffers.UOffsetT, len(g.Ops))
+	for i := range g.Ops {
+		if ops[i] = g.Ops[i].marshal(e); e.full {
+			return nil, fmt.Errorf("graph: %w", opError(i, &g.Ops[i], errTooLarge))
+		}
+	}
+	oplists := e.CreateVectorOfTables(ops)
+	tensors := e.texts(g.Tensors)
+	outputs := e.texts(g.Outputs)
+	uuid := e.text(g.UUID)
+	var info flatbuffers.UOffsetT
+	if g.Version != "" {
+		version := e.text(g.Version)
+		fb.ExtraInfoStart(e.Builder)
+		fb.ExtraInfoAddVersion(e.Builder, version)
+		info = fb.ExtraInfoEnd(e.Builder)
+	}
+	if e.full {
+		return nil, fmt.Errorf("graph: %w", errTooLarge)
+	}
+	fb.NetStart(e.Builder)
+	fb.NetAddExtraInfo(e.Builder, info)
+	fb.NetAddOplists(e.Builder, oplists)
+	fb.NetAddOutputName(e.Builder, outputs)
+	fb.NetAddTensorName(e.Builder, tensors)
+	fb.NetAddMnnUuid(e.Builder, uuid)
+	e.Finish(fb.NetEnd(e.Builder))
+	return e.FinishedBytes(), nil
+}
+
+// encoder is a builder that stops to grow at maxGraphBytes. Offset 0 stands for an absent value.
+type encoder struct {
+	*flatbuffers.Builder
+	full bool // something was left out
+}
+
+// room reports whether n more bytes fit.
+func (e *encoder) room(n int) bool {
+	e.full = e.full || n > maxGraphBytes-int(e.Offset())
+	return !e.full
+}
+
+func (e *encoder) text(s string) flatbuffers.UOffsetT {
+	if s == "" || !e.room(len(s)) {
+		return 0
+	}
+	return e.CreateString(s)
+}
+
+func (e *encoder) texts(list []string) flatbuffers.UOffsetT {
+	if len(list) == 0 {
+		return 0
+	}
+	at := make([]flatbuffers.UOffsetT, len(list))
+	for i, s := range list {
+		if !e.room(len(s)) {
+			return 0
+		}
+		at[i] = e.CreateString(s) // an element is present even when empty
+	}
+	return e.CreateVectorOfTables(at)
+}
+
+// vector appends the elements in one piece: a table of rotary factors has millions.
+func vector[T int8 | uint8 | uint16 | int32 | uint32 | int64 | float32](e *encoder, s []T) flatbuffers.UOffsetT {
+	size := binary.Size(s)
+	if len(s) == 0 || !e.room(size) {
+		return 0
+	}
+	elem := size / len(s)
+	e.StartVector(elem, len(s), elem)
+	e.Pad(size)
+	if _, err := binary.Encode(e.Bytes[e.Head():], binary.LittleEndian, s); err != nil {
+		panic(fmt.Sprintf("internal error: %v", err)) // the room was made by Pad
+	}
+	return e.EndVector(len(s))
+}
+
+func (op *Op) marshal(e *encoder) flatbuffers.UOffsetT {
+	var param flatbuffers.UOffsetT
+	paramType := ParamNone
+	if op.Param != nil {
+		param, paramType = op.Param.marshal(e), op.Param.paramType()
+	}
+	name := e.text(op.Name)
+	inputs := vector(e, op.Inputs)
+	outputs := vector(e, op.Outputs)
+	b := e.Builder
+	fb.OpStart(b)
+	fb.OpAddInputIndexes(b, inputs)
+	fb.OpAddMainType(b, fb.OpParameter(paramType))
+	fb.OpAddMain(b, param)
+	fb.OpAddName(b, name)
+	fb.OpAddOutputIndexes(b, outputs)
+	fb.OpAddType(b, int32(op.Type))
+	fb.OpAddDefaultDimentionFormat(b, int8(op.Format.Format()))
+	return fb.OpEnd(b)
+}

@@ -1,0 +1,100 @@
+package mnn
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	flatbuffers "github.com/google/flatbuffers/go"
+
+	"github.com/llmexport/llmexport/runtime/mnn/internal/fb"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Open decodes llm.mnn. The graph keeps no reference to b. The error is tensor.ErrCorrupt for bytes that are
+// no graph or break a rule, and tensor.ErrUnsupported, naming the op, for a graph that uses what this package
+// does not know. Memory and time are proportional to the length of b.
+func Open(b []byte) (*Graph, error) {
+	if err := verify(b); err != nil {
+		return nil, fmt.Errorf("graph: %w", err)
+	}
+	g, err := decode(fb.GetRootAsNet(b, 0))
+	if err == nil {
+		err = g.check()
+	}
+	switch {
+	case err == nil:
+		return g, nil
+	case errors.Is(err, tensor.ErrUnsupported), errors.Is(err, tensor.ErrCorrupt):
+		return nil, fmt.Errorf("graph: %w", err)
+	}
+	return nil, fmt.Errorf("graph: %w: %w", err, tensor.ErrCorrupt)
+}
+
+func decode(n *fb.Net) (*Graph, error) {
+	g := &Graph{
+		Ops:     make([]Op, n.OplistsLength()),
+		Tensors: names(n.TensorNameLength(), n.TensorName),
+		Outputs: names(n.OutputNameLength(), n.OutputName),
+		UUID:    string(n.MnnUuid()),
+	}
+	if x := n.ExtraInfo(nil); x != nil {
+		g.Version = string(x.Version())
+	}
+	var src fb.Op
+	for i := range g.Ops {
+		n.Oplists(&src, i)
+		op := &g.Ops[i]
+		op.Name = string(src.Name())
+		op.Type = OpType(src.Type())
+		op.Inputs = list(src.InputIndexesLength(), src.InputIndexes)
+		op.Outputs = list(src.OutputIndexesLength(), src.OutputIndexes)
+		if err := op.decode(&src); err != nil {
+			return nil, opError(i, op, err)
+		}
+	}
+	return g, nil
+}
+
+// decode fills in the format and the parameter.
+func (op *Op) decode(src *fb.Op) error {
+	format := Format(src.DefaultDimentionFormat())
+	op.Format = DimFormat(slices.Index(dimFormats[:], format))
+	if op.Format < 0 {
+		return fmt.Errorf("defaultDimentionFormat %s: %w", format, tensor.ErrUnsupported)
+	}
+	if _, ok := rules[op.Type]; !ok {
+		return fmt.Errorf("op type: %w", tensor.ErrUnsupported)
+	}
+	typ := ParamType(src.MainType())
+	if typ == ParamNone {
+		return nil
+	}
+	read, ok := readers[typ]
+	if !ok {
+		return fmt.Errorf("parameter %s: %w", typ, tensor.ErrUnsupported)
+	}
+	var t flatbuffers.Table
+	if !src.Main(&t) {
+		return fmt.Errorf("parameter %s is missing", typ)
+	}
+	var err error
+	op.Param, err = read(t)
+	return err
+}
+
+// list copies a vector; an empty one is nil.
+func list[T any](n int, at func(int) T) []T {
+	if n == 0 {
+		return nil
+	}
+	s := make([]T, n)
+	for i := range s {
+		s[i] = at(i)
+	}
+	return s
+}
+
+func names(n int, at func(int) []byte) []string {
+	return list(n, func(i int) string { return string(at(i)) })
+}

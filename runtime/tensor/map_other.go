@@ -1,0 +1,13 @@
+//go:build !unix && !windows
+
+package tensor
+
+import (
+	"errors"
+	"os"
+)
+
+// MapFile fails: this system has no memory maps.
+func MapFile(*os.File, int) (b []byte, unmap func(), err error) {
+	return nil, nil, errors.ErrUnsupported
+}

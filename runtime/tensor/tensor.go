@@ -1,0 +1,81 @@
+// Package tensor holds the words that every other package shares: element types, shapes, the facts
+// about a stored tensor, and where its bytes come from.
+package tensor
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+)
+
+// ErrCorrupt says that bytes are wrong: truncated, inconsistent, or not what they claim to be.
+var ErrCorrupt = errors.New("corrupt")
+
+// ErrUnsupported says that the bytes are fine and this program is not able to use them.
+var ErrUnsupported = errors.New("not supported")
+
+// Shape lists the lengths of the dimensions, outermost first. An empty shape is a scalar.
+type Shape []int64
+
+// Elements is the product of the dimensions, or ErrCorrupt when one is negative or the product
+// does not fit an int64.
+func (s Shape) Elements() (int64, error) {
+	n := int64(1)
+	for _, d := range s {
+		var err error
+		if n, err = Mul(n, d); err != nil {
+			return 0, fmt.Errorf("shape %v: %w", s, err)
+		}
+	}
+	return n, nil
+}
+
+func (s Shape) String() string {
+	var b strings.Builder
+	b.WriteByte('[')
+	for i, d := range s {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		fmt.Fprintf(&b, "%d", d)
+	}
+	b.WriteByte(']')
+	return b.String()
+}
+
+// Mul multiplies two sizes. A negative factor and an overflow are ErrCorrupt.
+func Mul(a, b int64) (int64, error) {
+	if a < 0 || b < 0 || (a != 0 && b > math.MaxInt64/a) {
+		return 0, fmt.Errorf("size %d x %d: %w", a, b, ErrCorrupt)
+	}
+	return a * b, nil
+}
+
+// Add adds two sizes. A negative summand and an overflow are ErrCorrupt.
+func Add(a, b int64) (int64, error) {
+	if a < 0 || b < 0 || a > math.MaxInt64-b {
+		return 0, fmt.Errorf("size %d + %d: %w", a, b, ErrCorrupt)
+	}
+	return a + b, nil
+}
+
+// Info is what is known of a tensor before its bytes are read.
+type Info struct {
+	Name  string
+	DType DType
+	Shape Shape
+	// File names the shard that holds the tensor; empty for a source that has none.
+	File string
+	// Size is the length in bytes.
+	Size int64
+}
+
+// Source gives named tensors: facts now, bytes on request. Implementations are safe for concurrent
+// use; Tensors returns the same order every time, sorted by name.
+type Source interface {
+	Tensors() []Info
+	// Open returns the tensor's bytes, row-major, little endian.
+	Open(name string) (*io.SectionReader, error)
+}

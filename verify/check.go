@@ -1,0 +1,128 @@
+// Package verify decides whether a package is what it claims to be. A [Check] makes one claim and can fail; the
+// table in checks.go lists them. [Run] evaluates the package once, on its own runtime and, where the source is
+// there, against verify/reference, and lets every check look at the result.
+//
+// What is measured, and how, is fixed by [Options] and recorded with the numbers: text, window, positions
+// scored. Perplexity is exp of the mean negative log-likelihood per token, KL divergence the mean over tokens
+// of KL(reference to package), in nats.
+package verify
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
+	"github.com/llmexport/llmexport/verify/reference"
+)
+
+// Source is the checkpoint that a package is compared with.
+type Source struct {
+	Decoder   *arch.Decoder
+	Tensors   tensor.Source
+	Tokenizer *tokenizer.Tokenizer
+	Reference *reference.Model
+}
+
+// Subject is a package under examination.
+type Subject struct {
+	Package *runtime.Package
+	// Manifest lists the package's files and tensors. While a package is being made it has no measurements yet.
+	Manifest *manifest.Manifest
+	// Source is nil when only the package is there; checks that need it are skipped.
+	Source  *Source
+	Options Options
+
+	eval *Evaluation
+}
+
+// Finding is the verdict of a check: what it saw, in a sentence and in numbers.
+type Finding struct {
+	Passed  bool
+	Skipped bool
+	Detail  string
+	Value   map[string]float64
+}
+
+// Check is one claim about a package. An error means that the check could not be carried out.
+type Check interface {
+	String() string
+	Check(ctx context.Context, s *Subject) (Finding, error)
+}
+
+func pass(value map[string]float64, format string, args ...any) (Finding, error) {
+	return Finding{Passed: true, Detail: fmt.Sprintf(format, args...), Value: value}, nil
+}
+
+func fail(value map[string]float64, format string, args ...any) (Finding, error) {
+	return Finding{Detail: fmt.Sprintf(format, args...), Value: value}, nil
+}
+
+func skip(format string, args ...any) (Finding, error) {
+	return Finding{Skipped: true, Detail: fmt.Sprintf(format, args...)}, nil
+}
+
+// needsSource is what a check says when it cannot compare.
+const needsSource = "needs the source checkpoint"
+
+// verdict passes or fails by a limit: value must be at most limit.
+func verdict(ok bool, value map[string]float64, format string, args ...any) (Finding, error) {
+	if ok {
+		return pass(value, format, args...)
+	}
+	return fail(value, format, args...)
+}
+
+// Result is what Run found.
+type Result struct {
+	Checks     []manifest.Check
+	Metrics    map[string]manifest.Metric
+	Evaluation *Evaluation
+}
+
+// Failed lists the names of the checks that failed.
+func (r *Result) Failed() []string {
+	var names []string
+	for _, c := range r.Checks {
+		if c.Failed() {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// Run evaluates the package and applies every check. Checks that do not depend on each other's outcome all run,
+// so that a report shows everything; when the package's bytes are already wrong the expensive ones are skipped.
+func Run(ctx context.Context, s *Subject) (*Result, error) {
+	r := &Result{}
+	broken := ""
+	for _, c := range checks {
+		if broken != "" && !cheap[c.String()] {
+			r.Checks = append(r.Checks, manifest.Check{Name: c.String(), Skipped: true, Detail: broken + " failed"})
+			continue
+		}
+		f, err := c.Check(ctx, s)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			// What keeps a check from being carried out is a fault of the package: its bytes did not run.
+			f = Finding{Detail: err.Error()}
+		}
+		zerolog.Ctx(ctx).Debug().Str("check", c.String()).Bool("passed", f.Passed).Bool("skipped", f.Skipped).Msg(f.Detail)
+		r.Checks = append(r.Checks, manifest.Check{Name: c.String(), Passed: f.Passed, Skipped: f.Skipped, Detail: f.Detail, Value: f.Value})
+		if !f.Passed && !f.Skipped && structural[c.String()] {
+			broken = c.String()
+		}
+	}
+	r.Evaluation = s.eval
+	if s.eval != nil {
+		r.Metrics = s.eval.Metrics()
+	}
+	return r, nil
+}

@@ -1,0 +1,55 @@
+package verify
+
+import (
+	"context"
+	"slices"
+	"strings"
+)
+
+// coverage: every tensor of the checkpoint is in the package, or is left out for a stated reason.
+type coverage struct{}
+
+func (coverage) String() string { return "coverage" }
+
+func (coverage) Check(_ context.Context, s *Subject) (Finding, error) {
+	if s.Source == nil {
+		return skip(needsSource)
+	}
+	stored := map[string]bool{}
+	for _, t := range s.Manifest.Tensors {
+		// A matrix and its bias share a span, whose name joins theirs.
+		for _, n := range strings.Split(t.Name, BiasSeparator) {
+			stored[n] = true
+		}
+	}
+	var missing []string
+	left, all := 0, s.Source.Tensors.Tensors()
+	for _, t := range all {
+		reason, claimed := s.Source.Decoder.Claimed[t.Name]
+		switch {
+		case stored[t.Name]:
+		case claimed && reason != "weight":
+			left++
+		default:
+			missing = append(missing, t.Name)
+		}
+	}
+	slices.Sort(missing)
+	value := map[string]float64{"stored": float64(len(all) - left - len(missing)), "left_out": float64(left), "tensors": float64(len(all))}
+	if len(missing) > 0 {
+		return fail(value, "not in the package: %s", shorten(missing))
+	}
+	return pass(value, "%d of %d tensors of the source are in the package, %d left out as duplicates or buffers", len(all)-left, len(all), left)
+}
+
+// BiasSeparator joins the names of a matrix and its bias in a manifest, because they share a span.
+const BiasSeparator = "+"
+
+// shorten lists at most ten names.
+func shorten(names []string) string {
+	const most = 10
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + ", ..."
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,179 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/pipeline/lower"
+	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/mnn"
+)
+
+// graph: the packaged graph, given the source's own weights and run in float32, computes what the reference
+// computes. Two float32 programs differ by rounding alone, which leaves a divergence far below maxGraphKL.
+type graph struct{}
+
+func (graph) String() string { return "graph" }
+
+// maxGraphKL is a hundred times what rounding leaves on the small models of the tests (below 1e-10).
+const maxGraphKL = 1e-8
+
+// graphTokens is how much of the first window the float comparisons of graph and layers use.
+const graphTokens = 96
+
+func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
+	if s.Source == nil {
+		return skip(needsSource)
+	}
+	windows, err := s.windows()
+	if err != nil {
+		return Finding{}, err
+	}
+	w := windows[0][:min(graphTokens, len(windows[0]))]
+	names := map[string]string{}
+	for _, t := range s.Manifest.Tensors {
+		names[t.Op] = strings.SplitN(t.Name, BiasSeparator, 2)[0]
+	}
+	table, _, err := openTensor(s.Source.Tensors, s.Source.Decoder.Embedding.Tensor)
+	if err != nil {
+		return Finding{}, err
+	}
+	hidden := s.Source.Decoder.Hidden
+	sess, err := runtime.NewSession(s.Package, runtime.Options{
+		Mode: backends.Float, Threads: s.Options.Threads,
+		Replace: func(op *mnn.Op) ([]float32, error) {
+			name, ok := names[op.Name]
+			if !ok {
+				return nil, fmt.Errorf("no tensor of the manifest belongs to this op")
+			}
+			src, info, err := openTensor(s.Source.Tensors, name)
+			if err != nil {
+				return nil, err
+			}
+			n, err := info.Shape.Elements()
+			if err != nil {
+				return nil, err
+			}
+			v := make([]float32, n)
+			return v, src.row(v, 0)
+		},
+		Embed: func(tokens []int32) ([]float32, error) {
+			v := make([]float32, len(tokens)*hidden)
+			for i, t := range tokens {
+				if err := table.row(v[i*hidden:(i+1)*hidden], int(t)); err != nil {
+					return nil, err
+				}
+			}
+			return v, nil
+		},
+	})
+	if err != nil {
+		return Finding{}, err
+	}
+	got, err := sess.Forward(ctx, w)
+	if err != nil {
+		return Finding{}, err
+	}
+	h, err := s.Source.Reference.Hidden(ctx, [][]int32{w})
+	if err != nil {
+		return Finding{}, err
+	}
+	want := make([]float32, len(w)*s.Source.Decoder.Vocab)
+	if err := s.Source.Reference.Logits(ctx, want, h); err != nil {
+		return Finding{}, err
+	}
+	if len(got) != len(want) {
+		return fail(nil, "the graph makes %d logits for %d tokens, the source %d", len(got), len(w), len(want))
+	}
+	kl, diff := compareLogits(want, got, s.Source.Decoder.Vocab)
+	value := map[string]float64{"kl": kl, "largest_difference": diff, "limit": maxGraphKL}
+	return verdict(kl <= maxGraphKL, value, "KL %.2g of the graph at the source's precision from the source, largest logit difference %.2g", kl, diff)
+}
+
+// compareLogits returns the mean divergence and the largest difference of [n, vocab] logits.
+func compareLogits(want, got []float32, vocab int) (kl, diff float64) {
+	n := len(want) / vocab
+	for r := range n {
+		a, b := newRow(want[r*vocab:(r+1)*vocab]), newRow(got[r*vocab:(r+1)*vocab])
+		if !a.finite() || !b.finite() {
+			return math.Inf(1), math.Inf(1)
+		}
+		kl += a.kl(b) / float64(n)
+	}
+	for i := range want {
+		diff = max(diff, math.Abs(float64(want[i])-float64(got[i])))
+	}
+	return kl, diff
+}
+
+// layers: with the packaged weights in float32, the hidden state behind every layer stays close to the source's;
+// the first layer that does not is named.
+type layers struct{}
+
+func (layers) String() string { return "layers" }
+
+func (layers) Check(ctx context.Context, s *Subject) (Finding, error) {
+	if s.Source == nil {
+		return skip(needsSource)
+	}
+	windows, err := s.windows()
+	if err != nil {
+		return Finding{}, err
+	}
+	w := windows[0][:min(graphTokens, len(windows[0]))]
+	sess, err := s.session(backends.Float)
+	if err != nil {
+		return Finding{}, err
+	}
+	outputs := map[string]int{}
+	for i := range s.Source.Decoder.Layers {
+		outputs[lower.LayerOutput(i)] = i
+	}
+	got := make([][]float32, len(outputs))
+	sess.Observe = func(op *mnn.Op, _ int, _ []int, v []float32) {
+		if i, ok := outputs[op.Name]; ok {
+			got[i] = append([]float32{}, v...)
+		}
+	}
+	if _, err := sess.Forward(ctx, w); err != nil {
+		return Finding{}, err
+	}
+	worst, bad, badAt := 0.0, -1, 0.0
+	value := map[string]float64{"limit": s.Options.Limits.LayerError}
+	err = s.Source.Reference.Layers(ctx, [][]int32{w}, func(i int, want []float32) error {
+		if len(got[i]) != len(want) {
+			return fmt.Errorf("layer %d: the graph has no op %q with %d numbers", i, lower.LayerOutput(i), len(want))
+		}
+		e := relativeError(want, got[i])
+		value[fmt.Sprintf("layer_%d", i)] = e
+		worst = max(worst, e)
+		if bad < 0 && !(e <= s.Options.Limits.LayerError) {
+			bad, badAt = i, e
+		}
+		return nil
+	})
+	if err != nil {
+		return fail(value, "%v", err)
+	}
+	if bad >= 0 {
+		return fail(value, "layer %d is the first bad one: relative error %.3g of its output, limit %.3g", bad, badAt, s.Options.Limits.LayerError)
+	}
+	return pass(value, "largest relative error of a layer's output %.3g", worst)
+}
+
+// relativeError is |got - want| / |want| in the Euclidean norm over all tokens and channels.
+func relativeError(want, got []float32) float64 {
+	var d, n float64
+	for i, w := range want {
+		e := float64(got[i]) - float64(w)
+		d += e * e
+		n += float64(w) * float64(w)
+	}
+	if n == 0 {
+		return math.Sqrt(d)
+	}
+	return math.Sqrt(d / n)
+}

@@ -1,0 +1,91 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// layout: the manifest's files are there with their digests, the spans of the weight file cover it without
+// holes, overlaps or leftovers, have their digests, and every weight the graph reads is a span of the manifest.
+type layout struct{}
+
+func (layout) String() string { return "layout" }
+
+func (layout) Check(ctx context.Context, s *Subject) (Finding, error) {
+	m := s.Manifest
+	if m == nil {
+		return skip("the package has no manifest")
+	}
+	if err := m.VerifyFiles(ctx, s.Package.Dir); err != nil {
+		return fail(nil, "%v", err)
+	}
+	if err := spans(ctx, s); err != nil {
+		return fail(nil, "%v", err)
+	}
+	return pass(map[string]float64{"files": float64(len(m.Files)), "tensors": float64(len(m.Tensors))},
+		"%d files and %d tensors as the manifest says", len(m.Files), len(m.Tensors))
+}
+
+func spans(ctx context.Context, s *Subject) error {
+	w := s.Package.Weights()
+	var at int64
+	starts := map[int64]*manifest.Tensor{}
+	list := make([]manifest.Tensor, len(s.Manifest.Tensors))
+	copy(list, s.Manifest.Tensors)
+	sort.Slice(list, func(i, j int) bool { return list[i].Offset < list[j].Offset })
+	for i := range list {
+		t := &list[i]
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if t.Offset != at {
+			return fmt.Errorf("%s begins at %d, the tensor before it ends at %d: %w", t.Name, t.Offset, at, tensor.ErrCorrupt)
+		}
+		b, err := w.Bytes(t.Offset, t.Size)
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.Name, err)
+		}
+		if sum := hexSum(b); sum != t.SHA256 {
+			return fmt.Errorf("%s: SHA-256 of its %d bytes is %s, the manifest says %s: %w", t.Name, t.Size, sum, t.SHA256, tensor.ErrCorrupt)
+		}
+		starts[t.Offset] = t
+		at += t.Size
+	}
+	if at != w.Size() {
+		return fmt.Errorf("tensors cover %d of the weight file's %d bytes: %w", at, w.Size(), tensor.ErrCorrupt)
+	}
+	var errs []error
+	for i := range s.Package.Graph.Ops {
+		op := &s.Package.Graph.Ops[i]
+		ext := external(op)
+		if len(ext) == 0 {
+			continue
+		}
+		var size int64
+		for _, n := range ext[1:] {
+			size += n
+		}
+		t := starts[ext[0]]
+		if t == nil || t.Size != size || t.Op != op.Name {
+			errs = append(errs, fmt.Errorf("op %s reads %d bytes at %d, which is no tensor of the manifest: %w", op.Name, size, ext[0], tensor.ErrCorrupt))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// external is where an op's weights lie, or nil.
+func external(op *mnn.Op) []int64 {
+	switch p := op.Param.(type) {
+	case *mnn.Convolution:
+		return p.External
+	case *mnn.LayerNorm:
+		return p.External
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+package verify
+
+import (
+	_ "embed"
+	"fmt"
+)
+
+// Text is the built-in evaluation text: inaugural addresses of presidents of the United States, in the public
+// domain.
+//
+//go:embed text.txt
+var Text string
+
+// Options says what is measured and which numbers are still acceptable. The zero value of a limit means the
+// default of the body's bit width.
+type Options struct {
+	// Text is evaluated; TextName and TextSHA256 name it in reports.
+	Text, TextName, TextSHA256 string
+	// Window is the number of tokens of a fresh context, Windows how many of them are taken, spread evenly over
+	// the text.
+	Window, Windows int
+	// DecodeTokens is the number of last tokens of a window that are also fed one by one.
+	DecodeTokens int
+	// Goldens are outputs recorded elsewhere that the source must reproduce.
+	Goldens []Golden
+	Limits  Limits
+	Threads int
+	// Memory bounds what the runtimes keep of expanded weights, in bytes.
+	Memory int64
+	// Progress is told the positions evaluated so far; it may be nil.
+	Progress func(done, total int64)
+}
+
+// Limits are the largest acceptable values.
+type Limits struct {
+	// KL is the mean divergence in nats between the source and the package as shipped.
+	KL float64
+	// PerplexityRatio is perplexity of the package over perplexity of the source.
+	PerplexityRatio float64
+	// LayerError is the relative error of the hidden state after any layer.
+	LayerError float64
+	// SourcePerplexity is what is absurd for the source itself; 0 means a quarter of the vocabulary.
+	SourcePerplexity float64
+	// TokenizerPlain and TokenizerHard are shares of strings whose ids may differ in the engine.
+	TokenizerPlain, TokenizerHard float64
+}
+
+// defaults by bits of the body. They are about three times what round-to-nearest with blocks of 64 and an
+// 8-bit table costs on the small trained models of the tests (docs/verification.md has the table), and at 2
+// and 3 bits they refuse what plain rounding makes of such models: text that no longer follows the prompt.
+var defaults = map[int]Limits{
+	16: {KL: 1e-3, PerplexityRatio: 1.005, LayerError: 0.02},
+	8:  {KL: 0.02, PerplexityRatio: 1.02, LayerError: 0.1},
+	6:  {KL: 0.03, PerplexityRatio: 1.03, LayerError: 0.2},
+	5:  {KL: 0.06, PerplexityRatio: 1.05, LayerError: 0.3},
+	4:  {KL: 0.15, PerplexityRatio: 1.15, LayerError: 0.5},
+	3:  {KL: 0.5, PerplexityRatio: 1.5, LayerError: 0.8},
+	2:  {KL: 1, PerplexityRatio: 2.5, LayerError: 1.2},
+}
+
+// Default tokenizer limits: no difference on plain text, 3 % on the hard strings.
+const (
+	defaultTokenizerPlain = 0
+	defaultTokenizerHard  = 0.03
+)
+
+// DefaultLimits are the limits of a body of the given bit width.
+func DefaultLimits(bits int) (Limits, error) {
+	l, ok := defaults[bits]
+	if !ok {
+		return Limits{}, fmt.Errorf("no default limits for %d bits", bits)
+	}
+	l.TokenizerPlain, l.TokenizerHard = defaultTokenizerPlain, defaultTokenizerHard
+	return l, nil
+}

@@ -1,0 +1,57 @@
+package verify
+
+import (
+	"context"
+
+	"github.com/llmexport/llmexport/backends"
+)
+
+// positions: rotary attention depends on distances only, so the same tokens give the same logits wherever they
+// stand. Contexts at sampled places up to the model's last position are compared with the one at 0; a rotary
+// table that is too short, or wrong at some entry, shows.
+type positions struct{}
+
+func (positions) String() string { return "positions" }
+
+const (
+	// positionTokens is the length of a sampled context.
+	positionTokens = 24
+	// positionSamples is how many places are tried, the first and the last possible among them.
+	positionSamples = 12
+	// maxPositionKL allows for float32 rotary angles: a cosine that is wrong in its last bit at every pair and
+	// position moves logits by about 1e-5, a divergence below 1e-9; a wrong table gives more than 1e-3.
+	maxPositionKL = 1e-6
+)
+
+func (positions) Check(ctx context.Context, s *Subject) (Finding, error) {
+	last := s.Package.Config.MaxPositions
+	windows, err := s.windows()
+	if err != nil {
+		return Finding{}, err
+	}
+	w := windows[0][:min(positionTokens, len(windows[0]))]
+	if last < 2*len(w) {
+		return skip("the package states no maximum position that leaves room for samples")
+	}
+	sess, err := s.session(backends.Float)
+	if err != nil {
+		return Finding{}, err
+	}
+	want, err := sess.ForwardAt(ctx, w, 0)
+	if err != nil {
+		return Finding{}, err
+	}
+	worst, worstAt := 0.0, 0
+	for i := 1; i < positionSamples; i++ {
+		at := (last - len(w)) * i / (positionSamples - 1)
+		got, err := sess.ForwardAt(ctx, w, at)
+		if err != nil {
+			return Finding{}, err
+		}
+		if kl, _ := compareLogits(want, got, len(want)/len(w)); kl > worst {
+			worst, worstAt = kl, at
+		}
+	}
+	value := map[string]float64{"kl": worst, "at": float64(worstAt), "last": float64(last), "limit": maxPositionKL}
+	return verdict(worst <= maxPositionKL, value, "%d places up to position %d agree with position 0: largest KL %.2g, at %d", positionSamples, last-1, worst, worstAt)
+}

@@ -1,0 +1,286 @@
+package verify
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+func hexSum(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// weights: every stored weight, read back as the engine reads it, lies within the bound of its spec around the
+// source's weight; no number is NaN or infinite and no row is all zero where the source's is not.
+type weights struct{}
+
+func (weights) String() string { return "weights" }
+
+func (weights) Check(ctx context.Context, s *Subject) (Finding, error) {
+	if s.Source == nil {
+		return skip(needsSource)
+	}
+	ops := map[string]*mnn.Op{}
+	for i := range s.Package.Graph.Ops {
+		ops[s.Package.Graph.Ops[i].Name] = &s.Package.Graph.Ops[i]
+	}
+	var mu sync.Mutex
+	worst, worstName, count := 0.0, "", 0
+	var first error
+	kernel.Parallel(s.Options.Threads, len(s.Manifest.Tensors), func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			t := &s.Manifest.Tensors[i]
+			share, err := 0.0, ctx.Err()
+			if err == nil {
+				share, err = compareTensor(s, t, ops[t.Op])
+			}
+			mu.Lock()
+			if err != nil && first == nil {
+				first = fmt.Errorf("%s: %w", t.Name, err)
+			}
+			if share > worst {
+				worst, worstName = share, t.Name
+			}
+			count++
+			mu.Unlock()
+		}
+	})
+	if first != nil {
+		return fail(nil, "%v", first)
+	}
+	value := map[string]float64{"tensors": float64(count), "worst_share_of_bound": worst}
+	return pass(value, "all weights of %d tensors within the bounds of their specs; closest is %s at %.3f of its bound", count, worstName, worst)
+}
+
+// compareTensor returns the largest share of a bound that any weight used up.
+func compareTensor(s *Subject, t *manifest.Tensor, op *mnn.Op) (float64, error) {
+	names := strings.SplitN(t.Name, BiasSeparator, 2)
+	src, info, err := openTensor(s.Source.Tensors, names[0])
+	if err != nil {
+		return 0, err
+	}
+	if t.Spec == "f32" {
+		p, ok := opParam[*mnn.LayerNorm](op)
+		if !ok || len(p.External) < 2 {
+			return 0, fmt.Errorf("op %q is no norm with external weights: %w", t.Op, tensor.ErrCorrupt)
+		}
+		b, err := s.Package.Weights().Bytes(p.External[0], p.External[1])
+		if err != nil {
+			return 0, err
+		}
+		return 0, equalFloats(mnn.Floats(b), src, info)
+	}
+	spec, err := quant.ParseSpec(t.Spec)
+	if err != nil {
+		return 0, err
+	}
+	m := &mnn.Matrix{}
+	if p, ok := opParam[*mnn.Convolution](op); ok {
+		if m, err = p.Open(s.Package.Weights()); err != nil {
+			return 0, err
+		}
+		if err := sameSpec(m, spec); err != nil {
+			return 0, err
+		}
+	} else if t.Op != EmbeddingOp {
+		return 0, fmt.Errorf("op %q is not in the graph: %w", t.Op, tensor.ErrCorrupt)
+	}
+	worst, err := compareMatrix(s, m, spec, src, info, t.Op == EmbeddingOp)
+	if err != nil {
+		return 0, err
+	}
+	if len(names) == 1 {
+		return worst, nil
+	}
+	bias, info, err := openTensor(s.Source.Tensors, names[1])
+	if err != nil {
+		return 0, err
+	}
+	if err := equalFloats(m.Bias, bias, info); err != nil {
+		return 0, fmt.Errorf("%s: %w", names[1], err)
+	}
+	return worst, nil
+}
+
+// EmbeddingOp stands in a manifest for the table that no op reads.
+const EmbeddingOp = "embedding"
+
+func opParam[P mnn.Param](op *mnn.Op) (P, bool) {
+	var none P
+	if op == nil {
+		return none, false
+	}
+	p, ok := op.Param.(P)
+	return p, ok
+}
+
+func sameSpec(m *mnn.Matrix, s quant.Spec) error {
+	block := s.Block
+	if s.Bits != 16 && block == quant.WholeRow {
+		block = m.Cols
+	}
+	if m.Bits != s.Bits || (s.Bits != 16 && (m.Symmetric != s.Symmetric || m.Cols/m.Blocks != block || !m.Linear)) {
+		return fmt.Errorf("stored with %d bits in %d blocks a row, symmetric %v, but the manifest says %s: %w", m.Bits, m.Blocks, m.Symmetric, s, tensor.ErrCorrupt)
+	}
+	return nil
+}
+
+// compareMatrix reads rows as the graph does, or, for a table of its own, as the embedding lookup does.
+func compareMatrix(s *Subject, m *mnn.Matrix, spec quant.Spec, src rowReader, info tensor.Info, lookup bool) (float64, error) {
+	if len(info.Shape) != 2 {
+		return 0, fmt.Errorf("shape %v: %w", info.Shape, tensor.ErrCorrupt)
+	}
+	rows, cols := int(info.Shape[0]), int(info.Shape[1])
+	if !lookup && (rows != m.Rows || cols != m.Cols) {
+		return 0, fmt.Errorf("stored as %d x %d, the source has %v: %w", m.Rows, m.Cols, info.Shape, tensor.ErrCorrupt)
+	}
+	want, got, codes := make([]float32, cols), make([]float32, cols), make([]uint8, cols)
+	worst := 0.0
+	for r := range rows {
+		if err := src.row(want, r); err != nil {
+			return 0, err
+		}
+		if lookup {
+			e, err := s.Package.Embed([]int32{int32(r)})
+			if err != nil {
+				return 0, err
+			}
+			if len(e) != cols {
+				return 0, fmt.Errorf("embedding rows have %d elements, the source's %d: %w", len(e), cols, tensor.ErrCorrupt)
+			}
+			copy(got, e)
+		} else {
+			m.Rows32(got, codes, r, r+1)
+		}
+		share, err := compareRow(got, want, func(c int) float64 { return bound(m, spec, want, r, c, lookup) })
+		if err != nil {
+			return 0, fmt.Errorf("row %d: %w", r, err)
+		}
+		worst = max(worst, share)
+	}
+	return worst, nil
+}
+
+// bound is the largest error that weight c of a row may have.
+func bound(m *mnn.Matrix, s quant.Spec, want []float32, r, c int, lookup bool) float64 {
+	if s.Bits == 16 {
+		return math.Max(math.Abs(float64(want[c]))*0x1p-11, 0x1p-25) * (1 + 1e-6)
+	}
+	if !lookup {
+		b := r*m.Blocks + c/(m.Cols/m.Blocks)
+		var zero float32
+		if !m.Symmetric {
+			zero = m.Zero[b]
+		}
+		return s.Bound(m.Scale[b], zero)
+	}
+	// A table of its own is read row by row without access to its scales: the bound follows from the source's block.
+	n := s.Block
+	if n == quant.WholeRow {
+		n = len(want)
+	}
+	block := want[c/n*n : c/n*n+n]
+	lo, hi := block[0], block[0]
+	for _, v := range block {
+		lo, hi = min(lo, v), max(hi, v)
+	}
+	levels := float64(int(1)<<s.Bits - 1)
+	scale := (float64(hi) - float64(lo)) / levels
+	zero := float64(lo) + scale*float64(int(1)<<(s.Bits-1))
+	if s.Symmetric {
+		scale, zero = math.Max(math.Abs(float64(lo)), math.Abs(float64(hi)))/float64(int(1)<<(s.Bits-1)), 0
+	}
+	// The stored scale differs from this one by its own rounding, which Bound adds; 1 % covers its effect on the step.
+	return 1.01*s.Bound(float32(scale), float32(zero)) + 1e-7*math.Max(math.Abs(float64(lo)), math.Abs(float64(hi)))
+}
+
+func compareRow(got, want []float32, bound func(c int) float64) (float64, error) {
+	worst := 0.0
+	zeroGot, zeroWant := true, true
+	for c, g := range got {
+		if g-g != 0 {
+			return 0, fmt.Errorf("weight %d is %g: %w", c, g, tensor.ErrCorrupt)
+		}
+		zeroGot, zeroWant = zeroGot && g == 0, zeroWant && want[c] == 0
+		d := math.Abs(float64(g) - float64(want[c]))
+		if d == 0 {
+			continue
+		}
+		b := bound(c)
+		if d > b {
+			return 0, fmt.Errorf("weight %d is %g, the source has %g: off by %.3g, more than the %.3g of its spec: %w", c, g, want[c], d, b, tensor.ErrCorrupt)
+		}
+		worst = max(worst, d/b)
+	}
+	if zeroGot && !zeroWant {
+		return 0, fmt.Errorf("all weights are 0, those of the source are not: %w", tensor.ErrCorrupt)
+	}
+	return worst, nil
+}
+
+// rowReader reads rows of a source tensor as floats.
+type rowReader struct {
+	read func(b []byte, off int64) error
+	info tensor.Info
+	raw  []byte
+}
+
+func openTensor(src tensor.Source, name string) (rowReader, tensor.Info, error) {
+	for _, t := range src.Tensors() {
+		if t.Name != name {
+			continue
+		}
+		r, err := src.Open(name)
+		if err != nil {
+			return rowReader{}, t, err
+		}
+		return rowReader{info: t, read: func(b []byte, off int64) error {
+			_, err := r.ReadAt(b, off)
+			return err
+		}}, t, nil
+	}
+	return rowReader{}, tensor.Info{}, fmt.Errorf("the source has no such tensor: %w", tensor.ErrCorrupt)
+}
+
+// row fills dst with row r of len(dst) elements.
+func (s *rowReader) row(dst []float32, r int) error {
+	size := s.info.DType.Size()
+	if s.raw == nil {
+		s.raw = make([]byte, int64(len(dst))*size)
+	}
+	if err := s.read(s.raw, int64(r)*int64(len(dst))*size); err != nil {
+		return err
+	}
+	return kernel.ToF32(dst, s.raw, s.info.DType)
+}
+
+func equalFloats(got []float32, src rowReader, info tensor.Info) error {
+	n, err := info.Shape.Elements()
+	if err != nil {
+		return err
+	}
+	if int64(len(got)) != n {
+		return fmt.Errorf("%d numbers stored, the source has %d: %w", len(got), n, tensor.ErrCorrupt)
+	}
+	want := make([]float32, n)
+	if err := src.row(want, 0); err != nil {
+		return err
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			return fmt.Errorf("element %d is %g, the source has %g: %w", i, got[i], want[i], tensor.ErrCorrupt)
+		}
+	}
+	return nil
+}
