@@ -1,0 +1,93 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// Byte-level BPE spells every byte as one printable code point, its stand-in: printable Latin-1 bytes
+// stand for themselves, the others are numbered upwards from U+0100.
+var (
+	standIn  [256]string
+	standFor = map[rune]byte{}
+)
+
+func init() {
+	next := rune(256)
+	for b := range 256 {
+		r := rune(b)
+		if !(b >= 33 && b <= 126 || b >= 161 && b <= 172 || b >= 174) {
+			r, next = next, next+1
+		}
+		standIn[b] = string(r)
+		standFor[r] = byte(b)
+	}
+}
+
+// toStandIns spells the bytes of s as stand-ins.
+func toStandIns(s string) string {
+	var b strings.Builder
+	b.Grow(2 * len(s))
+	for i := range len(s) {
+		b.WriteString(standIn[s[i]])
+	}
+	return b.String()
+}
+
+// fromStandIns undoes toStandIns. It reports false when s holds a code point that is no stand-in.
+func fromStandIns(s string) (string, bool) {
+	b := make([]byte, 0, len(s))
+	for _, r := range s {
+		c, ok := standFor[r]
+		if !ok {
+			return "", false
+		}
+		b = append(b, c)
+	}
+	return string(b), true
+}
+
+// lossy replaces what is not UTF-8 by U+FFFD, one for each maximal part of a sequence that could have
+// been continued: the rule of the Unicode standard, which Rust and Python follow and Go does not.
+func lossy(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(len(s) + 16)
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && n == 1 {
+			n = badPrefix(s[i:])
+		}
+		b.WriteRune(r)
+		i += n
+	}
+	return b.String()
+}
+
+// badPrefix is the length of the maximal part at the start of s, which does not start with a character.
+func badPrefix(s string) int {
+	need, lo, hi := 0, byte(0x80), byte(0xBF)
+	switch c := s[0]; {
+	case c >= 0xC2 && c <= 0xDF:
+		need = 1
+	case c == 0xE0:
+		need, lo = 2, 0xA0
+	case c == 0xED:
+		need, hi = 2, 0x9F
+	case c >= 0xE1 && c <= 0xEF:
+		need = 2
+	case c == 0xF0:
+		need, lo = 3, 0x90
+	case c >= 0xF1 && c <= 0xF3:
+		need = 3
+	case c == 0xF4:
+		need, hi = 3, 0x8F
+	}
+	n := 1
+	for ; need > 0 && n < len(s) && s[n] >= lo && s[n] <= hi; need-- {
+		n, lo, hi = n+1, 0x80, 0xBF
+	}
+	return n
+}

@@ -1,0 +1,226 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// small is a tokenizer.json with three tokens; parts of it are replaced in the tests.
+const small = `{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,
+"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true},"post_processor":null,
+"decoder":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true},
+"model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":false,
+"byte_fallback":false,"vocab":{"a":0,"b":1,"ab":2},"merges":[["a","b"]]}}`
+
+func TestLoadRefuses(t *testing.T) {
+	model := func(rest string) string { return `{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":[]` + rest + `}` }
+	added := func(id, content string) string {
+		return `[{"id":` + id + `,"content":"` + content + `","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}]`
+	}
+	split := func(regex string) string {
+		r, _ := json.Marshal(regex)
+		return `{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":` + string(r) + `},"behavior":"Isolated","invert":false},{"type":"ByteLevel"}]}`
+	}
+	for name, c := range map[string]struct {
+		part, value string
+		is          error
+		want        string
+	}{
+		"Precompiled":         {"normalizer", `{"type":"Precompiled","precompiled_charsmap":""}`, tensor.ErrUnsupported, `normalizer "Precompiled": not supported`},
+		"nested normalizer":   {"normalizer", `{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Lowercase"}]}`, tensor.ErrUnsupported, `normalizer "Lowercase"`},
+		"Metaspace":           {"pre_tokenizer", `{"type":"Metaspace","replacement":"▁"}`, tensor.ErrUnsupported, `pre-tokenizer "Metaspace"`},
+		"no ByteLevel":        {"pre_tokenizer", `null`, tensor.ErrUnsupported, `without "ByteLevel"`},
+		"ByteLevel first":     {"pre_tokenizer", `{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits","individual_digits":true}]}`, tensor.ErrUnsupported, `behind "ByteLevel"`},
+		"WordPiece":           {"model", `{"type":"WordPiece","vocab":{}}`, tensor.ErrUnsupported, `model "WordPiece"`},
+		"Unigram":             {"model", `{"type":"Unigram","vocab":[]}`, tensor.ErrUnsupported, `model "Unigram"`},
+		"byte_fallback":       {"model", model(`,"byte_fallback":true`), tensor.ErrUnsupported, "byte_fallback"},
+		"dropout":             {"model", model(`,"dropout":0.1`), tensor.ErrUnsupported, "dropout"},
+		"suffix":              {"model", model(`,"end_of_word_suffix":"</w>"`), tensor.ErrUnsupported, "end_of_word_suffix"},
+		"unk":                 {"model", model(`,"unk_token":"a"`), tensor.ErrUnsupported, "unk_token"},
+		"unknown setting":     {"model", model(`,"shape":1`), tensor.ErrUnsupported, `"shape"`},
+		"unknown part":        {"colour", `1`, tensor.ErrUnsupported, `"colour"`},
+		"BertProcessing":      {"post_processor", `{"type":"BertProcessing"}`, tensor.ErrUnsupported, `post-processor "BertProcessing"`},
+		"Replace decoder":     {"decoder", `{"type":"Sequence","decoders":[{"type":"Replace"},{"type":"ByteLevel"}]}`, tensor.ErrUnsupported, `decoder "Replace"`},
+		"no decoder":          {"decoder", `null`, tensor.ErrUnsupported, "decoder null"},
+		"look-behind":         {"pre_tokenizer", split(`(?<=a)b`), tensor.ErrUnsupported, "kind of group"},
+		"word boundary":       {"pre_tokenizer", split(`\bb`), tensor.ErrUnsupported, `escape \b`},
+		"possessive":          {"pre_tokenizer", split(`a++`), tensor.ErrUnsupported, "possessive"},
+		"set operation":       {"pre_tokenizer", split(`[a&&b]`), tensor.ErrUnsupported, "set operation"},
+		"ligature":            {"pre_tokenizer", split(`(?i:ss)`), tensor.ErrUnsupported, "ligature"},
+		"open group":          {"pre_tokenizer", split(`(a`), tensor.ErrCorrupt, "too early"},
+		"open class":          {"pre_tokenizer", split(`[a`), tensor.ErrCorrupt, "too early"},
+		"added id":            {"added_tokens", added("9", "<x>"), tensor.ErrUnsupported, "3 is next"},
+		"added id differs":    {"added_tokens", added("1", "a"), tensor.ErrCorrupt, "but 0 in the vocabulary"},
+		"added empty":         {"added_tokens", added("3", ""), tensor.ErrCorrupt, "empty"},
+		"merge of no token":   {"model", `{"type":"BPE","vocab":{"a":0,"b":1},"merges":["a b"]}`, tensor.ErrCorrupt, "merge 0"},
+		"merge of three":      {"model", `{"type":"BPE","vocab":{"a":0,"b":1},"merges":["a b a"]}`, tensor.ErrCorrupt, "3 parts"},
+		"no merges":           {"model", `{"type":"BPE","vocab":{"a":0,"b":1}}`, tensor.ErrCorrupt, "no merges"},
+		"same id twice":       {"model", `{"type":"BPE","vocab":{"a":0,"b":0},"merges":[]}`, tensor.ErrCorrupt, "id 0 is both"},
+		"huge id":             {"model", `{"type":"BPE","vocab":{"a":4294967295},"merges":[]}`, tensor.ErrUnsupported, "4294967295"},
+		"negative id":         {"model", `{"type":"BPE","vocab":{"a":-1},"merges":[]}`, tensor.ErrCorrupt, "model"},
+		"no model":            {"model", `null`, tensor.ErrCorrupt, "merges"},
+		"template without it": {"post_processor", `{"type":"TemplateProcessing","single":[],"pair":[],"special_tokens":{}}`, tensor.ErrUnsupported, "without the text"},
+		"template token":      {"post_processor", `{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],"pair":[],"special_tokens":{}}`, tensor.ErrCorrupt, `"x"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tok, err := Load(patched(t, []byte(small), map[string]json.RawMessage{c.part: json.RawMessage(c.value)}))
+			if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) || tok != nil {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+	for _, b := range []string{"", "{", "[]", "null x", small + "{}", small[:len(small)/2], "{\"version\":\"\xff\"}"} {
+		if _, err := Load([]byte(b)); !errors.Is(err, tensor.ErrCorrupt) {
+			t.Errorf("%.20q: %v", b, err)
+		}
+	}
+}
+
+func TestAccessors(t *testing.T) {
+	tok := mustLoad(t, fixture(t, "llama3"))
+	id, ok := tok.ID("<|begin_of_text|>")
+	if !ok || !slices.Equal(tok.PrefixIDs(), []int32{id}) || len(tok.SuffixIDs()) != 0 {
+		t.Errorf("bos is %d, %v; prefix %v, suffix %v", id, ok, tok.PrefixIDs(), tok.SuffixIDs())
+	}
+	if s, ok := tok.Token(id); s != "<|begin_of_text|>" || !ok {
+		t.Errorf("Token(%d) = %q, %v", id, s, ok)
+	}
+	for _, id := range []int32{-1, int32(tok.VocabSize())} {
+		if s, ok := tok.Token(id); ok {
+			t.Errorf("Token(%d) = %q", id, s)
+		}
+	}
+	if a := tok.AddedTokens(); len(a) != 4 || a[3].ID != id || !a[3].Special {
+		t.Errorf("added tokens %v", a)
+	}
+	if got := tok.Decode(append(tok.Encode("a b", true), -5, 1<<30), true); got != "a b" {
+		t.Errorf("decoded to %q", got)
+	}
+	if got, want := tok.Encode("a\xffb\xe2\x82", false), tok.Encode("a\ufffdb\ufffd\ufffd", false); !slices.Equal(got, want) {
+		t.Errorf("bytes that are not UTF-8: %v, want %v", got, want)
+	}
+}
+
+func TestSingleWord(t *testing.T) {
+	tok := mustLoad(t, patched(t, []byte(small), map[string]json.RawMessage{"added_tokens": json.RawMessage(
+		`[{"id":3,"content":"b a","single_word":true,"lstrip":false,"rstrip":false,"normalized":true,"special":false}]`)}))
+	for text, want := range map[string][]int32{
+		"b a": {3}, "(b a)": {3}, "ab a": {2, 0}, "b ab": {1, 2}, "b a b a": {3, 3}, "éb a": {1, 0}, "b a_": {1, 0}, "b a\u200d": {1, 0}, "b a\u0301": {1, 0},
+	} {
+		// Characters other than a and b are unknown to this vocabulary and vanish.
+		if got := tok.Encode(text, false); !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}
+
+// TestHostile bounds the time for texts that are bad for simpler algorithms.
+func TestHostile(t *testing.T) {
+	const size = 1 << 20
+	const limit = 30 * time.Second // far above the second or so that it takes, for slow machines with other work
+	tok := mustLoad(t, fixture(t, "tiny-qwen3"))
+	b, err := mtokOf(tok)
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := OpenMTOK(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, unit := range []string{"a", "e\u0301", "a\u0301\u0323", "\u0301", " ", "\n", " \n", "'", "<", "<|im_end|", "1", "!"} {
+		text := strings.Repeat(unit, size/len(unit))
+		start := time.Now()
+		ids := tok.Encode(text, false)
+		took := time.Since(start)
+		if got := tok.Decode(ids, false); got != nfc(text) {
+			t.Errorf("%q: decoded text differs", unit)
+		}
+		start = time.Now()
+		engine.Encode(text)
+		t.Logf("%-12q %v, as the engine %v", unit, took, time.Since(start))
+		if took > limit {
+			t.Errorf("%q took %v", unit, took)
+		}
+	}
+}
+
+const calibrationDigest = "b4427658"
+
+// TestCalibration compares a long text as a whole; the count and the digest are Python's.
+func TestCalibration(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "text", "calibration.txt"))
+	if err != nil {
+		t.Skip("the texts are not beside the repository")
+	}
+	tok := mustLoad(t, fixture(t, "tiny-qwen3"))
+	start := time.Now()
+	ids := tok.Encode(string(b), false)
+	t.Logf("%d bytes in %v", len(b), time.Since(start))
+	if len(ids) != 393682 {
+		t.Errorf("%d ids", len(ids))
+	}
+	if got := digest(joinIDs(ids)); got != calibrationDigest {
+		t.Errorf("digest %s", got)
+	}
+	if tok.Decode(ids, false) != string(b) {
+		t.Error("decoded text differs")
+	}
+}
+
+func BenchmarkEncode(b *testing.B) {
+	tok := mustLoad(b, fixture(b, "tiny-qwen3"))
+	for name, text := range benchTexts(b) {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				tok.Encode(text, false)
+			}
+		})
+	}
+}
+
+func BenchmarkEngineEncode(b *testing.B) {
+	file, err := mtokOf(mustLoad(b, fixture(b, "tiny-qwen3")))
+	if err != nil {
+		b.Fatal(err)
+	}
+	e, err := OpenMTOK(file)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, text := range benchTexts(b) {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				e.Encode(text)
+			}
+		})
+	}
+}
+
+// benchTexts are the corpus, where few words come back, and English prose if it is there.
+func benchTexts(b *testing.B) map[string]string {
+	out := map[string]string{"corpus": strings.Join(corpus(b), "\n")}
+	if prose, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "text", "calibration.txt")); err == nil {
+		out["prose"] = string(prose)
+	}
+	return out
+}
+
+func BenchmarkLoad(b *testing.B) {
+	file := fixture(b, "tiny-qwen3")
+	b.SetBytes(int64(len(file)))
+	for b.Loop() {
+		if _, err := Load(file); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

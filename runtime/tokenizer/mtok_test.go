@@ -1,0 +1,208 @@
+package tokenizer
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+var mtokDir = flag.String("mtok", "", "write the .mtok of every tokenizer that has one into this folder, for testdata/engine.py")
+
+// mtokOf writes a tokenizer with the options that a checkpoint would have.
+func mtokOf(tok *Tokenizer) ([]byte, error) {
+	o := MTOKOptions{Prefix: tok.PrefixIDs(), ChatTemplate: "{{ messages }}", EOS: "<|im_end|>"}
+	for _, a := range tok.AddedTokens() {
+		if a.Special {
+			o.Special = append(o.Special, a.ID)
+		}
+	}
+	if id, ok := tok.ID("<|im_end|>"); ok {
+		o.Stop = []int32{id}
+	}
+	return tok.MTOK(o)
+}
+
+// engineGolden is what MNN gave for one tokenizer.mtok; see testdata/engine.py.
+type engineGolden struct {
+	SHA256 string   // of the file
+	IDs    []string // digest of the ids of each text, empty for texts that the binding cuts
+	Decode [][2]any // ids and their text
+}
+
+// TestEngineGolden compares an Engine with the real one, and its ids with those of tokenizer.json.
+func TestEngineGolden(t *testing.T) {
+	texts := corpus(t)
+	var want map[string]engineGolden
+	if *mtokDir == "" {
+		readJSON(t, "engine.json", &want)
+	}
+	var all map[string]golden
+	readJSON(t, "ids.json", &all)
+	for name, g := range all {
+		t.Run(name, func(t *testing.T) {
+			tok := mustLoad(t, patched(t, fixture(t, g.Base), g.Parts))
+			b, err := mtokOf(tok)
+			if err != nil {
+				if !errors.Is(err, tensor.ErrUnsupported) {
+					t.Fatal(err)
+				}
+				if _, ok := want[name]; ok {
+					t.Fatalf("refused: %v", err)
+				}
+				t.Logf("refused: %v", err)
+				return
+			}
+			if *mtokDir != "" {
+				if err := os.WriteFile(filepath.Join(*mtokDir, name+".mtok"), b, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			w, ok := want[name]
+			if !ok {
+				t.Fatal("engine.json lacks it")
+			}
+			if sum := sha256.Sum256(b); hex.EncodeToString(sum[:]) != w.SHA256 {
+				t.Error("the file is not the one that the engine read: see testdata/engine.py")
+			}
+			e, err := OpenMTOK(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compareEngine(t, e, w, texts)
+			differ := 0
+			for i, s := range texts {
+				if digest(joinIDs(e.Encode(s)[len(e.Prefix()):])) == g.IDs[i] {
+					continue
+				}
+				differ++
+				if strings.Contains(s, "<tool>") && strings.ContainsFunc(s, func(r rune) bool { return r >= 0x80 && unicode.IsSpace(r) }) {
+					continue // white space beside a token with lstrip and rstrip
+				}
+				if !foldedApart(s) && (!tok.nfc || nfc(s) == s) && tok.unreached() == 0 {
+					t.Errorf("text %d, %.60q: other ids than tokenizer.json, for no reason that Losses gives", i, s)
+				}
+			}
+			t.Logf("%d of %d texts have other ids than tokenizer.json; losses: %q", differ, len(texts), tok.Losses())
+			if e.VocabSize() != tok.VocabSize() || e.ChatTemplate() != "{{ messages }}" || e.EOS() != "<|im_end|>" {
+				t.Errorf("vocabulary %d, template %q, eos %q", e.VocabSize(), e.ChatTemplate(), e.EOS())
+			}
+			if diff := cmp.Diff(tok.PrefixIDs(), e.Prefix()); diff != "" {
+				t.Error(diff)
+			}
+			again, err := e.file.marshal()
+			if err != nil || !bytes.Equal(again, b) {
+				t.Errorf("marshalling gives other bytes, %v", err)
+			}
+		})
+	}
+}
+
+// foldedApart reports whether s has a character that the engine's scanner takes for another class than others do:
+// control characters that collide with its marks, line separators, code points younger than Unicode 15.
+func foldedApart(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool {
+		if r >= 1 && r <= 7 || r == 0x85 || r == 0x2028 || r == 0x2029 || unicode.Is(numericOnly, r) {
+			return true
+		}
+		for _, t := range younger {
+			if unicode.Is(t, r) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// TestForeign opens the file that another program wrote, with its table for NFC.
+func TestForeign(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "reference", "q8-classic", "tokenizer.mtok"))
+	if err != nil {
+		t.Skip("the reference packages are not beside the repository")
+	}
+	var want map[string]engineGolden
+	readJSON(t, "engine.json", &want)
+	e, err := OpenMTOK(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compareEngine(t, e, want["foreign"], corpus(t))
+	again, err := e.file.marshal()
+	if err != nil || !bytes.Equal(again, b) {
+		t.Errorf("marshalling gives other bytes, %v", err)
+	}
+}
+
+func compareEngine(t *testing.T, e *Engine, w engineGolden, texts []string) {
+	t.Helper()
+	bad, compared := 0, 0
+	for i, s := range texts {
+		if w.IDs[i] == "" {
+			continue
+		}
+		compared++
+		if ids := e.Encode(s); digest(joinIDs(ids)) != w.IDs[i] {
+			if bad++; bad <= 3 {
+				t.Errorf("text %d, %.60q: %v differs from the engine", i, s, ids[:min(len(ids), 40)])
+			}
+		}
+	}
+	t.Logf("%d of %d texts differ from the engine", bad, compared)
+	if compared < 2000 {
+		t.Errorf("only %d texts compared", compared)
+	}
+	for _, d := range w.Decode {
+		var ids []int32
+		for _, v := range d[0].([]any) {
+			ids = append(ids, int32(v.(float64)))
+		}
+		if got := lossy(e.Decode(ids)); got != d[1] {
+			t.Errorf("Decode(%v) = %q, want %q", ids, got, d[1])
+		}
+	}
+}
+
+// TestMTOKRefuses names what a tokenizer.mtok cannot say.
+func TestMTOKRefuses(t *testing.T) {
+	split := func(regex, behavior string) string {
+		r, _ := json.Marshal(regex)
+		return `{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":` + string(r) + `},"behavior":"` + behavior +
+			`","invert":false},{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false}]}`
+	}
+	special := `"special_tokens":{"a":{"id":"a","ids":[64],"tokens":["a"]}}`
+	for name, c := range map[string]struct{ part, value, want string }{
+		"category":    {"pre_tokenizer", split(`\p{Lu}+`, "Isolated"), `property "Lu"`},
+		"look-ahead":  {"pre_tokenizer", split(`a(?=b)`, "Isolated"), "positive look-ahead"},
+		"literal":     {"pre_tokenizer", split(`[一-龥]+`, "Isolated"), "outside ASCII"},
+		"mixed":       {"pre_tokenizer", split(`\p{L}|é`, "Isolated"), "outside ASCII"},
+		"empty":       {"pre_tokenizer", split(`a*`, "Isolated"), "may be empty"},
+		"line end":    {"pre_tokenizer", split(`a$`, "Isolated"), `'$'`},
+		"digits":      {"pre_tokenizer", split(`\d+`, "Isolated"), `escape \d`},
+		"group":       {"pre_tokenizer", split(`(?:a|ab)c`, "Isolated"), "behind a group"},
+		"lazy":        {"pre_tokenizer", split(`a+?b`, "Isolated"), "lazy"},
+		"behavior":    {"pre_tokenizer", split(`a`, "MergedWithNext"), "MergedWithNext"},
+		"prefix":      {"pre_tokenizer", `{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true}`, "add_prefix_space"},
+		"suffix":      {"post_processor", `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}},{"SpecialToken":{"id":"a","type_id":0}}],"pair":[],` + special + `}`, "behind the text"},
+		"single word": {"added_tokens", `[{"id":64,"content":"a","single_word":true,"lstrip":false,"rstrip":false,"normalized":false,"special":true}]`, "single_word"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := patched(t, fixture(t, "gpt2"), map[string]json.RawMessage{c.part: json.RawMessage(c.value)})
+			_, err := mtokOf(mustLoad(t, b))
+			if !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
