@@ -1,0 +1,64 @@
+"""Runs jobs on the stock MNN engine (the MNN package of PyPI) for matrix_test.go.
+
+Reads one JSON object a line from standard input and answers with one JSON object a line:
+
+    {"package": DIR, "config": {...}, "windows": [[ids]], "decode": N, "out": FILE}   logits, float32 little endian, to FILE
+    {"package": DIR, "texts": ["..."]}                                                  ids of each text
+
+A job runs in a process of its own: the engine keeps global state, and a package it cannot read may end the process.
+"""
+import json
+import os
+import sys
+import tempfile
+
+
+def run(job):
+    import numpy as np
+    import MNN.llm
+
+    llm = MNN.llm.create(os.path.join(job["package"], "config.json"))
+    conf = {"backend_type": "cpu", "thread_num": 1, "precision": "high", "memory": "high", "all_logits": True, "use_mmap": False,
+            "use_template": False, "reuse_kv": False, "tmp_path": tempfile.mkdtemp()}
+    conf.update(job.get("config", {}))
+    llm.set_config(conf)
+    llm.load()
+    if "texts" in job:
+        return {"ids": [list(map(int, llm.tokenizer_encode(t))) for t in job["texts"]]}
+    rows = 0
+    with open(job["out"], "wb") as f:
+        for ids in job["windows"]:
+            llm.reset()
+            cut = len(ids) - job.get("decode", 0)
+            for piece in [ids[:cut]] + [[t] for t in ids[cut:]]:
+                got = np.array(llm.forward(piece).read(), dtype="<f4").reshape(len(piece), -1)
+                f.write(got.tobytes())
+                rows += got.shape[0]
+    return {"rows": rows}
+
+
+def main():
+    for line in sys.stdin:
+        r, w = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(r)
+            sys.stdout.flush()
+            os.dup2(2, 1)  # the engine prints to standard output
+            try:
+                answer = run(json.loads(line))
+            except Exception as e:  # reported to the test
+                answer = {"error": repr(e)}
+            os.write(w, json.dumps(answer).encode())
+            os._exit(0)
+        os.close(w)
+        text = b""
+        while piece := os.read(r, 1 << 16):
+            text += piece
+        os.close(r)
+        _, status = os.waitpid(pid, 0)
+        print(text.decode() or json.dumps({"error": f"the engine ended with status {status}"}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
