@@ -79,11 +79,11 @@ func Method(name string) (Encoder, error) {
 func (s Spec) Bound(scale, zero float32) float64 {
 	levels := float64(int(1)<<s.Bits - 1)
 	sc := math.Abs(float64(scale))
-	step := 0.5 * sc
+	step := float64(0.5 * sc)
 	if s.Symmetric {
 		step = sc
 	}
-	return (step + levels*s.ulp(scale) + s.ulp(zero)) * (1 + 1e-5)
+	return (step + float64(levels*s.ulp(scale)) + s.ulp(zero)) * (1 + 1e-5)
 }
 
 // ulp is half a unit in the last place of v in the scale's type.

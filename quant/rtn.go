@@ -69,14 +69,14 @@ func finite(x []float32) bool {
 	return true
 }
 
-// minMax returns NaNs if any element is NaN.
+// minMax returns NaNs if any element is NaN. x is not empty.
 func minMax(x []float32) (lo, hi float32) {
 	l0, l1, l2, l3 := x[0], x[0], x[0], x[0]
 	h0, h1, h2, h3 := l0, l1, l2, l3
 	for len(x) >= 4 {
-		a, b, c, d := x[0], x[1], x[2], x[3]
-		l0, l1, l2, l3 = min(l0, a), min(l1, b), min(l2, c), min(l3, d)
-		h0, h1, h2, h3 = max(h0, a), max(h1, b), max(h2, c), max(h3, d)
+		v := (*[4]float32)(x)
+		l0, l1, l2, l3 = min(l0, v[0]), min(l1, v[1]), min(l2, v[2]), min(l3, v[3])
+		h0, h1, h2, h3 = max(h0, v[0]), max(h1, v[1]), max(h2, v[2]), max(h3, v[3])
 		x = x[4:]
 	}
 	for _, v := range x {
@@ -85,7 +85,8 @@ func minMax(x []float32) (lo, hi float32) {
 	return min(l0, l1, l2, l3), max(h0, h1, h2, h3)
 }
 
-// round32 adds and subtracts 1.5*2^23: the nearest integer, ties to even, for |v| below 2^22.
+// round32 is 1.5*2^23. A float32 near it has no fraction: adding it rounds to the nearest integer, ties to
+// even, and leaves that integer in the low bits, for magnitudes below 2^22.
 const round32 = 0x1.8p23
 
 func rtnAsym(codes []uint8, w []float32, lo, hi float32, bits int, half bool) (scale, zero float32, ok bool) {
@@ -135,16 +136,29 @@ func rtnSym(codes []uint8, w []float32, lo, hi float32, bits int, half bool) (sc
 	return scale, true
 }
 
-// quantize stores clamp(round((w-zero)*inverse) + mid, 0, levels).
+// quantize stores clamp(round((w-zero)*inverse) + mid, 0, levels). Quotients stay below 2^22 as rounding needs: a
+// block that is not constant is at least one ulp of its largest weight wide, fp16 moves the zero term by at most
+// 2^13 such ulps, which are 2^13*levels steps, and a subnormal scale by a factor of 1.5.
 func quantize(codes []uint8, w []float32, inverse, zero, mid, levels float32) {
-	codes = codes[:len(w)]
-	for i, v := range w {
-		// The conversion keeps compilers from fusing the product with the sum.
-		q := float32((v-zero)*inverse) + mid
-		// Clamping first keeps the rounding trick inside its range; mid is an integer, so the order is free.
-		q = min(max(q, 0), levels)
-		codes[i] = uint8(q + round32 - round32)
+	bias := round32 + mid // exact, and mid is an integer: one addition rounds and shifts
+	top := int32(levels)
+	for len(w) >= 4 && len(codes) >= 4 {
+		a, b := (*[4]float32)(w), (*[4]uint8)(codes)
+		b[0] = code(a[0], inverse, zero, bias, top)
+		b[1] = code(a[1], inverse, zero, bias, top)
+		b[2] = code(a[2], inverse, zero, bias, top)
+		b[3] = code(a[3], inverse, zero, bias, top)
+		w, codes = w[4:], codes[4:]
 	}
+	for i, v := range w {
+		codes[i] = code(v, inverse, zero, bias, top)
+	}
+}
+
+func code(v, inverse, zero, bias float32, top int32) uint8 {
+	// The conversion keeps compilers from fusing the product with the sum.
+	q := int32(math.Float32bits(float32((v-zero)*inverse)+bias)) - 0x4b400000 // the bits of round32
+	return uint8(min(max(q, 0), top))
 }
 
 func isFinite(v float32) bool { return v-v == 0 }

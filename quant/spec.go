@@ -134,8 +134,10 @@ func (s Spec) Layout(rows, cols int) (Layout, error) {
 	}
 	l := Layout{Rows: rows, Cols: cols}
 	if s.Bits == 16 {
-		l.Codes, err = tensor.Mul(n, 2)
-		return l, err
+		if l.Codes, err = tensor.Mul(n, 2); err != nil {
+			return Layout{}, err
+		}
+		return l, nil
 	}
 	l.BlockCols = s.Block
 	if s.Block == WholeRow {
@@ -158,8 +160,10 @@ func (s Spec) Layout(rows, cols int) (Layout, error) {
 	if !s.Symmetric {
 		per *= 2
 	}
-	l.Alpha, err = tensor.Mul(int64(rows)*int64(l.Blocks), per)
-	return l, err
+	if l.Alpha, err = tensor.Mul(int64(rows)*int64(l.Blocks), per); err != nil {
+		return Layout{}, err
+	}
+	return l, nil
 }
 
 // Bytes is the length of codes and alpha together.

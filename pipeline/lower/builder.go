@@ -2,10 +2,10 @@ package lower
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
@@ -146,14 +146,13 @@ func (b *builder) rotary(positions value, r *arch.Rope, split, high int) (cos, s
 	return widen("/rotary/cos", cos), widen("/rotary/sin", sin)
 }
 
-// angles tabulates cos and sin of i*step*freq for i below n, [n, len(freq)], in float64 with the angle of
-// one step folded modulo 2 pi first.
+// angles tabulates cos and sin of i*step*freq for i below n, [n, len(freq)], rounded from float64. They
+// reach a file, so kernel.Sincos and not math.Sincos computes them.
 func angles(freq []float64, n, step int) (cos, sin []float32) {
 	cos, sin = make([]float32, 0, n*len(freq)), make([]float32, 0, n*len(freq))
 	for i := range n {
 		for _, f := range freq {
-			unit := math.Mod(float64(step)*f, 2*math.Pi)
-			s, c := math.Sincos(math.Mod(float64(i)*unit, 2*math.Pi))
+			s, c := kernel.Sincos(float64(i*step) * f)
 			cos, sin = append(cos, float32(c)), append(sin, float32(s))
 		}
 	}

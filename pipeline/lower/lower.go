@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -82,6 +83,7 @@ const (
 	maxGraphBytes  = 1<<31 - 1
 	maxOpElements  = 1<<31 - 1
 	maxRotaryBytes = 1 << 28 // bytes of rotary tables that are still sensible inline
+	maxPositions   = 1 << 26 // positions of which tables are computed; they are int32 in the graph
 )
 
 // checkLimits refuses what the engine's loader cannot hold.
@@ -94,6 +96,14 @@ func checkLimits(d *arch.Decoder, split, high int) error {
 	})
 	if err != nil {
 		return err
+	}
+	if d.MaxPositions > maxPositions {
+		return fmt.Errorf("%d positions are more than 2^26: %w", d.MaxPositions, tensor.ErrUnsupported)
+	}
+	for _, f := range d.Rope.InvFreq {
+		if a := float64(split*high) * f; !(a <= kernel.SincosLimit) {
+			return fmt.Errorf("rotary angle of %g radians at position %d: %w", a, d.MaxPositions, tensor.ErrUnsupported)
+		}
 	}
 	if n := int64(split+high) * int64(d.Rope.Dim) * 4; n > maxRotaryBytes {
 		return fmt.Errorf("rotary tables of %d bytes for %d positions: %w", n, d.MaxPositions, tensor.ErrUnsupported)

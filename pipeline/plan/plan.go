@@ -62,14 +62,14 @@ func New(m *lower.Model, tensors []tensor.Info, p *quant.Policy) (*Plan, error) 
 		if it.Source.Name == "" {
 			return nil, fmt.Errorf("internal error: slot %s has no tensor", s.Name)
 		}
+		for i, o := range p.Overrides {
+			used[i] = used[i] || (s.Kind != lower.NormSlot && o.Match.MatchString(s.Weight.Tensor))
+		}
 		if s.Kind == lower.NormSlot {
 			it.Codes = 4 * int64(s.Weight.Rows)
 		} else if err := it.choose(p); err != nil {
 			errs = append(errs, err)
 			continue
-		}
-		for i, o := range p.Overrides {
-			used[i] = used[i] || (s.Kind != lower.NormSlot && o.Match.MatchString(s.Weight.Tensor))
 		}
 		pl.Items = append(pl.Items, it)
 		pl.Bytes += it.Size()

@@ -170,7 +170,7 @@ func (w *spanWriter) chunk(c *chunk) error {
 		if w.at != it.Offset {
 			return fmt.Errorf("internal error: %s at %d, planned %d", it.Slot.Name, w.at, it.Offset)
 		}
-		w.span, w.alpha = sha256.New(), w.alpha[:0]
+		w.span, w.alpha = sha256.New(), grow(w.alpha, int(it.Alpha))[:0]
 		if it.Header > 0 {
 			if err := w.put(mnn.AppendHeader(nil, it.Layout.Rows, it.Layout.Cols, it.Choice.Spec.Bits)); err != nil {
 				return err
@@ -244,7 +244,7 @@ func (e *encoder) run(c *chunk) error {
 	}
 	size := it.Source.DType.Size()
 	e.raw, e.rows = grow(e.raw, n*int(size)), grow(e.rows, n)
-	if _, err := r.ReadAt(e.raw, int64(c.lo*cols)*size); err != nil {
+	if n, err := r.ReadAt(e.raw, int64(c.lo)*int64(cols)*size); n < len(e.raw) { // a full read may say io.EOF
 		return fmt.Errorf("row %d: %w", c.lo, noEOF(err))
 	}
 	if err := kernel.ToF32(e.rows, e.raw, it.Source.DType); err != nil {
@@ -306,7 +306,7 @@ func readFloats(src tensor.Source, name string, n int) ([]float32, error) {
 		}
 	}
 	raw := make([]byte, int64(n)*dt.Size())
-	if _, err := r.ReadAt(raw, 0); err != nil {
+	if n, err := r.ReadAt(raw, 0); n < len(raw) {
 		return nil, noEOF(err)
 	}
 	v := make([]float32, n)

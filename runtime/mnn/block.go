@@ -244,7 +244,7 @@ func (m *Matrix) openAlpha(b []byte, q *Quan) error {
 	}
 	m.Scale, m.Zero = make([]float32, len(alpha)/2), make([]float32, len(alpha)/2)
 	for i := range m.Scale {
-		z, s := alpha[2*i]*scale, alpha[2*i+1]*scale
+		z, s := float32(alpha[2*i]*scale), float32(alpha[2*i+1]*scale)
 		if q.Min < 0 { // the first element is the block minimum
 			z = float32(float32(-q.Min)*s) + z
 		} else if q.Min == 0 {
