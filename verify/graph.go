@@ -10,6 +10,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // graph: the packaged graph, given the source's own weights and run in float32, computes what the reference
@@ -25,8 +26,8 @@ const maxGraphKL = 1e-8
 const graphTokens = 96
 
 func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
-	if s.Source == nil {
-		return skip(needsSource)
+	if reason, ok := s.comparable(); !ok {
+		return skip("%s", reason)
 	}
 	windows, err := s.windows()
 	if err != nil {
@@ -56,6 +57,9 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 			n, err := info.Shape.Elements()
 			if err != nil {
 				return nil, err
+			}
+			if want := elements(op); n != want {
+				return nil, fmt.Errorf("%s has %d elements, the op takes %d: %w", name, n, want, tensor.ErrCorrupt)
 			}
 			v := make([]float32, n)
 			return v, src.row(v, 0)
@@ -93,6 +97,20 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 	return verdict(kl <= maxGraphKL, value, "KL %.2g of the graph at the source's precision from the source, largest logit difference %.2g", kl, diff)
 }
 
+// elements is the number of weights that an op takes.
+func elements(op *mnn.Op) int64 {
+	switch p := op.Param.(type) {
+	case *mnn.Convolution:
+		return int64(p.Outputs) * int64(p.Inputs)
+	case *mnn.LayerNorm:
+		if len(p.External) >= 2 {
+			return p.External[1] / 4
+		}
+		return int64(len(p.Gamma))
+	}
+	return 0
+}
+
 // compareLogits returns the mean divergence and the largest difference of [n, vocab] logits.
 func compareLogits(want, got []float32, vocab int) (kl, diff float64) {
 	n := len(want) / vocab
@@ -116,8 +134,8 @@ type layers struct{}
 func (layers) String() string { return "layers" }
 
 func (layers) Check(ctx context.Context, s *Subject) (Finding, error) {
-	if s.Source == nil {
-		return skip(needsSource)
+	if reason, ok := s.comparable(); !ok {
+		return skip("%s", reason)
 	}
 	windows, err := s.windows()
 	if err != nil {
@@ -161,6 +179,7 @@ func (layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if bad >= 0 {
 		return fail(value, "layer %d is the first bad one: relative error %.3g of its output, limit %.3g", bad, badAt, s.Options.Limits.LayerError)
 	}
+	value["worst"] = worst
 	return pass(value, "largest relative error of a layer's output %.3g", worst)
 }
 
@@ -169,8 +188,8 @@ func relativeError(want, got []float32) float64 {
 	var d, n float64
 	for i, w := range want {
 		e := float64(got[i]) - float64(w)
-		d += e * e
-		n += float64(w) * float64(w)
+		d += float64(e * e)
+		n += float64(float64(w) * float64(w))
 	}
 	if n == 0 {
 		return math.Sqrt(d)

@@ -8,6 +8,14 @@ import (
 
 func exp(v float64) float64 { return kernel.Exp(v) }
 
+// absurd is the perplexity above which a model does not model the text.
+func (s *Subject) absurd() float64 {
+	if l := s.Options.Limits.SourcePerplexity; l != 0 {
+		return l
+	}
+	return float64(s.Package.Vocabulary()) / 4
+}
+
 // sourceSane: the source itself models the text. A checkpoint that was damaged, or whose config.json belongs to
 // another one, can be packaged faithfully and is still useless.
 type sourceSane struct{}
@@ -23,10 +31,7 @@ func (sourceSane) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return Finding{}, err
 	}
 	mean, _ := e.Source.Mean()
-	limit := s.Options.Limits.SourcePerplexity
-	if limit == 0 {
-		limit = float64(s.Source.Decoder.Vocab) / 4
-	}
+	limit := s.absurd()
 	ppl := exp(mean)
 	value := map[string]float64{"perplexity": ppl, "limit": limit}
 	return verdict(ppl <= limit, value, "the source has perplexity %.4g on %s; more than %.4g would be absurd", ppl, s.Options.TextName, limit)
@@ -49,7 +54,7 @@ func (perplexity) Check(ctx context.Context, s *Subject) (Finding, error) {
 	ppl := exp(mean)
 	value := map[string]float64{"perplexity": ppl, "std_err": ppl * se}
 	if s.Source == nil {
-		limit := float64(s.Package.Vocabulary()) / 4
+		limit := s.absurd()
 		value["limit"] = limit
 		return verdict(ppl <= limit, value, "perplexity %.4f ± %.2g on %s", ppl, ppl*se, s.Options.TextName)
 	}

@@ -225,12 +225,6 @@ func (a *assembly) runVerify(ctx context.Context, o verify.Options) (*verify.Res
 
 // finish writes report, card and manifest.
 func (a *assembly) finish(ctx context.Context, checks, metrics []publish.Measure, warnings []string) (manifest.Digest, error) {
-	d := a.planned.Source.Decoder
-	var kv int64
-	for i := range d.Layers {
-		at := &d.Layers[i].Attention
-		kv += 2 * int64(at.KVHeads) * int64(at.HeadDim)
-	}
 	card, err := readOptional(a.planned.Source.Dir, publish.CardName)
 	if err != nil {
 		return "", err
@@ -242,7 +236,7 @@ func (a *assembly) finish(ctx context.Context, checks, metrics []publish.Measure
 	report := publish.Report{
 		Name: a.m.Name, Repo: a.m.Source.Repo, Revision: a.m.Source.Revision, Target: a.m.Target, MinimumEngine: a.m.MinimumEngine,
 		Verified: a.m.Verified, Specs: publish.Specs(a.m.Tensors), PackageBytes: a.m.Bytes(),
-		DeviceBytes: a.planned.Plan.Memory(kv).Total(deviceContext), Checks: checks, Metrics: metrics,
+		DeviceBytes: a.planned.Memory().Total(DeviceContext), Checks: checks, Metrics: metrics,
 		Warnings: append(warnings, cardWarnings...),
 	}
 	b, err := report.PackageJSON()
@@ -264,20 +258,36 @@ func (a *assembly) finish(ctx context.Context, checks, metrics []publish.Measure
 	return digest, pipeline.WriteFile(filepath.Join(a.dir, manifest.FileName), data)
 }
 
-// deviceContext is the number of positions that the estimate of device memory includes.
-const deviceContext = 2048
-
-// EffectiveRecipe is the recipe with its defaults as JSON, without what leaves the package's bytes alone: limits
-// and publishing places.
+// EffectiveRecipe is the recipe with its defaults as JSON, without what leaves the package's bytes alone: limits,
+// publishing places, and the directories of this machine in which files lie.
 func EffectiveRecipe(r *recipes.Recipe, stages []pipeline.Stage) (json.RawMessage, error) {
 	c := *r
+	if c.Model.Path != "" {
+		dir, err := filepath.Abs(r.Resolve(c.Model.Path))
+		if err != nil {
+			return nil, err
+		}
+		c.Model.Path = filepath.Base(dir)
+	}
 	c.Limits = recipes.DefaultLimits()
 	c.Variants = nil
 	c.Stages = map[string]recipes.Section{}
 	sections := Decoded(stages)
 	delete(sections, "publish")
 	delete(sections, "fetch")
+	if v, ok := sections["verify"].(*Verify); ok {
+		w := *v
+		w.Perplexity.Text.Path, w.Golden = lastElement(w.Perplexity.Text.Path), lastElement(w.Golden)
+		sections["verify"] = &w
+	}
 	return recipes.EffectiveJSON(&c, sections)
+}
+
+func lastElement(path string) string {
+	if path == "" {
+		return ""
+	}
+	return filepath.Base(filepath.FromSlash(path))
 }
 
 // link makes a hard link where the file system can, else a copy.

@@ -184,6 +184,11 @@ func (c runConfig) sampler() object {
 	return append(object{{"sampler_type", "mixed"}, {"mixed_samplers", names}}, values...)
 }
 
+// Conditions are the sentences that manifest and card will carry, as far as they follow from the plan.
+func (p *Planned) Conditions() []string {
+	return conditions(p, newRunConfig(p.Plan, p.Source.Facts.Sampling))
+}
+
 // conditions are the sentences that a manifest and a card carry about this package.
 func conditions(p *Planned, c runConfig) []string {
 	list := []string{fmt.Sprintf("positions up to %d; the rotary tables end there", p.Source.Decoder.MaxPositions)}

@@ -12,7 +12,7 @@ import (
 // headline is the value of a check's numbers that a table shows, with what limits it.
 var headline = map[string]struct{ value, limit, sense, unit string }{
 	"graph":       {"kl", "limit", "<=", "nats"},
-	"layers":      {"", "limit", "<=", ""},
+	"layers":      {"worst", "limit", "<=", ""},
 	"source":      {"perplexity", "limit", "<=", ""},
 	"perplexity":  {"ratio", "limit", "<=", ""},
 	"kl":          {"kl", "limit", "<=", "nats"},
@@ -35,7 +35,11 @@ func measures(r *verify.Result) (checks, metrics []publish.Measure) {
 			m.Outcome = publish.Failed
 		}
 		if h, ok := headline[c.Name]; ok {
-			if v, ok := c.Value[h.value]; ok {
+			v, ok := c.Value[h.value]
+			if !ok { // without the source there is nothing to divide by
+				v, ok = c.Value[c.Name]
+			}
+			if ok {
 				m.Value, m.Unit = &v, h.unit
 			}
 			if l, ok := c.Value[h.limit]; ok && h.sense != "" {

@@ -3,6 +3,7 @@ package stage
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/rs/zerolog"
@@ -40,6 +41,26 @@ func (p *Publish) stores(job *pipeline.Job) ([]publish.Store, error) {
 	return stores, nil
 }
 
+// existing is the nearest directory above path that exists.
+func existing(path string) string {
+	for {
+		path = filepath.Dir(path)
+		if _, err := os.Stat(path); err == nil || filepath.Dir(path) == path {
+			return path
+		}
+	}
+}
+
+// Places names where the package goes.
+func (p *Publish) Places(job *pipeline.Job) ([]string, error) {
+	stores, err := p.stores(job)
+	names := make([]string, len(stores))
+	for i, s := range stores {
+		names[i] = s.String()
+	}
+	return names, err
+}
+
 // Run implements pipeline.Stage.
 func (p *Publish) Run(ctx context.Context, job *pipeline.Job) error {
 	verdict, err := job.Artifacts.One(pipeline.Verdict)
@@ -56,6 +77,11 @@ func (p *Publish) Run(ctx context.Context, job *pipeline.Job) error {
 		return err
 	}
 	for _, s := range stores {
+		if d, ok := s.(publish.Dir); ok {
+			if err := checkSpace(existing(d.Path), pkg.Manifest.Bytes()); err != nil {
+				return err
+			}
+		}
 		r, err := s.Publish(ctx, pkg)
 		if err != nil {
 			return err

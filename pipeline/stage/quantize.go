@@ -184,6 +184,19 @@ func (q *Quantize) Plan(job *pipeline.Job, src *Source) (*Planned, error) {
 	return &Planned{Source: src, Target: target, Plan: p, Graph: g}, nil
 }
 
+// DeviceContext is the number of positions that estimates of device memory include.
+const DeviceContext = 2048
+
+// Memory estimates what a device needs to run the package.
+func (p *Planned) Memory() plan.Memory {
+	var kv int64
+	for i := range p.Source.Decoder.Layers {
+		a := &p.Source.Decoder.Layers[i].Attention
+		kv += 2 * int64(a.KVHeads) * int64(a.HeadDim)
+	}
+	return p.Plan.Memory(kv)
+}
+
 // Run implements pipeline.Stage.
 func (q *Quantize) Run(ctx context.Context, job *pipeline.Job) error {
 	src, err := openSource(job)

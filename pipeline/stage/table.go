@@ -58,6 +58,16 @@ func New(r *recipes.Recipe) ([]pipeline.Stage, error) {
 	return stages, nil
 }
 
+// Find returns the stage of a type among those that New made.
+func Find[S pipeline.Stage](stages []pipeline.Stage) S {
+	for _, s := range stages {
+		if x, ok := s.(S); ok {
+			return x
+		}
+	}
+	panic("internal error: no such stage")
+}
+
 // Decoded maps sections to the options that stages hold, for the effective recipe.
 func Decoded(stages []pipeline.Stage) map[string]any {
 	all := map[string]any{}

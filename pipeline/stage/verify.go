@@ -15,6 +15,8 @@ import (
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/verify"
 	"github.com/llmexport/llmexport/verify/reference"
@@ -160,12 +162,8 @@ func (v *Verify) Run(ctx context.Context, job *pipeline.Job) error {
 	if err != nil {
 		return err
 	}
-	q := stages[2].(*Quantize)
+	q := Find[*Quantize](stages)
 	o, err := v.options(job, q.Bits)
-	if err != nil {
-		return err
-	}
-	recipe, err := EffectiveRecipe(job.Recipe, stages)
 	if err != nil {
 		return err
 	}
@@ -174,6 +172,15 @@ func (v *Verify) Run(ctx context.Context, job *pipeline.Job) error {
 		return err
 	}
 	defer src.Close()
+	// A branch or tag may move; the package names the commit it was made from.
+	resolved := *job.Recipe
+	if src.Revision != "" {
+		resolved.Model.Revision = src.Revision
+	}
+	recipe, err := EffectiveRecipe(&resolved, stages)
+	if err != nil {
+		return err
+	}
 	key, err := pipeline.Key("verify", weights.Name, weights.Digest, inputs.Digest, checkpoint.Digest, src.Repo, src.Revision, job.Recipe.Name, string(recipe), o.TextSHA256, o.Goldens)
 	if err != nil {
 		return err
@@ -253,6 +260,43 @@ func VerifyPackage(ctx context.Context, dir, source string, o verify.Options) (*
 	}
 	defer s.Package.Close()
 	return verify.Run(ctx, s)
+}
+
+// OptionsOf are the windows and limits of a package's own recipe, or the defaults for the width of most of its
+// matrices; 16 bits, with the strictest limits, when nothing says so. Files that the recipe names are not in the
+// package: the built-in text stands in for its text.
+func OptionsOf(m *manifest.Manifest, limits pipeline.Limits) (verify.Options, error) {
+	v, bits := NewVerify(), bodyBits(m)
+	job := &pipeline.Job{Recipe: &recipes.Recipe{}, Limits: limits}
+	if m != nil && m.Recipe != nil {
+		r, err := recipes.Load(m.Recipe, manifest.FileName, Sections())
+		if err != nil {
+			return verify.Options{}, err
+		}
+		job.Recipe = r
+		if err := r.Stages["verify"].Decode(v); err != nil {
+			return verify.Options{}, err
+		}
+	}
+	v.Perplexity.Text, v.Golden = Text{}, ""
+	return v.options(job, bits)
+}
+
+func bodyBits(m *manifest.Manifest) int {
+	bits, most, counts := 16, 0, map[int]int{}
+	if m == nil {
+		return bits
+	}
+	for _, t := range m.Tensors {
+		s, err := quant.ParseSpec(t.Spec)
+		if err != nil { // a norm
+			continue
+		}
+		if counts[s.Bits]++; counts[s.Bits] > most {
+			bits, most = s.Bits, counts[s.Bits]
+		}
+	}
+	return bits
 }
 
 func ignoredKeys(m *manifest.Manifest) []string {

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/pipeline/stage"
+)
+
+// tool is what every command shares: the streams and what is drawn on them.
+type tool struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	progress       progress
+}
+
+func (t *tool) app() *cli.App {
+	app := &cli.App{
+		Name:      "llmexport",
+		Usage:     "turn a Hugging Face checkpoint into a package for MNN",
+		ArgsUsage: " ",
+		Version:   stage.Version,
+		Description: "Exit codes: 0 done, 1 failed, 2 bad recipe or usage, 3 verification failed,\n" +
+			"4 source not supported, 130 interrupted.",
+		CustomAppHelpTemplate: cli.AppHelpTemplate + examples(
+			"llmexport init Qwen/Qwen3-0.6B -o qwen3.yaml",
+			"llmexport run qwen3.yaml",
+			"llmexport generate dist/qwen3-0.6b-int4 'The capital of France is'",
+		),
+		Writer:                    t.stdout,
+		ErrWriter:                 t.stderr,
+		Suggest:                   true,
+		EnableBashCompletion:      true,
+		DisableSliceFlagSeparator: true, // values of --set hold commas
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "log-level", Value: "info", Usage: "`LEVEL` of messages: debug, info, warn, error or off"},
+			&cli.StringFlag{Name: "log-format", Value: "console", Usage: "`FORMAT` of messages: console or json"},
+			&cli.StringFlag{Name: "progress", Value: "auto", Usage: "`KIND` of progress: auto, bar, json or none"},
+		},
+		Before:         t.before,
+		Action:         unknownCommand,
+		OnUsageError:   usageProblem,
+		ExitErrHandler: func(*cli.Context, error) {}, // main prints errors and decides the exit code
+		Commands: []*cli.Command{
+			t.runCommand(), t.planCommand(), t.initCommand(), t.validateCommand(), t.schemaCommand(),
+			t.inspectCommand(), t.diffCommand(), t.verifyCommand(), t.reproduceCommand(), t.generateCommand(),
+			t.cacheCommand(), t.completionCommand(), t.versionCommand(),
+		},
+	}
+	cli.VersionPrinter = func(*cli.Context) { _ = t.printVersion(false) }
+	for _, c := range app.Commands {
+		finish(c)
+	}
+	return app
+}
+
+// finish sets what all commands have in common.
+func finish(c *cli.Command) {
+	c.OnUsageError = usageProblem
+	c.HideHelpCommand = true // its name would hide a file called help
+	switch {
+	case len(c.Subcommands) > 0:
+		c.ArgsUsage = "COMMAND"
+	case c.ArgsUsage == "":
+		c.ArgsUsage = " " // the template has words of its own for nothing
+	}
+	for _, s := range c.Subcommands {
+		finish(s)
+	}
+	if len(c.Subcommands) > 0 {
+		c.Action = unknownCommand
+	}
+}
+
+// unknownCommand is the action of whatever has subcommands.
+func unknownCommand(c *cli.Context) error {
+	if !c.Args().Present() {
+		if c.Command.Name == c.App.Name {
+			return cli.ShowAppHelp(c)
+		}
+		return cli.ShowSubcommandHelp(c)
+	}
+	name := c.Args().First()
+	return hint(usagef("there is no command %q", name), cli.SuggestCommand(c.Command.Subcommands, name))
+}
+
+// usageProblem explains a flag that does not parse.
+func usageProblem(c *cli.Context, err error, _ bool) error {
+	e := usagef("%v", err)
+	_, name, ok := strings.Cut(err.Error(), "not defined: -")
+	if !ok {
+		return hint(e, fmt.Sprintf("%s --help lists the flags", c.Command.HelpName))
+	}
+	if s := cli.SuggestFlag(append(c.App.Flags, c.Command.Flags...), strings.TrimLeft(name, "-"), false); s != "" {
+		return hint(e, fmt.Sprintf("Did you mean %q?", s))
+	}
+	return e
+}
+
+// examples is the part of a help text that shows invocations.
+func examples(lines ...string) string {
+	return "\nEXAMPLES:\n   " + strings.Join(lines, "\n   ") + "\n"
+}
+
+// help is the template of a command's help.
+func help(lines ...string) string { return cli.CommandHelpTemplate + examples(lines...) }
+
+// jsonFlag switches a command's output.
+func jsonFlag() cli.Flag { return &cli.BoolFlag{Name: "json", Usage: "print the result as JSON"} }
+
+// printJSON writes a result.
+func (t *tool) printJSON(v any) error {
+	e := json.NewEncoder(t.stdout)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// arguments returns the positional arguments if there are exactly as many as names.
+func arguments(c *cli.Context, names ...string) ([]string, error) {
+	if c.NArg() == len(names) {
+		return c.Args().Slice(), nil
+	}
+	what := "wants " + strings.Join(names, " ")
+	if len(names) == 0 {
+		what = "takes no arguments"
+	}
+	return nil, hint(usagef("%s %s, got %d arguments", c.Command.Name, what, c.NArg()), c.Command.HelpName+" --help shows examples")
+}

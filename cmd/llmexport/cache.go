@@ -1,0 +1,197 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/recipes"
+)
+
+const cacheName = ".llmexport"
+
+func cacheFlag() cli.Flag {
+	return &cli.StringFlag{
+		Name: "cache", EnvVars: []string{"LLMEXPORT_CACHE"},
+		Usage: "`DIR` for what is made on the way; default is " + cacheName + " beside the directory that holds the packages",
+	}
+}
+
+// cacheDir is the cache of a recipe: what the user says, or the default, which lies on the file system of the
+// packages. With dist/name it is beside dist; it is never above the recipe's own directory.
+func cacheDir(c *cli.Context, r *recipes.Recipe) (string, error) {
+	if d := c.String("cache"); d != "" || r == nil {
+		if d == "" {
+			d = cacheName
+		}
+		return d, nil
+	}
+	var places stage.Publish
+	if err := r.Stages[places.String()].Decode(&places); err != nil {
+		return "", err
+	}
+	first := filepath.Join("dist", r.Name)
+	if len(places) > 0 && places[0].Dir != "" {
+		first = places[0].Dir
+	}
+	parent := filepath.Dir(r.Resolve(first))
+	if own := filepath.Clean(r.Dir); parent == own || filepath.Dir(parent) == parent {
+		return filepath.Join(parent, cacheName), nil
+	}
+	return filepath.Join(filepath.Dir(parent), cacheName), nil
+}
+
+// openStore opens the cache, and says what to do when that is impossible.
+func openStore(c *cli.Context, r *recipes.Recipe) (*pipeline.Store, error) {
+	dir, err := cacheDir(c, r)
+	if err != nil {
+		return nil, err
+	}
+	st, err := pipeline.OpenStore(c.Context, dir)
+	if err != nil && c.Context.Err() == nil {
+		return nil, hint(fmt.Errorf("cache: %w", err), "--cache DIR or LLMEXPORT_CACHE puts the cache elsewhere")
+	}
+	return st, err
+}
+
+func (t *tool) cacheCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "cache",
+		Usage: "look at or shrink the store of intermediate results",
+		Description: "Without RECIPE the cache is the one of --cache, of LLMEXPORT_CACHE, or " + cacheName + " here; with RECIPE it is\n" +
+			"the one that run uses.",
+		CustomHelpTemplate: cli.SubcommandHelpTemplate + examples("llmexport cache list", "llmexport cache gc --keep 10GiB", "llmexport cache path qwen3.yaml"),
+		Subcommands: []*cli.Command{
+			{
+				Name: "list", Usage: "list the entries, most recently used first", ArgsUsage: "[RECIPE]",
+				Flags:  []cli.Flag{cacheFlag(), jsonFlag()},
+				Action: t.cacheList, CustomHelpTemplate: help("llmexport cache list --json"),
+			},
+			{
+				Name: "gc", Usage: "remove the least recently used entries", ArgsUsage: "[RECIPE]",
+				Flags: []cli.Flag{
+					cacheFlag(), jsonFlag(),
+					&cli.StringFlag{Name: "keep", Value: "10GiB", Usage: "`SIZE` that may stay; 0 removes everything"},
+				},
+				Action: t.cacheCollect, CustomHelpTemplate: help("llmexport cache gc --keep 0", "llmexport cache gc --keep 10GiB qwen3.yaml"),
+			},
+			{
+				Name: "path", Usage: "print the directory", ArgsUsage: "[RECIPE]",
+				Flags:  []cli.Flag{cacheFlag()},
+				Action: t.cachePath, CustomHelpTemplate: help("llmexport cache path qwen3"),
+			},
+		},
+	}
+}
+
+// cacheRecipe loads the optional argument of the cache commands.
+func cacheRecipe(c *cli.Context) (*recipes.Recipe, error) {
+	switch c.NArg() {
+	case 0:
+		return nil, nil
+	case 1:
+		return loadRecipe(c.Args().First(), nil)
+	}
+	return nil, usagef("%s wants at most one RECIPE", c.Command.HelpName)
+}
+
+func (t *tool) cachePath(c *cli.Context) error {
+	r, err := cacheRecipe(c)
+	if err != nil {
+		return err
+	}
+	dir, err := cacheDir(c, r)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(t.stdout, dir)
+	return err
+}
+
+// cacheEntry is an entry in JSON.
+type cacheEntry struct {
+	Name    string    `json:"name"`
+	Bytes   int64     `json:"bytes"`
+	Partial bool      `json:"partial"`
+	Used    time.Time `json:"used"`
+}
+
+func (t *tool) printEntries(c *cli.Context, dir string, list []pipeline.Entry) error {
+	entries := make([]cacheEntry, 0, len(list))
+	var total int64
+	for _, e := range list {
+		entries = append(entries, cacheEntry{e.Name, e.Size, e.Partial, e.Used})
+		total += e.Size
+	}
+	if c.Bool("json") {
+		return t.printJSON(struct {
+			Dir     string       `json:"dir"`
+			Bytes   int64        `json:"bytes"`
+			Entries []cacheEntry `json:"entries"`
+		}{dir, total, entries})
+	}
+	s := newSheet("entry", ">bytes", "used")
+	for _, e := range entries {
+		s.row(e.Name, e.Bytes, e.Used.Format(time.DateTime))
+	}
+	if err := s.write(t.stdout, true); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(t.stdout, "%d entries, %s in %s\n", len(entries), size(total), dir)
+	return err
+}
+
+func (t *tool) cacheList(c *cli.Context) error {
+	r, err := cacheRecipe(c)
+	if err != nil {
+		return err
+	}
+	dir, err := cacheDir(c, r)
+	if err != nil {
+		return err
+	}
+	list, err := pipeline.List(dir)
+	if err != nil {
+		return err
+	}
+	return t.printEntries(c, dir, list)
+}
+
+func (t *tool) cacheCollect(c *cli.Context) error {
+	r, err := cacheRecipe(c)
+	if err != nil {
+		return err
+	}
+	keep, err := recipes.ParseSize(c.String("keep"))
+	if err != nil {
+		return usagef("--keep %v", err)
+	}
+	dir, err := cacheDir(c, r)
+	if err != nil {
+		return err
+	}
+	// Opening would create it.
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return t.printEntries(c, dir, nil)
+	}
+	st, err := openStore(c, r)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	gone, err := st.Collect(int64(keep))
+	if err != nil {
+		return err
+	}
+	if !c.Bool("json") {
+		fmt.Fprintln(t.stdout, "removed:")
+	}
+	return t.printEntries(c, dir, gone)
+}

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/publish/manifest"
+)
+
+func (t *tool) diffCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "diff",
+		Usage:     "compare two packages",
+		ArgsUsage: "A B",
+		Description: "Files are compared byte by byte; tensors and measurements where both packages have a manifest.\n" +
+			"The exit code is 0 when the files are equal and 1 when they differ.",
+		Flags:              []cli.Flag{jsonFlag()},
+		CustomHelpTemplate: help("llmexport diff dist/qwen3-0.6b-int4 dist/qwen3-0.6b-int8"),
+		Action:             t.diff,
+	}
+}
+
+// difference is how two packages differ, in JSON.
+type difference struct {
+	Equal   bool         `json:"equal"`
+	Files   []fileDiff   `json:"files"`
+	Tensors []tensorDiff `json:"tensors"`
+	Metrics []metricDiff `json:"metrics"`
+}
+
+// fileDiff is a file that is not the same; a size is -1 where there is no file.
+type fileDiff struct {
+	Name string `json:"name"`
+	A    int64  `json:"a_bytes"`
+	B    int64  `json:"b_bytes"`
+}
+
+// tensorDiff is a tensor that is not stored the same; a spec is empty where there is no tensor.
+type tensorDiff struct {
+	Name string `json:"name"`
+	Op   string `json:"op"`
+	A    string `json:"a_spec"`
+	B    string `json:"b_spec"`
+}
+
+// metricDiff is a measurement of both.
+type metricDiff struct {
+	Name string   `json:"name"`
+	A    *float64 `json:"a"`
+	B    *float64 `json:"b"`
+}
+
+func (t *tool) diff(c *cli.Context) error {
+	args, err := arguments(c, "A", "B")
+	if err != nil {
+		return err
+	}
+	d, err := compare(c.Context, args[0], args[1])
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		err = t.printJSON(d)
+	} else {
+		err = d.write(t.stdout)
+	}
+	if err == nil && !d.Equal {
+		err = errDiffer
+	}
+	return err
+}
+
+// compare compares two package directories.
+func compare(ctx context.Context, a, b string) (*difference, error) {
+	d := &difference{Files: []fileDiff{}, Tensors: []tensorDiff{}, Metrics: []metricDiff{}}
+	inA, err := listFiles(a)
+	if err != nil {
+		return nil, err
+	}
+	inB, err := listFiles(b)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range union(inA, inB) {
+		sizeA, okA := inA[name]
+		sizeB, okB := inB[name]
+		switch {
+		case !okA:
+			d.Files = append(d.Files, fileDiff{name, -1, sizeB})
+			continue
+		case !okB:
+			d.Files = append(d.Files, fileDiff{name, sizeA, -1})
+			continue
+		}
+		same := sizeA == sizeB
+		if same {
+			if same, err = sameBytes(ctx, filepath.Join(a, name), filepath.Join(b, name)); err != nil {
+				return nil, err
+			}
+		}
+		if !same {
+			d.Files = append(d.Files, fileDiff{name, sizeA, sizeB})
+		}
+	}
+	d.Equal = len(d.Files) == 0
+	ma, err := readManifest(a)
+	if err != nil {
+		return nil, err
+	}
+	mb, err := readManifest(b)
+	if err != nil {
+		return nil, err
+	}
+	if ma != nil && mb != nil {
+		d.compareManifests(ma, mb)
+	}
+	return d, nil
+}
+
+// readManifest returns nil for a package without one.
+func readManifest(dir string) (*manifest.Manifest, error) {
+	m, err := manifest.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return m, err
+}
+
+func (d *difference) compareManifests(a, b *manifest.Manifest) {
+	type key struct{ name, op string }
+	index := func(m *manifest.Manifest) map[key]manifest.Tensor {
+		all := make(map[key]manifest.Tensor, len(m.Tensors))
+		for _, t := range m.Tensors {
+			all[key{t.Name, t.Op}] = t
+		}
+		return all
+	}
+	inA, inB := index(a), index(b)
+	both := append(slices.Clone(a.Tensors), slices.DeleteFunc(slices.Clone(b.Tensors), func(t manifest.Tensor) bool {
+		_, ok := inA[key{t.Name, t.Op}]
+		return ok
+	})...)
+	for _, t := range both {
+		k := key{t.Name, t.Op}
+		if x, y := inA[k], inB[k]; x.Spec != y.Spec || x.SHA256 != y.SHA256 {
+			d.Tensors = append(d.Tensors, tensorDiff{t.Name, t.Op, x.Spec, y.Spec})
+		}
+	}
+	for _, n := range union(a.Metrics, b.Metrics) {
+		m := metricDiff{Name: n}
+		if v, ok := a.Metrics[n]; ok {
+			m.A = &v.Value
+		}
+		if v, ok := b.Metrics[n]; ok {
+			m.B = &v.Value
+		}
+		d.Metrics = append(d.Metrics, m)
+	}
+}
+
+func (d *difference) write(w io.Writer) error {
+	if d.Equal {
+		_, err := fmt.Fprintln(w, "equal")
+		return err
+	}
+	bytesOf := func(n int64) string {
+		if n < 0 {
+			return "-"
+		}
+		return fmt.Sprint(n)
+	}
+	s := newSheet("file", ">bytes in A", ">bytes in B")
+	for _, f := range d.Files {
+		s.row(f.Name, bytesOf(f.A), bytesOf(f.B))
+	}
+	errs := []error{s.write(w, true)}
+
+	s = newSheet("tensor", "spec in A", "spec in B")
+	for _, x := range d.Tensors {
+		b := x.B
+		if x.A == x.B {
+			b += ", other bytes"
+		}
+		s.row(x.Name, orDash(x.A), orDash(b))
+	}
+	errs = append(errs, s.write(w, false))
+
+	number := func(v *float64) string {
+		if v == nil {
+			return "-"
+		}
+		return fmt.Sprintf("%.6g", *v)
+	}
+	s = newSheet("measure", ">A", ">B")
+	for _, m := range d.Metrics {
+		s.row(m.Name, number(m.A), number(m.B))
+	}
+	return errors.Join(append(errs, s.write(w, false))...)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// union returns the keys of both maps, sorted.
+func union[V any](a, b map[string]V) []string {
+	all := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// listFiles maps the names of the files below dir, with forward slashes, to their sizes.
+func listFiles(dir string) (map[string]int64, error) {
+	all := map[string]int64{}
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		st, err := os.Stat(path) // through links
+		if err != nil {
+			return err
+		}
+		if !st.Mode().IsRegular() {
+			return nil
+		}
+		rel, err := filepath.Rel(dir, path)
+		all[filepath.ToSlash(rel)] = st.Size()
+		return err
+	})
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("%s holds no files", strings.TrimSpace(dir))
+	}
+	return all, err
+}
+
+// sameBytes compares two files of the same size.
+func sameBytes(ctx context.Context, a, b string) (bool, error) {
+	fa, err := os.Open(a)
+	if err != nil {
+		return false, err
+	}
+	defer fa.Close()
+	fb, err := os.Open(b)
+	if err != nil {
+		return false, err
+	}
+	defer fb.Close()
+	x, y := make([]byte, 1<<20), make([]byte, 1<<20)
+	for {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		n, errA := io.ReadFull(fa, x)
+		m, errB := io.ReadFull(fb, y)
+		if !bytes.Equal(x[:n], y[:m]) {
+			return false, nil
+		}
+		for _, err := range []error{errA, errB} {
+			if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+				return false, err
+			}
+		}
+		if errA != nil || errB != nil {
+			return true, nil
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/runtime"
+)
+
+func (t *tool) generateCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "generate",
+		Usage:     "continue a text with a package",
+		ArgsUsage: "PACKAGE PROMPT",
+		Description: "The prompt is taken as it is, without a chat template. Tokens are drawn as the package's config.json says, unless\n" +
+			"flags say otherwise. Speed goes to standard error.",
+		Flags: []cli.Flag{
+			&cli.IntFlag{Name: "tokens", Aliases: []string{"n"}, Value: 64, Usage: "generate at most `N` tokens"},
+			&cli.BoolFlag{Name: "int8", Usage: "quantize activations as the engine does at memory: low"},
+			&cli.BoolFlag{Name: "greedy", Usage: "always take the likeliest token"},
+			&cli.Float64Flag{Name: "temperature", Usage: "divide logits by `T`"},
+			&cli.IntFlag{Name: "top-k", Usage: "draw from the `K` likeliest tokens; 0 is all"},
+			&cli.Float64Flag{Name: "top-p", Usage: "draw from the likeliest tokens that hold probability `P`"},
+			&cli.Uint64Flag{Name: "seed", Usage: "`SEED` of the random numbers; another one each time if it is not given"},
+			&cli.BoolFlag{Name: "stdin", Usage: "read the prompt from standard input, without its last line end"},
+			&cli.StringFlag{Name: "memory", Value: recipes.DefaultLimits().Memory.String(), Usage: "`SIZE` of memory for expanded weights"},
+			&cli.IntFlag{Name: "threads", Usage: "`N` threads, 0 for all cores"},
+		},
+		CustomHelpTemplate: help(
+			"llmexport generate dist/qwen3-0.6b-int4 'The capital of France is'",
+			"llmexport generate dist/qwen3-0.6b-int4 --stdin --greedy -n 200 < prompt.txt",
+		),
+		Action: t.generate,
+	}
+}
+
+func (t *tool) generate(c *cli.Context) error {
+	names := []string{"PACKAGE", "PROMPT"}
+	if c.Bool("stdin") {
+		names = names[:1]
+	}
+	args, err := arguments(c, names...)
+	if err != nil {
+		return err
+	}
+	memory, err := recipes.ParseSize(c.String("memory"))
+	if err != nil {
+		return usagef("--memory %v", err)
+	}
+	if c.Int("tokens") < 0 || c.Int("threads") < 0 {
+		return usagef("-n and --threads are not negative")
+	}
+	var prompt string
+	if c.Bool("stdin") {
+		b, err := io.ReadAll(t.stdin)
+		if err != nil {
+			return err
+		}
+		prompt = strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
+	} else {
+		prompt = args[1]
+	}
+	p, err := runtime.Open(args[0])
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	tokens := p.Tokenizer.Encode(prompt)
+	if len(tokens) == 0 {
+		return usagef("the prompt holds no tokens")
+	}
+	o := runtime.Options{Threads: c.Int("threads"), CacheBytes: int64(memory), DynamicOption: p.Config.DynamicOption}
+	if c.Bool("int8") {
+		o.Mode = backends.Int8
+	}
+	s, err := runtime.NewSession(p, o)
+	if err != nil {
+		return err
+	}
+	seed := c.Uint64("seed")
+	if !c.IsSet("seed") {
+		seed = rand.Uint64()
+	}
+	text := &textWriter{w: t.stdout}
+	var first time.Time
+	n, start := 0, time.Now()
+	err = s.Generate(c.Context, tokens, runtime.GenerateOptions{MaxTokens: c.Int("tokens"), Sampler: sampler(c, p.Config), Seed: seed}, func(token int32) bool {
+		if n++; n == 1 {
+			first = time.Now()
+		}
+		text.write(p.Tokenizer.Decode([]int32{token}))
+		return text.err == nil
+	})
+	text.end()
+	if err == nil {
+		err = text.err
+	}
+	if err != nil {
+		return err
+	}
+	if n > 1 {
+		fmt.Fprintf(&t.progress, "%d prompt tokens in %.2f s, then %.1f tokens/s (%d tokens)\n",
+			len(tokens), first.Sub(start).Seconds(), float64(n-1)/time.Since(first).Seconds(), n)
+	} else {
+		fmt.Fprintf(&t.progress, "%d prompt tokens in %.2f s, %d tokens\n", len(tokens), time.Since(start).Seconds(), n)
+	}
+	return nil
+}
+
+// sampler is that of the package, with what the flags change.
+func sampler(c *cli.Context, config *runtime.Config) *runtime.Sampler {
+	if c.Bool("greedy") {
+		return nil
+	}
+	s := config.Sampler()
+	if s == nil {
+		if !c.IsSet("temperature") && !c.IsSet("top-k") && !c.IsSet("top-p") {
+			return nil
+		}
+		s = &runtime.Sampler{Temperature: 1}
+	}
+	if c.IsSet("temperature") {
+		s.Temperature = c.Float64("temperature")
+	}
+	if c.IsSet("top-k") {
+		s.TopK = c.Int("top-k")
+	}
+	if c.IsSet("top-p") {
+		s.TopP = c.Float64("top-p")
+	}
+	return s
+}
+
+// textWriter writes text that arrives in pieces of characters, and holds a piece back until its character is whole.
+type textWriter struct {
+	w    io.Writer
+	rest []byte
+	err  error
+}
+
+func (t *textWriter) write(s string) {
+	t.rest = append(t.rest, s...)
+	n := len(t.rest)
+	for back := 1; back < utf8.UTFMax && back <= n; back++ {
+		if b := t.rest[n-back]; utf8.RuneStart(b) {
+			if !utf8.FullRune(t.rest[n-back:]) {
+				n -= back
+			}
+			break
+		}
+	}
+	t.flush(n)
+}
+
+// end writes what is left and a line end.
+func (t *textWriter) end() {
+	t.rest = append(t.rest, '\n')
+	t.flush(len(t.rest))
+}
+
+func (t *textWriter) flush(n int) {
+	if n > 0 && t.err == nil {
+		_, t.err = t.w.Write(t.rest[:n])
+	}
+	t.rest = append(t.rest[:0], t.rest[n:]...)
+}

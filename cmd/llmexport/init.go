@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/recipes"
+)
+
+func (t *tool) initCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "init",
+		Usage:     "write a commented recipe",
+		ArgsUsage: "REPO|DIR",
+		Description: "DIR is a local checkpoint, which is looked at; a repository is only written down. The recipe goes to FILE, or to\n" +
+			"the package's name with .yaml; - is standard output. A file that exists is left alone.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write"},
+		},
+		CustomHelpTemplate: help("llmexport init Qwen/Qwen3-0.6B", "llmexport init ./Qwen3-0.6B -o qwen3.yaml"),
+		Action:             t.init,
+	}
+}
+
+func (t *tool) init(c *cli.Context) error {
+	args, err := arguments(c, "REPO|DIR")
+	if err != nil {
+		return err
+	}
+	model := recipes.Model{Repo: args[0]}
+	var src *stage.Source
+	if st, err := os.Stat(args[0]); err == nil && st.IsDir() {
+		model = recipes.Model{Path: args[0]}
+		if src, err = stage.OpenSource(args[0], nil); err != nil {
+			return err
+		}
+		defer src.Close()
+	}
+	file := c.String("output")
+	if file == "" {
+		file = stage.PackageName(args[0], stage.NewQuantize().Bits) + ".yaml"
+	}
+	if model.Path != "" {
+		if model.Path, err = relative(file, model.Path); err != nil {
+			return err
+		}
+	}
+	text, err := stage.InitRecipe(model, src)
+	if err != nil {
+		return err
+	}
+	if file == "-" {
+		_, err := t.stdout.Write(text)
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if errors.Is(err, fs.ErrExist) {
+		return hint(fmt.Errorf("%s exists and is left alone", file), "-o names another file")
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(file))
+	}
+	_, err = fmt.Fprintf(t.stdout, "wrote %s\n", file)
+	return err
+}
+
+// relative writes a path as seen from the recipe's directory where that is possible.
+func relative(file, path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	dir := "."
+	if file != "-" {
+		dir = filepath.Dir(file)
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return "", err
+	}
+	rel, err := filepath.Rel(dir, abs)
+	if err != nil { // another drive
+		return filepath.ToSlash(abs), nil
+	}
+	return filepath.ToSlash(rel), nil
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/runtime/mnn"
+)
+
+func (t *tool) inspectCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "inspect",
+		Usage:     "show what is in a package, of this program or another",
+		ArgsUsage: "PACKAGE",
+		Description: "The engine that the package needs is judged by what is in it. What cannot be read is reported at the end,\n" +
+			"behind everything that can.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "ops", Usage: "list every op of the graph"},
+			jsonFlag(),
+		},
+		CustomHelpTemplate: help("llmexport inspect dist/qwen3-0.6b-int4", "llmexport inspect --ops --json ./Qwen3-0.6B-MNN"),
+		Action:             t.inspect,
+	}
+}
+
+// opLine is an op in JSON.
+type opLine struct {
+	Name    string    `json:"name"`
+	Op      string    `json:"op"`
+	Inputs  []string  `json:"inputs"`
+	Outputs []string  `json:"outputs"`
+	Param   mnn.Param `json:"param,omitempty"`
+}
+
+func (t *tool) inspect(c *cli.Context) error {
+	args, err := arguments(c, "PACKAGE")
+	if err != nil {
+		return err
+	}
+	o, err := look(args[0])
+	if err != nil {
+		return err
+	}
+	var ops []opLine
+	if c.Bool("ops") && o.graph != nil {
+		ops = lines(o.graph)
+	}
+	if c.Bool("json") {
+		err = t.printJSON(struct {
+			*overview
+			List []opLine `json:"ops,omitempty"`
+		}{o, ops})
+	} else if err = o.write(t.stdout); err == nil && len(ops) > 0 {
+		s := newSheet("op", "name", "inputs", "outputs")
+		for _, l := range ops {
+			s.row(l.Op, l.Name, strings.Join(l.Inputs, " "), strings.Join(l.Outputs, " "))
+		}
+		err = s.write(t.stdout, false)
+	}
+	return errors.Join(append(o.problems, err)...)
+}
+
+func lines(g *mnn.Graph) []opLine {
+	names := func(ids []int32) []string {
+		list := make([]string, len(ids))
+		for i, id := range ids {
+			list[i] = g.Tensors[id]
+		}
+		return list
+	}
+	out := make([]opLine, len(g.Ops))
+	for i := range g.Ops {
+		op := &g.Ops[i]
+		l := opLine{Name: op.Name, Op: opName(op), Inputs: names(op.Inputs), Outputs: names(op.Outputs), Param: op.Param}
+		if _, ok := op.Param.(*mnn.Blob); ok { // a constant may be a whole table
+			l.Param = nil
+		}
+		out[i] = l
+	}
+	return out
+}
+
+func (o *overview) write(w io.Writer) error {
+	s := newSheet()
+	s.row("package", o.Dir)
+	if m := o.Manifest; m != nil {
+		verdict := "verified"
+		if !m.Verified {
+			verdict = "NOT VERIFIED"
+		}
+		s.row("name", m.Name)
+		s.row("digest", m.Digest)
+		s.row("made by", m.Tool.Name+" "+m.Tool.Version)
+		if m.Source != "" {
+			s.row("source", m.Source)
+		}
+		s.row("target", strings.TrimSpace("MNN "+m.Target.Engine+" "+strings.Join(m.Target.Backends, ", ")))
+		s.row("verdict", fmt.Sprintf("%s, %d checks passed, %d skipped", verdict, m.Passed, m.Skipped))
+		for _, x := range m.Conditions {
+			s.row("condition", x)
+		}
+	}
+	if o.MinimumEngine != "" {
+		s.row("needs", "MNN "+o.MinimumEngine)
+	}
+	for _, x := range o.Reasons {
+		s.row("because", x)
+	}
+	if k := o.Tokenizer; k != nil {
+		template := "without chat template"
+		if k.ChatTemplate {
+			template = "with chat template"
+		}
+		s.row("tokenizer", fmt.Sprintf("vocabulary %d, %d special, stop %v, prefix %v, %s", k.Vocabulary, k.Special, k.Stop, k.Prefix, template))
+	}
+	errs := []error{s.write(w, true)}
+
+	s = newSheet("linear layers", ">layers", ">weights", ">bytes")
+	for _, g := range o.Linears {
+		s.row(g.storage.String(), g.Layers, g.Weights, g.Bytes)
+	}
+	errs = append(errs, s.write(w, false))
+
+	s = newSheet("op", ">count")
+	for _, c := range o.Ops {
+		s.row(c.Op, c.Count)
+	}
+	errs = append(errs, s.write(w, false))
+
+	s = newSheet("config", "value")
+	for _, k := range slices.Sorted(maps.Keys(o.Config)) {
+		s.row(k, shown(o.Config[k]))
+	}
+	errs = append(errs, s.write(w, false))
+
+	s = newSheet("file", ">bytes")
+	for _, f := range o.Files {
+		s.row(f.Name, f.Bytes)
+	}
+	return errors.Join(append(errs, s.write(w, false))...)
+}
+
+// shown is a value of the configuration on one line.
+func shown(v any) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return err.Error()
+	}
+	const most = 80
+	r := []rune(strings.TrimSpace(b.String()))
+	if len(r) > most {
+		return string(r[:most]) + "..."
+	}
+	return string(r)
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"os"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/urfave/cli/v2"
+)
+
+var logLevels = map[string]zerolog.Level{
+	"debug": zerolog.DebugLevel, "info": zerolog.InfoLevel, "warn": zerolog.WarnLevel, "error": zerolog.ErrorLevel,
+	"off": zerolog.Disabled,
+}
+
+// before sets up what goes to standard error.
+func (t *tool) before(c *cli.Context) error {
+	terminal := isTerminal(t.stderr)
+	if err := t.progress.start(c.String("progress"), t.stderr, terminal); err != nil {
+		return err
+	}
+	level, ok := logLevels[c.String("log-level")]
+	if !ok {
+		return usagef("--log-level is debug, info, warn, error or off, not %q", c.String("log-level"))
+	}
+	var log zerolog.Logger
+	switch f := c.String("log-format"); f {
+	case "json":
+		log = zerolog.New(&t.progress)
+	case "console":
+		zerolog.DurationFieldFormat = zerolog.DurationFormatString
+		log = zerolog.New(zerolog.ConsoleWriter{
+			Out: &t.progress, TimeFormat: time.TimeOnly, NoColor: !terminal || os.Getenv("NO_COLOR") != "",
+		})
+	default:
+		return usagef("--log-format is console or json, not %q", f)
+	}
+	log = log.Level(level).With().Timestamp().Logger()
+	c.Context = log.WithContext(c.Context)
+	return nil
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+)
+
+// A character of several tokens must reach a terminal in one piece.
+func TestTextWriterKeepsCharactersWhole(t *testing.T) {
+	const text = "aé€😀b"
+	var pieces []string
+	w := &textWriter{w: writerFunc(func(b []byte) (int, error) {
+		pieces = append(pieces, string(b))
+		return len(b), nil
+	})}
+	for i := range len(text) {
+		w.write(text[i : i+1])
+	}
+	w.write("\xe2\x82") // cut off by the last token
+	w.end()
+	want := []string{"a", "é", "€", "😀", "b", "\xe2\x82\n"}
+	if !slices.Equal(pieces, want) {
+		t.Errorf("pieces %q, want %q", pieces, want)
+	}
+}
+
+type writerFunc func(b []byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+func TestProgressLinesAreThrottled(t *testing.T) {
+	var out bytes.Buffer
+	var p progress
+	if err := p.start("json", &out, false); err != nil {
+		t.Fatal(err)
+	}
+	const total = 10_000
+	for i := range int64(total) {
+		p.report("fetch", "a", i+1, total)
+	}
+	p.report("fetch", "b", 1, 0)
+	p.stop()
+	type line struct {
+		Stage, What string
+		Done, Total int64
+	}
+	var lines []line
+	for d := json.NewDecoder(&out); d.More(); {
+		var l line
+		if err := d.Decode(&l); err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, l)
+	}
+	// The loop takes far less than a second, so that ten lines a second are few.
+	if n := len(lines); n < 3 || n > 100 {
+		t.Fatalf("%d lines", n)
+	}
+	if want := (line{"fetch", "a", 1, total}); lines[0] != want {
+		t.Errorf("first line %v, want %v", lines[0], want)
+	}
+	if want := (line{"fetch", "a", total, total}); lines[len(lines)-2] != want {
+		t.Errorf("line of the end %v, want %v", lines[len(lines)-2], want)
+	}
+	if want := (line{"fetch", "b", 1, 0}); lines[len(lines)-1] != want {
+		t.Errorf("line of another file %v, want %v", lines[len(lines)-1], want)
+	}
+}
+
+// Bars on something that is no terminal would fill a log file.
+func TestNoBarsWithoutTerminal(t *testing.T) {
+	var out bytes.Buffer
+	var p progress
+	if err := p.start("bar", &out, false); err != nil {
+		t.Fatal(err)
+	}
+	p.report("fetch", "a", 1, 2)
+	p.stop()
+	if out.Len() != 0 {
+		t.Errorf("drew %q", out.String())
+	}
+}
+
+// Bars must not keep the program from ending, whatever state they are in.
+func TestBarsEnd(t *testing.T) {
+	var out bytes.Buffer
+	var p progress
+	if err := p.start("bar", &out, true); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		p.report("fetch", "unknown", 1, 0)
+		p.report("fetch", "done", 5, 5)
+		p.report("quantize", "half", 1, 2)
+		p.report("quantize", "whole", 1, 2)
+		p.report("quantize", "whole", 2, 2)
+		p.report("quantize", "whole", 1, 2)
+		if _, err := p.Write([]byte("message\n")); err != nil {
+			t.Fatal(err)
+		}
+		p.stop()
+	}
+	if !bytes.Contains(out.Bytes(), []byte("message\n")) {
+		t.Errorf("the message is lost: %q", out.String())
+	}
+}
+
+func TestRanges(t *testing.T) {
+	for _, c := range []struct {
+		in   []int
+		want string
+	}{
+		{nil, "none"}, {[]int{3}, "3"}, {[]int{1, 2}, "1-2"}, {[]int{1, 3, 4, 5, 9}, "1, 3-5, 9"},
+	} {
+		if got := ranges(c.in); got != c.want {
+			t.Errorf("ranges(%v) is %q, want %q", c.in, got, c.want)
+		}
+	}
+}
+
+// Every command says what it is for and shows how it is called.
+func TestEveryCommandHasExamples(t *testing.T) {
+	var walk func(path string, list []*cli.Command)
+	walk = func(path string, list []*cli.Command) {
+		for _, c := range list {
+			at := path + " " + c.Name
+			if c.Usage == "" || !bytes.Contains([]byte(c.CustomHelpTemplate), []byte("EXAMPLES:\n   ")) ||
+				!bytes.Contains([]byte(c.CustomHelpTemplate), []byte(at)) {
+				t.Errorf("%s has no usage or no example that calls it", at)
+			}
+			walk(at, c.Subcommands)
+		}
+	}
+	walk("llmexport", (&tool{}).app().Commands)
+}

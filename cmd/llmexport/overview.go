@@ -1,0 +1,309 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
+)
+
+// overview is what can be said of a package, ours or another tool's. Parts that cannot be read are missing and have
+// an entry in problems.
+type overview struct {
+	Dir string `json:"dir"`
+	// Config is config.json with llm_config.json over it, as the engine merges them.
+	Config        map[string]any `json:"config"`
+	Files         []fileSize     `json:"files"`
+	MinimumEngine string         `json:"minimum_engine,omitempty"`
+	Reasons       []string       `json:"minimum_engine_reasons"`
+	Ops           []opCount      `json:"op_counts"`
+	Linears       []linearGroup  `json:"linear_layers"`
+	Tokenizer     *tokenFacts    `json:"tokenizer,omitempty"`
+	Manifest      *manifestFacts `json:"manifest,omitempty"`
+
+	graph    *mnn.Graph
+	problems []error
+}
+
+type fileSize struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+}
+
+type opCount struct {
+	Op    string `json:"op"`
+	Count int    `json:"count"`
+}
+
+// storage is how a linear layer is stored. Block is 0 without blocks.
+type storage struct {
+	Bits      int    `json:"bits"`
+	Block     int    `json:"block"`
+	Symmetric bool   `json:"symmetric"`
+	Scale     string `json:"scale"`
+}
+
+func (s storage) String() string {
+	if s.Block == 0 {
+		return fmt.Sprintf("%d bits", s.Bits)
+	}
+	sym := "asymmetric"
+	if s.Symmetric {
+		sym = "symmetric"
+	}
+	return fmt.Sprintf("%d bits, blocks of %d, %s, %s scales", s.Bits, s.Block, sym, s.Scale)
+}
+
+type linearGroup struct {
+	storage
+	Layers  int   `json:"layers"`
+	Weights int64 `json:"weights"`
+	Bytes   int64 `json:"bytes"`
+}
+
+type tokenFacts struct {
+	Vocabulary   int     `json:"vocabulary"`
+	Special      int     `json:"special"`
+	Stop         []int32 `json:"stop"`
+	Prefix       []int32 `json:"prefix"`
+	ChatTemplate bool    `json:"chat_template"`
+}
+
+type manifestFacts struct {
+	Name       string          `json:"name"`
+	Digest     string          `json:"digest"`
+	Tool       manifest.Tool   `json:"tool"`
+	Source     string          `json:"source,omitempty"`
+	Target     manifest.Target `json:"target"`
+	Minimum    string          `json:"minimum_engine"`
+	Verified   bool            `json:"verified"`
+	Passed     int             `json:"checks_passed"`
+	Skipped    int             `json:"checks_skipped"`
+	Conditions []string        `json:"conditions"`
+}
+
+// look reads a package. The error is that of a directory that is none.
+func look(dir string) (*overview, error) {
+	o := &overview{Dir: dir, Config: map[string]any{}, Files: []fileSize{}, Reasons: []string{}, Ops: []opCount{}, Linears: []linearGroup{}}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	if err := o.readConfig(root); err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+			o.Files = append(o.Files, fileSize{e.Name(), info.Size()})
+		}
+	}
+	for _, part := range []func(*os.Root) error{o.readGraph, o.readTokenizer, o.readManifest} {
+		if err := part(root); err != nil {
+			o.problems = append(o.problems, err)
+		}
+	}
+	o.judge()
+	return o, nil
+}
+
+func (o *overview) readConfig(root *os.Root) error {
+	b, err := readBounded(root, "config.json", maxJSON)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s has no config.json and is no package of an MNN language model: %w", o.Dir, err)
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, &o.Config); err != nil {
+		return fmt.Errorf("config.json: %v: %w", err, tensor.ErrCorrupt)
+	}
+	name := o.file("llm_config", "llm_config.json")
+	if b, err = readBounded(root, name, maxJSON); err == nil {
+		if err = json.Unmarshal(b, &o.Config); err != nil {
+			err = fmt.Errorf("%s: %v: %w", name, err, tensor.ErrCorrupt)
+		}
+	}
+	if err != nil {
+		o.problems = append(o.problems, err)
+	}
+	return nil
+}
+
+// file is the name of a file that the configuration may give.
+func (o *overview) file(key, missing string) string {
+	if s, ok := o.Config[key].(string); ok {
+		return s
+	}
+	return missing
+}
+
+func (o *overview) readGraph(root *os.Root) error {
+	name := o.file("llm_model", "llm.mnn")
+	b, err := readBounded(root, name, maxGraph)
+	if err != nil {
+		return err
+	}
+	if o.graph, err = mnn.Open(b); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	counts := map[string]int{}
+	for i := range o.graph.Ops {
+		counts[opName(&o.graph.Ops[i])]++
+	}
+	for n, c := range counts {
+		o.Ops = append(o.Ops, opCount{n, c})
+	}
+	slices.SortFunc(o.Ops, func(a, b opCount) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Op, b.Op)) })
+	return o.readLinears(root)
+}
+
+// opName tells elementwise ops apart.
+func opName(op *mnn.Op) string {
+	switch p := op.Param.(type) {
+	case *mnn.Binary:
+		return op.Type.String() + "/" + p.Op.String()
+	case *mnn.Unary:
+		return op.Type.String() + "/" + p.Op.String()
+	}
+	return op.Type.String()
+}
+
+func (o *overview) readLinears(root *os.Root) error {
+	name := o.file("llm_weight", "llm.mnn.weight")
+	f, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	w := &weightFile{f, st.Size()}
+	var errs []error
+	for i := range o.graph.Ops {
+		op := &o.graph.Ops[i]
+		c, ok := op.Param.(*mnn.Convolution)
+		if !ok {
+			continue
+		}
+		s, bytes, err := stored(c, w)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", op.Name, err))
+			continue
+		}
+		at := slices.IndexFunc(o.Linears, func(g linearGroup) bool { return g.storage == s })
+		if at < 0 {
+			at, o.Linears = len(o.Linears), append(o.Linears, linearGroup{storage: s})
+		}
+		o.Linears[at].Layers++
+		o.Linears[at].Weights += int64(c.Outputs) * int64(c.Inputs)
+		o.Linears[at].Bytes += bytes
+	}
+	slices.SortStableFunc(o.Linears, func(a, b linearGroup) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	if len(errs) > 0 { // one is as good as all
+		return fmt.Errorf("%s: %w", name, errs[0])
+	}
+	return nil
+}
+
+// stored reads how a linear layer is stored, and in how many bytes.
+func stored(c *mnn.Convolution, w mnn.Weights) (storage, int64, error) {
+	m, err := c.Open(w)
+	if err != nil {
+		return storage{}, 0, err
+	}
+	s := storage{Bits: m.Bits}
+	if m.Blocks > 0 {
+		s.Block, s.Symmetric, s.Scale = m.Cols/m.Blocks, m.Symmetric, "fp32"
+		if c.Quan.ScaleFP16 {
+			s.Scale = "fp16"
+		}
+	}
+	var n int64
+	for _, x := range c.External[1:min(len(c.External), 4)] {
+		n += x
+	}
+	return s, n, nil
+}
+
+func (o *overview) readTokenizer(root *os.Root) error {
+	name := o.file("tokenizer_file", "tokenizer.txt")
+	b, err := readBounded(root, name, maxTokenizer)
+	if err != nil {
+		return err
+	}
+	t, err := tokenizer.OpenMTOK(b)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	o.Tokenizer = &tokenFacts{
+		Vocabulary: t.VocabSize(), Special: len(t.Special()), ChatTemplate: t.ChatTemplate() != "",
+		Stop: append([]int32{}, t.Stop()...), Prefix: append([]int32{}, t.Prefix()...),
+	}
+	return nil
+}
+
+func (o *overview) readManifest(*os.Root) error {
+	m, err := manifest.Open(o.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f := &manifestFacts{
+		Name: m.Name, Digest: string(m.Digest), Tool: m.Tool, Source: m.Source.Repo, Target: m.Target, Minimum: m.MinimumEngine,
+		Verified: m.Verified, Conditions: append([]string{}, m.Conditions...),
+	}
+	if m.Source.Revision != "" {
+		f.Source += "@" + m.Source.Revision
+	}
+	for _, c := range m.Checks {
+		switch {
+		case c.Passed:
+			f.Passed++
+		case c.Skipped:
+			f.Skipped++
+		}
+	}
+	o.Manifest = f
+	return nil
+}
+
+// judge says which engine the package needs, from what is in it: releases before 3.6.0 misread fp16 scales and do
+// not know the long form of tie_embeddings; the fused ops came with 3.6.1.
+func (o *overview) judge() {
+	if o.graph == nil {
+		return
+	}
+	o.MinimumEngine = "3.5.0"
+	need := func(engine, reason string) {
+		o.MinimumEngine = max(o.MinimumEngine, engine)
+		o.Reasons = append(o.Reasons, engine+": "+reason)
+	}
+	if slices.ContainsFunc(o.Linears, func(g linearGroup) bool { return g.Scale == "fp16" }) {
+		need("3.6.0", "fp16 scales")
+	}
+	if _, ok := o.Config["tie_embeddings"].(map[string]any); ok {
+		need("3.6.0", "tie_embeddings is an object")
+	}
+	for _, c := range o.Ops {
+		if c.Op == mnn.OpRoPE.String() || c.Op == mnn.OpBinaryOp.String()+"/"+mnn.BinaryMulSilu.String() {
+			need("3.6.1", "op "+c.Op)
+		}
+	}
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/pipeline/lower"
+	"github.com/llmexport/llmexport/pipeline/plan"
+	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/recipes"
+)
+
+func (t *tool) planCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "plan",
+		Usage:     "show how every tensor would be stored, and what the package costs",
+		ArgsUsage: "RECIPE|CHECKPOINT_DIR",
+		Description: "No weights are read and nothing is written, but a repository that is not in the Hugging Face cache is\n" +
+			"downloaded. A checkpoint directory is planned with the default options.",
+		Flags:        append(recipeFlags(), jsonFlag()),
+		BashComplete: completeRecipes,
+		CustomHelpTemplate: help(
+			"llmexport plan qwen3.yaml",
+			"llmexport plan ./Qwen3-0.6B --set quantize.bits=3 --set target.engine='\"3.5\"'",
+		),
+		Action: t.plan,
+	}
+}
+
+// planned is a plan in JSON.
+type planned struct {
+	Name          string          `json:"name"`
+	MinimumEngine string          `json:"minimum_engine"`
+	Tensors       []plannedTensor `json:"tensors"`
+	WeightBytes   int64           `json:"weight_bytes"`
+	GraphBytes    int64           `json:"graph_bytes"`
+	Specs         []plannedSpec   `json:"specs"`
+	// BitsPerWeight counts codes, scales and headers of matrices.
+	BitsPerWeight  float64        `json:"bits_per_weight"`
+	DeviceBytes    int64          `json:"device_bytes"`
+	DevicePosition int64          `json:"device_bytes_per_position"`
+	Positions      int            `json:"device_positions"`
+	UnsafeThreads  map[int][]int  `json:"unsafe_threads"`
+	AutoBlocks     []plannedBlock `json:"auto_blocks"`
+	Warnings       []string       `json:"warnings"`
+}
+
+type plannedTensor struct {
+	Name   string  `json:"name"`
+	Op     string  `json:"op"`
+	Shape  []int64 `json:"shape"`
+	Spec   string  `json:"spec"`
+	Offset int64   `json:"offset"`
+	Bytes  int64   `json:"bytes"`
+}
+
+type plannedSpec struct {
+	Spec    string `json:"spec"`
+	Tensors int    `json:"tensors"`
+	Bytes   int64  `json:"bytes"`
+}
+
+// plannedBlock is a choice of "block: auto".
+type plannedBlock struct {
+	Name  string `json:"name"`
+	Cols  int    `json:"cols"`
+	From  int    `json:"from"`
+	Block int    `json:"block"`
+}
+
+func (t *tool) plan(c *cli.Context) error {
+	args, err := arguments(c, "RECIPE|CHECKPOINT_DIR")
+	if err != nil {
+		return err
+	}
+	var tasks []*task
+	if st, err := os.Stat(args[0]); err == nil && st.IsDir() {
+		tasks, err = t.checkpointTask(c, args[0])
+		if err != nil {
+			return err
+		}
+	} else if tasks, err = t.tasks(c, args[0]); err != nil {
+		return err
+	}
+	plans := make([]*planned, 0, len(tasks))
+	for i, x := range tasks {
+		p, err := t.planTask(c.Context, x)
+		if err != nil {
+			return err
+		}
+		plans = append(plans, p)
+		if !c.Bool("json") {
+			if err := p.write(t.stdout, i == 0); err != nil {
+				return err
+			}
+		}
+	}
+	if !c.Bool("json") {
+		return nil
+	}
+	return t.printJSON(struct {
+		Plans []*planned `json:"plans"`
+	}{plans})
+}
+
+// checkpointTask is the task of a recipe that only names a directory.
+func (t *tool) checkpointTask(c *cli.Context, dir string) ([]*task, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	b, err := json.Marshal(map[string]any{
+		"version": recipes.Version, "name": stage.PackageName(abs, 0), "model": map[string]string{"path": filepath.ToSlash(abs)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	r, err := recipes.Load(b, dir, stage.Sections(), overrides(c)...)
+	if err != nil {
+		return nil, err
+	}
+	x, err := t.task(r)
+	return []*task{x}, err
+}
+
+func (t *tool) planTask(ctx context.Context, x *task) (*planned, error) {
+	snapshot, err := stage.Find[*stage.Fetch](x.stages).Resolve(ctx, x.job)
+	t.progress.stop()
+	if err != nil {
+		return nil, err
+	}
+	src, err := stage.OpenSource(snapshot.Dir, x.job.Recipe.Model.IgnoreConfig)
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	pl, err := stage.Find[*stage.Quantize](x.stages).Plan(x.job, src)
+	if err != nil {
+		return nil, err
+	}
+	return describe(x.job.Recipe.Name, pl), nil
+}
+
+// describe sums a plan up.
+func describe(name string, pl *stage.Planned) *planned {
+	p := &planned{
+		Name: name, MinimumEngine: pl.Target.Minimum, WeightBytes: pl.Plan.Bytes, GraphBytes: int64(len(pl.Graph)),
+		Positions: stage.DeviceContext, UnsafeThreads: map[int][]int{},
+		Tensors: []plannedTensor{}, Specs: []plannedSpec{}, AutoBlocks: []plannedBlock{},
+		Warnings: append(append([]string{}, pl.Source.Facts.Warnings...), pl.Conditions()...),
+	}
+	var weights, bytes int64
+	for i := range pl.Plan.Items {
+		it := &pl.Plan.Items[i]
+		spec, name := it.Spec(), it.Slot.Weight.Tensor
+		p.Tensors = append(p.Tensors, plannedTensor{name, it.Slot.Name, it.Source.Shape, spec, it.Offset, it.Size()})
+		at := slices.IndexFunc(p.Specs, func(s plannedSpec) bool { return s.Spec == spec })
+		if at < 0 {
+			at, p.Specs = len(p.Specs), append(p.Specs, plannedSpec{Spec: spec})
+		}
+		p.Specs[at].Tensors++
+		p.Specs[at].Bytes += it.Size()
+		if it.Slot.Kind != lower.NormSlot {
+			weights += int64(it.Layout.Rows) * int64(it.Layout.Cols)
+			bytes += it.Size() - it.Bias
+		}
+		if it.Choice.AutoFrom != 0 {
+			p.AutoBlocks = append(p.AutoBlocks, plannedBlock{name, it.Layout.Cols, it.Choice.AutoFrom, it.Layout.BlockCols})
+		}
+	}
+	slices.SortStableFunc(p.Specs, func(a, b plannedSpec) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	p.BitsPerWeight = 8 * float64(bytes) / float64(max(weights, 1))
+	m := pl.Memory()
+	p.DeviceBytes, p.DevicePosition = m.Total(stage.DeviceContext), m.PerToken
+	for _, w := range plan.PackWidths {
+		p.UnsafeThreads[w] = append([]int{}, pl.Plan.UnsafeThreads(w)...)
+	}
+	return p
+}
+
+func (p *planned) write(w io.Writer, first bool) error {
+	s := newSheet("tensor", "spec", ">offset", ">bytes")
+	for _, x := range p.Tensors {
+		s.row(x.Name, x.Spec, x.Offset, x.Bytes)
+	}
+	errs := []error{s.write(w, first)}
+
+	s = newSheet("spec", ">tensors", ">bytes")
+	for _, x := range p.Specs {
+		s.row(x.Spec, x.Tensors, x.Bytes)
+	}
+	errs = append(errs, s.write(w, false))
+
+	s = newSheet()
+	s.row("package", p.Name)
+	s.row("needs", "MNN "+p.MinimumEngine)
+	s.row("size", size(p.WeightBytes+p.GraphBytes)+", tokenizer and texts not counted")
+	s.row("weights", fmt.Sprintf("%s, %.3f bits per weight", size(p.WeightBytes), p.BitsPerWeight))
+	s.row("graph", size(p.GraphBytes))
+	s.row("device memory", fmt.Sprintf("%s with %d positions, %d bytes per position", size(p.DeviceBytes), p.Positions, p.DevicePosition))
+	for _, pack := range plan.PackWidths {
+		s.row("unsafe threads", fmt.Sprintf("%s (pack width %d, up to %d threads, dynamic_option 0)", ranges(p.UnsafeThreads[pack]), pack, plan.MaxThreads))
+	}
+	errs = append(errs, s.write(w, false))
+
+	s = newSheet("block: auto", ">columns", ">wanted", ">chosen")
+	for _, x := range p.AutoBlocks {
+		s.row(x.Name, x.Cols, x.From, x.Block)
+	}
+	errs = append(errs, s.write(w, false))
+	for i, x := range p.Warnings {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		_, err := fmt.Fprintf(w, "note: %s\n", plain(x))
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

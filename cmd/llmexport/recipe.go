@@ -1,0 +1,157 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/recipes"
+)
+
+// recipeFlags change a recipe on its way in.
+func recipeFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringSliceFlag{Name: "set", Usage: "replace a value of the recipe, `PATH=VALUE`, for example quantize.bits=8; repeatable"},
+		&cli.StringFlag{Name: "memory", Usage: "memory of this run, a `SIZE` such as 2GiB (same as --set limits.memory=SIZE)"},
+		&cli.StringFlag{Name: "threads", Usage: "`N` threads, 0 for all cores (same as --set limits.threads=N)"},
+		&cli.StringFlag{Name: "variant", Usage: "only the package of this `NAME`"},
+	}
+}
+
+// overrides turns flags into overrides of the recipe.
+func overrides(c *cli.Context) []string {
+	list := slices.Clone(c.StringSlice("set"))
+	for _, n := range []string{"memory", "threads"} {
+		if c.IsSet(n) {
+			list = append(list, "limits."+n+"="+c.String(n))
+		}
+	}
+	if c.Bool("no-verify") {
+		list = append(list, "verify.enabled=false")
+	}
+	return list
+}
+
+// shippedDir is where shipped recipes stand in for their own file: their paths are relative to a directory beside
+// dist.
+const shippedDir = "recipes"
+
+// loadRecipe reads the recipe in a file, or the shipped one of that name.
+func loadRecipe(arg string, overrides []string) (*recipes.Recipe, error) {
+	st, err := os.Stat(arg)
+	shipped := slices.Contains(recipes.Shipped(), arg)
+	switch {
+	case err == nil && st.IsDir() && !shipped:
+		return nil, hint(usagef("%s is a directory, not a recipe", arg), fmt.Sprintf("llmexport init %s writes a recipe for a checkpoint", arg))
+	case err == nil && !st.IsDir():
+		return recipes.LoadFile(arg, stage.Sections(), overrides...)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	case !shipped:
+		return nil, hint(usagef("%s: there is no such file", arg), "shipped recipes are "+strings.Join(recipes.Shipped(), ", "))
+	}
+	b, err := recipes.ReadShipped(arg)
+	if err != nil {
+		return nil, err
+	}
+	return recipes.Load(b, filepath.Join(shippedDir, arg+".yaml"), stage.Sections(), overrides...)
+}
+
+// expand returns the recipes of all packages, or of the one that --variant names.
+func expand(r *recipes.Recipe, variant string) ([]*recipes.Recipe, error) {
+	all, err := r.Expand()
+	if err != nil || variant == "" {
+		return all, err
+	}
+	var names []string
+	for _, v := range all {
+		if v.Name == variant {
+			return []*recipes.Recipe{v}, nil
+		}
+		names = append(names, v.Name)
+	}
+	return nil, usagef("--variant: the recipe makes no package called %q; it makes %s", variant, strings.Join(names, ", "))
+}
+
+// limits are those of the recipe for this machine.
+func (t *tool) limits(r *recipes.Recipe) pipeline.Limits {
+	l := pipeline.Limits{Memory: int64(r.Limits.Memory), Threads: r.Limits.Threads, Progress: t.progress.report}
+	if l.Threads == 0 {
+		l.Threads = goruntime.GOMAXPROCS(0)
+	}
+	return l
+}
+
+// task is one package to make: a job and its stages, valid as far as can be told without the source.
+type task struct {
+	job    *pipeline.Job
+	stages []pipeline.Stage
+}
+
+func (t *tool) task(r *recipes.Recipe) (*task, error) {
+	x := &task{job: &pipeline.Job{Recipe: r, Limits: t.limits(r)}}
+	var err error
+	if x.stages, err = stage.New(r); err != nil {
+		return nil, err
+	}
+	for _, s := range x.stages {
+		if v, ok := s.(pipeline.Validator); ok {
+			if err := v.Validate(x.job); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return x, nil
+}
+
+// tasks loads a recipe and checks all of its packages before the first one is made.
+func (t *tool) tasks(c *cli.Context, arg string) ([]*task, error) {
+	r, err := loadRecipe(arg, overrides(c))
+	if err != nil {
+		return nil, err
+	}
+	all, err := expand(r, c.String("variant"))
+	if err != nil {
+		return nil, err
+	}
+	var list []*task
+	taken := map[string]string{}
+	for _, v := range all {
+		x, err := t.task(v)
+		if err != nil {
+			return nil, err
+		}
+		places, err := stage.Find[*stage.Publish](x.stages).Places(x.job)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range places {
+			if other, ok := taken[p]; ok {
+				return nil, v.Stages["publish"].Errorf("", "%s and %s would both go to %s; give every variant its own publish", other, v.Name, p)
+			}
+			taken[p] = v.Name
+		}
+		list = append(list, x)
+	}
+	return list, nil
+}
+
+// completeRecipes offers shipped recipes; shells add files themselves.
+func completeRecipes(c *cli.Context) {
+	if last := len(os.Args) - 2; last > 0 && strings.HasPrefix(os.Args[last], "-") {
+		cli.DefaultCompleteWithFlags(c.Command)(c)
+		return
+	}
+	for _, n := range recipes.Shipped() {
+		fmt.Fprintln(c.App.Writer, n)
+	}
+}

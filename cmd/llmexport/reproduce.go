@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/recipes"
+)
+
+func (t *tool) reproduceCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "reproduce",
+		Usage:     "build a package again from its own manifest and compare every byte",
+		ArgsUsage: "DIR",
+		Description: "The source is the recorded revision of the repository, or the directory of --source. The package is built in a\n" +
+			"temporary directory with a cache of its own. The exit code is 3 when the result differs.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "source", Usage: "`CHECKPOINT` directory to build from"},
+			&cli.StringFlag{Name: "base", Value: ".", Usage: "`DIR` to which paths of the recipe, for example of texts, are relative"},
+			&cli.StringFlag{Name: "tmp", Usage: "`DIR` for the temporary directory; needs room for two packages"},
+			&cli.StringFlag{Name: "memory", Usage: "`SIZE` of memory for this run"},
+			&cli.StringFlag{Name: "threads", Usage: "`N` threads, 0 for all cores"},
+			jsonFlag(),
+		},
+		CustomHelpTemplate: help(
+			"llmexport reproduce dist/qwen3-0.6b-int4",
+			"llmexport reproduce dist/qwen3-0.6b-int4 --source ./Qwen3-0.6B",
+		),
+		Action: t.reproduce,
+	}
+}
+
+func (t *tool) reproduce(c *cli.Context) (err error) {
+	args, err := arguments(c, "DIR")
+	if err != nil {
+		return err
+	}
+	dir := args[0]
+	m, err := manifest.Open(dir)
+	if err != nil {
+		return err
+	}
+	if len(m.Recipe) == 0 {
+		return fmt.Errorf("%s: the manifest holds no recipe", dir)
+	}
+	r, err := recipes.Load(m.Recipe, filepath.Join(c.String("base"), "recipe.json"), stage.Sections(), overrides(c)...)
+	if err != nil {
+		return err
+	}
+	if m.Source.Repo == "" && c.String("source") == "" {
+		return usagef("the package was made from a local checkpoint: name it with --source")
+	}
+	tmp, err := os.MkdirTemp(c.String("tmp"), "llmexport-reproduce-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	built, digest, err := t.rebuild(c.Context, r, c.String("source"), m, tmp)
+	if err != nil {
+		return err
+	}
+	d, err := compare(c.Context, dir, built)
+	if err != nil {
+		return err
+	}
+	d.Metrics = []metricDiff{}
+	if c.Bool("json") {
+		err = t.printJSON(struct {
+			Digest  manifest.Digest `json:"digest"`
+			Rebuilt manifest.Digest `json:"rebuilt_digest"`
+			*difference
+		}{m.Digest, digest, d})
+	} else if d.Equal {
+		_, err = fmt.Fprintf(t.stdout, "equal: %d files, %s\n", len(m.Files)+1, m.Digest)
+	} else {
+		_, err = fmt.Fprintf(t.stdout, "digest in A %s\ndigest in B %s (rebuilt)\n\n", m.Digest, digest)
+		err = errors.Join(err, d.write(t.stdout))
+	}
+	if err == nil && !d.Equal {
+		err = &verdictError{dir + " is not reproduced"}
+		if m.Tool.Version != stage.Version {
+			err = hint(err, fmt.Sprintf("it was made by version %s, this is %s", m.Tool.Version, stage.Version))
+		}
+	}
+	return err
+}
+
+// rebuild makes the package of a recipe below tmp, from a local copy of the source if one is named, and returns its
+// directory and digest.
+func (t *tool) rebuild(ctx context.Context, r *recipes.Recipe, local string, m *manifest.Manifest, tmp string) (string, manifest.Digest, error) {
+	x, err := t.task(r)
+	if err != nil {
+		return "", "", err
+	}
+	if x.job.Store, err = pipeline.OpenStore(ctx, filepath.Join(tmp, "cache")); err != nil {
+		return "", "", err
+	}
+	defer x.job.Store.Close()
+	fetch := stage.Find[*stage.Fetch](x.stages)
+	fetch.Local = local
+	fetch.Want = make([]hub.File, len(m.Source.Files))
+	for i, f := range m.Source.Files {
+		fetch.Want[i] = hub.File{Name: f.Name, Size: f.Size, SHA256: f.SHA256}
+	}
+	// Publishing is left out: the result is compared where it is made.
+	stages := slices.DeleteFunc(x.stages, func(s pipeline.Stage) bool {
+		_, ok := s.(*stage.Publish)
+		return ok
+	})
+	debug.SetMemoryLimit(x.job.Limits.Memory)
+	_, err = pipeline.Execute(ctx, x.job, stages)
+	t.progress.stop()
+	var other *stage.OtherSourceError
+	if errors.As(err, &other) {
+		return "", "", &verdictError{other.Error()}
+	}
+	var failed *stage.FailedError
+	if err != nil && !errors.As(err, &failed) {
+		return "", "", err
+	}
+	verdict, err := x.job.Artifacts.One(pipeline.Verdict)
+	if err != nil {
+		return "", "", err
+	}
+	p, err := publish.Open(filepath.Join(verdict.Path, "files"))
+	if err != nil {
+		return "", "", err
+	}
+	return p.Dir, p.Manifest.Digest, nil
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/publish"
+)
+
+func (t *tool) runCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "run",
+		Usage:     "make, verify and publish the packages of a recipe",
+		ArgsUsage: "RECIPE",
+		Description: "RECIPE is a file or the name of a shipped recipe. Every package of the recipe is made, its variants too.\n" +
+			"What an earlier run made of the same inputs is used again. A package that fails its checks is not published.",
+		Flags: append(recipeFlags(),
+			cacheFlag(),
+			&cli.BoolFlag{Name: "no-verify", Usage: "publish without running the package (same as --set verify.enabled=false)"},
+			&cli.BoolFlag{Name: "replace", Usage: "replace packages of this program that are in the places to publish to"},
+			jsonFlag(),
+		),
+		BashComplete: completeRecipes,
+		CustomHelpTemplate: help(
+			"llmexport run qwen3.yaml",
+			"llmexport run qwen3 --set quantize.bits=8 --set publish[0].dir=out/qwen3-int8",
+			"llmexport run qwen3.yaml --variant qwen3-0.6b-int8 --replace --json",
+		),
+		Action: t.run,
+	}
+}
+
+// outcome is the result of one package in JSON.
+type outcome struct {
+	Name      string          `json:"name"`
+	Report    *publish.Report `json:"report,omitempty"`
+	Published []receipt       `json:"published"`
+	Error     string          `json:"error,omitempty"`
+}
+
+// receipt says where a package is.
+type receipt struct {
+	Path   string `json:"path"`
+	Status string `json:"status"`
+	Digest string `json:"digest"`
+	Bytes  int64  `json:"bytes"`
+}
+
+func (t *tool) run(c *cli.Context) error {
+	args, err := arguments(c, "RECIPE")
+	if err != nil {
+		return err
+	}
+	tasks, err := t.tasks(c, args[0])
+	if err != nil {
+		return err
+	}
+	st, err := openStore(c, tasks[0].job.Recipe)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	results := make([]outcome, 0, len(tasks))
+	var errs []error
+	for _, x := range tasks {
+		x.job.Store = st
+		if c.Bool("replace") {
+			x.replace()
+		}
+		debug.SetMemoryLimit(x.job.Limits.Memory)
+		o, err := t.execute(c.Context, x)
+		if err != nil {
+			o.Error = err.Error()
+			if len(tasks) > 1 {
+				err = fmt.Errorf("%s: %w", o.Name, err)
+			}
+			errs = append(errs, err)
+		}
+		results = append(results, o)
+		if !c.Bool("json") {
+			if werr := t.printOutcome(o, len(results) == 1); werr != nil {
+				return errors.Join(append(errs, werr)...)
+			}
+		}
+		// The other packages do not depend on one that came out too bad.
+		var failed *stage.FailedError
+		if err != nil && !errors.As(err, &failed) {
+			break
+		}
+	}
+	if c.Bool("json") {
+		err := t.printJSON(struct {
+			Packages []outcome `json:"packages"`
+		}{results})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// replace allows packages of ours to be replaced wherever the task publishes.
+func (x *task) replace() {
+	p := stage.Find[*stage.Publish](x.stages)
+	if len(*p) == 0 {
+		*p = stage.Publish{{Dir: "dist/" + x.job.Recipe.Name}}
+	}
+	for i := range *p {
+		(*p)[i].Replace = true
+	}
+}
+
+// execute makes one package. What was found out is returned with an error too.
+func (t *tool) execute(ctx context.Context, x *task) (outcome, error) {
+	o := outcome{Name: x.job.Recipe.Name, Published: []receipt{}}
+	timings, err := pipeline.Execute(ctx, x.job, x.stages)
+	t.progress.stop()
+	for _, a := range x.job.Artifacts {
+		if a.Kind == pipeline.Published {
+			o.Published = append(o.Published, receipt{a.Path, a.Name, string(a.Digest), a.Size})
+		}
+	}
+	verdict, verr := x.job.Artifacts.One(pipeline.Verdict)
+	if verr != nil { // it ended before there was one
+		return o, err
+	}
+	b, rerr := os.ReadFile(filepath.Join(verdict.Path, "files", publish.ReportName))
+	if rerr == nil {
+		rerr = json.Unmarshal(b, &o.Report)
+	}
+	if rerr != nil {
+		return o, errors.Join(err, rerr)
+	}
+	for _, x := range timings {
+		o.Report.Timings = append(o.Report.Timings, publish.Timing{Stage: x.Stage, Seconds: x.Seconds})
+	}
+	return o, err
+}
+
+func (t *tool) printOutcome(o outcome, first bool) error {
+	if o.Report == nil {
+		return nil
+	}
+	if !first {
+		fmt.Fprintln(t.stdout)
+	}
+	if err := o.Report.WriteText(t.stdout); err != nil {
+		return err
+	}
+	for i, r := range o.Published {
+		if i == 0 {
+			fmt.Fprintln(t.stdout)
+		}
+		if _, err := fmt.Fprintf(t.stdout, "%s: %s (%d bytes, %s)\n", r.Status, r.Path, r.Bytes, r.Digest); err != nil {
+			return err
+		}
+	}
+	return nil
+}

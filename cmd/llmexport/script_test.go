@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"llmexport": main})
+}
+
+// Directories of the repository, relative to this package.
+const (
+	families  = "../../pipeline/arch/testdata" // small checkpoints with random weights
+	tiny      = "../../testdata/tiny-qwen3"    // a small trained one
+	reference = "../../../shared/reference"    // packages of another tool
+)
+
+// TestScript runs the stories in testdata/script. Each starts with copies of two checkpoints, qwen3 and llama, and
+// with $TINY, the place of the trained one.
+func TestScript(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			for from, to := range map[string]string{"qwen3-tied": "qwen3", "llama": "llama"} {
+				if err := os.CopyFS(filepath.Join(e.WorkDir, to), os.DirFS(filepath.Join(families, from))); err != nil {
+					return err
+				}
+			}
+			for name, dir := range map[string]string{"TINY": tiny, "REFERENCE": reference} {
+				abs, err := filepath.Abs(dir)
+				if err != nil {
+					return err
+				}
+				e.Setenv(name, abs)
+			}
+			e.Setenv("HF_HUB_OFFLINE", "1")
+			e.Setenv("HF_HUB_CACHE", filepath.Join(e.WorkDir, "hub"))
+			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond != "reference" {
+				return false, fmt.Errorf("unknown condition %q", cond)
+			}
+			_, err := os.Stat(reference)
+			return err == nil, nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exit": cmdExit, "json": cmdJSON, "replace": cmdReplace, "once": cmdOnce, "interrupt": cmdInterrupt,
+		},
+	})
+}
+
+// cmdExit is "exit CODE command args...": the command ends with that code.
+func cmdExit(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exit CODE command args...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var e *exec.ExitError
+		if !errors.As(err, &e) {
+			ts.Fatalf("%v", err)
+		}
+		got = e.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// cmdJSON is "json FILE path=value...": the file is JSON with these values; a path is keys and indexes with dots.
+// With "path=*" any value will do.
+func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: json FILE path=value...")
+	}
+	var doc any
+	if err := json.Unmarshal([]byte(ts.ReadFile(args[0])), &doc); err != nil {
+		ts.Fatalf("%s: %v", args[0], err)
+	}
+	for _, a := range args[1:] {
+		path, want, _ := strings.Cut(a, "=")
+		v := doc
+		for _, k := range strings.Split(path, ".") {
+			switch x := v.(type) {
+			case map[string]any:
+				v = x[k]
+			case []any:
+				i, err := strconv.Atoi(k)
+				if err != nil || i >= len(x) {
+					ts.Fatalf("%s: no element %s of %d", path, k, len(x))
+				}
+				v = x[i]
+			default:
+				ts.Fatalf("%s: nothing at %s", path, k)
+			}
+		}
+		if got := fmt.Sprint(v); v == nil || want != "*" && got != want {
+			ts.Fatalf("%s is %s, want %s", path, got, want)
+		}
+	}
+}
+
+// cmdReplace is "replace FILE OLD NEW".
+func cmdReplace(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: replace FILE OLD NEW")
+	}
+	text := ts.ReadFile(args[0])
+	if !strings.Contains(text, args[1]) {
+		ts.Fatalf("%s does not contain %q", args[0], args[1])
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Replace(text, args[1], args[2], 1)), 0o666))
+}
+
+// cmdOnce is "once FILE TEXT": the text is there exactly once.
+func cmdOnce(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: once FILE TEXT")
+	}
+	if n := strings.Count(ts.ReadFile(args[0]), args[1]); n != 1 {
+		ts.Fatalf("%q is %d times in %s", args[1], n, args[0])
+	}
+}
+
+// interruptPatience is how long the program may take to begin and to end; a busy machine needs some of it.
+const interruptPatience = time.Minute
+
+// cmdInterrupt is "interrupt TEXT FILE command args...": interrupts the command once standard error holds TEXT, demands
+// exit code 130, and leaves standard error in FILE.
+func cmdInterrupt(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: interrupt TEXT FILE command args...")
+	}
+	cmd := exec.Command(args[2], args[3:]...)
+	cmd.Dir = ts.MkAbs(".")
+	cmd.Env = append(os.Environ(), "LLMEXPORT_CACHE="+ts.Getenv("LLMEXPORT_CACHE"))
+	pipe, err := cmd.StderrPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	kill := time.AfterFunc(interruptPatience, func() { _ = cmd.Process.Kill() })
+	defer kill.Stop()
+	var text strings.Builder
+	lines := bufio.NewScanner(pipe)
+	sent := false
+	for lines.Scan() {
+		fmt.Fprintln(&text, lines.Text())
+		if !sent && strings.Contains(lines.Text(), args[0]) {
+			sent = true
+			ts.Check(cmd.Process.Signal(os.Interrupt))
+		}
+	}
+	_, _ = io.Copy(io.Discard, pipe)
+	err = cmd.Wait()
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text.String()), 0o666))
+	var e *exec.ExitError
+	if !errors.As(err, &e) || e.ExitCode() != exitInterrupted {
+		ts.Fatalf("ended with %v, want exit code %d\n%s", err, exitInterrupted, text.String())
+	}
+}

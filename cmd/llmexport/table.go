@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// sheet is a table without lines, so that its columns can be cut and pasted. Columns whose header begins with ">"
+// are aligned to the right.
+type sheet struct{ t table.Writer }
+
+func newSheet(header ...string) *sheet {
+	t := table.NewWriter()
+	style := table.StyleDefault
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	style.Format.Header = text.FormatDefault
+	t.SetStyle(style)
+	var row table.Row
+	var configs []table.ColumnConfig
+	for i, h := range header {
+		name, right := strings.CutPrefix(h, ">")
+		if right {
+			configs = append(configs, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
+		}
+		row = append(row, name)
+	}
+	t.SetColumnConfigs(configs)
+	if len(row) > 0 {
+		t.AppendHeader(row)
+	}
+	return &sheet{t}
+}
+
+// row adds a row; texts of others are made harmless for a terminal.
+func (s *sheet) row(cells ...any) {
+	for i, c := range cells {
+		if v, ok := c.(string); ok {
+			cells[i] = plain(v)
+		}
+	}
+	s.t.AppendRow(cells)
+}
+
+// write prints the table, and a blank line before it unless it is the first.
+func (s *sheet) write(w io.Writer, first bool) error {
+	if s.t.Length() == 0 {
+		return nil
+	}
+	var b strings.Builder
+	if !first {
+		b.WriteByte('\n')
+	}
+	for line := range strings.SplitSeq(s.t.Render(), "\n") {
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// plain keeps text of others from moving the cursor of a terminal.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// size prints bytes exactly and in a unit.
+func size(n int64) string {
+	const units = "KMGT"
+	v, unit := float64(n), -1
+	for v >= 1024 && unit < len(units)-1 {
+		v /= 1024
+		unit++
+	}
+	if unit < 0 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	return fmt.Sprintf("%d bytes (%.1f %ciB)", n, v, units[unit])
+}
+
+// ranges prints ascending numbers as "3, 5-7".
+func ranges(list []int) string {
+	var parts []string
+	for i := 0; i < len(list); {
+		j := i
+		for j+1 < len(list) && list[j+1] == list[j]+1 {
+			j++
+		}
+		if j > i {
+			parts = append(parts, fmt.Sprintf("%d-%d", list[i], list[j]))
+		} else {
+			parts = append(parts, fmt.Sprint(list[i]))
+		}
+		i = j + 1
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}

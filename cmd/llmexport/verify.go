@@ -1,0 +1,156 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"runtime/debug"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/verify"
+)
+
+func (t *tool) verifyCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "verify",
+		Usage:     "check a package, with its source or without",
+		ArgsUsage: "DIR",
+		Description: "Windows and limits are those of the package's own recipe, or the default ones of the width that most tensors\n" +
+			"have. Checks that compare are skipped without the source. The exit code is 3 when a check fails.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "source", Usage: "`CHECKPOINT` directory that the package was made from"},
+			&cli.StringFlag{Name: "text", Usage: "evaluate on the text in `FILE` instead of the built-in one"},
+			&cli.IntFlag{Name: "window", DefaultText: "of the recipe", Usage: "`N` tokens of a fresh context"},
+			&cli.IntFlag{Name: "windows", DefaultText: "of the recipe", Usage: "`N` contexts"},
+			&cli.StringFlag{Name: "memory", Value: recipes.DefaultLimits().Memory.String(), Usage: "`SIZE` of memory for this run"},
+			&cli.IntFlag{Name: "threads", Usage: "`N` threads, 0 for all cores"},
+			jsonFlag(),
+		},
+		CustomHelpTemplate: help(
+			"llmexport verify dist/qwen3-0.6b-int4",
+			"llmexport verify dist/qwen3-0.6b-int4 --source ./Qwen3-0.6B --text book.txt --windows 8",
+		),
+		Action: t.verify,
+	}
+}
+
+func (t *tool) verify(c *cli.Context) error {
+	args, err := arguments(c, "DIR")
+	if err != nil {
+		return err
+	}
+	dir := args[0]
+	if st, err := os.Stat(dir); err != nil {
+		return err
+	} else if !st.IsDir() {
+		return usagef("%s is not a directory", dir)
+	}
+	m, err := readManifest(dir)
+	if err != nil {
+		return err
+	}
+	o, err := t.verifyOptions(c, m)
+	if err != nil {
+		return err
+	}
+	res, err := stage.VerifyPackage(c.Context, dir, c.String("source"), o)
+	t.progress.stop()
+	if err != nil {
+		return err
+	}
+	checks, metrics := stage.Measures(res)
+	failed := res.Failed()
+	if c.Bool("json") {
+		if checks == nil {
+			checks = []publish.Measure{}
+		}
+		err = t.printJSON(struct {
+			Passed  bool              `json:"passed"`
+			Checks  []publish.Measure `json:"checks"`
+			Metrics []publish.Measure `json:"metrics"`
+		}{len(failed) == 0, checks, append([]publish.Measure{}, metrics...)})
+	} else {
+		err = t.printChecks(checks, metrics)
+	}
+	if err == nil && len(failed) > 0 {
+		err = &verdictError{fmt.Sprintf("%s: %s failed", dir, strings.Join(failed, ", "))}
+	}
+	return err
+}
+
+// verifyOptions are those of the package's recipe, where no flag says otherwise.
+func (t *tool) verifyOptions(c *cli.Context, m *manifest.Manifest) (verify.Options, error) {
+	memory, err := recipes.ParseSize(c.String("memory"))
+	if err != nil {
+		return verify.Options{}, usagef("--memory %v", err)
+	}
+	debug.SetMemoryLimit(int64(memory))
+	l := pipeline.Limits{Memory: int64(memory), Threads: c.Int("threads"), Progress: t.progress.report}
+	if l.Threads == 0 {
+		l.Threads = goruntime.GOMAXPROCS(0)
+	}
+	o, err := stage.OptionsOf(m, l)
+	if err != nil {
+		return o, err
+	}
+	if c.IsSet("window") {
+		o.Window = c.Int("window")
+	}
+	if c.IsSet("windows") {
+		o.Windows = c.Int("windows")
+	}
+	o.DecodeTokens = min(o.DecodeTokens, o.Window/2)
+	const leastWindow = 8
+	if o.Window < leastWindow || o.Windows < 1 || l.Threads < 0 {
+		return o, usagef("--window is at least %d, --windows at least 1, --threads not negative", leastWindow)
+	}
+	if file := c.String("text"); file != "" {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return o, err
+		}
+		if !utf8.Valid(b) {
+			return o, fmt.Errorf("%s is not UTF-8", file)
+		}
+		sum := sha256.Sum256(b)
+		o.Text, o.TextName, o.TextSHA256 = string(b), filepath.Base(file), hex.EncodeToString(sum[:])
+	}
+	return o, nil
+}
+
+func (t *tool) printChecks(checks, metrics []publish.Measure) error {
+	s := newSheet("check", "result", ">value", "limit", "detail")
+	for _, c := range checks {
+		s.row(c.Name, string(c.Outcome), value(c), c.Limit, c.Detail)
+	}
+	if err := s.write(t.stdout, true); err != nil {
+		return err
+	}
+	s = newSheet("measure", ">value", ">standard error")
+	for _, m := range metrics {
+		stderr := ""
+		if m.StdErr != 0 {
+			stderr = fmt.Sprintf("%.6g", m.StdErr)
+		}
+		s.row(m.Name, value(m), stderr)
+	}
+	return s.write(t.stdout, false)
+}
+
+func value(m publish.Measure) string {
+	if m.Value == nil {
+		return ""
+	}
+	return strings.TrimSpace(fmt.Sprintf("%.6g %s", *m.Value, m.Unit))
+}
