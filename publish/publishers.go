@@ -9,9 +9,9 @@ import (
 // Target is one entry of a recipe's publish list. Exactly one kind of place is given.
 type Target struct {
 	// Dir is a directory of this machine; a relative one is relative to the recipe.
-	Dir string `json:"dir,omitempty"`
+	Dir string `json:"dir,omitempty" jsonschema_description:"Directory of this machine, relative to the recipe."`
 	// Replace allows another package of ours at the same place to be replaced.
-	Replace bool `json:"replace,omitempty"`
+	Replace bool `json:"replace,omitempty" jsonschema_description:"Replace another package of this program that is already there."`
 }
 
 type publisher struct {

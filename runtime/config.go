@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -42,6 +43,14 @@ type Config struct {
 	TopK          int      `json:"top_k"`
 	TopP          float64  `json:"top_p"`
 	MinP          float64  `json:"min_p"`
+
+	RepetitionPenalty float64 `json:"repetition_penalty"`
+
+	// LLMExport is our own key, which engines ignore.
+	LLMExport struct {
+		MinimumEngine string          `json:"minimum_engine"`
+		Content       manifest.Digest `json:"content"`
+	} `json:"llmexport"`
 }
 
 // maxConfig bounds a configuration file, in bytes. Chat templates are the bulk of them.
@@ -53,7 +62,7 @@ func readConfig(dir string) (*Config, error) {
 		LLMModel: "llm.mnn", LLMWeight: "llm.mnn.weight", TokenizerFile: "tokenizer.txt", EmbeddingFile: "embeddings_bf16.bin",
 		HiddenSize: 4096, LayerNums: 32, AttentionMask: "int", AttentionType: "full",
 		ThreadNum: 4, Precision: "low", Memory: "low",
-		SamplerType: "mixed", Temperature: 1, TopK: 40, TopP: 0.9, MinP: 0.1,
+		SamplerType: "mixed", Temperature: 1, TopK: 40, TopP: 0.9, MinP: 0.1, RepetitionPenalty: 1,
 	}
 	files := struct {
 		LLMConfig string `json:"llm_config"`

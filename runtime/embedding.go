@@ -99,7 +99,7 @@ func (e *embedding) openTable(t *tie, w *weights) error {
 	if e.block == 0 {
 		e.block = e.hidden
 	}
-	if e.block < 0 || e.hidden%e.block != 0 {
+	if e.block < 0 || e.hidden%e.block != 0 || e.block*t.Bits%8 != 0 {
 		return fmt.Errorf("rows of %d in blocks of %d: %w", e.hidden, e.block, tensor.ErrCorrupt)
 	}
 	raw, err := w.Bytes(t.AlphaOffset, t.AlphaSize)

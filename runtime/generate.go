@@ -21,9 +21,14 @@ type GenerateOptions struct {
 func (s *Session) Generate(ctx context.Context, prompt []int32, o GenerateOptions, yield func(token int32) bool) error {
 	rng := rand.New(rand.NewPCG(o.Seed, 0x6c6c6d))
 	stop := s.pkg.Tokenizer.Stop()
+	seen := map[int32]bool{}
+	for _, t := range prompt {
+		seen[t] = true
+	}
 	logits, err := s.Prefill(ctx, prompt)
 	for n := 0; err == nil && n < o.MaxTokens; n++ {
-		t := o.Sampler.Next(logits, rng)
+		t := o.Sampler.Next(logits, seen, rng)
+		seen[t] = true
 		if slices.Contains(stop, t) || !yield(t) {
 			return nil
 		}

@@ -18,6 +18,9 @@ type Sampler struct {
 	TopP float64
 	// MinP drops tokens below this probability, as an absolute number as in the engine; 0 keeps all.
 	MinP float64
+	// Penalty divides positive logits of tokens that occurred before, and multiplies negative ones; 0 and 1 change
+	// nothing.
+	Penalty float64
 }
 
 // Sampler returns what the package's configuration asks for: nil for greedy.
@@ -26,7 +29,28 @@ func (c *Config) Sampler() *Sampler {
 	case "greedy":
 		return nil
 	default:
-		return &Sampler{Temperature: c.Temperature, TopK: c.TopK, TopP: c.TopP, MinP: c.MinP}
+		s := &Sampler{Temperature: c.Temperature, TopK: c.TopK, TopP: c.TopP, MinP: c.MinP}
+		if len(c.MixedSamplers) == 0 {
+			return s
+		}
+		// The engine applies only the samplers that are named, whatever the values of the others.
+		named := func(n string) bool { return slices.Contains(c.MixedSamplers, n) }
+		if !named("topK") {
+			s.TopK = 0
+		}
+		if !named("topP") {
+			s.TopP = 0
+		}
+		if !named("minP") && !named("min_p") {
+			s.MinP = 0
+		}
+		if !named("temperature") {
+			s.Temperature = 1
+		}
+		if named("penalty") {
+			s.Penalty = c.RepetitionPenalty
+		}
+		return s
 	}
 }
 
@@ -36,8 +60,21 @@ type candidate struct {
 	p     float64
 }
 
-// Next picks a token. Ties go to the smaller token.
-func (s *Sampler) Next(logits []float32, rng *rand.Rand) int32 {
+// Next picks a token; seen are those that occurred before, the prompt's included. Ties go to the smaller token.
+func (s *Sampler) Next(logits []float32, seen map[int32]bool, rng *rand.Rand) int32 {
+	if s != nil && s.Penalty > 0 && s.Penalty != 1 {
+		logits = slices.Clone(logits)
+		for t := range seen {
+			if int(t) >= len(logits) {
+				continue
+			}
+			if v := logits[t]; v >= 0 {
+				logits[t] = v / float32(s.Penalty)
+			} else {
+				logits[t] = v * float32(s.Penalty)
+			}
+		}
+	}
 	if s == nil || s.Temperature <= 0 {
 		best := 0
 		for i, v := range logits {

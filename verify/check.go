@@ -10,6 +10,7 @@ package verify
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"github.com/rs/zerolog"
 
@@ -26,7 +27,15 @@ type Source struct {
 	Decoder   *arch.Decoder
 	Tensors   tensor.Source
 	Tokenizer *tokenizer.Tokenizer
+	// Facts are what the checkpoint says of using its tokenizer.
+	Facts     TokenizerFacts
 	Reference *reference.Model
+}
+
+// TokenizerFacts are the ids and texts that a packaged tokenizer carries beside its vocabulary.
+type TokenizerFacts struct {
+	Stop, Special, Prefix []int32
+	ChatTemplate, EOS     string
 }
 
 // Subject is a package under examination.
@@ -67,8 +76,23 @@ func skip(format string, args ...any) (Finding, error) {
 	return Finding{Skipped: true, Detail: fmt.Sprintf(format, args...)}, nil
 }
 
-// needsSource is what a check says when it cannot compare.
-const needsSource = "needs the source checkpoint"
+// needsSource and needsManifest are what a check says when it cannot compare.
+const (
+	needsSource   = "needs the source checkpoint"
+	needsManifest = "needs a manifest, which says where each tensor of the source went"
+)
+
+// comparable reports whether the package can be compared tensor by tensor with its source, or why not. Packages
+// of other tools have no manifest, and other names in their graphs.
+func (s *Subject) comparable() (reason string, ok bool) {
+	switch {
+	case s.Source == nil:
+		return needsSource, false
+	case s.Manifest == nil:
+		return needsManifest, false
+	}
+	return "", true
+}
 
 // verdict passes or fails by a limit: value must be at most limit.
 func verdict(ok bool, value map[string]float64, format string, args ...any) (Finding, error) {
@@ -114,6 +138,7 @@ func Run(ctx context.Context, s *Subject) (*Result, error) {
 			// What keeps a check from being carried out is a fault of the package: its bytes did not run.
 			f = Finding{Detail: err.Error()}
 		}
+		keepFinite(f.Value)
 		zerolog.Ctx(ctx).Debug().Str("check", c.String()).Bool("passed", f.Passed).Bool("skipped", f.Skipped).Msg(f.Detail)
 		r.Checks = append(r.Checks, manifest.Check{Name: c.String(), Passed: f.Passed, Skipped: f.Skipped, Detail: f.Detail, Value: f.Value})
 		if !f.Passed && !f.Skipped && structural[c.String()] {
@@ -123,6 +148,15 @@ func Run(ctx context.Context, s *Subject) (*Result, error) {
 	r.Evaluation = s.eval
 	if s.eval != nil {
 		r.Metrics = s.eval.Metrics()
+		maps.DeleteFunc(r.Metrics, func(_ string, m manifest.Metric) bool { return !finite(m.Value) || !finite(m.StdErr) })
 	}
 	return r, nil
 }
+
+// keepFinite drops NaN and infinities, which a package that computes garbage has and JSON has not; the detail of the
+// finding still shows them.
+func keepFinite(value map[string]float64) {
+	maps.DeleteFunc(value, func(_ string, v float64) bool { return !finite(v) })
+}
+
+func finite(v float64) bool { return v-v == 0 }

@@ -12,8 +12,8 @@ type coverage struct{}
 func (coverage) String() string { return "coverage" }
 
 func (coverage) Check(_ context.Context, s *Subject) (Finding, error) {
-	if s.Source == nil {
-		return skip(needsSource)
+	if reason, ok := s.comparable(); !ok {
+		return skip("%s", reason)
 	}
 	stored := map[string]bool{}
 	for _, t := range s.Manifest.Tensors {

@@ -8,6 +8,7 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // Series is what was measured of one way to execute the package. KL and Top1 need a reference.
@@ -109,6 +110,9 @@ func evaluate(ctx context.Context, s *Subject) (*Evaluation, error) {
 	ev := &evaluator{
 		Evaluation: &Evaluation{Window: s.Options.Window, Windows: len(windows)},
 		s:          s, vocab: s.Package.Vocabulary(), last: map[int][]float32{},
+	}
+	if src := s.Source; src != nil && src.Decoder.Vocab != ev.vocab {
+		return nil, fmt.Errorf("the package has a vocabulary of %d, the source of %d: %w", ev.vocab, src.Decoder.Vocab, tensor.ErrCorrupt)
 	}
 	// Logits of three models live at once; tiles of at least 16 rows keep weights from being decoded too often.
 	ev.rows = int(max(16, min(256, s.Options.Memory/8/int64(12*ev.vocab))))

@@ -28,6 +28,9 @@ func (layout) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if err := spans(ctx, s); err != nil {
 		return fail(nil, "%v", err)
 	}
+	if c := s.Package.Config.LLMExport.Content; c != "" && c != m.Content() {
+		return fail(nil, "config.json names the content %s, the files are %s", c, m.Content())
+	}
 	return pass(map[string]float64{"files": float64(len(m.Files)), "tensors": float64(len(m.Tensors))},
 		"%d files and %d tensors as the manifest says", len(m.Files), len(m.Tensors))
 }

@@ -46,8 +46,8 @@ type Limits struct {
 }
 
 // defaults by bits of the body. They are about three times what round-to-nearest with blocks of 64 and an
-// 8-bit table costs on the small trained models of the tests (docs/verification.md has the table), and at 2
-// and 3 bits they refuse what plain rounding makes of such models: text that no longer follows the prompt.
+// 8-bit table costs on the small trained models of the tests (docs/verification.md has the table), except at 2
+// bits, where they refuse what plain rounding makes of such a model: text that no longer follows the prompt.
 var defaults = map[int]Limits{
 	16: {KL: 1e-3, PerplexityRatio: 1.005, LayerError: 0.02},
 	8:  {KL: 0.02, PerplexityRatio: 1.02, LayerError: 0.1},

@@ -39,7 +39,8 @@ func (r row) kl(q row) float64 {
 		if lp < -60 { // contributes less than 1e-24
 			continue
 		}
-		sum += kernel.Exp(lp) * (float64(v) - float64(q.logits[i]) + d)
+		// Conversions keep products and sums apart: a manifest holds these numbers, the same on every machine.
+		sum += float64(kernel.Exp(lp) * (float64(v) - float64(q.logits[i]) + d))
 	}
 	// Rounding can leave a tiny negative number where the true value is not below 0.
 	return max(sum, 0)
@@ -73,7 +74,9 @@ func (s *Sample) Mean() (mean, stderr float64) {
 			if i+1 < len(s.windows) {
 				hi = s.windows[i+1]
 			}
-			groups = append(groups, average(s.values[lo:hi]))
+			if lo < hi { // none of a window's positions may be finite
+				groups = append(groups, average(s.values[lo:hi]))
+			}
 		}
 	}
 	if len(groups) < 2 {
@@ -81,7 +84,7 @@ func (s *Sample) Mean() (mean, stderr float64) {
 	}
 	m, v := average(groups), 0.0
 	for _, g := range groups {
-		v += (g - m) * (g - m)
+		v += float64((g - m) * (g - m))
 	}
 	return mean, math.Sqrt(v / float64(len(groups)-1) / float64(len(groups)))
 }

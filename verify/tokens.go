@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -35,7 +36,31 @@ func (tokenizerParity) Check(_ context.Context, s *Subject) (Finding, error) {
 	if got, want := s.Package.Tokenizer.VocabSize(), s.Source.Tokenizer.VocabSize(); got < want {
 		return fail(value, "the packaged tokenizer has %d entries, the source %d", got, want)
 	}
+	// Other tools may mean other tokens by "special" and "stop"; ours must carry those of the source.
+	if what := s.otherFacts(); s.Manifest != nil && what != "" {
+		return fail(value, "%s", what)
+	}
 	return pass(value, "same ids on %d of %d plain and %d of %d hard strings", plain-len(plainBad), plain, hard-len(hardBad), hard)
+}
+
+// otherFacts names the first fact in which the package's tokenizer differs from the source.
+func (s *Subject) otherFacts() string {
+	want, got := s.Source.Facts, s.Package.Tokenizer
+	sorted := func(ids []int32) []int32 { return slices.Sorted(slices.Values(ids)) }
+	jinja := s.Package.Config.Jinja
+	switch {
+	case !slices.Equal(sorted(got.Stop()), sorted(want.Stop)):
+		return fmt.Sprintf("stop ids are %v, the source's %v", got.Stop(), want.Stop)
+	case !slices.Equal(sorted(got.Special()), sorted(want.Special)):
+		return fmt.Sprintf("special ids are %v, the source's %v", got.Special(), want.Special)
+	case !slices.Equal(got.Prefix(), want.Prefix):
+		return fmt.Sprintf("prefix ids are %v, the source's %v", got.Prefix(), want.Prefix)
+	case got.ChatTemplate() != want.ChatTemplate || jinja.ChatTemplate != want.ChatTemplate:
+		return "the chat template is not the source's"
+	case got.EOS() != want.EOS || jinja.EOS != want.EOS:
+		return fmt.Sprintf("eos is %q, the source's %q", got.EOS(), want.EOS)
+	}
+	return ""
 }
 
 // compareIDs returns the number of strings and those whose ids differ.

@@ -28,8 +28,8 @@ type weights struct{}
 func (weights) String() string { return "weights" }
 
 func (weights) Check(ctx context.Context, s *Subject) (Finding, error) {
-	if s.Source == nil {
-		return skip(needsSource)
+	if reason, ok := s.comparable(); !ok {
+		return skip("%s", reason)
 	}
 	ops := map[string]*mnn.Op{}
 	for i := range s.Package.Graph.Ops {
@@ -197,12 +197,12 @@ func bound(m *mnn.Matrix, s quant.Spec, want []float32, r, c int, lookup bool) f
 	}
 	levels := float64(int(1)<<s.Bits - 1)
 	scale := (float64(hi) - float64(lo)) / levels
-	zero := float64(lo) + scale*float64(int(1)<<(s.Bits-1))
+	zero := float64(lo) + float64(scale*float64(int(1)<<(s.Bits-1)))
 	if s.Symmetric {
 		scale, zero = math.Max(math.Abs(float64(lo)), math.Abs(float64(hi)))/float64(int(1)<<(s.Bits-1)), 0
 	}
 	// The stored scale differs from this one by its own rounding, which Bound adds; 1 % covers its effect on the step.
-	return 1.01*s.Bound(float32(scale), float32(zero)) + 1e-7*math.Max(math.Abs(float64(lo)), math.Abs(float64(hi)))
+	return float64(1.01*s.Bound(float32(scale), float32(zero))) + float64(1e-7*math.Max(math.Abs(float64(lo)), math.Abs(float64(hi))))
 }
 
 func compareRow(got, want []float32, bound func(c int) float64) (float64, error) {

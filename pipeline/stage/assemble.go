@@ -3,6 +3,7 @@ package stage
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/verify"
 )
 
@@ -32,7 +34,8 @@ type assembly struct {
 
 // roles says what a file of a package is for.
 var roles = map[string]string{
-	GraphFile: "graph", WeightFile: "weights", LLMConfigFile: "config", ConfigFile: "config", TokenizerFile: "tokenizer",
+	GraphFile: manifest.RoleGraph, WeightFile: manifest.RoleWeights, LLMConfigFile: manifest.RoleModel, TokenizerFile: manifest.RoleTokenizer,
+	ConfigFile: "config",
 	publish.CardName: "card", publish.ReportName: "report", recipeFile: "recipe",
 }
 
@@ -109,7 +112,35 @@ func (a *assembly) draft(ctx context.Context, weights string) error {
 	for _, f := range src.Files {
 		a.m.Source.Files = append(a.m.Source.Files, manifest.File{Name: f.Name, Size: f.Size, SHA256: f.SHA256})
 	}
-	return json.Unmarshal(b, &a.m.Tensors)
+	if err := json.Unmarshal(b, &a.m.Tensors); err != nil {
+		return err
+	}
+	return a.checkSpans(ctx, weights)
+}
+
+// checkSpans compares the weights, which an earlier run may have made, with what was written then. A file that
+// changed since leaves the store, so that the next run makes it anew.
+func (a *assembly) checkSpans(ctx context.Context, weights string) error {
+	f, err := os.Open(filepath.Join(weights, WeightFile))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for _, t := range a.m.Tensors {
+		got, err := manifest.Hash(ctx, io.NewSectionReader(f, t.Offset, t.Size))
+		if err != nil {
+			return err
+		}
+		if got.Size != t.Size || got.SHA256 != t.SHA256 {
+			return damaged(weights, fmt.Errorf("%s of %s is not what was written: %w", t.Name, WeightFile, tensor.ErrCorrupt))
+		}
+	}
+	return nil
+}
+
+// damaged removes an entry of the store whose bytes have changed.
+func damaged(entry string, err error) error {
+	return fmt.Errorf("the cache was damaged and its entry is removed, run again: %w", errors.Join(err, os.RemoveAll(entry)))
 }
 
 // Version of the program, set by the release build.
@@ -171,7 +202,7 @@ func (a *assembly) writeConfig(ctx context.Context) error {
 	if err := a.list(ctx); err != nil {
 		return err
 	}
-	b, err := a.run.json(a.planned.Target, Content(a.m.Files))
+	b, err := a.run.json(a.planned.Target, a.m.Content())
 	if err != nil {
 		return err
 	}
@@ -179,19 +210,6 @@ func (a *assembly) writeConfig(ctx context.Context) error {
 		return err
 	}
 	return a.list(ctx)
-}
-
-// Content is the digest that config.json carries: of names and digests of the graph, the weights, the tokenizer
-// and the model's facts. It cannot be the manifest's own digest, because the manifest lists config.json.
-func Content(files []manifest.File) manifest.Digest {
-	var b []byte
-	for _, f := range files {
-		switch f.Name {
-		case GraphFile, WeightFile, LLMConfigFile, TokenizerFile:
-			b = fmt.Appendf(b, "%s  %s\n", f.SHA256, f.Name)
-		}
-	}
-	return manifest.DigestOf(b)
 }
 
 // verify runs the checks. When activations turn out too large for fp16, the package asks for more precision and is

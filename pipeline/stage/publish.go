@@ -72,6 +72,12 @@ func (p *Publish) Run(ctx context.Context, job *pipeline.Job) error {
 	if err != nil {
 		return err
 	}
+	if err := pkg.Manifest.VerifyFiles(ctx, dir); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		return damaged(verdict.Path, err)
+	}
 	stores, err := p.stores(job)
 	if err != nil {
 		return err

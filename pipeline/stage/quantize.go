@@ -32,10 +32,10 @@ type Quantize struct {
 // Override gives matrices another storage form. Absent fields stay as they are.
 type Override struct {
 	Match     string `json:"match" jsonschema:"required" jsonschema_description:"Unanchored RE2 pattern on checkpoint tensor names."`
-	Bits      *int   `json:"bits,omitempty" jsonschema:"enum=16,enum=8,enum=6,enum=5,enum=4,enum=3,enum=2"`
-	Block     *Block `json:"block,omitempty"`
-	Symmetric *bool  `json:"symmetric,omitempty"`
-	Scale     string `json:"scale,omitempty" jsonschema:"enum=fp16,enum=fp32"`
+	Bits      *int   `json:"bits,omitempty" jsonschema:"enum=16,enum=8,enum=6,enum=5,enum=4,enum=3,enum=2" jsonschema_description:"Bits of a weight."`
+	Block     *Block `json:"block,omitempty" jsonschema_description:"Columns that share a scale: 32, 64, 128 or row."`
+	Symmetric *bool  `json:"symmetric,omitempty" jsonschema_description:"Store a scale and no zero term."`
+	Scale     string `json:"scale,omitempty" jsonschema:"enum=fp16,enum=fp32" jsonschema_description:"Type of scales."`
 }
 
 // NewQuantize returns the defaults: 4 bits in blocks of 64, asymmetric, rounded to nearest, table and head in 8 bits.

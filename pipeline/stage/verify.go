@@ -234,7 +234,11 @@ func subject(dir string, m *manifest.Manifest, src *Source, o verify.Options) (*
 		pkg.Close()
 		return nil, err
 	}
-	s.Source = &verify.Source{Decoder: src.Decoder, Tensors: src.Checkpoint, Tokenizer: src.Tokenizer, Reference: ref}
+	f := src.Facts
+	s.Source = &verify.Source{
+		Decoder: src.Decoder, Tensors: src.Checkpoint, Tokenizer: src.Tokenizer, Reference: ref,
+		Facts: verify.TokenizerFacts{Stop: f.Stop, Special: f.Special, Prefix: f.Prefix, ChatTemplate: f.ChatTemplate, EOS: f.EOS},
+	}
 	return s, nil
 }
 

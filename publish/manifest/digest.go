@@ -33,6 +33,28 @@ func DigestOf(data []byte) Digest {
 	return Digest(digestPrefix + hex.EncodeToString(sum[:]))
 }
 
+// The roles of the files that decide what a package answers.
+const (
+	RoleGraph     = "graph"
+	RoleWeights   = "weights"
+	RoleModel     = "model"
+	RoleTokenizer = "tokenizer"
+)
+
+// Content digests the names and digests of the files that decide what a package answers: graph, weights, facts of
+// the model, tokenizer. config.json carries it; it cannot carry the manifest's own digest, because the manifest
+// lists config.json.
+func (m *Manifest) Content() Digest {
+	var b []byte
+	for _, f := range m.Files {
+		switch f.Role {
+		case RoleGraph, RoleWeights, RoleModel, RoleTokenizer:
+			b = fmt.Appendf(b, "%s  %s\n", f.SHA256, f.Name)
+		}
+	}
+	return DigestOf(b)
+}
+
 func validHex(s string) bool {
 	if len(s) != hex.EncodedLen(sha256.Size) {
 		return false

@@ -71,14 +71,14 @@ type rotary struct {
 	cos, sin []float32
 }
 
-// newRotary takes angles, sines and cosines in float64 and rounds once. Package math may differ in the last
-// bit of a float64 between architectures; of the float32 that is rarely seen.
+// newRotary takes angles, sines and cosines in float64 and rounds once. kernel.Sincos gives the same bits on every
+// architecture, so that measured numbers, which reach manifests, do too.
 func newRotary(r *arch.Rope, positions int) rotary {
 	half := r.Dim / 2
 	t := rotary{half: half, cos: make([]float32, positions*half), sin: make([]float32, positions*half)}
 	for pos := range positions {
 		for j, f := range r.InvFreq {
-			s, c := math.Sincos(float64(pos) * f)
+			s, c := kernel.Sincos(float64(pos) * f)
 			t.cos[pos*half+j], t.sin[pos*half+j] = float32(c), float32(s)
 		}
 	}

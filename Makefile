@@ -1,0 +1,135 @@
+# Everything that CI runs is a target here; `make` alone lists them. Only Go is needed for build, test and demo.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+export CGO_ENABLED := 0
+
+VERSION   ?= dev
+FUZZTIME  ?= 10s
+COUNT     ?= 10
+# Further flags of go test, such as -v or -run.
+TESTFLAGS ?=
+# Engine releases that `make engine` tests against.
+ENGINES   ?= 3.5.0 3.6.0 3.6.1
+PYTHON    ?= python3
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# Generated code depends on the release of the generator.
+FLATC       := 2.0.8
+LDFLAGS     := -s -w -X github.com/llmexport/llmexport/pipeline/stage.Version=$(VERSION)
+
+# Packages whose tests stay quick under the race detector.
+SMALL := ./runtime/tensor/... ./runtime/kernel/... ./runtime/tokenizer/... ./runtime/mnn/... ./quant/... ./recipes/... \
+	./publish/... ./pipeline/arch/... ./pipeline/hub/... ./pipeline/safetensors/... ./pipeline/plan/...
+# Packages whose numbers must not depend on the processor.
+EXACT := ./runtime/kernel ./quant ./pipeline/arch ./pipeline/lower ./pipeline/plan
+
+.PHONY: help
+help: ## list the targets
+	@set -euo pipefail; grep -E '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | while IFS=$$'\t' read -r name text; do printf '  %-19s %s\n' "$$name" "$$text"; done
+
+.PHONY: build
+build: ## build the static binary into bin/
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/llmexport
+
+.PHONY: demo
+demo: build ## export, verify and publish the repository's tiny model, offline
+	bin/llmexport run recipes/demo.yaml
+
+.PHONY: test
+test: ## vet and test everything
+	go vet ./...
+	go test $(TESTFLAGS) ./...
+
+.PHONY: race
+race: ## test the small packages under the race detector (needs a C compiler)
+	@set -euo pipefail; cc=$$(go env CC); if ! command -v "$${cc%% *}" >/dev/null; then \
+		echo "race: skipped, there is no C compiler ($$cc), which the race detector needs"; \
+	else \
+		CGO_ENABLED=1 go test -race $(TESTFLAGS) $(SMALL); \
+	fi
+
+.PHONY: purego
+purego: ## test runtime and quant without assembly
+	go test -tags purego $(TESTFLAGS) ./runtime/... ./quant/...
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck
+	@set -euo pipefail; bad=$$(gofmt -l $$(find . -name '*.go' -not -path './.*' -not -path '*/testdata/*')); if [ -n "$$bad" ]; then echo "not formatted:"; echo "$$bad"; exit 1; fi
+	go vet ./...
+	go run $(STATICCHECK) ./...
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (default 10s)
+	@set -euo pipefail; list=$$(go test -list '^Fuzz' ./... | awk '/^Fuzz/ {names[n++] = $$1; next} $$1 == "ok" {for (i = 0; i < n; i++) print $$2, names[i]; n = 0}'); \
+	if [ -z "$$list" ]; then echo "fuzz: there are no fuzz targets"; exit 1; fi; \
+	while read -r pkg target; do \
+		echo "== $$pkg $$target"; \
+		go test "$$pkg" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x; \
+	done <<< "$$list"
+
+.PHONY: fuzz-short
+fuzz-short: ## run every fuzz target for 5 seconds
+	@$(MAKE) --no-print-directory fuzz FUZZTIME=5s
+
+.PHONY: bench
+bench: ## run all benchmarks COUNT times (default 10) into bin/bench.txt, for benchstat
+	@mkdir -p bin
+	@set -euo pipefail; dirs=$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n1 dirname | sort -u); \
+	go test -run '^$$' -bench . -benchmem -count $(COUNT) $$dirs | tee bin/bench.txt
+
+.PHONY: cover
+cover: ## measure coverage into bin/cover.out and print it by package
+	@mkdir -p bin
+	go test -coverprofile bin/cover.out ./...
+	go tool cover -func bin/cover.out | tail -1
+
+.PHONY: golden
+golden: ## rewrite the golden files of every package; read the diff before committing it
+	@set -euo pipefail; dirs=$$(grep -rlE --include='*_test.go' 'flag\.Bool\("update"' . | xargs -n1 dirname | sort -u); \
+	go test -count=1 $$dirs -update
+
+.PHONY: generate
+generate: ## rewrite generated code (needs flatc)
+	@set -euo pipefail; have=$$(flatc --version 2>/dev/null || echo none); case "$$have" in *" $(FLATC)") ;; \
+		*) echo "generate: needs flatc $(FLATC), found: $$have"; exit 1;; esac
+	go generate ./...
+
+.PHONY: generate-unchanged
+generate-unchanged: ## fail when generated code is not what the generator makes
+	@set -euo pipefail; have=$$(flatc --version 2>/dev/null || echo none); case "$$have" in *" $(FLATC)") ;; \
+		*) echo "generate-unchanged: skipped, it needs flatc $(FLATC), found: $$have"; exit 0;; esac; \
+	before=$$(git diff | git hash-object --stdin); $(MAKE) --no-print-directory generate; \
+	if [ "$$before" != "$$(git diff | git hash-object --stdin)" ]; then git diff --stat; echo "generated code changed: commit it"; exit 1; fi
+
+.PHONY: arm64
+arm64: ## test for arm64 under qemu, or only compile where qemu-aarch64 is missing
+	@set -euo pipefail; if command -v qemu-aarch64 >/dev/null; then \
+		GOARCH=arm64 go test -exec qemu-aarch64 $(TESTFLAGS) $(EXACT); \
+	else \
+		mkdir -p bin/arm64; GOARCH=arm64 go test -c -o bin/arm64/ $(EXACT); \
+		echo "arm64: compiled and not run, qemu-aarch64 is missing (Debian package qemu-user)"; \
+	fi
+
+.PHONY: engine-venvs
+engine-venvs: ## install the engines of ENGINES into .venv/mnn-<release>
+	@set -euo pipefail; for v in $(ENGINES); do \
+		dir=.venv/mnn-$$v; [ -f $$dir/installed ] && continue; rm -rf $$dir; \
+		$(PYTHON) -m venv $$dir; \
+		py=$$dir/bin/python; [ -x $$py ] || py=$$dir/Scripts/python.exe; \
+		$$py -m pip install --quiet "MNN==$$v" numpy tokenizers safetensors; touch $$dir/installed; \
+		echo "$$dir: MNN $$v"; \
+	done
+
+.PHONY: engine
+engine: engine-venvs ## test packages on the released engines of ENGINES (needs Python)
+	go test -tags engine -count=1 -timeout 2h $(TESTFLAGS) ./verify/enginetest/...
+
+.PHONY: check
+check: lint test race purego fuzz-short generate-unchanged ## everything that must pass before a commit; ends with a clean tree
+	@set -euo pipefail; dirty=$$(git status --porcelain); if [ -n "$$dirty" ]; then echo "the tree is not clean:"; echo "$$dirty"; exit 1; fi
+	@echo "check: all passed"
+
+.PHONY: clean
+clean: ## remove build outputs
+	rm -rf bin

@@ -1,0 +1,210 @@
+package depcheck
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	module = "github.com/llmexport/llmexport"
+	root   = "../.."
+)
+
+// levels is the map of the program, lowest first. A package imports only packages of earlier rows; packages of one
+// row do not know each other. Directories named internal belong to the package that they lie in.
+var levels = []struct {
+	level    int
+	packages []string
+}{
+	{0, []string{"runtime/tensor"}},
+	{0, []string{"runtime/kernel", "runtime/tokenizer", "runtime/template"}},
+	{1, []string{"recipes", "quant", "runtime/mnn", "publish/manifest"}},
+	{2, []string{"backends"}},
+	{2, []string{"backends/backendtest"}},
+	{2, []string{"backends/generic", "backends/cpu"}},
+	{2, []string{"backends/all"}},
+	{3, []string{"pipeline/arch"}},
+	{3, []string{"pipeline", "pipeline/lower", "pipeline/hub", "pipeline/safetensors", "runtime"}},
+	{4, []string{"verify/reference"}},
+	{4, []string{"pipeline/plan", "pipeline/calibrate", "verify", "publish"}},
+	{5, []string{"pipeline/stage"}},
+	{6, []string{"cmd/llmexport", "verify/enginetest", "internal/depcheck"}},
+}
+
+// thirdParty lists what packages of level 0 import from other modules: everything else stands on them.
+var thirdParty = map[string][]string{
+	"runtime/tensor":    {"golang.org/x/sys"},
+	"runtime/kernel":    {"golang.org/x/sys"},
+	"runtime/tokenizer": {"golang.org/x/text", "github.com/dlclark/regexp2/v2"},
+	"runtime/template":  {},
+}
+
+// row is a package's place in levels, or -1. The second result is the package of the map that it belongs to.
+func row(pkg string) (int, string) {
+	owner, _, _ := strings.Cut(pkg+"/", "/internal/")
+	owner = strings.TrimSuffix(owner, "/")
+	if strings.HasPrefix(pkg, "internal/") {
+		owner = pkg
+	}
+	for i, l := range levels {
+		if slices.Contains(l.packages, owner) {
+			return i, owner
+		}
+	}
+	return -1, owner
+}
+
+// edge is one import.
+type edge struct {
+	from, to string // to is a full import path
+	at       string // file:line
+}
+
+// imports parses all files that are no tests, whatever their build tags, as the map holds on every system.
+func imports(t *testing.T) (edges []edge, packages []string) {
+	t.Helper()
+	seen := map[string]bool{}
+	fset := token.NewFileSet()
+	walk(t, func(name string) {
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || strings.Contains(name, "testdata/") {
+			return
+		}
+		f, err := parser.ParseFile(fset, filepath.Join(root, filepath.FromSlash(name)), nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pkg := path.Dir(name)
+		if !seen[pkg] {
+			seen[pkg] = true
+			packages = append(packages, pkg)
+		}
+		for _, spec := range f.Imports {
+			to, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			edges = append(edges, edge{pkg, to, fmt.Sprintf("%s:%d", name, fset.Position(spec.Pos()).Line)})
+		}
+	})
+	if len(packages) < 10 {
+		t.Fatalf("only %d packages found: the walk is broken", len(packages))
+	}
+	return edges, packages
+}
+
+// walk visits the files of the repository, without build outputs and hidden directories; names have forward slashes.
+func walk(t *testing.T, visit func(name string)) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(p string, e fs.DirEntry, err error) error {
+		if err != nil || p == root {
+			return err
+		}
+		rel, err := filepath.Rel(root, p)
+		if err != nil {
+			return err
+		}
+		name := filepath.ToSlash(rel)
+		if e.IsDir() {
+			hidden := strings.HasPrefix(e.Name(), ".") && name != ".github" && name != ".ci"
+			if hidden || name == "bin" || name == "dist" || strings.HasPrefix(e.Name(), "_") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if e.Type().IsRegular() {
+			visit(name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLevels(t *testing.T) {
+	edges, packages := imports(t)
+	for _, p := range packages {
+		if r, _ := row(p); r < 0 {
+			t.Errorf("%s has no level: give it one in the table of this test", p)
+		}
+	}
+	for _, e := range edges {
+		to, ours := strings.CutPrefix(e.to, module+"/")
+		if !ours {
+			continue
+		}
+		from, owner := row(e.from)
+		dest, destOwner := row(to)
+		if from < 0 || dest < 0 || owner == destOwner || dest < from {
+			continue
+		}
+		t.Errorf("%s: %s (level %d) imports %s (level %d)", e.at, e.from, levels[from].level, to, levels[dest].level)
+	}
+}
+
+func TestThirdParty(t *testing.T) {
+	edges, _ := imports(t)
+	for _, e := range edges {
+		_, owner := row(e.from)
+		allowed, listed := thirdParty[owner]
+		first, _, _ := strings.Cut(e.to, "/")
+		if !listed || !strings.Contains(first, ".") || strings.HasPrefix(e.to, module+"/") {
+			continue
+		}
+		if !slices.ContainsFunc(allowed, func(m string) bool { return e.to == m || strings.HasPrefix(e.to, m+"/") }) {
+			t.Errorf("%s: %s imports %s, which its list does not allow", e.at, e.from, e.to)
+		}
+	}
+	for i, l := range levels {
+		for _, p := range l.packages {
+			if _, listed := thirdParty[p]; listed != (l.level == 0) {
+				t.Errorf("row %d: %s is of level %d, listed in thirdParty: %v", i, p, l.level, listed)
+			}
+		}
+	}
+}
+
+// TestLevelsNoticeOffence makes sure that the test above can fail.
+func TestLevelsNoticeOffence(t *testing.T) {
+	for name, tc := range map[string]struct {
+		from, to string
+		allowed  bool
+	}{
+		"down":          {"pipeline/stage", "verify", true},
+		"up":            {"verify", "pipeline/stage", false},
+		"same row":      {"recipes", "quant", false},
+		"within level":  {"runtime/kernel", "runtime/tensor", true},
+		"own internal":  {"runtime/mnn", "runtime/mnn/internal/fb", true},
+		"from internal": {"runtime/mnn/internal/fb", "runtime/mnn", true}, // the compiler refuses the cycle
+		"internal up":   {"runtime/mnn/internal/fb", "pipeline/arch", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from, owner := row(tc.from)
+			to, toOwner := row(tc.to)
+			if from < 0 || to < 0 {
+				t.Fatal("unknown package")
+			}
+			if got := owner == toOwner || to < from; got != tc.allowed {
+				t.Errorf("%s imports %s: allowed %v, want %v", tc.from, tc.to, got, tc.allowed)
+			}
+		})
+	}
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

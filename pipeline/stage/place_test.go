@@ -1,0 +1,266 @@
+package stage_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/verify"
+)
+
+// A package goes to every place that the recipe names.
+func TestTwoPlaces(t *testing.T) {
+	w := newWork(t, families+"qwen3-tied", "quantize: {block: 32}\nverify: {enabled: false}\npublish: [{dir: a}, {dir: deep/b}]")
+	jobs := w.must(t)
+	a, b := filepath.Join(w.dir, "a"), filepath.Join(w.dir, "deep", "b")
+	if diff := cmp.Diff(listing(t, a), listing(t, b)); diff != "" {
+		t.Errorf("places (-a +b):\n%s", diff)
+	}
+	var places []string
+	for _, x := range jobs[0].Artifacts {
+		if x.Kind == pipeline.Published {
+			places = append(places, x.Path)
+		}
+	}
+	if !slices.Equal(places, []string{a, b}) {
+		t.Errorf("places %q", places)
+	}
+	// Files are copies: editing a published config.json leaves the cache and the other place alone.
+	change(t, filepath.Join(a, "config.json"), func(b []byte) []byte { return append(b, ' ') })
+	listing(t, b)
+	if _, err := w.run(t); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("an edited package is published over: %v", err)
+	}
+}
+
+// What stands at the place and is no package of ours is left alone.
+func TestOccupied(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		put  func(path string) error
+		text string
+	}{
+		{"file", func(path string) error { return os.WriteFile(path, []byte("mine"), 0o666) }, "not a directory"},
+		{"directory", func(path string) error {
+			if err := os.Mkdir(path, 0o777); err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(path, "mine.txt"), []byte("mine"), 0o666)
+		}, "no package"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWork(t, families+"qwen3-tied", "quantize: {block: 32}\nverify: {enabled: false}\npublish: [{dir: there, replace: true}]")
+			place := filepath.Join(w.dir, "there")
+			if err := c.put(place); err != nil {
+				t.Fatal(err)
+			}
+			before := tree(t, place)
+			if _, err := w.run(t); err == nil || !strings.Contains(err.Error(), c.text) || !strings.HasPrefix(err.Error(), "publish: ") {
+				t.Errorf("%v, want %q", err, c.text)
+			}
+			if diff := cmp.Diff(before, tree(t, place)); diff != "" {
+				t.Errorf("the place (-before +after):\n%s", diff)
+			}
+			entries, err := os.ReadDir(w.dir)
+			if err != nil || len(entries) != 3 { // recipe, cache, there
+				t.Errorf("left: %v, %v", entries, err)
+			}
+		})
+	}
+}
+
+// Another package at the place is replaced only when the recipe allows it.
+func TestReplace(t *testing.T) {
+	w := newWork(t, families+"qwen3-tied", "quantize: {block: 32}\nverify: {enabled: false}")
+	w.must(t)
+	old := listing(t, w.out())
+	if _, err := w.run(t, "quantize.bits=8"); err == nil || !strings.Contains(err.Error(), "replace") {
+		t.Errorf("another package: %v", err)
+	}
+	if diff := cmp.Diff(old, listing(t, w.out())); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+	jobs := w.must(t, "quantize.bits=8", "publish[0].dir=dist/small", "publish[0].replace=true")
+	if a := jobs[0].Artifacts; a[len(a)-1].Name != "replaced" {
+		t.Errorf("%+v", a[len(a)-1])
+	}
+	if listing(t, w.out()) == old {
+		t.Error("the old package is still there")
+	}
+}
+
+// Variants are packages of their own that share what does not differ.
+func TestVariants(t *testing.T) {
+	w := newWork(t, families+"qwen2-tied", "quantize: {block: 32, bits: 4}\nverify: {enabled: false}\nvariants: [{name: small-8, quantize: {bits: 8}}, {name: small-old, target: {engine: \"3.5\"}}]")
+	jobs := w.must(t)
+	if len(jobs) != 3 {
+		t.Fatalf("%d jobs", len(jobs))
+	}
+	for i, c := range []struct{ name, spec, engine string }{
+		{"small", "w4-b32-asym", "3.6.0"}, {"small-8", "w8-b32-asym", "3.6.0"}, {"small-old", "w4-b32-asym", "3.5.0"},
+	} {
+		dir := filepath.Join(w.dir, "dist", c.name)
+		listing(t, dir)
+		m, err := manifest.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec := ""
+		for _, x := range m.Tensors {
+			if strings.HasSuffix(x.Op, "/gate_proj/Linear") {
+				spec = x.Spec
+			}
+		}
+		if m.Name != c.name || !strings.HasPrefix(spec, c.spec) || m.MinimumEngine != c.engine || m.Verified {
+			t.Errorf("%d: %s, %s, engine %s, verified %v", i, m.Name, spec, m.MinimumEngine, m.Verified)
+		}
+	}
+	// The checkpoint of all, the tokenizer of those for one engine.
+	if a, b := jobs[0].Artifacts, jobs[1].Artifacts; a[0] != b[0] || a[1].Path != b[1].Path || a[2].Path == b[2].Path {
+		t.Errorf("artifacts %+v, %+v", a, b)
+	}
+}
+
+// The last override that matches wins, and counts on whole names of the checkpoint.
+func TestOverrides(t *testing.T) {
+	w := newWork(t, families+"qwen3-untied", `quantize: {block: 32, overrides: [{match: mlp, bits: 8}, {match: "layers[.]1[.]mlp[.]up", bits: 16}, {match: "q_proj", symmetric: true, block: row}, {match: "^lm_head", bits: 5}]}`+"\nverify: {enabled: false}")
+	w.must(t)
+	m, err := manifest.Open(w.out())
+	if err != nil {
+		t.Fatal(err)
+	}
+	specs := map[string]string{}
+	for _, x := range m.Tensors {
+		specs[x.Name] = x.Spec
+	}
+	got := map[string]string{}
+	want := map[string]string{
+		"model.layers.0.mlp.up_proj.weight":      "w8-b32-asym",
+		"model.layers.1.mlp.up_proj.weight":      "f16",
+		"model.layers.1.mlp.gate_proj.weight":    "w8-b32-asym",
+		"model.layers.1.self_attn.q_proj.weight": "w4-brow-sym",
+		"model.layers.1.self_attn.k_proj.weight": "w4-b32-asym",
+		"model.embed_tokens.weight":              "w8-b32-asym",
+		"lm_head.weight":                         "w5-b32-asym",
+	}
+	for name := range want {
+		got[name] = specs[name]
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("specs (-want +got):\n%s", diff)
+	}
+}
+
+// A package that fails its checks is kept for a look and not published; the error has the names and the reasons.
+func TestFailedVerification(t *testing.T) {
+	w := newWork(t, families+"qwen3-tied", "quantize: {block: 32}\nverify: {kl: {max: 0}, perplexity: {window: 16, windows: 1, decode: 4}}")
+	for range 2 { // the verdict is an artifact: a second run says the same
+		_, err := w.run(t)
+		var failed *stage.FailedError
+		if !errors.As(err, &failed) {
+			t.Fatalf("%v", err)
+		}
+		// Random weights do not model the text either.
+		if diff := cmp.Diff([]string{"source", "kl", "decode"}, failed.Checks); diff != "" {
+			t.Errorf("failing (-want +got):\n%s", diff)
+		}
+		for i, d := range failed.Details {
+			if !strings.HasPrefix(d, failed.Checks[i]+": ") || !strings.Contains(err.Error(), d) {
+				t.Errorf("detail %q of %q", d, err)
+			}
+		}
+		if _, err := os.Stat(filepath.Dir(w.out())); !os.IsNotExist(err) {
+			t.Errorf("something was published: %v", err)
+		}
+	}
+	// Larger limits are another recipe.
+	if jobs := w.must(t, "verify.kl.max=1", "verify.perplexity.max_source=10000"); len(jobs) != 1 {
+		t.Error("no job")
+	}
+	m, err := manifest.Open(w.out())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !m.Verified || len(m.Checks) != len(verify.Names()) || len(m.Goldens) != 1 || len(m.Metrics) < 10 {
+		t.Errorf("verified %v, %d checks, %d goldens, %d metrics", m.Verified, len(m.Checks), len(m.Goldens), len(m.Metrics))
+	}
+}
+
+// A model whose numbers halves cannot hold gets a package that asks for more precision, and that passes.
+func TestLargeActivations(t *testing.T) {
+	cp := checkpoint{t, t.TempDir()}
+	if err := os.CopyFS(cp.dir, os.DirFS(tiny)); err != nil {
+		t.Fatal(err)
+	}
+	// Exact in bfloat16, and the same function: what up_proj makes larger, down_proj makes smaller.
+	cp.scale("model.layers.1.mlp.up_proj.weight", 17)
+	cp.scale("model.layers.1.mlp.down_proj.weight", -17)
+	for _, c := range []struct{ name, dir, precision string }{{"large", cp.dir, "normal"}, {"small", tiny, "low"}} {
+		w := newWork(t, c.dir, "quantize: {scale: fp32}\nverify: {perplexity: {window: 16, windows: 2, decode: 4}}")
+		w.must(t)
+		p, err := runtime.Open(w.out())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Config.Precision != c.precision {
+			t.Errorf("%s: precision %s, want %s", c.name, p.Config.Precision, c.precision)
+		}
+		p.Close()
+		listing(t, w.out())
+		m, err := manifest.Open(w.out())
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(m.Checks, func(x manifest.Check) bool { return x.Name == "activations" })
+		if !m.Verified || !m.Checks[i].Passed || !strings.Contains(m.Checks[i].Detail, "precision "+c.precision) {
+			t.Errorf("%s: %+v", c.name, m.Checks[i])
+		}
+	}
+}
+
+// Every section has options whose schema and defaults can be printed, and no section is a stranger.
+func TestTable(t *testing.T) {
+	if diff := cmp.Diff([]string{"fetch", "quantize", "verify", "publish"}, stage.Sections()); diff != "" {
+		t.Errorf("sections (-want +got):\n%s", diff)
+	}
+	r, err := recipes.Load([]byte("version: 1\nname: a\nmodel: {path: x}\n"), "a.yaml", stage.Sections())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stages, err := stage.New(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, s := range stages {
+		names = append(names, s.String())
+	}
+	if diff := cmp.Diff([]string{"fetch", "rewrite", "quantize", "verify", "publish"}, names); diff != "" {
+		t.Errorf("stages (-want +got):\n%s", diff)
+	}
+	text, err := recipes.Effective(r, stage.Decoded(stages))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := recipes.Load(text, "a.yaml", stage.Sections())
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	stages2, err := stage.New(again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(stage.Decoded(stages), stage.Decoded(stages2)); diff != "" {
+		t.Errorf("defaults (-first +again):\n%s", diff)
+	}
+}

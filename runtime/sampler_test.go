@@ -1,0 +1,114 @@
+package runtime
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
+
+// shares draws often and returns how often each token came.
+func shares(s *Sampler, logits []float32) []float64 {
+	const draws = 20000
+	rng, n := newRand(1), make([]float64, len(logits))
+	for range draws {
+		n[s.Next(logits, nil, rng)] += 1.0 / draws
+	}
+	return n
+}
+
+// logs turns probabilities into logits, shifted by a constant that must not matter.
+func logs(p ...float64) []float32 {
+	l := make([]float32, len(p))
+	for i, v := range p {
+		l[i] = float32(math.Log(v) + 50)
+	}
+	return l
+}
+
+func TestSampler(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		s      *Sampler
+		logits []float32
+		want   []float64
+	}{
+		{"nil is greedy", nil, logs(.2, .5, .3), []float64{0, 1, 0}},
+		{"temperature 0 is greedy", &Sampler{}, logs(.2, .5, .3), []float64{0, 1, 0}},
+		{"ties go to the smaller token", nil, logs(.2, .4, .4), []float64{0, 1, 0}},
+		{"all", &Sampler{Temperature: 1}, logs(.2, .5, .3), []float64{.2, .5, .3}},
+		{"temperature 2", &Sampler{Temperature: 2}, logs(.04, .16, .8), []float64{.2 / 1.4944, .4 / 1.4944, .8944 / 1.4944}},
+		{"temperature 1e-9", &Sampler{Temperature: 1e-9}, logs(.2, .5, .3), []float64{0, 1, 0}},
+		{"top 1", &Sampler{Temperature: 1, TopK: 1}, logs(.2, .5, .3), []float64{0, 1, 0}},
+		{"top 2", &Sampler{Temperature: 1, TopK: 2}, logs(.2, .5, .3), []float64{0, .625, .375}},
+		{"top 9 of 3", &Sampler{Temperature: 1, TopK: 9}, logs(.2, .5, .3), []float64{.2, .5, .3}},
+		{"top p, just enough", &Sampler{Temperature: 1, TopP: .7}, logs(.2, .5, .3), []float64{0, .625, .375}},
+		{"top p, one", &Sampler{Temperature: 1, TopP: .1}, logs(.2, .5, .3), []float64{0, 1, 0}},
+		{"top p 1", &Sampler{Temperature: 1, TopP: 1}, logs(.2, .5, .3), []float64{.2, .5, .3}},
+		{"min p", &Sampler{Temperature: 1, MinP: .25}, logs(.2, .5, .3), []float64{0, .625, .375}},
+		{"min p above all", &Sampler{Temperature: 1, MinP: .9}, logs(.2, .5, .3), []float64{0, 1, 0}},
+		{"top k before top p", &Sampler{Temperature: 1, TopK: 2, TopP: .6}, logs(.2, .5, .3), []float64{0, 1, 0}},
+		{"large logits", &Sampler{Temperature: 1}, []float32{-1e4, 1e4, 1e4}, []float64{0, .5, .5}},
+		{"one token", &Sampler{Temperature: 1, TopK: 40, TopP: .9, MinP: .1}, []float32{3}, []float64{1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := shares(c.s, c.logits)
+			for i, w := range c.want {
+				// Four standard deviations of a share of 20,000 draws are at most 1.4 %; a share of 0 or 1 is exact.
+				if d := math.Abs(got[i] - w); d > .015 || (w == 0 && got[i] != 0) {
+					t.Fatalf("shares %.3f, want %.3f", got, c.want)
+				}
+			}
+		})
+	}
+}
+
+func TestSamplerSeeds(t *testing.T) {
+	logits := make([]float32, 1000)
+	for i := range logits {
+		logits[i] = float32(i%17) / 5
+	}
+	s := &Sampler{Temperature: 1, TopK: 500, TopP: .95}
+	draw := func(seed uint64) (out []int32) {
+		rng := newRand(seed)
+		for range 20 {
+			out = append(out, s.Next(logits, nil, rng))
+		}
+		return out
+	}
+	if a, b, c := draw(1), draw(1), draw(2); !slices.Equal(a, b) || slices.Equal(a, c) {
+		t.Errorf("%v, %v, %v", a, b, c)
+	}
+}
+
+// Logits that are no numbers give some token and no panic.
+func TestSamplerNaN(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for _, logits := range [][]float32{{nan, nan}, {1, nan, 2}, {inf, 1}, {inf, inf}, {-inf, -inf}} {
+		for _, s := range []*Sampler{nil, {Temperature: 1}, {Temperature: 1, TopK: 1}, {Temperature: 1, TopP: .5, MinP: .1}} {
+			if id := s.Next(logits, nil, newRand(1)); id < 0 || int(id) >= len(logits) {
+				t.Errorf("%v, %v: token %d", s, logits, id)
+			}
+		}
+	}
+}
+
+func TestConfigSampler(t *testing.T) {
+	if s := (&Config{SamplerType: "greedy", Temperature: 1}).Sampler(); s != nil {
+		t.Errorf("greedy: %+v", s)
+	}
+	s := (&Config{SamplerType: "mixed", Temperature: .7, TopK: 20, TopP: .8, MinP: .05}).Sampler()
+	if *s != (Sampler{Temperature: .7, TopK: 20, TopP: .8, MinP: .05}) {
+		t.Errorf("mixed: %+v", s)
+	}
+}
+
+// The engine applies the samplers that mixed_samplers names and no other.
+func TestConfigMixedSamplers(t *testing.T) {
+	c := &Config{SamplerType: "mixed", MixedSamplers: []string{"topK", "temperature"}, Temperature: .7, TopK: 20, TopP: .9, MinP: .1}
+	if s := c.Sampler(); *s != (Sampler{Temperature: .7, TopK: 20}) {
+		t.Errorf("%+v", s)
+	}
+}
