@@ -52,6 +52,7 @@ race: ## test the small packages under the race detector (needs a C compiler)
 .PHONY: purego
 purego: ## test runtime and quant without assembly
 	go test -tags purego $(TESTFLAGS) ./runtime/... ./quant/...
+	go test -tags purego $(TESTFLAGS) -run TestPackages ./pipeline/stage
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck
@@ -106,8 +107,9 @@ generate-unchanged: ## fail when generated code is not what the generator makes
 arm64: ## test for arm64 under qemu, or only compile where qemu-aarch64 is missing
 	@set -euo pipefail; if command -v qemu-aarch64 >/dev/null; then \
 		GOARCH=arm64 go test -exec qemu-aarch64 $(TESTFLAGS) $(EXACT); \
+		GOARCH=arm64 go test -exec qemu-aarch64 $(TESTFLAGS) -run TestPackages ./pipeline/stage; \
 	else \
-		mkdir -p bin/arm64; GOARCH=arm64 go test -c -o bin/arm64/ $(EXACT); \
+		mkdir -p bin/arm64; GOARCH=arm64 go test -c -o bin/arm64/ $(EXACT) ./pipeline/stage; \
 		echo "arm64: compiled and not run, qemu-aarch64 is missing (Debian package qemu-user)"; \
 	fi
 

@@ -34,6 +34,8 @@ type Options struct {
 	// DynamicOption is the engine's key of that name modulo 8, for Int8: 0 quantizes activations per token,
 	// 2 per token and weight block.
 	DynamicOption int
+	// RepackLowBits makes Int8 run codes of fewer than 4 bits as 4-bit codes, as engines before 3.6.0 do.
+	RepackLowBits bool
 	// Threads that compute; results do not depend on it. At least 1.
 	Threads int
 	// CacheBytes is how much memory may be spent on weights kept in the form the kernels read; what does not fit

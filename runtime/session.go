@@ -18,6 +18,8 @@ type Options struct {
 	Mode    backends.Mode
 	// DynamicOption is the engine's key of that name, used in int8 mode.
 	DynamicOption int
+	// RepackLowBits emulates engines before 3.6.0 in int8 mode; see backends.Options.
+	RepackLowBits bool
 	// Threads that compute; 0 means all processors. Results do not depend on it.
 	Threads int
 	// CacheBytes bounds what the backend may keep of expanded weights.
@@ -50,7 +52,7 @@ func NewSession(p *Package, o Options) (*Session, error) {
 		threads = goruntime.GOMAXPROCS(0)
 	}
 	exe, err := b.Compile(p.Graph, p.weights, backends.Options{
-		Mode: o.Mode, DynamicOption: o.DynamicOption, Threads: threads, CacheBytes: o.CacheBytes, Replace: o.Replace,
+		Mode: o.Mode, DynamicOption: o.DynamicOption, RepackLowBits: o.RepackLowBits, Threads: threads, CacheBytes: o.CacheBytes, Replace: o.Replace,
 	})
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package generic
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
@@ -28,12 +27,20 @@ func (r *run) attention(op int, p *mnn.Attention, in []value) (value, error) {
 	if len(in) < 3 || len(in) > 4 {
 		return value{}, fmt.Errorf("attention with %d inputs: %w", len(in), tensor.ErrUnsupported)
 	}
+	if p.Scale != 0 {
+		return value{}, fmt.Errorf("attention with a scale of %g: %w", p.Scale, tensor.ErrUnsupported)
+	}
+	for _, x := range in {
+		if x.i != nil {
+			return value{}, fmt.Errorf("attention on integers: %w", tensor.ErrCorrupt)
+		}
+	}
 	if len(in) == 4 && (len(in[3].shape) != 0 || in[3].f[0] > 1e-6) {
 		return value{}, fmt.Errorf("attention with an explicit mask: %w", tensor.ErrUnsupported)
 	}
 	q, k, v := in[0], in[1], in[2]
 	if len(q.shape) != 4 || len(k.shape) != 4 || q.shape[0] != 1 || k.shape[0] != 1 || q.shape[1] != k.shape[1] || q.shape[3] != k.shape[3] ||
-		k.shape[2] == 0 || q.shape[2]%k.shape[2] != 0 || v.elements() != k.elements() {
+		k.elements() == 0 || q.shape[2]%k.shape[2] != 0 || v.elements() != k.elements() {
 		return value{}, fmt.Errorf("attention on %v, %v, %v: %w", q.shape, k.shape, v.shape, tensor.ErrCorrupt)
 	}
 	tokens, heads, kv, dim := q.shape[1], q.shape[2], k.shape[2], q.shape[3]
@@ -48,13 +55,13 @@ func (r *run) attention(op int, p *mnn.Attention, in []value) (value, error) {
 
 	past, total := r.state.len, r.state.len+tokens
 	out := floats(1, tokens, heads*dim)
-	scale := float32(1 / math.Sqrt(float64(dim)))
+	work := &scores{out: out.f, q: q.f, k: c.k, v: c.v, tokens: tokens, past: past, heads: heads, kvHeads: kv, dim: dim}
 	blocks := (tokens + queryBlock - 1) / queryBlock
 	kernel.Parallel(r.exe.options.Threads, heads*blocks, func(lo, hi int) {
-		w := &attendScratch{}
+		attend := r.exe.math.attend(work)
 		for j := lo; j < hi; j++ {
-			head, from := j%heads, j/heads*queryBlock
-			w.attend(out.f, q.f, c, head, head/(heads/kv), heads, dim, from, min(from+queryBlock, tokens), past, scale)
+			from := j / heads * queryBlock
+			attend(j%heads, from, min(from+queryBlock, tokens))
 		}
 	})
 	if len(c.k) != total*c.width {
@@ -67,21 +74,21 @@ func (r *run) attention(op int, p *mnn.Attention, in []value) (value, error) {
 }
 
 // attendScratch holds the gathered keys or values of one head and a block of scores.
-type attendScratch struct{ rows, scores, mix []float32 }
+type attendScratch struct{ rows, scores []float32 }
 
-// attend computes queries from..to of one head.
-func (w *attendScratch) attend(out, q []float32, c *cache, head, kvHead, heads, dim, from, to, past int, scale float32) {
-	n, keys := to-from, past+to
+// attend computes queries from to to-1 of one head.
+func (w *attendScratch) attend(s *scores, head, from, to int, scale float32) {
+	n, keys, dim := to-from, s.past+to, s.dim
 	if cap(w.scores) < queryBlock*keys {
 		w.scores = make([]float32, queryBlock*keys)
 	}
-	s := w.scores[:n*keys]
-	width := heads * dim
-	// Keys of a head lie c.width apart, which MatMulT takes as the stride.
-	kernel.MatMulT(s, q[from*width+head*dim:], c.k[kvHead*dim:], n, keys, dim, keys, width, c.width)
+	p := w.scores[:n*keys]
+	width, kvWidth, kvAt := s.heads*dim, s.kvHeads*dim, head/(s.heads/s.kvHeads)*dim
+	// Keys of a head lie kvWidth apart, which MatMulT takes as the stride.
+	kernel.MatMulT(p, s.q[from*width+head*dim:], s.k[kvAt:], n, keys, dim, keys, width, kvWidth)
 	for i := range n {
-		row := s[i*keys : (i+1)*keys]
-		seen := row[:past+from+i+1]
+		row := p[i*keys : (i+1)*keys]
+		seen := row[:s.past+from+i+1]
 		for j := range seen {
 			seen[j] *= scale
 		}
@@ -94,11 +101,11 @@ func (w *attendScratch) attend(out, q []float32, c *cache, head, kvHead, heads, 
 	}
 	vt := w.rows[:dim*keys]
 	for t := range keys {
-		for d, x := range c.v[t*c.width+kvHead*dim:][:dim] {
+		for d, x := range s.v[t*kvWidth+kvAt:][:dim] {
 			vt[d*keys+t] = x
 		}
 	}
-	kernel.MatMulT(out[from*width+head*dim:], s, vt, n, dim, keys, width, keys, keys)
+	kernel.MatMulT(s.out[from*width+head*dim:], p, vt, n, dim, keys, width, keys, keys)
 }
 
 // rope rotates the packed queries and keys of the C4 form: [tokens, heads*dim, 1, 1] to [1, tokens, heads, dim].
@@ -111,7 +118,7 @@ func (r *run) rope(p *mnn.RoPE, in []value) (q, k value, err error) {
 		return q, k, fmt.Errorf("RoPE of %d of %d: %w", cut, dim, tensor.ErrCorrupt)
 	}
 	one := func(x value, heads int, n *mnn.LayerNorm) (value, error) {
-		if len(x.shape) != 4 || heads <= 0 || x.shape[1] != heads*dim || in[2].elements() != x.shape[0]*cut || in[3].elements() != x.shape[0]*cut {
+		if x.i != nil || in[2].i != nil || in[3].i != nil || len(x.shape) != 4 || heads <= 0 || x.shape[1] != heads*dim || in[2].elements() != x.shape[0]*cut || in[3].elements() != x.shape[0]*cut {
 			return value{}, fmt.Errorf("RoPE on %v with %d heads and angles %v: %w", x.shape, heads, in[2].shape, tensor.ErrCorrupt)
 		}
 		if n != nil && len(n.Gamma) != dim {
@@ -124,7 +131,7 @@ func (r *run) rope(p *mnn.RoPE, in []value) (q, k value, err error) {
 				cos, sin := in[2].f[t*cut:(t+1)*cut], in[3].f[t*cut:(t+1)*cut]
 				for h := range heads {
 					at := (t*heads + h) * dim
-					turn(out.f[at:at+dim], x.f[at:at+dim], cos, sin, n)
+					turn(out.f[at:at+dim], x.f[at:at+dim], cos, sin, n, r.exe.math)
 				}
 			}
 		})
@@ -137,10 +144,10 @@ func (r *run) rope(p *mnn.RoPE, in []value) (q, k value, err error) {
 	return q, k, err
 }
 
-func turn(dst, x, cos, sin []float32, n *mnn.LayerNorm) {
+func turn(dst, x, cos, sin []float32, n *mnn.LayerNorm, m *arithmetic) {
 	copy(dst, x)
 	if n != nil {
-		kernel.RMSNorm(dst, x, n.Gamma, n.Epsilon)
+		m.rmsNorm(dst, x, n.Gamma, n.Epsilon)
 	}
 	half := len(cos) / 2
 	for j := range half {

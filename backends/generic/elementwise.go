@@ -37,7 +37,7 @@ func broadcast(a, b []int) (shape, sa, sb []int, err error) {
 		}
 		stepA, stepB = stepA*da, stepB*db
 	}
-	return shape, sa, sb, nil
+	return shape, sa, sb, limited(shape)
 }
 
 // apply computes out[i] = f(a, b) over the broadcast shape; the last dimension is the inner loop.
@@ -83,9 +83,6 @@ var floatOps = map[mnn.BinaryOp]func(dst, x, y []float32, sx, sy int){
 	mnn.BinaryRealDiv: rows(func(x, y float32) float32 { return x / y }),
 	mnn.BinaryMaximum: rows(func(x, y float32) float32 { return max(x, y) }),
 	mnn.BinaryMinimum: rows(func(x, y float32) float32 { return min(x, y) }),
-	mnn.BinaryMulSilu: rows(func(x, y float32) float32 {
-		return x * float32(float64(y)/(1+kernel.Exp(-float64(y))))
-	}),
 }
 
 func addRows(dst, x, y []float32, sx, sy int) {
@@ -146,52 +143,60 @@ func floorMod(x, y int32) int32 {
 	return r
 }
 
-func runBinary(p *mnn.Binary, in []value) (value, error) {
-	a, b := in[0], in[1]
+func runBinary(p *mnn.Binary, in []value, m *arithmetic, threads int) (value, error) {
+	a, b, op := in[0], in[1], p.Op
+	if op == mnn.BinaryMulSilu && b.i == nil {
+		b, op = runSilu(b, m, threads), mnn.BinaryMul
+	}
 	shape, sa, sb, err := broadcast(a.shape, b.shape)
 	if err != nil {
 		return value{}, err
 	}
 	if (a.i == nil) != (b.i == nil) {
-		return value{}, fmt.Errorf("%v of floats and integers: %w", p.Op, tensor.ErrUnsupported)
+		return value{}, fmt.Errorf("%v of floats and integers: %w", op, tensor.ErrUnsupported)
 	}
 	if a.i != nil {
-		f := intOps[p.Op]
+		f := intOps[op]
 		if f == nil {
-			return value{}, fmt.Errorf("%v of integers: %w", p.Op, tensor.ErrUnsupported)
+			return value{}, fmt.Errorf("%v of integers: %w", op, tensor.ErrUnsupported)
 		}
 		out := value{shape: shape, i: make([]int32, count(shape))}
 		apply(out.i, a.i, b.i, shape, sa, sb, f)
 		return out, nil
 	}
-	f := floatOps[p.Op]
+	f := floatOps[op]
 	if f == nil {
-		return value{}, fmt.Errorf("%v of floats: %w", p.Op, tensor.ErrUnsupported)
+		return value{}, fmt.Errorf("%v of floats: %w", op, tensor.ErrUnsupported)
 	}
 	out := floats(shape...)
 	apply(out.f, a.f, b.f, shape, sa, sb, f)
 	return out, nil
 }
 
-func runUnary(p *mnn.Unary, in []value, threads int) (value, error) {
+func runUnary(p *mnn.Unary, in []value, m *arithmetic, threads int) (value, error) {
 	x := in[0]
 	if x.i != nil {
 		return value{}, fmt.Errorf("%v of integers: %w", p.Op, tensor.ErrUnsupported)
 	}
-	out := floats(x.shape...)
 	switch p.Op {
 	case mnn.UnaryNeg:
+		out := floats(x.shape...)
 		for i, v := range x.f {
 			out.f[i] = -v
 		}
+		return out, nil
 	case mnn.UnarySilu:
-		const chunk = 1 << 12
-		kernel.Parallel(threads, (len(x.f)+chunk-1)/chunk, func(lo, hi int) {
-			hi = min(hi*chunk, len(x.f))
-			kernel.SiLU(out.f[lo*chunk:hi], x.f[lo*chunk:hi])
-		})
-	default:
-		return value{}, fmt.Errorf("%v: %w", p.Op, tensor.ErrUnsupported)
+		return runSilu(x, m, threads), nil
 	}
-	return out, nil
+	return value{}, fmt.Errorf("%v: %w", p.Op, tensor.ErrUnsupported)
+}
+
+func runSilu(x value, m *arithmetic, threads int) value {
+	const chunk = 1 << 12 // a multiple of the engine's groups of eight
+	out := floats(x.shape...)
+	kernel.Parallel(threads, (len(x.f)+chunk-1)/chunk, func(lo, hi int) {
+		hi = min(hi*chunk, len(x.f))
+		m.silu(out.f[lo*chunk:hi], x.f[lo*chunk:hi])
+	})
+	return out
 }

@@ -34,14 +34,16 @@ func compileLinear(p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache
 	if err != nil {
 		return nil, err
 	}
+	if replace != nil && len(replace) != m.Rows*m.Cols {
+		return nil, fmt.Errorf("%d weights replace %d x %d: %w", len(replace), m.Rows, m.Cols, tensor.ErrCorrupt)
+	}
 	l := &linear{m: m, threads: o.Threads, floats: replace}
 	// The engine quantizes activations only for weights that are packed codes.
 	if o.Mode == backends.Int8 && replace == nil && m.Bits <= 8 {
-		l.option = kernel.DynOption(o.DynamicOption % 8)
-		if l.option != kernel.DynBlock || m.Blocks == 1 {
-			l.option = kernel.DynToken
+		if o.DynamicOption%8 == int(kernel.DynBlock) {
+			l.option = kernel.DynBlock
 		}
-		return l, l.openInt8()
+		return l, l.openInt8(o.RepackLowBits)
 	}
 	size := 4 * int64(m.Rows) * int64(m.Cols)
 	if l.floats == nil && *cache >= size {
@@ -54,7 +56,7 @@ func compileLinear(p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache
 	return l, nil
 }
 
-func (l *linear) openInt8() error {
+func (l *linear) openInt8(repack bool) error {
 	m := l.m
 	c := kernel.WeightCodes{
 		Rows: m.Rows, Cols: m.Cols, Block: m.Cols / m.Blocks, Bits: m.Bits,
@@ -64,6 +66,13 @@ func (l *linear) openInt8() error {
 		return fmt.Errorf("codebook weights in int8 mode: %w", tensor.ErrUnsupported)
 	}
 	m.Unpack(c.Codes, 0, m.Rows)
+	if repack && m.Bits < 4 {
+		// The same values on a 4-bit grid; only the order of roundings differs.
+		for i := range c.Codes {
+			c.Codes[i] += 8 - 1<<(m.Bits-1)
+		}
+		c.Bits = 4
+	}
 	var err error
 	l.int8, err = kernel.NewInt8Matrix(c)
 	return err

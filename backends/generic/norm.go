@@ -58,7 +58,7 @@ func compileNorm(op *mnn.Op, p *mnn.LayerNorm, w mnn.Weights, replace []float32)
 	return n, nil
 }
 
-func (n *norm) run(x value, threads int) (value, error) {
+func (n *norm) run(x value, m *arithmetic, threads int) (value, error) {
 	w := len(n.gamma)
 	ok := len(x.shape) > 0 && x.shape[len(x.shape)-1] == w
 	if n.packed {
@@ -68,9 +68,13 @@ func (n *norm) run(x value, threads int) (value, error) {
 		return value{}, fmt.Errorf("norm over %d of shape %v: %w", w, x.shape, tensor.ErrCorrupt)
 	}
 	out := floats(x.shape...)
+	rmsNorm := m.rmsNorm
+	if n.packed && len(x.f) > w {
+		rmsNorm = m.rmsNormPacked
+	}
 	kernel.Parallel(threads, len(x.f)/w, func(lo, hi int) {
 		for r := lo; r < hi; r++ {
-			kernel.RMSNorm(out.f[r*w:(r+1)*w], x.f[r*w:(r+1)*w], n.gamma, n.eps)
+			rmsNorm(out.f[r*w:(r+1)*w], x.f[r*w:(r+1)*w], n.gamma, n.eps)
 		}
 	})
 	return out, nil

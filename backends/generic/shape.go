@@ -134,6 +134,9 @@ func runConcat(p *mnn.Axis, in []value) (value, error) {
 		n += x.shape[axis]
 	}
 	out := value{shape: replaceDim(in[0].shape, axis, n)}
+	if err := limited(out.shape); err != nil {
+		return value{}, err
+	}
 	outer, _, inner := in[0].spans(axis)
 	for o := range outer {
 		for _, x := range in {
@@ -174,7 +177,11 @@ func runGather(in []value) (value, error) {
 		}
 		rows[k] = int(v)
 	}
-	return table.pick(axis, rows, replaceDim(table.shape, axis, in[1].shape...)), nil
+	shape := replaceDim(table.shape, axis, in[1].shape...)
+	if err := limited(shape); err != nil {
+		return value{}, err
+	}
+	return table.pick(axis, rows, shape), nil
 }
 
 // runStridedSlice covers ONNX Slice (begin, end, axes, steps) and TensorFlow's form (begin, end, strides) with

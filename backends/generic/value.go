@@ -23,6 +23,21 @@ func count(shape []int) int {
 	return n
 }
 
+// maxElements bounds a tensor of a running graph. A small graph can ask for terabytes by broadcasting.
+const maxElements = 1 << 31
+
+// limited refuses shapes beyond maxElements.
+func limited(shape []int) error {
+	n := int64(1)
+	for _, d := range shape {
+		if d != 0 && n > maxElements/int64(d) {
+			return fmt.Errorf("tensor of shape %v: %w", shape, tensor.ErrUnsupported)
+		}
+		n *= int64(d)
+	}
+	return nil
+}
+
 func floats(shape ...int) value { return value{shape: shape, f: make([]float32, count(shape))} }
 
 func ints(v []int32, shape ...int) value { return value{shape: shape, i: v} }

@@ -35,7 +35,7 @@ type assembly struct {
 // roles says what a file of a package is for.
 var roles = map[string]string{
 	GraphFile: manifest.RoleGraph, WeightFile: manifest.RoleWeights, LLMConfigFile: manifest.RoleModel, TokenizerFile: manifest.RoleTokenizer,
-	ConfigFile: "config",
+	ConfigFile:       "config",
 	publish.CardName: "card", publish.ReportName: "report", recipeFile: "recipe",
 }
 

@@ -91,7 +91,7 @@ func QuantizeSym(dst *QuantizedRows, x []float32, rows, cols, block int) {
 		}
 		dst.Scales[r] = scale
 		for i, v := range row {
-			codes[i] = clampInt8(roundEven(v * quant))
+			codes[i] = clampInt8(roundEven(float32(v * quant)))
 		}
 		dst.finish(r)
 	}

@@ -1,0 +1,288 @@
+package kernel
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// engineGolden is what the stock engine computed in one op; see testdata/engineops/record.py.
+type engineGolden struct {
+	name  string
+	kind  uint32
+	seed  uint64
+	a     [6]uint32
+	calls []uint32
+	rows  []uint32 // CRC-32 of each row
+}
+
+// readEngineGoldens reads the recorded ops, or those of the file that ENGINE_GOLDENS names.
+func readEngineGoldens(t *testing.T) []engineGolden {
+	t.Helper()
+	path := filepath.Join("testdata", "engineops", "ops.bin")
+	if p := os.Getenv("ENGINE_GOLDENS"); p != "" {
+		path = p
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := bytes.NewReader(data)
+	read := func(v any) {
+		if err := binary.Read(r, binary.LittleEndian, v); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+	}
+	list := func() []uint32 {
+		var n uint32
+		read(&n)
+		out := make([]uint32, n)
+		read(out)
+		return out
+	}
+	var all []engineGolden
+	for r.Len() > 0 {
+		var h struct {
+			Magic      [4]byte
+			Name       [32]byte
+			Kind, Seed uint32
+			A          [6]uint32
+		}
+		if read(&h); string(h.Magic[:]) != "EOPS" {
+			t.Fatalf("%s: header %+v", path, h)
+		}
+		all = append(all, engineGolden{
+			name: string(bytes.TrimRight(h.Name[:], "\x00")), kind: h.Kind, seed: uint64(h.Seed), a: h.A, calls: list(), rows: list(),
+		})
+	}
+	if len(all) == 0 {
+		t.Fatalf("%s: no recorded ops", path)
+	}
+	return all
+}
+
+// engineValues is values of record.py.
+func engineValues(seed uint64, n int, scale float32) []float32 {
+	out := make([]float32, n)
+	for i := range out {
+		z := (uint64(i) + seed<<32) * 0x9E3779B97F4A7C15
+		z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+		z = (z ^ z>>27) * 0x94D049BB133111EB
+		z ^= z >> 31
+		out[i] = float32(float32(float32(z>>40)*0x1p-23)-1) * scale
+	}
+	return out
+}
+
+// compute returns the rows of the case.
+func (g *engineGolden) compute() [][]float32 {
+	var rows [][]float32
+	n := int(g.a[0])
+	switch g.kind {
+	case 0:
+		x := engineValues(g.seed, int(g.calls[0])*n, float32(g.a[2])/16)
+		gamma := engineValues(g.seed+1000, n, 1)
+		norm := EngineRMSNorm
+		if g.a[1] != 0 && g.calls[0] > 1 {
+			norm = EngineRMSNormPacked
+		}
+		for ; len(x) > 0; x = x[n:] {
+			norm(x[:n], x[:n], gamma, 1e-6)
+			rows = append(rows, x[:n])
+		}
+	case 1:
+		x := engineValues(g.seed, n, float32(g.a[2])/16)
+		EngineSiLU(x, x)
+		rows = append(rows, x)
+	case 2:
+		heads, kv, dim := n, int(g.a[1]), int(g.a[2])
+		width := (heads + 2*kv) * dim
+		var q, k, v []float32
+		for _, c := range g.calls {
+			q = q[:0]
+			a := EngineAttention{Tokens: int(c), Past: len(rows), Heads: heads, KVHeads: kv, Dim: dim}
+			table := engineValues(g.seed, (a.Past+a.Tokens)*width, 1)[a.Past*width:]
+			for ; len(table) > 0; table = table[width:] {
+				for _, x := range table[:heads*dim] {
+					q = append(q, x*(float32(g.a[3])/16))
+				}
+				k = append(k, table[heads*dim:(heads+kv)*dim]...)
+				v = append(v, table[(heads+kv)*dim:width]...)
+			}
+			out := make([]float32, len(q))
+			for h := range heads {
+				for from := 0; from < a.Tokens; from += 29 {
+					a.Attend(out, q, k, v, h, from, min(from+29, a.Tokens))
+				}
+			}
+			for ; len(out) > 0; out = out[heads*dim:] {
+				rows = append(rows, out[:heads*dim])
+			}
+		}
+	}
+	return rows
+}
+
+// TestEngineGoldens holds the ops against the engine, bit by bit.
+func TestEngineGoldens(t *testing.T) {
+	equal, all := 0, 0
+	for _, g := range readEngineGoldens(t) {
+		t.Run(g.name, func(t *testing.T) {
+			rows := g.compute()
+			if len(rows) != len(g.rows) {
+				t.Fatalf("%d rows, want %d", len(rows), len(g.rows))
+			}
+			differ := 0
+			for i, row := range rows {
+				b, err := binary.Append(nil, binary.LittleEndian, row)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if crc32.ChecksumIEEE(b) != g.rows[i] {
+					if differ++; differ == 1 {
+						t.Errorf("row %d differs: %v", i, row[:min(len(row), 4)])
+					}
+				}
+			}
+			if differ > 0 {
+				t.Errorf("%d of %d rows differ", differ, len(rows))
+			}
+			equal, all = equal+len(rows)-differ, all+len(rows)
+		})
+	}
+	t.Logf("%d of %d rows bit-equal", equal, all)
+}
+
+// TestFma32 compares with big.Float, which rounds once.
+func TestFma32(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	random32 := func() float64 {
+		return float64(math.Float32frombits(r.Uint32()&0x807fffff | uint32(64+r.IntN(128))<<23))
+	}
+	check := func(x, y, z float64) {
+		t.Helper()
+		p := new(big.Float).SetPrec(200).Mul(big.NewFloat(x), big.NewFloat(y))
+		want, _ := p.Add(p, big.NewFloat(z)).Float32()
+		if got := fma32(x, y, z); got != float64(want) && math.Abs(float64(want)) >= 0x1p-126 {
+			t.Fatalf("fma32(%v, %v, %v) is %v, want %v", x, y, z, got, want)
+		}
+	}
+	for range 100000 {
+		check(random32(), random32(), random32())
+	}
+	// Sums in the middle of two float32, or so close to it that float64 does not tell.
+	for range 100000 {
+		z := float64(math.Float32frombits(r.Uint32()&0x807fffff | 127<<23))
+		d := float64(r.IntN(256)) * 0x1p-23
+		x, y := 1+d, math.Copysign(0x1p-24*(1-d), float64(r.IntN(2))-.5)
+		if !midway(x*y + z) {
+			t.Fatalf("%v*%v + %v is not in the middle", x, y, z)
+		}
+		check(x, y, z)
+	}
+}
+
+func TestExpf(t *testing.T) {
+	for k, v := range roots {
+		want := new(big.Float).SetPrec(200).SetInt64(1 << 20)
+		want.SetMantExp(want, k-20)
+		for range 5 {
+			want.Sqrt(want)
+		}
+		if w, _ := want.Float64(); w != v {
+			t.Errorf("root %d is %v, want %v", k, v, w)
+		}
+	}
+	for _, tt := range []struct{ x, want float32 }{
+		{0, 1}, {1, math.E}, {-1, 1 / math.E}, {88.72, 3.3931806e38}, {88.73, float32(math.Inf(1))}, {-104, 0},
+		{-math.MaxFloat32, 0}, {float32(math.Inf(-1)), 0}, {-103, 0x1p-149},
+	} {
+		if got := expf(tt.x); math.Abs(float64(got-tt.want)) > 1e-5*math.Abs(float64(tt.want)) && got != tt.want {
+			t.Errorf("expf(%v) is %v, want %v", tt.x, got, tt.want)
+		}
+	}
+	if got := expf(float32(math.NaN())); got == got {
+		t.Errorf("expf(NaN) is %v", got)
+	}
+	for x := float32(-100); x < 88; x += 0.0123 {
+		if got, want := float64(expf(x)), Exp(float64(x)); math.Abs(got-want) > 0x1.02p-24*want+0x1p-150 {
+			t.Fatalf("expf(%v) is %v, want %v", x, got, want)
+		}
+	}
+}
+
+// TestEngineFormulas says that the ops are, up to rounding, what they are called.
+func TestEngineFormulas(t *testing.T) {
+	near := func(t *testing.T, got, want []float32, bound float64) {
+		t.Helper()
+		for i := range want {
+			if d := math.Abs(float64(got[i] - want[i])); !(d <= bound) {
+				t.Fatalf("[%d] is %v, want %v", i, got[i], want[i])
+			}
+		}
+	}
+	x, gamma := engineValues(1, 1003, 3), engineValues(2, 1003, 1)
+	got, want := make([]float32, len(x)), make([]float32, len(x))
+	RMSNorm(want, x, gamma, 1e-6)
+	EngineRMSNorm(got, x, gamma, 1e-6)
+	near(t, got, want, 1e-6)
+	EngineRMSNormPacked(got, x, gamma, 1e-6)
+	near(t, got, want, 2e-6)
+	SiLU(want, x)
+	EngineSiLU(got, x)
+	near(t, got, want, 1e-6)
+
+	a := EngineAttention{Tokens: 30, Past: 60, Heads: 3, KVHeads: 1, Dim: 10}
+	q, k, v := engineValues(3, 900, 4), engineValues(4, 900, 1), engineValues(5, 900, 1)
+	got, want = make([]float32, 900), make([]float32, 900)
+	for h := range a.Heads {
+		a.Attend(got, q, k, v, h, 0, a.Tokens)
+		for i := range a.Tokens {
+			p := make([]float32, a.Past+i+1)
+			for j := range p {
+				for d := range a.Dim {
+					p[j] += q[(i*a.Heads+h)*a.Dim+d] * k[j*a.Dim+d] / float32(math.Sqrt(float64(a.Dim)))
+				}
+			}
+			Softmax(p)
+			for j, w := range p {
+				for d := range a.Dim {
+					want[(i*a.Heads+h)*a.Dim+d] += w * v[j*a.Dim+d]
+				}
+			}
+		}
+	}
+	near(t, got, want, 1e-6)
+}
+
+func BenchmarkEngine(b *testing.B) {
+	x, gamma, dst := engineValues(1, 768, 3), engineValues(2, 768, 1), make([]float32, 768)
+	b.Run("norm", func(b *testing.B) {
+		for b.Loop() {
+			EngineRMSNorm(dst, x, gamma, 1e-6)
+		}
+	})
+	b.Run("silu", func(b *testing.B) {
+		for b.Loop() {
+			EngineSiLU(dst, x)
+		}
+	})
+	for _, tokens := range []int{1, 32} {
+		b.Run(fmt.Sprintf("attention/tokens=%d", tokens), func(b *testing.B) {
+			a := EngineAttention{Tokens: tokens, Past: 256, Heads: 1, KVHeads: 1, Dim: 64}
+			q, k, v := engineValues(3, tokens*64, 4), engineValues(4, 64*288, 1), engineValues(5, 64*288, 1)
+			out := make([]float32, len(q))
+			for b.Loop() {
+				a.Attend(out, q, k, v, 0, 0, tokens)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*tokens*256*64*2), "ns/fma")
+		})
+	}
+}
