@@ -92,8 +92,8 @@ func (a *assembly) make(ctx context.Context, v *Verify, o verify.Options, weight
 
 // draft is the manifest without measurements; its file list grows with the directory.
 func (a *assembly) draft(ctx context.Context, weights string) error {
-	b, err := os.ReadFile(filepath.Join(weights, spansFile))
-	if err != nil {
+	var rec weightsRecord
+	if err := readJSON(filepath.Join(weights, recordFile), &rec); err != nil {
 		return err
 	}
 	src, r := a.planned.Source, a.job.Recipe
@@ -112,27 +112,15 @@ func (a *assembly) draft(ctx context.Context, weights string) error {
 	for _, f := range src.Files {
 		a.m.Source.Files = append(a.m.Source.Files, manifest.File{Name: f.Name, Size: f.Size, SHA256: f.SHA256})
 	}
-	if err := json.Unmarshal(b, &a.m.Tensors); err != nil {
+	a.m.Tensors = rec.Tensors
+	if err := a.list(ctx); err != nil {
 		return err
 	}
-	return a.checkSpans(ctx, weights)
-}
-
-// checkSpans compares the weights, which an earlier run may have made, with what was written then. A file that
-// changed since leaves the store, so that the next run makes it anew.
-func (a *assembly) checkSpans(ctx context.Context, weights string) error {
-	f, err := os.Open(filepath.Join(weights, WeightFile))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	for _, t := range a.m.Tensors {
-		got, err := manifest.Hash(ctx, io.NewSectionReader(f, t.Offset, t.Size))
-		if err != nil {
-			return err
-		}
-		if got.Size != t.Size || got.SHA256 != t.SHA256 {
-			return damaged(weights, fmt.Errorf("%s of %s is not what was written: %w", t.Name, WeightFile, tensor.ErrCorrupt))
+	// An earlier run may have made the files; one that changed since leaves the store, so that the next run makes it
+	// anew.
+	for _, f := range a.m.Files {
+		if want, ok := rec.Files[f.Name]; ok && want != f.SHA256 {
+			return damaged(weights, fmt.Errorf("%s is not what was written: %w", f.Name, tensor.ErrCorrupt))
 		}
 	}
 	return nil

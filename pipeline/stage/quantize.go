@@ -245,7 +245,7 @@ const (
 	WeightFile    = "llm.mnn.weight"
 	ConfigFile    = "config.json"
 	LLMConfigFile = "llm_config.json"
-	spansFile     = "spans.json"
+	recordFile    = "record.json"
 )
 
 func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, dir string) (manifest.Digest, error) {
@@ -257,15 +257,10 @@ func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, di
 		return "", err
 	}
 	w := &weightWriter{dir: dir, plan: pl.Plan}
-	spans, err := w.write(ctx, pl.Source.Checkpoint, plan.WriteOptions{
+	spans, sum, err := w.write(ctx, pl.Source.Checkpoint, plan.WriteOptions{
 		Encoder: encoder, Threads: job.Limits.Threads, Memory: job.Limits.Memory / 4,
 		Progress: func(done int64) { job.Limits.Report("quantize", WeightFile, done, pl.Plan.Bytes) },
 	})
-	if err != nil {
-		return "", err
-	}
-	tensors := tensorsOf(pl.Plan, spans)
-	list, err := json.Marshal(tensors)
 	if err != nil {
 		return "", err
 	}
@@ -273,15 +268,29 @@ func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, di
 	if err != nil {
 		return "", err
 	}
+	rec := weightsRecord{Tensors: tensorsOf(pl.Plan, spans), Files: map[string]string{
+		WeightFile: sum, GraphFile: manifest.DigestOf(pl.Graph).Hex(), LLMConfigFile: manifest.DigestOf(llmConfig).Hex(),
+	}}
+	b, err := json.Marshal(rec)
+	if err != nil {
+		return "", err
+	}
 	for _, f := range []struct {
 		name string
 		b    []byte
-	}{{GraphFile, pl.Graph}, {LLMConfigFile, llmConfig}, {spansFile, list}} {
+	}{{GraphFile, pl.Graph}, {LLMConfigFile, llmConfig}, {recordFile, b}} {
 		if err := pipeline.WriteFile(filepath.Join(dir, f.name), f.b); err != nil {
 			return "", err
 		}
 	}
-	return manifest.DigestOf(append(append(list, pl.Graph...), llmConfig...)), nil
+	return manifest.DigestOf(b), nil
+}
+
+// weightsRecord says what a finished directory of weights holds.
+type weightsRecord struct {
+	Tensors []manifest.Tensor `json:"tensors"`
+	// Files maps names to hex SHA-256.
+	Files map[string]string `json:"files"`
 }
 
 // tensorsOf lists the plan's spans for a manifest.

@@ -151,7 +151,7 @@ func TestKilled(t *testing.T) {
 		{"1 tensor", func(time.Time) bool { return journalLines(w) >= 1 }},
 		{"9 tensors", func(time.Time) bool { return journalLines(w) >= 9 }},
 		{"40 tensors", func(time.Time) bool { return journalLines(w) >= 40 }},
-		{"weights done", exists(w.cache(), "weights-*", "spans.json")},
+		{"weights done", exists(w.cache(), "weights-*", "record.json")},
 		{"package begun", exists(w.cache(), "package-*", "files", "*")},
 		{"package sealed", exists(w.cache(), "package-*", "files", "manifest.json")},
 		{"publishing", exists(w.dir, "dist", "*.tmp-*", "*")},
@@ -208,7 +208,7 @@ func TestCancelled(t *testing.T) {
 // partial makes a cache as a killed run leaves it: weights under construction, and nothing behind them.
 func partial(t *testing.T, w work) (weights string) {
 	t.Helper()
-	for _, pattern := range []string{"package-*", filepath.Join("weights-*", "done.json"), filepath.Join("weights-*", "llm.mnn"), filepath.Join("weights-*", "llm_config.json"), filepath.Join("weights-*", "spans.json")} {
+	for _, pattern := range []string{"package-*", filepath.Join("weights-*", "done.json"), filepath.Join("weights-*", "llm.mnn"), filepath.Join("weights-*", "llm_config.json"), filepath.Join("weights-*", "record.json")} {
 		names, err := filepath.Glob(filepath.Join(w.cache(), pattern))
 		if err != nil || len(names) != 1 {
 			t.Fatalf("%s: %v, %v", pattern, names, err)
@@ -271,7 +271,7 @@ func TestDamagedPartial(t *testing.T) {
 		{"journal of negative items", journal(func(b []byte) []byte { return bytes.ReplaceAll(b, []byte(`"item":`), []byte(`"item":-`)) })},
 		{"journal with other sums", journal(func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("a"), []byte("b")) })},
 		{"files of a finished run", func(t *testing.T, dir string) {
-			for _, n := range []string{"llm.mnn", "spans.json", "done.json", "llm_config.json", "stray"} {
+			for _, n := range []string{"llm.mnn", "record.json", "done.json", "llm_config.json", "stray"} {
 				if err := os.WriteFile(filepath.Join(dir, n), []byte("garbage"), 0o666); err != nil {
 					t.Fatal(err)
 				}

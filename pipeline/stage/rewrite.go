@@ -2,6 +2,7 @@ package stage
 
 import (
 	"context"
+	"encoding/json"
 	"path/filepath"
 
 	"github.com/rs/zerolog"
@@ -20,6 +21,8 @@ func (*Rewrite) String() string { return "rewrite" }
 
 // TokenizerFile is the tokenizer's name in a package.
 const TokenizerFile = "tokenizer.mtok"
+
+const factsFile = "facts.json"
 
 // Run implements pipeline.Stage.
 func (*Rewrite) Run(ctx context.Context, job *pipeline.Job) error {
@@ -56,7 +59,14 @@ func (*Rewrite) Run(ctx context.Context, job *pipeline.Job) error {
 		if err != nil {
 			return "", err
 		}
-		return manifest.DigestOf(b), pipeline.WriteFile(filepath.Join(dir, TokenizerFile), b)
+		facts, err := json.Marshal(src.Facts)
+		if err != nil {
+			return "", err
+		}
+		if err := pipeline.WriteFile(filepath.Join(dir, factsFile), facts); err != nil {
+			return "", err
+		}
+		return manifest.DigestOf(append(facts, b...)), pipeline.WriteFile(filepath.Join(dir, TokenizerFile), b)
 	})
 	if err != nil {
 		return err

@@ -27,27 +27,34 @@ type Source struct {
 	Tokenizer      *tokenizer.Tokenizer
 	// Facts are those of the small files that describe how the model is used.
 	Facts Facts
+
+	config []byte // config.json
 }
 
 // OpenSource opens the checkpoint in dir. The caller closes it.
 func OpenSource(dir string, ignore []string) (*Source, error) {
 	s := &Source{Dir: dir}
-	if err := s.open(ignore); err != nil {
+	err := s.open(ignore)
+	if err == nil {
+		err = s.openTokenizer()
+	}
+	if err != nil {
 		s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
+// open reads what the computation needs.
 func (s *Source) open(ignore []string) error {
-	config, err := readSmall(s.Dir, "config.json")
-	if err != nil {
+	var err error
+	if s.config, err = readSmall(s.Dir, "config.json"); err != nil {
 		return err
 	}
 	if s.Checkpoint, err = safetensors.OpenDir(s.Dir); err != nil {
 		return err
 	}
-	if s.Decoder, err = arch.Describe(config, s.Checkpoint.Tensors(), arch.Options{IgnoreConfig: ignore}); err != nil {
+	if s.Decoder, err = arch.Describe(s.config, s.Checkpoint.Tensors(), arch.Options{IgnoreConfig: ignore}); err != nil {
 		return err
 	}
 	for dup, of := range s.Decoder.Duplicates() {
@@ -55,6 +62,11 @@ func (s *Source) open(ignore []string) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// openTokenizer reads the tokenizer and the facts of using it.
+func (s *Source) openTokenizer() error {
 	b, err := readSmall(s.Dir, "tokenizer.json")
 	if err != nil {
 		return err
@@ -65,7 +77,7 @@ func (s *Source) open(ignore []string) error {
 	if n := s.Tokenizer.VocabSize(); n > s.Decoder.Vocab {
 		return fmt.Errorf("tokenizer.json has ids up to %d, the embedding only %d rows: %w", n-1, s.Decoder.Vocab, tensor.ErrCorrupt)
 	}
-	s.Facts, err = readFacts(s.Dir, config, s.Tokenizer)
+	s.Facts, err = readFacts(s.Dir, s.config, s.Tokenizer)
 	return err
 }
 
@@ -76,26 +88,40 @@ func (s *Source) Close() {
 	}
 }
 
-// openSource opens the checkpoint that the fetch stage found.
+// openSource opens the checkpoint that the fetch stage found. Once the rewrite stage has read the tokenizer, its
+// facts come from there and the tokenizer is left alone: a large one takes longer to read than to quantize for.
 func openSource(job *pipeline.Job) (*Source, error) {
 	a, err := job.Artifacts.One(pipeline.Checkpoint)
 	if err != nil {
 		return nil, err
 	}
-	b, err := os.ReadFile(a.Path)
-	if err != nil {
-		return nil, err
-	}
 	var rec snapshotRecord
-	if err := json.Unmarshal(b, &rec); err != nil {
+	if err := readJSON(a.Path, &rec); err != nil {
 		return nil, err
 	}
-	s, err := OpenSource(rec.Dir, job.Recipe.Model.IgnoreConfig)
+	s := &Source{Dir: rec.Dir}
+	if err = s.open(job.Recipe.Model.IgnoreConfig); err == nil {
+		if inputs, none := job.Artifacts.One(pipeline.Inputs); none == nil {
+			err = readJSON(filepath.Join(inputs.Path, factsFile), &s.Facts)
+		} else {
+			err = s.openTokenizer()
+		}
+	}
 	if err != nil {
+		s.Close()
 		return nil, err
 	}
 	s.Repo, s.Revision, s.Files = rec.Repo, rec.Revision, rec.Files
 	return s, nil
+}
+
+// readJSON reads a file of the store.
+func readJSON(path string, v any) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, v)
 }
 
 // maxSmall bounds the JSON files of a checkpoint; tokenizers of large vocabularies have some 30 MB.

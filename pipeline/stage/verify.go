@@ -186,6 +186,11 @@ func (v *Verify) Run(ctx context.Context, job *pipeline.Job) error {
 		return err
 	}
 	a, err := job.Store.Do(ctx, "package", key, func(dir string, _ bool) (manifest.Digest, error) {
+		if v.Enabled {
+			if err := src.openTokenizer(); err != nil {
+				return "", err
+			}
+		}
 		pl, err := q.Plan(job, src)
 		if err != nil {
 			return "", err

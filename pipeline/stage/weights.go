@@ -36,17 +36,17 @@ type entry struct {
 	Sum  string `json:"sha256"`
 }
 
-// write returns the SHA-256 of every item's span.
-func (w *weightWriter) write(ctx context.Context, src tensor.Source, o plan.WriteOptions) ([]string, error) {
+// write returns the SHA-256 of every item's span and of the file.
+func (w *weightWriter) write(ctx context.Context, src tensor.Source, o plan.WriteOptions) (sums []string, file string, err error) {
 	f, err := os.OpenFile(filepath.Join(w.dir, WeightFile), os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer f.Close()
 	o.File = sha256.New()
-	sums, err := w.resume(ctx, f, o.File)
+	sums, err = w.resume(ctx, f, o.File)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	o.From = len(sums)
 	if o.From > 0 {
@@ -54,12 +54,12 @@ func (w *weightWriter) write(ctx context.Context, src tensor.Source, o plan.Writ
 	}
 	journal, err := os.OpenFile(filepath.Join(w.dir, journalFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer journal.Close()
 	for i, s := range sums {
 		if err := writeEntry(journal, i, s); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 	}
 	out := bufio.NewWriterSize(f, 1<<20)
@@ -70,19 +70,19 @@ func (w *weightWriter) write(ctx context.Context, src tensor.Source, o plan.Writ
 		sums = append(sums, sum)
 		return writeEntry(journal, item, sum)
 	}
-	if _, err := w.plan.Write(ctx, out, src, o); err != nil {
-		return nil, err
+	if file, err = w.plan.Write(ctx, out, src, o); err != nil {
+		return nil, "", err
 	}
 	if err := out.Flush(); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if err := f.Sync(); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if err := f.Close(); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return sums, journal.Close()
+	return sums, file, journal.Close()
 }
 
 func writeEntry(f *os.File, item int, sum string) error {
