@@ -14,9 +14,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/backends"
-	"github.com/llmexport/llmexport/pipeline"
-	"github.com/llmexport/llmexport/pipeline/stage"
-	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -38,30 +36,7 @@ func TestMain(m *testing.M) {
 
 // smallPackage makes, once, an 8-bit package of a random checkpoint with a tied table, its rows in blocks.
 var smallPackage = sync.OnceValues(func() (string, error) {
-	ctx := context.Background()
-	checkpoint, err := filepath.Abs("../pipeline/arch/testdata/qwen3-tied")
-	if err != nil {
-		return "", err
-	}
-	out := filepath.Join(scratch, "small")
-	text := fmt.Sprintf("version: 1\nname: small\nmodel: {path: %q}\nquantize: {bits: 8, block: 32}\nverify: {enabled: false}\npublish: [{dir: %q}]\n",
-		filepath.ToSlash(checkpoint), filepath.ToSlash(out))
-	r, err := recipes.Load([]byte(text), filepath.Join(scratch, "recipe.yaml"), stage.Sections())
-	if err != nil {
-		return "", err
-	}
-	store, err := pipeline.OpenStore(ctx, filepath.Join(scratch, "cache"))
-	if err != nil {
-		return "", err
-	}
-	defer store.Close()
-	stages, err := stage.New(r)
-	if err != nil {
-		return "", err
-	}
-	job := &pipeline.Job{Recipe: r, Store: store, Limits: pipeline.Limits{Memory: 1 << 30, Threads: 2}}
-	_, err = pipeline.Execute(ctx, job, stages)
-	return out, err
+	return stagetest.Export(context.Background(), scratch, "../pipeline/arch/testdata/qwen3-tied", "quantize: {bits: 8, block: 32}\nverify: {enabled: false}")
 })
 
 func small(t testing.TB) string {

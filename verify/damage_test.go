@@ -16,6 +16,7 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -387,7 +388,7 @@ func (d *damage) make(t *testing.T) *verify.Subject {
 	dir := goodPackage(t)
 	if d.rebuild != "" {
 		var err error
-		if dir, err = export(t.Context(), t.TempDir(), source, d.rebuild); err != nil {
+		if dir, err = stagetest.Export(t.Context(), t.TempDir(), source, d.rebuild); err != nil {
 			t.Fatal(err)
 		}
 	}

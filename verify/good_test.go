@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/verify"
 )
@@ -84,7 +85,7 @@ func TestThreads(t *testing.T) {
 func TestFamilies(t *testing.T) {
 	for _, name := range []string{"llama-bias", "llama3-rope", "qwen2-untied"} {
 		t.Run(name, func(t *testing.T) {
-			dir, err := export(t.Context(), t.TempDir(), families+name, "quantize: {bits: 16}\nverify: {enabled: false}")
+			dir, err := stagetest.Export(t.Context(), t.TempDir(), families+name, "quantize: {bits: 16}\nverify: {enabled: false}")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +113,7 @@ func TestFamilies(t *testing.T) {
 
 // A matrix with a bias, and a table that no op reads, are compared too.
 func TestUntied(t *testing.T) {
-	dir, err := export(t.Context(), t.TempDir(), families+"qwen2-untied", "quantize: {block: 32}\nverify: {enabled: false}")
+	dir, err := stagetest.Export(t.Context(), t.TempDir(), families+"qwen2-untied", "quantize: {block: 32}\nverify: {enabled: false}")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +210,7 @@ func TestLess(t *testing.T) {
 
 // A package compared with a checkpoint that it was not made from fails, and nothing panics.
 func TestAnotherSource(t *testing.T) {
-	random, err := export(t.Context(), t.TempDir(), families+"qwen3-tied", "quantize: {block: 32}\nverify: {enabled: false}")
+	random, err := stagetest.Export(t.Context(), t.TempDir(), families+"qwen3-tied", "quantize: {block: 32}\nverify: {enabled: false}")
 	if err != nil {
 		t.Fatal(err)
 	}

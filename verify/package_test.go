@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,10 +11,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
-	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/verify"
@@ -43,39 +41,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// export makes a package of a checkpoint in dir and returns its place.
-func export(ctx context.Context, dir, checkpoint, sections string) (string, error) {
-	source, err := filepath.Abs(checkpoint)
-	if err != nil {
-		return "", err
-	}
-	out := filepath.Join(dir, "package")
-	text := fmt.Sprintf("version: 1\nname: small\nmodel: {path: %q}\n%s\npublish: [{dir: %q}]\n", filepath.ToSlash(source), sections, filepath.ToSlash(out))
-	r, err := recipes.Load([]byte(text), filepath.Join(dir, "recipe.yaml"), stage.Sections())
-	if err != nil {
-		return "", err
-	}
-	store, err := pipeline.OpenStore(ctx, filepath.Join(dir, "cache"))
-	if err != nil {
-		return "", err
-	}
-	defer store.Close()
-	stages, err := stage.New(r)
-	if err != nil {
-		return "", err
-	}
-	job := &pipeline.Job{Recipe: r, Store: store, Limits: pipeline.Limits{Memory: 1 << 30, Threads: 2}}
-	_, err = pipeline.Execute(ctx, job, stages)
-	return out, err
-}
-
 // good makes, once, the verified 4-bit package of tiny-qwen3.
 var good = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(scratch, "good")
 	if err := os.Mkdir(dir, 0o777); err != nil {
 		return "", err
 	}
-	return export(context.Background(), dir, tiny, "verify: {"+small+"}")
+	return stagetest.Export(context.Background(), dir, tiny, "verify: {"+small+"}")
 })
 
 func goodPackage(t testing.TB) string {

@@ -37,6 +37,7 @@ var levels = []struct {
 	{4, []string{"verify/reference"}},
 	{4, []string{"pipeline/plan", "pipeline/calibrate", "verify", "publish"}},
 	{5, []string{"pipeline/stage"}},
+	{5, []string{"pipeline/stage/stagetest"}},
 	{6, []string{"cmd/llmexport", "verify/enginetest", "internal/depcheck"}},
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -195,7 +196,7 @@ func TestCancelled(t *testing.T) {
 		}
 		cancel(cause)
 	}()
-	_, err := run(ctx, w.recipe(), w.cache(), 2)
+	_, err := stagetest.Run(ctx, w.recipe(), w.cache(), 2)
 	cancel(nil)
 	<-stopped
 	if err != nil && !errors.Is(err, cause) && !errors.Is(err, context.Canceled) {
@@ -339,7 +340,7 @@ func TestTwoRuns(t *testing.T) {
 	w := newWork(t, families+"llama", "quantize: {block: 32}\nverify: {enabled: false}")
 	results := make(chan error, 2)
 	for range 2 {
-		go func() { _, err := run(t.Context(), w.recipe(), w.cache(), 1); results <- err }()
+		go func() { _, err := stagetest.Run(t.Context(), w.recipe(), w.cache(), 1); results <- err }()
 	}
 	for range 2 {
 		if err := <-results; err != nil {
@@ -354,7 +355,7 @@ func TestTwoRuns(t *testing.T) {
 	defer store.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := run(ctx, w.recipe(), w.cache(), 1); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := stagetest.Run(ctx, w.recipe(), w.cache(), 1); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a cache in use: %v", err)
 	}
 }

@@ -17,9 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/llmexport/llmexport/pipeline"
-	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
-	"github.com/llmexport/llmexport/recipes"
 )
 
 var update = flag.Bool("update", false, "rewrite the listings of testdata/e2e")
@@ -37,7 +36,7 @@ func TestMain(m *testing.M) {
 		a := strings.Split(args, "\n")
 		threads, err := strconv.Atoi(a[3])
 		if err == nil {
-			_, err = run(context.Background(), a[0], a[1], threads, "publish[0].dir="+a[2])
+			_, err = stagetest.Run(context.Background(), a[0], a[1], threads, "publish[0].dir="+a[2])
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -48,49 +47,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// run executes a recipe and its variants.
-func run(ctx context.Context, recipe, cache string, threads int, overrides ...string) ([]*pipeline.Job, error) {
-	r, err := recipes.LoadFile(recipe, stage.Sections(), overrides...)
-	if err != nil {
-		return nil, err
-	}
-	all, err := r.Expand()
-	if err != nil {
-		return nil, err
-	}
-	store, err := pipeline.OpenStore(ctx, cache)
-	if err != nil {
-		return nil, err
-	}
-	defer store.Close()
-	var jobs []*pipeline.Job
-	for _, r := range all {
-		stages, err := stage.New(r)
-		if err != nil {
-			return jobs, err
-		}
-		job := &pipeline.Job{Recipe: r, Store: store, Limits: pipeline.Limits{Memory: 1 << 30, Threads: threads}}
-		jobs = append(jobs, job)
-		if _, err := pipeline.Execute(ctx, job, stages); err != nil {
-			return jobs, err
-		}
-	}
-	return jobs, nil
-}
-
 // work is a directory with a recipe, a cache and a place to publish to.
 type work struct{ dir string }
 
 // newWork writes a recipe for a checkpoint; sections is YAML.
 func newWork(t testing.TB, checkpoint, sections string) work {
 	t.Helper()
-	source, err := filepath.Abs(checkpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
 	w := work{t.TempDir()}
-	text := fmt.Sprintf("version: 1\nname: small\nmodel: {path: %q}\n%s\n", filepath.ToSlash(source), sections)
-	if err := os.WriteFile(w.recipe(), []byte(text), 0o666); err != nil {
+	if _, err := stagetest.WriteRecipe(w.dir, checkpoint, sections); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -104,7 +68,7 @@ func (w work) out() string { return filepath.Join(w.dir, "dist", "small") }
 
 func (w work) run(t testing.TB, overrides ...string) ([]*pipeline.Job, error) {
 	t.Helper()
-	return run(t.Context(), w.recipe(), w.cache(), 2, overrides...)
+	return stagetest.Run(t.Context(), w.recipe(), w.cache(), 2, overrides...)
 }
 
 func (w work) must(t testing.TB, overrides ...string) []*pipeline.Job {
@@ -141,8 +105,8 @@ func listing(t testing.TB, dir string) string {
 	return b.String()
 }
 
-// TestPackages exports what testdata/e2e asks for and compares every byte of the packages by digest. Measurements,
-// which are floats that are only compared within bounds, are left out of them.
+// TestPackages exports what testdata/e2e asks for and compares every byte of the packages by digest. One of them is
+// verified: its measurements, too, are the same on every machine.
 func TestPackages(t *testing.T) {
 	cases, err := filepath.Glob(filepath.Join("testdata", "e2e", "*", "recipe.yaml"))
 	if err != nil || len(cases) == 0 {
@@ -153,7 +117,7 @@ func TestPackages(t *testing.T) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			tmp := t.TempDir()
 			out := filepath.Join(tmp, "out")
-			if _, err := run(t.Context(), recipe, filepath.Join(tmp, "cache"), 2, "publish[0].dir="+filepath.ToSlash(out)); err != nil {
+			if _, err := stagetest.Run(t.Context(), recipe, filepath.Join(tmp, "cache"), 2, "publish[0].dir="+filepath.ToSlash(out)); err != nil {
 				t.Fatal(err)
 			}
 			got := listing(t, out)
@@ -182,7 +146,7 @@ func TestSameBytes(t *testing.T) {
 	for _, threads := range []int{1, 2, 7} {
 		tmp := t.TempDir()
 		out := filepath.Join(tmp, "out")
-		if _, err := run(t.Context(), w.recipe(), filepath.Join(tmp, "cache"), threads, "publish[0].dir="+filepath.ToSlash(out), "limits.memory="+strconv.Itoa(threads)+"GiB"); err != nil {
+		if _, err := stagetest.Run(t.Context(), w.recipe(), filepath.Join(tmp, "cache"), threads, "publish[0].dir="+filepath.ToSlash(out), "limits.memory="+strconv.Itoa(threads)+"GiB"); err != nil {
 			t.Fatal(err)
 		}
 		got := listing(t, out)

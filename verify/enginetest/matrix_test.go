@@ -11,10 +11,9 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/backends"
-	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
-	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/verify"
 )
@@ -77,35 +76,15 @@ func checkpoints(t *testing.T, full bool) []string {
 // export makes a package without verification.
 func export(t *testing.T, checkpoint string, f form) string {
 	t.Helper()
-	dir := t.TempDir()
-	abs, err := filepath.Abs(checkpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
 	quantize := fmt.Sprintf("{bits: %d, block: %s, symmetric: %v, overrides: [{match: embed_tokens, bits: %d}]}", f.bits, f.block, f.symmetric, f.table)
 	if f.bits == 16 {
 		quantize = "{bits: 16}"
 	}
-	text := fmt.Sprintf("version: 1\nname: p\nmodel: {path: %q}\ntarget: {engine: %q}\nquantize: %s\nverify: {enabled: false}\npublish: [{dir: out}]\n",
-		abs, f.engine, quantize)
-	r, err := recipes.Load([]byte(text), filepath.Join(dir, "r.yaml"), stage.Sections())
+	dir, err := stagetest.Export(t.Context(), t.TempDir(), checkpoint, fmt.Sprintf("target: {engine: %q}\nquantize: %s\nverify: {enabled: false}", f.engine, quantize))
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := pipeline.OpenStore(t.Context(), filepath.Join(dir, "cache"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	stages, err := stage.New(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	j := &pipeline.Job{Recipe: r, Store: store, Limits: pipeline.Limits{Memory: 1 << 30, Threads: 2}}
-	if _, err := pipeline.Execute(t.Context(), j, stages); err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(dir, "out")
+	return dir
 }
 
 // ours computes the same logits on our runtime.

@@ -1,0 +1,65 @@
+// Package stagetest runs recipes for tests.
+package stagetest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/recipes"
+)
+
+// Run makes the package of a recipe's file and those of its variants, and returns their jobs, the one that failed
+// included.
+func Run(ctx context.Context, recipe, cache string, threads int, overrides ...string) ([]*pipeline.Job, error) {
+	r, err := recipes.LoadFile(recipe, stage.Sections(), overrides...)
+	if err != nil {
+		return nil, err
+	}
+	all, err := r.Expand()
+	if err != nil {
+		return nil, err
+	}
+	store, err := pipeline.OpenStore(ctx, cache)
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	var jobs []*pipeline.Job
+	for _, r := range all {
+		stages, err := stage.New(r)
+		if err != nil {
+			return jobs, err
+		}
+		job := &pipeline.Job{Recipe: r, Store: store, Limits: pipeline.Limits{Memory: 1 << 30, Threads: threads}}
+		jobs = append(jobs, job)
+		if _, err := pipeline.Execute(ctx, job, stages); err != nil {
+			return jobs, err
+		}
+	}
+	return jobs, nil
+}
+
+// WriteRecipe writes dir/recipe.yaml for a checkpoint, with sections in YAML, and returns its path.
+func WriteRecipe(dir, checkpoint, sections string) (string, error) {
+	source, err := filepath.Abs(checkpoint)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "recipe.yaml")
+	text := fmt.Sprintf("version: 1\nname: small\nmodel: {path: %q}\n%s\n", filepath.ToSlash(source), sections)
+	return path, os.WriteFile(path, []byte(text), 0o666)
+}
+
+// Export makes the package of a checkpoint below dir and returns its directory.
+func Export(ctx context.Context, dir, checkpoint, sections string) (string, error) {
+	recipe, err := WriteRecipe(dir, checkpoint, sections)
+	if err != nil {
+		return "", err
+	}
+	_, err = Run(ctx, recipe, filepath.Join(dir, "cache"), 2)
+	return filepath.Join(dir, "dist", "small"), err
+}
