@@ -80,7 +80,7 @@ func (q *Quantize) policy(job *pipeline.Job) (*quant.Policy, error) {
 		if (quant.Spec{Bits: q.Bits, Block: 64, Scale: scale}).Validate() == nil {
 			key = "block"
 		}
-		return nil, sec.Errorf(key, "%s", plainError(err))
+		return nil, sec.Errorf(key, "%s", strings.TrimPrefix(plainError(err), key+" "))
 	}
 	table := body
 	if q.Bits != 16 {
@@ -103,7 +103,7 @@ func (q *Quantize) policy(job *pipeline.Job) (*quant.Policy, error) {
 			}
 			b := o.Block.cols()
 			if err := (quant.Spec{Bits: 4, Block: b, Scale: scale}).Validate(); err != nil {
-				return nil, sec.Errorf(at+".block", "%s", plainError(err))
+				return nil, sec.Errorf(at+".block", "%s", strings.TrimPrefix(plainError(err), "block "))
 			}
 			r.Block = &b
 		}
