@@ -1,0 +1,97 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/llmexport/llmexport/recipes"
+)
+
+// fake is a stage that notes what happens to it.
+type fake struct {
+	name          string
+	log           *[]string
+	invalid, fail error
+	skip          bool
+	cancel        context.CancelFunc
+}
+
+func (f *fake) String() string { return f.name }
+
+func (f *fake) Validate(*Job) error {
+	*f.log = append(*f.log, "validate "+f.name)
+	return f.invalid
+}
+
+func (f *fake) Skip(*Job) (string, bool) { return "not wanted", f.skip }
+
+func (f *fake) Run(context.Context, *Job) error {
+	*f.log = append(*f.log, "run "+f.name)
+	if f.cancel != nil {
+		f.cancel()
+	}
+	return f.fail
+}
+
+func TestExecute(t *testing.T) {
+	bad := errors.New("bad")
+	positioned := &recipes.Error{File: "r.yaml", Message: "quantize.bits: bad"}
+	for _, c := range []struct {
+		name string
+		a, b fake
+		log  string
+		err  string
+	}{
+		{"in order", fake{}, fake{}, "validate a, validate b, run a, run b", ""},
+		{"all are validated before the first runs", fake{}, fake{invalid: bad}, "validate a, validate b", "bad"},
+		{"a failure ends the job and is named", fake{fail: bad}, fake{}, "validate a, validate b, run a", "a: bad"},
+		{"an error with a position names its section itself", fake{fail: positioned}, fake{}, "validate a, validate b, run a", positioned.Error()},
+		{"skipped", fake{skip: true}, fake{}, "validate a, validate b, run b", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var log []string
+			c.a.name, c.a.log, c.b.name, c.b.log = "a", &log, "b", &log
+			timings, err := Execute(t.Context(), &Job{}, []Stage{&c.a, &c.b})
+			if got := strings.Join(log, ", "); got != c.log {
+				t.Errorf("happened: %s, want %s", got, c.log)
+			}
+			if text := errorText(err); text != c.err {
+				t.Errorf("error %q, want %q", text, c.err)
+			}
+			if want := strings.Count(c.log, "run"); err == nil && len(timings) != want {
+				t.Errorf("%d timings, want %d", len(timings), want)
+			}
+		})
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestExecuteCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var log []string
+	_, err := Execute(ctx, &Job{}, []Stage{&fake{name: "a", log: &log, cancel: cancel}, &fake{name: "b", log: &log}})
+	if !errors.Is(err, context.Canceled) || strings.Contains(strings.Join(log, " "), "run b") {
+		t.Errorf("%v after %v", err, log)
+	}
+}
+
+func TestArtifacts(t *testing.T) {
+	var a Artifacts
+	if _, err := a.One(Weights); err == nil {
+		t.Error("an artifact that nobody made")
+	}
+	a.Add(Artifact{Kind: Weights, Name: "1"})
+	a.Add(Artifact{Kind: Inputs, Name: "2"})
+	a.Add(Artifact{Kind: Weights, Name: "3"})
+	if w, err := a.One(Weights); err != nil || w.Name != "3" {
+		t.Errorf("%+v, %v", w, err)
+	}
+}
