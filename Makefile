@@ -41,6 +41,10 @@ test: ## vet and test everything
 	go vet ./...
 	go test $(TESTFLAGS) ./...
 
+.PHONY: bigtest
+bigtest: ## write the weights of an 18 GiB synthetic checkpoint and check the memory that takes (a minute)
+	LLMEXPORT_BIG=1 go test -count 1 -run TestMemoryIsBounded -v ./pipeline/plan
+
 .PHONY: race
 race: ## test the small packages under the race detector (needs a C compiler)
 	@set -euo pipefail; cc=$$(go env CC); if ! command -v "$${cc%% *}" >/dev/null; then \
