@@ -58,6 +58,15 @@ purego: ## test runtime and quant without assembly
 	go test -tags purego $(TESTFLAGS) ./runtime/... ./quant/...
 	go test -tags purego $(TESTFLAGS) -run TestPackages ./pipeline/stage
 
+.PHONY: tiers
+tiers: ## test with every set of instructions that the CPU has, not only with the best
+	@set -euo pipefail; for t in generic avx2 avx512; do \
+		if ! LLMEXPORT_KERNEL=$$t go test -count 1 -run TestTier ./runtime/kernel >/dev/null; then echo "tiers: this CPU has no $$t"; continue; fi; \
+		echo "== $$t"; \
+		LLMEXPORT_KERNEL=$$t go test -count 1 $(TESTFLAGS) ./runtime/kernel ./backends/... ./verify/reference; \
+		LLMEXPORT_KERNEL=$$t go test -count 1 $(TESTFLAGS) -run TestPackages ./pipeline/stage; \
+	done
+
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck
 	@set -euo pipefail; bad=$$(gofmt -l $$(find . -name '*.go' -not -path './.*' -not -path '*/testdata/*')); if [ -n "$$bad" ]; then echo "not formatted:"; echo "$$bad"; exit 1; fi

@@ -6,6 +6,8 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 var logLevels = map[string]zerolog.Level{
@@ -36,6 +38,9 @@ func (t *tool) before(c *cli.Context) error {
 		return usagef("--log-format is console or json, not %q", f)
 	}
 	log = log.Level(level).With().Timestamp().Logger()
+	if tier, err := kernel.Tier(); err != nil {
+		log.Warn().Str("used", tier).Msg(err.Error())
+	}
 	c.Context = log.WithContext(c.Context)
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 func (t *tool) versionCommand() *cli.Command {
@@ -26,13 +27,15 @@ func (t *tool) versionCommand() *cli.Command {
 
 func (t *tool) printVersion(asJSON bool) error {
 	platform := goruntime.GOOS + "/" + goruntime.GOARCH
+	tier, _ := kernel.Tier()
 	if asJSON {
 		return t.printJSON(struct {
 			Version  string `json:"version"`
 			Go       string `json:"go"`
 			Platform string `json:"platform"`
-		}{stage.Version, goruntime.Version(), platform})
+			Kernels  string `json:"kernels"`
+		}{stage.Version, goruntime.Version(), platform, tier})
 	}
-	_, err := fmt.Fprintf(t.stdout, "llmexport %s %s %s\n", stage.Version, goruntime.Version(), platform)
+	_, err := fmt.Fprintf(t.stdout, "llmexport %s %s %s, %s kernels\n", stage.Version, goruntime.Version(), platform, tier)
 	return err
 }

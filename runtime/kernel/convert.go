@@ -10,14 +10,14 @@ import (
 // for each.
 func BF16ToF32(dst []float32, src []byte) {
 	checkBytes("BF16ToF32", len(dst), len(src), 2)
-	bf16ToF32Generic(dst, src)
+	bf16ToF32(dst, src)
 }
 
 // F16ToF32 widens len(dst) little-endian IEEE half-precision values, exactly; a NaN becomes quiet. It
 // panics unless src has 2 bytes for each.
 func F16ToF32(dst []float32, src []byte) {
 	checkBytes("F16ToF32", len(dst), len(src), 2)
-	f16ToF32Generic(dst, src)
+	f16ToF32(dst, src)
 }
 
 // F32FromBytes reads len(dst) little-endian float32 values. It panics unless src has 4 bytes for each.
@@ -37,7 +37,7 @@ func F64ToF32(dst []float32, src []byte) {
 // unless dst has 2 bytes for each.
 func F32ToF16(dst []byte, src []float32) {
 	checkBytes("F32ToF16", len(src), len(dst), 2)
-	f32ToF16Generic(dst, src)
+	f32ToF16(dst, src)
 }
 
 // ToF32 widens len(dst) stored values of a floating-point type. A type it cannot widen is

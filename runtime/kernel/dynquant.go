@@ -52,6 +52,7 @@ type rowTerm struct {
 	scale float32
 	shift float32 // the value of code -128 where it is added by block, scale*-128 otherwise
 	sum   float32 // scale times the sum of code+128
+	lift  int32   // 128 times the sum of the codes, for weights that are stored with 128 more
 }
 
 // Quantize does what MNN does to the activations x [rows, cols] of a linear layer whose weights have
@@ -200,6 +201,7 @@ func (q *QuantizedRows) finish(r int) {
 			term.scale, term.shift = q.Scales[r], q.Scales[r]*-128
 		}
 		term.sum = term.scale * float32(n)
+		term.lift = 128 * (n - int32(128*q.Block))
 	}
 }
 

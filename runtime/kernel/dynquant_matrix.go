@@ -43,6 +43,7 @@ type Int8Matrix struct {
 	terms             []weightTerm // [rows, blocks]
 	sums              []float32    // [rows]: sum of the weights of a row
 	bias              []float32    // [rows]
+	panels            *int8Panels  // in the place of codes and terms, where SIMD code multiplies
 }
 
 // weightTerm is what Mul needs of one row and block besides the codes.
@@ -108,6 +109,7 @@ func NewInt8Matrix(w WeightCodes) (*Int8Matrix, error) {
 		m.terms[(r+1)*blocks-1].tail = total
 		m.sums[r] = total
 	}
+	m.pack()
 	return m, nil
 }
 

@@ -23,6 +23,9 @@ func (m *Int8Matrix) Mul(dst []float32, x *QuantizedRows, rowLo, rowHi int) {
 		panic(fmt.Sprintf("internal error: activations of %d columns in blocks of %d for weights of %d in blocks of %d",
 			x.Cols, x.Block, m.cols, m.block))
 	}
+	if m.mulPanels(dst, x, rowLo, rowHi) {
+		return
+	}
 	r := rowLo
 	if x.Rows >= minPaired {
 		var p weightPairs

@@ -209,66 +209,71 @@ func dynquantFormula(w WeightCodes, q *QuantizedRows, token, row int) float64 {
 // TestInt8MatrixMulSplits says that the ways to share the work give the same bits and that nothing
 // outside of the range is written.
 func TestInt8MatrixMulSplits(t *testing.T) {
-	const rows, cols, block = 22, 64, 32
-	m, err := NewInt8Matrix(dynquantWeights(rows, cols, block, 4))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, quantize := range dynquantSchemes {
-		for _, tokens := range []int{1, 2, 3, 4, 5, 8, 9} {
-			t.Run(fmt.Sprintf("%s/tokens=%d", name, tokens), func(t *testing.T) {
-				var q QuantizedRows
-				quantize(&q, dynquantRows(tokens, cols), tokens, cols, block)
-				// The definition: one dot product at a time.
-				want := make([]float32, tokens*rows)
-				for i := range want {
-					m.mulOne(want, &q, i/rows, i%rows)
+	forEachImpl(t, func(t *testing.T) {
+		for _, bits := range []int{4, 8} {
+			for _, tokens := range []int{1, 2, 3, 4, 5, 8, 9} {
+				for name, quantize := range dynquantSchemes {
+					t.Run(fmt.Sprintf("%s/bits=%d/tokens=%d", name, bits, tokens), func(t *testing.T) {
+						checkInt8Mul(t, dynquantWeights(22, 64, 32, bits), quantize, tokens,
+							[][2]int{{0, 22}, {0, 0}, {0, 1}, {3, 14}, {5, 22}, {21, 22}})
+					})
 				}
-				for _, bounds := range [][2]int{{0, rows}, {0, 0}, {0, 1}, {3, 14}, {5, rows}, {21, rows}} {
-					got := make([]float32, tokens*rows)
-					for i := range got {
-						got[i] = -12345
-					}
-					m.Mul(got, &q, bounds[0], bounds[1])
-					for i, y := range got {
-						expect := want[i]
-						if r := i % rows; r < bounds[0] || r >= bounds[1] {
-							expect = -12345
-						}
-						if y != expect {
-							t.Fatalf("rows %v: token %d, row %d: %v, want %v", bounds, i/rows, i%rows, y, expect)
-						}
-					}
-				}
-			})
+			}
 		}
-	}
+	})
 }
 
-func TestInt8MatrixMulExtremes(t *testing.T) {
-	const cols = 4096
-	w := dynquantWeights(4, cols, cols, 8)
-	x := make([]float32, 4*cols)
-	for i := range x {
-		x[i] = 1
-	}
-	for i := range w.Codes {
-		w.Codes[i] = 0 // -128
-	}
+// checkInt8Mul compares Mul on ranges of rows with the definition: one dot product at a time.
+func checkInt8Mul(t *testing.T, w WeightCodes, quantize func(*QuantizedRows, []float32, int, int, int), tokens int, ranges [][2]int) {
+	t.Helper()
 	m, err := NewInt8Matrix(w)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var q QuantizedRows
-	QuantizeSym(&q, x, 4, cols, cols)
-	got, want := make([]float32, 16), make([]float32, 16)
-	m.Mul(got, &q, 0, 4)
-	for i := range want {
-		m.mulOne(want, &q, i/4, i%4)
-		if got[i] != want[i] {
-			t.Errorf("output %d: %v, want %v", i, got[i], want[i])
+	quantize(&q, dynquantRows(tokens, w.Cols), tokens, w.Cols, w.Block)
+	want := make([]float32, tokens*w.Rows)
+	withTier(t, "generic", func() {
+		plain, err := NewInt8Matrix(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range want {
+			plain.mulOne(want, &q, i/w.Rows, i%w.Rows)
+		}
+	})
+	for _, bounds := range ranges {
+		got := make([]float32, tokens*w.Rows)
+		for i := range got {
+			got[i] = canary
+		}
+		m.Mul(got, &q, bounds[0], bounds[1])
+		for i, y := range got {
+			expect := want[i]
+			if r := i % w.Rows; r < bounds[0] || r >= bounds[1] {
+				expect = canary
+			}
+			if !sameBits(y, expect) {
+				t.Fatalf("rows %v: token %d, row %d: %x, want %x", bounds, i/w.Rows, i%w.Rows, y, expect)
+			}
 		}
 	}
+}
+
+func TestInt8MatrixMulExtremes(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		const cols = 4096
+		w := dynquantWeights(4, cols, cols, 8)
+		for i := range w.Codes {
+			w.Codes[i] = 0 // -128
+		}
+		checkInt8Mul(t, w, func(q *QuantizedRows, x []float32, rows, cols, block int) {
+			for i := range x {
+				x[i] = 1
+			}
+			QuantizeSym(q, x, rows, cols, block)
+		}, 4, [][2]int{{0, 4}})
+	})
 }
 
 func TestNewInt8MatrixErrors(t *testing.T) {

@@ -24,16 +24,16 @@ import "math"
 type EngineAttention struct {
 	Tokens, Past, Heads, KVHeads, Dim int
 
-	queries       []float64 // [rows, Dim]
-	keys          []float64 // [Dim, 64]: transposed
-	values        []float64 // [64, width]
-	scores, probs [engineBlock]float64
-	mix           []float64 // [width]
+	queries       []float32 // [rows, Dim]
+	keys          []float32 // [Dim, 64]: transposed
+	values        []float32 // [64, width]
+	scores, probs [engineBlock]float32
+	mix           []float32 // [width]
 	out           []float32 // [rows, width]
 	top, sum      []float32 // [rows]
 	scale         float32   // of what lies in out, for the block at hand
-	lanes         [4][]float64
-	every         []float64
+	lanes         [4][]float32
+	every         []float32
 }
 
 // engineBlock is the number of keys that are weighted together (MNN_FLASH_ATTENTION_BLOCK_SIZE).
@@ -47,7 +47,7 @@ func (a *EngineAttention) Attend(out, q, k, v []float32, head, from, to int) {
 	width := (dim + 7) &^ 7
 	a.resize(rows, width)
 	for r := range rows {
-		widen(a.queries[r*dim:][:dim], q[((from+r)*a.Heads+head)*dim:])
+		copy(a.queries[r*dim:][:dim], q[((from+r)*a.Heads+head)*dim:][:dim])
 		a.top[r], a.sum[r] = -math.MaxFloat32, 0
 	}
 	scale := float32(1 / math.Sqrt(float64(dim)))
@@ -56,9 +56,9 @@ func (a *EngineAttention) Attend(out, q, k, v []float32, head, from, to int) {
 		size := min(engineBlock, total-start)
 		for j := range min(size, a.Past+to-start) {
 			at := ((start+j)*a.KVHeads + kvHead) * dim
-			widen(a.values[j*width:][:dim], v[at:])
+			copy(a.values[j*width:][:dim], v[at:][:dim])
 			for d, x := range k[at:][:dim] {
-				a.keys[d*engineBlock+j] = float64(x)
+				a.keys[d*engineBlock+j] = x
 			}
 		}
 		// The engine skips queries before the block.
@@ -97,19 +97,19 @@ func (a *EngineAttention) weigh(r, seen int, scale float32, single bool) {
 	s = s[:seen]
 	top := a.top[r]
 	for j, x := range s {
-		y := float32(x) * scale
-		s[j], top = float64(y), max(top, y)
+		y := x * scale
+		s[j], top = y, max(top, y)
+	}
+	for j := range s {
+		s[j] -= top
 	}
 	full, sum := seen&^7, float32(0)
-	for j, x := range s {
-		var p float32
-		if j < full {
-			p = engineExp(float32(x) - top)
-		} else {
-			p = expf(float32(x) - top)
-		}
+	engineExps(a.probs[:full], s[:full])
+	for j, x := range s[full:] {
+		a.probs[full+j] = expf(x)
+	}
+	for _, p := range a.probs[:seen] {
 		sum += p
-		a.probs[j] = float64(p)
 	}
 	a.scale = expf(a.top[r] - top)
 	a.sum[r] = float32(a.sum[r]*a.scale) + sum
@@ -121,8 +121,7 @@ func (a *EngineAttention) accumulate(r, seen int, first, single bool) {
 	width := len(a.mix)
 	a.product(a.mix, a.probs[:seen], a.values, width, single)
 	o := a.out[r*width:][:width]
-	for d, x := range a.mix {
-		y := float32(x)
+	for d, y := range a.mix {
 		if !first {
 			y += float32(o[d] * a.scale)
 		}
@@ -131,7 +130,7 @@ func (a *EngineAttention) accumulate(r, seen int, first, single bool) {
 }
 
 // product writes sum over i of x[i]*rows[i*stride+c] to dst[c]. len(dst) is a multiple of eight.
-func (a *EngineAttention) product(dst, x, rows []float64, stride int, single bool) {
+func (a *EngineAttention) product(dst, x, rows []float32, stride int, single bool) {
 	clear(dst)
 	if !single {
 		fmaRows(dst, x, rows, stride)
@@ -149,36 +148,10 @@ func (a *EngineAttention) product(dst, x, rows []float64, stride int, single boo
 		}
 	}
 	for c := range dst {
-		dst[c] = add32(add32(a.lanes[0][c], a.lanes[2][c]), add32(a.lanes[1][c], a.lanes[3][c]))
+		dst[c] = (a.lanes[0][c] + a.lanes[2][c]) + (a.lanes[1][c] + a.lanes[3][c])
 	}
 	if tail := 4 * quads; tail < len(x) {
 		fmaRows(dst, x[tail:], rows[tail*stride:], stride)
-	}
-}
-
-// fmaRows adds x[i]*rows[i*stride+c] to dst[c] for all i in ascending order, as fma32 does.
-func fmaRows(dst, x, rows []float64, stride int) {
-	for c := 0; c+8 <= len(dst); c += 8 {
-		d := (*[8]float64)(dst[c:])
-		d0, d1, d2, d3, d4, d5, d6, d7 := d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]
-		for i, v := range x {
-			w := (*[8]float64)(rows[i*stride+c:])
-			s0, s1, s2, s3 := float64(v*w[0])+d0, float64(v*w[1])+d1, float64(v*w[2])+d2, float64(v*w[3])+d3
-			s4, s5, s6, s7 := float64(v*w[4])+d4, float64(v*w[5])+d5, float64(v*w[6])+d6, float64(v*w[7])+d7
-			if midway(s0) || midway(s1) || midway(s2) || midway(s3) || midway(s4) || midway(s5) || midway(s6) || midway(s7) {
-				s0, s1, s2, s3 = fma32(v, w[0], d0), fma32(v, w[1], d1), fma32(v, w[2], d2), fma32(v, w[3], d3)
-				s4, s5, s6, s7 = fma32(v, w[4], d4), fma32(v, w[5], d5), fma32(v, w[6], d6), fma32(v, w[7], d7)
-			}
-			d0, d1, d2, d3 = float64(float32(s0)), float64(float32(s1)), float64(float32(s2)), float64(float32(s3))
-			d4, d5, d6, d7 = float64(float32(s4)), float64(float32(s5)), float64(float32(s6)), float64(float32(s7))
-		}
-		*d = [8]float64{d0, d1, d2, d3, d4, d5, d6, d7}
-	}
-}
-
-func widen(dst []float64, src []float32) {
-	for i, x := range src[:len(dst)] {
-		dst[i] = float64(x)
 	}
 }
 

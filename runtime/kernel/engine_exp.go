@@ -31,6 +31,13 @@ func engineExp(x float32) float32 {
 	return math.Float32frombits(uint32(k+127)<<23) * e
 }
 
+// engineExpsGeneric writes engineExp of len(dst) elements of x, a multiple of eight, to dst.
+func engineExpsGeneric(dst, x []float32) {
+	for i, v := range x[:len(dst)] {
+		dst[i] = engineExp(v)
+	}
+}
+
 // engineExpTail is engineExp for the last len%8 elements: k is x/ln 2 without its fraction, and nothing is fused.
 //
 // Emulates the loop over the remainder in MNNExp (CommonOptFunction.cpp).

@@ -10,8 +10,17 @@ func EngineSiLU(dst, x []float32) {
 		panic("internal error: kernel.EngineSiLU: lengths differ")
 	}
 	full := len(x) &^ 7
-	for i, v := range x[:full] {
-		dst[i] = v / (1 + engineExp(-v))
+	var e [64]float32
+	for lo := 0; lo < full; lo += len(e) {
+		hi := min(lo+len(e), full)
+		e := e[:hi-lo]
+		for i, v := range x[lo:hi] {
+			e[i] = -v
+		}
+		engineExps(e, e)
+		for i, v := range x[lo:hi] {
+			dst[lo+i] = v / (1 + e[i])
+		}
 	}
 	for i, v := range x[full:] {
 		dst[full+i] = v / (1 + engineExpTail(-v))

@@ -170,7 +170,7 @@ func TestFma32(t *testing.T) {
 		t.Helper()
 		p := new(big.Float).SetPrec(200).Mul(big.NewFloat(x), big.NewFloat(y))
 		want, _ := p.Add(p, big.NewFloat(z)).Float32()
-		if got := fma32(x, y, z); got != float64(want) && math.Abs(float64(want)) >= 0x1p-126 {
+		if got := fma32(x, y, z); got != float64(want) {
 			t.Fatalf("fma32(%v, %v, %v) is %v, want %v", x, y, z, got, want)
 		}
 	}
@@ -182,10 +182,16 @@ func TestFma32(t *testing.T) {
 		z := float64(math.Float32frombits(r.Uint32()&0x807fffff | 127<<23))
 		d := float64(r.IntN(256)) * 0x1p-23
 		x, y := 1+d, math.Copysign(0x1p-24*(1-d), float64(r.IntN(2))-.5)
-		if !midway(x*y + z) {
+		if !twice(x*y + z) {
 			t.Fatalf("%v*%v + %v is not in the middle", x, y, z)
 		}
 		check(x, y, z)
+	}
+	// The same for subnormal sums.
+	for range 100000 {
+		z := float64(math.Float32frombits(r.Uint32() & 0x807fffff))
+		d := float64(r.IntN(256)) * 0x1p-23
+		check(0x1p-75*(1+d), math.Copysign(0x1p-75*(1-d), float64(r.IntN(2))-.5), z)
 	}
 }
 

@@ -5,6 +5,9 @@
 // Files ending in _generic.go are the definition: they fix rounding and the order of sums, in portable
 // Go that no compiler fuses, so that results agree between machines. Lengths are checked once in the
 // exported function; a wrong one is a broken invariant of the caller and panics.
+//
+// On amd64 the CPU's instructions decide once, at start, which code computes: see [Tier]. Every tier has the bits of the
+// definition, but for the payload of a NaN. The build tag purego leaves the assembly out.
 package kernel
 
 import "fmt"
@@ -24,7 +27,7 @@ func MatMulT(dst, a, b []float32, m, n, k, ldd, lda, ldb int) {
 	checkMatrix("dst", len(dst), m, n, ldd)
 	checkMatrix("a", len(a), m, k, lda)
 	checkMatrix("b", len(b), n, k, ldb)
-	matMulTGeneric(dst, a, b, m, n, k, ldd, lda, ldb)
+	matMulT(dst, a, b, m, n, k, ldd, lda, ldb)
 }
 
 // checkMatrix demands that rows x cols with the stride ld fit in length elements. Division instead of

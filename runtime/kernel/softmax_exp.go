@@ -38,6 +38,13 @@ func Exp(x float64) float64 {
 	return scaleExp(1+(r+(float64(float64(r*r)*p)+c)), int(k))
 }
 
+// expsGeneric replaces the elements of x by their Exp.
+func expsGeneric(x []float64) {
+	for i, v := range x {
+		x[i] = Exp(v)
+	}
+}
+
 // scaleExp is y * 2**k for y near 1 and -1075 <= k <= 1024, rounded once.
 func scaleExp(y float64, k int) float64 {
 	switch {

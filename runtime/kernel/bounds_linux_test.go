@@ -1,0 +1,65 @@
+package kernel
+
+import (
+	"math/rand/v2"
+	"os"
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// guarded copies x to memory behind which a page may be neither read nor written: a kernel that goes beyond the end of
+// a slice, by a single byte, ends the test.
+func guarded[T any](t *testing.T, x []T) []T {
+	t.Helper()
+	page := os.Getpagesize()
+	size := len(x) * int(unsafe.Sizeof(x[0]))
+	pages := (size+page-1)/page*page + page
+	m, err := syscall.Mmap(-1, 0, pages, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Munmap(m) })
+	end := pages - page
+	if err := syscall.Mprotect(m[end:], syscall.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	g := unsafe.Slice((*T)(unsafe.Pointer(&m[end-size])), len(x))
+	copy(g, x)
+	return g
+}
+
+func TestBounds(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(21, 22))
+		float := func(n int) []float32 { return guarded(t, random(r, n)) }
+		for _, s := range [][3]int{{1, 1, 1}, {1, 8, 7}, {3, 9, 9}, {4, 2, 5}, {4, 3, 15}, {8, 8, 1}, {9, 8, 15}, {12, 11, 513}} {
+			m, n, k := s[0], s[1], s[2]
+			MatMulT(float(m*n), float(m*k), float(n*k), m, n, k, n, k, k)
+		}
+		for _, bits := range []int{4, 8} {
+			for _, tokens := range []int{1, 4, 5} {
+				for _, s := range [][3]int{{1, 8, 8}, {17, 36, 36}, {16, 72, 24}} {
+					m, err := NewInt8Matrix(dynquantWeights(s[0], s[1], s[2], bits))
+					if err != nil {
+						t.Fatal(err)
+					}
+					var q QuantizedRows
+					QuantizeSym(&q, dynquantRows(tokens, s[1]), tokens, s[1], s[2])
+					q.Codes, q.terms = guarded(t, q.Codes), guarded(t, q.terms)
+					m.Mul(float(tokens*s[0]), &q, 0, s[0])
+				}
+			}
+		}
+		for _, width := range []int{8, 64, 72} {
+			fmaRows(float(width), float(3), float(3*width), width)
+		}
+		for _, n := range []int{1, 7, 8, 9, 15, 16, 17} {
+			engineExps(float(n&^7+8), float(n&^7+8))
+			exps(guarded(t, make([]float64, n)))
+			BF16ToF32(float(n), guarded(t, make([]byte, 2*n)))
+			F16ToF32(float(n), guarded(t, make([]byte, 2*n)))
+			F32ToF16(guarded(t, make([]byte, 2*n)), float(n))
+		}
+	})
+}

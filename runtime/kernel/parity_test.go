@@ -1,0 +1,281 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// Every tier has to give the bits of the generic code. The slices have exactly the length that the call needs, canaries
+// lie behind the destinations, and the first element is at an odd offset.
+
+// spiced is random data in which one element of many is an extreme.
+func spiced(r *rand.Rand, n, oneOf int) []float32 {
+	x := random(r, n+1)[1:]
+	for i := range x {
+		if r.IntN(oneOf) == 0 {
+			x[i] = extremes[r.IntN(len(extremes))]
+		}
+	}
+	return x[:n:n]
+}
+
+func canaries(n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = canary
+	}
+	return x
+}
+
+func checkMatMulParity(t *testing.T, r *rand.Rand, m, n, k, pad, oneOf int) {
+	t.Helper()
+	ldd, lda, ldb := n+pad, k+2*pad, k+pad
+	a, b := spiced(r, extent(m, k, lda), oneOf), spiced(r, extent(n, k, ldb), oneOf)
+	size := extent(m, n, ldd)
+	want, got := canaries(size+9), canaries(size+9)
+	matMulTGeneric(want, a, b, m, n, k, ldd, lda, ldb)
+	MatMulT(got[:size:size], a, b, m, n, k, ldd, lda, ldb)
+	if i := firstDifference(got, want); i >= 0 {
+		t.Fatalf("%dx%dx%d, strides +%d: element %d is %x, want %x", m, n, k, pad, i, got[i], want[i])
+	}
+}
+
+func TestMatMulTParity(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(11, 12))
+		for k := range 2*16 + 2 {
+			for _, m := range []int{1, 2, 4, 5, 7} {
+				for n := range 2*gemmLanes + 2 {
+					checkMatMulParity(t, r, m, n, k, k%3, 1<<30)
+				}
+			}
+		}
+		for range 200 { // few extremes, so that not every sum is a NaN
+			checkMatMulParity(t, r, 1+r.IntN(9), 1+r.IntN(20), 1+r.IntN(60), r.IntN(3), 50)
+		}
+		for _, s := range [][3]int{{63, 9, 511}, {64, 8, 512}, {65, 15, 513}, {133, 17, 1031}, {1, 33, 2050}, {71, 0, 9}, {71, 3, 0}} {
+			checkMatMulParity(t, r, s[0], s[1], s[2], 1, 1<<30)
+		}
+	})
+}
+
+func FuzzMatMulTParity(f *testing.F) {
+	for _, s := range [][5]uint16{{1, 1, 1, 0, 1}, {4, 8, 64, 1, 20}, {5, 9, 65, 0, 300}, {70, 23, 530, 2, 1000}} {
+		f.Add(s[0], s[1], s[2], s[3], s[4], uint64(s[4]))
+	}
+	f.Add(uint16(71), uint16(0), uint16(9), uint16(3), uint16(20), uint64(1))
+	f.Fuzz(func(t *testing.T, m, n, k, pad, oneOf uint16, seed uint64) {
+		forEachImpl(t, func(t *testing.T) {
+			checkMatMulParity(t, rand.New(rand.NewPCG(seed, 0)), int(m%80), int(n%24), int(k%1100), int(pad%4), 2+int(oneOf))
+		})
+	})
+}
+
+// TestInt8MatrixParity takes every width, shapes that fill no panel, group or token tile, and the largest codes.
+func TestInt8MatrixParity(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		for bits := 1; bits <= 8; bits++ {
+			for _, s := range [][3]int{ // rows, cols, block
+				{1, 8, 8}, {3, 12, 12}, {16, 64, 8}, {17, 64, 16}, {31, 72, 24}, {33, 96, 32}, {5, 80, 40}, {16, 192, 64},
+				{7, 36, 36}, {4, 33, 33}, {2, 6, 6}, {15, 144, 48}, {48, 256, 128}, {9, 1028, 1028},
+			} {
+				for name, quantize := range dynquantSchemes {
+					t.Run(fmt.Sprintf("w%d/%v/%s", bits, s, name), func(t *testing.T) {
+						w := dynquantWeights(s[0], s[1], s[2], bits)
+						for _, tokens := range []int{1, 3, 4, 7} {
+							checkInt8Mul(t, w, quantize, tokens, [][2]int{{0, s[0]}, {s[0] / 2, s[0]}})
+						}
+						for i := range w.Codes { // runs of the extremes
+							w.Codes[i] = byte((i / 5 % 2) * (1<<bits - 1))
+						}
+						checkInt8Mul(t, w, quantize, 5, [][2]int{{0, s[0]}})
+					})
+				}
+			}
+		}
+	})
+}
+
+// TestInt8MatrixParityLimits holds sums of codes that would overflow an int16 in any order.
+func TestInt8MatrixParityLimits(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		for _, bits := range []int{4, 8} {
+			for _, weight := range []byte{0, 1<<bits - 1} {
+				for _, code := range []int8{-128, 127} {
+					w := dynquantWeights(16, 512, 256, bits)
+					for i := range w.Codes {
+						w.Codes[i] = weight
+					}
+					checkInt8Mul(t, w, func(q *QuantizedRows, x []float32, rows, cols, block int) {
+						QuantizeSym(q, x, rows, cols, block)
+						for i := range q.Codes {
+							q.Codes[i] = code
+						}
+						for r := range rows {
+							q.finish(r)
+						}
+					}, 5, [][2]int{{0, 16}})
+				}
+			}
+		}
+	})
+}
+
+func TestFmaRowsParity(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(13, 14))
+		check := func(width, n, pad int, values func(int) []float32) {
+			t.Helper()
+			stride := width + pad
+			x, rows := values(n), values(extent(n, width, stride))
+			want := append(values(width), canaries(9)...)
+			got := append([]float32{}, want...)
+			fmaRowsGeneric(want[:width], x, rows, stride)
+			fmaRows(got[:width:width], x, rows, stride)
+			if i := firstDifference(got, want); i >= 0 {
+				t.Fatalf("width %d, %d rows: column %d is %x, want %x", width, n, i, got[i], want[i])
+			}
+		}
+		for width := 0; width <= 136; width += 8 {
+			for n := range 18 {
+				check(width, n, n%3, func(n int) []float32 { return spiced(r, n, 1<<30) })
+				check(width, n, n%3, func(n int) []float32 { return spiced(r, n, 40) })
+			}
+		}
+		// Sums in the middle of two subnormal float32, or next to it.
+		for range 2000 {
+			d := float32(r.IntN(256)) * 0x1p-23
+			x, rows, want := []float32{0x1p-75 * (1 + d)}, make([]float32, 8), make([]float32, 8)
+			for c := range rows {
+				rows[c] = float32(1-2*r.IntN(2)) * 0x1p-75 * (1 - d)
+				want[c] = math.Float32frombits(r.Uint32() & 0x807fffff)
+			}
+			got := append([]float32{}, want...)
+			fmaRowsGeneric(want, x, rows, 8)
+			fmaRows(got, x, rows, 8)
+			if i := firstDifference(got, want); i >= 0 {
+				t.Fatalf("subnormal: column %d is %x, want %x", i, got[i], want[i])
+			}
+		}
+	})
+}
+
+func TestEngineExpsParity(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(15, 16))
+		for n := 0; n <= 72; n += 8 {
+			for range 50 {
+				x := spiced(r, n, 10)
+				for i := range x {
+					x[i] *= float32(math.Exp(r.Float64()*10 - 5))
+				}
+				want, got := canaries(n+9), canaries(n+9)
+				engineExpsGeneric(want[:n], x)
+				engineExps(got[:n:n], x)
+				if i := firstDifference(got, want); i >= 0 {
+					t.Fatalf("exp(%x) is %x, want %x", x[i], got[i], want[i])
+				}
+			}
+		}
+		x := make([]float32, 1<<16) // a sample of all float32
+		for i := range x {
+			x[i] = math.Float32frombits(uint32(i)<<16 | r.Uint32()&0xffff)
+		}
+		want, got := make([]float32, len(x)), make([]float32, len(x))
+		engineExpsGeneric(want, x)
+		engineExps(got, x)
+		if i := firstDifference(got, want); i >= 0 {
+			t.Fatalf("exp(%x) is %x, want %x", x[i], got[i], want[i])
+		}
+	})
+}
+
+// TestExpsParity takes groups with and without elements that the SIMD code leaves to Exp.
+func TestExpsParity(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(19, 20))
+		outside := []float64{math.Inf(1), math.Inf(-1), math.NaN(), 700.5, -745, -746, 709.7, 710, -708.5, 0, math.Copysign(0, -1), 0x1p-1074, 700, -700}
+		for n := range 4*expsGroup + 2 {
+			for round := range 400 {
+				x := make([]float64, n+1)
+				for i := range x {
+					x[i] = r.NormFloat64() * math.Exp(r.Float64()*12-6)
+					if round%4 == 0 && r.IntN(6) == 0 {
+						x[i] = outside[r.IntN(len(outside))]
+					}
+				}
+				want, got := append([]float64{}, x[1:]...), append(append([]float64{}, x[1:]...), 7, 7, 7, 7)
+				expsGeneric(want)
+				exps(got[:n:n])
+				for i, y := range got[n:] {
+					if y != 7 {
+						t.Fatalf("element %d of %d was written", n+i, n)
+					}
+				}
+				for i := range want {
+					if math.Float64bits(got[i]) != math.Float64bits(want[i]) && want[i] == want[i] {
+						t.Fatalf("exp(%x) is %x, want %x", x[1+i], got[i], want[i])
+					}
+				}
+			}
+		}
+	})
+}
+
+// expsGroup is the number of elements that the SIMD code takes at once.
+const expsGroup = 4
+
+// TestConvertParity takes all 16-bit values, and float32 values around every rounding of a half.
+func TestConvertParity(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		bits := make([]byte, 2<<16)
+		for i := range 1 << 16 {
+			binary.LittleEndian.PutUint16(bits[2*i:], uint16(i))
+		}
+		r := rand.New(rand.NewPCG(17, 18))
+		var floats []float32
+		for i := range 1 << 16 {
+			f := F16Value(uint16(i))
+			for _, d := range []uint32{0, 1, 0xfff, 0x1000, 0x1001, 0x1fff} {
+				floats = append(floats, math.Float32frombits(math.Float32bits(f)+d))
+			}
+			floats = append(floats, math.Float32frombits(r.Uint32()))
+		}
+		floats = append(floats, extremes...)
+		lengths := []int{1 << 16, convertTestPiece + 1, convertTestPiece + 17}
+		for n := range 2*16 + 2 {
+			lengths = append(lengths, n)
+		}
+		for _, n := range lengths {
+			for _, c := range []struct {
+				name       string
+				call, want func([]float32, []byte)
+			}{{"bf16", BF16ToF32, bf16ToF32Generic}, {"f16", F16ToF32, f16ToF32Generic}} {
+				want, got := canaries(n+9), canaries(n+9)
+				src := append(make([]byte, 1), bits[len(bits)-2*n:]...)[1:]
+				c.want(want[:n], src)
+				c.call(got[:n:n], src[:2*n:2*n])
+				for i := range got {
+					if math.Float32bits(got[i]) != math.Float32bits(want[i]) { // NaNs keep their bits
+						t.Fatalf("%s, %d values: element %d is %x, want %x", c.name, n, i, math.Float32bits(got[i]), math.Float32bits(want[i]))
+					}
+				}
+			}
+		}
+		for _, n := range append(lengths, len(floats)) {
+			want, got := make([]byte, 2*n+9), make([]byte, 2*n+9)
+			src := floats[len(floats)-n:]
+			f32ToF16Generic(want[:2*n], src)
+			F32ToF16(got[:2*n:2*n], src[:n:n])
+			if string(got) != string(want) {
+				t.Fatalf("float32 to half, %d values", n)
+			}
+		}
+	})
+}
+
+// convertTestPiece is the length that the SIMD code converts in one call.
+const convertTestPiece = 1 << 14
