@@ -77,9 +77,13 @@ lint: ## gofmt, go vet, staticcheck
 fuzz: ## run every fuzz target for FUZZTIME (default 10s)
 	@set -euo pipefail; list=$$(go test -list '^Fuzz' ./... | awk '/^Fuzz/ {names[n++] = $$1; next} $$1 == "ok" {for (i = 0; i < n; i++) print $$2, names[i]; n = 0}'); \
 	if [ -z "$$list" ]; then echo "fuzz: there are no fuzz targets"; exit 1; fi; \
+	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	while read -r pkg target; do \
 		echo "== $$pkg $$target"; \
-		go test "$$pkg" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x; \
+		if ! go test "$$pkg" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x 2>&1 | tee "$$log"; then \
+			: "go test sometimes reports the end of -fuzztime itself as a failure, without an input"; \
+			if grep -q 'context deadline exceeded' "$$log" && ! grep -q 'Failing input' "$$log"; then echo "the time was up, no input failed"; else exit 1; fi; \
+		fi; \
 	done <<< "$$list"
 
 .PHONY: fuzz-short
