@@ -41,7 +41,7 @@ func (RTN) Encode(dst Blocks, w Matrix, s Spec, _ *Stats) error {
 			lo, hi := minMax(block)
 			// A NaN makes the difference NaN, an infinity makes it infinite or NaN.
 			if d := hi - lo; !(d <= math.MaxFloat32) {
-				if finite(block) {
+				if kernel.NonFinite(block) < 0 {
 					return fmt.Errorf("row %d: weights span more than a float32: %w", r, tensor.ErrUnsupported)
 				}
 				return fmt.Errorf("row %d: weight is NaN or infinite: %w", r, tensor.ErrCorrupt)
@@ -58,15 +58,6 @@ func (RTN) Encode(dst Blocks, w Matrix, s Spec, _ *Stats) error {
 		}
 	}
 	return nil
-}
-
-func finite(x []float32) bool {
-	for _, v := range x {
-		if v-v != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // minMax returns NaNs if any element is NaN. x is not empty.

@@ -54,7 +54,7 @@ func spans(ctx context.Context, s *Subject) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.Name, err)
 		}
-		if sum := hexSum(b); sum != t.SHA256 {
+		if sum := manifest.DigestOf(b).Hex(); sum != t.SHA256 {
 			return fmt.Errorf("%s: SHA-256 of its %d bytes is %s, the manifest says %s: %w", t.Name, t.Size, sum, t.SHA256, tensor.ErrCorrupt)
 		}
 		starts[t.Offset] = t

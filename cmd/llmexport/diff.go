@@ -15,6 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
@@ -180,21 +181,21 @@ func (d *difference) write(w io.Writer) error {
 		}
 		return fmt.Sprint(n)
 	}
-	s := newSheet("file", ">bytes in A", ">bytes in B")
+	s := publish.NewSheet("file", ">bytes in A", ">bytes in B")
 	for _, f := range d.Files {
-		s.row(f.Name, bytesOf(f.A), bytesOf(f.B))
+		s.Row(f.Name, bytesOf(f.A), bytesOf(f.B))
 	}
-	errs := []error{s.write(w, true)}
+	errs := []error{s.Write(w, true)}
 
-	s = newSheet("tensor", "spec in A", "spec in B")
+	s = publish.NewSheet("tensor", "spec in A", "spec in B")
 	for _, x := range d.Tensors {
 		b := x.B
 		if x.A == x.B {
 			b += ", other bytes"
 		}
-		s.row(x.Name, orDash(x.A), orDash(b))
+		s.Row(x.Name, orDash(x.A), orDash(b))
 	}
-	errs = append(errs, s.write(w, false))
+	errs = append(errs, s.Write(w, false))
 
 	number := func(v *float64) string {
 		if v == nil {
@@ -202,11 +203,11 @@ func (d *difference) write(w io.Writer) error {
 		}
 		return fmt.Sprintf("%.6g", *v)
 	}
-	s = newSheet("measure", ">A", ">B")
+	s = publish.NewSheet("measure", ">A", ">B")
 	for _, m := range d.Metrics {
-		s.row(m.Name, number(m.A), number(m.B))
+		s.Row(m.Name, number(m.A), number(m.B))
 	}
-	return errors.Join(append(errs, s.write(w, false))...)
+	return errors.Join(append(errs, s.Write(w, false))...)
 }
 
 func orDash(s string) string {

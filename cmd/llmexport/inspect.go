@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
@@ -58,11 +59,11 @@ func (t *tool) inspect(c *cli.Context) error {
 			List []opLine `json:"ops,omitempty"`
 		}{o, ops})
 	} else if err = o.write(t.stdout); err == nil && len(ops) > 0 {
-		s := newSheet("op", "name", "inputs", "outputs")
+		s := publish.NewSheet("op", "name", "inputs", "outputs")
 		for _, l := range ops {
-			s.row(l.Op, l.Name, strings.Join(l.Inputs, " "), strings.Join(l.Outputs, " "))
+			s.Row(l.Op, l.Name, strings.Join(l.Inputs, " "), strings.Join(l.Outputs, " "))
 		}
-		err = s.write(t.stdout, false)
+		err = s.Write(t.stdout, false)
 	}
 	return errors.Join(append(o.problems, err)...)
 }
@@ -88,63 +89,63 @@ func lines(g *mnn.Graph) []opLine {
 }
 
 func (o *overview) write(w io.Writer) error {
-	s := newSheet()
-	s.row("package", o.Dir)
+	s := publish.NewSheet()
+	s.Row("package", o.Dir)
 	if m := o.Manifest; m != nil {
 		verdict := "verified"
 		if !m.Verified {
 			verdict = "NOT VERIFIED"
 		}
-		s.row("name", m.Name)
-		s.row("digest", m.Digest)
-		s.row("made by", m.Tool.Name+" "+m.Tool.Version)
+		s.Row("name", m.Name)
+		s.Row("digest", m.Digest)
+		s.Row("made by", m.Tool.Name+" "+m.Tool.Version)
 		if m.Source != "" {
-			s.row("source", m.Source)
+			s.Row("source", m.Source)
 		}
-		s.row("target", strings.TrimSpace("MNN "+m.Target.Engine+" "+strings.Join(m.Target.Backends, ", ")))
-		s.row("verdict", fmt.Sprintf("%s, %d checks passed, %d skipped", verdict, m.Passed, m.Skipped))
+		s.Row("target", strings.TrimSpace("MNN "+m.Target.Engine+" "+strings.Join(m.Target.Backends, ", ")))
+		s.Row("verdict", fmt.Sprintf("%s, %d checks passed, %d skipped", verdict, m.Passed, m.Skipped))
 		for _, x := range m.Conditions {
-			s.row("condition", x)
+			s.Row("condition", x)
 		}
 	}
 	if o.MinimumEngine != "" {
-		s.row("needs", "MNN "+o.MinimumEngine)
+		s.Row("needs", "MNN "+o.MinimumEngine)
 	}
 	for _, x := range o.Reasons {
-		s.row("because", x)
+		s.Row("because", x)
 	}
 	if k := o.Tokenizer; k != nil {
 		template := "without chat template"
 		if k.ChatTemplate {
 			template = "with chat template"
 		}
-		s.row("tokenizer", fmt.Sprintf("vocabulary %d, %d special, stop %v, prefix %v, %s", k.Vocabulary, k.Special, k.Stop, k.Prefix, template))
+		s.Row("tokenizer", fmt.Sprintf("vocabulary %d, %d special, stop %v, prefix %v, %s", k.Vocabulary, k.Special, k.Stop, k.Prefix, template))
 	}
-	errs := []error{s.write(w, true)}
+	errs := []error{s.Write(w, true)}
 
-	s = newSheet("linear layers", ">layers", ">weights", ">bytes")
+	s = publish.NewSheet("linear layers", ">layers", ">weights", ">bytes")
 	for _, g := range o.Linears {
-		s.row(g.storage.String(), g.Layers, g.Weights, g.Bytes)
+		s.Row(g.storage.String(), g.Layers, g.Weights, g.Bytes)
 	}
-	errs = append(errs, s.write(w, false))
+	errs = append(errs, s.Write(w, false))
 
-	s = newSheet("op", ">count")
+	s = publish.NewSheet("op", ">count")
 	for _, c := range o.Ops {
-		s.row(c.Op, c.Count)
+		s.Row(c.Op, c.Count)
 	}
-	errs = append(errs, s.write(w, false))
+	errs = append(errs, s.Write(w, false))
 
-	s = newSheet("config", "value")
+	s = publish.NewSheet("config", "value")
 	for _, k := range slices.Sorted(maps.Keys(o.Config)) {
-		s.row(k, shown(o.Config[k]))
+		s.Row(k, shown(o.Config[k]))
 	}
-	errs = append(errs, s.write(w, false))
+	errs = append(errs, s.Write(w, false))
 
-	s = newSheet("file", ">bytes")
+	s = publish.NewSheet("file", ">bytes")
 	for _, f := range o.Files {
-		s.row(f.Name, f.Bytes)
+		s.Row(f.Name, f.Bytes)
 	}
-	return errors.Join(append(errs, s.write(w, false))...)
+	return errors.Join(append(errs, s.Write(w, false))...)
 }
 
 // shown is a value of the configuration on one line.

@@ -16,6 +16,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/recipes"
 )
 
@@ -188,40 +189,40 @@ func describe(name string, pl *stage.Planned) *planned {
 }
 
 func (p *planned) write(w io.Writer, first bool) error {
-	s := newSheet("tensor", "spec", ">offset", ">bytes")
+	s := publish.NewSheet("tensor", "spec", ">offset", ">bytes")
 	for _, x := range p.Tensors {
-		s.row(x.Name, x.Spec, x.Offset, x.Bytes)
+		s.Row(x.Name, x.Spec, x.Offset, x.Bytes)
 	}
-	errs := []error{s.write(w, first)}
+	errs := []error{s.Write(w, first)}
 
-	s = newSheet("spec", ">tensors", ">bytes")
+	s = publish.NewSheet("spec", ">tensors", ">bytes")
 	for _, x := range p.Specs {
-		s.row(x.Spec, x.Tensors, x.Bytes)
+		s.Row(x.Spec, x.Tensors, x.Bytes)
 	}
-	errs = append(errs, s.write(w, false))
+	errs = append(errs, s.Write(w, false))
 
-	s = newSheet()
-	s.row("package", p.Name)
-	s.row("needs", "MNN "+p.MinimumEngine)
-	s.row("size", size(p.WeightBytes+p.GraphBytes)+", tokenizer and texts not counted")
-	s.row("weights", fmt.Sprintf("%s, %.3f bits per weight", size(p.WeightBytes), p.BitsPerWeight))
-	s.row("graph", size(p.GraphBytes))
-	s.row("device memory", fmt.Sprintf("%s with %d positions, %d bytes per position", size(p.DeviceBytes), p.Positions, p.DevicePosition))
+	s = publish.NewSheet()
+	s.Row("package", p.Name)
+	s.Row("needs", "MNN "+p.MinimumEngine)
+	s.Row("size", publish.SizeText(p.WeightBytes+p.GraphBytes)+", tokenizer and texts not counted")
+	s.Row("weights", fmt.Sprintf("%s, %.3f bits per weight", publish.SizeText(p.WeightBytes), p.BitsPerWeight))
+	s.Row("graph", publish.SizeText(p.GraphBytes))
+	s.Row("device memory", fmt.Sprintf("%s with %d positions, %d bytes per position", publish.SizeText(p.DeviceBytes), p.Positions, p.DevicePosition))
 	for _, pack := range plan.PackWidths {
-		s.row("unsafe threads", fmt.Sprintf("%s (pack width %d, up to %d threads, dynamic_option 0)", ranges(p.UnsafeThreads[pack]), pack, plan.MaxThreads))
+		s.Row("unsafe threads", fmt.Sprintf("%s (pack width %d, up to %d threads, dynamic_option 0)", ranges(p.UnsafeThreads[pack]), pack, plan.MaxThreads))
 	}
-	errs = append(errs, s.write(w, false))
+	errs = append(errs, s.Write(w, false))
 
-	s = newSheet("block: auto", ">columns", ">wanted", ">chosen")
+	s = publish.NewSheet("block: auto", ">columns", ">wanted", ">chosen")
 	for _, x := range p.AutoBlocks {
-		s.row(x.Name, x.Cols, x.From, x.Block)
+		s.Row(x.Name, x.Cols, x.From, x.Block)
 	}
-	errs = append(errs, s.write(w, false))
+	errs = append(errs, s.Write(w, false))
 	for i, x := range p.Warnings {
 		if i == 0 {
 			fmt.Fprintln(w)
 		}
-		_, err := fmt.Fprintf(w, "note: %s\n", plain(x))
+		_, err := fmt.Fprintf(w, "note: %s\n", publish.Plain(x))
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

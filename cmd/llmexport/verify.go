@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -123,29 +121,28 @@ func (t *tool) verifyOptions(c *cli.Context, m *manifest.Manifest) (verify.Optio
 		if !utf8.Valid(b) {
 			return o, fmt.Errorf("%s is not UTF-8", file)
 		}
-		sum := sha256.Sum256(b)
-		o.Text, o.TextName, o.TextSHA256 = string(b), filepath.Base(file), hex.EncodeToString(sum[:])
+		o.Text, o.TextName, o.TextSHA256 = string(b), filepath.Base(file), manifest.DigestOf(b).Hex()
 	}
 	return o, nil
 }
 
 func (t *tool) printChecks(checks, metrics []publish.Measure) error {
-	s := newSheet("check", "result", ">value", "limit", "detail")
+	s := publish.NewSheet("check", "result", ">value", "limit", "detail")
 	for _, c := range checks {
-		s.row(c.Name, string(c.Outcome), value(c), c.Limit, c.Detail)
+		s.Row(c.Name, string(c.Outcome), value(c), c.Limit, c.Detail)
 	}
-	if err := s.write(t.stdout, true); err != nil {
+	if err := s.Write(t.stdout, true); err != nil {
 		return err
 	}
-	s = newSheet("measure", ">value", ">standard error")
+	s = publish.NewSheet("measure", ">value", ">standard error")
 	for _, m := range metrics {
 		stderr := ""
 		if m.StdErr != 0 {
 			stderr = fmt.Sprintf("%.6g", m.StdErr)
 		}
-		s.row(m.Name, value(m), stderr)
+		s.Row(m.Name, value(m), stderr)
 	}
-	return s.write(t.stdout, false)
+	return s.Write(t.stdout, false)
 }
 
 func value(m publish.Measure) string {

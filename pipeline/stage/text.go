@@ -1,8 +1,6 @@
 package stage
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/invopop/jsonschema"
 
+	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/verify"
 )
@@ -76,8 +75,8 @@ func (t Text) read(r *recipes.Recipe) (text, name string, err error) {
 		return "", "", err
 	}
 	name = filepath.Base(t.Path)
-	if sum := sha256.Sum256(b); t.SHA256 != "" && hex.EncodeToString(sum[:]) != t.SHA256 {
-		return "", "", fmt.Errorf("%s has SHA-256 %x, not %s", name, sum, t.SHA256)
+	if sum := manifest.DigestOf(b).Hex(); t.SHA256 != "" && sum != t.SHA256 {
+		return "", "", fmt.Errorf("%s has SHA-256 %s, not %s", name, sum, t.SHA256)
 	}
 	switch {
 	case len(b) > maxText:

@@ -2,8 +2,6 @@ package stage
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -119,8 +117,7 @@ func (v *Verify) options(job *pipeline.Job, bits int) (verify.Options, error) {
 	if o.Text, o.TextName, err = v.Perplexity.Text.read(job.Recipe); err != nil {
 		return o, sec.Errorf("perplexity.text", "%v", err)
 	}
-	sum := sha256.Sum256([]byte(o.Text))
-	o.TextSHA256 = hex.EncodeToString(sum[:])
+	o.TextSHA256 = manifest.DigestOf([]byte(o.Text)).Hex()
 	if v.Golden != "" {
 		b, err := os.ReadFile(job.Recipe.Resolve(v.Golden))
 		if err != nil {

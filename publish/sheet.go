@@ -1,4 +1,4 @@
-package main
+package publish
 
 import (
 	"fmt"
@@ -10,11 +10,12 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// sheet is a table without lines, so that its columns can be cut and pasted. Columns whose header begins with ">"
+// Sheet is a table without lines, so that its columns can be cut and pasted. Columns whose header begins with ">"
 // are aligned to the right.
-type sheet struct{ t table.Writer }
+type Sheet struct{ t table.Writer }
 
-func newSheet(header ...string) *sheet {
+// NewSheet begins a table; without headers it has none.
+func NewSheet(header ...string) *Sheet {
 	t := table.NewWriter()
 	style := table.StyleDefault
 	style.Options = table.OptionsNoBordersAndSeparators
@@ -34,21 +35,21 @@ func newSheet(header ...string) *sheet {
 	if len(row) > 0 {
 		t.AppendHeader(row)
 	}
-	return &sheet{t}
+	return &Sheet{t}
 }
 
-// row adds a row; texts of others are made harmless for a terminal.
-func (s *sheet) row(cells ...any) {
+// Row adds a row; texts of others are made harmless for a terminal.
+func (s *Sheet) Row(cells ...any) {
 	for i, c := range cells {
 		if v, ok := c.(string); ok {
-			cells[i] = plain(v)
+			cells[i] = Plain(v)
 		}
 	}
 	s.t.AppendRow(cells)
 }
 
-// write prints the table, and a blank line before it unless it is the first.
-func (s *sheet) write(w io.Writer, first bool) error {
+// Write prints the table, and a blank line before it unless it is the first; an empty table prints nothing.
+func (s *Sheet) Write(w io.Writer, first bool) error {
 	if s.t.Length() == 0 {
 		return nil
 	}
@@ -63,8 +64,8 @@ func (s *sheet) write(w io.Writer, first bool) error {
 	return err
 }
 
-// plain keeps text of others from moving the cursor of a terminal.
-func plain(s string) string {
+// Plain keeps text of others from moving the cursor of a terminal.
+func Plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return ' '
@@ -73,8 +74,8 @@ func plain(s string) string {
 	}, s)
 }
 
-// size prints bytes exactly and in a unit.
-func size(n int64) string {
+// SizeText prints bytes exactly and in a unit.
+func SizeText(n int64) string {
 	const units = "KMGT"
 	v, unit := float64(n), -1
 	for v >= 1024 && unit < len(units)-1 {
@@ -85,25 +86,4 @@ func size(n int64) string {
 		return fmt.Sprintf("%d bytes", n)
 	}
 	return fmt.Sprintf("%d bytes (%.1f %ciB)", n, v, units[unit])
-}
-
-// ranges prints ascending numbers as "3, 5-7".
-func ranges(list []int) string {
-	var parts []string
-	for i := 0; i < len(list); {
-		j := i
-		for j+1 < len(list) && list[j+1] == list[j]+1 {
-			j++
-		}
-		if j > i {
-			parts = append(parts, fmt.Sprintf("%d-%d", list[i], list[j]))
-		} else {
-			parts = append(parts, fmt.Sprint(list[i]))
-		}
-		i = j + 1
-	}
-	if len(parts) == 0 {
-		return "none"
-	}
-	return strings.Join(parts, ", ")
 }
