@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"sync"
 
 	"github.com/rs/zerolog"
 
@@ -30,6 +31,9 @@ type Source struct {
 	// Facts are what the checkpoint says of using its tokenizer.
 	Facts     TokenizerFacts
 	Reference *reference.Model
+
+	index sync.Once
+	infos map[string]tensor.Info // by name, of Tensors
 }
 
 // TokenizerFacts are the ids and texts that a packaged tokenizer carries beside its vocabulary.

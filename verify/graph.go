@@ -38,7 +38,7 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 	for _, t := range s.Manifest.Tensors {
 		names[t.Op] = strings.SplitN(t.Name, BiasSeparator, 2)[0]
 	}
-	table, _, err := openTensor(s.Source.Tensors, s.Source.Decoder.Embedding.Tensor)
+	table, _, err := s.Source.open(s.Source.Decoder.Embedding.Tensor)
 	if err != nil {
 		return Finding{}, err
 	}
@@ -50,7 +50,7 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 			if !ok {
 				return nil, fmt.Errorf("no tensor of the manifest belongs to this op")
 			}
-			src, info, err := openTensor(s.Source.Tensors, name)
+			src, info, err := s.Source.open(name)
 			if err != nil {
 				return nil, err
 			}

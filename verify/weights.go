@@ -59,7 +59,7 @@ func (weights) Check(ctx context.Context, s *Subject) (Finding, error) {
 // compareTensor returns the largest share of a bound that any weight used up.
 func compareTensor(s *Subject, t *manifest.Tensor, op *mnn.Op) (float64, error) {
 	names := strings.SplitN(t.Name, BiasSeparator, 2)
-	src, info, err := openTensor(s.Source.Tensors, names[0])
+	src, info, err := s.Source.open(names[0])
 	if err != nil {
 		return 0, err
 	}
@@ -96,7 +96,7 @@ func compareTensor(s *Subject, t *manifest.Tensor, op *mnn.Op) (float64, error) 
 	if len(names) == 1 {
 		return worst, nil
 	}
-	bias, info, err := openTensor(s.Source.Tensors, names[1])
+	bias, info, err := s.Source.open(names[1])
 	if err != nil {
 		return 0, err
 	}
@@ -229,21 +229,26 @@ type rowReader struct {
 	raw  []byte
 }
 
-func openTensor(src tensor.Source, name string) (rowReader, tensor.Info, error) {
-	for _, t := range src.Tensors() {
-		if t.Name != name {
-			continue
+// open finds a tensor of the checkpoint.
+func (s *Source) open(name string) (rowReader, tensor.Info, error) {
+	s.index.Do(func() {
+		s.infos = map[string]tensor.Info{}
+		for _, t := range s.Tensors.Tensors() {
+			s.infos[t.Name] = t
 		}
-		r, err := src.Open(name)
-		if err != nil {
-			return rowReader{}, t, err
-		}
-		return rowReader{info: t, read: func(b []byte, off int64) error {
-			_, err := r.ReadAt(b, off)
-			return err
-		}}, t, nil
+	})
+	t, ok := s.infos[name]
+	if !ok {
+		return rowReader{}, t, fmt.Errorf("the source has no such tensor: %w", tensor.ErrCorrupt)
 	}
-	return rowReader{}, tensor.Info{}, fmt.Errorf("the source has no such tensor: %w", tensor.ErrCorrupt)
+	r, err := s.Tensors.Open(name)
+	if err != nil {
+		return rowReader{}, t, err
+	}
+	return rowReader{info: t, read: func(b []byte, off int64) error {
+		_, err := r.ReadAt(b, off)
+		return err
+	}}, t, nil
 }
 
 // row fills dst with row r of len(dst) elements.

@@ -21,6 +21,8 @@ type Item struct {
 	Choice quant.Choice // of matrices
 	// Source is what the checkpoint says of the tensor.
 	Source tensor.Info
+	// BiasSource is the same of the bias, if there is one.
+	BiasSource tensor.Info
 	// Offset is the first byte; the span is Header, Codes, Alpha and Bias bytes long, in this order.
 	// A norm has its gamma as Codes.
 	Offset                     int64
@@ -58,7 +60,7 @@ func New(m *lower.Model, tensors []tensor.Info, p *quant.Policy) (*Plan, error) 
 	var errs []error
 	used := make([]bool, len(p.Overrides))
 	for _, s := range m.Slots {
-		it := Item{Slot: s, Source: infos[s.Weight.Tensor], Offset: pl.Bytes}
+		it := Item{Slot: s, Source: infos[s.Weight.Tensor], BiasSource: infos[s.Bias.Tensor], Offset: pl.Bytes}
 		if it.Source.Name == "" {
 			return nil, fmt.Errorf("internal error: slot %s has no tensor", s.Name)
 		}

@@ -190,7 +190,7 @@ func (w *spanWriter) chunk(c *chunk) error {
 		return err
 	}
 	if it.Bias > 0 {
-		b, err := readFloats(w.src, it.Slot.Bias.Tensor, it.Slot.Bias.Rows)
+		b, err := readFloats(w.src, it.BiasSource, it.Slot.Bias.Rows)
 		if err != nil {
 			return fmt.Errorf("%s: %w", it.Slot.Bias.Tensor, err)
 		}
@@ -294,23 +294,17 @@ func allFinite(x []float32, limit float32) error {
 	return nil
 }
 
-func readFloats(src tensor.Source, name string, n int) ([]float32, error) {
-	r, err := src.Open(name)
+func readFloats(src tensor.Source, info tensor.Info, n int) ([]float32, error) {
+	r, err := src.Open(info.Name)
 	if err != nil {
 		return nil, err
 	}
-	var dt tensor.DType
-	for _, t := range src.Tensors() {
-		if t.Name == name {
-			dt = t.DType
-		}
-	}
-	raw := make([]byte, int64(n)*dt.Size())
+	raw := make([]byte, int64(n)*info.DType.Size())
 	if n, err := r.ReadAt(raw, 0); n < len(raw) {
 		return nil, noEOF(err)
 	}
 	v := make([]float32, n)
-	if err := kernel.ToF32(v, raw, dt); err != nil {
+	if err := kernel.ToF32(v, raw, info.DType); err != nil {
 		return nil, err
 	}
 	return v, allFinite(v, math.MaxFloat32)
