@@ -60,7 +60,7 @@ purego: ## test runtime and quant without assembly
 
 .PHONY: tiers
 tiers: ## test with every set of instructions that the CPU has, not only with the best
-	@set -euo pipefail; for t in generic avx2 avx512; do \
+	@set -euo pipefail; for t in generic avx2 avxvnni avx512; do \
 		if ! LLMEXPORT_KERNEL=$$t go test -count 1 -run TestTier ./runtime/kernel >/dev/null; then echo "tiers: this CPU has no $$t"; continue; fi; \
 		echo "== $$t"; \
 		LLMEXPORT_KERNEL=$$t go test -count 1 $(TESTFLAGS) ./runtime/kernel ./backends/... ./verify/reference; \

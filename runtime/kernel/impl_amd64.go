@@ -8,6 +8,9 @@ import "golang.org/x/sys/cpu"
 func supported() switches {
 	x := &cpu.X86
 	avx2 := x.HasAVX2 && x.HasFMA && x.HasF16C
-	avx512 := avx2 && x.HasAVX512F
-	return switches{avx2: avx2, avx512: avx512, vnni: avx512 && x.HasAVX512VNNI}
+	avx512 := avx2 && x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL
+	return switches{
+		avx2: avx2, avxvnni: avx2 && x.HasAVXVNNI,
+		avx512: avx512, vnni: avx512 && x.HasAVX512VNNI, bf16: avx512 && x.HasAVX512BF16,
+	}
 }

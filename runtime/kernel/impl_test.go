@@ -40,7 +40,9 @@ func TestTier(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	none, avx2, skylake, all := switches{}, switches{avx2: true}, switches{avx2: true, avx512: true}, switches{true, true, true}
+	none, avx2, skylake := switches{}, switches{avx2: true}, switches{avx2: true, avx512: true}
+	all := switches{avx2: true, avxvnni: true, avx512: true, vnni: true, bf16: true}
+	arm := switches{neon: true, dotprod: true}
 	for _, c := range []struct {
 		tier       string
 		have, want switches
@@ -56,6 +58,11 @@ func TestChoose(t *testing.T) {
 		{"avx512", skylake, skylake, false},
 		{"avx512", all, all, false},
 		{"avx512", avx2, avx2, true},
+		{"avxvnni", all, switches{avx2: true, avxvnni: true}, false},
+		{"avxvnni", skylake, skylake, true},
+		{"neon", arm, switches{neon: true}, false},
+		{"i8mm", arm, arm, true},
+		{"neon", all, all, true},
 		{"AVX2", all, all, true},
 	} {
 		got, err := choose(c.tier, c.have)
