@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"sync/atomic"
 	"testing"
 )
 
@@ -179,27 +178,6 @@ func FuzzMatMulT(f *testing.F) {
 	f.Fuzz(func(t *testing.T, m, n, k, pad uint8, seed uint64) {
 		checkMatMul(t, rand.New(rand.NewPCG(seed, 0)), int(m%16), int(n%16), int(k), int(pad%4))
 	})
-}
-
-func TestParallel(t *testing.T) {
-	for _, workers := range []int{-1, 0, 1, 2, 3, 8} {
-		for _, n := range []int{0, 1, 2, 7, 33, 1000} {
-			seen := make([]atomic.Int32, n)
-			Parallel(workers, n, func(lo, hi int) {
-				if lo >= hi {
-					t.Errorf("empty range %d, %d", lo, hi)
-				}
-				for i := lo; i < hi; i++ {
-					seen[i].Add(1)
-				}
-			})
-			for i := range seen {
-				if c := seen[i].Load(); c != 1 {
-					t.Fatalf("%d workers, n %d: index %d was covered %d times", workers, n, i, c)
-				}
-			}
-		}
-	}
 }
 
 func BenchmarkMatMulT(b *testing.B) {

@@ -1,0 +1,176 @@
+package kernel
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// Task is work on indices that Parallel's variants divide. Do covers [lo, hi) with lo < hi; what it computes for an index
+// must not depend on the range that the index came in.
+type Task interface{ Do(lo, hi int) }
+
+// Parallel covers [0, n) by calls of f with disjoint ranges, on at most workers goroutines, the caller's
+// among them, and returns when all are done. workers < 1 means GOMAXPROCS. Which ranges come, and in
+// which order, is not fixed: what f computes for an index must not depend on the range it came in.
+func Parallel(workers, n int, f func(lo, hi int)) { ParallelTask(workers, n, funcTask(f)) }
+
+type funcTask func(lo, hi int)
+
+func (f funcTask) Do(lo, hi int) { f(lo, hi) }
+
+// chunksPerWorker lets a worker that was held up hand its share to the others.
+const chunksPerWorker = 4
+
+// ParallelTask is Parallel for a Task; it allocates nothing once enough helpers exist.
+//
+// Helpers are goroutines of the process. Behind a job each spins for some microseconds, because between the ops of one
+// token the next job comes sooner than a sleeping goroutine wakes up, and then sleeps until it is needed again.
+func ParallelTask(workers, n int, t Task) {
+	if workers < 1 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	workers = min(workers, n)
+	if workers <= 1 {
+		if n > 0 {
+			t.Do(0, n)
+		}
+		return
+	}
+	j := crew.job(workers - 1)
+	j.task = t
+	j.chunks = int64(min(n, workers*chunksPerWorker))
+	j.step, j.rest = n/int(j.chunks), n%int(j.chunks)
+	j.next.Store(0)
+	for _, h := range j.helpers {
+		h.give(j)
+	}
+	j.work()
+	for _, h := range j.helpers {
+		h.await(j)
+	}
+	crew.free(j)
+}
+
+// job is one call of ParallelTask. Whoever works on it takes chunks until none is left.
+type job struct {
+	task       Task
+	chunks     int64
+	step, rest int
+	next       atomic.Int64
+	helpers    []*helper
+}
+
+func (j *job) work() {
+	for {
+		c := int(j.next.Add(1)) - 1
+		if c >= int(j.chunks) {
+			return
+		}
+		lo := c*j.step + min(c, j.rest)
+		hi := lo + j.step
+		if c < j.rest {
+			hi++
+		}
+		j.task.Do(lo, hi)
+	}
+}
+
+// helper is a goroutine that works on the job in its box.
+type helper struct {
+	// box holds a job from give until the helper takes it, and claimed while it works.
+	box atomic.Pointer[job]
+	// asleep is set by a helper that is about to wait for a wake-up; whoever clears it has to send one.
+	asleep atomic.Bool
+	wake   chan struct{}
+}
+
+// claimed stands in the box of a helper at work.
+var claimed = new(job)
+
+// spins is how often a helper looks for a job before it sleeps: about 100 microseconds. A waiting caller yields its
+// processor after so many looks, in case the helper has none.
+const spins = 2000
+
+func (h *helper) give(j *job) {
+	h.box.Store(j)
+	if h.asleep.CompareAndSwap(true, false) {
+		h.wake <- struct{}{}
+	}
+}
+
+// await returns when h does not work on j any more. A helper that has not begun is told not to: the caller has seen to
+// all chunks.
+func (h *helper) await(j *job) {
+	if h.box.CompareAndSwap(j, nil) {
+		return
+	}
+	for i := 0; h.box.Load() != nil; i++ {
+		pause()
+		if i >= spins {
+			runtime.Gosched()
+		}
+	}
+}
+
+func (h *helper) loop() {
+	for i := 0; ; i++ {
+		if j := h.box.Load(); j != nil && h.box.CompareAndSwap(j, claimed) {
+			j.work()
+			h.box.Store(nil)
+			i = 0
+		}
+		if i < spins {
+			pause()
+			continue
+		}
+		h.asleep.Store(true)
+		// A job that was given meanwhile came without a wake-up, unless its giver has seen the flag.
+		if h.box.Load() != nil && h.asleep.CompareAndSwap(true, false) {
+			continue
+		}
+		<-h.wake
+		i = 0
+	}
+}
+
+// crew keeps the helpers and jobs of the process that nobody uses.
+var crew team
+
+type team struct {
+	mu   sync.Mutex
+	idle []*helper
+	jobs []*job
+}
+
+// job returns one with n helpers.
+func (t *team) job(n int) *job {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var j *job
+	if last := len(t.jobs) - 1; last >= 0 {
+		j, t.jobs = t.jobs[last], t.jobs[:last]
+	} else {
+		j = new(job)
+	}
+	for range n {
+		last := len(t.idle) - 1
+		if last < 0 {
+			h := &helper{wake: make(chan struct{}, 1)}
+			go h.loop()
+			j.helpers = append(j.helpers, h)
+			continue
+		}
+		j.helpers = append(j.helpers, t.idle[last])
+		t.idle = t.idle[:last]
+	}
+	return j
+}
+
+func (t *team) free(j *job) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.idle = append(t.idle, j.helpers...)
+	j.task, j.helpers = nil, j.helpers[:0]
+	t.jobs = append(t.jobs, j)
+}
