@@ -40,29 +40,65 @@ func broadcast(a, b []int) (shape, sa, sb []int, err error) {
 	return shape, sa, sb, limited(shape)
 }
 
-// apply computes out[i] = f(a, b) over the broadcast shape; the last dimension is the inner loop.
-func apply[T any](out, a, b []T, shape, sa, sb []int, f func(dst, x, y []T, sx, sy int)) {
+// Elementwise is a binary op over the broadcast shape of its inputs. It is not safe for concurrent use.
+type Elementwise[T any] struct {
+	// Shape of the output.
+	Shape []int
+
+	a, b []int // strides of the inputs
+	at   []int // position in the outer dimensions
+	f    func(dst, x, y []T, sx, sy int)
+}
+
+// FloatElementwise prepares a binary op on floats of the shapes a and b.
+func FloatElementwise(op mnn.BinaryOp, a, b []int) (*Elementwise[float32], error) {
+	f := floatOps[op]
+	if f == nil {
+		return nil, fmt.Errorf("%v of floats: %w", op, tensor.ErrUnsupported)
+	}
+	return newElementwise(f, a, b)
+}
+
+// IntElementwise prepares a binary op on integers of the shapes a and b.
+func IntElementwise(op mnn.BinaryOp, a, b []int) (*Elementwise[int32], error) {
+	f := intOps[op]
+	if f == nil {
+		return nil, fmt.Errorf("%v of integers: %w", op, tensor.ErrUnsupported)
+	}
+	return newElementwise(f, a, b)
+}
+
+func newElementwise[T any](f func(dst, x, y []T, sx, sy int), a, b []int) (*Elementwise[T], error) {
+	shape, sa, sb, err := broadcast(a, b)
+	if err != nil {
+		return nil, err
+	}
+	return &Elementwise[T]{Shape: shape, a: sa, b: sb, at: make([]int, max(0, len(shape)-1)), f: f}, nil
+}
+
+// Do fills out, which has as many elements as Shape says, from a and b; the last dimension is the inner loop.
+func (e *Elementwise[T]) Do(out, a, b []T) {
 	if len(out) == 0 {
 		return
 	}
-	if len(shape) == 0 {
-		f(out, a, b, 0, 0)
+	last := len(e.Shape) - 1
+	if last < 0 {
+		e.f(out, a, b, 0, 0)
 		return
 	}
-	last := len(shape) - 1
-	inner := shape[last]
-	idx := make([]int, last)
+	inner := e.Shape[last]
+	clear(e.at)
 	oa, ob := 0, 0
-	for at := 0; at < len(out); at += inner {
-		f(out[at:at+inner], a[oa:], b[ob:], sa[last], sb[last])
+	for lo := 0; lo < len(out); lo += inner {
+		e.f(out[lo:lo+inner], a[oa:], b[ob:], e.a[last], e.b[last])
 		for k := last - 1; k >= 0; k-- {
-			idx[k]++
-			oa, ob = oa+sa[k], ob+sb[k]
-			if idx[k] < shape[k] {
+			e.at[k]++
+			oa, ob = oa+e.a[k], ob+e.b[k]
+			if e.at[k] < e.Shape[k] {
 				break
 			}
-			oa, ob = oa-sa[k]*shape[k], ob-sb[k]*shape[k]
-			idx[k] = 0
+			oa, ob = oa-e.a[k]*e.Shape[k], ob-e.b[k]*e.Shape[k]
+			e.at[k] = 0
 		}
 	}
 }
@@ -148,28 +184,24 @@ func runBinary(p *mnn.Binary, in []value, m *arithmetic, threads int) (value, er
 	if op == mnn.BinaryMulSilu && b.i == nil {
 		b, op = runSilu(b, m, threads), mnn.BinaryMul
 	}
-	shape, sa, sb, err := broadcast(a.shape, b.shape)
-	if err != nil {
-		return value{}, err
-	}
 	if (a.i == nil) != (b.i == nil) {
 		return value{}, fmt.Errorf("%v of floats and integers: %w", op, tensor.ErrUnsupported)
 	}
 	if a.i != nil {
-		f := intOps[op]
-		if f == nil {
-			return value{}, fmt.Errorf("%v of integers: %w", op, tensor.ErrUnsupported)
+		e, err := IntElementwise(op, a.shape, b.shape)
+		if err != nil {
+			return value{}, err
 		}
-		out := value{shape: shape, i: make([]int32, count(shape))}
-		apply(out.i, a.i, b.i, shape, sa, sb, f)
+		out := value{shape: e.Shape, i: make([]int32, count(e.Shape))}
+		e.Do(out.i, a.i, b.i)
 		return out, nil
 	}
-	f := floatOps[op]
-	if f == nil {
-		return value{}, fmt.Errorf("%v of floats: %w", op, tensor.ErrUnsupported)
+	e, err := FloatElementwise(op, a.shape, b.shape)
+	if err != nil {
+		return value{}, err
 	}
-	out := floats(shape...)
-	apply(out.f, a.f, b.f, shape, sa, sb, f)
+	out := floats(e.Shape...)
+	e.Do(out.f, a.f, b.f)
 	return out, nil
 }
 

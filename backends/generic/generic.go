@@ -93,7 +93,9 @@ func (e *executable) compile(i int, op *mnn.Op, w mnn.Weights, cache *int64) (er
 	case *mnn.LayerNorm:
 		e.norms[i], err = compileNorm(op, p, w, replace)
 	case *mnn.Blob:
-		e.consts[i], err = constant(p, w)
+		var c mnn.Constant
+		c, err = p.Open(w)
+		e.consts[i] = value{shape: c.Shape, f: c.Floats, i: c.Ints}
 	case *mnn.Input:
 		switch op.Name {
 		case "input_ids", "attention_mask", "position_ids", "logits_index":
@@ -102,54 +104,6 @@ func (e *executable) compile(i int, op *mnn.Op, w mnn.Weights, cache *int64) (er
 		}
 	}
 	return err
-}
-
-func constant(p *mnn.Blob, w mnn.Weights) (value, error) {
-	shape := make([]int, len(p.Dims))
-	for k, d := range p.Dims {
-		if d < 0 {
-			return value{}, fmt.Errorf("constant of shape %v: %w", p.Dims, tensor.ErrCorrupt)
-		}
-		shape[k] = int(d)
-	}
-	v := value{shape: shape, f: p.Float32s, i: p.Int32s}
-	if p.DType == mnn.DTFloat && p.Float32s == nil && len(p.External) == 2 {
-		b, err := w.Bytes(p.External[0], p.External[1])
-		if err != nil {
-			return value{}, err
-		}
-		v.f = mnn.Floats(b)
-	}
-	n, err := elements(p.Dims)
-	if err != nil {
-		return value{}, err
-	}
-	switch p.DType {
-	case mnn.DTFloat:
-		v.i = nil
-		if int64(len(v.f)) != n {
-			return value{}, fmt.Errorf("constant of shape %v has %d floats: %w", p.Dims, len(v.f), tensor.ErrCorrupt)
-		}
-	case mnn.DTInt32:
-		v.f = nil
-		if v.i == nil {
-			v.i = []int32{}
-		}
-		if int64(len(v.i)) != n {
-			return value{}, fmt.Errorf("constant of shape %v has %d integers: %w", p.Dims, len(v.i), tensor.ErrCorrupt)
-		}
-	default:
-		return value{}, fmt.Errorf("constant of %v: %w", p.DType, tensor.ErrUnsupported)
-	}
-	return v, nil
-}
-
-func elements(dims []int32) (int64, error) {
-	s := make(tensor.Shape, len(dims))
-	for k, d := range dims {
-		s[k] = int64(d)
-	}
-	return s.Elements()
 }
 
 // state implements backends.State.
@@ -252,10 +206,6 @@ func (r *run) op(i int, op *mnn.Op, in []value) ([]value, error) {
 		return one(r.input(op.Name))
 	case *mnn.Blob:
 		return one(r.exe.consts[i], nil)
-	case *mnn.Convert:
-		return one(in[0], nil)
-	case *mnn.Reshape:
-		return one(runReshape(p, in))
 	case *mnn.Convolution:
 		return one(r.exe.linears[i].run(in[0]))
 	case *mnn.LayerNorm:
@@ -264,36 +214,47 @@ func (r *run) op(i int, op *mnn.Op, in []value) ([]value, error) {
 		return one(runBinary(p, in, r.exe.math, threads))
 	case *mnn.Unary:
 		return one(runUnary(p, in, r.exe.math, threads))
-	case *mnn.StridedSlice:
-		return one(runStridedSlice(p, in))
-	case *mnn.GatherV2:
-		return one(runGather(in))
 	case *mnn.Attention:
 		return one(r.attention(i, p, in))
 	case *mnn.RoPE:
 		q, k, err := r.rope(p, in)
 		return []value{q, k}, err
+	}
+	return one(move(op, in))
+}
+
+// move runs the ops that move elements or change shapes.
+func move(op *mnn.Op, in []value) (value, error) {
+	switch p := op.Param.(type) {
+	case *mnn.Convert:
+		return in[0], nil
+	case *mnn.Reshape:
+		return runReshape(p, in)
+	case *mnn.StridedSlice:
+		return runStridedSlice(p, in)
+	case *mnn.GatherV2:
+		return runGather(in)
 	case *mnn.Axis:
 		if op.Type == mnn.OpConcat {
-			return one(runConcat(p, in))
+			return runConcat(p, in)
 		}
 	case *mnn.Squeeze:
 		if op.Type == mnn.OpSqueeze {
-			return one(runSqueeze(p, in))
+			return runSqueeze(p, in)
 		}
-		return one(runUnsqueeze(p, in))
+		return runUnsqueeze(p, in)
 	}
 	switch op.Type {
 	case mnn.OpSqueeze:
-		return one(runSqueeze(nil, in))
+		return runSqueeze(nil, in)
 	case mnn.OpUnsqueeze:
-		return one(runUnsqueeze(nil, in))
+		return runUnsqueeze(nil, in)
 	case mnn.OpShape:
-		return one(runShape(in), nil)
+		return runShape(in), nil
 	case mnn.OpRank:
-		return one(runRank(in), nil)
+		return runRank(in), nil
 	}
-	return nil, tensor.ErrUnsupported
+	return value{}, tensor.ErrUnsupported
 }
 
 // norm is RMSNorm; with two inputs their sum is normalised and is the first output.

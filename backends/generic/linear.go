@@ -22,14 +22,6 @@ type linear struct {
 }
 
 func compileLinear(p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache *int64, replace []float32) (*linear, error) {
-	for _, v := range []int32{p.KernelX, p.KernelY, p.StrideX, p.StrideY, p.DilateX, p.DilateY, p.Group} {
-		if v != 1 {
-			return nil, fmt.Errorf("convolution that is no linear layer: %w", tensor.ErrUnsupported)
-		}
-	}
-	if p.Relu || p.Relu6 || p.PadX != 0 || p.PadY != 0 {
-		return nil, fmt.Errorf("convolution with padding or activation: %w", tensor.ErrUnsupported)
-	}
 	m, err := p.Open(w)
 	if err != nil {
 		return nil, err

@@ -18,44 +18,17 @@ type norm struct {
 }
 
 func compileNorm(op *mnn.Op, p *mnn.LayerNorm, w mnn.Weights, replace []float32) (*norm, error) {
-	if !p.RMS {
-		return nil, fmt.Errorf("LayerNorm that is no RMSNorm: %w", tensor.ErrUnsupported)
-	}
-	if len(p.Axis) > 1 || (len(p.Axis) == 1 && p.Axis[0] != -1) || p.Group > 1 {
-		return nil, fmt.Errorf("norm over axes %v in %d groups: %w", p.Axis, p.Group, tensor.ErrUnsupported)
-	}
-	n := &norm{gamma: p.Gamma, eps: p.Epsilon, packed: op.Format == mnn.DimNC4HW4}
-	beta := p.Beta
-	if len(p.External) >= 2 {
-		g, err := w.Bytes(p.External[0], p.External[1])
-		if err != nil {
-			return nil, err
-		}
-		n.gamma = mnn.Floats(g)
-		if len(p.External) > 2 && p.External[2] > 0 {
-			end, err := tensor.Add(p.External[0], p.External[1])
-			if err != nil {
-				return nil, err
-			}
-			b, err := w.Bytes(end, p.External[2])
-			if err != nil {
-				return nil, err
-			}
-			beta = mnn.Floats(b)
-		}
-	}
-	for _, v := range beta {
-		if v != 0 {
-			return nil, fmt.Errorf("RMSNorm with an offset: %w", tensor.ErrUnsupported)
-		}
+	gamma, err := p.RMS32(w)
+	if err != nil {
+		return nil, err
 	}
 	if replace != nil {
-		n.gamma = replace
+		gamma = replace
 	}
-	if len(n.gamma) == 0 {
+	if len(gamma) == 0 {
 		return nil, fmt.Errorf("norm without gamma: %w", tensor.ErrUnsupported)
 	}
-	return n, nil
+	return &norm{gamma: gamma, eps: p.Epsilon, packed: op.Format == mnn.DimNC4HW4}, nil
 }
 
 func (n *norm) run(x value, m *arithmetic, threads int) (value, error) {

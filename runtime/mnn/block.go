@@ -76,8 +76,17 @@ type Weights interface {
 	Bytes(off, n int64) ([]byte, error)
 }
 
-// Open decodes the weight and bias of a linear layer from the weight file.
+// Open decodes the weight and bias of a linear layer from the weight file. Convolutions of other kinds are
+// tensor.ErrUnsupported.
 func (c *Convolution) Open(w Weights) (*Matrix, error) {
+	for _, v := range []int32{c.KernelX, c.KernelY, c.StrideX, c.StrideY, c.DilateX, c.DilateY, c.Group} {
+		if v != 1 {
+			return nil, fmt.Errorf("convolution that is no linear layer: %w", tensor.ErrUnsupported)
+		}
+	}
+	if c.Relu || c.Relu6 || c.PadX != 0 || c.PadY != 0 {
+		return nil, fmt.Errorf("convolution with padding or activation: %w", tensor.ErrUnsupported)
+	}
 	if c.Outputs <= 0 || c.Inputs <= 0 {
 		return nil, fmt.Errorf("%d outputs, %d inputs: %w", c.Outputs, c.Inputs, tensor.ErrCorrupt)
 	}

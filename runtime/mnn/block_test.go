@@ -50,6 +50,7 @@ func stored(t testing.TB, w quant.Matrix, s quant.Spec, bias []float32) (memory,
 		file = binary.LittleEndian.AppendUint32(file, math.Float32bits(v))
 	}
 	c := &mnn.Convolution{
+		KernelX: 1, KernelY: 1, StrideX: 1, StrideY: 1, DilateX: 1, DilateY: 1, Group: 1,
 		Outputs: int32(w.Rows), Inputs: int32(w.Cols), External: []int64{3, size, l.Alpha, 4 * int64(len(bias)), 0},
 		Quan: &mnn.Quan{Type: 1, MaxOrBits: int32(s.Bits), QuantScale: 1, ShapeInt32: mnn.WideShape(w.Rows, w.Cols), ScaleFP16: s.Scale == tensor.F16},
 	}
@@ -173,7 +174,7 @@ func TestOpenWorkedExample(t *testing.T) {
 	file = append(file, 0x01, 0x23, 0x45, 0x68, 0x9a, 0xbc, 0xde, 0xf0, 0x12, 0x34, 0x56, 0x89, 0xab, 0xcd, 0xef, 0x01)
 	file = append(append(file, ramp...), ramp...)
 	file = append(file, 0, 0, 0, 0x30, 0, 0x44, 0, 0x38, 0x77, 0x37, 0x77, 0x3b, 0, 0, 0, 0x34)
-	c := &mnn.Convolution{Outputs: 2, Inputs: 64, External: []int64{0, 86, 16, 0, 0}, Quan: &mnn.Quan{Type: 1, Min: 1, ReadType: 4, QuantScale: 1, ScaleFP16: true}}
+	c := &mnn.Convolution{KernelX: 1, KernelY: 1, StrideX: 1, StrideY: 1, DilateX: 1, DilateY: 1, Group: 1, Outputs: 2, Inputs: 64, External: []int64{0, 86, 16, 0, 0}, Quan: &mnn.Quan{Type: 1, Min: 1, ReadType: 4, QuantScale: 1, ScaleFP16: true}}
 	m, err := c.Open(memory(file))
 	if err != nil {
 		t.Fatal(err)
