@@ -61,13 +61,17 @@ type Backend interface {
 
 // Call is one forward pass over new tokens.
 type Call struct {
-	// Embeddings [Tokens, hidden] of the new tokens.
+	// Embeddings [states, Tokens, hidden] of the new tokens.
 	Embeddings []float32
-	Tokens     int
+	// Tokens of each state.
+	Tokens int
 	// Offset is added to the positions of the tokens; the cache is not asked whether anything lies before.
 	Offset int
 	// All asks for the logits of every position instead of the last.
 	All bool
+	// Defer asks for no logits at all: Executable.Logits makes those of every position later, some rows at a time. A
+	// window of 512 over a vocabulary of 151,936 would be 311 MB at once.
+	Defer bool
 	// Observe, if set, sees every float output: the op, the output's place among op.Outputs, the logical
 	// shape, and the values, which are only valid during the call.
 	Observe func(op *mnn.Op, output int, shape []int, values []float32)
@@ -84,7 +88,27 @@ type State interface {
 // Executable is a compiled graph, safe for concurrent use with different states.
 type Executable interface {
 	NewState() State
-	// Run appends the call's tokens to the state and returns logits [1 or Tokens, vocabulary], valid until the
-	// caller drops them.
-	Run(ctx context.Context, s State, c Call) (logits []float32, err error)
+	// Run appends the call's tokens to each state, with the results of one call for each. Embeddings and logits hold
+	// one state after another; a state's logits are [1 or Tokens, vocabulary] and valid until the next call with the
+	// first of the states. States are different ones.
+	Run(ctx context.Context, states []State, c Call) (logits []float32, err error)
+	// Logits returns rows from to to-1 of what the last call with these states deferred, counted over all states. They are
+	// valid until the next use of the states.
+	Logits(ctx context.Context, states []State, from, to int) ([]float32, error)
+	// TokenBytes is about how much memory a call takes for each of its tokens, deferred logits left out.
+	TokenBytes() int64
+}
+
+// OneByOne runs a call of several states as one call for each.
+func OneByOne(ctx context.Context, e Executable, states []State, c Call) (logits []float32, err error) {
+	all, width := c.Embeddings, len(c.Embeddings)/len(states)
+	for i := range states {
+		c.Embeddings = all[i*width : (i+1)*width]
+		l, err := e.Run(ctx, states[i:i+1], c)
+		if err != nil {
+			return nil, err
+		}
+		logits = append(logits, l...)
+	}
+	return logits, nil
 }

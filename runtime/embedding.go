@@ -126,16 +126,20 @@ func (e *embedding) openTable(t *tie, w *weights) error {
 	return nil
 }
 
-// rows returns the embeddings of tokens, [len(tokens), hidden].
-func (e *embedding) rows(tokens []int32) ([]float32, error) {
-	out := make([]float32, len(tokens)*e.hidden)
+// rows writes the embeddings of tokens, [len(tokens), hidden], to dst, which grows as needed, and returns it.
+func (e *embedding) rows(dst []float32, tokens []int32) ([]float32, error) {
+	n := len(tokens) * e.hidden
+	if cap(dst) < n {
+		dst = make([]float32, n)
+	}
+	dst = dst[:n]
 	for i, t := range tokens {
 		if t < 0 || int(t) >= e.vocab {
 			return nil, fmt.Errorf("token %d of a vocabulary of %d: %w", t, e.vocab, tensor.ErrCorrupt)
 		}
-		e.row(out[i*e.hidden:(i+1)*e.hidden], int(t))
+		e.row(dst[i*e.hidden:(i+1)*e.hidden], int(t))
 	}
-	return out, nil
+	return dst, nil
 }
 
 func (e *embedding) row(dst []float32, t int) {

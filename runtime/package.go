@@ -73,7 +73,7 @@ func (p *Package) Weights() mnn.Weights { return p.weights }
 func (p *Package) Vocabulary() int { return p.embedding.vocab }
 
 // Embed returns the embedding rows of tokens, [len(tokens), hidden], as the engine looks them up.
-func (p *Package) Embed(tokens []int32) ([]float32, error) { return p.embedding.rows(tokens) }
+func (p *Package) Embed(tokens []int32) ([]float32, error) { return p.embedding.rows(nil, tokens) }
 
 // Close ends the use of the package's files.
 func (p *Package) Close() {

@@ -283,6 +283,7 @@ func TestScore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	want = slices.Clone(want)
 	if len(want) != len(window)*320 || s.Len() != len(window) {
 		t.Fatalf("%d logits, %d tokens", len(want), s.Len())
 	}
@@ -310,9 +311,6 @@ func TestScore(t *testing.T) {
 		if sum(sizes) != len(window) {
 			t.Errorf("rows %d: tiles of %v", rows, sizes)
 		}
-		if rows > 1 && slices.Contains(sizes, 1) {
-			t.Errorf("rows %d: tiles of %v hold a single token, which engines decode", rows, sizes)
-		}
 	}
 	s.Reset()
 	for i, id := range window {
@@ -336,6 +334,52 @@ func TestScore(t *testing.T) {
 	cancel()
 	if err := s.Score(ctx, window, 8, func(runtime.Tile) error { return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// TestAdvance: windows that run together, and logits that are made some rows at a time, have the bits of windows that
+// run alone and at once.
+func TestAdvance(t *testing.T) {
+	p := openPackage(t, small(t))
+	for _, mode := range []backends.Mode{backends.Float, backends.Int8} {
+		for _, option := range []int{0, 2} {
+			for _, length := range []int{1, 5, 16, 40} {
+				s, err := runtime.NewSession(p, runtime.Options{Mode: mode, DynamicOption: option})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var windows [][]int32
+				var want []float32
+				for k := range 3 {
+					w := make([]int32, length)
+					for i := range w {
+						w[i] = int32((k*97 + i*i*31 + 5) % 320)
+					}
+					windows = append(windows, w)
+					s.Reset()
+					l, err := s.Forward(t.Context(), w)
+					if err != nil {
+						t.Fatal(err)
+					}
+					want = append(want, l...)
+				}
+				for _, rows := range []int{1, 2, 3, 7, 8, 3 * length} {
+					if err := s.Advance(t.Context(), windows); err != nil {
+						t.Fatal(err)
+					}
+					for at := 0; at < 3*length; at += rows {
+						to := min(at+rows, 3*length)
+						got, err := s.Logits(t.Context(), at, to)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if !slices.Equal(got, want[at*320:to*320]) {
+							t.Fatalf("%v, option %d, windows of %d, rows %d: rows %d to %d differ", mode, option, length, rows, at, to)
+						}
+					}
+				}
+			}
+		}
 	}
 }
 

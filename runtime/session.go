@@ -32,11 +32,13 @@ type Options struct {
 
 // Session is one conversation with a model. It is not safe for concurrent use.
 type Session struct {
-	pkg   *Package
-	exe   backends.Executable
-	state backends.State
-	embed func(tokens []int32) ([]float32, error)
-	vocab int
+	pkg *Package
+	exe backends.Executable
+	// states are the conversation, or the windows that Advance runs together.
+	states []backends.State
+	embed  func(tokens []int32) ([]float32, error)
+	x      []float32 // embeddings of a call
+	token  [1]int32
 	// Observe, if set, sees intermediate values of every call; see backends.Call.
 	Observe func(op *mnn.Op, output int, shape []int, values []float32)
 }
@@ -57,60 +59,106 @@ func NewSession(p *Package, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{pkg: p, exe: exe, state: exe.NewState(), embed: p.Embed}
-	if o.Embed != nil {
-		s.embed = o.Embed
-	}
-	return s, nil
+	return &Session{pkg: p, exe: exe, states: []backends.State{exe.NewState()}, embed: o.Embed}, nil
 }
 
 // Len is the number of tokens in the conversation so far.
-func (s *Session) Len() int { return s.state.Len() }
+func (s *Session) Len() int { return s.states[0].Len() }
 
 // Reset starts a new conversation.
-func (s *Session) Reset() { s.state.Reset() }
+func (s *Session) Reset() { s.keep(1); s.states[0].Reset() }
 
-// Prefill appends tokens and returns the logits [vocabulary] behind the last one.
-func (s *Session) Prefill(ctx context.Context, tokens []int32) ([]float32, error) {
-	return s.run(ctx, tokens, 0, false)
+// keep makes s.states n.
+func (s *Session) keep(n int) {
+	for len(s.states) < n {
+		s.states = append(s.states, s.exe.NewState())
+	}
+	clear(s.states[n:])
+	s.states = s.states[:n]
 }
 
-// Decode appends one token and returns the logits [vocabulary] behind it.
+// Prefill appends tokens and returns the logits [vocabulary] behind the last one. Logits, of all methods, are valid until
+// the next call.
+func (s *Session) Prefill(ctx context.Context, tokens []int32) ([]float32, error) {
+	return s.run(ctx, tokens, backends.Call{})
+}
+
+// Decode appends one token and returns the logits [vocabulary] behind it. It allocates nothing but room for keys and
+// values, now and then.
 func (s *Session) Decode(ctx context.Context, token int32) ([]float32, error) {
-	return s.run(ctx, []int32{token}, 0, false)
+	s.token[0] = token
+	return s.run(ctx, s.token[:], backends.Call{})
 }
 
 // Forward appends tokens and returns the logits of every position, [len(tokens), vocabulary].
 func (s *Session) Forward(ctx context.Context, tokens []int32) ([]float32, error) {
-	return s.run(ctx, tokens, 0, true)
+	return s.run(ctx, tokens, backends.Call{All: true})
 }
 
 // ForwardAt is Forward in a fresh conversation whose first token stands at a position.
 func (s *Session) ForwardAt(ctx context.Context, tokens []int32, position int) ([]float32, error) {
 	s.Reset()
-	return s.run(ctx, tokens, position, true)
+	return s.run(ctx, tokens, backends.Call{All: true, Offset: position})
 }
 
-func (s *Session) run(ctx context.Context, tokens []int32, offset int, all bool) ([]float32, error) {
+// Advance feeds windows of equal length to fresh conversations, one each. Logits then gives those of every position. The
+// results are those of Forward on each window, but for a head that counts single tokens among several.
+func (s *Session) Advance(ctx context.Context, windows [][]int32) error {
+	if len(windows) == 0 {
+		return fmt.Errorf("no windows")
+	}
+	s.keep(len(windows))
+	var all []int32
+	for i, w := range windows {
+		s.states[i].Reset()
+		if all = append(all, w...); len(w) != len(windows[0]) {
+			return fmt.Errorf("windows of %d and %d tokens", len(windows[0]), len(w))
+		}
+	}
+	_, err := s.run(ctx, all, backends.Call{Defer: true})
+	return err
+}
+
+// Logits returns the logits [to-from, vocabulary] of positions from to to-1 of what Advance was given, counted over all
+// windows.
+func (s *Session) Logits(ctx context.Context, from, to int) ([]float32, error) {
+	if from < 0 || from >= to {
+		return nil, fmt.Errorf("logits of rows %d to %d", from, to)
+	}
+	l, err := s.exe.Logits(ctx, s.states, from, to)
+	if err == nil && (len(l) == 0 || len(l)%(to-from) != 0) {
+		err = fmt.Errorf("%d logits for %d positions: %w", len(l), to-from, tensor.ErrCorrupt)
+	}
+	return l, err
+}
+
+// TokenBytes is about how much memory Advance takes for each token, beside keys and values.
+func (s *Session) TokenBytes() int64 { return s.exe.TokenBytes() }
+
+func (s *Session) run(ctx context.Context, tokens []int32, c backends.Call) (l []float32, err error) {
 	if len(tokens) == 0 {
 		return nil, fmt.Errorf("no tokens")
 	}
-	x, err := s.embed(tokens)
+	if s.embed != nil {
+		c.Embeddings, err = s.embed(tokens)
+	} else {
+		s.x, err = s.pkg.embedding.rows(s.x, tokens)
+		c.Embeddings = s.x
+	}
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.exe.Run(ctx, s.state, backends.Call{Embeddings: x, Tokens: len(tokens), Offset: offset, All: all, Observe: s.Observe})
-	if err != nil {
+	c.Tokens, c.Observe = len(tokens)/len(s.states), s.Observe
+	if l, err = s.exe.Run(ctx, s.states, c); err != nil || c.Defer {
 		return nil, err
 	}
 	rows := 1
-	if all {
+	if c.All {
 		rows = len(tokens)
 	}
 	if len(l) == 0 || len(l)%rows != 0 {
 		return nil, fmt.Errorf("%d logits for %d positions: %w", len(l), rows, tensor.ErrCorrupt)
 	}
-	s.vocab = len(l) / rows
 	return l, nil
 }
 
@@ -123,25 +171,21 @@ type Tile struct {
 	Vocab  int
 }
 
-// Score feeds a window to a fresh conversation and hands out the logits of every position in tiles of at most
-// rows positions: a window of 512 over a vocabulary of 151,936 would be 311 MB at once. The prefill is cut in
-// the same places, which changes nothing but summation orders. A last piece of one position joins the piece
-// before it, because the engine treats single tokens as decoding.
+// Score feeds a window to a fresh conversation and hands out the logits of every position in tiles of at most rows
+// positions.
 func (s *Session) Score(ctx context.Context, window []int32, rows int, visit func(Tile) error) error {
-	s.Reset()
-	for at := 0; at < len(window); {
+	if err := s.Advance(ctx, [][]int32{window}); err != nil {
+		return err
+	}
+	for at := 0; at < len(window); at += rows {
 		n := min(rows, len(window)-at)
-		if len(window)-at-n == 1 {
-			n++
-		}
-		l, err := s.Forward(ctx, window[at:at+n])
+		l, err := s.Logits(ctx, at, at+n)
 		if err != nil {
 			return err
 		}
-		if err := visit(Tile{Position: at, Rows: n, Logits: l, Vocab: s.vocab}); err != nil {
+		if err := visit(Tile{Position: at, Rows: n, Logits: l, Vocab: len(l) / n}); err != nil {
 			return err
 		}
-		at += n
 	}
 	return nil
 }

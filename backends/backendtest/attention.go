@@ -90,7 +90,7 @@ func testAttention(t *testing.T, be backends.Backend) {
 func pieces(t *testing.T, e backends.Executable, s backends.State, x []float32, width int, cuts []int) (out []float32) {
 	t.Helper()
 	for _, n := range cuts {
-		got, err := e.Run(t.Context(), s, backends.Call{Embeddings: x[:n*width], Tokens: n, All: true})
+		got, err := e.Run(t.Context(), []backends.State{s}, backends.Call{Embeddings: x[:n*width], Tokens: n, All: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -114,7 +114,7 @@ func (b *builder) run(t *testing.T, be backends.Backend, result int32, c backend
 			shape = append([]int{}, s...)
 		}
 	}
-	if values, err = e.Run(t.Context(), e.NewState(), c); err != nil {
+	if values, err = e.Run(t.Context(), []backends.State{e.NewState()}, c); err != nil {
 		t.Fatal(err)
 	}
 	return shape, values

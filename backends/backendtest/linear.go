@@ -106,7 +106,7 @@ func testLinear(t *testing.T, be backends.Backend) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						got, err := e.Run(t.Context(), e.NewState(), backends.Call{Embeddings: x, Tokens: tokens})
+						got, err := e.Run(t.Context(), []backends.State{e.NewState()}, backends.Call{Embeddings: x, Tokens: tokens})
 						if err != nil {
 							t.Fatal(err)
 						}

@@ -247,7 +247,7 @@ func testInputs(t *testing.T, be backends.Backend) {
 		s := e.NewState()
 		at := 0
 		for _, n := range []int{3, 1, 2} {
-			got, err := e.Run(t.Context(), s, backends.Call{Embeddings: make([]float32, n), Tokens: n, Offset: 10})
+			got, err := e.Run(t.Context(), []backends.State{s}, backends.Call{Embeddings: make([]float32, n), Tokens: n, Offset: 10})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -24,7 +24,7 @@ func testFailure(t *testing.T, be backends.Backend, build func() (*builder, int3
 	for _, stop := range []mnn.OpType{mnn.OpReshape, mnn.OpAttention, mnn.OpUnaryOp} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cause := errors.New("interrupted")
-		_, err := e.Run(ctx, s, backends.Call{Embeddings: x[3*width : 8*width], Tokens: 5, Observe: func(op *mnn.Op, _ int, _ []int, _ []float32) {
+		_, err := e.Run(ctx, []backends.State{s}, backends.Call{Embeddings: x[3*width : 8*width], Tokens: 5, Observe: func(op *mnn.Op, _ int, _ []int, _ []float32) {
 			if op.Type == stop {
 				cancel(cause)
 			}
@@ -191,7 +191,7 @@ func testRefuses(t *testing.T, be backends.Backend) {
 			e, err := b.compile(be, c.build(b), backends.Options{Threads: 1})
 			if err == nil {
 				var got []float32
-				if got, err = e.Run(t.Context(), e.NewState(), one); err != nil && got != nil {
+				if got, err = e.Run(t.Context(), []backends.State{e.NewState()}, one); err != nil && got != nil {
 					t.Error("results with an error")
 				}
 			}
@@ -214,7 +214,7 @@ func testRefuses(t *testing.T, be backends.Backend) {
 			t.Fatal(err)
 		}
 		for _, c := range []backends.Call{{}, {Embeddings: iota32(3), Tokens: 2}, {Embeddings: iota32(3), Tokens: -1}} {
-			if _, err := e.Run(t.Context(), e.NewState(), c); err == nil {
+			if _, err := e.Run(t.Context(), []backends.State{e.NewState()}, c); err == nil {
 				t.Errorf("%d values for %d tokens", len(c.Embeddings), c.Tokens)
 			}
 		}

@@ -110,6 +110,9 @@ func (e *executable) compile(i int, op *mnn.Op, w mnn.Weights, cache *int64) (er
 type state struct {
 	len    int
 	caches []cache // one per op
+	// logits [tokens, vocabulary] of the last call, if it deferred them.
+	logits []float32
+	tokens int
 }
 
 func (s *state) Len() int { return s.len }
@@ -136,11 +139,15 @@ type run struct {
 }
 
 // Run implements backends.Executable.
-func (e *executable) Run(ctx context.Context, s backends.State, c backends.Call) ([]float32, error) {
-	if c.Tokens <= 0 || len(c.Embeddings)%c.Tokens != 0 {
-		return nil, fmt.Errorf("internal error: %d embeddings for %d tokens", len(c.Embeddings), c.Tokens)
+func (e *executable) Run(ctx context.Context, states []backends.State, c backends.Call) ([]float32, error) {
+	if c.Tokens <= 0 || len(states) == 0 || len(c.Embeddings)%(c.Tokens*len(states)) != 0 {
+		return nil, fmt.Errorf("internal error: %d embeddings for %d tokens of %d states", len(c.Embeddings), c.Tokens, len(states))
 	}
-	r := &run{exe: e, state: s.(*state), call: &c, vals: make([]value, len(e.g.Tensors))}
+	if len(states) > 1 {
+		return backends.OneByOne(ctx, e, states, c)
+	}
+	c.All = c.All || c.Defer
+	r := &run{exe: e, state: states[0].(*state), call: &c, vals: make([]value, len(e.g.Tensors))}
 	if err := r.ops(ctx); err != nil {
 		// A call that failed half way leaves no trace in the caches.
 		for i := range r.state.caches {
@@ -150,7 +157,43 @@ func (e *executable) Run(ctx context.Context, s backends.State, c backends.Call)
 		return nil, err
 	}
 	r.state.len += c.Tokens
-	return r.vals[e.logits].f, nil
+	logits := r.vals[e.logits].f
+	if c.Defer {
+		r.state.logits, r.state.tokens = logits, c.Tokens
+		return nil, nil
+	}
+	r.state.logits = nil
+	return logits, nil
+}
+
+// Logits implements backends.Executable. The interpreter has them all already.
+func (e *executable) Logits(_ context.Context, states []backends.State, from, to int) ([]float32, error) {
+	var out []float32
+	at := 0
+	for _, s := range states {
+		s := s.(*state)
+		if s.logits == nil {
+			return nil, fmt.Errorf("internal error: no deferred logits")
+		}
+		lo, hi, vocab := max(from-at, 0), min(to-at, s.tokens), len(s.logits)/s.tokens
+		if lo < hi {
+			out = append(out, s.logits[lo*vocab:hi*vocab]...)
+		}
+		at += s.tokens
+	}
+	return out, nil
+}
+
+// TokenBytes implements backends.Executable: the largest tensors of a token a few times, for values live until their last
+// reader is through.
+func (e *executable) TokenBytes() int64 {
+	largest := 0
+	for i, l := range e.linears {
+		if l != nil && e.g.Ops[i].Outputs[0] != e.logits {
+			largest = max(largest, l.m.Rows, l.m.Cols)
+		}
+	}
+	return 8 * 4 * int64(largest)
 }
 
 func (r *run) ops(ctx context.Context) error {

@@ -74,7 +74,7 @@ func TestModels(t *testing.T) {
 					var got []float32
 					at := 0
 					for _, n := range cuts {
-						y, err := e.Run(t.Context(), s, backends.Call{Embeddings: x[at*d.Hidden : (at+n)*d.Hidden], Tokens: n, All: true})
+						y, err := e.Run(t.Context(), []backends.State{s}, backends.Call{Embeddings: x[at*d.Hidden : (at+n)*d.Hidden], Tokens: n, All: true})
 						if err != nil {
 							t.Fatal(err)
 						}
