@@ -17,11 +17,12 @@ var kernels = map[string]func(){
 	"dynquant": dynquant,
 	"engine":   engine,
 	"gemm":     gemm,
+	"peak":     peak,
 	"softmax":  softmax,
 }
 
 func main() {
-	name := flag.String("kernel", "", "the file to write: convert, dynquant, engine, gemm or softmax")
+	name := flag.String("kernel", "", "the file to write: convert, dynquant, engine, gemm, peak or softmax")
 	flag.Parse()
 	kernel, ok := kernels[*name]
 	if !ok {
