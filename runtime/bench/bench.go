@@ -1,0 +1,347 @@
+// Package bench measures how fast this program's runtime executes a package, and compares that with what the machine
+// could do at most: memory bandwidth for decode, arithmetic for prefill.
+//
+// Call [Run]. Its [Report] is what `llmexport bench --json` prints; the names of its fields are stable.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	goruntime "runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/backends/all"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// Options of Run.
+type Options struct {
+	// Prompt is the number of tokens of the measured prefill, Decode that of the measured decode; 0 leaves one out.
+	Prompt, Decode int
+	// Depth is the number of tokens before the decode.
+	Depth int
+	// Threads lists the numbers of threads to measure.
+	Threads []int
+	// Repetitions of every measurement; one more comes before them and does not count.
+	Repetitions int
+	// Session says how to run the package; its Threads are not read.
+	Session runtime.Options
+	// Progress, if set, hears how many repetitions with a number of threads are done.
+	Progress func(threads, done, total int)
+}
+
+// OptionError says what is wrong with Options.
+type OptionError struct{ text string }
+
+func (e *OptionError) Error() string { return e.text }
+
+func optionf(format string, args ...any) error { return &OptionError{fmt.Sprintf(format, args...)} }
+
+// Bounds of the options, against typing errors: no package has more positions, no machine more threads.
+const (
+	maxTokens      = 1 << 20
+	maxThreads     = 1 << 10
+	maxRepetitions = 1 << 16
+)
+
+func (o *Options) check() error {
+	for _, v := range []struct {
+		what      string
+		n         int
+		low, high int
+	}{
+		{"tokens of a prompt", o.Prompt, 0, maxTokens}, {"tokens to decode", o.Decode, 0, maxTokens},
+		{"tokens of depth", o.Depth, 0, maxTokens}, {"repetitions", o.Repetitions, 1, maxRepetitions},
+	} {
+		if v.n < v.low || v.n > v.high {
+			return optionf("%d %s, want %d to %d", v.n, v.what, v.low, v.high)
+		}
+	}
+	if o.Prompt == 0 && o.Decode == 0 {
+		return optionf("no tokens of a prompt and none to decode: nothing is left to measure")
+	}
+	if len(o.Threads) == 0 {
+		return optionf("no number of threads")
+	}
+	for _, t := range o.Threads {
+		if t < 1 || t > maxThreads {
+			return optionf("%d threads, want 1 to %d", t, maxThreads)
+		}
+	}
+	return nil
+}
+
+// checkPositions keeps the tokens within what the model was made for.
+func (o *Options) checkPositions(p *runtime.Package) error {
+	n := o.Prompt
+	if o.Decode > 0 {
+		n = max(n, o.Depth+o.Decode)
+	}
+	if most := p.Config.MaxPositions; most > 0 && n > most {
+		return optionf("%d tokens, the model has %d positions", n, most)
+	}
+	return nil
+}
+
+// Report is what was measured.
+type Report struct {
+	Machine Machine `json:"machine"`
+	Package Facts   `json:"package"`
+	// Backend and Mode, "int8" or "float", are those of the runs.
+	Backend string `json:"backend"`
+	Mode    string `json:"mode"`
+	// Prompt, Decode, Depth and Repetitions are the options.
+	Prompt      int `json:"prompt"`
+	Decode      int `json:"decode"`
+	Depth       int `json:"depth"`
+	Repetitions int `json:"repetitions"`
+	// PeakRSS is the largest resident size of the process in bytes, mapped weights included; absent where the system
+	// does not tell.
+	PeakRSS int64 `json:"peak_rss_bytes,omitempty"`
+	// Results has one entry for every number of threads, in the order of the options.
+	Results []Result `json:"results"`
+}
+
+// Machine is what ran.
+type Machine struct {
+	// CPU is the model's name, or the architecture where the system does not tell it.
+	CPU string `json:"cpu"`
+	// Processors that the process may use.
+	Processors int    `json:"processors"`
+	Platform   string `json:"platform"`
+	Go         string `json:"go"`
+	// Features are the instruction sets of the CPU that the kernels know, Tier the kernels in use.
+	Features []string `json:"features"`
+	Tier     string   `json:"tier"`
+}
+
+// Facts describe the package.
+type Facts struct {
+	Dir string `json:"dir"`
+	// Digest of its manifest; absent for a package of another tool.
+	Digest manifest.Digest `json:"digest,omitempty"`
+	// Bytes of all files.
+	Bytes int64 `json:"bytes"`
+	Cost
+}
+
+// Result is what one number of threads gave.
+type Result struct {
+	Threads int  `json:"threads"`
+	Load    Load `json:"load"`
+	// Prefill and Decode are absent if they were left out.
+	Prefill *Rate `json:"prefill,omitempty"`
+	Decode  *Rate `json:"decode,omitempty"`
+	// Peaks of the machine with as many threads.
+	Peaks Peaks `json:"peaks"`
+}
+
+// Load is the way from files to the first logits, in seconds. It happens once for each number of threads; the first
+// may find the files on disk, later ones find them in memory.
+type Load struct {
+	Open    float64 `json:"open_s"`
+	Compile float64 `json:"compile_s"`
+	Prefill float64 `json:"prefill_s"`
+	Total   float64 `json:"total_s"`
+}
+
+// loadTokens is the length of the prompt of Load.
+const loadTokens = 8
+
+// Rate is a speed. Giga is, of the median run, billions a second of arithmetic operations in a prefill, and of bytes of
+// weights and KV cache in a decode.
+type Rate struct {
+	TokensPerSecond Spread  `json:"tokens_per_second"`
+	Giga            float64 `json:"giga_per_second"`
+	// Share of the machine's peak, 1 being all of it: of the arithmetic of the mode for a prefill, of reading memory for
+	// a decode. Absent where the peak was not measured. A package that fits a cache can exceed 1.
+	Share float64 `json:"share_of_peak,omitempty"`
+}
+
+// Run measures the package in dir. Bad options are an [OptionError].
+func Run(ctx context.Context, dir string, o Options) (*Report, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if o.Session.Backend == nil {
+		o.Session.Backend = all.Default()
+	}
+	tier, _ := kernel.Tier()
+	r := &Report{
+		Machine: Machine{
+			CPU: CPUModel(), Processors: goruntime.GOMAXPROCS(0), Platform: goruntime.GOOS + "/" + goruntime.GOARCH, Go: goruntime.Version(),
+			Features: append([]string{}, kernel.Features()...), Tier: tier,
+		},
+		Backend: o.Session.Backend.Name(), Mode: o.Session.Mode.String(),
+		Prompt: o.Prompt, Decode: o.Decode, Depth: o.Depth, Repetitions: o.Repetitions,
+	}
+	var err error
+	if r.Package, err = describe(dir); err != nil {
+		return nil, err
+	}
+	for _, threads := range o.Threads {
+		res, err := o.run(ctx, dir, threads)
+		if err != nil {
+			return nil, err
+		}
+		r.Results = append(r.Results, *res)
+		debug.FreeOSMemory() // the next session is not to come on top of this one
+	}
+	// Before the peaks, which need memory of their own.
+	r.PeakRSS = peakRSS()
+	for i, p := range machinePeaks(o.Threads) {
+		r.Results[i].Peaks = p
+		r.rate(&r.Results[i], o.Session.Mode)
+	}
+	return r, nil
+}
+
+// describe gives the facts that need no weights.
+func describe(dir string) (Facts, error) {
+	f := Facts{Dir: dir}
+	p, err := runtime.Open(dir)
+	if err != nil {
+		return f, err
+	}
+	defer p.Close()
+	f.Cost = costOf(p.Graph)
+	m, err := manifest.Open(dir)
+	switch {
+	case err == nil:
+		f.Digest = m.Digest
+	case !errors.Is(err, fs.ErrNotExist):
+		return f, err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return f, err
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+			f.Bytes += info.Size()
+		}
+	}
+	return f, nil
+}
+
+// run measures with one number of threads.
+func (o *Options) run(ctx context.Context, dir string, threads int) (*Result, error) {
+	res := &Result{Threads: threads}
+	start := time.Now()
+	p, err := runtime.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	if err := o.checkPositions(p); err != nil {
+		return nil, err
+	}
+	res.Load.Open = time.Since(start).Seconds()
+	session := o.Session
+	session.Threads = threads
+	s, err := runtime.NewSession(p, session)
+	if err != nil {
+		return nil, err
+	}
+	res.Load.Compile = time.Since(start).Seconds() - res.Load.Open
+	tokens := randomTokens(max(o.Prompt, o.Depth+o.Decode, loadTokens), p.Vocabulary())
+	if _, err := s.Prefill(ctx, tokens[:loadTokens]); err != nil {
+		return nil, err
+	}
+	res.Load.Total = time.Since(start).Seconds()
+	res.Load.Prefill = res.Load.Total - res.Load.Open - res.Load.Compile
+
+	var prefill, decode []float64
+	for i := range o.Repetitions + 1 {
+		pre, dec, err := o.once(ctx, s, tokens)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 { // the first one warms up
+			prefill, decode = append(prefill, pre), append(decode, dec)
+		}
+		if o.Progress != nil {
+			o.Progress(threads, i+1, o.Repetitions+1)
+		}
+	}
+	if o.Prompt > 0 {
+		res.Prefill = &Rate{TokensPerSecond: SpreadOf(prefill)}
+	}
+	if o.Decode > 0 {
+		res.Decode = &Rate{TokensPerSecond: SpreadOf(decode)}
+	}
+	return res, nil
+}
+
+// once measures a prefill and a decode, in tokens a second. The decode follows the prefill if that has its depth.
+func (o *Options) once(ctx context.Context, s *runtime.Session, tokens []int32) (prefill, decode float64, err error) {
+	s.Reset()
+	goruntime.GC() // garbage of earlier repetitions is not this one's
+	if o.Prompt > 0 {
+		start := time.Now()
+		if _, err := s.Prefill(ctx, tokens[:o.Prompt]); err != nil {
+			return 0, 0, err
+		}
+		prefill = float64(o.Prompt) / time.Since(start).Seconds()
+	}
+	if o.Decode == 0 {
+		return prefill, 0, nil
+	}
+	if s.Len() != o.Depth {
+		s.Reset()
+		if o.Depth > 0 {
+			if _, err := s.Prefill(ctx, tokens[:o.Depth]); err != nil {
+				return 0, 0, err
+			}
+		}
+	}
+	start := time.Now()
+	for _, t := range tokens[o.Depth:][:o.Decode] {
+		if _, err := s.Decode(ctx, t); err != nil {
+			return 0, 0, err
+		}
+	}
+	return prefill, float64(o.Decode) / time.Since(start).Seconds(), nil
+}
+
+// rate fills in what follows from the package's cost and the machine's peaks.
+func (r *Report) rate(res *Result, mode backends.Mode) {
+	c := r.Package.Cost
+	if p := res.Prefill; p != nil {
+		p.Giga = c.prefillOperations(r.Prompt) / float64(r.Prompt) * p.TokensPerSecond.Median / 1e9
+		kind := "fp32"
+		if mode == backends.Int8 {
+			kind = "int8"
+		}
+		p.Share = share(p.Giga, res.Peaks.compute(kind))
+	}
+	if d := res.Decode; d != nil {
+		d.Giga = c.decodeBytes(r.Depth, r.Decode) / float64(r.Decode) * d.TokensPerSecond.Median / 1e9
+		d.Share = share(d.Giga, res.Peaks.Read)
+	}
+}
+
+func share(rate, peak float64) float64 {
+	if peak == 0 {
+		return 0
+	}
+	return rate / peak
+}
+
+// randomTokens are the same for everyone who asks for them.
+func randomTokens(n, vocabulary int) []int32 {
+	r := rand.New(rand.NewPCG(1, 2))
+	tokens := make([]int32, n)
+	for i := range tokens {
+		tokens[i] = r.Int32N(int32(vocabulary))
+	}
+	return tokens
+}

@@ -1,0 +1,14 @@
+package bench
+
+import (
+	goruntime "runtime"
+	"strings"
+)
+
+// CPUModel is the name of the CPU as the system tells it, or the architecture.
+func CPUModel() string {
+	if name := strings.Join(strings.Fields(systemCPUModel()), " "); name != "" {
+		return name
+	}
+	return goruntime.GOARCH
+}
