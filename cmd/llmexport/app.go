@@ -48,7 +48,7 @@ func (t *tool) app() *cli.App {
 		Commands: []*cli.Command{
 			t.runCommand(), t.planCommand(), t.initCommand(), t.validateCommand(), t.schemaCommand(),
 			t.inspectCommand(), t.diffCommand(), t.verifyCommand(), t.reproduceCommand(), t.generateCommand(),
-			t.cacheCommand(), t.completionCommand(), t.versionCommand(),
+			t.benchCommand(), t.cacheCommand(), t.completionCommand(), t.versionCommand(),
 		},
 	}
 	cli.VersionPrinter = func(*cli.Context) { _ = t.printVersion(false) }

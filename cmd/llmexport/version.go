@@ -3,39 +3,87 @@ package main
 import (
 	"fmt"
 	goruntime "runtime"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/runtime/bench"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 func (t *tool) versionCommand() *cli.Command {
 	return &cli.Command{
-		Name:               "version",
-		Usage:              "print the version",
-		Flags:              []cli.Flag{jsonFlag()},
-		CustomHelpTemplate: help("llmexport version --json"),
+		Name:  "version",
+		Usage: "print the version",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "cpu", Usage: "say what the CPU can do and which kernels run on it"},
+			jsonFlag(),
+		},
+		CustomHelpTemplate: help("llmexport version --json", "llmexport version --cpu"),
 		Action: func(c *cli.Context) error {
 			if _, err := arguments(c); err != nil {
 				return err
+			}
+			if c.Bool("cpu") {
+				return t.printCPU(c.Bool("json"))
 			}
 			return t.printVersion(c.Bool("json"))
 		},
 	}
 }
 
+// versionFacts is the version in JSON.
+type versionFacts struct {
+	Version  string `json:"version"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+	Kernels  string `json:"kernels"`
+}
+
 func (t *tool) printVersion(asJSON bool) error {
-	platform := goruntime.GOOS + "/" + goruntime.GOARCH
 	tier, _ := kernel.Tier()
+	v := versionFacts{stage.Version, goruntime.Version(), goruntime.GOOS + "/" + goruntime.GOARCH, tier}
 	if asJSON {
-		return t.printJSON(struct {
-			Version  string `json:"version"`
-			Go       string `json:"go"`
-			Platform string `json:"platform"`
-			Kernels  string `json:"kernels"`
-		}{stage.Version, goruntime.Version(), platform, tier})
+		return t.printJSON(v)
 	}
-	_, err := fmt.Fprintf(t.stdout, "llmexport %s %s %s, %s kernels\n", stage.Version, goruntime.Version(), platform, tier)
+	_, err := fmt.Fprintf(t.stdout, "llmexport %s %s %s, %s kernels\n", v.Version, v.Go, v.Platform, v.Kernels)
 	return err
+}
+
+// printCPU is the version with what the CPU can do.
+func (t *tool) printCPU(asJSON bool) error {
+	tier, ignored := kernel.Tier()
+	v := struct {
+		versionFacts
+		CPU      string   `json:"cpu"`
+		Features []string `json:"features"`
+		// Note says why the wanted kernels do not run.
+		Note string `json:"note,omitempty"`
+	}{
+		versionFacts{stage.Version, goruntime.Version(), goruntime.GOOS + "/" + goruntime.GOARCH, tier},
+		bench.CPUModel(), append([]string{}, kernel.Features()...), "",
+	}
+	if ignored != nil {
+		v.Note = fmt.Sprintf("%v; falls back to %s", ignored, tier)
+	}
+	if asJSON {
+		return t.printJSON(v)
+	}
+	s := publish.NewSheet()
+	s.Row("llmexport", v.Version)
+	s.Row("go", v.Go)
+	s.Row("platform", v.Platform)
+	s.Row("cpu", v.CPU)
+	features := strings.Join(v.Features, " ")
+	if features == "" {
+		features = "none that the kernels of this build know"
+	}
+	s.Row("instructions", features)
+	s.Row("kernels", v.Kernels)
+	if v.Note != "" {
+		s.Row("note", v.Note)
+	}
+	return s.Write(t.stdout, true)
 }

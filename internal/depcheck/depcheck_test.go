@@ -35,10 +35,10 @@ var levels = []struct {
 	{3, []string{"pipeline/arch"}},
 	{3, []string{"pipeline", "pipeline/lower", "pipeline/hub", "pipeline/safetensors", "runtime"}},
 	{4, []string{"verify/reference"}},
-	{4, []string{"pipeline/plan", "pipeline/calibrate", "verify", "publish"}},
+	{4, []string{"pipeline/plan", "pipeline/calibrate", "verify", "publish", "runtime/bench", "internal/synthetic/checkpoint"}},
 	{5, []string{"pipeline/stage"}},
 	{5, []string{"pipeline/stage/stagetest"}},
-	{6, []string{"cmd/llmexport", "verify/enginetest", "internal/depcheck"}},
+	{6, []string{"cmd/llmexport", "verify/enginetest", "internal/depcheck", "internal/synthetic", "internal/peers"}},
 }
 
 // thirdParty lists what packages of level 0 import from other modules: everything else stands on them.

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/bench"
+)
+
+func (t *tool) benchCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "bench",
+		Usage:     "measure how fast a package runs",
+		ArgsUsage: "PACKAGE",
+		Description: "Measures the runtime of this program: the way from files to the first logits, the prefill of a prompt, and the\n" +
+			"decode behind it, as medians of repetitions. Prefill is compared with the arithmetic that the machine can do, decode\n" +
+			"with how fast it reads memory; both are measured in the same run. docs/performance.md explains the numbers.",
+		Flags: []cli.Flag{
+			&cli.IntFlag{Name: "prompt", Aliases: []string{"p"}, Value: 512, Usage: "prefill `N` tokens; 0 leaves the prefill out"},
+			&cli.IntFlag{Name: "decode", Aliases: []string{"n"}, Value: 128, Usage: "decode `N` tokens; 0 leaves the decode out"},
+			&cli.IntFlag{Name: "depth", Aliases: []string{"d"}, DefaultText: "as many as -p", Usage: "decode behind `N` tokens"},
+			&cli.StringFlag{Name: "threads", Aliases: []string{"t"}, DefaultText: "all cores", Usage: "`LIST` of numbers of threads to measure with, for example 1,2"},
+			&cli.IntFlag{Name: "repetitions", Aliases: []string{"r"}, Value: 10, Usage: "measure `N` times, after once that does not count"},
+			&cli.StringFlag{Name: "mode", Value: backends.Int8.String(), Usage: "`MODE` of linear layers: int8 as the engine at memory: low, or float"},
+			&cli.StringFlag{Name: "memory", Value: recipes.DefaultLimits().Memory.String(), Usage: "`SIZE` of memory for expanded weights"},
+			jsonFlag(),
+		},
+		CustomHelpTemplate: help(
+			"llmexport bench dist/qwen3-0.6b-int4",
+			"llmexport bench dist/qwen3-0.6b-int4 -p 512 -n 64 -t 1,2,4 --json",
+		),
+		Action: t.bench,
+	}
+}
+
+func (t *tool) bench(c *cli.Context) error {
+	args, err := arguments(c, "PACKAGE")
+	if err != nil {
+		return err
+	}
+	o := bench.Options{
+		Prompt: c.Int("prompt"), Decode: c.Int("decode"), Depth: c.Int("prompt"), Repetitions: c.Int("repetitions"),
+		Progress: func(threads, done, total int) {
+			t.progress.report("bench", fmt.Sprintf("%d threads", threads), int64(done), int64(total))
+		},
+	}
+	if c.IsSet("depth") {
+		o.Depth = c.Int("depth")
+	}
+	if o.Threads, err = threadList(c.String("threads")); err != nil {
+		return err
+	}
+	memory, err := recipes.ParseSize(c.String("memory"))
+	if err != nil {
+		return usagef("--memory %v", err)
+	}
+	o.Session = runtime.Options{CacheBytes: int64(memory)}
+	switch c.String("mode") {
+	case backends.Int8.String():
+		o.Session.Mode = backends.Int8
+	case backends.Float.String():
+		o.Session.Mode = backends.Float
+	default:
+		return usagef("--mode %q is neither int8 nor float", c.String("mode"))
+	}
+	r, err := bench.Run(c.Context, args[0], o)
+	t.progress.stop()
+	if bad := (*bench.OptionError)(nil); errors.As(err, &bad) {
+		return usagef("%v", bad)
+	}
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return t.printJSON(struct {
+			Version string `json:"version"`
+			*bench.Report
+		}{stage.Version, r})
+	}
+	return writeBench(t.stdout, r)
+}
+
+// threadList reads numbers of threads; none are all cores.
+func threadList(text string) ([]int, error) {
+	if text == "" {
+		return []int{goruntime.GOMAXPROCS(0)}, nil
+	}
+	var list []int
+	for word := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(word))
+		if err != nil || n < 1 {
+			return nil, usagef("--threads %q: %q is no number of threads", text, word)
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}

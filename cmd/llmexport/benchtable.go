@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/runtime/bench"
+)
+
+// writeBench prints a report for people.
+func writeBench(w io.Writer, r *bench.Report) error {
+	s := publish.NewSheet()
+	s.Row("cpu", fmt.Sprintf("%s, %s kernels", r.Machine.CPU, r.Machine.Tier))
+	s.Row("package", r.Package.Dir)
+	if r.Package.Digest != "" {
+		s.Row("digest", string(r.Package.Digest))
+	}
+	s.Row("size", publish.SizeText(r.Package.Bytes))
+	s.Row("weights", fmt.Sprintf("%d, most in %d bits; %s a token", r.Package.Weights, r.Package.Bits, publish.SizeText(r.Package.WeightBytes)))
+	s.Row("mode", r.Mode)
+	s.Row("repetitions", fmt.Sprint(r.Repetitions))
+	if r.PeakRSS > 0 {
+		s.Row("peak memory", publish.SizeText(r.PeakRSS))
+	}
+	errs := []error{s.Write(w, true)}
+
+	s = publish.NewSheet("test", ">threads", ">tokens/s", ">min", ">max", ">std dev", ">rate", "of peak")
+	unit := "GFLOPS"
+	if r.Mode == backends.Int8.String() {
+		unit = "GOPS"
+	}
+	for _, res := range r.Results {
+		benchRow(s, fmt.Sprintf("prefill %d", r.Prompt), res.Threads, res.Prefill, unit)
+		benchRow(s, fmt.Sprintf("decode %d behind %d", r.Decode, r.Depth), res.Threads, res.Decode, "GB/s")
+	}
+	errs = append(errs, s.Write(w, false))
+
+	s = publish.NewSheet("load", ">threads", ">open s", ">compile s", ">prefill s", ">first token s")
+	for _, res := range r.Results {
+		l := res.Load
+		s.Row("", res.Threads, fmt.Sprintf("%.3f", l.Open), fmt.Sprintf("%.3f", l.Compile), fmt.Sprintf("%.3f", l.Prefill), fmt.Sprintf("%.3f", l.Total))
+	}
+	errs = append(errs, s.Write(w, false))
+
+	s = publish.NewSheet("peak", ">threads", ">rate")
+	for _, res := range r.Results {
+		for _, c := range res.Peaks.Compute {
+			s.Row(c.Kind+" "+c.Instruction, res.Threads, fmt.Sprintf("%.1f %s", c.Giga, computeUnit(c.Kind)))
+		}
+		read := "not measured"
+		if res.Peaks.Read > 0 {
+			read = fmt.Sprintf("%.1f GB/s", res.Peaks.Read)
+		}
+		s.Row("read memory", res.Threads, read)
+	}
+	return errors.Join(append(errs, s.Write(w, false))...)
+}
+
+// computeUnit says which numbers are multiplied.
+func computeUnit(kind string) string {
+	if kind == "int8" {
+		return "GOPS"
+	}
+	return "GFLOPS"
+}
+
+// benchRow adds a measurement, if it was made.
+func benchRow(s *publish.Sheet, test string, threads int, rate *bench.Rate, unit string) {
+	if rate == nil {
+		return
+	}
+	t, share := rate.TokensPerSecond, "not measured"
+	if rate.Share > 0 {
+		share = fmt.Sprintf("%.1f %%", 100*rate.Share)
+	}
+	number := func(v float64) string { return fmt.Sprintf("%.2f", v) }
+	s.Row(test, threads, number(t.Median), number(t.Min), number(t.Max), number(t.StdDev), fmt.Sprintf("%.1f %s", rate.Giga, unit), share)
+}
