@@ -41,8 +41,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	change["num_hidden_layers"], change["max_window_layers"] = layers, layers
 	m, src := published(t, "Qwen3-0.6B", change)
-	if src.size() < wanted {
-		t.Fatalf("source of %d bytes, want %d", src.size(), wanted)
+	if src.Size() < wanted {
+		t.Fatalf("source of %d bytes, want %d", src.Size(), wanted)
 	}
 	p, err := New(m, src.Tensors(), policy)
 	if err != nil {
@@ -59,7 +59,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	took, after := time.Since(start), peak(t)
 	t.Logf("%d MiB to %d MiB (%.12s) in %.1fs, %.0f MB/s of source with %d threads; peak RSS %d MiB, %d MiB before",
-		src.size()>>20, p.Bytes>>20, sum, took.Seconds(), float64(src.size())/1e6/took.Seconds(), runtime.GOMAXPROCS(0), after>>20, before>>20)
+		src.Size()>>20, p.Bytes>>20, sum, took.Seconds(), float64(src.Size())/1e6/took.Seconds(), runtime.GOMAXPROCS(0), after>>20, before>>20)
 	if after-before > peakGrowth || wanted == bigSource && after > peakRSS {
 		t.Errorf("peak of %d MiB after %d MiB", after>>20, before>>20)
 	}

@@ -203,7 +203,7 @@ func checkMatrix(t *testing.T, it *Item, m *mnn.Matrix, want []float32) {
 	got := make([]float32, len(want))
 	m.Rows32(got, make([]uint8, len(want)), 0, m.Rows)
 	for k, v := range want {
-		bound := 0x1p-11 * math.Abs(float64(v)) // halves
+		bound := max(0x1p-11*math.Abs(float64(v)), 0x1p-25) // halves, the smallest 2^-24 apart
 		if m.Blocks > 0 {
 			b := k / (m.Cols / m.Blocks)
 			zero := float32(0)
@@ -367,7 +367,7 @@ func TestWriteConcurrently(t *testing.T) {
 // The bytes are RTN's of BF16 rows on every architecture.
 func TestWriteIsTheSameEverywhere(t *testing.T) {
 	p, src := smallModel(t)
-	const want = "6675a2c82d14b8c51bfbe96e5b1a6bee9115ab7a8eb4e83da7eea5ca0965fec8"
+	const want = "07083797852cf2665b4fe24316d107cb9a989a9ddd1bbcfecd6f2868cc4142de"
 	sum, err := p.Write(t.Context(), io.Discard, src, WriteOptions{Encoder: quant.RTN{}, Threads: 2, Memory: 1 << 26})
 	if err != nil || sum != want {
 		t.Errorf("digest %s, %v, want %s", sum, err, want)

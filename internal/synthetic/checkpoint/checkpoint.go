@@ -1,0 +1,173 @@
+// Package checkpoint makes up checkpoints: the tensors that a config.json calls for, with random weights that are
+// computed when they are read, so that a source of any size takes neither memory nor disk.
+package checkpoint
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Source is a tensor.Source of BF16 weights. Norms are 1; all others are random with mean 0 and the standard deviation
+// that initializer_range gives, or 0.02, and close to a normal distribution. The same config and seed give the same
+// bytes on every machine.
+type Source struct {
+	infos []tensor.Info
+	seed  uint64
+	scale float32
+}
+
+// config is what the tensors of the llama and qwen families follow from.
+type config struct {
+	ModelType    string  `json:"model_type"`
+	Hidden       int64   `json:"hidden_size"`
+	Intermediate int64   `json:"intermediate_size"`
+	Layers       int     `json:"num_hidden_layers"`
+	Heads        int64   `json:"num_attention_heads"`
+	KVHeads      int64   `json:"num_key_value_heads"`
+	HeadDim      int64   `json:"head_dim"`
+	Vocab        int64   `json:"vocab_size"`
+	Tied         bool    `json:"tie_word_embeddings"`
+	Range        float64 `json:"initializer_range"`
+}
+
+// New makes up the checkpoint of a config.json.
+func New(configJSON []byte, seed uint64) (*Source, error) {
+	c := config{Range: 0.02}
+	if err := json.Unmarshal(configJSON, &c); err != nil {
+		return nil, fmt.Errorf("config.json: %w", err)
+	}
+	if c.Hidden <= 0 || c.Heads <= 0 || c.KVHeads <= 0 {
+		return nil, fmt.Errorf("config.json: hidden_size %d, num_attention_heads %d, num_key_value_heads %d", c.Hidden, c.Heads, c.KVHeads)
+	}
+	if c.HeadDim == 0 {
+		c.HeadDim = c.Hidden / c.Heads
+	}
+	s := &Source{seed: seed, scale: float32(c.Range / deviation)}
+	if err := s.list(&c); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(s.infos, func(a, b tensor.Info) int { return strings.Compare(a.Name, b.Name) })
+	return s, nil
+}
+
+func (s *Source) list(c *config) (err error) {
+	add := func(name string, shape ...int64) {
+		n, e := tensor.Shape(shape).Elements()
+		if e != nil && err == nil {
+			err = fmt.Errorf("%s: %w", name, e)
+		}
+		s.infos = append(s.infos, tensor.Info{Name: name, DType: tensor.BF16, Shape: shape, Size: 2 * n})
+	}
+	add("model.embed_tokens.weight", c.Vocab, c.Hidden)
+	for i := range c.Layers {
+		p := fmt.Sprintf("model.layers.%d.", i)
+		for _, w := range []struct {
+			name       string
+			rows, cols int64
+			bias       bool
+		}{
+			{"self_attn.q_proj", c.Heads * c.HeadDim, c.Hidden, c.ModelType == "qwen2"},
+			{"self_attn.k_proj", c.KVHeads * c.HeadDim, c.Hidden, c.ModelType == "qwen2"},
+			{"self_attn.v_proj", c.KVHeads * c.HeadDim, c.Hidden, c.ModelType == "qwen2"},
+			{"self_attn.o_proj", c.Hidden, c.Heads * c.HeadDim, false},
+			{"mlp.gate_proj", c.Intermediate, c.Hidden, false},
+			{"mlp.up_proj", c.Intermediate, c.Hidden, false},
+			{"mlp.down_proj", c.Hidden, c.Intermediate, false},
+		} {
+			add(p+w.name+".weight", w.rows, w.cols)
+			if w.bias {
+				add(p+w.name+".bias", w.rows)
+			}
+		}
+		add(p+"input_layernorm.weight", c.Hidden)
+		add(p+"post_attention_layernorm.weight", c.Hidden)
+		if c.ModelType == "qwen3" {
+			add(p+"self_attn.q_norm.weight", c.HeadDim)
+			add(p+"self_attn.k_norm.weight", c.HeadDim)
+		}
+	}
+	add("model.norm.weight", c.Hidden)
+	if !c.Tied {
+		add("lm_head.weight", c.Vocab, c.Hidden)
+	}
+	return err
+}
+
+// Tensors implements tensor.Source; they are sorted by name.
+func (s *Source) Tensors() []tensor.Info { return s.infos }
+
+// Open implements tensor.Source.
+func (s *Source) Open(name string) (*io.SectionReader, error) {
+	i, ok := slices.BinarySearchFunc(s.infos, name, func(t tensor.Info, n string) int { return strings.Compare(t.Name, n) })
+	if !ok {
+		return nil, fmt.Errorf("%s: %w", name, tensor.ErrCorrupt)
+	}
+	w := &weights{seed: mix(s.seed ^ uint64(i)<<40), scale: s.scale}
+	if strings.HasSuffix(name, "norm.weight") {
+		w.scale = 0
+	}
+	return io.NewSectionReader(w, 0, s.infos[i].Size), nil
+}
+
+// Size is the number of bytes of all tensors.
+func (s *Source) Size() (n int64) {
+	for _, t := range s.infos {
+		n += t.Size
+	}
+	return n
+}
+
+// weights are those of one tensor, without an end. With scale 0 they are 1.
+type weights struct {
+	seed  uint64
+	scale float32
+}
+
+// ReadAt implements io.ReaderAt: any piece can be read without those before it.
+func (w *weights) ReadAt(b []byte, off int64) (int, error) {
+	for n := 0; n < len(b); {
+		v := w.at(uint64(off+int64(n)) / 2)
+		if (off+int64(n))%2 == 0 {
+			b[n] = byte(v)
+			if n++; n == len(b) {
+				break
+			}
+		}
+		b[n] = byte(v >> 8)
+		n++
+	}
+	return len(b), nil
+}
+
+// deviation is that of the sum of four numbers that are evenly distributed over 0 to 65535, and center its mean. The sum
+// has the shape of a bell, only integers are added, and nothing lies beyond 3.5 deviations.
+const (
+	deviation = 37837.2
+	center    = 2 * 65535
+)
+
+// at is weight i as bfloat16.
+func (w *weights) at(i uint64) uint16 {
+	const one = 0x3f80
+	if w.scale == 0 {
+		return one
+	}
+	h := mix(w.seed + i)
+	sum := int(h&0xffff) + int(h>>16&0xffff) + int(h>>32&0xffff) + int(h>>48)
+	v := math.Float32bits(float32(sum-center) * w.scale)
+	return uint16((v + 0x7fff + v>>16&1) >> 16)
+}
+
+// mix spreads the bits of x (the finalizer of SplitMix64).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
