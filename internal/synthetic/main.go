@@ -25,6 +25,7 @@ func main() {
 		name      = flag.String("shape", "llama-135m", "shape of the model: "+strings.Join(slices.Sorted(maps.Keys(shapes)), ", "))
 		out       = flag.String("out", "", "directory to write; it must be empty or missing")
 		tokenizer = flag.String("tokenizer", "", "directory of a checkpoint whose tokenizer to copy (default: one of made-up merges)")
+		gguf      = flag.String("gguf", "", "file to write the same weights to for llama.cpp, without a tokenizer")
 		seed      = flag.Uint64("seed", 1, "seed of the weights")
 	)
 	flag.Parse()
@@ -32,7 +33,7 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	if err := write(*name, *out, *tokenizer, *seed); err != nil {
+	if err := write(*name, *out, *tokenizer, *gguf, *seed); err != nil {
 		fmt.Fprintln(os.Stderr, "synthetic:", err)
 		os.Exit(1)
 	}
@@ -48,6 +49,12 @@ var shapes = map[string]shape{
 	"llama-tiny": {hidden: 64, intermediate: 128, layers: 2, heads: 4, kvHeads: 2, headDim: 16, vocab: 512, positions: 512},
 }
 
+// ropeTheta and normEps are those of all shapes.
+const (
+	ropeTheta = 100000
+	normEps   = 1e-5
+)
+
 // config is config.json; the ids of tokens are those of the made-up tokenizer, unless another one is copied.
 func (s shape) config(copied bool) ([]byte, error) {
 	c := map[string]any{
@@ -55,7 +62,7 @@ func (s shape) config(copied bool) ([]byte, error) {
 		"hidden_size": s.hidden, "intermediate_size": s.intermediate, "num_hidden_layers": s.layers, "vocab_size": s.vocab,
 		"num_attention_heads": s.heads, "num_key_value_heads": s.kvHeads, "head_dim": s.headDim,
 		"max_position_embeddings": s.positions, "tie_word_embeddings": true, "attention_bias": false, "mlp_bias": false,
-		"hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 100000, "initializer_range": 0.02,
+		"hidden_act": "silu", "rms_norm_eps": normEps, "rope_theta": ropeTheta, "initializer_range": 0.02,
 	}
 	if !copied {
 		c["bos_token_id"], c["eos_token_id"] = s.vocab-len(specials), s.vocab-1
@@ -63,7 +70,7 @@ func (s shape) config(copied bool) ([]byte, error) {
 	return json.MarshalIndent(c, "", "  ")
 }
 
-func write(name, out, tokenizer string, seed uint64) error {
+func write(name, out, tokenizer, gguf string, seed uint64) error {
 	s, ok := shapes[name]
 	if !ok {
 		return fmt.Errorf("there is no shape %q, only %s", name, strings.Join(slices.Sorted(maps.Keys(shapes)), ", "))
@@ -97,7 +104,10 @@ func write(name, out, tokenizer string, seed uint64) error {
 	if err = errors.Join(err, b.Flush(), f.Close()); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(out, "config.json"), append(config, '\n'), 0o666)
+	if err := os.WriteFile(filepath.Join(out, "config.json"), append(config, '\n'), 0o666); err != nil || gguf == "" {
+		return err
+	}
+	return writeGGUF(gguf, name, s, src)
 }
 
 // writeTokenizer copies the tokenizer of another checkpoint, or makes one up.
