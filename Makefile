@@ -7,6 +7,10 @@ export CGO_ENABLED := 0
 VERSION   ?= dev
 FUZZTIME  ?= 10s
 COUNT     ?= 10
+# What `make bench` runs, where it looks, and where it writes.
+BENCH      ?= .
+BENCH_DIRS ?=
+BENCH_OUT  ?= bin/bench.txt
 # Further flags of go test, such as -v or -run.
 TESTFLAGS ?=
 # Engine releases that `make engine` tests against.
@@ -91,10 +95,11 @@ fuzz-short: ## run every fuzz target for 5 seconds
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=5s
 
 .PHONY: bench
-bench: ## run all benchmarks COUNT times (default 10) into bin/bench.txt, for benchstat
-	@mkdir -p bin
-	@set -euo pipefail; dirs=$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n1 dirname | sort -u); \
-	go test -run '^$$' -bench . -benchmem -count $(COUNT) $$dirs | tee bin/bench.txt
+bench: ## run the benchmarks BENCH of BENCH_DIRS (default all) COUNT times (default 10) into BENCH_OUT, for benchstat
+	@mkdir -p "$$(dirname "$(BENCH_OUT)")"
+	@set -euo pipefail; dirs="$(BENCH_DIRS)"; \
+	if [ -z "$$dirs" ]; then dirs=$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n1 dirname | sort -u); fi; \
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $(TESTFLAGS) $$dirs | tee "$(BENCH_OUT)"
 
 .PHONY: cover
 cover: ## measure coverage into bin/cover.out and print it by package

@@ -188,10 +188,11 @@ func Run(ctx context.Context, dir string, o Options) (*Report, error) {
 		return nil, err
 	}
 	for _, threads := range o.Threads {
-		res, err := o.run(ctx, dir, threads)
+		res, cost, err := o.run(ctx, dir, threads)
 		if err != nil {
 			return nil, err
 		}
+		r.Package.Cost = cost
 		r.Results = append(r.Results, *res)
 		debug.FreeOSMemory() // the next session is not to come on top of this one
 	}
@@ -204,15 +205,9 @@ func Run(ctx context.Context, dir string, o Options) (*Report, error) {
 	return r, nil
 }
 
-// describe gives the facts that need no weights.
+// describe gives the facts that do not open the package, so that the first load finds its files as they were.
 func describe(dir string) (Facts, error) {
 	f := Facts{Dir: dir}
-	p, err := runtime.Open(dir)
-	if err != nil {
-		return f, err
-	}
-	defer p.Close()
-	f.Cost = costOf(p.Graph)
 	m, err := manifest.Open(dir)
 	switch {
 	case err == nil:
@@ -233,28 +228,28 @@ func describe(dir string) (Facts, error) {
 }
 
 // run measures with one number of threads.
-func (o *Options) run(ctx context.Context, dir string, threads int) (*Result, error) {
+func (o *Options) run(ctx context.Context, dir string, threads int) (*Result, Cost, error) {
 	res := &Result{Threads: threads}
 	start := time.Now()
 	p, err := runtime.Open(dir)
 	if err != nil {
-		return nil, err
+		return nil, Cost{}, err
 	}
 	defer p.Close()
 	if err := o.checkPositions(p); err != nil {
-		return nil, err
+		return nil, Cost{}, err
 	}
 	res.Load.Open = time.Since(start).Seconds()
 	session := o.Session
 	session.Threads = threads
 	s, err := runtime.NewSession(p, session)
 	if err != nil {
-		return nil, err
+		return nil, Cost{}, err
 	}
 	res.Load.Compile = time.Since(start).Seconds() - res.Load.Open
 	tokens := randomTokens(max(o.Prompt, o.Depth+o.Decode, loadTokens), p.Vocabulary())
 	if _, err := s.Prefill(ctx, tokens[:loadTokens]); err != nil {
-		return nil, err
+		return nil, Cost{}, err
 	}
 	res.Load.Total = time.Since(start).Seconds()
 	res.Load.Prefill = res.Load.Total - res.Load.Open - res.Load.Compile
@@ -263,7 +258,7 @@ func (o *Options) run(ctx context.Context, dir string, threads int) (*Result, er
 	for i := range o.Repetitions + 1 {
 		pre, dec, err := o.once(ctx, s, tokens)
 		if err != nil {
-			return nil, err
+			return nil, Cost{}, err
 		}
 		if i > 0 { // the first one warms up
 			prefill, decode = append(prefill, pre), append(decode, dec)
@@ -278,7 +273,7 @@ func (o *Options) run(ctx context.Context, dir string, threads int) (*Result, er
 	if o.Decode > 0 {
 		res.Decode = &Rate{TokensPerSecond: SpreadOf(decode)}
 	}
-	return res, nil
+	return res, costOf(p.Graph), nil
 }
 
 // once measures a prefill and a decode, in tokens a second. The decode follows the prefill if that has its depth.

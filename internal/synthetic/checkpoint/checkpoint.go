@@ -3,6 +3,7 @@
 package checkpoint
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -131,16 +132,16 @@ type weights struct {
 
 // ReadAt implements io.ReaderAt: any piece can be read without those before it.
 func (w *weights) ReadAt(b []byte, off int64) (int, error) {
-	for n := 0; n < len(b); {
-		v := w.at(uint64(off+int64(n)) / 2)
-		if (off+int64(n))%2 == 0 {
-			b[n] = byte(v)
-			if n++; n == len(b) {
-				break
-			}
-		}
-		b[n] = byte(v >> 8)
-		n++
+	i, n := uint64(off)/2, 0
+	if off%2 != 0 && len(b) > 0 {
+		b[0] = byte(w.at(i) >> 8)
+		i, n = i+1, 1
+	}
+	for ; n+2 <= len(b); i, n = i+1, n+2 {
+		binary.LittleEndian.PutUint16(b[n:], w.at(i))
+	}
+	if n < len(b) {
+		b[n] = byte(w.at(i))
 	}
 	return len(b), nil
 }
