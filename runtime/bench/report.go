@@ -1,0 +1,102 @@
+package bench
+
+import (
+	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/publish/manifest"
+)
+
+// Report is what was measured.
+type Report struct {
+	Machine Machine `json:"machine"`
+	Package Facts   `json:"package"`
+	// Backend and Mode, "int8" or "float", are those of the runs.
+	Backend string `json:"backend"`
+	Mode    string `json:"mode"`
+	// Prompt, Decode, Depth and Repetitions are the options.
+	Prompt      int `json:"prompt"`
+	Decode      int `json:"decode"`
+	Depth       int `json:"depth"`
+	Repetitions int `json:"repetitions"`
+	// PeakRSS is the largest resident size of the process in bytes, mapped weights included; absent where the system
+	// does not tell.
+	PeakRSS int64 `json:"peak_rss_bytes,omitempty"`
+	// Results has one entry for every number of threads, in the order of the options.
+	Results []Result `json:"results"`
+}
+
+// Machine is what ran.
+type Machine struct {
+	// CPU is the model's name, or the architecture where the system does not tell it.
+	CPU string `json:"cpu"`
+	// Processors that the process may use.
+	Processors int    `json:"processors"`
+	Platform   string `json:"platform"`
+	Go         string `json:"go"`
+	// Features are the instruction sets of the CPU that the kernels know, Tier the kernels in use.
+	Features []string `json:"features"`
+	Tier     string   `json:"tier"`
+}
+
+// Facts describe the package.
+type Facts struct {
+	Dir string `json:"dir"`
+	// Digest of its manifest; absent for a package of another tool.
+	Digest manifest.Digest `json:"digest,omitempty"`
+	// Bytes of all files.
+	Bytes int64 `json:"bytes"`
+	Cost
+}
+
+// Result is what one number of threads gave.
+type Result struct {
+	Threads int  `json:"threads"`
+	Load    Load `json:"load"`
+	// Prefill and Decode are absent if they were left out.
+	Prefill *Rate `json:"prefill,omitempty"`
+	Decode  *Rate `json:"decode,omitempty"`
+	// Peaks of the machine with as many threads.
+	Peaks Peaks `json:"peaks"`
+}
+
+// Load is the way from files to the first logits, in seconds. It happens once for each number of threads; the first
+// may find the files on disk, later ones find them in memory.
+type Load struct {
+	Open    float64 `json:"open_s"`
+	Compile float64 `json:"compile_s"`
+	Prefill float64 `json:"prefill_s"`
+	Total   float64 `json:"total_s"`
+}
+
+// Rate is a speed. Giga is, of the median run, billions a second of arithmetic operations in a prefill, and of bytes of
+// weights and KV cache in a decode.
+type Rate struct {
+	TokensPerSecond Spread  `json:"tokens_per_second"`
+	Giga            float64 `json:"giga_per_second"`
+	// Share of the machine's peak, 1 being all of it: of the arithmetic of the mode for a prefill, of reading memory for
+	// a decode. Absent where the peak was not measured. A package that fits a cache can exceed 1.
+	Share float64 `json:"share_of_peak,omitempty"`
+}
+
+// rate fills in what follows from the package's cost and the machine's peaks.
+func (r *Report) rate(res *Result, mode backends.Mode) {
+	c := r.Package.Cost
+	if p := res.Prefill; p != nil {
+		p.Giga = c.prefillOperations(r.Prompt) / float64(r.Prompt) * p.TokensPerSecond.Median / 1e9
+		kind := "fp32"
+		if mode == backends.Int8 {
+			kind = "int8"
+		}
+		p.Share = share(p.Giga, res.Peaks.compute(kind))
+	}
+	if d := res.Decode; d != nil {
+		d.Giga = c.decodeBytes(r.Depth, r.Decode) / float64(r.Decode) * d.TokensPerSecond.Median / 1e9
+		d.Share = share(d.Giga, res.Peaks.Read)
+	}
+}
+
+func share(rate, peak float64) float64 {
+	if peak == 0 {
+		return 0
+	}
+	return rate / peak
+}
