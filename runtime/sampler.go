@@ -1,9 +1,10 @@
 package runtime
 
 import (
-	"cmp"
+	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
@@ -54,65 +55,126 @@ func (c *Config) Sampler() *Sampler {
 	}
 }
 
-type candidate struct {
-	token int32
-	logit float32
-	p     float64
-}
-
-// Next picks a token; seen are those that occurred before, the prompt's included. Ties go to the smaller token.
+// Next picks a token; seen are those that occurred before, the prompt's included. Ties go to the smaller token. NaNs are
+// never drawn; where nothing has a probability, as next to +Inf, the largest number is taken.
 func (s *Sampler) Next(logits []float32, seen map[int32]bool, rng *rand.Rand) int32 {
-	if s != nil && s.Penalty > 0 && s.Penalty != 1 {
-		logits = slices.Clone(logits)
-		for t := range seen {
-			if int(t) >= len(logits) {
-				continue
-			}
-			if v := logits[t]; v >= 0 {
-				logits[t] = v / float32(s.Penalty)
-			} else {
-				logits[t] = v * float32(s.Penalty)
-			}
-		}
+	if s == nil {
+		return int32(kernel.ArgMax(logits))
 	}
-	if s == nil || s.Temperature <= 0 {
-		best := 0
-		for i, v := range logits {
-			if v > logits[best] {
-				best = i
-			}
-		}
+	c := candidatePool.Get().(*candidates)
+	defer c.release()
+	if s.Penalty > 0 && s.Penalty != 1 {
+		logits = c.penalize(logits, seen, float32(s.Penalty))
+	}
+	best := kernel.ArgMax(logits)
+	if s.Temperature <= 0 {
 		return int32(best)
 	}
-	c := make([]candidate, len(logits))
-	for i, v := range logits {
-		c[i] = candidate{token: int32(i), logit: v}
+	c.rank(logits, best, s)
+	if !(c.sum >= 1) || math.IsInf(c.sum, 0) {
+		return int32(best)
 	}
-	slices.SortFunc(c, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(b.logit, a.logit), cmp.Compare(a.token, b.token))
-	})
-	if s.TopK > 0 && s.TopK < len(c) {
-		c = c[:s.TopK]
+	cut := s.TopP > 0 && s.TopP < 1
+	kept, mass := c.limit, 1.0
+	if cut || s.MinP > 0 || c.limit < len(logits) {
+		for kept, mass = 0, 0; kept < c.limit; kept++ {
+			p := c.at(kept) / c.sum
+			if kept > 0 && (p < s.MinP || cut && mass >= s.TopP) {
+				break
+			}
+			mass += p
+		}
 	}
-	sum := 0.0
-	for i := range c {
-		c[i].p = kernel.Exp(float64(c[i].logit-c[0].logit) / s.Temperature)
-		sum += c[i].p
-	}
-	kept, mass := 0, 0.0
-	for kept < len(c) {
-		p := c[kept].p / sum
-		if kept > 0 && (p < s.MinP || (s.TopP > 0 && s.TopP < 1 && mass >= s.TopP)) {
+	u := rng.Float64() * mass * c.sum
+	last := 0
+	for i := range kept {
+		p := c.at(i)
+		if p == 0 {
+			break // rounding left a little of u
+		}
+		if last, u = i, u-p; u < 0 {
 			break
 		}
-		mass += p
-		kept++
 	}
-	u := rng.Float64() * mass * sum
-	for i := range kept {
-		if u -= c[i].p; u < 0 {
-			return c[i].token
+	return c.order[last]
+}
+
+// candidates are the tokens that may be drawn. Vocabularies are large: the memory serves many draws, and no more is
+// sorted than a draw looks at.
+type candidates struct {
+	penalized   []float32
+	logits      []float32
+	top         float32
+	temperature float64
+	limit       int // number of tokens that may be drawn
+	sum         float64
+
+	order []int32   // the most likely tokens, in descending order
+	p     []float64 // theirs, not divided by sum
+}
+
+var candidatePool = sync.Pool{New: func() any { return new(candidates) }}
+
+// firstCandidates is how many tokens are sorted at first where the number needed is not known.
+const firstCandidates = 64
+
+func (c *candidates) release() {
+	c.logits = nil // the caller's
+	candidatePool.Put(c)
+}
+
+// penalize returns a copy in which the tokens seen are less likely.
+func (c *candidates) penalize(logits []float32, seen map[int32]bool, penalty float32) []float32 {
+	c.penalized = append(c.penalized[:0], logits...)
+	for t := range seen {
+		if int(t) >= len(logits) {
+			continue
+		}
+		if v := logits[t]; v >= 0 {
+			c.penalized[t] = v / penalty
+		} else {
+			c.penalized[t] = v * penalty
 		}
 	}
-	return c[kept-1].token
+	return c.penalized
+}
+
+// rank starts with new logits, of which best is the largest.
+func (c *candidates) rank(logits []float32, best int, s *Sampler) {
+	c.logits, c.top, c.temperature = logits, logits[best], s.Temperature
+	c.p, c.sum = c.p[:0], 0
+	if s.TopK > 0 && s.TopK < len(logits) {
+		c.sort(s.TopK)
+		c.limit = len(c.p)
+		for _, p := range c.p {
+			c.sum += p
+		}
+		return
+	}
+	c.limit = len(logits)
+	var d [512]float32
+	for len(logits) > 0 {
+		n := min(len(logits), len(d))
+		for i, v := range logits[:n] {
+			d[i] = v - c.top
+		}
+		c.sum += kernel.SumExp(d[:n], 0, 1/s.Temperature)
+		logits = logits[n:]
+	}
+}
+
+// sort finds the n most likely tokens.
+func (c *candidates) sort(n int) {
+	c.order = kernel.TopK(c.order, c.logits, n)
+	for _, t := range c.order[len(c.p):] {
+		c.p = append(c.p, kernel.Exp(float64(c.logits[t]-c.top)/c.temperature))
+	}
+}
+
+// at is the probability, not divided by sum, of token i in descending order.
+func (c *candidates) at(i int) float64 {
+	for n := max(firstCandidates, 8*len(c.p)); i >= len(c.p); n *= 8 {
+		c.sort(n)
+	}
+	return c.p[i]
 }

@@ -63,9 +63,6 @@ func ToF32(dst []float32, src []byte, dtype tensor.DType) error {
 	return nil
 }
 
-// NonFinite is the index of the first NaN or infinity of x, or -1.
-func NonFinite(x []float32) int { return nonFiniteGeneric(x) }
-
 // checkBytes demands size bytes for each of n values.
 func checkBytes(name string, n, bytes, size int) {
 	if bytes%size != 0 || bytes/size != n {

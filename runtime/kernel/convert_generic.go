@@ -34,13 +34,3 @@ func f32ToF16Generic(dst []byte, src []float32) {
 		binary.LittleEndian.PutUint16(dst[2*i:], F16Bits(x))
 	}
 }
-
-func nonFiniteGeneric(x []float32) int {
-	const exponent = 0x7f800000
-	for i, v := range x {
-		if math.Float32bits(v)&exponent == exponent {
-			return i
-		}
-	}
-	return -1
-}

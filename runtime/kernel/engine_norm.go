@@ -1,9 +1,6 @@
 package kernel
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // EngineRMSNorm writes x / sqrt(mean(x²) + eps) * gamma to dst, for one row, in float32:
 //
@@ -17,27 +14,17 @@ import (
 // Emulates _AVX_MNNNorm (avx/MathFunctions.cpp), which CPULayerNorm and CPURoPE call for rows that lie in one piece and
 // for a single token in the packed layout.
 func EngineRMSNorm(dst, x, gamma []float32, eps float32) {
-	checkNormLengths(dst, x, gamma)
-	var lanes [8]float32
-	rest := x
-	for len(rest) >= 8 {
-		v := (*[8]float32)(rest)
-		for l := range lanes {
-			lanes[l] += float32(v[l] * v[l])
-		}
-		rest = rest[8:]
-	}
-	var sum float32
-	for _, s := range lanes {
-		sum += s
-	}
-	for _, v := range rest {
-		sum += float32(v * v)
-	}
-	inv := engineInvStd(sum, len(x), eps)
-	for i, v := range x {
-		dst[i] = float32(float32(v*gamma[i])*inv) + 0 // the offset: it turns -0 into 0
-	}
+	EngineRMSNormRows(dst, x, gamma, 1, eps)
+}
+
+// EngineRMSNormRows is [EngineRMSNorm] for each row of x [rows, len(gamma)].
+func EngineRMSNormRows(dst, x, gamma []float32, rows int, eps float32) {
+	norm(engineNorm).rows("EngineRMSNormRows", dst, x, gamma, rows, eps)
+}
+
+// EngineAddRMSNormRows writes x + y to sum and [EngineRMSNormRows] of sum to dst, as [AddRMSNormRows] does.
+func EngineAddRMSNormRows(dst, sum, x, y, gamma []float32, rows int, eps float32) {
+	norm(engineNorm).addRows("EngineAddRMSNormRows", dst, sum, x, y, gamma, rows, eps)
 }
 
 // EngineRMSNormPacked is EngineRMSNorm for two or more tokens in the layout NC4HW4: squares are added one by one, and
@@ -45,23 +32,75 @@ func EngineRMSNorm(dst, x, gamma []float32, eps float32) {
 //
 // Emulates _MNNNormPacked_Float (x86_x64/AVX2Functions.cpp), which MNN has since 3.6.1.
 func EngineRMSNormPacked(dst, x, gamma []float32, eps float32) {
-	checkNormLengths(dst, x, gamma)
+	EngineRMSNormPackedRows(dst, x, gamma, 1, eps)
+}
+
+// EngineRMSNormPackedRows is [EngineRMSNormPacked] for each row of x [rows, len(gamma)].
+func EngineRMSNormPackedRows(dst, x, gamma []float32, rows int, eps float32) {
+	norm(enginePackedNorm).rows("EngineRMSNormPackedRows", dst, x, gamma, rows, eps)
+}
+
+// EngineAddRMSNormPackedRows writes x + y to sum and [EngineRMSNormPackedRows] of sum to dst, as [AddRMSNormRows] does.
+func EngineAddRMSNormPackedRows(dst, sum, x, y, gamma []float32, rows int, eps float32) {
+	norm(enginePackedNorm).addRows("EngineAddRMSNormPackedRows", dst, sum, x, y, gamma, rows, eps)
+}
+
+func engineNormGeneric(dst, x, gamma []float32, rows int, eps float32) {
+	width := len(gamma)
+	for ; rows > 0; rows-- {
+		row := x[:width]
+		var lanes [8]float32
+		rest := row
+		for len(rest) >= 8 {
+			v := (*[8]float32)(rest)
+			for l := range lanes {
+				lanes[l] += float32(v[l] * v[l])
+			}
+			rest = rest[8:]
+		}
+		engineNormalizeTail(dst[:width], row, gamma, 0, engineInvStd(engineLaneSum(&lanes), rest, width, eps))
+		dst, x = dst[width:], x[width:]
+	}
+}
+
+func enginePackedNormGeneric(dst, x, gamma []float32, rows int, eps float32) {
+	width := len(gamma)
+	for ; rows > 0; rows-- {
+		row := x[:width]
+		enginePackedNormalizeTail(dst[:width], row, gamma, 0, engineInvStd(0, row, width, eps))
+		dst, x = dst[width:], x[width:]
+	}
+}
+
+// engineLaneSum adds the lanes one by one.
+func engineLaneSum(lanes *[8]float32) float32 {
 	var sum float32
-	for _, v := range x {
+	for _, s := range lanes {
+		sum += s
+	}
+	return sum
+}
+
+// engineInvStd is 1/sqrt(mean + eps), for the sum of squares of a row without its last elements.
+func engineInvStd(sum float32, rest []float32, width int, eps float32) float32 {
+	for _, v := range rest {
 		sum += float32(v * v)
 	}
-	inv := engineInvStd(sum, len(x), eps)
-	for i, v := range x {
-		dst[i] = float32(float32(v*inv)*gamma[i]) + 0
+	return 1 / float32(math.Sqrt(float64(sum/float32(width)+eps)))
+}
+
+// engineNormalizeTail writes the elements of a row from from on. The offset turns -0 into 0.
+func engineNormalizeTail(dst, x, gamma []float32, from int, inv float32) {
+	gamma, dst = gamma[:len(x)], dst[:len(x)]
+	for i := from; i < len(x); i++ {
+		dst[i] = float32(float32(x[i]*gamma[i])*inv) + 0
 	}
 }
 
-func engineInvStd(sum float32, n int, eps float32) float32 {
-	return 1 / float32(math.Sqrt(float64(sum/float32(max(n, 1))+eps)))
-}
-
-func checkNormLengths(dst, x, gamma []float32) {
-	if len(x) != len(dst) || len(gamma) != len(dst) {
-		panic(fmt.Sprintf("internal error: RMSNorm: lengths %d, %d, %d", len(dst), len(x), len(gamma)))
+// enginePackedNormalizeTail is engineNormalizeTail with the products in the other order.
+func enginePackedNormalizeTail(dst, x, gamma []float32, from int, inv float32) {
+	gamma, dst = gamma[:len(x)], dst[:len(x)]
+	for i := from; i < len(x); i++ {
+		dst[i] = float32(float32(x[i]*inv)*gamma[i]) + 0
 	}
 }

@@ -10,19 +10,34 @@ func EngineSiLU(dst, x []float32) {
 		panic("internal error: kernel.EngineSiLU: lengths differ")
 	}
 	full := len(x) &^ 7
-	var e [64]float32
-	for lo := 0; lo < full; lo += len(e) {
-		hi := min(lo+len(e), full)
-		e := e[:hi-lo]
-		for i, v := range x[lo:hi] {
-			e[i] = -v
-		}
-		engineExps(e, e)
-		for i, v := range x[lo:hi] {
-			dst[lo+i] = v / (1 + e[i])
-		}
-	}
+	engineSiLU(dst[:full], x[:full])
 	for i, v := range x[full:] {
 		dst[full+i] = v / (1 + engineExpTail(-v))
+	}
+}
+
+// EngineSiLUMul writes up * silu(gate) to dst, with the bits of [EngineSiLU], and of its pieces, and one more rounding
+// for the product. dst may be gate or up. It panics unless all have the same length.
+func EngineSiLUMul(dst, gate, up []float32) {
+	checkThree("EngineSiLUMul", dst, gate, up)
+	full := len(gate) &^ 7
+	engineSiLUMul(dst[:full], gate[:full], up[:full])
+	for i, v := range gate[full:] {
+		dst[full+i] = float32(v/(1+engineExpTail(-v))) * up[full+i]
+	}
+}
+
+// engineSiLUGeneric takes a multiple of eight elements.
+func engineSiLUGeneric(dst, x []float32) {
+	for i, v := range x[:len(dst)] {
+		dst[i] = v / (1 + engineExp(-v))
+	}
+}
+
+// engineSiLUMulGeneric takes a multiple of eight elements.
+func engineSiLUMulGeneric(dst, gate, up []float32) {
+	gate, up = gate[:len(dst)], up[:len(dst)]
+	for i, v := range gate {
+		dst[i] = float32(v/(1+engineExp(-v))) * up[i]
 	}
 }

@@ -5,6 +5,7 @@ package kernel
 
 //go:generate go run -C _asm . -kernel convert -out ../convert_amd64.s
 //go:generate go run -C _asm . -kernel dynquant -out ../dynquant_amd64.s
+//go:generate go run -C _asm . -kernel elements -out ../elements_amd64.s
 //go:generate go run -C _asm . -kernel engine -out ../engine_amd64.s
 //go:generate go run -C _asm . -kernel gemm -out ../gemm_amd64.s
 //go:generate go run -C _asm . -kernel peak -out ../peak_amd64.s

@@ -193,41 +193,6 @@ func TestEngineExpsParity(t *testing.T) {
 	})
 }
 
-// TestExpsParity takes groups with and without elements that the SIMD code leaves to Exp.
-func TestExpsParity(t *testing.T) {
-	forEachImpl(t, func(t *testing.T) {
-		r := rand.New(rand.NewPCG(19, 20))
-		outside := []float64{math.Inf(1), math.Inf(-1), math.NaN(), 700.5, -745, -746, 709.7, 710, -708.5, 0, math.Copysign(0, -1), 0x1p-1074, 700, -700}
-		for n := range 4*expsGroup + 2 {
-			for round := range 400 {
-				x := make([]float64, n+1)
-				for i := range x {
-					x[i] = r.NormFloat64() * math.Exp(r.Float64()*12-6)
-					if round%4 == 0 && r.IntN(6) == 0 {
-						x[i] = outside[r.IntN(len(outside))]
-					}
-				}
-				want, got := append([]float64{}, x[1:]...), append(append([]float64{}, x[1:]...), 7, 7, 7, 7)
-				expsGeneric(want)
-				exps(got[:n:n])
-				for i, y := range got[n:] {
-					if y != 7 {
-						t.Fatalf("element %d of %d was written", n+i, n)
-					}
-				}
-				for i := range want {
-					if math.Float64bits(got[i]) != math.Float64bits(want[i]) && want[i] == want[i] {
-						t.Fatalf("exp(%x) is %x, want %x", x[1+i], got[i], want[i])
-					}
-				}
-			}
-		}
-	})
-}
-
-// expsGroup is the number of elements that the SIMD code takes at once.
-const expsGroup = 4
-
 // TestConvertParity takes all 16-bit values, and float32 values around every rounding of a half.
 func TestConvertParity(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {

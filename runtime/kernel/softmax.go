@@ -6,20 +6,38 @@ import "math"
 // float32, their sum is float64. An element of -Inf gets 0; a row that holds NaN or +Inf, or nothing but
 // -Inf, has no softmax and becomes NaN.
 func Softmax(x []float32) {
-	if len(x) > 0 {
-		softmaxGeneric(x)
+	if len(x) == 0 {
+		return
 	}
+	top := float64(maxOf(x))
+	if top != top || math.IsInf(top, 0) {
+		for i := range x {
+			x[i] = float32(math.NaN())
+		}
+		return
+	}
+	var lanes [8]float64
+	softmaxExp(&lanes, x, top)
+	exactScale(x, 1/sumLanes(&lanes))
 }
 
 // LogSumExp is log(sum(exp(row))) in float64, without overflow: the negative log-likelihood of token t is
 // LogSumExp(row) - row[t]. An empty row gives -Inf, as do elements that are all -Inf; +Inf and NaN
-// come through.
+// come through. Elements more than 700 below the largest do not count.
 func LogSumExp(row []float32) float64 {
 	top := maxOf(row)
 	if math.IsInf(float64(top), 0) || top != top {
 		return float64(top)
 	}
-	return float64(top) + Log(sumExpGeneric(row, top))
+	return float64(top) + Log(SumExp(row, float64(top), 1))
+}
+
+// SumExp is the sum of exp((x-top)*scale) over the elements of row, in float64. Those with an exponent below -700 do not
+// count, and none may be above 700. Position i belongs to lane i mod 8 of the sum.
+func SumExp(row []float32, top, scale float64) float64 {
+	var lanes [8]float64
+	sumExp(&lanes, row, top, scale)
+	return sumLanes(&lanes)
 }
 
 // SiLU writes x / (1 + exp(-x)) to dst, computed in float64. dst may be x itself. It panics unless both
@@ -28,5 +46,5 @@ func SiLU(dst, x []float32) {
 	if len(dst) != len(x) {
 		panic("internal error: kernel.SiLU: lengths differ")
 	}
-	siluGeneric(dst, x)
+	exactSiLU(dst, x)
 }

@@ -4,191 +4,1875 @@
 
 #include "textflag.h"
 
-DATA expsMagnitude<>+0(SB)/8, $0x7fffffffffffffff
-DATA expsMagnitude<>+8(SB)/8, $0x7fffffffffffffff
-DATA expsMagnitude<>+16(SB)/8, $0x7fffffffffffffff
-DATA expsMagnitude<>+24(SB)/8, $0x7fffffffffffffff
-GLOBL expsMagnitude<>(SB), RODATA|NOPTR, $32
+DATA expLowest<>+0(SB)/8, $0xc085e00000000000
+DATA expLowest<>+8(SB)/8, $0xc085e00000000000
+DATA expLowest<>+16(SB)/8, $0xc085e00000000000
+DATA expLowest<>+24(SB)/8, $0xc085e00000000000
+GLOBL expLowest<>(SB), RODATA|NOPTR, $32
 
-DATA expsLimit<>+0(SB)/8, $0x4085e00000000000
-DATA expsLimit<>+8(SB)/8, $0x4085e00000000000
-DATA expsLimit<>+16(SB)/8, $0x4085e00000000000
-DATA expsLimit<>+24(SB)/8, $0x4085e00000000000
-GLOBL expsLimit<>(SB), RODATA|NOPTR, $32
+DATA expCut<>+0(SB)/8, $0xc04e000000000000
+DATA expCut<>+8(SB)/8, $0xc04e000000000000
+DATA expCut<>+16(SB)/8, $0xc04e000000000000
+DATA expCut<>+24(SB)/8, $0xc04e000000000000
+GLOBL expCut<>(SB), RODATA|NOPTR, $32
 
-DATA expsHalf<>+0(SB)/8, $0x3fe0000000000000
-DATA expsHalf<>+8(SB)/8, $0x3fe0000000000000
-DATA expsHalf<>+16(SB)/8, $0x3fe0000000000000
-DATA expsHalf<>+24(SB)/8, $0x3fe0000000000000
-GLOBL expsHalf<>(SB), RODATA|NOPTR, $32
+DATA expHalf<>+0(SB)/8, $0x3fe0000000000000
+DATA expHalf<>+8(SB)/8, $0x3fe0000000000000
+DATA expHalf<>+16(SB)/8, $0x3fe0000000000000
+DATA expHalf<>+24(SB)/8, $0x3fe0000000000000
+GLOBL expHalf<>(SB), RODATA|NOPTR, $32
 
-DATA expsOne<>+0(SB)/8, $0x3ff0000000000000
-DATA expsOne<>+8(SB)/8, $0x3ff0000000000000
-DATA expsOne<>+16(SB)/8, $0x3ff0000000000000
-DATA expsOne<>+24(SB)/8, $0x3ff0000000000000
-GLOBL expsOne<>(SB), RODATA|NOPTR, $32
+DATA expOne<>+0(SB)/8, $0x3ff0000000000000
+DATA expOne<>+8(SB)/8, $0x3ff0000000000000
+DATA expOne<>+16(SB)/8, $0x3ff0000000000000
+DATA expOne<>+24(SB)/8, $0x3ff0000000000000
+GLOBL expOne<>(SB), RODATA|NOPTR, $32
 
-DATA expsLog2E<>+0(SB)/8, $0x3ff71547652b82fe
-DATA expsLog2E<>+8(SB)/8, $0x3ff71547652b82fe
-DATA expsLog2E<>+16(SB)/8, $0x3ff71547652b82fe
-DATA expsLog2E<>+24(SB)/8, $0x3ff71547652b82fe
-GLOBL expsLog2E<>(SB), RODATA|NOPTR, $32
+DATA expLog2E<>+0(SB)/8, $0x3ff71547652b82fe
+DATA expLog2E<>+8(SB)/8, $0x3ff71547652b82fe
+DATA expLog2E<>+16(SB)/8, $0x3ff71547652b82fe
+DATA expLog2E<>+24(SB)/8, $0x3ff71547652b82fe
+GLOBL expLog2E<>(SB), RODATA|NOPTR, $32
 
-DATA expsLn2Hi<>+0(SB)/8, $0x3fe62e42fee00000
-DATA expsLn2Hi<>+8(SB)/8, $0x3fe62e42fee00000
-DATA expsLn2Hi<>+16(SB)/8, $0x3fe62e42fee00000
-DATA expsLn2Hi<>+24(SB)/8, $0x3fe62e42fee00000
-GLOBL expsLn2Hi<>(SB), RODATA|NOPTR, $32
+DATA expLn2Hi<>+0(SB)/8, $0x3fe62e42fee00000
+DATA expLn2Hi<>+8(SB)/8, $0x3fe62e42fee00000
+DATA expLn2Hi<>+16(SB)/8, $0x3fe62e42fee00000
+DATA expLn2Hi<>+24(SB)/8, $0x3fe62e42fee00000
+GLOBL expLn2Hi<>(SB), RODATA|NOPTR, $32
 
-DATA expsLn2Lo<>+0(SB)/8, $0x3dea39ef35793c76
-DATA expsLn2Lo<>+8(SB)/8, $0x3dea39ef35793c76
-DATA expsLn2Lo<>+16(SB)/8, $0x3dea39ef35793c76
-DATA expsLn2Lo<>+24(SB)/8, $0x3dea39ef35793c76
-GLOBL expsLn2Lo<>(SB), RODATA|NOPTR, $32
+DATA expLn2Lo<>+0(SB)/8, $0x3dea39ef35793c76
+DATA expLn2Lo<>+8(SB)/8, $0x3dea39ef35793c76
+DATA expLn2Lo<>+16(SB)/8, $0x3dea39ef35793c76
+DATA expLn2Lo<>+24(SB)/8, $0x3dea39ef35793c76
+GLOBL expLn2Lo<>(SB), RODATA|NOPTR, $32
 
-DATA expsBias<>+0(SB)/4, $0x000003ff
-DATA expsBias<>+4(SB)/4, $0x000003ff
-DATA expsBias<>+8(SB)/4, $0x000003ff
-DATA expsBias<>+12(SB)/4, $0x000003ff
-GLOBL expsBias<>(SB), RODATA|NOPTR, $16
+DATA expInfinity<>+0(SB)/8, $0x7ff0000000000000
+DATA expInfinity<>+8(SB)/8, $0x7ff0000000000000
+DATA expInfinity<>+16(SB)/8, $0x7ff0000000000000
+DATA expInfinity<>+24(SB)/8, $0x7ff0000000000000
+GLOBL expInfinity<>(SB), RODATA|NOPTR, $32
 
-DATA expsTerma<>+0(SB)/8, $0x3de6124613a86d09
-DATA expsTerma<>+8(SB)/8, $0x3de6124613a86d09
-DATA expsTerma<>+16(SB)/8, $0x3de6124613a86d09
-DATA expsTerma<>+24(SB)/8, $0x3de6124613a86d09
-GLOBL expsTerma<>(SB), RODATA|NOPTR, $32
+DATA expMinus<>+0(SB)/8, $0xc085e00000000000
+DATA expMinus<>+8(SB)/8, $0xc085e00000000000
+DATA expMinus<>+16(SB)/8, $0xc085e00000000000
+DATA expMinus<>+24(SB)/8, $0xc085e00000000000
+GLOBL expMinus<>(SB), RODATA|NOPTR, $32
 
-DATA expsTermb<>+0(SB)/8, $0x3e21eed8eff8d898
-DATA expsTermb<>+8(SB)/8, $0x3e21eed8eff8d898
-DATA expsTermb<>+16(SB)/8, $0x3e21eed8eff8d898
-DATA expsTermb<>+24(SB)/8, $0x3e21eed8eff8d898
-GLOBL expsTermb<>(SB), RODATA|NOPTR, $32
+DATA expPlus<>+0(SB)/8, $0x4085e00000000000
+DATA expPlus<>+8(SB)/8, $0x4085e00000000000
+DATA expPlus<>+16(SB)/8, $0x4085e00000000000
+DATA expPlus<>+24(SB)/8, $0x4085e00000000000
+GLOBL expPlus<>(SB), RODATA|NOPTR, $32
 
-DATA expsTermc<>+0(SB)/8, $0x3e5ae64567f544e4
-DATA expsTermc<>+8(SB)/8, $0x3e5ae64567f544e4
-DATA expsTermc<>+16(SB)/8, $0x3e5ae64567f544e4
-DATA expsTermc<>+24(SB)/8, $0x3e5ae64567f544e4
-GLOBL expsTermc<>(SB), RODATA|NOPTR, $32
+DATA expBias<>+0(SB)/4, $0x000003ff
+DATA expBias<>+4(SB)/4, $0x000003ff
+DATA expBias<>+8(SB)/4, $0x000003ff
+DATA expBias<>+12(SB)/4, $0x000003ff
+GLOBL expBias<>(SB), RODATA|NOPTR, $16
 
-DATA expsTermd<>+0(SB)/8, $0x3e927e4fb7789f5c
-DATA expsTermd<>+8(SB)/8, $0x3e927e4fb7789f5c
-DATA expsTermd<>+16(SB)/8, $0x3e927e4fb7789f5c
-DATA expsTermd<>+24(SB)/8, $0x3e927e4fb7789f5c
-GLOBL expsTermd<>(SB), RODATA|NOPTR, $32
+DATA expTerma<>+0(SB)/8, $0x3de6124613a86d09
+DATA expTerma<>+8(SB)/8, $0x3de6124613a86d09
+DATA expTerma<>+16(SB)/8, $0x3de6124613a86d09
+DATA expTerma<>+24(SB)/8, $0x3de6124613a86d09
+GLOBL expTerma<>(SB), RODATA|NOPTR, $32
 
-DATA expsTerme<>+0(SB)/8, $0x3ec71de3a556c734
-DATA expsTerme<>+8(SB)/8, $0x3ec71de3a556c734
-DATA expsTerme<>+16(SB)/8, $0x3ec71de3a556c734
-DATA expsTerme<>+24(SB)/8, $0x3ec71de3a556c734
-GLOBL expsTerme<>(SB), RODATA|NOPTR, $32
+DATA expTermb<>+0(SB)/8, $0x3e21eed8eff8d898
+DATA expTermb<>+8(SB)/8, $0x3e21eed8eff8d898
+DATA expTermb<>+16(SB)/8, $0x3e21eed8eff8d898
+DATA expTermb<>+24(SB)/8, $0x3e21eed8eff8d898
+GLOBL expTermb<>(SB), RODATA|NOPTR, $32
 
-DATA expsTermf<>+0(SB)/8, $0x3efa01a01a01a01a
-DATA expsTermf<>+8(SB)/8, $0x3efa01a01a01a01a
-DATA expsTermf<>+16(SB)/8, $0x3efa01a01a01a01a
-DATA expsTermf<>+24(SB)/8, $0x3efa01a01a01a01a
-GLOBL expsTermf<>(SB), RODATA|NOPTR, $32
+DATA expTermc<>+0(SB)/8, $0x3e5ae64567f544e4
+DATA expTermc<>+8(SB)/8, $0x3e5ae64567f544e4
+DATA expTermc<>+16(SB)/8, $0x3e5ae64567f544e4
+DATA expTermc<>+24(SB)/8, $0x3e5ae64567f544e4
+GLOBL expTermc<>(SB), RODATA|NOPTR, $32
 
-DATA expsTermg<>+0(SB)/8, $0x3f2a01a01a01a01a
-DATA expsTermg<>+8(SB)/8, $0x3f2a01a01a01a01a
-DATA expsTermg<>+16(SB)/8, $0x3f2a01a01a01a01a
-DATA expsTermg<>+24(SB)/8, $0x3f2a01a01a01a01a
-GLOBL expsTermg<>(SB), RODATA|NOPTR, $32
+DATA expTermd<>+0(SB)/8, $0x3e927e4fb7789f5c
+DATA expTermd<>+8(SB)/8, $0x3e927e4fb7789f5c
+DATA expTermd<>+16(SB)/8, $0x3e927e4fb7789f5c
+DATA expTermd<>+24(SB)/8, $0x3e927e4fb7789f5c
+GLOBL expTermd<>(SB), RODATA|NOPTR, $32
 
-DATA expsTermh<>+0(SB)/8, $0x3f56c16c16c16c17
-DATA expsTermh<>+8(SB)/8, $0x3f56c16c16c16c17
-DATA expsTermh<>+16(SB)/8, $0x3f56c16c16c16c17
-DATA expsTermh<>+24(SB)/8, $0x3f56c16c16c16c17
-GLOBL expsTermh<>(SB), RODATA|NOPTR, $32
+DATA expTerme<>+0(SB)/8, $0x3ec71de3a556c734
+DATA expTerme<>+8(SB)/8, $0x3ec71de3a556c734
+DATA expTerme<>+16(SB)/8, $0x3ec71de3a556c734
+DATA expTerme<>+24(SB)/8, $0x3ec71de3a556c734
+GLOBL expTerme<>(SB), RODATA|NOPTR, $32
 
-DATA expsTermi<>+0(SB)/8, $0x3f81111111111111
-DATA expsTermi<>+8(SB)/8, $0x3f81111111111111
-DATA expsTermi<>+16(SB)/8, $0x3f81111111111111
-DATA expsTermi<>+24(SB)/8, $0x3f81111111111111
-GLOBL expsTermi<>(SB), RODATA|NOPTR, $32
+DATA expTermf<>+0(SB)/8, $0x3efa01a01a01a01a
+DATA expTermf<>+8(SB)/8, $0x3efa01a01a01a01a
+DATA expTermf<>+16(SB)/8, $0x3efa01a01a01a01a
+DATA expTermf<>+24(SB)/8, $0x3efa01a01a01a01a
+GLOBL expTermf<>(SB), RODATA|NOPTR, $32
 
-DATA expsTermj<>+0(SB)/8, $0x3fa5555555555555
-DATA expsTermj<>+8(SB)/8, $0x3fa5555555555555
-DATA expsTermj<>+16(SB)/8, $0x3fa5555555555555
-DATA expsTermj<>+24(SB)/8, $0x3fa5555555555555
-GLOBL expsTermj<>(SB), RODATA|NOPTR, $32
+DATA expTermg<>+0(SB)/8, $0x3f2a01a01a01a01a
+DATA expTermg<>+8(SB)/8, $0x3f2a01a01a01a01a
+DATA expTermg<>+16(SB)/8, $0x3f2a01a01a01a01a
+DATA expTermg<>+24(SB)/8, $0x3f2a01a01a01a01a
+GLOBL expTermg<>(SB), RODATA|NOPTR, $32
 
-DATA expsTermk<>+0(SB)/8, $0x3fc5555555555555
-DATA expsTermk<>+8(SB)/8, $0x3fc5555555555555
-DATA expsTermk<>+16(SB)/8, $0x3fc5555555555555
-DATA expsTermk<>+24(SB)/8, $0x3fc5555555555555
-GLOBL expsTermk<>(SB), RODATA|NOPTR, $32
+DATA expTermh<>+0(SB)/8, $0x3f56c16c16c16c17
+DATA expTermh<>+8(SB)/8, $0x3f56c16c16c16c17
+DATA expTermh<>+16(SB)/8, $0x3f56c16c16c16c17
+DATA expTermh<>+24(SB)/8, $0x3f56c16c16c16c17
+GLOBL expTermh<>(SB), RODATA|NOPTR, $32
 
-DATA expsTerml<>+0(SB)/8, $0x3fe0000000000000
-DATA expsTerml<>+8(SB)/8, $0x3fe0000000000000
-DATA expsTerml<>+16(SB)/8, $0x3fe0000000000000
-DATA expsTerml<>+24(SB)/8, $0x3fe0000000000000
-GLOBL expsTerml<>(SB), RODATA|NOPTR, $32
+DATA expTermi<>+0(SB)/8, $0x3f81111111111111
+DATA expTermi<>+8(SB)/8, $0x3f81111111111111
+DATA expTermi<>+16(SB)/8, $0x3f81111111111111
+DATA expTermi<>+24(SB)/8, $0x3f81111111111111
+GLOBL expTermi<>(SB), RODATA|NOPTR, $32
 
-// func expsAVX2(x *float64, n int) int
-// Requires: AVX, AVX2
-TEXT ·expsAVX2(SB), NOSPLIT, $0-24
-	MOVQ x+0(FP), AX
-	MOVQ n+8(FP), CX
-	MOVQ CX, DX
+DATA expTermj<>+0(SB)/8, $0x3fa5555555555555
+DATA expTermj<>+8(SB)/8, $0x3fa5555555555555
+DATA expTermj<>+16(SB)/8, $0x3fa5555555555555
+DATA expTermj<>+24(SB)/8, $0x3fa5555555555555
+GLOBL expTermj<>(SB), RODATA|NOPTR, $32
 
-loop:
-	CMPQ       CX, $0x04
-	JLT        done
-	VMOVUPD    (AX), Y0
-	VANDPD     expsMagnitude<>+0(SB), Y0, Y6
-	VCMPPD     $0x06, expsLimit<>+0(SB), Y6, Y6
-	VMOVMSKPD  Y6, BX
-	TESTL      BX, BX
-	JNZ        done
-	VMULPD     expsLog2E<>+0(SB), Y0, Y1
-	VADDPD     expsHalf<>+0(SB), Y1, Y1
-	VROUNDPD   $0x09, Y1, Y1
-	VMULPD     expsLn2Hi<>+0(SB), Y1, Y2
-	VSUBPD     Y2, Y0, Y2
-	VMULPD     expsLn2Lo<>+0(SB), Y1, Y3
-	VSUBPD     Y3, Y2, Y4
-	VSUBPD     Y4, Y2, Y2
-	VSUBPD     Y3, Y2, Y2
-	VMOVUPD    expsTerma<>+0(SB), Y5
-	VMULPD     Y4, Y5, Y5
-	VADDPD     expsTermb<>+0(SB), Y5, Y5
-	VMULPD     Y4, Y5, Y5
-	VADDPD     expsTermc<>+0(SB), Y5, Y5
-	VMULPD     Y4, Y5, Y5
-	VADDPD     expsTermd<>+0(SB), Y5, Y5
-	VMULPD     Y4, Y5, Y5
-	VADDPD     expsTerme<>+0(SB), Y5, Y5
-	VMULPD     Y4, Y5, Y5
-	VADDPD     expsTermf<>+0(SB), Y5, Y5
-	VMULPD     Y4, Y5, Y5
-	VADDPD     expsTermg<>+0(SB), Y5, Y5
-	VMULPD     Y4, Y5, Y5
-	VADDPD     expsTermh<>+0(SB), Y5, Y5
-	VMULPD     Y4, Y5, Y5
-	VADDPD     expsTermi<>+0(SB), Y5, Y5
-	VMULPD     Y4, Y5, Y5
-	VADDPD     expsTermj<>+0(SB), Y5, Y5
-	VMULPD     Y4, Y5, Y5
-	VADDPD     expsTermk<>+0(SB), Y5, Y5
-	VMULPD     Y4, Y5, Y5
-	VADDPD     expsTerml<>+0(SB), Y5, Y5
-	VMULPD     Y4, Y4, Y6
-	VMULPD     Y5, Y6, Y6
-	VADDPD     Y2, Y6, Y6
-	VADDPD     Y6, Y4, Y6
-	VADDPD     expsOne<>+0(SB), Y6, Y6
-	VCVTPD2DQY Y1, X1
-	VPADDD     expsBias<>+0(SB), X1, X1
-	VPMOVZXDQ  X1, Y1
-	VPSLLQ     $0x34, Y1, Y1
-	VMULPD     Y1, Y6, Y6
-	VMOVUPD    Y6, (AX)
-	ADDQ       $0x20, AX
-	SUBQ       $0x04, CX
-	JMP        loop
+DATA expTermk<>+0(SB)/8, $0x3fc5555555555555
+DATA expTermk<>+8(SB)/8, $0x3fc5555555555555
+DATA expTermk<>+16(SB)/8, $0x3fc5555555555555
+DATA expTermk<>+24(SB)/8, $0x3fc5555555555555
+GLOBL expTermk<>(SB), RODATA|NOPTR, $32
 
-done:
-	SUBQ CX, DX
-	MOVQ DX, ret+16(FP)
+DATA expTerml<>+0(SB)/8, $0x3fe0000000000000
+DATA expTerml<>+8(SB)/8, $0x3fe0000000000000
+DATA expTerml<>+16(SB)/8, $0x3fe0000000000000
+DATA expTerml<>+24(SB)/8, $0x3fe0000000000000
+GLOBL expTerml<>(SB), RODATA|NOPTR, $32
+
+// func sumExpAVX2(lanes *float64, x *float32, n int, top float64, scale float64)
+// Requires: AVX, AVX2, FMA3
+TEXT ·sumExpAVX2(SB), NOSPLIT, $0-40
+	MOVQ         lanes+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSD top+24(FP), Y14
+	VBROADCASTSD scale+32(FP), Y15
+	VMOVUPD      (AX), Y12
+	VMOVUPD      32(AX), Y13
+
+loop2:
+	CMPQ         DX, $0x00000008
+	JLT          loop2done
+	VCVTPS2PD    (CX), Y0
+	VSUBPD       Y14, Y0, Y0
+	VMULPD       Y15, Y0, Y0
+	VCVTPS2PD    16(CX), Y6
+	VSUBPD       Y14, Y6, Y6
+	VMULPD       Y15, Y6, Y6
+	VMULPD       expLog2E<>+0(SB), Y0, Y1
+	VMULPD       expLog2E<>+0(SB), Y6, Y7
+	VADDPD       expHalf<>+0(SB), Y1, Y1
+	VADDPD       expHalf<>+0(SB), Y7, Y7
+	VROUNDPD     $0x09, Y1, Y1
+	VROUNDPD     $0x09, Y7, Y7
+	VFNMADD231PD expLn2Hi<>+0(SB), Y1, Y0
+	VFNMADD231PD expLn2Hi<>+0(SB), Y7, Y6
+	VMULPD       expLn2Lo<>+0(SB), Y1, Y5
+	VMULPD       expLn2Lo<>+0(SB), Y7, Y11
+	VSUBPD       Y5, Y0, Y2
+	VSUBPD       Y11, Y6, Y8
+	VMULPD       Y2, Y2, Y3
+	VMULPD       Y8, Y8, Y9
+	VSUBPD       Y2, Y0, Y0
+	VSUBPD       Y8, Y6, Y6
+	VSUBPD       Y5, Y0, Y0
+	VSUBPD       Y11, Y6, Y6
+	VMULPD       expTerma<>+0(SB), Y3, Y4
+	VMULPD       expTerma<>+0(SB), Y9, Y10
+	VMULPD       expTermb<>+0(SB), Y3, Y5
+	VMULPD       expTermb<>+0(SB), Y9, Y11
+	VADDPD       expTermc<>+0(SB), Y4, Y4
+	VADDPD       expTermc<>+0(SB), Y10, Y10
+	VADDPD       expTermd<>+0(SB), Y5, Y5
+	VADDPD       expTermd<>+0(SB), Y11, Y11
+	VMULPD       Y3, Y4, Y4
+	VMULPD       Y9, Y10, Y10
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       expTerme<>+0(SB), Y4, Y4
+	VADDPD       expTerme<>+0(SB), Y10, Y10
+	VADDPD       expTermf<>+0(SB), Y5, Y5
+	VADDPD       expTermf<>+0(SB), Y11, Y11
+	VMULPD       Y3, Y4, Y4
+	VMULPD       Y9, Y10, Y10
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       expTermg<>+0(SB), Y4, Y4
+	VADDPD       expTermg<>+0(SB), Y10, Y10
+	VADDPD       expTermh<>+0(SB), Y5, Y5
+	VADDPD       expTermh<>+0(SB), Y11, Y11
+	VMULPD       Y3, Y4, Y4
+	VMULPD       Y9, Y10, Y10
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       expTermi<>+0(SB), Y4, Y4
+	VADDPD       expTermi<>+0(SB), Y10, Y10
+	VADDPD       expTermj<>+0(SB), Y5, Y5
+	VADDPD       expTermj<>+0(SB), Y11, Y11
+	VMULPD       Y3, Y4, Y4
+	VMULPD       Y9, Y10, Y10
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       expTermk<>+0(SB), Y4, Y4
+	VADDPD       expTermk<>+0(SB), Y10, Y10
+	VADDPD       expTerml<>+0(SB), Y5, Y5
+	VADDPD       expTerml<>+0(SB), Y11, Y11
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       Y4, Y5, Y5
+	VADDPD       Y10, Y11, Y11
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       Y0, Y5, Y5
+	VADDPD       Y6, Y11, Y11
+	VADDPD       Y5, Y2, Y5
+	VADDPD       Y11, Y8, Y11
+	VADDPD       expOne<>+0(SB), Y5, Y5
+	VADDPD       expOne<>+0(SB), Y11, Y11
+	VCVTPD2DQY   Y1, X1
+	VPADDD       expBias<>+0(SB), X1, X1
+	VPMOVZXDQ    X1, Y1
+	VPSLLQ       $0x34, Y1, Y1
+	VMULPD       Y1, Y5, Y5
+	VCVTPD2DQY   Y7, X7
+	VPADDD       expBias<>+0(SB), X7, X7
+	VPMOVZXDQ    X7, Y7
+	VPSLLQ       $0x34, Y7, Y7
+	VMULPD       Y7, Y11, Y11
+	VCVTPS2PD    (CX), Y0
+	VSUBPD       Y14, Y0, Y0
+	VMULPD       Y15, Y0, Y0
+	VCVTPS2PD    16(CX), Y6
+	VSUBPD       Y14, Y6, Y6
+	VMULPD       Y15, Y6, Y6
+	VCMPPD       $0x15, expLowest<>+0(SB), Y0, Y3
+	VCMPPD       $0x15, expLowest<>+0(SB), Y6, Y9
+	VANDPD       Y3, Y5, Y5
+	VANDPD       Y9, Y11, Y11
+	VADDPD       Y5, Y12, Y12
+	VADDPD       Y11, Y13, Y13
+	ADDQ         $0x00000020, CX
+	SUBQ         $0x00000008, DX
+	JMP          loop2
+
+loop2done:
+	VMOVUPD Y12, (AX)
+	VMOVUPD Y13, 32(AX)
+	VZEROUPPER
+	RET
+
+// func softmaxExpAVX2(lanes *float64, x *float32, n int, top float64)
+// Requires: AVX, AVX2, FMA3
+TEXT ·softmaxExpAVX2(SB), NOSPLIT, $0-32
+	MOVQ         lanes+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSD top+24(FP), Y14
+	VMOVUPD      (AX), Y12
+	VMOVUPD      32(AX), Y13
+
+loop2:
+	CMPQ         DX, $0x00000008
+	JLT          loop2done
+	VCVTPS2PD    (CX), Y0
+	VSUBPD       Y14, Y0, Y0
+	VCVTPS2PD    16(CX), Y6
+	VSUBPD       Y14, Y6, Y6
+	VMULPD       expLog2E<>+0(SB), Y0, Y1
+	VMULPD       expLog2E<>+0(SB), Y6, Y7
+	VADDPD       expHalf<>+0(SB), Y1, Y1
+	VADDPD       expHalf<>+0(SB), Y7, Y7
+	VROUNDPD     $0x09, Y1, Y1
+	VROUNDPD     $0x09, Y7, Y7
+	VFNMADD231PD expLn2Hi<>+0(SB), Y1, Y0
+	VFNMADD231PD expLn2Hi<>+0(SB), Y7, Y6
+	VMULPD       expLn2Lo<>+0(SB), Y1, Y5
+	VMULPD       expLn2Lo<>+0(SB), Y7, Y11
+	VSUBPD       Y5, Y0, Y2
+	VSUBPD       Y11, Y6, Y8
+	VMULPD       Y2, Y2, Y3
+	VMULPD       Y8, Y8, Y9
+	VSUBPD       Y2, Y0, Y0
+	VSUBPD       Y8, Y6, Y6
+	VSUBPD       Y5, Y0, Y0
+	VSUBPD       Y11, Y6, Y6
+	VMULPD       expTerma<>+0(SB), Y3, Y4
+	VMULPD       expTerma<>+0(SB), Y9, Y10
+	VMULPD       expTermb<>+0(SB), Y3, Y5
+	VMULPD       expTermb<>+0(SB), Y9, Y11
+	VADDPD       expTermc<>+0(SB), Y4, Y4
+	VADDPD       expTermc<>+0(SB), Y10, Y10
+	VADDPD       expTermd<>+0(SB), Y5, Y5
+	VADDPD       expTermd<>+0(SB), Y11, Y11
+	VMULPD       Y3, Y4, Y4
+	VMULPD       Y9, Y10, Y10
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       expTerme<>+0(SB), Y4, Y4
+	VADDPD       expTerme<>+0(SB), Y10, Y10
+	VADDPD       expTermf<>+0(SB), Y5, Y5
+	VADDPD       expTermf<>+0(SB), Y11, Y11
+	VMULPD       Y3, Y4, Y4
+	VMULPD       Y9, Y10, Y10
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       expTermg<>+0(SB), Y4, Y4
+	VADDPD       expTermg<>+0(SB), Y10, Y10
+	VADDPD       expTermh<>+0(SB), Y5, Y5
+	VADDPD       expTermh<>+0(SB), Y11, Y11
+	VMULPD       Y3, Y4, Y4
+	VMULPD       Y9, Y10, Y10
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       expTermi<>+0(SB), Y4, Y4
+	VADDPD       expTermi<>+0(SB), Y10, Y10
+	VADDPD       expTermj<>+0(SB), Y5, Y5
+	VADDPD       expTermj<>+0(SB), Y11, Y11
+	VMULPD       Y3, Y4, Y4
+	VMULPD       Y9, Y10, Y10
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       expTermk<>+0(SB), Y4, Y4
+	VADDPD       expTermk<>+0(SB), Y10, Y10
+	VADDPD       expTerml<>+0(SB), Y5, Y5
+	VADDPD       expTerml<>+0(SB), Y11, Y11
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       Y4, Y5, Y5
+	VADDPD       Y10, Y11, Y11
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       Y0, Y5, Y5
+	VADDPD       Y6, Y11, Y11
+	VADDPD       Y5, Y2, Y5
+	VADDPD       Y11, Y8, Y11
+	VADDPD       expOne<>+0(SB), Y5, Y5
+	VADDPD       expOne<>+0(SB), Y11, Y11
+	VCVTPD2DQY   Y1, X1
+	VPADDD       expBias<>+0(SB), X1, X1
+	VPMOVZXDQ    X1, Y1
+	VPSLLQ       $0x34, Y1, Y1
+	VMULPD       Y1, Y5, Y5
+	VCVTPD2DQY   Y7, X7
+	VPADDD       expBias<>+0(SB), X7, X7
+	VPMOVZXDQ    X7, Y7
+	VPSLLQ       $0x34, Y7, Y7
+	VMULPD       Y7, Y11, Y11
+	VCVTPS2PD    (CX), Y0
+	VSUBPD       Y14, Y0, Y0
+	VCVTPS2PD    16(CX), Y6
+	VSUBPD       Y14, Y6, Y6
+	VCMPPD       $0x15, expLowest<>+0(SB), Y0, Y3
+	VCMPPD       $0x15, expLowest<>+0(SB), Y6, Y9
+	VANDPD       Y3, Y5, Y5
+	VANDPD       Y9, Y11, Y11
+	VCVTPD2PSY   Y5, X5
+	VCVTPD2PSY   Y11, X11
+	VMOVUPS      X5, (CX)
+	VMOVUPS      X11, 16(CX)
+	VCVTPS2PD    X5, Y5
+	VCVTPS2PD    X11, Y11
+	VADDPD       Y5, Y12, Y12
+	VADDPD       Y11, Y13, Y13
+	ADDQ         $0x00000020, CX
+	SUBQ         $0x00000008, DX
+	JMP          loop2
+
+loop2done:
+	VMOVUPD Y12, (AX)
+	VMOVUPD Y13, 32(AX)
+	VZEROUPPER
+	RET
+
+// func divergenceAVX2(lanes *float64, p *float32, q *float32, n int, norm float64, shift float64)
+// Requires: AVX, AVX2, FMA3
+TEXT ·divergenceAVX2(SB), NOSPLIT, $0-48
+	MOVQ         lanes+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         q+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSD norm+32(FP), Y14
+	VBROADCASTSD shift+40(FP), Y15
+	VMOVUPD      (AX), Y12
+	VMOVUPD      32(AX), Y13
+
+loop2:
+	CMPQ         BX, $0x00000008
+	JLT          loop2done
+	VCVTPS2PD    (CX), Y0
+	VSUBPD       Y14, Y0, Y0
+	VCVTPS2PD    16(CX), Y6
+	VSUBPD       Y14, Y6, Y6
+	VMULPD       expLog2E<>+0(SB), Y0, Y1
+	VMULPD       expLog2E<>+0(SB), Y6, Y7
+	VADDPD       expHalf<>+0(SB), Y1, Y1
+	VADDPD       expHalf<>+0(SB), Y7, Y7
+	VROUNDPD     $0x09, Y1, Y1
+	VROUNDPD     $0x09, Y7, Y7
+	VFNMADD231PD expLn2Hi<>+0(SB), Y1, Y0
+	VFNMADD231PD expLn2Hi<>+0(SB), Y7, Y6
+	VMULPD       expLn2Lo<>+0(SB), Y1, Y5
+	VMULPD       expLn2Lo<>+0(SB), Y7, Y11
+	VSUBPD       Y5, Y0, Y2
+	VSUBPD       Y11, Y6, Y8
+	VMULPD       Y2, Y2, Y3
+	VMULPD       Y8, Y8, Y9
+	VSUBPD       Y2, Y0, Y0
+	VSUBPD       Y8, Y6, Y6
+	VSUBPD       Y5, Y0, Y0
+	VSUBPD       Y11, Y6, Y6
+	VMULPD       expTerma<>+0(SB), Y3, Y4
+	VMULPD       expTerma<>+0(SB), Y9, Y10
+	VMULPD       expTermb<>+0(SB), Y3, Y5
+	VMULPD       expTermb<>+0(SB), Y9, Y11
+	VADDPD       expTermc<>+0(SB), Y4, Y4
+	VADDPD       expTermc<>+0(SB), Y10, Y10
+	VADDPD       expTermd<>+0(SB), Y5, Y5
+	VADDPD       expTermd<>+0(SB), Y11, Y11
+	VMULPD       Y3, Y4, Y4
+	VMULPD       Y9, Y10, Y10
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       expTerme<>+0(SB), Y4, Y4
+	VADDPD       expTerme<>+0(SB), Y10, Y10
+	VADDPD       expTermf<>+0(SB), Y5, Y5
+	VADDPD       expTermf<>+0(SB), Y11, Y11
+	VMULPD       Y3, Y4, Y4
+	VMULPD       Y9, Y10, Y10
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       expTermg<>+0(SB), Y4, Y4
+	VADDPD       expTermg<>+0(SB), Y10, Y10
+	VADDPD       expTermh<>+0(SB), Y5, Y5
+	VADDPD       expTermh<>+0(SB), Y11, Y11
+	VMULPD       Y3, Y4, Y4
+	VMULPD       Y9, Y10, Y10
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       expTermi<>+0(SB), Y4, Y4
+	VADDPD       expTermi<>+0(SB), Y10, Y10
+	VADDPD       expTermj<>+0(SB), Y5, Y5
+	VADDPD       expTermj<>+0(SB), Y11, Y11
+	VMULPD       Y3, Y4, Y4
+	VMULPD       Y9, Y10, Y10
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       expTermk<>+0(SB), Y4, Y4
+	VADDPD       expTermk<>+0(SB), Y10, Y10
+	VADDPD       expTerml<>+0(SB), Y5, Y5
+	VADDPD       expTerml<>+0(SB), Y11, Y11
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       Y4, Y5, Y5
+	VADDPD       Y10, Y11, Y11
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       Y0, Y5, Y5
+	VADDPD       Y6, Y11, Y11
+	VADDPD       Y5, Y2, Y5
+	VADDPD       Y11, Y8, Y11
+	VADDPD       expOne<>+0(SB), Y5, Y5
+	VADDPD       expOne<>+0(SB), Y11, Y11
+	VCVTPD2DQY   Y1, X1
+	VPADDD       expBias<>+0(SB), X1, X1
+	VPMOVZXDQ    X1, Y1
+	VPSLLQ       $0x34, Y1, Y1
+	VMULPD       Y1, Y5, Y5
+	VCVTPD2DQY   Y7, X7
+	VPADDD       expBias<>+0(SB), X7, X7
+	VPMOVZXDQ    X7, Y7
+	VPSLLQ       $0x34, Y7, Y7
+	VMULPD       Y7, Y11, Y11
+	VCVTPS2PD    (CX), Y0
+	VCVTPS2PD    (DX), Y4
+	VSUBPD       Y4, Y0, Y4
+	VADDPD       Y15, Y4, Y4
+	VMULPD       Y4, Y5, Y5
+	VCVTPS2PD    16(CX), Y6
+	VCVTPS2PD    16(DX), Y10
+	VSUBPD       Y10, Y6, Y10
+	VADDPD       Y15, Y10, Y10
+	VMULPD       Y10, Y11, Y11
+	VCVTPS2PD    (CX), Y0
+	VSUBPD       Y14, Y0, Y0
+	VCVTPS2PD    16(CX), Y6
+	VSUBPD       Y14, Y6, Y6
+	VCMPPD       $0x15, expCut<>+0(SB), Y0, Y3
+	VCMPPD       $0x15, expCut<>+0(SB), Y6, Y9
+	VANDPD       Y3, Y5, Y5
+	VANDPD       Y9, Y11, Y11
+	VADDPD       Y5, Y12, Y12
+	VADDPD       Y11, Y13, Y13
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000020, DX
+	SUBQ         $0x00000008, BX
+	JMP          loop2
+
+loop2done:
+	VMOVUPD Y12, (AX)
+	VMOVUPD Y13, 32(AX)
+	VZEROUPPER
+	RET
+
+// func exactSiLUAVX2(dst *float32, x *float32, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·exactSiLUAVX2(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSD expOne<>+0(SB), Y14
+	VBROADCASTSD expInfinity<>+0(SB), Y15
+	VXORPD       Y12, Y12, Y12
+
+loop2:
+	CMPQ         DX, $0x00000008
+	JLT          loop2done
+	VCVTPS2PD    (CX), Y0
+	VCVTPS2PD    16(CX), Y6
+	VSUBPD       Y0, Y12, Y0
+	VSUBPD       Y6, Y12, Y6
+	VMULPD       expLog2E<>+0(SB), Y0, Y1
+	VMULPD       expLog2E<>+0(SB), Y6, Y7
+	VADDPD       expHalf<>+0(SB), Y1, Y1
+	VADDPD       expHalf<>+0(SB), Y7, Y7
+	VROUNDPD     $0x09, Y1, Y1
+	VROUNDPD     $0x09, Y7, Y7
+	VFNMADD231PD expLn2Hi<>+0(SB), Y1, Y0
+	VFNMADD231PD expLn2Hi<>+0(SB), Y7, Y6
+	VMULPD       expLn2Lo<>+0(SB), Y1, Y5
+	VMULPD       expLn2Lo<>+0(SB), Y7, Y11
+	VSUBPD       Y5, Y0, Y2
+	VSUBPD       Y11, Y6, Y8
+	VMULPD       Y2, Y2, Y3
+	VMULPD       Y8, Y8, Y9
+	VSUBPD       Y2, Y0, Y0
+	VSUBPD       Y8, Y6, Y6
+	VSUBPD       Y5, Y0, Y0
+	VSUBPD       Y11, Y6, Y6
+	VMULPD       expTerma<>+0(SB), Y3, Y4
+	VMULPD       expTerma<>+0(SB), Y9, Y10
+	VMULPD       expTermb<>+0(SB), Y3, Y5
+	VMULPD       expTermb<>+0(SB), Y9, Y11
+	VADDPD       expTermc<>+0(SB), Y4, Y4
+	VADDPD       expTermc<>+0(SB), Y10, Y10
+	VADDPD       expTermd<>+0(SB), Y5, Y5
+	VADDPD       expTermd<>+0(SB), Y11, Y11
+	VMULPD       Y3, Y4, Y4
+	VMULPD       Y9, Y10, Y10
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       expTerme<>+0(SB), Y4, Y4
+	VADDPD       expTerme<>+0(SB), Y10, Y10
+	VADDPD       expTermf<>+0(SB), Y5, Y5
+	VADDPD       expTermf<>+0(SB), Y11, Y11
+	VMULPD       Y3, Y4, Y4
+	VMULPD       Y9, Y10, Y10
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       expTermg<>+0(SB), Y4, Y4
+	VADDPD       expTermg<>+0(SB), Y10, Y10
+	VADDPD       expTermh<>+0(SB), Y5, Y5
+	VADDPD       expTermh<>+0(SB), Y11, Y11
+	VMULPD       Y3, Y4, Y4
+	VMULPD       Y9, Y10, Y10
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       expTermi<>+0(SB), Y4, Y4
+	VADDPD       expTermi<>+0(SB), Y10, Y10
+	VADDPD       expTermj<>+0(SB), Y5, Y5
+	VADDPD       expTermj<>+0(SB), Y11, Y11
+	VMULPD       Y3, Y4, Y4
+	VMULPD       Y9, Y10, Y10
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       expTermk<>+0(SB), Y4, Y4
+	VADDPD       expTermk<>+0(SB), Y10, Y10
+	VADDPD       expTerml<>+0(SB), Y5, Y5
+	VADDPD       expTerml<>+0(SB), Y11, Y11
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       Y4, Y5, Y5
+	VADDPD       Y10, Y11, Y11
+	VMULPD       Y3, Y5, Y5
+	VMULPD       Y9, Y11, Y11
+	VADDPD       Y0, Y5, Y5
+	VADDPD       Y6, Y11, Y11
+	VADDPD       Y5, Y2, Y5
+	VADDPD       Y11, Y8, Y11
+	VADDPD       expOne<>+0(SB), Y5, Y5
+	VADDPD       expOne<>+0(SB), Y11, Y11
+	VCVTPD2DQY   Y1, X1
+	VPADDD       expBias<>+0(SB), X1, X1
+	VPMOVZXDQ    X1, Y1
+	VPSLLQ       $0x34, Y1, Y1
+	VMULPD       Y1, Y5, Y5
+	VCVTPD2DQY   Y7, X7
+	VPADDD       expBias<>+0(SB), X7, X7
+	VPMOVZXDQ    X7, Y7
+	VPSLLQ       $0x34, Y7, Y7
+	VMULPD       Y7, Y11, Y11
+	VCVTPS2PD    (CX), Y0
+	VCVTPS2PD    16(CX), Y6
+	VCMPPD       $0x11, expMinus<>+0(SB), Y0, Y3
+	VBLENDVPD    Y3, Y15, Y5, Y5
+	VCMPPD       $0x11, expMinus<>+0(SB), Y6, Y9
+	VBLENDVPD    Y9, Y15, Y11, Y11
+	VCMPPD       $0x1e, expPlus<>+0(SB), Y0, Y3
+	VBLENDVPD    Y3, Y12, Y5, Y5
+	VCMPPD       $0x1e, expPlus<>+0(SB), Y6, Y9
+	VBLENDVPD    Y9, Y12, Y11, Y11
+	VADDPD       Y14, Y5, Y5
+	VADDPD       Y14, Y11, Y11
+	VDIVPD       Y5, Y0, Y5
+	VDIVPD       Y11, Y6, Y11
+	VCVTPD2PSY   Y5, X5
+	VCVTPD2PSY   Y11, X11
+	VMOVUPS      X5, (AX)
+	VMOVUPS      X11, 16(AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	SUBQ         $0x00000008, DX
+	JMP          loop2
+
+loop2done:
+	VZEROUPPER
+	RET
+
+// func exactScaleAVX2(x *float32, n int, scale float64)
+// Requires: AVX
+TEXT ·exactScaleAVX2(SB), NOSPLIT, $0-24
+	MOVQ         x+0(FP), AX
+	MOVQ         n+8(FP), CX
+	VBROADCASTSD scale+16(FP), Y14
+
+loop2:
+	CMPQ       CX, $0x00000008
+	JLT        loop2done
+	VCVTPS2PD  (AX), Y5
+	VCVTPS2PD  16(AX), Y11
+	VMULPD     Y14, Y5, Y5
+	VMULPD     Y14, Y11, Y11
+	VCVTPD2PSY Y5, X5
+	VCVTPD2PSY Y11, X11
+	VMOVUPS    X5, (AX)
+	VMOVUPS    X11, 16(AX)
+	ADDQ       $0x00000020, AX
+	SUBQ       $0x00000008, CX
+	JMP        loop2
+
+loop2done:
+	VZEROUPPER
+	RET
+
+// func sumExpAVX512(lanes *float64, x *float32, n int, top float64, scale float64)
+// Requires: AVX, AVX512F
+TEXT ·sumExpAVX512(SB), NOSPLIT, $0-40
+	MOVQ         lanes+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSD top+24(FP), Z26
+	VBROADCASTSD scale+32(FP), Z27
+	VMOVUPD      (AX), Z24
+
+loop4:
+	CMPQ         DX, $0x00000020
+	JLT          loop4done
+	VCVTPS2PD    (CX), Z0
+	VSUBPD       Z26, Z0, Z0
+	VMULPD       Z27, Z0, Z0
+	VCVTPS2PD    32(CX), Z6
+	VSUBPD       Z26, Z6, Z6
+	VMULPD       Z27, Z6, Z6
+	VCVTPS2PD    64(CX), Z12
+	VSUBPD       Z26, Z12, Z12
+	VMULPD       Z27, Z12, Z12
+	VCVTPS2PD    96(CX), Z18
+	VSUBPD       Z26, Z18, Z18
+	VMULPD       Z27, Z18, Z18
+	VBROADCASTSD expLowest<>+0(SB), Z31
+	VCMPPD       $0x15, Z31, Z0, K1
+	VCMPPD       $0x15, Z31, Z6, K2
+	VCMPPD       $0x15, Z31, Z12, K3
+	VCMPPD       $0x15, Z31, Z18, K4
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z1
+	VMULPD       Z31, Z6, Z7
+	VMULPD       Z31, Z12, Z13
+	VMULPD       Z31, Z18, Z19
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z1, Z1
+	VADDPD       Z31, Z7, Z7
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z19, Z19
+	VRNDSCALEPD  $0x09, Z1, Z1
+	VRNDSCALEPD  $0x09, Z7, Z7
+	VRNDSCALEPD  $0x09, Z13, Z13
+	VRNDSCALEPD  $0x09, Z19, Z19
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z1, Z0
+	VFNMADD231PD Z31, Z7, Z6
+	VFNMADD231PD Z31, Z13, Z12
+	VFNMADD231PD Z31, Z19, Z18
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z1, Z5
+	VMULPD       Z31, Z7, Z11
+	VMULPD       Z31, Z13, Z17
+	VMULPD       Z31, Z19, Z23
+	VSUBPD       Z5, Z0, Z2
+	VSUBPD       Z11, Z6, Z8
+	VSUBPD       Z17, Z12, Z14
+	VSUBPD       Z23, Z18, Z20
+	VMULPD       Z2, Z2, Z3
+	VMULPD       Z8, Z8, Z9
+	VMULPD       Z14, Z14, Z15
+	VMULPD       Z20, Z20, Z21
+	VSUBPD       Z2, Z0, Z0
+	VSUBPD       Z8, Z6, Z6
+	VSUBPD       Z14, Z12, Z12
+	VSUBPD       Z20, Z18, Z18
+	VSUBPD       Z5, Z0, Z0
+	VSUBPD       Z11, Z6, Z6
+	VSUBPD       Z17, Z12, Z12
+	VSUBPD       Z23, Z18, Z18
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z3, Z4
+	VMULPD       Z31, Z9, Z10
+	VMULPD       Z31, Z15, Z16
+	VMULPD       Z31, Z21, Z22
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z3, Z5
+	VMULPD       Z31, Z9, Z11
+	VMULPD       Z31, Z15, Z17
+	VMULPD       Z31, Z21, Z23
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z9, Z10, Z10
+	VMULPD       Z15, Z16, Z16
+	VMULPD       Z21, Z22, Z22
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z9, Z10, Z10
+	VMULPD       Z15, Z16, Z16
+	VMULPD       Z21, Z22, Z22
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z9, Z10, Z10
+	VMULPD       Z15, Z16, Z16
+	VMULPD       Z21, Z22, Z22
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z9, Z10, Z10
+	VMULPD       Z15, Z16, Z16
+	VMULPD       Z21, Z22, Z22
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z8, Z10, Z10
+	VMULPD       Z14, Z16, Z16
+	VMULPD       Z20, Z22, Z22
+	VADDPD       Z4, Z5, Z5
+	VADDPD       Z10, Z11, Z11
+	VADDPD       Z16, Z17, Z17
+	VADDPD       Z22, Z23, Z23
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VADDPD       Z0, Z5, Z5
+	VADDPD       Z6, Z11, Z11
+	VADDPD       Z12, Z17, Z17
+	VADDPD       Z18, Z23, Z23
+	VADDPD       Z5, Z2, Z5
+	VADDPD       Z11, Z8, Z11
+	VADDPD       Z17, Z14, Z17
+	VADDPD       Z23, Z20, Z23
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VSCALEFPD    Z1, Z5, Z5
+	VSCALEFPD    Z7, Z11, Z11
+	VSCALEFPD    Z13, Z17, Z17
+	VSCALEFPD    Z19, Z23, Z23
+	VMOVAPD.Z    Z5, K1, Z5
+	VMOVAPD.Z    Z11, K2, Z11
+	VMOVAPD.Z    Z17, K3, Z17
+	VMOVAPD.Z    Z23, K4, Z23
+	VADDPD       Z5, Z24, Z24
+	VADDPD       Z11, Z24, Z24
+	VADDPD       Z17, Z24, Z24
+	VADDPD       Z23, Z24, Z24
+	ADDQ         $0x00000080, CX
+	SUBQ         $0x00000020, DX
+	JMP          loop4
+
+loop4done:
+loop1:
+	CMPQ         DX, $0x00000008
+	JLT          loop1done
+	VCVTPS2PD    (CX), Z0
+	VSUBPD       Z26, Z0, Z0
+	VMULPD       Z27, Z0, Z0
+	VBROADCASTSD expLowest<>+0(SB), Z31
+	VCMPPD       $0x15, Z31, Z0, K1
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z1
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z1, Z1
+	VRNDSCALEPD  $0x09, Z1, Z1
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z1, Z0
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z1, Z5
+	VSUBPD       Z5, Z0, Z2
+	VMULPD       Z2, Z2, Z3
+	VSUBPD       Z2, Z0, Z0
+	VSUBPD       Z5, Z0, Z0
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z3, Z4
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z3, Z5
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z3, Z5, Z5
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z3, Z5, Z5
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z3, Z5, Z5
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z3, Z5, Z5
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z2, Z4, Z4
+	VADDPD       Z4, Z5, Z5
+	VMULPD       Z3, Z5, Z5
+	VADDPD       Z0, Z5, Z5
+	VADDPD       Z5, Z2, Z5
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VSCALEFPD    Z1, Z5, Z5
+	VMOVAPD.Z    Z5, K1, Z5
+	VADDPD       Z5, Z24, Z24
+	ADDQ         $0x00000020, CX
+	SUBQ         $0x00000008, DX
+	JMP          loop1
+
+loop1done:
+	VMOVUPD Z24, (AX)
+	VZEROUPPER
+	RET
+
+// func softmaxExpAVX512(lanes *float64, x *float32, n int, top float64)
+// Requires: AVX, AVX512F
+TEXT ·softmaxExpAVX512(SB), NOSPLIT, $0-32
+	MOVQ         lanes+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSD top+24(FP), Z26
+	VMOVUPD      (AX), Z24
+
+loop4:
+	CMPQ         DX, $0x00000020
+	JLT          loop4done
+	VCVTPS2PD    (CX), Z0
+	VSUBPD       Z26, Z0, Z0
+	VCVTPS2PD    32(CX), Z6
+	VSUBPD       Z26, Z6, Z6
+	VCVTPS2PD    64(CX), Z12
+	VSUBPD       Z26, Z12, Z12
+	VCVTPS2PD    96(CX), Z18
+	VSUBPD       Z26, Z18, Z18
+	VBROADCASTSD expLowest<>+0(SB), Z31
+	VCMPPD       $0x15, Z31, Z0, K1
+	VCMPPD       $0x15, Z31, Z6, K2
+	VCMPPD       $0x15, Z31, Z12, K3
+	VCMPPD       $0x15, Z31, Z18, K4
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z1
+	VMULPD       Z31, Z6, Z7
+	VMULPD       Z31, Z12, Z13
+	VMULPD       Z31, Z18, Z19
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z1, Z1
+	VADDPD       Z31, Z7, Z7
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z19, Z19
+	VRNDSCALEPD  $0x09, Z1, Z1
+	VRNDSCALEPD  $0x09, Z7, Z7
+	VRNDSCALEPD  $0x09, Z13, Z13
+	VRNDSCALEPD  $0x09, Z19, Z19
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z1, Z0
+	VFNMADD231PD Z31, Z7, Z6
+	VFNMADD231PD Z31, Z13, Z12
+	VFNMADD231PD Z31, Z19, Z18
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z1, Z5
+	VMULPD       Z31, Z7, Z11
+	VMULPD       Z31, Z13, Z17
+	VMULPD       Z31, Z19, Z23
+	VSUBPD       Z5, Z0, Z2
+	VSUBPD       Z11, Z6, Z8
+	VSUBPD       Z17, Z12, Z14
+	VSUBPD       Z23, Z18, Z20
+	VMULPD       Z2, Z2, Z3
+	VMULPD       Z8, Z8, Z9
+	VMULPD       Z14, Z14, Z15
+	VMULPD       Z20, Z20, Z21
+	VSUBPD       Z2, Z0, Z0
+	VSUBPD       Z8, Z6, Z6
+	VSUBPD       Z14, Z12, Z12
+	VSUBPD       Z20, Z18, Z18
+	VSUBPD       Z5, Z0, Z0
+	VSUBPD       Z11, Z6, Z6
+	VSUBPD       Z17, Z12, Z12
+	VSUBPD       Z23, Z18, Z18
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z3, Z4
+	VMULPD       Z31, Z9, Z10
+	VMULPD       Z31, Z15, Z16
+	VMULPD       Z31, Z21, Z22
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z3, Z5
+	VMULPD       Z31, Z9, Z11
+	VMULPD       Z31, Z15, Z17
+	VMULPD       Z31, Z21, Z23
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z9, Z10, Z10
+	VMULPD       Z15, Z16, Z16
+	VMULPD       Z21, Z22, Z22
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z9, Z10, Z10
+	VMULPD       Z15, Z16, Z16
+	VMULPD       Z21, Z22, Z22
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z9, Z10, Z10
+	VMULPD       Z15, Z16, Z16
+	VMULPD       Z21, Z22, Z22
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z9, Z10, Z10
+	VMULPD       Z15, Z16, Z16
+	VMULPD       Z21, Z22, Z22
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z8, Z10, Z10
+	VMULPD       Z14, Z16, Z16
+	VMULPD       Z20, Z22, Z22
+	VADDPD       Z4, Z5, Z5
+	VADDPD       Z10, Z11, Z11
+	VADDPD       Z16, Z17, Z17
+	VADDPD       Z22, Z23, Z23
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VADDPD       Z0, Z5, Z5
+	VADDPD       Z6, Z11, Z11
+	VADDPD       Z12, Z17, Z17
+	VADDPD       Z18, Z23, Z23
+	VADDPD       Z5, Z2, Z5
+	VADDPD       Z11, Z8, Z11
+	VADDPD       Z17, Z14, Z17
+	VADDPD       Z23, Z20, Z23
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VSCALEFPD    Z1, Z5, Z5
+	VSCALEFPD    Z7, Z11, Z11
+	VSCALEFPD    Z13, Z17, Z17
+	VSCALEFPD    Z19, Z23, Z23
+	VMOVAPD.Z    Z5, K1, Z5
+	VMOVAPD.Z    Z11, K2, Z11
+	VMOVAPD.Z    Z17, K3, Z17
+	VMOVAPD.Z    Z23, K4, Z23
+	VCVTPD2PS    Z5, Y5
+	VCVTPD2PS    Z11, Y11
+	VCVTPD2PS    Z17, Y17
+	VCVTPD2PS    Z23, Y23
+	VMOVUPS      Y5, (CX)
+	VMOVUPS      Y11, 32(CX)
+	VMOVUPS      Y17, 64(CX)
+	VMOVUPS      Y23, 96(CX)
+	VCVTPS2PD    Y5, Z5
+	VCVTPS2PD    Y11, Z11
+	VCVTPS2PD    Y17, Z17
+	VCVTPS2PD    Y23, Z23
+	VADDPD       Z5, Z24, Z24
+	VADDPD       Z11, Z24, Z24
+	VADDPD       Z17, Z24, Z24
+	VADDPD       Z23, Z24, Z24
+	ADDQ         $0x00000080, CX
+	SUBQ         $0x00000020, DX
+	JMP          loop4
+
+loop4done:
+loop1:
+	CMPQ         DX, $0x00000008
+	JLT          loop1done
+	VCVTPS2PD    (CX), Z0
+	VSUBPD       Z26, Z0, Z0
+	VBROADCASTSD expLowest<>+0(SB), Z31
+	VCMPPD       $0x15, Z31, Z0, K1
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z1
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z1, Z1
+	VRNDSCALEPD  $0x09, Z1, Z1
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z1, Z0
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z1, Z5
+	VSUBPD       Z5, Z0, Z2
+	VMULPD       Z2, Z2, Z3
+	VSUBPD       Z2, Z0, Z0
+	VSUBPD       Z5, Z0, Z0
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z3, Z4
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z3, Z5
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z3, Z5, Z5
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z3, Z5, Z5
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z3, Z5, Z5
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z3, Z5, Z5
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z2, Z4, Z4
+	VADDPD       Z4, Z5, Z5
+	VMULPD       Z3, Z5, Z5
+	VADDPD       Z0, Z5, Z5
+	VADDPD       Z5, Z2, Z5
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VSCALEFPD    Z1, Z5, Z5
+	VMOVAPD.Z    Z5, K1, Z5
+	VCVTPD2PS    Z5, Y5
+	VMOVUPS      Y5, (CX)
+	VCVTPS2PD    Y5, Z5
+	VADDPD       Z5, Z24, Z24
+	ADDQ         $0x00000020, CX
+	SUBQ         $0x00000008, DX
+	JMP          loop1
+
+loop1done:
+	VMOVUPD Z24, (AX)
+	VZEROUPPER
+	RET
+
+// func divergenceAVX512(lanes *float64, p *float32, q *float32, n int, norm float64, shift float64)
+// Requires: AVX, AVX512F
+TEXT ·divergenceAVX512(SB), NOSPLIT, $0-48
+	MOVQ         lanes+0(FP), AX
+	MOVQ         p+8(FP), CX
+	MOVQ         q+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSD norm+32(FP), Z26
+	VBROADCASTSD shift+40(FP), Z27
+	VMOVUPD      (AX), Z24
+
+loop4:
+	CMPQ         BX, $0x00000020
+	JLT          loop4done
+	VCVTPS2PD    (CX), Z0
+	VSUBPD       Z26, Z0, Z0
+	VCVTPS2PD    32(CX), Z6
+	VSUBPD       Z26, Z6, Z6
+	VCVTPS2PD    64(CX), Z12
+	VSUBPD       Z26, Z12, Z12
+	VCVTPS2PD    96(CX), Z18
+	VSUBPD       Z26, Z18, Z18
+	VBROADCASTSD expCut<>+0(SB), Z31
+	VCMPPD       $0x15, Z31, Z0, K1
+	VCMPPD       $0x15, Z31, Z6, K2
+	VCMPPD       $0x15, Z31, Z12, K3
+	VCMPPD       $0x15, Z31, Z18, K4
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z1
+	VMULPD       Z31, Z6, Z7
+	VMULPD       Z31, Z12, Z13
+	VMULPD       Z31, Z18, Z19
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z1, Z1
+	VADDPD       Z31, Z7, Z7
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z19, Z19
+	VRNDSCALEPD  $0x09, Z1, Z1
+	VRNDSCALEPD  $0x09, Z7, Z7
+	VRNDSCALEPD  $0x09, Z13, Z13
+	VRNDSCALEPD  $0x09, Z19, Z19
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z1, Z0
+	VFNMADD231PD Z31, Z7, Z6
+	VFNMADD231PD Z31, Z13, Z12
+	VFNMADD231PD Z31, Z19, Z18
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z1, Z5
+	VMULPD       Z31, Z7, Z11
+	VMULPD       Z31, Z13, Z17
+	VMULPD       Z31, Z19, Z23
+	VSUBPD       Z5, Z0, Z2
+	VSUBPD       Z11, Z6, Z8
+	VSUBPD       Z17, Z12, Z14
+	VSUBPD       Z23, Z18, Z20
+	VMULPD       Z2, Z2, Z3
+	VMULPD       Z8, Z8, Z9
+	VMULPD       Z14, Z14, Z15
+	VMULPD       Z20, Z20, Z21
+	VSUBPD       Z2, Z0, Z0
+	VSUBPD       Z8, Z6, Z6
+	VSUBPD       Z14, Z12, Z12
+	VSUBPD       Z20, Z18, Z18
+	VSUBPD       Z5, Z0, Z0
+	VSUBPD       Z11, Z6, Z6
+	VSUBPD       Z17, Z12, Z12
+	VSUBPD       Z23, Z18, Z18
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z3, Z4
+	VMULPD       Z31, Z9, Z10
+	VMULPD       Z31, Z15, Z16
+	VMULPD       Z31, Z21, Z22
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z3, Z5
+	VMULPD       Z31, Z9, Z11
+	VMULPD       Z31, Z15, Z17
+	VMULPD       Z31, Z21, Z23
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z9, Z10, Z10
+	VMULPD       Z15, Z16, Z16
+	VMULPD       Z21, Z22, Z22
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z9, Z10, Z10
+	VMULPD       Z15, Z16, Z16
+	VMULPD       Z21, Z22, Z22
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z9, Z10, Z10
+	VMULPD       Z15, Z16, Z16
+	VMULPD       Z21, Z22, Z22
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z9, Z10, Z10
+	VMULPD       Z15, Z16, Z16
+	VMULPD       Z21, Z22, Z22
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z8, Z10, Z10
+	VMULPD       Z14, Z16, Z16
+	VMULPD       Z20, Z22, Z22
+	VADDPD       Z4, Z5, Z5
+	VADDPD       Z10, Z11, Z11
+	VADDPD       Z16, Z17, Z17
+	VADDPD       Z22, Z23, Z23
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VADDPD       Z0, Z5, Z5
+	VADDPD       Z6, Z11, Z11
+	VADDPD       Z12, Z17, Z17
+	VADDPD       Z18, Z23, Z23
+	VADDPD       Z5, Z2, Z5
+	VADDPD       Z11, Z8, Z11
+	VADDPD       Z17, Z14, Z17
+	VADDPD       Z23, Z20, Z23
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VSCALEFPD    Z1, Z5, Z5
+	VSCALEFPD    Z7, Z11, Z11
+	VSCALEFPD    Z13, Z17, Z17
+	VSCALEFPD    Z19, Z23, Z23
+	VCVTPS2PD    (CX), Z0
+	VCVTPS2PD    (DX), Z4
+	VSUBPD       Z4, Z0, Z4
+	VADDPD       Z27, Z4, Z4
+	VMULPD       Z4, Z5, Z5
+	VCVTPS2PD    32(CX), Z6
+	VCVTPS2PD    32(DX), Z10
+	VSUBPD       Z10, Z6, Z10
+	VADDPD       Z27, Z10, Z10
+	VMULPD       Z10, Z11, Z11
+	VCVTPS2PD    64(CX), Z12
+	VCVTPS2PD    64(DX), Z16
+	VSUBPD       Z16, Z12, Z16
+	VADDPD       Z27, Z16, Z16
+	VMULPD       Z16, Z17, Z17
+	VCVTPS2PD    96(CX), Z18
+	VCVTPS2PD    96(DX), Z22
+	VSUBPD       Z22, Z18, Z22
+	VADDPD       Z27, Z22, Z22
+	VMULPD       Z22, Z23, Z23
+	VMOVAPD.Z    Z5, K1, Z5
+	VMOVAPD.Z    Z11, K2, Z11
+	VMOVAPD.Z    Z17, K3, Z17
+	VMOVAPD.Z    Z23, K4, Z23
+	VADDPD       Z5, Z24, Z24
+	VADDPD       Z11, Z24, Z24
+	VADDPD       Z17, Z24, Z24
+	VADDPD       Z23, Z24, Z24
+	ADDQ         $0x00000080, CX
+	ADDQ         $0x00000080, DX
+	SUBQ         $0x00000020, BX
+	JMP          loop4
+
+loop4done:
+loop1:
+	CMPQ         BX, $0x00000008
+	JLT          loop1done
+	VCVTPS2PD    (CX), Z0
+	VSUBPD       Z26, Z0, Z0
+	VBROADCASTSD expCut<>+0(SB), Z31
+	VCMPPD       $0x15, Z31, Z0, K1
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z1
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z1, Z1
+	VRNDSCALEPD  $0x09, Z1, Z1
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z1, Z0
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z1, Z5
+	VSUBPD       Z5, Z0, Z2
+	VMULPD       Z2, Z2, Z3
+	VSUBPD       Z2, Z0, Z0
+	VSUBPD       Z5, Z0, Z0
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z3, Z4
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z3, Z5
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z3, Z5, Z5
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z3, Z5, Z5
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z3, Z5, Z5
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z3, Z5, Z5
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z2, Z4, Z4
+	VADDPD       Z4, Z5, Z5
+	VMULPD       Z3, Z5, Z5
+	VADDPD       Z0, Z5, Z5
+	VADDPD       Z5, Z2, Z5
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VSCALEFPD    Z1, Z5, Z5
+	VCVTPS2PD    (CX), Z0
+	VCVTPS2PD    (DX), Z4
+	VSUBPD       Z4, Z0, Z4
+	VADDPD       Z27, Z4, Z4
+	VMULPD       Z4, Z5, Z5
+	VMOVAPD.Z    Z5, K1, Z5
+	VADDPD       Z5, Z24, Z24
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000020, DX
+	SUBQ         $0x00000008, BX
+	JMP          loop1
+
+loop1done:
+	VMOVUPD Z24, (AX)
+	VZEROUPPER
+	RET
+
+// func exactSiLUAVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·exactSiLUAVX512(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSD expOne<>+0(SB), Z26
+	VBROADCASTSD expInfinity<>+0(SB), Z27
+	VPXORQ       Z24, Z24, Z24
+
+loop4:
+	CMPQ         DX, $0x00000020
+	JLT          loop4done
+	VCVTPS2PD    (CX), Z0
+	VCVTPS2PD    32(CX), Z6
+	VCVTPS2PD    64(CX), Z12
+	VCVTPS2PD    96(CX), Z18
+	VSUBPD       Z0, Z24, Z0
+	VSUBPD       Z6, Z24, Z6
+	VSUBPD       Z12, Z24, Z12
+	VSUBPD       Z18, Z24, Z18
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z1
+	VMULPD       Z31, Z6, Z7
+	VMULPD       Z31, Z12, Z13
+	VMULPD       Z31, Z18, Z19
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z1, Z1
+	VADDPD       Z31, Z7, Z7
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z19, Z19
+	VRNDSCALEPD  $0x09, Z1, Z1
+	VRNDSCALEPD  $0x09, Z7, Z7
+	VRNDSCALEPD  $0x09, Z13, Z13
+	VRNDSCALEPD  $0x09, Z19, Z19
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z1, Z0
+	VFNMADD231PD Z31, Z7, Z6
+	VFNMADD231PD Z31, Z13, Z12
+	VFNMADD231PD Z31, Z19, Z18
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z1, Z5
+	VMULPD       Z31, Z7, Z11
+	VMULPD       Z31, Z13, Z17
+	VMULPD       Z31, Z19, Z23
+	VSUBPD       Z5, Z0, Z2
+	VSUBPD       Z11, Z6, Z8
+	VSUBPD       Z17, Z12, Z14
+	VSUBPD       Z23, Z18, Z20
+	VMULPD       Z2, Z2, Z3
+	VMULPD       Z8, Z8, Z9
+	VMULPD       Z14, Z14, Z15
+	VMULPD       Z20, Z20, Z21
+	VSUBPD       Z2, Z0, Z0
+	VSUBPD       Z8, Z6, Z6
+	VSUBPD       Z14, Z12, Z12
+	VSUBPD       Z20, Z18, Z18
+	VSUBPD       Z5, Z0, Z0
+	VSUBPD       Z11, Z6, Z6
+	VSUBPD       Z17, Z12, Z12
+	VSUBPD       Z23, Z18, Z18
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z3, Z4
+	VMULPD       Z31, Z9, Z10
+	VMULPD       Z31, Z15, Z16
+	VMULPD       Z31, Z21, Z22
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z3, Z5
+	VMULPD       Z31, Z9, Z11
+	VMULPD       Z31, Z15, Z17
+	VMULPD       Z31, Z21, Z23
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z9, Z10, Z10
+	VMULPD       Z15, Z16, Z16
+	VMULPD       Z21, Z22, Z22
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z9, Z10, Z10
+	VMULPD       Z15, Z16, Z16
+	VMULPD       Z21, Z22, Z22
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z9, Z10, Z10
+	VMULPD       Z15, Z16, Z16
+	VMULPD       Z21, Z22, Z22
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z9, Z10, Z10
+	VMULPD       Z15, Z16, Z16
+	VMULPD       Z21, Z22, Z22
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z10, Z10
+	VADDPD       Z31, Z16, Z16
+	VADDPD       Z31, Z22, Z22
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z8, Z10, Z10
+	VMULPD       Z14, Z16, Z16
+	VMULPD       Z20, Z22, Z22
+	VADDPD       Z4, Z5, Z5
+	VADDPD       Z10, Z11, Z11
+	VADDPD       Z16, Z17, Z17
+	VADDPD       Z22, Z23, Z23
+	VMULPD       Z3, Z5, Z5
+	VMULPD       Z9, Z11, Z11
+	VMULPD       Z15, Z17, Z17
+	VMULPD       Z21, Z23, Z23
+	VADDPD       Z0, Z5, Z5
+	VADDPD       Z6, Z11, Z11
+	VADDPD       Z12, Z17, Z17
+	VADDPD       Z18, Z23, Z23
+	VADDPD       Z5, Z2, Z5
+	VADDPD       Z11, Z8, Z11
+	VADDPD       Z17, Z14, Z17
+	VADDPD       Z23, Z20, Z23
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VADDPD       Z31, Z11, Z11
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z23, Z23
+	VSCALEFPD    Z1, Z5, Z5
+	VSCALEFPD    Z7, Z11, Z11
+	VSCALEFPD    Z13, Z17, Z17
+	VSCALEFPD    Z19, Z23, Z23
+	VCVTPS2PD    (CX), Z0
+	VCVTPS2PD    32(CX), Z6
+	VCVTPS2PD    64(CX), Z12
+	VCVTPS2PD    96(CX), Z18
+	VBROADCASTSD expMinus<>+0(SB), Z31
+	VCMPPD       $0x11, Z31, Z0, K1
+	VMOVAPD      Z27, K1, Z5
+	VCMPPD       $0x11, Z31, Z6, K2
+	VMOVAPD      Z27, K2, Z11
+	VCMPPD       $0x11, Z31, Z12, K3
+	VMOVAPD      Z27, K3, Z17
+	VCMPPD       $0x11, Z31, Z18, K4
+	VMOVAPD      Z27, K4, Z23
+	VBROADCASTSD expPlus<>+0(SB), Z31
+	VCMPPD       $0x1e, Z31, Z0, K1
+	VMOVAPD      Z24, K1, Z5
+	VCMPPD       $0x1e, Z31, Z6, K2
+	VMOVAPD      Z24, K2, Z11
+	VCMPPD       $0x1e, Z31, Z12, K3
+	VMOVAPD      Z24, K3, Z17
+	VCMPPD       $0x1e, Z31, Z18, K4
+	VMOVAPD      Z24, K4, Z23
+	VADDPD       Z26, Z5, Z5
+	VADDPD       Z26, Z11, Z11
+	VADDPD       Z26, Z17, Z17
+	VADDPD       Z26, Z23, Z23
+	VDIVPD       Z5, Z0, Z5
+	VDIVPD       Z11, Z6, Z11
+	VDIVPD       Z17, Z12, Z17
+	VDIVPD       Z23, Z18, Z23
+	VCVTPD2PS    Z5, Y5
+	VCVTPD2PS    Z11, Y11
+	VCVTPD2PS    Z17, Y17
+	VCVTPD2PS    Z23, Y23
+	VMOVUPS      Y5, (AX)
+	VMOVUPS      Y11, 32(AX)
+	VMOVUPS      Y17, 64(AX)
+	VMOVUPS      Y23, 96(AX)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x00000080, CX
+	SUBQ         $0x00000020, DX
+	JMP          loop4
+
+loop4done:
+loop1:
+	CMPQ         DX, $0x00000008
+	JLT          loop1done
+	VCVTPS2PD    (CX), Z0
+	VSUBPD       Z0, Z24, Z0
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z1
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z1, Z1
+	VRNDSCALEPD  $0x09, Z1, Z1
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z1, Z0
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z1, Z5
+	VSUBPD       Z5, Z0, Z2
+	VMULPD       Z2, Z2, Z3
+	VSUBPD       Z2, Z0, Z0
+	VSUBPD       Z5, Z0, Z0
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z3, Z4
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z3, Z5
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z3, Z5, Z5
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z3, Z5, Z5
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z3, Z5, Z5
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z3, Z5, Z5
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VMULPD       Z2, Z4, Z4
+	VADDPD       Z4, Z5, Z5
+	VMULPD       Z3, Z5, Z5
+	VADDPD       Z0, Z5, Z5
+	VADDPD       Z5, Z2, Z5
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z5, Z5
+	VSCALEFPD    Z1, Z5, Z5
+	VCVTPS2PD    (CX), Z0
+	VBROADCASTSD expMinus<>+0(SB), Z31
+	VCMPPD       $0x11, Z31, Z0, K1
+	VMOVAPD      Z27, K1, Z5
+	VBROADCASTSD expPlus<>+0(SB), Z31
+	VCMPPD       $0x1e, Z31, Z0, K1
+	VMOVAPD      Z24, K1, Z5
+	VADDPD       Z26, Z5, Z5
+	VDIVPD       Z5, Z0, Z5
+	VCVTPD2PS    Z5, Y5
+	VMOVUPS      Y5, (AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	SUBQ         $0x00000008, DX
+	JMP          loop1
+
+loop1done:
+	VZEROUPPER
+	RET
+
+// func exactScaleAVX512(x *float32, n int, scale float64)
+// Requires: AVX, AVX512F
+TEXT ·exactScaleAVX512(SB), NOSPLIT, $0-24
+	MOVQ         x+0(FP), AX
+	MOVQ         n+8(FP), CX
+	VBROADCASTSD scale+16(FP), Z26
+
+loop4:
+	CMPQ      CX, $0x00000020
+	JLT       loop4done
+	VCVTPS2PD (AX), Z5
+	VCVTPS2PD 32(AX), Z11
+	VCVTPS2PD 64(AX), Z17
+	VCVTPS2PD 96(AX), Z23
+	VMULPD    Z26, Z5, Z5
+	VMULPD    Z26, Z11, Z11
+	VMULPD    Z26, Z17, Z17
+	VMULPD    Z26, Z23, Z23
+	VCVTPD2PS Z5, Y5
+	VCVTPD2PS Z11, Y11
+	VCVTPD2PS Z17, Y17
+	VCVTPD2PS Z23, Y23
+	VMOVUPS   Y5, (AX)
+	VMOVUPS   Y11, 32(AX)
+	VMOVUPS   Y17, 64(AX)
+	VMOVUPS   Y23, 96(AX)
+	ADDQ      $0x00000080, AX
+	SUBQ      $0x00000020, CX
+	JMP       loop4
+
+loop4done:
+loop1:
+	CMPQ      CX, $0x00000008
+	JLT       loop1done
+	VCVTPS2PD (AX), Z5
+	VMULPD    Z26, Z5, Z5
+	VCVTPD2PS Z5, Y5
+	VMOVUPS   Y5, (AX)
+	ADDQ      $0x00000020, AX
+	SUBQ      $0x00000008, CX
+	JMP       loop1
+
+loop1done:
 	VZEROUPPER
 	RET

@@ -15,6 +15,7 @@ import (
 var kernels = map[string]func(){
 	"convert":  convert,
 	"dynquant": dynquant,
+	"elements": elements,
 	"engine":   engine,
 	"gemm":     gemm,
 	"peak":     peak,
