@@ -1,9 +1,13 @@
 package kernel
 
-import "math"
+import (
+	"fmt"
+	"math"
+)
 
-// EngineAttention computes causal attention of Tokens new queries over Past+Tokens keys as MNN does with attention_mode 8:
-// out = softmax(q k / sqrt(Dim)) v, where query t sees keys 0 to Past+t, and Heads/KVHeads query heads share a key head.
+// EngineAttention computes causal attention of Tokens queries, the last positions of a cache, as MNN does with
+// attention_mode 8: out = softmax(q k / sqrt(dim)) v, where a query sees the keys up to its own position, and
+// Heads/KVHeads() query heads share a key head.
 //
 // Keys come in blocks of 64. For each query and block, in float32:
 //
@@ -20,59 +24,48 @@ import "math"
 //
 // Emulates CPUAttention::onExecute, _AVX_MNNPackedMatMulFMA and _AVX_MNNPackedMatMulRemainFMA (avxfma/GemmAVX2FMA.cpp),
 // _AVX_MNNSoftmax (avx/MathFunctions.cpp) and _AVX_MNNFlashAttentionUpdateBlockOutput (avx/PackedFunction.cpp) on CPUs
-// with FMA. Signs of zeros are not emulated. Values must be finite.
+// with FMA. Zeros are positive. Values must be finite.
 type EngineAttention struct {
-	Tokens, Past, Heads, KVHeads, Dim int
+	// Tokens and Heads, of queries, may change between calls.
+	Tokens, Heads int
 
-	queries       []float32 // [rows, Dim]
-	keys          []float32 // [Dim, 64]: transposed
-	values        []float32 // [64, width]
-	scores, probs [engineBlock]float32
-	mix           []float32 // [width]
-	out           []float32 // [rows, width]
-	top, sum      []float32 // [rows]
-	scale         float32   // of what lies in out, for the block at hand
-	lanes         [4][]float32
-	every         []float32
+	scores  []float32 // [heads, 64], which become weights
+	mixed   []float32 // [heads, width]: o
+	weights rowWeights
+	lanes   attentionLanes
 }
 
-// engineBlock is the number of keys that are weighted together (MNN_FLASH_ATTENTION_BLOCK_SIZE).
-const engineBlock = 64
+// attentionJob is the part of a call that one kv head serves: the query heads from lo to hi-1.
+type attentionJob struct {
+	out, q                    []float32
+	cache                     *KVCache
+	tokens, past, heads       int
+	kvHead, lo, hi, from, end int
+	scale                     float32
+}
 
-// Attend computes query head head for the queries from to to-1. out and q are [Tokens, Heads, Dim], k and v [Past+Tokens,
-// KVHeads, Dim]; it panics if they are shorter. The result of a query does not depend on from and to. Calls on one
-// EngineAttention must not overlap.
-func (a *EngineAttention) Attend(out, q, k, v []float32, head, from, to int) {
-	rows, dim := to-from, a.Dim
-	width := (dim + 7) &^ 7
-	a.resize(rows, width)
-	for r := range rows {
-		copy(a.queries[r*dim:][:dim], q[((from+r)*a.Heads+head)*dim:][:dim])
-		a.top[r], a.sum[r] = -math.MaxFloat32, 0
+// Attend computes the query heads from lo to hi-1 for the queries from to end-1. out and q are [Tokens, Heads, dim]; c
+// holds the positions of the queries already. It panics if they are shorter. The result of a query and head depends on
+// neither range, but heads that share a key head are best taken together. Calls on one EngineAttention must not overlap;
+// those of several on the same slices and cache may.
+func (a *EngineAttention) Attend(out, q []float32, c *KVCache, lo, hi, from, end int) {
+	size := a.Tokens * a.Heads * c.dim
+	if a.Tokens <= 0 || a.Tokens > c.len || a.Heads <= 0 || a.Heads%c.kvHeads != 0 || len(out) < size || len(q) < size ||
+		lo < 0 || hi > a.Heads || from < 0 || end > a.Tokens {
+		panic(fmt.Sprintf("internal error: EngineAttention: %d heads of %d, %d to %d, queries %d to %d of %d behind %d, %d and %d values",
+			a.Heads, c.kvHeads, lo, hi, from, end, a.Tokens, c.len, len(out), len(q)))
 	}
-	scale := float32(1 / math.Sqrt(float64(dim)))
-	kvHead, total := head/(a.Heads/a.KVHeads), a.Past+a.Tokens
-	for start := 0; start < a.Past+to; start += engineBlock {
-		size := min(engineBlock, total-start)
-		for j := range min(size, a.Past+to-start) {
-			at := ((start+j)*a.KVHeads + kvHead) * dim
-			copy(a.values[j*width:][:dim], v[at:][:dim])
-			for d, x := range k[at:][:dim] {
-				a.keys[d*engineBlock+j] = x
+	j := attentionJob{
+		out: out, q: q, cache: c, tokens: a.Tokens, past: c.len - a.Tokens, heads: a.Heads, from: from, end: end,
+		scale: float32(1 / math.Sqrt(float64(c.dim))),
+	}
+	for group := a.Heads / c.kvHeads; lo < hi && from < end; lo = j.hi {
+		j.kvHead = lo / group
+		j.lo, j.hi = lo, min(hi, (j.kvHead+1)*group)
+		if !a.attendLanes(&j) {
+			for t := from; t < end; t++ {
+				a.attendRow(&j, t)
 			}
-		}
-		// The engine skips queries before the block.
-		first := max(0, start-a.Past)
-		for t := max(from, first); t < to; t++ {
-			seen, last := min(size, a.Past+t+1-start), t == a.Tokens-1
-			a.weigh(t-from, seen, scale, last && leavesOne(a.Tokens))
-			a.accumulate(t-from, seen, start == 0, last && leavesOne(a.Tokens-first))
-		}
-	}
-	for r := range rows {
-		inv := 1 / a.sum[r]
-		for d, x := range a.out[r*width:][:dim] {
-			out[((from+r)*a.Heads+head)*dim+d] = x * inv
 		}
 	}
 }
@@ -90,80 +83,66 @@ func leavesOne(n int) bool {
 	return n%5 == 1
 }
 
-// weigh computes scores and weights of row r for the seen keys of a block.
-func (a *EngineAttention) weigh(r, seen int, scale float32, single bool) {
-	s := a.scores[:(seen+7)&^7]
-	a.product(s, a.queries[r*a.Dim:][:a.Dim], a.keys, engineBlock, single)
-	s = s[:seen]
-	top := a.top[r]
-	for j, x := range s {
-		y := x * scale
-		s[j], top = y, max(top, y)
-	}
-	for j := range s {
-		s[j] -= top
-	}
-	full, sum := seen&^7, float32(0)
-	engineExps(a.probs[:full], s[:full])
-	for j, x := range s[full:] {
-		a.probs[full+j] = expf(x)
-	}
-	for _, p := range a.probs[:seen] {
-		sum += p
-	}
-	a.scale = expf(a.top[r] - top)
-	a.sum[r] = float32(a.sum[r]*a.scale) + sum
-	a.top[r] = top
+// singleDot says whether the keys are multiplied with query t alone.
+func (j *attentionJob) singleDot(t int) bool { return t == j.tokens-1 && leavesOne(j.tokens) }
+
+// singleMix says the same of the values of the block that begins at start: the engine skips queries before it.
+func (j *attentionJob) singleMix(t, start int) bool {
+	return t == j.tokens-1 && leavesOne(j.tokens-max(0, start-j.past))
 }
 
-// accumulate adds the weighted values of a block to row r.
-func (a *EngineAttention) accumulate(r, seen int, first, single bool) {
-	width := len(a.mix)
-	a.product(a.mix, a.probs[:seen], a.values, width, single)
-	o := a.out[r*width:][:width]
-	for d, y := range a.mix {
-		if !first {
-			y += float32(o[d] * a.scale)
-		}
-		o[d] = y
+// dots describes the product of queries with the first n keys of a block.
+func (j *attentionJob) dots(heads, n int) tileProduct {
+	dim := j.cache.dim
+	return tileProduct{
+		heads: heads, n: dim, count: (n + tileColumns - 1) / tileColumns,
+		dstStride: engineBlock, xStride: dim, tStride: dim * tileColumns,
 	}
 }
 
-// product writes sum over i of x[i]*rows[i*stride+c] to dst[c]. len(dst) is a multiple of eight.
-func (a *EngineAttention) product(dst, x, rows []float32, stride int, single bool) {
-	clear(dst)
-	if !single {
-		fmaRows(dst, x, rows, stride)
-		return
-	}
-	quads := len(x) / 4
-	for l := range a.lanes {
-		lane := a.lanes[l][:len(dst)]
-		clear(lane)
-		for i := range quads {
-			a.every[i] = x[4*i+l]
-		}
-		if quads > 0 {
-			fmaRows(lane, a.every[:quads], rows[l*stride:], 4*stride)
-		}
-	}
-	for c := range dst {
-		dst[c] = (a.lanes[0][c] + a.lanes[2][c]) + (a.lanes[1][c] + a.lanes[3][c])
-	}
-	if tail := 4 * quads; tail < len(x) {
-		fmaRows(dst, x[tail:], rows[tail*stride:], stride)
+// mixes describes the product of weights with the first n values of a block.
+func (j *attentionJob) mixes(heads, n int) tileProduct {
+	tiles := j.cache.valueTiles()
+	return tileProduct{
+		heads: heads, n: n, count: tiles,
+		dstStride: tiles * tileColumns, xStride: engineBlock, tStride: engineBlock * tileColumns,
 	}
 }
 
-func (a *EngineAttention) resize(rows, width int) {
-	a.queries = resized(a.queries, rows*a.Dim)
-	a.keys = resized(a.keys, a.Dim*engineBlock)
-	a.values = resized(a.values, engineBlock*width)
-	a.mix = resized(a.mix, width)
-	a.out = resized(a.out, rows*width)
-	a.top, a.sum = resized(a.top, rows), resized(a.sum, rows)
-	for l := range a.lanes {
-		a.lanes[l] = resized(a.lanes[l], max(width, engineBlock))
+// attendRow computes query t of all heads.
+func (a *EngineAttention) attendRow(j *attentionJob, t int) {
+	heads, dim, width, pos := j.hi-j.lo, j.cache.dim, j.cache.valueTiles()*tileColumns, j.past+t
+	at := (t*j.heads + j.lo) * dim
+	q := j.q[at:][:heads*dim]
+	a.scores, a.mixed = resized(a.scores, heads*engineBlock), resized(a.mixed, heads*width)
+	clear(a.mixed)
+	w := &a.weights
+	w.reset(heads)
+	for start := 0; start <= pos; start += engineBlock {
+		keys, values := j.cache.block(j.kvHead, start/engineBlock)
+		n := min(engineBlock, pos+1-start)
+		dots, mixes := j.dots(heads, n), j.mixes(heads, n)
+		if j.singleDot(t) {
+			dots.quad(a.scores, q, keys, j.scale, nil)
+		} else {
+			dots.generic(a.scores, q, keys, j.scale, nil, false)
+		}
+		for h := range heads {
+			w.weigh(a.scores[h*engineBlock:][:engineBlock], n, h)
+		}
+		if j.singleMix(t, start) {
+			mixes.quad(a.mixed, a.scores, values, 0, w.factor)
+		} else {
+			mixes.generic(a.mixed, a.scores, values, 0, w.factor, false)
+		}
 	}
-	a.every = resized(a.every, max(a.Dim, engineBlock)/4)
+	// What remains is 0 + o*(1/l), a product of no terms.
+	for h := range heads {
+		w.factor[h] = 1 / w.sum[h]
+	}
+	none := tileProduct{heads: heads, count: width / tileColumns, dstStride: width}
+	none.quad(a.mixed, nil, nil, 0, w.factor)
+	for h := range heads {
+		copy(j.out[at+h*dim:][:dim], a.mixed[h*width:])
+	}
 }

@@ -1,8 +1,68 @@
 package kernel
 
-// fmaRowsGeneric adds x[i]*rows[i*stride+c] to dst[c] for all i in ascending order, as fma32 does. len(dst) is a multiple
+// tileProduct is a product of rows of x with a matrix that lies in tiles of 16 columns, n rows each:
+//
+//	sum[h][c] = sum over i of x[h][i] * tile[c/16][i][c%16]        fused, ascending, or in four sums
+//
+// for h below heads and c below 16*count. The four sums f0 to f3 take every fourth term, the result is (f0+f2)+(f1+f3),
+// and the last n%4 terms are added to it.
+type tileProduct struct {
+	heads, n, count             int
+	dstStride, xStride, tStride int // distances of the rows of dst, of the rows of x, and of the tiles
+}
+
+// generic writes the sums, times scale, to dst, or with a factor per row adds them to dst*factor.
+func (p *tileProduct) generic(dst, x, tiles []float32, scale float32, factors []float32, quad bool) {
+	for h := range p.heads {
+		row := x[h*p.xStride:][:p.n]
+		for t := range p.count {
+			sum := tileSum(row, tiles[t*p.tStride:], quad)
+			d := dst[h*p.dstStride+t*tileColumns:][:tileColumns]
+			for c, s := range sum {
+				if factors == nil {
+					d[c] = s * scale
+				} else {
+					d[c] = s + float32(d[c]*factors[h])
+				}
+			}
+		}
+	}
+}
+
+func tileSum(x, tile []float32, quad bool) (sum [tileColumns]float32) {
+	if quad {
+		full := len(x) &^ 3
+		var f [4][tileColumns]float32
+		for i := range full {
+			fmaRows(f[i%4][:], x[i:i+1], tile[i*tileColumns:], tileColumns)
+		}
+		for c := range sum {
+			sum[c] = (f[0][c] + f[2][c]) + (f[1][c] + f[3][c])
+		}
+		x, tile = x[full:], tile[full*tileColumns:]
+	}
+	fmaRows(sum[:], x, tile, tileColumns)
+	return sum
+}
+
+// check panics unless all that the product touches lies in the slices.
+func (p *tileProduct) check(dst, x, tiles, factors []float32) {
+	if p.heads <= 0 || p.count <= 0 || p.n < 0 {
+		panic("internal error: kernel: empty product")
+	}
+	_ = dst[(p.heads-1)*p.dstStride+p.count*tileColumns-1]
+	if factors != nil {
+		_ = factors[p.heads-1]
+	}
+	if p.n > 0 {
+		_ = x[(p.heads-1)*p.xStride+p.n-1]
+		_ = tiles[(p.count-1)*p.tStride+p.n*tileColumns-1]
+	}
+}
+
+// fmaRows adds x[i]*rows[i*stride+c] to dst[c] for all i in ascending order, as fma32 does. len(dst) is a multiple
 // of eight.
-func fmaRowsGeneric(dst, x, rows []float32, stride int) {
+func fmaRows(dst, x, rows []float32, stride int) {
 	for c := 0; c+8 <= len(dst); c += 8 {
 		d := (*[8]float32)(dst[c:])
 		d0, d1, d2, d3 := float64(d[0]), float64(d[1]), float64(d[2]), float64(d[3])

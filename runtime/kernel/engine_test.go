@@ -3,7 +3,6 @@ package kernel
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"hash/crc32"
 	"math"
 	"math/big"
@@ -104,11 +103,11 @@ func (g *engineGolden) compute() [][]float32 {
 	case 2:
 		heads, kv, dim := n, int(g.a[1]), int(g.a[2])
 		width := (heads + 2*kv) * dim
-		var q, k, v []float32
+		cache := NewKVCache(kv, dim)
 		for _, c := range g.calls {
-			q = q[:0]
-			a := EngineAttention{Tokens: int(c), Past: len(rows), Heads: heads, KVHeads: kv, Dim: dim}
-			table := engineValues(g.seed, (a.Past+a.Tokens)*width, 1)[a.Past*width:]
+			a := EngineAttention{Tokens: int(c), Heads: heads}
+			table := engineValues(g.seed, (cache.Len()+a.Tokens)*width, 1)[cache.Len()*width:]
+			var q, k, v []float32
 			for ; len(table) > 0; table = table[width:] {
 				for _, x := range table[:heads*dim] {
 					q = append(q, x*(float32(g.a[3])/16))
@@ -116,11 +115,10 @@ func (g *engineGolden) compute() [][]float32 {
 				k = append(k, table[heads*dim:(heads+kv)*dim]...)
 				v = append(v, table[(heads+kv)*dim:width]...)
 			}
+			cache.Append(k, v, a.Tokens)
 			out := make([]float32, len(q))
-			for h := range heads {
-				for from := 0; from < a.Tokens; from += 29 {
-					a.Attend(out, q, k, v, h, from, min(from+29, a.Tokens))
-				}
+			for from := 0; from < a.Tokens; from += 29 {
+				a.Attend(out, q, cache, 0, heads, from, min(from+29, a.Tokens))
 			}
 			for ; len(out) > 0; out = out[heads*dim:] {
 				rows = append(rows, out[:heads*dim])
@@ -245,23 +243,24 @@ func TestEngineFormulas(t *testing.T) {
 	EngineSiLU(got, x)
 	near(t, got, want, 1e-6)
 
-	a := EngineAttention{Tokens: 30, Past: 60, Heads: 3, KVHeads: 1, Dim: 10}
+	const past, dim = 60, 10
+	a := EngineAttention{Tokens: 30, Heads: 3}
 	q, k, v := engineValues(3, 900, 4), engineValues(4, 900, 1), engineValues(5, 900, 1)
+	cache := NewKVCache(1, dim)
+	cache.Append(k, v, past+a.Tokens)
 	got, want = make([]float32, 900), make([]float32, 900)
-	for h := range a.Heads {
-		a.Attend(got, q, k, v, h, 0, a.Tokens)
-		for i := range a.Tokens {
-			p := make([]float32, a.Past+i+1)
-			for j := range p {
-				for d := range a.Dim {
-					p[j] += q[(i*a.Heads+h)*a.Dim+d] * k[j*a.Dim+d] / float32(math.Sqrt(float64(a.Dim)))
-				}
+	a.Attend(got, q, cache, 0, a.Heads, 0, a.Tokens)
+	for i := range a.Tokens * a.Heads {
+		p := make([]float32, past+i/a.Heads+1)
+		for j := range p {
+			for d := range dim {
+				p[j] += q[i*dim+d] * k[j*dim+d] / float32(math.Sqrt(dim))
 			}
-			Softmax(p)
-			for j, w := range p {
-				for d := range a.Dim {
-					want[(i*a.Heads+h)*a.Dim+d] += w * v[j*a.Dim+d]
-				}
+		}
+		Softmax(p)
+		for j, w := range p {
+			for d := range dim {
+				want[i*dim+d] += w * v[j*dim+d]
 			}
 		}
 	}
@@ -280,15 +279,4 @@ func BenchmarkEngine(b *testing.B) {
 			EngineSiLU(dst, x)
 		}
 	})
-	for _, tokens := range []int{1, 32} {
-		b.Run(fmt.Sprintf("attention/tokens=%d", tokens), func(b *testing.B) {
-			a := EngineAttention{Tokens: tokens, Past: 256, Heads: 1, KVHeads: 1, Dim: 64}
-			q, k, v := engineValues(3, tokens*64, 4), engineValues(4, 64*288, 1), engineValues(5, 64*288, 1)
-			out := make([]float32, len(q))
-			for b.Loop() {
-				a.Attend(out, q, k, v, 0, 0, tokens)
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*tokens*256*64*2), "ns/fma")
-		})
-	}
 }

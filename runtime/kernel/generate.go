@@ -3,6 +3,7 @@ package kernel
 // The assembly is written by the avo programs of _asm, a module of its own. After a change there, or with a new version
 // of avo, run `go generate ./runtime/kernel` and commit the result; a second run must leave no difference.
 
+//go:generate go run -C _asm . -kernel attend -out ../engine_attention_amd64.s
 //go:generate go run -C _asm . -kernel convert -out ../convert_amd64.s
 //go:generate go run -C _asm . -kernel dynquant -out ../dynquant_amd64.s
 //go:generate go run -C _asm . -kernel elements -out ../elements_amd64.s

@@ -124,45 +124,6 @@ func TestInt8MatrixParityLimits(t *testing.T) {
 	})
 }
 
-func TestFmaRowsParity(t *testing.T) {
-	forEachImpl(t, func(t *testing.T) {
-		r := rand.New(rand.NewPCG(13, 14))
-		check := func(width, n, pad int, values func(int) []float32) {
-			t.Helper()
-			stride := width + pad
-			x, rows := values(n), values(extent(n, width, stride))
-			want := append(values(width), canaries(9)...)
-			got := append([]float32{}, want...)
-			fmaRowsGeneric(want[:width], x, rows, stride)
-			fmaRows(got[:width:width], x, rows, stride)
-			if i := firstDifference(got, want); i >= 0 {
-				t.Fatalf("width %d, %d rows: column %d is %x, want %x", width, n, i, got[i], want[i])
-			}
-		}
-		for width := 0; width <= 136; width += 8 {
-			for n := range 18 {
-				check(width, n, n%3, func(n int) []float32 { return spiced(r, n, 1<<30) })
-				check(width, n, n%3, func(n int) []float32 { return spiced(r, n, 40) })
-			}
-		}
-		// Sums in the middle of two subnormal float32, or next to it.
-		for range 2000 {
-			d := float32(r.IntN(256)) * 0x1p-23
-			x, rows, want := []float32{0x1p-75 * (1 + d)}, make([]float32, 8), make([]float32, 8)
-			for c := range rows {
-				rows[c] = float32(1-2*r.IntN(2)) * 0x1p-75 * (1 - d)
-				want[c] = math.Float32frombits(r.Uint32() & 0x807fffff)
-			}
-			got := append([]float32{}, want...)
-			fmaRowsGeneric(want, x, rows, 8)
-			fmaRows(got, x, rows, 8)
-			if i := firstDifference(got, want); i >= 0 {
-				t.Fatalf("subnormal: column %d is %x, want %x", i, got[i], want[i])
-			}
-		}
-	})
-}
-
 func TestEngineExpsParity(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(15, 16))

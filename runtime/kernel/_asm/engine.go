@@ -7,52 +7,8 @@ import (
 	. "github.com/mmcloughlin/avo/operand"
 )
 
+// engine emits exp of eight elements.
 func engine() {
-	fmaRows()
-	engineExps()
-}
-
-// fmaRows keeps columns in groups of 64 and then of eight in registers over all rows.
-func fmaRows() {
-	begin("fmaRowsFMA", "(dst *float32, x *float32, rows *float32, width int, n int, stride int)")
-	dst, xs, rows, width, n, stride := param("dst"), param("x"), param("rows"), param("width"), param("n"), param("stride")
-	SHLQ(U8(2), stride)
-	for _, group := range []struct {
-		size int
-		name string
-	}{{8, "wide"}, {1, "narrow"}} {
-		Label(group.name)
-		CMPQ(width, Imm(uint64(8*group.size)))
-		JLT(LabelRef(group.name + "done"))
-		for g := range group.size {
-			VMOVUPS(Mem{Base: dst, Disp: 32 * g}, y[g])
-		}
-		px, row, left := GP64(), GP64(), GP64()
-		MOVQ(xs, px)
-		MOVQ(rows, row)
-		MOVQ(n, left)
-		Label(group.name + "row")
-		VBROADCASTSS(Mem{Base: px}, y[8])
-		for g := range group.size {
-			VFMADD231PS(Mem{Base: row, Disp: 32 * g}, y[8], y[g])
-		}
-		ADDQ(Imm(4), px)
-		ADDQ(stride, row)
-		DECQ(left)
-		JNZ(LabelRef(group.name + "row"))
-		for g := range group.size {
-			VMOVUPS(y[g], Mem{Base: dst, Disp: 32 * g})
-		}
-		ADDQ(U32(32*group.size), dst)
-		ADDQ(U32(32*group.size), rows)
-		SUBQ(U32(8*group.size), width)
-		JMP(LabelRef(group.name))
-		Label(group.name + "done")
-	}
-	end()
-}
-
-func engineExps() {
 	constant := func(name string, v float32) Mem { return words(name, repeat(math.Float32bits(v), 8)...) }
 	low, high := constant("expLow", -87), constant("expHigh", 87)
 	invLn2, ln2 := constant("expInvLn2", 0x1.715476p0), constant("expLn2", 0x1.62e43p-1)

@@ -13,6 +13,7 @@ import (
 )
 
 var kernels = map[string]func(){
+	"attend":   attention,
 	"convert":  convert,
 	"dynquant": dynquant,
 	"elements": elements,
