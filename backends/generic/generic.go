@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -109,7 +110,7 @@ func (e *executable) compile(i int, op *mnn.Op, w mnn.Weights, cache *int64) (er
 // state implements backends.State.
 type state struct {
 	len    int
-	caches []cache // one per op
+	caches []*kernel.KVCache // one per op; nil before the first Attention
 	// logits [tokens, vocabulary] of the last call, if it deferred them.
 	logits []float32
 	tokens int
@@ -119,15 +120,16 @@ func (s *state) Len() int { return s.len }
 
 func (s *state) Reset() {
 	s.len = 0
-	for i := range s.caches {
-		c := &s.caches[i]
-		c.k, c.v = c.k[:0], c.v[:0]
+	for _, c := range s.caches {
+		if c != nil {
+			c.Truncate(0)
+		}
 	}
 }
 
 // NewState implements backends.Executable.
 func (e *executable) NewState() backends.State {
-	return &state{caches: make([]cache, len(e.g.Ops))}
+	return &state{caches: make([]*kernel.KVCache, len(e.g.Ops))}
 }
 
 // run is one call.
@@ -150,9 +152,10 @@ func (e *executable) Run(ctx context.Context, states []backends.State, c backend
 	r := &run{exe: e, state: states[0].(*state), call: &c, vals: make([]value, len(e.g.Tensors))}
 	if err := r.ops(ctx); err != nil {
 		// A call that failed half way leaves no trace in the caches.
-		for i := range r.state.caches {
-			k := &r.state.caches[i]
-			k.k, k.v = k.k[:min(len(k.k), r.state.len*k.width)], k.v[:min(len(k.v), r.state.len*k.width)]
+		for _, c := range r.state.caches {
+			if c != nil {
+				c.Truncate(min(c.Len(), r.state.len))
+			}
 		}
 		return nil, err
 	}

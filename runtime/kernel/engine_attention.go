@@ -123,15 +123,17 @@ func (a *EngineAttention) attendRow(j *attentionJob, t int) {
 		n := min(engineBlock, pos+1-start)
 		dots, mixes := j.dots(heads, n), j.mixes(heads, n)
 		if j.singleDot(t) {
-			dots.quad(a.scores, q, keys, j.scale, nil)
+			dots.quad(a.scores, q, keys, j.scale, nil, values)
 		} else {
 			dots.generic(a.scores, q, keys, j.scale, nil, false)
 		}
-		for h := range heads {
-			w.weigh(a.scores[h*engineBlock:][:engineBlock], n, h)
-		}
+		w.weigh(a.scores, n)
 		if j.singleMix(t, start) {
-			mixes.quad(a.mixed, a.scores, values, 0, w.factor)
+			var next []float32
+			if start+engineBlock <= pos {
+				next = j.cache.headBlock(j.kvHead, start/engineBlock+1)
+			}
+			mixes.quad(a.mixed, a.scores, values, 0, w.factor, next)
 		} else {
 			mixes.generic(a.mixed, a.scores, values, 0, w.factor, false)
 		}
@@ -141,7 +143,7 @@ func (a *EngineAttention) attendRow(j *attentionJob, t int) {
 		w.factor[h] = 1 / w.sum[h]
 	}
 	none := tileProduct{heads: heads, count: width / tileColumns, dstStride: width}
-	none.quad(a.mixed, nil, nil, 0, w.factor)
+	none.quad(a.mixed, nil, nil, 0, w.factor, nil)
 	for h := range heads {
 		copy(j.out[at+h*dim:][:dim], a.mixed[h*width:])
 	}

@@ -26,27 +26,32 @@ func laneWeightsFMA(scores *float32, n int, top *float32, sum *float32, factors 
 // quadProduct1FMA and the next ones are tileProduct.quad for one, two or three rows of x.
 //
 //go:noescape
-func quadProduct1FMA(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32)
+func quadProduct1FMA(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
 
 //go:noescape
-func quadProduct2FMA(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32)
+func quadProduct2FMA(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
 
 //go:noescape
-func quadProduct3FMA(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32)
+func quadProduct3FMA(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
 
 //go:noescape
-func quadProduct1512(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32)
+func quadProduct1512(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
 
 //go:noescape
-func quadProduct2512(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32)
+func quadProduct2512(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
 
 //go:noescape
-func quadProduct3512(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32)
+func quadProduct3512(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
 
-// rowWeightsFMA is rowWeights.weigh; it reads and writes the first n scores only.
+// rowWeightsFMA is rowWeights.weigh for one row, without the sum; it reads and writes the first n scores only.
 //
 //go:noescape
-func rowWeightsFMA(scores *float32, n int, top *float32, sum *float32, factor *float32)
+func rowWeightsFMA(scores *float32, n int, top *float32, factor *float32)
+
+// rowSumsFMA is the sum of rowWeights.weigh, for one, two or three rows.
+//
+//go:noescape
+func rowSumsFMA(weights *float32, n int, heads int, sum *float32, factors *float32)
 
 // gatherColumnsAVX2 moves 4*groups elements of eight rows, which begin at the offsets, to columns: element d of row r
 // goes to dst[d*stride+r].
@@ -67,51 +72,68 @@ func pointer(x []float32) *float32 {
 	return &x[0]
 }
 
-// quad is generic with the four sums.
-func (p *tileProduct) quad(dst, x, tiles []float32, scale float32, factors []float32) {
+// quad is generic with the four sums. The memory of next, if any, is read soon after.
+func (p *tileProduct) quad(dst, x, tiles []float32, scale float32, factors, next []float32) {
 	if !use.avx2 {
 		p.generic(dst, x, tiles, scale, factors, true)
 		return
 	}
 	p.check(dst, x, tiles, factors)
+	if len(next) < p.count*p.n*tileColumns {
+		next = tiles
+	}
+	t, ahead := pointer(tiles), pointer(next)
 	for h := 0; h < p.heads; {
-		n := min(p.heads-h, 3)
-		if n == 3 && p.heads-h == 4 {
-			n = 2
-		}
-		f, d, in, t := factors, &dst[h*p.dstStride], pointer(x), pointer(tiles)
-		if f != nil {
-			f = f[h:]
-		}
+		n := rowsTogether(p.heads - h)
+		d, in, f := &dst[h*p.dstStride], pointer(x), pointer(factors)
 		if in != nil {
 			in = &x[h*p.xStride]
 		}
+		if f != nil {
+			f = &factors[h]
+		}
 		switch {
 		case n == 1 && use.avx512:
-			quadProduct1512(d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, pointer(f))
+			quadProduct1512(d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, f, ahead)
 		case n == 2 && use.avx512:
-			quadProduct2512(d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, pointer(f))
+			quadProduct2512(d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, f, ahead)
 		case use.avx512:
-			quadProduct3512(d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, pointer(f))
+			quadProduct3512(d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, f, ahead)
 		case n == 1:
-			quadProduct1FMA(d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, pointer(f))
+			quadProduct1FMA(d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, f, ahead)
 		case n == 2:
-			quadProduct2FMA(d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, pointer(f))
+			quadProduct2FMA(d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, f, ahead)
 		default:
-			quadProduct3FMA(d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, pointer(f))
+			quadProduct3FMA(d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, f, ahead)
 		}
 		h += n
 	}
 }
 
-// weigh replaces the first n of a row's 64 scores by their weights.
-func (w *rowWeights) weigh(s []float32, n, row int) {
+// rowsTogether is how many of n rows one call takes.
+func rowsTogether(n int) int {
+	if n == 4 {
+		return 2
+	}
+	return min(n, 3)
+}
+
+// weigh replaces the first n of each row's 64 scores by their weights.
+func (w *rowWeights) weigh(s []float32, n int) {
 	if !use.avx2 {
-		w.weighGeneric(s, n, row)
+		w.weighGeneric(s, n)
 		return
 	}
-	_ = s[n-1]
-	rowWeightsFMA(&s[0], n, &w.top[row], &w.sum[row], &w.factor[row])
+	rows := len(w.top)
+	_ = s[(rows-1)*engineBlock+n-1]
+	for r := range rows {
+		rowWeightsFMA(&s[r*engineBlock], n, &w.top[r], &w.factor[r])
+	}
+	for r := 0; r < rows; {
+		count := rowsTogether(rows - r)
+		rowSumsFMA(&s[r*engineBlock], n, count, &w.sum[r], &w.factor[r])
+		r += count
+	}
 }
 
 // gatherColumns writes element d of row r, which starts at src[rows[r]], to dst[d*stride+r], for eight rows of dim

@@ -720,19 +720,20 @@ done:
 	VZEROUPPER
 	RET
 
-// func quadProduct1FMA(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32)
-// Requires: AVX, FMA3
-TEXT ·quadProduct1FMA(SB), NOSPLIT, $0-80
+// func quadProduct1FMA(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·quadProduct1FMA(SB), NOSPLIT, $0-88
 	MOVQ tiles+16(FP), AX
-	MOVQ count+32(FP), CX
-	MOVQ stride+40(FP), DX
-	MOVQ dstStride+48(FP), BX
-	MOVQ xStride+56(FP), SI
-	SHLQ $0x02, DX
+	MOVQ next+80(FP), CX
+	MOVQ count+32(FP), DX
+	MOVQ stride+40(FP), BX
+	MOVQ dstStride+48(FP), SI
+	MOVQ xStride+56(FP), DI
 	SHLQ $0x02, BX
 	SHLQ $0x02, SI
-	MOVQ dst+0(FP), BX
-	MOVQ x+8(FP), SI
+	SHLQ $0x02, DI
+	MOVQ dst+0(FP), SI
+	MOVQ x+8(FP), DI
 
 tile:
 	VXORPS Y0, Y0, Y0
@@ -743,37 +744,42 @@ tile:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   SI, R10
-	MOVQ   AX, DI
-	MOVQ   n+24(FP), R8
-	MOVQ   R8, R9
-	SHRQ   $0x02, R8
+	MOVQ   DI, R11
+	MOVQ   AX, R8
+	MOVQ   n+24(FP), R9
+	MOVQ   R9, R10
+	SHRQ   $0x02, R9
 	JZ     half0quads
 
 half0loop:
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (R10), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	PREFETCHT0   (CX)
+	VBROADCASTSS (R11), Y10
 	VFMADD231PS  Y10, Y8, Y0
 	VFMADD231PS  Y10, Y9, Y4
-	VMOVUPS      64(DI), Y8
-	VMOVUPS      96(DI), Y9
-	VBROADCASTSS 4(R10), Y10
+	VMOVUPS      64(R8), Y8
+	VMOVUPS      96(R8), Y9
+	PREFETCHT0   64(CX)
+	VBROADCASTSS 4(R11), Y10
 	VFMADD231PS  Y10, Y8, Y1
 	VFMADD231PS  Y10, Y9, Y5
-	VMOVUPS      128(DI), Y8
-	VMOVUPS      160(DI), Y9
-	VBROADCASTSS 8(R10), Y10
+	VMOVUPS      128(R8), Y8
+	VMOVUPS      160(R8), Y9
+	PREFETCHT0   128(CX)
+	VBROADCASTSS 8(R11), Y10
 	VFMADD231PS  Y10, Y8, Y2
 	VFMADD231PS  Y10, Y9, Y6
-	VMOVUPS      192(DI), Y8
-	VMOVUPS      224(DI), Y9
-	VBROADCASTSS 12(R10), Y10
+	VMOVUPS      192(R8), Y8
+	VMOVUPS      224(R8), Y9
+	PREFETCHT0   192(CX)
+	VBROADCASTSS 12(R11), Y10
 	VFMADD231PS  Y10, Y8, Y3
 	VFMADD231PS  Y10, Y9, Y7
-	ADDQ         $0x10, R10
-	ADDQ         $0x00000100, DI
-	DECQ         R8
+	ADDQ         $0x10, R11
+	ADDQ         $0x00000100, R8
+	ADDQ         $0x00000100, CX
+	DECQ         R9
 	JNZ          half0loop
 
 half0quads:
@@ -783,63 +789,65 @@ half0quads:
 	VADDPS Y6, Y4, Y4
 	VADDPS Y7, Y5, Y5
 	VADDPS Y5, Y4, Y4
-	ANDQ   $0x03, R9
+	ANDQ   $0x03, R10
 	JZ     half0summed
 
 half0rest:
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (R10), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	PREFETCHT0   (CX)
+	VBROADCASTSS (R11), Y10
 	VFMADD231PS  Y10, Y8, Y0
 	VFMADD231PS  Y10, Y9, Y4
-	ADDQ         $0x04, R10
-	ADDQ         $0x40, DI
-	DECQ         R9
+	ADDQ         $0x04, R11
+	ADDQ         $0x40, R8
+	DECQ         R10
 	JNZ          half0rest
 
 half0summed:
-	MOVQ         factors+72(FP), DI
-	TESTQ        DI, DI
+	MOVQ         factors+72(FP), R8
+	TESTQ        R8, R8
 	JZ           half0scaled
-	VBROADCASTSS (DI), Y10
-	VMULPS       (BX), Y10, Y8
+	VBROADCASTSS (R8), Y10
+	VMULPS       (SI), Y10, Y8
 	VADDPS       Y8, Y0, Y0
-	VMOVUPS      Y0, (BX)
-	VMULPS       32(BX), Y10, Y8
+	VMOVUPS      Y0, (SI)
+	VMULPS       32(SI), Y10, Y8
 	VADDPS       Y8, Y4, Y4
-	VMOVUPS      Y4, 32(BX)
+	VMOVUPS      Y4, 32(SI)
 	JMP          half0done
 
 half0scaled:
 	VBROADCASTSS scale+64(FP), Y10
 	VMULPS       Y10, Y0, Y0
-	VMOVUPS      Y0, (BX)
+	VMOVUPS      Y0, (SI)
 	VMULPS       Y10, Y4, Y4
-	VMOVUPS      Y4, 32(BX)
+	VMOVUPS      Y4, 32(SI)
 
 half0done:
-	ADDQ $0x40, BX
+	ADDQ $0x40, SI
 	ADDQ $0x40, AX
 	SUBQ $0x40, AX
-	ADDQ DX, AX
-	DECQ CX
+	ADDQ BX, AX
+	DECQ DX
 	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func quadProduct2FMA(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32)
-// Requires: AVX, FMA3
-TEXT ·quadProduct2FMA(SB), NOSPLIT, $0-80
+// func quadProduct2FMA(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·quadProduct2FMA(SB), NOSPLIT, $0-88
 	MOVQ tiles+16(FP), AX
-	MOVQ count+32(FP), CX
-	MOVQ stride+40(FP), DX
-	MOVQ dstStride+48(FP), BX
-	MOVQ xStride+56(FP), SI
-	SHLQ $0x02, DX
+	MOVQ next+80(FP), CX
+	MOVQ count+32(FP), DX
+	MOVQ stride+40(FP), BX
+	MOVQ dstStride+48(FP), SI
+	MOVQ xStride+56(FP), DI
 	SHLQ $0x02, BX
 	SHLQ $0x02, SI
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), R8
+	SHLQ $0x02, DI
+	MOVQ dst+0(FP), R8
+	MOVQ x+8(FP), R9
 
 tile:
 	VXORPS Y0, Y0, Y0
@@ -850,37 +858,42 @@ tile:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   R8, R12
-	MOVQ   AX, R9
-	MOVQ   n+24(FP), R10
-	MOVQ   R10, R11
-	SHRQ   $0x02, R10
+	MOVQ   R9, R13
+	MOVQ   AX, R10
+	MOVQ   n+24(FP), R11
+	MOVQ   R11, R12
+	SHRQ   $0x02, R11
 	JZ     half0quads
 
 half0loop:
-	VMOVUPS      (R9), Y8
-	VBROADCASTSS (R12), Y9
+	VMOVUPS      (R10), Y8
+	PREFETCHT0   (CX)
+	VBROADCASTSS (R13), Y9
 	VFMADD231PS  Y9, Y8, Y0
-	VBROADCASTSS (R12)(SI*1), Y9
+	VBROADCASTSS (R13)(DI*1), Y9
 	VFMADD231PS  Y9, Y8, Y4
-	VMOVUPS      64(R9), Y8
-	VBROADCASTSS 4(R12), Y9
+	VMOVUPS      64(R10), Y8
+	PREFETCHT0   32(CX)
+	VBROADCASTSS 4(R13), Y9
 	VFMADD231PS  Y9, Y8, Y1
-	VBROADCASTSS 4(R12)(SI*1), Y9
+	VBROADCASTSS 4(R13)(DI*1), Y9
 	VFMADD231PS  Y9, Y8, Y5
-	VMOVUPS      128(R9), Y8
-	VBROADCASTSS 8(R12), Y9
+	VMOVUPS      128(R10), Y8
+	PREFETCHT0   64(CX)
+	VBROADCASTSS 8(R13), Y9
 	VFMADD231PS  Y9, Y8, Y2
-	VBROADCASTSS 8(R12)(SI*1), Y9
+	VBROADCASTSS 8(R13)(DI*1), Y9
 	VFMADD231PS  Y9, Y8, Y6
-	VMOVUPS      192(R9), Y8
-	VBROADCASTSS 12(R12), Y9
+	VMOVUPS      192(R10), Y8
+	PREFETCHT0   96(CX)
+	VBROADCASTSS 12(R13), Y9
 	VFMADD231PS  Y9, Y8, Y3
-	VBROADCASTSS 12(R12)(SI*1), Y9
+	VBROADCASTSS 12(R13)(DI*1), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	ADDQ         $0x10, R12
-	ADDQ         $0x00000100, R9
-	DECQ         R10
+	ADDQ         $0x10, R13
+	ADDQ         $0x00000100, R10
+	ADDQ         $0x00000080, CX
+	DECQ         R11
 	JNZ          half0loop
 
 half0quads:
@@ -890,43 +903,44 @@ half0quads:
 	VADDPS Y6, Y4, Y4
 	VADDPS Y7, Y5, Y5
 	VADDPS Y5, Y4, Y4
-	ANDQ   $0x03, R11
+	ANDQ   $0x03, R12
 	JZ     half0summed
 
 half0rest:
-	VMOVUPS      (R9), Y8
-	VBROADCASTSS (R12), Y9
+	VMOVUPS      (R10), Y8
+	PREFETCHT0   (CX)
+	VBROADCASTSS (R13), Y9
 	VFMADD231PS  Y9, Y8, Y0
-	VBROADCASTSS (R12)(SI*1), Y9
+	VBROADCASTSS (R13)(DI*1), Y9
 	VFMADD231PS  Y9, Y8, Y4
-	ADDQ         $0x04, R12
-	ADDQ         $0x40, R9
-	DECQ         R11
+	ADDQ         $0x04, R13
+	ADDQ         $0x40, R10
+	DECQ         R12
 	JNZ          half0rest
 
 half0summed:
-	MOVQ         factors+72(FP), R9
-	TESTQ        R9, R9
+	MOVQ         factors+72(FP), R10
+	TESTQ        R10, R10
 	JZ           half0scaled
-	VBROADCASTSS (R9), Y9
-	VMULPS       (DI), Y9, Y8
+	VBROADCASTSS (R10), Y9
+	VMULPS       (R8), Y9, Y8
 	VADDPS       Y8, Y0, Y0
-	VMOVUPS      Y0, (DI)
-	VBROADCASTSS 4(R9), Y9
-	VMULPS       (DI)(BX*1), Y9, Y8
+	VMOVUPS      Y0, (R8)
+	VBROADCASTSS 4(R10), Y9
+	VMULPS       (R8)(SI*1), Y9, Y8
 	VADDPS       Y8, Y4, Y4
-	VMOVUPS      Y4, (DI)(BX*1)
+	VMOVUPS      Y4, (R8)(SI*1)
 	JMP          half0done
 
 half0scaled:
 	VBROADCASTSS scale+64(FP), Y9
 	VMULPS       Y9, Y0, Y0
-	VMOVUPS      Y0, (DI)
+	VMOVUPS      Y0, (R8)
 	VMULPS       Y9, Y4, Y4
-	VMOVUPS      Y4, (DI)(BX*1)
+	VMOVUPS      Y4, (R8)(SI*1)
 
 half0done:
-	ADDQ   $0x20, DI
+	ADDQ   $0x20, R8
 	ADDQ   $0x20, AX
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
@@ -936,37 +950,42 @@ half0done:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   R8, R12
-	MOVQ   AX, R9
-	MOVQ   n+24(FP), R10
-	MOVQ   R10, R11
-	SHRQ   $0x02, R10
+	MOVQ   R9, R13
+	MOVQ   AX, R10
+	MOVQ   n+24(FP), R11
+	MOVQ   R11, R12
+	SHRQ   $0x02, R11
 	JZ     half1quads
 
 half1loop:
-	VMOVUPS      (R9), Y8
-	VBROADCASTSS (R12), Y9
+	VMOVUPS      (R10), Y8
+	PREFETCHT0   (CX)
+	VBROADCASTSS (R13), Y9
 	VFMADD231PS  Y9, Y8, Y0
-	VBROADCASTSS (R12)(SI*1), Y9
+	VBROADCASTSS (R13)(DI*1), Y9
 	VFMADD231PS  Y9, Y8, Y4
-	VMOVUPS      64(R9), Y8
-	VBROADCASTSS 4(R12), Y9
+	VMOVUPS      64(R10), Y8
+	PREFETCHT0   32(CX)
+	VBROADCASTSS 4(R13), Y9
 	VFMADD231PS  Y9, Y8, Y1
-	VBROADCASTSS 4(R12)(SI*1), Y9
+	VBROADCASTSS 4(R13)(DI*1), Y9
 	VFMADD231PS  Y9, Y8, Y5
-	VMOVUPS      128(R9), Y8
-	VBROADCASTSS 8(R12), Y9
+	VMOVUPS      128(R10), Y8
+	PREFETCHT0   64(CX)
+	VBROADCASTSS 8(R13), Y9
 	VFMADD231PS  Y9, Y8, Y2
-	VBROADCASTSS 8(R12)(SI*1), Y9
+	VBROADCASTSS 8(R13)(DI*1), Y9
 	VFMADD231PS  Y9, Y8, Y6
-	VMOVUPS      192(R9), Y8
-	VBROADCASTSS 12(R12), Y9
+	VMOVUPS      192(R10), Y8
+	PREFETCHT0   96(CX)
+	VBROADCASTSS 12(R13), Y9
 	VFMADD231PS  Y9, Y8, Y3
-	VBROADCASTSS 12(R12)(SI*1), Y9
+	VBROADCASTSS 12(R13)(DI*1), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	ADDQ         $0x10, R12
-	ADDQ         $0x00000100, R9
-	DECQ         R10
+	ADDQ         $0x10, R13
+	ADDQ         $0x00000100, R10
+	ADDQ         $0x00000080, CX
+	DECQ         R11
 	JNZ          half1loop
 
 half1quads:
@@ -976,64 +995,66 @@ half1quads:
 	VADDPS Y6, Y4, Y4
 	VADDPS Y7, Y5, Y5
 	VADDPS Y5, Y4, Y4
-	ANDQ   $0x03, R11
+	ANDQ   $0x03, R12
 	JZ     half1summed
 
 half1rest:
-	VMOVUPS      (R9), Y8
-	VBROADCASTSS (R12), Y9
+	VMOVUPS      (R10), Y8
+	PREFETCHT0   (CX)
+	VBROADCASTSS (R13), Y9
 	VFMADD231PS  Y9, Y8, Y0
-	VBROADCASTSS (R12)(SI*1), Y9
+	VBROADCASTSS (R13)(DI*1), Y9
 	VFMADD231PS  Y9, Y8, Y4
-	ADDQ         $0x04, R12
-	ADDQ         $0x40, R9
-	DECQ         R11
+	ADDQ         $0x04, R13
+	ADDQ         $0x40, R10
+	DECQ         R12
 	JNZ          half1rest
 
 half1summed:
-	MOVQ         factors+72(FP), R9
-	TESTQ        R9, R9
+	MOVQ         factors+72(FP), R10
+	TESTQ        R10, R10
 	JZ           half1scaled
-	VBROADCASTSS (R9), Y9
-	VMULPS       (DI), Y9, Y8
+	VBROADCASTSS (R10), Y9
+	VMULPS       (R8), Y9, Y8
 	VADDPS       Y8, Y0, Y0
-	VMOVUPS      Y0, (DI)
-	VBROADCASTSS 4(R9), Y9
-	VMULPS       (DI)(BX*1), Y9, Y8
+	VMOVUPS      Y0, (R8)
+	VBROADCASTSS 4(R10), Y9
+	VMULPS       (R8)(SI*1), Y9, Y8
 	VADDPS       Y8, Y4, Y4
-	VMOVUPS      Y4, (DI)(BX*1)
+	VMOVUPS      Y4, (R8)(SI*1)
 	JMP          half1done
 
 half1scaled:
 	VBROADCASTSS scale+64(FP), Y9
 	VMULPS       Y9, Y0, Y0
-	VMOVUPS      Y0, (DI)
+	VMOVUPS      Y0, (R8)
 	VMULPS       Y9, Y4, Y4
-	VMOVUPS      Y4, (DI)(BX*1)
+	VMOVUPS      Y4, (R8)(SI*1)
 
 half1done:
-	ADDQ $0x20, DI
+	ADDQ $0x20, R8
 	ADDQ $0x20, AX
 	SUBQ $0x40, AX
-	ADDQ DX, AX
-	DECQ CX
+	ADDQ BX, AX
+	DECQ DX
 	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func quadProduct3FMA(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32)
-// Requires: AVX, FMA3
-TEXT ·quadProduct3FMA(SB), NOSPLIT, $0-80
+// func quadProduct3FMA(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·quadProduct3FMA(SB), NOSPLIT, $0-88
 	MOVQ tiles+16(FP), AX
-	MOVQ count+32(FP), CX
-	MOVQ stride+40(FP), DX
-	MOVQ dstStride+48(FP), BX
-	MOVQ xStride+56(FP), SI
-	SHLQ $0x02, DX
+	MOVQ next+80(FP), CX
+	MOVQ count+32(FP), DX
+	MOVQ stride+40(FP), BX
+	MOVQ dstStride+48(FP), SI
+	MOVQ xStride+56(FP), DI
 	SHLQ $0x02, BX
 	SHLQ $0x02, SI
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), R8
+	SHLQ $0x02, DI
+	MOVQ dst+0(FP), R8
+	MOVQ x+8(FP), R9
 
 tile:
 	VXORPS Y0, Y0, Y0
@@ -1048,45 +1069,50 @@ tile:
 	VXORPS Y9, Y9, Y9
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
-	MOVQ   R8, R12
-	MOVQ   AX, R9
-	MOVQ   n+24(FP), R10
-	MOVQ   R10, R11
-	SHRQ   $0x02, R10
+	MOVQ   R9, R13
+	MOVQ   AX, R10
+	MOVQ   n+24(FP), R11
+	MOVQ   R11, R12
+	SHRQ   $0x02, R11
 	JZ     half0quads
 
 half0loop:
-	VMOVUPS      (R9), Y12
-	VBROADCASTSS (R12), Y13
+	VMOVUPS      (R10), Y12
+	PREFETCHT0   (CX)
+	VBROADCASTSS (R13), Y13
 	VFMADD231PS  Y13, Y12, Y0
-	VBROADCASTSS (R12)(SI*1), Y13
+	VBROADCASTSS (R13)(DI*1), Y13
 	VFMADD231PS  Y13, Y12, Y4
-	VBROADCASTSS (R12)(SI*2), Y13
+	VBROADCASTSS (R13)(DI*2), Y13
 	VFMADD231PS  Y13, Y12, Y8
-	VMOVUPS      64(R9), Y12
-	VBROADCASTSS 4(R12), Y13
+	VMOVUPS      64(R10), Y12
+	PREFETCHT0   32(CX)
+	VBROADCASTSS 4(R13), Y13
 	VFMADD231PS  Y13, Y12, Y1
-	VBROADCASTSS 4(R12)(SI*1), Y13
+	VBROADCASTSS 4(R13)(DI*1), Y13
 	VFMADD231PS  Y13, Y12, Y5
-	VBROADCASTSS 4(R12)(SI*2), Y13
+	VBROADCASTSS 4(R13)(DI*2), Y13
 	VFMADD231PS  Y13, Y12, Y9
-	VMOVUPS      128(R9), Y12
-	VBROADCASTSS 8(R12), Y13
+	VMOVUPS      128(R10), Y12
+	PREFETCHT0   64(CX)
+	VBROADCASTSS 8(R13), Y13
 	VFMADD231PS  Y13, Y12, Y2
-	VBROADCASTSS 8(R12)(SI*1), Y13
+	VBROADCASTSS 8(R13)(DI*1), Y13
 	VFMADD231PS  Y13, Y12, Y6
-	VBROADCASTSS 8(R12)(SI*2), Y13
+	VBROADCASTSS 8(R13)(DI*2), Y13
 	VFMADD231PS  Y13, Y12, Y10
-	VMOVUPS      192(R9), Y12
-	VBROADCASTSS 12(R12), Y13
+	VMOVUPS      192(R10), Y12
+	PREFETCHT0   96(CX)
+	VBROADCASTSS 12(R13), Y13
 	VFMADD231PS  Y13, Y12, Y3
-	VBROADCASTSS 12(R12)(SI*1), Y13
+	VBROADCASTSS 12(R13)(DI*1), Y13
 	VFMADD231PS  Y13, Y12, Y7
-	VBROADCASTSS 12(R12)(SI*2), Y13
+	VBROADCASTSS 12(R13)(DI*2), Y13
 	VFMADD231PS  Y13, Y12, Y11
-	ADDQ         $0x10, R12
-	ADDQ         $0x00000100, R9
-	DECQ         R10
+	ADDQ         $0x10, R13
+	ADDQ         $0x00000100, R10
+	ADDQ         $0x00000080, CX
+	DECQ         R11
 	JNZ          half0loop
 
 half0quads:
@@ -1099,51 +1125,52 @@ half0quads:
 	VADDPS Y10, Y8, Y8
 	VADDPS Y11, Y9, Y9
 	VADDPS Y9, Y8, Y8
-	ANDQ   $0x03, R11
+	ANDQ   $0x03, R12
 	JZ     half0summed
 
 half0rest:
-	VMOVUPS      (R9), Y12
-	VBROADCASTSS (R12), Y13
+	VMOVUPS      (R10), Y12
+	PREFETCHT0   (CX)
+	VBROADCASTSS (R13), Y13
 	VFMADD231PS  Y13, Y12, Y0
-	VBROADCASTSS (R12)(SI*1), Y13
+	VBROADCASTSS (R13)(DI*1), Y13
 	VFMADD231PS  Y13, Y12, Y4
-	VBROADCASTSS (R12)(SI*2), Y13
+	VBROADCASTSS (R13)(DI*2), Y13
 	VFMADD231PS  Y13, Y12, Y8
-	ADDQ         $0x04, R12
-	ADDQ         $0x40, R9
-	DECQ         R11
+	ADDQ         $0x04, R13
+	ADDQ         $0x40, R10
+	DECQ         R12
 	JNZ          half0rest
 
 half0summed:
-	MOVQ         factors+72(FP), R9
-	TESTQ        R9, R9
+	MOVQ         factors+72(FP), R10
+	TESTQ        R10, R10
 	JZ           half0scaled
-	VBROADCASTSS (R9), Y13
-	VMULPS       (DI), Y13, Y12
+	VBROADCASTSS (R10), Y13
+	VMULPS       (R8), Y13, Y12
 	VADDPS       Y12, Y0, Y0
-	VMOVUPS      Y0, (DI)
-	VBROADCASTSS 4(R9), Y13
-	VMULPS       (DI)(BX*1), Y13, Y12
+	VMOVUPS      Y0, (R8)
+	VBROADCASTSS 4(R10), Y13
+	VMULPS       (R8)(SI*1), Y13, Y12
 	VADDPS       Y12, Y4, Y4
-	VMOVUPS      Y4, (DI)(BX*1)
-	VBROADCASTSS 8(R9), Y13
-	VMULPS       (DI)(BX*2), Y13, Y12
+	VMOVUPS      Y4, (R8)(SI*1)
+	VBROADCASTSS 8(R10), Y13
+	VMULPS       (R8)(SI*2), Y13, Y12
 	VADDPS       Y12, Y8, Y8
-	VMOVUPS      Y8, (DI)(BX*2)
+	VMOVUPS      Y8, (R8)(SI*2)
 	JMP          half0done
 
 half0scaled:
 	VBROADCASTSS scale+64(FP), Y13
 	VMULPS       Y13, Y0, Y0
-	VMOVUPS      Y0, (DI)
+	VMOVUPS      Y0, (R8)
 	VMULPS       Y13, Y4, Y4
-	VMOVUPS      Y4, (DI)(BX*1)
+	VMOVUPS      Y4, (R8)(SI*1)
 	VMULPS       Y13, Y8, Y8
-	VMOVUPS      Y8, (DI)(BX*2)
+	VMOVUPS      Y8, (R8)(SI*2)
 
 half0done:
-	ADDQ   $0x20, DI
+	ADDQ   $0x20, R8
 	ADDQ   $0x20, AX
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
@@ -1157,45 +1184,50 @@ half0done:
 	VXORPS Y9, Y9, Y9
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
-	MOVQ   R8, R12
-	MOVQ   AX, R9
-	MOVQ   n+24(FP), R10
-	MOVQ   R10, R11
-	SHRQ   $0x02, R10
+	MOVQ   R9, R13
+	MOVQ   AX, R10
+	MOVQ   n+24(FP), R11
+	MOVQ   R11, R12
+	SHRQ   $0x02, R11
 	JZ     half1quads
 
 half1loop:
-	VMOVUPS      (R9), Y12
-	VBROADCASTSS (R12), Y13
+	VMOVUPS      (R10), Y12
+	PREFETCHT0   (CX)
+	VBROADCASTSS (R13), Y13
 	VFMADD231PS  Y13, Y12, Y0
-	VBROADCASTSS (R12)(SI*1), Y13
+	VBROADCASTSS (R13)(DI*1), Y13
 	VFMADD231PS  Y13, Y12, Y4
-	VBROADCASTSS (R12)(SI*2), Y13
+	VBROADCASTSS (R13)(DI*2), Y13
 	VFMADD231PS  Y13, Y12, Y8
-	VMOVUPS      64(R9), Y12
-	VBROADCASTSS 4(R12), Y13
+	VMOVUPS      64(R10), Y12
+	PREFETCHT0   32(CX)
+	VBROADCASTSS 4(R13), Y13
 	VFMADD231PS  Y13, Y12, Y1
-	VBROADCASTSS 4(R12)(SI*1), Y13
+	VBROADCASTSS 4(R13)(DI*1), Y13
 	VFMADD231PS  Y13, Y12, Y5
-	VBROADCASTSS 4(R12)(SI*2), Y13
+	VBROADCASTSS 4(R13)(DI*2), Y13
 	VFMADD231PS  Y13, Y12, Y9
-	VMOVUPS      128(R9), Y12
-	VBROADCASTSS 8(R12), Y13
+	VMOVUPS      128(R10), Y12
+	PREFETCHT0   64(CX)
+	VBROADCASTSS 8(R13), Y13
 	VFMADD231PS  Y13, Y12, Y2
-	VBROADCASTSS 8(R12)(SI*1), Y13
+	VBROADCASTSS 8(R13)(DI*1), Y13
 	VFMADD231PS  Y13, Y12, Y6
-	VBROADCASTSS 8(R12)(SI*2), Y13
+	VBROADCASTSS 8(R13)(DI*2), Y13
 	VFMADD231PS  Y13, Y12, Y10
-	VMOVUPS      192(R9), Y12
-	VBROADCASTSS 12(R12), Y13
+	VMOVUPS      192(R10), Y12
+	PREFETCHT0   96(CX)
+	VBROADCASTSS 12(R13), Y13
 	VFMADD231PS  Y13, Y12, Y3
-	VBROADCASTSS 12(R12)(SI*1), Y13
+	VBROADCASTSS 12(R13)(DI*1), Y13
 	VFMADD231PS  Y13, Y12, Y7
-	VBROADCASTSS 12(R12)(SI*2), Y13
+	VBROADCASTSS 12(R13)(DI*2), Y13
 	VFMADD231PS  Y13, Y12, Y11
-	ADDQ         $0x10, R12
-	ADDQ         $0x00000100, R9
-	DECQ         R10
+	ADDQ         $0x10, R13
+	ADDQ         $0x00000100, R10
+	ADDQ         $0x00000080, CX
+	DECQ         R11
 	JNZ          half1loop
 
 half1quads:
@@ -1208,89 +1240,89 @@ half1quads:
 	VADDPS Y10, Y8, Y8
 	VADDPS Y11, Y9, Y9
 	VADDPS Y9, Y8, Y8
-	ANDQ   $0x03, R11
+	ANDQ   $0x03, R12
 	JZ     half1summed
 
 half1rest:
-	VMOVUPS      (R9), Y12
-	VBROADCASTSS (R12), Y13
+	VMOVUPS      (R10), Y12
+	PREFETCHT0   (CX)
+	VBROADCASTSS (R13), Y13
 	VFMADD231PS  Y13, Y12, Y0
-	VBROADCASTSS (R12)(SI*1), Y13
+	VBROADCASTSS (R13)(DI*1), Y13
 	VFMADD231PS  Y13, Y12, Y4
-	VBROADCASTSS (R12)(SI*2), Y13
+	VBROADCASTSS (R13)(DI*2), Y13
 	VFMADD231PS  Y13, Y12, Y8
-	ADDQ         $0x04, R12
-	ADDQ         $0x40, R9
-	DECQ         R11
+	ADDQ         $0x04, R13
+	ADDQ         $0x40, R10
+	DECQ         R12
 	JNZ          half1rest
 
 half1summed:
-	MOVQ         factors+72(FP), R9
-	TESTQ        R9, R9
+	MOVQ         factors+72(FP), R10
+	TESTQ        R10, R10
 	JZ           half1scaled
-	VBROADCASTSS (R9), Y13
-	VMULPS       (DI), Y13, Y12
+	VBROADCASTSS (R10), Y13
+	VMULPS       (R8), Y13, Y12
 	VADDPS       Y12, Y0, Y0
-	VMOVUPS      Y0, (DI)
-	VBROADCASTSS 4(R9), Y13
-	VMULPS       (DI)(BX*1), Y13, Y12
+	VMOVUPS      Y0, (R8)
+	VBROADCASTSS 4(R10), Y13
+	VMULPS       (R8)(SI*1), Y13, Y12
 	VADDPS       Y12, Y4, Y4
-	VMOVUPS      Y4, (DI)(BX*1)
-	VBROADCASTSS 8(R9), Y13
-	VMULPS       (DI)(BX*2), Y13, Y12
+	VMOVUPS      Y4, (R8)(SI*1)
+	VBROADCASTSS 8(R10), Y13
+	VMULPS       (R8)(SI*2), Y13, Y12
 	VADDPS       Y12, Y8, Y8
-	VMOVUPS      Y8, (DI)(BX*2)
+	VMOVUPS      Y8, (R8)(SI*2)
 	JMP          half1done
 
 half1scaled:
 	VBROADCASTSS scale+64(FP), Y13
 	VMULPS       Y13, Y0, Y0
-	VMOVUPS      Y0, (DI)
+	VMOVUPS      Y0, (R8)
 	VMULPS       Y13, Y4, Y4
-	VMOVUPS      Y4, (DI)(BX*1)
+	VMOVUPS      Y4, (R8)(SI*1)
 	VMULPS       Y13, Y8, Y8
-	VMOVUPS      Y8, (DI)(BX*2)
+	VMOVUPS      Y8, (R8)(SI*2)
 
 half1done:
-	ADDQ $0x20, DI
+	ADDQ $0x20, R8
 	ADDQ $0x20, AX
 	SUBQ $0x40, AX
-	ADDQ DX, AX
-	DECQ CX
+	ADDQ BX, AX
+	DECQ DX
 	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func rowWeightsFMA(scores *float32, n int, top *float32, sum *float32, factor *float32)
+// func rowWeightsFMA(scores *float32, n int, top *float32, factor *float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·rowWeightsFMA(SB), NOSPLIT, $0-40
+TEXT ·rowWeightsFMA(SB), NOSPLIT, $0-32
 	MOVQ         scores+0(FP), AX
 	MOVQ         n+8(FP), CX
 	MOVQ         top+16(FP), DX
-	MOVQ         sum+24(FP), BX
-	MOVQ         factor+32(FP), SI
+	MOVQ         factor+24(FP), BX
 	VBROADCASTSS (DX), Y5
 	VMOVUPS      Y5, Y7
-	MOVQ         CX, R10
-	ANDQ         $0x07, R10
-	LEAQ         attnMask<>+0(SB), DI
-	NEGQ         R10
-	VMOVUPS      32(DI)(R10*4), Y4
-	MOVQ         AX, R8
 	MOVQ         CX, R9
-	SHRQ         $0x03, R9
+	ANDQ         $0x07, R9
+	LEAQ         attnMask<>+0(SB), SI
+	NEGQ         R9
+	VMOVUPS      32(SI)(R9*4), Y4
+	MOVQ         AX, DI
+	MOVQ         CX, R8
+	SHRQ         $0x03, R8
 	JZ           maxrest
 
 max:
-	VMAXPS (R8), Y7, Y7
-	ADDQ   $0x20, R8
-	DECQ   R9
+	VMAXPS (DI), Y7, Y7
+	ADDQ   $0x20, DI
+	DECQ   R8
 	JNZ    max
 
 maxrest:
-	TESTQ      R10, R10
+	TESTQ      R9, R9
 	JZ         across
-	VMASKMOVPS (R8), Y4, Y0
+	VMASKMOVPS (DI), Y4, Y0
 	VBLENDVPS  Y4, Y0, Y7, Y0
 	VMAXPS     Y0, Y7, Y7
 
@@ -1303,14 +1335,14 @@ across:
 	VMAXPS       X0, X7, X7
 	VBROADCASTSS X7, Y7
 	VMOVSS       X7, (DX)
-	LEAQ         attnRoots<>+0(SB), DI
-	MOVQ         AX, R8
-	MOVQ         CX, R9
-	SHRQ         $0x03, R9
+	LEAQ         attnRoots<>+0(SB), SI
+	MOVQ         AX, DI
+	MOVQ         CX, R8
+	SHRQ         $0x03, R8
 	JZ           exprest
 
 exp:
-	VMOVUPS      (R8), Y0
+	VMOVUPS      (DI), Y0
 	VSUBPS       Y7, Y0, Y0
 	VMAXPS       attnLow<>+0(SB), Y0, Y0
 	VMULPS       attnInvLn2<>+0(SB), Y0, Y1
@@ -1330,15 +1362,15 @@ exp:
 	VPADDD       attnBias<>+0(SB), Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
 	VMULPS       Y2, Y1, Y0
-	VMOVUPS      Y0, (R8)
-	ADDQ         $0x20, R8
-	DECQ         R9
+	VMOVUPS      Y0, (DI)
+	ADDQ         $0x20, DI
+	DECQ         R8
 	JNZ          exp
 
 exprest:
-	TESTQ        R10, R10
+	TESTQ        R9, R9
 	JZ           factor
-	VMASKMOVPS   (R8), Y4, Y3
+	VMASKMOVPS   (DI), Y4, Y3
 	VSUBPS       Y7, Y3, Y3
 	VCVTPS2PD    X3, Y11
 	VMOVUPD      attnDShift<>+0(SB), Y12
@@ -1348,7 +1380,7 @@ exprest:
 	VFMSUB213PD  Y13, Y14, Y11
 	VPAND        attnIndex<>+0(SB), Y12, Y13
 	VPCMPEQD     Y0, Y0, Y0
-	VGATHERQPD   Y0, (DI)(Y13*8), Y15
+	VGATHERQPD   Y0, (SI)(Y13*8), Y15
 	VPSUBQ       Y13, Y12, Y12
 	VPSLLQ       $0x2f, Y12, Y12
 	VPADDQ       Y15, Y12, Y12
@@ -1369,7 +1401,7 @@ exprest:
 	VFMSUB213PD  Y13, Y14, Y11
 	VPAND        attnIndex<>+0(SB), Y12, Y13
 	VPCMPEQD     Y0, Y0, Y0
-	VGATHERQPD   Y0, (DI)(Y13*8), Y15
+	VGATHERQPD   Y0, (SI)(Y13*8), Y15
 	VPSUBQ       Y13, Y12, Y12
 	VPSLLQ       $0x2f, Y12, Y12
 	VPADDQ       Y15, Y12, Y12
@@ -1384,7 +1416,7 @@ exprest:
 	VINSERTF128  $0x01, X11, Y1, Y1
 	VCMPPS       $0x05, attnLowest<>+0(SB), Y3, Y0
 	VANDPS       Y0, Y1, Y1
-	VMASKMOVPS   Y1, Y4, (R8)
+	VMASKMOVPS   Y1, Y4, (DI)
 
 factor:
 	VSUBPS      Y7, Y5, Y3
@@ -1396,7 +1428,7 @@ factor:
 	VFMSUB213PD Y13, Y14, Y11
 	VPAND       attnIndex<>+0(SB), Y12, Y13
 	VPCMPEQD    Y0, Y0, Y0
-	VGATHERQPD  Y0, (DI)(Y13*8), Y15
+	VGATHERQPD  Y0, (SI)(Y13*8), Y15
 	VPSUBQ      Y13, Y12, Y12
 	VPSLLQ      $0x2f, Y12, Y12
 	VPADDQ      Y15, Y12, Y12
@@ -1410,40 +1442,7 @@ factor:
 	VCVTPD2PSY  Y14, X1
 	VCMPPS      $0x05, attnLowest<>+0(SB), Y3, Y0
 	VANDPS      Y0, Y1, Y1
-	VMOVSS      X1, (SI)
-	VMULSS      (BX), X1, X1
-	VXORPS      X0, X0, X0
-	MOVQ        AX, R8
-	MOVQ        CX, R9
-	SHRQ        $0x03, R9
-	JZ          addrest
-
-add:
-	VADDSS (R8), X0, X0
-	VADDSS 4(R8), X0, X0
-	VADDSS 8(R8), X0, X0
-	VADDSS 12(R8), X0, X0
-	VADDSS 16(R8), X0, X0
-	VADDSS 20(R8), X0, X0
-	VADDSS 24(R8), X0, X0
-	VADDSS 28(R8), X0, X0
-	ADDQ   $0x20, R8
-	DECQ   R9
-	JNZ    add
-
-addrest:
-	TESTQ R10, R10
-	JZ    added
-
-addone:
-	VADDSS (R8), X0, X0
-	ADDQ   $0x04, R8
-	INCQ   R10
-	JNZ    addone
-
-added:
-	VADDSS X0, X1, X1
-	VMOVSS X1, (BX)
+	VMOVSS      X1, (BX)
 	VZEROUPPER
 	RET
 
@@ -1791,22 +1790,23 @@ done:
 	VZEROUPPER
 	RET
 
-// func quadProduct1512(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32)
-// Requires: AVX, AVX512F
-TEXT ·quadProduct1512(SB), NOSPLIT, $0-80
+// func quadProduct1512(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·quadProduct1512(SB), NOSPLIT, $0-88
 	MOVQ tiles+16(FP), AX
-	MOVQ count+32(FP), CX
-	MOVQ stride+40(FP), DX
-	MOVQ dstStride+48(FP), BX
-	MOVQ xStride+56(FP), SI
-	SHLQ $0x02, DX
+	MOVQ next+80(FP), CX
+	MOVQ count+32(FP), DX
+	MOVQ stride+40(FP), BX
+	MOVQ dstStride+48(FP), SI
+	MOVQ xStride+56(FP), DI
 	SHLQ $0x02, BX
 	SHLQ $0x02, SI
-	MOVQ dst+0(FP), BX
-	MOVQ x+8(FP), SI
+	SHLQ $0x02, DI
+	MOVQ dst+0(FP), SI
+	MOVQ x+8(FP), DI
 
 two:
-	CMPQ   CX, $0x02
+	CMPQ   DX, $0x02
 	JLT    one
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
@@ -1816,37 +1816,46 @@ two:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
-	MOVQ   SI, R10
-	MOVQ   AX, DI
-	MOVQ   n+24(FP), R8
-	MOVQ   R8, R9
-	SHRQ   $0x02, R8
+	MOVQ   DI, R11
+	MOVQ   AX, R8
+	MOVQ   n+24(FP), R9
+	MOVQ   R9, R10
+	SHRQ   $0x02, R9
 	JZ     twoquads
 
 twoloop:
-	VMOVUPS      (DI), Z8
-	VMOVUPS      (DI)(DX*1), Z9
-	VBROADCASTSS (R10), Z10
+	VMOVUPS      (R8), Z8
+	VMOVUPS      (R8)(BX*1), Z9
+	PREFETCHT0   (CX)
+	PREFETCHT0   64(CX)
+	VBROADCASTSS (R11), Z10
 	VFMADD231PS  Z10, Z8, Z0
 	VFMADD231PS  Z10, Z9, Z4
-	VMOVUPS      64(DI), Z8
-	VMOVUPS      64(DI)(DX*1), Z9
-	VBROADCASTSS 4(R10), Z10
+	VMOVUPS      64(R8), Z8
+	VMOVUPS      64(R8)(BX*1), Z9
+	PREFETCHT0   128(CX)
+	PREFETCHT0   192(CX)
+	VBROADCASTSS 4(R11), Z10
 	VFMADD231PS  Z10, Z8, Z1
 	VFMADD231PS  Z10, Z9, Z5
-	VMOVUPS      128(DI), Z8
-	VMOVUPS      128(DI)(DX*1), Z9
-	VBROADCASTSS 8(R10), Z10
+	VMOVUPS      128(R8), Z8
+	VMOVUPS      128(R8)(BX*1), Z9
+	PREFETCHT0   256(CX)
+	PREFETCHT0   320(CX)
+	VBROADCASTSS 8(R11), Z10
 	VFMADD231PS  Z10, Z8, Z2
 	VFMADD231PS  Z10, Z9, Z6
-	VMOVUPS      192(DI), Z8
-	VMOVUPS      192(DI)(DX*1), Z9
-	VBROADCASTSS 12(R10), Z10
+	VMOVUPS      192(R8), Z8
+	VMOVUPS      192(R8)(BX*1), Z9
+	PREFETCHT0   384(CX)
+	PREFETCHT0   448(CX)
+	VBROADCASTSS 12(R11), Z10
 	VFMADD231PS  Z10, Z8, Z3
 	VFMADD231PS  Z10, Z9, Z7
-	ADDQ         $0x10, R10
-	ADDQ         $0x00000100, DI
-	DECQ         R8
+	ADDQ         $0x10, R11
+	ADDQ         $0x00000100, R8
+	ADDQ         $0x00000200, CX
+	DECQ         R9
 	JNZ          twoloop
 
 twoquads:
@@ -1856,91 +1865,99 @@ twoquads:
 	VADDPS Z6, Z4, Z4
 	VADDPS Z7, Z5, Z5
 	VADDPS Z5, Z4, Z4
-	ANDQ   $0x03, R9
+	ANDQ   $0x03, R10
 	JZ     twosummed
 
 tworest:
-	VMOVUPS      (DI), Z8
-	VMOVUPS      (DI)(DX*1), Z9
-	VBROADCASTSS (R10), Z10
+	VMOVUPS      (R8), Z8
+	VMOVUPS      (R8)(BX*1), Z9
+	PREFETCHT0   (CX)
+	PREFETCHT0   64(CX)
+	VBROADCASTSS (R11), Z10
 	VFMADD231PS  Z10, Z8, Z0
 	VFMADD231PS  Z10, Z9, Z4
-	ADDQ         $0x04, R10
-	ADDQ         $0x40, DI
-	DECQ         R9
+	ADDQ         $0x04, R11
+	ADDQ         $0x40, R8
+	DECQ         R10
 	JNZ          tworest
 
 twosummed:
-	MOVQ         factors+72(FP), DI
-	TESTQ        DI, DI
+	MOVQ         factors+72(FP), R8
+	TESTQ        R8, R8
 	JZ           twoscaled
-	VBROADCASTSS (DI), Z10
-	VMULPS       (BX), Z10, Z8
+	VBROADCASTSS (R8), Z10
+	VMULPS       (SI), Z10, Z8
 	VADDPS       Z8, Z0, Z0
-	VMOVUPS      Z0, (BX)
-	VMULPS       64(BX), Z10, Z8
+	VMOVUPS      Z0, (SI)
+	VMULPS       64(SI), Z10, Z8
 	VADDPS       Z8, Z4, Z4
-	VMOVUPS      Z4, 64(BX)
+	VMOVUPS      Z4, 64(SI)
 	JMP          twodone
 
 twoscaled:
 	VBROADCASTSS scale+64(FP), Z10
 	VMULPS       Z10, Z0, Z0
-	VMOVUPS      Z0, (BX)
+	VMOVUPS      Z0, (SI)
 	VMULPS       Z10, Z4, Z4
-	VMOVUPS      Z4, 64(BX)
+	VMOVUPS      Z4, 64(SI)
 
 twodone:
-	ADDQ $0x00000080, BX
-	LEAQ (AX)(DX*2), AX
-	SUBQ $0x02, CX
+	ADDQ $0x00000080, SI
+	LEAQ (AX)(BX*2), AX
+	SUBQ $0x02, DX
 	JMP  two
 
 one:
-	TESTQ  CX, CX
+	TESTQ  DX, DX
 	JZ     end
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
-	MOVQ   SI, CX
-	MOVQ   n+24(FP), DX
-	MOVQ   DX, SI
-	SHRQ   $0x02, DX
+	MOVQ   DI, DX
+	MOVQ   n+24(FP), BX
+	MOVQ   BX, DI
+	SHRQ   $0x02, BX
 	JZ     onequads
 
 oneloop:
 	VMOVUPS      (AX), Z4
-	VBROADCASTSS (CX), Z5
+	PREFETCHT0   (CX)
+	VBROADCASTSS (DX), Z5
 	VFMADD231PS  Z5, Z4, Z0
 	VMOVUPS      64(AX), Z4
-	VBROADCASTSS 4(CX), Z5
+	PREFETCHT0   64(CX)
+	VBROADCASTSS 4(DX), Z5
 	VFMADD231PS  Z5, Z4, Z1
 	VMOVUPS      128(AX), Z4
-	VBROADCASTSS 8(CX), Z5
+	PREFETCHT0   128(CX)
+	VBROADCASTSS 8(DX), Z5
 	VFMADD231PS  Z5, Z4, Z2
 	VMOVUPS      192(AX), Z4
-	VBROADCASTSS 12(CX), Z5
+	PREFETCHT0   192(CX)
+	VBROADCASTSS 12(DX), Z5
 	VFMADD231PS  Z5, Z4, Z3
-	ADDQ         $0x10, CX
+	ADDQ         $0x10, DX
 	ADDQ         $0x00000100, AX
-	DECQ         DX
+	ADDQ         $0x00000100, CX
+	DECQ         BX
 	JNZ          oneloop
 
 onequads:
 	VADDPS Z2, Z0, Z0
 	VADDPS Z3, Z1, Z1
 	VADDPS Z1, Z0, Z0
-	ANDQ   $0x03, SI
+	ANDQ   $0x03, DI
 	JZ     onesummed
 
 onerest:
 	VMOVUPS      (AX), Z4
-	VBROADCASTSS (CX), Z5
+	PREFETCHT0   (CX)
+	VBROADCASTSS (DX), Z5
 	VFMADD231PS  Z5, Z4, Z0
-	ADDQ         $0x04, CX
+	ADDQ         $0x04, DX
 	ADDQ         $0x40, AX
-	DECQ         SI
+	DECQ         DI
 	JNZ          onerest
 
 onesummed:
@@ -1948,37 +1965,38 @@ onesummed:
 	TESTQ        AX, AX
 	JZ           onescaled
 	VBROADCASTSS (AX), Z5
-	VMULPS       (BX), Z5, Z4
+	VMULPS       (SI), Z5, Z4
 	VADDPS       Z4, Z0, Z0
-	VMOVUPS      Z0, (BX)
+	VMOVUPS      Z0, (SI)
 	JMP          onedone
 
 onescaled:
 	VBROADCASTSS scale+64(FP), Z5
 	VMULPS       Z5, Z0, Z0
-	VMOVUPS      Z0, (BX)
+	VMOVUPS      Z0, (SI)
 
 onedone:
 end:
 	VZEROUPPER
 	RET
 
-// func quadProduct2512(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32)
-// Requires: AVX, AVX512F
-TEXT ·quadProduct2512(SB), NOSPLIT, $0-80
+// func quadProduct2512(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·quadProduct2512(SB), NOSPLIT, $0-88
 	MOVQ tiles+16(FP), AX
-	MOVQ count+32(FP), CX
-	MOVQ stride+40(FP), DX
-	MOVQ dstStride+48(FP), BX
-	MOVQ xStride+56(FP), SI
-	SHLQ $0x02, DX
+	MOVQ next+80(FP), CX
+	MOVQ count+32(FP), DX
+	MOVQ stride+40(FP), BX
+	MOVQ dstStride+48(FP), SI
+	MOVQ xStride+56(FP), DI
 	SHLQ $0x02, BX
 	SHLQ $0x02, SI
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), R8
+	SHLQ $0x02, DI
+	MOVQ dst+0(FP), R8
+	MOVQ x+8(FP), R9
 
 two:
-	CMPQ   CX, $0x02
+	CMPQ   DX, $0x02
 	JLT    one
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
@@ -1996,49 +2014,58 @@ two:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-	MOVQ   R8, R12
-	MOVQ   AX, R9
-	MOVQ   n+24(FP), R10
-	MOVQ   R10, R11
-	SHRQ   $0x02, R10
+	MOVQ   R9, R13
+	MOVQ   AX, R10
+	MOVQ   n+24(FP), R11
+	MOVQ   R11, R12
+	SHRQ   $0x02, R11
 	JZ     twoquads
 
 twoloop:
-	VMOVUPS      (R9), Z16
-	VMOVUPS      (R9)(DX*1), Z17
-	VBROADCASTSS (R12), Z18
+	VMOVUPS      (R10), Z16
+	VMOVUPS      (R10)(BX*1), Z17
+	PREFETCHT0   (CX)
+	PREFETCHT0   64(CX)
+	VBROADCASTSS (R13), Z18
 	VFMADD231PS  Z18, Z16, Z0
 	VFMADD231PS  Z18, Z17, Z4
-	VBROADCASTSS (R12)(SI*1), Z18
+	VBROADCASTSS (R13)(DI*1), Z18
 	VFMADD231PS  Z18, Z16, Z8
 	VFMADD231PS  Z18, Z17, Z12
-	VMOVUPS      64(R9), Z16
-	VMOVUPS      64(R9)(DX*1), Z17
-	VBROADCASTSS 4(R12), Z18
+	VMOVUPS      64(R10), Z16
+	VMOVUPS      64(R10)(BX*1), Z17
+	PREFETCHT0   128(CX)
+	PREFETCHT0   192(CX)
+	VBROADCASTSS 4(R13), Z18
 	VFMADD231PS  Z18, Z16, Z1
 	VFMADD231PS  Z18, Z17, Z5
-	VBROADCASTSS 4(R12)(SI*1), Z18
+	VBROADCASTSS 4(R13)(DI*1), Z18
 	VFMADD231PS  Z18, Z16, Z9
 	VFMADD231PS  Z18, Z17, Z13
-	VMOVUPS      128(R9), Z16
-	VMOVUPS      128(R9)(DX*1), Z17
-	VBROADCASTSS 8(R12), Z18
+	VMOVUPS      128(R10), Z16
+	VMOVUPS      128(R10)(BX*1), Z17
+	PREFETCHT0   256(CX)
+	PREFETCHT0   320(CX)
+	VBROADCASTSS 8(R13), Z18
 	VFMADD231PS  Z18, Z16, Z2
 	VFMADD231PS  Z18, Z17, Z6
-	VBROADCASTSS 8(R12)(SI*1), Z18
+	VBROADCASTSS 8(R13)(DI*1), Z18
 	VFMADD231PS  Z18, Z16, Z10
 	VFMADD231PS  Z18, Z17, Z14
-	VMOVUPS      192(R9), Z16
-	VMOVUPS      192(R9)(DX*1), Z17
-	VBROADCASTSS 12(R12), Z18
+	VMOVUPS      192(R10), Z16
+	VMOVUPS      192(R10)(BX*1), Z17
+	PREFETCHT0   384(CX)
+	PREFETCHT0   448(CX)
+	VBROADCASTSS 12(R13), Z18
 	VFMADD231PS  Z18, Z16, Z3
 	VFMADD231PS  Z18, Z17, Z7
-	VBROADCASTSS 12(R12)(SI*1), Z18
+	VBROADCASTSS 12(R13)(DI*1), Z18
 	VFMADD231PS  Z18, Z16, Z11
 	VFMADD231PS  Z18, Z17, Z15
-	ADDQ         $0x10, R12
-	ADDQ         $0x00000100, R9
-	DECQ         R10
+	ADDQ         $0x10, R13
+	ADDQ         $0x00000100, R10
+	ADDQ         $0x00000200, CX
+	DECQ         R11
 	JNZ          twoloop
 
 twoquads:
@@ -2054,62 +2081,64 @@ twoquads:
 	VADDPS Z14, Z12, Z12
 	VADDPS Z15, Z13, Z13
 	VADDPS Z13, Z12, Z12
-	ANDQ   $0x03, R11
+	ANDQ   $0x03, R12
 	JZ     twosummed
 
 tworest:
-	VMOVUPS      (R9), Z16
-	VMOVUPS      (R9)(DX*1), Z17
-	VBROADCASTSS (R12), Z18
+	VMOVUPS      (R10), Z16
+	VMOVUPS      (R10)(BX*1), Z17
+	PREFETCHT0   (CX)
+	PREFETCHT0   64(CX)
+	VBROADCASTSS (R13), Z18
 	VFMADD231PS  Z18, Z16, Z0
 	VFMADD231PS  Z18, Z17, Z4
-	VBROADCASTSS (R12)(SI*1), Z18
+	VBROADCASTSS (R13)(DI*1), Z18
 	VFMADD231PS  Z18, Z16, Z8
 	VFMADD231PS  Z18, Z17, Z12
-	ADDQ         $0x04, R12
-	ADDQ         $0x40, R9
-	DECQ         R11
+	ADDQ         $0x04, R13
+	ADDQ         $0x40, R10
+	DECQ         R12
 	JNZ          tworest
 
 twosummed:
-	MOVQ         factors+72(FP), R9
-	TESTQ        R9, R9
+	MOVQ         factors+72(FP), R10
+	TESTQ        R10, R10
 	JZ           twoscaled
-	VBROADCASTSS (R9), Z18
-	VMULPS       (DI), Z18, Z16
+	VBROADCASTSS (R10), Z18
+	VMULPS       (R8), Z18, Z16
 	VADDPS       Z16, Z0, Z0
-	VMOVUPS      Z0, (DI)
-	VMULPS       64(DI), Z18, Z16
+	VMOVUPS      Z0, (R8)
+	VMULPS       64(R8), Z18, Z16
 	VADDPS       Z16, Z4, Z4
-	VMOVUPS      Z4, 64(DI)
-	VBROADCASTSS 4(R9), Z18
-	VMULPS       (DI)(BX*1), Z18, Z16
+	VMOVUPS      Z4, 64(R8)
+	VBROADCASTSS 4(R10), Z18
+	VMULPS       (R8)(SI*1), Z18, Z16
 	VADDPS       Z16, Z8, Z8
-	VMOVUPS      Z8, (DI)(BX*1)
-	VMULPS       64(DI)(BX*1), Z18, Z16
+	VMOVUPS      Z8, (R8)(SI*1)
+	VMULPS       64(R8)(SI*1), Z18, Z16
 	VADDPS       Z16, Z12, Z12
-	VMOVUPS      Z12, 64(DI)(BX*1)
+	VMOVUPS      Z12, 64(R8)(SI*1)
 	JMP          twodone
 
 twoscaled:
 	VBROADCASTSS scale+64(FP), Z18
 	VMULPS       Z18, Z0, Z0
-	VMOVUPS      Z0, (DI)
+	VMOVUPS      Z0, (R8)
 	VMULPS       Z18, Z4, Z4
-	VMOVUPS      Z4, 64(DI)
+	VMOVUPS      Z4, 64(R8)
 	VMULPS       Z18, Z8, Z8
-	VMOVUPS      Z8, (DI)(BX*1)
+	VMOVUPS      Z8, (R8)(SI*1)
 	VMULPS       Z18, Z12, Z12
-	VMOVUPS      Z12, 64(DI)(BX*1)
+	VMOVUPS      Z12, 64(R8)(SI*1)
 
 twodone:
-	ADDQ $0x00000080, DI
-	LEAQ (AX)(DX*2), AX
-	SUBQ $0x02, CX
+	ADDQ $0x00000080, R8
+	LEAQ (AX)(BX*2), AX
+	SUBQ $0x02, DX
 	JMP  two
 
 one:
-	TESTQ  CX, CX
+	TESTQ  DX, DX
 	JZ     end
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
@@ -2119,36 +2148,41 @@ one:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
-	MOVQ   R8, CX
-	MOVQ   n+24(FP), DX
-	MOVQ   DX, R8
-	SHRQ   $0x02, DX
+	MOVQ   R9, DX
+	MOVQ   n+24(FP), BX
+	MOVQ   BX, R9
+	SHRQ   $0x02, BX
 	JZ     onequads
 
 oneloop:
 	VMOVUPS      (AX), Z8
-	VBROADCASTSS (CX), Z9
+	PREFETCHT0   (CX)
+	VBROADCASTSS (DX), Z9
 	VFMADD231PS  Z9, Z8, Z0
-	VBROADCASTSS (CX)(SI*1), Z9
+	VBROADCASTSS (DX)(DI*1), Z9
 	VFMADD231PS  Z9, Z8, Z4
 	VMOVUPS      64(AX), Z8
-	VBROADCASTSS 4(CX), Z9
+	PREFETCHT0   64(CX)
+	VBROADCASTSS 4(DX), Z9
 	VFMADD231PS  Z9, Z8, Z1
-	VBROADCASTSS 4(CX)(SI*1), Z9
+	VBROADCASTSS 4(DX)(DI*1), Z9
 	VFMADD231PS  Z9, Z8, Z5
 	VMOVUPS      128(AX), Z8
-	VBROADCASTSS 8(CX), Z9
+	PREFETCHT0   128(CX)
+	VBROADCASTSS 8(DX), Z9
 	VFMADD231PS  Z9, Z8, Z2
-	VBROADCASTSS 8(CX)(SI*1), Z9
+	VBROADCASTSS 8(DX)(DI*1), Z9
 	VFMADD231PS  Z9, Z8, Z6
 	VMOVUPS      192(AX), Z8
-	VBROADCASTSS 12(CX), Z9
+	PREFETCHT0   192(CX)
+	VBROADCASTSS 12(DX), Z9
 	VFMADD231PS  Z9, Z8, Z3
-	VBROADCASTSS 12(CX)(SI*1), Z9
+	VBROADCASTSS 12(DX)(DI*1), Z9
 	VFMADD231PS  Z9, Z8, Z7
-	ADDQ         $0x10, CX
+	ADDQ         $0x10, DX
 	ADDQ         $0x00000100, AX
-	DECQ         DX
+	ADDQ         $0x00000100, CX
+	DECQ         BX
 	JNZ          oneloop
 
 onequads:
@@ -2158,18 +2192,19 @@ onequads:
 	VADDPS Z6, Z4, Z4
 	VADDPS Z7, Z5, Z5
 	VADDPS Z5, Z4, Z4
-	ANDQ   $0x03, R8
+	ANDQ   $0x03, R9
 	JZ     onesummed
 
 onerest:
 	VMOVUPS      (AX), Z8
-	VBROADCASTSS (CX), Z9
+	PREFETCHT0   (CX)
+	VBROADCASTSS (DX), Z9
 	VFMADD231PS  Z9, Z8, Z0
-	VBROADCASTSS (CX)(SI*1), Z9
+	VBROADCASTSS (DX)(DI*1), Z9
 	VFMADD231PS  Z9, Z8, Z4
-	ADDQ         $0x04, CX
+	ADDQ         $0x04, DX
 	ADDQ         $0x40, AX
-	DECQ         R8
+	DECQ         R9
 	JNZ          onerest
 
 onesummed:
@@ -2177,43 +2212,44 @@ onesummed:
 	TESTQ        AX, AX
 	JZ           onescaled
 	VBROADCASTSS (AX), Z9
-	VMULPS       (DI), Z9, Z8
+	VMULPS       (R8), Z9, Z8
 	VADDPS       Z8, Z0, Z0
-	VMOVUPS      Z0, (DI)
+	VMOVUPS      Z0, (R8)
 	VBROADCASTSS 4(AX), Z9
-	VMULPS       (DI)(BX*1), Z9, Z8
+	VMULPS       (R8)(SI*1), Z9, Z8
 	VADDPS       Z8, Z4, Z4
-	VMOVUPS      Z4, (DI)(BX*1)
+	VMOVUPS      Z4, (R8)(SI*1)
 	JMP          onedone
 
 onescaled:
 	VBROADCASTSS scale+64(FP), Z9
 	VMULPS       Z9, Z0, Z0
-	VMOVUPS      Z0, (DI)
+	VMOVUPS      Z0, (R8)
 	VMULPS       Z9, Z4, Z4
-	VMOVUPS      Z4, (DI)(BX*1)
+	VMOVUPS      Z4, (R8)(SI*1)
 
 onedone:
 end:
 	VZEROUPPER
 	RET
 
-// func quadProduct3512(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32)
-// Requires: AVX, AVX512F
-TEXT ·quadProduct3512(SB), NOSPLIT, $0-80
+// func quadProduct3512(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·quadProduct3512(SB), NOSPLIT, $0-88
 	MOVQ tiles+16(FP), AX
-	MOVQ count+32(FP), CX
-	MOVQ stride+40(FP), DX
-	MOVQ dstStride+48(FP), BX
-	MOVQ xStride+56(FP), SI
-	SHLQ $0x02, DX
+	MOVQ next+80(FP), CX
+	MOVQ count+32(FP), DX
+	MOVQ stride+40(FP), BX
+	MOVQ dstStride+48(FP), SI
+	MOVQ xStride+56(FP), DI
 	SHLQ $0x02, BX
 	SHLQ $0x02, SI
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), R8
+	SHLQ $0x02, DI
+	MOVQ dst+0(FP), R8
+	MOVQ x+8(FP), R9
 
 two:
-	CMPQ   CX, $0x02
+	CMPQ   DX, $0x02
 	JLT    one
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
@@ -2239,61 +2275,70 @@ two:
 	VPXORD Z21, Z21, Z21
 	VPXORD Z22, Z22, Z22
 	VPXORD Z23, Z23, Z23
-	MOVQ   R8, R12
-	MOVQ   AX, R9
-	MOVQ   n+24(FP), R10
-	MOVQ   R10, R11
-	SHRQ   $0x02, R10
+	MOVQ   R9, R13
+	MOVQ   AX, R10
+	MOVQ   n+24(FP), R11
+	MOVQ   R11, R12
+	SHRQ   $0x02, R11
 	JZ     twoquads
 
 twoloop:
-	VMOVUPS      (R9), Z24
-	VMOVUPS      (R9)(DX*1), Z25
-	VBROADCASTSS (R12), Z26
+	VMOVUPS      (R10), Z24
+	VMOVUPS      (R10)(BX*1), Z25
+	PREFETCHT0   (CX)
+	PREFETCHT0   64(CX)
+	VBROADCASTSS (R13), Z26
 	VFMADD231PS  Z26, Z24, Z0
 	VFMADD231PS  Z26, Z25, Z4
-	VBROADCASTSS (R12)(SI*1), Z26
+	VBROADCASTSS (R13)(DI*1), Z26
 	VFMADD231PS  Z26, Z24, Z8
 	VFMADD231PS  Z26, Z25, Z12
-	VBROADCASTSS (R12)(SI*2), Z26
+	VBROADCASTSS (R13)(DI*2), Z26
 	VFMADD231PS  Z26, Z24, Z16
 	VFMADD231PS  Z26, Z25, Z20
-	VMOVUPS      64(R9), Z24
-	VMOVUPS      64(R9)(DX*1), Z25
-	VBROADCASTSS 4(R12), Z26
+	VMOVUPS      64(R10), Z24
+	VMOVUPS      64(R10)(BX*1), Z25
+	PREFETCHT0   128(CX)
+	PREFETCHT0   192(CX)
+	VBROADCASTSS 4(R13), Z26
 	VFMADD231PS  Z26, Z24, Z1
 	VFMADD231PS  Z26, Z25, Z5
-	VBROADCASTSS 4(R12)(SI*1), Z26
+	VBROADCASTSS 4(R13)(DI*1), Z26
 	VFMADD231PS  Z26, Z24, Z9
 	VFMADD231PS  Z26, Z25, Z13
-	VBROADCASTSS 4(R12)(SI*2), Z26
+	VBROADCASTSS 4(R13)(DI*2), Z26
 	VFMADD231PS  Z26, Z24, Z17
 	VFMADD231PS  Z26, Z25, Z21
-	VMOVUPS      128(R9), Z24
-	VMOVUPS      128(R9)(DX*1), Z25
-	VBROADCASTSS 8(R12), Z26
+	VMOVUPS      128(R10), Z24
+	VMOVUPS      128(R10)(BX*1), Z25
+	PREFETCHT0   256(CX)
+	PREFETCHT0   320(CX)
+	VBROADCASTSS 8(R13), Z26
 	VFMADD231PS  Z26, Z24, Z2
 	VFMADD231PS  Z26, Z25, Z6
-	VBROADCASTSS 8(R12)(SI*1), Z26
+	VBROADCASTSS 8(R13)(DI*1), Z26
 	VFMADD231PS  Z26, Z24, Z10
 	VFMADD231PS  Z26, Z25, Z14
-	VBROADCASTSS 8(R12)(SI*2), Z26
+	VBROADCASTSS 8(R13)(DI*2), Z26
 	VFMADD231PS  Z26, Z24, Z18
 	VFMADD231PS  Z26, Z25, Z22
-	VMOVUPS      192(R9), Z24
-	VMOVUPS      192(R9)(DX*1), Z25
-	VBROADCASTSS 12(R12), Z26
+	VMOVUPS      192(R10), Z24
+	VMOVUPS      192(R10)(BX*1), Z25
+	PREFETCHT0   384(CX)
+	PREFETCHT0   448(CX)
+	VBROADCASTSS 12(R13), Z26
 	VFMADD231PS  Z26, Z24, Z3
 	VFMADD231PS  Z26, Z25, Z7
-	VBROADCASTSS 12(R12)(SI*1), Z26
+	VBROADCASTSS 12(R13)(DI*1), Z26
 	VFMADD231PS  Z26, Z24, Z11
 	VFMADD231PS  Z26, Z25, Z15
-	VBROADCASTSS 12(R12)(SI*2), Z26
+	VBROADCASTSS 12(R13)(DI*2), Z26
 	VFMADD231PS  Z26, Z24, Z19
 	VFMADD231PS  Z26, Z25, Z23
-	ADDQ         $0x10, R12
-	ADDQ         $0x00000100, R9
-	DECQ         R10
+	ADDQ         $0x10, R13
+	ADDQ         $0x00000100, R10
+	ADDQ         $0x00000200, CX
+	DECQ         R11
 	JNZ          twoloop
 
 twoquads:
@@ -2315,76 +2360,78 @@ twoquads:
 	VADDPS Z22, Z20, Z20
 	VADDPS Z23, Z21, Z21
 	VADDPS Z21, Z20, Z20
-	ANDQ   $0x03, R11
+	ANDQ   $0x03, R12
 	JZ     twosummed
 
 tworest:
-	VMOVUPS      (R9), Z24
-	VMOVUPS      (R9)(DX*1), Z25
-	VBROADCASTSS (R12), Z26
+	VMOVUPS      (R10), Z24
+	VMOVUPS      (R10)(BX*1), Z25
+	PREFETCHT0   (CX)
+	PREFETCHT0   64(CX)
+	VBROADCASTSS (R13), Z26
 	VFMADD231PS  Z26, Z24, Z0
 	VFMADD231PS  Z26, Z25, Z4
-	VBROADCASTSS (R12)(SI*1), Z26
+	VBROADCASTSS (R13)(DI*1), Z26
 	VFMADD231PS  Z26, Z24, Z8
 	VFMADD231PS  Z26, Z25, Z12
-	VBROADCASTSS (R12)(SI*2), Z26
+	VBROADCASTSS (R13)(DI*2), Z26
 	VFMADD231PS  Z26, Z24, Z16
 	VFMADD231PS  Z26, Z25, Z20
-	ADDQ         $0x04, R12
-	ADDQ         $0x40, R9
-	DECQ         R11
+	ADDQ         $0x04, R13
+	ADDQ         $0x40, R10
+	DECQ         R12
 	JNZ          tworest
 
 twosummed:
-	MOVQ         factors+72(FP), R9
-	TESTQ        R9, R9
+	MOVQ         factors+72(FP), R10
+	TESTQ        R10, R10
 	JZ           twoscaled
-	VBROADCASTSS (R9), Z26
-	VMULPS       (DI), Z26, Z24
+	VBROADCASTSS (R10), Z26
+	VMULPS       (R8), Z26, Z24
 	VADDPS       Z24, Z0, Z0
-	VMOVUPS      Z0, (DI)
-	VMULPS       64(DI), Z26, Z24
+	VMOVUPS      Z0, (R8)
+	VMULPS       64(R8), Z26, Z24
 	VADDPS       Z24, Z4, Z4
-	VMOVUPS      Z4, 64(DI)
-	VBROADCASTSS 4(R9), Z26
-	VMULPS       (DI)(BX*1), Z26, Z24
+	VMOVUPS      Z4, 64(R8)
+	VBROADCASTSS 4(R10), Z26
+	VMULPS       (R8)(SI*1), Z26, Z24
 	VADDPS       Z24, Z8, Z8
-	VMOVUPS      Z8, (DI)(BX*1)
-	VMULPS       64(DI)(BX*1), Z26, Z24
+	VMOVUPS      Z8, (R8)(SI*1)
+	VMULPS       64(R8)(SI*1), Z26, Z24
 	VADDPS       Z24, Z12, Z12
-	VMOVUPS      Z12, 64(DI)(BX*1)
-	VBROADCASTSS 8(R9), Z26
-	VMULPS       (DI)(BX*2), Z26, Z24
+	VMOVUPS      Z12, 64(R8)(SI*1)
+	VBROADCASTSS 8(R10), Z26
+	VMULPS       (R8)(SI*2), Z26, Z24
 	VADDPS       Z24, Z16, Z16
-	VMOVUPS      Z16, (DI)(BX*2)
-	VMULPS       64(DI)(BX*2), Z26, Z24
+	VMOVUPS      Z16, (R8)(SI*2)
+	VMULPS       64(R8)(SI*2), Z26, Z24
 	VADDPS       Z24, Z20, Z20
-	VMOVUPS      Z20, 64(DI)(BX*2)
+	VMOVUPS      Z20, 64(R8)(SI*2)
 	JMP          twodone
 
 twoscaled:
 	VBROADCASTSS scale+64(FP), Z26
 	VMULPS       Z26, Z0, Z0
-	VMOVUPS      Z0, (DI)
+	VMOVUPS      Z0, (R8)
 	VMULPS       Z26, Z4, Z4
-	VMOVUPS      Z4, 64(DI)
+	VMOVUPS      Z4, 64(R8)
 	VMULPS       Z26, Z8, Z8
-	VMOVUPS      Z8, (DI)(BX*1)
+	VMOVUPS      Z8, (R8)(SI*1)
 	VMULPS       Z26, Z12, Z12
-	VMOVUPS      Z12, 64(DI)(BX*1)
+	VMOVUPS      Z12, 64(R8)(SI*1)
 	VMULPS       Z26, Z16, Z16
-	VMOVUPS      Z16, (DI)(BX*2)
+	VMOVUPS      Z16, (R8)(SI*2)
 	VMULPS       Z26, Z20, Z20
-	VMOVUPS      Z20, 64(DI)(BX*2)
+	VMOVUPS      Z20, 64(R8)(SI*2)
 
 twodone:
-	ADDQ $0x00000080, DI
-	LEAQ (AX)(DX*2), AX
-	SUBQ $0x02, CX
+	ADDQ $0x00000080, R8
+	LEAQ (AX)(BX*2), AX
+	SUBQ $0x02, DX
 	JMP  two
 
 one:
-	TESTQ  CX, CX
+	TESTQ  DX, DX
 	JZ     end
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
@@ -2398,44 +2445,49 @@ one:
 	VPXORD Z9, Z9, Z9
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
-	MOVQ   R8, CX
-	MOVQ   n+24(FP), DX
-	MOVQ   DX, R8
-	SHRQ   $0x02, DX
+	MOVQ   R9, DX
+	MOVQ   n+24(FP), BX
+	MOVQ   BX, R9
+	SHRQ   $0x02, BX
 	JZ     onequads
 
 oneloop:
 	VMOVUPS      (AX), Z12
-	VBROADCASTSS (CX), Z13
+	PREFETCHT0   (CX)
+	VBROADCASTSS (DX), Z13
 	VFMADD231PS  Z13, Z12, Z0
-	VBROADCASTSS (CX)(SI*1), Z13
+	VBROADCASTSS (DX)(DI*1), Z13
 	VFMADD231PS  Z13, Z12, Z4
-	VBROADCASTSS (CX)(SI*2), Z13
+	VBROADCASTSS (DX)(DI*2), Z13
 	VFMADD231PS  Z13, Z12, Z8
 	VMOVUPS      64(AX), Z12
-	VBROADCASTSS 4(CX), Z13
+	PREFETCHT0   64(CX)
+	VBROADCASTSS 4(DX), Z13
 	VFMADD231PS  Z13, Z12, Z1
-	VBROADCASTSS 4(CX)(SI*1), Z13
+	VBROADCASTSS 4(DX)(DI*1), Z13
 	VFMADD231PS  Z13, Z12, Z5
-	VBROADCASTSS 4(CX)(SI*2), Z13
+	VBROADCASTSS 4(DX)(DI*2), Z13
 	VFMADD231PS  Z13, Z12, Z9
 	VMOVUPS      128(AX), Z12
-	VBROADCASTSS 8(CX), Z13
+	PREFETCHT0   128(CX)
+	VBROADCASTSS 8(DX), Z13
 	VFMADD231PS  Z13, Z12, Z2
-	VBROADCASTSS 8(CX)(SI*1), Z13
+	VBROADCASTSS 8(DX)(DI*1), Z13
 	VFMADD231PS  Z13, Z12, Z6
-	VBROADCASTSS 8(CX)(SI*2), Z13
+	VBROADCASTSS 8(DX)(DI*2), Z13
 	VFMADD231PS  Z13, Z12, Z10
 	VMOVUPS      192(AX), Z12
-	VBROADCASTSS 12(CX), Z13
+	PREFETCHT0   192(CX)
+	VBROADCASTSS 12(DX), Z13
 	VFMADD231PS  Z13, Z12, Z3
-	VBROADCASTSS 12(CX)(SI*1), Z13
+	VBROADCASTSS 12(DX)(DI*1), Z13
 	VFMADD231PS  Z13, Z12, Z7
-	VBROADCASTSS 12(CX)(SI*2), Z13
+	VBROADCASTSS 12(DX)(DI*2), Z13
 	VFMADD231PS  Z13, Z12, Z11
-	ADDQ         $0x10, CX
+	ADDQ         $0x10, DX
 	ADDQ         $0x00000100, AX
-	DECQ         DX
+	ADDQ         $0x00000100, CX
+	DECQ         BX
 	JNZ          oneloop
 
 onequads:
@@ -2448,20 +2500,21 @@ onequads:
 	VADDPS Z10, Z8, Z8
 	VADDPS Z11, Z9, Z9
 	VADDPS Z9, Z8, Z8
-	ANDQ   $0x03, R8
+	ANDQ   $0x03, R9
 	JZ     onesummed
 
 onerest:
 	VMOVUPS      (AX), Z12
-	VBROADCASTSS (CX), Z13
+	PREFETCHT0   (CX)
+	VBROADCASTSS (DX), Z13
 	VFMADD231PS  Z13, Z12, Z0
-	VBROADCASTSS (CX)(SI*1), Z13
+	VBROADCASTSS (DX)(DI*1), Z13
 	VFMADD231PS  Z13, Z12, Z4
-	VBROADCASTSS (CX)(SI*2), Z13
+	VBROADCASTSS (DX)(DI*2), Z13
 	VFMADD231PS  Z13, Z12, Z8
-	ADDQ         $0x04, CX
+	ADDQ         $0x04, DX
 	ADDQ         $0x40, AX
-	DECQ         R8
+	DECQ         R9
 	JNZ          onerest
 
 onesummed:
@@ -2469,31 +2522,107 @@ onesummed:
 	TESTQ        AX, AX
 	JZ           onescaled
 	VBROADCASTSS (AX), Z13
-	VMULPS       (DI), Z13, Z12
+	VMULPS       (R8), Z13, Z12
 	VADDPS       Z12, Z0, Z0
-	VMOVUPS      Z0, (DI)
+	VMOVUPS      Z0, (R8)
 	VBROADCASTSS 4(AX), Z13
-	VMULPS       (DI)(BX*1), Z13, Z12
+	VMULPS       (R8)(SI*1), Z13, Z12
 	VADDPS       Z12, Z4, Z4
-	VMOVUPS      Z4, (DI)(BX*1)
+	VMOVUPS      Z4, (R8)(SI*1)
 	VBROADCASTSS 8(AX), Z13
-	VMULPS       (DI)(BX*2), Z13, Z12
+	VMULPS       (R8)(SI*2), Z13, Z12
 	VADDPS       Z12, Z8, Z8
-	VMOVUPS      Z8, (DI)(BX*2)
+	VMOVUPS      Z8, (R8)(SI*2)
 	JMP          onedone
 
 onescaled:
 	VBROADCASTSS scale+64(FP), Z13
 	VMULPS       Z13, Z0, Z0
-	VMOVUPS      Z0, (DI)
+	VMOVUPS      Z0, (R8)
 	VMULPS       Z13, Z4, Z4
-	VMOVUPS      Z4, (DI)(BX*1)
+	VMOVUPS      Z4, (R8)(SI*1)
 	VMULPS       Z13, Z8, Z8
-	VMOVUPS      Z8, (DI)(BX*2)
+	VMOVUPS      Z8, (R8)(SI*2)
 
 onedone:
 end:
 	VZEROUPPER
+	RET
+
+// func rowSumsFMA(weights *float32, n int, heads int, sum *float32, factors *float32)
+// Requires: AVX
+TEXT ·rowSumsFMA(SB), NOSPLIT, $0-40
+	MOVQ   weights+0(FP), AX
+	MOVQ   n+8(FP), CX
+	MOVQ   heads+16(FP), DX
+	MOVQ   sum+24(FP), BX
+	MOVQ   factors+32(FP), SI
+	CMPQ   DX, $0x01
+	JNE    next1
+	VXORPS X0, X0, X0
+
+loop1:
+	VADDSS (AX), X0, X0
+	ADDQ   $0x04, AX
+	DECQ   CX
+	JNZ    loop1
+	VMOVSS (BX), X3
+	VMULSS (SI), X3, X3
+	VADDSS X0, X3, X3
+	VMOVSS X3, (BX)
+	RET
+
+next1:
+	CMPQ   DX, $0x02
+	JNE    next2
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+
+loop2:
+	VADDSS (AX), X0, X0
+	VADDSS 256(AX), X1, X1
+	ADDQ   $0x04, AX
+	DECQ   CX
+	JNZ    loop2
+	VMOVSS (BX), X3
+	VMULSS (SI), X3, X3
+	VADDSS X0, X3, X3
+	VMOVSS X3, (BX)
+	VMOVSS 4(BX), X3
+	VMULSS 4(SI), X3, X3
+	VADDSS X1, X3, X3
+	VMOVSS X3, 4(BX)
+	RET
+
+next2:
+	CMPQ   DX, $0x03
+	JNE    next3
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+
+loop3:
+	VADDSS (AX), X0, X0
+	VADDSS 256(AX), X1, X1
+	VADDSS 512(AX), X2, X2
+	ADDQ   $0x04, AX
+	DECQ   CX
+	JNZ    loop3
+	VMOVSS (BX), X3
+	VMULSS (SI), X3, X3
+	VADDSS X0, X3, X3
+	VMOVSS X3, (BX)
+	VMOVSS 4(BX), X3
+	VMULSS 4(SI), X3, X3
+	VADDSS X1, X3, X3
+	VMOVSS X3, 4(BX)
+	VMOVSS 8(BX), X3
+	VMULSS 8(SI), X3, X3
+	VADDSS X2, X3, X3
+	VMOVSS X3, 8(BX)
+	RET
+
+next3:
 	RET
 
 // func gatherColumnsAVX2(dst *float32, src *float32, offsets *[8]int, stride int, groups int)

@@ -96,7 +96,7 @@ func (l *attentionLanes) attend(j *attentionJob, row, n, lanes int) {
 // dotAlone replaces the scores of lane i.
 func (l *attentionLanes) dotAlone(j *attentionJob, keys []float32, i, size, lanes int) {
 	p := j.dots(1, size)
-	p.quad(l.row[:], j.q[l.offsets[i]:][:j.cache.dim], keys, j.scale, nil)
+	p.quad(l.row[:], j.q[l.offsets[i]:][:j.cache.dim], keys, j.scale, nil, nil)
 	for k, s := range l.row[:size] {
 		l.scores[k*lanes+i] = s
 	}
@@ -113,7 +113,7 @@ func (l *attentionLanes) mixAlone(j *attentionJob, values []float32, i, r, size,
 	for d := range j.cache.dim {
 		mixed[d] = l.mixed[d*lanes+i]
 	}
-	p.quad(mixed, l.row[:], values, 0, l.factor[i:])
+	p.quad(mixed, l.row[:], values, 0, l.factor[i:], nil)
 }
 
 // product is tileProduct with ascending sums and lanes for rows: dst is [8*groups][lanes], x [n][lanes].

@@ -35,7 +35,7 @@ func TestEngineAttentionBounds(t *testing.T) {
 		for _, n := range []int{1, 7, 8, 9, 31, 32, 63, 64} {
 			var w rowWeights
 			w.reset(1)
-			w.weigh(float(n), n, 0)
+			w.weigh(float(n), n)
 		}
 	})
 }

@@ -7,11 +7,11 @@ type attentionLanes struct{}
 
 func (*EngineAttention) attendLanes(*attentionJob) bool { return false }
 
-func (p *tileProduct) quad(dst, x, tiles []float32, scale float32, factors []float32) {
+func (p *tileProduct) quad(dst, x, tiles []float32, scale float32, factors, _ []float32) {
 	p.generic(dst, x, tiles, scale, factors, true)
 }
 
-func (w *rowWeights) weigh(s []float32, n, row int) { w.weighGeneric(s, n, row) }
+func (w *rowWeights) weigh(s []float32, n int) { w.weighGeneric(s, n) }
 
 func gatherColumns(dst, src []float32, rows *[8]int, stride, dim int) {
 	gatherColumnsGeneric(dst, src, rows, stride, dim)

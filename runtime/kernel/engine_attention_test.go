@@ -230,8 +230,8 @@ func TestRowWeightsParity(t *testing.T) {
 						a[i] = x[n*64+(i+round*7)%64] * scale
 					}
 					copy(b, a[:n])
-					got.weigh(a, n, 0)
-					want.weighGeneric(b, n, 0)
+					got.weigh(a, n)
+					want.weighGeneric(b, n)
 					if i := firstDifference(a, b); i >= 0 {
 						t.Fatalf("%d scores: weight %d is %x, want %x", n, i, a[i], b[i])
 					}
@@ -278,7 +278,7 @@ func BenchmarkEngineAttention(b *testing.B) {
 				}
 			})
 		})
-		for _, layers := range []int{1, 30} {
+		for _, layers := range []int{1, 10, 30} {
 			b.Run(fmt.Sprintf("decode-layers-%d/%s", layers, tier.name), func(b *testing.B) {
 				withTier(b, tier.name, func() {
 					var caches []*KVCache

@@ -13,25 +13,27 @@ func (w *rowWeights) reset(rows int) {
 	clear(w.sum)
 }
 
-// weighGeneric replaces the first n of a row's 64 scores by their weights.
-func (w *rowWeights) weighGeneric(s []float32, n, row int) {
-	s = s[:n]
-	old, top := w.top[row], w.top[row]
-	for _, x := range s {
-		top = max(top, x)
+// weighGeneric replaces the first n of each row's 64 scores by their weights.
+func (w *rowWeights) weighGeneric(scores []float32, n int) {
+	full := n &^ 7
+	for r, old := range w.top {
+		s, top := scores[r*engineBlock:][:n], old
+		for _, x := range s {
+			top = max(top, x)
+		}
+		for j := range s {
+			s[j] -= top
+		}
+		engineExpsGeneric(s[:full], s[:full])
+		for j, x := range s[full:] {
+			s[full+j] = expf(x)
+		}
+		sum := float32(0)
+		for _, p := range s {
+			sum += p
+		}
+		w.factor[r] = expf(old - top)
+		w.sum[r] = float32(w.sum[r]*w.factor[r]) + sum
+		w.top[r] = top
 	}
-	for j := range s {
-		s[j] -= top
-	}
-	full, sum := n&^7, float32(0)
-	engineExpsGeneric(s[:full], s[:full])
-	for j, x := range s[full:] {
-		s[full+j] = expf(x)
-	}
-	for _, p := range s {
-		sum += p
-	}
-	w.factor[row] = expf(old - top)
-	w.sum[row] = float32(w.sum[row]*w.factor[row]) + sum
-	w.top[row] = top
 }

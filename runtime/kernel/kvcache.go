@@ -154,9 +154,14 @@ func gatherColumnsGeneric(dst, src []float32, rows *[8]int, stride, dim int) {
 
 // block returns the keys and values of block i for a head.
 func (c *KVCache) block(head, i int) (keys, values []float32) {
-	nk, nv := engineBlock*c.dim, engineBlock*tileColumns*c.valueTiles()
-	b := c.blocks[i][head*(nk+nv):][:nk+nv]
-	return b[:nk], b[nk:]
+	b := c.headBlock(head, i)
+	return b[:engineBlock*c.dim], b[engineBlock*c.dim:]
+}
+
+// headBlock returns both in one piece.
+func (c *KVCache) headBlock(head, i int) []float32 {
+	size := c.blockSize() / c.kvHeads
+	return c.blocks[i][head*size:][:size]
 }
 
 func (c *KVCache) valueTiles() int { return (c.dim + tileColumns - 1) / tileColumns }

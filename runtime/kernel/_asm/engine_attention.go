@@ -24,6 +24,7 @@ func attention() {
 			isa.rowWeights(c)
 		}
 	}
+	rowSums()
 	transpose(true)
 	transpose(false)
 }
@@ -128,8 +129,8 @@ func zero(r reg.VecPhysical) {
 // registers allow.
 func (s attentionISA) quad(heads int) {
 	begin(fmt.Sprintf("quadProduct%d%s", heads, s.name),
-		"(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32)")
-	tile, count, stride := param("tiles"), param("count"), param("stride")
+		"(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)")
+	tile, next, count, stride := param("tiles"), param("next"), param("count"), param("stride")
 	dstStride, xStride := param("dstStride"), param("xStride")
 	SHLQ(U8(2), stride)
 	SHLQ(U8(2), dstStride)
@@ -156,6 +157,9 @@ func (s attentionISA) quad(heads int) {
 			for v := range vectors {
 				VMOVUPS(at(row, v, 64*i), in[v])
 			}
+			for v := 0; v < vectors*s.bytes; v += 64 {
+				PREFETCHT0(Mem{Base: next, Disp: (i*vectors*s.bytes + v)})
+			}
 			for h := range heads {
 				VBROADCASTSS(px.at(h, 4*i), b)
 				for v := range vectors {
@@ -171,6 +175,7 @@ func (s attentionISA) quad(heads int) {
 		}
 		ADDQ(Imm(16), px.base)
 		ADDQ(U32(256), row)
+		ADDQ(U32(uint32(4*vectors*s.bytes)), next)
 		DECQ(quads)
 		JNZ(LabelRef(name + "loop"))
 		Label(name + "quads")
@@ -482,10 +487,10 @@ func (s attentionISA) laneWeights(c attentionConstants) {
 	end()
 }
 
-// rowWeights turns n of 64 scores of one query into weights.
+// rowWeights turns n scores of one query into weights.
 func (s attentionISA) rowWeights(c attentionConstants) {
-	begin("rowWeightsFMA", "(scores *float32, n int, top *float32, sum *float32, factor *float32)")
-	scores, n, top, sum, factor := param("scores"), param("n"), param("top"), param("sum"), param("factor")
+	begin("rowWeightsFMA", "(scores *float32, n int, top *float32, factor *float32)")
+	scores, n, top, factor := param("scores"), param("n"), param("top"), param("factor")
 	table, at, left, rest := GP64(), GP64(), GP64(), GP64()
 	v := s.v
 	t, k, p, diff, mask, old, high, e := v[0], v[1], v[2], v[3], v[4], v[5], v[7], v[1]
@@ -545,29 +550,37 @@ func (s attentionISA) rowWeights(c attentionConstants) {
 	VSUBPS(high, old, diff)
 	s.expf(c, 3, false, table)
 	VMOVSS(x[1], Mem{Base: factor})
-	VMULSS(Mem{Base: sum}, x[1], x[1])
-	VXORPS(x[0], x[0], x[0])
-	start()
-	JZ(LabelRef("addrest"))
-	Label("add")
-	for i := range 8 {
-		VADDSS(Mem{Base: at, Disp: 4 * i}, x[0], x[0])
-	}
-	ADDQ(Imm(32), at)
-	DECQ(left)
-	JNZ(LabelRef("add"))
-	Label("addrest")
-	TESTQ(rest, rest)
-	JZ(LabelRef("added"))
-	Label("addone")
-	VADDSS(Mem{Base: at}, x[0], x[0])
-	ADDQ(Imm(4), at)
-	INCQ(rest)
-	JNZ(LabelRef("addone"))
-	Label("added")
-	VADDSS(x[0], x[1], x[1])
-	VMOVSS(x[1], Mem{Base: sum})
 	end()
+}
+
+// rowSums adds the weights of up to three queries, whose rows are 64 apart, one by one.
+func rowSums() {
+	begin("rowSumsFMA", "(weights *float32, n int, heads int, sum *float32, factors *float32)")
+	weights, n, heads, sum, factors := param("weights"), param("n"), param("heads"), param("sum"), param("factors")
+	for c := 1; c <= 3; c++ {
+		loop, next := fmt.Sprintf("loop%d", c), fmt.Sprintf("next%d", c)
+		CMPQ(heads, Imm(uint64(c)))
+		JNE(LabelRef(next))
+		for h := range c {
+			VXORPS(x[h], x[h], x[h])
+		}
+		Label(loop)
+		for h := range c {
+			VADDSS(Mem{Base: weights, Disp: 256 * h}, x[h], x[h])
+		}
+		ADDQ(Imm(4), weights)
+		DECQ(n)
+		JNZ(LabelRef(loop))
+		for h := range c {
+			VMOVSS(Mem{Base: sum, Disp: 4 * h}, x[3])
+			VMULSS(Mem{Base: factors, Disp: 4 * h}, x[3], x[3])
+			VADDSS(x[h], x[3], x[3])
+			VMOVSS(x[3], Mem{Base: sum, Disp: 4 * h})
+		}
+		RET()
+		Label(next)
+	}
+	RET()
 }
 
 // transpose moves eight rows of 4*groups elements to columns that lie stride elements apart, or back. Row r begins at
