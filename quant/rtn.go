@@ -22,6 +22,13 @@ func (RTN) Name() string { return "rtn" }
 // It is the smallest normal half, so that both scale types hold it exactly.
 const tiny = 0x1p-14
 
+// groupWeights and groupBlocks bound what is encoded in one go: weights that stay in the first cache between the two
+// passes, and terms that fit the stack.
+const (
+	groupWeights = 1 << 13
+	groupBlocks  = 256
+)
+
 // Encode implements Encoder.
 func (RTN) Encode(dst Blocks, w Matrix, s Spec, _ *Stats) error {
 	l, err := s.Layout(w.Rows, w.Cols)
@@ -31,125 +38,134 @@ func (RTN) Encode(dst Blocks, w Matrix, s Spec, _ *Stats) error {
 	if s.Bits == 16 {
 		return fmt.Errorf("internal error: 16-bit weights are not encoded by a method")
 	}
-	half := s.Scale == tensor.F16
-	for r := range w.Rows {
-		row := w.Row(r)
-		for b := range l.Blocks {
-			block := row[b*l.BlockCols : (b+1)*l.BlockCols]
-			codes := dst.Codes[r*w.Cols+b*l.BlockCols:][:len(block)]
-			i := r*l.Blocks + b
-			lo, hi := minMax(block)
-			// A NaN makes the difference NaN, an infinity makes it infinite or NaN.
-			if d := hi - lo; !(d <= math.MaxFloat32) {
-				if kernel.NonFinite(block) < 0 {
-					return fmt.Errorf("row %d: weights span more than a float32: %w", r, tensor.ErrUnsupported)
-				}
-				return fmt.Errorf("row %d: weight is NaN or infinite: %w", r, tensor.ErrCorrupt)
-			}
-			var ok bool
-			if s.Symmetric {
-				dst.Scale[i], ok = rtnSym(codes, block, lo, hi, s.Bits, half)
-			} else {
-				dst.Scale[i], dst.Zero[i], ok = rtnAsym(codes, block, lo, hi, s.Bits, half)
-			}
-			if !ok {
-				return fmt.Errorf("row %d: weights from %g to %g need a scale or zero term beyond fp16; use fp32 scales: %w", r, lo, hi, tensor.ErrUnsupported)
-			}
+	var g grid
+	group := max(1, min(groupBlocks, groupWeights/l.BlockCols))
+	for lo, total := 0, l.Rows*l.Blocks; lo < total; lo += group {
+		hi := min(lo+group, total)
+		if g.encode(&dst, w.Data, s, l.BlockCols, lo, hi) {
+			continue
 		}
+		for lo < hi && g.encode(&dst, w.Data, s, l.BlockCols, lo, lo+1) {
+			lo++
+		}
+		return fmt.Errorf("row %d: %w", lo/l.Blocks, refusal(w.Data[lo*l.BlockCols:(lo+1)*l.BlockCols]))
 	}
 	return nil
 }
 
-// minMax returns NaNs if any element is NaN. x is not empty.
-func minMax(x []float32) (lo, hi float32) {
-	l0, l1, l2, l3 := x[0], x[0], x[0], x[0]
-	h0, h1, h2, h3 := l0, l1, l2, l3
-	for len(x) >= 4 {
-		v := (*[4]float32)(x)
-		l0, l1, l2, l3 = min(l0, v[0]), min(l1, v[1]), min(l2, v[2]), min(l3, v[3])
-		h0, h1, h2, h3 = max(h0, v[0]), max(h1, v[1]), max(h2, v[2]), max(h3, v[3])
-		x = x[4:]
+// refusal says why a block has no grid.
+func refusal(block []float32) error {
+	if kernel.NonFinite(block) >= 0 {
+		return fmt.Errorf("weight is NaN or infinite: %w", tensor.ErrCorrupt)
 	}
-	for _, v := range x {
-		l0, h0 = min(l0, v), max(h0, v)
+	var lo, hi [1]float32
+	kernel.BlockExtremes(lo[:], hi[:], block)
+	if !isFinite(hi[0] - lo[0]) {
+		return fmt.Errorf("weights span more than a float32: %w", tensor.ErrUnsupported)
 	}
-	return min(l0, l1, l2, l3), max(h0, h1, h2, h3)
+	return fmt.Errorf("weights from %g to %g need a scale or zero term beyond fp16; use fp32 scales: %w", lo[0], hi[0], tensor.ErrUnsupported)
 }
 
-// round32 is 1.5*2^23. A float32 near it has no fraction: adding it rounds to the nearest integer, ties to
-// even, and leaves that integer in the low bits, for magnitudes below 2^22.
-const round32 = 0x1.8p23
+// grid has room for the terms of a group of blocks.
+type grid struct {
+	lo, hi, zero, inverse [groupBlocks]float32
+	halves                [2 * groupBlocks]byte
+}
 
-func rtnAsym(codes []uint8, w []float32, lo, hi float32, bits int, half bool) (scale, zero float32, ok bool) {
-	levels := float32(int(1)<<bits - 1)
-	mid := float32(int(1) << (bits - 1))
-	scale = (hi - lo) / levels
-	if half {
-		scale = kernel.RoundF16(scale)
-		if scale == 0 {
-			scale = tiny
+// encode takes blocks from to to-1, counted through all rows. It returns false if one of them has no grid.
+func (g *grid) encode(dst *Blocks, weights []float32, s Spec, block, from, to int) bool {
+	n := to - from
+	w, scale := weights[from*block:to*block], dst.Scale[from:to]
+	kernel.BlockExtremes(g.lo[:n], g.hi[:n], w)
+	zero := g.zero[:n]
+	if s.Symmetric {
+		clear(zero)
+		if !g.symmetric(scale, s) {
+			return false
 		}
-	} else if scale < math.SmallestNonzeroFloat32*(1<<24) {
-		scale = tiny
+	} else {
+		zero = dst.Zero[from:to]
+		if !g.asymmetric(scale, zero, s) {
+			return false
+		}
 	}
-	zero = lo + float32(scale*mid)
-	if hi == lo {
-		zero = lo
+	for i, v := range scale {
+		g.inverse[i] = 1 / v
 	}
-	if half {
-		zero = kernel.RoundF16(zero)
-	}
-	if !isFinite(scale) || !isFinite(zero) {
-		return 0, 0, false
-	}
-	quantize(codes, w, 1/scale, zero, mid, levels)
-	return scale, zero, true
+	// Quotients stay below 2^22 as GridCodes needs: a block that is not constant is at least one ulp of its largest
+	// weight wide, fp16 moves the zero term by at most 2^13 such ulps, which are 2^13*levels steps, and a subnormal scale
+	// by a factor of 1.5.
+	kernel.GridCodes(dst.Codes[from*block:to*block], w, zero, g.inverse[:n], s.Bits)
+	return true
 }
 
-func rtnSym(codes []uint8, w []float32, lo, hi float32, bits int, half bool) (scale float32, ok bool) {
-	levels := float32(int(1)<<bits - 1)
-	mid := float32(int(1) << (bits - 1))
-	m := hi
-	if -lo > hi {
-		m = lo
+// asymmetric chooses scales and zero terms for the extremes. It returns false if they are beyond the spec's type or
+// the block is not finite.
+func (g *grid) asymmetric(scale, zero []float32, s Spec) bool {
+	levels, mid := float32(int(1)<<s.Bits-1), float32(int(1)<<(s.Bits-1))
+	lo, hi := g.lo[:len(scale)], g.hi[:len(scale)]
+	ok := true
+	for i := range scale {
+		d := hi[i] - lo[i]
+		ok = ok && isFinite(d) // a NaN makes it NaN, an infinity makes it infinite or NaN
+		scale[i] = d / levels
 	}
-	scale = m / -mid
-	if half {
-		scale = kernel.RoundF16(scale)
+	least := float32(math.SmallestNonzeroFloat32 * (1 << 24))
+	if s.Scale == tensor.F16 {
+		g.round(scale)
+		least = 0x1p-24 // of all halves but 0
 	}
-	if scale == 0 || (scale < 0 && scale > -0x1p-120) || (scale > 0 && scale < 0x1p-120) {
-		scale = tiny
+	zero = zero[:len(scale)]
+	for i, v := range scale {
+		if v < least {
+			v = tiny
+			scale[i] = v
+		}
+		z := lo[i] + float32(v*mid)
+		if hi[i] == lo[i] {
+			z = lo[i]
+		}
+		zero[i] = z
 	}
-	if !isFinite(scale) {
-		return 0, false
+	if s.Scale == tensor.F16 {
+		g.round(zero)
 	}
-	quantize(codes, w, 1/scale, 0, mid, levels)
-	return scale, true
+	for i, v := range scale {
+		ok = ok && isFinite(v) && isFinite(zero[i])
+	}
+	return ok
 }
 
-// quantize stores clamp(round((w-zero)*inverse) + mid, 0, levels). Quotients stay below 2^22 as rounding needs: a
-// block that is not constant is at least one ulp of its largest weight wide, fp16 moves the zero term by at most
-// 2^13 such ulps, which are 2^13*levels steps, and a subnormal scale by a factor of 1.5.
-func quantize(codes []uint8, w []float32, inverse, zero, mid, levels float32) {
-	bias := round32 + mid // exact, and mid is an integer: one addition rounds and shifts
-	top := int32(levels)
-	for len(w) >= 4 && len(codes) >= 4 {
-		a, b := (*[4]float32)(w), (*[4]uint8)(codes)
-		b[0] = code(a[0], inverse, zero, bias, top)
-		b[1] = code(a[1], inverse, zero, bias, top)
-		b[2] = code(a[2], inverse, zero, bias, top)
-		b[3] = code(a[3], inverse, zero, bias, top)
-		w, codes = w[4:], codes[4:]
+// symmetric chooses scales.
+func (g *grid) symmetric(scale []float32, s Spec) bool {
+	mid := float32(int(1) << (s.Bits - 1))
+	lo, hi := g.lo[:len(scale)], g.hi[:len(scale)]
+	ok := true
+	for i := range scale {
+		ok = ok && isFinite(hi[i]-lo[i])
+		m := hi[i]
+		if -lo[i] > m {
+			m = lo[i]
+		}
+		scale[i] = m / -mid
 	}
-	for i, v := range w {
-		codes[i] = code(v, inverse, zero, bias, top)
+	if s.Scale == tensor.F16 {
+		g.round(scale)
 	}
+	for i, v := range scale {
+		if v > -0x1p-120 && v < 0x1p-120 {
+			scale[i] = tiny
+		}
+		ok = ok && isFinite(v)
+	}
+	return ok
 }
 
-func code(v, inverse, zero, bias float32, top int32) uint8 {
-	// The conversion keeps compilers from fusing the product with the sum.
-	q := int32(math.Float32bits(float32((v-zero)*inverse)+bias)) - 0x4b400000 // the bits of round32
-	return uint8(min(max(q, 0), top))
+// round rounds to halves.
+func (g *grid) round(v []float32) {
+	b := g.halves[:2*len(v)]
+	kernel.F32ToF16(b, v)
+	kernel.F16ToF32(v, b)
 }
 
 func isFinite(v float32) bool { return v-v == 0 }

@@ -1,7 +1,9 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"fmt"
+	"unsafe"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -20,9 +22,16 @@ func F16ToF32(dst []float32, src []byte) {
 	f16ToF32(dst, src)
 }
 
+// littleEndian says that float32 lie in memory as in files.
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
 // F32FromBytes reads len(dst) little-endian float32 values. It panics unless src has 4 bytes for each.
 func F32FromBytes(dst []float32, src []byte) {
 	checkBytes("F32FromBytes", len(dst), len(src), 4)
+	if littleEndian && len(dst) > 0 {
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&dst[0])), 4*len(dst)), src)
+		return
+	}
 	f32FromBytesGeneric(dst, src)
 }
 

@@ -20,11 +20,12 @@ var kernels = map[string]func(){
 	"engine":   engine,
 	"gemm":     gemm,
 	"peak":     peak,
+	"rtn":      rtn,
 	"softmax":  softmax,
 }
 
 func main() {
-	name := flag.String("kernel", "", "the file to write: convert, dynquant, engine, gemm, peak or softmax")
+	name := flag.String("kernel", "", "the file to write: one of the table of kernels")
 	flag.Parse()
 	kernel, ok := kernels[*name]
 	if !ok {

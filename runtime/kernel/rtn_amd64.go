@@ -1,0 +1,142 @@
+//go:build !purego
+
+package kernel
+
+const (
+	// rtnGroup is the number of elements that the assembly takes at once.
+	rtnGroup = 16
+	// rtnPiece keeps a call, which nothing can interrupt, to microseconds.
+	rtnPiece = 1 << 14
+)
+
+// Each of the next four takes n blocks, at least one, whose length is a multiple of rtnGroup and not 0.
+
+//go:noescape
+func extremesAVX2(lo, hi, x *float32, block, n int)
+
+//go:noescape
+func extremesAVX512(lo, hi, x *float32, block, n int)
+
+//go:noescape
+func gridCodesAVX2(dst *byte, x, zero, inverse *float32, block, n int, bias float32, top uint32)
+
+//go:noescape
+func gridCodesAVX512(dst *byte, x, zero, inverse *float32, block, n int, bias float32, top uint32)
+
+// Each of these packs n codes, a multiple of rtnGroup and not 0.
+
+//go:noescape
+func packCodes2AVX2(dst, codes *byte, n int)
+
+//go:noescape
+func packCodes3AVX2(dst, codes *byte, n int)
+
+//go:noescape
+func packCodes4AVX2(dst, codes *byte, n int)
+
+//go:noescape
+func packCodes5AVX2(dst, codes *byte, n int)
+
+//go:noescape
+func packCodes6AVX2(dst, codes *byte, n int)
+
+func blockExtremes(lo, hi, x []float32, block int) {
+	if !use.avx2 || block < rtnGroup {
+		blockExtremesGeneric(lo, hi, x, block)
+		return
+	}
+	if block%rtnGroup == 0 && block <= rtnPiece {
+		for len(lo) > 0 {
+			n := min(len(lo), rtnPiece/block)
+			extremesBlocks(lo[:n], hi[:n], x[:n*block], block)
+			lo, hi, x = lo[n:], hi[n:], x[n*block:]
+		}
+		return
+	}
+	for i := range lo {
+		extremesLong(lo[i:i+1], hi[i:i+1], x[i*block:(i+1)*block])
+	}
+}
+
+// extremesLong takes one block of any length from rtnGroup on.
+func extremesLong(lo, hi, x []float32) {
+	join := func(l, h float32) {
+		both := [4]float32{lo[0], hi[0], l, h}
+		blockExtremesGeneric(lo, hi, both[:], len(both))
+	}
+	lo[0], hi[0] = x[0], x[0]
+	var l, h [1]float32
+	for len(x) >= rtnGroup {
+		n := min(len(x), rtnPiece) &^ (rtnGroup - 1)
+		extremesBlocks(l[:], h[:], x[:n], n)
+		join(l[0], h[0])
+		x = x[n:]
+	}
+	if len(x) > 0 {
+		blockExtremesGeneric(l[:], h[:], x, len(x))
+		join(l[0], h[0])
+	}
+}
+
+func extremesBlocks(lo, hi, x []float32, block int) {
+	if use.avx512 {
+		extremesAVX512(&lo[0], &hi[0], &x[0], block, len(lo))
+	} else {
+		extremesAVX2(&lo[0], &hi[0], &x[0], block, len(lo))
+	}
+}
+
+func gridCodes(dst []uint8, x, zero, inverse []float32, block, bits int) {
+	if !use.avx2 || block < rtnGroup {
+		gridCodesGeneric(dst, x, zero, inverse, block, bits)
+		return
+	}
+	if block%rtnGroup == 0 && block <= rtnPiece {
+		for len(zero) > 0 {
+			n := min(len(zero), rtnPiece/block)
+			gridCodesBlocks(dst[:n*block], x[:n*block], zero[:n], inverse[:n], block, bits)
+			dst, x, zero, inverse = dst[n*block:], x[n*block:], zero[n:], inverse[n:]
+		}
+		return
+	}
+	for i := range zero {
+		d, v := dst[i*block:(i+1)*block], x[i*block:(i+1)*block]
+		for len(v) >= rtnGroup {
+			n := min(len(v), rtnPiece) &^ (rtnGroup - 1)
+			gridCodesBlocks(d[:n], v[:n], zero[i:i+1], inverse[i:i+1], n, bits)
+			d, v = d[n:], v[n:]
+		}
+		gridCodesGeneric(d, v, zero[i:i+1], inverse[i:i+1], len(v), bits)
+	}
+}
+
+func gridCodesBlocks(dst []uint8, x, zero, inverse []float32, block, bits int) {
+	bias, top := gridTerms(bits)
+	if use.avx512 {
+		gridCodesAVX512(&dst[0], &x[0], &zero[0], &inverse[0], block, len(zero), bias, top)
+	} else {
+		gridCodesAVX2(&dst[0], &x[0], &zero[0], &inverse[0], block, len(zero), bias, top)
+	}
+}
+
+func packCodes(dst []byte, codes []uint8, bits int) {
+	var pack func(dst, codes *byte, n int)
+	switch bits {
+	case 2:
+		pack = packCodes2AVX2
+	case 3:
+		pack = packCodes3AVX2
+	case 4:
+		pack = packCodes4AVX2
+	case 5:
+		pack = packCodes5AVX2
+	case 6:
+		pack = packCodes6AVX2
+	}
+	for use.avx2 && pack != nil && len(codes) >= rtnGroup {
+		n := min(len(codes), rtnPiece) &^ (rtnGroup - 1)
+		pack(&dst[0], &codes[0], n)
+		dst, codes = dst[n/8*bits:], codes[n:]
+	}
+	packCodesGeneric(dst, codes, bits)
+}
