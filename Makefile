@@ -47,7 +47,7 @@ test: ## vet and test everything
 
 .PHONY: bigtest
 bigtest: ## write the weights of an 18 GiB synthetic checkpoint and check the memory that takes (a minute)
-	LLMEXPORT_BIG=1 go test -count 1 -run TestMemoryIsBounded -v ./pipeline/plan
+	LLMEXPORT_BIG=38 go test -count 1 -run TestMemoryIsBounded -v ./pipeline/plan
 
 .PHONY: race
 race: ## test the small packages under the race detector (needs a C compiler)

@@ -37,72 +37,115 @@ type WriteOptions struct {
 	Progress func(done int64)
 }
 
-// chunkElements is the number of weights that one worker encodes at a time: 1 MiB of floats, small enough
-// to stay in a cache and large enough to make the hand-over cheap.
+// chunkElements is the number of weights that travel from the source to the file together: large enough to make the
+// hand-over cheap, small enough that few of them keep every stage busy.
 const chunkElements = 1 << 18
 
-// chunkBytes is what a chunk needs at most: source (8), floats (4), codes (1), packed (2), scales.
-const chunkBytes = chunkElements * 16
+// pieceElements is the number of weights that are widened and encoded at a time: their floats stay in a cache.
+const pieceElements = 1 << 14
+
+// chunkBytes is what a chunk needs at most: source (8), codes (2), scales.
+const chunkBytes = chunkElements * 11
 
 // chunk is a run of rows of one item on its way from the source to the file.
 type chunk struct {
 	item   int
 	lo, hi int
-	// codes and alpha are the encoded rows; they are valid when done is closed.
-	codes, alpha []byte
-	err          error
-	done         chan struct{}
+	// buf holds the encoded rows: codes, then alpha. It and err are valid when done is closed.
+	buf, codes, alpha []byte
+	err               error
+	done              chan struct{}
+
+	// head and tail are what the file has before and behind the codes; sum is the digest of the item behind its last
+	// chunk.
+	head, tail []byte
+	sum        string
 }
 
 // Write streams the plan's items from src to dst in order. The bytes do not depend on Threads or Memory. It
 // returns the hex SHA-256 of the whole file. Weights that are NaN or infinite are tensor.ErrCorrupt.
+//
+// Chunks pass through workers, the digests of items, the digest of the file and the file itself, each at work on another
+// chunk.
 func (p *Plan) Write(ctx context.Context, dst io.Writer, src tensor.Source, o WriteOptions) (string, error) {
 	file := o.File
 	if file == nil {
 		file = sha256.New()
 	}
-	window := int(o.Memory / chunkBytes)
-	window = max(2, min(window, 4*o.Threads))
+	threads := max(o.Threads, 1)
+	window := max(2, min(int(o.Memory/chunkBytes), 4*threads+4))
 	g, ctx := errgroup.WithContext(ctx)
-	work := make(chan *chunk)
-	order := make(chan *chunk, window)
+	// There are never more chunks than places in a channel: only the one for a place waits.
+	places := make(chan struct{}, window)
+	work, order, spanned, hashed := make(chan *chunk, window), make(chan *chunk, window), make(chan *chunk, window), make(chan *chunk, window)
 	g.Go(func() error {
 		defer close(work)
 		defer close(order)
-		return p.cut(ctx, o.From, work, order)
+		return p.cut(ctx, o.From, places, work, order)
 	})
-	for range min(max(o.Threads, 1), window) {
+	for range min(threads, window) {
 		g.Go(func() error {
 			e := &encoder{plan: p, src: src, encode: o.Encoder}
 			for c := range work {
-				c.err = e.run(c)
+				if ctx.Err() == nil {
+					c.err = e.run(c)
+				}
 				close(c.done)
 			}
 			return nil
 		})
 	}
 	g.Go(func() error {
-		w := &spanWriter{plan: p, dst: dst, src: src, file: file, opt: o}
-		w.at = p.offset(o.From)
-		for c := range order {
-			select {
-			case <-c.done:
-			case <-ctx.Done():
+		defer close(spanned)
+		s := &spanner{plan: p, src: src}
+		return pass(ctx, order, spanned, func(c *chunk) error {
+			<-c.done
+			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if err := w.chunk(c); err != nil {
-				return err
+			return s.chunk(c)
+		})
+	})
+	g.Go(func() error {
+		defer close(hashed)
+		return pass(ctx, spanned, hashed, func(c *chunk) error {
+			for _, b := range [][]byte{c.head, c.codes, c.tail} {
+				file.Write(b)
 			}
+			return nil
+		})
+	})
+	g.Go(func() error {
+		w := &writer{plan: p, dst: dst, opt: o, at: p.offset(o.From)}
+		err := pass(ctx, hashed, nil, func(c *chunk) error {
+			defer func() { <-places }()
+			return w.chunk(c)
+		})
+		if err == nil && w.at != p.Bytes {
+			err = fmt.Errorf("internal error: wrote %d of %d bytes", w.at, p.Bytes)
 		}
-		if ctx.Err() == nil && w.at != p.Bytes {
-			return fmt.Errorf("internal error: wrote %d of %d bytes", w.at, p.Bytes)
-		}
-		return context.Cause(ctx)
+		return err
 	})
 	if err := g.Wait(); err != nil {
 		return "", err
 	}
 	return hex.EncodeToString(file.Sum(nil)), nil
+}
+
+// pass applies a stage to each chunk, in order, and hands it on.
+func pass(ctx context.Context, from <-chan *chunk, to chan<- *chunk, stage func(*chunk) error) error {
+	for c := range from {
+		if ctx.Err() != nil {
+			break
+		}
+		if err := stage(c); err != nil {
+			return err
+		}
+		if to != nil {
+			to <- c
+		}
+	}
+	return context.Cause(ctx)
 }
 
 func (p *Plan) offset(item int) int64 {
@@ -112,8 +155,8 @@ func (p *Plan) offset(item int) int64 {
 	return p.Items[item].Offset
 }
 
-// cut hands out the rows of every item, to the workers and, in the same order, to the writer.
-func (p *Plan) cut(ctx context.Context, from int, work, order chan<- *chunk) error {
+// cut hands out the rows of every item, to the workers and, in the same order, to the stages behind them.
+func (p *Plan) cut(ctx context.Context, from int, places chan<- struct{}, work, order chan<- *chunk) error {
 	for i := from; i < len(p.Items); i++ {
 		w := p.Items[i].Slot.Weight
 		step := w.Rows
@@ -123,99 +166,104 @@ func (p *Plan) cut(ctx context.Context, from int, work, order chan<- *chunk) err
 		for lo := 0; lo < w.Rows; lo += step {
 			c := &chunk{item: i, lo: lo, hi: min(lo+step, w.Rows), done: make(chan struct{})}
 			select {
-			case order <- c:
+			case places <- struct{}{}:
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
-			select {
-			case work <- c:
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
+			order <- c
+			work <- c
 		}
 	}
 	return nil
 }
 
-// spanWriter puts finished chunks into the file: header, codes, scales, bias.
-type spanWriter struct {
+// spanner puts spans together from finished chunks: header, codes, scales, bias.
+type spanner struct {
 	plan *Plan
-	dst  io.Writer
 	src  tensor.Source
-	file hash.Hash
-	opt  WriteOptions
-	at   int64
 
+	at    int64 // in the span
 	span  hash.Hash
 	alpha []byte // scales of the item so far; they follow the codes
 }
 
-func (w *spanWriter) put(b []byte) error {
-	if len(b) == 0 {
-		return nil
-	}
-	w.file.Write(b)
-	w.span.Write(b)
-	n, err := w.dst.Write(b)
-	w.at += int64(n)
-	return err
-}
-
-func (w *spanWriter) chunk(c *chunk) error {
-	it := &w.plan.Items[c.item]
+func (s *spanner) chunk(c *chunk) error {
+	it := &s.plan.Items[c.item]
 	if c.err != nil {
 		return fmt.Errorf("%s: %w", it.Slot.Weight.Tensor, c.err)
 	}
 	if c.lo == 0 {
-		if w.at != it.Offset {
-			return fmt.Errorf("internal error: %s at %d, planned %d", it.Slot.Name, w.at, it.Offset)
-		}
-		w.span, w.alpha = sha256.New(), grow(w.alpha, int(it.Alpha))[:0]
+		s.at, s.span, s.alpha = 0, sha256.New(), grow(*alphas.Get().(*[]byte), int(it.Alpha+it.Bias))[:0]
 		if it.Header > 0 {
-			if err := w.put(mnn.AppendHeader(nil, it.Layout.Rows, it.Layout.Cols, it.Choice.Spec.Bits)); err != nil {
-				return err
+			c.head = mnn.AppendHeader(nil, it.Layout.Rows, it.Layout.Cols, it.Choice.Spec.Bits)
+		}
+	}
+	s.alpha = append(s.alpha, c.alpha...)
+	last := c.hi == it.Slot.Weight.Rows
+	if last {
+		c.tail = s.alpha
+		if it.Bias > 0 {
+			b, err := readFloats(s.src, it.BiasSource, it.Slot.Bias.Rows)
+			if err != nil {
+				return fmt.Errorf("%s: %w", it.Slot.Bias.Tensor, err)
 			}
+			c.tail = append(c.tail, floatBytes(b)...)
 		}
 	}
-	if err := w.put(c.codes); err != nil {
-		return err
+	for _, b := range [][]byte{c.head, c.codes, c.tail} {
+		s.span.Write(b)
+		s.at += int64(len(b))
 	}
-	w.alpha = append(w.alpha, c.alpha...)
-	codes.Put(&c.codes)
-	if c.hi < it.Slot.Weight.Rows {
-		w.progress()
-		return nil
-	}
-	if err := w.put(w.alpha); err != nil {
-		return err
-	}
-	if it.Bias > 0 {
-		b, err := readFloats(w.src, it.BiasSource, it.Slot.Bias.Rows)
-		if err != nil {
-			return fmt.Errorf("%s: %w", it.Slot.Bias.Tensor, err)
+	if last {
+		if s.at != it.Size() {
+			return fmt.Errorf("internal error: %s has %d bytes, planned %d", it.Slot.Name, s.at, it.Size())
 		}
-		if err := w.put(floatBytes(b)); err != nil {
-			return err
-		}
-	}
-	if w.at != it.Offset+it.Size() {
-		return fmt.Errorf("internal error: %s ends at %d, planned %d", it.Slot.Name, w.at, it.Offset+it.Size())
-	}
-	w.progress()
-	if w.opt.Done != nil {
-		return w.opt.Done(c.item, hex.EncodeToString(w.span.Sum(nil)))
+		c.sum = hex.EncodeToString(s.span.Sum(nil))
 	}
 	return nil
 }
 
-func (w *spanWriter) progress() {
+// writer writes chunks to the file and tells of them.
+type writer struct {
+	plan *Plan
+	dst  io.Writer
+	opt  WriteOptions
+	at   int64
+}
+
+func (w *writer) chunk(c *chunk) error {
+	if it := &w.plan.Items[c.item]; c.lo == 0 && w.at != it.Offset {
+		return fmt.Errorf("internal error: %s at %d, planned %d", it.Slot.Name, w.at, it.Offset)
+	}
+	for _, b := range [][]byte{c.head, c.codes, c.tail} {
+		if len(b) == 0 {
+			continue
+		}
+		n, err := w.dst.Write(b)
+		w.at += int64(n)
+		if err != nil {
+			return err
+		}
+	}
+	buf, tail := c.buf, c.tail // copies: the pools must not keep the chunk
+	bufs.Put(&buf)
+	if c.sum != "" {
+		alphas.Put(&tail)
+	}
 	if w.opt.Progress != nil {
 		w.opt.Progress(w.at)
 	}
+	if c.sum != "" && w.opt.Done != nil {
+		return w.opt.Done(c.item, c.sum)
+	}
+	return nil
 }
 
-// codes recycles the buffers that travel from workers to the writer.
-var codes = sync.Pool{New: func() any { return new([]byte) }}
+// bufs and alphas recycle what travels from workers to the file: rows of chunks, and the scales of whole items, which
+// may be much larger.
+var bufs, alphas = sync.Pool{New: newBuffer}, sync.Pool{New: newBuffer}
+
+func newBuffer() any { return new([]byte) }
 
 func grow[T any](b []T, n int) []T {
 	if cap(b) < n {
@@ -237,52 +285,67 @@ type encoder struct {
 func (e *encoder) run(c *chunk) error {
 	it := &e.plan.Items[c.item]
 	cols := max(it.Slot.Weight.Cols, 1)
-	n := (c.hi - c.lo) * cols
+	size := int(it.Source.DType.Size())
 	r, err := e.src.Open(it.Source.Name)
 	if err != nil {
 		return err
 	}
-	size := it.Source.DType.Size()
-	e.raw, e.rows = grow(e.raw, n*int(size)), grow(e.rows, n)
-	if n, err := r.ReadAt(e.raw, int64(c.lo)*int64(cols)*size); n < len(e.raw) { // a full read may say io.EOF
+	e.raw = grow(e.raw, (c.hi-c.lo)*cols*size)
+	if n, err := r.ReadAt(e.raw, int64(c.lo)*int64(cols)*int64(size)); n < len(e.raw) { // a full read may say io.EOF
 		return fmt.Errorf("row %d: %w", c.lo, noEOF(err))
 	}
-	if err := kernel.ToF32(e.rows, e.raw, it.Source.DType); err != nil {
-		return err
-	}
-	c.codes = *codes.Get().(*[]byte)
-	sp := it.Choice.Spec
-	switch {
-	case it.Slot.Kind == lower.NormSlot:
-		if err := allFinite(e.rows, math.MaxFloat32); err != nil {
+	rows := int64(c.hi - c.lo)
+	codes, alpha := it.Codes/int64(it.Slot.Weight.Rows), it.Alpha/int64(it.Slot.Weight.Rows) // bytes of a row
+	c.buf = grow(*bufs.Get().(*[]byte), int(rows*(codes+alpha)))
+	c.codes, c.alpha = c.buf[:rows*codes], c.buf[rows*codes:]
+	step := max(1, pieceElements/cols)
+	for lo := c.lo; lo < c.hi; lo += step {
+		hi := min(lo+step, c.hi)
+		from, to := int64(lo-c.lo), int64(hi-c.lo)
+		e.rows = grow(e.rows, (hi-lo)*cols)
+		if err := kernel.ToF32(e.rows, e.raw[int(from)*cols*size:int(to)*cols*size], it.Source.DType); err != nil {
 			return err
 		}
-		c.codes = floatBytes(e.rows)
-		return nil
-	case sp.Bits == 16:
-		if err := allFinite(e.rows, 65504); err != nil {
-			return fmt.Errorf("rows %d to %d: %w", c.lo, c.hi-1, err)
+		if err := e.piece(c.codes[from*codes:to*codes], c.alpha[from*alpha:to*alpha], it, hi-lo); err != nil {
+			if it.Slot.Kind == lower.NormSlot {
+				return err
+			}
+			return fmt.Errorf("rows %d to %d: %w", lo, hi-1, err)
 		}
-		c.codes = grow(c.codes, 2*n)
-		for i, v := range e.rows {
-			binary.LittleEndian.PutUint16(c.codes[2*i:], kernel.F16Bits(v))
-		}
-		return nil
 	}
-	blocks := (c.hi - c.lo) * it.Layout.Blocks
-	e.blocks.Codes, e.blocks.Scale = grow(e.blocks.Codes, n), grow(e.blocks.Scale, blocks)
-	e.blocks.Zero = grow(e.blocks.Zero, blocks)
-	if err := e.encode.Encode(e.blocks, quant.Matrix{Rows: c.hi - c.lo, Cols: cols, Data: e.rows}, sp, nil); err != nil {
-		return fmt.Errorf("rows %d to %d: %w", c.lo, c.hi-1, err)
-	}
-	c.codes = grow(c.codes, n*sp.Bits/8)
-	quant.Pack(c.codes, e.blocks.Codes, sp.Bits)
-	c.alpha = make([]byte, int64(c.hi-c.lo)*it.Alpha/int64(it.Layout.Rows))
-	quant.PackAlpha(c.alpha, e.blocks, sp)
 	return nil
 }
 
+// piece encodes whole rows.
+func (e *encoder) piece(codes, alpha []byte, it *Item, rows int) error {
+	sp := it.Choice.Spec
+	switch {
+	case it.Slot.Kind == lower.NormSlot:
+		for i, v := range e.rows {
+			binary.LittleEndian.PutUint32(codes[4*i:], math.Float32bits(v))
+		}
+		return allFinite(e.rows, math.MaxFloat32)
+	case sp.Bits == 16:
+		kernel.F32ToF16(codes, e.rows)
+		return allFinite(e.rows, 65504)
+	}
+	e.blocks.Codes = grow(e.blocks.Codes, len(e.rows))
+	e.blocks.Scale, e.blocks.Zero = grow(e.blocks.Scale, rows*it.Layout.Blocks), grow(e.blocks.Zero, rows*it.Layout.Blocks)
+	if err := e.encode.Encode(e.blocks, quant.Matrix{Rows: rows, Cols: it.Layout.Cols, Data: e.rows}, sp, nil); err != nil {
+		return err
+	}
+	quant.Pack(codes, e.blocks.Codes, sp.Bits)
+	quant.PackAlpha(alpha, e.blocks, sp)
+	return nil
+}
+
+// allFinite says which weight is not a number from -limit to limit.
 func allFinite(x []float32, limit float32) error {
+	var lo, hi [1]float32
+	kernel.BlockExtremes(lo[:], hi[:], x)
+	if lo[0] >= -limit && hi[0] <= limit {
+		return nil
+	}
 	for _, v := range x {
 		if !(v <= limit && v >= -limit) {
 			if v-v != 0 {
