@@ -30,6 +30,8 @@ type Artifact struct {
 	Path   string
 	Digest manifest.Digest
 	Size   int64
+	// Made says that this run made it: nobody could change it since.
+	Made bool
 }
 
 // Artifacts is what a job has made, in order.

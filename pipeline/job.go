@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
 // Job is what stages share.
@@ -24,6 +25,8 @@ type Job struct {
 	// Artifacts is what the stages of this run have made so far.
 	Artifacts Artifacts
 	Limits    Limits
+	// Tokenizer is the checkpoint's, once a stage has read it; nil if none has or it could not be read.
+	Tokenizer *tokenizer.Tokenizer
 }
 
 // Limits bound a job and tell its progress.

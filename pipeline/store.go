@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sort"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/gofrs/flock"
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/llmexport/llmexport/publish/manifest"
 )
@@ -51,6 +53,7 @@ func OpenStore(ctx context.Context, dir string) (*Store, error) {
 	if !ok {
 		return nil, fmt.Errorf("cache %s is in use", dir)
 	}
+	go programDigest() // the first key needs it
 	return s, nil
 }
 
@@ -91,8 +94,8 @@ var programDigest = sync.OnceValues(func() (string, error) {
 })
 
 // Do returns the finished directory of a stage and key, making it if it does not exist. build fills a partial
-// directory, which may hold what a killed run left; resumed says so. What build returns is the digest of the
-// content, recorded with it.
+// directory, which may hold what a killed run left; resumed says so. It need not make its files durable: they all are
+// before the directory counts as finished. What build returns is the digest of the content, recorded with it.
 func (s *Store) Do(ctx context.Context, stage, key string, build func(dir string, resumed bool) (manifest.Digest, error)) (Artifact, error) {
 	final := filepath.Join(s.Dir, stage+"-"+key)
 	if a, err := s.find(final); err == nil {
@@ -112,6 +115,9 @@ func (s *Store) Do(ctx context.Context, stage, key string, build func(dir string
 	if err != nil {
 		return Artifact{}, err
 	}
+	if err := syncFiles(partial); err != nil {
+		return Artifact{}, err
+	}
 	b, err := json.Marshal(done{Digest: digest})
 	if err != nil {
 		return Artifact{}, err
@@ -122,7 +128,28 @@ func (s *Store) Do(ctx context.Context, stage, key string, build func(dir string
 	if err := os.Rename(partial, final); err != nil {
 		return Artifact{}, err
 	}
-	return s.find(final)
+	a, err := s.find(final)
+	a.Made = err == nil
+	return a, err
+}
+
+// syncFiles makes every file below dir durable, all at once: the file system joins what it has to do for them.
+func syncFiles(dir string) error {
+	var g errgroup.Group
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		g.Go(func() error {
+			f, err := os.OpenFile(path, os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			return errors.Join(f.Sync(), f.Close())
+		})
+		return nil
+	})
+	return errors.Join(err, g.Wait())
 }
 
 type done struct {

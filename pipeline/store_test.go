@@ -45,10 +45,11 @@ func TestStoreDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.times != 1 || b.resumed || a.Digest != manifest.DigestOf([]byte("x")) || filepath.Base(a.Path) != "stage-key" {
+	if b.times != 1 || b.resumed || !a.Made || a.Digest != manifest.DigestOf([]byte("x")) || filepath.Base(a.Path) != "stage-key" {
 		t.Errorf("first: %+v, %+v", b, a)
 	}
 	again, err := s.Do(t.Context(), "stage", "key", b.build)
+	a.Made = false // not again
 	if err != nil || b.times != 1 || again != a {
 		t.Errorf("second: built %d times, %+v, %v", b.times, again, err)
 	}

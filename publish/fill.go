@@ -11,12 +11,15 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // fill makes dir a complete, durable copy of the package, its manifest written last.
-func (d Dir) fill(ctx context.Context, dir string, p Package, data []byte) error {
+func (d Dir) fill(ctx context.Context, dir string, p Package, data []byte) (err error) {
 	extra, err := p.Manifest.Extra(p.Dir)
 	if err != nil {
 		return err
@@ -33,6 +36,12 @@ func (d Dir) fill(ctx context.Context, dir string, p Package, data []byte) error
 	if err := d.do("make directory", func() error { return os.Mkdir(dir, 0o755) }); err != nil {
 		return err
 	}
+	var files []*os.File
+	defer func() {
+		for _, f := range files {
+			err = errors.Join(err, f.Close())
+		}
+	}()
 	dirs := []string{dir}
 	for _, f := range p.Manifest.Files {
 		path := filepath.Join(dir, filepath.FromSlash(f.Name))
@@ -41,12 +50,23 @@ func (d Dir) fill(ctx context.Context, dir string, p Package, data []byte) error
 		if err != nil {
 			return err
 		}
-		if err := d.copyFile(ctx, src, f, path); err != nil {
+		out, err := d.copyFile(ctx, src, f, path)
+		if out != nil {
+			files = append(files, out)
+		}
+		if err != nil {
 			return fmt.Errorf("copy %s: %w", f.Name, err)
 		}
 	}
-	if _, err := d.writeFile(ctx, filepath.Join(dir, manifest.FileName), bytes.NewReader(data)); err != nil {
+	out, _, err := d.writeFile(ctx, filepath.Join(dir, manifest.FileName), bytes.NewReader(data))
+	if out != nil {
+		files = append(files, out)
+	}
+	if err != nil {
 		return fmt.Errorf("write %s: %w", manifest.FileName, err)
+	}
+	if err := d.do("sync files", func() error { return syncFiles(files) }); err != nil {
+		return err
 	}
 	for _, made := range slices.Backward(dirs) {
 		if err := d.do("sync directory", func() error { return syncDir(made) }); err != nil {
@@ -56,21 +76,31 @@ func (d Dir) fill(ctx context.Context, dir string, p Package, data []byte) error
 	return nil
 }
 
-func (d Dir) copyFile(ctx context.Context, src *os.Root, f manifest.File, path string) error {
-	r, err := f.OpenIn(src)
-	if err != nil {
-		return err
+// syncFiles makes files durable, all at once: the file system joins what it has to do for them.
+func syncFiles(files []*os.File) error {
+	var g errgroup.Group
+	for _, f := range files {
+		g.Go(f.Sync)
 	}
-	// One byte more than listed shows that the file grew; more than that need not be written.
-	got, err := d.writeFile(ctx, path, io.LimitReader(r, f.Size+1))
-	if err := errors.Join(err, r.Close()); err != nil {
-		return err
-	}
-	return f.Match(got)
+	return g.Wait()
 }
 
-// writeFile copies r to a new file, makes it durable and describes what was written.
-func (d Dir) writeFile(ctx context.Context, path string, r io.Reader) (manifest.File, error) {
+// copyFile returns the new file, open and not yet durable, also with an error once there is one.
+func (d Dir) copyFile(ctx context.Context, src *os.Root, f manifest.File, path string) (*os.File, error) {
+	r, err := f.OpenIn(src)
+	if err != nil {
+		return nil, err
+	}
+	// One byte more than listed shows that the file grew; more than that need not be written.
+	out, got, err := d.writeFile(ctx, path, io.LimitReader(r, f.Size+1))
+	if err := errors.Join(err, r.Close()); err != nil {
+		return out, err
+	}
+	return out, f.Match(got)
+}
+
+// writeFile copies r to a new file and describes what was written. The file stays open, also with an error.
+func (d Dir) writeFile(ctx context.Context, path string, r io.Reader) (*os.File, manifest.File, error) {
 	name := filepath.Base(path)
 	var f *os.File
 	err := d.do("create "+name, func() (err error) {
@@ -78,19 +108,26 @@ func (d Dir) writeFile(ctx context.Context, path string, r io.Reader) (manifest.
 		return err
 	})
 	if err != nil {
-		return manifest.File{}, err
+		return nil, manifest.File{}, err
 	}
-	got, err := manifest.Hash(ctx, io.TeeReader(r, writerFunc(func(b []byte) (n int, err error) {
-		err = d.do("write "+name, func() (err error) {
-			n, err = f.Write(b)
-			return err
-		})
-		return n, err
-	})))
-	if err == nil {
-		err = d.do("sync "+name, f.Sync)
-	}
-	return got, errors.Join(err, f.Close())
+	// The digest is taken on a thread of its own, of what was written.
+	written, write := io.Pipe()
+	w, finished := disk.NewWriter(f, 0), make(chan struct{})
+	go func() {
+		defer close(finished)
+		_, err := io.CopyBuffer(struct{ io.Writer }{io.MultiWriter(writerFunc(func(b []byte) (n int, err error) {
+			err = d.do("write "+name, func() (err error) {
+				n, err = w.Write(b)
+				return err
+			})
+			return n, err
+		}), write)}, struct{ io.Reader }{r}, make([]byte, 1<<20))
+		write.CloseWithError(err)
+	}()
+	got, err := manifest.Hash(ctx, written)
+	written.CloseWithError(err)
+	<-finished
+	return f, got, err
 }
 
 type writerFunc func(b []byte) (int, error)

@@ -32,6 +32,7 @@ var levels = []struct {
 	{2, []string{"backends/backendtest"}},
 	{2, []string{"backends/generic", "backends/cpu"}},
 	{2, []string{"backends/all"}},
+	{2, []string{"internal/disk"}},
 	{3, []string{"pipeline/arch"}},
 	{3, []string{"pipeline", "pipeline/lower", "pipeline/hub", "pipeline/safetensors", "runtime"}},
 	{4, []string{"verify/reference"}},

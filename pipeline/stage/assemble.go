@@ -28,6 +28,7 @@ type assembly struct {
 	recipe  json.RawMessage
 	dir     string
 	run     runConfig
+	made    bool // the weights by this run: their digests are known
 
 	m *manifest.Manifest
 }
@@ -66,7 +67,7 @@ func (a *assembly) make(ctx context.Context, v *Verify, o verify.Options, weight
 			return "", err
 		}
 	}
-	if err := pipeline.WriteFile(filepath.Join(a.dir, recipeFile), append(slices.Clone(a.recipe), '\n')); err != nil {
+	if err := os.WriteFile(filepath.Join(a.dir, recipeFile), append(slices.Clone(a.recipe), '\n'), 0o666); err != nil {
 		return "", err
 	}
 	if err := a.draft(ctx, weights); err != nil {
@@ -113,6 +114,15 @@ func (a *assembly) draft(ctx context.Context, weights string) error {
 		a.m.Source.Files = append(a.m.Source.Files, manifest.File{Name: f.Name, Size: f.Size, SHA256: f.SHA256})
 	}
 	a.m.Tensors = rec.Tensors
+	if a.made {
+		for name, sum := range rec.Files {
+			info, err := os.Stat(filepath.Join(a.dir, name))
+			if err != nil {
+				return err
+			}
+			a.m.Files = append(a.m.Files, manifest.File{Name: name, Size: info.Size(), SHA256: sum, Role: roles[name]})
+		}
+	}
 	if err := a.list(ctx); err != nil {
 		return err
 	}
@@ -194,7 +204,7 @@ func (a *assembly) writeConfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := pipeline.WriteFile(filepath.Join(a.dir, ConfigFile), b); err != nil {
+	if err := os.WriteFile(filepath.Join(a.dir, ConfigFile), b, 0o666); err != nil {
 		return err
 	}
 	return a.list(ctx)
@@ -250,7 +260,7 @@ func (a *assembly) finish(ctx context.Context, checks, metrics []publish.Measure
 		return "", err
 	}
 	for name, data := range map[string][]byte{publish.CardName: text, publish.ReportName: b} {
-		if err := pipeline.WriteFile(filepath.Join(a.dir, name), data); err != nil {
+		if err := os.WriteFile(filepath.Join(a.dir, name), data, 0o666); err != nil {
 			return "", err
 		}
 	}
@@ -261,7 +271,7 @@ func (a *assembly) finish(ctx context.Context, checks, metrics []publish.Measure
 	if err != nil {
 		return "", err
 	}
-	return digest, pipeline.WriteFile(filepath.Join(a.dir, manifest.FileName), data)
+	return digest, os.WriteFile(filepath.Join(a.dir, manifest.FileName), data, 0o666)
 }
 
 // EffectiveRecipe is the recipe with its defaults as JSON, without what leaves the package's bytes alone: limits,

@@ -12,6 +12,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
 // Fetch finds the checkpoint that the recipe names: a local directory, a snapshot in the Hugging Face cache, or
@@ -68,7 +69,11 @@ func (f *Fetch) Run(ctx context.Context, job *pipeline.Job) error {
 	if err != nil {
 		return err
 	}
+	// Digests take one or two threads for a while, and the tokenizer one that is free.
+	read := make(chan *tokenizer.Tokenizer, 1)
+	go func() { read <- tokenizerOf(s.Dir) }()
 	files, err := hub.HashFiles(ctx, s, filepath.Join(job.Store.Dir, "digests.json"))
+	job.Tokenizer = <-read
 	if err != nil {
 		return err
 	}
@@ -98,6 +103,20 @@ func (f *Fetch) Run(ctx context.Context, job *pipeline.Job) error {
 	}
 	job.Artifacts.Add(pipeline.Artifact{Kind: pipeline.Checkpoint, Name: s.Dir, Path: path, Digest: digest, Size: size})
 	return nil
+}
+
+// tokenizerOf reads the tokenizer of a checkpoint; nil if it has none that can be read, which is for the stage that
+// needs it to say.
+func tokenizerOf(dir string) *tokenizer.Tokenizer {
+	b, err := readSmall(dir, "tokenizer.json")
+	if err != nil {
+		return nil
+	}
+	t, err := tokenizer.Load(b)
+	if err != nil {
+		return nil
+	}
+	return t
 }
 
 // Resolve finds the checkpoint without reading it.

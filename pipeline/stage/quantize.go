@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -279,7 +280,7 @@ func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, di
 		name string
 		b    []byte
 	}{{GraphFile, pl.Graph}, {LLMConfigFile, llmConfig}, {recordFile, b}} {
-		if err := pipeline.WriteFile(filepath.Join(dir, f.name), f.b); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, f.name), f.b, 0o666); err != nil {
 			return "", err
 		}
 	}

@@ -3,6 +3,7 @@ package stage
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"path/filepath"
 
 	"github.com/rs/zerolog"
@@ -63,10 +64,10 @@ func (*Rewrite) Run(ctx context.Context, job *pipeline.Job) error {
 		if err != nil {
 			return "", err
 		}
-		if err := pipeline.WriteFile(filepath.Join(dir, factsFile), facts); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, factsFile), facts, 0o666); err != nil {
 			return "", err
 		}
-		return manifest.DigestOf(append(facts, b...)), pipeline.WriteFile(filepath.Join(dir, TokenizerFile), b)
+		return manifest.DigestOf(append(facts, b...)), os.WriteFile(filepath.Join(dir, TokenizerFile), b, 0o666)
 	})
 	if err != nil {
 		return err

@@ -67,16 +67,19 @@ func (s *Source) open(ignore []string) error {
 
 // openTokenizer reads the tokenizer and the facts of using it.
 func (s *Source) openTokenizer() error {
-	b, err := readSmall(s.Dir, "tokenizer.json")
-	if err != nil {
-		return err
-	}
-	if s.Tokenizer, err = tokenizer.Load(b); err != nil {
-		return err
+	if s.Tokenizer == nil {
+		b, err := readSmall(s.Dir, "tokenizer.json")
+		if err != nil {
+			return err
+		}
+		if s.Tokenizer, err = tokenizer.Load(b); err != nil {
+			return err
+		}
 	}
 	if n := s.Tokenizer.VocabSize(); n > s.Decoder.Vocab {
 		return fmt.Errorf("tokenizer.json has ids up to %d, the embedding only %d rows: %w", n-1, s.Decoder.Vocab, tensor.ErrCorrupt)
 	}
+	var err error
 	s.Facts, err = readFacts(s.Dir, s.config, s.Tokenizer)
 	return err
 }
@@ -99,7 +102,7 @@ func openSource(job *pipeline.Job) (*Source, error) {
 	if err := readJSON(a.Path, &rec); err != nil {
 		return nil, err
 	}
-	s := &Source{Dir: rec.Dir}
+	s := &Source{Dir: rec.Dir, Tokenizer: job.Tokenizer}
 	if err = s.open(job.Recipe.Model.IgnoreConfig); err == nil {
 		if inputs, none := job.Artifacts.One(pipeline.Inputs); none == nil {
 			err = readJSON(filepath.Join(inputs.Path, factsFile), &s.Facts)

@@ -192,7 +192,7 @@ func (v *Verify) Run(ctx context.Context, job *pipeline.Job) error {
 		if err != nil {
 			return "", err
 		}
-		as := &assembly{job: job, planned: pl, recipe: recipe, dir: filepath.Join(dir, "files"), run: newRunConfig(pl.Plan, src.Facts.Sampling)}
+		as := &assembly{job: job, planned: pl, recipe: recipe, dir: filepath.Join(dir, "files"), run: newRunConfig(pl.Plan, src.Facts.Sampling), made: weights.Made}
 		return as.make(ctx, v, o, weights.Path, inputs.Path)
 	})
 	if err != nil {

@@ -1,7 +1,6 @@
 package stage
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/verify"
@@ -62,21 +62,15 @@ func (w *weightWriter) write(ctx context.Context, src tensor.Source, o plan.Writ
 			return nil, "", err
 		}
 	}
-	out := bufio.NewWriterSize(f, 1<<20)
 	o.Done = func(item int, sum string) error {
-		if err := out.Flush(); err != nil {
-			return err
-		}
 		sums = append(sums, sum)
 		return writeEntry(journal, item, sum)
 	}
-	if file, err = w.plan.Write(ctx, out, src, o); err != nil {
+	at, err := f.Seek(0, io.SeekCurrent)
+	if err != nil {
 		return nil, "", err
 	}
-	if err := out.Flush(); err != nil {
-		return nil, "", err
-	}
-	if err := f.Sync(); err != nil {
+	if file, err = w.plan.Write(ctx, disk.NewWriter(f, at), src, o); err != nil {
 		return nil, "", err
 	}
 	if err := f.Close(); err != nil {

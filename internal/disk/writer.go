@@ -1,0 +1,29 @@
+// Package disk writes large files.
+package disk
+
+import "os"
+
+// begin is how many bytes are written before the disk is told to begin with them: enough for it to work at its best,
+// few enough that little is left when the file has to be durable.
+const begin = 8 << 20
+
+// Writer writes to the end of a file and lets the disk begin early, so that File.Sync behind the last byte is short.
+type Writer struct {
+	File  *os.File
+	begun int64 // offset up to which the disk has begun
+	at    int64
+}
+
+// NewWriter returns a writer that goes on at offset at of f, where f stands.
+func NewWriter(f *os.File, at int64) *Writer { return &Writer{File: f, begun: at, at: at} }
+
+// Write implements io.Writer.
+func (w *Writer) Write(b []byte) (int, error) {
+	n, err := w.File.Write(b)
+	w.at += int64(n)
+	if w.at-w.begun >= begin {
+		startWriting(w.File, w.begun, w.at-w.begun)
+		w.begun = w.at
+	}
+	return n, err
+}
