@@ -12,27 +12,43 @@ package kernel
 
 import "fmt"
 
+// gemmSegment is the number of positions whose products are summed before the sum is added to the result.
+const gemmSegment = 256
+
 // MatMulT computes dst = a · bᵀ for row-major float32 matrices: a is [m, k], b is [n, k] (the rows of a
 // weight matrix), dst is [m, n]. Row i of dst begins at dst[i*ldd], of a at a[i*lda], of b at b[i*ldb];
 // ldd >= n, lda >= k, ldb >= k. Elements of dst outside the m x n window are left alone. dst may not
-// overlap a or b.
+// overlap a or b. For a b that meets many a see [Packed].
 //
-// Every element is summed in one canonical order, whatever m, n and the strides are: lane l of eight adds
-// the products of positions l, l+8, l+16, ... in ascending order, starting from +0 and rounding every
-// product and every sum to float32; a missing position at the end counts as zero; the lanes are then
-// added as ((0+4)+(2+6)) + ((1+5)+(3+7)). So callers may split m and n among workers as they like.
+// Every element is summed in one canonical order, whatever m, n and the strides are. The k positions are cut in
+// segments of 256, the last of which may be shorter. The sum of a segment starts from +0 and takes its positions p in
+// ascending order: s = a[i,p]*b[j,p] + s, fused, which is rounded to float32 once. The element is the sum of the first
+// segment, to which those of the further segments are added in ascending order, each sum rounded to float32; it is +0
+// for k == 0. So callers may split m and n among workers as they like. All float32 products of this package follow that
+// order.
 //
 // It panics when a slice is too short for its shape.
 func MatMulT(dst, a, b []float32, m, n, k, ldd, lda, ldb int) {
-	checkMatrix("dst", len(dst), m, n, ldd)
-	checkMatrix("a", len(a), m, k, lda)
-	checkMatrix("b", len(b), n, k, ldb)
-	matMulT(dst, a, b, m, n, k, ldd, lda, ldb)
+	checkMatrix("MatMulT", "dst", len(dst), m, n, ldd)
+	checkMatrix("MatMulT", "a", len(a), m, k, lda)
+	checkMatrix("MatMulT", "b", len(b), n, k, ldb)
+	g := gemm{a: gemmSide{layout: gemmByRow, f: a, ld: lda}, b: gemmSide{layout: gemmByRow, f: b, ld: ldb}, k: k, ldd: ldd}
+	g.run(dst, 0, m, 0, n)
+}
+
+// MatMul computes dst = a · b for row-major float32 matrices: a is [m, k], b is [k, n], dst is [m, n]. Strides, order of
+// summation and panics are those of [MatMulT].
+func MatMul(dst, a, b []float32, m, n, k, ldd, lda, ldb int) {
+	checkMatrix("MatMul", "dst", len(dst), m, n, ldd)
+	checkMatrix("MatMul", "a", len(a), m, k, lda)
+	checkMatrix("MatMul", "b", len(b), k, n, ldb)
+	g := gemm{a: gemmSide{layout: gemmByRow, f: a, ld: lda}, b: gemmSide{layout: gemmByPosition, f: b, ld: ldb}, k: k, ldd: ldd}
+	g.run(dst, 0, m, 0, n)
 }
 
 // checkMatrix demands that rows x cols with the stride ld fit in length elements. Division instead of
 // multiplication keeps absurd shapes from overflowing.
-func checkMatrix(name string, length, rows, cols, ld int) {
+func checkMatrix(function, name string, length, rows, cols, ld int) {
 	switch {
 	case rows < 0 || cols < 0 || ld < cols:
 	case rows == 0 || cols == 0:
@@ -40,5 +56,5 @@ func checkMatrix(name string, length, rows, cols, ld int) {
 	case length >= cols && (rows == 1 || (length-cols)/(rows-1) >= ld):
 		return
 	}
-	panic(fmt.Sprintf("internal error: kernel.MatMulT: %s has %d elements for %d x %d with stride %d", name, length, rows, cols, ld))
+	panic(fmt.Sprintf("internal error: kernel.%s: %s has %d elements for %d x %d with stride %d", function, name, length, rows, cols, ld))
 }

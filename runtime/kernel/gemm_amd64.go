@@ -2,136 +2,229 @@
 
 package kernel
 
-// Each of these adds the products of k positions to the lane sums of a tile, as many rows of a as its name says times
-// rows of b. acc is [rows][gemmColumns][gemmLanes]; lda and ldb are in elements.
+import "unsafe"
+
+// Each of these computes a segment of k positions of as many rows as its name says times PanelRows columns: c = a · b, or
+// c += a · b. a is [k][rows], b [k][PanelRows]; ldc is in elements.
 
 //go:noescape
-func gemm1x1AVX2(acc, a, b *float32, k, lda, ldb int)
+func gemm1x32AVX2(c, a, b *float32, k, ldc int, add bool)
 
 //go:noescape
-func gemm1x8AVX2(acc, a, b *float32, k, lda, ldb int)
+func gemm2x32AVX2(c, a, b *float32, k, ldc int, add bool)
 
 //go:noescape
-func gemm4x1AVX2(acc, a, b *float32, k, lda, ldb int)
+func gemm3x32AVX2(c, a, b *float32, k, ldc int, add bool)
 
 //go:noescape
-func gemm4x2AVX2(acc, a, b *float32, k, lda, ldb int)
-
-// These take the rows of b from a gemmPacked; the second takes two of them.
+func gemm4x32AVX2(c, a, b *float32, k, ldc int, add bool)
 
 //go:noescape
-func gemm4x8PackedAVX512(acc, a, b *float32, k, lda int)
+func gemm5x32AVX2(c, a, b *float32, k, ldc int, add bool)
 
 //go:noescape
-func gemm4x2PackedAVX2(acc, a, b *float32, k, lda int)
+func gemm6x32AVX2(c, a, b *float32, k, ldc int, add bool)
 
-// gemmPackAVX2 fills a gemmPacked.
+//go:noescape
+func gemm1x32AVX512(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm2x32AVX512(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm3x32AVX512(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm4x32AVX512(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm5x32AVX512(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm6x32AVX512(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm7x32AVX512(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm8x32AVX512(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm9x32AVX512(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm10x32AVX512(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm11x32AVX512(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm12x32AVX512(c, a, b *float32, k, ldc int, add bool)
+
+// These take one row and several panels, ldb elements apart.
+
+//go:noescape
+func gemm1x64AVX2(c, a, b *float32, k, ldb int, add bool)
+
+//go:noescape
+func gemm1x128AVX512(c, a, b *float32, k, ldb int, add bool)
+
+// transpose8AVX2 writes eight words of eight rows of src, ldsrc bytes apart, as eight rows of dst, lddst words apart, then
+// the next eight words of each, blocks times.
 //
 //go:noescape
-func gemmPackAVX2(dst, b *float32, k, ldb int)
+func transpose8AVX2(dst *float32, src *byte, blocks, lddst, ldsrc int)
 
-// gemmReduceAVX2 adds up the lanes of gemmColumns sums.
+// transpose4AVX2 does so with four words of four rows.
 //
 //go:noescape
-func gemmReduceAVX2(dst, acc *float32)
+func transpose4AVX2(dst *float32, src *byte, blocks, lddst, ldsrc int)
 
-const (
-	// gemmColumns is the number of rows of b, so of columns of dst, that are taken together.
-	gemmColumns = 8
-	// gemmRows is the number of rows of a that meet them before the next ones.
-	gemmRows = 64
-	// gemmDepth is how far one pass over k goes: the eight row pieces of b stay in the L1 cache. A multiple of
-	// gemmLanes, so that a position keeps its lane.
-	gemmDepth = 512
-	// gemmPackRows is the number of rows of a from which packing b pays off.
-	gemmPackRows = 8
-)
+// prefetchRowsAVX2 asks for bytes of each of n rows, ld bytes apart.
+//
+//go:noescape
+func prefetchRowsAVX2(src *byte, n, bytes, ld int)
 
-func matMulT(dst, a, b []float32, m, n, k, ldd, lda, ldb int) {
-	if !use.avx2 || n == 0 || k == 0 {
-		matMulTGeneric(dst, a, b, m, n, k, ldd, lda, ldb)
+func prefetchRows(src *byte, n, bytes, ld int) {
+	if use.avx2 {
+		prefetchRowsAVX2(src, n, bytes, ld)
+	}
+}
+
+// gemmTileRows is the number of rows of a whole tile.
+func gemmTileRows() int {
+	if use.avx2 && !use.avx512 {
+		return 6
+	}
+	return gemmTileMax
+}
+
+// gemmRowColumns is the number of columns that gemmRow takes.
+func gemmRowColumns() int {
+	switch {
+	case use.avx512:
+		return 4 * PanelRows
+	case use.avx2:
+		return 2 * PanelRows
+	}
+	return PanelRows
+}
+
+// gemmRow is gemmSums for one row and gemmRowColumns columns, whose panels are ldb elements apart.
+func gemmRow(t *gemmTile, ldb int) {
+	if !use.avx2 {
+		gemmSumsGeneric(t)
 		return
 	}
-	if m < gemmPackRows {
-		var sums [gemmPackRows - 1]gemmSums
-		gemmPanels(sums[:m], nil, dst, a, b, n, k, ldd, lda, ldb)
+	cols := gemmRowColumns()
+	_, _, _ = t.c[cols-1], t.a[t.k-1], t.b[(cols/PanelRows-1)*ldb+PanelRows*t.k-1]
+	c, a, b := &t.c[0], &t.a[0], &t.b[0]
+	switch {
+	case t.pairs:
+		gemm1x128BF16(c, a, b, t.k, ldb, t.add)
+	case use.avx512:
+		gemm1x128AVX512(c, a, b, t.k, ldb, t.add)
+	default:
+		gemm1x64AVX2(c, a, b, t.k, ldb, t.add)
+	}
+}
+
+// gemmSums computes the tile; it may write all PanelRows columns.
+func gemmSums(t *gemmTile) {
+	if !use.avx2 {
+		gemmSumsGeneric(t)
 		return
 	}
-	var sums [gemmRows]gemmSums
-	var packed gemmPacked
-	for i := 0; i < m; i += gemmRows {
-		gemmPanels(sums[:min(gemmRows, m-i)], &packed, dst[i*ldd:], a[i*lda:], b, n, k, ldd, lda, ldb)
+	_, _, _ = t.c[(t.rows-1)*t.ldc+PanelRows-1], t.a[t.rows*t.k-1], t.b[PanelRows*t.k-1]
+	c, a, b := &t.c[0], &t.a[0], &t.b[0]
+	switch {
+	case t.pairs:
+		gemmSumsBF16(c, a, b, t)
+	case use.avx512:
+		gemmSums512(c, a, b, t)
+	default:
+		gemmSums256(c, a, b, t)
 	}
 }
 
-// gemmSums are the lane sums of a row of a with gemmColumns rows of b.
-type gemmSums [gemmColumns][gemmLanes]float32
-
-// gemmPacked holds a piece of gemmColumns rows of b, gemmLanes positions of each row after the other. Rows of a large
-// matrix are often a power of two apart, and so in the same few sets of the cache.
-type gemmPacked [gemmDepth / gemmLanes][gemmColumns][gemmLanes]float32
-
-// gemmPanels fills len(sums) rows of dst. A lane sum is never -0, so that a missing position may count as 0*0.
-func gemmPanels(sums []gemmSums, packed *gemmPacked, dst, a, b []float32, n, k, ldd, lda, ldb int) {
-	var out [gemmColumns]float32
-	for j := 0; j < n; j += gemmColumns {
-		columns := min(gemmColumns, n-j)
-		clear(sums)
-		for p := 0; p < k; p += gemmDepth {
-			depth := min(gemmDepth, k-p)
-			i := 0
-			if packed != nil && columns == gemmColumns {
-				gemmPackAVX2(&packed[0][0][0], &b[j*ldb+p], depth, ldb)
-				i = gemmPassPacked(sums, a[p:], packed, depth, lda)
-			}
-			if i < len(sums) {
-				gemmPass(sums[i:], a[i*lda+p:], b[j*ldb+p:], columns, depth, lda, ldb)
-			}
-		}
-		for i := range sums {
-			gemmReduceAVX2(&out[0], &sums[i][0][0])
-			copy(dst[i*ldd+j:][:columns], out[:])
-		}
+func gemmSums512(c, a, b *float32, t *gemmTile) {
+	switch t.rows {
+	case 12:
+		gemm12x32AVX512(c, a, b, t.k, t.ldc, t.add)
+	case 11:
+		gemm11x32AVX512(c, a, b, t.k, t.ldc, t.add)
+	case 10:
+		gemm10x32AVX512(c, a, b, t.k, t.ldc, t.add)
+	case 9:
+		gemm9x32AVX512(c, a, b, t.k, t.ldc, t.add)
+	case 8:
+		gemm8x32AVX512(c, a, b, t.k, t.ldc, t.add)
+	case 7:
+		gemm7x32AVX512(c, a, b, t.k, t.ldc, t.add)
+	case 6:
+		gemm6x32AVX512(c, a, b, t.k, t.ldc, t.add)
+	case 5:
+		gemm5x32AVX512(c, a, b, t.k, t.ldc, t.add)
+	case 4:
+		gemm4x32AVX512(c, a, b, t.k, t.ldc, t.add)
+	case 3:
+		gemm3x32AVX512(c, a, b, t.k, t.ldc, t.add)
+	case 2:
+		gemm2x32AVX512(c, a, b, t.k, t.ldc, t.add)
+	case 1:
+		gemm1x32AVX512(c, a, b, t.k, t.ldc, t.add)
 	}
 }
 
-// gemmPassPacked adds the products of k positions for the rows that come in groups of four, and returns their number.
-func gemmPassPacked(sums []gemmSums, a []float32, b *gemmPacked, k, lda int) int {
-	i := 0
-	for ; i+4 <= len(sums); i += 4 {
-		s, x := &sums[i], &a[i*lda]
-		if use.avx512 {
-			gemm4x8PackedAVX512(&s[0][0], x, &b[0][0][0], k, lda)
-			continue
-		}
-		for c := 0; c < gemmColumns; c += 2 {
-			gemm4x2PackedAVX2(&s[c][0], x, &b[0][c][0], k, lda)
-		}
+func gemmSums256(c, a, b *float32, t *gemmTile) {
+	switch t.rows {
+	case 6:
+		gemm6x32AVX2(c, a, b, t.k, t.ldc, t.add)
+	case 5:
+		gemm5x32AVX2(c, a, b, t.k, t.ldc, t.add)
+	case 4:
+		gemm4x32AVX2(c, a, b, t.k, t.ldc, t.add)
+	case 3:
+		gemm3x32AVX2(c, a, b, t.k, t.ldc, t.add)
+	case 2:
+		gemm2x32AVX2(c, a, b, t.k, t.ldc, t.add)
+	case 1:
+		gemm1x32AVX2(c, a, b, t.k, t.ldc, t.add)
 	}
-	return i
 }
 
-// gemmPass adds the products of k positions.
-func gemmPass(sums []gemmSums, a, b []float32, columns, k, lda, ldb int) {
-	i := 0
-	for ; i+4 <= len(sums); i += 4 {
-		s, x := &sums[i], &a[i*lda]
-		c := 0
-		for ; c+2 <= columns; c += 2 {
-			gemm4x2AVX2(&s[c][0], x, &b[c*ldb], k, lda, ldb)
-		}
-		if c < columns {
-			gemm4x1AVX2(&s[c][0], x, &b[c*ldb], k, lda, ldb)
-		}
+func transpose(dst, src []float32, rows, n, lddst, ldsrc int) {
+	if !use.avx2 || rows < 4 || n < 4 {
+		transposeGeneric(dst, src, rows, n, lddst, ldsrc)
+		return
 	}
-	for ; i < len(sums); i++ {
-		s, x := &sums[i], &a[i*lda]
-		if columns == gemmColumns {
-			gemm1x8AVX2(&s[0][0], x, &b[0], k, lda, ldb)
-			continue
+	_, _ = dst[(n-1)*lddst+rows-1], src[(rows-1)*ldsrc+n-1]
+	transposeWords(&dst[0], (*byte)(unsafe.Pointer(&src[0])), rows, n, lddst, 4*ldsrc)
+}
+
+// transposeWords is transpose for at least four rows and words; ldsrc is in bytes. Where eight or four do not divide a
+// length, the last block overlaps the one before.
+func transposeWords(dst *float32, src *byte, rows, n, lddst, ldsrc int) {
+	for r := 0; r < rows; {
+		size := 8
+		if n < 8 || rows < 8 || rows-r <= 4 {
+			size = 4
 		}
-		for c := range columns {
-			gemm1x1AVX2(&s[c][0], x, &b[c*ldb], k, lda, ldb)
+		r = min(r, rows-size)
+		to, from := unsafe.Add(unsafe.Pointer(dst), 4*r), unsafe.Add(unsafe.Pointer(src), r*ldsrc)
+		transposeBlocks(to, from, size, n/size, lddst, ldsrc)
+		if n%size > 0 {
+			p := n - size
+			transposeBlocks(unsafe.Add(to, 4*p*lddst), unsafe.Add(from, 4*p), size, 1, lddst, ldsrc)
 		}
+		r += size
 	}
+}
+
+func transposeBlocks(dst, src unsafe.Pointer, size, blocks, lddst, ldsrc int) {
+	if size == 8 {
+		transpose8AVX2((*float32)(dst), (*byte)(src), blocks, lddst, ldsrc)
+		return
+	}
+	transpose4AVX2((*float32)(dst), (*byte)(src), blocks, lddst, ldsrc)
 }

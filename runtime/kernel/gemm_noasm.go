@@ -2,6 +2,18 @@
 
 package kernel
 
-func matMulT(dst, a, b []float32, m, n, k, ldd, lda, ldb int) {
-	matMulTGeneric(dst, a, b, m, n, k, ldd, lda, ldb)
+// gemmTileRows is the number of rows of a whole tile.
+func gemmTileRows() int { return gemmTileMax }
+
+// gemmRowColumns is the number of columns that gemmRow takes.
+func gemmRowColumns() int { return PanelRows }
+
+func gemmRow(t *gemmTile, _ int) { gemmSumsGeneric(t) }
+
+func gemmSums(t *gemmTile) { gemmSumsGeneric(t) }
+
+func transpose(dst, src []float32, rows, n, lddst, ldsrc int) {
+	transposeGeneric(dst, src, rows, n, lddst, ldsrc)
 }
+
+func prefetchRows(*byte, int, int, int) {}

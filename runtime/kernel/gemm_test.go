@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -22,16 +23,24 @@ func naiveDot(a, b []float32) (sum, magnitude float64) {
 
 // canonicalDot follows the order that the doc of MatMulT fixes, word by word.
 func canonicalDot(a, b []float32) float32 {
-	var s [8]float32
-	for i := range a {
-		s[i%8] += float32(a[i] * b[i])
+	var sum float32
+	for p := 0; p < len(a); p += 256 {
+		s := 0.0
+		for q := p; q < min(p+256, len(a)); q++ {
+			s = fma32(float64(a[q]), float64(b[q]), s)
+		}
+		if p == 0 {
+			sum = float32(s)
+		} else {
+			sum += float32(s)
+		}
 	}
-	return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
+	return sum
 }
 
-// matMulBound is the relative error that float32 sums may have: a rounding for each of k/8 additions in a
-// lane, three in the tree and one product, each at most 2^-24 of the sum of magnitudes.
-func matMulBound(k int) float64 { return float64(k/8+5) * 0x1p-24 }
+// matMulBound is the relative error that float32 sums may have: a rounding for each position of a segment and for each
+// segment, at most 2^-24 of the sum of magnitudes each.
+func matMulBound(k int) float64 { return float64(min(k, 256)+k/256+1) * 0x1p-24 }
 
 func random(r *rand.Rand, n int) []float32 {
 	x := make([]float32, n)
@@ -49,78 +58,189 @@ func extent(rows, cols, ld int) int {
 	return (rows-1)*ld + cols
 }
 
-// checkMatMul multiplies inside larger matrices and compares every element, and the canaries between rows.
-func checkMatMul(t *testing.T, r *rand.Rand, m, n, k, pad int) {
-	t.Helper()
-	ldd, lda, ldb := n+pad, k+2*pad, k+pad
-	// No slice is longer than the last row needs.
-	a, b := random(r, extent(m, k, lda)), random(r, extent(n, k, ldb))
-	dst := make([]float32, extent(m, n, ldd)+3)
-	for i := range dst {
-		dst[i] = canary
+// spaced copies the rows of x, of cols elements each, to rows that lie ld apart. The slice ends with the last row.
+func spaced[T any](x []T, rows, cols, ld int, fill T) []T {
+	s := slices.Repeat([]T{fill}, extent(rows, cols, ld))
+	for i := 0; i < rows && cols > 0; i++ {
+		copy(s[i*ld:][:cols], x[i*cols:])
 	}
-	MatMulT(dst[:len(dst)-3:len(dst)-3], a, b, m, n, k, ldd, lda, ldb)
+	return s
+}
+
+// turned is the transposed x.
+func turned(x []float32, rows, cols int) []float32 {
+	t := make([]float32, len(x))
+	transposeGeneric(t, x, rows, cols, rows, cols)
+	return t
+}
+
+// checkWindow compares the window of dst with want, and everything around it with the canary.
+func checkWindow(t *testing.T, name string, dst, want []float32, m, n, ldd int) {
+	t.Helper()
 	for i, got := range dst {
 		row, col := 0, i
 		if ldd > 0 {
 			row, col = i/ldd, i%ldd
 		}
-		if row >= m || col >= n {
-			if got != canary {
-				t.Fatalf("%dx%dx%d: dst[%d] outside the result was overwritten", m, n, k, i)
-			}
-			continue
+		w := canary
+		if row < m && col < n {
+			w = want[row*n+col]
 		}
-		var x, y []float32
-		if k > 0 {
-			x, y = a[row*lda:row*lda+k], b[col*ldb:col*ldb+k]
-		}
-		want, magnitude := naiveDot(x, y)
-		if d := math.Abs(float64(got) - want); !(d <= matMulBound(k)*magnitude) {
-			t.Fatalf("%dx%dx%d: [%d,%d] is %g, want %g", m, n, k, row, col, got, want)
-		}
-		if c := canonicalDot(x, y); math.Float32bits(got) != math.Float32bits(c) {
-			t.Fatalf("%dx%dx%d: [%d,%d] is %x, the canonical order gives %x", m, n, k, row, col, got, c)
+		if !sameBits(got, w) {
+			t.Fatalf("%s: %d x %d with stride %d: [%d,%d] is %x, want %x", name, m, n, ldd, row, col, got, w)
 		}
 	}
 }
 
-func TestMatMulT(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for _, m := range []int{0, 1, 2, 3, 5} {
-		for _, n := range []int{0, 1, 3, 4, 5, 9} {
-			for _, k := range []int{0, 1, 7, 8, 9, 17, 63, 64, 65, 72, 131, 200} {
-				checkMatMul(t, r, m, n, k, 0)
-				checkMatMul(t, r, m, n, k, 3)
+// checkMatMul multiplies inside larger matrices by all functions for float32 and compares every element with the
+// canonical order. want may be nil.
+func checkMatMul(t *testing.T, want, a, b []float32, m, n, k, pad int) {
+	t.Helper()
+	if want == nil {
+		want = make([]float32, m*n)
+		for i := range m {
+			for j := range n {
+				want[i*n+j] = canonicalDot(a[i*k:(i+1)*k], b[j*k:(j+1)*k])
 			}
 		}
 	}
-	checkMatMul(t, r, 70, 5, 4001, 0) // several blocks of rows
+	ldd, lda, ldb := n+pad, k+2*pad, k+pad
+	as := spaced(a, m, k, lda, float32(math.NaN()))
+	check := func(name string, f func(dst []float32)) {
+		t.Helper()
+		dst := canaries(extent(m, n, ldd) + 9)
+		f(dst[: len(dst)-9 : len(dst)-9])
+		checkWindow(t, name, dst, want, m, n, ldd)
+	}
+	bs := spaced(b, n, k, ldb, float32(math.NaN()))
+	check("MatMulT", func(dst []float32) { MatMulT(dst, as, bs, m, n, k, ldd, lda, ldb) })
+	check("MatMul", func(dst []float32) {
+		MatMul(dst, as, spaced(turned(b, n, k), k, n, n+pad, float32(math.NaN())), m, n, k, ldd, lda, n+pad)
+	})
+	var p Packed
+	p.Pack(bs, n, k, ldb)
+	check("Packed", func(dst []float32) { p.MulT(dst, as, m, ldd, lda, 0, n) })
+	check("Packed by panels", func(dst []float32) {
+		for lo := 0; lo < n; lo += 2 * PanelRows {
+			p.MulT(dst, as, m, ldd, lda, lo, min(n, lo+2*PanelRows))
+		}
+	})
 }
 
-func TestMatMulTSplit(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 4))
-	const m, n, k = 13, 22, 333
-	a, b := random(r, m*k), random(r, n*k)
-	whole, parts := make([]float32, m*n), make([]float32, m*n)
-	MatMulT(whole, a, b, m, n, k, n, k, k)
-	for i := 0; i < m; {
-		rows := min(1+r.IntN(4), m-i)
-		for j := 0; j < n; {
-			cols := min(1+r.IntN(6), n-j)
-			MatMulT(parts[i*n+j:], a[i*k:], b[j*k:], rows, cols, k, n, k, k)
-			j += cols
+func TestMatMul(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(1, 2))
+		for m := range 15 {
+			for _, n := range []int{0, 1, 7, 31, 32, 33, 64, 100, 161} {
+				for _, k := range []int{0, 1, 3, 4, 5, 7, 8, 9, 12, 33} {
+					checkMatMul(t, nil, random(r, m*k), random(r, n*k), m, n, k, (m+n+k)%3)
+				}
+			}
 		}
-		i += rows
+		for _, s := range [][3]int{{1, 130, 255}, {2, 33, 256}, {12, 40, 257}, {13, 31, 512}, {7, 97, 513}, {25, 3, 1030}, {385, 2, 300}, {800, 33, 5}} {
+			checkMatMul(t, nil, random(r, s[0]*s[2]), random(r, s[1]*s[2]), s[0], s[1], s[2], 1)
+		}
+		for range 300 { // few extremes, so that not every sum is a NaN
+			m, n, k := 1+r.IntN(14), 1+r.IntN(40), 1+r.IntN(60)
+			checkMatMul(t, nil, spiced(r, m*k, 50), spiced(r, n*k, 50), m, n, k, r.IntN(3))
+		}
+		for range 100 { // sums around the smallest numbers
+			m, n, k := 1+r.IntN(14), 1+r.IntN(40), 1+r.IntN(20)
+			a, b := random(r, m*k), random(r, n*k)
+			for _, x := range [][]float32{a, b} {
+				for i := range x {
+					x[i] *= float32(math.Ldexp(1, -60-r.IntN(20)))
+				}
+			}
+			checkMatMul(t, nil, a, b, m, n, k, 0)
+		}
+	})
+}
+
+// TestMatMulError keeps the canonical order itself near the exact result.
+func TestMatMulError(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for _, k := range []int{1, 9, 256, 300, 5000} {
+		a, b, dst := random(r, k), random(r, k), make([]float32, 1)
+		MatMulT(dst, a, b, 1, 1, k, 1, k, k)
+		want, magnitude := naiveDot(a, b)
+		if d := math.Abs(float64(dst[0]) - want); !(d <= matMulBound(k)*magnitude) {
+			t.Errorf("%d positions: %g, want %g", k, dst[0], want)
+		}
 	}
-	for i := range whole {
-		if whole[i] != parts[i] {
+}
+
+func TestMatMulSplit(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(3, 4))
+		const m, n, k = 29, 150, 333
+		a, b := random(r, m*k), random(r, n*k)
+		whole, parts := make([]float32, m*n), make([]float32, m*n)
+		MatMulT(whole, a, b, m, n, k, n, k, k)
+		for i := 0; i < m; {
+			rows := min(1+r.IntN(14), m-i)
+			for j := 0; j < n; {
+				cols := min(1+r.IntN(70), n-j)
+				MatMulT(parts[i*n+j:], a[i*k:], b[j*k:], rows, cols, k, n, k, k)
+				j += cols
+			}
+			i += rows
+		}
+		if i := firstDifference(whole, parts); i >= 0 {
 			t.Fatalf("element %d depends on the split: %g and %g", i, whole[i], parts[i])
 		}
-	}
+	})
 }
 
-func TestMatMulTSpecials(t *testing.T) {
+// TestPackedPieces packs a matrix in pieces and in memory that held another one.
+func TestPackedPieces(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(7, 8))
+		const m, n, k, ldb = 3, 105, 300, 301
+		a, b := random(r, m*k), random(r, n*ldb)
+		var whole, pieces Packed
+		whole.Pack(b, n, k, ldb)
+		pieces.Pack(random(r, 400*400), 400, 400, 400)
+		held := pieces.Bytes()
+		pieces.Resize(n, k)
+		for lo := 0; lo < n; lo += 64 {
+			pieces.PackRows(b[lo*ldb:], lo, min(64, n-lo), ldb)
+		}
+		if pieces.Bytes() != held || pieces.Rows() != n || pieces.Cols() != k {
+			t.Errorf("%d bytes, [%d, %d]", pieces.Bytes(), pieces.Rows(), pieces.Cols())
+		}
+		if !slices.Equal(whole.panels, pieces.panels) {
+			t.Error("the pieces differ from the whole")
+		}
+		x, y := make([]float32, m*n), make([]float32, m*n)
+		whole.MulT(x, a, m, n, k, 0, n)
+		pieces.MulT(y, a, m, n, k, 0, n)
+		if !slices.Equal(x, y) {
+			t.Error("the products differ")
+		}
+	})
+}
+
+func TestMatMulAllocations(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		const m, n, k = 13, 70, 300
+		a, b, dst := make([]float32, m*k), make([]float32, n*k), make([]float32, m*n)
+		var p Packed
+		p.Pack(b, n, k, k)
+		for name, f := range map[string]func(){
+			"MatMulT": func() { MatMulT(dst, a, b, m, n, k, n, k, k) },
+			"Packed":  func() { p.MulT(dst, a, m, n, k, 0, n) },
+			"Pack":    func() { p.Pack(b, n, k, k) },
+			"Syrk":    func() { Syrk(b, a, m, n, n, n) },
+		} {
+			if n := testing.AllocsPerRun(20, f); n >= 1 {
+				t.Errorf("%s: %g allocations a call", name, n)
+			}
+		}
+	})
+}
+
+func TestMatMulSpecials(t *testing.T) {
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	for _, c := range []struct {
 		name string
@@ -146,7 +266,7 @@ func TestMatMulTSpecials(t *testing.T) {
 	}
 }
 
-func TestMatMulTPanics(t *testing.T) {
+func TestMatMulPanics(t *testing.T) {
 	x := make([]float32, 12)
 	for _, c := range []struct {
 		name                   string
@@ -171,28 +291,16 @@ func TestMatMulTPanics(t *testing.T) {
 	}
 }
 
-func FuzzMatMulT(f *testing.F) {
-	for _, s := range [][5]uint8{{1, 1, 1, 0, 1}, {2, 4, 64, 1, 2}, {3, 5, 65, 0, 3}, {7, 9, 200, 2, 4}} {
-		f.Add(s[0], s[1], s[2], s[3], uint64(s[4]))
+func FuzzMatMul(f *testing.F) {
+	for _, s := range [][5]uint16{{1, 1, 1, 0, 1}, {4, 8, 64, 1, 20}, {5, 9, 65, 0, 300}, {70, 23, 530, 2, 1000}, {1, 200, 530, 2, 1000}, {71, 0, 9, 3, 20}} {
+		f.Add(s[0], s[1], s[2], s[3], s[4], uint64(s[4]))
 	}
-	f.Fuzz(func(t *testing.T, m, n, k, pad uint8, seed uint64) {
-		checkMatMul(t, rand.New(rand.NewPCG(seed, 0)), int(m%16), int(n%16), int(k), int(pad%4))
+	f.Fuzz(func(t *testing.T, m, n, k, pad, oneOf uint16, seed uint64) {
+		rows, cols, depth := int(m%30), int(n%200), int(k%600)
+		r := rand.New(rand.NewPCG(seed, 0))
+		a, b := spiced(r, rows*depth, 2+int(oneOf)), spiced(r, cols*depth, 2+int(oneOf))
+		forEachImpl(t, func(t *testing.T) { checkMatMul(t, nil, a, b, rows, cols, depth, int(pad%4)) })
 	})
-}
-
-func BenchmarkMatMulT(b *testing.B) {
-	r := rand.New(rand.NewPCG(1, 1))
-	for _, s := range [][3]int{{1, 1024, 1024}, {1, 8192, 4096}, {64, 64, 64}, {64, 256, 256}, {64, 256, 1024}, {256, 256, 4096}} {
-		m, n, k := s[0], s[1], s[2]
-		x, y, dst := random(r, m*k), random(r, n*k), make([]float32, m*n)
-		b.Run(fmt.Sprintf("%dx%dx%d", m, n, k), func(b *testing.B) {
-			b.SetBytes(int64(4 * n * k))
-			for b.Loop() {
-				MatMulT(dst, x, y, m, n, k, n, k, k)
-			}
-			b.ReportMetric(2*float64(m)*float64(n)*float64(k)*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
-		})
-	}
 }
 
 // floats reads fuzzed bytes as float32 values.
@@ -202,4 +310,124 @@ func floats(data []byte) []float32 {
 		x[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
 	}
 	return x
+}
+
+// forEachTier runs sub-benchmarks f for every tier that multiplies floats in its own way.
+func forEachTier(b *testing.B, f func(b *testing.B)) {
+	for _, tier := range []string{"generic", "avx2", "avx512", "neon"} {
+		b.Run(tier, func(b *testing.B) { withTier(b, tier, func() { f(b) }) })
+	}
+}
+
+// reportFlops takes the operations of an iteration.
+func reportFlops(b *testing.B, ops float64) {
+	b.ReportMetric(ops*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
+}
+
+func shapeName(m, n, k int) string { return fmt.Sprintf("%dx%dx%d", m, n, k) }
+
+func BenchmarkMatMulT(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, s := range [][3]int{
+		{1, 4096, 128}, {4, 1024, 1024}, {16, 1024, 1024}, {64, 64, 64}, {64, 256, 256}, {128, 1024, 1024}, {256, 1024, 1024}, {512, 576, 1536}, {256, 4096, 4096},
+	} {
+		m, n, k := s[0], s[1], s[2]
+		x, y, dst := random(r, m*k), random(r, n*k), make([]float32, m*n)
+		b.Run(shapeName(m, n, k), func(b *testing.B) {
+			forEachTier(b, func(b *testing.B) {
+				for b.Loop() {
+					MatMulT(dst, x, y, m, n, k, n, k, k)
+				}
+				reportFlops(b, 2*float64(m)*float64(n)*float64(k))
+			})
+		})
+	}
+}
+
+func BenchmarkMatMul(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, s := range [][3]int{{64, 128, 512}, {256, 1024, 1024}} {
+		m, n, k := s[0], s[1], s[2]
+		x, y, dst := random(r, m*k), random(r, n*k), make([]float32, m*n)
+		b.Run(shapeName(m, n, k), func(b *testing.B) {
+			forEachTier(b, func(b *testing.B) {
+				for b.Loop() {
+					MatMul(dst, x, y, m, n, k, n, k, n)
+				}
+				reportFlops(b, 2*float64(m)*float64(n)*float64(k))
+			})
+		})
+	}
+}
+
+func BenchmarkPacked(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, s := range [][3]int{
+		{2, 1024, 1024}, {4, 1024, 1024}, {16, 1024, 1024}, {64, 1024, 1024}, {128, 1024, 1024}, {256, 1024, 1024}, {512, 576, 1536}, {256, 4096, 4096},
+	} {
+		m, n, k := s[0], s[1], s[2]
+		x, dst := random(r, m*k), make([]float32, m*n)
+		var p Packed
+		p.Pack(random(r, n*k), n, k, k)
+		b.Run(shapeName(m, n, k), func(b *testing.B) {
+			forEachTier(b, func(b *testing.B) {
+				for b.Loop() {
+					p.MulT(dst, x, m, n, k, 0, n)
+				}
+				reportFlops(b, 2*float64(m)*float64(n)*float64(k))
+			})
+		})
+	}
+}
+
+// BenchmarkPackedRow multiplies one row with weights that come from memory, or from the L3 cache.
+func BenchmarkPackedRow(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 1))
+	const n, k = 4096, 1024 // 16 MiB each
+	x, dst := random(r, k), make([]float32, n)
+	for _, c := range []struct {
+		name   string
+		copies int
+	}{{"cold", 20}, {"hot", 1}} {
+		b.Run(c.name, func(b *testing.B) {
+			matrices := make([]Packed, c.copies)
+			weights := random(r, n*k)
+			for i := range matrices {
+				matrices[i].Pack(weights, n, k, k)
+			}
+			i := 0
+			next := func() *Packed { i++; return &matrices[i%len(matrices)] }
+			forEachTier(b, func(b *testing.B) {
+				b.SetBytes(4 * n * k)
+				for b.Loop() {
+					next().MulT(dst, x, 1, n, k, 0, n)
+				}
+			})
+		})
+	}
+}
+
+func BenchmarkPack(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 1))
+	const n, k = 1024, 1024
+	x := random(r, n*k)
+	forEachTier(b, func(b *testing.B) {
+		var p Packed
+		b.SetBytes(4 * n * k)
+		for b.Loop() {
+			p.Pack(x, n, k, k)
+		}
+	})
+}
+
+func BenchmarkSyrk(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 1))
+	const tokens, n = 512, 1024
+	x, h := random(r, tokens*n), make([]float32, n*n)
+	forEachTier(b, func(b *testing.B) {
+		for b.Loop() {
+			Syrk(h, x, tokens, n, n, n)
+		}
+		reportFlops(b, float64(tokens)*n*(n+1))
+	})
 }

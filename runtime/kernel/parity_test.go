@@ -30,50 +30,6 @@ func canaries(n int) []float32 {
 	return x
 }
 
-func checkMatMulParity(t *testing.T, r *rand.Rand, m, n, k, pad, oneOf int) {
-	t.Helper()
-	ldd, lda, ldb := n+pad, k+2*pad, k+pad
-	a, b := spiced(r, extent(m, k, lda), oneOf), spiced(r, extent(n, k, ldb), oneOf)
-	size := extent(m, n, ldd)
-	want, got := canaries(size+9), canaries(size+9)
-	matMulTGeneric(want, a, b, m, n, k, ldd, lda, ldb)
-	MatMulT(got[:size:size], a, b, m, n, k, ldd, lda, ldb)
-	if i := firstDifference(got, want); i >= 0 {
-		t.Fatalf("%dx%dx%d, strides +%d: element %d is %x, want %x", m, n, k, pad, i, got[i], want[i])
-	}
-}
-
-func TestMatMulTParity(t *testing.T) {
-	forEachImpl(t, func(t *testing.T) {
-		r := rand.New(rand.NewPCG(11, 12))
-		for k := range 2*16 + 2 {
-			for _, m := range []int{1, 2, 4, 5, 7} {
-				for n := range 2*gemmLanes + 2 {
-					checkMatMulParity(t, r, m, n, k, k%3, 1<<30)
-				}
-			}
-		}
-		for range 200 { // few extremes, so that not every sum is a NaN
-			checkMatMulParity(t, r, 1+r.IntN(9), 1+r.IntN(20), 1+r.IntN(60), r.IntN(3), 50)
-		}
-		for _, s := range [][3]int{{63, 9, 511}, {64, 8, 512}, {65, 15, 513}, {133, 17, 1031}, {1, 33, 2050}, {71, 0, 9}, {71, 3, 0}} {
-			checkMatMulParity(t, r, s[0], s[1], s[2], 1, 1<<30)
-		}
-	})
-}
-
-func FuzzMatMulTParity(f *testing.F) {
-	for _, s := range [][5]uint16{{1, 1, 1, 0, 1}, {4, 8, 64, 1, 20}, {5, 9, 65, 0, 300}, {70, 23, 530, 2, 1000}} {
-		f.Add(s[0], s[1], s[2], s[3], s[4], uint64(s[4]))
-	}
-	f.Add(uint16(71), uint16(0), uint16(9), uint16(3), uint16(20), uint64(1))
-	f.Fuzz(func(t *testing.T, m, n, k, pad, oneOf uint16, seed uint64) {
-		forEachImpl(t, func(t *testing.T) {
-			checkMatMulParity(t, rand.New(rand.NewPCG(seed, 0)), int(m%80), int(n%24), int(k%1100), int(pad%4), 2+int(oneOf))
-		})
-	})
-}
-
 // TestInt8MatrixParity takes every width, shapes that fill no panel, group or token tile, and the largest codes.
 func TestInt8MatrixParity(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {

@@ -8,227 +8,260 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-func gemm() {
-	// Eight words of ones, then zeros: read at 32-4n bytes it is the mask of the first n lanes.
-	mask := words("gemmMask", append(repeat(1<<32-1, 8), repeat(0, 8)...)...)
-	gemmTile(4, 2, true, mask)
-	gemmTile(4, 2, false, mask)
-	gemmTile(4, 1, false, mask)
-	gemmTile(1, 8, false, mask)
-	gemmTile(1, 1, false, mask)
-	gemmTile512(mask)
-	gemmPack(mask)
-	gemmReduce()
-}
+// gemmPanel is the number of columns of a panel, PanelRows in package kernel.
+const gemmPanel = 32
 
+// gemmTileRows is the number of rows of the largest tile.
 const (
-	gemmSignature       = "(acc *float32, a *float32, b *float32, k int, lda int, ldb int)"
-	gemmPackedSignature = "(acc *float32, a *float32, b *float32, k int, lda int)"
+	gemmTileRows512 = 12
+	gemmTileRows256 = 6
 )
 
-// gemmRows are the rows of b, packed or not.
-type gemmRows struct {
-	rows
-	packed bool
-}
-
-func (r gemmRows) at(i int) Mem {
-	if r.packed {
-		return Mem{Base: r.base, Disp: 32 * i}
+func gemm() {
+	gemmTiles512("AVX512", VFMADD231PS)
+	for rows := 1; rows <= gemmTileRows256; rows++ {
+		g := gemmTile{name: fmt.Sprintf("gemm%dx32AVX2", rows), rows: rows, vectors: 4, width: 32, registers: y, multiplyAdd: VFMADD231PS}
+		if rows > 3 { // half a panel after the other, or the sums would not fit the registers
+			g.vectors = 2
+		}
+		g.emit()
 	}
-	return r.rows.at(i, 0)
+	gemmTile{name: "gemm1x64AVX2", rows: 1, panels: 2, vectors: 4, width: 32, registers: y, multiplyAdd: VFMADD231PS}.emit()
+	transpose8()
+	transpose4()
+	prefetchRows()
 }
 
-// gemmFrame emits the loop over k: step adds eight products to each lane sum, from memory or, at the end, masked.
-func gemmFrame(rowsA, rowsB int, packed bool, mask Mem, step func(a rows, b gemmRows), last func(a rows, b gemmRows, mask reg.VecPhysical)) {
-	k, lda := param("k"), param("lda")
-	SHLQ(U8(2), lda)
-	a, b := newRows(param("a"), lda, rowsA), gemmRows{rows{base: param("b")}, packed}
-	if !packed {
-		ldb := param("ldb")
+// gemmTiles512 emits the tiles of 1 to 12 rows, and that of one row and four panels.
+func gemmTiles512(suffix string, multiplyAdd func(...Op)) {
+	for rows := 1; rows <= gemmTileRows512; rows++ {
+		gemmTile{name: fmt.Sprintf("gemm%dx32%s", rows, suffix), rows: rows, vectors: 2, width: 64, registers: z, multiplyAdd: multiplyAdd}.emit()
+	}
+	gemmTile{name: "gemm1x128" + suffix, rows: 1, panels: 4, vectors: 2, width: 64, registers: z, multiplyAdd: multiplyAdd}.emit()
+}
+
+// gemmTile is a segment of the sums of a tile: c = a · b or c += a · b, where a is [k][rows] and every panel of b
+// [k][gemmPanel]. More than one panel means one row.
+type gemmTile struct {
+	name        string
+	rows        int
+	panels      int // 0 is one, without a parameter for their distance
+	vectors     int // of a panel, that are summed at once
+	width       int // bytes of a vector
+	registers   []reg.VecPhysical
+	multiplyAdd func(...Op) // of b, a and the sum
+}
+
+func (g gemmTile) emit() {
+	signature, panels := "(c *float32, a *float32, b *float32, k int, ldc int, add bool)", 1
+	if g.panels > 0 {
+		signature, panels = "(c *float32, a *float32, b *float32, k int, ldb int, add bool)", g.panels
+	}
+	begin(g.name, signature)
+	c, a0, b0, k := param("c"), param("a"), param("b"), param("k")
+	var ldc, ldb, ldb3 reg.GPVirtual
+	if g.panels > 0 {
+		ldb = param("ldb")
 		SHLQ(U8(2), ldb)
-		b.rows = newRows(b.base, ldb, rowsB)
-	}
-	n := GP64()
-	MOVQ(k, n)
-	SHRQ(U8(3), n)
-	JZ(LabelRef("tail"))
-	Label("loop")
-	step(a, b)
-	a.advance(32)
-	if packed {
-		ADDQ(U32(256), b.base)
+		if g.panels > 3 {
+			ldb3 = GP64()
+			LEAQ(Mem{Base: ldb, Index: ldb, Scale: 2}, ldb3)
+		}
 	} else {
-		b.advance(32)
+		ldc = param("ldc")
+		SHLQ(U8(2), ldc)
 	}
+	row, add := GP64(), GP8()
+	Load(Param("add"), add)
+	passes := 4 * gemmPanel / (g.width * g.vectors)
+	var left reg.GPVirtual
+	if passes > 1 {
+		left = GP64()
+		MOVQ(U32(passes), left)
+		Label("pass")
+	}
+
+	columns := panels * g.vectors
+	sums := g.rows * columns
+	free := g.registers[sums:]
+	sum := func(i, v int) reg.VecPhysical { return g.registers[i*columns+v] }
+	a, b, n := GP64(), GP64(), GP64()
+	MOVQ(a0, a)
+	MOVQ(b0, b)
+	MOVQ(k, n)
+	if g.rows > 1 { // the sums go to rows that the caches may not hold
+		MOVQ(c, row)
+		for range g.rows {
+			for at := 0; at < g.width*g.vectors; at += 64 {
+				PREFETCHT0(Mem{Base: row, Disp: at})
+			}
+			ADDQ(ldc, row)
+		}
+	}
+	for i := range sums {
+		if g.width == 64 {
+			VPXORD(g.registers[i], g.registers[i], g.registers[i])
+		} else {
+			VXORPS(g.registers[i], g.registers[i], g.registers[i])
+		}
+	}
+	vector := func(v int) Mem { // of b
+		m := Mem{Base: b, Disp: g.width * (v % g.vectors)}
+		switch panel := v / g.vectors; panel {
+		case 1, 2:
+			m.Index, m.Scale = ldb, uint8(panel)
+		case 3:
+			m.Index, m.Scale = ldb3, 1
+		}
+		return m
+	}
+	Label("loop")
+	switch {
+	case g.rows <= columns: // few values of a stay in registers
+		for i := range g.rows {
+			VBROADCASTSS(Mem{Base: a, Disp: 4 * i}, free[i])
+		}
+		rest := free[g.rows:]
+		for v := range columns {
+			w := rest[v%len(rest)]
+			VMOVUPS(vector(v), w)
+			for i := range g.rows {
+				g.multiplyAdd(w, free[i], sum(i, v))
+			}
+		}
+	default:
+		for v := range columns {
+			VMOVUPS(vector(v), free[v])
+		}
+		rest := free[columns:]
+		for i := range g.rows {
+			x := rest[i%len(rest)]
+			VBROADCASTSS(Mem{Base: a, Disp: 4 * i}, x)
+			for v := range columns {
+				g.multiplyAdd(free[v], x, sum(i, v))
+			}
+		}
+	}
+	ADDQ(Imm(uint64(4*g.rows)), a)
+	ADDQ(U32(4*gemmPanel), b)
 	DECQ(n)
 	JNZ(LabelRef("loop"))
-	Label("tail")
-	ANDQ(Imm(7), k)
-	JZ(LabelRef("done"))
-	table := GP64()
-	LEAQ(mask, table)
-	NEGQ(k)
-	VMOVUPS(Mem{Base: table, Index: k, Scale: 4, Disp: 32}, y[15])
-	last(a, b, y[15])
-	Label("done")
-}
 
-// gemmTile adds to the lanes of m x n sums; a row of acc has space for eight.
-func gemmTile(m, n int, packed bool, mask Mem) {
-	if packed {
-		begin(fmt.Sprintf("gemm%dx%dPackedAVX2", m, n), gemmPackedSignature)
-	} else {
-		begin(fmt.Sprintf("gemm%dx%dAVX2", m, n), gemmSignature)
-	}
-	acc := param("acc")
-	sum := func(i, j int) reg.VecPhysical { return y[i*n+j] }
-	slot := func(i, j int) Mem { return Mem{Base: acc, Disp: 256*i + 32*j} }
-	for i := range m {
-		for j := range n {
-			VMOVUPS(slot(i, j), sum(i, j))
-		}
-	}
-	held, product := y[m*n:], y[13:15]
-	add := func(i, j int, x, w Op) {
-		p := product[(i+j)%2]
-		VMULPS(w, x, p)
-		VADDPS(p, sum(i, j), sum(i, j))
-	}
-	gemmFrame(m, n, packed, mask, func(a rows, b gemmRows) {
-		if m == 1 { // every b is used once
-			VMOVUPS(a.at(0, 0), held[0])
-			for j := range n {
-				add(0, j, held[0], b.at(j))
+	slot := func(v int) Mem { return Mem{Base: row, Disp: g.width * v} }
+	each := func(f func(i, v int)) {
+		MOVQ(c, row)
+		for i := range g.rows {
+			for v := range columns {
+				f(i, v)
 			}
-			return
-		}
-		for j := range n {
-			VMOVUPS(b.at(j), held[j])
-		}
-		for i := range m {
-			VMOVUPS(a.at(i, 0), held[n])
-			for j := range n {
-				add(i, j, held[n], held[j])
+			if i+1 < g.rows {
+				ADDQ(ldc, row)
 			}
 		}
-	}, func(a rows, b gemmRows, mask reg.VecPhysical) {
-		for i := range m {
-			VMASKMOVPS(a.at(i, 0), mask, held[0])
-			for j := range n {
-				VMASKMOVPS(b.at(j), mask, held[1])
-				add(i, j, held[0], held[1])
-			}
-		}
-	})
-	for i := range m {
-		for j := range n {
-			VMOVUPS(sum(i, j), slot(i, j))
-		}
+	}
+	TESTB(add, add)
+	JZ(LabelRef("store"))
+	each(func(i, v int) { VADDPS(slot(v), sum(i, v), sum(i, v)) })
+	Label("store")
+	each(func(i, v int) { VMOVUPS(sum(i, v), slot(v)) })
+	if passes > 1 {
+		ADDQ(U32(g.width*g.vectors), c)
+		ADDQ(U32(g.width*g.vectors), b0)
+		DECQ(left)
+		JNZ(LabelRef("pass"))
 	}
 	end()
 }
 
-// gemmTile512 is the tile 4 x 8, packed, with the lanes of two columns in a register.
-func gemmTile512(mask Mem) {
-	begin("gemm4x8PackedAVX512", gemmPackedSignature)
-	acc := param("acc")
-	sum := func(i, p int) reg.VecPhysical { return z[16+4*i+p] }
-	for i := range 4 {
-		for p := range 4 {
-			VMOVUPS(Mem{Base: acc, Disp: 256*i + 64*p}, sum(i, p))
-		}
-	}
-	add := func(i, p int, x Op) {
-		t := z[8+p]
-		VMULPS(z[p], x, t)
-		VADDPS(t, sum(i, p), sum(i, p))
-	}
-	gemmFrame(4, 8, true, mask, func(a rows, b gemmRows) {
-		for p := range 4 {
-			VMOVUPS(b.at(2*p), z[p])
-		}
-		for i := range 4 {
-			VBROADCASTF64X4(a.at(i, 0), z[4+i])
-			for p := range 4 {
-				add(i, p, z[4+i])
-			}
-		}
-	}, func(a rows, b gemmRows, mask reg.VecPhysical) {
-		for p := range 4 {
-			VMOVUPS(b.at(2*p), z[p])
-		}
-		for i := range 4 {
-			VMASKMOVPS(a.at(i, 0), mask, y[4])
-			VINSERTF64X4(Imm(1), y[4], z[4], z[4])
-			for p := range 4 {
-				add(i, p, z[4])
-			}
-		}
-	})
-	for i := range 4 {
-		for p := range 4 {
-			VMOVUPS(sum(i, p), Mem{Base: acc, Disp: 256*i + 64*p})
-		}
-	}
-	end()
-}
-
-// gemmPack writes k positions of eight rows, eight positions at a time and filled up with zeros.
-func gemmPack(mask Mem) {
-	begin("gemmPackAVX2", "(dst *float32, b *float32, k int, ldb int)")
-	dst, k, ldb := param("dst"), param("k"), param("ldb")
-	SHLQ(U8(2), ldb)
-	b := newRows(param("b"), ldb, 8)
-	n := GP64()
-	MOVQ(k, n)
-	SHRQ(U8(3), n)
-	JZ(LabelRef("tail"))
+// transpose8 writes eight positions of eight rows as eight rows of eight, blocks times; the rows lie ldsrc bytes apart.
+func transpose8() {
+	begin("transpose8AVX2", "(dst *float32, src *byte, blocks int, lddst int, ldsrc int)")
+	dst, blocks := param("dst"), param("blocks")
+	lddst, ldsrc := param("lddst"), param("ldsrc")
+	SHLQ(U8(2), lddst)
+	from := newRows(param("src"), ldsrc, 8)
+	to := newRows(dst, lddst, 8)
+	step := GP64()
+	MOVQ(lddst, step)
+	SHLQ(U8(3), step)
 	Label("loop")
-	for i := range 8 {
-		VMOVUPS(b.at(i, 0), y[i])
+	// Rows i and i+4 share a register, so that all further steps stay within 128 bits.
+	for half := range 2 {
+		for i := range 4 {
+			r := 4*half + i
+			at := from.at(i, 16*half)
+			other := from.at(i+4, 16*half)
+			VMOVUPS(at, x[r])
+			VINSERTF128(Imm(1), other, y[r], y[r])
+		}
 	}
-	for i := range 8 {
-		VMOVUPS(y[i], Mem{Base: dst, Disp: 32 * i})
+	for half := range 2 {
+		r := y[4*half : 4*half+4]
+		t := y[8:12]
+		VUNPCKLPS(r[1], r[0], t[0]) // a0 b0 a1 b1
+		VUNPCKHPS(r[1], r[0], t[1]) // a2 b2 a3 b3
+		VUNPCKLPS(r[3], r[2], t[2])
+		VUNPCKHPS(r[3], r[2], t[3])
+		for p := range 2 {
+			VUNPCKLPD(t[2+p], t[p], y[12])
+			VUNPCKHPD(t[2+p], t[p], y[13])
+			VMOVUPS(y[12], to.at(4*half+2*p, 0))
+			VMOVUPS(y[13], to.at(4*half+2*p+1, 0))
+		}
 	}
-	b.advance(32)
-	ADDQ(U32(256), dst)
-	DECQ(n)
+	from.advance(32)
+	ADDQ(step, to.base)
+	ADDQ(step, to.base4)
+	DECQ(blocks)
 	JNZ(LabelRef("loop"))
-	Label("tail")
-	ANDQ(Imm(7), k)
-	JZ(LabelRef("done"))
-	table := GP64()
-	LEAQ(mask, table)
-	NEGQ(k)
-	VMOVUPS(Mem{Base: table, Index: k, Scale: 4, Disp: 32}, y[15])
-	for i := range 8 {
-		VMASKMOVPS(b.at(i, 0), y[15], y[i])
-		VMOVUPS(y[i], Mem{Base: dst, Disp: 32 * i})
-	}
-	Label("done")
 	end()
 }
 
-// gemmReduce adds up the lanes of eight sums: ((0+4)+(2+6)) + ((1+5)+(3+7)).
-func gemmReduce() {
-	begin("gemmReduceAVX2", "(dst *float32, acc *float32)")
-	dst, acc := param("dst"), param("acc")
-	for j := range 4 { // of sums j and j+4: 0+4, 1+5, 2+6, 3+7
-		VMOVUPS(Mem{Base: acc, Disp: 32 * j}, x[j])
-		VINSERTF128(Imm(1), Mem{Base: acc, Disp: 32 * (j + 4)}, y[j], y[j])
-		VMOVUPS(Mem{Base: acc, Disp: 32*j + 16}, x[4+j])
-		VINSERTF128(Imm(1), Mem{Base: acc, Disp: 32*(j+4) + 16}, y[4+j], y[4+j])
-		VADDPS(y[4+j], y[j], y[j])
+// transpose4 writes four positions of four rows as four rows of four, blocks times.
+func transpose4() {
+	begin("transpose4AVX2", "(dst *float32, src *byte, blocks int, lddst int, ldsrc int)")
+	dst, blocks := param("dst"), param("blocks")
+	lddst, ldsrc := param("lddst"), param("ldsrc")
+	SHLQ(U8(2), lddst)
+	from := newRows(param("src"), ldsrc, 4)
+	to := newRows(dst, lddst, 4)
+	Label("loop")
+	for i := range 4 {
+		VMOVUPS(from.at(i, 0), x[i])
 	}
-	for j := range 2 { // of sums 2j and 2j+1, and of 2j+4 and 2j+5
-		VUNPCKLPS(y[2*j+1], y[2*j], y[8+j])
-		VUNPCKHPS(y[2*j+1], y[2*j], y[10+j])
-		VADDPS(y[10+j], y[8+j], y[8+j]) // (0+4)+(2+6) of both, (1+5)+(3+7) of both
+	VUNPCKLPS(x[1], x[0], x[4])
+	VUNPCKHPS(x[1], x[0], x[5])
+	VUNPCKLPS(x[3], x[2], x[6])
+	VUNPCKHPS(x[3], x[2], x[7])
+	for p := range 2 {
+		VUNPCKLPD(x[6+p], x[4+p], x[8+2*p])
+		VUNPCKHPD(x[6+p], x[4+p], x[9+2*p])
 	}
-	VUNPCKLPD(y[9], y[8], y[0])
-	VUNPCKHPD(y[9], y[8], y[1])
-	VADDPS(y[1], y[0], y[0])
-	VMOVUPS(y[0], Mem{Base: dst})
+	for p := range 4 {
+		VMOVUPS(x[8+p], to.at(p, 0))
+	}
+	from.advance(16)
+	LEAQ(Mem{Base: to.base, Index: to.stride, Scale: 4}, to.base)
+	DECQ(blocks)
+	JNZ(LabelRef("loop"))
+	end()
+}
+
+// prefetchRows asks for bytes of each of n rows, ld bytes apart.
+func prefetchRows() {
+	begin("prefetchRowsAVX2", "(src *byte, n int, bytes int, ld int)")
+	src, n, bytes, ld := param("src"), param("n"), param("bytes"), param("ld")
+	at, left := GP64(), GP64()
+	Label("row")
+	MOVQ(src, at)
+	MOVQ(bytes, left)
+	Label("line")
+	PREFETCHT1(Mem{Base: at})
+	ADDQ(Imm(64), at)
+	SUBQ(Imm(64), left)
+	JG(LabelRef("line"))
+	ADDQ(ld, src)
+	DECQ(n)
+	JNZ(LabelRef("row"))
 	end()
 }

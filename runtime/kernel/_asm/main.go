@@ -19,6 +19,7 @@ var kernels = map[string]func(){
 	"elements": elements,
 	"engine":   engine,
 	"gemm":     gemm,
+	"gemmbf16": gemmBF16,
 	"peak":     peak,
 	"rtn":      rtn,
 	"softmax":  softmax,

@@ -16,7 +16,7 @@ func peak() {
 	peakLoop("MADDUBSAVX2", y, func(i int) { VPMADDUBSW(y[14], y[15], y[i]) })
 	peakLoop("DPBUSDAVXVNNI", y, peakDPBUSD)
 	peakLoop("DPBUSDAVX512", z, func(i int) { VPDPBUSD(z[30], z[31], z[i]) })
-	peakLoop("DPBF16AVX512", z, peakDPBF16)
+	peakLoop("DPBF16AVX512", z, func(i int) { vdpbf16ps(z[30], z[31], z[i]) })
 	peakRead()
 }
 
@@ -54,24 +54,6 @@ func peakDPBUSD(i int) {
 		r = 0
 	}
 	peakBytes(0xC4, r|0x40|2, ^byte(vvvv)&15<<3|1<<2|1, 0x50, 0xC0|byte(i&7)<<3|source&7)
-}
-
-// peakDPBF16 is VDPBF16PS z30, z31, z[i], which neither avo nor the assembler of Go has.
-func peakDPBF16(i int) {
-	const source = 30
-	p0 := byte(0x90) // i below 8, source above 15
-	p0 &^= 0x40      // bit 4 of source
-	if source&8 != 0 {
-		p0 &^= 0x20
-	}
-	if i&8 != 0 {
-		p0 &^= 0x80
-	}
-	if i&16 != 0 {
-		p0 &^= 0x10
-	}
-	const vvvv = 31
-	peakBytes(0x62, p0|2, ^byte(vvvv)&15<<3|4|2, 0x40, 0x52, 0xC0|byte(i&7)<<3|source&7)
 }
 
 func peakBytes(code ...byte) {

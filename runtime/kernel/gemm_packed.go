@@ -1,0 +1,97 @@
+package kernel
+
+import "fmt"
+
+// PanelRows is the number of rows of a panel of [Packed] and [PackedBF16].
+const PanelRows = 32
+
+// Packed is a float32 matrix [rows, cols] laid out as the right-hand side of products: [panels][cols][PanelRows], the
+// last panel filled up with zeros. Filled once it is safe for concurrent use.
+type Packed struct {
+	panels     []float32
+	rows, cols int
+}
+
+// Rows is the number of rows of the matrix, the columns of a product.
+func (p *Packed) Rows() int { return p.rows }
+
+// Cols is the number of columns of the matrix, the positions of a sum.
+func (p *Packed) Cols() int { return p.cols }
+
+// Bytes is the memory that p holds.
+func (p *Packed) Bytes() int { return 4 * cap(p.panels) }
+
+// Resize makes room for a matrix [n, k], in the memory that is there if it suffices. The content is undefined until
+// every row has been packed.
+func (p *Packed) Resize(n, k int) {
+	p.panels = resizePanels(p.panels, n, k)
+	p.rows, p.cols = n, k
+}
+
+// Pack makes p the matrix b [n, k], whose row j begins at b[j*ldb].
+func (p *Packed) Pack(b []float32, n, k, ldb int) {
+	checkMatrix("Packed.Pack", "b", len(b), n, k, ldb)
+	p.Resize(n, k)
+	p.PackRows(b, 0, n, ldb)
+}
+
+// PackRows fills rows lo to lo+rows-1 with those of b, of which the first begins at b[0], the next at b[ldb]. lo is a
+// multiple of PanelRows, and so is rows unless they are the last ones. Goroutines may pack different rows.
+func (p *Packed) PackRows(b []float32, lo, rows, ldb int) {
+	checkMatrix("Packed.PackRows", "b", len(b), rows, p.cols, ldb)
+	side := gemmSide{layout: gemmByRow, f: b, ld: ldb}
+	packPanels(p.panels, &side, lo, rows, p.rows, p.cols)
+}
+
+// MulT computes columns lo to hi-1 of dst = a · pᵀ: a is [m, Cols], dst is [m, Rows], with row i of dst at dst[i*ldd],
+// its column 0 first, and row i of a at a[i*lda]. lo is a multiple of PanelRows. The result has the bits of [MatMulT],
+// whatever m, lo and hi are, so that workers may share a product by panels.
+//
+// It panics when a slice is too short for its shape.
+func (p *Packed) MulT(dst, a []float32, m, ldd, lda, lo, hi int) {
+	checkColumns("Packed.MulT", lo, hi, p.rows)
+	checkMatrix("Packed.MulT", "dst", len(dst), m, hi, ldd)
+	checkMatrix("Packed.MulT", "a", len(a), m, p.cols, lda)
+	g := gemm{a: gemmSide{layout: gemmByRow, f: a, ld: lda}, b: gemmSide{layout: gemmPacked, f: p.panels}, k: p.cols, ldd: ldd}
+	g.run(dst, 0, m, lo, hi)
+}
+
+// checkColumns demands a range of n columns that begins with a panel.
+func checkColumns(function string, lo, hi, n int) {
+	if lo < 0 || lo%PanelRows != 0 || hi < lo || hi > n {
+		panic(fmt.Sprintf("internal error: kernel.%s: columns %d to %d of %d", function, lo, hi, n))
+	}
+}
+
+// resizePanels returns panels of n rows of k words.
+func resizePanels(panels []float32, n, k int) []float32 {
+	if n < 0 || k < 0 {
+		panic(fmt.Sprintf("internal error: kernel: panels of %d x %d", n, k))
+	}
+	size := (n + PanelRows - 1) / PanelRows * PanelRows * k
+	if cap(panels) < size {
+		return make([]float32, size)
+	}
+	return panels[:size]
+}
+
+// packPanels fills the panels of rows lo to lo+rows-1 of a matrix of n rows of k words.
+func packPanels(panels []float32, side *gemmSide, lo, rows, n, k int) {
+	if lo < 0 || lo%PanelRows != 0 || rows < 0 || rows > n-lo || rows%PanelRows != 0 && lo+rows != n {
+		panic(fmt.Sprintf("internal error: kernel: packing %d of %d rows from row %d", rows, n, lo))
+	}
+	if rows == 0 || k == 0 {
+		return
+	}
+	s := gemmScratches.Get().(*gemmScratch)
+	defer gemmScratches.Put(s)
+	for j := 0; j < rows; j += PanelRows {
+		panel, count := panels[(lo+j)*k:][:PanelRows*k], min(PanelRows, rows-j)
+		if count < PanelRows {
+			clear(panel)
+		}
+		for p := 0; p < k; p += gemmSegment {
+			side.fill(s, panel[p*PanelRows:], j, count, p, min(gemmSegment, k-p), PanelRows)
+		}
+	}
+}

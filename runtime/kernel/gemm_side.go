@@ -1,0 +1,105 @@
+package kernel
+
+import "unsafe"
+
+// gemmLayout says how a factor of a product lies in memory.
+type gemmLayout int
+
+const (
+	gemmByRow      gemmLayout = iota // f is [rows, k]
+	gemmByPosition                   // f is [k, rows]
+	gemmPacked                       // f is panels, see Packed
+	gemmHalves                       // h is [rows, k] of bf16, read as float32
+	gemmPairs                        // h is [rows, k] of bf16, of which two are a word
+)
+
+// gemmSide is a factor of a product: its rows become rows or columns of the result.
+type gemmSide struct {
+	layout gemmLayout
+	f      []float32
+	h      []uint16
+	ld     int // stride of f or h
+	k      int // positions, for gemmPairs
+}
+
+// fill lays out rows of the factor, from i on, at the words p to p+n-1: row r at position q is at dst[(q-p)*ld+r-i].
+func (s *gemmSide) fill(scratch *gemmScratch, dst []float32, i, rows, p, n, ld int) {
+	switch s.layout {
+	case gemmByRow:
+		transpose(dst, s.f[i*s.ld+p:], rows, n, ld, s.ld)
+	case gemmByPosition:
+		copyRows(dst, s.f[p*s.ld+i:], rows, n, ld, s.ld)
+	case gemmHalves:
+		for r := range rows {
+			widenBF16(scratch.wide[r*n:][:n], s.h[(i+r)*s.ld+p:][:n])
+		}
+		transpose(dst, scratch.wide[:rows*n], rows, n, ld, n)
+	case gemmPairs:
+		transposePairs(dst, s.h[i*s.ld+2*p:], rows, min(2*n, s.k-2*p), ld, s.ld)
+	}
+}
+
+// gemmPiece is a part of a factor as it lies in memory: rows of bytes, ld bytes apart.
+type gemmPiece struct {
+	at              unsafe.Pointer
+	rows, bytes, ld int
+}
+
+// piece is what n words from p on of some rows, at most a panel, cover; k is the length of a row.
+func (s *gemmSide) piece(i, rows, p, n, k int) gemmPiece {
+	switch s.layout {
+	case gemmByRow:
+		return gemmPiece{unsafe.Pointer(&s.f[i*s.ld+p]), rows, 4 * n, 4 * s.ld}
+	case gemmByPosition:
+		return gemmPiece{unsafe.Pointer(&s.f[p*s.ld+i]), n, 4 * rows, 4 * s.ld}
+	case gemmPacked:
+		return gemmPiece{unsafe.Pointer(&s.f[i*k+p*PanelRows]), PanelRows, 4 * n, 4 * n}
+	case gemmHalves:
+		return gemmPiece{unsafe.Pointer(&s.h[i*s.ld+p]), rows, 2 * n, 2 * s.ld}
+	}
+	return gemmPiece{unsafe.Pointer(&s.h[i*s.ld+2*p]), rows, 4 * n, 2 * s.ld} // gemmPairs
+}
+
+// prefetch asks for the first rows and drops them.
+func (p *gemmPiece) prefetch(rows int) {
+	rows = min(rows, p.rows)
+	if rows == 0 {
+		return
+	}
+	prefetchRows((*byte)(p.at), rows, p.bytes, p.ld)
+	p.rows -= rows
+	if p.rows > 0 {
+		p.at = unsafe.Add(p.at, rows*p.ld)
+	}
+}
+
+// transposeGeneric writes the rows of src, of n elements each, as columns of dst.
+func transposeGeneric(dst, src []float32, rows, n, lddst, ldsrc int) {
+	for r := range rows {
+		for p, v := range src[r*ldsrc:][:n] {
+			dst[p*lddst+r] = v
+		}
+	}
+}
+
+// copyRows copies n rows of width elements. The widths of tiles and panels need no call.
+func copyRows(dst, src []float32, width, n, lddst, ldsrc int) {
+	switch width {
+	case PanelRows:
+		for p := range n {
+			*(*[PanelRows]float32)(dst[p*lddst:]) = *(*[PanelRows]float32)(src[p*ldsrc:])
+		}
+	case 12:
+		for p := range n {
+			*(*[12]float32)(dst[p*lddst:]) = *(*[12]float32)(src[p*ldsrc:])
+		}
+	case 6:
+		for p := range n {
+			*(*[6]float32)(dst[p*lddst:]) = *(*[6]float32)(src[p*ldsrc:])
+		}
+	default:
+		for p := range n {
+			copy(dst[p*lddst:][:width], src[p*ldsrc:])
+		}
+	}
+}
