@@ -202,6 +202,29 @@ func transpose(dst, src []float32, rows, n, lddst, ldsrc int) {
 	transposeWords(&dst[0], (*byte)(unsafe.Pointer(&src[0])), rows, n, lddst, 4*ldsrc)
 }
 
+// copyRows8AVX2 copies n rows of width >= 8 elements; lddst and ldsrc are in elements.
+//
+//go:noescape
+func copyRows8AVX2(dst, src *float32, width, n, lddst, ldsrc int)
+
+// copyRows4AVX2 does so for 4 <= width <= 8.
+//
+//go:noescape
+func copyRows4AVX2(dst, src *float32, width, n, lddst, ldsrc int)
+
+func copyRows(dst, src []float32, width, n, lddst, ldsrc int) {
+	if !use.avx2 || width < 4 || n == 0 {
+		copyRowsGeneric(dst, src, width, n, lddst, ldsrc)
+		return
+	}
+	_, _ = dst[(n-1)*lddst+width-1], src[(n-1)*ldsrc+width-1]
+	if width < 8 {
+		copyRows4AVX2(&dst[0], &src[0], width, n, lddst, ldsrc)
+		return
+	}
+	copyRows8AVX2(&dst[0], &src[0], width, n, lddst, ldsrc)
+}
+
 // transposeWords is transpose for at least four rows and words; ldsrc is in bytes. Where eight or four do not divide a
 // length, the last block overlaps the one before.
 func transposeWords(dst *float32, src *byte, rows, n, lddst, ldsrc int) {

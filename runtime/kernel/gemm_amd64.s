@@ -2184,6 +2184,76 @@ loop:
 	VZEROUPPER
 	RET
 
+// func copyRows8AVX2(dst *float32, src *float32, width int, n int, lddst int, ldsrc int)
+// Requires: AVX
+TEXT ·copyRows8AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ width+16(FP), DX
+	MOVQ n+24(FP), BX
+	MOVQ lddst+32(FP), SI
+	MOVQ ldsrc+40(FP), DI
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	SHLQ $0x02, DX
+	SUBQ $0x20, DX
+
+row:
+	XORQ R8, R8
+	JMP  test
+
+vector:
+	VMOVUPS (CX)(R8*1), Y0
+	VMOVUPS Y0, (AX)(R8*1)
+	ADDQ    $0x20, R8
+
+test:
+	CMPQ    R8, DX
+	JLT     vector
+	VMOVUPS (CX)(DX*1), Y0
+	VMOVUPS Y0, (AX)(DX*1)
+	ADDQ    SI, AX
+	ADDQ    DI, CX
+	DECQ    BX
+	JNZ     row
+	VZEROUPPER
+	RET
+
+// func copyRows4AVX2(dst *float32, src *float32, width int, n int, lddst int, ldsrc int)
+// Requires: AVX
+TEXT ·copyRows4AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ width+16(FP), DX
+	MOVQ n+24(FP), BX
+	MOVQ lddst+32(FP), SI
+	MOVQ ldsrc+40(FP), DI
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	SHLQ $0x02, DX
+	SUBQ $0x10, DX
+
+row:
+	XORQ R8, R8
+	JMP  test
+
+vector:
+	VMOVUPS (CX)(R8*1), X0
+	VMOVUPS X0, (AX)(R8*1)
+	ADDQ    $0x10, R8
+
+test:
+	CMPQ    R8, DX
+	JLT     vector
+	VMOVUPS (CX)(DX*1), X0
+	VMOVUPS X0, (AX)(DX*1)
+	ADDQ    SI, AX
+	ADDQ    DI, CX
+	DECQ    BX
+	JNZ     row
+	VZEROUPPER
+	RET
+
 // func prefetchRowsAVX2(src *byte, n int, bytes int, ld int)
 // Requires: AVX, MMX+
 TEXT ·prefetchRowsAVX2(SB), NOSPLIT, $0-32

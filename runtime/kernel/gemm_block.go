@@ -7,6 +7,11 @@ const (
 	// L2 cache keeps while the panels of b pass by. The former is a multiple of every tile's rows.
 	gemmBlockRows = 384
 	gemmBlock     = gemmBlockRows * gemmSegment
+	// gemmStrip is the number of columns that are taken together where the positions of b are its rows in memory, which
+	// then are read in longer runs.
+	gemmStrip = 4 * PanelRows
+	// gemmPrefetchTiles is the number of tiles that hide the reading of the next panel.
+	gemmPrefetchTiles = 4
 	// gemmTileMax is the number of rows of the largest tile of any tier.
 	gemmTileMax = 12
 )
@@ -25,7 +30,7 @@ type gemm struct {
 // gemmScratch is what a product needs besides its operands.
 type gemmScratch struct {
 	a    [gemmBlock]float32
-	b    [PanelRows * gemmSegment]float32
+	b    [gemmStrip * gemmSegment]float32
 	wide [PanelRows * gemmSegment]float32 // bf16 as float32
 }
 
@@ -59,79 +64,79 @@ func (g *gemm) run(dst []float32, i0, i1, j0, j1 int) {
 // block takes n positions from p on, as many as fit the scratch, for some rows and all columns.
 func (g *gemm) block(s *gemmScratch, dst []float32, i, rows, j0, j1, p, n int) {
 	direct := rows == 1 && g.a.layout == gemmByRow // one row is a tile as it is
-	tile := gemmTileRows()
 	for q := 0; q < n && !direct; q += gemmSegment {
-		depth := min(gemmSegment, n-q)
-		for t := 0; t < rows; t += tile {
-			r := min(tile, rows-t)
-			g.a.fill(s, s.a[rows*q+t*depth:][:r*depth], i+t, r, p+q, depth, r)
-		}
+		g.a.fillAll(s, s.a[rows*q:], i, rows, p+q, min(gemmSegment, n-q), gemmTileRows())
 	}
 	if g.lower {
 		j1 = min(j1, i+rows)
 	}
-	for j := j0; j < j1; {
-		cols := min(PanelRows, j1-j)
-		wide := rows == 1 && g.b.layout == gemmPacked && gemmRowColumns() <= j1-j
-		if wide {
-			cols = gemmRowColumns()
-		}
+	width := PanelRows
+	switch {
+	case g.b.layout == gemmByPosition:
+		width = gemmStrip
+	case g.b.layout == gemmPacked && rows == 1 && gemmRowColumns() <= j1-j0:
+		width = gemmRowColumns()
+	}
+	for j := j0; j < j1; j += width {
+		cols := min(width, j1-j)
 		for q := 0; q < n; q += gemmSegment {
 			depth := min(gemmSegment, n-q)
-			t := gemmTile{c: dst[i*g.ldd+j:], rows: rows, cols: cols, k: depth, ldc: g.ldd, add: g.add || p+q > 0, pairs: g.pairs}
+			t := gemmTile{rows: rows, k: depth, ldc: g.ldd, add: g.add || p+q > 0, pairs: g.pairs}
 			if direct {
 				t.a = g.a.f[i*g.a.ld+p+q:][:depth]
 			} else {
 				t.a = s.a[rows*q:][:rows*depth]
 			}
+			next := gemmPiece{}
 			switch {
-			case wide:
-				t.b = g.b.f[j*g.k+(p+q)*PanelRows:]
-				gemmRow(&t, PanelRows*g.k)
-				continue
-			case g.b.layout == gemmPacked:
-				t.b = g.b.f[j*g.k+(p+q)*PanelRows:][:PanelRows*depth]
-			default:
-				t.b = s.b[:PanelRows*depth]
-				if cols < PanelRows {
-					clear(t.b)
-				}
-				g.b.fill(s, t.b, j, cols, p+q, depth, PanelRows)
+			case q+depth < n:
+				next = g.b.piece(j, cols, p+q+depth, min(gemmSegment, n-q-depth), g.k)
+			case j+width < j1:
+				next = g.b.piece(j+width, min(width, j1-j-width), p, min(gemmSegment, n), g.k)
 			}
-			var next gemmPiece
-			switch {
-			case q+gemmSegment < n:
-				next = g.piece(j, cols, p+q+gemmSegment)
-			case j+cols < j1:
-				next = g.piece(j+cols, min(PanelRows, j1-j-cols), p)
-			}
-			g.panel(t, i-j, tile, next)
+			g.strip(s, t, dst[i*g.ldd+j:], i, j, cols, p+q, next)
 		}
-		j += cols
 	}
 }
 
-// piece is where a segment of a panel comes from.
-func (g *gemm) piece(j, cols, p int) gemmPiece {
-	return g.b.piece(j, cols, p, min(gemmSegment, g.k-p), g.k)
-}
-
-// panel computes the tiles of one panel; below is by how much the row of the first element exceeds its column. Meanwhile
-// the next piece of b comes to the cache: rows of few lines each are too short for the CPU to foresee.
-func (g *gemm) panel(all gemmTile, below, tile int, next gemmPiece) {
-	tiles := (all.rows + tile - 1) / tile
-	share := (next.rows + tiles - 1) / tiles
-	for i := 0; i < all.rows; i += tile {
-		next.prefetch(share)
-		t := all
-		t.rows = min(tile, all.rows-i)
-		t.a = all.a[i*all.k:][:t.rows*all.k]
-		t.c = all.c[i*all.ldc:]
-		switch {
-		case !g.lower || below+i+1 >= t.cols:
-			t.limit(t.cols)
-		case below+i+t.rows > 0:
-			t.limit(below + i + 1)
+// strip computes a segment of a few panels of columns. Meanwhile the next piece of b comes to the cache: rows of few lines
+// each are too short for the CPU to foresee.
+func (g *gemm) strip(s *gemmScratch, t gemmTile, c []float32, i, j, cols, p int, next gemmPiece) {
+	panels := s.b[:]
+	if g.b.layout == gemmPacked {
+		panels = g.b.f[j*g.k+p*PanelRows:]
+		if t.rows == 1 && cols == gemmRowColumns() {
+			t.c, t.b, t.cols = c, panels, cols
+			gemmRow(&t, PanelRows*g.k)
+			return
+		}
+	} else {
+		g.b.fillAll(s, panels, j, cols, p, t.k, PanelRows)
+	}
+	tile := gemmTileRows()
+	tiles := (t.rows + tile - 1) / tile * ((cols + PanelRows - 1) / PanelRows)
+	share := 0
+	if tiles >= gemmPrefetchTiles {
+		share = (next.rows + tiles - 1) / tiles
+	}
+	for jj := 0; jj < cols; jj += PanelRows {
+		t.cols = min(PanelRows, cols-jj)
+		if g.b.layout == gemmPacked {
+			t.b = panels[jj*g.k:][:PanelRows*t.k]
+		} else {
+			t.b = panels[jj*t.k:][:PanelRows*t.k]
+		}
+		for ii := 0; ii < t.rows; ii += tile {
+			next.prefetch(share)
+			first := t.cols
+			if g.lower { // row i has i+1 columns
+				first = min(first, i+ii-j-jj+1)
+			}
+			one := t
+			one.rows = min(tile, t.rows-ii)
+			one.a = t.a[ii*t.k:][:one.rows*t.k]
+			one.c = c[ii*t.ldc+jj:]
+			one.limit(first)
 		}
 	}
 }
@@ -147,6 +152,9 @@ type gemmTile struct {
 func (t *gemmTile) limit(first int) {
 	if first == PanelRows {
 		gemmSums(t)
+		return
+	}
+	if first+t.rows <= 1 {
 		return
 	}
 	var sums [gemmTileMax * PanelRows]float32

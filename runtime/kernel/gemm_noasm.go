@@ -17,3 +17,7 @@ func transpose(dst, src []float32, rows, n, lddst, ldsrc int) {
 }
 
 func prefetchRows(*byte, int, int, int) {}
+
+func copyRows(dst, src []float32, width, n, lddst, ldsrc int) {
+	copyRowsGeneric(dst, src, width, n, lddst, ldsrc)
+}

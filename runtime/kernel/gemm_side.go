@@ -22,6 +22,28 @@ type gemmSide struct {
 	k      int // positions, for gemmPairs
 }
 
+// fillAll lays out n words from p on of rows from i on, size rows after the other: each [n][size], the last one [n][rest]
+// unless it is a panel, which is filled up with zeros.
+func (s *gemmSide) fillAll(scratch *gemmScratch, dst []float32, i, rows, p, n, size int) {
+	step := n
+	if s.layout == gemmByPosition { // all rows of few positions, which lie side by side
+		step = 16
+	}
+	for q := 0; q < n; q += step {
+		for r := 0; r < rows; r += size {
+			count := min(size, rows-r)
+			ld := count
+			if size == PanelRows {
+				ld = size
+				if q == 0 && count < size {
+					clear(dst[r*n:][:size*n])
+				}
+			}
+			s.fill(scratch, dst[r*n+q*ld:], i+r, count, p+q, min(step, n-q), ld)
+		}
+	}
+}
+
 // fill lays out rows of the factor, from i on, at the words p to p+n-1: row r at position q is at dst[(q-p)*ld+r-i].
 func (s *gemmSide) fill(scratch *gemmScratch, dst []float32, i, rows, p, n, ld int) {
 	switch s.layout {
@@ -82,24 +104,9 @@ func transposeGeneric(dst, src []float32, rows, n, lddst, ldsrc int) {
 	}
 }
 
-// copyRows copies n rows of width elements. The widths of tiles and panels need no call.
-func copyRows(dst, src []float32, width, n, lddst, ldsrc int) {
-	switch width {
-	case PanelRows:
-		for p := range n {
-			*(*[PanelRows]float32)(dst[p*lddst:]) = *(*[PanelRows]float32)(src[p*ldsrc:])
-		}
-	case 12:
-		for p := range n {
-			*(*[12]float32)(dst[p*lddst:]) = *(*[12]float32)(src[p*ldsrc:])
-		}
-	case 6:
-		for p := range n {
-			*(*[6]float32)(dst[p*lddst:]) = *(*[6]float32)(src[p*ldsrc:])
-		}
-	default:
-		for p := range n {
-			copy(dst[p*lddst:][:width], src[p*ldsrc:])
-		}
+// copyRowsGeneric copies n rows of width elements.
+func copyRowsGeneric(dst, src []float32, width, n, lddst, ldsrc int) {
+	for p := range n {
+		copy(dst[p*lddst:][:width], src[p*ldsrc:])
 	}
 }

@@ -29,6 +29,8 @@ func gemm() {
 	gemmTile{name: "gemm1x64AVX2", rows: 1, panels: 2, vectors: 4, width: 32, registers: y, multiplyAdd: VFMADD231PS}.emit()
 	transpose8()
 	transpose4()
+	copyRows("copyRows8AVX2", y)
+	copyRows("copyRows4AVX2", x)
 	prefetchRows()
 }
 
@@ -261,6 +263,39 @@ func prefetchRows() {
 	SUBQ(Imm(64), left)
 	JG(LabelRef("line"))
 	ADDQ(ld, src)
+	DECQ(n)
+	JNZ(LabelRef("row"))
+	end()
+}
+
+// copyRows copies rows of at least a vector; the last vector of a row may overlap the one before.
+func copyRows(name string, registers []reg.VecPhysical) {
+	begin(name, "(dst *float32, src *float32, width int, n int, lddst int, ldsrc int)")
+	size := 4 * 8
+	if registers[0].Size() == 16 {
+		size = 4 * 4
+	}
+	dst, src, last, n := param("dst"), param("src"), param("width"), param("n")
+	lddst, ldsrc := param("lddst"), param("ldsrc")
+	SHLQ(U8(2), lddst)
+	SHLQ(U8(2), ldsrc)
+	SHLQ(U8(2), last)
+	SUBQ(Imm(uint64(size)), last)
+	at := GP64()
+	Label("row")
+	XORQ(at, at)
+	JMP(LabelRef("test"))
+	Label("vector")
+	VMOVUPS(Mem{Base: src, Index: at, Scale: 1}, registers[0])
+	VMOVUPS(registers[0], Mem{Base: dst, Index: at, Scale: 1})
+	ADDQ(Imm(uint64(size)), at)
+	Label("test")
+	CMPQ(at, last)
+	JLT(LabelRef("vector"))
+	VMOVUPS(Mem{Base: src, Index: last, Scale: 1}, registers[0])
+	VMOVUPS(registers[0], Mem{Base: dst, Index: last, Scale: 1})
+	ADDQ(lddst, dst)
+	ADDQ(ldsrc, src)
 	DECQ(n)
 	JNZ(LabelRef("row"))
 	end()
