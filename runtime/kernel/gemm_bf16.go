@@ -86,6 +86,11 @@ func (p *PackedBF16) MulT(dst []float32, a []uint16, m, ldd, lda, lo, hi int) {
 // F32ToBF16 rounds to the nearest bf16, ties to even; a NaN stays one. dst is as long as src or longer.
 func F32ToBF16(dst []uint16, src []float32) {
 	dst = dst[:len(src)]
+	n := f32ToBF16(dst, src)
+	f32ToBF16Generic(dst[n:], src[n:])
+}
+
+func f32ToBF16Generic(dst []uint16, src []float32) {
 	for i, v := range src {
 		b := math.Float32bits(v)
 		if v != v {
@@ -96,10 +101,11 @@ func F32ToBF16(dst []uint16, src []float32) {
 	}
 }
 
+// widenBF16 is exact. dst is as long as src.
 func widenBF16(dst []float32, src []uint16) {
-	dst = dst[:len(src)]
-	for i, h := range src {
-		dst[i] = math.Float32frombits(uint32(h) << 16)
+	n := widen(dst, src)
+	for i, h := range src[n:] {
+		dst[n+i] = math.Float32frombits(uint32(h) << 16)
 	}
 }
 

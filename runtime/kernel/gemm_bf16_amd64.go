@@ -45,6 +45,33 @@ func gemm12x32BF16(c, a, b *float32, k, ldc int, add bool)
 //go:noescape
 func gemm1x128BF16(c, a, b *float32, k, ldb int, add bool)
 
+// f32ToBF16AVX2 converts n values, a multiple of 16 and not 0.
+//
+//go:noescape
+func f32ToBF16AVX2(dst *uint16, src *float32, n int)
+
+// f32ToBF16 converts the first values and returns their number.
+func f32ToBF16(dst []uint16, src []float32) int {
+	done := 0
+	for n := len(src) &^ 15; use.avx2 && done < n; {
+		piece := min(n-done, convertPiece)
+		f32ToBF16AVX2(&dst[done], &src[done], piece)
+		done += piece
+	}
+	return done
+}
+
+// widen does so in the other direction, for no more than a panel.
+func widen(dst []float32, src []uint16) int {
+	n := len(src) &^ 7
+	if !use.avx2 || n == 0 {
+		return 0
+	}
+	_ = dst[n-1]
+	bf16ToF32AVX2(&dst[0], (*byte)(unsafe.Pointer(&src[0])), n)
+	return n
+}
+
 func gemmSumsBF16(c, a, b *float32, t *gemmTile) {
 	switch t.rows {
 	case 12:

@@ -2314,3 +2314,69 @@ store:
 	VMOVUPS Z7, 448(CX)
 	VZEROUPPER
 	RET
+
+DATA bf16One<>+0(SB)/4, $0x00000001
+DATA bf16One<>+4(SB)/4, $0x00000001
+DATA bf16One<>+8(SB)/4, $0x00000001
+DATA bf16One<>+12(SB)/4, $0x00000001
+DATA bf16One<>+16(SB)/4, $0x00000001
+DATA bf16One<>+20(SB)/4, $0x00000001
+DATA bf16One<>+24(SB)/4, $0x00000001
+DATA bf16One<>+28(SB)/4, $0x00000001
+GLOBL bf16One<>(SB), RODATA|NOPTR, $32
+
+DATA bf16Below<>+0(SB)/4, $0x00007fff
+DATA bf16Below<>+4(SB)/4, $0x00007fff
+DATA bf16Below<>+8(SB)/4, $0x00007fff
+DATA bf16Below<>+12(SB)/4, $0x00007fff
+DATA bf16Below<>+16(SB)/4, $0x00007fff
+DATA bf16Below<>+20(SB)/4, $0x00007fff
+DATA bf16Below<>+24(SB)/4, $0x00007fff
+DATA bf16Below<>+28(SB)/4, $0x00007fff
+GLOBL bf16Below<>(SB), RODATA|NOPTR, $32
+
+DATA bf16Quiet<>+0(SB)/4, $0x00000040
+DATA bf16Quiet<>+4(SB)/4, $0x00000040
+DATA bf16Quiet<>+8(SB)/4, $0x00000040
+DATA bf16Quiet<>+12(SB)/4, $0x00000040
+DATA bf16Quiet<>+16(SB)/4, $0x00000040
+DATA bf16Quiet<>+20(SB)/4, $0x00000040
+DATA bf16Quiet<>+24(SB)/4, $0x00000040
+DATA bf16Quiet<>+28(SB)/4, $0x00000040
+GLOBL bf16Quiet<>(SB), RODATA|NOPTR, $32
+
+// func f32ToBF16AVX2(dst *uint16, src *float32, n int)
+// Requires: AVX, AVX2
+TEXT ·f32ToBF16AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ n+16(FP), DX
+
+loop:
+	VMOVUPS   (CX), Y0
+	VCMPPS    $0x03, Y0, Y0, Y4
+	VPSRLD    $0x10, Y0, Y2
+	VPAND     bf16One<>+0(SB), Y2, Y6
+	VPADDD    bf16Below<>+0(SB), Y0, Y0
+	VPADDD    Y6, Y0, Y0
+	VPSRLD    $0x10, Y0, Y0
+	VPOR      bf16Quiet<>+0(SB), Y2, Y2
+	VBLENDVPS Y4, Y2, Y0, Y0
+	VMOVUPS   32(CX), Y1
+	VCMPPS    $0x03, Y1, Y1, Y5
+	VPSRLD    $0x10, Y1, Y3
+	VPAND     bf16One<>+0(SB), Y3, Y7
+	VPADDD    bf16Below<>+0(SB), Y1, Y1
+	VPADDD    Y7, Y1, Y1
+	VPSRLD    $0x10, Y1, Y1
+	VPOR      bf16Quiet<>+0(SB), Y3, Y3
+	VBLENDVPS Y5, Y3, Y1, Y1
+	VPACKUSDW Y1, Y0, Y0
+	VPERMQ    $0xd8, Y0, Y0
+	VMOVDQU   Y0, (AX)
+	ADDQ      $0x40, CX
+	ADDQ      $0x20, AX
+	SUBQ      $0x10, DX
+	JNZ       loop
+	VZEROUPPER
+	RET

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -94,15 +95,33 @@ func TestMatMulBF16Specials(t *testing.T) {
 }
 
 func TestF32ToBF16(t *testing.T) {
-	for bits, want := range map[uint32]uint16{
-		0x3f800000: 0x3f80, 0x3f808000: 0x3f80, 0x3f808001: 0x3f81, 0x3f818000: 0x3f82, 0xbf818000: 0xbf82, 0x80000000: 0x8000,
-		0x7f7fffff: 0x7f80, 0x7f800000: 0x7f80, 0xff800000: 0xff80, 0x7f800001: 0x7fc0, 0xffffffff: 0xffff, 1: 0, 0x00018000: 2,
-	} {
-		var dst [1]uint16
-		if F32ToBF16(dst[:], []float32{math.Float32frombits(bits)}); dst[0] != want {
-			t.Errorf("%08x gives %04x, want %04x", bits, dst[0], want)
+	forEachImpl(t, func(t *testing.T) {
+		for bits, want := range map[uint32]uint16{
+			0x3f800000: 0x3f80, 0x3f808000: 0x3f80, 0x3f808001: 0x3f81, 0x3f818000: 0x3f82, 0xbf818000: 0xbf82, 0x80000000: 0x8000,
+			0x7f7fffff: 0x7f80, 0x7f800000: 0x7f80, 0xff800000: 0xff80, 0x7f800001: 0x7fc0, 0xffffffff: 0xffff, 1: 0, 0x00018000: 2,
+		} {
+			for _, n := range []int{1, 16, 35} {
+				dst := slices.Repeat([]uint16{7}, n+1)
+				F32ToBF16(dst, slices.Repeat([]float32{math.Float32frombits(bits)}, n))
+				for i, got := range dst {
+					if i < n && got != want || i == n && got != 7 {
+						t.Fatalf("%d times %08x: element %d is %04x, want %04x", n, bits, i, got, want)
+					}
+				}
+			}
 		}
-	}
+		r := rand.New(rand.NewPCG(43, 44))
+		src := make([]float32, 1<<15+1) // more than a piece
+		for i := range src {
+			src[i] = math.Float32frombits(r.Uint32())
+		}
+		got, want := make([]uint16, len(src)), make([]uint16, len(src))
+		F32ToBF16(got, src)
+		f32ToBF16Generic(want, src)
+		if !slices.Equal(got, want) {
+			t.Error("the tier differs")
+		}
+	})
 }
 
 func BenchmarkPackedBF16(b *testing.B) {

@@ -25,6 +25,7 @@ func TestMatMulBounds(t *testing.T) {
 			p.Pack(float(n*k), n, k, k)
 			p.panels = guarded(t, p.panels)
 			p.MulT(float(m*n), float(m*k), m, n, k, 0, n)
+			F32ToBF16(half(m*k), float(m*k))
 			var h PackedBF16
 			h.Pack(half(n*k), n, k, k)
 			h.panels = guarded(t, h.panels)

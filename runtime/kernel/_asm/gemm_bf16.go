@@ -11,6 +11,35 @@ func gemmBF16() {
 	gemmTiles512("BF16", func(ops ...Op) {
 		vdpbf16ps(ops[0].(reg.VecPhysical), ops[1].(reg.VecPhysical), ops[2].(reg.VecPhysical))
 	})
+	f32ToBF16()
+}
+
+// f32ToBF16 converts n values, a multiple of 16 and not 0.
+func f32ToBF16() {
+	one, below, quiet := words("bf16One", repeat(1, 8)...), words("bf16Below", repeat(0x7fff, 8)...), words("bf16Quiet", repeat(0x40, 8)...)
+	begin("f32ToBF16AVX2", "(dst *uint16, src *float32, n int)")
+	dst, src, n := param("dst"), param("src"), param("n")
+	Label("loop")
+	for i := range 2 {
+		v, high, nan := y[i], y[2+i], y[4+i]
+		VMOVUPS(Mem{Base: src, Disp: 32 * i}, v)
+		VCMPPS(Imm(3), v, v, nan) // unordered
+		VPSRLD(Imm(16), v, high)
+		VPAND(one, high, y[6+i])
+		VPADDD(below, v, v)
+		VPADDD(y[6+i], v, v)
+		VPSRLD(Imm(16), v, v)
+		VPOR(quiet, high, high)
+		VBLENDVPS(nan, high, v, v)
+	}
+	VPACKUSDW(y[1], y[0], y[0])
+	VPERMQ(Imm(0xd8), y[0], y[0])
+	VMOVDQU(y[0], Mem{Base: dst})
+	ADDQ(Imm(64), src)
+	ADDQ(Imm(32), dst)
+	SUBQ(Imm(16), n)
+	JNZ(LabelRef("loop"))
+	end()
 }
 
 // vdpbf16ps adds to every float32 of sum the products of a pair of bf16, by EVEX.512.F3.0F38.W0 52 /r, which neither avo
