@@ -51,13 +51,20 @@ func compileLinear(p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache
 func (l *linear) openInt8(repack bool) error {
 	m := l.m
 	c := kernel.WeightCodes{
-		Rows: m.Rows, Cols: m.Cols, Block: m.Cols / m.Blocks, Bits: m.Bits,
-		Codes: make([]uint8, m.Rows*m.Cols), Scale: m.Scale, Zero: m.Zero, Bias: m.Bias,
+		Rows: m.Rows, Cols: m.Cols, Block: m.Cols / m.Blocks, Bits: m.Bits, Scale: m.Scale, Zero: m.Zero, Bias: m.Bias,
 	}
 	if !m.Linear {
 		return fmt.Errorf("codebook weights in int8 mode: %w", tensor.ErrUnsupported)
 	}
-	m.Unpack(c.Codes, 0, m.Rows)
+	switch m.Bits {
+	case 4:
+		c.Nibbles = m.Codes
+	case 8:
+		c.Codes = m.Codes
+	default:
+		c.Codes = make([]uint8, m.Rows*m.Cols)
+		m.Unpack(c.Codes, 0, m.Rows)
+	}
 	if repack && m.Bits < 4 {
 		// The same values on a 4-bit grid; only the order of roundings differs.
 		for i := range c.Codes {
@@ -66,7 +73,7 @@ func (l *linear) openInt8(repack bool) error {
 		c.Bits = 4
 	}
 	var err error
-	l.int8, err = kernel.NewInt8Matrix(c)
+	l.int8, err = kernel.NewInt8Matrix(c, l.threads)
 	return err
 }
 
@@ -79,7 +86,10 @@ type scratch struct {
 	codes []uint8
 }
 
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
+var (
+	scratches = sync.Pool{New: func() any { return new(scratch) }}
+	quantized = sync.Pool{New: func() any { return new(kernel.QuantizedRows) }}
+)
 
 // run multiplies x [tokens, cols] and adds the bias; the result is [tokens, rows].
 func (l *linear) run(x value) (value, error) {
@@ -90,10 +100,15 @@ func (l *linear) run(x value) (value, error) {
 	tokens := x.shape[0]
 	out := floats(tokens, m.Rows, 1, 1)
 	if l.int8 != nil {
-		var q kernel.QuantizedRows
-		kernel.Quantize(&q, x.f, tokens, m.Cols, l.int8.Block(), l.option)
+		q := quantized.Get().(*kernel.QuantizedRows)
+		defer quantized.Put(q)
+		q.Reset(tokens, m.Cols, l.int8.Block(), l.option)
+		const tile = kernel.QuantizeTile
+		kernel.Parallel(l.threads, (tokens+tile-1)/tile, func(lo, hi int) {
+			q.Set(x.f, lo*tile, min(hi*tile, tokens))
+		})
 		kernel.Parallel(l.threads, (m.Rows+panel-1)/panel, func(lo, hi int) {
-			l.int8.Mul(out.f, &q, lo*panel, min(hi*panel, m.Rows))
+			l.int8.Mul(out.f, q, lo*panel, min(hi*panel, m.Rows))
 		})
 		return out, nil
 	}

@@ -36,13 +36,13 @@ func TestBounds(t *testing.T) {
 		for _, bits := range []int{4, 8} {
 			for _, tokens := range []int{1, 4, 5} {
 				for _, s := range [][3]int{{1, 8, 8}, {17, 36, 36}, {16, 72, 24}} {
-					m, err := NewInt8Matrix(dynquantWeights(s[0], s[1], s[2], bits))
+					m, err := NewInt8Matrix(dynquantWeights(s[0], s[1], s[2], bits), 1)
 					if err != nil {
 						t.Fatal(err)
 					}
 					var q QuantizedRows
 					QuantizeSym(&q, dynquantRows(tokens, s[1]), tokens, s[1], s[2])
-					q.Codes, q.terms = guarded(t, q.Codes), guarded(t, q.terms)
+					q.codes, q.terms = guarded(t, q.codes), guarded(t, q.terms)
 					m.Mul(float(tokens*s[0]), &q, 0, s[0])
 				}
 			}

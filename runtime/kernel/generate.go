@@ -5,11 +5,11 @@ package kernel
 
 //go:generate go run -C _asm . -kernel attend -out ../engine_attention_amd64.s
 //go:generate go run -C _asm . -kernel convert -out ../convert_amd64.s
-//go:generate go run -C _asm . -kernel dynquant -out ../dynquant_amd64.s
 //go:generate go run -C _asm . -kernel elements -out ../elements_amd64.s
 //go:generate go run -C _asm . -kernel engine -out ../engine_amd64.s
 //go:generate go run -C _asm . -kernel gemm -out ../gemm_amd64.s
 //go:generate go run -C _asm . -kernel gemmbf16 -out ../gemm_bf16_amd64.s
+//go:generate go run -C _asm . -kernel int8 -out ../int8_amd64.s
 //go:generate go run -C _asm . -kernel peak -out ../peak_amd64.s
 //go:generate go run -C _asm . -kernel rtn -out ../rtn_amd64.s
 //go:generate go run -C _asm . -kernel softmax -out ../softmax_amd64.s

@@ -66,13 +66,13 @@ func TestInt8MatrixParityLimits(t *testing.T) {
 						w.Codes[i] = weight
 					}
 					checkInt8Mul(t, w, func(q *QuantizedRows, x []float32, rows, cols, block int) {
-						QuantizeSym(q, x, rows, cols, block)
-						for i := range q.Codes {
-							q.Codes[i] = code
+						for i := range x { // all but one code of a block
+							x[i] = float32(code) + 128
+							if i%block == 0 {
+								x[i] = 127 - float32(code)
+							}
 						}
-						for r := range rows {
-							q.finish(r)
-						}
+						QuantizeBlocks(q, x, rows, cols, block)
 					}, 5, [][2]int{{0, 16}})
 				}
 			}

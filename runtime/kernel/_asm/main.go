@@ -15,11 +15,11 @@ import (
 var kernels = map[string]func(){
 	"attend":   attention,
 	"convert":  convert,
-	"dynquant": dynquant,
 	"elements": elements,
 	"engine":   engine,
 	"gemm":     gemm,
 	"gemmbf16": gemmBF16,
+	"int8":     int8,
 	"peak":     peak,
 	"rtn":      rtn,
 	"softmax":  softmax,

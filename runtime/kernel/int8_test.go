@@ -111,7 +111,7 @@ func TestDynQuantGoldens(t *testing.T) {
 	var all dynquantAgreement
 	for _, g := range readDynquantGoldens(t) {
 		t.Run(g.name, func(t *testing.T) {
-			m, err := NewInt8Matrix(g.weights)
+			m, err := NewInt8Matrix(g.weights, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +168,7 @@ func TestInt8MatrixMulIsTheFormula(t *testing.T) {
 		for bits := 1; bits <= 8; bits++ {
 			t.Run(fmt.Sprintf("%s/w%d", name, bits), func(t *testing.T) {
 				w := dynquantWeights(rows, cols, block, bits)
-				m, err := NewInt8Matrix(w)
+				m, err := NewInt8Matrix(w, 1)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -186,11 +186,21 @@ func TestInt8MatrixMulIsTheFormula(t *testing.T) {
 	}
 }
 
+// code is the signed code of an activation.
+func (q *QuantizedRows) code(row, col int) int8 {
+	first, size := q.tile(row)
+	at := first*q.layout.pad(q.Cols) + col
+	if g := q.layout.group; g != 0 {
+		at = first*q.layout.pad(q.Cols) + ((col/8*2+1-col%2)*size+row-first)*g + col%8/2
+	}
+	return int8(q.codes[at] ^ 128)
+}
+
 func dynquantFormula(w WeightCodes, q *QuantizedRows, token, row int) float64 {
 	blocks := w.Cols / w.Block
 	y := float64(w.Bias[row])
 	for c := range w.Cols {
-		b, code := c/w.Block, float64(q.Codes[token*w.Cols+c])
+		b, code := c/w.Block, float64(q.code(token, c))
 		var x float64
 		switch q.scheme {
 		case schemeSym:
@@ -226,18 +236,21 @@ func TestInt8MatrixMulSplits(t *testing.T) {
 // checkInt8Mul compares Mul on ranges of rows with the definition: one dot product at a time.
 func checkInt8Mul(t *testing.T, w WeightCodes, quantize func(*QuantizedRows, []float32, int, int, int), tokens int, ranges [][2]int) {
 	t.Helper()
-	m, err := NewInt8Matrix(w)
+	m, err := NewInt8Matrix(w, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var q QuantizedRows
-	quantize(&q, dynquantRows(tokens, w.Cols), tokens, w.Cols, w.Block)
+	x := dynquantRows(tokens, w.Cols)
+	quantize(&q, x, tokens, w.Cols, w.Block)
 	want := make([]float32, tokens*w.Rows)
 	withTier(t, "generic", func() {
-		plain, err := NewInt8Matrix(w)
+		plain, err := NewInt8Matrix(w, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
+		var q QuantizedRows
+		quantize(&q, x, tokens, w.Cols, w.Block)
 		for i := range want {
 			plain.mulOne(want, &q, i/w.Rows, i%w.Rows)
 		}
@@ -298,7 +311,7 @@ func TestNewInt8MatrixErrors(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			w := dynquantWeights(8, 64, 32, 4)
 			tt.spoil(&w)
-			if m, err := NewInt8Matrix(w); m != nil || !errors.Is(err, tt.want) {
+			if m, err := NewInt8Matrix(w, 1); m != nil || !errors.Is(err, tt.want) {
 				t.Errorf("got %v, %v; want %v", m, err, tt.want)
 			}
 		})
@@ -306,7 +319,7 @@ func TestNewInt8MatrixErrors(t *testing.T) {
 }
 
 func TestDynQuantDoesNotAllocate(t *testing.T) {
-	m, err := NewInt8Matrix(dynquantWeights(16, 64, 32, 4))
+	m, err := NewInt8Matrix(dynquantWeights(16, 64, 32, 4), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,29 +332,6 @@ func TestDynQuantDoesNotAllocate(t *testing.T) {
 			m.Mul(dst, &q, 0, 16)
 		}); n != 0 {
 			t.Errorf("option %d: %v allocations a decode", option, n)
-		}
-	}
-}
-
-func BenchmarkInt8MatrixMul(b *testing.B) {
-	for _, tokens := range []int{1, 32} {
-		for _, block := range []int{32, 64, 1024} {
-			b.Run(fmt.Sprintf("tokens=%d/block=%d", tokens, block), func(b *testing.B) {
-				const rows, cols = 512, 1024
-				m, err := NewInt8Matrix(dynquantWeights(rows, cols, block, 4))
-				if err != nil {
-					b.Fatal(err)
-				}
-				var q QuantizedRows
-				Quantize(&q, dynquantRows(tokens, cols), tokens, cols, block, DynToken)
-				dst := make([]float32, tokens*rows)
-				b.SetBytes(int64(rows * cols))
-				for b.Loop() {
-					m.Mul(dst, &q, 0, rows)
-				}
-				ops := 2 * float64(tokens) * rows * cols * float64(b.N)
-				b.ReportMetric(ops/b.Elapsed().Seconds()/1e9, "GOPS")
-			})
 		}
 	}
 }

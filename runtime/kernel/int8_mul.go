@@ -17,13 +17,21 @@ import "fmt"
 // step is fused. The 4-bit kernel of a single row adds the bias after block 0 instead; it runs
 // decodes and, when the rows of a call are one more than a multiple of four, the last of them.
 //
-// x must have been quantized for m's columns and block.
+// x must have been quantized for m's columns and block. Ranges that begin at multiples of 32 are the fastest; one that
+// begins in between costs as much as one that begins at the multiple before it.
 func (m *Int8Matrix) Mul(dst []float32, x *QuantizedRows, rowLo, rowHi int) {
 	if x.Cols != m.cols || x.Block != m.block {
 		panic(fmt.Sprintf("internal error: activations of %d columns in blocks of %d for weights of %d in blocks of %d",
 			x.Cols, x.Block, m.cols, m.block))
 	}
-	if m.mulPanels(dst, x, rowLo, rowHi) {
+	if rowLo < 0 || rowHi > m.rows || len(dst) < x.Rows*m.rows {
+		panic(fmt.Sprintf("internal error: outputs %d to %d of %d for %d rows into %d elements", rowLo, rowHi, m.rows, x.Rows, len(dst)))
+	}
+	if pad := x.layout.pad(m.cols); len(x.codes) != x.Rows*pad || len(x.terms) != 3*x.Rows*m.blocks || (x.layout.group != 0) != (m.panels != nil) {
+		panic("internal error: activations are not as they were quantized")
+	}
+	if m.panels != nil {
+		m.mulPanels(dst, x, rowLo, rowHi)
 		return
 	}
 	r := rowLo
@@ -69,7 +77,7 @@ func (m *Int8Matrix) mulPaired(dst []float32, x *QuantizedRows, r int, p weightP
 	}
 	t := 0
 	for ; t+2 <= x.Rows; t += 2 {
-		x0, x1 := x.Codes[t*m.cols:][:m.cols], x.Codes[(t+1)*m.cols:][:m.cols]
+		x0, x1 := x.codes[t*m.cols:][:m.cols], x.codes[(t+1)*m.cols:][:m.cols]
 		var y0, y1 [4]float32
 		for b := range m.blocks {
 			lo, hi := b*m.block, (b+1)*m.block
@@ -92,7 +100,7 @@ func (m *Int8Matrix) mulPaired(dst []float32, x *QuantizedRows, r int, p weightP
 // mulFour computes output rows r to r+3 for row t of activations.
 func (m *Int8Matrix) mulFour(dst []float32, x *QuantizedRows, t, r int) {
 	w0, w1, w2, w3 := m.four(r)
-	codes := x.Codes[t*m.cols:][:m.cols]
+	codes := x.codes[t*m.cols:][:m.cols]
 	var y [4]float32
 	for b := range m.blocks {
 		lo, hi := b*m.block, (b+1)*m.block
@@ -104,47 +112,45 @@ func (m *Int8Matrix) mulFour(dst []float32, x *QuantizedRows, t, r int) {
 
 // mulOne computes output row r for row t of activations.
 func (m *Int8Matrix) mulOne(dst []float32, x *QuantizedRows, t, r int) {
-	w, codes := m.codes[r*m.cols:][:m.cols], x.Codes[t*m.cols:][:m.cols]
+	w, codes := m.plain.codes[r*m.cols:][:m.cols], x.codes[t*m.cols:][:m.cols]
 	var y float32
 	for b := range m.blocks {
 		lo, hi := b*m.block, (b+1)*m.block
-		y = m.terms[r*m.blocks+b].add(y, dotInt8(codes[lo:hi], w[lo:hi]), &x.terms[t*m.blocks+b], x.scheme)
-		if b == m.biasBlock(x, t) {
-			y += m.biasOf(x, t, r)
-		}
+		y = m.addOne(y, dotInt8(codes[lo:hi], w[lo:hi]), x, t, r, b)
 	}
 	dst[t*m.rows+r] = y
 }
 
 // four returns the codes of rows r to r+3.
 func (m *Int8Matrix) four(r int) (w0, w1, w2, w3 []int8) {
-	w := m.codes[r*m.cols:][:4*m.cols]
+	w := m.plain.codes[r*m.cols:][:4*m.cols]
 	return w[:m.cols], w[m.cols:][:m.cols], w[2*m.cols:][:m.cols], w[3*m.cols:]
 }
 
 // add takes block b of output rows r to r+3 for row t of activations into y.
 func (m *Int8Matrix) add(y *[4]float32, d0, d1, d2, d3 int32, x *QuantizedRows, t, r, b int) {
-	term, w := &x.terms[t*m.blocks+b], m.terms[r*m.blocks+b:]
-	y[0] = w[0].add(y[0], d0, term, x.scheme)
-	y[1] = w[m.blocks].add(y[1], d1, term, x.scheme)
-	y[2] = w[2*m.blocks].add(y[2], d2, term, x.scheme)
-	y[3] = w[3*m.blocks].add(y[3], d3, term, x.scheme)
-	if b == m.biasBlock(x, t) {
-		for i := range y {
-			y[i] += m.biasOf(x, t, r+i)
-		}
-	}
+	y[0] = m.addOne(y[0], d0, x, t, r, b)
+	y[1] = m.addOne(y[1], d1, x, t, r+1, b)
+	y[2] = m.addOne(y[2], d2, x, t, r+2, b)
+	y[3] = m.addOne(y[3], d3, x, t, r+3, b)
 }
 
-// add takes one block into y; dot is over signed activation codes.
-func (w *weightTerm) add(y float32, dot int32, x *rowTerm, s scheme) float32 {
-	sum := w.tail
-	if s == schemeBlocks {
-		sum = w.sum
-	}
+// addOne takes block b of output row r for row t of activations into y.
+func (m *Int8Matrix) addOne(y float32, dot int32, x *QuantizedRows, t, r, b int) float32 {
+	w, term := &m.plain.terms[r*m.blocks+b], x.terms[3*(t*m.blocks+b):][:3]
 	// The conversions keep the compiler from fusing a product into a sum.
-	f := float32(float32(float32(dot+w.lift)*w.scale) * x.scale)
-	return y + (f + float32(x.shift*sum) + float32(x.sum*w.offset))
+	f := float32(float32(float32(dot)*w.scale) * term[0])
+	switch {
+	case x.scheme == schemeBlocks:
+		f += float32(term[2] * w.sum)
+	case b == m.blocks-1:
+		f += float32(term[2] * m.tails[r])
+	}
+	y += f + float32(term[1]*w.offset)
+	if b == m.biasBlock(x, t) {
+		y += m.biasOf(x, t, r)
+	}
+	return y
 }
 
 // biasBlock is the block after which the bias is added for row t of activations.
@@ -158,7 +164,7 @@ func (m *Int8Matrix) biasBlock(x *QuantizedRows, t int) int {
 // biasOf emulates MNNDynamicUpdateConvBiasScale (CommonOptFunction.cpp).
 func (m *Int8Matrix) biasOf(x *QuantizedRows, t, r int) float32 {
 	if x.scheme == schemeAsym {
-		return m.bias[r] + float32(m.sums[r]*x.Zeros[t])
+		return m.bias[r] + float32(m.tails[r]*x.Zeros[t])
 	}
 	return m.bias[r]
 }
@@ -166,7 +172,7 @@ func (m *Int8Matrix) biasOf(x *QuantizedRows, t, r int) float32 {
 // dotPairs is the dot product of two rows of activations with four rows of weights.
 //
 //go:noinline
-func dotPairs(x0, x1 []int8, lo, hi []int64) (s0, s1, s2, s3 int64) {
+func dotPairs(x0, x1 []uint8, lo, hi []int64) (s0, s1, s2, s3 int64) {
 	x1, lo, hi = x1[:len(x0)], lo[:len(x0)], hi[:len(x0)]
 	for i, c := range x0 {
 		v0, v1, w0, w1 := int64(c), int64(x1[i]), lo[i], hi[i]
@@ -181,7 +187,7 @@ func dotPairs(x0, x1 []int8, lo, hi []int64) (s0, s1, s2, s3 int64) {
 // dotInt8x4 is the dot product of one row of activations with four rows of weights.
 //
 //go:noinline
-func dotInt8x4(x, w0, w1, w2, w3 []int8) (d0, d1, d2, d3 int32) {
+func dotInt8x4(x []uint8, w0, w1, w2, w3 []int8) (d0, d1, d2, d3 int32) {
 	w0, w1, w2, w3 = w0[:len(x)], w1[:len(x)], w2[:len(x)], w3[:len(x)]
 	for i, c := range x {
 		v := int32(c)
@@ -194,7 +200,7 @@ func dotInt8x4(x, w0, w1, w2, w3 []int8) (d0, d1, d2, d3 int32) {
 }
 
 // dotInt8 is the dot product of two rows.
-func dotInt8(x, w []int8) int32 {
+func dotInt8(x []uint8, w []int8) int32 {
 	var d int32
 	w = w[:len(x)]
 	for i, c := range x {

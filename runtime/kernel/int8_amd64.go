@@ -1,0 +1,377 @@
+//go:build !purego
+
+package kernel
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// int8Panels holds the weights in panels of int8PanelRows rows, the last one filled up with zeros, and with the columns
+// filled up to a multiple of eight.
+type int8Panels struct {
+	// data is [panels, blocks] of records: the codes of the block and then, for each row, scale and after all of
+	// these the offset. Codes of 4 bits are [block/8][rows][4], bytes as packages store them; all others are
+	// [block/8][odd columns, even columns][rows][4], signed.
+	data   []byte
+	sums   []float32 // [panels, blocks, rows]: sum of the weights of a block
+	record int       // bytes of a record
+	groups int       // of eight columns in a block
+}
+
+// panelBytes is the size of four bytes for each row of a panel.
+const panelBytes = 4 * int8PanelRows
+
+// int8Call is what a tile of one panel and up to eight rows of activations, its tokens, is computed from. The assembly
+// knows the layout.
+type int8Call struct {
+	out    *float32 // [tokens][int8PanelRows], stride bytes apart
+	stride int
+	y      *float32 // scratch, [tokens][int8PanelRows]
+	w      *byte    // the panel
+	sums   *float32 // [blocks-plain][int8PanelRows], what shifts are multiplied with
+	bias   *float32 // [int8PanelRows]
+	tails  *float32 // [int8PanelRows]
+	zeros  *float32 // [tokens], or nil: the bias is more by zero*tail
+	x      *byte    // the codes of the tile
+	terms  *float32 // the terms of the tile
+	blocks int
+	plain  int // leading blocks without a shift
+	groups int
+	early  int // 1 if the bias comes before the blocks, 0 if after them
+}
+
+// Each of these computes a tile of as many tokens as the number in its name says.
+
+//go:noescape
+func int8Nibbles1AVX512(c *int8Call)
+
+//go:noescape
+func int8Nibbles2AVX512(c *int8Call)
+
+//go:noescape
+func int8Nibbles4AVX512(c *int8Call)
+
+//go:noescape
+func int8Nibbles8AVX512(c *int8Call)
+
+//go:noescape
+func int8Bytes1AVX512(c *int8Call)
+
+//go:noescape
+func int8Bytes2AVX512(c *int8Call)
+
+//go:noescape
+func int8Bytes4AVX512(c *int8Call)
+
+//go:noescape
+func int8Bytes8AVX512(c *int8Call)
+
+//go:noescape
+func int8Nibbles1AVXVNNI(c *int8Call)
+
+//go:noescape
+func int8Nibbles2AVXVNNI(c *int8Call)
+
+//go:noescape
+func int8Nibbles4AVXVNNI(c *int8Call)
+
+//go:noescape
+func int8Bytes1AVXVNNI(c *int8Call)
+
+//go:noescape
+func int8Bytes2AVXVNNI(c *int8Call)
+
+//go:noescape
+func int8Bytes4AVXVNNI(c *int8Call)
+
+//go:noescape
+func int8Nibbles1AVX2(c *int8Call)
+
+//go:noescape
+func int8Nibbles2AVX2(c *int8Call)
+
+//go:noescape
+func int8Nibbles4AVX2(c *int8Call)
+
+//go:noescape
+func int8Bytes1AVX2(c *int8Call)
+
+//go:noescape
+func int8Bytes2AVX2(c *int8Call)
+
+//go:noescape
+func int8Bytes4AVX2(c *int8Call)
+
+// These set the codes plus 128 of n columns, a multiple of eight, and return their sum; groups of four lie stride bytes
+// apart.
+
+//go:noescape
+func int8RoundEvenAVX2(dst *byte, x *float32, n, stride int, quant, bias float32) (sum int)
+
+//go:noescape
+func int8RoundAwayAVX2(dst *byte, x *float32, n, stride int, quant, bias float32) (sum int)
+
+// int8RangeAVX2 takes a multiple of eight elements, and not 0.
+//
+//go:noescape
+func int8RangeAVX2(x *float32, n int) (lo, hi float32)
+
+// int8PeakAVX512 runs n times 24 independent VPDPBUSD of 64 codes, for benchmarks to compare with.
+func int8PeakAVX512(n int)
+
+func layoutOfInt8() int8Layout {
+	switch {
+	case use.vnni:
+		return int8Layout{rows: 8, group: 4}
+	case use.avx2:
+		return int8Layout{rows: 4, group: 4}
+	}
+	return int8Layout{rows: 1}
+}
+
+func minMax(x []float32) (lo, hi float32) {
+	n := len(x) &^ 7
+	if !use.avx2 || n == 0 {
+		return minMaxGeneric(x)
+	}
+	lo, hi = int8RangeAVX2(&x[0], n)
+	for _, v := range x[n:] {
+		lo, hi = min(lo, v), max(hi, v)
+	}
+	return lo, hi
+}
+
+func quantizeBlock(codes []uint8, x []float32, stride int, quant, bias float32, away bool) int32 {
+	if stride == 0 {
+		return quantizeBlockGeneric(codes, x, stride, quant, bias, away)
+	}
+	n, sum := len(x)&^7, 0
+	if n > 0 {
+		_ = codes[(n/4-1)*stride+3]
+		if away {
+			sum = int8RoundAwayAVX2(&codes[0], &x[0], n, stride, quant, bias)
+		} else {
+			sum = int8RoundEvenAVX2(&codes[0], &x[0], n, stride, quant, bias)
+		}
+	}
+	if n == len(x) {
+		return int32(sum)
+	}
+	codes = codes[n/4*stride:]
+	clear(codes[:4])
+	clear(codes[stride:][:4]) // what fills up the columns counts as 0
+	return int32(sum) + quantizeBlockGeneric(codes, x[n:], stride, quant, bias, away)
+}
+
+// newPanels makes panels, to be filled by packPanels, unless the generic code multiplies.
+func (m *Int8Matrix) newPanels(n int) bool {
+	if !use.avx2 {
+		return false
+	}
+	p := &int8Panels{groups: (m.block + 7) / 8}
+	p.record = (p.groups*2 + 2) * panelBytes
+	if m.nibbles {
+		p.record = (p.groups + 2) * panelBytes
+	}
+	p.data = make([]byte, n*m.blocks*p.record)
+	p.sums = make([]float32, n*m.blocks*int8PanelRows)
+	m.panels = p
+	return true
+}
+
+// packPanels converts rows lo to hi-1, lo being the first of a panel.
+func (m *Int8Matrix) packPanels(w *WeightCodes, lo, hi int) {
+	p := m.panels
+	row := make([]uint8, (m.cols+7)&^7)
+	for r := lo; r < hi; r++ {
+		panel, lane := r/int8PanelRows, r%int8PanelRows
+		direct := w.Nibbles != nil && m.cols%8 == 0
+		if !direct {
+			w.row(row, r)
+		}
+		for b := range m.blocks {
+			record := p.data[(panel*m.blocks+b)*p.record:][:p.record]
+			to := record[4*lane:]
+			var n int32
+			switch {
+			case direct:
+				n = packStored(to, w.Nibbles[(r*m.cols+b*m.block)/2:][:m.block/2])
+			case m.nibbles:
+				n = packNibbles(to, row[b*m.block:][:8*p.groups])
+			default:
+				codes := row[b*m.block:][:8*p.groups]
+				n = packBytes(to, codes, w.Bits) - int32(w.half()*m.block)
+			}
+			term := m.term(w, r, b, n)
+			terms := record[p.record-2*panelBytes+4*lane:]
+			binary.LittleEndian.PutUint32(terms, math.Float32bits(term.scale))
+			binary.LittleEndian.PutUint32(terms[panelBytes:], math.Float32bits(term.offset))
+			p.sums[(panel*m.blocks+b)*int8PanelRows+lane] = term.sum
+		}
+	}
+}
+
+// packStored spreads codes of 4 bits, two a byte, and returns their sum.
+func packStored(to, nibbles []byte) int32 {
+	var n uint32
+	for ; len(nibbles) >= 4; nibbles = nibbles[4:] {
+		v := binary.LittleEndian.Uint32(nibbles)
+		binary.LittleEndian.PutUint32(to, v)
+		s := v&0x0f0f0f0f + v>>4&0x0f0f0f0f
+		n += s * 0x01010101 >> 24
+		if len(nibbles) >= 8 {
+			to = to[panelBytes:]
+		}
+	}
+	return int32(n)
+}
+
+// packNibbles packs and spreads codes of 4 bits and returns their sum.
+func packNibbles(to []byte, codes []uint8) int32 {
+	var n uint64
+	for g := 0; 8*g < len(codes); g++ {
+		v := binary.LittleEndian.Uint64(codes[8*g:])
+		binary.LittleEndian.PutUint32(to[panelBytes*g:], evenBytes(v)<<4|evenBytes(v>>8))
+		n += sumBytes(v)
+	}
+	return int32(n)
+}
+
+// packBytes spreads unsigned codes as signed ones and returns the sum of the unsigned ones. What fills up the columns
+// is no weight of 0 then, but meets a 0.
+func packBytes(to []byte, codes []uint8, bits int) int32 {
+	const ones = 0x0101010101010101
+	var n uint64
+	for g := 0; 8*g < len(codes); g++ {
+		v := binary.LittleEndian.Uint64(codes[8*g:])
+		n += sumBytes(v)
+		if bits == 8 {
+			v ^= 0x80 * ones
+		} else {
+			v = (v | 0x80*ones) - uint64(1)<<(bits-1)*ones ^ 0x80*ones
+		}
+		binary.LittleEndian.PutUint32(to[2*panelBytes*g:], evenBytes(v>>8))
+		binary.LittleEndian.PutUint32(to[2*panelBytes*g+panelBytes:], evenBytes(v))
+	}
+	return int32(n)
+}
+
+// evenBytes is bytes 0, 2, 4 and 6 of v.
+func evenBytes(v uint64) uint32 {
+	v &= 0x00ff00ff00ff00ff
+	v = (v | v>>8) & 0x0000ffff0000ffff
+	return uint32(v | v>>16)
+}
+
+// sumBytes adds up the bytes of v.
+func sumBytes(v uint64) uint64 {
+	return (v&0x00ff00ff00ff00ff + v>>8&0x00ff00ff00ff00ff) * 0x0001000100010001 >> 48
+}
+
+// mulPanels is Mul on panels. A panel stays in the cache while all tokens pass.
+func (m *Int8Matrix) mulPanels(dst []float32, x *QuantizedRows, rowLo, rowHi int) {
+	p := m.panels
+	var y, part [QuantizeTile][int8PanelRows]float32
+	pad := x.layout.pad(m.cols)
+	for first := rowLo &^ (int8PanelRows - 1); first < rowHi; first += int8PanelRows {
+		lo, hi := max(first, rowLo), min(first+int8PanelRows, rowHi)
+		record := first / int8PanelRows * m.blocks
+		c := int8Call{
+			y: &y[0][0], w: &p.data[record*p.record], bias: &m.bias[first], tails: &m.tails[first],
+			blocks: m.blocks, groups: p.groups,
+		}
+		if x.scheme == schemeBlocks {
+			c.sums = &p.sums[record*int8PanelRows]
+		} else {
+			c.sums, c.plain = c.tails, m.blocks-1
+		}
+		for t := 0; t < x.Rows; {
+			_, tokens := x.tile(t)
+			c.x, c.terms, c.early, c.zeros = &x.codes[t*pad], &x.terms[3*t*m.blocks], 0, nil
+			if m.biasBlock(x, t) == 0 {
+				c.early = 1
+			}
+			if x.scheme == schemeAsym {
+				c.zeros = &x.Zeros[t]
+			}
+			c.out, c.stride = &dst[t*m.rows+lo], 4*m.rows
+			if hi-lo < int8PanelRows {
+				c.out, c.stride = &part[0][0], panelBytes
+			}
+			int8Tile(&c, m.nibbles, tokens)
+			if hi-lo < int8PanelRows {
+				for i := range tokens {
+					copy(dst[(t+i)*m.rows+lo:(t+i)*m.rows+hi], part[i][lo-first:])
+				}
+			}
+			t += tokens
+		}
+	}
+}
+
+func int8Tile(c *int8Call, nibbles bool, tokens int) {
+	switch {
+	case use.vnni:
+		int8TileAVX512(c, nibbles, tokens)
+	case use.avxvnni:
+		int8TileAVXVNNI(c, nibbles, tokens)
+	default:
+		int8TileAVX2(c, nibbles, tokens)
+	}
+}
+
+func int8TileAVX512(c *int8Call, nibbles bool, tokens int) {
+	switch {
+	case nibbles && tokens == 1:
+		int8Nibbles1AVX512(c)
+	case nibbles && tokens == 2:
+		int8Nibbles2AVX512(c)
+	case nibbles && tokens == 4:
+		int8Nibbles4AVX512(c)
+	case nibbles && tokens == 8:
+		int8Nibbles8AVX512(c)
+	case tokens == 1:
+		int8Bytes1AVX512(c)
+	case tokens == 2:
+		int8Bytes2AVX512(c)
+	case tokens == 4:
+		int8Bytes4AVX512(c)
+	case tokens == 8:
+		int8Bytes8AVX512(c)
+	}
+}
+
+func int8TileAVXVNNI(c *int8Call, nibbles bool, tokens int) {
+	switch {
+	case nibbles && tokens == 1:
+		int8Nibbles1AVXVNNI(c)
+	case nibbles && tokens == 2:
+		int8Nibbles2AVXVNNI(c)
+	case nibbles && tokens == 4:
+		int8Nibbles4AVXVNNI(c)
+	case tokens == 1:
+		int8Bytes1AVXVNNI(c)
+	case tokens == 2:
+		int8Bytes2AVXVNNI(c)
+	case tokens == 4:
+		int8Bytes4AVXVNNI(c)
+	}
+}
+
+func int8TileAVX2(c *int8Call, nibbles bool, tokens int) {
+	switch {
+	case nibbles && tokens == 1:
+		int8Nibbles1AVX2(c)
+	case nibbles && tokens == 2:
+		int8Nibbles2AVX2(c)
+	case nibbles && tokens == 4:
+		int8Nibbles4AVX2(c)
+	case tokens == 1:
+		int8Bytes1AVX2(c)
+	case tokens == 2:
+		int8Bytes2AVX2(c)
+	case tokens == 4:
+		int8Bytes4AVX2(c)
+	}
+}

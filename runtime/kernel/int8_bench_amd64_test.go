@@ -1,0 +1,19 @@
+//go:build !purego
+
+package kernel
+
+// vnniPeak runs n times 24 independent products of 64 codes if the CPU can.
+func vnniPeak(n int) bool {
+	if supported().vnni {
+		int8PeakAVX512(n)
+	}
+	return supported().vnni
+}
+
+// packedBytes is the size of what Mul reads of the weights.
+func (m *Int8Matrix) packedBytes() int {
+	if m.panels == nil {
+		return len(m.plain.codes) + 12*len(m.plain.terms)
+	}
+	return len(m.panels.data)
+}
