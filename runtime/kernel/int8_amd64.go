@@ -22,26 +22,30 @@ type int8Panels struct {
 // panelBytes is the size of four bytes for each row of a panel.
 const panelBytes = 4 * int8PanelRows
 
-// int8Call is what a tile of one panel and up to eight rows of activations, its tokens, is computed from. The assembly
+// int8CallColumns limits the columns of all tiles of a call, which cannot be interrupted, to some ten microseconds.
+const int8CallColumns = 1 << 14
+
+// int8Call is what one panel and some tiles of rows of activations, their tokens, are multiplied from. The assembly
 // knows the layout.
 type int8Call struct {
-	out    *float32 // [tokens][int8PanelRows], stride bytes apart
+	out    *float32 // [tiles*tokens][int8PanelRows], stride bytes apart
 	stride int
 	y      *float32 // scratch, [tokens][int8PanelRows]
 	w      *byte    // the panel
-	sums   *float32 // [blocks-plain][int8PanelRows], what shifts are multiplied with
+	sums   *float32 // [shifts][int8PanelRows], what shifts are multiplied with
 	bias   *float32 // [int8PanelRows]
 	tails  *float32 // [int8PanelRows]
-	zeros  *float32 // [tokens], or nil: the bias is more by zero*tail
-	x      *byte    // the codes of the tile
-	terms  *float32 // the terms of the tile
+	zeros  *float32 // [tiles*tokens], or nil: the bias is more by zero*tail
+	x      *byte    // the codes of the tiles
+	terms  *float32 // the terms of the tiles
 	blocks int
-	plain  int // leading blocks without a shift
-	groups int
+	shifts int // the number of blocks, the last ones, with a shift
+	groups int // of eight columns in a block
 	early  int // 1 if the bias comes before the blocks, 0 if after them
+	tiles  int
 }
 
-// Each of these computes a tile of as many tokens as the number in its name says.
+// Each of these computes tiles of as many tokens as the number in its name says.
 
 //go:noescape
 func int8Nibbles1AVX512(c *int8Call)
@@ -282,12 +286,18 @@ func (m *Int8Matrix) mulPanels(dst []float32, x *QuantizedRows, rowLo, rowHi int
 			blocks: m.blocks, groups: p.groups,
 		}
 		if x.scheme == schemeBlocks {
-			c.sums = &p.sums[record*int8PanelRows]
+			c.sums, c.shifts = &p.sums[record*int8PanelRows], m.blocks
 		} else {
-			c.sums, c.plain = c.tails, m.blocks-1
+			c.sums, c.shifts = c.tails, 1
 		}
 		for t := 0; t < x.Rows; {
 			_, tokens := x.tile(t)
+			c.tiles = 1
+			c.out, c.stride = &part[0][0], panelBytes
+			if hi-lo == int8PanelRows {
+				c.out, c.stride = &dst[t*m.rows+lo], 4*m.rows
+				c.tiles = max(1, min((x.Rows-t)/tokens, int8CallColumns/m.cols))
+			}
 			c.x, c.terms, c.early, c.zeros = &x.codes[t*pad], &x.terms[3*t*m.blocks], 0, nil
 			if m.biasBlock(x, t) == 0 {
 				c.early = 1
@@ -295,17 +305,13 @@ func (m *Int8Matrix) mulPanels(dst []float32, x *QuantizedRows, rowLo, rowHi int
 			if x.scheme == schemeAsym {
 				c.zeros = &x.Zeros[t]
 			}
-			c.out, c.stride = &dst[t*m.rows+lo], 4*m.rows
-			if hi-lo < int8PanelRows {
-				c.out, c.stride = &part[0][0], panelBytes
-			}
 			int8Tile(&c, m.nibbles, tokens)
 			if hi-lo < int8PanelRows {
 				for i := range tokens {
 					copy(dst[(t+i)*m.rows+lo:(t+i)*m.rows+hi], part[i][lo-first:])
 				}
 			}
-			t += tokens
+			t += tokens * c.tiles
 		}
 	}
 }

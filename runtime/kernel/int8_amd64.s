@@ -30,20 +30,24 @@ TEXT ·int8Nibbles1AVX512(SB), NOSPLIT, $0-8
 	MOVQ         c+0(FP), AX
 	VPBROADCASTD nibbles<>+0(SB), Z31
 	XORQ         CX, CX
+	MOVQ         16(AX), DX
 
 part:
-	MOVQ    16(AX), DX
-	ADDQ    CX, DX
+	MOVQ (AX), SI
+	ADDQ CX, SI
+	MOVQ 112(AX), DI
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R8
+	MOVQ 56(AX), R9
+
+tile:
 	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
 	CMPQ    104(AX), $0x00
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), SI
-	TESTQ   SI, SI
+	TESTQ   R9, R9
 	JNZ     firstzeros
 	VMOVUPS (DX), Z28
 	VADDPS  Z28, Z8, Z8
@@ -52,12 +56,14 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (SI), Z28
-	VMULPS       (BX), Z28, Z28
+	MOVQ         48(AX), R10
+	ADDQ         CX, R10
+	VBROADCASTSS (R9), Z28
+	VMULPS       (R10), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       Z28, Z8, Z8
-	VBROADCASTSS (SI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS (R9), Z28
+	VMULPS       64(R10), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       Z28, Z9, Z9
 
@@ -65,19 +71,16 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), DI
-	ADDQ CX, DI
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), SI
-	MOVQ 80(AX), R8
-	MOVQ 88(AX), R9
+	MOVQ 32(AX), R10
+	ADDQ CX, R10
+	MOVQ 80(AX), R11
 
 block:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
-	MOVQ   96(AX), R10
+	MOVQ   96(AX), R12
 
 group:
 	PREFETCHT0   4096(DX)
@@ -98,7 +101,7 @@ group:
 	VPDPBUSD     Z19, Z20, Z3
 	ADDQ         $0x00000080, DX
 	ADDQ         $0x08, BX
-	DECQ         R10
+	DECQ         R12
 	JNZ          group
 	VPADDD       Z2, Z0, Z0
 	VPADDD       Z3, Z1, Z1
@@ -107,67 +110,80 @@ group:
 	VMOVUPS      64(DX), Z23
 	VMOVUPS      192(DX), Z25
 	VCVTDQ2PS    Z0, Z0
-	VMULPS       Z22, Z0, Z0
-	VMULPS.BCST  (SI), Z0, Z0
 	VCVTDQ2PS    Z1, Z1
+	VMULPS       Z22, Z0, Z0
 	VMULPS       Z23, Z1, Z1
-	VMULPS.BCST  (SI), Z1, Z1
-	DECQ         R9
-	JGE          plain
-	VMOVUPS      (DI), Z29
-	VMULPS.BCST  8(SI), Z29, Z28
-	VADDPS       Z28, Z0, Z0
-	VMOVUPS      64(DI), Z29
-	VMULPS.BCST  8(SI), Z29, Z28
-	VADDPS       Z28, Z1, Z1
-	ADDQ         $0x00000080, DI
+	VMULPS.BCST  (R8), Z0, Z0
+	VMULPS.BCST  (R8), Z1, Z1
+	CMPQ         R11, 88(AX)
+	JGT          plain
+	VMOVUPS      (R10), Z28
+	VMOVUPS      64(R10), Z29
+	VMULPS.BCST  8(R8), Z28, Z16
+	VMULPS.BCST  8(R8), Z29, Z17
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z17, Z1, Z1
+	ADDQ         $0x00000080, R10
 
 plain:
-	VMULPS.BCST 4(SI), Z24, Z28
-	VADDPS      Z28, Z0, Z0
+	VMULPS.BCST 4(R8), Z24, Z16
+	VMULPS.BCST 4(R8), Z25, Z17
+	VADDPS      Z16, Z0, Z0
+	VADDPS      Z17, Z1, Z1
 	VADDPS      Z0, Z8, Z8
-	VMULPS.BCST 4(SI), Z25, Z29
-	VADDPS      Z29, Z1, Z1
 	VADDPS      Z1, Z9, Z9
 	ADDQ        $0x00000100, DX
-	ADDQ        $0x0c, SI
-	DECQ        R8
+	ADDQ        $0x0c, R8
+	DECQ        R11
 	JNZ         block
+	MOVQ        8(AX), DX
 	CMPQ        104(AX), $0x00
 	JNE         finished
-	MOVQ        40(AX), DX
-	ADDQ        CX, DX
-	MOVQ        48(AX), BX
-	ADDQ        CX, BX
-	MOVQ        56(AX), SI
-	TESTQ       SI, SI
+	MOVQ        40(AX), R10
+	ADDQ        CX, R10
+	TESTQ       R9, R9
 	JNZ         lastzeros
-	VMOVUPS     (DX), Z28
-	VADDPS      Z28, Z8, Z8
-	VMOVUPS     64(DX), Z28
-	VADDPS      Z28, Z9, Z9
+	VMOVUPS     (R10), Z28
+	VADDPS      Z28, Z8, Z28
+	VMOVUPS     Z28, (SI)
+	VMOVUPS     64(R10), Z28
+	VADDPS      Z28, Z9, Z28
+	VMOVUPS     Z28, 64(SI)
 	JMP         lastadded
 
 lastzeros:
-	VBROADCASTSS (SI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
-	VADDPS       Z28, Z8, Z8
-	VBROADCASTSS (SI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
-	VADDPS       Z28, Z9, Z9
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R9), Z28
+	VMULPS       (R11), Z28, Z28
+	VADDPS       (R10), Z28, Z28
+	VADDPS       Z28, Z8, Z28
+	VMOVUPS      Z28, (SI)
+	VBROADCASTSS (R9), Z28
+	VMULPS       64(R11), Z28, Z28
+	VADDPS       64(R10), Z28, Z28
+	VADDPS       Z28, Z9, Z28
+	VMOVUPS      Z28, 64(SI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
-	VMOVUPS Z8, (DX)
-	VMOVUPS Z9, 64(DX)
-	ADDQ    $0x00000080, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Z8, (SI)
+	VMOVUPS Z9, 64(SI)
+
+written:
+	ADDQ  DX, SI
+	TESTQ R9, R9
+	JZ    next
+	ADDQ  $0x04, R9
+
+next:
+	DECQ DI
+	JNZ  tile
+	ADDQ $0x00000080, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -176,10 +192,17 @@ finished:
 TEXT ·int8Nibbles1AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
+	MOVQ 16(AX), SI
 
 part:
-	MOVQ    16(AX), SI
-	ADDQ    CX, SI
+	MOVQ (AX), DI
+	ADDQ CX, DI
+	MOVQ 112(AX), R8
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R9
+	MOVQ 56(AX), R10
+
+tile:
 	VPXOR   Y14, Y14, Y14
 	VMOVUPS Y14, (SI)
 	VMOVUPS Y14, 32(SI)
@@ -189,10 +212,7 @@ part:
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), DI
-	TESTQ   DI, DI
+	TESTQ   R10, R10
 	JNZ     firstzeros
 	VMOVUPS (DX), Y14
 	VADDPS  (SI), Y14, Y14
@@ -209,23 +229,25 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       (SI), Y14, Y14
 	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
 	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       64(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       64(R11), Y14, Y14
 	VADDPS       64(DX), Y14, Y14
 	VADDPS       64(SI), Y14, Y14
 	VMOVUPS      Y14, 64(SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       96(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       96(R11), Y14, Y14
 	VADDPS       96(DX), Y14, Y14
 	VADDPS       96(SI), Y14, Y14
 	VMOVUPS      Y14, 96(SI)
@@ -234,12 +256,9 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), R8
-	ADDQ CX, R8
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), DI
-	MOVQ 80(AX), R9
-	MOVQ 88(AX), R10
+	MOVQ 32(AX), R11
+	ADDQ CX, R11
+	MOVQ 80(AX), R12
 
 block:
 	VPXOR Y0, Y0, Y0
@@ -250,7 +269,7 @@ block:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
-	MOVQ  96(AX), R11
+	MOVQ  96(AX), R13
 
 group:
 	PREFETCHT0   4096(DX)
@@ -315,7 +334,7 @@ group:
 	BYTE         $0xfb
 	ADDQ         $0x00000080, DX
 	ADDQ         $0x08, BX
-	DECQ         R11
+	DECQ         R13
 	JNZ          group
 	VPADDD       Y4, Y0, Y0
 	VPADDD       Y5, Y1, Y1
@@ -323,122 +342,131 @@ group:
 	VPADDD       Y7, Y3, Y3
 	VCVTDQ2PS    Y0, Y0
 	VMULPS       (DX), Y0, Y0
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y0, Y0
 	VCVTDQ2PS    Y1, Y1
 	VMULPS       32(DX), Y1, Y1
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y1, Y1
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       64(DX), Y2, Y2
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y2, Y2
 	VCVTDQ2PS    Y3, Y3
 	VMULPS       96(DX), Y3, Y3
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y3, Y3
-	DECQ         R10
-	JGE          plain
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	CMPQ         R12, 88(AX)
+	JGT          plain
+	VBROADCASTSS 8(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y0, Y0
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 8(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y1, Y1
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       64(R8), Y14, Y14
+	VBROADCASTSS 8(R9), Y14
+	VMULPS       64(R11), Y14, Y14
 	VADDPS       Y14, Y2, Y2
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       96(R8), Y14, Y14
+	VBROADCASTSS 8(R9), Y14
+	VMULPS       96(R11), Y14, Y14
 	VADDPS       Y14, Y3, Y3
-	ADDQ         $0x00000080, R8
+	ADDQ         $0x00000080, R11
 
 plain:
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y0, Y0
 	VADDPS       (SI), Y0, Y0
 	VMOVUPS      Y0, (SI)
-	VBROADCASTSS 4(DI), Y15
+	VBROADCASTSS 4(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y1, Y1
 	VADDPS       32(SI), Y1, Y1
 	VMOVUPS      Y1, 32(SI)
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       192(DX), Y14, Y14
 	VADDPS       Y14, Y2, Y2
 	VADDPS       64(SI), Y2, Y2
 	VMOVUPS      Y2, 64(SI)
-	VBROADCASTSS 4(DI), Y15
+	VBROADCASTSS 4(R9), Y15
 	VMULPS       224(DX), Y15, Y15
 	VADDPS       Y15, Y3, Y3
 	VADDPS       96(SI), Y3, Y3
 	VMOVUPS      Y3, 96(SI)
 	ADDQ         $0x00000100, DX
-	ADDQ         $0x0c, DI
-	DECQ         R9
+	ADDQ         $0x0c, R9
+	DECQ         R12
 	JNZ          block
+	MOVQ         8(AX), DX
 	CMPQ         104(AX), $0x00
 	JNE          finished
-	MOVQ         40(AX), DX
-	ADDQ         CX, DX
-	MOVQ         48(AX), BX
-	ADDQ         CX, BX
-	MOVQ         56(AX), DI
-	TESTQ        DI, DI
+	MOVQ         40(AX), R11
+	ADDQ         CX, R11
+	TESTQ        R10, R10
 	JNZ          lastzeros
-	VMOVUPS      (DX), Y14
+	VMOVUPS      (R11), Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VMOVUPS      32(DX), Y14
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VMOVUPS      64(DX), Y14
+	VMOVUPS      Y14, 32(DI)
+	VMOVUPS      64(R11), Y14
 	VADDPS       64(SI), Y14, Y14
-	VMOVUPS      Y14, 64(SI)
-	VMOVUPS      96(DX), Y14
+	VMOVUPS      Y14, 64(DI)
+	VMOVUPS      96(R11), Y14
 	VADDPS       96(SI), Y14, Y14
-	VMOVUPS      Y14, 96(SI)
+	VMOVUPS      Y14, 96(DI)
 	JMP          lastadded
 
 lastzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	MOVQ         48(AX), R12
+	ADDQ         CX, R12
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       64(BX), Y14, Y14
-	VADDPS       64(DX), Y14, Y14
+	VMOVUPS      Y14, 32(DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       64(R12), Y14, Y14
+	VADDPS       64(R11), Y14, Y14
 	VADDPS       64(SI), Y14, Y14
-	VMOVUPS      Y14, 64(SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       96(BX), Y14, Y14
-	VADDPS       96(DX), Y14, Y14
+	VMOVUPS      Y14, 64(DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       96(R12), Y14, Y14
+	VADDPS       96(R11), Y14, Y14
 	VADDPS       96(SI), Y14, Y14
-	VMOVUPS      Y14, 96(SI)
+	VMOVUPS      Y14, 96(DI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
 	VMOVUPS (SI), Y14
-	VMOVUPS Y14, (DX)
+	VMOVUPS Y14, (DI)
 	VMOVUPS 32(SI), Y14
-	VMOVUPS Y14, 32(DX)
+	VMOVUPS Y14, 32(DI)
 	VMOVUPS 64(SI), Y14
-	VMOVUPS Y14, 64(DX)
+	VMOVUPS Y14, 64(DI)
 	VMOVUPS 96(SI), Y14
-	VMOVUPS Y14, 96(DX)
-	ADDQ    $0x00000080, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Y14, 96(DI)
+
+written:
+	ADDQ  DX, DI
+	TESTQ R10, R10
+	JZ    next
+	ADDQ  $0x04, R10
+
+next:
+	DECQ R8
+	JNZ  tile
+	ADDQ $0x00000080, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -447,10 +475,17 @@ finished:
 TEXT ·int8Nibbles1AVX2(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
+	MOVQ 16(AX), SI
 
 part:
-	MOVQ    16(AX), SI
-	ADDQ    CX, SI
+	MOVQ (AX), DI
+	ADDQ CX, DI
+	MOVQ 112(AX), R8
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R9
+	MOVQ 56(AX), R10
+
+tile:
 	VPXOR   Y14, Y14, Y14
 	VMOVUPS Y14, (SI)
 	VMOVUPS Y14, 32(SI)
@@ -460,10 +495,7 @@ part:
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), DI
-	TESTQ   DI, DI
+	TESTQ   R10, R10
 	JNZ     firstzeros
 	VMOVUPS (DX), Y14
 	VADDPS  (SI), Y14, Y14
@@ -480,23 +512,25 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       (SI), Y14, Y14
 	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
 	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       64(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       64(R11), Y14, Y14
 	VADDPS       64(DX), Y14, Y14
 	VADDPS       64(SI), Y14, Y14
 	VMOVUPS      Y14, 64(SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       96(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       96(R11), Y14, Y14
 	VADDPS       96(DX), Y14, Y14
 	VADDPS       96(SI), Y14, Y14
 	VMOVUPS      Y14, 96(SI)
@@ -505,19 +539,16 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), R8
-	ADDQ CX, R8
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), DI
-	MOVQ 80(AX), R9
-	MOVQ 88(AX), R10
+	MOVQ 32(AX), R11
+	ADDQ CX, R11
+	MOVQ 80(AX), R12
 
 block:
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
-	MOVQ  96(AX), R11
+	MOVQ  96(AX), R13
 
 group:
 	PREFETCHT0   4096(DX)
@@ -562,126 +593,135 @@ group:
 	VPADDD       Y14, Y3, Y3
 	ADDQ         $0x00000080, DX
 	ADDQ         $0x08, BX
-	DECQ         R11
+	DECQ         R13
 	JNZ          group
 	VCVTDQ2PS    Y0, Y0
 	VMULPS       (DX), Y0, Y0
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y0, Y0
 	VCVTDQ2PS    Y1, Y1
 	VMULPS       32(DX), Y1, Y1
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y1, Y1
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       64(DX), Y2, Y2
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y2, Y2
 	VCVTDQ2PS    Y3, Y3
 	VMULPS       96(DX), Y3, Y3
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y3, Y3
-	DECQ         R10
-	JGE          plain
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	CMPQ         R12, 88(AX)
+	JGT          plain
+	VBROADCASTSS 8(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y0, Y0
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 8(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y1, Y1
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       64(R8), Y14, Y14
+	VBROADCASTSS 8(R9), Y14
+	VMULPS       64(R11), Y14, Y14
 	VADDPS       Y14, Y2, Y2
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       96(R8), Y14, Y14
+	VBROADCASTSS 8(R9), Y14
+	VMULPS       96(R11), Y14, Y14
 	VADDPS       Y14, Y3, Y3
-	ADDQ         $0x00000080, R8
+	ADDQ         $0x00000080, R11
 
 plain:
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y0, Y0
 	VADDPS       (SI), Y0, Y0
 	VMOVUPS      Y0, (SI)
-	VBROADCASTSS 4(DI), Y15
+	VBROADCASTSS 4(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y1, Y1
 	VADDPS       32(SI), Y1, Y1
 	VMOVUPS      Y1, 32(SI)
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       192(DX), Y14, Y14
 	VADDPS       Y14, Y2, Y2
 	VADDPS       64(SI), Y2, Y2
 	VMOVUPS      Y2, 64(SI)
-	VBROADCASTSS 4(DI), Y15
+	VBROADCASTSS 4(R9), Y15
 	VMULPS       224(DX), Y15, Y15
 	VADDPS       Y15, Y3, Y3
 	VADDPS       96(SI), Y3, Y3
 	VMOVUPS      Y3, 96(SI)
 	ADDQ         $0x00000100, DX
-	ADDQ         $0x0c, DI
-	DECQ         R9
+	ADDQ         $0x0c, R9
+	DECQ         R12
 	JNZ          block
+	MOVQ         8(AX), DX
 	CMPQ         104(AX), $0x00
 	JNE          finished
-	MOVQ         40(AX), DX
-	ADDQ         CX, DX
-	MOVQ         48(AX), BX
-	ADDQ         CX, BX
-	MOVQ         56(AX), DI
-	TESTQ        DI, DI
+	MOVQ         40(AX), R11
+	ADDQ         CX, R11
+	TESTQ        R10, R10
 	JNZ          lastzeros
-	VMOVUPS      (DX), Y14
+	VMOVUPS      (R11), Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VMOVUPS      32(DX), Y14
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VMOVUPS      64(DX), Y14
+	VMOVUPS      Y14, 32(DI)
+	VMOVUPS      64(R11), Y14
 	VADDPS       64(SI), Y14, Y14
-	VMOVUPS      Y14, 64(SI)
-	VMOVUPS      96(DX), Y14
+	VMOVUPS      Y14, 64(DI)
+	VMOVUPS      96(R11), Y14
 	VADDPS       96(SI), Y14, Y14
-	VMOVUPS      Y14, 96(SI)
+	VMOVUPS      Y14, 96(DI)
 	JMP          lastadded
 
 lastzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	MOVQ         48(AX), R12
+	ADDQ         CX, R12
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       64(BX), Y14, Y14
-	VADDPS       64(DX), Y14, Y14
+	VMOVUPS      Y14, 32(DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       64(R12), Y14, Y14
+	VADDPS       64(R11), Y14, Y14
 	VADDPS       64(SI), Y14, Y14
-	VMOVUPS      Y14, 64(SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       96(BX), Y14, Y14
-	VADDPS       96(DX), Y14, Y14
+	VMOVUPS      Y14, 64(DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       96(R12), Y14, Y14
+	VADDPS       96(R11), Y14, Y14
 	VADDPS       96(SI), Y14, Y14
-	VMOVUPS      Y14, 96(SI)
+	VMOVUPS      Y14, 96(DI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
 	VMOVUPS (SI), Y14
-	VMOVUPS Y14, (DX)
+	VMOVUPS Y14, (DI)
 	VMOVUPS 32(SI), Y14
-	VMOVUPS Y14, 32(DX)
+	VMOVUPS Y14, 32(DI)
 	VMOVUPS 64(SI), Y14
-	VMOVUPS Y14, 64(DX)
+	VMOVUPS Y14, 64(DI)
 	VMOVUPS 96(SI), Y14
-	VMOVUPS Y14, 96(DX)
-	ADDQ    $0x00000080, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Y14, 96(DI)
+
+written:
+	ADDQ  DX, DI
+	TESTQ R10, R10
+	JZ    next
+	ADDQ  $0x04, R10
+
+next:
+	DECQ R8
+	JNZ  tile
+	ADDQ $0x00000080, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -691,10 +731,17 @@ TEXT ·int8Nibbles2AVX512(SB), NOSPLIT, $0-8
 	MOVQ         c+0(FP), AX
 	VPBROADCASTD nibbles<>+0(SB), Z31
 	XORQ         CX, CX
+	MOVQ         16(AX), DX
 
 part:
-	MOVQ    16(AX), DX
-	ADDQ    CX, DX
+	MOVQ (AX), SI
+	ADDQ CX, SI
+	MOVQ 112(AX), DI
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R8
+	MOVQ 56(AX), R9
+
+tile:
 	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
 	VPXORD  Z10, Z10, Z10
@@ -703,10 +750,7 @@ part:
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), SI
-	TESTQ   SI, SI
+	TESTQ   R9, R9
 	JNZ     firstzeros
 	VMOVUPS (DX), Z28
 	VADDPS  Z28, Z8, Z8
@@ -719,20 +763,22 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (SI), Z28
-	VMULPS       (BX), Z28, Z28
+	MOVQ         48(AX), R10
+	ADDQ         CX, R10
+	VBROADCASTSS (R9), Z28
+	VMULPS       (R10), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       Z28, Z8, Z8
-	VBROADCASTSS (SI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS (R9), Z28
+	VMULPS       64(R10), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       Z28, Z9, Z9
-	VBROADCASTSS 4(SI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 4(R9), Z28
+	VMULPS       (R10), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       Z28, Z10, Z10
-	VBROADCASTSS 4(SI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 4(R9), Z28
+	VMULPS       64(R10), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       Z28, Z11, Z11
 
@@ -740,12 +786,9 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), DI
-	ADDQ CX, DI
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), SI
-	MOVQ 80(AX), R8
-	MOVQ 88(AX), R9
+	MOVQ 32(AX), R10
+	ADDQ CX, R10
+	MOVQ 80(AX), R11
 
 block:
 	VPXORD Z0, Z0, Z0
@@ -756,7 +799,7 @@ block:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
-	MOVQ   96(AX), R10
+	MOVQ   96(AX), R12
 
 group:
 	VMOVDQU32    (DX), Z18
@@ -781,7 +824,7 @@ group:
 	VPDPBUSD     Z19, Z21, Z7
 	ADDQ         $0x00000080, DX
 	ADDQ         $0x10, BX
-	DECQ         R10
+	DECQ         R12
 	JNZ          group
 	VPADDD       Z4, Z0, Z0
 	VPADDD       Z5, Z1, Z1
@@ -792,100 +835,117 @@ group:
 	VMOVUPS      64(DX), Z23
 	VMOVUPS      192(DX), Z25
 	VCVTDQ2PS    Z0, Z0
-	VMULPS       Z22, Z0, Z0
-	VMULPS.BCST  (SI), Z0, Z0
 	VCVTDQ2PS    Z1, Z1
-	VMULPS       Z23, Z1, Z1
-	VMULPS.BCST  (SI), Z1, Z1
 	VCVTDQ2PS    Z2, Z2
-	VMULPS       Z22, Z2, Z2
-	VMULPS.BCST  4(SI), Z2, Z2
 	VCVTDQ2PS    Z3, Z3
+	VMULPS       Z22, Z0, Z0
+	VMULPS       Z23, Z1, Z1
+	VMULPS       Z22, Z2, Z2
 	VMULPS       Z23, Z3, Z3
-	VMULPS.BCST  4(SI), Z3, Z3
-	DECQ         R9
-	JGE          plain
-	VMOVUPS      (DI), Z29
-	VMULPS.BCST  16(SI), Z29, Z28
-	VADDPS       Z28, Z0, Z0
-	VMOVUPS      64(DI), Z29
-	VMULPS.BCST  16(SI), Z29, Z28
-	VADDPS       Z28, Z1, Z1
-	VMOVUPS      (DI), Z29
-	VMULPS.BCST  20(SI), Z29, Z28
-	VADDPS       Z28, Z2, Z2
-	VMOVUPS      64(DI), Z29
-	VMULPS.BCST  20(SI), Z29, Z28
-	VADDPS       Z28, Z3, Z3
-	ADDQ         $0x00000080, DI
+	VMULPS.BCST  (R8), Z0, Z0
+	VMULPS.BCST  (R8), Z1, Z1
+	VMULPS.BCST  4(R8), Z2, Z2
+	VMULPS.BCST  4(R8), Z3, Z3
+	CMPQ         R11, 88(AX)
+	JGT          plain
+	VMOVUPS      (R10), Z28
+	VMOVUPS      64(R10), Z29
+	VMULPS.BCST  16(R8), Z28, Z16
+	VMULPS.BCST  16(R8), Z29, Z17
+	VMULPS.BCST  20(R8), Z28, Z18
+	VMULPS.BCST  20(R8), Z29, Z19
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z17, Z1, Z1
+	VADDPS       Z18, Z2, Z2
+	VADDPS       Z19, Z3, Z3
+	ADDQ         $0x00000080, R10
 
 plain:
-	VMULPS.BCST 8(SI), Z24, Z28
-	VADDPS      Z28, Z0, Z0
+	VMULPS.BCST 8(R8), Z24, Z16
+	VMULPS.BCST 8(R8), Z25, Z17
+	VMULPS.BCST 12(R8), Z24, Z18
+	VMULPS.BCST 12(R8), Z25, Z19
+	VADDPS      Z16, Z0, Z0
+	VADDPS      Z17, Z1, Z1
+	VADDPS      Z18, Z2, Z2
+	VADDPS      Z19, Z3, Z3
 	VADDPS      Z0, Z8, Z8
-	VMULPS.BCST 8(SI), Z25, Z29
-	VADDPS      Z29, Z1, Z1
 	VADDPS      Z1, Z9, Z9
-	VMULPS.BCST 12(SI), Z24, Z28
-	VADDPS      Z28, Z2, Z2
 	VADDPS      Z2, Z10, Z10
-	VMULPS.BCST 12(SI), Z25, Z29
-	VADDPS      Z29, Z3, Z3
 	VADDPS      Z3, Z11, Z11
 	ADDQ        $0x00000100, DX
-	ADDQ        $0x18, SI
-	DECQ        R8
+	ADDQ        $0x18, R8
+	DECQ        R11
 	JNZ         block
+	MOVQ        8(AX), DX
 	CMPQ        104(AX), $0x00
 	JNE         finished
-	MOVQ        40(AX), DX
-	ADDQ        CX, DX
-	MOVQ        48(AX), BX
-	ADDQ        CX, BX
-	MOVQ        56(AX), SI
-	TESTQ       SI, SI
+	MOVQ        40(AX), R10
+	ADDQ        CX, R10
+	TESTQ       R9, R9
 	JNZ         lastzeros
-	VMOVUPS     (DX), Z28
-	VADDPS      Z28, Z8, Z8
-	VMOVUPS     64(DX), Z28
-	VADDPS      Z28, Z9, Z9
-	VMOVUPS     (DX), Z28
-	VADDPS      Z28, Z10, Z10
-	VMOVUPS     64(DX), Z28
-	VADDPS      Z28, Z11, Z11
+	VMOVUPS     (R10), Z28
+	VADDPS      Z28, Z8, Z28
+	VMOVUPS     Z28, (SI)
+	VMOVUPS     64(R10), Z28
+	VADDPS      Z28, Z9, Z28
+	VMOVUPS     Z28, 64(SI)
+	VMOVUPS     (R10), Z28
+	VADDPS      Z28, Z10, Z28
+	ADDQ        DX, SI
+	VMOVUPS     Z28, (SI)
+	VMOVUPS     64(R10), Z28
+	VADDPS      Z28, Z11, Z28
+	VMOVUPS     Z28, 64(SI)
 	JMP         lastadded
 
 lastzeros:
-	VBROADCASTSS (SI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
-	VADDPS       Z28, Z8, Z8
-	VBROADCASTSS (SI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
-	VADDPS       Z28, Z9, Z9
-	VBROADCASTSS 4(SI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
-	VADDPS       Z28, Z10, Z10
-	VBROADCASTSS 4(SI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
-	VADDPS       Z28, Z11, Z11
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R9), Z28
+	VMULPS       (R11), Z28, Z28
+	VADDPS       (R10), Z28, Z28
+	VADDPS       Z28, Z8, Z28
+	VMOVUPS      Z28, (SI)
+	VBROADCASTSS (R9), Z28
+	VMULPS       64(R11), Z28, Z28
+	VADDPS       64(R10), Z28, Z28
+	VADDPS       Z28, Z9, Z28
+	VMOVUPS      Z28, 64(SI)
+	VBROADCASTSS 4(R9), Z28
+	VMULPS       (R11), Z28, Z28
+	VADDPS       (R10), Z28, Z28
+	VADDPS       Z28, Z10, Z28
+	ADDQ         DX, SI
+	VMOVUPS      Z28, (SI)
+	VBROADCASTSS 4(R9), Z28
+	VMULPS       64(R11), Z28, Z28
+	VADDPS       64(R10), Z28, Z28
+	VADDPS       Z28, Z11, Z28
+	VMOVUPS      Z28, 64(SI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
-	VMOVUPS Z8, (DX)
-	VMOVUPS Z9, 64(DX)
-	ADDQ    BX, DX
-	VMOVUPS Z10, (DX)
-	VMOVUPS Z11, 64(DX)
-	ADDQ    $0x00000080, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Z8, (SI)
+	VMOVUPS Z9, 64(SI)
+	ADDQ    DX, SI
+	VMOVUPS Z10, (SI)
+	VMOVUPS Z11, 64(SI)
+
+written:
+	ADDQ  DX, SI
+	TESTQ R9, R9
+	JZ    next
+	ADDQ  $0x08, R9
+
+next:
+	DECQ DI
+	JNZ  tile
+	ADDQ $0x00000080, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -894,10 +954,17 @@ finished:
 TEXT ·int8Nibbles2AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
+	MOVQ 16(AX), SI
 
 part:
-	MOVQ    16(AX), SI
-	ADDQ    CX, SI
+	MOVQ (AX), DI
+	ADDQ CX, DI
+	MOVQ 112(AX), R8
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R9
+	MOVQ 56(AX), R10
+
+tile:
 	VPXOR   Y14, Y14, Y14
 	VMOVUPS Y14, (SI)
 	VMOVUPS Y14, 32(SI)
@@ -907,10 +974,7 @@ part:
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), DI
-	TESTQ   DI, DI
+	TESTQ   R10, R10
 	JNZ     firstzeros
 	VMOVUPS (DX), Y14
 	VADDPS  (SI), Y14, Y14
@@ -927,23 +991,25 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       (SI), Y14, Y14
 	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
 	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       (BX), Y14, Y14
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       128(SI), Y14, Y14
 	VMOVUPS      Y14, 128(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       160(SI), Y14, Y14
 	VMOVUPS      Y14, 160(SI)
@@ -952,12 +1018,9 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), R8
-	ADDQ CX, R8
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), DI
-	MOVQ 80(AX), R9
-	MOVQ 88(AX), R10
+	MOVQ 32(AX), R11
+	ADDQ CX, R11
+	MOVQ 80(AX), R12
 
 block:
 	VPXOR Y0, Y0, Y0
@@ -968,7 +1031,7 @@ block:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
-	MOVQ  96(AX), R11
+	MOVQ  96(AX), R13
 
 group:
 	VMOVDQU      (DX), Y10
@@ -1025,7 +1088,7 @@ group:
 	BYTE         $0xfb
 	ADDQ         $0x00000080, DX
 	ADDQ         $0x10, BX
-	DECQ         R11
+	DECQ         R13
 	JNZ          group
 	VPADDD       Y4, Y0, Y0
 	VPADDD       Y5, Y1, Y1
@@ -1033,123 +1096,134 @@ group:
 	VPADDD       Y7, Y3, Y3
 	VCVTDQ2PS    Y0, Y0
 	VMULPS       (DX), Y0, Y0
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y0, Y0
 	VCVTDQ2PS    Y1, Y1
 	VMULPS       32(DX), Y1, Y1
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y1, Y1
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       (DX), Y2, Y2
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       Y14, Y2, Y2
 	VCVTDQ2PS    Y3, Y3
 	VMULPS       32(DX), Y3, Y3
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       Y14, Y3, Y3
-	DECQ         R10
-	JGE          plain
-	VBROADCASTSS 16(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	CMPQ         R12, 88(AX)
+	JGT          plain
+	VBROADCASTSS 16(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y0, Y0
-	VBROADCASTSS 16(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 16(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y1, Y1
-	VBROADCASTSS 20(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	VBROADCASTSS 20(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y2, Y2
-	VBROADCASTSS 20(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 20(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y3, Y3
-	ADDQ         $0x00000080, R8
+	ADDQ         $0x00000080, R11
 
 plain:
-	VBROADCASTSS 8(DI), Y14
+	VBROADCASTSS 8(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y0, Y0
 	VADDPS       (SI), Y0, Y0
 	VMOVUPS      Y0, (SI)
-	VBROADCASTSS 8(DI), Y15
+	VBROADCASTSS 8(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y1, Y1
 	VADDPS       32(SI), Y1, Y1
 	VMOVUPS      Y1, 32(SI)
-	VBROADCASTSS 12(DI), Y14
+	VBROADCASTSS 12(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y2, Y2
 	VADDPS       128(SI), Y2, Y2
 	VMOVUPS      Y2, 128(SI)
-	VBROADCASTSS 12(DI), Y15
+	VBROADCASTSS 12(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y3, Y3
 	VADDPS       160(SI), Y3, Y3
 	VMOVUPS      Y3, 160(SI)
 	ADDQ         $0x00000100, DX
-	ADDQ         $0x18, DI
-	DECQ         R9
+	ADDQ         $0x18, R9
+	DECQ         R12
 	JNZ          block
+	MOVQ         8(AX), DX
 	CMPQ         104(AX), $0x00
 	JNE          finished
-	MOVQ         40(AX), DX
-	ADDQ         CX, DX
-	MOVQ         48(AX), BX
-	ADDQ         CX, BX
-	MOVQ         56(AX), DI
-	TESTQ        DI, DI
+	MOVQ         40(AX), R11
+	ADDQ         CX, R11
+	TESTQ        R10, R10
 	JNZ          lastzeros
-	VMOVUPS      (DX), Y14
+	VMOVUPS      (R11), Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VMOVUPS      32(DX), Y14
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VMOVUPS      (DX), Y14
+	VMOVUPS      Y14, 32(DI)
+	VMOVUPS      (R11), Y14
 	VADDPS       128(SI), Y14, Y14
-	VMOVUPS      Y14, 128(SI)
-	VMOVUPS      32(DX), Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       160(SI), Y14, Y14
-	VMOVUPS      Y14, 160(SI)
+	VMOVUPS      Y14, 32(DI)
 	JMP          lastadded
 
 lastzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	MOVQ         48(AX), R12
+	ADDQ         CX, R12
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	VMOVUPS      Y14, 32(DI)
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       128(SI), Y14, Y14
-	VMOVUPS      Y14, 128(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       160(SI), Y14, Y14
-	VMOVUPS      Y14, 160(SI)
+	VMOVUPS      Y14, 32(DI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
 	VMOVUPS (SI), Y14
-	VMOVUPS Y14, (DX)
+	VMOVUPS Y14, (DI)
 	VMOVUPS 32(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    BX, DX
+	VMOVUPS Y14, 32(DI)
 	VMOVUPS 128(SI), Y14
-	VMOVUPS Y14, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Y14, (DI)
 	VMOVUPS 160(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    $0x00000040, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Y14, 32(DI)
+
+written:
+	ADDQ  DX, DI
+	TESTQ R10, R10
+	JZ    next
+	ADDQ  $0x08, R10
+
+next:
+	DECQ R8
+	JNZ  tile
+	ADDQ $0x00000040, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -1158,10 +1232,17 @@ finished:
 TEXT ·int8Nibbles2AVX2(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
+	MOVQ 16(AX), SI
 
 part:
-	MOVQ    16(AX), SI
-	ADDQ    CX, SI
+	MOVQ (AX), DI
+	ADDQ CX, DI
+	MOVQ 112(AX), R8
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R9
+	MOVQ 56(AX), R10
+
+tile:
 	VPXOR   Y14, Y14, Y14
 	VMOVUPS Y14, (SI)
 	VMOVUPS Y14, 32(SI)
@@ -1171,10 +1252,7 @@ part:
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), DI
-	TESTQ   DI, DI
+	TESTQ   R10, R10
 	JNZ     firstzeros
 	VMOVUPS (DX), Y14
 	VADDPS  (SI), Y14, Y14
@@ -1191,23 +1269,25 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       (SI), Y14, Y14
 	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
 	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       (BX), Y14, Y14
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       128(SI), Y14, Y14
 	VMOVUPS      Y14, 128(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       160(SI), Y14, Y14
 	VMOVUPS      Y14, 160(SI)
@@ -1216,19 +1296,16 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), R8
-	ADDQ CX, R8
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), DI
-	MOVQ 80(AX), R9
-	MOVQ 88(AX), R10
+	MOVQ 32(AX), R11
+	ADDQ CX, R11
+	MOVQ 80(AX), R12
 
 block:
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
-	MOVQ  96(AX), R11
+	MOVQ  96(AX), R13
 
 group:
 	VMOVDQU      (DX), Y10
@@ -1265,127 +1342,138 @@ group:
 	VPADDD       Y14, Y3, Y3
 	ADDQ         $0x00000080, DX
 	ADDQ         $0x10, BX
-	DECQ         R11
+	DECQ         R13
 	JNZ          group
 	VCVTDQ2PS    Y0, Y0
 	VMULPS       (DX), Y0, Y0
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y0, Y0
 	VCVTDQ2PS    Y1, Y1
 	VMULPS       32(DX), Y1, Y1
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y1, Y1
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       (DX), Y2, Y2
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       Y14, Y2, Y2
 	VCVTDQ2PS    Y3, Y3
 	VMULPS       32(DX), Y3, Y3
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       Y14, Y3, Y3
-	DECQ         R10
-	JGE          plain
-	VBROADCASTSS 16(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	CMPQ         R12, 88(AX)
+	JGT          plain
+	VBROADCASTSS 16(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y0, Y0
-	VBROADCASTSS 16(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 16(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y1, Y1
-	VBROADCASTSS 20(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	VBROADCASTSS 20(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y2, Y2
-	VBROADCASTSS 20(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 20(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y3, Y3
-	ADDQ         $0x00000080, R8
+	ADDQ         $0x00000080, R11
 
 plain:
-	VBROADCASTSS 8(DI), Y14
+	VBROADCASTSS 8(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y0, Y0
 	VADDPS       (SI), Y0, Y0
 	VMOVUPS      Y0, (SI)
-	VBROADCASTSS 8(DI), Y15
+	VBROADCASTSS 8(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y1, Y1
 	VADDPS       32(SI), Y1, Y1
 	VMOVUPS      Y1, 32(SI)
-	VBROADCASTSS 12(DI), Y14
+	VBROADCASTSS 12(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y2, Y2
 	VADDPS       128(SI), Y2, Y2
 	VMOVUPS      Y2, 128(SI)
-	VBROADCASTSS 12(DI), Y15
+	VBROADCASTSS 12(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y3, Y3
 	VADDPS       160(SI), Y3, Y3
 	VMOVUPS      Y3, 160(SI)
 	ADDQ         $0x00000100, DX
-	ADDQ         $0x18, DI
-	DECQ         R9
+	ADDQ         $0x18, R9
+	DECQ         R12
 	JNZ          block
+	MOVQ         8(AX), DX
 	CMPQ         104(AX), $0x00
 	JNE          finished
-	MOVQ         40(AX), DX
-	ADDQ         CX, DX
-	MOVQ         48(AX), BX
-	ADDQ         CX, BX
-	MOVQ         56(AX), DI
-	TESTQ        DI, DI
+	MOVQ         40(AX), R11
+	ADDQ         CX, R11
+	TESTQ        R10, R10
 	JNZ          lastzeros
-	VMOVUPS      (DX), Y14
+	VMOVUPS      (R11), Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VMOVUPS      32(DX), Y14
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VMOVUPS      (DX), Y14
+	VMOVUPS      Y14, 32(DI)
+	VMOVUPS      (R11), Y14
 	VADDPS       128(SI), Y14, Y14
-	VMOVUPS      Y14, 128(SI)
-	VMOVUPS      32(DX), Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       160(SI), Y14, Y14
-	VMOVUPS      Y14, 160(SI)
+	VMOVUPS      Y14, 32(DI)
 	JMP          lastadded
 
 lastzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	MOVQ         48(AX), R12
+	ADDQ         CX, R12
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	VMOVUPS      Y14, 32(DI)
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       128(SI), Y14, Y14
-	VMOVUPS      Y14, 128(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       160(SI), Y14, Y14
-	VMOVUPS      Y14, 160(SI)
+	VMOVUPS      Y14, 32(DI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
 	VMOVUPS (SI), Y14
-	VMOVUPS Y14, (DX)
+	VMOVUPS Y14, (DI)
 	VMOVUPS 32(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    BX, DX
+	VMOVUPS Y14, 32(DI)
 	VMOVUPS 128(SI), Y14
-	VMOVUPS Y14, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Y14, (DI)
 	VMOVUPS 160(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    $0x00000040, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Y14, 32(DI)
+
+written:
+	ADDQ  DX, DI
+	TESTQ R10, R10
+	JZ    next
+	ADDQ  $0x08, R10
+
+next:
+	DECQ R8
+	JNZ  tile
+	ADDQ $0x00000040, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -1395,10 +1483,17 @@ TEXT ·int8Nibbles4AVX512(SB), NOSPLIT, $0-8
 	MOVQ         c+0(FP), AX
 	VPBROADCASTD nibbles<>+0(SB), Z31
 	XORQ         CX, CX
+	MOVQ         16(AX), DX
 
 part:
-	MOVQ    16(AX), DX
-	ADDQ    CX, DX
+	MOVQ (AX), SI
+	ADDQ CX, SI
+	MOVQ 112(AX), DI
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R8
+	MOVQ 56(AX), R9
+
+tile:
 	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
 	VPXORD  Z10, Z10, Z10
@@ -1411,10 +1506,7 @@ part:
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), SI
-	TESTQ   SI, SI
+	TESTQ   R9, R9
 	JNZ     firstzeros
 	VMOVUPS (DX), Z28
 	VADDPS  Z28, Z8, Z8
@@ -1435,36 +1527,38 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (SI), Z28
-	VMULPS       (BX), Z28, Z28
+	MOVQ         48(AX), R10
+	ADDQ         CX, R10
+	VBROADCASTSS (R9), Z28
+	VMULPS       (R10), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       Z28, Z8, Z8
-	VBROADCASTSS (SI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS (R9), Z28
+	VMULPS       64(R10), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       Z28, Z9, Z9
-	VBROADCASTSS 4(SI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 4(R9), Z28
+	VMULPS       (R10), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       Z28, Z10, Z10
-	VBROADCASTSS 4(SI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 4(R9), Z28
+	VMULPS       64(R10), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       Z28, Z11, Z11
-	VBROADCASTSS 8(SI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 8(R9), Z28
+	VMULPS       (R10), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       Z28, Z12, Z12
-	VBROADCASTSS 8(SI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 8(R9), Z28
+	VMULPS       64(R10), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       Z28, Z13, Z13
-	VBROADCASTSS 12(SI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 12(R9), Z28
+	VMULPS       (R10), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       Z28, Z14, Z14
-	VBROADCASTSS 12(SI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 12(R9), Z28
+	VMULPS       64(R10), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       Z28, Z15, Z15
 
@@ -1472,12 +1566,9 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), DI
-	ADDQ CX, DI
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), SI
-	MOVQ 80(AX), R8
-	MOVQ 88(AX), R9
+	MOVQ 32(AX), R10
+	ADDQ CX, R10
+	MOVQ 80(AX), R11
 
 block:
 	VPXORD Z0, Z0, Z0
@@ -1488,7 +1579,7 @@ block:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
-	MOVQ   96(AX), R10
+	MOVQ   96(AX), R12
 
 group:
 	VMOVDQU32    (DX), Z18
@@ -1525,173 +1616,198 @@ group:
 	VPDPBUSD     Z19, Z21, Z7
 	ADDQ         $0x00000080, DX
 	ADDQ         $0x20, BX
-	DECQ         R10
+	DECQ         R12
 	JNZ          group
 	VMOVUPS      (DX), Z22
 	VMOVUPS      128(DX), Z24
 	VMOVUPS      64(DX), Z23
 	VMOVUPS      192(DX), Z25
 	VCVTDQ2PS    Z0, Z0
-	VMULPS       Z22, Z0, Z0
-	VMULPS.BCST  (SI), Z0, Z0
 	VCVTDQ2PS    Z1, Z1
-	VMULPS       Z23, Z1, Z1
-	VMULPS.BCST  (SI), Z1, Z1
 	VCVTDQ2PS    Z2, Z2
-	VMULPS       Z22, Z2, Z2
-	VMULPS.BCST  4(SI), Z2, Z2
 	VCVTDQ2PS    Z3, Z3
-	VMULPS       Z23, Z3, Z3
-	VMULPS.BCST  4(SI), Z3, Z3
 	VCVTDQ2PS    Z4, Z4
-	VMULPS       Z22, Z4, Z4
-	VMULPS.BCST  8(SI), Z4, Z4
 	VCVTDQ2PS    Z5, Z5
-	VMULPS       Z23, Z5, Z5
-	VMULPS.BCST  8(SI), Z5, Z5
 	VCVTDQ2PS    Z6, Z6
-	VMULPS       Z22, Z6, Z6
-	VMULPS.BCST  12(SI), Z6, Z6
 	VCVTDQ2PS    Z7, Z7
+	VMULPS       Z22, Z0, Z0
+	VMULPS       Z23, Z1, Z1
+	VMULPS       Z22, Z2, Z2
+	VMULPS       Z23, Z3, Z3
+	VMULPS       Z22, Z4, Z4
+	VMULPS       Z23, Z5, Z5
+	VMULPS       Z22, Z6, Z6
 	VMULPS       Z23, Z7, Z7
-	VMULPS.BCST  12(SI), Z7, Z7
-	DECQ         R9
-	JGE          plain
-	VMOVUPS      (DI), Z29
-	VMULPS.BCST  32(SI), Z29, Z28
-	VADDPS       Z28, Z0, Z0
-	VMOVUPS      64(DI), Z29
-	VMULPS.BCST  32(SI), Z29, Z28
-	VADDPS       Z28, Z1, Z1
-	VMOVUPS      (DI), Z29
-	VMULPS.BCST  36(SI), Z29, Z28
-	VADDPS       Z28, Z2, Z2
-	VMOVUPS      64(DI), Z29
-	VMULPS.BCST  36(SI), Z29, Z28
-	VADDPS       Z28, Z3, Z3
-	VMOVUPS      (DI), Z29
-	VMULPS.BCST  40(SI), Z29, Z28
-	VADDPS       Z28, Z4, Z4
-	VMOVUPS      64(DI), Z29
-	VMULPS.BCST  40(SI), Z29, Z28
-	VADDPS       Z28, Z5, Z5
-	VMOVUPS      (DI), Z29
-	VMULPS.BCST  44(SI), Z29, Z28
-	VADDPS       Z28, Z6, Z6
-	VMOVUPS      64(DI), Z29
-	VMULPS.BCST  44(SI), Z29, Z28
-	VADDPS       Z28, Z7, Z7
-	ADDQ         $0x00000080, DI
+	VMULPS.BCST  (R8), Z0, Z0
+	VMULPS.BCST  (R8), Z1, Z1
+	VMULPS.BCST  4(R8), Z2, Z2
+	VMULPS.BCST  4(R8), Z3, Z3
+	VMULPS.BCST  8(R8), Z4, Z4
+	VMULPS.BCST  8(R8), Z5, Z5
+	VMULPS.BCST  12(R8), Z6, Z6
+	VMULPS.BCST  12(R8), Z7, Z7
+	CMPQ         R11, 88(AX)
+	JGT          plain
+	VMOVUPS      (R10), Z28
+	VMOVUPS      64(R10), Z29
+	VMULPS.BCST  32(R8), Z28, Z16
+	VMULPS.BCST  32(R8), Z29, Z17
+	VMULPS.BCST  36(R8), Z28, Z18
+	VMULPS.BCST  36(R8), Z29, Z19
+	VMULPS.BCST  40(R8), Z28, Z20
+	VMULPS.BCST  40(R8), Z29, Z21
+	VMULPS.BCST  44(R8), Z28, Z26
+	VMULPS.BCST  44(R8), Z29, Z27
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z17, Z1, Z1
+	VADDPS       Z18, Z2, Z2
+	VADDPS       Z19, Z3, Z3
+	VADDPS       Z20, Z4, Z4
+	VADDPS       Z21, Z5, Z5
+	VADDPS       Z26, Z6, Z6
+	VADDPS       Z27, Z7, Z7
+	ADDQ         $0x00000080, R10
 
 plain:
-	VMULPS.BCST 16(SI), Z24, Z28
-	VADDPS      Z28, Z0, Z0
+	VMULPS.BCST 16(R8), Z24, Z16
+	VMULPS.BCST 16(R8), Z25, Z17
+	VMULPS.BCST 20(R8), Z24, Z18
+	VMULPS.BCST 20(R8), Z25, Z19
+	VMULPS.BCST 24(R8), Z24, Z20
+	VMULPS.BCST 24(R8), Z25, Z21
+	VMULPS.BCST 28(R8), Z24, Z26
+	VMULPS.BCST 28(R8), Z25, Z27
+	VADDPS      Z16, Z0, Z0
+	VADDPS      Z17, Z1, Z1
+	VADDPS      Z18, Z2, Z2
+	VADDPS      Z19, Z3, Z3
+	VADDPS      Z20, Z4, Z4
+	VADDPS      Z21, Z5, Z5
+	VADDPS      Z26, Z6, Z6
+	VADDPS      Z27, Z7, Z7
 	VADDPS      Z0, Z8, Z8
-	VMULPS.BCST 16(SI), Z25, Z29
-	VADDPS      Z29, Z1, Z1
 	VADDPS      Z1, Z9, Z9
-	VMULPS.BCST 20(SI), Z24, Z28
-	VADDPS      Z28, Z2, Z2
 	VADDPS      Z2, Z10, Z10
-	VMULPS.BCST 20(SI), Z25, Z29
-	VADDPS      Z29, Z3, Z3
 	VADDPS      Z3, Z11, Z11
-	VMULPS.BCST 24(SI), Z24, Z28
-	VADDPS      Z28, Z4, Z4
 	VADDPS      Z4, Z12, Z12
-	VMULPS.BCST 24(SI), Z25, Z29
-	VADDPS      Z29, Z5, Z5
 	VADDPS      Z5, Z13, Z13
-	VMULPS.BCST 28(SI), Z24, Z28
-	VADDPS      Z28, Z6, Z6
 	VADDPS      Z6, Z14, Z14
-	VMULPS.BCST 28(SI), Z25, Z29
-	VADDPS      Z29, Z7, Z7
 	VADDPS      Z7, Z15, Z15
 	ADDQ        $0x00000100, DX
-	ADDQ        $0x30, SI
-	DECQ        R8
+	ADDQ        $0x30, R8
+	DECQ        R11
 	JNZ         block
+	MOVQ        8(AX), DX
 	CMPQ        104(AX), $0x00
 	JNE         finished
-	MOVQ        40(AX), DX
-	ADDQ        CX, DX
-	MOVQ        48(AX), BX
-	ADDQ        CX, BX
-	MOVQ        56(AX), SI
-	TESTQ       SI, SI
+	MOVQ        40(AX), R10
+	ADDQ        CX, R10
+	TESTQ       R9, R9
 	JNZ         lastzeros
-	VMOVUPS     (DX), Z28
-	VADDPS      Z28, Z8, Z8
-	VMOVUPS     64(DX), Z28
-	VADDPS      Z28, Z9, Z9
-	VMOVUPS     (DX), Z28
-	VADDPS      Z28, Z10, Z10
-	VMOVUPS     64(DX), Z28
-	VADDPS      Z28, Z11, Z11
-	VMOVUPS     (DX), Z28
-	VADDPS      Z28, Z12, Z12
-	VMOVUPS     64(DX), Z28
-	VADDPS      Z28, Z13, Z13
-	VMOVUPS     (DX), Z28
-	VADDPS      Z28, Z14, Z14
-	VMOVUPS     64(DX), Z28
-	VADDPS      Z28, Z15, Z15
+	VMOVUPS     (R10), Z28
+	VADDPS      Z28, Z8, Z28
+	VMOVUPS     Z28, (SI)
+	VMOVUPS     64(R10), Z28
+	VADDPS      Z28, Z9, Z28
+	VMOVUPS     Z28, 64(SI)
+	VMOVUPS     (R10), Z28
+	VADDPS      Z28, Z10, Z28
+	ADDQ        DX, SI
+	VMOVUPS     Z28, (SI)
+	VMOVUPS     64(R10), Z28
+	VADDPS      Z28, Z11, Z28
+	VMOVUPS     Z28, 64(SI)
+	VMOVUPS     (R10), Z28
+	VADDPS      Z28, Z12, Z28
+	ADDQ        DX, SI
+	VMOVUPS     Z28, (SI)
+	VMOVUPS     64(R10), Z28
+	VADDPS      Z28, Z13, Z28
+	VMOVUPS     Z28, 64(SI)
+	VMOVUPS     (R10), Z28
+	VADDPS      Z28, Z14, Z28
+	ADDQ        DX, SI
+	VMOVUPS     Z28, (SI)
+	VMOVUPS     64(R10), Z28
+	VADDPS      Z28, Z15, Z28
+	VMOVUPS     Z28, 64(SI)
 	JMP         lastadded
 
 lastzeros:
-	VBROADCASTSS (SI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
-	VADDPS       Z28, Z8, Z8
-	VBROADCASTSS (SI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
-	VADDPS       Z28, Z9, Z9
-	VBROADCASTSS 4(SI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
-	VADDPS       Z28, Z10, Z10
-	VBROADCASTSS 4(SI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
-	VADDPS       Z28, Z11, Z11
-	VBROADCASTSS 8(SI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
-	VADDPS       Z28, Z12, Z12
-	VBROADCASTSS 8(SI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
-	VADDPS       Z28, Z13, Z13
-	VBROADCASTSS 12(SI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
-	VADDPS       Z28, Z14, Z14
-	VBROADCASTSS 12(SI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
-	VADDPS       Z28, Z15, Z15
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R9), Z28
+	VMULPS       (R11), Z28, Z28
+	VADDPS       (R10), Z28, Z28
+	VADDPS       Z28, Z8, Z28
+	VMOVUPS      Z28, (SI)
+	VBROADCASTSS (R9), Z28
+	VMULPS       64(R11), Z28, Z28
+	VADDPS       64(R10), Z28, Z28
+	VADDPS       Z28, Z9, Z28
+	VMOVUPS      Z28, 64(SI)
+	VBROADCASTSS 4(R9), Z28
+	VMULPS       (R11), Z28, Z28
+	VADDPS       (R10), Z28, Z28
+	VADDPS       Z28, Z10, Z28
+	ADDQ         DX, SI
+	VMOVUPS      Z28, (SI)
+	VBROADCASTSS 4(R9), Z28
+	VMULPS       64(R11), Z28, Z28
+	VADDPS       64(R10), Z28, Z28
+	VADDPS       Z28, Z11, Z28
+	VMOVUPS      Z28, 64(SI)
+	VBROADCASTSS 8(R9), Z28
+	VMULPS       (R11), Z28, Z28
+	VADDPS       (R10), Z28, Z28
+	VADDPS       Z28, Z12, Z28
+	ADDQ         DX, SI
+	VMOVUPS      Z28, (SI)
+	VBROADCASTSS 8(R9), Z28
+	VMULPS       64(R11), Z28, Z28
+	VADDPS       64(R10), Z28, Z28
+	VADDPS       Z28, Z13, Z28
+	VMOVUPS      Z28, 64(SI)
+	VBROADCASTSS 12(R9), Z28
+	VMULPS       (R11), Z28, Z28
+	VADDPS       (R10), Z28, Z28
+	VADDPS       Z28, Z14, Z28
+	ADDQ         DX, SI
+	VMOVUPS      Z28, (SI)
+	VBROADCASTSS 12(R9), Z28
+	VMULPS       64(R11), Z28, Z28
+	VADDPS       64(R10), Z28, Z28
+	VADDPS       Z28, Z15, Z28
+	VMOVUPS      Z28, 64(SI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
-	VMOVUPS Z8, (DX)
-	VMOVUPS Z9, 64(DX)
-	ADDQ    BX, DX
-	VMOVUPS Z10, (DX)
-	VMOVUPS Z11, 64(DX)
-	ADDQ    BX, DX
-	VMOVUPS Z12, (DX)
-	VMOVUPS Z13, 64(DX)
-	ADDQ    BX, DX
-	VMOVUPS Z14, (DX)
-	VMOVUPS Z15, 64(DX)
-	ADDQ    $0x00000080, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Z8, (SI)
+	VMOVUPS Z9, 64(SI)
+	ADDQ    DX, SI
+	VMOVUPS Z10, (SI)
+	VMOVUPS Z11, 64(SI)
+	ADDQ    DX, SI
+	VMOVUPS Z12, (SI)
+	VMOVUPS Z13, 64(SI)
+	ADDQ    DX, SI
+	VMOVUPS Z14, (SI)
+	VMOVUPS Z15, 64(SI)
+
+written:
+	ADDQ  DX, SI
+	TESTQ R9, R9
+	JZ    next
+	ADDQ  $0x10, R9
+
+next:
+	DECQ DI
+	JNZ  tile
+	ADDQ $0x00000080, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -1700,10 +1816,17 @@ finished:
 TEXT ·int8Nibbles4AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
+	MOVQ 16(AX), SI
 
 part:
-	MOVQ    16(AX), SI
-	ADDQ    CX, SI
+	MOVQ (AX), DI
+	ADDQ CX, DI
+	MOVQ 112(AX), R8
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R9
+	MOVQ 56(AX), R10
+
+tile:
 	VPXOR   Y14, Y14, Y14
 	VMOVUPS Y14, (SI)
 	VMOVUPS Y14, 32(SI)
@@ -1717,10 +1840,7 @@ part:
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), DI
-	TESTQ   DI, DI
+	TESTQ   R10, R10
 	JNZ     firstzeros
 	VMOVUPS (DX), Y14
 	VADDPS  (SI), Y14, Y14
@@ -1749,43 +1869,45 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       (SI), Y14, Y14
 	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
 	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       (BX), Y14, Y14
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       128(SI), Y14, Y14
 	VMOVUPS      Y14, 128(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       160(SI), Y14, Y14
 	VMOVUPS      Y14, 160(SI)
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       (BX), Y14, Y14
+	VBROADCASTSS 8(R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       256(SI), Y14, Y14
 	VMOVUPS      Y14, 256(SI)
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS 8(R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       288(SI), Y14, Y14
 	VMOVUPS      Y14, 288(SI)
-	VBROADCASTSS 12(DI), Y14
-	VMULPS       (BX), Y14, Y14
+	VBROADCASTSS 12(R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       384(SI), Y14, Y14
 	VMOVUPS      Y14, 384(SI)
-	VBROADCASTSS 12(DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS 12(R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       416(SI), Y14, Y14
 	VMOVUPS      Y14, 416(SI)
@@ -1794,12 +1916,9 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), R8
-	ADDQ CX, R8
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), DI
-	MOVQ 80(AX), R9
-	MOVQ 88(AX), R10
+	MOVQ 32(AX), R11
+	ADDQ CX, R11
+	MOVQ 80(AX), R12
 
 block:
 	VPXOR Y0, Y0, Y0
@@ -1810,7 +1929,7 @@ block:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
-	MOVQ  96(AX), R11
+	MOVQ  96(AX), R13
 
 group:
 	VMOVDQU      (DX), Y10
@@ -1911,217 +2030,232 @@ group:
 	BYTE         $0xfb
 	ADDQ         $0x00000080, DX
 	ADDQ         $0x20, BX
-	DECQ         R11
+	DECQ         R13
 	JNZ          group
 	VCVTDQ2PS    Y0, Y0
 	VMULPS       (DX), Y0, Y0
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y0, Y0
 	VCVTDQ2PS    Y1, Y1
 	VMULPS       32(DX), Y1, Y1
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y1, Y1
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       (DX), Y2, Y2
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       Y14, Y2, Y2
 	VCVTDQ2PS    Y3, Y3
 	VMULPS       32(DX), Y3, Y3
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       Y14, Y3, Y3
 	VCVTDQ2PS    Y4, Y4
 	VMULPS       (DX), Y4, Y4
-	VBROADCASTSS 8(DI), Y14
+	VBROADCASTSS 8(R9), Y14
 	VMULPS       Y14, Y4, Y4
 	VCVTDQ2PS    Y5, Y5
 	VMULPS       32(DX), Y5, Y5
-	VBROADCASTSS 8(DI), Y14
+	VBROADCASTSS 8(R9), Y14
 	VMULPS       Y14, Y5, Y5
 	VCVTDQ2PS    Y6, Y6
 	VMULPS       (DX), Y6, Y6
-	VBROADCASTSS 12(DI), Y14
+	VBROADCASTSS 12(R9), Y14
 	VMULPS       Y14, Y6, Y6
 	VCVTDQ2PS    Y7, Y7
 	VMULPS       32(DX), Y7, Y7
-	VBROADCASTSS 12(DI), Y14
+	VBROADCASTSS 12(R9), Y14
 	VMULPS       Y14, Y7, Y7
-	DECQ         R10
-	JGE          plain
-	VBROADCASTSS 32(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	CMPQ         R12, 88(AX)
+	JGT          plain
+	VBROADCASTSS 32(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y0, Y0
-	VBROADCASTSS 32(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 32(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y1, Y1
-	VBROADCASTSS 36(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	VBROADCASTSS 36(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y2, Y2
-	VBROADCASTSS 36(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 36(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y3, Y3
-	VBROADCASTSS 40(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	VBROADCASTSS 40(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y4, Y4
-	VBROADCASTSS 40(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 40(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y5, Y5
-	VBROADCASTSS 44(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	VBROADCASTSS 44(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y6, Y6
-	VBROADCASTSS 44(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 44(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y7, Y7
-	ADDQ         $0x00000080, R8
+	ADDQ         $0x00000080, R11
 
 plain:
-	VBROADCASTSS 16(DI), Y14
+	VBROADCASTSS 16(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y0, Y0
 	VADDPS       (SI), Y0, Y0
 	VMOVUPS      Y0, (SI)
-	VBROADCASTSS 16(DI), Y15
+	VBROADCASTSS 16(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y1, Y1
 	VADDPS       32(SI), Y1, Y1
 	VMOVUPS      Y1, 32(SI)
-	VBROADCASTSS 20(DI), Y14
+	VBROADCASTSS 20(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y2, Y2
 	VADDPS       128(SI), Y2, Y2
 	VMOVUPS      Y2, 128(SI)
-	VBROADCASTSS 20(DI), Y15
+	VBROADCASTSS 20(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y3, Y3
 	VADDPS       160(SI), Y3, Y3
 	VMOVUPS      Y3, 160(SI)
-	VBROADCASTSS 24(DI), Y14
+	VBROADCASTSS 24(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y4, Y4
 	VADDPS       256(SI), Y4, Y4
 	VMOVUPS      Y4, 256(SI)
-	VBROADCASTSS 24(DI), Y15
+	VBROADCASTSS 24(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y5, Y5
 	VADDPS       288(SI), Y5, Y5
 	VMOVUPS      Y5, 288(SI)
-	VBROADCASTSS 28(DI), Y14
+	VBROADCASTSS 28(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y6, Y6
 	VADDPS       384(SI), Y6, Y6
 	VMOVUPS      Y6, 384(SI)
-	VBROADCASTSS 28(DI), Y15
+	VBROADCASTSS 28(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y7, Y7
 	VADDPS       416(SI), Y7, Y7
 	VMOVUPS      Y7, 416(SI)
 	ADDQ         $0x00000100, DX
-	ADDQ         $0x30, DI
-	DECQ         R9
+	ADDQ         $0x30, R9
+	DECQ         R12
 	JNZ          block
+	MOVQ         8(AX), DX
 	CMPQ         104(AX), $0x00
 	JNE          finished
-	MOVQ         40(AX), DX
-	ADDQ         CX, DX
-	MOVQ         48(AX), BX
-	ADDQ         CX, BX
-	MOVQ         56(AX), DI
-	TESTQ        DI, DI
+	MOVQ         40(AX), R11
+	ADDQ         CX, R11
+	TESTQ        R10, R10
 	JNZ          lastzeros
-	VMOVUPS      (DX), Y14
+	VMOVUPS      (R11), Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VMOVUPS      32(DX), Y14
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VMOVUPS      (DX), Y14
+	VMOVUPS      Y14, 32(DI)
+	VMOVUPS      (R11), Y14
 	VADDPS       128(SI), Y14, Y14
-	VMOVUPS      Y14, 128(SI)
-	VMOVUPS      32(DX), Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       160(SI), Y14, Y14
-	VMOVUPS      Y14, 160(SI)
-	VMOVUPS      (DX), Y14
+	VMOVUPS      Y14, 32(DI)
+	VMOVUPS      (R11), Y14
 	VADDPS       256(SI), Y14, Y14
-	VMOVUPS      Y14, 256(SI)
-	VMOVUPS      32(DX), Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       288(SI), Y14, Y14
-	VMOVUPS      Y14, 288(SI)
-	VMOVUPS      (DX), Y14
+	VMOVUPS      Y14, 32(DI)
+	VMOVUPS      (R11), Y14
 	VADDPS       384(SI), Y14, Y14
-	VMOVUPS      Y14, 384(SI)
-	VMOVUPS      32(DX), Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       416(SI), Y14, Y14
-	VMOVUPS      Y14, 416(SI)
+	VMOVUPS      Y14, 32(DI)
 	JMP          lastadded
 
 lastzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	MOVQ         48(AX), R12
+	ADDQ         CX, R12
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	VMOVUPS      Y14, 32(DI)
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       128(SI), Y14, Y14
-	VMOVUPS      Y14, 128(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       160(SI), Y14, Y14
-	VMOVUPS      Y14, 160(SI)
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	VMOVUPS      Y14, 32(DI)
+	VBROADCASTSS 8(R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       256(SI), Y14, Y14
-	VMOVUPS      Y14, 256(SI)
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS 8(R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       288(SI), Y14, Y14
-	VMOVUPS      Y14, 288(SI)
-	VBROADCASTSS 12(DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	VMOVUPS      Y14, 32(DI)
+	VBROADCASTSS 12(R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       384(SI), Y14, Y14
-	VMOVUPS      Y14, 384(SI)
-	VBROADCASTSS 12(DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS 12(R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       416(SI), Y14, Y14
-	VMOVUPS      Y14, 416(SI)
+	VMOVUPS      Y14, 32(DI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
 	VMOVUPS (SI), Y14
-	VMOVUPS Y14, (DX)
+	VMOVUPS Y14, (DI)
 	VMOVUPS 32(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    BX, DX
+	VMOVUPS Y14, 32(DI)
 	VMOVUPS 128(SI), Y14
-	VMOVUPS Y14, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Y14, (DI)
 	VMOVUPS 160(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    BX, DX
+	VMOVUPS Y14, 32(DI)
 	VMOVUPS 256(SI), Y14
-	VMOVUPS Y14, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Y14, (DI)
 	VMOVUPS 288(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    BX, DX
+	VMOVUPS Y14, 32(DI)
 	VMOVUPS 384(SI), Y14
-	VMOVUPS Y14, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Y14, (DI)
 	VMOVUPS 416(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    $0x00000040, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Y14, 32(DI)
+
+written:
+	ADDQ  DX, DI
+	TESTQ R10, R10
+	JZ    next
+	ADDQ  $0x10, R10
+
+next:
+	DECQ R8
+	JNZ  tile
+	ADDQ $0x00000040, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -2130,10 +2264,17 @@ finished:
 TEXT ·int8Nibbles4AVX2(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
+	MOVQ 16(AX), SI
 
 part:
-	MOVQ    16(AX), SI
-	ADDQ    CX, SI
+	MOVQ (AX), DI
+	ADDQ CX, DI
+	MOVQ 112(AX), R8
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R9
+	MOVQ 56(AX), R10
+
+tile:
 	VPXOR   Y14, Y14, Y14
 	VMOVUPS Y14, (SI)
 	VMOVUPS Y14, 32(SI)
@@ -2147,10 +2288,7 @@ part:
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), DI
-	TESTQ   DI, DI
+	TESTQ   R10, R10
 	JNZ     firstzeros
 	VMOVUPS (DX), Y14
 	VADDPS  (SI), Y14, Y14
@@ -2179,43 +2317,45 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       (SI), Y14, Y14
 	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
 	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       (BX), Y14, Y14
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       128(SI), Y14, Y14
 	VMOVUPS      Y14, 128(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       160(SI), Y14, Y14
 	VMOVUPS      Y14, 160(SI)
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       (BX), Y14, Y14
+	VBROADCASTSS 8(R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       256(SI), Y14, Y14
 	VMOVUPS      Y14, 256(SI)
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS 8(R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       288(SI), Y14, Y14
 	VMOVUPS      Y14, 288(SI)
-	VBROADCASTSS 12(DI), Y14
-	VMULPS       (BX), Y14, Y14
+	VBROADCASTSS 12(R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       384(SI), Y14, Y14
 	VMOVUPS      Y14, 384(SI)
-	VBROADCASTSS 12(DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS 12(R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       416(SI), Y14, Y14
 	VMOVUPS      Y14, 416(SI)
@@ -2224,12 +2364,9 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), R8
-	ADDQ CX, R8
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), DI
-	MOVQ 80(AX), R9
-	MOVQ 88(AX), R10
+	MOVQ 32(AX), R11
+	ADDQ CX, R11
+	MOVQ 80(AX), R12
 
 block:
 	VPXOR Y0, Y0, Y0
@@ -2240,7 +2377,7 @@ block:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
-	MOVQ  96(AX), R11
+	MOVQ  96(AX), R13
 
 group:
 	VMOVDQU      (DX), Y10
@@ -2301,217 +2438,232 @@ group:
 	VPADDD       Y14, Y7, Y7
 	ADDQ         $0x00000080, DX
 	ADDQ         $0x20, BX
-	DECQ         R11
+	DECQ         R13
 	JNZ          group
 	VCVTDQ2PS    Y0, Y0
 	VMULPS       (DX), Y0, Y0
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y0, Y0
 	VCVTDQ2PS    Y1, Y1
 	VMULPS       32(DX), Y1, Y1
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y1, Y1
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       (DX), Y2, Y2
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       Y14, Y2, Y2
 	VCVTDQ2PS    Y3, Y3
 	VMULPS       32(DX), Y3, Y3
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       Y14, Y3, Y3
 	VCVTDQ2PS    Y4, Y4
 	VMULPS       (DX), Y4, Y4
-	VBROADCASTSS 8(DI), Y14
+	VBROADCASTSS 8(R9), Y14
 	VMULPS       Y14, Y4, Y4
 	VCVTDQ2PS    Y5, Y5
 	VMULPS       32(DX), Y5, Y5
-	VBROADCASTSS 8(DI), Y14
+	VBROADCASTSS 8(R9), Y14
 	VMULPS       Y14, Y5, Y5
 	VCVTDQ2PS    Y6, Y6
 	VMULPS       (DX), Y6, Y6
-	VBROADCASTSS 12(DI), Y14
+	VBROADCASTSS 12(R9), Y14
 	VMULPS       Y14, Y6, Y6
 	VCVTDQ2PS    Y7, Y7
 	VMULPS       32(DX), Y7, Y7
-	VBROADCASTSS 12(DI), Y14
+	VBROADCASTSS 12(R9), Y14
 	VMULPS       Y14, Y7, Y7
-	DECQ         R10
-	JGE          plain
-	VBROADCASTSS 32(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	CMPQ         R12, 88(AX)
+	JGT          plain
+	VBROADCASTSS 32(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y0, Y0
-	VBROADCASTSS 32(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 32(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y1, Y1
-	VBROADCASTSS 36(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	VBROADCASTSS 36(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y2, Y2
-	VBROADCASTSS 36(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 36(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y3, Y3
-	VBROADCASTSS 40(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	VBROADCASTSS 40(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y4, Y4
-	VBROADCASTSS 40(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 40(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y5, Y5
-	VBROADCASTSS 44(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	VBROADCASTSS 44(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y6, Y6
-	VBROADCASTSS 44(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 44(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y7, Y7
-	ADDQ         $0x00000080, R8
+	ADDQ         $0x00000080, R11
 
 plain:
-	VBROADCASTSS 16(DI), Y14
+	VBROADCASTSS 16(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y0, Y0
 	VADDPS       (SI), Y0, Y0
 	VMOVUPS      Y0, (SI)
-	VBROADCASTSS 16(DI), Y15
+	VBROADCASTSS 16(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y1, Y1
 	VADDPS       32(SI), Y1, Y1
 	VMOVUPS      Y1, 32(SI)
-	VBROADCASTSS 20(DI), Y14
+	VBROADCASTSS 20(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y2, Y2
 	VADDPS       128(SI), Y2, Y2
 	VMOVUPS      Y2, 128(SI)
-	VBROADCASTSS 20(DI), Y15
+	VBROADCASTSS 20(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y3, Y3
 	VADDPS       160(SI), Y3, Y3
 	VMOVUPS      Y3, 160(SI)
-	VBROADCASTSS 24(DI), Y14
+	VBROADCASTSS 24(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y4, Y4
 	VADDPS       256(SI), Y4, Y4
 	VMOVUPS      Y4, 256(SI)
-	VBROADCASTSS 24(DI), Y15
+	VBROADCASTSS 24(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y5, Y5
 	VADDPS       288(SI), Y5, Y5
 	VMOVUPS      Y5, 288(SI)
-	VBROADCASTSS 28(DI), Y14
+	VBROADCASTSS 28(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y6, Y6
 	VADDPS       384(SI), Y6, Y6
 	VMOVUPS      Y6, 384(SI)
-	VBROADCASTSS 28(DI), Y15
+	VBROADCASTSS 28(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y7, Y7
 	VADDPS       416(SI), Y7, Y7
 	VMOVUPS      Y7, 416(SI)
 	ADDQ         $0x00000100, DX
-	ADDQ         $0x30, DI
-	DECQ         R9
+	ADDQ         $0x30, R9
+	DECQ         R12
 	JNZ          block
+	MOVQ         8(AX), DX
 	CMPQ         104(AX), $0x00
 	JNE          finished
-	MOVQ         40(AX), DX
-	ADDQ         CX, DX
-	MOVQ         48(AX), BX
-	ADDQ         CX, BX
-	MOVQ         56(AX), DI
-	TESTQ        DI, DI
+	MOVQ         40(AX), R11
+	ADDQ         CX, R11
+	TESTQ        R10, R10
 	JNZ          lastzeros
-	VMOVUPS      (DX), Y14
+	VMOVUPS      (R11), Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VMOVUPS      32(DX), Y14
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VMOVUPS      (DX), Y14
+	VMOVUPS      Y14, 32(DI)
+	VMOVUPS      (R11), Y14
 	VADDPS       128(SI), Y14, Y14
-	VMOVUPS      Y14, 128(SI)
-	VMOVUPS      32(DX), Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       160(SI), Y14, Y14
-	VMOVUPS      Y14, 160(SI)
-	VMOVUPS      (DX), Y14
+	VMOVUPS      Y14, 32(DI)
+	VMOVUPS      (R11), Y14
 	VADDPS       256(SI), Y14, Y14
-	VMOVUPS      Y14, 256(SI)
-	VMOVUPS      32(DX), Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       288(SI), Y14, Y14
-	VMOVUPS      Y14, 288(SI)
-	VMOVUPS      (DX), Y14
+	VMOVUPS      Y14, 32(DI)
+	VMOVUPS      (R11), Y14
 	VADDPS       384(SI), Y14, Y14
-	VMOVUPS      Y14, 384(SI)
-	VMOVUPS      32(DX), Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       416(SI), Y14, Y14
-	VMOVUPS      Y14, 416(SI)
+	VMOVUPS      Y14, 32(DI)
 	JMP          lastadded
 
 lastzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	MOVQ         48(AX), R12
+	ADDQ         CX, R12
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	VMOVUPS      Y14, 32(DI)
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       128(SI), Y14, Y14
-	VMOVUPS      Y14, 128(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       160(SI), Y14, Y14
-	VMOVUPS      Y14, 160(SI)
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	VMOVUPS      Y14, 32(DI)
+	VBROADCASTSS 8(R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       256(SI), Y14, Y14
-	VMOVUPS      Y14, 256(SI)
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS 8(R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       288(SI), Y14, Y14
-	VMOVUPS      Y14, 288(SI)
-	VBROADCASTSS 12(DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	VMOVUPS      Y14, 32(DI)
+	VBROADCASTSS 12(R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       384(SI), Y14, Y14
-	VMOVUPS      Y14, 384(SI)
-	VBROADCASTSS 12(DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS 12(R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       416(SI), Y14, Y14
-	VMOVUPS      Y14, 416(SI)
+	VMOVUPS      Y14, 32(DI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
 	VMOVUPS (SI), Y14
-	VMOVUPS Y14, (DX)
+	VMOVUPS Y14, (DI)
 	VMOVUPS 32(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    BX, DX
+	VMOVUPS Y14, 32(DI)
 	VMOVUPS 128(SI), Y14
-	VMOVUPS Y14, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Y14, (DI)
 	VMOVUPS 160(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    BX, DX
+	VMOVUPS Y14, 32(DI)
 	VMOVUPS 256(SI), Y14
-	VMOVUPS Y14, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Y14, (DI)
 	VMOVUPS 288(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    BX, DX
+	VMOVUPS Y14, 32(DI)
 	VMOVUPS 384(SI), Y14
-	VMOVUPS Y14, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Y14, (DI)
 	VMOVUPS 416(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    $0x00000040, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Y14, 32(DI)
+
+written:
+	ADDQ  DX, DI
+	TESTQ R10, R10
+	JZ    next
+	ADDQ  $0x10, R10
+
+next:
+	DECQ R8
+	JNZ  tile
+	ADDQ $0x00000040, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -2521,10 +2673,17 @@ TEXT ·int8Nibbles8AVX512(SB), NOSPLIT, $0-8
 	MOVQ         c+0(FP), AX
 	VPBROADCASTD nibbles<>+0(SB), Z31
 	XORQ         CX, CX
+	MOVQ         16(AX), SI
 
 part:
-	MOVQ    16(AX), SI
-	ADDQ    CX, SI
+	MOVQ (AX), DI
+	ADDQ CX, DI
+	MOVQ 112(AX), R8
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R9
+	MOVQ 56(AX), R10
+
+tile:
 	VPXORD  Z28, Z28, Z28
 	VMOVUPS Z28, (SI)
 	VMOVUPS Z28, 64(SI)
@@ -2546,10 +2705,7 @@ part:
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), DI
-	TESTQ   DI, DI
+	TESTQ   R10, R10
 	JNZ     firstzeros
 	VMOVUPS (DX), Z28
 	VADDPS  (SI), Z28, Z28
@@ -2602,83 +2758,85 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (DI), Z28
-	VMULPS       (BX), Z28, Z28
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R10), Z28
+	VMULPS       (R11), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       (SI), Z28, Z28
 	VMOVUPS      Z28, (SI)
-	VBROADCASTSS (DI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS (R10), Z28
+	VMULPS       64(R11), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       64(SI), Z28, Z28
 	VMOVUPS      Z28, 64(SI)
-	VBROADCASTSS 4(DI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 4(R10), Z28
+	VMULPS       (R11), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       128(SI), Z28, Z28
 	VMOVUPS      Z28, 128(SI)
-	VBROADCASTSS 4(DI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 4(R10), Z28
+	VMULPS       64(R11), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       192(SI), Z28, Z28
 	VMOVUPS      Z28, 192(SI)
-	VBROADCASTSS 8(DI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 8(R10), Z28
+	VMULPS       (R11), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       256(SI), Z28, Z28
 	VMOVUPS      Z28, 256(SI)
-	VBROADCASTSS 8(DI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 8(R10), Z28
+	VMULPS       64(R11), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       320(SI), Z28, Z28
 	VMOVUPS      Z28, 320(SI)
-	VBROADCASTSS 12(DI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 12(R10), Z28
+	VMULPS       (R11), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       384(SI), Z28, Z28
 	VMOVUPS      Z28, 384(SI)
-	VBROADCASTSS 12(DI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 12(R10), Z28
+	VMULPS       64(R11), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       448(SI), Z28, Z28
 	VMOVUPS      Z28, 448(SI)
-	VBROADCASTSS 16(DI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 16(R10), Z28
+	VMULPS       (R11), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       512(SI), Z28, Z28
 	VMOVUPS      Z28, 512(SI)
-	VBROADCASTSS 16(DI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 16(R10), Z28
+	VMULPS       64(R11), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       576(SI), Z28, Z28
 	VMOVUPS      Z28, 576(SI)
-	VBROADCASTSS 20(DI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 20(R10), Z28
+	VMULPS       (R11), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       640(SI), Z28, Z28
 	VMOVUPS      Z28, 640(SI)
-	VBROADCASTSS 20(DI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 20(R10), Z28
+	VMULPS       64(R11), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       704(SI), Z28, Z28
 	VMOVUPS      Z28, 704(SI)
-	VBROADCASTSS 24(DI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 24(R10), Z28
+	VMULPS       (R11), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       768(SI), Z28, Z28
 	VMOVUPS      Z28, 768(SI)
-	VBROADCASTSS 24(DI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 24(R10), Z28
+	VMULPS       64(R11), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       832(SI), Z28, Z28
 	VMOVUPS      Z28, 832(SI)
-	VBROADCASTSS 28(DI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 28(R10), Z28
+	VMULPS       (R11), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       896(SI), Z28, Z28
 	VMOVUPS      Z28, 896(SI)
-	VBROADCASTSS 28(DI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 28(R10), Z28
+	VMULPS       64(R11), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       960(SI), Z28, Z28
 	VMOVUPS      Z28, 960(SI)
@@ -2687,12 +2845,9 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), R8
-	ADDQ CX, R8
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), DI
-	MOVQ 80(AX), R9
-	MOVQ 88(AX), R10
+	MOVQ 32(AX), R11
+	ADDQ CX, R11
+	MOVQ 80(AX), R12
 
 block:
 	VPXORD Z0, Z0, Z0
@@ -2711,7 +2866,7 @@ block:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-	MOVQ   96(AX), R11
+	MOVQ   96(AX), R13
 
 group:
 	VMOVDQU32    (DX), Z18
@@ -2772,369 +2927,378 @@ group:
 	VPDPBUSD     Z19, Z21, Z15
 	ADDQ         $0x00000080, DX
 	ADDQ         $0x40, BX
-	DECQ         R11
+	DECQ         R13
 	JNZ          group
 	VMOVUPS      (DX), Z22
 	VMOVUPS      128(DX), Z24
 	VMOVUPS      64(DX), Z23
 	VMOVUPS      192(DX), Z25
 	VCVTDQ2PS    Z0, Z0
-	VMULPS       Z22, Z0, Z0
-	VMULPS.BCST  (DI), Z0, Z0
 	VCVTDQ2PS    Z1, Z1
-	VMULPS       Z23, Z1, Z1
-	VMULPS.BCST  (DI), Z1, Z1
 	VCVTDQ2PS    Z2, Z2
-	VMULPS       Z22, Z2, Z2
-	VMULPS.BCST  4(DI), Z2, Z2
 	VCVTDQ2PS    Z3, Z3
-	VMULPS       Z23, Z3, Z3
-	VMULPS.BCST  4(DI), Z3, Z3
 	VCVTDQ2PS    Z4, Z4
-	VMULPS       Z22, Z4, Z4
-	VMULPS.BCST  8(DI), Z4, Z4
 	VCVTDQ2PS    Z5, Z5
-	VMULPS       Z23, Z5, Z5
-	VMULPS.BCST  8(DI), Z5, Z5
 	VCVTDQ2PS    Z6, Z6
-	VMULPS       Z22, Z6, Z6
-	VMULPS.BCST  12(DI), Z6, Z6
 	VCVTDQ2PS    Z7, Z7
-	VMULPS       Z23, Z7, Z7
-	VMULPS.BCST  12(DI), Z7, Z7
 	VCVTDQ2PS    Z8, Z8
-	VMULPS       Z22, Z8, Z8
-	VMULPS.BCST  16(DI), Z8, Z8
 	VCVTDQ2PS    Z9, Z9
-	VMULPS       Z23, Z9, Z9
-	VMULPS.BCST  16(DI), Z9, Z9
 	VCVTDQ2PS    Z10, Z10
-	VMULPS       Z22, Z10, Z10
-	VMULPS.BCST  20(DI), Z10, Z10
 	VCVTDQ2PS    Z11, Z11
-	VMULPS       Z23, Z11, Z11
-	VMULPS.BCST  20(DI), Z11, Z11
 	VCVTDQ2PS    Z12, Z12
-	VMULPS       Z22, Z12, Z12
-	VMULPS.BCST  24(DI), Z12, Z12
 	VCVTDQ2PS    Z13, Z13
-	VMULPS       Z23, Z13, Z13
-	VMULPS.BCST  24(DI), Z13, Z13
 	VCVTDQ2PS    Z14, Z14
-	VMULPS       Z22, Z14, Z14
-	VMULPS.BCST  28(DI), Z14, Z14
 	VCVTDQ2PS    Z15, Z15
+	VMULPS       Z22, Z0, Z0
+	VMULPS       Z23, Z1, Z1
+	VMULPS       Z22, Z2, Z2
+	VMULPS       Z23, Z3, Z3
+	VMULPS       Z22, Z4, Z4
+	VMULPS       Z23, Z5, Z5
+	VMULPS       Z22, Z6, Z6
+	VMULPS       Z23, Z7, Z7
+	VMULPS       Z22, Z8, Z8
+	VMULPS       Z23, Z9, Z9
+	VMULPS       Z22, Z10, Z10
+	VMULPS       Z23, Z11, Z11
+	VMULPS       Z22, Z12, Z12
+	VMULPS       Z23, Z13, Z13
+	VMULPS       Z22, Z14, Z14
 	VMULPS       Z23, Z15, Z15
-	VMULPS.BCST  28(DI), Z15, Z15
-	DECQ         R10
-	JGE          plain
-	VMOVUPS      (R8), Z29
-	VMULPS.BCST  64(DI), Z29, Z28
-	VADDPS       Z28, Z0, Z0
-	VMOVUPS      64(R8), Z29
-	VMULPS.BCST  64(DI), Z29, Z28
-	VADDPS       Z28, Z1, Z1
-	VMOVUPS      (R8), Z29
-	VMULPS.BCST  68(DI), Z29, Z28
-	VADDPS       Z28, Z2, Z2
-	VMOVUPS      64(R8), Z29
-	VMULPS.BCST  68(DI), Z29, Z28
-	VADDPS       Z28, Z3, Z3
-	VMOVUPS      (R8), Z29
-	VMULPS.BCST  72(DI), Z29, Z28
-	VADDPS       Z28, Z4, Z4
-	VMOVUPS      64(R8), Z29
-	VMULPS.BCST  72(DI), Z29, Z28
-	VADDPS       Z28, Z5, Z5
-	VMOVUPS      (R8), Z29
-	VMULPS.BCST  76(DI), Z29, Z28
-	VADDPS       Z28, Z6, Z6
-	VMOVUPS      64(R8), Z29
-	VMULPS.BCST  76(DI), Z29, Z28
-	VADDPS       Z28, Z7, Z7
-	VMOVUPS      (R8), Z29
-	VMULPS.BCST  80(DI), Z29, Z28
-	VADDPS       Z28, Z8, Z8
-	VMOVUPS      64(R8), Z29
-	VMULPS.BCST  80(DI), Z29, Z28
-	VADDPS       Z28, Z9, Z9
-	VMOVUPS      (R8), Z29
-	VMULPS.BCST  84(DI), Z29, Z28
-	VADDPS       Z28, Z10, Z10
-	VMOVUPS      64(R8), Z29
-	VMULPS.BCST  84(DI), Z29, Z28
-	VADDPS       Z28, Z11, Z11
-	VMOVUPS      (R8), Z29
-	VMULPS.BCST  88(DI), Z29, Z28
-	VADDPS       Z28, Z12, Z12
-	VMOVUPS      64(R8), Z29
-	VMULPS.BCST  88(DI), Z29, Z28
-	VADDPS       Z28, Z13, Z13
-	VMOVUPS      (R8), Z29
-	VMULPS.BCST  92(DI), Z29, Z28
-	VADDPS       Z28, Z14, Z14
-	VMOVUPS      64(R8), Z29
-	VMULPS.BCST  92(DI), Z29, Z28
-	VADDPS       Z28, Z15, Z15
-	ADDQ         $0x00000080, R8
+	VMULPS.BCST  (R9), Z0, Z0
+	VMULPS.BCST  (R9), Z1, Z1
+	VMULPS.BCST  4(R9), Z2, Z2
+	VMULPS.BCST  4(R9), Z3, Z3
+	VMULPS.BCST  8(R9), Z4, Z4
+	VMULPS.BCST  8(R9), Z5, Z5
+	VMULPS.BCST  12(R9), Z6, Z6
+	VMULPS.BCST  12(R9), Z7, Z7
+	VMULPS.BCST  16(R9), Z8, Z8
+	VMULPS.BCST  16(R9), Z9, Z9
+	VMULPS.BCST  20(R9), Z10, Z10
+	VMULPS.BCST  20(R9), Z11, Z11
+	VMULPS.BCST  24(R9), Z12, Z12
+	VMULPS.BCST  24(R9), Z13, Z13
+	VMULPS.BCST  28(R9), Z14, Z14
+	VMULPS.BCST  28(R9), Z15, Z15
+	CMPQ         R12, 88(AX)
+	JGT          plain
+	VMOVUPS      (R11), Z28
+	VMOVUPS      64(R11), Z29
+	VMULPS.BCST  64(R9), Z28, Z16
+	VMULPS.BCST  64(R9), Z29, Z17
+	VMULPS.BCST  68(R9), Z28, Z18
+	VMULPS.BCST  68(R9), Z29, Z19
+	VMULPS.BCST  72(R9), Z28, Z20
+	VMULPS.BCST  72(R9), Z29, Z21
+	VMULPS.BCST  76(R9), Z28, Z26
+	VMULPS.BCST  76(R9), Z29, Z27
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z17, Z1, Z1
+	VADDPS       Z18, Z2, Z2
+	VADDPS       Z19, Z3, Z3
+	VADDPS       Z20, Z4, Z4
+	VADDPS       Z21, Z5, Z5
+	VADDPS       Z26, Z6, Z6
+	VADDPS       Z27, Z7, Z7
+	VMULPS.BCST  80(R9), Z28, Z16
+	VMULPS.BCST  80(R9), Z29, Z17
+	VMULPS.BCST  84(R9), Z28, Z18
+	VMULPS.BCST  84(R9), Z29, Z19
+	VMULPS.BCST  88(R9), Z28, Z20
+	VMULPS.BCST  88(R9), Z29, Z21
+	VMULPS.BCST  92(R9), Z28, Z26
+	VMULPS.BCST  92(R9), Z29, Z27
+	VADDPS       Z16, Z8, Z8
+	VADDPS       Z17, Z9, Z9
+	VADDPS       Z18, Z10, Z10
+	VADDPS       Z19, Z11, Z11
+	VADDPS       Z20, Z12, Z12
+	VADDPS       Z21, Z13, Z13
+	VADDPS       Z26, Z14, Z14
+	VADDPS       Z27, Z15, Z15
+	ADDQ         $0x00000080, R11
 
 plain:
-	VMULPS.BCST 32(DI), Z24, Z28
-	VADDPS      Z28, Z0, Z0
+	VMULPS.BCST 32(R9), Z24, Z16
+	VMULPS.BCST 32(R9), Z25, Z17
+	VMULPS.BCST 36(R9), Z24, Z18
+	VMULPS.BCST 36(R9), Z25, Z19
+	VMULPS.BCST 40(R9), Z24, Z20
+	VMULPS.BCST 40(R9), Z25, Z21
+	VMULPS.BCST 44(R9), Z24, Z26
+	VMULPS.BCST 44(R9), Z25, Z27
+	VADDPS      Z16, Z0, Z0
+	VADDPS      Z17, Z1, Z1
+	VADDPS      Z18, Z2, Z2
+	VADDPS      Z19, Z3, Z3
+	VADDPS      Z20, Z4, Z4
+	VADDPS      Z21, Z5, Z5
+	VADDPS      Z26, Z6, Z6
+	VADDPS      Z27, Z7, Z7
 	VADDPS      (SI), Z0, Z0
 	VMOVUPS     Z0, (SI)
-	VMULPS.BCST 32(DI), Z25, Z29
-	VADDPS      Z29, Z1, Z1
 	VADDPS      64(SI), Z1, Z1
 	VMOVUPS     Z1, 64(SI)
-	VMULPS.BCST 36(DI), Z24, Z28
-	VADDPS      Z28, Z2, Z2
 	VADDPS      128(SI), Z2, Z2
 	VMOVUPS     Z2, 128(SI)
-	VMULPS.BCST 36(DI), Z25, Z29
-	VADDPS      Z29, Z3, Z3
 	VADDPS      192(SI), Z3, Z3
 	VMOVUPS     Z3, 192(SI)
-	VMULPS.BCST 40(DI), Z24, Z28
-	VADDPS      Z28, Z4, Z4
 	VADDPS      256(SI), Z4, Z4
 	VMOVUPS     Z4, 256(SI)
-	VMULPS.BCST 40(DI), Z25, Z29
-	VADDPS      Z29, Z5, Z5
 	VADDPS      320(SI), Z5, Z5
 	VMOVUPS     Z5, 320(SI)
-	VMULPS.BCST 44(DI), Z24, Z28
-	VADDPS      Z28, Z6, Z6
 	VADDPS      384(SI), Z6, Z6
 	VMOVUPS     Z6, 384(SI)
-	VMULPS.BCST 44(DI), Z25, Z29
-	VADDPS      Z29, Z7, Z7
 	VADDPS      448(SI), Z7, Z7
 	VMOVUPS     Z7, 448(SI)
-	VMULPS.BCST 48(DI), Z24, Z28
-	VADDPS      Z28, Z8, Z8
+	VMULPS.BCST 48(R9), Z24, Z16
+	VMULPS.BCST 48(R9), Z25, Z17
+	VMULPS.BCST 52(R9), Z24, Z18
+	VMULPS.BCST 52(R9), Z25, Z19
+	VMULPS.BCST 56(R9), Z24, Z20
+	VMULPS.BCST 56(R9), Z25, Z21
+	VMULPS.BCST 60(R9), Z24, Z26
+	VMULPS.BCST 60(R9), Z25, Z27
+	VADDPS      Z16, Z8, Z8
+	VADDPS      Z17, Z9, Z9
+	VADDPS      Z18, Z10, Z10
+	VADDPS      Z19, Z11, Z11
+	VADDPS      Z20, Z12, Z12
+	VADDPS      Z21, Z13, Z13
+	VADDPS      Z26, Z14, Z14
+	VADDPS      Z27, Z15, Z15
 	VADDPS      512(SI), Z8, Z8
 	VMOVUPS     Z8, 512(SI)
-	VMULPS.BCST 48(DI), Z25, Z29
-	VADDPS      Z29, Z9, Z9
 	VADDPS      576(SI), Z9, Z9
 	VMOVUPS     Z9, 576(SI)
-	VMULPS.BCST 52(DI), Z24, Z28
-	VADDPS      Z28, Z10, Z10
 	VADDPS      640(SI), Z10, Z10
 	VMOVUPS     Z10, 640(SI)
-	VMULPS.BCST 52(DI), Z25, Z29
-	VADDPS      Z29, Z11, Z11
 	VADDPS      704(SI), Z11, Z11
 	VMOVUPS     Z11, 704(SI)
-	VMULPS.BCST 56(DI), Z24, Z28
-	VADDPS      Z28, Z12, Z12
 	VADDPS      768(SI), Z12, Z12
 	VMOVUPS     Z12, 768(SI)
-	VMULPS.BCST 56(DI), Z25, Z29
-	VADDPS      Z29, Z13, Z13
 	VADDPS      832(SI), Z13, Z13
 	VMOVUPS     Z13, 832(SI)
-	VMULPS.BCST 60(DI), Z24, Z28
-	VADDPS      Z28, Z14, Z14
 	VADDPS      896(SI), Z14, Z14
 	VMOVUPS     Z14, 896(SI)
-	VMULPS.BCST 60(DI), Z25, Z29
-	VADDPS      Z29, Z15, Z15
 	VADDPS      960(SI), Z15, Z15
 	VMOVUPS     Z15, 960(SI)
 	ADDQ        $0x00000100, DX
-	ADDQ        $0x60, DI
-	DECQ        R9
+	ADDQ        $0x60, R9
+	DECQ        R12
 	JNZ         block
+	MOVQ        8(AX), DX
 	CMPQ        104(AX), $0x00
 	JNE         finished
-	MOVQ        40(AX), DX
-	ADDQ        CX, DX
-	MOVQ        48(AX), BX
-	ADDQ        CX, BX
-	MOVQ        56(AX), DI
-	TESTQ       DI, DI
+	MOVQ        40(AX), R11
+	ADDQ        CX, R11
+	TESTQ       R10, R10
 	JNZ         lastzeros
-	VMOVUPS     (DX), Z28
+	VMOVUPS     (R11), Z28
 	VADDPS      (SI), Z28, Z28
-	VMOVUPS     Z28, (SI)
-	VMOVUPS     64(DX), Z28
+	VMOVUPS     Z28, (DI)
+	VMOVUPS     64(R11), Z28
 	VADDPS      64(SI), Z28, Z28
-	VMOVUPS     Z28, 64(SI)
-	VMOVUPS     (DX), Z28
+	VMOVUPS     Z28, 64(DI)
+	VMOVUPS     (R11), Z28
 	VADDPS      128(SI), Z28, Z28
-	VMOVUPS     Z28, 128(SI)
-	VMOVUPS     64(DX), Z28
+	ADDQ        DX, DI
+	VMOVUPS     Z28, (DI)
+	VMOVUPS     64(R11), Z28
 	VADDPS      192(SI), Z28, Z28
-	VMOVUPS     Z28, 192(SI)
-	VMOVUPS     (DX), Z28
+	VMOVUPS     Z28, 64(DI)
+	VMOVUPS     (R11), Z28
 	VADDPS      256(SI), Z28, Z28
-	VMOVUPS     Z28, 256(SI)
-	VMOVUPS     64(DX), Z28
+	ADDQ        DX, DI
+	VMOVUPS     Z28, (DI)
+	VMOVUPS     64(R11), Z28
 	VADDPS      320(SI), Z28, Z28
-	VMOVUPS     Z28, 320(SI)
-	VMOVUPS     (DX), Z28
+	VMOVUPS     Z28, 64(DI)
+	VMOVUPS     (R11), Z28
 	VADDPS      384(SI), Z28, Z28
-	VMOVUPS     Z28, 384(SI)
-	VMOVUPS     64(DX), Z28
+	ADDQ        DX, DI
+	VMOVUPS     Z28, (DI)
+	VMOVUPS     64(R11), Z28
 	VADDPS      448(SI), Z28, Z28
-	VMOVUPS     Z28, 448(SI)
-	VMOVUPS     (DX), Z28
+	VMOVUPS     Z28, 64(DI)
+	VMOVUPS     (R11), Z28
 	VADDPS      512(SI), Z28, Z28
-	VMOVUPS     Z28, 512(SI)
-	VMOVUPS     64(DX), Z28
+	ADDQ        DX, DI
+	VMOVUPS     Z28, (DI)
+	VMOVUPS     64(R11), Z28
 	VADDPS      576(SI), Z28, Z28
-	VMOVUPS     Z28, 576(SI)
-	VMOVUPS     (DX), Z28
+	VMOVUPS     Z28, 64(DI)
+	VMOVUPS     (R11), Z28
 	VADDPS      640(SI), Z28, Z28
-	VMOVUPS     Z28, 640(SI)
-	VMOVUPS     64(DX), Z28
+	ADDQ        DX, DI
+	VMOVUPS     Z28, (DI)
+	VMOVUPS     64(R11), Z28
 	VADDPS      704(SI), Z28, Z28
-	VMOVUPS     Z28, 704(SI)
-	VMOVUPS     (DX), Z28
+	VMOVUPS     Z28, 64(DI)
+	VMOVUPS     (R11), Z28
 	VADDPS      768(SI), Z28, Z28
-	VMOVUPS     Z28, 768(SI)
-	VMOVUPS     64(DX), Z28
+	ADDQ        DX, DI
+	VMOVUPS     Z28, (DI)
+	VMOVUPS     64(R11), Z28
 	VADDPS      832(SI), Z28, Z28
-	VMOVUPS     Z28, 832(SI)
-	VMOVUPS     (DX), Z28
+	VMOVUPS     Z28, 64(DI)
+	VMOVUPS     (R11), Z28
 	VADDPS      896(SI), Z28, Z28
-	VMOVUPS     Z28, 896(SI)
-	VMOVUPS     64(DX), Z28
+	ADDQ        DX, DI
+	VMOVUPS     Z28, (DI)
+	VMOVUPS     64(R11), Z28
 	VADDPS      960(SI), Z28, Z28
-	VMOVUPS     Z28, 960(SI)
+	VMOVUPS     Z28, 64(DI)
 	JMP         lastadded
 
 lastzeros:
-	VBROADCASTSS (DI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
+	MOVQ         48(AX), R12
+	ADDQ         CX, R12
+	VBROADCASTSS (R10), Z28
+	VMULPS       (R12), Z28, Z28
+	VADDPS       (R11), Z28, Z28
 	VADDPS       (SI), Z28, Z28
-	VMOVUPS      Z28, (SI)
-	VBROADCASTSS (DI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
+	VMOVUPS      Z28, (DI)
+	VBROADCASTSS (R10), Z28
+	VMULPS       64(R12), Z28, Z28
+	VADDPS       64(R11), Z28, Z28
 	VADDPS       64(SI), Z28, Z28
-	VMOVUPS      Z28, 64(SI)
-	VBROADCASTSS 4(DI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
+	VMOVUPS      Z28, 64(DI)
+	VBROADCASTSS 4(R10), Z28
+	VMULPS       (R12), Z28, Z28
+	VADDPS       (R11), Z28, Z28
 	VADDPS       128(SI), Z28, Z28
-	VMOVUPS      Z28, 128(SI)
-	VBROADCASTSS 4(DI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
+	ADDQ         DX, DI
+	VMOVUPS      Z28, (DI)
+	VBROADCASTSS 4(R10), Z28
+	VMULPS       64(R12), Z28, Z28
+	VADDPS       64(R11), Z28, Z28
 	VADDPS       192(SI), Z28, Z28
-	VMOVUPS      Z28, 192(SI)
-	VBROADCASTSS 8(DI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
+	VMOVUPS      Z28, 64(DI)
+	VBROADCASTSS 8(R10), Z28
+	VMULPS       (R12), Z28, Z28
+	VADDPS       (R11), Z28, Z28
 	VADDPS       256(SI), Z28, Z28
-	VMOVUPS      Z28, 256(SI)
-	VBROADCASTSS 8(DI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
+	ADDQ         DX, DI
+	VMOVUPS      Z28, (DI)
+	VBROADCASTSS 8(R10), Z28
+	VMULPS       64(R12), Z28, Z28
+	VADDPS       64(R11), Z28, Z28
 	VADDPS       320(SI), Z28, Z28
-	VMOVUPS      Z28, 320(SI)
-	VBROADCASTSS 12(DI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
+	VMOVUPS      Z28, 64(DI)
+	VBROADCASTSS 12(R10), Z28
+	VMULPS       (R12), Z28, Z28
+	VADDPS       (R11), Z28, Z28
 	VADDPS       384(SI), Z28, Z28
-	VMOVUPS      Z28, 384(SI)
-	VBROADCASTSS 12(DI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
+	ADDQ         DX, DI
+	VMOVUPS      Z28, (DI)
+	VBROADCASTSS 12(R10), Z28
+	VMULPS       64(R12), Z28, Z28
+	VADDPS       64(R11), Z28, Z28
 	VADDPS       448(SI), Z28, Z28
-	VMOVUPS      Z28, 448(SI)
-	VBROADCASTSS 16(DI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
+	VMOVUPS      Z28, 64(DI)
+	VBROADCASTSS 16(R10), Z28
+	VMULPS       (R12), Z28, Z28
+	VADDPS       (R11), Z28, Z28
 	VADDPS       512(SI), Z28, Z28
-	VMOVUPS      Z28, 512(SI)
-	VBROADCASTSS 16(DI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
+	ADDQ         DX, DI
+	VMOVUPS      Z28, (DI)
+	VBROADCASTSS 16(R10), Z28
+	VMULPS       64(R12), Z28, Z28
+	VADDPS       64(R11), Z28, Z28
 	VADDPS       576(SI), Z28, Z28
-	VMOVUPS      Z28, 576(SI)
-	VBROADCASTSS 20(DI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
+	VMOVUPS      Z28, 64(DI)
+	VBROADCASTSS 20(R10), Z28
+	VMULPS       (R12), Z28, Z28
+	VADDPS       (R11), Z28, Z28
 	VADDPS       640(SI), Z28, Z28
-	VMOVUPS      Z28, 640(SI)
-	VBROADCASTSS 20(DI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
+	ADDQ         DX, DI
+	VMOVUPS      Z28, (DI)
+	VBROADCASTSS 20(R10), Z28
+	VMULPS       64(R12), Z28, Z28
+	VADDPS       64(R11), Z28, Z28
 	VADDPS       704(SI), Z28, Z28
-	VMOVUPS      Z28, 704(SI)
-	VBROADCASTSS 24(DI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
+	VMOVUPS      Z28, 64(DI)
+	VBROADCASTSS 24(R10), Z28
+	VMULPS       (R12), Z28, Z28
+	VADDPS       (R11), Z28, Z28
 	VADDPS       768(SI), Z28, Z28
-	VMOVUPS      Z28, 768(SI)
-	VBROADCASTSS 24(DI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
+	ADDQ         DX, DI
+	VMOVUPS      Z28, (DI)
+	VBROADCASTSS 24(R10), Z28
+	VMULPS       64(R12), Z28, Z28
+	VADDPS       64(R11), Z28, Z28
 	VADDPS       832(SI), Z28, Z28
-	VMOVUPS      Z28, 832(SI)
-	VBROADCASTSS 28(DI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
+	VMOVUPS      Z28, 64(DI)
+	VBROADCASTSS 28(R10), Z28
+	VMULPS       (R12), Z28, Z28
+	VADDPS       (R11), Z28, Z28
 	VADDPS       896(SI), Z28, Z28
-	VMOVUPS      Z28, 896(SI)
-	VBROADCASTSS 28(DI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
+	ADDQ         DX, DI
+	VMOVUPS      Z28, (DI)
+	VBROADCASTSS 28(R10), Z28
+	VMULPS       64(R12), Z28, Z28
+	VADDPS       64(R11), Z28, Z28
 	VADDPS       960(SI), Z28, Z28
-	VMOVUPS      Z28, 960(SI)
+	VMOVUPS      Z28, 64(DI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
 	VMOVUPS (SI), Z28
-	VMOVUPS Z28, (DX)
+	VMOVUPS Z28, (DI)
 	VMOVUPS 64(SI), Z28
-	VMOVUPS Z28, 64(DX)
-	ADDQ    BX, DX
+	VMOVUPS Z28, 64(DI)
 	VMOVUPS 128(SI), Z28
-	VMOVUPS Z28, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Z28, (DI)
 	VMOVUPS 192(SI), Z28
-	VMOVUPS Z28, 64(DX)
-	ADDQ    BX, DX
+	VMOVUPS Z28, 64(DI)
 	VMOVUPS 256(SI), Z28
-	VMOVUPS Z28, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Z28, (DI)
 	VMOVUPS 320(SI), Z28
-	VMOVUPS Z28, 64(DX)
-	ADDQ    BX, DX
+	VMOVUPS Z28, 64(DI)
 	VMOVUPS 384(SI), Z28
-	VMOVUPS Z28, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Z28, (DI)
 	VMOVUPS 448(SI), Z28
-	VMOVUPS Z28, 64(DX)
-	ADDQ    BX, DX
+	VMOVUPS Z28, 64(DI)
 	VMOVUPS 512(SI), Z28
-	VMOVUPS Z28, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Z28, (DI)
 	VMOVUPS 576(SI), Z28
-	VMOVUPS Z28, 64(DX)
-	ADDQ    BX, DX
+	VMOVUPS Z28, 64(DI)
 	VMOVUPS 640(SI), Z28
-	VMOVUPS Z28, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Z28, (DI)
 	VMOVUPS 704(SI), Z28
-	VMOVUPS Z28, 64(DX)
-	ADDQ    BX, DX
+	VMOVUPS Z28, 64(DI)
 	VMOVUPS 768(SI), Z28
-	VMOVUPS Z28, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Z28, (DI)
 	VMOVUPS 832(SI), Z28
-	VMOVUPS Z28, 64(DX)
-	ADDQ    BX, DX
+	VMOVUPS Z28, 64(DI)
 	VMOVUPS 896(SI), Z28
-	VMOVUPS Z28, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Z28, (DI)
 	VMOVUPS 960(SI), Z28
-	VMOVUPS Z28, 64(DX)
-	ADDQ    $0x00000080, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Z28, 64(DI)
+
+written:
+	ADDQ  DX, DI
+	TESTQ R10, R10
+	JZ    next
+	ADDQ  $0x20, R10
+
+next:
+	DECQ R8
+	JNZ  tile
+	ADDQ $0x00000080, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -3143,20 +3307,24 @@ finished:
 TEXT ·int8Bytes1AVX512(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
+	MOVQ 16(AX), DX
 
 part:
-	MOVQ    16(AX), DX
-	ADDQ    CX, DX
+	MOVQ (AX), SI
+	ADDQ CX, SI
+	MOVQ 112(AX), DI
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R8
+	MOVQ 56(AX), R9
+
+tile:
 	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
 	CMPQ    104(AX), $0x00
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), SI
-	TESTQ   SI, SI
+	TESTQ   R9, R9
 	JNZ     firstzeros
 	VMOVUPS (DX), Z28
 	VADDPS  Z28, Z8, Z8
@@ -3165,12 +3333,14 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (SI), Z28
-	VMULPS       (BX), Z28, Z28
+	MOVQ         48(AX), R10
+	ADDQ         CX, R10
+	VBROADCASTSS (R9), Z28
+	VMULPS       (R10), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       Z28, Z8, Z8
-	VBROADCASTSS (SI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS (R9), Z28
+	VMULPS       64(R10), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       Z28, Z9, Z9
 
@@ -3178,19 +3348,16 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), DI
-	ADDQ CX, DI
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), SI
-	MOVQ 80(AX), R8
-	MOVQ 88(AX), R9
+	MOVQ 32(AX), R10
+	ADDQ CX, R10
+	MOVQ 80(AX), R11
 
 block:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
-	MOVQ   96(AX), R10
+	MOVQ   96(AX), R12
 
 group:
 	PREFETCHT0   4096(DX)
@@ -3209,7 +3376,7 @@ group:
 	VPDPBUSD     Z19, Z20, Z3
 	ADDQ         $0x00000100, DX
 	ADDQ         $0x08, BX
-	DECQ         R10
+	DECQ         R12
 	JNZ          group
 	VPADDD       Z2, Z0, Z0
 	VPADDD       Z3, Z1, Z1
@@ -3218,67 +3385,80 @@ group:
 	VMOVUPS      64(DX), Z23
 	VMOVUPS      192(DX), Z25
 	VCVTDQ2PS    Z0, Z0
-	VMULPS       Z22, Z0, Z0
-	VMULPS.BCST  (SI), Z0, Z0
 	VCVTDQ2PS    Z1, Z1
+	VMULPS       Z22, Z0, Z0
 	VMULPS       Z23, Z1, Z1
-	VMULPS.BCST  (SI), Z1, Z1
-	DECQ         R9
-	JGE          plain
-	VMOVUPS      (DI), Z29
-	VMULPS.BCST  8(SI), Z29, Z28
-	VADDPS       Z28, Z0, Z0
-	VMOVUPS      64(DI), Z29
-	VMULPS.BCST  8(SI), Z29, Z28
-	VADDPS       Z28, Z1, Z1
-	ADDQ         $0x00000080, DI
+	VMULPS.BCST  (R8), Z0, Z0
+	VMULPS.BCST  (R8), Z1, Z1
+	CMPQ         R11, 88(AX)
+	JGT          plain
+	VMOVUPS      (R10), Z28
+	VMOVUPS      64(R10), Z29
+	VMULPS.BCST  8(R8), Z28, Z16
+	VMULPS.BCST  8(R8), Z29, Z17
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z17, Z1, Z1
+	ADDQ         $0x00000080, R10
 
 plain:
-	VMULPS.BCST 4(SI), Z24, Z28
-	VADDPS      Z28, Z0, Z0
+	VMULPS.BCST 4(R8), Z24, Z16
+	VMULPS.BCST 4(R8), Z25, Z17
+	VADDPS      Z16, Z0, Z0
+	VADDPS      Z17, Z1, Z1
 	VADDPS      Z0, Z8, Z8
-	VMULPS.BCST 4(SI), Z25, Z29
-	VADDPS      Z29, Z1, Z1
 	VADDPS      Z1, Z9, Z9
 	ADDQ        $0x00000100, DX
-	ADDQ        $0x0c, SI
-	DECQ        R8
+	ADDQ        $0x0c, R8
+	DECQ        R11
 	JNZ         block
+	MOVQ        8(AX), DX
 	CMPQ        104(AX), $0x00
 	JNE         finished
-	MOVQ        40(AX), DX
-	ADDQ        CX, DX
-	MOVQ        48(AX), BX
-	ADDQ        CX, BX
-	MOVQ        56(AX), SI
-	TESTQ       SI, SI
+	MOVQ        40(AX), R10
+	ADDQ        CX, R10
+	TESTQ       R9, R9
 	JNZ         lastzeros
-	VMOVUPS     (DX), Z28
-	VADDPS      Z28, Z8, Z8
-	VMOVUPS     64(DX), Z28
-	VADDPS      Z28, Z9, Z9
+	VMOVUPS     (R10), Z28
+	VADDPS      Z28, Z8, Z28
+	VMOVUPS     Z28, (SI)
+	VMOVUPS     64(R10), Z28
+	VADDPS      Z28, Z9, Z28
+	VMOVUPS     Z28, 64(SI)
 	JMP         lastadded
 
 lastzeros:
-	VBROADCASTSS (SI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
-	VADDPS       Z28, Z8, Z8
-	VBROADCASTSS (SI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
-	VADDPS       Z28, Z9, Z9
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R9), Z28
+	VMULPS       (R11), Z28, Z28
+	VADDPS       (R10), Z28, Z28
+	VADDPS       Z28, Z8, Z28
+	VMOVUPS      Z28, (SI)
+	VBROADCASTSS (R9), Z28
+	VMULPS       64(R11), Z28, Z28
+	VADDPS       64(R10), Z28, Z28
+	VADDPS       Z28, Z9, Z28
+	VMOVUPS      Z28, 64(SI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
-	VMOVUPS Z8, (DX)
-	VMOVUPS Z9, 64(DX)
-	ADDQ    $0x00000080, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Z8, (SI)
+	VMOVUPS Z9, 64(SI)
+
+written:
+	ADDQ  DX, SI
+	TESTQ R9, R9
+	JZ    next
+	ADDQ  $0x04, R9
+
+next:
+	DECQ DI
+	JNZ  tile
+	ADDQ $0x00000080, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -3287,10 +3467,17 @@ finished:
 TEXT ·int8Bytes1AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
+	MOVQ 16(AX), SI
 
 part:
-	MOVQ    16(AX), SI
-	ADDQ    CX, SI
+	MOVQ (AX), DI
+	ADDQ CX, DI
+	MOVQ 112(AX), R8
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R9
+	MOVQ 56(AX), R10
+
+tile:
 	VPXOR   Y14, Y14, Y14
 	VMOVUPS Y14, (SI)
 	VMOVUPS Y14, 32(SI)
@@ -3300,10 +3487,7 @@ part:
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), DI
-	TESTQ   DI, DI
+	TESTQ   R10, R10
 	JNZ     firstzeros
 	VMOVUPS (DX), Y14
 	VADDPS  (SI), Y14, Y14
@@ -3320,23 +3504,25 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       (SI), Y14, Y14
 	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
 	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       64(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       64(R11), Y14, Y14
 	VADDPS       64(DX), Y14, Y14
 	VADDPS       64(SI), Y14, Y14
 	VMOVUPS      Y14, 64(SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       96(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       96(R11), Y14, Y14
 	VADDPS       96(DX), Y14, Y14
 	VADDPS       96(SI), Y14, Y14
 	VMOVUPS      Y14, 96(SI)
@@ -3345,12 +3531,9 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), R8
-	ADDQ CX, R8
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), DI
-	MOVQ 80(AX), R9
-	MOVQ 88(AX), R10
+	MOVQ 32(AX), R11
+	ADDQ CX, R11
+	MOVQ 80(AX), R12
 
 block:
 	VPXOR Y0, Y0, Y0
@@ -3361,7 +3544,7 @@ block:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
-	MOVQ  96(AX), R11
+	MOVQ  96(AX), R13
 
 group:
 	PREFETCHT0   4096(DX)
@@ -3420,7 +3603,7 @@ group:
 	BYTE         $0xfb
 	ADDQ         $0x00000100, DX
 	ADDQ         $0x08, BX
-	DECQ         R11
+	DECQ         R13
 	JNZ          group
 	VPADDD       Y4, Y0, Y0
 	VPADDD       Y5, Y1, Y1
@@ -3428,122 +3611,131 @@ group:
 	VPADDD       Y7, Y3, Y3
 	VCVTDQ2PS    Y0, Y0
 	VMULPS       (DX), Y0, Y0
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y0, Y0
 	VCVTDQ2PS    Y1, Y1
 	VMULPS       32(DX), Y1, Y1
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y1, Y1
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       64(DX), Y2, Y2
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y2, Y2
 	VCVTDQ2PS    Y3, Y3
 	VMULPS       96(DX), Y3, Y3
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y3, Y3
-	DECQ         R10
-	JGE          plain
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	CMPQ         R12, 88(AX)
+	JGT          plain
+	VBROADCASTSS 8(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y0, Y0
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 8(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y1, Y1
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       64(R8), Y14, Y14
+	VBROADCASTSS 8(R9), Y14
+	VMULPS       64(R11), Y14, Y14
 	VADDPS       Y14, Y2, Y2
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       96(R8), Y14, Y14
+	VBROADCASTSS 8(R9), Y14
+	VMULPS       96(R11), Y14, Y14
 	VADDPS       Y14, Y3, Y3
-	ADDQ         $0x00000080, R8
+	ADDQ         $0x00000080, R11
 
 plain:
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y0, Y0
 	VADDPS       (SI), Y0, Y0
 	VMOVUPS      Y0, (SI)
-	VBROADCASTSS 4(DI), Y15
+	VBROADCASTSS 4(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y1, Y1
 	VADDPS       32(SI), Y1, Y1
 	VMOVUPS      Y1, 32(SI)
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       192(DX), Y14, Y14
 	VADDPS       Y14, Y2, Y2
 	VADDPS       64(SI), Y2, Y2
 	VMOVUPS      Y2, 64(SI)
-	VBROADCASTSS 4(DI), Y15
+	VBROADCASTSS 4(R9), Y15
 	VMULPS       224(DX), Y15, Y15
 	VADDPS       Y15, Y3, Y3
 	VADDPS       96(SI), Y3, Y3
 	VMOVUPS      Y3, 96(SI)
 	ADDQ         $0x00000100, DX
-	ADDQ         $0x0c, DI
-	DECQ         R9
+	ADDQ         $0x0c, R9
+	DECQ         R12
 	JNZ          block
+	MOVQ         8(AX), DX
 	CMPQ         104(AX), $0x00
 	JNE          finished
-	MOVQ         40(AX), DX
-	ADDQ         CX, DX
-	MOVQ         48(AX), BX
-	ADDQ         CX, BX
-	MOVQ         56(AX), DI
-	TESTQ        DI, DI
+	MOVQ         40(AX), R11
+	ADDQ         CX, R11
+	TESTQ        R10, R10
 	JNZ          lastzeros
-	VMOVUPS      (DX), Y14
+	VMOVUPS      (R11), Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VMOVUPS      32(DX), Y14
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VMOVUPS      64(DX), Y14
+	VMOVUPS      Y14, 32(DI)
+	VMOVUPS      64(R11), Y14
 	VADDPS       64(SI), Y14, Y14
-	VMOVUPS      Y14, 64(SI)
-	VMOVUPS      96(DX), Y14
+	VMOVUPS      Y14, 64(DI)
+	VMOVUPS      96(R11), Y14
 	VADDPS       96(SI), Y14, Y14
-	VMOVUPS      Y14, 96(SI)
+	VMOVUPS      Y14, 96(DI)
 	JMP          lastadded
 
 lastzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	MOVQ         48(AX), R12
+	ADDQ         CX, R12
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       64(BX), Y14, Y14
-	VADDPS       64(DX), Y14, Y14
+	VMOVUPS      Y14, 32(DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       64(R12), Y14, Y14
+	VADDPS       64(R11), Y14, Y14
 	VADDPS       64(SI), Y14, Y14
-	VMOVUPS      Y14, 64(SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       96(BX), Y14, Y14
-	VADDPS       96(DX), Y14, Y14
+	VMOVUPS      Y14, 64(DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       96(R12), Y14, Y14
+	VADDPS       96(R11), Y14, Y14
 	VADDPS       96(SI), Y14, Y14
-	VMOVUPS      Y14, 96(SI)
+	VMOVUPS      Y14, 96(DI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
 	VMOVUPS (SI), Y14
-	VMOVUPS Y14, (DX)
+	VMOVUPS Y14, (DI)
 	VMOVUPS 32(SI), Y14
-	VMOVUPS Y14, 32(DX)
+	VMOVUPS Y14, 32(DI)
 	VMOVUPS 64(SI), Y14
-	VMOVUPS Y14, 64(DX)
+	VMOVUPS Y14, 64(DI)
 	VMOVUPS 96(SI), Y14
-	VMOVUPS Y14, 96(DX)
-	ADDQ    $0x00000080, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Y14, 96(DI)
+
+written:
+	ADDQ  DX, DI
+	TESTQ R10, R10
+	JZ    next
+	ADDQ  $0x04, R10
+
+next:
+	DECQ R8
+	JNZ  tile
+	ADDQ $0x00000080, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -3552,10 +3744,17 @@ finished:
 TEXT ·int8Bytes1AVX2(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
+	MOVQ 16(AX), SI
 
 part:
-	MOVQ    16(AX), SI
-	ADDQ    CX, SI
+	MOVQ (AX), DI
+	ADDQ CX, DI
+	MOVQ 112(AX), R8
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R9
+	MOVQ 56(AX), R10
+
+tile:
 	VPXOR   Y14, Y14, Y14
 	VMOVUPS Y14, (SI)
 	VMOVUPS Y14, 32(SI)
@@ -3565,10 +3764,7 @@ part:
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), DI
-	TESTQ   DI, DI
+	TESTQ   R10, R10
 	JNZ     firstzeros
 	VMOVUPS (DX), Y14
 	VADDPS  (SI), Y14, Y14
@@ -3585,23 +3781,25 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       (SI), Y14, Y14
 	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
 	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       64(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       64(R11), Y14, Y14
 	VADDPS       64(DX), Y14, Y14
 	VADDPS       64(SI), Y14, Y14
 	VMOVUPS      Y14, 64(SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       96(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       96(R11), Y14, Y14
 	VADDPS       96(DX), Y14, Y14
 	VADDPS       96(SI), Y14, Y14
 	VMOVUPS      Y14, 96(SI)
@@ -3610,12 +3808,9 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), R8
-	ADDQ CX, R8
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), DI
-	MOVQ 80(AX), R9
-	MOVQ 88(AX), R10
+	MOVQ 32(AX), R11
+	ADDQ CX, R11
+	MOVQ 80(AX), R12
 
 block:
 	VPXOR Y0, Y0, Y0
@@ -3626,7 +3821,7 @@ block:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
-	MOVQ  96(AX), R11
+	MOVQ  96(AX), R13
 
 group:
 	PREFETCHT0   4096(DX)
@@ -3687,7 +3882,7 @@ group:
 	VPADDD       Y15, Y7, Y7
 	ADDQ         $0x00000100, DX
 	ADDQ         $0x08, BX
-	DECQ         R11
+	DECQ         R13
 	JNZ          group
 	VPHADDD      Y1, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
@@ -3699,122 +3894,131 @@ group:
 	VPERMQ       $0xd8, Y6, Y6
 	VCVTDQ2PS    Y0, Y0
 	VMULPS       (DX), Y0, Y0
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y0, Y0
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       32(DX), Y2, Y2
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y2, Y2
 	VCVTDQ2PS    Y4, Y4
 	VMULPS       64(DX), Y4, Y4
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VMULPS       96(DX), Y6, Y6
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y6, Y6
-	DECQ         R10
-	JGE          plain
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	CMPQ         R12, 88(AX)
+	JGT          plain
+	VBROADCASTSS 8(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y0, Y0
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 8(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y2, Y2
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       64(R8), Y14, Y14
+	VBROADCASTSS 8(R9), Y14
+	VMULPS       64(R11), Y14, Y14
 	VADDPS       Y14, Y4, Y4
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       96(R8), Y14, Y14
+	VBROADCASTSS 8(R9), Y14
+	VMULPS       96(R11), Y14, Y14
 	VADDPS       Y14, Y6, Y6
-	ADDQ         $0x00000080, R8
+	ADDQ         $0x00000080, R11
 
 plain:
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y0, Y0
 	VADDPS       (SI), Y0, Y0
 	VMOVUPS      Y0, (SI)
-	VBROADCASTSS 4(DI), Y15
+	VBROADCASTSS 4(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y2, Y2
 	VADDPS       32(SI), Y2, Y2
 	VMOVUPS      Y2, 32(SI)
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       192(DX), Y14, Y14
 	VADDPS       Y14, Y4, Y4
 	VADDPS       64(SI), Y4, Y4
 	VMOVUPS      Y4, 64(SI)
-	VBROADCASTSS 4(DI), Y15
+	VBROADCASTSS 4(R9), Y15
 	VMULPS       224(DX), Y15, Y15
 	VADDPS       Y15, Y6, Y6
 	VADDPS       96(SI), Y6, Y6
 	VMOVUPS      Y6, 96(SI)
 	ADDQ         $0x00000100, DX
-	ADDQ         $0x0c, DI
-	DECQ         R9
+	ADDQ         $0x0c, R9
+	DECQ         R12
 	JNZ          block
+	MOVQ         8(AX), DX
 	CMPQ         104(AX), $0x00
 	JNE          finished
-	MOVQ         40(AX), DX
-	ADDQ         CX, DX
-	MOVQ         48(AX), BX
-	ADDQ         CX, BX
-	MOVQ         56(AX), DI
-	TESTQ        DI, DI
+	MOVQ         40(AX), R11
+	ADDQ         CX, R11
+	TESTQ        R10, R10
 	JNZ          lastzeros
-	VMOVUPS      (DX), Y14
+	VMOVUPS      (R11), Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VMOVUPS      32(DX), Y14
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VMOVUPS      64(DX), Y14
+	VMOVUPS      Y14, 32(DI)
+	VMOVUPS      64(R11), Y14
 	VADDPS       64(SI), Y14, Y14
-	VMOVUPS      Y14, 64(SI)
-	VMOVUPS      96(DX), Y14
+	VMOVUPS      Y14, 64(DI)
+	VMOVUPS      96(R11), Y14
 	VADDPS       96(SI), Y14, Y14
-	VMOVUPS      Y14, 96(SI)
+	VMOVUPS      Y14, 96(DI)
 	JMP          lastadded
 
 lastzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	MOVQ         48(AX), R12
+	ADDQ         CX, R12
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       64(BX), Y14, Y14
-	VADDPS       64(DX), Y14, Y14
+	VMOVUPS      Y14, 32(DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       64(R12), Y14, Y14
+	VADDPS       64(R11), Y14, Y14
 	VADDPS       64(SI), Y14, Y14
-	VMOVUPS      Y14, 64(SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       96(BX), Y14, Y14
-	VADDPS       96(DX), Y14, Y14
+	VMOVUPS      Y14, 64(DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       96(R12), Y14, Y14
+	VADDPS       96(R11), Y14, Y14
 	VADDPS       96(SI), Y14, Y14
-	VMOVUPS      Y14, 96(SI)
+	VMOVUPS      Y14, 96(DI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
 	VMOVUPS (SI), Y14
-	VMOVUPS Y14, (DX)
+	VMOVUPS Y14, (DI)
 	VMOVUPS 32(SI), Y14
-	VMOVUPS Y14, 32(DX)
+	VMOVUPS Y14, 32(DI)
 	VMOVUPS 64(SI), Y14
-	VMOVUPS Y14, 64(DX)
+	VMOVUPS Y14, 64(DI)
 	VMOVUPS 96(SI), Y14
-	VMOVUPS Y14, 96(DX)
-	ADDQ    $0x00000080, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Y14, 96(DI)
+
+written:
+	ADDQ  DX, DI
+	TESTQ R10, R10
+	JZ    next
+	ADDQ  $0x04, R10
+
+next:
+	DECQ R8
+	JNZ  tile
+	ADDQ $0x00000080, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -3823,10 +4027,17 @@ finished:
 TEXT ·int8Bytes2AVX512(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
+	MOVQ 16(AX), DX
 
 part:
-	MOVQ    16(AX), DX
-	ADDQ    CX, DX
+	MOVQ (AX), SI
+	ADDQ CX, SI
+	MOVQ 112(AX), DI
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R8
+	MOVQ 56(AX), R9
+
+tile:
 	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
 	VPXORD  Z10, Z10, Z10
@@ -3835,10 +4046,7 @@ part:
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), SI
-	TESTQ   SI, SI
+	TESTQ   R9, R9
 	JNZ     firstzeros
 	VMOVUPS (DX), Z28
 	VADDPS  Z28, Z8, Z8
@@ -3851,20 +4059,22 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (SI), Z28
-	VMULPS       (BX), Z28, Z28
+	MOVQ         48(AX), R10
+	ADDQ         CX, R10
+	VBROADCASTSS (R9), Z28
+	VMULPS       (R10), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       Z28, Z8, Z8
-	VBROADCASTSS (SI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS (R9), Z28
+	VMULPS       64(R10), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       Z28, Z9, Z9
-	VBROADCASTSS 4(SI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 4(R9), Z28
+	VMULPS       (R10), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       Z28, Z10, Z10
-	VBROADCASTSS 4(SI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 4(R9), Z28
+	VMULPS       64(R10), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       Z28, Z11, Z11
 
@@ -3872,12 +4082,9 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), DI
-	ADDQ CX, DI
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), SI
-	MOVQ 80(AX), R8
-	MOVQ 88(AX), R9
+	MOVQ 32(AX), R10
+	ADDQ CX, R10
+	MOVQ 80(AX), R11
 
 block:
 	VPXORD Z0, Z0, Z0
@@ -3888,7 +4095,7 @@ block:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
-	MOVQ   96(AX), R10
+	MOVQ   96(AX), R12
 
 group:
 	VMOVDQU32    (DX), Z16
@@ -3909,7 +4116,7 @@ group:
 	VPDPBUSD     Z19, Z21, Z7
 	ADDQ         $0x00000100, DX
 	ADDQ         $0x10, BX
-	DECQ         R10
+	DECQ         R12
 	JNZ          group
 	VPADDD       Z4, Z0, Z0
 	VPADDD       Z5, Z1, Z1
@@ -3920,100 +4127,117 @@ group:
 	VMOVUPS      64(DX), Z23
 	VMOVUPS      192(DX), Z25
 	VCVTDQ2PS    Z0, Z0
-	VMULPS       Z22, Z0, Z0
-	VMULPS.BCST  (SI), Z0, Z0
 	VCVTDQ2PS    Z1, Z1
-	VMULPS       Z23, Z1, Z1
-	VMULPS.BCST  (SI), Z1, Z1
 	VCVTDQ2PS    Z2, Z2
-	VMULPS       Z22, Z2, Z2
-	VMULPS.BCST  4(SI), Z2, Z2
 	VCVTDQ2PS    Z3, Z3
+	VMULPS       Z22, Z0, Z0
+	VMULPS       Z23, Z1, Z1
+	VMULPS       Z22, Z2, Z2
 	VMULPS       Z23, Z3, Z3
-	VMULPS.BCST  4(SI), Z3, Z3
-	DECQ         R9
-	JGE          plain
-	VMOVUPS      (DI), Z29
-	VMULPS.BCST  16(SI), Z29, Z28
-	VADDPS       Z28, Z0, Z0
-	VMOVUPS      64(DI), Z29
-	VMULPS.BCST  16(SI), Z29, Z28
-	VADDPS       Z28, Z1, Z1
-	VMOVUPS      (DI), Z29
-	VMULPS.BCST  20(SI), Z29, Z28
-	VADDPS       Z28, Z2, Z2
-	VMOVUPS      64(DI), Z29
-	VMULPS.BCST  20(SI), Z29, Z28
-	VADDPS       Z28, Z3, Z3
-	ADDQ         $0x00000080, DI
+	VMULPS.BCST  (R8), Z0, Z0
+	VMULPS.BCST  (R8), Z1, Z1
+	VMULPS.BCST  4(R8), Z2, Z2
+	VMULPS.BCST  4(R8), Z3, Z3
+	CMPQ         R11, 88(AX)
+	JGT          plain
+	VMOVUPS      (R10), Z28
+	VMOVUPS      64(R10), Z29
+	VMULPS.BCST  16(R8), Z28, Z16
+	VMULPS.BCST  16(R8), Z29, Z17
+	VMULPS.BCST  20(R8), Z28, Z18
+	VMULPS.BCST  20(R8), Z29, Z19
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z17, Z1, Z1
+	VADDPS       Z18, Z2, Z2
+	VADDPS       Z19, Z3, Z3
+	ADDQ         $0x00000080, R10
 
 plain:
-	VMULPS.BCST 8(SI), Z24, Z28
-	VADDPS      Z28, Z0, Z0
+	VMULPS.BCST 8(R8), Z24, Z16
+	VMULPS.BCST 8(R8), Z25, Z17
+	VMULPS.BCST 12(R8), Z24, Z18
+	VMULPS.BCST 12(R8), Z25, Z19
+	VADDPS      Z16, Z0, Z0
+	VADDPS      Z17, Z1, Z1
+	VADDPS      Z18, Z2, Z2
+	VADDPS      Z19, Z3, Z3
 	VADDPS      Z0, Z8, Z8
-	VMULPS.BCST 8(SI), Z25, Z29
-	VADDPS      Z29, Z1, Z1
 	VADDPS      Z1, Z9, Z9
-	VMULPS.BCST 12(SI), Z24, Z28
-	VADDPS      Z28, Z2, Z2
 	VADDPS      Z2, Z10, Z10
-	VMULPS.BCST 12(SI), Z25, Z29
-	VADDPS      Z29, Z3, Z3
 	VADDPS      Z3, Z11, Z11
 	ADDQ        $0x00000100, DX
-	ADDQ        $0x18, SI
-	DECQ        R8
+	ADDQ        $0x18, R8
+	DECQ        R11
 	JNZ         block
+	MOVQ        8(AX), DX
 	CMPQ        104(AX), $0x00
 	JNE         finished
-	MOVQ        40(AX), DX
-	ADDQ        CX, DX
-	MOVQ        48(AX), BX
-	ADDQ        CX, BX
-	MOVQ        56(AX), SI
-	TESTQ       SI, SI
+	MOVQ        40(AX), R10
+	ADDQ        CX, R10
+	TESTQ       R9, R9
 	JNZ         lastzeros
-	VMOVUPS     (DX), Z28
-	VADDPS      Z28, Z8, Z8
-	VMOVUPS     64(DX), Z28
-	VADDPS      Z28, Z9, Z9
-	VMOVUPS     (DX), Z28
-	VADDPS      Z28, Z10, Z10
-	VMOVUPS     64(DX), Z28
-	VADDPS      Z28, Z11, Z11
+	VMOVUPS     (R10), Z28
+	VADDPS      Z28, Z8, Z28
+	VMOVUPS     Z28, (SI)
+	VMOVUPS     64(R10), Z28
+	VADDPS      Z28, Z9, Z28
+	VMOVUPS     Z28, 64(SI)
+	VMOVUPS     (R10), Z28
+	VADDPS      Z28, Z10, Z28
+	ADDQ        DX, SI
+	VMOVUPS     Z28, (SI)
+	VMOVUPS     64(R10), Z28
+	VADDPS      Z28, Z11, Z28
+	VMOVUPS     Z28, 64(SI)
 	JMP         lastadded
 
 lastzeros:
-	VBROADCASTSS (SI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
-	VADDPS       Z28, Z8, Z8
-	VBROADCASTSS (SI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
-	VADDPS       Z28, Z9, Z9
-	VBROADCASTSS 4(SI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
-	VADDPS       Z28, Z10, Z10
-	VBROADCASTSS 4(SI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
-	VADDPS       Z28, Z11, Z11
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R9), Z28
+	VMULPS       (R11), Z28, Z28
+	VADDPS       (R10), Z28, Z28
+	VADDPS       Z28, Z8, Z28
+	VMOVUPS      Z28, (SI)
+	VBROADCASTSS (R9), Z28
+	VMULPS       64(R11), Z28, Z28
+	VADDPS       64(R10), Z28, Z28
+	VADDPS       Z28, Z9, Z28
+	VMOVUPS      Z28, 64(SI)
+	VBROADCASTSS 4(R9), Z28
+	VMULPS       (R11), Z28, Z28
+	VADDPS       (R10), Z28, Z28
+	VADDPS       Z28, Z10, Z28
+	ADDQ         DX, SI
+	VMOVUPS      Z28, (SI)
+	VBROADCASTSS 4(R9), Z28
+	VMULPS       64(R11), Z28, Z28
+	VADDPS       64(R10), Z28, Z28
+	VADDPS       Z28, Z11, Z28
+	VMOVUPS      Z28, 64(SI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
-	VMOVUPS Z8, (DX)
-	VMOVUPS Z9, 64(DX)
-	ADDQ    BX, DX
-	VMOVUPS Z10, (DX)
-	VMOVUPS Z11, 64(DX)
-	ADDQ    $0x00000080, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Z8, (SI)
+	VMOVUPS Z9, 64(SI)
+	ADDQ    DX, SI
+	VMOVUPS Z10, (SI)
+	VMOVUPS Z11, 64(SI)
+
+written:
+	ADDQ  DX, SI
+	TESTQ R9, R9
+	JZ    next
+	ADDQ  $0x08, R9
+
+next:
+	DECQ DI
+	JNZ  tile
+	ADDQ $0x00000080, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -4022,10 +4246,17 @@ finished:
 TEXT ·int8Bytes2AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
+	MOVQ 16(AX), SI
 
 part:
-	MOVQ    16(AX), SI
-	ADDQ    CX, SI
+	MOVQ (AX), DI
+	ADDQ CX, DI
+	MOVQ 112(AX), R8
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R9
+	MOVQ 56(AX), R10
+
+tile:
 	VPXOR   Y14, Y14, Y14
 	VMOVUPS Y14, (SI)
 	VMOVUPS Y14, 32(SI)
@@ -4035,10 +4266,7 @@ part:
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), DI
-	TESTQ   DI, DI
+	TESTQ   R10, R10
 	JNZ     firstzeros
 	VMOVUPS (DX), Y14
 	VADDPS  (SI), Y14, Y14
@@ -4055,23 +4283,25 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       (SI), Y14, Y14
 	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
 	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       (BX), Y14, Y14
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       128(SI), Y14, Y14
 	VMOVUPS      Y14, 128(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       160(SI), Y14, Y14
 	VMOVUPS      Y14, 160(SI)
@@ -4080,12 +4310,9 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), R8
-	ADDQ CX, R8
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), DI
-	MOVQ 80(AX), R9
-	MOVQ 88(AX), R10
+	MOVQ 32(AX), R11
+	ADDQ CX, R11
+	MOVQ 80(AX), R12
 
 block:
 	VPXOR Y0, Y0, Y0
@@ -4096,7 +4323,7 @@ block:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
-	MOVQ  96(AX), R11
+	MOVQ  96(AX), R13
 
 group:
 	VMOVDQU      (DX), Y8
@@ -4149,7 +4376,7 @@ group:
 	BYTE         $0xfb
 	ADDQ         $0x00000100, DX
 	ADDQ         $0x10, BX
-	DECQ         R11
+	DECQ         R13
 	JNZ          group
 	VPADDD       Y4, Y0, Y0
 	VPADDD       Y5, Y1, Y1
@@ -4157,123 +4384,134 @@ group:
 	VPADDD       Y7, Y3, Y3
 	VCVTDQ2PS    Y0, Y0
 	VMULPS       (DX), Y0, Y0
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y0, Y0
 	VCVTDQ2PS    Y1, Y1
 	VMULPS       32(DX), Y1, Y1
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y1, Y1
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       (DX), Y2, Y2
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       Y14, Y2, Y2
 	VCVTDQ2PS    Y3, Y3
 	VMULPS       32(DX), Y3, Y3
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       Y14, Y3, Y3
-	DECQ         R10
-	JGE          plain
-	VBROADCASTSS 16(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	CMPQ         R12, 88(AX)
+	JGT          plain
+	VBROADCASTSS 16(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y0, Y0
-	VBROADCASTSS 16(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 16(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y1, Y1
-	VBROADCASTSS 20(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	VBROADCASTSS 20(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y2, Y2
-	VBROADCASTSS 20(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 20(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y3, Y3
-	ADDQ         $0x00000080, R8
+	ADDQ         $0x00000080, R11
 
 plain:
-	VBROADCASTSS 8(DI), Y14
+	VBROADCASTSS 8(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y0, Y0
 	VADDPS       (SI), Y0, Y0
 	VMOVUPS      Y0, (SI)
-	VBROADCASTSS 8(DI), Y15
+	VBROADCASTSS 8(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y1, Y1
 	VADDPS       32(SI), Y1, Y1
 	VMOVUPS      Y1, 32(SI)
-	VBROADCASTSS 12(DI), Y14
+	VBROADCASTSS 12(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y2, Y2
 	VADDPS       128(SI), Y2, Y2
 	VMOVUPS      Y2, 128(SI)
-	VBROADCASTSS 12(DI), Y15
+	VBROADCASTSS 12(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y3, Y3
 	VADDPS       160(SI), Y3, Y3
 	VMOVUPS      Y3, 160(SI)
 	ADDQ         $0x00000100, DX
-	ADDQ         $0x18, DI
-	DECQ         R9
+	ADDQ         $0x18, R9
+	DECQ         R12
 	JNZ          block
+	MOVQ         8(AX), DX
 	CMPQ         104(AX), $0x00
 	JNE          finished
-	MOVQ         40(AX), DX
-	ADDQ         CX, DX
-	MOVQ         48(AX), BX
-	ADDQ         CX, BX
-	MOVQ         56(AX), DI
-	TESTQ        DI, DI
+	MOVQ         40(AX), R11
+	ADDQ         CX, R11
+	TESTQ        R10, R10
 	JNZ          lastzeros
-	VMOVUPS      (DX), Y14
+	VMOVUPS      (R11), Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VMOVUPS      32(DX), Y14
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VMOVUPS      (DX), Y14
+	VMOVUPS      Y14, 32(DI)
+	VMOVUPS      (R11), Y14
 	VADDPS       128(SI), Y14, Y14
-	VMOVUPS      Y14, 128(SI)
-	VMOVUPS      32(DX), Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       160(SI), Y14, Y14
-	VMOVUPS      Y14, 160(SI)
+	VMOVUPS      Y14, 32(DI)
 	JMP          lastadded
 
 lastzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	MOVQ         48(AX), R12
+	ADDQ         CX, R12
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	VMOVUPS      Y14, 32(DI)
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       128(SI), Y14, Y14
-	VMOVUPS      Y14, 128(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       160(SI), Y14, Y14
-	VMOVUPS      Y14, 160(SI)
+	VMOVUPS      Y14, 32(DI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
 	VMOVUPS (SI), Y14
-	VMOVUPS Y14, (DX)
+	VMOVUPS Y14, (DI)
 	VMOVUPS 32(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    BX, DX
+	VMOVUPS Y14, 32(DI)
 	VMOVUPS 128(SI), Y14
-	VMOVUPS Y14, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Y14, (DI)
 	VMOVUPS 160(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    $0x00000040, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Y14, 32(DI)
+
+written:
+	ADDQ  DX, DI
+	TESTQ R10, R10
+	JZ    next
+	ADDQ  $0x08, R10
+
+next:
+	DECQ R8
+	JNZ  tile
+	ADDQ $0x00000040, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -4282,10 +4520,17 @@ finished:
 TEXT ·int8Bytes2AVX2(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
+	MOVQ 16(AX), SI
 
 part:
-	MOVQ    16(AX), SI
-	ADDQ    CX, SI
+	MOVQ (AX), DI
+	ADDQ CX, DI
+	MOVQ 112(AX), R8
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R9
+	MOVQ 56(AX), R10
+
+tile:
 	VPXOR   Y14, Y14, Y14
 	VMOVUPS Y14, (SI)
 	VMOVUPS Y14, 32(SI)
@@ -4295,10 +4540,7 @@ part:
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), DI
-	TESTQ   DI, DI
+	TESTQ   R10, R10
 	JNZ     firstzeros
 	VMOVUPS (DX), Y14
 	VADDPS  (SI), Y14, Y14
@@ -4315,23 +4557,25 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       (SI), Y14, Y14
 	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
 	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       (BX), Y14, Y14
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       128(SI), Y14, Y14
 	VMOVUPS      Y14, 128(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       160(SI), Y14, Y14
 	VMOVUPS      Y14, 160(SI)
@@ -4340,12 +4584,9 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), R8
-	ADDQ CX, R8
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), DI
-	MOVQ 80(AX), R9
-	MOVQ 88(AX), R10
+	MOVQ 32(AX), R11
+	ADDQ CX, R11
+	MOVQ 80(AX), R12
 
 block:
 	VPXOR Y0, Y0, Y0
@@ -4356,7 +4597,7 @@ block:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
-	MOVQ  96(AX), R11
+	MOVQ  96(AX), R13
 
 group:
 	VPMOVSXBW    (DX), Y8
@@ -4417,7 +4658,7 @@ group:
 	VPADDD       Y15, Y7, Y7
 	ADDQ         $0x00000100, DX
 	ADDQ         $0x10, BX
-	DECQ         R11
+	DECQ         R13
 	JNZ          group
 	VPHADDD      Y1, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
@@ -4429,123 +4670,134 @@ group:
 	VPERMQ       $0xd8, Y6, Y6
 	VCVTDQ2PS    Y0, Y0
 	VMULPS       (DX), Y0, Y0
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y0, Y0
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       32(DX), Y2, Y2
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y2, Y2
 	VCVTDQ2PS    Y4, Y4
 	VMULPS       (DX), Y4, Y4
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       Y14, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VMULPS       32(DX), Y6, Y6
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       Y14, Y6, Y6
-	DECQ         R10
-	JGE          plain
-	VBROADCASTSS 16(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	CMPQ         R12, 88(AX)
+	JGT          plain
+	VBROADCASTSS 16(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y0, Y0
-	VBROADCASTSS 16(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 16(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y2, Y2
-	VBROADCASTSS 20(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	VBROADCASTSS 20(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y4, Y4
-	VBROADCASTSS 20(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 20(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y6, Y6
-	ADDQ         $0x00000080, R8
+	ADDQ         $0x00000080, R11
 
 plain:
-	VBROADCASTSS 8(DI), Y14
+	VBROADCASTSS 8(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y0, Y0
 	VADDPS       (SI), Y0, Y0
 	VMOVUPS      Y0, (SI)
-	VBROADCASTSS 8(DI), Y15
+	VBROADCASTSS 8(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y2, Y2
 	VADDPS       32(SI), Y2, Y2
 	VMOVUPS      Y2, 32(SI)
-	VBROADCASTSS 12(DI), Y14
+	VBROADCASTSS 12(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y4, Y4
 	VADDPS       128(SI), Y4, Y4
 	VMOVUPS      Y4, 128(SI)
-	VBROADCASTSS 12(DI), Y15
+	VBROADCASTSS 12(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y6, Y6
 	VADDPS       160(SI), Y6, Y6
 	VMOVUPS      Y6, 160(SI)
 	ADDQ         $0x00000100, DX
-	ADDQ         $0x18, DI
-	DECQ         R9
+	ADDQ         $0x18, R9
+	DECQ         R12
 	JNZ          block
+	MOVQ         8(AX), DX
 	CMPQ         104(AX), $0x00
 	JNE          finished
-	MOVQ         40(AX), DX
-	ADDQ         CX, DX
-	MOVQ         48(AX), BX
-	ADDQ         CX, BX
-	MOVQ         56(AX), DI
-	TESTQ        DI, DI
+	MOVQ         40(AX), R11
+	ADDQ         CX, R11
+	TESTQ        R10, R10
 	JNZ          lastzeros
-	VMOVUPS      (DX), Y14
+	VMOVUPS      (R11), Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VMOVUPS      32(DX), Y14
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VMOVUPS      (DX), Y14
+	VMOVUPS      Y14, 32(DI)
+	VMOVUPS      (R11), Y14
 	VADDPS       128(SI), Y14, Y14
-	VMOVUPS      Y14, 128(SI)
-	VMOVUPS      32(DX), Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       160(SI), Y14, Y14
-	VMOVUPS      Y14, 160(SI)
+	VMOVUPS      Y14, 32(DI)
 	JMP          lastadded
 
 lastzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	MOVQ         48(AX), R12
+	ADDQ         CX, R12
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	VMOVUPS      Y14, 32(DI)
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       128(SI), Y14, Y14
-	VMOVUPS      Y14, 128(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       160(SI), Y14, Y14
-	VMOVUPS      Y14, 160(SI)
+	VMOVUPS      Y14, 32(DI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
 	VMOVUPS (SI), Y14
-	VMOVUPS Y14, (DX)
+	VMOVUPS Y14, (DI)
 	VMOVUPS 32(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    BX, DX
+	VMOVUPS Y14, 32(DI)
 	VMOVUPS 128(SI), Y14
-	VMOVUPS Y14, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Y14, (DI)
 	VMOVUPS 160(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    $0x00000040, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Y14, 32(DI)
+
+written:
+	ADDQ  DX, DI
+	TESTQ R10, R10
+	JZ    next
+	ADDQ  $0x08, R10
+
+next:
+	DECQ R8
+	JNZ  tile
+	ADDQ $0x00000040, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -4554,10 +4806,17 @@ finished:
 TEXT ·int8Bytes4AVX512(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
+	MOVQ 16(AX), DX
 
 part:
-	MOVQ    16(AX), DX
-	ADDQ    CX, DX
+	MOVQ (AX), SI
+	ADDQ CX, SI
+	MOVQ 112(AX), DI
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R8
+	MOVQ 56(AX), R9
+
+tile:
 	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
 	VPXORD  Z10, Z10, Z10
@@ -4570,10 +4829,7 @@ part:
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), SI
-	TESTQ   SI, SI
+	TESTQ   R9, R9
 	JNZ     firstzeros
 	VMOVUPS (DX), Z28
 	VADDPS  Z28, Z8, Z8
@@ -4594,36 +4850,38 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (SI), Z28
-	VMULPS       (BX), Z28, Z28
+	MOVQ         48(AX), R10
+	ADDQ         CX, R10
+	VBROADCASTSS (R9), Z28
+	VMULPS       (R10), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       Z28, Z8, Z8
-	VBROADCASTSS (SI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS (R9), Z28
+	VMULPS       64(R10), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       Z28, Z9, Z9
-	VBROADCASTSS 4(SI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 4(R9), Z28
+	VMULPS       (R10), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       Z28, Z10, Z10
-	VBROADCASTSS 4(SI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 4(R9), Z28
+	VMULPS       64(R10), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       Z28, Z11, Z11
-	VBROADCASTSS 8(SI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 8(R9), Z28
+	VMULPS       (R10), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       Z28, Z12, Z12
-	VBROADCASTSS 8(SI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 8(R9), Z28
+	VMULPS       64(R10), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       Z28, Z13, Z13
-	VBROADCASTSS 12(SI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 12(R9), Z28
+	VMULPS       (R10), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       Z28, Z14, Z14
-	VBROADCASTSS 12(SI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 12(R9), Z28
+	VMULPS       64(R10), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       Z28, Z15, Z15
 
@@ -4631,12 +4889,9 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), DI
-	ADDQ CX, DI
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), SI
-	MOVQ 80(AX), R8
-	MOVQ 88(AX), R9
+	MOVQ 32(AX), R10
+	ADDQ CX, R10
+	MOVQ 80(AX), R11
 
 block:
 	VPXORD Z0, Z0, Z0
@@ -4647,7 +4902,7 @@ block:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
-	MOVQ   96(AX), R10
+	MOVQ   96(AX), R12
 
 group:
 	VMOVDQU32    (DX), Z16
@@ -4680,173 +4935,198 @@ group:
 	VPDPBUSD     Z19, Z21, Z7
 	ADDQ         $0x00000100, DX
 	ADDQ         $0x20, BX
-	DECQ         R10
+	DECQ         R12
 	JNZ          group
 	VMOVUPS      (DX), Z22
 	VMOVUPS      128(DX), Z24
 	VMOVUPS      64(DX), Z23
 	VMOVUPS      192(DX), Z25
 	VCVTDQ2PS    Z0, Z0
-	VMULPS       Z22, Z0, Z0
-	VMULPS.BCST  (SI), Z0, Z0
 	VCVTDQ2PS    Z1, Z1
-	VMULPS       Z23, Z1, Z1
-	VMULPS.BCST  (SI), Z1, Z1
 	VCVTDQ2PS    Z2, Z2
-	VMULPS       Z22, Z2, Z2
-	VMULPS.BCST  4(SI), Z2, Z2
 	VCVTDQ2PS    Z3, Z3
-	VMULPS       Z23, Z3, Z3
-	VMULPS.BCST  4(SI), Z3, Z3
 	VCVTDQ2PS    Z4, Z4
-	VMULPS       Z22, Z4, Z4
-	VMULPS.BCST  8(SI), Z4, Z4
 	VCVTDQ2PS    Z5, Z5
-	VMULPS       Z23, Z5, Z5
-	VMULPS.BCST  8(SI), Z5, Z5
 	VCVTDQ2PS    Z6, Z6
-	VMULPS       Z22, Z6, Z6
-	VMULPS.BCST  12(SI), Z6, Z6
 	VCVTDQ2PS    Z7, Z7
+	VMULPS       Z22, Z0, Z0
+	VMULPS       Z23, Z1, Z1
+	VMULPS       Z22, Z2, Z2
+	VMULPS       Z23, Z3, Z3
+	VMULPS       Z22, Z4, Z4
+	VMULPS       Z23, Z5, Z5
+	VMULPS       Z22, Z6, Z6
 	VMULPS       Z23, Z7, Z7
-	VMULPS.BCST  12(SI), Z7, Z7
-	DECQ         R9
-	JGE          plain
-	VMOVUPS      (DI), Z29
-	VMULPS.BCST  32(SI), Z29, Z28
-	VADDPS       Z28, Z0, Z0
-	VMOVUPS      64(DI), Z29
-	VMULPS.BCST  32(SI), Z29, Z28
-	VADDPS       Z28, Z1, Z1
-	VMOVUPS      (DI), Z29
-	VMULPS.BCST  36(SI), Z29, Z28
-	VADDPS       Z28, Z2, Z2
-	VMOVUPS      64(DI), Z29
-	VMULPS.BCST  36(SI), Z29, Z28
-	VADDPS       Z28, Z3, Z3
-	VMOVUPS      (DI), Z29
-	VMULPS.BCST  40(SI), Z29, Z28
-	VADDPS       Z28, Z4, Z4
-	VMOVUPS      64(DI), Z29
-	VMULPS.BCST  40(SI), Z29, Z28
-	VADDPS       Z28, Z5, Z5
-	VMOVUPS      (DI), Z29
-	VMULPS.BCST  44(SI), Z29, Z28
-	VADDPS       Z28, Z6, Z6
-	VMOVUPS      64(DI), Z29
-	VMULPS.BCST  44(SI), Z29, Z28
-	VADDPS       Z28, Z7, Z7
-	ADDQ         $0x00000080, DI
+	VMULPS.BCST  (R8), Z0, Z0
+	VMULPS.BCST  (R8), Z1, Z1
+	VMULPS.BCST  4(R8), Z2, Z2
+	VMULPS.BCST  4(R8), Z3, Z3
+	VMULPS.BCST  8(R8), Z4, Z4
+	VMULPS.BCST  8(R8), Z5, Z5
+	VMULPS.BCST  12(R8), Z6, Z6
+	VMULPS.BCST  12(R8), Z7, Z7
+	CMPQ         R11, 88(AX)
+	JGT          plain
+	VMOVUPS      (R10), Z28
+	VMOVUPS      64(R10), Z29
+	VMULPS.BCST  32(R8), Z28, Z16
+	VMULPS.BCST  32(R8), Z29, Z17
+	VMULPS.BCST  36(R8), Z28, Z18
+	VMULPS.BCST  36(R8), Z29, Z19
+	VMULPS.BCST  40(R8), Z28, Z20
+	VMULPS.BCST  40(R8), Z29, Z21
+	VMULPS.BCST  44(R8), Z28, Z26
+	VMULPS.BCST  44(R8), Z29, Z27
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z17, Z1, Z1
+	VADDPS       Z18, Z2, Z2
+	VADDPS       Z19, Z3, Z3
+	VADDPS       Z20, Z4, Z4
+	VADDPS       Z21, Z5, Z5
+	VADDPS       Z26, Z6, Z6
+	VADDPS       Z27, Z7, Z7
+	ADDQ         $0x00000080, R10
 
 plain:
-	VMULPS.BCST 16(SI), Z24, Z28
-	VADDPS      Z28, Z0, Z0
+	VMULPS.BCST 16(R8), Z24, Z16
+	VMULPS.BCST 16(R8), Z25, Z17
+	VMULPS.BCST 20(R8), Z24, Z18
+	VMULPS.BCST 20(R8), Z25, Z19
+	VMULPS.BCST 24(R8), Z24, Z20
+	VMULPS.BCST 24(R8), Z25, Z21
+	VMULPS.BCST 28(R8), Z24, Z26
+	VMULPS.BCST 28(R8), Z25, Z27
+	VADDPS      Z16, Z0, Z0
+	VADDPS      Z17, Z1, Z1
+	VADDPS      Z18, Z2, Z2
+	VADDPS      Z19, Z3, Z3
+	VADDPS      Z20, Z4, Z4
+	VADDPS      Z21, Z5, Z5
+	VADDPS      Z26, Z6, Z6
+	VADDPS      Z27, Z7, Z7
 	VADDPS      Z0, Z8, Z8
-	VMULPS.BCST 16(SI), Z25, Z29
-	VADDPS      Z29, Z1, Z1
 	VADDPS      Z1, Z9, Z9
-	VMULPS.BCST 20(SI), Z24, Z28
-	VADDPS      Z28, Z2, Z2
 	VADDPS      Z2, Z10, Z10
-	VMULPS.BCST 20(SI), Z25, Z29
-	VADDPS      Z29, Z3, Z3
 	VADDPS      Z3, Z11, Z11
-	VMULPS.BCST 24(SI), Z24, Z28
-	VADDPS      Z28, Z4, Z4
 	VADDPS      Z4, Z12, Z12
-	VMULPS.BCST 24(SI), Z25, Z29
-	VADDPS      Z29, Z5, Z5
 	VADDPS      Z5, Z13, Z13
-	VMULPS.BCST 28(SI), Z24, Z28
-	VADDPS      Z28, Z6, Z6
 	VADDPS      Z6, Z14, Z14
-	VMULPS.BCST 28(SI), Z25, Z29
-	VADDPS      Z29, Z7, Z7
 	VADDPS      Z7, Z15, Z15
 	ADDQ        $0x00000100, DX
-	ADDQ        $0x30, SI
-	DECQ        R8
+	ADDQ        $0x30, R8
+	DECQ        R11
 	JNZ         block
+	MOVQ        8(AX), DX
 	CMPQ        104(AX), $0x00
 	JNE         finished
-	MOVQ        40(AX), DX
-	ADDQ        CX, DX
-	MOVQ        48(AX), BX
-	ADDQ        CX, BX
-	MOVQ        56(AX), SI
-	TESTQ       SI, SI
+	MOVQ        40(AX), R10
+	ADDQ        CX, R10
+	TESTQ       R9, R9
 	JNZ         lastzeros
-	VMOVUPS     (DX), Z28
-	VADDPS      Z28, Z8, Z8
-	VMOVUPS     64(DX), Z28
-	VADDPS      Z28, Z9, Z9
-	VMOVUPS     (DX), Z28
-	VADDPS      Z28, Z10, Z10
-	VMOVUPS     64(DX), Z28
-	VADDPS      Z28, Z11, Z11
-	VMOVUPS     (DX), Z28
-	VADDPS      Z28, Z12, Z12
-	VMOVUPS     64(DX), Z28
-	VADDPS      Z28, Z13, Z13
-	VMOVUPS     (DX), Z28
-	VADDPS      Z28, Z14, Z14
-	VMOVUPS     64(DX), Z28
-	VADDPS      Z28, Z15, Z15
+	VMOVUPS     (R10), Z28
+	VADDPS      Z28, Z8, Z28
+	VMOVUPS     Z28, (SI)
+	VMOVUPS     64(R10), Z28
+	VADDPS      Z28, Z9, Z28
+	VMOVUPS     Z28, 64(SI)
+	VMOVUPS     (R10), Z28
+	VADDPS      Z28, Z10, Z28
+	ADDQ        DX, SI
+	VMOVUPS     Z28, (SI)
+	VMOVUPS     64(R10), Z28
+	VADDPS      Z28, Z11, Z28
+	VMOVUPS     Z28, 64(SI)
+	VMOVUPS     (R10), Z28
+	VADDPS      Z28, Z12, Z28
+	ADDQ        DX, SI
+	VMOVUPS     Z28, (SI)
+	VMOVUPS     64(R10), Z28
+	VADDPS      Z28, Z13, Z28
+	VMOVUPS     Z28, 64(SI)
+	VMOVUPS     (R10), Z28
+	VADDPS      Z28, Z14, Z28
+	ADDQ        DX, SI
+	VMOVUPS     Z28, (SI)
+	VMOVUPS     64(R10), Z28
+	VADDPS      Z28, Z15, Z28
+	VMOVUPS     Z28, 64(SI)
 	JMP         lastadded
 
 lastzeros:
-	VBROADCASTSS (SI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
-	VADDPS       Z28, Z8, Z8
-	VBROADCASTSS (SI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
-	VADDPS       Z28, Z9, Z9
-	VBROADCASTSS 4(SI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
-	VADDPS       Z28, Z10, Z10
-	VBROADCASTSS 4(SI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
-	VADDPS       Z28, Z11, Z11
-	VBROADCASTSS 8(SI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
-	VADDPS       Z28, Z12, Z12
-	VBROADCASTSS 8(SI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
-	VADDPS       Z28, Z13, Z13
-	VBROADCASTSS 12(SI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
-	VADDPS       Z28, Z14, Z14
-	VBROADCASTSS 12(SI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
-	VADDPS       Z28, Z15, Z15
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R9), Z28
+	VMULPS       (R11), Z28, Z28
+	VADDPS       (R10), Z28, Z28
+	VADDPS       Z28, Z8, Z28
+	VMOVUPS      Z28, (SI)
+	VBROADCASTSS (R9), Z28
+	VMULPS       64(R11), Z28, Z28
+	VADDPS       64(R10), Z28, Z28
+	VADDPS       Z28, Z9, Z28
+	VMOVUPS      Z28, 64(SI)
+	VBROADCASTSS 4(R9), Z28
+	VMULPS       (R11), Z28, Z28
+	VADDPS       (R10), Z28, Z28
+	VADDPS       Z28, Z10, Z28
+	ADDQ         DX, SI
+	VMOVUPS      Z28, (SI)
+	VBROADCASTSS 4(R9), Z28
+	VMULPS       64(R11), Z28, Z28
+	VADDPS       64(R10), Z28, Z28
+	VADDPS       Z28, Z11, Z28
+	VMOVUPS      Z28, 64(SI)
+	VBROADCASTSS 8(R9), Z28
+	VMULPS       (R11), Z28, Z28
+	VADDPS       (R10), Z28, Z28
+	VADDPS       Z28, Z12, Z28
+	ADDQ         DX, SI
+	VMOVUPS      Z28, (SI)
+	VBROADCASTSS 8(R9), Z28
+	VMULPS       64(R11), Z28, Z28
+	VADDPS       64(R10), Z28, Z28
+	VADDPS       Z28, Z13, Z28
+	VMOVUPS      Z28, 64(SI)
+	VBROADCASTSS 12(R9), Z28
+	VMULPS       (R11), Z28, Z28
+	VADDPS       (R10), Z28, Z28
+	VADDPS       Z28, Z14, Z28
+	ADDQ         DX, SI
+	VMOVUPS      Z28, (SI)
+	VBROADCASTSS 12(R9), Z28
+	VMULPS       64(R11), Z28, Z28
+	VADDPS       64(R10), Z28, Z28
+	VADDPS       Z28, Z15, Z28
+	VMOVUPS      Z28, 64(SI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
-	VMOVUPS Z8, (DX)
-	VMOVUPS Z9, 64(DX)
-	ADDQ    BX, DX
-	VMOVUPS Z10, (DX)
-	VMOVUPS Z11, 64(DX)
-	ADDQ    BX, DX
-	VMOVUPS Z12, (DX)
-	VMOVUPS Z13, 64(DX)
-	ADDQ    BX, DX
-	VMOVUPS Z14, (DX)
-	VMOVUPS Z15, 64(DX)
-	ADDQ    $0x00000080, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Z8, (SI)
+	VMOVUPS Z9, 64(SI)
+	ADDQ    DX, SI
+	VMOVUPS Z10, (SI)
+	VMOVUPS Z11, 64(SI)
+	ADDQ    DX, SI
+	VMOVUPS Z12, (SI)
+	VMOVUPS Z13, 64(SI)
+	ADDQ    DX, SI
+	VMOVUPS Z14, (SI)
+	VMOVUPS Z15, 64(SI)
+
+written:
+	ADDQ  DX, SI
+	TESTQ R9, R9
+	JZ    next
+	ADDQ  $0x10, R9
+
+next:
+	DECQ DI
+	JNZ  tile
+	ADDQ $0x00000080, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -4855,10 +5135,17 @@ finished:
 TEXT ·int8Bytes4AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
+	MOVQ 16(AX), SI
 
 part:
-	MOVQ    16(AX), SI
-	ADDQ    CX, SI
+	MOVQ (AX), DI
+	ADDQ CX, DI
+	MOVQ 112(AX), R8
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R9
+	MOVQ 56(AX), R10
+
+tile:
 	VPXOR   Y14, Y14, Y14
 	VMOVUPS Y14, (SI)
 	VMOVUPS Y14, 32(SI)
@@ -4872,10 +5159,7 @@ part:
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), DI
-	TESTQ   DI, DI
+	TESTQ   R10, R10
 	JNZ     firstzeros
 	VMOVUPS (DX), Y14
 	VADDPS  (SI), Y14, Y14
@@ -4904,43 +5188,45 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       (SI), Y14, Y14
 	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
 	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       (BX), Y14, Y14
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       128(SI), Y14, Y14
 	VMOVUPS      Y14, 128(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       160(SI), Y14, Y14
 	VMOVUPS      Y14, 160(SI)
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       (BX), Y14, Y14
+	VBROADCASTSS 8(R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       256(SI), Y14, Y14
 	VMOVUPS      Y14, 256(SI)
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS 8(R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       288(SI), Y14, Y14
 	VMOVUPS      Y14, 288(SI)
-	VBROADCASTSS 12(DI), Y14
-	VMULPS       (BX), Y14, Y14
+	VBROADCASTSS 12(R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       384(SI), Y14, Y14
 	VMOVUPS      Y14, 384(SI)
-	VBROADCASTSS 12(DI), Y14
-	VMULPS       32(BX), Y14, Y14
+	VBROADCASTSS 12(R10), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       32(DX), Y14, Y14
 	VADDPS       416(SI), Y14, Y14
 	VMOVUPS      Y14, 416(SI)
@@ -4949,12 +5235,9 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), R8
-	ADDQ CX, R8
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), DI
-	MOVQ 80(AX), R9
-	MOVQ 88(AX), R10
+	MOVQ 32(AX), R11
+	ADDQ CX, R11
+	MOVQ 80(AX), R12
 
 block:
 	VPXOR Y0, Y0, Y0
@@ -4965,7 +5248,7 @@ block:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
-	MOVQ  96(AX), R11
+	MOVQ  96(AX), R13
 
 group:
 	VMOVDQU      (DX), Y8
@@ -5062,217 +5345,232 @@ group:
 	BYTE         $0xfb
 	ADDQ         $0x00000100, DX
 	ADDQ         $0x20, BX
-	DECQ         R11
+	DECQ         R13
 	JNZ          group
 	VCVTDQ2PS    Y0, Y0
 	VMULPS       (DX), Y0, Y0
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y0, Y0
 	VCVTDQ2PS    Y1, Y1
 	VMULPS       32(DX), Y1, Y1
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y1, Y1
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       (DX), Y2, Y2
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       Y14, Y2, Y2
 	VCVTDQ2PS    Y3, Y3
 	VMULPS       32(DX), Y3, Y3
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       Y14, Y3, Y3
 	VCVTDQ2PS    Y4, Y4
 	VMULPS       (DX), Y4, Y4
-	VBROADCASTSS 8(DI), Y14
+	VBROADCASTSS 8(R9), Y14
 	VMULPS       Y14, Y4, Y4
 	VCVTDQ2PS    Y5, Y5
 	VMULPS       32(DX), Y5, Y5
-	VBROADCASTSS 8(DI), Y14
+	VBROADCASTSS 8(R9), Y14
 	VMULPS       Y14, Y5, Y5
 	VCVTDQ2PS    Y6, Y6
 	VMULPS       (DX), Y6, Y6
-	VBROADCASTSS 12(DI), Y14
+	VBROADCASTSS 12(R9), Y14
 	VMULPS       Y14, Y6, Y6
 	VCVTDQ2PS    Y7, Y7
 	VMULPS       32(DX), Y7, Y7
-	VBROADCASTSS 12(DI), Y14
+	VBROADCASTSS 12(R9), Y14
 	VMULPS       Y14, Y7, Y7
-	DECQ         R10
-	JGE          plain
-	VBROADCASTSS 32(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	CMPQ         R12, 88(AX)
+	JGT          plain
+	VBROADCASTSS 32(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y0, Y0
-	VBROADCASTSS 32(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 32(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y1, Y1
-	VBROADCASTSS 36(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	VBROADCASTSS 36(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y2, Y2
-	VBROADCASTSS 36(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 36(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y3, Y3
-	VBROADCASTSS 40(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	VBROADCASTSS 40(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y4, Y4
-	VBROADCASTSS 40(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 40(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y5, Y5
-	VBROADCASTSS 44(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	VBROADCASTSS 44(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y6, Y6
-	VBROADCASTSS 44(DI), Y14
-	VMULPS       32(R8), Y14, Y14
+	VBROADCASTSS 44(R9), Y14
+	VMULPS       32(R11), Y14, Y14
 	VADDPS       Y14, Y7, Y7
-	ADDQ         $0x00000080, R8
+	ADDQ         $0x00000080, R11
 
 plain:
-	VBROADCASTSS 16(DI), Y14
+	VBROADCASTSS 16(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y0, Y0
 	VADDPS       (SI), Y0, Y0
 	VMOVUPS      Y0, (SI)
-	VBROADCASTSS 16(DI), Y15
+	VBROADCASTSS 16(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y1, Y1
 	VADDPS       32(SI), Y1, Y1
 	VMOVUPS      Y1, 32(SI)
-	VBROADCASTSS 20(DI), Y14
+	VBROADCASTSS 20(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y2, Y2
 	VADDPS       128(SI), Y2, Y2
 	VMOVUPS      Y2, 128(SI)
-	VBROADCASTSS 20(DI), Y15
+	VBROADCASTSS 20(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y3, Y3
 	VADDPS       160(SI), Y3, Y3
 	VMOVUPS      Y3, 160(SI)
-	VBROADCASTSS 24(DI), Y14
+	VBROADCASTSS 24(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y4, Y4
 	VADDPS       256(SI), Y4, Y4
 	VMOVUPS      Y4, 256(SI)
-	VBROADCASTSS 24(DI), Y15
+	VBROADCASTSS 24(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y5, Y5
 	VADDPS       288(SI), Y5, Y5
 	VMOVUPS      Y5, 288(SI)
-	VBROADCASTSS 28(DI), Y14
+	VBROADCASTSS 28(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y6, Y6
 	VADDPS       384(SI), Y6, Y6
 	VMOVUPS      Y6, 384(SI)
-	VBROADCASTSS 28(DI), Y15
+	VBROADCASTSS 28(R9), Y15
 	VMULPS       160(DX), Y15, Y15
 	VADDPS       Y15, Y7, Y7
 	VADDPS       416(SI), Y7, Y7
 	VMOVUPS      Y7, 416(SI)
 	ADDQ         $0x00000100, DX
-	ADDQ         $0x30, DI
-	DECQ         R9
+	ADDQ         $0x30, R9
+	DECQ         R12
 	JNZ          block
+	MOVQ         8(AX), DX
 	CMPQ         104(AX), $0x00
 	JNE          finished
-	MOVQ         40(AX), DX
-	ADDQ         CX, DX
-	MOVQ         48(AX), BX
-	ADDQ         CX, BX
-	MOVQ         56(AX), DI
-	TESTQ        DI, DI
+	MOVQ         40(AX), R11
+	ADDQ         CX, R11
+	TESTQ        R10, R10
 	JNZ          lastzeros
-	VMOVUPS      (DX), Y14
+	VMOVUPS      (R11), Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VMOVUPS      32(DX), Y14
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VMOVUPS      (DX), Y14
+	VMOVUPS      Y14, 32(DI)
+	VMOVUPS      (R11), Y14
 	VADDPS       128(SI), Y14, Y14
-	VMOVUPS      Y14, 128(SI)
-	VMOVUPS      32(DX), Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       160(SI), Y14, Y14
-	VMOVUPS      Y14, 160(SI)
-	VMOVUPS      (DX), Y14
+	VMOVUPS      Y14, 32(DI)
+	VMOVUPS      (R11), Y14
 	VADDPS       256(SI), Y14, Y14
-	VMOVUPS      Y14, 256(SI)
-	VMOVUPS      32(DX), Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       288(SI), Y14, Y14
-	VMOVUPS      Y14, 288(SI)
-	VMOVUPS      (DX), Y14
+	VMOVUPS      Y14, 32(DI)
+	VMOVUPS      (R11), Y14
 	VADDPS       384(SI), Y14, Y14
-	VMOVUPS      Y14, 384(SI)
-	VMOVUPS      32(DX), Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      32(R11), Y14
 	VADDPS       416(SI), Y14, Y14
-	VMOVUPS      Y14, 416(SI)
+	VMOVUPS      Y14, 32(DI)
 	JMP          lastadded
 
 lastzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	MOVQ         48(AX), R12
+	ADDQ         CX, R12
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VBROADCASTSS (DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS (R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       32(SI), Y14, Y14
-	VMOVUPS      Y14, 32(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	VMOVUPS      Y14, 32(DI)
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       128(SI), Y14, Y14
-	VMOVUPS      Y14, 128(SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       160(SI), Y14, Y14
-	VMOVUPS      Y14, 160(SI)
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	VMOVUPS      Y14, 32(DI)
+	VBROADCASTSS 8(R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       256(SI), Y14, Y14
-	VMOVUPS      Y14, 256(SI)
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS 8(R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       288(SI), Y14, Y14
-	VMOVUPS      Y14, 288(SI)
-	VBROADCASTSS 12(DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	VMOVUPS      Y14, 32(DI)
+	VBROADCASTSS 12(R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       384(SI), Y14, Y14
-	VMOVUPS      Y14, 384(SI)
-	VBROADCASTSS 12(DI), Y14
-	VMULPS       32(BX), Y14, Y14
-	VADDPS       32(DX), Y14, Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS 12(R10), Y14
+	VMULPS       32(R12), Y14, Y14
+	VADDPS       32(R11), Y14, Y14
 	VADDPS       416(SI), Y14, Y14
-	VMOVUPS      Y14, 416(SI)
+	VMOVUPS      Y14, 32(DI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
 	VMOVUPS (SI), Y14
-	VMOVUPS Y14, (DX)
+	VMOVUPS Y14, (DI)
 	VMOVUPS 32(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    BX, DX
+	VMOVUPS Y14, 32(DI)
 	VMOVUPS 128(SI), Y14
-	VMOVUPS Y14, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Y14, (DI)
 	VMOVUPS 160(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    BX, DX
+	VMOVUPS Y14, 32(DI)
 	VMOVUPS 256(SI), Y14
-	VMOVUPS Y14, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Y14, (DI)
 	VMOVUPS 288(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    BX, DX
+	VMOVUPS Y14, 32(DI)
 	VMOVUPS 384(SI), Y14
-	VMOVUPS Y14, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Y14, (DI)
 	VMOVUPS 416(SI), Y14
-	VMOVUPS Y14, 32(DX)
-	ADDQ    $0x00000040, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Y14, 32(DI)
+
+written:
+	ADDQ  DX, DI
+	TESTQ R10, R10
+	JZ    next
+	ADDQ  $0x10, R10
+
+next:
+	DECQ R8
+	JNZ  tile
+	ADDQ $0x00000040, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -5281,10 +5579,17 @@ finished:
 TEXT ·int8Bytes4AVX2(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
+	MOVQ 16(AX), SI
 
 part:
-	MOVQ    16(AX), SI
-	ADDQ    CX, SI
+	MOVQ (AX), DI
+	ADDQ CX, DI
+	MOVQ 112(AX), R8
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R9
+	MOVQ 56(AX), R10
+
+tile:
 	VPXOR   Y14, Y14, Y14
 	VMOVUPS Y14, (SI)
 	VMOVUPS Y14, 128(SI)
@@ -5294,10 +5599,7 @@ part:
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), DI
-	TESTQ   DI, DI
+	TESTQ   R10, R10
 	JNZ     firstzeros
 	VMOVUPS (DX), Y14
 	VADDPS  (SI), Y14, Y14
@@ -5314,23 +5616,25 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       (SI), Y14, Y14
 	VMOVUPS      Y14, (SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       (BX), Y14, Y14
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       128(SI), Y14, Y14
 	VMOVUPS      Y14, 128(SI)
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       (BX), Y14, Y14
+	VBROADCASTSS 8(R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       256(SI), Y14, Y14
 	VMOVUPS      Y14, 256(SI)
-	VBROADCASTSS 12(DI), Y14
-	VMULPS       (BX), Y14, Y14
+	VBROADCASTSS 12(R10), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       (DX), Y14, Y14
 	VADDPS       384(SI), Y14, Y14
 	VMOVUPS      Y14, 384(SI)
@@ -5339,12 +5643,9 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), R8
-	ADDQ CX, R8
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), DI
-	MOVQ 80(AX), R9
-	MOVQ 88(AX), R10
+	MOVQ 32(AX), R11
+	ADDQ CX, R11
+	MOVQ 80(AX), R12
 
 block:
 	VPXOR Y0, Y0, Y0
@@ -5355,7 +5656,7 @@ block:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
-	MOVQ  96(AX), R11
+	MOVQ  96(AX), R13
 
 group:
 	VPMOVSXBW    (DX), Y8
@@ -5412,7 +5713,7 @@ group:
 	VPADDD       Y15, Y7, Y7
 	ADDQ         $0x00000100, DX
 	ADDQ         $0x20, BX
-	DECQ         R11
+	DECQ         R13
 	JNZ          group
 	VPHADDD      Y1, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
@@ -5424,125 +5725,140 @@ group:
 	VPERMQ       $0xd8, Y6, Y6
 	VCVTDQ2PS    Y0, Y0
 	VMULPS       (DX), Y0, Y0
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VMULPS       Y14, Y0, Y0
 	VCVTDQ2PS    Y2, Y2
 	VMULPS       (DX), Y2, Y2
-	VBROADCASTSS 4(DI), Y14
+	VBROADCASTSS 4(R9), Y14
 	VMULPS       Y14, Y2, Y2
 	VCVTDQ2PS    Y4, Y4
 	VMULPS       (DX), Y4, Y4
-	VBROADCASTSS 8(DI), Y14
+	VBROADCASTSS 8(R9), Y14
 	VMULPS       Y14, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VMULPS       (DX), Y6, Y6
-	VBROADCASTSS 12(DI), Y14
+	VBROADCASTSS 12(R9), Y14
 	VMULPS       Y14, Y6, Y6
-	DECQ         R10
-	JGE          plain
-	VBROADCASTSS 32(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	CMPQ         R12, 88(AX)
+	JGT          plain
+	VBROADCASTSS 32(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y0, Y0
-	VBROADCASTSS 36(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	VBROADCASTSS 36(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y2, Y2
-	VBROADCASTSS 40(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	VBROADCASTSS 40(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y4, Y4
-	VBROADCASTSS 44(DI), Y14
-	VMULPS       (R8), Y14, Y14
+	VBROADCASTSS 44(R9), Y14
+	VMULPS       (R11), Y14, Y14
 	VADDPS       Y14, Y6, Y6
-	ADDQ         $0x00000080, R8
+	ADDQ         $0x00000080, R11
 
 plain:
-	VBROADCASTSS 16(DI), Y14
+	VBROADCASTSS 16(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y0, Y0
 	VADDPS       (SI), Y0, Y0
 	VMOVUPS      Y0, (SI)
-	VBROADCASTSS 20(DI), Y15
+	VBROADCASTSS 20(R9), Y15
 	VMULPS       128(DX), Y15, Y15
 	VADDPS       Y15, Y2, Y2
 	VADDPS       128(SI), Y2, Y2
 	VMOVUPS      Y2, 128(SI)
-	VBROADCASTSS 24(DI), Y14
+	VBROADCASTSS 24(R9), Y14
 	VMULPS       128(DX), Y14, Y14
 	VADDPS       Y14, Y4, Y4
 	VADDPS       256(SI), Y4, Y4
 	VMOVUPS      Y4, 256(SI)
-	VBROADCASTSS 28(DI), Y15
+	VBROADCASTSS 28(R9), Y15
 	VMULPS       128(DX), Y15, Y15
 	VADDPS       Y15, Y6, Y6
 	VADDPS       384(SI), Y6, Y6
 	VMOVUPS      Y6, 384(SI)
 	ADDQ         $0x00000100, DX
-	ADDQ         $0x30, DI
-	DECQ         R9
+	ADDQ         $0x30, R9
+	DECQ         R12
 	JNZ          block
+	MOVQ         8(AX), DX
 	CMPQ         104(AX), $0x00
 	JNE          finished
-	MOVQ         40(AX), DX
-	ADDQ         CX, DX
-	MOVQ         48(AX), BX
-	ADDQ         CX, BX
-	MOVQ         56(AX), DI
-	TESTQ        DI, DI
+	MOVQ         40(AX), R11
+	ADDQ         CX, R11
+	TESTQ        R10, R10
 	JNZ          lastzeros
-	VMOVUPS      (DX), Y14
+	VMOVUPS      (R11), Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VMOVUPS      (DX), Y14
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      (R11), Y14
 	VADDPS       128(SI), Y14, Y14
-	VMOVUPS      Y14, 128(SI)
-	VMOVUPS      (DX), Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      (R11), Y14
 	VADDPS       256(SI), Y14, Y14
-	VMOVUPS      Y14, 256(SI)
-	VMOVUPS      (DX), Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VMOVUPS      (R11), Y14
 	VADDPS       384(SI), Y14, Y14
-	VMOVUPS      Y14, 384(SI)
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
 	JMP          lastadded
 
 lastzeros:
-	VBROADCASTSS (DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	MOVQ         48(AX), R12
+	ADDQ         CX, R12
+	VBROADCASTSS (R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       (SI), Y14, Y14
-	VMOVUPS      Y14, (SI)
-	VBROADCASTSS 4(DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS 4(R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       128(SI), Y14, Y14
-	VMOVUPS      Y14, 128(SI)
-	VBROADCASTSS 8(DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS 8(R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       256(SI), Y14, Y14
-	VMOVUPS      Y14, 256(SI)
-	VBROADCASTSS 12(DI), Y14
-	VMULPS       (BX), Y14, Y14
-	VADDPS       (DX), Y14, Y14
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
+	VBROADCASTSS 12(R10), Y14
+	VMULPS       (R12), Y14, Y14
+	VADDPS       (R11), Y14, Y14
 	VADDPS       384(SI), Y14, Y14
-	VMOVUPS      Y14, 384(SI)
+	ADDQ         DX, DI
+	VMOVUPS      Y14, (DI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
 	VMOVUPS (SI), Y14
-	VMOVUPS Y14, (DX)
-	ADDQ    BX, DX
+	VMOVUPS Y14, (DI)
 	VMOVUPS 128(SI), Y14
-	VMOVUPS Y14, (DX)
-	ADDQ    BX, DX
+	ADDQ    DX, DI
+	VMOVUPS Y14, (DI)
 	VMOVUPS 256(SI), Y14
-	VMOVUPS Y14, (DX)
-	ADDQ    BX, DX
+	ADDQ    DX, DI
+	VMOVUPS Y14, (DI)
 	VMOVUPS 384(SI), Y14
-	VMOVUPS Y14, (DX)
-	ADDQ    $0x00000020, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	ADDQ    DX, DI
+	VMOVUPS Y14, (DI)
+
+written:
+	ADDQ  DX, DI
+	TESTQ R10, R10
+	JZ    next
+	ADDQ  $0x10, R10
+
+next:
+	DECQ R8
+	JNZ  tile
+	ADDQ $0x00000020, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 
@@ -5551,10 +5867,17 @@ finished:
 TEXT ·int8Bytes8AVX512(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
+	MOVQ 16(AX), SI
 
 part:
-	MOVQ    16(AX), SI
-	ADDQ    CX, SI
+	MOVQ (AX), DI
+	ADDQ CX, DI
+	MOVQ 112(AX), R8
+	MOVQ 64(AX), BX
+	MOVQ 72(AX), R9
+	MOVQ 56(AX), R10
+
+tile:
 	VPXORD  Z28, Z28, Z28
 	VMOVUPS Z28, (SI)
 	VMOVUPS Z28, 64(SI)
@@ -5576,10 +5899,7 @@ part:
 	JEQ     started
 	MOVQ    40(AX), DX
 	ADDQ    CX, DX
-	MOVQ    48(AX), BX
-	ADDQ    CX, BX
-	MOVQ    56(AX), DI
-	TESTQ   DI, DI
+	TESTQ   R10, R10
 	JNZ     firstzeros
 	VMOVUPS (DX), Z28
 	VADDPS  (SI), Z28, Z28
@@ -5632,83 +5952,85 @@ part:
 	JMP     firstadded
 
 firstzeros:
-	VBROADCASTSS (DI), Z28
-	VMULPS       (BX), Z28, Z28
+	MOVQ         48(AX), R11
+	ADDQ         CX, R11
+	VBROADCASTSS (R10), Z28
+	VMULPS       (R11), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       (SI), Z28, Z28
 	VMOVUPS      Z28, (SI)
-	VBROADCASTSS (DI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS (R10), Z28
+	VMULPS       64(R11), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       64(SI), Z28, Z28
 	VMOVUPS      Z28, 64(SI)
-	VBROADCASTSS 4(DI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 4(R10), Z28
+	VMULPS       (R11), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       128(SI), Z28, Z28
 	VMOVUPS      Z28, 128(SI)
-	VBROADCASTSS 4(DI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 4(R10), Z28
+	VMULPS       64(R11), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       192(SI), Z28, Z28
 	VMOVUPS      Z28, 192(SI)
-	VBROADCASTSS 8(DI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 8(R10), Z28
+	VMULPS       (R11), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       256(SI), Z28, Z28
 	VMOVUPS      Z28, 256(SI)
-	VBROADCASTSS 8(DI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 8(R10), Z28
+	VMULPS       64(R11), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       320(SI), Z28, Z28
 	VMOVUPS      Z28, 320(SI)
-	VBROADCASTSS 12(DI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 12(R10), Z28
+	VMULPS       (R11), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       384(SI), Z28, Z28
 	VMOVUPS      Z28, 384(SI)
-	VBROADCASTSS 12(DI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 12(R10), Z28
+	VMULPS       64(R11), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       448(SI), Z28, Z28
 	VMOVUPS      Z28, 448(SI)
-	VBROADCASTSS 16(DI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 16(R10), Z28
+	VMULPS       (R11), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       512(SI), Z28, Z28
 	VMOVUPS      Z28, 512(SI)
-	VBROADCASTSS 16(DI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 16(R10), Z28
+	VMULPS       64(R11), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       576(SI), Z28, Z28
 	VMOVUPS      Z28, 576(SI)
-	VBROADCASTSS 20(DI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 20(R10), Z28
+	VMULPS       (R11), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       640(SI), Z28, Z28
 	VMOVUPS      Z28, 640(SI)
-	VBROADCASTSS 20(DI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 20(R10), Z28
+	VMULPS       64(R11), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       704(SI), Z28, Z28
 	VMOVUPS      Z28, 704(SI)
-	VBROADCASTSS 24(DI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 24(R10), Z28
+	VMULPS       (R11), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       768(SI), Z28, Z28
 	VMOVUPS      Z28, 768(SI)
-	VBROADCASTSS 24(DI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 24(R10), Z28
+	VMULPS       64(R11), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       832(SI), Z28, Z28
 	VMOVUPS      Z28, 832(SI)
-	VBROADCASTSS 28(DI), Z28
-	VMULPS       (BX), Z28, Z28
+	VBROADCASTSS 28(R10), Z28
+	VMULPS       (R11), Z28, Z28
 	VADDPS       (DX), Z28, Z28
 	VADDPS       896(SI), Z28, Z28
 	VMOVUPS      Z28, 896(SI)
-	VBROADCASTSS 28(DI), Z28
-	VMULPS       64(BX), Z28, Z28
+	VBROADCASTSS 28(R10), Z28
+	VMULPS       64(R11), Z28, Z28
 	VADDPS       64(DX), Z28, Z28
 	VADDPS       960(SI), Z28, Z28
 	VMOVUPS      Z28, 960(SI)
@@ -5717,12 +6039,9 @@ firstadded:
 started:
 	MOVQ 24(AX), DX
 	ADDQ CX, DX
-	MOVQ 32(AX), R8
-	ADDQ CX, R8
-	MOVQ 64(AX), BX
-	MOVQ 72(AX), DI
-	MOVQ 80(AX), R9
-	MOVQ 88(AX), R10
+	MOVQ 32(AX), R11
+	ADDQ CX, R11
+	MOVQ 80(AX), R12
 
 block:
 	VPXORD Z0, Z0, Z0
@@ -5741,7 +6060,7 @@ block:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-	MOVQ   96(AX), R11
+	MOVQ   96(AX), R13
 
 group:
 	VMOVDQU32    (DX), Z16
@@ -5798,369 +6117,378 @@ group:
 	VPDPBUSD     Z19, Z21, Z15
 	ADDQ         $0x00000100, DX
 	ADDQ         $0x40, BX
-	DECQ         R11
+	DECQ         R13
 	JNZ          group
 	VMOVUPS      (DX), Z22
 	VMOVUPS      128(DX), Z24
 	VMOVUPS      64(DX), Z23
 	VMOVUPS      192(DX), Z25
 	VCVTDQ2PS    Z0, Z0
-	VMULPS       Z22, Z0, Z0
-	VMULPS.BCST  (DI), Z0, Z0
 	VCVTDQ2PS    Z1, Z1
-	VMULPS       Z23, Z1, Z1
-	VMULPS.BCST  (DI), Z1, Z1
 	VCVTDQ2PS    Z2, Z2
-	VMULPS       Z22, Z2, Z2
-	VMULPS.BCST  4(DI), Z2, Z2
 	VCVTDQ2PS    Z3, Z3
-	VMULPS       Z23, Z3, Z3
-	VMULPS.BCST  4(DI), Z3, Z3
 	VCVTDQ2PS    Z4, Z4
-	VMULPS       Z22, Z4, Z4
-	VMULPS.BCST  8(DI), Z4, Z4
 	VCVTDQ2PS    Z5, Z5
-	VMULPS       Z23, Z5, Z5
-	VMULPS.BCST  8(DI), Z5, Z5
 	VCVTDQ2PS    Z6, Z6
-	VMULPS       Z22, Z6, Z6
-	VMULPS.BCST  12(DI), Z6, Z6
 	VCVTDQ2PS    Z7, Z7
-	VMULPS       Z23, Z7, Z7
-	VMULPS.BCST  12(DI), Z7, Z7
 	VCVTDQ2PS    Z8, Z8
-	VMULPS       Z22, Z8, Z8
-	VMULPS.BCST  16(DI), Z8, Z8
 	VCVTDQ2PS    Z9, Z9
-	VMULPS       Z23, Z9, Z9
-	VMULPS.BCST  16(DI), Z9, Z9
 	VCVTDQ2PS    Z10, Z10
-	VMULPS       Z22, Z10, Z10
-	VMULPS.BCST  20(DI), Z10, Z10
 	VCVTDQ2PS    Z11, Z11
-	VMULPS       Z23, Z11, Z11
-	VMULPS.BCST  20(DI), Z11, Z11
 	VCVTDQ2PS    Z12, Z12
-	VMULPS       Z22, Z12, Z12
-	VMULPS.BCST  24(DI), Z12, Z12
 	VCVTDQ2PS    Z13, Z13
-	VMULPS       Z23, Z13, Z13
-	VMULPS.BCST  24(DI), Z13, Z13
 	VCVTDQ2PS    Z14, Z14
-	VMULPS       Z22, Z14, Z14
-	VMULPS.BCST  28(DI), Z14, Z14
 	VCVTDQ2PS    Z15, Z15
+	VMULPS       Z22, Z0, Z0
+	VMULPS       Z23, Z1, Z1
+	VMULPS       Z22, Z2, Z2
+	VMULPS       Z23, Z3, Z3
+	VMULPS       Z22, Z4, Z4
+	VMULPS       Z23, Z5, Z5
+	VMULPS       Z22, Z6, Z6
+	VMULPS       Z23, Z7, Z7
+	VMULPS       Z22, Z8, Z8
+	VMULPS       Z23, Z9, Z9
+	VMULPS       Z22, Z10, Z10
+	VMULPS       Z23, Z11, Z11
+	VMULPS       Z22, Z12, Z12
+	VMULPS       Z23, Z13, Z13
+	VMULPS       Z22, Z14, Z14
 	VMULPS       Z23, Z15, Z15
-	VMULPS.BCST  28(DI), Z15, Z15
-	DECQ         R10
-	JGE          plain
-	VMOVUPS      (R8), Z29
-	VMULPS.BCST  64(DI), Z29, Z28
-	VADDPS       Z28, Z0, Z0
-	VMOVUPS      64(R8), Z29
-	VMULPS.BCST  64(DI), Z29, Z28
-	VADDPS       Z28, Z1, Z1
-	VMOVUPS      (R8), Z29
-	VMULPS.BCST  68(DI), Z29, Z28
-	VADDPS       Z28, Z2, Z2
-	VMOVUPS      64(R8), Z29
-	VMULPS.BCST  68(DI), Z29, Z28
-	VADDPS       Z28, Z3, Z3
-	VMOVUPS      (R8), Z29
-	VMULPS.BCST  72(DI), Z29, Z28
-	VADDPS       Z28, Z4, Z4
-	VMOVUPS      64(R8), Z29
-	VMULPS.BCST  72(DI), Z29, Z28
-	VADDPS       Z28, Z5, Z5
-	VMOVUPS      (R8), Z29
-	VMULPS.BCST  76(DI), Z29, Z28
-	VADDPS       Z28, Z6, Z6
-	VMOVUPS      64(R8), Z29
-	VMULPS.BCST  76(DI), Z29, Z28
-	VADDPS       Z28, Z7, Z7
-	VMOVUPS      (R8), Z29
-	VMULPS.BCST  80(DI), Z29, Z28
-	VADDPS       Z28, Z8, Z8
-	VMOVUPS      64(R8), Z29
-	VMULPS.BCST  80(DI), Z29, Z28
-	VADDPS       Z28, Z9, Z9
-	VMOVUPS      (R8), Z29
-	VMULPS.BCST  84(DI), Z29, Z28
-	VADDPS       Z28, Z10, Z10
-	VMOVUPS      64(R8), Z29
-	VMULPS.BCST  84(DI), Z29, Z28
-	VADDPS       Z28, Z11, Z11
-	VMOVUPS      (R8), Z29
-	VMULPS.BCST  88(DI), Z29, Z28
-	VADDPS       Z28, Z12, Z12
-	VMOVUPS      64(R8), Z29
-	VMULPS.BCST  88(DI), Z29, Z28
-	VADDPS       Z28, Z13, Z13
-	VMOVUPS      (R8), Z29
-	VMULPS.BCST  92(DI), Z29, Z28
-	VADDPS       Z28, Z14, Z14
-	VMOVUPS      64(R8), Z29
-	VMULPS.BCST  92(DI), Z29, Z28
-	VADDPS       Z28, Z15, Z15
-	ADDQ         $0x00000080, R8
+	VMULPS.BCST  (R9), Z0, Z0
+	VMULPS.BCST  (R9), Z1, Z1
+	VMULPS.BCST  4(R9), Z2, Z2
+	VMULPS.BCST  4(R9), Z3, Z3
+	VMULPS.BCST  8(R9), Z4, Z4
+	VMULPS.BCST  8(R9), Z5, Z5
+	VMULPS.BCST  12(R9), Z6, Z6
+	VMULPS.BCST  12(R9), Z7, Z7
+	VMULPS.BCST  16(R9), Z8, Z8
+	VMULPS.BCST  16(R9), Z9, Z9
+	VMULPS.BCST  20(R9), Z10, Z10
+	VMULPS.BCST  20(R9), Z11, Z11
+	VMULPS.BCST  24(R9), Z12, Z12
+	VMULPS.BCST  24(R9), Z13, Z13
+	VMULPS.BCST  28(R9), Z14, Z14
+	VMULPS.BCST  28(R9), Z15, Z15
+	CMPQ         R12, 88(AX)
+	JGT          plain
+	VMOVUPS      (R11), Z28
+	VMOVUPS      64(R11), Z29
+	VMULPS.BCST  64(R9), Z28, Z16
+	VMULPS.BCST  64(R9), Z29, Z17
+	VMULPS.BCST  68(R9), Z28, Z18
+	VMULPS.BCST  68(R9), Z29, Z19
+	VMULPS.BCST  72(R9), Z28, Z20
+	VMULPS.BCST  72(R9), Z29, Z21
+	VMULPS.BCST  76(R9), Z28, Z26
+	VMULPS.BCST  76(R9), Z29, Z27
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z17, Z1, Z1
+	VADDPS       Z18, Z2, Z2
+	VADDPS       Z19, Z3, Z3
+	VADDPS       Z20, Z4, Z4
+	VADDPS       Z21, Z5, Z5
+	VADDPS       Z26, Z6, Z6
+	VADDPS       Z27, Z7, Z7
+	VMULPS.BCST  80(R9), Z28, Z16
+	VMULPS.BCST  80(R9), Z29, Z17
+	VMULPS.BCST  84(R9), Z28, Z18
+	VMULPS.BCST  84(R9), Z29, Z19
+	VMULPS.BCST  88(R9), Z28, Z20
+	VMULPS.BCST  88(R9), Z29, Z21
+	VMULPS.BCST  92(R9), Z28, Z26
+	VMULPS.BCST  92(R9), Z29, Z27
+	VADDPS       Z16, Z8, Z8
+	VADDPS       Z17, Z9, Z9
+	VADDPS       Z18, Z10, Z10
+	VADDPS       Z19, Z11, Z11
+	VADDPS       Z20, Z12, Z12
+	VADDPS       Z21, Z13, Z13
+	VADDPS       Z26, Z14, Z14
+	VADDPS       Z27, Z15, Z15
+	ADDQ         $0x00000080, R11
 
 plain:
-	VMULPS.BCST 32(DI), Z24, Z28
-	VADDPS      Z28, Z0, Z0
+	VMULPS.BCST 32(R9), Z24, Z16
+	VMULPS.BCST 32(R9), Z25, Z17
+	VMULPS.BCST 36(R9), Z24, Z18
+	VMULPS.BCST 36(R9), Z25, Z19
+	VMULPS.BCST 40(R9), Z24, Z20
+	VMULPS.BCST 40(R9), Z25, Z21
+	VMULPS.BCST 44(R9), Z24, Z26
+	VMULPS.BCST 44(R9), Z25, Z27
+	VADDPS      Z16, Z0, Z0
+	VADDPS      Z17, Z1, Z1
+	VADDPS      Z18, Z2, Z2
+	VADDPS      Z19, Z3, Z3
+	VADDPS      Z20, Z4, Z4
+	VADDPS      Z21, Z5, Z5
+	VADDPS      Z26, Z6, Z6
+	VADDPS      Z27, Z7, Z7
 	VADDPS      (SI), Z0, Z0
 	VMOVUPS     Z0, (SI)
-	VMULPS.BCST 32(DI), Z25, Z29
-	VADDPS      Z29, Z1, Z1
 	VADDPS      64(SI), Z1, Z1
 	VMOVUPS     Z1, 64(SI)
-	VMULPS.BCST 36(DI), Z24, Z28
-	VADDPS      Z28, Z2, Z2
 	VADDPS      128(SI), Z2, Z2
 	VMOVUPS     Z2, 128(SI)
-	VMULPS.BCST 36(DI), Z25, Z29
-	VADDPS      Z29, Z3, Z3
 	VADDPS      192(SI), Z3, Z3
 	VMOVUPS     Z3, 192(SI)
-	VMULPS.BCST 40(DI), Z24, Z28
-	VADDPS      Z28, Z4, Z4
 	VADDPS      256(SI), Z4, Z4
 	VMOVUPS     Z4, 256(SI)
-	VMULPS.BCST 40(DI), Z25, Z29
-	VADDPS      Z29, Z5, Z5
 	VADDPS      320(SI), Z5, Z5
 	VMOVUPS     Z5, 320(SI)
-	VMULPS.BCST 44(DI), Z24, Z28
-	VADDPS      Z28, Z6, Z6
 	VADDPS      384(SI), Z6, Z6
 	VMOVUPS     Z6, 384(SI)
-	VMULPS.BCST 44(DI), Z25, Z29
-	VADDPS      Z29, Z7, Z7
 	VADDPS      448(SI), Z7, Z7
 	VMOVUPS     Z7, 448(SI)
-	VMULPS.BCST 48(DI), Z24, Z28
-	VADDPS      Z28, Z8, Z8
+	VMULPS.BCST 48(R9), Z24, Z16
+	VMULPS.BCST 48(R9), Z25, Z17
+	VMULPS.BCST 52(R9), Z24, Z18
+	VMULPS.BCST 52(R9), Z25, Z19
+	VMULPS.BCST 56(R9), Z24, Z20
+	VMULPS.BCST 56(R9), Z25, Z21
+	VMULPS.BCST 60(R9), Z24, Z26
+	VMULPS.BCST 60(R9), Z25, Z27
+	VADDPS      Z16, Z8, Z8
+	VADDPS      Z17, Z9, Z9
+	VADDPS      Z18, Z10, Z10
+	VADDPS      Z19, Z11, Z11
+	VADDPS      Z20, Z12, Z12
+	VADDPS      Z21, Z13, Z13
+	VADDPS      Z26, Z14, Z14
+	VADDPS      Z27, Z15, Z15
 	VADDPS      512(SI), Z8, Z8
 	VMOVUPS     Z8, 512(SI)
-	VMULPS.BCST 48(DI), Z25, Z29
-	VADDPS      Z29, Z9, Z9
 	VADDPS      576(SI), Z9, Z9
 	VMOVUPS     Z9, 576(SI)
-	VMULPS.BCST 52(DI), Z24, Z28
-	VADDPS      Z28, Z10, Z10
 	VADDPS      640(SI), Z10, Z10
 	VMOVUPS     Z10, 640(SI)
-	VMULPS.BCST 52(DI), Z25, Z29
-	VADDPS      Z29, Z11, Z11
 	VADDPS      704(SI), Z11, Z11
 	VMOVUPS     Z11, 704(SI)
-	VMULPS.BCST 56(DI), Z24, Z28
-	VADDPS      Z28, Z12, Z12
 	VADDPS      768(SI), Z12, Z12
 	VMOVUPS     Z12, 768(SI)
-	VMULPS.BCST 56(DI), Z25, Z29
-	VADDPS      Z29, Z13, Z13
 	VADDPS      832(SI), Z13, Z13
 	VMOVUPS     Z13, 832(SI)
-	VMULPS.BCST 60(DI), Z24, Z28
-	VADDPS      Z28, Z14, Z14
 	VADDPS      896(SI), Z14, Z14
 	VMOVUPS     Z14, 896(SI)
-	VMULPS.BCST 60(DI), Z25, Z29
-	VADDPS      Z29, Z15, Z15
 	VADDPS      960(SI), Z15, Z15
 	VMOVUPS     Z15, 960(SI)
 	ADDQ        $0x00000100, DX
-	ADDQ        $0x60, DI
-	DECQ        R9
+	ADDQ        $0x60, R9
+	DECQ        R12
 	JNZ         block
+	MOVQ        8(AX), DX
 	CMPQ        104(AX), $0x00
 	JNE         finished
-	MOVQ        40(AX), DX
-	ADDQ        CX, DX
-	MOVQ        48(AX), BX
-	ADDQ        CX, BX
-	MOVQ        56(AX), DI
-	TESTQ       DI, DI
+	MOVQ        40(AX), R11
+	ADDQ        CX, R11
+	TESTQ       R10, R10
 	JNZ         lastzeros
-	VMOVUPS     (DX), Z28
+	VMOVUPS     (R11), Z28
 	VADDPS      (SI), Z28, Z28
-	VMOVUPS     Z28, (SI)
-	VMOVUPS     64(DX), Z28
+	VMOVUPS     Z28, (DI)
+	VMOVUPS     64(R11), Z28
 	VADDPS      64(SI), Z28, Z28
-	VMOVUPS     Z28, 64(SI)
-	VMOVUPS     (DX), Z28
+	VMOVUPS     Z28, 64(DI)
+	VMOVUPS     (R11), Z28
 	VADDPS      128(SI), Z28, Z28
-	VMOVUPS     Z28, 128(SI)
-	VMOVUPS     64(DX), Z28
+	ADDQ        DX, DI
+	VMOVUPS     Z28, (DI)
+	VMOVUPS     64(R11), Z28
 	VADDPS      192(SI), Z28, Z28
-	VMOVUPS     Z28, 192(SI)
-	VMOVUPS     (DX), Z28
+	VMOVUPS     Z28, 64(DI)
+	VMOVUPS     (R11), Z28
 	VADDPS      256(SI), Z28, Z28
-	VMOVUPS     Z28, 256(SI)
-	VMOVUPS     64(DX), Z28
+	ADDQ        DX, DI
+	VMOVUPS     Z28, (DI)
+	VMOVUPS     64(R11), Z28
 	VADDPS      320(SI), Z28, Z28
-	VMOVUPS     Z28, 320(SI)
-	VMOVUPS     (DX), Z28
+	VMOVUPS     Z28, 64(DI)
+	VMOVUPS     (R11), Z28
 	VADDPS      384(SI), Z28, Z28
-	VMOVUPS     Z28, 384(SI)
-	VMOVUPS     64(DX), Z28
+	ADDQ        DX, DI
+	VMOVUPS     Z28, (DI)
+	VMOVUPS     64(R11), Z28
 	VADDPS      448(SI), Z28, Z28
-	VMOVUPS     Z28, 448(SI)
-	VMOVUPS     (DX), Z28
+	VMOVUPS     Z28, 64(DI)
+	VMOVUPS     (R11), Z28
 	VADDPS      512(SI), Z28, Z28
-	VMOVUPS     Z28, 512(SI)
-	VMOVUPS     64(DX), Z28
+	ADDQ        DX, DI
+	VMOVUPS     Z28, (DI)
+	VMOVUPS     64(R11), Z28
 	VADDPS      576(SI), Z28, Z28
-	VMOVUPS     Z28, 576(SI)
-	VMOVUPS     (DX), Z28
+	VMOVUPS     Z28, 64(DI)
+	VMOVUPS     (R11), Z28
 	VADDPS      640(SI), Z28, Z28
-	VMOVUPS     Z28, 640(SI)
-	VMOVUPS     64(DX), Z28
+	ADDQ        DX, DI
+	VMOVUPS     Z28, (DI)
+	VMOVUPS     64(R11), Z28
 	VADDPS      704(SI), Z28, Z28
-	VMOVUPS     Z28, 704(SI)
-	VMOVUPS     (DX), Z28
+	VMOVUPS     Z28, 64(DI)
+	VMOVUPS     (R11), Z28
 	VADDPS      768(SI), Z28, Z28
-	VMOVUPS     Z28, 768(SI)
-	VMOVUPS     64(DX), Z28
+	ADDQ        DX, DI
+	VMOVUPS     Z28, (DI)
+	VMOVUPS     64(R11), Z28
 	VADDPS      832(SI), Z28, Z28
-	VMOVUPS     Z28, 832(SI)
-	VMOVUPS     (DX), Z28
+	VMOVUPS     Z28, 64(DI)
+	VMOVUPS     (R11), Z28
 	VADDPS      896(SI), Z28, Z28
-	VMOVUPS     Z28, 896(SI)
-	VMOVUPS     64(DX), Z28
+	ADDQ        DX, DI
+	VMOVUPS     Z28, (DI)
+	VMOVUPS     64(R11), Z28
 	VADDPS      960(SI), Z28, Z28
-	VMOVUPS     Z28, 960(SI)
+	VMOVUPS     Z28, 64(DI)
 	JMP         lastadded
 
 lastzeros:
-	VBROADCASTSS (DI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
+	MOVQ         48(AX), R12
+	ADDQ         CX, R12
+	VBROADCASTSS (R10), Z28
+	VMULPS       (R12), Z28, Z28
+	VADDPS       (R11), Z28, Z28
 	VADDPS       (SI), Z28, Z28
-	VMOVUPS      Z28, (SI)
-	VBROADCASTSS (DI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
+	VMOVUPS      Z28, (DI)
+	VBROADCASTSS (R10), Z28
+	VMULPS       64(R12), Z28, Z28
+	VADDPS       64(R11), Z28, Z28
 	VADDPS       64(SI), Z28, Z28
-	VMOVUPS      Z28, 64(SI)
-	VBROADCASTSS 4(DI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
+	VMOVUPS      Z28, 64(DI)
+	VBROADCASTSS 4(R10), Z28
+	VMULPS       (R12), Z28, Z28
+	VADDPS       (R11), Z28, Z28
 	VADDPS       128(SI), Z28, Z28
-	VMOVUPS      Z28, 128(SI)
-	VBROADCASTSS 4(DI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
+	ADDQ         DX, DI
+	VMOVUPS      Z28, (DI)
+	VBROADCASTSS 4(R10), Z28
+	VMULPS       64(R12), Z28, Z28
+	VADDPS       64(R11), Z28, Z28
 	VADDPS       192(SI), Z28, Z28
-	VMOVUPS      Z28, 192(SI)
-	VBROADCASTSS 8(DI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
+	VMOVUPS      Z28, 64(DI)
+	VBROADCASTSS 8(R10), Z28
+	VMULPS       (R12), Z28, Z28
+	VADDPS       (R11), Z28, Z28
 	VADDPS       256(SI), Z28, Z28
-	VMOVUPS      Z28, 256(SI)
-	VBROADCASTSS 8(DI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
+	ADDQ         DX, DI
+	VMOVUPS      Z28, (DI)
+	VBROADCASTSS 8(R10), Z28
+	VMULPS       64(R12), Z28, Z28
+	VADDPS       64(R11), Z28, Z28
 	VADDPS       320(SI), Z28, Z28
-	VMOVUPS      Z28, 320(SI)
-	VBROADCASTSS 12(DI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
+	VMOVUPS      Z28, 64(DI)
+	VBROADCASTSS 12(R10), Z28
+	VMULPS       (R12), Z28, Z28
+	VADDPS       (R11), Z28, Z28
 	VADDPS       384(SI), Z28, Z28
-	VMOVUPS      Z28, 384(SI)
-	VBROADCASTSS 12(DI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
+	ADDQ         DX, DI
+	VMOVUPS      Z28, (DI)
+	VBROADCASTSS 12(R10), Z28
+	VMULPS       64(R12), Z28, Z28
+	VADDPS       64(R11), Z28, Z28
 	VADDPS       448(SI), Z28, Z28
-	VMOVUPS      Z28, 448(SI)
-	VBROADCASTSS 16(DI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
+	VMOVUPS      Z28, 64(DI)
+	VBROADCASTSS 16(R10), Z28
+	VMULPS       (R12), Z28, Z28
+	VADDPS       (R11), Z28, Z28
 	VADDPS       512(SI), Z28, Z28
-	VMOVUPS      Z28, 512(SI)
-	VBROADCASTSS 16(DI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
+	ADDQ         DX, DI
+	VMOVUPS      Z28, (DI)
+	VBROADCASTSS 16(R10), Z28
+	VMULPS       64(R12), Z28, Z28
+	VADDPS       64(R11), Z28, Z28
 	VADDPS       576(SI), Z28, Z28
-	VMOVUPS      Z28, 576(SI)
-	VBROADCASTSS 20(DI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
+	VMOVUPS      Z28, 64(DI)
+	VBROADCASTSS 20(R10), Z28
+	VMULPS       (R12), Z28, Z28
+	VADDPS       (R11), Z28, Z28
 	VADDPS       640(SI), Z28, Z28
-	VMOVUPS      Z28, 640(SI)
-	VBROADCASTSS 20(DI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
+	ADDQ         DX, DI
+	VMOVUPS      Z28, (DI)
+	VBROADCASTSS 20(R10), Z28
+	VMULPS       64(R12), Z28, Z28
+	VADDPS       64(R11), Z28, Z28
 	VADDPS       704(SI), Z28, Z28
-	VMOVUPS      Z28, 704(SI)
-	VBROADCASTSS 24(DI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
+	VMOVUPS      Z28, 64(DI)
+	VBROADCASTSS 24(R10), Z28
+	VMULPS       (R12), Z28, Z28
+	VADDPS       (R11), Z28, Z28
 	VADDPS       768(SI), Z28, Z28
-	VMOVUPS      Z28, 768(SI)
-	VBROADCASTSS 24(DI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
+	ADDQ         DX, DI
+	VMOVUPS      Z28, (DI)
+	VBROADCASTSS 24(R10), Z28
+	VMULPS       64(R12), Z28, Z28
+	VADDPS       64(R11), Z28, Z28
 	VADDPS       832(SI), Z28, Z28
-	VMOVUPS      Z28, 832(SI)
-	VBROADCASTSS 28(DI), Z28
-	VMULPS       (BX), Z28, Z28
-	VADDPS       (DX), Z28, Z28
+	VMOVUPS      Z28, 64(DI)
+	VBROADCASTSS 28(R10), Z28
+	VMULPS       (R12), Z28, Z28
+	VADDPS       (R11), Z28, Z28
 	VADDPS       896(SI), Z28, Z28
-	VMOVUPS      Z28, 896(SI)
-	VBROADCASTSS 28(DI), Z28
-	VMULPS       64(BX), Z28, Z28
-	VADDPS       64(DX), Z28, Z28
+	ADDQ         DX, DI
+	VMOVUPS      Z28, (DI)
+	VBROADCASTSS 28(R10), Z28
+	VMULPS       64(R12), Z28, Z28
+	VADDPS       64(R11), Z28, Z28
 	VADDPS       960(SI), Z28, Z28
-	VMOVUPS      Z28, 960(SI)
+	VMOVUPS      Z28, 64(DI)
 
 lastadded:
+	JMP written
+
 finished:
-	MOVQ    (AX), DX
-	ADDQ    CX, DX
-	MOVQ    8(AX), BX
 	VMOVUPS (SI), Z28
-	VMOVUPS Z28, (DX)
+	VMOVUPS Z28, (DI)
 	VMOVUPS 64(SI), Z28
-	VMOVUPS Z28, 64(DX)
-	ADDQ    BX, DX
+	VMOVUPS Z28, 64(DI)
 	VMOVUPS 128(SI), Z28
-	VMOVUPS Z28, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Z28, (DI)
 	VMOVUPS 192(SI), Z28
-	VMOVUPS Z28, 64(DX)
-	ADDQ    BX, DX
+	VMOVUPS Z28, 64(DI)
 	VMOVUPS 256(SI), Z28
-	VMOVUPS Z28, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Z28, (DI)
 	VMOVUPS 320(SI), Z28
-	VMOVUPS Z28, 64(DX)
-	ADDQ    BX, DX
+	VMOVUPS Z28, 64(DI)
 	VMOVUPS 384(SI), Z28
-	VMOVUPS Z28, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Z28, (DI)
 	VMOVUPS 448(SI), Z28
-	VMOVUPS Z28, 64(DX)
-	ADDQ    BX, DX
+	VMOVUPS Z28, 64(DI)
 	VMOVUPS 512(SI), Z28
-	VMOVUPS Z28, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Z28, (DI)
 	VMOVUPS 576(SI), Z28
-	VMOVUPS Z28, 64(DX)
-	ADDQ    BX, DX
+	VMOVUPS Z28, 64(DI)
 	VMOVUPS 640(SI), Z28
-	VMOVUPS Z28, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Z28, (DI)
 	VMOVUPS 704(SI), Z28
-	VMOVUPS Z28, 64(DX)
-	ADDQ    BX, DX
+	VMOVUPS Z28, 64(DI)
 	VMOVUPS 768(SI), Z28
-	VMOVUPS Z28, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Z28, (DI)
 	VMOVUPS 832(SI), Z28
-	VMOVUPS Z28, 64(DX)
-	ADDQ    BX, DX
+	VMOVUPS Z28, 64(DI)
 	VMOVUPS 896(SI), Z28
-	VMOVUPS Z28, (DX)
+	ADDQ    DX, DI
+	VMOVUPS Z28, (DI)
 	VMOVUPS 960(SI), Z28
-	VMOVUPS Z28, 64(DX)
-	ADDQ    $0x00000080, CX
-	CMPQ    CX, $0x00000080
-	JLT     part
+	VMOVUPS Z28, 64(DI)
+
+written:
+	ADDQ  DX, DI
+	TESTQ R10, R10
+	JZ    next
+	ADDQ  $0x20, R10
+
+next:
+	DECQ R8
+	JNZ  tile
+	ADDQ $0x00000080, CX
+	CMPQ CX, $0x00000080
+	JLT  part
 	VZEROUPPER
 	RET
 

@@ -22,9 +22,10 @@ const (
 	callX      = 64
 	callTerms  = 72
 	callBlocks = 80
-	callPlain  = 88
+	callShifts = 88
 	callGroups = 96
 	callEarly  = 104
+	callTiles  = 112
 )
 
 const (
@@ -58,6 +59,7 @@ type int8Frame struct {
 	bytes           bool
 	held            bool // the outputs stay in registers
 	call, lane      reg.GPVirtual
+	zeros           reg.GPVirtual
 	w, x, y         reg.GPVirtual
 }
 
@@ -73,95 +75,125 @@ func int8Tile(f *int8Frame, tier string, acc func(t, v int) reg.VecPhysical, p [
 	load := func(at int, r reg.GPVirtual) { MOVQ(Mem{Base: f.call, Disp: at}, r) }
 	setup()
 	XORQ(f.lane, f.lane)
-	Label("part")
 	load(callY, f.y)
-	ADDQ(f.lane, f.y)
+	Label("part")
+	out, tiles := GP64(), GP64()
+	load(callOut, out)
+	ADDQ(f.lane, out)
+	load(callTiles, tiles)
+	load(callX, f.x)
+	terms := GP64()
+	load(callTerms, terms)
+	f.zeros = GP64()
+	load(callZeros, f.zeros)
+	Label("tile")
 
 	// With the bias first the outputs start with it, otherwise with 0.
 	f.each(func(t, v int) {
 		if f.held {
 			f.zero(f.outputs(t, v))
-		} else {
-			if t+v == 0 {
-				f.zero(p[0])
-			}
-			VMOVUPS(p[0], f.slot(t, v))
+			return
 		}
+		if t+v == 0 {
+			f.zero(p[0])
+		}
+		VMOVUPS(p[0], f.slot(t, v))
 	})
 	CMPQ(Mem{Base: f.call, Disp: callEarly}, Imm(0))
 	JEQ(LabelRef("started"))
-	f.bias("first", p)
+	f.bias("first", p, f.slot)
 	Label("started")
 
-	terms, sums, left, plain := GP64(), GP64(), GP64(), GP64()
+	sums, left := GP64(), GP64()
 	load(callW, f.w)
 	ADDQ(f.lane, f.w)
 	load(callSums, sums)
 	ADDQ(f.lane, sums)
-	load(callX, f.x)
-	load(callTerms, terms)
 	load(callBlocks, left)
-	load(callPlain, plain)
 	Label("block")
 	dots()
-	scale, offset := Mem{Base: f.w}, Mem{Base: f.w, Disp: panelBytes}
-	// The terms of the activations: scales, scaled sums, shifts.
+	if f.size == 64 {
+		f.finish512(acc, terms, sums, left)
+	} else {
+		f.finish256(acc, p, terms, sums, left)
+	}
+	ADDQ(U32(2*panelBytes), f.w)
+	ADDQ(Imm(uint64(12*f.tokens)), terms)
+	DECQ(left)
+	JNZ(LabelRef("block"))
+
+	// out is at the last token of the tile while it is written.
+	stride := GP64()
+	load(callStride, stride)
+	to := func(t, v int) Mem {
+		if v == 0 && t > 0 {
+			ADDQ(stride, out)
+		}
+		return Mem{Base: out, Disp: f.size * v}
+	}
+	CMPQ(Mem{Base: f.call, Disp: callEarly}, Imm(0))
+	JNE(LabelRef("finished"))
+	f.bias("last", p, to)
+	JMP(LabelRef("written"))
+	Label("finished")
+	f.each(func(t, v int) {
+		from := p[0]
+		if f.held {
+			from = f.outputs(t, v)
+		} else {
+			VMOVUPS(f.slot(t, v), from)
+		}
+		VMOVUPS(from, to(t, v))
+	})
+	Label("written")
+	ADDQ(stride, out)
+	TESTQ(f.zeros, f.zeros)
+	JZ(LabelRef("next"))
+	ADDQ(Imm(uint64(4*f.tokens)), f.zeros)
+	Label("next")
+	DECQ(tiles)
+	JNZ(LabelRef("tile"))
+	ADDQ(U32(f.size*f.vectors), f.lane)
+	CMPQ(f.lane, U32(panelBytes))
+	JLT(LabelRef("part"))
+	end()
+}
+
+// finish512 scales the sums of a block and adds them to the outputs, one kind of operation after the other: a chain of
+// dependent operations would fill the scheduler and keep the next block out of it.
+func (f *int8Frame) finish512(acc func(t, v int) reg.VecPhysical, terms, sums, left reg.GPVirtual) {
 	term := func(kind, t int) Mem { return Mem{Base: terms, Disp: 4 * (kind*f.tokens + t)} }
-	times := func(m Mem, by Op, to reg.VecPhysical) { // to = *m * by
-		if f.size == 64 {
-			VMULPS_BCST(m, by.(reg.VecPhysical), to)
-			return
-		}
-		VBROADCASTSS(m, to)
-		VMULPS(by, to, to)
+	scale, offset, products := z[22:24], z[24:26], append(z[16:22:22], z[26:28]...)
+	for v := range f.vectors {
+		VMOVUPS(Mem{Base: f.w, Disp: 64 * v}, scale[v])
+		VMOVUPS(Mem{Base: f.w, Disp: panelBytes + 64*v}, offset[v])
 	}
-	vector := func(m Mem, v int) Op {
-		m.Disp += v * f.size
-		return m
+	f.each(func(t, v int) { VCVTDQ2PS(acc(t, v), acc(t, v)) })
+	f.each(func(t, v int) { VMULPS(scale[v], acc(t, v), acc(t, v)) })
+	f.each(func(t, v int) { VMULPS_BCST(term(0, t), acc(t, v), acc(t, v)) })
+	CMPQ(left, Mem{Base: f.call, Disp: callShifts})
+	JGT(LabelRef("plain"))
+	for v := range f.vectors {
+		VMOVUPS(Mem{Base: sums, Disp: 64 * v}, z[28+v])
 	}
-	if f.size == 64 { // registers for what all tokens share
-		for v := range f.vectors {
-			VMOVUPS(vector(scale, v), z[22+v])
-			VMOVUPS(vector(offset, v), z[24+v])
-		}
-		vectorOf := vector
-		vector = func(m Mem, v int) Op {
-			switch m {
-			case scale:
-				return z[22+v]
-			case offset:
-				return z[24+v]
+	add := func(kind int, by []reg.VecPhysical, last func(t, v int)) {
+		for first := 0; first < f.tokens; first += 4 {
+			some := func(do func(t, v int)) {
+				for t := first; t < min(first+4, f.tokens); t++ {
+					do(t, 0)
+					do(t, 1)
+				}
 			}
-			return vectorOf(m, v)
+			product := func(t, v int) reg.VecPhysical { return products[(t-first)*2+v] }
+			some(func(t, v int) { VMULPS_BCST(term(kind, t), by[v], product(t, v)) })
+			some(func(t, v int) { VADDPS(product(t, v), acc(t, v), acc(t, v)) })
+			some(last)
 		}
 	}
-	f.each(func(t, v int) {
-		VCVTDQ2PS(acc(t, v), acc(t, v))
-		VMULPS(vector(scale, v), acc(t, v), acc(t, v))
-		if f.size == 64 {
-			VMULPS_BCST(term(0, t), acc(t, v), acc(t, v))
-			return
-		}
-		VBROADCASTSS(term(0, t), p[0])
-		VMULPS(p[0], acc(t, v), acc(t, v))
-	})
-	DECQ(plain)
-	JGE(LabelRef("plain"))
-	f.each(func(t, v int) {
-		by := vector(Mem{Base: sums}, v)
-		if f.size == 64 {
-			VMOVUPS(by, p[1])
-			by = p[1]
-		}
-		times(term(2, t), by, p[0])
-		VADDPS(p[0], acc(t, v), acc(t, v))
-	})
+	add(2, z[28:30], func(t, v int) {})
 	ADDQ(U32(panelBytes), sums)
 	Label("plain")
-	f.each(func(t, v int) {
-		q := p[(t*f.vectors+v)%2]
-		times(term(1, t), vector(offset, v), q)
-		VADDPS(q, acc(t, v), acc(t, v))
+	add(1, offset, func(t, v int) {
 		if f.held {
 			VADDPS(acc(t, v), f.outputs(t, v), f.outputs(t, v))
 			return
@@ -169,37 +201,36 @@ func int8Tile(f *int8Frame, tier string, acc func(t, v int) reg.VecPhysical, p [
 		VADDPS(f.slot(t, v), acc(t, v), acc(t, v))
 		VMOVUPS(acc(t, v), f.slot(t, v))
 	})
-	ADDQ(U32(2*panelBytes), f.w)
-	ADDQ(Imm(uint64(12*f.tokens)), terms)
-	DECQ(left)
-	JNZ(LabelRef("block"))
+}
 
-	CMPQ(Mem{Base: f.call, Disp: callEarly}, Imm(0))
-	JNE(LabelRef("finished"))
-	f.bias("last", p)
-	Label("finished")
-	out, stride := GP64(), GP64()
-	load(callOut, out)
-	ADDQ(f.lane, out)
-	load(callStride, stride)
-	for t := range f.tokens {
-		for v := range f.vectors {
-			from := p[0]
-			if f.held {
-				from = f.outputs(t, v)
-			} else {
-				VMOVUPS(f.slot(t, v), from)
-			}
-			VMOVUPS(from, Mem{Base: out, Disp: f.size * v})
-		}
-		if t+1 < f.tokens {
-			ADDQ(stride, out)
-		}
+// finish256 does the same as finish512.
+func (f *int8Frame) finish256(acc func(t, v int) reg.VecPhysical, p [2]reg.VecPhysical, terms, sums, left reg.GPVirtual) {
+	times := func(kind, t int, by Op, to reg.VecPhysical) {
+		VBROADCASTSS(Mem{Base: terms, Disp: 4 * (kind*f.tokens + t)}, to)
+		VMULPS(by, to, to)
 	}
-	ADDQ(U32(f.size*f.vectors), f.lane)
-	CMPQ(f.lane, U32(panelBytes))
-	JLT(LabelRef("part"))
-	end()
+	f.each(func(t, v int) {
+		a := acc(t, v)
+		VCVTDQ2PS(a, a)
+		VMULPS(Mem{Base: f.w, Disp: 32 * v}, a, a)
+		VBROADCASTSS(Mem{Base: terms, Disp: 4 * t}, p[0])
+		VMULPS(p[0], a, a)
+	})
+	CMPQ(left, Mem{Base: f.call, Disp: callShifts})
+	JGT(LabelRef("plain"))
+	f.each(func(t, v int) {
+		times(2, t, Mem{Base: sums, Disp: 32 * v}, p[0])
+		VADDPS(p[0], acc(t, v), acc(t, v))
+	})
+	ADDQ(U32(panelBytes), sums)
+	Label("plain")
+	f.each(func(t, v int) {
+		q := p[(t*f.vectors+v)%2]
+		times(1, t, Mem{Base: f.w, Disp: panelBytes + 32*v}, q)
+		VADDPS(q, acc(t, v), acc(t, v))
+		VADDPS(f.slot(t, v), acc(t, v), acc(t, v))
+		VMOVUPS(acc(t, v), f.slot(t, v))
+	})
 }
 
 func (f *int8Frame) each(do func(t, v int)) {
@@ -222,36 +253,42 @@ func (f *int8Frame) zero(r reg.VecPhysical) {
 	}
 }
 
-// bias adds the bias and, where there are zeros, zero times the sum of the weights, to the outputs.
-func (f *int8Frame) bias(label string, p [2]reg.VecPhysical) {
-	bias, tails, zeros := GP64(), GP64(), GP64()
+// bias adds the bias and, where there are zeros, zero times the sum of the weights, to the outputs, which go to memory
+// or, if they are held and to is slot, stay.
+func (f *int8Frame) bias(label string, p [2]reg.VecPhysical, to func(t, v int) Mem) {
+	stay := f.held && label == "first"
+	bias, tails := GP64(), GP64()
 	MOVQ(Mem{Base: f.call, Disp: callBias}, bias)
 	ADDQ(f.lane, bias)
-	MOVQ(Mem{Base: f.call, Disp: callTails}, tails)
-	ADDQ(f.lane, tails)
-	MOVQ(Mem{Base: f.call, Disp: callZeros}, zeros)
 	for _, asym := range []bool{false, true} {
 		if !asym {
-			TESTQ(zeros, zeros)
+			TESTQ(f.zeros, f.zeros)
 			JNZ(LabelRef(label + "zeros"))
 		} else {
 			Label(label + "zeros")
+			MOVQ(Mem{Base: f.call, Disp: callTails}, tails)
+			ADDQ(f.lane, tails)
 		}
 		f.each(func(t, v int) {
 			at := f.size * v
+			b := Op(Mem{Base: bias, Disp: at})
 			if asym {
-				VBROADCASTSS(Mem{Base: zeros, Disp: 4 * t}, p[0])
+				VBROADCASTSS(Mem{Base: f.zeros, Disp: 4 * t}, p[0])
 				VMULPS(Mem{Base: tails, Disp: at}, p[0], p[0])
-				VADDPS(Mem{Base: bias, Disp: at}, p[0], p[0])
+				VADDPS(b, p[0], p[0])
 			} else {
-				VMOVUPS(Mem{Base: bias, Disp: at}, p[0])
+				VMOVUPS(b, p[0])
 			}
-			if f.held {
+			switch {
+			case stay:
 				VADDPS(p[0], f.outputs(t, v), f.outputs(t, v))
 				return
+			case f.held:
+				VADDPS(p[0], f.outputs(t, v), p[0])
+			default:
+				VADDPS(f.slot(t, v), p[0], p[0])
 			}
-			VADDPS(f.slot(t, v), p[0], p[0])
-			VMOVUPS(p[0], f.slot(t, v))
+			VMOVUPS(p[0], to(t, v))
 		})
 		if !asym {
 			JMP(LabelRef(label + "added"))
