@@ -116,6 +116,15 @@ func int8RoundEvenAVX2(dst *byte, x *float32, n, stride int, quant, bias float32
 //go:noescape
 func int8RoundAwayAVX2(dst *byte, x *float32, n, stride int, quant, bias float32) (sum int)
 
+// These write the n bytes of codes, a multiple of sixteen, in pieces of four that lie panelBytes apart, and return the
+// sum of the codes. Bytes become less by half and get the order of the panels.
+
+//go:noescape
+func int8SpreadNibblesAVX2(dst, codes *byte, n int) (sum int)
+
+//go:noescape
+func int8SpreadBytesAVX2(dst, codes *byte, n, half int) (sum int)
+
 // int8RangeAVX2 takes a multiple of eight elements, and not 0.
 //
 //go:noescape
@@ -187,48 +196,61 @@ func (m *Int8Matrix) newPanels(n int) bool {
 // packPanels converts rows lo to hi-1, lo being the first of a panel.
 func (m *Int8Matrix) packPanels(w *WeightCodes, lo, hi int) {
 	p := m.panels
-	row := make([]uint8, (m.cols+7)&^7)
+	padded := make([]uint8, (m.cols+7)&^7)
 	for r := lo; r < hi; r++ {
 		panel, lane := r/int8PanelRows, r%int8PanelRows
-		direct := w.Nibbles != nil && m.cols%8 == 0
-		if !direct {
-			w.row(row, r)
+		row, stored := padded, w.Nibbles != nil && m.cols%8 == 0
+		switch {
+		case stored:
+			row = w.Nibbles[r*m.cols/2:][:m.cols/2]
+		case w.Codes != nil && m.cols%8 == 0:
+			row = w.Codes[r*m.cols:][:m.cols]
+		default:
+			w.row(padded, r)
 		}
+		scale, zero := m.scales(w, r)
+		size, tail := len(row)/m.blocks, float32(0)
 		for b := range m.blocks {
 			record := p.data[(panel*m.blocks+b)*p.record:][:p.record]
-			to := record[4*lane:]
+			codes := row[b*size:][:size]
 			var n int32
 			switch {
-			case direct:
-				n = packStored(to, w.Nibbles[(r*m.cols+b*m.block)/2:][:m.block/2])
+			case stored:
+				n = packStored(record[4*lane:], codes)
 			case m.nibbles:
-				n = packNibbles(to, row[b*m.block:][:8*p.groups])
+				n = packNibbles(record[4*lane:], codes)
 			default:
-				codes := row[b*m.block:][:8*p.groups]
-				n = packBytes(to, codes, w.Bits) - int32(w.half()*m.block)
+				n = packBytes(record[4*lane:], codes, w.half()) - int32(w.half()*m.block)
 			}
-			term := m.term(w, r, b, n)
+			z := float32(0)
+			if zero != nil {
+				z = zero[b]
+			}
+			term := m.term(scale[b], z, n)
 			terms := record[p.record-2*panelBytes+4*lane:]
 			binary.LittleEndian.PutUint32(terms, math.Float32bits(term.scale))
 			binary.LittleEndian.PutUint32(terms[panelBytes:], math.Float32bits(term.offset))
 			p.sums[(panel*m.blocks+b)*int8PanelRows+lane] = term.sum
+			tail += term.sum
 		}
+		m.tails[r] = tail
 	}
 }
 
 // packStored spreads codes of 4 bits, two a byte, and returns their sum.
-func packStored(to, nibbles []byte) int32 {
-	var n uint32
-	for ; len(nibbles) >= 4; nibbles = nibbles[4:] {
-		v := binary.LittleEndian.Uint32(nibbles)
-		binary.LittleEndian.PutUint32(to, v)
-		s := v&0x0f0f0f0f + v>>4&0x0f0f0f0f
-		n += s * 0x01010101 >> 24
-		if len(nibbles) >= 8 {
-			to = to[panelBytes:]
-		}
+func packStored(to, codes []byte) int32 {
+	n := len(codes) &^ 15
+	sum := 0
+	if n > 0 {
+		_ = to[(n/4-1)*panelBytes+3]
+		sum = int8SpreadNibblesAVX2(&to[0], &codes[0], n)
 	}
-	return int32(n)
+	for ; n < len(codes); n += 4 {
+		v := binary.LittleEndian.Uint32(codes[n:])
+		binary.LittleEndian.PutUint32(to[n/4*panelBytes:], v)
+		sum += int(sumBytes(uint64(v&0x0f0f0f0f) + uint64(v>>4&0x0f0f0f0f)))
+	}
+	return int32(sum)
 }
 
 // packNibbles packs and spreads codes of 4 bits and returns their sum.
@@ -242,23 +264,26 @@ func packNibbles(to []byte, codes []uint8) int32 {
 	return int32(n)
 }
 
-// packBytes spreads unsigned codes as signed ones and returns the sum of the unsigned ones. What fills up the columns
-// is no weight of 0 then, but meets a 0.
-func packBytes(to []byte, codes []uint8, bits int) int32 {
-	const ones = 0x0101010101010101
-	var n uint64
-	for g := 0; 8*g < len(codes); g++ {
-		v := binary.LittleEndian.Uint64(codes[8*g:])
-		n += sumBytes(v)
-		if bits == 8 {
-			v ^= 0x80 * ones
-		} else {
-			v = (v | 0x80*ones) - uint64(1)<<(bits-1)*ones ^ 0x80*ones
-		}
-		binary.LittleEndian.PutUint32(to[2*panelBytes*g:], evenBytes(v>>8))
-		binary.LittleEndian.PutUint32(to[2*panelBytes*g+panelBytes:], evenBytes(v))
+// packBytes spreads unsigned codes as signed ones, which are less by half, and returns the sum of the unsigned ones.
+// What fills up the columns is no weight of 0 then, but meets a 0.
+func packBytes(to []byte, codes []uint8, half int) int32 {
+	n := len(codes) &^ 15
+	sum := 0
+	if n > 0 {
+		_ = to[(n/4-1)*panelBytes+3]
+		sum = int8SpreadBytesAVX2(&to[0], &codes[0], n, half)
 	}
-	return int32(n)
+	if n == len(codes) {
+		return int32(sum)
+	}
+	v := binary.LittleEndian.Uint64(codes[n:])
+	sum += int(sumBytes(v))
+	// Subtracting half in each byte: with the highest bit set there is no borrow.
+	const ones = 0x0101010101010101
+	v = (v | 0x80*ones) - uint64(half&127)*ones ^ (^v^uint64(half)*ones)&(0x80*ones)
+	binary.LittleEndian.PutUint32(to[n/4*panelBytes:], evenBytes(v>>8))
+	binary.LittleEndian.PutUint32(to[(n/4+1)*panelBytes:], evenBytes(v))
+	return int32(sum)
 }
 
 // evenBytes is bytes 0, 2, 4 and 6 of v.

@@ -80,9 +80,55 @@ block:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
 	MOVQ   96(AX), R12
+	SUBQ   $0x02, R12
+	JLT    single
 
-group:
+groups:
+	PREFETCHT0   4096(DX)
+	PREFETCHT0   4160(DX)
+	PREFETCHT0   4224(DX)
+	PREFETCHT0   4288(DX)
+	VMOVDQU32    (DX), Z18
+	VPANDD       Z18, Z31, Z16
+	VPSRLW       $0x04, Z18, Z18
+	VPANDD       Z18, Z31, Z18
+	VMOVDQU32    64(DX), Z19
+	VPANDD       Z19, Z31, Z17
+	VPSRLW       $0x04, Z19, Z19
+	VPANDD       Z19, Z31, Z19
+	VPBROADCASTD (BX), Z20
+	VPDPBUSD     Z16, Z20, Z0
+	VPDPBUSD     Z17, Z20, Z1
+	VPBROADCASTD 4(BX), Z20
+	VPDPBUSD     Z18, Z20, Z2
+	VPDPBUSD     Z19, Z20, Z3
+	VMOVDQU32    128(DX), Z18
+	VPANDD       Z18, Z31, Z16
+	VPSRLW       $0x04, Z18, Z18
+	VPANDD       Z18, Z31, Z18
+	VMOVDQU32    192(DX), Z19
+	VPANDD       Z19, Z31, Z17
+	VPSRLW       $0x04, Z19, Z19
+	VPANDD       Z19, Z31, Z19
+	VPBROADCASTD 8(BX), Z20
+	VPDPBUSD     Z16, Z20, Z4
+	VPDPBUSD     Z17, Z20, Z5
+	VPBROADCASTD 12(BX), Z20
+	VPDPBUSD     Z18, Z20, Z6
+	VPDPBUSD     Z19, Z20, Z7
+	ADDQ         $0x00000100, DX
+	ADDQ         $0x10, BX
+	SUBQ         $0x02, R12
+	JGE          groups
+
+single:
+	TESTQ        $0x00000001, R12
+	JZ           summed
 	PREFETCHT0   4096(DX)
 	PREFETCHT0   4160(DX)
 	VMOVDQU32    (DX), Z18
@@ -101,29 +147,33 @@ group:
 	VPDPBUSD     Z19, Z20, Z3
 	ADDQ         $0x00000080, DX
 	ADDQ         $0x08, BX
-	DECQ         R12
-	JNZ          group
-	VPADDD       Z2, Z0, Z0
-	VPADDD       Z3, Z1, Z1
-	VMOVUPS      (DX), Z22
-	VMOVUPS      128(DX), Z24
-	VMOVUPS      64(DX), Z23
-	VMOVUPS      192(DX), Z25
-	VCVTDQ2PS    Z0, Z0
-	VCVTDQ2PS    Z1, Z1
-	VMULPS       Z22, Z0, Z0
-	VMULPS       Z23, Z1, Z1
-	VMULPS.BCST  (R8), Z0, Z0
-	VMULPS.BCST  (R8), Z1, Z1
-	CMPQ         R11, 88(AX)
-	JGT          plain
-	VMOVUPS      (R10), Z28
-	VMOVUPS      64(R10), Z29
-	VMULPS.BCST  8(R8), Z28, Z16
-	VMULPS.BCST  8(R8), Z29, Z17
-	VADDPS       Z16, Z0, Z0
-	VADDPS       Z17, Z1, Z1
-	ADDQ         $0x00000080, R10
+
+summed:
+	VPADDD      Z4, Z0, Z0
+	VPADDD      Z5, Z1, Z1
+	VPADDD      Z6, Z2, Z2
+	VPADDD      Z7, Z3, Z3
+	VPADDD      Z2, Z0, Z0
+	VPADDD      Z3, Z1, Z1
+	VMOVUPS     (DX), Z22
+	VMOVUPS     128(DX), Z24
+	VMOVUPS     64(DX), Z23
+	VMOVUPS     192(DX), Z25
+	VCVTDQ2PS   Z0, Z0
+	VCVTDQ2PS   Z1, Z1
+	VMULPS      Z22, Z0, Z0
+	VMULPS      Z23, Z1, Z1
+	VMULPS.BCST (R8), Z0, Z0
+	VMULPS.BCST (R8), Z1, Z1
+	CMPQ        R11, 88(AX)
+	JGT         plain
+	VMOVUPS     (R10), Z28
+	VMOVUPS     64(R10), Z29
+	VMULPS.BCST 8(R8), Z28, Z16
+	VMULPS.BCST 8(R8), Z29, Z17
+	VADDPS      Z16, Z0, Z0
+	VADDPS      Z17, Z1, Z1
+	ADDQ        $0x00000080, R10
 
 plain:
 	VMULPS.BCST 4(R8), Z24, Z16
@@ -3357,9 +3407,51 @@ block:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
 	MOVQ   96(AX), R12
+	SUBQ   $0x02, R12
+	JLT    single
 
-group:
+groups:
+	PREFETCHT0   4096(DX)
+	PREFETCHT0   4160(DX)
+	PREFETCHT0   4224(DX)
+	PREFETCHT0   4288(DX)
+	PREFETCHT0   4352(DX)
+	PREFETCHT0   4416(DX)
+	PREFETCHT0   4480(DX)
+	PREFETCHT0   4544(DX)
+	VMOVDQU32    (DX), Z16
+	VMOVDQU32    128(DX), Z18
+	VMOVDQU32    64(DX), Z17
+	VMOVDQU32    192(DX), Z19
+	VPBROADCASTD (BX), Z20
+	VPDPBUSD     Z16, Z20, Z0
+	VPDPBUSD     Z17, Z20, Z1
+	VPBROADCASTD 4(BX), Z20
+	VPDPBUSD     Z18, Z20, Z2
+	VPDPBUSD     Z19, Z20, Z3
+	VMOVDQU32    256(DX), Z16
+	VMOVDQU32    384(DX), Z18
+	VMOVDQU32    320(DX), Z17
+	VMOVDQU32    448(DX), Z19
+	VPBROADCASTD 8(BX), Z20
+	VPDPBUSD     Z16, Z20, Z4
+	VPDPBUSD     Z17, Z20, Z5
+	VPBROADCASTD 12(BX), Z20
+	VPDPBUSD     Z18, Z20, Z6
+	VPDPBUSD     Z19, Z20, Z7
+	ADDQ         $0x00000200, DX
+	ADDQ         $0x10, BX
+	SUBQ         $0x02, R12
+	JGE          groups
+
+single:
+	TESTQ        $0x00000001, R12
+	JZ           summed
 	PREFETCHT0   4096(DX)
 	PREFETCHT0   4160(DX)
 	PREFETCHT0   4224(DX)
@@ -3376,29 +3468,33 @@ group:
 	VPDPBUSD     Z19, Z20, Z3
 	ADDQ         $0x00000100, DX
 	ADDQ         $0x08, BX
-	DECQ         R12
-	JNZ          group
-	VPADDD       Z2, Z0, Z0
-	VPADDD       Z3, Z1, Z1
-	VMOVUPS      (DX), Z22
-	VMOVUPS      128(DX), Z24
-	VMOVUPS      64(DX), Z23
-	VMOVUPS      192(DX), Z25
-	VCVTDQ2PS    Z0, Z0
-	VCVTDQ2PS    Z1, Z1
-	VMULPS       Z22, Z0, Z0
-	VMULPS       Z23, Z1, Z1
-	VMULPS.BCST  (R8), Z0, Z0
-	VMULPS.BCST  (R8), Z1, Z1
-	CMPQ         R11, 88(AX)
-	JGT          plain
-	VMOVUPS      (R10), Z28
-	VMOVUPS      64(R10), Z29
-	VMULPS.BCST  8(R8), Z28, Z16
-	VMULPS.BCST  8(R8), Z29, Z17
-	VADDPS       Z16, Z0, Z0
-	VADDPS       Z17, Z1, Z1
-	ADDQ         $0x00000080, R10
+
+summed:
+	VPADDD      Z4, Z0, Z0
+	VPADDD      Z5, Z1, Z1
+	VPADDD      Z6, Z2, Z2
+	VPADDD      Z7, Z3, Z3
+	VPADDD      Z2, Z0, Z0
+	VPADDD      Z3, Z1, Z1
+	VMOVUPS     (DX), Z22
+	VMOVUPS     128(DX), Z24
+	VMOVUPS     64(DX), Z23
+	VMOVUPS     192(DX), Z25
+	VCVTDQ2PS   Z0, Z0
+	VCVTDQ2PS   Z1, Z1
+	VMULPS      Z22, Z0, Z0
+	VMULPS      Z23, Z1, Z1
+	VMULPS.BCST (R8), Z0, Z0
+	VMULPS.BCST (R8), Z1, Z1
+	CMPQ        R11, 88(AX)
+	JGT         plain
+	VMOVUPS     (R10), Z28
+	VMOVUPS     64(R10), Z29
+	VMULPS.BCST 8(R8), Z28, Z16
+	VMULPS.BCST 8(R8), Z29, Z17
+	VADDPS      Z16, Z0, Z0
+	VADDPS      Z17, Z1, Z1
+	ADDQ        $0x00000080, R10
 
 plain:
 	VMULPS.BCST 4(R8), Z24, Z16
@@ -6492,16 +6588,6 @@ next:
 	VZEROUPPER
 	RET
 
-DATA flips<>+0(SB)/4, $0x80808080
-DATA flips<>+4(SB)/4, $0x80808080
-DATA flips<>+8(SB)/4, $0x80808080
-DATA flips<>+12(SB)/4, $0x80808080
-DATA flips<>+16(SB)/4, $0x80808080
-DATA flips<>+20(SB)/4, $0x80808080
-DATA flips<>+24(SB)/4, $0x80808080
-DATA flips<>+28(SB)/4, $0x80808080
-GLOBL flips<>(SB), RODATA|NOPTR, $32
-
 DATA order<>+0(SB)/4, $0x07050301
 DATA order<>+4(SB)/4, $0x06040200
 DATA order<>+8(SB)/4, $0x0f0d0b09
@@ -6511,6 +6597,81 @@ DATA order<>+20(SB)/4, $0x06040200
 DATA order<>+24(SB)/4, $0x0f0d0b09
 DATA order<>+28(SB)/4, $0x0e0c0a08
 GLOBL order<>(SB), RODATA|NOPTR, $32
+
+// func int8SpreadNibblesAVX2(dst *byte, codes *byte, n int) (sum int)
+// Requires: AVX
+TEXT ·int8SpreadNibblesAVX2(SB), NOSPLIT, $0-32
+	MOVQ  dst+0(FP), AX
+	MOVQ  codes+8(FP), CX
+	MOVQ  n+16(FP), DX
+	VPXOR X5, X5, X5
+	VPXOR X6, X6, X6
+
+loop:
+	VMOVDQU (CX), X0
+	VPSRLW  $0x04, X0, X1
+	VPAND   nibbles<>+0(SB), X1, X1
+	VPAND   nibbles<>+0(SB), X0, X2
+	VPADDB  X2, X1, X1
+	VPSADBW X6, X1, X1
+	VPADDQ  X1, X5, X5
+	VMOVD   X0, (AX)
+	VPEXTRD $0x01, X0, 128(AX)
+	VPEXTRD $0x02, X0, 256(AX)
+	VPEXTRD $0x03, X0, 384(AX)
+	ADDQ    $0x10, CX
+	ADDQ    $0x00000200, AX
+	SUBQ    $0x10, DX
+	JNZ     loop
+	VPSHUFD $0xee, X5, X1
+	VPADDQ  X1, X5, X5
+	VMOVQ   X5, AX
+	MOVQ    AX, sum+24(FP)
+	VZEROUPPER
+	RET
+
+// func int8SpreadBytesAVX2(dst *byte, codes *byte, n int, half int) (sum int)
+// Requires: AVX, AVX2
+TEXT ·int8SpreadBytesAVX2(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         codes+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVQ         half+24(FP), BX
+	VMOVQ        BX, X7
+	VPBROADCASTB X7, X7
+	VPXOR        X5, X5, X5
+	VPXOR        X6, X6, X6
+
+loop:
+	VMOVDQU (CX), X0
+	VPSADBW X6, X0, X1
+	VPSUBB  X7, X0, X0
+	VPSHUFB order<>+0(SB), X0, X0
+	VPADDQ  X1, X5, X5
+	VMOVD   X0, (AX)
+	VPEXTRD $0x01, X0, 128(AX)
+	VPEXTRD $0x02, X0, 256(AX)
+	VPEXTRD $0x03, X0, 384(AX)
+	ADDQ    $0x10, CX
+	ADDQ    $0x00000200, AX
+	SUBQ    $0x10, DX
+	JNZ     loop
+	VPSHUFD $0xee, X5, X1
+	VPADDQ  X1, X5, X5
+	VMOVQ   X5, AX
+	MOVQ    AX, sum+32(FP)
+	VZEROUPPER
+	RET
+
+DATA flips<>+0(SB)/4, $0x80808080
+DATA flips<>+4(SB)/4, $0x80808080
+DATA flips<>+8(SB)/4, $0x80808080
+DATA flips<>+12(SB)/4, $0x80808080
+DATA flips<>+16(SB)/4, $0x80808080
+DATA flips<>+20(SB)/4, $0x80808080
+DATA flips<>+24(SB)/4, $0x80808080
+DATA flips<>+28(SB)/4, $0x80808080
+GLOBL flips<>(SB), RODATA|NOPTR, $32
 
 DATA join<>+0(SB)/4, $0x00000000
 DATA join<>+4(SB)/4, $0x00000004

@@ -101,12 +101,18 @@ func (m *Int8Matrix) packPlain(w *WeightCodes, lo, hi int) {
 		for i, u := range row {
 			codes[i] = int8(int(u) - w.half())
 		}
+		scale, zero := m.scales(w, r)
 		for b := range m.blocks {
-			n := int32(0)
+			n, z := int32(0), float32(0)
 			for _, c := range codes[b*m.block:][:m.block] {
 				n += int32(c)
 			}
-			m.plain.terms[r*m.blocks+b] = m.term(w, r, b, n)
+			if zero != nil {
+				z = zero[b]
+			}
+			term := m.term(scale[b], z, n)
+			m.plain.terms[r*m.blocks+b] = term
+			m.tails[r] += term.sum
 		}
 	}
 }
@@ -120,26 +126,28 @@ func (w *WeightCodes) half() int {
 	return 1 << (w.Bits - 1)
 }
 
-// term converts scale and zero of row r, block b, whose codes in the matrix add up to n, and adds the block to the sum
-// of the row.
-func (m *Int8Matrix) term(w *WeightCodes, r, b int, n int32) weightTerm {
-	i := r*m.blocks + b
-	zero, lift, size := float32(0), float32(0), float32(m.block)
-	if w.Zero != nil {
-		zero = w.Zero[i]
-	}
-	if m.nibbles {
-		lift = -8
-	}
-	term := weightTerm{scale: w.Scale[i], offset: zero + float32(lift*w.Scale[i])}
-	if m.nibbles && (m.rows%8 != 0 || m.cols%4 != 0) {
+// term converts scale and zero of a block whose codes in the matrix add up to n.
+func (m *Int8Matrix) term(scale, zero float32, n int32) weightTerm {
+	size := float32(m.block)
+	switch {
+	case !m.nibbles:
+		return weightTerm{scale, zero, float32(float32(n)*scale) + float32(size*zero)}
+	case m.rows%8 != 0 || m.cols%4 != 0:
 		// MNN adds up 4-bit rows of an unaligned matrix in another order of rounding.
-		term.sum = float32(float32(n-int32(8*m.block))*term.scale) + float32(size*zero)
-	} else {
-		term.sum = float32(float32(n)*term.scale) + float32(size*term.offset)
+		sum := float32(float32(n-int32(8*m.block))*scale) + float32(size*zero)
+		return weightTerm{scale, zero + float32(-8*scale), sum}
 	}
-	m.tails[r] += term.sum
-	return term
+	offset := zero + float32(-8*scale)
+	return weightTerm{scale, offset, float32(float32(n)*scale) + float32(size*offset)}
+}
+
+// scales are the scales of row r and its zeros, or nil.
+func (m *Int8Matrix) scales(w *WeightCodes, r int) (scale, zero []float32) {
+	scale = w.Scale[r*m.blocks:][:m.blocks]
+	if w.Zero != nil {
+		zero = w.Zero[r*m.blocks:][:m.blocks]
+	}
+	return scale, zero
 }
 
 // row writes the unsigned codes of row r.

@@ -210,6 +210,7 @@ func QuantizeBlocks(dst *QuantizedRows, x []float32, rows, cols, block int) {
 
 func (q *QuantizedRows) setBlocks(r int, x []float32) {
 	blocks, grouped := q.Cols/q.Block, q.Rows/4*4
+	codes, terms, size := q.row(r)
 	for b := range blocks {
 		row := x[b*q.Block:][:q.Block]
 		lo, hi := rangeOf(row, q.Cols%8 != 0)
@@ -225,7 +226,7 @@ func (q *QuantizedRows) setBlocks(r int, x []float32) {
 			bias -= 128
 		}
 		q.Scales[r*blocks+b], q.Zeros[r*blocks+b] = scale, zero
-		q.setBlock(r, b, row, quant, bias, scale, zero)
+		q.setBlock(codes[b*q.Block*size:], terms[3*b*size:], size, row, quant, bias, scale, zero)
 	}
 }
 
@@ -247,20 +248,26 @@ func (q *QuantizedRows) reset(rows, cols, block int, s scheme) {
 
 // setRow sets the codes and terms of row r, which has one scale.
 func (q *QuantizedRows) setRow(r int, x []float32, quant, bias float32) {
-	scale := q.Scales[r]
+	codes, terms, size := q.row(r)
+	scale, step := q.Scales[r], q.Block*size
 	for b := range q.Cols / q.Block {
-		q.setBlock(r, b, x[b*q.Block:][:q.Block], quant, bias, scale, scale*-128)
+		q.setBlock(codes[b*step:], terms[3*b*size:], size, x[b*q.Block:][:q.Block], quant, bias, scale, scale*-128)
 	}
 }
 
-// setBlock sets the codes and terms of row r, block b. The sum emulates MNNSumByAxisLForMatmul_A
-// (CommonOptFunction.cpp): exact in integers, one rounding to float32, one multiplication.
-func (q *QuantizedRows) setBlock(r, b int, x []float32, quant, bias, scale, shift float32) {
+// row is where the codes and terms of row r begin, and the size of its tile.
+func (q *QuantizedRows) row(r int) (codes []uint8, terms []float32, size int) {
 	first, size := q.tile(r)
-	at := first*q.layout.pad(q.Cols) + b*q.Block*size + (r-first)*q.layout.group
-	sum := quantizeBlock(q.codes[at:], x, q.layout.group*size, quant, bias, q.scheme == schemeAsym)
-	term := q.terms[3*(first*(q.Cols/q.Block)+b*size)+r-first:]
-	term[0], term[size], term[2*size] = scale, scale*float32(sum), shift
+	codes = q.codes[first*q.layout.pad(q.Cols)+(r-first)*q.layout.group:]
+	terms = q.terms[3*first*(q.Cols/q.Block)+r-first:]
+	return codes, terms, size
+}
+
+// setBlock sets the codes and terms of a block, which begin codes and terms. The sum emulates MNNSumByAxisLForMatmul_A
+// (CommonOptFunction.cpp): exact in integers, one rounding to float32, one multiplication.
+func (q *QuantizedRows) setBlock(codes []uint8, terms []float32, size int, x []float32, quant, bias, scale, shift float32) {
+	sum := quantizeBlock(codes, x, q.layout.group*size, quant, bias, q.scheme == schemeAsym)
+	terms[0], terms[size], terms[2*size] = scale, scale*float32(sum), shift
 }
 
 // quantizeBlockGeneric sets codes of x, plus 128, and returns their sum. stride is the distance between groups of four

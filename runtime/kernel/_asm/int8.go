@@ -46,7 +46,11 @@ func int8() {
 			}
 		}
 	}
-	int8Quantize()
+	order := words("order",
+		0x07050301, 0x06040200, 0x0f0d0b09, 0x0e0c0a08, 0x07050301, 0x06040200, 0x0f0d0b09, 0x0e0c0a08)
+	int8Spread(false, nibble, order)
+	int8Spread(true, nibble, order)
+	int8Quantize(order)
 	int8Range()
 	int8Peak()
 }
@@ -60,6 +64,7 @@ type int8Frame struct {
 	held            bool // the outputs stay in registers
 	call, lane      reg.GPVirtual
 	zeros           reg.GPVirtual
+	column          int // which of the groups of eight columns that are emitted together
 	w, x, y         reg.GPVirtual
 }
 
@@ -297,54 +302,84 @@ func (f *int8Frame) bias(label string, p [2]reg.VecPhysical, to func(t, v int) M
 	Label(label + "added")
 }
 
-// loop emits the loop over a block's groups of eight columns.
-func (f *int8Frame) loop(group func()) {
+// loop emits the loop over a block's groups of eight columns, several at a time in chains of their own.
+func (f *int8Frame) loop(chains int, group func(chain int)) {
 	left := GP64()
 	MOVQ(Mem{Base: f.call, Disp: callGroups}, left)
-	Label("group")
 	size := panelBytes
 	if f.bytes {
 		size *= 2
 	}
-	if f.tokens == 1 {
-		for line := 0; line < size; line += 64 {
-			PREFETCHT0(Mem{Base: f.w, Disp: panelAhead + line})
+	round := func(label string, n int) {
+		Label(label)
+		if f.tokens == 1 {
+			for line := 0; line < n*size; line += 64 {
+				PREFETCHT0(Mem{Base: f.w, Disp: panelAhead + line})
+			}
 		}
+		for chain := range n {
+			f.column = chain
+			group(chain)
+		}
+		ADDQ(U32(n*size), f.w)
+		ADDQ(Imm(uint64(n*8*f.tokens)), f.x)
 	}
-	group()
-	ADDQ(U32(size), f.w)
-	ADDQ(Imm(uint64(8*f.tokens)), f.x)
-	DECQ(left)
-	JNZ(LabelRef("group"))
+	if chains == 1 {
+		round("group", 1)
+		DECQ(left)
+		JNZ(LabelRef("group"))
+		return
+	}
+	SUBQ(Imm(2), left)
+	JLT(LabelRef("single"))
+	round("groups", 2)
+	SUBQ(Imm(2), left)
+	JGE(LabelRef("groups"))
+	Label("single")
+	TESTQ(U32(1), left) // -1 is one group, -2 none
+	JZ(LabelRef("summed"))
+	round("group", 1)
+	Label("summed")
 }
 
 // code is vector v of the codes; those of bytes come in two halves of four columns.
 func (f *int8Frame) code(half, v int) Mem {
-	return Mem{Base: f.w, Disp: half*panelBytes + v*f.size}
+	size := panelBytes
+	if f.bytes {
+		size *= 2
+	}
+	return Mem{Base: f.w, Disp: f.column*size + half*panelBytes + v*f.size}
 }
 
 // act is the four activation codes of a half of eight columns.
-func (f *int8Frame) act(half, t int) Mem { return Mem{Base: f.x, Disp: 4 * (half*f.tokens + t)} }
+func (f *int8Frame) act(half, t int) Mem {
+	return Mem{Base: f.x, Disp: 4 * ((2*f.column+half)*f.tokens + t)}
+}
 
 func int8AVX512(tokens int, bytes bool, nibble Mem) {
 	f := &int8Frame{tokens: tokens, vectors: 2, size: 64, r: z, bytes: bytes, held: tokens <= 4}
 	w := func(half, v int) reg.VecPhysical { return z[16+2*half+v] }
 	mask := z[31]
-	halves := 1 // chains for the halves of eight columns
-	if tokens <= 2 {
+	// A product waits for the one before it in its chain. Few tokens have chains for the halves of eight columns and
+	// for two groups of columns.
+	halves, groups := 1, 1
+	switch tokens {
+	case 1:
+		halves, groups = 2, 2
+	case 2:
 		halves = 2
 	}
-	sum := func(half, t, v int) reg.VecPhysical { return z[(half%halves*tokens+t)*2+v] }
+	sum := func(chain, t, v int) reg.VecPhysical { return z[(chain*tokens+t)*2+v] }
 	acc := func(t, v int) reg.VecPhysical { return sum(0, t, v) }
 	int8Tile(f, "AVX512", acc, [2]reg.VecPhysical{z[28], z[29]}, func() {
 		if !bytes {
 			VPBROADCASTD(nibble, mask)
 		}
 	}, func() {
-		for half := range halves {
-			f.each(func(t, v int) { f.zero(sum(half, t, v)) })
+		for chain := range halves * groups {
+			f.each(func(t, v int) { f.zero(sum(chain, t, v)) })
 		}
-		f.loop(func() {
+		f.loop(groups, func(group int) {
 			for v := range 2 {
 				if bytes {
 					VMOVDQU32(f.code(0, v), w(0, v))
@@ -361,13 +396,15 @@ func int8AVX512(tokens int, bytes bool, nibble Mem) {
 					b := z[20+t%2]
 					VPBROADCASTD(f.act(half, t), b)
 					for v := range 2 {
-						VPDPBUSD(w(half, v), b, sum(half, t, v))
+						VPDPBUSD(w(half, v), b, sum(group*halves+half%halves, t, v))
 					}
 				}
 			}
 		})
-		if halves == 2 {
-			f.each(func(t, v int) { VPADDD(sum(1, t, v), acc(t, v), acc(t, v)) })
+		for n := halves * groups / 2; n > 0; n /= 2 {
+			for chain := range n {
+				f.each(func(t, v int) { VPADDD(sum(n+chain, t, v), sum(chain, t, v), sum(chain, t, v)) })
+			}
 		}
 	})
 }
@@ -388,7 +425,7 @@ func int8AVXVNNI(tokens int, bytes bool, nibble Mem) {
 		for half := range halves {
 			f.each(func(t, v int) { f.zero(sum(half, t, v)) })
 		}
-		f.loop(func() {
+		f.loop(1, func(int) {
 			w := func(half, v int) reg.VecPhysical { return y[8+2*half+v%2] }
 			unpack := func(v int) {
 				if bytes {
@@ -453,7 +490,7 @@ func int8AVX2(tokens int, bytes bool, nibble, one Mem) {
 	if !bytes {
 		int8Tile(f, "AVX2", acc, p, func() {}, func() {
 			f.each(func(t, v int) { f.zero(acc(t, v)) })
-			f.loop(func() {
+			f.loop(1, func(int) {
 				w := func(half, v int) reg.VecPhysical { return y[8+2*half+v%2] }
 				for first := 0; first < vectors; first += 2 {
 					for v := first; v < first+2; v++ {
@@ -486,7 +523,7 @@ func int8AVX2(tokens int, bytes bool, nibble, one Mem) {
 	high := func(t, v int) reg.VecPhysical { return y[2*(t*vectors+v)+1] }
 	int8Tile(f, "AVX2", low, p, func() {}, func() {
 		f.each(func(t, v int) { f.zero(low(t, v)); f.zero(high(t, v)) })
-		f.loop(func() {
+		f.loop(1, func(int) {
 			for half := range 2 {
 				for v := range vectors {
 					at := f.code(half, v)
@@ -515,9 +552,8 @@ func int8AVX2(tokens int, bytes bool, nibble, one Mem) {
 
 // int8Quantize writes the codes of n columns, a multiple of eight, plus 128, and returns their sum. In groups of eight
 // columns the odd ones come before the even ones, stride bytes apart.
-func int8Quantize() {
+func int8Quantize(order Mem) {
 	flip := words("flips", repeat(0x80808080, 8)...)
-	order := words("order", 0x07050301, 0x06040200, 0x0f0d0b09, 0x0e0c0a08, 0x07050301, 0x06040200, 0x0f0d0b09, 0x0e0c0a08)
 	join := words("join", 0, 4, 1, 5, 2, 6, 3, 7)
 	least, most := words("least", repeat(0xc3000000, 8)...), words("most", repeat(0x42fe0000, 8)...) // -128, 127
 	half, sign := words("half", repeat(0x3f000000, 8)...), words("sign", repeat(0x80000000, 8)...)
@@ -615,6 +651,50 @@ func int8Quantize() {
 		Store(total, Return("sum"))
 		end()
 	}
+}
+
+// int8Spread writes codes in pieces of four bytes, a line of a panel apart, and returns their sum.
+func int8Spread(bytes bool, nibble, order Mem) {
+	if bytes {
+		begin("int8SpreadBytesAVX2", "(dst *byte, codes *byte, n int, half int) (sum int)")
+	} else {
+		begin("int8SpreadNibblesAVX2", "(dst *byte, codes *byte, n int) (sum int)")
+	}
+	dst, codes, n := param("dst"), param("codes"), param("n")
+	if bytes {
+		VMOVQ(param("half"), x[7])
+		VPBROADCASTB(x[7], x[7])
+	}
+	VPXOR(x[5], x[5], x[5])
+	VPXOR(x[6], x[6], x[6])
+	Label("loop")
+	VMOVDQU(Mem{Base: codes}, x[0])
+	if bytes {
+		VPSADBW(x[6], x[0], x[1])
+		VPSUBB(x[7], x[0], x[0])
+		VPSHUFB(order, x[0], x[0])
+	} else {
+		VPSRLW(Imm(4), x[0], x[1])
+		VPAND(nibble, x[1], x[1])
+		VPAND(nibble, x[0], x[2])
+		VPADDB(x[2], x[1], x[1])
+		VPSADBW(x[6], x[1], x[1])
+	}
+	VPADDQ(x[1], x[5], x[5])
+	VMOVD(x[0], Mem{Base: dst})
+	for i := 1; i < 4; i++ {
+		VPEXTRD(Imm(uint64(i)), x[0], Mem{Base: dst, Disp: panelBytes * i})
+	}
+	ADDQ(Imm(16), codes)
+	ADDQ(U32(4*panelBytes), dst)
+	SUBQ(Imm(16), n)
+	JNZ(LabelRef("loop"))
+	VPSHUFD(Imm(0xee), x[5], x[1])
+	VPADDQ(x[1], x[5], x[5])
+	sum := GP64()
+	VMOVQ(x[5], sum)
+	Store(sum, Return("sum"))
+	end()
 }
 
 // int8Range is the smallest and the largest of n elements, a multiple of eight and not 0.
