@@ -42,7 +42,7 @@ type Options struct {
 	// is decoded anew in every call.
 	CacheBytes int64
 	// Replace, if set, gives float weights [rows, cols] to use instead of the stored ones of a Convolution or
-	// LayerNorm, or nil to keep them. It lets a graph run at the precision of the source.
+	// LayerNorm, or nil to keep them. It lets a graph run at the precision of the source. Calls may overlap.
 	Replace func(op *mnn.Op) ([]float32, error)
 }
 

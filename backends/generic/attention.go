@@ -91,7 +91,7 @@ func (r *run) rope(p *mnn.RoPE, in []value) (q, k value, err error) {
 				cos, sin := in[2].f[t*cut:(t+1)*cut], in[3].f[t*cut:(t+1)*cut]
 				for h := range heads {
 					at := (t*heads + h) * dim
-					turn(out.f[at:at+dim], x.f[at:at+dim], cos, sin, n, r.exe.math)
+					turn(out.f[at:at+dim], x.f[at:at+dim], cos, sin, n)
 				}
 			}
 		})
@@ -104,10 +104,10 @@ func (r *run) rope(p *mnn.RoPE, in []value) (q, k value, err error) {
 	return q, k, err
 }
 
-func turn(dst, x, cos, sin []float32, n *mnn.LayerNorm, m *arithmetic) {
+func turn(dst, x, cos, sin []float32, n *mnn.LayerNorm) {
 	copy(dst, x)
 	if n != nil {
-		m.rmsNorm(dst, x, n.Gamma, n.Epsilon)
+		kernel.EngineRMSNorm(dst, x, n.Gamma, n.Epsilon)
 	}
 	half := len(cos) / 2
 	for j := range half {

@@ -179,10 +179,10 @@ func floorMod(x, y int32) int32 {
 	return r
 }
 
-func runBinary(p *mnn.Binary, in []value, m *arithmetic, threads int) (value, error) {
+func runBinary(p *mnn.Binary, in []value, threads int) (value, error) {
 	a, b, op := in[0], in[1], p.Op
 	if op == mnn.BinaryMulSilu && b.i == nil {
-		b, op = runSilu(b, m, threads), mnn.BinaryMul
+		b, op = runSilu(b, threads), mnn.BinaryMul
 	}
 	if (a.i == nil) != (b.i == nil) {
 		return value{}, fmt.Errorf("%v of floats and integers: %w", op, tensor.ErrUnsupported)
@@ -205,7 +205,7 @@ func runBinary(p *mnn.Binary, in []value, m *arithmetic, threads int) (value, er
 	return out, nil
 }
 
-func runUnary(p *mnn.Unary, in []value, m *arithmetic, threads int) (value, error) {
+func runUnary(p *mnn.Unary, in []value, threads int) (value, error) {
 	x := in[0]
 	if x.i != nil {
 		return value{}, fmt.Errorf("%v of integers: %w", p.Op, tensor.ErrUnsupported)
@@ -218,17 +218,17 @@ func runUnary(p *mnn.Unary, in []value, m *arithmetic, threads int) (value, erro
 		}
 		return out, nil
 	case mnn.UnarySilu:
-		return runSilu(x, m, threads), nil
+		return runSilu(x, threads), nil
 	}
 	return value{}, fmt.Errorf("%v: %w", p.Op, tensor.ErrUnsupported)
 }
 
-func runSilu(x value, m *arithmetic, threads int) value {
+func runSilu(x value, threads int) value {
 	const chunk = 1 << 12 // a multiple of the engine's groups of eight
 	out := floats(x.shape...)
 	kernel.Parallel(threads, (len(x.f)+chunk-1)/chunk, func(lo, hi int) {
 		hi = min(hi*chunk, len(x.f))
-		m.silu(out.f[lo*chunk:hi], x.f[lo*chunk:hi])
+		kernel.EngineSiLU(out.f[lo*chunk:hi], x.f[lo*chunk:hi])
 	})
 	return out
 }

@@ -35,7 +35,6 @@ type executable struct {
 	g       *mnn.Graph
 	options backends.Options
 	logits  int32
-	math    *arithmetic
 	// One entry per op; nil where the op has no weights.
 	linears []*linear
 	norms   []*norm
@@ -50,7 +49,7 @@ type executable struct {
 func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backends.Executable, error) {
 	o.Threads = max(o.Threads, 1)
 	e := &executable{
-		g: g, options: o, logits: -1, math: arithmeticOf(o.Mode),
+		g: g, options: o, logits: -1,
 		linears: make([]*linear, len(g.Ops)), norms: make([]*norm, len(g.Ops)), consts: make([]value, len(g.Ops)),
 		last: make([]int, len(g.Tensors)), live: g.Live(),
 	}
@@ -257,9 +256,9 @@ func (r *run) op(i int, op *mnn.Op, in []value) ([]value, error) {
 	case *mnn.LayerNorm:
 		return r.norm(i, op, in)
 	case *mnn.Binary:
-		return one(runBinary(p, in, r.exe.math, threads))
+		return one(runBinary(p, in, threads))
 	case *mnn.Unary:
-		return one(runUnary(p, in, r.exe.math, threads))
+		return one(runUnary(p, in, threads))
 	case *mnn.Attention:
 		return one(r.attention(i, p, in))
 	case *mnn.RoPE:
@@ -307,14 +306,14 @@ func move(op *mnn.Op, in []value) (value, error) {
 func (r *run) norm(i int, op *mnn.Op, in []value) ([]value, error) {
 	n, threads := r.exe.norms[i], r.exe.options.Threads
 	if len(in) == 1 {
-		y, err := n.run(in[0], r.exe.math, threads)
+		y, err := n.run(in[0], threads)
 		return []value{y}, err
 	}
-	sum, err := runBinary(&mnn.Binary{Op: mnn.BinaryAdd}, in, r.exe.math, threads)
+	sum, err := runBinary(&mnn.Binary{Op: mnn.BinaryAdd}, in, threads)
 	if err != nil {
 		return nil, err
 	}
-	y, err := n.run(sum, r.exe.math, threads)
+	y, err := n.run(sum, threads)
 	if len(op.Outputs) == 1 {
 		return []value{y}, err
 	}

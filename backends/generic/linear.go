@@ -35,7 +35,8 @@ func compileLinear(p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache
 		if o.DynamicOption%8 == int(kernel.DynBlock) {
 			l.option = kernel.DynBlock
 		}
-		return l, l.openInt8(o.RepackLowBits)
+		l.int8, err = Int8(m, o.RepackLowBits, o.Threads)
+		return l, err
 	}
 	size := 4 * int64(m.Rows) * int64(m.Cols)
 	if l.floats == nil && *cache >= size {
@@ -48,13 +49,14 @@ func compileLinear(p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache
 	return l, nil
 }
 
-func (l *linear) openInt8(repack bool) error {
-	m := l.m
+// Int8 makes the form of m that computes in int8, on as many threads. repack runs codes of fewer than 4 bits as 4-bit
+// codes.
+func Int8(m *mnn.Matrix, repack bool, threads int) (*kernel.Int8Matrix, error) {
 	c := kernel.WeightCodes{
 		Rows: m.Rows, Cols: m.Cols, Block: m.Cols / m.Blocks, Bits: m.Bits, Scale: m.Scale, Zero: m.Zero, Bias: m.Bias,
 	}
 	if !m.Linear {
-		return fmt.Errorf("codebook weights in int8 mode: %w", tensor.ErrUnsupported)
+		return nil, fmt.Errorf("codebook weights in int8 mode: %w", tensor.ErrUnsupported)
 	}
 	switch m.Bits {
 	case 4:
@@ -72,9 +74,7 @@ func (l *linear) openInt8(repack bool) error {
 		}
 		c.Bits = 4
 	}
-	var err error
-	l.int8, err = kernel.NewInt8Matrix(c, l.threads)
-	return err
+	return kernel.NewInt8Matrix(c, threads)
 }
 
 // panel is the number of weight rows that are decoded and multiplied at a time.

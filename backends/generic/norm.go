@@ -31,7 +31,7 @@ func compileNorm(op *mnn.Op, p *mnn.LayerNorm, w mnn.Weights, replace []float32)
 	return &norm{gamma: gamma, eps: p.Epsilon, packed: op.Format == mnn.DimNC4HW4}, nil
 }
 
-func (n *norm) run(x value, m *arithmetic, threads int) (value, error) {
+func (n *norm) run(x value, threads int) (value, error) {
 	w := len(n.gamma)
 	ok := len(x.shape) > 0 && x.shape[len(x.shape)-1] == w
 	if n.packed {
@@ -41,9 +41,9 @@ func (n *norm) run(x value, m *arithmetic, threads int) (value, error) {
 		return value{}, fmt.Errorf("norm over %d of shape %v: %w", w, x.shape, tensor.ErrCorrupt)
 	}
 	out := floats(x.shape...)
-	rmsNorm := m.rmsNorm
+	rmsNorm := kernel.EngineRMSNorm
 	if n.packed && len(x.f) > w {
-		rmsNorm = m.rmsNormPacked
+		rmsNorm = kernel.EngineRMSNormPacked
 	}
 	kernel.Parallel(threads, len(x.f)/w, func(lo, hi int) {
 		for r := lo; r < hi; r++ {
