@@ -6,11 +6,13 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/backends/generic"
 )
 
 // table lists the backends, best first.
 var table = []backends.Backend{
+	cpu.Backend{},
 	generic.Backend{},
 }
 

@@ -1,0 +1,128 @@
+package cpu
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// queryBlock is the number of queries that a worker takes at a time.
+const queryBlock = 32
+
+// attentionStep appends keys and values to the caches of the states and lets every new query see all keys up to its own
+// position.
+type attentionStep struct {
+	layer                       int // index of the states' caches
+	dst, q, k, v                []float32
+	tokens, heads, kvHeads, dim int // tokens of each state
+	states                      []*state
+	heads1                      int // query heads of a piece of work
+}
+
+// attention checks what Attention is asked for and plans it.
+func (p *planner) attention(n *node, prm *mnn.Attention) error {
+	if !prm.KVCache || prm.KVShared {
+		return fmt.Errorf("attention without a cache of its own: %w", tensor.ErrUnsupported)
+	}
+	if len(n.inputs) < 3 || len(n.inputs) > 4 {
+		return fmt.Errorf("attention with %d inputs: %w", len(n.inputs), tensor.ErrUnsupported)
+	}
+	if prm.Scale != 0 {
+		return fmt.Errorf("attention with a scale of %g: %w", prm.Scale, tensor.ErrUnsupported)
+	}
+	for k := range n.inputs {
+		if !p.in(n, k).float() {
+			return fmt.Errorf("attention on integers: %w", tensor.ErrCorrupt)
+		}
+	}
+	if len(n.inputs) == 4 {
+		if mask := p.in(n, 3); len(mask.shape) != 0 || mask.f[0] > 1e-6 {
+			return fmt.Errorf("attention with an explicit mask: %w", tensor.ErrUnsupported)
+		}
+	}
+	q, k, v := p.in(n, 0), p.in(n, 1), p.in(n, 2)
+	if len(q.shape) != 4 || len(k.shape) != 4 || q.shape[0] != 1 || k.shape[0] != 1 || q.shape[1] != k.shape[1] || q.shape[3] != k.shape[3] ||
+		len(k.f) == 0 || q.shape[2]%k.shape[2] != 0 || len(v.f) != len(k.f) {
+		return fmt.Errorf("attention on %v, %v, %v: %w", q.shape, k.shape, v.shape, tensor.ErrCorrupt)
+	}
+	tokens, heads, dim := q.shape[1], q.shape[2], q.shape[3]
+	if tokens != p.tokens {
+		return fmt.Errorf("attention on %d of %d tokens: %w", tokens, p.tokens, tensor.ErrUnsupported)
+	}
+	p.flush()
+	out := p.floats(1, tokens, heads*dim)
+	if prm.OutputC4 {
+		out.shape = []int{tokens, heads * dim, 1, 1}
+	}
+	p.step(&attentionStep{
+		layer: p.e.attention[n.op], dst: out.f, q: q.f, k: k.f, v: v.f,
+		tokens: p.f.key.tokens, heads: heads, kvHeads: k.shape[2], dim: dim,
+	})
+	return p.put(n, out)
+}
+
+func (s *attentionStep) run(f *frame) error {
+	s.states = f.states
+	defer func() { s.states = nil }()
+	for _, st := range f.states {
+		c := st.caches[s.layer]
+		if c == nil {
+			c = kernel.NewKVCache(s.kvHeads, s.dim)
+			st.caches[s.layer] = c
+		}
+		if c.Len() != st.len || c.KVHeads() != s.kvHeads || c.Dim() != s.dim {
+			return fmt.Errorf("attention cache of %d positions and %d heads of %d, want %d, %d and %d: %w",
+				c.Len(), c.KVHeads(), c.Dim(), st.len, s.kvHeads, s.dim, tensor.ErrCorrupt)
+		}
+		c.Extend(s.tokens)
+	}
+	if s.tokens == 1 {
+		s.write(0, len(s.states)*s.kvHeads)
+	} else {
+		kernel.ParallelTask(f.threads, len(s.states)*s.kvHeads, (*writeTask)(s))
+	}
+	s.heads1 = s.heads / s.kvHeads
+	if s.tokens == 1 && s.kvHeads%f.threads != 0 {
+		s.heads1 = 1 // more pieces, for a fair division
+	}
+	kernel.ParallelTask(f.threads, len(s.states)*s.blocks()*s.heads/s.heads1, s)
+	return nil
+}
+
+func (s *attentionStep) blocks() int { return (s.tokens + queryBlock - 1) / queryBlock }
+
+// writeTask fills the caches.
+type writeTask attentionStep
+
+// Do implements kernel.Task.
+func (s *writeTask) Do(lo, hi int) { (*attentionStep)(s).write(lo, hi) }
+
+func (s *attentionStep) write(lo, hi int) {
+	size := s.tokens * s.kvHeads * s.dim
+	for i := lo; i < hi; i++ {
+		st, head := i/s.kvHeads, i%s.kvHeads
+		c := s.states[st].caches[s.layer]
+		c.Write(s.k[st*size:][:size], s.v[st*size:][:size], s.tokens, head, head+1)
+	}
+}
+
+// workspaces are scratch memory of attention.
+var workspaces = sync.Pool{New: func() any { return new(kernel.EngineAttention) }}
+
+// Do implements kernel.Task. A piece is some heads and queries of a state; the last queries see the most keys and come
+// first.
+func (s *attentionStep) Do(lo, hi int) {
+	w := workspaces.Get().(*kernel.EngineAttention)
+	defer workspaces.Put(w)
+	w.Tokens, w.Heads = s.tokens, s.heads
+	blocks, size, pieces := s.blocks(), s.tokens*s.heads*s.dim, s.heads/s.heads1
+	for i := lo; i < hi; i++ {
+		st, rest := i/(pieces*blocks), i%(pieces*blocks)
+		from, head := (blocks-1-rest/pieces)*queryBlock, rest%pieces*s.heads1
+		w.Attend(s.dst[st*size:][:size], s.q[st*size:][:size], s.states[st].caches[s.layer],
+			head, head+s.heads1, from, min(from+queryBlock, s.tokens))
+	}
+}

@@ -1,0 +1,278 @@
+// Package cpu is the fast backend: it compiles the graph once into a list of fused steps over packed weights and planned
+// buffers, with the results of backends/generic bit by bit.
+//
+// [Backend.Compile] opens the weights and finds what can be fused (nodes.go). For every number of tokens that a call
+// may have, a plan (plan.go) turns the nodes into steps on fixed memory; a frame is one such list and runs one call at
+// a time. Steps are of two kinds: a stage (rows.go) takes a few tokens at a time through all ops that treat tokens
+// apart, and everything else is a step of its own, most of them a group of linear layers or an attention.
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/backends/generic"
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Backend implements backends.Backend.
+type Backend struct{}
+
+// Name implements backends.Backend.
+func (Backend) Name() string { return "cpu" }
+
+// Capabilities implements backends.Backend.
+func (Backend) Capabilities() backends.Capabilities { return generic.Backend{}.Capabilities() }
+
+// executable is a compiled graph.
+type executable struct {
+	g       *mnn.Graph
+	options backends.Options
+	logits  int32
+	// One entry per op; nil where the op has no weights.
+	linears []*linear
+	norms   []*norm
+	consts  []mnn.Constant
+	// attentions counts the Attention ops; attention numbers them by op.
+	attentions int
+	attention  map[int]int
+	fused      []node // what a call runs
+	plain      []node // what a call with an observer runs: every op on its own
+
+	mu   sync.Mutex
+	idle []*frame // least recently used first
+}
+
+// norm is a compiled RMSNorm.
+type norm struct {
+	gamma  []float32
+	eps    float32
+	packed bool // [tokens, channels, 1, 1], normalised over channels
+}
+
+// Compile implements backends.Backend.
+func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backends.Executable, error) {
+	o.Threads = max(o.Threads, 1)
+	e := &executable{
+		g: g, options: o, logits: -1, attention: make(map[int]int),
+		linears: make([]*linear, len(g.Ops)), norms: make([]*norm, len(g.Ops)), consts: make([]mnn.Constant, len(g.Ops)),
+	}
+	for i, name := range g.Tensors {
+		if name == "logits" {
+			e.logits = int32(i)
+		}
+	}
+	if e.logits < 0 {
+		return nil, fmt.Errorf("graph has no tensor named logits: %w", tensor.ErrCorrupt)
+	}
+	live := g.Live()
+	if err := e.compile(live, w); err != nil {
+		return nil, err
+	}
+	e.plain = plainNodes(g, live)
+	e.fused = e.fuse(e.plain)
+	return e, nil
+}
+
+// large is how many weights a layer has that all threads compile together; smaller ones go to one thread each.
+const large = 1 << 22
+
+// compile opens what the live ops hold. Layers are the bulk of it and independent of each other.
+func (e *executable) compile(live []bool, w mnn.Weights) error {
+	g, cache := e.g, e.options.CacheBytes
+	var layers []func(threads int) // one for each Convolution, smaller ones behind larger ones
+	var small []func(threads int)
+	errs := make([]error, len(g.Ops))
+	for i := range g.Ops {
+		if !live[i] {
+			continue
+		}
+		op := &g.Ops[i]
+		p, ok := op.Param.(*mnn.Convolution)
+		if !ok {
+			errs[i] = e.open(i, op, w)
+			continue
+		}
+		o := e.options
+		size := int64(p.Outputs) * int64(p.Inputs)
+		if o.CacheBytes = 0; cache >= 4*size && (o.Mode == backends.Float || p.Quan == nil || p.Quan.Type == 3) {
+			o.CacheBytes = 4 * size
+			cache -= 4 * size
+		}
+		layer := func(threads int) {
+			o.Threads = threads
+			e.linears[i], errs[i] = compileLinear(op, p, w, o)
+		}
+		if size >= large {
+			layers = append(layers, layer)
+		} else {
+			small = append(small, layer)
+		}
+	}
+	for _, layer := range layers {
+		layer(e.options.Threads)
+	}
+	kernel.Parallel(e.options.Threads, len(small), func(lo, hi int) {
+		for _, layer := range small[lo:hi] {
+			layer(1)
+		}
+	})
+	for i, err := range errs {
+		if err != nil {
+			return fmt.Errorf("op %s (%v): %w", g.Ops[i].Name, g.Ops[i].Type, err)
+		}
+	}
+	return nil
+}
+
+// open is compile for an op that is no layer.
+func (e *executable) open(i int, op *mnn.Op, w mnn.Weights) (err error) {
+	switch p := op.Param.(type) {
+	case *mnn.LayerNorm:
+		n := &norm{eps: p.Epsilon, packed: op.Format == mnn.DimNC4HW4}
+		e.norms[i] = n
+		if e.options.Replace != nil {
+			if n.gamma, err = e.options.Replace(op); err != nil {
+				return err
+			}
+		}
+		if n.gamma == nil {
+			n.gamma, err = p.RMS32(w)
+		}
+		if err == nil && len(n.gamma) == 0 {
+			err = fmt.Errorf("norm without gamma: %w", tensor.ErrUnsupported)
+		}
+	case *mnn.Blob:
+		e.consts[i], err = p.Open(w)
+	case *mnn.Attention:
+		e.attention[i] = e.attentions
+		e.attentions++
+	case *mnn.Input:
+		switch op.Name {
+		case "input_ids", "attention_mask", "position_ids", "logits_index":
+		default:
+			err = fmt.Errorf("unknown input: %w", tensor.ErrUnsupported)
+		}
+	}
+	return err
+}
+
+// state implements backends.State.
+type state struct {
+	len    int
+	caches []*kernel.KVCache // one per Attention op; nil before its first call
+	// frame holds the logits that the last call gave out.
+	frame *frame
+	exe   *executable
+}
+
+func (s *state) Len() int { return s.len }
+
+func (s *state) Reset() {
+	s.len = 0
+	s.truncate()
+}
+
+func (s *state) truncate() {
+	for _, c := range s.caches {
+		if c != nil {
+			c.Truncate(min(c.Len(), s.len))
+		}
+	}
+}
+
+// NewState implements backends.Executable.
+func (e *executable) NewState() backends.State {
+	return &state{caches: make([]*kernel.KVCache, e.attentions), exe: e}
+}
+
+// Run implements backends.Executable.
+func (e *executable) Run(ctx context.Context, states []backends.State, c backends.Call) ([]float32, error) {
+	if c.Tokens <= 0 || len(states) == 0 || len(c.Embeddings) == 0 || len(c.Embeddings)%(c.Tokens*len(states)) != 0 {
+		return nil, fmt.Errorf("internal error: %d embeddings for %d tokens of %d states", len(c.Embeddings), c.Tokens, len(states))
+	}
+	if len(states) > 1 && !batches(&c) {
+		return backends.OneByOne(ctx, e, states, c)
+	}
+	first := states[0].(*state)
+	e.release(first)
+	f, err := e.lease(frameKey{
+		tokens: c.Tokens, states: len(states), width: len(c.Embeddings) / (c.Tokens * len(states)),
+		all: c.All || c.Defer, deferred: c.Defer, observed: c.Observe != nil,
+	})
+	if err != nil {
+		return nil, err
+	}
+	first.frame = f
+	for i, s := range states {
+		f.states[i] = s.(*state)
+	}
+	if err := f.run(ctx, c); err != nil {
+		for _, s := range f.states {
+			s.truncate() // a call that failed half way leaves no trace
+		}
+		return nil, err
+	}
+	for _, s := range f.states {
+		s.len += c.Tokens
+	}
+	if c.Defer {
+		return nil, nil
+	}
+	return f.logits, nil
+}
+
+// Logits implements backends.Executable.
+func (e *executable) Logits(ctx context.Context, states []backends.State, from, to int) ([]float32, error) {
+	var out []float32
+	at := 0
+	for i := range states {
+		f := states[i].(*state).frame
+		if f == nil || !f.key.deferred {
+			return nil, fmt.Errorf("internal error: no deferred logits")
+		}
+		rows := f.key.tokens * f.key.states
+		lo, hi := max(from-at, 0), min(to-at, rows)
+		if lo < hi {
+			l, err := f.rows(ctx, lo, hi)
+			if err != nil || f.key.states == len(states) {
+				return l, err
+			}
+			out = append(out, l...)
+		}
+		if at += rows; f.key.states == len(states) {
+			break
+		}
+	}
+	return out, nil
+}
+
+// TokenBytes implements backends.Executable.
+func (e *executable) TokenBytes() int64 {
+	const tokens = 64 // enough to make the parts that do not grow small
+	f := &frame{key: frameKey{tokens: tokens, states: 1, width: e.width(), all: true, deferred: true}, states: make([]*state, 1)}
+	if err := e.plan(f, e.fused); err != nil {
+		return 0 // a call will say what is wrong
+	}
+	return f.bytes / tokens
+}
+
+// width of an embedding: what the first layer reads.
+func (e *executable) width() int {
+	for _, l := range e.linears {
+		if l != nil {
+			return l.m.Cols
+		}
+	}
+	return 1
+}
+
+// batches says whether states can share the rows of one call with the same results. A single token, and in int8 mode the
+// tokens behind the last group of four, are computed in another order.
+func batches(c *backends.Call) bool {
+	return (c.All || c.Defer) && c.Tokens%4 == 0 && c.Observe == nil
+}

@@ -1,0 +1,168 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime/mnn"
+)
+
+// frameKey is what a list of steps depends on.
+type frameKey struct {
+	tokens, states int // tokens of each state
+	width          int // of an embedding
+	all, deferred  bool
+	observed       bool
+}
+
+// frame is a list of steps and the memory they work on.
+type frame struct {
+	key     frameKey
+	threads int
+	steps   []step
+
+	// Set by every call.
+	states []*state
+	call   backends.Call
+
+	embeddings [][]float32 // memory of the inputs
+	positions  [][]int32
+	logits     []float32
+	head       *head // makes deferred logits, unless they are in logits already
+	bytes      int64 // of buffers
+}
+
+// step is a part of a plan.
+type step interface{ run(f *frame) error }
+
+// maxIdle is how many frames wait for the next call. Prompts differ in length, decodes do not.
+const maxIdle = 4
+
+// lease takes a frame for the key, or plans a new one.
+func (e *executable) lease(k frameKey) (*frame, error) {
+	e.mu.Lock()
+	for i, f := range slices.Backward(e.idle) {
+		if f.key == k {
+			e.idle = slices.Delete(e.idle, i, i+1)
+			e.mu.Unlock()
+			return f, nil
+		}
+	}
+	e.mu.Unlock()
+	f := &frame{key: k, threads: e.options.Threads, states: make([]*state, k.states)}
+	nodes := e.fused
+	if k.observed {
+		nodes = e.plain
+	}
+	err := e.plan(f, nodes)
+	if err == errUnfused {
+		f = &frame{key: k, threads: e.options.Threads, states: make([]*state, k.states)}
+		err = e.plan(f, e.plain)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// release takes back the frame that a state holds because of its logits.
+func (e *executable) release(s *state) {
+	f := s.frame
+	if f == nil {
+		return
+	}
+	s.frame = nil
+	clear(f.states)
+	f.call = backends.Call{}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.idle) == maxIdle {
+		e.idle = slices.Delete(e.idle, 0, 1)
+	}
+	e.idle = append(e.idle, f)
+}
+
+func (f *frame) run(ctx context.Context, c backends.Call) error {
+	f.call = c
+	for _, x := range f.embeddings {
+		copy(x, c.Embeddings)
+	}
+	for _, ids := range f.positions {
+		for i := range ids {
+			ids[i] = int32(c.Offset + f.states[i/c.Tokens].len + i%c.Tokens)
+		}
+	}
+	for _, s := range f.steps {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := s.run(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rows returns deferred logits of rows lo to hi-1.
+func (f *frame) rows(ctx context.Context, lo, hi int) ([]float32, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if f.head == nil {
+		vocab := len(f.logits) / (f.key.tokens * f.key.states)
+		return f.logits[lo*vocab : hi*vocab], nil
+	}
+	return f.head.rows(f, lo, hi), nil
+}
+
+// observeStep shows a float output.
+type observeStep struct {
+	op     *mnn.Op
+	output int
+	shape  []int
+	values []float32
+}
+
+func (s *observeStep) run(f *frame) error {
+	f.call.Observe(s.op, s.output, s.shape, s.values)
+	return nil
+}
+
+// run of elements from one input to the output of a copyStep.
+type run struct{ input, to, from, length int }
+
+type copyStep[T any] struct {
+	dst  []T
+	src  [][]T
+	runs []run
+}
+
+func (s *copyStep[T]) run(*frame) error {
+	for _, r := range s.runs {
+		copy(s.dst[r.to:r.to+r.length], s.src[r.input][r.from:])
+	}
+	return nil
+}
+
+// gatherStep takes rows of a table by integers that depend on positions.
+type gatherStep struct {
+	dst, table []float32
+	index      []int32
+	rows       int
+}
+
+func (s *gatherStep) run(*frame) error {
+	if len(s.index) == 0 {
+		return nil
+	}
+	width := len(s.dst) / len(s.index)
+	for i, r := range s.index {
+		if r < 0 || int(r) >= s.rows {
+			return fmt.Errorf("gather of row %d of %d: %w", r, s.rows, errCorrupt)
+		}
+		copy(s.dst[i*width:(i+1)*width], s.table[int(r)*width:])
+	}
+	return nil
+}

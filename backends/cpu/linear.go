@@ -1,0 +1,193 @@
+package cpu
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/backends/generic"
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// linear is a compiled 1x1 Convolution.
+type linear struct {
+	m *mnn.Matrix
+	// int8 is set for layers that compute in int8. Others hold packed weights, or where the cache is too small decode
+	// replace or m in every call.
+	int8    *kernel.Int8Matrix
+	option  kernel.DynOption
+	packed  *kernel.Packed
+	replace []float32
+}
+
+// reading is how a layer reads its input; layers that agree can share it.
+type reading struct {
+	cols, block int
+	option      kernel.DynOption
+	int8        bool
+}
+
+func (l *linear) reading() reading {
+	if l.int8 == nil {
+		return reading{cols: l.m.Cols}
+	}
+	return reading{l.m.Cols, l.int8.Block(), l.option, true}
+}
+
+// compileLinear packs the weights if o.CacheBytes has room for them as floats, or if they compute in int8.
+func compileLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backends.Options) (*linear, error) {
+	m, err := c.Open(w)
+	if err != nil {
+		return nil, err
+	}
+	l := &linear{m: m}
+	if o.Replace != nil {
+		if l.replace, err = o.Replace(op); err != nil {
+			return nil, err
+		}
+	}
+	if l.replace != nil && len(l.replace) != m.Rows*m.Cols {
+		return nil, fmt.Errorf("%d weights replace %d x %d: %w", len(l.replace), m.Rows, m.Cols, tensor.ErrCorrupt)
+	}
+	// The engine quantizes activations only for weights that are packed codes.
+	if o.Mode == backends.Int8 && l.replace == nil && m.Bits <= 8 {
+		if o.DynamicOption%8 == int(kernel.DynBlock) {
+			l.option = kernel.DynBlock
+		}
+		l.int8, err = generic.Int8(m, o.RepackLowBits, o.Threads)
+		return l, err
+	}
+	if o.CacheBytes >= 4*int64(m.Rows)*int64(m.Cols) {
+		l.packed = new(kernel.Packed)
+		l.packed.Resize(m.Rows, m.Cols)
+		kernel.Parallel(o.Threads, (m.Rows+panel-1)/panel, func(lo, hi int) {
+			s := scratches.Get().(*scratch)
+			defer scratches.Put(s)
+			for i := lo; i < hi; i++ {
+				from, to := i*panel, min((i+1)*panel, m.Rows)
+				l.packed.PackRows(l.rows(s, from, to), from, to-from, m.Cols)
+			}
+		})
+		l.replace = nil
+	}
+	return l, nil
+}
+
+// panel is the number of weight rows that are decoded and multiplied at a time.
+const panel = kernel.PanelRows
+
+// scratch is what a worker decodes into.
+type scratch struct {
+	rows   []float32
+	codes  []uint8
+	packed kernel.Packed
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// rows decodes weight rows lo to hi-1, at most a panel.
+func (l *linear) rows(s *scratch, lo, hi int) []float32 {
+	cols := l.m.Cols
+	if l.replace != nil {
+		return l.replace[lo*cols : hi*cols]
+	}
+	if n := panel * cols; len(s.rows) < n {
+		s.rows, s.codes = make([]float32, n), make([]uint8, n)
+	}
+	l.m.Rows32(s.rows[:(hi-lo)*cols], s.codes, lo, hi)
+	return s.rows[:(hi-lo)*cols]
+}
+
+// linears plans a group of layers that read the same input.
+func (p *planner) linears(n *node) error {
+	x := p.in(n, 0)
+	first := p.e.linears[n.members[0]]
+	cols := first.m.Cols
+	if !x.float() || len(x.shape) != 4 || x.shape[1] != cols || x.shape[2] != 1 || x.shape[3] != 1 {
+		return fmt.Errorf("linear layer of %d inputs on shape %v: %w", cols, x.shape, tensor.ErrCorrupt)
+	}
+	if len(n.outputs) != len(n.members) {
+		return fmt.Errorf("1 outputs, the graph wants %d: %w", len(n.outputs), tensor.ErrCorrupt)
+	}
+	s := &linearStep{x: x.f, tokens: x.shape[0]}
+	if first.int8 != nil {
+		s.q = new(kernel.QuantizedRows)
+		s.q.Reset(s.tokens, cols, first.int8.Block(), first.option)
+		p.row(s.tokens, &quantizeRows{s.q, x.f})
+	}
+	for k, op := range n.members {
+		l := p.e.linears[op]
+		if err := limited([]int{s.tokens, l.m.Rows}); err != nil {
+			return err
+		}
+		p.flush()
+		v := p.floats(s.tokens, l.m.Rows, 1, 1)
+		s.members = append(s.members, member{l, v.f, s.units})
+		s.units += (l.m.Rows + panel - 1) / panel
+		p.set(n.outputs[k], v)
+	}
+	p.step(s)
+	return nil
+}
+
+// linearStep multiplies the input with the weights of all members.
+type linearStep struct {
+	members []member
+	units   int // panels of all members
+	x       []float32
+	tokens  int
+	q       *kernel.QuantizedRows // x in int8 mode
+}
+
+type member struct {
+	*linear
+	dst   []float32
+	first int // unit
+}
+
+func (s *linearStep) run(f *frame) error {
+	kernel.ParallelTask(f.threads, s.units, s)
+	return nil
+}
+
+// Do implements kernel.Task.
+func (s *linearStep) Do(lo, hi int) {
+	for i := range s.members {
+		m := &s.members[i]
+		rows := m.m.Rows
+		from, to := max(0, (lo-m.first)*panel), min((hi-m.first)*panel, rows)
+		if from < to {
+			s.multiply(m, from, to)
+		}
+	}
+}
+
+func (s *linearStep) multiply(m *member, from, to int) {
+	if s.q != nil {
+		m.int8.Mul(m.dst, s.q, from, to)
+		return
+	}
+	rows, cols := m.m.Rows, m.m.Cols
+	if m.packed != nil {
+		m.packed.MulT(m.dst, s.x, s.tokens, rows, cols, from, to)
+	} else {
+		w := scratches.Get().(*scratch)
+		defer scratches.Put(w)
+		for r := from; r < to; r += panel {
+			n := min(panel, to-r)
+			w.packed.Pack(m.rows(w, r, r+n), n, cols, cols)
+			w.packed.MulT(m.dst[r:], s.x, s.tokens, rows, cols, 0, n)
+		}
+	}
+	if m.m.Bias == nil {
+		return
+	}
+	for t := range s.tokens {
+		y := m.dst[t*rows+from : t*rows+to]
+		for i, b := range m.m.Bias[from:to] {
+			y[i] += b
+		}
+	}
+}
