@@ -6,9 +6,9 @@ import "math"
 // Strides and panics are those of [MatMulT].
 //
 // Its results depend on the machine and must never reach a file. Without AVX-512 BF16 they are those of MatMulT on the
-// widened values. With it, VDPBF16PS adds products in pairs, rounds in steps of its own and takes subnormal numbers,
-// operands and sums alike, for 0. Either way an element is off the exact sum by less than
-// (min(k, 512) + k/256 + 2) * 2^-24 times the sum of the magnitudes of its products, plus k * 2^-125 for what counts as 0.
+// widened values. With it, VDPBF16PS adds products in pairs and rounds after each, and takes subnormal operands and sums
+// for 0. Either way an element whose operands are not subnormal is off the exact sum by at most
+// (min(k, 512) + k/256 + 2) * 2^-24 times the sum of the magnitudes of its products, plus k * 2^-125 for what underflows.
 func MatMulBF16(dst []float32, a, b []uint16, m, n, k, ldd, lda, ldb int) {
 	checkMatrix("MatMulBF16", "dst", len(dst), m, n, ldd)
 	checkMatrix("MatMulBF16", "a", len(a), m, k, lda)

@@ -38,7 +38,7 @@ func exactNormalizeTail(dst, x, gamma []float32, from int, scale float64) {
 	}
 }
 
-// sumLanes adds eight partial sums in the order of MatMulT.
+// sumLanes adds eight partial sums as ((0+4)+(2+6)) + ((1+5)+(3+7)).
 func sumLanes(s *[8]float64) float64 {
 	return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
 }
