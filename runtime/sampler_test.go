@@ -1,10 +1,13 @@
 package runtime
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
@@ -80,6 +83,102 @@ func TestSamplerSeeds(t *testing.T) {
 	}
 	if a, b, c := draw(1), draw(1), draw(2); !slices.Equal(a, b) || slices.Equal(a, c) {
 		t.Errorf("%v, %v, %v", a, b, c)
+	}
+}
+
+// sortedNext is Next by sorting the whole vocabulary.
+func sortedNext(s *Sampler, logits []float32, rng *rand.Rand) int32 {
+	c, p := make([]int32, len(logits)), make([]float64, len(logits))
+	for i := range c {
+		c[i] = int32(i)
+	}
+	slices.SortFunc(c, func(a, b int32) int { return cmp.Or(cmp.Compare(logits[b], logits[a]), cmp.Compare(a, b)) })
+	if s.TopK > 0 && s.TopK < len(c) {
+		c = c[:s.TopK]
+	}
+	sum := 0.0
+	for i, t := range c {
+		p[i] = kernel.Exp(float64(logits[t]-logits[c[0]]) / s.Temperature)
+		sum += p[i]
+	}
+	kept, mass := 0, 0.0
+	for kept < len(c) {
+		q := p[kept] / sum
+		if kept > 0 && (q < s.MinP || (s.TopP > 0 && s.TopP < 1 && mass >= s.TopP)) {
+			break
+		}
+		mass += q
+		kept++
+	}
+	u := rng.Float64() * mass * sum
+	for i := range kept {
+		if u -= p[i]; u < 0 {
+			return c[i]
+		}
+	}
+	return c[kept-1]
+}
+
+// A seed draws what it draws from the sorted vocabulary.
+func TestSamplerSorted(t *testing.T) {
+	r := newRand(3)
+	logits := make([]float32, 3001)
+	for _, scale := range []float64{0.01, 1, 5} {
+		for i := range logits {
+			logits[i] = float32(r.NormFloat64() * scale)
+			if i%7 == 0 { // ties
+				logits[i] = float32(math.Round(r.NormFloat64())) * float32(scale)
+			}
+			if i%31 == 0 {
+				logits[i] = float32(math.Inf(-1))
+			}
+		}
+		for _, s := range []Sampler{
+			{Temperature: 1}, {Temperature: .7, TopK: 40}, {Temperature: 1, TopP: .9}, {Temperature: 1.3, MinP: .001},
+			{Temperature: 1, TopK: 100, TopP: .8, MinP: .002}, {Temperature: 2, TopK: 2999, TopP: .99}, {Temperature: .05},
+		} {
+			a, b := newRand(9), newRand(9)
+			for range 12 {
+				if got, want := s.Next(logits, nil, a), sortedNext(&s, logits, b); got != want {
+					t.Fatalf("%+v, logits of %v: token %d, want %d", s, scale, got, want)
+				}
+			}
+		}
+	}
+}
+
+// A draw allocates nothing once the memory is there.
+func TestSamplerAllocates(t *testing.T) {
+	logits, seen, rng := make([]float32, 5000), map[int32]bool{3: true, 9999: true}, newRand(1)
+	for i := range logits {
+		logits[i] = float32(rng.NormFloat64())
+	}
+	before := slices.Clone(logits)
+	for _, s := range []*Sampler{nil, {}, {Temperature: 1, TopK: 40, TopP: .9, Penalty: 1.1}, {Temperature: 1}} {
+		// The collector may empty the pool; the race detector makes it lose things.
+		if n := testing.AllocsPerRun(100, func() { s.Next(logits, seen, rng) }); n > 2 {
+			t.Errorf("%+v: %v allocations", s, n)
+		}
+	}
+	if !slices.Equal(logits, before) {
+		t.Error("logits were changed")
+	}
+}
+
+func BenchmarkSampler(b *testing.B) {
+	logits, rng := make([]float32, 151936), newRand(1)
+	for i := range logits {
+		logits[i] = float32(rng.NormFloat64() * 3)
+	}
+	for name, s := range map[string]*Sampler{
+		"greedy": nil, "top-k": {Temperature: .7, TopK: 40, TopP: .9}, "top-p": {Temperature: .7, TopP: .9}, "all": {Temperature: .7},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Next(logits, nil, rng)
+			}
+		})
 	}
 }
 

@@ -46,11 +46,23 @@ DATA expLn2Lo<>+16(SB)/8, $0x3dea39ef35793c76
 DATA expLn2Lo<>+24(SB)/8, $0x3dea39ef35793c76
 GLOBL expLn2Lo<>(SB), RODATA|NOPTR, $32
 
+DATA expZero<>+0(SB)/8, $0x0000000000000000
+DATA expZero<>+8(SB)/8, $0x0000000000000000
+DATA expZero<>+16(SB)/8, $0x0000000000000000
+DATA expZero<>+24(SB)/8, $0x0000000000000000
+GLOBL expZero<>(SB), RODATA|NOPTR, $32
+
 DATA expInfinity<>+0(SB)/8, $0x7ff0000000000000
 DATA expInfinity<>+8(SB)/8, $0x7ff0000000000000
 DATA expInfinity<>+16(SB)/8, $0x7ff0000000000000
 DATA expInfinity<>+24(SB)/8, $0x7ff0000000000000
 GLOBL expInfinity<>(SB), RODATA|NOPTR, $32
+
+DATA expSign<>+0(SB)/8, $0x8000000000000000
+DATA expSign<>+8(SB)/8, $0x8000000000000000
+DATA expSign<>+16(SB)/8, $0x8000000000000000
+DATA expSign<>+24(SB)/8, $0x8000000000000000
+GLOBL expSign<>(SB), RODATA|NOPTR, $32
 
 DATA expMinus<>+0(SB)/8, $0xc085e00000000000
 DATA expMinus<>+8(SB)/8, $0xc085e00000000000
@@ -157,103 +169,103 @@ loop2:
 	CMPQ         DX, $0x00000008
 	JLT          loop2done
 	VCVTPS2PD    (CX), Y0
-	VSUBPD       Y14, Y0, Y0
-	VMULPD       Y15, Y0, Y0
 	VCVTPS2PD    16(CX), Y6
+	VSUBPD       Y14, Y0, Y0
 	VSUBPD       Y14, Y6, Y6
+	VMULPD       Y15, Y0, Y0
 	VMULPD       Y15, Y6, Y6
-	VMULPD       expLog2E<>+0(SB), Y0, Y1
-	VMULPD       expLog2E<>+0(SB), Y6, Y7
-	VADDPD       expHalf<>+0(SB), Y1, Y1
-	VADDPD       expHalf<>+0(SB), Y7, Y7
-	VROUNDPD     $0x09, Y1, Y1
-	VROUNDPD     $0x09, Y7, Y7
-	VFNMADD231PD expLn2Hi<>+0(SB), Y1, Y0
-	VFNMADD231PD expLn2Hi<>+0(SB), Y7, Y6
-	VMULPD       expLn2Lo<>+0(SB), Y1, Y5
-	VMULPD       expLn2Lo<>+0(SB), Y7, Y11
-	VSUBPD       Y5, Y0, Y2
-	VSUBPD       Y11, Y6, Y8
-	VMULPD       Y2, Y2, Y3
-	VMULPD       Y8, Y8, Y9
-	VSUBPD       Y2, Y0, Y0
-	VSUBPD       Y8, Y6, Y6
-	VSUBPD       Y5, Y0, Y0
-	VSUBPD       Y11, Y6, Y6
-	VMULPD       expTerma<>+0(SB), Y3, Y4
-	VMULPD       expTerma<>+0(SB), Y9, Y10
-	VMULPD       expTermb<>+0(SB), Y3, Y5
-	VMULPD       expTermb<>+0(SB), Y9, Y11
-	VADDPD       expTermc<>+0(SB), Y4, Y4
-	VADDPD       expTermc<>+0(SB), Y10, Y10
-	VADDPD       expTermd<>+0(SB), Y5, Y5
-	VADDPD       expTermd<>+0(SB), Y11, Y11
-	VMULPD       Y3, Y4, Y4
-	VMULPD       Y9, Y10, Y10
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       expTerme<>+0(SB), Y4, Y4
-	VADDPD       expTerme<>+0(SB), Y10, Y10
-	VADDPD       expTermf<>+0(SB), Y5, Y5
-	VADDPD       expTermf<>+0(SB), Y11, Y11
-	VMULPD       Y3, Y4, Y4
-	VMULPD       Y9, Y10, Y10
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       expTermg<>+0(SB), Y4, Y4
-	VADDPD       expTermg<>+0(SB), Y10, Y10
-	VADDPD       expTermh<>+0(SB), Y5, Y5
-	VADDPD       expTermh<>+0(SB), Y11, Y11
-	VMULPD       Y3, Y4, Y4
-	VMULPD       Y9, Y10, Y10
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       expTermi<>+0(SB), Y4, Y4
-	VADDPD       expTermi<>+0(SB), Y10, Y10
-	VADDPD       expTermj<>+0(SB), Y5, Y5
-	VADDPD       expTermj<>+0(SB), Y11, Y11
-	VMULPD       Y3, Y4, Y4
-	VMULPD       Y9, Y10, Y10
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       expTermk<>+0(SB), Y4, Y4
-	VADDPD       expTermk<>+0(SB), Y10, Y10
-	VADDPD       expTerml<>+0(SB), Y5, Y5
-	VADDPD       expTerml<>+0(SB), Y11, Y11
+	VMULPD       expLog2E<>+0(SB), Y0, Y5
+	VMULPD       expLog2E<>+0(SB), Y6, Y11
+	VADDPD       expHalf<>+0(SB), Y5, Y5
+	VADDPD       expHalf<>+0(SB), Y11, Y11
+	VROUNDPD     $0x09, Y5, Y5
+	VROUNDPD     $0x09, Y11, Y11
+	VFNMADD231PD expLn2Hi<>+0(SB), Y5, Y0
+	VFNMADD231PD expLn2Hi<>+0(SB), Y11, Y6
+	VMULPD       expLn2Lo<>+0(SB), Y5, Y4
+	VMULPD       expLn2Lo<>+0(SB), Y11, Y10
+	VSUBPD       Y4, Y0, Y1
+	VSUBPD       Y10, Y6, Y7
+	VMULPD       Y1, Y1, Y2
+	VMULPD       Y7, Y7, Y8
+	VSUBPD       Y1, Y0, Y0
+	VSUBPD       Y7, Y6, Y6
+	VSUBPD       Y4, Y0, Y0
+	VSUBPD       Y10, Y6, Y6
+	VMULPD       expTerma<>+0(SB), Y2, Y3
+	VMULPD       expTerma<>+0(SB), Y8, Y9
+	VMULPD       expTermb<>+0(SB), Y2, Y4
+	VMULPD       expTermb<>+0(SB), Y8, Y10
+	VADDPD       expTermc<>+0(SB), Y3, Y3
+	VADDPD       expTermc<>+0(SB), Y9, Y9
+	VADDPD       expTermd<>+0(SB), Y4, Y4
+	VADDPD       expTermd<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
 	VMULPD       Y2, Y4, Y4
 	VMULPD       Y8, Y10, Y10
-	VADDPD       Y4, Y5, Y5
-	VADDPD       Y10, Y11, Y11
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       Y0, Y5, Y5
-	VADDPD       Y6, Y11, Y11
-	VADDPD       Y5, Y2, Y5
-	VADDPD       Y11, Y8, Y11
-	VADDPD       expOne<>+0(SB), Y5, Y5
-	VADDPD       expOne<>+0(SB), Y11, Y11
-	VCVTPD2DQY   Y1, X1
-	VPADDD       expBias<>+0(SB), X1, X1
-	VPMOVZXDQ    X1, Y1
-	VPSLLQ       $0x34, Y1, Y1
-	VMULPD       Y1, Y5, Y5
-	VCVTPD2DQY   Y7, X7
-	VPADDD       expBias<>+0(SB), X7, X7
-	VPMOVZXDQ    X7, Y7
-	VPSLLQ       $0x34, Y7, Y7
-	VMULPD       Y7, Y11, Y11
+	VADDPD       expTerme<>+0(SB), Y3, Y3
+	VADDPD       expTerme<>+0(SB), Y9, Y9
+	VADDPD       expTermf<>+0(SB), Y4, Y4
+	VADDPD       expTermf<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermg<>+0(SB), Y3, Y3
+	VADDPD       expTermg<>+0(SB), Y9, Y9
+	VADDPD       expTermh<>+0(SB), Y4, Y4
+	VADDPD       expTermh<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermi<>+0(SB), Y3, Y3
+	VADDPD       expTermi<>+0(SB), Y9, Y9
+	VADDPD       expTermj<>+0(SB), Y4, Y4
+	VADDPD       expTermj<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermk<>+0(SB), Y3, Y3
+	VADDPD       expTermk<>+0(SB), Y9, Y9
+	VADDPD       expTerml<>+0(SB), Y4, Y4
+	VADDPD       expTerml<>+0(SB), Y10, Y10
+	VMULPD       Y1, Y3, Y3
+	VMULPD       Y7, Y9, Y9
+	VADDPD       Y3, Y4, Y4
+	VADDPD       Y9, Y10, Y10
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       Y0, Y4, Y4
+	VADDPD       Y6, Y10, Y10
+	VADDPD       Y4, Y1, Y4
+	VADDPD       Y10, Y7, Y10
+	VADDPD       expOne<>+0(SB), Y4, Y4
+	VADDPD       expOne<>+0(SB), Y10, Y10
+	VCVTPD2DQY   Y5, X5
+	VPADDD       expBias<>+0(SB), X5, X5
+	VPMOVZXDQ    X5, Y5
+	VPSLLQ       $0x34, Y5, Y5
+	VMULPD       Y5, Y4, Y4
+	VCVTPD2DQY   Y11, X11
+	VPADDD       expBias<>+0(SB), X11, X11
+	VPMOVZXDQ    X11, Y11
+	VPSLLQ       $0x34, Y11, Y11
+	VMULPD       Y11, Y10, Y10
 	VCVTPS2PD    (CX), Y0
-	VSUBPD       Y14, Y0, Y0
-	VMULPD       Y15, Y0, Y0
 	VCVTPS2PD    16(CX), Y6
+	VSUBPD       Y14, Y0, Y0
 	VSUBPD       Y14, Y6, Y6
+	VMULPD       Y15, Y0, Y0
 	VMULPD       Y15, Y6, Y6
-	VCMPPD       $0x15, expLowest<>+0(SB), Y0, Y3
-	VCMPPD       $0x15, expLowest<>+0(SB), Y6, Y9
-	VANDPD       Y3, Y5, Y5
-	VANDPD       Y9, Y11, Y11
-	VADDPD       Y5, Y12, Y12
-	VADDPD       Y11, Y13, Y13
+	VCMPPD       $0x15, expLowest<>+0(SB), Y0, Y2
+	VCMPPD       $0x15, expLowest<>+0(SB), Y6, Y8
+	VANDPD       Y2, Y4, Y4
+	VANDPD       Y8, Y10, Y10
+	VADDPD       Y4, Y12, Y12
+	VADDPD       Y10, Y13, Y13
 	ADDQ         $0x00000020, CX
 	SUBQ         $0x00000008, DX
 	JMP          loop2
@@ -278,105 +290,105 @@ loop2:
 	CMPQ         DX, $0x00000008
 	JLT          loop2done
 	VCVTPS2PD    (CX), Y0
-	VSUBPD       Y14, Y0, Y0
 	VCVTPS2PD    16(CX), Y6
+	VSUBPD       Y14, Y0, Y0
 	VSUBPD       Y14, Y6, Y6
-	VMULPD       expLog2E<>+0(SB), Y0, Y1
-	VMULPD       expLog2E<>+0(SB), Y6, Y7
-	VADDPD       expHalf<>+0(SB), Y1, Y1
-	VADDPD       expHalf<>+0(SB), Y7, Y7
-	VROUNDPD     $0x09, Y1, Y1
-	VROUNDPD     $0x09, Y7, Y7
-	VFNMADD231PD expLn2Hi<>+0(SB), Y1, Y0
-	VFNMADD231PD expLn2Hi<>+0(SB), Y7, Y6
-	VMULPD       expLn2Lo<>+0(SB), Y1, Y5
-	VMULPD       expLn2Lo<>+0(SB), Y7, Y11
-	VSUBPD       Y5, Y0, Y2
-	VSUBPD       Y11, Y6, Y8
-	VMULPD       Y2, Y2, Y3
-	VMULPD       Y8, Y8, Y9
-	VSUBPD       Y2, Y0, Y0
-	VSUBPD       Y8, Y6, Y6
-	VSUBPD       Y5, Y0, Y0
-	VSUBPD       Y11, Y6, Y6
-	VMULPD       expTerma<>+0(SB), Y3, Y4
-	VMULPD       expTerma<>+0(SB), Y9, Y10
-	VMULPD       expTermb<>+0(SB), Y3, Y5
-	VMULPD       expTermb<>+0(SB), Y9, Y11
-	VADDPD       expTermc<>+0(SB), Y4, Y4
-	VADDPD       expTermc<>+0(SB), Y10, Y10
-	VADDPD       expTermd<>+0(SB), Y5, Y5
-	VADDPD       expTermd<>+0(SB), Y11, Y11
-	VMULPD       Y3, Y4, Y4
-	VMULPD       Y9, Y10, Y10
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       expTerme<>+0(SB), Y4, Y4
-	VADDPD       expTerme<>+0(SB), Y10, Y10
-	VADDPD       expTermf<>+0(SB), Y5, Y5
-	VADDPD       expTermf<>+0(SB), Y11, Y11
-	VMULPD       Y3, Y4, Y4
-	VMULPD       Y9, Y10, Y10
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       expTermg<>+0(SB), Y4, Y4
-	VADDPD       expTermg<>+0(SB), Y10, Y10
-	VADDPD       expTermh<>+0(SB), Y5, Y5
-	VADDPD       expTermh<>+0(SB), Y11, Y11
-	VMULPD       Y3, Y4, Y4
-	VMULPD       Y9, Y10, Y10
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       expTermi<>+0(SB), Y4, Y4
-	VADDPD       expTermi<>+0(SB), Y10, Y10
-	VADDPD       expTermj<>+0(SB), Y5, Y5
-	VADDPD       expTermj<>+0(SB), Y11, Y11
-	VMULPD       Y3, Y4, Y4
-	VMULPD       Y9, Y10, Y10
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       expTermk<>+0(SB), Y4, Y4
-	VADDPD       expTermk<>+0(SB), Y10, Y10
-	VADDPD       expTerml<>+0(SB), Y5, Y5
-	VADDPD       expTerml<>+0(SB), Y11, Y11
+	VMULPD       expLog2E<>+0(SB), Y0, Y5
+	VMULPD       expLog2E<>+0(SB), Y6, Y11
+	VADDPD       expHalf<>+0(SB), Y5, Y5
+	VADDPD       expHalf<>+0(SB), Y11, Y11
+	VROUNDPD     $0x09, Y5, Y5
+	VROUNDPD     $0x09, Y11, Y11
+	VFNMADD231PD expLn2Hi<>+0(SB), Y5, Y0
+	VFNMADD231PD expLn2Hi<>+0(SB), Y11, Y6
+	VMULPD       expLn2Lo<>+0(SB), Y5, Y4
+	VMULPD       expLn2Lo<>+0(SB), Y11, Y10
+	VSUBPD       Y4, Y0, Y1
+	VSUBPD       Y10, Y6, Y7
+	VMULPD       Y1, Y1, Y2
+	VMULPD       Y7, Y7, Y8
+	VSUBPD       Y1, Y0, Y0
+	VSUBPD       Y7, Y6, Y6
+	VSUBPD       Y4, Y0, Y0
+	VSUBPD       Y10, Y6, Y6
+	VMULPD       expTerma<>+0(SB), Y2, Y3
+	VMULPD       expTerma<>+0(SB), Y8, Y9
+	VMULPD       expTermb<>+0(SB), Y2, Y4
+	VMULPD       expTermb<>+0(SB), Y8, Y10
+	VADDPD       expTermc<>+0(SB), Y3, Y3
+	VADDPD       expTermc<>+0(SB), Y9, Y9
+	VADDPD       expTermd<>+0(SB), Y4, Y4
+	VADDPD       expTermd<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
 	VMULPD       Y2, Y4, Y4
 	VMULPD       Y8, Y10, Y10
-	VADDPD       Y4, Y5, Y5
-	VADDPD       Y10, Y11, Y11
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       Y0, Y5, Y5
-	VADDPD       Y6, Y11, Y11
-	VADDPD       Y5, Y2, Y5
-	VADDPD       Y11, Y8, Y11
-	VADDPD       expOne<>+0(SB), Y5, Y5
-	VADDPD       expOne<>+0(SB), Y11, Y11
-	VCVTPD2DQY   Y1, X1
-	VPADDD       expBias<>+0(SB), X1, X1
-	VPMOVZXDQ    X1, Y1
-	VPSLLQ       $0x34, Y1, Y1
-	VMULPD       Y1, Y5, Y5
-	VCVTPD2DQY   Y7, X7
-	VPADDD       expBias<>+0(SB), X7, X7
-	VPMOVZXDQ    X7, Y7
-	VPSLLQ       $0x34, Y7, Y7
-	VMULPD       Y7, Y11, Y11
+	VADDPD       expTerme<>+0(SB), Y3, Y3
+	VADDPD       expTerme<>+0(SB), Y9, Y9
+	VADDPD       expTermf<>+0(SB), Y4, Y4
+	VADDPD       expTermf<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermg<>+0(SB), Y3, Y3
+	VADDPD       expTermg<>+0(SB), Y9, Y9
+	VADDPD       expTermh<>+0(SB), Y4, Y4
+	VADDPD       expTermh<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermi<>+0(SB), Y3, Y3
+	VADDPD       expTermi<>+0(SB), Y9, Y9
+	VADDPD       expTermj<>+0(SB), Y4, Y4
+	VADDPD       expTermj<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermk<>+0(SB), Y3, Y3
+	VADDPD       expTermk<>+0(SB), Y9, Y9
+	VADDPD       expTerml<>+0(SB), Y4, Y4
+	VADDPD       expTerml<>+0(SB), Y10, Y10
+	VMULPD       Y1, Y3, Y3
+	VMULPD       Y7, Y9, Y9
+	VADDPD       Y3, Y4, Y4
+	VADDPD       Y9, Y10, Y10
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       Y0, Y4, Y4
+	VADDPD       Y6, Y10, Y10
+	VADDPD       Y4, Y1, Y4
+	VADDPD       Y10, Y7, Y10
+	VADDPD       expOne<>+0(SB), Y4, Y4
+	VADDPD       expOne<>+0(SB), Y10, Y10
+	VCVTPD2DQY   Y5, X5
+	VPADDD       expBias<>+0(SB), X5, X5
+	VPMOVZXDQ    X5, Y5
+	VPSLLQ       $0x34, Y5, Y5
+	VMULPD       Y5, Y4, Y4
+	VCVTPD2DQY   Y11, X11
+	VPADDD       expBias<>+0(SB), X11, X11
+	VPMOVZXDQ    X11, Y11
+	VPSLLQ       $0x34, Y11, Y11
+	VMULPD       Y11, Y10, Y10
 	VCVTPS2PD    (CX), Y0
-	VSUBPD       Y14, Y0, Y0
 	VCVTPS2PD    16(CX), Y6
+	VSUBPD       Y14, Y0, Y0
 	VSUBPD       Y14, Y6, Y6
-	VCMPPD       $0x15, expLowest<>+0(SB), Y0, Y3
-	VCMPPD       $0x15, expLowest<>+0(SB), Y6, Y9
-	VANDPD       Y3, Y5, Y5
-	VANDPD       Y9, Y11, Y11
-	VCVTPD2PSY   Y5, X5
-	VCVTPD2PSY   Y11, X11
-	VMOVUPS      X5, (CX)
-	VMOVUPS      X11, 16(CX)
-	VCVTPS2PD    X5, Y5
-	VCVTPS2PD    X11, Y11
-	VADDPD       Y5, Y12, Y12
-	VADDPD       Y11, Y13, Y13
+	VCMPPD       $0x15, expLowest<>+0(SB), Y0, Y2
+	VCMPPD       $0x15, expLowest<>+0(SB), Y6, Y8
+	VANDPD       Y2, Y4, Y4
+	VANDPD       Y8, Y10, Y10
+	VCVTPD2PSY   Y4, X4
+	VCVTPD2PSY   Y10, X10
+	VMOVUPS      X4, (CX)
+	VMOVUPS      X10, 16(CX)
+	VCVTPS2PD    X4, Y4
+	VCVTPS2PD    X10, Y10
+	VADDPD       Y4, Y12, Y12
+	VADDPD       Y10, Y13, Y13
 	ADDQ         $0x00000020, CX
 	SUBQ         $0x00000008, DX
 	JMP          loop2
@@ -403,109 +415,109 @@ loop2:
 	CMPQ         BX, $0x00000008
 	JLT          loop2done
 	VCVTPS2PD    (CX), Y0
-	VSUBPD       Y14, Y0, Y0
 	VCVTPS2PD    16(CX), Y6
+	VSUBPD       Y14, Y0, Y0
 	VSUBPD       Y14, Y6, Y6
-	VMULPD       expLog2E<>+0(SB), Y0, Y1
-	VMULPD       expLog2E<>+0(SB), Y6, Y7
-	VADDPD       expHalf<>+0(SB), Y1, Y1
-	VADDPD       expHalf<>+0(SB), Y7, Y7
-	VROUNDPD     $0x09, Y1, Y1
-	VROUNDPD     $0x09, Y7, Y7
-	VFNMADD231PD expLn2Hi<>+0(SB), Y1, Y0
-	VFNMADD231PD expLn2Hi<>+0(SB), Y7, Y6
-	VMULPD       expLn2Lo<>+0(SB), Y1, Y5
-	VMULPD       expLn2Lo<>+0(SB), Y7, Y11
-	VSUBPD       Y5, Y0, Y2
-	VSUBPD       Y11, Y6, Y8
-	VMULPD       Y2, Y2, Y3
-	VMULPD       Y8, Y8, Y9
-	VSUBPD       Y2, Y0, Y0
-	VSUBPD       Y8, Y6, Y6
-	VSUBPD       Y5, Y0, Y0
-	VSUBPD       Y11, Y6, Y6
-	VMULPD       expTerma<>+0(SB), Y3, Y4
-	VMULPD       expTerma<>+0(SB), Y9, Y10
-	VMULPD       expTermb<>+0(SB), Y3, Y5
-	VMULPD       expTermb<>+0(SB), Y9, Y11
-	VADDPD       expTermc<>+0(SB), Y4, Y4
-	VADDPD       expTermc<>+0(SB), Y10, Y10
-	VADDPD       expTermd<>+0(SB), Y5, Y5
-	VADDPD       expTermd<>+0(SB), Y11, Y11
-	VMULPD       Y3, Y4, Y4
-	VMULPD       Y9, Y10, Y10
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       expTerme<>+0(SB), Y4, Y4
-	VADDPD       expTerme<>+0(SB), Y10, Y10
-	VADDPD       expTermf<>+0(SB), Y5, Y5
-	VADDPD       expTermf<>+0(SB), Y11, Y11
-	VMULPD       Y3, Y4, Y4
-	VMULPD       Y9, Y10, Y10
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       expTermg<>+0(SB), Y4, Y4
-	VADDPD       expTermg<>+0(SB), Y10, Y10
-	VADDPD       expTermh<>+0(SB), Y5, Y5
-	VADDPD       expTermh<>+0(SB), Y11, Y11
-	VMULPD       Y3, Y4, Y4
-	VMULPD       Y9, Y10, Y10
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       expTermi<>+0(SB), Y4, Y4
-	VADDPD       expTermi<>+0(SB), Y10, Y10
-	VADDPD       expTermj<>+0(SB), Y5, Y5
-	VADDPD       expTermj<>+0(SB), Y11, Y11
-	VMULPD       Y3, Y4, Y4
-	VMULPD       Y9, Y10, Y10
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       expTermk<>+0(SB), Y4, Y4
-	VADDPD       expTermk<>+0(SB), Y10, Y10
-	VADDPD       expTerml<>+0(SB), Y5, Y5
-	VADDPD       expTerml<>+0(SB), Y11, Y11
+	VMULPD       expLog2E<>+0(SB), Y0, Y5
+	VMULPD       expLog2E<>+0(SB), Y6, Y11
+	VADDPD       expHalf<>+0(SB), Y5, Y5
+	VADDPD       expHalf<>+0(SB), Y11, Y11
+	VROUNDPD     $0x09, Y5, Y5
+	VROUNDPD     $0x09, Y11, Y11
+	VFNMADD231PD expLn2Hi<>+0(SB), Y5, Y0
+	VFNMADD231PD expLn2Hi<>+0(SB), Y11, Y6
+	VMULPD       expLn2Lo<>+0(SB), Y5, Y4
+	VMULPD       expLn2Lo<>+0(SB), Y11, Y10
+	VSUBPD       Y4, Y0, Y1
+	VSUBPD       Y10, Y6, Y7
+	VMULPD       Y1, Y1, Y2
+	VMULPD       Y7, Y7, Y8
+	VSUBPD       Y1, Y0, Y0
+	VSUBPD       Y7, Y6, Y6
+	VSUBPD       Y4, Y0, Y0
+	VSUBPD       Y10, Y6, Y6
+	VMULPD       expTerma<>+0(SB), Y2, Y3
+	VMULPD       expTerma<>+0(SB), Y8, Y9
+	VMULPD       expTermb<>+0(SB), Y2, Y4
+	VMULPD       expTermb<>+0(SB), Y8, Y10
+	VADDPD       expTermc<>+0(SB), Y3, Y3
+	VADDPD       expTermc<>+0(SB), Y9, Y9
+	VADDPD       expTermd<>+0(SB), Y4, Y4
+	VADDPD       expTermd<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
 	VMULPD       Y2, Y4, Y4
 	VMULPD       Y8, Y10, Y10
-	VADDPD       Y4, Y5, Y5
-	VADDPD       Y10, Y11, Y11
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       Y0, Y5, Y5
-	VADDPD       Y6, Y11, Y11
-	VADDPD       Y5, Y2, Y5
-	VADDPD       Y11, Y8, Y11
-	VADDPD       expOne<>+0(SB), Y5, Y5
-	VADDPD       expOne<>+0(SB), Y11, Y11
-	VCVTPD2DQY   Y1, X1
-	VPADDD       expBias<>+0(SB), X1, X1
-	VPMOVZXDQ    X1, Y1
-	VPSLLQ       $0x34, Y1, Y1
-	VMULPD       Y1, Y5, Y5
-	VCVTPD2DQY   Y7, X7
-	VPADDD       expBias<>+0(SB), X7, X7
-	VPMOVZXDQ    X7, Y7
-	VPSLLQ       $0x34, Y7, Y7
-	VMULPD       Y7, Y11, Y11
+	VADDPD       expTerme<>+0(SB), Y3, Y3
+	VADDPD       expTerme<>+0(SB), Y9, Y9
+	VADDPD       expTermf<>+0(SB), Y4, Y4
+	VADDPD       expTermf<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermg<>+0(SB), Y3, Y3
+	VADDPD       expTermg<>+0(SB), Y9, Y9
+	VADDPD       expTermh<>+0(SB), Y4, Y4
+	VADDPD       expTermh<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermi<>+0(SB), Y3, Y3
+	VADDPD       expTermi<>+0(SB), Y9, Y9
+	VADDPD       expTermj<>+0(SB), Y4, Y4
+	VADDPD       expTermj<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermk<>+0(SB), Y3, Y3
+	VADDPD       expTermk<>+0(SB), Y9, Y9
+	VADDPD       expTerml<>+0(SB), Y4, Y4
+	VADDPD       expTerml<>+0(SB), Y10, Y10
+	VMULPD       Y1, Y3, Y3
+	VMULPD       Y7, Y9, Y9
+	VADDPD       Y3, Y4, Y4
+	VADDPD       Y9, Y10, Y10
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       Y0, Y4, Y4
+	VADDPD       Y6, Y10, Y10
+	VADDPD       Y4, Y1, Y4
+	VADDPD       Y10, Y7, Y10
+	VADDPD       expOne<>+0(SB), Y4, Y4
+	VADDPD       expOne<>+0(SB), Y10, Y10
+	VCVTPD2DQY   Y5, X5
+	VPADDD       expBias<>+0(SB), X5, X5
+	VPMOVZXDQ    X5, Y5
+	VPSLLQ       $0x34, Y5, Y5
+	VMULPD       Y5, Y4, Y4
+	VCVTPD2DQY   Y11, X11
+	VPADDD       expBias<>+0(SB), X11, X11
+	VPMOVZXDQ    X11, Y11
+	VPSLLQ       $0x34, Y11, Y11
+	VMULPD       Y11, Y10, Y10
 	VCVTPS2PD    (CX), Y0
-	VCVTPS2PD    (DX), Y4
-	VSUBPD       Y4, Y0, Y4
-	VADDPD       Y15, Y4, Y4
-	VMULPD       Y4, Y5, Y5
 	VCVTPS2PD    16(CX), Y6
-	VCVTPS2PD    16(DX), Y10
-	VSUBPD       Y10, Y6, Y10
-	VADDPD       Y15, Y10, Y10
-	VMULPD       Y10, Y11, Y11
+	VCVTPS2PD    (DX), Y3
+	VCVTPS2PD    16(DX), Y9
+	VSUBPD       Y3, Y0, Y3
+	VSUBPD       Y9, Y6, Y9
+	VADDPD       Y15, Y3, Y3
+	VADDPD       Y15, Y9, Y9
+	VMULPD       Y3, Y4, Y4
+	VMULPD       Y9, Y10, Y10
 	VCVTPS2PD    (CX), Y0
+	VCVTPS2PD    16(CX), Y6
 	VSUBPD       Y14, Y0, Y0
-	VCVTPS2PD    16(CX), Y6
 	VSUBPD       Y14, Y6, Y6
-	VCMPPD       $0x15, expCut<>+0(SB), Y0, Y3
-	VCMPPD       $0x15, expCut<>+0(SB), Y6, Y9
-	VANDPD       Y3, Y5, Y5
-	VANDPD       Y9, Y11, Y11
-	VADDPD       Y5, Y12, Y12
-	VADDPD       Y11, Y13, Y13
+	VCMPPD       $0x15, expCut<>+0(SB), Y0, Y2
+	VCMPPD       $0x15, expCut<>+0(SB), Y6, Y8
+	VANDPD       Y2, Y4, Y4
+	VANDPD       Y8, Y10, Y10
+	VADDPD       Y4, Y12, Y12
+	VADDPD       Y10, Y13, Y13
 	ADDQ         $0x00000020, CX
 	ADDQ         $0x00000020, DX
 	SUBQ         $0x00000008, BX
@@ -520,118 +532,115 @@ loop2done:
 // func exactSiLUAVX2(dst *float32, x *float32, n int)
 // Requires: AVX, AVX2, FMA3
 TEXT ·exactSiLUAVX2(SB), NOSPLIT, $0-24
-	MOVQ         dst+0(FP), AX
-	MOVQ         x+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VBROADCASTSD expOne<>+0(SB), Y14
-	VBROADCASTSD expInfinity<>+0(SB), Y15
-	VXORPD       Y12, Y12, Y12
+	MOVQ dst+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ n+16(FP), DX
 
 loop2:
 	CMPQ         DX, $0x00000008
 	JLT          loop2done
 	VCVTPS2PD    (CX), Y0
 	VCVTPS2PD    16(CX), Y6
-	VSUBPD       Y0, Y12, Y0
-	VSUBPD       Y6, Y12, Y6
-	VMULPD       expLog2E<>+0(SB), Y0, Y1
-	VMULPD       expLog2E<>+0(SB), Y6, Y7
-	VADDPD       expHalf<>+0(SB), Y1, Y1
-	VADDPD       expHalf<>+0(SB), Y7, Y7
-	VROUNDPD     $0x09, Y1, Y1
-	VROUNDPD     $0x09, Y7, Y7
-	VFNMADD231PD expLn2Hi<>+0(SB), Y1, Y0
-	VFNMADD231PD expLn2Hi<>+0(SB), Y7, Y6
-	VMULPD       expLn2Lo<>+0(SB), Y1, Y5
-	VMULPD       expLn2Lo<>+0(SB), Y7, Y11
-	VSUBPD       Y5, Y0, Y2
-	VSUBPD       Y11, Y6, Y8
-	VMULPD       Y2, Y2, Y3
-	VMULPD       Y8, Y8, Y9
-	VSUBPD       Y2, Y0, Y0
-	VSUBPD       Y8, Y6, Y6
-	VSUBPD       Y5, Y0, Y0
-	VSUBPD       Y11, Y6, Y6
-	VMULPD       expTerma<>+0(SB), Y3, Y4
-	VMULPD       expTerma<>+0(SB), Y9, Y10
-	VMULPD       expTermb<>+0(SB), Y3, Y5
-	VMULPD       expTermb<>+0(SB), Y9, Y11
-	VADDPD       expTermc<>+0(SB), Y4, Y4
-	VADDPD       expTermc<>+0(SB), Y10, Y10
-	VADDPD       expTermd<>+0(SB), Y5, Y5
-	VADDPD       expTermd<>+0(SB), Y11, Y11
-	VMULPD       Y3, Y4, Y4
-	VMULPD       Y9, Y10, Y10
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       expTerme<>+0(SB), Y4, Y4
-	VADDPD       expTerme<>+0(SB), Y10, Y10
-	VADDPD       expTermf<>+0(SB), Y5, Y5
-	VADDPD       expTermf<>+0(SB), Y11, Y11
-	VMULPD       Y3, Y4, Y4
-	VMULPD       Y9, Y10, Y10
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       expTermg<>+0(SB), Y4, Y4
-	VADDPD       expTermg<>+0(SB), Y10, Y10
-	VADDPD       expTermh<>+0(SB), Y5, Y5
-	VADDPD       expTermh<>+0(SB), Y11, Y11
-	VMULPD       Y3, Y4, Y4
-	VMULPD       Y9, Y10, Y10
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       expTermi<>+0(SB), Y4, Y4
-	VADDPD       expTermi<>+0(SB), Y10, Y10
-	VADDPD       expTermj<>+0(SB), Y5, Y5
-	VADDPD       expTermj<>+0(SB), Y11, Y11
-	VMULPD       Y3, Y4, Y4
-	VMULPD       Y9, Y10, Y10
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       expTermk<>+0(SB), Y4, Y4
-	VADDPD       expTermk<>+0(SB), Y10, Y10
-	VADDPD       expTerml<>+0(SB), Y5, Y5
-	VADDPD       expTerml<>+0(SB), Y11, Y11
+	VXORPD       expSign<>+0(SB), Y0, Y0
+	VXORPD       expSign<>+0(SB), Y6, Y6
+	VMULPD       expLog2E<>+0(SB), Y0, Y5
+	VMULPD       expLog2E<>+0(SB), Y6, Y11
+	VADDPD       expHalf<>+0(SB), Y5, Y5
+	VADDPD       expHalf<>+0(SB), Y11, Y11
+	VROUNDPD     $0x09, Y5, Y5
+	VROUNDPD     $0x09, Y11, Y11
+	VFNMADD231PD expLn2Hi<>+0(SB), Y5, Y0
+	VFNMADD231PD expLn2Hi<>+0(SB), Y11, Y6
+	VMULPD       expLn2Lo<>+0(SB), Y5, Y4
+	VMULPD       expLn2Lo<>+0(SB), Y11, Y10
+	VSUBPD       Y4, Y0, Y1
+	VSUBPD       Y10, Y6, Y7
+	VMULPD       Y1, Y1, Y2
+	VMULPD       Y7, Y7, Y8
+	VSUBPD       Y1, Y0, Y0
+	VSUBPD       Y7, Y6, Y6
+	VSUBPD       Y4, Y0, Y0
+	VSUBPD       Y10, Y6, Y6
+	VMULPD       expTerma<>+0(SB), Y2, Y3
+	VMULPD       expTerma<>+0(SB), Y8, Y9
+	VMULPD       expTermb<>+0(SB), Y2, Y4
+	VMULPD       expTermb<>+0(SB), Y8, Y10
+	VADDPD       expTermc<>+0(SB), Y3, Y3
+	VADDPD       expTermc<>+0(SB), Y9, Y9
+	VADDPD       expTermd<>+0(SB), Y4, Y4
+	VADDPD       expTermd<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
 	VMULPD       Y2, Y4, Y4
 	VMULPD       Y8, Y10, Y10
-	VADDPD       Y4, Y5, Y5
-	VADDPD       Y10, Y11, Y11
-	VMULPD       Y3, Y5, Y5
-	VMULPD       Y9, Y11, Y11
-	VADDPD       Y0, Y5, Y5
-	VADDPD       Y6, Y11, Y11
-	VADDPD       Y5, Y2, Y5
-	VADDPD       Y11, Y8, Y11
-	VADDPD       expOne<>+0(SB), Y5, Y5
-	VADDPD       expOne<>+0(SB), Y11, Y11
-	VCVTPD2DQY   Y1, X1
-	VPADDD       expBias<>+0(SB), X1, X1
-	VPMOVZXDQ    X1, Y1
-	VPSLLQ       $0x34, Y1, Y1
-	VMULPD       Y1, Y5, Y5
-	VCVTPD2DQY   Y7, X7
-	VPADDD       expBias<>+0(SB), X7, X7
-	VPMOVZXDQ    X7, Y7
-	VPSLLQ       $0x34, Y7, Y7
-	VMULPD       Y7, Y11, Y11
+	VADDPD       expTerme<>+0(SB), Y3, Y3
+	VADDPD       expTerme<>+0(SB), Y9, Y9
+	VADDPD       expTermf<>+0(SB), Y4, Y4
+	VADDPD       expTermf<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermg<>+0(SB), Y3, Y3
+	VADDPD       expTermg<>+0(SB), Y9, Y9
+	VADDPD       expTermh<>+0(SB), Y4, Y4
+	VADDPD       expTermh<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermi<>+0(SB), Y3, Y3
+	VADDPD       expTermi<>+0(SB), Y9, Y9
+	VADDPD       expTermj<>+0(SB), Y4, Y4
+	VADDPD       expTermj<>+0(SB), Y10, Y10
+	VMULPD       Y2, Y3, Y3
+	VMULPD       Y8, Y9, Y9
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       expTermk<>+0(SB), Y3, Y3
+	VADDPD       expTermk<>+0(SB), Y9, Y9
+	VADDPD       expTerml<>+0(SB), Y4, Y4
+	VADDPD       expTerml<>+0(SB), Y10, Y10
+	VMULPD       Y1, Y3, Y3
+	VMULPD       Y7, Y9, Y9
+	VADDPD       Y3, Y4, Y4
+	VADDPD       Y9, Y10, Y10
+	VMULPD       Y2, Y4, Y4
+	VMULPD       Y8, Y10, Y10
+	VADDPD       Y0, Y4, Y4
+	VADDPD       Y6, Y10, Y10
+	VADDPD       Y4, Y1, Y4
+	VADDPD       Y10, Y7, Y10
+	VADDPD       expOne<>+0(SB), Y4, Y4
+	VADDPD       expOne<>+0(SB), Y10, Y10
+	VCVTPD2DQY   Y5, X5
+	VPADDD       expBias<>+0(SB), X5, X5
+	VPMOVZXDQ    X5, Y5
+	VPSLLQ       $0x34, Y5, Y5
+	VMULPD       Y5, Y4, Y4
+	VCVTPD2DQY   Y11, X11
+	VPADDD       expBias<>+0(SB), X11, X11
+	VPMOVZXDQ    X11, Y11
+	VPSLLQ       $0x34, Y11, Y11
+	VMULPD       Y11, Y10, Y10
 	VCVTPS2PD    (CX), Y0
 	VCVTPS2PD    16(CX), Y6
-	VCMPPD       $0x11, expMinus<>+0(SB), Y0, Y3
-	VBLENDVPD    Y3, Y15, Y5, Y5
-	VCMPPD       $0x11, expMinus<>+0(SB), Y6, Y9
-	VBLENDVPD    Y9, Y15, Y11, Y11
-	VCMPPD       $0x1e, expPlus<>+0(SB), Y0, Y3
-	VBLENDVPD    Y3, Y12, Y5, Y5
-	VCMPPD       $0x1e, expPlus<>+0(SB), Y6, Y9
-	VBLENDVPD    Y9, Y12, Y11, Y11
-	VADDPD       Y14, Y5, Y5
-	VADDPD       Y14, Y11, Y11
-	VDIVPD       Y5, Y0, Y5
-	VDIVPD       Y11, Y6, Y11
-	VCVTPD2PSY   Y5, X5
-	VCVTPD2PSY   Y11, X11
-	VMOVUPS      X5, (AX)
-	VMOVUPS      X11, 16(AX)
+	VCMPPD       $0x11, expMinus<>+0(SB), Y0, Y2
+	VBLENDVPD    Y2, expInfinity<>+0(SB), Y4, Y4
+	VCMPPD       $0x11, expMinus<>+0(SB), Y6, Y8
+	VBLENDVPD    Y8, expInfinity<>+0(SB), Y10, Y10
+	VCMPPD       $0x1e, expPlus<>+0(SB), Y0, Y2
+	VBLENDVPD    Y2, expZero<>+0(SB), Y4, Y4
+	VCMPPD       $0x1e, expPlus<>+0(SB), Y6, Y8
+	VBLENDVPD    Y8, expZero<>+0(SB), Y10, Y10
+	VADDPD       expOne<>+0(SB), Y4, Y4
+	VADDPD       expOne<>+0(SB), Y10, Y10
+	VDIVPD       Y4, Y0, Y4
+	VDIVPD       Y10, Y6, Y10
+	VCVTPD2PSY   Y4, X4
+	VCVTPD2PSY   Y10, X10
+	VMOVUPS      X4, (AX)
+	VMOVUPS      X10, 16(AX)
 	ADDQ         $0x00000020, AX
 	ADDQ         $0x00000020, CX
 	SUBQ         $0x00000008, DX
@@ -651,14 +660,14 @@ TEXT ·exactScaleAVX2(SB), NOSPLIT, $0-24
 loop2:
 	CMPQ       CX, $0x00000008
 	JLT        loop2done
-	VCVTPS2PD  (AX), Y5
-	VCVTPS2PD  16(AX), Y11
-	VMULPD     Y14, Y5, Y5
-	VMULPD     Y14, Y11, Y11
-	VCVTPD2PSY Y5, X5
-	VCVTPD2PSY Y11, X11
-	VMOVUPS    X5, (AX)
-	VMOVUPS    X11, 16(AX)
+	VCVTPS2PD  (AX), Y4
+	VCVTPS2PD  16(AX), Y10
+	VMULPD     Y14, Y4, Y4
+	VMULPD     Y14, Y10, Y10
+	VCVTPD2PSY Y4, X4
+	VCVTPD2PSY Y10, X10
+	VMOVUPS    X4, (AX)
+	VMOVUPS    X10, 16(AX)
 	ADDQ       $0x00000020, AX
 	SUBQ       $0x00000008, CX
 	JMP        loop2
@@ -669,1159 +678,2031 @@ loop2done:
 
 // func sumExpAVX512(lanes *float64, x *float32, n int, top float64, scale float64)
 // Requires: AVX, AVX512F
-TEXT ·sumExpAVX512(SB), NOSPLIT, $0-40
-	MOVQ         lanes+0(FP), AX
-	MOVQ         x+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VBROADCASTSD top+24(FP), Z26
-	VBROADCASTSD scale+32(FP), Z27
-	VMOVUPD      (AX), Z24
+TEXT ·sumExpAVX512(SB), NOSPLIT, $384-40
+	MOVQ    lanes+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPD (AX), Z30
 
-loop4:
-	CMPQ         DX, $0x00000020
-	JLT          loop4done
+loop6:
+	CMPQ         DX, $0x00000030
+	JLT          loop6done
 	VCVTPS2PD    (CX), Z0
-	VSUBPD       Z26, Z0, Z0
-	VMULPD       Z27, Z0, Z0
-	VCVTPS2PD    32(CX), Z6
-	VSUBPD       Z26, Z6, Z6
-	VMULPD       Z27, Z6, Z6
-	VCVTPS2PD    64(CX), Z12
-	VSUBPD       Z26, Z12, Z12
-	VMULPD       Z27, Z12, Z12
-	VCVTPS2PD    96(CX), Z18
-	VSUBPD       Z26, Z18, Z18
-	VMULPD       Z27, Z18, Z18
+	VCVTPS2PD    32(CX), Z5
+	VCVTPS2PD    64(CX), Z10
+	VCVTPS2PD    96(CX), Z15
+	VCVTPS2PD    128(CX), Z20
+	VCVTPS2PD    160(CX), Z25
+	VBROADCASTSD top+24(FP), Z31
+	VSUBPD       Z31, Z0, Z0
+	VSUBPD       Z31, Z5, Z5
+	VSUBPD       Z31, Z10, Z10
+	VSUBPD       Z31, Z15, Z15
+	VSUBPD       Z31, Z20, Z20
+	VSUBPD       Z31, Z25, Z25
+	VBROADCASTSD scale+32(FP), Z31
+	VMULPD       Z31, Z0, Z0
+	VMULPD       Z31, Z5, Z5
+	VMULPD       Z31, Z10, Z10
+	VMULPD       Z31, Z15, Z15
+	VMULPD       Z31, Z20, Z20
+	VMULPD       Z31, Z25, Z25
 	VBROADCASTSD expLowest<>+0(SB), Z31
 	VCMPPD       $0x15, Z31, Z0, K1
-	VCMPPD       $0x15, Z31, Z6, K2
-	VCMPPD       $0x15, Z31, Z12, K3
-	VCMPPD       $0x15, Z31, Z18, K4
+	VCMPPD       $0x15, Z31, Z5, K2
+	VCMPPD       $0x15, Z31, Z10, K3
+	VCMPPD       $0x15, Z31, Z15, K4
+	VCMPPD       $0x15, Z31, Z20, K5
+	VCMPPD       $0x15, Z31, Z25, K6
 	VBROADCASTSD expLog2E<>+0(SB), Z31
-	VMULPD       Z31, Z0, Z1
-	VMULPD       Z31, Z6, Z7
-	VMULPD       Z31, Z12, Z13
-	VMULPD       Z31, Z18, Z19
-	VBROADCASTSD expHalf<>+0(SB), Z31
-	VADDPD       Z31, Z1, Z1
-	VADDPD       Z31, Z7, Z7
-	VADDPD       Z31, Z13, Z13
-	VADDPD       Z31, Z19, Z19
-	VRNDSCALEPD  $0x09, Z1, Z1
-	VRNDSCALEPD  $0x09, Z7, Z7
-	VRNDSCALEPD  $0x09, Z13, Z13
-	VRNDSCALEPD  $0x09, Z19, Z19
-	VBROADCASTSD expLn2Hi<>+0(SB), Z31
-	VFNMADD231PD Z31, Z1, Z0
-	VFNMADD231PD Z31, Z7, Z6
-	VFNMADD231PD Z31, Z13, Z12
-	VFNMADD231PD Z31, Z19, Z18
-	VBROADCASTSD expLn2Lo<>+0(SB), Z31
-	VMULPD       Z31, Z1, Z5
-	VMULPD       Z31, Z7, Z11
-	VMULPD       Z31, Z13, Z17
-	VMULPD       Z31, Z19, Z23
-	VSUBPD       Z5, Z0, Z2
-	VSUBPD       Z11, Z6, Z8
-	VSUBPD       Z17, Z12, Z14
-	VSUBPD       Z23, Z18, Z20
-	VMULPD       Z2, Z2, Z3
-	VMULPD       Z8, Z8, Z9
-	VMULPD       Z14, Z14, Z15
-	VMULPD       Z20, Z20, Z21
-	VSUBPD       Z2, Z0, Z0
-	VSUBPD       Z8, Z6, Z6
-	VSUBPD       Z14, Z12, Z12
-	VSUBPD       Z20, Z18, Z18
-	VSUBPD       Z5, Z0, Z0
-	VSUBPD       Z11, Z6, Z6
-	VSUBPD       Z17, Z12, Z12
-	VSUBPD       Z23, Z18, Z18
-	VBROADCASTSD expTerma<>+0(SB), Z31
-	VMULPD       Z31, Z3, Z4
-	VMULPD       Z31, Z9, Z10
-	VMULPD       Z31, Z15, Z16
-	VMULPD       Z31, Z21, Z22
-	VBROADCASTSD expTermb<>+0(SB), Z31
-	VMULPD       Z31, Z3, Z5
-	VMULPD       Z31, Z9, Z11
+	VMULPD       Z31, Z0, Z2
+	VMULPD       Z31, Z5, Z7
+	VMULPD       Z31, Z10, Z12
 	VMULPD       Z31, Z15, Z17
-	VMULPD       Z31, Z21, Z23
+	VMULPD       Z31, Z20, Z22
+	VMULPD       Z31, Z25, Z27
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z2, Z2
+	VADDPD       Z31, Z7, Z7
+	VADDPD       Z31, Z12, Z12
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z22, Z22
+	VADDPD       Z31, Z27, Z27
+	VRNDSCALEPD  $0x09, Z2, Z2
+	VRNDSCALEPD  $0x09, Z7, Z7
+	VRNDSCALEPD  $0x09, Z12, Z12
+	VRNDSCALEPD  $0x09, Z17, Z17
+	VRNDSCALEPD  $0x09, Z22, Z22
+	VRNDSCALEPD  $0x09, Z27, Z27
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z2, Z0
+	VFNMADD231PD Z31, Z7, Z5
+	VFNMADD231PD Z31, Z12, Z10
+	VFNMADD231PD Z31, Z17, Z15
+	VFNMADD231PD Z31, Z22, Z20
+	VFNMADD231PD Z31, Z27, Z25
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMULPD       Z31, Z12, Z14
+	VMULPD       Z31, Z17, Z19
+	VMULPD       Z31, Z22, Z24
+	VMULPD       Z31, Z27, Z29
+	VMOVUPD      Z2, (SP)
+	VMOVUPD      Z7, 64(SP)
+	VMOVUPD      Z12, 128(SP)
+	VMOVUPD      Z17, 192(SP)
+	VMOVUPD      Z22, 256(SP)
+	VMOVUPD      Z27, 320(SP)
+	VSUBPD       Z4, Z0, Z1
+	VSUBPD       Z9, Z5, Z6
+	VSUBPD       Z14, Z10, Z11
+	VSUBPD       Z19, Z15, Z16
+	VSUBPD       Z24, Z20, Z21
+	VSUBPD       Z29, Z25, Z26
+	VMULPD       Z1, Z1, Z2
+	VMULPD       Z6, Z6, Z7
+	VMULPD       Z11, Z11, Z12
+	VMULPD       Z16, Z16, Z17
+	VMULPD       Z21, Z21, Z22
+	VMULPD       Z26, Z26, Z27
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z6, Z5, Z5
+	VSUBPD       Z11, Z10, Z10
+	VSUBPD       Z16, Z15, Z15
+	VSUBPD       Z21, Z20, Z20
+	VSUBPD       Z26, Z25, Z25
+	VSUBPD       Z4, Z0, Z0
+	VSUBPD       Z9, Z5, Z5
+	VSUBPD       Z14, Z10, Z10
+	VSUBPD       Z19, Z15, Z15
+	VSUBPD       Z24, Z20, Z20
+	VSUBPD       Z29, Z25, Z25
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z3
+	VMULPD       Z31, Z7, Z8
+	VMULPD       Z31, Z12, Z13
+	VMULPD       Z31, Z17, Z18
+	VMULPD       Z31, Z22, Z23
+	VMULPD       Z31, Z27, Z28
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMULPD       Z31, Z12, Z14
+	VMULPD       Z31, Z17, Z19
+	VMULPD       Z31, Z22, Z24
+	VMULPD       Z31, Z27, Z29
 	VBROADCASTSD expTermc<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
 	VBROADCASTSD expTermd<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z9, Z10, Z10
-	VMULPD       Z15, Z16, Z16
-	VMULPD       Z21, Z22, Z22
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VBROADCASTSD expTerme<>+0(SB), Z31
 	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
-	VBROADCASTSD expTermf<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z9, Z10, Z10
-	VMULPD       Z15, Z16, Z16
-	VMULPD       Z21, Z22, Z22
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VBROADCASTSD expTermg<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
-	VBROADCASTSD expTermh<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z9, Z10, Z10
-	VMULPD       Z15, Z16, Z16
-	VMULPD       Z21, Z22, Z22
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VBROADCASTSD expTermi<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
-	VBROADCASTSD expTermj<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z9, Z10, Z10
-	VMULPD       Z15, Z16, Z16
-	VMULPD       Z21, Z22, Z22
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VBROADCASTSD expTermk<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
-	VBROADCASTSD expTerml<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
 	VMULPD       Z2, Z4, Z4
-	VMULPD       Z8, Z10, Z10
-	VMULPD       Z14, Z16, Z16
-	VMULPD       Z20, Z22, Z22
-	VADDPD       Z4, Z5, Z5
-	VADDPD       Z10, Z11, Z11
-	VADDPD       Z16, Z17, Z17
-	VADDPD       Z22, Z23, Z23
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VADDPD       Z0, Z5, Z5
-	VADDPD       Z6, Z11, Z11
-	VADDPD       Z12, Z17, Z17
-	VADDPD       Z18, Z23, Z23
-	VADDPD       Z5, Z2, Z5
-	VADDPD       Z11, Z8, Z11
-	VADDPD       Z17, Z14, Z17
-	VADDPD       Z23, Z20, Z23
-	VBROADCASTSD expOne<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
 	VADDPD       Z31, Z23, Z23
-	VSCALEFPD    Z1, Z5, Z5
-	VSCALEFPD    Z7, Z11, Z11
-	VSCALEFPD    Z13, Z17, Z17
-	VSCALEFPD    Z19, Z23, Z23
-	VMOVAPD.Z    Z5, K1, Z5
-	VMOVAPD.Z    Z11, K2, Z11
-	VMOVAPD.Z    Z17, K3, Z17
-	VMOVAPD.Z    Z23, K4, Z23
-	VADDPD       Z5, Z24, Z24
-	VADDPD       Z11, Z24, Z24
-	VADDPD       Z17, Z24, Z24
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z1, Z3, Z3
+	VMULPD       Z6, Z8, Z8
+	VMULPD       Z11, Z13, Z13
+	VMULPD       Z16, Z18, Z18
+	VMULPD       Z21, Z23, Z23
+	VMULPD       Z26, Z28, Z28
+	VADDPD       Z3, Z4, Z4
+	VADDPD       Z8, Z9, Z9
+	VADDPD       Z13, Z14, Z14
+	VADDPD       Z18, Z19, Z19
 	VADDPD       Z23, Z24, Z24
-	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000020, DX
-	JMP          loop4
+	VADDPD       Z28, Z29, Z29
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z5, Z9, Z9
+	VADDPD       Z10, Z14, Z14
+	VADDPD       Z15, Z19, Z19
+	VADDPD       Z20, Z24, Z24
+	VADDPD       Z25, Z29, Z29
+	VADDPD       Z4, Z1, Z4
+	VADDPD       Z9, Z6, Z9
+	VADDPD       Z14, Z11, Z14
+	VADDPD       Z19, Z16, Z19
+	VADDPD       Z24, Z21, Z24
+	VADDPD       Z29, Z26, Z29
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VSCALEFPD    (SP), Z4, Z4
+	VSCALEFPD    64(SP), Z9, Z9
+	VSCALEFPD    128(SP), Z14, Z14
+	VSCALEFPD    192(SP), Z19, Z19
+	VSCALEFPD    256(SP), Z24, Z24
+	VSCALEFPD    320(SP), Z29, Z29
+	VMOVAPD.Z    Z4, K1, Z4
+	VMOVAPD.Z    Z9, K2, Z9
+	VMOVAPD.Z    Z14, K3, Z14
+	VMOVAPD.Z    Z19, K4, Z19
+	VMOVAPD.Z    Z24, K5, Z24
+	VMOVAPD.Z    Z29, K6, Z29
+	VADDPD       Z4, Z30, Z30
+	VADDPD       Z9, Z30, Z30
+	VADDPD       Z14, Z30, Z30
+	VADDPD       Z19, Z30, Z30
+	VADDPD       Z24, Z30, Z30
+	VADDPD       Z29, Z30, Z30
+	ADDQ         $0x000000c0, CX
+	SUBQ         $0x00000030, DX
+	JMP          loop6
 
-loop4done:
+loop6done:
+loop2:
+	CMPQ         DX, $0x00000010
+	JLT          loop2done
+	VCVTPS2PD    (CX), Z0
+	VCVTPS2PD    32(CX), Z5
+	VBROADCASTSD top+24(FP), Z31
+	VSUBPD       Z31, Z0, Z0
+	VSUBPD       Z31, Z5, Z5
+	VBROADCASTSD scale+32(FP), Z31
+	VMULPD       Z31, Z0, Z0
+	VMULPD       Z31, Z5, Z5
+	VBROADCASTSD expLowest<>+0(SB), Z31
+	VCMPPD       $0x15, Z31, Z0, K1
+	VCMPPD       $0x15, Z31, Z5, K2
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z2
+	VMULPD       Z31, Z5, Z7
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z2, Z2
+	VADDPD       Z31, Z7, Z7
+	VRNDSCALEPD  $0x09, Z2, Z2
+	VRNDSCALEPD  $0x09, Z7, Z7
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z2, Z0
+	VFNMADD231PD Z31, Z7, Z5
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMOVUPD      Z2, (SP)
+	VMOVUPD      Z7, 64(SP)
+	VSUBPD       Z4, Z0, Z1
+	VSUBPD       Z9, Z5, Z6
+	VMULPD       Z1, Z1, Z2
+	VMULPD       Z6, Z6, Z7
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z6, Z5, Z5
+	VSUBPD       Z4, Z0, Z0
+	VSUBPD       Z9, Z5, Z5
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z3
+	VMULPD       Z31, Z7, Z8
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z1, Z3, Z3
+	VMULPD       Z6, Z8, Z8
+	VADDPD       Z3, Z4, Z4
+	VADDPD       Z8, Z9, Z9
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z5, Z9, Z9
+	VADDPD       Z4, Z1, Z4
+	VADDPD       Z9, Z6, Z9
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VSCALEFPD    (SP), Z4, Z4
+	VSCALEFPD    64(SP), Z9, Z9
+	VMOVAPD.Z    Z4, K1, Z4
+	VMOVAPD.Z    Z9, K2, Z9
+	VADDPD       Z4, Z30, Z30
+	VADDPD       Z9, Z30, Z30
+	ADDQ         $0x00000040, CX
+	SUBQ         $0x00000010, DX
+	JMP          loop2
+
+loop2done:
 loop1:
 	CMPQ         DX, $0x00000008
 	JLT          loop1done
 	VCVTPS2PD    (CX), Z0
-	VSUBPD       Z26, Z0, Z0
-	VMULPD       Z27, Z0, Z0
+	VBROADCASTSD top+24(FP), Z31
+	VSUBPD       Z31, Z0, Z0
+	VBROADCASTSD scale+32(FP), Z31
+	VMULPD       Z31, Z0, Z0
 	VBROADCASTSD expLowest<>+0(SB), Z31
 	VCMPPD       $0x15, Z31, Z0, K1
 	VBROADCASTSD expLog2E<>+0(SB), Z31
-	VMULPD       Z31, Z0, Z1
+	VMULPD       Z31, Z0, Z2
 	VBROADCASTSD expHalf<>+0(SB), Z31
-	VADDPD       Z31, Z1, Z1
-	VRNDSCALEPD  $0x09, Z1, Z1
+	VADDPD       Z31, Z2, Z2
+	VRNDSCALEPD  $0x09, Z2, Z2
 	VBROADCASTSD expLn2Hi<>+0(SB), Z31
-	VFNMADD231PD Z31, Z1, Z0
+	VFNMADD231PD Z31, Z2, Z0
 	VBROADCASTSD expLn2Lo<>+0(SB), Z31
-	VMULPD       Z31, Z1, Z5
-	VSUBPD       Z5, Z0, Z2
-	VMULPD       Z2, Z2, Z3
-	VSUBPD       Z2, Z0, Z0
-	VSUBPD       Z5, Z0, Z0
+	VMULPD       Z31, Z2, Z4
+	VMOVUPD      Z2, (SP)
+	VSUBPD       Z4, Z0, Z1
+	VMULPD       Z1, Z1, Z2
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z4, Z0, Z0
 	VBROADCASTSD expTerma<>+0(SB), Z31
-	VMULPD       Z31, Z3, Z4
+	VMULPD       Z31, Z2, Z3
 	VBROADCASTSD expTermb<>+0(SB), Z31
-	VMULPD       Z31, Z3, Z5
+	VMULPD       Z31, Z2, Z4
 	VBROADCASTSD expTermc<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z3, Z3
 	VBROADCASTSD expTermd<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z3, Z5, Z5
-	VBROADCASTSD expTerme<>+0(SB), Z31
 	VADDPD       Z31, Z4, Z4
-	VBROADCASTSD expTermf<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z3, Z5, Z5
-	VBROADCASTSD expTermg<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VBROADCASTSD expTermh<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z3, Z5, Z5
-	VBROADCASTSD expTermi<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VBROADCASTSD expTermj<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z3, Z5, Z5
-	VBROADCASTSD expTermk<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VBROADCASTSD expTerml<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
+	VMULPD       Z2, Z3, Z3
 	VMULPD       Z2, Z4, Z4
-	VADDPD       Z4, Z5, Z5
-	VMULPD       Z3, Z5, Z5
-	VADDPD       Z0, Z5, Z5
-	VADDPD       Z5, Z2, Z5
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z1, Z3, Z3
+	VADDPD       Z3, Z4, Z4
+	VMULPD       Z2, Z4, Z4
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z4, Z1, Z4
 	VBROADCASTSD expOne<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VSCALEFPD    Z1, Z5, Z5
-	VMOVAPD.Z    Z5, K1, Z5
-	VADDPD       Z5, Z24, Z24
+	VADDPD       Z31, Z4, Z4
+	VSCALEFPD    (SP), Z4, Z4
+	VMOVAPD.Z    Z4, K1, Z4
+	VADDPD       Z4, Z30, Z30
 	ADDQ         $0x00000020, CX
 	SUBQ         $0x00000008, DX
 	JMP          loop1
 
 loop1done:
-	VMOVUPD Z24, (AX)
+	VMOVUPD Z30, (AX)
 	VZEROUPPER
 	RET
 
 // func softmaxExpAVX512(lanes *float64, x *float32, n int, top float64)
 // Requires: AVX, AVX512F
-TEXT ·softmaxExpAVX512(SB), NOSPLIT, $0-32
-	MOVQ         lanes+0(FP), AX
-	MOVQ         x+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VBROADCASTSD top+24(FP), Z26
-	VMOVUPD      (AX), Z24
+TEXT ·softmaxExpAVX512(SB), NOSPLIT, $384-32
+	MOVQ    lanes+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPD (AX), Z30
 
-loop4:
-	CMPQ         DX, $0x00000020
-	JLT          loop4done
+loop6:
+	CMPQ         DX, $0x00000030
+	JLT          loop6done
 	VCVTPS2PD    (CX), Z0
-	VSUBPD       Z26, Z0, Z0
-	VCVTPS2PD    32(CX), Z6
-	VSUBPD       Z26, Z6, Z6
-	VCVTPS2PD    64(CX), Z12
-	VSUBPD       Z26, Z12, Z12
-	VCVTPS2PD    96(CX), Z18
-	VSUBPD       Z26, Z18, Z18
+	VCVTPS2PD    32(CX), Z5
+	VCVTPS2PD    64(CX), Z10
+	VCVTPS2PD    96(CX), Z15
+	VCVTPS2PD    128(CX), Z20
+	VCVTPS2PD    160(CX), Z25
+	VBROADCASTSD top+24(FP), Z31
+	VSUBPD       Z31, Z0, Z0
+	VSUBPD       Z31, Z5, Z5
+	VSUBPD       Z31, Z10, Z10
+	VSUBPD       Z31, Z15, Z15
+	VSUBPD       Z31, Z20, Z20
+	VSUBPD       Z31, Z25, Z25
 	VBROADCASTSD expLowest<>+0(SB), Z31
 	VCMPPD       $0x15, Z31, Z0, K1
-	VCMPPD       $0x15, Z31, Z6, K2
-	VCMPPD       $0x15, Z31, Z12, K3
-	VCMPPD       $0x15, Z31, Z18, K4
+	VCMPPD       $0x15, Z31, Z5, K2
+	VCMPPD       $0x15, Z31, Z10, K3
+	VCMPPD       $0x15, Z31, Z15, K4
+	VCMPPD       $0x15, Z31, Z20, K5
+	VCMPPD       $0x15, Z31, Z25, K6
 	VBROADCASTSD expLog2E<>+0(SB), Z31
-	VMULPD       Z31, Z0, Z1
-	VMULPD       Z31, Z6, Z7
-	VMULPD       Z31, Z12, Z13
-	VMULPD       Z31, Z18, Z19
-	VBROADCASTSD expHalf<>+0(SB), Z31
-	VADDPD       Z31, Z1, Z1
-	VADDPD       Z31, Z7, Z7
-	VADDPD       Z31, Z13, Z13
-	VADDPD       Z31, Z19, Z19
-	VRNDSCALEPD  $0x09, Z1, Z1
-	VRNDSCALEPD  $0x09, Z7, Z7
-	VRNDSCALEPD  $0x09, Z13, Z13
-	VRNDSCALEPD  $0x09, Z19, Z19
-	VBROADCASTSD expLn2Hi<>+0(SB), Z31
-	VFNMADD231PD Z31, Z1, Z0
-	VFNMADD231PD Z31, Z7, Z6
-	VFNMADD231PD Z31, Z13, Z12
-	VFNMADD231PD Z31, Z19, Z18
-	VBROADCASTSD expLn2Lo<>+0(SB), Z31
-	VMULPD       Z31, Z1, Z5
-	VMULPD       Z31, Z7, Z11
-	VMULPD       Z31, Z13, Z17
-	VMULPD       Z31, Z19, Z23
-	VSUBPD       Z5, Z0, Z2
-	VSUBPD       Z11, Z6, Z8
-	VSUBPD       Z17, Z12, Z14
-	VSUBPD       Z23, Z18, Z20
-	VMULPD       Z2, Z2, Z3
-	VMULPD       Z8, Z8, Z9
-	VMULPD       Z14, Z14, Z15
-	VMULPD       Z20, Z20, Z21
-	VSUBPD       Z2, Z0, Z0
-	VSUBPD       Z8, Z6, Z6
-	VSUBPD       Z14, Z12, Z12
-	VSUBPD       Z20, Z18, Z18
-	VSUBPD       Z5, Z0, Z0
-	VSUBPD       Z11, Z6, Z6
-	VSUBPD       Z17, Z12, Z12
-	VSUBPD       Z23, Z18, Z18
-	VBROADCASTSD expTerma<>+0(SB), Z31
-	VMULPD       Z31, Z3, Z4
-	VMULPD       Z31, Z9, Z10
-	VMULPD       Z31, Z15, Z16
-	VMULPD       Z31, Z21, Z22
-	VBROADCASTSD expTermb<>+0(SB), Z31
-	VMULPD       Z31, Z3, Z5
-	VMULPD       Z31, Z9, Z11
+	VMULPD       Z31, Z0, Z2
+	VMULPD       Z31, Z5, Z7
+	VMULPD       Z31, Z10, Z12
 	VMULPD       Z31, Z15, Z17
-	VMULPD       Z31, Z21, Z23
+	VMULPD       Z31, Z20, Z22
+	VMULPD       Z31, Z25, Z27
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z2, Z2
+	VADDPD       Z31, Z7, Z7
+	VADDPD       Z31, Z12, Z12
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z22, Z22
+	VADDPD       Z31, Z27, Z27
+	VRNDSCALEPD  $0x09, Z2, Z2
+	VRNDSCALEPD  $0x09, Z7, Z7
+	VRNDSCALEPD  $0x09, Z12, Z12
+	VRNDSCALEPD  $0x09, Z17, Z17
+	VRNDSCALEPD  $0x09, Z22, Z22
+	VRNDSCALEPD  $0x09, Z27, Z27
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z2, Z0
+	VFNMADD231PD Z31, Z7, Z5
+	VFNMADD231PD Z31, Z12, Z10
+	VFNMADD231PD Z31, Z17, Z15
+	VFNMADD231PD Z31, Z22, Z20
+	VFNMADD231PD Z31, Z27, Z25
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMULPD       Z31, Z12, Z14
+	VMULPD       Z31, Z17, Z19
+	VMULPD       Z31, Z22, Z24
+	VMULPD       Z31, Z27, Z29
+	VMOVUPD      Z2, (SP)
+	VMOVUPD      Z7, 64(SP)
+	VMOVUPD      Z12, 128(SP)
+	VMOVUPD      Z17, 192(SP)
+	VMOVUPD      Z22, 256(SP)
+	VMOVUPD      Z27, 320(SP)
+	VSUBPD       Z4, Z0, Z1
+	VSUBPD       Z9, Z5, Z6
+	VSUBPD       Z14, Z10, Z11
+	VSUBPD       Z19, Z15, Z16
+	VSUBPD       Z24, Z20, Z21
+	VSUBPD       Z29, Z25, Z26
+	VMULPD       Z1, Z1, Z2
+	VMULPD       Z6, Z6, Z7
+	VMULPD       Z11, Z11, Z12
+	VMULPD       Z16, Z16, Z17
+	VMULPD       Z21, Z21, Z22
+	VMULPD       Z26, Z26, Z27
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z6, Z5, Z5
+	VSUBPD       Z11, Z10, Z10
+	VSUBPD       Z16, Z15, Z15
+	VSUBPD       Z21, Z20, Z20
+	VSUBPD       Z26, Z25, Z25
+	VSUBPD       Z4, Z0, Z0
+	VSUBPD       Z9, Z5, Z5
+	VSUBPD       Z14, Z10, Z10
+	VSUBPD       Z19, Z15, Z15
+	VSUBPD       Z24, Z20, Z20
+	VSUBPD       Z29, Z25, Z25
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z3
+	VMULPD       Z31, Z7, Z8
+	VMULPD       Z31, Z12, Z13
+	VMULPD       Z31, Z17, Z18
+	VMULPD       Z31, Z22, Z23
+	VMULPD       Z31, Z27, Z28
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMULPD       Z31, Z12, Z14
+	VMULPD       Z31, Z17, Z19
+	VMULPD       Z31, Z22, Z24
+	VMULPD       Z31, Z27, Z29
 	VBROADCASTSD expTermc<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
 	VBROADCASTSD expTermd<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z9, Z10, Z10
-	VMULPD       Z15, Z16, Z16
-	VMULPD       Z21, Z22, Z22
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VBROADCASTSD expTerme<>+0(SB), Z31
 	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
-	VBROADCASTSD expTermf<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z9, Z10, Z10
-	VMULPD       Z15, Z16, Z16
-	VMULPD       Z21, Z22, Z22
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VBROADCASTSD expTermg<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
-	VBROADCASTSD expTermh<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z9, Z10, Z10
-	VMULPD       Z15, Z16, Z16
-	VMULPD       Z21, Z22, Z22
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VBROADCASTSD expTermi<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
-	VBROADCASTSD expTermj<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z9, Z10, Z10
-	VMULPD       Z15, Z16, Z16
-	VMULPD       Z21, Z22, Z22
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VBROADCASTSD expTermk<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
-	VBROADCASTSD expTerml<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
 	VMULPD       Z2, Z4, Z4
-	VMULPD       Z8, Z10, Z10
-	VMULPD       Z14, Z16, Z16
-	VMULPD       Z20, Z22, Z22
-	VADDPD       Z4, Z5, Z5
-	VADDPD       Z10, Z11, Z11
-	VADDPD       Z16, Z17, Z17
-	VADDPD       Z22, Z23, Z23
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VADDPD       Z0, Z5, Z5
-	VADDPD       Z6, Z11, Z11
-	VADDPD       Z12, Z17, Z17
-	VADDPD       Z18, Z23, Z23
-	VADDPD       Z5, Z2, Z5
-	VADDPD       Z11, Z8, Z11
-	VADDPD       Z17, Z14, Z17
-	VADDPD       Z23, Z20, Z23
-	VBROADCASTSD expOne<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
 	VADDPD       Z31, Z23, Z23
-	VSCALEFPD    Z1, Z5, Z5
-	VSCALEFPD    Z7, Z11, Z11
-	VSCALEFPD    Z13, Z17, Z17
-	VSCALEFPD    Z19, Z23, Z23
-	VMOVAPD.Z    Z5, K1, Z5
-	VMOVAPD.Z    Z11, K2, Z11
-	VMOVAPD.Z    Z17, K3, Z17
-	VMOVAPD.Z    Z23, K4, Z23
-	VCVTPD2PS    Z5, Y5
-	VCVTPD2PS    Z11, Y11
-	VCVTPD2PS    Z17, Y17
-	VCVTPD2PS    Z23, Y23
-	VMOVUPS      Y5, (CX)
-	VMOVUPS      Y11, 32(CX)
-	VMOVUPS      Y17, 64(CX)
-	VMOVUPS      Y23, 96(CX)
-	VCVTPS2PD    Y5, Z5
-	VCVTPS2PD    Y11, Z11
-	VCVTPS2PD    Y17, Z17
-	VCVTPS2PD    Y23, Z23
-	VADDPD       Z5, Z24, Z24
-	VADDPD       Z11, Z24, Z24
-	VADDPD       Z17, Z24, Z24
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z1, Z3, Z3
+	VMULPD       Z6, Z8, Z8
+	VMULPD       Z11, Z13, Z13
+	VMULPD       Z16, Z18, Z18
+	VMULPD       Z21, Z23, Z23
+	VMULPD       Z26, Z28, Z28
+	VADDPD       Z3, Z4, Z4
+	VADDPD       Z8, Z9, Z9
+	VADDPD       Z13, Z14, Z14
+	VADDPD       Z18, Z19, Z19
 	VADDPD       Z23, Z24, Z24
-	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000020, DX
-	JMP          loop4
+	VADDPD       Z28, Z29, Z29
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z5, Z9, Z9
+	VADDPD       Z10, Z14, Z14
+	VADDPD       Z15, Z19, Z19
+	VADDPD       Z20, Z24, Z24
+	VADDPD       Z25, Z29, Z29
+	VADDPD       Z4, Z1, Z4
+	VADDPD       Z9, Z6, Z9
+	VADDPD       Z14, Z11, Z14
+	VADDPD       Z19, Z16, Z19
+	VADDPD       Z24, Z21, Z24
+	VADDPD       Z29, Z26, Z29
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VSCALEFPD    (SP), Z4, Z4
+	VSCALEFPD    64(SP), Z9, Z9
+	VSCALEFPD    128(SP), Z14, Z14
+	VSCALEFPD    192(SP), Z19, Z19
+	VSCALEFPD    256(SP), Z24, Z24
+	VSCALEFPD    320(SP), Z29, Z29
+	VMOVAPD.Z    Z4, K1, Z4
+	VMOVAPD.Z    Z9, K2, Z9
+	VMOVAPD.Z    Z14, K3, Z14
+	VMOVAPD.Z    Z19, K4, Z19
+	VMOVAPD.Z    Z24, K5, Z24
+	VMOVAPD.Z    Z29, K6, Z29
+	VCVTPD2PS    Z4, Y4
+	VCVTPD2PS    Z9, Y9
+	VCVTPD2PS    Z14, Y14
+	VCVTPD2PS    Z19, Y19
+	VCVTPD2PS    Z24, Y24
+	VCVTPD2PS    Z29, Y29
+	VMOVUPS      Y4, (CX)
+	VMOVUPS      Y9, 32(CX)
+	VMOVUPS      Y14, 64(CX)
+	VMOVUPS      Y19, 96(CX)
+	VMOVUPS      Y24, 128(CX)
+	VMOVUPS      Y29, 160(CX)
+	VCVTPS2PD    Y4, Z4
+	VCVTPS2PD    Y9, Z9
+	VCVTPS2PD    Y14, Z14
+	VCVTPS2PD    Y19, Z19
+	VCVTPS2PD    Y24, Z24
+	VCVTPS2PD    Y29, Z29
+	VADDPD       Z4, Z30, Z30
+	VADDPD       Z9, Z30, Z30
+	VADDPD       Z14, Z30, Z30
+	VADDPD       Z19, Z30, Z30
+	VADDPD       Z24, Z30, Z30
+	VADDPD       Z29, Z30, Z30
+	ADDQ         $0x000000c0, CX
+	SUBQ         $0x00000030, DX
+	JMP          loop6
 
-loop4done:
+loop6done:
+loop2:
+	CMPQ         DX, $0x00000010
+	JLT          loop2done
+	VCVTPS2PD    (CX), Z0
+	VCVTPS2PD    32(CX), Z5
+	VBROADCASTSD top+24(FP), Z31
+	VSUBPD       Z31, Z0, Z0
+	VSUBPD       Z31, Z5, Z5
+	VBROADCASTSD expLowest<>+0(SB), Z31
+	VCMPPD       $0x15, Z31, Z0, K1
+	VCMPPD       $0x15, Z31, Z5, K2
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z2
+	VMULPD       Z31, Z5, Z7
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z2, Z2
+	VADDPD       Z31, Z7, Z7
+	VRNDSCALEPD  $0x09, Z2, Z2
+	VRNDSCALEPD  $0x09, Z7, Z7
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z2, Z0
+	VFNMADD231PD Z31, Z7, Z5
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMOVUPD      Z2, (SP)
+	VMOVUPD      Z7, 64(SP)
+	VSUBPD       Z4, Z0, Z1
+	VSUBPD       Z9, Z5, Z6
+	VMULPD       Z1, Z1, Z2
+	VMULPD       Z6, Z6, Z7
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z6, Z5, Z5
+	VSUBPD       Z4, Z0, Z0
+	VSUBPD       Z9, Z5, Z5
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z3
+	VMULPD       Z31, Z7, Z8
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z1, Z3, Z3
+	VMULPD       Z6, Z8, Z8
+	VADDPD       Z3, Z4, Z4
+	VADDPD       Z8, Z9, Z9
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z5, Z9, Z9
+	VADDPD       Z4, Z1, Z4
+	VADDPD       Z9, Z6, Z9
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VSCALEFPD    (SP), Z4, Z4
+	VSCALEFPD    64(SP), Z9, Z9
+	VMOVAPD.Z    Z4, K1, Z4
+	VMOVAPD.Z    Z9, K2, Z9
+	VCVTPD2PS    Z4, Y4
+	VCVTPD2PS    Z9, Y9
+	VMOVUPS      Y4, (CX)
+	VMOVUPS      Y9, 32(CX)
+	VCVTPS2PD    Y4, Z4
+	VCVTPS2PD    Y9, Z9
+	VADDPD       Z4, Z30, Z30
+	VADDPD       Z9, Z30, Z30
+	ADDQ         $0x00000040, CX
+	SUBQ         $0x00000010, DX
+	JMP          loop2
+
+loop2done:
 loop1:
 	CMPQ         DX, $0x00000008
 	JLT          loop1done
 	VCVTPS2PD    (CX), Z0
-	VSUBPD       Z26, Z0, Z0
+	VBROADCASTSD top+24(FP), Z31
+	VSUBPD       Z31, Z0, Z0
 	VBROADCASTSD expLowest<>+0(SB), Z31
 	VCMPPD       $0x15, Z31, Z0, K1
 	VBROADCASTSD expLog2E<>+0(SB), Z31
-	VMULPD       Z31, Z0, Z1
+	VMULPD       Z31, Z0, Z2
 	VBROADCASTSD expHalf<>+0(SB), Z31
-	VADDPD       Z31, Z1, Z1
-	VRNDSCALEPD  $0x09, Z1, Z1
+	VADDPD       Z31, Z2, Z2
+	VRNDSCALEPD  $0x09, Z2, Z2
 	VBROADCASTSD expLn2Hi<>+0(SB), Z31
-	VFNMADD231PD Z31, Z1, Z0
+	VFNMADD231PD Z31, Z2, Z0
 	VBROADCASTSD expLn2Lo<>+0(SB), Z31
-	VMULPD       Z31, Z1, Z5
-	VSUBPD       Z5, Z0, Z2
-	VMULPD       Z2, Z2, Z3
-	VSUBPD       Z2, Z0, Z0
-	VSUBPD       Z5, Z0, Z0
+	VMULPD       Z31, Z2, Z4
+	VMOVUPD      Z2, (SP)
+	VSUBPD       Z4, Z0, Z1
+	VMULPD       Z1, Z1, Z2
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z4, Z0, Z0
 	VBROADCASTSD expTerma<>+0(SB), Z31
-	VMULPD       Z31, Z3, Z4
+	VMULPD       Z31, Z2, Z3
 	VBROADCASTSD expTermb<>+0(SB), Z31
-	VMULPD       Z31, Z3, Z5
+	VMULPD       Z31, Z2, Z4
 	VBROADCASTSD expTermc<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z3, Z3
 	VBROADCASTSD expTermd<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z3, Z5, Z5
-	VBROADCASTSD expTerme<>+0(SB), Z31
 	VADDPD       Z31, Z4, Z4
-	VBROADCASTSD expTermf<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z3, Z5, Z5
-	VBROADCASTSD expTermg<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VBROADCASTSD expTermh<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z3, Z5, Z5
-	VBROADCASTSD expTermi<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VBROADCASTSD expTermj<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z3, Z5, Z5
-	VBROADCASTSD expTermk<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VBROADCASTSD expTerml<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
+	VMULPD       Z2, Z3, Z3
 	VMULPD       Z2, Z4, Z4
-	VADDPD       Z4, Z5, Z5
-	VMULPD       Z3, Z5, Z5
-	VADDPD       Z0, Z5, Z5
-	VADDPD       Z5, Z2, Z5
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z1, Z3, Z3
+	VADDPD       Z3, Z4, Z4
+	VMULPD       Z2, Z4, Z4
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z4, Z1, Z4
 	VBROADCASTSD expOne<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VSCALEFPD    Z1, Z5, Z5
-	VMOVAPD.Z    Z5, K1, Z5
-	VCVTPD2PS    Z5, Y5
-	VMOVUPS      Y5, (CX)
-	VCVTPS2PD    Y5, Z5
-	VADDPD       Z5, Z24, Z24
+	VADDPD       Z31, Z4, Z4
+	VSCALEFPD    (SP), Z4, Z4
+	VMOVAPD.Z    Z4, K1, Z4
+	VCVTPD2PS    Z4, Y4
+	VMOVUPS      Y4, (CX)
+	VCVTPS2PD    Y4, Z4
+	VADDPD       Z4, Z30, Z30
 	ADDQ         $0x00000020, CX
 	SUBQ         $0x00000008, DX
 	JMP          loop1
 
 loop1done:
-	VMOVUPD Z24, (AX)
+	VMOVUPD Z30, (AX)
 	VZEROUPPER
 	RET
 
 // func divergenceAVX512(lanes *float64, p *float32, q *float32, n int, norm float64, shift float64)
 // Requires: AVX, AVX512F
-TEXT ·divergenceAVX512(SB), NOSPLIT, $0-48
-	MOVQ         lanes+0(FP), AX
-	MOVQ         p+8(FP), CX
-	MOVQ         q+16(FP), DX
-	MOVQ         n+24(FP), BX
-	VBROADCASTSD norm+32(FP), Z26
-	VBROADCASTSD shift+40(FP), Z27
-	VMOVUPD      (AX), Z24
+TEXT ·divergenceAVX512(SB), NOSPLIT, $384-48
+	MOVQ    lanes+0(FP), AX
+	MOVQ    p+8(FP), CX
+	MOVQ    q+16(FP), DX
+	MOVQ    n+24(FP), BX
+	VMOVUPD (AX), Z30
 
-loop4:
-	CMPQ         BX, $0x00000020
-	JLT          loop4done
+loop6:
+	CMPQ         BX, $0x00000030
+	JLT          loop6done
 	VCVTPS2PD    (CX), Z0
-	VSUBPD       Z26, Z0, Z0
-	VCVTPS2PD    32(CX), Z6
-	VSUBPD       Z26, Z6, Z6
-	VCVTPS2PD    64(CX), Z12
-	VSUBPD       Z26, Z12, Z12
-	VCVTPS2PD    96(CX), Z18
-	VSUBPD       Z26, Z18, Z18
+	VCVTPS2PD    32(CX), Z5
+	VCVTPS2PD    64(CX), Z10
+	VCVTPS2PD    96(CX), Z15
+	VCVTPS2PD    128(CX), Z20
+	VCVTPS2PD    160(CX), Z25
+	VBROADCASTSD norm+32(FP), Z31
+	VSUBPD       Z31, Z0, Z0
+	VSUBPD       Z31, Z5, Z5
+	VSUBPD       Z31, Z10, Z10
+	VSUBPD       Z31, Z15, Z15
+	VSUBPD       Z31, Z20, Z20
+	VSUBPD       Z31, Z25, Z25
 	VBROADCASTSD expCut<>+0(SB), Z31
 	VCMPPD       $0x15, Z31, Z0, K1
-	VCMPPD       $0x15, Z31, Z6, K2
-	VCMPPD       $0x15, Z31, Z12, K3
-	VCMPPD       $0x15, Z31, Z18, K4
+	VCMPPD       $0x15, Z31, Z5, K2
+	VCMPPD       $0x15, Z31, Z10, K3
+	VCMPPD       $0x15, Z31, Z15, K4
+	VCMPPD       $0x15, Z31, Z20, K5
+	VCMPPD       $0x15, Z31, Z25, K6
 	VBROADCASTSD expLog2E<>+0(SB), Z31
-	VMULPD       Z31, Z0, Z1
-	VMULPD       Z31, Z6, Z7
-	VMULPD       Z31, Z12, Z13
-	VMULPD       Z31, Z18, Z19
-	VBROADCASTSD expHalf<>+0(SB), Z31
-	VADDPD       Z31, Z1, Z1
-	VADDPD       Z31, Z7, Z7
-	VADDPD       Z31, Z13, Z13
-	VADDPD       Z31, Z19, Z19
-	VRNDSCALEPD  $0x09, Z1, Z1
-	VRNDSCALEPD  $0x09, Z7, Z7
-	VRNDSCALEPD  $0x09, Z13, Z13
-	VRNDSCALEPD  $0x09, Z19, Z19
-	VBROADCASTSD expLn2Hi<>+0(SB), Z31
-	VFNMADD231PD Z31, Z1, Z0
-	VFNMADD231PD Z31, Z7, Z6
-	VFNMADD231PD Z31, Z13, Z12
-	VFNMADD231PD Z31, Z19, Z18
-	VBROADCASTSD expLn2Lo<>+0(SB), Z31
-	VMULPD       Z31, Z1, Z5
-	VMULPD       Z31, Z7, Z11
-	VMULPD       Z31, Z13, Z17
-	VMULPD       Z31, Z19, Z23
-	VSUBPD       Z5, Z0, Z2
-	VSUBPD       Z11, Z6, Z8
-	VSUBPD       Z17, Z12, Z14
-	VSUBPD       Z23, Z18, Z20
-	VMULPD       Z2, Z2, Z3
-	VMULPD       Z8, Z8, Z9
-	VMULPD       Z14, Z14, Z15
-	VMULPD       Z20, Z20, Z21
-	VSUBPD       Z2, Z0, Z0
-	VSUBPD       Z8, Z6, Z6
-	VSUBPD       Z14, Z12, Z12
-	VSUBPD       Z20, Z18, Z18
-	VSUBPD       Z5, Z0, Z0
-	VSUBPD       Z11, Z6, Z6
-	VSUBPD       Z17, Z12, Z12
-	VSUBPD       Z23, Z18, Z18
-	VBROADCASTSD expTerma<>+0(SB), Z31
-	VMULPD       Z31, Z3, Z4
-	VMULPD       Z31, Z9, Z10
-	VMULPD       Z31, Z15, Z16
-	VMULPD       Z31, Z21, Z22
-	VBROADCASTSD expTermb<>+0(SB), Z31
-	VMULPD       Z31, Z3, Z5
-	VMULPD       Z31, Z9, Z11
+	VMULPD       Z31, Z0, Z2
+	VMULPD       Z31, Z5, Z7
+	VMULPD       Z31, Z10, Z12
 	VMULPD       Z31, Z15, Z17
-	VMULPD       Z31, Z21, Z23
+	VMULPD       Z31, Z20, Z22
+	VMULPD       Z31, Z25, Z27
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z2, Z2
+	VADDPD       Z31, Z7, Z7
+	VADDPD       Z31, Z12, Z12
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z22, Z22
+	VADDPD       Z31, Z27, Z27
+	VRNDSCALEPD  $0x09, Z2, Z2
+	VRNDSCALEPD  $0x09, Z7, Z7
+	VRNDSCALEPD  $0x09, Z12, Z12
+	VRNDSCALEPD  $0x09, Z17, Z17
+	VRNDSCALEPD  $0x09, Z22, Z22
+	VRNDSCALEPD  $0x09, Z27, Z27
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z2, Z0
+	VFNMADD231PD Z31, Z7, Z5
+	VFNMADD231PD Z31, Z12, Z10
+	VFNMADD231PD Z31, Z17, Z15
+	VFNMADD231PD Z31, Z22, Z20
+	VFNMADD231PD Z31, Z27, Z25
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMULPD       Z31, Z12, Z14
+	VMULPD       Z31, Z17, Z19
+	VMULPD       Z31, Z22, Z24
+	VMULPD       Z31, Z27, Z29
+	VMOVUPD      Z2, (SP)
+	VMOVUPD      Z7, 64(SP)
+	VMOVUPD      Z12, 128(SP)
+	VMOVUPD      Z17, 192(SP)
+	VMOVUPD      Z22, 256(SP)
+	VMOVUPD      Z27, 320(SP)
+	VSUBPD       Z4, Z0, Z1
+	VSUBPD       Z9, Z5, Z6
+	VSUBPD       Z14, Z10, Z11
+	VSUBPD       Z19, Z15, Z16
+	VSUBPD       Z24, Z20, Z21
+	VSUBPD       Z29, Z25, Z26
+	VMULPD       Z1, Z1, Z2
+	VMULPD       Z6, Z6, Z7
+	VMULPD       Z11, Z11, Z12
+	VMULPD       Z16, Z16, Z17
+	VMULPD       Z21, Z21, Z22
+	VMULPD       Z26, Z26, Z27
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z6, Z5, Z5
+	VSUBPD       Z11, Z10, Z10
+	VSUBPD       Z16, Z15, Z15
+	VSUBPD       Z21, Z20, Z20
+	VSUBPD       Z26, Z25, Z25
+	VSUBPD       Z4, Z0, Z0
+	VSUBPD       Z9, Z5, Z5
+	VSUBPD       Z14, Z10, Z10
+	VSUBPD       Z19, Z15, Z15
+	VSUBPD       Z24, Z20, Z20
+	VSUBPD       Z29, Z25, Z25
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z3
+	VMULPD       Z31, Z7, Z8
+	VMULPD       Z31, Z12, Z13
+	VMULPD       Z31, Z17, Z18
+	VMULPD       Z31, Z22, Z23
+	VMULPD       Z31, Z27, Z28
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMULPD       Z31, Z12, Z14
+	VMULPD       Z31, Z17, Z19
+	VMULPD       Z31, Z22, Z24
+	VMULPD       Z31, Z27, Z29
 	VBROADCASTSD expTermc<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
 	VBROADCASTSD expTermd<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z9, Z10, Z10
-	VMULPD       Z15, Z16, Z16
-	VMULPD       Z21, Z22, Z22
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VBROADCASTSD expTerme<>+0(SB), Z31
 	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
-	VBROADCASTSD expTermf<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z9, Z10, Z10
-	VMULPD       Z15, Z16, Z16
-	VMULPD       Z21, Z22, Z22
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VBROADCASTSD expTermg<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
-	VBROADCASTSD expTermh<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z9, Z10, Z10
-	VMULPD       Z15, Z16, Z16
-	VMULPD       Z21, Z22, Z22
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VBROADCASTSD expTermi<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
-	VBROADCASTSD expTermj<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z9, Z10, Z10
-	VMULPD       Z15, Z16, Z16
-	VMULPD       Z21, Z22, Z22
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VBROADCASTSD expTermk<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
-	VBROADCASTSD expTerml<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
-	VMULPD       Z2, Z4, Z4
-	VMULPD       Z8, Z10, Z10
-	VMULPD       Z14, Z16, Z16
-	VMULPD       Z20, Z22, Z22
-	VADDPD       Z4, Z5, Z5
-	VADDPD       Z10, Z11, Z11
-	VADDPD       Z16, Z17, Z17
-	VADDPD       Z22, Z23, Z23
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VADDPD       Z0, Z5, Z5
-	VADDPD       Z6, Z11, Z11
-	VADDPD       Z12, Z17, Z17
-	VADDPD       Z18, Z23, Z23
-	VADDPD       Z5, Z2, Z5
-	VADDPD       Z11, Z8, Z11
-	VADDPD       Z17, Z14, Z17
-	VADDPD       Z23, Z20, Z23
-	VBROADCASTSD expOne<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
-	VSCALEFPD    Z1, Z5, Z5
-	VSCALEFPD    Z7, Z11, Z11
-	VSCALEFPD    Z13, Z17, Z17
-	VSCALEFPD    Z19, Z23, Z23
-	VCVTPS2PD    (CX), Z0
-	VCVTPS2PD    (DX), Z4
-	VSUBPD       Z4, Z0, Z4
-	VADDPD       Z27, Z4, Z4
-	VMULPD       Z4, Z5, Z5
-	VCVTPS2PD    32(CX), Z6
-	VCVTPS2PD    32(DX), Z10
-	VSUBPD       Z10, Z6, Z10
-	VADDPD       Z27, Z10, Z10
-	VMULPD       Z10, Z11, Z11
-	VCVTPS2PD    64(CX), Z12
-	VCVTPS2PD    64(DX), Z16
-	VSUBPD       Z16, Z12, Z16
-	VADDPD       Z27, Z16, Z16
-	VMULPD       Z16, Z17, Z17
-	VCVTPS2PD    96(CX), Z18
-	VCVTPS2PD    96(DX), Z22
-	VSUBPD       Z22, Z18, Z22
-	VADDPD       Z27, Z22, Z22
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
 	VMULPD       Z22, Z23, Z23
-	VMOVAPD.Z    Z5, K1, Z5
-	VMOVAPD.Z    Z11, K2, Z11
-	VMOVAPD.Z    Z17, K3, Z17
-	VMOVAPD.Z    Z23, K4, Z23
-	VADDPD       Z5, Z24, Z24
-	VADDPD       Z11, Z24, Z24
-	VADDPD       Z17, Z24, Z24
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z1, Z3, Z3
+	VMULPD       Z6, Z8, Z8
+	VMULPD       Z11, Z13, Z13
+	VMULPD       Z16, Z18, Z18
+	VMULPD       Z21, Z23, Z23
+	VMULPD       Z26, Z28, Z28
+	VADDPD       Z3, Z4, Z4
+	VADDPD       Z8, Z9, Z9
+	VADDPD       Z13, Z14, Z14
+	VADDPD       Z18, Z19, Z19
 	VADDPD       Z23, Z24, Z24
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000080, DX
-	SUBQ         $0x00000020, BX
-	JMP          loop4
+	VADDPD       Z28, Z29, Z29
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z5, Z9, Z9
+	VADDPD       Z10, Z14, Z14
+	VADDPD       Z15, Z19, Z19
+	VADDPD       Z20, Z24, Z24
+	VADDPD       Z25, Z29, Z29
+	VADDPD       Z4, Z1, Z4
+	VADDPD       Z9, Z6, Z9
+	VADDPD       Z14, Z11, Z14
+	VADDPD       Z19, Z16, Z19
+	VADDPD       Z24, Z21, Z24
+	VADDPD       Z29, Z26, Z29
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VSCALEFPD    (SP), Z4, Z4
+	VSCALEFPD    64(SP), Z9, Z9
+	VSCALEFPD    128(SP), Z14, Z14
+	VSCALEFPD    192(SP), Z19, Z19
+	VSCALEFPD    256(SP), Z24, Z24
+	VSCALEFPD    320(SP), Z29, Z29
+	VCVTPS2PD    (CX), Z0
+	VCVTPS2PD    32(CX), Z5
+	VCVTPS2PD    64(CX), Z10
+	VCVTPS2PD    96(CX), Z15
+	VCVTPS2PD    128(CX), Z20
+	VCVTPS2PD    160(CX), Z25
+	VCVTPS2PD    (DX), Z3
+	VCVTPS2PD    32(DX), Z8
+	VCVTPS2PD    64(DX), Z13
+	VCVTPS2PD    96(DX), Z18
+	VCVTPS2PD    128(DX), Z23
+	VCVTPS2PD    160(DX), Z28
+	VSUBPD       Z3, Z0, Z3
+	VSUBPD       Z8, Z5, Z8
+	VSUBPD       Z13, Z10, Z13
+	VSUBPD       Z18, Z15, Z18
+	VSUBPD       Z23, Z20, Z23
+	VSUBPD       Z28, Z25, Z28
+	VBROADCASTSD shift+40(FP), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z8, Z9, Z9
+	VMULPD       Z13, Z14, Z14
+	VMULPD       Z18, Z19, Z19
+	VMULPD       Z23, Z24, Z24
+	VMULPD       Z28, Z29, Z29
+	VMOVAPD.Z    Z4, K1, Z4
+	VMOVAPD.Z    Z9, K2, Z9
+	VMOVAPD.Z    Z14, K3, Z14
+	VMOVAPD.Z    Z19, K4, Z19
+	VMOVAPD.Z    Z24, K5, Z24
+	VMOVAPD.Z    Z29, K6, Z29
+	VADDPD       Z4, Z30, Z30
+	VADDPD       Z9, Z30, Z30
+	VADDPD       Z14, Z30, Z30
+	VADDPD       Z19, Z30, Z30
+	VADDPD       Z24, Z30, Z30
+	VADDPD       Z29, Z30, Z30
+	ADDQ         $0x000000c0, CX
+	ADDQ         $0x000000c0, DX
+	SUBQ         $0x00000030, BX
+	JMP          loop6
 
-loop4done:
+loop6done:
+loop2:
+	CMPQ         BX, $0x00000010
+	JLT          loop2done
+	VCVTPS2PD    (CX), Z0
+	VCVTPS2PD    32(CX), Z5
+	VBROADCASTSD norm+32(FP), Z31
+	VSUBPD       Z31, Z0, Z0
+	VSUBPD       Z31, Z5, Z5
+	VBROADCASTSD expCut<>+0(SB), Z31
+	VCMPPD       $0x15, Z31, Z0, K1
+	VCMPPD       $0x15, Z31, Z5, K2
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z2
+	VMULPD       Z31, Z5, Z7
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z2, Z2
+	VADDPD       Z31, Z7, Z7
+	VRNDSCALEPD  $0x09, Z2, Z2
+	VRNDSCALEPD  $0x09, Z7, Z7
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z2, Z0
+	VFNMADD231PD Z31, Z7, Z5
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMOVUPD      Z2, (SP)
+	VMOVUPD      Z7, 64(SP)
+	VSUBPD       Z4, Z0, Z1
+	VSUBPD       Z9, Z5, Z6
+	VMULPD       Z1, Z1, Z2
+	VMULPD       Z6, Z6, Z7
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z6, Z5, Z5
+	VSUBPD       Z4, Z0, Z0
+	VSUBPD       Z9, Z5, Z5
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z3
+	VMULPD       Z31, Z7, Z8
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z1, Z3, Z3
+	VMULPD       Z6, Z8, Z8
+	VADDPD       Z3, Z4, Z4
+	VADDPD       Z8, Z9, Z9
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z5, Z9, Z9
+	VADDPD       Z4, Z1, Z4
+	VADDPD       Z9, Z6, Z9
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VSCALEFPD    (SP), Z4, Z4
+	VSCALEFPD    64(SP), Z9, Z9
+	VCVTPS2PD    (CX), Z0
+	VCVTPS2PD    32(CX), Z5
+	VCVTPS2PD    (DX), Z3
+	VCVTPS2PD    32(DX), Z8
+	VSUBPD       Z3, Z0, Z3
+	VSUBPD       Z8, Z5, Z8
+	VBROADCASTSD shift+40(FP), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VMULPD       Z3, Z4, Z4
+	VMULPD       Z8, Z9, Z9
+	VMOVAPD.Z    Z4, K1, Z4
+	VMOVAPD.Z    Z9, K2, Z9
+	VADDPD       Z4, Z30, Z30
+	VADDPD       Z9, Z30, Z30
+	ADDQ         $0x00000040, CX
+	ADDQ         $0x00000040, DX
+	SUBQ         $0x00000010, BX
+	JMP          loop2
+
+loop2done:
 loop1:
 	CMPQ         BX, $0x00000008
 	JLT          loop1done
 	VCVTPS2PD    (CX), Z0
-	VSUBPD       Z26, Z0, Z0
+	VBROADCASTSD norm+32(FP), Z31
+	VSUBPD       Z31, Z0, Z0
 	VBROADCASTSD expCut<>+0(SB), Z31
 	VCMPPD       $0x15, Z31, Z0, K1
 	VBROADCASTSD expLog2E<>+0(SB), Z31
-	VMULPD       Z31, Z0, Z1
+	VMULPD       Z31, Z0, Z2
 	VBROADCASTSD expHalf<>+0(SB), Z31
-	VADDPD       Z31, Z1, Z1
-	VRNDSCALEPD  $0x09, Z1, Z1
+	VADDPD       Z31, Z2, Z2
+	VRNDSCALEPD  $0x09, Z2, Z2
 	VBROADCASTSD expLn2Hi<>+0(SB), Z31
-	VFNMADD231PD Z31, Z1, Z0
+	VFNMADD231PD Z31, Z2, Z0
 	VBROADCASTSD expLn2Lo<>+0(SB), Z31
-	VMULPD       Z31, Z1, Z5
-	VSUBPD       Z5, Z0, Z2
-	VMULPD       Z2, Z2, Z3
-	VSUBPD       Z2, Z0, Z0
-	VSUBPD       Z5, Z0, Z0
+	VMULPD       Z31, Z2, Z4
+	VMOVUPD      Z2, (SP)
+	VSUBPD       Z4, Z0, Z1
+	VMULPD       Z1, Z1, Z2
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z4, Z0, Z0
 	VBROADCASTSD expTerma<>+0(SB), Z31
-	VMULPD       Z31, Z3, Z4
+	VMULPD       Z31, Z2, Z3
 	VBROADCASTSD expTermb<>+0(SB), Z31
-	VMULPD       Z31, Z3, Z5
+	VMULPD       Z31, Z2, Z4
 	VBROADCASTSD expTermc<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z3, Z3
 	VBROADCASTSD expTermd<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z3, Z5, Z5
-	VBROADCASTSD expTerme<>+0(SB), Z31
 	VADDPD       Z31, Z4, Z4
-	VBROADCASTSD expTermf<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z3, Z5, Z5
-	VBROADCASTSD expTermg<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VBROADCASTSD expTermh<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z3, Z5, Z5
-	VBROADCASTSD expTermi<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VBROADCASTSD expTermj<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z3, Z5, Z5
-	VBROADCASTSD expTermk<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VBROADCASTSD expTerml<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
+	VMULPD       Z2, Z3, Z3
 	VMULPD       Z2, Z4, Z4
-	VADDPD       Z4, Z5, Z5
-	VMULPD       Z3, Z5, Z5
-	VADDPD       Z0, Z5, Z5
-	VADDPD       Z5, Z2, Z5
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z1, Z3, Z3
+	VADDPD       Z3, Z4, Z4
+	VMULPD       Z2, Z4, Z4
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z4, Z1, Z4
 	VBROADCASTSD expOne<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VSCALEFPD    Z1, Z5, Z5
+	VADDPD       Z31, Z4, Z4
+	VSCALEFPD    (SP), Z4, Z4
 	VCVTPS2PD    (CX), Z0
-	VCVTPS2PD    (DX), Z4
-	VSUBPD       Z4, Z0, Z4
-	VADDPD       Z27, Z4, Z4
-	VMULPD       Z4, Z5, Z5
-	VMOVAPD.Z    Z5, K1, Z5
-	VADDPD       Z5, Z24, Z24
+	VCVTPS2PD    (DX), Z3
+	VSUBPD       Z3, Z0, Z3
+	VBROADCASTSD shift+40(FP), Z31
+	VADDPD       Z31, Z3, Z3
+	VMULPD       Z3, Z4, Z4
+	VMOVAPD.Z    Z4, K1, Z4
+	VADDPD       Z4, Z30, Z30
 	ADDQ         $0x00000020, CX
 	ADDQ         $0x00000020, DX
 	SUBQ         $0x00000008, BX
 	JMP          loop1
 
 loop1done:
-	VMOVUPD Z24, (AX)
+	VMOVUPD Z30, (AX)
 	VZEROUPPER
 	RET
 
 // func exactSiLUAVX512(dst *float32, x *float32, n int)
-// Requires: AVX, AVX512F
-TEXT ·exactSiLUAVX512(SB), NOSPLIT, $0-24
-	MOVQ         dst+0(FP), AX
-	MOVQ         x+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VBROADCASTSD expOne<>+0(SB), Z26
-	VBROADCASTSD expInfinity<>+0(SB), Z27
-	VPXORQ       Z24, Z24, Z24
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·exactSiLUAVX512(SB), NOSPLIT, $384-24
+	MOVQ dst+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ n+16(FP), DX
 
-loop4:
-	CMPQ         DX, $0x00000020
-	JLT          loop4done
+loop6:
+	CMPQ         DX, $0x00000030
+	JLT          loop6done
 	VCVTPS2PD    (CX), Z0
-	VCVTPS2PD    32(CX), Z6
-	VCVTPS2PD    64(CX), Z12
-	VCVTPS2PD    96(CX), Z18
-	VSUBPD       Z0, Z24, Z0
-	VSUBPD       Z6, Z24, Z6
-	VSUBPD       Z12, Z24, Z12
-	VSUBPD       Z18, Z24, Z18
+	VCVTPS2PD    32(CX), Z5
+	VCVTPS2PD    64(CX), Z10
+	VCVTPS2PD    96(CX), Z15
+	VCVTPS2PD    128(CX), Z20
+	VCVTPS2PD    160(CX), Z25
+	VBROADCASTSD expSign<>+0(SB), Z31
+	VXORPD       Z31, Z0, Z0
+	VXORPD       Z31, Z5, Z5
+	VXORPD       Z31, Z10, Z10
+	VXORPD       Z31, Z15, Z15
+	VXORPD       Z31, Z20, Z20
+	VXORPD       Z31, Z25, Z25
 	VBROADCASTSD expLog2E<>+0(SB), Z31
-	VMULPD       Z31, Z0, Z1
-	VMULPD       Z31, Z6, Z7
-	VMULPD       Z31, Z12, Z13
-	VMULPD       Z31, Z18, Z19
-	VBROADCASTSD expHalf<>+0(SB), Z31
-	VADDPD       Z31, Z1, Z1
-	VADDPD       Z31, Z7, Z7
-	VADDPD       Z31, Z13, Z13
-	VADDPD       Z31, Z19, Z19
-	VRNDSCALEPD  $0x09, Z1, Z1
-	VRNDSCALEPD  $0x09, Z7, Z7
-	VRNDSCALEPD  $0x09, Z13, Z13
-	VRNDSCALEPD  $0x09, Z19, Z19
-	VBROADCASTSD expLn2Hi<>+0(SB), Z31
-	VFNMADD231PD Z31, Z1, Z0
-	VFNMADD231PD Z31, Z7, Z6
-	VFNMADD231PD Z31, Z13, Z12
-	VFNMADD231PD Z31, Z19, Z18
-	VBROADCASTSD expLn2Lo<>+0(SB), Z31
-	VMULPD       Z31, Z1, Z5
-	VMULPD       Z31, Z7, Z11
-	VMULPD       Z31, Z13, Z17
-	VMULPD       Z31, Z19, Z23
-	VSUBPD       Z5, Z0, Z2
-	VSUBPD       Z11, Z6, Z8
-	VSUBPD       Z17, Z12, Z14
-	VSUBPD       Z23, Z18, Z20
-	VMULPD       Z2, Z2, Z3
-	VMULPD       Z8, Z8, Z9
-	VMULPD       Z14, Z14, Z15
-	VMULPD       Z20, Z20, Z21
-	VSUBPD       Z2, Z0, Z0
-	VSUBPD       Z8, Z6, Z6
-	VSUBPD       Z14, Z12, Z12
-	VSUBPD       Z20, Z18, Z18
-	VSUBPD       Z5, Z0, Z0
-	VSUBPD       Z11, Z6, Z6
-	VSUBPD       Z17, Z12, Z12
-	VSUBPD       Z23, Z18, Z18
-	VBROADCASTSD expTerma<>+0(SB), Z31
-	VMULPD       Z31, Z3, Z4
-	VMULPD       Z31, Z9, Z10
-	VMULPD       Z31, Z15, Z16
-	VMULPD       Z31, Z21, Z22
-	VBROADCASTSD expTermb<>+0(SB), Z31
-	VMULPD       Z31, Z3, Z5
-	VMULPD       Z31, Z9, Z11
+	VMULPD       Z31, Z0, Z2
+	VMULPD       Z31, Z5, Z7
+	VMULPD       Z31, Z10, Z12
 	VMULPD       Z31, Z15, Z17
-	VMULPD       Z31, Z21, Z23
+	VMULPD       Z31, Z20, Z22
+	VMULPD       Z31, Z25, Z27
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z2, Z2
+	VADDPD       Z31, Z7, Z7
+	VADDPD       Z31, Z12, Z12
+	VADDPD       Z31, Z17, Z17
+	VADDPD       Z31, Z22, Z22
+	VADDPD       Z31, Z27, Z27
+	VRNDSCALEPD  $0x09, Z2, Z2
+	VRNDSCALEPD  $0x09, Z7, Z7
+	VRNDSCALEPD  $0x09, Z12, Z12
+	VRNDSCALEPD  $0x09, Z17, Z17
+	VRNDSCALEPD  $0x09, Z22, Z22
+	VRNDSCALEPD  $0x09, Z27, Z27
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z2, Z0
+	VFNMADD231PD Z31, Z7, Z5
+	VFNMADD231PD Z31, Z12, Z10
+	VFNMADD231PD Z31, Z17, Z15
+	VFNMADD231PD Z31, Z22, Z20
+	VFNMADD231PD Z31, Z27, Z25
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMULPD       Z31, Z12, Z14
+	VMULPD       Z31, Z17, Z19
+	VMULPD       Z31, Z22, Z24
+	VMULPD       Z31, Z27, Z29
+	VMOVUPD      Z2, (SP)
+	VMOVUPD      Z7, 64(SP)
+	VMOVUPD      Z12, 128(SP)
+	VMOVUPD      Z17, 192(SP)
+	VMOVUPD      Z22, 256(SP)
+	VMOVUPD      Z27, 320(SP)
+	VSUBPD       Z4, Z0, Z1
+	VSUBPD       Z9, Z5, Z6
+	VSUBPD       Z14, Z10, Z11
+	VSUBPD       Z19, Z15, Z16
+	VSUBPD       Z24, Z20, Z21
+	VSUBPD       Z29, Z25, Z26
+	VMULPD       Z1, Z1, Z2
+	VMULPD       Z6, Z6, Z7
+	VMULPD       Z11, Z11, Z12
+	VMULPD       Z16, Z16, Z17
+	VMULPD       Z21, Z21, Z22
+	VMULPD       Z26, Z26, Z27
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z6, Z5, Z5
+	VSUBPD       Z11, Z10, Z10
+	VSUBPD       Z16, Z15, Z15
+	VSUBPD       Z21, Z20, Z20
+	VSUBPD       Z26, Z25, Z25
+	VSUBPD       Z4, Z0, Z0
+	VSUBPD       Z9, Z5, Z5
+	VSUBPD       Z14, Z10, Z10
+	VSUBPD       Z19, Z15, Z15
+	VSUBPD       Z24, Z20, Z20
+	VSUBPD       Z29, Z25, Z25
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z3
+	VMULPD       Z31, Z7, Z8
+	VMULPD       Z31, Z12, Z13
+	VMULPD       Z31, Z17, Z18
+	VMULPD       Z31, Z22, Z23
+	VMULPD       Z31, Z27, Z28
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMULPD       Z31, Z12, Z14
+	VMULPD       Z31, Z17, Z19
+	VMULPD       Z31, Z22, Z24
+	VMULPD       Z31, Z27, Z29
 	VBROADCASTSD expTermc<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
 	VBROADCASTSD expTermd<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z9, Z10, Z10
-	VMULPD       Z15, Z16, Z16
-	VMULPD       Z21, Z22, Z22
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VBROADCASTSD expTerme<>+0(SB), Z31
 	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
-	VBROADCASTSD expTermf<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z9, Z10, Z10
-	VMULPD       Z15, Z16, Z16
-	VMULPD       Z21, Z22, Z22
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VBROADCASTSD expTermg<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
-	VBROADCASTSD expTermh<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z9, Z10, Z10
-	VMULPD       Z15, Z16, Z16
-	VMULPD       Z21, Z22, Z22
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VBROADCASTSD expTermi<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
-	VBROADCASTSD expTermj<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z9, Z10, Z10
-	VMULPD       Z15, Z16, Z16
-	VMULPD       Z21, Z22, Z22
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VBROADCASTSD expTermk<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VADDPD       Z31, Z10, Z10
-	VADDPD       Z31, Z16, Z16
-	VADDPD       Z31, Z22, Z22
-	VBROADCASTSD expTerml<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
-	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
 	VMULPD       Z2, Z4, Z4
-	VMULPD       Z8, Z10, Z10
-	VMULPD       Z14, Z16, Z16
-	VMULPD       Z20, Z22, Z22
-	VADDPD       Z4, Z5, Z5
-	VADDPD       Z10, Z11, Z11
-	VADDPD       Z16, Z17, Z17
-	VADDPD       Z22, Z23, Z23
-	VMULPD       Z3, Z5, Z5
-	VMULPD       Z9, Z11, Z11
-	VMULPD       Z15, Z17, Z17
-	VMULPD       Z21, Z23, Z23
-	VADDPD       Z0, Z5, Z5
-	VADDPD       Z6, Z11, Z11
-	VADDPD       Z12, Z17, Z17
-	VADDPD       Z18, Z23, Z23
-	VADDPD       Z5, Z2, Z5
-	VADDPD       Z11, Z8, Z11
-	VADDPD       Z17, Z14, Z17
-	VADDPD       Z23, Z20, Z23
-	VBROADCASTSD expOne<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VADDPD       Z31, Z11, Z11
-	VADDPD       Z31, Z17, Z17
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
 	VADDPD       Z31, Z23, Z23
-	VSCALEFPD    Z1, Z5, Z5
-	VSCALEFPD    Z7, Z11, Z11
-	VSCALEFPD    Z13, Z17, Z17
-	VSCALEFPD    Z19, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VMULPD       Z17, Z18, Z18
+	VMULPD       Z22, Z23, Z23
+	VMULPD       Z27, Z28, Z28
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VADDPD       Z31, Z13, Z13
+	VADDPD       Z31, Z18, Z18
+	VADDPD       Z31, Z23, Z23
+	VADDPD       Z31, Z28, Z28
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VMULPD       Z1, Z3, Z3
+	VMULPD       Z6, Z8, Z8
+	VMULPD       Z11, Z13, Z13
+	VMULPD       Z16, Z18, Z18
+	VMULPD       Z21, Z23, Z23
+	VMULPD       Z26, Z28, Z28
+	VADDPD       Z3, Z4, Z4
+	VADDPD       Z8, Z9, Z9
+	VADDPD       Z13, Z14, Z14
+	VADDPD       Z18, Z19, Z19
+	VADDPD       Z23, Z24, Z24
+	VADDPD       Z28, Z29, Z29
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VMULPD       Z12, Z14, Z14
+	VMULPD       Z17, Z19, Z19
+	VMULPD       Z22, Z24, Z24
+	VMULPD       Z27, Z29, Z29
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z5, Z9, Z9
+	VADDPD       Z10, Z14, Z14
+	VADDPD       Z15, Z19, Z19
+	VADDPD       Z20, Z24, Z24
+	VADDPD       Z25, Z29, Z29
+	VADDPD       Z4, Z1, Z4
+	VADDPD       Z9, Z6, Z9
+	VADDPD       Z14, Z11, Z14
+	VADDPD       Z19, Z16, Z19
+	VADDPD       Z24, Z21, Z24
+	VADDPD       Z29, Z26, Z29
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VSCALEFPD    (SP), Z4, Z4
+	VSCALEFPD    64(SP), Z9, Z9
+	VSCALEFPD    128(SP), Z14, Z14
+	VSCALEFPD    192(SP), Z19, Z19
+	VSCALEFPD    256(SP), Z24, Z24
+	VSCALEFPD    320(SP), Z29, Z29
 	VCVTPS2PD    (CX), Z0
-	VCVTPS2PD    32(CX), Z6
-	VCVTPS2PD    64(CX), Z12
-	VCVTPS2PD    96(CX), Z18
+	VCVTPS2PD    32(CX), Z5
+	VCVTPS2PD    64(CX), Z10
+	VCVTPS2PD    96(CX), Z15
+	VCVTPS2PD    128(CX), Z20
+	VCVTPS2PD    160(CX), Z25
 	VBROADCASTSD expMinus<>+0(SB), Z31
 	VCMPPD       $0x11, Z31, Z0, K1
-	VMOVAPD      Z27, K1, Z5
-	VCMPPD       $0x11, Z31, Z6, K2
-	VMOVAPD      Z27, K2, Z11
-	VCMPPD       $0x11, Z31, Z12, K3
-	VMOVAPD      Z27, K3, Z17
-	VCMPPD       $0x11, Z31, Z18, K4
-	VMOVAPD      Z27, K4, Z23
+	VCMPPD       $0x11, Z31, Z5, K2
+	VCMPPD       $0x11, Z31, Z10, K3
+	VCMPPD       $0x11, Z31, Z15, K4
+	VCMPPD       $0x11, Z31, Z20, K5
+	VCMPPD       $0x11, Z31, Z25, K6
+	VBROADCASTSD expInfinity<>+0(SB), K1, Z4
+	VBROADCASTSD expInfinity<>+0(SB), K2, Z9
+	VBROADCASTSD expInfinity<>+0(SB), K3, Z14
+	VBROADCASTSD expInfinity<>+0(SB), K4, Z19
+	VBROADCASTSD expInfinity<>+0(SB), K5, Z24
+	VBROADCASTSD expInfinity<>+0(SB), K6, Z29
 	VBROADCASTSD expPlus<>+0(SB), Z31
 	VCMPPD       $0x1e, Z31, Z0, K1
-	VMOVAPD      Z24, K1, Z5
-	VCMPPD       $0x1e, Z31, Z6, K2
-	VMOVAPD      Z24, K2, Z11
-	VCMPPD       $0x1e, Z31, Z12, K3
-	VMOVAPD      Z24, K3, Z17
-	VCMPPD       $0x1e, Z31, Z18, K4
-	VMOVAPD      Z24, K4, Z23
-	VADDPD       Z26, Z5, Z5
-	VADDPD       Z26, Z11, Z11
-	VADDPD       Z26, Z17, Z17
-	VADDPD       Z26, Z23, Z23
-	VDIVPD       Z5, Z0, Z5
-	VDIVPD       Z11, Z6, Z11
-	VDIVPD       Z17, Z12, Z17
-	VDIVPD       Z23, Z18, Z23
-	VCVTPD2PS    Z5, Y5
-	VCVTPD2PS    Z11, Y11
-	VCVTPD2PS    Z17, Y17
-	VCVTPD2PS    Z23, Y23
-	VMOVUPS      Y5, (AX)
-	VMOVUPS      Y11, 32(AX)
-	VMOVUPS      Y17, 64(AX)
-	VMOVUPS      Y23, 96(AX)
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000020, DX
-	JMP          loop4
+	VCMPPD       $0x1e, Z31, Z5, K2
+	VCMPPD       $0x1e, Z31, Z10, K3
+	VCMPPD       $0x1e, Z31, Z15, K4
+	VCMPPD       $0x1e, Z31, Z20, K5
+	VCMPPD       $0x1e, Z31, Z25, K6
+	VBROADCASTSD expZero<>+0(SB), K1, Z4
+	VBROADCASTSD expZero<>+0(SB), K2, Z9
+	VBROADCASTSD expZero<>+0(SB), K3, Z14
+	VBROADCASTSD expZero<>+0(SB), K4, Z19
+	VBROADCASTSD expZero<>+0(SB), K5, Z24
+	VBROADCASTSD expZero<>+0(SB), K6, Z29
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VADDPD       Z31, Z14, Z14
+	VADDPD       Z31, Z19, Z19
+	VADDPD       Z31, Z24, Z24
+	VADDPD       Z31, Z29, Z29
+	VDIVPD       Z4, Z0, Z4
+	VDIVPD       Z9, Z5, Z9
+	VDIVPD       Z14, Z10, Z14
+	VDIVPD       Z19, Z15, Z19
+	VDIVPD       Z24, Z20, Z24
+	VDIVPD       Z29, Z25, Z29
+	VCVTPD2PS    Z4, Y4
+	VCVTPD2PS    Z9, Y9
+	VCVTPD2PS    Z14, Y14
+	VCVTPD2PS    Z19, Y19
+	VCVTPD2PS    Z24, Y24
+	VCVTPD2PS    Z29, Y29
+	VMOVUPS      Y4, (AX)
+	VMOVUPS      Y9, 32(AX)
+	VMOVUPS      Y14, 64(AX)
+	VMOVUPS      Y19, 96(AX)
+	VMOVUPS      Y24, 128(AX)
+	VMOVUPS      Y29, 160(AX)
+	ADDQ         $0x000000c0, AX
+	ADDQ         $0x000000c0, CX
+	SUBQ         $0x00000030, DX
+	JMP          loop6
 
-loop4done:
+loop6done:
+loop2:
+	CMPQ         DX, $0x00000010
+	JLT          loop2done
+	VCVTPS2PD    (CX), Z0
+	VCVTPS2PD    32(CX), Z5
+	VBROADCASTSD expSign<>+0(SB), Z31
+	VXORPD       Z31, Z0, Z0
+	VXORPD       Z31, Z5, Z5
+	VBROADCASTSD expLog2E<>+0(SB), Z31
+	VMULPD       Z31, Z0, Z2
+	VMULPD       Z31, Z5, Z7
+	VBROADCASTSD expHalf<>+0(SB), Z31
+	VADDPD       Z31, Z2, Z2
+	VADDPD       Z31, Z7, Z7
+	VRNDSCALEPD  $0x09, Z2, Z2
+	VRNDSCALEPD  $0x09, Z7, Z7
+	VBROADCASTSD expLn2Hi<>+0(SB), Z31
+	VFNMADD231PD Z31, Z2, Z0
+	VFNMADD231PD Z31, Z7, Z5
+	VBROADCASTSD expLn2Lo<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VMOVUPD      Z2, (SP)
+	VMOVUPD      Z7, 64(SP)
+	VSUBPD       Z4, Z0, Z1
+	VSUBPD       Z9, Z5, Z6
+	VMULPD       Z1, Z1, Z2
+	VMULPD       Z6, Z6, Z7
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z6, Z5, Z5
+	VSUBPD       Z4, Z0, Z0
+	VSUBPD       Z9, Z5, Z5
+	VBROADCASTSD expTerma<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z3
+	VMULPD       Z31, Z7, Z8
+	VBROADCASTSD expTermb<>+0(SB), Z31
+	VMULPD       Z31, Z2, Z4
+	VMULPD       Z31, Z7, Z9
+	VBROADCASTSD expTermc<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermd<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VADDPD       Z31, Z8, Z8
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VMULPD       Z1, Z3, Z3
+	VMULPD       Z6, Z8, Z8
+	VADDPD       Z3, Z4, Z4
+	VADDPD       Z8, Z9, Z9
+	VMULPD       Z2, Z4, Z4
+	VMULPD       Z7, Z9, Z9
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z5, Z9, Z9
+	VADDPD       Z4, Z1, Z4
+	VADDPD       Z9, Z6, Z9
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VSCALEFPD    (SP), Z4, Z4
+	VSCALEFPD    64(SP), Z9, Z9
+	VCVTPS2PD    (CX), Z0
+	VCVTPS2PD    32(CX), Z5
+	VBROADCASTSD expMinus<>+0(SB), Z31
+	VCMPPD       $0x11, Z31, Z0, K1
+	VCMPPD       $0x11, Z31, Z5, K2
+	VBROADCASTSD expInfinity<>+0(SB), K1, Z4
+	VBROADCASTSD expInfinity<>+0(SB), K2, Z9
+	VBROADCASTSD expPlus<>+0(SB), Z31
+	VCMPPD       $0x1e, Z31, Z0, K1
+	VCMPPD       $0x1e, Z31, Z5, K2
+	VBROADCASTSD expZero<>+0(SB), K1, Z4
+	VBROADCASTSD expZero<>+0(SB), K2, Z9
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z9, Z9
+	VDIVPD       Z4, Z0, Z4
+	VDIVPD       Z9, Z5, Z9
+	VCVTPD2PS    Z4, Y4
+	VCVTPD2PS    Z9, Y9
+	VMOVUPS      Y4, (AX)
+	VMOVUPS      Y9, 32(AX)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, CX
+	SUBQ         $0x00000010, DX
+	JMP          loop2
+
+loop2done:
 loop1:
 	CMPQ         DX, $0x00000008
 	JLT          loop1done
 	VCVTPS2PD    (CX), Z0
-	VSUBPD       Z0, Z24, Z0
+	VBROADCASTSD expSign<>+0(SB), Z31
+	VXORPD       Z31, Z0, Z0
 	VBROADCASTSD expLog2E<>+0(SB), Z31
-	VMULPD       Z31, Z0, Z1
+	VMULPD       Z31, Z0, Z2
 	VBROADCASTSD expHalf<>+0(SB), Z31
-	VADDPD       Z31, Z1, Z1
-	VRNDSCALEPD  $0x09, Z1, Z1
+	VADDPD       Z31, Z2, Z2
+	VRNDSCALEPD  $0x09, Z2, Z2
 	VBROADCASTSD expLn2Hi<>+0(SB), Z31
-	VFNMADD231PD Z31, Z1, Z0
+	VFNMADD231PD Z31, Z2, Z0
 	VBROADCASTSD expLn2Lo<>+0(SB), Z31
-	VMULPD       Z31, Z1, Z5
-	VSUBPD       Z5, Z0, Z2
-	VMULPD       Z2, Z2, Z3
-	VSUBPD       Z2, Z0, Z0
-	VSUBPD       Z5, Z0, Z0
+	VMULPD       Z31, Z2, Z4
+	VMOVUPD      Z2, (SP)
+	VSUBPD       Z4, Z0, Z1
+	VMULPD       Z1, Z1, Z2
+	VSUBPD       Z1, Z0, Z0
+	VSUBPD       Z4, Z0, Z0
 	VBROADCASTSD expTerma<>+0(SB), Z31
-	VMULPD       Z31, Z3, Z4
+	VMULPD       Z31, Z2, Z3
 	VBROADCASTSD expTermb<>+0(SB), Z31
-	VMULPD       Z31, Z3, Z5
+	VMULPD       Z31, Z2, Z4
 	VBROADCASTSD expTermc<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
+	VADDPD       Z31, Z3, Z3
 	VBROADCASTSD expTermd<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z3, Z5, Z5
-	VBROADCASTSD expTerme<>+0(SB), Z31
 	VADDPD       Z31, Z4, Z4
-	VBROADCASTSD expTermf<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z3, Z5, Z5
-	VBROADCASTSD expTermg<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VBROADCASTSD expTermh<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z3, Z5, Z5
-	VBROADCASTSD expTermi<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VBROADCASTSD expTermj<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VMULPD       Z3, Z4, Z4
-	VMULPD       Z3, Z5, Z5
-	VBROADCASTSD expTermk<>+0(SB), Z31
-	VADDPD       Z31, Z4, Z4
-	VBROADCASTSD expTerml<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
+	VMULPD       Z2, Z3, Z3
 	VMULPD       Z2, Z4, Z4
-	VADDPD       Z4, Z5, Z5
-	VMULPD       Z3, Z5, Z5
-	VADDPD       Z0, Z5, Z5
-	VADDPD       Z5, Z2, Z5
+	VBROADCASTSD expTerme<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermf<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermg<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermh<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermi<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTermj<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z2, Z3, Z3
+	VMULPD       Z2, Z4, Z4
+	VBROADCASTSD expTermk<>+0(SB), Z31
+	VADDPD       Z31, Z3, Z3
+	VBROADCASTSD expTerml<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VMULPD       Z1, Z3, Z3
+	VADDPD       Z3, Z4, Z4
+	VMULPD       Z2, Z4, Z4
+	VADDPD       Z0, Z4, Z4
+	VADDPD       Z4, Z1, Z4
 	VBROADCASTSD expOne<>+0(SB), Z31
-	VADDPD       Z31, Z5, Z5
-	VSCALEFPD    Z1, Z5, Z5
+	VADDPD       Z31, Z4, Z4
+	VSCALEFPD    (SP), Z4, Z4
 	VCVTPS2PD    (CX), Z0
 	VBROADCASTSD expMinus<>+0(SB), Z31
 	VCMPPD       $0x11, Z31, Z0, K1
-	VMOVAPD      Z27, K1, Z5
+	VBROADCASTSD expInfinity<>+0(SB), K1, Z4
 	VBROADCASTSD expPlus<>+0(SB), Z31
 	VCMPPD       $0x1e, Z31, Z0, K1
-	VMOVAPD      Z24, K1, Z5
-	VADDPD       Z26, Z5, Z5
-	VDIVPD       Z5, Z0, Z5
-	VCVTPD2PS    Z5, Y5
-	VMOVUPS      Y5, (AX)
+	VBROADCASTSD expZero<>+0(SB), K1, Z4
+	VBROADCASTSD expOne<>+0(SB), Z31
+	VADDPD       Z31, Z4, Z4
+	VDIVPD       Z4, Z0, Z4
+	VCVTPD2PS    Z4, Y4
+	VMOVUPS      Y4, (AX)
 	ADDQ         $0x00000020, AX
 	ADDQ         $0x00000020, CX
 	SUBQ         $0x00000008, DX
@@ -1833,45 +2714,71 @@ loop1done:
 
 // func exactScaleAVX512(x *float32, n int, scale float64)
 // Requires: AVX, AVX512F
-TEXT ·exactScaleAVX512(SB), NOSPLIT, $0-24
-	MOVQ         x+0(FP), AX
-	MOVQ         n+8(FP), CX
-	VBROADCASTSD scale+16(FP), Z26
+TEXT ·exactScaleAVX512(SB), NOSPLIT, $384-24
+	MOVQ x+0(FP), AX
+	MOVQ n+8(FP), CX
 
-loop4:
-	CMPQ      CX, $0x00000020
-	JLT       loop4done
-	VCVTPS2PD (AX), Z5
-	VCVTPS2PD 32(AX), Z11
-	VCVTPS2PD 64(AX), Z17
-	VCVTPS2PD 96(AX), Z23
-	VMULPD    Z26, Z5, Z5
-	VMULPD    Z26, Z11, Z11
-	VMULPD    Z26, Z17, Z17
-	VMULPD    Z26, Z23, Z23
-	VCVTPD2PS Z5, Y5
-	VCVTPD2PS Z11, Y11
-	VCVTPD2PS Z17, Y17
-	VCVTPD2PS Z23, Y23
-	VMOVUPS   Y5, (AX)
-	VMOVUPS   Y11, 32(AX)
-	VMOVUPS   Y17, 64(AX)
-	VMOVUPS   Y23, 96(AX)
-	ADDQ      $0x00000080, AX
-	SUBQ      $0x00000020, CX
-	JMP       loop4
+loop6:
+	CMPQ         CX, $0x00000030
+	JLT          loop6done
+	VCVTPS2PD    (AX), Z4
+	VCVTPS2PD    32(AX), Z9
+	VCVTPS2PD    64(AX), Z14
+	VCVTPS2PD    96(AX), Z19
+	VCVTPS2PD    128(AX), Z24
+	VCVTPS2PD    160(AX), Z29
+	VBROADCASTSD scale+16(FP), Z31
+	VMULPD       Z31, Z4, Z4
+	VMULPD       Z31, Z9, Z9
+	VMULPD       Z31, Z14, Z14
+	VMULPD       Z31, Z19, Z19
+	VMULPD       Z31, Z24, Z24
+	VMULPD       Z31, Z29, Z29
+	VCVTPD2PS    Z4, Y4
+	VCVTPD2PS    Z9, Y9
+	VCVTPD2PS    Z14, Y14
+	VCVTPD2PS    Z19, Y19
+	VCVTPD2PS    Z24, Y24
+	VCVTPD2PS    Z29, Y29
+	VMOVUPS      Y4, (AX)
+	VMOVUPS      Y9, 32(AX)
+	VMOVUPS      Y14, 64(AX)
+	VMOVUPS      Y19, 96(AX)
+	VMOVUPS      Y24, 128(AX)
+	VMOVUPS      Y29, 160(AX)
+	ADDQ         $0x000000c0, AX
+	SUBQ         $0x00000030, CX
+	JMP          loop6
 
-loop4done:
+loop6done:
+loop2:
+	CMPQ         CX, $0x00000010
+	JLT          loop2done
+	VCVTPS2PD    (AX), Z4
+	VCVTPS2PD    32(AX), Z9
+	VBROADCASTSD scale+16(FP), Z31
+	VMULPD       Z31, Z4, Z4
+	VMULPD       Z31, Z9, Z9
+	VCVTPD2PS    Z4, Y4
+	VCVTPD2PS    Z9, Y9
+	VMOVUPS      Y4, (AX)
+	VMOVUPS      Y9, 32(AX)
+	ADDQ         $0x00000040, AX
+	SUBQ         $0x00000010, CX
+	JMP          loop2
+
+loop2done:
 loop1:
-	CMPQ      CX, $0x00000008
-	JLT       loop1done
-	VCVTPS2PD (AX), Z5
-	VMULPD    Z26, Z5, Z5
-	VCVTPD2PS Z5, Y5
-	VMOVUPS   Y5, (AX)
-	ADDQ      $0x00000020, AX
-	SUBQ      $0x00000008, CX
-	JMP       loop1
+	CMPQ         CX, $0x00000008
+	JLT          loop1done
+	VCVTPS2PD    (AX), Z4
+	VBROADCASTSD scale+16(FP), Z31
+	VMULPD       Z31, Z4, Z4
+	VCVTPD2PS    Z4, Y4
+	VMOVUPS      Y4, (AX)
+	ADDQ         $0x00000020, AX
+	SUBQ         $0x00000008, CX
+	JMP          loop1
 
 loop1done:
 	VZEROUPPER

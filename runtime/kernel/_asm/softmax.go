@@ -23,9 +23,9 @@ func softmax() {
 
 // exp64 holds the constants of Exp.
 type exp64 struct {
-	lowest, cut, half, one, log2e, ln2Hi, ln2Lo, infinity, minus, plus Mem
-	terms                                                              []Mem
-	bias                                                               Mem
+	lowest, cut, half, one, log2e, ln2Hi, ln2Lo, zero, infinity, minus, plus, sign Mem
+	terms                                                                          []Mem
+	bias                                                                           Mem
 }
 
 func newExp64() *exp64 {
@@ -41,7 +41,7 @@ func newExp64() *exp64 {
 	c := &exp64{
 		lowest: double("expLowest", -700), cut: double("expCut", -60), half: double("expHalf", 0.5), one: double("expOne", 1),
 		log2e: double("expLog2E", math.Log2E), ln2Hi: double("expLn2Hi", ln2Hi), ln2Lo: double("expLn2Lo", math.Ln2-ln2Hi),
-		infinity: double("expInfinity", math.Inf(1)), minus: double("expMinus", -700), plus: double("expPlus", 700),
+		zero: double("expZero", 0), infinity: double("expInfinity", math.Inf(1)), sign: double("expSign", math.Copysign(0, -1)), minus: double("expMinus", -700), plus: double("expPlus", 700),
 		bias: words("expBias", repeat(1023, 4)...),
 	}
 	for i, v := range []float64{
@@ -53,23 +53,38 @@ func newExp64() *exp64 {
 	return c
 }
 
-// doubles are registers of float64 that compute together: n of v.
+// doubles are registers of float64 that compute together: n of v. Operations take three cycles and two of a kind start in
+// one, so that six registers keep the units busy.
 type doubles struct {
 	v vectors
 	n int
+	// spill is memory for the exponents of 512-bit registers, of which there are too few.
+	spill Mem
 }
 
 // Registers of the i-th: arg becomes what rounding took from r, square is r*r, and exp and odd are the two halves of the
-// polynomial.
-func (d doubles) arg(i int) reg.VecPhysical    { return d.v.reg[6*i] }
-func (d doubles) k(i int) reg.VecPhysical      { return d.v.reg[6*i+1] }
-func (d doubles) r(i int) reg.VecPhysical      { return d.v.reg[6*i+2] }
-func (d doubles) square(i int) reg.VecPhysical { return d.v.reg[6*i+3] }
-func (d doubles) odd(i int) reg.VecPhysical    { return d.v.reg[6*i+4] }
+// polynomial. The exponent shares its register with square until that is computed, except in 256-bit code.
+func (d doubles) arg(i int) reg.VecPhysical    { return d.v.reg[d.index(i)] }
+func (d doubles) r(i int) reg.VecPhysical      { return d.v.reg[d.index(i)+1] }
+func (d doubles) square(i int) reg.VecPhysical { return d.v.reg[d.index(i)+2] }
+func (d doubles) odd(i int) reg.VecPhysical    { return d.v.reg[d.index(i)+3] }
 func (d doubles) exp(i int) reg.VecPhysical    { return d.v.reg[d.p(i)] }
+func (d doubles) k(i int) reg.VecPhysical {
+	if d.v.lanes == 16 {
+		return d.square(i)
+	}
+	return d.v.reg[d.index(i)+5]
+}
 
 // p is the number of the register exp.
-func (d doubles) p(i int) int { return 6*i + 5 }
+func (d doubles) p(i int) int { return d.index(i) + 4 }
+
+func (d doubles) index(i int) int {
+	if d.v.lanes == 16 {
+		return 5 * i
+	}
+	return 6 * i
+}
 
 // bytes of float32 for one register.
 func (d doubles) bytes() int { return 2 * d.v.lanes }
@@ -82,15 +97,29 @@ func (d doubles) all(f func(i int)) {
 	}
 }
 
-// doubleLoops walks over n float32: with 512-bit registers 32 and then eight at a time, otherwise eight.
+// widen loads float32.
+func (d doubles) widen(p reg.GPVirtual, to func(i int) reg.VecPhysical) {
+	d.all(func(i int) { VCVTPS2PD(d.at(p, i), to(i)) })
+}
+
+// narrow stores exp, rounded to float32.
+func (d doubles) narrow(p reg.GPVirtual) {
+	d.all(func(i int) { narrow(d.v, d.p(i)) })
+	d.all(func(i int) { storeNarrow(d.v, d.p(i), d.at(p, i)) })
+}
+
+// doubleLoops walks over n float32: with 512-bit registers 48, 16 and then eight at a time, otherwise eight.
 func doubleLoops(v vectors, n reg.GPVirtual, pointers []reg.GPVirtual, body func(d doubles)) {
-	sizes := []doubles{{v, 2}}
+	sizes := []int{2}
+	var spill Mem
 	if v.lanes == 16 {
-		sizes = []doubles{{v, 4}, {v, 1}}
+		sizes = []int{6, 2, 1}
+		spill = AllocLocal(6 * 64)
 	}
-	for _, d := range sizes {
+	for _, size := range sizes {
+		d := doubles{v, size, spill}
 		loop := "loop" + string(rune('0'+d.n))
-		size := d.n * v.lanes / 2
+		size *= v.lanes / 2
 		Label(loop)
 		CMPQ(n, U32(size))
 		JLT(LabelRef(loop + "done"))
@@ -104,21 +133,37 @@ func doubleLoops(v vectors, n reg.GPVirtual, pointers []reg.GPVirtual, body func
 	}
 }
 
-// Registers that loops share, behind those of doubles.
-const (
-	regAcc = 12 // two with 256-bit registers
-	regOne = 14 // first and second number of a kernel
-	regTwo = 15
-)
-
-func shared(v vectors, i int) reg.VecPhysical {
+// sum is part i of the eight sums, behind the registers of doubles.
+func sum(v vectors, i int) reg.VecPhysical {
 	if v.lanes == 16 {
-		i += 12
+		return z[30]
 	}
-	return v.reg[i]
+	return y[12+i]
 }
 
-// constant is an operand that holds c in all lanes.
+// number is a parameter of a kernel. 256-bit code keeps up to two in registers.
+type number struct {
+	at Mem
+	in reg.VecPhysical
+}
+
+func newNumber(v vectors, name string, at, i int) number {
+	n := number{NewParamAddr(name, at), y[14+i]}
+	if v.lanes == 8 {
+		VBROADCASTSD(n.at, n.in)
+	}
+	return n
+}
+
+// number is an operand that holds the parameter in all lanes, until the next constant.
+func (d doubles) number(n number) Op {
+	if d.v.lanes == 16 {
+		return d.constant(n.at)
+	}
+	return n.in
+}
+
+// constant is an operand that holds c in all lanes, until the next.
 func (d doubles) constant(c Mem) Op {
 	if d.v.lanes == 16 {
 		VBROADCASTSD(c, z[31])
@@ -128,20 +173,20 @@ func (d doubles) constant(c Mem) Op {
 }
 
 // termsAbove computes terms of exponentials of the arguments that load brings, 0 for arguments below the limit.
-func (c *exp64) termsAbove(d doubles, limit Mem, load, term func(i int)) {
-	d.all(load)
+func (c *exp64) termsAbove(d doubles, limit Mem, load, term func()) {
+	load()
 	if d.v.lanes == 16 {
 		o := d.constant(limit)
 		d.all(func(i int) { VCMPPD(U8(21), o, d.arg(i), k[1+i]) })
 		c.exponentials(d)
-		d.all(term)
+		term()
 		d.all(func(i int) { VMOVAPD_Z(d.exp(i), k[1+i], d.exp(i)) })
 		return
 	}
 	// There is no register to keep a mask in.
 	c.exponentials(d)
-	d.all(term)
-	d.all(load)
+	term()
+	load()
 	d.all(func(i int) { VCMPPD(U8(21), limit, d.arg(i), d.square(i)) })
 	d.all(func(i int) { VANDPD(d.square(i), d.exp(i), d.exp(i)) })
 }
@@ -163,6 +208,9 @@ func (c *exp64) exponentials(d doubles) {
 	d.all(func(i int) { VFNMADD231PD(o, d.k(i), d.arg(i)) })
 	o = d.constant(c.ln2Lo)
 	d.all(func(i int) { VMULPD(o, d.k(i), d.exp(i)) })
+	if d.v.lanes == 16 {
+		d.all(func(i int) { VMOVUPD(d.k(i), d.spill.Offset(64*i)) })
+	}
 	d.all(func(i int) { VSUBPD(d.exp(i), d.arg(i), d.r(i)) })
 	d.all(func(i int) { VMULPD(d.r(i), d.r(i), d.square(i)) })
 	d.all(func(i int) { VSUBPD(d.r(i), d.arg(i), d.arg(i)) })
@@ -190,10 +238,10 @@ func (c *exp64) exponentials(d doubles) {
 	d.all(func(i int) { VADDPD(o, d.exp(i), d.exp(i)) })
 	d.all(func(i int) {
 		if d.v.lanes == 16 {
-			VSCALEFPD(d.k(i), d.exp(i), d.exp(i))
+			VSCALEFPD(d.spill.Offset(64*i), d.exp(i), d.exp(i))
 			return
 		}
-		low := x[6*i+1]
+		low := x[d.index(i)+5]
 		VCVTPD2DQY(d.k(i), low)
 		VPADDD(c.bias, low, low)
 		VPMOVZXDQ(low, d.k(i))
@@ -210,19 +258,19 @@ type lanes struct {
 
 func (l lanes) load() {
 	for i := range 16 / l.v.lanes {
-		VMOVUPD(Mem{Base: l.p, Disp: i * l.v.bytes()}, shared(l.v, regAcc+i))
+		VMOVUPD(Mem{Base: l.p, Disp: i * l.v.bytes()}, sum(l.v, i))
 	}
 }
 
 // add adds register i of a step.
 func (l lanes) add(i int, r reg.VecPhysical) {
-	acc := shared(l.v, regAcc+i%(16/l.v.lanes))
+	acc := sum(l.v, i%(16/l.v.lanes))
 	VADDPD(r, acc, acc)
 }
 
 func (l lanes) store() {
 	for i := range 16 / l.v.lanes {
-		VMOVUPD(shared(l.v, regAcc+i), Mem{Base: l.p, Disp: i * l.v.bytes()})
+		VMOVUPD(sum(l.v, i), Mem{Base: l.p, Disp: i * l.v.bytes()})
 	}
 }
 
@@ -230,16 +278,16 @@ func (l lanes) store() {
 func (c *exp64) sumExp(v vectors) {
 	begin("sumExp"+v.tier, "(lanes *float64, x *float32, n int, top float64, scale float64)")
 	sums, px, n := lanes{v, param("lanes")}, param("x"), param("n")
-	top, scale := shared(v, regOne), shared(v, regTwo)
-	VBROADCASTSD(NewParamAddr("top", 24), top)
-	VBROADCASTSD(NewParamAddr("scale", 32), scale)
+	top, scale := newNumber(v, "top", 24, 0), newNumber(v, "scale", 32, 1)
 	sums.load()
 	doubleLoops(v, n, []reg.GPVirtual{px}, func(d doubles) {
-		c.termsAbove(d, c.lowest, func(i int) {
-			VCVTPS2PD(d.at(px, i), d.arg(i))
-			VSUBPD(top, d.arg(i), d.arg(i))
-			VMULPD(scale, d.arg(i), d.arg(i))
-		}, func(i int) {})
+		c.termsAbove(d, c.lowest, func() {
+			d.widen(px, d.arg)
+			o := d.number(top)
+			d.all(func(i int) { VSUBPD(o, d.arg(i), d.arg(i)) })
+			o = d.number(scale)
+			d.all(func(i int) { VMULPD(o, d.arg(i), d.arg(i)) })
+		}, func() {})
 		d.all(func(i int) { sums.add(i, d.exp(i)) })
 	})
 	sums.store()
@@ -250,16 +298,15 @@ func (c *exp64) sumExp(v vectors) {
 func (c *exp64) softmaxExp(v vectors) {
 	begin("softmaxExp"+v.tier, "(lanes *float64, x *float32, n int, top float64)")
 	sums, px, n := lanes{v, param("lanes")}, param("x"), param("n")
-	top := shared(v, regOne)
-	VBROADCASTSD(NewParamAddr("top", 24), top)
+	top := newNumber(v, "top", 24, 0)
 	sums.load()
 	doubleLoops(v, n, []reg.GPVirtual{px}, func(d doubles) {
-		c.termsAbove(d, c.lowest, func(i int) {
-			VCVTPS2PD(d.at(px, i), d.arg(i))
-			VSUBPD(top, d.arg(i), d.arg(i))
-		}, func(i int) {})
-		d.all(func(i int) { narrow(v, d.p(i)) })
-		d.all(func(i int) { storeNarrow(v, d.p(i), d.at(px, i)) })
+		c.termsAbove(d, c.lowest, func() {
+			d.widen(px, d.arg)
+			o := d.number(top)
+			d.all(func(i int) { VSUBPD(o, d.arg(i), d.arg(i)) })
+		}, func() {})
+		d.narrow(px)
 		d.all(func(i int) {
 			if v.lanes == 16 {
 				VCVTPS2PD(half.reg[d.p(i)], d.exp(i))
@@ -277,20 +324,20 @@ func (c *exp64) softmaxExp(v vectors) {
 func (c *exp64) divergence(v vectors) {
 	begin("divergence"+v.tier, "(lanes *float64, p *float32, q *float32, n int, norm float64, shift float64)")
 	sums, pp, pq, n := lanes{v, param("lanes")}, param("p"), param("q"), param("n")
-	norm, shift := shared(v, regOne), shared(v, regTwo)
-	VBROADCASTSD(NewParamAddr("norm", 32), norm)
-	VBROADCASTSD(NewParamAddr("shift", 40), shift)
+	norm, shift := newNumber(v, "norm", 32, 0), newNumber(v, "shift", 40, 1)
 	sums.load()
 	doubleLoops(v, n, []reg.GPVirtual{pp, pq}, func(d doubles) {
-		c.termsAbove(d, c.cut, func(i int) {
-			VCVTPS2PD(d.at(pp, i), d.arg(i))
-			VSUBPD(norm, d.arg(i), d.arg(i))
-		}, func(i int) {
-			VCVTPS2PD(d.at(pp, i), d.arg(i))
-			VCVTPS2PD(d.at(pq, i), d.odd(i))
-			VSUBPD(d.odd(i), d.arg(i), d.odd(i))
-			VADDPD(shift, d.odd(i), d.odd(i))
-			VMULPD(d.odd(i), d.exp(i), d.exp(i))
+		c.termsAbove(d, c.cut, func() {
+			d.widen(pp, d.arg)
+			o := d.number(norm)
+			d.all(func(i int) { VSUBPD(o, d.arg(i), d.arg(i)) })
+		}, func() {
+			d.widen(pp, d.arg)
+			d.widen(pq, d.odd)
+			d.all(func(i int) { VSUBPD(d.odd(i), d.arg(i), d.odd(i)) })
+			o := d.number(shift)
+			d.all(func(i int) { VADDPD(o, d.odd(i), d.odd(i)) })
+			d.all(func(i int) { VMULPD(d.odd(i), d.exp(i), d.exp(i)) })
 		})
 		d.all(func(i int) { sums.add(i, d.exp(i)) })
 	})
@@ -302,40 +349,33 @@ func (c *exp64) divergence(v vectors) {
 func (c *exp64) silu(v vectors) {
 	begin("exactSiLU"+v.tier, "(dst *float32, x *float32, n int)")
 	dst, px, n := param("dst"), param("x"), param("n")
-	zero, one, infinity := shared(v, regAcc), shared(v, regOne), shared(v, regTwo)
-	VBROADCASTSD(c.one, one)
-	VBROADCASTSD(c.infinity, infinity)
-	if v.lanes == 16 {
-		VPXORQ(zero, zero, zero)
-	} else {
-		VXORPD(zero, zero, zero)
-	}
 	doubleLoops(v, n, []reg.GPVirtual{dst, px}, func(d doubles) {
-		d.all(func(i int) { VCVTPS2PD(d.at(px, i), d.arg(i)) })
-		d.all(func(i int) { VSUBPD(d.arg(i), zero, d.arg(i)) })
+		d.widen(px, d.arg)
+		o := d.constant(c.sign)
+		d.all(func(i int) { VXORPD(o, d.arg(i), d.arg(i)) })
 		c.exponentials(d)
+		d.widen(px, d.arg)
 		// Beyond 700 the exponential is too large, or too small, to change the quotient.
-		d.all(func(i int) { VCVTPS2PD(d.at(px, i), d.arg(i)) })
 		for _, far := range []struct {
 			limit     Mem
 			predicate uint8
-			value     reg.VecPhysical
-		}{{c.minus, 17, infinity}, {c.plus, 30, zero}} { // less, greater
+			value     Mem
+		}{{c.minus, 17, c.infinity}, {c.plus, 30, c.zero}} { // less, greater
 			o := d.constant(far.limit)
+			if v.lanes == 16 {
+				d.all(func(i int) { VCMPPD(U8(far.predicate), o, d.arg(i), k[1+i]) })
+				d.all(func(i int) { VBROADCASTSD(far.value, k[1+i], d.exp(i)) })
+				continue
+			}
 			d.all(func(i int) {
-				if v.lanes == 16 {
-					VCMPPD(U8(far.predicate), o, d.arg(i), k[1+i])
-					VMOVAPD(far.value, k[1+i], d.exp(i))
-				} else {
-					VCMPPD(U8(far.predicate), o, d.arg(i), d.square(i))
-					VBLENDVPD(d.square(i), far.value, d.exp(i), d.exp(i))
-				}
+				VCMPPD(U8(far.predicate), o, d.arg(i), d.square(i))
+				VBLENDVPD(d.square(i), far.value, d.exp(i), d.exp(i))
 			})
 		}
-		d.all(func(i int) { VADDPD(one, d.exp(i), d.exp(i)) })
+		o = d.constant(c.one)
+		d.all(func(i int) { VADDPD(o, d.exp(i), d.exp(i)) })
 		d.all(func(i int) { VDIVPD(d.exp(i), d.arg(i), d.exp(i)) })
-		d.all(func(i int) { narrow(v, d.p(i)) })
-		d.all(func(i int) { storeNarrow(v, d.p(i), d.at(dst, i)) })
+		d.narrow(dst)
 	})
 	end()
 }
@@ -344,13 +384,12 @@ func (c *exp64) silu(v vectors) {
 func exactScale(v vectors) {
 	begin("exactScale"+v.tier, "(x *float32, n int, scale float64)")
 	px, n := param("x"), param("n")
-	factor := shared(v, regOne)
-	VBROADCASTSD(NewParamAddr("scale", 16), factor)
+	scale := newNumber(v, "scale", 16, 0)
 	doubleLoops(v, n, []reg.GPVirtual{px}, func(d doubles) {
-		d.all(func(i int) { VCVTPS2PD(d.at(px, i), d.exp(i)) })
-		d.all(func(i int) { VMULPD(factor, d.exp(i), d.exp(i)) })
-		d.all(func(i int) { narrow(v, d.p(i)) })
-		d.all(func(i int) { storeNarrow(v, d.p(i), d.at(px, i)) })
+		d.widen(px, d.exp)
+		o := d.number(scale)
+		d.all(func(i int) { VMULPD(o, d.exp(i), d.exp(i)) })
+		d.narrow(px)
 	})
 	end()
 }
