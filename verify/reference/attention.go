@@ -15,53 +15,40 @@ const queryRows = 64
 // attend replaces every query by the mean of the values of its own and earlier positions, weighted by the
 // softmax of query · key / sqrt(HeadDim). q is [tokens, Heads*HeadDim], k and v are [tokens, KVHeads*HeadDim].
 func (m *Model) attend(ctx context.Context, q, k, v []float32, g group, a *arch.Attention) error {
-	starts := make([]int, len(g.lengths))
-	for i := 1; i < len(starts); i++ {
-		starts[i] = starts[i-1] + g.lengths[i-1]
-	}
 	qWidth, kvWidth := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
-	kernel.Parallel(m.threads, len(g.lengths)*a.Heads, func(lo, hi int) {
-		b := m.buffers.Get().(*buffer)
-		defer m.buffers.Put(b)
-		for u := lo; u < hi && ctx.Err() == nil; u++ {
-			window, head := u/a.Heads, u%a.Heads
-			kvHead := head / (a.Heads / a.KVHeads)
-			start, n := starts[window], g.lengths[window]
-			if n == 0 {
-				continue
-			}
-			at := start*kvWidth + kvHead*a.HeadDim
+	return m.each(ctx, len(g.lengths)*a.Heads, func(u int, b *buffer) error {
+		window, head := u/a.Heads, u%a.Heads
+		start, n := g.starts[window], g.lengths[window]
+		if n > 0 {
+			at := start*kvWidth + head/(a.Heads/a.KVHeads)*a.HeadDim
 			attendHead(q[start*qWidth+head*a.HeadDim:], k[at:], v[at:], n, a.HeadDim, qWidth, kvWidth, b)
 		}
+		return nil
 	})
-	return ctx.Err()
 }
 
 // attendHead is attend for one head of one window of n tokens; rows are qWidth and kvWidth apart. A block
 // of queries is read before its place takes the result.
 func attendHead(q, k, v []float32, n, dim, qWidth, kvWidth int, b *buffer) {
 	scale := float32(1 / math.Sqrt(float64(dim)))
-	buf := grow(&b.scores, (queryRows+dim)*n)
-	scores, turned := buf[:queryRows*n], buf[queryRows*n:]
-	for j := range n { // values as [dim, n], rows of weights for the second product
-		for c, x := range v[j*kvWidth : j*kvWidth+dim] {
-			turned[c*n+j] = x
-		}
-	}
+	queries, scores := grow(&b.queries, queryRows*dim), grow(&b.scores, queryRows*n)
+	b.keys.Pack(k, n, dim, kvWidth)
 	for i0 := 0; i0 < n; i0 += queryRows {
 		rows := min(queryRows, n-i0)
 		seen := i0 + rows
-		kernel.MatMulT(scores, q[i0*qWidth:], k, rows, seen, dim, n, qWidth, kvWidth)
+		for i := range rows {
+			row := queries[i*dim : (i+1)*dim]
+			for j, x := range q[(i0+i)*qWidth:][:dim] {
+				row[j] = x * scale
+			}
+		}
+		b.keys.MulT(scores, queries, rows, n, dim, 0, seen)
 		for i := range rows {
 			row := scores[i*n : i*n+seen]
-			past, future := row[:i0+i+1], row[i0+i+1:]
-			for j := range past {
-				past[j] *= scale
-			}
-			kernel.Softmax(past)
-			clear(future) // zeros add nothing to the sums below
+			kernel.Softmax(row[:i0+i+1])
+			clear(row[i0+i+1:]) // zeros add nothing to the sums below
 		}
-		kernel.MatMulT(q[i0*qWidth:], scores, turned, rows, dim, seen, qWidth, n, n)
+		matMul(q[i0*qWidth:], scores, v, rows, dim, seen, qWidth, n, kvWidth)
 	}
 }
 
@@ -93,13 +80,18 @@ func (t rotary) turn(threads int, x []float32, g group, heads, dim int) {
 			cos, sin := t.cos[at:at+t.half], t.sin[at:at+t.half]
 			for h := range heads {
 				head := x[(i*heads+h)*dim : (i*heads+h+1)*dim]
-				left, right := head[:t.half], head[t.half:2*t.half]
-				for j, a := range left {
-					b, c, s := right[j], cos[j], sin[j]
-					left[j] = float32(a*c) - float32(b*s)
-					right[j] = float32(b*c) + float32(a*s)
-				}
+				turnHead(head[:t.half], head[t.half:2*t.half], cos, sin)
 			}
 		}
 	})
+}
+
+// turnHead rotates the pairs of one head; all slices have the same length.
+func turnHead(left, right, cos, sin []float32) {
+	right, cos, sin = right[:len(left)], cos[:len(left)], sin[:len(left)]
+	for j, a := range left {
+		b, c, s := right[j], cos[j], sin[j]
+		left[j] = float32(a*c) - float32(b*s)
+		right[j] = float32(b*c) + float32(a*s)
+	}
 }

@@ -7,8 +7,16 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
+// groupTokens is how many tokens a group has at most, unless a single window has more: enough to make widening a
+// weight cheap beside multiplying with it, and few enough to find activations in a cache.
+const groupTokens = 2048
+
+// siluBlock is what SiLU and the product behind it take at a time: the second finds it in the L1 cache.
+const siluBlock = 2048
+
 // group is a run of windows whose activations are held at the same time.
 type group struct {
+	starts    []int // index of each window's first token within the group
 	lengths   []int // tokens of each window
 	positions []int // of each token within its window
 	first     int   // index of the first token among all
@@ -27,7 +35,7 @@ func (m *Model) forward(ctx context.Context, windows [][]int32, after func(layer
 	if m.Fit(windows) < len(windows) {
 		return nil, m.tooLarge(windows)
 	}
-	h, err := m.embed(windows)
+	h, err := m.embed(ctx, windows)
 	if err != nil {
 		return nil, err
 	}
@@ -58,13 +66,14 @@ func (m *Model) groups(windows [][]int32) (groups []group, largest, longest int)
 	for _, w := range windows {
 		longest = max(longest, len(w))
 	}
-	limit := m.room(longest) / max(m.tokenBytes, 1)
+	limit := min(m.room(longest)/max(m.tokenBytes, 1), groupTokens)
 	var g group
 	for _, w := range windows {
 		if n := len(g.positions); n > 0 && int64(n+len(w)) > limit {
 			groups = append(groups, g)
 			g = group{first: g.first + n}
 		}
+		g.starts = append(g.starts, len(g.positions))
 		g.lengths = append(g.lengths, len(w))
 		for pos := range w {
 			g.positions = append(g.positions, pos)
@@ -129,18 +138,32 @@ func (m *Model) layer(ctx context.Context, l *arch.Layer, h []float32, g group, 
 	if err := m.linear(ctx, up, norm, n, &l.MLP.Up); err != nil {
 		return err
 	}
-	kernel.Parallel(m.threads, len(gate), func(lo, hi int) {
-		gate, up := gate[lo:hi], up[lo:hi]
-		kernel.SiLU(gate, gate)
-		for i, u := range up {
-			gate[i] *= u
-		}
-	})
+	m.gate(gate, up)
 	if err := m.linear(ctx, out, gate, n, &l.MLP.Down); err != nil {
 		return err
 	}
 	m.addAll(h, out)
 	return nil
+}
+
+// gate is SiLU(gate) * up, in the place of gate.
+func (m *Model) gate(gate, up []float32) {
+	kernel.Parallel(m.threads, len(gate), func(lo, hi int) {
+		for ; lo < hi; lo += siluBlock {
+			end := min(lo+siluBlock, hi)
+			g := gate[lo:end]
+			kernel.SiLU(g, g)
+			multiply(g, up[lo:end])
+		}
+	})
+}
+
+// multiply is dst *= x.
+func multiply(dst, x []float32) {
+	dst = dst[:len(x)]
+	for i, v := range x {
+		dst[i] *= v
+	}
 }
 
 func cut(x []float32, n int) (head, tail []float32) { return x[:n:n], x[n:] }

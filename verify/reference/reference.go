@@ -6,8 +6,9 @@
 // side by side and compare their heads tile by tile. [Model.Layers] shows the residual stream after every
 // layer, to find the first bad one.
 //
-// Work goes layer by layer over all windows, and weights pass through in pieces of a megabyte: the size
-// of the checkpoint does not matter, only hidden states and the activations of a few windows are held.
+// Work goes layer by layer over all windows. Weights that take no more than a quarter of the memory limit are widened
+// once and kept; those of larger models pass through in pieces of a megabyte, so that the size of the checkpoint does
+// not matter. Beside them only hidden states and the activations of a few windows are held.
 // The numbers depend neither on the number of threads nor on the memory limit, nor on which windows are
 // scored together.
 package reference
@@ -49,6 +50,10 @@ type Model struct {
 	tokenBytes int64
 	headDim    int
 
+	matrices    map[arch.Weight]*matrix
+	weightBytes int64 // of all matrices in float32
+	pieceBytes  int64 // of the largest piece of a matrix in float32
+
 	buffers sync.Pool // of *buffer
 }
 
@@ -85,9 +90,34 @@ func New(d *arch.Decoder, src tensor.Source, opts Options) (*Model, error) {
 		m.tokenBytes = max(m.tokenBytes, 4*int64(2*d.Hidden+wide))
 		m.headDim = max(m.headDim, a.HeadDim)
 	}
+	m.addMatrices()
 	m.buffers.New = func() any { return new(buffer) }
 	return m, nil
 }
+
+// addMatrices lists the matrices of all linear layers.
+func (m *Model) addMatrices() {
+	m.matrices = map[arch.Weight]*matrix{}
+	add := func(linears ...*arch.Linear) {
+		for _, l := range linears {
+			if m.matrices[l.Weight] != nil { // tied
+				continue
+			}
+			x, row := m.newMatrix(l.Weight), 4*int64(l.Weight.Cols)
+			m.matrices[l.Weight] = x
+			m.weightBytes += int64(l.Weight.Rows) * row
+			m.pieceBytes = max(m.pieceBytes, int64(min(x.piece, l.Weight.Rows))*row)
+		}
+	}
+	for i := range m.decoder.Layers {
+		a, mlp := &m.decoder.Layers[i].Attention, &m.decoder.Layers[i].MLP
+		add(&a.Q, &a.K, &a.V, &a.O, &mlp.Gate, &mlp.Up, &mlp.Down)
+	}
+	add(&m.decoder.Head)
+}
+
+// keeps reports whether widened weights are kept: a quarter of the memory must hold all of them.
+func (m *Model) keeps() bool { return m.weightBytes <= m.memory/4 }
 
 // Score hands out the logits of every position of every window, in order of windows and positions. A
 // window is a context of its own: its first token has position 0 and sees nothing before it. A tile is
@@ -191,11 +221,16 @@ func (m *Model) Fit(windows [][]int32) int {
 	return len(windows)
 }
 
-// room is half of what the limit leaves beside the buffers of the threads and the rotary table, for windows
-// of up to longest tokens: one half for hidden states, the other for activations, later for logits.
+// room is half of what the limit leaves beside kept weights, the buffers of the threads and the rotary table, for
+// windows of up to longest tokens: one half for hidden states, the other for activations, later for logits.
 func (m *Model) room(longest int) int64 {
-	thread := int64(pieceBytes*2) + 4*int64(longest)*int64(queryRows+m.headDim)
-	return (m.memory - int64(m.threads)*thread - 4*int64(longest)*int64(m.decoder.Rope.Dim)) / 2
+	// A piece takes up to 8 bytes an element as stored, and 4 each widened and packed.
+	thread := 4*m.pieceBytes + 4*int64(longest)*int64(queryRows+m.headDim) + 4*queryRows*int64(m.headDim)
+	free := m.memory - int64(m.threads)*thread - 4*int64(longest)*int64(m.decoder.Rope.Dim)
+	if m.keeps() {
+		free -= m.weightBytes
+	}
+	return free / 2
 }
 
 func (m *Model) tooLarge(windows [][]int32) error {

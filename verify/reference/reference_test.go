@@ -26,10 +26,10 @@ func someWindows(t testing.TB) [][]int32 {
 // smallest is the least memory in which the longest of windows fits.
 func smallest(t testing.TB, m *Model, windows [][]int32) int64 {
 	t.Helper()
-	c := &Model{decoder: m.decoder, threads: m.threads, tokenBytes: m.tokenBytes, headDim: m.headDim}
-	for c.memory = 1; c.memory < 1<<30; c.memory += 1 << 10 {
-		if !slices.ContainsFunc(windows, func(w []int32) bool { return c.Fit([][]int32{w}) == 0 }) {
-			return c.memory
+	defer func(memory int64) { m.memory = memory }(m.memory)
+	for m.memory = 1; m.memory < 1<<30; m.memory += 1 << 10 {
+		if !slices.ContainsFunc(windows, func(w []int32) bool { return m.Fit([][]int32{w}) == 0 }) {
+			return m.memory
 		}
 	}
 	t.Fatal("nothing fits")

@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,9 +13,12 @@ import (
 
 // buffer is what one goroutine needs; its slices grow to the largest use.
 type buffer struct {
-	raw    []byte
-	f32    []float32
-	scores []float32
+	raw   []byte // of a piece of a matrix
+	f32   []float32
+	piece packed
+
+	queries, scores []float32
+	keys            packed
 }
 
 // grow is a slice of n elements whose content is arbitrary.
@@ -81,9 +85,9 @@ func (m *Model) vector(w arch.Weight) ([]float32, error) {
 }
 
 // embed gathers the rows of all tokens, windows one after another.
-func (m *Model) embed(windows [][]int32) ([]float32, error) {
+func (m *Model) embed(ctx context.Context, windows [][]int32) ([]float32, error) {
 	d := m.decoder
-	total := 0
+	starts, total := make([]int, len(windows)), 0
 	for i, w := range windows {
 		if d.MaxPositions > 0 && len(w) > d.MaxPositions {
 			return nil, fmt.Errorf("window %d has %d tokens, the longest context of the checkpoint is %d: %w", i, len(w), d.MaxPositions, tensor.ErrUnsupported)
@@ -93,6 +97,7 @@ func (m *Model) embed(windows [][]int32) ([]float32, error) {
 				return nil, fmt.Errorf("window %d: token %d is not in a vocabulary of %d", i, token, d.Vocab)
 			}
 		}
+		starts[i] = total
 		total += len(w)
 	}
 	table, err := m.open(d.Embedding)
@@ -100,15 +105,14 @@ func (m *Model) embed(windows [][]int32) ([]float32, error) {
 		return nil, err
 	}
 	h := make([]float32, total*d.Hidden)
-	b := new(buffer)
-	at := 0
-	for _, w := range windows {
-		for _, token := range w {
+	return h, m.each(ctx, len(windows), func(i int, b *buffer) error {
+		at := starts[i] * d.Hidden
+		for _, token := range windows[i] {
 			if err := table.rows(h[at:at+d.Hidden], int(token), b); err != nil {
-				return nil, err
+				return err
 			}
 			at += d.Hidden
 		}
-	}
-	return h, nil
+		return nil
+	})
 }
