@@ -3,10 +3,12 @@ package verify
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -21,13 +23,13 @@ type Series struct {
 // Top1 is the share of positions whose most likely token is the reference's.
 func (s *Series) Top1() float64 { return float64(s.Same) / float64(max(1, s.KL.Len())) }
 
-func (s *Series) add(r row, next int32, ref *row) {
-	s.NLL.add(r.nll(next))
-	if ref == nil {
+func (s *Series) add(v score, compared bool) {
+	s.NLL.add(v.nll)
+	if !compared {
 		return
 	}
-	s.KL.add(ref.kl(r))
-	if ref.top() == r.top() {
+	s.KL.add(v.kl)
+	if v.same {
 		s.Same++
 	}
 }
@@ -65,10 +67,10 @@ func (s *Subject) evaluation(ctx context.Context) (*Evaluation, error) {
 	return e, nil
 }
 
-// session opens the package for running; a quarter of the memory may hold expanded weights.
+// session opens the package for running.
 func (s *Subject) session(mode backends.Mode) (*runtime.Session, error) {
 	return runtime.NewSession(s.Package, runtime.Options{
-		Mode: mode, DynamicOption: s.Package.Config.DynamicOption, Threads: s.Options.Threads, CacheBytes: s.Options.Memory / 4,
+		Mode: mode, DynamicOption: s.Package.Config.DynamicOption, Threads: s.Options.Threads, CacheBytes: s.Options.Memory / sessionShare,
 	})
 }
 
@@ -78,7 +80,10 @@ func (s *Subject) windows() ([][]int32, error) {
 	prefix := s.Package.Tokenizer.Prefix()
 	ids := s.Package.Tokenizer.Encode(s.Options.Text)[len(prefix):]
 	body := s.Options.Window - len(prefix)
-	n := min(s.Options.Windows, len(ids)/max(1, body))
+	n := len(ids) / max(1, body)
+	if s.Options.Windows > 0 {
+		n = min(n, s.Options.Windows)
+	}
 	if body < 2 || n < 1 {
 		return nil, fmt.Errorf("the text has %d tokens, too few for a window of %d", len(ids), s.Options.Window)
 	}
@@ -91,31 +96,85 @@ func (s *Subject) windows() ([][]int32, error) {
 	return list, nil
 }
 
+// sessionShare and tileShare divide Options.Memory: what a session may keep of weights, and what the logits of three
+// models take.
+const (
+	sessionShare = 4
+	tileShare    = 8
+)
+
+const (
+	// batchTokens is how many tokens are taken through the models at a time, in whole windows: with so many, decoding
+	// weights that are not kept costs little beside multiplying with them.
+	batchTokens = 8192
+	// leastRows of a tile of logits are worth a pass over the head, whatever the memory.
+	leastRows = 16
+)
+
 // evaluator is the state of one evaluation.
 type evaluator struct {
 	*Evaluation
 	s           *Subject
+	windows     [][]int32
 	float, int8 *runtime.Session
-	vocab, rows int
-	hidden      []float32 // of the reference, of the current batch of windows
-	refRows     []float32
-	last        map[int][]float32 // float logits of the positions that are decoded again
+	vocab       int
+	rows        int // of a tile of logits, and one more where a window ends
+	ref         []float32
+	scores      []scores
+	peaks       []float32 // of an op's output, by blocks
+	last        last
+}
+
+// last are the logits of the last positions of the first window, which are decoded again: from is the first.
+type last struct {
+	from       int
+	ref, float []float32
 }
 
 func evaluate(ctx context.Context, s *Subject) (*Evaluation, error) {
+	ev, err := newEvaluator(s)
+	if err != nil {
+		return nil, err
+	}
+	for done := 0; done < len(ev.windows); {
+		n := min(len(ev.windows)-done, max(1, batchTokens/s.Options.Window))
+		var hidden []float32
+		if s.Source != nil {
+			ref := s.Source.Reference
+			if n = ref.Fit(ev.windows[done : done+n]); n == 0 {
+				return nil, fmt.Errorf("a window of %d tokens does not fit the memory limit", s.Options.Window)
+			}
+			if hidden, err = ref.Hidden(ctx, ev.windows[done:done+n]); err != nil {
+				return nil, err
+			}
+		}
+		if err := ev.batch(ctx, done, n, hidden); err != nil {
+			return nil, err
+		}
+		done += n
+	}
+	return ev.Evaluation, ev.decode(ctx)
+}
+
+func newEvaluator(s *Subject) (*evaluator, error) {
 	windows, err := s.windows()
 	if err != nil {
 		return nil, err
 	}
+	vocab := s.Package.Vocabulary()
+	if src := s.Source; src != nil && src.Decoder.Vocab != vocab {
+		return nil, fmt.Errorf("the package has a vocabulary of %d, the source of %d: %w", vocab, src.Decoder.Vocab, tensor.ErrCorrupt)
+	}
+	rows := tileRows(s.Options, vocab)
 	ev := &evaluator{
 		Evaluation: &Evaluation{Window: s.Options.Window, Windows: len(windows)},
-		s:          s, vocab: s.Package.Vocabulary(), last: map[int][]float32{},
+		s:          s, windows: windows, vocab: vocab, rows: rows, scores: make([]scores, rows+1),
 	}
-	if src := s.Source; src != nil && src.Decoder.Vocab != ev.vocab {
-		return nil, fmt.Errorf("the package has a vocabulary of %d, the source of %d: %w", ev.vocab, src.Decoder.Vocab, tensor.ErrCorrupt)
+	if s.Source != nil {
+		ev.ref = make([]float32, (rows+1)*vocab)
 	}
-	// Logits of three models live at once; tiles of at least 16 rows keep weights from being decoded too often.
-	ev.rows = int(max(16, min(256, s.Options.Memory/8/int64(12*ev.vocab))))
+	first := len(windows[0])
+	ev.last.from = first - min(s.Options.DecodeTokens, first-2)
 	if ev.float, err = s.session(backends.Float); err != nil {
 		return nil, err
 	}
@@ -123,27 +182,14 @@ func evaluate(ctx context.Context, s *Subject) (*Evaluation, error) {
 		return nil, err
 	}
 	ev.float.Observe = ev.observe
-	for done := 0; done < len(windows); {
-		n := len(windows) - done
-		if s.Source != nil {
-			ref := s.Source.Reference
-			if n = ref.Fit(windows[done:]); n == 0 {
-				return nil, fmt.Errorf("a window of %d tokens does not fit the memory limit", s.Options.Window)
-			}
-			if ev.hidden, err = ref.Hidden(ctx, windows[done:done+n]); err != nil {
-				return nil, err
-			}
-			ev.refRows = make([]float32, ev.rows*s.Source.Decoder.Vocab+s.Source.Decoder.Vocab)
-		}
-		for i, w := range windows[done : done+n] {
-			if err := ev.window(ctx, done+i, w, i*len(w)); err != nil {
-				return nil, err
-			}
-			s.progress(done+i+1, len(windows))
-		}
-		done += n
-	}
-	return ev.Evaluation, ev.decode(ctx, windows[0])
+	return ev, nil
+}
+
+// tileRows is how many positions have their logits of three models in memory at a time: a whole window if its logits
+// fit.
+func tileRows(o Options, vocab int) int {
+	rows := o.Memory / tileShare / (3 * 4 * int64(vocab))
+	return int(min(int64(o.Window), max(leastRows, rows)))
 }
 
 func (s *Subject) progress(done, total int) {
@@ -152,92 +198,95 @@ func (s *Subject) progress(done, total int) {
 	}
 }
 
+// peakBlock is how many values of an op's output are searched at a time.
+const peakBlock = 1 << 16
+
 func (ev *evaluator) observe(op *mnn.Op, _ int, _ []int, values []float32) {
 	// The mask's -3e38 and the tables are no activations.
 	if op.Type == mnn.OpInput || op.Type == mnn.OpConst {
 		return
 	}
-	for _, v := range values {
-		if a := float64(max(v, -v)); a > ev.LargestActivation {
+	blocks := (len(values) + peakBlock - 1) / peakBlock
+	ev.peaks = slices.Grow(ev.peaks[:0], blocks)[:blocks]
+	kernel.Parallel(ev.s.Options.Threads, blocks, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			ev.peaks[i] = absMax(values[i*peakBlock : min((i+1)*peakBlock, len(values))])
+		}
+	})
+	for _, v := range ev.peaks {
+		if a := float64(v); a > ev.LargestActivation {
 			ev.LargestActivation, ev.LargestOp = a, op.Name
 		}
 	}
 }
 
-// window scores one context; at is its first row in the reference's hidden states.
-func (ev *evaluator) window(ctx context.Context, index int, w []int32, at int) error {
-	ev.Float.begin()
-	ev.Int8.begin()
-	ev.Source.begin()
-	ev.int8.Reset()
-	return ev.float.Score(ctx, w, ev.rows, func(t runtime.Tile) error {
-		eight, err := ev.int8.Forward(ctx, w[t.Position:t.Position+t.Rows])
-		if err != nil {
-			return err
+// batch scores n windows from first on; hidden are the reference's states of their tokens, or nil.
+func (ev *evaluator) batch(ctx context.Context, first, n int, hidden []float32) error {
+	windows := ev.windows[first : first+n]
+	row := 0 // of hidden
+	return sideBySide(ctx, ev.float, ev.int8, windows, ev.rows, func(f, e tile) error {
+		if f.Vocab != ev.vocab || e.Vocab != ev.vocab {
+			return fmt.Errorf("the graph makes %d logits, the embedding has %d rows", f.Vocab, ev.vocab)
 		}
-		ref, err := ev.reference(ctx, at+t.Position, t.Rows)
-		if err != nil {
-			return err
-		}
-		if t.Vocab != ev.vocab {
-			return fmt.Errorf("the graph makes %d logits, the embedding has %d rows", t.Vocab, ev.vocab)
-		}
-		for r := range t.Rows {
-			pos := t.Position + r
-			if index == 0 && pos >= len(w)-ev.s.Options.DecodeTokens {
-				ev.last[pos] = append([]float32{}, t.Logits[r*t.Vocab:(r+1)*t.Vocab]...)
+		var ref []float32
+		if src := ev.s.Source; src != nil {
+			ref = ev.ref[:f.Rows*ev.vocab]
+			width := src.Decoder.Hidden
+			if err := src.Reference.Logits(ctx, ref, hidden[row*width:(row+f.Rows)*width]); err != nil {
+				return err
 			}
-			if pos+1 < len(w) {
-				ev.position(w[pos+1], ref, t.Logits[r*t.Vocab:(r+1)*t.Vocab], eight[r*t.Vocab:(r+1)*t.Vocab], r)
-			}
+			row += f.Rows
+		}
+		if first+f.window == 0 {
+			ev.last.keep(f, ref)
+		}
+		w := windows[f.window]
+		ev.tile(f, w, ref, f.Logits, e.Logits)
+		if f.Position+f.Rows == len(w) {
+			ev.s.progress(first+f.window+1, len(ev.windows))
 		}
 		return nil
 	})
 }
 
-// reference computes the source's logits of some rows, or nil.
-func (ev *evaluator) reference(ctx context.Context, row, n int) ([]float32, error) {
-	if ev.s.Source == nil {
-		return nil, nil
+// tile takes in the statistics of some positions of the window w.
+func (ev *evaluator) tile(t tile, w []int32, ref, float, int8 []float32) {
+	if t.Position == 0 {
+		ev.Float.begin()
+		ev.Int8.begin()
+		ev.Source.begin()
 	}
-	d := ev.s.Source.Decoder
-	dst := ev.refRows[:n*d.Vocab]
-	return dst, ev.s.Source.Reference.Logits(ctx, dst, ev.hidden[row*d.Hidden:(row+n)*d.Hidden])
+	next := w[t.Position+1 : min(t.Position+t.Rows+1, len(w))]
+	list := ev.scores[:len(next)]
+	tileScores(list, ev.s.Options.Threads, ev.vocab, next, ref, float, int8)
+	for _, v := range list {
+		if ref != nil {
+			ev.Source.add(v.source)
+		}
+		if !v.finite {
+			ev.NotFinite++
+			continue
+		}
+		ev.Float.add(v.float, ref != nil)
+		ev.Int8.add(v.int8, ref != nil)
+	}
 }
 
-func (ev *evaluator) position(next int32, ref, float, eight []float32, r int) {
-	var rr *row
-	if ref != nil {
-		v := newRow(ref[r*ev.vocab : (r+1)*ev.vocab])
-		rr = &v
-		ev.Source.add(v.nll(next))
+// keep copies what the tile has of the last positions; ref may be nil.
+func (l *last) keep(t tile, ref []float32) {
+	if lo := max(l.from-t.Position, 0); lo < t.Rows {
+		l.float = append(l.float, t.Logits[lo*t.Vocab:]...)
+		if ref != nil {
+			l.ref = append(l.ref, ref[lo*t.Vocab:]...)
+		}
 	}
-	f, e := newRow(float), newRow(eight)
-	if !f.finite() || !e.finite() {
-		ev.NotFinite++
-		return
-	}
-	ev.Float.add(f, next, rr)
-	ev.Int8.add(e, next, rr)
 }
 
-// decode feeds the last tokens of a window one by one.
-func (ev *evaluator) decode(ctx context.Context, w []int32) error {
-	n := min(ev.s.Options.DecodeTokens, len(w)-2)
-	if n <= 0 {
+// decode feeds the last tokens of the first window one by one.
+func (ev *evaluator) decode(ctx context.Context) error {
+	w, from := ev.windows[0], ev.last.from
+	if from >= len(w) {
 		return nil
-	}
-	from := len(w) - n
-	var ref []float32
-	if src := ev.s.Source; src != nil {
-		h, err := src.Reference.Hidden(ctx, [][]int32{w})
-		if err != nil {
-			return err
-		}
-		ref = make([]float32, n*src.Decoder.Vocab)
-		if err := src.Reference.Logits(ctx, ref, h[from*src.Decoder.Hidden:]); err != nil {
-			return err
-		}
 	}
 	for _, s := range []*runtime.Session{ev.float, ev.int8} {
 		s.Reset()
@@ -256,16 +305,18 @@ func (ev *evaluator) decode(ctx context.Context, w []int32) error {
 		if err != nil {
 			return err
 		}
-		ev.DecodeGap.add(newRow(ev.last[pos]).kl(newRow(f)))
+		at, end := (pos-from)*ev.vocab, (pos-from+1)*ev.vocab
+		ev.DecodeGap.add(newRow(ev.last.float[at:end]).kl(newRow(f)))
 		if pos+1 == len(w) {
 			continue
 		}
-		var rr *row
-		if ref != nil {
-			v := newRow(ref[(pos-from)*ev.vocab : (pos-from+1)*ev.vocab])
-			rr = &v
+		var ref *row
+		top := 0
+		if ev.last.ref != nil {
+			v := newRow(ev.last.ref[at:end])
+			ref, top = &v, v.top()
 		}
-		ev.Decode.add(newRow(e), w[pos+1], rr)
+		ev.Decode.add(rate(newRow(e), w[pos+1], ref, top), ref != nil)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -92,7 +93,7 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if len(got) != len(want) {
 		return fail(nil, "the graph makes %d logits for %d tokens, the source %d", len(got), len(w), len(want))
 	}
-	kl, diff := compareLogits(want, got, s.Source.Decoder.Vocab)
+	kl, diff := compareLogits(want, got, s.Source.Decoder.Vocab, s.Options.Threads)
 	value := map[string]float64{"kl": kl, "largest_difference": diff, "limit": maxGraphKL}
 	return verdict(kl <= maxGraphKL, value, "KL %.2g of the graph at the source's precision from the source, largest logit difference %.2g", kl, diff)
 }
@@ -112,17 +113,25 @@ func elements(op *mnn.Op) int64 {
 }
 
 // compareLogits returns the mean divergence and the largest difference of [n, vocab] logits.
-func compareLogits(want, got []float32, vocab int) (kl, diff float64) {
-	n := len(want) / vocab
-	for r := range n {
-		a, b := newRow(want[r*vocab:(r+1)*vocab]), newRow(got[r*vocab:(r+1)*vocab])
-		if !a.finite() || !b.finite() {
-			return math.Inf(1), math.Inf(1)
+func compareLogits(want, got []float32, vocab, threads int) (kl, diff float64) {
+	type gap struct{ kl, diff float64 }
+	gaps := make([]gap, len(want)/vocab)
+	kernel.Parallel(threads, len(gaps), func(lo, hi int) {
+		for r := lo; r < hi; r++ {
+			a, b := newRow(want[r*vocab:(r+1)*vocab]), newRow(got[r*vocab:(r+1)*vocab])
+			if !a.finite() || !b.finite() {
+				gaps[r] = gap{math.Inf(1), math.Inf(1)}
+				continue
+			}
+			gaps[r].kl = a.kl(b)
+			for i, v := range a.logits {
+				gaps[r].diff = max(gaps[r].diff, math.Abs(float64(v)-float64(b.logits[i])))
+			}
 		}
-		kl += a.kl(b) / float64(n)
-	}
-	for i := range want {
-		diff = max(diff, math.Abs(float64(want[i])-float64(got[i])))
+	})
+	for _, g := range gaps {
+		kl += g.kl / float64(len(gaps))
+		diff = max(diff, g.diff)
 	}
 	return kl, diff
 }

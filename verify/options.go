@@ -17,7 +17,7 @@ type Options struct {
 	// Text is evaluated; TextName and TextSHA256 name it in reports.
 	Text, TextName, TextSHA256 string
 	// Window is the number of tokens of a fresh context, Windows how many of them are taken, spread evenly over
-	// the text.
+	// the text; 0 takes all that the text has.
 	Window, Windows int
 	// DecodeTokens is the number of last tokens of a window that are also fed one by one.
 	DecodeTokens int
@@ -25,7 +25,9 @@ type Options struct {
 	Goldens []Golden
 	Limits  Limits
 	Threads int
-	// Memory bounds what the runtimes keep of expanded weights, in bytes.
+	// Memory is what the buffers of an evaluation are measured by, in bytes. It is divided so: a quarter each for the
+	// weights that the two sessions keep, an eighth for tiles of logits. The reference has a limit of its own. Mapped
+	// files, the graph, KV caches and the text come on top.
 	Memory int64
 	// Progress is told the positions evaluated so far; it may be nil.
 	Progress func(done, total int64)

@@ -48,7 +48,7 @@ func (positions) Check(ctx context.Context, s *Subject) (Finding, error) {
 		if err != nil {
 			return Finding{}, err
 		}
-		if kl, _ := compareLogits(want, got, len(want)/len(w)); kl > worst {
+		if kl, _ := compareLogits(want, got, len(want)/len(w), s.Options.Threads); kl > worst {
 			worst, worstAt = kl, at
 		}
 	}

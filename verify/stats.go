@@ -7,7 +7,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// logProbs describes a row of logits by what divergences need.
+// row describes a row of logits by what divergences need.
 type row struct {
 	logits []float32
 	// norm is log(sum(exp(logits))).
@@ -20,31 +20,11 @@ func newRow(logits []float32) row { return row{logits, kernel.LogSumExp(logits)}
 func (r row) nll(token int32) float64 { return r.norm - float64(r.logits[token]) }
 
 // top is the most likely token, the smallest of several.
-func (r row) top() int {
-	best := 0
-	for i, v := range r.logits {
-		if v > r.logits[best] {
-			best = i
-		}
-	}
-	return best
-}
+func (r row) top() int { return argMax(r.logits) }
 
-// kl is KL(r to q) in nats: sum over tokens of p*(log p - log q), with p the probabilities of r.
-func (r row) kl(q row) float64 {
-	sum := 0.0
-	d := q.norm - r.norm
-	for i, v := range r.logits {
-		lp := float64(v) - r.norm
-		if lp < -60 { // contributes less than 1e-24
-			continue
-		}
-		// Conversions keep products and sums apart: a manifest holds these numbers, the same on every machine.
-		sum += float64(kernel.Exp(lp) * (float64(v) - float64(q.logits[i]) + d))
-	}
-	// Rounding can leave a tiny negative number where the true value is not below 0.
-	return max(sum, 0)
-}
+// kl is KL(r to q) in nats: sum over tokens of p*(log p - log q), with p the probabilities of r. Rounding can leave
+// a tiny negative number where the true value is not below 0.
+func (r row) kl(q row) float64 { return max(klOf(r.logits, q.logits, r.norm, q.norm), 0) }
 
 // finite reports whether all logits are numbers; LogSumExp of a row with a NaN or +Inf is not finite.
 func (r row) finite() bool { return !math.IsNaN(r.norm) && !math.IsInf(r.norm, 0) }
