@@ -153,13 +153,13 @@ func (m *Model) gate(gate, up []float32) {
 			end := min(lo+siluBlock, hi)
 			g := gate[lo:end]
 			kernel.SiLU(g, g)
-			multiply(g, up[lo:end])
+			scale(g, up[lo:end])
 		}
 	})
 }
 
-// multiply is dst *= x.
-func multiply(dst, x []float32) {
+// scale is dst *= x.
+func scale(dst, x []float32) {
 	dst = dst[:len(x)]
 	for i, v := range x {
 		dst[i] *= v

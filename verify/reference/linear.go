@@ -11,57 +11,56 @@ import (
 )
 
 const (
-	// pieceBytes is how much of a widened matrix a thread holds, unless a few rows are more: it stays in the L2 cache
-	// while all tokens pass over it.
-	pieceBytes = 1 << 20
-	// pieceRows is what the rows of a piece are a multiple of: whole tiles of the product.
-	pieceRows = 32
-	// spanTokens is how many tokens at least pass over a piece at a time.
-	spanTokens = 64
+	// slabBytes is how much of a matrix is widened before all tokens pass over it, unless a panel of rows is more.
+	slabBytes = 16 << 20
+	// readBytes is how much of a matrix a thread widens at a time, unless a panel of rows is more: it stays in the L2
+	// cache until it is packed.
+	readBytes = 256 << 10
+	// spanTokens and leastColumns are how much of a product a thread does at a time: enough to lay tokens out once for
+	// many rows of the matrix, and rows once for many tokens.
+	spanTokens, leastColumns = 256, 256
 	// unitsPerThread lets a thread that was held up hand its share to the others.
 	unitsPerThread = 4
 )
 
-// matrix is the weight of a linear layer, in pieces of some rows.
+// rowsIn is how many rows of cols floats, in whole panels, are as many bytes.
+func rowsIn(bytes, cols int) int { return max(1, bytes/4/cols/panelRows) * panelRows }
+
+// matrix is the weight of a linear layer.
 type matrix struct {
-	weight arch.Weight
-	piece  int // rows of all pieces but the last
-	pieces int
-	// kept gives all pieces, widened once; it is called only if the model keeps its weights.
-	kept func() ([]packed, error)
+	arch.Weight
+	// kept is the whole matrix, widened once.
+	kept func() (*packed, error)
 }
 
 func (m *Model) newMatrix(w arch.Weight) *matrix {
-	piece := max(1, min(pieceBytes/4/w.Cols, w.Rows/(unitsPerThread*m.threads)))
-	piece = (piece + pieceRows - 1) / pieceRows * pieceRows
-	x := &matrix{weight: w, piece: piece, pieces: (w.Rows + piece - 1) / piece}
-	x.kept = sync.OnceValues(func() ([]packed, error) {
-		all := make([]packed, x.pieces)
+	return &matrix{w, sync.OnceValues(func() (*packed, error) {
 		t, err := m.open(w)
 		if err != nil {
 			return nil, err
 		}
-		return all, m.each(context.Background(), x.pieces, func(i int, b *buffer) error { return x.read(&all[i], t, i, b) })
+		p := new(packed)
+		return p, m.widen(context.Background(), p, t, 0, w.Rows)
+	})}
+}
+
+// widen makes p rows lo to lo+n-1 of a tensor.
+func (m *Model) widen(ctx context.Context, p *packed, t *weight, lo, n int) error {
+	p.Resize(n, t.cols)
+	step := rowsIn(readBytes, t.cols)
+	return m.each(ctx, (n+step-1)/step, func(u int, b *buffer) error {
+		at := u * step
+		count := min(step, n-at)
+		f := grow(&b.f32, count*t.cols)
+		if err := t.rows(f, lo+at, b); err != nil {
+			return err
+		}
+		p.PackRows(f, at, count, t.cols)
+		return nil
 	})
-	return x
 }
 
-// rows of piece i are lo to hi.
-func (x *matrix) rows(i int) (lo, hi int) { return i * x.piece, min((i+1)*x.piece, x.weight.Rows) }
-
-// read widens and packs a piece.
-func (x *matrix) read(dst *packed, t *weight, i int, b *buffer) error {
-	lo, hi := x.rows(i)
-	f := grow(&b.f32, (hi-lo)*x.weight.Cols)
-	if err := t.rows(f, lo, b); err != nil {
-		return err
-	}
-	dst.Pack(f, hi-lo, x.weight.Cols, x.weight.Cols)
-	return nil
-}
-
-// linear is dst = x · Wᵀ + b for n tokens: x [n, Cols], dst [n, Rows]. A unit of work is a piece of W and a span of
-// tokens; a row is never divided, so the division does not change the sums.
+// linear is dst = x · Wᵀ + b for n tokens: x [n, Cols], dst [n, Rows].
 func (m *Model) linear(ctx context.Context, dst, x []float32, n int, l *arch.Linear) error {
 	if n == 0 {
 		return nil
@@ -74,33 +73,46 @@ func (m *Model) linear(ctx context.Context, dst, x []float32, n int, l *arch.Lin
 		}
 	}
 	w := m.matrices[l.Weight]
-	var kept []packed
-	var t *weight
 	if m.keeps() {
-		kept, err = w.kept()
-	} else {
-		t, err = m.open(l.Weight)
+		p, err := w.kept()
+		if err != nil {
+			return err
+		}
+		return m.multiply(ctx, dst, x, n, p, bias, 0, w.Rows)
 	}
+	t, err := m.open(l.Weight)
 	if err != nil {
 		return err
 	}
-	rows, cols := l.Weight.Rows, l.Weight.Cols
-	spans := max(1, min(unitsPerThread*m.threads/w.pieces, n/spanTokens))
-	return m.each(ctx, w.pieces*spans, func(u int, b *buffer) error {
-		i, s := u/spans, u%spans
-		p := &b.piece
-		if t == nil {
-			p = &kept[i]
-		} else if err := w.read(p, t, i, b); err != nil {
+	p := m.slabs.Get().(*packed)
+	defer m.slabs.Put(p)
+	step := rowsIn(slabBytes, w.Cols)
+	for lo := 0; lo < w.Rows; lo += step {
+		if err := m.widen(ctx, p, t, lo, min(step, w.Rows-lo)); err != nil {
 			return err
 		}
-		lo, hi := w.rows(i)
-		from, to := n*s/spans, n*(s+1)/spans
-		p.MulT(dst[from*rows+lo:], x[from*cols:], to-from, rows, cols, 0, hi-lo)
-		if bias != nil {
-			for j := from; j < to; j++ {
-				add(dst[j*rows+lo:j*rows+hi], bias[lo:hi])
-			}
+		if err := m.multiply(ctx, dst, x, n, p, bias, lo, w.Rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// multiply computes the columns of dst [n, width], from column at on, that belong to the rows of p. A sum is never
+// divided, so the division into units of work does not change it.
+func (m *Model) multiply(ctx context.Context, dst, x []float32, n int, p *packed, bias []float32, at, width int) error {
+	rows, cols := p.Rows(), len(x)/n
+	spans := (n + spanTokens - 1) / spanTokens
+	parts := max(1, min(unitsPerThread*m.threads/spans, rows/leastColumns))
+	part := ((rows+parts-1)/parts + panelRows - 1) / panelRows * panelRows
+	parts = (rows + part - 1) / part
+	return m.each(ctx, spans*parts, func(u int, _ *buffer) error {
+		from, to := n*(u/parts)/spans, n*(u/parts+1)/spans
+		lo := u % parts * part
+		hi := min(lo+part, rows)
+		p.MulT(dst[from*width+at:], x[from*cols:], to-from, width, cols, lo, hi)
+		for j := from; j < to && bias != nil; j++ {
+			add(dst[j*width+at+lo:j*width+at+hi], bias[at+lo:at+hi])
 		}
 		return nil
 	})

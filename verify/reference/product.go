@@ -2,24 +2,41 @@ package reference
 
 import "github.com/llmexport/llmexport/runtime/kernel"
 
-// packed is rows of a matrix in the form in which they are multiplied. Stand-in: type packed = kernel.Packed
+// panelRows is what the first of packed rows, or of columns of a product, is a multiple of. Stand-in:
+// kernel.PanelRows
+const panelRows = 32
+
+// packed is a matrix [rows, cols] in the form in which it is multiplied. Stand-in: type packed = kernel.Packed
 type packed struct {
-	b []float32
-	k int
+	b          []float32
+	rows, cols int
 }
 
-// Pack takes b [n, k], whose rows are ldb apart. b may change afterwards.
-func (p *packed) Pack(b []float32, n, k, ldb int) {
-	p.k = k
+// Rows is the number of rows of the matrix, the columns of a product.
+func (p *packed) Rows() int { return p.rows }
+
+// Resize makes room for a matrix [n, k].
+func (p *packed) Resize(n, k int) {
+	p.rows, p.cols = n, k
 	p.b = grow(&p.b, n*k)
-	for i := range n {
-		copy(p.b[i*k:(i+1)*k], b[i*ldb:])
+}
+
+// Pack makes p the matrix b [n, k], whose rows are ldb apart.
+func (p *packed) Pack(b []float32, n, k, ldb int) {
+	p.Resize(n, k)
+	p.PackRows(b, 0, n, ldb)
+}
+
+// PackRows fills rows lo to lo+rows-1. Goroutines may pack different rows.
+func (p *packed) PackRows(b []float32, lo, rows, ldb int) {
+	for i := range rows {
+		copy(p.b[(lo+i)*p.cols:][:p.cols], b[i*ldb:])
 	}
 }
 
-// MulT computes columns lo to hi of dst = a · bᵀ, for a [m, k] and dst [m, n]; element (i, j) is dst[i*ldd+j].
+// MulT computes columns lo to hi-1 of dst = a · pᵀ, for a [m, cols] and dst [m, rows].
 func (p *packed) MulT(dst, a []float32, m, ldd, lda, lo, hi int) {
-	kernel.MatMulT(dst[lo:], a, p.b[lo*p.k:], m, hi-lo, p.k, ldd, lda, p.k)
+	kernel.MatMulT(dst[lo:], a, p.b[lo*p.cols:], m, hi-lo, p.cols, ldd, lda, p.cols)
 }
 
 // matMul computes dst = a · b for a [m, k], b [k, n] and dst [m, n]. Stand-in: kernel.MatMul(dst, a, b, m, n, k, ldd, lda, ldb)

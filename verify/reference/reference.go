@@ -7,7 +7,7 @@
 // layer, to find the first bad one.
 //
 // Work goes layer by layer over all windows. Weights that take no more than a quarter of the memory limit are widened
-// once and kept; those of larger models pass through in pieces of a megabyte, so that the size of the checkpoint does
+// once and kept; those of larger models pass through in slabs of 16 MiB, so that the size of the checkpoint does
 // not matter. Beside them only hidden states and the activations of a few windows are held.
 // The numbers depend neither on the number of threads nor on the memory limit, nor on which windows are
 // scored together.
@@ -52,9 +52,11 @@ type Model struct {
 
 	matrices    map[arch.Weight]*matrix
 	weightBytes int64 // of all matrices in float32
-	pieceBytes  int64 // of the largest piece of a matrix in float32
+	slabBytes   int64 // of the largest piece of a matrix that is widened at once if weights are not kept
+	readBytes   int64 // of the largest piece that a thread widens at a time
 
 	buffers sync.Pool // of *buffer
+	slabs   sync.Pool // of *packed
 }
 
 // Tile holds the logits of consecutive positions of one window.
@@ -91,6 +93,7 @@ func New(d *arch.Decoder, src tensor.Source, opts Options) (*Model, error) {
 		m.headDim = max(m.headDim, a.HeadDim)
 	}
 	m.addMatrices()
+	m.slabs.New = func() any { return new(packed) }
 	m.buffers.New = func() any { return new(buffer) }
 	return m, nil
 }
@@ -103,10 +106,11 @@ func (m *Model) addMatrices() {
 			if m.matrices[l.Weight] != nil { // tied
 				continue
 			}
-			x, row := m.newMatrix(l.Weight), 4*int64(l.Weight.Cols)
-			m.matrices[l.Weight] = x
-			m.weightBytes += int64(l.Weight.Rows) * row
-			m.pieceBytes = max(m.pieceBytes, int64(min(x.piece, l.Weight.Rows))*row)
+			m.matrices[l.Weight] = m.newMatrix(l.Weight)
+			rows, cols := l.Weight.Rows, l.Weight.Cols
+			m.weightBytes += 4 * int64(rows) * int64(cols)
+			m.slabBytes = max(m.slabBytes, 4*int64(min(rows, rowsIn(slabBytes, cols)))*int64(cols))
+			m.readBytes = max(m.readBytes, 4*int64(min(rows, rowsIn(readBytes, cols)))*int64(cols))
 		}
 	}
 	for i := range m.decoder.Layers {
@@ -221,14 +225,16 @@ func (m *Model) Fit(windows [][]int32) int {
 	return len(windows)
 }
 
-// room is half of what the limit leaves beside kept weights, the buffers of the threads and the rotary table, for
-// windows of up to longest tokens: one half for hidden states, the other for activations, later for logits.
+// room is half of what the limit leaves beside weights, the buffers of the threads and the rotary table, for windows
+// of up to longest tokens: one half for hidden states, the other for activations, later for logits.
 func (m *Model) room(longest int) int64 {
-	// A piece takes up to 8 bytes an element as stored, and 4 each widened and packed.
-	thread := 4*m.pieceBytes + 4*int64(longest)*int64(queryRows+m.headDim) + 4*queryRows*int64(m.headDim)
+	// Rows of a matrix take up to 8 bytes an element as stored; keys are packed, scores belong to a block of queries.
+	thread := 3*m.readBytes + 4*int64(longest)*int64(queryRows+m.headDim) + 4*queryRows*int64(m.headDim)
 	free := m.memory - int64(m.threads)*thread - 4*int64(longest)*int64(m.decoder.Rope.Dim)
 	if m.keeps() {
 		free -= m.weightBytes
+	} else {
+		free -= m.slabBytes
 	}
 	return free / 2
 }

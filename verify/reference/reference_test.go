@@ -48,7 +48,11 @@ func TestIndependence(t *testing.T) {
 		}
 		return m
 	}
-	want := scoreAll(t, model(Options{Threads: 1}), windows)
+	first := model(Options{Threads: 1})
+	if !first.keeps() {
+		t.Fatal("the weights are not kept")
+	}
+	want := scoreAll(t, first, windows)
 	same := func(t *testing.T, got, want []float32) {
 		t.Helper()
 		if !slices.Equal(got, want) {
@@ -64,8 +68,8 @@ func TestIndependence(t *testing.T) {
 	t.Run("little memory", func(t *testing.T) {
 		m := model(Options{Threads: 2})
 		m.memory = smallest(t, m, windows)
-		if n := m.Fit(many); n == 0 || n == len(many) {
-			t.Fatalf("%d of %d windows fit, the limit does not divide them", n, len(many))
+		if n := m.Fit(many); n == 0 || n == len(many) || m.keeps() {
+			t.Fatalf("%d of %d windows fit, weights kept: %v", n, len(many), m.keeps())
 		}
 		for i, got := range scoreAll(t, m, many) {
 			same(t, got, want[i%len(windows)])

@@ -13,9 +13,8 @@ import (
 
 // buffer is what one goroutine needs; its slices grow to the largest use.
 type buffer struct {
-	raw   []byte // of a piece of a matrix
-	f32   []float32
-	piece packed
+	raw []byte
+	f32 []float32
 
 	queries, scores []float32
 	keys            packed
