@@ -30,14 +30,14 @@ func (t *tool) verifyCommand() *cli.Command {
 			&cli.StringFlag{Name: "source", Usage: "`CHECKPOINT` directory that the package was made from"},
 			&cli.StringFlag{Name: "text", Usage: "evaluate on the text in `FILE` instead of the built-in one"},
 			&cli.IntFlag{Name: "window", DefaultText: "of the recipe", Usage: "`N` tokens of a fresh context"},
-			&cli.IntFlag{Name: "windows", DefaultText: "of the recipe", Usage: "`N` contexts"},
+			&cli.IntFlag{Name: "windows", DefaultText: "of the recipe", Usage: "`N` contexts spread over the text, 0 for all"},
 			&cli.StringFlag{Name: "memory", Value: recipes.DefaultLimits().Memory.String(), Usage: "`SIZE` of memory for this run"},
 			&cli.IntFlag{Name: "threads", Usage: "`N` threads, 0 for all cores"},
 			jsonFlag(),
 		},
 		CustomHelpTemplate: help(
 			"llmexport verify dist/qwen3-0.6b-int4",
-			"llmexport verify dist/qwen3-0.6b-int4 --source ./Qwen3-0.6B --text book.txt --windows 8",
+			"llmexport verify dist/qwen3-0.6b-int4 --source ./Qwen3-0.6B --text book.txt --windows 0",
 		),
 		Action: t.verify,
 	}
@@ -110,8 +110,8 @@ func (t *tool) verifyOptions(c *cli.Context, m *manifest.Manifest) (verify.Optio
 	}
 	o.DecodeTokens = min(o.DecodeTokens, o.Window/2)
 	const leastWindow = 8
-	if o.Window < leastWindow || o.Windows < 1 || l.Threads < 0 {
-		return o, usagef("--window is at least %d, --windows at least 1, --threads not negative", leastWindow)
+	if o.Window < leastWindow || o.Windows < 0 || l.Threads < 0 {
+		return o, usagef("--window is at least %d, --windows and --threads are not negative", leastWindow)
 	}
 	if file := c.String("text"); file != "" {
 		b, err := os.ReadFile(file)

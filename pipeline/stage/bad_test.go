@@ -288,7 +288,7 @@ func TestBadOptions(t *testing.T) {
 		{"a pattern that matches nothing", "quantize: {block: 32, overrides: [{match: down, bits: 8}, {match: no_such, bits: 8}]}", "quantize.overrides[1].match", "matches no matrix"},
 		{"a misspelt key", "quantize: {bitts: 4}", "quantize.bitts", "bits"},
 		{"window", "verify: {perplexity: {window: 7}}", "verify.perplexity.window", "8"},
-		{"windows", "verify: {perplexity: {windows: 0}}", "verify.perplexity.windows", "1"},
+		{"windows", "verify: {perplexity: {windows: -1}}", "verify.perplexity.windows", "negative"},
 		{"ratio", "verify: {perplexity: {max_ratio: 0}}", "verify.perplexity.max_ratio", "more than 0"},
 		{"kl", "verify: {kl: {max: -1}}", "verify.kl.max", "negative"},
 		{"hard strings", "verify: {tokenizer: {max_hard: 1.5}}", "verify.tokenizer.max_hard", "between"},

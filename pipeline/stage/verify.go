@@ -36,7 +36,7 @@ type Verify struct {
 type Perplexity struct {
 	Text      Text     `json:"text" jsonschema_description:"Evaluation text: builtin, or a file with its digest."`
 	Window    int      `json:"window" jsonschema:"minimum=8" jsonschema_description:"Tokens of a fresh context."`
-	Windows   int      `json:"windows" jsonschema:"minimum=1" jsonschema_description:"Number of contexts, spread over the text."`
+	Windows   int      `json:"windows" jsonschema:"minimum=0" jsonschema_description:"Number of contexts, spread over the text; 0 is all that the text has."`
 	Decode    int      `json:"decode" jsonschema:"minimum=0" jsonschema_description:"Last tokens of a context that are also fed one by one."`
 	MaxRatio  *float64 `json:"max_ratio,omitempty" jsonschema_description:"Largest perplexity relative to the source; by bit width if absent."`
 	MaxSource *float64 `json:"max_source,omitempty" jsonschema_description:"Perplexity of the source above which the checkpoint is absurd; a quarter of the vocabulary if absent."`
@@ -76,7 +76,7 @@ func (v *Verify) Validate(job *pipeline.Job) error {
 		msg string
 	}{
 		{p.Window < 8, "perplexity.window", "must be 8 or more"},
-		{p.Windows < 1, "perplexity.windows", "must be 1 or more"},
+		{p.Windows < 0, "perplexity.windows", "must not be negative"},
 		{p.Decode < 0, "perplexity.decode", "must not be negative"},
 		{p.MaxRatio != nil && !(*p.MaxRatio > 0), "perplexity.max_ratio", "must be more than 0"},
 		{p.MaxSource != nil && !(*p.MaxSource > 1), "perplexity.max_source", "must be more than 1"},
