@@ -15,6 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime"
@@ -51,7 +52,8 @@ type Subject struct {
 	Source  *Source
 	Options Options
 
-	eval *Evaluation
+	eval     *Evaluation
+	sessions map[backends.Mode]*runtime.Session // shared by all checks, one after another
 }
 
 // Finding is the verdict of a check: what it saw, in a sentence and in numbers.

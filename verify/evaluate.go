@@ -67,11 +67,25 @@ func (s *Subject) evaluation(ctx context.Context) (*Evaluation, error) {
 	return e, nil
 }
 
-// session opens the package for running.
+// session is the package ready to run, with nothing before it and nobody observing. There is one for each mode,
+// because it keeps weights in the form in which they are multiplied.
 func (s *Subject) session(mode backends.Mode) (*runtime.Session, error) {
-	return runtime.NewSession(s.Package, runtime.Options{
-		Mode: mode, DynamicOption: s.Package.Config.DynamicOption, Threads: s.Options.Threads, CacheBytes: s.Options.Memory / sessionShare,
-	})
+	sess := s.sessions[mode]
+	if sess == nil {
+		var err error
+		if sess, err = runtime.NewSession(s.Package, runtime.Options{
+			Mode: mode, DynamicOption: s.Package.Config.DynamicOption, Threads: s.Options.Threads, CacheBytes: s.Options.Memory / sessionShare,
+		}); err != nil {
+			return nil, err
+		}
+		if s.sessions == nil {
+			s.sessions = map[backends.Mode]*runtime.Session{}
+		}
+		s.sessions[mode] = sess
+	}
+	sess.Reset()
+	sess.Observe = nil
+	return sess, nil
 }
 
 // windows cuts the text, as the package's own tokenizer reads it, into contexts spread evenly over it. A bos that
