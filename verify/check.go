@@ -53,6 +53,7 @@ type Subject struct {
 	Options Options
 
 	eval     *Evaluation
+	encoded  encoded
 	sessions map[backends.Mode]*runtime.Session // shared by all checks, one after another
 }
 

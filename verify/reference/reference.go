@@ -32,8 +32,9 @@ const maxTileRows = 256
 type Options struct {
 	// Threads is how many goroutines compute; below 1, as many as GOMAXPROCS says.
 	Threads int
-	// Memory is how many bytes the model may hold at a time, hidden states and logits included; below 1,
-	// 1 GiB.
+	// Memory is how many bytes the model may hold at a time; below 1, 1 GiB. Up to a quarter goes to kept weights, or
+	// else a slab of one; the buffers of the threads come next; what is left goes in halves to hidden states and to
+	// activations, later logits.
 	Memory int64
 }
 

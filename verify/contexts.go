@@ -1,0 +1,39 @@
+package verify
+
+import "fmt"
+
+// windows cuts the text, as the package's own tokenizer reads it, into contexts spread evenly over it. A bos that
+// the tokenizer puts before texts stands before each window and is not scored as a prediction target.
+func (s *Subject) windows() ([][]int32, error) {
+	prefix := s.Package.Tokenizer.Prefix()
+	ids := s.ids()[len(prefix):]
+	body := s.Options.Window - len(prefix)
+	n := len(ids) / max(1, body)
+	if s.Options.Windows > 0 {
+		n = min(n, s.Options.Windows)
+	}
+	if body < 2 || n < 1 {
+		return nil, fmt.Errorf("the text has %d tokens, too few for a window of %d", len(ids), s.Options.Window)
+	}
+	stride := len(ids) / n
+	var list [][]int32
+	for i := range n {
+		w := append([]int32{}, prefix...)
+		list = append(list, append(w, ids[i*stride:i*stride+body]...))
+	}
+	return list, nil
+}
+
+// ids are those of the text, which several checks cut windows from.
+func (s *Subject) ids() []int32 {
+	if s.encoded.ids == nil || s.encoded.text != s.Options.Text {
+		s.encoded = encoded{s.Options.Text, s.Package.Tokenizer.Encode(s.Options.Text)}
+	}
+	return s.encoded.ids
+}
+
+// encoded is a text and its ids.
+type encoded struct {
+	text string
+	ids  []int32
+}

@@ -1,0 +1,27 @@
+package verify
+
+import (
+	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime"
+)
+
+// session is the package ready to run, with nothing before it and nobody observing. There is one for each mode,
+// because it keeps weights in the form in which they are multiplied.
+func (s *Subject) session(mode backends.Mode) (*runtime.Session, error) {
+	sess := s.sessions[mode]
+	if sess == nil {
+		var err error
+		if sess, err = runtime.NewSession(s.Package, runtime.Options{
+			Mode: mode, DynamicOption: s.Package.Config.DynamicOption, Threads: s.Options.Threads, CacheBytes: s.Options.Memory / sessionShare,
+		}); err != nil {
+			return nil, err
+		}
+		if s.sessions == nil {
+			s.sessions = map[backends.Mode]*runtime.Session{}
+		}
+		s.sessions[mode] = sess
+	}
+	sess.Reset()
+	sess.Observe = nil
+	return sess, nil
+}
