@@ -72,8 +72,9 @@ type Call struct {
 	// Defer asks for no logits at all: Executable.Logits makes those of every position later, some rows at a time. A
 	// window of 512 over a vocabulary of 151,936 would be 311 MB at once.
 	Defer bool
-	// Observe, if set, sees every float output: the op, the output's place among op.Outputs, the logical
-	// shape, and the values, which are only valid during the call.
+	// Observe, if set, sees every float output but deferred logits: the op, the output's place among op.Outputs, the
+	// logical shape, and the values, which are only valid during the call. Several states may be seen together or one
+	// after another.
 	Observe func(op *mnn.Op, output int, shape []int, values []float32)
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/stage"
-	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/verify/reference"
 )
@@ -77,15 +76,16 @@ func TestForeignPackages(t *testing.T) {
 			s := session(t, openPackage(t, foreignDir(t, "reference", f.name)), backends.Float)
 			kl := 0.0
 			for i, w := range windows {
-				err := s.Score(t.Context(), w, 256, func(tile runtime.Tile) error {
-					for r := range tile.Rows {
-						at := i*window + tile.Position + r
-						kl += divergence(want[at*vocab:(at+1)*vocab], norms[at], tile.Logits[r*vocab:(r+1)*vocab]) / (window * count)
-					}
-					return nil
-				})
+				if err := s.Advance(t.Context(), [][]int32{w}); err != nil {
+					t.Fatal(err)
+				}
+				logits, err := s.Logits(t.Context(), 0, len(w))
 				if err != nil {
 					t.Fatal(err)
+				}
+				for r := range w {
+					at := i*window + r
+					kl += divergence(want[at*vocab:(at+1)*vocab], norms[at], logits[r*vocab:(r+1)*vocab]) / (window * count)
 				}
 			}
 			t.Logf("KL %.4g, the engine's %.4g", kl, f.kl)

@@ -3,7 +3,6 @@ package runtime_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"math"
 	"os"
@@ -271,8 +270,8 @@ func TestEmbedRange(t *testing.T) {
 // stretch bounds how far float32 logits may move when the same sums are cut elsewhere.
 const stretch = 1e-4
 
-// Tiles, one pass, and single tokens give the same logits; a conversation starts anew after Reset.
-func TestScore(t *testing.T) {
+// One pass and single tokens give the same logits; a conversation starts anew after Reset.
+func TestForward(t *testing.T) {
 	p := openPackage(t, small(t))
 	window := make([]int32, 41)
 	for i := range window {
@@ -295,23 +294,6 @@ func TestScore(t *testing.T) {
 			}
 		}
 	}
-	for _, rows := range []int{1, 2, 8, 20, 40, 41, 1000} {
-		var sizes []int
-		err := s.Score(t.Context(), window, rows, func(tile runtime.Tile) error {
-			if tile.Position != sum(sizes) || tile.Vocab != 320 || len(tile.Logits) != tile.Rows*tile.Vocab {
-				t.Errorf("rows %d: tile %d+%d of %d logits", rows, tile.Position, tile.Rows, len(tile.Logits))
-			}
-			near(fmt.Sprint("rows ", rows), tile.Position, tile.Logits)
-			sizes = append(sizes, tile.Rows)
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if sum(sizes) != len(window) {
-			t.Errorf("rows %d: tiles of %v", rows, sizes)
-		}
-	}
 	s.Reset()
 	for i, id := range window {
 		got, err := s.Decode(t.Context(), id)
@@ -326,13 +308,9 @@ func TestScore(t *testing.T) {
 	} else {
 		near("prefill", 8, got)
 	}
-	stop := errors.New("stop")
-	if err := s.Score(t.Context(), window, 8, func(runtime.Tile) error { return stop }); err != stop {
-		t.Errorf("visit: %v", err)
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Score(ctx, window, 8, func(runtime.Tile) error { return nil }); !errors.Is(err, context.Canceled) {
+	if err := s.Advance(ctx, [][]int32{window}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -383,12 +361,6 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-func sum(v []int) (n int) {
-	for _, x := range v {
-		n += x
-	}
-	return n
-}
 
 // Results do not depend on threads, and sessions of one package do not on each other.
 func TestSessionsAreIndependent(t *testing.T) {

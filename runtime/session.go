@@ -161,31 +161,3 @@ func (s *Session) run(ctx context.Context, tokens []int32, c backends.Call) (l [
 	}
 	return l, nil
 }
-
-// Tile is the logits of some consecutive positions of a window.
-type Tile struct {
-	// Position of the first row within the window.
-	Position, Rows int
-	// Logits is [Rows, Vocab], valid during the visit.
-	Logits []float32
-	Vocab  int
-}
-
-// Score feeds a window to a fresh conversation and hands out the logits of every position in tiles of at most rows
-// positions.
-func (s *Session) Score(ctx context.Context, window []int32, rows int, visit func(Tile) error) error {
-	if err := s.Advance(ctx, [][]int32{window}); err != nil {
-		return err
-	}
-	for at := 0; at < len(window); at += rows {
-		n := min(rows, len(window)-at)
-		l, err := s.Logits(ctx, at, at+n)
-		if err != nil {
-			return err
-		}
-		if err := visit(Tile{Position: at, Rows: n, Logits: l, Vocab: len(l) / n}); err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -37,8 +37,11 @@ func BenchmarkEvaluate(b *testing.B) {
 			b.Fatal(err)
 		}
 		run(mode.String(), func(b *testing.B) error {
-			for _, w := range windows {
-				if err := sess.Score(b.Context(), w, len(w), func(runtime.Tile) error { return nil }); err != nil {
+			if err := sess.Advance(b.Context(), windows); err != nil {
+				return err
+			}
+			for at := 0; at < len(windows)*512; at += 512 {
+				if _, err := sess.Logits(b.Context(), at, at+512); err != nil {
 					return err
 				}
 			}

@@ -31,8 +31,9 @@ const (
 	sessionShare, tileShare = 4, 8
 
 	// batchTokens is how many tokens are taken through the models at a time, in whole windows: with so many, decoding
-	// weights that are not kept costs little beside multiplying with them.
-	batchTokens = 8192
+	// weights that are not kept costs little beside multiplying with them. batchShare of the memory may go to what
+	// these tokens are on their way.
+	batchTokens, batchShare = 2048, 8
 	// leastRows of a tile of logits are worth a pass over the head, whatever the memory.
 	leastRows = 16
 )
@@ -44,11 +45,13 @@ type evaluator struct {
 	windows     [][]int32
 	float, int8 *runtime.Session
 	vocab       int
-	rows        int // of a tile of logits, and one more where a window ends
-	ref         []float32
-	scores      []scores
-	peaks       []float32 // of an op's output, by blocks
-	last        last
+	rows        int // of a tile of logits
+	// batchWindows is the number of windows that go through the models together.
+	batchWindows int
+	ref          []float32
+	scores       []scores
+	peaks        []float32 // of an op's output, by blocks
+	last         last
 }
 
 func evaluate(ctx context.Context, s *Subject) (*Evaluation, error) {
@@ -57,7 +60,7 @@ func evaluate(ctx context.Context, s *Subject) (*Evaluation, error) {
 		return nil, err
 	}
 	for done := 0; done < len(ev.windows); {
-		n := min(len(ev.windows)-done, max(1, batchTokens/s.Options.Window))
+		n := min(len(ev.windows)-done, ev.batchWindows)
 		var hidden []float32
 		if s.Source != nil {
 			ref := s.Source.Reference
@@ -88,10 +91,10 @@ func newEvaluator(s *Subject) (*evaluator, error) {
 	rows := tileRows(s.Options, vocab)
 	ev := &evaluator{
 		Evaluation: &Evaluation{Window: s.Options.Window, Windows: len(windows)},
-		s:          s, windows: windows, vocab: vocab, rows: rows, scores: make([]scores, rows+1),
+		s:          s, windows: windows, vocab: vocab, rows: rows, scores: make([]scores, rows),
 	}
 	if s.Source != nil {
-		ev.ref = make([]float32, (rows+1)*vocab)
+		ev.ref = make([]float32, rows*vocab)
 	}
 	first := len(windows[0])
 	ev.last.from = first - min(s.Options.DecodeTokens, first-2)
@@ -102,6 +105,8 @@ func newEvaluator(s *Subject) (*evaluator, error) {
 		return nil, err
 	}
 	ev.float.Observe = ev.observe
+	token := max(1, ev.float.TokenBytes()+ev.int8.TokenBytes())
+	ev.batchWindows = max(1, int(min(batchTokens, s.Options.Memory/batchShare/token))/s.Options.Window)
 	return ev, nil
 }
 
@@ -118,24 +123,28 @@ func (s *Subject) progress(done, total int) {
 	}
 }
 
+func (ev *evaluator) observe(op *mnn.Op, _ int, _ []int, values []float32) {
+	// The mask's -3e38 and the tables are no activations.
+	if op.Type != mnn.OpInput && op.Type != mnn.OpConst {
+		ev.activations(op.Name, values)
+	}
+}
+
 // peakBlock is how many values of an op's output are searched at a time.
 const peakBlock = 1 << 16
 
-func (ev *evaluator) observe(op *mnn.Op, _ int, _ []int, values []float32) {
-	// The mask's -3e38 and the tables are no activations.
-	if op.Type == mnn.OpInput || op.Type == mnn.OpConst {
-		return
-	}
+// activations notes the largest of an op's output.
+func (ev *evaluator) activations(op string, values []float32) {
 	blocks := (len(values) + peakBlock - 1) / peakBlock
 	ev.peaks = slices.Grow(ev.peaks[:0], blocks)[:blocks]
 	kernel.Parallel(ev.s.Options.Threads, blocks, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
-			ev.peaks[i] = absMax(values[i*peakBlock : min((i+1)*peakBlock, len(values))])
+			ev.peaks[i] = kernel.AbsMax(values[i*peakBlock : min((i+1)*peakBlock, len(values))])
 		}
 	})
 	for _, v := range ev.peaks {
 		if a := float64(v); a > ev.LargestActivation {
-			ev.LargestActivation, ev.LargestOp = a, op.Name
+			ev.LargestActivation, ev.LargestOp = a, op
 		}
 	}
 }
@@ -161,6 +170,7 @@ func (ev *evaluator) batch(ctx context.Context, first, n int, hidden []float32) 
 			ev.last.keep(f, ref)
 		}
 		w := windows[f.window]
+		ev.activations("logits", f.Logits)
 		ev.tile(f, w, ref, f.Logits, e.Logits)
 		if f.Position+f.Rows == len(w) {
 			ev.s.progress(first+f.window+1, len(ev.windows))

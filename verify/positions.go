@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"slices"
 
 	"github.com/llmexport/llmexport/backends"
 )
@@ -41,6 +42,7 @@ func (positions) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if err != nil {
 		return Finding{}, err
 	}
+	want = slices.Clone(want) // the session writes the next logits to the same place
 	worst, worstAt := 0.0, 0
 	for i := 1; i < positionSamples; i++ {
 		at := (last - len(w)) * i / (positionSamples - 1)

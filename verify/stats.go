@@ -20,11 +20,11 @@ func newRow(logits []float32) row { return row{logits, kernel.LogSumExp(logits)}
 func (r row) nll(token int32) float64 { return r.norm - float64(r.logits[token]) }
 
 // top is the most likely token, the smallest of several.
-func (r row) top() int { return argMax(r.logits) }
+func (r row) top() int { return kernel.ArgMax(r.logits) }
 
 // kl is KL(r to q) in nats: sum over tokens of p*(log p - log q), with p the probabilities of r. Rounding can leave
 // a tiny negative number where the true value is not below 0.
-func (r row) kl(q row) float64 { return max(klOf(r.logits, q.logits, r.norm, q.norm), 0) }
+func (r row) kl(q row) float64 { return max(kernel.KL(r.logits, q.logits, r.norm, q.norm), 0) }
 
 // finite reports whether all logits are numbers; LogSumExp of a row with a NaN or +Inf is not finite.
 func (r row) finite() bool { return !math.IsNaN(r.norm) && !math.IsInf(r.norm, 0) }

@@ -2,61 +2,41 @@ package verify
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"iter"
 
 	"github.com/llmexport/llmexport/runtime"
 )
 
-// tile is the logits of some consecutive positions of one window of a batch.
+// tile is the logits of some consecutive positions of one window of a batch, [Rows, Vocab] and valid during a visit.
 type tile struct {
-	runtime.Tile
-	window int
+	window, Position, Rows, Vocab int
+	Logits                        []float32
 }
 
-// scoreBatch hands out the logits of every position of all windows, in order of windows and positions. Stand-in for
-// Session.ScoreBatch, which decodes weights once a batch.
-func scoreBatch(ctx context.Context, s *runtime.Session, windows [][]int32, rows int, visit func(tile) error) error {
-	for i, w := range windows {
-		if err := s.Score(ctx, w, rows, func(t runtime.Tile) error { return visit(tile{t, i}) }); err != nil {
+// sideBySide feeds the windows, all of one length, to two sessions, and hands out the logits of both for the same
+// positions, in order of windows and positions.
+func sideBySide(ctx context.Context, a, b *runtime.Session, windows [][]int32, rows int, visit func(a, b tile) error) error {
+	sessions := [2]*runtime.Session{a, b}
+	for _, s := range sessions {
+		if err := s.Advance(ctx, windows); err != nil {
 			return err
+		}
+	}
+	length := len(windows[0])
+	for w := range windows {
+		for at := 0; at < length; at += rows {
+			n := min(rows, length-at)
+			var pair [2]tile
+			for i, s := range sessions {
+				l, err := s.Logits(ctx, w*length+at, w*length+at+n)
+				if err != nil {
+					return err
+				}
+				pair[i] = tile{w, at, n, len(l) / n, l}
+			}
+			if err := visit(pair[0], pair[1]); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
-}
-
-var errStopped = errors.New("stopped")
-
-// tilesOf is scoreBatch as a sequence; a tile is valid until the next one is asked for, and an error is the last
-// element.
-func tilesOf(ctx context.Context, s *runtime.Session, windows [][]int32, rows int) iter.Seq2[tile, error] {
-	return func(yield func(tile, error) bool) {
-		err := scoreBatch(ctx, s, windows, rows, func(t tile) error {
-			if !yield(t, nil) {
-				return errStopped
-			}
-			return nil
-		})
-		if err != nil && err != errStopped {
-			yield(tile{}, err)
-		}
-	}
-}
-
-// sideBySide scores the windows with two sessions, which advance together, and hands out tiles of the same
-// positions.
-func sideBySide(ctx context.Context, a, b *runtime.Session, windows [][]int32, rows int, visit func(a, b tile) error) error {
-	next, stop := iter.Pull2(tilesOf(ctx, b, windows, rows))
-	defer stop()
-	return scoreBatch(ctx, a, windows, rows, func(x tile) error {
-		y, err, ok := next()
-		switch {
-		case err != nil:
-			return err
-		case !ok || y.window != x.window || y.Position != x.Position || y.Rows != x.Rows:
-			return fmt.Errorf("internal error: two sessions cut the same windows differently")
-		}
-		return visit(x, y)
-	})
 }

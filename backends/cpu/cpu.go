@@ -273,6 +273,4 @@ func (e *executable) width() int {
 
 // batches says whether states can share the rows of one call with the same results. A single token, and in int8 mode the
 // tokens behind the last group of four, are computed in another order.
-func batches(c *backends.Call) bool {
-	return (c.All || c.Defer) && c.Tokens%4 == 0 && c.Observe == nil
-}
+func batches(c *backends.Call) bool { return (c.All || c.Defer) && c.Tokens%4 == 0 }

@@ -189,9 +189,6 @@ func (p *planner) release(b *buffer) {
 	if b.uses--; b.uses > 0 {
 		return
 	}
-	if p.f.key.observed {
-		return // values stay what they are for the observer
-	}
 	if p.stage != nil {
 		p.done = append(p.done, b)
 		return

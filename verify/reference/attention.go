@@ -37,10 +37,7 @@ func attendHead(q, k, v []float32, n, dim, qWidth, kvWidth int, b *buffer) {
 		rows := min(queryRows, n-i0)
 		seen := i0 + rows
 		for i := range rows {
-			row := queries[i*dim : (i+1)*dim]
-			for j, x := range q[(i0+i)*qWidth:][:dim] {
-				row[j] = x * scale
-			}
+			kernel.Scale(queries[i*dim:(i+1)*dim], q[(i0+i)*qWidth:][:dim], scale)
 		}
 		b.keys.MulT(scores, queries, rows, n, dim, 0, seen)
 		for i := range rows {
@@ -48,13 +45,13 @@ func attendHead(q, k, v []float32, n, dim, qWidth, kvWidth int, b *buffer) {
 			kernel.Softmax(row[:i0+i+1])
 			clear(row[i0+i+1:]) // zeros add nothing to the sums below
 		}
-		matMul(q[i0*qWidth:], scores, v, rows, dim, seen, qWidth, n, kvWidth)
+		kernel.MatMul(q[i0*qWidth:], scores, v, rows, dim, seen, qWidth, n, kvWidth)
 	}
 }
 
-// rotary holds cosine and sine of every angle, [positions, half] each.
+// rotary holds cosine and sine of every angle, [positions, dim] each, once for each half of a head.
 type rotary struct {
-	half     int
+	dim      int
 	cos, sin []float32
 }
 
@@ -62,36 +59,30 @@ type rotary struct {
 // architecture, so that measured numbers, which reach manifests, do too.
 func newRotary(r *arch.Rope, positions int) rotary {
 	half := r.Dim / 2
-	t := rotary{half: half, cos: make([]float32, positions*half), sin: make([]float32, positions*half)}
+	t := rotary{dim: 2 * half, cos: make([]float32, positions*2*half), sin: make([]float32, positions*2*half)}
 	for pos := range positions {
+		cos, sin := t.at(pos)
 		for j, f := range r.InvFreq {
 			s, c := kernel.Sincos(float64(pos) * f)
-			t.cos[pos*half+j], t.sin[pos*half+j] = float32(c), float32(s)
+			cos[j], sin[j] = float32(c), float32(s)
 		}
+		copy(cos[half:], cos[:half])
+		copy(sin[half:], sin[:half])
 	}
 	return t
 }
 
-// turn rotates elements j and j+half of every head by the angle of its token's position.
-func (t rotary) turn(threads int, x []float32, g group, heads, dim int) {
-	kernel.Parallel(threads, len(g.positions), func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			at := g.positions[i] * t.half
-			cos, sin := t.cos[at:at+t.half], t.sin[at:at+t.half]
-			for h := range heads {
-				head := x[(i*heads+h)*dim : (i*heads+h+1)*dim]
-				turnHead(head[:t.half], head[t.half:2*t.half], cos, sin)
-			}
-		}
-	})
+func (t rotary) at(pos int) (cos, sin []float32) {
+	return t.cos[pos*t.dim : (pos+1)*t.dim], t.sin[pos*t.dim : (pos+1)*t.dim]
 }
 
-// turnHead rotates the pairs of one head; all slices have the same length.
-func turnHead(left, right, cos, sin []float32) {
-	right, cos, sin = right[:len(left)], cos[:len(left)], sin[:len(left)]
-	for j, a := range left {
-		b, c, s := right[j], cos[j], sin[j]
-		left[j] = float32(a*c) - float32(b*s)
-		right[j] = float32(b*c) + float32(a*s)
-	}
+// turn rotates elements j and j+dim/2 of every head by the angle of its token's position.
+func (t rotary) turn(threads int, x []float32, g group, heads, dim int) {
+	width := heads * dim
+	kernel.Parallel(threads, len(g.positions), func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			cos, sin := t.at(g.positions[i])
+			kernel.RotateHeads(x[i*width:(i+1)*width], x[i*width:(i+1)*width], cos, sin, heads, dim)
+		}
+	})
 }

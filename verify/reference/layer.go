@@ -153,21 +153,13 @@ func (m *Model) gate(gate, up []float32) {
 			end := min(lo+siluBlock, hi)
 			g := gate[lo:end]
 			kernel.SiLU(g, g)
-			scale(g, up[lo:end])
+			kernel.Mul(g, g, up[lo:end])
 		}
 	})
-}
-
-// scale is dst *= x.
-func scale(dst, x []float32) {
-	dst = dst[:len(x)]
-	for i, v := range x {
-		dst[i] *= v
-	}
 }
 
 func cut(x []float32, n int) (head, tail []float32) { return x[:n:n], x[n:] }
 
 func (m *Model) addAll(dst, x []float32) {
-	kernel.Parallel(m.threads, len(x), func(lo, hi int) { add(dst[lo:hi], x[lo:hi]) })
+	kernel.Parallel(m.threads, len(x), func(lo, hi int) { kernel.Add(dst[lo:hi], dst[lo:hi], x[lo:hi]) })
 }

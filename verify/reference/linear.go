@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 const (
@@ -24,28 +25,28 @@ const (
 )
 
 // rowsIn is how many rows of cols floats, in whole panels, are as many bytes.
-func rowsIn(bytes, cols int) int { return max(1, bytes/4/cols/panelRows) * panelRows }
+func rowsIn(bytes, cols int) int { return max(1, bytes/4/cols/kernel.PanelRows) * kernel.PanelRows }
 
 // matrix is the weight of a linear layer.
 type matrix struct {
 	arch.Weight
 	// kept is the whole matrix, widened once.
-	kept func() (*packed, error)
+	kept func() (*kernel.Packed, error)
 }
 
 func (m *Model) newMatrix(w arch.Weight) *matrix {
-	return &matrix{w, sync.OnceValues(func() (*packed, error) {
+	return &matrix{w, sync.OnceValues(func() (*kernel.Packed, error) {
 		t, err := m.open(w)
 		if err != nil {
 			return nil, err
 		}
-		p := new(packed)
+		p := new(kernel.Packed)
 		return p, m.widen(context.Background(), p, t, 0, w.Rows)
 	})}
 }
 
 // widen makes p rows lo to lo+n-1 of a tensor.
-func (m *Model) widen(ctx context.Context, p *packed, t *weight, lo, n int) error {
+func (m *Model) widen(ctx context.Context, p *kernel.Packed, t *weight, lo, n int) error {
 	p.Resize(n, t.cols)
 	step := rowsIn(readBytes, t.cols)
 	return m.each(ctx, (n+step-1)/step, func(u int, b *buffer) error {
@@ -84,7 +85,7 @@ func (m *Model) linear(ctx context.Context, dst, x []float32, n int, l *arch.Lin
 	if err != nil {
 		return err
 	}
-	p := m.slabs.Get().(*packed)
+	p := m.slabs.Get().(*kernel.Packed)
 	defer m.slabs.Put(p)
 	step := rowsIn(slabBytes, w.Cols)
 	for lo := 0; lo < w.Rows; lo += step {
@@ -100,11 +101,11 @@ func (m *Model) linear(ctx context.Context, dst, x []float32, n int, l *arch.Lin
 
 // multiply computes the columns of dst [n, width], from column at on, that belong to the rows of p. A sum is never
 // divided, so the division into units of work does not change it.
-func (m *Model) multiply(ctx context.Context, dst, x []float32, n int, p *packed, bias []float32, at, width int) error {
+func (m *Model) multiply(ctx context.Context, dst, x []float32, n int, p *kernel.Packed, bias []float32, at, width int) error {
 	rows, cols := p.Rows(), len(x)/n
 	spans := (n + spanTokens - 1) / spanTokens
 	parts := max(1, min(unitsPerThread*m.threads/spans, rows/leastColumns))
-	part := ((rows+parts-1)/parts + panelRows - 1) / panelRows * panelRows
+	part := ((rows+parts-1)/parts + kernel.PanelRows - 1) / kernel.PanelRows * kernel.PanelRows
 	parts = (rows + part - 1) / part
 	return m.each(ctx, spans*parts, func(u int, _ *buffer) error {
 		from, to := n*(u/parts)/spans, n*(u/parts+1)/spans
@@ -112,7 +113,8 @@ func (m *Model) multiply(ctx context.Context, dst, x []float32, n int, p *packed
 		hi := min(lo+part, rows)
 		p.MulT(dst[from*width+at:], x[from*cols:], to-from, width, cols, lo, hi)
 		for j := from; j < to && bias != nil; j++ {
-			add(dst[j*width+at+lo:j*width+at+hi], bias[at+lo:at+hi])
+			y := dst[j*width+at+lo : j*width+at+hi]
+			kernel.Add(y, y, bias[at+lo:at+hi])
 		}
 		return nil
 	})
@@ -143,12 +145,4 @@ func (m *Model) each(ctx context.Context, n int, f func(unit int, b *buffer) err
 		return err
 	}
 	return ctx.Err()
-}
-
-// add is dst += x.
-func add(dst, x []float32) {
-	dst = dst[:len(x)]
-	for i, v := range x {
-		dst[i] += v
-	}
 }

@@ -57,7 +57,7 @@ type Model struct {
 	readBytes   int64 // of the largest piece that a thread widens at a time
 
 	buffers sync.Pool // of *buffer
-	slabs   sync.Pool // of *packed
+	slabs   sync.Pool // of *kernel.Packed
 }
 
 // Tile holds the logits of consecutive positions of one window.
@@ -94,7 +94,7 @@ func New(d *arch.Decoder, src tensor.Source, opts Options) (*Model, error) {
 		m.headDim = max(m.headDim, a.HeadDim)
 	}
 	m.addMatrices()
-	m.slabs.New = func() any { return new(packed) }
+	m.slabs.New = func() any { return new(kernel.Packed) }
 	m.buffers.New = func() any { return new(buffer) }
 	return m, nil
 }
@@ -231,7 +231,7 @@ func (m *Model) Fit(windows [][]int32) int {
 func (m *Model) room(longest int) int64 {
 	// Rows of a matrix take up to 8 bytes an element as stored; keys are packed, scores belong to a block of queries.
 	thread := 3*m.readBytes + 4*int64(longest)*int64(queryRows+m.headDim) + 4*queryRows*int64(m.headDim)
-	free := m.memory - int64(m.threads)*thread - 4*int64(longest)*int64(m.decoder.Rope.Dim)
+	free := m.memory - int64(m.threads)*thread - 8*int64(longest)*int64(m.decoder.Rope.Dim)
 	if m.keeps() {
 		free -= m.weightBytes
 	} else {

@@ -17,7 +17,7 @@ type buffer struct {
 	f32 []float32
 
 	queries, scores []float32
-	keys            packed
+	keys            kernel.Packed
 }
 
 // grow is a slice of n elements whose content is arbitrary.
