@@ -13,7 +13,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/recipes"
-	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
 // Job is what stages share.
@@ -25,8 +24,8 @@ type Job struct {
 	// Artifacts is what the stages of this run have made so far.
 	Artifacts Artifacts
 	Limits    Limits
-	// Tokenizer is the checkpoint's, once a stage has read it; nil if none has or it could not be read.
-	Tokenizer *tokenizer.Tokenizer
+	// Ahead is what an early stage has begun for later ones; only they know what it is.
+	Ahead any
 }
 
 // Limits bound a job and tell its progress.
@@ -69,8 +68,10 @@ type Timing struct {
 	Seconds float64
 }
 
-// Execute runs stages in order.
+// Execute runs stages in order. The context that they get ends with it.
 func Execute(ctx context.Context, job *Job, stages []Stage) ([]Timing, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	for _, s := range stages {
 		if v, ok := s.(Validator); ok {
 			if err := v.Validate(job); err != nil {

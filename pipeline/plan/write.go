@@ -27,6 +27,8 @@ type WriteOptions struct {
 	Threads int
 	// Memory is the limit in bytes for buffers; the number of chunks in flight follows from it.
 	Memory int64
+	// Ahead is the number of bytes of the file that may wait in memory between Begin and Finish, beyond Memory.
+	Ahead int64
 	// From is the first item to write; the bytes of the items before it are already in the file.
 	From int
 	// File is the running hash of the file, fed with the bytes before From; nil starts a new one.
@@ -64,16 +66,31 @@ type chunk struct {
 
 // Write streams the plan's items from src to dst in order. The bytes do not depend on Threads or Memory. It
 // returns the hex SHA-256 of the whole file. Weights that are NaN or infinite are tensor.ErrCorrupt.
-//
-// Chunks pass through workers, the digests of items, the digest of the file and the file itself, each at work on another
-// chunk.
 func (p *Plan) Write(ctx context.Context, dst io.Writer, src tensor.Source, o WriteOptions) (string, error) {
+	return p.Begin(ctx, src, o).Finish(dst, o.Done, o.Progress)
+}
+
+// Writing is a weight file of which the first chunks are being encoded. Chunks pass through workers, the digests of
+// items, the digest of the file and the file itself, each at work on another chunk.
+type Writing struct {
+	plan   *Plan
+	from   int
+	ctx    context.Context
+	group  *errgroup.Group
+	places chan struct{}
+	hashed chan *chunk
+	file   hash.Hash
+}
+
+// Begin starts to encode, up to o.Ahead bytes of the file; Finish must follow, or an end of ctx and Wait.
+func (p *Plan) Begin(ctx context.Context, src tensor.Source, o WriteOptions) *Writing {
 	file := o.File
 	if file == nil {
 		file = sha256.New()
 	}
 	threads := max(o.Threads, 1)
 	window := max(2, min(int(o.Memory/chunkBytes), 4*threads+4))
+	window = max(window, p.chunks(o.From, o.Ahead))
 	g, ctx := errgroup.WithContext(ctx)
 	// There are never more chunks than places in a channel: only the one for a place waits.
 	places := make(chan struct{}, window)
@@ -115,21 +132,48 @@ func (p *Plan) Write(ctx context.Context, dst io.Writer, src tensor.Source, o Wr
 			return nil
 		})
 	})
-	g.Go(func() error {
-		w := &writer{plan: p, dst: dst, opt: o, at: p.offset(o.From)}
-		err := pass(ctx, hashed, nil, func(c *chunk) error {
-			defer func() { <-places }()
-			return w.chunk(c)
+	return &Writing{plan: p, from: o.From, ctx: ctx, group: g, places: places, hashed: hashed, file: file}
+}
+
+// Finish writes the file to dst, as Write does; done and progress are those of WriteOptions.
+func (w *Writing) Finish(dst io.Writer, done func(item int, sum string) error, progress func(done int64)) (string, error) {
+	w.group.Go(func() error {
+		out := &writer{plan: w.plan, dst: dst, done: done, progress: progress, at: w.plan.offset(w.from)}
+		err := pass(w.ctx, w.hashed, nil, func(c *chunk) error {
+			defer func() { <-w.places }()
+			return out.chunk(c)
 		})
-		if err == nil && w.at != p.Bytes {
-			err = fmt.Errorf("internal error: wrote %d of %d bytes", w.at, p.Bytes)
+		if err == nil && out.at != w.plan.Bytes {
+			err = fmt.Errorf("internal error: wrote %d of %d bytes", out.at, w.plan.Bytes)
 		}
 		return err
 	})
-	if err := g.Wait(); err != nil {
+	if err := w.group.Wait(); err != nil {
 		return "", err
 	}
-	return hex.EncodeToString(file.Sum(nil)), nil
+	return hex.EncodeToString(w.file.Sum(nil)), nil
+}
+
+// Wait returns when nothing is at work any more: after the end of the context that Begin got.
+func (w *Writing) Wait() { _ = w.group.Wait() }
+
+// chunks counts the chunks of the first n bytes from an item on.
+func (p *Plan) chunks(from int, n int64) int {
+	count := 0
+	for i := from; i < len(p.Items) && p.Items[i].Offset-p.Items[from].Offset < n; i++ {
+		it := &p.Items[i]
+		part := min(1, float64(n-(it.Offset-p.Items[from].Offset))/float64(it.Size()))
+		count += int(part * float64(ceil(it.Slot.Weight.Rows, it.step())))
+	}
+	return count
+}
+
+// step is the number of rows of a chunk.
+func (it *Item) step() int {
+	if it.Slot.Kind == lower.NormSlot {
+		return it.Slot.Weight.Rows
+	}
+	return max(1, chunkElements/it.Slot.Weight.Cols)
 }
 
 // pass applies a stage to each chunk, in order, and hands it on.
@@ -158,11 +202,7 @@ func (p *Plan) offset(item int) int64 {
 // cut hands out the rows of every item, to the workers and, in the same order, to the stages behind them.
 func (p *Plan) cut(ctx context.Context, from int, places chan<- struct{}, work, order chan<- *chunk) error {
 	for i := from; i < len(p.Items); i++ {
-		w := p.Items[i].Slot.Weight
-		step := w.Rows
-		if p.Items[i].Slot.Kind != lower.NormSlot {
-			step = max(1, chunkElements/w.Cols)
-		}
+		w, step := p.Items[i].Slot.Weight, p.Items[i].step()
 		for lo := 0; lo < w.Rows; lo += step {
 			c := &chunk{item: i, lo: lo, hi: min(lo+step, w.Rows), done: make(chan struct{})}
 			select {
@@ -225,10 +265,11 @@ func (s *spanner) chunk(c *chunk) error {
 
 // writer writes chunks to the file and tells of them.
 type writer struct {
-	plan *Plan
-	dst  io.Writer
-	opt  WriteOptions
-	at   int64
+	plan     *Plan
+	dst      io.Writer
+	done     func(item int, sum string) error
+	progress func(done int64)
+	at       int64
 }
 
 func (w *writer) chunk(c *chunk) error {
@@ -250,11 +291,11 @@ func (w *writer) chunk(c *chunk) error {
 	if c.sum != "" {
 		alphas.Put(&tail)
 	}
-	if w.opt.Progress != nil {
-		w.opt.Progress(w.at)
+	if w.progress != nil {
+		w.progress(w.at)
 	}
-	if c.sum != "" && w.opt.Done != nil {
-		return w.opt.Done(c.item, c.sum)
+	if c.sum != "" && w.done != nil {
+		return w.done(c.item, c.sum)
 	}
 	return nil
 }

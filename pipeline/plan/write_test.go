@@ -348,6 +348,31 @@ func TestWriteOfACancelledContextWritesNothing(t *testing.T) {
 	}
 }
 
+// What is encoded ahead gives the same bytes, and nothing is left when it is not wanted.
+func TestBegin(t *testing.T) {
+	p, src := smallModel(t)
+	want := written(t, p, src, WriteOptions{Threads: 1, Memory: 1})
+	for _, ahead := range []int64{0, 1, 300_000, p.Bytes, 10 * p.Bytes} {
+		before := runtime.NumGoroutine()
+		o := WriteOptions{Encoder: quant.RTN{}, Threads: 2, Memory: 1, Ahead: ahead}
+		w := p.Begin(t.Context(), src, o)
+		time.Sleep(10 * time.Millisecond)
+		var dst bytes.Buffer
+		sum, err := w.Finish(&dst, nil, nil)
+		if err != nil || !bytes.Equal(dst.Bytes(), want) || sum != digest(want) {
+			t.Errorf("%d bytes ahead: digest %s, %v", ahead, sum, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		w = p.Begin(ctx, src, o)
+		cancel()
+		w.Wait()
+		noLeak(t, before)
+	}
+	if n, all := p.chunks(0, p.Bytes), p.chunks(0, 10*p.Bytes); n != all || n < len(p.Items) || p.chunks(0, 0) != 0 || p.chunks(len(p.Items), 9) != 0 {
+		t.Errorf("%d and %d chunks of %d items", n, all, len(p.Items))
+	}
+}
+
 // A plan may be written several times at once.
 func TestWriteConcurrently(t *testing.T) {
 	p, src := smallModel(t)

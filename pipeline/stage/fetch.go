@@ -12,7 +12,6 @@ import (
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/manifest"
-	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
 // Fetch finds the checkpoint that the recipe names: a local directory, a snapshot in the Hugging Face cache, or
@@ -64,16 +63,19 @@ type snapshotRecord struct {
 }
 
 // Run implements pipeline.Stage.
-func (f *Fetch) Run(ctx context.Context, job *pipeline.Job) error {
+func (f *Fetch) Run(ctx context.Context, job *pipeline.Job) (err error) {
 	s, err := f.Resolve(ctx, job)
 	if err != nil {
 		return err
 	}
-	// Digests take one or two threads for a while, and the tokenizer one that is free.
-	read := make(chan *tokenizer.Tokenizer, 1)
-	go func() { read <- tokenizerOf(s.Dir) }()
+	a := beginAhead(ctx, job, s.Dir)
+	job.Ahead = a
+	defer func() {
+		if err != nil {
+			a.stop()
+		}
+	}()
 	files, err := hub.HashFiles(ctx, s, filepath.Join(job.Store.Dir, "digests.json"))
-	job.Tokenizer = <-read
 	if err != nil {
 		return err
 	}
@@ -103,20 +105,6 @@ func (f *Fetch) Run(ctx context.Context, job *pipeline.Job) error {
 	}
 	job.Artifacts.Add(pipeline.Artifact{Kind: pipeline.Checkpoint, Name: s.Dir, Path: path, Digest: digest, Size: size})
 	return nil
-}
-
-// tokenizerOf reads the tokenizer of a checkpoint; nil if it has none that can be read, which is for the stage that
-// needs it to say.
-func tokenizerOf(dir string) *tokenizer.Tokenizer {
-	b, err := readSmall(dir, "tokenizer.json")
-	if err != nil {
-		return nil
-	}
-	t, err := tokenizer.Load(b)
-	if err != nil {
-		return nil
-	}
-	return t
 }
 
 // Resolve finds the checkpoint without reading it.

@@ -200,6 +200,7 @@ func (p *Planned) Memory() plan.Memory {
 
 // Run implements pipeline.Stage.
 func (q *Quantize) Run(ctx context.Context, job *pipeline.Job) error {
+	defer aheadOf(job).stop()
 	src, err := openSource(job)
 	if err != nil {
 		return err
@@ -253,15 +254,13 @@ func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, di
 	if err := checkSpace(dir, pl.Plan.Bytes+int64(len(pl.Graph))); err != nil {
 		return "", err
 	}
-	encoder, err := quant.Method(q.Method[0])
+	o, err := q.writeOptions(job)
 	if err != nil {
 		return "", err
 	}
-	w := &weightWriter{dir: dir, plan: pl.Plan}
-	spans, sum, err := w.write(ctx, pl.Source.Checkpoint, plan.WriteOptions{
-		Encoder: encoder, Threads: job.Limits.Threads, Memory: job.Limits.Memory / 4,
-		Progress: func(done int64) { job.Limits.Report("quantize", WeightFile, done, pl.Plan.Bytes) },
-	})
+	o.Progress = func(done int64) { job.Limits.Report("quantize", WeightFile, done, pl.Plan.Bytes) }
+	w := &weightWriter{dir: dir, plan: pl.Plan, ahead: aheadOf(job)}
+	spans, sum, err := w.write(ctx, pl.Source.Checkpoint, o)
 	if err != nil {
 		return "", err
 	}

@@ -26,7 +26,12 @@ const TokenizerFile = "tokenizer.mtok"
 const factsFile = "facts.json"
 
 // Run implements pipeline.Stage.
-func (*Rewrite) Run(ctx context.Context, job *pipeline.Job) error {
+func (*Rewrite) Run(ctx context.Context, job *pipeline.Job) (err error) {
+	defer func() {
+		if err != nil {
+			aheadOf(job).stop()
+		}
+	}()
 	checkpoint, err := job.Artifacts.One(pipeline.Checkpoint)
 	if err != nil {
 		return err

@@ -102,11 +102,15 @@ func openSource(job *pipeline.Job) (*Source, error) {
 	if err := readJSON(a.Path, &rec); err != nil {
 		return nil, err
 	}
-	s := &Source{Dir: rec.Dir, Tokenizer: job.Tokenizer}
+	s := &Source{Dir: rec.Dir}
 	if err = s.open(job.Recipe.Model.IgnoreConfig); err == nil {
 		if inputs, none := job.Artifacts.One(pipeline.Inputs); none == nil {
 			err = readJSON(filepath.Join(inputs.Path, factsFile), &s.Facts)
 		} else {
+			if a := aheadOf(job); a != nil {
+				<-a.begun
+				s.Tokenizer = a.tokenizer
+			}
 			err = s.openTokenizer()
 		}
 	}

@@ -24,8 +24,9 @@ const biasSeparator = verify.BiasSeparator
 // weightWriter writes the weight file item by item and keeps a journal of finished items, so that a run that was
 // killed goes on behind the last of them. The journal is believed only where the file's bytes agree with it.
 type weightWriter struct {
-	dir  string
-	plan *plan.Plan
+	dir   string
+	plan  *plan.Plan
+	ahead *ahead // or nil
 }
 
 const journalFile = "journal"
@@ -70,7 +71,12 @@ func (w *weightWriter) write(ctx context.Context, src tensor.Source, o plan.Writ
 	if err != nil {
 		return nil, "", err
 	}
-	if file, err = w.plan.Write(ctx, disk.NewWriter(f, at), src, o); err != nil {
+	writing := w.ahead.take(w.plan)
+	if o.From > 0 || writing == nil {
+		w.ahead.stop()
+		writing = w.plan.Begin(ctx, src, o)
+	}
+	if file, err = writing.Finish(disk.NewWriter(f, at), o.Done, o.Progress); err != nil {
 		return nil, "", err
 	}
 	if err := f.Close(); err != nil {
