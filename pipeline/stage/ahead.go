@@ -11,7 +11,7 @@ import (
 )
 
 // aheadBytes is how much of the weight file may wait in memory for the digests of the source.
-const aheadBytes = 48 << 20
+const aheadBytes = 32 << 20
 
 // ahead is what can be computed of a checkpoint while its digests are taken, which mostly keeps one thread busy. None
 // of it reaches the disk before the digests are known, and what fails is computed again by the stage that needs it.
