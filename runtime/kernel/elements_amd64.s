@@ -874,89 +874,6 @@ loop0done:
 	VZEROUPPER
 	RET
 
-// func packedSquaresAVX2(sums *float32, x *float32, offsets *int, columns int)
-// Requires: AVX
-TEXT ·packedSquaresAVX2(SB), NOSPLIT, $0-32
-	MOVQ    sums+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    offsets+16(FP), DX
-	MOVQ    columns+24(FP), BX
-	VMOVUPS (AX), Y14
-	VMOVUPS 32(AX), Y15
-
-columns:
-	MOVQ        (DX), SI
-	VMOVUPS     (CX)(SI*1), X0
-	MOVQ        32(DX), SI
-	VINSERTF128 $0x01, (CX)(SI*1), Y0, Y0
-	MOVQ        8(DX), SI
-	VMOVUPS     (CX)(SI*1), X1
-	MOVQ        40(DX), SI
-	VINSERTF128 $0x01, (CX)(SI*1), Y1, Y1
-	MOVQ        16(DX), SI
-	VMOVUPS     (CX)(SI*1), X2
-	MOVQ        48(DX), SI
-	VINSERTF128 $0x01, (CX)(SI*1), Y2, Y2
-	MOVQ        24(DX), SI
-	VMOVUPS     (CX)(SI*1), X3
-	MOVQ        56(DX), SI
-	VINSERTF128 $0x01, (CX)(SI*1), Y3, Y3
-	VMULPS      Y0, Y0, Y0
-	VMULPS      Y1, Y1, Y1
-	VMULPS      Y2, Y2, Y2
-	VMULPS      Y3, Y3, Y3
-	VUNPCKLPS   Y1, Y0, Y4
-	VUNPCKHPS   Y1, Y0, Y5
-	VUNPCKLPS   Y3, Y2, Y6
-	VUNPCKHPS   Y3, Y2, Y7
-	VUNPCKLPD   Y6, Y4, Y0
-	VUNPCKHPD   Y6, Y4, Y1
-	VUNPCKLPD   Y7, Y5, Y2
-	VUNPCKHPD   Y7, Y5, Y3
-	VADDPS      Y0, Y14, Y14
-	VADDPS      Y1, Y14, Y14
-	VADDPS      Y2, Y14, Y14
-	VADDPS      Y3, Y14, Y14
-	MOVQ        64(DX), SI
-	VMOVUPS     (CX)(SI*1), X0
-	MOVQ        96(DX), SI
-	VINSERTF128 $0x01, (CX)(SI*1), Y0, Y0
-	MOVQ        72(DX), SI
-	VMOVUPS     (CX)(SI*1), X1
-	MOVQ        104(DX), SI
-	VINSERTF128 $0x01, (CX)(SI*1), Y1, Y1
-	MOVQ        80(DX), SI
-	VMOVUPS     (CX)(SI*1), X2
-	MOVQ        112(DX), SI
-	VINSERTF128 $0x01, (CX)(SI*1), Y2, Y2
-	MOVQ        88(DX), SI
-	VMOVUPS     (CX)(SI*1), X3
-	MOVQ        120(DX), SI
-	VINSERTF128 $0x01, (CX)(SI*1), Y3, Y3
-	VMULPS      Y0, Y0, Y0
-	VMULPS      Y1, Y1, Y1
-	VMULPS      Y2, Y2, Y2
-	VMULPS      Y3, Y3, Y3
-	VUNPCKLPS   Y1, Y0, Y4
-	VUNPCKHPS   Y1, Y0, Y5
-	VUNPCKLPS   Y3, Y2, Y6
-	VUNPCKHPS   Y3, Y2, Y7
-	VUNPCKLPD   Y6, Y4, Y0
-	VUNPCKHPD   Y6, Y4, Y1
-	VUNPCKLPD   Y7, Y5, Y2
-	VUNPCKHPD   Y7, Y5, Y3
-	VADDPS      Y0, Y15, Y15
-	VADDPS      Y1, Y15, Y15
-	VADDPS      Y2, Y15, Y15
-	VADDPS      Y3, Y15, Y15
-	ADDQ        $0x10, CX
-	SUBQ        $0x04, BX
-	JNZ         columns
-	VMOVUPS     Y14, (AX)
-	VMOVUPS     Y15, 32(AX)
-	VZEROUPPER
-	RET
-
 // func exactSquaresAVX2(lanes *float64, x *float32, rows int, width int, stride int)
 // Requires: AVX
 TEXT ·exactSquaresAVX2(SB), NOSPLIT, $0-40
@@ -2132,71 +2049,6 @@ loop1done:
 	VZEROUPPER
 	RET
 
-// func packedSquaresAVX512(sums *float32, x *float32, offsets *int, columns int)
-// Requires: AVX, AVX512F
-TEXT ·packedSquaresAVX512(SB), NOSPLIT, $0-32
-	MOVQ    sums+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    offsets+16(FP), DX
-	MOVQ    columns+24(FP), BX
-	VMOVUPS (AX), Z14
-
-columns:
-	MOVQ         (DX), SI
-	VMOVUPS      (CX)(SI*1), X0
-	MOVQ         32(DX), SI
-	VINSERTF32X4 $0x01, (CX)(SI*1), Z0, Z0
-	MOVQ         64(DX), SI
-	VINSERTF32X4 $0x02, (CX)(SI*1), Z0, Z0
-	MOVQ         96(DX), SI
-	VINSERTF32X4 $0x03, (CX)(SI*1), Z0, Z0
-	MOVQ         8(DX), SI
-	VMOVUPS      (CX)(SI*1), X1
-	MOVQ         40(DX), SI
-	VINSERTF32X4 $0x01, (CX)(SI*1), Z1, Z1
-	MOVQ         72(DX), SI
-	VINSERTF32X4 $0x02, (CX)(SI*1), Z1, Z1
-	MOVQ         104(DX), SI
-	VINSERTF32X4 $0x03, (CX)(SI*1), Z1, Z1
-	MOVQ         16(DX), SI
-	VMOVUPS      (CX)(SI*1), X2
-	MOVQ         48(DX), SI
-	VINSERTF32X4 $0x01, (CX)(SI*1), Z2, Z2
-	MOVQ         80(DX), SI
-	VINSERTF32X4 $0x02, (CX)(SI*1), Z2, Z2
-	MOVQ         112(DX), SI
-	VINSERTF32X4 $0x03, (CX)(SI*1), Z2, Z2
-	MOVQ         24(DX), SI
-	VMOVUPS      (CX)(SI*1), X3
-	MOVQ         56(DX), SI
-	VINSERTF32X4 $0x01, (CX)(SI*1), Z3, Z3
-	MOVQ         88(DX), SI
-	VINSERTF32X4 $0x02, (CX)(SI*1), Z3, Z3
-	MOVQ         120(DX), SI
-	VINSERTF32X4 $0x03, (CX)(SI*1), Z3, Z3
-	VMULPS       Z0, Z0, Z0
-	VMULPS       Z1, Z1, Z1
-	VMULPS       Z2, Z2, Z2
-	VMULPS       Z3, Z3, Z3
-	VUNPCKLPS    Z1, Z0, Z4
-	VUNPCKHPS    Z1, Z0, Z5
-	VUNPCKLPS    Z3, Z2, Z6
-	VUNPCKHPS    Z3, Z2, Z7
-	VUNPCKLPD    Z6, Z4, Z0
-	VUNPCKHPD    Z6, Z4, Z1
-	VUNPCKLPD    Z7, Z5, Z2
-	VUNPCKHPD    Z7, Z5, Z3
-	VADDPS       Z0, Z14, Z14
-	VADDPS       Z1, Z14, Z14
-	VADDPS       Z2, Z14, Z14
-	VADDPS       Z3, Z14, Z14
-	ADDQ         $0x10, CX
-	SUBQ         $0x04, BX
-	JNZ          columns
-	VMOVUPS      Z14, (AX)
-	VZEROUPPER
-	RET
-
 // func exactSquaresAVX512(lanes *float64, x *float32, rows int, width int, stride int)
 // Requires: AVX, AVX512F
 TEXT ·exactSquaresAVX512(SB), NOSPLIT, $0-40
@@ -2606,5 +2458,308 @@ rows1columns:
 	JMP     rows1
 
 rows1done:
+	VZEROUPPER
+	RET
+
+// func packedSquaresAVX2(sums *float32, x *float32, offsets *int, columns int)
+// Requires: AVX
+TEXT ·packedSquaresAVX2(SB), NOSPLIT, $0-32
+	MOVQ    sums+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    offsets+16(FP), DX
+	MOVQ    columns+24(FP), BX
+	VMOVUPS (AX), Y14
+	VMOVUPS 32(AX), Y15
+
+columns16:
+	CMPQ        BX, $0x10
+	JLT         columns16done
+	MOVQ        (DX), SI
+	MOVQ        8(DX), DI
+	MOVQ        16(DX), R8
+	MOVQ        24(DX), R9
+	MOVQ        32(DX), R10
+	MOVQ        40(DX), R11
+	MOVQ        48(DX), R12
+	MOVQ        56(DX), R13
+	VMOVUPS     (CX)(SI*1), X0
+	VINSERTF128 $0x01, (CX)(R10*1), Y0, Y0
+	VMOVUPS     (CX)(DI*1), X1
+	VINSERTF128 $0x01, (CX)(R11*1), Y1, Y1
+	VMOVUPS     (CX)(R8*1), X2
+	VINSERTF128 $0x01, (CX)(R12*1), Y2, Y2
+	VMOVUPS     (CX)(R9*1), X3
+	VINSERTF128 $0x01, (CX)(R13*1), Y3, Y3
+	VMULPS      Y0, Y0, Y0
+	VMULPS      Y1, Y1, Y1
+	VMULPS      Y2, Y2, Y2
+	VMULPS      Y3, Y3, Y3
+	VUNPCKLPS   Y1, Y0, Y4
+	VUNPCKHPS   Y1, Y0, Y5
+	VUNPCKLPS   Y3, Y2, Y6
+	VUNPCKHPS   Y3, Y2, Y7
+	VUNPCKLPD   Y6, Y4, Y0
+	VUNPCKHPD   Y6, Y4, Y1
+	VUNPCKLPD   Y7, Y5, Y2
+	VUNPCKHPD   Y7, Y5, Y3
+	VADDPS      Y0, Y14, Y14
+	VADDPS      Y1, Y14, Y14
+	VADDPS      Y2, Y14, Y14
+	VADDPS      Y3, Y14, Y14
+	VMOVUPS     16(CX)(SI*1), X0
+	VINSERTF128 $0x01, 16(CX)(R10*1), Y0, Y0
+	VMOVUPS     16(CX)(DI*1), X1
+	VINSERTF128 $0x01, 16(CX)(R11*1), Y1, Y1
+	VMOVUPS     16(CX)(R8*1), X2
+	VINSERTF128 $0x01, 16(CX)(R12*1), Y2, Y2
+	VMOVUPS     16(CX)(R9*1), X3
+	VINSERTF128 $0x01, 16(CX)(R13*1), Y3, Y3
+	VMULPS      Y0, Y0, Y0
+	VMULPS      Y1, Y1, Y1
+	VMULPS      Y2, Y2, Y2
+	VMULPS      Y3, Y3, Y3
+	VUNPCKLPS   Y1, Y0, Y4
+	VUNPCKHPS   Y1, Y0, Y5
+	VUNPCKLPS   Y3, Y2, Y6
+	VUNPCKHPS   Y3, Y2, Y7
+	VUNPCKLPD   Y6, Y4, Y0
+	VUNPCKHPD   Y6, Y4, Y1
+	VUNPCKLPD   Y7, Y5, Y2
+	VUNPCKHPD   Y7, Y5, Y3
+	VADDPS      Y0, Y14, Y14
+	VADDPS      Y1, Y14, Y14
+	VADDPS      Y2, Y14, Y14
+	VADDPS      Y3, Y14, Y14
+	VMOVUPS     32(CX)(SI*1), X0
+	VINSERTF128 $0x01, 32(CX)(R10*1), Y0, Y0
+	VMOVUPS     32(CX)(DI*1), X1
+	VINSERTF128 $0x01, 32(CX)(R11*1), Y1, Y1
+	VMOVUPS     32(CX)(R8*1), X2
+	VINSERTF128 $0x01, 32(CX)(R12*1), Y2, Y2
+	VMOVUPS     32(CX)(R9*1), X3
+	VINSERTF128 $0x01, 32(CX)(R13*1), Y3, Y3
+	VMULPS      Y0, Y0, Y0
+	VMULPS      Y1, Y1, Y1
+	VMULPS      Y2, Y2, Y2
+	VMULPS      Y3, Y3, Y3
+	VUNPCKLPS   Y1, Y0, Y4
+	VUNPCKHPS   Y1, Y0, Y5
+	VUNPCKLPS   Y3, Y2, Y6
+	VUNPCKHPS   Y3, Y2, Y7
+	VUNPCKLPD   Y6, Y4, Y0
+	VUNPCKHPD   Y6, Y4, Y1
+	VUNPCKLPD   Y7, Y5, Y2
+	VUNPCKHPD   Y7, Y5, Y3
+	VADDPS      Y0, Y14, Y14
+	VADDPS      Y1, Y14, Y14
+	VADDPS      Y2, Y14, Y14
+	VADDPS      Y3, Y14, Y14
+	VMOVUPS     48(CX)(SI*1), X0
+	VINSERTF128 $0x01, 48(CX)(R10*1), Y0, Y0
+	VMOVUPS     48(CX)(DI*1), X1
+	VINSERTF128 $0x01, 48(CX)(R11*1), Y1, Y1
+	VMOVUPS     48(CX)(R8*1), X2
+	VINSERTF128 $0x01, 48(CX)(R12*1), Y2, Y2
+	VMOVUPS     48(CX)(R9*1), X3
+	VINSERTF128 $0x01, 48(CX)(R13*1), Y3, Y3
+	VMULPS      Y0, Y0, Y0
+	VMULPS      Y1, Y1, Y1
+	VMULPS      Y2, Y2, Y2
+	VMULPS      Y3, Y3, Y3
+	VUNPCKLPS   Y1, Y0, Y4
+	VUNPCKHPS   Y1, Y0, Y5
+	VUNPCKLPS   Y3, Y2, Y6
+	VUNPCKHPS   Y3, Y2, Y7
+	VUNPCKLPD   Y6, Y4, Y0
+	VUNPCKHPD   Y6, Y4, Y1
+	VUNPCKLPD   Y7, Y5, Y2
+	VUNPCKHPD   Y7, Y5, Y3
+	VADDPS      Y0, Y14, Y14
+	VADDPS      Y1, Y14, Y14
+	VADDPS      Y2, Y14, Y14
+	VADDPS      Y3, Y14, Y14
+	MOVQ        64(DX), SI
+	MOVQ        72(DX), DI
+	MOVQ        80(DX), R8
+	MOVQ        88(DX), R9
+	MOVQ        96(DX), R10
+	MOVQ        104(DX), R11
+	MOVQ        112(DX), R12
+	MOVQ        120(DX), R13
+	VMOVUPS     (CX)(SI*1), X0
+	VINSERTF128 $0x01, (CX)(R10*1), Y0, Y0
+	VMOVUPS     (CX)(DI*1), X1
+	VINSERTF128 $0x01, (CX)(R11*1), Y1, Y1
+	VMOVUPS     (CX)(R8*1), X2
+	VINSERTF128 $0x01, (CX)(R12*1), Y2, Y2
+	VMOVUPS     (CX)(R9*1), X3
+	VINSERTF128 $0x01, (CX)(R13*1), Y3, Y3
+	VMULPS      Y0, Y0, Y0
+	VMULPS      Y1, Y1, Y1
+	VMULPS      Y2, Y2, Y2
+	VMULPS      Y3, Y3, Y3
+	VUNPCKLPS   Y1, Y0, Y4
+	VUNPCKHPS   Y1, Y0, Y5
+	VUNPCKLPS   Y3, Y2, Y6
+	VUNPCKHPS   Y3, Y2, Y7
+	VUNPCKLPD   Y6, Y4, Y0
+	VUNPCKHPD   Y6, Y4, Y1
+	VUNPCKLPD   Y7, Y5, Y2
+	VUNPCKHPD   Y7, Y5, Y3
+	VADDPS      Y0, Y15, Y15
+	VADDPS      Y1, Y15, Y15
+	VADDPS      Y2, Y15, Y15
+	VADDPS      Y3, Y15, Y15
+	VMOVUPS     16(CX)(SI*1), X0
+	VINSERTF128 $0x01, 16(CX)(R10*1), Y0, Y0
+	VMOVUPS     16(CX)(DI*1), X1
+	VINSERTF128 $0x01, 16(CX)(R11*1), Y1, Y1
+	VMOVUPS     16(CX)(R8*1), X2
+	VINSERTF128 $0x01, 16(CX)(R12*1), Y2, Y2
+	VMOVUPS     16(CX)(R9*1), X3
+	VINSERTF128 $0x01, 16(CX)(R13*1), Y3, Y3
+	VMULPS      Y0, Y0, Y0
+	VMULPS      Y1, Y1, Y1
+	VMULPS      Y2, Y2, Y2
+	VMULPS      Y3, Y3, Y3
+	VUNPCKLPS   Y1, Y0, Y4
+	VUNPCKHPS   Y1, Y0, Y5
+	VUNPCKLPS   Y3, Y2, Y6
+	VUNPCKHPS   Y3, Y2, Y7
+	VUNPCKLPD   Y6, Y4, Y0
+	VUNPCKHPD   Y6, Y4, Y1
+	VUNPCKLPD   Y7, Y5, Y2
+	VUNPCKHPD   Y7, Y5, Y3
+	VADDPS      Y0, Y15, Y15
+	VADDPS      Y1, Y15, Y15
+	VADDPS      Y2, Y15, Y15
+	VADDPS      Y3, Y15, Y15
+	VMOVUPS     32(CX)(SI*1), X0
+	VINSERTF128 $0x01, 32(CX)(R10*1), Y0, Y0
+	VMOVUPS     32(CX)(DI*1), X1
+	VINSERTF128 $0x01, 32(CX)(R11*1), Y1, Y1
+	VMOVUPS     32(CX)(R8*1), X2
+	VINSERTF128 $0x01, 32(CX)(R12*1), Y2, Y2
+	VMOVUPS     32(CX)(R9*1), X3
+	VINSERTF128 $0x01, 32(CX)(R13*1), Y3, Y3
+	VMULPS      Y0, Y0, Y0
+	VMULPS      Y1, Y1, Y1
+	VMULPS      Y2, Y2, Y2
+	VMULPS      Y3, Y3, Y3
+	VUNPCKLPS   Y1, Y0, Y4
+	VUNPCKHPS   Y1, Y0, Y5
+	VUNPCKLPS   Y3, Y2, Y6
+	VUNPCKHPS   Y3, Y2, Y7
+	VUNPCKLPD   Y6, Y4, Y0
+	VUNPCKHPD   Y6, Y4, Y1
+	VUNPCKLPD   Y7, Y5, Y2
+	VUNPCKHPD   Y7, Y5, Y3
+	VADDPS      Y0, Y15, Y15
+	VADDPS      Y1, Y15, Y15
+	VADDPS      Y2, Y15, Y15
+	VADDPS      Y3, Y15, Y15
+	VMOVUPS     48(CX)(SI*1), X0
+	VINSERTF128 $0x01, 48(CX)(R10*1), Y0, Y0
+	VMOVUPS     48(CX)(DI*1), X1
+	VINSERTF128 $0x01, 48(CX)(R11*1), Y1, Y1
+	VMOVUPS     48(CX)(R8*1), X2
+	VINSERTF128 $0x01, 48(CX)(R12*1), Y2, Y2
+	VMOVUPS     48(CX)(R9*1), X3
+	VINSERTF128 $0x01, 48(CX)(R13*1), Y3, Y3
+	VMULPS      Y0, Y0, Y0
+	VMULPS      Y1, Y1, Y1
+	VMULPS      Y2, Y2, Y2
+	VMULPS      Y3, Y3, Y3
+	VUNPCKLPS   Y1, Y0, Y4
+	VUNPCKHPS   Y1, Y0, Y5
+	VUNPCKLPS   Y3, Y2, Y6
+	VUNPCKHPS   Y3, Y2, Y7
+	VUNPCKLPD   Y6, Y4, Y0
+	VUNPCKHPD   Y6, Y4, Y1
+	VUNPCKLPD   Y7, Y5, Y2
+	VUNPCKHPD   Y7, Y5, Y3
+	VADDPS      Y0, Y15, Y15
+	VADDPS      Y1, Y15, Y15
+	VADDPS      Y2, Y15, Y15
+	VADDPS      Y3, Y15, Y15
+	ADDQ        $0x40, CX
+	SUBQ        $0x10, BX
+	JMP         columns16
+
+columns16done:
+columns4:
+	CMPQ        BX, $0x04
+	JLT         columns4done
+	MOVQ        (DX), SI
+	MOVQ        8(DX), DI
+	MOVQ        16(DX), R8
+	MOVQ        24(DX), R9
+	MOVQ        32(DX), R10
+	MOVQ        40(DX), R11
+	MOVQ        48(DX), R12
+	MOVQ        56(DX), R13
+	VMOVUPS     (CX)(SI*1), X0
+	VINSERTF128 $0x01, (CX)(R10*1), Y0, Y0
+	VMOVUPS     (CX)(DI*1), X1
+	VINSERTF128 $0x01, (CX)(R11*1), Y1, Y1
+	VMOVUPS     (CX)(R8*1), X2
+	VINSERTF128 $0x01, (CX)(R12*1), Y2, Y2
+	VMOVUPS     (CX)(R9*1), X3
+	VINSERTF128 $0x01, (CX)(R13*1), Y3, Y3
+	VMULPS      Y0, Y0, Y0
+	VMULPS      Y1, Y1, Y1
+	VMULPS      Y2, Y2, Y2
+	VMULPS      Y3, Y3, Y3
+	VUNPCKLPS   Y1, Y0, Y4
+	VUNPCKHPS   Y1, Y0, Y5
+	VUNPCKLPS   Y3, Y2, Y6
+	VUNPCKHPS   Y3, Y2, Y7
+	VUNPCKLPD   Y6, Y4, Y0
+	VUNPCKHPD   Y6, Y4, Y1
+	VUNPCKLPD   Y7, Y5, Y2
+	VUNPCKHPD   Y7, Y5, Y3
+	VADDPS      Y0, Y14, Y14
+	VADDPS      Y1, Y14, Y14
+	VADDPS      Y2, Y14, Y14
+	VADDPS      Y3, Y14, Y14
+	MOVQ        64(DX), SI
+	MOVQ        72(DX), DI
+	MOVQ        80(DX), R8
+	MOVQ        88(DX), R9
+	MOVQ        96(DX), R10
+	MOVQ        104(DX), R11
+	MOVQ        112(DX), R12
+	MOVQ        120(DX), R13
+	VMOVUPS     (CX)(SI*1), X0
+	VINSERTF128 $0x01, (CX)(R10*1), Y0, Y0
+	VMOVUPS     (CX)(DI*1), X1
+	VINSERTF128 $0x01, (CX)(R11*1), Y1, Y1
+	VMOVUPS     (CX)(R8*1), X2
+	VINSERTF128 $0x01, (CX)(R12*1), Y2, Y2
+	VMOVUPS     (CX)(R9*1), X3
+	VINSERTF128 $0x01, (CX)(R13*1), Y3, Y3
+	VMULPS      Y0, Y0, Y0
+	VMULPS      Y1, Y1, Y1
+	VMULPS      Y2, Y2, Y2
+	VMULPS      Y3, Y3, Y3
+	VUNPCKLPS   Y1, Y0, Y4
+	VUNPCKHPS   Y1, Y0, Y5
+	VUNPCKLPS   Y3, Y2, Y6
+	VUNPCKHPS   Y3, Y2, Y7
+	VUNPCKLPD   Y6, Y4, Y0
+	VUNPCKHPD   Y6, Y4, Y1
+	VUNPCKLPD   Y7, Y5, Y2
+	VUNPCKHPD   Y7, Y5, Y3
+	VADDPS      Y0, Y15, Y15
+	VADDPS      Y1, Y15, Y15
+	VADDPS      Y2, Y15, Y15
+	VADDPS      Y3, Y15, Y15
+	ADDQ        $0x10, CX
+	SUBQ        $0x04, BX
+	JMP         columns4
+
+columns4done:
+	VMOVUPS Y14, (AX)
+	VMOVUPS Y15, 32(AX)
 	VZEROUPPER
 	RET

@@ -14,14 +14,11 @@ func exactSquaresAVX2(lanes *float64, x *float32, rows, width, stride int)
 //go:noescape
 func exactSquaresAVX512(lanes *float64, x *float32, rows, width, stride int)
 
-// These add the squares of 16 rows, which begin at the given bytes of x, one by one to the sums, over columns, a multiple
-// of four and not 0.
-
+// packedSquaresAVX2 adds the squares of 16 rows, which begin at the given bytes of x, one by one to the sums, over
+// columns, a multiple of four and not 0.
+//
 //go:noescape
 func packedSquaresAVX2(sums, x *float32, offsets *int, columns int)
-
-//go:noescape
-func packedSquaresAVX512(sums, x *float32, offsets *int, columns int)
 
 // These write the first columns, a multiple of eight and not 0, of rows > 0 rows; inv and scale have one for each.
 
@@ -107,11 +104,7 @@ func enginePackedNorm(dst, x, gamma []float32, rows int, eps float32) {
 		for r := range offsets {
 			offsets[r] = 4 * width * min(r, rows-1)
 		}
-		if use.avx512 {
-			packedSquaresAVX512(&sums[0], &x[0], &offsets[0], full)
-		} else {
-			packedSquaresAVX2(&sums[0], &x[0], &offsets[0], full)
-		}
+		packedSquaresAVX2(&sums[0], &x[0], &offsets[0], full)
 	}
 	for r := range rows {
 		rest := x[r*width : (r+1)*width]

@@ -29,13 +29,13 @@ func elements() {
 		silu.emit(v, false)
 		silu.emit(v, true)
 		rotate(v)
-		packedSquares(v)
 		exactSquares(v)
 		normalize(v, false)
 		normalize(v, true)
 		exactNormalize(v)
 	}
 	engineSquares()
+	packedSquares()
 }
 
 func binary(name string, v vectors, op func(ops ...Op)) {

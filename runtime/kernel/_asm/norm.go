@@ -95,54 +95,56 @@ func exactSquares(v vectors) {
 }
 
 // packedSquares adds the squares of 16 rows, each one by one; columns is a multiple of four and not 0. A register holds a
-// column, after a transposition of four columns.
-func packedSquares(v vectors) {
-	begin("packedSquares"+v.tier, "(sums *float32, x *float32, offsets *int, columns int)")
+// column of eight rows, after a transposition of four columns. Rows are often 4096 bytes apart and then share a set of
+// the first cache, which has fewer than 16 ways: so eight rows at a time, and 16 columns of them, a line. Wider registers
+// gain nothing.
+func packedSquares() {
+	begin("packedSquaresAVX2", "(sums *float32, x *float32, offsets *int, columns int)")
 	sums, base, offsets, left := param("sums"), param("x"), param("offsets"), param("columns")
-	groups := 16 / v.lanes // registers for a column
-	const acc = 14         // and 15
-	for g := range groups {
-		VMOVUPS(Mem{Base: sums, Disp: g * v.bytes()}, v.reg[acc+g])
+	const acc = 14 // and 15
+	for g := range 2 {
+		VMOVUPS(Mem{Base: sums, Disp: 32 * g}, y[acc+g])
 	}
-	Label("columns")
-	for g := range groups {
-		// Register j holds four columns of the rows j, j+4, ...
-		for j := range 4 {
-			for part := range v.lanes / 4 {
-				at := GP64()
-				MOVQ(Mem{Base: offsets, Disp: 8 * (g*v.lanes + 4*part + j)}, at)
-				m := Mem{Base: base, Index: at, Scale: 1}
-				switch {
-				case part == 0:
-					VMOVUPS(m, x[j])
-				case v.lanes == 8:
-					VINSERTF128(Imm(1), m, y[j], y[j])
-				default:
-					VINSERTF32X4(U8(part), m, z[j], z[j])
+	for _, columns := range []int{16, 4} {
+		loop := fmt.Sprintf("columns%d", columns)
+		Label(loop)
+		CMPQ(left, Imm(uint64(columns)))
+		JLT(LabelRef(loop + "done"))
+		for g := range 2 {
+			var rows [8]reg.GPVirtual
+			for i := range rows {
+				rows[i] = GP64()
+				MOVQ(Mem{Base: offsets, Disp: 8 * (8*g + i)}, rows[i])
+			}
+			for c := 0; c < columns; c += 4 {
+				// Register j holds four columns of the rows j and j+4.
+				for j := range 4 {
+					VMOVUPS(Mem{Base: base, Index: rows[j], Scale: 1, Disp: 4 * c}, x[j])
+					VINSERTF128(Imm(1), Mem{Base: base, Index: rows[j+4], Scale: 1, Disp: 4 * c}, y[j], y[j])
+				}
+				for j := range 4 {
+					VMULPS(y[j], y[j], y[j])
+				}
+				VUNPCKLPS(y[1], y[0], y[4]) // columns 0 and 1 of rows 0 and 1
+				VUNPCKHPS(y[1], y[0], y[5])
+				VUNPCKLPS(y[3], y[2], y[6])
+				VUNPCKHPS(y[3], y[2], y[7])
+				VUNPCKLPD(y[6], y[4], y[0])
+				VUNPCKHPD(y[6], y[4], y[1])
+				VUNPCKLPD(y[7], y[5], y[2])
+				VUNPCKHPD(y[7], y[5], y[3])
+				for j := range 4 {
+					VADDPS(y[j], y[acc+g], y[acc+g])
 				}
 			}
 		}
-		r := v.reg
-		for j := range 4 {
-			VMULPS(r[j], r[j], r[j])
-		}
-		VUNPCKLPS(r[1], r[0], r[4]) // columns 0 and 1 of rows 0 and 1
-		VUNPCKHPS(r[1], r[0], r[5])
-		VUNPCKLPS(r[3], r[2], r[6])
-		VUNPCKHPS(r[3], r[2], r[7])
-		VUNPCKLPD(r[6], r[4], r[0])
-		VUNPCKHPD(r[6], r[4], r[1])
-		VUNPCKLPD(r[7], r[5], r[2])
-		VUNPCKHPD(r[7], r[5], r[3])
-		for j := range 4 {
-			VADDPS(r[j], r[acc+g], r[acc+g])
-		}
+		ADDQ(Imm(uint64(4*columns)), base)
+		SUBQ(Imm(uint64(columns)), left)
+		JMP(LabelRef(loop))
+		Label(loop + "done")
 	}
-	ADDQ(Imm(16), base)
-	SUBQ(Imm(4), left)
-	JNZ(LabelRef("columns"))
-	for g := range groups {
-		VMOVUPS(v.reg[acc+g], Mem{Base: sums, Disp: g * v.bytes()})
+	for g := range 2 {
+		VMOVUPS(y[acc+g], Mem{Base: sums, Disp: 32 * g})
 	}
 	end()
 }
