@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -129,15 +128,12 @@ func BenchmarkPackedBF16(b *testing.B) {
 	for _, s := range [][3]int{{1, 4096, 1024}, {16, 1024, 1024}, {256, 1024, 1024}, {512, 576, 1536}, {256, 4096, 4096}} {
 		m, n, k := s[0], s[1], s[2]
 		x, y, dst := randomBF16(r, m*k), randomBF16(r, n*k), make([]float32, m*n)
-		b.Run(fmt.Sprintf("%dx%dx%d", m, n, k), func(b *testing.B) {
-			forEachTier(b, func(b *testing.B) {
-				var p PackedBF16
+		var p PackedBF16
+		benchmarkProduct(b, m, n, k, func() {
+			if p.Rows() == 0 || p.pairs != use.bf16 { // the tier has changed
 				p.Pack(y, n, k, k)
-				for b.Loop() {
-					p.MulT(dst, x, m, n, k, 0, n)
-				}
-				reportFlops(b, 2*float64(m)*float64(n)*float64(k))
-			})
+			}
+			p.MulT(dst, x, m, n, k, 0, n)
 		})
 	}
 }

@@ -214,7 +214,9 @@ func TestPackedPieces(t *testing.T) {
 		}
 		x, y := make([]float32, m*n), make([]float32, m*n)
 		whole.MulT(x, a, m, n, k, 0, n)
-		pieces.MulT(y, a, m, n, k, 0, n)
+		Parallel(3, (n+PanelRows-1)/PanelRows, func(lo, hi int) {
+			pieces.MulT(y, a, m, n, k, lo*PanelRows, min(hi*PanelRows, n))
+		})
 		if !slices.Equal(x, y) {
 			t.Error("the products differ")
 		}
@@ -319,12 +321,26 @@ func forEachTier(b *testing.B, f func(b *testing.B)) {
 	}
 }
 
+// benchmarkProduct runs f, a product m x n x k, with every tier; large ones take plain Go too long.
+func benchmarkProduct(b *testing.B, m, n, k int, f func()) {
+	ops := 2 * float64(m) * float64(n) * float64(k)
+	b.Run(fmt.Sprintf("%dx%dx%d", m, n, k), func(b *testing.B) {
+		forEachTier(b, func(b *testing.B) {
+			if use == (switches{}) && ops > 1e9 {
+				b.Skip("too large for the generic tier")
+			}
+			for b.Loop() {
+				f()
+			}
+			reportFlops(b, ops)
+		})
+	})
+}
+
 // reportFlops takes the operations of an iteration.
 func reportFlops(b *testing.B, ops float64) {
 	b.ReportMetric(ops*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
 }
-
-func shapeName(m, n, k int) string { return fmt.Sprintf("%dx%dx%d", m, n, k) }
 
 func BenchmarkMatMulT(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 1))
@@ -333,14 +349,7 @@ func BenchmarkMatMulT(b *testing.B) {
 	} {
 		m, n, k := s[0], s[1], s[2]
 		x, y, dst := random(r, m*k), random(r, n*k), make([]float32, m*n)
-		b.Run(shapeName(m, n, k), func(b *testing.B) {
-			forEachTier(b, func(b *testing.B) {
-				for b.Loop() {
-					MatMulT(dst, x, y, m, n, k, n, k, k)
-				}
-				reportFlops(b, 2*float64(m)*float64(n)*float64(k))
-			})
-		})
+		benchmarkProduct(b, m, n, k, func() { MatMulT(dst, x, y, m, n, k, n, k, k) })
 	}
 }
 
@@ -349,14 +358,7 @@ func BenchmarkMatMul(b *testing.B) {
 	for _, s := range [][3]int{{64, 128, 512}, {256, 1024, 1024}} {
 		m, n, k := s[0], s[1], s[2]
 		x, y, dst := random(r, m*k), random(r, n*k), make([]float32, m*n)
-		b.Run(shapeName(m, n, k), func(b *testing.B) {
-			forEachTier(b, func(b *testing.B) {
-				for b.Loop() {
-					MatMul(dst, x, y, m, n, k, n, k, n)
-				}
-				reportFlops(b, 2*float64(m)*float64(n)*float64(k))
-			})
-		})
+		benchmarkProduct(b, m, n, k, func() { MatMul(dst, x, y, m, n, k, n, k, n) })
 	}
 }
 
@@ -369,14 +371,7 @@ func BenchmarkPacked(b *testing.B) {
 		x, dst := random(r, m*k), make([]float32, m*n)
 		var p Packed
 		p.Pack(random(r, n*k), n, k, k)
-		b.Run(shapeName(m, n, k), func(b *testing.B) {
-			forEachTier(b, func(b *testing.B) {
-				for b.Loop() {
-					p.MulT(dst, x, m, n, k, 0, n)
-				}
-				reportFlops(b, 2*float64(m)*float64(n)*float64(k))
-			})
-		})
+		benchmarkProduct(b, m, n, k, func() { p.MulT(dst, x, m, n, k, 0, n) })
 	}
 }
 
