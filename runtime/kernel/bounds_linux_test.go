@@ -34,16 +34,32 @@ func TestBounds(t *testing.T) {
 		r := rand.New(rand.NewPCG(21, 22))
 		float := func(n int) []float32 { return guarded(t, random(r, n)) }
 		for _, bits := range []int{4, 8} {
-			for _, tokens := range []int{1, 4, 5} {
-				for _, s := range [][3]int{{1, 8, 8}, {17, 36, 36}, {16, 72, 24}} {
-					m, err := NewInt8Matrix(dynquantWeights(s[0], s[1], s[2], bits), 1)
-					if err != nil {
-						t.Fatal(err)
+			for _, s := range [][3]int{{1, 8, 8}, {17, 36, 36}, {33, 7, 7}, {64, 72, 24}, {32, 64, 64}} {
+				w := dynquantWeights(s[0], s[1], s[2], bits)
+				w.Codes = guarded(t, w.Codes)
+				if bits == 4 {
+					w.Codes, w.Nibbles = nil, guarded(t, stored(w.Codes))
+				}
+				m, err := NewInt8Matrix(w, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if data, sums := m.panelArrays(); data != nil {
+					*data, *sums = guarded(t, *data), guarded(t, *sums)
+				}
+				m.bias, m.tails = guarded(t, m.bias), guarded(t, m.tails)
+				for name, quantize := range dynquantSchemes {
+					for _, tokens := range []int{1, 2, 4, 5, 8, 17} {
+						var q QuantizedRows
+						x := guarded(t, dynquantRows(tokens, s[1]))
+						quantize(&q, x, tokens, s[1], s[2])
+						q.codes, q.terms = guarded(t, q.codes), guarded(t, q.terms)
+						if name != "sym" {
+							q.Zeros = guarded(t, q.Zeros)
+						}
+						q.Set(x, 0, tokens)
+						m.Mul(float(tokens*s[0]), &q, 0, s[0])
 					}
-					var q QuantizedRows
-					QuantizeSym(&q, dynquantRows(tokens, s[1]), tokens, s[1], s[2])
-					q.codes, q.terms = guarded(t, q.codes), guarded(t, q.terms)
-					m.Mul(float(tokens*s[0]), &q, 0, s[0])
 				}
 			}
 		}

@@ -27,7 +27,8 @@ func (m *Int8Matrix) Mul(dst []float32, x *QuantizedRows, rowLo, rowHi int) {
 	if rowLo < 0 || rowHi > m.rows || len(dst) < x.Rows*m.rows {
 		panic(fmt.Sprintf("internal error: outputs %d to %d of %d for %d rows into %d elements", rowLo, rowHi, m.rows, x.Rows, len(dst)))
 	}
-	if pad := x.layout.pad(m.cols); len(x.codes) != x.Rows*pad || len(x.terms) != 3*x.Rows*m.blocks || (x.layout.group != 0) != (m.panels != nil) {
+	if pad := x.layout.pad(m.cols); len(x.codes) != x.Rows*pad || len(x.terms) != 3*x.Rows*m.blocks || (x.layout.group != 0) != (m.panels != nil) ||
+		x.scheme == schemeAsym && len(x.Zeros) != x.Rows {
 		panic("internal error: activations are not as they were quantized")
 	}
 	if m.panels != nil {

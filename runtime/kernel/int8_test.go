@@ -289,6 +289,32 @@ func TestInt8MatrixMulExtremes(t *testing.T) {
 	})
 }
 
+// TestNewInt8MatrixNibbles says that stored nibbles, also those of rows that begin in the middle of a byte, and several
+// goroutines make the same matrix.
+func TestNewInt8MatrixNibbles(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		for _, s := range [][3]int{{1, 8, 8}, {67, 64, 32}, {33, 33, 33}, {40, 12, 12}, {100, 120, 24}, {3, 7, 7}} {
+			w := dynquantWeights(s[0], s[1], s[2], 4)
+			p := w
+			p.Codes, p.Nibbles = nil, stored(w.Codes)
+			var got [2][]float32
+			for i, w := range []WeightCodes{w, p} {
+				m, err := NewInt8Matrix(w, 1+2*i)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var q QuantizedRows
+				QuantizeSym(&q, dynquantRows(3, s[1]), 3, s[1], s[2])
+				got[i] = make([]float32, 3*s[0])
+				m.Mul(got[i], &q, 0, s[0])
+			}
+			if i := firstDifference(got[0], got[1]); i >= 0 {
+				t.Errorf("%v: element %d is %x from nibbles, %x from codes", s, i, got[1][i], got[0][i])
+			}
+		}
+	})
+}
+
 func TestNewInt8MatrixErrors(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -305,6 +331,10 @@ func TestNewInt8MatrixErrors(t *testing.T) {
 		{"zeros missing", func(w *WeightCodes) { w.Zero = w.Zero[1:] }, tensor.ErrCorrupt},
 		{"bias too long", func(w *WeightCodes) { w.Bias = append(w.Bias, 0) }, tensor.ErrCorrupt},
 		{"code too large", func(w *WeightCodes) { w.Codes[5] = 16 }, tensor.ErrCorrupt},
+		{"nibbles missing", func(w *WeightCodes) { w.Nibbles, w.Codes = stored(w.Codes)[1:], nil }, tensor.ErrCorrupt},
+		{"nibbles and codes", func(w *WeightCodes) { w.Nibbles = stored(w.Codes) }, tensor.ErrCorrupt},
+		{"nibbles of 5 bits", func(w *WeightCodes) { w.Nibbles, w.Codes, w.Bits = stored(w.Codes), nil, 5 }, tensor.ErrCorrupt},
+		{"last code too large", func(w *WeightCodes) { w.Codes[len(w.Codes)-1] = 255 }, tensor.ErrCorrupt},
 		{"size overflows", func(w *WeightCodes) { w.Rows, w.Cols, w.Block = math.MaxInt, 64, 64 }, tensor.ErrCorrupt},
 	}
 	for _, tt := range tests {
@@ -314,6 +344,42 @@ func TestNewInt8MatrixErrors(t *testing.T) {
 			if m, err := NewInt8Matrix(w, 1); m != nil || !errors.Is(err, tt.want) {
 				t.Errorf("got %v, %v; want %v", m, err, tt.want)
 			}
+		})
+	}
+}
+
+// TestInt8Panics says that a call that would leave a slice panics before it computes anything.
+func TestInt8Panics(t *testing.T) {
+	m, err := NewInt8Matrix(dynquantWeights(40, 64, 32, 4), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := dynquantRows(10, 64)
+	for name, call := range map[string]func(q *QuantizedRows){
+		"columns": func(q *QuantizedRows) { Quantize(q, x, 10, 32, 32, DynToken); m.Mul(make([]float32, 400), q, 0, 40) },
+		"block":   func(q *QuantizedRows) { Quantize(q, x, 10, 64, 64, DynToken); m.Mul(make([]float32, 400), q, 0, 40) },
+		"dst":     func(q *QuantizedRows) { m.Mul(make([]float32, 399), q, 0, 40) },
+		"outputs": func(q *QuantizedRows) { m.Mul(make([]float32, 500), q, 0, 41) },
+		"tokens":  func(q *QuantizedRows) { q.Rows = 11; m.Mul(make([]float32, 500), q, 0, 40) },
+		"zeros": func(q *QuantizedRows) {
+			QuantizeAsym(q, x, 10, 64, 32)
+			q.Zeros = nil
+			m.Mul(make([]float32, 400), q, 0, 40)
+		},
+		"first row":     func(q *QuantizedRows) { q.Set(x, 4, 10) },
+		"last row":      func(q *QuantizedRows) { q.Set(x, 0, 9) },
+		"rows":          func(q *QuantizedRows) { q.Set(x, 8, 16) },
+		"missing input": func(q *QuantizedRows) { q.Set(x[:639], 0, 10) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var q QuantizedRows
+			Quantize(&q, x, 10, 64, 32, DynToken)
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			call(&q)
 		})
 	}
 }

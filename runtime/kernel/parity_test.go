@@ -41,6 +41,9 @@ func TestInt8MatrixParity(t *testing.T) {
 				for name, quantize := range dynquantSchemes {
 					t.Run(fmt.Sprintf("w%d/%v/%s", bits, s, name), func(t *testing.T) {
 						w := dynquantWeights(s[0], s[1], s[2], bits)
+						if bits%3 == 0 {
+							w.Zero = nil
+						}
 						for _, tokens := range []int{1, 3, 4, 7} {
 							checkInt8Mul(t, w, quantize, tokens, [][2]int{{0, s[0]}, {s[0] / 2, s[0]}})
 						}
@@ -53,6 +56,109 @@ func TestInt8MatrixParity(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestInt8MatrixParityTokens takes every number of tokens that ends in another tile.
+func TestInt8MatrixParityTokens(t *testing.T) {
+	forEachImpl(t, func(t *testing.T) {
+		for _, bits := range []int{4, 6} {
+			w := dynquantWeights(67, 64, 32, bits)
+			for name, quantize := range dynquantSchemes {
+				for _, tokens := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 255, 256, 257} {
+					t.Run(fmt.Sprintf("w%d/%s/tokens=%d", bits, name, tokens), func(t *testing.T) {
+						checkInt8Mul(t, w, quantize, tokens, [][2]int{{0, 67}, {32, 64}, {31, 65}})
+					})
+				}
+			}
+		}
+		w := dynquantWeights(32, 1<<15, 64, 4) // more columns than a call takes of several tiles
+		checkInt8Mul(t, w, QuantizeSym, 17, [][2]int{{0, 32}})
+	})
+}
+
+// quantizeRows are rows that quantization treats in ways of their own.
+func quantizeRows(r *rand.Rand, rows, cols int) []float32 {
+	x := random(r, rows*cols)
+	for i := range rows {
+		row := x[i*cols:][:cols]
+		for c := range row {
+			switch i % 11 {
+			case 1:
+				row[c] = 0
+			case 2:
+				row[c] = -3.25
+			case 3:
+				row[c] *= 1e-8
+			case 4:
+				row[c] = float32(c%256-128) / 2 // halves in the way of rounding
+			case 5:
+				row[c] = 5 + row[c]*1e-3
+			case 6:
+				row[c] = float32(math.Copysign(0, float64(row[c])))
+			case 7:
+				row[c] *= 1e35
+			case 8:
+				row[c] = -float32(c % 2)
+			case 9:
+				row[c] = float32(c%511) - 255
+			}
+		}
+	}
+	return x
+}
+
+func TestQuantizeParity(t *testing.T) {
+	shapes := [][2]int{{64, 8}, {64, 64}, {72, 24}, {160, 40}, {192, 64}, {1536, 64}, {1028, 1028}}
+	for cols := 1; cols <= 70; cols++ {
+		shapes = append(shapes, [2]int{cols, cols})
+	}
+	forEachImpl(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(23, 24))
+		var got, parts QuantizedRows // reused, so that they hold what a larger call left
+		for _, s := range shapes {
+			cols, block := s[0], s[1]
+			for name, quantize := range dynquantSchemes {
+				for _, rows := range []int{1, 2, 3, 4, 5, 7, 8, 9, 17, 23} {
+					x := quantizeRows(r, rows+1, cols)[cols:]
+					var want QuantizedRows
+					withTier(t, "generic", func() { quantize(&want, x, rows, cols, block) })
+					quantize(&got, x, rows, cols, block)
+					checkQuantized(t, &got, &want, name)
+					parts.reset(rows, cols, block, want.scheme)
+					for lo := rows / QuantizeTile * QuantizeTile; lo >= 0; lo -= QuantizeTile {
+						parts.Set(x, lo, min(lo+QuantizeTile, rows))
+					}
+					checkQuantized(t, &parts, &want, name+" in parts")
+				}
+			}
+		}
+	})
+}
+
+func checkQuantized(t *testing.T, got, want *QuantizedRows, name string) {
+	t.Helper()
+	if i := firstDifference(got.Scales, want.Scales); i >= 0 || len(got.Scales) != len(want.Scales) {
+		t.Fatalf("%s: [%d %d]: scale %d is %x, want %x", name, want.Rows, want.Cols, i, got.Scales[i], want.Scales[i])
+	}
+	if i := firstDifference(got.Zeros, want.Zeros); i >= 0 || len(got.Zeros) != len(want.Zeros) {
+		t.Fatalf("%s: [%d %d]: zero %d is %x, want %x", name, want.Rows, want.Cols, i, got.Zeros[i], want.Zeros[i])
+	}
+	for r := range want.Rows {
+		for c := range want.Cols {
+			if g, w := got.code(r, c), want.code(r, c); g != w {
+				t.Fatalf("%s: [%d %d]: code %d of row %d is %d, want %d", name, want.Rows, want.Cols, c, r, g, w)
+			}
+		}
+		_, g, n := got.row(r)
+		_, w, _ := want.row(r)
+		for b := range want.Cols / want.Block {
+			for kind := range 3 {
+				if g, w := g[(3*b+kind)*n], w[3*b+kind]; !sameBits(g, w) {
+					t.Fatalf("%s: [%d %d]: term %d of row %d, block %d is %x, want %x", name, want.Rows, want.Cols, kind, r, b, g, w)
+				}
+			}
+		}
+	}
 }
 
 // TestInt8MatrixParityLimits holds sums of codes that would overflow an int16 in any order.

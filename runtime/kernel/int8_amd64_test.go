@@ -17,3 +17,11 @@ func (m *Int8Matrix) packedBytes() int {
 	}
 	return len(m.panels.data)
 }
+
+// panelArrays are what the assembly reads of the weights, or nil.
+func (m *Int8Matrix) panelArrays() (data *[]byte, sums *[]float32) {
+	if m.panels == nil {
+		return nil, nil
+	}
+	return &m.panels.data, &m.panels.sums
+}
