@@ -30,7 +30,7 @@ const int8CallColumns = 1 << 14
 type int8Call struct {
 	out    *float32 // [tiles*tokens][int8PanelRows], stride bytes apart
 	stride int
-	y      *float32 // scratch, [tokens][int8PanelRows]
+	y      *float32 // scratch, [tokens][int8PanelRows] and 15 more
 	w      *byte    // the panel
 	sums   *float32 // [shifts][int8PanelRows], what shifts are multiplied with
 	bias   *float32 // [int8PanelRows]
@@ -298,46 +298,56 @@ func sumBytes(v uint64) uint64 {
 	return (v&0x00ff00ff00ff00ff + v>>8&0x00ff00ff00ff00ff) * 0x0001000100010001 >> 48
 }
 
-// mulPanels is Mul on panels. A panel stays in the cache while all tokens pass.
+// int8CacheBytes of activation codes stay in the second level cache, next to a panel, while panels pass.
+const int8CacheBytes = 1 << 18
+
+// mulPanels is Mul on panels. A panel stays in the cache while as many tokens pass as stay there for the next panel.
 func (m *Int8Matrix) mulPanels(dst []float32, x *QuantizedRows, rowLo, rowHi int) {
-	p := m.panels
-	var y, part [QuantizeTile][int8PanelRows]float32
-	pad := x.layout.pad(m.cols)
-	for first := rowLo &^ (int8PanelRows - 1); first < rowHi; first += int8PanelRows {
-		lo, hi := max(first, rowLo), min(first+int8PanelRows, rowHi)
-		record := first / int8PanelRows * m.blocks
-		c := int8Call{
-			y: &y[0][0], w: &p.data[record*p.record], bias: &m.bias[first], tails: &m.tails[first],
-			blocks: m.blocks, groups: p.groups,
+	step := max(1, int8CacheBytes/x.layout.pad(m.cols)/QuantizeTile) * QuantizeTile
+	for t := 0; t < x.Rows; t += step {
+		for first := rowLo &^ (int8PanelRows - 1); first < rowHi; first += int8PanelRows {
+			m.mulPanel(dst, x, t, min(t+step, x.Rows), max(first, rowLo), min(first+int8PanelRows, rowHi))
 		}
-		if x.scheme == schemeBlocks {
-			c.sums, c.shifts = &p.sums[record*int8PanelRows], m.blocks
-		} else {
-			c.sums, c.shifts = c.tails, 1
+	}
+}
+
+// mulPanel computes outputs lo to hi-1, which are of one panel, for tokens from to to-1.
+func (m *Int8Matrix) mulPanel(dst []float32, x *QuantizedRows, from, to, lo, hi int) {
+	p, pad, first := m.panels, x.layout.pad(m.cols), lo&^(int8PanelRows-1)
+	var part [QuantizeTile][int8PanelRows]float32
+	var y [QuantizeTile*int8PanelRows + 15]float32
+	record := first / int8PanelRows * m.blocks
+	c := int8Call{
+		y: &y[0], w: &p.data[record*p.record], bias: &m.bias[first], tails: &m.tails[first],
+		blocks: m.blocks, groups: p.groups,
+	}
+	if x.scheme == schemeBlocks {
+		c.sums, c.shifts = &p.sums[record*int8PanelRows], m.blocks
+	} else {
+		c.sums, c.shifts = c.tails, 1
+	}
+	whole := hi-lo == int8PanelRows
+	for t := from; t < to; {
+		_, tokens := x.tile(t)
+		c.out, c.stride, c.tiles = &part[0][0], panelBytes, 1
+		if whole {
+			c.out, c.stride = &dst[t*m.rows+lo], 4*m.rows
+			c.tiles = max(1, min((to-t)/tokens, int8CallColumns/m.cols))
 		}
-		for t := 0; t < x.Rows; {
-			_, tokens := x.tile(t)
-			c.tiles = 1
-			c.out, c.stride = &part[0][0], panelBytes
-			if hi-lo == int8PanelRows {
-				c.out, c.stride = &dst[t*m.rows+lo], 4*m.rows
-				c.tiles = max(1, min((x.Rows-t)/tokens, int8CallColumns/m.cols))
-			}
-			c.x, c.terms, c.early, c.zeros = &x.codes[t*pad], &x.terms[3*t*m.blocks], 0, nil
-			if m.biasBlock(x, t) == 0 {
-				c.early = 1
-			}
-			if x.scheme == schemeAsym {
-				c.zeros = &x.Zeros[t]
-			}
-			int8Tile(&c, m.nibbles, tokens)
-			if hi-lo < int8PanelRows {
-				for i := range tokens {
-					copy(dst[(t+i)*m.rows+lo:(t+i)*m.rows+hi], part[i][lo-first:])
-				}
-			}
-			t += tokens * c.tiles
+		c.x, c.terms, c.early, c.zeros = &x.codes[t*pad], &x.terms[3*t*m.blocks], 0, nil
+		if m.biasBlock(x, t) == 0 {
+			c.early = 1
 		}
+		if x.scheme == schemeAsym {
+			c.zeros = &x.Zeros[t]
+		}
+		int8Tile(&c, m.nibbles, tokens)
+		if !whole {
+			for i := range tokens {
+				copy(dst[(t+i)*m.rows+lo:(t+i)*m.rows+hi], part[i][lo-first:])
+			}
+		}
+		t += tokens * c.tiles
 	}
 }
 

@@ -31,6 +31,8 @@ TEXT ·int8Nibbles1AVX512(SB), NOSPLIT, $0-8
 	VPBROADCASTD nibbles<>+0(SB), Z31
 	XORQ         CX, CX
 	MOVQ         16(AX), DX
+	ADDQ         $0x3f, DX
+	ANDQ         $-64, DX
 
 part:
 	MOVQ (AX), SI
@@ -243,6 +245,8 @@ TEXT ·int8Nibbles1AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
 	MOVQ 16(AX), SI
+	ADDQ $0x3f, SI
+	ANDQ $-64, SI
 
 part:
 	MOVQ (AX), DI
@@ -526,6 +530,8 @@ TEXT ·int8Nibbles1AVX2(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
 	MOVQ 16(AX), SI
+	ADDQ $0x3f, SI
+	ANDQ $-64, SI
 
 part:
 	MOVQ (AX), DI
@@ -782,6 +788,8 @@ TEXT ·int8Nibbles2AVX512(SB), NOSPLIT, $0-8
 	VPBROADCASTD nibbles<>+0(SB), Z31
 	XORQ         CX, CX
 	MOVQ         16(AX), DX
+	ADDQ         $0x3f, DX
+	ANDQ         $-64, DX
 
 part:
 	MOVQ (AX), SI
@@ -1005,6 +1013,8 @@ TEXT ·int8Nibbles2AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
 	MOVQ 16(AX), SI
+	ADDQ $0x3f, SI
+	ANDQ $-64, SI
 
 part:
 	MOVQ (AX), DI
@@ -1283,6 +1293,8 @@ TEXT ·int8Nibbles2AVX2(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
 	MOVQ 16(AX), SI
+	ADDQ $0x3f, SI
+	ANDQ $-64, SI
 
 part:
 	MOVQ (AX), DI
@@ -1534,6 +1546,8 @@ TEXT ·int8Nibbles4AVX512(SB), NOSPLIT, $0-8
 	VPBROADCASTD nibbles<>+0(SB), Z31
 	XORQ         CX, CX
 	MOVQ         16(AX), DX
+	ADDQ         $0x3f, DX
+	ANDQ         $-64, DX
 
 part:
 	MOVQ (AX), SI
@@ -1867,6 +1881,8 @@ TEXT ·int8Nibbles4AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
 	MOVQ 16(AX), SI
+	ADDQ $0x3f, SI
+	ANDQ $-64, SI
 
 part:
 	MOVQ (AX), DI
@@ -2315,6 +2331,8 @@ TEXT ·int8Nibbles4AVX2(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
 	MOVQ 16(AX), SI
+	ADDQ $0x3f, SI
+	ANDQ $-64, SI
 
 part:
 	MOVQ (AX), DI
@@ -2724,6 +2742,8 @@ TEXT ·int8Nibbles8AVX512(SB), NOSPLIT, $0-8
 	VPBROADCASTD nibbles<>+0(SB), Z31
 	XORQ         CX, CX
 	MOVQ         16(AX), SI
+	ADDQ         $0x3f, SI
+	ANDQ         $-64, SI
 
 part:
 	MOVQ (AX), DI
@@ -3358,6 +3378,8 @@ TEXT ·int8Bytes1AVX512(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
 	MOVQ 16(AX), DX
+	ADDQ $0x3f, DX
+	ANDQ $-64, DX
 
 part:
 	MOVQ (AX), SI
@@ -3564,6 +3586,8 @@ TEXT ·int8Bytes1AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
 	MOVQ 16(AX), SI
+	ADDQ $0x3f, SI
+	ANDQ $-64, SI
 
 part:
 	MOVQ (AX), DI
@@ -3841,6 +3865,8 @@ TEXT ·int8Bytes1AVX2(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
 	MOVQ 16(AX), SI
+	ADDQ $0x3f, SI
+	ANDQ $-64, SI
 
 part:
 	MOVQ (AX), DI
@@ -4124,6 +4150,8 @@ TEXT ·int8Bytes2AVX512(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
 	MOVQ 16(AX), DX
+	ADDQ $0x3f, DX
+	ANDQ $-64, DX
 
 part:
 	MOVQ (AX), SI
@@ -4343,6 +4371,8 @@ TEXT ·int8Bytes2AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
 	MOVQ 16(AX), SI
+	ADDQ $0x3f, SI
+	ANDQ $-64, SI
 
 part:
 	MOVQ (AX), DI
@@ -4617,6 +4647,8 @@ TEXT ·int8Bytes2AVX2(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
 	MOVQ 16(AX), SI
+	ADDQ $0x3f, SI
+	ANDQ $-64, SI
 
 part:
 	MOVQ (AX), DI
@@ -4903,6 +4935,8 @@ TEXT ·int8Bytes4AVX512(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
 	MOVQ 16(AX), DX
+	ADDQ $0x3f, DX
+	ANDQ $-64, DX
 
 part:
 	MOVQ (AX), SI
@@ -5232,6 +5266,8 @@ TEXT ·int8Bytes4AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
 	MOVQ 16(AX), SI
+	ADDQ $0x3f, SI
+	ANDQ $-64, SI
 
 part:
 	MOVQ (AX), DI
@@ -5676,6 +5712,8 @@ TEXT ·int8Bytes4AVX2(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
 	MOVQ 16(AX), SI
+	ADDQ $0x3f, SI
+	ANDQ $-64, SI
 
 part:
 	MOVQ (AX), DI
@@ -5964,6 +6002,8 @@ TEXT ·int8Bytes8AVX512(SB), NOSPLIT, $0-8
 	MOVQ c+0(FP), AX
 	XORQ CX, CX
 	MOVQ 16(AX), SI
+	ADDQ $0x3f, SI
+	ANDQ $-64, SI
 
 part:
 	MOVQ (AX), DI

@@ -81,6 +81,8 @@ func int8Tile(f *int8Frame, tier string, acc func(t, v int) reg.VecPhysical, p [
 	setup()
 	XORQ(f.lane, f.lane)
 	load(callY, f.y)
+	ADDQ(Imm(63), f.y) // to the next line of the cache, which loads and stores of the outputs would cross
+	ANDQ(I8(-64), f.y)
 	Label("part")
 	out, tiles := GP64(), GP64()
 	load(callOut, out)
