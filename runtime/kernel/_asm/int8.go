@@ -166,8 +166,8 @@ func int8Tile(f *int8Frame, tier string, acc func(t, v int) reg.VecPhysical, p [
 	end()
 }
 
-// finish512 scales the sums of a block and adds them to the outputs, one kind of operation after the other: a chain of
-// dependent operations would fill the scheduler and keep the next block out of it.
+// finish512 scales the sums of a block and adds them to the outputs. A chain of dependent operations in a row would fill
+// the scheduler and keep the next block out of it, so the operations of several outputs alternate.
 func (f *int8Frame) finish512(acc func(t, v int) reg.VecPhysical, terms, sums, left reg.GPVirtual) {
 	term := func(kind, t int) Mem { return Mem{Base: terms, Disp: 4 * (kind*f.tokens + t)} }
 	scale, offset, products := z[22:24], z[24:26], append(z[16:22:22], z[26:28]...)
@@ -175,27 +175,23 @@ func (f *int8Frame) finish512(acc func(t, v int) reg.VecPhysical, terms, sums, l
 		VMOVUPS(Mem{Base: f.w, Disp: 64 * v}, scale[v])
 		VMOVUPS(Mem{Base: f.w, Disp: panelBytes + 64*v}, offset[v])
 	}
-	f.each(func(t, v int) { VCVTDQ2PS(acc(t, v), acc(t, v)) })
-	f.each(func(t, v int) { VMULPS(scale[v], acc(t, v), acc(t, v)) })
-	f.each(func(t, v int) { VMULPS_BCST(term(0, t), acc(t, v), acc(t, v)) })
+	f.alternate(
+		func(t, v int) { VCVTDQ2PS(acc(t, v), acc(t, v)) },
+		func(t, v int) { VMULPS(scale[v], acc(t, v), acc(t, v)) },
+		func(t, v int) { VMULPS_BCST(term(0, t), acc(t, v), acc(t, v)) },
+	)
+	add := func(kind int, by []reg.VecPhysical, last func(t, v int)) {
+		product := func(t, v int) reg.VecPhysical { return products[(2*t+v)%len(products)] }
+		f.each(func(t, v int) {
+			VMULPS_BCST(term(kind, t), by[v], product(t, v))
+			VADDPS(product(t, v), acc(t, v), acc(t, v))
+			last(t, v)
+		})
+	}
 	CMPQ(left, Mem{Base: f.call, Disp: callShifts})
 	JGT(LabelRef("plain"))
 	for v := range f.vectors {
 		VMOVUPS(Mem{Base: sums, Disp: 64 * v}, z[28+v])
-	}
-	add := func(kind int, by []reg.VecPhysical, last func(t, v int)) {
-		for first := 0; first < f.tokens; first += 4 {
-			some := func(do func(t, v int)) {
-				for t := first; t < min(first+4, f.tokens); t++ {
-					do(t, 0)
-					do(t, 1)
-				}
-			}
-			product := func(t, v int) reg.VecPhysical { return products[(t-first)*2+v] }
-			some(func(t, v int) { VMULPS_BCST(term(kind, t), by[v], product(t, v)) })
-			some(func(t, v int) { VADDPS(product(t, v), acc(t, v), acc(t, v)) })
-			some(last)
-		}
 	}
 	add(2, z[28:30], func(t, v int) {})
 	ADDQ(U32(panelBytes), sums)
@@ -208,6 +204,18 @@ func (f *int8Frame) finish512(acc func(t, v int) reg.VecPhysical, terms, sums, l
 		VADDPS(f.slot(t, v), acc(t, v), acc(t, v))
 		VMOVUPS(acc(t, v), f.slot(t, v))
 	})
+}
+
+// alternate emits the stages for each output, each stage two outputs behind the one before it.
+func (f *int8Frame) alternate(stages ...func(t, v int)) {
+	n := f.tokens * f.vectors
+	for step := range n + 2*len(stages) {
+		for s, stage := range stages {
+			if i := step - 2*s; i >= 0 && i < n {
+				stage(i/f.vectors, i%f.vectors)
+			}
+		}
+	}
 }
 
 // finish256 does the same as finish512.
