@@ -303,22 +303,27 @@ const int8CacheBytes = 1 << 18
 
 // mulPanels is Mul on panels. A panel stays in the cache while as many tokens pass as stay there for the next panel.
 func (m *Int8Matrix) mulPanels(dst []float32, x *QuantizedRows, rowLo, rowHi int) {
+	var s int8Scratch
 	step := max(1, int8CacheBytes/x.layout.pad(m.cols)/QuantizeTile) * QuantizeTile
 	for t := 0; t < x.Rows; t += step {
 		for first := rowLo &^ (int8PanelRows - 1); first < rowHi; first += int8PanelRows {
-			m.mulPanel(dst, x, t, min(t+step, x.Rows), max(first, rowLo), min(first+int8PanelRows, rowHi))
+			m.mulPanel(dst, &s, x, t, min(t+step, x.Rows), max(first, rowLo), min(first+int8PanelRows, rowHi))
 		}
 	}
 }
 
+// int8Scratch is cleared once for all panels.
+type int8Scratch struct {
+	y    [QuantizeTile*int8PanelRows + 15]float32
+	part [QuantizeTile][int8PanelRows]float32 // the outputs of a panel of which not all are wanted
+}
+
 // mulPanel computes outputs lo to hi-1, which are of one panel, for tokens from to to-1.
-func (m *Int8Matrix) mulPanel(dst []float32, x *QuantizedRows, from, to, lo, hi int) {
+func (m *Int8Matrix) mulPanel(dst []float32, s *int8Scratch, x *QuantizedRows, from, to, lo, hi int) {
 	p, pad, first := m.panels, x.layout.pad(m.cols), lo&^(int8PanelRows-1)
-	var part [QuantizeTile][int8PanelRows]float32
-	var y [QuantizeTile*int8PanelRows + 15]float32
 	record := first / int8PanelRows * m.blocks
 	c := int8Call{
-		y: &y[0], w: &p.data[record*p.record], bias: &m.bias[first], tails: &m.tails[first],
+		y: &s.y[0], w: &p.data[record*p.record], bias: &m.bias[first], tails: &m.tails[first],
 		blocks: m.blocks, groups: p.groups,
 	}
 	if x.scheme == schemeBlocks {
@@ -329,7 +334,7 @@ func (m *Int8Matrix) mulPanel(dst []float32, x *QuantizedRows, from, to, lo, hi 
 	whole := hi-lo == int8PanelRows
 	for t := from; t < to; {
 		_, tokens := x.tile(t)
-		c.out, c.stride, c.tiles = &part[0][0], panelBytes, 1
+		c.out, c.stride, c.tiles = &s.part[0][0], panelBytes, 1
 		if whole {
 			c.out, c.stride = &dst[t*m.rows+lo], 4*m.rows
 			c.tiles = max(1, min((to-t)/tokens, int8CallColumns/m.cols))
@@ -344,7 +349,7 @@ func (m *Int8Matrix) mulPanel(dst []float32, x *QuantizedRows, from, to, lo, hi 
 		int8Tile(&c, m.nibbles, tokens)
 		if !whole {
 			for i := range tokens {
-				copy(dst[(t+i)*m.rows+lo:(t+i)*m.rows+hi], part[i][lo-first:])
+				copy(dst[(t+i)*m.rows+lo:(t+i)*m.rows+hi], s.part[i][lo-first:])
 			}
 		}
 		t += tokens * c.tiles
