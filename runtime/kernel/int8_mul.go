@@ -117,7 +117,10 @@ func (m *Int8Matrix) mulOne(dst []float32, x *QuantizedRows, t, r int) {
 	var y float32
 	for b := range m.blocks {
 		lo, hi := b*m.block, (b+1)*m.block
-		y = m.addOne(y, dotInt8(codes[lo:hi], w[lo:hi]), x, t, r, b)
+		y += m.scaled(dotInt8(codes[lo:hi], w[lo:hi]), x.scheme, x.terms[3*(t*m.blocks+b):][:3], r, b)
+		if b == m.biasBlock(x, t) {
+			y += m.biasOf(x, t, r)
+		}
 	}
 	dst[t*m.rows+r] = y
 }
@@ -130,28 +133,27 @@ func (m *Int8Matrix) four(r int) (w0, w1, w2, w3 []int8) {
 
 // add takes block b of output rows r to r+3 for row t of activations into y.
 func (m *Int8Matrix) add(y *[4]float32, d0, d1, d2, d3 int32, x *QuantizedRows, t, r, b int) {
-	y[0] = m.addOne(y[0], d0, x, t, r, b)
-	y[1] = m.addOne(y[1], d1, x, t, r+1, b)
-	y[2] = m.addOne(y[2], d2, x, t, r+2, b)
-	y[3] = m.addOne(y[3], d3, x, t, r+3, b)
+	term, last := x.terms[3*(t*m.blocks+b):][:3], b == m.biasBlock(x, t)
+	for i, dot := range [4]int32{d0, d1, d2, d3} {
+		y[i] += m.scaled(dot, x.scheme, term, r+i, b)
+		if last {
+			y[i] += m.biasOf(x, t, r+i)
+		}
+	}
 }
 
-// addOne takes block b of output row r for row t of activations into y.
-func (m *Int8Matrix) addOne(y float32, dot int32, x *QuantizedRows, t, r, b int) float32 {
-	w, term := &m.plain.terms[r*m.blocks+b], x.terms[3*(t*m.blocks+b):][:3]
+// scaled is what block b adds to output row r. term is the scale, the scaled sum and the shift of the activations.
+func (m *Int8Matrix) scaled(dot int32, s scheme, term []float32, r, b int) float32 {
+	w := &m.plain.terms[r*m.blocks+b]
 	// The conversions keep the compiler from fusing a product into a sum.
 	f := float32(float32(float32(dot)*w.scale) * term[0])
 	switch {
-	case x.scheme == schemeBlocks:
+	case s == schemeBlocks:
 		f += float32(term[2] * w.sum)
 	case b == m.blocks-1:
 		f += float32(term[2] * m.tails[r])
 	}
-	y += f + float32(term[1]*w.offset)
-	if b == m.biasBlock(x, t) {
-		y += m.biasOf(x, t, r)
-	}
-	return y
+	return f + float32(term[1]*w.offset)
 }
 
 // biasBlock is the block after which the bias is added for row t of activations.
