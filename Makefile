@@ -128,7 +128,11 @@ generate-unchanged: ## fail when generated code is not what the generator makes
 .PHONY: arm64
 arm64: ## test for arm64 under qemu, or only compile where qemu-aarch64 is missing
 	@set -euo pipefail; if command -v qemu-aarch64 >/dev/null; then \
-		GOARCH=arm64 go test -exec qemu-aarch64 $(TESTFLAGS) $(EXACT); \
+		GOARCH=arm64 go test -timeout 30m -exec qemu-aarch64 $(TESTFLAGS) $(EXACT); \
+		: "the tests compare all tiers; a tier must also run by itself, and on a CPU that has no better one"; \
+		for c in max:generic cortex-a72:neon neoverse-n1:dotprod max:i8mm; do echo "== $$c"; \
+			LLMEXPORT_KERNEL=$${c#*:} GOARCH=arm64 go test -count 1 -exec "qemu-aarch64 -cpu $${c%:*}" $(TESTFLAGS) -run 'TestTier|Goldens|Split' ./runtime/kernel; \
+		done; \
 		GOARCH=arm64 go test -exec qemu-aarch64 $(TESTFLAGS) -run TestPackages ./pipeline/stage; \
 	else \
 		mkdir -p bin/arm64; GOARCH=arm64 go test -c -o bin/arm64/ $(EXACT) ./pipeline/stage; \

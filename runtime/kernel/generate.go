@@ -13,3 +13,4 @@ package kernel
 //go:generate go run -C _asm . -kernel peak -out ../peak_amd64.s
 //go:generate go run -C _asm . -kernel rtn -out ../rtn_amd64.s
 //go:generate go run -C _asm . -kernel softmax -out ../softmax_amd64.s
+//go:generate go run -C _asm ./arm64 -dir ..

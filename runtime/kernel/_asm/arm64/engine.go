@@ -1,0 +1,107 @@
+package main
+
+import "math"
+
+func engine() {
+	bits := math.Float32bits
+	constants("engineExpTerms", bits(-87), bits(87), bits(0x1.715476p0), bits(0x1.62e43p-1), bits(0.25),
+		bits(float32(1)/120), bits(float32(1)/24), bits(float32(1)/6), bits(0.5), bits(1), 127)
+	engineExps()
+	engineSiLU(false)
+	engineSiLU(true)
+}
+
+// Constants of the exponential.
+const expLow, expHigh, expInvLn2, expLn2, expQuarter, exp120, exp24, exp6, expHalf, expOne, expBias = v(16), v(17), v(18), v(19), v(20), v(21), v(22), v(23), v(24), v(25), v(26)
+
+// loadExp loads the constants.
+func loadExp(p r) {
+	ins("MOVD $engineExpTerms<>(SB), %s", p)
+	for c := expLow; c <= expBias; c++ {
+		ins("VLD1R.P 4(%s), [V%d.S4]", p, c)
+	}
+}
+
+// exp turns V0 and V1 into their engineExp, in V4 and V5; V2 to V7 change.
+func exp() {
+	both := func(f func(t, k, p v)) {
+		f(0, 2, 4)
+		f(1, 3, 5)
+	}
+	both(func(t, k, p v) { fmax(t, t, expLow) })
+	both(func(t, k, p v) { fmin(t, t, expHigh) })
+	both(func(t, k, p v) { fmul(k, t, expInvLn2) })
+	both(func(t, k, p v) { fcvtns(k, k) })
+	both(func(t, k, p v) { scvtf(p, k) })
+	both(func(t, k, p v) { fmls(t, p, expLn2) })
+	both(func(t, k, p v) { fmul(t, t, expQuarter) })
+	both(func(t, k, p v) { move(p, exp24) })
+	both(func(t, k, p v) { fmla(p, exp120, t) })
+	// A sum needs a register of its own: FMLA adds to its destination.
+	from, to := v(4), v(6)
+	for _, c := range []v{exp6, expHalf, expOne, expOne} {
+		for i := range v(2) {
+			move(to+i, c)
+		}
+		for i := range v(2) {
+			fmla(to+i, from+i, i)
+		}
+		from, to = to, from
+	}
+	both(func(t, k, p v) { fmul(p, p, p) })
+	both(func(t, k, p v) { fmul(p, p, p) })
+	both(func(t, k, p v) { ins("VADD V%d.S4, V%d.S4, V%d.S4", expBias, k, k) })
+	both(func(t, k, p v) { ins("VSHL $23, V%d.S4, V%d.S4", k, k) })
+	both(func(t, k, p v) { fmul(p, k, p) })
+}
+
+func engineExps() {
+	begin("engineExpsNEON", "dst", "x", "n", "shift float32")
+	const dst, x, n, shift = r(0), r(1), r(2), r(3)
+	broadcast(27, shift)
+	loadExp(3)
+	label("loop")
+	ins("VLD1.P 32(%s), [V0.S4, V1.S4]", x)
+	for i := range v(2) {
+		fsub(i, i, 27)
+	}
+	exp()
+	ins("VST1.P [V4.S4, V5.S4], 32(%s)", dst)
+	ins("SUBS $8, %s", n)
+	ins("BNE loop")
+	ret()
+}
+
+// engineSiLU divides by 1 + the exponential of the negative; product multiplies the result.
+func engineSiLU(product bool) {
+	name, args := "engineSiLUNEON", []string{"dst", "x", "n"}
+	const dst, x = r(0), r(1)
+	n, up := r(2), r(2)
+	if product {
+		name, args, n = "engineSiLUMulNEON", []string{"dst", "x", "up", "n"}, 3
+	}
+	begin(name, args...)
+	loadExp(4)
+	label("loop")
+	ins("VLD1.P 32(%s), [V8.S4, V9.S4]", x)
+	for i := range v(2) {
+		two(0x6ea0f800, "FNEG", "4S", "4S", i, 8+i)
+	}
+	exp()
+	for i := range v(2) {
+		fadd(4+i, 4+i, expOne)
+	}
+	for i := range v(2) {
+		three(0x6e20fc00, "FDIV", "4S", "4S", 4+i, 8+i, 4+i)
+	}
+	if product {
+		ins("VLD1.P 32(%s), [V2.S4, V3.S4]", up)
+		for i := range v(2) {
+			fmul(4+i, 4+i, 2+i)
+		}
+	}
+	ins("VST1.P [V4.S4, V5.S4], 32(%s)", dst)
+	ins("SUBS $8, %s", n)
+	ins("BNE loop")
+	ret()
+}

@@ -1,0 +1,47 @@
+//go:build !purego
+
+package kernel
+
+// Each of these converts n elements, a multiple of convertGroup and not 0.
+
+//go:noescape
+func bf16ToF32NEON(dst *float32, src *byte, n int)
+
+//go:noescape
+func f16ToF32NEON(dst *float32, src *byte, n int)
+
+//go:noescape
+func f32ToF16NEON(dst *byte, src *float32, n int)
+
+const (
+	convertGroup = 8
+	// convertPiece keeps a call, which nothing can interrupt, to microseconds.
+	convertPiece = 1 << 14
+)
+
+func bf16ToF32(dst []float32, src []byte) {
+	for use.neon && len(dst) >= convertGroup {
+		n := min(len(dst), convertPiece) &^ (convertGroup - 1)
+		bf16ToF32NEON(&dst[0], &src[0], n)
+		dst, src = dst[n:], src[2*n:]
+	}
+	bf16ToF32Generic(dst, src)
+}
+
+func f16ToF32(dst []float32, src []byte) {
+	for use.neon && len(dst) >= convertGroup {
+		n := min(len(dst), convertPiece) &^ (convertGroup - 1)
+		f16ToF32NEON(&dst[0], &src[0], n)
+		dst, src = dst[n:], src[2*n:]
+	}
+	f16ToF32Generic(dst, src)
+}
+
+func f32ToF16(dst []byte, src []float32) {
+	for use.neon && len(src) >= convertGroup {
+		n := min(len(src), convertPiece) &^ (convertGroup - 1)
+		f32ToF16NEON(&dst[0], &src[0], n)
+		dst, src = dst[2*n:], src[n:]
+	}
+	f32ToF16Generic(dst, src)
+}

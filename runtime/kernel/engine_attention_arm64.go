@@ -1,0 +1,161 @@
+//go:build !purego
+
+package kernel
+
+// Each of these computes as many rows of a tileProduct as its name says with one tile, tileQuadNEON a row of four sums.
+// Without factors the sums are scaled.
+
+//go:noescape
+func tileSum1NEON(dst, x, tile, factors *float32, n, dstStride, xStride int, scale float32)
+
+//go:noescape
+func tileSum2NEON(dst, x, tile, factors *float32, n, dstStride, xStride int, scale float32)
+
+//go:noescape
+func tileSum4NEON(dst, x, tile, factors *float32, n, dstStride, xStride int, scale float32)
+
+//go:noescape
+func tileQuadNEON(dst, x, tile, factors *float32, n, dstStride, xStride int, scale float32)
+
+// attentionRows bounds the rows, one for each query and head, that are computed together.
+const attentionRows = 32
+
+// attentionLanes is the scratch for many queries.
+type attentionLanes struct {
+	queries []float32 // [rows, dim]
+}
+
+// attendLanes computes the job for many queries at once, so that a block of keys and values stays in the cache.
+func (a *EngineAttention) attendLanes(j *attentionJob) bool {
+	if !use.neon {
+		return false
+	}
+	step := max(1, attentionRows/(j.hi-j.lo))
+	for from := j.from; from < j.end; from += step {
+		part := *j
+		part.from, part.end = from, min(from+step, j.end)
+		a.attendQueries(&part)
+	}
+	return true
+}
+
+func (a *EngineAttention) attendQueries(j *attentionJob) {
+	heads, dim, width := j.hi-j.lo, j.cache.dim, j.cache.valueTiles()*tileColumns
+	rows := (j.end - j.from) * heads
+	a.lanes.queries = resized(a.lanes.queries, rows*dim)
+	a.scores, a.mixed = resized(a.scores, rows*engineBlock), resized(a.mixed, rows*width)
+	clear(a.mixed)
+	w := &a.weights
+	w.reset(rows)
+	for t := j.from; t < j.end; t++ {
+		copy(a.lanes.queries[(t-j.from)*heads*dim:][:heads*dim], j.q[(t*j.heads+j.lo)*dim:])
+	}
+	for start := 0; start < j.past+j.end; start += engineBlock {
+		keys, values := j.cache.block(j.kvHead, start/engineBlock)
+		for t := max(j.from, start-j.past); t < j.end; {
+			// Queries that see the whole block come together; the last one may be on its own.
+			n, next := min(engineBlock, j.past+t+1-start), t+1
+			single := j.singleDot(t) || j.singleMix(t, start)
+			for n == engineBlock && next < j.end && !single && !j.singleDot(next) && !j.singleMix(next, start) {
+				next++
+			}
+			first, count := (t-j.from)*heads, (next-t)*heads
+			scores, mixed := a.scores[first*engineBlock:], a.mixed[first*width:]
+			dots, mixes := j.dots(count, n), j.mixes(count, n)
+			dots.rows(scores, a.lanes.queries[first*dim:], keys, j.scale, nil, j.singleDot(t))
+			for r := range count {
+				w.weighRow(scores[r*engineBlock:][:n], first+r)
+			}
+			mixes.rows(mixed, scores, values, 0, w.factor[first:], j.singleMix(t, start))
+			t = next
+		}
+	}
+	for t := j.from; t < j.end; t++ {
+		for h := range heads {
+			r := (t-j.from)*heads + h
+			inv, out := 1/w.sum[r], j.out[(t*j.heads+j.lo+h)*dim:][:dim]
+			for d, x := range a.mixed[r*width:][:dim] {
+				out[d] = x*inv + 0
+			}
+		}
+	}
+}
+
+// quad is generic with the four sums.
+func (p *tileProduct) quad(dst, x, tiles []float32, scale float32, factors, _ []float32) {
+	if !use.neon {
+		p.generic(dst, x, tiles, scale, factors, true)
+		return
+	}
+	p.rows(dst, x, tiles, scale, factors, true)
+}
+
+// rows is generic in assembly.
+func (p *tileProduct) rows(dst, x, tiles []float32, scale float32, factors []float32, quad bool) {
+	p.check(dst, x, tiles, factors)
+	for h := 0; h < p.heads; {
+		var row, factor *float32
+		if p.n > 0 {
+			row = &x[h*p.xStride]
+		}
+		if factors != nil {
+			factor = &factors[h]
+		}
+		n := 1
+		for t := range p.count {
+			var tile *float32
+			if p.n > 0 {
+				tile = &tiles[t*p.tStride]
+			}
+			d := &dst[h*p.dstStride+t*tileColumns]
+			switch left := p.heads - h; {
+			case quad:
+				tileQuadNEON(d, row, tile, factor, p.n, p.dstStride, p.xStride, scale)
+			case left >= 4:
+				n = 4
+				tileSum4NEON(d, row, tile, factor, p.n, p.dstStride, p.xStride, scale)
+			case left >= 2:
+				n = 2
+				tileSum2NEON(d, row, tile, factor, p.n, p.dstStride, p.xStride, scale)
+			default:
+				tileSum1NEON(d, row, tile, factor, p.n, p.dstStride, p.xStride, scale)
+			}
+		}
+		h += n
+	}
+}
+
+// weigh replaces the first n of each row's 64 scores by their weights.
+func (w *rowWeights) weigh(scores []float32, n int) {
+	if !use.neon {
+		w.weighGeneric(scores, n)
+		return
+	}
+	for r := range w.top {
+		w.weighRow(scores[r*engineBlock:][:n], r)
+	}
+}
+
+func (w *rowWeights) weighRow(s []float32, row int) {
+	old, top := w.top[row], w.top[row]
+	for _, x := range s {
+		top = max(top, x)
+	}
+	full, sum := len(s)&^7, float32(0)
+	if full > 0 {
+		engineExpsNEON(&s[0], &s[0], full, top)
+	}
+	for j, x := range s[full:] {
+		s[full+j] = expf(x - top)
+	}
+	for _, p := range s {
+		sum += p
+	}
+	w.factor[row] = expf(old - top)
+	w.sum[row] = float32(w.sum[row]*w.factor[row]) + sum
+	w.top[row] = top
+}
+
+func gatherColumns(dst, src []float32, rows *[8]int, stride, dim int) {
+	gatherColumnsGeneric(dst, src, rows, stride, dim)
+}

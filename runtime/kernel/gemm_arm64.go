@@ -1,0 +1,146 @@
+//go:build !purego
+
+package kernel
+
+// Each of these computes a segment of k > 0 positions of as many rows as its name says times PanelRows columns:
+// c = a · b, or c += a · b. a is [k][rows], b [k][PanelRows]; ldc is in elements.
+
+//go:noescape
+func gemm1x32NEON(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm2x32NEON(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm3x32NEON(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm4x32NEON(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm5x32NEON(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm6x32NEON(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm7x32NEON(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm8x32NEON(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm9x32NEON(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm10x32NEON(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm11x32NEON(c, a, b *float32, k, ldc int, add bool)
+
+//go:noescape
+func gemm12x32NEON(c, a, b *float32, k, ldc int, add bool)
+
+// gemm1x64NEON takes one row and two panels, ldb elements apart.
+//
+//go:noescape
+func gemm1x64NEON(c, a, b *float32, k, ldb int, add bool)
+
+// transpose4NEON writes four elements of four rows of src as four rows of dst, then the next four of each, blocks > 0
+// times. Strides are in elements.
+//
+//go:noescape
+func transpose4NEON(dst, src *float32, blocks, lddst, ldsrc int)
+
+// gemmTileRows is the number of rows of a whole tile.
+func gemmTileRows() int { return gemmTileMax }
+
+// gemmRowColumns is the number of columns that gemmRow takes.
+func gemmRowColumns() int {
+	if use.neon {
+		return 2 * PanelRows
+	}
+	return PanelRows
+}
+
+// gemmRow is gemmSums for one row and gemmRowColumns columns, whose panels are ldb elements apart.
+func gemmRow(t *gemmTile, ldb int) {
+	if !use.neon {
+		gemmSumsGeneric(t)
+		return
+	}
+	_, _, _ = t.c[2*PanelRows-1], t.a[t.k-1], t.b[ldb+PanelRows*t.k-1]
+	gemm1x64NEON(&t.c[0], &t.a[0], &t.b[0], t.k, ldb, t.add)
+}
+
+// gemmSums computes the tile; it may write all PanelRows columns.
+func gemmSums(t *gemmTile) {
+	if !use.neon {
+		gemmSumsGeneric(t)
+		return
+	}
+	_, _, _ = t.c[(t.rows-1)*t.ldc+PanelRows-1], t.a[t.rows*t.k-1], t.b[PanelRows*t.k-1]
+	c, a, b := &t.c[0], &t.a[0], &t.b[0]
+	switch t.rows {
+	case 12:
+		gemm12x32NEON(c, a, b, t.k, t.ldc, t.add)
+	case 11:
+		gemm11x32NEON(c, a, b, t.k, t.ldc, t.add)
+	case 10:
+		gemm10x32NEON(c, a, b, t.k, t.ldc, t.add)
+	case 9:
+		gemm9x32NEON(c, a, b, t.k, t.ldc, t.add)
+	case 8:
+		gemm8x32NEON(c, a, b, t.k, t.ldc, t.add)
+	case 7:
+		gemm7x32NEON(c, a, b, t.k, t.ldc, t.add)
+	case 6:
+		gemm6x32NEON(c, a, b, t.k, t.ldc, t.add)
+	case 5:
+		gemm5x32NEON(c, a, b, t.k, t.ldc, t.add)
+	case 4:
+		gemm4x32NEON(c, a, b, t.k, t.ldc, t.add)
+	case 3:
+		gemm3x32NEON(c, a, b, t.k, t.ldc, t.add)
+	case 2:
+		gemm2x32NEON(c, a, b, t.k, t.ldc, t.add)
+	case 1:
+		gemm1x32NEON(c, a, b, t.k, t.ldc, t.add)
+	}
+}
+
+func transpose(dst, src []float32, rows, n, lddst, ldsrc int) {
+	if !use.neon || rows < 4 || n < 4 {
+		transposeGeneric(dst, src, rows, n, lddst, ldsrc)
+		return
+	}
+	_, _ = dst[(n-1)*lddst+rows-1], src[(rows-1)*ldsrc+n-1]
+	// Where four does not divide a length, the last block overlaps the one before.
+	for r := 0; r < rows; r += 4 {
+		r := min(r, rows-4)
+		transpose4NEON(&dst[r], &src[r*ldsrc], n/4, lddst, ldsrc)
+		if n%4 > 0 {
+			p := n - 4
+			transpose4NEON(&dst[p*lddst+r], &src[r*ldsrc+p], 1, lddst, ldsrc)
+		}
+	}
+}
+
+// prefetchRows would help memory that the CPU does not prefetch on its own; that is unmeasured here.
+func prefetchRows(*byte, int, int, int) {}
+
+// copyRows copies n rows of width elements. The widths of whole panels and tiles need no call.
+func copyRows(dst, src []float32, width, n, lddst, ldsrc int) {
+	switch width {
+	case PanelRows:
+		for p := range n {
+			*(*[PanelRows]float32)(dst[p*lddst:]) = *(*[PanelRows]float32)(src[p*ldsrc:])
+		}
+	case gemmTileMax:
+		for p := range n {
+			*(*[gemmTileMax]float32)(dst[p*lddst:]) = *(*[gemmTileMax]float32)(src[p*ldsrc:])
+		}
+	default:
+		copyRowsGeneric(dst, src, width, n, lddst, ldsrc)
+	}
+}
