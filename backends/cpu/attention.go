@@ -39,13 +39,13 @@ func (p *planner) attention(n *node, prm *mnn.Attention) error {
 		}
 	}
 	if len(n.inputs) == 4 {
-		if mask := p.in(n, 3); len(mask.shape) != 0 || mask.f[0] > 1e-6 {
+		if mask := p.in(n, 3); len(mask.shape) != 0 || mask.f == nil || mask.f[0] > 1e-6 {
 			return fmt.Errorf("attention with an explicit mask: %w", tensor.ErrUnsupported)
 		}
 	}
 	q, k, v := p.in(n, 0), p.in(n, 1), p.in(n, 2)
 	if len(q.shape) != 4 || len(k.shape) != 4 || q.shape[0] != 1 || k.shape[0] != 1 || q.shape[1] != k.shape[1] || q.shape[3] != k.shape[3] ||
-		len(k.f) == 0 || q.shape[2]%k.shape[2] != 0 || len(v.f) != len(k.f) {
+		k.count() == 0 || q.shape[2]%k.shape[2] != 0 || v.count() != k.count() {
 		return fmt.Errorf("attention on %v, %v, %v: %w", q.shape, k.shape, v.shape, tensor.ErrCorrupt)
 	}
 	tokens, heads, dim := q.shape[1], q.shape[2], q.shape[3]
@@ -53,12 +53,12 @@ func (p *planner) attention(n *node, prm *mnn.Attention) error {
 		return fmt.Errorf("attention on %d of %d tokens: %w", tokens, p.tokens, tensor.ErrUnsupported)
 	}
 	p.flush()
-	out := p.floats(1, tokens, heads*dim)
+	out := p.make(1, tokens, heads*dim)
 	if prm.OutputC4 {
 		out.shape = []int{tokens, heads * dim, 1, 1}
 	}
 	p.step(&attentionStep{
-		layer: p.e.attention[n.op], dst: out.f, q: q.f, k: k.f, v: v.f,
+		layer: p.e.attention[n.op], dst: out.floats(), q: q.floats(), k: k.floats(), v: v.floats(),
 		tokens: p.f.key.tokens, heads: heads, kvHeads: k.shape[2], dim: dim,
 	})
 	return p.put(n, out)

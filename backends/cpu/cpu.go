@@ -254,11 +254,26 @@ func (e *executable) Logits(ctx context.Context, states []backends.State, from, 
 // TokenBytes implements backends.Executable.
 func (e *executable) TokenBytes() int64 {
 	const tokens = 64 // enough to make the parts that do not grow small
-	f := &frame{key: frameKey{tokens: tokens, states: 1, width: e.width(), all: true, deferred: true}, states: make([]*state, 1)}
+	f := e.newFrame(frameKey{tokens: tokens, states: 1, width: e.width(), all: true, deferred: true})
 	if err := e.plan(f, e.fused); err != nil {
 		return 0 // a call will say what is wrong
 	}
 	return f.bytes / tokens
+}
+
+// layerBytes is about what the weights between two attentions take.
+func (e *executable) layerBytes() int64 {
+	var sum int64
+	for i, l := range e.linears {
+		switch {
+		case l == nil || e.g.Ops[i].Outputs[0] == e.logits:
+		case l.packed != nil:
+			sum += int64(l.packed.Bytes())
+		default:
+			sum += int64(len(l.m.Codes))
+		}
+	}
+	return sum / int64(max(1, e.attentions))
 }
 
 // width of an embedding: what the first layer reads.

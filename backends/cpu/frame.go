@@ -21,6 +21,7 @@ type frameKey struct {
 type frame struct {
 	key     frameKey
 	threads int
+	tile    int // rows that a worker takes through a stage at a time
 	steps   []step
 
 	// Set by every call.
@@ -51,20 +52,40 @@ func (e *executable) lease(k frameKey) (*frame, error) {
 		}
 	}
 	e.mu.Unlock()
-	f := &frame{key: k, threads: e.options.Threads, states: make([]*state, k.states)}
+	f := e.newFrame(k)
 	nodes := e.fused
 	if k.observed {
 		nodes = e.plain
 	}
 	err := e.plan(f, nodes)
 	if err == errUnfused {
-		f = &frame{key: k, threads: e.options.Threads, states: make([]*state, k.states)}
+		f = e.newFrame(k)
 		err = e.plan(f, e.plain)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return f, nil
+}
+
+func (e *executable) newFrame(k frameKey) *frame {
+	return &frame{key: k, threads: e.options.Threads, tile: e.tile(k.tokens * k.states), states: make([]*state, k.states)}
+}
+
+// tile is how many of the tokens a worker takes through a stage at a time. Few stay in its cache between the layers; many
+// make up for reading the weights of a layer from memory. Workers get the same number of tiles. A tile is a multiple of
+// four tokens, because the engine takes tokens in groups of four, and the last one is not a single token, which counts as
+// a decode.
+func (e *executable) tile(tokens int) int {
+	const least, most, weights = 32, 256, 1 << 18 // bytes of a layer's weights for each token
+	want := int(min(most, max(least, e.layerBytes()/weights)))
+	rounds := (tokens + e.options.Threads*want - 1) / (e.options.Threads * want)
+	tile := (tokens + e.options.Threads*rounds - 1) / (e.options.Threads * rounds)
+	tile = (tile + 3) &^ 3
+	for tokens > 1 && tokens%tile == 1 {
+		tile += 4
+	}
+	return tile
 }
 
 // release takes back the frame that a state holds because of its logits.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -15,7 +14,7 @@ type head struct {
 	x    []float32 // [rows, cols]
 	out  []float32
 	step linearStep
-	q    kernel.QuantizedRows
+	q    quantizeStep
 }
 
 // headOf is the linear layer behind which nothing happens to the logits but changes of shape, or -1.
@@ -48,7 +47,7 @@ func (p *planner) head(n *node) error {
 		return fmt.Errorf("linear layer of %d inputs on shape %v: %w", l.m.Cols, x.shape, tensor.ErrCorrupt)
 	}
 	p.flush()
-	p.f.head = &head{linear: l, x: x.f}
+	p.f.head = &head{linear: l, x: x.floats()}
 	return nil
 }
 
@@ -68,9 +67,7 @@ func (h *head) rows(f *frame, lo, hi int) []float32 {
 	out := h.out[:n*vocab]
 	h.step = linearStep{x: h.x[from*cols : to*cols], tokens: n, members: append(h.step.members[:0], member{h.linear, out, 0}), units: (vocab + panel - 1) / panel}
 	if h.int8 != nil {
-		h.q.Reset(n, cols, h.int8.Block(), h.option)
-		h.step.q = &h.q
-		(&stage{rows: n, ops: []rowOp{&quantizeRows{&h.q, h.step.x}}}).run(f)
+		h.step.q = h.q.reset(&h.step, h.linear)
 	}
 	h.step.run(f)
 	return out[(lo-from)*vocab : (hi-from)*vocab]

@@ -111,25 +111,77 @@ func (p *planner) linears(n *node) error {
 	if len(n.outputs) != len(n.members) {
 		return fmt.Errorf("1 outputs, the graph wants %d: %w", len(n.outputs), tensor.ErrCorrupt)
 	}
-	s := &linearStep{x: x.f, tokens: x.shape[0]}
+	tokens := x.shape[0]
+	for _, op := range n.members {
+		if err := limited([]int{tokens, p.e.linears[op].m.Rows}); err != nil {
+			return err
+		}
+	}
+	if p.deep(tokens, n) {
+		p.begin(tokens)
+		o := &linearRows{x: p.span(x)}
+		for k, op := range n.members {
+			v := p.make(tokens, p.e.linears[op].m.Rows, 1, 1)
+			o.members = append(o.members, rowsMember{p.e.linears[op], p.span(&v)})
+			p.set(n.outputs[k], v)
+		}
+		p.row(o)
+		return nil
+	}
+	p.flush()
+	s := &linearStep{x: x.floats(), tokens: tokens}
 	if first.int8 != nil {
-		s.q = new(kernel.QuantizedRows)
-		s.q.Reset(s.tokens, cols, first.int8.Block(), first.option)
-		p.row(s.tokens, &quantizeRows{s.q, x.f})
+		s.q = new(quantizeStep).reset(s, first)
 	}
 	for k, op := range n.members {
 		l := p.e.linears[op]
-		if err := limited([]int{s.tokens, l.m.Rows}); err != nil {
-			return err
-		}
-		p.flush()
-		v := p.floats(s.tokens, l.m.Rows, 1, 1)
-		s.members = append(s.members, member{l, v.f, s.units})
+		v := p.make(tokens, l.m.Rows, 1, 1)
+		s.members = append(s.members, member{l, v.floats(), s.units})
 		s.units += (l.m.Rows + panel - 1) / panel
 		p.set(n.outputs[k], v)
 	}
 	p.step(s)
 	return nil
+}
+
+// deep says whether every worker takes tiles of tokens through whole layers, instead of all workers sharing the rows of
+// each layer. That wants tokens enough, and weights that need no decoding.
+func (p *planner) deep(tokens int, n *node) bool {
+	if p.f.tile < leastTile || tokens != p.tokens || p.f.key.observed {
+		return false
+	}
+	for _, op := range n.members {
+		if l := p.e.linears[op]; l.int8 == nil && l.packed == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// leastTile is the number of tokens from which multiplying with a matrix is worth reading it.
+const leastTile = 16
+
+// linearRows multiplies the rows of a tile with the weights of all members.
+type linearRows struct {
+	x       *span
+	members []rowsMember
+}
+
+type rowsMember struct {
+	*linear
+	dst *span
+}
+
+func (o *linearRows) do(w *worker, lo, hi int) {
+	x, tokens := o.x.rows(w, lo, hi), hi-lo
+	first := o.members[0].linear
+	if first.int8 != nil {
+		w.q.Reset(tokens, first.m.Cols, first.int8.Block(), first.option)
+		w.q.Set(x, 0, tokens)
+	}
+	for _, m := range o.members {
+		m.multiply(m.dst.rows(w, lo, hi), x, &w.q, tokens, 0, m.m.Rows)
+	}
 }
 
 // linearStep multiplies the input with the weights of all members.
@@ -138,7 +190,7 @@ type linearStep struct {
 	units   int // panels of all members
 	x       []float32
 	tokens  int
-	q       *kernel.QuantizedRows // x in int8 mode
+	q       *quantizeStep // of x in int8 mode
 }
 
 type member struct {
@@ -148,8 +200,28 @@ type member struct {
 }
 
 func (s *linearStep) run(f *frame) error {
+	if s.q != nil {
+		kernel.ParallelTask(f.threads, (s.tokens+kernel.QuantizeTile-1)/kernel.QuantizeTile, s.q)
+	}
 	kernel.ParallelTask(f.threads, s.units, s)
 	return nil
+}
+
+// quantizeStep makes the int8 form of the input of a linearStep.
+type quantizeStep struct {
+	rows kernel.QuantizedRows
+	x    []float32
+}
+
+func (q *quantizeStep) reset(s *linearStep, l *linear) *quantizeStep {
+	q.x = s.x
+	q.rows.Reset(s.tokens, l.m.Cols, l.int8.Block(), l.option)
+	return q
+}
+
+// Do implements kernel.Task.
+func (q *quantizeStep) Do(lo, hi int) {
+	q.rows.Set(q.x, lo*kernel.QuantizeTile, min(hi*kernel.QuantizeTile, q.rows.Rows))
 }
 
 // Do implements kernel.Task.
@@ -159,35 +231,39 @@ func (s *linearStep) Do(lo, hi int) {
 		rows := m.m.Rows
 		from, to := max(0, (lo-m.first)*panel), min((hi-m.first)*panel, rows)
 		if from < to {
-			s.multiply(m, from, to)
+			var q *kernel.QuantizedRows
+			if s.q != nil {
+				q = &s.q.rows
+			}
+			m.multiply(m.dst, s.x, q, s.tokens, from, to)
 		}
 	}
 }
 
-func (s *linearStep) multiply(m *member, from, to int) {
-	if s.q != nil {
-		m.int8.Mul(m.dst, s.q, from, to)
+// multiply computes outputs from to to-1 of x, or of its int8 form, for all tokens: dst is [tokens, rows].
+func (l *linear) multiply(dst, x []float32, q *kernel.QuantizedRows, tokens, from, to int) {
+	rows, cols := l.m.Rows, l.m.Cols
+	switch {
+	case l.int8 != nil:
+		l.int8.Mul(dst, q, from, to)
 		return
-	}
-	rows, cols := m.m.Rows, m.m.Cols
-	if m.packed != nil {
-		m.packed.MulT(m.dst, s.x, s.tokens, rows, cols, from, to)
-	} else {
+	case l.packed != nil:
+		l.packed.MulT(dst, x, tokens, rows, cols, from, to)
+	default:
 		w := scratches.Get().(*scratch)
 		defer scratches.Put(w)
 		for r := from; r < to; r += panel {
 			n := min(panel, to-r)
-			w.packed.Pack(m.rows(w, r, r+n), n, cols, cols)
-			w.packed.MulT(m.dst[r:], s.x, s.tokens, rows, cols, 0, n)
+			w.packed.Pack(l.rows(w, r, r+n), n, cols, cols)
+			w.packed.MulT(dst[r:], x, tokens, rows, cols, 0, n)
 		}
 	}
-	if m.m.Bias == nil {
+	if l.m.Bias == nil {
 		return
 	}
-	for t := range s.tokens {
-		y := m.dst[t*rows+from : t*rows+to]
-		for i, b := range m.m.Bias[from:to] {
-			y[i] += b
-		}
+	bias := l.m.Bias[from:to]
+	for t := range tokens {
+		y := dst[t*rows+from : t*rows+to]
+		kernel.Add(y, y, bias)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/llmexport/llmexport/backends/generic"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -49,9 +50,9 @@ func (p *planner) norm(n *node, op *mnn.Op) error {
 	if len(outputs) != 1 {
 		return fmt.Errorf("%d outputs, the graph wants %d: %w", len(n.inputs), len(n.outputs), tensor.ErrCorrupt)
 	}
-	v := p.floats(x.shape...)
-	rows := p.rowsOf(x.shape)
-	p.row(rows, &normRows{dst: v.f, x: x.f, gamma: c.gamma, eps: c.eps, width: len(x.f) / rows, packed: c.packed && len(x.f) > w})
+	p.begin(p.rowsOf(x.shape))
+	v := p.make(x.shape...)
+	p.row(&normRows{dst: p.span(&v), x: p.span(&x), gamma: c.gamma, eps: c.eps, packed: c.packed && x.count() > w})
 	p.set(outputs[0], v)
 	return nil
 }
@@ -105,20 +106,22 @@ func (p *planner) elementwise(op mnn.BinaryOp, a, b *place) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	v := p.floats(e.Shape...)
-	rows := p.rowsOf(e.Shape)
-	if len(a.f) == len(v.f) && len(b.f) == len(v.f) && len(v.f) > 0 {
-		switch o := (addRows{v.f, a.f, b.f, len(v.f) / rows}); op {
-		case mnn.BinaryAdd:
-			p.row(rows, &o)
-			return v, nil
-		case mnn.BinaryMul:
-			m := mulRows(o)
-			p.row(rows, &m)
-			return v, nil
-		}
+	var f func(dst, x, y []float32)
+	switch op {
+	case mnn.BinaryAdd:
+		f = kernel.Add
+	case mnn.BinaryMul:
+		f = kernel.Mul
 	}
-	p.step(&elementwiseStep[float32]{e, v.f, a.f, b.f})
+	if n := count(e.Shape); f != nil && n > 0 && a.count() == n && b.count() == n {
+		p.begin(p.rowsOf(e.Shape))
+		v := p.make(e.Shape...)
+		p.row(&binaryRows{p.span(&v), p.span(a), p.span(b), f})
+		return v, nil
+	}
+	p.flush()
+	v := p.make(e.Shape...)
+	p.step(&elementwiseStep[float32]{e, v.floats(), a.floats(), b.floats()})
 	return v, nil
 }
 
@@ -139,9 +142,9 @@ func (p *planner) unary(n *node, op mnn.UnaryOp) error {
 	}
 	switch op {
 	case mnn.UnaryNeg:
-		v := p.floats(x.shape...)
-		rows := p.rowsOf(x.shape)
-		p.row(rows, &negRows{v.f, x.f, len(x.f) / rows})
+		p.begin(p.rowsOf(x.shape))
+		v := p.make(x.shape...)
+		p.row(&unaryRows{p.span(&v), p.span(x), negate})
 		return p.put(n, v)
 	case mnn.UnarySilu:
 		return p.put(n, p.silu(x))
@@ -149,28 +152,31 @@ func (p *planner) unary(n *node, op mnn.UnaryOp) error {
 	return fmt.Errorf("%v: %w", op, tensor.ErrUnsupported)
 }
 
-// silu divides into rows where no row but the last can hold the tail that the engine computes in another way.
-func (p *planner) silu(x *place) place {
-	v := p.floats(x.shape...)
-	rows := p.rowsOf(x.shape)
-	if len(x.f)/rows%8 != 0 {
-		rows = 1
+// eights is rowsOf if rows hold whole groups of eight, and else one row: the engine computes the last elements of a tensor
+// that fill no group in another way.
+func (p *planner) eights(shape []int) int {
+	rows := p.rowsOf(shape)
+	if count(shape)/rows%8 != 0 {
+		return 1
 	}
-	p.row(rows, &siluRows{v.f, x.f, len(x.f) / rows})
+	return rows
+}
+
+func (p *planner) silu(x *place) place {
+	p.begin(p.eights(x.shape))
+	v := p.make(x.shape...)
+	p.row(&unaryRows{p.span(&v), p.span(x), kernel.EngineSiLU})
 	return v
 }
 
 func (p *planner) siluMul(n *node) error {
 	gate, up := p.in(n, 0), p.in(n, 1)
-	if !gate.float() || !up.float() || !slices.Equal(gate.shape, up.shape) || len(gate.f) == 0 {
+	if !gate.float() || !up.float() || !slices.Equal(gate.shape, up.shape) || gate.count() == 0 {
 		return errUnfused
 	}
-	v := p.floats(gate.shape...)
-	rows := p.rowsOf(gate.shape)
-	if len(v.f)/rows%8 != 0 {
-		rows = 1
-	}
-	p.row(rows, &siluMulRows{v.f, gate.f, up.f, len(v.f) / rows})
+	p.begin(p.eights(gate.shape))
+	v := p.make(gate.shape...)
+	p.row(&binaryRows{p.span(&v), p.span(gate), p.span(up), kernel.EngineSiLUMul})
 	return p.put(n, v)
 }
 
@@ -182,8 +188,9 @@ func (p *planner) rotary(n *node) error {
 		!slices.Equal(cos.shape, []int{1, s[1], 1, s[3]}) || !slices.Equal(sin.shape, cos.shape) {
 		return errUnfused
 	}
-	v := p.floats(s...)
-	p.row(s[1], &rotateRows{dst: v.f, x: x.f, cos: cos.f, sin: sin.f, heads: s[2], dim: s[3], cut: s[3]})
+	p.begin(s[1])
+	v := p.make(s...)
+	p.row(&rotateRows{dst: p.span(&v), x: p.span(x), cos: p.span(cos), sin: p.span(sin), heads: s[2], dim: s[3]})
 	return p.put(n, v)
 }
 
@@ -200,18 +207,19 @@ func (p *planner) rope(n *node, prm *mnn.RoPE) error {
 	one := func(k, heads int, norm *mnn.LayerNorm) error {
 		x := p.in(n, k)
 		if !x.float() || !cos.float() || !sin.float() || len(x.shape) != 4 || heads <= 0 || x.shape[1] != heads*dim ||
-			x.shape[2] != 1 || x.shape[3] != 1 || len(cos.f) != x.shape[0]*cut || len(sin.f) != len(cos.f) {
+			x.shape[2] != 1 || x.shape[3] != 1 || cos.count() != x.shape[0]*cut || sin.count() != cos.count() {
 			return fmt.Errorf("RoPE on %v with %d heads and angles %v: %w", x.shape, heads, cos.shape, tensor.ErrCorrupt)
 		}
-		o := &rotateRows{x: x.f, cos: cos.f, sin: sin.f, heads: heads, dim: dim, cut: cut}
+		o := &rotateRows{heads: heads, dim: dim}
 		if norm != nil {
 			if o.gamma, o.eps = norm.Gamma, norm.Epsilon; len(o.gamma) != dim {
 				return fmt.Errorf("RoPE with a norm of %d: %w", len(o.gamma), tensor.ErrCorrupt)
 			}
 		}
-		v := p.floats(1, x.shape[0], heads, dim)
-		o.dst = v.f
-		p.row(x.shape[0], o)
+		p.begin(x.shape[0])
+		v := p.make(1, x.shape[0], heads, dim)
+		o.dst, o.x, o.cos, o.sin = p.span(&v), p.span(x), p.span(cos), p.span(sin)
+		p.row(o)
 		p.set(n.outputs[k], v)
 		return nil
 	}

@@ -9,22 +9,39 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// place is what a plan knows of a tensor. Floats lie in f; integers are known or computed by every call in ints.
+// place is what a plan knows of a tensor. Floats lie in f or, from off on, in a buffer; integers are known, or computed by
+// every call in ints.
 type place struct {
-	shape []int
-	f     []float32
-	known []int32
-	ints  []int32
-	// buffer owns f; nil for constants.
+	shape  []int
+	f      []float32
 	buffer *buffer
+	off    int
+	known  []int32
+	ints   []int32
 }
 
 func (p *place) float() bool { return p.known == nil && p.ints == nil }
 
-// buffer is memory of a frame that tensors hold one after another.
+func (p *place) count() int { return count(p.shape) }
+
+// floats is the memory of p, which has to be there: see planner.flush.
+func (p *place) floats() []float32 {
+	if p.buffer == nil {
+		return p.f
+	}
+	return p.buffer.mem[p.off : p.off+p.count()]
+}
+
+// buffer is what a tensor and its views lie in: memory of the frame, or a slot of the workers of a stage.
 type buffer struct {
-	mem  []float32
-	uses int // reads of the tensors in it that are still to come
+	size int
+	mem  []float32 // nil for a slot
+	uses int       // reads that are still to come
+	// Of a buffer that an op of a stage makes: its first and last op, and whether it has to be in memory.
+	stage       *stage
+	first, last int
+	pinned      bool
+	slot        int
 }
 
 // planner turns nodes into the steps of a frame.
@@ -35,9 +52,8 @@ type planner struct {
 	places []place
 	// uses counts the reads of each tensor that are still to come.
 	uses []int
-	// free buffers may hold the next tensor; those of done may do so behind the stage, whose rows run at different
-	// times.
-	free, done []*buffer
+	// free memory may hold the next tensor; that of done may do so behind the stage, whose rows run at different times.
+	free, done [][]float32
 	stage      *stage
 }
 
@@ -84,7 +100,7 @@ func (e *executable) plan(f *frame, nodes []node) error {
 	if !out.float() {
 		return fmt.Errorf("logits are integers: %w", tensor.ErrCorrupt)
 	}
-	f.logits = out.f
+	f.logits = out.floats()
 	return nil
 }
 
@@ -158,24 +174,33 @@ func (p *planner) set(t int32, v place) {
 	}
 }
 
-// floats makes a place for an output.
-func (p *planner) floats(shape ...int) place {
-	n := count(shape)
+// make is a place for an output of the next op of the stage or, without one, of a step.
+func (p *planner) make(shape ...int) place {
+	b := &buffer{size: count(shape), stage: p.stage}
+	if p.stage == nil {
+		p.allocate(b)
+	} else {
+		b.first, b.last = len(p.stage.ops), len(p.stage.ops)
+		p.stage.made = append(p.stage.made, b)
+	}
+	return place{shape: shape, buffer: b}
+}
+
+// allocate gives b the memory that fits best.
+func (p *planner) allocate(b *buffer) {
 	best := -1
-	for i, b := range p.free {
-		if cap(b.mem) >= n && (best < 0 || cap(b.mem) < cap(p.free[best].mem)) {
+	for i, m := range p.free {
+		if cap(m) >= b.size && (best < 0 || cap(m) < cap(p.free[best])) {
 			best = i
 		}
 	}
-	var b *buffer
-	if best >= 0 && cap(p.free[best].mem) <= 2*n+1024 {
-		b = p.free[best]
+	if best >= 0 && cap(p.free[best]) <= 2*b.size+1024 {
+		b.mem = p.free[best][:b.size]
 		p.free = slices.Delete(p.free, best, best+1)
-	} else {
-		b = &buffer{mem: make([]float32, n)}
-		p.f.bytes += 4 * int64(n)
+		return
 	}
-	return place{shape: shape, f: b.mem[:n:n], buffer: b}
+	b.mem = make([]float32, b.size)
+	p.f.bytes += 4 * int64(b.size)
 }
 
 // read notes that one reader of t is through.
@@ -186,24 +211,14 @@ func (p *planner) read(t int32) {
 }
 
 func (p *planner) release(b *buffer) {
-	if b.uses--; b.uses > 0 {
+	if b.uses--; b.uses > 0 || b.mem == nil {
 		return
 	}
 	if p.stage != nil {
-		p.done = append(p.done, b)
+		p.done = append(p.done, b.mem[:0])
 		return
 	}
-	p.free = append(p.free, b)
-}
-
-// flush ends the stage: what comes needs all of its rows.
-func (p *planner) flush() {
-	if p.stage != nil {
-		p.f.steps = append(p.f.steps, p.stage)
-		p.stage = nil
-	}
-	p.free = append(p.free, p.done...)
-	p.done = p.done[:0]
+	p.free = append(p.free, b.mem[:0])
 }
 
 // step appends a step of its own.
@@ -217,9 +232,10 @@ func (p *planner) step(s step) {
 func (p *planner) input(n *node, name string) error {
 	switch name {
 	case "input_ids":
-		v := p.floats(p.tokens, 1, p.f.key.width)
+		p.flush()
+		v := p.make(p.tokens, 1, p.f.key.width)
 		v.buffer.uses++ // calls write it before the first step
-		p.f.embeddings = append(p.f.embeddings, v.f)
+		p.f.embeddings = append(p.f.embeddings, v.floats())
 		return p.put(n, v)
 	case "attention_mask":
 		return p.put(n, place{shape: []int{}, f: []float32{0}})
@@ -332,18 +348,23 @@ func (p *planner) copies(n *node, out generic.Tensor, from []int) error {
 		r := runs[0]
 		v := *p.in(n, r.input)
 		v.shape = out.Shape
-		if v.float() {
+		switch {
+		case v.buffer != nil:
+			v.off += r.from
+			v.buffer.pinned = true
+		case v.float():
 			v.f = v.f[r.from : r.from+r.length : r.from+r.length]
-		} else {
+		default:
 			v.ints = v.ints[r.from : r.from+r.length]
 		}
 		return p.put(n, v)
 	}
 	if x.float() {
-		v := p.floats(out.Shape...)
-		c := &copyStep[float32]{dst: v.f, runs: runs}
+		p.flush()
+		v := p.make(out.Shape...)
+		c := &copyStep[float32]{dst: v.floats(), runs: runs}
 		for k := range from {
-			c.src = append(c.src, p.in(n, k).f)
+			c.src = append(c.src, p.in(n, k).floats())
 		}
 		p.step(c)
 		return p.put(n, v)
@@ -388,16 +409,22 @@ func (p *planner) gather(n *node) error {
 	if err := limited(shape); err != nil {
 		return err
 	}
-	v := p.floats(shape...)
-	p.step(&gatherStep{dst: v.f, table: table.f, index: index.ints, rows: table.shape[0]})
+	p.flush()
+	v := p.make(shape...)
+	p.step(&gatherStep{dst: v.floats(), table: table.floats(), index: index.ints, rows: table.shape[0]})
 	return p.put(n, v)
 }
 
 func (p *planner) observe(n *node, op *mnn.Op) {
+	for _, t := range n.outputs {
+		if b := p.places[t].buffer; b != nil {
+			b.pinned = true
+		}
+	}
 	p.flush()
 	for k, t := range n.outputs {
 		if v := &p.places[t]; v.float() {
-			p.f.steps = append(p.f.steps, &observeStep{op: op, output: k, shape: v.shape, values: v.f})
+			p.f.steps = append(p.f.steps, &observeStep{op: op, output: k, shape: v.shape, values: v.floats()})
 		}
 	}
 }

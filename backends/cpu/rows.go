@@ -1,35 +1,81 @@
 package cpu
 
 import (
+	"sync"
+
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// stage takes rows through ops that treat each row apart, some rows at a time, so that what one op wrote is still in the
-// cache when the next one reads it. A row is what belongs to one token.
+// stage takes rows through ops that treat each row apart, a tile of rows at a time, so that what one op wrote is still in
+// the cache when the next one reads it. A row is what belongs to one token.
 type stage struct {
-	rows int
-	ops  []rowOp
+	rows, tile int
+	ops        []rowOp
+	// made are the buffers that ops of the stage write, spans what they read and write.
+	made  []*buffer
+	spans []*span
+	// slots are the lengths of what a worker keeps for itself, in rows of a tile.
+	slots []int
 }
 
-// rowOp computes rows lo to hi-1.
-type rowOp interface{ do(lo, hi int) }
-
-// stageRows is how many rows pass together.
-const stageRows = kernel.QuantizeTile
+// rowOp computes rows lo to hi-1, at most a tile.
+type rowOp interface {
+	do(w *worker, lo, hi int)
+}
 
 func (s *stage) run(f *frame) error {
-	kernel.ParallelTask(f.threads, (s.rows+stageRows-1)/stageRows, s)
+	kernel.ParallelTask(f.threads, (s.rows+s.tile-1)/s.tile, s)
 	return nil
 }
 
 // Do implements kernel.Task.
 func (s *stage) Do(lo, hi int) {
+	w := workers.Get().(*worker)
+	defer workers.Put(w)
+	w.fit(s.slots, s.tile)
 	for i := lo; i < hi; i++ {
-		from, to := i*stageRows, min((i+1)*stageRows, s.rows)
+		from, to := i*s.tile, min((i+1)*s.tile, s.rows)
 		for _, op := range s.ops {
-			op.do(from, to)
+			op.do(w, from, to)
 		}
 	}
+}
+
+// worker holds what nobody but the worker needs: rows between two ops of a stage, and their int8 form.
+type worker struct {
+	slots [][]float32
+	q     kernel.QuantizedRows
+}
+
+var workers = sync.Pool{New: func() any { return new(worker) }}
+
+func (w *worker) fit(widths []int, rows int) {
+	for len(w.slots) < len(widths) {
+		w.slots = append(w.slots, nil)
+	}
+	for i, width := range widths {
+		if len(w.slots[i]) < width*rows {
+			w.slots[i] = make([]float32, width*rows)
+		}
+	}
+}
+
+// span is an operand of a rowOp: all rows in memory of the frame, or those of a tile in a slot of the worker.
+type span struct {
+	f     []float32
+	width int
+	slot  int // -1 for f
+
+	buffer  *buffer
+	off, to int // in the buffer
+}
+
+// rows gives rows lo to hi-1.
+func (s *span) rows(w *worker, lo, hi int) []float32 {
+	if s.slot >= 0 {
+		return w.slots[s.slot][:(hi-lo)*s.width]
+	}
+	return s.f[lo*s.width : hi*s.width]
 }
 
 // rowsOf is how many rows a tensor of this shape has: its tokens, or one.
@@ -45,63 +91,92 @@ func (p *planner) rowsOf(shape []int) int {
 	return 1
 }
 
-// row appends an op to the stage of so many rows.
-func (p *planner) row(rows int, op rowOp) {
+// begin opens a stage of so many rows, if it is not the one at hand.
+func (p *planner) begin(rows int) {
 	if p.stage != nil && p.stage.rows != rows {
 		p.flush()
 	}
 	if p.stage == nil {
-		p.stage = &stage{rows: rows}
+		p.stage = &stage{rows: rows, tile: min(p.f.tile, rows)}
 	}
-	p.stage.ops = append(p.stage.ops, op)
 }
 
-// addRows is dst = x + y.
-type addRows struct {
-	dst, x, y []float32
-	width     int
+// span makes v an operand of the next op of the stage.
+func (p *planner) span(v *place) *span {
+	s := &span{f: v.f, slot: -1, width: v.count() / p.stage.rows, buffer: v.buffer, off: v.off, to: v.off + v.count()}
+	if b := v.buffer; b != nil {
+		if b.stage != p.stage {
+			s.f = b.mem[s.off:s.to]
+		} else {
+			b.last = len(p.stage.ops)
+			b.pinned = b.pinned || s.to-s.off != b.size
+			p.stage.spans = append(p.stage.spans, s)
+		}
+	}
+	return s
 }
 
-func (o *addRows) do(lo, hi int) {
-	a, b := lo*o.width, hi*o.width
-	kernel.Add(o.dst[a:b], o.x[a:b], o.y[a:b])
+func (p *planner) row(op rowOp) { p.stage.ops = append(p.stage.ops, op) }
+
+// flush ends the stage, because what comes needs all of its rows. Buffers that are not read any more get slots, the
+// others memory.
+func (p *planner) flush() {
+	s := p.stage
+	if s == nil {
+		return
+	}
+	p.stage = nil
+	ends := []int{} // by slot: the last op that uses it so far
+	for _, b := range s.made {
+		if b.uses > 0 || b.pinned {
+			p.allocate(b)
+			continue
+		}
+		width := b.size / s.rows
+		b.slot = -1
+		for k, end := range ends {
+			if end < b.first {
+				b.slot = k
+				break
+			}
+		}
+		if b.slot < 0 {
+			b.slot = len(ends)
+			ends, s.slots = append(ends, 0), append(s.slots, 0)
+		}
+		ends[b.slot], s.slots[b.slot] = b.last, max(s.slots[b.slot], width)
+	}
+	for _, x := range s.spans {
+		if x.buffer.mem == nil {
+			x.slot = x.buffer.slot
+		} else {
+			x.f = x.buffer.mem[x.off:x.to]
+		}
+	}
+	p.free = append(p.free, p.done...)
+	p.done = p.done[:0]
+	p.f.steps = append(p.f.steps, s)
 }
 
-// mulRows is dst = x * y.
-type mulRows addRows
-
-func (o *mulRows) do(lo, hi int) {
-	a, b := lo*o.width, hi*o.width
-	kernel.Mul(o.dst[a:b], o.x[a:b], o.y[a:b])
+// binaryRows is dst = f(x, y).
+type binaryRows struct {
+	dst, x, y *span
+	f         func(dst, x, y []float32)
 }
 
-// siluMulRows is dst = silu(gate) * up. The width is a multiple of eight.
-type siluMulRows struct {
-	dst, gate, up []float32
-	width         int
+func (o *binaryRows) do(w *worker, lo, hi int) {
+	o.f(o.dst.rows(w, lo, hi), o.x.rows(w, lo, hi), o.y.rows(w, lo, hi))
 }
 
-func (o *siluMulRows) do(lo, hi int) {
-	a, b := lo*o.width, hi*o.width
-	kernel.EngineSiLUMul(o.dst[a:b], o.gate[a:b], o.up[a:b])
+// unaryRows is dst = f(x).
+type unaryRows struct {
+	dst, x *span
+	f      func(dst, x []float32)
 }
 
-// siluRows is dst = silu(x). The width is a multiple of eight.
-type siluRows struct {
-	dst, x []float32
-	width  int
-}
+func (o *unaryRows) do(w *worker, lo, hi int) { o.f(o.dst.rows(w, lo, hi), o.x.rows(w, lo, hi)) }
 
-func (o *siluRows) do(lo, hi int) {
-	a, b := lo*o.width, hi*o.width
-	kernel.EngineSiLU(o.dst[a:b], o.x[a:b])
-}
-
-// negRows is dst = -x.
-type negRows siluRows
-
-func (o *negRows) do(lo, hi int) {
-	dst, x := o.dst[lo*o.width:hi*o.width], o.x[lo*o.width:hi*o.width]
+func negate(dst, x []float32) {
 	for i, v := range x {
 		dst[i] = -v
 	}
@@ -109,47 +184,41 @@ func (o *negRows) do(lo, hi int) {
 
 // normRows is RMSNorm of every len(gamma) elements.
 type normRows struct {
-	dst, x, gamma []float32
-	eps           float32
-	width         int
-	packed        bool // of two or more tokens
+	dst, x *span
+	gamma  []float32
+	eps    float32
+	packed bool // of two or more tokens
 }
 
-func (o *normRows) do(lo, hi int) {
-	a, b := lo*o.width, hi*o.width
-	n := (b - a) / len(o.gamma)
+func (o *normRows) do(w *worker, lo, hi int) {
+	dst, x := o.dst.rows(w, lo, hi), o.x.rows(w, lo, hi)
 	if o.packed {
-		kernel.EngineRMSNormPackedRows(o.dst[a:b], o.x[a:b], o.gamma, n, o.eps)
+		kernel.EngineRMSNormPackedRows(dst, x, o.gamma, len(x)/len(o.gamma), o.eps)
 		return
 	}
-	kernel.EngineRMSNormRows(o.dst[a:b], o.x[a:b], o.gamma, n, o.eps)
+	kernel.EngineRMSNormRows(dst, x, o.gamma, len(x)/len(o.gamma), o.eps)
 }
 
-// rotateRows turns all heads of a token; cos and sin have a row of len(cos)/rows for each token. gamma, if any, is of
-// the norm before.
+// rotateRows turns all heads of a token by the angles of a row of cos and sin. gamma, if any, is of the norm before.
 type rotateRows struct {
-	dst, x, cos, sin []float32
-	heads, dim, cut  int
+	dst, x, cos, sin *span
+	heads, dim       int
 	gamma            []float32
 	eps              float32
 }
 
-func (o *rotateRows) do(lo, hi int) {
-	width := o.heads * o.dim
+func (o *rotateRows) do(w *worker, lo, hi int) {
 	for t := lo; t < hi; t++ {
-		dst, x := o.dst[t*width:(t+1)*width], o.x[t*width:(t+1)*width]
-		if o.gamma != nil {
-			kernel.EngineRMSNormRows(dst, x, o.gamma, o.heads, o.eps)
-			x = dst
+		// A slot begins with row lo of the tile.
+		row := func(s *span) []float32 {
+			all := s.rows(w, lo, hi)
+			return all[(t-lo)*s.width : (t-lo+1)*s.width]
 		}
-		kernel.RotateHeads(dst, x, o.cos[t*o.cut:(t+1)*o.cut], o.sin[t*o.cut:(t+1)*o.cut], o.heads, o.dim)
+		dst, x, cos, sin := row(o.dst), row(o.x), row(o.cos), row(o.sin)
+		if o.gamma != nil {
+			kernel.EngineNormRotateHeads(dst, x, o.gamma, cos, sin, o.heads, o.dim, o.eps)
+			continue
+		}
+		kernel.RotateHeads(dst, x, cos, sin, o.heads, o.dim)
 	}
 }
-
-// quantizeRows makes the int8 activations of a group of linear layers.
-type quantizeRows struct {
-	q *kernel.QuantizedRows
-	x []float32
-}
-
-func (o *quantizeRows) do(lo, hi int) { o.q.Set(o.x, lo, hi) }
