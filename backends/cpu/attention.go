@@ -19,7 +19,7 @@ type attentionStep struct {
 	dst, q, k, v                []float32
 	tokens, heads, kvHeads, dim int // tokens of each state
 	states                      []*state
-	heads1                      int // query heads of a piece of work
+	pieces                      int // in which the heads are divided
 }
 
 // attention checks what Attention is asked for and plans it.
@@ -84,11 +84,12 @@ func (s *attentionStep) run(f *frame) error {
 	} else {
 		kernel.ParallelTask(f.threads, len(s.states)*s.kvHeads, (*writeTask)(s))
 	}
-	s.heads1 = s.heads / s.kvHeads
+	// Heads that share keys stay together, unless that leaves a worker without work.
+	s.pieces = s.kvHeads
 	if s.tokens == 1 && s.kvHeads%f.threads != 0 {
-		s.heads1 = 1 // more pieces, for a fair division
+		s.pieces = min(f.threads, s.heads)
 	}
-	kernel.ParallelTask(f.threads, len(s.states)*s.blocks()*s.heads/s.heads1, s)
+	kernel.ParallelTask(f.threads, len(s.states)*s.blocks()*s.pieces, s)
 	return nil
 }
 
@@ -118,11 +119,11 @@ func (s *attentionStep) Do(lo, hi int) {
 	w := workspaces.Get().(*kernel.EngineAttention)
 	defer workspaces.Put(w)
 	w.Tokens, w.Heads = s.tokens, s.heads
-	blocks, size, pieces := s.blocks(), s.tokens*s.heads*s.dim, s.heads/s.heads1
+	blocks, size := s.blocks(), s.tokens*s.heads*s.dim
 	for i := lo; i < hi; i++ {
-		st, rest := i/(pieces*blocks), i%(pieces*blocks)
-		from, head := (blocks-1-rest/pieces)*queryBlock, rest%pieces*s.heads1
+		st, rest := i/(s.pieces*blocks), i%(s.pieces*blocks)
+		from, piece := (blocks-1-rest/s.pieces)*queryBlock, rest%s.pieces
 		w.Attend(s.dst[st*size:][:size], s.q[st*size:][:size], s.states[st].caches[s.layer],
-			head, head+s.heads1, from, min(from+queryBlock, s.tokens))
+			piece*s.heads/s.pieces, (piece+1)*s.heads/s.pieces, from, min(from+queryBlock, s.tokens))
 	}
 }
