@@ -6,6 +6,7 @@
 package runtime
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/llmexport/llmexport/runtime/mnn"
@@ -43,6 +44,14 @@ func (p *Package) open() error {
 	if p.Config, err = readConfig(p.Dir); err != nil {
 		return err
 	}
+	// The tokenizer takes longest and needs nothing of the rest.
+	done := make(chan error)
+	go func() { done <- p.openTokenizer() }()
+	err = p.openModel()
+	return cmp.Or(err, <-done)
+}
+
+func (p *Package) openModel() error {
 	c := p.Config
 	b, err := readFile(p.Dir, c.LLMModel, maxGraph)
 	if err != nil {
@@ -54,14 +63,18 @@ func (p *Package) open() error {
 	if p.weights, err = openWeights(p.Dir, c.LLMWeight); err != nil {
 		return err
 	}
-	if p.embedding, err = openEmbedding(p.Dir, c, p.weights); err != nil {
-		return err
-	}
-	if b, err = readFile(p.Dir, c.TokenizerFile, maxTokenizer); err != nil {
+	p.embedding, err = openEmbedding(p.Dir, c, p.weights)
+	return err
+}
+
+func (p *Package) openTokenizer() error {
+	name := p.Config.TokenizerFile
+	b, err := readFile(p.Dir, name, maxTokenizer)
+	if err != nil {
 		return err
 	}
 	if p.Tokenizer, err = tokenizer.OpenMTOK(b); err != nil {
-		return fmt.Errorf("%s: %w", c.TokenizerFile, err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }

@@ -361,7 +361,6 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-
 // Results do not depend on threads, and sessions of one package do not on each other.
 func TestSessionsAreIndependent(t *testing.T) {
 	p := openPackage(t, small(t))

@@ -56,7 +56,7 @@ func compileLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backends.Opt
 		if o.DynamicOption%8 == int(kernel.DynBlock) {
 			l.option = kernel.DynBlock
 		}
-		l.int8, err = generic.Int8(m, o.RepackLowBits, o.Threads)
+		l.int8, err = generic.Int8(m, l.option, o.RepackLowBits, o.Threads)
 		return l, err
 	}
 	if o.CacheBytes >= 4*int64(m.Rows)*int64(m.Cols) {

@@ -35,7 +35,7 @@ func compileLinear(p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache
 		if o.DynamicOption%8 == int(kernel.DynBlock) {
 			l.option = kernel.DynBlock
 		}
-		l.int8, err = Int8(m, o.RepackLowBits, o.Threads)
+		l.int8, err = Int8(m, l.option, o.RepackLowBits, o.Threads)
 		return l, err
 	}
 	size := 4 * int64(m.Rows) * int64(m.Cols)
@@ -49,11 +49,11 @@ func compileLinear(p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache
 	return l, nil
 }
 
-// Int8 makes the form of m that computes in int8, on as many threads. repack runs codes of fewer than 4 bits as 4-bit
+// Int8 makes the form of m that computes in int8 with activations quantized as option says, on so many threads. repack runs codes of fewer than 4 bits as 4-bit
 // codes.
-func Int8(m *mnn.Matrix, repack bool, threads int) (*kernel.Int8Matrix, error) {
+func Int8(m *mnn.Matrix, option kernel.DynOption, repack bool, threads int) (*kernel.Int8Matrix, error) {
 	c := kernel.WeightCodes{
-		Rows: m.Rows, Cols: m.Cols, Block: m.Cols / m.Blocks, Bits: m.Bits, Scale: m.Scale, Zero: m.Zero, Bias: m.Bias,
+		Rows: m.Rows, Cols: m.Cols, Block: m.Cols / m.Blocks, Bits: m.Bits, Scale: m.Scale, Zero: m.Zero, Bias: m.Bias, Option: option,
 	}
 	if !m.Linear {
 		return nil, fmt.Errorf("codebook weights in int8 mode: %w", tensor.ErrUnsupported)

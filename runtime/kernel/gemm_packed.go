@@ -70,7 +70,7 @@ func resizePanels(panels []float32, n, k int) []float32 {
 	}
 	size := (n + PanelRows - 1) / PanelRows * PanelRows * k
 	if cap(panels) < size {
-		return make([]float32, size)
+		return hugeFloats(size)
 	}
 	return panels[:size]
 }

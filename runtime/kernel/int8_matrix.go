@@ -28,6 +28,8 @@ type WeightCodes struct {
 	Zero []float32
 	// Bias is [Rows], or nil.
 	Bias []float32
+	// Option is how activations are to be quantized: only with DynBlock may they have blocks of their own.
+	Option DynOption
 }
 
 // maxBlock keeps the sum of a block, at most 255*128 a column, inside an int32.
@@ -41,10 +43,11 @@ const maxBlock = 1 << 16
 // the loader has expanded to int8) of avx/GemmInt8.cpp.
 type Int8Matrix struct {
 	rows, cols, block int
-	blocks            int         // cols/block
-	nibbles           bool        // 4 bits
-	tails             []float32   // [rows], filled up to whole panels: sum of the weights of a row
-	bias              []float32   // as tails
+	blocks            int       // cols/block
+	nibbles           bool      // 4 bits
+	tails             []float32 // [rows], filled up to whole panels: sum of the weights of a row
+	bias              []float32 // as tails
+	option            DynOption
 	plain             int8Plain   // for the generic code
 	panels            *int8Panels // in the place of plain, where SIMD code multiplies
 }
@@ -75,13 +78,13 @@ func NewInt8Matrix(w WeightCodes, threads int) (*Int8Matrix, error) {
 	}
 	panels := (w.Rows + int8PanelRows - 1) / int8PanelRows
 	m := &Int8Matrix{
-		rows: w.Rows, cols: w.Cols, block: w.Block, blocks: w.Cols / w.Block, nibbles: w.Bits == 4,
+		rows: w.Rows, cols: w.Cols, block: w.Block, blocks: w.Cols / w.Block, nibbles: w.Bits == 4, option: w.Option,
 		tails: make([]float32, panels*int8PanelRows),
 		bias:  make([]float32, panels*int8PanelRows),
 	}
 	copy(m.bias, w.Bias)
 	pack := m.packPlain
-	if m.newPanels(panels) {
+	if m.newPanels(panels, w.Option) {
 		pack = m.packPanels
 	} else {
 		m.plain = int8Plain{codes: make([]int8, w.Rows*w.Cols), terms: make([]weightTerm, w.Rows*m.blocks)}

@@ -24,6 +24,9 @@ func (m *Int8Matrix) Mul(dst []float32, x *QuantizedRows, rowLo, rowHi int) {
 		panic(fmt.Sprintf("internal error: activations of %d columns in blocks of %d for weights of %d in blocks of %d",
 			x.Cols, x.Block, m.cols, m.block))
 	}
+	if x.scheme == schemeBlocks && m.option != DynBlock {
+		panic("internal error: activations quantized by blocks for weights that are not to meet such")
+	}
 	if rowLo < 0 || rowHi > m.rows || len(dst) < x.Rows*m.rows {
 		panic(fmt.Sprintf("internal error: outputs %d to %d of %d for %d rows into %d elements", rowLo, rowHi, m.rows, x.Rows, len(dst)))
 	}

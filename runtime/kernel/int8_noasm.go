@@ -7,7 +7,7 @@ type int8Panels struct{}
 
 func layoutOfInt8() int8Layout { return int8Layout{rows: 1} }
 
-func (m *Int8Matrix) newPanels(int) bool { return false }
+func (m *Int8Matrix) newPanels(int, DynOption) bool { return false }
 
 func (m *Int8Matrix) packPanels(*WeightCodes, int, int) {}
 

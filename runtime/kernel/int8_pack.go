@@ -8,7 +8,7 @@ import (
 )
 
 // newPanels makes panels, to be filled by packPanels, unless the generic code multiplies.
-func (m *Int8Matrix) newPanels(n int) bool {
+func (m *Int8Matrix) newPanels(n int, option DynOption) bool {
 	if layoutOfInt8().group == 0 {
 		return false
 	}
@@ -17,8 +17,10 @@ func (m *Int8Matrix) newPanels(n int) bool {
 	if m.nibbles {
 		p.record = (p.groups + 2) * panelBytes
 	}
-	p.data = make([]byte, n*m.blocks*p.record)
-	p.sums = make([]float32, n*m.blocks*int8PanelRows)
+	p.data = hugeBytes(n * m.blocks * p.record)
+	if option == DynBlock {
+		p.sums = hugeFloats(n * m.blocks * int8PanelRows)
+	}
 	m.panels = p
 	return true
 }
@@ -60,7 +62,9 @@ func (m *Int8Matrix) packPanels(w *WeightCodes, lo, hi int) {
 			terms := record[p.record-2*panelBytes+4*lane:]
 			binary.LittleEndian.PutUint32(terms, math.Float32bits(term.scale))
 			binary.LittleEndian.PutUint32(terms[panelBytes:], math.Float32bits(term.offset))
-			p.sums[(panel*m.blocks+b)*int8PanelRows+lane] = term.sum
+			if p.sums != nil {
+				p.sums[(panel*m.blocks+b)*int8PanelRows+lane] = term.sum
+			}
 			tail += term.sum
 		}
 		m.tails[r] = tail

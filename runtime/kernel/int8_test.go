@@ -58,7 +58,7 @@ func readDynquantGoldens(t *testing.T) []dynquantGolden {
 		}
 		blocks := h.Cols / h.Block
 		g := dynquantGolden{name: string(bytes.TrimRight(h.Name[:], "\x00")), option: DynOption(h.Option), tokens: int(h.Tokens)}
-		g.weights = WeightCodes{Rows: int(h.Rows), Cols: int(h.Cols), Block: int(h.Block), Bits: int(h.Bits)}
+		g.weights = WeightCodes{Rows: int(h.Rows), Cols: int(h.Cols), Block: int(h.Block), Bits: int(h.Bits), Option: DynOption(h.Option)}
 		g.weights.Codes = make([]uint8, h.Rows*h.Cols)
 		if _, err := io.ReadFull(r, g.weights.Codes); err != nil {
 			t.Fatalf("%s: %v", path, err)
@@ -132,7 +132,7 @@ func TestDynQuantGoldens(t *testing.T) {
 
 func dynquantWeights(rows, cols, block, bits int) WeightCodes {
 	g := rand.New(rand.NewPCG(uint64(rows), uint64(cols)))
-	w := WeightCodes{Rows: rows, Cols: cols, Block: block, Bits: bits, Codes: make([]uint8, rows*cols),
+	w := WeightCodes{Rows: rows, Cols: cols, Block: block, Bits: bits, Option: DynBlock, Codes: make([]uint8, rows*cols),
 		Scale: make([]float32, rows*cols/block), Zero: make([]float32, rows*cols/block), Bias: make([]float32, rows)}
 	for i := range w.Codes {
 		w.Codes[i] = uint8(g.IntN(1 << bits))

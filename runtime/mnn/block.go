@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -219,47 +220,54 @@ func (m *Matrix) openCodes(b []byte, q *Quan) error {
 
 func (m *Matrix) openAlpha(b []byte, q *Quan) error {
 	m.Symmetric = q.ReadType == 0
-	var alpha []float32
-	switch {
-	case q.ScaleFP16:
-		if len(b)%2 != 0 {
-			return fmt.Errorf("%d bytes of fp16 scales: %w", len(b), tensor.ErrCorrupt)
-		}
-		alpha = halves(b)
-	case len(b)%4 != 0:
-		return fmt.Errorf("%d bytes of fp32 scales: %w", len(b), tensor.ErrCorrupt)
-	default:
-		alpha = Floats(b)
+	size := 4
+	if q.ScaleFP16 {
+		size = 2
 	}
-	per := 2
+	if len(b)%size != 0 {
+		return fmt.Errorf("%d bytes of scales of %d bytes each: %w", len(b), size, tensor.ErrCorrupt)
+	}
+	count, per := len(b)/size, 2
 	if m.Symmetric {
 		per = 1
 	}
-	if len(alpha) == 0 || len(alpha)%(per*m.Rows) != 0 || m.Cols%(len(alpha)/(per*m.Rows)) != 0 {
-		return fmt.Errorf("%d scales do not divide into %d rows of %d columns: %w", len(alpha)/per, m.Rows, m.Cols, tensor.ErrCorrupt)
+	if count == 0 || count%(per*m.Rows) != 0 || m.Cols%(count/(per*m.Rows)) != 0 {
+		return fmt.Errorf("%d scales do not divide into %d rows of %d columns: %w", count/per, m.Rows, m.Cols, tensor.ErrCorrupt)
 	}
-	m.Blocks = len(alpha) / (per * m.Rows)
+	m.Blocks = count / (per * m.Rows)
 	// Engines multiply alpha by quantScale; 0 is what old writers leave for "unused".
 	scale := q.QuantScale
 	if scale == 0 {
 		scale = 1
 	}
-	if m.Symmetric {
-		m.Scale = alpha
-		for i := range m.Scale {
-			m.Scale[i] *= scale
-		}
-		return nil
+	m.Scale = make([]float32, count/per)
+	if !m.Symmetric {
+		m.Zero = make([]float32, count/per)
 	}
-	m.Scale, m.Zero = make([]float32, len(alpha)/2), make([]float32, len(alpha)/2)
-	for i := range m.Scale {
-		z, s := float32(alpha[2*i]*scale), float32(alpha[2*i+1]*scale)
-		if q.Min < 0 { // the first element is the block minimum
-			z = float32(float32(-q.Min)*s) + z
-		} else if q.Min == 0 {
-			z = float32(128*s) + z
+	// In pieces: a large model has many scales, and memory that is used once has to be cleared first.
+	var piece [1024]float32
+	for at := 0; at < count; at += len(piece) {
+		alpha := piece[:min(len(piece), count-at)]
+		if q.ScaleFP16 {
+			f16(alpha, b[2*at:][:2*len(alpha)])
+		} else {
+			kernel.F32FromBytes(alpha, b[4*at:][:4*len(alpha)])
 		}
-		m.Scale[i], m.Zero[i] = s, z
+		if m.Symmetric {
+			for i, v := range alpha {
+				m.Scale[at+i] = v * scale
+			}
+			continue
+		}
+		for i := 0; i < len(alpha); i += 2 {
+			z, s := float32(alpha[i]*scale), float32(alpha[i+1]*scale)
+			if q.Min < 0 { // the first element is the block minimum
+				z = float32(float32(-q.Min)*s) + z
+			} else if q.Min == 0 {
+				z = float32(128*s) + z
+			}
+			m.Scale[(at+i)/2], m.Zero[(at+i)/2] = s, z
+		}
 	}
 	return nil
 }

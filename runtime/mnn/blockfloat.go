@@ -16,10 +16,4 @@ func Floats(b []byte) []float32 {
 	return v
 }
 
-func halves(b []byte) []float32 {
-	v := make([]float32, len(b)/2)
-	f16(v, b)
-	return v
-}
-
 func f16(dst []float32, b []byte) { kernel.F16ToF32(dst, b) }

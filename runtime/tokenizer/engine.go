@@ -51,9 +51,10 @@ func openMTOK(b []byte) (*Engine, error) {
 		e.ids[v.Token] = v.ID
 	}
 	e.model.merges = make(map[pair]merge, len(m.Merges))
+	var both []byte
 	for _, g := range m.Merges {
-		both := e.byID[g.Left] + e.byID[g.Right]
-		id, ok := e.ids[both]
+		both = append(append(both[:0], e.byID[g.Left]...), e.byID[g.Right]...)
+		id, ok := e.ids[string(both)]
 		if !ok {
 			return nil, fmt.Errorf("%q and %q merge to no token: %w", e.byID[g.Left], e.byID[g.Right], tensor.ErrCorrupt)
 		}

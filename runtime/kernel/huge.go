@@ -1,0 +1,46 @@
+package kernel
+
+import (
+	"sync"
+	"unsafe"
+)
+
+// hugeChunk is how much memory for weights is asked for at a time, in bytes. Weights of a model are made together and
+// dropped together, so that sharing chunks keeps little alive.
+const hugeChunk = 16 << 20
+
+// huge is the chunk at hand.
+var huge struct {
+	mu   sync.Mutex
+	rest []float32
+}
+
+// hugeFloats is make([]float32, n) for weights: memory that the system is asked to give in large pages, because the first
+// touch of thousands of small ones takes longer than packing weights. It begins at a cache line.
+func hugeFloats(n int) []float32 {
+	const line = 16
+	padded := (n + line - 1) &^ (line - 1)
+	if padded >= hugeChunk/8 {
+		s := make([]float32, n)
+		adviseHuge(s)
+		return s
+	}
+	huge.mu.Lock()
+	defer huge.mu.Unlock()
+	if len(huge.rest) < padded {
+		huge.rest = make([]float32, hugeChunk/4)
+		adviseHuge(huge.rest)
+	}
+	s := huge.rest[:n:n]
+	huge.rest = huge.rest[padded:]
+	return s
+}
+
+// hugeBytes is hugeFloats for bytes.
+func hugeBytes(n int) []byte {
+	if n == 0 {
+		return nil
+	}
+	f := hugeFloats((n + 3) / 4)
+	return unsafe.Slice((*byte)(unsafe.Pointer(&f[0])), n)
+}
