@@ -136,6 +136,7 @@ func TestModels(t *testing.T) {
 				a, b := []backends.State{want.NewState()}, []backends.State{got.NewState()}
 				for i, c := range []backends.Call{
 					{Tokens: 5, All: true}, {Tokens: 1}, {Tokens: 1}, {Tokens: 24}, {Tokens: 70, All: true}, {Tokens: 1, All: true}, {Tokens: 3, Offset: 9}, {Tokens: 24},
+					{Tokens: m.width}, {Tokens: 2 * m.width}, // as many tokens as a row has elements
 				} {
 					c.Embeddings = make([]float32, c.Tokens*m.width)
 					for k := range c.Embeddings {

@@ -50,7 +50,11 @@ func (p *planner) norm(n *node, op *mnn.Op) error {
 	if len(outputs) != 1 {
 		return fmt.Errorf("%d outputs, the graph wants %d: %w", len(n.inputs), len(n.outputs), tensor.ErrCorrupt)
 	}
-	p.begin(p.rowsOf(x.shape))
+	rows := p.rowsOf(x.shape)
+	if x.count()/rows%w != 0 { // a single row that is as long as the call has tokens
+		rows = 1
+	}
+	p.begin(rows)
 	v := p.make(x.shape...)
 	p.row(&normRows{dst: p.span(&v), x: p.span(&x), gamma: c.gamma, eps: c.eps, packed: c.packed && x.count() > w})
 	p.set(outputs[0], v)

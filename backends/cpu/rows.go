@@ -78,7 +78,8 @@ func (s *span) rows(w *worker, lo, hi int) []float32 {
 	return s.f[lo*s.width : hi*s.width]
 }
 
-// rowsOf is how many rows a tensor of this shape has: its tokens, or one.
+// rowsOf is how many rows a tensor of this shape can be divided into: as many as there are tokens, or one. A row may be
+// less than what belongs to a token, where another dimension happens to be as long.
 func (p *planner) rowsOf(shape []int) int {
 	for _, d := range shape {
 		if d == p.tokens {
