@@ -77,13 +77,17 @@ func (e *executable) newFrame(k frameKey) *frame {
 // four tokens, because the engine takes tokens in groups of four, and the last one is not a single token, which counts as
 // a decode.
 func (e *executable) tile(tokens int) int {
-	const least, most, weights = 32, 256, 1 << 18 // bytes of a layer's weights for each token
+	const least, most = 32, 256
+	weights, group := int64(1<<18), 4 // bytes of a layer's weights for each token; tokens of a kernel
+	if e.options.Mode == backends.Float {
+		weights, group = 1<<16, 12
+	}
 	want := int(min(most, max(least, e.layerBytes()/weights)))
 	rounds := (tokens + e.options.Threads*want - 1) / (e.options.Threads * want)
 	tile := (tokens + e.options.Threads*rounds - 1) / (e.options.Threads * rounds)
-	tile = (tile + 3) &^ 3
+	tile = (tile + group - 1) / group * group
 	for tokens > 1 && tokens%tile == 1 {
-		tile += 4
+		tile += group
 	}
 	return tile
 }

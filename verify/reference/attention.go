@@ -51,15 +51,15 @@ func attendHead(q, k, v []float32, n, dim, qWidth, kvWidth int, b *buffer) {
 
 // rotary holds cosine and sine of every angle, [positions, dim] each, once for each half of a head.
 type rotary struct {
-	dim      int
-	cos, sin []float32
+	dim, positions int
+	cos, sin       []float32
 }
 
 // newRotary takes angles, sines and cosines in float64 and rounds once. kernel.Sincos gives the same bits on every
 // architecture, so that measured numbers, which reach manifests, do too.
 func newRotary(r *arch.Rope, positions int) rotary {
 	half := r.Dim / 2
-	t := rotary{dim: 2 * half, cos: make([]float32, positions*2*half), sin: make([]float32, positions*2*half)}
+	t := rotary{dim: 2 * half, positions: positions, cos: make([]float32, positions*2*half), sin: make([]float32, positions*2*half)}
 	for pos := range positions {
 		cos, sin := t.at(pos)
 		for j, f := range r.InvFreq {

@@ -41,11 +41,13 @@ func (m *Model) forward(ctx context.Context, windows [][]int32, after func(layer
 	}
 	groups, largest, longest := m.groups(windows)
 	width := m.decoder.Hidden
-	act := &activations{
-		norm: make([]float32, largest*width),
-		out:  make([]float32, largest*width),
-		wide: make([]float32, largest*(int(m.tokenBytes/4)-2*width)),
-		rope: newRotary(&m.decoder.Rope, longest),
+	act := m.activations.Get().(*activations)
+	defer m.activations.Put(act)
+	act.norm = grow(&act.norm, largest*width)
+	act.out = grow(&act.out, largest*width)
+	act.wide = grow(&act.wide, largest*(int(m.tokenBytes/4)-2*width))
+	if act.rope.positions < longest {
+		act.rope = newRotary(&m.decoder.Rope, longest)
 	}
 	for i := range m.decoder.Layers {
 		for _, g := range groups {

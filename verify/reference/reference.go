@@ -58,6 +58,8 @@ type Model struct {
 
 	buffers sync.Pool // of *buffer
 	slabs   sync.Pool // of *kernel.Packed
+	// activations keeps what a call used for the next one: fresh memory has to be cleared.
+	activations sync.Pool // of *activations
 }
 
 // Tile holds the logits of consecutive positions of one window.
@@ -94,6 +96,7 @@ func New(d *arch.Decoder, src tensor.Source, opts Options) (*Model, error) {
 		m.headDim = max(m.headDim, a.HeadDim)
 	}
 	m.addMatrices()
+	m.activations.New = func() any { return new(activations) }
 	m.slabs.New = func() any { return new(kernel.Packed) }
 	m.buffers.New = func() any { return new(buffer) }
 	return m, nil
