@@ -76,6 +76,9 @@ type Call struct {
 	// logical shape, and the values, which are only valid during the call. Several states may be seen together or one
 	// after another.
 	Observe func(op *mnn.Op, output int, shape []int, values []float32)
+	// Peaks, if set, is told the largest magnitude in the outputs of ops that compute, once for each state or all of them;
+	// a NaN if there is one. Ops that were fused with the next one, and deferred logits, are left out.
+	Peaks func(op *mnn.Op, peak float32)
 }
 
 // State is the KV cache of one conversation. It belongs to the Executable that made it and to one goroutine.

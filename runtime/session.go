@@ -41,6 +41,8 @@ type Session struct {
 	token  [1]int32
 	// Observe, if set, sees intermediate values of every call; see backends.Call.
 	Observe func(op *mnn.Op, output int, shape []int, values []float32)
+	// Peaks, if set, is told the largest magnitudes of every call; see backends.Call.
+	Peaks func(op *mnn.Op, peak float32)
 }
 
 // NewSession compiles the package's graph.
@@ -148,7 +150,7 @@ func (s *Session) run(ctx context.Context, tokens []int32, c backends.Call) (l [
 	if err != nil {
 		return nil, err
 	}
-	c.Tokens, c.Observe = len(tokens)/len(s.states), s.Observe
+	c.Tokens, c.Observe, c.Peaks = len(tokens)/len(s.states), s.Observe, s.Peaks
 	if l, err = s.exe.Run(ctx, s.states, c); err != nil || c.Defer {
 		return nil, err
 	}

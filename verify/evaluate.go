@@ -3,11 +3,9 @@ package verify
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/runtime"
-	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -104,7 +102,7 @@ func newEvaluator(s *Subject) (*evaluator, error) {
 	if ev.int8, err = s.session(backends.Int8); err != nil {
 		return nil, err
 	}
-	ev.float.Observe = ev.observe
+	ev.float.Peaks = func(op *mnn.Op, peak float32) { ev.activation(op.Name, peak) }
 	token := max(1, ev.float.TokenBytes()+ev.int8.TokenBytes())
 	ev.batchWindows = max(1, int(min(batchTokens, s.Options.Memory/batchShare/token))/s.Options.Window)
 	return ev, nil
@@ -123,29 +121,10 @@ func (s *Subject) progress(done, total int) {
 	}
 }
 
-func (ev *evaluator) observe(op *mnn.Op, _ int, _ []int, values []float32) {
-	// The mask's -3e38 and the tables are no activations.
-	if op.Type != mnn.OpInput && op.Type != mnn.OpConst {
-		ev.activations(op.Name, values)
-	}
-}
-
-// peakBlock is how many values of an op's output are searched at a time.
-const peakBlock = 1 << 16
-
-// activations notes the largest of an op's output.
-func (ev *evaluator) activations(op string, values []float32) {
-	blocks := (len(values) + peakBlock - 1) / peakBlock
-	ev.peaks = slices.Grow(ev.peaks[:0], blocks)[:blocks]
-	kernel.Parallel(ev.s.Options.Threads, blocks, func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			ev.peaks[i] = kernel.AbsMax(values[i*peakBlock : min((i+1)*peakBlock, len(values))])
-		}
-	})
-	for _, v := range ev.peaks {
-		if a := float64(v); a > ev.LargestActivation {
-			ev.LargestActivation, ev.LargestOp = a, op
-		}
+// activation notes the largest of an op's output.
+func (ev *evaluator) activation(op string, peak float32) {
+	if a := float64(peak); a > ev.LargestActivation {
+		ev.LargestActivation, ev.LargestOp = a, op
 	}
 }
 
@@ -170,7 +149,6 @@ func (ev *evaluator) batch(ctx context.Context, first, n int, hidden []float32) 
 			ev.last.keep(f, ref)
 		}
 		w := windows[f.window]
-		ev.activations("logits", f.Logits)
 		ev.tile(f, w, ref, f.Logits, e.Logits)
 		if f.Position+f.Rows == len(w) {
 			ev.s.progress(first+f.window+1, len(ev.windows))
@@ -190,6 +168,7 @@ func (ev *evaluator) tile(t tile, w []int32, ref, float, int8 []float32) {
 	list := ev.scores[:len(next)]
 	tileScores(list, ev.s.Options.Threads, ev.vocab, next, ref, float, int8)
 	for _, v := range list {
+		ev.activation("logits", v.peak)
 		if ref != nil {
 			ev.Source.add(v.source)
 		}

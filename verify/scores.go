@@ -4,7 +4,8 @@ import "github.com/llmexport/llmexport/runtime/kernel"
 
 // scores are the statistics of one position.
 type scores struct {
-	finite      bool // all logits of the package, in both modes
+	finite      bool    // all logits of the package, in both modes
+	peak        float32 // of the logits in float mode
 	source      float64
 	float, int8 score
 }
@@ -31,7 +32,7 @@ func tileScores(dst []scores, threads, vocab int, next []int32, ref, float, int8
 		for i := lo; i < hi; i++ {
 			at, end := i*vocab, (i+1)*vocab
 			f, e := newRow(float[at:end]), newRow(int8[at:end])
-			s := scores{finite: f.finite() && e.finite()}
+			s := scores{finite: f.finite() && e.finite(), peak: kernel.AbsMax(f.logits)}
 			var rr *row
 			top := 0
 			if ref != nil {

@@ -22,6 +22,6 @@ func (s *Subject) session(mode backends.Mode) (*runtime.Session, error) {
 		s.sessions[mode] = sess
 	}
 	sess.Reset()
-	sess.Observe = nil
+	sess.Observe, sess.Peaks = nil, nil
 	return sess, nil
 }

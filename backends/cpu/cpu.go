@@ -202,7 +202,7 @@ func (e *executable) Run(ctx context.Context, states []backends.State, c backend
 	e.release(first)
 	f, err := e.lease(frameKey{
 		tokens: c.Tokens, states: len(states), width: len(c.Embeddings) / (c.Tokens * len(states)),
-		all: c.All || c.Defer, deferred: c.Defer, observed: c.Observe != nil,
+		all: c.All || c.Defer, deferred: c.Defer, observed: c.Observe != nil, peaks: c.Peaks != nil,
 	})
 	if err != nil {
 		return nil, err

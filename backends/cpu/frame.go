@@ -15,6 +15,7 @@ type frameKey struct {
 	width          int // of an embedding
 	all, deferred  bool
 	observed       bool
+	peaks          bool
 }
 
 // frame is a list of steps and the memory they work on.
@@ -32,6 +33,7 @@ type frame struct {
 	positions  [][]int32
 	logits     []float32
 	head       *head // makes deferred logits, unless they are in logits already
+	peaks      []*peak
 	bytes      int64 // of buffers
 }
 
@@ -126,6 +128,9 @@ func (f *frame) run(ctx context.Context, c backends.Call) error {
 		if err := s.run(f); err != nil {
 			return err
 		}
+	}
+	for _, p := range f.peaks {
+		c.Peaks(p.op, p.take())
 	}
 	return nil
 }

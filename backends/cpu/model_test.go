@@ -188,6 +188,42 @@ func same(t *testing.T, what string, got, want []float32) {
 	}
 }
 
+// TestPeaks: the peaks that fused plans know are those of the interpreter, and that of the last layer is among them.
+func TestPeaks(t *testing.T) {
+	for _, m := range models(t) {
+		for _, tokens := range []int{1, 5, 70} {
+			x := make([]float32, tokens*m.width)
+			r := rand.New(rand.NewPCG(5, uint64(tokens)))
+			for i := range x {
+				x[i] = float32(r.NormFloat64())
+			}
+			collect := func(be backends.Backend) map[string]float32 {
+				e := m.compile(t, be, backends.Options{Threads: 2, CacheBytes: 1 << 30})
+				peaks := map[string]float32{}
+				for range 2 { // the second call begins anew
+					clear(peaks)
+					_, err := e.Run(t.Context(), []backends.State{e.NewState()}, backends.Call{
+						Embeddings: x, Tokens: tokens, All: true, Peaks: func(op *mnn.Op, v float32) { peaks[op.Name] = max(peaks[op.Name], v) },
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				return peaks
+			}
+			want, got := collect(generic.Backend{}), collect(Backend{})
+			for name, v := range got {
+				if w, ok := want[name]; !ok || w != v {
+					t.Errorf("%s, %d tokens: %s is %g, want %g", m.name, tokens, name, v, w)
+				}
+			}
+			if _, ok := got[lower.HeadOp]; !ok || len(got) < len(want)/3 {
+				t.Errorf("%s, %d tokens: %d peaks of %d", m.name, tokens, len(got), len(want))
+			}
+		}
+	}
+}
+
 // TestStates: states of one executable at the same time do not disturb each other.
 func TestStates(t *testing.T) {
 	m := packaged(t, "qwen3-tied", quant.Spec{Bits: 4, Block: 32, Scale: tensor.F16})

@@ -88,6 +88,9 @@ func (e *executable) plan(f *frame, nodes []node) error {
 		if err := p.node(n, op); err != nil {
 			return fmt.Errorf("op %s (%v): %w", op.Name, op.Type, err)
 		}
+		if f.key.peaks {
+			p.peaks(n, op)
+		}
 		if f.key.observed {
 			p.observe(n, op)
 		}

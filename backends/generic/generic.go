@@ -224,6 +224,9 @@ func (r *run) ops(ctx context.Context) error {
 			if r.call.Observe != nil && out[k].i == nil {
 				r.call.Observe(op, k, out[k].shape, out[k].f)
 			}
+			if r.call.Peaks != nil && out[k].i == nil && computes[op.Type] {
+				r.call.Peaks(op, kernel.AbsMax(out[k].f))
+			}
 		}
 		for _, t := range op.Inputs {
 			if r.exe.last[t] == i && t != r.exe.logits {
@@ -232,6 +235,11 @@ func (r *run) ops(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// computes says which ops make new numbers.
+var computes = map[mnn.OpType]bool{
+	mnn.OpAttention: true, mnn.OpBinaryOp: true, mnn.OpConvolution: true, mnn.OpLayerNorm: true, mnn.OpRoPE: true, mnn.OpUnaryOp: true,
 }
 
 // arity is the smallest number of inputs of the ops that index theirs.
