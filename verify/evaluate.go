@@ -48,7 +48,6 @@ type evaluator struct {
 	batchWindows int
 	ref          []float32
 	scores       []scores
-	peaks        []float32 // of an op's output, by blocks
 	last         last
 }
 

@@ -7,7 +7,7 @@ import (
 
 // hugeChunk is how much memory for weights is asked for at a time, in bytes. Weights of a model are made together and
 // dropped together, so that sharing chunks keeps little alive.
-const hugeChunk = 16 << 20
+const hugeChunk = 4 << 20
 
 // huge is the chunk at hand.
 var huge struct {
@@ -20,7 +20,7 @@ var huge struct {
 func hugeFloats(n int) []float32 {
 	const line = 16
 	padded := (n + line - 1) &^ (line - 1)
-	if padded >= hugeChunk/8 {
+	if padded >= hugeChunk/16 {
 		s := make([]float32, n)
 		adviseHuge(s)
 		return s
