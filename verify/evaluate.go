@@ -31,7 +31,7 @@ const (
 	// batchTokens is how many tokens are taken through the models at a time, in whole windows: with so many, decoding
 	// weights that are not kept costs little beside multiplying with them. batchShare of the memory may go to what
 	// these tokens are on their way.
-	batchTokens, batchShare = 2048, 8
+	batchTokens, batchShare = 1024, 8
 	// leastRows of a tile of logits are worth a pass over the head, whatever the memory.
 	leastRows = 16
 )
