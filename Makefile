@@ -57,6 +57,15 @@ race: ## test the small packages under the race detector (needs a C compiler)
 		CGO_ENABLED=1 go test -race $(TESTFLAGS) $(SMALL); \
 	fi
 
+.PHONY: asan
+asan: ## run bounds tests, seeds of fuzz targets and damaged graphs under the address sanitizer (needs a C compiler)
+	@set -euo pipefail; cc=$$(go env CC); if ! command -v "$${cc%% *}" >/dev/null; then \
+		echo "asan: skipped, there is no C compiler ($$cc), which the address sanitizer needs"; \
+	else \
+		CGO_ENABLED=1 go test -asan -count 1 -run 'Bounds|Fuzz' $(TESTFLAGS) ./runtime/kernel ./runtime/mnn ./backends/...; \
+		CGO_ENABLED=1 go test -asan -run '^$$' -fuzz FuzzGraph -fuzztime $(FUZZTIME) -fuzzminimizetime 1x ./backends/cpu; \
+	fi
+
 .PHONY: purego
 purego: ## test runtime and quant without assembly
 	go test -tags purego $(TESTFLAGS) ./runtime/... ./quant/...
