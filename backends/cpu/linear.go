@@ -113,7 +113,7 @@ func (p *planner) linears(n *node) error {
 	}
 	tokens := x.shape[0]
 	for _, op := range n.members {
-		if err := limited([]int{tokens, p.e.linears[op].m.Rows}); err != nil {
+		if err := generic.Limited([]int{tokens, p.e.linears[op].m.Rows}); err != nil {
 			return err
 		}
 	}

@@ -86,7 +86,7 @@ func (p *planner) binary(n *node, op mnn.BinaryOp) error {
 	if err != nil {
 		return err
 	}
-	v := place{shape: e.Shape, ints: make([]int32, count(e.Shape))}
+	v := place{shape: e.Shape, ints: make([]int32, generic.Count(e.Shape))}
 	s := &elementwiseStep[int32]{e, v.ints, a.integers(), b.integers()}
 	if a.known != nil && b.known != nil {
 		e.Do(s.dst, s.a, s.b)
@@ -117,7 +117,7 @@ func (p *planner) elementwise(op mnn.BinaryOp, a, b *place) (place, error) {
 	case mnn.BinaryMul:
 		f = kernel.Mul
 	}
-	if n := count(e.Shape); f != nil && n > 0 && a.count() == n && b.count() == n {
+	if n := generic.Count(e.Shape); f != nil && n > 0 && a.count() == n && b.count() == n {
 		p.begin(p.rowsOf(e.Shape))
 		v := p.make(e.Shape...)
 		p.row(&binaryRows{p.span(&v), p.span(a), p.span(b), f})
@@ -160,7 +160,7 @@ func (p *planner) unary(n *node, op mnn.UnaryOp) error {
 // that fill no group in another way.
 func (p *planner) eights(shape []int) int {
 	rows := p.rowsOf(shape)
-	if count(shape)/rows%8 != 0 {
+	if generic.Count(shape)/rows%8 != 0 {
 		return 1
 	}
 	return rows

@@ -22,7 +22,7 @@ type place struct {
 
 func (p *place) float() bool { return p.known == nil && p.ints == nil }
 
-func (p *place) count() int { return count(p.shape) }
+func (p *place) count() int { return generic.Count(p.shape) }
 
 // floats is the memory of p, which has to be there: see planner.flush.
 func (p *place) floats() []float32 {
@@ -179,7 +179,7 @@ func (p *planner) set(t int32, v place) {
 
 // make is a place for an output of the next op of the stage or, without one, of a step.
 func (p *planner) make(shape ...int) place {
-	b := &buffer{size: count(shape), stage: p.stage}
+	b := &buffer{size: generic.Count(shape), stage: p.stage}
 	if p.stage == nil {
 		p.allocate(b)
 	} else {
@@ -284,7 +284,7 @@ func (p *planner) move(n *node, op *mnn.Op) error {
 		if v.known == nil {
 			known = false
 		}
-		total += count(v.shape)
+		total += generic.Count(v.shape)
 	}
 	if len(n.inputs) == 0 {
 		_, err := generic.Move(op, in)
@@ -302,7 +302,7 @@ func (p *planner) move(n *node, op *mnn.Op) error {
 				if v := p.in(n, k); v.float() != float {
 					return fmt.Errorf("floats and integers: %w", tensor.ErrCorrupt)
 				}
-				in[k].Ints = numbers(from[k], count(in[k].Shape))
+				in[k].Ints = numbers(from[k], generic.Count(in[k].Shape))
 			}
 		}
 	}
@@ -409,7 +409,7 @@ func (p *planner) gather(n *node) error {
 		return fmt.Errorf("gather from a scalar: %w", tensor.ErrCorrupt)
 	}
 	shape := append(slices.Clone(index.shape), table.shape[1:]...)
-	if err := limited(shape); err != nil {
+	if err := generic.Limited(shape); err != nil {
 		return err
 	}
 	p.flush()
@@ -430,27 +430,4 @@ func (p *planner) observe(n *node, op *mnn.Op) {
 			p.f.steps = append(p.f.steps, &observeStep{op: op, output: k, shape: v.shape, values: v.floats()})
 		}
 	}
-}
-
-func count(shape []int) int {
-	n := 1
-	for _, d := range shape {
-		n *= d
-	}
-	return n
-}
-
-// maxElements bounds a tensor. A small graph can ask for terabytes by broadcasting.
-const maxElements = 1 << 31
-
-// limited refuses shapes beyond maxElements.
-func limited(shape []int) error {
-	n := int64(1)
-	for _, d := range shape {
-		if d != 0 && n > maxElements/int64(d) {
-			return fmt.Errorf("tensor of shape %v: %w", shape, tensor.ErrUnsupported)
-		}
-		n *= int64(d)
-	}
-	return nil
 }

@@ -37,7 +37,7 @@ func broadcast(a, b []int) (shape, sa, sb []int, err error) {
 		}
 		stepA, stepB = stepA*da, stepB*db
 	}
-	return shape, sa, sb, limited(shape)
+	return shape, sa, sb, Limited(shape)
 }
 
 // Elementwise is a binary op over the broadcast shape of its inputs. It is not safe for concurrent use.
@@ -192,7 +192,7 @@ func runBinary(p *mnn.Binary, in []value, threads int) (value, error) {
 		if err != nil {
 			return value{}, err
 		}
-		out := value{shape: e.Shape, i: make([]int32, count(e.Shape))}
+		out := value{shape: e.Shape, i: make([]int32, Count(e.Shape))}
 		e.Do(out.i, a.i, b.i)
 		return out, nil
 	}

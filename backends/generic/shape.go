@@ -134,7 +134,7 @@ func runConcat(p *mnn.Axis, in []value) (value, error) {
 		n += x.shape[axis]
 	}
 	out := value{shape: replaceDim(in[0].shape, axis, n)}
-	if err := limited(out.shape); err != nil {
+	if err := Limited(out.shape); err != nil {
 		return value{}, err
 	}
 	outer, _, inner := in[0].spans(axis)
@@ -178,7 +178,7 @@ func runGather(in []value) (value, error) {
 		rows[k] = int(v)
 	}
 	shape := replaceDim(table.shape, axis, in[1].shape...)
-	if err := limited(shape); err != nil {
+	if err := Limited(shape); err != nil {
 		return value{}, err
 	}
 	return table.pick(axis, rows, shape), nil

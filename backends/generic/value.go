@@ -15,7 +15,8 @@ type value struct {
 	i     []int32
 }
 
-func count(shape []int) int {
+// Count is the number of elements of a shape.
+func Count(shape []int) int {
 	n := 1
 	for _, d := range shape {
 		n *= d
@@ -26,8 +27,8 @@ func count(shape []int) int {
 // maxElements bounds a tensor of a running graph. A small graph can ask for terabytes by broadcasting.
 const maxElements = 1 << 31
 
-// limited refuses shapes beyond maxElements.
-func limited(shape []int) error {
+// Limited refuses shapes beyond maxElements with tensor.ErrUnsupported.
+func Limited(shape []int) error {
 	n := int64(1)
 	for _, d := range shape {
 		if d != 0 && n > maxElements/int64(d) {
@@ -38,12 +39,12 @@ func limited(shape []int) error {
 	return nil
 }
 
-func floats(shape ...int) value { return value{shape: shape, f: make([]float32, count(shape))} }
+func floats(shape ...int) value { return value{shape: shape, f: make([]float32, Count(shape))} }
 
 func ints(v []int32, shape ...int) value { return value{shape: shape, i: v} }
 
 // elements is the number of elements.
-func (v value) elements() int { return count(v.shape) }
+func (v value) elements() int { return Count(v.shape) }
 
 // axis resolves a possibly negative axis.
 func (v value) axis(a int) (int, error) {
@@ -72,7 +73,7 @@ func (v value) integers() ([]int32, error) {
 
 // spans gives the extents around an axis: elements before, along and behind it.
 func (v value) spans(axis int) (outer, n, inner int) {
-	return count(v.shape[:axis]), v.shape[axis], count(v.shape[axis+1:])
+	return Count(v.shape[:axis]), v.shape[axis], Count(v.shape[axis+1:])
 }
 
 // pick copies, for every outer position, the runs idx along an axis.

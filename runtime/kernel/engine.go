@@ -30,8 +30,8 @@ func fma32(x, y, z float64) float64 {
 }
 
 // twice says whether rounding s, a rounded sum, once more could go wrong: s lies in the middle of two float32, or the
-// float32 is subnormal.
+// float32 is subnormal. A sum of 0 is exact.
 func twice(s float64) bool {
 	b := math.Float64bits(s)
-	return b&(1<<29-1) == 1<<28 || b&^(1<<63) < 0x381<<52
+	return b&(1<<29-1) == 1<<28 || b<<1-1 < 0x381<<53-1
 }

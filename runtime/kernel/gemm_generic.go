@@ -1,7 +1,5 @@
 package kernel
 
-import "math"
-
 // gemmSumsGeneric is the definition of a segment. Columns from t.cols on may be left out or not.
 func gemmSumsGeneric(t *gemmTile) {
 	for i := range t.rows {
@@ -30,7 +28,7 @@ func gemmColumns(sums *[8]float32, a, b []float32, lda, k int) {
 		w4, w5, w6, w7 := float64(w[4]), float64(w[5]), float64(w[6]), float64(w[7])
 		s0, s1, s2, s3 := float64(v*w0)+d0, float64(v*w1)+d1, float64(v*w2)+d2, float64(v*w3)+d3
 		s4, s5, s6, s7 := float64(v*w4)+d4, float64(v*w5)+d5, float64(v*w6)+d6, float64(v*w7)+d7
-		if gemmTwice(s0) || gemmTwice(s1) || gemmTwice(s2) || gemmTwice(s3) || gemmTwice(s4) || gemmTwice(s5) || gemmTwice(s6) || gemmTwice(s7) {
+		if twice(s0) || twice(s1) || twice(s2) || twice(s3) || twice(s4) || twice(s5) || twice(s6) || twice(s7) {
 			s0, s1, s2, s3 = fma32(v, w0, d0), fma32(v, w1, d1), fma32(v, w2, d2), fma32(v, w3, d3)
 			s4, s5, s6, s7 = fma32(v, w4, d4), fma32(v, w5, d5), fma32(v, w6, d6), fma32(v, w7, d7)
 		}
@@ -38,10 +36,4 @@ func gemmColumns(sums *[8]float32, a, b []float32, lda, k int) {
 		d4, d5, d6, d7 = float64(float32(s4)), float64(float32(s5)), float64(float32(s6)), float64(float32(s7))
 	}
 	*sums = [8]float32{float32(d0), float32(d1), float32(d2), float32(d3), float32(d4), float32(d5), float32(d6), float32(d7)}
-}
-
-// gemmTwice is twice for a sum that is not 0: a sum of 0 is exact, and products hold many of them.
-func gemmTwice(s float64) bool {
-	b := math.Float64bits(s)
-	return b&(1<<29-1) == 1<<28 || b<<1-1 < 0x381<<53-1
 }

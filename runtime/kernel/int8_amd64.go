@@ -87,9 +87,6 @@ func int8SpreadBytesAVX2(dst, codes *byte, n, half int) (sum int)
 //go:noescape
 func int8RangeAVX2(x *float32, n int) (lo, hi float32)
 
-// int8PeakAVX512 runs n times 24 independent VPDPBUSD of 64 codes, for benchmarks to compare with.
-func int8PeakAVX512(n int)
-
 func layoutOfInt8() int8Layout {
 	switch {
 	case use.vnni:

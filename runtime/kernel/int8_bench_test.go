@@ -93,20 +93,16 @@ func bestOf(b *testing.B, f func()) float64 {
 	return float64(best.Nanoseconds())
 }
 
-// peak is the most that int8Peak has measured.
-var peak float64
-
-// int8Peak measures what the multipliers do in GOPS.
-func int8Peak() float64 {
-	const n = 1000
-	for range 100 {
-		start := time.Now()
-		if !vnniPeak(n) {
-			return 0
+// int8Peak is what the multipliers do in GOPS, with the instructions in use; 0 if that is not known.
+func int8Peak() (most float64) {
+	for _, l := range PeakLoops() {
+		for i := 0; l.Kind == "int8" && i < 100; i++ {
+			start := time.Now()
+			l.Run()
+			most = max(most, l.Operations/float64(time.Since(start).Nanoseconds()))
 		}
-		peak = max(peak, 24*128*n/float64(time.Since(start).Nanoseconds()))
 	}
-	return peak
+	return most
 }
 
 func BenchmarkQuantize(b *testing.B) {

@@ -52,7 +52,6 @@ func int8() {
 	int8Spread(true, nibble, order)
 	int8Quantize(order)
 	int8Range()
-	int8Peak()
 }
 
 // int8Frame emits everything of a tile but the dot products of a block.
@@ -749,21 +748,5 @@ func int8Range() {
 	}
 	fold(0, func(a, b, c Op) { VMINPS(a, b, c) }, "lo")
 	fold(4, func(a, b, c Op) { VMAXPS(a, b, c) }, "hi")
-	end()
-}
-
-// int8Peak runs n times 24 independent products of 64 codes: what the multipliers can do.
-func int8Peak() {
-	begin("int8PeakAVX512", "(n int)")
-	n := param("n")
-	for i := range 32 {
-		VPXORD(z[i], z[i], z[i])
-	}
-	Label("loop")
-	for i := range 24 {
-		VPDPBUSD(z[30], z[31], z[i])
-	}
-	DECQ(n)
-	JNZ(LabelRef("loop"))
 	end()
 }

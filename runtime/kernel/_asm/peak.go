@@ -3,7 +3,6 @@ package main
 import (
 	"github.com/mmcloughlin/avo/attr"
 	. "github.com/mmcloughlin/avo/build"
-	"github.com/mmcloughlin/avo/ir"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -14,7 +13,7 @@ func peak() {
 	peakLoop("FMAAVX2", y, func(i int) { VFMADD231PS(y[14], y[15], y[i]) })
 	peakLoop("FMAAVX512", z, func(i int) { VFMADD231PS(z[30], z[31], z[i]) })
 	peakLoop("MADDUBSAVX2", y, func(i int) { VPMADDUBSW(y[14], y[15], y[i]) })
-	peakLoop("DPBUSDAVXVNNI", y, peakDPBUSD)
+	peakLoop("DPBUSDAVXVNNI", y, func(i int) { vpdpbusd(y[14], y[15], y[i]) })
 	peakLoop("DPBUSDAVX512", z, func(i int) { VPDPBUSD(z[30], z[31], z[i]) })
 	peakLoop("DPBF16AVX512", z, func(i int) { vdpbf16ps(z[30], z[31], z[i]) })
 	peakRead()
@@ -44,22 +43,6 @@ func peakLoop(name string, r []reg.VecPhysical, instruction func(sum int)) {
 	DECQ(n)
 	JNZ(LabelRef("loop"))
 	end()
-}
-
-// peakDPBUSD is VPDPBUSD y14, y15, y[i] in the VEX form, which the assembler of Go lacks.
-func peakDPBUSD(i int) {
-	const source, vvvv = 14, 15
-	r := byte(0x80) // the prefix holds high bits of registers inverted
-	if i >= 8 {
-		r = 0
-	}
-	peakBytes(0xC4, r|0x40|2, ^byte(vvvv)&15<<3|1<<2|1, 0x50, 0xC0|byte(i&7)<<3|source&7)
-}
-
-func peakBytes(code ...byte) {
-	for _, b := range code {
-		Instruction(&ir.Instruction{Opcode: "BYTE", Operands: []Op{U8(b)}})
-	}
 }
 
 // peakRead loads blocks of 512 bytes, the next page on the way. Prefetches beyond the end do not fault.

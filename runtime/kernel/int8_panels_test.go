@@ -1,14 +1,6 @@
-//go:build !purego
+//go:build (amd64 || arm64) && !purego
 
 package kernel
-
-// vnniPeak runs n times 24 independent products of 64 codes if the CPU can.
-func vnniPeak(n int) bool {
-	if supported().vnni {
-		int8PeakAVX512(n)
-	}
-	return supported().vnni
-}
 
 // packedBytes is the size of what Mul reads of the weights.
 func (m *Int8Matrix) packedBytes() int {
