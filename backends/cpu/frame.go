@@ -2,7 +2,7 @@ package cpu
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
 
 	"github.com/llmexport/llmexport/backends"
@@ -60,7 +60,7 @@ func (e *executable) lease(k frameKey) (*frame, error) {
 		nodes = e.plain
 	}
 	err := e.plan(f, nodes)
-	if err == errUnfused {
+	if errors.Is(err, errUnfused) {
 		f = e.newFrame(k)
 		err = e.plan(f, e.plain)
 	}
@@ -157,42 +157,5 @@ type observeStep struct {
 
 func (s *observeStep) run(f *frame) error {
 	f.call.Observe(s.op, s.output, s.shape, s.values)
-	return nil
-}
-
-// run of elements from one input to the output of a copyStep.
-type run struct{ input, to, from, length int }
-
-type copyStep[T any] struct {
-	dst  []T
-	src  [][]T
-	runs []run
-}
-
-func (s *copyStep[T]) run(*frame) error {
-	for _, r := range s.runs {
-		copy(s.dst[r.to:r.to+r.length], s.src[r.input][r.from:])
-	}
-	return nil
-}
-
-// gatherStep takes rows of a table by integers that depend on positions.
-type gatherStep struct {
-	dst, table []float32
-	index      []int32
-	rows       int
-}
-
-func (s *gatherStep) run(*frame) error {
-	if len(s.index) == 0 {
-		return nil
-	}
-	width := len(s.dst) / len(s.index)
-	for i, r := range s.index {
-		if r < 0 || int(r) >= s.rows {
-			return fmt.Errorf("gather of row %d of %d: %w", r, s.rows, errCorrupt)
-		}
-		copy(s.dst[i*width:(i+1)*width], s.table[int(r)*width:])
-	}
 	return nil
 }

@@ -3,6 +3,7 @@ package cpu
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -224,6 +225,38 @@ func TestPeaks(t *testing.T) {
 	}
 }
 
+// TestUnfused: angles of another shape than those that rotary ops are fused for are broadcast as they are.
+func TestUnfused(t *testing.T) {
+	m := packaged(t, "qwen3-tied", quant.Half)
+	run := func(be backends.Backend) []float32 {
+		g, err := mnn.Open(m.graph)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := 0
+		for i := range g.Ops {
+			if r, ok := g.Ops[i].Param.(*mnn.Reshape); ok && (g.Ops[i].Name == "/rotary/cos_heads" || g.Ops[i].Name == "/rotary/sin_heads") {
+				r.Dims = r.Dims[1:]
+				changed++
+			}
+		}
+		e, err := be.Compile(g, m.file, backends.Options{})
+		if err != nil || changed != 2 {
+			t.Fatal(changed, err)
+		}
+		x := make([]float32, m.width)
+		for i := range x {
+			x[i] = float32(i%7) - 3
+		}
+		l, err := e.Run(t.Context(), []backends.State{e.NewState()}, backends.Call{Embeddings: x, Tokens: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	same(t, "logits", run(Backend{}), run(generic.Backend{}))
+}
+
 // TestStates: states of one executable at the same time do not disturb each other.
 func TestStates(t *testing.T) {
 	m := packaged(t, "qwen3-tied", quant.Spec{Bits: 4, Block: 32, Scale: tensor.F16})
@@ -293,6 +326,9 @@ func FuzzGraph(f *testing.F) {
 				return e.Run(ctx, []backends.State{e.NewState()}, backends.Call{Embeddings: x, Tokens: 3, All: true})
 			}
 			got, err := run(Backend{})
+			if errors.Is(err, errUnfused) {
+				t.Fatalf("%v: %v", mode, err)
+			}
 			if err != nil || ctx.Err() != nil {
 				continue
 			}

@@ -10,8 +10,6 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-var errCorrupt = tensor.ErrCorrupt
-
 // norm is RMSNorm; with two inputs their sum is normalised and is the first output.
 func (p *planner) norm(n *node, op *mnn.Op) error {
 	c := p.e.norms[n.op]

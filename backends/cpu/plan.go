@@ -2,47 +2,10 @@ package cpu
 
 import (
 	"fmt"
-	"slices"
 
-	"github.com/llmexport/llmexport/backends/generic"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
-
-// place is what a plan knows of a tensor. Floats lie in f or, from off on, in a buffer; integers are known, or computed by
-// every call in ints.
-type place struct {
-	shape  []int
-	f      []float32
-	buffer *buffer
-	off    int
-	known  []int32
-	ints   []int32
-}
-
-func (p *place) float() bool { return p.known == nil && p.ints == nil }
-
-func (p *place) count() int { return generic.Count(p.shape) }
-
-// floats is the memory of p, which has to be there: see planner.flush.
-func (p *place) floats() []float32 {
-	if p.buffer == nil {
-		return p.f
-	}
-	return p.buffer.mem[p.off : p.off+p.count()]
-}
-
-// buffer is what a tensor and its views lie in: memory of the frame, or a slot of the workers of a stage.
-type buffer struct {
-	size int
-	mem  []float32 // nil for a slot
-	uses int       // reads that are still to come
-	// Of a buffer that an op of a stage makes: its first and last op, and whether it has to be in memory.
-	stage       *stage
-	first, last int
-	pinned      bool
-	slot        int
-}
 
 // planner turns nodes into the steps of a frame.
 type planner struct {
@@ -122,24 +85,12 @@ func (p *planner) node(n *node, op *mnn.Op) error {
 	case nodeLinears:
 		return p.linears(n)
 	}
-	want := 1
-	switch prm := op.Param.(type) {
-	case *mnn.LayerNorm:
-		want = 0 // norm counts
-	case *mnn.RoPE:
-		want = 2
-	case *mnn.Blob:
-		c := &p.e.consts[n.op]
-		return p.put(n, place{shape: c.Shape, f: c.Floats, known: c.Ints})
-	default:
-		_ = prm
-	}
-	if want > 0 && len(op.Outputs) != want {
-		return fmt.Errorf("%d outputs, the graph wants %d: %w", want, len(op.Outputs), tensor.ErrCorrupt)
-	}
 	switch prm := op.Param.(type) {
 	case *mnn.Input:
 		return p.input(n, op.Name)
+	case *mnn.Blob:
+		c := &p.e.consts[n.op]
+		return p.put(n, place{shape: c.Shape, f: c.Floats, known: c.Ints})
 	case *mnn.LayerNorm:
 		return p.norm(n, op)
 	case *mnn.Binary:
@@ -177,53 +128,6 @@ func (p *planner) set(t int32, v place) {
 	}
 }
 
-// make is a place for an output of the next op of the stage or, without one, of a step.
-func (p *planner) make(shape ...int) place {
-	b := &buffer{size: generic.Count(shape), stage: p.stage}
-	if p.stage == nil {
-		p.allocate(b)
-	} else {
-		b.first, b.last = len(p.stage.ops), len(p.stage.ops)
-		p.stage.made = append(p.stage.made, b)
-	}
-	return place{shape: shape, buffer: b}
-}
-
-// allocate gives b the memory that fits best.
-func (p *planner) allocate(b *buffer) {
-	best := -1
-	for i, m := range p.free {
-		if cap(m) >= b.size && (best < 0 || cap(m) < cap(p.free[best])) {
-			best = i
-		}
-	}
-	if best >= 0 && cap(p.free[best]) <= 2*b.size+1024 {
-		b.mem = p.free[best][:b.size]
-		p.free = slices.Delete(p.free, best, best+1)
-		return
-	}
-	b.mem = make([]float32, b.size)
-	p.f.bytes += 4 * int64(b.size)
-}
-
-// read notes that one reader of t is through.
-func (p *planner) read(t int32) {
-	if b := p.places[t].buffer; b != nil {
-		p.release(b)
-	}
-}
-
-func (p *planner) release(b *buffer) {
-	if b.uses--; b.uses > 0 || b.mem == nil {
-		return
-	}
-	if p.stage != nil {
-		p.done = append(p.done, b.mem[:0])
-		return
-	}
-	p.free = append(p.free, b.mem[:0])
-}
-
 // step appends a step of its own.
 func (p *planner) step(s step) {
 	p.flush()
@@ -253,169 +157,6 @@ func (p *planner) input(n *node, name string) error {
 		}
 		return p.put(n, place{shape: []int{1}, known: []int32{index}})
 	}
-}
-
-// move follows the elements through an op that moves them: it becomes another view of the same memory, or copies.
-func (p *planner) move(n *node, op *mnn.Op) error {
-	if op.Type == mnn.OpGatherV2 && len(n.inputs) >= 2 && p.in(n, 1).ints != nil {
-		return p.gather(n)
-	}
-	first := 0 // inputs from here on are indices and shapes, and have to be known
-	switch op.Type {
-	case mnn.OpConcat:
-		first = len(n.inputs)
-	default:
-		first = 1
-	}
-	in := make([]generic.Tensor, len(n.inputs))
-	from := make([]int, len(n.inputs)) // number of an input's first element
-	total, known, float := 0, true, false
-	for k := range n.inputs {
-		v := p.in(n, k)
-		in[k] = generic.Tensor{Shape: v.shape, Ints: v.known}
-		from[k] = total
-		if k >= first {
-			if v.ints != nil {
-				return fmt.Errorf("shape or index that depends on positions: %w", tensor.ErrUnsupported)
-			}
-			continue // floats here are refused by Move
-		}
-		float = float || v.float()
-		if v.known == nil {
-			known = false
-		}
-		total += generic.Count(v.shape)
-	}
-	if len(n.inputs) == 0 {
-		_, err := generic.Move(op, in)
-		return err
-	}
-	if float || !known {
-		switch op.Type {
-		case mnn.OpReshape, mnn.OpSqueeze, mnn.OpUnsqueeze, mnn.OpConvertTensor, mnn.OpShape, mnn.OpRank:
-			in[0].Ints = nil // only the shape counts
-		default:
-			if total > maxMoved {
-				return fmt.Errorf("%d elements to move: %w", total, tensor.ErrUnsupported)
-			}
-			for k := range in[:min(first, len(in))] {
-				if v := p.in(n, k); v.float() != float {
-					return fmt.Errorf("floats and integers: %w", tensor.ErrCorrupt)
-				}
-				in[k].Ints = numbers(from[k], generic.Count(in[k].Shape))
-			}
-		}
-	}
-	out, err := generic.Move(op, in)
-	if err != nil {
-		return err
-	}
-	x := p.in(n, 0)
-	switch {
-	case op.Type == mnn.OpShape || op.Type == mnn.OpRank || known && !float:
-		return p.put(n, place{shape: out.Shape, known: out.Ints})
-	case in[0].Ints == nil: // a view
-		v := *x
-		v.shape = out.Shape
-		return p.put(n, v)
-	}
-	return p.copies(n, out, from)
-}
-
-// maxMoved bounds the elements that are followed one by one.
-const maxMoved = 1 << 28
-
-func numbers(from, n int) []int32 {
-	v := make([]int32, n)
-	for i := range v {
-		v[i] = int32(from + i)
-	}
-	return v
-}
-
-// copies turns the numbers of elements into copies of runs.
-func (p *planner) copies(n *node, out generic.Tensor, from []int) error {
-	var runs []run
-	for at := 0; at < len(out.Ints); {
-		src := int(out.Ints[at])
-		input := sourceOf(from, src)
-		length := 1
-		for at+length < len(out.Ints) && int(out.Ints[at+length]) == src+length && sourceOf(from, src+length) == input {
-			length++
-		}
-		runs = append(runs, run{input: input, to: at, from: src - from[input], length: length})
-		at += length
-	}
-	x := p.in(n, 0)
-	if len(runs) == 1 {
-		r := runs[0]
-		v := *p.in(n, r.input)
-		v.shape = out.Shape
-		switch {
-		case v.buffer != nil:
-			v.off += r.from
-			v.buffer.pinned = true
-		case v.float():
-			v.f = v.f[r.from : r.from+r.length : r.from+r.length]
-		default:
-			v.ints = v.ints[r.from : r.from+r.length]
-		}
-		return p.put(n, v)
-	}
-	if x.float() {
-		p.flush()
-		v := p.make(out.Shape...)
-		c := &copyStep[float32]{dst: v.floats(), runs: runs}
-		for k := range from {
-			c.src = append(c.src, p.in(n, k).floats())
-		}
-		p.step(c)
-		return p.put(n, v)
-	}
-	v := place{shape: out.Shape, ints: make([]int32, len(out.Ints))}
-	c := &copyStep[int32]{dst: v.ints, runs: runs}
-	for k := range from {
-		src := p.in(n, k)
-		if src.ints == nil {
-			src.ints = src.known
-		}
-		c.src = append(c.src, src.ints)
-	}
-	p.step(c)
-	return p.put(n, v)
-}
-
-// sourceOf is the input that an element belongs to.
-func sourceOf(from []int, element int) int {
-	k := len(from) - 1
-	for k > 0 && from[k] > element {
-		k--
-	}
-	return k
-}
-
-// gather takes rows that depend on positions.
-func (p *planner) gather(n *node) error {
-	table, index := p.in(n, 0), p.in(n, 1)
-	if !table.float() {
-		return fmt.Errorf("gather of integers by positions: %w", tensor.ErrUnsupported)
-	}
-	if len(n.inputs) > 2 {
-		if a := p.in(n, 2).known; len(a) != 1 || a[0] != 0 {
-			return fmt.Errorf("gather by positions along another axis than the first: %w", tensor.ErrUnsupported)
-		}
-	}
-	if len(table.shape) == 0 {
-		return fmt.Errorf("gather from a scalar: %w", tensor.ErrCorrupt)
-	}
-	shape := append(slices.Clone(index.shape), table.shape[1:]...)
-	if err := generic.Limited(shape); err != nil {
-		return err
-	}
-	p.flush()
-	v := p.make(shape...)
-	p.step(&gatherStep{dst: v.floats(), table: table.floats(), index: index.ints, rows: table.shape[0]})
-	return p.put(n, v)
 }
 
 func (p *planner) observe(n *node, op *mnn.Op) {

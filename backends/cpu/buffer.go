@@ -1,0 +1,89 @@
+package cpu
+
+import (
+	"slices"
+
+	"github.com/llmexport/llmexport/backends/generic"
+)
+
+// place is what a plan knows of a tensor. Floats lie in f or, from off on, in a buffer; integers are known, or computed by
+// every call in ints.
+type place struct {
+	shape  []int
+	f      []float32
+	buffer *buffer
+	off    int
+	known  []int32
+	ints   []int32
+}
+
+func (p *place) float() bool { return p.known == nil && p.ints == nil }
+
+func (p *place) count() int { return generic.Count(p.shape) }
+
+// floats is the memory of p, which has to be there: see planner.flush.
+func (p *place) floats() []float32 {
+	if p.buffer == nil {
+		return p.f
+	}
+	return p.buffer.mem[p.off : p.off+p.count()]
+}
+
+// buffer is what a tensor and its views lie in: memory of the frame, or a slot of the workers of a stage.
+type buffer struct {
+	size int
+	mem  []float32 // nil for a slot
+	uses int       // reads that are still to come
+	// Of a buffer that an op of a stage makes: its first and last op, and whether it has to be in memory.
+	stage       *stage
+	first, last int
+	pinned      bool
+	slot        int
+}
+
+// make is a place for an output of the next op of the stage or, without one, of a step.
+func (p *planner) make(shape ...int) place {
+	b := &buffer{size: generic.Count(shape), stage: p.stage}
+	if p.stage == nil {
+		p.allocate(b)
+	} else {
+		b.first, b.last = len(p.stage.ops), len(p.stage.ops)
+		p.stage.made = append(p.stage.made, b)
+	}
+	return place{shape: shape, buffer: b}
+}
+
+// allocate gives b the memory that fits best.
+func (p *planner) allocate(b *buffer) {
+	best := -1
+	for i, m := range p.free {
+		if cap(m) >= b.size && (best < 0 || cap(m) < cap(p.free[best])) {
+			best = i
+		}
+	}
+	if best >= 0 && cap(p.free[best]) <= 2*b.size+1024 {
+		b.mem = p.free[best][:b.size]
+		p.free = slices.Delete(p.free, best, best+1)
+		return
+	}
+	b.mem = make([]float32, b.size)
+	p.f.bytes += 4 * int64(b.size)
+}
+
+// read notes that one reader of t is through.
+func (p *planner) read(t int32) {
+	if b := p.places[t].buffer; b != nil {
+		p.release(b)
+	}
+}
+
+func (p *planner) release(b *buffer) {
+	if b.uses--; b.uses > 0 || b.mem == nil {
+		return
+	}
+	if p.stage != nil {
+		p.done = append(p.done, b.mem[:0])
+		return
+	}
+	p.free = append(p.free, b.mem[:0])
+}
