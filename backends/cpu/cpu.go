@@ -167,7 +167,6 @@ type state struct {
 	caches []*kernel.KVCache // one per Attention op; nil before its first call
 	// frame holds the logits that the last call gave out.
 	frame *frame
-	exe   *executable
 }
 
 func (s *state) Len() int { return s.len }
@@ -187,7 +186,7 @@ func (s *state) truncate() {
 
 // NewState implements backends.Executable.
 func (e *executable) NewState() backends.State {
-	return &state{caches: make([]*kernel.KVCache, e.attentions), exe: e}
+	return &state{caches: make([]*kernel.KVCache, e.attentions)}
 }
 
 // Run implements backends.Executable.
@@ -261,12 +260,12 @@ func (e *executable) TokenBytes() int64 {
 	return f.bytes / tokens
 }
 
-// layerBytes is about what the weights between two attentions take.
+// layerBytes is about what the weights between two attentions take, with a share of the head.
 func (e *executable) layerBytes() int64 {
 	var sum int64
-	for i, l := range e.linears {
+	for _, l := range e.linears {
 		switch {
-		case l == nil || e.g.Ops[i].Outputs[0] == e.logits:
+		case l == nil:
 		case l.packed != nil:
 			sum += int64(l.packed.Bytes())
 		default:
