@@ -2736,7 +2736,7 @@ next:
 	RET
 
 // func int8Nibbles8AVX512(c *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·int8Nibbles8AVX512(SB), NOSPLIT, $0-8
 	MOVQ         c+0(FP), AX
 	VPBROADCASTD nibbles<>+0(SB), Z31
@@ -2940,10 +2940,12 @@ block:
 
 group:
 	VMOVDQU32    (DX), Z18
+	PREFETCHT0   2048(DX)
 	VPANDD       Z18, Z31, Z16
 	VPSRLW       $0x04, Z18, Z18
 	VPANDD       Z18, Z31, Z18
 	VMOVDQU32    64(DX), Z19
+	PREFETCHT0   2112(DX)
 	VPANDD       Z19, Z31, Z17
 	VPSRLW       $0x04, Z19, Z19
 	VPANDD       Z19, Z31, Z19

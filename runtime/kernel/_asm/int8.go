@@ -396,6 +396,11 @@ func int8AVX512(tokens int, bytes bool, nibble Mem) {
 					continue
 				}
 				VMOVDQU32(f.code(0, v), w(1, v))
+				if tokens == 8 { // a panel comes from beyond the L2 cache when its first tile meets it
+					ahead := f.code(0, v)
+					ahead.Disp += 2048
+					PREFETCHT0(ahead)
+				}
 				VPANDD(w(1, v), mask, w(0, v))
 				VPSRLW(Imm(4), w(1, v), w(1, v))
 				VPANDD(w(1, v), mask, w(1, v))
