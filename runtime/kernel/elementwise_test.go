@@ -151,7 +151,7 @@ func TestElementwisePanics(t *testing.T) {
 		"head gamma":    func() { EngineNormRotateHeads(two, two, three, two, two, 1, 2, 0) },
 		"norm rows":     func() { EngineRMSNormRows(three, three, two, 1, 0) },
 		"no rows":       func() { EngineRMSNormPackedRows(nil, nil, two, -1, 0) },
-		"add norm":      func() { AddRMSNormRows(two, three, two, two, two, 1, 0) },
+		"exact rows":    func() { RMSNormRows(two, two, three, 1, 0) },
 		"KL":            func() { KL(two, three, 0, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -237,13 +237,11 @@ func BenchmarkElements(b *testing.B) {
 	benchmarkTiers(b, "EngineNormRotateHeads", n, 8, func() { EngineNormRotateHeads(dst, x, cos, cos, sin, n/128, 128, 1e-6) })
 	for _, rows := range []int{1, 16} {
 		const width = 1024
-		x, y, dst, gamma := random(r, rows*width), random(r, rows*width), make([]float32, rows*width), random(r, width)
-		sum := make([]float32, rows*width)
+		x, dst, gamma := random(r, rows*width), make([]float32, rows*width), random(r, width)
 		name := func(s string) string { return fmt.Sprintf("%s/%dx%d", s, rows, width) }
 		benchmarkTiers(b, name("RMSNormRows"), rows*width, 8, func() { RMSNormRows(dst, x, gamma, rows, 1e-6) })
 		benchmarkTiers(b, name("EngineRMSNormRows"), rows*width, 8, func() { EngineRMSNormRows(dst, x, gamma, rows, 1e-6) })
 		benchmarkTiers(b, name("EngineRMSNormPackedRows"), rows*width, 8, func() { EngineRMSNormPackedRows(dst, x, gamma, rows, 1e-6) })
-		benchmarkTiers(b, name("EngineAddRMSNormRows"), rows*width, 16, func() { EngineAddRMSNormRows(dst, sum, x, y, gamma, rows, 1e-6) })
 	}
 	benchmarkTiers(b, "Softmax", n, 8, func() { Softmax(dst) })
 	benchmarkTiers(b, "SiLU", n, 8, func() { SiLU(dst, x) })

@@ -22,11 +22,6 @@ func EngineRMSNormRows(dst, x, gamma []float32, rows int, eps float32) {
 	norm(engineNorm).rows("EngineRMSNormRows", dst, x, gamma, rows, eps)
 }
 
-// EngineAddRMSNormRows writes x + y to sum and [EngineRMSNormRows] of sum to dst, as [AddRMSNormRows] does.
-func EngineAddRMSNormRows(dst, sum, x, y, gamma []float32, rows int, eps float32) {
-	norm(engineNorm).addRows("EngineAddRMSNormRows", dst, sum, x, y, gamma, rows, eps)
-}
-
 // EngineRMSNormPacked is EngineRMSNorm for two or more tokens in the layout NC4HW4: squares are added one by one, and
 // the result is (x*inv) * gamma.
 //
@@ -38,11 +33,6 @@ func EngineRMSNormPacked(dst, x, gamma []float32, eps float32) {
 // EngineRMSNormPackedRows is [EngineRMSNormPacked] for each row of x [rows, len(gamma)].
 func EngineRMSNormPackedRows(dst, x, gamma []float32, rows int, eps float32) {
 	norm(enginePackedNorm).rows("EngineRMSNormPackedRows", dst, x, gamma, rows, eps)
-}
-
-// EngineAddRMSNormPackedRows writes x + y to sum and [EngineRMSNormPackedRows] of sum to dst, as [AddRMSNormRows] does.
-func EngineAddRMSNormPackedRows(dst, sum, x, y, gamma []float32, rows int, eps float32) {
-	norm(enginePackedNorm).addRows("EngineAddRMSNormPackedRows", dst, sum, x, y, gamma, rows, eps)
 }
 
 func engineNormGeneric(dst, x, gamma []float32, rows int, eps float32) {

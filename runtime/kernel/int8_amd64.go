@@ -97,38 +97,13 @@ func layoutOfInt8() int8Layout {
 	return int8Layout{rows: 1}
 }
 
-func minMax(x []float32) (lo, hi float32) {
-	n := len(x) &^ 7
-	if !use.avx2 || n == 0 {
-		return minMaxGeneric(x)
-	}
-	lo, hi = int8RangeAVX2(&x[0], n)
-	for _, v := range x[n:] {
-		lo, hi = min(lo, v), max(hi, v)
-	}
-	return lo, hi
-}
+func int8Range(x *float32, n int) (lo, hi float32) { return int8RangeAVX2(x, n) }
 
-func quantizeBlock(codes []uint8, x []float32, stride int, quant, bias float32, away bool) int32 {
-	if stride == 0 {
-		return quantizeBlockGeneric(codes, x, stride, quant, bias, away)
+func int8Round(dst *byte, x *float32, n, stride int, quant, bias float32, away bool) (sum int) {
+	if away {
+		return int8RoundAwayAVX2(dst, x, n, stride, quant, bias)
 	}
-	n, sum := len(x)&^7, 0
-	if n > 0 {
-		_ = codes[(n/4-1)*stride+3]
-		if away {
-			sum = int8RoundAwayAVX2(&codes[0], &x[0], n, stride, quant, bias)
-		} else {
-			sum = int8RoundEvenAVX2(&codes[0], &x[0], n, stride, quant, bias)
-		}
-	}
-	if n == len(x) {
-		return int32(sum)
-	}
-	codes = codes[n/4*stride:]
-	clear(codes[:4])
-	clear(codes[stride:][:4]) // what fills up the columns counts as 0
-	return int32(sum) + quantizeBlockGeneric(codes, x[n:], stride, quant, bias, away)
+	return int8RoundEvenAVX2(dst, x, n, stride, quant, bias)
 }
 
 func int8Tile(c *int8Call, nibbles bool, tokens int) {

@@ -259,9 +259,7 @@ func (m *Model) norm(dst, x []float32, n *arch.Norm) error {
 	}
 	width := len(gamma)
 	kernel.Parallel(m.threads, len(x)/width, func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			kernel.RMSNorm(dst[i*width:(i+1)*width], x[i*width:(i+1)*width], gamma, float32(n.Eps))
-		}
+		kernel.RMSNormRows(dst[lo*width:hi*width], x[lo*width:hi*width], gamma, hi-lo, float32(n.Eps))
 	})
 	return nil
 }
