@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/llmexport/llmexport/backends/generic"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -24,30 +25,22 @@ type attentionStep struct {
 
 // attention checks what Attention is asked for and plans it.
 func (p *planner) attention(n *node, prm *mnn.Attention) error {
-	if !prm.KVCache || prm.KVShared {
-		return fmt.Errorf("attention without a cache of its own: %w", tensor.ErrUnsupported)
-	}
-	if len(n.inputs) < 3 || len(n.inputs) > 4 {
-		return fmt.Errorf("attention with %d inputs: %w", len(n.inputs), tensor.ErrUnsupported)
-	}
-	if prm.Scale != 0 {
-		return fmt.Errorf("attention with a scale of %g: %w", prm.Scale, tensor.ErrUnsupported)
-	}
-	for k := range n.inputs {
-		if !p.in(n, k).float() {
+	shapes := make([][]int, len(n.inputs))
+	for k := range shapes {
+		x := p.in(n, k)
+		if shapes[k] = x.shape; !x.float() {
 			return fmt.Errorf("attention on integers: %w", tensor.ErrCorrupt)
 		}
 	}
+	if err := generic.CheckAttention(prm, shapes); err != nil {
+		return err
+	}
 	if len(n.inputs) == 4 {
-		if mask := p.in(n, 3); len(mask.shape) != 0 || mask.f == nil || mask.f[0] > 1e-6 {
-			return fmt.Errorf("attention with an explicit mask: %w", tensor.ErrUnsupported)
+		if mask := p.in(n, 3); mask.f == nil || mask.f[0] > 1e-6 {
+			return generic.ErrMask
 		}
 	}
 	q, k, v := p.in(n, 0), p.in(n, 1), p.in(n, 2)
-	if len(q.shape) != 4 || len(k.shape) != 4 || q.shape[0] != 1 || k.shape[0] != 1 || q.shape[1] != k.shape[1] || q.shape[3] != k.shape[3] ||
-		k.count() == 0 || q.shape[2]%k.shape[2] != 0 || v.count() != k.count() {
-		return fmt.Errorf("attention on %v, %v, %v: %w", q.shape, k.shape, v.shape, tensor.ErrCorrupt)
-	}
 	tokens, heads, dim := q.shape[1], q.shape[2], q.shape[3]
 	if tokens != p.tokens {
 		return fmt.Errorf("attention on %d of %d tokens: %w", tokens, p.tokens, tensor.ErrUnsupported)

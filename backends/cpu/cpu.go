@@ -152,11 +152,7 @@ func (e *executable) open(i int, op *mnn.Op, w mnn.Weights) (err error) {
 		e.attention[i] = e.attentions
 		e.attentions++
 	case *mnn.Input:
-		switch op.Name {
-		case "input_ids", "attention_mask", "position_ids", "logits_index":
-		default:
-			err = fmt.Errorf("unknown input: %w", tensor.ErrUnsupported)
-		}
+		err = generic.CheckInput(op.Name)
 	}
 	return err
 }

@@ -121,6 +121,9 @@ func (f *frame) run(ctx context.Context, c backends.Call) error {
 			ids[i] = int32(c.Offset + f.states[i/c.Tokens].len + i%c.Tokens)
 		}
 	}
+	for _, p := range f.peaks {
+		p.bits.Store(0) // a call before this one may have failed
+	}
 	for _, s := range f.steps {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -130,7 +133,7 @@ func (f *frame) run(ctx context.Context, c backends.Call) error {
 		}
 	}
 	for _, p := range f.peaks {
-		c.Peaks(p.op, p.take())
+		c.Peaks(p.op, p.value())
 	}
 	return nil
 }

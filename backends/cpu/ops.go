@@ -60,9 +60,6 @@ func (p *planner) norm(n *node, op *mnn.Op) error {
 }
 
 func (p *planner) binary(n *node, op mnn.BinaryOp) error {
-	if len(n.inputs) < 2 {
-		return fmt.Errorf("%d inputs: %w", len(n.inputs), tensor.ErrCorrupt)
-	}
 	a, b := p.in(n, 0), p.in(n, 1)
 	if a.float() != b.float() {
 		return fmt.Errorf("%v of floats and integers: %w", op, tensor.ErrUnsupported)

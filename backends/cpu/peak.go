@@ -25,7 +25,7 @@ func (p *peak) add(values []float32) {
 	}
 }
 
-func (p *peak) take() float32 { return math.Float32frombits(p.bits.Swap(0)) }
+func (p *peak) value() float32 { return math.Float32frombits(p.bits.Load()) }
 
 // peaks watches the outputs of a node that computes.
 func (p *planner) peaks(n *node, op *mnn.Op) {

@@ -15,31 +15,47 @@ const queryBlock = 32
 // attentions keeps the scratch of workers.
 var attentions = sync.Pool{New: func() any { return new(kernel.EngineAttention) }}
 
+// ErrMask refuses masks other than the number 0, which means causal.
+var ErrMask = fmt.Errorf("attention with an explicit mask: %w", tensor.ErrUnsupported)
+
+// CheckAttention refuses what is no causal attention with a cache of its own, for inputs of these shapes: queries, keys,
+// values and, if there is one, the mask.
+func CheckAttention(p *mnn.Attention, shapes [][]int) error {
+	if !p.KVCache || p.KVShared {
+		return fmt.Errorf("attention without a cache of its own: %w", tensor.ErrUnsupported)
+	}
+	if len(shapes) < 3 || len(shapes) > 4 {
+		return fmt.Errorf("attention with %d inputs: %w", len(shapes), tensor.ErrUnsupported)
+	}
+	if p.Scale != 0 {
+		return fmt.Errorf("attention with a scale of %g: %w", p.Scale, tensor.ErrUnsupported)
+	}
+	if len(shapes) == 4 && len(shapes[3]) != 0 {
+		return ErrMask
+	}
+	q, k, v := shapes[0], shapes[1], shapes[2]
+	if len(q) != 4 || len(k) != 4 || q[0] != 1 || k[0] != 1 || q[1] != k[1] || q[3] != k[3] || Count(k) == 0 || q[2]%k[2] != 0 || Count(v) != Count(k) {
+		return fmt.Errorf("attention on %v, %v, %v: %w", q, k, v, tensor.ErrCorrupt)
+	}
+	return nil
+}
+
 // attention appends k and v to the op's cache and lets every new query see all keys up to its own position:
 // out = softmax(q k / sqrt(dim)) v, per query head; several query heads share a key head.
 func (r *run) attention(op int, p *mnn.Attention, in []value) (value, error) {
-	if !p.KVCache || p.KVShared {
-		return value{}, fmt.Errorf("attention without a cache of its own: %w", tensor.ErrUnsupported)
-	}
-	if len(in) < 3 || len(in) > 4 {
-		return value{}, fmt.Errorf("attention with %d inputs: %w", len(in), tensor.ErrUnsupported)
-	}
-	if p.Scale != 0 {
-		return value{}, fmt.Errorf("attention with a scale of %g: %w", p.Scale, tensor.ErrUnsupported)
-	}
-	for _, x := range in {
-		if x.i != nil {
+	shapes := make([][]int, len(in))
+	for k, x := range in {
+		if shapes[k] = x.shape; x.i != nil {
 			return value{}, fmt.Errorf("attention on integers: %w", tensor.ErrCorrupt)
 		}
 	}
-	if len(in) == 4 && (len(in[3].shape) != 0 || in[3].f[0] > 1e-6) {
-		return value{}, fmt.Errorf("attention with an explicit mask: %w", tensor.ErrUnsupported)
+	if err := CheckAttention(p, shapes); err != nil {
+		return value{}, err
+	}
+	if len(in) == 4 && in[3].f[0] > 1e-6 {
+		return value{}, ErrMask
 	}
 	q, k, v := in[0], in[1], in[2]
-	if len(q.shape) != 4 || len(k.shape) != 4 || q.shape[0] != 1 || k.shape[0] != 1 || q.shape[1] != k.shape[1] || q.shape[3] != k.shape[3] ||
-		k.elements() == 0 || q.shape[2]%k.shape[2] != 0 || v.elements() != k.elements() {
-		return value{}, fmt.Errorf("attention on %v, %v, %v: %w", q.shape, k.shape, v.shape, tensor.ErrCorrupt)
-	}
 	tokens, heads, kv, dim := q.shape[1], q.shape[2], k.shape[2], q.shape[3]
 	c := r.state.caches[op]
 	if c == nil {

@@ -97,13 +97,18 @@ func (e *executable) compile(i int, op *mnn.Op, w mnn.Weights, cache *int64) (er
 		c, err = p.Open(w)
 		e.consts[i] = value{shape: c.Shape, f: c.Floats, i: c.Ints}
 	case *mnn.Input:
-		switch op.Name {
-		case "input_ids", "attention_mask", "position_ids", "logits_index":
-		default:
-			err = fmt.Errorf("unknown input: %w", tensor.ErrUnsupported)
-		}
+		err = CheckInput(op.Name)
 	}
 	return err
+}
+
+// CheckInput refuses inputs that engines do not feed.
+func CheckInput(name string) error {
+	switch name {
+	case "input_ids", "attention_mask", "position_ids", "logits_index":
+		return nil
+	}
+	return fmt.Errorf("unknown input: %w", tensor.ErrUnsupported)
 }
 
 // state implements backends.State.
