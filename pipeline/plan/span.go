@@ -1,0 +1,109 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"sync"
+
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// spanner puts spans together from finished chunks: header, codes, scales, bias.
+type spanner struct {
+	plan *Plan
+	src  tensor.Source
+
+	at    int64 // in the span
+	span  hash.Hash
+	alpha []byte // scales of the item so far; they follow the codes
+}
+
+func (s *spanner) chunk(c *chunk) error {
+	it := &s.plan.Items[c.item]
+	if c.err != nil {
+		return fmt.Errorf("%s: %w", it.Slot.Weight.Tensor, c.err)
+	}
+	if c.lo == 0 {
+		s.at, s.span, s.alpha = 0, sha256.New(), grow(*alphas.Get().(*[]byte), int(it.Alpha+it.Bias))[:0]
+		if it.Header > 0 {
+			c.head = mnn.AppendHeader(nil, it.Layout.Rows, it.Layout.Cols, it.Choice.Spec.Bits)
+		}
+	}
+	s.alpha = append(s.alpha, c.alpha...)
+	last := c.hi == it.Slot.Weight.Rows
+	if last {
+		c.tail = s.alpha
+		if it.Bias > 0 {
+			b, err := readFloats(s.src, it.BiasSource, it.Slot.Bias.Rows)
+			if err != nil {
+				return fmt.Errorf("%s: %w", it.Slot.Bias.Tensor, err)
+			}
+			c.tail = append(c.tail, floatBytes(b)...)
+		}
+	}
+	for _, b := range [][]byte{c.head, c.codes, c.tail} {
+		s.span.Write(b)
+		s.at += int64(len(b))
+	}
+	if last {
+		if s.at != it.Size() {
+			return fmt.Errorf("internal error: %s has %d bytes, planned %d", it.Slot.Name, s.at, it.Size())
+		}
+		c.sum = hex.EncodeToString(s.span.Sum(nil))
+	}
+	return nil
+}
+
+// writer writes chunks to the file and tells of them.
+type writer struct {
+	plan     *Plan
+	dst      io.Writer
+	done     func(item int, sum string) error
+	progress func(done int64)
+	at       int64
+}
+
+func (w *writer) chunk(c *chunk) error {
+	if it := &w.plan.Items[c.item]; c.lo == 0 && w.at != it.Offset {
+		return fmt.Errorf("internal error: %s at %d, planned %d", it.Slot.Name, w.at, it.Offset)
+	}
+	for _, b := range [][]byte{c.head, c.codes, c.tail} {
+		if len(b) == 0 {
+			continue
+		}
+		n, err := w.dst.Write(b)
+		w.at += int64(n)
+		if err != nil {
+			return err
+		}
+	}
+	buf, tail := c.buf, c.tail // copies: the pools must not keep the chunk
+	bufs.Put(&buf)
+	if c.sum != "" {
+		alphas.Put(&tail)
+	}
+	if w.progress != nil {
+		w.progress(w.at)
+	}
+	if c.sum != "" && w.done != nil {
+		return w.done(c.item, c.sum)
+	}
+	return nil
+}
+
+// bufs and alphas recycle what travels from workers to the file: rows of chunks, and the scales of whole items, which
+// may be much larger.
+var bufs, alphas = sync.Pool{New: newBuffer}, sync.Pool{New: newBuffer}
+
+func newBuffer() any { return new([]byte) }
+
+func grow[T any](b []T, n int) []T {
+	if cap(b) < n {
+		return make([]T, n)
+	}
+	return b[:n]
+}
