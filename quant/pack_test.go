@@ -164,7 +164,7 @@ func TestRTNWorkedExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := NewBlocks(l, s)
-	if err := (RTN{}).Encode(b, w, s, nil); err != nil {
+	if err := Encode(RTN{}, b, w, s, nil); err != nil {
 		t.Fatal(err)
 	}
 	codes, alpha := make([]byte, l.Codes), make([]byte, l.Alpha)

@@ -15,8 +15,25 @@ import (
 // its sign, so that m itself is on the grid and all 2^b codes are used. Cost: two passes over the row.
 type RTN struct{}
 
-// Name implements Encoder.
+// Name implements Method.
 func (RTN) Name() string { return "rtn" }
+
+// Calibrated implements Method.
+func (RTN) Calibrated() bool { return false }
+
+// Validate implements Method.
+func (RTN) Validate() error { return nil }
+
+// Prepare implements Quantizer.
+func (RTN) Prepare(s Spec, cols int, _ *Stats, _ int) (Encoder, error) {
+	if s.Bits == 16 {
+		return nil, fmt.Errorf("internal error: 16-bit weights are not encoded by a method")
+	}
+	return nearest{s}, nil
+}
+
+// nearest encodes by rounding to the nearest point.
+type nearest struct{ spec Spec }
 
 // tiny is the scale of a block whose weights are all equal: they live in the zero term (or are 0).
 // It is the smallest normal half, so that both scale types hold it exactly.
@@ -30,13 +47,11 @@ const (
 )
 
 // Encode implements Encoder.
-func (RTN) Encode(dst Blocks, w Matrix, s Spec, _ *Stats) error {
+func (n nearest) Encode(dst Blocks, w Matrix) error {
+	s := n.spec
 	l, err := s.Layout(w.Rows, w.Cols)
 	if err != nil {
 		return err
-	}
-	if s.Bits == 16 {
-		return fmt.Errorf("internal error: 16-bit weights are not encoded by a method")
 	}
 	var g grid
 	group := max(1, min(groupBlocks, groupWeights/l.BlockCols))

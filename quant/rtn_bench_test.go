@@ -35,7 +35,7 @@ func BenchmarkEncode(b *testing.B) {
 			b.SetBytes(int64(len(src)))
 			for b.Loop() {
 				kernel.BF16ToF32(w.Data, src)
-				if err := (RTN{}).Encode(blocks, w, s, nil); err != nil {
+				if err := Encode(RTN{}, blocks, w, s, nil); err != nil {
 					b.Fatal(err)
 				}
 				Pack(codes, blocks.Codes, s.Bits)

@@ -74,7 +74,7 @@ func TestRTNErrorIsWithinBound(t *testing.T) {
 			}
 			for name, row := range rowsOf(cols) {
 				b := NewBlocks(l, s)
-				if err := (RTN{}).Encode(b, Matrix{1, cols, row}, s, nil); err != nil {
+				if err := Encode(RTN{}, b, Matrix{1, cols, row}, s, nil); err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
 				for i, v := range row {
@@ -119,7 +119,7 @@ func TestRTNConstantBlocks(t *testing.T) {
 		for i := range row {
 			row[i] = v
 		}
-		if err := (RTN{}).Encode(b, Matrix{1, 32, row}, s, nil); err != nil {
+		if err := Encode(RTN{}, b, Matrix{1, 32, row}, s, nil); err != nil {
 			t.Fatal(err)
 		}
 		if b.Zero[0] != v || b.Codes[0] != 8 || b.Scale[0] != tiny {
@@ -155,7 +155,7 @@ func TestRTNRefuses(t *testing.T) {
 				row[128+i] = v // the second row
 			}
 			b := Blocks{Codes: make([]uint8, 256), Scale: make([]float32, 8), Zero: make([]float32, 8)}
-			err := RTN{}.Encode(b, Matrix{2, 128, row}, c.spec, nil)
+			err := Encode(RTN{}, b, Matrix{2, 128, row}, c.spec, nil)
 			if !errors.Is(err, c.want) {
 				t.Fatalf("error %v, want %v", err, c.want)
 			}
@@ -165,7 +165,7 @@ func TestRTNRefuses(t *testing.T) {
 		})
 	}
 	t.Run("halves", func(t *testing.T) {
-		if err := (RTN{}).Encode(Blocks{}, Matrix{1, 32, make([]float32, 32)}, Half, nil); err == nil {
+		if err := Encode(RTN{}, Blocks{}, Matrix{1, 32, make([]float32, 32)}, Half, nil); err == nil {
 			t.Error("16 bits have no codes")
 		}
 	})
@@ -204,7 +204,7 @@ func encode(t testing.TB, w Matrix, s Spec) Blocks {
 		t.Fatal(err)
 	}
 	b := NewBlocks(l, s)
-	if err := (RTN{}).Encode(b, w, s, nil); err != nil {
+	if err := Encode(RTN{}, b, w, s, nil); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -241,12 +241,12 @@ func TestRTNIsTheSameEverywhere(t *testing.T) {
 
 func TestMethod(t *testing.T) {
 	for _, name := range Methods() {
-		e, err := Method(name)
+		e, err := NewMethod(name)
 		if err != nil || e.Name() != name {
 			t.Errorf("%s: %v, %v", name, e, err)
 		}
 	}
-	if _, err := Method("magic"); err == nil || !strings.Contains(err.Error(), "rtn") {
+	if _, err := NewMethod("magic"); err == nil || !strings.Contains(err.Error(), "rtn") {
 		t.Errorf("unknown method: %v", err)
 	}
 }

@@ -51,7 +51,7 @@ func (b *builder) linear(t *testing.T, x int32, w quant.Matrix, bias []float32, 
 			t.Fatal(err)
 		}
 		q := quant.NewBlocks(l, s)
-		if err := (quant.RTN{}).Encode(q, w, s, nil); err != nil {
+		if err := quant.Encode(quant.RTN{}, q, w, s, nil); err != nil {
 			t.Fatal(err)
 		}
 		codes, alpha := make([]byte, l.Codes), make([]byte, l.Alpha)

@@ -35,7 +35,7 @@ func TestTables(t *testing.T) {
 
 func TestMethodNames(t *testing.T) {
 	for _, n := range quant.Methods() {
-		e, err := quant.Method(n)
+		e, err := quant.NewMethod(n)
 		if err != nil {
 			t.Fatal(err)
 		}

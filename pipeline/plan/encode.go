@@ -14,12 +14,14 @@ import (
 
 // encoder is the state of one worker.
 type encoder struct {
-	plan   *Plan
-	src    tensor.Source
-	encode quant.Encoder
-	raw    []byte
-	rows   []float32
-	blocks quant.Blocks
+	plan      *Plan
+	src       tensor.Source
+	quantizer quant.Quantizer
+	item      *Item
+	encode    quant.Encoder // of item
+	raw       []byte
+	rows      []float32
+	blocks    quant.Blocks
 }
 
 func (e *encoder) run(c *chunk) error {
@@ -71,7 +73,14 @@ func (e *encoder) piece(codes, alpha []byte, it *Item, rows int) error {
 	}
 	e.blocks.Codes = grow(e.blocks.Codes, len(e.rows))
 	e.blocks.Scale, e.blocks.Zero = grow(e.blocks.Scale, rows*it.Layout.Blocks), grow(e.blocks.Zero, rows*it.Layout.Blocks)
-	if err := e.encode.Encode(e.blocks, quant.Matrix{Rows: rows, Cols: it.Layout.Cols, Data: e.rows}, sp, nil); err != nil {
+	if e.item != it {
+		var err error
+		if e.encode, err = e.quantizer.Prepare(sp, it.Layout.Cols, nil, 1); err != nil {
+			return err
+		}
+		e.item = it
+	}
+	if err := e.encode.Encode(e.blocks, quant.Matrix{Rows: rows, Cols: it.Layout.Cols, Data: e.rows}); err != nil {
 		return err
 	}
 	quant.Pack(codes, e.blocks.Codes, sp.Bits)

@@ -72,7 +72,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	before, threads := peak(t), runtime.GOMAXPROCS(0)
 	timed := &timedSource{Source: src}
 	start := time.Now()
-	sum, err := p.Write(t.Context(), dst, timed, WriteOptions{Encoder: quant.RTN{}, Threads: threads, Memory: writeMemory})
+	sum, err := p.Write(t.Context(), dst, timed, WriteOptions{Quantizer: quant.RTN{}, Threads: threads, Memory: writeMemory})
 	if err != nil || dst.n != p.Bytes {
 		t.Fatalf("%d of %d bytes: %v", dst.n, p.Bytes, err)
 	}

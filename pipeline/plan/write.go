@@ -17,7 +17,8 @@ import (
 
 // WriteOptions configures Write.
 type WriteOptions struct {
-	Encoder quant.Encoder
+	// Quantizer chooses the codes of matrices. It must not need calibration.
+	Quantizer quant.Quantizer
 	// Threads that encode, at least 1.
 	Threads int
 	// Memory is the limit in bytes for buffers; the number of chunks in flight follows from it.
@@ -97,7 +98,7 @@ func (p *Plan) Begin(ctx context.Context, src tensor.Source, o WriteOptions) *Wr
 	})
 	for range min(threads, window) {
 		g.Go(func() error {
-			e := &encoder{plan: p, src: src, encode: o.Encoder}
+			e := &encoder{plan: p, src: src, quantizer: o.Quantizer}
 			for c := range work {
 				if ctx.Err() == nil {
 					c.err = e.run(c)

@@ -51,7 +51,7 @@ func small(t testing.TB) *Plan {
 // in order with the digests of their spans.
 func written(t testing.TB, p *Plan, src tensor.Source, o WriteOptions) []byte {
 	t.Helper()
-	o.Encoder = quant.RTN{}
+	o.Quantizer = quant.RTN{}
 	var dst bytes.Buffer
 	next, progress := o.From, int64(0)
 	base := p.offset(o.From)
@@ -313,7 +313,7 @@ func TestWriteFails(t *testing.T) {
 					}}
 				}
 				sum, err := p.Write(ctx, dst, src, WriteOptions{
-					Encoder: quant.RTN{}, Threads: threads, Memory: 1 << 26,
+					Quantizer: quant.RTN{}, Threads: threads, Memory: 1 << 26,
 					Done: func(int, string) error { return c.done },
 				})
 				if !errors.Is(err, c.want) || !strings.Contains(fmt.Sprint(err), c.text) || sum != "" {
@@ -342,7 +342,7 @@ func TestWriteOfACancelledContextWritesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("interrupted")
 	cancel(cause)
-	_, err := p.Write(ctx, io.Discard, src, WriteOptions{Encoder: quant.RTN{}, Threads: 2})
+	_, err := p.Write(ctx, io.Discard, src, WriteOptions{Quantizer: quant.RTN{}, Threads: 2})
 	if !errors.Is(err, cause) {
 		t.Errorf("%v", err)
 	}
@@ -354,7 +354,7 @@ func TestBegin(t *testing.T) {
 	want := written(t, p, src, WriteOptions{Threads: 1, Memory: 1})
 	for _, ahead := range []int64{0, 1, 300_000, p.Bytes, 10 * p.Bytes} {
 		before := runtime.NumGoroutine()
-		o := WriteOptions{Encoder: quant.RTN{}, Threads: 2, Memory: 1, Ahead: ahead}
+		o := WriteOptions{Quantizer: quant.RTN{}, Threads: 2, Memory: 1, Ahead: ahead}
 		w := p.Begin(t.Context(), src, o)
 		time.Sleep(10 * time.Millisecond)
 		var dst bytes.Buffer
@@ -380,7 +380,7 @@ func TestWriteConcurrently(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range sums {
 		wg.Go(func() {
-			sums[i], _ = p.Write(t.Context(), io.Discard, src, WriteOptions{Encoder: quant.RTN{}, Threads: 2, Memory: 1 << 26})
+			sums[i], _ = p.Write(t.Context(), io.Discard, src, WriteOptions{Quantizer: quant.RTN{}, Threads: 2, Memory: 1 << 26})
 		})
 	}
 	wg.Wait()
@@ -393,7 +393,7 @@ func TestWriteConcurrently(t *testing.T) {
 func TestWriteIsTheSameEverywhere(t *testing.T) {
 	p, src := smallModel(t)
 	const want = "07083797852cf2665b4fe24316d107cb9a989a9ddd1bbcfecd6f2868cc4142de"
-	sum, err := p.Write(t.Context(), io.Discard, src, WriteOptions{Encoder: quant.RTN{}, Threads: 2, Memory: 1 << 26})
+	sum, err := p.Write(t.Context(), io.Discard, src, WriteOptions{Quantizer: quant.RTN{}, Threads: 2, Memory: 1 << 26})
 	if err != nil || sum != want {
 		t.Errorf("digest %s, %v, want %s", sum, err, want)
 	}

@@ -90,6 +90,9 @@ func aheadOf(job *pipeline.Job) *ahead {
 
 // writeOptions are those of writing the weights from the beginning.
 func (q *Quantize) writeOptions(job *pipeline.Job) (plan.WriteOptions, error) {
-	encoder, err := quant.Method(q.Method[0])
-	return plan.WriteOptions{Encoder: encoder, Threads: job.Limits.Threads, Memory: job.Limits.Memory / 4, Ahead: min(aheadBytes, job.Limits.Memory/8)}, err
+	chain, err := quant.NewChain(q.Method)
+	if err != nil {
+		return plan.WriteOptions{}, err
+	}
+	return plan.WriteOptions{Quantizer: chain.Quantizer, Threads: job.Limits.Threads, Memory: job.Limits.Memory / 4, Ahead: min(aheadBytes, job.Limits.Memory/8)}, nil
 }

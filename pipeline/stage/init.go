@@ -87,7 +87,7 @@ func InitRecipe(m recipes.Model, src *Source) ([]byte, error) {
 	p("  memory: %s", l.Memory)
 	p("  threads: %d             # 0 is one for each core", l.Threads)
 	p("quantize:")
-	p("  method: %s", strings.Join(q.Method, ", "))
+	p("  method: %s", q.Method[0].Name())
 	p("  bits: %d                # 16, 8, 6, 5, 4, 3 or 2; embedding table and head take 8", q.Bits)
 	p("  block: %-15s # %s", block, why)
 	p("  symmetric: %t", q.Symmetric)

@@ -2,42 +2,11 @@ package stage
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"strconv"
 
 	"github.com/invopop/jsonschema"
-
-	"github.com/llmexport/llmexport/quant"
 )
-
-// Methods is one method name or a list of them, applied in order.
-type Methods []string
-
-// UnmarshalJSON reads a word or a list of words.
-func (m *Methods) UnmarshalJSON(b []byte) error {
-	var one string
-	if json.Unmarshal(b, &one) == nil {
-		*m = Methods{one}
-		return nil
-	}
-	var list []string
-	if err := json.Unmarshal(b, &list); err != nil {
-		return fmt.Errorf("must be a method or a list of methods")
-	}
-	*m = list
-	return nil
-}
-
-// JSONSchema describes both forms.
-func (Methods) JSONSchema() *jsonschema.Schema {
-	word := &jsonschema.Schema{Type: "string"}
-	for _, n := range quant.Methods() {
-		word.Enum = append(word.Enum, n)
-	}
-	one := uint64(1)
-	return &jsonschema.Schema{OneOf: []*jsonschema.Schema{word, {Type: "array", Items: word, MinItems: &one}}}
-}
 
 // Block is a number of columns, "row", or "auto".
 type Block struct {

@@ -41,7 +41,7 @@ type Override struct {
 
 // NewQuantize returns the defaults: 4 bits in blocks of 64, asymmetric, rounded to nearest, table and head in 8 bits.
 func NewQuantize() *Quantize {
-	return &Quantize{Method: Methods{"rtn"}, Bits: 4, Block: Block{Cols: 64}}
+	return &Quantize{Method: Methods{quant.RTN{}}, Bits: 4, Block: Block{Cols: 64}}
 }
 
 // String implements pipeline.Stage.
@@ -60,10 +60,7 @@ func (q *Quantize) policy(job *pipeline.Job) (*quant.Policy, error) {
 	if err != nil {
 		return nil, job.Recipe.Errorf("target.engine", "%v", err)
 	}
-	if len(q.Method) != 1 {
-		return nil, sec.Errorf("method", "must name one method; combinations are not supported")
-	}
-	if _, err := quant.Method(q.Method[0]); err != nil {
+	if _, err := quant.NewChain(q.Method); err != nil {
 		return nil, sec.Errorf("method", "%v", err)
 	}
 	scale := target.Scale

@@ -34,7 +34,7 @@ func stored(t testing.TB, w quant.Matrix, s quant.Spec, bias []float32) (memory,
 		t.Fatal(err)
 	}
 	b := quant.NewBlocks(l, s)
-	if err := (quant.RTN{}).Encode(b, w, s, nil); err != nil {
+	if err := quant.Encode(quant.RTN{}, b, w, s, nil); err != nil {
 		t.Fatal(err)
 	}
 	file := mnn.AppendHeader([]byte("abc"), w.Rows, w.Cols, s.Bits)
@@ -267,7 +267,7 @@ func FuzzBlocks(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := (quant.RTN{}).Encode(quant.NewBlocks(l, s), w, s, nil); err != nil {
+		if err := quant.Encode(quant.RTN{}, quant.NewBlocks(l, s), w, s, nil); err != nil {
 			if !errors.Is(err, tensor.ErrCorrupt) && !errors.Is(err, tensor.ErrUnsupported) {
 				t.Fatal(err)
 			}

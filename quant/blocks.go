@@ -1,10 +1,7 @@
 package quant
 
 import (
-	"fmt"
 	"math"
-	"sort"
-	"strings"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -34,42 +31,6 @@ func NewBlocks(l Layout, s Spec) Blocks {
 		b.Zero = make([]float32, l.Rows*l.Blocks)
 	}
 	return b
-}
-
-// Stats is what calibration keeps of an op's inputs. Methods that need none ignore it.
-type Stats struct{}
-
-// Encoder chooses codes, scales and zero terms. Implementations are stateless and safe for concurrent
-// use, and give the same result for the same rows however a matrix is cut into groups of rows.
-type Encoder interface {
-	Name() string
-	// Encode fills dst. Weights that are not finite are tensor.ErrCorrupt; scales that the spec's type
-	// cannot hold are tensor.ErrUnsupported.
-	Encode(dst Blocks, w Matrix, s Spec, st *Stats) error
-}
-
-// methods is the table of encoders.
-var methods = map[string]Encoder{
-	"rtn": RTN{},
-}
-
-// Methods lists the known method names, sorted.
-func Methods() []string {
-	var names []string
-	for n := range methods {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	return names
-}
-
-// Method looks an encoder up.
-func Method(name string) (Encoder, error) {
-	e, ok := methods[name]
-	if !ok {
-		return nil, fmt.Errorf("unknown method %q; known: %s", name, strings.Join(Methods(), ", "))
-	}
-	return e, nil
 }
 
 // Bound is the largest error that round-to-nearest may leave on any weight of a block whose stored scale

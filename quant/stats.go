@@ -1,0 +1,24 @@
+package quant
+
+// Stats is what calibration keeps of the inputs of an op: x of the float model, and x̂ of the model whose earlier ops
+// are already quantized.
+type Stats struct {
+	// Cols is the number of input columns.
+	Cols int
+	// Tokens is how many inputs were seen.
+	Tokens int64
+	// Hessian is the mean over tokens of x̂ x̂ᵀ, [Cols, Cols], row-major, symmetric, both halves filled. All values are
+	// finite.
+	Hessian []float32
+	// Cross is the mean over tokens of x x̂ᵀ, [Cols, Cols]: row i is x_i times x̂. It is nil where x and x̂ are the same.
+	Cross []float32
+}
+
+// Diagonal returns the diagonal of the Hessian: the mean square of every column.
+func (s *Stats) Diagonal() []float32 {
+	d := make([]float32, s.Cols)
+	for i := range d {
+		d[i] = s.Hessian[i*s.Cols+i]
+	}
+	return d
+}
