@@ -16,6 +16,8 @@ type Policy struct {
 	// AutoBlock lets a matrix whose columns do not divide into blocks take the largest block that does.
 	AutoBlock bool
 	Overrides []Override
+	// Fixed gives the specs of single matrices by name, whatever else is said here: an allocation to a budget.
+	Fixed map[string]Spec
 }
 
 // Override changes the spec of matrices whose checkpoint tensor matches; nil fields keep what was.
@@ -40,6 +42,11 @@ type Choice struct {
 // last override that matches wins over earlier ones, field by field.
 func (p *Policy) Choose(name string, table bool, rows, cols int) (Choice, error) {
 	c := Choice{Spec: p.Default, Override: -1}
+	if s, ok := p.Fixed[name]; ok {
+		c.Spec = s
+		_, err := s.Layout(rows, cols)
+		return c, err
+	}
 	if table {
 		c.Spec = p.Table
 	}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -17,6 +18,7 @@ type encoder struct {
 	plan      *Plan
 	src       tensor.Source
 	quantizer quant.Quantizer
+	encoded   func(tensor string) io.ReaderAt // or nil
 	item      *Item
 	encode    quant.Encoder // of item
 	raw       []byte
@@ -28,18 +30,23 @@ func (e *encoder) run(c *chunk) error {
 	it := &e.plan.Items[c.item]
 	cols := max(it.Slot.Weight.Cols, 1)
 	size := int(it.Source.DType.Size())
+	rows := int64(c.hi - c.lo)
+	codes, alpha := it.Codes/int64(it.Slot.Weight.Rows), it.Alpha/int64(it.Slot.Weight.Rows) // bytes of a row
+	c.buf = grow(*bufs.Get().(*[]byte), int(rows*(codes+alpha)))
+	c.codes, c.alpha = c.buf[:rows*codes], c.buf[rows*codes:]
+	if e.encoded != nil {
+		if r := e.encoded(it.Source.Name); r != nil {
+			return errors.Join(readRows(r, c.codes, int64(c.lo)*codes), readRows(r, c.alpha, it.Codes+int64(c.lo)*alpha))
+		}
+	}
 	r, err := e.src.Open(it.Source.Name)
 	if err != nil {
 		return err
 	}
 	e.raw = grow(e.raw, (c.hi-c.lo)*cols*size)
-	if n, err := r.ReadAt(e.raw, int64(c.lo)*int64(cols)*int64(size)); n < len(e.raw) { // a full read may say io.EOF
-		return fmt.Errorf("row %d: %w", c.lo, noEOF(err))
+	if err := readRows(r, e.raw, int64(c.lo)*int64(cols)*int64(size)); err != nil {
+		return fmt.Errorf("row %d: %w", c.lo, err)
 	}
-	rows := int64(c.hi - c.lo)
-	codes, alpha := it.Codes/int64(it.Slot.Weight.Rows), it.Alpha/int64(it.Slot.Weight.Rows) // bytes of a row
-	c.buf = grow(*bufs.Get().(*[]byte), int(rows*(codes+alpha)))
-	c.codes, c.alpha = c.buf[:rows*codes], c.buf[rows*codes:]
 	step := max(1, pieceElements/cols)
 	for lo := c.lo; lo < c.hi; lo += step {
 		hi := min(lo+step, c.hi)
@@ -54,6 +61,14 @@ func (e *encoder) run(c *chunk) error {
 			}
 			return fmt.Errorf("rows %d to %d: %w", lo, hi-1, err)
 		}
+	}
+	return nil
+}
+
+// readRows fills b from offset at.
+func readRows(r io.ReaderAt, b []byte, at int64) error {
+	if n, err := r.ReadAt(b, at); n < len(b) { // a full read may say io.EOF
+		return noEOF(err)
 	}
 	return nil
 }
@@ -112,8 +127,8 @@ func readFloats(src tensor.Source, info tensor.Info, n int) ([]float32, error) {
 		return nil, err
 	}
 	raw := make([]byte, int64(n)*info.DType.Size())
-	if n, err := r.ReadAt(raw, 0); n < len(raw) {
-		return nil, noEOF(err)
+	if err := readRows(r, raw, 0); err != nil {
+		return nil, err
 	}
 	v := make([]float32, n)
 	if err := kernel.ToF32(v, raw, info.DType); err != nil {

@@ -17,8 +17,11 @@ import (
 
 // WriteOptions configures Write.
 type WriteOptions struct {
-	// Quantizer chooses the codes of matrices. It must not need calibration.
+	// Quantizer chooses the codes of matrices that Encoded does not have. It must not need calibration.
 	Quantizer quant.Quantizer
+	// Encoded opens codes and scales of a checkpoint's matrix that were chosen before, one behind the other as they lie
+	// in the file; it returns nil for a matrix that it does not have, and may itself be nil.
+	Encoded func(tensor string) io.ReaderAt
 	// Threads that encode, at least 1.
 	Threads int
 	// Memory is the limit in bytes for buffers; the number of chunks in flight follows from it.
@@ -98,7 +101,7 @@ func (p *Plan) Begin(ctx context.Context, src tensor.Source, o WriteOptions) *Wr
 	})
 	for range min(threads, window) {
 		g.Go(func() error {
-			e := &encoder{plan: p, src: src, quantizer: o.Quantizer}
+			e := &encoder{plan: p, src: src, quantizer: o.Quantizer, encoded: o.Encoded}
 			for c := range work {
 				if ctx.Err() == nil {
 					c.err = e.run(c)
