@@ -33,6 +33,21 @@ func NewBlocks(l Layout, s Spec) Blocks {
 	return b
 }
 
+// Dequantize writes the weights that codes, scales and zero terms stand for.
+func (b Blocks) Dequantize(dst []float32, s Spec) {
+	mid := float32(int(1) << (s.Bits - 1))
+	width := len(b.Codes) / len(b.Scale)
+	for i, scale := range b.Scale {
+		var zero float32
+		if !s.Symmetric {
+			zero = b.Zero[i]
+		}
+		for j, c := range b.Codes[i*width : (i+1)*width] {
+			dst[i*width+j] = float32(scale*(float32(c)-mid)) + zero
+		}
+	}
+}
+
 // Bound is the largest error that round-to-nearest may leave on any weight of a block whose stored scale
 // and zero term are given: half a step, plus the rounding of scale and zero to their type (at the far end
 // of the range the scale's rounding counts once per code). Full-range symmetric codes lack +2^(bits-1), so

@@ -36,3 +36,33 @@ func PackAlpha(dst []byte, b Blocks, s Spec) {
 		dst = dst[size:]
 	}
 }
+
+// Unpack reads what Pack wrote.
+func Unpack(codes []uint8, src []byte, bits int) {
+	mask := uint32(1)<<bits - 1
+	var have, acc uint32
+	for i := range codes {
+		for have < uint32(bits) {
+			acc, src, have = acc<<8|uint32(src[0]), src[1:], have+8
+		}
+		have -= uint32(bits)
+		codes[i] = uint8(acc >> have & mask)
+	}
+}
+
+// UnpackAlpha reads what PackAlpha wrote.
+func UnpackAlpha(b Blocks, src []byte, s Spec) {
+	at := func(i int) float32 {
+		if s.Scale == tensor.F16 {
+			return kernel.F16Value(binary.LittleEndian.Uint16(src[2*i:]))
+		}
+		return math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
+	}
+	for i := range b.Scale {
+		if s.Symmetric {
+			b.Scale[i] = at(i)
+		} else {
+			b.Zero[i], b.Scale[i] = at(2*i), at(2*i+1)
+		}
+	}
+}

@@ -51,6 +51,8 @@ type Subject struct {
 	// Source is nil when only the package is there; checks that need it are skipped.
 	Source  *Source
 	Options Options
+	// Closeness is what the package's methods promise of its weights.
+	Closeness Closeness
 
 	eval     *Evaluation
 	encoded  encoded
