@@ -104,7 +104,14 @@ func (it *Item) choose(p *quant.Policy) error {
 	if err != nil {
 		return err
 	}
-	sp := it.Choice.Spec
+	return it.store(it.Choice.Spec)
+}
+
+// store lays the item out as sp says.
+func (it *Item) store(sp quant.Spec) error {
+	s := &it.Slot
+	it.Choice.Spec, it.Header, it.Bias = sp, 0, 0
+	var err error
 	// Released engines look token rows up in 4, 8 and 16 bits and take everything else for 4.
 	if s.Lookup && sp.Bits != 4 && sp.Bits != 8 && sp.Bits != 16 {
 		return fmt.Errorf("%s: the engine looks embeddings up in 4, 8 or 16 bits only, not in %d: %w", s.Weight.Tensor, sp.Bits, tensor.ErrUnsupported)
