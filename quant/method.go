@@ -61,6 +61,7 @@ type entry struct {
 
 // methods is the table of methods.
 var methods = map[string]entry{
+	"gptq":   {"error feedback between columns on searched grids, then refitting and descent; needs calibration", func() Method { return NewGPTQ() }},
 	"rtn":    {"round to the nearest point of the grid that a block spans; no data", func() Method { return RTN{} }},
 	"search": {"search scale and zero term of every block for the least weighted squared error", func() Method { return NewSearch() }},
 }

@@ -1,0 +1,210 @@
+package quant
+
+import (
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// descentPanel is the number of columns whose codes move one by one between two products. It holds a block of any length
+// but a whole row.
+const descentPanel = 128
+
+// fit is what the objective says about the scale and zero term of a block of a row. With the block's codes q, the
+// gradient G = (ŵ - t)(H + ridge·I) and K the block's square of the damped Hessian, moving them by ds and dz changes the
+// objective by
+//
+//	2 (gq·ds + g1·dz) + qq·ds² + 2·q1·ds·dz + 11·dz²,   gq = G·q, g1 = G·1, qq = q K qᵀ, q1 = q K 1ᵀ, 11 = 1 K 1ᵀ
+type fit struct {
+	gq, g1, qq, q1 float64
+	ds, dz         float32 // the move that was made
+}
+
+// descend lowers the objective of every row, block by block: first the scale and zero term by least squares, then each
+// code in turn by its best move. No step raises it, up to rounding. It stops early where nothing moves any more, which
+// further sweeps would not change.
+func (e *feedback) descend(b *batch) {
+	if e.sweeps == 0 {
+		return
+	}
+	for r := range b.rows {
+		for at := range e.blocks {
+			e.residual(b, r, at, at*e.block, (at+1)*e.block)
+		}
+	}
+	for range e.sweeps {
+		moved := false
+		for at := range e.blocks {
+			if e.refit(b, at) {
+				moved = true
+			}
+			if e.move(b, at) {
+				moved = true
+			}
+		}
+		if !moved {
+			return
+		}
+	}
+}
+
+// residual sets work to ŵ - t for columns lo to hi-1 of a block of row r.
+func (e *feedback) residual(b *batch, r, at, lo, hi int) {
+	scale, zero := b.terms(r, e.blocks, at)
+	from, to := r*e.cols+lo, r*e.cols+hi
+	code, target := b.code[from:to], b.target[from:to]
+	for i := range b.work[from:to] {
+		b.work[from+i] = float32(scale*code[i]) + zero - target[i]
+	}
+}
+
+// gradient sets product to (ŵ - t)(H + ridge·I) for columns lo to hi-1.
+func (e *feedback) gradient(b *batch, lo, hi int) {
+	n, width := e.cols, hi-lo
+	kernel.MatMulT(b.product, b.work, e.hessian[lo*n:], b.rows, width, n, width, n, n)
+	for r := range b.rows {
+		addScaled(b.product[r*width:(r+1)*width], b.work[r*n+lo:], e.ridge)
+	}
+}
+
+// refit moves scales and zero terms of block at, and says whether any moved. Where the block is a single panel, product
+// is its gradient afterwards.
+func (e *feedback) refit(b *batch, at int) bool {
+	n, g := e.cols, e.block
+	from, end := at*g, (at+1)*g
+	clear(b.fit)
+	for lo := from; lo < end; lo += descentPanel {
+		hi := min(lo+descentPanel, end)
+		width := hi - lo
+		e.gradient(b, lo, hi)
+		kernel.MatMulT(b.second, b.code[from:], e.hessian[lo*n+from:], b.rows, width, g, width, n, n)
+		for r := range b.rows {
+			code, grad, kq := b.code[r*n+lo:r*n+hi], b.product[r*width:][:width], b.second[r*width:][:width]
+			addScaled(kq, code, e.ridge)
+			b.fit[r].add(code, grad, kq, e.sums[lo:hi])
+		}
+	}
+	moved := false
+	for r := range b.rows {
+		f := &b.fit[r]
+		scale, zero := b.terms(r, e.blocks, at)
+		s, z := f.solve(scale, zero, e.total[at], e.spec)
+		if s == scale && z == zero {
+			continue
+		}
+		moved = true
+		f.ds, f.dz = s-scale, z-zero
+		b.dst.Scale[r*e.blocks+at] = s
+		if b.dst.Zero != nil {
+			b.dst.Zero[r*e.blocks+at] = z
+		}
+		if g <= descentPanel {
+			grad, kq, sums := b.product[r*g:][:g], b.second[r*g:][:g], e.sums[from:end]
+			for i := range grad {
+				grad[i] += float32(f.ds*kq[i]) + float32(f.dz*sums[i])
+			}
+		} else {
+			e.residual(b, r, at, from, end)
+		}
+	}
+	return moved
+}
+
+// add sums over some columns of the block.
+func (f *fit) add(code, grad, kq, sums []float32) {
+	var gq, g1, qq, q1 float64
+	for i, c := range code {
+		q := float64(c)
+		gq += float64(q * float64(grad[i]))
+		g1 += float64(grad[i])
+		qq += float64(q * float64(kq[i]))
+		q1 += float64(q * float64(sums[i]))
+	}
+	f.gq += gq
+	f.g1 += g1
+	f.qq += qq
+	f.q1 += q1
+}
+
+// solve returns the scale and zero term, rounded to their type, that leave the least, or those it was given.
+func (f *fit) solve(scale, zero float32, ones float64, s Spec) (float32, float32) {
+	round := func(v float64) float32 {
+		if s.Scale == tensor.F16 {
+			return kernel.RoundF16(float32(v))
+		}
+		return float32(v)
+	}
+	newScale, newZero := scale, zero
+	// Codes that hardly differ say nothing about the scale.
+	det := float64(f.qq*ones) - float64(f.q1*f.q1)
+	switch {
+	case s.Symmetric && f.qq > 0:
+		newScale = round(float64(scale) - f.gq/f.qq)
+	case !s.Symmetric && det > 1e-9*f.qq*ones:
+		newScale = round(float64(scale) + (float64(f.g1*f.q1)-float64(f.gq*ones))/det)
+	}
+	if !s.stores(newScale) {
+		newScale = scale
+	}
+	ds := float64(newScale) - float64(scale)
+	if !s.Symmetric {
+		// The best zero term for the scale as it is stored.
+		newZero = round(float64(zero) - (f.g1+float64(ds*f.q1))/ones)
+		if !isFinite(newZero) {
+			return scale, zero
+		}
+	}
+	dz := float64(newZero) - float64(zero)
+	change := 2*(float64(f.gq*ds)+float64(f.g1*dz)) + float64(float64(ds*ds)*f.qq) + 2*float64(float64(ds*dz)*f.q1) + float64(float64(dz*dz)*ones)
+	if !(change < 0) {
+		return scale, zero
+	}
+	return newScale, newZero
+}
+
+// move gives every code of block at, one after the other, the value that leaves the least, and says whether any changed.
+func (e *feedback) move(b *batch, at int) bool {
+	n, g := e.cols, e.block
+	grid := signed(e.spec.Bits)
+	moved := false
+	for lo := at * g; lo < (at+1)*g; lo += descentPanel {
+		hi := min(lo+descentPanel, (at+1)*g)
+		width := hi - lo
+		if g > descentPanel {
+			e.gradient(b, lo, hi)
+		}
+		h := b.panel[:width*width]
+		for i := range width {
+			copy(h[i*width:(i+1)*width], e.hessian[(lo+i)*n+lo:])
+			h[i*width+i] += e.ridge
+		}
+		for r := range b.rows {
+			scale, _ := b.terms(r, e.blocks, at)
+			inverse := 1 / scale
+			code, grad := b.code[r*n+lo:r*n+hi], b.product[r*width:][:width]
+			for i, q := range code {
+				slope, curve := grad[i], h[i*width+i]
+				best := grid.nearest(q - float32(slope/curve*inverse))
+				if best == q {
+					continue
+				}
+				d := float32(scale * (best - q))
+				if change := float64(d) * (2*float64(slope) + float64(float64(d)*float64(curve))); !(change < 0) {
+					continue
+				}
+				code[i] = best
+				moved = true
+				addScaled(grad[i+1:], h[i*width+i+1:(i+1)*width], d)
+			}
+			e.residual(b, r, at, lo, hi)
+		}
+	}
+	return moved
+}
+
+// addScaled adds c*x to dst.
+func addScaled(dst, x []float32, c float32) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] += float32(c * x[i])
+	}
+}
