@@ -1,0 +1,96 @@
+package net
+
+import (
+	"math"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// gradientTokens is how many tokens are summed before the sum joins that of the others: the order of a sum over tokens
+// does not depend on threads.
+const gradientTokens = 64
+
+// Norm is y = x / sqrt(mean(x²) + Eps) * Gamma for rows x, or for every head of a row.
+type Norm struct {
+	// Weight names the checkpoint tensor.
+	Weight arch.Weight
+	// Gamma has an element for each of a row, or of a head. It may be changed at any time.
+	Gamma []float32
+	Eps   float32
+
+	model *Model
+}
+
+// apply normalises all rows of x; dst may be x.
+func (n *Norm) apply(dst, x []float32) {
+	width := len(n.Gamma)
+	kernel.Parallel(n.model.threads, rowsIn("Norm", x, width, dst, width), func(lo, hi int) {
+		kernel.RMSNormRows(dst[lo*width:hi*width], x[lo*width:hi*width], n.Gamma, hi-lo, n.Eps)
+	})
+}
+
+// back turns dy, the gradient of the output for the inputs x, into the gradient of the inputs, in place. heads is the
+// number of rows of a token. With r = 1/sqrt(mean(x²) + Eps), g = Gamma dy and N = len(Gamma),
+//
+//	dx = r (g - x r² (g·x)/N)
+//	dGamma = sum over rows of r x dy
+func (n *Norm) back(x, dy []float32, heads int, v Visitor) {
+	width := len(n.Gamma)
+	step := gradientTokens * heads
+	rows := rowsIn("Norm", x, width, dy, width)
+	spans := (rows + step - 1) / step
+	sums := grow(&n.model.buffers.sums, spans*width)
+	kernel.Parallel(n.model.threads, spans, func(lo, hi int) {
+		for s := lo; s < hi; s++ {
+			sum := sums[s*width : (s+1)*width]
+			clear(sum)
+			for r := s * step; r < min((s+1)*step, rows); r++ {
+				n.backRow(sum, x[r*width:(r+1)*width], dy[r*width:(r+1)*width])
+			}
+		}
+	})
+	if v.Norm == nil {
+		return
+	}
+	total := make([]float64, width)
+	for s := range spans {
+		for i, g := range sums[s*width : (s+1)*width] {
+			total[i] += g
+		}
+	}
+	v.Norm(n, total)
+}
+
+// backRow is back for a row; it adds the row's part of the gradient of Gamma to sum. Sums over a row have four lanes.
+func (n *Norm) backRow(sum []float64, x, dy []float32) {
+	gamma := n.Gamma
+	x, dy, sum = x[:len(gamma)], dy[:len(gamma)], sum[:len(gamma)]
+	var squares, dots [4]float64
+	i := 0
+	for ; i+4 <= len(gamma); i += 4 {
+		a, b, c, d := float64(x[i]), float64(x[i+1]), float64(x[i+2]), float64(x[i+3])
+		squares[0] += float64(a * a)
+		squares[1] += float64(b * b)
+		squares[2] += float64(c * c)
+		squares[3] += float64(d * d)
+		dots[0] += float64(float64(gamma[i]*dy[i]) * a)
+		dots[1] += float64(float64(gamma[i+1]*dy[i+1]) * b)
+		dots[2] += float64(float64(gamma[i+2]*dy[i+2]) * c)
+		dots[3] += float64(float64(gamma[i+3]*dy[i+3]) * d)
+	}
+	for ; i < len(gamma); i++ {
+		a := float64(x[i])
+		squares[0] += float64(a * a)
+		dots[0] += float64(float64(gamma[i]*dy[i]) * a)
+	}
+	mean := (squares[0] + squares[1] + squares[2] + squares[3]) / float64(len(gamma))
+	dot := (dots[0] + dots[1] + dots[2] + dots[3]) / float64(len(gamma))
+	r := 1 / math.Sqrt(mean+float64(n.Eps))
+	c := dot * r * r
+	for i, g := range gamma {
+		a, d := float64(x[i]), dy[i]
+		sum[i] += float64(a * r * float64(d))
+		dy[i] = float32(r * (float64(g*d) - float64(a*c)))
+	}
+}

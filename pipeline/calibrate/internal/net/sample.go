@@ -1,0 +1,209 @@
+package net
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// defaultCache is the memory for keys and values where [Sampling] names none.
+const defaultCache = 1 << 30
+
+// Sampling says which text [Model.Sample] writes.
+type Sampling struct {
+	// Windows of Length tokens each, First included.
+	Windows, Length int
+	// First is what every window begins with, at least one token.
+	First []int32
+	// Temperature divides the logits; 1 draws from the model's own distribution. It is positive.
+	Temperature float64
+	// TopK limits a draw to so many of the likeliest tokens; 0 is no limit.
+	TopK int
+	// Seed starts the random numbers: window i has the PCG stream (Seed, i), so that its text depends neither on the
+	// number of windows nor on their batches.
+	Seed uint64
+	// Memory bounds keys and values, in bytes, and so the windows that advance together, of which there is at least one;
+	// below 1, 1 GiB.
+	Memory int64
+}
+
+// Sample writes windows of text, each a context of its own. It reads all weights anew, as stored in the checkpoint, but
+// those of [Model.Embedding] and [Model.Head], and keeps them in float32 until it returns. progress, if not nil, is told
+// how many of all tokens there are.
+func (m *Model) Sample(ctx context.Context, s Sampling, progress func(done, total int)) ([][]int32, error) {
+	if err := m.checkSampling(&s); err != nil {
+		return nil, err
+	}
+	w := &sampler{model: m, Sampling: s, windows: make([][]int32, s.Windows), random: make([]*rand.PCG, s.Windows)}
+	if err := w.load(ctx); err != nil {
+		return nil, err
+	}
+	m.angles(s.Length)
+	for i := range w.windows {
+		w.windows[i] = append(make([]int32, 0, s.Length), s.First...)
+		w.random[i] = rand.NewPCG(s.Seed, uint64(i))
+	}
+	batch := w.batch()
+	for lo := 0; lo < s.Windows; lo += batch {
+		if err := w.write(ctx, lo, min(lo+batch, s.Windows), progress); err != nil {
+			return nil, err
+		}
+	}
+	return w.windows, nil
+}
+
+func (m *Model) checkSampling(s *Sampling) error {
+	switch {
+	case s.Windows < 0 || s.Length < 1:
+		return fmt.Errorf("%d windows of %d tokens", s.Windows, s.Length)
+	case len(s.First) < 1 || len(s.First) > s.Length:
+		return fmt.Errorf("windows of %d tokens that begin with %d", s.Length, len(s.First))
+	case !(s.Temperature > 0) || math.IsInf(s.Temperature, 0) || math.IsInf(1/s.Temperature, 0):
+		return fmt.Errorf("temperature %v is not positive", s.Temperature)
+	case s.TopK < 0:
+		return fmt.Errorf("the likeliest %d tokens", s.TopK)
+	}
+	if s.Memory < 1 {
+		s.Memory = defaultCache
+	}
+	if err := m.checkLength(s.Length); err != nil {
+		return err
+	}
+	return m.checkTokens(s.First)
+}
+
+// sampler writes the windows of a call.
+type sampler struct {
+	Sampling
+	model  *Model
+	layers []*Layer
+	head   *Head
+
+	windows [][]int32
+	random  []*rand.PCG
+
+	caches     [][]*kernel.KVCache // by layer and window of the batch
+	attentions sync.Pool           // of *kernel.EngineAttention
+	draws      sync.Pool           // of *drawBuffer
+}
+
+// load reads the weights and keeps them in the layout of products only.
+func (w *sampler) load(ctx context.Context) (err error) {
+	w.attentions.New = func() any { return new(kernel.EngineAttention) }
+	w.draws.New = func() any { return new(drawBuffer) }
+	if w.head, err = w.model.Head(); err != nil {
+		return err
+	}
+	for i := range w.model.decoder.Layers {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		l, err := w.model.Layer(i)
+		if err != nil {
+			return err
+		}
+		for _, linear := range l.Linears() {
+			linear.pack()
+			linear.W = nil
+		}
+		w.layers = append(w.layers, l)
+	}
+	return nil
+}
+
+// cacheBlock and cacheTile are the positions and the values that kernel.KVCache rounds up to.
+const cacheBlock, cacheTile = 64, 16
+
+// batch is how many windows fit the memory at once.
+func (w *sampler) batch() int {
+	var bytes int64
+	blocks := int64((w.Length + cacheBlock - 1) / cacheBlock)
+	for _, l := range w.layers {
+		a := &l.arch.Attention
+		bytes += 4 * blocks * cacheBlock * int64(a.KVHeads) * int64(a.HeadDim+(a.HeadDim+cacheTile-1)/cacheTile*cacheTile)
+	}
+	return int(max(1, min(w.Memory/bytes, int64(w.Windows))))
+}
+
+// write draws the tokens of windows lo to hi-1, one position of all of them after another.
+func (w *sampler) write(ctx context.Context, lo, hi int, progress func(done, total int)) error {
+	m, windows := w.model, w.windows[lo:hi]
+	w.caches = make([][]*kernel.KVCache, len(w.layers))
+	for i, l := range w.layers {
+		for range windows {
+			c := kernel.NewKVCache(l.arch.Attention.KVHeads, l.arch.Attention.HeadDim)
+			c.Reserve(w.Length - 1) // nothing follows the last token
+			w.caches[i] = append(w.caches[i], c)
+		}
+	}
+	tokens := make([]int32, len(windows))
+	h := make([]float32, len(windows)*m.decoder.Hidden)
+	logits := make([]float32, len(windows)*m.decoder.Vocab)
+	failed := make([]error, len(windows))
+	for pos := range w.Length - 1 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		for i, window := range windows {
+			tokens[i] = window[pos]
+		}
+		if err := m.lookUp(h, tokens); err != nil {
+			return err
+		}
+		for i := range w.layers {
+			w.advance(i, h, pos)
+		}
+		if pos+1 < len(w.First) {
+			continue
+		}
+		w.head.Input(h, h)
+		w.head.Logits(logits, h)
+		kernel.Parallel(m.threads, len(windows), func(from, to int) {
+			b := w.draws.Get().(*drawBuffer)
+			defer w.draws.Put(b)
+			for i := from; i < to; i++ {
+				var token int32
+				token, failed[i] = w.draw(b, logits[i*m.decoder.Vocab:(i+1)*m.decoder.Vocab], w.random[lo+i])
+				windows[i] = append(windows[i], token)
+			}
+		})
+		for i, err := range failed {
+			if err != nil {
+				return fmt.Errorf("window %d, token %d: %w", lo+i, pos+1, err)
+			}
+		}
+		if progress != nil {
+			progress(lo*w.Length+len(windows)*(pos+2), w.Windows*w.Length)
+		}
+	}
+	return nil
+}
+
+// advance takes the residual stream h [windows, Hidden] of position pos through layer i.
+func (w *sampler) advance(i int, h []float32, pos int) {
+	l, b, a := w.layers[i], &w.model.buffers, &w.layers[i].arch.Attention
+	n := len(h) / w.model.decoder.Hidden
+	x, q := grow(&b.norm, len(h)), grow(&b.q, n*l.Q.Rows)
+	l.AttentionInput(x, h)
+	k, v := l.project(q, x, pos, 1, false)
+	o := grow(&b.attended, len(q))
+	kernel.Parallel(w.model.threads, n, func(lo, hi int) {
+		attention := w.attentions.Get().(*kernel.EngineAttention)
+		defer w.attentions.Put(attention)
+		attention.Tokens, attention.Heads = 1, a.Heads
+		for ; lo < hi; lo++ {
+			cache := w.caches[i][lo]
+			cache.Append(k[lo*l.K.Rows:(lo+1)*l.K.Rows], v[lo*l.V.Rows:(lo+1)*l.V.Rows], 1)
+			attention.Attend(o[lo*l.O.Cols:(lo+1)*l.O.Cols], q[lo*l.Q.Rows:(lo+1)*l.Q.Rows], cache, 0, a.Heads, 0, 1)
+		}
+	})
+	l.AddAttention(h, o)
+	l.MLPInput(x, h)
+	product := grow(&b.product, n*l.Down.Cols)
+	l.Product(product, x)
+	l.AddMLP(h, product)
+}

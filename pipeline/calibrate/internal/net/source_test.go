@@ -1,0 +1,247 @@
+package net
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/safetensors"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// memory is a tensor.Source that tests may damage.
+type memory struct {
+	infos []tensor.Info
+	data  map[string][]byte
+}
+
+func (m *memory) Tensors() []tensor.Info { return m.infos }
+
+func (m *memory) Open(name string) (*io.SectionReader, error) {
+	b, ok := m.data[name]
+	if !ok {
+		return nil, fmt.Errorf("no tensor %q", name)
+	}
+	return io.NewSectionReader(bytes.NewReader(b), 0, int64(len(b))), nil
+}
+
+func (m *memory) info(t testing.TB, name string) *tensor.Info {
+	t.Helper()
+	i := slices.IndexFunc(m.infos, func(i tensor.Info) bool { return i.Name == name })
+	if i < 0 {
+		t.Fatalf("no tensor %q", name)
+	}
+	return &m.infos[i]
+}
+
+// add stores a tensor of float32.
+func (m *memory) add(name string, x []float32, shape ...int64) {
+	var b []byte
+	for _, v := range x {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	m.infos = append(m.infos, tensor.Info{Name: name, DType: tensor.F32, Shape: shape, Size: int64(len(b))})
+	m.data[name] = b
+}
+
+// readFile reads a safetensors file.
+func readFile(t testing.TB, path string) *memory {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := safetensors.ReadHeader(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &memory{data: make(map[string][]byte)}
+	for _, e := range h.Entries {
+		m.infos = append(m.infos, e.Info)
+		m.data[e.Name] = b[e.Offset : e.Offset+e.Size]
+	}
+	return m
+}
+
+// tokens reads a tensor of token ids.
+func (m *memory) tokens(t testing.TB, name string) []int32 {
+	b, width := m.data[name], int(m.info(t, name).DType.Size())
+	ids := make([]int32, len(b)/width)
+	for i := range ids { // all ids are small, whatever the integer type
+		ids[i] = int32(binary.LittleEndian.Uint16(b[i*width:]))
+	}
+	return ids
+}
+
+// floats reads a tensor of float32.
+func (m *memory) floats(name string) []float32 {
+	b := m.data[name]
+	x := make([]float32, len(b)/4)
+	for i := range x {
+		x[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+	return x
+}
+
+var (
+	familiesDir = filepath.Join("..", "..", "..", "arch", "testdata")
+	tinyDir     = filepath.Join("..", "..", "..", "..", "testdata", "tiny-qwen3")
+)
+
+// openModel opens the checkpoint in a directory.
+func openModel(t testing.TB, dir string, threads int) *Model {
+	t.Helper()
+	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := safetensors.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { src.Close() })
+	d, err := arch.Describe(config, src.Tensors(), arch.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(d, src, threads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// features are what random models differ by.
+type features struct {
+	norms, biases, untied bool
+	heads, kvHeads        int
+}
+
+// randomModel makes up a model of two layers.
+func randomModel(f features) (*arch.Decoder, *memory) {
+	const hidden, inner, vocab, dim = 24, 40, 50, 8
+	r := rand.New(rand.NewPCG(7, 9))
+	src := &memory{data: make(map[string][]byte)}
+	matrix := func(name string, rows, cols int) arch.Weight {
+		x := make([]float32, rows*cols)
+		for i := range x {
+			x[i] = float32(r.NormFloat64() / math.Sqrt(float64(cols)))
+		}
+		src.add(name, x, int64(rows), int64(cols))
+		return arch.Weight{Tensor: name, Rows: rows, Cols: cols}
+	}
+	vector := func(name string, n int, mean float64) arch.Weight {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(mean + 0.3*r.NormFloat64())
+		}
+		src.add(name, x, int64(n))
+		return arch.Weight{Tensor: name, Rows: n}
+	}
+	norm := func(name string, n int) arch.Norm { return arch.Norm{Gamma: vector(name, n, 1), Eps: 1e-5} }
+	linear := func(name string, rows, cols int) arch.Linear {
+		l := arch.Linear{Weight: matrix(name, rows, cols)}
+		if f.biases {
+			l.Bias = vector(name+".bias", rows, 0)
+		}
+		return l
+	}
+	d := &arch.Decoder{
+		Hidden: hidden, Vocab: vocab, MaxPositions: 4096, Embedding: matrix("embedding", vocab, hidden), FinalNorm: norm("norm", hidden),
+		Rope: arch.Rope{Type: "default", Dim: dim, InvFreq: []float64{1, 0.3, 0.1, 0.03}},
+	}
+	for i := range 2 {
+		p := fmt.Sprintf("%d.", i)
+		l := arch.Layer{AttentionNorm: norm(p+"attention norm", hidden), MLPNorm: norm(p+"mlp norm", hidden)}
+		l.Attention = arch.Attention{
+			Heads: f.heads, KVHeads: f.kvHeads, HeadDim: dim,
+			Q: linear(p+"q", f.heads*dim, hidden), K: linear(p+"k", f.kvHeads*dim, hidden), V: linear(p+"v", f.kvHeads*dim, hidden),
+			O: linear(p+"o", hidden, f.heads*dim),
+		}
+		if f.norms {
+			q, k := norm(p+"q norm", dim), norm(p+"k norm", dim)
+			l.Attention.QNorm, l.Attention.KNorm = &q, &k
+		}
+		l.MLP = arch.MLP{Intermediate: inner, Gate: linear(p+"gate", inner, hidden), Up: linear(p+"up", inner, hidden), Down: linear(p+"down", hidden, inner)}
+		d.Layers = append(d.Layers, l)
+	}
+	d.Head, d.Tied = arch.Linear{Weight: d.Embedding}, true
+	if f.untied {
+		d.Head, d.Tied = linear("head", vocab, hidden), false
+	}
+	return d, src
+}
+
+// randomTokens are windows of random tokens.
+func randomTokens(vocab, windows, length int) [][]int32 {
+	r := rand.New(rand.NewPCG(1, 2))
+	w := make([][]int32, windows)
+	for i := range w {
+		for range length {
+			w[i] = append(w[i], int32(r.IntN(vocab)))
+		}
+	}
+	return w
+}
+
+func newModel(t testing.TB, d *arch.Decoder, src tensor.Source, threads int) *Model {
+	t.Helper()
+	m, err := New(d, src, threads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// parts are all that a model computes with.
+type parts struct {
+	*Model
+	layers []*Layer
+	head   *Head
+}
+
+func load(t testing.TB, m *Model) *parts {
+	t.Helper()
+	p := &parts{Model: m}
+	for i := range m.decoder.Layers {
+		l, err := m.Layer(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.layers = append(p.layers, l)
+	}
+	var err error
+	if p.head, err = m.Head(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *parts) embed(t testing.TB, windows [][]int32) []float32 {
+	t.Helper()
+	h, err := p.Embed(windows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// logits runs everything.
+func (p *parts) logits(t testing.TB, windows [][]int32) []float32 {
+	h := p.embed(t, windows)
+	for _, l := range p.layers {
+		l.Forward(h, len(windows[0]))
+	}
+	p.head.Input(h, h)
+	logits := make([]float32, len(h)/p.decoder.Hidden*p.decoder.Vocab)
+	p.head.Logits(logits, h)
+	return logits
+}
