@@ -8,7 +8,7 @@ import (
 )
 
 // Method is one entry of a recipe's list of methods. Its exported fields are its options; their zero values are never
-// meant, the constructor in the table sets the defaults. A method is a [Quantizer], a [Folder], a [Tuner], or several of
+// meant, the constructor in the table sets the defaults. A method is a [Quantizer], a [Folder], a [Rotator], or several of
 // them.
 type Method interface {
 	// Name is the word of the recipe.
@@ -48,9 +48,19 @@ func Encode(q Quantizer, dst Blocks, w Matrix, s Spec, in *Stats) error {
 // Folder rewrites float weights without changing what the model computes, so that they are easier to store.
 type Folder interface {
 	Method
-	// Fold chooses a positive scale for every channel of a site, and says how good it is; nil leaves the site alone.
-	// q encodes the consumers with the chosen scales; threads bound the work.
-	Fold(s *Site, q Quantizer, threads int) ([]float32, error)
+	// Fold chooses a positive scale for every channel of a site, and says how good it is; the zero value leaves the site
+	// alone. q is the quantizer that will encode the consumers; threads bound the work and do not change the result.
+	Fold(s *Site, q Quantizer, threads int) (Scaling, error)
+}
+
+// Rotator turns the coordinates in which a model computes, without changing what it computes. Weights in turned
+// coordinates have lost the channels that foldings and weighted searches live on, so only gptq may follow.
+type Rotator interface {
+	Method
+	// Stream is the rotation of a residual stream of n channels, Head that of the values of an attention head of n
+	// channels; nil is none.
+	Stream(n int) *Hadamard
+	Head(n int) *Hadamard
 }
 
 // entry is a line of the table of methods.
@@ -61,9 +71,12 @@ type entry struct {
 
 // methods is the table of methods.
 var methods = map[string]entry{
-	"gptq":   {"error feedback between columns on searched grids, then refitting and descent; needs calibration", func() Method { return NewGPTQ() }},
-	"rtn":    {"round to the nearest point of the grid that a block spans; no data", func() Method { return RTN{} }},
-	"search": {"search scale and zero term of every block for the least weighted squared error", func() Method { return NewSearch() }},
+	"awq":       {"fold scales of channels, a power of the size of their inputs, from norms and matrices into the matrices behind them", func() Method { return NewAWQ() }},
+	"gptq":      {"error feedback between columns on searched grids, then refitting and descent; needs calibration", func() Method { return NewGPTQ() }},
+	"omniquant": {"learn scales of channels, and the clipping of every block, by gradient descent through the stored grid", func() Method { return NewOmniQuant() }},
+	"rotation":  {"rotate the residual stream and the values of attention; only with gptq, and only where the head has a table of its own", func() Method { return NewRotation() }},
+	"rtn":       {"round to the nearest point of the grid that a block spans; no data", func() Method { return RTN{} }},
+	"search":    {"search scale and zero term of every block for the least weighted squared error", func() Method { return NewSearch() }},
 }
 
 // Methods lists the known method names, sorted.
@@ -88,14 +101,16 @@ func NewMethod(name string) (Method, error) {
 	return e.new(), nil
 }
 
-// Chain is a list of methods in the order in which they are applied: foldings, one quantizer, tuning.
+// Chain is a list of methods in the order in which they are applied: a rotation or foldings, one quantizer, tuning.
 type Chain struct {
+	// Rotator is nil without a rotation.
+	Rotator   Rotator
 	Folders   []Folder
 	Quantizer Quantizer
 }
 
 // NewChain sorts methods into their places. A list that cannot be applied is refused: no quantizer or two, a folding
-// behind the quantizer, the same method twice.
+// behind the quantizer, a rotation that is not alone before gptq, the same method twice.
 func NewChain(list []Method) (*Chain, error) {
 	c := &Chain{}
 	var seen []string
@@ -106,6 +121,12 @@ func NewChain(list []Method) (*Chain, error) {
 		seen = append(seen, m.Name())
 		if err := m.Validate(); err != nil {
 			return nil, fmt.Errorf("%s: %w", m.Name(), err)
+		}
+		if r, ok := m.(Rotator); ok {
+			if len(seen) > 1 {
+				return nil, fmt.Errorf("%s must stand first, and only gptq behind it", m.Name())
+			}
+			c.Rotator = r
 		}
 		f, folds := m.(Folder)
 		q, quantizes := m.(Quantizer)
@@ -124,6 +145,9 @@ func NewChain(list []Method) (*Chain, error) {
 	}
 	if c.Quantizer == nil {
 		return nil, fmt.Errorf("no method of the list chooses codes; add one such as gptq, search or rtn")
+	}
+	if c.Rotator != nil && (len(c.Folders) > 0 || c.Quantizer.Name() != "gptq") {
+		return nil, fmt.Errorf("%s leaves no channels that stand out, so only gptq gains from it: name gptq and nothing else behind it", c.Rotator.Name())
 	}
 	return c, nil
 }
