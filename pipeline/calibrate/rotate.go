@@ -1,0 +1,229 @@
+package calibrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Rotate returns a model that computes what the decoder does in rotated coordinates. With Q the rotation of the residual
+// stream and R that of the values of a head,
+//
+//	norms       gamma moves into the columns of the matrices behind them and becomes 1
+//	embedding   E Q
+//	readers     W Q              q, k, v, gate, up, head
+//	writers     Qᵀ W, Qᵀ b       o, down
+//	values      Rᵀ W, Rᵀ b       v, for every key-value head
+//	            W R              o, for every query head
+//
+// Rotated matrices are written to dir, as files of F32 that the overlay reads, computed in float64 and rounded once; a
+// few blocks of one tensor are in memory at a time. A decoder whose head is the embedding's table is
+// tensor.ErrUnsupported: the gamma of the final norm belongs to the head only.
+func Rotate(ctx context.Context, d *arch.Decoder, src tensor.Source, by quant.Rotator, dir string, threads int) (*Overlay, error) {
+	if d.Tied || d.Head.Weight.Tensor == d.Embedding.Tensor {
+		return nil, fmt.Errorf("%s: head and embedding share the table %s, which cannot hold the final norm's gamma for one of them only: %w",
+			by.Name(), d.Embedding.Tensor, tensor.ErrUnsupported)
+	}
+	r := &rotation{o: NewOverlay(src), dir: dir, threads: threads, elements: 1 << 23}
+	stream := by.Stream(d.Hidden)
+	if stream != nil {
+		for _, s := range Sites(d) {
+			if err := r.absorb(&s); err != nil {
+				return nil, err
+			}
+		}
+		if err := r.turn(ctx, d.Embedding, nil, stream); err != nil {
+			return nil, err
+		}
+		if err := r.turn(ctx, d.Head.Weight, nil, stream); err != nil {
+			return nil, err
+		}
+	}
+	for i := range d.Layers {
+		a, m := &d.Layers[i].Attention, &d.Layers[i].MLP
+		head := by.Head(a.HeadDim)
+		for _, t := range []struct {
+			linear  *arch.Linear
+			out, in *quant.Hadamard
+		}{
+			{&a.Q, nil, stream}, {&a.K, nil, stream}, {&a.V, head, stream}, {&a.O, stream, head},
+			{&m.Gate, nil, stream}, {&m.Up, nil, stream}, {&m.Down, stream, nil},
+		} {
+			if err := r.turn(ctx, t.linear.Weight, t.out, t.in); err != nil {
+				return nil, err
+			}
+			if err := r.turnBias(t.linear.Bias, t.out); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return r.o, nil
+}
+
+// rotation is a rotation under way.
+type rotation struct {
+	o       *Overlay
+	dir     string
+	threads int
+	files   int
+	// elements bounds the block of a tensor that is in memory, unless a row or column is longer.
+	elements int
+}
+
+// absorb moves the gamma of a norm into its consumers. Sites that are fed by matrices have none.
+func (r *rotation) absorb(s *Site) error {
+	g := s.Producers[0]
+	if g.Cols != 0 {
+		return nil
+	}
+	gamma, err := r.vector(g)
+	if err != nil {
+		return err
+	}
+	for _, w := range s.Consumers {
+		if err := r.o.ScaleColumns(w.Tensor, gamma); err != nil {
+			return err
+		}
+	}
+	for i := range gamma {
+		gamma[i] = 1
+	}
+	return r.o.ReplaceValues(g.Tensor, gamma)
+}
+
+// vector reads a gamma or a bias.
+func (r *rotation) vector(w arch.Weight) ([]float32, error) {
+	t, err := open(r.o, w)
+	if err != nil {
+		return nil, err
+	}
+	x := make([]float32, w.Rows)
+	return x, t.read(x, 0)
+}
+
+// turnBias rotates the bias of a linear layer whose outputs are rotated.
+func (r *rotation) turnBias(w arch.Weight, out *quant.Hadamard) error {
+	if w.Tensor == "" || out == nil {
+		return nil
+	}
+	bias, err := r.vector(w)
+	if err != nil {
+		return err
+	}
+	apply(out, bias, make([]float64, len(bias)))
+	return r.o.ReplaceValues(w.Tensor, bias)
+}
+
+// turn rotates the columns of a matrix by out, its rows by in, and either may be nil.
+func (r *rotation) turn(ctx context.Context, w arch.Weight, out, in *quant.Hadamard) (err error) {
+	if out == nil && in == nil {
+		return nil
+	}
+	t, err := open(r.o, w)
+	if err != nil {
+		return err
+	}
+	r.files++
+	path := filepath.Join(r.dir, fmt.Sprintf("rotated-%d.f32", r.files))
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if in != nil {
+		err = r.turnRows(ctx, f, t, w, in)
+		// The second pass reads what the first one wrote.
+		t = &weight{w.Tensor, tensor.F32, io.NewSectionReader(f, 0, 4*int64(w.Rows)*int64(w.Cols))}
+	}
+	if err == nil && out != nil {
+		err = r.turnColumns(ctx, f, t, w, out)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("%s: %w", w.Tensor, err)
+	}
+	return r.o.ReplaceFile(w.Tensor, path)
+}
+
+// turnRows writes W Q, block by block of rows.
+func (r *rotation) turnRows(ctx context.Context, f *os.File, t *weight, w arch.Weight, by *quant.Hadamard) error {
+	height := min(max(1, r.elements/w.Cols), w.Rows)
+	block := make([]float32, height*w.Cols)
+	var raw []byte
+	for lo := 0; lo < w.Rows; lo += height {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		block := block[:min(height, w.Rows-lo)*w.Cols]
+		first := int64(lo) * int64(w.Cols)
+		if err := t.read(block, first); err != nil {
+			return err
+		}
+		kernel.Parallel(r.threads, len(block)/w.Cols, func(from, to int) {
+			x := make([]float64, w.Cols)
+			for i := from; i < to; i++ {
+				apply(by, block[i*w.Cols:(i+1)*w.Cols], x)
+			}
+		})
+		raw = putFloats(raw[:0], block)
+		if _, err := f.WriteAt(raw, 4*first); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// turnColumns writes Qᵀ W, panel by panel of columns. t may read from f: a panel is read whole before it is written.
+func (r *rotation) turnColumns(ctx context.Context, f *os.File, t *weight, w arch.Weight, by *quant.Hadamard) error {
+	width := min(max(1, r.elements/w.Rows), w.Cols)
+	panel := make([]float32, w.Rows*width)
+	var raw []byte
+	for lo := 0; lo < w.Cols; lo += width {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n := min(width, w.Cols-lo)
+		at := func(row int) int64 { return int64(row)*int64(w.Cols) + int64(lo) }
+		for row := range w.Rows {
+			if err := t.read(panel[row*n:(row+1)*n], at(row)); err != nil {
+				return err
+			}
+		}
+		kernel.Parallel(r.threads, n, func(from, to int) {
+			column, x := make([]float32, w.Rows), make([]float64, w.Rows)
+			for c := from; c < to; c++ {
+				for row := range column {
+					column[row] = panel[row*n+c]
+				}
+				apply(by, column, x)
+				for row, v := range column {
+					panel[row*n+c] = v
+				}
+			}
+		})
+		for row := range w.Rows {
+			raw = putFloats(raw[:0], panel[row*n:(row+1)*n])
+			if _, err := f.WriteAt(raw, 4*at(row)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// apply rotates x with buffer, of the same length, as room.
+func apply(by *quant.Hadamard, x []float32, buffer []float64) {
+	for i, v := range x {
+		buffer[i] = float64(v)
+	}
+	by.Apply(buffer)
+	for i, v := range buffer {
+		x[i] = float32(v)
+	}
+}
