@@ -22,41 +22,41 @@ func (l *last) keep(t tile, ref []float32) {
 	}
 }
 
-// decode feeds the last tokens of the first window one by one.
-func (ev *evaluator) decode(ctx context.Context) error {
-	w, from := ev.windows[0], ev.last.from
+// decode feeds the last tokens of w, the first window, one by one.
+func (c *candidate) decode(ctx context.Context, w []int32, vocab int) error {
+	from := c.last.from
 	if from >= len(w) {
 		return nil
 	}
-	for _, s := range []*runtime.Session{ev.float, ev.int8} {
+	for _, s := range []*runtime.Session{c.float, c.int8} {
 		s.Reset()
 		if _, err := s.Prefill(ctx, w[:from]); err != nil {
 			return err
 		}
 	}
-	ev.Decode.begin()
-	ev.DecodeGap.begin()
+	c.Decode.begin()
+	c.DecodeGap.begin()
 	for pos := from; pos < len(w); pos++ {
-		f, err := ev.float.Decode(ctx, w[pos])
+		f, err := c.float.Decode(ctx, w[pos])
 		if err != nil {
 			return err
 		}
-		e, err := ev.int8.Decode(ctx, w[pos])
+		e, err := c.int8.Decode(ctx, w[pos])
 		if err != nil {
 			return err
 		}
-		at, end := (pos-from)*ev.vocab, (pos-from+1)*ev.vocab
-		ev.DecodeGap.add(newRow(ev.last.float[at:end]).kl(newRow(f)))
+		at, end := (pos-from)*vocab, (pos-from+1)*vocab
+		c.DecodeGap.add(newRow(c.last.float[at:end]).kl(newRow(f)))
 		if pos+1 == len(w) {
 			continue
 		}
 		var ref *row
 		top := 0
-		if ev.last.ref != nil {
-			v := newRow(ev.last.ref[at:end])
+		if c.last.ref != nil {
+			v := newRow(c.last.ref[at:end])
 			ref, top = &v, v.top()
 		}
-		ev.Decode.add(rate(newRow(e), w[pos+1], ref, top), ref != nil)
+		c.Decode.add(rate(newRow(e), w[pos+1], ref, top), ref != nil)
 	}
 	return nil
 }

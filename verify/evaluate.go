@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/runtime"
-	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -15,12 +13,15 @@ func (s *Subject) evaluation(ctx context.Context) (*Evaluation, error) {
 	if s.eval != nil {
 		return s.eval, nil
 	}
-	e, err := evaluate(ctx, s)
+	ev, err := newEvaluator([]*Subject{s})
 	if err != nil {
 		return nil, err
 	}
-	s.eval = e
-	return e, nil
+	if err := ev.run(ctx); err != nil {
+		return nil, err
+	}
+	s.eval = ev.candidates[0].Evaluation
+	return s.eval, nil
 }
 
 const (
@@ -36,50 +37,34 @@ const (
 	leastRows = 16
 )
 
-// evaluator is the state of one evaluation.
+// evaluator takes packages of the same vocabulary and one source through the same windows.
 type evaluator struct {
-	*Evaluation
-	s           *Subject
-	windows     [][]int32
-	float, int8 *runtime.Session
-	vocab       int
-	rows        int // of a tile of logits
+	options    Options
+	source     *Source // nil without one
+	windows    [][]int32
+	candidates []*candidate
+	// sessions are those of the candidates: float and int8 of the first, and so on.
+	sessions []*runtime.Session
+	vocab    int
+	rows     int // of a tile of logits
+	from     int // the first position of a window whose logits are needed
 	// batchWindows is the number of windows that go through the models together.
 	batchWindows int
 	ref          []float32
 	scores       []scores
-	last         last
 }
 
-func evaluate(ctx context.Context, s *Subject) (*Evaluation, error) {
-	ev, err := newEvaluator(s)
-	if err != nil {
-		return nil, err
-	}
-	for done := 0; done < len(ev.windows); {
-		n := min(len(ev.windows)-done, ev.batchWindows)
-		var hidden []float32
-		if s.Source != nil {
-			ref := s.Source.Reference
-			if n = ref.Fit(ev.windows[done : done+n]); n == 0 {
-				return nil, fmt.Errorf("a window of %d tokens does not fit the memory limit", s.Options.Window)
-			}
-			if hidden, err = ref.Hidden(ctx, ev.windows[done:done+n]); err != nil {
-				return nil, err
-			}
-		}
-		if err := ev.batch(ctx, done, n, hidden); err != nil {
-			return nil, err
-		}
-		done += n
-	}
-	return ev.Evaluation, ev.decode(ctx)
-}
-
-func newEvaluator(s *Subject) (*evaluator, error) {
+// newEvaluator prepares the evaluation of subjects that have the same source and the same options, whose memory is the
+// share of one of them.
+func newEvaluator(subjects []*Subject) (*evaluator, error) {
+	s := subjects[0]
 	windows, err := s.windows()
 	if err != nil {
 		return nil, err
+	}
+	length := len(windows[0])
+	if from := s.Options.ScoreFrom; from < 0 || from > length-2 {
+		return nil, fmt.Errorf("no position of a window of %d tokens is scored from %d on", length, from)
 	}
 	vocab := s.Package.Vocabulary()
 	if src := s.Source; src != nil && src.Decoder.Vocab != vocab {
@@ -87,23 +72,23 @@ func newEvaluator(s *Subject) (*evaluator, error) {
 	}
 	rows := tileRows(s.Options, vocab)
 	ev := &evaluator{
-		Evaluation: &Evaluation{Window: s.Options.Window, Windows: len(windows)},
-		s:          s, windows: windows, vocab: vocab, rows: rows, scores: make([]scores, rows),
+		options: s.Options, source: s.Source, windows: windows, vocab: vocab, rows: rows, scores: make([]scores, rows), batchWindows: len(windows),
 	}
 	if s.Source != nil {
 		ev.ref = make([]float32, rows*vocab)
 	}
-	first := len(windows[0])
-	ev.last.from = first - min(s.Options.DecodeTokens, first-2)
-	if ev.float, err = s.session(backends.Float); err != nil {
-		return nil, err
+	decodeFrom := length - min(s.Options.DecodeTokens, length-2)
+	ev.from = min(s.Options.ScoreFrom, decodeFrom)
+	for _, s := range subjects {
+		c, err := newCandidate(s, decodeFrom)
+		if err != nil {
+			return nil, err
+		}
+		c.Window, c.Windows = s.Options.Window, len(windows)
+		ev.candidates, ev.sessions = append(ev.candidates, c), append(ev.sessions, c.float, c.int8)
+		token := max(1, c.float.TokenBytes()+c.int8.TokenBytes())
+		ev.batchWindows = min(ev.batchWindows, max(1, int(min(batchTokens, s.Options.Memory/batchShare/token))/s.Options.Window))
 	}
-	if ev.int8, err = s.session(backends.Int8); err != nil {
-		return nil, err
-	}
-	ev.float.Peaks = func(op *mnn.Op, peak float32) { ev.activation(op.Name, peak) }
-	token := max(1, ev.float.TokenBytes()+ev.int8.TokenBytes())
-	ev.batchWindows = max(1, int(min(batchTokens, s.Options.Memory/batchShare/token))/s.Options.Window)
 	return ev, nil
 }
 
@@ -114,68 +99,83 @@ func tileRows(o Options, vocab int) int {
 	return int(min(int64(o.Window), max(leastRows, rows)))
 }
 
-func (s *Subject) progress(done, total int) {
-	if s.Options.Progress != nil {
-		s.Options.Progress(int64(done), int64(total))
+// run evaluates all windows.
+func (ev *evaluator) run(ctx context.Context) error {
+	for done := 0; done < len(ev.windows); {
+		n := min(len(ev.windows)-done, ev.batchWindows)
+		var hidden []float32
+		if ev.source != nil {
+			ref := ev.source.Reference
+			var err error
+			if n = ref.Fit(ev.windows[done : done+n]); n == 0 {
+				return fmt.Errorf("a window of %d tokens does not fit the memory limit", ev.options.Window)
+			}
+			if hidden, err = ref.Hidden(ctx, ev.windows[done:done+n]); err != nil {
+				return err
+			}
+		}
+		if err := ev.batch(ctx, done, n, hidden); err != nil {
+			return err
+		}
+		done += n
 	}
-}
-
-// activation notes the largest of an op's output.
-func (ev *evaluator) activation(op string, peak float32) {
-	if a := float64(peak); a > ev.LargestActivation {
-		ev.LargestActivation, ev.LargestOp = a, op
+	for _, c := range ev.candidates {
+		if err := c.decode(ctx, ev.windows[0], ev.vocab); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // batch scores n windows from first on; hidden are the reference's states of their tokens, or nil.
 func (ev *evaluator) batch(ctx context.Context, first, n int, hidden []float32) error {
 	windows := ev.windows[first : first+n]
-	row := 0 // of hidden
-	return sideBySide(ctx, ev.float, ev.int8, windows, ev.rows, func(f, e tile) error {
-		if f.Vocab != ev.vocab || e.Vocab != ev.vocab {
-			return fmt.Errorf("the graph makes %d logits, the embedding has %d rows", f.Vocab, ev.vocab)
+	return sideBySide(ctx, ev.sessions, windows, ev.from, ev.rows, func(tiles []tile) error {
+		t := tiles[0]
+		for _, x := range tiles {
+			if x.Vocab != ev.vocab {
+				return fmt.Errorf("the graph makes %d logits, the embedding has %d rows", x.Vocab, ev.vocab)
+			}
 		}
+		w := windows[t.window]
 		var ref []float32
-		if src := ev.s.Source; src != nil {
-			ref = ev.ref[:f.Rows*ev.vocab]
-			width := src.Decoder.Hidden
-			if err := src.Reference.Logits(ctx, ref, hidden[row*width:(row+f.Rows)*width]); err != nil {
+		if src := ev.source; src != nil {
+			ref = ev.ref[:t.Rows*ev.vocab]
+			width, at := src.Decoder.Hidden, t.window*len(w)+t.Position
+			if err := src.Reference.Logits(ctx, ref, hidden[at*width:(at+t.Rows)*width]); err != nil {
 				return err
 			}
-			row += f.Rows
 		}
-		if first+f.window == 0 {
-			ev.last.keep(f, ref)
+		for i, c := range ev.candidates {
+			float, int8 := tiles[2*i], tiles[2*i+1]
+			if first+t.window == 0 {
+				c.last.keep(float, ref)
+			}
+			if t.Position == ev.from {
+				c.begin()
+			}
+			ev.tile(c, w, ref, float, int8)
 		}
-		w := windows[f.window]
-		ev.tile(f, w, ref, f.Logits, e.Logits)
-		if f.Position+f.Rows == len(w) {
-			ev.s.progress(first+f.window+1, len(ev.windows))
+		if t.Position+t.Rows == len(w) && ev.options.Progress != nil {
+			ev.options.Progress(int64(first+t.window+1), int64(len(ev.windows)))
 		}
 		return nil
 	})
 }
 
-// tile takes in the statistics of some positions of the window w.
-func (ev *evaluator) tile(t tile, w []int32, ref, float, int8 []float32) {
-	if t.Position == 0 {
-		ev.Float.begin()
-		ev.Int8.begin()
-		ev.Source.begin()
+// tile takes in the statistics of those positions of the window w that are scored.
+func (ev *evaluator) tile(c *candidate, w []int32, ref []float32, float, int8 tile) {
+	lo := max(ev.options.ScoreFrom-float.Position, 0)
+	hi := min(float.Rows, len(w)-1-float.Position)
+	if lo >= hi {
+		return
 	}
-	next := w[t.Position+1 : min(t.Position+t.Rows+1, len(w))]
-	list := ev.scores[:len(next)]
-	tileScores(list, ev.s.Options.Threads, ev.vocab, next, ref, float, int8)
-	for _, v := range list {
-		ev.activation("logits", v.peak)
-		if ref != nil {
-			ev.Source.add(v.source)
-		}
-		if !v.finite {
-			ev.NotFinite++
-			continue
-		}
-		ev.Float.add(v.float, ref != nil)
-		ev.Int8.add(v.int8, ref != nil)
+	scored := func(logits []float32) []float32 { return logits[lo*ev.vocab:] }
+	if ref != nil {
+		ref = scored(ref)
 	}
+	list := ev.scores[:hi-lo]
+	next := w[float.Position+lo+1 : float.Position+hi+1]
+	tileScores(list, ev.options.Threads, ev.vocab, next, ref, scored(float.Logits), scored(int8.Logits))
+	c.add(list, ref != nil)
 }

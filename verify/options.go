@@ -19,6 +19,8 @@ type Options struct {
 	// Window is the number of tokens of a fresh context, Windows how many of them are taken, spread evenly over
 	// the text; 0 takes all that the text has.
 	Window, Windows int
+	// ScoreFrom is the first position of a window whose prediction counts; others are context only. 0 scores all.
+	ScoreFrom int
 	// DecodeTokens is the number of last tokens of a window that are also fed one by one.
 	DecodeTokens int
 	// Goldens are outputs recorded elsewhere that the source must reproduce.

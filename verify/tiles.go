@@ -12,28 +12,27 @@ type tile struct {
 	Logits                        []float32
 }
 
-// sideBySide feeds the windows, all of one length, to two sessions, and hands out the logits of both for the same
-// positions, in order of windows and positions.
-func sideBySide(ctx context.Context, a, b *runtime.Session, windows [][]int32, rows int, visit func(a, b tile) error) error {
-	sessions := [2]*runtime.Session{a, b}
+// sideBySide feeds the windows, all of one length, to the sessions, and hands out the logits of all for the same positions
+// of a window, from the position from on, in order of windows and positions. The tiles are those of the sessions, in order.
+func sideBySide(ctx context.Context, sessions []*runtime.Session, windows [][]int32, from, rows int, visit func(tiles []tile) error) error {
 	for _, s := range sessions {
 		if err := s.Advance(ctx, windows); err != nil {
 			return err
 		}
 	}
 	length := len(windows[0])
+	tiles := make([]tile, len(sessions))
 	for w := range windows {
-		for at := 0; at < length; at += rows {
+		for at := from; at < length; at += rows {
 			n := min(rows, length-at)
-			var pair [2]tile
 			for i, s := range sessions {
 				l, err := s.Logits(ctx, w*length+at, w*length+at+n)
 				if err != nil {
 					return err
 				}
-				pair[i] = tile{w, at, n, len(l) / n, l}
+				tiles[i] = tile{w, at, n, len(l) / n, l}
 			}
-			if err := visit(pair[0], pair[1]); err != nil {
+			if err := visit(tiles); err != nil {
 				return err
 			}
 		}
