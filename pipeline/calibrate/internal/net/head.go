@@ -3,7 +3,7 @@ package net
 import "fmt"
 
 // logitBytes bounds a tile of logits of [Head.Backward]; the number of its rows decides bits of gradients of weights.
-const logitBytes = 16 << 20
+const logitBytes = 64 << 20
 
 // Head maps the residual stream behind the last layer to logits: Linear · Norm(h).
 type Head struct {

@@ -48,6 +48,7 @@ func (m *Model) Sample(ctx context.Context, s Sampling, progress func(done, tota
 		w.random[i] = rand.NewPCG(s.Seed, uint64(i))
 	}
 	batch := w.batch()
+	w.reserve(batch)
 	for lo := 0; lo < s.Windows; lo += batch {
 		if err := w.write(ctx, lo, min(lo+batch, s.Windows), progress); err != nil {
 			return nil, err
@@ -129,15 +130,24 @@ func (w *sampler) batch() int {
 	return int(max(1, min(w.Memory/bytes, int64(w.Windows))))
 }
 
-// write draws the tokens of windows lo to hi-1, one position of all of them after another.
-func (w *sampler) write(ctx context.Context, lo, hi int, progress func(done, total int)) error {
-	m, windows := w.model, w.windows[lo:hi]
+// reserve makes the caches of a batch.
+func (w *sampler) reserve(windows int) {
 	w.caches = make([][]*kernel.KVCache, len(w.layers))
 	for i, l := range w.layers {
 		for range windows {
 			c := kernel.NewKVCache(l.arch.Attention.KVHeads, l.arch.Attention.HeadDim)
 			c.Reserve(w.Length - 1) // nothing follows the last token
 			w.caches[i] = append(w.caches[i], c)
+		}
+	}
+}
+
+// write draws the tokens of windows lo to hi-1, one position of all of them after another.
+func (w *sampler) write(ctx context.Context, lo, hi int, progress func(done, total int)) error {
+	m, windows := w.model, w.windows[lo:hi]
+	for _, caches := range w.caches {
+		for _, c := range caches {
+			c.Truncate(0)
 		}
 	}
 	tokens := make([]int32, len(windows))
@@ -183,7 +193,8 @@ func (w *sampler) write(ctx context.Context, lo, hi int, progress func(done, tot
 	return nil
 }
 
-// advance takes the residual stream h [windows, Hidden] of position pos through layer i.
+// advance takes the residual stream h [windows, Hidden] of position pos through layer i. The attention is the kernel for
+// one query at a time, which differs from that of [Layer.Attend] by rounding alone.
 func (w *sampler) advance(i int, h []float32, pos int) {
 	l, b, a := w.layers[i], &w.model.buffers, &w.layers[i].arch.Attention
 	n := len(h) / w.model.decoder.Hidden
