@@ -13,11 +13,8 @@ const descentPanel = 128
 // gradient G = (ŵ - t)(H + ridge·I) and K the block's square of the damped Hessian, moving them by ds and dz changes the
 // objective by
 //
-//	2 (gq·ds + g1·dz) + qq·ds² + 2·q1·ds·dz + 11·dz²,   gq = G·q, g1 = G·1, qq = q K qᵀ, q1 = q K 1ᵀ, 11 = 1 K 1ᵀ
-type fit struct {
-	gq, g1, qq, q1 float64
-	ds, dz         float32 // the move that was made
-}
+//	2 (gq·ds + g1·dz) + qq·ds² + 2·q1·ds·dz + ones·dz²,   gq = G·q, g1 = G·1, qq = q K qᵀ, q1 = q K 1ᵀ, ones = 1 K 1ᵀ
+type fit struct{ gq, g1, qq, q1 float64 }
 
 // descend lowers the objective of every row, block by block: first the scale and zero term by least squares, then each
 // code in turn by its best move. No step raises it, up to rounding. It stops early where nothing moves any more, which
@@ -85,23 +82,19 @@ func (e *feedback) refit(b *batch, at int) bool {
 	}
 	moved := false
 	for r := range b.rows {
-		f := &b.fit[r]
 		scale, zero := b.terms(r, e.blocks, at)
-		s, z := f.solve(scale, zero, e.total[at], e.spec)
+		s, z := b.fit[r].solve(scale, zero, e.total[at], e.spec)
 		if s == scale && z == zero {
 			continue
 		}
 		moved = true
-		f.ds, f.dz = s-scale, z-zero
 		b.dst.Scale[r*e.blocks+at] = s
 		if b.dst.Zero != nil {
 			b.dst.Zero[r*e.blocks+at] = z
 		}
 		if g <= descentPanel {
-			grad, kq, sums := b.product[r*g:][:g], b.second[r*g:][:g], e.sums[from:end]
-			for i := range grad {
-				grad[i] += float32(f.ds*kq[i]) + float32(f.dz*sums[i])
-			}
+			addScaled(b.product[r*g:(r+1)*g], b.second[r*g:], s-scale)
+			addScaled(b.product[r*g:(r+1)*g], e.sums[from:end], z-zero)
 		} else {
 			e.residual(b, r, at, from, end)
 		}
@@ -125,7 +118,8 @@ func (f *fit) add(code, grad, kq, sums []float32) {
 	f.q1 += q1
 }
 
-// solve returns the scale and zero term, rounded to their type, that leave the least, or those it was given.
+// solve returns the scale and zero term, rounded to their type, that leave the least, or those it was given if these do
+// not lower the objective.
 func (f *fit) solve(scale, zero float32, ones float64, s Spec) (float32, float32) {
 	round := func(v float64) float32 {
 		if s.Scale == tensor.F16 {

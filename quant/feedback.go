@@ -77,14 +77,12 @@ func (e *feedback) Encode(dst Blocks, w Matrix) error {
 }
 
 func (e *feedback) batch(rows int) *batch {
-	width := max(e.block, feedbackPanel)
-	b := &batch{
+	return &batch{
 		target: make([]float32, rows*e.cols), work: make([]float32, rows*e.cols), code: make([]float32, rows*e.cols),
-		product: make([]float32, rows*width), importance: make([]float32, rows*e.block),
+		product: make([]float32, rows*e.block), importance: make([]float32, rows*e.block),
 		second: make([]float32, rows*descentPanel), panel: make([]float32, descentPanel*descentPanel),
 		scale: make([]float32, rows), zero: make([]float32, rows), fit: make([]fit, rows),
 	}
-	return b
 }
 
 // encode returns the first row whose numbers left the range of float32, or -1.

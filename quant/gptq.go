@@ -19,7 +19,8 @@ import (
 //
 // For n columns Prepare costs 2/3 n³ operations (2 n³ more with a mismatch) and keeps n² float32 values (twice as many with
 // a mismatch); it also keeps the Stats, which must not change while the Encoder is in use. Encode costs about
-// (1 + 2·sweeps) n² operations a row (2 n² more with a mismatch) and the search.
+// (1 + 2·sweeps) n² operations a row (2 n² more with a mismatch) and the search, and holds 12 bytes for each weight of up
+// to 256 rows.
 type GPTQ struct {
 	// Damping is the ridge in units of the mean of the Hessian's diagonal; 0 takes a value that fits the bits.
 	Damping float64 `json:"damping" jsonschema:"minimum=0,maximum=10" jsonschema_description:"Ridge of the Hessian in units of its mean diagonal; 0 means .15 at 2 bits, .10 at 3 and 4, .05 at 5 and 6, .02 at 8."`
@@ -85,10 +86,7 @@ func (q *GPTQ) Prepare(s Spec, cols int, in *Stats, threads int) (Encoder, error
 	if err != nil {
 		return nil, err
 	}
-	if in == nil {
-		return nil, fmt.Errorf("internal error: gptq has no statistics of the inputs")
-	}
-	if err := in.check(cols); err != nil {
+	if err := checkInputs(in, cols); err != nil {
 		return nil, err
 	}
 	e := &feedback{spec: s, cols: cols, block: l.BlockCols, blocks: l.Blocks, candidates: q.Candidates, sweeps: q.Sweeps, hessian: in.Hessian}
@@ -127,9 +125,11 @@ func (q *GPTQ) Prepare(s Spec, cols int, in *Stats, threads int) (Encoder, error
 	return e, nil
 }
 
-// check refuses statistics that calibration must not hand out.
-func (s *Stats) check(cols int) error {
+// checkInputs refuses statistics that calibration must not hand out.
+func checkInputs(s *Stats, cols int) error {
 	switch {
+	case s == nil:
+		return fmt.Errorf("internal error: gptq has no statistics of the inputs")
 	case s.Cols != cols || len(s.Hessian) != cols*cols || s.Cross != nil && len(s.Cross) != cols*cols:
 		return fmt.Errorf("internal error: statistics of %d columns for a matrix of %d", s.Cols, cols)
 	case kernel.NonFinite(s.Hessian) >= 0 || kernel.NonFinite(s.Cross) >= 0:
