@@ -1,0 +1,189 @@
+package quant
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+func omniquant(t testing.TB, o *OmniQuant, w Matrix, s Spec, in *Stats, threads int) Blocks {
+	t.Helper()
+	l, err := s.Layout(w.Rows, w.Cols)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := o.Prepare(s, w.Cols, in, threads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := NewBlocks(l, s)
+	if err := e.Encode(b, w); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// No row is worse than the weighted search left it, by the damped Hessian, and together they are better by a stated
+// part.
+func TestClippingBeatsSearch(t *testing.T) {
+	w, in := testLayer(24, 128, 1024)
+	search := NewSearch()
+	search.Diagonal = true
+	for _, c := range []struct {
+		spec Spec
+		most float64 // of the search's loss; what was seen is 2 % lower or more
+	}{
+		{Spec{4, 64, false, tensor.F16}, 0.99},
+		{Spec{3, 32, false, tensor.F16}, 0.99},
+		{Spec{2, 64, false, tensor.F16}, 0.95},
+		{Spec{2, WholeRow, false, tensor.F32}, 0.95},
+		{Spec{4, 64, true, tensor.F16}, 0.97},
+		{Spec{3, 32, true, tensor.F32}, 0.97},
+		{Spec{2, 64, true, tensor.F16}, 0.95},
+		{Spec{8, 64, false, tensor.F16}, 1},
+	} {
+		t.Run(c.spec.String(), func(t *testing.T) {
+			o := NewOmniQuant()
+			got := omniquant(t, o, w, c.spec, in, 1)
+			l, _ := c.spec.Layout(w.Rows, w.Cols)
+			want := NewBlocks(l, c.spec)
+			if err := Encode(search, want, w, c.spec, in); err != nil {
+				t.Fatal(err)
+			}
+			for r := range w.Rows {
+				row := Matrix{1, w.Cols, w.Row(r)}
+				a := lossOf(rowOf(got, r, l), row, c.spec, in, o.Damping)
+				b := lossOf(rowOf(want, r, l), row, c.spec, in, o.Damping)
+				if a > b*(1+1e-5) { // the encoder sums in float32
+					t.Errorf("row %d: %g, the search has %g", r, a, b)
+				}
+			}
+			r := lossOf(got, w, c.spec, in, o.Damping) / lossOf(want, w, c.spec, in, o.Damping)
+			t.Logf("%.3f of the search's loss", r)
+			if r > c.most {
+				t.Errorf("%.3f of the search's loss, want at most %g", r, c.most)
+			}
+			for i, v := range append(append([]float32(nil), got.Scale...), got.Zero...) {
+				if c.spec.round(float64(v)) != v {
+					t.Fatalf("term %d, %g, is not of its type", i, v)
+				}
+			}
+		})
+	}
+}
+
+func rowOf(b Blocks, r int, l Layout) Blocks {
+	row := Blocks{Codes: b.Codes[r*l.Cols : (r+1)*l.Cols], Scale: b.Scale[r*l.Blocks : (r+1)*l.Blocks]}
+	if b.Zero != nil {
+		row.Zero = b.Zero[r*l.Blocks : (r+1)*l.Blocks]
+	}
+	return row
+}
+
+// What is hard about a block: nothing is lost against the search, and zeros stay zeros.
+func TestClippingOfHardRows(t *testing.T) {
+	const cols = 128
+	_, in := testLayer(1, cols, 512)
+	o := NewOmniQuant()
+	o.Steps = 10
+	for _, s := range []Spec{{4, 64, false, tensor.F16}, {4, 64, true, tensor.F16}, {2, 32, false, tensor.F32}, {8, WholeRow, true, tensor.F32}} {
+		for name, row := range rowsOf(cols) {
+			w := Matrix{1, cols, row}
+			b := omniquant(t, o, w, s, in, 1)
+			l, _ := s.Layout(1, cols)
+			diff := make([]float32, cols)
+			b.errors(diff, w, l, s)
+			for i, d := range diff {
+				if !isFinite(d) {
+					t.Fatalf("%v: %s: error %d is %g", s, name, i, d)
+				}
+				if (name == "zero" || name == "constant" && !s.Symmetric) && math.Abs(float64(d)) > 1e-4 {
+					t.Fatalf("%v: %s: error %d is %g", s, name, i, d)
+				}
+			}
+		}
+	}
+}
+
+func TestClippingRefuses(t *testing.T) {
+	w, in := testLayer(3, 128, 512)
+	s := Spec{4, 32, false, tensor.F16}
+	w.Row(1)[5] = float32(math.NaN())
+	l, _ := s.Layout(3, 128)
+	if err := Encode(NewOmniQuant(), NewBlocks(l, s), w, s, in); !errors.Is(err, tensor.ErrCorrupt) {
+		t.Errorf("weight: %v", err)
+	}
+	for name, bad := range map[string]*Stats{"nil": nil, "columns": {Cols: 64, Hessian: make([]float32, 64*64)}} {
+		if _, err := NewOmniQuant().Prepare(s, 128, bad, 1); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	in.Hessian[3] = float32(math.Inf(1))
+	if _, err := NewOmniQuant().Prepare(s, 128, in, 1); !errors.Is(err, tensor.ErrCorrupt) {
+		t.Errorf("statistics: %v", err)
+	}
+	if _, err := NewOmniQuant().Prepare(Half, 128, in, 1); err == nil {
+		t.Error("16 bits have no codes")
+	}
+}
+
+// Statistics that are all zero leave what the search found.
+func TestClippingWithoutInputs(t *testing.T) {
+	w, in := testLayer(3, 128, 512)
+	clear(in.Hessian)
+	s := Spec{4, 32, false, tensor.F16}
+	o := NewOmniQuant()
+	o.Steps = 3
+	omniquant(t, o, w, s, in, 1)
+}
+
+func TestClippingDoesNotDependOnCuts(t *testing.T) {
+	const rows, cols = 70, 64
+	w, in := testLayer(rows, cols, 512)
+	o := NewOmniQuant()
+	o.Steps = 8
+	for _, s := range []Spec{{4, 32, false, tensor.F16}, {3, WholeRow, true, tensor.F16}} {
+		whole := omniquant(t, o, w, s, in, 1)
+		for _, step := range []int{1, 7, 64} {
+			var cut Blocks
+			for lo := 0; lo < rows; lo += step {
+				hi := min(lo+step, rows)
+				b := omniquant(t, o, Matrix{hi - lo, cols, w.Data[lo*cols : hi*cols]}, s, in, step)
+				cut.Codes = append(cut.Codes, b.Codes...)
+				cut.Scale = append(cut.Scale, b.Scale...)
+				cut.Zero = append(cut.Zero, b.Zero...)
+			}
+			if diff := cmp.Diff(whole, cut); diff != "" {
+				t.Fatalf("%v in steps of %d (-whole +cut):\n%s", s, step, diff)
+			}
+		}
+	}
+}
+
+// The digest holds the descent still. It begins at round-to-nearest: the search has a digest of its own.
+func TestClippingIsTheSameEverywhere(t *testing.T) {
+	const want = "ced4d6641a8d0307"
+	w, in := testLayer(9, 128, 512)
+	d := newDigest()
+	for _, s := range []Spec{{4, 32, false, tensor.F16}, {3, 64, true, tensor.F32}, {2, WholeRow, false, tensor.F16}} {
+		e, err := NewOmniQuant().Prepare(s, w.Cols, in, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.(*clipping).start = nearest{s}
+		l, _ := s.Layout(w.Rows, w.Cols)
+		b := NewBlocks(l, s)
+		if err := e.Encode(b, w); err != nil {
+			t.Fatal(err)
+		}
+		d.blocks(b)
+	}
+	if got := fmt.Sprintf("%016x", d); got != want {
+		t.Errorf("digest %s, want %s", got, want)
+	}
+}
