@@ -15,8 +15,8 @@ import (
 // the site: the one with the least sum over consumers of tr(dW H dWᵀ), where dW is the error of the scaled matrix in the
 // form in which it will be stored. They are taken if they save more than 1 %.
 //
-// From "AWQ: Activation-aware Weight Quantization" (MLSys 2024), which takes the mean magnitude of inputs, compares
-// outputs of a few tokens, and neither searches clipping at the same time nor folds into all four kinds of sites.
+// From "AWQ: Activation-aware Weight Quantization" (MLSys 2024), which takes the mean magnitude of inputs in the place of
+// the root of their mean square and compares outputs for a few tokens in the place of the form with H.
 type AWQ struct {
 	// Most is the largest exponent tried, Step the distance between two.
 	Most float64 `json:"most" jsonschema_description:"Largest exponent tried, above 0 and at most 1."`

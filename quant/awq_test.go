@@ -95,6 +95,30 @@ func TestFoldingRescuesOutliers(t *testing.T) {
 	}
 }
 
+// Scales of one size for all channels change nothing, and the gradient knows: it has no part in that direction.
+func TestGradientIgnoresCommonScale(t *testing.T) {
+	for _, spec := range []Spec{{4, 64, false, tensor.F16}, {2, 32, false, tensor.F32}, {3, 64, true, tensor.F16}} {
+		for _, q := range []Quantizer{RTN{}, NewSearch()} { // the search clips
+			p, err := newProbe(testSite(spec), q, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			gradient := make([]float64, p.site.Channels)
+			if _, err := p.loss(scales(gradient), gradient); err != nil {
+				t.Fatal(err)
+			}
+			var sum, all float64
+			for _, g := range gradient {
+				sum += g
+				all += math.Abs(g)
+			}
+			if all == 0 || math.Abs(sum) > 1e-6*all {
+				t.Errorf("%v, %s: sum %g of %g", spec, q.Name(), sum, all)
+			}
+		}
+	}
+}
+
 // A consumer that counts for more rows, and one without codes.
 func TestFoldWeighsConsumers(t *testing.T) {
 	s := testSite(Spec{4, 32, false, tensor.F16})

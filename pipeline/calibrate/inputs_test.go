@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
@@ -36,12 +37,17 @@ func siteStats(t *testing.T, d *arch.Decoder, src tensor.Source, windows [][]int
 		m, err := reference.New(d, over, reference.Options{Threads: 2})
 		check(t, err)
 		var h []float32
-		check(t, m.Layers(t.Context(), windows, func(layer int, hidden []float32) error {
-			if layer == i {
-				h = append(h, hidden...)
+		enough := errors.New("enough")
+		err = m.Layers(t.Context(), windows, func(layer int, hidden []float32) error {
+			if layer < i {
+				return nil
 			}
-			return nil
-		}))
+			h = append(h, hidden...)
+			return enough
+		})
+		if err != enough {
+			t.Fatal(err)
+		}
 		return h
 	}
 	all := map[string]*quant.Stats{}

@@ -123,7 +123,7 @@ func (r *rotation) turnBias(w arch.Weight, out *quant.Hadamard) error {
 }
 
 // turn rotates the columns of a matrix by out, its rows by in, and either may be nil.
-func (r *rotation) turn(ctx context.Context, w arch.Weight, out, in *quant.Hadamard) (err error) {
+func (r *rotation) turn(ctx context.Context, w arch.Weight, out, in *quant.Hadamard) error {
 	if out == nil && in == nil {
 		return nil
 	}
@@ -146,7 +146,7 @@ func (r *rotation) turn(ctx context.Context, w arch.Weight, out, in *quant.Hadam
 		err = r.turnColumns(ctx, f, t, w, out)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("%s: %w", w.Tensor, err)
+		return err
 	}
 	return r.o.ReplaceFile(w.Tensor, path)
 }
