@@ -9,6 +9,7 @@ package kernel
 //go:generate go run -C _asm . -kernel engine -out ../engine_amd64.s
 //go:generate go run -C _asm . -kernel gemm -out ../gemm_amd64.s
 //go:generate go run -C _asm . -kernel gemmbf16 -out ../gemm_bf16_amd64.s
+//go:generate go run -C _asm . -kernel grid -out ../gridsearch_amd64.s
 //go:generate go run -C _asm . -kernel int8 -out ../int8_amd64.s
 //go:generate go run -C _asm . -kernel peak -out ../peak_amd64.s
 //go:generate go run -C _asm . -kernel rtn -out ../rtn_amd64.s

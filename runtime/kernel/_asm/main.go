@@ -19,6 +19,7 @@ var kernels = map[string]func(){
 	"engine":   engine,
 	"gemm":     gemm,
 	"gemmbf16": gemmBF16,
+	"grid":     gridSearch,
 	"int8":     int8,
 	"peak":     peak,
 	"rtn":      rtn,
