@@ -73,6 +73,7 @@ type entry struct {
 var methods = map[string]entry{
 	"awq":       {"fold scales of channels, a power of the size of their inputs, from norms and matrices into the matrices behind them", func() Method { return NewAWQ() }},
 	"gptq":      {"error feedback between columns on searched grids, then refitting and descent; needs calibration", func() Method { return NewGPTQ() }},
+	"hqq":       {"move the zero term and scale of every block until errors cancel, from RTN's grid; no data, for comparison", func() Method { return NewHQQ() }},
 	"omniquant": {"learn scales of channels, and the clipping of every block, by gradient descent through the stored grid", func() Method { return NewOmniQuant() }},
 	"rotation":  {"rotate the residual stream and the values of attention; only with gptq, and only where the head has a table of its own", func() Method { return NewRotation() }},
 	"rtn":       {"round to the nearest point of the grid that a block spans; no data", func() Method { return RTN{} }},

@@ -48,11 +48,9 @@ func gridSums(sums []float64, x, importance, zero, inverse []float32, bits int) 
 		} else {
 			gridSumsAVX2(&out[0], &x[0], &importance[0], &z[0], &f[0], len(x), least, most)
 		}
+		m := min(width, n-at)
 		for k := range 3 {
-			dst := sums[k*n+at : (k+1)*n]
-			for i, v := range out[k*width : k*width+min(width, n-at)] {
-				dst[i] += float64(v)
-			}
+			addSums(sums[k*n+at:][:m], out[k*width:][:m])
 		}
 	}
 }
@@ -79,8 +77,14 @@ func gridErrors(errors []float64, x, importance, zero, scale, inverse []float32,
 		} else {
 			gridErrorsAVX2(&out[0], &x[0], &importance[0], &z[0], &s[0], &f[0], len(x), least, most)
 		}
-		for i, v := range out[:min(width, n-at)] {
-			errors[at+i] += float64(v)
-		}
+		m := min(width, n-at)
+		addSums(errors[at:][:m], out[:m])
+	}
+}
+
+// addSums adds the sums of a run.
+func addSums(dst []float64, run []float32) {
+	for i, v := range run[:len(dst)] {
+		dst[i] += float64(v)
 	}
 }
