@@ -19,7 +19,8 @@ import (
 //	mixed     H_jj * sqrt(σ² + w_j²)     what llama.cpp does with an importance matrix
 //
 // H_jj counts as at least 1e-6 of the mean over all inputs, so that inputs that calibration never saw keep their
-// weights. Cost: with AVX-512 some 50 ns a weight and core at 20 candidates and blocks of 64.
+// weights. Cost: 70 ns a weight and core with AVX-512, at 20 candidates and blocks of 64; blocks of 32 take half as much
+// again, other CPUs two (AVX2) to ten times as much.
 type Search struct {
 	// Candidates is the number of scales tried for every block. With each come three zero terms, or both signs of a
 	// symmetric scale.

@@ -55,7 +55,6 @@ var gridSearches = sync.Pool{New: func() any { return new(gridSearch) }}
 type gridSearch struct {
 	spec        Spec
 	levels, mid float64 // largest code, and the code of the zero term
-	least       float64 // scales below it are not stored
 	start       grid
 
 	x, importance []float32
@@ -76,7 +75,6 @@ type gridSearch struct {
 func (g *gridSearch) search(scale, zero, w, importance []float32, s Spec, candidates int) {
 	g.spec = s
 	g.levels, g.mid = float64(int(1)<<s.Bits-1), float64(int(1)<<(s.Bits-1))
-	g.least = s.leastScale()
 	n := len(w) / len(scale)
 	for len(scale) > 0 {
 		blocks := min(len(scale), groupBlocks)
@@ -153,24 +151,26 @@ func resize[T any](s *[]T, n int) []T {
 	return *s
 }
 
+// grow makes room for lanes, and returns their scales and zero terms.
+func (g *gridSearch) grow(lanes int) (scales, zeros []float64) {
+	for _, p := range []*[]float32{&g.storedScale, &g.storedZero, &g.laneScale, &g.laneZero, &g.inverse} {
+		resize(p, lanes)
+	}
+	resize(&g.sums, 3*lanes)
+	resize(&g.errors, lanes)
+	resize(&g.halves, 2*lanes)
+	return resize(&g.scales, lanes), resize(&g.zeros, lanes)
+}
+
 // propose fills lanes with what the search starts from, and says how many they are.
 func (g *gridSearch) propose(candidates int) int {
 	lanes := 3 * candidates
 	if g.spec.Symmetric {
 		lanes = 2 * candidates
 	}
-	room := max(lanes, polishLanes) + 1 // one for the best so far
-	scales, zeros := resize(&g.scales, room), resize(&g.zeros, room)
-	resize(&g.storedScale, room)
-	resize(&g.storedZero, room)
-	resize(&g.laneScale, room)
-	resize(&g.laneZero, room)
-	resize(&g.inverse, room)
-	resize(&g.sums, 3*room)
-	resize(&g.errors, room)
-	resize(&g.halves, 2*room)
+	scales, zeros := g.grow(max(lanes, polishLanes) + 1) // one for the best so far
 	widest := float64(widening*g.levels) * float64(bits.Len(uint(len(g.x)))-3)
-	centre := 0.0
+	centre := 0.0 // that of the third anchor
 	if len(g.x) > longBlock {
 		centre = g.sumX / g.sum
 	}
@@ -182,11 +182,9 @@ func (g *gridSearch) propose(candidates int) int {
 			zeros[2*t], zeros[2*t+1] = 0, 0
 			continue
 		}
-		half := float64(0.5 * g.span)
-		zero := float64(s * g.mid)
-		above := float64(s * g.levels)
 		scales[3*t], scales[3*t+1], scales[3*t+2] = s, s, s
-		zeros[3*t], zeros[3*t+1], zeros[3*t+2] = zero-half, zero+half-above, centre+zero-float64(0.5*above)
+		zero, width := float64(s*g.mid), float64(s*g.levels)
+		zeros[3*t], zeros[3*t+1], zeros[3*t+2] = zero-g.span/2, zero+g.span/2-width, zero-width/2+centre
 	}
 	return lanes
 }
@@ -253,7 +251,7 @@ func (g *gridSearch) keep(lanes int) {
 	}
 	scale, zero, inverse := g.laneScale[:lanes+1], g.laneZero[:lanes+1], g.inverse[:lanes+1]
 	for i, s := range stored {
-		if !g.storable(s, storedZero[i]) {
+		if !g.spec.storable(s, storedZero[i], g.unit+math.Abs(float64(storedZero[i])-g.centre)) {
 			s = g.bestScale
 			stored[i], storedZero[i] = g.bestScale, g.bestZero
 		}
@@ -269,23 +267,6 @@ func (g *gridSearch) keep(lanes int) {
 		}
 	}
 	g.bestScale, g.bestZero = stored[best], storedZero[best]
-}
-
-// leastScale is the least magnitude of a scale that is stored: of fp16 the smallest number but 0, of fp32 one whose
-// inverse is finite and keeps its precision.
-func (s Spec) leastScale() float64 {
-	if s.Scale == tensor.F16 {
-		return 0x1p-24
-	}
-	return 0x1p-120
-}
-
-// storable says whether a rounded scale and zero term are numbers of their type that kernel.GridCodes can work with: it
-// wants quotients below 2^22.
-func (g *gridSearch) storable(scale, zero float32) bool {
-	size := math.Abs(float64(scale))
-	reach := g.unit + math.Abs(float64(zero)-g.centre)
-	return size >= g.least && reach < 0x1p21*size && isFinite(scale) && isFinite(zero)
 }
 
 // round rounds to the type of scales.
