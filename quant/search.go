@@ -14,7 +14,8 @@ import (
 // for its k-quants (make_qkx3_quants in ggml-quants.c). With H_jj the mean square of input j and σ² the mean square of
 // the weights of a block, the error of weight w_j counts
 //
-//	weights   σ² + w_j²                  no data; large weights matter more, because a grid is worst where they are
+//	weights   σ² + w_j²                  no data; what llama.cpp does without an importance matrix
+//	uniform   1                          no data; the squared error of the weights
 //	hessian   H_jj                       the squared error of the output, if inputs were uncorrelated
 //	mixed     H_jj * sqrt(σ² + w_j²)     what llama.cpp does with an importance matrix
 //
@@ -26,17 +27,18 @@ type Search struct {
 	// symmetric scale.
 	Candidates int `json:"candidates" jsonschema:"minimum=1,maximum=200" jsonschema_description:"Scales tried for every block"`
 	// Importance is the word for how errors are weighted.
-	Importance string `json:"importance" jsonschema:"enum=weights,enum=hessian,enum=mixed" jsonschema_description:"What the error of a weight counts: its own size (no data) or the mean square of its input (calibrated) or both"`
+	Importance string `json:"importance" jsonschema:"enum=weights,enum=uniform,enum=hessian,enum=mixed" jsonschema_description:"What the error of a weight counts: its own size or nothing (no data) or the mean square of its input or both (calibrated)"`
 }
 
 // Words of Search.Importance.
 const (
 	ImportanceWeights = "weights"
+	ImportanceUniform = "uniform"
 	ImportanceHessian = "hessian"
 	ImportanceMixed   = "mixed"
 )
 
-var importances = []string{ImportanceHessian, ImportanceMixed, ImportanceWeights}
+var importances = []string{ImportanceHessian, ImportanceMixed, ImportanceUniform, ImportanceWeights}
 
 // NewSearch returns the defaults. 20 candidates leave an error within 0.1 % of that of hundreds, at 2 to 8 bits.
 func NewSearch() *Search { return &Search{Candidates: 20, Importance: ImportanceWeights} }
@@ -45,7 +47,9 @@ func NewSearch() *Search { return &Search{Candidates: 20, Importance: Importance
 func (*Search) Name() string { return "search" }
 
 // Calibrated implements Method.
-func (s *Search) Calibrated() bool { return s.Importance != ImportanceWeights }
+func (s *Search) Calibrated() bool {
+	return s.Importance == ImportanceHessian || s.Importance == ImportanceMixed
+}
 
 // Validate implements Method.
 func (s *Search) Validate() error {
@@ -66,13 +70,19 @@ func (s *Search) Prepare(spec Spec, cols int, in *Stats, _ int) (Encoder, error)
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	e := &searched{spec: spec, candidates: s.Candidates, importance: s.Importance}
+	e := &searched{spec: spec, candidates: s.Candidates}
 	if s.Calibrated() {
 		if in == nil || in.Cols != cols {
 			return nil, fmt.Errorf("internal error: importance %s without statistics of %d inputs", s.Importance, cols)
 		}
 		e.diagonal = in.Diagonal()
 		floorDead(e.diagonal)
+	}
+	switch s.Importance {
+	case ImportanceHessian:
+		e.fixed = e.diagonal
+	case ImportanceUniform:
+		e.fixed = slices.Repeat([]float32{1}, cols)
 	}
 	return e, nil
 }
@@ -93,8 +103,8 @@ func floorDead(diagonal []float32) {
 type searched struct {
 	spec       Spec
 	candidates int
-	importance string
-	diagonal   []float32 // nil for ImportanceWeights
+	diagonal   []float32 // nil without data
+	fixed      []float32 // importances that are the same for all rows, or nil
 }
 
 // Encode implements Encoder.
@@ -103,8 +113,8 @@ func (e *searched) Encode(dst Blocks, w Matrix) error {
 	if err != nil {
 		return err
 	}
-	importance := e.diagonal
-	if e.importance != ImportanceHessian {
+	importance := e.fixed
+	if e.fixed == nil {
 		importance = make([]float32, w.Cols)
 	}
 	none, inverse := make([]float32, l.Blocks), make([]float32, l.Blocks)
@@ -113,7 +123,7 @@ func (e *searched) Encode(dst Blocks, w Matrix) error {
 		if kernel.NonFinite(row) >= 0 {
 			return fmt.Errorf("row %d: weight is NaN or infinite: %w", r, tensor.ErrCorrupt)
 		}
-		if e.importance != ImportanceHessian {
+		if e.fixed == nil {
 			for at := 0; at < w.Cols; at += l.BlockCols {
 				e.weigh(importance[at:at+l.BlockCols], row[at:at+l.BlockCols], at)
 			}

@@ -25,6 +25,7 @@ func searchers() map[string]Quantizer {
 	robust.P, robust.Beta, robust.Growth, robust.Iterations = 0.4, 1e4, 1.5, 7
 	return map[string]Quantizer{
 		"search": NewSearch(), "one candidate": few,
+		"uniform": &Search{Candidates: 5, Importance: ImportanceUniform},
 		"hessian": &Search{Candidates: 5, Importance: ImportanceHessian}, "mixed": &Search{Candidates: 5, Importance: ImportanceMixed},
 		"hqq": NewHQQ(), "hqq zero": zero, "hqq robust": robust,
 	}
@@ -83,6 +84,25 @@ func blockErrors(w, importance []float32, b Blocks, s Spec, block int) []float64
 	return e
 }
 
+// importancesOf are the weights of the errors of a row; h are mean squares of inputs.
+func importancesOf(word string, row, h []float32, block int) []float32 {
+	switch word {
+	case ImportanceUniform:
+		return nil
+	case ImportanceHessian:
+		return h
+	}
+	e := &searched{}
+	if word == ImportanceMixed {
+		e.diagonal = h
+	}
+	x := make([]float32, len(row))
+	for at := 0; at < len(row); at += block {
+		e.weigh(x[at:at+block], row[at:at+block], at)
+	}
+	return x
+}
+
 // No block is worse than RTN's in what the method minimises.
 func TestSearchersAreNeverWorseThanRTN(t *testing.T) {
 	const cols = 256
@@ -113,16 +133,7 @@ func TestSearchersAreNeverWorseThanRTN(t *testing.T) {
 				l, _ := s.Layout(1, cols)
 				var importance []float32
 				if m, ok := q.(*Search); ok {
-					importance = slices.Clone(h)
-					if m.Importance != ImportanceHessian {
-						e := &searched{spec: s, importance: m.Importance}
-						if m.Importance == ImportanceMixed {
-							e.diagonal = h
-						}
-						for at := 0; at < cols; at += l.BlockCols {
-							e.weigh(importance[at:at+l.BlockCols], row[at:at+l.BlockCols], at)
-						}
-					}
+					importance = importancesOf(m.Importance, row, h, l.BlockCols)
 				}
 				want, have := blockErrors(row, importance, rtn, s, l.BlockCols), blockErrors(row, importance, got, s, l.BlockCols)
 				for b := range want {
@@ -314,6 +325,7 @@ func TestSearchersAreTheSameEverywhere(t *testing.T) {
 		h[i] = float32(hash(7*i)&0xffff) * 0x1p-12
 	}
 	want := map[string]string{
+		"uniform":       "b5f92b9c4d4a31b7",
 		"hessian":       "a12122dd86a983bb",
 		"hqq":           "eea1ab170b09c60d",
 		"hqq robust":    "d465b86104110be6",
@@ -359,7 +371,7 @@ func TestSearchOptions(t *testing.T) {
 		{&Search{Candidates: 0, Importance: ImportanceWeights}, "candidates"},
 		{&Search{Candidates: 201, Importance: ImportanceWeights}, "candidates"},
 		{&Search{Candidates: 1, Importance: ""}, "importance"},
-		{&Search{Candidates: 1, Importance: "diagonal"}, "hessian, mixed, weights"},
+		{&Search{Candidates: 1, Importance: "diagonal"}, "hessian, mixed, uniform, weights"},
 		{NewHQQ(), ""},
 		{&HQQ{P: 0, Beta: 10, Growth: 1, Iterations: 1}, "p must"},
 		{&HQQ{P: 1.5, Beta: 10, Growth: 1, Iterations: 1}, "p must"},
@@ -375,7 +387,7 @@ func TestSearchOptions(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", c.m, err, c.want)
 		}
 	}
-	for word, want := range map[string]bool{ImportanceWeights: false, ImportanceHessian: true, ImportanceMixed: true} {
+	for word, want := range map[string]bool{ImportanceWeights: false, ImportanceUniform: false, ImportanceHessian: true, ImportanceMixed: true} {
 		if got := (&Search{Candidates: 1, Importance: word}).Calibrated(); got != want {
 			t.Errorf("%s: calibrated %v", word, got)
 		}
