@@ -37,6 +37,7 @@ var levels = []struct {
 	{3, []string{"pipeline/arch"}},
 	{3, []string{"pipeline", "pipeline/lower", "pipeline/hub", "pipeline/safetensors", "runtime"}},
 	{4, []string{"verify/reference"}},
+	{4, []string{"pipeline/calibrate/corpus"}},
 	{4, []string{"pipeline/plan", "pipeline/calibrate", "verify", "publish", "runtime/bench", "internal/synthetic/checkpoint"}},
 	{5, []string{"pipeline/stage"}},
 	{5, []string{"pipeline/stage/stagetest"}},

@@ -1,0 +1,44 @@
+package corpus
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+
+	"github.com/llmexport/llmexport/publish/manifest"
+)
+
+// Corpus is calibration data as a model sees it.
+type Corpus struct {
+	// Windows all have the same length; those of a domain follow each other, domains in the order of the recipe.
+	Windows [][]int32 `json:"windows"`
+	Domains []Domain  `json:"domains"`
+	// Warnings say what the user should change, a sentence each.
+	Warnings []string `json:"warnings"`
+}
+
+// Domain is what became of one file.
+type Domain struct {
+	Name      string  `json:"name"`      // last element of its path
+	SHA256    string  `json:"sha256"`    // of the file
+	Format    string  `json:"format"`    // json, jsonl, parquet or text
+	Documents int     `json:"documents"` // in the file, those without text not counted
+	Bytes     int64   `json:"bytes"`     // of the file
+	Tokens    int     `json:"tokens"`    // in its windows, prefixes included
+	Windows   int     `json:"windows"`
+	Weight    float64 `json:"weight"`
+}
+
+// Digest is the SHA-256 of the windows, in order: of each the number of its ids and the ids, as little-endian uint32.
+func (c *Corpus) Digest() manifest.Digest {
+	h := sha256.New()
+	var b []byte
+	for _, w := range c.Windows {
+		b = binary.LittleEndian.AppendUint32(b[:0], uint32(len(w)))
+		for _, id := range w {
+			b = binary.LittleEndian.AppendUint32(b, uint32(id))
+		}
+		h.Write(b)
+	}
+	return manifest.Digest("sha256:" + hex.EncodeToString(h.Sum(nil)))
+}
