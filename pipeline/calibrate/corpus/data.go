@@ -53,14 +53,14 @@ func (p passage) size() int64 {
 // reader calls visit with the passages of a file in their order. Texts that hold only white space are left out.
 type reader func(ctx context.Context, f *file, visit func(passage) error) error
 
-type format struct {
+type fileFormat struct {
 	name, extension string
 	max             int64 // size of a file in bytes
 	read            reader
 }
 
 // formats is sorted by name.
-var formats = []format{
+var formats = []fileFormat{
 	{"json", ".json", maxJSON, readJSON},
 	{"jsonl", ".jsonl", math.MaxInt64, readLines},
 	{"parquet", ".parquet", math.MaxInt64, readParquet},
@@ -68,7 +68,7 @@ var formats = []format{
 }
 
 // format is the entry of formats that d asks for.
-func (d Data) format() (format, error) {
+func (d Data) format() (fileFormat, error) {
 	var names, extensions []string
 	ext := strings.ToLower(filepath.Ext(d.Path))
 	for _, f := range formats {
@@ -78,9 +78,9 @@ func (d Data) format() (format, error) {
 		names, extensions = append(names, f.name), append(extensions, f.extension)
 	}
 	if d.Format != "" {
-		return format{}, fmt.Errorf("unknown format %q; the formats are %s", d.Format, strings.Join(names, ", "))
+		return fileFormat{}, fmt.Errorf("unknown format %q; the formats are %s", d.Format, strings.Join(names, ", "))
 	}
-	return format{}, fmt.Errorf("the extension %q says no format; give one of %s, or use %s", ext, strings.Join(names, ", "), strings.Join(extensions, ", "))
+	return fileFormat{}, fmt.Errorf("the extension %q says no format; give one of %s, or use %s", ext, strings.Join(names, ", "), strings.Join(extensions, ", "))
 }
 
 // columns are the names under which rows may hold what is wanted, best first.

@@ -19,8 +19,8 @@ const (
 // maxNesting is far more than the metadata of Parquet nests.
 const maxNesting = 32
 
-// structure walks over a struct. visit sees the integers in it and in the structs of its fields, with the ids of the
-// fields that lead there (outer is 0 for its own).
+// structure walks over a struct. visit sees the integers and truth values (0 and 1) in it and in the structs of its
+// fields, with the ids of the fields that lead there (outer is 0 for its own).
 func (w *walker) structure(depth, outer int, visit func(outer, id int, v int64)) {
 	if depth > maxNesting {
 		w.bad = true
@@ -37,6 +37,9 @@ func (w *walker) structure(depth, outer int, visit func(outer, id int, v int64))
 		}
 		switch kind := int(head & 15); kind {
 		case typeTrue, typeFalse:
+			if depth < 2 {
+				visit(outer, id, int64(typeFalse-kind))
+			}
 		case typeI16, typeI32, typeI64:
 			if v := w.integer(); depth < 2 && !w.bad {
 				visit(outer, id, v)

@@ -34,7 +34,7 @@ func (u *utf8Reader) Read(p []byte) (int, error) {
 	if bad := u.check(p[:n]); bad >= 0 {
 		return 0, corrupt("not UTF-8 at byte %d", bad)
 	}
-	if err == io.EOF && n == 0 && len(u.tail) > 0 {
+	if err == io.EOF && len(u.tail) > 0 {
 		return 0, corrupt("not UTF-8 at byte %d", u.off-int64(len(u.tail)))
 	}
 	return n, err
