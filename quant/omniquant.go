@@ -109,7 +109,7 @@ func (o *OmniQuant) Prepare(spec Spec, cols int, in *Stats, threads int) (Encode
 		return nil, fmt.Errorf("statistics are NaN or infinite: %w", tensor.ErrCorrupt)
 	}
 	search := NewSearch()
-	search.Diagonal = true
+	search.Importance = ImportanceHessian
 	start, err := search.Prepare(spec, cols, in, threads)
 	if err != nil {
 		return nil, err
@@ -226,7 +226,7 @@ func (b Blocks) slope(at int, w, diff, product []float32, s Spec) (byScale, byLe
 // settle sets the terms of a block, rounded to their type: its first scale times e^scale, and its first minimum moved by
 // least first scales. Terms that the type cannot hold stay as they are.
 func (b Blocks) settle(at int, first Blocks, scale, least float64, s Spec) {
-	sc := s.round(float64(float64(first.Scale[at]) * kernel.Exp(scale)))
+	sc := float32(s.round(float64(float64(first.Scale[at]) * kernel.Exp(scale))))
 	if sc == 0 || !isFinite(sc) {
 		return
 	}
@@ -237,7 +237,7 @@ func (b Blocks) settle(at int, first Blocks, scale, least float64, s Spec) {
 	mid := float64(int(1) << (s.Bits - 1))
 	unit := float64(first.Scale[at])
 	mn := float64(first.Zero[at]) - float64(unit*mid) + float64(least*math.Abs(unit))
-	zero := s.round(mn + float64(float64(sc)*mid))
+	zero := float32(s.round(mn + float64(float64(sc)*mid)))
 	if isFinite(zero) {
 		b.Scale[at], b.Zero[at] = sc, zero
 	}
@@ -255,12 +255,4 @@ func (b Blocks) nearest(at int, w []float32, s Spec) {
 		q := math.RoundToEven(float64((float64(v) - zero) * inverse))
 		codes[k] = uint8(min(max(q, -mid), mid-1) + mid)
 	}
-}
-
-// round is v as the type of scales keeps it; what is too large for it becomes an infinity.
-func (s Spec) round(v float64) float32 {
-	if s.Scale == tensor.F16 {
-		return kernel.RoundF16(float32(v))
-	}
-	return float32(v)
 }

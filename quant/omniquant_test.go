@@ -33,7 +33,7 @@ func omniquant(t testing.TB, o *OmniQuant, w Matrix, s Spec, in *Stats, threads 
 func TestClippingBeatsSearch(t *testing.T) {
 	w, in := testLayer(24, 128, 1024)
 	search := NewSearch()
-	search.Diagonal = true
+	search.Importance = ImportanceHessian
 	for _, c := range []struct {
 		spec Spec
 		most float64 // of the search's loss; what was seen is 2 % lower or more
@@ -69,7 +69,7 @@ func TestClippingBeatsSearch(t *testing.T) {
 				t.Errorf("%.3f of the search's loss, want at most %g", r, c.most)
 			}
 			for i, v := range append(append([]float32(nil), got.Scale...), got.Zero...) {
-				if c.spec.round(float64(v)) != v {
+				if float32(c.spec.round(float64(v))) != v {
 					t.Fatalf("term %d, %g, is not of its type", i, v)
 				}
 			}

@@ -37,7 +37,7 @@ func newProbe(s *Site, q Quantizer, threads int) (*probe, error) {
 	}
 	if q.Calibrated() {
 		search := NewSearch()
-		search.Diagonal = true
+		search.Importance = ImportanceHessian
 		q = search
 	}
 	return &probe{s, q, threads}, nil

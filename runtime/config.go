@@ -18,6 +18,8 @@ type Config struct {
 	LLMWeight     string `json:"llm_weight"`
 	TokenizerFile string `json:"tokenizer_file"`
 	EmbeddingFile string `json:"embedding_file"`
+	// LLMConfig is the name of the second file.
+	LLMConfig string `json:"-"`
 
 	HiddenSize    int             `json:"hidden_size"`
 	LayerNums     int             `json:"layer_nums"`
@@ -74,6 +76,7 @@ func readConfig(dir string) (*Config, error) {
 	if err := decode("config.json", b, &files, c); err != nil {
 		return nil, err
 	}
+	c.LLMConfig = files.LLMConfig
 	if b, err = readFile(dir, files.LLMConfig, maxConfig); err != nil {
 		return nil, err
 	}

@@ -20,11 +20,25 @@ type Memory struct {
 func (p *Plan) Memory(kvWidth int64) Memory {
 	var m Memory
 	for i := range p.Items {
-		w, s := p.Items[i].memory()
-		m.Weights, m.Scales = m.Weights+w, m.Scales+s
+		x := p.Items[i].memory()
+		m.Weights, m.Scales = m.Weights+x.Weights, m.Scales+x.Scales
 	}
 	m.PerToken = 4 * kvWidth
 	return m
+}
+
+// Add adds a linear layer: weights of a bit width, scales and zero terms, and biases, all counted.
+func (m *Memory) Add(bits int, weights, scales, biases int64) {
+	switch bits {
+	case 16, 32:
+		m.Weights += 4 * weights
+	case 4:
+		m.Weights += weights / 2
+	default:
+		m.Weights += weights
+	}
+	m.Weights += 4 * biases
+	m.Scales += 4 * scales
 }
 
 // Total is the estimate with a KV cache of the given number of positions.
@@ -33,28 +47,21 @@ func (m Memory) Total(positions int) int64 {
 }
 
 // memory is what a device keeps of an item.
-func (it *Item) memory() (weights, scales int64) {
-	n := int64(it.Layout.Rows) * int64(it.Layout.Cols)
-	scales = int64(it.Layout.Rows) * int64(it.Layout.Blocks) * 4
+func (it *Item) memory() (m Memory) {
+	scales := int64(it.Layout.Rows) * int64(it.Layout.Blocks)
 	if !it.Choice.Spec.Symmetric {
 		scales *= 2
 	}
-	switch {
-	case it.Slot.Kind == lower.NormSlot:
-		return it.Codes, 0
-	case it.Slot.Kind == lower.TableSlot: // the embedding reader keeps scales and reads rows from disk
-		return 0, scales
-	case it.Choice.Spec.Bits == 16:
-		weights = 4 * n
-	case it.Choice.Spec.Bits == 4:
-		weights = n / 2
-	default:
-		weights = n
+	if it.Slot.Lookup { // the embedding reader holds its own copy of the scales and reads rows from disk
+		m.Scales = 4 * scales
 	}
-	if it.Slot.Lookup { // which has scales of its own
-		scales *= 2
+	switch it.Slot.Kind {
+	case lower.NormSlot:
+		m.Weights = it.Codes
+	case lower.LinearSlot:
+		m.Add(it.Choice.Spec.Bits, int64(it.Layout.Rows)*int64(it.Layout.Cols), scales, it.Bias/4)
 	}
-	return weights + it.Bias, scales
+	return m
 }
 
 // Cost is what the item's matrix would take if it were stored as s: bytes of the file, and of a device's memory.
@@ -63,6 +70,6 @@ func (it *Item) Cost(s quant.Spec) (bytes, ram int64, err error) {
 	if err := x.store(s); err != nil {
 		return 0, 0, err
 	}
-	weights, scales := x.memory()
-	return x.Size() - x.Bias, weights + scales, nil
+	m := x.memory()
+	return x.Size() - x.Bias, m.Weights + m.Scales, nil
 }

@@ -231,26 +231,31 @@ func subject(dir string, m *manifest.Manifest, src *Source, o verify.Options) (*
 	if src == nil {
 		return s, nil
 	}
-	ref, err := reference.New(src.Decoder, src.Checkpoint, reference.Options{Threads: o.Threads, Memory: o.Memory})
-	if err != nil {
+	if s.Source, err = src.subject(o); err != nil {
 		pkg.Close()
 		return nil, err
 	}
-	f := src.Facts
-	s.Source = &verify.Source{
-		Decoder: src.Decoder, Tensors: src.Checkpoint, Tokenizer: src.Tokenizer, Reference: ref,
-		Facts: verify.TokenizerFacts{Stop: f.Stop, Special: f.Special, Prefix: f.Prefix, ChatTemplate: f.ChatTemplate, EOS: f.EOS},
-	}
 	return s, nil
+}
+
+// subject is the source as packages are compared with it.
+func (s *Source) subject(o verify.Options) (*verify.Source, error) {
+	ref, err := reference.New(s.Decoder, s.Checkpoint, reference.Options{Threads: o.Threads, Memory: o.Memory})
+	if err != nil {
+		return nil, err
+	}
+	f := s.Facts
+	return &verify.Source{
+		Decoder: s.Decoder, Tensors: s.Checkpoint, Tokenizer: s.Tokenizer, Reference: ref,
+		Facts: verify.TokenizerFacts{Stop: f.Stop, Special: f.Special, Prefix: f.Prefix, ChatTemplate: f.ChatTemplate, EOS: f.EOS},
+	}, nil
 }
 
 // VerifyPackage checks the package in dir, against the checkpoint in source if that is not empty. Packages without
 // a manifest, those of other tools, get the checks that need none.
 func VerifyPackage(ctx context.Context, dir, source string, o verify.Options) (*verify.Result, error) {
-	m, err := manifest.Open(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		m = nil
-	} else if err != nil {
+	m, err := manifestOf(dir)
+	if err != nil {
 		return nil, err
 	}
 	var src *Source
@@ -266,6 +271,15 @@ func VerifyPackage(ctx context.Context, dir, source string, o verify.Options) (*
 	}
 	defer s.Package.Close()
 	return verify.Run(ctx, s)
+}
+
+// manifestOf is nil for a package without a manifest.
+func manifestOf(dir string) (*manifest.Manifest, error) {
+	m, err := manifest.Open(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return m, err
 }
 
 // OptionsOf are the windows and limits of a package's own recipe, or the defaults for the width of most of its

@@ -200,7 +200,7 @@ func (o *Options) run(ctx context.Context, dir string, threads int) (*Result, Co
 	if o.Decode > 0 {
 		res.Decode = &Rate{TokensPerSecond: SpreadOf(decode)}
 	}
-	return res, costOf(p.Graph), nil
+	return res, CostOf(p.Graph), nil
 }
 
 // once measures a prefill and a decode, in tokens a second. The decode follows the prefill if that has its depth.

@@ -37,7 +37,7 @@ func TestCostOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := costOf(m.Graph)
+	got := CostOf(m.Graph)
 	const head, layer = 320 * 64, 64*64 + 2*32*64 + 64*64 + 3*160*64
 	want := Cost{Bits: got.Bits, Weights: 3*layer + head, HeadWeights: head, WeightBytes: got.WeightBytes, CacheWidth: 3 * 2 * 2 * 16, QueryWidth: 3 * 64}
 	if diff := cmp.Diff(want, got); diff != "" {

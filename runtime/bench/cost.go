@@ -40,7 +40,8 @@ func (c *Cost) decodeBytes(depth, tokens int) float64 {
 	return n*float64(c.WeightBytes) + positions*float64(c.CacheWidth)*cacheElement
 }
 
-func costOf(g *mnn.Graph) Cost {
+// CostOf counts what the live ops of a graph compute and read.
+func CostOf(g *mnn.Graph) Cost {
 	f := newFinder(g)
 	live := g.Live()
 	var c Cost

@@ -1,0 +1,61 @@
+package stage
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/verify"
+)
+
+// Compared is a package, what it takes and what was measured of it.
+type Compared struct {
+	Dir string
+	// Manifest is nil for a package without one.
+	Manifest   *manifest.Manifest
+	Cost       *Cost
+	Evaluation *verify.Evaluation
+}
+
+// ComparePackages measures the packages in dirs against the checkpoint in source, all on the same windows. Keys of its
+// config.json that any of the manifests names as without effect are ignored.
+func ComparePackages(ctx context.Context, dirs []string, source string, o verify.Options) ([]Compared, error) {
+	list := make([]Compared, len(dirs))
+	packages := make([]*runtime.Package, len(dirs))
+	var ignored []string
+	for i, dir := range dirs {
+		m, err := manifestOf(dir)
+		if err != nil {
+			return nil, err
+		}
+		p, err := runtime.Open(dir)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", dir, err)
+		}
+		defer p.Close()
+		cost, err := CostOf(p)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", dir, err)
+		}
+		ignored = append(ignored, ignoredKeys(m)...)
+		list[i], packages[i] = Compared{Dir: dir, Manifest: m, Cost: cost}, p
+	}
+	src, err := OpenSource(source, ignored)
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	s, err := src.subject(o)
+	if err != nil {
+		return nil, err
+	}
+	evaluations, err := verify.Compare(ctx, s, packages, o)
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range evaluations {
+		list[i].Evaluation = e
+	}
+	return list, nil
+}

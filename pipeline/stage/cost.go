@@ -1,0 +1,87 @@
+package stage
+
+import (
+	"fmt"
+
+	"github.com/llmexport/llmexport/pipeline/plan"
+	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/bench"
+	"github.com/llmexport/llmexport/runtime/mnn"
+)
+
+// Cost is what a package takes, one of this program or of another.
+type Cost struct {
+	// Bytes are those of the files that the engine opens.
+	Bytes int64
+	// Weights counts those of all matrices, MatrixBytes is what they are stored in: headers, codes, scales and zero terms.
+	// A matrix that is table and head counts once.
+	Weights, MatrixBytes int64
+	// Memory is the estimate for a device that a plan makes of the same package.
+	Memory plan.Memory
+}
+
+// BitsPerWeight of matrices.
+func (c *Cost) BitsPerWeight() float64 {
+	return 8 * float64(c.MatrixBytes) / float64(max(c.Weights, 1))
+}
+
+// CostOf reads the cost off the package's files.
+func CostOf(p *runtime.Package) (*Cost, error) {
+	c := &Cost{}
+	var err error
+	if c.Bytes, err = p.Bytes(); err != nil {
+		return nil, err
+	}
+	table := p.Table()
+	// The lookup holds its own copy of the scales, and reads rows from disk.
+	c.Memory.Scales = 4 * int64(table.Scales)
+	shared := false
+	live := p.Graph.Live()
+	for i := range p.Graph.Ops {
+		op := &p.Graph.Ops[i]
+		if !live[i] {
+			continue
+		}
+		switch x := op.Param.(type) {
+		case *mnn.LayerNorm:
+			c.addNorm(x)
+		case *mnn.RoPE:
+			c.addNorm(x.QNorm)
+			c.addNorm(x.KNorm)
+		case *mnn.Convolution:
+			m, err := x.Open(p.Weights())
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", op.Name, err)
+			}
+			c.addLinear(x, m)
+			shared = shared || len(table.Codes) > 0 && len(m.Codes) > 0 && &table.Codes[0] == &m.Codes[0]
+		}
+	}
+	if !shared {
+		c.Weights += int64(table.Rows) * int64(table.Cols)
+		c.MatrixBytes += int64(len(table.Codes)) + table.AlphaBytes
+	}
+	c.Memory.PerToken = 4 * bench.CostOf(p.Graph).CacheWidth
+	return c, nil
+}
+
+func (c *Cost) addNorm(n *mnn.LayerNorm) {
+	if n == nil {
+		return
+	}
+	bytes := 4 * int64(len(n.Gamma)+len(n.Beta))
+	if len(n.External) > 2 {
+		bytes = n.External[1] + n.External[2]
+	}
+	c.Memory.Weights += bytes
+}
+
+func (c *Cost) addLinear(x *mnn.Convolution, m *mnn.Matrix) {
+	n := int64(m.Rows) * int64(m.Cols)
+	c.Weights += n
+	c.MatrixBytes += x.External[1]
+	if x.Quan != nil {
+		c.MatrixBytes += x.External[2]
+	}
+	c.Memory.Add(m.Bits, n, int64(len(m.Scale)+len(m.Zero)), int64(len(m.Bias)))
+}
