@@ -1,0 +1,157 @@
+package template
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// upper is Python's str.upper: ß becomes SS.
+func upper(s string) string { return mapCase(s, unicode.ToUpper, upperSpecial) }
+
+func mapCase(s string, simple func(rune) rune, special map[string]string) string {
+	var b strings.Builder
+	for i, c := range s {
+		if c >= utf8.RuneSelf {
+			if t, ok := special[s[i:i+utf8.RuneLen(c)]]; ok {
+				b.WriteString(t)
+				continue
+			}
+		}
+		b.WriteRune(simple(c))
+	}
+	return b.String()
+}
+
+// lower is Python's str.lower: İ becomes two characters, and a Σ that ends a word ς.
+func lower(s string) string {
+	var b strings.Builder
+	for i, c := range s {
+		switch c {
+		case 'İ':
+			b.WriteString("i\u0307")
+		case 'Σ':
+			if endsWord(s, i) {
+				b.WriteRune('ς')
+			} else {
+				b.WriteRune('σ')
+			}
+		default:
+			b.WriteRune(unicode.ToLower(c))
+		}
+	}
+	return b.String()
+}
+
+// endsWord is Unicode's condition Final_Sigma for the letter at i: a letter before it and none behind it, not
+// counting what is ignored for that.
+func endsWord(s string, i int) bool {
+	before := strings.TrimRightFunc(s[:i], ignoresCase)
+	after := strings.TrimLeftFunc(s[i+len("Σ"):], ignoresCase)
+	last, _ := utf8.DecodeLastRuneInString(before)
+	first, _ := utf8.DecodeRuneInString(after)
+	return before != "" && cased(last) && (after == "" || !cased(first))
+}
+
+func ignoresCase(c rune) bool {
+	return strings.ContainsRune("'.:·’", c) || unicode.In(c, unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk)
+}
+
+func cased(c rune) bool {
+	return unicode.IsUpper(c) || unicode.IsLower(c) || unicode.IsTitle(c) || unicode.In(c, unicode.Other_Lowercase, unicode.Other_Uppercase)
+}
+
+// titleCharacter is Python's str.title of one character.
+func titleCharacter(c string) string {
+	if t, ok := titleSpecial[c]; ok {
+		return t
+	}
+	return strings.Map(unicode.ToTitle, c)
+}
+
+// capitalize is Python's str.capitalize.
+func capitalize(s string) string {
+	if s == "" {
+		return s
+	}
+	_, n := utf8.DecodeRuneInString(s)
+	return titleCharacter(s[:n]) + lower(s)[len(lower(s[:n])):]
+}
+
+// title is Python's str.title: a word begins behind what has no case.
+func title(s string) string {
+	lowered := lower(s)
+	var b strings.Builder
+	inWord := false
+	at := 0 // in lowered, which follows s character by character
+	for i, c := range s {
+		_, n := utf8.DecodeRuneInString(s[i:])
+		m := len(lower(s[i : i+n]))
+		if inWord {
+			b.WriteString(lowered[at : at+m])
+		} else {
+			b.WriteString(titleCharacter(s[i : i+n]))
+		}
+		at += m
+		inWord = cased(c)
+	}
+	return b.String()
+}
+
+func swapCase(s string) string {
+	lowered := lower(s)
+	var b strings.Builder
+	at := 0
+	for i, c := range s {
+		_, n := utf8.DecodeRuneInString(s[i:])
+		m := len(lower(s[i : i+n]))
+		switch {
+		case unicode.IsUpper(c):
+			b.WriteString(lowered[at : at+m])
+		case unicode.IsLower(c):
+			b.WriteString(upper(s[i : i+n]))
+		default:
+			b.WriteRune(c)
+		}
+		at += m
+	}
+	return b.String()
+}
+
+// hasCase is whether a text has letters with case and all of them fulfil a condition, as in str.islower.
+func hasCase(s string, holds func(rune) bool) bool {
+	found := false
+	for _, c := range s {
+		if cased(c) {
+			if !holds(c) {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
+}
+
+func isLower(c rune) bool { return unicode.IsLower(c) || unicode.Is(unicode.Other_Lowercase, c) }
+func isUpper(c rune) bool { return unicode.IsUpper(c) || unicode.Is(unicode.Other_Uppercase, c) }
+
+// isTitle is Python's str.istitle.
+func isTitle(s string) bool {
+	found, inWord := false, false
+	for _, c := range s {
+		switch {
+		case isUpper(c) || unicode.IsTitle(c):
+			if inWord {
+				return false
+			}
+			found, inWord = true, true
+		case isLower(c):
+			if !inWord {
+				return false
+			}
+		default:
+			inWord = false
+		}
+	}
+	return found
+}

@@ -1,0 +1,67 @@
+package template
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Message is one message of a conversation that is text only. One with parts or tool calls is an *[Object].
+type Message struct{ Role, Content string }
+
+func (m Message) object() *Object {
+	o := NewObject()
+	o.Set("role", m.Role)
+	o.Set("content", m.Content)
+	return o
+}
+
+// Chat renders a chat template as transformers' apply_chat_template does. Messages are a []Message, or a list of
+// objects such as [DecodeJSON] gives. As there, the template also sees tools and documents, which are none unless
+// extra has them, and what extra holds: bos_token, eos_token, enable_thinking.
+func Chat(ctx context.Context, t *Template, messages any, addGenerationPrompt bool, extra map[string]any, limits Limits) (string, error) {
+	r := &renderer{ctx: ctx, limits: limits.withDefaults()}
+	v, err := r.convert(messages, 0)
+	if err != nil {
+		return "", fmt.Errorf("messages: %w", err)
+	}
+	list, ok := v.([]any)
+	if !ok {
+		return "", fmt.Errorf("messages are a %s, not a list: %w", typeName(v), tensor.ErrUnsupported)
+	}
+	chat := make([]any, len(list))
+	for i, m := range list {
+		o, ok := m.(*Object)
+		if !ok {
+			return "", fmt.Errorf("message %d is a %s, not an object: %w", i, typeName(m), tensor.ErrUnsupported)
+		}
+		chat[i] = withReasoning(o)
+	}
+	values := map[string]any{"tools": nil, "documents": nil}
+	for k, v := range extra {
+		values[k] = v
+	}
+	values["messages"] = chat
+	values["add_generation_prompt"] = addGenerationPrompt
+	return t.Render(ctx, values, limits)
+}
+
+// withReasoning gives a message that holds its reasoning under one of three names the others that templates read.
+// transformers: utils/chat_template_utils.py, _alias_reasoning_fields.
+func withReasoning(m *Object) *Object {
+	for _, id := range []string{"reasoning_content", "thinking", "reasoning"} {
+		reasoning, ok := m.Get(id)
+		if !ok || reasoning == nil {
+			continue
+		}
+		o := NewObject()
+		o.Set("thinking", reasoning)
+		for i, key := range m.keys {
+			o.put(key, m.hashed[i], m.values[i])
+		}
+		o.Set("reasoning_content", reasoning)
+		return o
+	}
+	return m
+}

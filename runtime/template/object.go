@@ -1,0 +1,168 @@
+package template
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Object is a JSON object, or a Python dict, that keeps the order in which its keys were set, as templates show it.
+type Object struct {
+	keys   []any
+	hashed []any // the keys in hashable form
+	values []any
+	index  map[any]int // by hashable form of the key
+}
+
+// NewObject makes an empty object.
+func NewObject() *Object { return &Object{index: map[any]int{}} }
+
+// Set gives a key its value, of a type that [Template.Render] takes. A key that is known keeps its place.
+func (o *Object) Set(key string, value any) { o.put(key, key, value) }
+
+// Get is a key's value.
+func (o *Object) Get(key string) (any, bool) { return o.get(key) }
+
+// Len is the number of keys.
+func (o *Object) Len() int { return len(o.keys) }
+
+// put sets a key of any type by its hashable form.
+func (o *Object) put(key, hashed, value any) {
+	if i, ok := o.index[hashed]; ok {
+		o.values[i] = value
+		return
+	}
+	o.index[hashed] = len(o.keys)
+	o.keys = append(o.keys, key)
+	o.hashed = append(o.hashed, hashed)
+	o.values = append(o.values, value)
+}
+
+func (o *Object) get(hashed any) (any, bool) {
+	if i, ok := o.index[hashed]; ok {
+		return o.values[i], true
+	}
+	return nil, false
+}
+
+func (o *Object) clone() *Object {
+	return &Object{slices.Clone(o.keys), slices.Clone(o.hashed), slices.Clone(o.values), maps.Clone(o.index)}
+}
+
+// tupleKey is the hashable form of a tuple.
+type tupleKey string
+
+// hash is the form of a value that is the same for equal values and fits a Go map; false for what Python cannot hash.
+func (r *renderer) hash(v any) (any, bool, error) {
+	switch v := v.(type) {
+	case nil, int64, string, *namespace, *function, *macro, *loop, *generator:
+		return v, true, nil
+	case bool:
+		i, _ := integer(v)
+		return i, true, nil
+	case float64:
+		if i := int64(v); float64(i) == v && v >= -1<<62 && v <= 1<<62 {
+			return i, true, nil
+		}
+		return v, true, nil
+	case markup:
+		return string(v), true, nil
+	case *undefined:
+		return undefined{}, true, nil
+	case *sequence:
+		return *v, true, nil
+	}
+	t, ok := asTuple(v)
+	if !ok {
+		return nil, false, nil
+	}
+	var b bytes.Buffer
+	for _, e := range t {
+		if err := r.step(1); err != nil {
+			return nil, false, err
+		}
+		h, ok, err := r.hash(e)
+		if err != nil || !ok {
+			return nil, false, err
+		}
+		if err := r.size(b.Len()); err != nil {
+			return nil, false, err
+		}
+		switch h.(type) {
+		case *namespace, *function, *macro, *loop, *generator:
+			fmt.Fprintf(&b, "%p,", h)
+		default:
+			fmt.Fprintf(&b, "%T:%#v,", h, h)
+		}
+	}
+	return tupleKey(b.String()), true, nil
+}
+
+// DecodeJSON reads one JSON value: objects as *[Object], in the order in which they are written, arrays as []any,
+// numbers without fraction and exponent as int64 and others as float64. Wrong JSON is a tensor.ErrCorrupt, an
+// integer that does not fit 64 bits a tensor.ErrUnsupported.
+func DecodeJSON(data []byte) (any, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	v, err := decode(d, 0)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, fmt.Errorf("text after a JSON value: %w", tensor.ErrCorrupt)
+	}
+	return v, nil
+}
+
+func decode(d *json.Decoder, depth int) (any, error) {
+	if depth > maxValueDepth {
+		return nil, fmt.Errorf("JSON nested more than %d deep: %w", maxValueDepth, tensor.ErrUnsupported)
+	}
+	t, err := d.Token()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", err, tensor.ErrCorrupt)
+	}
+	switch t := t.(type) {
+	case json.Number:
+		return number(t)
+	case json.Delim:
+		if t == '{' {
+			o := NewObject()
+			for d.More() {
+				key, err := d.Token()
+				if err != nil {
+					return nil, fmt.Errorf("%w: %w", err, tensor.ErrCorrupt)
+				}
+				v, err := decode(d, depth+1)
+				if err != nil {
+					return nil, err
+				}
+				o.Set(key.(string), v)
+			}
+			return o, end(d)
+		}
+		l := []any{}
+		for d.More() {
+			v, err := decode(d, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			l = append(l, v)
+		}
+		return l, end(d)
+	}
+	return t, nil
+}
+
+// end takes the closing bracket of an array or object.
+func end(d *json.Decoder) error {
+	if _, err := d.Token(); err != nil {
+		return fmt.Errorf("%w: %w", err, tensor.ErrCorrupt)
+	}
+	return nil
+}

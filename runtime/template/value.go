@@ -1,0 +1,323 @@
+package template
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// A value of a template is one of: nil, bool, int64, float64, string, markup, []any (a list), tuple, *group, *Object
+// (a dict), *view, *sequence (a range), *generator, *namespace, *undefined, *function, *macro, *loop. Lists and
+// tuples are never changed once they are made.
+type (
+	tuple []any
+
+	// markup is a text that the filters safe and escape made: what is joined to it is escaped for HTML.
+	markup string
+
+	// group is an element of what the filter groupby gives, a tuple with names.
+	group struct {
+		grouper any
+		list    []any
+	}
+
+	// view is what items, keys and values of a dict give.
+	view struct {
+		kind string // dict_items, dict_keys or dict_values
+		of   *Object
+	}
+
+	// sequence is a range; step is not 0.
+	sequence struct{ start, stop, step, length int64 }
+
+	// generator is a list that is made while it is read, and can be read once.
+	generator struct {
+		name string
+		next iterator
+	}
+
+	// namespace is what the function of that name makes: attributes that a template may change.
+	namespace struct{ attributes *Object }
+
+	// undefined is what a name or attribute gives that does not exist. It prints as nothing, and fails when it
+	// is used. Either the hint says why, or the name and, when it is known, the type of what lacks it.
+	undefined struct {
+		hint  string
+		name  any
+		owner string
+		kind  string // of the error, UndefinedError by default
+	}
+
+	// function is a function or method that a template may call.
+	function struct {
+		name string
+		call func(r *renderer, args []any, keywords []keyword) (any, error)
+	}
+
+	// keyword is a named argument of a call.
+	keyword struct {
+		name  string
+		value any
+	}
+)
+
+func (u *undefined) message() string {
+	switch {
+	case u.hint != "":
+		return u.hint
+	case u.owner == "":
+		return fmt.Sprintf("%s is undefined", quote(fmt.Sprint(u.name)))
+	}
+	if s, ok := u.name.(string); ok {
+		return fmt.Sprintf("%s has no attribute %s", quote(u.owner), quote(s))
+	}
+	return fmt.Sprintf("%s has no element %v", u.owner, u.name)
+}
+
+// use is the error of using a value that does not exist.
+func (r *renderer) use(u *undefined) error {
+	kind := u.kind
+	if kind == "" {
+		kind = "UndefinedError"
+	}
+	return r.fail(kind, "%s", u.message())
+}
+
+// typeName is Python's name of a value's type.
+func typeName(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "NoneType"
+	case bool:
+		return "bool"
+	case int64:
+		return "int"
+	case float64:
+		return "float"
+	case string:
+		return "str"
+	case markup:
+		return "Markup"
+	case []any:
+		return "list"
+	case tuple, *group:
+		return "tuple"
+	case *Object:
+		return "dict"
+	case *view:
+		return v.kind
+	case *sequence:
+		return "range"
+	case *generator:
+		return "generator"
+	case *namespace:
+		return "Namespace"
+	case *undefined:
+		return "Undefined"
+	case *macro:
+		return "Macro"
+	case *loop:
+		return "LoopContext"
+	}
+	return "function"
+}
+
+// truth is what a value is as a condition.
+func truth(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return false
+	case bool:
+		return v
+	case int64:
+		return v != 0
+	case float64:
+		return v != 0
+	}
+	n, ok := length(v)
+	return !ok || n > 0
+}
+
+// length is the number of elements; ok is false for what has none, or does not know it.
+func length(v any) (n int, ok bool) {
+	switch v := v.(type) {
+	case string:
+		return utf8.RuneCountInString(v), true
+	case markup:
+		return utf8.RuneCountInString(string(v)), true
+	case []any:
+		return len(v), true
+	case tuple:
+		return len(v), true
+	case *group:
+		return 2, true
+	case *Object:
+		return v.Len(), true
+	case *view:
+		return v.of.Len(), true
+	case *sequence:
+		return int(v.length), true
+	case *undefined:
+		return 0, true
+	case *loop:
+		if n, ok := length(v.iterable); ok {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// str is a value as a text, if it is one.
+func str(v any) (string, bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case markup:
+		return string(v), true
+	}
+	return "", false
+}
+
+// integer is a value as an integer, if it is one; bools are.
+func integer(v any) (int64, bool) {
+	switch v := v.(type) {
+	case int64:
+		return v, true
+	case bool:
+		if v {
+			return 1, true
+		}
+		return 0, true
+	}
+	return 0, false
+}
+
+// float is a number as a float64.
+func float(v any) (float64, bool) {
+	if f, ok := v.(float64); ok {
+		return f, true
+	}
+	i, ok := integer(v)
+	return float64(i), ok
+}
+
+// asTuple is a tuple's elements.
+func asTuple(v any) (tuple, bool) {
+	switch v := v.(type) {
+	case tuple:
+		return v, true
+	case *group:
+		return tuple{v.grouper, v.list}, true
+	}
+	return nil, false
+}
+
+// maxValueDepth bounds how deep values given by the caller may be nested, which ends the conversion of a cycle.
+const maxValueDepth = 1000
+
+// convert makes a value of a template from one of Go.
+func (r *renderer) convert(v any, depth int) (any, error) {
+	if depth > maxValueDepth {
+		return nil, fmt.Errorf("nested more than %d deep: %w", maxValueDepth, tensor.ErrUnsupported)
+	}
+	if err := r.step(1); err != nil {
+		return nil, err
+	}
+	switch v := v.(type) {
+	case nil, bool, int64, float64:
+		return v, nil
+	case string:
+		if !utf8.ValidString(v) {
+			return nil, fmt.Errorf("a text that is not UTF-8: %w", tensor.ErrCorrupt)
+		}
+		return v, nil
+	case json.Number:
+		return number(v)
+	case []any:
+		return convertList(r, v, depth)
+	case []string:
+		return convertList(r, v, depth)
+	case []*Object:
+		return convertList(r, v, depth)
+	case []map[string]any:
+		return convertList(r, v, depth)
+	case []Message:
+		return convertList(r, v, depth)
+	case Message:
+		return r.convert(v.object(), depth+1)
+	case *Object:
+		return r.convertObject(v, depth)
+	case map[string]any:
+		o := NewObject()
+		keys := make([]string, 0, len(v))
+		for k := range v {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+		for _, k := range keys {
+			o.Set(k, v[k])
+		}
+		return r.convertObject(o, depth)
+	}
+	switch x := reflect.ValueOf(v); {
+	case x.CanInt():
+		return x.Int(), nil
+	case x.CanUint() && x.Uint() <= math.MaxInt64:
+		return int64(x.Uint()), nil
+	case x.CanFloat():
+		return x.Float(), nil
+	}
+	return nil, fmt.Errorf("a value of type %T: %w", v, tensor.ErrUnsupported)
+}
+
+func convertList[T any](r *renderer, v []T, depth int) (any, error) {
+	l := make([]any, len(v))
+	for i, e := range v {
+		var err error
+		if l[i], err = r.convert(e, depth+1); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+func (r *renderer) convertObject(v *Object, depth int) (any, error) {
+	o := NewObject()
+	for i, k := range v.keys {
+		key, err := r.convert(k, depth)
+		if err != nil {
+			return nil, err
+		}
+		w, err := r.convert(v.values[i], depth+1)
+		if err != nil {
+			return nil, err
+		}
+		o.put(key, k, w)
+	}
+	return o, nil
+}
+
+// number is a number of JSON: an int64 when it is written as an integer.
+func number(n json.Number) (any, error) {
+	s := string(n)
+	for i := range len(s) {
+		if c := s[i]; c == '.' || c == 'e' || c == 'E' {
+			f, err := strconv.ParseFloat(s, 64)
+			if err != nil && !math.IsInf(f, 0) {
+				return nil, fmt.Errorf("number %q: %w", s, tensor.ErrCorrupt)
+			}
+			return f, nil
+		}
+	}
+	i, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("number %q does not fit 64 bits: %w", s, tensor.ErrUnsupported)
+	}
+	return i, nil
+}
