@@ -1,5 +1,7 @@
 package template
 
+import "strings"
+
 // The grammar of expressions, each rule after those that it uses less tightly:
 //
 //	expression  or [if or [else expression]]
@@ -205,14 +207,14 @@ func (p *parser) primary(namespaces bool) (expression, error) {
 		}
 		return &name{t.text}, nil
 	case t.kind == tokenString:
-		s := ""
+		var s strings.Builder
 		for p.current().kind == tokenString {
-			s += p.next().text
+			s.WriteString(p.next().text)
 			if err := p.grow(); err != nil {
 				return nil, err
 			}
 		}
-		return &constant{s}, nil
+		return &constant{s.String()}, nil
 	case t.kind == tokenInteger || t.kind == tokenFloat:
 		p.next()
 		return &constant{t.value}, nil
@@ -495,7 +497,10 @@ func (p *parser) dotted() (string, error) {
 // filter parses one filter behind its bar.
 func (p *parser) filter(x expression) (expression, error) {
 	f := &filter{x: x, line: p.current().line}
-	var err error
+	err := p.grow()
+	if err != nil {
+		return nil, err
+	}
 	if f.name, err = p.dotted(); err != nil {
 		return nil, err
 	}

@@ -16,11 +16,15 @@ var (
 	integerPattern = regexp.MustCompile(`^(?i:0b(?:_?[01])+|0o(?:_?[0-7])+|0x(?:_?[0-9a-f])+|[1-9](?:_?[0-9])*|0(?:_?0)*)`)
 )
 
+// maxNumber bounds the bytes of a number.
+const maxNumber = 1000
+
 // number reads a number at the start of rest: its length, 0 for none, and an int64 or a float64.
 func (l *lexer) number(rest string) (int, any, error) {
 	if rest[0] < '0' || rest[0] > '9' {
 		return 0, nil, nil
 	}
+	rest = rest[:min(len(rest), maxNumber)] // as patterns cost time by the length of the text
 	if l.position == 0 || l.source[l.position-1] != '.' { // x.0.1 is two subscripts
 		if m := floatPattern.FindString(rest); m != "" {
 			f, err := strconv.ParseFloat(strings.ReplaceAll(m, "_", ""), 64)
