@@ -24,7 +24,7 @@ func (l *lexer) number(rest string) (int, any, error) {
 	if rest[0] < '0' || rest[0] > '9' {
 		return 0, nil, nil
 	}
-	rest = rest[:min(len(rest), maxNumber)] // as patterns cost time by the length of the text
+	rest = rest[:min(len(rest), maxNumber)]               // as patterns cost time by the length of the text
 	if l.position == 0 || l.source[l.position-1] != '.' { // x.0.1 is two subscripts
 		if m := floatPattern.FindString(rest); m != "" {
 			f, err := strconv.ParseFloat(strings.ReplaceAll(m, "_", ""), 64)
