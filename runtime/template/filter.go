@@ -161,6 +161,9 @@ func indentFilter(r *renderer, v any, args []any) (any, error) {
 		if u, ok := v.(*undefined); ok {
 			return nil, r.use(u)
 		}
+		if _, ok := v.([]any); ok {
+			return nil, r.fail("AttributeError", "'list' object has no attribute 'splitlines'")
+		}
 		return nil, r.mismatch("+=", v, "")
 	}
 	indent, ok := str(given(args[0], nil))

@@ -385,7 +385,31 @@ func sumFilter(r *renderer, v any, args []any) (any, error) {
 	return sum, nil
 }
 
+// later is a generator over a list that is made when the first element is asked for, with the errors of that.
+func later(name string, list func() ([]any, error)) *generator {
+	var next iterator
+	return &generator{name, func() (any, bool, error) {
+		if next == nil {
+			l, err := list()
+			if err != nil {
+				return nil, false, err
+			}
+			next = each(l)
+		}
+		return next()
+	}}
+}
+
 func batchFilter(r *renderer, v any, args []any) (any, error) {
+	return later("do_batch", func() ([]any, error) { return r.batch(v, args) }), nil
+}
+
+func sliceFilter(r *renderer, v any, args []any) (any, error) {
+	return later("sync_do_slice", func() ([]any, error) { return r.slices(v, args) }), nil
+}
+
+// batch cuts a list into rows of a number of elements, the last one filled up.
+func (r *renderer) batch(v any, args []any) ([]any, error) {
 	count, err := r.intArgument(args[0], 0)
 	if err != nil {
 		return nil, err
@@ -417,10 +441,11 @@ func batchFilter(r *renderer, v any, args []any) (any, error) {
 		}
 		out = append(out, row)
 	}
-	return &generator{"do_batch", each(out)}, nil
+	return out, nil
 }
 
-func sliceFilter(r *renderer, v any, args []any) (any, error) {
+// slices cuts a list into a number of parts, those filled up that are shorter.
+func (r *renderer) slices(v any, args []any) ([]any, error) {
 	count, err := r.intArgument(args[0], 0)
 	if err != nil {
 		return nil, err
@@ -452,5 +477,5 @@ func sliceFilter(r *renderer, v any, args []any) (any, error) {
 		}
 		out = append(out, part)
 	}
-	return &generator{"sync_do_slice", each(out)}, nil
+	return out, nil
 }

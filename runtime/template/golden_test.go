@@ -107,7 +107,6 @@ func TestTemplates(t *testing.T) {
 	}
 	for _, g := range goldens {
 		t.Run(strings.ReplaceAll(g.Name, " ", "_"), func(t *testing.T) {
-			g.Source = g.Source + ""
 			check(t, g, values(t, g.Values))
 		})
 	}

@@ -451,6 +451,11 @@ b" }}
 {{ l|batch(2)|list }} {{ l|batch(2, 'x')|list }} {{ range(5)|batch(3)|list }} {{ e|batch(2)|list }} {{ l|batch(0)|list }} {{ range(7)|slice(3)|list }} {{ range(7)|slice(3, 'x')|list }} {{ l|slice(5)|list }} {{ range(6)|slice(3, 'x')|list }}
 {{ people|groupby('city') }} {% for c, ps in people|groupby('city') %}{{ c }}:{{ ps|map(attribute='name')|join(',') }};{% endfor %} {% for g in people|groupby('age') %}{{ g.grouper }}{{ g.list|length }}{% endfor %} {{ people|groupby('city', case_sensitive=true)|map('first')|list }} {{ people|groupby('zz', default='D')|map(attribute='grouper')|list }}
 {{ people|groupby('tags.0') }}
+{{ n|batch(2) is defined }} {{ n|slice(2) is iterable }}
+{{ n|batch(2)|list }}
+{{ n|slice(2)|list }}
+{{ l|slice(0)|list }}
+{{ l|indent }}
 {{ l|sum }} {{ people|sum(attribute='age') }} {{ e|sum }} {{ l|sum(start=10) }} {{ [0.1, 0.2]|sum }} {{ [[1], [2]]|sum(start=[]) }} {{ nope|sum }}
 {{ ['a']|sum }}
 {{ l|min }} {{ l|max }} {{ words|min }} {{ words|max }} {{ words|min(case_sensitive=true) }} {{ people|max(attribute='age') }} {{ e|min }}| {{ e|max is defined }} {{ nope|min }}|
@@ -658,10 +663,10 @@ def main():
                     results.append(result | render(source, values))
         json.dump(results, sys.stdout, ensure_ascii=False)
         return
-    values = json.loads(json.dumps(VALUES))
     golden = {"jinja2": jinja2.__version__, "values": VALUES, "cases": []}
     for source in cases():
-        golden["cases"].append({"source": source} | render(source, values))
+        # Fresh values for each, as the filter indent changes a list that it is given.
+        golden["cases"].append({"source": source} | render(source, json.loads(json.dumps(VALUES))))
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "goldens.json")
     with open(path, "w", encoding="utf-8", newline="\n") as f:
         json.dump(golden, f, ensure_ascii=False, indent=1)
