@@ -20,8 +20,11 @@ import (
 //	mixed     H_jj * sqrt(σ² + w_j²)     what llama.cpp does with an importance matrix
 //
 // H_jj counts as at least 1e-6 of the mean over all inputs, so that inputs that calibration never saw keep their
-// weights. Cost: 70 ns a weight and core with AVX-512, at 20 candidates and blocks of 64; blocks of 32 take half as much
-// again, other CPUs two (AVX2) to ten times as much.
+// weights. On a trained model of 26 M weights, blocks of 64, uniform left 11 % less KL divergence than weights at 3 bits
+// and 16 % less at 2 bits.
+//
+// Cost of 20 candidates and blocks of 64, for a weight on one core: 70 ns with AVX-512, 90 ns with AVX2, .9 µs without
+// assembly; blocks of 32 take half as much again.
 type Search struct {
 	// Candidates is the number of scales tried for every block. With each come three zero terms, or both signs of a
 	// symmetric scale.

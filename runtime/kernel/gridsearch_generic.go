@@ -8,13 +8,7 @@ func gridBounds(bits int) (least, most float32) {
 
 // nearestCode rounds a quotient to a code. Conversions keep compilers from fusing products with sums.
 func nearestCode(t, least, most float32) float32 {
-	if t < least {
-		t = least
-	}
-	if t > most {
-		t = most
-	}
-	return float32(t+gridRound) - gridRound
+	return float32(min(max(t, least), most)+gridRound) - gridRound
 }
 
 // gridSumsGeneric adds the sums of one run to sums.
