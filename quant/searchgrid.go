@@ -24,8 +24,9 @@ const (
 	// longBlock is the longest block whose third anchor is the middle of its ends; those of longer ones are outliers,
 	// and the mean is the anchor.
 	longBlock = 128
-	// leastFit is the least normalised scale that a fit may give: less is noise.
-	leastFit = 0x1p-40
+	// leastFit and mostFit bound the normalised scale that a fit may give: less is noise, and a step as wide as the
+	// block has no use but takes the precision of float32 from errors.
+	leastFit, mostFit = 0x1p-40, 1
 	// leastSpan is the least distance of a block's ends that is worth a search: less lies below all scales.
 	leastSpan = 0x1p-100
 )
@@ -212,7 +213,7 @@ func (g *gridSearch) fit(lanes int) {
 	codes, squares, products := g.sums[:lanes], g.sums[lanes:2*lanes], g.sums[2*lanes:3*lanes]
 	if g.spec.Symmetric {
 		for i := range scales {
-			if s := products[i] / squares[i]; math.Abs(s) > leastFit {
+			if s := products[i] / squares[i]; math.Abs(s) > leastFit && math.Abs(s) < mostFit {
 				scales[i] = s
 			}
 		}
@@ -222,7 +223,7 @@ func (g *gridSearch) fit(lanes int) {
 	for i, c := range codes {
 		den := float64(g.sum*squares[i]) - float64(c*c)
 		num := float64(g.sum*products[i]) - float64(c*g.sumX)
-		if s := num / den; den > 0 && s > leastFit {
+		if s := num / den; den > 0 && s > leastFit && s < mostFit {
 			scales[i] = s
 		}
 		zeros[i] = (g.sumX - float64(scales[i]*c)) * per

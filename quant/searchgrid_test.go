@@ -109,3 +109,56 @@ func TestSearchOfLongRows(t *testing.T) {
 		}
 	}
 }
+
+// Weights and importances of all magnitudes: the grid is one that can be stored, and never worse than RTN's.
+func TestSearchGridsOfWildBlocks(t *testing.T) {
+	r := rand.New(rand.NewPCG(81, 82))
+	all := specs()
+	for i := range 4000 {
+		s, n := all[r.IntN(len(all))], []int{32, 64, 128, 200}[r.IntN(4)]
+		w, importance := make([]float32, n), make([]float32, n)
+		size, spread, contrast := 60*r.Float64()-50, 20*r.Float64(), 10*r.Float64()
+		offset := r.NormFloat64() * math.Exp(size+4*r.NormFloat64()) * float64(r.IntN(2))
+		for j := range w {
+			if w[j] = float32(offset + r.NormFloat64()*math.Exp(size+spread*(r.Float64()-0.5))); r.IntN(9) == 0 {
+				w[j] = 0
+			}
+			if importance[j] = float32(math.Exp(contrast * r.NormFloat64())); r.IntN(5) == 0 {
+				importance[j] = 0
+			}
+		}
+		var rtn grid
+		var scale, zero, rtnScale, rtnZero [1]float32
+		kernel.BlockExtremes(rtn.lo[:1], rtn.hi[:1], w)
+		storable := false
+		if s.Symmetric {
+			storable = rtn.symmetric(rtnScale[:], s)
+		} else {
+			storable = rtn.asymmetric(rtnScale[:], rtnZero[:], s)
+		}
+		searchGrids(scale[:], zero[:], w, importance, s, 6)
+		if got := isFinite(scale[0]) && isFinite(zero[0]); got != storable {
+			t.Fatalf("block %d, %v: scale %g, zero %g; storable: %v", i, s, scale[0], zero[0], storable)
+		}
+		if !storable {
+			continue
+		}
+		failure := func(scale, zero float32) (e float64) {
+			codes := make([]uint8, n)
+			kernel.GridCodes(codes, w, []float32{zero}, []float32{1 / scale}, s.Bits)
+			for j, v := range w {
+				d := float64(scale)*(float64(codes[j])-float64(int(1)<<(s.Bits-1))) + float64(zero) - float64(v)
+				e += float64(importance[j]) * d * d
+			}
+			return e
+		}
+		// What the rounding of weights of that size to float32 makes.
+		none, top := 0.0, max(math.Abs(float64(rtn.lo[0])), math.Abs(float64(rtn.hi[0])))
+		for _, p := range importance {
+			none += float64(p) * top * top * 0x1p-46
+		}
+		if got, want := failure(scale[0], zero[0]), failure(rtnScale[0], rtnZero[0]); !(got <= want*(1+1e-4)+none) {
+			t.Errorf("block %d, %v: error %g with scale %g and zero %g, RTN's %g", i, s, got, scale[0], zero[0], want)
+		}
+	}
+}
