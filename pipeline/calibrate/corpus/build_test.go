@@ -91,7 +91,7 @@ func TestBuild(t *testing.T) {
 		},
 		"more than begin a document": {
 			list: []Data{{Path: "a.jsonl"}}, tokens: 90,
-			want: "a0.xxxxxxx xx|a1.xxxx xxxxx|a2.x xxxxxxxx|a 3.xxxxxxxx x|a4.xxxxx xxxx|a5.xx xxxxxxx|a6 .xxxxxxxxx",
+			want: "a0.xxxxxxx xx|a1.xxxx xxxxx|a2.x xxxxxxxx|a 3.xxxxxxxx x|a4.xxxxx xxxx|a5.xx .xxxxxxxxx a7.xxxxxxx",
 		},
 		"long documents continue": {
 			list: []Data{{Path: "b.txt"}}, tokens: 80,
@@ -248,7 +248,7 @@ func TestBuildSamples(t *testing.T) {
 			whole := offset.Replace(tc.text)
 			o.Encode = func(s string) ([]int32, error) {
 				encoded += len(s)
-				if at := strings.Index(whole, offset.Replace(s)); tc.begins || name == "one document" {
+				if at := strings.Index(whole, offset.Replace(s)); at >= 0 {
 					from[at*8/len(whole)] = true
 				}
 				return letters(s), nil
@@ -325,12 +325,12 @@ func TestGoldens(t *testing.T) {
 		tokens, window int
 		digest         manifest.Digest
 	}{
-		"text":    {[]Data{{Path: "prose.txt"}}, 256, 64, "sha256:"},
-		"parquet": {[]Data{{Path: "snappy.parquet"}}, 320, 32, "sha256:"},
+		"text":    {[]Data{{Path: "prose.txt"}}, 256, 64, "sha256:95ffccadf7d709a70d03176ceb994d5e9a8c221d3ae19d1937771f7f1b01a110"},
+		"parquet": {[]Data{{Path: "snappy.parquet"}}, 320, 32, "sha256:c98149eaedd905c20349eb61c04ea5fe446408ceb1a6bb0e421f11026a64725b"},
 		"mix": {[]Data{
 			{Path: "prose.txt", Weight: 2}, {Path: "snappy.parquet"}, {Path: "chat-zstd.parquet", Chat: true}, {Path: "share-gzip-v2.parquet", Chat: true, Weight: 0.5},
-		}, 640, 32, "sha256:"},
-		"everything": {[]Data{{Path: "prose.txt"}, {Path: "chat-zstd.parquet", Chat: true}}, 100_000, 48, "sha256:"},
+		}, 640, 32, "sha256:f73e0f6b243ebf5b223b48728d37c2812fe49f0f7ad803c0ef75b7cd8174a475"},
+		"everything": {[]Data{{Path: "prose.txt"}, {Path: "chat-zstd.parquet", Chat: true}}, 100_000, 48, "sha256:dae6a04fd2ece8d67c78147e87e656c83425abff2a8f0e2220f58e7e485eddc6"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := tiny(t)
@@ -342,10 +342,6 @@ func TestGoldens(t *testing.T) {
 			if got := c.Digest(); got != tc.digest {
 				t.Errorf("%s, want %s", got, tc.digest)
 			}
-			for _, d := range c.Domains {
-				t.Logf("%+v", d)
-			}
-			t.Log(c.Warnings)
 			again, err := Build(t.Context(), tc.list, o)
 			if err != nil || !cmp.Equal(c, again) {
 				t.Errorf("a second time: %v, %s", err, cmp.Diff(c, again))
