@@ -122,7 +122,7 @@ func (c *Corpus) fill(ctx context.Context, domains []*domain, o *Options) error 
 		case promised[i] == 0 && n == 0:
 			c.warn("%s: no window: its share of %d windows is less than one", d.Path, want)
 		case n < promised[i]:
-			c.warn("%s: fills %d of %d windows with %d tokens; the other data stands in", d.Path, n, promised[i], d.tokens)
+			c.warn("%s: fills %d of %d windows with its %d tokens", d.Path, n, promised[i], d.tokens)
 		}
 		found += d.tokens
 		domain := d.result()

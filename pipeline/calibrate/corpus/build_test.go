@@ -116,7 +116,7 @@ func TestBuild(t *testing.T) {
 		"no end-of-text token": {
 			list: []Data{{Path: "short.txt"}, {Path: "crlf.txt"}}, tokens: 20, change: func(o *Options) { o.EndOfText = -1 },
 			want: " / one\r\ntwo\n\n three four", warnings: []string{
-				"short.txt: fills 0 of 1 windows with 9 tokens; the other data stands in",
+				"short.txt: fills 0 of 1 windows with its 9 tokens",
 				"crlf.txt: 1 of 2 documents have CRLF line ends, which are kept; text with LF gives other tokens",
 			},
 		},
@@ -124,14 +124,14 @@ func TestBuild(t *testing.T) {
 			list: []Data{{Path: "short.txt", Weight: 2}, {Path: "a.jsonl"}, {Path: "b.txt"}}, tokens: 40,
 			want: " / a0.xxxxxxx a4.xxxxxxx / xxxxxxxxxx xxxxxxxxxx",
 			warnings: []string{
-				"short.txt: fills 0 of 2 windows with 9 tokens; the other data stands in",
+				"short.txt: fills 0 of 2 windows with its 9 tokens",
 			},
 		},
 		"too little of everything": {
 			list: []Data{{Path: "b.txt"}, {Path: "short.txt"}}, tokens: 300,
 			warnings: []string{
-				"b.txt: fills 10 of 15 windows with 100 tokens; the other data stands in",
-				"short.txt: fills 0 of 15 windows with 9 tokens; the other data stands in",
+				"b.txt: fills 10 of 15 windows with its 100 tokens",
+				"short.txt: fills 0 of 15 windows with its 9 tokens",
 				"the data fills 10 of 30 windows: 100 of 300 tokens",
 			},
 			want: "b0.xxxxxxx xxxxxxxxxx xxxxx|b1.x xxxxxxxxxx xxxxxxxxxx x|b2.xxxxx xxxxxxxxxx xxxxxxx|b3 .xxxxxxxxx xxxxxxxxxx / ",

@@ -4,7 +4,7 @@
 // same windows on every machine, and Corpus.Digest names them.
 //
 // Every file is a domain. The windows are shared out by weight, and a domain's windows are spread evenly over its
-// documents. No window holds padding: short documents are joined until it is full.
+// text. No window holds padding: short documents are joined until it is full.
 //
 //   - A document begins a window, or joins one that begins with a shorter document.
 //   - A document longer than a window continues in the next one; what is left of it at its end and fills no window
@@ -17,4 +17,5 @@
 // its share is sampled: passages are taken evenly over its length, about eight times as much as will be used.
 //
 // Refused with tensor.ErrCorrupt: content that is not UTF-8, not what its format says, or not of the given SHA-256.
+// Refused with tensor.ErrUnsupported: rare codecs and encodings of Parquet.
 package corpus

@@ -196,8 +196,8 @@ func (d *domain) encode(ctx context.Context, limit int64, o *Options) ([]ids, er
 		for i, text := range texts {
 			piece := passage{p.start && i == 0, text, p.messages}
 			// The beginning of a document is taken as soon as it is due, the rest of it not before a whole piece
-			// is, so that windows begin with documents where there are many.
-			due := float64(limit) * (float64(pos) / float64(d.bytes))
+			// is, so that many documents are met rather than few whole ones.
+			due := float64(float64(limit) * (float64(pos) / float64(d.bytes)))
 			pos += piece.size()
 			if !piece.start {
 				due -= float64(piece.size())
