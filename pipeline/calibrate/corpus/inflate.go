@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
@@ -13,7 +14,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// inflater finds out what compressed bytes come to, without trusting them.
+// inflater decompresses without trusting what it reads.
 type inflater struct {
 	codec format.CompressionCodec
 	zstd  *zstd.Decoder
@@ -40,27 +41,30 @@ func (i *inflater) close() {
 	}
 }
 
-// is says whether src decompresses to size bytes, at most maxPage.
-func (i *inflater) is(src []byte, size int) bool {
+// bytes decompresses src to size bytes, at most maxPage, and not to another number of them. They are good until the
+// next call.
+func (i *inflater) bytes(src []byte, size int) ([]byte, bool) {
 	switch i.codec {
 	case format.Snappy:
 		if n, err := snappy.DecodedLen(src); err != nil || n != size {
-			return false
+			return nil, false
 		}
-		b, err := snappy.Decode(i.buf[:cap(i.buf)], src)
+		b, err := snappy.Decode(slices.Grow(i.buf[:0], size)[:size], src)
 		i.buf = b
-		return err == nil && len(b) == size
+		return b, err == nil && len(b) == size
 	case format.Gzip:
 		r, err := gzip.NewReader(bytes.NewReader(src))
 		if err != nil {
-			return false
+			return nil, false
 		}
-		n, err := io.Copy(io.Discard, io.LimitReader(r, int64(size)+1))
-		return err == nil && n == int64(size)
+		b := bytes.NewBuffer(i.buf[:0])
+		_, err = b.ReadFrom(io.LimitReader(r, int64(size)+1))
+		i.buf = b.Bytes()
+		return i.buf, err == nil && b.Len() == size
 	case format.Zstd:
 		b, err := i.zstd.DecodeAll(src, i.buf[:0])
 		i.buf = b
-		return err == nil && len(b) == size
+		return b, err == nil && len(b) == size
 	}
-	return len(src) == size
+	return src, len(src) == size
 }

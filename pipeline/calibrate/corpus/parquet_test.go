@@ -40,8 +40,8 @@ func written() (texts, conversations []string) {
 	return texts, conversations
 }
 
-// The files are pyarrow's: snappy with dictionaries and many pages, zstd, gzip with pages of version 2 and delta
-// encodings.
+// The files are pyarrow's: snappy with dictionaries and many pages, zstd, gzip with pages of version 2 and
+// delta lengths.
 func TestParquetOfPyarrow(t *testing.T) {
 	texts, conversations := written()
 	all := append(texts[:7:7], texts[9:]...) // two are empty
@@ -99,6 +99,11 @@ type (
 	repeatedRow struct {
 		Messages []turnRow `parquet:"messages"`
 	}
+	numberedRow struct {
+		Plain   string `parquet:"plain,plain"`
+		Lengths string `parquet:"lengths"`
+		Dict    string `parquet:"dict,dict"`
+	}
 	deltaRow struct {
 		Text string `parquet:"text,delta"`
 	}
@@ -123,7 +128,7 @@ func TestParquetOfOthers(t *testing.T) {
 		"repeated":    {chat, parquetOf(t, []repeatedRow{{turns}}), []string{"user=a;user=b;"}, ""},
 		"plain":       {Data{Format: "parquet"}, parquetOf(t, []optionalRow{{&text}}), []string{text}, ""},
 		"brotli":      {Data{Format: "parquet"}, parquetOf(t, []optionalRow{{&text}}, parquet.Compression(&parquet.Brotli)), nil, "compression BROTLI, known are none, SNAPPY, GZIP and ZSTD: not supported"},
-		"encoding":    {Data{Format: "parquet"}, parquetOf(t, []deltaRow{{text}}), nil, "encoding DELTA_BYTE_ARRAY: not supported"},
+		"encoding":    {Data{Format: "parquet"}, parquetOf(t, []deltaRow{{text}}), nil, "encoding DELTA_BYTE_ARRAY, known are PLAIN, RLE_DICTIONARY and DELTA_LENGTH_BYTE_ARRAY: not supported"},
 		"no rows":     {Data{Format: "parquet"}, parquetOf(t, []optionalRow{}), nil, ""},
 		"null":        {Data{Format: "parquet"}, parquetOf(t, []optionalRow{{&text}, {}}), nil, "row 2: text is null, not a string"},
 		"no messages": {chat, parquetOf(t, []chatRow{{turns}, {}}), nil, "row 2: messages holds no messages"},
@@ -137,7 +142,7 @@ func TestParquetOfOthers(t *testing.T) {
 		"chat of text": {Data{Format: "parquet", Column: "tags", Chat: true}, parquetOf(t, []numberRow{{1, []string{"a"}}}), nil,
 			"column tags does not hold lists of messages"},
 		"not UTF-8": {Data{Format: "parquet", Column: "messages", Chat: true}, parquetOf(t, []chatRow{{[]turnRow{{&user, "a\xff"}}}}), nil,
-			"row 1: parquet: not UTF-8 at byte 1 of a text: corrupt"},
+			"row 1: not UTF-8 at byte 1 of a text: corrupt"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := passages(tc.data, tc.file)
@@ -180,6 +185,37 @@ func TestParquetDamaged(t *testing.T) {
 		}
 		if refused < len(whole)/12 {
 			t.Errorf("%s: %d of %d damaged files were refused", name, refused, len(whole)/3)
+		}
+	}
+}
+
+// Many values make many runs, blocks and pages; another writer's files are read alike.
+func TestParquetOfManyRows(t *testing.T) {
+	var rows []numberedRow
+	var want []string
+	for i := range 5000 {
+		text := strings.Repeat("x", i*i%97+1) + fmt.Sprint(i)
+		rows = append(rows, numberedRow{text, text, fmt.Sprint("a", i*i%301)})
+		want = append(want, text)
+	}
+	for name, options := range map[string][]parquet.WriterOption{
+		"version 1": {parquet.DataPageVersion(1), parquet.PageBufferSize(3000), parquet.Compression(&parquet.Gzip)},
+		"version 2": {parquet.DataPageVersion(2), parquet.PageBufferSize(3000), parquet.Compression(&parquet.Snappy)},
+		"groups":    {parquet.MaxRowsPerRowGroup(700), parquet.Compression(&parquet.Zstd)},
+	} {
+		b := parquetOf(t, rows, options...)
+		for column, value := range map[string]func(i int) string{
+			"plain": func(i int) string { return want[i] }, "lengths": func(i int) string { return want[i] }, "dict": func(i int) string { return rows[i].Dict },
+		} {
+			got, err := passages(Data{Format: "parquet", Column: column}, b)
+			if err != nil || len(got) != len(rows) {
+				t.Fatalf("%s, %s: %d rows, %v", name, column, len(got), err)
+			}
+			for i, s := range got {
+				if s != value(i) {
+					t.Fatalf("%s, %s, row %d: %q, want %q", name, column, i+1, s, value(i))
+				}
+			}
 		}
 	}
 }

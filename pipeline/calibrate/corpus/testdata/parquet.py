@@ -20,4 +20,4 @@ share = [[{"from": {"user": "human", "assistant": "gpt"}.get(m["role"], m["role"
 turn = pa.struct([("from", pa.string()), ("value", pa.string())])
 table = pa.table({"conversations": pa.array(share, pa.list_(turn)), "text": pa.array(texts[:20], pa.large_string())})
 pq.write_table(table, "share-gzip-v2.parquet", compression="gzip", data_page_version="2.0", use_dictionary=False,
-               column_encoding={"text": "DELTA_LENGTH_BYTE_ARRAY", "conversations.list.element.from": "DELTA_LENGTH_BYTE_ARRAY"})
+               column_encoding={"text": "DELTA_LENGTH_BYTE_ARRAY", "conversations.list.element.value": "DELTA_LENGTH_BYTE_ARRAY"})
