@@ -1,0 +1,288 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/verify"
+)
+
+func (t *tool) compareCommand() *cli.Command {
+	d := stage.NewVerify().Perplexity
+	return &cli.Command{
+		Name:      "compare",
+		Usage:     "measure packages of one source side by side",
+		ArgsUsage: "PACKAGE...",
+		Description: "Packages of this program and of others, evaluated against their source on the same windows: what they take and\n" +
+			"how far they diverge. Bytes are those of the files that the engine opens. A star marks packages of which none is\n" +
+			"both smaller and closer to the source. --score-from 256 with windows of 512 scores what llama-perplexity scores.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "source", Usage: "`CHECKPOINT` directory that the packages were made from"},
+			&cli.StringFlag{Name: "text", Usage: "evaluate on the text in `FILE` instead of the built-in one"},
+			&cli.IntFlag{Name: "window", Value: d.Window, Usage: "`N` tokens of a fresh context"},
+			&cli.IntFlag{Name: "windows", Value: d.Windows, Usage: "`N` contexts spread over the text, 0 for all"},
+			&cli.IntFlag{Name: "score-from", Usage: "score positions of a window from `N` on"},
+			&cli.StringFlag{Name: "svg", Usage: "draw divergence over bytes to `FILE`"},
+			&cli.StringSliceFlag{Name: "point", Usage: "draw `NAME,BYTES,KL` too, measured elsewhere"},
+			&cli.StringFlag{Name: "memory", Value: recipes.DefaultLimits().Memory.String(), Usage: "`SIZE` of memory for this run"},
+			&cli.IntFlag{Name: "threads", Usage: "`N` threads, 0 for all cores"},
+			jsonFlag(),
+		},
+		CustomHelpTemplate: help(
+			"llmexport compare dist/* --source ./Qwen3-0.6B",
+			"llmexport compare dist/* ./other-mnn --source ./Qwen3-0.6B --text wiki.txt --windows 64 --score-from 256 \\\n"+
+				"      --svg quality.svg --point Q4_K_M,396705472,0.0213",
+		),
+		Action: t.compare,
+	}
+}
+
+// comparison is the result in JSON.
+type comparison struct {
+	Source string         `json:"source"`
+	Text   comparisonText `json:"text"`
+	// Perplexity of the source.
+	Perplexity float64      `json:"source_perplexity"`
+	Packages   []comparedTo `json:"packages"`
+	// Points are those of the command line.
+	Points []plotPoint `json:"points"`
+}
+
+// comparisonText says what was measured on.
+type comparisonText struct {
+	Name      string `json:"name"`
+	SHA256    string `json:"sha256"`
+	Window    int    `json:"window"`
+	Windows   int    `json:"windows"`
+	ScoreFrom int    `json:"score_from"`
+	// Scored is the number of positions.
+	Scored int `json:"scored_tokens"`
+}
+
+// comparedTo is a package beside its source. Numbers are null if logits of the package are not finite.
+type comparedTo struct {
+	Name          string          `json:"name"`
+	Dir           string          `json:"dir"`
+	Digest        manifest.Digest `json:"digest,omitempty"`
+	Bytes         int64           `json:"bytes"`
+	BitsPerWeight float64         `json:"bits_per_weight"`
+	// DeviceBytes is an estimate with as many positions as that of plan.
+	DeviceBytes   int64  `json:"device_bytes"`
+	MinimumEngine string `json:"minimum_engine"`
+	// KL is of the package as shipped, KLFloat of its weights alone.
+	KL         *float64 `json:"kl"`
+	KLStdErr   *float64 `json:"kl_std_err"`
+	KLFloat    *float64 `json:"kl_float"`
+	Perplexity *float64 `json:"perplexity"`
+	Ratio      *float64 `json:"perplexity_ratio"`
+	Top1       *float64 `json:"same_top_token"`
+	// NotFinite counts positions whose logits hold a NaN or an infinity.
+	NotFinite int `json:"not_finite"`
+	// Front: no other package is both smaller and closer to the source.
+	Front bool `json:"front"`
+}
+
+func (t *tool) compare(c *cli.Context) error {
+	dirs := c.Args().Slice()
+	if len(dirs) == 0 || c.String("source") == "" {
+		return hint(usagef("compare wants PACKAGE... and --source CHECKPOINT"), c.Command.HelpName+" --help shows examples")
+	}
+	points, err := parsePoints(c.StringSlice("point"))
+	if err != nil {
+		return err
+	}
+	if len(points) > 0 && c.String("svg") == "" {
+		return usagef("--point draws in what --svg names")
+	}
+	for _, dir := range dirs {
+		if st, err := os.Stat(dir); err != nil {
+			return err
+		} else if !st.IsDir() {
+			return usagef("%s is not a directory", dir)
+		}
+	}
+	o, err := t.verifyOptions(c, nil)
+	if err != nil {
+		return err
+	}
+	o.DecodeTokens, o.ScoreFrom = 0, c.Int("score-from")
+	if o.ScoreFrom < 0 || o.ScoreFrom > o.Window-2 {
+		return usagef("--score-from %d leaves nothing of a window of %d tokens", o.ScoreFrom, o.Window)
+	}
+	list, err := stage.ComparePackages(c.Context, dirs, c.String("source"), o)
+	t.progress.stop()
+	if err != nil {
+		return err
+	}
+	r := newComparison(list, o)
+	r.Source, r.Points = c.String("source"), append(r.Points, points...)
+	if err := r.findEngines(list); err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		err = t.printJSON(r)
+	} else {
+		err = r.write(t.stdout)
+	}
+	if file := c.String("svg"); err == nil && file != "" {
+		err = os.WriteFile(file, []byte(plot(r.plotPoints(), "Size and divergence of packages")), 0o666)
+	}
+	return err
+}
+
+// parsePoints reads NAME,BYTES,KL; a name may hold commas.
+func parsePoints(texts []string) ([]plotPoint, error) {
+	var points []plotPoint
+	for _, text := range texts {
+		f := strings.Split(text, ",")
+		bad := usagef("--point %q is not NAME,BYTES,KL", text)
+		if len(f) < 3 {
+			return nil, bad
+		}
+		p := plotPoint{Name: strings.TrimSpace(strings.Join(f[:len(f)-2], ",")), given: true}
+		var errs [2]error
+		p.Bytes, errs[0] = strconv.ParseInt(strings.TrimSpace(f[len(f)-2]), 10, 64)
+		p.KL, errs[1] = strconv.ParseFloat(strings.TrimSpace(f[len(f)-1]), 64)
+		if errors.Join(errs[:]...) != nil || p.Name == "" || p.Bytes <= 0 || !(p.KL >= 0 && p.KL <= 1e6) {
+			return nil, bad
+		}
+		points = append(points, p)
+	}
+	return points, nil
+}
+
+// newComparison sorts packages by bytes and finds the front.
+func newComparison(list []stage.Compared, o verify.Options) *comparison {
+	first := list[0].Evaluation
+	r := &comparison{
+		Text:       comparisonText{o.TextName, o.TextSHA256, first.Window, first.Windows, o.ScoreFrom, first.Source.Len()},
+		Perplexity: first.Metrics()["perplexity_source"].Value,
+		Points:     []plotPoint{},
+	}
+	names := packageNames(list)
+	for i, x := range list {
+		p := comparedTo{
+			Name: names[i], Dir: x.Dir, Bytes: x.Cost.Bytes, BitsPerWeight: x.Cost.BitsPerWeight(),
+			DeviceBytes: x.Cost.Memory.Total(stage.DeviceContext), NotFinite: x.Evaluation.NotFinite,
+		}
+		if x.Manifest != nil {
+			p.Digest = x.Manifest.Digest
+		}
+		if p.NotFinite == 0 {
+			m := x.Evaluation.Metrics()
+			at := func(v float64) *float64 { return &v }
+			p.KL, p.KLStdErr, p.KLFloat = at(m["kl"].Value), at(m["kl"].StdErr), at(m["kl_float"].Value)
+			p.Perplexity, p.Ratio, p.Top1 = at(m["perplexity"].Value), at(m["perplexity"].Value/r.Perplexity), at(m["same_top_token"].Value)
+		}
+		r.Packages = append(r.Packages, p)
+	}
+	for i := range r.Packages {
+		p := &r.Packages[i]
+		p.Front = p.KL != nil && !slices.ContainsFunc(r.Packages, func(q comparedTo) bool {
+			return q.KL != nil && q.Bytes <= p.Bytes && *q.KL <= *p.KL && (q.Bytes < p.Bytes || *q.KL < *p.KL)
+		})
+	}
+	slices.SortStableFunc(r.Packages, func(a, b comparedTo) int {
+		return cmp.Or(cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Name, b.Name))
+	})
+	return r
+}
+
+// packageNames are the last elements of the directories where these differ, and the directories elsewhere.
+func packageNames(list []stage.Compared) []string {
+	count := map[string]int{}
+	base := func(dir string) string {
+		if abs, err := filepath.Abs(dir); err == nil {
+			dir = abs
+		}
+		return filepath.Base(dir)
+	}
+	for _, x := range list {
+		count[base(x.Dir)]++
+	}
+	names := make([]string, len(list))
+	for i, x := range list {
+		if names[i] = base(x.Dir); count[names[i]] > 1 {
+			names[i] = x.Dir
+		}
+	}
+	return names
+}
+
+// findEngines says which engine each package needs: what its manifest says, or what is in it shows.
+func (r *comparison) findEngines(list []stage.Compared) error {
+	for i := range r.Packages {
+		p := &r.Packages[i]
+		k := slices.IndexFunc(list, func(x stage.Compared) bool { return x.Dir == p.Dir })
+		if m := list[k].Manifest; m != nil {
+			p.MinimumEngine = m.MinimumEngine
+			continue
+		}
+		o, err := look(p.Dir)
+		if err != nil {
+			return err
+		}
+		p.MinimumEngine = o.MinimumEngine
+	}
+	return nil
+}
+
+// plotPoints are what can be drawn.
+func (r *comparison) plotPoints() []plotPoint {
+	var points []plotPoint
+	for _, p := range r.Packages {
+		if p.KL != nil {
+			points = append(points, plotPoint{Name: p.Name, Bytes: p.Bytes, KL: *p.KL, front: p.Front})
+		}
+	}
+	return append(points, r.Points...)
+}
+
+func (r *comparison) write(w io.Writer) error {
+	s := publish.NewSheet()
+	s.Row("source", fmt.Sprintf("%s, perplexity %.6g", r.Source, r.Perplexity))
+	scored := fmt.Sprintf("%d windows of %d tokens, %d positions scored", r.Text.Windows, r.Text.Window, r.Text.Scored)
+	if r.Text.ScoreFrom > 0 {
+		scored += fmt.Sprintf(", from %d on", r.Text.ScoreFrom)
+	}
+	s.Row("text", r.Text.Name+", "+scored)
+	errs := []error{s.Write(w, true)}
+
+	number := func(format string, v *float64, scale float64) string {
+		if v == nil {
+			return "-"
+		}
+		return fmt.Sprintf(format, *v*scale)
+	}
+	s = publish.NewSheet("package", "", ">bytes", ">bits/weight", ">device MiB", ">KL, nats", ">±", ">weights alone", ">perplexity", ">ratio", ">top-1 %", "needs MNN")
+	for _, p := range r.Packages {
+		star := ""
+		if p.Front {
+			star = "*"
+		}
+		s.Row(p.Name, star, p.Bytes, fmt.Sprintf("%.3f", p.BitsPerWeight), fmt.Sprintf("%.1f", float64(p.DeviceBytes)/(1<<20)),
+			number("%.5g", p.KL, 1), number("%.1g", p.KLStdErr, 1), number("%.5g", p.KLFloat, 1), number("%.4f", p.Perplexity, 1),
+			number("%.4f", p.Ratio, 1), number("%.2f", p.Top1, 100), p.MinimumEngine)
+	}
+	errs = append(errs, s.Write(w, false))
+	for _, p := range r.Packages {
+		if p.NotFinite > 0 {
+			_, err := fmt.Fprintf(w, "\nnote: %s has logits that are NaN or infinite at %d positions\n", publish.Plain(p.Name), p.NotFinite)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
