@@ -177,8 +177,8 @@ func TestAllocateOptimum(t *testing.T) {
 	}
 }
 
-// patience is many times what an allocation takes on a slow machine: a test must not fail because others compute too.
-const patience = 2 * time.Second
+// patience is a thousand times what an allocation takes: a test must not fail because the machine is emulated or busy.
+const patience = 20 * time.Second
 
 // A large model, against the frontier.
 func TestAllocateLarge(t *testing.T) {

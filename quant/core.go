@@ -10,7 +10,7 @@ import (
 // need some thousand.
 const (
 	maxStates = 1 << 12
-	maxGrown  = 1 << 18
+	maxGrown  = 1 << 16
 )
 
 // core searches for a better allocation by dynamic programming that begins with the items for which another option
