@@ -38,7 +38,7 @@ var levels = []struct {
 	{3, []string{"pipeline", "pipeline/lower", "pipeline/hub", "pipeline/safetensors", "runtime"}},
 	{4, []string{"verify/reference"}},
 	{4, []string{"pipeline/calibrate/corpus"}},
-	{4, []string{"pipeline/plan", "pipeline/calibrate", "verify", "publish", "runtime/bench", "internal/synthetic/checkpoint"}},
+	{4, []string{"pipeline/plan", "pipeline/calibrate", "pipeline/quantized", "verify", "publish", "runtime/bench", "internal/synthetic/checkpoint", "internal/synthetic/packed"}},
 	{5, []string{"pipeline/stage"}},
 	{5, []string{"pipeline/stage/stagetest"}},
 	{6, []string{"cmd/llmexport", "verify/enginetest", "internal/depcheck", "internal/synthetic", "internal/peers"}},

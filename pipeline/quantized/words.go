@@ -1,0 +1,152 @@
+package quantized
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// axis is the direction along which consecutive numbers share words.
+type axis int
+
+const (
+	down axis = iota
+	across
+)
+
+// order is how numbers lie in words.
+type order int
+
+const (
+	// dense is a stream of bits, low ones first; a number may lie in two words.
+	dense order = iota
+	// padded leaves the bits of a word unused that do not make a number.
+	padded
+	// interleaved is the order of AWQ: eight nibbles of columns 0 2 4 6 1 3 5 7.
+	interleaved
+)
+
+// nibble is the place in a word of each of eight columns of AWQ.
+var nibble = [8]int{0, 4, 1, 5, 2, 6, 3, 7}
+
+// words are numbers of a few bits, packed into a matrix of 32-bit words.
+type words struct {
+	data  io.ReaderAt
+	cols  int // of words
+	rows  int // of words
+	bits  int
+	axis  axis
+	order order
+}
+
+// need is the number of words that n numbers take.
+func (o order) need(n, bits int) int {
+	if o == padded {
+		per := 32 / bits
+		return (n + per - 1) / per
+	}
+	return (n*bits + 31) / 32
+}
+
+// at is the word and the bit at which number i of a line begins.
+func (w *words) at(i int) (word, shift int) {
+	switch w.order {
+	case padded:
+		per := 32 / w.bits
+		return i / per, i % per * w.bits
+	case interleaved:
+		return i / 8, 4 * nibble[i%8]
+	}
+	return i * w.bits / 32, i * w.bits % 32
+}
+
+// read unpacks the numbers of rows r0 to r1-1 and columns c0 to c1-1: that of row r, column c goes to
+// dst[(r-r0)*rowStep+(c-c0)*colStep].
+func (w *words) read(dst []uint8, r0, r1, c0, c1, rowStep, colStep int) error {
+	top, bottom, left, right := r0, r1, c0, c1 // in words
+	if w.axis == down {
+		top, bottom = w.span(r0, r1)
+	} else {
+		left, right = w.span(c0, c1)
+	}
+	width := right - left
+	raw := make([]byte, (bottom-top)*width*4)
+	if err := readRect(w.data, raw, 4*w.cols, top, bottom, 4*left, 4*right); err != nil {
+		return err
+	}
+	mask := uint32(1)<<w.bits - 1
+	if w.axis == down {
+		for r := r0; r < r1; r++ {
+			word, shift := w.at(r)
+			line := raw[(word-top)*width*4:][:width*4]
+			var next []byte
+			if shift+w.bits > 32 {
+				next = raw[(word+1-top)*width*4:][:width*4]
+			}
+			at := (r - r0) * rowStep
+			for c := range width {
+				v := binary.LittleEndian.Uint32(line[4*c:]) >> shift
+				if next != nil {
+					v |= binary.LittleEndian.Uint32(next[4*c:]) << (32 - shift)
+				}
+				dst[at+c*colStep] = uint8(v & mask)
+			}
+		}
+		return nil
+	}
+	for c := c0; c < c1; c++ {
+		word, shift := w.at(c)
+		word -= left
+		split := shift+w.bits > 32
+		for r := range r1 - r0 {
+			line := raw[r*width*4:]
+			v := binary.LittleEndian.Uint32(line[4*word:]) >> shift
+			if split {
+				v |= binary.LittleEndian.Uint32(line[4*word+4:]) << (32 - shift)
+			}
+			dst[r*rowStep+(c-c0)*colStep] = uint8(v & mask)
+		}
+	}
+	return nil
+}
+
+// span is the words that numbers lo to hi-1 of a line touch. Interleaved words count as a whole.
+func (w *words) span(lo, hi int) (from, to int) {
+	if w.order == interleaved {
+		return lo / 8, (hi + 7) / 8
+	}
+	from, _ = w.at(lo)
+	to, shift := w.at(hi - 1)
+	if shift+w.bits > 32 {
+		to++
+	}
+	return from, to + 1
+}
+
+// readRect reads bytes left to right-1 of rows top to bottom-1 of a matrix with rows of rowBytes bytes.
+func readRect(data io.ReaderAt, dst []byte, rowBytes, top, bottom, left, right int) error {
+	width := right - left
+	if width == rowBytes {
+		return readFull(data, dst, int64(top)*int64(rowBytes))
+	}
+	for r := top; r < bottom; r++ {
+		if err := readFull(data, dst[(r-top)*width:][:width], int64(r)*int64(rowBytes)+int64(left)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readFull reads all of dst; a full read may say io.EOF.
+func readFull(data io.ReaderAt, dst []byte, off int64) error {
+	n, err := data.ReadAt(dst, off)
+	if n == len(dst) {
+		return nil
+	}
+	if err == nil || err == io.EOF || err == io.ErrUnexpectedEOF {
+		return fmt.Errorf("file ends early: %w", tensor.ErrCorrupt)
+	}
+	return err
+}
