@@ -1,6 +1,7 @@
 package quantized
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
@@ -36,10 +37,7 @@ type linear struct {
 
 // readCodes writes the codes of rows lo to hi-1, row-major.
 func (l *linear) readCodes(dst []uint8, lo, hi int) error {
-	if l.transposed {
-		return l.codes.read(dst, 0, l.cols, lo, hi, 1, l.cols)
-	}
-	return l.codes.read(dst, lo, hi, 0, l.cols, l.cols, 1)
+	return l.codes.lines(dst, lo, hi, l.cols)
 }
 
 // terms are the scales and zero points of a run of rows, row-major.
@@ -48,6 +46,9 @@ type terms struct {
 	// shift is 2^(bits-1) - zp.
 	shift []int16
 }
+
+// maxScale is the largest scale whose products with codes are finite.
+const maxScale = math.MaxFloat32 / 256
 
 // readTerms reads and checks scales and zero points of rows lo to hi-1.
 func (l *linear) readTerms(lo, hi int) (*terms, error) {
@@ -79,8 +80,10 @@ func (l *linear) readTerms(lo, hi int) (*terms, error) {
 	if err != nil {
 		return nil, err
 	}
-	if i := kernel.NonFinite(t.scale); i >= 0 {
-		return nil, fmt.Errorf("row %d: scale of group %d is NaN or infinite: %w", lo+i/l.groups, i%l.groups, tensor.ErrCorrupt)
+	for i, v := range t.scale {
+		if !(v <= maxScale && v >= -maxScale) {
+			return nil, fmt.Errorf("row %d: scale of group %d is %g: %w", lo+i/l.groups, i%l.groups, v, tensor.ErrCorrupt)
+		}
 	}
 	if l.zeros == nil {
 		return t, nil
@@ -194,8 +197,8 @@ func zeroTerm(scale float32, shift int16) float32 {
 	return float32(scale * float32(shift))
 }
 
-// floats computes the weights of rows lo to hi-1.
-func (l *linear) floats(dst []float32, lo, hi int) error {
+// floats computes the weights of rows lo to hi-1 and writes them as little-endian float32.
+func (l *linear) floats(dst []byte, lo, hi int) error {
 	t, err := l.readTerms(lo, hi)
 	if err != nil {
 		return err
@@ -207,24 +210,23 @@ func (l *linear) floats(dst []float32, lo, hi int) error {
 	mid := int32(1) << (l.bits - 1)
 	for r := range hi - lo {
 		scale, shift := t.scale[r*l.groups:][:l.groups], t.shift[r*l.groups:][:l.groups]
-		w, u := dst[r*l.cols:][:l.cols], codes[r*l.cols:][:l.cols]
+		u := codes[r*l.cols:][:l.cols]
+		w := dst[r*l.cols*4:][:l.cols*4]
 		if l.of != nil {
 			for c, v := range u {
 				g := l.of[c]
-				w[c] = scale[g] * float32(int32(v)-mid+int32(shift[g]))
+				binary.LittleEndian.PutUint32(w[4*c:], math.Float32bits(scale[g]*float32(int32(v)-mid+int32(shift[g]))))
 			}
-		} else {
-			for g, s := range scale {
-				from, to := g*l.group, min((g+1)*l.group, l.cols)
-				less := int32(shift[g]) - mid
-				for c := from; c < to; c++ {
-					w[c] = s * float32(int32(u[c])+less)
-				}
+			continue
+		}
+		for g, s := range scale {
+			less := int32(shift[g]) - mid
+			from, to := g*l.group, min((g+1)*l.group, l.cols)
+			part := w[4*from : 4*to]
+			for c, v := range u[from:to] {
+				binary.LittleEndian.PutUint32(part[4*c:], math.Float32bits(s*float32(int32(v)+less)))
 			}
 		}
-	}
-	if i := kernel.NonFinite(dst); i >= 0 {
-		return fmt.Errorf("row %d: weight of column %d is beyond %g: %w", lo+i/l.cols, i%l.cols, math.MaxFloat32, tensor.ErrCorrupt)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package quantized
 import (
 	"fmt"
 	"io"
-	"math"
 	"sync"
 )
 
@@ -18,7 +17,7 @@ type view struct {
 
 	mu   sync.Mutex
 	at   int // first row of tile
-	tile []float32
+	tile []byte
 }
 
 // ReadAt implements io.ReaderAt.
@@ -39,13 +38,13 @@ func (v *view) ReadAt(p []byte, off int64) (int, error) {
 		if err != nil {
 			return n, fmt.Errorf("%s: %w", l.info.Name, err)
 		}
-		n += copyFloats(p[n:], tile, int(pos-4*int64(lo)*int64(l.cols)))
+		n += copy(p[n:], tile[pos-4*int64(lo)*int64(l.cols):])
 	}
 	return n, nil
 }
 
 // rows returns rows lo to hi-1, computed or kept.
-func (v *view) rows(lo, hi int) ([]float32, error) {
+func (v *view) rows(lo, hi int) ([]byte, error) {
 	v.mu.Lock()
 	at, tile := v.at, v.tile
 	v.mu.Unlock()
@@ -53,7 +52,7 @@ func (v *view) rows(lo, hi int) ([]float32, error) {
 		return tile, nil
 	}
 	// Other readers go on meanwhile; a tile is never changed once it is kept.
-	tile = make([]float32, (hi-lo)*v.linear.cols)
+	tile = make([]byte, (hi-lo)*v.linear.cols*4)
 	if err := v.linear.floats(tile, lo, hi); err != nil {
 		return nil, err
 	}
@@ -61,17 +60,4 @@ func (v *view) rows(lo, hi int) ([]float32, error) {
 	v.at, v.tile = lo, tile
 	v.mu.Unlock()
 	return tile, nil
-}
-
-// copyFloats copies the little-endian bytes of src from byte off on, and returns their number.
-func copyFloats(dst []byte, src []float32, off int) int {
-	n := 0
-	for i := off / 4; i < len(src) && n < len(dst); i++ {
-		bits := math.Float32bits(src[i])
-		for k := (off + n) % 4; k < 4 && n < len(dst); k++ {
-			dst[n] = byte(bits >> (8 * k))
-			n++
-		}
-	}
-	return n
 }
