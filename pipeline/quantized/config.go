@@ -240,7 +240,10 @@ func (f *fields) bits(key string, allowed ...int) int {
 // group reads a group size.
 func (f *fields) group(key string) int {
 	v, ok := f.number(key)
-	if !ok || v == 0 || v < -1 {
+	switch {
+	case !ok:
+		f.wrong(key, "missing")
+	case v == 0 || v < -1:
 		f.wrong(key, "%d is neither a positive number nor -1 for a whole row", v)
 	}
 	return v

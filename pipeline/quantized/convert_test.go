@@ -131,6 +131,54 @@ func TestTiles(t *testing.T) {
 	}
 }
 
+// TestEncoded: the bytes for a package are those of blocks, packed, whatever piece is read, also with wider scales.
+func TestEncoded(t *testing.T) {
+	const rows, cols = 40, 256
+	for _, o := range packings {
+		t.Run(fmt.Sprintf("%s-%d", o.Format, o.Bits), func(t *testing.T) {
+			m, err := o.Round(weights(rows, cols), rows, cols)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := Open(withQuantization(string(o.Config())), memory(o.Pack("m", m)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, _ := s.all(t, "m.weight")
+			for _, scale := range []tensor.DType{tensor.F16, tensor.F32} {
+				specs, err := s.Specs(scale)
+				if err != nil {
+					t.Fatal(err)
+				}
+				spec := specs["m.weight"]
+				if scale == tensor.F32 && spec.Scale != tensor.F32 {
+					t.Errorf("spec %v", spec)
+				}
+				lay, err := spec.Layout(rows, cols)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := make([]byte, lay.Bytes())
+				quant.Pack(want[:lay.Codes], b.Codes, spec.Bits)
+				quant.PackAlpha(want[lay.Codes:], b, spec)
+				r := s.Encoded(specs)("m.weight")
+				for _, n := range []int{1, 17, 1000, len(want), len(want) + 1} {
+					for off := 0; off < len(want); off += n {
+						got := make([]byte, n)
+						k, err := r.ReadAt(got, int64(off))
+						if end := min(off+n, len(want)); !bytes.Equal(got[:k], want[off:end]) || (k < n) != (err == io.EOF) {
+							t.Fatalf("%d bytes at %d: %d, %v", n, off, k, err)
+						}
+					}
+				}
+				if s.Encoded(specs)("other") != nil {
+					t.Error("opens what is not packed")
+				}
+			}
+		})
+	}
+}
+
 // TestDigest holds the bits of views and blocks still, on every machine.
 func TestDigest(t *testing.T) {
 	const rows, cols = 64, 256

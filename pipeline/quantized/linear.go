@@ -40,8 +40,8 @@ func (l *linear) readCodes(dst []uint8, lo, hi int) error {
 	return l.codes.lines(dst, lo, hi, l.cols)
 }
 
-// terms are the scales and zero points of a run of rows, row-major.
-type terms struct {
+// points are the scales and zero points of a run of rows, row-major.
+type points struct {
 	scale []float32
 	// shift is 2^(bits-1) - zp.
 	shift []int16
@@ -51,10 +51,10 @@ type terms struct {
 const maxScale = math.MaxFloat32 / 256
 
 // readTerms reads and checks scales and zero points of rows lo to hi-1.
-func (l *linear) readTerms(lo, hi int) (*terms, error) {
+func (l *linear) readTerms(lo, hi int) (*points, error) {
 	n, size := hi-lo, int(l.scaleType.Size())
 	count := n * l.groups
-	t := &terms{scale: make([]float32, count), shift: make([]int16, count)}
+	t := &points{scale: make([]float32, count), shift: make([]int16, count)}
 	raw := make([]byte, count*size)
 	stored := make([]uint8, count)
 	var err error
@@ -171,18 +171,23 @@ func (l *linear) blocks(dst quant.Blocks, s quant.Spec, lo, hi int) error {
 	if lo < 0 || hi > l.rows || len(dst.Codes) != (hi-lo)*l.cols || len(dst.Scale) != (hi-lo)*lay.Blocks || (!s.Symmetric && len(dst.Zero) != len(dst.Scale)) {
 		return fmt.Errorf("internal error: rows %d to %d of %d in %v: %d codes, %d scales, %d zero terms", lo, hi, l.rows, s, len(dst.Codes), len(dst.Scale), len(dst.Zero))
 	}
-	t, err := l.readTerms(lo, hi)
-	if err != nil {
+	if err := l.readCodes(dst.Codes, lo, hi); err != nil {
 		return err
 	}
-	if err := l.readCodes(dst.Codes, lo, hi); err != nil {
+	return l.terms(dst, lay, lo, hi)
+}
+
+// terms fills the scales and zero terms of dst for rows lo to hi-1, which have layout lay.
+func (l *linear) terms(dst quant.Blocks, lay quant.Layout, lo, hi int) error {
+	t, err := l.readTerms(lo, hi)
+	if err != nil {
 		return err
 	}
 	for i := range dst.Scale {
 		r, b := i/lay.Blocks, i%lay.Blocks
 		k := r*l.groups + b*lay.BlockCols/l.group
 		dst.Scale[i] = t.scale[k]
-		if !s.Symmetric {
+		if dst.Zero != nil {
 			dst.Zero[i] = zeroTerm(t.scale[k], t.shift[k])
 		}
 	}
