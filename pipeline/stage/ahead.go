@@ -48,7 +48,7 @@ func (a *ahead) begin(ctx context.Context, job *pipeline.Job, dir string) {
 	if src.open(job.Recipe.Model.IgnoreConfig) == nil {
 		if pl, err := q.Plan(job, src); err == nil {
 			if o, err := q.writeOptions(job); err == nil {
-				a.source, a.plan, a.writing = src, pl.Plan, pl.Plan.Begin(ctx, src.Checkpoint, o)
+				a.source, a.plan, a.writing = src, pl.Plan, pl.Plan.Begin(ctx, src.Weights, o)
 				return
 			}
 		}

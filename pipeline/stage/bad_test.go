@@ -189,8 +189,8 @@ func TestBadCheckpoints(t *testing.T) {
 			c.set("config.json", "layer_types", nil)
 		}, tensor.ErrUnsupported, "model.layers.1."},
 		{"layers that config counts otherwise", func(c checkpoint) { c.set("config.json", "num_hidden_layers", 2) }, tensor.ErrCorrupt, "layer_types"},
-		{"quantized already", func(c checkpoint) {
-			c.set("config.json", "quantization_config", map[string]any{"quant_method": "gptq", "bits": 4})
+		{"quantized in another way", func(c checkpoint) {
+			c.set("config.json", "quantization_config", map[string]any{"quant_method": "bitsandbytes", "load_in_4bit": true})
 		}, tensor.ErrUnsupported, "quantization_config"},
 		{"another model type", func(c checkpoint) { c.set("config.json", "model_type", "mamba") }, tensor.ErrUnsupported, "mamba"},
 		{"an unknown key", func(c checkpoint) { c.set("config.json", "logit_scale_multiplier", 0.5) }, tensor.ErrUnsupported, "logit_scale_multiplier"},

@@ -164,7 +164,7 @@ func (q *Quantize) Plan(job *pipeline.Job, src *Source) (*Planned, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := plan.New(m, src.Checkpoint.Tensors(), policy)
+	p, err := plan.New(m, src.Weights.Tensors(), policy)
 	if err != nil {
 		var unused *plan.UnusedOverride
 		if errors.As(err, &unused) {
@@ -257,7 +257,7 @@ func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, di
 	}
 	o.Progress = func(done int64) { job.Limits.Report("quantize", WeightFile, done, pl.Plan.Bytes) }
 	w := &weightWriter{dir: dir, plan: pl.Plan, ahead: aheadOf(job)}
-	spans, sum, err := w.write(ctx, pl.Source.Checkpoint, o)
+	spans, sum, err := w.write(ctx, pl.Source.Weights, o)
 	if err != nil {
 		return "", err
 	}

@@ -8,10 +8,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/pipeline/quantized"
 	"github.com/llmexport/llmexport/pipeline/safetensors"
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
@@ -23,8 +25,12 @@ type Source struct {
 	Repo, Revision string
 	Files          []hub.File
 	Checkpoint     *safetensors.Checkpoint
-	Decoder        *arch.Decoder
-	Tokenizer      *tokenizer.Tokenizer
+	// Weights are the tensors of Checkpoint, with matrices that are packed codes as floats.
+	Weights tensor.Source
+	// Quantized is Weights if there are such matrices, else nil.
+	Quantized *quantized.Source
+	Decoder   *arch.Decoder
+	Tokenizer *tokenizer.Tokenizer
 	// Facts are those of the small files that describe how the model is used.
 	Facts Facts
 
@@ -54,11 +60,21 @@ func (s *Source) open(ignore []string) error {
 	if s.Checkpoint, err = safetensors.OpenDir(s.Dir); err != nil {
 		return err
 	}
-	if s.Decoder, err = arch.Describe(s.config, s.Checkpoint.Tensors(), arch.Options{IgnoreConfig: ignore}); err != nil {
+	config := s.config
+	s.Weights = s.Checkpoint
+	if !slices.Contains(ignore, "quantization_config") {
+		if s.Quantized, err = quantized.Open(s.config, s.Checkpoint); err != nil {
+			return err
+		}
+		if s.Quantized != nil {
+			s.Weights, config = s.Quantized, s.Quantized.Config()
+		}
+	}
+	if s.Decoder, err = arch.Describe(config, s.Weights.Tensors(), arch.Options{IgnoreConfig: ignore}); err != nil {
 		return err
 	}
 	for dup, of := range s.Decoder.Duplicates() {
-		if err := equalTensors(s.Checkpoint, dup, of); err != nil {
+		if err := equalTensors(s.Weights, dup, of); err != nil {
 			return err
 		}
 	}

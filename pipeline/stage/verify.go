@@ -240,13 +240,13 @@ func subject(dir string, m *manifest.Manifest, src *Source, o verify.Options) (*
 
 // subject is the source as packages are compared with it.
 func (s *Source) subject(o verify.Options) (*verify.Source, error) {
-	ref, err := reference.New(s.Decoder, s.Checkpoint, reference.Options{Threads: o.Threads, Memory: o.Memory})
+	ref, err := reference.New(s.Decoder, s.Weights, reference.Options{Threads: o.Threads, Memory: o.Memory})
 	if err != nil {
 		return nil, err
 	}
 	f := s.Facts
 	return &verify.Source{
-		Decoder: s.Decoder, Tensors: s.Checkpoint, Tokenizer: s.Tokenizer, Reference: ref,
+		Decoder: s.Decoder, Tensors: s.Weights, Tokenizer: s.Tokenizer, Reference: ref,
 		Facts: verify.TokenizerFacts{Stop: f.Stop, Special: f.Special, Prefix: f.Prefix, ChatTemplate: f.ChatTemplate, EOS: f.EOS},
 	}, nil
 }
