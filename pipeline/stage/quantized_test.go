@@ -29,7 +29,7 @@ func TestQuantized(t *testing.T) {
 			if src.Quantized == nil || len(src.Quantized.Names()) != 7*len(src.Decoder.Layers) {
 				t.Fatal("matrices are not packed")
 			}
-			w := newWork(t, dir, "quantize: {bits: 8}\nverify: {perplexity: {window: 16, windows: 2, decode: 4}}")
+			w := newWork(t, dir, "quantize: {bits: 8}\nverify: {perplexity: {window: 128, windows: 4, decode: 4}}")
 			w.must(t)
 			listing(t, w.out())
 		})
