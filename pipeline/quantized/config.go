@@ -36,6 +36,16 @@ type scheme struct {
 	symmetric bool
 }
 
+// size is the number of columns of a group, groups the number of groups of a row.
+func (c scheme) size(cols int) int {
+	if c.group < 0 {
+		return cols
+	}
+	return c.group
+}
+
+func (c scheme) groups(cols int) int { return (cols + c.size(cols) - 1) / c.size(cols) }
+
 // excludes returns the rule by which a module is not quantized.
 func (s *settings) excludes(module string) string {
 	for i, f := range s.excluded {
@@ -113,7 +123,7 @@ func (s *settings) common(f *fields, bits ...int) *scheme {
 }
 
 func (s *settings) readGPTQ(f *fields) {
-	c := s.common(f, 2, 3, 4, 8)
+	c := s.common(f, gptqBits...)
 	c.symmetric, _ = f.flag("sym")
 	s.zeroAdd = 1
 	for _, key := range []string{"checkpoint_format", "format"} {

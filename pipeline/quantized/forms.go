@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -44,36 +45,31 @@ func (p *parts) matrix(part string, types ...tensor.DType) (data io.ReaderAt, t 
 // maxSide bounds rows and columns so that products with a few bits fit an int of 32 bits.
 const maxSide = math.MaxInt32 / 64
 
+// open opens a tensor of one of some types and of a number of dimensions, none of which is empty.
 func (p *parts) open(part string, rank int, types ...tensor.DType) (*io.SectionReader, tensor.Info, error) {
 	info := p.tensors[p.module+"."+part]
 	if info.Name == "" {
 		return nil, info, fmt.Errorf("there is no %s: %w", part, tensor.ErrCorrupt)
 	}
-	ok := false
-	for _, t := range types {
-		ok = ok || t == info.DType
-	}
-	if !ok {
+	if !slices.Contains(types, info.DType) {
 		return nil, info, fmt.Errorf("%s is of type %v, not %v: %w", part, info.DType, types, tensor.ErrUnsupported)
 	}
-	size := info.DType.Size()
-	for _, d := range info.Shape {
-		if len(info.Shape) != rank || d < 1 || d > maxSide {
-			return nil, info, fmt.Errorf("%s has shape %v: %w", part, info.Shape, tensor.ErrCorrupt)
-		}
-		var err error
-		if size, err = tensor.Mul(size, d); err != nil {
-			return nil, info, fmt.Errorf("%s: %w", part, err)
-		}
-	}
-	if len(info.Shape) != rank {
+	outside := func(d int64) bool { return d < 1 || d > maxSide }
+	if len(info.Shape) != rank || slices.ContainsFunc(info.Shape, outside) {
 		return nil, info, fmt.Errorf("%s has shape %v: %w", part, info.Shape, tensor.ErrCorrupt)
+	}
+	size, err := info.Shape.Elements()
+	if err == nil {
+		size, err = tensor.Mul(size, info.DType.Size())
+	}
+	if err != nil {
+		return nil, info, fmt.Errorf("%s: %w", part, err)
 	}
 	r, err := p.source.Open(info.Name)
 	if err != nil {
 		return nil, info, err
 	}
-	if info.Size != size || r.Size() != size {
+	if r.Size() != size {
 		return nil, info, fmt.Errorf("%s: %v %v takes %d bytes, not %d: %w", part, info.DType, info.Shape, size, r.Size(), tensor.ErrCorrupt)
 	}
 	return r, info, nil
@@ -98,8 +94,11 @@ func openColumns(p *parts, l *linear, set *settings, o order) error {
 		return fmt.Errorf("qzeros [%d %d] do not go with %d rows of %d groups and %d bits: %w", zr, zc, l.rows, l.groups, l.bits, tensor.ErrCorrupt)
 	}
 	l.zeros = &words{data: zeros, rows: zr, cols: zc, bits: l.bits, axis: across, order: o}
-	return l.finish(set, "group_size")
+	return l.finish(set)
 }
+
+// gptqBits are the widths of codes that GPTQ has.
+var gptqBits = []int{2, 3, 4, 8}
 
 func openGPTQ(p *parts, set *settings) (*linear, error) {
 	l := &linear{bits: set.schemes[0].bits}
@@ -108,19 +107,19 @@ func openGPTQ(p *parts, set *settings) (*linear, error) {
 		return nil, err
 	}
 	if set.anyScheme {
-		// A rule may give this module other bits: as many words hold the zero points of a group as its rows take.
-		zeros, err1 := p.shape("qzeros")
-		if err1 == nil && len(zeros) == 2 && zeros[1] > 0 && zeros[1] <= maxSide {
-			l.bits = int(zeros[1] * 32 / int64(wc))
+		// A rule may give this module other bits. The zero points of a group have as many as there are rows.
+		_, _, _, zc, err := p.matrix("qzeros", tensor.I32)
+		if err != nil {
+			return nil, err
 		}
-		if l.bits != 2 && l.bits != 3 && l.bits != 4 && l.bits != 8 {
-			return nil, fmt.Errorf("shapes call for codes of %d bits: %w", l.bits, tensor.ErrUnsupported)
+		if l.bits = zc * 32 / wc; !slices.Contains(gptqBits, l.bits) {
+			return nil, fmt.Errorf("qzeros has %d words for %d rows, which calls for codes of %d bits, not of %v: %w", zc, wc, l.bits, gptqBits, tensor.ErrCorrupt)
 		}
 	}
-	l.cols = wr * 32 / l.bits
 	if wr*32%l.bits != 0 {
 		return nil, fmt.Errorf("qweight has %d words a column, which codes of %d bits do not fill: %w", wr, l.bits, tensor.ErrCorrupt)
 	}
+	l.cols = wr * 32 / l.bits
 	l.codes = words{data: data, rows: wr, cols: wc, bits: l.bits, axis: down, order: dense}
 	if err := openColumns(p, l, set, dense); err != nil {
 		return nil, err
@@ -196,18 +195,8 @@ func openCompressed(p *parts, set *settings) (*linear, error) {
 		l.rows, l.cols, wc, l.groups, p.has("weight_zero_point"), tensor.ErrCorrupt)
 }
 
-// size is the number of columns of a group, groups the number of groups of a row.
-func (c scheme) size(cols int) int {
-	if c.group < 0 {
-		return cols
-	}
-	return c.group
-}
-
-func (c scheme) groups(cols int) int { return (cols + c.size(cols) - 1) / c.size(cols) }
-
 // finish takes the group size of the only scheme, or, where modules may differ, that which the shapes call for.
-func (l *linear) finish(set *settings, key string) error {
+func (l *linear) finish(set *settings) error {
 	c := set.schemes[0]
 	l.group, l.symmetric = c.size(l.cols), c.symmetric && !set.anyScheme
 	if set.anyScheme && c.groups(l.cols) != l.groups {
@@ -215,7 +204,7 @@ func (l *linear) finish(set *settings, key string) error {
 		c.group = l.group
 	}
 	if c.groups(l.cols) != l.groups {
-		return fmt.Errorf("scales have %d groups of %d columns, %s of the config is %d: %w", l.groups, l.cols, key, c.group, tensor.ErrCorrupt)
+		return fmt.Errorf("scales have %d groups of %d columns, group_size of the config is %d: %w", l.groups, l.cols, c.group, tensor.ErrCorrupt)
 	}
 	return l.describe()
 }
@@ -255,11 +244,6 @@ func (l *linear) index(p *parts, part string) error {
 		l.of[c] = int32(g)
 	}
 	return nil
-}
-
-func (p *parts) shape(part string) (tensor.Shape, error) {
-	_, info, err := p.open(part, 2, tensor.I32)
-	return info.Shape, err
 }
 
 // integers reads a vector of n integers.
