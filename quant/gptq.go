@@ -125,6 +125,16 @@ func (q *GPTQ) Prepare(s Spec, cols int, in *Stats, threads int) (Encoder, error
 	return e, nil
 }
 
+// Quick is a form that costs a fraction: without sweeps, and in the order in which columns lie.
+func (q *GPTQ) Quick() Quantizer {
+	x := *q
+	x.Sweeps, x.Order, x.Candidates = 0, OrderNatural, min(q.Candidates, 12)
+	return &x
+}
+
+// Crosses says whether Prepare wants Stats.Cross.
+func (q *GPTQ) Crosses() bool { return q.Mismatch > 0 }
+
 // checkInputs refuses statistics that calibration must not hand out.
 func checkInputs(s *Stats, cols int) error {
 	switch {

@@ -8,8 +8,8 @@ import (
 )
 
 // Method is one entry of a recipe's list of methods. Its exported fields are its options; their zero values are never
-// meant, the constructor in the table sets the defaults. A method is a [Quantizer], a [Folder], a [Rotator], or several of
-// them.
+// meant, the constructor in the table sets the defaults. A method is a [Quantizer], a [Folder], a [Rotator], the [Distill] of
+// scales, or several of them.
 type Method interface {
 	// Name is the word of the recipe.
 	Name() string
@@ -72,6 +72,7 @@ type entry struct {
 // methods is the table of methods.
 var methods = map[string]entry{
 	"awq":       {"fold scales of channels, a power of the size of their inputs, from norms and matrices into the matrices behind them", func() Method { return NewAWQ() }},
+	"distill":   {"tune scales and norms of the finished model towards the outputs of the float model, by gradient descent", func() Method { return NewDistill() }},
 	"gptq":      {"error feedback between columns on searched grids, then refitting and descent; needs calibration", func() Method { return NewGPTQ() }},
 	"hqq":       {"move the zero term and scale of every block until errors cancel, from RTN's grid; no data, for comparison", func() Method { return NewHQQ() }},
 	"omniquant": {"learn scales of channels, and the clipping of every block, by gradient descent through the stored grid", func() Method { return NewOmniQuant() }},
@@ -108,6 +109,8 @@ type Chain struct {
 	Rotator   Rotator
 	Folders   []Folder
 	Quantizer Quantizer
+	// Tuner is nil without tuning.
+	Tuner *Distill
 }
 
 // NewChain sorts methods into their places. A list that cannot be applied is refused: no quantizer or two, a folding
@@ -128,6 +131,15 @@ func NewChain(list []Method) (*Chain, error) {
 				return nil, fmt.Errorf("%s must stand first, and only gptq behind it", m.Name())
 			}
 			c.Rotator = r
+		}
+		if c.Tuner != nil {
+			return nil, fmt.Errorf("%s must stand behind %s", c.Tuner.Name(), m.Name())
+		}
+		if t, ok := m.(*Distill); ok {
+			if c.Quantizer == nil {
+				return nil, fmt.Errorf("%s must stand behind a method that chooses codes", t.Name())
+			}
+			c.Tuner = t
 		}
 		f, folds := m.(Folder)
 		q, quantizes := m.(Quantizer)
@@ -160,5 +172,5 @@ func (c *Chain) Calibrated() bool {
 			return true
 		}
 	}
-	return c.Quantizer.Calibrated()
+	return c.Rotator != nil || c.Tuner != nil || c.Quantizer.Calibrated()
 }

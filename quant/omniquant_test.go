@@ -36,15 +36,15 @@ func TestClippingBeatsSearch(t *testing.T) {
 	search.Importance = ImportanceHessian
 	for _, c := range []struct {
 		spec Spec
-		most float64 // of the search's loss; what was seen is 2 % lower or more
+		most float64 // of the search's loss; what was seen is half a percent lower or more
 	}{
 		{Spec{4, 64, false, tensor.F16}, 0.99},
 		{Spec{3, 32, false, tensor.F16}, 0.99},
-		{Spec{2, 64, false, tensor.F16}, 0.95},
-		{Spec{2, WholeRow, false, tensor.F32}, 0.95},
+		{Spec{2, 64, false, tensor.F16}, 0.98},
+		{Spec{2, WholeRow, false, tensor.F32}, 0.985},
 		{Spec{4, 64, true, tensor.F16}, 0.97},
-		{Spec{3, 32, true, tensor.F32}, 0.97},
-		{Spec{2, 64, true, tensor.F16}, 0.95},
+		{Spec{3, 32, true, tensor.F32}, 0.98},
+		{Spec{2, 64, true, tensor.F16}, 0.99},
 		{Spec{8, 64, false, tensor.F16}, 1},
 	} {
 		t.Run(c.spec.String(), func(t *testing.T) {
