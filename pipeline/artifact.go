@@ -15,6 +15,12 @@ const (
 	Checkpoint Kind = "checkpoint"
 	// Inputs is a directory of the package's small files that need no weights: tokenizer, facts of the model.
 	Inputs Kind = "inputs"
+	// Calibration is a directory with the text on which the model is watched.
+	Calibration Kind = "calibration"
+	// Allocation is a directory with the specs that meet a budget.
+	Allocation Kind = "allocation"
+	// Codes is a directory with matrices whose codes were chosen with calibration.
+	Codes Kind = "codes"
 	// Weights is a directory with the graph, the weights and their spans.
 	Weights Kind = "weights"
 	// Verdict is a directory with the package as it will be published and what was measured of it.

@@ -21,12 +21,26 @@ type Corpus struct {
 type Domain struct {
 	Name      string  `json:"name"`      // last element of its path
 	SHA256    string  `json:"sha256"`    // of the file
-	Format    string  `json:"format"`    // json, jsonl, parquet or text
+	Format    string  `json:"format"`    // json, jsonl, parquet, text, or samples of the model
 	Documents int     `json:"documents"` // in the file, those without text not counted
 	Bytes     int64   `json:"bytes"`     // of the file
 	Tokens    int     `json:"tokens"`    // in its windows, prefixes included
 	Windows   int     `json:"windows"`
 	Weight    float64 `json:"weight"`
+}
+
+// samplesFormat is that of text which the model wrote itself.
+const samplesFormat = "samples"
+
+// AddSamples adds text that the model wrote itself, as a domain whose file is the list of its tokens.
+func (c *Corpus) AddSamples(windows [][]int32, weight float64) {
+	tokens := len(windows) * len(windows[0])
+	own := Corpus{Windows: windows}
+	c.Windows = append(c.Windows, windows...)
+	c.Domains = append(c.Domains, Domain{
+		Name: "samples", SHA256: own.Digest().Hex(), Format: samplesFormat,
+		Documents: len(windows), Bytes: 4 * int64(tokens), Tokens: tokens, Windows: len(windows), Weight: weight,
+	})
 }
 
 // Digest is the SHA-256 of the windows, in order: of each the number of its ids and the ids, as little-endian uint32.

@@ -95,7 +95,7 @@ func (c *Corpus) validate() error {
 		switch {
 		case err != nil:
 			return fmt.Errorf("corpus: %w", err)
-		case d.Name == "" || !slices.ContainsFunc(formats, func(f fileFormat) bool { return f.name == d.Format }):
+		case d.Name == "" || d.Format != samplesFormat && !slices.ContainsFunc(formats, func(f fileFormat) bool { return f.name == d.Format }):
 			return corrupt("corpus: domain %q of format %q", d.Name, d.Format)
 		case d.Documents < 1 || d.Bytes < 1 || !(d.Weight > 0) || d.Weight > maxWeight || math.IsNaN(d.Weight):
 			return corrupt("corpus: domain %q has %d documents, %d bytes, weight %v", d.Name, d.Documents, d.Bytes, d.Weight)

@@ -1,0 +1,183 @@
+// Package calibrate runs a float model over calibration text and chooses codes with what it sees: it draws the model's
+// own text, folds scales, encodes layer by layer over the quantized prefix, and measures how much every op matters.
+//
+// Call [Quantize] for finished codes, [Measure] for sensitivities, [Sample] for text. Everything is float32 in one
+// canonical order of summation: the same inputs give the same bytes on every machine and for any number of threads.
+// Activations that do not fit the memory limit lie in files. What is finished survives a kill: [Quantize] goes on
+// behind the last encoded matrix with the same bytes.
+package calibrate
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Options say what a calibration works on and what it may use.
+type Options struct {
+	Decoder *arch.Decoder
+	Source  tensor.Source
+	// Windows are the calibration text, all of the same length in tokens, each a context of its own.
+	Windows [][]int32
+	// Skip is the number of first tokens of a window that statistics leave out: their activations can be of another
+	// magnitude, and nobody reads them.
+	Skip    int
+	Threads int
+	// Memory bounds activations in bytes; the weights and statistics of one layer come on top.
+	Memory int64
+	// Dir takes what is finished, and files of activations.
+	Dir string
+	// Progress is told weights encoded of all; it may be nil.
+	Progress func(done, total int64)
+}
+
+func (o *Options) check() error {
+	if len(o.Windows) == 0 {
+		return fmt.Errorf("no calibration text")
+	}
+	for _, w := range o.Windows {
+		if len(w) != len(o.Windows[0]) || len(w) <= o.Skip {
+			return fmt.Errorf("internal error: windows of %d and %d tokens, %d skipped", len(w), len(o.Windows[0]), o.Skip)
+		}
+	}
+	return nil
+}
+
+// memoryShare is the part of the limit, as a divisor, that activations may take.
+const memoryShare = 4
+
+func (o *Options) walk(m *net.Model) *walk {
+	return &walk{
+		decoder: o.Decoder, model: m, windows: o.Windows, skip: o.Skip, threads: o.Threads, dir: o.Dir, room: &room{o.Memory / memoryShare},
+		wanted: func(*input) bool { return true },
+	}
+}
+
+// Scheme says how matrices are to be encoded.
+type Scheme struct {
+	Chain *quant.Chain
+	// Specs of every matrix by the name of its tensor.
+	Specs map[string]quant.Spec
+	// Sequential shows every op the outputs of the quantized ops before it, instead of those of the float model.
+	Sequential bool
+}
+
+// Quantize encodes all matrices of a model. What an earlier call left in o.Dir is used.
+func Quantize(ctx context.Context, o Options, s Scheme) (*Finished, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	f, err := openFinished(o.Dir, "")
+	if err != nil {
+		return nil, err
+	}
+	if n := len(f.Ops); n > 0 {
+		zerolog.Ctx(ctx).Info().Int("matrices", n).Msg("going on behind what an earlier run encoded")
+	}
+	if err := f.resume(); err != nil {
+		return nil, err
+	}
+	defer f.close()
+	if o.Source, err = rewrite(ctx, o, s, f); err != nil {
+		return nil, err
+	}
+	m, err := net.New(o.Decoder, o.Source, o.Threads)
+	if err != nil {
+		return nil, err
+	}
+	q := &quantization{Options: o, Scheme: s, model: m, finished: f}
+	o.Decoder.Linears(func(_ string, l *arch.Linear) { q.total += int64(l.Weight.Rows) * int64(l.Weight.Cols) })
+	if !o.Decoder.Tied {
+		q.total += int64(o.Decoder.Vocab) * int64(o.Decoder.Hidden)
+	}
+	if err := q.run(ctx); err != nil {
+		return nil, err
+	}
+	return f, f.close()
+}
+
+// quantization is the state of Quantize.
+type quantization struct {
+	Options
+	Scheme
+	model       *net.Model
+	finished    *Finished
+	done, total int64
+}
+
+func (q *quantization) run(ctx context.Context) error {
+	table, err := q.table(ctx)
+	if err != nil {
+		return err
+	}
+	w := q.Options.walk(q.model)
+	w.sequential, w.embedding = q.Sequential, table
+	if c, ok := q.Chain.Quantizer.(interface{ Crosses() bool }); ok {
+		w.cross = q.Sequential && c.Crosses()
+	}
+	w.wanted = func(in *input) bool {
+		for _, l := range in.linears {
+			if !q.finished.Has(l.Weight.Tensor) {
+				return q.Chain.Quantizer.Calibrated()
+			}
+		}
+		return false
+	}
+	w.visit = func(ctx context.Context, in *input, st *quant.Stats) error {
+		for _, l := range in.linears {
+			hat, err := q.matrix(ctx, in.name, l, st)
+			if err != nil {
+				return err
+			}
+			if q.Sequential {
+				l.Set(hat)
+			}
+		}
+		return nil
+	}
+	return w.run(ctx)
+}
+
+// matrix returns the weights that the codes of a linear stand for, and chooses the codes if they are not finished.
+func (q *quantization) matrix(ctx context.Context, input string, l *net.Linear, st *quant.Stats) ([]float32, error) {
+	name := l.Weight.Tensor
+	spec, ok := q.Specs[name]
+	if !ok {
+		return nil, fmt.Errorf("internal error: no spec for %s", name)
+	}
+	defer func() {
+		q.done += int64(l.Rows) * int64(l.Cols)
+		if q.Progress != nil {
+			q.Progress(q.done, q.total)
+		}
+	}()
+	layout, err := spec.Layout(l.Rows, l.Cols)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if q.finished.Has(name) {
+		b, err := q.finished.of(name, layout.Bytes())
+		if err != nil {
+			return nil, err
+		}
+		return decodeMatrix(b, l.Rows, l.Cols, spec)
+	}
+	file, hat, err := encodeMatrix(q.Chain.Quantizer, quant.Matrix{Rows: l.Rows, Cols: l.Cols, Data: l.W}, spec, st, q.Threads)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	op := Op{Tensor: name, Spec: spec.String()}
+	op.measure(l, hat, st, q.Threads)
+	log := zerolog.Ctx(ctx).Debug()
+	if op.Dead > 0 {
+		log = zerolog.Ctx(ctx).Warn()
+	}
+	log.Str("tensor", name).Str("input", input).Stringer("spec", spec).Float64("output_error", op.OutputError).Int("dead_channels", op.Dead).Msg("encoded")
+	return hat, q.finished.add(op, file)
+}

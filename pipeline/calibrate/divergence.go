@@ -1,0 +1,68 @@
+package calibrate
+
+import (
+	"context"
+	"slices"
+
+	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+)
+
+// Divergence is the mean divergence in nats of the encoded model from the float model over the tokens of some text.
+func Divergence(ctx context.Context, o Options, s Scheme, f *Finished, text [][]int32) (float64, error) {
+	float, err := net.New(o.Decoder, o.Source, o.Threads)
+	if err != nil {
+		return 0, err
+	}
+	p, err := newProbe(ctx, &o, float, text, 0)
+	if err != nil {
+		return 0, err
+	}
+	src, err := f.Source(o.Source)
+	if err != nil {
+		return 0, err
+	}
+	m, err := net.New(o.Decoder, src, o.Threads)
+	if err != nil {
+		return 0, err
+	}
+	q := &quantization{Options: o, Scheme: s, model: m, finished: f}
+	q.Progress = nil
+	set := func(linears ...*net.Linear) error {
+		for _, l := range linears {
+			hat, err := q.matrix(ctx, "", l, nil)
+			if err != nil {
+				return err
+			}
+			l.Set(hat)
+		}
+		return nil
+	}
+	e, err := m.Embedding()
+	if err != nil {
+		return 0, err
+	}
+	if err := set(e); err != nil {
+		return 0, err
+	}
+	h := make([]float32, len(p.hidden))
+	lookUp(h, e.W, slices.Concat(text...))
+	for i := range o.Decoder.Layers {
+		l, err := m.Layer(i)
+		if err != nil {
+			return 0, err
+		}
+		if err := set(l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down); err != nil {
+			return 0, err
+		}
+		p.advance(h, l)
+	}
+	head, err := m.Head()
+	if err != nil {
+		return 0, err
+	}
+	if err := set(head.Linear); err != nil {
+		return 0, err
+	}
+	head.Input(h, h)
+	return p.divergence(ctx, h, head.Linear)
+}

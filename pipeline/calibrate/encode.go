@@ -1,0 +1,132 @@
+package calibrate
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// encodeRows is how many rows are encoded at a time: enough for products with them to run at the speed of matrices.
+const encodeRows = 64
+
+// encodeMatrix encodes w with q. It returns codes and scales as they lie in a file, and the weights that they stand for.
+func encodeMatrix(q quant.Quantizer, w quant.Matrix, s quant.Spec, st *quant.Stats, threads int) (file []byte, hat []float32, err error) {
+	l, err := s.Layout(w.Rows, w.Cols)
+	if err != nil {
+		return nil, nil, err
+	}
+	file, hat = make([]byte, l.Bytes()), make([]float32, len(w.Data))
+	if s.Bits == 16 {
+		kernel.F32ToF16(file, w.Data)
+		kernel.F16ToF32(hat, file)
+		return file, hat, finite(w.Data)
+	}
+	e, err := q.Prepare(s, w.Cols, st, threads)
+	if err != nil {
+		return nil, nil, err
+	}
+	codes, alpha := l.Codes/int64(l.Rows), l.Alpha/int64(l.Rows)
+	var mu sync.Mutex
+	kernel.Parallel(threads, (w.Rows+encodeRows-1)/encodeRows, func(lo, hi int) {
+		for u := lo; u < hi; u++ {
+			from, to := u*encodeRows, min((u+1)*encodeRows, w.Rows)
+			part := quant.Matrix{Rows: to - from, Cols: w.Cols, Data: w.Data[from*w.Cols : to*w.Cols]}
+			b := quant.NewBlocks(quant.Layout{Rows: part.Rows, Cols: l.Cols, BlockCols: l.BlockCols, Blocks: l.Blocks}, s)
+			if e := e.Encode(b, part); e != nil {
+				mu.Lock()
+				if err == nil {
+					err = fmt.Errorf("rows %d to %d: %w", from, to-1, e)
+				}
+				mu.Unlock()
+				return
+			}
+			quant.Pack(file[int64(from)*codes:int64(to)*codes], b.Codes, s.Bits)
+			quant.PackAlpha(file[l.Codes+int64(from)*alpha:l.Codes+int64(to)*alpha], b, s)
+			b.Dequantize(hat[from*w.Cols:to*w.Cols], s)
+		}
+	})
+	return file, hat, err
+}
+
+func finite(x []float32) error {
+	if i := kernel.NonFinite(x); i >= 0 {
+		return fmt.Errorf("weight %g is no number", x[i])
+	}
+	return nil
+}
+
+// decodeMatrix reads what encodeMatrix wrote.
+func decodeMatrix(file []byte, rows, cols int, s quant.Spec) ([]float32, error) {
+	hat := make([]float32, rows*cols)
+	if s.Bits == 16 {
+		kernel.F16ToF32(hat, file)
+		return hat, nil
+	}
+	l, err := s.Layout(rows, cols)
+	if err != nil {
+		return nil, err
+	}
+	b := quant.NewBlocks(l, s)
+	quant.Unpack(b.Codes, file[:l.Codes], s.Bits)
+	quant.UnpackAlpha(b, file[l.Codes:], s)
+	b.Dequantize(hat, s)
+	return hat, nil
+}
+
+// measure fills in the errors of a matrix.
+func (op *Op) measure(lin *net.Linear, hat []float32, st *quant.Stats, threads int) {
+	rows, cols := lin.Rows, lin.Cols
+	d := make([]float32, len(hat))
+	for i, v := range hat {
+		d[i] = v - lin.W[i]
+	}
+	if total := squares(lin.W); total > 0 {
+		op.WeightError = squares(d) / total
+	}
+	if st == nil {
+		return
+	}
+	op.Tokens = st.Tokens
+	for i := range cols {
+		if st.Hessian[i*cols+i] == 0 {
+			op.Dead++
+		}
+	}
+	if total := form(lin.W, rows, cols, st.Hessian, threads); total > 0 {
+		op.OutputError = form(d, rows, cols, st.Hessian, threads) / total
+	}
+}
+
+func squares(x []float32) float64 {
+	var sum float64
+	for _, v := range x {
+		sum += float64(float64(v) * float64(v))
+	}
+	return sum
+}
+
+// form is tr(d H dᵀ), d [rows, cols]: the mean square of the outputs of d over the tokens of H.
+func form(d []float32, rows, cols int, h []float32, threads int) float64 {
+	parts := make([]float64, rows)
+	units := (rows + encodeRows - 1) / encodeRows
+	kernel.Parallel(threads, units, func(lo, hi int) {
+		from, to := lo*encodeRows, min(hi*encodeRows, rows)
+		g := make([]float32, (to-from)*cols)
+		kernel.MatMul(g, d[from*cols:], h, to-from, cols, cols, cols, cols, cols)
+		for r := from; r < to; r++ {
+			var sum float64
+			for j, v := range d[r*cols : (r+1)*cols] {
+				sum += float64(float64(v) * float64(g[(r-from)*cols+j]))
+			}
+			parts[r] = sum
+		}
+	})
+	var sum float64
+	for _, v := range parts {
+		sum += v
+	}
+	return sum
+}

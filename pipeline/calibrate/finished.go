@@ -1,0 +1,186 @@
+package calibrate
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Op is a line of the table of errors: a matrix that has its codes.
+type Op struct {
+	Tensor string `json:"tensor"`
+	Spec   string `json:"spec"`
+	// WeightError is the relative squared error of the weights, OutputError that of the op's outputs over the calibration
+	// tokens; 0 where no statistics were taken.
+	WeightError float64 `json:"weight_error"`
+	OutputError float64 `json:"output_error"`
+	// Dead is the number of input columns that were 0 for all tokens.
+	Dead int `json:"dead,omitempty"`
+	// Tokens is the number of inputs that were seen.
+	Tokens int64 `json:"tokens,omitempty"`
+
+	File   string `json:"file"`
+	SHA256 string `json:"sha256"`
+}
+
+// Files of a directory. Those of scales that were tuned have a prefix.
+const (
+	journalFile = "ops.jsonl"
+	overlayFile = "overlay.json"
+	tunedPrefix = "tuned-"
+)
+
+// Finished is a directory of encoded matrices: one file each, with codes and scales as they lie in a package's weights,
+// and a journal with a line for each, written when its file is complete.
+type Finished struct {
+	// Ops in the order in which they were finished.
+	Ops []Op
+
+	dir     string
+	prefix  string
+	files   map[string][]byte
+	journal *os.File
+}
+
+// OpenFinished reads what is finished in dir, with tuned scales if there are any. Lines whose file is missing or has
+// other bytes, and all behind them, are forgotten.
+func OpenFinished(dir string) (*Finished, error) {
+	if _, err := os.Stat(filepath.Join(dir, tunedPrefix+overlayFile)); err == nil {
+		return openFinished(dir, tunedPrefix)
+	}
+	return openFinished(dir, "")
+}
+
+func openFinished(dir, prefix string) (*Finished, error) {
+	f := &Finished{dir: dir, prefix: prefix, files: map[string][]byte{}}
+	text, err := os.ReadFile(filepath.Join(dir, prefix+journalFile))
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	for line := range bytes.Lines(text) {
+		var op Op
+		if json.Unmarshal(line, &op) != nil || op.File != filepath.Base(op.File) {
+			break
+		}
+		b, err := os.ReadFile(filepath.Join(dir, op.File))
+		if err != nil || sumOf(b) != op.SHA256 {
+			break
+		}
+		f.Ops = append(f.Ops, op)
+		f.files[op.Tensor] = b
+	}
+	return f, nil
+}
+
+func sumOf(b []byte) string {
+	s := sha256.Sum256(b)
+	return hex.EncodeToString(s[:])
+}
+
+// resume makes the journal end where it is believed, so that more can be added.
+func (f *Finished) resume() error {
+	var b []byte
+	for _, op := range f.Ops {
+		line, err := json.Marshal(op)
+		if err != nil {
+			return err
+		}
+		b = append(append(b, line...), '\n')
+	}
+	path := filepath.Join(f.dir, f.prefix+journalFile)
+	if err := os.WriteFile(path, b, 0o666); err != nil {
+		return err
+	}
+	var err error
+	f.journal, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o666)
+	return err
+}
+
+// add stores the codes and scales of a matrix.
+func (f *Finished) add(op Op, encoded []byte) error {
+	op.File = fmt.Sprintf("%s%05d.codes", f.prefix, len(f.Ops))
+	op.SHA256 = sumOf(encoded)
+	if err := os.WriteFile(filepath.Join(f.dir, op.File), encoded, 0o666); err != nil {
+		return err
+	}
+	line, err := json.Marshal(op)
+	if err != nil {
+		return err
+	}
+	if _, err := f.journal.Write(append(line, '\n')); err != nil {
+		return err
+	}
+	f.Ops, f.files[op.Tensor] = append(f.Ops, op), encoded
+	return nil
+}
+
+// close ends the journal.
+func (f *Finished) close() error {
+	if f.journal == nil {
+		return nil
+	}
+	return f.journal.Close()
+}
+
+// Has reports whether a tensor is finished.
+func (f *Finished) Has(tensor string) bool { return f.files[tensor] != nil }
+
+// Encoded opens the codes and scales of a tensor, or returns nil: what plan.WriteOptions asks for.
+func (f *Finished) Encoded(tensor string) io.ReaderAt {
+	if b := f.files[tensor]; b != nil {
+		return bytes.NewReader(b)
+	}
+	return nil
+}
+
+// Source is the checkpoint with the float tensors that the codes stand for: foldings and tuned norms applied.
+func (f *Finished) Source(base tensor.Source) (tensor.Source, error) {
+	b, err := os.ReadFile(filepath.Join(f.dir, f.prefix+overlayFile))
+	if os.IsNotExist(err) {
+		return base, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return OpenOverlay(base, b, f.dir)
+}
+
+// setOverlay stores the changes of float tensors. Its file is there completely or not at all.
+func (f *Finished) setOverlay(o *Overlay) error {
+	b, err := o.Marshal()
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(f.dir, f.prefix+overlayFile)
+	if err := os.WriteFile(path+".tmp", b, 0o666); err != nil {
+		return err
+	}
+	return os.Rename(path+".tmp", path)
+}
+
+// Digest names the content.
+func (f *Finished) Digest() string {
+	h := sha256.New()
+	b, _ := os.ReadFile(filepath.Join(f.dir, f.prefix+overlayFile)) // absent without changes
+	h.Write(b)
+	for _, op := range f.Ops {
+		fmt.Fprintln(h, op.Tensor, op.Spec, op.SHA256)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// of returns the bytes of a tensor whose size is known.
+func (f *Finished) of(name string, size int64) ([]byte, error) {
+	b := f.files[name]
+	if int64(len(b)) != size {
+		return nil, fmt.Errorf("%s: %d bytes of codes, %d expected: %w", name, len(b), size, tensor.ErrCorrupt)
+	}
+	return b, nil
+}

@@ -1,0 +1,212 @@
+package calibrate
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Sensitivity says what the ways to store one matrix cost.
+type Sensitivity struct {
+	Tensor     string
+	Rows, Cols int
+	// Lookup says that tokens are looked up in the matrix.
+	Lookup  bool
+	Options []Option
+}
+
+// Option is one way to store a matrix.
+type Option struct {
+	Spec quant.Spec
+	// Error is the relative squared error of the op's outputs.
+	Error float64
+	// KL is the divergence in nats that the op adds when it alone is stored so.
+	KL float64
+}
+
+// anchor is the spec whose divergence is measured for every op of the body; those of the other options follow from it
+// by the ratio of their errors. Three bits are far enough from the float model to stand out of rounding, and near
+// enough for the divergence to be quadratic in the error.
+func anchor(scale tensor.DType, cols int) quant.Spec {
+	s := quant.Spec{Bits: 3, Block: 64, Scale: scale}
+	if cols%s.Block != 0 {
+		s.Block = quant.WholeRow
+	}
+	return s
+}
+
+// sampleStep: one of so many rows of a matrix gives the ratio of errors of its options.
+const sampleStep = 4
+
+// Quick is implemented by quantizers that have a cheaper form of about the same ratio of errors between specs.
+type quick interface{ Quick() quant.Quantizer }
+
+// Measuring says what Measure is to find out.
+type Measuring struct {
+	Chain *quant.Chain
+	// Options lists the specs that a matrix may take; the first one is measured in any case.
+	Options func(w arch.Weight, lookup bool) []quant.Spec
+	// Scale is the type of scales.
+	Scale tensor.DType
+	// Probe is the text on which divergences are measured, in windows of one length.
+	Probe [][]int32
+}
+
+// Measure finds the sensitivity of every matrix. For the body the divergence of the model with one op encoded at three
+// bits is measured on the probe, and scaled by tr(dW H dWᵀ) of the other options (HIGGS, arXiv 2411.17525: the loss is,
+// to first order, a weighted sum of relative squared errors of the layers). The options of tables are measured one by
+// one. Cost: for every op a forward pass of the probe over the layers behind it.
+func Measure(ctx context.Context, o Options, ms Measuring) ([]Sensitivity, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	m, err := net.New(o.Decoder, o.Source, o.Threads)
+	if err != nil {
+		return nil, err
+	}
+	p, err := newProbe(ctx, &o, m, ms.Probe, o.Memory/memoryShare)
+	if err != nil {
+		return nil, err
+	}
+	x := &measurement{Options: o, Measuring: ms, model: m, probe: p}
+	if q, ok := ms.Chain.Quantizer.(quick); ok {
+		x.quick = q.Quick()
+	} else {
+		x.quick = ms.Chain.Quantizer
+	}
+	o.Decoder.Linears(func(string, *arch.Linear) { x.total++ })
+	if err := x.table(ctx); err != nil {
+		return nil, err
+	}
+	w := o.walk(m)
+	w.layer = func(ctx context.Context, l *net.Layer) error { return p.enter(ctx, l) }
+	w.visit = x.visit
+	if err := w.run(ctx); err != nil {
+		return nil, err
+	}
+	return x.list, nil
+}
+
+// measurement is the state of Measure.
+type measurement struct {
+	Options
+	Measuring
+	model       *net.Model
+	probe       *probe
+	quick       quant.Quantizer
+	list        []Sensitivity
+	done, total int64
+}
+
+func (x *measurement) step() {
+	x.done++
+	if x.Progress != nil {
+		x.Progress(x.done, x.total)
+	}
+}
+
+// table measures the options of the embedding table.
+func (x *measurement) table(ctx context.Context) error {
+	e, err := x.model.Embedding()
+	if err != nil {
+		return err
+	}
+	st, err := x.tableStats(ctx, x.model)
+	if err != nil {
+		return err
+	}
+	s := Sensitivity{Tensor: e.Weight.Tensor, Rows: e.Rows, Cols: e.Cols, Lookup: true}
+	for _, spec := range x.Measuring.Options(e.Weight, true) {
+		_, hat, err := encodeMatrix(x.Chain.Quantizer, matrixOf(e), spec, st, x.Threads)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.Tensor, err)
+		}
+		opt := Option{Spec: spec}
+		if opt.KL, err = x.probe.table(ctx, hat); err != nil {
+			return err
+		}
+		s.Options = append(s.Options, opt)
+	}
+	x.list = append(x.list, s)
+	x.step()
+	return nil
+}
+
+func matrixOf(l *net.Linear) quant.Matrix { return quant.Matrix{Rows: l.Rows, Cols: l.Cols, Data: l.W} }
+
+// visit measures the linears that read an input.
+func (x *measurement) visit(ctx context.Context, in *input, st *quant.Stats) error {
+	for _, l := range in.linears {
+		if x.Decoder.Tied && in.layer == len(x.Decoder.Layers) {
+			continue // the table
+		}
+		s, err := x.linear(ctx, in, l, st)
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.Weight.Tensor, err)
+		}
+		x.list = append(x.list, s)
+		x.step()
+	}
+	return nil
+}
+
+func (x *measurement) linear(ctx context.Context, in *input, l *net.Linear, st *quant.Stats) (Sensitivity, error) {
+	s := Sensitivity{Tensor: l.Weight.Tensor, Rows: l.Rows, Cols: l.Cols}
+	sample := everyRow(l, sampleStep)
+	total := form(sample.Data, sample.Rows, sample.Cols, st.Hessian, x.Threads)
+	errorOf := func(spec quant.Spec) (float64, error) {
+		_, hat, err := encodeMatrix(x.quick, sample, spec, st, x.Threads)
+		if err != nil || total == 0 {
+			return 0, err
+		}
+		for i, v := range sample.Data {
+			hat[i] -= v
+		}
+		return form(hat, sample.Rows, sample.Cols, st.Hessian, x.Threads) / total, nil
+	}
+	at := anchor(x.Scale, l.Cols)
+	base, err := errorOf(at)
+	if err != nil {
+		return s, err
+	}
+	_, hat, err := encodeMatrix(x.Chain.Quantizer, matrixOf(l), at, st, x.Threads)
+	if err != nil {
+		return s, err
+	}
+	float := l.W
+	l.Set(hat)
+	kl, err := x.probe.from(ctx, in.layer, l)
+	l.Set(float)
+	if err != nil {
+		return s, err
+	}
+	for _, spec := range x.Measuring.Options(l.Weight, false) {
+		e, err := errorOf(spec)
+		if err != nil {
+			return s, fmt.Errorf("%v: %w", spec, err)
+		}
+		opt := Option{Spec: spec, Error: e}
+		if base > 0 {
+			opt.KL = kl * e / base
+		}
+		s.Options = append(s.Options, opt)
+	}
+	zerolog.Ctx(ctx).Debug().Str("tensor", s.Tensor).Float64("kl", kl).Float64("error", base).Msg("measured")
+	return s, nil
+}
+
+// everyRow takes every n-th row, at least encodeRows of them where there are so many.
+func everyRow(l *net.Linear, n int) quant.Matrix {
+	n = max(1, min(n, l.Rows/encodeRows))
+	m := quant.Matrix{Rows: (l.Rows + n - 1) / n, Cols: l.Cols}
+	for r := 0; r < l.Rows; r += n {
+		m.Data = append(m.Data, l.W[r*l.Cols:(r+1)*l.Cols]...)
+	}
+	return m
+}

@@ -1,0 +1,90 @@
+package calibrate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+const foldingsFile = "foldings.json"
+
+// rewrite returns the model that is to be encoded: the source, rotated or with folded scales as the chain says.
+func rewrite(ctx context.Context, o Options, s Scheme, f *Finished) (tensor.Source, error) {
+	if s.Chain.Rotator == nil && len(s.Chain.Folders) == 0 {
+		return o.Source, nil
+	}
+	if _, err := os.Stat(filepath.Join(o.Dir, overlayFile)); err == nil {
+		return f.Source(o.Source) // an earlier run got further than this
+	}
+	var overlay *Overlay
+	var err error
+	if s.Chain.Rotator != nil {
+		overlay, err = Rotate(ctx, o.Decoder, o.Source, s.Chain.Rotator, o.Dir, o.Threads)
+	} else {
+		overlay, err = fold(ctx, o, s)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return overlay, f.setOverlay(overlay)
+}
+
+// errStopped ends a walk of which nothing more is wanted.
+var errStopped = errors.New("stopped")
+
+// fold runs the foldings over a walk of the float model.
+func fold(ctx context.Context, o Options, s Scheme) (*Overlay, error) {
+	m, err := net.New(o.Decoder, o.Source, o.Threads)
+	if err != nil {
+		return nil, err
+	}
+	w := o.walk(m)
+	var failed error
+	next, stop := iter.Pull2(func(yield func(*input, *quant.Stats) bool) {
+		w.visit = func(_ context.Context, in *input, st *quant.Stats) error {
+			if !yield(in, st) {
+				return errStopped
+			}
+			return nil
+		}
+		if err := w.run(ctx); err != nil && !errors.Is(err, errStopped) {
+			failed = err
+		}
+	})
+	defer stop()
+	stats := func(tensor string) (*quant.Stats, error) {
+		for {
+			in, st, ok := next()
+			if !ok {
+				return nil, errors.Join(failed, fmt.Errorf("internal error: nothing reads what %s reads", tensor))
+			}
+			for _, l := range in.linears {
+				if l.Weight.Tensor == tensor {
+					return st, nil
+				}
+			}
+		}
+	}
+	overlay, list, err := Fold(ctx, o.Decoder, o.Source, s.Chain, func(t string) quant.Spec { return s.Specs[t] }, stats, o.Threads)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range list {
+		zerolog.Ctx(ctx).Debug().Str("site", x.Site).Str("method", x.Method).Float64("gain", x.Gain()).Float32("least", x.Least).Float32("most", x.Most).Msg("folded")
+	}
+	b, err := json.Marshal(list)
+	if err != nil {
+		return nil, err
+	}
+	return overlay, os.WriteFile(filepath.Join(o.Dir, foldingsFile), b, 0o666)
+}

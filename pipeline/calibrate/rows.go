@@ -1,0 +1,90 @@
+package calibrate
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"unsafe"
+)
+
+// room is memory that may still be taken, in bytes.
+type room struct{ left int64 }
+
+// take reserves n bytes, or says that there is no room for them.
+func (r *room) take(n int64) bool {
+	if n > r.left {
+		return false
+	}
+	r.left -= n
+	return true
+}
+
+// rows is a matrix of activations, [n, width] float32: in memory where there is room, else in a file without a name.
+type rows struct {
+	width int
+	mem   []float32
+	file  *os.File
+}
+
+// newRows makes room for n rows. Its values are undefined before they are put.
+func newRows(r *room, dir string, n, width int) (*rows, error) {
+	m := &rows{width: width}
+	if r.take(4 * int64(n) * int64(width)) {
+		m.mem = make([]float32, n*width)
+		return m, nil
+	}
+	f, err := os.CreateTemp(dir, "activations-*.tmp")
+	if err != nil {
+		return nil, err
+	}
+	m.file = f
+	// Nothing else needs the name; where an open file cannot lose it, close removes it.
+	_ = os.Remove(f.Name())
+	return m, nil
+}
+
+// get returns rows lo to lo+n-1, in buf or where they lie. Whoever changes them puts them back.
+func (m *rows) get(buf []float32, lo, n int) ([]float32, error) {
+	if m.mem != nil {
+		return m.mem[lo*m.width : (lo+n)*m.width], nil
+	}
+	buf = buf[:n*m.width]
+	if k, err := m.file.ReadAt(bytesOf(buf), 4*int64(lo)*int64(m.width)); k < 4*len(buf) {
+		return nil, fmt.Errorf("activations on disk: %w", errors.Join(err, io.ErrUnexpectedEOF))
+	}
+	return buf, nil
+}
+
+// put stores rows from lo on.
+func (m *rows) put(x []float32, lo int) error {
+	if m.mem != nil {
+		if at := m.mem[lo*m.width:][:len(x)]; &at[0] != &x[0] {
+			copy(at, x)
+		}
+		return nil
+	}
+	_, err := m.file.WriteAt(bytesOf(x), 4*int64(lo)*int64(m.width))
+	return err
+}
+
+// close gives the memory back or removes the file.
+func (m *rows) close(r *room) {
+	if m == nil {
+		return
+	}
+	r.left += 4 * int64(len(m.mem))
+	m.mem = nil
+	if m.file != nil {
+		m.file.Close()
+		_ = os.Remove(m.file.Name())
+	}
+}
+
+// bytesOf are the bytes of x in memory.
+func bytesOf(x []float32) []byte {
+	if len(x) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), 4*len(x))
+}

@@ -1,0 +1,152 @@
+package calibrate
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// tableWindows is how many windows the statistics of the embedding table are taken from.
+const tableWindows = 32
+
+// table encodes the table in which tokens are looked up, the first op of the model, and returns the rows that it will
+// have. A tied table is the head too.
+func (q *quantization) table(ctx context.Context) ([]float32, error) {
+	e, err := q.model.Embedding()
+	if err != nil {
+		return nil, err
+	}
+	var st *quant.Stats
+	if q.Chain.Quantizer.Calibrated() && !q.finished.Has(e.Weight.Tensor) && q.Specs[e.Weight.Tensor].Bits != 16 {
+		if st, err = q.tableStats(ctx, q.model); err != nil {
+			return nil, err
+		}
+	}
+	return q.matrix(ctx, "tokens", e, st)
+}
+
+// tableStats gathers the moments by which the table of embeddings is encoded.
+//
+// An error dE of a row that is looked up costs, to second order, half of (g dE)^2 with g the gradient of the
+// log-likelihood of labels drawn from the model itself (their second moment is its Fisher information), and an error of
+// the same row in the head costs half of (1 - sum p^2) (h dE)^2 with h the input of the head. Both are weighted by how
+// often the token comes: one factor for a row, which drops out. So a tied table is encoded as a matrix whose inputs have
+// the moments E[g gT] + (1 - E sum p^2) E[h hT], and a table that is only looked up with the first of them.
+func (o *Options) tableStats(ctx context.Context, m *net.Model) (*quant.Stats, error) {
+	hidden := o.Decoder.Hidden
+	head, lookup := newMoments(hidden, false), newMoments(hidden, false)
+	var rest float64 // sum of 1 - sum p^2
+	length := len(o.Windows[0])
+	windows := o.Windows[:min(tableWindows, len(o.Windows))]
+	step := o.gradientWindows()
+	for at := 0; at < len(windows); at += step {
+		part := windows[at:min(at+step, len(windows))]
+		g, err := o.gradient(ctx, m, part, at)
+		if err != nil {
+			return nil, err
+		}
+		for i := range part {
+			from, to := i*length*hidden, (i+1)*length*hidden
+			head.add(g.final[from:to], nil, length, o.Skip, o.Threads)
+			lookup.add(g.embedding[from:to], nil, length, o.Skip, o.Threads)
+			for _, v := range g.collision[i*length+o.Skip : (i+1)*length] {
+				rest += 1 - v
+			}
+		}
+	}
+	l, err := lookup.stats()
+	if err != nil || !o.Decoder.Tied {
+		return l, err
+	}
+	h, err := head.stats()
+	if err != nil {
+		return nil, err
+	}
+	kernel.Scale(h.Hessian, h.Hessian, float32(rest/float64(h.Tokens)))
+	kernel.Add(l.Hessian, l.Hessian, h.Hessian)
+	return l, nil
+}
+
+// gradientWindows is how many windows go back through the model at a time: the states before all of its layers are
+// kept.
+func (o *Options) gradientWindows() int {
+	length := len(o.Windows[0])
+	window := 4 * int64(length) * int64(o.Decoder.Hidden) * int64(len(o.Decoder.Layers)+4)
+	return int(max(1, min(int64(chunkTokens/length), o.Memory/memoryShare/window)))
+}
+
+// gradients are those of some windows.
+type gradients struct {
+	// final is the input of the head, embedding the gradient of the log-likelihood at the output of the lookup, both
+	// [tokens, Hidden].
+	final, embedding []float32
+	// collision is the probability that two draws of the next token agree, sum p^2, for every token.
+	collision []float64
+}
+
+// gradient takes windows through the float model and back, with labels drawn from the model. first is the number of
+// the first of them, which starts the random numbers.
+func (o *Options) gradient(ctx context.Context, m *net.Model, windows [][]int32, first int) (*gradients, error) {
+	length := len(windows[0])
+	h, err := m.Embed(windows)
+	if err != nil {
+		return nil, err
+	}
+	var inputs [][]float32
+	for i := range o.Decoder.Layers {
+		if err := ctx.Err(); err != nil {
+			return nil, context.Cause(ctx)
+		}
+		l, err := m.Layer(i)
+		if err != nil {
+			return nil, err
+		}
+		inputs = append(inputs, slices.Clone(h))
+		l.Forward(h, length)
+	}
+	head, err := m.Head()
+	if err != nil {
+		return nil, err
+	}
+	g := &gradients{final: make([]float32, len(h)), embedding: make([]float32, len(h)), collision: make([]float64, len(windows)*length)}
+	head.Input(g.final, h)
+	head.Backward(g.embedding, h, func(token int, logits []float32) {
+		labels := make([]int32, len(logits)/head.Linear.Rows)
+		kernel.Parallel(o.Threads, len(labels), func(lo, hi int) {
+			for i := lo; i < hi; i++ {
+				at := token + i
+				random := rand.New(rand.NewPCG(uint64(first+at/length), uint64(at%length)))
+				labels[i], g.collision[at] = draw(logits[i*head.Linear.Rows:(i+1)*head.Linear.Rows], random.Float64())
+			}
+		})
+		m.CrossEntropyGradient(logits, labels)
+	}, net.Visitor{})
+	for i := len(inputs) - 1; i >= 0; i-- {
+		l, err := m.Layer(i)
+		if err != nil {
+			return nil, err
+		}
+		l.Backward(g.embedding, inputs[i], length, net.Visitor{})
+	}
+	return g, nil
+}
+
+// draw takes the token at u, from 0 to 1, of the distribution that logits say, and the sum of its squared probabilities.
+func draw(logits []float32, u float64) (token int32, collision float64) {
+	top := kernel.LogSumExp(logits)
+	token = int32(len(logits) - 1)
+	var sum float64
+	for i, v := range logits {
+		p := kernel.Exp(float64(v) - top)
+		collision += float64(p * p)
+		if before := sum; before <= u && u < before+p {
+			token = int32(i)
+		}
+		sum += p
+	}
+	return token, collision
+}
