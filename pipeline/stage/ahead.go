@@ -45,6 +45,9 @@ func (a *ahead) begin(ctx context.Context, job *pipeline.Job, dir string) {
 		return
 	}
 	q, src := Find[*Quantize](stages), &Source{Dir: dir}
+	if q.calibrated() { // there is nothing to write yet
+		return
+	}
 	if src.open(job.Recipe.Model.IgnoreConfig) == nil {
 		if pl, err := q.Plan(job, src); err == nil {
 			if o, err := q.writeOptions(job); err == nil {

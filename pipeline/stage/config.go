@@ -100,6 +100,9 @@ type runConfig struct {
 	precision string
 	// dynamicOption and chunk are 0 where the engine's default is right.
 	dynamicOption, chunk int
+	// blocks says that all quantized ops have several blocks in a row, as dynamic_option 2 needs; measured that the
+	// option was chosen because it is better.
+	blocks, measured bool
 	// noCachedMmap keeps the engine from its second-load path, which misreads weights of fewer than 4 bits.
 	noCachedMmap bool
 	sampling     Sampling
@@ -111,7 +114,8 @@ const shippedThreads = 4
 // newRunConfig decides the run-time options that follow from the plan.
 func newRunConfig(p *plan.Plan, s Sampling) runConfig {
 	c := runConfig{threads: shippedThreads, precision: "low", sampling: s}
-	unsafe, blocks := false, true
+	unsafe := false
+	c.blocks = true
 	for _, pack := range plan.PackWidths {
 		unsafe = unsafe || slices.Contains(p.UnsafeThreads(pack), c.threads)
 	}
@@ -120,12 +124,12 @@ func newRunConfig(p *plan.Plan, s Sampling) runConfig {
 		if it.Slot.Kind != lower.LinearSlot || it.Choice.Spec.Bits == 16 {
 			continue
 		}
-		blocks = blocks && it.Layout.Blocks > 1
+		c.blocks = c.blocks && it.Layout.Blocks > 1
 		c.noCachedMmap = c.noCachedMmap || it.Choice.Spec.Bits < 4
 	}
 	// Both options take the engine off the path that reads stale scales; per-block activations are also the more
 	// exact of the two, but need weights in blocks.
-	if unsafe && blocks {
+	if unsafe && c.blocks {
 		c.dynamicOption = 2
 	} else if unsafe {
 		c.chunk = 255
@@ -192,7 +196,9 @@ func (p *Planned) Conditions() []string {
 // conditions are the sentences that a manifest and a card carry about this package.
 func conditions(p *Planned, c runConfig) []string {
 	list := []string{fmt.Sprintf("positions up to %d; the rotary tables end there", p.Source.Decoder.MaxPositions)}
-	if c.dynamicOption == 2 {
+	if c.measured {
+		list = append(list, "dynamic_option 2 is set because activations in int8 for whole rows were measured to cost more")
+	} else if c.dynamicOption == 2 {
 		list = append(list, "dynamic_option 2 is set because the engine may read stale activation scales at the shipped thread count otherwise")
 	}
 	if c.chunk != 0 {

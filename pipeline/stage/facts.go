@@ -19,8 +19,8 @@ type Facts struct {
 	// Prefix is what the tokenizer puts before a text.
 	Prefix       []int32
 	ChatTemplate string
-	// EOS is the text of the tokenizer's end-of-sequence token.
-	EOS string
+	// BOS and EOS are the texts of the tokenizer's tokens at the beginning and the end of a sequence.
+	BOS, EOS string
 	// Sampling holds the values of generation_config.json; nil fields are absent there.
 	Sampling Sampling
 	// Warnings say what could not be carried over.
@@ -109,20 +109,28 @@ func (f *Facts) readTokenizerConfig(b, template []byte) error {
 		return nil
 	}
 	var c struct {
+		BOS      json.RawMessage `json:"bos_token"`
 		EOS      json.RawMessage `json:"eos_token"`
 		Template json.RawMessage `json:"chat_template"`
 	}
 	if err := json.Unmarshal(b, &c); err != nil {
 		return fmt.Errorf("tokenizer_config.json: %v: %w", err, tensor.ErrCorrupt)
 	}
-	if len(c.EOS) > 0 && json.Unmarshal(c.EOS, &f.EOS) != nil {
+	for _, t := range []struct {
+		name string
+		raw  json.RawMessage
+		to   *string
+	}{{"bos_token", c.BOS, &f.BOS}, {"eos_token", c.EOS, &f.EOS}} {
+		if len(t.raw) == 0 || json.Unmarshal(t.raw, t.to) == nil {
+			continue
+		}
 		var o struct {
 			Content string `json:"content"`
 		}
-		if err := json.Unmarshal(c.EOS, &o); err != nil {
-			return fmt.Errorf("tokenizer_config.json: eos_token: %v: %w", err, tensor.ErrCorrupt)
+		if err := json.Unmarshal(t.raw, &o); err != nil {
+			return fmt.Errorf("tokenizer_config.json: %s: %v: %w", t.name, err, tensor.ErrCorrupt)
 		}
-		f.EOS = o.Content
+		*t.to = o.Content
 	}
 	if template != nil || len(c.Template) == 0 || json.Unmarshal(c.Template, &f.ChatTemplate) == nil {
 		return nil

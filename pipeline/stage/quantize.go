@@ -27,6 +27,7 @@ type Quantize struct {
 	Block     Block      `json:"block" jsonschema_description:"Columns that share a scale: 32, 64, 128, row, or auto, which takes 64 or what divides the columns."`
 	Symmetric bool       `json:"symmetric" jsonschema_description:"Store a scale and no zero term."`
 	Scale     string     `json:"scale,omitempty" jsonschema:"enum=fp16,enum=fp32" jsonschema_description:"Type of scales; the target's if absent. Engine 3.5 reads fp32 only."`
+	Budget    *Budget    `json:"budget,omitempty" jsonschema_description:"What the package may cost; bits, block and symmetric are then chosen for every matrix, and only overrides fix some."`
 	Overrides []Override `json:"overrides,omitempty" jsonschema_description:"Other storage for matrices whose checkpoint name matches; the last match wins."`
 }
 
@@ -49,8 +50,32 @@ func (*Quantize) String() string { return "quantize" }
 
 // Validate implements pipeline.Validator.
 func (q *Quantize) Validate(job *pipeline.Job) error {
-	_, err := q.policy(job)
-	return err
+	if _, err := q.policy(job); err != nil {
+		return err
+	}
+	return q.Budget.validate(job.Recipe.Stages["quantize"])
+}
+
+// calibrated says whether the model has to be watched.
+func (q *Quantize) calibrated() bool {
+	c, err := quant.NewChain(q.Method)
+	return q.Budget != nil || (err == nil && c.Calibrated())
+}
+
+// scaleOf is the type of scales.
+func (q *Quantize) scaleOf(job *pipeline.Job) (tensor.DType, error) {
+	target, err := lower.TargetOf(job.Recipe.Target.Engine)
+	if err != nil {
+		return 0, job.Recipe.Errorf("target.engine", "%v", err)
+	}
+	if q.Scale == "" {
+		return target.Scale, nil
+	}
+	scale, err := scaleType(q.Scale, target)
+	if err != nil {
+		return 0, job.Recipe.Stages["quantize"].Errorf("scale", "%v", err)
+	}
+	return scale, nil
 }
 
 // policy turns options into what the planner reads; errors are positioned in the recipe.
@@ -63,11 +88,9 @@ func (q *Quantize) policy(job *pipeline.Job) (*quant.Policy, error) {
 	if _, err := quant.NewChain(q.Method); err != nil {
 		return nil, sec.Errorf("method", "%v", err)
 	}
-	scale := target.Scale
-	if q.Scale != "" {
-		if scale, err = scaleType(q.Scale, target); err != nil {
-			return nil, sec.Errorf("scale", "%v", err)
-		}
+	scale, err := q.scaleOf(job)
+	if err != nil {
+		return nil, err
 	}
 	body := quant.Spec{Bits: q.Bits, Block: q.Block.cols(), Symmetric: q.Symmetric, Scale: scale}
 	if q.Bits == 16 {
@@ -148,13 +171,29 @@ type Planned struct {
 	Plan   *plan.Plan
 	// Graph is the linked graph's file.
 	Graph []byte
+	// Allocation is where specs come from that a budget decided; nil without one.
+	Allocation *allocation
 }
 
-// Plan lays the model of an open source out.
+// Plan lays the model of an open source out, with the specs of the job's allocation if it has one.
 func (q *Quantize) Plan(job *pipeline.Job, src *Source) (*Planned, error) {
+	a, err := openAllocation(job)
+	if err != nil {
+		return nil, err
+	}
+	return q.planWith(job, src, a)
+}
+
+// planWith lays a model out with the specs of an allocation, which may be nil.
+func (q *Quantize) planWith(job *pipeline.Job, src *Source, a *allocation) (*Planned, error) {
 	policy, err := q.policy(job)
 	if err != nil {
 		return nil, err
+	}
+	if a != nil {
+		if policy.Fixed, err = a.fixed(); err != nil {
+			return nil, err
+		}
 	}
 	target, err := lower.TargetOf(job.Recipe.Target.Engine)
 	if err != nil {
@@ -179,7 +218,24 @@ func (q *Quantize) Plan(job *pipeline.Job, src *Source) (*Planned, error) {
 	if err := lower.CheckGraphSize(len(g)); err != nil {
 		return nil, err
 	}
-	return &Planned{Source: src, Target: target, Plan: p, Graph: g}, nil
+	return &Planned{Source: src, Target: target, Plan: p, Graph: g, Allocation: a}, nil
+}
+
+// FileBytes is the size of all files that the engine opens; inputs is the directory of those that need no weights.
+func (p *Planned) FileBytes(inputs string) (int64, error) {
+	llm, err := llmConfig(p)
+	if err != nil {
+		return 0, err
+	}
+	config, err := newRunConfig(p.Plan, p.Source.Facts.Sampling).json(p.Target, manifest.DigestOf(nil))
+	if err != nil {
+		return 0, err
+	}
+	st, err := os.Stat(filepath.Join(inputs, TokenizerFile))
+	if err != nil {
+		return 0, err
+	}
+	return p.Plan.Bytes + int64(len(p.Graph)+len(llm)+len(config)) + st.Size(), nil
 }
 
 // DeviceContext is the number of positions that estimates of device memory include.
@@ -223,12 +279,20 @@ func (q *Quantize) Run(ctx context.Context, job *pipeline.Job) error {
 	if err != nil {
 		return err
 	}
-	key, err := pipeline.Key("quantize", checkpoint.Digest, inputs.Digest, job.Recipe.Target, job.Recipe.Model.IgnoreConfig, q)
+	codes, err := q.codes(ctx, job, pl)
+	if err != nil {
+		return err
+	}
+	parts := []any{checkpoint.Digest, inputs.Digest, job.Recipe.Target, job.Recipe.Model.IgnoreConfig, q, pl.Allocation}
+	if codes != nil {
+		parts = append(parts, codes.digest)
+	}
+	key, err := pipeline.Key("quantize", parts...)
 	if err != nil {
 		return err
 	}
 	a, err := job.Store.Do(ctx, "weights", key, func(dir string, _ bool) (manifest.Digest, error) {
-		return q.build(ctx, job, pl, dir)
+		return q.build(ctx, job, pl, codes, dir)
 	})
 	if err != nil {
 		return err
@@ -247,7 +311,7 @@ const (
 	recordFile    = "record.json"
 )
 
-func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, dir string) (manifest.Digest, error) {
+func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, codes *codes, dir string) (manifest.Digest, error) {
 	if err := checkSpace(dir, pl.Plan.Bytes+int64(len(pl.Graph))); err != nil {
 		return "", err
 	}
@@ -257,7 +321,11 @@ func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, di
 	}
 	o.Progress = func(done int64) { job.Limits.Report("quantize", WeightFile, done, pl.Plan.Bytes) }
 	w := &weightWriter{dir: dir, plan: pl.Plan, ahead: aheadOf(job)}
-	spans, sum, err := w.write(ctx, pl.Source.Weights, o)
+	var src tensor.Source = pl.Source.Weights
+	if codes != nil {
+		src, o.Encoded = codes.source, codes.finished.Encoded
+	}
+	spans, sum, err := w.write(ctx, src, o)
 	if err != nil {
 		return "", err
 	}

@@ -16,6 +16,8 @@ var table = []struct {
 }{
 	{"fetch", "find or download the checkpoint and digest its files", func() pipeline.Stage { return &Fetch{} }},
 	{"", "describe the model, lower it to a graph, convert the tokenizer", func() pipeline.Stage { return &Rewrite{} }},
+	{"calibrate", "gather the text on which the model is watched", func() pipeline.Stage { return NewCalibrate() }},
+	{"", "measure how much the storage of every matrix matters, and share a budget out", func() pipeline.Stage { return &Allocate{} }},
 	{"quantize", "lay out, quantize and write the weights", func() pipeline.Stage { return NewQuantize() }},
 	{"verify", "run the package and compare it with the source", func() pipeline.Stage { return NewVerify() }},
 	{"publish", "put the package where users find it", func() pipeline.Stage { return &Publish{} }},

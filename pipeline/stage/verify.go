@@ -227,7 +227,7 @@ func subject(dir string, m *manifest.Manifest, src *Source, o verify.Options) (*
 	if err != nil {
 		return nil, err
 	}
-	s := &verify.Subject{Package: pkg, Manifest: m, Options: o}
+	s := &verify.Subject{Package: pkg, Manifest: m, Options: o, Closeness: closeness(m)}
 	if src == nil {
 		return s, nil
 	}
@@ -249,6 +249,31 @@ func (s *Source) subject(o verify.Options) (*verify.Source, error) {
 		Decoder: s.Decoder, Tensors: s.Weights, Tokenizer: s.Tokenizer, Reference: ref,
 		Facts: verify.TokenizerFacts{Stop: f.Stop, Special: f.Special, Prefix: f.Prefix, ChatTemplate: f.ChatTemplate, EOS: f.EOS},
 	}, nil
+}
+
+// closeness follows from the methods of the recipe that a manifest carries.
+func closeness(m *manifest.Manifest) verify.Closeness {
+	if m == nil || m.Recipe == nil {
+		return verify.Rounded
+	}
+	r, err := recipes.Load(m.Recipe, manifest.FileName, Sections())
+	if err != nil {
+		return verify.Rounded
+	}
+	q := NewQuantize()
+	if r.Stages["quantize"].Decode(q) != nil {
+		return verify.Rounded
+	}
+	chain, err := quant.NewChain(q.Method)
+	switch {
+	case err != nil:
+		return verify.Rounded
+	case len(chain.Folders) > 0 || chain.Rotator != nil || chain.Tuner != nil:
+		return verify.Rewritten
+	case chain.Quantizer.Name() == "rtn":
+		return verify.Rounded
+	}
+	return verify.Fitted
 }
 
 // VerifyPackage checks the package in dir, against the checkpoint in source if that is not empty. Packages without

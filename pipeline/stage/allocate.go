@@ -1,0 +1,392 @@
+package stage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/calibrate"
+	"github.com/llmexport/llmexport/pipeline/lower"
+	"github.com/llmexport/llmexport/pipeline/plan"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Budget is what a package may cost; one of its fields is set.
+type Budget struct {
+	Bytes     *recipes.Size `json:"bytes,omitempty" jsonschema_description:"All files that the engine opens, such as 400MB."`
+	BPW       float64       `json:"bpw,omitempty" jsonschema_description:"Mean bits of a weight, scales counted."`
+	DeviceRAM *recipes.Size `json:"device_ram,omitempty" jsonschema_description:"Memory on the device with a context of 2048."`
+	KL        float64       `json:"kl,omitempty" jsonschema_description:"Predicted divergence from the source in nats; the smallest package below it is made."`
+}
+
+// Allocate measures how much the storage of every matrix matters, and shares a budget out.
+type Allocate struct{}
+
+// String implements pipeline.Stage.
+func (*Allocate) String() string { return "allocate" }
+
+// Skip implements pipeline.Skipper.
+func (*Allocate) Skip(job *pipeline.Job) (string, bool) {
+	q, err := quantizeOf(job)
+	return "there is no budget", err == nil && q.Budget == nil
+}
+
+const (
+	sensitivitiesFile = "sensitivities.json"
+	allocationFile    = "allocation.json"
+)
+
+// Run implements pipeline.Stage.
+func (a *Allocate) Run(ctx context.Context, job *pipeline.Job) error {
+	q, err := quantizeOf(job)
+	if err != nil {
+		return err
+	}
+	sens, digest, err := a.sensitivities(ctx, job, q)
+	if err != nil {
+		return err
+	}
+	key, err := pipeline.Key("allocate", digest, job.Recipe.Target, q)
+	if err != nil {
+		return err
+	}
+	art, err := job.Store.Do(ctx, "allocation", key, func(dir string, _ bool) (manifest.Digest, error) {
+		src, err := openSource(job)
+		if err != nil {
+			return "", err
+		}
+		defer src.Close()
+		alloc, err := q.allocate(job, src, sens)
+		if err != nil {
+			return "", err
+		}
+		zerolog.Ctx(ctx).Info().Float64("predicted_kl", alloc.KL).Int64("bytes", alloc.Bytes).Msg("allocated")
+		b, err := json.Marshal(alloc)
+		if err != nil {
+			return "", err
+		}
+		return manifest.DigestOf(b), os.WriteFile(filepath.Join(dir, allocationFile), b, 0o666)
+	})
+	if err != nil {
+		return err
+	}
+	art.Kind = pipeline.Allocation
+	job.Artifacts.Add(art)
+	return nil
+}
+
+// sensitivities measures what the ways to store every matrix cost, or finds what was measured before: they do not
+// depend on the budget.
+func (a *Allocate) sensitivities(ctx context.Context, job *pipeline.Job, q *Quantize) (*quant.Sensitivities, manifest.Digest, error) {
+	c := NewCalibrate()
+	if err := job.Recipe.Stages["calibrate"].Decode(c); err != nil {
+		return nil, "", err
+	}
+	all, text, err := openCorpus(job)
+	if err != nil {
+		return nil, "", err
+	}
+	checkpoint, err := job.Artifacts.One(pipeline.Checkpoint)
+	if err != nil {
+		return nil, "", err
+	}
+	key, err := pipeline.Key("sensitivities", checkpoint.Digest, text.Digest, job.Recipe.Target, job.Recipe.Model.IgnoreConfig, q.Method, q.Scale, c)
+	if err != nil {
+		return nil, "", err
+	}
+	art, err := job.Store.Do(ctx, "sensitivities", key, func(dir string, _ bool) (manifest.Digest, error) {
+		src, err := openSource(job)
+		if err != nil {
+			return "", err
+		}
+		defer src.Close()
+		chain, err := quant.NewChain(q.Method)
+		if err != nil {
+			return "", err
+		}
+		scale, err := q.scaleOf(job)
+		if err != nil {
+			return "", err
+		}
+		windows, probe, err := c.split(all.Windows)
+		if err != nil {
+			return "", err
+		}
+		o := calibrate.Options{
+			Decoder: src.Decoder, Source: src.Weights, Windows: windows[:min(len(windows), measuringWindows)], Skip: c.SkipTokens,
+			Threads: job.Limits.Threads, Memory: job.Limits.Memory, Dir: dir,
+			Progress: func(done, total int64) { job.Limits.Report("allocate", "matrices", done, total) },
+		}
+		list, err := calibrate.Measure(ctx, o, calibrate.Measuring{
+			Chain: chain, Scale: scale, Probe: probe,
+			Options: func(w arch.Weight, lookup bool) []quant.Spec {
+				return storable(w.Rows, w.Cols, lookup, scale, job.Recipe.Target.Backends)
+			},
+		})
+		if err != nil {
+			return "", err
+		}
+		s := &quant.Sensitivities{
+			Source: string(checkpoint.Digest),
+			Text:   quant.SensitivityText{Name: "probe of the calibration text", Digest: string(text.Digest), Tokens: int64(len(probe) * len(probe[0]))},
+		}
+		if s.Items, err = q.priced(job, src, list); err != nil {
+			return "", err
+		}
+		b, err := s.Marshal()
+		if err != nil {
+			return "", err
+		}
+		return manifest.DigestOf(b), os.WriteFile(filepath.Join(dir, sensitivitiesFile), b, 0o666)
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	b, err := os.ReadFile(filepath.Join(art.Path, sensitivitiesFile))
+	if err != nil {
+		return nil, "", err
+	}
+	s, err := quant.ParseSensitivities(b)
+	return s, art.Digest, err
+}
+
+// measuringWindows are enough to tell ways to store a matrix apart.
+const measuringWindows = 48
+
+// storable lists the specs of a matrix that the declared backends run. Other backends than the CPU have kernels for 2,
+// 3, 4 and 8 bits; Hexagon takes 4 bits without zero terms.
+func storable(rows, cols int, lookup bool, scale tensor.DType, backends []string) []quant.Spec {
+	bits := []int{2, 3, 4, 5, 6, 8}
+	symmetricOnly := false
+	for _, b := range backends {
+		switch b {
+		case "cpu":
+		case "hexagon":
+			bits, symmetricOnly = []int{4}, true
+		default:
+			bits = slices.DeleteFunc(bits, func(n int) bool { return n == 5 || n == 6 })
+		}
+	}
+	blocks := []int{32, 64, 128}
+	if lookup {
+		bits = slices.DeleteFunc(bits, func(n int) bool { return n != 4 && n != 8 })
+		blocks = append(blocks, quant.WholeRow)
+	}
+	if !slices.ContainsFunc(blocks, func(b int) bool { return b != quant.WholeRow && cols%b == 0 }) {
+		blocks = []int{quant.WholeRow}
+	}
+	var list []quant.Spec
+	for _, n := range bits {
+		for _, block := range blocks {
+			for _, symmetric := range []bool{false, true} {
+				s := quant.Spec{Bits: n, Block: block, Symmetric: symmetric, Scale: scale}
+				if _, err := s.Layout(rows, cols); err != nil || (symmetricOnly && !symmetric) {
+					continue
+				}
+				list = append(list, s)
+			}
+		}
+	}
+	return list
+}
+
+// allocation is a choice of specs for a budget.
+type allocation struct {
+	// Specs by tensor.
+	Specs map[string]string `json:"specs"`
+	// KL is the predicted divergence from the source in nats, Probe the number of tokens that it was measured on.
+	KL    float64 `json:"kl"`
+	Probe int64   `json:"probe"`
+	// Bytes of all files that the engine opens.
+	Bytes int64 `json:"bytes"`
+}
+
+// openAllocation reads the allocation of a job; nil without one.
+func openAllocation(job *pipeline.Job) (*allocation, error) {
+	a, err := job.Artifacts.One(pipeline.Allocation)
+	if err != nil {
+		return nil, nil
+	}
+	x := &allocation{}
+	return x, readJSON(filepath.Join(a.Path, allocationFile), x)
+}
+
+// fixed are the specs as a policy takes them.
+func (a *allocation) fixed() (map[string]quant.Spec, error) {
+	specs := map[string]quant.Spec{}
+	for name, text := range a.Specs {
+		s, err := quant.ParseSpec(text)
+		if err != nil {
+			return nil, err
+		}
+		specs[name] = s
+	}
+	return specs, nil
+}
+
+// allocate shares the budget out.
+func (q *Quantize) allocate(job *pipeline.Job, src *Source, sens *quant.Sensitivities) (*allocation, error) {
+	sec := job.Recipe.Stages["quantize"]
+	base, err := q.Plan(job, src)
+	if err != nil {
+		return nil, err
+	}
+	items, rest, err := base.items(sens.Items)
+	if err != nil {
+		return nil, err
+	}
+	inputs, err := job.Artifacts.One(pipeline.Inputs)
+	if err != nil {
+		return nil, err
+	}
+	var limit int64 // of what is allocated
+	b, key := quant.Budget{KL: q.Budget.KL}, "budget.kl"
+	switch {
+	case q.Budget.Bytes != nil:
+		files, err := base.FileBytes(inputs.Path)
+		if err != nil {
+			return nil, err
+		}
+		limit, key = int64(*q.Budget.Bytes), "budget.bytes"
+		b = quant.Budget{Bytes: limit - (files - rest.allocated)}
+	case q.Budget.BPW > 0:
+		limit, key = int64(q.Budget.BPW*float64(rest.weights)/8), "budget.bpw"
+		b = quant.Budget{Bytes: limit - rest.matrices}
+	case q.Budget.DeviceRAM != nil:
+		limit, key = int64(*q.Budget.DeviceRAM), "budget.device_ram"
+		b = quant.Budget{RAM: limit - (base.Memory().Total(DeviceContext) - rest.ram)}
+	}
+	fixed := limit - max(b.Bytes, b.RAM)
+	for {
+		if q.Budget.KL == 0 && b.Bytes <= 0 && b.RAM <= 0 {
+			return nil, sec.Errorf(key, "is too small: all but the matrices takes %d bytes", fixed)
+		}
+		a, err := quant.Allocate(items, b)
+		var small *quant.BudgetError
+		if errors.As(err, &small) {
+			if key == "budget.kl" {
+				return nil, sec.Errorf(key, "cannot be met: the smallest divergence possible is %.3g", small.Smallest.KL)
+			}
+			least := max(small.Smallest.Bytes, small.Smallest.RAM) + fixed
+			if key == "budget.bpw" {
+				return nil, sec.Errorf(key, "cannot be met: the smallest possible is %.3f", math.Ceil(8000*float64(least)/float64(rest.weights))/1000)
+			}
+			return nil, sec.Errorf(key, "cannot be met: the smallest possible is %d bytes", least)
+		}
+		if err != nil {
+			return nil, err
+		}
+		x := &allocation{Specs: map[string]string{}, KL: a.KL, Probe: sens.Text.Tokens}
+		for i, o := range a.Options {
+			x.Specs[items[i].Members[0]] = o.Spec.String()
+		}
+		pl, err := q.planWith(job, src, x)
+		if err != nil {
+			return nil, err
+		}
+		if x.Bytes, err = pl.FileBytes(inputs.Path); err != nil {
+			return nil, err
+		}
+		// The graph says how ops are stored, so its size may move by some bytes.
+		if over := x.Bytes - limit; key == "budget.bytes" && over > 0 {
+			b.Bytes -= over
+			continue
+		}
+		return x, nil
+	}
+}
+
+// remainder is what the items of an allocation share a package with.
+type remainder struct {
+	// allocated and ram are bytes of the items as they were planned, matrices those of other matrices; weights counts
+	// all matrices.
+	allocated, ram, matrices, weights int64
+}
+
+// priced adds to what was measured of the matrices what their options take.
+func (q *Quantize) priced(job *pipeline.Job, src *Source, list []calibrate.Sensitivity) ([]quant.Item, error) {
+	base, err := q.planWith(job, src, nil)
+	if err != nil {
+		return nil, err
+	}
+	var items []quant.Item
+	for _, s := range list {
+		at := slices.IndexFunc(base.Plan.Items, func(it plan.Item) bool { return it.Slot.Weight.Tensor == s.Tensor })
+		if at < 0 {
+			return nil, fmt.Errorf("internal error: %s has no slot", s.Tensor)
+		}
+		item := quant.Item{Members: []string{s.Tensor}}
+		for _, o := range s.Options {
+			bytes, ram, err := base.Plan.Items[at].Cost(o.Spec)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", s.Tensor, err)
+			}
+			item.Options = append(item.Options, quant.Option{Spec: o.Spec, Bytes: bytes, RAM: ram, KL: o.KL})
+		}
+		items = append(items, item)
+	}
+	return items, nil
+}
+
+// items are the matrices that no override fixes, among those that were measured.
+func (p *Planned) items(measured []quant.Item) ([]quant.Item, remainder, error) {
+	var list []quant.Item
+	var r remainder
+	for i := range p.Plan.Items {
+		it := &p.Plan.Items[i]
+		if it.Slot.Kind == lower.NormSlot {
+			continue
+		}
+		r.weights += int64(it.Layout.Rows) * int64(it.Layout.Cols)
+		if it.Choice.Override >= 0 {
+			r.matrices += it.Size() - it.Bias
+			continue
+		}
+		name := it.Slot.Weight.Tensor
+		at := slices.IndexFunc(measured, func(m quant.Item) bool { return m.Members[0] == name })
+		if at < 0 {
+			return nil, r, fmt.Errorf("internal error: %s was not measured", name)
+		}
+		bytes, ram, err := it.Cost(it.Choice.Spec)
+		if err != nil {
+			return nil, r, err
+		}
+		r.allocated, r.ram = r.allocated+bytes, r.ram+ram
+		list = append(list, measured[at])
+	}
+	return list, r, nil
+}
+
+// validate refuses budgets that say nothing or too much.
+func (b *Budget) validate(sec recipes.Section) error {
+	if b == nil {
+		return nil
+	}
+	set := 0
+	for _, is := range []bool{b.Bytes != nil, b.BPW != 0, b.DeviceRAM != nil, b.KL != 0} {
+		if is {
+			set++
+		}
+	}
+	switch {
+	case set != 1:
+		return sec.Errorf("budget", "must name one of bytes, bpw, device_ram and kl")
+	case b.BPW != 0 && !(b.BPW > 0 && b.BPW <= 16):
+		return sec.Errorf("budget.bpw", "must be from 0 to 16, not %g", b.BPW)
+	case b.KL != 0 && !(b.KL > 0 && b.KL < 100):
+		return sec.Errorf("budget.kl", "must be more than 0 nats and sensible, not %g", b.KL)
+	}
+	return nil
+}

@@ -1,0 +1,292 @@
+package stage
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/calibrate"
+	"github.com/llmexport/llmexport/pipeline/calibrate/corpus"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/template"
+)
+
+// Calibrate gathers the text on which the model is watched: what it writes itself, and files.
+type Calibrate struct {
+	Data       []CalibrationData `json:"data" jsonschema_description:"Where the text comes from; the model's own text if absent."`
+	Tokens     int               `json:"tokens" jsonschema:"minimum=1" jsonschema_description:"Tokens of text, in whole windows."`
+	Window     int               `json:"window" jsonschema:"minimum=16" jsonschema_description:"Tokens of a fresh context."`
+	Probe      int               `json:"probe" jsonschema:"minimum=1" jsonschema_description:"Further tokens, on which divergences are measured."`
+	SkipTokens int               `json:"skip" jsonschema:"minimum=0" jsonschema_description:"First tokens of a window that statistics leave out."`
+	Seed       uint64            `json:"seed" jsonschema_description:"Seed of drawing text and choosing windows."`
+	Sequential bool              `json:"sequential" jsonschema_description:"Show every op the outputs of the quantized ops before it, not those of the float model."`
+}
+
+// CalibrationData is a source of text: a file, or the model itself.
+type CalibrationData struct {
+	Samples bool `json:"samples,omitempty" jsonschema_description:"The model's own text, drawn at temperature 1."`
+	corpus.Data
+}
+
+// NewCalibrate returns the defaults.
+func NewCalibrate() *Calibrate {
+	return &Calibrate{Tokens: 65536, Window: 512, Probe: 6144, SkipTokens: 4, Sequential: true, Data: []CalibrationData{{Samples: true, Data: corpus.Data{Weight: 1}}}}
+}
+
+// UnmarshalJSON reads "samples" or a map.
+func (d *CalibrationData) UnmarshalJSON(b []byte) error {
+	*d = CalibrationData{Data: corpus.Data{Weight: 1}}
+	var word string
+	if json.Unmarshal(b, &word) == nil {
+		if word == "samples" {
+			d.Samples = true
+		} else {
+			d.Path = word
+		}
+		return nil
+	}
+	type plain CalibrationData
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	return dec.Decode((*plain)(d))
+}
+
+// String implements pipeline.Stage.
+func (*Calibrate) String() string { return "calibrate" }
+
+// Validate implements pipeline.Validator.
+func (c *Calibrate) Validate(job *pipeline.Job) error {
+	sec := job.Recipe.Stages["calibrate"]
+	for _, x := range []struct {
+		bad bool
+		key string
+		msg string
+	}{
+		{len(c.Data) == 0, "data", "must name text"},
+		{c.Window < 16, "window", "must be 16 or more"},
+		{c.SkipTokens < 0 || c.SkipTokens >= c.Window/2, "skip", "must be from 0 to less than half of the window"},
+		{c.Tokens < c.Window, "tokens", fmt.Sprintf("must be a window of %d or more", c.Window)},
+		{c.Probe < c.Window, "probe", fmt.Sprintf("must be a window of %d or more", c.Window)},
+	} {
+		if x.bad {
+			return sec.Errorf(x.key, "%s", x.msg)
+		}
+	}
+	for i, d := range c.Data {
+		at := fmt.Sprintf("data[%d]", i)
+		switch {
+		case d.Samples == (d.Path != ""):
+			return sec.Errorf(at, "must be either samples or a path")
+		case d.Samples && (d.Format != "" || d.Column != "" || d.Chat || d.SHA256 != ""):
+			return sec.Errorf(at, "samples have a weight and nothing else")
+		case !(d.Weight > 0) || math.IsInf(d.Weight, 0):
+			return sec.Errorf(at+".weight", "must be more than 0")
+		}
+		if d.Path != "" {
+			if _, err := os.Stat(job.Recipe.Resolve(d.Path)); err != nil {
+				return sec.Errorf(at+".path", "%v", err)
+			}
+		}
+	}
+	return nil
+}
+
+// Skip implements pipeline.Skipper.
+func (c *Calibrate) Skip(job *pipeline.Job) (string, bool) {
+	q, err := quantizeOf(job)
+	if err == nil && !q.calibrated() {
+		return "no method needs it", true
+	}
+	return "", false
+}
+
+// quantizeOf decodes the options of the quantize stage.
+func quantizeOf(job *pipeline.Job) (*Quantize, error) {
+	q := NewQuantize()
+	return q, job.Recipe.Stages["quantize"].Decode(q)
+}
+
+const corpusFile = "corpus.json"
+
+// Run implements pipeline.Stage.
+func (c *Calibrate) Run(ctx context.Context, job *pipeline.Job) error {
+	checkpoint, err := job.Artifacts.One(pipeline.Checkpoint)
+	if err != nil {
+		return err
+	}
+	inputs, err := job.Artifacts.One(pipeline.Inputs)
+	if err != nil {
+		return err
+	}
+	o := *c
+	o.Sequential = false // says what is done with the text
+	parts := []any{checkpoint.Digest, inputs.Digest, job.Recipe.Model.IgnoreConfig, o}
+	for _, d := range c.Data {
+		if d.Path != "" {
+			sum, err := manifest.HashFile(ctx, job.Recipe.Resolve(d.Path))
+			if err != nil {
+				return err
+			}
+			parts = append(parts, sum)
+		}
+	}
+	key, err := pipeline.Key("calibrate", parts...)
+	if err != nil {
+		return err
+	}
+	a, err := job.Store.Do(ctx, "calibration", key, func(dir string, _ bool) (manifest.Digest, error) {
+		src, err := openSource(job)
+		if err != nil {
+			return "", err
+		}
+		defer src.Close()
+		if err := src.openTokenizer(); err != nil {
+			return "", err
+		}
+		all, err := c.gather(ctx, job, src)
+		if err != nil {
+			return "", err
+		}
+		var b bytes.Buffer
+		if err := all.Save(&b); err != nil {
+			return "", err
+		}
+		return manifest.DigestOf(b.Bytes()), os.WriteFile(filepath.Join(dir, corpusFile), b.Bytes(), 0o666)
+	})
+	if err != nil {
+		return err
+	}
+	a.Kind = pipeline.Calibration
+	job.Artifacts.Add(a)
+	return nil
+}
+
+// gather makes the windows of all sources of text.
+func (c *Calibrate) gather(ctx context.Context, job *pipeline.Job, src *Source) (*corpus.Corpus, error) {
+	window := min(c.Window, src.Decoder.MaxPositions)
+	if window != c.Window {
+		zerolog.Ctx(ctx).Warn().Int("window", window).Msg("the model has no positions for longer windows")
+	}
+	total, samples, sum := (c.Tokens+window-1)/window+c.probeWindows(window), 0.0, 0.0
+	var files []corpus.Data
+	for _, d := range c.Data {
+		sum += d.Weight
+		if d.Samples {
+			samples += d.Weight
+		} else {
+			files = append(files, d.Data)
+		}
+	}
+	own := int(math.Round(float64(total) * samples / sum))
+	all := &corpus.Corpus{}
+	if len(files) > 0 && own < total {
+		render, err := renderer(ctx, src)
+		if err != nil {
+			return nil, err
+		}
+		all, err = corpus.Build(ctx, files, corpus.Options{
+			Tokens: (total - own) * window, Window: window, Seed: c.Seed, Prefix: src.Facts.Prefix, EndOfText: endOfText(src),
+			Encode: func(text string) ([]int32, error) { return src.Tokenizer.Encode(text, false), nil }, Render: render, Resolve: job.Recipe.Resolve,
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range all.Warnings {
+			zerolog.Ctx(ctx).Warn().Msg("calibration: " + w)
+		}
+	}
+	if own > 0 {
+		first := src.Facts.Prefix
+		if len(first) == 0 {
+			first = []int32{endOfText(src)}
+		}
+		if first[0] < 0 {
+			return nil, errors.New("the model has no token that begins a text, so it cannot write its own; name a file in calibrate.data")
+		}
+		drawn, err := calibrate.Sample(ctx, src.Decoder, src.Weights, calibrate.Sampling{
+			Windows: own, Length: window, First: first, Seed: c.Seed, Threads: job.Limits.Threads, Memory: job.Limits.Memory / 4,
+			Progress: func(done, total int64) { job.Limits.Report("calibrate", "samples", done, total) },
+		})
+		if err != nil {
+			return nil, err
+		}
+		all.AddSamples(drawn, samples)
+	}
+	return all, nil
+}
+
+func (c *Calibrate) probeWindows(window int) int { return (c.Probe + window - 1) / window }
+
+// split takes the probe out of the windows, spread evenly over them.
+func (c *Calibrate) split(windows [][]int32) (text, probe [][]int32, err error) {
+	n := c.probeWindows(len(windows[0]))
+	if n >= len(windows) {
+		return nil, nil, fmt.Errorf("calibration has %d windows of %d tokens, and %d are wanted for the probe alone", len(windows), len(windows[0]), n)
+	}
+	next := 0
+	for i, w := range windows {
+		if next < n && i == (2*next+1)*len(windows)/(2*n) {
+			probe = append(probe, w)
+			next++
+			continue
+		}
+		text = append(text, w)
+	}
+	return text, probe, nil
+}
+
+// openCorpus reads what the calibrate stage made.
+func openCorpus(job *pipeline.Job) (*corpus.Corpus, pipeline.Artifact, error) {
+	a, err := job.Artifacts.One(pipeline.Calibration)
+	if err != nil {
+		return nil, a, err
+	}
+	f, err := os.Open(filepath.Join(a.Path, corpusFile))
+	if err != nil {
+		return nil, a, err
+	}
+	defer f.Close()
+	all, err := corpus.Load(f)
+	return all, a, err
+}
+
+// endOfText is the token between documents: the prefix of a text, the first token that config.json names, or one that
+// is called so; -1 if there is none.
+func endOfText(src *Source) int32 {
+	for _, name := range []string{"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"} {
+		if id, ok := src.Tokenizer.ID(name); ok {
+			return id
+		}
+	}
+	if len(src.Facts.Stop) > 0 {
+		return src.Facts.Stop[0]
+	}
+	return -1
+}
+
+// renderer writes conversations down as the model's chat template says.
+func renderer(ctx context.Context, src *Source) (func([]corpus.Message) (string, error), error) {
+	if strings.TrimSpace(src.Facts.ChatTemplate) == "" {
+		return nil, nil
+	}
+	t, err := template.Parse("chat_template", src.Facts.ChatTemplate)
+	if err != nil {
+		return nil, fmt.Errorf("chat template: %w", err)
+	}
+	return func(list []corpus.Message) (string, error) {
+		messages := make([]template.Message, len(list))
+		for i, m := range list {
+			messages[i] = template.Message(m)
+		}
+		return template.Chat(ctx, t, messages, false, map[string]any{"bos_token": src.Facts.BOS, "eos_token": src.Facts.EOS}, template.Limits{})
+	}, nil
+}

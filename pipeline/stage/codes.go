@@ -1,0 +1,118 @@
+package stage
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/calibrate"
+	"github.com/llmexport/llmexport/pipeline/calibrate/corpus"
+	"github.com/llmexport/llmexport/pipeline/lower"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// codes are matrices that were encoded while the model was watched.
+type codes struct {
+	finished *calibrate.Finished
+	// source has the float tensors that the codes stand for, foldings applied.
+	source tensor.Source
+	record codesRecord
+	digest manifest.Digest
+}
+
+// codesRecord is what a report says of a calibration.
+type codesRecord struct {
+	// Text is the digest of the calibration text.
+	Text    manifest.Digest `json:"text"`
+	Domains []corpus.Domain `json:"domains"`
+	Tokens  int             `json:"tokens"`
+	// ProbeKL is the divergence in nats of the encoded model from the source on the probe, ProbeTokens of the same text.
+	ProbeKL     float64 `json:"probe_kl"`
+	ProbeTokens int     `json:"probe_tokens"`
+}
+
+const codesFile = "codes.json"
+
+// codes chooses the codes of all matrices, or finds those of an earlier run; nil if no method needs to see the model.
+func (q *Quantize) codes(ctx context.Context, job *pipeline.Job, pl *Planned) (*codes, error) {
+	chain, err := quant.NewChain(q.Method)
+	if err != nil || !chain.Calibrated() {
+		return nil, err
+	}
+	c := NewCalibrate()
+	if err := job.Recipe.Stages["calibrate"].Decode(c); err != nil {
+		return nil, err
+	}
+	all, text, err := openCorpus(job)
+	if err != nil {
+		return nil, err
+	}
+	checkpoint, err := job.Artifacts.One(pipeline.Checkpoint)
+	if err != nil {
+		return nil, err
+	}
+	specs := map[string]quant.Spec{}
+	for i := range pl.Plan.Items {
+		if it := &pl.Plan.Items[i]; it.Slot.Kind != lower.NormSlot {
+			specs[it.Slot.Weight.Tensor] = it.Choice.Spec
+		}
+	}
+	names := map[string]string{}
+	for n, s := range specs {
+		names[n] = s.String()
+	}
+	key, err := pipeline.Key("codes", checkpoint.Digest, text.Digest, job.Recipe.Model.IgnoreConfig, q.Method, names, c)
+	if err != nil {
+		return nil, err
+	}
+	a, err := job.Store.Do(ctx, "codes", key, func(dir string, _ bool) (manifest.Digest, error) {
+		windows, probe, err := c.split(all.Windows)
+		if err != nil {
+			return "", err
+		}
+		o := calibrate.Options{
+			Decoder: pl.Source.Decoder, Source: pl.Source.Weights, Windows: windows, Skip: c.SkipTokens,
+			Threads: job.Limits.Threads, Memory: job.Limits.Memory, Dir: dir,
+			Progress: func(done, total int64) { job.Limits.Report("quantize", "calibrated weights", done, total) },
+		}
+		s := calibrate.Scheme{Chain: chain, Specs: specs, Sequential: c.Sequential}
+		f, err := calibrate.Quantize(ctx, o, s)
+		if err != nil {
+			return "", err
+		}
+		rec := codesRecord{Text: text.Digest, Domains: all.Domains, Tokens: len(windows) * len(windows[0]), ProbeTokens: len(probe) * len(probe[0])}
+		if rec.ProbeKL, err = calibrate.Divergence(ctx, o, s, f, probe); err != nil {
+			return "", err
+		}
+		zerolog.Ctx(ctx).Info().Float64("kl", rec.ProbeKL).Int("tokens", rec.ProbeTokens).Msg("encoded; divergence measured on text that the calibration did not see")
+		b, err := json.Marshal(rec)
+		if err != nil {
+			return "", err
+		}
+		return manifest.DigestOf([]byte(f.Digest())), os.WriteFile(filepath.Join(dir, codesFile), b, 0o666)
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.Kind = pipeline.Codes
+	job.Artifacts.Add(a)
+	return openCodes(a, pl.Source)
+}
+
+func openCodes(a pipeline.Artifact, src *Source) (*codes, error) {
+	x := &codes{digest: a.Digest}
+	var err error
+	if x.finished, err = calibrate.OpenFinished(a.Path); err != nil {
+		return nil, err
+	}
+	if x.source, err = x.finished.Source(src.Weights); err != nil {
+		return nil, err
+	}
+	return x, readJSON(filepath.Join(a.Path, codesFile), &x.record)
+}
