@@ -102,7 +102,9 @@ func (a *Allocate) sensitivities(ctx context.Context, job *pipeline.Job, q *Quan
 	if err != nil {
 		return nil, "", err
 	}
-	key, err := pipeline.Key("sensitivities", checkpoint.Digest, text.Digest, job.Recipe.Target, job.Recipe.Model.IgnoreConfig, q.Method, q.Scale, c)
+	// Tuning moves what all ways to store a matrix have in common.
+	measured := slices.DeleteFunc(slices.Clone(q.Method), func(m quant.Method) bool { return m.Name() == "distill" })
+	key, err := pipeline.Key("sensitivities", checkpoint.Digest, text.Digest, job.Recipe.Target, job.Recipe.Model.IgnoreConfig, measured, q.Scale, c.SkipTokens, c.Probe)
 	if err != nil {
 		return nil, "", err
 	}

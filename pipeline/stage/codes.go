@@ -86,6 +86,12 @@ func (q *Quantize) codes(ctx context.Context, job *pipeline.Job, pl *Planned) (*
 		if err != nil {
 			return "", err
 		}
+		if chain.Tuner != nil {
+			o.Progress = func(done, total int64) { job.Limits.Report("quantize", "tuning steps", done, total) }
+			if f, err = calibrate.Tune(ctx, o, s, f); err != nil {
+				return "", err
+			}
+		}
 		rec := codesRecord{Text: text.Digest, Domains: all.Domains, Tokens: len(windows) * len(windows[0]), ProbeTokens: len(probe) * len(probe[0])}
 		if rec.ProbeKL, err = calibrate.Divergence(ctx, o, s, f, probe); err != nil {
 			return "", err
