@@ -9,6 +9,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -161,20 +162,30 @@ func (x *measurement) linear(ctx context.Context, in *input, l *net.Linear, st *
 	sample := everyRow(l, sampleStep)
 	total := form(sample.Data, sample.Rows, sample.Cols, st.Hessian, x.Threads)
 	errorOf := func(spec quant.Spec) (float64, error) {
-		_, hat, err := encodeMatrix(x.quick, sample, spec, st, x.Threads)
+		_, hat, err := encodeMatrix(x.quick, sample, spec, st, 1)
 		if err != nil || total == 0 {
 			return 0, err
 		}
 		for i, v := range sample.Data {
 			hat[i] -= v
 		}
-		return form(hat, sample.Rows, sample.Cols, st.Hessian, x.Threads) / total, nil
+		return form(hat, sample.Rows, sample.Cols, st.Hessian, 1) / total, nil
 	}
+	// A sample is small: options are worked on side by side, each by one thread.
 	at := anchor(x.Scale, l.Cols)
-	base, err := errorOf(at)
-	if err != nil {
-		return s, err
+	specs := append([]quant.Spec{at}, x.Measuring.Options(l.Weight, false)...)
+	errors, failed := make([]float64, len(specs)), make([]error, len(specs))
+	kernel.Parallel(x.Threads, len(specs), func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			errors[i], failed[i] = errorOf(specs[i])
+		}
+	})
+	for i, err := range failed {
+		if err != nil {
+			return s, fmt.Errorf("%v: %w", specs[i], err)
+		}
 	}
+	base := errors[0]
 	_, hat, err := encodeMatrix(x.Chain.Quantizer, matrixOf(l), at, st, x.Threads)
 	if err != nil {
 		return s, err
@@ -186,12 +197,8 @@ func (x *measurement) linear(ctx context.Context, in *input, l *net.Linear, st *
 	if err != nil {
 		return s, err
 	}
-	for _, spec := range x.Measuring.Options(l.Weight, false) {
-		e, err := errorOf(spec)
-		if err != nil {
-			return s, fmt.Errorf("%v: %w", spec, err)
-		}
-		opt := Option{Spec: spec, Error: e}
+	for i, e := range errors[1:] {
+		opt := Option{Spec: specs[i+1], Error: e}
 		if base > 0 {
 			opt.KL = kl * e / base
 		}
