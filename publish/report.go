@@ -28,7 +28,9 @@ type Report struct {
 	DeviceBytes int64     `json:"device_bytes,omitempty"`
 	Checks      []Measure `json:"checks,omitempty"`
 	Metrics     []Measure `json:"metrics,omitempty"`
-	Warnings    []string  `json:"warnings,omitempty"`
+	// Calibration is absent from packages whose codes follow from the weights alone.
+	Calibration *Calibration `json:"calibration,omitempty"`
+	Warnings    []string     `json:"warnings,omitempty"`
 	// Timings say how long each stage took. They stay out of the package, whose bytes are the same for
 	// every run.
 	Timings []Timing `json:"timings,omitempty"`
@@ -84,7 +86,7 @@ func (r Report) WriteText(w io.Writer) error {
 	for _, x := range r.Timings {
 		timings.Row(x.Stage, time.Duration(x.Seconds*float64(time.Second)).Round(10*time.Millisecond).String())
 	}
-	errs := []error{facts.Write(&b, true), specs.Write(&b, false), checks.Write(&b, false)}
+	errs := []error{facts.Write(&b, true), specs.Write(&b, false), r.Calibration.write(&b), checks.Write(&b, false)}
 	for _, c := range r.Checks {
 		if c.Detail != "" && c.Outcome != Passed {
 			fmt.Fprintf(&b, "%s: %s\n", Plain(c.Name), Plain(c.Detail))

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/pipeline/stage"
@@ -26,8 +26,9 @@ func (t *tool) planCommand() *cli.Command {
 		Usage:     "show how every tensor would be stored, and what the package costs",
 		ArgsUsage: "RECIPE|CHECKPOINT_DIR",
 		Description: "No weights are read and nothing is written, but a repository that is not in the Hugging Face cache is\n" +
-			"downloaded. A checkpoint directory is planned with the default options.",
-		Flags:        append(recipeFlags(), jsonFlag()),
+			"downloaded. A checkpoint directory is planned with the default options. A recipe with quantize.budget is measured\n" +
+			"first, as run would do, which takes minutes; the cache keeps it for run and for other budgets.",
+		Flags:        append(recipeFlags(), cacheFlag(), jsonFlag()),
 		BashComplete: completeRecipes,
 		CustomHelpTemplate: help(
 			"llmexport plan qwen3.yaml",
@@ -50,9 +51,20 @@ type planned struct {
 	DeviceBytes    int64          `json:"device_bytes"`
 	DevicePosition int64          `json:"device_bytes_per_position"`
 	Positions      int            `json:"device_positions"`
+	// Allocation is what a budget decided; absent without one.
+	Allocation *plannedAllocation `json:"allocation,omitempty"`
 	UnsafeThreads  map[int][]int  `json:"unsafe_threads"`
 	AutoBlocks     []plannedBlock `json:"auto_blocks"`
 	Warnings       []string       `json:"warnings"`
+}
+
+// plannedAllocation is how a budget was shared out.
+type plannedAllocation struct {
+	// FileBytes are those of all files that the engine opens.
+	FileBytes int64 `json:"file_bytes"`
+	// PredictedKL is the divergence from the source in nats, from what was measured on ProbeTokens.
+	PredictedKL float64 `json:"predicted_kl"`
+	ProbeTokens int64   `json:"probe_tokens"`
 }
 
 type plannedTensor struct {
@@ -94,7 +106,7 @@ func (t *tool) plan(c *cli.Context) error {
 	}
 	plans := make([]*planned, 0, len(tasks))
 	for i, x := range tasks {
-		p, err := t.planTask(c.Context, x)
+		p, err := t.planTask(c, x)
 		if err != nil {
 			return err
 		}
@@ -133,7 +145,12 @@ func (t *tool) checkpointTask(c *cli.Context, dir string) ([]*task, error) {
 	return []*task{x}, err
 }
 
-func (t *tool) planTask(ctx context.Context, x *task) (*planned, error) {
+func (t *tool) planTask(c *cli.Context, x *task) (*planned, error) {
+	q := stage.Find[*stage.Quantize](x.stages)
+	if q.Budget != nil {
+		return t.planBudget(c, x, q)
+	}
+	ctx := c.Context
 	snapshot, err := stage.Find[*stage.Fetch](x.stages).Resolve(ctx, x.job)
 	t.progress.stop()
 	if err != nil {
@@ -144,7 +161,32 @@ func (t *tool) planTask(ctx context.Context, x *task) (*planned, error) {
 		return nil, err
 	}
 	defer src.Close()
-	pl, err := stage.Find[*stage.Quantize](x.stages).Plan(x.job, src)
+	pl, err := q.Plan(x.job, src)
+	if err != nil {
+		return nil, err
+	}
+	return describe(x.job.Recipe.Name, pl), nil
+}
+
+// planBudget runs the stages that a budget needs, and plans with what they decided.
+func (t *tool) planBudget(c *cli.Context, x *task, q *stage.Quantize) (*planned, error) {
+	st, err := openStore(c, x.job.Recipe)
+	if err != nil {
+		return nil, err
+	}
+	defer st.Close()
+	x.job.Store = st
+	_, err = pipeline.Execute(c.Context, x.job, stage.Before(x.stages, q))
+	t.progress.stop()
+	if err != nil {
+		return nil, err
+	}
+	src, err := stage.OpenJobSource(x.job)
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	pl, err := q.Plan(x.job, src)
 	if err != nil {
 		return nil, err
 	}
@@ -178,6 +220,9 @@ func describe(name string, pl *stage.Planned) *planned {
 			p.AutoBlocks = append(p.AutoBlocks, plannedBlock{name, it.Layout.Cols, it.Choice.AutoFrom, it.Layout.BlockCols})
 		}
 	}
+	if a := pl.Allocation; a != nil {
+		p.Allocation = &plannedAllocation{a.Bytes, a.KL, a.Probe}
+	}
 	slices.SortStableFunc(p.Specs, func(a, b plannedSpec) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	p.BitsPerWeight = 8 * float64(bytes) / float64(max(weights, 1))
 	m := pl.Memory()
@@ -205,6 +250,10 @@ func (p *planned) write(w io.Writer, first bool) error {
 	s.Row("package", p.Name)
 	s.Row("needs", "MNN "+p.MinimumEngine)
 	s.Row("size", publish.SizeText(p.WeightBytes+p.GraphBytes)+", tokenizer and texts not counted")
+	if a := p.Allocation; a != nil {
+		s.Row("files", publish.SizeText(a.FileBytes)+", all that the engine opens")
+		s.Row("predicted", fmt.Sprintf("%.4g nats of divergence from the source, measured on %d tokens", a.PredictedKL, a.ProbeTokens))
+	}
 	s.Row("weights", fmt.Sprintf("%s, %.3f bits per weight", publish.SizeText(p.WeightBytes), p.BitsPerWeight))
 	s.Row("graph", publish.SizeText(p.GraphBytes))
 	s.Row("device memory", fmt.Sprintf("%s with %d positions, %d bytes per position", publish.SizeText(p.DeviceBytes), p.Positions, p.DevicePosition))

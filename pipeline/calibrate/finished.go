@@ -152,6 +152,19 @@ func (f *Finished) Source(base tensor.Source) (tensor.Source, error) {
 	return OpenOverlay(base, b, f.dir)
 }
 
+// Foldings tells what foldings did; nil without any.
+func (f *Finished) Foldings() ([]Folding, error) {
+	b, err := os.ReadFile(filepath.Join(f.dir, foldingsFile))
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	var list []Folding
+	if err == nil {
+		err = json.Unmarshal(b, &list)
+	}
+	return list, err
+}
+
 // setOverlay stores the changes of float tensors. Its file is there completely or not at all.
 func (f *Finished) setOverlay(o *Overlay) error {
 	b, err := o.Marshal()

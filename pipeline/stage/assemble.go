@@ -280,6 +280,20 @@ func (a *assembly) finish(ctx context.Context, checks, metrics []publish.Measure
 	if err != nil {
 		return "", err
 	}
+	calibration, err := a.calibration()
+	if err != nil {
+		return "", err
+	}
+	if calibration != nil {
+		rows := calibrationRows(calibration)
+		for _, r := range rows {
+			if a.m.Metrics == nil {
+				a.m.Metrics = map[string]manifest.Metric{}
+			}
+			a.m.Metrics[r.Name] = manifest.Metric{Value: *r.Value}
+		}
+		metrics = append(metrics, rows...)
+	}
 	text, cardWarnings, err := publish.Card(publish.CardInput{Manifest: a.m, SourceCard: card, Metrics: append(slices.Clone(metrics), checks...)})
 	if err != nil {
 		return "", err
@@ -288,7 +302,7 @@ func (a *assembly) finish(ctx context.Context, checks, metrics []publish.Measure
 		Name: a.m.Name, Repo: a.m.Source.Repo, Revision: a.m.Source.Revision, Target: a.m.Target, MinimumEngine: a.m.MinimumEngine,
 		Verified: a.m.Verified, Specs: publish.Specs(a.m.Tensors), PackageBytes: a.m.Bytes(),
 		DeviceBytes: a.planned.Memory().Total(DeviceContext), Checks: checks, Metrics: metrics,
-		Warnings: append(warnings, cardWarnings...),
+		Calibration: calibration, Warnings: append(warnings, cardWarnings...),
 	}
 	b, err := report.PackageJSON()
 	if err != nil {

@@ -107,6 +107,9 @@ func (s *Source) Close() {
 	}
 }
 
+// OpenJobSource opens the checkpoint of a job whose first stages have run. The caller closes it.
+func OpenJobSource(job *pipeline.Job) (*Source, error) { return openSource(job) }
+
 // openSource opens the checkpoint that the fetch stage found. Once the rewrite stage has read the tokenizer, its
 // facts come from there and the tokenizer is left alone: a large one takes longer to read than to quantize for.
 func openSource(job *pipeline.Job) (*Source, error) {

@@ -70,6 +70,16 @@ func Find[S pipeline.Stage](stages []pipeline.Stage) S {
 	panic("internal error: no such stage")
 }
 
+// Before returns the stages that come before s.
+func Before(stages []pipeline.Stage, s pipeline.Stage) []pipeline.Stage {
+	for i := range stages {
+		if stages[i] == s {
+			return stages[:i]
+		}
+	}
+	return stages
+}
+
 // Decoded maps sections to the options that stages hold, for the effective recipe.
 func Decoded(stages []pipeline.Stage) map[string]any {
 	all := map[string]any{}
