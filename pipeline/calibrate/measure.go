@@ -1,8 +1,11 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"os"
+	"slices"
 
 	"github.com/rs/zerolog"
 
@@ -57,6 +60,8 @@ type Measuring struct {
 	Scale tensor.DType
 	// Probe is the text on which divergences are measured, in windows of one length.
 	Probe [][]int32
+	// Sequential is that of the [Scheme] in which the model will be encoded.
+	Sequential bool
 }
 
 // Measure finds the sensitivity of every matrix. For the body the divergence of the model with one op encoded at three
@@ -75,7 +80,7 @@ func Measure(ctx context.Context, o Options, ms Measuring) ([]Sensitivity, error
 	if err != nil {
 		return nil, err
 	}
-	x := &measurement{Options: o, Measuring: ms, model: m, probe: p}
+	x := &measurement{Options: o, Measuring: ms, model: m, probe: p, anchors: map[string]float64{}}
 	if q, ok := ms.Chain.Quantizer.(quick); ok {
 		x.quick = q.Quick()
 	} else {
@@ -91,7 +96,50 @@ func Measure(ctx context.Context, o Options, ms Measuring) ([]Sensitivity, error
 	if err := w.run(ctx); err != nil {
 		return nil, err
 	}
-	return x.list, nil
+	return x.list, x.scale(ctx)
+}
+
+// scale makes the divergences of the body add up to that of the whole model: single ops see float inputs, and their
+// divergences are not quite additive. One trial of the model with all ops at their anchors gives the factor.
+func (x *measurement) scale(ctx context.Context) error {
+	o := x.Options
+	var err error
+	if o.Dir, err = os.MkdirTemp(o.Dir, "trial-*"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(o.Dir)
+	o.Progress = nil
+	specs := map[string]quant.Spec{}
+	sum := 0.0
+	for _, s := range x.list {
+		if s.Lookup {
+			best := slices.MinFunc(s.Options, func(a, b Option) int { return cmp.Compare(a.KL, b.KL) })
+			specs[s.Tensor] = best.Spec
+			sum += best.KL
+			continue
+		}
+		specs[s.Tensor] = anchor(x.Scale, s.Cols)
+		sum += x.anchors[s.Tensor]
+	}
+	scheme := Scheme{Chain: &quant.Chain{Quantizer: x.Chain.Quantizer}, Specs: specs, Sequential: x.Sequential}
+	f, err := Quantize(ctx, o, scheme)
+	if err != nil {
+		return err
+	}
+	kl, err := Divergence(ctx, o, scheme, f, x.Probe)
+	if err != nil || sum == 0 {
+		return err
+	}
+	factor := kl / sum
+	zerolog.Ctx(ctx).Info().Float64("sum", sum).Float64("kl", kl).Msg("ops by themselves and together, at three bits")
+	for i := range x.list {
+		if !x.list[i].Lookup {
+			for j := range x.list[i].Options {
+				x.list[i].Options[j].KL *= factor
+			}
+		}
+	}
+	return nil
 }
 
 // measurement is the state of Measure.
@@ -102,6 +150,7 @@ type measurement struct {
 	probe       *probe
 	quick       quant.Quantizer
 	list        []Sensitivity
+	anchors     map[string]float64 // divergences of ops at their anchors
 	done, total int64
 }
 
@@ -197,6 +246,7 @@ func (x *measurement) linear(ctx context.Context, in *input, l *net.Linear, st *
 	if err != nil {
 		return s, err
 	}
+	x.anchors[s.Tensor] = kl
 	for i, e := range errors[1:] {
 		opt := Option{Spec: specs[i+1], Error: e}
 		if base > 0 {

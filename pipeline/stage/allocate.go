@@ -104,7 +104,7 @@ func (a *Allocate) sensitivities(ctx context.Context, job *pipeline.Job, q *Quan
 	}
 	// Tuning moves what all ways to store a matrix have in common.
 	measured := slices.DeleteFunc(slices.Clone(q.Method), func(m quant.Method) bool { return m.Name() == "distill" })
-	key, err := pipeline.Key("sensitivities", checkpoint.Digest, text.Digest, job.Recipe.Target, job.Recipe.Model.IgnoreConfig, measured, q.Scale, c.SkipTokens, c.Probe)
+	key, err := pipeline.Key("sensitivities", checkpoint.Digest, text.Digest, job.Recipe.Target, job.Recipe.Model.IgnoreConfig, measured, q.Scale, c.SkipTokens, c.Probe, c.Sequential)
 	if err != nil {
 		return nil, "", err
 	}
@@ -132,7 +132,7 @@ func (a *Allocate) sensitivities(ctx context.Context, job *pipeline.Job, q *Quan
 			Progress: func(done, total int64) { job.Limits.Report("allocate", "matrices", done, total) },
 		}
 		list, err := calibrate.Measure(ctx, o, calibrate.Measuring{
-			Chain: chain, Scale: scale, Probe: probe,
+			Chain: chain, Scale: scale, Probe: probe, Sequential: c.Sequential,
 			Options: func(w arch.Weight, lookup bool) []quant.Spec {
 				return storable(w.Rows, w.Cols, lookup, scale, job.Recipe.Target.Backends)
 			},
