@@ -87,6 +87,18 @@ func New(m *lower.Model, tensors []tensor.Info, p *quant.Policy) (*Plan, error) 
 	return pl, nil
 }
 
+// Take makes another source of the same tensors, in which some may have another element type, the one that is written.
+func (p *Plan) Take(tensors []tensor.Info) {
+	infos := make(map[string]tensor.Info, len(tensors))
+	for _, t := range tensors {
+		infos[t.Name] = t
+	}
+	for i := range p.Items {
+		it := &p.Items[i]
+		it.Source, it.BiasSource = infos[it.Source.Name], infos[it.BiasSource.Name]
+	}
+}
+
 // UnusedOverride is the error of an override that matches no matrix.
 type UnusedOverride struct {
 	Index   int

@@ -324,6 +324,7 @@ func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, co
 	var src tensor.Source = pl.Source.Weights
 	if codes != nil {
 		src, o.Encoded = codes.source, codes.finished.Encoded
+		pl.Plan.Take(src.Tensors())
 	}
 	spans, sum, err := w.write(ctx, src, o)
 	if err != nil {
