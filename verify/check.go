@@ -53,6 +53,8 @@ type Subject struct {
 	Options Options
 	// Closeness is what the package's methods promise of its weights.
 	Closeness Closeness
+	// Exact are checkpoint tensors whose packaged weights must equal the source's: their codes were taken over.
+	Exact map[string]bool
 
 	eval     *Evaluation
 	encoded  encoded

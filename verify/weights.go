@@ -15,7 +15,7 @@ import (
 )
 
 // weights: every stored weight, read back as the engine reads it, is as close to the source's as the methods that the
-// package was made with promise; no number is NaN or infinite and no row is all zero where the source's is not.
+// package was made with promise, and equal to them where codes were taken over; no number is NaN or infinite and no row is all zero where the source's is not.
 type weights struct{}
 
 // Closeness is what the methods of a package promise of its weights.
@@ -111,7 +111,12 @@ func compareTensor(s *Subject, t *manifest.Tensor, op *mnn.Op) (float64, error) 
 	} else if t.Op != EmbeddingOp {
 		return 0, fmt.Errorf("op %q is not in the graph: %w", t.Op, tensor.ErrCorrupt)
 	}
-	worst, err := compareMatrix(s, m, spec, src, info, t.Op == EmbeddingOp)
+	var worst float64
+	if s.Exact[names[0]] && t.Op != EmbeddingOp {
+		err = equalMatrix(m, spec, src, info)
+	} else {
+		worst, err = compareMatrix(s, m, spec, src, info, t.Op == EmbeddingOp)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -205,6 +210,36 @@ func compareMatrix(s *Subject, m *mnn.Matrix, spec quant.Spec, src rowReader, in
 		}
 	}
 	return worst, nil
+}
+
+// equalMatrix demands that codes, scales and zero terms stand for the source's weights. What they stand for is exact in
+// float64, and the source's weights are that number rounded once; an engine, which rounds the product too, may be off by
+// the last bit.
+func equalMatrix(m *mnn.Matrix, spec quant.Spec, src rowReader, info tensor.Info) error {
+	if len(info.Shape) != 2 || int(info.Shape[0]) != m.Rows || int(info.Shape[1]) != m.Cols {
+		return fmt.Errorf("stored as %d x %d, the source has %v: %w", m.Rows, m.Cols, info.Shape, tensor.ErrCorrupt)
+	}
+	if spec.Bits == 16 {
+		return fmt.Errorf("stored as halves, but the source has codes: %w", tensor.ErrCorrupt)
+	}
+	want, codes, width := make([]float32, m.Cols), make([]uint8, m.Cols), m.Cols/m.Blocks
+	for r := range m.Rows {
+		if err := src.row(want, r); err != nil {
+			return err
+		}
+		m.Unpack(codes, r, r+1)
+		for c, u := range codes {
+			b := r*m.Blocks + c/width
+			w := float64(float64(m.Scale[b]) * float64(m.Samples[u]))
+			if !m.Symmetric {
+				w += float64(m.Zero[b])
+			}
+			if float32(w) != want[c] {
+				return fmt.Errorf("row %d: weight %d is %g, not the %g of the source's codes: %w", r, c, float32(w), want[c], tensor.ErrCorrupt)
+			}
+		}
+	}
+	return nil
 }
 
 // distance is the squared distance of a row from the source's, and the sum of its squared weights.

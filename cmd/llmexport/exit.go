@@ -92,6 +92,7 @@ func hintFor(err error) string {
 	var (
 		hinted *hintError
 		failed *stage.FailedError
+		codes  *stage.ImportError
 		text   = err.Error()
 	)
 	switch {
@@ -99,6 +100,8 @@ func hintFor(err error) string {
 		return hinted.hint
 	case errors.As(err, &failed):
 		return "more bits or smaller blocks come closer to the source; limits are in the verify section of the recipe"
+	case errors.As(err, &codes):
+		return "quantize.import: requantize rounds the weights of the checkpoint anew"
 	case strings.Contains(text, "set replace"):
 		return "--replace replaces what this program has published there"
 	case !errors.Is(err, tensor.ErrUnsupported):

@@ -50,7 +50,7 @@ func (a *ahead) begin(ctx context.Context, job *pipeline.Job, dir string) {
 	}
 	if src.open(job.Recipe.Model.IgnoreConfig) == nil {
 		if pl, err := q.Plan(job, src); err == nil {
-			if o, err := q.writeOptions(job); err == nil {
+			if o, err := q.writeOptions(job, pl); err == nil {
 				a.source, a.plan, a.writing = src, pl.Plan, pl.Plan.Begin(ctx, src.Weights, o)
 				return
 			}
@@ -92,10 +92,14 @@ func aheadOf(job *pipeline.Job) *ahead {
 }
 
 // writeOptions are those of writing the weights from the beginning.
-func (q *Quantize) writeOptions(job *pipeline.Job) (plan.WriteOptions, error) {
+func (q *Quantize) writeOptions(job *pipeline.Job, pl *Planned) (plan.WriteOptions, error) {
 	chain, err := quant.NewChain(q.Method)
 	if err != nil {
 		return plan.WriteOptions{}, err
 	}
-	return plan.WriteOptions{Quantizer: chain.Quantizer, Threads: job.Limits.Threads, Memory: job.Limits.Memory / 4, Ahead: min(aheadBytes, job.Limits.Memory/8)}, nil
+	o := plan.WriteOptions{Quantizer: chain.Quantizer, Threads: job.Limits.Threads, Memory: job.Limits.Memory / 4, Ahead: min(aheadBytes, job.Limits.Memory/8)}
+	if pl.Kept != nil {
+		o.Encoded = pl.Source.Quantized.Encoded(pl.Kept)
+	}
+	return o, nil
 }

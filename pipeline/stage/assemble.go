@@ -88,6 +88,13 @@ func (a *assembly) make(ctx context.Context, v *Verify, o verify.Options, weight
 		a.m.Verified = len(res.Failed()) == 0
 	}
 	a.m.Conditions = conditions(a.planned, a.run)
+	if _, err := a.job.Artifacts.One(pipeline.Calibration); err == nil {
+		all, _, err := openCorpus(a.job)
+		if err != nil {
+			return "", err
+		}
+		warnings = append(warnings, all.Warnings...)
+	}
 	return a.finish(ctx, checks, measured, append(warnings, src.Facts.Warnings...))
 }
 
@@ -340,6 +347,17 @@ func EffectiveRecipe(r *recipes.Recipe, stages []pipeline.Stage) (json.RawMessag
 	sections := Decoded(stages)
 	delete(sections, "publish")
 	delete(sections, "fetch")
+	if q, ok := sections["quantize"].(*Quantize); ok && !q.calibrated() {
+		delete(sections, "calibrate")
+	}
+	if v, ok := sections["calibrate"].(*Calibrate); ok {
+		w := *v
+		w.Data = slices.Clone(v.Data)
+		for i := range w.Data {
+			w.Data[i].Path = lastElement(w.Data[i].Path)
+		}
+		sections["calibrate"] = &w
+	}
 	if v, ok := sections["verify"].(*Verify); ok {
 		w := *v
 		w.Perplexity.Text.Path, w.Golden = lastElement(w.Perplexity.Text.Path), lastElement(w.Golden)

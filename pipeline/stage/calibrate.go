@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/calibrate"
 	"github.com/llmexport/llmexport/pipeline/calibrate/corpus"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -91,10 +91,22 @@ func (c *Calibrate) Validate(job *pipeline.Job) error {
 		case !(d.Weight > 0) || math.IsInf(d.Weight, 0):
 			return sec.Errorf(at+".weight", "must be more than 0")
 		}
-		if d.Path != "" {
-			if _, err := os.Stat(job.Recipe.Resolve(d.Path)); err != nil {
-				return sec.Errorf(at+".path", "%v", err)
-			}
+		if d.Path == "" {
+			continue
+		}
+		if err := d.Data.Validate(); err != nil {
+			return sec.Errorf(at, "%s", plainError(err))
+		}
+	}
+	if _, skip := c.Skip(job); skip {
+		return nil
+	}
+	for i, d := range c.Data {
+		if d.Path == "" {
+			continue
+		}
+		if err := corpus.Check(context.Background(), d.Data, job.Recipe.Resolve); err != nil {
+			return sec.Errorf(fmt.Sprintf("data[%d]", i), "%s", plainError(err))
 		}
 	}
 	return nil
@@ -167,6 +179,13 @@ func (c *Calibrate) Run(ctx context.Context, job *pipeline.Job) error {
 	}
 	a.Kind = pipeline.Calibration
 	job.Artifacts.Add(a)
+	all, _, err := openCorpus(job)
+	if err != nil {
+		return err
+	}
+	for _, w := range all.Warnings {
+		zerolog.Ctx(ctx).Warn().Msg("calibration: " + w)
+	}
 	return nil
 }
 
@@ -177,13 +196,17 @@ func (c *Calibrate) gather(ctx context.Context, job *pipeline.Job, src *Source) 
 		zerolog.Ctx(ctx).Warn().Int("window", window).Msg("the model has no positions for longer windows")
 	}
 	total, samples, sum := (c.Tokens+window-1)/window+c.probeWindows(window), 0.0, 0.0
+	sec := job.Recipe.Stages["calibrate"]
 	var files []corpus.Data
-	for _, d := range c.Data {
+	for i, d := range c.Data {
 		sum += d.Weight
 		if d.Samples {
 			samples += d.Weight
 		} else {
 			files = append(files, d.Data)
+		}
+		if d.Chat && strings.TrimSpace(src.Facts.ChatTemplate) == "" {
+			return nil, sec.Errorf(fmt.Sprintf("data[%d].chat", i), "the model has no chat template")
 		}
 	}
 	own := int(math.Round(float64(total) * samples / sum))
@@ -200,9 +223,6 @@ func (c *Calibrate) gather(ctx context.Context, job *pipeline.Job, src *Source) 
 		if err != nil {
 			return nil, err
 		}
-		for _, w := range all.Warnings {
-			zerolog.Ctx(ctx).Warn().Msg("calibration: " + w)
-		}
 	}
 	if own > 0 {
 		first := src.Facts.Prefix
@@ -210,7 +230,7 @@ func (c *Calibrate) gather(ctx context.Context, job *pipeline.Job, src *Source) 
 			first = []int32{endOfText(src)}
 		}
 		if first[0] < 0 {
-			return nil, errors.New("the model has no token that begins a text, so it cannot write its own; name a file in calibrate.data")
+			return nil, sec.Errorf("data", "the model has no token that begins a text, so it cannot write its own; name files only")
 		}
 		drawn, err := calibrate.Sample(ctx, src.Decoder, src.Weights, calibrate.Sampling{
 			Windows: own, Length: window, First: first, Seed: c.Seed, Threads: job.Limits.Threads, Memory: job.Limits.Memory / 4,
@@ -221,7 +241,21 @@ func (c *Calibrate) gather(ctx context.Context, job *pipeline.Job, src *Source) 
 		}
 		all.AddSamples(drawn, samples)
 	}
+	text, _, err := c.split(all.Windows)
+	if err != nil {
+		return nil, sec.Errorf("data", "%v", err)
+	}
+	if tokens, cols := len(text)*window, widest(src.Decoder); tokens < 2*cols {
+		all.Warnings = append(all.Warnings, fmt.Sprintf("%d tokens are few for matrices of %d columns: below %d, twice the columns, errors of methods that use them grow quickly; raise calibrate.tokens", tokens, cols, 2*cols))
+	}
 	return all, nil
+}
+
+// widest is the largest number of columns of a linear layer.
+func widest(d *arch.Decoder) int {
+	cols := 0
+	d.Linears(func(_ string, l *arch.Linear) { cols = max(cols, l.Weight.Cols) })
+	return cols
 }
 
 func (c *Calibrate) probeWindows(window int) int { return (c.Probe + window - 1) / window }

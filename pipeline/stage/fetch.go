@@ -68,6 +68,13 @@ func (f *Fetch) Run(ctx context.Context, job *pipeline.Job) (err error) {
 	if err != nil {
 		return err
 	}
+	q, err := quantizeOf(job)
+	if err == nil {
+		err = q.suitsDir(job, s.Dir)
+	}
+	if err != nil {
+		return err
+	}
 	a := beginAhead(ctx, job, s.Dir)
 	job.Ahead = a
 	defer func() {

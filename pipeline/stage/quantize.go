@@ -27,6 +27,7 @@ type Quantize struct {
 	Block     Block      `json:"block" jsonschema_description:"Columns that share a scale: 32, 64, 128, row, or auto, which takes 64 or what divides the columns."`
 	Symmetric bool       `json:"symmetric" jsonschema_description:"Store a scale and no zero term."`
 	Scale     string     `json:"scale,omitempty" jsonschema:"enum=fp16,enum=fp32" jsonschema_description:"Type of scales; the target's if absent. Engine 3.5 reads fp32 only."`
+	Import    string     `json:"import,omitempty" jsonschema:"enum=keep,enum=requantize" jsonschema_description:"What becomes of matrices that are codes in the checkpoint: keep stores their codes and scales as they are, requantize rounds them anew; keep if absent."`
 	Budget    *Budget    `json:"budget,omitempty" jsonschema_description:"What the package may cost; bits, block and symmetric are then chosen for every matrix, and only overrides fix some."`
 	Overrides []Override `json:"overrides,omitempty" jsonschema_description:"Other storage for matrices whose checkpoint name matches; the last match wins."`
 }
@@ -53,7 +54,17 @@ func (q *Quantize) Validate(job *pipeline.Job) error {
 	if _, err := q.policy(job); err != nil {
 		return err
 	}
-	return q.Budget.validate(job.Recipe.Stages["quantize"])
+	sec := job.Recipe.Stages["quantize"]
+	if q.Import != "" && q.Import != importKeep && q.Import != importRequantize {
+		return sec.Errorf("import", "must be %s or %s, not %q", importKeep, importRequantize, q.Import)
+	}
+	if err := q.Budget.validate(sec); err != nil {
+		return err
+	}
+	if path := job.Recipe.Model.Path; path != "" {
+		return q.suitsDir(job, job.Recipe.Resolve(path))
+	}
+	return nil
 }
 
 // calibrated says whether the model has to be watched.
@@ -149,7 +160,8 @@ func emptyPattern(s string) error {
 
 // plainError drops the sentinel behind a message that stands in a recipe.
 func plainError(err error) string {
-	return strings.TrimSuffix(err.Error(), ": "+tensor.ErrUnsupported.Error())
+	text := strings.TrimSuffix(err.Error(), ": "+tensor.ErrUnsupported.Error())
+	return strings.TrimSuffix(text, ": "+tensor.ErrCorrupt.Error())
 }
 
 func scaleType(s string, t lower.Target) (tensor.DType, error) {
@@ -173,6 +185,8 @@ type Planned struct {
 	Graph []byte
 	// Allocation is where specs come from that a budget decided; nil without one.
 	Allocation *allocation
+	// Kept are the specs of matrices whose codes and scales are those of the checkpoint; nil if there are none.
+	Kept map[string]quant.Spec
 }
 
 // Plan lays the model of an open source out, with the specs of the job's allocation if it has one.
@@ -190,6 +204,11 @@ func (q *Quantize) planWith(job *pipeline.Job, src *Source, a *allocation) (*Pla
 	if err != nil {
 		return nil, err
 	}
+	kept, err := q.kept(job, src, policy)
+	if err != nil {
+		return nil, err
+	}
+	policy.Fixed = kept
 	if a != nil {
 		if policy.Fixed, err = a.fixed(); err != nil {
 			return nil, err
@@ -218,7 +237,7 @@ func (q *Quantize) planWith(job *pipeline.Job, src *Source, a *allocation) (*Pla
 	if err := lower.CheckGraphSize(len(g)); err != nil {
 		return nil, err
 	}
-	return &Planned{Source: src, Target: target, Plan: p, Graph: g, Allocation: a}, nil
+	return &Planned{Source: src, Target: target, Plan: p, Graph: g, Allocation: a, Kept: kept}, nil
 }
 
 // FileBytes is the size of all files that the engine opens; inputs is the directory of those that need no weights.
@@ -315,7 +334,7 @@ func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, co
 	if err := checkSpace(dir, pl.Plan.Bytes+int64(len(pl.Graph))); err != nil {
 		return "", err
 	}
-	o, err := q.writeOptions(job)
+	o, err := q.writeOptions(job, pl)
 	if err != nil {
 		return "", err
 	}

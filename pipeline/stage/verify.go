@@ -160,7 +160,11 @@ func (v *Verify) Run(ctx context.Context, job *pipeline.Job) error {
 		return err
 	}
 	q := Find[*Quantize](stages)
-	o, err := v.options(job, q.Bits)
+	var rec weightsRecord
+	if err := readJSON(filepath.Join(weights.Path, recordFile), &rec); err != nil {
+		return err
+	}
+	o, err := v.options(job, bodyBits(rec.Tensors))
 	if err != nil {
 		return err
 	}
@@ -227,13 +231,20 @@ func subject(dir string, m *manifest.Manifest, src *Source, o verify.Options) (*
 	if err != nil {
 		return nil, err
 	}
-	s := &verify.Subject{Package: pkg, Manifest: m, Options: o, Closeness: closeness(m)}
+	q := quantizeOfManifest(m)
+	s := &verify.Subject{Package: pkg, Manifest: m, Options: o, Closeness: closeness(q)}
 	if src == nil {
 		return s, nil
 	}
 	if s.Source, err = src.subject(o); err != nil {
 		pkg.Close()
 		return nil, err
+	}
+	if q != nil && q.keeps(src) {
+		s.Exact = map[string]bool{}
+		for _, name := range src.Quantized.Names() {
+			s.Exact[name] = true
+		}
 	}
 	return s, nil
 }
@@ -251,17 +262,25 @@ func (s *Source) subject(o verify.Options) (*verify.Source, error) {
 	}, nil
 }
 
-// closeness follows from the methods of the recipe that a manifest carries.
-func closeness(m *manifest.Manifest) verify.Closeness {
+// quantizeOfManifest are the options of the recipe that a manifest carries; nil if there is none.
+func quantizeOfManifest(m *manifest.Manifest) *Quantize {
 	if m == nil || m.Recipe == nil {
-		return verify.Rounded
+		return nil
 	}
 	r, err := recipes.Load(m.Recipe, manifest.FileName, Sections())
 	if err != nil {
-		return verify.Rounded
+		return nil
 	}
 	q := NewQuantize()
 	if r.Stages["quantize"].Decode(q) != nil {
+		return nil
+	}
+	return q
+}
+
+// closeness follows from the methods of a recipe.
+func closeness(q *Quantize) verify.Closeness {
+	if q == nil {
 		return verify.Rounded
 	}
 	chain, err := quant.NewChain(q.Method)
@@ -307,11 +326,14 @@ func manifestOf(dir string) (*manifest.Manifest, error) {
 	return m, err
 }
 
-// OptionsOf are the windows and limits of a package's own recipe, or the defaults for the width of most of its
+// OptionsOf are the windows and limits of a package's own recipe, or the defaults for the mean width of its
 // matrices; 16 bits, with the strictest limits, when nothing says so. Files that the recipe names are not in the
 // package: the built-in text stands in for its text.
 func OptionsOf(m *manifest.Manifest, limits pipeline.Limits) (verify.Options, error) {
-	v, bits := NewVerify(), bodyBits(m)
+	v, bits := NewVerify(), bodyBits(nil)
+	if m != nil {
+		bits = bodyBits(m.Tensors)
+	}
 	job := &pipeline.Job{Recipe: &recipes.Recipe{}, Limits: limits}
 	if m != nil && m.Recipe != nil {
 		r, err := recipes.Load(m.Recipe, manifest.FileName, Sections())
@@ -327,21 +349,20 @@ func OptionsOf(m *manifest.Manifest, limits pipeline.Limits) (verify.Options, er
 	return v.options(job, bits)
 }
 
-func bodyBits(m *manifest.Manifest) int {
-	bits, most, counts := 16, 0, map[int]int{}
-	if m == nil {
-		return bits
-	}
-	for _, t := range m.Tensors {
-		s, err := quant.ParseSpec(t.Spec)
-		if err != nil { // a norm
-			continue
-		}
-		if counts[s.Bits]++; counts[s.Bits] > most {
-			bits, most = s.Bits, counts[s.Bits]
+// bodyBits is the mean width of matrices, rounded down to one that has limits; 16 if there are none.
+func bodyBits(list []manifest.Tensor) int {
+	sum, count := 0, 0
+	for _, t := range list {
+		if s, err := quant.ParseSpec(t.Spec); err == nil { // else a norm
+			sum, count = sum+s.Bits, count+1
 		}
 	}
-	return bits
+	for _, bits := range []int{8, 6, 5, 4, 3, 2} {
+		if sum < 16*count && sum >= bits*count {
+			return bits
+		}
+	}
+	return 16
 }
 
 func ignoredKeys(m *manifest.Manifest) []string {

@@ -1,0 +1,67 @@
+package stage
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/quant"
+)
+
+// Values of quantize.import; keep if absent.
+const (
+	importKeep       = "keep"
+	importRequantize = "requantize"
+)
+
+// ImportError says that codes of the checkpoint cannot be stored without a change.
+type ImportError struct {
+	// Err is what is in the way of the first such matrix; Others counts further ones.
+	Err    error
+	Others int
+}
+
+func (e *ImportError) Error() string {
+	if e.Others == 0 {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("%v; and %d more matrices", e.Err, e.Others)
+}
+
+func (e *ImportError) Unwrap() error { return e.Err }
+
+// keeps says whether matrices that are codes in src are stored as they are.
+func (q *Quantize) keeps(src *Source) bool {
+	return src.Quantized != nil && q.Import != importRequantize
+}
+
+// kept are the specs of matrices that are stored as the checkpoint has them; nil if there are none.
+func (q *Quantize) kept(job *pipeline.Job, src *Source, policy *quant.Policy) (map[string]quant.Spec, error) {
+	if !q.keeps(src) {
+		return nil, nil
+	}
+	scale, err := q.scaleOf(job)
+	if err != nil {
+		return nil, err
+	}
+	specs, err := src.Quantized.Specs(scale)
+	if err != nil {
+		e := &ImportError{Err: err}
+		if list, ok := errors.AsType[interface {
+			error
+			Unwrap() []error
+		}](err); ok && len(list.Unwrap()) > 0 {
+			e.Err, e.Others = list.Unwrap()[0], len(list.Unwrap())-1
+		}
+		return nil, e
+	}
+	for i, o := range policy.Overrides {
+		for _, name := range src.Quantized.Names() {
+			if o.Match.MatchString(name) {
+				return nil, job.Recipe.Stages["quantize"].Errorf(fmt.Sprintf("overrides[%d].match", i),
+					"%q matches %s, which is stored as the checkpoint has it; match fewer, or set quantize.import to requantize", o.Match, name)
+			}
+		}
+	}
+	return specs, nil
+}

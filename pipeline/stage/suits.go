@@ -1,0 +1,39 @@
+package stage
+
+import (
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/quant"
+)
+
+// suitsDir refuses early what the options cannot do with the checkpoint in dir. A checkpoint that cannot be opened is
+// left to the stage that needs it.
+func (q *Quantize) suitsDir(job *pipeline.Job, dir string) error {
+	if !q.calibrated() {
+		return nil
+	}
+	src := &Source{Dir: dir}
+	defer src.Close()
+	if src.open(job.Recipe.Model.IgnoreConfig) != nil {
+		return nil
+	}
+	return q.suits(job, src)
+}
+
+// suits refuses what the options cannot do with a checkpoint, at its place in the recipe.
+func (q *Quantize) suits(job *pipeline.Job, src *Source) error {
+	sec := job.Recipe.Stages["quantize"]
+	chain, err := quant.NewChain(q.Method)
+	switch {
+	case err != nil:
+		return sec.Errorf("method", "%v", err)
+	case chain.Rotator != nil && src.Decoder.Tied:
+		return sec.Errorf("method", "%s needs a head with a table of its own; the head of this model is tied to the embedding", chain.Rotator.Name())
+	case !q.keeps(src):
+		return nil
+	case q.Budget != nil:
+		return sec.Errorf("budget", "the matrices of this checkpoint are %s codes, which are stored as they are; set quantize.import to requantize to give them a budget", src.Quantized.Method())
+	case chain.Calibrated():
+		return sec.Errorf("method", "the matrices of this checkpoint are %s codes, which are stored as they are, and methods that watch the model are for all of its matrices; set quantize.import to requantize, or name rtn or search for what is left", src.Quantized.Method())
+	}
+	return nil
+}
