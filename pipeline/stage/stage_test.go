@@ -26,6 +26,8 @@ var update = flag.Bool("update", false, "rewrite the listings of testdata/e2e")
 const (
 	tiny     = "../../testdata/tiny-qwen3"
 	families = "../arch/testdata/"
+	// tinyLayers is the number of layers of tiny.
+	tinyLayers = 4
 )
 
 // childRecipe, in the environment, makes this binary a run that a test kills: recipe, cache and output.
