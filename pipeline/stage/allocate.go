@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/rs/zerolog"
 
@@ -249,11 +250,15 @@ func (q *Quantize) allocate(job *pipeline.Job, src *Source, sens *quant.Sensitiv
 	if err != nil {
 		return nil, err
 	}
+	if len(items) == 0 {
+		return nil, sec.Errorf("budget", "overrides fix every matrix, so that there is nothing to choose")
+	}
 	inputs, err := job.Artifacts.One(pipeline.Inputs)
 	if err != nil {
 		return nil, err
 	}
-	var limit int64 // of what is allocated
+	// limit is that of the package, fixed what of it is not allocated.
+	var limit, fixed int64
 	b, key := quant.Budget{KL: q.Budget.KL}, "budget.kl"
 	switch {
 	case q.Budget.Bytes != nil:
@@ -261,31 +266,33 @@ func (q *Quantize) allocate(job *pipeline.Job, src *Source, sens *quant.Sensitiv
 		if err != nil {
 			return nil, err
 		}
-		limit, key = int64(*q.Budget.Bytes), "budget.bytes"
-		b = quant.Budget{Bytes: limit - (files - rest.allocated)}
+		limit, fixed, key = int64(*q.Budget.Bytes), files-rest.allocated, "budget.bytes"
 	case q.Budget.BPW > 0:
-		limit, key = int64(q.Budget.BPW*float64(rest.weights)/8), "budget.bpw"
-		b = quant.Budget{Bytes: limit - rest.matrices}
+		limit, fixed, key = int64(q.Budget.BPW*float64(rest.weights)/8), rest.matrices, "budget.bpw"
 	case q.Budget.DeviceRAM != nil:
-		limit, key = int64(*q.Budget.DeviceRAM), "budget.device_ram"
-		b = quant.Budget{RAM: limit - (base.Memory().Total(DeviceContext) - rest.ram)}
+		limit, fixed, key = int64(*q.Budget.DeviceRAM), base.Memory().Total(DeviceContext)-rest.ram, "budget.device_ram"
+		b.RAM = max(limit-fixed, 1)
 	}
-	fixed := limit - max(b.Bytes, b.RAM)
+	if key == "budget.bytes" || key == "budget.bpw" {
+		b.Bytes = max(limit-fixed, 1) // too little is refused as too little
+	}
+	smallest := false
 	for {
-		if q.Budget.KL == 0 && b.Bytes <= 0 && b.RAM <= 0 {
-			return nil, sec.Errorf(key, "is too small: all but the matrices takes %d bytes", fixed)
-		}
 		a, err := quant.Allocate(items, b)
 		var small *quant.BudgetError
 		if errors.As(err, &small) {
-			if key == "budget.kl" {
-				return nil, sec.Errorf(key, "cannot be met: the smallest divergence possible is %.3g", small.Smallest.KL)
-			}
 			least := max(small.Smallest.Bytes, small.Smallest.RAM) + fixed
-			if key == "budget.bpw" {
+			switch key {
+			case "budget.kl":
+				return nil, sec.Errorf(key, "cannot be met: the smallest divergence possible is %s", roundUp(small.Smallest.KL))
+			case "budget.bpw":
 				return nil, sec.Errorf(key, "cannot be met: the smallest possible is %.3f", math.Ceil(8000*float64(least)/float64(rest.weights))/1000)
+			case "budget.device_ram":
+				return nil, sec.Errorf(key, "cannot be met: the smallest possible is %d bytes", least)
 			}
-			return nil, sec.Errorf(key, "cannot be met: the smallest possible is %d bytes", least)
+			// How large the graph of the smallest package is shows when it is laid out.
+			smallest, b = true, small.Smallest
+			continue
 		}
 		if err != nil {
 			return nil, err
@@ -303,10 +310,23 @@ func (q *Quantize) allocate(job *pipeline.Job, src *Source, sens *quant.Sensitiv
 		}
 		// The graph says how ops are stored, so its size may move by some bytes.
 		if over := x.Bytes - limit; key == "budget.bytes" && over > 0 {
-			b.Bytes -= over
+			if smallest {
+				return nil, sec.Errorf(key, "cannot be met: the smallest possible is %d bytes", x.Bytes)
+			}
+			b.Bytes = max(b.Bytes-over, 1)
 			continue
 		}
 		return x, nil
+	}
+}
+
+// roundUp writes a number with three digits or a few more, never less than it is.
+func roundUp(v float64) string {
+	for digits := 3; ; digits++ {
+		s := strconv.FormatFloat(v, 'g', digits, 64)
+		if w, err := strconv.ParseFloat(s, 64); err != nil || w >= v {
+			return s
+		}
 	}
 }
 

@@ -240,13 +240,18 @@ func (q *Quantize) planWith(job *pipeline.Job, src *Source, a *allocation) (*Pla
 	return &Planned{Source: src, Target: target, Plan: p, Graph: g, Allocation: a, Kept: kept}, nil
 }
 
-// FileBytes is the size of all files that the engine opens; inputs is the directory of those that need no weights.
+// FileBytes is the largest size of all files that the engine opens, with all that verification may add to config.json;
+// inputs is the directory of those that need no weights.
 func (p *Planned) FileBytes(inputs string) (int64, error) {
 	llm, err := llmConfig(p)
 	if err != nil {
 		return 0, err
 	}
-	config, err := newRunConfig(p.Plan, p.Source.Facts.Sampling).json(p.Target, manifest.DigestOf(nil))
+	run := newRunConfig(p.Plan, p.Source.Facts.Sampling)
+	if run.precision = "normal"; run.blocks {
+		run.dynamicOption, run.chunk = 2, 0
+	}
+	config, err := run.json(p.Target, manifest.DigestOf(nil))
 	if err != nil {
 		return 0, err
 	}
