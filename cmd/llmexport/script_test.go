@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/llmexport/llmexport/internal/synthetic/packed"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 func TestMain(m *testing.M) {
@@ -60,7 +63,7 @@ func TestScript(t *testing.T) {
 			return err == nil, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exit": cmdExit, "json": cmdJSON, "replace": cmdReplace, "once": cmdOnce, "interrupt": cmdInterrupt,
+			"exit": cmdExit, "json": cmdJSON, "replace": cmdReplace, "once": cmdOnce, "interrupt": cmdInterrupt, "pack": cmdPack,
 		},
 	})
 }
@@ -138,6 +141,19 @@ func cmdOnce(ts *testscript.TestScript, neg bool, args []string) {
 	if n := strings.Count(ts.ReadFile(args[0]), args[1]); n != 1 {
 		ts.Fatalf("%q is %d times in %s", args[1], n, args[0])
 	}
+}
+
+// cmdPack is "pack FROM TO GROUP": a copy of a checkpoint whose matrices are 4-bit codes of GPTQ with a scale for GROUP
+// columns.
+func cmdPack(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: pack FROM TO GROUP")
+	}
+	group, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	ts.Check(os.Mkdir(ts.MkAbs(args[1]), 0o777))
+	o := packed.Options{Format: packed.GPTQ, Bits: 4, Group: group, Symmetric: true, Scale: tensor.F16}
+	ts.Check(packed.Convert(ts.MkAbs(args[1]), ts.MkAbs(args[0]), o))
 }
 
 // interruptPatience is how long the program may take to begin and to end; a busy machine needs some of it.
