@@ -3,7 +3,6 @@ package stage
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -31,33 +30,9 @@ type Calibrate struct {
 	Sequential bool              `json:"sequential" jsonschema_description:"Show every op the outputs of the quantized ops before it, not those of the float model."`
 }
 
-// CalibrationData is a source of text: a file, or the model itself.
-type CalibrationData struct {
-	Samples bool `json:"samples,omitempty" jsonschema_description:"The model's own text, drawn at temperature 1."`
-	corpus.Data
-}
-
 // NewCalibrate returns the defaults.
 func NewCalibrate() *Calibrate {
 	return &Calibrate{Tokens: 65536, Window: 512, Probe: 6144, SkipTokens: 4, Sequential: true, Data: []CalibrationData{{Samples: true, Data: corpus.Data{Weight: 1}}}}
-}
-
-// UnmarshalJSON reads "samples" or a map.
-func (d *CalibrationData) UnmarshalJSON(b []byte) error {
-	*d = CalibrationData{Data: corpus.Data{Weight: 1}}
-	var word string
-	if json.Unmarshal(b, &word) == nil {
-		if word == "samples" {
-			d.Samples = true
-		} else {
-			d.Path = word
-		}
-		return nil
-	}
-	type plain CalibrationData
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	return dec.Decode((*plain)(d))
 }
 
 // String implements pipeline.Stage.
