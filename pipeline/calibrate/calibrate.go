@@ -93,7 +93,7 @@ func Quantize(ctx context.Context, o Options, s Scheme) (*Finished, error) {
 	}
 	q := &quantization{Options: o, Scheme: s, model: m, finished: f}
 	o.Decoder.Linears(func(_ string, l *arch.Linear) { q.total += int64(l.Weight.Rows) * int64(l.Weight.Cols) })
-	if !o.Decoder.Tied {
+	if !o.Decoder.Tied { // else the head is the table
 		q.total += int64(o.Decoder.Vocab) * int64(o.Decoder.Hidden)
 	}
 	if err := q.run(ctx); err != nil {
@@ -116,6 +116,9 @@ func (q *quantization) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if !q.watching() {
+		return q.rest(ctx)
+	}
 	w := q.Options.walk(q.model)
 	w.sequential, w.embedding = q.Sequential, table
 	if c, ok := q.Chain.Quantizer.(interface{ Crosses() bool }); ok {
@@ -124,14 +127,20 @@ func (q *quantization) run(ctx context.Context) error {
 	w.wanted = func(in *input) bool {
 		for _, l := range in.linears {
 			if !q.finished.Has(l.Weight.Tensor) {
-				return q.Chain.Quantizer.Calibrated()
+				return true
 			}
 		}
 		return false
 	}
 	w.visit = func(ctx context.Context, in *input, st *quant.Stats) error {
+		if q.Decoder.Tied && in.layer == len(q.Decoder.Layers) {
+			return nil // the table
+		}
 		for _, l := range in.linears {
-			hat, err := q.matrix(ctx, in.name, l, st)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			hat, err := q.matrix(ctx, l, st)
 			if err != nil {
 				return err
 			}
@@ -144,29 +153,60 @@ func (q *quantization) run(ctx context.Context) error {
 	return w.run(ctx)
 }
 
-// matrix returns the weights that the codes of a linear stand for, and chooses the codes if they are not finished.
-func (q *quantization) matrix(ctx context.Context, input string, l *net.Linear, st *quant.Stats) ([]float32, error) {
-	name := l.Weight.Tensor
-	spec, ok := q.Specs[name]
-	if !ok {
-		return nil, fmt.Errorf("internal error: no spec for %s", name)
+// watching says that there is a matrix behind the table whose codes depend on what the model computes.
+func (q *quantization) watching() bool {
+	open := false
+	q.Decoder.Linears(func(_ string, l *arch.Linear) { open = open || !q.finished.Has(l.Weight.Tensor) })
+	return open && q.Chain.Quantizer.Calibrated()
+}
+
+// rest encodes what stands behind the table from weights alone.
+func (q *quantization) rest(ctx context.Context) error {
+	all := func(list ...*net.Linear) error {
+		for _, l := range list {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if _, err := q.matrix(ctx, l, nil); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
+	for i := range q.Decoder.Layers {
+		l, err := q.model.Layer(i)
+		if err != nil {
+			return err
+		}
+		if err := all(l.Linears()...); err != nil {
+			return err
+		}
+	}
+	if q.Decoder.Tied {
+		return nil
+	}
+	head, err := q.model.Head()
+	if err != nil {
+		return err
+	}
+	return all(head.Linear)
+}
+
+// matrix returns the weights that the codes of a linear stand for, and chooses the codes if they are not finished.
+func (q *quantization) matrix(ctx context.Context, l *net.Linear, st *quant.Stats) ([]float32, error) {
+	name := l.Weight.Tensor
 	defer func() {
 		q.done += int64(l.Rows) * int64(l.Cols)
 		if q.Progress != nil {
 			q.Progress(q.done, q.total)
 		}
 	}()
-	layout, err := spec.Layout(l.Rows, l.Cols)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
 	if q.finished.Has(name) {
-		b, err := q.finished.of(name, layout.Bytes())
-		if err != nil {
-			return nil, err
-		}
-		return decodeMatrix(b, l.Rows, l.Cols, spec)
+		return q.finished.weights(l, q.Specs)
+	}
+	spec, ok := q.Specs[name]
+	if !ok {
+		return nil, fmt.Errorf("internal error: no spec for %s", name)
 	}
 	file, hat, err := encodeMatrix(q.Chain.Quantizer, quant.Matrix{Rows: l.Rows, Cols: l.Cols, Data: l.W}, spec, st, q.Threads)
 	if err != nil {
@@ -178,6 +218,6 @@ func (q *quantization) matrix(ctx context.Context, input string, l *net.Linear, 
 	if op.Dead > 0 {
 		log = zerolog.Ctx(ctx).Warn()
 	}
-	log.Str("tensor", name).Str("input", input).Stringer("spec", spec).Float64("output_error", op.OutputError).Int("dead_channels", op.Dead).Msg("encoded")
+	log.Str("tensor", name).Stringer("spec", spec).Float64("output_error", op.OutputError).Int("dead_channels", op.Dead).Msg("encoded")
 	return hat, q.finished.add(op, file)
 }

@@ -25,11 +25,9 @@ func Divergence(ctx context.Context, o Options, s Scheme, f *Finished, text [][]
 	if err != nil {
 		return 0, err
 	}
-	q := &quantization{Options: o, Scheme: s, model: m, finished: f}
-	q.Progress = nil
 	set := func(linears ...*net.Linear) error {
 		for _, l := range linears {
-			hat, err := q.matrix(ctx, "", l, nil)
+			hat, err := f.weights(l, s.Specs)
 			if err != nil {
 				return err
 			}
@@ -47,6 +45,9 @@ func Divergence(ctx context.Context, o Options, s Scheme, f *Finished, text [][]
 	h := make([]float32, len(p.hidden))
 	lookUp(h, e.W, slices.Concat(text...))
 	for i := range o.Decoder.Layers {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
 		l, err := m.Layer(i)
 		if err != nil {
 			return 0, err

@@ -7,10 +7,14 @@ import (
 	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // encodeRows is how many rows are encoded at a time: enough for products with them to run at the speed of matrices.
 const encodeRows = 64
+
+// maxHalf is the largest number of 16 bits.
+const maxHalf = 65504
 
 // encodeMatrix encodes w with q. It returns codes and scales as they lie in a file, and the weights that they stand for.
 func encodeMatrix(q quant.Quantizer, w quant.Matrix, s quant.Spec, st *quant.Stats, threads int) (file []byte, hat []float32, err error) {
@@ -22,7 +26,7 @@ func encodeMatrix(q quant.Quantizer, w quant.Matrix, s quant.Spec, st *quant.Sta
 	if s.Bits == 16 {
 		kernel.F32ToF16(file, w.Data)
 		kernel.F16ToF32(hat, file)
-		return file, hat, finite(w.Data)
+		return file, hat, storable(w.Data)
 	}
 	e, err := q.Prepare(s, w.Cols, st, threads)
 	if err != nil {
@@ -51,9 +55,15 @@ func encodeMatrix(q quant.Quantizer, w quant.Matrix, s quant.Spec, st *quant.Sta
 	return file, hat, err
 }
 
-func finite(x []float32) error {
+// storable refuses weights that are no numbers of 16 bits.
+func storable(x []float32) error {
 	if i := kernel.NonFinite(x); i >= 0 {
-		return fmt.Errorf("weight %g is no number", x[i])
+		return fmt.Errorf("weight is %v: %w", x[i], tensor.ErrCorrupt)
+	}
+	for _, v := range x {
+		if !(v >= -maxHalf && v <= maxHalf) {
+			return fmt.Errorf("weight %g exceeds the range of fp16: %w", v, tensor.ErrUnsupported)
+		}
 	}
 	return nil
 }
@@ -79,12 +89,8 @@ func decodeMatrix(file []byte, rows, cols int, s quant.Spec) ([]float32, error) 
 // measure fills in the errors of a matrix.
 func (op *Op) measure(lin *net.Linear, hat []float32, st *quant.Stats, threads int) {
 	rows, cols := lin.Rows, lin.Cols
-	d := make([]float32, len(hat))
-	for i, v := range hat {
-		d[i] = v - lin.W[i]
-	}
-	if total := squares(lin.W); total > 0 {
-		op.WeightError = squares(d) / total
+	if total := distance(lin.W, nil); total > 0 {
+		op.WeightError = distance(lin.W, hat) / total
 	}
 	if st == nil {
 		return
@@ -95,33 +101,47 @@ func (op *Op) measure(lin *net.Linear, hat []float32, st *quant.Stats, threads i
 			op.Dead++
 		}
 	}
-	if total := form(lin.W, rows, cols, st.Hessian, threads); total > 0 {
-		op.OutputError = form(d, rows, cols, st.Hessian, threads) / total
+	if total := form(lin.W, nil, rows, cols, st.Hessian, threads); total > 0 {
+		op.OutputError = form(lin.W, hat, rows, cols, st.Hessian, threads) / total
 	}
 }
 
-func squares(x []float32) float64 {
+// distance is the sum of the squares of a - b; b may be nil for zeros.
+func distance(a, b []float32) float64 {
 	var sum float64
-	for _, v := range x {
+	for i, v := range a {
+		if b != nil {
+			v -= b[i]
+		}
 		sum += float64(float64(v) * float64(v))
 	}
 	return sum
 }
 
-// form is tr(d H dᵀ), d [rows, cols]: the mean square of the outputs of d over the tokens of H.
-func form(d []float32, rows, cols int, h []float32, threads int) float64 {
+// form is tr(d H dᵀ), d = a - b [rows, cols]: the mean square of the outputs of d over the tokens of H. b may be nil for
+// zeros.
+func form(a, b []float32, rows, cols int, h []float32, threads int) float64 {
 	parts := make([]float64, rows)
-	units := (rows + encodeRows - 1) / encodeRows
-	kernel.Parallel(threads, units, func(lo, hi int) {
-		from, to := lo*encodeRows, min(hi*encodeRows, rows)
-		g := make([]float32, (to-from)*cols)
-		kernel.MatMul(g, d[from*cols:], h, to-from, cols, cols, cols, cols, cols)
-		for r := from; r < to; r++ {
-			var sum float64
-			for j, v := range d[r*cols : (r+1)*cols] {
-				sum += float64(float64(v) * float64(g[(r-from)*cols+j]))
+	kernel.Parallel(threads, (rows+encodeRows-1)/encodeRows, func(lo, hi int) {
+		n := encodeRows * cols
+		part, g := make([]float32, n), make([]float32, n)
+		for u := lo; u < hi; u++ {
+			from, to := u*encodeRows, min((u+1)*encodeRows, rows)
+			d := a[from*cols : to*cols]
+			if b != nil {
+				d = part[:len(d)]
+				for i, v := range a[from*cols : to*cols] {
+					d[i] = v - b[from*cols+i]
+				}
 			}
-			parts[r] = sum
+			kernel.MatMul(g, d, h, to-from, cols, cols, cols, cols, cols)
+			for r := from; r < to; r++ {
+				var sum float64
+				for j, v := range d[(r-from)*cols : (r-from+1)*cols] {
+					sum += float64(float64(v) * float64(g[(r-from)*cols+j]))
+				}
+				parts[r] = sum
+			}
 		}
 	})
 	var sum float64

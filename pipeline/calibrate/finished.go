@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -95,10 +97,10 @@ func (f *Finished) resume() error {
 		b = append(append(b, line...), '\n')
 	}
 	path := filepath.Join(f.dir, f.prefix+journalFile)
-	if err := os.WriteFile(path, b, 0o666); err != nil {
+	err := replaceFile(path, b)
+	if err != nil {
 		return err
 	}
-	var err error
 	f.journal, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o666)
 	return err
 }
@@ -165,13 +167,17 @@ func (f *Finished) Foldings() ([]Folding, error) {
 	return list, err
 }
 
-// setOverlay stores the changes of float tensors. Its file is there completely or not at all.
+// setOverlay stores the changes of float tensors.
 func (f *Finished) setOverlay(o *Overlay) error {
 	b, err := o.Marshal()
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(f.dir, f.prefix+overlayFile)
+	return replaceFile(filepath.Join(f.dir, f.prefix+overlayFile), b)
+}
+
+// replaceFile writes a file that is there completely, as it was before, or not at all.
+func replaceFile(path string, b []byte) error {
 	if err := os.WriteFile(path+".tmp", b, 0o666); err != nil {
 		return err
 	}
@@ -187,6 +193,24 @@ func (f *Finished) Digest() string {
 		fmt.Fprintln(h, op.Tensor, op.Spec, op.SHA256)
 	}
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// weights returns what the codes of a linear stand for.
+func (f *Finished) weights(l *net.Linear, specs map[string]quant.Spec) ([]float32, error) {
+	name := l.Weight.Tensor
+	spec, ok := specs[name]
+	if !ok {
+		return nil, fmt.Errorf("internal error: no spec for %s", name)
+	}
+	layout, err := spec.Layout(l.Rows, l.Cols)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	b, err := f.of(name, layout.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	return decodeMatrix(b, l.Rows, l.Cols, spec)
 }
 
 // of returns the bytes of a tensor whose size is known.

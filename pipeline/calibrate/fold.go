@@ -49,7 +49,7 @@ func Fold(ctx context.Context, d *arch.Decoder, src tensor.Source, chain *quant.
 			continue
 		}
 		if err := ctx.Err(); err != nil {
-			return nil, nil, err
+			return nil, nil, context.Cause(ctx)
 		}
 		in, err := stats(site.Consumers[0].Tensor)
 		if err != nil {

@@ -86,12 +86,18 @@ func Measure(ctx context.Context, o Options, ms Measuring) ([]Sensitivity, error
 	} else {
 		x.quick = ms.Chain.Quantizer
 	}
-	o.Decoder.Linears(func(string, *arch.Linear) { x.total++ })
+	x.total = 1 // the table
+	o.Decoder.Linears(func(name string, _ *arch.Linear) {
+		if name != headInput || !o.Decoder.Tied {
+			x.total++
+		}
+	})
 	if err := x.table(ctx); err != nil {
 		return nil, err
 	}
 	w := o.walk(m)
 	w.layer = func(ctx context.Context, l *net.Layer) error { return p.enter(ctx, l) }
+	w.wanted = func(in *input) bool { return in.layer < len(o.Decoder.Layers) || !o.Decoder.Tied }
 	w.visit = x.visit
 	if err := w.run(ctx); err != nil {
 		return nil, err
@@ -192,10 +198,10 @@ func matrixOf(l *net.Linear) quant.Matrix { return quant.Matrix{Rows: l.Rows, Co
 
 // visit measures the linears that read an input.
 func (x *measurement) visit(ctx context.Context, in *input, st *quant.Stats) error {
+	if st == nil {
+		return nil // the table, which is measured as such
+	}
 	for _, l := range in.linears {
-		if x.Decoder.Tied && in.layer == len(x.Decoder.Layers) {
-			continue // the table
-		}
 		s, err := x.linear(ctx, in, l, st)
 		if err != nil {
 			return fmt.Errorf("%s: %w", l.Weight.Tensor, err)
@@ -209,16 +215,13 @@ func (x *measurement) visit(ctx context.Context, in *input, st *quant.Stats) err
 func (x *measurement) linear(ctx context.Context, in *input, l *net.Linear, st *quant.Stats) (Sensitivity, error) {
 	s := Sensitivity{Tensor: l.Weight.Tensor, Rows: l.Rows, Cols: l.Cols}
 	sample := everyRow(l, sampleStep)
-	total := form(sample.Data, sample.Rows, sample.Cols, st.Hessian, x.Threads)
+	total := form(sample.Data, nil, sample.Rows, sample.Cols, st.Hessian, x.Threads)
 	errorOf := func(spec quant.Spec) (float64, error) {
 		_, hat, err := encodeMatrix(x.quick, sample, spec, st, 1)
 		if err != nil || total == 0 {
 			return 0, err
 		}
-		for i, v := range sample.Data {
-			hat[i] -= v
-		}
-		return form(hat, sample.Rows, sample.Cols, st.Hessian, 1) / total, nil
+		return form(sample.Data, hat, sample.Rows, sample.Cols, st.Hessian, 1) / total, nil
 	}
 	// A sample is small: options are worked on side by side, each by one thread.
 	at := anchor(x.Scale, l.Cols)

@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
@@ -24,10 +25,15 @@ type probe struct {
 	layers  []*net.Layer
 	keep    bool // layers, once loaded
 	head    *net.Head
+
+	want, got []float32 // logits of some rows
 }
 
 // newProbe runs the float model. Layers are kept if they take no more than memory, in bytes.
 func newProbe(ctx context.Context, o *Options, m *net.Model, windows [][]int32, memory int64) (*probe, error) {
+	if len(windows) == 0 || len(windows[0]) == 0 {
+		return nil, fmt.Errorf("no text to measure the divergence on")
+	}
 	d := o.Decoder
 	p := &probe{decoder: d, model: m, source: o.Source, threads: o.Threads, windows: windows, layers: make([]*net.Layer, len(d.Layers))}
 	var weights int64
@@ -139,7 +145,8 @@ func (p *probe) divergence(ctx context.Context, h []float32, head *net.Linear) (
 	n := len(h) / width
 	kl := make([]float64, n)
 	changed := net.Head{Linear: head}
-	want, got := make([]float32, probeRows*vocab), make([]float32, probeRows*vocab)
+	p.want, p.got = grow(p.want, min(n, probeRows)*vocab), grow(p.got, min(n, probeRows)*vocab)
+	want, got := p.want, p.got
 	for row := 0; row < n; row += probeRows {
 		if err := ctx.Err(); err != nil {
 			return 0, context.Cause(ctx)

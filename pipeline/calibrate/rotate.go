@@ -157,8 +157,8 @@ func (r *rotation) turnRows(ctx context.Context, f *os.File, t *weight, w arch.W
 	block := make([]float32, height*w.Cols)
 	var raw []byte
 	for lo := 0; lo < w.Rows; lo += height {
-		if err := ctx.Err(); err != nil {
-			return err
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		block := block[:min(height, w.Rows-lo)*w.Cols]
 		first := int64(lo) * int64(w.Cols)
@@ -185,8 +185,8 @@ func (r *rotation) turnColumns(ctx context.Context, f *os.File, t *weight, w arc
 	panel := make([]float32, w.Rows*width)
 	var raw []byte
 	for lo := 0; lo < w.Cols; lo += width {
-		if err := ctx.Err(); err != nil {
-			return err
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		n := min(width, w.Cols-lo)
 		at := func(row int) int64 { return int64(row)*int64(w.Cols) + int64(lo) }

@@ -28,10 +28,14 @@ func Sample(ctx context.Context, d *arch.Decoder, src tensor.Source, s Sampling)
 	if err != nil {
 		return nil, err
 	}
-	return m.Sample(ctx, net.Sampling{Windows: s.Windows, Length: s.Length, First: s.First, Temperature: 1, Seed: s.Seed, Memory: s.Memory},
+	windows, err := m.Sample(ctx, net.Sampling{Windows: s.Windows, Length: s.Length, First: s.First, Temperature: 1, Seed: s.Seed, Memory: s.Memory},
 		func(done, total int) {
 			if s.Progress != nil {
 				s.Progress(int64(done), int64(total))
 			}
 		})
+	if err != nil && ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return windows, err
 }

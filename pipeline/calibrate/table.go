@@ -26,7 +26,7 @@ func (q *quantization) table(ctx context.Context) ([]float32, error) {
 			return nil, err
 		}
 	}
-	return q.matrix(ctx, "tokens", e, st)
+	return q.matrix(ctx, e, st)
 }
 
 // tableStats gathers the moments by which the table of embeddings is encoded.
@@ -126,6 +126,9 @@ func (o *Options) gradient(ctx context.Context, m *net.Model, windows [][]int32,
 		m.CrossEntropyGradient(logits, labels)
 	}, net.Visitor{})
 	for i := len(inputs) - 1; i >= 0; i-- {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		l, err := m.Layer(i)
 		if err != nil {
 			return nil, err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/rs/zerolog"
@@ -22,6 +24,12 @@ import (
 //
 // The result lies in o.Dir, as that of [Quantize] does; f is left alone.
 func Tune(ctx context.Context, o Options, s Scheme, f *Finished) (*Finished, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if s.Chain.Tuner == nil {
+		return nil, fmt.Errorf("internal error: nothing of the chain tunes")
+	}
 	src, err := f.Source(o.Source)
 	if err != nil {
 		return nil, err
@@ -128,8 +136,15 @@ func (t *tuning) open(f *Finished) error {
 	add := func(l *net.Linear) error {
 		name := l.Weight.Tensor
 		spec := t.Specs[name]
-		if spec.Bits == 16 || t.matrices[name] != nil {
+		if t.matrices[name] != nil {
 			return nil
+		}
+		if spec.Bits == 16 {
+			hat, err := f.weights(l, t.Specs)
+			if err == nil {
+				l.Set(hat)
+			}
+			return err
 		}
 		x := &tunedMatrix{name: name, spec: spec}
 		var err error
@@ -388,8 +403,11 @@ func (t *tuning) moveAll() {
 
 // write stores codes with the tuned scales, and the tuned gammas.
 func (t *tuning) write(f *Finished) (*Finished, error) {
-	t.set()
 	out := &Finished{dir: t.Dir, prefix: tunedPrefix, files: map[string][]byte{}}
+	// It says that all is there, so it is written last.
+	if err := os.Remove(filepath.Join(out.dir, out.prefix+overlayFile)); err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
 	if err := out.resume(); err != nil {
 		return nil, err
 	}
@@ -405,7 +423,7 @@ func (t *tuning) write(f *Finished) (*Finished, error) {
 		}
 	}
 	o, ok := t.source.(*Overlay)
-	if !ok {
+	if !ok || t.source == t.Source {
 		o = NewOverlay(t.source)
 	}
 	for name, p := range t.gammas { // in any order: each has a place of its own

@@ -22,6 +22,9 @@ type input struct {
 	linears []*net.Linear
 }
 
+// headInput is the name of the last input, and of the linear that reads it.
+const headInput = "head"
+
 // walk takes all windows through the model, layer by layer and, within a layer, input by input.
 type walk struct {
 	decoder *arch.Decoder
@@ -80,7 +83,9 @@ func (w *walk) newStreams(width int) (s streams, err error) {
 		}
 	}
 	if !w.sequential || w.cross {
-		s.float, err = newRows(w.room, w.dir, n, width)
+		if s.float, err = newRows(w.room, w.dir, n, width); err != nil {
+			s.close(w.room)
+		}
 	}
 	return s, err
 }
@@ -263,7 +268,6 @@ func (w *walk) show(ctx context.Context, in *input, h streams, value func(x, h [
 func (w *walk) produce(ctx context.Context, h streams, float, quantized *net.Layer, width int, make func(l *net.Layer, dst, h []float32, windows int)) (streams, error) {
 	out, err := w.newStreams(width)
 	if err != nil {
-		out.close(w.room)
 		return out, err
 	}
 	length := len(w.windows[0])
@@ -338,7 +342,7 @@ func (w *walk) head(ctx context.Context, h streams) error {
 	if err != nil {
 		return err
 	}
-	in := &input{"head", len(w.decoder.Layers), []*net.Linear{head.Linear}}
+	in := &input{headInput, len(w.decoder.Layers), []*net.Linear{head.Linear}}
 	return w.show(ctx, in, h, func(x, rows []float32, _ bool) []float32 {
 		x = grow(x, len(rows))
 		head.Input(x, rows)
