@@ -1,0 +1,267 @@
+package calibrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// seen is what a visit was shown.
+type seen struct {
+	name    string
+	layer   int
+	tensors []string
+	stats   *quant.Stats
+}
+
+func walked(t *testing.T, o Options, edit func(w *walk)) ([]seen, error) {
+	t.Helper()
+	m, err := net.New(o.Decoder, o.Source, o.Threads)
+	check(t, err)
+	var all []seen
+	w := o.walk(m)
+	w.visit = func(_ context.Context, in *input, st *quant.Stats) error {
+		s := seen{name: in.name, layer: in.layer, stats: st}
+		for _, l := range in.linears {
+			s.tensors = append(s.tensors, l.Weight.Tensor)
+		}
+		all = append(all, s)
+		return nil
+	}
+	edit(w)
+	before := w.room.left
+	err = w.run(t.Context())
+	if w.room.left != before {
+		t.Errorf("%d bytes of room, had %d", w.room.left, before)
+	}
+	noActivations(t, o.Dir)
+	return all, err
+}
+
+// direct computes the moments of all inputs window by window with the steps of the net.
+func direct(t *testing.T, o Options) []seen {
+	t.Helper()
+	m, err := net.New(o.Decoder, o.Source, 1)
+	check(t, err)
+	sums := map[string]*moments{}
+	length := len(o.Windows[0])
+	add := func(name string, x []float32) {
+		if sums[name] == nil {
+			sums[name] = newMoments(len(x)/length, false)
+		}
+		sums[name].add(x, nil, length, o.Skip, 1)
+	}
+	for _, window := range o.Windows {
+		h, err := m.Embed([][]int32{window})
+		check(t, err)
+		for i := range o.Decoder.Layers {
+			l, err := m.Layer(i)
+			check(t, err)
+			name := fmt.Sprintf("layers.%d.", i)
+			x, xo, xd := make([]float32, len(h)), make([]float32, length*l.O.Cols), make([]float32, length*l.Down.Cols)
+			l.AttentionInput(x, h)
+			add(name+"attention", x)
+			l.Attend(xo, x, length)
+			add(name+"output", xo)
+			after := slices.Clone(h)
+			l.Forward(after, length)
+			l.AddAttention(h, xo)
+			l.MLPInput(x, h)
+			add(name+"mlp", x)
+			l.Product(xd, x)
+			add(name+"down", xd)
+			l.AddMLP(h, xd)
+			if !slices.Equal(h, after) {
+				t.Fatalf("layer %d: its steps are not its forward pass", i)
+			}
+		}
+		head, err := m.Head()
+		check(t, err)
+		x := make([]float32, len(h))
+		head.Input(x, h)
+		add("head", x)
+	}
+	var all []seen
+	for i, l := range o.Decoder.Layers {
+		a, f := l.Attention, l.MLP
+		name := fmt.Sprintf("layers.%d.", i)
+		for k, tensors := range [][]string{
+			{a.Q.Weight.Tensor, a.K.Weight.Tensor, a.V.Weight.Tensor}, {a.O.Weight.Tensor}, {f.Gate.Weight.Tensor, f.Up.Weight.Tensor}, {f.Down.Weight.Tensor},
+		} {
+			all = append(all, seen{name: name + []string{"attention", "output", "mlp", "down"}[k], layer: i, tensors: tensors})
+		}
+	}
+	all = append(all, seen{name: "head", layer: len(o.Decoder.Layers), tensors: []string{o.Decoder.Head.Weight.Tensor}})
+	for i := range all {
+		st, err := sums[all[i].name].stats()
+		check(t, err)
+		all[i].stats = st
+	}
+	return all
+}
+
+func unlike(a, b []seen) string {
+	return cmp.Diff(a, b, cmp.AllowUnexported(seen{}), cmp.Comparer(func(x, y *quant.Stats) bool {
+		return x.Cols == y.Cols && x.Tokens == y.Tokens && slices.Equal(x.Hessian, y.Hessian)
+	}))
+}
+
+// Whatever the streams, the threads and the memory: every input in its order, with the bits that the net computes for
+// single windows. 40 windows of 64 tokens are two chunks.
+func TestWalk(t *testing.T) {
+	for _, name := range []string{"llama-bias", "qwen3-untied"} {
+		t.Run(name, func(t *testing.T) {
+			d, src := openCheckpoint(t, familyDir(name))
+			o := Options{Decoder: d, Source: src, Windows: randomText(d, 40, 64), Skip: 3}
+			want := direct(t, o)
+			for _, c := range []struct {
+				threads           int
+				memory            int64
+				sequential, cross bool
+			}{{1, plenty, false, false}, {2, 1, false, false}, {7, plenty, true, false}, {2, 1, true, false}, {2, plenty, true, true}, {1, 1, true, true}, {2, 6 << 20, true, true}} {
+				o.Threads, o.Memory, o.Dir = c.threads, c.memory, t.TempDir()
+				got, err := walked(t, o, func(w *walk) { w.sequential, w.cross = c.sequential, c.cross })
+				check(t, err)
+				if diff := unlike(want, got); diff != "" {
+					t.Errorf("%+v (-want +got):\n%s", c, diff)
+				}
+				for _, s := range got {
+					if (s.stats.Cross != nil) != c.cross {
+						t.Fatalf("%+v: %s: cross moments of %d", c, s.name, len(s.stats.Cross))
+					}
+					for i, v := range s.stats.Cross {
+						if h := s.stats.Hessian[i]; v-h > 1e-4*(1+max(h, -h)) || h-v > 1e-4*(1+max(h, -h)) {
+							t.Fatalf("%+v: %s: cross moment %g, hessian %g", c, s.name, v, h)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// Weights that a visit puts in place are seen by the inputs behind them, and by the quantized stream only.
+func TestWalkShowsReplacedWeights(t *testing.T) {
+	d, src := openCheckpoint(t, familyDir("llama"))
+	o := Options{Decoder: d, Source: src, Windows: randomText(d, 4, 32), Threads: 2, Memory: plenty, Dir: t.TempDir()}
+	down := d.Layers[1].MLP.Down.Weight
+	half := edited(t, src, down, func(x []float32) {
+		for i := range x {
+			x[i] /= 2
+		}
+	})
+	changed := o
+	changed.Source = half
+	float, want := direct(t, o), direct(t, changed)
+	for _, cross := range []bool{false, true} {
+		var got []seen
+		_, err := walked(t, o, func(w *walk) {
+			w.sequential, w.cross = true, cross
+			w.visit = func(_ context.Context, in *input, st *quant.Stats) error {
+				got = append(got, seen{stats: st})
+				if in.linears[0].Weight.Tensor == down.Tensor {
+					in.linears[0].Set(floats(t, half, down))
+				}
+				return nil
+			}
+		})
+		check(t, err)
+		for i := range got {
+			if !slices.Equal(got[i].stats.Hessian, want[i].stats.Hessian) {
+				t.Errorf("%s: not what the changed model computes", want[i].name)
+			}
+			if behind := want[i].layer > 1; behind == slices.Equal(got[i].stats.Hessian, float[i].stats.Hessian) {
+				t.Errorf("%s: the change is seen: %v", want[i].name, behind)
+			}
+		}
+	}
+}
+
+// Inputs that nobody wants are shown without statistics.
+func TestWalkUnwanted(t *testing.T) {
+	d, src := openCheckpoint(t, familyDir("llama"))
+	o := Options{Decoder: d, Source: src, Windows: randomText(d, 2, 16), Threads: 1, Memory: plenty, Dir: t.TempDir()}
+	got, err := walked(t, o, func(w *walk) { w.wanted = func(in *input) bool { return in.layer == 1 } })
+	check(t, err)
+	for _, s := range got {
+		if (s.stats != nil) != (s.layer == 1) {
+			t.Errorf("%s: statistics %v", s.name, s.stats != nil)
+		}
+	}
+}
+
+func TestWalkFails(t *testing.T) {
+	d, base := openCheckpoint(t, familyDir("llama"))
+	lost := errors.New("lost")
+	times := func(f float32) func(x []float32) {
+		return func(x []float32) {
+			for i := range x {
+				x[i] *= f
+			}
+		}
+	}
+	overflowing := edited(t, edited(t, base, d.Layers[2].MLP.Up.Weight, times(1e10)), d.Layers[2].MLP.Down.Weight, times(1e37))
+	for _, c := range []struct {
+		name string
+		src  tensor.Source
+		text string
+	}{
+		{"NaN", &poisoned{base, d.Layers[1].Attention.V.Weight.Tensor, bf16NaN}, d.Layers[1].Attention.V.Weight.Tensor},
+		{"too large", &poisoned{base, d.Layers[0].MLP.Up.Weight.Tensor, bf16Large}, "layers.0.down: "},
+		{"states", overflowing, "layers.2.down: the states behind it"},
+		{"a visit", base, "lost"},
+		{"cancelled", base, "lost"},
+	} {
+		for _, memory := range []int64{1, plenty} {
+			o := Options{Decoder: d, Source: c.src, Windows: randomText(d, 3, 16), Threads: 2, Memory: memory, Dir: t.TempDir()}
+			_, err := walked(t, o, func(w *walk) {
+				visit := w.visit
+				w.sequential, w.cross = true, true
+				w.visit = func(ctx context.Context, in *input, st *quant.Stats) error {
+					if c.name == "a visit" && in.name == "layers.1.output" {
+						return lost
+					}
+					return visit(ctx, in, st)
+				}
+			})
+			if c.name == "cancelled" {
+				err = cancelledWalk(t, o, lost)
+			}
+			if err == nil || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%s, %d bytes: %v", c.name, memory, err)
+			}
+		}
+	}
+}
+
+// cancelledWalk cancels a walk at an input.
+func cancelledWalk(t *testing.T, o Options, cause error) error {
+	m, err := net.New(o.Decoder, o.Source, o.Threads)
+	check(t, err)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	w := o.walk(m)
+	w.visit = func(_ context.Context, in *input, _ *quant.Stats) error {
+		if in.name == "layers.1.mlp" {
+			cancel(cause)
+		} else if ctx.Err() != nil {
+			t.Errorf("%s was shown after the walk was cancelled", in.name)
+		}
+		return nil
+	}
+	before := w.room.left
+	err = w.run(ctx)
+	if w.room.left != before {
+		t.Errorf("%d bytes of room, had %d", w.room.left, before)
+	}
+	noActivations(t, o.Dir)
+	return err
+}
