@@ -1,0 +1,367 @@
+package calibrate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// smallJobs are jobs of all kinds of chains on random models: tied and not, with biases, with few key-value heads.
+func smallJobs(t *testing.T) map[string]job {
+	t.Helper()
+	omni, awq, search, gptq := quant.NewOmniQuant(), quant.NewAWQ(), quant.NewSearch(), quant.NewGPTQ()
+	omni.Steps, awq.Step, search.Candidates, gptq.Candidates = 2, 0.25, 3, 3 // for speed
+	all := map[string]job{}
+	for _, c := range []struct {
+		family     string
+		sequential bool
+		methods    []quant.Method
+	}{
+		{"llama-bias", true, []quant.Method{awq, gptq}},
+		{"qwen3-untied", false, []quant.Method{awq, search}},
+		{"llama", true, []quant.Method{quant.NewRotation(), gptq}},
+		{"qwen2-untied", true, []quant.Method{omni}},
+		{"qwen2-tied", true, []quant.Method{quant.RTN{}}},
+	} {
+		d, src := openCheckpoint(t, familyDir(c.family))
+		d.Layers = d.Layers[:2]
+		j := newJob(t, d, src, randomText(d, 5, 32), c.methods...)
+		j.Sequential = c.sequential
+		j.Specs[d.Layers[1].Attention.V.Weight.Tensor] = quant.Half
+		all[c.family] = j
+	}
+	return all
+}
+
+// Neither threads nor memory are seen in any file.
+func TestQuantizeDoesNotDependOnMachine(t *testing.T) {
+	for name, j := range smallJobs(t) {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			f := j.run(t, dir)
+			want := content(t, dir)
+			if n := len(j.Specs); len(f.Ops) != n {
+				t.Errorf("%d matrices are finished, want %d", len(f.Ops), n)
+			}
+			for _, c := range []struct {
+				threads int
+				memory  int64
+			}{{1, 1}, {2, 1 << 20}, {7, plenty}} {
+				dir := t.TempDir()
+				g := j.on(c.threads, c.memory).run(t, dir)
+				same(t, fmt.Sprintf("%d threads, %d bytes", c.threads, c.memory), want, content(t, dir))
+				if f.Digest() != g.Digest() {
+					t.Error("other digest")
+				}
+			}
+			opened, err := OpenFinished(dir)
+			check(t, err)
+			if opened.Digest() != f.Digest() {
+				t.Error("other digest after opening")
+			}
+			for tensor, spec := range j.Specs {
+				r := opened.Encoded(tensor)
+				if r == nil || !opened.Has(tensor) {
+					t.Fatalf("%s is not there", tensor)
+				}
+				b, err := io.ReadAll(io.NewSectionReader(r, 0, 1<<20))
+				check(t, err)
+				if op := ops(opened)[tensor]; sumOf(b) != op.SHA256 || op.Spec != spec.String() {
+					t.Errorf("%s: %+v", tensor, op)
+				}
+			}
+			if opened.Encoded("absent") != nil || opened.Has("absent") {
+				t.Error("a tensor that does not exist is finished")
+			}
+		})
+	}
+}
+
+// A directory that was cut or damaged anywhere is completed to the same bytes.
+func TestQuantizeGoesOn(t *testing.T) {
+	j := smallJobs(t)["llama"]
+	dir := t.TempDir()
+	f := j.run(t, dir)
+	want := content(t, dir)
+	again := func(t *testing.T, dir string, kept int) {
+		t.Helper()
+		got, err := OpenFinished(dir)
+		check(t, err)
+		if len(got.Ops) != kept {
+			t.Errorf("%d matrices are believed, want %d", len(got.Ops), kept)
+		}
+		if g := j.on(1, 1).run(t, dir); g.Digest() != f.Digest() {
+			t.Error("other digest")
+		}
+		same(t, "continued", want, content(t, dir))
+	}
+	journal, err := os.ReadFile(filepath.Join(dir, journalFile))
+	check(t, err)
+	lines := slices.Collect(bytes.Lines(journal))
+	// copied has the files of the first n matrices.
+	copied := func(t *testing.T, n int, journal []byte) string {
+		to := t.TempDir()
+		for name := range want {
+			b, err := os.ReadFile(filepath.Join(dir, name))
+			check(t, err)
+			if i, err := strconv.Atoi(strings.TrimSuffix(name, ".codes")); err == nil && i >= n {
+				continue
+			}
+			if name == journalFile {
+				b = journal
+			}
+			check(t, os.WriteFile(filepath.Join(to, name), b, 0o666))
+		}
+		return to
+	}
+	for n := range len(lines) + 1 {
+		t.Run(fmt.Sprint("after ", n), func(t *testing.T) {
+			again(t, copied(t, n, bytes.Join(lines[:n], nil)), n)
+		})
+	}
+	n := len(lines)
+	for _, c := range []struct {
+		name   string
+		kept   int
+		damage func(dir string) error
+	}{
+		{"a line cut", 6, func(dir string) error {
+			return os.Truncate(filepath.Join(dir, journalFile), int64(len(bytes.Join(lines[:6], nil))+len(lines[6])/2))
+		}},
+		{"a line without its end", n, func(dir string) error {
+			return os.Truncate(filepath.Join(dir, journalFile), int64(len(journal)-1))
+		}},
+		{"no journal", 0, func(dir string) error { return os.Remove(filepath.Join(dir, journalFile)) }},
+		{"a file missing", 4, func(dir string) error { return os.Remove(filepath.Join(dir, "00004.codes")) }},
+		{"a file cut", 3, func(dir string) error { return os.Truncate(filepath.Join(dir, "00003.codes"), 100) }},
+		{"a byte changed", 5, func(dir string) error {
+			path := filepath.Join(dir, "00005.codes")
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			b[9] ^= 1
+			return os.WriteFile(path, b, 0o666)
+		}},
+		{"no overlay yet", 0, func(dir string) error {
+			return errors.Join(os.Remove(filepath.Join(dir, journalFile)), os.Remove(filepath.Join(dir, overlayFile)))
+		}},
+		{"a file outside", 2, func(dir string) error {
+			list := slices.Clone(lines)
+			list[2] = bytes.Replace(lines[2], []byte(`"00002.codes"`), []byte(`"../00002.codes"`), 1)
+			return os.WriteFile(filepath.Join(dir, journalFile), bytes.Join(list, nil), 0o666)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := copied(t, n, journal)
+			check(t, c.damage(dir))
+			again(t, dir, c.kept)
+		})
+	}
+	t.Run("finished", func(t *testing.T) { again(t, copied(t, n, journal), n) })
+}
+
+// lethal is a source that ends the process when it has been opened so often.
+type lethal struct {
+	tensor.Source
+	left atomic.Int64
+}
+
+func (l *lethal) Open(name string) (*io.SectionReader, error) {
+	if l.left.Add(-1) < 0 {
+		killSelf()
+	}
+	return l.Source.Open(name)
+}
+
+func killSelf() {
+	p, err := os.FindProcess(os.Getpid())
+	if err == nil {
+		err = p.Kill()
+	}
+	panic(fmt.Sprint("not killed: ", err))
+}
+
+// killVariable asks TestQuantizeKilled for a process that dies: the directory, what is counted, and how often.
+const killVariable = "CALIBRATE_TEST_KILL"
+
+func killedChild(name, where string, n int, dir string) *exec.Cmd {
+	c := exec.Command(os.Args[0], "-test.run=^"+name+"$")
+	c.Env = append(os.Environ(), killVariable+"="+strings.Join([]string{where, strconv.Itoa(n), dir}, "\n"))
+	return c
+}
+
+// killPoint is what killedChild asked for.
+func killPoint() (where string, n int, dir string) {
+	list := strings.SplitN(os.Getenv(killVariable), "\n", 3)
+	if len(list) < 3 {
+		return "", 0, ""
+	}
+	n, _ = strconv.Atoi(list[1])
+	return list[0], n, list[2]
+}
+
+// wantKilled runs a process that must not survive.
+func wantKilled(t *testing.T, c *exec.Cmd) {
+	t.Helper()
+	out, err := c.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() > 0 || len(out) > 0 {
+		t.Fatalf("the process was not killed: %v: %s", err, out)
+	}
+}
+
+// Processes that are killed while foldings are chosen, while weights are read, and behind a matrix leave what a later run
+// completes to the same bytes.
+func TestQuantizeKilled(t *testing.T) {
+	j := smallJobs(t)["llama-bias"]
+	if where, n, dir := killPoint(); where != "" {
+		j.Dir = dir
+		if where == "open" {
+			l := &lethal{Source: j.Source}
+			l.left.Store(int64(n))
+			j.Source = l
+		} else {
+			j.Progress = func(int64, int64) {
+				if n--; n == 0 {
+					killSelf()
+				}
+			}
+		}
+		_, err := Quantize(t.Context(), j.Options, j.Scheme)
+		t.Fatalf("alive: %v", err)
+	}
+	dir := t.TempDir()
+	opens := &lethal{Source: j.Source}
+	opens.left.Store(1 << 30)
+	counted := j
+	counted.Source = opens
+	f := counted.run(t, dir)
+	want := content(t, dir)
+	n := int(1<<30 - opens.left.Load())
+	for _, c := range []struct {
+		where string
+		n     int
+		least int // matrices that are finished
+	}{{"open", n / 4, 0}, {"open", n - 3, 9}, {"progress", 9, 9}} {
+		t.Run(fmt.Sprint(c.where, " ", c.n), func(t *testing.T) {
+			dir := t.TempDir()
+			wantKilled(t, killedChild("TestQuantizeKilled", c.where, c.n, dir))
+			left, err := OpenFinished(dir)
+			check(t, err)
+			if n := len(left.Ops); n < c.least || n >= len(f.Ops) {
+				t.Errorf("%d matrices were finished", n)
+			}
+			if g := j.run(t, dir); g.Digest() != f.Digest() {
+				t.Error("other digest")
+			}
+			noActivations(t, dir)
+			same(t, "continued", want, content(t, dir))
+		})
+	}
+}
+
+func TestQuantizeProgress(t *testing.T) {
+	for name, j := range smallJobs(t) {
+		dir := t.TempDir()
+		for _, run := range []string{"from the start", "finished"} {
+			p := &tally{t: t}
+			j.Progress = p.add
+			j.run(t, dir)
+			if p.end(); p.calls != len(j.Specs) {
+				t.Errorf("%s, %s: %d calls for %d matrices", name, run, p.calls, len(j.Specs))
+			}
+		}
+	}
+}
+
+// Whenever it is cancelled, Quantize returns the cause before the next matrix, and goes on later.
+func TestQuantizeCancelled(t *testing.T) {
+	for name, j := range smallJobs(t) {
+		t.Run(name, func(t *testing.T) {
+			whole := t.TempDir()
+			f := j.run(t, whole)
+			dir, lost := t.TempDir(), errors.New("lost")
+			for _, at := range []int{0, 3, 7} { // matrices finished by this and the calls before
+				ctx, cancel := context.WithCancelCause(t.Context())
+				n := 0
+				o := j.Options
+				o.Dir, o.Memory = dir, 1
+				o.Progress = func(int64, int64) {
+					if n++; n == at {
+						cancel(lost)
+					}
+				}
+				if at == 0 {
+					cancel(lost)
+				}
+				if _, err := Quantize(ctx, o, j.Scheme); !errors.Is(err, lost) {
+					t.Errorf("cancelled after %d: %v", at, err)
+				}
+				if n > at+1 { // the table may come before the first look at the context
+					t.Errorf("%d matrices after the cancellation", n-at)
+				}
+				noActivations(t, dir)
+			}
+			if g := j.run(t, dir); g.Digest() != f.Digest() {
+				t.Error("other digest")
+			}
+			same(t, "continued", content(t, whole), content(t, dir))
+		})
+	}
+}
+
+func TestQuantizeRefuses(t *testing.T) {
+	d, src := openCheckpoint(t, familyDir("llama"))
+	name := d.Layers[1].MLP.Up.Weight.Tensor
+	for _, c := range []struct {
+		name string
+		edit func(j *job)
+		text string
+		is   error
+	}{
+		{"no text", func(j *job) { j.Windows = nil }, "no calibration text", nil},
+		{"windows of two lengths", func(j *job) { j.Windows[1] = j.Windows[1][:9] }, "windows of 9 and 16 tokens", nil},
+		{"all skipped", func(j *job) { j.Skip = 16 }, "skipped", nil},
+		{"NaN", func(j *job) { j.Source = &poisoned{src, name, bf16NaN} }, name, tensor.ErrCorrupt},
+		{"too large", func(j *job) { j.Source = &poisoned{src, name, bf16Large} }, name, tensor.ErrUnsupported},
+		{"too large for halves", func(j *job) {
+			j.Source, j.Specs[name] = &poisoned{src, name, bf16Large}, quant.Half
+		}, name, tensor.ErrUnsupported},
+		{"no spec", func(j *job) { delete(j.Specs, name) }, name, nil},
+		{"a block that does not divide", func(j *job) { j.Specs[name] = quant.Spec{Bits: 4, Block: 128, Scale: tensor.F16} }, name, nil},
+		{"a token beyond the table", func(j *job) { j.Windows[0][3] = 320 }, "320", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j := newJob(t, d, src, randomText(d, 2, 16), quant.NewGPTQ())
+			if c.is == tensor.ErrUnsupported {
+				j.Chain = chainOf(t, quant.RTN{})
+			}
+			c.edit(&j)
+			j.Dir = t.TempDir()
+			_, err := Quantize(t.Context(), j.Options, j.Scheme)
+			if err == nil || !strings.Contains(err.Error(), c.text) || c.is != nil && !errors.Is(err, c.is) {
+				t.Errorf("%v", err)
+			}
+			noActivations(t, j.Dir)
+		})
+	}
+	j := newJob(t, d, src, randomText(d, 2, 16), quant.RTN{})
+	j.Dir = filepath.Join(t.TempDir(), "absent")
+	if _, err := Quantize(t.Context(), j.Options, j.Scheme); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no directory: %v", err)
+	}
+}
