@@ -126,7 +126,7 @@ func (q *quantization) run(ctx context.Context) error {
 	}
 	w.wanted = func(in *input) bool {
 		for _, l := range in.linears {
-			if !q.finished.Has(l.Weight.Tensor) {
+			if name := l.Weight.Tensor; !q.finished.Has(name) && q.Specs[name].Bits != 16 {
 				return true
 			}
 		}
@@ -156,7 +156,9 @@ func (q *quantization) run(ctx context.Context) error {
 // watching says that there is a matrix behind the table whose codes depend on what the model computes.
 func (q *quantization) watching() bool {
 	open := false
-	q.Decoder.Linears(func(_ string, l *arch.Linear) { open = open || !q.finished.Has(l.Weight.Tensor) })
+	q.Decoder.Linears(func(_ string, l *arch.Linear) {
+		open = open || !q.finished.Has(l.Weight.Tensor) && q.Specs[l.Weight.Tensor].Bits != 16
+	})
 	return open && q.Chain.Quantizer.Calibrated()
 }
 
@@ -207,6 +209,9 @@ func (q *quantization) matrix(ctx context.Context, l *net.Linear, st *quant.Stat
 	spec, ok := q.Specs[name]
 	if !ok {
 		return nil, fmt.Errorf("internal error: no spec for %s", name)
+	}
+	if spec.Bits == 16 {
+		st = nil // no choice depends on it, so that an input that only such matrices read is not watched
 	}
 	file, hat, err := encodeMatrix(q.Chain.Quantizer, quant.Matrix{Rows: l.Rows, Cols: l.Cols, Data: l.W}, spec, st, q.Threads)
 	if err != nil {

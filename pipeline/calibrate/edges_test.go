@@ -88,7 +88,11 @@ func TestConstantRowsAndZeroBlocks(t *testing.T) {
 				j.Specs[w.Tensor], j.Sequential = s, false
 				f := j.run(t, t.TempDir())
 				x := decoded(t, j, f, w)
-				for i, v := range x[:2*w.Cols+32] {
+				n := 2*w.Cols + 32
+				if list[0].Name() == "gptq" {
+					n = 2 * w.Cols // the block of zeros makes up for errors of its row
+				}
+				for i, v := range x[:n] {
 					want := float32(0)
 					if i < w.Cols {
 						want = 0.03125

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -204,13 +203,4 @@ func (p *tally) end() {
 	if p.calls == 0 || p.done != p.total {
 		p.t.Errorf("progress ends at %d of %d after %d calls", p.done, p.total, p.calls)
 	}
-}
-
-func sortedNames(m map[string]string) []string {
-	var names []string
-	for n := range m {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	return names
 }

@@ -135,7 +135,10 @@ func (t *tuning) open(f *Finished) error {
 	t.matrices, t.gammas, t.originals = map[string]*tunedMatrix{}, map[string]*parameters{}, map[string][]float32{}
 	add := func(l *net.Linear) error {
 		name := l.Weight.Tensor
-		spec := t.Specs[name]
+		spec, ok := t.Specs[name]
+		if !ok {
+			return fmt.Errorf("internal error: no spec for %s", name)
+		}
 		if t.matrices[name] != nil {
 			return nil
 		}
@@ -149,7 +152,7 @@ func (t *tuning) open(f *Finished) error {
 		x := &tunedMatrix{name: name, spec: spec}
 		var err error
 		if x.layout, err = spec.Layout(l.Rows, l.Cols); err != nil {
-			return err
+			return fmt.Errorf("%s: %w", name, err)
 		}
 		b, err := f.of(name, x.layout.Bytes())
 		if err != nil {

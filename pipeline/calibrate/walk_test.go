@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -239,6 +241,20 @@ func TestWalkFails(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("%s, %d bytes: %v", c.name, memory, err)
 			}
+		}
+	}
+}
+
+// Where the second stream finds neither memory nor a directory, the room of the first one is given back.
+func TestWalkWithoutDirectory(t *testing.T) {
+	d, src := openCheckpoint(t, familyDir("llama"))
+	o := Options{Decoder: d, Source: src, Windows: randomText(d, 2, 16), Threads: 1, Dir: filepath.Join(t.TempDir(), "absent")}
+	stream := int64(4 * 2 * 16 * d.Hidden)
+	for _, streams := range []int64{0, 1, 2, 3} { // the third one would be the input of o
+		o.Memory = streams * stream * memoryShare
+		_, err := walked(t, o, func(w *walk) { w.sequential, w.cross = true, true })
+		if !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("memory for %d streams: %v", streams, err)
 		}
 	}
 }

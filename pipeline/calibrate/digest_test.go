@@ -1,0 +1,84 @@
+package calibrate
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// tierVariable is what kernel.Tier documents.
+const tierVariable = "LLMEXPORT_KERNEL"
+
+// codesDigests hold the bits of gptq, sequential, on every machine and in every tier: of the attention of a trained model, and
+// of a small one with its table, before and after tuning.
+var codesDigests = []string{
+	"tiny-qwen3 a597b2ca1e84e2a7",
+	"llama-bias a6c78edaeb615595",
+	"tuned c39a08ad6f2f77f5",
+}
+
+func TestDigest(t *testing.T) {
+	if tier := os.Getenv(tierVariable); tier != "" {
+		if got, err := kernel.Tier(); err != nil || got != tier {
+			t.Skipf("%s: %v", tier, err)
+		}
+	}
+	gptq := quant.NewGPTQ()
+	gptq.Candidates = 4
+	d, src := openCheckpoint(t, tinyDir)
+	trained := newJob(t, d, src, slicesOf(text(t, d), 32)[:4], gptq)
+	d.Layers = d.Layers[:1]
+	trained.Specs = specs(t, d, threeBits, quant.Half)
+	for _, w := range []arch.Weight{d.Layers[0].MLP.Gate.Weight, d.Layers[0].MLP.Up.Weight, d.Layers[0].MLP.Down.Weight} {
+		trained.Specs[w.Tensor] = quant.Half // for the speed of the generic tier
+	}
+	one := trained.run(t, t.TempDir())
+
+	d, src = openCheckpoint(t, familyDir("llama-bias"))
+	small := newJob(t, d, src, randomText(d, 4, 32), gptq, quickly(2))
+	small.Dir = t.TempDir()
+	two := small.run(t, small.Dir)
+	three, err := Tune(t.Context(), small.Options, small.Scheme, two)
+	check(t, err)
+	for i, f := range []*Finished{one, two, three} {
+		word, _, _ := strings.Cut(codesDigests[i], " ")
+		if got := word + " " + f.Digest()[:16]; got != codesDigests[i] {
+			t.Errorf("%q, want %q", got, codesDigests[i])
+		}
+	}
+}
+
+// slicesOf cuts windows into shorter ones.
+func slicesOf(windows [][]int32, length int) (list [][]int32) {
+	for _, w := range windows {
+		for ; len(w) >= length; w = w[length:] {
+			list = append(list, w[:length])
+		}
+	}
+	return list
+}
+
+// The lower tiers, in processes of their own.
+func TestDigestTiers(t *testing.T) {
+	if os.Getenv(tierVariable) != "" {
+		t.Skip("in a process of this test")
+	}
+	for _, tier := range []string{"generic", "avx2", "avx512", "neon"} {
+		t.Run(tier, func(t *testing.T) {
+			c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestDigest$", "-test.v")
+			c.Env = append(os.Environ(), tierVariable+"="+tier)
+			out, err := c.CombinedOutput()
+			if err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+			if strings.Contains(string(out), "--- SKIP") {
+				t.Skip("this machine has no such tier")
+			}
+		})
+	}
+}

@@ -1,0 +1,186 @@
+package calibrate
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// measuring lists options of the body, by falling divergence behind the first one, and of tables.
+func measuring(t *testing.T, probe [][]int32, methods ...quant.Method) Measuring {
+	t.Helper()
+	return Measuring{
+		Chain: chainOf(t, methods...), Scale: tensor.F16, Probe: probe,
+		Options: func(w arch.Weight, lookup bool) []quant.Spec {
+			if lookup {
+				return []quant.Spec{{Bits: 4, Scale: tensor.F16}, {Bits: 8, Scale: tensor.F16}}
+			}
+			list := []quant.Spec{anchor(tensor.F16, w.Cols)}
+			for _, bits := range []int{2, 3, 4, 6} {
+				list = append(list, quant.Spec{Bits: bits, Block: 32, Scale: tensor.F16})
+			}
+			return append(list, quant.Half)
+		},
+	}
+}
+
+func measured(t *testing.T, o Options, ms Measuring) []Sensitivity {
+	t.Helper()
+	o.Dir = t.TempDir()
+	list, err := Measure(t.Context(), o, ms)
+	check(t, err)
+	noActivations(t, o.Dir)
+	return list
+}
+
+// Every matrix once, in order, with numbers that are positive, finite, and fall with every bit; the sum over ops of the
+// divergence at 3 bits is that of the model with all of them.
+func TestMeasure(t *testing.T) {
+	d, src := openCheckpoint(t, tinyDir)
+	text, probe := tinyText(t, d, src)
+	d.Layers = d.Layers[:2]
+	gptq := quant.NewGPTQ()
+	gptq.Candidates, gptq.Sweeps = 4, 1 // for speed
+	for _, q := range []quant.Quantizer{quant.RTN{}, gptq} {
+		t.Run(q.Name(), func(t *testing.T) {
+			j := newJob(t, d, src, text, q)
+			j.Sequential, j.Specs = false, specs(t, d, threeBits, quant.Half)
+			list := measured(t, j.Options, measuring(t, probe, q))
+			var names []string
+			var sum float64
+			for _, s := range list {
+				names = append(names, s.Tensor)
+				if s.Lookup != (s.Tensor == d.Embedding.Tensor) || s.Rows*s.Cols == 0 {
+					t.Errorf("%s: %+v", s.Tensor, s)
+				}
+				bits := s.Options
+				if !s.Lookup {
+					bits = bits[1:]
+					sum += s.Options[0].KL
+				}
+				for i, opt := range bits {
+					exact := opt.Spec.Bits == 16 && opt.KL == 0 && opt.Error == 0 // not all weights are, in 16 bits
+					if !exact && (!(opt.KL > 0 && opt.KL < 10) || !s.Lookup && !(opt.Error > 0 && opt.Error < 1)) {
+						t.Errorf("%s, %v: %+v", s.Tensor, opt.Spec, opt)
+					}
+					if i > 0 && !(opt.KL < bits[i-1].KL) {
+						t.Errorf("%s: %v adds %g, %v %g", s.Tensor, opt.Spec, opt.KL, bits[i-1].Spec, bits[i-1].KL)
+					}
+				}
+			}
+			want := []string{d.Embedding.Tensor}
+			d.Linears(func(name string, l *arch.Linear) {
+				if name != headInput {
+					want = append(want, l.Weight.Tensor)
+				}
+			})
+			if strings.Join(names, " ") != strings.Join(want, " ") {
+				t.Errorf("measured %q", names)
+			}
+			j.Dir = t.TempDir()
+			whole := kl(t, j, j.run(t, j.Dir), probe)
+			t.Logf("%s: sum of single ops %.4f, all together %.4f", q.Name(), sum, whole)
+			if !(sum > 0.75*whole && sum < 1.25*whole) {
+				t.Errorf("the divergences of single ops sum up to %.4f, all together have %.4f", sum, whole)
+			}
+		})
+	}
+}
+
+// measureDigest holds the bits of TestMeasureDigest.
+const measureDigest = "9a7022cb5c658415"
+
+// Neither threads nor memory are seen; random models, one of them with a head of its own.
+func TestMeasureDigest(t *testing.T) {
+	h := sha256.New()
+	for _, name := range []string{"qwen3-untied", "llama-bias"} {
+		d, src := openCheckpoint(t, familyDir(name))
+		d.Layers = d.Layers[:2]
+		windows := randomText(d, 6, 32)
+		j := newJob(t, d, src, windows[:4], quant.NewGPTQ())
+		var first string
+		for _, c := range []struct {
+			threads int
+			memory  int64
+		}{{1, plenty}, {2, 1}, {7, 1 << 20}} {
+			o := j.on(c.threads, c.memory).Options
+			p := &tally{t: t}
+			o.Progress = p.add
+			got := fmt.Sprintf("%+v", measured(t, o, measuring(t, windows[4:], quant.NewGPTQ())))
+			if p.end(); p.calls != len(j.Specs) {
+				t.Errorf("%s: %d calls of progress for %d matrices", name, p.calls, len(j.Specs))
+			}
+			if first == "" {
+				first = got
+				h.Write([]byte(got))
+			}
+			if got != first {
+				t.Errorf("%s: %+v: other numbers", name, c)
+			}
+		}
+	}
+	if got := fmt.Sprintf("%x", h.Sum(nil)[:8]); got != measureDigest {
+		t.Errorf("digest %q, want %q", got, measureDigest)
+	}
+}
+
+func TestMeasureFails(t *testing.T) {
+	d, src := openCheckpoint(t, familyDir("qwen3-untied"))
+	d.Layers = d.Layers[:2]
+	windows := randomText(d, 3, 16)
+	lost := errors.New("lost")
+	up := d.Layers[1].MLP.Up.Weight.Tensor
+	for _, c := range []struct {
+		name string
+		edit func(o *Options, ms *Measuring)
+		text string
+		at   int // matrices measured before it is cancelled, or -1
+	}{
+		{"no text", func(o *Options, _ *Measuring) { o.Windows = nil }, "no calibration text", -1},
+		{"no probe", func(_ *Options, ms *Measuring) { ms.Probe = nil }, "no text to measure", -1},
+		{"NaN", func(o *Options, _ *Measuring) { o.Source = &poisoned{src, up, bf16NaN} }, up, -1},
+		{"a bad option", func(_ *Options, ms *Measuring) {
+			ms.Options = func(w arch.Weight, _ bool) []quant.Spec {
+				if w.Tensor == up {
+					return []quant.Spec{{Bits: 4, Block: 128, Scale: tensor.F16}}
+				}
+				return nil
+			}
+		}, up, -1},
+		{"cancelled", func(*Options, *Measuring) {}, "lost", 0},
+		{"cancelled later", func(*Options, *Measuring) {}, "lost", 5},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j := newJob(t, d, src, windows[:2], quant.RTN{})
+			o, ms := j.Options, measuring(t, windows[2:], quant.RTN{})
+			o.Dir, o.Memory = t.TempDir(), 1
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			if c.at == 0 {
+				cancel(lost)
+			}
+			n := 0
+			o.Progress = func(int64, int64) {
+				if n++; n == c.at {
+					cancel(lost)
+				}
+			}
+			c.edit(&o, &ms)
+			_, err := Measure(ctx, o, ms)
+			if err == nil || !strings.Contains(err.Error(), c.text) || c.at >= 0 && !errors.Is(err, lost) {
+				t.Errorf("%v", err)
+			}
+			if c.at >= 0 && n > c.at {
+				t.Errorf("%d matrices were measured after the cancellation", n-c.at)
+			}
+			noActivations(t, o.Dir)
+		})
+	}
+}

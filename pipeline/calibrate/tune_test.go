@@ -1,0 +1,250 @@
+package calibrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// quickly is a tuning of some steps.
+func quickly(steps int) *quant.Distill {
+	d := quant.NewDistill()
+	d.Steps, d.Tokens = steps, 160
+	return d
+}
+
+// On a trained model the divergence on the text of the tuning falls, of symmetric specs too, and nothing but scales, zero
+// terms and gammas moves.
+func TestTune(t *testing.T) {
+	d, src := openCheckpoint(t, tinyDir)
+	text, _ := tinyText(t, d, src)
+	d.Layers = d.Layers[:2]
+	for _, symmetric := range []bool{false, true} {
+		tuner := quickly(4)
+		tuner.Tokens, tuner.Rate = 6*64, 4e-3
+		text := text[:6]
+		j := newJob(t, d, src, text, quant.RTN{}, tuner)
+		body := threeBits
+		body.Symmetric = symmetric
+		j.Specs, j.Dir = specs(t, d, body, tableBits), t.TempDir()
+		f := j.run(t, j.Dir)
+		before := kl(t, j, f, text)
+		encoded := content(t, j.Dir)
+		p := &tally{t: t}
+		j.Progress = p.add
+		g, err := Tune(t.Context(), j.Options, j.Scheme, f)
+		check(t, err)
+		if p.end(); p.calls != tuner.Steps {
+			t.Errorf("%d calls of progress for %d steps", p.calls, tuner.Steps)
+		}
+		after := kl(t, j, g, text)
+		t.Logf("symmetric %v: divergence %.4f before, %.4f after", symmetric, before, after)
+		if !(after < 0.9*before) {
+			t.Errorf("symmetric %v: divergence %.4f before, %.4f after", symmetric, before, after)
+		}
+		// The finished matrices are as they were.
+		left := content(t, j.Dir)
+		maps.DeleteFunc(left, func(name, _ string) bool { return strings.HasPrefix(name, tunedPrefix) })
+		same(t, "files of the encoded model", encoded, left)
+		if again := kl(t, j, f, text); again != before {
+			t.Errorf("divergence of the encoded model %g, was %g", again, before)
+		}
+		opened, err := OpenFinished(j.Dir)
+		check(t, err)
+		if opened.Digest() != g.Digest() || opened.Digest() == f.Digest() {
+			t.Error("the tuned result is not what is opened")
+		}
+		for i, op := range opened.Ops {
+			was := f.Ops[i]
+			if op.Tensor != was.Tensor || op.Spec != was.Spec || op.File != tunedPrefix+was.File {
+				t.Errorf("%+v, was %+v", op, was)
+			}
+			l, err := j.Specs[op.Tensor].Layout(rowsAndCols(t, src, op.Tensor))
+			check(t, err)
+			a, b := f.files[op.Tensor], opened.files[op.Tensor]
+			if !slices.Equal(a[:l.Codes], b[:l.Codes]) {
+				t.Errorf("%s: codes have moved", op.Tensor)
+			}
+			if slices.Equal(a[l.Codes:], b[l.Codes:]) {
+				t.Errorf("%s: no scale has moved", op.Tensor)
+			}
+		}
+		moved, err := opened.Source(src)
+		check(t, err)
+		for name, is := range changed(t, src, moved.(*Overlay)) {
+			if norm := strings.HasSuffix(name, "norm.weight") && !strings.Contains(name, "layers.2.") && !strings.Contains(name, "layers.3."); is != norm {
+				t.Errorf("%s: changed is %v", name, is)
+			}
+		}
+	}
+}
+
+func rowsAndCols(t *testing.T, src tensor.Source, name string) (rows, cols int) {
+	t.Helper()
+	for _, info := range src.Tensors() {
+		if info.Name == name {
+			return int(info.Shape[0]), int(info.Shape[1])
+		}
+	}
+	t.Fatalf("no tensor %s", name)
+	return 0, 0
+}
+
+// tuningJob is a small job with a folding, biases, and matrices in 16 bits.
+func tuningJob(t *testing.T, family string) job {
+	awq := quant.NewAWQ()
+	awq.Step = 0.25
+	d, src := openCheckpoint(t, familyDir(family))
+	d.Layers = d.Layers[:2]
+	j := newJob(t, d, src, randomText(d, 5, 32), awq, quant.RTN{}, quickly(3))
+	j.Specs[d.Layers[0].MLP.Gate.Weight.Tensor] = quant.Half
+	if family == "llama" {
+		j.Specs[d.Embedding.Tensor] = quant.Half
+	}
+	return j
+}
+
+func TestTuneDoesNotDependOnMachine(t *testing.T) {
+	for _, family := range []string{"llama-bias", "llama"} {
+		var want map[string]string
+		for _, threads := range []int{1, 2, 7} {
+			j := tuningJob(t, family).on(threads, plenty)
+			j.Dir = t.TempDir()
+			_, err := Tune(t.Context(), j.Options, j.Scheme, j.run(t, j.Dir))
+			check(t, err)
+			got := content(t, j.Dir)
+			if want == nil {
+				want = got
+			}
+			same(t, fmt.Sprint(family, ", threads ", threads), want, got)
+		}
+	}
+}
+
+// A source that is an overlay by itself is left as it is, and its changes are not made twice.
+func TestTuneLeavesSource(t *testing.T) {
+	d, base := openCheckpoint(t, familyDir("llama"))
+	d.Layers = d.Layers[:1]
+	src := outlying(t, d, base, 2)
+	before, err := src.Marshal()
+	check(t, err)
+	j := newJob(t, d, src, randomText(d, 5, 32), quant.RTN{}, quickly(2))
+	j.Dir = t.TempDir()
+	f := j.run(t, j.Dir)
+	was := kl(t, j, f, j.Windows)
+	g, err := Tune(t.Context(), j.Options, j.Scheme, f)
+	check(t, err)
+	after, err := src.Marshal()
+	check(t, err)
+	if string(before) != string(after) {
+		t.Error("the source has changed")
+	}
+	if is := kl(t, j, g, j.Windows); !(is < was) {
+		t.Errorf("divergence %g before, %g after", was, is)
+	}
+}
+
+// A tuning that was killed, or cancelled, begins anew and comes to the same bytes; until it is complete, what is opened is
+// the model before it.
+func TestTuneKilled(t *testing.T) {
+	j := tuningJob(t, "llama-bias")
+	if _, n, dir := killPoint(); dir != "" {
+		f, err := OpenFinished(dir)
+		check(t, err)
+		j.Dir = dir
+		j.Progress = func(int64, int64) {
+			if n--; n == 0 {
+				killSelf()
+			}
+		}
+		_, err = Tune(t.Context(), j.Options, j.Scheme, f)
+		t.Fatalf("alive: %v", err)
+	}
+	j.Dir = t.TempDir()
+	f := j.run(t, j.Dir)
+	g, err := Tune(t.Context(), j.Options, j.Scheme, f)
+	check(t, err)
+	want := content(t, j.Dir)
+	lost := errors.New("lost")
+	for _, c := range []struct {
+		name string
+		stop func(dir string)
+	}{
+		{"killed", func(dir string) { wantKilled(t, killedChild("TestTuneKilled", "progress", 2, dir)) }},
+		{"cancelled", func(dir string) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			o := j.Options
+			o.Dir = dir
+			o.Progress = func(done, _ int64) {
+				if done > 1 {
+					t.Errorf("step %d behind the cancellation", done)
+				}
+				cancel(lost)
+			}
+			if _, err := Tune(ctx, o, j.Scheme, f); !errors.Is(err, lost) {
+				t.Errorf("cancelled: %v", err)
+			}
+		}},
+		{"while it wrote", func(dir string) {
+			o := j.Options
+			o.Dir = dir
+			_, err := Tune(t.Context(), o, j.Scheme, f)
+			check(t, err)
+			check(t, os.Remove(filepath.Join(dir, tunedPrefix+overlayFile)))
+			check(t, os.Truncate(filepath.Join(dir, tunedPrefix+journalFile), 300))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			f := j.run(t, dir)
+			c.stop(dir)
+			opened, err := OpenFinished(dir)
+			check(t, err)
+			if opened.Digest() != f.Digest() {
+				t.Error("a tuning that is not complete is opened")
+			}
+			o := j.Options
+			o.Dir = dir
+			again, err := Tune(t.Context(), o, j.Scheme, opened)
+			check(t, err)
+			if again.Digest() != g.Digest() {
+				t.Error("other digest")
+			}
+			same(t, "tuned again", want, content(t, dir))
+		})
+	}
+}
+
+func TestTuneRefuses(t *testing.T) {
+	j := tuningJob(t, "llama")
+	j.Dir = t.TempDir()
+	f := j.run(t, j.Dir)
+	for _, c := range []struct {
+		name string
+		edit func(j *job)
+		text string
+	}{
+		{"no text", func(j *job) { j.Windows = nil }, "no calibration text"},
+		{"nothing that tunes", func(j *job) { j.Chain = chainOf(t, quant.RTN{}) }, "nothing of the chain tunes"},
+		{"no spec", func(j *job) { delete(j.Specs, j.Decoder.Layers[1].MLP.Down.Weight.Tensor) }, "internal error: no spec for model.layers.1.mlp.down_proj.weight"},
+		{"another spec", func(j *job) {
+			j.Specs[j.Decoder.Layers[1].MLP.Down.Weight.Tensor] = quant.Spec{Bits: 2, Block: 32, Scale: tensor.F16}
+		}, "bytes of codes"},
+	} {
+		j := j
+		j.Specs = maps.Clone(j.Specs)
+		c.edit(&j)
+		if _, err := Tune(t.Context(), j.Options, j.Scheme, f); err == nil || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
