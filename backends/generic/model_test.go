@@ -118,7 +118,7 @@ func packaged(t *testing.T, d *arch.Decoder, src tensor.Source) (*mnn.Graph, wei
 		t.Fatal(err)
 	}
 	var file bytes.Buffer
-	if _, err := p.Write(t.Context(), &file, src, plan.WriteOptions{Encoder: quant.RTN{}, Threads: 2, Memory: 1 << 26}); err != nil {
+	if _, err := p.Write(t.Context(), &file, src, plan.WriteOptions{Quantizer: quant.RTN{}, Threads: 2, Memory: 1 << 26}); err != nil {
 		t.Fatal(err)
 	}
 	b, err := p.Link().Marshal()
