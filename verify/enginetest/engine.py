@@ -12,9 +12,10 @@ import os
 import sys
 import tempfile
 
+import numpy as np
+
 
 def run(job):
-    import numpy as np
     import MNN.llm
 
     llm = MNN.llm.create(os.path.join(job["package"], "config.json"))
