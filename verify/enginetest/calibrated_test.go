@@ -49,6 +49,8 @@ func TestCalibrated(t *testing.T) {
 		{"gptq-w3", tiny, "method: gptq, bits: 3", []string{"3.5"}, nil},
 		{"gptq-w2", tiny, "method: gptq, bits: 2, symmetric: true", []string{"3.5"}, nil},
 		{"mixed", tiny, "method: {gptq: {sweeps: 0, candidates: 4}}, " + mixture, []string{"3.5"}, isMixed},
+		{"awq-search", tiny, "method: [awq, search], bits: 4", []string{"3.6"}, nil},
+		{"gptq-distill", tiny, "method: [gptq, {distill: {steps: 4, tokens: 256}}], bits: 3", []string{"3.5"}, nil},
 		{"rotation-gptq", untied, "method: [rotation, gptq], bits: 4, block: 32", []string{"3.6"}, nil},
 	} {
 		for _, target := range c.targets {
