@@ -41,9 +41,10 @@ type Options struct {
 	// CacheBytes is how much memory may be spent on weights kept in the form the kernels read; what does not fit
 	// is decoded anew in every call.
 	CacheBytes int64
-	// Replace, if set, gives float weights [rows, cols] to use instead of the stored ones of a Convolution or
-	// LayerNorm, or nil to keep them. It lets a graph run at the precision of the source. Calls may overlap.
-	Replace func(op *mnn.Op) ([]float32, error)
+	// Replace, if set, gives float weights [rows, cols] and the bias [rows] to use instead of the stored ones of a
+	// Convolution or LayerNorm, or nil to keep either. It lets a graph run at the precision of the source. Calls may
+	// overlap.
+	Replace func(op *mnn.Op) (weights, bias []float32, err error)
 }
 
 // Capabilities says what a backend runs.

@@ -406,7 +406,7 @@ func TestHooks(t *testing.T) {
 	if seen != p.Config.LayerNums {
 		t.Errorf("saw %d layers of %d", seen, p.Config.LayerNums)
 	}
-	kept, err := runtime.NewSession(p, runtime.Options{Threads: 1, Replace: func(*mnn.Op) ([]float32, error) { return nil, nil }})
+	kept, err := runtime.NewSession(p, runtime.Options{Threads: 1, Replace: func(*mnn.Op) ([]float32, []float32, error) { return nil, nil, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ type Options struct {
 	// CacheBytes bounds what the backend may keep of expanded weights.
 	CacheBytes int64
 	// Replace gives an op other weights than the package's; see backends.Options.
-	Replace func(op *mnn.Op) ([]float32, error)
+	Replace func(op *mnn.Op) (weights, bias []float32, err error)
 	// Embed replaces the embedding lookup.
 	Embed func(tokens []int32) ([]float32, error)
 }

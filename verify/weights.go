@@ -28,6 +28,8 @@ const (
 	Fitted
 	// Rewritten weights belong to a model that computes the same with other numbers: only the outputs tell.
 	Rewritten
+	// Rotated weights are rewritten in other coordinates, and so are the states between layers.
+	Rotated
 )
 
 // fittedError bounds the squared error of a fitted matrix relative to its squared weights, by bits. It is about three
@@ -91,7 +93,7 @@ func compareTensor(s *Subject, t *manifest.Tensor, op *mnn.Op) (float64, error) 
 		if err != nil {
 			return 0, err
 		}
-		if s.Closeness == Rewritten {
+		if s.Closeness >= Rewritten {
 			return 0, numbers(mnn.Floats(b))
 		}
 		return 0, equalFloats(mnn.Floats(b), src, info)
@@ -127,7 +129,7 @@ func compareTensor(s *Subject, t *manifest.Tensor, op *mnn.Op) (float64, error) 
 	if err != nil {
 		return 0, err
 	}
-	if s.Closeness == Rewritten {
+	if s.Closeness >= Rewritten {
 		return worst, numbers(m.Bias)
 	}
 	if err := equalFloats(m.Bias, bias, info); err != nil {

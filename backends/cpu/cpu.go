@@ -136,7 +136,7 @@ func (e *executable) open(i int, op *mnn.Op, w mnn.Weights) (err error) {
 		n := &norm{eps: p.Epsilon, packed: op.Format == mnn.DimNC4HW4}
 		e.norms[i] = n
 		if e.options.Replace != nil {
-			if n.gamma, err = e.options.Replace(op); err != nil {
+			if n.gamma, _, err = e.options.Replace(op); err != nil {
 				return err
 			}
 		}

@@ -44,7 +44,11 @@ func compileLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backends.Opt
 	}
 	l := &linear{m: m}
 	if o.Replace != nil {
-		if l.replace, err = o.Replace(op); err != nil {
+		var bias []float32
+		if l.replace, bias, err = o.Replace(op); err != nil {
+			return nil, err
+		}
+		if err := generic.ReplaceBias(m, bias); err != nil {
 			return nil, err
 		}
 	}

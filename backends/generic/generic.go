@@ -78,18 +78,18 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backend
 }
 
 func (e *executable) compile(i int, op *mnn.Op, w mnn.Weights, cache *int64) (err error) {
-	var replace []float32
+	var replace, bias []float32
 	switch op.Param.(type) {
 	case *mnn.Convolution, *mnn.LayerNorm:
 		if e.options.Replace != nil {
-			if replace, err = e.options.Replace(op); err != nil {
+			if replace, bias, err = e.options.Replace(op); err != nil {
 				return err
 			}
 		}
 	}
 	switch p := op.Param.(type) {
 	case *mnn.Convolution:
-		e.linears[i], err = compileLinear(p, w, &e.options, cache, replace)
+		e.linears[i], err = compileLinear(p, w, &e.options, cache, replace, bias)
 	case *mnn.LayerNorm:
 		e.norms[i], err = compileNorm(op, p, w, replace)
 	case *mnn.Blob:

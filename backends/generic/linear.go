@@ -21,9 +21,12 @@ type linear struct {
 	threads int
 }
 
-func compileLinear(p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache *int64, replace []float32) (*linear, error) {
+func compileLinear(p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache *int64, replace, bias []float32) (*linear, error) {
 	m, err := p.Open(w)
 	if err != nil {
+		return nil, err
+	}
+	if err := ReplaceBias(m, bias); err != nil {
 		return nil, err
 	}
 	if replace != nil && len(replace) != m.Rows*m.Cols {
@@ -144,4 +147,16 @@ func (l *linear) panel(dst, x []float32, tokens, lo, hi int, s *scratch) {
 			row[r] += m.Bias[r]
 		}
 	}
+}
+
+// ReplaceBias gives an opened matrix another bias; nil keeps its own.
+func ReplaceBias(m *mnn.Matrix, bias []float32) error {
+	if bias == nil {
+		return nil
+	}
+	if len(bias) != m.Rows {
+		return fmt.Errorf("a bias of %d replaces that of %d rows: %w", len(bias), m.Rows, tensor.ErrCorrupt)
+	}
+	m.Bias = bias
+	return nil
 }

@@ -287,7 +287,9 @@ func closeness(q *Quantize) verify.Closeness {
 	switch {
 	case err != nil:
 		return verify.Rounded
-	case len(chain.Folders) > 0 || chain.Rotator != nil || chain.Tuner != nil:
+	case chain.Rotator != nil:
+		return verify.Rotated
+	case len(chain.Folders) > 0 || chain.Tuner != nil:
 		return verify.Rewritten
 	case chain.Quantizer.Name() == "rtn":
 		return verify.Rounded
