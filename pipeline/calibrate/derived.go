@@ -104,11 +104,11 @@ func putFloats(b []byte, values []float32) []byte {
 type file string
 
 // ReadAt implements io.ReaderAt.
-func (f file) ReadAt(p []byte, off int64) (n int, err error) {
+func (f file) ReadAt(p []byte, off int64) (int, error) {
 	r, err := os.Open(string(f))
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, r.Close()) }()
+	defer r.Close()
 	return r.ReadAt(p, off)
 }

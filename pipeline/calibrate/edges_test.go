@@ -200,8 +200,8 @@ func TestDivergenceRefuses(t *testing.T) {
 	if _, err := Divergence(t.Context(), j.Options, j.Scheme, f, nil); err == nil || !strings.Contains(err.Error(), "no text") {
 		t.Errorf("no text: %v", err)
 	}
-	missing := &Finished{dir: j.Dir, files: map[string][]byte{}}
-	if _, err := Divergence(t.Context(), j.Options, j.Scheme, missing, j.Windows); err == nil || !strings.Contains(err.Error(), "0 bytes of codes") {
+	missing := newFinished(j.Dir, "")
+	if _, err := Divergence(t.Context(), j.Options, j.Scheme, missing, j.Windows); err == nil || !strings.Contains(err.Error(), "is not encoded") {
 		t.Errorf("a matrix is not encoded: %v", err)
 	}
 	delete(j.Specs, d.Layers[0].Attention.K.Weight.Tensor)

@@ -47,7 +47,7 @@ type Finished struct {
 
 	dir     string
 	prefix  string
-	files   map[string][]byte
+	paths   map[string]string // of the files of tensors
 	journal *os.File
 }
 
@@ -60,8 +60,12 @@ func OpenFinished(dir string) (*Finished, error) {
 	return openFinished(dir, "")
 }
 
+func newFinished(dir, prefix string) *Finished {
+	return &Finished{dir: dir, prefix: prefix, paths: map[string]string{}}
+}
+
 func openFinished(dir, prefix string) (*Finished, error) {
-	f := &Finished{dir: dir, prefix: prefix, files: map[string][]byte{}}
+	f := newFinished(dir, prefix)
 	text, err := os.ReadFile(filepath.Join(dir, prefix+journalFile))
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err
@@ -71,12 +75,10 @@ func openFinished(dir, prefix string) (*Finished, error) {
 		if json.Unmarshal(line, &op) != nil || op.File != filepath.Base(op.File) {
 			break
 		}
-		b, err := os.ReadFile(filepath.Join(dir, op.File))
-		if err != nil || sumOf(b) != op.SHA256 {
+		if sum, err := sumOfFile(filepath.Join(dir, op.File)); err != nil || sum != op.SHA256 {
 			break
 		}
-		f.Ops = append(f.Ops, op)
-		f.files[op.Tensor] = b
+		f.append(op)
 	}
 	return f, nil
 }
@@ -84,6 +86,24 @@ func openFinished(dir, prefix string) (*Finished, error) {
 func sumOf(b []byte) string {
 	s := sha256.Sum256(b)
 	return hex.EncodeToString(s[:])
+}
+
+func sumOfFile(path string) (string, error) {
+	r, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, r); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func (f *Finished) append(op Op) {
+	f.Ops = append(f.Ops, op)
+	f.paths[op.Tensor] = filepath.Join(f.dir, op.File)
 }
 
 // resume makes the journal end where it is believed, so that more can be added.
@@ -119,7 +139,7 @@ func (f *Finished) add(op Op, encoded []byte) error {
 	if _, err := f.journal.Write(append(line, '\n')); err != nil {
 		return err
 	}
-	f.Ops, f.files[op.Tensor] = append(f.Ops, op), encoded
+	f.append(op)
 	return nil
 }
 
@@ -132,12 +152,12 @@ func (f *Finished) close() error {
 }
 
 // Has reports whether a tensor is finished.
-func (f *Finished) Has(tensor string) bool { return f.files[tensor] != nil }
+func (f *Finished) Has(tensor string) bool { return f.paths[tensor] != "" }
 
 // Encoded opens the codes and scales of a tensor, or returns nil: what plan.WriteOptions asks for.
 func (f *Finished) Encoded(tensor string) io.ReaderAt {
-	if b := f.files[tensor]; b != nil {
-		return bytes.NewReader(b)
+	if path := f.paths[tensor]; path != "" {
+		return file(path)
 	}
 	return nil
 }
@@ -215,7 +235,13 @@ func (f *Finished) weights(l *net.Linear, specs map[string]quant.Spec) ([]float3
 
 // of returns the bytes of a tensor whose size is known.
 func (f *Finished) of(name string, size int64) ([]byte, error) {
-	b := f.files[name]
+	if !f.Has(name) {
+		return nil, fmt.Errorf("%s is not encoded", name)
+	}
+	b, err := os.ReadFile(f.paths[name])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
 	if int64(len(b)) != size {
 		return nil, fmt.Errorf("%s: %d bytes of codes, %d expected: %w", name, len(b), size, tensor.ErrCorrupt)
 	}

@@ -406,7 +406,7 @@ func (t *tuning) moveAll() {
 
 // write stores codes with the tuned scales, and the tuned gammas.
 func (t *tuning) write(f *Finished) (*Finished, error) {
-	out := &Finished{dir: t.Dir, prefix: tunedPrefix, files: map[string][]byte{}}
+	out := newFinished(t.Dir, tunedPrefix)
 	// It says that all is there, so it is written last.
 	if err := os.Remove(filepath.Join(out.dir, out.prefix+overlayFile)); err != nil && !os.IsNotExist(err) {
 		return nil, err
@@ -416,9 +416,11 @@ func (t *tuning) write(f *Finished) (*Finished, error) {
 	}
 	defer out.close()
 	for _, op := range f.Ops {
-		b := f.files[op.Tensor]
+		b, err := os.ReadFile(f.paths[op.Tensor])
+		if err != nil {
+			return nil, err
+		}
 		if x := t.matrices[op.Tensor]; x != nil {
-			b = slices.Clone(b)
 			quant.PackAlpha(b[x.layout.Codes:], x.now(true), x.spec)
 		}
 		if err := out.add(op, b); err != nil {

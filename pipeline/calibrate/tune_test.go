@@ -70,7 +70,10 @@ func TestTune(t *testing.T) {
 			}
 			l, err := j.Specs[op.Tensor].Layout(rowsAndCols(t, src, op.Tensor))
 			check(t, err)
-			a, b := f.files[op.Tensor], opened.files[op.Tensor]
+			a, err := f.of(op.Tensor, l.Bytes())
+			check(t, err)
+			b, err := opened.of(op.Tensor, l.Bytes())
+			check(t, err)
 			if !slices.Equal(a[:l.Codes], b[:l.Codes]) {
 				t.Errorf("%s: codes have moved", op.Tensor)
 			}
