@@ -76,7 +76,8 @@ var dampings = [9]float64{2: 0.15, 3: 0.10, 4: 0.10, 5: 0.05, 6: 0.05, 8: 0.02}
 // Each failed factorisation multiplies the damping by ten, at most so often.
 const dampingRetries = 3
 
-// Prepare implements Quantizer. It fails without statistics, for inputs that were 0 throughout, and if the Hessian stays
+// Prepare implements Quantizer. Where all inputs were 0 it searches grids
+// without weights. It fails without statistics, and if the Hessian stays
 // indefinite with a thousand times the damping.
 func (q *GPTQ) Prepare(s Spec, cols int, in *Stats, threads int) (Encoder, error) {
 	if s.Bits == 16 {
@@ -98,8 +99,8 @@ func (q *GPTQ) Prepare(s Spec, cols int, in *Stats, threads int) (Encoder, error
 			e.dead = append(e.dead, i)
 		}
 	}
-	if !(sum > 0) {
-		return nil, fmt.Errorf("calibration saw no input other than 0")
+	if sum == 0 { // nothing tells columns apart
+		return (&Search{Candidates: q.Candidates, Importance: ImportanceUniform}).Prepare(s, cols, nil, threads)
 	}
 	damping := q.Damping
 	if damping == 0 {

@@ -512,7 +512,6 @@ func TestGPTQRefuses(t *testing.T) {
 		{"other columns", s, statsOf(64, 10), "internal error"},
 		{"NaN", s, &Stats{Cols: cols, Hessian: append(slices.Clone(good.Hessian[:cols*cols-1]), nan)}, "internal error"},
 		{"infinite cross", s, &Stats{Cols: cols, Hessian: good.Hessian, Cross: append(slices.Clone(good.Hessian[:cols*cols-1]), inf)}, "internal error"},
-		{"no input", s, &Stats{Cols: cols, Hessian: make([]float32, cols*cols)}, "no input other than 0"},
 		{"columns", Spec{4, 64, false, tensor.Invalid}, good, "scales"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -539,5 +538,26 @@ func TestGPTQOptions(t *testing.T) {
 		if err := q.Validate(); err == nil || !strings.HasPrefix(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// An op whose inputs were always 0 is stored as a search without data stores it.
+func TestGPTQWithoutInputs(t *testing.T) {
+	s := Spec{Bits: 4, Block: 32, Scale: tensor.F16}
+	w, _ := testLayer(8, 64, 16)
+	l, err := s.Layout(w.Rows, w.Cols)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := NewGPTQ()
+	got, want := NewBlocks(l, s), NewBlocks(l, s)
+	if err := Encode(q, got, w, s, &Stats{Cols: w.Cols, Tokens: 9, Hessian: make([]float32, w.Cols*w.Cols)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Encode(&Search{Candidates: q.Candidates, Importance: ImportanceUniform}, want, w, s, nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-search +gptq):\n%s", diff)
 	}
 }

@@ -1,8 +1,8 @@
 package calibrate
 
 import (
+	"cmp"
 	"fmt"
-	"sync"
 
 	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
 	"github.com/llmexport/llmexport/quant"
@@ -33,18 +33,14 @@ func encodeMatrix(q quant.Quantizer, w quant.Matrix, s quant.Spec, st *quant.Sta
 		return nil, nil, err
 	}
 	codes, alpha := l.Codes/int64(l.Rows), l.Alpha/int64(l.Rows)
-	var mu sync.Mutex
-	kernel.Parallel(threads, (w.Rows+encodeRows-1)/encodeRows, func(lo, hi int) {
+	failed := make([]error, (w.Rows+encodeRows-1)/encodeRows)
+	kernel.Parallel(threads, len(failed), func(lo, hi int) {
 		for u := lo; u < hi; u++ {
 			from, to := u*encodeRows, min((u+1)*encodeRows, w.Rows)
 			part := quant.Matrix{Rows: to - from, Cols: w.Cols, Data: w.Data[from*w.Cols : to*w.Cols]}
 			b := quant.NewBlocks(quant.Layout{Rows: part.Rows, Cols: l.Cols, BlockCols: l.BlockCols, Blocks: l.Blocks}, s)
-			if e := e.Encode(b, part); e != nil {
-				mu.Lock()
-				if err == nil {
-					err = fmt.Errorf("rows %d to %d: %w", from, to-1, e)
-				}
-				mu.Unlock()
+			if err := e.Encode(b, part); err != nil {
+				failed[u] = fmt.Errorf("rows %d to %d: %w", from, to-1, err)
 				return
 			}
 			quant.Pack(file[int64(from)*codes:int64(to)*codes], b.Codes, s.Bits)
@@ -52,7 +48,7 @@ func encodeMatrix(q quant.Quantizer, w quant.Matrix, s quant.Spec, st *quant.Sta
 			b.Dequantize(hat[from*w.Cols:to*w.Cols], s)
 		}
 	})
-	return file, hat, err
+	return file, hat, cmp.Or(failed...)
 }
 
 // storable refuses weights that are no numbers of 16 bits.
