@@ -65,6 +65,9 @@ func InitRecipe(m recipes.Model, src *Source) ([]byte, error) {
 		}
 		p("# %s (%s): %d layers, hidden %d, vocabulary %d, %d positions, %s.",
 			d.ModelType, d.Architecture, len(d.Layers), d.Hidden, d.Vocab, d.MaxPositions, tied)
+		if src.Quantized != nil {
+			p("# Matrices that are %s codes are stored as they are; quantize.import: requantize rounds them anew.", src.Quantized.Method())
+		}
 		if cols := indivisible(d, q.Block.Cols); cols != 0 {
 			block, why = "auto", fmt.Sprintf("rows of %d columns do not divide into blocks of %d; also 32, 64, 128 or row", cols, q.Block.Cols)
 		}

@@ -118,7 +118,8 @@ func (q *Quantize) policy(job *pipeline.Job) (*quant.Policy, error) {
 	if q.Bits != 16 {
 		table.Bits = 8
 	}
-	p := &quant.Policy{Default: body, Table: table, AutoBlock: q.Block.Auto}
+	// With a budget, blocks are chosen as everything else is; what is planned before needs any that fit.
+	p := &quant.Policy{Default: body, Table: table, AutoBlock: q.Block.Auto || q.Budget != nil}
 	for i, o := range q.Overrides {
 		at := fmt.Sprintf("overrides[%d]", i)
 		re, err := regexp.Compile(o.Match)
