@@ -44,7 +44,7 @@ const (
 var importances = []string{ImportanceHessian, ImportanceMixed, ImportanceUniform, ImportanceWeights}
 
 // NewSearch returns the defaults. 20 candidates leave an error within 0.1 % of that of hundreds, at 2 to 8 bits.
-func NewSearch() *Search { return &Search{Candidates: 20, Importance: ImportanceWeights} }
+func NewSearch() *Search { return &Search{Candidates: 20, Importance: ImportanceUniform} }
 
 // Name implements Method.
 func (*Search) Name() string { return "search" }

@@ -331,8 +331,8 @@ func TestSearchersAreTheSameEverywhere(t *testing.T) {
 		"hqq robust":    "d465b86104110be6",
 		"hqq zero":      "d0dbe73ecb87a321",
 		"mixed":         "32dd88a3cc79fdc9",
-		"one candidate": "e27c1e2bec717a45",
-		"search":        "9de4436399c1dc14",
+		"one candidate": "399c8e76e700aefd",
+		"search":        "a46f44733bfbfddf",
 	}
 	all := searchers()
 	for _, name := range slices.Sorted(maps.Keys(all)) {

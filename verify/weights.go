@@ -189,7 +189,7 @@ func compareMatrix(s *Subject, m *mnn.Matrix, spec quant.Spec, src rowReader, in
 		} else {
 			m.Rows32(got, codes, r, r+1)
 		}
-		if s.Closeness != Rounded && spec.Bits != 16 {
+		if s.Closeness >= Rewritten || s.Closeness == Fitted && spec.Bits != 16 {
 			d, w, err := distance(got, want)
 			if err == nil && s.Closeness == Fitted && d > fittedRow*fittedError[spec.Bits]*w {
 				err = fmt.Errorf("is off by %.3g of its squared weights, more than the %.3g that %d bits leave: %w", d/w, fittedRow*fittedError[spec.Bits], spec.Bits, tensor.ErrCorrupt)

@@ -47,15 +47,15 @@ type planned struct {
 	GraphBytes    int64           `json:"graph_bytes"`
 	Specs         []plannedSpec   `json:"specs"`
 	// BitsPerWeight counts codes, scales and headers of matrices.
-	BitsPerWeight  float64        `json:"bits_per_weight"`
-	DeviceBytes    int64          `json:"device_bytes"`
-	DevicePosition int64          `json:"device_bytes_per_position"`
-	Positions      int            `json:"device_positions"`
+	BitsPerWeight  float64 `json:"bits_per_weight"`
+	DeviceBytes    int64   `json:"device_bytes"`
+	DevicePosition int64   `json:"device_bytes_per_position"`
+	Positions      int     `json:"device_positions"`
 	// Allocation is what a budget decided; absent without one.
-	Allocation *plannedAllocation `json:"allocation,omitempty"`
-	UnsafeThreads  map[int][]int  `json:"unsafe_threads"`
-	AutoBlocks     []plannedBlock `json:"auto_blocks"`
-	Warnings       []string       `json:"warnings"`
+	Allocation    *plannedAllocation `json:"allocation,omitempty"`
+	UnsafeThreads map[int][]int      `json:"unsafe_threads"`
+	AutoBlocks    []plannedBlock     `json:"auto_blocks"`
+	Warnings      []string           `json:"warnings"`
 }
 
 // plannedAllocation is how a budget was shared out.

@@ -91,7 +91,7 @@ func Quantize(ctx context.Context, o Options, s Scheme) (*Finished, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &quantization{Options: o, Scheme: s, model: m, finished: f}
+	q := &quantization{Options: o, Scheme: s, model: m, coder: coder{quantizer: s.Chain.Quantizer, threads: o.Threads}, finished: f}
 	o.Decoder.Linears(func(_ string, l *arch.Linear) { q.total += int64(l.Weight.Rows) * int64(l.Weight.Cols) })
 	if !o.Decoder.Tied { // else the head is the table
 		q.total += int64(o.Decoder.Vocab) * int64(o.Decoder.Hidden)
@@ -107,6 +107,7 @@ type quantization struct {
 	Options
 	Scheme
 	model       *net.Model
+	coder       coder
 	finished    *Finished
 	done, total int64
 }
@@ -213,7 +214,7 @@ func (q *quantization) matrix(ctx context.Context, l *net.Linear, st *quant.Stat
 	if spec.Bits == 16 {
 		st = nil // no choice depends on it, so that an input that only such matrices read is not watched
 	}
-	file, hat, err := encodeMatrix(q.Chain.Quantizer, quant.Matrix{Rows: l.Rows, Cols: l.Cols, Data: l.W}, spec, st, q.Threads)
+	file, hat, err := q.coder.encode(matrixOf(l), spec, st)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

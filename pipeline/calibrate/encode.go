@@ -16,8 +16,33 @@ const encodeRows = 64
 // maxHalf is the largest number of 16 bits.
 const maxHalf = 65504
 
-// encodeMatrix encodes w with q. It returns codes and scales as they lie in a file, and the weights that they stand for.
-func encodeMatrix(q quant.Quantizer, w quant.Matrix, s quant.Spec, st *quant.Stats, threads int) (file []byte, hat []float32, err error) {
+// coder encodes matrices. Those that read the same vector and are stored alike share what prepares their encoder, as
+// long as they come one after another.
+type coder struct {
+	quantizer quant.Quantizer
+	threads   int
+
+	spec  quant.Spec
+	cols  int
+	stats *quant.Stats
+	last  quant.Encoder // or nil
+}
+
+// prepare returns the encoder of a matrix.
+func (c *coder) prepare(s quant.Spec, cols int, st *quant.Stats) (quant.Encoder, error) {
+	if c.last != nil && c.spec == s && c.cols == cols && c.stats == st {
+		return c.last, nil
+	}
+	c.last = nil // what it holds is as large as a Hessian
+	e, err := c.quantizer.Prepare(s, cols, st, c.threads)
+	if err == nil {
+		c.spec, c.cols, c.stats, c.last = s, cols, st, e
+	}
+	return e, err
+}
+
+// encode returns codes and scales of w as they lie in a file, and the weights that they stand for.
+func (c *coder) encode(w quant.Matrix, s quant.Spec, st *quant.Stats) (file []byte, hat []float32, err error) {
 	l, err := s.Layout(w.Rows, w.Cols)
 	if err != nil {
 		return nil, nil, err
@@ -28,13 +53,13 @@ func encodeMatrix(q quant.Quantizer, w quant.Matrix, s quant.Spec, st *quant.Sta
 		kernel.F16ToF32(hat, file)
 		return file, hat, storable(w.Data)
 	}
-	e, err := q.Prepare(s, w.Cols, st, threads)
+	e, err := c.prepare(s, w.Cols, st)
 	if err != nil {
 		return nil, nil, err
 	}
 	codes, alpha := l.Codes/int64(l.Rows), l.Alpha/int64(l.Rows)
 	failed := make([]error, (w.Rows+encodeRows-1)/encodeRows)
-	kernel.Parallel(threads, len(failed), func(lo, hi int) {
+	kernel.Parallel(c.threads, len(failed), func(lo, hi int) {
 		for u := lo; u < hi; u++ {
 			from, to := u*encodeRows, min((u+1)*encodeRows, w.Rows)
 			part := quant.Matrix{Rows: to - from, Cols: w.Cols, Data: w.Data[from*w.Cols : to*w.Cols]}
@@ -64,7 +89,7 @@ func storable(x []float32) error {
 	return nil
 }
 
-// decodeMatrix reads what encodeMatrix wrote.
+// decodeMatrix reads what coder.encode wrote.
 func decodeMatrix(file []byte, rows, cols int, s quant.Spec) ([]float32, error) {
 	hat := make([]float32, rows*cols)
 	if s.Bits == 16 {

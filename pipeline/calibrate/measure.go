@@ -80,7 +80,7 @@ func Measure(ctx context.Context, o Options, ms Measuring) ([]Sensitivity, error
 	if err != nil {
 		return nil, err
 	}
-	x := &measurement{Options: o, Measuring: ms, model: m, probe: p, anchors: map[string]float64{}}
+	x := &measurement{Options: o, Measuring: ms, model: m, coder: coder{quantizer: ms.Chain.Quantizer, threads: o.Threads}, probe: p, anchors: map[string]float64{}}
 	if q, ok := ms.Chain.Quantizer.(quick); ok {
 		x.quick = q.Quick()
 	} else {
@@ -153,6 +153,7 @@ type measurement struct {
 	Options
 	Measuring
 	model       *net.Model
+	coder       coder
 	probe       *probe
 	quick       quant.Quantizer
 	list        []Sensitivity
@@ -179,7 +180,7 @@ func (x *measurement) table(ctx context.Context) error {
 	}
 	s := Sensitivity{Tensor: e.Weight.Tensor, Rows: e.Rows, Cols: e.Cols, Lookup: true}
 	for _, spec := range x.Measuring.Options(e.Weight, true) {
-		_, hat, err := encodeMatrix(x.Chain.Quantizer, matrixOf(e), spec, st, x.Threads)
+		_, hat, err := x.coder.encode(matrixOf(e), spec, st)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.Tensor, err)
 		}
@@ -217,7 +218,7 @@ func (x *measurement) linear(ctx context.Context, in *input, l *net.Linear, st *
 	sample := everyRow(l, sampleStep)
 	total := form(sample.Data, nil, sample.Rows, sample.Cols, st.Hessian, x.Threads)
 	errorOf := func(spec quant.Spec) (float64, error) {
-		_, hat, err := encodeMatrix(x.quick, sample, spec, st, 1)
+		_, hat, err := (&coder{quantizer: x.quick, threads: 1}).encode(sample, spec, st)
 		if err != nil || total == 0 {
 			return 0, err
 		}
@@ -238,7 +239,7 @@ func (x *measurement) linear(ctx context.Context, in *input, l *net.Linear, st *
 		}
 	}
 	base := errors[0]
-	_, hat, err := encodeMatrix(x.Chain.Quantizer, matrixOf(l), at, st, x.Threads)
+	_, hat, err := x.coder.encode(matrixOf(l), at, st)
 	if err != nil {
 		return s, err
 	}

@@ -90,19 +90,6 @@ func (w *walk) newStreams(width int) (s streams, err error) {
 	return s, err
 }
 
-// each calls f with every stream that runs and its own layer.
-func (s streams) each(float, quantized *net.Layer, f func(m *rows, l *net.Layer) error) error {
-	if s.quantized != nil {
-		if err := f(s.quantized, quantized); err != nil {
-			return err
-		}
-	}
-	if s.float != nil {
-		return f(s.float, float)
-	}
-	return nil
-}
-
 // run walks through the model.
 func (w *walk) run(ctx context.Context) error {
 	d := w.decoder

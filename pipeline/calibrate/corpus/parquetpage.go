@@ -12,6 +12,11 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
+// plainDictionary is the encoding of a dictionary's page, and of indices, in files of old writers.
+//
+//lint:ignore SA1019 it is what such files say
+const plainDictionary = format.PlainDictionary
+
 // Limits of a page, in bytes and in values. Writers make pages of about a mebibyte, but one never holds less than a
 // text, and repeated words take next to nothing.
 const (
@@ -179,7 +184,7 @@ func (p *pages) decode(h *pageHeader) error {
 		}
 	}
 	if h.kind == int64(format.DictionaryPage) {
-		if e := format.Encoding(h.encoding); e != format.Plain && e != format.PlainDictionary {
+		if e := format.Encoding(h.encoding); e != format.Plain && e != plainDictionary {
 			return fmt.Errorf("dictionary in encoding %v: %w", e, tensor.ErrUnsupported)
 		}
 		// The next page reuses the memory of this one.
@@ -235,7 +240,7 @@ func (p *pages) decodeValues(e format.Encoding, body []byte, n int) (err error) 
 		if body, ok = plainOf(body, n); ok {
 			p.values, ok = newValues(body, n, p.values.starts)
 		}
-	case format.PlainDictionary, format.RLEDictionary:
+	case plainDictionary, format.RLEDictionary:
 		p.values = values{starts: p.values.starts[:0]}
 		if n == 0 {
 			p.index = p.index[:0]
