@@ -233,11 +233,11 @@ func (a *assembly) verify(ctx context.Context, o verify.Options) (*verify.Result
 		}
 	}
 	cost, tolerated := activationCost(res)
-	if a.run.dynamicOption != 0 || !a.run.blocks || cost <= tolerated {
+	if a.run.dynamicOption != 0 || cost <= tolerated {
 		return res, nil
 	}
 	before := a.run
-	a.run.dynamicOption, a.run.chunk, a.run.measured = 2, 0, true
+	a.run.dynamicOption, a.run.measured = 2, true
 	second, err := a.again(ctx, o)
 	if err != nil {
 		return nil, err

@@ -100,9 +100,8 @@ type runConfig struct {
 	precision string
 	// dynamicOption and chunk are 0 where the engine's default is right.
 	dynamicOption, chunk int
-	// blocks says that all quantized ops have several blocks in a row, as dynamic_option 2 needs; measured that the
-	// option was chosen because it is better.
-	blocks, measured bool
+	// measured says that the option was chosen because it is better.
+	measured bool
 	// noCachedMmap keeps the engine from its second-load path, which misreads weights of fewer than 4 bits.
 	noCachedMmap bool
 	sampling     Sampling
@@ -114,8 +113,7 @@ const shippedThreads = 4
 // newRunConfig decides the run-time options that follow from the plan.
 func newRunConfig(p *plan.Plan, s Sampling) runConfig {
 	c := runConfig{threads: shippedThreads, precision: "low", sampling: s}
-	unsafe := false
-	c.blocks = true
+	unsafe, blocks := false, true
 	for _, pack := range plan.PackWidths {
 		unsafe = unsafe || slices.Contains(p.UnsafeThreads(pack), c.threads)
 	}
@@ -124,12 +122,12 @@ func newRunConfig(p *plan.Plan, s Sampling) runConfig {
 		if it.Slot.Kind != lower.LinearSlot || it.Choice.Spec.Bits == 16 {
 			continue
 		}
-		c.blocks = c.blocks && it.Layout.Blocks > 1
+		blocks = blocks && it.Layout.Blocks > 1
 		c.noCachedMmap = c.noCachedMmap || it.Choice.Spec.Bits < 4
 	}
 	// Both options take the engine off the path that reads stale scales; per-block activations are also the more
-	// exact of the two, but need weights in blocks.
-	if unsafe && c.blocks {
+	// exact of the two, but only weights in blocks take that path.
+	if unsafe && blocks {
 		c.dynamicOption = 2
 	} else if unsafe {
 		c.chunk = 255

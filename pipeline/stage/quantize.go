@@ -249,9 +249,7 @@ func (p *Planned) FileBytes(inputs string) (int64, error) {
 		return 0, err
 	}
 	run := newRunConfig(p.Plan, p.Source.Facts.Sampling)
-	if run.precision = "normal"; run.blocks {
-		run.dynamicOption, run.chunk = 2, 0
-	}
+	run.precision, run.dynamicOption = "normal", 2
 	config, err := run.json(p.Target, manifest.DigestOf(nil))
 	if err != nil {
 		return 0, err
