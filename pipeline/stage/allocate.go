@@ -250,6 +250,9 @@ func (q *Quantize) allocate(job *pipeline.Job, src *Source, sens *quant.Sensitiv
 	if err != nil {
 		return nil, err
 	}
+	if slices.ContainsFunc(job.Recipe.Target.Backends, func(b string) bool { return b != "cpu" }) {
+		items = fused(src.Decoder, items)
+	}
 	if len(items) == 0 {
 		return nil, sec.Errorf("budget", "overrides fix every matrix, so that there is nothing to choose")
 	}
@@ -299,7 +302,9 @@ func (q *Quantize) allocate(job *pipeline.Job, src *Source, sens *quant.Sensitiv
 		}
 		x := &allocation{Specs: map[string]string{}, KL: a.KL, Probe: sens.Text.Tokens}
 		for i, o := range a.Options {
-			x.Specs[items[i].Members[0]] = o.Spec.String()
+			for _, name := range items[i].Members {
+				x.Specs[name] = o.Spec.String()
+			}
 		}
 		pl, err := q.planWith(job, src, x)
 		if err != nil {
@@ -389,6 +394,35 @@ func (p *Planned) items(measured []quant.Item) ([]quant.Item, remainder, error) 
 		list = append(list, measured[at])
 	}
 	return list, r, nil
+}
+
+// fused makes one item of the matrices that read the same vector: backends other than the CPU may compute q, k and v, and
+// gate and up, as one op, which has one storage form.
+func fused(d *arch.Decoder, items []quant.Item) []quant.Item {
+	group := map[string]string{} // of tensors to the first of their group
+	for i := range d.Layers {
+		a, m := &d.Layers[i].Attention, &d.Layers[i].MLP
+		for _, l := range []*arch.Linear{&a.Q, &a.K, &a.V} {
+			group[l.Weight.Tensor] = a.Q.Weight.Tensor
+		}
+		for _, l := range []*arch.Linear{&m.Gate, &m.Up} {
+			group[l.Weight.Tensor] = m.Gate.Weight.Tensor
+		}
+	}
+	var list []quant.Item
+	at := map[string]int{}
+	for _, it := range items {
+		first, ok := group[it.Members[0]]
+		if i, known := at[first]; ok && known {
+			list[i] = quant.Fuse(list[i], it)
+			continue
+		}
+		if ok {
+			at[first] = len(list)
+		}
+		list = append(list, it)
+	}
+	return list
 }
 
 // validate refuses budgets that say nothing or too much.
