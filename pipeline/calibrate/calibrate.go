@@ -50,7 +50,7 @@ func (o *Options) check() error {
 }
 
 // memoryShare is the part of the limit, as a divisor, that activations may take.
-const memoryShare = 4
+const memoryShare = 6
 
 func (o *Options) walk(m *net.Model) *walk {
 	return &walk{
