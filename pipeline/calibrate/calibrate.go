@@ -137,6 +137,7 @@ func (q *quantization) run(ctx context.Context) error {
 		if q.Decoder.Tied && in.layer == len(q.Decoder.Layers) {
 			return nil // the table
 		}
+		defer q.coder.release() // before the next statistics are gathered
 		for _, l := range in.linears {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)

@@ -52,7 +52,7 @@ func Divergence(ctx context.Context, o Options, s Scheme, f *Finished, text [][]
 		if err != nil {
 			return 0, err
 		}
-		if err := set(l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down); err != nil {
+		if err := set(l.Linears()...); err != nil {
 			return 0, err
 		}
 		p.advance(h, l)

@@ -33,13 +33,16 @@ func (c *coder) prepare(s quant.Spec, cols int, st *quant.Stats) (quant.Encoder,
 	if c.last != nil && c.spec == s && c.cols == cols && c.stats == st {
 		return c.last, nil
 	}
-	c.last = nil // what it holds is as large as a Hessian
+	c.release()
 	e, err := c.quantizer.Prepare(s, cols, st, c.threads)
 	if err == nil {
 		c.spec, c.cols, c.stats, c.last = s, cols, st, e
 	}
 	return e, err
 }
+
+// release lets go of what prepared the last encoder, which is as large as a Hessian.
+func (c *coder) release() { c.last, c.stats = nil, nil }
 
 // encode returns codes and scales of w as they lie in a file, and the weights that they stand for.
 func (c *coder) encode(w quant.Matrix, s quant.Spec, st *quant.Stats) (file []byte, hat []float32, err error) {

@@ -25,6 +25,7 @@ type probe struct {
 	layers  []*net.Layer
 	keep    bool // layers, once loaded
 	head    *net.Head
+	second  *net.Linear // or nil
 
 	want, got []float32 // logits of some rows
 }
@@ -121,19 +122,28 @@ func (p *probe) table(ctx context.Context, rows []float32) (float64, error) {
 	}
 	head := p.head.Linear
 	if p.decoder.Tied {
-		// Another head, because the float model's own is needed beside it.
-		m, err := net.New(p.decoder, p.source, p.threads)
-		if err != nil {
+		if head, err = p.secondHead(); err != nil {
 			return 0, err
 		}
-		changed, err := m.Head()
-		if err != nil {
-			return 0, err
-		}
-		head = changed.Linear
 		head.Set(rows)
 	}
 	return p.divergence(ctx, h, head)
+}
+
+// secondHead is a head to be changed, because the float model's own is needed beside it.
+func (p *probe) secondHead() (*net.Linear, error) {
+	if p.second == nil {
+		m, err := net.New(p.decoder, p.source, p.threads)
+		if err != nil {
+			return nil, err
+		}
+		h, err := m.Head()
+		if err != nil {
+			return nil, err
+		}
+		p.second = h.Linear
+	}
+	return p.second, nil
 }
 
 // probeRows of logits are compared at a time.

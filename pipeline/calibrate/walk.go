@@ -150,20 +150,19 @@ func (w *walk) runLayer(ctx context.Context, i int, h streams) error {
 			return err
 		}
 	}
-	quantized := float
+	q := float                   // the layer of the quantized stream
 	if w.sequential && w.cross { // both streams run
-		if quantized, err = w.model.Layer(i); err != nil {
+		if q, err = w.model.Layer(i); err != nil {
 			return err
 		}
 	}
 	d := w.decoder
 	name := fmt.Sprintf("layers.%d.", i)
-	a, ml := quantized, quantized
 	// Attention: q, k, v, then what they make for o.
-	if err := w.input(ctx, &input{name + "attention", i, []*net.Linear{a.Q, a.K, a.V}}, h, float, quantized, attentionInput); err != nil {
+	if err := w.input(ctx, &input{name + "attention", i, []*net.Linear{q.Q, q.K, q.V}}, h, float, q, (*net.Layer).AttentionInput); err != nil {
 		return err
 	}
-	o, err := w.produce(ctx, h, float, quantized, a.O.Cols, func(l *net.Layer, dst, h []float32, windows int) {
+	o, err := w.produce(ctx, h, float, q, q.O.Cols, func(l *net.Layer, dst, h []float32, windows int) {
 		x := make([]float32, len(h))
 		l.AttentionInput(x, h)
 		l.Attend(dst, x, len(h)/d.Hidden/windows)
@@ -171,14 +170,14 @@ func (w *walk) runLayer(ctx context.Context, i int, h streams) error {
 	if err != nil {
 		return err
 	}
-	if err := w.block(ctx, &input{name + "output", i, []*net.Linear{a.O}}, h, o, float, quantized, (*net.Layer).AddAttention); err != nil {
+	if err := w.block(ctx, &input{name + "output", i, []*net.Linear{q.O}}, h, o, float, q, (*net.Layer).AddAttention); err != nil {
 		return err
 	}
 	// MLP: gate and up, then what they make for down.
-	if err := w.input(ctx, &input{name + "mlp", i, []*net.Linear{ml.Gate, ml.Up}}, h, float, quantized, mlpInput); err != nil {
+	if err := w.input(ctx, &input{name + "mlp", i, []*net.Linear{q.Gate, q.Up}}, h, float, q, (*net.Layer).MLPInput); err != nil {
 		return err
 	}
-	p, err := w.produce(ctx, h, float, quantized, ml.Down.Cols, func(l *net.Layer, dst, h []float32, _ int) {
+	p, err := w.produce(ctx, h, float, q, q.Down.Cols, func(l *net.Layer, dst, h []float32, _ int) {
 		x := make([]float32, len(h))
 		l.MLPInput(x, h)
 		l.Product(dst, x)
@@ -186,11 +185,8 @@ func (w *walk) runLayer(ctx context.Context, i int, h streams) error {
 	if err != nil {
 		return err
 	}
-	return w.block(ctx, &input{name + "down", i, []*net.Linear{ml.Down}}, h, p, float, quantized, (*net.Layer).AddMLP)
+	return w.block(ctx, &input{name + "down", i, []*net.Linear{q.Down}}, h, p, float, q, (*net.Layer).AddMLP)
 }
-
-func attentionInput(l *net.Layer, dst, h []float32) { l.AttentionInput(dst, h) }
-func mlpInput(l *net.Layer, dst, h []float32)       { l.MLPInput(dst, h) }
 
 // input shows a visit an input that is computed from the states by a norm.
 func (w *walk) input(ctx context.Context, in *input, h streams, float, quantized *net.Layer, norm func(l *net.Layer, dst, h []float32)) error {

@@ -91,8 +91,8 @@ func (a *Allocate) Run(ctx context.Context, job *pipeline.Job) error {
 // sensitivities measures what the ways to store every matrix cost, or finds what was measured before: they do not
 // depend on the budget.
 func (a *Allocate) sensitivities(ctx context.Context, job *pipeline.Job, q *Quantize) (*quant.Sensitivities, manifest.Digest, error) {
-	c := NewCalibrate()
-	if err := job.Recipe.Stages["calibrate"].Decode(c); err != nil {
+	c, err := calibrateOf(job)
+	if err != nil {
 		return nil, "", err
 	}
 	all, text, err := openCorpus(job)

@@ -102,6 +102,12 @@ func quantizeOf(job *pipeline.Job) (*Quantize, error) {
 	return q, job.Recipe.Stages["quantize"].Decode(q)
 }
 
+// calibrateOf decodes the options of the calibrate stage.
+func calibrateOf(job *pipeline.Job) (*Calibrate, error) {
+	c := NewCalibrate()
+	return c, job.Recipe.Stages["calibrate"].Decode(c)
+}
+
 const corpusFile = "corpus.json"
 
 // Run implements pipeline.Stage.

@@ -46,8 +46,8 @@ func (q *Quantize) codes(ctx context.Context, job *pipeline.Job, pl *Planned) (*
 	if err != nil || !chain.Calibrated() {
 		return nil, err
 	}
-	c := NewCalibrate()
-	if err := job.Recipe.Stages["calibrate"].Decode(c); err != nil {
+	c, err := calibrateOf(job)
+	if err != nil {
 		return nil, err
 	}
 	all, text, err := openCorpus(job)
