@@ -36,6 +36,10 @@ type Options struct {
 	DynamicOption int
 	// RepackLowBits makes Int8 run codes of fewer than 4 bits as 4-bit codes, as engines before 3.6.0 do.
 	RepackLowBits bool
+	// Window is sliding_window of a package whose attention_type is "mix": the input attention_mask is then
+	// [2, 1, 1, tokens, keys], 0 where a query sees a key and the lowest float elsewhere; part 0 is causal, part 1 lets a
+	// query see the last Window positions. 0: the mask is a number without dimensions, causal.
+	Window int
 	// Threads that compute; results do not depend on it. At least 1.
 	Threads int
 	// CacheBytes is how much memory may be spent on weights kept in the form the kernels read; what does not fit

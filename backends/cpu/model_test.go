@@ -58,7 +58,7 @@ func packaged(t testing.TB, name string, s quant.Spec) model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := lower.Classic(d)
+	m, err := lower.Classic(d, lower.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -109,7 +109,7 @@ func TestModels(t *testing.T) {
 // packaged writes a package of 16-bit weights and reads its graph back.
 func packaged(t *testing.T, d *arch.Decoder, src tensor.Source) (*mnn.Graph, weights) {
 	t.Helper()
-	m, err := lower.Classic(d)
+	m, err := lower.Classic(d, lower.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,8 @@ type Config struct {
 type record struct {
 	family   string
 	problems []problem
+	// tensors are the facts of the checkpoint, for what the file leaves open.
+	tensors map[string]tensor.Info
 	// ignored holds the keys that the caller overrides; true once a refusal was overridden.
 	ignored map[string]bool
 }
@@ -55,6 +57,13 @@ func newConfig(fields *object, prefix string, r *record) *Config {
 
 // Has reports whether the key is there with a value other than null.
 func (c *Config) Has(key string) bool { return c.fields.values[key] != nil }
+
+// Tensor gives the facts of a tensor of the checkpoint, and whether there is one. A family asks where config.json does
+// not decide: how experts are stored, whether there is a head.
+func (c *Config) Tensor(name string) (tensor.Info, bool) {
+	info, ok := c.tensors[name]
+	return info, ok
+}
 
 // Int returns a positive integer of at most max.
 func (c *Config) Int(key string, max int) int {

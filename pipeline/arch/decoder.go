@@ -5,16 +5,17 @@
 //
 // Call [Describe] first. It refuses, with tensor.ErrUnsupported, whatever it does not understand:
 // unknown model types, config keys that are on no list, values that change the computation, tensors
-// that no slot takes, and slots that no tensor fills.
+// that no slot takes, and slots that no tensor fills. Then [Open] shows the checkpoint's tensors as the
+// description names them.
 package arch
 
 import "strconv"
 
 // Decoder describes a decoder-only language model, one token row in, one row of logits out.
 //
-//	h = Embedding[token]
-//	for each layer: h += Attention(RMSNorm(h)); h += MLP(RMSNorm(h))
-//	logits = Head · RMSNorm(h)
+//	h = EmbeddingScale · EmbeddingNorm(Embedding[token])
+//	for each layer, for each of its branches: h += Scale · PostNorm(Block(Norm(h)))
+//	logits = cap(LogitScale · Head · FinalNorm(h))      cap(x) = LogitCap · tanh(x / LogitCap)
 type Decoder struct {
 	// Family is the name in the table of families; ModelType is the checkpoint's own word.
 	Family, ModelType string
@@ -26,14 +27,26 @@ type Decoder struct {
 	MaxPositions int
 
 	Embedding Weight // [Vocab, Hidden]
-	Layers    []Layer
-	FinalNorm Norm
+	// EmbeddingScale multiplies token rows; 0 stands for 1.
+	EmbeddingScale float64
+	EmbeddingNorm  *Norm // or nil
+	Layers         []Layer
+	FinalNorm      Norm
 	// Head maps hidden to logits, [Vocab, Hidden]. Tied says that it is the embedding's tensor.
 	Head Linear
 	Tied bool
+	// LogitScale multiplies logits; 0 stands for 1. LogitCap bounds them behind that; 0 stands for none.
+	LogitScale, LogitCap float64
 
-	// Rope is shared by all layers.
-	Rope Rope
+	// Ropes are the rotary tables that attentions point to, each once.
+	Ropes []*Rope
+
+	// Views are the tensors that the description names and the checkpoint has in another form, see [Open].
+	Views []View
+	// Skips say which tensors of the checkpoint are no part of the model.
+	Skips []Skip
+	// Notes are sentences for the user about what was left out of a larger model.
+	Notes []string
 
 	// Claimed lists every checkpoint tensor that is accounted for, and how: "weight", or the reason
 	// why it is left out ("duplicate of model.embed_tokens.weight", "rotary buffer").
@@ -42,7 +55,7 @@ type Decoder struct {
 	Ignored []string
 }
 
-// Weight names the checkpoint tensor of a slot and the shape it must have.
+// Weight names the tensor of a slot, of the checkpoint or a view, and the shape it must have.
 type Weight struct {
 	Tensor string
 	Rows   int
@@ -55,56 +68,267 @@ type Linear struct {
 	Bias   Weight
 }
 
-// Norm is RMSNorm: x / sqrt(mean(x^2) + Eps) * Gamma.
+// Norm is RMSNorm, x / sqrt(mean(x^2) + Eps) * Gamma, or if Centered LayerNorm,
+// (x - mean) / sqrt(variance + Eps) * Gamma + Beta. It runs over len(Gamma) adjacent elements, however
+// many of them a row has. Beta has an empty Tensor when absent.
 type Norm struct {
-	Gamma Weight
-	Eps   float64
+	Gamma    Weight
+	Beta     Weight
+	Eps      float64
+	Centered bool
 }
 
-// Layer is one pre-norm block.
-type Layer struct {
-	AttentionNorm Norm
-	Attention     Attention
-	MLPNorm       Norm
-	MLP           MLP
+// Layer is a list of branches of the residual stream, in the order in which they are added to it.
+type Layer []Branch
+
+// Branch is h += Scale · PostNorm(Block(Norm(h))).
+type Branch struct {
+	// Parallel says that the branch reads the stream as the branch before it did.
+	Parallel bool
+	Norm     *Norm // or nil
+	Block    Block
+	PostNorm *Norm   // or nil
+	Scale    float64 // 0 stands for 1
 }
 
-// Attention is causal grouped-query attention with half-split rotary embedding.
+// Block is what a branch computes from its normalised input: one of [*Attention], [*LatentAttention], [*MLP],
+// [*Experts], [*ShortConv], [*DeltaNet], [*Mamba2].
+type Block interface {
+	// linears calls f with every linear layer and its name within the layer, in the order of the computation.
+	linears(f func(name string, l *Linear))
+	// vectors calls f with every other weight.
+	vectors(f func(w Weight))
+}
+
+// Attention is causal grouped-query attention:
+//
+//	q, k, v = Q x, K x, V x, in heads of HeadDim
+//	q, k = rotate(QNorm(q)), rotate(KNorm(k)), or the norms behind the rotation
+//	y = O · OutNorm(softmax(cap(Scale · q kᵀ) + mask) v · sigmoid(Gate x))
 type Attention struct {
 	Heads, KVHeads, HeadDim int
 	Q, K, V, O              Linear
-	// QNorm and KNorm, if not nil, normalise every head before rotation; Gamma has HeadDim elements.
+	// QNorm and KNorm, if not nil, normalise every head (Gamma has HeadDim elements) or the whole projection
+	// (Heads*HeadDim or KVHeads*HeadDim). NormAfter: they follow the rotation.
 	QNorm, KNorm *Norm
+	NormAfter    bool
+	// Rope turns q and k, the first Dim elements of every head, half-split; nil leaves them as they are.
+	Rope *Rope
+	// Scale multiplies scores; 0 stands for 1/sqrt(HeadDim).
+	Scale float64
+	// Window is how many positions a query sees, its own included; 0 stands for all. Chunk, if not 0, lets a query see
+	// only positions p with the same p/Chunk.
+	Window, Chunk int
+	// Sinks [Heads], if it has a tensor, are scores of a key without a value that every query sees. Scale does not apply.
+	Sinks Weight
+	// Slopes, if not nil, are those of ALiBi: head h adds Slopes[h]·(key position - query position) to its scores.
+	Slopes []float64
+	// Cap bounds scores: Cap·tanh(score/Cap); 0 stands for none.
+	Cap float64
+	// Gate [Heads*HeadDim, Hidden], if it has a tensor, multiplies the heads by sigmoid(Gate x).
+	Gate Linear
+	// OutNorm, if not nil, normalises the input of O.
+	OutNorm *Norm
+	// Temperature, if not nil, multiplies q by 1 + Scale·ln(1 + floor((position+1)/Floor)).
+	Temperature *Temperature
 }
 
-// MLP is Down(act(Gate x) * (Up x)) with SiLU as activation.
+// Temperature grows queries with their position, see [Attention].
+type Temperature struct{ Floor, Scale float64 }
+
+// LatentAttention is DeepSeek's multi-head latent attention (DeepSeek-V2, arXiv 2405.04434):
+//
+//	c  = QNorm(QDown x)                  or x where there is no QDown
+//	l  = KVNorm(KVDown x)                the latent, [KVRank]
+//	q  = [QNope c, rotate(QRope c)]      per head
+//	k  = [KNope l, rotate(KRope x)]      KRope is one head, shared by all
+//	y  = O · softmax(Scale · q kᵀ) (V l)
+type LatentAttention struct {
+	Heads, NopeDim, RopeDim, ValueDim int
+	QRank, KVRank                     int // QRank 0: no QDown and QNorm
+	QDown                             Linear
+	QNorm                             *Norm
+	QNope, QRope                      Linear // [Heads*NopeDim, QRank or Hidden], [Heads*RopeDim, same]
+	KVDown                            Linear // [KVRank, Hidden]
+	KVNorm                            *Norm
+	KRope                             Linear // [RopeDim, Hidden]
+	KNope, V                          Linear // [Heads*NopeDim, KVRank], [Heads*ValueDim, KVRank]
+	O                                 Linear // [Hidden, Heads*ValueDim]
+	Rope                              *Rope
+	Scale                             float64 // always set
+}
+
+// Activation is the nonlinear function of an MLP.
+type Activation string
+
+// The activations.
+const (
+	SiLU     Activation = "silu"      // x·sigmoid(x)
+	GELU     Activation = "gelu"      // x·Φ(x), by erf
+	GELUTanh Activation = "gelu_tanh" // its tanh form
+	ReLU2    Activation = "relu2"     // max(x, 0)²
+	// XIELU (arXiv 2411.13010) is Alphas[0]·x² + Beta·x above 0, else Alphas[1]·(exp(x)-1-x) + Beta·x.
+	XIELU Activation = "xielu"
+	// ClampedSwiGLU (gpt-oss): g = min(g, Limit), u = clamp(u, ±Limit): (u + 1)·g·sigmoid(Alpha·g).
+	ClampedSwiGLU Activation = "clamped_swiglu"
+)
+
+// MLP is Down · Norm(act(Gate x) * (Up x)), or Down · Norm(act(Up x)) where Gate has no tensor.
 type MLP struct {
 	Intermediate   int
+	Activation     Activation
 	Gate, Up, Down Linear
+	Norm           *Norm // or nil
+	// Alpha and Limit belong to ClampedSwiGLU.
+	Alpha, Limit float64
+	// XIELU holds the vectors of one element that belong to it: its factor of x², its factor behind the exponential, and
+	// its factor of x.
+	XIELU [3]Weight
 }
 
-// Rope holds the rotary frequencies: pair j (j and j+Dim/2 of a head) turns by position*InvFreq[j].
+// Scoring is how a router turns its scores into weights of experts.
+type Scoring string
+
+// The scorings.
+const (
+	Softmax     Scoring = "softmax"      // over all experts, then the largest
+	Sigmoid     Scoring = "sigmoid"      // of each, then the largest
+	TopKSoftmax Scoring = "topk_softmax" // the largest, then softmax over them
+)
+
+// Experts is a mixture of experts: the sum over the TopK chosen experts of weight · MLP(x), plus Shared.
+//
+//	s = scoring(Router x), c = s + Correction; the TopK largest of c are chosen, their weights are those of s
+//	Normalize: weights /= sum + Epsilon;  then weights *= Scale
+type Experts struct {
+	Router  Linear // [experts, Hidden]
+	Scoring Scoring
+	// Correction [experts], if it has a tensor, takes part in the choice and not in the weights.
+	Correction Weight
+	TopK       int
+	Normalize  bool
+	Epsilon    float64
+	Scale      float64 // 0 stands for 1
+	// With Groups > 1 only the experts of the TopGroups best of so many groups can be chosen. A group is as good as the
+	// sum of its GroupTop best experts.
+	Groups, TopGroups, GroupTop int
+	// ScaleInput multiplies an expert's input by its weight instead of its output; TopK is 1.
+	ScaleInput bool
+	Experts    []MLP
+	// Shared, if not nil, is added for every token, multiplied by sigmoid(SharedGate x) if that has a tensor.
+	Shared     *MLP
+	SharedGate Linear
+}
+
+// ShortConv is LFM2's gated short convolution: B, C, X = In x; y = Out (C * (conv(B * X) + Bias)).
+type ShortConv struct {
+	In Linear // [3*Hidden, Hidden]: B, C, X
+	// Taps [Hidden] of the causal depthwise convolution, the one of the present token last.
+	Taps []Weight
+	Bias Weight // [Hidden] or without tensor
+	Out  Linear
+}
+
+// DeltaNet is the gated delta rule (arXiv 2412.06464) of Qwen3-Next and Qwen3.5. With q, k, v the parts of
+// silu(conv(QKV x)), q and k of unit length and q divided by sqrt(KeyDim), every key head shared by
+// ValueHeads/KeyHeads adjacent value heads:
+//
+//	g = Decay · softplus(A x + DtBias), beta = sigmoid(B x)
+//	S = exp(g)·S;  S += k (beta·(v - Sᵀk))ᵀ;  o = Sᵀq
+//	y = Out (Norm(o) * silu(Z x))
+type DeltaNet struct {
+	KeyHeads, ValueHeads, KeyDim, ValueDim int
+	QKV                                    Linear // [2*KeyHeads*KeyDim + ValueHeads*ValueDim, Hidden]
+	Z, B, A                                Linear
+	Taps                                   []Weight // as in ShortConv, of QKV's rows
+	Decay, DtBias                          Weight   // [ValueHeads]; Decay is -exp(A_log)
+	Norm                                   Norm     // [ValueDim]
+	Out                                    Linear
+}
+
+// Mamba2 is the state space block of Mamba 2 (arXiv 2405.21060). With x, b, c the parts of silu(conv(XBC n) + ConvBias), heads
+// of HeadDim sharing b and c of State elements in Groups:
+//
+//	dt = clamp(softplus(Dt n + DtBias), TimeMin, TimeMax)
+//	S = exp(dt·Decay)·S + b (dt·x)ᵀ;  o = Sᵀc + D·x
+//	y = Out (Norm(o * silu(Z n)))
+type Mamba2 struct {
+	Heads, HeadDim, Groups, State int
+	Z, XBC, Dt                    Linear
+	Taps                          []Weight
+	ConvBias                      Weight // or without tensor
+	DtBias, Decay, D              Weight // [Heads]; Decay is -exp(A_log)
+	TimeMin, TimeMax              float64
+	// Norm, if not nil, normalises NormGroups parts of the row each for itself; Gamma has Heads*HeadDim elements.
+	Norm       *Norm
+	NormGroups int
+	Out        Linear
+}
+
+// Rope holds the rotary frequencies: pair j (j and j+Dim/2 of a head) turns by position*InvFreq[j], and cosine and sine
+// are multiplied by Scale.
 type Rope struct {
-	Type    string // the rule the frequencies come from: "default", "linear", "llama3"
+	Type    string // the rule the frequencies come from: "default", "linear", "llama3", ...
 	Dim     int
 	InvFreq []float64 // Dim/2 radians per position
+	Scale   float64   // 1 where the rule has none
+	// Long, if not nil, takes the place of InvFreq in a call whose last position is Original or beyond (longrope).
+	Long     []float64
+	Original int
 }
 
 // Linears calls f with every linear layer and its name within the model ("layers.0.attention.q", "head"),
 // in the order of the computation. A tied head is included.
 func (d *Decoder) Linears(f func(name string, l *Linear)) {
-	for i := range d.Layers {
-		l := &d.Layers[i]
-		p := layerName(i)
-		f(p+"attention.q", &l.Attention.Q)
-		f(p+"attention.k", &l.Attention.K)
-		f(p+"attention.v", &l.Attention.V)
-		f(p+"attention.o", &l.Attention.O)
-		f(p+"mlp.gate", &l.MLP.Gate)
-		f(p+"mlp.up", &l.MLP.Up)
-		f(p+"mlp.down", &l.MLP.Down)
+	for i, layer := range d.Layers {
+		for _, b := range layer {
+			b.Block.linears(func(name string, l *Linear) { f(layerName(i)+name, l) })
+		}
 	}
 	f("head", &d.Head)
+}
+
+// weights calls f with every slot that a tensor has to fill. The head of a tied model is not repeated.
+func (d *Decoder) weights(f func(Weight)) {
+	linear := func(_ string, l *Linear) {
+		f(l.Weight)
+		if l.Bias.Tensor != "" {
+			f(l.Bias)
+		}
+	}
+	f(d.Embedding)
+	d.EmbeddingNorm.vectors(f)
+	for _, layer := range d.Layers {
+		for _, b := range layer {
+			b.Norm.vectors(f)
+			b.Block.linears(linear)
+			b.Block.vectors(f)
+			b.PostNorm.vectors(f)
+		}
+	}
+	d.FinalNorm.vectors(f)
+	if !d.Tied {
+		linear("head", &d.Head)
+	} else if d.Head.Bias.Tensor != "" {
+		f(d.Head.Bias)
+	}
+}
+
+// CacheElements is the number of keys and values that attention keeps of a token, in all layers. What recurrent blocks
+// keep does not grow with the tokens.
+func (d *Decoder) CacheElements() int64 {
+	var n int64
+	for _, layer := range d.Layers {
+		for _, b := range layer {
+			switch x := b.Block.(type) {
+			case *Attention:
+				n += 2 * int64(x.KVHeads) * int64(x.HeadDim)
+			case *LatentAttention:
+				n += 2 * int64(x.KVRank+x.RopeDim)
+			}
+		}
+	}
+	return n
 }
 
 func layerName(i int) string { return "layers." + strconv.Itoa(i) + "." }

@@ -30,7 +30,10 @@ func Describe(config []byte, tensors []tensor.Info, opts Options) (*Decoder, err
 		// The keys of a model of unknown type cannot be judged.
 		return nil, problems{scope: configName, list: c.problems}
 	}
-	c.family = modelType
+	c.family, c.tensors = modelType, make(map[string]tensor.Info, len(tensors))
+	for _, info := range tensors {
+		c.tensors[info.Name] = info
+	}
 	d, err := family.Describe(c)
 	if err != nil {
 		return nil, err

@@ -31,14 +31,14 @@ type facts struct {
 }
 
 func factsOf(d *Decoder) facts {
-	l := d.Layers[0]
+	l := d.Plain(0)
 	f := facts{
 		Architecture: d.Architecture,
 		Hidden:       d.Hidden, Vocab: d.Vocab, Positions: d.MaxPositions,
 		Layers: len(d.Layers), Heads: l.Attention.Heads, KVHeads: l.Attention.KVHeads,
 		HeadDim: l.Attention.HeadDim, Intermediate: l.MLP.Intermediate,
 		Tied: d.Tied, HeadNorm: l.Attention.QNorm != nil && l.Attention.KNorm != nil,
-		Eps: d.FinalNorm.Eps, Rope: d.Rope.Type, Tensors: len(d.Claimed),
+		Eps: d.FinalNorm.Eps, Rope: d.Ropes[0].Type, Tensors: len(d.Claimed),
 	}
 	for i, x := range []Linear{l.Attention.Q, l.Attention.K, l.Attention.V, l.Attention.O, l.MLP.Gate, l.MLP.Up, l.MLP.Down} {
 		if x.Bias.Tensor != "" {
@@ -78,8 +78,8 @@ func TestDescribe(t *testing.T) {
 					t.Errorf("%s is claimed as %q", info.Name, d.Claimed[info.Name])
 				}
 			}
-			if len(d.Rope.InvFreq) != d.Rope.Dim/2 || d.Rope.Dim != tt.want.HeadDim {
-				t.Errorf("%d frequencies for %d dimensions", len(d.Rope.InvFreq), d.Rope.Dim)
+			if len(d.Ropes[0].InvFreq) != d.Ropes[0].Dim/2 || d.Ropes[0].Dim != tt.want.HeadDim {
+				t.Errorf("%d frequencies for %d dimensions", len(d.Ropes[0].InvFreq), d.Ropes[0].Dim)
 			}
 			if tied := d.Head.Weight == d.Embedding; tied != tt.want.Tied {
 				t.Errorf("head is %v", d.Head.Weight)
@@ -122,8 +122,8 @@ func TestDescribeHub(t *testing.T) {
 				}
 				n += e
 			})
-			if n != tt.parameters || d.Rope.Type != tt.rope {
-				t.Errorf("%d parameters and %s rotation, want %d and %s", n, d.Rope.Type, tt.parameters, tt.rope)
+			if n != tt.parameters || d.Ropes[0].Type != tt.rope {
+				t.Errorf("%d parameters and %s rotation, want %d and %s", n, d.Ropes[0].Type, tt.parameters, tt.rope)
 			}
 		})
 	}
@@ -136,7 +136,7 @@ var refusedText = map[string]string{
 	"mistral-sliding": `config.json: model_type: "mistral" is not supported (known: llama, qwen2, qwen3)`,
 	"phi3":            `config.json: model_type: "phi3" is not supported (known: llama, qwen2, qwen3)`,
 	"qwen2-slide": `config.json: use_sliding_window: true is not supported, only false; ` +
-		`layer_types: "sliding_attention" is not supported, only "full_attention"`,
+		`layer_types: "sliding_attention" of layer 1 is not supported, only "full_attention"`,
 	"qwen2-yarn": `config.json: rope_parameters.rope_type: "yarn" is not supported (known: default, linear, llama3)`,
 }
 

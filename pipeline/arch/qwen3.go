@@ -9,7 +9,16 @@ func (Qwen3) Architectures() []string { return []string{"Qwen3ForCausalLM"} }
 
 // Describe implements [Family].
 func (Qwen3) Describe(c *Config) (*Decoder, error) {
-	bias := c.Bool("attention_bias", false)
+	b := begin(c, "rms_norm_eps", 0)
+	b.tied(false)
+	b.mlpKeys("hidden_act", "silu")
 	// Unlike the others, Qwen3Config has a head_dim of its own when the file has none.
-	return preNorm{headDim: 128, qkvBias: bias, outBias: bias, headNorm: true, windows: true}.describe(c)
+	a, bias, rope := b.heads(128), b.Bool("attention_bias", false), readRope(c)
+	refuseWindows(b)
+	return b.finish(&a, func(_ int, p string) Layer {
+		x := b.projections(p+"self_attn.", a, bias, bias)
+		x.Rope = b.rope(rope, a.HeadDim)
+		b.headNorms(x, p+"self_attn.q_norm", p+"self_attn.k_norm")
+		return b.preNorm(p, x, b.mlp(p+"mlp.", b.intermediate, false))
+	})
 }

@@ -74,7 +74,7 @@ func TestDescribeMutations(t *testing.T) {
 		{"window keys in llama", "llama", object{"sliding_window": 16}, no, `sliding_window: unknown to family llama`},
 		{"window", "qwen3-tied", object{"use_sliding_window": true}, no, `use_sliding_window: true is not supported, only false`},
 		{"layer types", "qwen3-tied", object{"layer_types": []any{"full_attention", "linear_attention", "full_attention"}}, no,
-			`layer_types: "linear_attention" is not supported, only "full_attention"`},
+			`layer_types: "linear_attention" of layer 1 is not supported, only "full_attention"`},
 		{"too few layer types", "qwen3-tied", object{"layer_types": []any{"full_attention"}}, bad, `layer_types: 1 entries for 3 layers`},
 		{"layer types a string", "qwen3-tied", object{"layer_types": "full_attention"}, bad, `layer_types: "full_attention" is not a list of strings`},
 		{"layer types of numbers", "qwen3-tied", object{"layer_types": []any{1, 2, 3}}, bad, `layer_types: 1 within the list is not a string`},

@@ -3,6 +3,7 @@ package arch
 import (
 	"math"
 	"math/big"
+	"slices"
 )
 
 // defaultTheta is the base of the rotary frequencies when the file has none, the same in all families.
@@ -109,7 +110,7 @@ func refusePartial(c *Config) {
 //	llama3   wavelength 2*pi/f_j above original/low: f_j / factor; below original/high: f_j;
 //	         between: a blend, linear in original/wavelength
 func (p ropeParams) table(dim int) Rope {
-	r := Rope{Type: p.kind, Dim: dim, InvFreq: inverseFrequencies(p.theta, dim)}
+	r := Rope{Type: p.kind, Dim: dim, InvFreq: inverseFrequencies(p.theta, dim), Scale: 1}
 	for j, f := range r.InvFreq {
 		switch p.kind {
 		case "linear":
@@ -127,6 +128,11 @@ func (p ropeParams) table(dim int) Rope {
 		}
 	}
 	return r
+}
+
+// equal reports whether two tables are the same.
+func (r *Rope) equal(o *Rope) bool {
+	return r.Dim == o.Dim && r.Scale == o.Scale && r.Original == o.Original && slices.Equal(r.InvFreq, o.InvFreq) && slices.Equal(r.Long, o.Long)
 }
 
 // inverseFrequencies returns theta^(-2j/dim) for j below dim/2, correctly rounded. math.Pow is not:

@@ -42,7 +42,7 @@ func TestDescribeDefaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		d, err := Describe(edit(t, config, object{"head_dim": removed}), synthetic(t, config), Options{})
-		if err != nil || d.Rope.Dim != 128 {
+		if err != nil || d.Ropes[0].Dim != 128 {
 			t.Fatalf("%v %v", d, err)
 		}
 	})

@@ -35,38 +35,6 @@ func (d *Decoder) Duplicates() map[string]string {
 	return out
 }
 
-// weights calls f with every slot that a tensor has to fill, in the order of the computation. The head
-// of a tied model is not repeated.
-func (d *Decoder) weights(f func(Weight)) {
-	linear := func(l *Linear) {
-		f(l.Weight)
-		if l.Bias.Tensor != "" {
-			f(l.Bias)
-		}
-	}
-	f(d.Embedding)
-	for i := range d.Layers {
-		l := &d.Layers[i]
-		f(l.AttentionNorm.Gamma)
-		for _, x := range []*Linear{&l.Attention.Q, &l.Attention.K, &l.Attention.V, &l.Attention.O} {
-			linear(x)
-		}
-		for _, n := range []*Norm{l.Attention.QNorm, l.Attention.KNorm} {
-			if n != nil {
-				f(n.Gamma)
-			}
-		}
-		f(l.MLPNorm.Gamma)
-		for _, x := range []*Linear{&l.MLP.Gate, &l.MLP.Up, &l.MLP.Down} {
-			linear(x)
-		}
-	}
-	f(d.FinalNorm.Gamma)
-	if !d.Tied {
-		linear(&d.Head)
-	}
-}
-
 func (w Weight) shape() tensor.Shape {
 	if w.Cols == 0 {
 		return tensor.Shape{int64(w.Rows)}

@@ -31,9 +31,9 @@ func siteStats(t *testing.T, d *arch.Decoder, src tensor.Source, windows [][]int
 			check(t, over.ReplaceValues(w.Tensor, m))
 		}
 		if o != -2 {
-			pick(d.Layers[i].Attention.O.Weight, o)
+			pick(d.Plain(i).Attention.O.Weight, o)
 		}
-		pick(d.Layers[i].MLP.Down.Weight, down)
+		pick(d.Plain(i).MLP.Down.Weight, down)
 		m, err := reference.New(d, over, reference.Options{Threads: 2})
 		check(t, err)
 		var h []float32
@@ -51,7 +51,8 @@ func siteStats(t *testing.T, d *arch.Decoder, src tensor.Source, windows [][]int
 		return h
 	}
 	all := map[string]*quant.Stats{}
-	for i, l := range d.Layers {
+	for i := range d.Layers {
+		l := d.Plain(i)
 		sites := Sites(&arch.Decoder{Hidden: d.Hidden, Layers: d.Layers[i : i+1], Tied: true})
 		before, between := residual(i, -1, -1), residual(i, -2, -1)
 		normed := func(h []float32, n arch.Norm) []float32 {
@@ -72,9 +73,9 @@ func siteStats(t *testing.T, d *arch.Decoder, src tensor.Source, windows [][]int
 			return x
 		}
 		for k, x := range [][]float32{
-			normed(before, l.AttentionNorm),
+			normed(before, *l.AttentionNorm),
 			picked(l.Attention.O.Weight.Cols, func(lo int) []float32 { return residual(i, lo, -1) }, before),
-			normed(between, l.MLPNorm),
+			normed(between, *l.MLPNorm),
 			picked(l.MLP.Intermediate, func(lo int) []float32 { return residual(i, -2, lo) }, between),
 		} {
 			n := len(x) / tokens

@@ -39,7 +39,7 @@ func newProbe(ctx context.Context, o *Options, m *net.Model, windows [][]int32, 
 	p := &probe{decoder: d, model: m, source: o.Source, threads: o.Threads, windows: windows, layers: make([]*net.Layer, len(d.Layers))}
 	var weights int64
 	for i := range d.Layers {
-		a, f := &d.Layers[i].Attention, &d.Layers[i].MLP
+		a, f := d.Plain(i).Attention, d.Plain(i).MLP
 		weights += int64(d.Hidden) * int64(a.Q.Weight.Rows+a.K.Weight.Rows+a.V.Weight.Rows+a.O.Weight.Cols+3*f.Intermediate)
 	}
 	p.keep = 8*weights <= memory // floats, once plain and once packed

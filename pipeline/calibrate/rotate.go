@@ -48,7 +48,7 @@ func Rotate(ctx context.Context, d *arch.Decoder, src tensor.Source, by quant.Ro
 		}
 	}
 	for i := range d.Layers {
-		a, m := &d.Layers[i].Attention, &d.Layers[i].MLP
+		a, m := d.Plain(i).Attention, d.Plain(i).MLP
 		head := by.Head(a.HeadDim)
 		for _, t := range []struct {
 			linear  *arch.Linear

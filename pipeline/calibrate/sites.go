@@ -34,8 +34,8 @@ const sampleRows = 512
 func Sites(d *arch.Decoder) []Site {
 	var all []Site
 	for i := range d.Layers {
-		l, name := &d.Layers[i], fmt.Sprintf("layers.%d.", i)
-		a, m := &l.Attention, &l.MLP
+		l, name := d.Plain(i), fmt.Sprintf("layers.%d.", i)
+		a, m := l.Attention, l.MLP
 		of := make([]int, a.Heads*a.HeadDim)
 		for j := range of {
 			head := j / a.HeadDim

@@ -18,6 +18,11 @@ type builder struct {
 	slots  []Slot
 	ints   map[string]value // integer constants by content
 	packed map[value]value  // a linear's input and its NC4HW4 form
+
+	decoder         *arch.Decoder
+	mask, positions value
+	split, high     int                     // rows of the two levels of rotary tables
+	angles          map[*arch.Rope][2]value // cosines and sines of the call's positions
 }
 
 func newBuilder() *builder {
@@ -25,6 +30,7 @@ func newBuilder() *builder {
 		g:      &mnn.Graph{Outputs: []string{"logits"}},
 		ints:   map[string]value{},
 		packed: map[value]value{},
+		angles: map[*arch.Rope][2]value{},
 	}
 }
 
@@ -121,6 +127,10 @@ func (b *builder) linear(name string, x value, l *arch.Linear, slot Slot, dims .
 // of tables: position = split*q + r, and the angles add. Both factors are exact in float32, whatever the
 // position, where a product position*frequency in fp16 would not be.
 func (b *builder) rotary(positions value, r *arch.Rope, split, high int) (cos, sin value) {
+	if have, ok := b.angles[r]; ok {
+		return have[0], have[1]
+	}
+	defer func() { b.angles[r] = [2]value{cos, sin} }()
 	half := int32(r.Dim / 2)
 	p := b.reshape("/rotary/position", positions, -1)
 	p = b.binary("/rotary/clamp_low", mnn.BinaryMaximum, p, b.scalar(0))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // Names of ops by which checks find things in our graphs.
@@ -19,7 +20,7 @@ func LayerOutput(i int) string { return fmt.Sprintf("/layers.%d/mlp/residual", i
 
 // Classic lowers to the form that every engine from 3.5.0 on loads: plain tensors between layers, rotary
 // embedding from elementary ops, one Attention op per layer.
-func Classic(d *arch.Decoder) (*Model, error) {
+func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	split, high := rotarySplit(d.MaxPositions)
 	if err := checkLimits(d, split, high); err != nil {
 		return nil, err
@@ -32,9 +33,15 @@ func Classic(d *arch.Decoder) (*Model, error) {
 	index := b.input("logits_index", mnn.DTInt32, 1)
 
 	h := b.reshape("/embedding", ids, 1, -1, hidden)
-	cos, sin := b.rotary(positions, &d.Rope, split, high)
-	for i := range d.Layers {
-		h = b.layer(i, &d.Layers[i], h, cos, sin, mask)
+	b.decoder, b.mask, b.positions, b.split, b.high = d, mask, positions, split, high
+	for _, r := range d.Ropes {
+		b.rotary(positions, r, split, high)
+	}
+	for i, l := range d.Layers {
+		var err error
+		if h, err = b.layer(i, l, h); err != nil {
+			return nil, fmt.Errorf("layer %d: %w", i, err)
+		}
 	}
 	h = b.slice("/last", h, index, sliceEnd, 1)
 	h = b.norm("hidden_states", h, &d.FinalNorm)
@@ -43,16 +50,67 @@ func Classic(d *arch.Decoder) (*Model, error) {
 	if !d.Tied {
 		b.slots = append(b.slots, Slot{Kind: TableSlot, Name: "embedding", Op: -1, Weight: d.Embedding, Table: true, Lookup: true})
 	}
-	return &Model{Graph: b.g, Slots: b.slots}, nil
+	return &Model{Graph: b.g, Slots: b.slots, Context: d.MaxPositions, CacheElements: d.CacheElements()}, nil
 }
 
-func (b *builder) layer(i int, l *arch.Layer, h, cos, sin, mask value) value {
+// layer adds the branches of layer i to the residual stream h.
+func (b *builder) layer(i int, l arch.Layer, h value) (value, error) {
 	p := fmt.Sprintf("/layers.%d/", i)
-	at := p + "self_attn/"
-	a := &l.Attention
-	heads, kv, dim := int32(a.Heads), int32(a.KVHeads), int32(a.HeadDim)
+	before := h
+	for k := range l {
+		br := &l[k]
+		if !br.Parallel {
+			before = h
+		}
+		name := p + blockName(br.Block) + "/"
+		x := before
+		if br.Norm != nil {
+			x = b.norm(b.normName(p, br, "input_layernorm", "post_attention_layernorm"), x, br.Norm)
+		}
+		y, err := b.block(i, name, br.Block, x)
+		if err != nil {
+			return 0, err
+		}
+		out := name + "residual"
+		if k == len(l)-1 {
+			out = LayerOutput(i)
+		}
+		h = b.binary(out, mnn.BinaryAdd, h, y)
+	}
+	return h, nil
+}
 
-	x := b.norm(p+"input_layernorm", h, &l.AttentionNorm)
+// blockName is the part of the names of a block's ops.
+func blockName(x arch.Block) string {
+	switch x.(type) {
+	case *arch.Attention, *arch.LatentAttention:
+		return "self_attn"
+	}
+	return "mlp"
+}
+
+// normName names the norm of a branch: one name before attention and its kind, another before the MLP.
+func (b *builder) normName(p string, br *arch.Branch, attention, mlp string) string {
+	if blockName(br.Block) == "mlp" {
+		return p + mlp
+	}
+	return p + attention
+}
+
+// block lowers what a branch computes; the names of its ops begin with p. What the engine cannot run is
+// tensor.ErrUnsupported.
+func (b *builder) block(i int, p string, block arch.Block, x value) (value, error) {
+	switch block := block.(type) {
+	case *arch.Attention:
+		return b.attention(i, p, block, x)
+	case *arch.MLP:
+		return b.mlp(p, block, x)
+	}
+	return 0, fmt.Errorf("%T: %w", block, tensor.ErrUnsupported)
+}
+
+func (b *builder) attention(i int, at string, a *arch.Attention, x value) (value, error) {
+	heads, kv, dim := int32(a.Heads), int32(a.KVHeads), int32(a.HeadDim)
 	q := b.linear(at+"q_proj/Linear", x, &a.Q, Slot{}, 1, -1, heads, dim)
 	k := b.linear(at+"k_proj/Linear", x, &a.K, Slot{}, 1, -1, kv, dim)
 	v := b.linear(at+"v_proj/Linear", x, &a.V, Slot{}, 1, -1, kv, dim)
@@ -62,19 +120,18 @@ func (b *builder) layer(i int, l *arch.Layer, h, cos, sin, mask value) value {
 	if a.KNorm != nil {
 		k = b.norm(at+"k_norm", k, a.KNorm)
 	}
+	cos, sin := b.rotary(b.positions, a.Rope, b.split, b.high)
 	q = b.rotate(at+"q_rotary", q, cos, sin, a.HeadDim)
 	k = b.rotate(at+"k_rotary", k, cos, sin, a.HeadDim)
-	o := b.op(at+"FusedAttention", mnn.OpAttention, &mnn.Attention{KVCache: true, LayerIndex: int32(i)}, q, k, v, mask)
-	o = b.linear(at+"o_proj/Linear", o, &a.O, Slot{}, 1, -1, int32(a.O.Weight.Rows))
-	h = b.binary(at+"residual", mnn.BinaryAdd, h, o)
+	o := b.op(at+"FusedAttention", mnn.OpAttention, &mnn.Attention{KVCache: true, LayerIndex: int32(i)}, q, k, v, b.mask)
+	return b.linear(at+"o_proj/Linear", o, &a.O, Slot{}, 1, -1, int32(a.O.Weight.Rows)), nil
+}
 
-	ml := p + "mlp/"
-	x = b.norm(p+"post_attention_layernorm", h, &l.MLPNorm)
-	gate := b.linear(ml+"gate_proj/Linear", x, &l.MLP.Gate, Slot{}, 1, -1, int32(l.MLP.Intermediate))
-	up := b.linear(ml+"up_proj/Linear", x, &l.MLP.Up, Slot{}, 1, -1, int32(l.MLP.Intermediate))
+func (b *builder) mlp(ml string, m *arch.MLP, x value) (value, error) {
+	gate := b.linear(ml+"gate_proj/Linear", x, &m.Gate, Slot{}, 1, -1, int32(m.Intermediate))
+	up := b.linear(ml+"up_proj/Linear", x, &m.Up, Slot{}, 1, -1, int32(m.Intermediate))
 	x = b.binary(ml+"product", mnn.BinaryMul, b.unary(ml+"silu", mnn.UnarySilu, gate), up)
-	x = b.linear(ml+"down_proj/Linear", x, &l.MLP.Down, Slot{}, 1, -1, int32(l.MLP.Down.Weight.Rows))
-	return b.binary(LayerOutput(i), mnn.BinaryAdd, h, x)
+	return b.linear(ml+"down_proj/Linear", x, &m.Down, Slot{}, 1, -1, int32(m.Down.Weight.Rows)), nil
 }
 
 // rotarySplit picks the power of two nearest above sqrt(positions) for the low table, which makes both

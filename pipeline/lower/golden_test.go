@@ -55,7 +55,7 @@ func describe(t testing.TB, name string, change map[string]any) *arch.Decoder {
 func TestClassicGolden(t *testing.T) {
 	for _, name := range []string{"qwen3-tied", "qwen2-untied", "llama"} {
 		t.Run(name, func(t *testing.T) {
-			m, err := Classic(describe(t, name, nil))
+			m, err := Classic(describe(t, name, nil), Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

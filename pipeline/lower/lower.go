@@ -55,6 +55,7 @@ const (
 	LinearSlot SlotKind = iota // a matrix and perhaps a bias, of a Convolution
 	NormSlot                   // a vector, the gamma of a LayerNorm
 	TableSlot                  // the embedding table, which no op reads
+	ConstSlot                  // a vector or matrix of float32, the value of a Const
 )
 
 // Slot is a place for weights.
@@ -62,20 +63,49 @@ type Slot struct {
 	Kind SlotKind
 	// Name is the op's name, or "embedding" for a table.
 	Name string
-	// Op indexes Graph.Ops; -1 for a table.
-	Op     int
-	Weight arch.Weight
-	Bias   arch.Weight
+	// Op indexes Graph.Ops; -1 for a table. If Subgraph is not 0, it indexes the ops of Graph.Subgraphs[Subgraph-1].
+	Op       int
+	Subgraph int
+	Weight   arch.Weight
+	Bias     arch.Weight
 	// Table marks the head and the embedding, whose precision counts more than that of the body.
 	Table bool
 	// Lookup marks the slot in which the engine looks token rows up: the head of a tied model, or the table.
 	Lookup bool
 }
 
-// Model is a lowered Decoder: a graph whose external lists are still empty, and its slots in file order.
+// Model is a lowered Decoder: a graph whose external lists are still empty, its slots in file order, and what the engine
+// and its users have to know of it.
 type Model struct {
 	Graph *mnn.Graph
 	Slots []Slot
+	// Context is the number of positions that the package can hold.
+	Context int
+	// Window, if not 0, is sliding_window of llm_config.json, whose attention_type is then "mix".
+	Window int
+	// Precision is the lowest that the model can be run in, of the engine's words; "" where "low" is enough.
+	Precision string
+	// Whole says that a prompt must not be divided: "chunk" must not be set.
+	Whole bool
+	// CacheElements is the number of keys and values that the engine keeps of a token, in all layers; StateBytes is what
+	// it keeps besides, however long the conversation is.
+	CacheElements, StateBytes int64
+	// Conditions are sentences for manifest, card and plan.
+	Conditions []string
+}
+
+// Op finds the op of a slot.
+func (m *Model) Op(s *Slot) *mnn.Op {
+	if s.Subgraph > 0 {
+		return &m.Graph.Subgraphs[s.Subgraph-1].Ops[s.Op]
+	}
+	return &m.Graph.Ops[s.Op]
+}
+
+// Options of a lowering.
+type Options struct {
+	// Context bounds the positions of the package; 0 stands for all that the checkpoint declares.
+	Context int
 }
 
 // Limits of the engine (int sizes in its loader).
@@ -100,12 +130,12 @@ func checkLimits(d *arch.Decoder, split, high int) error {
 	if d.MaxPositions > maxPositions {
 		return fmt.Errorf("%d positions are more than 2^26: %w", d.MaxPositions, tensor.ErrUnsupported)
 	}
-	for _, f := range d.Rope.InvFreq {
+	for _, f := range d.Ropes[0].InvFreq {
 		if a := float64(split*high) * f; !(a <= kernel.SincosLimit) {
 			return fmt.Errorf("rotary angle of %g radians at position %d: %w", a, d.MaxPositions, tensor.ErrUnsupported)
 		}
 	}
-	if n := int64(split+high) * int64(d.Rope.Dim) * 4; n > maxRotaryBytes {
+	if n := int64(split+high) * int64(d.Ropes[0].Dim) * 4; n > maxRotaryBytes {
 		return fmt.Errorf("rotary tables of %d bytes for %d positions: %w", n, d.MaxPositions, tensor.ErrUnsupported)
 	}
 	return nil

@@ -18,19 +18,19 @@ func TestClassicRefusesByName(t *testing.T) {
 		want   string
 	}{
 		{"an op too large", func(d *arch.Decoder) {
-			d.Layers[1].MLP.Up.Weight.Rows, d.Layers[1].MLP.Up.Weight.Cols = 1<<20, 1<<11
+			d.Plain(1).MLP.Up.Weight.Rows, d.Plain(1).MLP.Up.Weight.Cols = 1<<20, 1<<11
 		}, "model.layers.1.mlp.up_proj.weight: 1048576 x 2048 is more than 2^31-1 weights"},
 		{"tables too large", func(d *arch.Decoder) {
 			d.MaxPositions = 1 << 26
-			d.Rope.Dim = 1 << 13
+			d.Ropes[0].Dim = 1 << 13
 		}, "rotary tables of"},
 		{"too many positions", func(d *arch.Decoder) { d.MaxPositions = 1<<26 + 1 }, "67108865 positions"},
-		{"too fast a rotation", func(d *arch.Decoder) { d.Rope.InvFreq[0] = 1e9 }, "rotary angle"},
+		{"too fast a rotation", func(d *arch.Decoder) { d.Ropes[0].InvFreq[0] = 1e9 }, "rotary angle"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := describe(t, "qwen3-tied", nil)
 			c.change(d)
-			m, err := Classic(d)
+			m, err := Classic(d, Options{})
 			if !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), c.want) || m != nil {
 				t.Errorf("%v, %v", m, err)
 			}
@@ -50,7 +50,7 @@ func TestClassicIsWellFormed(t *testing.T) {
 	for _, name := range []string{"qwen3-tied", "qwen3-untied", "qwen2-tied", "qwen2-untied", "llama", "llama-bias", "llama3-rope", "llama-linear-rope"} {
 		t.Run(name, func(t *testing.T) {
 			d := describe(t, name, nil)
-			m, err := Classic(d)
+			m, err := Classic(d, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -45,12 +45,12 @@ func TestRotaryTables(t *testing.T) {
 		for _, n := range c.positions {
 			t.Run(c.name+"/"+strconv.Itoa(n), func(t *testing.T) {
 				d := decoderWithPositions(t, c.name, n)
-				m, err := Classic(d)
+				m, err := Classic(d, Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
 				b := tables(t, m)
-				half := d.Rope.Dim / 2
+				half := d.Ropes[0].Dim / 2
 				split := int(b["/rotary/table/cos_low"].Dims[0])
 				high := int(b["/rotary/table/cos_high"].Dims[0])
 				if split&(split-1) != 0 || split*high < n || split*(high-1) >= n || split > 4*high && n > 4 {
@@ -61,7 +61,7 @@ func TestRotaryTables(t *testing.T) {
 				worst := 0.
 				for p := range n {
 					q, r := p/split*half, p%split*half
-					for j, f := range d.Rope.InvFreq {
+					for j, f := range d.Ropes[0].InvFreq {
 						cos := float32(ch[q+j]*cl[r+j]) - float32(sh[q+j]*sl[r+j])
 						sin := float32(sh[q+j]*cl[r+j]) + float32(ch[q+j]*sl[r+j])
 						s, c := math.Sincos(float64(p) * f)
@@ -79,7 +79,7 @@ func TestRotaryTables(t *testing.T) {
 
 // The digest holds every bit of the tables still, on every architecture.
 func TestRotaryTablesAreTheSameEverywhere(t *testing.T) {
-	m, err := Classic(decoderWithPositions(t, "llama3-rope", 131072))
+	m, err := Classic(decoderWithPositions(t, "llama3-rope", 131072), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func lowered(t testing.TB, config []byte, tensors []tensor.Info) *lower.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := lower.Classic(d)
+	m, err := lower.Classic(d, lower.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -401,7 +401,7 @@ func (p *Planned) items(measured []quant.Item) ([]quant.Item, remainder, error) 
 func fused(d *arch.Decoder, items []quant.Item) []quant.Item {
 	group := map[string]string{} // of tensors to the first of their group
 	for i := range d.Layers {
-		a, m := &d.Layers[i].Attention, &d.Layers[i].MLP
+		a, m := d.Plain(i).Attention, d.Plain(i).MLP
 		for _, l := range []*arch.Linear{&a.Q, &a.K, &a.V} {
 			group[l.Weight.Tensor] = a.Q.Weight.Tensor
 		}

@@ -13,7 +13,8 @@ import (
 func TestFused(t *testing.T) {
 	w := func(name string) arch.Linear { return arch.Linear{Weight: arch.Weight{Tensor: name}} }
 	d := &arch.Decoder{Layers: []arch.Layer{{
-		Attention: arch.Attention{Q: w("q"), K: w("k"), V: w("v"), O: w("o")}, MLP: arch.MLP{Gate: w("gate"), Up: w("up"), Down: w("down")},
+		{Norm: &arch.Norm{}, Block: &arch.Attention{Q: w("q"), K: w("k"), V: w("v"), O: w("o"), Rope: &arch.Rope{}}},
+		{Norm: &arch.Norm{}, Block: &arch.MLP{Activation: arch.SiLU, Gate: w("gate"), Up: w("up"), Down: w("down")}},
 	}}}
 	var items []quant.Item
 	for _, name := range []string{"table", "k", "v", "o", "gate", "up", "down"} {

@@ -219,7 +219,7 @@ func (q *Quantize) planWith(job *pipeline.Job, src *Source, a *allocation) (*Pla
 	if err != nil {
 		return nil, err
 	}
-	m, err := lower.Classic(src.Decoder)
+	m, err := lower.Classic(src.Decoder, lower.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -266,12 +266,7 @@ const DeviceContext = 2048
 
 // Memory estimates what a device needs to run the package.
 func (p *Planned) Memory() plan.Memory {
-	var kv int64
-	for i := range p.Source.Decoder.Layers {
-		a := &p.Source.Decoder.Layers[i].Attention
-		kv += 2 * int64(a.KVHeads) * int64(a.HeadDim)
-	}
-	return p.Plan.Memory(kv)
+	return p.Plan.Memory(p.Source.Decoder.CacheElements())
 }
 
 // Run implements pipeline.Stage.

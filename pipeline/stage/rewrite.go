@@ -41,7 +41,7 @@ func (*Rewrite) Run(ctx context.Context, job *pipeline.Job) (err error) {
 		return err
 	}
 	defer src.Close()
-	if _, err := lower.Classic(src.Decoder); err != nil {
+	if _, err := lower.Classic(src.Decoder, lower.Options{}); err != nil {
 		return err
 	}
 	d := src.Decoder

@@ -33,7 +33,7 @@ func TestCostOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := lower.Classic(d)
+	m, err := lower.Classic(d, lower.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,8 @@ type Graph struct {
 	Ops []Op
 	// Tensors holds the name of every tensor. Each is written by at most one op.
 	Tensors []string
+	// Subgraphs are the experts that MoE ops call.
+	Subgraphs []Subgraph
 	// Outputs names the outputs, each of them one of Tensors; the LLM engine asks for "logits" by name.
 	Outputs []string
 	// Version is ExtraInfo.version, printed by the engine and never compared.

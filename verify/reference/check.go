@@ -20,11 +20,11 @@ func (m *Model) check() error {
 	if err := m.checkWeight("embedding", d.Embedding, d.Vocab, d.Hidden); err != nil {
 		return err
 	}
-	if err := checkRope(&d.Rope); err != nil {
+	if err := checkRope(d.Ropes[0]); err != nil {
 		return err
 	}
 	for i := range d.Layers {
-		if err := m.checkLayer(&d.Layers[i]); err != nil {
+		if err := m.checkLayer(d.Plain(i)); err != nil {
 			return fmt.Errorf("layer %d: %w", i, err)
 		}
 	}
@@ -34,13 +34,13 @@ func (m *Model) check() error {
 	return m.checkLinear("head", &d.Head, d.Vocab, d.Hidden)
 }
 
-func (m *Model) checkLayer(l *arch.Layer) error {
-	hidden, a, mlp := m.decoder.Hidden, &l.Attention, &l.MLP
+func (m *Model) checkLayer(l arch.Plain) error {
+	hidden, a, mlp := m.decoder.Hidden, l.Attention, l.MLP
 	if a.Heads < 1 || a.KVHeads < 1 || a.Heads%a.KVHeads != 0 || a.HeadDim < 1 || mlp.Intermediate < 1 {
 		return fmt.Errorf("%d heads, %d key heads of %d elements, %d intermediate: %w", a.Heads, a.KVHeads, a.HeadDim, mlp.Intermediate, tensor.ErrCorrupt)
 	}
-	if a.HeadDim < m.decoder.Rope.Dim {
-		return fmt.Errorf("rotation of %d elements of a head of %d: %w", m.decoder.Rope.Dim, a.HeadDim, tensor.ErrCorrupt)
+	if a.HeadDim < m.decoder.Ropes[0].Dim {
+		return fmt.Errorf("rotation of %d elements of a head of %d: %w", m.decoder.Ropes[0].Dim, a.HeadDim, tensor.ErrCorrupt)
 	}
 	query, err := tensor.Mul(int64(a.Heads), int64(a.HeadDim))
 	if err != nil || query > math.MaxInt32 {
@@ -64,7 +64,7 @@ func (m *Model) checkLayer(l *arch.Layer) error {
 		norm *arch.Norm
 		n    int
 	}{
-		{"attention norm", &l.AttentionNorm, hidden}, {"mlp norm", &l.MLPNorm, hidden}, {"query norm", a.QNorm, a.HeadDim}, {"key norm", a.KNorm, a.HeadDim},
+		{"attention norm", l.AttentionNorm, hidden}, {"mlp norm", l.MLPNorm, hidden}, {"query norm", a.QNorm, a.HeadDim}, {"key norm", a.KNorm, a.HeadDim},
 	} {
 		if c.norm == nil {
 			continue

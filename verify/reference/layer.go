@@ -47,11 +47,11 @@ func (m *Model) forward(ctx context.Context, windows [][]int32, after func(layer
 	act.out = grow(&act.out, largest*width)
 	act.wide = grow(&act.wide, largest*(int(m.tokenBytes/4)-2*width))
 	if act.rope.positions < longest {
-		act.rope = newRotary(&m.decoder.Rope, longest)
+		act.rope = newRotary(m.decoder.Ropes[0], longest)
 	}
 	for i := range m.decoder.Layers {
 		for _, g := range groups {
-			if err := m.layer(ctx, &m.decoder.Layers[i], h[g.first*width:(g.first+len(g.positions))*width], g, act); err != nil {
+			if err := m.layer(ctx, m.decoder.Plain(i), h[g.first*width:(g.first+len(g.positions))*width], g, act); err != nil {
 				return nil, err
 			}
 		}
@@ -89,15 +89,15 @@ func (m *Model) groups(windows [][]int32) (groups []group, largest, longest int)
 }
 
 // layer adds attention and MLP to the residual stream h of a group, in place.
-func (m *Model) layer(ctx context.Context, l *arch.Layer, h []float32, g group, act *activations) error {
+func (m *Model) layer(ctx context.Context, l arch.Plain, h []float32, g group, act *activations) error {
 	norm, out := act.norm[:len(h)], act.out[:len(h)]
 	n := len(g.positions)
 
-	a := &l.Attention
+	a := l.Attention
 	q, rest := cut(act.wide, n*a.Q.Weight.Rows)
 	k, rest := cut(rest, n*a.K.Weight.Rows)
 	v, _ := cut(rest, n*a.V.Weight.Rows)
-	if err := m.norm(norm, h, &l.AttentionNorm); err != nil {
+	if err := m.norm(norm, h, l.AttentionNorm); err != nil {
 		return err
 	}
 	if err := m.linear(ctx, q, norm, n, &a.Q); err != nil {
@@ -131,7 +131,7 @@ func (m *Model) layer(ctx context.Context, l *arch.Layer, h []float32, g group, 
 
 	gate, rest := cut(act.wide, n*l.MLP.Intermediate)
 	up, _ := cut(rest, n*l.MLP.Intermediate)
-	if err := m.norm(norm, h, &l.MLPNorm); err != nil {
+	if err := m.norm(norm, h, l.MLPNorm); err != nil {
 		return err
 	}
 	if err := m.linear(ctx, gate, norm, n, &l.MLP.Gate); err != nil {

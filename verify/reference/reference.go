@@ -90,7 +90,7 @@ func New(d *arch.Decoder, src tensor.Source, opts Options) (*Model, error) {
 		return nil, err
 	}
 	for i := range d.Layers {
-		a, mlp := &d.Layers[i].Attention, &d.Layers[i].MLP
+		a, mlp := d.Plain(i).Attention, d.Plain(i).MLP
 		wide := max(a.Q.Weight.Rows+a.K.Weight.Rows+a.V.Weight.Rows, 2*mlp.Intermediate)
 		m.tokenBytes = max(m.tokenBytes, 4*int64(2*d.Hidden+wide))
 		m.headDim = max(m.headDim, a.HeadDim)
@@ -118,7 +118,7 @@ func (m *Model) addMatrices() {
 		}
 	}
 	for i := range m.decoder.Layers {
-		a, mlp := &m.decoder.Layers[i].Attention, &m.decoder.Layers[i].MLP
+		a, mlp := m.decoder.Plain(i).Attention, m.decoder.Plain(i).MLP
 		add(&a.Q, &a.K, &a.V, &a.O, &mlp.Gate, &mlp.Up, &mlp.Down)
 	}
 	add(&m.decoder.Head)
@@ -234,7 +234,7 @@ func (m *Model) Fit(windows [][]int32) int {
 func (m *Model) room(longest int) int64 {
 	// Rows of a matrix take up to 8 bytes an element as stored; keys are packed, scores belong to a block of queries.
 	thread := 3*m.readBytes + 4*int64(longest)*int64(queryRows+m.headDim) + 4*queryRows*int64(m.headDim)
-	free := m.memory - int64(m.threads)*thread - 8*int64(longest)*int64(m.decoder.Rope.Dim)
+	free := m.memory - int64(m.threads)*thread - 8*int64(longest)*int64(m.decoder.Ropes[0].Dim)
 	if m.keeps() {
 		free -= m.weightBytes
 	} else {

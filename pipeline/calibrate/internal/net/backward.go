@@ -30,7 +30,7 @@ func (l *Layer) Backward(dh, h []float32, length int, v Visitor) {
 
 // backward is Backward for a piece.
 func (l *Layer) backward(dh, h []float32, length int, v Visitor) {
-	m, b, a := l.model, &l.model.buffers, &l.arch.Attention
+	m, b, a := l.model, &l.model.buffers, l.arch.Attention
 	n := len(h) / m.decoder.Hidden
 
 	// Forward as far as gradients need it.

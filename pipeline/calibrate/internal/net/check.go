@@ -27,10 +27,13 @@ func (m *Model) check() error {
 	if len(d.Layers) < 1 || d.Hidden < 1 || d.Vocab < 1 {
 		return fmt.Errorf("a decoder of %d layers, width %d and %d tokens: %w", len(d.Layers), d.Hidden, d.Vocab, tensor.ErrCorrupt)
 	}
-	if r := &d.Rope; r.Dim < 0 || r.Dim%2 != 0 || len(r.InvFreq) != r.Dim/2 {
+	if err := d.CheckPlain(); err != nil {
+		return fmt.Errorf("calibration: %w", err)
+	}
+	if r := d.Ropes[0]; r.Dim < 0 || r.Dim%2 != 0 || len(r.InvFreq) != r.Dim/2 {
 		return fmt.Errorf("%d rotary frequencies for %d elements: %w", len(r.InvFreq), r.Dim, tensor.ErrCorrupt)
 	}
-	for j, f := range d.Rope.InvFreq {
+	for j, f := range d.Ropes[0].InvFreq {
 		if !(math.Abs(f) <= maxFrequency) {
 			return fmt.Errorf("rotary frequency %d is %v: %w", j, f, tensor.ErrCorrupt)
 		}
@@ -40,7 +43,7 @@ func (m *Model) check() error {
 		return err
 	}
 	for i := range d.Layers {
-		slots, err := m.layerSlots(&d.Layers[i])
+		slots, err := m.layerSlots(d.Plain(i))
 		if err == nil {
 			err = m.checkSlots(slots)
 		}
@@ -52,13 +55,13 @@ func (m *Model) check() error {
 }
 
 // layerSlots lists the weights of a layer.
-func (m *Model) layerSlots(l *arch.Layer) ([]slot, error) {
-	hidden, a, mlp := m.decoder.Hidden, &l.Attention, &l.MLP
+func (m *Model) layerSlots(l arch.Plain) ([]slot, error) {
+	hidden, a, mlp := m.decoder.Hidden, l.Attention, l.MLP
 	if a.Heads < 1 || a.KVHeads < 1 || a.Heads%a.KVHeads != 0 || a.HeadDim < 1 || mlp.Intermediate < 1 {
 		return nil, fmt.Errorf("%d heads, %d key heads of %d elements, %d intermediate: %w", a.Heads, a.KVHeads, a.HeadDim, mlp.Intermediate, tensor.ErrCorrupt)
 	}
-	if a.HeadDim < m.decoder.Rope.Dim {
-		return nil, fmt.Errorf("rotation of %d elements of a head of %d: %w", m.decoder.Rope.Dim, a.HeadDim, tensor.ErrCorrupt)
+	if a.HeadDim < m.decoder.Ropes[0].Dim {
+		return nil, fmt.Errorf("rotation of %d elements of a head of %d: %w", m.decoder.Ropes[0].Dim, a.HeadDim, tensor.ErrCorrupt)
 	}
 	query, err := tensor.Mul(int64(a.Heads), int64(a.HeadDim))
 	if err != nil || query > math.MaxInt32 {

@@ -20,7 +20,7 @@ type Layer struct {
 	Q, K, V, O, Gate, Up, Down *Linear
 
 	model *Model
-	arch  *arch.Layer
+	arch  arch.Plain
 }
 
 // Layer reads the weights of layer i; the caller keeps them.
@@ -28,13 +28,13 @@ func (m *Model) Layer(i int) (*Layer, error) {
 	if i < 0 || i >= len(m.decoder.Layers) {
 		return nil, fmt.Errorf("layer %d of %d", i, len(m.decoder.Layers))
 	}
-	d := &m.decoder.Layers[i]
+	d := m.decoder.Plain(i)
 	l := &Layer{Index: i, model: m, arch: d}
-	a := &d.Attention
+	a := d.Attention
 	for _, n := range []struct {
 		to   **Norm
 		from *arch.Norm
-	}{{&l.AttentionNorm, &d.AttentionNorm}, {&l.MLPNorm, &d.MLPNorm}, {&l.QNorm, a.QNorm}, {&l.KNorm, a.KNorm}} {
+	}{{&l.AttentionNorm, d.AttentionNorm}, {&l.MLPNorm, d.MLPNorm}, {&l.QNorm, a.QNorm}, {&l.KNorm, a.KNorm}} {
 		var err error
 		if *n.to, err = m.norm(n.from); err != nil {
 			return nil, fmt.Errorf("layer %d: %w", i, err)
@@ -93,7 +93,7 @@ func (l *Layer) Attend(dst, x []float32, length int) {
 // project computes queries, keys and values of rows whose positions are first + row%length, normalised and turned. keep
 // says that queries and keys as they were before their norms are wanted in the buffers.
 func (l *Layer) project(q, x []float32, first, length int, keep bool) (k, v []float32) {
-	m, b, a := l.model, &l.model.buffers, &l.arch.Attention
+	m, b, a := l.model, &l.model.buffers, l.arch.Attention
 	n := len(x) / l.Q.Cols
 	k, v = grow(&b.k, n*l.K.Rows), grow(&b.v, n*l.V.Rows)
 	l.Q.apply(q, x)
@@ -117,7 +117,7 @@ func (l *Layer) project(q, x []float32, first, length int, keep bool) (k, v []fl
 }
 
 func (l *Layer) attention(length int) *attention {
-	a := &l.arch.Attention
+	a := l.arch.Attention
 	return &attention{heads: a.Heads, kvHeads: a.KVHeads, dim: a.HeadDim, length: length}
 }
 

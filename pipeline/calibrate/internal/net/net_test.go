@@ -178,18 +178,18 @@ func TestRefused(t *testing.T) {
 		want   error
 	}{
 		{"no layers", func(d *arch.Decoder, _ *memory) { d.Layers = nil }, tensor.ErrCorrupt},
-		{"missing tensor", func(d *arch.Decoder, _ *memory) { d.Layers[1].MLP.Down.Weight.Tensor = "no" }, tensor.ErrCorrupt},
+		{"missing tensor", func(d *arch.Decoder, _ *memory) { d.Plain(1).MLP.Down.Weight.Tensor = "no" }, tensor.ErrCorrupt},
 		{"shape of a tensor", func(_ *arch.Decoder, src *memory) { src.infos[0].Shape = tensor.Shape{24, 50} }, tensor.ErrCorrupt},
 		{"size of a tensor", func(_ *arch.Decoder, src *memory) { src.infos[0].Size-- }, tensor.ErrCorrupt},
-		{"shape of a slot", func(d *arch.Decoder, _ *memory) { d.Layers[0].Attention.K.Weight.Cols++ }, tensor.ErrCorrupt},
-		{"bias", func(d *arch.Decoder, _ *memory) { d.Layers[0].Attention.O.Bias.Rows++ }, tensor.ErrCorrupt},
-		{"norm of heads", func(d *arch.Decoder, _ *memory) { d.Layers[0].Attention.KNorm.Gamma.Rows-- }, tensor.ErrCorrupt},
-		{"heads", func(d *arch.Decoder, _ *memory) { d.Layers[0].Attention.KVHeads = 3 }, tensor.ErrCorrupt},
-		{"many heads", func(d *arch.Decoder, _ *memory) { d.Layers[0].Attention.Heads = math.MaxInt - 3 }, tensor.ErrCorrupt},
-		{"rotation", func(d *arch.Decoder, _ *memory) { d.Rope.Dim = 6 }, tensor.ErrCorrupt},
-		{"frequency", func(d *arch.Decoder, _ *memory) { d.Rope.InvFreq[3] = math.NaN() }, tensor.ErrCorrupt},
-		{"high frequency", func(d *arch.Decoder, _ *memory) { d.Rope.InvFreq[3] = 1e9 }, tensor.ErrCorrupt},
-		{"wide rotation", func(d *arch.Decoder, _ *memory) { d.Rope.Dim, d.Rope.InvFreq = 10, make([]float64, 5) }, tensor.ErrCorrupt},
+		{"shape of a slot", func(d *arch.Decoder, _ *memory) { d.Plain(0).Attention.K.Weight.Cols++ }, tensor.ErrCorrupt},
+		{"bias", func(d *arch.Decoder, _ *memory) { d.Plain(0).Attention.O.Bias.Rows++ }, tensor.ErrCorrupt},
+		{"norm of heads", func(d *arch.Decoder, _ *memory) { d.Plain(0).Attention.KNorm.Gamma.Rows-- }, tensor.ErrCorrupt},
+		{"heads", func(d *arch.Decoder, _ *memory) { d.Plain(0).Attention.KVHeads = 3 }, tensor.ErrCorrupt},
+		{"many heads", func(d *arch.Decoder, _ *memory) { d.Plain(0).Attention.Heads = math.MaxInt - 3 }, tensor.ErrCorrupt},
+		{"rotation", func(d *arch.Decoder, _ *memory) { d.Ropes[0].Dim = 6 }, tensor.ErrCorrupt},
+		{"frequency", func(d *arch.Decoder, _ *memory) { d.Ropes[0].InvFreq[3] = math.NaN() }, tensor.ErrCorrupt},
+		{"high frequency", func(d *arch.Decoder, _ *memory) { d.Ropes[0].InvFreq[3] = 1e9 }, tensor.ErrCorrupt},
+		{"wide rotation", func(d *arch.Decoder, _ *memory) { d.Ropes[0].Dim, d.Ropes[0].InvFreq = 10, make([]float64, 5) }, tensor.ErrCorrupt},
 		{"element type", func(_ *arch.Decoder, src *memory) { src.infos[0].DType = tensor.F8E4M3 }, tensor.ErrUnsupported},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -57,7 +57,7 @@ func (m *Model) rotate(x []float32, heads, size, first, length int, back bool) {
 // angles is a table of at least so many positions.
 func (m *Model) angles(positions int) *rotary {
 	if m.rotary.positions < positions {
-		m.rotary = newRotary(&m.decoder.Rope, positions)
+		m.rotary = newRotary(m.decoder.Ropes[0], positions)
 	}
 	return &m.rotary
 }

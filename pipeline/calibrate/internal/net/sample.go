@@ -124,7 +124,7 @@ func (w *sampler) batch() int {
 	var bytes int64
 	blocks := int64((w.Length + cacheBlock - 1) / cacheBlock)
 	for _, l := range w.layers {
-		a := &l.arch.Attention
+		a := l.arch.Attention
 		bytes += 4 * blocks * cacheBlock * int64(a.KVHeads) * int64(a.HeadDim+(a.HeadDim+cacheTile-1)/cacheTile*cacheTile)
 	}
 	return int(max(1, min(w.Memory/bytes, int64(w.Windows))))
@@ -196,7 +196,7 @@ func (w *sampler) write(ctx context.Context, lo, hi int, progress func(done, tot
 // advance takes the residual stream h [windows, Hidden] of position pos through layer i. The attention is the kernel for
 // one query at a time, which differs from that of [Layer.Attend] by rounding alone.
 func (w *sampler) advance(i int, h []float32, pos int) {
-	l, b, a := w.layers[i], &w.model.buffers, &w.layers[i].arch.Attention
+	l, b, a := w.layers[i], &w.model.buffers, w.layers[i].arch.Attention
 	n := len(h) / w.model.decoder.Hidden
 	x, q := grow(&b.norm, len(h)), grow(&b.q, n*l.Q.Rows)
 	l.AttentionInput(x, h)

@@ -156,22 +156,23 @@ func randomModel(f features) (*arch.Decoder, *memory) {
 	}
 	d := &arch.Decoder{
 		Hidden: hidden, Vocab: vocab, MaxPositions: 4096, Embedding: matrix("embedding", vocab, hidden), FinalNorm: norm("norm", hidden),
-		Rope: arch.Rope{Type: "default", Dim: dim, InvFreq: []float64{1, 0.3, 0.1, 0.03}},
+		Ropes: []*arch.Rope{{Type: "default", Dim: dim, InvFreq: []float64{1, 0.3, 0.1, 0.03}, Scale: 1}},
 	}
 	for i := range 2 {
 		p := fmt.Sprintf("%d.", i)
-		l := arch.Layer{AttentionNorm: norm(p+"attention norm", hidden), MLPNorm: norm(p+"mlp norm", hidden)}
-		l.Attention = arch.Attention{
+		before, behind := norm(p+"attention norm", hidden), norm(p+"mlp norm", hidden)
+		a := &arch.Attention{
+			Rope:  d.Ropes[0],
 			Heads: f.heads, KVHeads: f.kvHeads, HeadDim: dim,
 			Q: linear(p+"q", f.heads*dim, hidden), K: linear(p+"k", f.kvHeads*dim, hidden), V: linear(p+"v", f.kvHeads*dim, hidden),
 			O: linear(p+"o", hidden, f.heads*dim),
 		}
 		if f.norms {
 			q, k := norm(p+"q norm", dim), norm(p+"k norm", dim)
-			l.Attention.QNorm, l.Attention.KNorm = &q, &k
+			a.QNorm, a.KNorm = &q, &k
 		}
-		l.MLP = arch.MLP{Intermediate: inner, Gate: linear(p+"gate", inner, hidden), Up: linear(p+"up", inner, hidden), Down: linear(p+"down", hidden, inner)}
-		d.Layers = append(d.Layers, l)
+		mlp := &arch.MLP{Intermediate: inner, Activation: arch.SiLU, Gate: linear(p+"gate", inner, hidden), Up: linear(p+"up", inner, hidden), Down: linear(p+"down", hidden, inner)}
+		d.Layers = append(d.Layers, arch.Layer{{Norm: &before, Block: a}, {Norm: &behind, Block: mlp}})
 	}
 	d.Head, d.Tied = arch.Linear{Weight: d.Embedding}, true
 	if f.untied {

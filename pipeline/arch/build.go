@@ -1,0 +1,286 @@
+package arch
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Bounds of the dimensions. They are far above every published model, and small enough that a hostile
+// config.json makes nothing large before the tensors have been compared with it.
+const (
+	maxLayers       = 4096
+	maxHidden       = 1 << 20
+	maxIntermediate = 1 << 22
+	maxVocab        = 1 << 24
+	maxHeads        = 1 << 14
+	maxHeadDim      = 1 << 12
+	maxPositions    = 1 << 30
+	maxExperts      = 1 << 14
+	maxElements     = 1 << 40 // of one matrix
+)
+
+// builder makes a Decoder. A family calls begin, reads the keys of its own, and ends with finish, whose function
+// describes one layer with the methods below; they give what most checkpoints call model.layers.N.self_attn.q_proj and so
+// on, and a family changes what is different. What a family does not ask for is refused.
+//
+// A guess that the file leaves to defaults (key-value heads, head_dim) is confirmed by the shapes of the tensors; what no
+// shape tells, the file has to say, or the default is that of the family's class in transformers.
+type builder struct {
+	*Config
+	d      *Decoder
+	layers int
+	// eps is that of all norms. centered makes them LayerNorms, normBias gives them a bias; onePlus says that the
+	// checkpoint holds gamma - 1.
+	eps                         float64
+	centered, normBias, onePlus bool
+	// prefix stands before the layers: "model." of most.
+	prefix string
+	// What the tensors outside the layers are called.
+	embedding, finalNorm, head string
+	activation                 Activation
+	intermediate               int
+	// headBias gives the head a bias.
+	headBias bool
+}
+
+// begin reads the keys that all families share. eps is the name of the key of the norms' epsilon, with the value it has
+// where the file has none; 0 demands the key.
+func begin(c *Config, eps string, missing float64) *builder {
+	b := &builder{
+		Config: c,
+		d: &Decoder{
+			Hidden:       c.Int("hidden_size", maxHidden),
+			Vocab:        c.Int("vocab_size", maxVocab),
+			MaxPositions: c.Int("max_position_embeddings", maxPositions),
+		},
+		layers: c.Int("num_hidden_layers", maxLayers), eps: missing, activation: SiLU,
+		prefix: "model.", embedding: "model.embed_tokens", finalNorm: "model.norm", head: "lm_head",
+	}
+	if missing == 0 || c.Has(eps) {
+		b.eps = c.Float(eps, 1e-30, 1)
+	}
+	return b
+}
+
+// tied reads tie_word_embeddings, with the default of the family's class.
+func (b *builder) tied(missing bool) { b.d.Tied = b.Bool("tie_word_embeddings", missing) }
+
+// mlpKeys reads intermediate_size and the activation of the MLP, under the key that the family has for it.
+func (b *builder) mlpKeys(key string, want ...string) {
+	b.intermediate = b.Int("intermediate_size", maxIntermediate)
+	if act, ok := b.OptString(key); ok {
+		if !slices.Contains(want, act) {
+			b.Refuse(key, "%s is not supported, only %s", show(act), quoted(want))
+		}
+	}
+}
+
+// heads reads the dimensions of attention. dim is the size of a head when the file has no head_dim; 0 means
+// hidden_size / num_attention_heads.
+func (b *builder) heads(dim int) Attention {
+	a := Attention{Heads: b.Int("num_attention_heads", maxHeads)}
+	var ok bool
+	if a.KVHeads, ok = b.OptInt("num_key_value_heads", maxHeads); !ok {
+		a.KVHeads = a.Heads
+	}
+	if b.Good("num_attention_heads", "num_key_value_heads") && a.Heads%a.KVHeads != 0 {
+		b.Wrong("num_attention_heads", "%d heads cannot share %d key-value heads", a.Heads, a.KVHeads)
+	}
+	if a.HeadDim, ok = b.OptInt("head_dim", maxHeadDim); !ok {
+		a.HeadDim = dim
+	}
+	if a.HeadDim == 0 {
+		if !b.Good("hidden_size", "num_attention_heads") {
+			return a
+		}
+		if b.d.Hidden%a.Heads != 0 {
+			b.Wrong("head_dim", "missing, and hidden_size %d does not divide by num_attention_heads %d", b.d.Hidden, a.Heads)
+		}
+		if a.HeadDim = b.d.Hidden / a.Heads; a.HeadDim > maxHeadDim {
+			b.unsupported("head_dim", "%d is more than %d", a.HeadDim, maxHeadDim)
+		}
+	}
+	if a.HeadDim%2 != 0 && b.Good("head_dim") {
+		b.unsupported("head_dim", "%d is odd, and rotation needs pairs", a.HeadDim)
+	}
+	return a
+}
+
+// finish judges the keys, and builds the description if nothing is wrong with them: f describes layer i, whose tensors
+// are called prefix and so on ("model.layers.3.").
+func (b *builder) finish(a *Attention, f func(i int, prefix string) Layer) (*Decoder, error) {
+	d := b.d
+	for _, m := range []struct {
+		key  string
+		rows int
+	}{{"vocab_size", d.Vocab}, {"intermediate_size", b.intermediate}, {"num_attention_heads", a.Heads * a.HeadDim}} {
+		if n, err := tensor.Mul(int64(m.rows), int64(d.Hidden)); err != nil || n > maxElements {
+			b.unsupported(m.key, "a matrix of %d x %d elements is too large", m.rows, d.Hidden)
+		}
+	}
+	if err := b.Finish(); err != nil {
+		return nil, err
+	}
+	d.Embedding = Weight{b.embedding + ".weight", d.Vocab, d.Hidden}
+	d.Layers = make([]Layer, 0, b.layers)
+	for i := range b.layers {
+		d.Layers = append(d.Layers, f(i, b.prefix+layerName(i)))
+	}
+	d.FinalNorm = b.norm(b.finalNorm, d.Hidden)
+	d.Head = b.linear(b.head, d.Vocab, d.Hidden, b.headBias)
+	if d.Tied {
+		d.Head.Weight = d.Embedding
+	}
+	return d, nil
+}
+
+// rope adds a rotary table for heads of which dim elements turn, and returns the one at hand if it is the same.
+func (b *builder) rope(p ropeParams, dim int) *Rope {
+	r := p.table(dim)
+	for _, have := range b.d.Ropes {
+		if have.equal(&r) {
+			return have
+		}
+	}
+	b.d.Ropes = append(b.d.Ropes, &r)
+	return &r
+}
+
+// preNorm is the layer of most families: attention and MLP, each behind a norm.
+func (b *builder) preNorm(p string, attention, mlp Block) Layer {
+	return Layer{
+		{Norm: b.norms(p + "input_layernorm"), Block: attention},
+		{Norm: b.norms(p + "post_attention_layernorm"), Block: mlp},
+	}
+}
+
+// projections fills in q, k, v and o under their usual names, p being "model.layers.3.self_attn.". a holds the
+// dimensions, and what else the family sets.
+func (b *builder) projections(p string, a Attention, qkvBias, outBias bool) *Attention {
+	a.Q = b.linear(p+"q_proj", a.Heads*a.HeadDim, b.d.Hidden, qkvBias)
+	a.K = b.linear(p+"k_proj", a.KVHeads*a.HeadDim, b.d.Hidden, qkvBias)
+	a.V = b.linear(p+"v_proj", a.KVHeads*a.HeadDim, b.d.Hidden, qkvBias)
+	a.O = b.linear(p+"o_proj", b.d.Hidden, a.Heads*a.HeadDim, outBias)
+	return &a
+}
+
+// headNorms adds norms of every head of q and k.
+func (b *builder) headNorms(a *Attention, q, k string) {
+	qn, kn := b.norm(q, a.HeadDim), b.norm(k, a.HeadDim)
+	a.QNorm, a.KNorm = &qn, &kn
+}
+
+// mlp is the gated MLP under its usual names, p being "model.layers.3.mlp.".
+func (b *builder) mlp(p string, intermediate int, bias bool) *MLP {
+	return &MLP{
+		Intermediate: intermediate,
+		Activation:   b.activation,
+		Gate:         b.linear(p+"gate_proj", intermediate, b.d.Hidden, bias),
+		Up:           b.linear(p+"up_proj", intermediate, b.d.Hidden, bias),
+		Down:         b.linear(p+"down_proj", b.d.Hidden, intermediate, bias),
+	}
+}
+
+// linear is a linear layer under a name without ".weight".
+func (b *builder) linear(name string, rows, cols int, bias bool) Linear {
+	l := Linear{Weight: Weight{name + ".weight", rows, cols}}
+	if bias {
+		l.Bias = Weight{Tensor: name + ".bias", Rows: rows}
+	}
+	return l
+}
+
+// norms is norm of the hidden size, as a pointer.
+func (b *builder) norms(name string) *Norm {
+	n := b.norm(name, b.d.Hidden)
+	return &n
+}
+
+// norm is a norm of n elements as the family's norms are.
+func (b *builder) norm(name string, n int) Norm {
+	out := Norm{Gamma: Weight{Tensor: name + ".weight", Rows: n}, Eps: b.eps, Centered: b.centered}
+	if b.onePlus {
+		out.Gamma = b.view(View{Name: name + ".gamma", Tensor: name + ".weight", Rows: n, Map: OnePlus})
+	}
+	if b.normBias {
+		out.Beta = Weight{Tensor: name + ".bias", Rows: n}
+	}
+	return out
+}
+
+// view adds a view, once, and names it.
+func (b *builder) view(v View) Weight {
+	b.d.Views = append(b.d.Views, v)
+	return Weight{v.Name, v.Rows, v.Cols}
+}
+
+// part is a linear layer made of rows of a fused one: name is what it would be called by itself, of the fused one; both
+// without ".weight".
+func (b *builder) part(name, of string, cols int, bias bool, runs ...Run) Linear {
+	rows := 0
+	for _, r := range runs {
+		rows += r.Count
+	}
+	l := Linear{Weight: b.view(View{Name: name + ".weight", Tensor: of + ".weight", Rows: rows, Cols: cols, Runs: runs})}
+	if bias {
+		l.Bias = b.view(View{Name: name + ".bias", Tensor: of + ".bias", Rows: rows, Runs: runs})
+	}
+	return l
+}
+
+// halves gives the rows of heads with interleaved rotary pairs, (0, 1), (2, 3) and so on of the first turned elements of
+// every head of dim, in the order of half-split ones: 0, 2, 4, ..., 1, 3, 5, .... The rows begin at start and heads are
+// stride apart.
+func halves(start, heads, dim, stride, turned int) []Run {
+	runs := make([]Run, 0, 3*heads)
+	for h := range heads {
+		at := start + h*stride
+		runs = append(runs, Run{Start: at, Count: turned / 2, Step: 2}, Run{Start: at + 1, Count: turned / 2, Step: 2})
+		if turned < dim {
+			runs = append(runs, Run{Start: at + turned, Count: dim - turned})
+		}
+	}
+	return runs
+}
+
+// interleaved makes q and k, whose pairs the checkpoint interleaves, half-split. Scores do not change, because both get
+// the same order.
+func (b *builder) interleaved(a *Attention, bias bool) {
+	for _, x := range []struct {
+		l     *Linear
+		heads int
+	}{{&a.Q, a.Heads}, {&a.K, a.KVHeads}} {
+		name := x.l.Weight.Tensor[:len(x.l.Weight.Tensor)-len(".weight")]
+		*x.l = b.part(name+".half_split", name, b.d.Hidden, bias, halves(0, x.heads, a.HeadDim, a.HeadDim, a.Rope.Dim)...)
+	}
+}
+
+// layerTypes reads layer_types and demands one of known for every layer; nil if the file has none.
+func (b *builder) layerTypes(known ...string) []string {
+	types := b.Strings("layer_types")
+	if types == nil {
+		return nil
+	}
+	if b.Good("num_hidden_layers") && len(types) != b.layers {
+		b.Wrong("layer_types", "%d entries for %d layers", len(types), b.layers)
+		return nil
+	}
+	for i, t := range types {
+		if !slices.Contains(known, t) {
+			b.Refuse("layer_types", "%s of layer %d is not supported, only %s", show(t), i, quoted(known))
+			return nil
+		}
+	}
+	return types
+}
+
+// quoted lists words of a config file.
+func quoted(words []string) string {
+	list := make([]string, 0, len(words))
+	for _, w := range words {
+		list = append(list, show(w))
+	}
+	return strings.Join(list, " or ")
+}

@@ -1,0 +1,73 @@
+package mnn
+
+// Permute reorders dimensions: output dimension k is input dimension Dims[k].
+type Permute struct{ Dims []int32 }
+
+// Softmax along an axis is an op with the parameter Axis.
+
+// Reduction folds dimensions.
+type Reduction struct {
+	Op   ReductionOp
+	Dims []int32
+	Keep bool
+	T    DataType
+}
+
+// ReductionOp is how a Reduction folds.
+type ReductionOp int32
+
+// The reductions in use.
+const (
+	ReduceSum     ReductionOp = 0
+	ReduceMean    ReductionOp = 3
+	ReduceMaximum ReductionOp = 4
+)
+
+// TopK gives the k largest elements of the last dimension and their int32 indices; k is the second input, a scalar.
+type TopK struct {
+	T               DataType
+	Sorted, Largest bool
+}
+
+// Cast changes the type of elements.
+type Cast struct{ From, To DataType }
+
+// Range counts from the first input to before the second in steps of the third, all int32 scalars.
+type Range struct{ T DataType }
+
+// Relu is max(x, 0) + Slope*min(x, 0).
+type Relu struct{ Slope float32 }
+
+// BatchMatMul multiplies the matrices of the last two dimensions.
+type BatchMatMul struct{ TransposeX, TransposeY bool }
+
+// MoE runs the experts of a layer: hidden [N,H], weights [N,k] and choices [N,k] int32 to [N,H]. Expert j is the subgraph
+// "/expert/{Layer}_{j}" with one input [n,H] and one output [n,H].
+type MoE struct{ Layer, Experts, TopK int32 }
+
+// LinearAttention is a causal convolution of the first input [1,D,s] with the fourth [D,1,K], and behind it, by Type:
+//
+//	short_conv         y = C * conv(B*x), where D = 3*H are B, C, x
+//	gated_delta_rule   the recurrence over q, k, v of the SiLU of the convolution, with the second input as log decay and
+//	                   the third as beta, [1,s,ValueHeads] each
+//
+// The output is [1,s,ValueHeads,ValueDim]. The op keeps a state.
+type LinearAttention struct {
+	Type                                   string
+	KeyHeads, ValueHeads, KeyDim, ValueDim int32
+	QKNorm                                 bool
+}
+
+// The types of LinearAttention.
+const (
+	ShortConv      = "short_conv"
+	GatedDeltaRule = "gated_delta_rule"
+)
+
+// Subgraph is a function that ops of a graph call by name. Tensor indices are local to it.
+type Subgraph struct {
+	Name            string
+	Inputs, Outputs []int32
+	Tensors         []string
+	Ops             []Op
+}
