@@ -131,7 +131,7 @@ func (b *builder) finish(a *Attention, f func(i int, prefix string) Layer) (*Dec
 	d.FinalNorm = b.norm(b.finalNorm, d.Hidden)
 	d.Head = b.linear(b.head, d.Vocab, d.Hidden, b.headBias)
 	if d.Tied {
-		d.Head.Weight = d.Embedding
+		d.HeadTensor, d.Head.Weight = d.Head.Weight.Tensor, d.Embedding
 	}
 	return d, nil
 }

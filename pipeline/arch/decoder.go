@@ -48,6 +48,9 @@ type Decoder struct {
 	// Notes are sentences for the user about what was left out of a larger model.
 	Notes []string
 
+	// HeadTensor names the head's own tensor of a tied model, which a checkpoint may have all the same.
+	HeadTensor string
+
 	// Claimed lists every checkpoint tensor that is accounted for, and how: "weight", or the reason
 	// why it is left out ("duplicate of model.embed_tokens.weight", "rotary buffer").
 	Claimed map[string]string

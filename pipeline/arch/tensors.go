@@ -2,6 +2,7 @@ package arch
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -42,6 +43,14 @@ func (w Weight) shape() tensor.Shape {
 	return tensor.Shape{int64(w.Rows), int64(w.Cols)}
 }
 
+// floating says what is wrong with the element type of a weight, or nothing.
+func floating(info tensor.Info) string {
+	if info.DType == tensor.F16 || info.DType == tensor.BF16 || info.DType == tensor.F32 {
+		return ""
+	}
+	return fmt.Sprintf("%s is %v, want F16, BF16 or F32", info.Name, info.DType)
+}
+
 // claim gives every slot its tensor and every tensor its reason, and fills d.Claimed, or returns an
 // error with what is left over.
 func claim(d *Decoder, infos []tensor.Info) error {
@@ -54,12 +63,18 @@ func claim(d *Decoder, infos []tensor.Info) error {
 		}
 		byName[info.Name] = info
 	}
+	used := newCoverage(d, byName)
 	fits := func(info tensor.Info, w Weight) {
 		if !slices.Equal(info.Shape, w.shape()) {
 			misshapen = append(misshapen, fmt.Sprintf("%s is %v, want %v", info.Name, info.Shape, w.shape()))
 		}
 	}
 	d.weights(func(w Weight) {
+		if v := used.views[w.Tensor]; v != nil {
+			m, s, t := used.take(v, w)
+			missing, misshapen, mistyped = append(missing, m...), append(misshapen, s...), append(mistyped, t...)
+			return
+		}
 		info, ok := byName[w.Tensor]
 		if !ok {
 			text := w.Tensor
@@ -70,12 +85,18 @@ func claim(d *Decoder, infos []tensor.Info) error {
 			return
 		}
 		fits(info, w)
-		if info.DType != tensor.F16 && info.DType != tensor.BF16 && info.DType != tensor.F32 {
-			mistyped = append(mistyped, fmt.Sprintf("%s is %v, want F16, BF16 or F32", w.Tensor, info.DType))
+		if text := floating(info); text != "" {
+			mistyped = append(mistyped, text)
 		}
 		d.Claimed[w.Tensor] = claimWeight
 	})
-	if head, ok := byName["lm_head.weight"]; ok && d.Tied {
+	for _, name := range used.tensors() {
+		d.Claimed[name] = claimWeight
+		if text := used.gaps(name); text != "" {
+			unclaimed = append(unclaimed, text)
+		}
+	}
+	if head, ok := byName[d.HeadTensor]; ok && d.Tied {
 		fits(head, d.Embedding)
 		if table := byName[d.Embedding.Tensor]; head.DType != table.DType {
 			mistyped = append(mistyped, fmt.Sprintf("%s is %v, want %v like %s (tie_word_embeddings is true)",
@@ -83,15 +104,27 @@ func claim(d *Decoder, infos []tensor.Info) error {
 		}
 		d.Claimed[head.Name] = claimDuplicate + d.Embedding.Tensor
 	}
+	left := map[string]int{}
 	for name := range byName {
 		if strings.HasSuffix(name, rotarySuffix) {
 			d.Claimed[name] = claimRotary
+		}
+		if _, ok := d.Claimed[name]; !ok {
+			if k := slices.IndexFunc(d.Skips, func(s Skip) bool { return s.Match.MatchString(name) }); k >= 0 {
+				d.Claimed[name] = d.Skips[k].Reason
+				if d.Skips[k].Warn {
+					left[d.Skips[k].Reason]++
+				}
+			}
 		}
 		if _, ok := d.Claimed[name]; !ok {
 			unclaimed = append(unclaimed, printable(name))
 		}
 	}
 	slices.Sort(unclaimed)
+	for _, reason := range slices.Sorted(maps.Keys(left)) {
+		d.Notes = append(d.Notes, fmt.Sprintf("left out: %s, %d tensors", reason, left[reason]))
+	}
 
 	var found []problem
 	for _, l := range []struct {

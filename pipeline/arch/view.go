@@ -1,10 +1,6 @@
 package arch
 
-import (
-	"regexp"
-
-	"github.com/llmexport/llmexport/runtime/tensor"
-)
+import "regexp"
 
 // View is a tensor that the checkpoint has in another form: fused with others, stacked, transposed, in another order of
 // rows, or as the argument of a function. The checkpoint's tensor counts as a matrix: rows of its last dimension, all
@@ -51,10 +47,4 @@ type Skip struct {
 	Reason string // "draft head", "vision tower"
 	// Warn says that the user should hear of it.
 	Warn bool
-}
-
-// Open shows the tensors of a checkpoint and, computed when they are read, the views of its description. Without views it
-// is src itself.
-func Open(d *Decoder, src tensor.Source) (tensor.Source, error) {
-	return src, nil
 }

@@ -25,7 +25,7 @@ type Source struct {
 	Repo, Revision string
 	Files          []hub.File
 	Checkpoint     *safetensors.Checkpoint
-	// Weights are the tensors of Checkpoint, with matrices that are packed codes as floats.
+	// Weights are the tensors of Checkpoint, with matrices that are packed codes as floats, and the views of Decoder.
 	Weights tensor.Source
 	// Quantized is Weights if there are such matrices, else nil.
 	Quantized *quantized.Source
@@ -78,7 +78,8 @@ func (s *Source) open(ignore []string) error {
 			return err
 		}
 	}
-	return nil
+	s.Weights, err = arch.Open(s.Decoder, s.Weights)
+	return err
 }
 
 // openTokenizer reads the tokenizer and the facts of using it.

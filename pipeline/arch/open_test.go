@@ -1,0 +1,134 @@
+package arch
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// memory is a source of F32 tensors whose elements count up from a start.
+type memory struct {
+	infos []tensor.Info
+	bytes map[string][]byte
+}
+
+func counting(tensors map[string]tensor.Shape) *memory {
+	m := &memory{bytes: map[string][]byte{}}
+	for name, shape := range tensors {
+		n := int64(1)
+		for _, d := range shape {
+			n *= d
+		}
+		var b []byte
+		for i := range n {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(i)))
+		}
+		m.bytes[name] = b
+		m.infos = append(m.infos, tensor.Info{Name: name, DType: tensor.F32, Shape: shape, Size: int64(len(b))})
+	}
+	return m
+}
+
+func (m *memory) Tensors() []tensor.Info { return m.infos }
+
+func (m *memory) Open(name string) (*io.SectionReader, error) {
+	b, ok := m.bytes[name]
+	if !ok {
+		return nil, fmt.Errorf("no tensor %q", name)
+	}
+	return io.NewSectionReader(bytes.NewReader(b), 0, int64(len(b))), nil
+}
+
+func TestOpen(t *testing.T) {
+	tensors := map[string]tensor.Shape{
+		"matrix": {6, 4}, "stack": {2, 3, 4}, "vector": {6}, "conv": {3, 1, 4}, "scalar": {},
+	}
+	sigma := func(x float64) float32 { return float32(math.Log1p(math.Exp(x))) }
+	for _, tt := range []struct {
+		name string
+		view View
+		want []float32
+	}{
+		{"rows", View{Rows: 2, Cols: 4, Tensor: "matrix", Runs: []Run{{Start: 3, Count: 2}}}, []float32{12, 13, 14, 15, 16, 17, 18, 19}},
+		{"steps", View{Rows: 4, Cols: 4, Tensor: "matrix", Runs: []Run{{Start: 1, Count: 2, Step: 3}, {Start: 0, Count: 2}}},
+			[]float32{4, 5, 6, 7, 16, 17, 18, 19, 0, 1, 2, 3, 4, 5, 6, 7}},
+		{"expert", View{Rows: 3, Cols: 4, Tensor: "stack", Runs: []Run{{Start: 3, Count: 3}}}, []float32{12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23}},
+		{"bias", View{Rows: 3, Tensor: "vector", Runs: []Run{{Start: 0, Count: 3, Step: 2}}}, []float32{0, 2, 4}},
+		{"transposed expert", View{Rows: 2, Cols: 3, Tensor: "stack", Transposed: true, From: 3, Runs: []Run{{Start: 1, Count: 2, Step: 2}}},
+			[]float32{13, 17, 21, 15, 19, 23}},
+		{"tap", View{Rows: 3, Tensor: "conv", Transposed: true, Runs: []Run{{Start: 2, Count: 1}}}, []float32{2, 6, 10}},
+		{"one plus", View{Rows: 6, Tensor: "vector", Map: OnePlus}, []float32{1, 2, 3, 4, 5, 6}},
+		{"decay", View{Rows: 2, Tensor: "vector", Map: NegExp, Runs: []Run{{Start: 0, Count: 2}}}, []float32{-1, -math.E}},
+		{"scaled", View{Rows: 2, Cols: 4, Tensor: "matrix", Runs: []Run{{Start: 1, Count: 1, Scale: 2}, {Start: 0, Count: 1, Scale: 0.5}}},
+			[]float32{8, 10, 12, 14, 0, 0.5, 1, 1.5}},
+		{"softplus plus", View{Rows: 1, Tensor: "scalar", Map: Softplus, Plus: "scalar"}, []float32{sigma(0)}},
+		{"ones", View{Rows: 3}, []float32{1, 1, 1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			src := counting(tensors)
+			tt.view.Name = "view"
+			s, err := Open(&Decoder{Views: []View{tt.view}}, src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			infos := s.Tensors()
+			info := infos[len(infos)-1]
+			if info.Name != "view" || len(infos) != len(tensors)+1 || info.Size != int64(4*len(tt.want)) {
+				t.Fatalf("%+v", info)
+			}
+			r, err := s.Open("view")
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := io.ReadAll(r)
+			if err != nil || len(all) != 4*len(tt.want) {
+				t.Fatalf("%d bytes, %v", len(all), err)
+			}
+			for i, w := range tt.want {
+				if got := math.Float32frombits(binary.LittleEndian.Uint32(all[4*i:])); got != w {
+					t.Errorf("element %d is %v, want %v", i, got, w)
+				}
+			}
+			// Any piece of it is the same.
+			for lo := range all {
+				for _, n := range []int{1, 3, 5, 16, 33} {
+					p := make([]byte, n)
+					k, err := r.ReadAt(p, int64(lo))
+					if want := min(n, len(all)-lo); k != want || !bytes.Equal(p[:k], all[lo:lo+k]) || (k == n) != (err == nil) {
+						t.Fatalf("%d bytes at %d: %d, %v", n, lo, k, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestOpenRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name, text string
+		view       View
+	}{
+		{"name", "has a tensor of this name", View{Name: "matrix", Rows: 6, Cols: 4, Tensor: "matrix"}},
+		{"missing", `no tensor "x"`, View{Name: "v", Rows: 6, Cols: 4, Tensor: "x"}},
+		{"width", "does not hold 6 x 5", View{Name: "v", Rows: 6, Cols: 5, Tensor: "matrix"}},
+		{"rows", "does not hold 7 x 4", View{Name: "v", Rows: 7, Cols: 4, Tensor: "matrix"}},
+		{"beyond", "does not hold 2 x 4", View{Name: "v", Rows: 2, Cols: 4, Tensor: "matrix", Runs: []Run{{Start: 5, Count: 2}}}},
+		{"count", "does not hold 3 x 4", View{Name: "v", Rows: 3, Cols: 4, Tensor: "matrix", Runs: []Run{{Count: 2}}}},
+		{"columns", "does not hold 2 x 3", View{Name: "v", Rows: 2, Cols: 3, Tensor: "matrix", Transposed: true, From: 4, Runs: []Run{{Count: 2}}}},
+		{"plus", "vector is not of the same size", View{Name: "v", Rows: 1, Tensor: "matrix", Transposed: true, Runs: []Run{{Count: 1}}, Plus: "vector"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Open(&Decoder{Views: []View{tt.view}}, counting(map[string]tensor.Shape{"matrix": {6, 4}, "vector": {6}}))
+			if err == nil || !strings.Contains(err.Error(), tt.text) || !(errors.Is(err, tensor.ErrCorrupt) || errors.Is(err, tensor.ErrUnsupported)) {
+				t.Errorf("got %v, want one with %q", err, tt.text)
+			}
+		})
+	}
+}
