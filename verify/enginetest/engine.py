@@ -2,8 +2,10 @@
 
 Reads one JSON object a line from standard input and answers with one JSON object a line:
 
-    {"package": DIR, "config": {...}, "windows": [[ids]], "decode": N, "out": FILE}   logits, float32 little endian, to FILE
-    {"package": DIR, "texts": ["..."]}                                                  ids of each text
+    {"package": DIR, "config": {...}, "script": [null, [ids], ...], "out": FILE}   logits, float32 little endian, to FILE
+    {"package": DIR, "texts": ["..."]}                                             ids of each text
+
+A script feeds ids, call by call; null starts a new conversation.
 
 A job runs in a process of its own: the engine keeps global state, and a package it cannot read may end the process.
 """
@@ -28,13 +30,14 @@ def run(job):
         return {"ids": [list(map(int, llm.tokenizer_encode(t))) for t in job["texts"]]}
     rows = 0
     with open(job["out"], "wb") as f:
-        for ids in job["windows"]:
-            llm.reset()
-            cut = len(ids) - job.get("decode", 0)
-            for piece in [ids[:cut]] + [[t] for t in ids[cut:]]:
-                got = np.array(llm.forward(piece).read(), dtype="<f4").reshape(len(piece), -1)
-                f.write(got.tobytes())
-                rows += got.shape[0]
+        for ids in job["script"]:
+            if ids is None:
+                llm.reset()
+                continue
+            # All rows, or with "chunk" those of the last piece.
+            got = np.array(llm.forward(ids).read(), dtype="<f4")
+            f.write(got.tobytes())
+            rows += got.size
     return {"rows": rows}
 
 

@@ -32,8 +32,7 @@ type engine struct {
 type job struct {
 	Package string         `json:"package"`
 	Config  map[string]any `json:"config,omitempty"`
-	Windows [][]int32      `json:"windows,omitempty"`
-	Decode  int            `json:"decode,omitempty"`
+	Script  [][]int32      `json:"script,omitempty"`
 	Out     string         `json:"out,omitempty"`
 	Texts   []string       `json:"texts,omitempty"`
 }
@@ -100,11 +99,30 @@ func (e *engine) do(j job) (answer, error) {
 	return a, nil
 }
 
-// logits runs windows and returns [positions, vocab] of all of them.
+// logits runs windows, the last tokens of each one by one, and returns [positions, vocab] of all of them.
 func (e *engine) logits(t *testing.T, pkg string, config map[string]any, windows [][]int32, decode int) []float32 {
 	t.Helper()
+	var script [][]int32
+	for _, w := range windows {
+		script = append(append(script, nil), calls(w, len(w)-decode)...)
+	}
+	return e.run(t, pkg, config, script)
+}
+
+// calls feeds a window: so many tokens at once, and the others one by one.
+func calls(w []int32, prompt int) [][]int32 {
+	list := [][]int32{w[:prompt]}
+	for i := range w[prompt:] {
+		list = append(list, w[prompt+i:prompt+i+1])
+	}
+	return list
+}
+
+// run feeds a script to a fresh engine and returns the logits of all calls; nil starts a new conversation.
+func (e *engine) run(t *testing.T, pkg string, config map[string]any, script [][]int32) []float32 {
+	t.Helper()
 	out := filepath.Join(t.TempDir(), "logits")
-	if _, err := e.do(job{Package: pkg, Config: config, Windows: windows, Decode: decode, Out: out}); err != nil {
+	if _, err := e.do(job{Package: pkg, Config: config, Script: script, Out: out}); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(out)

@@ -3,8 +3,12 @@
 package enginetest
 
 import (
-	"fmt"
+	"encoding/json"
+	"flag"
+	"math"
+	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/llmexport/llmexport/backends"
@@ -12,45 +16,138 @@ import (
 	"github.com/llmexport/llmexport/runtime"
 )
 
+var update = flag.Bool("update", false, "rewrite what docs/families.md says was measured")
+
 // maxGolden bounds KL(transformers || engine) of 16-bit packages, in nats.
 const maxGolden = 1e-9
 
-// TestFamilies: 16-bit packages of every family give the logits of transformers on the engine, at both recorded
-// lengths; 4- and 8-bit ones, untied tables among them, those of our runtime.
+// measuredFile holds the largest divergence of every family for docs/families.md.
+const measuredFile = "../../docs/families.json"
+
+// measured is KL(transformers || engine) of a 16-bit package: the largest of all situations, by engine.
+type measured map[string]map[string]float64
+
+// TestFamilies: 16-bit packages of every family give the logits of transformers on every engine, in every situation in
+// which something was found to go wrong once.
 func TestFamilies(t *testing.T) {
 	all := engines(t)
-	for _, name := range stagetest.Families {
-		dir := filepath.Join("..", "..", "pipeline", "arch", "testdata", name)
-		for _, target := range []string{"3.5", "3.6"} {
-			for _, bits := range []int{16, 8, 4} {
-				f := form{engine: target, bits: bits, table: min(bits*2, 8), block: "32"}
-				t.Run(fmt.Sprintf("%s/%s-w%d", name, target, bits), func(t *testing.T) {
-					p, err := runtime.Open(export(t, dir, f))
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer p.Close()
-					for _, n := range []string{"0", "1"} {
-						g, err := stagetest.ReadGolden(filepath.Join(dir, "golden.safetensors"), n)
-						if err != nil {
-							t.Fatal(err)
-						}
-						w := [][]int32{g.IDs}
-						if bits == 16 {
-							for _, e := range runs(all, f) {
-								kl, diff := divergence(t, g.Logits, e.logits(t, p.Dir, map[string]any{"memory": "high"}, w, 0), p.Vocabulary())
-								t.Logf("engine %s, %d tokens: KL %.3g, largest difference %.3g", e.version, len(g.IDs), kl, diff)
-								if !(kl <= maxGolden) {
-									t.Errorf("engine %s, %d tokens: KL %.3g from transformers", e.version, len(g.IDs), kl)
-								}
-							}
-							continue
-						}
-						compare(t, all, f, p, w, 8, "float", runtime.Options{Mode: backends.Float}, map[string]any{"memory": "high"}, maxFloat)
-						compare(t, all, f, p, w, 8, "int8", runtime.Options{Mode: backends.Int8}, map[string]any{"memory": "low"}, maxInt8)
-					}
-				})
+	found := measured{}
+	for _, dir := range checkpointDirs(t) {
+		name := filepath.Base(dir)
+		t.Run(name, func(t *testing.T) {
+			long, err := stagetest.ReadGolden(filepath.Join(dir, "golden.safetensors"), "1")
+			if err != nil {
+				t.Fatal(err)
 			}
+			short, err := stagetest.ReadGolden(filepath.Join(dir, "golden.safetensors"), "0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			stepwise, err := stagetest.ReadStepwise(filepath.Join(dir, "golden.safetensors"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			// A model whose frequencies depend on the length of a call takes no prompt in pieces.
+			whole := stepwise != nil
+			if !whole {
+				stepwise = long.Logits
+			}
+			for _, target := range []string{"3.5", "3.6"} {
+				pkg := export(t, dir, form{engine: target, bits: 16})
+				for _, e := range runs(all, form{engine: target}) {
+					worst := 0.0
+					one := func(situation string, config map[string]any, script [][]int32, want []float32) {
+						t.Helper()
+						config["memory"] = "high"
+						got := e.run(t, pkg, config, script)
+						if config["chunk"] != nil {
+							want = want[len(want)-min(len(got), len(want)):]
+						}
+						kl, diff := divergence(t, want, got, len(long.Logits)/len(long.IDs))
+						if worst = max(worst, kl); !(kl <= maxGolden) {
+							t.Errorf("target %s, engine %s, %s: KL %.3g from transformers, largest difference %.3g", target, e.version, situation, kl, diff)
+							worst = math.Inf(1)
+						}
+					}
+					s := [][]int32{nil, short.IDs, nil, long.IDs}
+					one("prefill", map[string]any{}, s, slices.Concat(short.Logits, long.Logits))
+					s = append([][]int32{nil}, calls(long.IDs, 32)...)
+					one("decode", map[string]any{}, s, stepwise)
+					s = append(append([][]int32{}, nil, long.IDs, nil, long.IDs, nil), calls(short.IDs, 1)...)
+					one("again, and from one token", map[string]any{}, s, slices.Concat(long.Logits, long.Logits, short.Logits))
+					if !whole {
+						one("in pieces", map[string]any{"chunk": 40}, [][]int32{nil, long.IDs}, long.Logits)
+					}
+					t.Logf("target %s, engine %s: KL at most %.2g", target, e.version, worst)
+					if found[name] == nil {
+						found[name] = map[string]float64{}
+					}
+					found[name][e.version] = max(found[name][e.version], worst)
+				}
+			}
+		})
+	}
+	if !*update || t.Failed() {
+		return
+	}
+	b, err := json.MarshalIndent(rounded(found), "", "  ")
+	if err == nil {
+		err = os.WriteFile(measuredFile, append(b, '\n'), 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rounded keeps two digits.
+func rounded(m measured) measured {
+	for _, engines := range m {
+		for e, v := range engines {
+			unit := math.Pow(10, math.Floor(math.Log10(v))-1)
+			engines[e] = math.Round(v/unit) * unit
 		}
 	}
+	return m
+}
+
+// TestQuantizedFamilies: of 4- and 8-bit packages, engine and our runtime give the same logits in both modes.
+func TestQuantizedFamilies(t *testing.T) {
+	all := engines(t)
+	for _, dir := range checkpointDirs(t) {
+		g, err := stagetest.ReadGolden(filepath.Join(dir, "golden.safetensors"), "1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range []form{{engine: "3.5", bits: 8, table: 8, block: "auto"}, {engine: "3.6", bits: 4, table: 8, block: "auto"}} {
+			t.Run(filepath.Base(dir)+"/"+f.String(), func(t *testing.T) {
+				p, err := runtime.Open(export(t, dir, f))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer p.Close()
+				w := [][]int32{g.IDs}
+				compare(t, all, f, p, w, 8, "float", runtime.Options{Mode: backends.Float}, map[string]any{"memory": "high"}, maxFloat)
+				compare(t, all, f, p, w, 8, "int8", runtime.Options{Mode: backends.Int8}, map[string]any{"memory": "low"}, maxInt8)
+			})
+		}
+	}
+}
+
+// checkpointDirs are the small checkpoints with logits of transformers: those of the repository, and those that
+// LLMEXPORT_CHECKPOINTS names beside them, separated like PATH.
+func checkpointDirs(t *testing.T) []string {
+	t.Helper()
+	patterns := []string{filepath.Join("..", "..", "pipeline", "arch", "testdata")}
+	patterns = append(patterns, filepath.SplitList(os.Getenv("LLMEXPORT_CHECKPOINTS"))...)
+	var list []string
+	for _, p := range patterns {
+		dirs, err := filepath.Glob(filepath.Join(p, "*", "golden.safetensors"))
+		if err != nil || len(dirs) == 0 {
+			t.Fatalf("%s holds no checkpoints: %v", p, err)
+		}
+		for _, d := range dirs {
+			list = append(list, filepath.Dir(d))
+		}
+	}
+	return list
 }

@@ -20,31 +20,53 @@ type Golden struct {
 }
 
 // ReadGolden reads ids_N and logits_N of a golden file.
-func ReadGolden(path, n string) (Golden, error) {
-	var g Golden
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return g, err
-	}
-	h, err := safetensors.ParseHeader(b, int64(len(b)))
-	if err != nil {
-		return g, err
-	}
-	for _, e := range h.Entries {
-		raw := b[e.Offset : e.Offset+e.Size]
-		switch e.Name {
+func ReadGolden(path, n string) (g Golden, err error) {
+	err = entries(path, func(name string, size int, raw []byte) {
+		switch name {
 		case "ids_" + n:
-			for w := int(e.DType.Size()); len(raw) > 0; raw = raw[w:] {
+			for ; len(raw) > 0; raw = raw[size:] {
 				g.IDs = append(g.IDs, int32(binary.LittleEndian.Uint32(raw)))
 			}
 		case "logits_" + n:
-			for ; len(raw) > 0; raw = raw[4:] {
-				g.Logits = append(g.Logits, math.Float32frombits(binary.LittleEndian.Uint32(raw)))
-			}
+			g.Logits = floats(raw)
 		}
+	})
+	if err == nil && (len(g.IDs) == 0 || len(g.Logits) == 0 || len(g.Logits)%len(g.IDs) != 0) {
+		err = fmt.Errorf("%s: %d logits for %d ids", path, len(g.Logits), len(g.IDs))
 	}
-	if len(g.IDs) == 0 || len(g.Logits)%len(g.IDs) != 0 {
-		return g, fmt.Errorf("%s: %d logits for %d ids", path, len(g.Logits), len(g.IDs))
+	return g, err
+}
+
+// ReadStepwise reads the logits that transformers gave to the second ids one by one behind the first 32 of them, of a
+// golden file where they are others than at once; it has nil otherwise.
+func ReadStepwise(path string) (logits []float32, err error) {
+	err = entries(path, func(name string, _ int, raw []byte) {
+		if name == "logits_decode" {
+			logits = floats(raw)
+		}
+	})
+	return logits, err
+}
+
+// entries calls f with the tensors of a safetensors file and the sizes of their elements.
+func entries(path string, f func(name string, size int, raw []byte)) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
 	}
-	return g, nil
+	h, err := safetensors.ParseHeader(b, int64(len(b)))
+	if err != nil {
+		return err
+	}
+	for _, e := range h.Entries {
+		f(e.Name, int(e.DType.Size()), b[e.Offset:e.Offset+e.Size])
+	}
+	return nil
+}
+
+func floats(raw []byte) (x []float32) {
+	for ; len(raw) > 0; raw = raw[4:] {
+		x = append(x, math.Float32frombits(binary.LittleEndian.Uint32(raw)))
+	}
+	return x
 }
