@@ -35,6 +35,7 @@ type Model struct {
 	Repo         string   `json:"repo,omitempty" jsonschema_description:"Hugging Face repository such as Qwen/Qwen3-0.6B"`
 	Revision     string   `json:"revision,omitempty" jsonschema_description:"Commit hash, tag or branch of the repository; main if absent. It is resolved to a commit and recorded."`
 	Path         string   `json:"path,omitempty" jsonschema_description:"Directory of a local checkpoint, relative to the recipe"`
+	Type         string   `json:"type,omitempty" jsonschema_description:"model_type that config.json must have; another one is refused before anything is made"`
 	IgnoreConfig []string `json:"ignore_config,omitempty" jsonschema_description:"Keys of config.json that are known not to change results and may be ignored"`
 }
 

@@ -138,8 +138,21 @@ func openSource(job *pipeline.Job) (*Source, error) {
 		s.Close()
 		return nil, err
 	}
+	if err := s.isOf(job); err != nil {
+		s.Close()
+		return nil, err
+	}
 	s.Repo, s.Revision, s.Files = rec.Repo, rec.Revision, rec.Files
 	return s, nil
+}
+
+// isOf demands the type that the recipe names.
+func (s *Source) isOf(job *pipeline.Job) error {
+	m := job.Recipe.Model
+	if m.Type != "" && m.Type != s.Decoder.ModelType {
+		return job.Recipe.Errorf("model.type", "the checkpoint is of model_type %s, not %s", s.Decoder.ModelType, m.Type)
+	}
+	return nil
 }
 
 // readJSON reads a file of the store.
