@@ -22,6 +22,8 @@ type settings struct {
 	anyScheme bool
 	// zeroAdd is what has to be added to a stored zero point.
 	zeroAdd int
+	// tile is what a scale of fp8 belongs to, rows and columns.
+	tile [2]int
 	// excluded modules are not quantized.
 	excluded     []func(module string) bool
 	excludedText []string
@@ -84,9 +86,13 @@ func readConfig(config []byte) (*settings, []byte, error) {
 		s.readAWQ(f)
 	case "compressed-tensors":
 		s.readCompressed(f)
+	case "fp8":
+		s.readFP8(f)
+	case "mxfp4":
+		s.readNotConverted(f)
 	default:
 		if len(errs) == 0 {
-			f.refuse("quant_method", "%q is not supported, only gptq, awq and compressed-tensors", s.method)
+			f.refuse("quant_method", "%q is not supported, only gptq, awq, compressed-tensors, fp8 and mxfp4", s.method)
 		}
 		return nil, nil, errs[0] // the keys of an unknown method cannot be judged
 	}
@@ -161,11 +167,33 @@ func (s *settings) readAWQ(f *fields) {
 		}
 	}
 	f.absent("dynamic")
+	s.readNotConverted(f)
+}
+
+// readNotConverted reads the names, or parts of names, of modules that are not quantized.
+func (s *settings) readNotConverted(f *fields) {
 	for _, name := range f.list("modules_to_not_convert") {
 		s.exclude("modules_to_not_convert "+quote(name), func(m string) bool {
 			return m == name || strings.HasPrefix(m, name+".") || strings.HasSuffix(m, "."+name) || strings.Contains(m, "."+name+".")
 		})
 	}
+}
+
+func (s *settings) readFP8(f *fields) {
+	// Activations are not quantized here; what the scales were rounded to shows in their numbers.
+	f.inert("activation_scheme", "scale_fmt")
+	if v, ok := f.text("fmt"); ok && v != "e4m3" {
+		f.refuse("fmt", "%q is not supported, only e4m3", v)
+	}
+	var tile []int
+	if !f.take("weight_block_size", &tile, "a list of two numbers") {
+		f.refuse("weight_block_size", "missing: one scale for a whole matrix is not supported")
+	} else if len(tile) != 2 || tile[0] < 1 || tile[1] < 1 {
+		f.wrong("weight_block_size", "%v is not two positive numbers", tile)
+	} else {
+		s.tile = [2]int(tile)
+	}
+	s.readNotConverted(f)
 }
 
 func (s *settings) readCompressed(f *fields) {

@@ -34,8 +34,11 @@ func TestConfig(t *testing.T) {
 			group+`,"actorder":"weight","block_structure":null,"dynamic":false,"observer":"minmax","observer_kwargs":{},"symmetric":true,"type":"int"`), nil, ""},
 
 		{"bitsandbytes", `{"quant_method":"bitsandbytes","load_in_4bit":true}`, tensor.ErrUnsupported, `quant_method: "bitsandbytes" is not supported`},
-		{"fp8", `{"quant_method":"fp8","weight_block_size":[128,128]}`, tensor.ErrUnsupported, `"fp8"`},
-		{"mxfp4", `{"quant_method":"mxfp4"}`, tensor.ErrUnsupported, `"mxfp4"`},
+		{"fp8", `{"quant_method":"fp8","fmt":"e4m3","activation_scheme":"dynamic","weight_block_size":[128,128],"modules_to_not_convert":["lm_head"]}`, nil, ""},
+		{"fp8 of one scale", `{"quant_method":"fp8","weight_block_size":null}`, tensor.ErrUnsupported, `weight_block_size: missing`},
+		{"fp8 of another type", `{"quant_method":"fp8","fmt":"e5m2","weight_block_size":[128,128]}`, tensor.ErrUnsupported, `fmt: "e5m2"`},
+		{"fp8 blocks", `{"quant_method":"fp8","weight_block_size":[128,0]}`, tensor.ErrCorrupt, `weight_block_size`},
+		{"mxfp4", `{"quant_method":"mxfp4","modules_to_not_convert":["lm_head"]}`, nil, ""},
 		{"exl2", `{"quant_method":"exl2"}`, tensor.ErrUnsupported, `"exl2"`},
 		{"no method", `{"bits":4}`, tensor.ErrUnsupported, `""`},
 		{"method of another type", `{"quant_method":4}`, tensor.ErrCorrupt, `quant_method: 4 is not a string`},

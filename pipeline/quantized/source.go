@@ -1,5 +1,6 @@
 // Package quantized reads checkpoints whose weights are codes already: GPTQ (both generations of zero points), AWQ
-// (the gemm form) and compressed-tensors (pack-quantized).
+// (the gemm form) and compressed-tensors (pack-quantized), fp8 (e4m3 with a scale for every block of both dimensions, as
+// DeepSeek-V3 has it) and mxfp4 (stacked experts, as gpt-oss has them).
 //
 // [Open] wraps the checkpoint. The [Source] that it returns shows every packed matrix as an ordinary F32 tensor
 // "<module>.weight" of shape [rows, cols] that is computed when it is read, so that whoever reads float checkpoints
@@ -23,6 +24,12 @@
 //	                    weight_shape      I64 [2]                   N, K
 //	                    weight_g_idx      I32 [K]                   optional; -1 throughout says nothing
 //
+// The two of floats:
+//
+//	fp8    weight F8_E4M3 [N, K], weight_scale_inv [ceil(N/height), ceil(K/width)]; w = element * scale
+//	mxfp4  *_blocks U8 [E, N, K/32, 16]  two elements (e2m1) in a byte, the earlier one in the low half
+//	       *_scales U8 [E, N, K/32]      w = element * 2^(scale-127); shown as "*.transposed" [E, N, K]
+//
 // Scales are F16, BF16 or F32. Sizes come from the shapes; what quantization_config says must agree with them.
 package quantized
 
@@ -43,6 +50,7 @@ type Source struct {
 	config  []byte
 	infos   []tensor.Info
 	linears map[string]*linear
+	narrow  map[string]*narrow
 	names   []string
 	hidden  map[string]bool
 }
@@ -59,10 +67,16 @@ func Open(config []byte, base tensor.Source) (*Source, error) {
 	if err != nil || set == nil {
 		return nil, err
 	}
-	s := &Source{base: base, method: set.method, config: rest, linears: map[string]*linear{}, hidden: map[string]bool{}}
-	if err := s.find(set); err != nil {
+	s := &Source{base: base, method: set.method, config: rest, linears: map[string]*linear{}, narrow: map[string]*narrow{}, hidden: map[string]bool{}}
+	if _, ok := narrowForms[set.method]; ok {
+		err = s.findNarrow(set)
+	} else {
+		err = s.find(set)
+	}
+	if err != nil {
 		return nil, err
 	}
+	slices.SortFunc(s.infos, func(a, b tensor.Info) int { return strings.Compare(a.Name, b.Name) })
 	return s, nil
 }
 
@@ -107,7 +121,6 @@ func (s *Source) find(set *settings) error {
 		return fmt.Errorf("config.json: quantization_config says %s, but no tensor is named .%s: %w", set.method, form.parts[0], tensor.ErrCorrupt)
 	}
 	slices.Sort(s.names)
-	slices.SortFunc(s.infos, func(a, b tensor.Info) int { return strings.Compare(a.Name, b.Name) })
 	return nil
 }
 
@@ -120,14 +133,15 @@ func cutPart(name string, parts []string) (module, part string, ok bool) {
 	return name[:i], name[i+1:], true
 }
 
-// Method is the quant_method of the config: "gptq", "awq" or "compressed-tensors".
+// Method is the quant_method of the config: "gptq", "awq", "compressed-tensors", "fp8" or "mxfp4".
 func (s *Source) Method() string { return s.method }
 
 // Config is config.json without its quantization_config: that of the model which the float view shows. It must not be
 // changed.
 func (s *Source) Config() []byte { return s.config }
 
-// Names lists the matrices that are packed, sorted. It must not be changed.
+// Names lists the matrices that are packed codes, sorted: none of fp8 and mxfp4, which only have a float view. It must
+// not be changed.
 func (s *Source) Names() []string { return s.names }
 
 // Tensors implements tensor.Source: packed matrices as F32 tensors, everything else as it is.
@@ -138,7 +152,22 @@ func (s *Source) Tensors() []tensor.Info { return slices.Clone(s.infos) }
 // cannot be opened by their own names.
 func (s *Source) Open(name string) (*io.SectionReader, error) {
 	if l := s.linears[name]; l != nil {
-		return io.NewSectionReader(&view{linear: l}, 0, l.info.Size), nil
+		return io.NewSectionReader(&view{matrix: l}, 0, l.info.Size), nil
+	}
+	if m := s.narrow[name]; m != nil {
+		// Opened anew for every reader: the base may count them.
+		opened := *m
+		for _, part := range []struct {
+			to   *io.ReaderAt
+			name string
+		}{{&opened.codes, m.codesName}, {&opened.scales, m.scalesName}} {
+			r, err := s.base.Open(part.name)
+			if err != nil {
+				return nil, err
+			}
+			*part.to = r
+		}
+		return io.NewSectionReader(&view{matrix: &opened}, 0, m.info.Size), nil
 	}
 	if s.hidden[name] {
 		return nil, fmt.Errorf("tensor %s: shown as a part of a float matrix only: %w", name, tensor.ErrUnsupported)

@@ -4,16 +4,30 @@ import (
 	"fmt"
 	"io"
 	"sync"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // tileElements is the number of weights that are computed at a time; rows of a transposed matrix are cheap only in
 // company.
 const tileElements = 1 << 18
 
-// view is the bytes of a packed matrix as F32. It keeps the rows that were read last, so that reading in small pieces
+// floatMatrix is a matrix whose rows can be computed as F32.
+type floatMatrix interface {
+	// shape gives the facts of the float view, and its rows and columns.
+	shape() (info tensor.Info, rows, cols int)
+	// floats writes rows lo to hi-1 as F32, little endian.
+	floats(dst []byte, lo, hi int) error
+}
+
+func (l *linear) shape() (tensor.Info, int, int) { return l.info, l.rows, l.cols }
+
+func (m *narrow) shape() (tensor.Info, int, int) { return m.info, m.rows, m.cols }
+
+// view is the bytes of a matrix as F32. It keeps the rows that were read last, so that reading in small pieces
 // computes nothing twice.
 type view struct {
-	linear *linear
+	matrix floatMatrix
 
 	mu   sync.Mutex
 	at   int // first row of tile
@@ -22,29 +36,29 @@ type view struct {
 
 // ReadAt implements io.ReaderAt.
 func (v *view) ReadAt(p []byte, off int64) (int, error) {
-	l := v.linear
+	info, rows, cols := v.matrix.shape()
 	if off < 0 {
 		return 0, fmt.Errorf("internal error: offset %d", off)
 	}
-	step := max(1, tileElements/l.cols)
+	step := max(1, tileElements/cols)
 	n := 0
 	for n < len(p) {
 		pos := off + int64(n)
-		if pos >= l.info.Size {
+		if pos >= info.Size {
 			return n, io.EOF
 		}
-		lo := int(pos/4/int64(l.cols)) / step * step
-		tile, err := v.rows(lo, min(lo+step, l.rows))
+		lo := int(pos/4/int64(cols)) / step * step
+		tile, err := v.rows(lo, min(lo+step, rows), cols)
 		if err != nil {
-			return n, fmt.Errorf("%s: %w", l.info.Name, err)
+			return n, fmt.Errorf("%s: %w", info.Name, err)
 		}
-		n += copy(p[n:], tile[pos-4*int64(lo)*int64(l.cols):])
+		n += copy(p[n:], tile[pos-4*int64(lo)*int64(cols):])
 	}
 	return n, nil
 }
 
 // rows returns rows lo to hi-1, computed or kept.
-func (v *view) rows(lo, hi int) ([]byte, error) {
+func (v *view) rows(lo, hi, cols int) ([]byte, error) {
 	v.mu.Lock()
 	at, tile := v.at, v.tile
 	v.mu.Unlock()
@@ -52,8 +66,8 @@ func (v *view) rows(lo, hi int) ([]byte, error) {
 		return tile, nil
 	}
 	// Other readers go on meanwhile; a tile is never changed once it is kept.
-	tile = make([]byte, (hi-lo)*v.linear.cols*4)
-	if err := v.linear.floats(tile, lo, hi); err != nil {
+	tile = make([]byte, (hi-lo)*cols*4)
+	if err := v.matrix.floats(tile, lo, hi); err != nil {
 		return nil, err
 	}
 	v.mu.Lock()

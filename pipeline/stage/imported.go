@@ -32,7 +32,7 @@ func (e *ImportError) Unwrap() error { return e.Err }
 
 // keeps says whether matrices that are codes in src are stored as they are.
 func (q *Quantize) keeps(src *Source) bool {
-	return src.Quantized != nil && q.Import != importRequantize
+	return src.Quantized != nil && len(src.Quantized.Names()) > 0 && q.Import != importRequantize
 }
 
 // kept are the specs of matrices that are stored as the checkpoint has them; nil if there are none.

@@ -65,7 +65,7 @@ func InitRecipe(m recipes.Model, src *Source) ([]byte, error) {
 		}
 		p("# %s (%s): %d layers, hidden %d, vocabulary %d, %d positions, %s.",
 			d.ModelType, d.Architecture, len(d.Layers), d.Hidden, d.Vocab, d.MaxPositions, tied)
-		if src.Quantized != nil {
+		if src.Quantized != nil && len(src.Quantized.Names()) > 0 {
 			p("# Matrices that are %s codes are stored as they are; quantize.import: requantize rounds them anew.", src.Quantized.Method())
 		}
 		if cols := indivisible(d, q.Block.Cols); cols != 0 {

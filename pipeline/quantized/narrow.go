@@ -1,0 +1,220 @@
+package quantized
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// narrow is a matrix of floats of 8 or 4 bits with a scale for every block of them: element = value(code) * scale. It has
+// no form that a package could take over.
+type narrow struct {
+	info       tensor.Info // of the float view
+	rows, cols int
+	// A scale belongs to height rows and width columns.
+	height, width         int
+	codesName, scalesName string
+	codes, scales         io.ReaderAt
+	scaleType             tensor.DType // U8 is the exponent of a power of two, biased by 127
+	// nibbles: two elements in a byte, the earlier one in the low half.
+	nibbles bool
+}
+
+// e2m1 are the values of 4 bits: sign, two bits of exponent, one of mantissa (OCP Microscaling formats, 5.3.3).
+var e2m1 = [16]float32{0, 0.5, 1, 1.5, 2, 3, 4, 6, float32(math.Copysign(0, -1)), -0.5, -1, -1.5, -2, -3, -4, -6}
+
+// e4m3 are the values of a byte: sign, four bits of exponent biased by 7, three of mantissa, no infinities (OCP 8-bit
+// floating point, 5.1).
+var e4m3 = func() (t [256]float32) {
+	for c := range t {
+		exponent, mantissa := c>>3&15, float64(c&7)
+		v := math.Ldexp(mantissa/8, -6)
+		if exponent > 0 {
+			v = math.Ldexp(1+mantissa/8, exponent-7)
+		}
+		if c&127 == 127 {
+			v = math.NaN()
+		}
+		t[c] = float32(math.Copysign(v, float64(1-c>>7*2)))
+	}
+	return t
+}()
+
+// floats writes rows lo to hi-1 as F32.
+func (m *narrow) floats(dst []byte, lo, hi int) error {
+	row := m.cols
+	if m.nibbles {
+		row = m.cols / 2
+	}
+	codes := make([]byte, (hi-lo)*row)
+	if err := readAll(m.codes, codes, int64(lo)*int64(row)); err != nil {
+		return err
+	}
+	perRow := (m.cols + m.width - 1) / m.width
+	first, last := lo/m.height, (hi-1)/m.height+1
+	scales, err := m.readScales(first*perRow, last*perRow)
+	if err != nil {
+		return err
+	}
+	for r := lo; r < hi; r++ {
+		s := scales[(r/m.height-first)*perRow:]
+		code := codes[(r-lo)*row : (r-lo+1)*row]
+		out := dst[(r-lo)*m.cols*4:]
+		for c := range m.cols {
+			var v float32
+			if m.nibbles {
+				v = e2m1[code[c/2]>>(c%2*4)&15]
+			} else if v = e4m3[code[c]]; v != v {
+				return fmt.Errorf("row %d: element %d is not a number: %w", r, c, tensor.ErrCorrupt)
+			}
+			binary.LittleEndian.PutUint32(out[4*c:], math.Float32bits(v*s[c/m.width]))
+		}
+	}
+	return nil
+}
+
+// readScales gives scales lo to hi-1.
+func (m *narrow) readScales(lo, hi int) ([]float32, error) {
+	size := int(m.scaleType.Size())
+	raw, s := make([]byte, (hi-lo)*size), make([]float32, hi-lo)
+	if err := readAll(m.scales, raw, int64(lo)*int64(size)); err != nil {
+		return nil, err
+	}
+	if m.scaleType == tensor.U8 {
+		for i, e := range raw {
+			if e == 255 {
+				return nil, fmt.Errorf("scale %d is not a number: %w", lo+i, tensor.ErrCorrupt)
+			}
+			s[i] = float32(math.Ldexp(1, int(e)-127))
+		}
+		return s, nil
+	}
+	if err := kernel.ToF32(s, raw, m.scaleType); err != nil {
+		return nil, err
+	}
+	for i, v := range s {
+		if !(v <= maxScale && v >= -maxScale) {
+			return nil, fmt.Errorf("scale %d is %g: %w", lo+i, v, tensor.ErrCorrupt)
+		}
+	}
+	return s, nil
+}
+
+// readAll fills p from offset at.
+func readAll(r io.ReaderAt, p []byte, at int64) error {
+	if n, err := r.ReadAt(p, at); n < len(p) {
+		if err == nil || err == io.EOF {
+			return fmt.Errorf("ends early: %w", tensor.ErrCorrupt)
+		}
+		return err
+	}
+	return nil
+}
+
+// narrowForm finds the narrow matrices of a checkpoint: codes says by its name whether a tensor holds codes, and what the
+// scales and the float view are called.
+type narrowForm struct {
+	names func(codes tensor.Info) (scales, view string, ok bool)
+	open  func(codes, scales tensor.Info, s *settings) (*narrow, error)
+}
+
+var narrowForms = map[string]narrowForm{
+	"fp8": {
+		names: func(t tensor.Info) (string, string, bool) {
+			return t.Name + "_scale_inv", t.Name, t.DType == tensor.F8E4M3
+		},
+		open: openFP8,
+	},
+	"mxfp4": {
+		// The view is the transpose of what the module has as a parameter, hence its name.
+		names: func(t tensor.Info) (string, string, bool) {
+			base, ok := strings.CutSuffix(t.Name, "_blocks")
+			return base + "_scales", base + Transposed, ok
+		},
+		open: openMXFP4,
+	},
+}
+
+// Transposed ends the names of the float views of stacked MXFP4 experts: [experts, outputs, inputs], where the parameter
+// of that name without the suffix is [experts, inputs, outputs].
+const Transposed = ".transposed"
+
+func openFP8(codes, scales tensor.Info, s *settings) (*narrow, error) {
+	if len(codes.Shape) != 2 || len(scales.Shape) != 2 {
+		return nil, fmt.Errorf("shape %v with scales %v, want two dimensions: %w", codes.Shape, scales.Shape, tensor.ErrUnsupported)
+	}
+	rows, cols := int(codes.Shape[0]), int(codes.Shape[1])
+	h, w := s.tile[0], s.tile[1]
+	if int(scales.Shape[0]) != (rows+h-1)/h || int(scales.Shape[1]) != (cols+w-1)/w {
+		return nil, fmt.Errorf("scales have shape %v, want one for %d x %d of %v: %w", scales.Shape, h, w, codes.Shape, tensor.ErrCorrupt)
+	}
+	return &narrow{rows: rows, cols: cols, height: h, width: w, info: tensor.Info{Shape: codes.Shape}}, nil
+}
+
+func openMXFP4(codes, scales tensor.Info, _ *settings) (*narrow, error) {
+	const block = 32
+	c, s := codes.Shape, scales.Shape
+	if codes.DType != tensor.U8 || scales.DType != tensor.U8 || len(c) != 4 || len(s) != 3 || c[3] != block/2 || c[0] != s[0] || c[1] != s[1] || c[2] != s[2] {
+		return nil, fmt.Errorf("blocks %v %v with scales %v %v: %w", codes.DType, c, scales.DType, s, tensor.ErrCorrupt)
+	}
+	return &narrow{
+		rows: int(c[0] * c[1]), cols: int(c[2]) * block, height: 1, width: block, nibbles: true,
+		info: tensor.Info{Shape: tensor.Shape{c[0], c[1], c[2] * block}},
+	}, nil
+}
+
+// findNarrow lists the float views of narrow matrices.
+func (s *Source) findNarrow(set *settings) error {
+	form := narrowForms[set.method]
+	tensors := map[string]tensor.Info{}
+	all := s.base.Tensors()
+	for _, t := range all {
+		tensors[t.Name] = t
+	}
+	for _, t := range all {
+		scale, name, ok := form.names(t)
+		if !ok {
+			continue
+		}
+		st, ok := tensors[scale]
+		if !ok {
+			return fmt.Errorf("%s: there is no %s: %w", t.Name, scale, tensor.ErrCorrupt)
+		}
+		if rule := set.excludes(strings.TrimSuffix(t.Name, ".weight")); rule != "" {
+			return fmt.Errorf("%s: narrow, but quantization_config.%s names it: %w", t.Name, rule, tensor.ErrCorrupt)
+		}
+		m, err := form.open(t, st, set)
+		if err == nil {
+			err = m.check(st)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.Name, err)
+		}
+		m.info.Name, m.info.File, m.info.DType, m.info.Size = name, t.File, tensor.F32, 4*int64(m.rows)*int64(m.cols)
+		s.narrow[name] = m
+		s.hidden[t.Name], s.hidden[scale] = true, true
+		m.codesName, m.scalesName = t.Name, scale
+		s.infos = append(s.infos, m.info)
+	}
+	if len(s.narrow) == 0 {
+		return fmt.Errorf("config.json: quantization_config says %s, but there are no such tensors: %w", set.method, tensor.ErrCorrupt)
+	}
+	for _, t := range all {
+		if !s.hidden[t.Name] {
+			s.infos = append(s.infos, t)
+		}
+	}
+	return nil
+}
+
+func (m *narrow) check(scales tensor.Info) error {
+	if m.scaleType = scales.DType; m.scaleType == tensor.U8 {
+		return nil
+	}
+	return kernel.ToF32(nil, nil, m.scaleType)
+}
