@@ -104,11 +104,22 @@ const (
 	UnarySilu         UnaryOp = 34
 )
 
-func (f Format) String() string    { return name(formatNames, f, "MNN_DATA_FORMAT") }
-func (f DimFormat) String() string { return f.Format().String() }
-func (t DataType) String() string  { return name(dataTypeNames, t, "DataType") }
-func (o BinaryOp) String() string  { return name(binaryNames, o, "BinaryOpOperation") }
-func (o UnaryOp) String() string   { return name(unaryNames, o, "UnaryOpOperation") }
+// ReductionOp is how a Reduction folds.
+type ReductionOp int8
+
+// The reductions in use.
+const (
+	ReduceSum     ReductionOp = 0
+	ReduceMean    ReductionOp = 3
+	ReduceMaximum ReductionOp = 4
+)
+
+func (f Format) String() string      { return name(formatNames, f, "MNN_DATA_FORMAT") }
+func (f DimFormat) String() string   { return f.Format().String() }
+func (t DataType) String() string    { return name(dataTypeNames, t, "DataType") }
+func (o BinaryOp) String() string    { return name(binaryNames, o, "BinaryOpOperation") }
+func (o UnaryOp) String() string     { return name(unaryNames, o, "UnaryOpOperation") }
+func (o ReductionOp) String() string { return name(reductionNames, o, "ReductionType") }
 
 // name looks a value up; one that is not in the table prints as, for example, "OpType(5)".
 func name[T ~int8 | ~uint8 | ~int32](names map[T]string, v T, kind string) string {
@@ -180,4 +191,10 @@ var unaryNames = map[UnaryOp]string{
 	UnaryGelu:         "GELU",
 	UnaryGeluStandard: "GELU_STANDARD",
 	UnarySilu:         "SILU",
+}
+
+var reductionNames = map[ReductionOp]string{
+	ReduceSum:     "SUM",
+	ReduceMean:    "MEAN",
+	ReduceMaximum: "MAXIMUM",
 }

@@ -18,12 +18,18 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestMarshalGolden(t *testing.T) {
-	b, err := smallGraph().Marshal()
+	for name, g := range map[string]*Graph{"small": smallGraph(), "experts": expertGraph()} {
+		t.Run(name, func(t *testing.T) { compareGolden(t, g) })
+	}
+}
+
+func compareGolden(t *testing.T, g *Graph) {
+	b, err := g.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := annotate(b)
-	golden := filepath.Join("testdata", t.Name(), "small.txt")
+	golden := filepath.Join("testdata", t.Name()+".txt")
 	if *update {
 		if err := os.MkdirAll(filepath.Dir(golden), 0o777); err != nil {
 			t.Fatal(err)

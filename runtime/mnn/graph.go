@@ -8,7 +8,7 @@
 // tensorNumber, and the name and buffer of ExtraInfo) is.
 //
 // The files of the graph side are mnn.fbs (the format), internal/fb (code generated from it), schema.go and
-// verify.go (the bounds check), enums.go, params.go, ops.go (the rules), open.go and marshal.go.
+// verify.go (the bounds check), enums.go, params.go and sequence.go, subgraph.go, ops.go (the rules), open.go and marshal.go.
 package mnn
 
 import (
@@ -45,8 +45,13 @@ func (g *Graph) Live() []bool {
 	for t, name := range g.Tensors {
 		needed[t] = len(g.Outputs) == 0 || outputs[name]
 	}
-	live := make([]bool, len(g.Ops))
-	for i, op := range slices.Backward(g.Ops) {
+	return live(g.Ops, needed)
+}
+
+// live says which ops the needed tensors depend on, and adds to these the tensors that such ops read.
+func live(ops []Op, needed []bool) []bool {
+	live := make([]bool, len(ops))
+	for i, op := range slices.Backward(ops) {
 		live[i] = slices.ContainsFunc(op.Outputs, func(t int32) bool { return needed[t] })
 		if live[i] {
 			for _, t := range op.Inputs {

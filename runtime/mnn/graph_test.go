@@ -1,6 +1,7 @@
 package mnn
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -35,6 +36,27 @@ func smallGraph() *Graph {
 	}, x)
 	x = b.op("/post_convert", OpConvertTensor, &Convert{Source: NC4HW4, Dest: NCHW}, x)
 	b.op("logits", OpReshape, &Reshape{Dims: []int32{1, -1, 2}, DimType: NCHW}, x)
+	return b.Graph
+}
+
+// expertGraph is two experts that double and negate.
+func expertGraph() *Graph {
+	b := graphBuilder{&Graph{Outputs: []string{"y"}}}
+	x := b.op("x", OpInput, &Input{Dims: []int32{-1, 2}, DType: DTFloat, Format: NCHW})
+	k := b.op("k", OpConst, &Blob{DType: DTInt32, Format: NCHW, Int32s: []int32{1}})
+	w := b.op("top", OpTopKV2, &TopK{T: DTFloat, Sorted: true, Largest: true}, x, k)
+	b.Tensors = append(b.Tensors, "chosen")
+	b.last().Outputs = append(b.last().Outputs, w+1)
+	b.op("y", OpMoE, &MoE{Layer: 5, Experts: 2, TopK: 1}, x, w, w+1)
+	for j, op := range []UnaryOp{UnaryAbs, UnaryNeg} {
+		b.Subgraphs = append(b.Subgraphs, Subgraph{
+			Name: (&MoE{Layer: 5}).Expert(int32(j)), Inputs: []int32{0}, Outputs: []int32{1}, Tensors: []string{"x", "y"},
+			Ops: []Op{
+				{Name: "/x", Type: OpInput, Outputs: []int32{0}, Param: &Input{Dims: []int32{1, 2}, DType: DTFloat, Format: NCHW}},
+				{Name: "/y", Type: OpUnaryOp, Inputs: []int32{0}, Outputs: []int32{1}, Param: &Unary{Op: op, T: DTFloat}},
+			},
+		})
+	}
 	return b.Graph
 }
 
@@ -88,12 +110,25 @@ func fullGraph() *Graph {
 	k := int32(len(b.Tensors) - 1)
 	b.last().Outputs = append(b.last().Outputs, k)
 	b.op("attention", OpAttention, &Attention{KVCache: true, LayerIndex: 3, OutputC4: true, Scale: .125}, k-1, k, x, x)
+	b.op("permute", OpPermute, &Permute{Dims: []int32{0, 2, 1}}, x)
+	b.op("mean", OpReduction, &Reduction{Op: ReduceMean, Dims: []int32{-1, 0}, Keep: true, T: DTInvalid}, x)
+	values := b.op("values", OpTopKV2, &TopK{T: DTInt32, Sorted: true}, x, i)
+	b.Tensors = append(b.Tensors, "choices")
+	b.last().Outputs = append(b.last().Outputs, values+1)
+	b.op("cast", OpCast, &Cast{From: DTInt32, To: DTFloat}, x)
+	b.op("range", OpRange, &Range{T: DTInt32}, i, i, i)
+	b.op("relu", OpReLU, &Relu{Slope: .25}, x)
+	b.op("product", OpBatchMatMul, &BatchMatMul{TransposeX: true, TransposeY: true}, x, x)
+	b.op("elements", OpGatherElements, nil, table, i, i)
+	b.op("recurrence", OpLinearAttention, &LinearAttention{Type: GatedDeltaRule, KeyHeads: 2, ValueHeads: 4, KeyDim: 3, ValueDim: 5, QKNorm: true}, x, x, x, table)
+	b.op("moe", OpMoE, &MoE{Layer: 5, Experts: 2, TopK: 2}, x, values, values+1)
+	b.Subgraphs = expertGraph().Subgraphs
 	b.op("out", OpAttention, &Attention{LayerIndex: -1, KVShared: true}, k-1, k, x)
 	return b.Graph
 }
 
 func TestOpenGivesBackWhatMarshalWrote(t *testing.T) {
-	for name, g := range map[string]*Graph{"small": smallGraph(), "full": fullGraph()} {
+	for name, g := range map[string]*Graph{"small": smallGraph(), "experts": expertGraph(), "full": fullGraph()} {
 		t.Run(name, func(t *testing.T) {
 			if d := cmp.Diff(g, reopen(t, g), sameGraph); d != "" {
 				t.Error(d)
@@ -106,6 +141,35 @@ func TestOpenGivesBackWhatMarshalWrote(t *testing.T) {
 				t.Errorf("the second Marshal gave other bytes, error %v", err)
 			}
 		})
+	}
+}
+
+func TestFullGraphUsesEveryOpType(t *testing.T) {
+	used := map[OpType]bool{}
+	for _, op := range fullGraph().AllOps() {
+		used[op.Type] = true
+	}
+	for typ := range rules {
+		if !used[typ] {
+			t.Errorf("%s is not used", typ)
+		}
+	}
+}
+
+func TestAllOps(t *testing.T) {
+	g := expertGraph()
+	var got []string
+	for s, op := range g.AllOps() {
+		got = append(got, fmt.Sprint(s, op.Name))
+	}
+	if want := []string{"0x", "0k", "0top", "0y", "1/x", "1/y", "2/x", "2/y"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	n := 0
+	for range g.AllOps() {
+		if n++; n == 5 {
+			break
+		}
 	}
 }
 

@@ -27,13 +27,20 @@ func (g *Graph) Marshal() ([]byte, error) {
 // encode is Marshal without the rules.
 func (g *Graph) encode() ([]byte, error) {
 	e := &encoder{Builder: flatbuffers.NewBuilder(64 << 10)}
-	ops := make([]flatbuffers.UOffsetT, len(g.Ops))
-	for i := range g.Ops {
-		if ops[i] = g.Ops[i].marshal(e); e.full {
-			return nil, fmt.Errorf("graph: %w", opError(i, &g.Ops[i], errTooLarge))
-		}
+	oplists, err := e.ops(g.Ops)
+	if err != nil {
+		return nil, fmt.Errorf("graph: %w", err)
 	}
-	oplists := e.CreateVectorOfTables(ops)
+	var subgraphs flatbuffers.UOffsetT
+	if len(g.Subgraphs) > 0 {
+		list := make([]flatbuffers.UOffsetT, len(g.Subgraphs))
+		for k := range g.Subgraphs {
+			if list[k], err = g.Subgraphs[k].marshal(e); err != nil {
+				return nil, fmt.Errorf("graph: %w", err)
+			}
+		}
+		subgraphs = e.CreateVectorOfTables(list)
+	}
 	tensors := e.texts(g.Tensors)
 	outputs := e.texts(g.Outputs)
 	uuid := e.text(g.UUID)
@@ -52,6 +59,7 @@ func (g *Graph) encode() ([]byte, error) {
 	fb.NetAddOplists(e.Builder, oplists)
 	fb.NetAddOutputName(e.Builder, outputs)
 	fb.NetAddTensorName(e.Builder, tensors)
+	fb.NetAddSubgraphs(e.Builder, subgraphs)
 	fb.NetAddMnnUuid(e.Builder, uuid)
 	e.Finish(fb.NetEnd(e.Builder))
 	return e.FinishedBytes(), nil
@@ -67,6 +75,17 @@ type encoder struct {
 func (e *encoder) room(n int) bool {
 	e.full = e.full || n > maxGraphBytes-int(e.Offset())
 	return !e.full
+}
+
+// ops appends a list of ops.
+func (e *encoder) ops(ops []Op) (flatbuffers.UOffsetT, error) {
+	list := make([]flatbuffers.UOffsetT, len(ops))
+	for i := range ops {
+		if list[i] = ops[i].marshal(e); e.full {
+			return 0, opError(i, &ops[i], errTooLarge)
+		}
+	}
+	return e.CreateVectorOfTables(list), nil
 }
 
 func (e *encoder) text(s string) flatbuffers.UOffsetT {

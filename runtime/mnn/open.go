@@ -33,7 +33,6 @@ func Open(b []byte) (*Graph, error) {
 
 func decode(n *fb.Net) (*Graph, error) {
 	g := &Graph{
-		Ops:     make([]Op, n.OplistsLength()),
 		Tensors: names(n.TensorNameLength(), n.TensorName),
 		Outputs: names(n.OutputNameLength(), n.OutputName),
 		UUID:    string(n.MnnUuid()),
@@ -41,10 +40,29 @@ func decode(n *fb.Net) (*Graph, error) {
 	if x := n.ExtraInfo(nil); x != nil {
 		g.Version = string(x.Version())
 	}
+	var err error
+	if g.Ops, err = decodeOps(n.OplistsLength(), n.Oplists); err != nil {
+		return nil, err
+	}
+	if n.SubgraphsLength() > 0 {
+		g.Subgraphs = make([]Subgraph, n.SubgraphsLength())
+	}
+	var src fb.SubGraphProto
+	for k := range g.Subgraphs {
+		n.Subgraphs(&src, k)
+		if err := g.Subgraphs[k].decode(&src); err != nil {
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+func decodeOps(n int, at func(*fb.Op, int) bool) ([]Op, error) {
+	ops := make([]Op, n)
 	var src fb.Op
-	for i := range g.Ops {
-		n.Oplists(&src, i)
-		op := &g.Ops[i]
+	for i := range ops {
+		at(&src, i)
+		op := &ops[i]
 		op.Name = string(src.Name())
 		op.Type = OpType(src.Type())
 		op.Inputs = list(src.InputIndexesLength(), src.InputIndexes)
@@ -53,7 +71,7 @@ func decode(n *fb.Net) (*Graph, error) {
 			return nil, opError(i, op, err)
 		}
 	}
-	return g, nil
+	return ops, nil
 }
 
 // decode fills in the format and the parameter.

@@ -19,67 +19,47 @@ const many = 1 << 16
 
 // rules has the op types that this package reads and writes.
 var rules = map[OpType]rule{
-	OpInput:         {ParamInput, 0, 0, 1, 0},
-	OpConst:         {ParamBlob, 0, 0, 1, 0},
-	OpReshape:       {ParamReshape, 1, 2, 1, 0}, // data, shape
-	OpConvertTensor: {ParamTensorConvertInfo, 1, 1, 1, 0},
-	OpConvolution:   {ParamConvolution2D, 1, 1, 1, 0},
-	OpLayerNorm:     {ParamLayerNorm, 1, 2, 1, 2}, // x; or residual and delta to sum and normed
-	OpBinaryOp:      {ParamBinaryOp, 2, 2, 1, 0},
-	OpUnaryOp:       {ParamUnaryOp, 1, 1, 1, 0},
-	OpConcat:        {ParamAxis, 1, many, 1, 0},
-	OpSoftmax:       {ParamAxis, 1, 1, 1, 0},
-	OpStridedSlice:  {ParamStridedSliceParam, 3, 5, 1, 0}, // data, begin, end, axes and steps, or steps
-	OpSqueeze:       {ParamSqueezeParam, 1, 2, 1, 0},      // data, axes
-	OpUnsqueeze:     {ParamSqueezeParam, 1, 2, 1, 0},      // data, axes
-	OpGatherV2:      {ParamGatherV2, 2, 3, 1, 0},          // table, indices, axis
-	OpAttention:     {ParamAttentionParam, 3, 5, 1, 0},    // queries, keys, values, mask, sinks
-	OpRoPE:          {ParamRoPEParam, 4, 4, 2, 0},         // queries, keys, cos, sin
-	OpShape:         {ParamNone, 1, 1, 1, 0},
-	OpRank:          {ParamNone, 1, 1, 1, 0},
-	OpSize:          {ParamNone, 1, 1, 1, 0},
+	OpInput:           {ParamInput, 0, 0, 1, 0},
+	OpConst:           {ParamBlob, 0, 0, 1, 0},
+	OpReshape:         {ParamReshape, 1, 2, 1, 0}, // data, shape
+	OpConvertTensor:   {ParamTensorConvertInfo, 1, 1, 1, 0},
+	OpConvolution:     {ParamConvolution2D, 1, 1, 1, 0},
+	OpLayerNorm:       {ParamLayerNorm, 1, 2, 1, 2}, // x; or residual and delta to sum and normed
+	OpBinaryOp:        {ParamBinaryOp, 2, 2, 1, 0},
+	OpUnaryOp:         {ParamUnaryOp, 1, 1, 1, 0},
+	OpConcat:          {ParamAxis, 1, many, 1, 0},
+	OpSoftmax:         {ParamAxis, 1, 1, 1, 0},
+	OpStridedSlice:    {ParamStridedSliceParam, 3, 5, 1, 0}, // data, begin, end, axes and steps, or steps
+	OpSqueeze:         {ParamSqueezeParam, 1, 2, 1, 0},      // data, axes
+	OpUnsqueeze:       {ParamSqueezeParam, 1, 2, 1, 0},      // data, axes
+	OpGatherV2:        {ParamGatherV2, 2, 3, 1, 0},          // table, indices, axis
+	OpAttention:       {ParamAttentionParam, 3, 5, 1, 0},    // queries, keys, values, mask, sinks
+	OpRoPE:            {ParamRoPEParam, 4, 4, 2, 0},         // queries, keys, cos, sin
+	OpPermute:         {ParamPermute, 1, 1, 1, 0},
+	OpReduction:       {ParamReductionParam, 1, 1, 1, 0},
+	OpTopKV2:          {ParamTopKV2, 2, 2, 2, 0}, // data, k
+	OpCast:            {ParamCastParam, 1, 1, 1, 0},
+	OpRange:           {ParamRange, 3, 3, 1, 0}, // start, limit, step
+	OpReLU:            {ParamRelu, 1, 1, 1, 0},
+	OpBatchMatMul:     {ParamBatchMatMulParam, 2, 2, 1, 0},
+	OpGatherElements:  {ParamNone, 2, 3, 1, 0},                 // data, indices, axis
+	OpMoE:             {ParamExtra, 3, 3, 1, 0},                // hidden states, weights, choices
+	OpLinearAttention: {ParamLinearAttentionParam, 4, 4, 1, 0}, // mixed, decay, beta, convolution
+	OpShape:           {ParamNone, 1, 1, 1, 0},
+	OpRank:            {ParamNone, 1, 1, 1, 0},
+	OpSize:            {ParamNone, 1, 1, 1, 0},
 }
 
-// check applies the rules to every op and demands that each tensor is written at most once and before it is
-// read, and that every tensor which the outputs need is written. What the format allows and this package does
-// not support is tensor.ErrUnsupported.
+// check applies the rules to every op of the graph and of its subgraphs. It demands that each tensor is written at most
+// once and before it is read, and that every tensor which the outputs need is written. What the format allows and this
+// package does not support is tensor.ErrUnsupported.
 func (g *Graph) check() error {
-	if len(g.Ops) == 0 || len(g.Tensors) == 0 {
-		return errors.New("no ops or no tensors")
+	written, err := checkOps(g.Ops, g.Tensors)
+	if err != nil {
+		return err
 	}
-	written := make([]bool, len(g.Tensors))
-	read := make([]bool, len(g.Tensors))
-	for i := range g.Ops {
-		op := &g.Ops[i]
-		if err := op.check(); err != nil {
-			return opError(i, op, err)
-		}
-		for _, t := range op.Inputs {
-			if t < 0 || int(t) >= len(read) {
-				return opError(i, op, fmt.Errorf("input %d of %d tensors", t, len(read)))
-			}
-			read[t] = true
-		}
-		for _, t := range op.Outputs {
-			if t < 0 || int(t) >= len(written) {
-				return opError(i, op, fmt.Errorf("output %d of %d tensors", t, len(written)))
-			}
-			if written[t] {
-				return opError(i, op, fmt.Errorf("output %d %q is written twice", t, g.Tensors[t]))
-			}
-			if read[t] {
-				return opError(i, op, fmt.Errorf("output %d %q is read before it is written", t, g.Tensors[t]))
-			}
-			written[t] = true
-		}
-	}
-	for i, live := range g.Live() {
-		op := &g.Ops[i]
-		for _, t := range op.Inputs {
-			if live && !written[t] {
-				return opError(i, op, fmt.Errorf("input %d %q is written by no op", t, g.Tensors[t]))
-			}
-		}
+	if err := checkReads(g.Ops, g.Live(), g.Tensors, written); err != nil {
+		return err
 	}
 	computed := make(map[string]bool, len(g.Tensors))
 	for t, name := range g.Tensors {
@@ -88,6 +68,53 @@ func (g *Graph) check() error {
 	for _, name := range g.Outputs {
 		if !computed[name] {
 			return fmt.Errorf("output %q is not a tensor that an op writes", name)
+		}
+	}
+	return g.checkSubgraphs()
+}
+
+// checkOps applies the rules to ops and says which tensors they write.
+func checkOps(ops []Op, tensors []string) (written []bool, err error) {
+	if len(ops) == 0 || len(tensors) == 0 {
+		return nil, errors.New("no ops or no tensors")
+	}
+	written = make([]bool, len(tensors))
+	read := make([]bool, len(tensors))
+	for i := range ops {
+		op := &ops[i]
+		if err := op.check(); err != nil {
+			return nil, opError(i, op, err)
+		}
+		for _, t := range op.Inputs {
+			if t < 0 || int(t) >= len(read) {
+				return nil, opError(i, op, fmt.Errorf("input %d of %d tensors", t, len(read)))
+			}
+			read[t] = true
+		}
+		for _, t := range op.Outputs {
+			if t < 0 || int(t) >= len(written) {
+				return nil, opError(i, op, fmt.Errorf("output %d of %d tensors", t, len(written)))
+			}
+			if written[t] {
+				return nil, opError(i, op, fmt.Errorf("output %d %q is written twice", t, tensors[t]))
+			}
+			if read[t] {
+				return nil, opError(i, op, fmt.Errorf("output %d %q is read before it is written", t, tensors[t]))
+			}
+			written[t] = true
+		}
+	}
+	return written, nil
+}
+
+// checkReads demands that live ops read nothing but what is written.
+func checkReads(ops []Op, live []bool, tensors []string, written []bool) error {
+	for i := range ops {
+		op := &ops[i]
+		for _, t := range op.Inputs {
+			if live[i] && !written[t] {
+				return opError(i, op, fmt.Errorf("input %d %q is written by no op", t, tensors[t]))
+			}
 		}
 	}
 	return nil

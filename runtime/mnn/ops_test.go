@@ -1,6 +1,7 @@
 package mnn
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"strings"
@@ -42,7 +43,7 @@ func TestRules(t *testing.T) {
 		{"order", func(g *Graph) { g.Ops[1], g.Ops[2] = g.Ops[2], g.Ops[1] }, tensor.ErrCorrupt, "read before it is written"},
 		{"never written", func(g *Graph) { g.Ops = append(g.Ops[:2], g.Ops[3:]...) }, tensor.ErrCorrupt, `"/pre_convert" is written by no op`},
 		{"unknown output", func(g *Graph) { g.Outputs = []string{"logit"} }, tensor.ErrCorrupt, `output "logit"`},
-		{"op type without rule", func(g *Graph) { g.Ops[logits].Type = OpMoE }, tensor.ErrUnsupported, "op 5 MoE"},
+		{"op type without rule", func(g *Graph) { g.Ops[logits].Type = OpFill }, tensor.ErrUnsupported, "op 5 Fill"},
 		{"op type without name", func(g *Graph) { g.Ops[logits].Type = 9999 }, tensor.ErrUnsupported, "OpType(9999)"},
 		{"wrong parameter", func(g *Graph) { g.Ops[logits].Param = &Axis{} }, tensor.ErrCorrupt, "parameter Axis instead of Reshape"},
 		{"no parameter", func(g *Graph) { g.Ops[logits].Param = nil }, tensor.ErrCorrupt, "parameter NONE instead of Reshape"},
@@ -103,6 +104,107 @@ func TestRules(t *testing.T) {
 				t.Errorf("error %v, want %v with %q", err, c.want, c.text)
 			}
 		})
+	}
+}
+
+// TestSequenceRules does the same with the ops of experts and recurrences.
+func TestSequenceRules(t *testing.T) {
+	const (
+		top     = 2
+		experts = 3
+	)
+	moe := func(g *Graph) *MoE { return g.Ops[experts].Param.(*MoE) }
+	last := func(op OpType, p Param, in ...int32) func(*Graph) {
+		return func(g *Graph) {
+			g.Ops = append(g.Ops, Op{Name: "last", Type: op, Inputs: in, Outputs: []int32{int32(len(g.Tensors))}, Param: p})
+			g.Tensors = append(g.Tensors, "last")
+		}
+	}
+	recurrence := func(p LinearAttention) func(*Graph) { return last(OpLinearAttention, &p, 0, 0, 0, 0) }
+	for _, c := range []struct {
+		name   string
+		damage func(g *Graph)
+		want   error
+		text   string
+	}{
+		{"expert missing", func(g *Graph) { moe(g).Experts = 3 }, tensor.ErrCorrupt, `op 3 MoE "y": there is no subgraph "/expert/5_2"`},
+		{"experts of another layer", func(g *Graph) { moe(g).Layer = 4 }, tensor.ErrCorrupt, `"/expert/4_0"`},
+		{"more experts than graphs", func(g *Graph) { moe(g).Experts = math.MaxInt32 }, tensor.ErrCorrupt, `"/expert/5_2"`},
+		{"no experts", func(g *Graph) { moe(g).Experts = 0 }, tensor.ErrCorrupt, "1 of 0 experts"},
+		{"no choice", func(g *Graph) { moe(g).TopK = 0 }, tensor.ErrCorrupt, "0 of 2 experts"},
+		{"layer", func(g *Graph) { moe(g).Layer = -1 }, tensor.ErrCorrupt, "layer -1"},
+		{"expert of two inputs", func(g *Graph) {
+			s := &g.Subgraphs[1]
+			s.Ops = append(s.Ops, Op{Name: "z", Type: OpInput, Outputs: []int32{2}, Param: &Input{DType: DTFloat}})
+			s.Tensors, s.Inputs = append(s.Tensors, "z"), []int32{0, 2}
+		}, tensor.ErrCorrupt, "2 inputs and 1 outputs"},
+		{"same name", func(g *Graph) { g.Subgraphs[1].Name = g.Subgraphs[0].Name }, tensor.ErrCorrupt, `subgraph 1 "/expert/5_0": another one`},
+		{"no name", func(g *Graph) { g.Subgraphs[1].Name = "" }, tensor.ErrCorrupt, "no name"},
+		{"no output", func(g *Graph) { g.Subgraphs[1].Outputs = nil }, tensor.ErrCorrupt, "no outputs"},
+		{"output out of range", func(g *Graph) { g.Subgraphs[1].Outputs[0] = 2 }, tensor.ErrCorrupt, "output 2 is not"},
+		{"output never written", func(g *Graph) {
+			g.Subgraphs[1].Tensors = []string{"x", "y", "z"}
+			g.Subgraphs[1].Outputs[0] = 2
+		}, tensor.ErrCorrupt, "output 2 is not"},
+		{"input not declared", func(g *Graph) { g.Subgraphs[1].Inputs[0] = 1 }, tensor.ErrCorrupt, "not among the inputs"},
+		{"input twice", func(g *Graph) { g.Subgraphs[1].Inputs = []int32{0, 0} }, tensor.ErrCorrupt, "input 0 is given twice"},
+		{"input out of range", func(g *Graph) { g.Subgraphs[1].Inputs = []int32{0, 9} }, tensor.ErrCorrupt, "2 inputs of which 1"},
+		{"order of a subgraph", func(g *Graph) { o := g.Subgraphs[0].Ops; o[0], o[1] = o[1], o[0] }, tensor.ErrCorrupt, `subgraph 0 "/expert/5_0": op 1 Input "/x": output 0 "x" is read before`},
+		{"op of a subgraph", func(g *Graph) { g.Subgraphs[0].Ops[1].Type = OpFill }, tensor.ErrUnsupported, `"/expert/5_0": op 1 Fill`},
+		{"parameter of a subgraph", func(g *Graph) { g.Subgraphs[0].Ops[1].Param = &Unary{Op: 99} }, tensor.ErrUnsupported, "UnaryOpOperation(99)"},
+		{"empty subgraph", func(g *Graph) { g.Subgraphs[0].Ops = nil }, tensor.ErrCorrupt, "no ops"},
+		{"experts of experts", func(g *Graph) {
+			g.Subgraphs[0].Ops[1] = Op{Type: OpMoE, Inputs: []int32{0, 0, 0}, Outputs: []int32{1}, Param: moe(g)}
+		}, tensor.ErrUnsupported, "in a subgraph"},
+		{"axes of a choice", func(g *Graph) { g.Ops[top].Inputs = []int32{0, 1, 1} }, tensor.ErrUnsupported, "3 inputs"},
+		{"type of a choice", func(g *Graph) { g.Ops[top].Param.(*TopK).T = 8 }, tensor.ErrUnsupported, "DataType(8)"},
+		{"order of nothing", last(OpPermute, &Permute{}, 0), tensor.ErrUnsupported, "dims are missing"},
+		{"no order", last(OpPermute, &Permute{Dims: []int32{0, 2, 2}}, 0), tensor.ErrCorrupt, "not an order of 3"},
+		{"order from the end", last(OpPermute, &Permute{Dims: []int32{0, -1}}, 0), tensor.ErrCorrupt, "not an order of 2"},
+		{"reduction", last(OpReduction, &Reduction{Op: 6, T: DTFloat}, 0), tensor.ErrUnsupported, "ReductionType(6)"},
+		{"type of a reduction", last(OpReduction, &Reduction{T: 8}, 0), tensor.ErrUnsupported, "DataType(8)"},
+		{"cast", last(OpCast, &Cast{To: DTHalf}, 0), tensor.ErrUnsupported, "to DT_HALF"},
+		{"cast from", last(OpCast, &Cast{From: 8, To: DTFloat}, 0), tensor.ErrUnsupported, "DataType(8)"},
+		{"range", last(OpRange, &Range{T: 8}, 1, 1, 1), tensor.ErrUnsupported, "DataType(8)"},
+		{"slope", last(OpReLU, &Relu{Slope: float32(math.NaN())}, 0), tensor.ErrCorrupt, "slope"},
+		{"recurrence", recurrence(LinearAttention{Type: "lightning", KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1}), tensor.ErrUnsupported, `attn_type "lightning"`},
+		{"no recurrence", recurrence(LinearAttention{KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1}), tensor.ErrUnsupported, `attn_type ""`},
+		{"heads of a recurrence", recurrence(LinearAttention{Type: GatedDeltaRule, KeyHeads: 2, ValueHeads: 3, KeyDim: 1, ValueDim: 1}), tensor.ErrCorrupt, "2 heads of keys"},
+		{"size of a recurrence", recurrence(LinearAttention{Type: ShortConv, KeyHeads: 1, ValueHeads: 1, ValueDim: 1}), tensor.ErrCorrupt, "of 0 elements"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := expertGraph()
+			c.damage(g)
+			if _, err := g.Marshal(); err == nil {
+				t.Error("Marshal wrote it")
+			}
+			b, err := g.encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = Open(b)
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("error %v, want %v with %q", err, c.want, c.text)
+			}
+		})
+	}
+}
+
+// Attributes that the op does not have, or has twice.
+func TestAttributesOfMoE(t *testing.T) {
+	file := marshal(t, expertGraph())
+	for _, c := range []struct {
+		from, to string
+		want     error
+		text     string
+	}{
+		{"layer_id", "layer_no", tensor.ErrUnsupported, `attribute "layer_no"`},
+		{"num_experts", "num_expertx", tensor.ErrUnsupported, `attribute "num_expertx"`},
+	} {
+		b := bytes.Replace(file, []byte(c.from), []byte(c.to), 1)
+		if _, err := Open(b); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("error %v, want %v with %q", err, c.want, c.text)
+		}
 	}
 }
 

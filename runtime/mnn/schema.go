@@ -42,8 +42,17 @@ var netLayout = &layout{"Net", []field{
 	{name: "tensorName", kind: texts},
 	{name: "tensorNumber", kind: wordValue},
 	{name: "usage", kind: byteValue, refuse: true},
-	{name: "subgraphs", kind: bytes4, refuse: true},
+	{name: "subgraphs", kind: children, of: subgraphLayout},
 	{name: "mnn_uuid", kind: text},
+}}
+
+var subgraphLayout = &layout{"SubGraphProto", []field{
+	{name: "name", kind: text},
+	{name: "inputs", kind: bytes4},
+	{name: "outputs", kind: bytes4},
+	{name: "tensors", kind: texts},
+	{name: "nodes", kind: children, of: opLayout},
+	{name: "extraTensorDescribe", kind: bytes4, refuse: true},
 }}
 
 var extraInfoLayout = &layout{"ExtraInfo", []field{
@@ -65,16 +74,26 @@ var opLayout = &layout{"Op", []field{
 
 // paramLayouts are the members of the union OpParameter that this package reads.
 var paramLayouts = map[ParamType]*layout{
-	ParamAxis:              {"Axis", words("axis")},
-	ParamBinaryOp:          {"BinaryOp", words("opType", "T", "activationType")},
-	ParamBlob:              blobLayout,
-	ParamConvolution2D:     convolutionLayout,
-	ParamGatherV2:          {"GatherV2", words("Taxis", "Tindices", "Tparams")},
-	ParamInput:             {"Input", []field{{name: "dims", kind: bytes4}, {name: "dtype", kind: wordValue}, {name: "dformat"}}},
+	ParamAxis:                 {"Axis", words("axis")},
+	ParamBatchMatMulParam:     {"BatchMatMulParam", []field{{name: "adjX"}, {name: "adjY"}}},
+	ParamBinaryOp:             {"BinaryOp", words("opType", "T", "activationType")},
+	ParamBlob:                 blobLayout,
+	ParamCastParam:            {"CastParam", words("srcT", "dstT")},
+	ParamConvolution2D:        convolutionLayout,
+	ParamExtra:                extraLayout,
+	ParamGatherV2:             {"GatherV2", words("Taxis", "Tindices", "Tparams")},
+	ParamInput:                {"Input", []field{{name: "dims", kind: bytes4}, {name: "dtype", kind: wordValue}, {name: "dformat"}}},
+	ParamLinearAttentionParam: linearAttentionLayout,
+	ParamPermute:              {"Permute", []field{{name: "dims", kind: bytes4}}},
+	ParamRange:                {"Range", words("Tidx")},
+	ParamReductionParam: {"ReductionParam", []field{{name: "operation"}, {name: "dim", kind: bytes4},
+		{name: "coeff", kind: wordValue, refuse: true}, {name: "keepDims"}, {name: "dType", kind: wordValue}}},
+	ParamRelu:              {"Relu", words("slope")},
 	ParamReshape:           {"Reshape", []field{{name: "dims", kind: bytes4}, {name: "dimType"}}},
 	ParamSqueezeParam:      {"SqueezeParam", []field{{name: "squeezeDims", kind: bytes4}}},
 	ParamStridedSliceParam: {"StridedSliceParam", words("Index", "T", "beginMask", "endMask", "ellipsisMask", "newAxisMask", "shrinkAxisMask", "fromType")},
 	ParamTensorConvertInfo: {"TensorConvertInfo", []field{{name: "source"}, {name: "dest"}}},
+	ParamTopKV2:            {"TopKV2", []field{{name: "T", kind: wordValue}, {name: "sorted"}, {name: "largest"}}},
 	ParamUnaryOp:           {"UnaryOp", append(words("opType", "T"), field{name: "tableInt8", kind: bytes1, refuse: true})},
 	ParamLayerNorm:         layerNormLayout,
 	ParamAttentionParam:    attentionLayout,
@@ -151,6 +170,37 @@ var attentionLayout = &layout{"AttentionParam", []field{
 	{name: "mhq_quant", kind: bytes4, refuse: true},
 	{name: "output_c4", kind: byteValue},
 	{name: "attnScale", kind: wordValue},
+}}
+
+// extraLayout holds attributes, of which only numbered ones are read; the engine does not look at their type.
+var extraLayout = &layout{"Extra", []field{
+	{name: "type", kind: text, refuse: true},
+	{name: "engine", kind: text, refuse: true},
+	{name: "info", kind: bytes1, refuse: true},
+	{name: "attr", kind: children, of: &layout{"Attribute", []field{
+		{name: "s", kind: text, refuse: true},
+		{name: "i", kind: wordValue},
+		{name: "b", kind: byteValue, refuse: true},
+		{name: "key", kind: text},
+		{name: "type", kind: wordValue},
+		{name: "f", kind: wordValue, refuse: true},
+		{name: "tensor", kind: child, refuse: true},
+		{name: "list", kind: child, refuse: true},
+		{name: "func", kind: child, refuse: true},
+	}}},
+	{name: "vector", kind: byteValue, refuse: true},
+}}
+
+var linearAttentionLayout = &layout{"LinearAttentionParam", []field{
+	{name: "attn_type", kind: text},
+	{name: "num_k_heads", kind: wordValue},
+	{name: "num_v_heads", kind: wordValue},
+	{name: "head_k_dim", kind: wordValue},
+	{name: "head_v_dim", kind: wordValue},
+	{name: "use_qk_l2norm", kind: byteValue},
+	{name: "gate_fold", kind: byteValue, refuse: true},
+	{name: "gate_coef", kind: bytes4, refuse: true},
+	{name: "gate_bias", kind: bytes4, refuse: true},
 }}
 
 // words are fields of four bytes each.

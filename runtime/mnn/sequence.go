@@ -1,11 +1,11 @@
 package mnn
 
+import "fmt"
+
 // Permute reorders dimensions: output dimension k is input dimension Dims[k].
 type Permute struct{ Dims []int32 }
 
-// Softmax along an axis is an op with the parameter Axis.
-
-// Reduction folds dimensions.
+// Reduction folds the dimensions Dims, or all with nil Dims; Keep leaves them with length 1.
 type Reduction struct {
 	Op   ReductionOp
 	Dims []int32
@@ -13,23 +13,13 @@ type Reduction struct {
 	T    DataType
 }
 
-// ReductionOp is how a Reduction folds.
-type ReductionOp int32
-
-// The reductions in use.
-const (
-	ReduceSum     ReductionOp = 0
-	ReduceMean    ReductionOp = 3
-	ReduceMaximum ReductionOp = 4
-)
-
 // TopK gives the k largest elements of the last dimension and their int32 indices; k is the second input, a scalar.
 type TopK struct {
 	T               DataType
 	Sorted, Largest bool
 }
 
-// Cast changes the type of elements.
+// Cast changes the type of elements. Engines look at To and at the type that the input has.
 type Cast struct{ From, To DataType }
 
 // Range counts from the first input to before the second in steps of the third, all int32 scalars.
@@ -43,7 +33,12 @@ type BatchMatMul struct{ TransposeX, TransposeY bool }
 
 // MoE runs the experts of a layer: hidden [N,H], weights [N,k] and choices [N,k] int32 to [N,H]. Expert j is the subgraph
 // "/expert/{Layer}_{j}" with one input [n,H] and one output [n,H].
+//
+// It is an Extra of the file format, with the attributes layer_id, num_experts and top_k.
 type MoE struct{ Layer, Experts, TopK int32 }
+
+// Expert is the name of the subgraph of expert j.
+func (p *MoE) Expert(j int32) string { return fmt.Sprintf("/expert/%d_%d", p.Layer, j) }
 
 // LinearAttention is a causal convolution of the first input [1,D,s] with the fourth [D,1,K], and behind it, by Type:
 //
@@ -64,10 +59,12 @@ const (
 	GatedDeltaRule = "gated_delta_rule"
 )
 
-// Subgraph is a function that ops of a graph call by name. Tensor indices are local to it.
-type Subgraph struct {
-	Name            string
-	Inputs, Outputs []int32
-	Tensors         []string
-	Ops             []Op
-}
+func (*Permute) paramType() ParamType         { return ParamPermute }
+func (*Reduction) paramType() ParamType       { return ParamReductionParam }
+func (*TopK) paramType() ParamType            { return ParamTopKV2 }
+func (*Cast) paramType() ParamType            { return ParamCastParam }
+func (*Range) paramType() ParamType           { return ParamRange }
+func (*Relu) paramType() ParamType            { return ParamRelu }
+func (*BatchMatMul) paramType() ParamType     { return ParamBatchMatMulParam }
+func (*MoE) paramType() ParamType             { return ParamExtra }
+func (*LinearAttention) paramType() ParamType { return ParamLinearAttentionParam }

@@ -98,6 +98,9 @@ func (v *verifier) field(pos int64, f *field, member ParamType) error {
 		}
 		return nil
 	case wordValue:
+		if word := binary.LittleEndian.Uint32(v.b[pos:]); f.refuse && word != 0 {
+			return fmt.Errorf("value %#x: %w", word, tensor.ErrUnsupported)
+		}
 		return nil
 	}
 	at, err := v.follow(pos)

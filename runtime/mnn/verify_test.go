@@ -44,7 +44,7 @@ func marshal(t testing.TB, g *Graph) []byte {
 }
 
 func TestTruncated(t *testing.T) {
-	for _, b := range [][]byte{marshal(t, smallGraph()), marshal(t, fullGraph()), foreignSample(t)} {
+	for _, b := range [][]byte{marshal(t, smallGraph()), marshal(t, expertGraph()), marshal(t, fullGraph()), foreignSample(t)} {
 		for n := 0; n < len(b); n += 7 {
 			openOrRefuse(t, b[:n:n])
 		}
@@ -52,12 +52,14 @@ func TestTruncated(t *testing.T) {
 }
 
 func TestFlippedBytes(t *testing.T) {
-	small := marshal(t, smallGraph())
-	for i := range small {
-		for _, flip := range []byte{0x01, 0x04, 0x80, 0xff} {
-			b := slices.Clone(small)
-			b[i] ^= flip
-			openOrRefuse(t, b)
+	for _, g := range []*Graph{smallGraph(), expertGraph()} {
+		file := marshal(t, g)
+		for i := range file {
+			for _, flip := range []byte{0x01, 0x04, 0x80, 0xff} {
+				b := slices.Clone(file)
+				b[i] ^= flip
+				openOrRefuse(t, b)
+			}
 		}
 	}
 	full := marshal(t, fullGraph())
@@ -163,6 +165,17 @@ func TestFieldsWithoutAPlace(t *testing.T) {
 	}
 	usage := slot(netLayout, "usage")
 	subgraphs := slot(netLayout, "subgraphs")
+	// opOf is a graph of one op with the parameter that set fills.
+	opOf := func(b *flatbuffers.Builder, typ ParamType, set func()) func() {
+		b.StartObject(len(paramLayouts[typ].fields))
+		set()
+		p := b.EndObject()
+		b.StartObject(len(opLayout.fields))
+		b.PrependByteSlot(slot(opLayout, "main_type"), byte(typ), 0)
+		b.PrependUOffsetTSlot(slot(opLayout, "main"), p, 0)
+		v := b.CreateVectorOfTables([]flatbuffers.UOffsetT{b.EndObject()})
+		return func() { b.PrependUOffsetTSlot(slot(netLayout, "oplists"), v, 0) }
+	}
 	for _, c := range []struct {
 		name  string
 		want  string // in the error; empty if none
@@ -174,10 +187,27 @@ func TestFieldsWithoutAPlace(t *testing.T) {
 			v := b.CreateVectorOfTables(nil)
 			return func() { b.PrependUOffsetTSlot(subgraphs, v, 0) }
 		}},
-		{"a subgraph", "subgraphs: list of length 1", func(b *flatbuffers.Builder) func() {
-			b.StartObject(0)
+		{"described subgraph", "extraTensorDescribe: list of length 1", func(b *flatbuffers.Builder) func() {
+			b.StartVector(4, 1, 4)
+			b.PrependUint32(1)
+			d := b.EndVector(1)
+			b.StartObject(len(subgraphLayout.fields))
+			b.PrependUOffsetTSlot(slot(subgraphLayout, "extraTensorDescribe"), d, 0)
 			v := b.CreateVectorOfTables([]flatbuffers.UOffsetT{b.EndObject()})
 			return func() { b.PrependUOffsetTSlot(subgraphs, v, 0) }
+		}},
+		{"attribute of a float", "f: value 0x3f800000", func(b *flatbuffers.Builder) func() {
+			attribute := extraLayout.fields[slot(extraLayout, "attr")].of
+			b.StartObject(len(attribute.fields))
+			b.PrependFloat32Slot(slot(attribute, "f"), 1, 0)
+			v := b.CreateVectorOfTables([]flatbuffers.UOffsetT{b.EndObject()})
+			return opOf(b, ParamExtra, func() { b.PrependUOffsetTSlot(slot(extraLayout, "attr"), v, 0) })
+		}},
+		{"folded gates", "gate_fold: value 1", func(b *flatbuffers.Builder) func() {
+			return opOf(b, ParamLinearAttentionParam, func() { b.PrependBoolSlot(slot(linearAttentionLayout, "gate_fold"), true, false) })
+		}},
+		{"reduction with a factor", "coeff: value 0x40000000", func(b *flatbuffers.Builder) func() {
+			return opOf(b, ParamReductionParam, func() { b.PrependFloat32Slot(slot(paramLayouts[ParamReductionParam], "coeff"), 2, 0) })
 		}},
 		{"field of a later format", "field number 12", func(b *flatbuffers.Builder) func() {
 			return func() { b.PrependInt32Slot(len(netLayout.fields), 1, 0) }
@@ -204,7 +234,7 @@ func TestFieldsWithoutAPlace(t *testing.T) {
 }
 
 func FuzzOpen(f *testing.F) {
-	seeds := [][]byte{marshal(f, smallGraph()), marshal(f, fullGraph()), foreignSample(f)}
+	seeds := [][]byte{marshal(f, smallGraph()), marshal(f, expertGraph()), marshal(f, fullGraph()), foreignSample(f)}
 	if len(seeds) == 0 || slices.ContainsFunc(seeds, func(b []byte) bool { return len(b) == 0 }) {
 		f.Fatal("no seeds")
 	}

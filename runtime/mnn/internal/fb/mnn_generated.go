@@ -11,57 +11,84 @@ import (
 type OpParameter byte
 
 const (
-	OpParameterNONE              OpParameter = 0
-	OpParameterAxis              OpParameter = 4
-	OpParameterBinaryOp          OpParameter = 6
-	OpParameterBlob              OpParameter = 7
-	OpParameterConvolution2D     OpParameter = 9
-	OpParameterGatherV2          OpParameter = 19
-	OpParameterInput             OpParameter = 21
-	OpParameterReshape           OpParameter = 55
-	OpParameterSqueezeParam      OpParameter = 64
-	OpParameterStridedSliceParam OpParameter = 65
-	OpParameterTensorConvertInfo OpParameter = 66
-	OpParameterUnaryOp           OpParameter = 70
-	OpParameterLayerNorm         OpParameter = 88
-	OpParameterAttentionParam    OpParameter = 98
-	OpParameterRoPEParam         OpParameter = 102
+	OpParameterNONE                 OpParameter = 0
+	OpParameterAxis                 OpParameter = 4
+	OpParameterBinaryOp             OpParameter = 6
+	OpParameterBlob                 OpParameter = 7
+	OpParameterCastParam            OpParameter = 8
+	OpParameterConvolution2D        OpParameter = 9
+	OpParameterGatherV2             OpParameter = 19
+	OpParameterInput                OpParameter = 21
+	OpParameterPermute              OpParameter = 29
+	OpParameterRange                OpParameter = 47
+	OpParameterReductionParam       OpParameter = 50
+	OpParameterRelu                 OpParameter = 51
+	OpParameterReshape              OpParameter = 55
+	OpParameterSqueezeParam         OpParameter = 64
+	OpParameterStridedSliceParam    OpParameter = 65
+	OpParameterTensorConvertInfo    OpParameter = 66
+	OpParameterTopKV2               OpParameter = 68
+	OpParameterUnaryOp              OpParameter = 70
+	OpParameterBatchMatMulParam     OpParameter = 73
+	OpParameterExtra                OpParameter = 78
+	OpParameterLayerNorm            OpParameter = 88
+	OpParameterAttentionParam       OpParameter = 98
+	OpParameterLinearAttentionParam OpParameter = 100
+	OpParameterRoPEParam            OpParameter = 102
 )
 
 var EnumNamesOpParameter = map[OpParameter]string{
-	OpParameterNONE:              "NONE",
-	OpParameterAxis:              "Axis",
-	OpParameterBinaryOp:          "BinaryOp",
-	OpParameterBlob:              "Blob",
-	OpParameterConvolution2D:     "Convolution2D",
-	OpParameterGatherV2:          "GatherV2",
-	OpParameterInput:             "Input",
-	OpParameterReshape:           "Reshape",
-	OpParameterSqueezeParam:      "SqueezeParam",
-	OpParameterStridedSliceParam: "StridedSliceParam",
-	OpParameterTensorConvertInfo: "TensorConvertInfo",
-	OpParameterUnaryOp:           "UnaryOp",
-	OpParameterLayerNorm:         "LayerNorm",
-	OpParameterAttentionParam:    "AttentionParam",
-	OpParameterRoPEParam:         "RoPEParam",
+	OpParameterNONE:                 "NONE",
+	OpParameterAxis:                 "Axis",
+	OpParameterBinaryOp:             "BinaryOp",
+	OpParameterBlob:                 "Blob",
+	OpParameterCastParam:            "CastParam",
+	OpParameterConvolution2D:        "Convolution2D",
+	OpParameterGatherV2:             "GatherV2",
+	OpParameterInput:                "Input",
+	OpParameterPermute:              "Permute",
+	OpParameterRange:                "Range",
+	OpParameterReductionParam:       "ReductionParam",
+	OpParameterRelu:                 "Relu",
+	OpParameterReshape:              "Reshape",
+	OpParameterSqueezeParam:         "SqueezeParam",
+	OpParameterStridedSliceParam:    "StridedSliceParam",
+	OpParameterTensorConvertInfo:    "TensorConvertInfo",
+	OpParameterTopKV2:               "TopKV2",
+	OpParameterUnaryOp:              "UnaryOp",
+	OpParameterBatchMatMulParam:     "BatchMatMulParam",
+	OpParameterExtra:                "Extra",
+	OpParameterLayerNorm:            "LayerNorm",
+	OpParameterAttentionParam:       "AttentionParam",
+	OpParameterLinearAttentionParam: "LinearAttentionParam",
+	OpParameterRoPEParam:            "RoPEParam",
 }
 
 var EnumValuesOpParameter = map[string]OpParameter{
-	"NONE":              OpParameterNONE,
-	"Axis":              OpParameterAxis,
-	"BinaryOp":          OpParameterBinaryOp,
-	"Blob":              OpParameterBlob,
-	"Convolution2D":     OpParameterConvolution2D,
-	"GatherV2":          OpParameterGatherV2,
-	"Input":             OpParameterInput,
-	"Reshape":           OpParameterReshape,
-	"SqueezeParam":      OpParameterSqueezeParam,
-	"StridedSliceParam": OpParameterStridedSliceParam,
-	"TensorConvertInfo": OpParameterTensorConvertInfo,
-	"UnaryOp":           OpParameterUnaryOp,
-	"LayerNorm":         OpParameterLayerNorm,
-	"AttentionParam":    OpParameterAttentionParam,
-	"RoPEParam":         OpParameterRoPEParam,
+	"NONE":                 OpParameterNONE,
+	"Axis":                 OpParameterAxis,
+	"BinaryOp":             OpParameterBinaryOp,
+	"Blob":                 OpParameterBlob,
+	"CastParam":            OpParameterCastParam,
+	"Convolution2D":        OpParameterConvolution2D,
+	"GatherV2":             OpParameterGatherV2,
+	"Input":                OpParameterInput,
+	"Permute":              OpParameterPermute,
+	"Range":                OpParameterRange,
+	"ReductionParam":       OpParameterReductionParam,
+	"Relu":                 OpParameterRelu,
+	"Reshape":              OpParameterReshape,
+	"SqueezeParam":         OpParameterSqueezeParam,
+	"StridedSliceParam":    OpParameterStridedSliceParam,
+	"TensorConvertInfo":    OpParameterTensorConvertInfo,
+	"TopKV2":               OpParameterTopKV2,
+	"UnaryOp":              OpParameterUnaryOp,
+	"BatchMatMulParam":     OpParameterBatchMatMulParam,
+	"Extra":                OpParameterExtra,
+	"LayerNorm":            OpParameterLayerNorm,
+	"AttentionParam":       OpParameterAttentionParam,
+	"LinearAttentionParam": OpParameterLinearAttentionParam,
+	"RoPEParam":            OpParameterRoPEParam,
 }
 
 func (v OpParameter) String() string {
@@ -199,6 +226,26 @@ func (rcv *Net) TensorNameLength() int {
 	return 0
 }
 
+func (rcv *Net) Subgraphs(obj *SubGraphProto, j int) bool {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(24))
+	if o != 0 {
+		x := rcv._tab.Vector(o)
+		x += flatbuffers.UOffsetT(j) * 4
+		x = rcv._tab.Indirect(x)
+		obj.Init(rcv._tab.Bytes, x)
+		return true
+	}
+	return false
+}
+
+func (rcv *Net) SubgraphsLength() int {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(24))
+	if o != 0 {
+		return rcv._tab.VectorLen(o)
+	}
+	return 0
+}
+
 func (rcv *Net) MnnUuid() []byte {
 	o := flatbuffers.UOffsetT(rcv._tab.Offset(26))
 	if o != 0 {
@@ -231,10 +278,174 @@ func NetAddTensorName(builder *flatbuffers.Builder, tensorName flatbuffers.UOffs
 func NetStartTensorNameVector(builder *flatbuffers.Builder, numElems int) flatbuffers.UOffsetT {
 	return builder.StartVector(4, numElems, 4)
 }
+func NetAddSubgraphs(builder *flatbuffers.Builder, subgraphs flatbuffers.UOffsetT) {
+	builder.PrependUOffsetTSlot(10, flatbuffers.UOffsetT(subgraphs), 0)
+}
+func NetStartSubgraphsVector(builder *flatbuffers.Builder, numElems int) flatbuffers.UOffsetT {
+	return builder.StartVector(4, numElems, 4)
+}
 func NetAddMnnUuid(builder *flatbuffers.Builder, mnnUuid flatbuffers.UOffsetT) {
 	builder.PrependUOffsetTSlot(11, flatbuffers.UOffsetT(mnnUuid), 0)
 }
 func NetEnd(builder *flatbuffers.Builder) flatbuffers.UOffsetT {
+	return builder.EndObject()
+}
+
+type SubGraphProto struct {
+	_tab flatbuffers.Table
+}
+
+func GetRootAsSubGraphProto(buf []byte, offset flatbuffers.UOffsetT) *SubGraphProto {
+	n := flatbuffers.GetUOffsetT(buf[offset:])
+	x := &SubGraphProto{}
+	x.Init(buf, n+offset)
+	return x
+}
+
+func GetSizePrefixedRootAsSubGraphProto(buf []byte, offset flatbuffers.UOffsetT) *SubGraphProto {
+	n := flatbuffers.GetUOffsetT(buf[offset+flatbuffers.SizeUint32:])
+	x := &SubGraphProto{}
+	x.Init(buf, n+offset+flatbuffers.SizeUint32)
+	return x
+}
+
+func (rcv *SubGraphProto) Init(buf []byte, i flatbuffers.UOffsetT) {
+	rcv._tab.Bytes = buf
+	rcv._tab.Pos = i
+}
+
+func (rcv *SubGraphProto) Table() flatbuffers.Table {
+	return rcv._tab
+}
+
+func (rcv *SubGraphProto) Name() []byte {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(4))
+	if o != 0 {
+		return rcv._tab.ByteVector(o + rcv._tab.Pos)
+	}
+	return nil
+}
+
+func (rcv *SubGraphProto) Inputs(j int) int32 {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(6))
+	if o != 0 {
+		a := rcv._tab.Vector(o)
+		return rcv._tab.GetInt32(a + flatbuffers.UOffsetT(j*4))
+	}
+	return 0
+}
+
+func (rcv *SubGraphProto) InputsLength() int {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(6))
+	if o != 0 {
+		return rcv._tab.VectorLen(o)
+	}
+	return 0
+}
+
+func (rcv *SubGraphProto) MutateInputs(j int, n int32) bool {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(6))
+	if o != 0 {
+		a := rcv._tab.Vector(o)
+		return rcv._tab.MutateInt32(a+flatbuffers.UOffsetT(j*4), n)
+	}
+	return false
+}
+
+func (rcv *SubGraphProto) Outputs(j int) int32 {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(8))
+	if o != 0 {
+		a := rcv._tab.Vector(o)
+		return rcv._tab.GetInt32(a + flatbuffers.UOffsetT(j*4))
+	}
+	return 0
+}
+
+func (rcv *SubGraphProto) OutputsLength() int {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(8))
+	if o != 0 {
+		return rcv._tab.VectorLen(o)
+	}
+	return 0
+}
+
+func (rcv *SubGraphProto) MutateOutputs(j int, n int32) bool {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(8))
+	if o != 0 {
+		a := rcv._tab.Vector(o)
+		return rcv._tab.MutateInt32(a+flatbuffers.UOffsetT(j*4), n)
+	}
+	return false
+}
+
+func (rcv *SubGraphProto) Tensors(j int) []byte {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(10))
+	if o != 0 {
+		a := rcv._tab.Vector(o)
+		return rcv._tab.ByteVector(a + flatbuffers.UOffsetT(j*4))
+	}
+	return nil
+}
+
+func (rcv *SubGraphProto) TensorsLength() int {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(10))
+	if o != 0 {
+		return rcv._tab.VectorLen(o)
+	}
+	return 0
+}
+
+func (rcv *SubGraphProto) Nodes(obj *Op, j int) bool {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(12))
+	if o != 0 {
+		x := rcv._tab.Vector(o)
+		x += flatbuffers.UOffsetT(j) * 4
+		x = rcv._tab.Indirect(x)
+		obj.Init(rcv._tab.Bytes, x)
+		return true
+	}
+	return false
+}
+
+func (rcv *SubGraphProto) NodesLength() int {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(12))
+	if o != 0 {
+		return rcv._tab.VectorLen(o)
+	}
+	return 0
+}
+
+func SubGraphProtoStart(builder *flatbuffers.Builder) {
+	builder.StartObject(6)
+}
+func SubGraphProtoAddName(builder *flatbuffers.Builder, name flatbuffers.UOffsetT) {
+	builder.PrependUOffsetTSlot(0, flatbuffers.UOffsetT(name), 0)
+}
+func SubGraphProtoAddInputs(builder *flatbuffers.Builder, inputs flatbuffers.UOffsetT) {
+	builder.PrependUOffsetTSlot(1, flatbuffers.UOffsetT(inputs), 0)
+}
+func SubGraphProtoStartInputsVector(builder *flatbuffers.Builder, numElems int) flatbuffers.UOffsetT {
+	return builder.StartVector(4, numElems, 4)
+}
+func SubGraphProtoAddOutputs(builder *flatbuffers.Builder, outputs flatbuffers.UOffsetT) {
+	builder.PrependUOffsetTSlot(2, flatbuffers.UOffsetT(outputs), 0)
+}
+func SubGraphProtoStartOutputsVector(builder *flatbuffers.Builder, numElems int) flatbuffers.UOffsetT {
+	return builder.StartVector(4, numElems, 4)
+}
+func SubGraphProtoAddTensors(builder *flatbuffers.Builder, tensors flatbuffers.UOffsetT) {
+	builder.PrependUOffsetTSlot(3, flatbuffers.UOffsetT(tensors), 0)
+}
+func SubGraphProtoStartTensorsVector(builder *flatbuffers.Builder, numElems int) flatbuffers.UOffsetT {
+	return builder.StartVector(4, numElems, 4)
+}
+func SubGraphProtoAddNodes(builder *flatbuffers.Builder, nodes flatbuffers.UOffsetT) {
+	builder.PrependUOffsetTSlot(4, flatbuffers.UOffsetT(nodes), 0)
+}
+func SubGraphProtoStartNodesVector(builder *flatbuffers.Builder, numElems int) flatbuffers.UOffsetT {
+	return builder.StartVector(4, numElems, 4)
+}
+func SubGraphProtoEnd(builder *flatbuffers.Builder) flatbuffers.UOffsetT {
 	return builder.EndObject()
 }
 
@@ -449,6 +660,66 @@ func OpEnd(builder *flatbuffers.Builder) flatbuffers.UOffsetT {
 	return builder.EndObject()
 }
 
+type Attribute struct {
+	_tab flatbuffers.Table
+}
+
+func GetRootAsAttribute(buf []byte, offset flatbuffers.UOffsetT) *Attribute {
+	n := flatbuffers.GetUOffsetT(buf[offset:])
+	x := &Attribute{}
+	x.Init(buf, n+offset)
+	return x
+}
+
+func GetSizePrefixedRootAsAttribute(buf []byte, offset flatbuffers.UOffsetT) *Attribute {
+	n := flatbuffers.GetUOffsetT(buf[offset+flatbuffers.SizeUint32:])
+	x := &Attribute{}
+	x.Init(buf, n+offset+flatbuffers.SizeUint32)
+	return x
+}
+
+func (rcv *Attribute) Init(buf []byte, i flatbuffers.UOffsetT) {
+	rcv._tab.Bytes = buf
+	rcv._tab.Pos = i
+}
+
+func (rcv *Attribute) Table() flatbuffers.Table {
+	return rcv._tab
+}
+
+func (rcv *Attribute) I() int32 {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(6))
+	if o != 0 {
+		return rcv._tab.GetInt32(o + rcv._tab.Pos)
+	}
+	return 0
+}
+
+func (rcv *Attribute) MutateI(n int32) bool {
+	return rcv._tab.MutateInt32Slot(6, n)
+}
+
+func (rcv *Attribute) Key() []byte {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(10))
+	if o != 0 {
+		return rcv._tab.ByteVector(o + rcv._tab.Pos)
+	}
+	return nil
+}
+
+func AttributeStart(builder *flatbuffers.Builder) {
+	builder.StartObject(9)
+}
+func AttributeAddI(builder *flatbuffers.Builder, i int32) {
+	builder.PrependInt32Slot(1, i, 0)
+}
+func AttributeAddKey(builder *flatbuffers.Builder, key flatbuffers.UOffsetT) {
+	builder.PrependUOffsetTSlot(3, flatbuffers.UOffsetT(key), 0)
+}
+func AttributeEnd(builder *flatbuffers.Builder) flatbuffers.UOffsetT {
+	return builder.EndObject()
+}
+
 type Axis struct {
 	_tab flatbuffers.Table
 }
@@ -495,6 +766,70 @@ func AxisAddAxis(builder *flatbuffers.Builder, axis int32) {
 	builder.PrependInt32Slot(0, axis, 0)
 }
 func AxisEnd(builder *flatbuffers.Builder) flatbuffers.UOffsetT {
+	return builder.EndObject()
+}
+
+type BatchMatMulParam struct {
+	_tab flatbuffers.Table
+}
+
+func GetRootAsBatchMatMulParam(buf []byte, offset flatbuffers.UOffsetT) *BatchMatMulParam {
+	n := flatbuffers.GetUOffsetT(buf[offset:])
+	x := &BatchMatMulParam{}
+	x.Init(buf, n+offset)
+	return x
+}
+
+func GetSizePrefixedRootAsBatchMatMulParam(buf []byte, offset flatbuffers.UOffsetT) *BatchMatMulParam {
+	n := flatbuffers.GetUOffsetT(buf[offset+flatbuffers.SizeUint32:])
+	x := &BatchMatMulParam{}
+	x.Init(buf, n+offset+flatbuffers.SizeUint32)
+	return x
+}
+
+func (rcv *BatchMatMulParam) Init(buf []byte, i flatbuffers.UOffsetT) {
+	rcv._tab.Bytes = buf
+	rcv._tab.Pos = i
+}
+
+func (rcv *BatchMatMulParam) Table() flatbuffers.Table {
+	return rcv._tab
+}
+
+func (rcv *BatchMatMulParam) AdjX() bool {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(4))
+	if o != 0 {
+		return rcv._tab.GetBool(o + rcv._tab.Pos)
+	}
+	return false
+}
+
+func (rcv *BatchMatMulParam) MutateAdjX(n bool) bool {
+	return rcv._tab.MutateBoolSlot(4, n)
+}
+
+func (rcv *BatchMatMulParam) AdjY() bool {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(6))
+	if o != 0 {
+		return rcv._tab.GetBool(o + rcv._tab.Pos)
+	}
+	return false
+}
+
+func (rcv *BatchMatMulParam) MutateAdjY(n bool) bool {
+	return rcv._tab.MutateBoolSlot(6, n)
+}
+
+func BatchMatMulParamStart(builder *flatbuffers.Builder) {
+	builder.StartObject(2)
+}
+func BatchMatMulParamAddAdjX(builder *flatbuffers.Builder, adjX bool) {
+	builder.PrependBoolSlot(0, adjX, false)
+}
+func BatchMatMulParamAddAdjY(builder *flatbuffers.Builder, adjY bool) {
+	builder.PrependBoolSlot(1, adjY, false)
+}
+func BatchMatMulParamEnd(builder *flatbuffers.Builder) flatbuffers.UOffsetT {
 	return builder.EndObject()
 }
 
@@ -838,6 +1173,70 @@ func BlobStartExternalVector(builder *flatbuffers.Builder, numElems int) flatbuf
 	return builder.StartVector(8, numElems, 8)
 }
 func BlobEnd(builder *flatbuffers.Builder) flatbuffers.UOffsetT {
+	return builder.EndObject()
+}
+
+type CastParam struct {
+	_tab flatbuffers.Table
+}
+
+func GetRootAsCastParam(buf []byte, offset flatbuffers.UOffsetT) *CastParam {
+	n := flatbuffers.GetUOffsetT(buf[offset:])
+	x := &CastParam{}
+	x.Init(buf, n+offset)
+	return x
+}
+
+func GetSizePrefixedRootAsCastParam(buf []byte, offset flatbuffers.UOffsetT) *CastParam {
+	n := flatbuffers.GetUOffsetT(buf[offset+flatbuffers.SizeUint32:])
+	x := &CastParam{}
+	x.Init(buf, n+offset+flatbuffers.SizeUint32)
+	return x
+}
+
+func (rcv *CastParam) Init(buf []byte, i flatbuffers.UOffsetT) {
+	rcv._tab.Bytes = buf
+	rcv._tab.Pos = i
+}
+
+func (rcv *CastParam) Table() flatbuffers.Table {
+	return rcv._tab
+}
+
+func (rcv *CastParam) SrcT() int32 {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(4))
+	if o != 0 {
+		return rcv._tab.GetInt32(o + rcv._tab.Pos)
+	}
+	return 0
+}
+
+func (rcv *CastParam) MutateSrcT(n int32) bool {
+	return rcv._tab.MutateInt32Slot(4, n)
+}
+
+func (rcv *CastParam) DstT() int32 {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(6))
+	if o != 0 {
+		return rcv._tab.GetInt32(o + rcv._tab.Pos)
+	}
+	return 0
+}
+
+func (rcv *CastParam) MutateDstT(n int32) bool {
+	return rcv._tab.MutateInt32Slot(6, n)
+}
+
+func CastParamStart(builder *flatbuffers.Builder) {
+	builder.StartObject(2)
+}
+func CastParamAddSrcT(builder *flatbuffers.Builder, srcT int32) {
+	builder.PrependInt32Slot(0, srcT, 0)
+}
+func CastParamAddDstT(builder *flatbuffers.Builder, dstT int32) {
+	builder.PrependInt32Slot(1, dstT, 0)
+}
+func CastParamEnd(builder *flatbuffers.Builder) flatbuffers.UOffsetT {
 	return builder.EndObject()
 }
 
@@ -1589,6 +1988,66 @@ func IDSTQuanEnd(builder *flatbuffers.Builder) flatbuffers.UOffsetT {
 	return builder.EndObject()
 }
 
+type Extra struct {
+	_tab flatbuffers.Table
+}
+
+func GetRootAsExtra(buf []byte, offset flatbuffers.UOffsetT) *Extra {
+	n := flatbuffers.GetUOffsetT(buf[offset:])
+	x := &Extra{}
+	x.Init(buf, n+offset)
+	return x
+}
+
+func GetSizePrefixedRootAsExtra(buf []byte, offset flatbuffers.UOffsetT) *Extra {
+	n := flatbuffers.GetUOffsetT(buf[offset+flatbuffers.SizeUint32:])
+	x := &Extra{}
+	x.Init(buf, n+offset+flatbuffers.SizeUint32)
+	return x
+}
+
+func (rcv *Extra) Init(buf []byte, i flatbuffers.UOffsetT) {
+	rcv._tab.Bytes = buf
+	rcv._tab.Pos = i
+}
+
+func (rcv *Extra) Table() flatbuffers.Table {
+	return rcv._tab
+}
+
+func (rcv *Extra) Attr(obj *Attribute, j int) bool {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(10))
+	if o != 0 {
+		x := rcv._tab.Vector(o)
+		x += flatbuffers.UOffsetT(j) * 4
+		x = rcv._tab.Indirect(x)
+		obj.Init(rcv._tab.Bytes, x)
+		return true
+	}
+	return false
+}
+
+func (rcv *Extra) AttrLength() int {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(10))
+	if o != 0 {
+		return rcv._tab.VectorLen(o)
+	}
+	return 0
+}
+
+func ExtraStart(builder *flatbuffers.Builder) {
+	builder.StartObject(5)
+}
+func ExtraAddAttr(builder *flatbuffers.Builder, attr flatbuffers.UOffsetT) {
+	builder.PrependUOffsetTSlot(3, flatbuffers.UOffsetT(attr), 0)
+}
+func ExtraStartAttrVector(builder *flatbuffers.Builder, numElems int) flatbuffers.UOffsetT {
+	return builder.StartVector(4, numElems, 4)
+}
+func ExtraEnd(builder *flatbuffers.Builder) flatbuffers.UOffsetT {
+	return builder.EndObject()
+}
+
 type GatherV2 struct {
 	_tab flatbuffers.Table
 }
@@ -1761,6 +2220,401 @@ func InputAddDformat(builder *flatbuffers.Builder, dformat int8) {
 	builder.PrependInt8Slot(2, dformat, 2)
 }
 func InputEnd(builder *flatbuffers.Builder) flatbuffers.UOffsetT {
+	return builder.EndObject()
+}
+
+type LinearAttentionParam struct {
+	_tab flatbuffers.Table
+}
+
+func GetRootAsLinearAttentionParam(buf []byte, offset flatbuffers.UOffsetT) *LinearAttentionParam {
+	n := flatbuffers.GetUOffsetT(buf[offset:])
+	x := &LinearAttentionParam{}
+	x.Init(buf, n+offset)
+	return x
+}
+
+func GetSizePrefixedRootAsLinearAttentionParam(buf []byte, offset flatbuffers.UOffsetT) *LinearAttentionParam {
+	n := flatbuffers.GetUOffsetT(buf[offset+flatbuffers.SizeUint32:])
+	x := &LinearAttentionParam{}
+	x.Init(buf, n+offset+flatbuffers.SizeUint32)
+	return x
+}
+
+func (rcv *LinearAttentionParam) Init(buf []byte, i flatbuffers.UOffsetT) {
+	rcv._tab.Bytes = buf
+	rcv._tab.Pos = i
+}
+
+func (rcv *LinearAttentionParam) Table() flatbuffers.Table {
+	return rcv._tab
+}
+
+func (rcv *LinearAttentionParam) AttnType() []byte {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(4))
+	if o != 0 {
+		return rcv._tab.ByteVector(o + rcv._tab.Pos)
+	}
+	return nil
+}
+
+func (rcv *LinearAttentionParam) NumKHeads() int32 {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(6))
+	if o != 0 {
+		return rcv._tab.GetInt32(o + rcv._tab.Pos)
+	}
+	return 0
+}
+
+func (rcv *LinearAttentionParam) MutateNumKHeads(n int32) bool {
+	return rcv._tab.MutateInt32Slot(6, n)
+}
+
+func (rcv *LinearAttentionParam) NumVHeads() int32 {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(8))
+	if o != 0 {
+		return rcv._tab.GetInt32(o + rcv._tab.Pos)
+	}
+	return 0
+}
+
+func (rcv *LinearAttentionParam) MutateNumVHeads(n int32) bool {
+	return rcv._tab.MutateInt32Slot(8, n)
+}
+
+func (rcv *LinearAttentionParam) HeadKDim() int32 {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(10))
+	if o != 0 {
+		return rcv._tab.GetInt32(o + rcv._tab.Pos)
+	}
+	return 0
+}
+
+func (rcv *LinearAttentionParam) MutateHeadKDim(n int32) bool {
+	return rcv._tab.MutateInt32Slot(10, n)
+}
+
+func (rcv *LinearAttentionParam) HeadVDim() int32 {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(12))
+	if o != 0 {
+		return rcv._tab.GetInt32(o + rcv._tab.Pos)
+	}
+	return 0
+}
+
+func (rcv *LinearAttentionParam) MutateHeadVDim(n int32) bool {
+	return rcv._tab.MutateInt32Slot(12, n)
+}
+
+func (rcv *LinearAttentionParam) UseQkL2norm() bool {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(14))
+	if o != 0 {
+		return rcv._tab.GetBool(o + rcv._tab.Pos)
+	}
+	return false
+}
+
+func (rcv *LinearAttentionParam) MutateUseQkL2norm(n bool) bool {
+	return rcv._tab.MutateBoolSlot(14, n)
+}
+
+func LinearAttentionParamStart(builder *flatbuffers.Builder) {
+	builder.StartObject(9)
+}
+func LinearAttentionParamAddAttnType(builder *flatbuffers.Builder, attnType flatbuffers.UOffsetT) {
+	builder.PrependUOffsetTSlot(0, flatbuffers.UOffsetT(attnType), 0)
+}
+func LinearAttentionParamAddNumKHeads(builder *flatbuffers.Builder, numKHeads int32) {
+	builder.PrependInt32Slot(1, numKHeads, 0)
+}
+func LinearAttentionParamAddNumVHeads(builder *flatbuffers.Builder, numVHeads int32) {
+	builder.PrependInt32Slot(2, numVHeads, 0)
+}
+func LinearAttentionParamAddHeadKDim(builder *flatbuffers.Builder, headKDim int32) {
+	builder.PrependInt32Slot(3, headKDim, 0)
+}
+func LinearAttentionParamAddHeadVDim(builder *flatbuffers.Builder, headVDim int32) {
+	builder.PrependInt32Slot(4, headVDim, 0)
+}
+func LinearAttentionParamAddUseQkL2norm(builder *flatbuffers.Builder, useQkL2norm bool) {
+	builder.PrependBoolSlot(5, useQkL2norm, false)
+}
+func LinearAttentionParamEnd(builder *flatbuffers.Builder) flatbuffers.UOffsetT {
+	return builder.EndObject()
+}
+
+type Permute struct {
+	_tab flatbuffers.Table
+}
+
+func GetRootAsPermute(buf []byte, offset flatbuffers.UOffsetT) *Permute {
+	n := flatbuffers.GetUOffsetT(buf[offset:])
+	x := &Permute{}
+	x.Init(buf, n+offset)
+	return x
+}
+
+func GetSizePrefixedRootAsPermute(buf []byte, offset flatbuffers.UOffsetT) *Permute {
+	n := flatbuffers.GetUOffsetT(buf[offset+flatbuffers.SizeUint32:])
+	x := &Permute{}
+	x.Init(buf, n+offset+flatbuffers.SizeUint32)
+	return x
+}
+
+func (rcv *Permute) Init(buf []byte, i flatbuffers.UOffsetT) {
+	rcv._tab.Bytes = buf
+	rcv._tab.Pos = i
+}
+
+func (rcv *Permute) Table() flatbuffers.Table {
+	return rcv._tab
+}
+
+func (rcv *Permute) Dims(j int) int32 {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(4))
+	if o != 0 {
+		a := rcv._tab.Vector(o)
+		return rcv._tab.GetInt32(a + flatbuffers.UOffsetT(j*4))
+	}
+	return 0
+}
+
+func (rcv *Permute) DimsLength() int {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(4))
+	if o != 0 {
+		return rcv._tab.VectorLen(o)
+	}
+	return 0
+}
+
+func (rcv *Permute) MutateDims(j int, n int32) bool {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(4))
+	if o != 0 {
+		a := rcv._tab.Vector(o)
+		return rcv._tab.MutateInt32(a+flatbuffers.UOffsetT(j*4), n)
+	}
+	return false
+}
+
+func PermuteStart(builder *flatbuffers.Builder) {
+	builder.StartObject(1)
+}
+func PermuteAddDims(builder *flatbuffers.Builder, dims flatbuffers.UOffsetT) {
+	builder.PrependUOffsetTSlot(0, flatbuffers.UOffsetT(dims), 0)
+}
+func PermuteStartDimsVector(builder *flatbuffers.Builder, numElems int) flatbuffers.UOffsetT {
+	return builder.StartVector(4, numElems, 4)
+}
+func PermuteEnd(builder *flatbuffers.Builder) flatbuffers.UOffsetT {
+	return builder.EndObject()
+}
+
+type Range struct {
+	_tab flatbuffers.Table
+}
+
+func GetRootAsRange(buf []byte, offset flatbuffers.UOffsetT) *Range {
+	n := flatbuffers.GetUOffsetT(buf[offset:])
+	x := &Range{}
+	x.Init(buf, n+offset)
+	return x
+}
+
+func GetSizePrefixedRootAsRange(buf []byte, offset flatbuffers.UOffsetT) *Range {
+	n := flatbuffers.GetUOffsetT(buf[offset+flatbuffers.SizeUint32:])
+	x := &Range{}
+	x.Init(buf, n+offset+flatbuffers.SizeUint32)
+	return x
+}
+
+func (rcv *Range) Init(buf []byte, i flatbuffers.UOffsetT) {
+	rcv._tab.Bytes = buf
+	rcv._tab.Pos = i
+}
+
+func (rcv *Range) Table() flatbuffers.Table {
+	return rcv._tab
+}
+
+func (rcv *Range) Tidx() int32 {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(4))
+	if o != 0 {
+		return rcv._tab.GetInt32(o + rcv._tab.Pos)
+	}
+	return 0
+}
+
+func (rcv *Range) MutateTidx(n int32) bool {
+	return rcv._tab.MutateInt32Slot(4, n)
+}
+
+func RangeStart(builder *flatbuffers.Builder) {
+	builder.StartObject(1)
+}
+func RangeAddTidx(builder *flatbuffers.Builder, tidx int32) {
+	builder.PrependInt32Slot(0, tidx, 0)
+}
+func RangeEnd(builder *flatbuffers.Builder) flatbuffers.UOffsetT {
+	return builder.EndObject()
+}
+
+type ReductionParam struct {
+	_tab flatbuffers.Table
+}
+
+func GetRootAsReductionParam(buf []byte, offset flatbuffers.UOffsetT) *ReductionParam {
+	n := flatbuffers.GetUOffsetT(buf[offset:])
+	x := &ReductionParam{}
+	x.Init(buf, n+offset)
+	return x
+}
+
+func GetSizePrefixedRootAsReductionParam(buf []byte, offset flatbuffers.UOffsetT) *ReductionParam {
+	n := flatbuffers.GetUOffsetT(buf[offset+flatbuffers.SizeUint32:])
+	x := &ReductionParam{}
+	x.Init(buf, n+offset+flatbuffers.SizeUint32)
+	return x
+}
+
+func (rcv *ReductionParam) Init(buf []byte, i flatbuffers.UOffsetT) {
+	rcv._tab.Bytes = buf
+	rcv._tab.Pos = i
+}
+
+func (rcv *ReductionParam) Table() flatbuffers.Table {
+	return rcv._tab
+}
+
+func (rcv *ReductionParam) Operation() int8 {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(4))
+	if o != 0 {
+		return rcv._tab.GetInt8(o + rcv._tab.Pos)
+	}
+	return 0
+}
+
+func (rcv *ReductionParam) MutateOperation(n int8) bool {
+	return rcv._tab.MutateInt8Slot(4, n)
+}
+
+func (rcv *ReductionParam) Dim(j int) int32 {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(6))
+	if o != 0 {
+		a := rcv._tab.Vector(o)
+		return rcv._tab.GetInt32(a + flatbuffers.UOffsetT(j*4))
+	}
+	return 0
+}
+
+func (rcv *ReductionParam) DimLength() int {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(6))
+	if o != 0 {
+		return rcv._tab.VectorLen(o)
+	}
+	return 0
+}
+
+func (rcv *ReductionParam) MutateDim(j int, n int32) bool {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(6))
+	if o != 0 {
+		a := rcv._tab.Vector(o)
+		return rcv._tab.MutateInt32(a+flatbuffers.UOffsetT(j*4), n)
+	}
+	return false
+}
+
+func (rcv *ReductionParam) KeepDims() bool {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(10))
+	if o != 0 {
+		return rcv._tab.GetBool(o + rcv._tab.Pos)
+	}
+	return false
+}
+
+func (rcv *ReductionParam) MutateKeepDims(n bool) bool {
+	return rcv._tab.MutateBoolSlot(10, n)
+}
+
+func (rcv *ReductionParam) DType() int32 {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(12))
+	if o != 0 {
+		return rcv._tab.GetInt32(o + rcv._tab.Pos)
+	}
+	return 1
+}
+
+func (rcv *ReductionParam) MutateDType(n int32) bool {
+	return rcv._tab.MutateInt32Slot(12, n)
+}
+
+func ReductionParamStart(builder *flatbuffers.Builder) {
+	builder.StartObject(5)
+}
+func ReductionParamAddOperation(builder *flatbuffers.Builder, operation int8) {
+	builder.PrependInt8Slot(0, operation, 0)
+}
+func ReductionParamAddDim(builder *flatbuffers.Builder, dim flatbuffers.UOffsetT) {
+	builder.PrependUOffsetTSlot(1, flatbuffers.UOffsetT(dim), 0)
+}
+func ReductionParamStartDimVector(builder *flatbuffers.Builder, numElems int) flatbuffers.UOffsetT {
+	return builder.StartVector(4, numElems, 4)
+}
+func ReductionParamAddKeepDims(builder *flatbuffers.Builder, keepDims bool) {
+	builder.PrependBoolSlot(3, keepDims, false)
+}
+func ReductionParamAddDType(builder *flatbuffers.Builder, dType int32) {
+	builder.PrependInt32Slot(4, dType, 1)
+}
+func ReductionParamEnd(builder *flatbuffers.Builder) flatbuffers.UOffsetT {
+	return builder.EndObject()
+}
+
+type Relu struct {
+	_tab flatbuffers.Table
+}
+
+func GetRootAsRelu(buf []byte, offset flatbuffers.UOffsetT) *Relu {
+	n := flatbuffers.GetUOffsetT(buf[offset:])
+	x := &Relu{}
+	x.Init(buf, n+offset)
+	return x
+}
+
+func GetSizePrefixedRootAsRelu(buf []byte, offset flatbuffers.UOffsetT) *Relu {
+	n := flatbuffers.GetUOffsetT(buf[offset+flatbuffers.SizeUint32:])
+	x := &Relu{}
+	x.Init(buf, n+offset+flatbuffers.SizeUint32)
+	return x
+}
+
+func (rcv *Relu) Init(buf []byte, i flatbuffers.UOffsetT) {
+	rcv._tab.Bytes = buf
+	rcv._tab.Pos = i
+}
+
+func (rcv *Relu) Table() flatbuffers.Table {
+	return rcv._tab
+}
+
+func (rcv *Relu) Slope() float32 {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(4))
+	if o != 0 {
+		return rcv._tab.GetFloat32(o + rcv._tab.Pos)
+	}
+	return 0.0
+}
+
+func (rcv *Relu) MutateSlope(n float32) bool {
+	return rcv._tab.MutateFloat32Slot(4, n)
+}
+
+func ReluStart(builder *flatbuffers.Builder) {
+	builder.StartObject(1)
+}
+func ReluAddSlope(builder *flatbuffers.Builder, slope float32) {
+	builder.PrependFloat32Slot(0, slope, 0.0)
+}
+func ReluEnd(builder *flatbuffers.Builder) flatbuffers.UOffsetT {
 	return builder.EndObject()
 }
 
@@ -2126,6 +2980,85 @@ func TensorConvertInfoAddDest(builder *flatbuffers.Builder, dest int8) {
 	builder.PrependInt8Slot(1, dest, 0)
 }
 func TensorConvertInfoEnd(builder *flatbuffers.Builder) flatbuffers.UOffsetT {
+	return builder.EndObject()
+}
+
+type TopKV2 struct {
+	_tab flatbuffers.Table
+}
+
+func GetRootAsTopKV2(buf []byte, offset flatbuffers.UOffsetT) *TopKV2 {
+	n := flatbuffers.GetUOffsetT(buf[offset:])
+	x := &TopKV2{}
+	x.Init(buf, n+offset)
+	return x
+}
+
+func GetSizePrefixedRootAsTopKV2(buf []byte, offset flatbuffers.UOffsetT) *TopKV2 {
+	n := flatbuffers.GetUOffsetT(buf[offset+flatbuffers.SizeUint32:])
+	x := &TopKV2{}
+	x.Init(buf, n+offset+flatbuffers.SizeUint32)
+	return x
+}
+
+func (rcv *TopKV2) Init(buf []byte, i flatbuffers.UOffsetT) {
+	rcv._tab.Bytes = buf
+	rcv._tab.Pos = i
+}
+
+func (rcv *TopKV2) Table() flatbuffers.Table {
+	return rcv._tab
+}
+
+func (rcv *TopKV2) T() int32 {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(4))
+	if o != 0 {
+		return rcv._tab.GetInt32(o + rcv._tab.Pos)
+	}
+	return 1
+}
+
+func (rcv *TopKV2) MutateT(n int32) bool {
+	return rcv._tab.MutateInt32Slot(4, n)
+}
+
+func (rcv *TopKV2) Sorted() bool {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(6))
+	if o != 0 {
+		return rcv._tab.GetBool(o + rcv._tab.Pos)
+	}
+	return false
+}
+
+func (rcv *TopKV2) MutateSorted(n bool) bool {
+	return rcv._tab.MutateBoolSlot(6, n)
+}
+
+func (rcv *TopKV2) Largest() bool {
+	o := flatbuffers.UOffsetT(rcv._tab.Offset(8))
+	if o != 0 {
+		return rcv._tab.GetBool(o + rcv._tab.Pos)
+	}
+	return true
+}
+
+func (rcv *TopKV2) MutateLargest(n bool) bool {
+	return rcv._tab.MutateBoolSlot(8, n)
+}
+
+func TopKV2Start(builder *flatbuffers.Builder) {
+	builder.StartObject(3)
+}
+func TopKV2AddT(builder *flatbuffers.Builder, t int32) {
+	builder.PrependInt32Slot(0, t, 1)
+}
+func TopKV2AddSorted(builder *flatbuffers.Builder, sorted bool) {
+	builder.PrependBoolSlot(1, sorted, false)
+}
+func TopKV2AddLargest(builder *flatbuffers.Builder, largest bool) {
+	builder.PrependBoolSlot(2, largest, true)
+}
+func TopKV2End(builder *flatbuffers.Builder) flatbuffers.UOffsetT {
 	return builder.EndObject()
 }
 
