@@ -38,6 +38,9 @@ type Decoder struct {
 	// LogitScale multiplies logits; 0 stands for 1. LogitCap bounds them behind that; 0 stands for none.
 	LogitScale, LogitCap float64
 
+	// Precision is "normal" where hidden states exceed the range of fp16 (65504), otherwise empty.
+	Precision string
+
 	// Ropes are the rotary tables that attentions point to, each once.
 	Ropes []*Rope
 

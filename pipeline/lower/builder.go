@@ -1,9 +1,6 @@
 package lower
 
 import (
-	"fmt"
-	"strconv"
-
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
@@ -12,12 +9,11 @@ import (
 // value is the index of a tensor of the graph.
 type value = int32
 
-// builder appends ops; every method returns the tensor that the op writes.
+// builder appends ops to its sink; every method returns the tensor that the op writes.
 type builder struct {
-	g      *mnn.Graph
-	slots  []Slot
-	ints   map[string]value // integer constants by content
-	packed map[value]value  // a linear's input and its NC4HW4 form
+	g     *mnn.Graph
+	slots []Slot
+	sink
 
 	decoder         *arch.Decoder
 	mask, positions value
@@ -26,48 +22,12 @@ type builder struct {
 }
 
 func newBuilder() *builder {
-	return &builder{
-		g:      &mnn.Graph{Outputs: []string{"logits"}},
-		ints:   map[string]value{},
-		packed: map[value]value{},
-		angles: map[*arch.Rope][2]value{},
-	}
-}
-
-func (b *builder) tensor(name string) value {
-	b.g.Tensors = append(b.g.Tensors, name)
-	return value(len(b.g.Tensors) - 1)
-}
-
-// op appends an op with one output, which carries the op's name.
-func (b *builder) op(name string, t mnn.OpType, p mnn.Param, in ...value) value {
-	out := b.tensor(name)
-	b.g.Ops = append(b.g.Ops, mnn.Op{Name: name, Type: t, Inputs: in, Outputs: []int32{out}, Param: p})
-	return out
+	g := &mnn.Graph{Outputs: []string{"logits"}}
+	return &builder{g: g, sink: newSink(&g.Ops, &g.Tensors, 1, -1), angles: map[*arch.Rope][2]value{}}
 }
 
 func (b *builder) input(name string, dt mnn.DataType, dims ...int32) value {
 	return b.op(name, mnn.OpInput, &mnn.Input{Dims: dims, DType: dt, Format: mnn.NCHW})
-}
-
-// scalar is an int32 constant without dimensions.
-func (b *builder) scalar(v int32) value { return b.integers([]int32{v}, nil) }
-
-// list is an int32 constant of rank 1.
-func (b *builder) list(v ...int32) value { return b.integers(v, []int32{int32(len(v))}) }
-
-func (b *builder) integers(v, dims []int32) value {
-	key := fmt.Sprint(v, dims)
-	if t, ok := b.ints[key]; ok {
-		return t
-	}
-	t := b.op("const/"+strconv.Itoa(len(b.ints)), mnn.OpConst, &mnn.Blob{Dims: dims, Format: mnn.NCHW, DType: mnn.DTInt32, Int32s: v})
-	b.ints[key] = t
-	return t
-}
-
-func (b *builder) floats(name string, v []float32, dims ...int32) value {
-	return b.op(name, mnn.OpConst, &mnn.Blob{Dims: dims, Format: mnn.NCHW, DType: mnn.DTFloat, Float32s: v})
 }
 
 func (b *builder) binary(name string, op mnn.BinaryOp, x, y value) value {
@@ -100,7 +60,7 @@ func (b *builder) slice(name string, x, begin value, end, axis int32) value {
 
 // norm is RMSNorm over the last axis.
 func (b *builder) norm(name string, x value, n *arch.Norm) value {
-	b.slots = append(b.slots, Slot{Kind: NormSlot, Name: name, Op: len(b.g.Ops), Weight: n.Gamma})
+	b.slot(Slot{Kind: NormSlot, Name: name, Weight: n.Gamma})
 	return b.op(name, mnn.OpLayerNorm, &mnn.LayerNorm{Axis: []int32{-1}, Epsilon: float32(n.Eps), Group: 1, RMS: true}, x)
 }
 
@@ -113,8 +73,8 @@ func (b *builder) linear(name string, x value, l *arch.Linear, slot Slot, dims .
 		in = b.op(name+"/pre_convert", mnn.OpConvertTensor, &mnn.Convert{Source: mnn.NCHW, Dest: mnn.NC4HW4}, r)
 		b.packed[x] = in
 	}
-	slot.Kind, slot.Name, slot.Op, slot.Weight, slot.Bias = LinearSlot, name, len(b.g.Ops), l.Weight, l.Bias
-	b.slots = append(b.slots, slot)
+	slot.Kind, slot.Name, slot.Weight, slot.Bias = LinearSlot, name, l.Weight, l.Bias
+	b.slot(slot)
 	y := b.op(name, mnn.OpConvolution, &mnn.Convolution{
 		KernelX: 1, KernelY: 1, StrideX: 1, StrideY: 1, DilateX: 1, DilateY: 1, Group: 1,
 		Outputs: int32(l.Weight.Rows), Inputs: int32(l.Weight.Cols),

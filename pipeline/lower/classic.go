@@ -127,11 +127,12 @@ func (b *builder) attention(i int, at string, a *arch.Attention, x value) (value
 	return b.linear(at+"o_proj/Linear", o, &a.O, Slot{}, 1, -1, int32(a.O.Weight.Rows)), nil
 }
 
+// mlp lowers an MLP of rows of the sink, be it the graph or an expert.
 func (b *builder) mlp(ml string, m *arch.MLP, x value) (value, error) {
-	gate := b.linear(ml+"gate_proj/Linear", x, &m.Gate, Slot{}, 1, -1, int32(m.Intermediate))
-	up := b.linear(ml+"up_proj/Linear", x, &m.Up, Slot{}, 1, -1, int32(m.Intermediate))
+	gate := b.linear(ml+"gate_proj/Linear", x, &m.Gate, Slot{}, b.rows(m.Intermediate)...)
+	up := b.linear(ml+"up_proj/Linear", x, &m.Up, Slot{}, b.rows(m.Intermediate)...)
 	x = b.binary(ml+"product", mnn.BinaryMul, b.unary(ml+"silu", mnn.UnarySilu, gate), up)
-	return b.linear(ml+"down_proj/Linear", x, &m.Down, Slot{}, 1, -1, int32(m.Down.Weight.Rows)), nil
+	return b.linear(ml+"down_proj/Linear", x, &m.Down, Slot{}, b.rows(m.Down.Weight.Rows)...), nil
 }
 
 // rotarySplit picks the power of two nearest above sqrt(positions) for the low table, which makes both

@@ -1,0 +1,111 @@
+package lower
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/mnn"
+)
+
+// sink is where ops go: the graph or a subgraph. Tensors, and so the constants and converted inputs that ops share, are
+// local to it.
+type sink struct {
+	ops     *[]mnn.Op
+	tensors *[]string
+	// subgraph is that of Slot; prefix stands before the names of constants, because names are unique over the file.
+	subgraph int
+	prefix   string
+	// lead are the dimensions of a row of hidden states before its elements: [1, tokens] in the graph, [tokens] in a
+	// subgraph.
+	lead   []int32
+	consts map[string]value // constants without a name of their own, by content
+	packed map[value]value  // a linear's input and its NC4HW4 form
+}
+
+func newSink(ops *[]mnn.Op, tensors *[]string, lead ...int32) sink {
+	return sink{ops: ops, tensors: tensors, lead: lead, consts: map[string]value{}, packed: map[value]value{}}
+}
+
+// rows are the dimensions of rows of n elements.
+func (s *sink) rows(n int) []int32 { return append(s.lead[:len(s.lead):len(s.lead)], int32(n)) }
+
+func (s *sink) tensor(name string) value {
+	*s.tensors = append(*s.tensors, name)
+	return value(len(*s.tensors) - 1)
+}
+
+// op appends an op with one output, which carries the op's name.
+func (s *sink) op(name string, t mnn.OpType, p mnn.Param, in ...value) value {
+	out := s.tensor(name)
+	*s.ops = append(*s.ops, mnn.Op{Name: name, Type: t, Inputs: in, Outputs: []int32{out}, Param: p})
+	return out
+}
+
+// slot adds a slot of the op that is appended next.
+func (b *builder) slot(s Slot) {
+	s.Op, s.Subgraph = len(*b.ops), b.subgraph
+	b.slots = append(b.slots, s)
+}
+
+// sub appends the subgraph of a function of rows of n elements. Its ops are those that f appends; f gets the input and
+// gives the result.
+func (b *builder) sub(name string, n int, f func(x value) (value, error)) error {
+	g := mnn.Subgraph{Name: name}
+	outer := b.sink
+	b.sink = newSink(&g.Ops, &g.Tensors, -1)
+	b.sink.subgraph, b.sink.prefix = len(b.g.Subgraphs)+1, name+"/"
+	defer func() { b.sink = outer }()
+	x := b.op(name+"/input", mnn.OpInput, &mnn.Input{Dims: []int32{1, int32(n)}, DType: mnn.DTFloat, Format: mnn.NCHW})
+	y, err := f(x)
+	if err != nil {
+		return err
+	}
+	g.Inputs, g.Outputs = []int32{x}, []int32{y}
+	b.g.Subgraphs = append(b.g.Subgraphs, g)
+	return nil
+}
+
+// scalar is an int32 constant without dimensions.
+func (b *builder) scalar(v int32) value { return b.integers([]int32{v}, nil) }
+
+// list is an int32 constant of rank 1.
+func (b *builder) list(v ...int32) value { return b.integers(v, []int32{int32(len(v))}) }
+
+func (b *builder) integers(v, dims []int32) value {
+	return b.shared(fmt.Sprint(v, dims), &mnn.Blob{Dims: dims, Format: mnn.NCHW, DType: mnn.DTInt32, Int32s: v})
+}
+
+// scalarFloat is a float constant without dimensions.
+func (b *builder) scalarFloat(v float64) value {
+	f := float32(v)
+	return b.shared("f"+strconv.FormatUint(uint64(math.Float32bits(f)), 16), &mnn.Blob{Format: mnn.NCHW, DType: mnn.DTFloat, Float32s: []float32{f}})
+}
+
+// shared is a constant that ops of the sink have in common; key tells its content.
+func (b *builder) shared(key string, p *mnn.Blob) value {
+	if t, ok := b.consts[key]; ok {
+		return t
+	}
+	t := b.op(b.prefix+"const/"+strconv.Itoa(len(b.consts)), mnn.OpConst, p)
+	b.consts[key] = t
+	return t
+}
+
+// floats is a constant whose values are in the graph file.
+func (b *builder) floats(name string, v []float32, dims ...int32) value {
+	return b.op(name, mnn.OpConst, &mnn.Blob{Dims: dims, Format: mnn.NCHW, DType: mnn.DTFloat, Float32s: v})
+}
+
+// constant is a float constant whose values are in the weight file. Without dims it has those of the weight.
+func (b *builder) constant(name string, w arch.Weight, dims ...int32) value {
+	if len(dims) == 0 {
+		dims = []int32{int32(w.Rows)}
+		if w.Cols > 0 {
+			dims = append(dims, int32(w.Cols))
+		}
+	}
+	b.slot(Slot{Kind: ConstSlot, Name: name, Weight: w})
+	return b.op(name, mnn.OpConst, &mnn.Blob{Dims: dims, Format: mnn.NCHW, DType: mnn.DTFloat})
+}
