@@ -1,8 +1,9 @@
 package lower
 
 import (
+	"slices"
+
 	"github.com/llmexport/llmexport/pipeline/arch"
-	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
@@ -16,14 +17,64 @@ type builder struct {
 	sink
 
 	decoder         *arch.Decoder
+	context         int // positions that the package can hold
 	mask, positions value
 	split, high     int                     // rows of the two levels of rotary tables
 	angles          map[*arch.Rope][2]value // cosines and sines of the call's positions
+	once            map[string]value        // tensors of the graph that layers share, by name
+	// window is that of the engine's masks; 0 stands for masks in the graph where any are needed.
+	window int
+
+	err error // the first of those that methods without an error found
+
+	// What Model says of the graph.
+	caches        int
+	cacheElements int64
+	stateBytes    int64
+	whole         bool
+	precision     string
+	conditions    []string
 }
 
 func newBuilder() *builder {
 	g := &mnn.Graph{Outputs: []string{"logits"}}
-	return &builder{g: g, sink: newSink(&g.Ops, &g.Tensors, 1, -1), angles: map[*arch.Rope][2]value{}}
+	return &builder{
+		g: g, sink: newSink(&g.Ops, &g.Tensors, 1, -1),
+		angles: map[*arch.Rope][2]value{}, once: map[string]value{},
+	}
+}
+
+func (b *builder) fail(err error) {
+	if b.err == nil {
+		b.err = err
+	}
+}
+
+// shares gives the tensor of the graph that f makes, made once.
+func (b *builder) shares(name string, f func() value) value {
+	if v, ok := b.once[name]; ok {
+		return v
+	}
+	v := f()
+	b.once[name] = v
+	return v
+}
+
+// condition adds a sentence for users, once.
+func (b *builder) condition(sentence string) {
+	if !slices.Contains(b.conditions, sentence) {
+		b.conditions = append(b.conditions, sentence)
+	}
+}
+
+// precisions are the engine's words, the lowest first; "" is that of a model without demands.
+var precisions = []string{"", "low", "normal", "high"}
+
+// atLeast demands a precision.
+func (b *builder) atLeast(precision string) {
+	if slices.Index(precisions, precision) > slices.Index(precisions, b.precision) {
+		b.precision = precision
+	}
 }
 
 func (b *builder) input(name string, dt mnn.DataType, dims ...int32) value {
@@ -38,6 +89,14 @@ func (b *builder) unary(name string, op mnn.UnaryOp, x value) value {
 	return b.op(name, mnn.OpUnaryOp, &mnn.Unary{Op: op, T: mnn.DTFloat}, x)
 }
 
+// times multiplies by a number; as a float32 1 it is no op.
+func (b *builder) times(name string, x value, factor float64) value {
+	if float32(factor) == 1 {
+		return x
+	}
+	return b.binary(name, mnn.BinaryMul, x, b.scalarFloat(factor))
+}
+
 func (b *builder) reshape(name string, x value, dims ...int32) value {
 	return b.op(name, mnn.OpReshape, &mnn.Reshape{Dims: dims, DimType: mnn.NCHW}, x)
 }
@@ -50,18 +109,17 @@ func (b *builder) concat(name string, axis int32, xs ...value) value {
 	return b.op(name, mnn.OpConcat, &mnn.Axis{Axis: axis}, xs...)
 }
 
+// toFloat converts int32.
+func (b *builder) toFloat(name string, x value) value {
+	return b.op(name, mnn.OpCast, &mnn.Cast{From: mnn.DTInt32, To: mnn.DTFloat}, x)
+}
+
 // sliceEnd as an end index means "to the end": the engine clamps it.
 const sliceEnd = 1 << 30
 
 // slice is ONNX Slice along one axis with step 1.
 func (b *builder) slice(name string, x, begin value, end, axis int32) value {
 	return b.op(name, mnn.OpStridedSlice, &mnn.StridedSlice{FromType: 1}, x, begin, b.list(end), b.list(axis), b.list(1))
-}
-
-// norm is RMSNorm over the last axis.
-func (b *builder) norm(name string, x value, n *arch.Norm) value {
-	b.slot(Slot{Kind: NormSlot, Name: name, Weight: n.Gamma})
-	return b.op(name, mnn.OpLayerNorm, &mnn.LayerNorm{Axis: []int32{-1}, Epsilon: float32(n.Eps), Group: 1, RMS: true}, x)
 }
 
 // linear is the fixed chain Reshape, ConvertTensor, Convolution, ConvertTensor, Reshape. The first two
@@ -81,58 +139,4 @@ func (b *builder) linear(name string, x value, l *arch.Linear, slot Slot, dims .
 	}, in)
 	y = b.op(name+"/post_convert", mnn.OpConvertTensor, &mnn.Convert{Source: mnn.NC4HW4, Dest: mnn.NCHW}, y)
 	return b.reshape(name+"/post_reshape", y, dims...)
-}
-
-// rotary builds the cosines and sines of the call's positions, [1, tokens, 1, dim] each, from two levels
-// of tables: position = split*q + r, and the angles add. Both factors are exact in float32, whatever the
-// position, where a product position*frequency in fp16 would not be.
-func (b *builder) rotary(positions value, r *arch.Rope, split, high int) (cos, sin value) {
-	if have, ok := b.angles[r]; ok {
-		return have[0], have[1]
-	}
-	defer func() { b.angles[r] = [2]value{cos, sin} }()
-	half := int32(r.Dim / 2)
-	p := b.reshape("/rotary/position", positions, -1)
-	p = b.binary("/rotary/clamp_low", mnn.BinaryMaximum, p, b.scalar(0))
-	p = b.binary("/rotary/clamp_high", mnn.BinaryMinimum, p, b.scalar(int32(split*high-1)))
-	q := b.binary("/rotary/high", mnn.BinaryRealDiv, p, b.scalar(int32(split)))
-	back := b.binary("/rotary/high_positions", mnn.BinaryMul, q, b.scalar(int32(split)))
-	low := b.binary("/rotary/low", mnn.BinarySub, p, back)
-
-	cosH, sinH := angles(r.InvFreq, high, split)
-	cosL, sinL := angles(r.InvFreq, split, 1)
-	ch := b.gather("/rotary/cos_high", b.floats("/rotary/table/cos_high", cosH, int32(high), half), q)
-	sh := b.gather("/rotary/sin_high", b.floats("/rotary/table/sin_high", sinH, int32(high), half), q)
-	cl := b.gather("/rotary/cos_low", b.floats("/rotary/table/cos_low", cosL, int32(split), half), low)
-	sl := b.gather("/rotary/sin_low", b.floats("/rotary/table/sin_low", sinL, int32(split), half), low)
-
-	cos = b.binary("/rotary/cos", mnn.BinarySub,
-		b.binary("/rotary/cos_cos", mnn.BinaryMul, ch, cl), b.binary("/rotary/sin_sin", mnn.BinaryMul, sh, sl))
-	sin = b.binary("/rotary/sin", mnn.BinaryAdd,
-		b.binary("/rotary/sin_cos", mnn.BinaryMul, sh, cl), b.binary("/rotary/cos_sin", mnn.BinaryMul, ch, sl))
-	widen := func(name string, x value) value {
-		return b.reshape(name+"_heads", b.concat(name+"_pair", 1, x, x), 1, -1, 1, int32(r.Dim))
-	}
-	return widen("/rotary/cos", cos), widen("/rotary/sin", sin)
-}
-
-// angles tabulates cos and sin of i*step*freq for i below n, [n, len(freq)], rounded from float64. They
-// reach a file, so kernel.Sincos and not math.Sincos computes them.
-func angles(freq []float64, n, step int) (cos, sin []float32) {
-	cos, sin = make([]float32, 0, n*len(freq)), make([]float32, 0, n*len(freq))
-	for i := range n {
-		for _, f := range freq {
-			s, c := kernel.Sincos(float64(i*step) * f)
-			cos, sin = append(cos, float32(c)), append(sin, float32(s))
-		}
-	}
-	return cos, sin
-}
-
-// rotate is x*cos + concat(-x[half:], x[:half])*sin along the head dimension.
-func (b *builder) rotate(name string, x, cos, sin value, dim int) value {
-	half := int32(dim / 2)
-	neg := b.unary(name+"/neg", mnn.UnaryNeg, b.slice(name+"/second", x, b.list(half), sliceEnd, 3))
-	turned := b.concat(name+"/turned", 3, neg, b.slice(name+"/first", x, b.list(0), half, 3))
-	return b.binary(name, mnn.BinaryAdd, b.binary(name+"/cos", mnn.BinaryMul, x, cos), b.binary(name+"/sin", mnn.BinaryMul, turned, sin))
 }

@@ -2,7 +2,7 @@ package lower
 
 import (
 	"fmt"
-	"math/bits"
+	"strconv"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/mnn"
@@ -19,23 +19,33 @@ const (
 func LayerOutput(i int) string { return fmt.Sprintf("/layers.%d/mlp/residual", i) }
 
 // Classic lowers to the form that every engine from 3.5.0 on loads: plain tensors between layers, rotary
-// embedding from elementary ops, one Attention op per layer.
+// embedding from elementary ops, one Attention op per layer, or per head where heads have masks of their own.
 func Classic(d *arch.Decoder, o Options) (*Model, error) {
-	split, high := rotarySplit(d.MaxPositions)
-	if err := checkLimits(d, split, high); err != nil {
+	b := newBuilder()
+	b.decoder, b.context, b.precision = d, d.MaxPositions, d.Precision
+	if o.Context > 0 {
+		b.context = min(o.Context, d.MaxPositions)
+	}
+	b.split, b.high = rotarySplit(b.context)
+	if err := checkLimits(d, b.context, b.split, b.high); err != nil {
 		return nil, err
 	}
-	b := newBuilder()
 	hidden := int32(d.Hidden)
 	ids := b.input("input_ids", mnn.DTFloat, 1, 1, hidden)
-	mask := b.input("attention_mask", mnn.DTFloat, 1, 1, -1, -1)
-	positions := b.input("position_ids", mnn.DTInt32, 1, -1)
+	b.mask = b.input("attention_mask", mnn.DTFloat, 1, 1, -1, -1)
+	b.positions = b.input("position_ids", mnn.DTInt32, 1, -1)
 	index := b.input("logits_index", mnn.DTInt32, 1)
 
 	h := b.reshape("/embedding", ids, 1, -1, hidden)
-	b.decoder, b.mask, b.positions, b.split, b.high = d, mask, positions, split, high
-	for _, r := range d.Ropes {
-		b.rotary(positions, r, split, high)
+	if d.EmbeddingNorm != nil {
+		h = b.norm("/embedding_norm", h, d.EmbeddingNorm)
+	}
+	if d.EmbeddingScale != 0 {
+		h = b.times("/embedding_scale", h, d.EmbeddingScale)
+	}
+	b.chooseMasks()
+	for _, r := range ropes(d) {
+		b.rotary(r)
 	}
 	for i, l := range d.Layers {
 		var err error
@@ -46,38 +56,81 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	h = b.slice("/last", h, index, sliceEnd, 1)
 	h = b.norm("hidden_states", h, &d.FinalNorm)
 	y := b.linear(HeadOp, h, &d.Head, Slot{Table: true, Lookup: d.Tied}, 1, -1, int32(d.Vocab))
+	if d.LogitScale != 0 {
+		y = b.times("/lm/scale", y, d.LogitScale)
+	}
+	if d.LogitCap != 0 {
+		y = b.unary("/lm/tanh", mnn.UnaryTanh, b.times("/lm/below_cap", y, 1/d.LogitCap))
+		y = b.times("/lm/cap", y, d.LogitCap)
+	}
 	b.g.Tensors[y] = "logits"
+	if b.err != nil {
+		return nil, b.err
+	}
 	if !d.Tied {
 		b.slots = append(b.slots, Slot{Kind: TableSlot, Name: "embedding", Op: -1, Weight: d.Embedding, Table: true, Lookup: true})
 	}
-	return &Model{Graph: b.g, Slots: b.slots, Context: d.MaxPositions, CacheElements: d.CacheElements()}, nil
+	return &Model{
+		Graph: b.g, Slots: b.slots, Context: b.context, Window: b.window, Precision: b.precision, Whole: b.whole,
+		CacheElements: b.cacheElements, StateBytes: b.stateBytes, Caches: b.caches, Conditions: b.conditions,
+	}, nil
 }
 
 // layer adds the branches of layer i to the residual stream h.
 func (b *builder) layer(i int, l arch.Layer, h value) (value, error) {
 	p := fmt.Sprintf("/layers.%d/", i)
 	before := h
+	names := names{}
+	normed := map[arch.Norm]value{} // what norms made of the stream as it was before
 	for k := range l {
 		br := &l[k]
 		if !br.Parallel {
 			before = h
+			clear(normed)
 		}
-		name := p + blockName(br.Block) + "/"
+		kind := blockName(br.Block)
+		name := p + names.unique(kind) + "/"
 		x := before
 		if br.Norm != nil {
-			x = b.norm(b.normName(p, br, "input_layernorm", "post_attention_layernorm"), x, br.Norm)
+			y, ok := normed[*br.Norm]
+			if !ok {
+				y = b.norm(p+names.unique(normName(kind)), x, br.Norm)
+				normed[*br.Norm] = y
+			}
+			x = y
 		}
 		y, err := b.block(i, name, br.Block, x)
 		if err != nil {
 			return 0, err
 		}
-		out := name + "residual"
-		if k == len(l)-1 {
+		if br.PostNorm != nil {
+			y = b.norm(name+"post_norm", y, br.PostNorm)
+		}
+		if br.Scale != 0 {
+			y = b.times(name+"scale", y, br.Scale)
+		}
+		out := name + "sum"
+		switch {
+		case k == len(l)-1:
 			out = LayerOutput(i)
+		case kind != "mlp":
+			out = name + "residual"
 		}
 		h = b.binary(out, mnn.BinaryAdd, h, y)
 	}
 	return h, nil
+}
+
+// names are those that a layer has used, and how often.
+type names map[string]int
+
+// unique is the name itself the first time.
+func (n names) unique(name string) string {
+	n[name]++
+	if n[name] == 1 {
+		return name
+	}
+	return name + "_" + strconv.Itoa(n[name])
 }
 
 // blockName is the part of the names of a block's ops.
@@ -85,16 +138,22 @@ func blockName(x arch.Block) string {
 	switch x.(type) {
 	case *arch.Attention, *arch.LatentAttention:
 		return "self_attn"
+	case *arch.ShortConv:
+		return "conv"
+	case *arch.DeltaNet:
+		return "linear_attn"
+	case *arch.Mamba2:
+		return "mamba"
 	}
 	return "mlp"
 }
 
-// normName names the norm of a branch: one name before attention and its kind, another before the MLP.
-func (b *builder) normName(p string, br *arch.Branch, attention, mlp string) string {
-	if blockName(br.Block) == "mlp" {
-		return p + mlp
+// normName is the name of the norm before a block: one for MLPs and another for what mixes tokens.
+func normName(kind string) string {
+	if kind == "mlp" {
+		return "post_attention_layernorm"
 	}
-	return p + attention
+	return "input_layernorm"
 }
 
 // block lowers what a branch computes; the names of its ops begin with p. What the engine cannot run is
@@ -102,42 +161,9 @@ func (b *builder) normName(p string, br *arch.Branch, attention, mlp string) str
 func (b *builder) block(i int, p string, block arch.Block, x value) (value, error) {
 	switch block := block.(type) {
 	case *arch.Attention:
-		return b.attention(i, p, block, x)
+		return b.attention(p, block, x)
 	case *arch.MLP:
 		return b.mlp(p, block, x)
 	}
 	return 0, fmt.Errorf("%T: %w", block, tensor.ErrUnsupported)
-}
-
-func (b *builder) attention(i int, at string, a *arch.Attention, x value) (value, error) {
-	heads, kv, dim := int32(a.Heads), int32(a.KVHeads), int32(a.HeadDim)
-	q := b.linear(at+"q_proj/Linear", x, &a.Q, Slot{}, 1, -1, heads, dim)
-	k := b.linear(at+"k_proj/Linear", x, &a.K, Slot{}, 1, -1, kv, dim)
-	v := b.linear(at+"v_proj/Linear", x, &a.V, Slot{}, 1, -1, kv, dim)
-	if a.QNorm != nil {
-		q = b.norm(at+"q_norm", q, a.QNorm)
-	}
-	if a.KNorm != nil {
-		k = b.norm(at+"k_norm", k, a.KNorm)
-	}
-	cos, sin := b.rotary(b.positions, a.Rope, b.split, b.high)
-	q = b.rotate(at+"q_rotary", q, cos, sin, a.HeadDim)
-	k = b.rotate(at+"k_rotary", k, cos, sin, a.HeadDim)
-	o := b.op(at+"FusedAttention", mnn.OpAttention, &mnn.Attention{KVCache: true, LayerIndex: int32(i)}, q, k, v, b.mask)
-	return b.linear(at+"o_proj/Linear", o, &a.O, Slot{}, 1, -1, int32(a.O.Weight.Rows)), nil
-}
-
-// mlp lowers an MLP of rows of the sink, be it the graph or an expert.
-func (b *builder) mlp(ml string, m *arch.MLP, x value) (value, error) {
-	gate := b.linear(ml+"gate_proj/Linear", x, &m.Gate, Slot{}, b.rows(m.Intermediate)...)
-	up := b.linear(ml+"up_proj/Linear", x, &m.Up, Slot{}, b.rows(m.Intermediate)...)
-	x = b.binary(ml+"product", mnn.BinaryMul, b.unary(ml+"silu", mnn.UnarySilu, gate), up)
-	return b.linear(ml+"down_proj/Linear", x, &m.Down, Slot{}, b.rows(m.Down.Weight.Rows)...), nil
-}
-
-// rotarySplit picks the power of two nearest above sqrt(positions) for the low table, which makes both
-// tables about equal and their sum smallest, and the rows of the high table that cover all positions.
-func rotarySplit(positions int) (split, high int) {
-	split = 1 << ((bits.Len(uint(positions-1)) + 1) / 2)
-	return split, (positions + split - 1) / split
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
-	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -53,7 +52,7 @@ type SlotKind int
 // The kinds of slots.
 const (
 	LinearSlot SlotKind = iota // a matrix and perhaps a bias, of a Convolution
-	NormSlot                   // a vector, the gamma of a LayerNorm
+	NormSlot                   // a vector, the gamma of a LayerNorm, and perhaps its beta, the bias
 	TableSlot                  // the embedding table, which no op reads
 	ConstSlot                  // a vector or matrix of float32, the value of a Const
 )
@@ -90,6 +89,8 @@ type Model struct {
 	// CacheElements is the number of keys and values that the engine keeps of a token, in all layers; StateBytes is what
 	// it keeps besides, however long the conversation is.
 	CacheElements, StateBytes int64
+	// Caches is the number of ops that keep keys and values or a state, layer_nums of llm_config.json.
+	Caches int
 	// Conditions are sentences for manifest, card and plan.
 	Conditions []string
 }
@@ -106,45 +107,4 @@ func (m *Model) Op(s *Slot) *mnn.Op {
 type Options struct {
 	// Context bounds the positions of the package; 0 stands for all that the checkpoint declares.
 	Context int
-}
-
-// Limits of the engine (int sizes in its loader).
-const (
-	maxGraphBytes  = 1<<31 - 1
-	maxOpElements  = 1<<31 - 1
-	maxRotaryBytes = 1 << 28 // bytes of rotary tables that are still sensible inline
-	maxPositions   = 1 << 26 // positions of which tables are computed; they are int32 in the graph
-)
-
-// checkLimits refuses what the engine's loader cannot hold.
-func checkLimits(d *arch.Decoder, split, high int) error {
-	var err error
-	d.Linears(func(name string, l *arch.Linear) {
-		if err == nil && int64(l.Weight.Rows)*int64(l.Weight.Cols) > maxOpElements {
-			err = fmt.Errorf("%s: %d x %d is more than 2^31-1 weights, the engine's limit for one op: %w", l.Weight.Tensor, l.Weight.Rows, l.Weight.Cols, tensor.ErrUnsupported)
-		}
-	})
-	if err != nil {
-		return err
-	}
-	if d.MaxPositions > maxPositions {
-		return fmt.Errorf("%d positions are more than 2^26: %w", d.MaxPositions, tensor.ErrUnsupported)
-	}
-	for _, f := range d.Ropes[0].InvFreq {
-		if a := float64(split*high) * f; !(a <= kernel.SincosLimit) {
-			return fmt.Errorf("rotary angle of %g radians at position %d: %w", a, d.MaxPositions, tensor.ErrUnsupported)
-		}
-	}
-	if n := int64(split+high) * int64(d.Ropes[0].Dim) * 4; n > maxRotaryBytes {
-		return fmt.Errorf("rotary tables of %d bytes for %d positions: %w", n, d.MaxPositions, tensor.ErrUnsupported)
-	}
-	return nil
-}
-
-// CheckGraphSize refuses a graph file that the engine cannot load.
-func CheckGraphSize(n int) error {
-	if n > maxGraphBytes {
-		return fmt.Errorf("llm.mnn would have %d bytes, the engine's limit is 2^31-1: %w", n, tensor.ErrUnsupported)
-	}
-	return nil
 }

@@ -98,6 +98,19 @@ func (b *builder) floats(name string, v []float32, dims ...int32) value {
 	return b.op(name, mnn.OpConst, &mnn.Blob{Dims: dims, Format: mnn.NCHW, DType: mnn.DTFloat, Float32s: v})
 }
 
+// ones is a constant of ones, by which a tensor is repeated along other dimensions.
+func (b *builder) ones(dims ...int32) value {
+	n := 1
+	for _, d := range dims {
+		n *= int(d)
+	}
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = 1
+	}
+	return b.shared("ones"+fmt.Sprint(dims), &mnn.Blob{Dims: dims, Format: mnn.NCHW, DType: mnn.DTFloat, Float32s: v})
+}
+
 // constant is a float constant whose values are in the weight file. Without dims it has those of the weight.
 func (b *builder) constant(name string, w arch.Weight, dims ...int32) value {
 	if len(dims) == 0 {

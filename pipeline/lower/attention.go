@@ -1,0 +1,167 @@
+package lower
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+func (b *builder) attention(at string, a *arch.Attention, x value) (value, error) {
+	if err := checkAttention(a); err != nil {
+		return 0, err
+	}
+	heads, dim := int32(a.Heads), int32(a.HeadDim)
+	width := a.Heads * a.HeadDim
+	q, err := b.projection(at+"q_proj/Linear", x, &a.Q, a.Heads, a.HeadDim, a.QNorm)
+	if err != nil {
+		return 0, err
+	}
+	k, err := b.projection(at+"k_proj/Linear", x, &a.K, a.KVHeads, a.HeadDim, a.KNorm)
+	if err != nil {
+		return 0, err
+	}
+	v := b.linear(at+"v_proj/Linear", x, &a.V, Slot{}, 1, -1, int32(a.KVHeads), dim)
+	normed := func() {
+		q = b.headNorm(at+"q_norm", q, a.Heads, a.HeadDim, a.QNorm)
+		k = b.headNorm(at+"k_norm", k, a.KVHeads, a.HeadDim, a.KNorm)
+	}
+	if !a.NormAfter {
+		normed()
+	}
+	if a.Rope != nil {
+		q = b.rotate(at+"q_rotary", q, a.Rope, a.HeadDim)
+		k = b.rotate(at+"k_rotary", k, a.Rope, a.HeadDim)
+	}
+	if a.NormAfter {
+		normed()
+	}
+	if t := a.Temperature; t != nil {
+		q = b.binary(at+"q_temperature", mnn.BinaryMul, q, b.temperature(t))
+	}
+	var o value
+	switch {
+	case a.Cap != 0:
+		if o, err = b.capped(at, a, q, k, v); err != nil {
+			return 0, err
+		}
+	case a.Slopes != nil:
+		o = b.biased(at, a, b.scores(at, a, q), k, v)
+	default:
+		q = b.scores(at, a, q)
+		sinks := a.Sinks.Tensor != ""
+		rest := []value{b.maskOf(a.Window, a.Chunk, sinks)}
+		if sinks {
+			rest = append(rest, b.constant(at+"sinks", a.Sinks))
+		}
+		o = b.attend(at+"FusedAttention", a.KVHeads, a.HeadDim, q, k, v, rest...)
+	}
+	if a.Gate.Weight.Tensor != "" {
+		gate := b.linear(at+"gate_proj/Linear", x, &a.Gate, Slot{}, 1, -1, heads*dim)
+		o = b.binary(at+"gated", mnn.BinaryMul, o, b.unary(at+"gate", mnn.UnarySigmoid, gate))
+	}
+	if a.OutNorm != nil {
+		if o, err = b.normParts(at+"o_norm", o, width, a.OutNorm); err != nil {
+			return 0, err
+		}
+	}
+	return b.linear(at+"o_proj/Linear", o, &a.O, Slot{}, 1, -1, int32(a.O.Weight.Rows)), nil
+}
+
+// checkAttention refuses combinations that no family has and no graph here computes.
+func checkAttention(a *arch.Attention) error {
+	var what string
+	switch {
+	case a.Cap != 0 && (a.Sinks.Tensor != "" || a.Slopes != nil || a.Chunk != 0):
+		what = "capped attention scores together with sinks, biases or chunks"
+	case a.Slopes != nil && a.Sinks.Tensor != "":
+		what = "attention sinks together with biases of the distance"
+	case a.Slopes != nil && len(a.Slopes) != a.Heads:
+		what = fmt.Sprintf("%d biases of the distance for %d heads", len(a.Slopes), a.Heads)
+	case a.Rope != nil && (a.Rope.Dim > a.HeadDim || a.Rope.Dim < 2 || a.Rope.Dim%2 != 0):
+		what = fmt.Sprintf("rotation of %d elements in heads of %d", a.Rope.Dim, a.HeadDim)
+	case a.Temperature != nil && !(a.Temperature.Floor >= 1 && a.Temperature.Floor < maxPositions && a.Temperature.Floor == math.Trunc(a.Temperature.Floor)):
+		what = fmt.Sprintf("an attention temperature in steps of %g positions", a.Temperature.Floor)
+	default:
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, tensor.ErrUnsupported)
+}
+
+// projection gives heads of dim elements. A norm of the whole row stands before they are divided.
+func (b *builder) projection(name string, x value, l *arch.Linear, heads, dim int, n *arch.Norm) (value, error) {
+	if n == nil || n.Gamma.Rows == dim {
+		return b.linear(name, x, l, Slot{}, 1, -1, int32(heads), int32(dim)), nil
+	}
+	if n.Gamma.Rows != heads*dim {
+		return 0, fmt.Errorf("%s: a norm of %d elements for %d heads of %d: %w", n.Gamma.Tensor, n.Gamma.Rows, heads, dim, tensor.ErrUnsupported)
+	}
+	return b.linear(name, x, l, Slot{}, 1, -1, int32(heads*dim)), nil
+}
+
+// headNorm normalises heads, or rows that projection did not divide, and gives heads.
+func (b *builder) headNorm(name string, x value, heads, dim int, n *arch.Norm) value {
+	if n == nil {
+		return x
+	}
+	x = b.norm(name, x, n)
+	if n.Gamma.Rows == dim {
+		return x
+	}
+	return b.reshape(name+"/heads", x, 1, -1, int32(heads), int32(dim))
+}
+
+// scores brings the scale of the scores from the op's own, 1/sqrt(HeadDim), to that of the model. Engines differ in where
+// they would read it, and 3.5.0 ignores it.
+func (b *builder) scores(at string, a *arch.Attention, q value) value {
+	if a.Scale == 0 {
+		return q
+	}
+	return b.times(at+"q_scale", q, a.Scale*math.Sqrt(float64(a.HeadDim)))
+}
+
+// attend appends an Attention op with a cache of its own. rest are the mask and the sinks.
+func (b *builder) attend(name string, kvHeads, dim int, q, k, v value, rest ...value) value {
+	b.cacheElements += 2 * int64(kvHeads) * int64(dim)
+	o := b.op(name, mnn.OpAttention, &mnn.Attention{KVCache: true, LayerIndex: int32(b.caches)}, append([]value{q, k, v}, rest...)...)
+	b.caches++
+	return o
+}
+
+// biased is attention with one op per head, because a mask has no heads. Heads that share keys keep copies of them.
+func (b *builder) biased(at string, a *arch.Attention, q, k, v value) value {
+	one := func(name string, x value, heads, h int) value {
+		if heads == 1 {
+			return x
+		}
+		return b.slice(name, x, b.list(int32(h)), int32(h+1), 2)
+	}
+	outs := make([]value, 0, a.Heads)
+	keys, values := make([]value, a.KVHeads), make([]value, a.KVHeads)
+	for h, slope := range a.Slopes {
+		at := at + "head_" + strconv.Itoa(h) + "/"
+		kv := h / (a.Heads / a.KVHeads)
+		if h%(a.Heads/a.KVHeads) == 0 {
+			keys[kv], values[kv] = one(at+"k", k, a.KVHeads, kv), one(at+"v", v, a.KVHeads, kv)
+		}
+		outs = append(outs, b.attend(at+"FusedAttention", 1, a.HeadDim, one(at+"q", q, a.Heads, h), keys[kv], values[kv], b.sloped(slope, a.Window, a.Chunk)))
+	}
+	if len(outs) == 1 {
+		return outs[0]
+	}
+	return b.concat(at+"FusedAttention", 2, outs...)
+}
+
+// temperature is the factor on queries, [1, tokens, 1, 1].
+func (b *builder) temperature(t *arch.Temperature) value {
+	name := fmt.Sprintf("/temperature_%d_%08x", int(t.Floor), math.Float32bits(float32(t.Scale)))
+	return b.shares(name, func() value {
+		n := b.binary(name+"/lengths", mnn.BinaryAdd, b.reshape(name+"/positions", b.positions, 1, -1, 1, 1), b.scalar(1))
+		n = b.binary(name+"/steps", mnn.BinaryAdd, b.binary(name+"/floor", mnn.BinaryRealDiv, n, b.scalar(int32(t.Floor))), b.scalar(1))
+		y := b.unary(name+"/log", mnn.UnaryLog, b.toFloat(name+"/float", n))
+		return b.binary(name, mnn.BinaryAdd, b.times(name+"/scaled", y, t.Scale), b.scalarFloat(1))
+	})
+}

@@ -1,0 +1,163 @@
+package lower
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// maxCapContext is the longest context of capped attention that still makes sense: keys and values of all its positions
+// are held, and read, for every token.
+const maxCapContext = 4096
+
+// LinearAttention as a memory: with inputs as small as memoryScale, the SiLU of an input is half of it and the delta rule
+// adds the outer product of key and value. Its exponent, a power of two, makes scaling exact. siluOne is where SiLU is 1.
+const (
+	memoryScale = 1.0 / (1 << 27)
+	siluOne     = 1.2784645427610738
+)
+
+// checkCap refuses capped attention over a context that nothing bounds.
+func checkCap(context, positions int) error {
+	if context <= maxCapContext {
+		return nil
+	}
+	if context == positions {
+		return fmt.Errorf("capped attention scores need a bounded context: set target.context, to at most %d tokens (the checkpoint has %d): %w",
+			maxCapContext, positions, tensor.ErrUnsupported)
+	}
+	return fmt.Errorf("target.context %d: capped attention scores allow at most %d tokens: %w", context, maxCapContext, tensor.ErrUnsupported)
+}
+
+// capped is attention with Cap·tanh(score/Cap). The Attention op has no cap, and nothing else reads its cache; so keys and
+// values of a bounded context are kept by two LinearAttention ops: in the column of its position the first stores the key
+// of a token, and reading it with queries gives the scores; the second stores the value in the row of its position and
+// mixes them by the softmax of the capped scores. The result is [1, tokens, heads*dim].
+func (b *builder) capped(at string, a *arch.Attention, q, k, v value) (value, error) {
+	if err := checkCap(b.context, b.decoder.MaxPositions); err != nil {
+		return 0, err
+	}
+	b.atLeast("high")
+	b.condition(fmt.Sprintf("attention scores are capped, which costs memory and time for every one of the %d positions that the package holds; "+
+		"tokens beyond them are not seen", b.context))
+	b.condition("history cannot be edited, and no tokens can be drafted (lookahead): the state of a layer cannot go back")
+	n, dim := b.context, a.HeadDim
+	heads, columns := int32(a.Heads), int32(n)
+	hot := b.column(a.Heads)
+	small := func(name string, x value, kv int) value {
+		x = b.times(name+"_small", x, memoryScale)
+		if kv < a.Heads {
+			x = b.reshape(name+"_groups", x, 1, -1, int32(kv), 1, int32(dim))
+			x = b.binary(name+"_repeated", mnn.BinaryMul, x, b.ones(1, 1, 1, int32(a.Heads/kv), 1))
+		}
+		return b.reshape(name+"_row", x, 1, -1, heads*int32(dim))
+	}
+	scale := a.Scale
+	if scale == 0 {
+		scale = 1 / math.Sqrt(float64(dim))
+	}
+	s := b.memory(at+"scores", a.Heads, dim, n, small(at+"q", q, a.Heads), small(at+"k", k, a.KVHeads), hot)
+	// The op divides by the square root of the length of its keys.
+	s = b.times(at+"scores/scaled", s, 4/memoryScale/memoryScale*math.Sqrt(float64(dim))*scale/a.Cap)
+	s = b.times(at+"scores/capped", b.unary(at+"scores/tanh", mnn.UnaryTanh, s), a.Cap)
+	s = b.binary(at+"scores/masked", mnn.BinaryAdd, s, b.columnMask(b.bounded(a.Window)))
+	p := b.op(at+"probabilities", mnn.OpSoftmax, &mnn.Axis{Axis: -1}, s)
+	p = b.reshape(at+"probabilities_row", b.times(at+"probabilities_small", p, memoryScale), 1, -1, heads*columns)
+	o := b.memory(at+"mix", a.Heads, n, dim, p, hot, small(at+"v", v, a.KVHeads))
+	o = b.times(at+"mix/scaled", o, 4/memoryScale/memoryScale*math.Sqrt(float64(n)))
+	return b.reshape(at+"mix/row", o, 1, -1, heads*int32(dim)), nil
+}
+
+// memory stores values [1, tokens, heads*valueDim] under keys and reads them by queries, [1, tokens, heads*keyDim] both,
+// before the factors that capped undoes; the result is [1, tokens, heads, valueDim].
+func (b *builder) memory(name string, heads, keyDim, valueDim int, q, k, v value) value {
+	rows := heads * (2*keyDim + valueDim)
+	x := b.op(name+"/columns", mnn.OpPermute, &mnn.Permute{Dims: []int32{0, 2, 1}}, b.concat(name+"/rows", 2, q, k, v))
+	// The convolution of the op hands the token through: its last tap of two is 1.
+	taps := b.shares("/memory/taps_"+strconv.Itoa(rows), func() value {
+		w := make([]float32, 2*rows)
+		for i := range rows {
+			w[2*i+1] = 1
+		}
+		return b.floats("/memory/taps_"+strconv.Itoa(rows), w, int32(rows), 1, 2)
+	})
+	decay, beta := b.memoryGates(heads)
+	b.caches++
+	b.stateBytes += 4 * (int64(heads)*int64(keyDim)*int64(valueDim) + int64(rows))
+	return b.op(name, mnn.OpLinearAttention, &mnn.LinearAttention{
+		Type: mnn.GatedDeltaRule, KeyHeads: int32(heads), ValueHeads: int32(heads), KeyDim: int32(keyDim), ValueDim: int32(valueDim),
+	}, x, decay, beta, taps)
+}
+
+// memoryGates are the logarithm of the decay and the factor of what is stored, [1, tokens, heads]: everything stays, but
+// at position 0 what an earlier conversation may have left is forgotten.
+func (b *builder) memoryGates(heads int) (decay, beta value) {
+	name := "/memory/heads_" + strconv.Itoa(heads)
+	decay = b.shares(name+"/decay", func() value {
+		all := b.binary(name+"/first", mnn.BinaryMul, b.first(), b.ones(1, 1, int32(heads)))
+		zero := b.binary(name+"/zero", mnn.BinaryMul, all, b.scalarFloat(0))
+		b.once[name+"/beta"] = b.binary(name+"/beta", mnn.BinaryAdd, zero, b.scalarFloat(1))
+		return b.binary(name+"/decay", mnn.BinaryMul, all, b.scalarFloat(forget))
+	})
+	return decay, b.once[name+"/beta"]
+}
+
+// forget is a logarithm of a decay that leaves nothing: exp(forget) is 0 in float32.
+const forget = -160
+
+// first is 1 at position 0 and 0 behind it, [1, tokens, 1].
+func (b *builder) first() value {
+	return b.shares("/positions/first", func() value {
+		behind := b.binary("/positions/behind", mnn.BinaryMinimum, b.floatPositions(), b.scalarFloat(1))
+		return b.binary("/positions/first", mnn.BinarySub, b.scalarFloat(1), behind)
+	})
+}
+
+// floatPositions are the call's positions, [1, tokens, 1].
+func (b *builder) floatPositions() value {
+	return b.shares("/positions/float", func() value {
+		return b.toFloat("/positions/float", b.reshape("/positions/column", b.positions, 1, -1, 1))
+	})
+}
+
+// columnDistance is how far a column of the context is behind a token, [1, tokens, context].
+func (b *builder) columnDistance() value {
+	return b.shares("/memory/distance", func() value {
+		columns := make([]float32, b.context)
+		for i := range columns {
+			columns[i] = float32(i)
+		}
+		return b.binary("/memory/distance", mnn.BinarySub, b.floatPositions(), b.floats("/memory/column_numbers", columns, 1, 1, int32(b.context)))
+	})
+}
+
+// column is what the op's SiLU makes 1 in the column of the token's position and 0 in the others, for every head:
+// [1, tokens, heads*context].
+func (b *builder) column(heads int) value {
+	name := "/memory/column_" + strconv.Itoa(heads)
+	return b.shares(name, func() value {
+		off := b.binary(name+"/off", mnn.BinaryMinimum, b.unary(name+"/apart", mnn.UnaryAbs, b.columnDistance()), b.scalarFloat(1))
+		hot := b.times(name+"/hot", b.binary(name+"/on", mnn.BinarySub, b.scalarFloat(1), off), siluOne)
+		all := b.binary(name+"/heads", mnn.BinaryMul, b.reshape(name+"/one", hot, 1, -1, 1, int32(b.context)), b.ones(1, 1, int32(heads), 1))
+		return b.reshape(name, all, 1, -1, int32(heads*b.context))
+	})
+}
+
+// columnMask hides the columns that a token does not see, [1, tokens, 1, context].
+func (b *builder) columnMask(window int) value {
+	name := "/memory/mask_" + strconv.Itoa(window)
+	return b.shares(name, func() value {
+		distance := b.columnDistance()
+		bad := b.binary(name+"/future", mnn.BinaryMinimum, distance, b.scalarFloat(0))
+		if window > 0 {
+			left := b.binary(name+"/left", mnn.BinarySub, b.scalarFloat(float64(window-1)), distance)
+			bad = b.binary(name+"/in_window", mnn.BinaryAdd, bad, b.binary(name+"/past", mnn.BinaryMinimum, left, b.scalarFloat(0)))
+		}
+		bad = b.times(name+"/scores", b.binary(name+"/bad", mnn.BinaryMaximum, bad, b.scalarFloat(-1)), hidden)
+		return b.reshape(name, bad, 1, -1, 1, int32(b.context))
+	})
+}

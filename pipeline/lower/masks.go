@@ -1,0 +1,145 @@
+package lower
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/mnn"
+)
+
+// hidden is the score of a position that a query does not see, as a factor of what a mask counts. A larger one would
+// overflow in fp16.
+const hidden = 30000
+
+// bounded is a window or chunk length, 0 if it covers the context.
+func (b *builder) bounded(n int) int {
+	if n >= b.context {
+		return 0
+	}
+	return n
+}
+
+// chooseMasks decides where masks come from. The engine can make two for a graph, the causal one and one with a window;
+// which of them the op gets is then the graph's business. Otherwise, and where there is no window, the op itself is causal,
+// and what else is needed the graph computes.
+func (b *builder) chooseMasks() {
+	windows := map[int]bool{}
+	other := false
+	for _, layer := range b.decoder.Layers {
+		for _, br := range layer {
+			if a, ok := br.Block.(*arch.Attention); ok && a.Cap == 0 {
+				if w := b.bounded(a.Window); w > 0 {
+					windows[w] = true
+				}
+				other = other || b.bounded(a.Chunk) > 0 || a.Slopes != nil
+			}
+		}
+	}
+	if other || len(windows) != 1 {
+		return
+	}
+	for w := range windows {
+		b.window = w
+	}
+	b.condition("the engine makes masks of 8 bytes for every pair of a new token and a token of the context")
+}
+
+// causal is the mask of attention to all positions. An op without sinks needs none where the engine makes none.
+func (b *builder) causal(sinks bool) value { return b.maskOf(0, 0, sinks) }
+
+// maskOf is the mask of attention within a window or chunk, both 0 for none, [1, 1, tokens, positions], or of another
+// shape where the op is to be causal by itself.
+func (b *builder) maskOf(window, chunk int, sinks bool) value {
+	window, chunk = b.bounded(window), b.bounded(chunk)
+	if b.window > 0 {
+		name, index := "/mask/full", int32(0)
+		if window > 0 {
+			name, index = "/mask/window", 1
+		}
+		return b.shares(name, func() value {
+			return b.op(name, mnn.OpGatherV2, &mnn.GatherV2{}, b.mask, b.scalar(index), b.scalar(0))
+		})
+	}
+	// With sinks the op does not apply the causal rule of its own.
+	if window == 0 && chunk == 0 && !sinks {
+		return b.mask
+	}
+	name := maskName(window, chunk)
+	return b.shares(name, func() value {
+		return b.op(name, mnn.OpUnsqueeze, &mnn.Squeeze{Dims: []int32{0, 1}}, b.hiddenScores(window, chunk))
+	})
+}
+
+func maskName(window, chunk int) string {
+	name := "/mask/causal"
+	if window > 0 {
+		name += "_window_" + strconv.Itoa(window)
+	}
+	if chunk > 0 {
+		name += "_chunk_" + strconv.Itoa(chunk)
+	}
+	return name
+}
+
+// hiddenScores is 0 where a query sees a key and -hidden elsewhere, [tokens, positions]. A position is the index in the
+// cache.
+func (b *builder) hiddenScores(window, chunk int) value {
+	name := maskName(window, chunk) + "/scores"
+	return b.shares(name, func() value {
+		b.condition("masks are computed from positions within the graph: only the CPU backend has been run with such graphs")
+		p, keys, distance := b.queries(), b.keys(), b.distance()
+		// Each rule gives 0 or less.
+		bad := b.binary(name+"/future", mnn.BinaryMinimum, distance, b.scalar(0))
+		if window > 0 {
+			left := b.binary(name+"/left", mnn.BinarySub, b.scalar(int32(window-1)), distance)
+			bad = b.binary(name+"/in_window", mnn.BinaryAdd, bad, b.binary(name+"/past", mnn.BinaryMinimum, left, b.scalar(0)))
+		}
+		if chunk > 0 {
+			kc := b.binary(name+"/key_chunk", mnn.BinaryRealDiv, keys, b.scalar(int32(chunk)))
+			qc := b.binary(name+"/query_chunk", mnn.BinaryRealDiv, p, b.scalar(int32(chunk)))
+			apart := b.binary(name+"/chunks_apart", mnn.BinarySub, kc, qc)
+			bad = b.binary(name+"/in_chunk", mnn.BinaryAdd, bad, b.binary(name+"/other_chunk", mnn.BinaryMinimum, apart, b.scalar(0)))
+		}
+		bad = b.toFloat(name+"/float", b.binary(name+"/bad", mnn.BinaryMaximum, bad, b.scalar(-1)))
+		return b.binary(name, mnn.BinaryMul, bad, b.scalarFloat(hidden))
+	})
+}
+
+// queries are the call's positions, int32 [tokens, 1].
+func (b *builder) queries() value {
+	return b.shares("/mask/queries", func() value { return b.reshape("/mask/queries", b.flatPositions(), -1, 1) })
+}
+
+// keys are the positions of the cache and the call, int32 [1, positions].
+func (b *builder) keys() value {
+	return b.shares("/mask/keys", func() value {
+		n := b.binary("/mask/lengths", mnn.BinaryAdd, b.lastPosition(), b.list(1))
+		n = b.op("/mask/length", mnn.OpSqueeze, &mnn.Squeeze{Dims: []int32{0}}, n)
+		r := b.op("/mask/range", mnn.OpRange, &mnn.Range{T: mnn.DTInt32}, b.scalar(0), n, b.scalar(1))
+		return b.reshape("/mask/keys", r, 1, -1)
+	})
+}
+
+// distance is how far a key is behind a query, int32 [tokens, positions].
+func (b *builder) distance() value {
+	return b.shares("/mask/distance", func() value {
+		return b.binary("/mask/distance", mnn.BinarySub, b.queries(), b.keys())
+	})
+}
+
+// sloped is the mask of a head of ALiBi, the same in all layers that have a head of this slope.
+func (b *builder) sloped(slope float64, window, chunk int) value {
+	window, chunk = b.bounded(window), b.bounded(chunk)
+	name := fmt.Sprintf("%s/slope_%08x", maskName(window, chunk), math.Float32bits(float32(slope)))
+	return b.shares(name, func() value {
+		// A key ahead of the query gets no bias, which could be larger than what hides it.
+		behind := b.shares("/mask/behind_float", func() value {
+			return b.toFloat("/mask/behind_float", b.binary("/mask/behind", mnn.BinaryMaximum, b.distance(), b.scalar(0)))
+		})
+		bias := b.binary(name+"/bias", mnn.BinaryMul, behind, b.scalarFloat(-slope))
+		sum := b.binary(name+"/sum", mnn.BinaryAdd, bias, b.hiddenScores(window, chunk))
+		return b.op(name, mnn.OpUnsqueeze, &mnn.Squeeze{Dims: []int32{0, 1}}, sum)
+	})
+}
