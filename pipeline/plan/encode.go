@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 
-	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -56,7 +55,7 @@ func (e *encoder) run(c *chunk) error {
 			return err
 		}
 		if err := e.piece(c.codes[from*codes:to*codes], c.alpha[from*alpha:to*alpha], it, hi-lo); err != nil {
-			if it.Slot.Kind == lower.NormSlot {
+			if !it.Matrix() {
 				return err
 			}
 			return fmt.Errorf("rows %d to %d: %w", lo, hi-1, err)
@@ -77,7 +76,7 @@ func readRows(r io.ReaderAt, b []byte, at int64) error {
 func (e *encoder) piece(codes, alpha []byte, it *Item, rows int) error {
 	sp := it.Choice.Spec
 	switch {
-	case it.Slot.Kind == lower.NormSlot:
+	case !it.Matrix():
 		for i, v := range e.rows {
 			binary.LittleEndian.PutUint32(codes[4*i:], math.Float32bits(v))
 		}

@@ -137,7 +137,7 @@ func describe(p *Plan, short bool) string {
 		if it.Choice.AutoFrom != 0 {
 			fmt.Fprintf(&b, " (instead of blocks of %d)", it.Choice.AutoFrom)
 		}
-		if it.Slot.Kind != lower.NormSlot && it.Choice.Override >= 0 {
+		if it.Matrix() && it.Choice.Override >= 0 {
 			fmt.Fprintf(&b, " by override %d", it.Choice.Override)
 		}
 		at := it.Offset
@@ -154,7 +154,9 @@ func describe(p *Plan, short bool) string {
 	}
 	fmt.Fprintf(&b, "%d items, %d bytes\n", len(p.Items), p.Bytes)
 	fmt.Fprintf(&b, "lookup %+v\n", p.Lookup())
-	fmt.Fprintf(&b, "memory %+v\n", p.Memory(256))
+	p.Model.CacheElements = 256
+	m := p.Memory()
+	fmt.Fprintf(&b, "memory {Weights:%d Scales:%d PerToken:%d}\n", m.Weights, m.Scales, m.PerToken)
 	for _, pack := range PackWidths {
 		fmt.Fprintf(&b, "unsafe threads at pack %d: %v\n", pack, p.UnsafeThreads(pack))
 	}

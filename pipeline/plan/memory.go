@@ -14,16 +14,17 @@ type Memory struct {
 	Scales int64
 	// PerToken is the KV cache of one position in fp32.
 	PerToken int64
+	// State is what recurrences keep, however many positions there are.
+	State int64
 }
 
-// Memory computes the estimate for a model of the given KV width (sum over layers of 2*KVHeads*HeadDim).
-func (p *Plan) Memory(kvWidth int64) Memory {
-	var m Memory
+// Memory computes the estimate.
+func (p *Plan) Memory() Memory {
+	m := Memory{PerToken: 4 * p.Model.CacheElements, State: p.Model.StateBytes}
 	for i := range p.Items {
 		x := p.Items[i].memory()
 		m.Weights, m.Scales = m.Weights+x.Weights, m.Scales+x.Scales
 	}
-	m.PerToken = 4 * kvWidth
 	return m
 }
 
@@ -43,7 +44,7 @@ func (m *Memory) Add(bits int, weights, scales, biases int64) {
 
 // Total is the estimate with a KV cache of the given number of positions.
 func (m Memory) Total(positions int) int64 {
-	return m.Weights + m.Scales + m.PerToken*int64(positions)
+	return m.Weights + m.Scales + m.State + m.PerToken*int64(positions)
 }
 
 // memory is what a device keeps of an item.
@@ -56,8 +57,8 @@ func (it *Item) memory() (m Memory) {
 		m.Scales = 4 * scales
 	}
 	switch it.Slot.Kind {
-	case lower.NormSlot:
-		m.Weights = it.Codes
+	case lower.NormSlot, lower.ConstSlot:
+		m.Weights = it.Codes + it.Bias
 	case lower.LinearSlot:
 		m.Add(it.Choice.Spec.Bits, int64(it.Layout.Rows)*int64(it.Layout.Cols), scales, it.Bias/4)
 	}

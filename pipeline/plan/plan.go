@@ -24,7 +24,7 @@ type Item struct {
 	// BiasSource is the same of the bias, if there is one.
 	BiasSource tensor.Info
 	// Offset is the first byte; the span is Header, Codes, Alpha and Bias bytes long, in this order.
-	// A norm has its gamma as Codes.
+	// A norm has its gamma as Codes and its beta as Bias, a constant its values as Codes; both are float32.
 	Offset                     int64
 	Header, Codes, Alpha, Bias int64
 	Layout                     quant.Layout
@@ -33,9 +33,14 @@ type Item struct {
 // Size is the length of the span in bytes.
 func (it *Item) Size() int64 { return it.Header + it.Codes + it.Alpha + it.Bias }
 
-// Spec names the storage form: "w4-b64-asym", "f16", or "f32" for a norm.
+// Matrix says that the item is stored as a [quant.Spec] says. Norms and constants are float32.
+func (it *Item) Matrix() bool {
+	return it.Slot.Kind == lower.LinearSlot || it.Slot.Kind == lower.TableSlot
+}
+
+// Spec names the storage form: "w4-b64-asym", "f16", or "f32" of a norm or constant.
 func (it *Item) Spec() string {
-	if it.Slot.Kind == lower.NormSlot {
+	if !it.Matrix() {
 		return "f32"
 	}
 	return it.Choice.Spec.String()
@@ -46,7 +51,8 @@ type Plan struct {
 	Items []Item
 	// Bytes is the length of the file.
 	Bytes int64
-	model *lower.Model
+	// Model is what was laid out.
+	Model *lower.Model
 }
 
 // New lays out the weights of a lowered model. tensors are the checkpoint's facts. Errors name every
@@ -56,19 +62,20 @@ func New(m *lower.Model, tensors []tensor.Info, p *quant.Policy) (*Plan, error) 
 	for _, t := range tensors {
 		infos[t.Name] = t
 	}
-	pl := &Plan{model: m}
+	pl := &Plan{Model: m}
 	var errs []error
 	used := make([]bool, len(p.Overrides))
+	pl.Items = make([]Item, 0, len(m.Slots))
 	for _, s := range m.Slots {
 		it := Item{Slot: s, Source: infos[s.Weight.Tensor], BiasSource: infos[s.Bias.Tensor], Offset: pl.Bytes}
-		if it.Source.Name == "" {
+		if it.Source.Name == "" || s.Bias.Tensor != "" && it.BiasSource.Name == "" {
 			return nil, fmt.Errorf("internal error: slot %s has no tensor", s.Name)
 		}
 		for i, o := range p.Overrides {
-			used[i] = used[i] || (s.Kind != lower.NormSlot && o.Match.MatchString(s.Weight.Tensor))
+			used[i] = used[i] || it.Matrix() && o.Match.MatchString(s.Weight.Tensor)
 		}
-		if s.Kind == lower.NormSlot {
-			it.Codes = 4 * int64(s.Weight.Rows)
+		if !it.Matrix() {
+			it.Codes, it.Bias = 4*int64(s.Weight.Rows)*int64(max(s.Weight.Cols, 1)), it.biasBytes()
 		} else if err := it.choose(p); err != nil {
 			errs = append(errs, err)
 			continue
@@ -122,7 +129,7 @@ func (it *Item) choose(p *quant.Policy) error {
 // store lays the item out as sp says.
 func (it *Item) store(sp quant.Spec) error {
 	s := &it.Slot
-	it.Choice.Spec, it.Header, it.Bias = sp, 0, 0
+	it.Choice.Spec, it.Header, it.Bias = sp, 0, it.biasBytes()
 	var err error
 	// Released engines look token rows up in 4, 8 and 16 bits and take everything else for 4.
 	if s.Lookup && sp.Bits != 4 && sp.Bits != 8 && sp.Bits != 16 {
@@ -136,27 +143,33 @@ func (it *Item) store(sp quant.Spec) error {
 		it.Header = mnn.HeaderSize(s.Weight.Rows, s.Weight.Cols, sp.Bits)
 	}
 	it.Codes, it.Alpha = it.Layout.Codes, it.Layout.Alpha
-	if s.Bias.Tensor != "" {
-		it.Bias = 4 * int64(s.Bias.Rows)
-	}
 	return nil
+}
+
+// biasBytes is the length of the vector behind the item's weights.
+func (it *Item) biasBytes() int64 {
+	if it.Slot.Bias.Tensor == "" {
+		return 0
+	}
+	return 4 * int64(it.Slot.Bias.Rows)
 }
 
 // Link enters spans and storage forms into the graph and returns it.
 func (p *Plan) Link() *mnn.Graph {
-	g := p.model.Graph
 	for i := range p.Items {
 		it := &p.Items[i]
 		switch it.Slot.Kind {
 		case lower.NormSlot:
-			g.Ops[it.Slot.Op].Param.(*mnn.LayerNorm).External = []int64{it.Offset, it.Codes, 0}
+			p.Model.Op(&it.Slot).Param.(*mnn.LayerNorm).External = []int64{it.Offset, it.Codes, it.Bias}
+		case lower.ConstSlot:
+			p.Model.Op(&it.Slot).Param.(*mnn.Blob).External = []int64{it.Offset, it.Codes}
 		case lower.LinearSlot:
-			c := g.Ops[it.Slot.Op].Param.(*mnn.Convolution)
+			c := p.Model.Op(&it.Slot).Param.(*mnn.Convolution)
 			c.External = []int64{it.Offset, it.Header + it.Codes, it.Alpha, it.Bias, 0}
 			c.Quan = quan(it)
 		}
 	}
-	return g
+	return p.Model.Graph
 }
 
 func quan(it *Item) *mnn.Quan {

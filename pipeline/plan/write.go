@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -169,7 +168,7 @@ func (p *Plan) chunks(from int, n int64) int {
 
 // step is the number of rows of a chunk.
 func (it *Item) step() int {
-	if it.Slot.Kind == lower.NormSlot {
+	if it.Slot.Weight.Cols == 0 {
 		return it.Slot.Weight.Rows
 	}
 	return max(1, chunkElements/it.Slot.Weight.Cols)

@@ -144,7 +144,7 @@ func TestWrittenFileReadsBack(t *testing.T) {
 	for _, body := range []string{"w4-b64-asym", "w3-b32-sym", "w8-brow-asym-s32", "f16"} {
 		t.Run(body, func(t *testing.T) {
 			_, src := smallModel(t)
-			m := small(t).model
+			m := small(t).Model
 			s := spec(t, body)
 			table := s
 			if s.Bits == 3 {
@@ -295,7 +295,7 @@ func TestWriteFails(t *testing.T) {
 				p, src := smallModel(t)
 				if c.policy != nil {
 					var err error
-					if p, err = New(p.model, src.Tensors(), c.policy); err != nil {
+					if p, err = New(p.Model, src.Tensors(), c.policy); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -225,7 +226,14 @@ func (p *Blob) check() error {
 		if total > 0 {
 			return errors.New("both inline and external values")
 		}
-		return cmp.Or(known(dataTypeNames, p.DType), external(p.External, 2, 2))
+		if err := cmp.Or(known(dataTypeNames, p.DType), external(p.External, 2, 2)); err != nil {
+			return err
+		}
+		// Engines read as many bytes as it says into room for the dimensions.
+		if size := elementBytes[p.DType]; size > 0 && (count > math.MaxInt64/size || p.External[1] != size*count) {
+			return fmt.Errorf("dims %v of type %s with %d bytes", p.Dims, p.DType, p.External[1])
+		}
+		return nil
 	}
 	n, ok := held[p.DType]
 	if !ok {
@@ -236,6 +244,9 @@ func (p *Blob) check() error {
 	}
 	return nil
 }
+
+// elementBytes are the sizes of the types that weight files have values of.
+var elementBytes = map[DataType]int64{DTFloat: 4, DTInt32: 4, DTHalf: 2, DTBFloat16: 2, DTInt8: 1, DTUint8: 1}
 
 func (p *Convolution) check() error {
 	if slices.Min([]int32{p.KernelX, p.KernelY, p.StrideX, p.StrideY, p.DilateX, p.DilateY, p.Group, p.Outputs, p.Inputs}) < 1 {
@@ -272,8 +283,15 @@ func (p *LayerNorm) check() error {
 	if p.Group < 1 {
 		return fmt.Errorf("group %d must be positive", p.Group)
 	}
-	if len(p.External) > 0 {
-		return external(p.External, 2, 3)
+	if len(p.External) == 0 {
+		return nil
+	}
+	if err := external(p.External, 2, 3); err != nil {
+		return err
+	}
+	// Engines read the offsets into room for as many as there are factors.
+	if len(p.External) == 3 && p.External[2] != 0 && p.External[2] != p.External[1] {
+		return fmt.Errorf("gamma of %d bytes with beta of %d", p.External[1], p.External[2])
 	}
 	return nil
 }
