@@ -157,6 +157,9 @@ func (r *Recipe) readTarget() error {
 	if !slices.Contains(Engines, t.Engine) {
 		return r.Errorf("target.engine", "must be one of %s, not %s", quoteAll(Engines), shorten(t.Engine))
 	}
+	if t.Context < 1 && (t.Context < 0 || r.root.get("target").get("context") != nil) {
+		return r.Errorf("target.context", "must be a number of tokens, 1 or more, not %d", t.Context)
+	}
 	if len(t.Backends) == 0 {
 		return r.Errorf("target.backends", "must name at least one backend, such as [cpu]")
 	}

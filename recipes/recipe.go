@@ -46,6 +46,8 @@ type Target struct {
 	// Backends names the devices the package is meant for, without repetition. Whether a name exists
 	// is for the caller to check.
 	Backends []string `json:"backends" jsonschema:"minItems=1,uniqueItems=true" jsonschema_description:"Backends the package is meant for such as cpu or opencl"`
+	// Context bounds the positions of the package; 0 stands for all that the checkpoint declares.
+	Context int `json:"context,omitempty" jsonschema:"minimum=1" jsonschema_description:"Longest conversation in tokens that the package holds; that of the checkpoint if absent"`
 }
 
 // Engines are the engine versions that a target may name, oldest first.

@@ -25,6 +25,7 @@ type Config struct {
 	LayerNums     int             `json:"layer_nums"`
 	AttentionMask string          `json:"attention_mask"`
 	AttentionType string          `json:"attention_type"`
+	SlidingWindow int             `json:"sliding_window"`
 	AttnScale     float64         `json:"attn_scale"`
 	MaxPositions  int             `json:"max_position_embeddings"`
 	Tie           json.RawMessage `json:"tie_embeddings"`
@@ -104,14 +105,24 @@ func (c *Config) check() error {
 	switch {
 	case c.AttentionMask != "float":
 		return fmt.Errorf("attention_mask %q, want \"float\": %w", c.AttentionMask, tensor.ErrUnsupported)
-	case c.AttentionType != "full":
+	case c.AttentionType != "full" && c.AttentionType != "mix":
 		return fmt.Errorf("attention_type %q: %w", c.AttentionType, tensor.ErrUnsupported)
+	case c.AttentionType == "mix" && c.SlidingWindow < 1:
+		return fmt.Errorf("attention_type \"mix\" with sliding_window %d: %w", c.SlidingWindow, tensor.ErrUnsupported)
 	case c.AttnScale != 0:
 		return fmt.Errorf("attn_scale %g: %w", c.AttnScale, tensor.ErrUnsupported)
 	case c.HiddenSize <= 0 || c.HiddenSize > 1<<20:
 		return fmt.Errorf("hidden_size %d: %w", c.HiddenSize, tensor.ErrCorrupt)
 	}
 	return nil
+}
+
+// window is the sliding window of the masks that the engine makes; 0 if it makes none.
+func (c *Config) window() int {
+	if c.AttentionType == "mix" {
+		return c.SlidingWindow
+	}
+	return 0
 }
 
 // readFile reads a file of the package whose name comes from its configuration.

@@ -56,7 +56,8 @@ func NewSession(p *Package, o Options) (*Session, error) {
 		threads = goruntime.GOMAXPROCS(0)
 	}
 	exe, err := b.Compile(p.Graph, p.weights, backends.Options{
-		Mode: o.Mode, DynamicOption: o.DynamicOption, RepackLowBits: o.RepackLowBits, Threads: threads, CacheBytes: o.CacheBytes, Replace: o.Replace,
+		Mode: o.Mode, DynamicOption: o.DynamicOption, RepackLowBits: o.RepackLowBits, Window: p.Config.window(),
+		Threads: threads, CacheBytes: o.CacheBytes, Replace: o.Replace,
 	})
 	if err != nil {
 		return nil, err

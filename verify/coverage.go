@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"strings"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // coverage: every tensor of the checkpoint is in the package, or is left out for a stated reason.
@@ -22,12 +24,22 @@ func (coverage) Check(_ context.Context, s *Subject) (Finding, error) {
 			stored[n] = true
 		}
 	}
+	// A tensor that the model sees in other forms is in the package if all of them are.
+	views, forms := map[string]bool{}, map[string][]string{}
+	for i := range s.Source.Decoder.Views {
+		v := &s.Source.Decoder.Views[i]
+		views[v.Name] = true
+		for _, of := range []string{v.Tensor, v.Plus} {
+			forms[of] = append(forms[of], v.Name)
+		}
+	}
 	var missing []string
-	left, all := 0, s.Source.Tensors.Tensors()
+	left, all := 0, slices.DeleteFunc(slices.Clone(s.Source.Tensors.Tensors()), func(t tensor.Info) bool { return views[t.Name] })
 	for _, t := range all {
 		reason, claimed := s.Source.Decoder.Claimed[t.Name]
+		whole := len(forms[t.Name]) > 0 && !slices.ContainsFunc(forms[t.Name], func(n string) bool { return !stored[n] })
 		switch {
-		case stored[t.Name]:
+		case stored[t.Name], whole:
 		case claimed && reason != "weight":
 			left++
 		default:

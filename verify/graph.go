@@ -54,11 +54,7 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 			if weights, err = s.Source.floats(list[0], elements(op)); err != nil || len(list) == 1 {
 				return weights, nil, err
 			}
-			c, ok := op.Param.(*mnn.Convolution)
-			if !ok {
-				return nil, nil, fmt.Errorf("%s belongs to an op without a bias: %w", list[1], tensor.ErrCorrupt)
-			}
-			bias, err = s.Source.floats(list[1], int64(c.Outputs))
+			bias, err = s.Source.floats(list[1], biases(op))
 			return weights, bias, err
 		},
 		Embed: func(tokens []int32) ([]float32, error) {
@@ -121,6 +117,24 @@ func elements(op *mnn.Op) int64 {
 			return p.External[1] / 4
 		}
 		return int64(len(p.Gamma))
+	case *mnn.Blob:
+		if len(p.External) >= 2 {
+			return p.External[1] / 4
+		}
+	}
+	return 0
+}
+
+// biases is the number of elements of the vector behind an op's weights; 0 of an op that has none.
+func biases(op *mnn.Op) int64 {
+	switch p := op.Param.(type) {
+	case *mnn.Convolution:
+		return int64(p.Outputs)
+	case *mnn.LayerNorm:
+		if len(p.External) >= 3 {
+			return p.External[2] / 4
+		}
+		return int64(len(p.Beta))
 	}
 	return 0
 }

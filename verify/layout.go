@@ -64,8 +64,7 @@ func spans(ctx context.Context, s *Subject) error {
 		return fmt.Errorf("tensors cover %d of the weight file's %d bytes: %w", at, w.Size(), tensor.ErrCorrupt)
 	}
 	var errs []error
-	for i := range s.Package.Graph.Ops {
-		op := &s.Package.Graph.Ops[i]
+	for _, op := range s.Package.Graph.AllOps() {
 		ext := external(op)
 		if len(ext) == 0 {
 			continue
@@ -88,6 +87,8 @@ func external(op *mnn.Op) []int64 {
 	case *mnn.Convolution:
 		return p.External
 	case *mnn.LayerNorm:
+		return p.External
+	case *mnn.Blob:
 		return p.External
 	}
 	return nil

@@ -91,13 +91,13 @@ func openSource(t testing.TB, dir string) *verify.Source {
 		t.Fatal(err)
 	}
 	t.Cleanup(src.Close)
-	ref, err := reference.New(src.Decoder, src.Checkpoint, reference.Options{Threads: 2, Memory: 1 << 30})
+	ref, err := reference.New(src.Decoder, src.Weights, reference.Options{Threads: 2, Memory: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := src.Facts
 	return &verify.Source{
-		Decoder: src.Decoder, Tensors: src.Checkpoint, Tokenizer: src.Tokenizer, Reference: ref,
+		Decoder: src.Decoder, Tensors: src.Weights, Tokenizer: src.Tokenizer, Reference: ref,
 		Facts: verify.TokenizerFacts{Stop: f.Stop, Special: f.Special, Prefix: f.Prefix, ChatTemplate: f.ChatTemplate, EOS: f.EOS},
 	}
 }

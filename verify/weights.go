@@ -46,8 +46,8 @@ func (weights) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return skip("%s", reason)
 	}
 	ops := map[string]*mnn.Op{}
-	for i := range s.Package.Graph.Ops {
-		ops[s.Package.Graph.Ops[i].Name] = &s.Package.Graph.Ops[i]
+	for _, op := range s.Package.Graph.AllOps() {
+		ops[op.Name] = op
 	}
 	var mu sync.Mutex
 	worst, worstName, count := 0.0, "", 0
@@ -85,18 +85,14 @@ func compareTensor(s *Subject, t *manifest.Tensor, op *mnn.Op) (float64, error) 
 		return 0, err
 	}
 	if t.Spec == "f32" {
-		p, ok := opParam[*mnn.LayerNorm](op)
-		if !ok || len(p.External) < 2 {
-			return 0, fmt.Errorf("op %q is no norm with external weights: %w", t.Op, tensor.ErrCorrupt)
-		}
-		b, err := s.Package.Weights().Bytes(p.External[0], p.External[1])
+		values, bias, err := storedFloats(s, op)
 		if err != nil {
+			return 0, fmt.Errorf("op %q: %w", t.Op, err)
+		}
+		if err := s.compareFloats(values, src, info); err != nil || len(names) == 1 {
 			return 0, err
 		}
-		if s.Closeness >= Rewritten {
-			return 0, numbers(mnn.Floats(b))
-		}
-		return 0, equalFloats(mnn.Floats(b), src, info)
+		return 0, compareBias(s, names[1], bias)
 	}
 	spec, err := quant.ParseSpec(t.Spec)
 	if err != nil {
@@ -125,17 +121,43 @@ func compareTensor(s *Subject, t *manifest.Tensor, op *mnn.Op) (float64, error) 
 	if len(names) == 1 {
 		return worst, nil
 	}
-	bias, info, err := s.Source.open(names[1])
+	return worst, compareBias(s, names[1], m.Bias)
+}
+
+// storedFloats reads the factors and offsets of a norm, or the values of a constant, from the weight file.
+func storedFloats(s *Subject, op *mnn.Op) (values, bias []float32, err error) {
+	if p, ok := opParam[*mnn.Blob](op); ok && len(p.External) > 0 {
+		c, err := p.Open(s.Package.Weights())
+		return c.Floats, nil, err
+	}
+	if p, ok := opParam[*mnn.LayerNorm](op); ok && len(p.External) > 0 {
+		values, bias, err = p.Norm32(s.Package.Weights())
+		if bias == nil { // there are none, or all are 0
+			bias = make([]float32, biases(op))
+		}
+		return values, bias, err
+	}
+	return nil, nil, fmt.Errorf("no norm or constant with external weights: %w", tensor.ErrCorrupt)
+}
+
+// compareBias compares the vector that is stored behind the weights of an op.
+func compareBias(s *Subject, name string, got []float32) error {
+	src, info, err := s.Source.open(name)
+	if err == nil {
+		err = s.compareFloats(got, src, info)
+	}
 	if err != nil {
-		return 0, err
+		return fmt.Errorf("%s: %w", name, err)
 	}
+	return nil
+}
+
+// compareFloats demands the source's values, or of a package that is rewritten, numbers.
+func (s *Subject) compareFloats(got []float32, src rowReader, info tensor.Info) error {
 	if s.Closeness >= Rewritten {
-		return worst, numbers(m.Bias)
+		return numbers(got)
 	}
-	if err := equalFloats(m.Bias, bias, info); err != nil {
-		return 0, fmt.Errorf("%s: %w", names[1], err)
-	}
-	return worst, nil
+	return equalFloats(got, src, info)
 }
 
 // EmbeddingOp stands in a manifest for the table that no op reads.

@@ -33,11 +33,13 @@ func (t *tool) inspectCommand() *cli.Command {
 
 // opLine is an op in JSON.
 type opLine struct {
-	Name    string    `json:"name"`
-	Op      string    `json:"op"`
-	Inputs  []string  `json:"inputs"`
-	Outputs []string  `json:"outputs"`
-	Param   mnn.Param `json:"param,omitempty"`
+	Name string `json:"name"`
+	// Subgraph is the function that the op is part of, if it is not part of the graph itself.
+	Subgraph string    `json:"subgraph,omitempty"`
+	Op       string    `json:"op"`
+	Inputs   []string  `json:"inputs"`
+	Outputs  []string  `json:"outputs"`
+	Param    mnn.Param `json:"param,omitempty"`
 }
 
 func (t *tool) inspect(c *cli.Context) error {
@@ -69,21 +71,24 @@ func (t *tool) inspect(c *cli.Context) error {
 }
 
 func lines(g *mnn.Graph) []opLine {
-	names := func(ids []int32) []string {
-		list := make([]string, len(ids))
-		for i, id := range ids {
-			list[i] = g.Tensors[id]
+	var out []opLine
+	for s, op := range g.AllOps() {
+		tensors, subgraph := g.Tensors, ""
+		if s > 0 {
+			tensors, subgraph = g.Subgraphs[s-1].Tensors, g.Subgraphs[s-1].Name
 		}
-		return list
-	}
-	out := make([]opLine, len(g.Ops))
-	for i := range g.Ops {
-		op := &g.Ops[i]
-		l := opLine{Name: op.Name, Op: opName(op), Inputs: names(op.Inputs), Outputs: names(op.Outputs), Param: op.Param}
+		names := func(ids []int32) []string {
+			list := make([]string, len(ids))
+			for i, id := range ids {
+				list[i] = tensors[id]
+			}
+			return list
+		}
+		l := opLine{Name: op.Name, Subgraph: subgraph, Op: opName(op), Inputs: names(op.Inputs), Outputs: names(op.Outputs), Param: op.Param}
 		if _, ok := op.Param.(*mnn.Blob); ok { // a constant may be a whole table
 			l.Param = nil
 		}
-		out[i] = l
+		out = append(out, l)
 	}
 	return out
 }

@@ -160,8 +160,8 @@ func (o *overview) readGraph(root *os.Root) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	counts := map[string]int{}
-	for i := range o.graph.Ops {
-		counts[opName(&o.graph.Ops[i])]++
+	for _, op := range o.graph.AllOps() {
+		counts[opName(op)]++
 	}
 	for n, c := range counts {
 		o.Ops = append(o.Ops, opCount{n, c})
@@ -194,8 +194,7 @@ func (o *overview) readLinears(root *os.Root) error {
 	}
 	w := &weightFile{f, st.Size()}
 	var errs []error
-	for i := range o.graph.Ops {
-		op := &o.graph.Ops[i]
+	for _, op := range o.graph.AllOps() {
 		c, ok := op.Param.(*mnn.Convolution)
 		if !ok {
 			continue

@@ -13,7 +13,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/pipeline"
-	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish"
@@ -212,7 +211,7 @@ func describe(name string, pl *stage.Planned) *planned {
 		}
 		p.Specs[at].Tensors++
 		p.Specs[at].Bytes += it.Size()
-		if it.Slot.Kind != lower.NormSlot {
+		if it.Matrix() {
 			weights += int64(it.Layout.Rows) * int64(it.Layout.Cols)
 			bytes += it.Size() - it.Bias
 		}

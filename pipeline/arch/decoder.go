@@ -320,21 +320,4 @@ func (d *Decoder) weights(f func(Weight)) {
 	}
 }
 
-// CacheElements is the number of keys and values that attention keeps of a token, in all layers. What recurrent blocks
-// keep does not grow with the tokens.
-func (d *Decoder) CacheElements() int64 {
-	var n int64
-	for _, layer := range d.Layers {
-		for _, b := range layer {
-			switch x := b.Block.(type) {
-			case *Attention:
-				n += 2 * int64(x.KVHeads) * int64(x.HeadDim)
-			case *LatentAttention:
-				n += 2 * int64(x.KVRank+x.RopeDim)
-			}
-		}
-	}
-	return n
-}
-
 func layerName(i int) string { return "layers." + strconv.Itoa(i) + "." }

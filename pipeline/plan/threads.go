@@ -15,22 +15,19 @@ const MaxThreads = 64
 // ceil(LU/T) packs; when fewer than T threads get any, the maxima of the others are never written, and all T
 // are read. 16-bit layers are not affected.
 func (p *Plan) UnsafeThreads(pack int) []int {
-	bad := map[int]bool{}
+	inputs := map[int]bool{} // numbers of columns, of which there are few
 	for i := range p.Items {
-		it := &p.Items[i]
-		if it.Slot.Kind != lower.LinearSlot || it.Choice.Spec.Bits == 16 {
-			continue
-		}
-		for t := 1; t <= MaxThreads; t++ {
-			if UnsafeThreads(it.Layout.Cols, pack, t) {
-				bad[t] = true
-			}
+		if it := &p.Items[i]; it.Slot.Kind == lower.LinearSlot && it.Choice.Spec.Bits != 16 {
+			inputs[it.Layout.Cols] = true
 		}
 	}
 	var list []int
 	for t := 1; t <= MaxThreads; t++ {
-		if bad[t] {
-			list = append(list, t)
+		for cols := range inputs {
+			if UnsafeThreads(cols, pack, t) {
+				list = append(list, t)
+				break
+			}
 		}
 	}
 	return list

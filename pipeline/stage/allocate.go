@@ -16,7 +16,6 @@ import (
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/calibrate"
-	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
@@ -373,7 +372,7 @@ func (p *Planned) items(measured []quant.Item) ([]quant.Item, remainder, error) 
 	var r remainder
 	for i := range p.Plan.Items {
 		it := &p.Plan.Items[i]
-		if it.Slot.Kind == lower.NormSlot {
+		if !it.Matrix() {
 			continue
 		}
 		r.weights += int64(it.Layout.Rows) * int64(it.Layout.Cols)

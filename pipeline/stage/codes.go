@@ -11,7 +11,6 @@ import (
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/calibrate"
 	"github.com/llmexport/llmexport/pipeline/calibrate/corpus"
-	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
@@ -60,7 +59,7 @@ func (q *Quantize) codes(ctx context.Context, job *pipeline.Job, pl *Planned) (*
 	}
 	specs := map[string]quant.Spec{}
 	for i := range pl.Plan.Items {
-		if it := &pl.Plan.Items[i]; it.Slot.Kind != lower.NormSlot {
+		if it := &pl.Plan.Items[i]; it.Matrix() {
 			specs[it.Slot.Weight.Tensor] = it.Choice.Spec
 		}
 	}

@@ -60,18 +60,24 @@ func indented(o object) ([]byte, error) {
 // llmConfig is llm_config.json: facts of the model, which a user cannot override in config.json.
 func llmConfig(p *Planned) ([]byte, error) {
 	d := p.Source.Decoder
-	f := p.Source.Facts
-	return indented(object{
+	f, m := p.Source.Facts, p.Plan.Model
+	o := object{
 		{"model_type", d.ModelType},
 		{"hidden_size", d.Hidden},
-		{"layer_nums", len(d.Layers)},
+		{"layer_nums", m.Caches},
 		{"attention_mask", "float"},
-		{"attention_type", "full"},
-		{"is_mrope", false},
-		{"max_position_embeddings", d.MaxPositions},
-		{"jinja", object{{"chat_template", f.ChatTemplate}, {"eos", f.EOS}}},
-		{"tie_embeddings", tie(p.Plan.Lookup(), p.Target)},
-	})
+	}
+	if m.Window > 0 {
+		o = append(o, member{"attention_type", "mix"}, member{"sliding_window", m.Window})
+	} else {
+		o = append(o, member{"attention_type", "full"})
+	}
+	return indented(append(o,
+		member{"is_mrope", false},
+		member{"max_position_embeddings", m.Context},
+		member{"jinja", object{{"chat_template", f.ChatTemplate}, {"eos", f.EOS}}},
+		member{"tie_embeddings", tie(p.Plan.Lookup(), p.Target)},
+	))
 }
 
 // tie says where the engine finds embedding rows. Engine 3.5 reads five numbers and fp32 scales only; newer ones
@@ -110,12 +116,27 @@ type runConfig struct {
 // shippedThreads is the engine's own default.
 const shippedThreads = 4
 
+// precisions are the engine's words, the lowest first.
+var precisions = []string{"low", "normal", "high"}
+
+// atLeast raises the precision, and says whether it was lower.
+func (c *runConfig) atLeast(precision string) bool {
+	if slices.Index(precisions, precision) <= slices.Index(precisions, c.precision) {
+		return false
+	}
+	c.precision = precision
+	return true
+}
+
 // newRunConfig decides the run-time options that follow from the plan.
 func newRunConfig(p *plan.Plan, s Sampling) runConfig {
-	c := runConfig{threads: shippedThreads, precision: "low", sampling: s}
-	unsafe, blocks := false, true
+	c := runConfig{threads: shippedThreads, precision: precisions[0], sampling: s}
+	c.atLeast(p.Model.Precision)
+	unsafeAt, blocks := map[int]bool{}, true
 	for _, pack := range plan.PackWidths {
-		unsafe = unsafe || slices.Contains(p.UnsafeThreads(pack), c.threads)
+		for _, t := range p.UnsafeThreads(pack) {
+			unsafeAt[t] = true
+		}
 	}
 	for i := range p.Items {
 		it := &p.Items[i]
@@ -126,10 +147,17 @@ func newRunConfig(p *plan.Plan, s Sampling) runConfig {
 		c.noCachedMmap = c.noCachedMmap || it.Choice.Spec.Bits < 4
 	}
 	// Both options take the engine off the path that reads stale scales; per-block activations are also the more
-	// exact of the two, but only weights in blocks take that path.
-	if unsafe && blocks {
+	// exact of the two, but only weights in blocks take that path. A prompt that must stay whole leaves other counts, of
+	// which 1 is always safe.
+	switch {
+	case !unsafeAt[c.threads]:
+	case blocks:
 		c.dynamicOption = 2
-	} else if unsafe {
+	case p.Model.Whole:
+		for unsafeAt[c.threads] {
+			c.threads--
+		}
+	default:
 		c.chunk = 255
 	}
 	return c
@@ -193,7 +221,12 @@ func (p *Planned) Conditions() []string {
 
 // conditions are the sentences that a manifest and a card carry about this package.
 func conditions(p *Planned, c runConfig) []string {
-	list := []string{fmt.Sprintf("positions up to %d; the rotary tables end there", p.Source.Decoder.MaxPositions)}
+	m := p.Plan.Model
+	positions := fmt.Sprintf("positions up to %d", m.Context)
+	if len(p.Source.Decoder.Ropes) > 0 {
+		positions += "; the rotary tables end there"
+	}
+	list := append([]string{positions}, m.Conditions...)
 	if c.measured {
 		list = append(list, "dynamic_option 2 is set because activations in int8 for whole rows were measured to cost more")
 	} else if c.dynamicOption == 2 {
@@ -201,6 +234,12 @@ func conditions(p *Planned, c runConfig) []string {
 	}
 	if c.chunk != 0 {
 		list = append(list, "chunk 255 is set because the engine may read stale activation scales in longer calls at the shipped thread count")
+	}
+	if c.threads != shippedThreads {
+		list = append(list, fmt.Sprintf("thread_num %d is set because the engine may read stale activation scales in longer calls at %d threads", c.threads, shippedThreads))
+	}
+	if m.Precision != "" && m.Precision != precisions[0] {
+		list = append(list, fmt.Sprintf("precision %s is set because the model needs it", m.Precision))
 	}
 	if c.noCachedMmap {
 		list = append(list, "use_cached_mmap is off: engines misread weights of fewer than 4 bits from their own cache files")

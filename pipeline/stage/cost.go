@@ -36,15 +36,14 @@ func CostOf(p *runtime.Package) (*Cost, error) {
 	// The lookup holds its own copy of the scales, and reads rows from disk.
 	c.Memory.Scales = 4 * int64(table.Scales)
 	shared := false
-	live := p.Graph.Live()
-	for i := range p.Graph.Ops {
-		op := &p.Graph.Ops[i]
-		if !live[i] {
-			continue
-		}
+	for _, op := range p.Graph.LiveOps() {
 		switch x := op.Param.(type) {
 		case *mnn.LayerNorm:
 			c.addNorm(x)
+		case *mnn.Blob:
+			if len(x.External) > 1 {
+				c.Memory.Weights += x.External[1]
+			}
 		case *mnn.RoPE:
 			c.addNorm(x.QNorm)
 			c.addNorm(x.KNorm)

@@ -219,7 +219,7 @@ func (q *Quantize) planWith(job *pipeline.Job, src *Source, a *allocation) (*Pla
 	if err != nil {
 		return nil, err
 	}
-	m, err := lower.Classic(src.Decoder, lower.Options{})
+	m, err := lowered(job, src.Decoder)
 	if err != nil {
 		return nil, err
 	}
@@ -249,7 +249,8 @@ func (p *Planned) FileBytes(inputs string) (int64, error) {
 		return 0, err
 	}
 	run := newRunConfig(p.Plan, p.Source.Facts.Sampling)
-	run.precision, run.dynamicOption = "normal", 2
+	run.dynamicOption = 2
+	run.atLeast("normal")
 	config, err := run.json(p.Target, manifest.DigestOf(nil))
 	if err != nil {
 		return 0, err
@@ -266,7 +267,7 @@ const DeviceContext = 2048
 
 // Memory estimates what a device needs to run the package.
 func (p *Planned) Memory() plan.Memory {
-	return p.Plan.Memory(p.Source.Decoder.CacheElements())
+	return p.Plan.Memory()
 }
 
 // Run implements pipeline.Stage.

@@ -9,7 +9,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/pipeline"
-	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
@@ -41,7 +40,7 @@ func (*Rewrite) Run(ctx context.Context, job *pipeline.Job) (err error) {
 		return err
 	}
 	defer src.Close()
-	if _, err := lower.Classic(src.Decoder, lower.Options{}); err != nil {
+	if _, err := lowered(job, src.Decoder); err != nil {
 		return err
 	}
 	d := src.Decoder

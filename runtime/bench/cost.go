@@ -8,11 +8,11 @@ import (
 type Cost struct {
 	// Bits of a code of most weights.
 	Bits int `json:"bits"`
-	// Weights counts the weights of linear layers, HeadWeights those of the layer that gives the logits, which a prefill
-	// runs for one token only.
+	// Weights counts the weights of linear layers that a token passes: of experts, those that are chosen. HeadWeights are
+	// those of the layer that gives the logits, which a prefill runs for one token only.
 	Weights     int64 `json:"weights"`
 	HeadWeights int64 `json:"head_weights"`
-	// WeightBytes is what linear layers take in the package: codes, scales, zero terms and biases. A decode reads them
+	// WeightBytes is what the same layers take in the package: codes, scales, zero terms and biases. A decode reads them
 	// once a token, in this form or another.
 	WeightBytes int64 `json:"weight_bytes"`
 	// CacheWidth is the number of keys and values of a position in all layers.
@@ -43,22 +43,21 @@ func (c *Cost) decodeBytes(depth, tokens int) float64 {
 // CostOf counts what the live ops of a graph compute and read.
 func CostOf(g *mnn.Graph) Cost {
 	f := newFinder(g)
-	live := g.Live()
+	chosen := chosenExperts(g)
 	var c Cost
 	byBits := map[int]int64{}
-	for i := range g.Ops {
-		op := &g.Ops[i]
-		if !live[i] {
-			continue
-		}
+	for s, op := range g.LiveOps() {
 		switch p := op.Param.(type) {
 		case *mnn.Convolution:
 			n := int64(p.Outputs) * int64(p.Inputs)
+			byBits[codeBits(p)] += n
+			if s > 0 && !chosen[g.Subgraphs[s-1].Name] {
+				continue
+			}
 			c.Weights += n
 			c.WeightBytes += storedBytes(p)
-			byBits[codeBits(p)] += n
 		case *mnn.Attention:
-			if len(op.Inputs) < 3 {
+			if len(op.Inputs) < 3 || s > 0 {
 				continue
 			}
 			c.QueryWidth += f.width(op.Inputs[0])
@@ -78,6 +77,19 @@ func CostOf(g *mnn.Graph) Cost {
 		}
 	}
 	return c
+}
+
+// chosenExperts names as many experts of every layer as a token passes; all of a layer are equally large.
+func chosenExperts(g *mnn.Graph) map[string]bool {
+	names := map[string]bool{}
+	for i := range g.Ops {
+		if p, ok := g.Ops[i].Param.(*mnn.MoE); ok {
+			for j := range p.TopK {
+				names[p.Expert(j)] = true
+			}
+		}
+	}
+	return names
 }
 
 // storedBytes is what a linear layer takes in the package.

@@ -41,6 +41,22 @@ func (g *Graph) AllOps() iter.Seq2[int, *Op] {
 	}
 }
 
+// LiveOps is AllOps without the ops on which no output depends: those that an engine runs.
+func (g *Graph) LiveOps() iter.Seq2[int, *Op] {
+	return func(yield func(int, *Op) bool) {
+		live, of := g.Live(), 0
+		n := 0
+		for s, op := range g.AllOps() {
+			if s != of {
+				live, of, n = g.Subgraphs[s-1].Live(), s, 0
+			}
+			if n++; live[n-1] && !yield(s, op) {
+				return
+			}
+		}
+	}
+}
+
 // Live says for each op whether an output of the subgraph depends on it.
 func (s *Subgraph) Live() []bool {
 	needed := make([]bool, len(s.Tensors))
