@@ -59,47 +59,44 @@ func TestClassicGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := listing(m)
-			path := filepath.Join("testdata", t.Name()+".txt")
-			if *update {
-				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(strings.ReplaceAll(string(want), "\r\n", "\n"), got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			compareGolden(t, listing(m))
 		})
+	}
+}
+
+// compareGolden compares with the file of the test's name.
+func compareGolden(t *testing.T, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", t.Name()+".txt")
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.ReplaceAll(string(want), "\r\n", "\n"), got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
 func listing(m *Model) string {
 	var b bytes.Buffer
 	g := m.Graph
-	for i := range g.Ops {
-		op := &g.Ops[i]
-		var in []string
-		for _, t := range op.Inputs {
-			in = append(in, g.Tensors[t])
-		}
-		fmt.Fprintf(&b, "%s %v(%s)%s", op.Name, op.Type, strings.Join(in, ", "), parameters(op.Param))
-		for _, t := range op.Outputs {
-			if g.Tensors[t] != op.Name {
-				fmt.Fprintf(&b, " -> %s", g.Tensors[t])
-			}
-		}
-		b.WriteByte('\n')
+	listOps(&b, "", g.Ops, g.Tensors)
+	for i := range g.Subgraphs {
+		s := &g.Subgraphs[i]
+		fmt.Fprintf(&b, "subgraph %s(%s) -> %s\n", s.Name, s.Tensors[s.Inputs[0]], s.Tensors[s.Outputs[0]])
+		listOps(&b, "  ", s.Ops, s.Tensors)
 	}
 	fmt.Fprintf(&b, "outputs %v\n\n", g.Outputs)
 	for _, s := range m.Slots {
-		fmt.Fprintf(&b, "%s %s %s [%d %d]", [...]string{"linear", "norm", "table"}[s.Kind], s.Name, s.Weight.Tensor, s.Weight.Rows, s.Weight.Cols)
+		fmt.Fprintf(&b, "%s %s %s [%d %d]", [...]string{"linear", "norm", "table", "const"}[s.Kind], s.Name, s.Weight.Tensor, s.Weight.Rows, s.Weight.Cols)
 		if s.Bias.Tensor != "" {
 			fmt.Fprintf(&b, " bias %s [%d]", s.Bias.Tensor, s.Bias.Rows)
 		}
@@ -114,9 +111,26 @@ func listing(m *Model) string {
 	return b.String()
 }
 
+func listOps(b *bytes.Buffer, indent string, ops []mnn.Op, tensors []string) {
+	for i := range ops {
+		op := &ops[i]
+		var in []string
+		for _, t := range op.Inputs {
+			in = append(in, tensors[t])
+		}
+		fmt.Fprintf(b, "%s%s %v(%s)%s", indent, op.Name, op.Type, strings.Join(in, ", "), parameters(op.Param))
+		for _, t := range op.Outputs {
+			if tensors[t] != op.Name {
+				fmt.Fprintf(b, " -> %s", tensors[t])
+			}
+		}
+		b.WriteByte('\n')
+	}
+}
+
 // parameters prints what is not zero, and long constants by their shape.
 func parameters(p mnn.Param) string {
-	if p, ok := p.(*mnn.Blob); ok && len(p.Float32s) > 0 {
+	if p, ok := p.(*mnn.Blob); ok && len(p.Float32s) > 1 {
 		return fmt.Sprintf(" %v%v", p.DType, p.Dims)
 	}
 	text, err := json.Marshal(p)
@@ -141,6 +155,10 @@ func parameters(p mnn.Param) string {
 		fields["Op"], fields["T"] = p.Op.String(), p.T.String()
 	case *mnn.Unary:
 		fields["Op"], fields["T"] = p.Op.String(), p.T.String()
+	case *mnn.Cast:
+		fields["From"], fields["To"] = p.From.String(), p.To.String()
+	case *mnn.Range:
+		fields["T"] = p.T.String()
 	case *mnn.Convert:
 		fields["Source"], fields["Dest"] = p.Source.String(), p.Dest.String()
 	}

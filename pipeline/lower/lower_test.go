@@ -2,12 +2,10 @@ package lower
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
-	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -44,8 +42,6 @@ func TestClassicRefusesByName(t *testing.T) {
 	}
 }
 
-// Ops come after the ops whose results they read, tensors have one name each, and every slot belongs to the op
-// of its name.
 func TestClassicIsWellFormed(t *testing.T) {
 	for _, name := range []string{"qwen3-tied", "qwen3-untied", "qwen2-tied", "qwen2-untied", "llama", "llama-bias", "llama3-rope", "llama-linear-rope"} {
 		t.Run(name, func(t *testing.T) {
@@ -54,55 +50,7 @@ func TestClassicIsWellFormed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g := m.Graph
-			seen := map[string]bool{}
-			for _, n := range g.Tensors {
-				if seen[n] {
-					t.Errorf("two tensors are called %s", n)
-				}
-				seen[n] = true
-			}
-			written := make([]bool, len(g.Tensors))
-			for i := range g.Ops {
-				for _, in := range g.Ops[i].Inputs {
-					if !written[in] {
-						t.Errorf("%s reads %s before it is written", g.Ops[i].Name, g.Tensors[in])
-					}
-				}
-				for _, out := range g.Ops[i].Outputs {
-					written[out] = true
-				}
-			}
-			if i := slices.Index(g.Live(), false); i >= 0 {
-				t.Errorf("nothing needs %s", g.Ops[i].Name)
-			}
-			lookups, heads := 0, 0
-			for _, s := range m.Slots {
-				if s.Lookup {
-					lookups++
-				}
-				if s.Name == HeadOp {
-					heads++
-				}
-				if s.Kind == TableSlot {
-					if s.Op != -1 || d.Tied {
-						t.Errorf("table %+v", s)
-					}
-					continue
-				}
-				op := g.Ops[s.Op]
-				if op.Name != s.Name || (op.Type == mnn.OpConvolution) != (s.Kind == LinearSlot) {
-					t.Errorf("slot %s is of op %s (%v)", s.Name, op.Name, op.Type)
-				}
-			}
-			if lookups != 1 || heads != 1 {
-				t.Errorf("%d lookup slots, %d heads", lookups, heads)
-			}
-			for i := range d.Layers {
-				if !seen[LayerOutput(i)] {
-					t.Errorf("no tensor %s", LayerOutput(i))
-				}
-			}
+			checkWellFormed(t, d, m)
 		})
 	}
 }
