@@ -15,7 +15,6 @@ func (b *builder) attention(at string, a *arch.Attention, x value) (value, error
 		return 0, err
 	}
 	heads, dim := int32(a.Heads), int32(a.HeadDim)
-	width := a.Heads * a.HeadDim
 	q, err := b.projection(at+"q_proj/Linear", x, &a.Q, a.Heads, a.HeadDim, a.QNorm)
 	if err != nil {
 		return 0, err
@@ -64,9 +63,10 @@ func (b *builder) attention(at string, a *arch.Attention, x value) (value, error
 		o = b.binary(at+"gated", mnn.BinaryMul, o, b.unary(at+"gate", mnn.UnarySigmoid, gate))
 	}
 	if a.OutNorm != nil {
-		if o, err = b.normParts(at+"o_norm", o, width, a.OutNorm); err != nil {
-			return 0, err
+		if a.OutNorm.Gamma.Rows != a.Heads*a.HeadDim {
+			return 0, wrongNorm(a.OutNorm, fmt.Sprintf("rows of %d", a.Heads*a.HeadDim))
 		}
+		o = b.norm(at+"o_norm", o, a.OutNorm)
 	}
 	return b.linear(at+"o_proj/Linear", o, &a.O, Slot{}, 1, -1, int32(a.O.Weight.Rows)), nil
 }
@@ -97,7 +97,7 @@ func (b *builder) projection(name string, x value, l *arch.Linear, heads, dim in
 		return b.linear(name, x, l, Slot{}, 1, -1, int32(heads), int32(dim)), nil
 	}
 	if n.Gamma.Rows != heads*dim {
-		return 0, fmt.Errorf("%s: a norm of %d elements for %d heads of %d: %w", n.Gamma.Tensor, n.Gamma.Rows, heads, dim, tensor.ErrUnsupported)
+		return 0, wrongNorm(n, fmt.Sprintf("%d heads of %d", heads, dim))
 	}
 	return b.linear(name, x, l, Slot{}, 1, -1, int32(heads*dim)), nil
 }

@@ -141,7 +141,6 @@ var madeCases = []struct {
 		a[0].QNorm, a[0].KNorm = madeNorm("0.q_norm", madeHeads*madeDim), madeNorm("0.k_norm", madeKV*madeDim)
 		a[0].OutNorm = madeNorm("0.o_norm", madeHeads*madeDim)
 		a[1].QNorm, a[1].KNorm, a[1].NormAfter = madeLayerNorm("1.q_norm", madeDim, false), madeLayerNorm("1.k_norm", madeDim, true), true
-		a[1].OutNorm = madeNorm("1.o_norm", madeDim)
 	}},
 	{name: "rotary tables", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 		a[1].Rope = madeRope(madeDim/2, 500)
@@ -290,8 +289,8 @@ func TestMadeRefusals(t *testing.T) {
 		{"slopes of other heads", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[0].Slopes = []float64{1} }, Options{}, "1 biases of the distance for 4 heads"},
 		{"rotation of too much", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[0].Rope.Dim = madeDim + 2 }, Options{}, "rotation of 10 elements"},
 		{"norm of two heads", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[0].QNorm = madeNorm("q_norm", 2*madeDim) }, Options{}, "q_norm.gamma: a norm of 16 elements for 4 heads of 8"},
-		{"norm of no part", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[0].OutNorm = madeNorm("o_norm", 5) }, Options{}, "o_norm.gamma: a norm of 5 elements in rows of 32"},
-		{"norm of a part of the MLP", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { m[0].Norm = madeNorm("norm", 12) }, Options{}, "norm.gamma: a norm of 12 elements in rows of 24"},
+		{"norm of a head before the output", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[0].OutNorm = madeNorm("o_norm", madeDim) }, Options{}, "o_norm.gamma: a norm of 8 elements for rows of 32"},
+		{"norm of a part of the MLP", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { m[0].Norm = madeNorm("norm", 12) }, Options{}, "norm.gamma: a norm of 12 elements for rows of 24"},
 		{"RMSNorm with a bias", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 			d.Layers[1][0].Norm.Beta = arch.Weight{Tensor: "beta", Rows: madeHidden}
 		}, Options{}, "beta: RMSNorm with a bias"},

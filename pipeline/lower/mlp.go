@@ -36,7 +36,7 @@ func (b *builder) mlp(ml string, m *arch.MLP, x value) (value, error) {
 	}
 	if m.Norm != nil {
 		if m.Norm.Gamma.Rows != m.Intermediate {
-			return 0, fmt.Errorf("%s: a norm of %d elements in rows of %d: %w", m.Norm.Gamma.Tensor, m.Norm.Gamma.Rows, m.Intermediate, tensor.ErrUnsupported)
+			return 0, wrongNorm(m.Norm, fmt.Sprintf("rows of %d", m.Intermediate))
 		}
 		x = b.norm(ml+"norm", x, m.Norm)
 	}

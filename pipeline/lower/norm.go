@@ -18,15 +18,7 @@ func (b *builder) norm(name string, x value, n *arch.Norm) value {
 	return b.op(name, mnn.OpLayerNorm, &mnn.LayerNorm{Axis: []int32{-1}, Epsilon: float32(n.Eps), Group: 1, RMS: !n.Centered}, x)
 }
 
-// normParts normalises rows of width elements of the graph in parts as long as gamma; the result has one row of dimensions
-// for each part if there is more than one.
-func (b *builder) normParts(name string, x value, width int, n *arch.Norm) (value, error) {
-	part := n.Gamma.Rows
-	if part < 1 || width%part != 0 {
-		return 0, fmt.Errorf("%s: a norm of %d elements in rows of %d: %w", n.Gamma.Tensor, part, width, tensor.ErrUnsupported)
-	}
-	if part < width {
-		x = b.reshape(name+"/parts", x, 1, -1, int32(width/part), int32(part))
-	}
-	return b.norm(name, x, n), nil
+// wrongNorm is the error of a norm that is not as long as what it stands behind.
+func wrongNorm(n *arch.Norm, what string) error {
+	return fmt.Errorf("%s: a norm of %d elements for %s: %w", n.Gamma.Tensor, n.Gamma.Rows, what, tensor.ErrUnsupported)
 }
