@@ -23,7 +23,8 @@ type builder struct {
 	angles          map[*arch.Rope][2]value // cosines and sines of the call's positions
 	once            map[string]value        // tensors of the graph that layers share, by name
 	// window is that of the engine's masks; 0 stands for masks in the graph where any are needed.
-	window int
+	window    int
+	maskBytes int // of all masks, for every pair of a query and a key
 
 	err error // the first of those that methods without an error found
 
@@ -50,7 +51,7 @@ func (b *builder) fail(err error) {
 	}
 }
 
-// shares gives the tensor of the graph that f makes, made once.
+// shares gives the tensor of the graph, not of a subgraph, that f makes, made once.
 func (b *builder) shares(name string, f func() value) value {
 	if v, ok := b.once[name]; ok {
 		return v

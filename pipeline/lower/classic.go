@@ -67,6 +67,7 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
+	b.maskCondition()
 	if !d.Tied {
 		b.slots = append(b.slots, Slot{Kind: TableSlot, Name: "embedding", Op: -1, Weight: d.Embedding, Table: true, Lookup: true})
 	}

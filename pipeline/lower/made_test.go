@@ -208,6 +208,9 @@ var madeCases = []struct {
 			a.Rope, a.Slopes = nil, []float64{.25, .0625, .015625, .00390625}
 		}
 	}, check: func(t *testing.T, m *Model) {
+		if !strings.Contains(strings.Join(m.Conditions, "\n"), "masks take 16 bytes") {
+			t.Errorf("conditions %q", m.Conditions)
+		}
 		if m.Caches != 2*madeHeads || m.CacheElements != 2*2*madeHeads*madeDim {
 			t.Errorf("%d caches, %d elements", m.Caches, m.CacheElements)
 		}

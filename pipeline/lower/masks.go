@@ -43,7 +43,7 @@ func (b *builder) chooseMasks() {
 	for w := range windows {
 		b.window = w
 	}
-	b.condition("the engine makes masks of 8 bytes for every pair of a new token and a token of the context")
+	b.maskBytes = 8
 }
 
 // causal is the mask of attention to all positions. An op without sinks needs none where the engine makes none.
@@ -67,9 +67,25 @@ func (b *builder) maskOf(window, chunk int, sinks bool) value {
 		return b.mask
 	}
 	name := maskName(window, chunk)
-	return b.shares(name, func() value {
-		return b.op(name, mnn.OpUnsqueeze, &mnn.Squeeze{Dims: []int32{0, 1}}, b.hiddenScores(window, chunk))
-	})
+	return b.shares(name, func() value { return b.explicit(name, b.hiddenScores(window, chunk)) })
+}
+
+// explicit is a mask of what is added to scores, [tokens, positions].
+func (b *builder) explicit(name string, scores value) value {
+	b.maskBytes += 4
+	return b.op(name, mnn.OpUnsqueeze, &mnn.Squeeze{Dims: []int32{0, 1}}, scores)
+}
+
+// maskCondition says what masks cost.
+func (b *builder) maskCondition() {
+	if b.maskBytes == 0 {
+		return
+	}
+	advice := ""
+	if !b.whole {
+		advice = "; long prompts are better divided (chunk)"
+	}
+	b.condition(fmt.Sprintf("masks take %d bytes for every pair of a new token and a token of the context%s", b.maskBytes, advice))
 }
 
 func maskName(window, chunk int) string {
@@ -140,6 +156,6 @@ func (b *builder) sloped(slope float64, window, chunk int) value {
 		})
 		bias := b.binary(name+"/bias", mnn.BinaryMul, behind, b.scalarFloat(-slope))
 		sum := b.binary(name+"/sum", mnn.BinaryAdd, bias, b.hiddenScores(window, chunk))
-		return b.op(name, mnn.OpUnsqueeze, &mnn.Squeeze{Dims: []int32{0, 1}}, sum)
+		return b.explicit(name, sum)
 	})
 }
