@@ -17,7 +17,8 @@ type builder struct {
 	sink
 
 	decoder         *arch.Decoder
-	context         int // positions that the package can hold
+	context         int    // positions that the package can hold
+	latent          string // Options.Latent
 	mask, positions value
 	split, high     int                     // rows of the two levels of rotary tables
 	angles          map[*arch.Rope][2]value // cosines and sines of the call's positions

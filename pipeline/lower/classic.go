@@ -22,7 +22,7 @@ func LayerOutput(i int) string { return fmt.Sprintf("/layers.%d/mlp/residual", i
 // embedding from elementary ops, one Attention op per layer, or per head where heads have masks of their own.
 func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	b := newBuilder()
-	b.decoder, b.context, b.precision = d, d.MaxPositions, d.Precision
+	b.decoder, b.context, b.precision, b.latent = d, d.MaxPositions, d.Precision, o.Latent
 	if o.Context > 0 {
 		b.context = min(o.Context, d.MaxPositions)
 	}
@@ -165,6 +165,16 @@ func (b *builder) block(i int, p string, block arch.Block, x value) (value, erro
 		return b.attention(p, block, x)
 	case *arch.MLP:
 		return b.mlp(p, block, x)
+	case *arch.Experts:
+		return b.experts(i, p, block, x)
+	case *arch.LatentAttention:
+		return b.latentAttention(p, block, x)
+	case *arch.ShortConv:
+		return b.shortConv(p, block, x)
+	case *arch.DeltaNet:
+		return b.deltaNet(p, block, x)
+	case *arch.Mamba2:
+		return b.mamba2(p, block, x)
 	}
 	return 0, fmt.Errorf("%T: %w", block, tensor.ErrUnsupported)
 }

@@ -67,6 +67,9 @@ type Slot struct {
 	Subgraph int
 	Weight   arch.Weight
 	Bias     arch.Weight
+	// Fine marks matrices that are small and sensitive, routers and gates: they stay in 16 bits unless an override says
+	// otherwise.
+	Fine bool
 	// Table marks the head and the embedding, whose precision counts more than that of the body.
 	Table bool
 	// Lookup marks the slot in which the engine looks token rows up: the head of a tied model, or the table.
@@ -107,4 +110,6 @@ func (m *Model) Op(s *Slot) *mnn.Op {
 type Options struct {
 	// Context bounds the positions of the package; 0 stands for all that the checkpoint declares.
 	Context int
+	// Latent is the form of latent attention, LatentExpanded or LatentCached; empty leaves it to the dimensions.
+	Latent string
 }

@@ -1,0 +1,86 @@
+package lower
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// mamba2 lowers the block of Mamba 2. Its state is one that gated_delta_rule computes without the delta: c are the queries,
+// b the keys, dt·x the values.
+func (b *builder) mamba2(p string, m *arch.Mamba2, x value) (value, error) {
+	inner, shared := m.Heads*m.HeadDim, m.Groups*m.State
+	width := inner + 2*shared
+	if m.XBC.Weight.Rows != width || m.Heads%m.Groups != 0 {
+		return 0, fmt.Errorf("%s: %d rows for %d heads of %d and %d groups of %d: %w",
+			m.XBC.Weight.Tensor, m.XBC.Weight.Rows, m.Heads, m.HeadDim, m.Groups, m.State, tensor.ErrCorrupt)
+	}
+	if err := checkTaps(m.Taps, width); err != nil {
+		return 0, err
+	}
+	heads, dim, rows := int32(m.Heads), int32(m.HeadDim), int32(inner)
+	z := b.linear(p+"in_proj_z/Linear", x, &m.Z, Slot{}, 1, -1, rows)
+	in := b.linear(p+"in_proj_xbc/Linear", x, &m.XBC, Slot{}, 1, -1, int32(width))
+	time := b.linear(p+"in_proj_dt/Linear", x, &m.Dt, Slot{Fine: true}, 1, -1, heads)
+
+	in = b.convolution(p, in, width, m.Taps)
+	if m.ConvBias.Tensor != "" {
+		in = b.binary(p+"biased", mnn.BinaryAdd, in, b.constant(p+"conv_bias", m.ConvBias))
+	}
+	in = b.unary(p+"conv_silu", mnn.UnarySilu, in)
+	xs := b.reshape(p+"x_heads", b.slice(p+"x", in, b.list(0), rows, 2), 1, -1, heads, dim)
+	keys := b.slice(p+"B", in, b.list(rows), rows+int32(shared), 2)
+	queries := b.slice(p+"C", in, b.list(rows+int32(shared)), int32(width), 2)
+
+	time = b.softplus(p+"softplus", b.binary(p+"dt", mnn.BinaryAdd, time, b.constant(p+"dt_bias", m.DtBias)))
+	if m.TimeMin > 0 {
+		time = b.binary(p+"dt_min", mnn.BinaryMaximum, time, b.scalarFloat(m.TimeMin))
+	}
+	if m.TimeMax <= math.MaxFloat32 {
+		time = b.binary(p+"dt_max", mnn.BinaryMinimum, time, b.scalarFloat(m.TimeMax))
+	}
+	decay := b.binary(p+"decay", mnn.BinaryMul, time, b.constant(p+"A", m.Decay))
+	values := b.binary(p+"dt_x", mnn.BinaryMul, xs, b.reshape(p+"dt_heads", time, 1, -1, heads, 1))
+	values = b.reshape(p+"values", values, 1, -1, rows)
+	qkv := b.times(p+"qkv_small", b.concat(p+"qkv", 2, queries, keys, values), memoryScale)
+	y := b.delta(p+"FusedLinearAttention", &mnn.LinearAttention{
+		KeyHeads: int32(m.Groups), ValueHeads: heads, KeyDim: int32(m.State), ValueDim: dim,
+	}, width, qkv, decay, b.allOnes(p+"beta", time))
+	b.atLeast("high") // float16 has no such small numbers
+	// The op made (memoryScale/2)³/sqrt(State) of the product of the three. Their reciprocal in one step would be right too,
+	// but is close to the largest float32.
+	y = b.times(p+"state_values", y, 4/memoryScale/memoryScale)
+	y = b.times(p+"state", y, 2/memoryScale*math.Sqrt(float64(m.State)))
+
+	y = b.binary(p+"sum", mnn.BinaryAdd, y, b.binary(p+"skip", mnn.BinaryMul, xs, b.constant(p+"D", m.D, 1, 1, heads, 1)))
+	y = b.binary(p+"product", mnn.BinaryMul, b.reshape(p+"rows", y, 1, -1, rows), b.unary(p+"silu", mnn.UnarySilu, z))
+	if m.Norm != nil {
+		var err error
+		if y, err = b.groupNorm(p+"norm", y, m.Norm, max(m.NormGroups, 1)); err != nil {
+			return 0, err
+		}
+	}
+	return b.linear(p+"out_proj/Linear", y, &m.Out, Slot{}, 1, -1, int32(m.Out.Weight.Rows)), nil
+}
+
+// groupNorm normalises so many equal parts of every row, each for itself.
+func (b *builder) groupNorm(name string, x value, n *arch.Norm, groups int) (value, error) {
+	if groups == 1 {
+		return b.norm(name, x, n), nil
+	}
+	if n.Centered || n.Gamma.Rows%groups != 0 {
+		return 0, fmt.Errorf("%s: a norm of %d groups: %w", n.Gamma.Tensor, groups, tensor.ErrUnsupported)
+	}
+	part := n.Gamma.Rows / groups
+	x = b.reshape(name+"/parts", x, 1, -1, int32(groups), int32(part))
+	x = b.op(name+"/each", mnn.OpLayerNorm, &mnn.LayerNorm{
+		Axis: []int32{-1}, Epsilon: float32(n.Eps), Group: 1, RMS: true,
+		Gamma: slices.Repeat([]float32{1}, part), Beta: make([]float32, part),
+	}, x)
+	x = b.reshape(name+"/rows", x, 1, -1, int32(n.Gamma.Rows))
+	return b.binary(name, mnn.BinaryMul, x, b.constant(name+"/gamma", n.Gamma)), nil
+}

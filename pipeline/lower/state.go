@@ -1,0 +1,126 @@
+package lower
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/mnn"
+)
+
+// LinearAttention keeps its state within the op. Engines forget it only at the start of a prompt of several tokens, and
+// 3.5.0 only if that has another length than the call before; a prompt of one token always continues the conversation
+// before it. So the blocks that use the op are lowered such that nothing of a state reaches position 0 and those behind it:
+// states decay by exp(-160) there, and the inputs that a convolution remembers are multiplied by 0 as long as they would be
+// those of negative positions.
+
+// keepsState says what follows from an op that keeps so many bytes between calls, as float32.
+func (b *builder) keepsState(bytes int64) {
+	b.caches++
+	b.stateBytes += bytes
+	b.condition("history cannot be edited, and no tokens can be drafted (lookahead): the state of a layer cannot go back")
+}
+
+// restart is what the log of a decay gets at position 0, and 0 elsewhere, [1, tokens, 1].
+func (b *builder) restart() value {
+	return b.shares("/state/restart", func() value { return b.times("/state/restart", b.first(), forget) })
+}
+
+// since is 1 from position j on and 0 before, [1, tokens, 1].
+func (b *builder) since(j int) value {
+	name := "/state/since_" + strconv.Itoa(j)
+	return b.shares(name, func() value {
+		p := b.binary(name+"/shift", mnn.BinaryAdd, b.floatPositions(), b.scalarFloat(float64(1-j)))
+		return b.clamp(name, p, 0, 1)
+	})
+}
+
+func (b *builder) clamp(name string, x value, low, high float64) value {
+	x = b.binary(name+"/max", mnn.BinaryMaximum, x, b.scalarFloat(low))
+	return b.binary(name, mnn.BinaryMinimum, x, b.scalarFloat(high))
+}
+
+// allOnes has the shape of x.
+func (b *builder) allOnes(name string, x value) value { return b.clamp(name, x, 1, 1) }
+
+func (b *builder) permute(name string, x value, dims ...int32) value {
+	return b.op(name, mnn.OpPermute, &mnn.Permute{Dims: dims}, x)
+}
+
+// softplus is max(x, 0) + log(1 + exp(-|x|)).
+func (b *builder) softplus(name string, x value) value {
+	abs := b.unary(name+"/neg", mnn.UnaryNeg, b.unary(name+"/abs", mnn.UnaryAbs, x))
+	exp := b.binary(name+"/one_plus", mnn.BinaryAdd, b.unary(name+"/exp", mnn.UnaryExp, abs), b.scalarFloat(1))
+	top := b.binary(name+"/max", mnn.BinaryMaximum, x, b.scalarFloat(0))
+	return b.binary(name, mnn.BinaryAdd, top, b.unary(name+"/log", mnn.UnaryLog, exp))
+}
+
+// delta appends the gated delta rule over x [1, tokens, width], the queries, keys and values behind the convolution but
+// before its SiLU, which the op still applies. The logs of the decay and beta are [1, tokens, ValueHeads]; so is the result,
+// with another dimension of ValueDim.
+func (b *builder) delta(name string, p *mnn.LinearAttention, width int, x, decay, beta value) value {
+	decay = b.binary(name+"/decay", mnn.BinaryAdd, decay, b.restart())
+	x = b.permute(name+"/channels", x, 0, 2, 1)
+	p.Type = mnn.GatedDeltaRule
+	b.keepsState(4 * (int64(width) + int64(p.ValueHeads)*int64(p.KeyDim)*int64(p.ValueDim)))
+	return b.op(name, mnn.OpLinearAttention, p, x, decay, beta, b.pulse(width, 2, func(int) int { return 1 }))
+}
+
+// pulse is the weight of a convolution of taps that takes one input of every channel, [channels, 1, taps].
+func (b *builder) pulse(channels, taps int, at func(channel int) int) value {
+	key := fmt.Sprint("pulse ", channels, taps, at(0))
+	if v, ok := b.consts[key]; ok {
+		return v
+	}
+	w := make([]float32, channels*taps)
+	for c := range channels {
+		w[c*taps+at(c)] = 1
+	}
+	return b.shared(key, &mnn.Blob{Dims: []int32{int32(channels), 1, int32(taps)}, Format: mnn.NCHW, DType: mnn.DTFloat, Float32s: w})
+}
+
+// convolution is the causal depthwise convolution of x [1, tokens, width], the tap of the present token being the last.
+func (b *builder) convolution(p string, x value, width int, taps []arch.Weight) value {
+	var sum value
+	for k, y := range b.delayed(p+"delay", x, width, len(taps)) {
+		name := p + "tap_" + strconv.Itoa(k)
+		y = b.binary(name, mnn.BinaryMul, y, b.constant(name+"/weight", taps[k]))
+		if k > 0 {
+			y = b.binary(name+"/sum", mnn.BinaryAdd, sum, y)
+		}
+		sum = y
+	}
+	return sum
+}
+
+// delayed gives x [1, tokens, width] as it was n-1, ..., 1 and 0 tokens before, 0 before position 0. An op that computes
+// C·conv(B·x), B and C being 1, remembers it.
+func (b *builder) delayed(name string, x value, width, n int) []value {
+	if n == 1 {
+		return []value{x}
+	}
+	all := width * (n - 1)
+	ones := b.allOnes(name+"/ones", x)
+	var in []value
+	for range 2 * (n - 1) {
+		in = append(in, ones)
+	}
+	for range n - 1 {
+		in = append(in, x)
+	}
+	y := b.permute(name+"/channels", b.concat(name+"/inputs", 2, in...), 0, 2, 1)
+	none := b.shared("none", &mnn.Blob{Dims: []int32{1, 1, 1}, Format: mnn.NCHW, DType: mnn.DTFloat, Float32s: []float32{0}})
+	w := b.pulse(all, n, func(c int) int { return n - 2 - c/width })
+	y = b.op(name, mnn.OpLinearAttention, &mnn.LinearAttention{
+		Type: mnn.ShortConv, KeyHeads: 1, ValueHeads: 1, KeyDim: int32(all), ValueDim: int32(all),
+	}, y, none, none, w)
+	b.keepsState(4 * int64(all) * int64(n-1))
+	y = b.reshape(name+"/rows", y, 1, -1, int32(all))
+	out := []value{x}
+	for j := 1; j < n; j++ {
+		at := name + "_" + strconv.Itoa(j)
+		s := b.slice(at+"/slice", y, b.list(int32((j-1)*width)), int32(j*width), 2)
+		out = append([]value{b.binary(at, mnn.BinaryMul, s, b.since(j))}, out...)
+	}
+	return out
+}
