@@ -43,6 +43,10 @@ type builder struct {
 	intermediate               int
 	// headBias gives the head a bias.
 	headBias bool
+	// tables are the rotary tables that were asked for.
+	tables []ropeTable
+	// broken lists what is wrong with tensors, as far as it was seen while layers were described.
+	broken []problem
 }
 
 // begin reads the keys that all families share. eps is the name of the key of the norms' epsilon, with the value it has
@@ -127,6 +131,12 @@ func (b *builder) finish(a *Attention, f func(i int, prefix string) Layer) (*Dec
 	d.Layers = make([]Layer, 0, b.layers)
 	for i := range b.layers {
 		d.Layers = append(d.Layers, f(i, b.prefix+layerName(i)))
+		if len(b.problems) > 0 {
+			return nil, problems{scope: configName, list: b.problems}
+		}
+		if len(b.broken) > 0 {
+			return nil, problems{scope: "tensors", list: b.broken}
+		}
 	}
 	d.FinalNorm = b.norm(b.finalNorm, d.Hidden)
 	d.Head = b.linear(b.head, d.Vocab, d.Hidden, b.headBias)
@@ -134,18 +144,6 @@ func (b *builder) finish(a *Attention, f func(i int, prefix string) Layer) (*Dec
 		d.HeadTensor, d.Head.Weight = d.Head.Weight.Tensor, d.Embedding
 	}
 	return d, nil
-}
-
-// rope adds a rotary table for heads of which dim elements turn, and returns the one at hand if it is the same.
-func (b *builder) rope(p ropeParams, dim int) *Rope {
-	r := p.table(dim)
-	for _, have := range b.d.Ropes {
-		if have.equal(&r) {
-			return have
-		}
-	}
-	b.d.Ropes = append(b.d.Ropes, &r)
-	return &r
 }
 
 // preNorm is the layer of most families: attention and MLP, each behind a norm.

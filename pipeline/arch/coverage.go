@@ -16,10 +16,11 @@ type coverage struct {
 	bad   map[string]bool // tensors that were complained of
 }
 
-// usedPart holds the used rows of a tensor; of one that is transposed, the used columns of every block of rows.
+// usedPart holds the used rows of a tensor; of one that is transposed, the used columns of every block of rows; of one that
+// vectors are cut from, the used elements.
 type usedPart struct {
-	rows   []bool
-	blocks map[block][]bool
+	rows, elements []bool
+	blocks         map[block][]bool
 }
 
 type block struct{ from, rows int }
@@ -74,7 +75,12 @@ func (c *coverage) mark(name string, v *View) {
 		c.used[name] = u
 	}
 	flags, runs := u.rows, v.runs()
-	if v.Transposed {
+	if v.Cols == 0 && !v.Transposed && cols > 1 {
+		if u.elements == nil {
+			u.elements = make([]bool, rows*cols)
+		}
+		flags = u.elements
+	} else if v.Transposed {
 		_, n := v.turnedShape()
 		b := block{v.From, n}
 		if u.blocks[b] == nil {
@@ -103,8 +109,14 @@ func (c *coverage) gaps(name string) string {
 			u.rows[b.from+i] = true
 		}
 	}
-	if i := slices.Index(u.rows, false); i >= 0 {
-		return fmt.Sprintf("row %d of %s", i, printable(name))
+	for i, used := range u.rows {
+		if used {
+			continue
+		}
+		cols := len(u.elements) / len(u.rows)
+		if k := slices.Index(u.elements[i*cols:(i+1)*cols], false); k >= 0 || cols == 0 {
+			return fmt.Sprintf("row %d of %s", i, printable(name))
+		}
 	}
 	return ""
 }

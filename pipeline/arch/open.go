@@ -101,6 +101,15 @@ func matrix(shape tensor.Shape) (rows, cols int64) {
 	return rows, shape[last]
 }
 
+// matrix gives the shape of a tensor as the view sees it: for a vector that is not transposed every element is a row.
+func (v *View) matrix(shape tensor.Shape) (rows, cols int64) {
+	rows, cols = matrix(shape)
+	if v.Cols == 0 && !v.Transposed {
+		rows, cols = rows*cols, 1
+	}
+	return rows, cols
+}
+
 // width is the number of elements of a row of the view, 1 for a vector.
 func (v *View) width() int { return max(v.Cols, 1) }
 
@@ -134,7 +143,7 @@ func (v *openView) check(base map[string]tensor.Info) error {
 	if err := kernel.ToF32(nil, nil, v.of.DType); err != nil {
 		return fmt.Errorf("%s: %w", v.Tensor, err)
 	}
-	rows, cols := matrix(v.of.Shape)
+	rows, cols := v.matrix(v.of.Shape)
 	wrong := fmt.Errorf("%s has shape %v, which does not hold %d x %d: %w", v.Tensor, v.of.Shape, v.Rows, v.width(), tensor.ErrCorrupt)
 	limit, want := rows, v.Rows
 	switch {

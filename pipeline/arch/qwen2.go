@@ -1,6 +1,7 @@
 package arch
 
-// Qwen2 is Qwen 1.5, 2 and 2.5: always biases on q, k and v, never on o. Sliding windows are refused.
+// Qwen2 is Qwen 1.5, 2 and 2.5: always biases on q, k and v, never on o. With
+// use_sliding_window the layers from max_window_layers on, or those that layer_types names, see sliding_window positions.
 type Qwen2 struct{}
 
 // Architectures implements [Family].
@@ -12,21 +13,10 @@ func (Qwen2) Describe(c *Config) (*Decoder, error) {
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
 	a, rope := b.heads(0), readRope(c)
-	refuseWindows(b)
-	return b.finish(&a, func(_ int, p string) Layer {
+	windows := b.switchedWindows()
+	return b.finish(&a, func(i int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, true, false)
-		x.Rope = b.rope(rope, a.HeadDim)
+		x.Rope, x.Window = b.rope(rope, a.HeadDim), windows[i]
 		return b.preNorm(p, x, b.mlp(p+"mlp.", b.intermediate, false))
 	})
-}
-
-// refuseWindows reads the keys of sliding windows and refuses what would make a layer use one. With
-// use_sliding_window false, transformers ignores sliding_window and max_window_layers.
-func refuseWindows(b *builder) {
-	b.take("sliding_window")
-	b.take("max_window_layers")
-	if b.Bool("use_sliding_window", false) {
-		b.Refuse("use_sliding_window", "true is not supported, only false")
-	}
-	b.layerTypes("full_attention")
 }

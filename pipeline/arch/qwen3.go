@@ -1,7 +1,7 @@
 package arch
 
 // Qwen3 is the dense Qwen 3: every head of q and k is normalised before rotation, attention_bias puts
-// biases on q, k, v and o. Sliding windows are refused.
+// biases on q, k, v and o. Windows are those of Qwen2.
 type Qwen3 struct{}
 
 // Architectures implements [Family].
@@ -14,10 +14,10 @@ func (Qwen3) Describe(c *Config) (*Decoder, error) {
 	b.mlpKeys("hidden_act", "silu")
 	// Unlike the others, Qwen3Config has a head_dim of its own when the file has none.
 	a, bias, rope := b.heads(128), b.Bool("attention_bias", false), readRope(c)
-	refuseWindows(b)
-	return b.finish(&a, func(_ int, p string) Layer {
+	windows := b.switchedWindows()
+	return b.finish(&a, func(i int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, bias, bias)
-		x.Rope = b.rope(rope, a.HeadDim)
+		x.Rope, x.Window = b.rope(rope, a.HeadDim), windows[i]
 		b.headNorms(x, p+"self_attn.q_norm", p+"self_attn.k_norm")
 		return b.preNorm(p, x, b.mlp(p+"mlp.", b.intermediate, false))
 	})

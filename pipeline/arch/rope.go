@@ -1,171 +1,373 @@
 package arch
 
 import (
-	"math"
-	"math/big"
+	"reflect"
 	"slices"
+	"strings"
 )
 
-// defaultTheta is the base of the rotary frequencies when the file has none, the same in all families.
+// defaultTheta is the base of the rotary frequencies when the file has none, unless the family has another.
 const defaultTheta = 10000
 
-// ropeParams are the parameters of the rotary table, without the dimension. Zero is "not given" or
-// "not of this type".
-type ropeParams struct {
-	kind   string
-	theta  float64
-	factor float64
-	// llama3: bounds of the wavelength, as fractions of the original context length.
-	low, high, original float64
+// Bounds of what rotary tables are scaled by.
+const (
+	maxFactor = 1e6
+	minFactor = 1e-6
+)
+
+// ropeRules are what a family makes of the rotary keys.
+type ropeRules struct {
+	theta float64 // the base when the file has none; 0 stands for defaultTheta
+	// partial is the part of a head that turns when the file does not say; 0 means that the family turns whole heads and
+	// knows no other. partialKey is an older name of partial_rotary_factor.
+	partial    float64
+	partialKey string
+	// alpha says that the type "dynamic" with a key alpha stretches the base once and for all.
+	alpha bool
+	// mrope says that mrope_section is understood: with text alone its axes are equal, and the table is the plain one.
+	mrope bool
+	// long says that there is no type but default and longrope, also called yarn, and that original is the original length,
+	// whatever stands within the object.
+	long     bool
+	original int
+	// missing, if it has a kind, is used where the file has neither rope_parameters nor rope_scaling.
+	missing ropeParams
 }
 
-// readRope reads both spellings: rope_parameters of transformers 5, rope_theta and rope_scaling of 4.
-// A file that has both must say the same twice.
-func readRope(c *Config) ropeParams {
-	refusePartial(c)
+// ropeParams are the parameters of a rotary table, without the dimension. Zero is "not given" or "not of this type".
+type ropeParams struct {
+	kind    string
+	theta   float64
+	partial float64 // the part of a head that turns; 0 stands for 1
+	factor  float64
+	// llama3: bounds of the wavelength, as fractions of the original context length, which yarn and longrope have too.
+	low, high, original float64
+	// yarn: turns within the original length above which frequencies stay and below which they are divided; exact says that
+	// the pairs where that begins and ends are not rounded.
+	fast, slow float64
+	exact      bool
+	// The multiplier of cosine and sine, or what it follows from.
+	attention, mscale, mscaleAll float64
+	short, long                  []float64 // longrope: what every frequency is divided by
+	alpha                        float64   // dynamic
+	path                         string    // of the object in the file, with a dot behind it
+}
+
+// readRope reads the rotary keys of a family without rules of its own.
+func readRope(c *Config) ropeParams { return ropeRules{}.read(c) }
+
+// read reads both spellings: rope_parameters of transformers 5, rope_theta and rope_scaling of 4. A file that has both must
+// say the same twice.
+func (r ropeRules) read(c *Config) ropeParams {
+	partial := r.readPartial(c, c, "partial_rotary_factor")
+	if r.partialKey != "" {
+		if old := r.readPartial(c, c, r.partialKey); partial == 0 {
+			partial = old
+		} else if old != 0 && old != partial {
+			c.Wrong(r.partialKey, "%g contradicts partial_rotary_factor %g", old, partial)
+		}
+	}
 	theta, _ := c.OptFloat("rope_theta", 1, 1e15)
 	p := ropeParams{kind: "default"}
 	now, before := c.Object("rope_parameters"), c.Object("rope_scaling")
 	switch {
 	case now != nil && before != nil:
-		p = readRopeObject(now)
-		old := readRopeObject(before)
+		p = r.readObject(c, now)
+		old := r.readObject(c, before)
 		if p.theta == 0 || old.theta == 0 {
 			p.theta = max(p.theta, old.theta)
 			old.theta = p.theta
 		}
-		if now.Good("rope_type", "type") && before.Good("rope_type", "type") && p != old {
+		if p.partial == 0 || old.partial == 0 {
+			p.partial = max(p.partial, old.partial)
+			old.partial = p.partial
+		}
+		old.path = p.path
+		if now.Good("rope_type", "type") && before.Good("rope_type", "type") && !reflect.DeepEqual(p, old) {
 			c.Wrong("rope_scaling", "contradicts rope_parameters")
 		}
 	case now != nil:
-		p = readRopeObject(now)
+		p = r.readObject(c, now)
 	case before != nil:
-		p = readRopeObject(before)
+		p = r.readObject(c, before)
+	case r.missing.kind != "":
+		p = r.missing
 	}
+	switch {
+	case p.partial == 0:
+		p.partial = partial
+	case partial != 0 && partial != p.partial:
+		c.Wrong("partial_rotary_factor", "%g contradicts the partial_rotary_factor %g of the rope parameters", partial, p.partial)
+	}
+	return r.settle(c, p, theta, "rope_theta")
+}
+
+// readByType reads the parameters of families whose layers turn by their kind: full_attention and sliding_attention
+// within rope_parameters; in older files rope_theta and rope_scaling for full layers, and local for sliding ones. Keys
+// beside the two kinds have no effect in transformers and none here.
+func readByType(c *Config, full, sliding ropeRules, local string) (f, s ropeParams) {
+	f, s = ropeParams{kind: "default"}, ropeParams{kind: "default"}
+	theta, _ := c.OptFloat("rope_theta", 1, 1e15)
+	localTheta := 0.0
+	if local != "" {
+		localTheta, _ = c.OptFloat(local, 1, 1e15)
+	}
+	now, before := c.Object("rope_parameters"), c.Object("rope_scaling")
+	if now != nil {
+		nf, ns := now.Object("full_attention"), now.Object("sliding_attention")
+		switch {
+		case nf == nil && ns == nil && len(now.fields.keys) > 0:
+			c.Refuse("rope_parameters", "has neither full_attention nor sliding_attention")
+			now.Inert(now.fields.keys...)
+		default:
+			now.Inert("rope_theta", "rope_type", "type", "factor", "original_max_position_embeddings", "beta_fast", "beta_slow",
+				"attention_factor", "mscale", "mscale_all_dim", "truncate", "low_freq_factor", "high_freq_factor")
+		}
+		if nf != nil {
+			f = full.readObject(c, nf)
+		}
+		if ns != nil {
+			s = sliding.readObject(c, ns)
+		}
+	}
+	if before != nil {
+		old := full.readObject(c, before)
+		if now != nil {
+			if old.theta == 0 {
+				old.theta = f.theta
+			}
+			old.path = f.path
+			if !reflect.DeepEqual(f, old) {
+				c.Wrong("rope_scaling", "contradicts rope_parameters")
+			}
+		}
+		f = old
+	}
+	return full.settle(c, f, theta, "rope_theta"), sliding.settle(c, s, localTheta, local)
+}
+
+// settle fills in what the object leaves open: theta is the base that stands beside it, under key.
+func (r ropeRules) settle(c *Config, p ropeParams, theta float64, key string) ropeParams {
 	switch {
 	case p.theta == 0 && theta == 0:
 		p.theta = defaultTheta
+		if r.theta != 0 {
+			p.theta = r.theta
+		}
 	case p.theta == 0:
 		p.theta = theta
 	case theta != 0 && theta != p.theta:
-		c.Wrong("rope_theta", "%g contradicts the rope_theta %g of the rope parameters", theta, p.theta)
+		c.Wrong(key, "%g contradicts the rope_theta %g of the rope parameters", theta, p.theta)
+	}
+	if p.partial == 0 {
+		p.partial = r.partial
+	}
+	if p.kind == "yarn" && p.theta <= 1 {
+		c.Wrong(key, "%g leaves yarn nothing to interpolate", p.theta)
 	}
 	return p
 }
 
-// readRopeObject reads rope_parameters or rope_scaling. Keys that do not belong to the type stay
-// unread, so that Finish refuses them.
-func readRopeObject(o *Config) ropeParams {
-	p := ropeParams{kind: "default"}
+// readObject reads rope_parameters or rope_scaling. Keys that do not belong to the type stay unread, so that Finish
+// refuses them.
+func (r ropeRules) readObject(c, o *Config) ropeParams {
+	p := ropeParams{kind: "default", path: strings.TrimPrefix(o.prefix, c.prefix)}
 	p.theta, _ = o.OptFloat("rope_theta", 1, 1e15)
-	refusePartial(o)
+	p.partial = r.readPartial(c, o, "partial_rotary_factor")
+	if r.mrope {
+		o.Ints("mrope_section", 0, maxHeadDim)
+		o.Bool("mrope_interleaved", false)
+	}
 	key := "rope_type"
 	kind, ok := o.OptString(key)
+	kind = r.canonical(kind)
 	if old, okOld := o.OptString("type"); okOld {
-		if ok && old != kind {
+		if ok && r.canonical(old) != kind {
 			o.Wrong("type", "%s contradicts rope_type %s", show(old), show(kind))
 		}
 		if !ok {
-			key, kind, ok = "type", old, true
+			key, kind, ok = "type", r.canonical(old), true
 		}
 	}
 	if !ok {
 		return p
 	}
-	const maxFactor = 1e6
-	switch kind {
-	case "default":
-	case "linear":
+	known := []string{"default", "linear", "llama3", "longrope", "yarn"}
+	if r.long {
+		known = []string{"default", "longrope"}
+	}
+	switch {
+	case slices.Contains(known, kind), kind == "dynamic" && r.alpha && o.Has("alpha"):
 		p.kind = kind
+		p.readScaling(o, r.context(c), r.originalOf(c, o))
+		return p
+	case kind == "dynamic" && !r.long:
+		o.Refuse(key, "\"dynamic\" is not supported: beyond max_position_embeddings the frequencies depend on the length of the text; "+
+			"up to there they are those of \"default\"")
+	default:
+		o.Refuse(key, "%s is not supported (known: %s)", show(kind), strings.Join(known, ", "))
+	}
+	// The other keys are parameters of that type: one refusal is enough.
+	o.Inert(o.fields.keys...)
+	return p
+}
+
+// context is max_position_embeddings.
+func (ropeRules) context(c *Config) float64 {
+	n, _ := integer(c.fields.values["max_position_embeddings"], 1, maxPositions)
+	return float64(n)
+}
+
+// originalOf is the length of the contexts that a model was trained with before they were stretched, by default
+// max_position_embeddings.
+func (r ropeRules) originalOf(c, o *Config) func() float64 {
+	return func() float64 {
+		if r.original != 0 {
+			o.Inert("original_max_position_embeddings")
+			return float64(r.original)
+		}
+		if n, ok := o.OptInt("original_max_position_embeddings", maxPositions); ok {
+			return float64(n)
+		}
+		return r.context(c)
+	}
+}
+
+// readScaling reads the keys of a type.
+func (p *ropeParams) readScaling(o *Config, context float64, original func() float64) {
+	switch p.kind {
+	case "linear":
 		p.factor = o.Float("factor", 1, maxFactor)
 	case "llama3":
-		p.kind = kind
 		p.factor = o.Float("factor", 1, maxFactor)
-		p.low = o.Float("low_freq_factor", 1e-6, maxFactor)
-		p.high = o.Float("high_freq_factor", 1e-6, maxFactor)
+		p.low = o.Float("low_freq_factor", minFactor, maxFactor)
+		p.high = o.Float("high_freq_factor", minFactor, maxFactor)
 		p.original = float64(o.Int("original_max_position_embeddings", maxPositions))
 		if o.Good("low_freq_factor", "high_freq_factor") && p.high <= p.low {
 			o.Wrong("high_freq_factor", "%g is not larger than low_freq_factor %g", p.high, p.low)
 		}
+	case "yarn":
+		p.factor, p.original = o.Float("factor", 1, maxFactor), original()
+		if p.fast, _ = o.OptFloat("beta_fast", 0, maxFactor); p.fast == 0 {
+			p.fast = 32
+		}
+		if p.slow, _ = o.OptFloat("beta_slow", 0, maxFactor); p.slow == 0 {
+			p.slow = 1
+		}
+		if p.fast < p.slow && o.Good("beta_fast", "beta_slow") {
+			o.Wrong("beta_fast", "%g is less than beta_slow %g", p.fast, p.slow)
+		}
+		p.exact = !o.Bool("truncate", true)
+		p.attention, _ = o.OptFloat("attention_factor", minFactor, maxFactor)
+		p.mscale, _ = o.OptFloat("mscale", 0, maxFactor)
+		p.mscaleAll, _ = o.OptFloat("mscale_all_dim", 0, maxFactor)
+	case "longrope":
+		p.original = original()
+		p.short = p.factors(o, "short_factor")
+		p.long = p.factors(o, "long_factor")
+		p.attention, _ = o.OptFloat("attention_factor", minFactor, maxFactor)
+		var ok bool
+		if p.factor, ok = o.OptFloat("factor", 1, maxFactor); !ok {
+			p.factor = context / p.original
+		}
+		if p.original < 2 {
+			o.Wrong("original_max_position_embeddings", "%g is too short", p.original)
+		}
+	case "dynamic":
+		p.alpha = o.Float("alpha", 1, 1e9)
+		// What the checkpoints carry beside alpha. A factor would act beyond max_position_embeddings alone.
+		o.Inert("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
+	}
+}
+
+// factors reads a list that longrope needs.
+func (*ropeParams) factors(o *Config, key string) []float64 {
+	list := o.Floats(key, minFactor, maxFactor)
+	if list == nil && o.Good(key) {
+		o.missing(key)
+	}
+	return list
+}
+
+// canonical gives the present name of a type.
+func (r ropeRules) canonical(kind string) string {
+	switch {
+	case kind == "su", r.long && kind == "yarn":
+		return "longrope"
+	case kind == "mrope" && r.mrope:
+		return "default"
+	}
+	return kind
+}
+
+// readPartial reads the part of a head that turns, 0 if it is not given.
+func (r ropeRules) readPartial(c, o *Config, key string) float64 {
+	f, ok := o.OptFloat(key, 0, 1)
+	switch {
+	case !ok:
+		return 0
+	case r.partial == 0 && f != 1:
+		o.Refuse(key, "%g is not supported, only 1", f)
+		return 0
+	case f == 0:
+		o.Refuse(key, "0 is not supported: nothing would turn")
+		return 0
+	}
+	return f
+}
+
+// rotary is how many elements of a head turn.
+func (p ropeParams) rotary(headDim int) int {
+	if p.partial == 0 {
+		return headDim
+	}
+	return int(float64(headDim) * p.partial)
+}
+
+// rope adds the rotary table for heads of headDim elements, and returns the one at hand if it is the same.
+func (b *builder) rope(p ropeParams, headDim int) *Rope {
+	for _, have := range b.tables {
+		if have.headDim == headDim && reflect.DeepEqual(have.p, p) {
+			return have.rope
+		}
+	}
+	r := Rope{Type: p.kind, Scale: 1}
+	if dim := p.rotary(headDim); b.ropeFits(p, dim) {
+		r = p.table(dim)
+	}
+	out := &r
+	for _, have := range b.d.Ropes {
+		if have.equal(&r) {
+			out = have
+		}
+	}
+	if out == &r {
+		b.d.Ropes = append(b.d.Ropes, out)
+	}
+	b.tables = append(b.tables, ropeTable{p, headDim, out})
+	return out
+}
+
+// ropeTable is a table that was asked for.
+type ropeTable struct {
+	p       ropeParams
+	headDim int
+	rope    *Rope
+}
+
+// ropeFits judges what the parameters say of the dimension.
+func (b *builder) ropeFits(p ropeParams, dim int) bool {
+	switch {
+	case dim < 2 || dim%2 != 0:
+		b.unsupported(p.path+"partial_rotary_factor", "%d elements of a head turn, which are no pairs", dim)
+	case p.alpha != 0 && dim < 4:
+		b.unsupported(p.path+"alpha", "is not defined for %d elements", dim)
+	case p.kind == "longrope" && len(p.short) != dim/2:
+		b.Wrong(p.path+"short_factor", "%d entries for %d pairs", len(p.short), dim/2)
+	case p.kind == "longrope" && len(p.long) != dim/2:
+		b.Wrong(p.path+"long_factor", "%d entries for %d pairs", len(p.long), dim/2)
 	default:
-		o.Refuse(key, "%s is not supported (known: default, linear, llama3)", show(kind))
-		// The other keys are parameters of that type: one refusal is enough.
-		for _, k := range o.fields.keys {
-			o.take(k)
-		}
+		return true
 	}
-	return p
-}
-
-func refusePartial(c *Config) {
-	if f, ok := c.OptFloat("partial_rotary_factor", 0, 1); ok && f != 1 {
-		c.Refuse("partial_rotary_factor", "%g is not supported, only 1", f)
-	}
-}
-
-// table computes the frequencies for heads of dim elements, dim even:
-//
-//	default  f_j = theta^(-2j/dim)
-//	linear   f_j / factor
-//	llama3   wavelength 2*pi/f_j above original/low: f_j / factor; below original/high: f_j;
-//	         between: a blend, linear in original/wavelength
-func (p ropeParams) table(dim int) Rope {
-	r := Rope{Type: p.kind, Dim: dim, InvFreq: inverseFrequencies(p.theta, dim), Scale: 1}
-	for j, f := range r.InvFreq {
-		switch p.kind {
-		case "linear":
-			r.InvFreq[j] = f / p.factor
-		case "llama3":
-			wavelength := 2 * math.Pi / f
-			switch {
-			case wavelength > p.original/p.low:
-				r.InvFreq[j] = f / p.factor
-			case wavelength >= p.original/p.high:
-				t := (p.original/wavelength - p.low) / (p.high - p.low)
-				// The conversions forbid fused multiply-add, which would differ between machines.
-				r.InvFreq[j] = float64((1-t)*f)/p.factor + float64(t*f)
-			}
-		}
-	}
-	return r
-}
-
-// equal reports whether two tables are the same.
-func (r *Rope) equal(o *Rope) bool {
-	return r.Dim == o.Dim && r.Scale == o.Scale && r.Original == o.Original && slices.Equal(r.InvFreq, o.InvFreq) && slices.Equal(r.Long, o.Long)
-}
-
-// inverseFrequencies returns theta^(-2j/dim) for j below dim/2, correctly rounded. math.Pow is not:
-// its last bit depends on the processor, and packages must not.
-func inverseFrequencies(theta float64, dim int) []float64 {
-	const precision = 256
-	newFloat := func(x float64) *big.Float { return big.NewFloat(x).SetPrec(precision) }
-	n := dim / 2
-	// Newton's iteration for root^n = theta. The start is good to 50 bits, every round doubles that.
-	root, base := newFloat(math.Pow(theta, 1/float64(n))), newFloat(theta)
-	for range 4 {
-		next := newFloat(0).Quo(base, power(root, n-1))
-		next.Add(next, newFloat(0).Mul(root, newFloat(float64(n-1))))
-		root = next.Quo(next, newFloat(float64(n)))
-	}
-	out := make([]float64, n)
-	step, f := newFloat(0).Quo(newFloat(1), root), newFloat(1)
-	for j := range out {
-		out[j], _ = f.Float64()
-		f.Mul(f, step)
-	}
-	return out
-}
-
-// power returns x^n.
-func power(x *big.Float, n int) *big.Float {
-	out := big.NewFloat(1).SetPrec(x.Prec())
-	square := new(big.Float).Copy(x)
-	for ; n > 0; n >>= 1 {
-		if n&1 == 1 {
-			out.Mul(out, square)
-		}
-		square.Mul(square, square)
-	}
-	return out
+	return false
 }

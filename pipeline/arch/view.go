@@ -4,7 +4,7 @@ import "regexp"
 
 // View is a tensor that the checkpoint has in another form: fused with others, stacked, transposed, in another order of
 // rows, or as the argument of a function. The checkpoint's tensor counts as a matrix: rows of its last dimension, all
-// dimensions before it being one. Of a vector every element is a row.
+// dimensions before it being one. Of a vector, and for a view that is a vector and not transposed, every element is a row.
 type View struct {
 	// Name is what a Weight calls it; the checkpoint has no tensor of this name. Rows and Cols are its shape, Cols 0 for a
 	// vector.

@@ -1,0 +1,153 @@
+package arch
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// expertTensors says what the tensors of experts are called, behind a prefix like "model.layers.3.mlp.experts.". One for
+// every matrix of every expert, "7.gate_proj.weight", as most checkpoints have them; or one for all experts, of three
+// dimensions: gate and up together, [experts, 2*intermediate, hidden], and down, [experts, hidden, intermediate]. Input-major
+// ones have their last two dimensions swapped. Which form a checkpoint has is seen from its names, and which order from
+// its shapes.
+type expertTensors struct {
+	// Gate, Up and Down are the names of an expert's own, without ".weight".
+	Gate, Up, Down string
+	// GateUp and StackedDown are whole names behind the prefix.
+	GateUp, StackedDown string
+	// InputMajor decides where the shapes fit both orders.
+	InputMajor bool
+	// Interleaved: of the stacked gate and up, the even rows are gate.
+	Interleaved bool
+	// Bias: every matrix has one. Those of stacked ones are called like them, with "_bias" behind.
+	Bias bool
+}
+
+// usualExperts are the names of most families.
+var usualExperts = expertTensors{
+	Gate: "gate_proj", Up: "up_proj", Down: "down_proj", GateUp: "gate_up_proj", StackedDown: "down_proj",
+}
+
+// experts describes n experts. What is wrong with their tensors is recorded for [builder.finish], by the name of the first.
+func (b *builder) experts(p string, n, intermediate int, names expertTensors) []MLP {
+	if n > maxExperts {
+		b.breaks(tensor.ErrUnsupported, "%d experts are more than %d", n, maxExperts)
+		return nil
+	}
+	if _, ok := b.Tensor(p + names.GateUp); ok && names.GateUp != "" {
+		return b.stackedExperts(p, n, intermediate, names)
+	}
+	out := make([]MLP, 0, n)
+	for j := range n {
+		q := p + strconv.Itoa(j) + "."
+		m := MLP{
+			Intermediate: intermediate,
+			Activation:   b.activation,
+			Gate:         b.linear(q+names.Gate, intermediate, b.d.Hidden, names.Bias),
+			Up:           b.linear(q+names.Up, intermediate, b.d.Hidden, names.Bias),
+			Down:         b.linear(q+names.Down, b.d.Hidden, intermediate, names.Bias),
+		}
+		// One by one: a config may promise more experts than any checkpoint has.
+		for _, w := range []Weight{m.Gate.Weight, m.Up.Weight, m.Down.Weight} {
+			if info, ok := b.Tensor(w.Tensor); !ok {
+				b.breaks(tensor.ErrCorrupt, "missing: %s", w.Tensor)
+				return nil
+			} else if want := w.shape(); !slices.Equal(info.Shape, want) {
+				b.breaks(tensor.ErrCorrupt, "wrong shape: %s is %v, want %v", w.Tensor, info.Shape, want)
+				return nil
+			}
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// stackedExperts is experts for tensors that hold all of them.
+func (b *builder) stackedExperts(p string, n, intermediate int, names expertTensors) []MLP {
+	gateUp, down := p+names.GateUp, p+names.StackedDown
+	gateUpInfo, _ := b.Tensor(gateUp)
+	downInfo, ok := b.Tensor(down)
+	if !ok {
+		b.breaks(tensor.ErrCorrupt, "missing: %s", down)
+		return nil
+	}
+	swapped := names.InputMajor
+	for _, t := range []struct {
+		info       tensor.Info
+		rows, cols int
+	}{{downInfo, b.d.Hidden, intermediate}, {gateUpInfo, 2 * intermediate, b.d.Hidden}} { // gate and up have the last word
+		rows, cols := int64(t.rows), int64(t.cols)
+		plain := slices.Equal(t.info.Shape, tensor.Shape{int64(n), rows, cols})
+		turned := slices.Equal(t.info.Shape, tensor.Shape{int64(n), cols, rows})
+		if !plain && !turned {
+			b.breaks(tensor.ErrCorrupt, "wrong shape: %s is %v, want %v", t.info.Name, t.info.Shape, tensor.Shape{int64(n), rows, cols})
+			return nil
+		}
+		if plain != turned {
+			swapped = turned
+		}
+	}
+	h := b.d.Hidden
+	out := make([]MLP, 0, n)
+	for j := range n {
+		// cut is count outputs of a tensor with all outputs of an expert, from the one at first on, step apart.
+		cut := func(name, of string, all, cols, first, count, step int) Linear {
+			v := View{Name: p + strconv.Itoa(j) + "." + name + ".weight", Tensor: of, Rows: count, Cols: cols, Transposed: swapped}
+			if swapped {
+				v.From, v.Runs = j*cols, []Run{{Start: first, Count: count, Step: step}}
+			} else {
+				v.Runs = []Run{{Start: j*all + first, Count: count, Step: step}}
+			}
+			l := Linear{Weight: b.view(v)}
+			if names.Bias {
+				l.Bias = b.view(View{
+					Name: p + strconv.Itoa(j) + "." + name + ".bias", Tensor: of + "_bias",
+					Rows: count, Runs: []Run{{Start: j*all + first, Count: count, Step: step}},
+				})
+			}
+			return l
+		}
+		m := MLP{Intermediate: intermediate, Activation: b.activation, Down: cut(names.Down, down, h, intermediate, 0, h, 0)}
+		up, step := intermediate, 0
+		if names.Interleaved {
+			up, step = 1, 2
+		}
+		m.Gate = cut(names.Gate, gateUp, 2*intermediate, h, 0, intermediate, step)
+		m.Up = cut(names.Up, gateUp, 2*intermediate, h, up, intermediate, step)
+		out = append(out, m)
+	}
+	return out
+}
+
+// expertKeys reads how many experts there are, under the first of the keys that the file has, and how many of them a token
+// takes.
+func (b *builder) expertKeys(topK string, missingTopK int, missing int, keys ...string) (n, k int) {
+	n = missing
+	seen := ""
+	for _, key := range keys {
+		v, ok := b.OptInt(key, maxExperts)
+		switch {
+		case !ok:
+		case seen == "":
+			n, seen = v, key
+		case v != n:
+			b.Wrong(key, "%d contradicts %s %d", v, seen, n)
+		}
+	}
+	var ok bool
+	if k, ok = b.OptInt(topK, maxExperts); !ok {
+		k = missingTopK
+	}
+	if k > n && b.Good(append(keys, topK)...) {
+		b.Wrong(topK, "%d of %d experts", k, n)
+	}
+	return n, k
+}
+
+// breaks records what is wrong with a tensor.
+func (b *builder) breaks(kind error, format string, args ...any) {
+	b.broken = append(b.broken, problem{kind, fmt.Sprintf(format, args...)})
+}

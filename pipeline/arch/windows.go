@@ -1,0 +1,69 @@
+package arch
+
+// The kinds of attention layers.
+const (
+	fullAttention    = "full_attention"
+	slidingAttention = "sliding_attention"
+)
+
+// window reads sliding_window: missing when the key is missing, 0 for null, which means that nothing slides. A window of 0
+// is an error.
+func (b *builder) window(missing int) int {
+	if w, ok := b.OptInt("sliding_window", maxPositions); ok {
+		return w
+	}
+	if b.Null("sliding_window") {
+		return 0
+	}
+	return missing
+}
+
+// windows gives every layer its window, 0 for those that see everything: layer_types says which layers slide, or slides
+// where the file has no such key.
+func (b *builder) windows(window int, slides func(layer int) bool) []int {
+	types := b.layerTypes(fullAttention, slidingAttention)
+	return b.spread(window, func(i int) bool {
+		if types != nil {
+			return types[i] == slidingAttention
+		}
+		return slides(i)
+	})
+}
+
+// spread gives the window to the layers that slide. One that no position of the declared context lies beyond is none.
+func (b *builder) spread(window int, slides func(layer int) bool) []int {
+	out := make([]int, b.layers)
+	for i := range out {
+		if !slides(i) {
+			continue
+		}
+		if window == 0 {
+			if b.Good("sliding_window") {
+				b.Wrong("sliding_window", "none, but layer %d slides", i)
+			}
+			return out
+		}
+		if window < b.d.MaxPositions {
+			out[i] = window
+		}
+	}
+	return out
+}
+
+// always is the rule of families whose layers all slide if there is a window.
+func always(window int) func(int) bool { return func(int) bool { return window != 0 } }
+
+// everyNth is the rule of families whose n-th, 2n-th and so on layer is full and whose other layers slide.
+func everyNth(n int) func(int) bool { return func(i int) bool { return (i+1)%n != 0 } }
+
+// switchedWindows reads the keys of Qwen: with use_sliding_window the layers from max_window_layers on slide, unless
+// layer_types says otherwise. Without it sliding_window and max_window_layers mean nothing.
+func (b *builder) switchedWindows() []int {
+	from := b.Range("max_window_layers", 0, maxPositions, 28)
+	if !b.Bool("use_sliding_window", false) {
+		b.Inert("sliding_window")
+		return b.windows(0, func(int) bool { return false })
+	}
+	w := b.window(4096)
+	return b.windows(w, func(i int) bool { return w != 0 && i >= from })
+}
