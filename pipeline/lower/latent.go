@@ -18,33 +18,37 @@ const (
 	LatentCached = "latent"
 )
 
-// usualContext is the length of conversation, in tokens, for which [latentForm] compares the forms.
-const usualContext = 4096
+// The latent form is chosen when it needs latentSaving times less memory for a conversation of usualContext tokens, or of
+// as many as the package holds.
+const (
+	usualContext = 4096
+	latentSaving = 5
+)
 
 // latentForm picks the form of a block.
 //
 // The cache of a token has 2·Heads·dim elements in the expanded form, dim being NopeDim+RopeDim, and
-// 2·(KVRank+RopeDim) in the latent one; that also keeps two matrices in float32, Heads·(NopeDim+ValueDim)·KVRank elements.
-// On the other side every head multiplies with KVRank+RopeDim elements of a cached token where it would with dim: attention
-// takes that much longer. The latent form is worth it if it needs less memory by a larger factor than that:
+// 2·(KVRank+RopeDim) in the latent one; that also keeps two matrices in float32, Heads·(NopeDim+ValueDim)·KVRank elements,
+// which the expanded form has quantized. On the other side every head multiplies with KVRank+RopeDim elements of a cached
+// token where it would with dim: attention takes that much longer, three times in the models below.
 //
-//	                              expanded   latent, matrices   memory   time
-//	DeepSeek-V3, 128 heads        805 MB     19 + 67 MB         9.4      3.0   latent
-//	Kimi-K2, 64 heads             403 MB     19 + 34 MB         7.7      3.0   latent
-//	DeepSeek-V2-Lite, 16 heads    101 MB     19 + 8 MB          3.7      3.0   latent
-//	the same with 8 heads          50 MB     19 + 4 MB          2.2      3.0   expanded
-//	DeepSeek-V3, 512 tokens       101 MB      2 + 67 MB         1.4      3.0   expanded
+//	bytes of a layer, 4096 tokens       expanded   latent, matrices   factor
+//	DeepSeek-V3, 128 heads              805 MB     19 + 67 MB         9.4      latent
+//	MiniCPM3, 40 heads of 96            126 MB      9 + 5 MB          8.6      latent
+//	Kimi-K2, 64 heads                   403 MB     19 + 34 MB         7.7      latent
+//	DeepSeek-V2-Lite, 16 heads          101 MB     19 + 8 MB          3.7      expanded
+//	DeepSeek-V3 with 512 tokens         101 MB      2 + 67 MB         1.4      expanded
 //
-// (bytes of a layer for 4096 tokens). Values longer than keys have the latent form only.
+// Values longer than keys have the latent form only.
 func latentForm(a *arch.LatentAttention, context int, forced string) string {
-	dim, rank := float64(a.NopeDim+a.RopeDim), float64(a.KVRank+a.RopeDim)
-	tokens := float64(min(context, usualContext))
-	expanded := 2 * float64(a.Heads) * dim * tokens
-	latent := 2*rank*tokens + float64(a.Heads)*float64(a.NopeDim+a.ValueDim)*float64(a.KVRank)
+	dim, rank := int64(a.NopeDim+a.RopeDim), int64(a.KVRank+a.RopeDim)
+	tokens, heads := int64(min(context, usualContext)), int64(a.Heads)
+	expanded := 2 * heads * dim * tokens
+	latent := 2*rank*tokens + heads*int64(a.NopeDim+a.ValueDim)*int64(a.KVRank)
 	switch {
 	case forced != "":
 		return forced
-	case a.ValueDim > a.NopeDim+a.RopeDim || expanded*dim > latent*rank:
+	case int64(a.ValueDim) > dim || expanded > latentSaving*latent:
 		return LatentCached
 	}
 	return LatentExpanded
