@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
@@ -29,6 +30,9 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	b.split, b.high = rotarySplit(b.context)
 	if err := checkLimits(d, b.context, b.split, b.high); err != nil {
 		return nil, err
+	}
+	if !slices.Contains([]string{"", LatentExpanded, LatentCached}, o.Latent) {
+		return nil, fmt.Errorf("latent attention %q: known are %s, %s", o.Latent, LatentExpanded, LatentCached)
 	}
 	hidden := int32(d.Hidden)
 	ids := b.input("input_ids", mnn.DTFloat, 1, 1, hidden)

@@ -11,7 +11,7 @@ import (
 // deltaNet lowers the gated delta rule.
 func (b *builder) deltaNet(p string, n *arch.DeltaNet, x value) (value, error) {
 	width := 2*n.KeyHeads*n.KeyDim + n.ValueHeads*n.ValueDim
-	if n.QKV.Weight.Rows != width || n.ValueHeads%n.KeyHeads != 0 {
+	if n.QKV.Weight.Rows != width || n.KeyHeads < 1 || n.ValueHeads%n.KeyHeads != 0 {
 		return 0, fmt.Errorf("%s: %d rows for %d key heads of %d and %d value heads of %d: %w",
 			n.QKV.Weight.Tensor, n.QKV.Weight.Rows, n.KeyHeads, n.KeyDim, n.ValueHeads, n.ValueDim, tensor.ErrCorrupt)
 	}

@@ -100,6 +100,9 @@ func listing(m *Model) string {
 		if s.Bias.Tensor != "" {
 			fmt.Fprintf(&b, " bias %s [%d]", s.Bias.Tensor, s.Bias.Rows)
 		}
+		if s.Fine {
+			b.WriteString(" fine")
+		}
 		if s.Table {
 			b.WriteString(" table")
 		}

@@ -15,7 +15,7 @@ import (
 func (b *builder) mamba2(p string, m *arch.Mamba2, x value) (value, error) {
 	inner, shared := m.Heads*m.HeadDim, m.Groups*m.State
 	width := inner + 2*shared
-	if m.XBC.Weight.Rows != width || m.Heads%m.Groups != 0 {
+	if m.XBC.Weight.Rows != width || m.Groups < 1 || m.Heads%m.Groups != 0 {
 		return 0, fmt.Errorf("%s: %d rows for %d heads of %d and %d groups of %d: %w",
 			m.XBC.Weight.Tensor, m.XBC.Weight.Rows, m.Heads, m.HeadDim, m.Groups, m.State, tensor.ErrCorrupt)
 	}

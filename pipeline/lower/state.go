@@ -30,7 +30,10 @@ func (b *builder) restart() value {
 func (b *builder) since(j int) value {
 	name := "/state/since_" + strconv.Itoa(j)
 	return b.shares(name, func() value {
-		p := b.binary(name+"/shift", mnn.BinaryAdd, b.floatPositions(), b.scalarFloat(float64(1-j)))
+		p := b.floatPositions()
+		if j > 1 {
+			p = b.binary(name+"/shift", mnn.BinaryAdd, p, b.scalarFloat(float64(1-j)))
+		}
 		return b.clamp(name, p, 0, 1)
 	})
 }
