@@ -2,87 +2,150 @@ package reference
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// queryRows is how many queries of a head are scored at a time: scores take queryRows x length floats, not
-// the square of the length.
-const queryRows = 64
+type attention struct{ *arch.Attention }
 
-// attend replaces every query by the mean of the values of its own and earlier positions, weighted by the
-// softmax of query · key / sqrt(HeadDim). q is [tokens, Heads*HeadDim], k and v are [tokens, KVHeads*HeadDim].
-func (m *Model) attend(ctx context.Context, q, k, v []float32, g group, a *arch.Attention) error {
-	qWidth, kvWidth := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
-	return m.each(ctx, len(g.lengths)*a.Heads, func(u int, b *buffer) error {
-		window, head := u/a.Heads, u%a.Heads
-		start, n := g.starts[window], g.lengths[window]
-		if n > 0 {
-			at := start*kvWidth + head/(a.Heads/a.KVHeads)*a.HeadDim
-			attendHead(q[start*qWidth+head*a.HeadDim:], k[at:], v[at:], n, a.HeadDim, qWidth, kvWidth, b)
-		}
-		return nil
-	})
-}
-
-// attendHead is attend for one head of one window of n tokens; rows are qWidth and kvWidth apart. A block
-// of queries is read before its place takes the result.
-func attendHead(q, k, v []float32, n, dim, qWidth, kvWidth int, b *buffer) {
-	scale := float32(1 / math.Sqrt(float64(dim)))
-	queries, scores := grow(&b.queries, queryRows*dim), grow(&b.scores, queryRows*n)
-	b.keys.Pack(k, n, dim, kvWidth)
-	for i0 := 0; i0 < n; i0 += queryRows {
-		rows := min(queryRows, n-i0)
-		seen := i0 + rows
-		for i := range rows {
-			kernel.Scale(queries[i*dim:(i+1)*dim], q[(i0+i)*qWidth:][:dim], scale)
-		}
-		b.keys.MulT(scores, queries, rows, n, dim, 0, seen)
-		for i := range rows {
-			row := scores[i*n : i*n+seen]
-			kernel.Softmax(row[:i0+i+1])
-			clear(row[i0+i+1:]) // zeros add nothing to the sums below
-		}
-		kernel.MatMul(q[i0*qWidth:], scores, v, rows, dim, seen, qWidth, n, kvWidth)
+func (a attention) check(m *Model) error {
+	if a.Heads < 1 || a.KVHeads < 1 || a.Heads%a.KVHeads != 0 {
+		return fmt.Errorf("%d heads, %d key heads: %w", a.Heads, a.KVHeads, tensor.ErrCorrupt)
 	}
-}
-
-// rotary holds cosine and sine of every angle, [positions, dim] each, once for each half of a head.
-type rotary struct {
-	dim, positions int
-	cos, sin       []float32
-}
-
-// newRotary takes angles, sines and cosines in float64 and rounds once. kernel.Sincos gives the same bits on every
-// architecture, so that measured numbers, which reach manifests, do too.
-func newRotary(r *arch.Rope, positions int) rotary {
-	half := r.Dim / 2
-	t := rotary{dim: 2 * half, positions: positions, cos: make([]float32, positions*2*half), sin: make([]float32, positions*2*half)}
-	for pos := range positions {
-		cos, sin := t.at(pos)
-		for j, f := range r.InvFreq {
-			s, c := kernel.Sincos(float64(pos) * f)
-			cos[j], sin[j] = float32(c), float32(s)
-		}
-		copy(cos[half:], cos[:half])
-		copy(sin[half:], sin[:half])
+	q, err := width("heads", a.Heads, a.HeadDim)
+	if err != nil {
+		return err
 	}
-	return t
-}
-
-func (t rotary) at(pos int) (cos, sin []float32) {
-	return t.cos[pos*t.dim : (pos+1)*t.dim], t.sin[pos*t.dim : (pos+1)*t.dim]
-}
-
-// turn rotates elements j and j+dim/2 of every head by the angle of its token's position.
-func (t rotary) turn(threads int, x []float32, g group, heads, dim int) {
-	width := heads * dim
-	kernel.Parallel(threads, len(g.positions), func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			cos, sin := t.at(g.positions[i])
-			kernel.RotateHeads(x[i*width:(i+1)*width], x[i*width:(i+1)*width], cos, sin, heads, dim)
+	hidden, kv := m.decoder.Hidden, q/a.Heads*a.KVHeads
+	switch {
+	case !finite(a.Scale, 0) || !finite(a.Cap, 0) || a.Window < 0 || a.Chunk < 0:
+		return fmt.Errorf("scale %v, cap %v, window %d, chunk %d: %w", a.Scale, a.Cap, a.Window, a.Chunk, tensor.ErrCorrupt)
+	case a.Slopes != nil && len(a.Slopes) != a.Heads:
+		return fmt.Errorf("%d slopes of %d heads: %w", len(a.Slopes), a.Heads, tensor.ErrCorrupt)
+	case slices.ContainsFunc(a.Slopes, func(x float64) bool { return !finite(math.Abs(x), 0) }):
+		return fmt.Errorf("slopes %v: %w", a.Slopes, tensor.ErrCorrupt)
+	case a.Temperature != nil && (!finite(a.Temperature.Floor, math.SmallestNonzeroFloat32) || !finite(math.Abs(a.Temperature.Scale), 0)):
+		return fmt.Errorf("temperature %+v: %w", *a.Temperature, tensor.ErrCorrupt)
+	}
+	if err := m.addRope(a.Rope, a.HeadDim); err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		name       string
+		linear     *arch.Linear
+		rows, cols int
+	}{{"attention.q", &a.Q, q, hidden}, {"attention.k", &a.K, kv, hidden}, {"attention.v", &a.V, kv, hidden}, {"attention.o", &a.O, hidden, q}} {
+		if err := m.checkLinear(c.name, c.linear, c.rows, c.cols); err != nil {
+			return err
 		}
-	})
+	}
+	if a.Gate.Weight.Tensor != "" {
+		if err := m.checkLinear("attention.gate", &a.Gate, q, hidden); err != nil {
+			return err
+		}
+	}
+	if a.Sinks.Tensor != "" {
+		if err := m.checkWeight("sinks", a.Sinks, a.Heads, 0); err != nil {
+			return err
+		}
+	}
+	if err := m.checkNorm("query norm", a.QNorm, a.HeadDim, q); err != nil {
+		return err
+	}
+	if err := m.checkNorm("key norm", a.KNorm, a.HeadDim, kv); err != nil {
+		return err
+	}
+	return m.checkNorm("output norm", a.OutNorm, q)
+}
+
+func (a attention) cost() cost {
+	c := attendCost(a.HeadDim)
+	c.token = (a.Heads + 2*a.KVHeads) * a.HeadDim
+	if a.Gate.Weight.Tensor != "" {
+		c.token += a.Heads * a.HeadDim
+	}
+	return c
+}
+
+func (a attention) run(ctx context.Context, m *Model, out, x []float32, s *space) error {
+	n := s.tokens()
+	q, k, v := s.take(a.Heads*a.HeadDim), s.take(a.KVHeads*a.HeadDim), s.take(a.KVHeads*a.HeadDim)
+	if err := m.linear(ctx, q, x, n, &a.Q); err != nil {
+		return err
+	}
+	if err := m.linear(ctx, k, x, n, &a.K); err != nil {
+		return err
+	}
+	if err := m.linear(ctx, v, x, n, &a.V); err != nil {
+		return err
+	}
+	if a.NormAfter {
+		s.rotate(m.threads, q, a.Rope, a.Heads, a.HeadDim)
+		s.rotate(m.threads, k, a.Rope, a.KVHeads, a.HeadDim)
+	}
+	if a.QNorm != nil {
+		if err := m.norm(q, q, a.QNorm); err != nil {
+			return err
+		}
+	}
+	if a.KNorm != nil {
+		if err := m.norm(k, k, a.KNorm); err != nil {
+			return err
+		}
+	}
+	if !a.NormAfter {
+		s.rotate(m.threads, q, a.Rope, a.Heads, a.HeadDim)
+		s.rotate(m.threads, k, a.Rope, a.KVHeads, a.HeadDim)
+	}
+	if a.Temperature != nil {
+		s.warm(q, a.Heads*a.HeadDim, a.Temperature)
+	}
+	h := heads{
+		count: a.Heads, shared: a.Heads / a.KVHeads, parts: []part{{q: q, k: k, dim: a.HeadDim}},
+		v: v, out: q, valueDim: a.HeadDim,
+		scale: a.Scale, cap: a.Cap, window: a.Window, chunk: a.Chunk, slopes: a.Slopes,
+	}
+	if a.Scale == 0 {
+		h.scale = 1 / math.Sqrt(float64(a.HeadDim))
+	}
+	if a.Sinks.Tensor != "" {
+		var err error
+		if h.sinks, err = m.vector(a.Sinks); err != nil {
+			return err
+		}
+	}
+	if err := m.attend(ctx, &h, &s.group); err != nil {
+		return err
+	}
+	if a.Gate.Weight.Tensor != "" {
+		gate := s.take(a.Heads * a.HeadDim)
+		if err := m.linear(ctx, gate, x, n, &a.Gate); err != nil {
+			return err
+		}
+		m.pointwise(gate, sigmoid)
+		m.mulAll(q, gate)
+	}
+	if a.OutNorm != nil {
+		if err := m.norm(q, q, a.OutNorm); err != nil {
+			return err
+		}
+	}
+	return m.linear(ctx, out, q, n, &a.O)
+}
+
+// warm multiplies rows of queries by the factor of their positions.
+func (s *space) warm(q []float32, width int, t *arch.Temperature) {
+	for i, pos := range s.positions {
+		steps := math.Floor(float64(pos+1) / t.Floor)
+		if steps < 1 {
+			continue // the factor is 1
+		}
+		row := q[i*width : (i+1)*width]
+		kernel.Scale(row, row, float32(1+float64(t.Scale*kernel.Log(1+steps))))
+	}
 }

@@ -20,82 +20,90 @@ func (m *Model) check() error {
 	if err := m.checkWeight("embedding", d.Embedding, d.Vocab, d.Hidden); err != nil {
 		return err
 	}
-	if err := checkRope(d.Ropes[0]); err != nil {
+	if err := m.checkNorm("embedding norm", d.EmbeddingNorm, d.Hidden); err != nil {
 		return err
 	}
-	for i := range d.Layers {
-		if err := m.checkLayer(d.Plain(i)); err != nil {
-			return fmt.Errorf("layer %d: %w", i, err)
+	for _, f := range []float64{d.EmbeddingScale, d.LogitScale, d.LogitCap} {
+		if !finite(f, 0) {
+			return fmt.Errorf("embeddings times %v, logits times %v within %v: %w", d.EmbeddingScale, d.LogitScale, d.LogitCap, tensor.ErrCorrupt)
 		}
 	}
+	for i, l := range d.Layers {
+		layer, err := m.checkLayer(l)
+		if err != nil {
+			return fmt.Errorf("layer %d: %w", i, err)
+		}
+		m.layers = append(m.layers, layer)
+	}
+	streams := 2
+	if m.parallel {
+		streams++
+	}
+	m.tokenBytes = 4 * (int64(streams)*int64(d.Hidden) + int64(m.cost.token))
 	if err := m.checkNorm("final norm", &d.FinalNorm, d.Hidden); err != nil {
 		return err
 	}
 	return m.checkLinear("head", &d.Head, d.Vocab, d.Hidden)
 }
 
-func (m *Model) checkLayer(l arch.Plain) error {
-	hidden, a, mlp := m.decoder.Hidden, l.Attention, l.MLP
-	if a.Heads < 1 || a.KVHeads < 1 || a.Heads%a.KVHeads != 0 || a.HeadDim < 1 || mlp.Intermediate < 1 {
-		return fmt.Errorf("%d heads, %d key heads of %d elements, %d intermediate: %w", a.Heads, a.KVHeads, a.HeadDim, mlp.Intermediate, tensor.ErrCorrupt)
-	}
-	if a.HeadDim < m.decoder.Ropes[0].Dim {
-		return fmt.Errorf("rotation of %d elements of a head of %d: %w", m.decoder.Ropes[0].Dim, a.HeadDim, tensor.ErrCorrupt)
-	}
-	query, err := tensor.Mul(int64(a.Heads), int64(a.HeadDim))
-	if err != nil || query > math.MaxInt32 {
-		return fmt.Errorf("%d heads of %d elements: %w", a.Heads, a.HeadDim, tensor.ErrCorrupt)
-	}
-	q, kv := int(query), int(query)/a.Heads*a.KVHeads
-	for _, c := range []struct {
-		name       string
-		linear     *arch.Linear
-		rows, cols int
-	}{
-		{"attention.q", &a.Q, q, hidden}, {"attention.k", &a.K, kv, hidden}, {"attention.v", &a.V, kv, hidden}, {"attention.o", &a.O, hidden, q},
-		{"mlp.gate", &mlp.Gate, mlp.Intermediate, hidden}, {"mlp.up", &mlp.Up, mlp.Intermediate, hidden}, {"mlp.down", &mlp.Down, hidden, mlp.Intermediate},
-	} {
-		if err := m.checkLinear(c.name, c.linear, c.rows, c.cols); err != nil {
-			return err
+func (m *Model) checkLayer(l arch.Layer) ([]branch, error) {
+	layer := make([]branch, 0, len(l))
+	for i, b := range l {
+		if b.Parallel && i == 0 {
+			return nil, fmt.Errorf("the first branch is parallel to none: %w", tensor.ErrCorrupt)
 		}
-	}
-	for _, c := range []struct {
-		name string
-		norm *arch.Norm
-		n    int
-	}{
-		{"attention norm", l.AttentionNorm, hidden}, {"mlp norm", l.MLPNorm, hidden}, {"query norm", a.QNorm, a.HeadDim}, {"key norm", a.KNorm, a.HeadDim},
-	} {
-		if c.norm == nil {
-			continue
+		if !finite(b.Scale, math.Inf(-1)) {
+			return nil, fmt.Errorf("branch %d is multiplied by %v: %w", i, b.Scale, tensor.ErrCorrupt)
 		}
-		if err := m.checkNorm(c.name, c.norm, c.n); err != nil {
-			return err
+		for _, n := range []*arch.Norm{b.Norm, b.PostNorm} {
+			if err := m.checkNorm(fmt.Sprintf("norm of branch %d", i), n, m.decoder.Hidden); err != nil {
+				return nil, err
+			}
 		}
+		block, err := newBlock(b.Block)
+		if err == nil {
+			err = block.check(m)
+		}
+		if err != nil {
+			return nil, err
+		}
+		m.parallel = m.parallel || b.Parallel
+		m.cost = m.cost.max(block.cost())
+		layer = append(layer, branch{b, block})
 	}
-	return nil
+	return layer, nil
 }
 
-func checkRope(r *arch.Rope) error {
-	if r.Dim < 0 || r.Dim%2 != 0 || len(r.InvFreq) != r.Dim/2 {
-		return fmt.Errorf("%d rotary frequencies for %d elements: %w", len(r.InvFreq), r.Dim, tensor.ErrCorrupt)
+// checkNorm demands a norm of one of several sizes, if there is one.
+func (m *Model) checkNorm(slot string, n *arch.Norm, sizes ...int) error {
+	if n == nil {
+		return nil
 	}
-	for j, f := range r.InvFreq {
-		if math.IsNaN(f) || math.IsInf(f, 0) {
-			return fmt.Errorf("rotary frequency %d is %v: %w", j, f, tensor.ErrCorrupt)
-		}
+	size := sizes[0]
+	if slices.Contains(sizes, n.Gamma.Rows) {
+		size = n.Gamma.Rows
 	}
-	return nil
+	if err := m.checkWeight(slot, n.Gamma, size, 0); err != nil {
+		return err
+	}
+	if !finite(n.Eps, 0) {
+		return fmt.Errorf("%s: epsilon %v: %w", slot, n.Eps, tensor.ErrCorrupt)
+	}
+	if n.Beta.Tensor == "" {
+		return nil
+	}
+	if !n.Centered {
+		return fmt.Errorf("%s: RMSNorm with a bias: %w", slot, tensor.ErrUnsupported)
+	}
+	return m.checkWeight(slot+" bias", n.Beta, size, 0)
 }
 
-func (m *Model) checkNorm(slot string, n *arch.Norm, size int) error {
-	return m.checkWeight(slot, n.Gamma, size, 0)
-}
-
+// checkLinear demands a linear layer, whose matrix it notes.
 func (m *Model) checkLinear(slot string, l *arch.Linear, rows, cols int) error {
 	if err := m.checkWeight(slot, l.Weight, rows, cols); err != nil {
 		return err
 	}
+	m.addMatrix(l.Weight)
 	if l.Bias.Tensor == "" {
 		return nil
 	}

@@ -46,10 +46,15 @@ type Model struct {
 	threads int
 	memory  int64
 
-	// tokenBytes and headDim are the largest of any layer: what the activations of a token take, and
-	// the width of a head.
+	layers   [][]branch
+	parallel bool // some branches are
+	// cost is the largest of any block; tokenBytes is what the activations of a token take.
+	cost       cost
 	tokenBytes int64
-	headDim    int
+
+	ropes      []*arch.Rope // that blocks use
+	ropeFloats int64        // of all tables, for every position
+	fastest    float64      // the largest rotary frequency
 
 	matrices    map[arch.Weight]*matrix
 	weightBytes int64 // of all matrices in float32
@@ -76,7 +81,7 @@ type Tile struct {
 // that src states: a missing tensor and a wrong shape are tensor.ErrCorrupt, an element type that cannot be
 // widened to float32 is tensor.ErrUnsupported. The description and the source must not change afterwards.
 func New(d *arch.Decoder, src tensor.Source, opts Options) (*Model, error) {
-	m := &Model{decoder: d, source: src, infos: make(map[string]tensor.Info), threads: opts.Threads, memory: opts.Memory}
+	m := &Model{decoder: d, source: src, infos: make(map[string]tensor.Info), matrices: make(map[arch.Weight]*matrix), threads: opts.Threads, memory: opts.Memory}
 	if m.threads < 1 {
 		m.threads = goruntime.GOMAXPROCS(0)
 	}
@@ -89,39 +94,21 @@ func New(d *arch.Decoder, src tensor.Source, opts Options) (*Model, error) {
 	if err := m.check(); err != nil {
 		return nil, err
 	}
-	for i := range d.Layers {
-		a, mlp := d.Plain(i).Attention, d.Plain(i).MLP
-		wide := max(a.Q.Weight.Rows+a.K.Weight.Rows+a.V.Weight.Rows, 2*mlp.Intermediate)
-		m.tokenBytes = max(m.tokenBytes, 4*int64(2*d.Hidden+wide))
-		m.headDim = max(m.headDim, a.HeadDim)
-	}
-	m.addMatrices()
-	m.activations.New = func() any { return new(activations) }
+	m.activations.New = func() any { return &activations{rotaries: map[*arch.Rope]*rotary{}} }
 	m.slabs.New = func() any { return new(kernel.Packed) }
 	m.buffers.New = func() any { return new(buffer) }
 	return m, nil
 }
 
-// addMatrices lists the matrices of all linear layers.
-func (m *Model) addMatrices() {
-	m.matrices = map[arch.Weight]*matrix{}
-	add := func(linears ...*arch.Linear) {
-		for _, l := range linears {
-			if m.matrices[l.Weight] != nil { // tied
-				continue
-			}
-			m.matrices[l.Weight] = m.newMatrix(l.Weight)
-			rows, cols := l.Weight.Rows, l.Weight.Cols
-			m.weightBytes += 4 * int64(rows) * int64(cols)
-			m.slabBytes = max(m.slabBytes, 4*int64(min(rows, rowsIn(slabBytes, cols)))*int64(cols))
-			m.readBytes = max(m.readBytes, 4*int64(min(rows, rowsIn(readBytes, cols)))*int64(cols))
-		}
+// addMatrix notes a matrix that the computation multiplies with.
+func (m *Model) addMatrix(w arch.Weight) {
+	if m.matrices[w] != nil { // tied
+		return
 	}
-	for i := range m.decoder.Layers {
-		a, mlp := m.decoder.Plain(i).Attention, m.decoder.Plain(i).MLP
-		add(&a.Q, &a.K, &a.V, &a.O, &mlp.Gate, &mlp.Up, &mlp.Down)
-	}
-	add(&m.decoder.Head)
+	m.matrices[w] = m.newMatrix(w)
+	m.weightBytes += 4 * int64(w.Rows) * int64(w.Cols)
+	m.slabBytes = max(m.slabBytes, 4*int64(min(w.Rows, rowsIn(slabBytes, w.Cols)))*int64(w.Cols))
+	m.readBytes = max(m.readBytes, 4*int64(min(w.Rows, rowsIn(readBytes, w.Cols)))*int64(w.Cols))
 }
 
 // keeps reports whether widened weights are kept: a quarter of the memory must hold all of them.
@@ -204,13 +191,20 @@ func (m *Model) Layers(ctx context.Context, windows [][]int32, visit func(layer 
 	return err
 }
 
-// Logits applies the head to rows of what [Model.Hidden] gave: dst is [rows, Vocab], hidden [rows, Hidden].
+// Logits applies the head, and what scales and bounds its results, to rows of what [Model.Hidden] gave: dst is [rows, Vocab], hidden [rows, Hidden].
 func (m *Model) Logits(ctx context.Context, dst, hidden []float32) error {
 	rows := len(hidden) / m.decoder.Hidden
 	if len(hidden) != rows*m.decoder.Hidden || len(dst) != rows*m.decoder.Vocab {
 		return fmt.Errorf("%d logits for %d hidden values, with %d and %d in a row", len(dst), len(hidden), m.decoder.Vocab, m.decoder.Hidden)
 	}
-	return m.linear(ctx, dst, hidden, rows, &m.decoder.Head)
+	if err := m.linear(ctx, dst, hidden, rows, &m.decoder.Head); err != nil {
+		return err
+	}
+	m.scaleAll(dst, m.decoder.LogitScale)
+	if c := m.decoder.LogitCap; c != 0 {
+		m.pointwise(dst, func(x float64) float64 { return c * tanh(x/c) })
+	}
+	return nil
 }
 
 // Fit is how many of the leading windows [Model.Hidden] and [Model.Layers] can take at once. 0 of some
@@ -229,12 +223,12 @@ func (m *Model) Fit(windows [][]int32) int {
 	return len(windows)
 }
 
-// room is half of what the limit leaves beside weights, the buffers of the threads and the rotary table, for windows
+// room is half of what the limit leaves beside weights, the buffers of the threads and the rotary tables, for windows
 // of up to longest tokens: one half for hidden states, the other for activations, later for logits.
 func (m *Model) room(longest int) int64 {
-	// Rows of a matrix take up to 8 bytes an element as stored; keys are packed, scores belong to a block of queries.
-	thread := 3*m.readBytes + 4*int64(longest)*int64(queryRows+m.headDim) + 4*queryRows*int64(m.headDim)
-	free := m.memory - int64(m.threads)*thread - 8*int64(longest)*int64(m.decoder.Ropes[0].Dim)
+	// Rows of a matrix take up to 8 bytes an element as stored.
+	thread := 3*m.readBytes + 4*int64(longest)*int64(m.cost.position) + 4*int64(m.cost.fixed)
+	free := m.memory - int64(m.threads)*thread - 4*int64(longest)*m.ropeFloats
 	if m.keeps() {
 		free -= m.weightBytes
 	} else {
@@ -249,17 +243,4 @@ func (m *Model) tooLarge(windows [][]int32) error {
 		tokens += len(w)
 	}
 	return fmt.Errorf("the hidden states and activations of %d tokens need more than the memory limit of %d bytes", tokens, m.memory)
-}
-
-// norm is RMSNorm of all rows of x; dst may be x.
-func (m *Model) norm(dst, x []float32, n *arch.Norm) error {
-	gamma, err := m.vector(n.Gamma)
-	if err != nil {
-		return err
-	}
-	width := len(gamma)
-	kernel.Parallel(m.threads, len(x)/width, func(lo, hi int) {
-		kernel.RMSNormRows(dst[lo*width:hi*width], x[lo*width:hi*width], gamma, hi-lo, float32(n.Eps))
-	})
-	return nil
 }

@@ -199,7 +199,7 @@ func TestNewErrors(t *testing.T) {
 		{"no layers", func(d *arch.Decoder, m *memory) { d.Layers = nil }, tensor.ErrCorrupt, "0 layers"},
 		{"rotary frequencies", func(d *arch.Decoder, m *memory) { d.Ropes[0].InvFreq = d.Ropes[0].InvFreq[1:] }, tensor.ErrCorrupt, "rotary"},
 		{"rotary value", func(d *arch.Decoder, m *memory) { d.Ropes[0].InvFreq[1] = math.NaN() }, tensor.ErrCorrupt, "rotary frequency 1 is NaN"},
-		{"rotary width", func(d *arch.Decoder, m *memory) { d.Ropes[0] = &arch.Rope{Dim: 128, InvFreq: make([]float64, 64)} }, tensor.ErrCorrupt, "rotation of 128"},
+		{"rotary width", func(d *arch.Decoder, m *memory) { d.Ropes[0].Dim, d.Ropes[0].InvFreq = 128, make([]float64, 64) }, tensor.ErrCorrupt, "rotation of 128"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d, src := readCheckpoint(t, familyDir("llama"))

@@ -16,8 +16,8 @@ type buffer struct {
 	raw []byte
 	f32 []float32
 
-	queries, scores []float32
-	keys            kernel.Packed
+	floats []float32 // of a block
+	keys   kernel.Packed
 }
 
 // grow is a slice of n elements whose content is arbitrary.
@@ -104,7 +104,7 @@ func (m *Model) embed(ctx context.Context, windows [][]int32) ([]float32, error)
 		return nil, err
 	}
 	h := make([]float32, total*d.Hidden)
-	return h, m.each(ctx, len(windows), func(i int, b *buffer) error {
+	if err := m.each(ctx, len(windows), func(i int, b *buffer) error {
 		at := starts[i] * d.Hidden
 		for _, token := range windows[i] {
 			if err := table.rows(h[at:at+d.Hidden], int(token), b); err != nil {
@@ -113,5 +113,12 @@ func (m *Model) embed(ctx context.Context, windows [][]int32) ([]float32, error)
 			at += d.Hidden
 		}
 		return nil
-	})
+	}); err != nil {
+		return nil, err
+	}
+	m.scaleAll(h, d.EmbeddingScale)
+	if d.EmbeddingNorm != nil {
+		return h, m.norm(h, h, d.EmbeddingNorm)
+	}
+	return h, nil
 }
