@@ -35,14 +35,11 @@ func (a attention) check(m *Model) error {
 	if err := m.addRope(a.Rope, a.HeadDim); err != nil {
 		return err
 	}
-	for _, c := range []struct {
-		name       string
-		linear     *arch.Linear
-		rows, cols int
-	}{{"attention.q", &a.Q, q, hidden}, {"attention.k", &a.K, kv, hidden}, {"attention.v", &a.V, kv, hidden}, {"attention.o", &a.O, hidden, q}} {
-		if err := m.checkLinear(c.name, c.linear, c.rows, c.cols); err != nil {
-			return err
-		}
+	if err := m.checkLinears(
+		slot{"attention.q", &a.Q, q, hidden}, slot{"attention.k", &a.K, kv, hidden}, slot{"attention.v", &a.V, kv, hidden},
+		slot{"attention.o", &a.O, hidden, q},
+	); err != nil {
+		return err
 	}
 	if a.Gate.Weight.Tensor != "" {
 		if err := m.checkLinear("attention.gate", &a.Gate, q, hidden); err != nil {

@@ -24,8 +24,18 @@ func newBlock(b arch.Block) (block, error) {
 	switch b := b.(type) {
 	case *arch.Attention:
 		return attention{b}, nil
+	case *arch.LatentAttention:
+		return latent{b}, nil
 	case *arch.MLP:
 		return mlp{b}, nil
+	case *arch.Experts:
+		return experts{b}, nil
+	case *arch.ShortConv:
+		return shortConv{b}, nil
+	case *arch.DeltaNet:
+		return delta{b}, nil
+	case *arch.Mamba2:
+		return mamba{b}, nil
 	}
 	return nil, fmt.Errorf("blocks of type %T are not computed: %w", b, tensor.ErrUnsupported)
 }

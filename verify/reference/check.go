@@ -110,6 +110,22 @@ func (m *Model) checkLinear(slot string, l *arch.Linear, rows, cols int) error {
 	return m.checkWeight(slot+" bias", l.Bias, rows, 0)
 }
 
+// slot is a linear layer that a block has, and the shape it must have.
+type slot struct {
+	name       string
+	linear     *arch.Linear
+	rows, cols int
+}
+
+func (m *Model) checkLinears(slots ...slot) error {
+	for _, s := range slots {
+		if err := m.checkLinear(s.name, s.linear, s.rows, s.cols); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // checkWeight compares a slot with what the computation needs and with the tensor of the source.
 func (m *Model) checkWeight(slot string, w arch.Weight, rows, cols int) error {
 	if w.Rows != rows || w.Cols != cols {

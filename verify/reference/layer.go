@@ -154,6 +154,10 @@ func (m *Model) scaleAll(x []float32, factor float64) {
 	}
 }
 
+func (m *Model) siluAll(x []float32) {
+	kernel.Parallel(m.threads, len(x), func(lo, hi int) { kernel.SiLU(x[lo:hi], x[lo:hi]) })
+}
+
 // pointwise replaces every element of x by f of it, rounded once.
 func (m *Model) pointwise(x []float32, f func(float64) float64) {
 	kernel.Parallel(m.threads, len(x), func(lo, hi int) {

@@ -85,7 +85,7 @@ func (m *Model) addRope(r *arch.Rope, dim int) error {
 			return nil
 		}
 	}
-	if r.Dim < 0 || r.Dim%2 != 0 || !finite(r.Scale, 0) || r.Original < 0 {
+	if r.Dim < 0 || r.Dim%2 != 0 || !finite(r.Scale, math.SmallestNonzeroFloat32) || r.Original < 0 {
 		return fmt.Errorf("a rotary table of %d elements with factor %v: %w", r.Dim, r.Scale, tensor.ErrCorrupt)
 	}
 	for _, f := range [][]float64{r.InvFreq, r.Long} {

@@ -1,0 +1,174 @@
+package reference
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// mixture gives the embedded field a name that is none of its own fields.
+type mixture = arch.Experts
+
+type experts struct{ *mixture }
+
+func (e experts) check(m *Model) error {
+	hidden, count := m.decoder.Hidden, len(e.Experts)
+	switch {
+	case e.TopK < 1 || e.TopK > count:
+		return fmt.Errorf("%d of %d experts: %w", e.TopK, count, tensor.ErrCorrupt)
+	case !finite(e.Scale, 0) || !finite(e.Epsilon, 0):
+		return fmt.Errorf("weights of experts times %v, epsilon %v: %w", e.Scale, e.Epsilon, tensor.ErrCorrupt)
+	case e.ScaleInput && e.TopK != 1:
+		return fmt.Errorf("inputs of %d experts scaled: %w", e.TopK, tensor.ErrCorrupt)
+	case e.Scoring != arch.Softmax && e.Scoring != arch.Sigmoid && e.Scoring != arch.TopKSoftmax:
+		return fmt.Errorf("scoring %q: %w", e.Scoring, tensor.ErrUnsupported)
+	}
+	if e.Groups > 1 {
+		size := count / e.Groups
+		if count%e.Groups != 0 || e.GroupTop < 1 || e.GroupTop > size || e.TopGroups < 1 || e.TopGroups > e.Groups || e.TopK > e.TopGroups*size {
+			return fmt.Errorf("%d of %d experts out of %d of %d groups by their %d best: %w", e.TopK, count, e.TopGroups, e.Groups, e.GroupTop, tensor.ErrCorrupt)
+		}
+	}
+	if err := m.checkLinear("experts.router", &e.Router, count, hidden); err != nil {
+		return err
+	}
+	if e.Correction.Tensor != "" {
+		if err := m.checkWeight("experts.correction", e.Correction, count, 0); err != nil {
+			return err
+		}
+	}
+	for j := range e.Experts {
+		if err := (mlp{&e.Experts[j]}).check(m); err != nil {
+			return fmt.Errorf("expert %d: %w", j, err)
+		}
+	}
+	if e.Shared == nil {
+		return nil
+	}
+	if err := (mlp{e.Shared}).check(m); err != nil {
+		return fmt.Errorf("shared expert: %w", err)
+	}
+	if e.SharedGate.Weight.Tensor == "" {
+		return nil
+	}
+	return m.checkLinear("experts.shared_gate", &e.SharedGate, 1, hidden)
+}
+
+// wide is the largest working memory of an expert.
+func (e experts) wide() int {
+	n := 0
+	for j := range e.Experts {
+		n = max(n, mlp{&e.Experts[j]}.cost().token)
+	}
+	if e.Shared != nil {
+		n = max(n, mlp{e.Shared}.cost().token)
+	}
+	return n
+}
+
+func (e experts) cost() cost {
+	// Scores; for every choice its weight, its expert, and its place in the list of the expert; the shared gate.
+	return cost{token: len(e.Experts) + 3*e.TopK + 1 + 2*e.Router.Weight.Cols + e.wide(), fixed: len(e.Experts) + max(e.Groups, 1)}
+}
+
+func (e experts) run(ctx context.Context, m *Model, out, x []float32, s *space) error {
+	n, hidden := s.tokens(), e.Router.Weight.Cols
+	scores, weights := s.take(len(e.Experts)), s.take(e.TopK)
+	if err := m.linear(ctx, scores, x, n, &e.Router); err != nil {
+		return err
+	}
+	var correction []float32
+	if e.Correction.Tensor != "" {
+		var err error
+		if correction, err = m.vector(e.Correction); err != nil {
+			return err
+		}
+	}
+	chosen := make([]int32, n*e.TopK)
+	if err := m.each(ctx, n, func(i int, b *buffer) error {
+		e.route(scores[i*len(e.Experts):(i+1)*len(e.Experts)], correction, chosen[i*e.TopK:(i+1)*e.TopK], weights[i*e.TopK:(i+1)*e.TopK], b)
+		return nil
+	}); err != nil {
+		return err
+	}
+
+	rows, y, wide := s.take(hidden), s.take(hidden), s.take(e.wide())
+	clear(out)
+	choices, ends := e.members(chosen)
+	for j, at := 0, int32(0); j < len(e.Experts); j++ {
+		mine := choices[at:ends[j]]
+		at = ends[j]
+		if len(mine) == 0 {
+			continue
+		}
+		kernel.Parallel(m.threads, len(mine), func(lo, hi int) {
+			for i, c := range mine[lo:hi] {
+				row := rows[(lo+i)*hidden:][:hidden]
+				copy(row, x[int(c)/e.TopK*hidden:])
+				if e.ScaleInput {
+					kernel.Scale(row, row, weights[c])
+				}
+			}
+		})
+		p := mlp{&e.Experts[j]}
+		if err := p.apply(ctx, m, y[:len(mine)*hidden], rows[:len(mine)*hidden], len(mine), wide[:len(mine)*p.cost().token]); err != nil {
+			return err
+		}
+		kernel.Parallel(m.threads, len(mine), func(lo, hi int) {
+			for i, c := range mine[lo:hi] {
+				row, sum := y[(lo+i)*hidden:][:hidden], out[int(c)/e.TopK*hidden:][:hidden]
+				if !e.ScaleInput {
+					kernel.Scale(row, row, weights[c])
+				}
+				kernel.Add(sum, sum, row)
+			}
+		})
+	}
+	return e.share(ctx, m, out, x, y, wide, s)
+}
+
+// share adds the shared expert.
+func (e experts) share(ctx context.Context, m *Model, out, x, y, wide []float32, s *space) error {
+	if e.Shared == nil {
+		return nil
+	}
+	n, hidden, p := s.tokens(), e.Router.Weight.Cols, mlp{e.Shared}
+	if err := p.apply(ctx, m, y, x, n, wide[:n*p.cost().token]); err != nil {
+		return err
+	}
+	if e.SharedGate.Weight.Tensor != "" {
+		gate := s.take(1)
+		if err := m.linear(ctx, gate, x, n, &e.SharedGate); err != nil {
+			return err
+		}
+		m.pointwise(gate, sigmoid)
+		kernel.Parallel(m.threads, n, func(lo, hi int) {
+			for i := lo; i < hi; i++ {
+				row := y[i*hidden : (i+1)*hidden]
+				kernel.Scale(row, row, gate[i])
+			}
+		})
+	}
+	m.addAll(out, y)
+	return nil
+}
+
+// members lists choices by expert, and within one in the order of the tokens: those of expert j end before ends[j]. A
+// choice is an index of chosen.
+func (e experts) members(chosen []int32) (choices, ends []int32) {
+	choices, ends = make([]int32, len(chosen)), make([]int32, len(e.Experts)+1)
+	for _, j := range chosen {
+		ends[j+1]++
+	}
+	for j := range e.Experts {
+		ends[j+1] += ends[j]
+	}
+	for c, j := range chosen {
+		choices[ends[j]] = int32(c)
+		ends[j]++
+	}
+	return choices, ends
+}
