@@ -53,6 +53,10 @@ func (b *builder) slot(s Slot) {
 // gives the result.
 func (b *builder) sub(name string, n int, f func(x value) (value, error)) error {
 	g := mnn.Subgraph{Name: name}
+	if n := len(b.g.Subgraphs); n > 0 { // experts are alike, and there may be many
+		last := &b.g.Subgraphs[n-1]
+		g.Ops, g.Tensors = make([]mnn.Op, 0, len(last.Ops)), make([]string, 0, len(last.Tensors))
+	}
 	outer := b.sink
 	b.sink = newSink(&g.Ops, &g.Tensors, -1)
 	b.sink.subgraph, b.sink.prefix = len(b.g.Subgraphs)+1, name+"/"
