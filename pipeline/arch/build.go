@@ -43,6 +43,8 @@ type builder struct {
 	intermediate               int
 	// headBias gives the head a bias.
 	headBias bool
+	// mlpBias gives the matrices of MLPs a bias, where a family has that key.
+	mlpBias bool
 	// tables are the rotary tables that were asked for.
 	tables []ropeTable
 	// broken lists what is wrong with tensors, as far as it was seen while layers were described.
@@ -257,17 +259,22 @@ func (b *builder) interleaved(a *Attention, bias bool) {
 
 // layerTypes reads layer_types and demands one of known for every layer; nil if the file has none.
 func (b *builder) layerTypes(known ...string) []string {
-	types := b.Strings("layer_types")
-	if types == nil {
+	return b.layerTypesOf("layer_types", known...)
+}
+
+// layerTypesOf is layerTypes under another key.
+func (b *builder) layerTypesOf(key string, known ...string) []string {
+	types := b.Strings(key)
+	if types == nil || !b.Good("num_hidden_layers") {
 		return nil
 	}
-	if b.Good("num_hidden_layers") && len(types) != b.layers {
-		b.Wrong("layer_types", "%d entries for %d layers", len(types), b.layers)
+	if len(types) != b.layers {
+		b.Wrong(key, "%d entries for %d layers", len(types), b.layers)
 		return nil
 	}
 	for i, t := range types {
 		if !slices.Contains(known, t) {
-			b.Refuse("layer_types", "%s of layer %d is not supported, only %s", show(t), i, quoted(known))
+			b.Refuse(key, "%s of layer %d is not supported, only %s", show(t), i, quoted(known))
 			return nil
 		}
 	}

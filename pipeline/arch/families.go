@@ -20,9 +20,37 @@ var families = []struct {
 	modelType string
 	family    Family
 }{
+	{"deepseek_v2", DeepSeek{V2: true}},
+	{"deepseek_v3", DeepSeek{}},
+	{"ernie4_5", Ernie{}},
+	{"ernie4_5_moe", Ernie{Experts: true}},
+	{"gemma", Gemma{}},
+	{"gemma2", Gemma2{}},
+	{"gemma3_text", Gemma3{}},
+	{"glm", GLM{}},
+	{"glm4", GLM4{}},
+	{"glm4_moe", GLM4Moe{}},
+	{"gpt_oss", GptOss{}},
+	{"granite", Granite{}},
+	{"granitemoe", Granite{Experts: true}},
+	{"granitemoehybrid", GraniteHybrid{}},
+	{"hunyuan_v1_dense", Hunyuan{}},
+	{"hunyuan_v1_moe", Hunyuan{Experts: true}},
+	{"lfm2", LFM2{}},
+	{"lfm2_moe", LFM2{Experts: true}},
 	{"llama", Llama{}},
+	{"ministral", Mistral{"MinistralForCausalLM"}},
+	{"mistral", Mistral{"MistralForCausalLM"}},
+	{"olmo2", Olmo2{}},
+	{"olmo3", Olmo3{}},
+	{"phi3", Phi3{}},
 	{"qwen2", Qwen2{}},
 	{"qwen3", Qwen3{}},
+	{"qwen3_5_moe_text", Qwen35{Experts: true}},
+	{"qwen3_5_text", Qwen35{}},
+	{"qwen3_moe", Qwen3Moe{}},
+	{"qwen3_next", Qwen3Next{}},
+	{"smollm3", SmolLM3{}},
 }
 
 // ModelTypes lists the values of "model_type" that are understood, sorted.

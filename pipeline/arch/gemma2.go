@@ -1,0 +1,27 @@
+package arch
+
+// Gemma2 is Gemma 2: as [Gemma], with norms behind the blocks too, scores divided by sqrt(query_pre_attn_scalar) and bounded
+// by attn_logit_softcapping, logits bounded by final_logit_softcapping, and, unless layer_types says otherwise, a
+// sliding_window in every other layer, the first one included.
+type Gemma2 struct{}
+
+// Architectures implements [Family].
+func (Gemma2) Architectures() []string { return []string{"Gemma2ForCausalLM"} }
+
+// Describe implements [Family].
+func (Gemma2) Describe(c *Config) (*Decoder, error) {
+	b := beginGemma(c)
+	b.mlpKeys("hidden_activation", "gelu_pytorch_tanh")
+	b.Only("hidden_act", `"gelu_pytorch_tanh"`)
+	a, bias, rope := b.heads(256), b.Bool("attention_bias", false), readRope(c)
+	b.scoreScale(&a)
+	a.Cap, b.d.LogitCap = b.cap("attn_logit_softcapping", 50), b.cap("final_logit_softcapping", 30)
+	w := b.window(4096)
+	b.same(float64(w), "sliding_window_size")
+	windows := b.windows(w, everyNth(2))
+	return b.finish(&a, func(i int, p string) Layer {
+		x := b.projections(p+"self_attn.", a, bias, bias)
+		x.Rope, x.Window = b.rope(rope, a.HeadDim), windows[i]
+		return b.fourNorms(p, x, b.mlp(p+"mlp.", b.intermediate, false))
+	})
+}

@@ -1,0 +1,42 @@
+package arch
+
+// Gemma3 is the text model of Gemma 3: the layers of [Gemma2] without bounds on scores, every head of q and k normalised
+// before rotation. All layers but every sixth (sliding_window_pattern), or those that layer_types names, see sliding_window
+// positions and turn by frequencies of their own (rope_local_base_freq).
+type Gemma3 struct{}
+
+// Architectures implements [Family].
+func (Gemma3) Architectures() []string { return []string{"Gemma3ForCausalLM"} }
+
+// Describe implements [Family].
+func (Gemma3) Describe(c *Config) (*Decoder, error) { return describeGemma3(beginGemma(c)) }
+
+func describeGemma3(b *builder) (*Decoder, error) {
+	b.mlpKeys("hidden_activation", "gelu_pytorch_tanh")
+	b.Only("hidden_act", `"gelu_pytorch_tanh"`)
+	a, bias := b.heads(256), b.Bool("attention_bias", false)
+	full, sliding := readByType(b.Config, ropeRules{theta: 1e6}, ropeRules{theta: 1e4}, "rope_local_base_freq")
+	b.scoreScale(&a)
+	b.d.LogitCap = b.cap("final_logit_softcapping", 0)
+	b.Only("attn_logit_softcapping") // of no effect in transformers, but hardly meant to be
+	every := b.Range("sliding_window_pattern", 1, maxLayers, 6)
+	if b.Has("layer_types") {
+		b.Inert("_sliding_window_pattern")
+	} else {
+		b.same(float64(every), "_sliding_window_pattern")
+	}
+	slides := everyNth(every)
+	if types := b.layerTypes(fullAttention, slidingAttention); types != nil {
+		slides = func(i int) bool { return types[i] == slidingAttention }
+	}
+	windows := b.spread(b.window(4096), slides)
+	return b.finish(&a, func(i int, p string) Layer {
+		x := b.projections(p+"self_attn.", a, bias, bias)
+		x.Rope, x.Window = b.rope(full, a.HeadDim), windows[i]
+		if slides(i) {
+			x.Rope = b.rope(sliding, a.HeadDim)
+		}
+		b.headNorms(x, p+"self_attn.q_norm", p+"self_attn.k_norm")
+		return b.fourNorms(p, x, b.mlp(p+"mlp.", b.intermediate, false))
+	})
+}

@@ -1,0 +1,48 @@
+package arch
+
+// GLM is GLM-4 9B as transformers stores it: half of every head turns (partial_rotary_factor), in interleaved pairs; biases on
+// q, k and v if attention_bias; gate and up are one matrix.
+type GLM struct{}
+
+// Architectures implements [Family].
+func (GLM) Architectures() []string { return []string{"GlmForCausalLM"} }
+
+// Describe implements [Family].
+func (GLM) Describe(c *Config) (*Decoder, error) {
+	b, a, block := beginGLM(c)
+	return b.finish(&a, func(_ int, p string) Layer {
+		return b.preNorm(p, block(p), b.fusedMLP(p+"mlp.gate_up_proj", p+"mlp.down_proj", b.intermediate))
+	})
+}
+
+// GLM4 is GLM-4-0414: [GLM] with norms behind the blocks too. Its post_attention_layernorm is the one before the MLP.
+type GLM4 struct{}
+
+// Architectures implements [Family].
+func (GLM4) Architectures() []string { return []string{"Glm4ForCausalLM"} }
+
+// Describe implements [Family].
+func (GLM4) Describe(c *Config) (*Decoder, error) {
+	b, a, block := beginGLM(c)
+	return b.finish(&a, func(_ int, p string) Layer {
+		layer := b.preNorm(p, block(p), b.fusedMLP(p+"mlp.gate_up_proj", p+"mlp.down_proj", b.intermediate))
+		layer[0].PostNorm = b.norms(p + "post_self_attn_layernorm")
+		layer[1].PostNorm = b.norms(p + "post_mlp_layernorm")
+		return layer
+	})
+}
+
+// beginGLM reads the keys of both, and returns what makes attention.
+func beginGLM(c *Config) (b *builder, a Attention, block func(p string) *Attention) {
+	b = begin(c, "rms_norm_eps", 1.5625e-7)
+	b.tied(false)
+	b.mlpKeys("hidden_act", "silu")
+	a = b.heads(b.headDim(128))
+	bias, rope := b.Bool("attention_bias", true), ropeRules{partial: 0.5}.read(c)
+	return b, a, func(p string) *Attention {
+		x := b.projections(p+"self_attn.", a, bias, false)
+		x.Rope = b.rope(rope, a.HeadDim)
+		b.interleaved(x, bias)
+		return x
+	}
+}

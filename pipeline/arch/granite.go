@@ -1,0 +1,66 @@
+package arch
+
+// Granite is IBM's Granite 3: Llama with four factors, each 1 where the file has none: embedding_multiplier of token rows,
+// attention_multiplier of scores in place of 1/sqrt(head_dim), residual_multiplier of what blocks add to the stream, and
+// logits_scaling, which divides logits. With Experts, which is granitemoe, the MLPs are mixtures of num_local_experts of
+// intermediate_size: the num_experts_per_tok largest scores, softmax over them.
+type Granite struct{ Experts bool }
+
+// Architectures implements [Family].
+func (f Granite) Architectures() []string {
+	if f.Experts {
+		return []string{"GraniteMoeForCausalLM"}
+	}
+	return []string{"GraniteForCausalLM"}
+}
+
+// Describe implements [Family].
+func (f Granite) Describe(c *Config) (*Decoder, error) {
+	b := begin(c, "rms_norm_eps", 1e-6)
+	b.tied(false)
+	b.mlpKeys("hidden_act", "silu")
+	a, bias, rope := b.heads(0), b.Bool("attention_bias", false), readRope(c)
+	residual := b.graniteFactors(&a)
+	mlpBias, n, k := false, 0, 0
+	if f.Experts {
+		n, k = b.expertKeys("num_experts_per_tok", 2, 8, "num_local_experts")
+		b.routerTraining()
+	} else {
+		mlpBias = b.Bool("mlp_bias", false)
+	}
+	return b.finish(&a, func(_ int, p string) Layer {
+		x := b.projections(p+"self_attn.", a, bias, bias)
+		x.Rope = b.rope(rope, a.HeadDim)
+		if f.Experts {
+			return scaled(b.preNorm(p, x, b.graniteExperts(p+"block_sparse_moe.", n, k)), residual)
+		}
+		return scaled(b.preNorm(p, x, b.mlp(p+"mlp.", b.intermediate, mlpBias)), residual)
+	})
+}
+
+// graniteFactors reads the four factors and returns that of the residual stream.
+func (b *builder) graniteFactors(a *Attention) (residual float64) {
+	const lo, hi = 1e-9, 1e9
+	b.d.EmbeddingScale = unit(b.number("embedding_multiplier", lo, hi, 1))
+	b.d.LogitScale = unit(1 / b.number("logits_scaling", lo, hi, 1))
+	a.Scale = b.number("attention_multiplier", lo, hi, 1)
+	return b.number("residual_multiplier", lo, hi, 1)
+}
+
+// scaled multiplies what the blocks of a layer add.
+func scaled(l Layer, by float64) Layer {
+	for i := range l {
+		l[i].Scale = unit(by)
+	}
+	return l
+}
+
+// graniteExperts is a mixture, p being "model.layers.3.block_sparse_moe.".
+func (b *builder) graniteExperts(p string, n, k int) *Experts {
+	return &Experts{
+		Router: b.linear(p+"router.layer", n, b.d.Hidden, false), Scoring: TopKSoftmax, TopK: k,
+		Experts: b.experts(p, n, b.intermediate, expertTensors{
+			Gate: "gate", Up: "up", Down: "down", GateUp: "input_linear.weight", StackedDown: "output_linear.weight",
+		}),
+	}
+}

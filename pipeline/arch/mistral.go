@@ -1,0 +1,24 @@
+package arch
+
+// Mistral is Mistral 7B and what followed it, and Ministral: Llama without biases, head_dim on its own. With a
+// sliding_window, which is 4096 where the file does not say and none where it says null, the layers that layer_types names see
+// so many positions; all of them if there is no such key.
+type Mistral struct{ Architecture string }
+
+// Architectures implements [Family].
+func (m Mistral) Architectures() []string { return []string{m.Architecture} }
+
+// Describe implements [Family].
+func (Mistral) Describe(c *Config) (*Decoder, error) {
+	b := begin(c, "rms_norm_eps", 1e-6)
+	b.tied(false)
+	b.mlpKeys("hidden_act", "silu")
+	a, rope := b.heads(0), readRope(c)
+	w := b.window(4096)
+	windows := b.windows(w, always(w))
+	return b.finish(&a, func(i int, p string) Layer {
+		x := b.projections(p+"self_attn.", a, false, false)
+		x.Rope, x.Window = b.rope(rope, a.HeadDim), windows[i]
+		return b.preNorm(p, x, b.mlp(p+"mlp.", b.intermediate, false))
+	})
+}

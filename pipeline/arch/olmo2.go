@@ -1,0 +1,68 @@
+package arch
+
+// Olmo2 is OLMo 2: no norms before the blocks but behind them, and q and k normalised as whole projections.
+type Olmo2 struct{}
+
+// Architectures implements [Family].
+func (Olmo2) Architectures() []string { return []string{"Olmo2ForCausalLM"} }
+
+// Describe implements [Family].
+func (Olmo2) Describe(c *Config) (*Decoder, error) {
+	b, a, bias := beginOlmo(c)
+	rope := readRope(c)
+	return b.finish(&a, func(_ int, p string) Layer {
+		x := b.projections(p+"self_attn.", a, bias, bias)
+		x.Rope = b.rope(rope, a.HeadDim)
+		b.wideNorms(x, p+"self_attn.q_norm", p+"self_attn.k_norm")
+		return b.postNorm(p, x, b.mlp(p+"mlp.", b.intermediate, false))
+	})
+}
+
+// Olmo3 is OLMo 3: [Olmo2], but three of four layers, or those that layer_types names, see sliding_window positions, and full
+// and sliding layers may turn by different frequencies: in older files rope_scaling is for full layers alone.
+type Olmo3 struct{}
+
+// Architectures implements [Family].
+func (Olmo3) Architectures() []string { return []string{"Olmo3ForCausalLM"} }
+
+// olmo3Theta is the base of OLMo 3's rotary frequencies where the file has none.
+const olmo3Theta = 500000
+
+// Describe implements [Family].
+func (Olmo3) Describe(c *Config) (*Decoder, error) {
+	b, a, bias := beginOlmo(c)
+	full, sliding := readByType(c, ropeRules{theta: olmo3Theta}, ropeRules{theta: olmo3Theta}, "")
+	if c.Has("rope_theta") && full.theta != sliding.theta && !c.Has("rope_parameters") {
+		// transformers 4 takes it for all layers, transformers 5 for full ones.
+		c.Refuse("rope_theta", "%g is not supported, only %d: versions differ in whether sliding layers have it too", full.theta, olmo3Theta)
+	}
+	slides := everyNth(4)
+	if types := b.layerTypes(fullAttention, slidingAttention); types != nil {
+		slides = func(i int) bool { return types[i] == slidingAttention }
+	}
+	windows := b.spread(b.window(4096), slides)
+	return b.finish(&a, func(i int, p string) Layer {
+		x := b.projections(p+"self_attn.", a, bias, bias)
+		x.Rope, x.Window = b.rope(full, a.HeadDim), windows[i]
+		if slides(i) {
+			x.Rope = b.rope(sliding, a.HeadDim)
+		}
+		b.wideNorms(x, p+"self_attn.q_norm", p+"self_attn.k_norm")
+		return b.postNorm(p, x, b.mlp(p+"mlp.", b.intermediate, false))
+	})
+}
+
+func beginOlmo(c *Config) (b *builder, a Attention, bias bool) {
+	b = begin(c, "rms_norm_eps", 1e-5)
+	b.tied(false)
+	b.mlpKeys("hidden_act", "silu")
+	return b, b.heads(0), b.Bool("attention_bias", false)
+}
+
+// postNorm is the layer of families with norms behind the blocks alone.
+func (b *builder) postNorm(p string, attention, mlp Block) Layer {
+	return Layer{
+		{Block: attention, PostNorm: b.norms(p + "post_attention_layernorm")},
+		{Block: mlp, PostNorm: b.norms(p + "post_feedforward_layernorm")},
+	}
+}

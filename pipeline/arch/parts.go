@@ -1,0 +1,138 @@
+package arch
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+)
+
+// headDim is head_dim where the file has none: a size that the family has, or, for null, 0 for hidden_size / heads.
+func (b *builder) headDim(missing int) int {
+	if b.Null("head_dim") {
+		return 0
+	}
+	return missing
+}
+
+// unit is x for fields of which 0 stands for 1.
+func unit(x float64) float64 {
+	if x == 1 {
+		return 0
+	}
+	return x
+}
+
+// number is a number of a key that may be missing or null, and missing then.
+func (b *builder) number(key string, lo, hi, missing float64) float64 {
+	if f, ok := b.OptFloat(key, lo, hi); ok {
+		return f
+	}
+	return missing
+}
+
+// same demands that a key, if the file has it, repeats a number that another key gives: configs written by a family's own
+// code say some things twice.
+func (b *builder) same(want float64, keys ...string) {
+	for _, key := range keys {
+		v := b.take(key)
+		if v == nil {
+			continue
+		}
+		number, _ := v.(json.Number)
+		if f, err := strconv.ParseFloat(string(number), 64); err != nil || f != want {
+			b.Refuse(key, "%s is not supported, only %g", show(v), want)
+		}
+	}
+}
+
+// routerTraining marks the keys that matter when a router is trained.
+func (b *builder) routerTraining() {
+	b.Inert("output_router_logits", "router_aux_loss_coef", "router_jitter_noise", "router_z_loss_coef", "aux_loss_alpha", "seq_aux")
+}
+
+// eachLayer reads a key with one integer for all layers, or with a list of one for each.
+func (b *builder) eachLayer(key string, max, missing int) []int {
+	out := make([]int, b.layers)
+	if list, ok := b.fields.values[key].([]any); ok {
+		if n := b.Ints(key, 1, max); len(n) == len(out) {
+			return n
+		}
+		if b.Good(key, "num_hidden_layers") {
+			b.Wrong(key, "%d entries for %d layers", len(list), b.layers)
+		}
+	} else if n, ok := b.OptInt(key, max); ok {
+		missing = n
+	}
+	for i := range out {
+		out[i] = missing
+	}
+	return out
+}
+
+// chosen marks the layers of a list of indices.
+func (b *builder) chosen(key string) []bool {
+	out := make([]bool, b.layers)
+	for _, i := range b.Ints(key, 0, maxLayers) {
+		if i < len(out) {
+			out[i] = true
+		}
+	}
+	return out
+}
+
+// fusedMLP is a gated MLP whose gate and up are one matrix, gate rows first.
+func (b *builder) fusedMLP(gateUp, down string, intermediate int) *MLP {
+	return &MLP{
+		Intermediate: intermediate,
+		Activation:   b.activation,
+		Gate:         b.part(gateUp+".gate", gateUp, b.d.Hidden, false, Run{Start: 0, Count: intermediate}),
+		Up:           b.part(gateUp+".up", gateUp, b.d.Hidden, false, Run{Start: intermediate, Count: intermediate}),
+		Down:         b.linear(down, b.d.Hidden, intermediate, false),
+	}
+}
+
+// wideNorms adds norms of the whole projections of q and k.
+func (b *builder) wideNorms(a *Attention, q, k string) {
+	qn, kn := b.norm(q, a.Heads*a.HeadDim), b.norm(k, a.KVHeads*a.HeadDim)
+	a.QNorm, a.KNorm = &qn, &kn
+}
+
+// taps are the columns of a depthwise convolution [rows, 1, n], which transformers stores with the present token last.
+func (b *builder) taps(name string, rows, n int) []Weight {
+	out := make([]Weight, 0, n)
+	for k := range n {
+		out = append(out, b.view(View{
+			Name: fmt.Sprintf("%s.tap.%d", name, k), Tensor: name + ".weight",
+			Rows: rows, Transposed: true, Runs: []Run{{Start: k, Count: 1}},
+		}))
+	}
+	return out
+}
+
+// vector is a weight of n elements under its whole name.
+func vector(name string, n int) Weight { return Weight{Tensor: name, Rows: n} }
+
+// mapped is a vector of n elements, every one the image of the tensor's.
+func (b *builder) mapped(name, tensor string, n int, f Map) Weight {
+	return b.view(View{Name: name, Tensor: tensor, Rows: n, Map: f})
+}
+
+// skip leaves out the tensors whose names match.
+func (b *builder) skip(reason string, warn bool, pattern string) {
+	b.d.Skips = append(b.d.Skips, Skip{Match: regexp.MustCompile(pattern), Reason: reason, Warn: warn})
+}
+
+// draftHead is the reason for leaving out layers that guess more tokens than the next.
+const draftHead = "draft head"
+
+// skipDrafts leaves out the layers behind the last one, of which the file says how many there are.
+func (b *builder) skipDrafts(keys ...string) {
+	n := 1
+	for _, key := range keys {
+		n = b.Range(key, 0, maxLayers, n)
+	}
+	for i := range n {
+		b.skip(draftHead, false, `^`+regexp.QuoteMeta(b.prefix+layerName(b.layers+i)))
+	}
+}

@@ -1,0 +1,32 @@
+package arch
+
+// Phi3 is Phi-3, Phi-3.5 and Phi-4: q, k and v are one matrix, and so are gate and up. sliding_window is that of all layers.
+// A part of every head turns (partial_rotary_factor), by plain frequencies or by longrope, which divides them by
+// short_factor and, in texts longer than original_max_position_embeddings, by long_factor.
+type Phi3 struct{}
+
+// Architectures implements [Family].
+func (Phi3) Architectures() []string { return []string{"Phi3ForCausalLM"} }
+
+// Describe implements [Family].
+func (Phi3) Describe(c *Config) (*Decoder, error) {
+	b := begin(c, "rms_norm_eps", 1e-5)
+	b.tied(false)
+	b.mlpKeys("hidden_act", "silu")
+	b.Inert("resid_pdrop", "embd_pdrop")
+	// Without longrope the original length means nothing.
+	rope := ropeRules{partial: 1, long: true, original: b.Range("original_max_position_embeddings", 1, maxPositions, 4096)}.read(c)
+	b.Only("attention_bias", "false")
+	a, w := b.heads(0), b.window(0)
+	windows := b.spread(w, always(w))
+	return b.finish(&a, func(i int, p string) Layer {
+		x, fused := a, p+"self_attn.qkv_proj"
+		q, kv := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
+		x.Q = b.part(fused+".q", fused, b.d.Hidden, false, Run{Start: 0, Count: q})
+		x.K = b.part(fused+".k", fused, b.d.Hidden, false, Run{Start: q, Count: kv})
+		x.V = b.part(fused+".v", fused, b.d.Hidden, false, Run{Start: q + kv, Count: kv})
+		x.O = b.linear(p+"self_attn.o_proj", b.d.Hidden, q, false)
+		x.Rope, x.Window = b.rope(rope, a.HeadDim), windows[i]
+		return b.preNorm(p, &x, b.fusedMLP(p+"mlp.gate_up_proj", p+"mlp.down_proj", b.intermediate))
+	})
+}
