@@ -1,82 +1,122 @@
 package arch
 
-import "math"
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+)
 
-// mamba2Keys are the dimensions of [Mamba2] blocks.
-type mamba2Keys struct {
-	shape              Mamba2
-	kernel             int
-	convBias, projBias bool
+// mambaDims are the dimensions of Mamba 2 blocks and what else their keys say.
+type mambaDims struct {
+	inner, heads, headDim, groups, state, taps int
+	projBias, convBias                         bool
+	timeMin, timeMax                           float64
 }
 
-// mamba2Keys reads the keys of Mamba 2 that hybrid families share.
-func (b *builder) mamba2Keys() mamba2Keys {
-	k := mamba2Keys{
-		shape: Mamba2{
-			Heads:  b.Range("mamba_n_heads", 1, maxHeads, 128),
-			Groups: b.Range("mamba_n_groups", 1, maxHeads, 1),
-			State:  b.Range("mamba_d_state", 1, maxHeadDim, 256),
-		},
-		kernel:   b.Range("mamba_d_conv", 1, 64, 4),
-		convBias: b.Bool("mamba_conv_bias", true), projBias: b.Bool("mamba_proj_bias", false),
+// mambaKeys reads the keys with the prefix mamba_. inner is the width of the block, 0 for mamba_expand * hidden_size; the
+// defaults are those of BambaConfig, which FalconH1Config shares.
+func (b *builder) mambaKeys(inner int) mambaDims {
+	m := mambaDims{
+		inner:  inner,
+		heads:  b.Range("mamba_n_heads", 1, maxHeads, 128),
+		groups: b.Range("mamba_n_groups", 1, maxHeads, 1),
+		state:  b.Range("mamba_d_state", 1, maxHeadDim, 256),
+		taps:   b.Range("mamba_d_conv", 2, 64, 4),
 	}
-	m := &k.shape
-	b.Inert("mamba_chunk_size") // how the library splits long inputs
-	width := b.Range("mamba_expand", 1, 1<<10, 2) * b.d.Hidden
-	if b.Good("mamba_n_heads", "mamba_expand", "hidden_size") && width%m.Heads != 0 {
-		b.Wrong("mamba_n_heads", "%d heads do not divide %d elements", m.Heads, width)
+	expand := b.Range("mamba_expand", 1, 64, 2)
+	if m.inner == 0 {
+		m.inner = expand * b.d.Hidden
 	}
-	m.HeadDim = max(width/m.Heads, 1)
-	if s, ok := b.fields.values["mamba_d_head"].(string); ok && s == "auto" {
+	good := b.Good("mamba_n_heads", "mamba_n_groups", "mamba_expand", "mamba_d_ssm", "hidden_size")
+	if good && (m.inner%m.heads != 0 || m.heads%m.groups != 0) {
+		b.Wrong("mamba_n_heads", "%d elements in %d heads in %d groups", m.inner, m.heads, m.groups)
+	}
+	m.headDim = m.inner / m.heads
+	if text, _ := b.fields.values["mamba_d_head"].(string); text == "auto" {
 		b.Inert("mamba_d_head")
-	} else if n, ok := b.OptInt("mamba_d_head", maxHeadDim); ok && n != m.HeadDim && b.Good("mamba_n_heads", "mamba_expand", "mamba_d_head") {
-		b.Wrong("mamba_d_head", "%d times mamba_n_heads %d is not mamba_expand times hidden_size, %d", n, m.Heads, width)
+	} else if n, ok := b.OptInt("mamba_d_head", maxHeadDim); ok && good && n != m.headDim && b.Good("mamba_d_head") {
+		b.Wrong("mamba_d_head", "%d contradicts %d elements in %d heads", n, m.inner, m.heads)
 	}
-	if m.Heads%m.Groups != 0 && b.Good("mamba_n_heads", "mamba_n_groups") {
-		b.Wrong("mamba_n_groups", "%d heads do not divide into %d groups", m.Heads, m.Groups)
-	}
-	m.TimeMin, m.TimeMax = b.timeLimits("time_step_limit")
-	return k
+	m.projBias, m.convBias = b.Bool("mamba_proj_bias", false), b.Bool("mamba_conv_bias", true)
+	m.timeMin, m.timeMax = b.timeLimit()
+	// How the Python code cuts a text, and which logits it computes.
+	b.Inert("mamba_chunk_size", "num_logits_to_keep")
+	return m
 }
 
-// timeLimits reads a pair of limits, by default 0 and infinity.
-func (b *builder) timeLimits(key string) (lo, hi float64) {
+// timeLimit reads time_step_limit, two numbers of which the second may be infinite.
+func (b *builder) timeLimit() (lo, hi float64) {
+	const key = "time_step_limit"
 	lo, hi = 0, math.Inf(1)
-	list, _ := b.fields.values[key].([]any)
-	if len(list) == 2 && list[1] == nonFinite("Infinity") {
-		b.Inert(key)
-		if first := show(list[0]); first != "0" && first != "0.0" {
-			b.Refuse(key, "a limit below but none above is not supported")
-		}
+	v := b.take(key)
+	if v == nil {
 		return lo, hi
 	}
-	limits := b.Floats(key, 0, 1e9)
-	switch {
-	case limits == nil:
-	case len(limits) != 2 || limits[0] > limits[1]:
-		b.Wrong(key, "want a lower limit and an upper one")
-	default:
-		return limits[0], limits[1]
+	if list, _ := v.([]any); len(list) == 2 {
+		low, okLow := bound(list[0])
+		high, okHigh := bound(list[1])
+		if okLow && okHigh && low >= 0 && low < high {
+			return low, high
+		}
 	}
+	b.Wrong(key, "is not a lower and a higher bound")
 	return lo, hi
 }
 
-// mamba2 is a block, p being "model.layers.3.mamba.". The rows of in_proj are those of z, of x, b and c, and of dt.
-func (b *builder) mamba2(k mamba2Keys, p string) *Mamba2 {
-	m := k.shape
-	width := m.Heads * m.HeadDim
-	conv := width + 2*m.Groups*m.State
-	in := p + "in_proj"
-	m.Z = b.part(in+".z", in, b.d.Hidden, k.projBias, Run{Start: 0, Count: width})
-	m.XBC = b.part(in+".xbc", in, b.d.Hidden, k.projBias, Run{Start: width, Count: conv})
-	m.Dt = b.part(in+".dt", in, b.d.Hidden, k.projBias, Run{Start: width + conv, Count: m.Heads})
-	m.Taps = b.taps(p+"conv1d", conv, k.kernel)
-	if k.convBias {
-		m.ConvBias = vector(p+"conv1d.bias", conv)
+// bound is a number, or infinity.
+func bound(v any) (float64, bool) {
+	if v == nonFinite("Infinity") {
+		return math.Inf(1), true
 	}
-	m.DtBias, m.D = vector(p+"dt_bias", m.Heads), vector(p+"D", m.Heads)
-	m.Decay = b.mapped(p+"decay", p+"A_log", m.Heads, NegExp)
-	m.Norm, m.NormGroups = &Norm{Gamma: vector(p+"norm.weight", width), Eps: b.eps}, m.Groups
-	m.Out = b.linear(p+"out_proj", b.d.Hidden, width, k.projBias)
-	return &m
+	number, ok := v.(json.Number)
+	f, err := strconv.ParseFloat(string(number), 64)
+	return f, ok && err == nil
+}
+
+// mamba2 is a block whose tensors are called p and so on ("model.layers.3.mamba."), without norm. scales multiply z, x, b, c
+// and dt; nil stands for 1.
+func (b *builder) mamba2(p string, m mambaDims, outBias bool, scales []float64) *Mamba2 {
+	if scales == nil {
+		scales = make([]float64, 5)
+	}
+	bc := m.groups * m.state
+	at := 0
+	run := func(count, part int) Run {
+		r := Run{Start: at, Count: count, Scale: scales[part]}
+		at += count
+		return r
+	}
+	z := []Run{run(m.inner, 0)}
+	xbc := []Run{run(m.inner, 1), run(bc, 2), run(bc, 3)}
+	dt := []Run{run(m.heads, 4)}
+	in := func(what string, runs []Run) Linear {
+		return b.part(p+"in_proj."+what, p+"in_proj", b.d.Hidden, m.projBias, runs...)
+	}
+	out := &Mamba2{
+		Heads: m.heads, HeadDim: m.headDim, Groups: m.groups, State: m.state,
+		Z: in("z", z), XBC: in("xbc", xbc), Dt: in("dt", dt),
+		DtBias:  Weight{Tensor: p + "dt_bias", Rows: m.heads},
+		Decay:   b.view(View{Name: p + "A", Rows: m.heads, Tensor: p + "A_log", Map: NegExp}),
+		D:       Weight{Tensor: p + "D", Rows: m.heads},
+		TimeMin: m.timeMin, TimeMax: m.timeMax,
+		Out: b.linear(p+"out_proj", b.d.Hidden, m.inner, outBias),
+	}
+	width := m.inner + 2*bc
+	out.Taps = b.convTaps(p+"conv1d.weight", width, m.taps)
+	if m.convBias {
+		out.ConvBias = Weight{Tensor: p + "conv1d.bias", Rows: width}
+	}
+	return out
+}
+
+// convTaps are the columns of the weight of a depthwise convolution, [width, 1, taps].
+func (b *builder) convTaps(name string, width, taps int) []Weight {
+	out := make([]Weight, taps)
+	for j := range out {
+		out[j] = b.view(View{
+			Name: name + "." + strconv.Itoa(j), Rows: width, Tensor: name,
+			Transposed: true, Runs: []Run{{Start: j, Count: 1}},
+		})
+	}
+	return out
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -306,6 +307,11 @@ func (r *viewReader) compute(p []byte, run Run, off, first, width int64) error {
 
 // apply computes map and scale.
 func (v *View) apply(x []float32, run Run) {
+	if v.Map == UnitRows {
+		for row := range slices.Chunk(x, v.width()) {
+			unit(row)
+		}
+	}
 	for i, w := range x {
 		switch v.Map {
 		case OnePlus:
@@ -320,6 +326,18 @@ func (v *View) apply(x []float32, run Run) {
 			w = float32(float64(w) * run.Scale)
 		}
 		x[i] = w
+	}
+}
+
+// unit divides a row by its length, or by 1e-12 if that is more.
+func unit(row []float32) {
+	sum := 0.0
+	for _, w := range row {
+		sum += float64(float64(w) * float64(w)) // not fused, which would differ between machines
+	}
+	length := max(math.Sqrt(sum), 1e-12)
+	for i, w := range row {
+		row[i] = float32(float64(w) / length)
 	}
 }
 

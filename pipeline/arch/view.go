@@ -30,7 +30,7 @@ type Run struct {
 	Scale              float64
 }
 
-// Map is a function of one element.
+// Map is a function of one element, or of a row.
 type Map string
 
 // The maps.
@@ -38,6 +38,7 @@ const (
 	OnePlus  Map = "1+w"
 	NegExp   Map = "-exp(w)"
 	Softplus Map = "softplus(w)"
+	UnitRows Map = "w/|w|" // rows of length 1, as NormHead of Baichuan 2 has them
 )
 
 // Skip says that tensors are no part of the model that is described.

@@ -1,0 +1,48 @@
+package arch
+
+// Cohere2 is Command R7B and Command A: [Cohere], of whose layers every sliding_window_pattern-th, or those that
+// layer_types names, see everything and have no rotation; the others slide.
+type Cohere2 struct{}
+
+// Architectures implements [Family].
+func (Cohere2) Architectures() []string { return []string{"Cohere2ForCausalLM"} }
+
+// Describe implements [Family].
+func (Cohere2) Describe(c *Config) (*Decoder, error) {
+	b := beginCohere(c)
+	// Keys of published files that the class does not read: the training framework's words for what the class does.
+	b.Only("order_of_interleaved_layers", `"local_attn_first"`)
+	b.Only("position_embedding_type", `"rope_gptj"`)
+	for _, key := range []string{"use_embedding_sharing", "use_gated_activation", "use_parallel_block"} {
+		b.Only(key, "true")
+	}
+	b.Inert("cache_implementation", "use_parallel_embedding")
+	a, bias, rope := b.heads(0), b.Bool("attention_bias", false), ropeRules{partial: 1, partialKey: "rotary_pct"}.read(c)
+	if b.Null("sliding_window") {
+		b.unsupported("sliding_window", "null is not supported: no layer would rotate")
+	}
+	window := b.window(4096)
+	pattern := b.Range("sliding_window_pattern", 1, maxLayers, 4)
+	if n := b.Range("layer_switch", 1, maxLayers, pattern); n != pattern && b.Good("layer_switch", "sliding_window_pattern") {
+		b.Wrong("layer_switch", "%d contradicts a sliding_window_pattern of %d", n, pattern)
+	}
+	slides := b.slides(everyNth(pattern))
+	windows := b.spread(window, slides)
+	return b.finish(&a, func(i int, p string) Layer {
+		x := b.projections(p+"self_attn.", a, bias, bias)
+		if x.Window = windows[i]; slides(i) {
+			x.Rope = b.rope(rope, a.HeadDim)
+			b.interleaved(x, bias)
+		}
+		return sameNorm(b.norms(p+"input_layernorm"), x, b.mlp(p+"mlp.", b.intermediate, false))
+	})
+}
+
+// slides says of every layer whether its attention slides: what layer_types says, or missing where the file has no such key.
+func (b *builder) slides(missing func(int) bool) func(layer int) bool {
+	types := b.layerTypes(fullAttention, slidingAttention)
+	if types == nil {
+		return missing
+	}
+	return func(i int) bool { return types[i] == slidingAttention }
+}

@@ -1,0 +1,36 @@
+package arch
+
+// InternLM3 is Llama with heads of 128 elements; qkv_bias puts biases on q, k and v, bias on o and the MLP. transformers
+// calls them attention_bias and mlp_bias.
+type InternLM3 struct{}
+
+// Architectures implements [Family].
+func (InternLM3) Architectures() []string { return []string{"InternLM3ForCausalLM"} }
+
+// Describe implements [Family].
+func (InternLM3) Describe(c *Config) (*Decoder, error) {
+	b := begin(c, "rms_norm_eps", 1e-5)
+	b.code("InternLM3Config", "InternLM3Model", "InternLM3ForCausalLM")
+	b.tied(false)
+	b.mlpKeys("hidden_act", "silu")
+	missing := 128
+	if b.Null("head_dim") {
+		missing = 0 // hidden_size / num_attention_heads
+	}
+	a, rope := b.heads(missing), readRope(c)
+	qkvBias, bias := b.eitherBool("qkv_bias", "attention_bias"), b.eitherBool("bias", "mlp_bias")
+	return b.finish(&a, func(_ int, p string) Layer {
+		x := b.projections(p+"self_attn.", a, qkvBias, bias)
+		x.Rope = b.rope(rope, a.HeadDim)
+		return b.preNorm(p, x, b.mlp(p+"mlp.", b.intermediate, bias))
+	})
+}
+
+// eitherBool reads one of two keys, false if the file has neither; both must say the same.
+func (b *builder) eitherBool(key, other string) bool {
+	v := b.Bool(key, b.Bool(other, false))
+	if b.Has(other) && v != b.Bool(other, false) && b.Good(key, other) {
+		b.Wrong(key, "%t contradicts %s", v, other)
+	}
+	return v
+}

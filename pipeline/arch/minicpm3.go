@@ -1,0 +1,86 @@
+package arch
+
+import "math"
+
+// MiniCPM3 has the multipliers of [MiniCPM] and multi-head latent attention whose rotary pairs are halves. The norms of the
+// latents have an epsilon of 1e-6, whatever rms_norm_eps is.
+type MiniCPM3 struct{}
+
+// Architectures implements [Family].
+func (MiniCPM3) Architectures() []string { return []string{"MiniCPM3ForCausalLM"} }
+
+// latentEps is the epsilon of the norms of latents.
+const latentEps = 1e-6
+
+// Describe implements [Family].
+func (MiniCPM3) Describe(c *Config) (*Decoder, error) {
+	b := begin(c, "rms_norm_eps", 1e-5)
+	b.code("MiniCPM3Config", "MiniCPM3Model", "MiniCPM3ForCausalLM")
+	b.tied(true)
+	b.mlpKeys("hidden_act", "silu")
+	b.Only("mlp_bias", "false")
+	b.Only("num_experts", "0")
+	// The head size of the class is that of the part that turns; keys and values are as many as queries.
+	b.Inert("head_dim", "qk_head_dim", "mup_denominator")
+	scale, bias, rope := b.miniCPMScales(12, 1.4, 256), b.Bool("attention_bias", false), readRope(c)
+	l := LatentAttention{
+		Heads:    b.Int("num_attention_heads", maxHeads),
+		NopeDim:  b.Range("qk_nope_head_dim", 1, maxHeadDim, 64),
+		RopeDim:  b.Range("qk_rope_head_dim", 2, maxHeadDim, 32),
+		ValueDim: b.Range("v_head_dim", 1, maxHeadDim, 0),
+		QRank:    b.Range("q_lora_rank", 1, maxHidden, 768),
+		KVRank:   b.Range("kv_lora_rank", 1, maxHidden, 256),
+	}
+	if b.Null("q_lora_rank") {
+		l.QRank = 0
+	}
+	if n, ok := b.OptInt("num_key_value_heads", maxHeads); ok && n != l.Heads && b.Good("num_key_value_heads", "num_attention_heads") {
+		b.unsupported("num_key_value_heads", "%d is not supported, only num_attention_heads", n)
+	}
+	if l.ValueDim == 0 && b.Good("hidden_size", "num_attention_heads") {
+		if l.ValueDim = b.d.Hidden / l.Heads; b.d.Hidden%l.Heads != 0 {
+			b.Wrong("v_head_dim", "missing, and hidden_size %d does not divide by num_attention_heads %d", b.d.Hidden, l.Heads)
+		}
+	}
+	l.Scale = 1 / math.Sqrt(float64(l.NopeDim+l.RopeDim))
+	if rope.kind == "yarn" {
+		g := yarnScale(rope.factor, rope.mscaleAll)
+		l.Scale *= float64(g * g)
+	}
+	a := Attention{Heads: l.Heads, HeadDim: l.NopeDim + l.RopeDim}
+	return b.finish(&a, func(_ int, p string) Layer {
+		x := b.latent(p+"self_attn.", l, bias)
+		x.Rope = b.rope(rope, l.RopeDim)
+		return scaled(scale, b.preNorm(p, x, b.mlp(p+"mlp.", b.intermediate, false)))
+	})
+}
+
+// latent fills in the matrices of latent attention under DeepSeek's names, p being "model.layers.3.self_attn.".
+func (b *builder) latent(p string, l LatentAttention, bias bool) *LatentAttention {
+	hidden, dim := b.d.Hidden, l.NopeDim+l.RopeDim
+	q, width := p+"q_proj", hidden
+	if l.QRank > 0 {
+		l.QDown = b.linear(p+"q_a_proj", l.QRank, hidden, bias)
+		l.QNorm = &Norm{Gamma: Weight{Tensor: p + "q_a_layernorm.weight", Rows: l.QRank}, Eps: latentEps}
+		q, width = p+"q_b_proj", l.QRank
+	}
+	// perHead is count rows of every head, which has all, from the one at first on.
+	perHead := func(first, count, all int) []Run {
+		runs := make([]Run, 0, l.Heads)
+		for h := range l.Heads {
+			runs = append(runs, Run{Start: h*all + first, Count: count})
+		}
+		return runs
+	}
+	l.QNope = b.part(q+".nope", q, width, false, perHead(0, l.NopeDim, dim)...)
+	l.QRope = b.part(q+".rope", q, width, false, perHead(l.NopeDim, l.RopeDim, dim)...)
+	down := p + "kv_a_proj_with_mqa"
+	l.KVDown = b.part(down+".latent", down, hidden, bias, Run{Count: l.KVRank})
+	l.KRope = b.part(down+".rope", down, hidden, bias, Run{Start: l.KVRank, Count: l.RopeDim})
+	l.KVNorm = &Norm{Gamma: Weight{Tensor: p + "kv_a_layernorm.weight", Rows: l.KVRank}, Eps: latentEps}
+	up := p + "kv_b_proj"
+	l.KNope = b.part(up+".k", up, l.KVRank, false, perHead(0, l.NopeDim, l.NopeDim+l.ValueDim)...)
+	l.V = b.part(up+".v", up, l.KVRank, false, perHead(l.NopeDim, l.ValueDim, l.NopeDim+l.ValueDim)...)
+	l.O = b.linear(p+"o_proj", hidden, l.Heads*l.ValueDim, bias)
+	return &l
+}

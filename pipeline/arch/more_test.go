@@ -1,0 +1,28 @@
+package arch
+
+import (
+	"path/filepath"
+	"testing"
+)
+
+// more are checkpoints in testdata, by model type.
+var more = []string{
+	"apertus", "arcee", "bamba", "bitnet", "bloom", "cohere", "cohere2", "dots1", "exaone4", "falcon_h1", "gpt_neox", "helium",
+	"llama4_text", "minimax_m2", "mixtral", "nemotron", "olmo", "olmoe", "phi", "qwen2_moe", "seed_oss", "stablelm", "starcoder2",
+}
+
+// TestDescribeMore accounts for every key and every tensor of a checkpoint of each family.
+func TestDescribeMore(t *testing.T) {
+	for _, name := range more {
+		t.Run(name, func(t *testing.T) {
+			ck := loadCheckpoint(t, filepath.Join("testdata", name))
+			d, err := Describe(ck.config, ck.tensors, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.ModelType != name || len(d.Claimed) != len(ck.tensors) {
+				t.Errorf("%s with %d of %d tensors", d.ModelType, len(d.Claimed), len(ck.tensors))
+			}
+		})
+	}
+}

@@ -1,0 +1,26 @@
+package arch
+
+// Nemotron is Nemotron 3 and 4 and Minitron: LayerNorms whose checkpoints hold gamma - 1, rotation of a part of every head
+// (partial_rotary_factor, .5 if the file has none), and an MLP without gate (squared ReLU). attention_bias puts biases on
+// q, k, v and o, mlp_bias on the MLP.
+type Nemotron struct{}
+
+// Architectures implements [Family].
+func (Nemotron) Architectures() []string { return []string{"NemotronForCausalLM"} }
+
+// Describe implements [Family].
+func (Nemotron) Describe(c *Config) (*Decoder, error) {
+	b := begin(c, "norm_eps", 1e-5)
+	b.centered, b.normBias, b.onePlus = true, true, true
+	b.tied(false)
+	b.mlpKeys("hidden_act", "relu2")
+	b.activation = ReLU2
+	b.Inert("rms_norm_eps")
+	a, bias, mlpBias := b.heads(0), b.Bool("attention_bias", false), b.Bool("mlp_bias", false)
+	rope := ropeRules{partial: .5, partialKey: "rope_percent"}.read(c)
+	return b.finish(&a, func(_ int, p string) Layer {
+		x := b.projections(p+"self_attn.", a, bias, bias)
+		x.Rope = b.rope(rope, a.HeadDim)
+		return b.preNorm(p, x, b.plainMLP(p+"mlp.up_proj", p+"mlp.down_proj", b.intermediate, mlpBias))
+	})
+}

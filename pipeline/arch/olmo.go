@@ -1,0 +1,40 @@
+package arch
+
+// OLMo is the first OLMo: LayerNorms without weights, whose epsilon is 1e-5 and in no file. Clipped projections (clip_qkv)
+// are refused.
+type OLMo struct{}
+
+// Architectures implements [Family].
+func (OLMo) Architectures() []string { return []string{"OlmoForCausalLM"} }
+
+// Describe implements [Family].
+func (OLMo) Describe(c *Config) (*Decoder, error) {
+	b := begin(c, "", 1e-5)
+	b.centered = true
+	b.tied(false)
+	b.mlpKeys("hidden_act", "silu")
+	b.Only("clip_qkv")
+	b.Inert("rms_norm_eps")
+	a, bias, rope := b.heads(0), b.Bool("attention_bias", false), readRope(c)
+	norm := &Norm{Gamma: b.ones("model.norm.ones", b.d.Hidden), Eps: b.eps, Centered: true}
+	d, err := b.finish(&a, func(_ int, p string) Layer {
+		x := b.projections(p+"self_attn.", a, bias, bias)
+		x.Rope = b.rope(rope, a.HeadDim)
+		return Layer{{Norm: norm, Block: x}, {Norm: norm, Block: b.mlp(p+"mlp.", b.intermediate, false)}}
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.FinalNorm = *norm
+	return d, nil
+}
+
+// ones is the gamma of norms without weights, all of which may share it.
+func (b *builder) ones(name string, n int) Weight {
+	for _, v := range b.d.Views {
+		if v.Name == name {
+			return Weight{Tensor: name, Rows: n}
+		}
+	}
+	return b.view(View{Name: name, Rows: n})
+}

@@ -1,0 +1,46 @@
+package arch
+
+import "slices"
+
+// plainMLP is an MLP without gate: down · act(up · x).
+func (b *builder) plainMLP(up, down string, intermediate int, bias bool) *MLP {
+	return &MLP{
+		Intermediate: intermediate,
+		Activation:   b.activation,
+		Up:           b.linear(up, intermediate, b.d.Hidden, bias),
+		Down:         b.linear(down, b.d.Hidden, intermediate, bias),
+	}
+}
+
+// geluNames are the words of transformers for the two forms of GELU.
+var geluNames = map[Activation][]string{
+	GELU:     {"gelu"},
+	GELUTanh: {"gelu_pytorch_tanh", "gelu_new", "gelu_fast"},
+}
+
+// geluKeys is mlpKeys of an MLP with either form of GELU; missing is the form of the family's class.
+func (b *builder) geluKeys(key string, missing Activation) {
+	b.mlpKeys(key, append(slices.Clone(geluNames[GELU]), geluNames[GELUTanh]...)...)
+	b.activation = missing
+	if name, ok := b.OptString(key); ok {
+		for form, names := range geluNames {
+			if slices.Contains(names, name) {
+				b.activation = form
+			}
+		}
+	}
+}
+
+// sameNorm is the layer of families whose attention and MLP read the stream, and one norm of it, at the same time:
+// h += Attention(n) + MLP(n) with n = Norm(h).
+func sameNorm(n *Norm, attention, mlp Block) Layer {
+	return Layer{{Norm: n, Block: attention}, {Parallel: true, Norm: n, Block: mlp}}
+}
+
+// postNorm is the layer of families that normalise what a block returns instead of what it reads.
+func (b *builder) postNorm(p string, attention, mlp Block) Layer {
+	return Layer{
+		{Block: attention, PostNorm: b.norms(p + "post_attention_layernorm")},
+		{Block: mlp, PostNorm: b.norms(p + "post_feedforward_layernorm")},
+	}
+}
