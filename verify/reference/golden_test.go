@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
@@ -19,6 +20,8 @@ const nllBound = 1e-4
 
 var families = []string{
 	"llama", "llama-bias", "llama-linear-rope", "llama3-rope", "qwen2-tied", "qwen2-untied", "qwen3-tied", "qwen3-untied",
+	"apertus", "arcee", "bamba", "bitnet", "bloom", "cohere", "cohere2", "dots1", "exaone4", "falcon_h1", "gpt_neox", "helium",
+	"llama4_text", "minimax_m2", "mixtral", "nemotron", "olmo", "olmoe", "phi", "qwen2_moe", "seed_oss", "stablelm", "starcoder2",
 }
 
 func familyDir(name string) string {
@@ -60,7 +63,11 @@ func TestGoldens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d, src := readCheckpoint(t, familyDir(name))
 			golden := readFile(t, filepath.Join(familyDir(name), "golden.safetensors"))
-			m, err := New(d, src, Options{})
+			opened, err := arch.Open(d, src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := New(d, opened, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
