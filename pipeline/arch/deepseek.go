@@ -18,8 +18,8 @@ func (f DeepSeek) Architectures() []string {
 	return []string{"DeepseekV3ForCausalLM"}
 }
 
-// innerEps is the epsilon of the norms within latent attention.
-const innerEps = 1e-6
+// latentEps is the epsilon of the norms of latents, whatever the file says of the others.
+const latentEps = 1e-6
 
 // Describe implements [Family].
 func (f DeepSeek) Describe(c *Config) (*Decoder, error) {
@@ -76,7 +76,7 @@ func (f DeepSeek) attention(b *builder) LatentAttention {
 func (b *builder) latent(a LatentAttention, p string, rope ropeParams, bias, interleaved bool) *LatentAttention {
 	hidden, hd := b.d.Hidden, a.NopeDim+a.RopeDim
 	norm := func(name string, n int) *Norm {
-		return &Norm{Gamma: vector(p+name+".weight", n), Eps: innerEps}
+		return &Norm{Gamma: vector(p+name+".weight", n), Eps: latentEps}
 	}
 	a.Rope = b.rope(rope, a.RopeDim)
 	query, width := p+"q_proj", hidden

@@ -32,27 +32,19 @@ func (f Granite) Describe(c *Config) (*Decoder, error) {
 		x := b.projections(p+"self_attn.", a, bias, bias)
 		x.Rope = b.rope(rope, a.HeadDim)
 		if f.Experts {
-			return scaled(b.preNorm(p, x, b.graniteExperts(p+"block_sparse_moe.", n, k)), residual)
+			return scaled(residual, b.preNorm(p, x, b.graniteExperts(p+"block_sparse_moe.", n, k)))
 		}
-		return scaled(b.preNorm(p, x, b.mlp(p+"mlp.", b.intermediate, mlpBias)), residual)
+		return scaled(residual, b.preNorm(p, x, b.mlp(p+"mlp.", b.intermediate, mlpBias)))
 	})
 }
 
-// graniteFactors reads the four factors and returns that of the residual stream.
+// graniteFactors reads the four factors and returns that of the residual stream, 0 for 1.
 func (b *builder) graniteFactors(a *Attention) (residual float64) {
 	const lo, hi = 1e-9, 1e9
 	b.d.EmbeddingScale = unit(b.number("embedding_multiplier", lo, hi, 1))
 	b.d.LogitScale = unit(1 / b.number("logits_scaling", lo, hi, 1))
 	a.Scale = b.number("attention_multiplier", lo, hi, 1)
-	return b.number("residual_multiplier", lo, hi, 1)
-}
-
-// scaled multiplies what the blocks of a layer add.
-func scaled(l Layer, by float64) Layer {
-	for i := range l {
-		l[i].Scale = unit(by)
-	}
-	return l
+	return orZero(b.number("residual_multiplier", lo, hi, 1))
 }
 
 // graniteExperts is a mixture, p being "model.layers.3.block_sparse_moe.".

@@ -45,11 +45,11 @@ func (GraniteHybrid) Describe(c *Config) (*Decoder, error) {
 		}
 		mlp := b.fusedMLP(p+"shared_mlp.input_linear", p+"shared_mlp.output_linear", shared)
 		if n == 0 {
-			return scaled(b.preNorm(p, first, mlp), residual)
+			return scaled(residual, b.preNorm(p, first, mlp))
 		}
 		e := b.graniteExperts(p+"block_sparse_moe.", n, k)
 		e.Shared = mlp
-		return scaled(b.preNorm(p, first, e), residual)
+		return scaled(residual, b.preNorm(p, first, e))
 	})
 }
 

@@ -9,9 +9,6 @@ type MiniCPM3 struct{}
 // Architectures implements [Family].
 func (MiniCPM3) Architectures() []string { return []string{"MiniCPM3ForCausalLM"} }
 
-// latentEps is the epsilon of the norms of latents.
-const latentEps = 1e-6
-
 // Describe implements [Family].
 func (MiniCPM3) Describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
@@ -49,38 +46,7 @@ func (MiniCPM3) Describe(c *Config) (*Decoder, error) {
 	}
 	a := Attention{Heads: l.Heads, HeadDim: l.NopeDim + l.RopeDim}
 	return b.finish(&a, func(_ int, p string) Layer {
-		x := b.latent(p+"self_attn.", l, bias)
-		x.Rope = b.rope(rope, l.RopeDim)
+		x := b.latent(l, p+"self_attn.", rope, bias, false)
 		return scaled(scale, b.preNorm(p, x, b.mlp(p+"mlp.", b.intermediate, false)))
 	})
-}
-
-// latent fills in the matrices of latent attention under DeepSeek's names, p being "model.layers.3.self_attn.".
-func (b *builder) latent(p string, l LatentAttention, bias bool) *LatentAttention {
-	hidden, dim := b.d.Hidden, l.NopeDim+l.RopeDim
-	q, width := p+"q_proj", hidden
-	if l.QRank > 0 {
-		l.QDown = b.linear(p+"q_a_proj", l.QRank, hidden, bias)
-		l.QNorm = &Norm{Gamma: Weight{Tensor: p + "q_a_layernorm.weight", Rows: l.QRank}, Eps: latentEps}
-		q, width = p+"q_b_proj", l.QRank
-	}
-	// perHead is count rows of every head, which has all, from the one at first on.
-	perHead := func(first, count, all int) []Run {
-		runs := make([]Run, 0, l.Heads)
-		for h := range l.Heads {
-			runs = append(runs, Run{Start: h*all + first, Count: count})
-		}
-		return runs
-	}
-	l.QNope = b.part(q+".nope", q, width, false, perHead(0, l.NopeDim, dim)...)
-	l.QRope = b.part(q+".rope", q, width, false, perHead(l.NopeDim, l.RopeDim, dim)...)
-	down := p + "kv_a_proj_with_mqa"
-	l.KVDown = b.part(down+".latent", down, hidden, bias, Run{Count: l.KVRank})
-	l.KRope = b.part(down+".rope", down, hidden, bias, Run{Start: l.KVRank, Count: l.RopeDim})
-	l.KVNorm = &Norm{Gamma: Weight{Tensor: p + "kv_a_layernorm.weight", Rows: l.KVRank}, Eps: latentEps}
-	up := p + "kv_b_proj"
-	l.KNope = b.part(up+".k", up, l.KVRank, false, perHead(0, l.NopeDim, l.NopeDim+l.ValueDim)...)
-	l.V = b.part(up+".v", up, l.KVRank, false, perHead(l.NopeDim, l.ValueDim, l.NopeDim+l.ValueDim)...)
-	l.O = b.linear(p+"o_proj", hidden, l.Heads*l.ValueDim, bias)
-	return &l
 }

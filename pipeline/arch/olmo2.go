@@ -58,11 +58,3 @@ func beginOlmo(c *Config) (b *builder, a Attention, bias bool) {
 	b.mlpKeys("hidden_act", "silu")
 	return b, b.heads(0), b.Bool("attention_bias", false)
 }
-
-// postNorm is the layer of families with norms behind the blocks alone.
-func (b *builder) postNorm(p string, attention, mlp Block) Layer {
-	return Layer{
-		{Block: attention, PostNorm: b.norms(p + "post_attention_layernorm")},
-		{Block: mlp, PostNorm: b.norms(p + "post_feedforward_layernorm")},
-	}
-}

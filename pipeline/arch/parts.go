@@ -92,24 +92,6 @@ func (b *builder) fusedMLP(gateUp, down string, intermediate int) *MLP {
 	}
 }
 
-// wideNorms adds norms of the whole projections of q and k.
-func (b *builder) wideNorms(a *Attention, q, k string) {
-	qn, kn := b.norm(q, a.Heads*a.HeadDim), b.norm(k, a.KVHeads*a.HeadDim)
-	a.QNorm, a.KNorm = &qn, &kn
-}
-
-// taps are the columns of a depthwise convolution [rows, 1, n], which transformers stores with the present token last.
-func (b *builder) taps(name string, rows, n int) []Weight {
-	out := make([]Weight, 0, n)
-	for k := range n {
-		out = append(out, b.view(View{
-			Name: fmt.Sprintf("%s.tap.%d", name, k), Tensor: name + ".weight",
-			Rows: rows, Transposed: true, Runs: []Run{{Start: k, Count: 1}},
-		}))
-	}
-	return out
-}
-
 // vector is a weight of n elements under its whole name.
 func vector(name string, n int) Weight { return Weight{Tensor: name, Rows: n} }
 
