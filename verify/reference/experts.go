@@ -70,8 +70,13 @@ func (e experts) wide() int {
 }
 
 func (e experts) cost() cost {
-	// Scores; for every choice its weight, its expert, and its place in the list of the expert; the shared gate.
-	return cost{token: len(e.Experts) + 3*e.TopK + 1 + 2*e.Router.Weight.Cols + e.wide(), fixed: len(e.Experts) + max(e.Groups, 1)}
+	c := cost{fixed: len(e.Experts) + max(e.Groups, 1)}
+	// Scores; of every choice its weight, its expert, and its place in the list of the expert; input and output of experts.
+	c.token = len(e.Experts) + 3*e.TopK + 2*e.Router.Weight.Cols + e.wide()
+	if e.SharedGate.Weight.Tensor != "" {
+		c.token++
+	}
+	return c
 }
 
 func (e experts) run(ctx context.Context, m *Model, out, x []float32, s *space) error {

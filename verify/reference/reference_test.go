@@ -38,7 +38,17 @@ func smallest(t testing.TB, m *Model, windows [][]int32) int64 {
 
 // The same bits for all numbers of threads, memory limits, and companions of a window.
 func TestIndependence(t *testing.T) {
-	d, src := readCheckpoint(t, familyDir("qwen2-untied"))
+	t.Run("qwen2", func(t *testing.T) {
+		d, src := readCheckpoint(t, familyDir("qwen2-untied"))
+		testIndependence(t, d, src)
+	})
+	t.Run("every block", func(t *testing.T) {
+		d, src := everything()
+		testIndependence(t, d, src)
+	})
+}
+
+func testIndependence(t *testing.T, d *arch.Decoder, src tensor.Source) {
 	windows := someWindows(t)
 	model := func(opts Options) *Model {
 		t.Helper()
