@@ -1,6 +1,9 @@
 package arch
 
-import "regexp"
+import (
+	"regexp"
+	"strings"
+)
 
 // ChatGLM is ChatGLM 2 and 3 and GLM-4 9B as first published, with keys and tensors of their own: q, k and v in one matrix
 // (multi_query_group_num key-value heads), gate and up in another, interleaved rotary pairs in the first half of every
@@ -58,7 +61,11 @@ func (ChatGLM) Describe(c *Config) (*Decoder, error) {
 	bias := b.Bool("add_bias_linear", false)
 	qkvBias := b.Bool("add_qkv_bias", false) || bias
 	rope := ropeParams{kind: "default", theta: defaultTheta, partial: .5}
-	if ratio, ok := b.OptFloat("rope_ratio", 1e-3, 1e9); ok {
+	if ratio, ok := b.OptFloat("rope_ratio", 1e-3, 1e9); ok && ratio != 1 {
+		// The code of ChatGLM 2 divides positions instead, and nothing but its name tells the two apart.
+		if name, _ := b.OptString("_name_or_path"); strings.Contains(name, "chatglm2") {
+			b.unsupported("rope_ratio", "%g is not supported in ChatGLM 2", ratio)
+		}
 		rope.theta *= ratio
 	}
 	return b.finish(&a, func(_ int, p string) Layer {

@@ -5,7 +5,9 @@ package arch
 type InternLM3 struct{}
 
 // Architectures implements [Family].
-func (InternLM3) Architectures() []string { return []string{"InternLM3ForCausalLM"} }
+func (InternLM3) Architectures() []string {
+	return []string{"InternLM3ForCausalLM", "LlamaForCausalLM"} // the second is what transformers 5 saves
+}
 
 // Describe implements [Family].
 func (InternLM3) Describe(c *Config) (*Decoder, error) {

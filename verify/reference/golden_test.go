@@ -27,11 +27,7 @@ const deltaBound = 4e-4
 var families = []string{
 	"llama", "llama-bias", "llama-linear-rope", "llama3-rope", "qwen2-tied", "qwen2-untied", "qwen3-tied", "qwen3-untied",
 	"apertus", "arcee", "bamba", "bitnet", "bloom", "cohere", "cohere2", "dots1", "exaone4", "falcon_h1", "gpt_neox", "helium",
-	"llama4_text", "minimax_m2", "mixtral", "nemotron", "olmo", "olmoe", "phi", "qwen2_moe", "seed_oss", "stablelm", "starcoder2",
-	"deepseek_v2", "deepseek_v3", "ernie4_5", "ernie4_5_moe", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "glm4_moe", "gpt_oss",
-	"granite", "granitemoe", "granitemoehybrid", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2", "lfm2_moe", "ministral", "mistral",
-	"olmo2", "olmo3", "phi3", "phi3-longlen", "phi3-longrope", "qwen2-slide", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe",
-	"qwen3_next", "smollm3",
+	"internlm3", "llama4_text", "minicpm3", "minimax_m2", "mixtral", "nemotron", "olmo", "olmoe", "phi", "qwen2_moe", "seed_oss", "stablelm", "starcoder2",
 }
 
 func familyDir(name string) string {
