@@ -64,6 +64,9 @@ func begin(c *Config, eps string, missing float64) *builder {
 		layers: c.Int("num_hidden_layers", maxLayers), eps: missing, activation: SiLU,
 		prefix: "model.", embedding: "model.embed_tokens", finalNorm: "model.norm", head: "lm_head",
 	}
+	if c.model != "" {
+		b.prefix, b.embedding, b.finalNorm, b.head = c.model, c.model+"embed_tokens", c.model+"norm", c.head
+	}
 	if missing == 0 || c.Has(eps) {
 		b.eps = c.Float(eps, 1e-30, 1)
 	}

@@ -37,6 +37,11 @@ type record struct {
 	tensors map[string]tensor.Info
 	// ignored holds the keys that the caller overrides; true once a refusal was overridden.
 	ignored map[string]bool
+	// root is the whole file.
+	root *Config
+	// model and head are what tensors outside the layers begin with, and the head is called, in a checkpoint where the
+	// model is a part of a larger one; otherwise empty.
+	model, head string
 }
 
 // ParseConfig reads config.json strictly: at most 4 MiB and 32 levels, valid UTF-8, no key twice,
@@ -48,7 +53,9 @@ func ParseConfig(b []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newConfig(fields, "", &record{}), nil
+	c := newConfig(fields, "", &record{})
+	c.root = c
+	return c, nil
 }
 
 func newConfig(fields *object, prefix string, r *record) *Config {
@@ -232,7 +239,7 @@ func (c *Config) Good(keys ...string) bool {
 }
 
 // Finish refuses the keys that nobody asked for and that are not inert, and returns everything that
-// is wrong as one error. It is called once, after the last key was read.
+// is wrong as one error. It is called once, after the last key was read, for the object that describes the model.
 func (c *Config) Finish() error {
 	c.checkInert()
 	for _, child := range c.children {
@@ -247,7 +254,7 @@ func (c *Config) Finish() error {
 			continue
 		}
 		reason := "nothing to ignore, there is no such key"
-		if owner, key := c.find(name); owner != nil {
+		if owner, key := c.root.find(name); owner != nil {
 			reason = "nothing to ignore, the value is not refused"
 			if !owner.Good(key) {
 				reason = "cannot be ignored"
@@ -271,14 +278,14 @@ func (c *Config) ignore(names []string) {
 
 // find returns the object that has the key of a name, as the caller of Describe writes it, or nil.
 func (c *Config) find(name string) (owner *Config, key string) {
-	if _, ok := c.fields.values[name]; ok {
-		return c, name
+	if key, ok := strings.CutPrefix(name, c.prefix); ok {
+		if _, ok := c.fields.values[key]; ok {
+			return c, key
+		}
 	}
 	for _, child := range c.children {
-		if key, ok := strings.CutPrefix(name, child.prefix); ok {
-			if _, ok := child.fields.values[key]; ok {
-				return child, key
-			}
+		if owner, key = child.find(name); owner != nil {
+			return owner, key
 		}
 	}
 	return nil, ""

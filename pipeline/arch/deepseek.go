@@ -24,6 +24,7 @@ const latentEps = 1e-6
 // Describe implements [Family].
 func (f DeepSeek) Describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
+	b.code("DeepseekV2Config", "DeepseekV2Model", "DeepseekV2ForCausalLM", "DeepseekV3Config", "DeepseekV3Model", "DeepseekV3ForCausalLM")
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
 	a, rope := f.attention(b), readRope(c)

@@ -11,12 +11,13 @@ func (f Ernie) Architectures() []string {
 	if f.Experts {
 		return []string{"Ernie4_5_MoeForCausalLM"}
 	}
-	return []string{"Ernie4_5ForCausalLM"}
+	return []string{"Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"}
 }
 
 // Describe implements [Family].
 func (f Ernie) Describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
+	b.code("Ernie4_5_Config", "Ernie4_5_Model", "Ernie4_5_ForCausalLM", "Ernie4_5_MoeConfig", "Ernie4_5_MoeModel", "Ernie4_5_MoeForCausalLM")
 	b.tied(true)
 	b.mlpKeys("hidden_act", "silu")
 	dim := 0

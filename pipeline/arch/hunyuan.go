@@ -16,6 +16,7 @@ func (f Hunyuan) Architectures() []string {
 // Describe implements [Family].
 func (f Hunyuan) Describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
+	b.code("HunYuanConfig", "HunYuanModel", "HunYuanForCausalLM", "HunYuanMoEV1ForCausalLM", "HunYuanDenseV1ForCausalLM")
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
 	a, bias := b.heads(0), b.Bool("attention_bias", false)

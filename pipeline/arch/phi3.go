@@ -11,6 +11,7 @@ func (Phi3) Architectures() []string { return []string{"Phi3ForCausalLM"} }
 // Describe implements [Family].
 func (Phi3) Describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
+	b.code("Phi3Config", "Phi3Model", "Phi3ForCausalLM")
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
 	b.Inert("resid_pdrop", "embd_pdrop")

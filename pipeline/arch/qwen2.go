@@ -9,10 +9,13 @@ func (Qwen2) Architectures() []string { return []string{"Qwen2ForCausalLM"} }
 
 // Describe implements [Family].
 func (Qwen2) Describe(c *Config) (*Decoder, error) {
-	b := begin(c, "rms_norm_eps", 0)
+	return describeQwen2(begin(c, "rms_norm_eps", 0), ropeRules{})
+}
+
+func describeQwen2(b *builder, rules ropeRules) (*Decoder, error) {
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
-	a, rope := b.heads(0), readRope(c)
+	a, rope := b.heads(0), rules.read(b.Config)
 	windows := b.switchedWindows()
 	return b.finish(&a, func(i int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, true, false)

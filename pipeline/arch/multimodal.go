@@ -1,0 +1,195 @@
+package arch
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// Multimodal is a model that sees or hears besides reading, of which only the text model is described. Its config stands
+// under text_config, its tensors behind a prefix, and what the rest of the file and of the tensors is for is known: towers and
+// projectors are left out, with a note.
+//
+// Rotation by several axes (mrope) is the plain one: the axes of text are equal.
+type Multimodal struct {
+	Architecture string
+	// Texts are the text models by the model_type of text_config. The one for "" describes files without text_config, whose
+	// text keys stand beside the others.
+	Texts map[string]Family
+	// Missing are the values of the text class that published files leave out.
+	Missing map[string]int
+}
+
+// multimodals are the families of this kind. Published files of Gemma 3 leave out whatever is as in its class.
+var (
+	gemma3Multimodal = Multimodal{
+		Architecture: "Gemma3ForConditionalGeneration",
+		Texts:        map[string]Family{"gemma3_text": Gemma3{}},
+		Missing: map[string]int{
+			"vocab_size": 262208, "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
+		},
+	}
+	llama4Multimodal = Multimodal{
+		Architecture: "Llama4ForConditionalGeneration",
+		Texts:        map[string]Family{"llama4_text": Llama4Text{}},
+	}
+	mistral3Multimodal = Multimodal{
+		Architecture: "Mistral3ForConditionalGeneration",
+		Texts:        map[string]Family{"mistral": Mistral{}, "ministral": Mistral{}},
+	}
+	qwen2VL = Multimodal{
+		Architecture: "Qwen2VLForConditionalGeneration",
+		Texts:        map[string]Family{"": qwenText{}, "qwen2_vl_text": qwenText{}},
+		Missing:      map[string]int{"max_window_layers": 80},
+	}
+	qwen25VL = Multimodal{
+		Architecture: "Qwen2_5_VLForConditionalGeneration",
+		Texts:        map[string]Family{"": qwenText{}, "qwen2_5_vl_text": qwenText{}},
+		Missing:      map[string]int{"max_window_layers": 80},
+	}
+	qwen3VL = Multimodal{
+		Architecture: "Qwen3VLForConditionalGeneration",
+		Texts:        map[string]Family{"qwen3_vl_text": qwenText{three: true}},
+	}
+	qwen3VLMoe = Multimodal{
+		Architecture: "Qwen3VLMoeForConditionalGeneration",
+		Texts:        map[string]Family{"qwen3_vl_moe_text": qwenText{three: true, experts: true}},
+	}
+	qwen35Multimodal = Multimodal{
+		Architecture: "Qwen3_5ForConditionalGeneration",
+		Texts:        map[string]Family{"qwen3_5_text": Qwen35{}},
+	}
+	qwen35MoeMultimodal = Multimodal{
+		Architecture: "Qwen3_5MoeForConditionalGeneration",
+		Texts:        map[string]Family{"qwen3_5_moe_text": Qwen35{Experts: true}},
+	}
+)
+
+// outerInert are the keys beside text_config that concern what is not text.
+var outerInert = []string{
+	"audio_config", "audio_token_id", "boi_token_id", "boi_token_index", "eoi_token_id", "eoi_token_index", "image_token_id",
+	"image_token_index", "mm_tokens_per_image", "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size",
+	"video_token_id", "vision_config", "vision_end_token_id", "vision_feature_layer", "vision_feature_select_strategy",
+	"vision_start_token_id", "vision_token_id",
+}
+
+// textPrefixes are what the names of the text model's tensors begin with, and what its head is called.
+var textPrefixes = []struct{ model, head string }{
+	{"language_model.model.", "language_model.lm_head"},
+	{"model.language_model.", "lm_head"},
+	{"model.", "lm_head"},
+}
+
+// The tensors of other modalities.
+const (
+	visionTensors = `^(model\.)?(vision_tower|vision_model|visual)\.`
+	joinerTensors = `^(model\.)?(multi_modal_projector|mm_projector)\.`
+	audioTensors  = `^(model\.)?(audio_tower|audio_model)\.`
+)
+
+// Architectures implements [Family].
+func (m Multimodal) Architectures() []string { return []string{m.Architecture} }
+
+// Describe implements [Family].
+func (m Multimodal) Describe(c *Config) (*Decoder, error) {
+	c.Inert(outerInert...)
+	text, family := c, m.Texts[""]
+	if inner := c.Object("text_config"); inner != nil || family == nil {
+		if inner == nil {
+			c.missing("text_config")
+			return nil, c.Finish()
+		}
+		text = inner
+		if family = m.textFamily(text); family == nil {
+			return nil, problems{scope: configName, list: c.problems}
+		}
+	}
+	for key, n := range m.Missing {
+		text.provide(key, n)
+	}
+	c.model, c.head = "model.", "lm_head"
+	for _, p := range textPrefixes {
+		if _, ok := c.Tensor(p.model + "embed_tokens.weight"); ok {
+			c.model, c.head = p.model, p.head
+			break
+		}
+	}
+	if text != c {
+		m.tie(c, text)
+		c.checkInert()
+	}
+	d, err := family.Describe(text)
+	if err != nil {
+		return nil, err
+	}
+	b := builder{d: d}
+	b.skip("vision tower", true, visionTensors)
+	b.skip("projector of images", true, joinerTensors)
+	b.skip("audio tower", true, audioTensors)
+	return d, nil
+}
+
+// textFamily picks the family of text_config.
+func (m Multimodal) textFamily(text *Config) Family {
+	kind := text.String("model_type")
+	f := m.Texts[kind]
+	if f == nil || kind == "" {
+		if text.Good("model_type") {
+			text.unsupported("model_type", "%s is not supported (known: %s)", show(kind), quoted(slices.Sorted(maps.Keys(m.Texts))))
+		}
+		return nil
+	}
+	if list := text.Strings("architectures"); len(list) > 1 || len(list) == 1 && !slices.Contains(f.Architectures(), list[0]) && list[0] != "" {
+		text.Refuse("architectures", "is not that of %s", kind)
+	}
+	return f
+}
+
+// tie says within text_config whether the head is the embedding. The outer object may say it instead; where neither does, the
+// model is tied if there is no head: versions of the library have different defaults.
+func (m Multimodal) tie(c, text *Config) {
+	const key = "tie_word_embeddings"
+	_, head := c.Tensor(c.head + ".weight")
+	outer, inner := c.Has(key), text.Has(key)
+	tied := !head
+	if outer {
+		tied = c.Bool(key, tied)
+	}
+	if inner {
+		if t := text.Bool(key, tied); outer && t != tied && c.Good(key) && text.Good(key) {
+			c.Wrong(key, "%t contradicts the %t of text_config", tied, t)
+		}
+		return
+	}
+	text.fields.values[key] = tied
+}
+
+// provide sets a key that the file has not to the value that the class has for it.
+func (c *Config) provide(key string, n int) {
+	if _, there := c.fields.values[key]; !there {
+		c.fields.values[key] = json.Number(strconv.Itoa(n))
+	}
+}
+
+// qwenText is the text model of Qwen2-VL and 2.5-VL, and with three of Qwen3-VL: [Qwen2], [Qwen3] or [Qwen3Moe] with other
+// defaults.
+type qwenText struct{ three, experts bool }
+
+// Architectures implements [Family].
+func (qwenText) Architectures() []string { return nil }
+
+// Describe implements [Family].
+func (f qwenText) Describe(c *Config) (*Decoder, error) {
+	switch {
+	case f.experts:
+		b := begin(c, "rms_norm_eps", 1e-6)
+		b.tied(true)
+		b.Only("norm_topk_prob", "true")
+		rope := ropeRules{theta: 500000, mrope: true}.read(c)
+		return describeQwen3Moe(b, rope, softmaxKeys{experts: 60, topK: 4, intermediate: 1408, normalize: true})
+	case f.three:
+		return describeQwen3(begin(c, "rms_norm_eps", 1e-6), ropeRules{theta: 500000, mrope: true})
+	}
+	return describeQwen2(begin(c, "rms_norm_eps", 1e-5), ropeRules{theta: 1e6, mrope: true})
+}
