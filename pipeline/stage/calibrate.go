@@ -172,7 +172,11 @@ func (c *Calibrate) Run(ctx context.Context, job *pipeline.Job) error {
 
 // gather makes the windows of all sources of text.
 func (c *Calibrate) gather(ctx context.Context, job *pipeline.Job, src *Source) (*corpus.Corpus, error) {
-	window := min(c.Window, src.Decoder.MaxPositions)
+	most := src.Decoder.MaxPositions
+	if context := job.Recipe.Target.Context; context > 0 {
+		most = min(most, context)
+	}
+	window := min(c.Window, most)
 	if window != c.Window {
 		zerolog.Ctx(ctx).Warn().Int("window", window).Msg("the model has no positions for longer windows")
 	}

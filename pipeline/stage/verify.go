@@ -231,6 +231,9 @@ func subject(dir string, m *manifest.Manifest, src *Source, o verify.Options) (*
 	if err != nil {
 		return nil, err
 	}
+	if most := pkg.Config.MaxPositions; most > 0 { // what lies behind them is not defined
+		o.Window = min(o.Window, most)
+	}
 	q := quantizeOfManifest(m)
 	s := &verify.Subject{Package: pkg, Manifest: m, Options: o, Closeness: closeness(q)}
 	if src == nil {
