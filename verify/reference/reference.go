@@ -6,6 +6,10 @@
 // side by side and compare their heads tile by tile. [Model.Layers] shows the residual stream after every
 // layer, to find the first bad one.
 //
+// Every block of [arch.Decoder] is computed by the formula in its comment: attention over the keys that a query sees,
+// latent attention with all its heads, of experts the chosen ones, recurrences token by token. Products and states are
+// float32; norms, functions and convolutions are float64 rounded once.
+//
 // Work goes layer by layer over all windows. Weights that take no more than a quarter of the memory limit are widened
 // once and kept; those of larger models pass through in slabs of 16 MiB, so that the size of the checkpoint does
 // not matter. Beside them only hidden states and the activations of a few windows are held.
@@ -77,7 +81,7 @@ type Tile struct {
 	Logits []float32
 }
 
-// New prepares d for computation from src. It reads no weights, but compares every slot of d with the facts
+// New prepares d for computation from src, which has the tensors under the names of d, see [arch.Open]. It reads no weights, but compares every slot of d with the facts
 // that src states: a missing tensor and a wrong shape are tensor.ErrCorrupt, an element type that cannot be
 // widened to float32 is tensor.ErrUnsupported. The description and the source must not change afterwards.
 func New(d *arch.Decoder, src tensor.Source, opts Options) (*Model, error) {

@@ -113,7 +113,7 @@ func testIndependence(t *testing.T, d *arch.Decoder, src tensor.Source) {
 
 // Wider storage of the same numbers gives the same logits.
 func TestDTypes(t *testing.T) {
-	d, src := readCheckpoint(t, familyDir("qwen2-tied"))
+	d, src := readTensors(t, familyDir("qwen2-tied"))
 	windows := someWindows(t)[:1]
 	logits := func(src tensor.Source) []float32 {
 		t.Helper()
@@ -212,7 +212,7 @@ func TestNewErrors(t *testing.T) {
 		{"rotary width", func(d *arch.Decoder, m *memory) { d.Ropes[0].Dim, d.Ropes[0].InvFreq = 128, make([]float64, 64) }, tensor.ErrCorrupt, "rotation of 128"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d, src := readCheckpoint(t, familyDir("llama"))
+			d, src := readTensors(t, familyDir("llama"))
 			c.change(d, src)
 			m, err := New(d, src, Options{})
 			if m != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
@@ -224,7 +224,7 @@ func TestNewErrors(t *testing.T) {
 
 func TestScoreErrors(t *testing.T) {
 	const up = "model.layers.1.mlp.up_proj.weight"
-	d, src := readCheckpoint(t, familyDir("qwen2-untied"))
+	d, src := readTensors(t, familyDir("qwen2-untied"))
 	set := func(name string, element int, bits uint16) func(*memory) {
 		return func(m *memory) { binary.LittleEndian.PutUint16(m.data[name][2*element:], bits) }
 	}

@@ -90,8 +90,19 @@ func readFile(t testing.TB, path string) *memory {
 	return m
 }
 
-// readCheckpoint describes the checkpoint in a folder of the repository.
-func readCheckpoint(t testing.TB, dir string) (*arch.Decoder, *memory) {
+// readCheckpoint describes the checkpoint in a folder, whose tensors it gives as the description names them.
+func readCheckpoint(t testing.TB, dir string) (*arch.Decoder, tensor.Source) {
+	t.Helper()
+	d, src := readTensors(t, dir)
+	opened, err := arch.Open(d, src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, opened
+}
+
+// readTensors describes the checkpoint in a folder and gives its own tensors.
+func readTensors(t testing.TB, dir string) (*arch.Decoder, *memory) {
 	t.Helper()
 	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if err != nil {
