@@ -1,7 +1,9 @@
 package reference
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -23,7 +25,7 @@ type maker struct {
 	hidden int
 }
 
-// weight is a new tensor of normal numbers around mean; cols 0 makes a vector.
+// weight is a new tensor of numbers spread evenly around mean; cols 0 makes a vector.
 func (m *maker) weight(rows, cols int, mean, deviation float64) arch.Weight {
 	shape := tensor.Shape{int64(rows)}
 	if cols > 0 {
@@ -32,7 +34,7 @@ func (m *maker) weight(rows, cols int, mean, deviation float64) arch.Weight {
 	name := fmt.Sprintf("tensor %d", len(m.infos))
 	var b []byte
 	for range rows * max(cols, 1) {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(mean+deviation*m.r.NormFloat64())))
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(mean+float64(math.Sqrt(3)*deviation*(2*m.r.Float64()-1)))))
 	}
 	m.infos = append(m.infos, tensor.Info{Name: name, DType: tensor.F32, Shape: shape, Size: int64(len(b))})
 	m.data[name] = b
@@ -146,6 +148,25 @@ func everything() (*arch.Decoder, *memory) {
 		chunkLayer: {{Norm: m.norm(hidden), Block: chunked}, {Norm: m.norm(hidden), Block: single}},
 	}
 	return d, m.memory
+}
+
+// The same bits on every machine, with every set of kernels.
+func TestDigest(t *testing.T) {
+	d, src := everything()
+	m, err := New(d, src, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := sha256.New()
+	for _, logits := range scoreAll(t, m, someWindows(t)) {
+		if err := binary.Write(h, binary.LittleEndian, logits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const want = "9a8c643f78db391a615b91c8850e6009613299dcf7c2a4ca0996bcdffffb59ee"
+	if got := hex.EncodeToString(h.Sum(nil)); got != want {
+		t.Errorf("the logits have changed: sha256 %s, want %s", got, want)
+	}
 }
 
 // What a block says that it needs is what it takes: no more, because there is no more, and no less.
