@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -112,4 +113,29 @@ func pickFamily(c *Config) (f Family, modelType, architecture string) {
 		architecture = list[0]
 	}
 	return f, modelType, architecture
+}
+
+// Known is a line of the table of families.
+type Known struct {
+	ModelType     string
+	Architectures []string
+	// Texts are the model types of the text models that a multimodal model can have; only they are described.
+	Texts []string
+}
+
+// Table lists the families, sorted by model type.
+func Table() []Known {
+	list := make([]Known, 0, len(families))
+	for _, f := range families {
+		k := Known{ModelType: f.modelType, Architectures: f.family.Architectures()}
+		if m, ok := f.family.(Multimodal); ok {
+			for _, t := range slices.Sorted(maps.Keys(m.Texts)) {
+				if t != "" {
+					k.Texts = append(k.Texts, t)
+				}
+			}
+		}
+		list = append(list, k)
+	}
+	return list
 }
