@@ -51,8 +51,8 @@ func (b *builder) mamba2(p string, m *arch.Mamba2, x value) (value, error) {
 		KeyHeads: int32(m.Groups), ValueHeads: heads, KeyDim: int32(m.State), ValueDim: dim,
 	}, width, qkv, decay, b.allOnes(p+"beta", time))
 	b.atLeast("high") // float16 has no such small numbers
-	// The op made (memoryScale/2)³/sqrt(State) of the product of the three. Their reciprocal in one step would be right too,
-	// but is close to the largest float32.
+	// The op made (memoryScale/2)³/sqrt(State) of the product of the three. Two steps keep the factors far from the limits of
+	// float32.
 	y = b.times(p+"state_values", y, 4/memoryScale/memoryScale)
 	y = b.times(p+"state", y, 2/memoryScale*math.Sqrt(float64(m.State)))
 
