@@ -137,24 +137,24 @@ var blockCases = []struct {
 		l.ValueDim, l.V, l.O = 20, madeLinear("0.v", madeHeads*20, 10, false), madeLinear("0.o", madeHidden, madeHeads*20, false)
 		d.Layers[0][0].Block = l
 	}},
-	{name: "short convolution", golden: true, cache: 32, caches: 2, state: 4 * 2 * 2 * madeHidden, change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
+	{name: "short convolution", golden: true, cache: 32, caches: 3, state: 4 * 2 * madeHidden, change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 		c := madeConv("0.", 3)
 		c.Bias = madeVector("0.conv_bias", madeHidden)
 		d.Layers[0][0].Block = c
 	}},
 	{name: "short convolution of one tap", cache: 32, caches: 1, change: replaced(0, madeConv("0.", 1))},
-	{name: "delta net", golden: true, cache: 32, caches: 3, state: 4 * (44*3*3 + 44 + 4*6*5), change: replaced(0, madeDelta("0."))},
-	{name: "mamba", golden: true, cache: 32, caches: 3, state: 4 * (44*3*3 + 44 + 4*5*6), precision: "high", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
+	{name: "delta net", golden: true, cache: 32, caches: 5, state: 4 * (44*3 + 44 + 4*6*5), change: replaced(0, madeDelta("0."))},
+	{name: "mamba", golden: true, cache: 32, caches: 5, state: 4 * (44*3 + 44 + 4*5*6), precision: "high", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 		x := madeMamba("0.", 2)
 		x.TimeMin, x.TimeMax = .001, .1
 		d.Layers[0][0].Block = x
 	}},
-	{name: "mamba beside attention", cache: 64, caches: 4, state: 4 * (34*3*3 + 34 + 4*5*6), precision: "high", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
+	{name: "mamba beside attention", cache: 64, caches: 6, state: 4 * (34*3 + 34 + 4*5*6), precision: "high", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 		l := d.Layers[0]
 		x := madeMamba("0.", 1)
 		d.Layers[0] = arch.Layer{l[0], {Parallel: true, Norm: l[0].Norm, Block: x, Scale: .5}, l[1]}
 	}},
-	{name: "states of every kind", cache: 32, caches: 7, precision: "high", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
+	{name: "states of every kind", cache: 32, caches: 15, precision: "high", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 		bare := madeMamba("3.", 1)
 		bare.Norm, bare.ConvBias = nil, arch.Weight{}
 		for i, x := range []arch.Block{madeConv("0.", 4), madeDelta("1."), madeConv("2.", 4), bare} {
@@ -169,7 +169,7 @@ var blockCases = []struct {
 			d.Layers[i] = l
 		}
 		d.Layers[4][0].Norm, d.Layers[4][1].Norm = madeNorm("4.n1", madeHidden), madeNorm("4.n2", madeHidden)
-	}, state: 4 * (2*16*3*3 + 44*3*3 + 44 + 4*6*5 + 34*3*3 + 34 + 4*5*6)},
+	}, state: 4 * (2*16*3 + 44*3 + 44 + 4*6*5 + 34*3 + 34 + 4*5*6)},
 }
 
 func TestBlocksGolden(t *testing.T) {

@@ -11,8 +11,7 @@ import (
 // LinearAttention keeps its state within the op. Engines forget it only at the start of a prompt of several tokens, and
 // 3.5.0 only if that has another length than the call before; a prompt of one token always continues the conversation
 // before it. So the blocks that use the op are lowered such that nothing of a state reaches position 0 and those behind it:
-// states decay by exp(-160) there, and the inputs that a convolution remembers are multiplied by 0 as long as they would be
-// those of negative positions.
+// states decay by exp(-160) there, and what an op remembers of the token before is multiplied by 0.
 
 // keepsState says what follows from an op that keeps so many bytes between calls, as float32.
 func (b *builder) keepsState(bytes int64) {
@@ -26,15 +25,10 @@ func (b *builder) restart() value {
 	return b.shares("/state/restart", func() value { return b.times("/state/restart", b.first(), forget) })
 }
 
-// since is 1 from position j on and 0 before, [1, tokens, 1].
-func (b *builder) since(j int) value {
-	name := "/state/since_" + strconv.Itoa(j)
-	return b.shares(name, func() value {
-		p := b.floatPositions()
-		if j > 1 {
-			p = b.binary(name+"/shift", mnn.BinaryAdd, p, b.scalarFloat(float64(1-j)))
-		}
-		return b.clamp(name, p, 0, 1)
+// continued is 0 at position 0 and 1 behind it, [1, tokens, 1].
+func (b *builder) continued() value {
+	return b.shares("/state/continued", func() value {
+		return b.binary("/state/continued", mnn.BinaryMinimum, b.floatPositions(), b.scalarFloat(1))
 	})
 }
 
@@ -66,20 +60,21 @@ func (b *builder) delta(name string, p *mnn.LinearAttention, width int, x, decay
 	x = b.permute(name+"/channels", x, 0, 2, 1)
 	p.Type = mnn.GatedDeltaRule
 	b.keepsState(4 * (int64(width) + int64(p.ValueHeads)*int64(p.KeyDim)*int64(p.ValueDim)))
-	return b.op(name, mnn.OpLinearAttention, p, x, decay, beta, b.pulse(width, 2, func(int) int { return 1 }))
+	return b.op(name, mnn.OpLinearAttention, p, x, decay, beta, b.pulse(width, 1))
 }
 
-// pulse is the weight of a convolution of taps that takes one input of every channel, [channels, 1, taps].
-func (b *builder) pulse(channels, taps int, at func(channel int) int) value {
-	key := fmt.Sprint("pulse ", channels, taps, at(0))
+// pulse is the weight of a convolution of two taps that takes the token before (tap 0) or the present one (tap 1) of every
+// channel, [channels, 1, 2].
+func (b *builder) pulse(channels, tap int) value {
+	key := fmt.Sprint("pulse ", channels, tap)
 	if v, ok := b.consts[key]; ok {
 		return v
 	}
-	w := make([]float32, channels*taps)
+	w := make([]float32, 2*channels)
 	for c := range channels {
-		w[c*taps+at(c)] = 1
+		w[2*c+tap] = 1
 	}
-	return b.shared(key, &mnn.Blob{Dims: []int32{int32(channels), 1, int32(taps)}, Format: mnn.NCHW, DType: mnn.DTFloat, Float32s: w})
+	return b.shared(key, &mnn.Blob{Dims: []int32{int32(channels), 1, 2}, Format: mnn.NCHW, DType: mnn.DTFloat, Float32s: w})
 }
 
 // convolution is the causal depthwise convolution of x [1, tokens, width], the tap of the present token being the last.
@@ -97,33 +92,25 @@ func (b *builder) convolution(p string, x value, width int, taps []arch.Weight) 
 }
 
 // delayed gives x [1, tokens, width] as it was n-1, ..., 1 and 0 tokens before, 0 before position 0. An op that computes
-// C·conv(B·x), B and C being 1, remembers it.
+// C·conv(B·x), B and C being 1, remembers the token before; a chain of them those before it. (One op for all delays would
+// take its input (n-1) times as wide: prompts need twice the memory, and results are the same.)
 func (b *builder) delayed(name string, x value, width, n int) []value {
-	if n == 1 {
-		return []value{x}
-	}
-	all := width * (n - 1)
-	ones := b.allOnes(name+"/ones", x)
-	var in []value
-	for range 2 * (n - 1) {
-		in = append(in, ones)
-	}
-	for range n - 1 {
-		in = append(in, x)
-	}
-	y := b.permute(name+"/channels", b.concat(name+"/inputs", 2, in...), 0, 2, 1)
-	none := b.shared("none", &mnn.Blob{Dims: []int32{1, 1, 1}, Format: mnn.NCHW, DType: mnn.DTFloat, Float32s: []float32{0}})
-	w := b.pulse(all, n, func(c int) int { return n - 2 - c/width })
-	y = b.op(name, mnn.OpLinearAttention, &mnn.LinearAttention{
-		Type: mnn.ShortConv, KeyHeads: 1, ValueHeads: 1, KeyDim: int32(all), ValueDim: int32(all),
-	}, y, none, none, w)
-	b.keepsState(4 * int64(all) * int64(n-1))
-	y = b.reshape(name+"/rows", y, 1, -1, int32(all))
 	out := []value{x}
+	if n == 1 {
+		return out
+	}
+	ones := b.allOnes(name+"/ones", x)
+	none := b.shared("none", &mnn.Blob{Dims: []int32{1, 1, 1}, Format: mnn.NCHW, DType: mnn.DTFloat, Float32s: []float32{0}})
+	w := b.pulse(width, 0)
 	for j := 1; j < n; j++ {
 		at := name + "_" + strconv.Itoa(j)
-		s := b.slice(at+"/slice", y, b.list(int32((j-1)*width)), int32(j*width), 2)
-		out = append([]value{b.binary(at, mnn.BinaryMul, s, b.since(j))}, out...)
+		in := b.permute(at+"/channels", b.concat(at+"/inputs", 2, ones, ones, x), 0, 2, 1)
+		x = b.op(at, mnn.OpLinearAttention, &mnn.LinearAttention{
+			Type: mnn.ShortConv, KeyHeads: 1, ValueHeads: 1, KeyDim: int32(width), ValueDim: int32(width),
+		}, in, none, none, w)
+		b.keepsState(4 * int64(width))
+		x = b.binary(at+"/continued", mnn.BinaryMul, b.reshape(at+"/rows", x, 1, -1, int32(width)), b.continued())
+		out = append([]value{x}, out...)
 	}
 	return out
 }
