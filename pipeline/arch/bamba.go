@@ -36,7 +36,7 @@ func (Bamba) Describe(c *Config) (*Decoder, error) {
 			x.Rope = b.rope(rope, a.HeadDim)
 			block = x
 		} else {
-			x := b.mamba2(p+"mamba.", m, m.projBias, nil)
+			x := b.mamba2(p+"mamba.", m, m.projBias)
 			n := b.norm(p+"mamba.norm", m.inner)
 			x.Norm, x.NormGroups = &n, m.groups
 			block = x

@@ -185,6 +185,8 @@ type MLP struct {
 	Activation     Activation
 	Gate, Up, Down Linear
 	Norm           *Norm // or nil
+	// GateScale multiplies Gate x; 0 stands for 1.
+	GateScale float64
 	// Alpha and Limit belong to ClampedSwiGLU.
 	Alpha, Limit float64
 	// XIELU holds the vectors of one element that belong to it: its factor of x², its factor behind the exponential, and
@@ -261,10 +263,12 @@ type DeltaNet struct {
 type Mamba2 struct {
 	Heads, HeadDim, Groups, State int
 	Z, XBC, Dt                    Linear
-	Taps                          []Weight
-	ConvBias                      Weight // or without tensor
-	DtBias, Decay, D              Weight // [Heads]; Decay is -exp(A_log)
-	TimeMin, TimeMax              float64
+	// Scales multiply z, x, b, c and dt as they come from their matrices; 0 stands for 1.
+	Scales           [5]float64
+	Taps             []Weight
+	ConvBias         Weight // or without tensor
+	DtBias, Decay, D Weight // [Heads]; Decay is -exp(A_log)
+	TimeMin, TimeMax float64
 	// Norm, if not nil, normalises NormGroups parts of the row each for itself; Gamma has Heads*HeadDim elements.
 	Norm       *Norm
 	NormGroups int

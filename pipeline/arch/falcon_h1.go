@@ -10,8 +10,8 @@ import "math"
 //	k is multiplied by key_multiplier; the MLP is mlp_multipliers[1] · Down(silu(mlp_multipliers[0] · Gate n) * Up n)
 //	z, x, b, c and dt are multiplied by ssm_multipliers, their input by ssm_in_multiplier
 //
-// Those of attention are folded into the scale of its scores and that of the branch, those within the MLP and the Mamba
-// block into rows of matrices. A norm of the Mamba block (mamba_rms_norm) has to stand behind its gate
+// Those of attention are folded into the scale of its scores and that of the branch. None is folded into a matrix, whose
+// elements would not be halves any more. A norm of the Mamba block (mamba_rms_norm) has to stand behind its gate
 // (mamba_norm_before_gate false).
 type FalconH1 struct{}
 
@@ -50,22 +50,21 @@ func (FalconH1) Describe(c *Config) (*Decoder, error) {
 	if m.projBias && biases != 1 {
 		b.unsupported("ssm_in_multiplier", "%g is not supported where mamba_proj_bias is true", biases)
 	}
+	scales := [5]float64{}
 	for i := range mamba {
-		mamba[i] *= biases
+		scales[i] = mamba[i] * biases
 	}
 	return b.finish(&a, func(_ int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, bias, bias)
 		x.Rope = b.rope(rope, a.HeadDim)
-		s := b.mamba2(p+"mamba.", m, outBias, mamba)
+		s := b.mamba2(p+"mamba.", m, outBias)
+		s.Scales = scales
 		if norm {
 			n := b.norm(p+"mamba.norm", m.inner)
 			s.Norm, s.NormGroups = &n, m.groups
 		}
 		f := b.mlp(p+"feed_forward.", b.intermediate, mlpBias)
-		if mlp[0] != 1 {
-			name := p + "feed_forward.gate_proj"
-			f.Gate = b.part(name+".scaled", name, b.d.Hidden, mlpBias, Run{Count: b.intermediate, Scale: mlp[0]})
-		}
+		f.GateScale = mlp[0]
 		n := b.norms(p + "input_layernorm")
 		return Layer{
 			{Norm: n, Block: s, Scale: mambaOut},

@@ -35,7 +35,9 @@ func (GraniteHybrid) Describe(c *Config) (*Decoder, error) {
 	return b.finish(&a, func(i int, p string) Layer {
 		var first Block
 		if recurrent(i) {
-			first = b.mamba2(m, p+"mamba.")
+			x, norm := b.mamba2(p+"mamba.", m, m.projBias), b.norm(p+"mamba.norm", m.inner)
+			x.Norm, x.NormGroups = &norm, m.groups
+			first = x
 		} else {
 			x := b.projections(p+"self_attn.", a, bias, bias)
 			if position == "rope" {

@@ -73,35 +73,26 @@ func bound(v any) (float64, bool) {
 	return f, ok && err == nil
 }
 
-// mamba2 is a block whose tensors are called p and so on ("model.layers.3.mamba."), without norm. scales multiply z, x, b, c
-// and dt; nil stands for 1.
-func (b *builder) mamba2(p string, m mambaDims, outBias bool, scales []float64) *Mamba2 {
-	if scales == nil {
-		scales = make([]float64, 5)
-	}
+// mamba2 is a block whose tensors are called p and so on ("model.layers.3.mamba."), without norm.
+func (b *builder) mamba2(p string, m mambaDims, outBias bool) *Mamba2 {
 	bc := m.groups * m.state
 	at := 0
-	run := func(count, part int) Run {
-		r := Run{Start: at, Count: count, Scale: scales[part]}
-		at += count
-		return r
+	in := func(what string, rows int) Linear {
+		l := b.part(p+"in_proj."+what, p+"in_proj", b.d.Hidden, m.projBias, Run{Start: at, Count: rows})
+		at += rows
+		return l
 	}
-	z := []Run{run(m.inner, 0)}
-	xbc := []Run{run(m.inner, 1), run(bc, 2), run(bc, 3)}
-	dt := []Run{run(m.heads, 4)}
-	in := func(what string, runs []Run) Linear {
-		return b.part(p+"in_proj."+what, p+"in_proj", b.d.Hidden, m.projBias, runs...)
-	}
+	width := m.inner + 2*bc
+	z, xbc, dt := in("z", m.inner), in("xbc", width), in("dt", m.heads)
 	out := &Mamba2{
 		Heads: m.heads, HeadDim: m.headDim, Groups: m.groups, State: m.state,
-		Z: in("z", z), XBC: in("xbc", xbc), Dt: in("dt", dt),
+		Z: z, XBC: xbc, Dt: dt,
 		DtBias:  Weight{Tensor: p + "dt_bias", Rows: m.heads},
 		Decay:   b.view(View{Name: p + "A", Rows: m.heads, Tensor: p + "A_log", Map: NegExp}),
 		D:       Weight{Tensor: p + "D", Rows: m.heads},
 		TimeMin: m.timeMin, TimeMax: m.timeMax,
 		Out: b.linear(p+"out_proj", b.d.Hidden, m.inner, outBias),
 	}
-	width := m.inner + 2*bc
 	out.Taps = b.convTaps(p+"conv1d.weight", width, m.taps)
 	if m.convBias {
 		out.ConvBias = Weight{Tensor: p + "conv1d.bias", Rows: width}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/mnn"
@@ -27,7 +28,8 @@ func (b *builder) mamba2(p string, m *arch.Mamba2, x value) (value, error) {
 	in := b.linear(p+"in_proj_xbc/Linear", x, &m.XBC, Slot{}, 1, -1, int32(width))
 	time := b.linear(p+"in_proj_dt/Linear", x, &m.Dt, Slot{Fine: true}, 1, -1, heads)
 
-	in = b.convolution(p, in, width, m.Taps)
+	z, time = b.times(p+"z_scaled", z, or1(m.Scales[0])), b.times(p+"dt_scaled", time, or1(m.Scales[4]))
+	in = b.convolution(p, b.scaleParts(p+"xbc_scaled", in, m), width, m.Taps)
 	if m.ConvBias.Tensor != "" {
 		in = b.binary(p+"biased", mnn.BinaryAdd, in, b.constant(p+"conv_bias", m.ConvBias))
 	}
@@ -65,6 +67,32 @@ func (b *builder) mamba2(p string, m *arch.Mamba2, x value) (value, error) {
 		}
 	}
 	return b.linear(p+"out_proj/Linear", y, &m.Out, Slot{}, 1, -1, int32(m.Out.Weight.Rows)), nil
+}
+
+// scaleParts multiplies x, b and c, which lie behind one another.
+func (b *builder) scaleParts(name string, x value, m *arch.Mamba2) value {
+	parts := []int{m.Heads * m.HeadDim, m.Groups * m.State, m.Groups * m.State}
+	same, factors := true, []float32{}
+	for k, n := range parts {
+		f := or1(m.Scales[1+k])
+		same = same && f == or1(m.Scales[1])
+		factors = append(factors, slices.Repeat([]float32{float32(f)}, n)...)
+	}
+	if same {
+		return b.times(name, x, or1(m.Scales[1]))
+	}
+	table := b.shares(fmt.Sprint("/xbc_scales", m.Scales, parts), func() value {
+		return b.floats("/xbc_scales/"+strconv.Itoa(len(b.once)), factors, 1, 1, int32(len(factors)))
+	})
+	return b.binary(name, mnn.BinaryMul, x, table)
+}
+
+// or1 is a factor of which 0 stands for 1.
+func or1(f float64) float64 {
+	if f == 0 {
+		return 1
+	}
+	return f
 }
 
 // groupNorm normalises so many equal parts of every row, each for itself.

@@ -14,6 +14,7 @@ func (b *builder) mlp(ml string, m *arch.MLP, x value) (value, error) {
 	var gate value
 	if gated {
 		gate = b.linear(ml+"gate_proj/Linear", x, &m.Gate, Slot{}, b.rows(m.Intermediate)...)
+		gate = b.times(ml+"gate_scaled", gate, or1(m.GateScale))
 	}
 	up := b.linear(ml+"up_proj/Linear", x, &m.Up, Slot{}, b.rows(m.Intermediate)...)
 	switch {

@@ -54,6 +54,19 @@ func (a mamba) cost() cost {
 	return cost{token: 2*a.inner() + a.xbc() + a.Heads, fixed: a.State*a.HeadDim + a.HeadDim}
 }
 
+// scaleParts multiplies x, b and c of every row.
+func (a mamba) scaleParts(m *Model, rows []float32) {
+	at := 0
+	for k, n := range []int{a.inner(), a.Groups * a.State, a.Groups * a.State} {
+		if f := float32(a.Scales[1+k]); f != 0 && f != 1 {
+			for lo := at; lo < len(rows); lo += a.xbc() {
+				kernel.Scale(rows[lo:lo+n], rows[lo:lo+n], f)
+			}
+		}
+		at += n
+	}
+}
+
 func (a mamba) run(ctx context.Context, m *Model, out, x []float32, s *space) error {
 	n := s.tokens()
 	z, xbc, dt, o := s.take(a.inner()), s.take(a.xbc()), s.take(a.Heads), s.take(a.inner())
@@ -65,6 +78,9 @@ func (a mamba) run(ctx context.Context, m *Model, out, x []float32, s *space) er
 			return err
 		}
 	}
+	m.scaleAll(z, a.Scales[0])
+	m.scaleAll(dt, a.Scales[4])
+	a.scaleParts(m, xbc)
 	if err := m.convolve(ctx, xbc, a.xbc(), a.Taps, a.ConvBias, &s.group); err != nil {
 		return err
 	}

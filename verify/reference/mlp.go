@@ -73,6 +73,7 @@ func (p mlp) apply(ctx context.Context, m *Model, out, x []float32, n int, wide 
 		if err := m.linear(ctx, inner, x, n, &p.Gate); err != nil {
 			return err
 		}
+		m.scaleAll(inner, p.GateScale)
 		up = up[:n*p.Intermediate]
 		if err := m.linear(ctx, up, x, n, &p.Up); err != nil {
 			return err

@@ -116,9 +116,11 @@ func (m *Model) embed(ctx context.Context, windows [][]int32) ([]float32, error)
 	}); err != nil {
 		return nil, err
 	}
-	m.scaleAll(h, d.EmbeddingScale)
 	if d.EmbeddingNorm != nil {
-		return h, m.norm(h, h, d.EmbeddingNorm)
+		if err := m.norm(h, h, d.EmbeddingNorm); err != nil {
+			return nil, err
+		}
 	}
+	m.scaleAll(h, d.EmbeddingScale)
 	return h, nil
 }
