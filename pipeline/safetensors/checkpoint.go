@@ -8,8 +8,10 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -54,7 +56,7 @@ func (c *Checkpoint) open(dir string) error {
 		return err
 	}
 	if single {
-		return c.add(dir, singleFile)
+		return c.addAll(dir, []string{singleFile})
 	}
 	x, err := readIndex(filepath.Join(dir, indexFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -63,14 +65,8 @@ func (c *Checkpoint) open(dir string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range slices.Compact(slices.Sorted(maps.Values(x.shards))) {
-		err := c.add(dir, name)
-		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("shard %s is missing: %s names it: %w", name, indexFile, err)
-		}
-		if err != nil {
-			return err
-		}
+	if err := c.addAll(dir, slices.Compact(slices.Sorted(maps.Values(x.shards)))); err != nil {
+		return err
 	}
 	sum := int64(0)
 	for _, t := range c.infos {
@@ -81,18 +77,40 @@ func (c *Checkpoint) open(dir string) error {
 	return x.check(c.at, sum)
 }
 
-// add opens one shard and takes its tensors in.
-func (c *Checkpoint) add(dir, name string) error {
-	s, h, err := openShard(dir, name)
-	if err != nil {
-		return err
+// addAll opens shards, several at a time, and takes them in in order. An error is that of the first bad one.
+func (c *Checkpoint) addAll(dir string, names []string) error {
+	for batch := range slices.Chunk(names, runtime.GOMAXPROCS(0)) {
+		headers, errs := make([]*Header, len(batch)), make([]error, len(batch))
+		shards := make([]*shard, len(batch))
+		var wg sync.WaitGroup
+		for i, name := range batch {
+			wg.Go(func() { shards[i], headers[i], errs[i] = openShard(dir, name) })
+		}
+		wg.Wait()
+		// Close finds what has been opened, whatever fails.
+		c.shards = append(c.shards, slices.DeleteFunc(slices.Clone(shards), func(s *shard) bool { return s == nil })...)
+		for i, name := range batch {
+			if errors.Is(errs[i], fs.ErrNotExist) {
+				return fmt.Errorf("shard %s is missing: %s names it: %w", name, indexFile, errs[i])
+			}
+			if err := errs[i]; err != nil {
+				return err
+			}
+			if err := c.take(shards[i], headers[i]); err != nil {
+				return err
+			}
+		}
 	}
-	c.shards = append(c.shards, s)
+	return nil
+}
+
+// take takes in the tensors of a shard.
+func (c *Checkpoint) take(s *shard, h *Header) error {
 	for _, e := range h.Entries {
 		if p, ok := c.at[e.Name]; ok {
-			return corrupt("tensor %s: in %s and in %s", quote(e.Name), p.shard.name, name)
+			return corrupt("tensor %s: in %s and in %s", quote(e.Name), p.shard.name, s.name)
 		}
-		e.File = name
+		e.File = s.name
 		c.at[e.Name] = place{s, e.Offset, e.Size}
 		c.infos = append(c.infos, e.Info)
 	}

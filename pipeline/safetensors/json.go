@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"slices"
 	"strconv"
 )
 
@@ -38,16 +39,24 @@ func (d decoder) object(what string, visit func(key string) error) error {
 	if err := d.delim(what, '{'); err != nil {
 		return err
 	}
-	seen := map[string]bool{}
+	var few []string // most objects have three keys
+	var seen map[string]bool
 	for d.More() {
 		key, err := d.text(what)
 		if err != nil {
 			return err
 		}
-		if seen[key] {
+		if seen[key] || slices.Contains(few, key) {
 			return corrupt("%s: %s comes twice", what, quote(key))
 		}
-		seen[key] = true
+		switch {
+		case seen != nil:
+			seen[key] = true
+		case len(few) < 8:
+			few = append(few, key)
+		default:
+			seen = map[string]bool{key: true}
+		}
 		if err := visit(key); err != nil {
 			return err
 		}

@@ -26,7 +26,7 @@ func (g *Graph) Marshal() ([]byte, error) {
 
 // encode is Marshal without the rules.
 func (g *Graph) encode() ([]byte, error) {
-	e := &encoder{Builder: flatbuffers.NewBuilder(64 << 10)}
+	e := &encoder{Builder: flatbuffers.NewBuilder(g.sizeHint())}
 	oplists, err := e.ops(g.Ops)
 	if err != nil {
 		return nil, fmt.Errorf("graph: %w", err)
@@ -63,6 +63,39 @@ func (g *Graph) encode() ([]byte, error) {
 	fb.NetAddMnnUuid(e.Builder, uuid)
 	e.Finish(fb.NetEnd(e.Builder))
 	return e.FinishedBytes(), nil
+}
+
+// sizeHint is somewhat more than what encode writes, so that the buffer need not grow: a graph of many experts has
+// a hundred megabytes.
+func (g *Graph) sizeHint() int {
+	const table, text = 32, 12 // with what points to them
+	n := 1 << 10
+	for _, name := range g.Tensors {
+		n += len(name) + text
+	}
+	for k := range g.Subgraphs {
+		n += 2*table + len(g.Subgraphs[k].Name)
+		for _, name := range g.Subgraphs[k].Tensors {
+			n += len(name) + text
+		}
+	}
+	for _, op := range g.AllOps() {
+		n += 2*table + len(op.Name) + text + 4*(len(op.Inputs)+len(op.Outputs))
+		switch p := op.Param.(type) {
+		case *Blob:
+			n += table + 4*(len(p.Dims)+len(p.Int32s)+len(p.Float32s)) + len(p.Uint8s) + len(p.Int8s)
+		case *Convolution:
+			n += 5*table + 4*(len(p.Weight)+len(p.Bias))
+			if q := p.Quan; q != nil {
+				n += table + len(q.Buffer) + 4*(len(q.Alpha)+len(q.Index)) + 2*len(q.AlphaFP16)
+			}
+		case *LayerNorm:
+			n += 2*table + 4*(len(p.Gamma)+len(p.Beta))
+		case *MoE:
+			n += 3 * table
+		}
+	}
+	return min(n, maxGraphBytes)
 }
 
 // encoder is a builder that stops to grow at maxGraphBytes. Offset 0 stands for an absent value.
