@@ -159,7 +159,7 @@ func FuzzDescribe(f *testing.F) {
 			}
 			return
 		}
-		if len(d.Claimed) != len(infos) || len(d.Layers) == 0 || len(d.Ropes[0].InvFreq)*2 != d.Plain(0).Attention.HeadDim {
+		if len(d.Claimed) != len(infos) || len(d.Layers) == 0 {
 			t.Fatalf("%+v", d)
 		}
 	})

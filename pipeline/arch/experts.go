@@ -22,6 +22,8 @@ type expertTensors struct {
 	InputMajor bool
 	// Interleaved: of the stacked gate and up, the even rows are gate.
 	Interleaved bool
+	// Stacked: there is no other form.
+	Stacked bool
 	// Bias: every matrix has one. Those of stacked ones are called like them, with "_bias" behind.
 	Bias bool
 }
@@ -37,7 +39,7 @@ func (b *builder) experts(p string, n, intermediate int, names expertTensors) []
 		b.breaks(tensor.ErrUnsupported, "%d experts are more than %d", n, maxExperts)
 		return nil
 	}
-	if _, ok := b.Tensor(p + names.GateUp); ok && names.GateUp != "" {
+	if _, ok := b.Tensor(p + names.GateUp); names.Stacked || ok && names.GateUp != "" {
 		return b.stackedExperts(p, n, intermediate, names)
 	}
 	out := make([]MLP, 0, n)
@@ -68,10 +70,13 @@ func (b *builder) experts(p string, n, intermediate int, names expertTensors) []
 // stackedExperts is experts for tensors that hold all of them.
 func (b *builder) stackedExperts(p string, n, intermediate int, names expertTensors) []MLP {
 	gateUp, down := p+names.GateUp, p+names.StackedDown
-	gateUpInfo, _ := b.Tensor(gateUp)
-	downInfo, ok := b.Tensor(down)
-	if !ok {
-		b.breaks(tensor.ErrCorrupt, "missing: %s", down)
+	gateUpInfo, haveUp := b.Tensor(gateUp)
+	downInfo, haveDown := b.Tensor(down)
+	if !haveUp || !haveDown {
+		if haveUp {
+			gateUp = down
+		}
+		b.breaks(tensor.ErrCorrupt, "missing: %s", gateUp)
 		return nil
 	}
 	swapped := names.InputMajor

@@ -28,7 +28,7 @@ func (GptOss) Describe(c *Config) (*Decoder, error) {
 	b.routerTraining()
 	names := expertTensors{
 		Gate: "gate_proj", Up: "up_proj", Down: "down_proj", GateUp: "gate_up_proj", StackedDown: "down_proj",
-		InputMajor: true, Interleaved: true, Bias: true,
+		Stacked: true, InputMajor: true, Interleaved: true, Bias: true,
 	}
 	return b.finish(&a, func(i int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, bias, bias)

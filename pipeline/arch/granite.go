@@ -52,7 +52,7 @@ func (b *builder) graniteExperts(p string, n, k int) *Experts {
 	return &Experts{
 		Router: b.linear(p+"router.layer", n, b.d.Hidden, false), Scoring: TopKSoftmax, TopK: k,
 		Experts: b.experts(p, n, b.intermediate, expertTensors{
-			Gate: "gate", Up: "up", Down: "down", GateUp: "input_linear.weight", StackedDown: "output_linear.weight",
+			Gate: "gate", Up: "up", Down: "down", GateUp: "input_linear.weight", StackedDown: "output_linear.weight", Stacked: true,
 		}),
 	}
 }

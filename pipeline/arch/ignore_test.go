@@ -14,7 +14,7 @@ import (
 
 func TestDescribeIgnore(t *testing.T) {
 	type object = map[string]any
-	yarn := object{"type": "yarn", "factor": 4, "original_max_position_embeddings": 128}
+	dynamic := object{"type": "dynamic", "factor": 4}
 	for _, tt := range []struct {
 		name    string
 		changes object
@@ -23,11 +23,10 @@ func TestDescribeIgnore(t *testing.T) {
 		{"unknown key", object{"clip_qkv": 8}, []string{"clip_qkv"}},
 		{"key with a dot", object{"my.key": 8}, []string{"my.key"}},
 		{"two keys, one twice", object{"a": 8, "quantization_config": object{}}, []string{"quantization_config", "a", "a"}},
-		{"window", object{"use_sliding_window": true, "sliding_window": 8}, []string{"use_sliding_window"}},
 		{"layer types", object{"layer_types": []any{"x", "y", "z"}}, []string{"layer_types"}},
 		{"activation", object{"hidden_act": "gelu"}, []string{"hidden_act"}},
-		{"rope type", object{"rope_parameters": removed, "rope_theta": 1e6, "rope_scaling": yarn}, []string{"rope_scaling.type"}},
-		{"rope object", object{"rope_parameters": removed, "rope_theta": 1e6, "rope_scaling": yarn}, []string{"rope_scaling"}},
+		{"rope type", object{"rope_parameters": removed, "rope_theta": 1e6, "rope_scaling": dynamic}, []string{"rope_scaling.type"}},
+		{"rope object", object{"rope_parameters": removed, "rope_theta": 1e6, "rope_scaling": dynamic}, []string{"rope_scaling"}},
 		{"rope key", object{"rope_parameters": object{"rope_theta": 1e6, "x": 1, "y": 2}}, []string{"rope_parameters.x", "rope_parameters.y"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

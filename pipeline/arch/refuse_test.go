@@ -3,6 +3,7 @@ package arch
 import (
 	"encoding/json"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -31,9 +32,9 @@ func TestDescribeMutations(t *testing.T) {
 	}{
 		{"no model type", "llama", object{"model_type": removed}, bad, `model_type: missing`},
 		{"null model type", "llama", object{"model_type": nil}, bad, `model_type: null where a value is wanted`},
-		{"empty model type", "llama", object{"model_type": ""}, no, `model_type: "" is not supported (known: llama, qwen2, qwen3)`},
+		{"empty model type", "llama", object{"model_type": ""}, no, `model_type: "" is not supported (known: ` + strings.Join(ModelTypes(), ", ") + `)`},
 		{"model type a number", "llama", object{"model_type": 3}, bad, `model_type: 3 is not a string`},
-		{"relative", "qwen3-tied", object{"model_type": "qwen3_moe"}, no, `model_type: "qwen3_moe" is not supported (known: llama, qwen2, qwen3)`},
+		{"relative", "qwen3-tied", object{"model_type": "qwen4"}, no, `model_type: "qwen4" is not supported (known: ` + strings.Join(ModelTypes(), ", ") + `)`},
 		{"no architectures", "llama", object{"architectures": removed}, bad, `architectures: missing`},
 		{"empty architectures", "llama", object{"architectures": []any{}}, no, `architectures: 0 entries, want one`},
 		{"two architectures", "llama", object{"architectures": []any{"LlamaForCausalLM", "LlamaForCausalLM"}}, no, `architectures: 2 entries, want one`},
@@ -72,20 +73,40 @@ func TestDescribeMutations(t *testing.T) {
 		{"unknown key", "qwen2-tied", object{"clip_qkv": 8}, no, `clip_qkv: unknown to family qwen2`},
 		{"key of another family", "qwen2-tied", object{"mlp_bias": false}, no, `mlp_bias: unknown to family qwen2`},
 		{"window keys in llama", "llama", object{"sliding_window": 16}, no, `sliding_window: unknown to family llama`},
-		{"window", "qwen3-tied", object{"use_sliding_window": true}, no, `use_sliding_window: true is not supported, only false`},
+		{"zero window", "qwen3-tied", object{"use_sliding_window": true, "sliding_window": 0}, bad, `sliding_window: 0 is not a positive number`},
+		{"window that is none", "qwen3-tied", object{"use_sliding_window": true, "layer_types": []any{"full_attention", "sliding_attention", "full_attention"}}, bad,
+			`sliding_window: none, but layer 1 slides`},
+		{"sliding layer, windows off", "qwen3-tied", object{"layer_types": []any{"full_attention", "sliding_attention", "full_attention"}, "sliding_window": 16}, bad,
+			`sliding_window: none, but layer 1 slides`},
 		{"layer types", "qwen3-tied", object{"layer_types": []any{"full_attention", "linear_attention", "full_attention"}}, no,
-			`layer_types: "linear_attention" of layer 1 is not supported, only "full_attention"`},
+			`layer_types: "linear_attention" of layer 1 is not supported, only "full_attention" or "sliding_attention"`},
 		{"too few layer types", "qwen3-tied", object{"layer_types": []any{"full_attention"}}, bad, `layer_types: 1 entries for 3 layers`},
 		{"layer types a string", "qwen3-tied", object{"layer_types": "full_attention"}, bad, `layer_types: "full_attention" is not a list of strings`},
 		{"layer types of numbers", "qwen3-tied", object{"layer_types": []any{1, 2, 3}}, bad, `layer_types: 1 within the list is not a string`},
 		{"dtype twice", "llama", object{"torch_dtype": "float16"}, bad, `torch_dtype: "float16" contradicts dtype "bfloat16"`},
 		{"control characters", "llama", object{"a\x1b[31mb": 1}, no, `"a\x1b[31mb": unknown to family llama`},
 
-		{"dynamic", "llama3-rope", rope("rope_type", "dynamic"), no, `rope_parameters.rope_type: "dynamic" is not supported (known: default, linear, llama3)`},
-		{"longrope", "llama3-rope", rope("rope_type", "longrope", "short_factor", []any{1}), no,
-			`rope_parameters.rope_type: "longrope" is not supported (known: default, linear, llama3)`},
-		{"su", "llama", object{"rope_parameters": removed, "rope_scaling": object{"type": "su"}}, no,
-			`rope_scaling.type: "su" is not supported (known: default, linear, llama3)`},
+		{"dynamic", "llama3-rope", rope("rope_type", "dynamic"), no, `rope_parameters.rope_type: "dynamic" is not supported: ` +
+			`beyond max_position_embeddings the frequencies depend on the length of the text; up to there they are those of "default"`},
+		{"proportional", "llama3-rope", rope("rope_type", "proportional"), no,
+			`rope_parameters.rope_type: "proportional" is not supported (known: default, linear, llama3, longrope, yarn)`},
+		{"longrope without factors", "llama", object{"rope_parameters": removed, "rope_scaling": object{"type": "su"}}, bad,
+			`rope_scaling.short_factor: missing; rope_scaling.long_factor: missing`},
+		{"longrope, too few factors", "llama", object{"rope_parameters": object{"rope_type": "longrope", "original_max_position_embeddings": 64,
+			"short_factor": []any{1, 2}, "long_factor": []any{1, 1, 1, 1, 1, 1, 1, 1}}}, bad, `rope_parameters.short_factor: 2 entries for 8 pairs`},
+		{"longrope, too many factors", "llama", object{"rope_parameters": object{"rope_type": "longrope", "original_max_position_embeddings": 64,
+			"short_factor": []any{1, 1, 1, 1, 1, 1, 1, 1}, "long_factor": []any{1, 1, 1, 1, 1, 1, 1, 1, 1}}}, bad, `rope_parameters.long_factor: 9 entries for 8 pairs`},
+		{"longrope, zero factor", "llama", object{"rope_parameters": object{"rope_type": "longrope", "original_max_position_embeddings": 64,
+			"short_factor": []any{1, 1, 1, 0, 1, 1, 1, 1}, "long_factor": []any{1, 1, 1, 1, 1, 1, 1, 1}}}, bad,
+			`rope_parameters.short_factor: entry 3: 0 is not between 1e-06 and 1e+06`},
+		{"yarn without factor", "llama", object{"rope_parameters": object{"rope_type": "yarn"}}, bad, `rope_parameters.factor: missing`},
+		{"yarn, turns", "llama", object{"rope_parameters": object{"rope_type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 2}}, bad,
+			`rope_parameters.beta_fast: 1 is less than beta_slow 2`},
+		{"yarn, base", "llama", object{"rope_parameters": object{"rope_type": "yarn", "factor": 4, "rope_theta": 1}}, bad, `rope_theta: 1 leaves yarn nothing to interpolate`},
+		{"yarn, truncate", "llama", object{"rope_parameters": object{"rope_type": "yarn", "factor": 4, "truncate": 1}}, bad, `rope_parameters.truncate: 1 is not true or false`},
+		{"alpha of another family", "llama", object{"rope_parameters": object{"rope_type": "dynamic", "alpha": 1000, "factor": 1}}, no,
+			`rope_parameters.rope_type: "dynamic" is not supported: beyond max_position_embeddings the frequencies depend on the length of the text; ` +
+				`up to there they are those of "default"`},
 		{"unknown rope key", "llama3-rope", rope("mscale", 1), no, `rope_parameters.mscale: unknown key`},
 		{"rope by layer type", "llama", object{"rope_parameters": object{"full_attention": object{"rope_type": "default"}}}, no,
 			`rope_parameters.full_attention: unknown key`},
