@@ -1,0 +1,60 @@
+package arch
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestDescribeHubKeys uses configs in the shape of published models, put together like those of TestDescribeHub, and counts
+// the parameters that the descriptions ask for.
+func TestDescribeHubKeys(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		parameters int64
+		ignore     []string
+	}{
+		{"Baichuan2-13B-Chat", 13_896_668_160, nil},
+		{"Baichuan2-7B-Chat", 7_505_973_248, nil},
+		{"MiniCPM-2B-sft-bf16", 2_724_880_896, nil},
+		{"OLMo-1B-hf", 1_176_764_416, nil},
+		{"Seed-OSS-36B-Instruct", 36_151_104_512, nil},
+		{"bloom-560m", 559_214_592, nil},
+		{"chatglm3-6b", 6_243_584_000, nil},
+		{"glm-4-9b-chat", 9_399_951_360, nil},
+		{"internlm2_5-7b-chat", 7_737_708_544, []string{"rope_scaling"}},
+		{"phi-2", 2_779_683_840, nil},
+		{"pythia-1.4b", 1_414_647_808, nil},
+		{"stablelm-2-1_6b", 1_644_515_328, nil},
+		{"starcoder2-3b", 3_030_371_328, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			config, err := os.ReadFile(filepath.Join("testdata", "hub", tt.name+".json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := describeKeys(t, config, checkpoint{}, tt.ignore...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen, n := map[string]bool{}, int64(0)
+			d.weights(func(w Weight) {
+				e, err := w.shape().Elements()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, v := range d.Views {
+					if v.Name == w.Tensor && v.Tensor == "" {
+						return // norms without weights
+					}
+				}
+				if !seen[w.Tensor] {
+					n, seen[w.Tensor] = n+e, true
+				}
+			})
+			if n != tt.parameters {
+				t.Errorf("%d parameters, want %d", n, tt.parameters)
+			}
+		})
+	}
+}
