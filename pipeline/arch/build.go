@@ -47,6 +47,8 @@ type builder struct {
 	mlpBias bool
 	// tables are the rotary tables that were asked for.
 	tables []ropeTable
+	// runs is how many runs the views have.
+	runs int
 	// broken lists what is wrong with tensors, as far as it was seen while layers were described.
 	broken []problem
 }
@@ -213,8 +215,14 @@ func (b *builder) norm(name string, n int) Norm {
 	return out
 }
 
+// maxRuns bounds the rows that views list one by one. The largest models have some ten thousand.
+const maxRuns = 1 << 21
+
 // view adds a view, once, and names it.
 func (b *builder) view(v View) Weight {
+	if b.runs += len(v.Runs); b.runs > maxRuns && len(b.broken) == 0 {
+		b.breaks(tensor.ErrUnsupported, "%s and those before it are made of more than %d pieces", v.Name, maxRuns)
+	}
 	b.d.Views = append(b.d.Views, v)
 	return Weight{v.Name, v.Rows, v.Cols}
 }

@@ -1,9 +1,13 @@
 package arch
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // TestDescribeHubKeys uses configs in the shape of published models, put together like those of TestDescribeHub, and counts
@@ -56,5 +60,15 @@ func TestDescribeHubKeys(t *testing.T) {
 				t.Errorf("%d parameters, want %d", n, tt.parameters)
 			}
 		})
+	}
+}
+
+// TestDescribeHugeKeys demands that a file which promises more than any model has is refused before that takes much memory.
+func TestDescribeHugeKeys(t *testing.T) {
+	config := []byte(`{"model_type": "gpt_neox", "architectures": ["GPTNeoXForCausalLM"], "hidden_size": 262144, "vocab_size": 320,
+		"max_position_embeddings": 512, "num_hidden_layers": 4096, "num_attention_heads": 16384, "intermediate_size": 64}`)
+	const want = "made of more than 2097152 pieces"
+	if _, err := describeKeys(t, config, checkpoint{}); !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+		t.Fatal(err)
 	}
 }

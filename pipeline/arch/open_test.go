@@ -50,6 +50,7 @@ func TestOpen(t *testing.T) {
 	tensors := map[string]tensor.Shape{
 		"matrix": {6, 4}, "stack": {2, 3, 4}, "vector": {6}, "conv": {3, 1, 4}, "scalar": {},
 	}
+	unit := func(x, squares float64) float32 { return float32(x / math.Sqrt(squares)) }
 	sigma := func(x float64) float32 { return float32(math.Log1p(math.Exp(x))) }
 	for _, tt := range []struct {
 		name string
@@ -69,6 +70,8 @@ func TestOpen(t *testing.T) {
 		{"scaled", View{Rows: 2, Cols: 4, Tensor: "matrix", Runs: []Run{{Start: 1, Count: 1, Scale: 2}, {Start: 0, Count: 1, Scale: 0.5}}},
 			[]float32{8, 10, 12, 14, 0, 0.5, 1, 1.5}},
 		{"softplus plus", View{Rows: 1, Tensor: "scalar", Map: Softplus, Plus: "scalar"}, []float32{sigma(0)}},
+		{"unit rows", View{Rows: 2, Cols: 4, Tensor: "matrix", Map: UnitRows, Runs: []Run{{Start: 0, Count: 2}}},
+			[]float32{0, unit(1, 14), unit(2, 14), unit(3, 14), unit(4, 126), unit(5, 126), unit(6, 126), unit(7, 126)}},
 		{"ones", View{Rows: 3}, []float32{1, 1, 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
