@@ -65,6 +65,14 @@ func newConfig(fields *object, prefix string, r *record) *Config {
 // Has reports whether the key is there with a value other than null.
 func (c *Config) Has(key string) bool { return c.fields.values[key] != nil }
 
+// know sets what the keys are read for: a family, and the tensors of the checkpoint.
+func (c *Config) know(family string, infos []tensor.Info) {
+	c.family, c.tensors = family, make(map[string]tensor.Info, len(infos))
+	for _, info := range infos {
+		c.tensors[info.Name] = info
+	}
+}
+
 // Tensor gives the facts of a tensor of the checkpoint, and whether there is one. A family asks where config.json does
 // not decide: how experts are stored, whether there is a head.
 func (c *Config) Tensor(name string) (tensor.Info, bool) {

@@ -28,12 +28,12 @@ func Describe(config []byte, tensors []tensor.Info, opts Options) (*Decoder, err
 	family, modelType, architecture := pickFamily(c)
 	if family == nil {
 		// The keys of a model of unknown type cannot be judged.
+		if near := closest(config, tensors); modelType != "" && near != "" {
+			c.problems = append(c.problems, problem{nil, "the closest family is " + near})
+		}
 		return nil, problems{scope: configName, list: c.problems}
 	}
-	c.family, c.tensors = modelType, make(map[string]tensor.Info, len(tensors))
-	for _, info := range tensors {
-		c.tensors[info.Name] = info
-	}
+	c.know(modelType, tensors)
 	d, err := family.Describe(c)
 	if err != nil {
 		return nil, err

@@ -96,9 +96,9 @@ func pickFamily(c *Config) (f Family, modelType, architecture string) {
 	}
 	if f == nil {
 		if c.Good("model_type") {
-			c.unsupported("model_type", "%s is not supported (known: %s)", show(modelType), strings.Join(ModelTypes(), ", "))
+			c.unsupported("model_type", "%s is not supported", show(modelType))
 		}
-		return nil, "", ""
+		return nil, modelType, ""
 	}
 	list := c.Strings("architectures")
 	switch {
