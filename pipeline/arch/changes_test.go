@@ -74,6 +74,7 @@ func traits(d *Decoder) map[string]string {
 				f["attention"] = fmt.Sprintf("%d of %d+%d, %d, ranks %d %d, %.4g", x.Heads, x.NopeDim, x.RopeDim, x.ValueDim, x.QRank, x.KVRank, x.Scale)
 			case *MLP:
 				f["mlp"] = fmt.Sprint(x.Intermediate, " ", x.Activation)
+				f["gate"] = fmt.Sprint(x.GateScale)
 			case *Experts:
 				f["experts"] = fmt.Sprintf("%d of %d, %s, %t, %.4g, %d/%d", x.TopK, len(x.Experts), x.Scoring, x.Normalize, x.Scale, x.TopGroups, x.Groups)
 				if x.Shared != nil {
@@ -81,6 +82,7 @@ func traits(d *Decoder) map[string]string {
 				}
 			case *Mamba2:
 				f["mamba"] = fmt.Sprintf("%d of %d, %d groups of %d, %d taps, %v to %v, %t", x.Heads, x.HeadDim, x.Groups, x.State, len(x.Taps), x.TimeMin, x.TimeMax, x.Norm != nil)
+				f["mambascales"] = fmt.Sprintf("%.4g", x.Scales)
 				f["convbias"] = fmt.Sprint(x.ConvBias.Tensor != "")
 			}
 		}
@@ -236,10 +238,10 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"attention_out_multiplier": 1}, "scales=0.6 0.7 0.7"},
 			{object{"attention_in_multiplier": 1}, "attention=4/2 of 16, 0.15, 0 slopes, temperature false; scales=0.6 0.8 0.7"},
 			{object{"ssm_out_multiplier": 0.5}, "scales=0.5 0.56 0.7"},
-			{object{"ssm_in_multiplier": 1}, "rows=0.9 0.8 1.1 0.7 1.3 0.9"},
-			{object{"ssm_multipliers": []float64{1, 1, 1, 1, 2}}, "rows=1.2 1.2 1.2 1.2 2.4 0.9"},
+			{object{"ssm_in_multiplier": 1}, "mambascales=[0.9 0.8 1.1 0.7 1.3]"},
+			{object{"ssm_multipliers": []float64{1, 1, 1, 1, 2}}, "mambascales=[1.2 1.2 1.2 1.2 2.4]"},
 			{object{"ssm_multipliers": []float64{1}}, "!ssm_multipliers: 1 numbers, want 5"},
-			{object{"mlp_multipliers": []float64{2, 3}}, "rows=1.08 0.96 1.32 0.84 1.56 2; scales=0.6 0.56 3"},
+			{object{"mlp_multipliers": []float64{2, 3}}, "gate=2; scales=0.6 0.56 3"},
 			{object{"mamba_rms_norm": true}, "!mamba_norm_before_gate: true"},
 			{object{"mamba_rms_norm": true, "mamba_norm_before_gate": false}, "mamba=8 of 16, 1 groups of 16, 4 taps, 0 to +Inf, true"},
 			{object{"attention_bias": true}, "!attention_in_multiplier: 0.7 is not supported where attention_bias is true"},
