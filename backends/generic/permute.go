@@ -1,0 +1,95 @@
+package generic
+
+import (
+	"fmt"
+
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Permutation moves the elements of a tensor to where they are when its dimensions are reordered.
+type Permutation struct {
+	// Shape of the output.
+	Shape []int
+	// Still says that no element moves: the dimensions that change places have length 1.
+	Still   bool
+	strides []int // of the input, by output dimension
+}
+
+// NewPermutation prepares a Permute of a tensor of this shape.
+func NewPermutation(p *mnn.Permute, shape []int) (*Permutation, error) {
+	n := len(shape)
+	if len(p.Dims) != n {
+		return nil, fmt.Errorf("permute %v of shape %v: %w", p.Dims, shape, tensor.ErrCorrupt)
+	}
+	steps, step := make([]int, n), 1
+	for k := n - 1; k >= 0; k-- {
+		steps[k] = step
+		step *= shape[k]
+	}
+	out := &Permutation{Shape: make([]int, n), Still: true, strides: make([]int, n)}
+	seen, last := make([]bool, n), -1
+	for k, d := range p.Dims {
+		if d < 0 {
+			d += int32(n)
+		}
+		if d < 0 || int(d) >= n || seen[d] {
+			return nil, fmt.Errorf("permute %v of shape %v: %w", p.Dims, shape, tensor.ErrCorrupt)
+		}
+		seen[d] = true
+		out.Shape[k], out.strides[k] = shape[d], steps[d]
+		if shape[d] != 1 {
+			out.Still = out.Still && int(d) > last
+			last = int(d)
+		}
+	}
+	return out, nil
+}
+
+// Rows is how many parts Permuted can be called for: the outermost dimensions but the last two, and the whole without them.
+func (p *Permutation) Rows() int { return Count(p.Shape[:max(0, len(p.Shape)-2)]) }
+
+// Permuted writes rows lo to hi-1 of the permuted x to dst, which holds all of them.
+func Permuted[T any](p *Permutation, dst, x []T, lo, hi int) {
+	n := len(p.Shape)
+	if n < 2 {
+		copy(dst, x)
+		return
+	}
+	rows, cols, down, along := p.Shape[n-2], p.Shape[n-1], p.strides[n-2], p.strides[n-1]
+	for part := lo; part < hi; part++ {
+		from, rest := 0, part
+		for k := n - 3; k >= 0; k-- {
+			from += rest % p.Shape[k] * p.strides[k]
+			rest /= p.Shape[k]
+		}
+		for r := range rows {
+			out, at := dst[(part*rows+r)*cols:][:cols], from+r*down
+			if along == 1 {
+				copy(out, x[at:])
+				continue
+			}
+			for c := range out {
+				out[c] = x[at]
+				at += along
+			}
+		}
+	}
+}
+
+func runPermute(p *mnn.Permute, in []value) (value, error) {
+	x := in[0]
+	m, err := NewPermutation(p, x.shape)
+	if err != nil {
+		return value{}, err
+	}
+	out := value{shape: m.Shape}
+	if x.i != nil {
+		out.i = make([]int32, len(x.i))
+		Permuted(m, out.i, x.i, 0, m.Rows())
+		return out, nil
+	}
+	out.f = make([]float32, len(x.f))
+	Permuted(m, out.f, x.f, 0, m.Rows())
+	return out, nil
+}

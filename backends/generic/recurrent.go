@@ -1,0 +1,123 @@
+package generic
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Recurrence is a LinearAttention op with the sizes of its inputs.
+type Recurrence struct {
+	// Shape of the output.
+	Shape []int
+	p     *mnn.LinearAttention
+	taps  int
+}
+
+// NewRecurrence checks a LinearAttention with inputs of these shapes for so many tokens of each state.
+func NewRecurrence(p *mnn.LinearAttention, shapes [][]int, tokens int) (*Recurrence, error) {
+	const most = 1 << 20 // of heads, of what a head holds, and of taps
+	hk, hv, dk, dv := int(p.KeyHeads), int(p.ValueHeads), int(p.KeyDim), int(p.ValueDim)
+	for _, n := range []int{hk, hv, dk, dv} {
+		if n < 1 || n > most {
+			return nil, fmt.Errorf("linear attention of %d heads of %d and %d of %d: %w", hk, dk, hv, dv, tensor.ErrCorrupt)
+		}
+	}
+	if len(shapes) != 4 || len(shapes[3]) != 3 || shapes[3][2] < 1 {
+		return nil, fmt.Errorf("linear attention on %v: %w", shapes, tensor.ErrCorrupt)
+	}
+	r := &Recurrence{p: p, taps: shapes[3][2]}
+	if r.taps < 2 || r.taps > most {
+		return nil, fmt.Errorf("linear attention with a convolution of %d taps: %w", r.taps, tensor.ErrUnsupported)
+	}
+	width := 3 * r.channels()
+	switch p.Type {
+	case mnn.ShortConv:
+		if hk != 1 || hv != 1 || dk != dv {
+			return nil, fmt.Errorf("%s of %d heads of %d and %d of %d: %w", p.Type, hk, dk, hv, dv, tensor.ErrUnsupported)
+		}
+	case mnn.GatedDeltaRule:
+		gates := []int{1, tokens, hv}
+		if hv%hk != 0 || !slices.Equal(shapes[1], gates) || !slices.Equal(shapes[2], gates) {
+			return nil, fmt.Errorf("%s of %d and %d heads with gates %v and %v: %w", p.Type, hk, hv, shapes[1], shapes[2], tensor.ErrCorrupt)
+		}
+		width = r.channels()
+	default:
+		return nil, fmt.Errorf("linear attention %q: %w", p.Type, tensor.ErrUnsupported)
+	}
+	if !slices.Equal(shapes[0], []int{1, width, tokens}) || !slices.Equal(shapes[3], []int{r.channels(), 1, r.taps}) {
+		return nil, fmt.Errorf("%s of %d channels on %v with weights %v: %w", p.Type, r.channels(), shapes[0], shapes[3], tensor.ErrCorrupt)
+	}
+	r.Shape = []int{1, tokens, hv, dv}
+	return r, Limited([]int{hv, dk, dv})
+}
+
+// channels of the convolution.
+func (r *Recurrence) channels() int {
+	if r.p.Type == mnn.ShortConv {
+		return int(r.p.ValueDim)
+	}
+	return 2*int(r.p.KeyHeads)*int(r.p.KeyDim) + int(r.p.ValueHeads)*int(r.p.ValueDim)
+}
+
+// matrices is the number of elements of the recurrent state.
+func (r *Recurrence) matrices() int {
+	if r.p.Type == mnn.ShortConv {
+		return 0
+	}
+	return int(r.p.ValueHeads) * int(r.p.KeyDim) * int(r.p.ValueDim)
+}
+
+// State is s if it is one, or a new one; it must be the state behind so many tokens.
+func (r *Recurrence) State(s *kernel.LinearState, len int) (*kernel.LinearState, error) {
+	if s == nil {
+		s = kernel.NewLinearState(r.channels(), r.taps, r.matrices())
+	}
+	if !s.Fits(r.channels(), r.taps, r.matrices()) || s.Len() != len {
+		return s, fmt.Errorf("state of linear attention behind %d tokens, want %d: %w", s.Len(), len, tensor.ErrCorrupt)
+	}
+	return s, nil
+}
+
+// Run computes the output for the four inputs from a state, and leaves in it what Commit makes the next one.
+func (r *Recurrence) Run(out []float32, in [4][]float32, s *kernel.LinearState, workers int) {
+	tokens := r.Shape[1]
+	if r.p.Type == mnn.ShortConv {
+		c := &kernel.EngineShortConv{Tokens: tokens, Channels: r.channels(), Taps: r.taps, X: in[0], Weights: in[3], Out: out, State: s}
+		c.Run(workers)
+		return
+	}
+	d := &kernel.EngineDeltaRule{
+		Tokens: tokens, KeyHeads: int(r.p.KeyHeads), ValueHeads: int(r.p.ValueHeads), KeyDim: int(r.p.KeyDim), ValueDim: int(r.p.ValueDim),
+		Taps: r.taps, QKNorm: r.p.QKNorm, X: in[0], Gates: in[1], Betas: in[2], Weights: in[3], Out: out, State: s,
+	}
+	d.Run(workers)
+}
+
+func (r *run) recurrence(op int, p *mnn.LinearAttention, in []value) (value, error) {
+	shapes := make([][]int, len(in))
+	var x [4][]float32
+	for k, v := range in {
+		if shapes[k] = v.shape; v.i != nil {
+			return value{}, fmt.Errorf("linear attention on integers: %w", tensor.ErrCorrupt)
+		}
+		if k < len(x) {
+			x[k] = v.f
+		}
+	}
+	rec, err := NewRecurrence(p, shapes, r.call.Tokens)
+	if err != nil {
+		return value{}, err
+	}
+	s, err := rec.State(r.state.linear[op], r.state.len)
+	if err != nil {
+		return value{}, err
+	}
+	r.state.linear[op] = s
+	out := floats(rec.Shape...)
+	rec.Run(out.f, x, s, r.exe.options.Threads)
+	return out, nil
+}
