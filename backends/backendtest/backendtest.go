@@ -26,6 +26,11 @@ func Run(t *testing.T, be backends.Backend) {
 	t.Run("attention", func(t *testing.T) { testAttention(t, be) })
 	t.Run("rope", func(t *testing.T) { testRoPE(t, be) })
 	t.Run("inputs", func(t *testing.T) { testInputs(t, be) })
+	t.Run("sequences", func(t *testing.T) { testSequences(t, be) })
+	t.Run("products", func(t *testing.T) { testMatMul(t, be) })
+	t.Run("recurrence", func(t *testing.T) { testRecurrence(t, be) })
+	t.Run("experts", func(t *testing.T) { testExperts(t, be) })
+	t.Run("hybrid", func(t *testing.T) { testHybrid(t, be) })
 	t.Run("decoder", func(t *testing.T) { testDecoder(t, be) })
 	t.Run("refuses", func(t *testing.T) { testRefuses(t, be) })
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // testFailure cancels a call at several ops and demands that the state is as it was before it.
-func testFailure(t *testing.T, be backends.Backend, build func() (*builder, int32), mode backends.Mode, x []float32, width int) {
+func testFailure(t *testing.T, be backends.Backend, build func() (*builder, int32), mode backends.Mode, x []float32, width int, stops ...mnn.OpType) {
 	b, y := build()
 	e, err := b.compile(be, y, backends.Options{Mode: mode, Threads: 2})
 	if err != nil {
@@ -21,7 +21,7 @@ func testFailure(t *testing.T, be backends.Backend, build func() (*builder, int3
 	want := pieces(t, e, e.NewState(), x, width, []int{3, len(x)/width - 3})
 	s := e.NewState()
 	head := pieces(t, e, s, x, width, []int{3})
-	for _, stop := range []mnn.OpType{mnn.OpReshape, mnn.OpAttention, mnn.OpUnaryOp} {
+	for _, stop := range stops {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cause := errors.New("interrupted")
 		_, err := e.Run(ctx, []backends.State{s}, backends.Call{Embeddings: x[3*width : 8*width], Tokens: 5, Observe: func(op *mnn.Op, _ int, _ []int, _ []float32) {

@@ -66,7 +66,7 @@ func (p *planner) allocate(b *buffer) {
 		p.free = slices.Delete(p.free, best, best+1)
 		return
 	}
-	b.mem = make([]float32, b.size)
+	b.mem = p.f.slab.take(b.size)
 	p.f.bytes += 4 * int64(b.size)
 }
 
@@ -86,4 +86,29 @@ func (p *planner) release(b *buffer) {
 		return
 	}
 	p.free = append(p.free, b.mem[:0])
+}
+
+// slab is memory of frames that run one after the other. A nil one is none: everything gets memory of its own.
+type slab struct {
+	mem []float32
+	at  int
+}
+
+// reset begins the plan of another frame.
+func (s *slab) reset() {
+	if s != nil {
+		s.at = 0
+	}
+}
+
+// take is memory for n values that overlaps with nothing taken since reset.
+func (s *slab) take(n int) []float32 {
+	if s == nil {
+		return make([]float32, n)
+	}
+	if n > len(s.mem)-s.at {
+		s.mem, s.at = make([]float32, max(n, 2*len(s.mem))), 0 // what was taken stays where it is
+	}
+	s.at += n
+	return s.mem[s.at-n : s.at : s.at]
 }

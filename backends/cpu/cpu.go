@@ -40,8 +40,14 @@ type executable struct {
 	// attentions counts the Attention ops; attention numbers them by op.
 	attentions int
 	attention  map[int]int
-	fused      []node // what a call runs
-	plain      []node // what a call with an observer runs: every op on its own
+	// recurrences counts the LinearAttention ops; recurrence numbers them by op.
+	recurrences int
+	recurrence  map[int]int
+	// experts of the MoE ops; expert says that the graph is one of another.
+	experts map[int][]*executable
+	expert  bool
+	fused   []node // what a call runs
+	plain   []node // what a call with an observer runs: every op on its own
 
 	mu   sync.Mutex
 	idle []*frame // least recently used first
@@ -57,33 +63,41 @@ type norm struct {
 // Compile implements backends.Backend.
 func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backends.Executable, error) {
 	o.Threads = max(o.Threads, 1)
-	e := &executable{
-		g: g, options: o, logits: -1, attention: make(map[int]int),
-		linears: make([]*linear, len(g.Ops)), norms: make([]*norm, len(g.Ops)), consts: make([]mnn.Constant, len(g.Ops)),
-	}
+	logits := int32(-1)
 	for i, name := range g.Tensors {
 		if name == "logits" {
-			e.logits = int32(i)
+			logits = int32(i)
 		}
 	}
-	if e.logits < 0 {
+	if logits < 0 {
 		return nil, fmt.Errorf("graph has no tensor named logits: %w", tensor.ErrCorrupt)
 	}
+	e := newExecutable(g, logits, o)
 	live := g.Live()
-	if err := e.compile(live, w); err != nil {
+	cache := o.CacheBytes
+	if err := e.compile(live, w, &cache); err != nil {
 		return nil, err
 	}
-	e.plain = plainNodes(g, live)
-	e.fused = e.fuse(e.plain)
+	// What every token goes through comes first.
+	if err := e.compileExperts(live, w, &cache); err != nil {
+		return nil, err
+	}
 	return e, nil
+}
+
+func newExecutable(g *mnn.Graph, output int32, o backends.Options) *executable {
+	return &executable{
+		g: g, options: o, logits: output, attention: make(map[int]int), recurrence: make(map[int]int), experts: make(map[int][]*executable),
+		linears: make([]*linear, len(g.Ops)), norms: make([]*norm, len(g.Ops)), consts: make([]mnn.Constant, len(g.Ops)),
+	}
 }
 
 // large is how many weights a layer has that all threads compile together; smaller ones go to one thread each.
 const large = 1 << 22
 
 // compile opens what the live ops hold. Layers are the bulk of it and independent of each other.
-func (e *executable) compile(live []bool, w mnn.Weights) error {
-	g, cache := e.g, e.options.CacheBytes
+func (e *executable) compile(live []bool, w mnn.Weights, cache *int64) error {
+	g := e.g
 	var layers []func(threads int) // one for each Convolution, smaller ones behind larger ones
 	var small []func(threads int)
 	errs := make([]error, len(g.Ops))
@@ -99,13 +113,15 @@ func (e *executable) compile(live []bool, w mnn.Weights) error {
 		}
 		o := e.options
 		size := int64(p.Outputs) * int64(p.Inputs)
-		if o.CacheBytes = 0; cache >= 4*size && (o.Mode == backends.Float || p.Quan == nil || p.Quan.Type == 3) {
+		if o.CacheBytes = 0; *cache >= 4*size && (o.Mode == backends.Float || p.Quan == nil || p.Quan.Type == 3) {
 			o.CacheBytes = 4 * size
-			cache -= 4 * size
+			*cache -= 4 * size
 		}
 		layer := func(threads int) {
 			o.Threads = threads
-			e.linears[i], errs[i] = compileLinear(op, p, w, o)
+			if e.linears[i], errs[i] = compileLinear(op, p, w, o); e.expert && errs[i] == nil {
+				e.linears[i].drop(op, o.Replace)
+			}
 		}
 		if size >= large {
 			layers = append(layers, layer)
@@ -126,6 +142,8 @@ func (e *executable) compile(live []bool, w mnn.Weights) error {
 			return fmt.Errorf("op %s (%v): %w", g.Ops[i].Name, g.Ops[i].Type, err)
 		}
 	}
+	e.plain = plainNodes(g, live)
+	e.fused = e.fuse(e.plain)
 	return nil
 }
 
@@ -151,8 +169,13 @@ func (e *executable) open(i int, op *mnn.Op, w mnn.Weights) (err error) {
 	case *mnn.Attention:
 		e.attention[i] = e.attentions
 		e.attentions++
+	case *mnn.LinearAttention:
+		e.recurrence[i] = e.recurrences
+		e.recurrences++
 	case *mnn.Input:
-		err = generic.CheckInput(op.Name)
+		if !e.expert {
+			err = generic.CheckInput(op.Name)
+		}
 	}
 	return err
 }
@@ -160,7 +183,8 @@ func (e *executable) open(i int, op *mnn.Op, w mnn.Weights) (err error) {
 // state implements backends.State.
 type state struct {
 	len    int
-	caches []*kernel.KVCache // one per Attention op; nil before its first call
+	caches []*kernel.KVCache     // one per Attention op; nil before its first call
+	linear []*kernel.LinearState // one per LinearAttention op; nil before its first call
 	// frame holds the logits that the last call gave out.
 	frame *frame
 }
@@ -170,6 +194,11 @@ func (s *state) Len() int { return s.len }
 func (s *state) Reset() {
 	s.len = 0
 	s.truncate()
+	for _, l := range s.linear {
+		if l != nil {
+			l.Reset()
+		}
+	}
 }
 
 func (s *state) truncate() {
@@ -182,7 +211,7 @@ func (s *state) truncate() {
 
 // NewState implements backends.Executable.
 func (e *executable) NewState() backends.State {
-	return &state{caches: make([]*kernel.KVCache, e.attentions)}
+	return &state{caches: make([]*kernel.KVCache, e.attentions), linear: make([]*kernel.LinearState, e.recurrences)}
 }
 
 // Run implements backends.Executable.
@@ -214,6 +243,11 @@ func (e *executable) Run(ctx context.Context, states []backends.State, c backend
 	}
 	for _, s := range f.states {
 		s.len += c.Tokens
+		for _, l := range s.linear {
+			if l != nil {
+				l.Commit()
+			}
+		}
 	}
 	if c.Defer {
 		return nil, nil
@@ -253,7 +287,7 @@ func (e *executable) TokenBytes() int64 {
 	if err := e.plan(f, e.fused); err != nil {
 		return 0 // a call will say what is wrong
 	}
-	return f.bytes / tokens
+	return f.bytes/tokens + e.expertBytes()
 }
 
 // layerBytes is about what the weights between two attentions take, with a share of the head.

@@ -35,6 +35,10 @@ type frame struct {
 	head       *head // makes deferred logits, unless they are in logits already
 	peaks      []*peak
 	bytes      int64 // of buffers
+	// slab is memory that others use when this frame does not run.
+	slab *slab
+	// experts is the slab of the frames that MoE ops run.
+	experts slab
 }
 
 // step is a part of a plan.
@@ -54,7 +58,14 @@ func (e *executable) lease(k frameKey) (*frame, error) {
 		}
 	}
 	e.mu.Unlock()
+	return e.planned(k, nil)
+}
+
+// planned plans a frame, in the memory of a slab if there is one.
+func (e *executable) planned(k frameKey, memory *slab) (*frame, error) {
 	f := e.newFrame(k)
+	f.slab = memory
+	f.slab.reset()
 	nodes := e.fused
 	if k.observed {
 		nodes = e.plain
@@ -62,6 +73,8 @@ func (e *executable) lease(k frameKey) (*frame, error) {
 	err := e.plan(f, nodes)
 	if errors.Is(err, errUnfused) {
 		f = e.newFrame(k)
+		f.slab = memory
+		f.slab.reset()
 		err = e.plan(f, e.plain)
 	}
 	if err != nil {
@@ -121,6 +134,11 @@ func (f *frame) run(ctx context.Context, c backends.Call) error {
 			ids[i] = int32(c.Offset + f.states[i/c.Tokens].len + i%c.Tokens)
 		}
 	}
+	return f.execute(ctx)
+}
+
+// execute runs the steps on inputs that are there.
+func (f *frame) execute(ctx context.Context) error {
 	for _, p := range f.peaks {
 		p.bits.Store(0) // a call before this one may have failed
 	}
@@ -133,7 +151,7 @@ func (f *frame) run(ctx context.Context, c backends.Call) error {
 		}
 	}
 	for _, p := range f.peaks {
-		c.Peaks(p.op, p.value())
+		f.call.Peaks(p.op, p.value())
 	}
 	return nil
 }

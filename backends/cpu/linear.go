@@ -20,6 +20,8 @@ type linear struct {
 	option  kernel.DynOption
 	packed  *kernel.Packed
 	replace []float32
+	// replaced, if set, gives replace in every call.
+	replaced func() ([]float32, error)
 }
 
 // reading is how a layer reads its input; layers that agree can share it.
@@ -77,6 +79,23 @@ func compileLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backends.Opt
 		l.replace = nil
 	}
 	return l, nil
+}
+
+// drop gives up the replaced weights of a layer that the cache has no room for. Experts hold most of the weights of a model,
+// and a call needs few of them.
+func (l *linear) drop(op *mnn.Op, replace func(*mnn.Op) ([]float32, []float32, error)) {
+	if l.replace == nil {
+		return
+	}
+	l.replace = nil
+	n := l.m.Rows * l.m.Cols
+	l.replaced = func() ([]float32, error) {
+		w, _, err := replace(op)
+		if err == nil && len(w) != n {
+			err = fmt.Errorf("%d weights replace %d: %w", len(w), n, tensor.ErrCorrupt)
+		}
+		return w, err
+	}
 }
 
 // panel is the number of weight rows that are decoded and multiplied at a time.
@@ -204,6 +223,19 @@ type member struct {
 }
 
 func (s *linearStep) run(f *frame) error {
+	for i := range s.members {
+		m := &s.members[i]
+		if m.replaced == nil {
+			continue
+		}
+		w, err := m.replaced()
+		if err != nil {
+			return err
+		}
+		own := m.linear
+		m.linear = &linear{m: own.m, replace: w}
+		defer func() { m.linear = own }()
+	}
 	if s.q != nil {
 		kernel.ParallelTask(f.threads, (s.tokens+kernel.QuantizeTile-1)/kernel.QuantizeTile, s.q)
 	}

@@ -71,7 +71,9 @@ func (e *executable) plan(f *frame, nodes []node) error {
 }
 
 // arity is the smallest number of inputs of the ops that index theirs.
-var arity = map[mnn.OpType]int{mnn.OpBinaryOp: 2, mnn.OpConvolution: 1, mnn.OpLayerNorm: 1, mnn.OpUnaryOp: 1}
+var arity = map[mnn.OpType]int{
+	mnn.OpBatchMatMul: 2, mnn.OpGatherElements: 2, mnn.OpMoE: 3, mnn.OpPermute: 1, mnn.OpReduction: 1, mnn.OpTopKV2: 2,
+	mnn.OpBinaryOp: 2, mnn.OpConvolution: 1, mnn.OpLayerNorm: 1, mnn.OpUnaryOp: 1}
 
 func (p *planner) node(n *node, op *mnn.Op) error {
 	if len(n.inputs) < arity[op.Type] {
@@ -101,6 +103,21 @@ func (p *planner) node(n *node, op *mnn.Op) error {
 		return p.attention(n, prm)
 	case *mnn.RoPE:
 		return p.rope(n, prm)
+	case *mnn.BatchMatMul:
+		return p.matMul(n, prm)
+	case *mnn.LinearAttention:
+		return p.recurrence(n, prm)
+	case *mnn.MoE:
+		return p.moe(n, prm)
+	case *mnn.Permute:
+		return p.permute(n, prm)
+	case *mnn.Reduction:
+		return p.reduction(n, prm)
+	case *mnn.TopK:
+		return p.topK(n, prm)
+	}
+	if op.Type == mnn.OpGatherElements {
+		return p.gatherElements(n)
 	}
 	return p.move(n, op)
 }
@@ -137,6 +154,13 @@ func (p *planner) step(s step) {
 // input is what the engine feeds: embeddings [tokens, 1, hidden], a mask of rank 0 that means causal, positions
 // [1, tokens], and the index of the first position whose logits are wanted.
 func (p *planner) input(n *node, name string) error {
+	if p.e.expert {
+		p.flush()
+		v := p.make(p.tokens, p.f.key.width)
+		v.buffer.uses++ // calls write it before the first step
+		p.f.embeddings = append(p.f.embeddings, v.floats())
+		return p.put(n, v)
+	}
 	switch name {
 	case "input_ids":
 		p.flush()

@@ -22,6 +22,7 @@ func (Backend) Name() string { return "generic" }
 func (Backend) Capabilities() backends.Capabilities {
 	return backends.Capabilities{
 		Ops: []mnn.OpType{
+			mnn.OpBatchMatMul, mnn.OpGatherElements, mnn.OpLinearAttention, mnn.OpMoE, mnn.OpPermute, mnn.OpReduction, mnn.OpTopKV2,
 			mnn.OpAttention, mnn.OpBinaryOp, mnn.OpConcat, mnn.OpConst, mnn.OpConvertTensor, mnn.OpConvolution, mnn.OpGatherV2,
 			mnn.OpInput, mnn.OpLayerNorm, mnn.OpRank, mnn.OpReshape, mnn.OpRoPE, mnn.OpShape, mnn.OpSqueeze,
 			mnn.OpStridedSlice, mnn.OpUnaryOp, mnn.OpUnsqueeze,
@@ -39,6 +40,9 @@ type executable struct {
 	linears []*linear
 	norms   []*norm
 	consts  []value
+	experts [][]*executable // of a MoE
+	// expert says that the graph is an expert of another.
+	expert bool
 	// live ops are those that an output depends on; stock graphs hold others, some of which read nothing.
 	live []bool
 	// last is the op after which a tensor is not read any more; 0 keeps it.
@@ -48,33 +52,50 @@ type executable struct {
 // Compile implements backends.Backend.
 func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backends.Executable, error) {
 	o.Threads = max(o.Threads, 1)
-	e := &executable{
-		g: g, options: o, logits: -1,
-		linears: make([]*linear, len(g.Ops)), norms: make([]*norm, len(g.Ops)), consts: make([]value, len(g.Ops)),
-		last: make([]int, len(g.Tensors)), live: g.Live(),
-	}
+	logits := int32(-1)
 	for i, name := range g.Tensors {
 		if name == "logits" {
-			e.logits = int32(i)
+			logits = int32(i)
 		}
 	}
-	if e.logits < 0 {
+	if logits < 0 {
 		return nil, fmt.Errorf("graph has no tensor named logits: %w", tensor.ErrCorrupt)
 	}
+	e := newExecutable(g, g.Live(), logits, o)
 	cache := o.CacheBytes
-	for i := range g.Ops {
-		op := &g.Ops[i]
+	if err := e.open(w, &cache); err != nil {
+		return nil, err
+	}
+	// What every token goes through comes first.
+	if err := e.compileExperts(w, &cache); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func newExecutable(g *mnn.Graph, live []bool, output int32, o backends.Options) *executable {
+	return &executable{
+		g: g, options: o, logits: output, live: live,
+		linears: make([]*linear, len(g.Ops)), norms: make([]*norm, len(g.Ops)), consts: make([]value, len(g.Ops)),
+		experts: make([][]*executable, len(g.Ops)), last: make([]int, len(g.Tensors)),
+	}
+}
+
+// open compiles the live ops.
+func (e *executable) open(w mnn.Weights, cache *int64) error {
+	for i := range e.g.Ops {
+		op := &e.g.Ops[i]
 		if !e.live[i] {
 			continue
 		}
-		if err := e.compile(i, op, w, &cache); err != nil {
-			return nil, fmt.Errorf("op %s (%v): %w", op.Name, op.Type, err)
+		if err := e.compile(i, op, w, cache); err != nil {
+			return fmt.Errorf("op %s (%v): %w", op.Name, op.Type, err)
 		}
 		for _, t := range op.Inputs {
 			e.last[t] = i
 		}
 	}
-	return e, nil
+	return nil
 }
 
 func (e *executable) compile(i int, op *mnn.Op, w mnn.Weights, cache *int64) (err error) {
@@ -90,6 +111,9 @@ func (e *executable) compile(i int, op *mnn.Op, w mnn.Weights, cache *int64) (er
 	switch p := op.Param.(type) {
 	case *mnn.Convolution:
 		e.linears[i], err = compileLinear(p, w, &e.options, cache, replace, bias)
+		if err == nil && e.expert && replace != nil {
+			e.linears[i].drop(op, &e.options, cache)
+		}
 	case *mnn.LayerNorm:
 		e.norms[i], err = compileNorm(op, p, w, replace)
 	case *mnn.Blob:
@@ -97,7 +121,9 @@ func (e *executable) compile(i int, op *mnn.Op, w mnn.Weights, cache *int64) (er
 		c, err = p.Open(w)
 		e.consts[i] = value{shape: c.Shape, f: c.Floats, i: c.Ints}
 	case *mnn.Input:
-		err = CheckInput(op.Name)
+		if !e.expert {
+			err = CheckInput(op.Name)
+		}
 	}
 	return err
 }
@@ -114,7 +140,8 @@ func CheckInput(name string) error {
 // state implements backends.State.
 type state struct {
 	len    int
-	caches []*kernel.KVCache // one per op; nil before the first Attention
+	caches []*kernel.KVCache     // one per op; nil before the first Attention
+	linear []*kernel.LinearState // one per op; nil before the first LinearAttention
 	// logits [tokens, vocabulary] of the last call, if it deferred them.
 	logits []float32
 	tokens int
@@ -129,11 +156,16 @@ func (s *state) Reset() {
 			c.Truncate(0)
 		}
 	}
+	for _, l := range s.linear {
+		if l != nil {
+			l.Reset()
+		}
+	}
 }
 
 // NewState implements backends.Executable.
 func (e *executable) NewState() backends.State {
-	return &state{caches: make([]*kernel.KVCache, len(e.g.Ops))}
+	return &state{caches: make([]*kernel.KVCache, len(e.g.Ops)), linear: make([]*kernel.LinearState, len(e.g.Ops))}
 }
 
 // run is one call.
@@ -142,6 +174,8 @@ type run struct {
 	state *state
 	call  *backends.Call
 	vals  []value
+	// input0 is the input of an expert.
+	input0 value
 }
 
 // Run implements backends.Executable.
@@ -162,6 +196,11 @@ func (e *executable) Run(ctx context.Context, states []backends.State, c backend
 			}
 		}
 		return nil, err
+	}
+	for _, l := range r.state.linear {
+		if l != nil {
+			l.Commit()
+		}
 	}
 	r.state.len += c.Tokens
 	logits := r.vals[e.logits].f
@@ -217,7 +256,7 @@ func (r *run) ops(ctx context.Context) error {
 		for k, t := range op.Inputs {
 			in[k] = r.vals[t]
 		}
-		out, err := r.op(i, op, in)
+		out, err := r.op(ctx, i, op, in)
 		if err != nil {
 			return fmt.Errorf("op %s (%v): %w", op.Name, op.Type, err)
 		}
@@ -244,16 +283,18 @@ func (r *run) ops(ctx context.Context) error {
 
 // computes says which ops make new numbers.
 var computes = map[mnn.OpType]bool{
+	mnn.OpBatchMatMul: true, mnn.OpLinearAttention: true, mnn.OpMoE: true, mnn.OpReduction: true,
 	mnn.OpAttention: true, mnn.OpBinaryOp: true, mnn.OpConvolution: true, mnn.OpLayerNorm: true, mnn.OpRoPE: true, mnn.OpUnaryOp: true,
 }
 
 // arity is the smallest number of inputs of the ops that index theirs.
 var arity = map[mnn.OpType]int{
+	mnn.OpBatchMatMul: 2, mnn.OpGatherElements: 2, mnn.OpMoE: 3, mnn.OpPermute: 1, mnn.OpReduction: 1, mnn.OpTopKV2: 2,
 	mnn.OpBinaryOp: 2, mnn.OpConcat: 1, mnn.OpConvertTensor: 1, mnn.OpConvolution: 1, mnn.OpGatherV2: 2, mnn.OpLayerNorm: 1,
 	mnn.OpRank: 1, mnn.OpReshape: 1, mnn.OpShape: 1, mnn.OpSqueeze: 1, mnn.OpStridedSlice: 3, mnn.OpUnaryOp: 1, mnn.OpUnsqueeze: 1,
 }
 
-func (r *run) op(i int, op *mnn.Op, in []value) ([]value, error) {
+func (r *run) op(ctx context.Context, i int, op *mnn.Op, in []value) ([]value, error) {
 	if len(in) < arity[op.Type] {
 		return nil, fmt.Errorf("%d inputs: %w", len(in), tensor.ErrCorrupt)
 	}
@@ -261,6 +302,9 @@ func (r *run) op(i int, op *mnn.Op, in []value) ([]value, error) {
 	threads := r.exe.options.Threads
 	switch p := op.Param.(type) {
 	case *mnn.Input:
+		if r.exe.expert {
+			return one(r.input0, nil)
+		}
 		return one(r.input(op.Name))
 	case *mnn.Blob:
 		return one(r.exe.consts[i], nil)
@@ -277,6 +321,22 @@ func (r *run) op(i int, op *mnn.Op, in []value) ([]value, error) {
 	case *mnn.RoPE:
 		q, k, err := r.rope(p, in)
 		return []value{q, k}, err
+	case *mnn.BatchMatMul:
+		return one(runMatMul(p, in, threads))
+	case *mnn.LinearAttention:
+		return one(r.recurrence(i, p, in))
+	case *mnn.MoE:
+		return one(r.experts(ctx, i, p, in))
+	case *mnn.Permute:
+		return one(runPermute(p, in))
+	case *mnn.Reduction:
+		return one(runReduction(p, in))
+	case *mnn.TopK:
+		values, places, err := runTopK(p, in)
+		return []value{values, places}, err
+	}
+	if op.Type == mnn.OpGatherElements {
+		return one(runGatherElements(in))
 	}
 	return one(move(op, in))
 }

@@ -19,6 +19,27 @@ type linear struct {
 	int8    *kernel.Int8Matrix
 	option  kernel.DynOption
 	threads int
+	// replaced, if set, gives the weights in every call.
+	replaced func() ([]float32, error)
+}
+
+// drop gives up the replaced weights of a layer that the cache has no room for. Experts hold most of the weights of a model,
+// and a call needs few of them.
+func (l *linear) drop(op *mnn.Op, o *backends.Options, cache *int64) {
+	size := 4 * int64(len(l.floats))
+	if *cache >= size {
+		*cache -= size
+		return
+	}
+	l.floats = nil
+	n := l.m.Rows * l.m.Cols
+	l.replaced = func() ([]float32, error) {
+		w, _, err := o.Replace(op)
+		if err == nil && len(w) != n {
+			err = fmt.Errorf("%d weights replace %d: %w", len(w), n, tensor.ErrCorrupt)
+		}
+		return w, err
+	}
 }
 
 func compileLinear(p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache *int64, replace, bias []float32) (*linear, error) {
@@ -99,6 +120,13 @@ func (l *linear) run(x value) (value, error) {
 	m := l.m
 	if x.i != nil || len(x.shape) != 4 || x.shape[1] != m.Cols || x.shape[2] != 1 || x.shape[3] != 1 {
 		return value{}, fmt.Errorf("linear layer of %d inputs on shape %v: %w", m.Cols, x.shape, tensor.ErrCorrupt)
+	}
+	if l.replaced != nil {
+		w, err := l.replaced()
+		if err != nil {
+			return value{}, err
+		}
+		l = &linear{m: m, floats: w, threads: l.threads}
 	}
 	tokens := x.shape[0]
 	out := floats(tokens, m.Rows, 1, 1)

@@ -46,10 +46,10 @@ func NewPermutation(p *mnn.Permute, shape []int) (*Permutation, error) {
 	return out, nil
 }
 
-// Rows is how many parts Permuted can be called for: the outermost dimensions but the last two, and the whole without them.
-func (p *Permutation) Rows() int { return Count(p.Shape[:max(0, len(p.Shape)-2)]) }
+// Parts is how many pieces there are for Permuted: matrices of the last two dimensions.
+func (p *Permutation) Parts() int { return Count(p.Shape[:max(0, len(p.Shape)-2)]) }
 
-// Permuted writes rows lo to hi-1 of the permuted x to dst, which holds all of them.
+// Permuted writes parts lo to hi-1 of the permuted x to dst, which holds all of them.
 func Permuted[T any](p *Permutation, dst, x []T, lo, hi int) {
 	n := len(p.Shape)
 	if n < 2 {
@@ -86,10 +86,10 @@ func runPermute(p *mnn.Permute, in []value) (value, error) {
 	out := value{shape: m.Shape}
 	if x.i != nil {
 		out.i = make([]int32, len(x.i))
-		Permuted(m, out.i, x.i, 0, m.Rows())
+		Permuted(m, out.i, x.i, 0, m.Parts())
 		return out, nil
 	}
 	out.f = make([]float32, len(x.f))
-	Permuted(m, out.f, x.f, 0, m.Rows())
+	Permuted(m, out.f, x.f, 0, m.Parts())
 	return out, nil
 }

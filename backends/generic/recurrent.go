@@ -15,6 +15,7 @@ type Recurrence struct {
 	Shape []int
 	p     *mnn.LinearAttention
 	taps  int
+	delta kernel.EngineDeltaRule
 }
 
 // NewRecurrence checks a LinearAttention with inputs of these shapes for so many tokens of each state.
@@ -82,18 +83,20 @@ func (r *Recurrence) State(s *kernel.LinearState, len int) (*kernel.LinearState,
 	return s, nil
 }
 
-// Run computes the output for the four inputs from a state, and leaves in it what Commit makes the next one.
+// Run computes the output of one state for the four inputs, and leaves in the state what Commit makes the next one. Calls
+// must not overlap.
 func (r *Recurrence) Run(out []float32, in [4][]float32, s *kernel.LinearState, workers int) {
-	tokens := r.Shape[1]
-	if r.p.Type == mnn.ShortConv {
+	p := r.p
+	tokens := len(out) / (int(p.ValueHeads) * int(p.ValueDim))
+	if p.Type == mnn.ShortConv {
 		c := &kernel.EngineShortConv{Tokens: tokens, Channels: r.channels(), Taps: r.taps, X: in[0], Weights: in[3], Out: out, State: s}
 		c.Run(workers)
 		return
 	}
-	d := &kernel.EngineDeltaRule{
-		Tokens: tokens, KeyHeads: int(r.p.KeyHeads), ValueHeads: int(r.p.ValueHeads), KeyDim: int(r.p.KeyDim), ValueDim: int(r.p.ValueDim),
-		Taps: r.taps, QKNorm: r.p.QKNorm, X: in[0], Gates: in[1], Betas: in[2], Weights: in[3], Out: out, State: s,
-	}
+	d := &r.delta
+	d.Tokens, d.Taps, d.QKNorm, d.State = tokens, r.taps, p.QKNorm, s
+	d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim = int(p.KeyHeads), int(p.ValueHeads), int(p.KeyDim), int(p.ValueDim)
+	d.X, d.Gates, d.Betas, d.Weights, d.Out = in[0], in[1], in[2], in[3], out
 	d.Run(workers)
 }
 

@@ -78,8 +78,8 @@ func NewElementGather(x, index []int, axis []int32) (*ElementGather, error) {
 	return &ElementGather{Shape: index, n: x[a], inner: Count(x[a+1:])}, nil
 }
 
-// Gathered fills dst, or says which index is out of range.
-func Gathered[T any](g *ElementGather, dst, x []T, index []int32) error {
+// Do fills dst, or says which index is out of range.
+func (g *ElementGather) Do(dst, x []float32, index []int32) error {
 	if len(index) == 0 {
 		return nil
 	}
@@ -110,11 +110,9 @@ func runGatherElements(in []value) (value, error) {
 	if err != nil {
 		return value{}, err
 	}
-	out := value{shape: g.Shape}
 	if x.i != nil {
-		out.i = make([]int32, len(index))
-		return out, Gathered(g, out.i, x.i, index)
+		return value{}, fmt.Errorf("gather of integers along an axis: %w", tensor.ErrUnsupported)
 	}
-	out.f = make([]float32, len(index))
-	return out, Gathered(g, out.f, x.f, index)
+	out := floats(g.Shape...)
+	return out, g.Do(out.f, x.f, index)
 }

@@ -50,6 +50,3 @@ func (s *LinearState) Commit() {
 	s.heads, s.next = s.next, s.heads
 	s.len, s.pending = s.len+s.pending, 0
 }
-
-// Rollback forgets what the last call left, unless it was committed.
-func (s *LinearState) Rollback() { s.pending = 0 }
