@@ -25,7 +25,7 @@ func (b *builder) expert(t *testing.T, p *mnn.MoE, j int, m mixture, s quant.Spe
 		for i := range q.Data {
 			q.Data[i] /= 8
 		}
-		y, w = sub.linear(t, sub.reshape(x, -1, int32(cols), 1, 1), q, nil, s)
+		y, w = sub.linear(t, sub.reshape(x, -1, int32(cols), 1, 1), q, make([]float32, rows), s)
 		return sub.reshape(y, -1, int32(rows)), w
 	}
 	var gate, up, y int32
@@ -46,7 +46,7 @@ func (b *builder) expert(t *testing.T, p *mnn.MoE, j int, m mixture, s quant.Spe
 func (b *builder) mixture(t *testing.T, x int32, layer int, m mixture, router []float32, s quant.Spec) (y int32, experts []stored) {
 	p := &mnn.MoE{Layer: int32(layer), Experts: int32(m.experts), TopK: int32(m.k)}
 	h, n := int32(m.hidden), int32(m.experts)
-	scores, _ := b.linear(t, b.reshape(x, -1, h, 1, 1), quant.Matrix{Rows: m.experts, Cols: m.hidden, Data: router}, nil, float32Spec)
+	scores, _ := b.linear(t, b.reshape(x, -1, h, 1, 1), quant.Matrix{Rows: m.experts, Cols: m.hidden, Data: router}, make([]float32, m.experts), float32Spec)
 	scores = b.reshape(scores, -1, n)
 	positive := b.binary(mnn.BinaryAdd, b.binary(mnn.BinaryMul, scores, scores), b.floats([]float32{0.1}))
 	top := b.ops(2, mnn.OpTopKV2, &mnn.TopK{T: mnn.DTFloat, Sorted: true, Largest: true}, positive, b.scalar(int32(m.k)))

@@ -83,12 +83,12 @@ func engineRow(dst, a, b []float32, l, h int, transposeB bool) {
 		full := l &^ 7
 		for y := range h {
 			row := b[y*l:][:l]
-			dst[y] = float32(fusedDot(0, a[full:l], row[full:], 1)) + laneDot(a[:full], row[:full])
+			dst[y] = tailDot(0, a[full:l], row[full:]) + laneDot(a[:full], row[:full])
 		}
 		return
 	}
 	for y := range h {
-		dst[y] = float32(fusedDot(0, a[:l], b[y:], h))
+		dst[y] = fusedDot(a[:l], b[y:], h)
 	}
 }
 
@@ -96,7 +96,7 @@ func engineRow(dst, a, b []float32, l, h int, transposeB bool) {
 func engineColumn(dst, a, b []float32, e, l int, transposeA bool) {
 	if transposeA {
 		for y := range e {
-			dst[y] = float32(fusedDot(0, b[:l], a[y:], e))
+			dst[y] = fusedDot(b[:l], a[y:], e)
 		}
 		return
 	}
@@ -108,14 +108,30 @@ func engineColumn(dst, a, b []float32, e, l int, transposeA bool) {
 			continue
 		}
 		lanes := lanesOf(row[:full], b[:full])
-		dst[y] = float32(fusedDot(float64(engineLaneSum(&lanes)), row[full:], b[full:l], 1))
+		dst[y] = tailDot(engineLaneSum(&lanes), row[full:], b[full:l])
 	}
 }
 
-// fusedDot adds x[i]*y[i*step] to sum, ascending and fused.
-func fusedDot(sum float64, x, y []float32, step int) float64 {
+// fusedDot is the sum of x[i]*y[i*step], ascending and fused.
+func fusedDot(x, y []float32, step int) float32 {
+	var sum float64
 	for i, v := range x {
 		sum = fma32(float64(v), float64(y[i*step]), sum)
+	}
+	return float32(sum)
+}
+
+// tailDot adds the fewer than eight products x[i]*y[i] to sum: of four or more the first four are rounded before they are
+// added, as the compiler has divided the engine's loop, and the others are fused.
+func tailDot(sum float32, x, y []float32) float32 {
+	if len(x) >= 4 {
+		for i, v := range x[:4] {
+			sum += float32(v * y[i])
+		}
+		x, y = x[4:], y[4:]
+	}
+	for i, v := range x {
+		sum = float32(fma32(float64(v), float64(y[i]), float64(sum)))
 	}
 	return sum
 }
