@@ -29,8 +29,8 @@ func (e *executable) headOf(nodes []node) int {
 			t = n.inputs[0]
 		case mnn.OpConvolution:
 			l := e.linears[n.op]
-			// The place of a bias in the sum depends on the number of rows.
-			if l.int8 != nil && slices.ContainsFunc(l.m.Bias, func(b float32) bool { return b != 0 }) {
+			// The place of a bias in the sum depends on the number of rows, and so does the order of an exact sum.
+			if l.exact || l.int8 != nil && slices.ContainsFunc(l.m.Bias, func(b float32) bool { return b != 0 }) {
 				return -1
 			}
 			return i

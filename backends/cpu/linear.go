@@ -20,6 +20,8 @@ type linear struct {
 	option  kernel.DynOption
 	packed  *kernel.Packed
 	replace []float32
+	// exact says that float weights are multiplied in the engine's order; they are not packed.
+	exact bool
 	// replaced, if set, gives replace in every call.
 	replaced func() ([]float32, error)
 }
@@ -64,6 +66,9 @@ func compileLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backends.Opt
 		}
 		l.int8, err = generic.Int8(m, l.option, o.RepackLowBits, o.Threads)
 		return l, err
+	}
+	if l.exact = l.replace == nil && generic.Exact(m, o.Mode); l.exact {
+		return l, nil
 	}
 	if o.CacheBytes >= 4*int64(m.Rows)*int64(m.Cols) {
 		l.packed = new(kernel.Packed)
@@ -290,6 +295,10 @@ func (l *linear) multiply(dst, x []float32, q *kernel.QuantizedRows, tokens, fro
 		defer scratches.Put(w)
 		for r := from; r < to; r += panel {
 			n := min(panel, to-r)
+			if l.exact {
+				kernel.EngineMatMulT(dst[r:], x, l.rows(w, r, r+n), tokens, n, cols, rows)
+				continue
+			}
 			w.packed.Pack(l.rows(w, r, r+n), n, cols, cols)
 			w.packed.MulT(dst[r:], x, tokens, rows, cols, 0, n)
 		}

@@ -19,6 +19,8 @@ type linear struct {
 	int8    *kernel.Int8Matrix
 	option  kernel.DynOption
 	threads int
+	// exact says that float weights are multiplied in the engine's order.
+	exact bool
 	// replaced, if set, gives the weights in every call.
 	replaced func() ([]float32, error)
 }
@@ -62,6 +64,7 @@ func compileLinear(p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache
 		l.int8, err = Int8(m, l.option, o.RepackLowBits, o.Threads)
 		return l, err
 	}
+	l.exact = replace == nil && Exact(m, o.Mode)
 	size := 4 * int64(m.Rows) * int64(m.Cols)
 	if l.floats == nil && *cache >= size {
 		*cache -= size
@@ -71,6 +74,13 @@ func compileLinear(p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache
 		})
 	}
 	return l, nil
+}
+
+// Exact says whether a layer that multiplies float weights takes the engine's order of sums. What it gives becomes int8 codes
+// later in Int8 mode, where a difference in the last bit counts: routers and gates, which are kept as floats, are small.
+func Exact(m *mnn.Matrix, mode backends.Mode) bool {
+	const most = 1 << 22
+	return mode == backends.Int8 && int64(m.Rows)*int64(m.Cols) <= most
 }
 
 // Int8 makes the form of m that computes in int8 with activations quantized as option says, on so many threads. repack runs codes of fewer than 4 bits as 4-bit
@@ -165,7 +175,11 @@ func (l *linear) panel(dst, x []float32, tokens, lo, hi int, s *scratch) {
 		w = s.rows[:(hi-lo)*m.Cols]
 		m.Rows32(w, s.codes[:cap(s.codes)], lo, hi)
 	}
-	kernel.MatMulT(dst[lo:], x, w, tokens, hi-lo, m.Cols, m.Rows, m.Cols, m.Cols)
+	if l.exact {
+		kernel.EngineMatMulT(dst[lo:], x, w, tokens, hi-lo, m.Cols, m.Rows)
+	} else {
+		kernel.MatMulT(dst[lo:], x, w, tokens, hi-lo, m.Cols, m.Rows, m.Cols, m.Cols)
+	}
 	if m.Bias == nil {
 		return
 	}

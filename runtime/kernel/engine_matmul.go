@@ -26,16 +26,21 @@ func EngineMatMul(dst, a, b []float32, e, l, h int, transposeA, transposeB bool)
 	default:
 		s := matMulScratches.Get().(*matMulScratch)
 		defer matMulScratches.Put(s)
-		s.multiply(dst, a, b, e, l, h, transposeA, transposeB)
+		s.multiply(dst, a, b, e, l, h, h, transposeA, transposeB)
 	}
 }
 
 // matMulScratch is memory of a worker.
-type matMulScratch struct{ rows, tile []float32 }
+type matMulScratch struct {
+	rows []float32 // a, if it comes transposed
+	tile []float32 // 16 columns of b, [l][16]
+	x    []float32 // a in lanes, [blocks of rows][l][lanes]
+	sums []float32 // [16][lanes]
+}
 
 var matMulScratches = sync.Pool{New: func() any { return new(matMulScratch) }}
 
-func (s *matMulScratch) multiply(dst, a, b []float32, e, l, h int, transposeA, transposeB bool) {
+func (s *matMulScratch) multiply(dst, a, b []float32, e, l, h, ldd int, transposeA, transposeB bool) {
 	if transposeA {
 		s.rows = resized(s.rows, e*l)
 		for i := range l {
@@ -45,34 +50,89 @@ func (s *matMulScratch) multiply(dst, a, b []float32, e, l, h int, transposeA, t
 		}
 		a = s.rows
 	}
-	single := leavesOne(e)
-	first := 0 // row of the sums that the general product cannot make
+	alone := leavesOne(e) // the last row
+	first := 0            // of the rows that the general product cannot make
 	if l <= gemmSegment {
 		if transposeB {
-			MatMulT(dst, a, b, e, h, l, h, l, l)
+			MatMulT(dst, a, b, e, h, l, ldd, l, l)
 		} else {
-			MatMul(dst, a, b, e, h, l, h, l, h)
+			MatMul(dst, a, b, e, h, l, ldd, l, h)
 		}
-		if first = e - 1; !single {
+		if first = e - 1; !alone {
 			return
 		}
+	}
+	lanes := tileLanes()
+	s.sums = resized(s.sums, tileColumns*max(lanes, 1))
+	blocks := 0
+	if lanes > 0 && e-first > 1 {
+		blocks = (e + lanes - 1) / lanes
+		s.gather(a, e, l, lanes)
 	}
 	s.tile = resized(s.tile, l*tileColumns)
 	for c := 0; c < h; c += tileColumns {
 		n := min(tileColumns, h-c)
-		clear(s.tile)
-		for i := range l {
-			for k := range n {
-				if transposeB {
-					s.tile[i*tileColumns+k] = b[(c+k)*l+i]
-				} else {
-					s.tile[i*tileColumns+k] = b[i*h+c+k]
+		s.fill(b, c, n, l, h, transposeB)
+		for i := range blocks {
+			tileRows(s.sums, s.x[i*l*lanes:], s.tile, l)
+			for r := i * lanes; r < min((i+1)*lanes, e); r++ {
+				out := dst[r*ldd+c:][:n]
+				for k := range out {
+					out[k] = s.sums[k*lanes+r%lanes]
 				}
 			}
 		}
-		for r := first; r < e; r++ {
-			sum := tileSum(a[r*l:][:l], s.tile, single && r == e-1)
-			copy(dst[r*h+c:][:n], sum[:])
+		if blocks == 0 {
+			for r := first; r < e; r++ {
+				sum := tileSum(a[r*l:][:l], s.tile, false)
+				copy(dst[r*ldd+c:][:n], sum[:])
+			}
+		}
+		if alone {
+			p := tileProduct{heads: 1, n: l, count: 1, dstStride: tileColumns, xStride: l, tStride: l * tileColumns}
+			p.quad(s.sums[:tileColumns], a[(e-1)*l:][:l], s.tile, 1, nil, nil)
+			copy(dst[(e-1)*ldd+c:][:n], s.sums[:])
+		}
+	}
+}
+
+// gather puts element i of row r to [r/lanes][i][r%lanes]; lanes that are not used repeat the last row.
+func (s *matMulScratch) gather(a []float32, e, l, lanes int) {
+	blocks := (e + lanes - 1) / lanes
+	s.x = resized(s.x, blocks*l*lanes)
+	var rows [8]int
+	for r := 0; r < blocks*lanes; r += len(rows) {
+		for i := range rows {
+			rows[i] = min(r+i, e-1) * l
+		}
+		gatherColumns(s.x[r/lanes*l*lanes+r%lanes:], a, &rows, lanes, l)
+	}
+}
+
+// fill makes the tile of n columns of b from column c on.
+func (s *matMulScratch) fill(b []float32, c, n, l, h int, transposeB bool) {
+	if n < tileColumns {
+		clear(s.tile)
+	}
+	if !transposeB {
+		for i := range l {
+			copy(s.tile[i*tileColumns:][:n], b[i*h+c:])
+		}
+		return
+	}
+	if n == tileColumns {
+		var rows [8]int
+		for half := 0; half < tileColumns; half += len(rows) {
+			for k := range rows {
+				rows[k] = (c + half + k) * l
+			}
+			gatherColumns(s.tile[half:], b, &rows, tileColumns, l)
+		}
+		return
+	}
+	for k := range n {
+		for i, v := range b[(c+k)*l:][:l] {
+			s.tile[i*tileColumns+k] = v
 		}
 	}
 }
@@ -148,4 +208,20 @@ func lanesOf(x, y []float32) (lanes [8]float32) {
 func laneDot(x, y []float32) float32 {
 	s := lanesOf(x, y)
 	return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))
+}
+
+// EngineMatMulT is MatMulT in the engine's order for linear layers with float weights: what EngineMatMul does for several
+// rows and columns, for any number of them. dst is [m, n] with rows ldd apart, a is [m, k], b is [n, k].
+//
+// Emulates Convolution1x1Strassen.cpp where it does not divide the product: Strassen's scheme wants 48 rows or more.
+func EngineMatMulT(dst, a, b []float32, m, n, k, ldd int) {
+	checkMatrix("EngineMatMulT", "dst", len(dst), m, n, ldd)
+	checkMatrix("EngineMatMulT", "a", len(a), m, k, k)
+	checkMatrix("EngineMatMulT", "b", len(b), n, k, k)
+	if m == 0 || n == 0 || k == 0 {
+		return
+	}
+	s := matMulScratches.Get().(*matMulScratch)
+	defer matMulScratches.Put(s)
+	s.multiply(dst, a, b, m, k, n, ldd, false, true)
 }
