@@ -34,7 +34,8 @@ type Options struct {
 	// DynamicOption is the engine's key of that name modulo 8, for Int8: 0 quantizes activations per token,
 	// 2 per token and weight block.
 	DynamicOption int
-	// RepackLowBits makes Int8 run codes of fewer than 4 bits as 4-bit codes, as engines before 3.6.0 do.
+	// RepackLowBits makes Int8 run codes of fewer than 4 bits as 4-bit codes, and LinearAttention compute a single token
+	// like several, as engines before 3.6.0 do.
 	RepackLowBits bool
 	// Window is sliding_window of a package whose attention_type is "mix": the input attention_mask is then
 	// [2, 1, 1, tokens, keys], 0 where a query sees a key and the lowest float elsewhere; part 0 is causal, part 1 lets a

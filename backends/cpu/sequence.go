@@ -173,7 +173,7 @@ func (p *planner) recurrence(n *node, prm *mnn.LinearAttention) error {
 			return fmt.Errorf("linear attention on integers: %w", tensor.ErrCorrupt)
 		}
 	}
-	r, err := generic.NewRecurrence(prm, shapes, p.tokens)
+	r, err := generic.NewRecurrence(prm, shapes, p.tokens, &p.e.options)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -18,8 +19,8 @@ type Recurrence struct {
 	delta kernel.EngineDeltaRule
 }
 
-// NewRecurrence checks a LinearAttention with inputs of these shapes for so many tokens of each state.
-func NewRecurrence(p *mnn.LinearAttention, shapes [][]int, tokens int) (*Recurrence, error) {
+// NewRecurrence checks a LinearAttention with inputs of these shapes for so many tokens.
+func NewRecurrence(p *mnn.LinearAttention, shapes [][]int, tokens int, o *backends.Options) (*Recurrence, error) {
 	const most = 1 << 20 // of heads, of what a head holds, and of taps
 	hk, hv, dk, dv := int(p.KeyHeads), int(p.ValueHeads), int(p.KeyDim), int(p.ValueDim)
 	for _, n := range []int{hk, hv, dk, dv} {
@@ -31,6 +32,7 @@ func NewRecurrence(p *mnn.LinearAttention, shapes [][]int, tokens int) (*Recurre
 		return nil, fmt.Errorf("linear attention on %v: %w", shapes, tensor.ErrCorrupt)
 	}
 	r := &Recurrence{p: p, taps: shapes[3][2]}
+	r.delta.OneLikeMany = o.RepackLowBits
 	if r.taps < 2 || r.taps > most {
 		return nil, fmt.Errorf("linear attention with a convolution of %d taps: %w", r.taps, tensor.ErrUnsupported)
 	}
@@ -111,7 +113,7 @@ func (r *run) recurrence(op int, p *mnn.LinearAttention, in []value) (value, err
 			x[k] = v.f
 		}
 	}
-	rec, err := NewRecurrence(p, shapes, r.call.Tokens)
+	rec, err := NewRecurrence(p, shapes, r.call.Tokens, &r.exe.options)
 	if err != nil {
 		return value{}, err
 	}

@@ -84,12 +84,14 @@ var convScratches = sync.Pool{New: func() any { return new(convScratch) }}
 // the order of the call and a channel along its tokens; a single token takes expf and x * (1/(1 + expf(-x))).
 //
 // Emulates CPULinearAttention::gated_delta_rule_mnn and gated_delta_rule_decode (CPULinearAttention.cpp), and
-// MNNFusedGatedDeltaDefault (CommonOptFunction.cpp), since 3.6.0. 3.5.0 has no other form for a single token.
+// MNNFusedGatedDeltaDefault (CommonOptFunction.cpp).
 type EngineDeltaRule struct {
 	Tokens                                 int
 	KeyHeads, ValueHeads, KeyDim, ValueDim int
 	Taps                                   int
 	QKNorm                                 bool
+	// OneLikeMany computes a single token like several, as 3.5.0 does.
+	OneLikeMany bool
 	// X is [Channels, Tokens], Gates and Betas are [Tokens, ValueHeads], Weights [Channels, Taps], Out [Tokens, ValueHeads,
 	// ValueDim].
 	X, Gates, Betas, Weights, Out []float32
@@ -117,7 +119,7 @@ func (c *EngineDeltaRule) Run(workers int) {
 	}
 	c.State.pending = c.Tokens
 	c.mixed, c.decay = resized(c.mixed, c.Tokens*channels), resized(c.decay, gates)
-	if c.Tokens == 1 {
+	if c.decodes() {
 		for i, g := range c.Gates {
 			c.decay[i] = expf(g)
 		}
@@ -127,6 +129,9 @@ func (c *EngineDeltaRule) Run(workers int) {
 	ParallelTask(workers, (channels+convChannels-1)/convChannels, (*convTask)(c))
 	ParallelTask(workers, c.ValueHeads, (*deltaTask)(c))
 }
+
+// decodes says whether the form for a single token is asked for.
+func (c *EngineDeltaRule) decodes() bool { return c.Tokens == 1 && !c.OneLikeMany }
 
 // engineExpRow is MNNExp of x: groups of eight, and the rest another way.
 func engineExpRow(dst, x []float32) {
@@ -159,7 +164,7 @@ func (c *convTask) Do(lo, hi int) {
 			for t := range row {
 				row[t] = tapSum(s.padded[t:], w)
 			}
-			if tokens == 1 {
+			if (*EngineDeltaRule)(c).decodes() {
 				row[0] *= 1 / (1 + expf(-row[0]))
 			} else {
 				EngineSiLU(row, row)
