@@ -238,21 +238,19 @@ func (r recurrent) naive(x, weights []float32) []float64 {
 	return out
 }
 
-// tokens of a recurrence, with gates below 0 and betas from 0 to 1.
-func (r recurrent) tokens(n int) []float32 {
-	x := random(40, n*r.width())
-	if r.kind == mnn.GatedDeltaRule {
-		for t := range n {
-			gates := x[t*r.width()+r.channels():][:2*r.values]
-			for i := range gates {
-				v := float64(gates[i])
-				if gates[i] = float32(1 / (1 + math.Exp(-v))); i < r.values {
-					gates[i] = -gates[i]
-				}
+// gate makes the gates of tokens negative, and betas numbers from 0 to 1.
+func (r recurrent) gate(x []float32) {
+	if r.kind == mnn.ShortConv {
+		return
+	}
+	for ; len(x) > 0; x = x[r.width():] {
+		gates := x[r.channels():r.width()]
+		for i, v := range gates {
+			if gates[i] = min(max(v/4+0.5, 0), 1); i < r.values {
+				gates[i] = -gates[i]
 			}
 		}
 	}
-	return x
 }
 
 // testRecurrence compares recurrences with the definition, for prompts cut in many ways. A reset state is a new one,
@@ -265,7 +263,8 @@ func testRecurrence(t *testing.T, be backends.Backend) {
 		{mnn.GatedDeltaRule, 2, 4, 8, 12, 4, true}, {mnn.GatedDeltaRule, 3, 3, 5, 16, 2, false}, {mnn.GatedDeltaRule, 1, 3, 16, 16, 3, true},
 	} {
 		t.Run(fmt.Sprintf("%+v", r), func(t *testing.T) {
-			x, weights := r.tokens(tokens), random(41, r.channels()*r.k)
+			x, weights := random(40, tokens*r.width()), random(41, r.channels()*r.k)
+			r.gate(x)
 			want := r.naive(x, weights)
 			cuts := [][]int{{tokens}, {1, 43}, {24, 1, 1, 1, 17}, {40, 4}}
 			first := make([][]float32, len(cuts))
