@@ -47,16 +47,21 @@ func (a *EngineAttention) attendQueries(j *attentionJob) {
 	clear(a.mixed)
 	w := &a.weights
 	w.reset(rows)
+	w.sink(j.sinks, j.lo, heads)
 	for t := j.from; t < j.end; t++ {
 		copy(a.lanes.queries[(t-j.from)*heads*dim:][:heads*dim], j.q[(t*j.heads+j.lo)*dim:])
 	}
-	for start := 0; start < j.past+j.end; start += engineBlock {
+	for start, end := 0, j.sees(j.end-1); start < end; start += engineBlock {
 		keys, values := j.cache.block(j.kvHead, start/engineBlock)
-		for t := max(j.from, start-j.past); t < j.end; {
-			// Queries that see the whole block come together; the last one may be on its own.
-			n, next := min(engineBlock, j.past+t+1-start), t+1
+		t := j.from
+		if j.mask == nil {
+			t = max(t, start-j.past)
+		}
+		for t < j.end {
+			// Queries that see as much of the block come together; the last one may be on its own.
+			n, next := min(engineBlock, j.sees(t)-start), t+1
 			single := j.singleDot(t) || j.singleMix(t, start)
-			for n == engineBlock && next < j.end && !single && !j.singleDot(next) && !j.singleMix(next, start) {
+			for (n == engineBlock || j.mask != nil) && next < j.end && !single && !j.singleDot(next) && !j.singleMix(next, start) {
 				next++
 			}
 			first, count := (t-j.from)*heads, (next-t)*heads
@@ -64,6 +69,10 @@ func (a *EngineAttention) attendQueries(j *attentionJob) {
 			dots, mixes := j.dots(count, n), j.mixes(count, n)
 			dots.rows(scores, a.lanes.queries[first*dim:], keys, j.scale, nil, j.singleDot(t))
 			for r := range count {
+				if j.mask != nil {
+					s := scores[r*engineBlock:][:n]
+					add(s, s, j.maskRow(t+r/heads, start, n))
+				}
 				w.weighRow(scores[r*engineBlock:][:n], first+r)
 			}
 			mixes.rows(mixed, scores, values, 0, w.factor[first:], j.singleMix(t, start))

@@ -18,6 +18,9 @@ type attentionLanes struct {
 	seen             [maxLanes]int32 // keys from the start of the block on
 	offsets          [maxLanes]int   // of the query in q and out
 
+	maskRows [maxLanes]int // where the mask of the query begins
+	mask     []float32     // of the keys of a block, like scores
+
 	// Of queries that the engine computes alone: weights or scores, and what a block comes to, [lanes, padded dim].
 	row   [engineBlock]float32
 	alone []float32
@@ -48,8 +51,12 @@ func (l *attentionLanes) attend(j *attentionJob, row, n, lanes int) {
 	for i := range lanes {
 		t, head := query(min(i, n-1)) // lanes that are not used repeat the last query
 		l.offsets[i] = (t*j.heads + head) * dim
-		l.seen[i] = int32(j.past + t + 1)
+		l.seen[i] = int32(j.sees(t))
 		l.top[i], l.sum[i] = -math.MaxFloat32, 0
+		if j.sinks != nil {
+			l.top[i], l.sum[i] = j.sinks[head], 1
+		}
+		l.maskRows[i] = t * j.maskWidth
 	}
 	for i := 0; i < lanes; i += 8 {
 		gatherColumns(l.q[i:], j.q, (*[8]int)(l.offsets[i:]), lanes, dim)
@@ -58,7 +65,7 @@ func (l *attentionLanes) attend(j *attentionJob, row, n, lanes int) {
 	// The last lanes are the heads of one query, which may be one that the engine computes alone.
 	last, head := query(n - 1)
 	first := max(0, n-1-(head-j.lo))
-	for start, end := 0, j.past+last+1; start < end; start += engineBlock {
+	for start, end := 0, j.sees(last); start < end; start += engineBlock {
 		size := min(engineBlock, end-start)
 		keys, values := j.cache.block(j.kvHead, start/engineBlock)
 		l.product(l.scores[:], l.q, keys, dim, (size+7)/8, dim*tileColumns, lanes, j.scale, nil)
@@ -66,6 +73,9 @@ func (l *attentionLanes) attend(j *attentionJob, row, n, lanes int) {
 			for i := first; i < n; i++ {
 				l.dotAlone(j, keys, i, size, lanes)
 			}
+		}
+		if j.mask != nil {
+			l.addMask(j, start, size, lanes)
 		}
 		l.weigh(size, lanes)
 		alone := j.singleMix(last, start)
@@ -91,6 +101,17 @@ func (l *attentionLanes) attend(j *attentionJob, row, n, lanes int) {
 	}
 	l.product(l.mixed, nil, nil, 0, (dim+7)/8, 0, lanes, 0, l.factor[:])
 	l.scatter(j.out, dim, n, lanes)
+}
+
+// addMask adds the mask of size keys from start on to the scores.
+func (l *attentionLanes) addMask(j *attentionJob, start, size, lanes int) {
+	l.mask = resized(l.mask, size*lanes)
+	var rows [8]int
+	for i := 0; i < lanes; i += 8 {
+		copy(rows[:], l.maskRows[i:])
+		gatherColumns(l.mask[i:], j.mask[start:], &rows, lanes, size)
+	}
+	add(l.scores[:size*lanes], l.scores[:size*lanes], l.mask)
 }
 
 // dotAlone replaces the scores of lane i.

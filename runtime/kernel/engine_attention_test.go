@@ -12,10 +12,12 @@ type attentionCase struct {
 	heads, kvHeads, dim int
 	calls               []int
 	spread              float32 // of the scores
+	window              int     // of a mask that is added: a query sees so many positions, -1 for all before it, 0 for no mask
+	sinks               bool
 }
 
 func (c attentionCase) String() string {
-	return fmt.Sprintf("%d-%d-%d/%v/%g", c.heads, c.kvHeads, c.dim, c.calls, c.spread)
+	return fmt.Sprintf("%d-%d-%d/%v/%g/%d/%t", c.heads, c.kvHeads, c.dim, c.calls, c.spread, c.window, c.sinks)
 }
 
 // compute returns the outputs of all calls. split cuts a call into ranges of heads and queries.
@@ -36,6 +38,19 @@ func (c attentionCase) compute(t *testing.T, split func(n int) []int) []float32 
 		k, v := values(tokens*c.kvHeads*c.dim, 1), values(tokens*c.kvHeads*c.dim, 1)
 		cache.Append(k, v, tokens)
 		a.Tokens, a.Heads = tokens, c.heads
+		if c.window != 0 {
+			// Rows are longer than there are keys, and what a query sees has a bias.
+			keys := cache.Len()
+			mask, bias := windowMask(tokens, keys, max(0, c.window)), values(tokens*keys, 1)
+			a.MaskWidth = keys + 3
+			a.Mask = canaries(tokens * a.MaskWidth)[:tokens*a.MaskWidth-3]
+			for i, m := range mask {
+				a.Mask[i/keys*a.MaskWidth+i%keys] = m + bias[i]
+			}
+		}
+		if c.sinks {
+			a.Sinks = values(c.heads, 2)
+		}
 		out := canaries(len(q) + 9)
 		heads, queries := split(c.heads), split(tokens)
 		for i := range len(queries) - 1 {
@@ -92,20 +107,27 @@ func TestEngineAttentionParity(t *testing.T) {
 	for _, dim := range []int{1, 3, 8, 16, 20, 32, 37, 64, 80, 96, 128, 256} {
 		for i, heads := range [][2]int{{1, 1}, {4, 2}, {3, 1}, {8, 2}, {7, 1}} {
 			spread := []float32{.1, 1, 4, 40}[(dim+i)%4]
-			attentionCase{heads[0], heads[1], dim, []int{1, 1, 5, 1, 63, 1, 1, 24, 6, 2, 1}, spread}.check(t)
+			attentionCase{heads[0], heads[1], dim, []int{1, 1, 5, 1, 63, 1, 1, 24, 6, 2, 1}, spread, 0, false}.check(t)
 		}
 	}
 	for tokens := 1; tokens <= 70; tokens++ {
-		attentionCase{3, 1, 20, []int{tokens, 1, tokens}, 3}.check(t)
-		attentionCase{2, 2, 16, []int{1 + tokens*7%61, tokens}, 3}.check(t)
+		attentionCase{3, 1, 20, []int{tokens, 1, tokens}, 3, 0, false}.check(t)
+		attentionCase{2, 2, 16, []int{1 + tokens*7%61, tokens}, 3, 0, false}.check(t)
 	}
 	for _, past := range []int{1, 7, 8, 63, 64, 65, 127, 130} {
 		for _, tokens := range []int{1, 2, 6, 17, 21, 64, 65, 97, 145} {
-			attentionCase{2, 1, 12, []int{past, tokens}, 2}.check(t)
+			attentionCase{2, 1, 12, []int{past, tokens}, 2, 0, false}.check(t)
 		}
 	}
+	for i, calls := range [][]int{{1, 1, 1}, {5, 1, 70, 1}, {64}, {65, 1}, {63, 1, 1, 62, 2, 21}, {24, 150}, {130, 1}} {
+		for _, window := range []int{-1, 1, 20, 90} {
+			attentionCase{3, 1, 20, calls, 2, window, false}.check(t)
+			attentionCase{4, 2, 16 + 8*i, calls, 2, window, true}.check(t)
+		}
+		attentionCase{4, 1, 12, calls, 2, 0, true}.check(t)
+	}
 	for _, spread := range []float32{0, 1e-30, 20, 80, 1e4, 1e18, 1e36} {
-		attentionCase{3, 1, 16, []int{70, 1, 1, 9, 1}, spread}.check(t)
+		attentionCase{3, 1, 16, []int{70, 1, 1, 9, 1}, spread, 0, false}.check(t)
 	}
 }
 

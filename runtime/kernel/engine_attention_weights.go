@@ -13,6 +13,16 @@ func (w *rowWeights) reset(rows int) {
 	clear(w.sum)
 }
 
+// sink lets the row of each head, from head lo on and heads to a query, begin with its sink.
+func (w *rowWeights) sink(sinks []float32, lo, heads int) {
+	if sinks == nil {
+		return
+	}
+	for r := range w.top {
+		w.top[r], w.sum[r] = sinks[lo+r%heads], 1
+	}
+}
+
 // weighGeneric replaces the first n of each row's 64 scores by their weights.
 func (w *rowWeights) weighGeneric(scores []float32, n int) {
 	full := n &^ 7

@@ -100,7 +100,36 @@ func (g *engineGolden) compute() [][]float32 {
 		x := engineValues(g.seed, n, float32(g.a[2])/16)
 		EngineSiLU(x, x)
 		rows = append(rows, x)
-	case 2:
+	case 3:
+		x := engineValues(g.seed, n, float32(g.a[2])/16)
+		op := engineUnaries[g.a[1]]
+		if g.a[1] == 5 || g.a[1] == 8 { // square roots and logarithms are of magnitudes
+			EngineAbs(x, x)
+		}
+		op(x, x)
+		rows = append(rows, x)
+	case 4:
+		x := engineValues(g.seed, int(g.calls[0])*n, float32(g.a[2])/16)
+		EngineSoftmaxRows(x, x, n)
+		for ; len(x) > 0; x = x[n:] {
+			rows = append(rows, x[:n])
+		}
+	case 5:
+		x := engineValues(g.seed, int(g.calls[0])*n, float32(g.a[2])/16)
+		gamma, beta := engineValues(g.seed+1000, n, 1), engineValues(g.seed+2000, n, 1)
+		norm := EngineLayerNormRows
+		if g.a[1] != 0 && g.calls[0] > 1 {
+			norm = EngineLayerNormPackedRows
+		}
+		norm(x, x, gamma, beta, int(g.calls[0]), 1e-6)
+		for ; len(x) > 0; x = x[n:] {
+			rows = append(rows, x[:n])
+		}
+	case 6:
+		x := engineValues(g.seed, n, float32(g.a[2])/16)
+		EngineReLU(x, x, 0)
+		rows = append(rows, x)
+	case 2, 7:
 		heads, kv, dim := n, int(g.a[1]), int(g.a[2])
 		width := (heads + 2*kv) * dim
 		cache := NewKVCache(kv, dim)
@@ -116,6 +145,13 @@ func (g *engineGolden) compute() [][]float32 {
 				v = append(v, table[(heads+kv)*dim:width]...)
 			}
 			cache.Append(k, v, a.Tokens)
+			if g.kind == 7 {
+				a.MaskWidth = cache.Len()
+				a.Mask = windowMask(a.Tokens, cache.Len(), int(g.a[4]))
+			}
+			if g.a[5] != 0 {
+				a.Sinks = engineValues(g.seed+1000, heads, 4)
+			}
 			out := make([]float32, len(q))
 			for from := 0; from < a.Tokens; from += 29 {
 				a.Attend(out, q, cache, 0, heads, from, min(from+29, a.Tokens))
@@ -126,6 +162,24 @@ func (g *engineGolden) compute() [][]float32 {
 		}
 	}
 	return rows
+}
+
+// engineUnaries are the functions by their number in MNN's schema.
+var engineUnaries = map[uint32]func(dst, x []float32){
+	0: EngineAbs, 5: EngineSqrt, 7: EngineExp, 8: EngineLog, 28: EngineExpm1, 29: EngineSigmoid, 30: EngineTanh, 32: EngineGELU, 33: EngineGELUErf,
+	1: func(dst, x []float32) { EngineReLU(dst, x, 1); Scale(dst, dst, -1) },
+}
+
+// windowMask is what the engine feeds for the last tokens of keys positions: causal, and with a window of that many positions.
+func windowMask(tokens, keys, window int) []float32 {
+	mask := make([]float32, tokens*keys)
+	for i := range mask {
+		query, key := keys-tokens+i/keys, i%keys
+		if key > query || window > 0 && key <= query-window {
+			mask[i] = -math.MaxFloat32
+		}
+	}
+	return mask
 }
 
 // TestEngineGoldens holds the ops against the engine, bit by bit.

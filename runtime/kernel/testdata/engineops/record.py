@@ -9,6 +9,11 @@ All little-endian; a CRC is of the float32 of a row. Kinds and their parameters 
   0  RMSNorm of calls[0] rows of a[0]; a[1]: 1 in the layout NC4HW4; a[2]: a[2]/16 scales the input
   1  SiLU of a[0] elements, one row; a[2] as above
   2  Attention, a = heads, kv heads, dim, scale of queries in 1/16; one package run call by call with its KV cache
+  3  UnaryOp a[1] (its number in the schema) of a[0] elements, one row; a[2] as above
+  4  Softmax over the last axis of calls[0] rows of a[0]; a[2] as above
+  5  LayerNorm with a mean and beta, the rest as 0
+  6  ReLU of a[0] elements, one row; a[2] as above
+  7  Attention as 2 with the mask that the engine feeds: of a window of a[4], or causal if a[4] is 0; a[5]: 1 with sinks
 
 Run: python record.py --schema DIR_WITH_MNN.fbs --tokenizer FILE --out ops.bin [--threads N] [--only REGEX]
 Needs flatc on PATH, numpy and MNN; FILE is the tokenizer.mtok or tokenizer.txt of any package.
@@ -16,7 +21,7 @@ Needs flatc on PATH, numpy and MNN; FILE is the tokenizer.mtok or tokenizer.txt 
 import argparse, json, os, re, shutil, struct, subprocess, tempfile, zlib
 import numpy as np
 
-NORM, SILU, ATTENTION = 0, 1, 2
+NORM, SILU, ATTENTION, UNARY, SOFTMAX, LAYERNORM, RELU, MASKED = range(8)
 
 
 def values(seed, n, scale=1.0):
@@ -82,7 +87,9 @@ def norm(c, schema, threads, _):
     rows = c["calls"][0]
     x = values(c["seed"], rows * cols, scale / 16).reshape(rows, cols)
     gamma = values(c["seed"] + 1000, cols)
-    g, layer = Graph(), {"axis": [-1], "epsilon": 1e-6, "gamma": floats(gamma), "beta": [0.0] * cols, "useRMSNorm": True, "group": 1}
+    rms = c["kind"] == NORM
+    beta = [0.0] * cols if rms else floats(values(c["seed"] + 2000, cols))
+    g, layer = Graph(), {"axis": [-1], "epsilon": 1e-6, "gamma": floats(gamma), "beta": beta, "useRMSNorm": rms, "group": 1}
     if packed:
         t = g.input("x", [-1, cols, 1, 1])
         t = g.convert("in", t, "NCHW", "NC4HW4")
@@ -101,6 +108,29 @@ def silu(c, schema, threads, _):
     return run_module(g, values(c["seed"], n, scale / 16).reshape(1, n), c, schema, threads).reshape(1, n)
 
 
+def unary(c, schema, threads, _):
+    n, op, scale = c["a"][:3]
+    g = Graph()
+    g.op("UnaryOp", "y", [g.input("x", [1, -1])], "UnaryOp", {"opType": op, "T": "DT_FLOAT"})
+    x = values(c["seed"], n, scale / 16).reshape(1, n)
+    return run_module(g, abs(x) if op in POSITIVE else x, c, schema, threads).reshape(1, n)
+
+
+def softmax(c, schema, threads, _):
+    cols, _, scale = c["a"][:3]
+    g = Graph()
+    g.op("Softmax", "y", [g.input("x", [-1, cols])], "Axis", {"axis": -1})
+    x = values(c["seed"], c["calls"][0] * cols, scale / 16).reshape(-1, cols)
+    return run_module(g, x, c, schema, threads).reshape(-1, cols)
+
+
+def relu(c, schema, threads, _):
+    n, _, scale = c["a"][:3]
+    g = Graph()
+    g.op("ReLU", "y", [g.input("x", [1, -1])], "Relu", {"slope": 0.0})
+    return run_module(g, values(c["seed"], n, scale / 16).reshape(1, n), c, schema, threads).reshape(1, n)
+
+
 def attention(c, schema, threads, tokenizer):
     """A package whose logits are the attention of rows of a table, chosen by position."""
     import MNN.llm
@@ -113,7 +143,7 @@ def attention(c, schema, threads, tokenizer):
         f.write(bytes(64) + table.tobytes())
     g = Graph()
     ids = g.input("input_ids", [-1, 1, 8])
-    mask = g.input("attention_mask", [])
+    mask = g.input("attention_mask", [2, 1, 1, -1, -1] if c["kind"] == MASKED else [])
     position = g.input("position_ids", [1, -1], "DT_INT32")
     g.input("logits_index", [1], "DT_INT32")
     t = g.op("Const", "table", [], "Blob", {"dims": [total, width], "dataFormat": "NCHW", "dataType": "DT_FLOAT", "external": [64, table.nbytes]})
@@ -126,13 +156,24 @@ def attention(c, schema, threads, tokenizer):
         s = g.op("StridedSlice", name + "cut", [t] + args, "StridedSliceParam", {"fromType": 1})
         parts.append(g.op("Reshape", name, [s], "Reshape", {"dims": [1, -1, n, dim], "dimType": "NCHW"}))
         at += n * dim
-    g.op("Attention", "logits", parts + [mask], "AttentionParam", {"kv_cache": True, "layer_index": 0})
+    window, sinks = c["a"][4:]
+    if c["kind"] == MASKED:
+        kind = g.op("Const", "kind", [], "Blob", {"dataFormat": "NCHW", "dataType": "DT_INT32", "int32s": [int(window > 0)]})
+        mask = g.op("GatherV2", "mask", [mask, kind, axis], "GatherV2", {})
+    more = [mask]
+    if sinks:
+        more.append(g.op("Const", "sinks", [], "Blob", {"dims": [heads], "dataFormat": "NCHW", "dataType": "DT_FLOAT",
+                                                        "float32s": floats(values(c["seed"] + 1000, heads, 4))}))
+    g.op("Attention", "logits", parts + more, "AttentionParam", {"kv_cache": True, "layer_index": 0})
     g.write(d + "/llm.mnn", schema, "logits")
     with open(d + "/embeddings_bf16.bin", "wb") as f:
         f.write(bytes(2 * 8 * 16))
     shutil.copy(tokenizer, d)
     with open(d + "/llm_config.json", "w") as f:
-        json.dump({"model_type": "qwen3", "hidden_size": 8, "layer_nums": 1, "attention_mask": "float", "is_mrope": False}, f)
+        config = {"model_type": "qwen3", "hidden_size": 8, "layer_nums": 1, "attention_mask": "float", "is_mrope": False}
+        if c["kind"] == MASKED:
+            config.update({"attention_type": "mix", "sliding_window": window or 1 << 20})
+        json.dump(config, f)
     with open(d + "/config.json", "w") as f:
         json.dump({"llm_model": "llm.mnn", "llm_weight": "llm.mnn.weight", "tokenizer_file": os.path.basename(tokenizer),
                    "embedding_file": "embeddings_bf16.bin", "backend_type": "cpu", "thread_num": threads, "precision": "high",
@@ -164,7 +205,24 @@ def cases():
             add(ATTENTION, f"attention-{heads}-{kv}-{dim}-{'.'.join(map(str, calls[:4]))}-{sum(calls)}", calls, heads, kv, dim, 100)
     add(ATTENTION, "attention-flat", [130, 1], 2, 2, 32, 1)
     add(ATTENTION, "attention-peaked", [130, 1, 1], 2, 2, 32, 3200)
+    for op, scale in ((0, 100), (5, 100), (7, 100), (7, 1600), (8, 100), (28, 16), (28, 1600), (29, 100), (29, 1600), (30, 16), (30, 160), (32, 100),
+                      (33, 40), (33, 120), (1, 100)):
+        for n in (1, 7, 8, 9, 100, 1999, 20000):
+            add(UNARY, f"unary-{op}-{n}-{scale}", [1], n, op, scale)
+    for rows, cols, scale in ((3, 1, 16), (5, 7, 16), (4, 8, 16), (3, 60, 100), (6, 128, 16), (2, 1001, 160), (7, 256, 3200)):
+        add(SOFTMAX, f"softmax-{rows}x{cols}-{scale}", [rows], cols, 0, scale)
+    for cols in (16, 64, 256, 1000, 1001):
+        for rows in (1, 3):
+            for packed in (0, 1):
+                add(LAYERNORM, f"layernorm-{rows}x{cols}{'-packed' if packed else ''}", [rows], cols, packed, 40)
+    add(RELU, "relu", [1], 1001, 0, 40)
+    for heads, kv, dim, window, sinks in ((4, 2, 64, 0, 0), (4, 2, 64, 16, 0), (2, 2, 20, 100, 0), (4, 1, 32, 0, 1), (8, 4, 64, 40, 1), (3, 1, 128, 7, 1)):
+        for calls in ([1, 1, 1], [5, 1], [24], [96, 1, 1], [256], [300], [17, 1, 1, 1, 5, 1, 11, 24, 1, 1], one, [63, 1, 1, 1, 62, 2, 21]):
+            add(MASKED, f"masked-{heads}-{kv}-{dim}-{window}-{sinks}-{'.'.join(map(str, calls[:4]))}-{sum(calls)}", calls, heads, kv, dim, 100, window, sinks)
     return out
+
+
+POSITIVE = (5, 8)  # SQRT and LOG
 
 
 def main():
@@ -179,8 +237,8 @@ def main():
         for c in cases():
             if not re.search(a.only, c["name"]):
                 continue
-            y = (norm, silu, attention)[c["kind"]](c, os.path.abspath(a.schema), a.threads, a.tokenizer)
-            f.write(b"EOPS" + c["name"].encode().ljust(32, b"\0") + struct.pack("<8I", c["kind"], c["seed"], *c["a"]))
+            y = (norm, silu, attention, unary, softmax, norm, relu, attention)[c["kind"]](c, os.path.abspath(a.schema), a.threads, a.tokenizer)
+            f.write(b"EOPS" + c["name"].encode()[:32].ljust(32, b"\0") + struct.pack("<8I", c["kind"], c["seed"], *c["a"]))
             f.write(struct.pack(f"<I{len(c['calls'])}I", len(c["calls"]), *c["calls"]))
             f.write(struct.pack(f"<I{len(y)}I", len(y), *(zlib.crc32(r.astype("<f4").tobytes()) for r in y)))
 
