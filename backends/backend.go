@@ -47,8 +47,8 @@ type Options struct {
 	// is decoded anew in every call.
 	CacheBytes int64
 	// Replace, if set, gives float weights [rows, cols] and the bias [rows] to use instead of the stored ones of a
-	// Convolution, the factors and offsets of a LayerNorm, or the values of a Const in the weight file; nil keeps either.
-	// It lets a graph run at the precision of the source. Calls may overlap.
+	// Convolution or LayerNorm, or nil to keep either, or the floats of a Const that lies in the weight file. It lets a graph run at the precision of the source. Calls may
+	// overlap.
 	Replace func(op *mnn.Op) (weights, bias []float32, err error)
 }
 

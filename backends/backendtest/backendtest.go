@@ -20,10 +20,13 @@ func Run(t *testing.T, be backends.Backend) {
 	}
 	t.Run("shapes", func(t *testing.T) { testShapes(t, be) })
 	t.Run("elementwise", func(t *testing.T) { testElementwise(t, be) })
+	t.Run("unary", func(t *testing.T) { testUnary(t, be) })
+	t.Run("types", func(t *testing.T) { testTypes(t, be) })
 	t.Run("integers", func(t *testing.T) { testIntegers(t, be) })
 	t.Run("norm", func(t *testing.T) { testNorm(t, be) })
 	t.Run("linear", func(t *testing.T) { testLinear(t, be) })
 	t.Run("attention", func(t *testing.T) { testAttention(t, be) })
+	t.Run("masks", func(t *testing.T) { testMasks(t, be) })
 	t.Run("rope", func(t *testing.T) { testRoPE(t, be) })
 	t.Run("inputs", func(t *testing.T) { testInputs(t, be) })
 	t.Run("sequences", func(t *testing.T) { testSequences(t, be) })

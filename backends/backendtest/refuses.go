@@ -115,11 +115,73 @@ func testRefuses(t *testing.T, be backends.Backend) {
 		{"norm of another width", func(b *builder) int32 { return b.op(mnn.OpLayerNorm, gamma(5), cube(b)) }},
 		{"norm of integers", func(b *builder) int32 { return b.op(mnn.OpLayerNorm, gamma(2), b.list(1, 2)) }},
 		{"norm of a scalar", func(b *builder) int32 { return b.op(mnn.OpLayerNorm, gamma(1), b.floats([]float32{1})) }},
-		{"norm with a mean", func(b *builder) int32 {
+		{"norm of another number of offsets", func(b *builder) int32 {
 			p := gamma(4)
-			p.RMS = false
+			p.RMS, p.Beta = false, []float32{1}
 			return b.op(mnn.OpLayerNorm, p, cube(b))
 		}},
+		{"RMSNorm with offsets", func(b *builder) int32 {
+			p := gamma(4)
+			p.Beta = []float32{1, 0, 0, 0}
+			return b.op(mnn.OpLayerNorm, p, cube(b))
+		}},
+		{"norm over other axes", func(b *builder) int32 {
+			p := gamma(4)
+			p.Axis = []int32{1, 2}
+			return b.op(mnn.OpLayerNorm, p, cube(b))
+		}},
+		{"power", func(b *builder) int32 { return b.binary(mnn.BinaryPow, cube(b), cube(b)) }},
+		{"binary op with an activation", func(b *builder) int32 {
+			return b.op(mnn.OpBinaryOp, &mnn.Binary{Op: mnn.BinaryAdd, Activation: 1}, cube(b), cube(b))
+		}},
+		{"tangent", func(b *builder) int32 { return b.op(mnn.OpUnaryOp, &mnn.Unary{Op: mnn.UnarySin}, cube(b)) }},
+		{"ReLU of integers", func(b *builder) int32 { return b.op(mnn.OpReLU, &mnn.Relu{}, b.list(1, 2)) }},
+		{"softmax of integers", func(b *builder) int32 { return b.op(mnn.OpSoftmax, &mnn.Axis{Axis: -1}, b.list(1, 2)) }},
+		{"softmax out of range", func(b *builder) int32 { return b.op(mnn.OpSoftmax, &mnn.Axis{Axis: 3}, cube(b)) }},
+		{"softmax along another axis", func(b *builder) int32 { return b.op(mnn.OpSoftmax, &mnn.Axis{Axis: 1}, cube(b)) }},
+		{"softmax of a scalar", func(b *builder) int32 { return b.op(mnn.OpSoftmax, &mnn.Axis{Axis: -1}, b.floats([]float32{1})) }},
+		{"cast to bytes", func(b *builder) int32 { return b.op(mnn.OpCast, &mnn.Cast{To: mnn.DTUint8}, cube(b)) }},
+		{"cast of floats to booleans", func(b *builder) int32 { return b.op(mnn.OpCast, &mnn.Cast{To: mnn.DTBool}, cube(b)) }},
+		{"range of floats", func(b *builder) int32 {
+			x := b.floats([]float32{1})
+			return b.op(mnn.OpRange, &mnn.Range{T: mnn.DTFloat}, x, x, x)
+		}},
+		{"range by lists", func(b *builder) int32 {
+			return b.op(mnn.OpRange, &mnn.Range{T: mnn.DTInt32}, b.scalar(0), b.list(1, 2), b.scalar(1))
+		}},
+		{"range without a step", func(b *builder) int32 {
+			return b.op(mnn.OpRange, &mnn.Range{T: mnn.DTInt32}, b.scalar(0), b.scalar(5), b.scalar(0))
+		}},
+		{"endless range", func(b *builder) int32 {
+			return b.op(mnn.OpRange, &mnn.Range{T: mnn.DTInt32}, b.scalar(0), b.scalar(1<<30), b.scalar(1))
+		}},
+		{"attention with a mask of other keys", attend(func(_ *mnn.Attention, in []int32, b *builder) []int32 {
+			in[3] = b.floats(make([]float32, 2), 1, 1, 1, 2)
+			return in
+		})},
+		{"attention with a mask of another rank", attend(func(_ *mnn.Attention, in []int32, b *builder) []int32 {
+			in[3] = b.floats(make([]float32, 1), 1, 1)
+			return in
+		})},
+		{"attention with a mask for each head", attend(func(_ *mnn.Attention, in []int32, b *builder) []int32 {
+			in[3] = b.floats(make([]float32, 4), 1, 4, 1, 1)
+			return in
+		})},
+		{"attention with another number without dimensions", attend(func(_ *mnn.Attention, in []int32, b *builder) []int32 {
+			in[3] = b.floats([]float32{1})
+			return in
+		})},
+		{"attention with sinks that is not causal", attend(func(_ *mnn.Attention, in []int32, b *builder) []int32 {
+			return append(in, b.floats(make([]float32, 4), 4))
+		})},
+		{"attention with sinks of other heads", attend(func(_ *mnn.Attention, in []int32, b *builder) []int32 {
+			in[3] = b.floats(make([]float32, 1), 1, 1, 1, 1)
+			return append(in, b.floats(make([]float32, 3), 3))
+		})},
+		{"attention with integer sinks", attend(func(_ *mnn.Attention, in []int32, b *builder) []int32 {
+			in[3] = b.floats(make([]float32, 1), 1, 1, 1, 1)
+			return append(in, b.list(0, 0, 0, 0))
+		})},
 		{"norm out of the file", func(b *builder) int32 {
 			p := gamma(0)
 			p.External = []int64{8, 16, 0}

@@ -21,6 +21,11 @@ type attentionStep struct {
 	tokens, heads, kvHeads, dim int // tokens of each state
 	states                      []*state
 	pieces                      int // in which the heads are divided
+
+	mask       *operand  // nil for the causal rule
+	sinks      []float32 // or nil
+	rows       []float32 // of the mask, for the queries of all states
+	rowsLength int
 }
 
 // attention checks what Attention is asked for and plans it.
@@ -28,15 +33,18 @@ func (p *planner) attention(n *node, prm *mnn.Attention) error {
 	shapes := make([][]int, len(n.inputs))
 	for k := range shapes {
 		x := p.in(n, k)
-		if shapes[k] = x.shape; !x.float() {
+		if shapes[k] = x.shape; x.dynamic { // the mask: see findDynamic
+			shapes[k] = make([]int, 4)
+		} else if !x.float() {
 			return fmt.Errorf("attention on integers: %w", tensor.ErrCorrupt)
 		}
 	}
 	if err := generic.CheckAttention(prm, shapes); err != nil {
 		return err
 	}
-	if len(n.inputs) == 4 {
-		if mask := p.in(n, 3); mask.f == nil || mask.f[0] > 1e-6 {
+	explicit := len(shapes) > maskInput && len(shapes[maskInput]) > 0
+	if len(shapes) > maskInput && !explicit {
+		if mask := p.in(n, maskInput); mask.f == nil || mask.f[0] > 1e-6 {
 			return generic.ErrMask
 		}
 	}
@@ -50,16 +58,33 @@ func (p *planner) attention(n *node, prm *mnn.Attention) error {
 	if prm.OutputC4 {
 		out.shape = []int{tokens, heads * dim, 1, 1}
 	}
-	p.step(&attentionStep{
+	s := &attentionStep{
 		layer: p.e.attention[n.op], dst: out.floats(), q: q.floats(), k: k.floats(), v: v.floats(),
 		tokens: p.f.key.tokens, heads: heads, kvHeads: k.shape[2], dim: dim,
-	})
+	}
+	if explicit {
+		mask := p.operand(n, maskInput)
+		s.mask = &mask
+	}
+	if len(shapes) > maskInput+1 {
+		s.sinks = p.in(n, maskInput+1).floats()
+	}
+	p.step(s)
 	return p.put(n, out)
 }
 
 func (s *attentionStep) run(f *frame) error {
 	s.states = f.states
-	defer func() { s.states = nil }()
+	defer func() { s.states, s.rows = nil, nil }()
+	if s.mask != nil {
+		m, past, err := s.mask.get(f), f.states[0].len, error(nil)
+		if m.Ints != nil {
+			return fmt.Errorf("attention on integers: %w", tensor.ErrCorrupt)
+		}
+		if s.rows, s.rowsLength, err = generic.Mask(m.Shape, m.Floats, len(f.states)*s.tokens, past+s.tokens, f.call.Offset); err != nil {
+			return err
+		}
+	}
 	for _, st := range f.states {
 		c := st.caches[s.layer]
 		if c == nil {
@@ -111,11 +136,15 @@ var workspaces = sync.Pool{New: func() any { return new(kernel.EngineAttention) 
 func (s *attentionStep) Do(lo, hi int) {
 	w := workspaces.Get().(*kernel.EngineAttention)
 	defer workspaces.Put(w)
-	w.Tokens, w.Heads = s.tokens, s.heads
+	w.Tokens, w.Heads, w.Sinks, w.MaskWidth = s.tokens, s.heads, s.sinks, s.rowsLength
+	defer func() { w.Mask, w.Sinks = nil, nil }()
 	blocks, size := s.blocks(), s.tokens*s.heads*s.dim
 	for i := lo; i < hi; i++ {
 		st, rest := i/(s.pieces*blocks), i%(s.pieces*blocks)
 		from, piece := (blocks-1-rest/s.pieces)*queryBlock, rest%s.pieces
+		if s.rows != nil {
+			w.Mask = s.rows[st*s.tokens*s.rowsLength:]
+		}
 		w.Attend(s.dst[st*size:][:size], s.q[st*size:][:size], s.states[st].caches[s.layer],
 			piece*s.heads/s.pieces, (piece+1)*s.heads/s.pieces, from, min(from+queryBlock, s.tokens))
 	}

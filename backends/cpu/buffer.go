@@ -7,7 +7,7 @@ import (
 )
 
 // place is what a plan knows of a tensor. Floats lie in f or, from off on, in a buffer; integers are known, or computed by
-// every call in ints.
+// every call in ints; of a dynamic tensor the plan knows nothing.
 type place struct {
 	shape  []int
 	f      []float32
@@ -15,9 +15,11 @@ type place struct {
 	off    int
 	known  []int32
 	ints   []int32
+
+	dynamic bool
 }
 
-func (p *place) float() bool { return p.known == nil && p.ints == nil }
+func (p *place) float() bool { return p.known == nil && p.ints == nil && !p.dynamic }
 
 func (p *place) count() int { return generic.Count(p.shape) }
 

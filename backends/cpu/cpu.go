@@ -3,13 +3,15 @@
 //
 // [Backend.Compile] opens the weights and finds what can be fused (nodes.go). For every number of tokens that a call
 // may have, a plan (plan.go) turns the nodes into steps on fixed memory; a frame is one such list and runs one call at
-// a time. Steps are of two kinds: a stage (rows.go) takes a few tokens at a time through all ops that treat tokens
+// a time. What depends on the length of the cache in its shape is left to the interpreter (dynamic.go), and so is a graph
+// in which that is more than masks. Steps are of two kinds: a stage (rows.go) takes a few tokens at a time through all ops that treat tokens
 // apart, and everything else is a step of its own, most of them a group of linear layers or an attention.
 package cpu
 
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/llmexport/llmexport/backends"
@@ -35,8 +37,9 @@ type executable struct {
 	logits  int32
 	// One entry per op; nil where the op has no weights.
 	linears []*linear
-	norms   []*norm
+	norms   []*generic.Norm
 	consts  []mnn.Constant
+	dynamic []bool // ops that every call evaluates
 	// attentions counts the Attention ops; attention numbers them by op.
 	attentions int
 	attention  map[int]int
@@ -53,17 +56,13 @@ type executable struct {
 	idle []*frame // least recently used first
 }
 
-// norm is a compiled RMSNorm.
-type norm struct {
-	gamma  []float32
-	eps    float32
-	packed bool // [tokens, channels, 1, 1], normalised over channels
-}
-
 // Compile implements backends.Backend.
 func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backends.Executable, error) {
 	o.Threads = max(o.Threads, 1)
-	logits := int32(-1)
+	e := &executable{
+		g: g, options: o, logits: -1, attention: make(map[int]int),
+		linears: make([]*linear, len(g.Ops)), norms: make([]*generic.Norm, len(g.Ops)), consts: make([]mnn.Constant, len(g.Ops)),
+	}
 	for i, name := range g.Tensors {
 		if name == "logits" {
 			logits = int32(i)
@@ -74,12 +73,11 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backend
 	}
 	e := newExecutable(g, logits, o)
 	live := g.Live()
-	cache := o.CacheBytes
-	if err := e.compile(live, w, &cache); err != nil {
-		return nil, err
+	var ok bool
+	if e.dynamic, ok = findDynamic(g, live, e.logits, o.Window); !ok {
+		return generic.Backend{}.Compile(g, w, o)
 	}
-	// What every token goes through comes first.
-	if err := e.compileExperts(live, w, &cache); err != nil {
+	if err := e.compile(live, w); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -151,21 +149,9 @@ func (e *executable) compile(live []bool, w mnn.Weights, cache *int64) error {
 func (e *executable) open(i int, op *mnn.Op, w mnn.Weights) (err error) {
 	switch p := op.Param.(type) {
 	case *mnn.LayerNorm:
-		n := &norm{eps: p.Epsilon, packed: op.Format == mnn.DimNC4HW4}
-		e.norms[i] = n
-		if e.options.Replace != nil {
-			if n.gamma, _, err = e.options.Replace(op); err != nil {
-				return err
-			}
-		}
-		if n.gamma == nil {
-			n.gamma, err = p.RMS32(w)
-		}
-		if err == nil && len(n.gamma) == 0 {
-			err = fmt.Errorf("norm without gamma: %w", tensor.ErrUnsupported)
-		}
+		e.norms[i], err = generic.OpenNorm(op, p, w, &e.options)
 	case *mnn.Blob:
-		e.consts[i], err = p.Open(w)
+		e.consts[i], err = generic.OpenConst(op, p, w, &e.options)
 	case *mnn.Attention:
 		e.attention[i] = e.attentions
 		e.attentions++
@@ -219,7 +205,7 @@ func (e *executable) Run(ctx context.Context, states []backends.State, c backend
 	if c.Tokens <= 0 || len(states) == 0 || len(c.Embeddings) == 0 || len(c.Embeddings)%(c.Tokens*len(states)) != 0 {
 		return nil, fmt.Errorf("internal error: %d embeddings for %d tokens of %d states", len(c.Embeddings), c.Tokens, len(states))
 	}
-	if len(states) > 1 && !batches(&c) {
+	if len(states) > 1 && !(batches(&c) && e.aligned(states)) {
 		return backends.OneByOne(ctx, e, states, c)
 	}
 	first := states[0].(*state)
@@ -313,6 +299,11 @@ func (e *executable) width() int {
 		}
 	}
 	return 1
+}
+
+// aligned says whether masks of one state are those of all.
+func (e *executable) aligned(states []backends.State) bool {
+	return !slices.Contains(e.dynamic, true) || !slices.ContainsFunc(states, func(s backends.State) bool { return s.Len() != states[0].Len() })
 }
 
 // batches says whether states can share the rows of one call with the same results. A single token, and in int8 mode the

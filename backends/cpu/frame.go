@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/backends/generic"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
@@ -32,7 +33,8 @@ type frame struct {
 	embeddings [][]float32 // memory of the inputs
 	positions  [][]int32
 	logits     []float32
-	head       *head // makes deferred logits, unless they are in logits already
+	values     []generic.Tensor // dynamic ones, by tensor, during a call
+	head       *head            // makes deferred logits, unless they are in logits already
 	peaks      []*peak
 	bytes      int64 // of buffers
 	// slab is memory that others use when this frame does not run.
@@ -84,7 +86,11 @@ func (e *executable) planned(k frameKey, memory *slab) (*frame, error) {
 }
 
 func (e *executable) newFrame(k frameKey) *frame {
-	return &frame{key: k, threads: e.options.Threads, tile: e.tile(k.tokens * k.states), states: make([]*state, k.states)}
+	f := &frame{key: k, threads: e.options.Threads, tile: e.tile(k.tokens * k.states), states: make([]*state, k.states)}
+	if slices.Contains(e.dynamic, true) {
+		f.values = make([]generic.Tensor, len(e.g.Tensors))
+	}
+	return f
 }
 
 // tile is how many of the tokens a worker takes through a stage at a time. Few stay in its cache between the layers; many
@@ -142,6 +148,7 @@ func (f *frame) execute(ctx context.Context) error {
 	for _, p := range f.peaks {
 		p.bits.Store(0) // a call before this one may have failed
 	}
+	defer clear(f.values)
 	for _, s := range f.steps {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

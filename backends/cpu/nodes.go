@@ -63,7 +63,7 @@ func (e *executable) fuse(plain []node) []node {
 		}
 	}
 	for i := range f.nodes {
-		if !f.rotary(i) {
+		if !e.dynamic[f.nodes[i].op] && !f.rotary(i) {
 			f.siluMul(i)
 		}
 	}
@@ -80,7 +80,7 @@ func (e *executable) fuse(plain []node) []node {
 // made is the node that makes t if it is an op of the type that nothing else reads.
 func (f *fuser) made(t int32, typ mnn.OpType) (int, *mnn.Op, bool) {
 	i, ok := f.maker[t]
-	if !ok || f.uses[t] != 1 || f.absorb[i] || f.nodes[i].kind != nodeOp {
+	if !ok || f.uses[t] != 1 || f.absorb[i] || f.e.dynamic[f.nodes[i].op] || f.nodes[i].kind != nodeOp {
 		return 0, nil, false
 	}
 	op := &f.e.g.Ops[f.nodes[i].op]

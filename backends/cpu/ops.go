@@ -10,10 +10,10 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// norm is RMSNorm; with two inputs their sum is normalised and is the first output.
+// norm is a LayerNorm op; with two inputs their sum is normalised and is the first output.
 func (p *planner) norm(n *node, op *mnn.Op) error {
 	c := p.e.norms[n.op]
-	w := len(c.gamma)
+	w := len(c.Gamma)
 	x := *p.in(n, 0)
 	if !x.float() {
 		return fmt.Errorf("norm of integers: %w", tensor.ErrCorrupt)
@@ -38,39 +38,64 @@ func (p *planner) norm(n *node, op *mnn.Op) error {
 		}
 		x = sum
 	}
-	ok := len(x.shape) > 0 && x.shape[len(x.shape)-1] == w
-	if c.packed {
-		ok = len(x.shape) == 4 && x.shape[1] == w && x.shape[2] == 1 && x.shape[3] == 1
-	}
-	if !ok {
-		return fmt.Errorf("norm over %d of shape %v: %w", w, x.shape, tensor.ErrCorrupt)
+	if err := c.Check(x.shape); err != nil {
+		return err
 	}
 	if len(outputs) != 1 {
 		return fmt.Errorf("%d outputs, the graph wants %d: %w", len(n.inputs), len(n.outputs), tensor.ErrCorrupt)
 	}
-	rows := p.rowsOf(x.shape)
-	if x.count()/rows%w != 0 { // a single row that is as long as the call has tokens
-		rows = 1
-	}
-	p.begin(rows)
+	p.begin(p.rowsOfWidth(x.shape, w))
 	v := p.make(x.shape...)
-	p.row(&normRows{dst: p.span(&v), x: p.span(&x), gamma: c.gamma, eps: c.eps, packed: c.packed && x.count() > w})
+	p.row(&normRows{dst: p.span(&v), x: p.span(&x), norm: c, all: x.count() / w})
 	p.set(outputs[0], v)
 	return nil
 }
 
-func (p *planner) binary(n *node, op mnn.BinaryOp) error {
-	a, b := p.in(n, 0), p.in(n, 1)
+// rowsOfWidth is rowsOf if rows hold whole rows of that width, and else one row: a single row may be as long as the call has
+// tokens.
+func (p *planner) rowsOfWidth(shape []int, width int) int {
+	rows := p.rowsOf(shape)
+	if generic.Count(shape)/rows%width != 0 {
+		return 1
+	}
+	return rows
+}
+
+func (p *planner) softmax(n *node, prm *mnn.Axis) error {
+	x := p.in(n, 0)
+	if !x.float() {
+		return fmt.Errorf("softmax of integers: %w", tensor.ErrUnsupported)
+	}
+	width, err := generic.SoftmaxWidth(prm, x.shape)
+	if err != nil {
+		return err
+	}
+	return p.put(n, p.elements(x, p.rowsOfWidth(x.shape, width), func(dst, x []float32) { kernel.EngineSoftmaxRows(dst, x, width) }))
+}
+
+func (p *planner) binary(n *node, prm *mnn.Binary) error {
+	a, b, op := p.in(n, 0), p.in(n, 1), prm.Op
 	if a.float() != b.float() {
 		return fmt.Errorf("%v of floats and integers: %w", op, tensor.ErrUnsupported)
 	}
 	if op == mnn.BinaryMulSilu && a.float() { // the plan without fusion
-		s := p.silu(b)
+		s := p.elements(b, p.eights(b.shape), kernel.EngineSiLU)
 		s.buffer.uses++
 		defer p.release(s.buffer)
 		b, op = &s, mnn.BinaryMul
 	}
+	if prm.Activation != 0 {
+		return fmt.Errorf("%v with an activation: %w", op, tensor.ErrUnsupported)
+	}
 	if a.float() {
+		if e, err := generic.FloatComparison(op, a.shape, b.shape); e != nil || err != nil {
+			if err != nil {
+				return err
+			}
+			p.flush()
+			x, y := a.floats(), b.floats()
+			return p.integers(n, e.Shape, false, func(dst []int32) { e.Do(dst, x, y) })
+		}
 		v, err := p.elementwise(op, a, b)
 		if err != nil {
 			return err
@@ -81,15 +106,8 @@ func (p *planner) binary(n *node, op mnn.BinaryOp) error {
 	if err != nil {
 		return err
 	}
-	v := place{shape: e.Shape, ints: make([]int32, generic.Count(e.Shape))}
-	s := &elementwiseStep[int32]{e, v.ints, a.integers(), b.integers()}
-	if a.known != nil && b.known != nil {
-		e.Do(s.dst, s.a, s.b)
-		v.known, v.ints = v.ints, nil
-		return p.put(n, v)
-	}
-	p.step(s)
-	return p.put(n, v)
+	x, y := a.integers(), b.integers()
+	return p.integers(n, e.Shape, a.known != nil && b.known != nil, func(dst []int32) { e.Do(dst, x, y) })
 }
 
 func (p *place) integers() []int32 {
@@ -99,74 +117,96 @@ func (p *place) integers() []int32 {
 	return p.ints
 }
 
-// elementwise is a float op; without broadcasting it is one of rows.
+// elementwise is a float op; without broadcasting, or with a number for all elements, it is one of rows.
 func (p *planner) elementwise(op mnn.BinaryOp, a, b *place) (place, error) {
 	e, err := generic.FloatElementwise(op, a.shape, b.shape)
 	if err != nil {
 		return place{}, err
 	}
-	var f func(dst, x, y []float32)
-	switch op {
-	case mnn.BinaryAdd:
-		f = kernel.Add
-	case mnn.BinaryMul:
-		f = kernel.Mul
-	}
-	if n := generic.Count(e.Shape); f != nil && n > 0 && a.count() == n && b.count() == n {
+	f, n := e.Function(), generic.Count(e.Shape)
+	switch {
+	case n == 0:
+	case a.count() == n && b.count() == n:
+		rows := func(dst, x, y []float32) { f(dst, x, y, 1, 1) }
+		switch op {
+		case mnn.BinaryAdd:
+			rows = kernel.Add
+		case mnn.BinaryMul:
+			rows = kernel.Mul
+		}
 		p.begin(p.rowsOf(e.Shape))
 		v := p.make(e.Shape...)
-		p.row(&binaryRows{p.span(&v), p.span(a), p.span(b), f})
+		p.row(&binaryRows{p.span(&v), p.span(a), p.span(b), rows})
 		return v, nil
+	case a.count() == n && b.count() == 1 && b.buffer == nil:
+		if op == mnn.BinaryMul {
+			factor := b.f[0]
+			v := p.elements(a, p.rowsOf(e.Shape), func(dst, x []float32) { kernel.Scale(dst, x, factor) })
+			v.shape = e.Shape
+			return v, nil
+		}
+		return p.scalar(e.Shape, a, b.f, false, f), nil
+	case b.count() == n && a.count() == 1 && a.buffer == nil:
+		return p.scalar(e.Shape, b, a.f, true, f), nil
 	}
 	p.flush()
 	v := p.make(e.Shape...)
-	p.step(&elementwiseStep[float32]{e, v.floats(), a.floats(), b.floats()})
+	dst, x, y := v.floats(), a.floats(), b.floats()
+	p.step(stepFunc(func() { e.Do(dst, x, y) }))
 	return v, nil
 }
 
-type elementwiseStep[T any] struct {
-	*generic.Elementwise[T]
-	dst, a, b []T
-}
-
-func (s *elementwiseStep[T]) run(*frame) error {
-	s.Do(s.dst, s.a, s.b)
-	return nil
+// scalar is an op of x and a number.
+func (p *planner) scalar(shape []int, x *place, number []float32, first bool, f func(dst, x, y []float32, sx, sy int)) place {
+	p.begin(p.rowsOf(shape))
+	v := p.make(shape...)
+	p.row(&scalarRows{p.span(&v), p.span(x), number, first, f})
+	return v
 }
 
 func (p *planner) unary(n *node, op mnn.UnaryOp) error {
 	x := p.in(n, 0)
 	if !x.float() {
-		return fmt.Errorf("%v of integers: %w", op, tensor.ErrUnsupported)
+		if err := generic.IntUnary(op, nil, nil); err != nil {
+			return err
+		}
+		ints := x.integers()
+		return p.integers(n, x.shape, x.known != nil, func(dst []int32) { _ = generic.IntUnary(op, dst, ints) })
 	}
-	switch op {
-	case mnn.UnaryNeg:
-		p.begin(p.rowsOf(x.shape))
-		v := p.make(x.shape...)
-		p.row(&unaryRows{p.span(&v), p.span(x), negate})
-		return p.put(n, v)
-	case mnn.UnarySilu:
-		return p.put(n, p.silu(x))
+	u, err := generic.FloatUnary(op)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("%v: %w", op, tensor.ErrUnsupported)
+	return p.put(n, p.apply(u, x))
+}
+
+func (p *planner) relu(n *node, prm *mnn.Relu) error {
+	x := p.in(n, 0)
+	if !x.float() {
+		return fmt.Errorf("ReLU of integers: %w", tensor.ErrUnsupported)
+	}
+	return p.put(n, p.apply(generic.ReLU(prm), x))
+}
+
+func (p *planner) apply(u generic.Unary, x *place) place {
+	rows := p.rowsOf(x.shape)
+	if u.Eights {
+		rows = p.eights(x.shape)
+	}
+	return p.elements(x, rows, u.Do)
+}
+
+// elements applies a function to all elements, so many rows of them.
+func (p *planner) elements(x *place, rows int, f func(dst, x []float32)) place {
+	p.begin(rows)
+	v := p.make(x.shape...)
+	p.row(&unaryRows{p.span(&v), p.span(x), f})
+	return v
 }
 
 // eights is rowsOf if rows hold whole groups of eight, and else one row: the engine computes the last elements of a tensor
 // that fill no group in another way.
-func (p *planner) eights(shape []int) int {
-	rows := p.rowsOf(shape)
-	if generic.Count(shape)/rows%8 != 0 {
-		return 1
-	}
-	return rows
-}
-
-func (p *planner) silu(x *place) place {
-	p.begin(p.eights(x.shape))
-	v := p.make(x.shape...)
-	p.row(&unaryRows{p.span(&v), p.span(x), kernel.EngineSiLU})
-	return v
-}
+func (p *planner) eights(shape []int) int { return p.rowsOfWidth(shape, 8) }
 
 func (p *planner) siluMul(n *node) error {
 	gate, up := p.in(n, 0), p.in(n, 1)

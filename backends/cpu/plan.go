@@ -15,6 +15,7 @@ type planner struct {
 	places []place
 	// uses counts the reads of each tensor that are still to come.
 	uses []int
+	left []int // of a dynamic tensor: reads by evaluated ops and others that have no step yet
 	// free memory may hold the next tensor; that of done may do so behind the stage, whose rows run at different times.
 	free, done [][]float32
 	stage      *stage
@@ -28,6 +29,7 @@ func (e *executable) plan(f *frame, nodes []node) error {
 	p := &planner{
 		e: e, f: f, tokens: f.key.tokens * f.key.states,
 		places: make([]place, len(e.g.Tensors)), uses: make([]int, len(e.g.Tensors)),
+		left: make([]int, len(e.g.Tensors)),
 	}
 	for _, n := range nodes {
 		for _, t := range n.inputs {
@@ -72,7 +74,7 @@ func (e *executable) plan(f *frame, nodes []node) error {
 
 // arity is the smallest number of inputs of the ops that index theirs.
 var arity = map[mnn.OpType]int{
-	mnn.OpBatchMatMul: 2, mnn.OpGatherElements: 2, mnn.OpMoE: 3, mnn.OpPermute: 1, mnn.OpReduction: 1, mnn.OpTopKV2: 2,
+	mnn.OpCast: 1, mnn.OpRange: 3, mnn.OpReLU: 1, mnn.OpSoftmax: 1,
 	mnn.OpBinaryOp: 2, mnn.OpConvolution: 1, mnn.OpLayerNorm: 1, mnn.OpUnaryOp: 1}
 
 func (p *planner) node(n *node, op *mnn.Op) error {
@@ -87,18 +89,32 @@ func (p *planner) node(n *node, op *mnn.Op) error {
 	case nodeLinears:
 		return p.linears(n)
 	}
+	if p.e.dynamic[n.op] && op.Type != mnn.OpInput {
+		p.dynamic(n, op)
+		return nil
+	}
 	switch prm := op.Param.(type) {
 	case *mnn.Input:
-		return p.input(n, op.Name)
+		return p.input(n, op)
 	case *mnn.Blob:
 		c := &p.e.consts[n.op]
 		return p.put(n, place{shape: c.Shape, f: c.Floats, known: c.Ints})
 	case *mnn.LayerNorm:
 		return p.norm(n, op)
 	case *mnn.Binary:
-		return p.binary(n, prm.Op)
+		return p.binary(n, prm)
 	case *mnn.Unary:
 		return p.unary(n, prm.Op)
+	case *mnn.Relu:
+		return p.relu(n, prm)
+	case *mnn.Cast:
+		return p.cast(n, prm)
+	case *mnn.Range:
+		return p.counts(n, op)
+	case *mnn.Axis:
+		if op.Type == mnn.OpSoftmax {
+			return p.softmax(n, prm)
+		}
 	case *mnn.Attention:
 		return p.attention(n, prm)
 	case *mnn.RoPE:
@@ -151,17 +167,10 @@ func (p *planner) step(s step) {
 	p.f.steps = append(p.f.steps, s)
 }
 
-// input is what the engine feeds: embeddings [tokens, 1, hidden], a mask of rank 0 that means causal, positions
-// [1, tokens], and the index of the first position whose logits are wanted.
-func (p *planner) input(n *node, name string) error {
-	if p.e.expert {
-		p.flush()
-		v := p.make(p.tokens, p.f.key.width)
-		v.buffer.uses++ // calls write it before the first step
-		p.f.embeddings = append(p.f.embeddings, v.floats())
-		return p.put(n, v)
-	}
-	switch name {
+// input is what the engine feeds: embeddings [tokens, 1, hidden], a mask of rank 0 that means causal or those of
+// generic.WindowMask, positions [1, tokens], and the index of the first position whose logits are wanted.
+func (p *planner) input(n *node, op *mnn.Op) error {
+	switch op.Name {
 	case "input_ids":
 		p.flush()
 		v := p.make(p.tokens, 1, p.f.key.width)
@@ -169,6 +178,11 @@ func (p *planner) input(n *node, name string) error {
 		p.f.embeddings = append(p.f.embeddings, v.floats())
 		return p.put(n, v)
 	case "attention_mask":
+		if w := p.e.options.Window; w > 0 {
+			p.dynamicOutputs(n)
+			p.step(&maskStep{op: op, outputs: n.outputs, window: w, tokens: p.f.key.tokens})
+			return nil
+		}
 		return p.put(n, place{shape: []int{}, f: []float32{0}})
 	case "position_ids":
 		ids := make([]int32, p.tokens)

@@ -3,6 +3,7 @@ package cpu
 import (
 	"sync"
 
+	"github.com/llmexport/llmexport/backends/generic"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
@@ -159,6 +160,23 @@ func (p *planner) flush() {
 	p.f.steps = append(p.f.steps, s)
 }
 
+// scalarRows is dst = f(x, y), where one of the two is the same number for all elements.
+type scalarRows struct {
+	dst, x *span
+	scalar []float32
+	first  bool // the number is x
+	f      func(dst, x, y []float32, sx, sy int)
+}
+
+func (o *scalarRows) do(w *worker, lo, hi int) {
+	dst, x := o.dst.rows(w, lo, hi), o.x.rows(w, lo, hi)
+	if o.first {
+		o.f(dst, o.scalar, x, 0, 1)
+		return
+	}
+	o.f(dst, x, o.scalar, 1, 0)
+}
+
 // binaryRows is dst = f(x, y).
 type binaryRows struct {
 	dst, x, y *span
@@ -177,27 +195,15 @@ type unaryRows struct {
 
 func (o *unaryRows) do(w *worker, lo, hi int) { o.f(o.dst.rows(w, lo, hi), o.x.rows(w, lo, hi)) }
 
-func negate(dst, x []float32) {
-	for i, v := range x {
-		dst[i] = -v
-	}
-}
-
-// normRows is RMSNorm of every len(gamma) elements.
+// normRows normalises all rows of a tensor.
 type normRows struct {
 	dst, x *span
-	gamma  []float32
-	eps    float32
-	packed bool // of two or more tokens
+	norm   *generic.Norm
+	all    int
 }
 
 func (o *normRows) do(w *worker, lo, hi int) {
-	dst, x := o.dst.rows(w, lo, hi), o.x.rows(w, lo, hi)
-	if o.packed {
-		kernel.EngineRMSNormPackedRows(dst, x, o.gamma, len(x)/len(o.gamma), o.eps)
-		return
-	}
-	kernel.EngineRMSNormRows(dst, x, o.gamma, len(x)/len(o.gamma), o.eps)
+	o.norm.Rows(o.dst.rows(w, lo, hi), o.x.rows(w, lo, hi), o.all)
 }
 
 // rotateRows turns all heads of a token by the angles of a row of cos and sin. gamma, if any, is of the norm before.

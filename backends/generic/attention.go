@@ -15,33 +15,41 @@ const queryBlock = 32
 // attentions keeps the scratch of workers.
 var attentions = sync.Pool{New: func() any { return new(kernel.EngineAttention) }}
 
-// ErrMask refuses masks other than the number 0, which means causal.
-var ErrMask = fmt.Errorf("attention with an explicit mask: %w", tensor.ErrUnsupported)
+// ErrMask refuses masks that are neither the number 0, which means causal, nor [1, 1, queries, keys].
+var ErrMask = fmt.Errorf("attention with a mask of another kind: %w", tensor.ErrUnsupported)
 
-// CheckAttention refuses what is no causal attention with a cache of its own, for inputs of these shapes: queries, keys,
-// values and, if there is one, the mask.
+// CheckAttention refuses what is no attention with a cache of its own, for inputs of these shapes: queries, keys, values
+// and, if there are any, a mask and the sinks of the heads. Of a mask it looks at the rank.
 func CheckAttention(p *mnn.Attention, shapes [][]int) error {
 	if !p.KVCache || p.KVShared {
 		return fmt.Errorf("attention without a cache of its own: %w", tensor.ErrUnsupported)
 	}
-	if len(shapes) < 3 || len(shapes) > 4 {
+	if len(shapes) < 3 || len(shapes) > 5 {
 		return fmt.Errorf("attention with %d inputs: %w", len(shapes), tensor.ErrUnsupported)
 	}
 	if p.Scale != 0 {
 		return fmt.Errorf("attention with a scale of %g: %w", p.Scale, tensor.ErrUnsupported)
 	}
-	if len(shapes) == 4 && len(shapes[3]) != 0 {
+	if len(shapes) > 3 && len(shapes[3]) != 0 && len(shapes[3]) != 4 {
 		return ErrMask
+	}
+	if len(shapes) > 4 && len(shapes[3]) == 0 {
+		// The engine lets every query see all keys then.
+		return fmt.Errorf("attention with sinks and without an explicit mask is not causal: %w", tensor.ErrUnsupported)
 	}
 	q, k, v := shapes[0], shapes[1], shapes[2]
 	if len(q) != 4 || len(k) != 4 || q[0] != 1 || k[0] != 1 || q[1] != k[1] || q[3] != k[3] || Count(k) == 0 || q[2]%k[2] != 0 || Count(v) != Count(k) {
 		return fmt.Errorf("attention on %v, %v, %v: %w", q, k, v, tensor.ErrCorrupt)
 	}
+	if len(shapes) > 4 && Count(shapes[4]) != q[2] {
+		return fmt.Errorf("attention of %d heads with sinks %v: %w", q[2], shapes[4], tensor.ErrCorrupt)
+	}
 	return nil
 }
 
 // attention appends k and v to the op's cache and lets every new query see all keys up to its own position:
-// out = softmax(q k / sqrt(dim)) v, per query head; several query heads share a key head.
+// out = softmax(q k / sqrt(dim)) v, per query head; several query heads share a key head. A mask of rank 4 is added to the
+// scores instead, and a sink takes part in the softmax without a value.
 func (r *run) attention(op int, p *mnn.Attention, in []value) (value, error) {
 	shapes := make([][]int, len(in))
 	for k, x := range in {
@@ -52,7 +60,8 @@ func (r *run) attention(op int, p *mnn.Attention, in []value) (value, error) {
 	if err := CheckAttention(p, shapes); err != nil {
 		return value{}, err
 	}
-	if len(in) == 4 && in[3].f[0] > 1e-6 {
+	explicit := len(in) > 3 && len(in[3].shape) == 4
+	if len(in) > 3 && !explicit && in[3].f[0] > 1e-6 {
 		return value{}, ErrMask
 	}
 	q, k, v := in[0], in[1], in[2]
@@ -65,6 +74,17 @@ func (r *run) attention(op int, p *mnn.Attention, in []value) (value, error) {
 	if c.KVHeads() != kv || c.Dim() != dim || c.Len() != r.state.len {
 		return value{}, fmt.Errorf("attention cache of %d heads of %d, not %d of %d: %w", c.KVHeads(), c.Dim(), kv, dim, tensor.ErrCorrupt)
 	}
+	var mask, sinks []float32
+	width := 0
+	if explicit {
+		var err error
+		if mask, width, err = Mask(in[3].shape, in[3].f, tokens, c.Len()+tokens, r.call.Offset); err != nil {
+			return value{}, err
+		}
+	}
+	if len(in) > 4 {
+		sinks = in[4].f
+	}
 	c.Append(k.f, v.f, tokens)
 
 	out := floats(1, tokens, heads*dim)
@@ -72,7 +92,8 @@ func (r *run) attention(op int, p *mnn.Attention, in []value) (value, error) {
 	kernel.Parallel(r.exe.options.Threads, kv*blocks, func(lo, hi int) {
 		a := attentions.Get().(*kernel.EngineAttention)
 		defer attentions.Put(a)
-		a.Tokens, a.Heads = tokens, heads
+		a.Tokens, a.Heads, a.Mask, a.MaskWidth, a.Sinks = tokens, heads, mask, width, sinks
+		defer func() { a.Mask, a.Sinks = nil, nil }()
 		for j := lo; j < hi; j++ {
 			head, from := j%kv*group, j/kv*queryBlock
 			a.Attend(out.f, q.f, c, head, head+group, from, min(from+queryBlock, tokens))

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -41,17 +40,17 @@ func broadcast(a, b []int) (shape, sa, sb []int, err error) {
 }
 
 // Elementwise is a binary op over the broadcast shape of its inputs. It is not safe for concurrent use.
-type Elementwise[T any] struct {
+type Elementwise[T, R any] struct {
 	// Shape of the output.
 	Shape []int
 
 	a, b []int // strides of the inputs
 	at   []int // position in the outer dimensions
-	f    func(dst, x, y []T, sx, sy int)
+	f    func(dst []R, x, y []T, sx, sy int)
 }
 
 // FloatElementwise prepares a binary op on floats of the shapes a and b.
-func FloatElementwise(op mnn.BinaryOp, a, b []int) (*Elementwise[float32], error) {
+func FloatElementwise(op mnn.BinaryOp, a, b []int) (*Elementwise[float32, float32], error) {
 	f := floatOps[op]
 	if f == nil {
 		return nil, fmt.Errorf("%v of floats: %w", op, tensor.ErrUnsupported)
@@ -60,7 +59,7 @@ func FloatElementwise(op mnn.BinaryOp, a, b []int) (*Elementwise[float32], error
 }
 
 // IntElementwise prepares a binary op on integers of the shapes a and b.
-func IntElementwise(op mnn.BinaryOp, a, b []int) (*Elementwise[int32], error) {
+func IntElementwise(op mnn.BinaryOp, a, b []int) (*Elementwise[int32, int32], error) {
 	f := intOps[op]
 	if f == nil {
 		return nil, fmt.Errorf("%v of integers: %w", op, tensor.ErrUnsupported)
@@ -68,16 +67,28 @@ func IntElementwise(op mnn.BinaryOp, a, b []int) (*Elementwise[int32], error) {
 	return newElementwise(f, a, b)
 }
 
-func newElementwise[T any](f func(dst, x, y []T, sx, sy int), a, b []int) (*Elementwise[T], error) {
+// FloatComparison prepares a comparison of floats of the shapes a and b, which gives 1 or 0; nil for ops that are none.
+func FloatComparison(op mnn.BinaryOp, a, b []int) (*Elementwise[float32, int32], error) {
+	f := comparisons[op]
+	if f == nil {
+		return nil, nil
+	}
+	return newElementwise(f, a, b)
+}
+
+// Function computes n elements of which x and y have one each, or one for all of them; the step of that is 0.
+func (e *Elementwise[T, R]) Function() func(dst []R, x, y []T, sx, sy int) { return e.f }
+
+func newElementwise[T, R any](f func(dst []R, x, y []T, sx, sy int), a, b []int) (*Elementwise[T, R], error) {
 	shape, sa, sb, err := broadcast(a, b)
 	if err != nil {
 		return nil, err
 	}
-	return &Elementwise[T]{Shape: shape, a: sa, b: sb, at: make([]int, max(0, len(shape)-1)), f: f}, nil
+	return &Elementwise[T, R]{Shape: shape, a: sa, b: sb, at: make([]int, max(0, len(shape)-1)), f: f}, nil
 }
 
 // Do fills out, which has as many elements as Shape says, from a and b; the last dimension is the inner loop.
-func (e *Elementwise[T]) Do(out, a, b []T) {
+func (e *Elementwise[T, R]) Do(out []R, a, b []T) {
 	if len(out) == 0 {
 		return
 	}
@@ -104,8 +115,8 @@ func (e *Elementwise[T]) Do(out, a, b []T) {
 }
 
 // rows applies a scalar function along an inner loop.
-func rows[T any](f func(x, y T) T) func(dst, x, y []T, sx, sy int) {
-	return func(dst, x, y []T, sx, sy int) {
+func rows[T, R any](f func(x, y T) R) func(dst []R, x, y []T, sx, sy int) {
+	return func(dst []R, x, y []T, sx, sy int) {
 		for i := range dst {
 			dst[i] = f(x[i*sx], y[i*sy])
 		}
@@ -159,6 +170,36 @@ var intOps = map[mnn.BinaryOp]func(dst, x, y []int32, sx, sy int){
 	mnn.BinaryMinimum:  rows(func(x, y int32) int32 { return min(x, y) }),
 	mnn.BinaryMod:      rows(floorMod),
 	mnn.BinaryFloorMod: rows(floorMod),
+
+	mnn.BinaryGreater:      rows(greater[int32]),
+	mnn.BinaryGreaterEqual: rows(greaterEqual[int32]),
+	mnn.BinaryLess:         rows(less[int32]),
+	mnn.BinaryLessEqual:    rows(lessEqual[int32]),
+	mnn.BinaryEqual:        rows(equal[int32]),
+	mnn.BinaryNotEqual:     rows(notEqual[int32]),
+}
+
+var comparisons = map[mnn.BinaryOp]func(dst []int32, x, y []float32, sx, sy int){
+	mnn.BinaryGreater:      rows(greater[float32]),
+	mnn.BinaryGreaterEqual: rows(greaterEqual[float32]),
+	mnn.BinaryLess:         rows(less[float32]),
+	mnn.BinaryLessEqual:    rows(lessEqual[float32]),
+	mnn.BinaryEqual:        rows(equal[float32]),
+	mnn.BinaryNotEqual:     rows(notEqual[float32]),
+}
+
+func greater[T int32 | float32](x, y T) int32      { return truth(x > y) }
+func greaterEqual[T int32 | float32](x, y T) int32 { return truth(x >= y) }
+func less[T int32 | float32](x, y T) int32         { return truth(x < y) }
+func lessEqual[T int32 | float32](x, y T) int32    { return truth(x <= y) }
+func equal[T int32 | float32](x, y T) int32        { return truth(x == y) }
+func notEqual[T int32 | float32](x, y T) int32     { return truth(x != y) }
+
+func truth(b bool) int32 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func quotient(x, y int32) int32 {
@@ -182,7 +223,10 @@ func floorMod(x, y int32) int32 {
 func runBinary(p *mnn.Binary, in []value, threads int) (value, error) {
 	a, b, op := in[0], in[1], p.Op
 	if op == mnn.BinaryMulSilu && b.i == nil {
-		b, op = runSilu(b, threads), mnn.BinaryMul
+		b, op = unaries[mnn.UnarySilu].run(b, threads), mnn.BinaryMul
+	}
+	if p.Activation != 0 {
+		return value{}, fmt.Errorf("%v with an activation: %w", op, tensor.ErrUnsupported)
 	}
 	if (a.i == nil) != (b.i == nil) {
 		return value{}, fmt.Errorf("%v of floats and integers: %w", op, tensor.ErrUnsupported)
@@ -196,6 +240,14 @@ func runBinary(p *mnn.Binary, in []value, threads int) (value, error) {
 		e.Do(out.i, a.i, b.i)
 		return out, nil
 	}
+	if e, err := FloatComparison(op, a.shape, b.shape); e != nil || err != nil {
+		if err != nil {
+			return value{}, err
+		}
+		out := ints(make([]int32, Count(e.Shape)), e.Shape...)
+		e.Do(out.i, a.f, b.f)
+		return out, nil
+	}
 	e, err := FloatElementwise(op, a.shape, b.shape)
 	if err != nil {
 		return value{}, err
@@ -203,32 +255,4 @@ func runBinary(p *mnn.Binary, in []value, threads int) (value, error) {
 	out := floats(e.Shape...)
 	e.Do(out.f, a.f, b.f)
 	return out, nil
-}
-
-func runUnary(p *mnn.Unary, in []value, threads int) (value, error) {
-	x := in[0]
-	if x.i != nil {
-		return value{}, fmt.Errorf("%v of integers: %w", p.Op, tensor.ErrUnsupported)
-	}
-	switch p.Op {
-	case mnn.UnaryNeg:
-		out := floats(x.shape...)
-		for i, v := range x.f {
-			out.f[i] = -v
-		}
-		return out, nil
-	case mnn.UnarySilu:
-		return runSilu(x, threads), nil
-	}
-	return value{}, fmt.Errorf("%v: %w", p.Op, tensor.ErrUnsupported)
-}
-
-func runSilu(x value, threads int) value {
-	const chunk = 1 << 12 // a multiple of the engine's groups of eight
-	out := floats(x.shape...)
-	kernel.Parallel(threads, (len(x.f)+chunk-1)/chunk, func(lo, hi int) {
-		hi = min(hi*chunk, len(x.f))
-		kernel.EngineSiLU(out.f[lo*chunk:hi], x.f[lo*chunk:hi])
-	})
-	return out
 }

@@ -26,6 +26,7 @@ func (Backend) Capabilities() backends.Capabilities {
 			mnn.OpAttention, mnn.OpBinaryOp, mnn.OpConcat, mnn.OpConst, mnn.OpConvertTensor, mnn.OpConvolution, mnn.OpGatherV2,
 			mnn.OpInput, mnn.OpLayerNorm, mnn.OpRank, mnn.OpReshape, mnn.OpRoPE, mnn.OpShape, mnn.OpSqueeze,
 			mnn.OpStridedSlice, mnn.OpUnaryOp, mnn.OpUnsqueeze,
+			mnn.OpCast, mnn.OpRange, mnn.OpReLU, mnn.OpSoftmax,
 		},
 		Modes: []backends.Mode{backends.Float, backends.Int8},
 	}
@@ -38,7 +39,7 @@ type executable struct {
 	logits  int32
 	// One entry per op; nil where the op has no weights.
 	linears []*linear
-	norms   []*norm
+	norms   []*Norm
 	consts  []value
 	experts [][]*executable // of a MoE
 	// expert says that the graph is an expert of another.
@@ -52,7 +53,11 @@ type executable struct {
 // Compile implements backends.Backend.
 func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backends.Executable, error) {
 	o.Threads = max(o.Threads, 1)
-	logits := int32(-1)
+	e := &executable{
+		g: g, options: o, logits: -1,
+		linears: make([]*linear, len(g.Ops)), norms: make([]*Norm, len(g.Ops)), consts: make([]value, len(g.Ops)),
+		last: make([]int, len(g.Tensors)), live: g.Live(),
+	}
 	for i, name := range g.Tensors {
 		if name == "logits" {
 			logits = int32(i)
@@ -101,7 +106,7 @@ func (e *executable) open(w mnn.Weights, cache *int64) error {
 func (e *executable) compile(i int, op *mnn.Op, w mnn.Weights, cache *int64) (err error) {
 	var replace, bias []float32
 	switch op.Param.(type) {
-	case *mnn.Convolution, *mnn.LayerNorm:
+	case *mnn.Convolution:
 		if e.options.Replace != nil {
 			if replace, bias, err = e.options.Replace(op); err != nil {
 				return err
@@ -115,10 +120,10 @@ func (e *executable) compile(i int, op *mnn.Op, w mnn.Weights, cache *int64) (er
 			e.linears[i].drop(op, &e.options, cache)
 		}
 	case *mnn.LayerNorm:
-		e.norms[i], err = compileNorm(op, p, w, replace)
+		e.norms[i], err = OpenNorm(op, p, w, &e.options)
 	case *mnn.Blob:
 		var c mnn.Constant
-		c, err = p.Open(w)
+		c, err = OpenConst(op, p, w, &e.options)
 		e.consts[i] = value{shape: c.Shape, f: c.Floats, i: c.Ints}
 	case *mnn.Input:
 		if !e.expert {
@@ -283,13 +288,13 @@ func (r *run) ops(ctx context.Context) error {
 
 // computes says which ops make new numbers.
 var computes = map[mnn.OpType]bool{
-	mnn.OpBatchMatMul: true, mnn.OpLinearAttention: true, mnn.OpMoE: true, mnn.OpReduction: true,
+	mnn.OpReLU: true, mnn.OpSoftmax: true,
 	mnn.OpAttention: true, mnn.OpBinaryOp: true, mnn.OpConvolution: true, mnn.OpLayerNorm: true, mnn.OpRoPE: true, mnn.OpUnaryOp: true,
 }
 
 // arity is the smallest number of inputs of the ops that index theirs.
 var arity = map[mnn.OpType]int{
-	mnn.OpBatchMatMul: 2, mnn.OpGatherElements: 2, mnn.OpMoE: 3, mnn.OpPermute: 1, mnn.OpReduction: 1, mnn.OpTopKV2: 2,
+	mnn.OpCast: 1, mnn.OpRange: 3, mnn.OpReLU: 1, mnn.OpSoftmax: 1,
 	mnn.OpBinaryOp: 2, mnn.OpConcat: 1, mnn.OpConvertTensor: 1, mnn.OpConvolution: 1, mnn.OpGatherV2: 2, mnn.OpLayerNorm: 1,
 	mnn.OpRank: 1, mnn.OpReshape: 1, mnn.OpShape: 1, mnn.OpSqueeze: 1, mnn.OpStridedSlice: 3, mnn.OpUnaryOp: 1, mnn.OpUnsqueeze: 1,
 }
@@ -312,10 +317,6 @@ func (r *run) op(ctx context.Context, i int, op *mnn.Op, in []value) ([]value, e
 		return one(r.exe.linears[i].run(in[0]))
 	case *mnn.LayerNorm:
 		return r.norm(i, op, in)
-	case *mnn.Binary:
-		return one(runBinary(p, in, threads))
-	case *mnn.Unary:
-		return one(runUnary(p, in, threads))
 	case *mnn.Attention:
 		return one(r.attention(i, p, in))
 	case *mnn.RoPE:
@@ -338,7 +339,7 @@ func (r *run) op(ctx context.Context, i int, op *mnn.Op, in []value) ([]value, e
 	if op.Type == mnn.OpGatherElements {
 		return one(runGatherElements(in))
 	}
-	return one(move(op, in))
+	return evaluate(op, in, threads)
 }
 
 // move runs the ops that move elements or change shapes.
@@ -393,14 +394,17 @@ func (r *run) norm(i int, op *mnn.Op, in []value) ([]value, error) {
 	return []value{sum, y}, err
 }
 
-// input is what the engine feeds: embeddings [tokens, 1, hidden], a mask of rank 0 that means causal, positions
-// [1, tokens], and the index of the first position whose logits are wanted.
+// input is what the engine feeds: embeddings [tokens, 1, hidden], a mask of rank 0 that means causal or those of
+// [WindowMask], positions [1, tokens], and the index of the first position whose logits are wanted.
 func (r *run) input(name string) (value, error) {
 	c := r.call
 	switch name {
 	case "input_ids":
 		return value{shape: []int{c.Tokens, 1, len(c.Embeddings) / c.Tokens}, f: c.Embeddings}, nil
 	case "attention_mask":
+		if w := r.exe.options.Window; w > 0 {
+			return value{shape: []int{2, 1, 1, c.Tokens, r.state.len + c.Tokens}, f: WindowMask(c.Tokens, r.state.len, w)}, nil
+		}
 		return value{shape: []int{}, f: []float32{0}}, nil
 	case "position_ids":
 		p := make([]int32, c.Tokens)

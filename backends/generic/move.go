@@ -7,10 +7,11 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Tensor is an input or output of Move: a shape, and integers of that shape or nil.
+// Tensor is an input or output of an op: a shape, and floats or integers of that shape.
 type Tensor struct {
-	Shape []int
-	Ints  []int32
+	Shape  []int
+	Floats []float32
+	Ints   []int32
 }
 
 // Move runs an op that moves elements or changes shapes and computes nothing. With the numbers of the elements as inputs,
@@ -24,5 +25,59 @@ func Move(op *mnn.Op, in []Tensor) (Tensor, error) {
 		vals[k] = value{shape: t.Shape, i: t.Ints}
 	}
 	out, err := move(op, vals)
-	return Tensor{out.shape, out.i}, err
+	return Tensor{Shape: out.shape, Ints: out.i}, err
+}
+
+// Evaluates says whether [Evaluate] runs ops of this type, which are those without weights and state.
+func Evaluates(t mnn.OpType) bool {
+	switch t {
+	case mnn.OpInput, mnn.OpConst, mnn.OpConvolution, mnn.OpLayerNorm, mnn.OpAttention, mnn.OpRoPE, mnn.OpMoE, mnn.OpLinearAttention:
+		return false
+	}
+	return true
+}
+
+// Evaluate runs an op without weights and state. Inputs must be complete and are not written; outputs may share their memory.
+func Evaluate(op *mnn.Op, in []Tensor, threads int) ([]Tensor, error) {
+	vals := make([]value, len(in))
+	for k, t := range in {
+		vals[k] = value{shape: t.Shape, f: t.Floats, i: t.Ints}
+	}
+	results, err := evaluate(op, vals, threads)
+	if err != nil {
+		return nil, err
+	}
+	if len(results) != len(op.Outputs) {
+		return nil, fmt.Errorf("%d outputs, the graph wants %d: %w", len(results), len(op.Outputs), tensor.ErrCorrupt)
+	}
+	out := make([]Tensor, len(results))
+	for k, v := range results {
+		out[k] = Tensor{Shape: v.shape, Floats: v.f, Ints: v.i}
+	}
+	return out, nil
+}
+
+// evaluate runs an op without weights and state.
+func evaluate(op *mnn.Op, in []value, threads int) ([]value, error) {
+	if len(in) < arity[op.Type] {
+		return nil, fmt.Errorf("%d inputs: %w", len(in), tensor.ErrCorrupt)
+	}
+	one := func(v value, err error) ([]value, error) { return []value{v}, err }
+	switch p := op.Param.(type) {
+	case *mnn.Binary:
+		return one(runBinary(p, in, threads))
+	case *mnn.Unary:
+		return one(runUnary(p.Op, in[0], threads))
+	case *mnn.Relu:
+		return one(runReLU(p, in[0], threads))
+	case *mnn.Cast:
+		return one(runCast(p, in[0]))
+	case *mnn.Range:
+		return one(runRange(in))
+	case *mnn.Axis:
+		if op.Type == mnn.OpSoftmax {
+			return one(runSoftmax(p, in[0], threads))
+		}
+	}
+	return one(move(op, in))
 }

@@ -2,53 +2,95 @@ package generic
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// norm is a compiled RMSNorm.
-type norm struct {
-	gamma []float32
-	eps   float32
-	// packed: the tensor is [tokens, channels, 1, 1] and the norm runs over channels. Either way the
-	// normalised elements are adjacent here.
-	packed bool
+// Norm is a compiled LayerNorm: RMSNorm, or with Beta the one that subtracts the mean.
+type Norm struct {
+	Gamma, Beta []float32
+	Eps         float32
+	// Packed: the tensor is [tokens, channels, 1, 1] and the norm runs over channels. Either way the normalised elements
+	// are adjacent here.
+	Packed bool
 }
 
-func compileNorm(op *mnn.Op, p *mnn.LayerNorm, w mnn.Weights, replace []float32) (*norm, error) {
-	gamma, err := p.RMS32(w)
-	if err != nil {
+// OpenNorm compiles a LayerNorm.
+func OpenNorm(op *mnn.Op, p *mnn.LayerNorm, w mnn.Weights, o *backends.Options) (*Norm, error) {
+	n := &Norm{Eps: p.Epsilon, Packed: op.Format == mnn.DimNC4HW4}
+	var err error
+	if n.Gamma, n.Beta, err = p.Norm32(w); err != nil {
 		return nil, err
 	}
-	if replace != nil {
-		gamma = replace
+	if o.Replace != nil {
+		gamma, beta, err := o.Replace(op)
+		if err != nil {
+			return nil, err
+		}
+		if gamma != nil {
+			n.Gamma = gamma
+		}
+		if beta != nil {
+			n.Beta = beta
+		}
 	}
-	if len(gamma) == 0 {
+	if len(n.Gamma) == 0 {
 		return nil, fmt.Errorf("norm without gamma: %w", tensor.ErrUnsupported)
 	}
-	return &norm{gamma: gamma, eps: p.Epsilon, packed: op.Format == mnn.DimNC4HW4}, nil
+	switch {
+	case p.RMS && slices.ContainsFunc(n.Beta, func(v float32) bool { return v != 0 }):
+		return nil, fmt.Errorf("RMSNorm with an offset: %w", tensor.ErrUnsupported)
+	case p.RMS:
+		n.Beta = nil
+	case n.Beta == nil:
+		n.Beta = make([]float32, len(n.Gamma))
+	case len(n.Beta) != len(n.Gamma):
+		return nil, fmt.Errorf("norm of %d factors and %d offsets: %w", len(n.Gamma), len(n.Beta), tensor.ErrCorrupt)
+	}
+	return n, nil
 }
 
-func (n *norm) run(x value, threads int) (value, error) {
-	w := len(n.gamma)
-	ok := len(x.shape) > 0 && x.shape[len(x.shape)-1] == w
-	if n.packed {
-		ok = len(x.shape) == 4 && x.shape[1] == w && x.shape[2] == 1 && x.shape[3] == 1
+// Check refuses tensors that the norm does not fit.
+func (n *Norm) Check(shape []int) error {
+	w := len(n.Gamma)
+	ok := len(shape) > 0 && shape[len(shape)-1] == w
+	if n.Packed {
+		ok = len(shape) == 4 && shape[1] == w && shape[2] == 1 && shape[3] == 1
 	}
-	if !ok || x.i != nil {
-		return value{}, fmt.Errorf("norm over %d of shape %v: %w", w, x.shape, tensor.ErrCorrupt)
+	if !ok {
+		return fmt.Errorf("norm over %d of shape %v: %w", w, shape, tensor.ErrCorrupt)
 	}
-	out := floats(x.shape...)
-	rmsNorm := kernel.EngineRMSNorm
-	if n.packed && len(x.f) > w {
-		rmsNorm = kernel.EngineRMSNormPacked
+	return nil
+}
+
+// Rows normalises rows of a tensor of all rows.
+func (n *Norm) Rows(dst, x []float32, all int) {
+	rows, packed := len(x)/len(n.Gamma), n.Packed && all > 1
+	switch {
+	case n.Beta != nil && packed:
+		kernel.EngineLayerNormPackedRows(dst, x, n.Gamma, n.Beta, rows, n.Eps)
+	case n.Beta != nil:
+		kernel.EngineLayerNormRows(dst, x, n.Gamma, n.Beta, rows, n.Eps)
+	case packed:
+		kernel.EngineRMSNormPackedRows(dst, x, n.Gamma, rows, n.Eps)
+	default:
+		kernel.EngineRMSNormRows(dst, x, n.Gamma, rows, n.Eps)
 	}
-	kernel.Parallel(threads, len(x.f)/w, func(lo, hi int) {
-		for r := lo; r < hi; r++ {
-			rmsNorm(out.f[r*w:(r+1)*w], x.f[r*w:(r+1)*w], n.gamma, n.eps)
-		}
-	})
+}
+
+func (n *Norm) run(x value, threads int) (value, error) {
+	if x.i != nil {
+		return value{}, fmt.Errorf("norm of integers: %w", tensor.ErrCorrupt)
+	}
+	if err := n.Check(x.shape); err != nil {
+		return value{}, err
+	}
+	out, w := floats(x.shape...), len(n.Gamma)
+	all := len(x.f) / w
+	kernel.Parallel(threads, all, func(lo, hi int) { n.Rows(out.f[lo*w:hi*w], x.f[lo*w:hi*w], all) })
 	return out, nil
 }

@@ -1,0 +1,26 @@
+package generic
+
+import (
+	"fmt"
+
+	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// OpenConst reads a Const, or takes what Options.Replace has for one that lies in the weight file.
+func OpenConst(op *mnn.Op, p *mnn.Blob, w mnn.Weights, o *backends.Options) (mnn.Constant, error) {
+	c, err := p.Open(w)
+	if err != nil || o.Replace == nil || len(p.External) == 0 || c.Floats == nil {
+		return c, err
+	}
+	f, _, err := o.Replace(op)
+	if err != nil || f == nil {
+		return c, err
+	}
+	if len(f) != len(c.Floats) {
+		return c, fmt.Errorf("%d floats for a constant of shape %v: %w", len(f), c.Shape, tensor.ErrCorrupt)
+	}
+	c.Floats = f
+	return c, nil
+}
