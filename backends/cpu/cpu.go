@@ -307,5 +307,6 @@ func (e *executable) aligned(states []backends.State) bool {
 }
 
 // batches says whether states can share the rows of one call with the same results. A single token, and in int8 mode the
-// tokens behind the last group of four, are computed in another order.
-func batches(c *backends.Call) bool { return (c.All || c.Defer) && c.Tokens%4 == 0 }
+// tokens behind the last group of four, are computed in another order; some elementwise ops compute the elements behind the
+// last group of eight in another way, and a tensor may have one for each token.
+func batches(c *backends.Call) bool { return (c.All || c.Defer) && c.Tokens%8 == 0 }

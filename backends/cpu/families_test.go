@@ -29,7 +29,7 @@ func TestFamilies(t *testing.T) {
 		dir := filepath.Dir(config)
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
-			m, window := family(t, dir, quant.Spec{Bits: 4, Block: 32, Scale: tensor.F16})
+			m, window := family(t, dir, quant.Spec{Bits: 4, Block: quant.WholeRow, Scale: tensor.F16})
 			for _, mode := range []backends.Mode{backends.Float, backends.Int8} {
 				o := backends.Options{Mode: mode, Window: window, Threads: 1}
 				want := m.compile(t, generic.Backend{}, o)
@@ -49,7 +49,7 @@ func TestFamilies(t *testing.T) {
 					same(t, fmt.Sprintf("%v, call %d of %d tokens", mode, i, c.Tokens), runCall(t, got, b, c), runCall(t, want, a, c))
 				}
 				a, b = []backends.State{want.NewState(), want.NewState()}, []backends.State{got.NewState(), got.NewState()}
-				for i, c := range []backends.Call{{Tokens: 24, All: true}, {Tokens: 1}, {Tokens: 12, All: true}} {
+				for i, c := range []backends.Call{{Tokens: 24, All: true}, {Tokens: 1}, {Tokens: 8, All: true}, {Tokens: 12, All: true}} {
 					c.Embeddings = values(2 * c.Tokens)
 					same(t, fmt.Sprintf("%v, call %d of 2 states", mode, i), runCall(t, got, b, c), runCall(t, want, a, c))
 				}
@@ -74,20 +74,24 @@ func family(t *testing.T, dir string, s quant.Spec) (model, int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := safetensors.OpenDir(dir)
+	checkpoint, err := safetensors.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { checkpoint.Close() })
+	d, err := arch.Describe(config, checkpoint.Tensors(), arch.Options{})
 	if err != nil {
 		t.Skip(err)
 	}
-	t.Cleanup(func() { src.Close() })
-	d, err := arch.Describe(config, src.Tensors(), arch.Options{})
+	src, err := arch.Open(d, checkpoint)
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	m, err := lower.Classic(d, lower.Options{})
 	if err != nil {
 		t.Skip(err)
 	}
-	p, err := plan.New(m, src.Tensors(), &quant.Policy{Default: s, Table: s})
+	p, err := plan.New(m, src.Tensors(), &quant.Policy{Default: s, Table: quant.Half})
 	if err != nil {
 		t.Fatal(err)
 	}
