@@ -74,7 +74,9 @@ func traits(d *Decoder) map[string]string {
 				f["attention"] = fmt.Sprintf("%d of %d+%d, %d, ranks %d %d, %.4g", x.Heads, x.NopeDim, x.RopeDim, x.ValueDim, x.QRank, x.KVRank, x.Scale)
 			case *MLP:
 				f["mlp"] = fmt.Sprint(x.Intermediate, " ", x.Activation)
-				f["gate"] = fmt.Sprint(x.GateScale)
+				if x.GateScale != 0 {
+					f["gate"] = fmt.Sprint(x.GateScale)
+				}
 			case *Experts:
 				f["experts"] = fmt.Sprintf("%d of %d, %s, %t, %.4g, %d/%d", x.TopK, len(x.Experts), x.Scoring, x.Normalize, x.Scale, x.TopGroups, x.Groups)
 				if x.Shared != nil {
