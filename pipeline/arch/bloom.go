@@ -68,23 +68,6 @@ func (Bloom) Describe(c *Config) (*Decoder, error) {
 	return d, nil
 }
 
-// either reads a number under one of two keys, which must agree where both are there.
-func (c *Config) either(key, other string, max int) int {
-	if !c.Has(key) {
-		return c.Int(other, max)
-	}
-	c.sameInt(key, other, max)
-	return c.Int(key, max)
-}
-
-// sameInt demands that a key, if the file has it, says the same as another.
-func (c *Config) sameInt(key, other string, max int) {
-	n, ok := c.OptInt(other, max)
-	if m := c.Int(key, max); ok && m != n && c.Good(key, other) {
-		c.Wrong(other, "%d contradicts %s %d", n, key, m)
-	}
-}
-
 // alibi gives the slopes of heads (arXiv 2108.12409, section 3): the powers 1, 2, ... n of 2^(-8/n), n being the largest
 // power of 2 that is not more than heads, and then the odd powers of 2^(-4/n). In float32, as all published code has them.
 func alibi(heads int) []float64 {

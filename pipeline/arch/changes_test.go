@@ -210,7 +210,7 @@ func TestDescribeChanges(t *testing.T) {
 		"dots1": {
 			{object{"first_k_dense_replace": 2}, "blocks=AtML AtML AtEx"},
 			{object{"norm_topk_prob": false}, "experts=2 of 8, sigmoid, false, 2.5, 1/1"},
-			{object{"routed_scaling_factor": removed}, "experts=2 of 8, sigmoid, true, 1, 1/1"},
+			{object{"routed_scaling_factor": removed}, "experts=2 of 8, sigmoid, true, 0, 1/1"},
 			{object{"n_group": 4, "topk_group": 2}, "experts=2 of 8, sigmoid, true, 2.5, 2/4"},
 			{object{"n_group": 3}, "!n_group: 8 experts in 3 groups"},
 			{object{"num_experts_per_tok": 9}, "!num_experts_per_tok: 9 of 8"},
@@ -298,8 +298,8 @@ func TestDescribeChanges(t *testing.T) {
 		"minicpm3": {
 			{object{"scale_emb": 2}, "embedding=2"},
 			{object{"scale_depth": 3}, "scales=1.732 1.732"},
-			{object{"scale_depth": nil}, "scales=1 1"},
-			{object{"dim_model_base": nil}, "logits=1"},
+			{object{"scale_depth": nil}, "scales=0 0"},
+			{object{"dim_model_base": nil}, "logits=0"},
 			{object{"dim_model_base": 32}, "logits=0.5"},
 			{object{"q_lora_rank": nil}, "attention=4 of 16+8, 16, ranks 0 24, 0.2041"},
 			{object{"v_head_dim": 12}, "attention=4 of 16+8, 12, ranks 32 24, 0.2041"},
@@ -418,8 +418,8 @@ func TestDescribeHubChanges(t *testing.T) {
 		changes      []change
 	}{
 		{base: "MiniCPM-2B-sft-bf16", changes: []change{
-			{object{"scale_emb": 1}, "embedding=1"},
-			{object{"scale_emb": removed}, "embedding=1"},
+			{object{"scale_emb": 1}, "embedding=0"},
+			{object{"scale_emb": removed}, "embedding=0"},
 			{object{"scale_depth": removed}, "scales=0.1581 0.1581"},
 			{object{"scale_depth": 2.8}, "scales=0.4427 0.4427"},
 			{object{"dim_model_base": 512}, "logits=0.2222"},

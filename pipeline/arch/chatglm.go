@@ -37,12 +37,12 @@ func (ChatGLM) Describe(c *Config) (*Decoder, error) {
 		b.eps = eps
 	}
 	b.tied(false)
-	for key, want := range map[string]string{
-		"apply_residual_connection_post_layernorm": "false", "fp32_residual_connection": "false", "interleaved_qkv": "false",
-		"multi_query_attention": "true", "original_rope": "true", "post_layer_norm": "true", "prefix_projection": "false",
-		"quantization_bit": "0", "rmsnorm": "true",
+	for _, only := range [][2]string{
+		{"apply_residual_connection_post_layernorm", "false"}, {"fp32_residual_connection", "false"}, {"interleaved_qkv", "false"},
+		{"multi_query_attention", "true"}, {"original_rope", "true"}, {"post_layer_norm", "true"}, {"prefix_projection", "false"},
+		{"quantization_bit", "0"}, {"rmsnorm", "true"},
 	} {
-		b.Only(key, want)
+		b.Only(only[0], only[1])
 	}
 	b.Only("pre_seq_len")
 	if !b.Has("multi_query_attention") {

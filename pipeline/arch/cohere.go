@@ -28,9 +28,6 @@ func beginCohere(c *Config) *builder {
 	b.mlpKeys("hidden_act", "silu")
 	b.Only("use_qk_norm", "false")
 	b.Inert("rms_norm_eps")
-	b.d.LogitScale = 0.0625
-	if s, ok := b.OptFloat("logit_scale", 1e-6, 1e6); ok {
-		b.d.LogitScale = s
-	}
+	b.d.LogitScale = orZero(b.number("logit_scale", minMultiplier, maxMultiplier, 0.0625))
 	return b
 }

@@ -35,10 +35,7 @@ func (Dots1) Describe(c *Config) (*Decoder, error) {
 	if b.Good("n_group", "topk_group", "n_routed_experts") && (n%groups != 0 || n/groups < 2 || top > groups) {
 		b.Wrong("n_group", "%d experts in %d groups, of which %d are taken", n, groups, top)
 	}
-	normalize, scale := b.Bool("norm_topk_prob", false), 1.0
-	if f, ok := b.OptFloat("routed_scaling_factor", 1e-6, 1e6); ok {
-		scale = f
-	}
+	normalize, scale := b.Bool("norm_topk_prob", false), orZero(b.multiplier("routed_scaling_factor"))
 	return b.finish(&a, func(i int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, bias, bias)
 		x.Rope, x.Window = b.rope(rope, a.HeadDim), windows[i]

@@ -27,12 +27,3 @@ func (InternLM3) Describe(c *Config) (*Decoder, error) {
 		return b.preNorm(p, x, b.mlp(p+"mlp.", b.intermediate, bias))
 	})
 }
-
-// eitherBool reads one of two keys, false if the file has neither; both must say the same.
-func (b *builder) eitherBool(key, other string) bool {
-	v := b.Bool(key, b.Bool(other, false))
-	if b.Has(other) && v != b.Bool(other, false) && b.Good(key, other) {
-		b.Wrong(key, "%t contradicts %s", v, other)
-	}
-	return v
-}

@@ -48,7 +48,7 @@ func (Llama4Text) Describe(c *Config) (*Decoder, error) {
 	dense := b.Range("intermediate_size_mlp", 1, maxIntermediate, 16384)
 	return b.finish(&a, func(i int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, bias, bias)
-		if chunked[i] {
+		if chunked[i] && chunk < b.d.MaxPositions {
 			x.Chunk = chunk
 		}
 		if !turns[i] {
@@ -119,13 +119,7 @@ func (b *builder) llama4Sparse() []int {
 
 // temperature reads attn_temperature_tuning, which the first published files have as a number.
 func (b *builder) temperature() *Temperature {
-	t := &Temperature{Floor: 8192, Scale: 0.1}
-	if f, ok := b.OptFloat("floor_scale", 1, maxPositions); ok {
-		t.Floor = f
-	}
-	if f, ok := b.OptFloat("attn_scale", 0, 1e3); ok {
-		t.Scale = f
-	}
+	t := &Temperature{Floor: b.number("floor_scale", 1, maxPositions, 8192), Scale: b.number("attn_scale", 0, 1e3, 0.1)}
 	const key = "attn_temperature_tuning"
 	on := true
 	if _, number := b.fields.values[key].(json.Number); number {

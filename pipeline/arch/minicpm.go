@@ -46,9 +46,9 @@ func (b *builder) miniCPMScales(embedding, depth, base float64) float64 {
 		return missing
 	}
 	root := math.Sqrt(float64(b.layers))
-	b.d.EmbeddingScale = read("scale_emb", embedding, 1)
-	b.d.LogitScale = read("dim_model_base", base, float64(b.d.Hidden)) / float64(b.d.Hidden)
-	return read("scale_depth", depth, root) / root
+	b.d.EmbeddingScale = orZero(read("scale_emb", embedding, 1))
+	b.d.LogitScale = orZero(read("dim_model_base", base, float64(b.d.Hidden)) / float64(b.d.Hidden))
+	return orZero(read("scale_depth", depth, root) / root)
 }
 
 // scaled gives all branches of a layer a multiplier.

@@ -1,20 +1,19 @@
 package arch
 
-// OLMo is the first OLMo: LayerNorms without weights, whose epsilon is 1e-5 and in no file. Clipped projections (clip_qkv)
+// Olmo is the first OLMo: LayerNorms without weights, whose epsilon is 1e-5 and in no file. Clipped projections (clip_qkv)
 // are refused.
-type OLMo struct{}
+type Olmo struct{}
 
 // Architectures implements [Family].
-func (OLMo) Architectures() []string { return []string{"OlmoForCausalLM"} }
+func (Olmo) Architectures() []string { return []string{"OlmoForCausalLM"} }
 
 // Describe implements [Family].
-func (OLMo) Describe(c *Config) (*Decoder, error) {
-	b := begin(c, "", 1e-5)
-	b.centered = true
+func (Olmo) Describe(c *Config) (*Decoder, error) {
+	b := begin(c, "rms_norm_eps", 1e-5)
+	b.eps, b.centered = 1e-5, true // the class reads no epsilon
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
 	b.Only("clip_qkv")
-	b.Inert("rms_norm_eps")
 	a, bias, rope := b.heads(0), b.Bool("attention_bias", false), readRope(c)
 	norm := &Norm{Gamma: b.ones("model.norm.ones", b.d.Hidden), Eps: b.eps, Centered: true}
 	d, err := b.finish(&a, func(_ int, p string) Layer {

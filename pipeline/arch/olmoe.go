@@ -1,14 +1,14 @@
 package arch
 
-// OLMoE has experts (softmax over all, then the largest, whose weights sum to 1 only with norm_topk_prob), and norms of the
+// Olmoe has experts (softmax over all, then the largest, whose weights sum to 1 only with norm_topk_prob), and norms of the
 // whole projections of q and k. Clipped projections (clip_qkv) are refused.
-type OLMoE struct{}
+type Olmoe struct{}
 
 // Architectures implements [Family].
-func (OLMoE) Architectures() []string { return []string{"OlmoeForCausalLM"} }
+func (Olmoe) Architectures() []string { return []string{"OlmoeForCausalLM"} }
 
 // Describe implements [Family].
-func (OLMoE) Describe(c *Config) (*Decoder, error) {
+func (Olmoe) Describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")

@@ -1,14 +1,14 @@
 package arch
 
-// SeedOSS is Llama with heads of 128 elements and biases on q, k and v unless attention_bias is false, on o with
+// SeedOss is Llama with heads of 128 elements and biases on q, k and v unless attention_bias is false, on o with
 // attention_out_bias.
-type SeedOSS struct{}
+type SeedOss struct{}
 
 // Architectures implements [Family].
-func (SeedOSS) Architectures() []string { return []string{"SeedOssForCausalLM"} }
+func (SeedOss) Architectures() []string { return []string{"SeedOssForCausalLM"} }
 
 // Describe implements [Family].
-func (SeedOSS) Describe(c *Config) (*Decoder, error) {
+func (SeedOss) Describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
