@@ -250,13 +250,7 @@ func (c *Config) Good(keys ...string) bool {
 // is wrong as one error. It is called once, after the last key was read, for the object that describes the model.
 func (c *Config) Finish() error {
 	c.checkInert()
-	for _, child := range c.children {
-		for _, key := range child.fields.keys {
-			if !child.consumed[key] {
-				child.Refuse(key, "unknown key")
-			}
-		}
-	}
+	c.checkObjects()
 	for _, name := range slices.Sorted(maps.Keys(c.ignored)) {
 		if c.ignored[name] {
 			continue
@@ -274,6 +268,18 @@ func (c *Config) Finish() error {
 		return problems{scope: configName, list: c.problems}
 	}
 	return nil
+}
+
+// checkObjects refuses the keys within objects that nobody asked for.
+func (c *Config) checkObjects() {
+	for _, child := range c.children {
+		for _, key := range child.fields.keys {
+			if !child.consumed[key] {
+				child.Refuse(key, "unknown key")
+			}
+		}
+		child.checkObjects()
+	}
 }
 
 // ignore sets the keys that the caller overrides.

@@ -138,17 +138,21 @@ func FuzzParseConfig(f *testing.F) {
 
 // FuzzDescribe varies the config of a checkpoint and drops one of its tensors.
 func FuzzDescribe(f *testing.F) {
-	tensors := map[string][]tensor.Info{}
-	for _, s := range supported {
-		tensors[s.name] = readHeader(f, filepath.Join("testdata", s.name, "model.safetensors"))
+	files, err := filepath.Glob("testdata/*/model.safetensors")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no checkpoints: %v", err)
 	}
-	seeds(f, func(b []byte) {
-		for i := range supported {
-			f.Add(b, uint8(i), uint16(i*60))
+	tensors := make([][]tensor.Info, 0, len(files))
+	for i, file := range files {
+		tensors = append(tensors, readHeader(f, file))
+		ck := loadCheckpoint(f, filepath.Dir(file))
+		for _, without := range []int{0, 7, len(ck.tensors)} {
+			f.Add(ck.config, uint8(i), uint16(without))
 		}
-	}, "testdata/*/config.json", "testdata/refused/*.json")
+	}
+	seeds(f, func(b []byte) { f.Add(b, uint8(0), uint16(0)) }, "testdata/refused/*.json", "testdata/hub/*.json")
 	f.Fuzz(func(t *testing.T, config []byte, which uint8, without uint16) {
-		infos := tensors[supported[int(which)%len(supported)].name]
+		infos := tensors[int(which)%len(tensors)]
 		if i := int(without); i < len(infos) {
 			infos = append(infos[:i:i], infos[i+1:]...)
 		}
@@ -162,5 +166,6 @@ func FuzzDescribe(f *testing.F) {
 		if len(d.Claimed) != len(infos) || len(d.Layers) == 0 {
 			t.Fatalf("%+v", d)
 		}
+		summary(d)
 	})
 }

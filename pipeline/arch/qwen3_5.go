@@ -25,6 +25,7 @@ func (f Qwen35) Describe(c *Config) (*Decoder, error) {
 func (f Qwen35) describe(b *builder) (*Decoder, error) {
 	b.onePlus = true
 	h := b.hybridKeys()
+	b.Only("mlp_only_layers", "[]")
 	b.skip(draftHead, false, `^mtp\.`)
 	if f.Experts {
 		b.Only("hidden_act", `"silu"`)

@@ -1,0 +1,111 @@
+package arch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// summary says in words what a model computes, without names of tensors: a line for what stands outside the layers, one for
+// every rotary table, and one for every branch, with the layers that have it.
+func summary(d *Decoder) []string {
+	lines := []string{fmt.Sprintf("model %d tokens to %d, context %d%s%s%s%s%s%s", d.Vocab, d.Hidden, d.MaxPositions,
+		given(" embeddings times", d.EmbeddingScale), given(" logits times", d.LogitScale), given(" logits within", d.LogitCap),
+		flag(" tied", d.Tied), flag(" head bias", d.Head.Bias.Tensor != ""), flag(" "+d.Precision, d.Precision != "")) +
+		" norm" + describeNorm(&d.FinalNorm)}
+	names := map[*Rope]string{}
+	for i, r := range d.Ropes {
+		names[r] = fmt.Sprintf("%s%d", r.Type, i)
+		lines = append(lines, fmt.Sprintf("rope %s of %d times %.6g: %.6g%s", names[r], r.Dim, r.Scale, r.InvFreq,
+			flag(fmt.Sprintf(" beyond %d %.6g", r.Original, r.Long), r.Long != nil)))
+	}
+	layers := map[string][]int{}
+	var order []string
+	for i, l := range d.Layers {
+		for _, b := range l {
+			text := describeBlock(d, b.Block, names) + given(" times", b.Scale) + flag(" parallel", b.Parallel) +
+				flag(" before"+describeNorm(b.Norm), b.Norm != nil) + flag(" behind"+describeNorm(b.PostNorm), b.PostNorm != nil)
+			if layers[text] == nil {
+				order = append(order, text)
+			}
+			layers[text] = append(layers[text], i)
+		}
+	}
+	for _, text := range order {
+		lines = append(lines, fmt.Sprintf("%v %s", layers[text], text))
+	}
+	return lines
+}
+
+func given(what string, x float64) string {
+	if x == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s %.6g", what, x)
+}
+
+func flag(text string, on bool) string {
+	if on {
+		return text
+	}
+	return ""
+}
+
+func describeNorm(n *Norm) string {
+	if n == nil {
+		return ""
+	}
+	return fmt.Sprintf(" %g%s%s", n.Eps, flag(" 1+w", strings.HasSuffix(n.Gamma.Tensor, ".gamma")), flag(" centered", n.Centered))
+}
+
+func describeMLP(m *MLP) string {
+	return fmt.Sprintf("%d %s%s%s%s%s%s", m.Intermediate, m.Activation, given(" alpha", m.Alpha), given(" limit", m.Limit),
+		flag(" ungated", m.Gate.Weight.Tensor == ""), flag(" bias", m.Up.Bias.Tensor != ""), flag(" fused", isView(m.Up)))
+}
+
+// isView says that a matrix is cut from another.
+func isView(l Linear) bool {
+	n := strings.TrimSuffix(l.Weight.Tensor, ".weight")
+	return slices.ContainsFunc([]string{".up", ".half_split", ".q", ".query", ".rope"}, func(s string) bool { return strings.HasSuffix(n, s) })
+}
+
+func describeBlock(d *Decoder, block Block, names map[*Rope]string) string {
+	switch x := block.(type) {
+	case *Attention:
+		text := fmt.Sprintf("attention %d/%d of %d", x.Heads, x.KVHeads, x.HeadDim)
+		if x.Rope != nil {
+			text += " " + names[x.Rope]
+		}
+		if x.QNorm != nil {
+			text += fmt.Sprintf(" norms of %d%s%s", x.QNorm.Gamma.Rows, describeNorm(x.QNorm), flag(" behind", x.NormAfter))
+		}
+		return text + given(" scale", x.Scale) + given(" cap", x.Cap) + given(" window", float64(x.Window)) + given(" chunk", float64(x.Chunk)) +
+			flag(" sinks", x.Sinks.Tensor != "") + flag(" gate", x.Gate.Weight.Tensor != "") + flag(" bias", x.Q.Bias.Tensor != "") +
+			flag(" out bias", x.O.Bias.Tensor != "") + flag(" cut", isView(x.Q))
+	case *LatentAttention:
+		turned := slices.ContainsFunc(d.Views, func(v View) bool { return v.Name == x.KRope.Weight.Tensor && v.Runs[0].Step == 2 })
+		return fmt.Sprintf("latent %d of %d+%d to %d, ranks %d and %d, %s%s scale %.6g%s%s", x.Heads, x.NopeDim, x.RopeDim, x.ValueDim,
+			x.QRank, x.KVRank, names[x.Rope], flag(" interleaved", turned), x.Scale, describeNorm(x.KVNorm), flag(" bias", x.O.Bias.Tensor != ""))
+	case *MLP:
+		return "mlp " + describeMLP(x)
+	case *Experts:
+		text := fmt.Sprintf("%d of %d experts of %s, %s", x.TopK, len(x.Experts), describeMLP(&x.Experts[0]), x.Scoring) +
+			flag(" corrected", x.Correction.Tensor != "") + flag(fmt.Sprintf(" normalised %g", x.Epsilon), x.Normalize) + given(" times", x.Scale) +
+			flag(" router bias", x.Router.Bias.Tensor != "")
+		if x.Groups > 1 {
+			text += fmt.Sprintf(" %d of %d groups by %d", x.TopGroups, x.Groups, x.GroupTop)
+		}
+		if x.Shared != nil {
+			text += " shared " + describeMLP(x.Shared) + flag(" gated", x.SharedGate.Weight.Tensor != "")
+		}
+		return text
+	case *ShortConv:
+		return fmt.Sprintf("conv of %d taps%s", len(x.Taps), flag(" bias", x.Bias.Tensor != ""))
+	case *DeltaNet:
+		return fmt.Sprintf("delta %d of %d and %d of %d, %d taps%s", x.KeyHeads, x.KeyDim, x.ValueHeads, x.ValueDim, len(x.Taps), describeNorm(&x.Norm))
+	case *Mamba2:
+		return fmt.Sprintf("mamba %d of %d, %d groups of %d, %d taps, time %g to %g norm of %d%s%s", x.Heads, x.HeadDim, x.Groups, x.State, len(x.Taps),
+			x.TimeMin, x.TimeMax, x.NormGroups, describeNorm(x.Norm), flag(" bias", x.Out.Bias.Tensor != ""))
+	}
+	return fmt.Sprintf("%T", block)
+}
