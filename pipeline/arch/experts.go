@@ -79,23 +79,33 @@ func (b *builder) stackedExperts(p string, n, intermediate int, names expertTens
 		b.breaks(tensor.ErrCorrupt, "missing: %s", gateUp)
 		return nil
 	}
+	// want is the shape of a tensor in one of the orders.
+	want := func(rows, cols int, swapped bool) tensor.Shape {
+		if swapped {
+			rows, cols = cols, rows
+		}
+		return tensor.Shape{int64(n), int64(rows), int64(cols)}
+	}
+	h := b.d.Hidden
 	swapped := names.InputMajor
 	for _, t := range []struct {
 		info       tensor.Info
 		rows, cols int
-	}{{downInfo, b.d.Hidden, intermediate}, {gateUpInfo, 2 * intermediate, b.d.Hidden}} { // gate and up have the last word
-		rows, cols := int64(t.rows), int64(t.cols)
-		plain := slices.Equal(t.info.Shape, tensor.Shape{int64(n), rows, cols})
-		turned := slices.Equal(t.info.Shape, tensor.Shape{int64(n), cols, rows})
-		if !plain && !turned {
-			b.breaks(tensor.ErrCorrupt, "wrong shape: %s is %v, want %v", t.info.Name, t.info.Shape, tensor.Shape{int64(n), rows, cols})
-			return nil
-		}
-		if plain != turned {
+	}{{downInfo, h, intermediate}, {gateUpInfo, 2 * intermediate, h}} { // gate and up have the last word
+		turned := slices.Equal(t.info.Shape, want(t.rows, t.cols, true))
+		if plain := slices.Equal(t.info.Shape, want(t.rows, t.cols, false)); plain != turned {
 			swapped = turned
 		}
 	}
-	h := b.d.Hidden
+	for _, t := range []struct {
+		info tensor.Info
+		want tensor.Shape
+	}{{gateUpInfo, want(2*intermediate, h, swapped)}, {downInfo, want(h, intermediate, swapped)}} {
+		if !slices.Equal(t.info.Shape, t.want) {
+			b.breaks(tensor.ErrCorrupt, "wrong shape: %s is %v, want %v", t.info.Name, t.info.Shape, t.want)
+			return nil
+		}
+	}
 	out := make([]MLP, 0, n)
 	for j := range n {
 		// cut is count outputs of a tensor with all outputs of an expert, from the one at first on, step apart.

@@ -98,6 +98,7 @@ func (m Multimodal) Describe(c *Config) (*Decoder, error) {
 	if inner := c.Object("text_config"); inner != nil || family == nil {
 		if inner == nil {
 			c.missing("text_config")
+			c.Inert("tie_word_embeddings")
 			return nil, c.Finish()
 		}
 		text = inner

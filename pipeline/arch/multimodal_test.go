@@ -1,0 +1,192 @@
+package arch
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// multimodal makes a checkpoint of a larger model out of a text model: its config moves under text_config, its tensors get
+// another prefix, and there are a vision tower and a projector.
+func multimodal(t *testing.T, ck checkpoint, outer map[string]any, textType, model, head string) ([]byte, []tensor.Info) {
+	t.Helper()
+	var text map[string]any
+	if err := json.Unmarshal(ck.config, &text); err != nil {
+		t.Fatal(err)
+	}
+	delete(text, "architectures")
+	file := map[string]any{"vision_config": map[string]any{"depth": 2}, "image_token_id": 7}
+	if textType == "" {
+		for k, v := range text {
+			file[k] = v
+		}
+	} else {
+		text["model_type"] = textType
+		if v, ok := text["tie_word_embeddings"]; ok {
+			delete(text, "tie_word_embeddings")
+			file["tie_word_embeddings"] = v
+		}
+		file["text_config"] = text
+	}
+	for k, v := range outer {
+		file[k] = v
+	}
+	config, err := json.Marshal(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	infos := []tensor.Info{
+		{Name: "vision_tower.blocks.0.weight", DType: tensor.BF16, Shape: tensor.Shape{4, 4}},
+		{Name: "model.visual.blocks.0.weight", DType: tensor.F64, Shape: tensor.Shape{4, 4}},
+		{Name: "multi_modal_projector.linear.weight", DType: tensor.BF16, Shape: tensor.Shape{4, 4}},
+	}
+	for _, info := range ck.tensors {
+		info.Name = renamed(info.Name, model, head)
+		infos = append(infos, info)
+	}
+	return config, infos
+}
+
+func renamed(name, model, head string) string {
+	if rest, ok := strings.CutPrefix(name, "model."); ok {
+		return model + rest
+	}
+	return strings.Replace(name, "lm_head", head, 1)
+}
+
+func TestMultimodal(t *testing.T) {
+	type object = map[string]any
+	arch := func(modelType, architecture string) object {
+		return object{"model_type": modelType, "architectures": []any{architecture}}
+	}
+	const outside, inside = "language_model.model.", "model.language_model."
+	for _, tt := range []struct {
+		base        string
+		outer       object
+		text        string
+		model, head string
+	}{
+		{"gemma3_text", arch("gemma3", "Gemma3ForConditionalGeneration"), "gemma3_text", outside, "language_model.lm_head"},
+		{"mistral", arch("mistral3", "Mistral3ForConditionalGeneration"), "mistral", outside, "language_model.lm_head"},
+		{"ministral", arch("mistral3", "Mistral3ForConditionalGeneration"), "ministral", inside, "lm_head"},
+		{"llama4_text", arch("llama4", "Llama4ForConditionalGeneration"), "llama4_text", outside, "language_model.lm_head"},
+		{"qwen2-tied", arch("qwen2_vl", "Qwen2VLForConditionalGeneration"), "", "model.", "lm_head"},
+		{"qwen2-untied", arch("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"), "qwen2_5_vl_text", inside, "lm_head"},
+		{"qwen2-slide", arch("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"), "qwen2_5_vl_text", inside, "lm_head"},
+		{"qwen3-tied", arch("qwen3_vl", "Qwen3VLForConditionalGeneration"), "qwen3_vl_text", inside, "lm_head"},
+		{"qwen3_moe", arch("qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration"), "qwen3_vl_moe_text", inside, "lm_head"},
+		{"qwen3_5_text", arch("qwen3_5", "Qwen3_5ForConditionalGeneration"), "qwen3_5_text", inside, "lm_head"},
+		{"qwen3_5_moe_text", arch("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"), "qwen3_5_moe_text", inside, "lm_head"},
+	} {
+		t.Run(tt.text+" "+tt.base, func(t *testing.T) {
+			ck := loadCheckpoint(t, "testdata/"+tt.base)
+			if tt.text == "qwen3_vl_text" { // its class has no windows
+				ck.config = edit(t, ck.config, object{"sliding_window": removed, "use_sliding_window": removed, "max_window_layers": removed, "layer_types": removed})
+			}
+			alone, err := Describe(ck.config, ck.tensors, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			config, infos := multimodal(t, ck, tt.outer, tt.text, tt.model, tt.head)
+			d, err := Describe(config, infos, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(summary(alone), summary(d)); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+			want := []string{"left out: projector of images, 1 tensors", "left out: vision tower, 2 tensors"}
+			if diff := cmp.Diff(want, d.Notes); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+			var names, all []string
+			alone.weights(func(w Weight) { names = append(names, renamed(w.Tensor, tt.model, tt.head)) })
+			d.weights(func(w Weight) { all = append(all, w.Tensor) })
+			for i := range names {
+				if all[i] != names[i] && !strings.HasSuffix(names[i], ".ones") {
+					t.Errorf("%s, want %s", all[i], names[i])
+				}
+			}
+		})
+	}
+
+	gemma := loadCheckpoint(t, "testdata/gemma3_text")
+	outer := arch("gemma3", "Gemma3ForConditionalGeneration")
+	with := func(more object) object {
+		all := object{}
+		for k, v := range outer {
+			all[k] = v
+		}
+		for k, v := range more {
+			all[k] = v
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(file object)
+		kind   error
+		want   string // after "config.json: "
+	}{
+		{"no text", func(f object) { delete(f, "text_config") }, tensor.ErrCorrupt, `text_config: missing`},
+		{"another text", func(f object) { f["text_config"].(object)["model_type"] = "llama" }, tensor.ErrUnsupported,
+			`text_config.model_type: "llama" is not supported (known: "gemma3_text")`},
+		{"unknown key outside", func(f object) { f["late_fusion"] = true }, tensor.ErrUnsupported, `late_fusion: unknown to family gemma3`},
+		{"unknown key inside", func(f object) { f["text_config"].(object)["altup"] = 2 }, tensor.ErrUnsupported, `text_config.altup: unknown to family gemma3`},
+		{"a window of 0", func(f object) { f["text_config"].(object)["sliding_window"] = 0 }, tensor.ErrCorrupt,
+			`text_config.sliding_window: 0 is not a positive number`},
+		{"rope within rope", func(f object) {
+			f["text_config"].(object)["rope_parameters"].(object)["sliding_attention"].(object)["factor"] = 2
+		}, tensor.ErrUnsupported, `text_config.rope_parameters.sliding_attention.factor: unknown key`},
+		{"tied and not", func(f object) { f["text_config"].(object)["tie_word_embeddings"] = false }, tensor.ErrCorrupt,
+			`tie_word_embeddings: true contradicts the false of text_config`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			config, infos := multimodal(t, gemma, with(nil), "gemma3_text", outside, "language_model.lm_head")
+			var file object
+			if err := json.Unmarshal(config, &file); err != nil {
+				t.Fatal(err)
+			}
+			tt.change(file)
+			changed, err := json.Marshal(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantError(t, changed, infos, Options{}, tt.kind, "config.json: "+tt.want)
+		})
+	}
+	t.Run("what published files leave out", func(t *testing.T) {
+		config, infos := multimodal(t, gemma, with(object{"tie_word_embeddings": nil}), "gemma3_text", outside, "language_model.lm_head")
+		var file object
+		if err := json.Unmarshal(config, &file); err != nil {
+			t.Fatal(err)
+		}
+		delete(file, "tie_word_embeddings")
+		delete(file["text_config"].(object), "max_position_embeddings")
+		delete(file["text_config"].(object), "tie_word_embeddings")
+		config, err := json.Marshal(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := Describe(config, infos, Options{})
+		if err != nil || !d.Tied || d.MaxPositions != 131072 {
+			t.Errorf("%v %v", d, err)
+		}
+		d, err = Describe(config, append(infos, tensor.Info{Name: "language_model.lm_head.weight", DType: tensor.BF16, Shape: tensor.Shape{320, 64}}), Options{})
+		if err != nil || d.Tied {
+			t.Errorf("a head is there: %v", err)
+		}
+	})
+	t.Run("ignored", func(t *testing.T) {
+		config, infos := multimodal(t, gemma, with(object{"late_fusion": true}), "gemma3_text", outside, "language_model.lm_head")
+		if _, err := Describe(config, infos, Options{IgnoreConfig: []string{"late_fusion"}}); err != nil {
+			t.Error(err)
+		}
+		wantError(t, config, infos, Options{IgnoreConfig: []string{"late_fusion", "text_config.hidden_size"}}, nil,
+			`config.json: text_config.hidden_size: nothing to ignore, the value is not refused`)
+	})
+}
