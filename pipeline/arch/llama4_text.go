@@ -121,7 +121,7 @@ func (b *builder) llama4Sparse() []int {
 func (b *builder) temperature() *Temperature {
 	t := &Temperature{Floor: b.number("floor_scale", 1, maxPositions, 8192), Scale: b.number("attn_scale", 0, 1e3, 0.1)}
 	const key = "attn_temperature_tuning"
-	on := true
+	var on bool
 	if _, number := b.fields.values[key].(json.Number); number {
 		on = b.Range(key, 0, 1<<20, 1) != 0
 	} else {

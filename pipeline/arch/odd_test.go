@@ -1,0 +1,44 @@
+package arch
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// TestDescribeOddValues puts values that make no sense, or too much of it, under every key of every config. Nothing may
+// panic, and every error says whose fault it is.
+func TestDescribeOddValues(t *testing.T) {
+	odd := []any{nil, true, 0, 7, 1 << 14, 0.5, "x", []any{-1, "x"}, map[string]any{"x": 1}}
+	files, err := filepath.Glob("testdata/*/config.json")
+	hub, errHub := filepath.Glob("testdata/hub/*.json")
+	if err != nil || errHub != nil || len(files) == 0 || len(hub) == 0 {
+		t.Fatal(err, errHub)
+	}
+	for _, file := range append(files, hub...) {
+		config, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var infos []tensor.Info
+		if filepath.Base(file) == "config.json" {
+			infos = readHeader(t, filepath.Join(filepath.Dir(file), "model.safetensors"))
+		}
+		var keys map[string]any
+		if err := json.Unmarshal(config, &keys); err != nil {
+			t.Fatal(err)
+		}
+		for key := range keys {
+			for _, v := range odd {
+				_, err := Describe(edit(t, config, map[string]any{key: v}), infos, Options{})
+				if err != nil && !errors.Is(err, tensor.ErrCorrupt) && !errors.Is(err, tensor.ErrUnsupported) {
+					t.Errorf("%s: %s %v: %v", file, key, v, err)
+				}
+			}
+		}
+	}
+}
