@@ -243,24 +243,10 @@ func testRefuses(t *testing.T, be backends.Backend) {
 		{"RoPE of integers", turn(func(_ *mnn.RoPE, in []int32, b *builder) { in[0] = b.ints(make([]int32, 16), 1, 16, 1, 1) })},
 		{"RoPE by integers", turn(func(_ *mnn.RoPE, in []int32, b *builder) { in[3] = b.ints(make([]int32, 8), 1, 8) })},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			defer func() {
-				if p := recover(); p != nil {
-					t.Errorf("panic: %v", p)
-				}
-			}()
-			b := &builder{}
-			e, err := b.compile(be, c.build(b), backends.Options{Threads: 1})
-			if err == nil {
-				var got []float32
-				if got, err = e.Run(t.Context(), []backends.State{e.NewState()}, one); err != nil && got != nil {
-					t.Error("results with an error")
-				}
-			}
-			if !errors.Is(err, tensor.ErrCorrupt) && !errors.Is(err, tensor.ErrUnsupported) {
-				t.Errorf("error %v", err)
-			}
-		})
+		testRefused(t, be, c.name, c.build)
+	}
+	for _, c := range sequenceNonsense() {
+		testRefused(t, be, c.name, c.build)
 	}
 	t.Run("no logits", func(t *testing.T) {
 		b := &builder{}
@@ -279,6 +265,28 @@ func testRefuses(t *testing.T, be backends.Backend) {
 			if _, err := e.Run(t.Context(), []backends.State{e.NewState()}, c); err == nil {
 				t.Errorf("%d values for %d tokens", len(c.Embeddings), c.Tokens)
 			}
+		}
+	})
+}
+
+// testRefused demands that a graph is refused.
+func testRefused(t *testing.T, be backends.Backend, name string, build func(b *builder) int32) {
+	t.Run(name, func(t *testing.T) {
+		defer func() {
+			if p := recover(); p != nil {
+				t.Errorf("panic: %v", p)
+			}
+		}()
+		b := &builder{}
+		e, err := b.compile(be, build(b), backends.Options{Threads: 1})
+		if err == nil {
+			var got []float32
+			if got, err = e.Run(t.Context(), []backends.State{e.NewState()}, one); err != nil && got != nil {
+				t.Error("results with an error")
+			}
+		}
+		if !errors.Is(err, tensor.ErrCorrupt) && !errors.Is(err, tensor.ErrUnsupported) {
+			t.Errorf("error %v", err)
 		}
 	})
 }
