@@ -187,7 +187,7 @@ func (c *deltaTask) Do(lo, hi int) {
 	defer convScratches.Put(s)
 	channels := (*EngineDeltaRule)(c).Channels()
 	dk, dv, keys := c.KeyDim, c.ValueDim, c.KeyHeads*c.KeyDim
-	s.q, s.k, s.vector = resized(s.q, dk), resized(s.k, dk), resized(s.vector, 2*dv)
+	s.q, s.k, s.vector = resized(s.q, dk), resized(s.k, dk), resized(s.vector, 3*dv)
 	scale := 1 / float32(math.Sqrt(float64(dk)))
 	for h := lo; h < hi; h++ {
 		key := h / (c.ValueHeads / c.KeyHeads) * dk
@@ -222,14 +222,18 @@ func (c *deltaTask) normalize(s *convScratch, q, k []float32, factor float32) {
 // step is one token of one head: before and after are its matrix.
 func (c *deltaTask) step(s *convScratch, before, after, v, out []float32, decay, beta float32) {
 	dv := len(v)
-	byKey, byQuery := s.vector[:dv], s.vector[dv:][:dv]
+	byKey, byQuery, product := s.vector[:dv], s.vector[dv:][:dv], s.vector[2*dv:][:dv]
 	clear(byKey)
 	clear(byQuery)
 	var kq float32
 	for i, k := range s.k {
 		q := s.q[i]
 		kq += float32(k * q)
-		dualAdd(byKey, byQuery, before[i*dv:][:dv], k, q)
+		row := before[i*dv:][:dv]
+		scale(product, row, k)
+		add(byKey, byKey, product)
+		scale(product, row, q)
+		add(byQuery, byQuery, product)
 	}
 	for j := range out {
 		delta := float32(beta * (v[j] - float32(decay*byKey[j])))
@@ -237,23 +241,9 @@ func (c *deltaTask) step(s *convScratch, before, after, v, out []float32, decay,
 		byKey[j] = delta
 	}
 	for i, k := range s.k {
-		decayAdd(after[i*dv:][:dv], before[i*dv:][:dv], byKey, decay, k)
-	}
-}
-
-// dualAdd adds row*k to a and row*q to b.
-func dualAdd(a, b, row []float32, k, q float32) {
-	a, b = a[:len(row)], b[:len(row)]
-	for j, v := range row {
-		a[j] += float32(v * k)
-		b[j] += float32(v * q)
-	}
-}
-
-// decayAdd writes decay*row + k*delta to dst.
-func decayAdd(dst, row, delta []float32, decay, k float32) {
-	dst, delta = dst[:len(row)], delta[:len(row)]
-	for j, v := range row {
-		dst[j] = float32(decay*v) + float32(k*delta[j])
+		row := after[i*dv:][:dv]
+		scale(row, before[i*dv:][:dv], decay)
+		scale(product, byKey, k)
+		add(row, row, product)
 	}
 }
