@@ -47,8 +47,8 @@ type Options struct {
 	// is decoded anew in every call.
 	CacheBytes int64
 	// Replace, if set, gives float weights [rows, cols] and the bias [rows] to use instead of the stored ones of a
-	// Convolution or LayerNorm, or nil to keep either, or the floats of a Const that lies in the weight file. It lets a graph run at the precision of the source. Calls may
-	// overlap.
+	// Convolution or LayerNorm, or nil to keep either. It lets a graph run at the precision of the source. Calls may
+	// overlap. Weights of experts that CacheBytes has no room for are asked for again in every call.
 	Replace func(op *mnn.Op) (weights, bias []float32, err error)
 }
 
@@ -80,14 +80,14 @@ type Call struct {
 	Defer bool
 	// Observe, if set, sees every float output but deferred logits: the op, the output's place among op.Outputs, the
 	// logical shape, and the values, which are only valid during the call. Several states may be seen together or one
-	// after another.
+	// after another. Ops of an expert are seen before the MoE that calls it, with the rows that chose the expert.
 	Observe func(op *mnn.Op, output int, shape []int, values []float32)
 	// Peaks, if set, is told the largest magnitude in the outputs of ops that compute, once for each state or all of them;
-	// a NaN if there is one. Ops that were fused with the next one, and deferred logits, are left out.
+	// a NaN if there is one; of ops of experts, once for each call of the expert. Ops that were fused with the next one, and deferred logits, are left out.
 	Peaks func(op *mnn.Op, peak float32)
 }
 
-// State is the KV cache of one conversation. It belongs to the Executable that made it and to one goroutine.
+// State is what one conversation has left behind: the KV cache, and the memory of recurrent layers. It belongs to the Executable that made it and to one goroutine.
 type State interface {
 	// Len is the number of cached positions.
 	Len() int

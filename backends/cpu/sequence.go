@@ -45,7 +45,6 @@ func (p *planner) permute(n *node, prm *mnn.Permute) error {
 		p.flush()
 		v := p.make(m.Shape...)
 		dst, src := v.floats(), x.floats()
-		// The last two dimensions are one part, so a matrix would be moved by one worker: divide its rows.
 		p.each(m.Parts(), func(lo, hi int) { generic.Permuted(m, dst, src, lo, hi) })
 		return p.put(n, v)
 	}

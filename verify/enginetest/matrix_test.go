@@ -151,7 +151,7 @@ func compare(t *testing.T, all []*engine, f form, p *runtime.Package, w [][]int3
 	t.Helper()
 	logits := map[bool][]float32{} // by RepackLowBits
 	for _, e := range runs(all, f) {
-		o.RepackLowBits = e.version < "3.6" && f.bits < 4
+		o.RepackLowBits = e.version < "3.6"
 		if logits[o.RepackLowBits] == nil {
 			logits[o.RepackLowBits] = ours(t, p, o, w, decode)
 		}
