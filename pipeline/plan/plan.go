@@ -156,6 +156,7 @@ func (it *Item) biasBytes() int64 {
 
 // Link enters spans and storage forms into the graph and returns it.
 func (p *Plan) Link() *mnn.Graph {
+	forms := map[form]*mnn.Quan{}
 	for i := range p.Items {
 		it := &p.Items[i]
 		switch it.Slot.Kind {
@@ -166,10 +167,20 @@ func (p *Plan) Link() *mnn.Graph {
 		case lower.LinearSlot:
 			c := p.Model.Op(&it.Slot).Param.(*mnn.Convolution)
 			c.External = []int64{it.Offset, it.Header + it.Codes, it.Alpha, it.Bias, 0}
-			c.Quan = quan(it)
+			f := form{it.Choice.Spec, it.Layout.Rows, it.Layout.Cols}
+			if forms[f] == nil {
+				forms[f] = quan(it)
+			}
+			c.Quan = forms[f]
 		}
 	}
 	return p.Model.Graph
+}
+
+// form is what a Quan follows from. Ops share it: a model may have a hundred thousand matrices of two shapes.
+type form struct {
+	spec       quant.Spec
+	rows, cols int
 }
 
 func quan(it *Item) *mnn.Quan {

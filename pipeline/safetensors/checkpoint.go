@@ -175,5 +175,3 @@ func exists(path string) (bool, error) {
 	}
 	return err == nil, err
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

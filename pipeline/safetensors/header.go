@@ -120,7 +120,7 @@ func (h *Header) decode(text []byte) error {
 		if name == metadataKey {
 			h.Metadata = map[string]string{}
 			return d.object(metadataKey, func(key string) (err error) {
-				h.Metadata[key], err = d.text(metadataKey)
+				h.Metadata[key], err = d.string(metadataKey)
 				return err
 			})
 		}
@@ -145,7 +145,7 @@ func (d *decoder) entry(name string) (Entry, error) {
 		switch key {
 		case "dtype":
 			var s string
-			if s, err = d.text(key); err == nil {
+			if s, err = d.string(key); err == nil {
 				if len(s) > 32 {
 					return corrupt("dtype %s", quote(s))
 				}

@@ -1,12 +1,12 @@
 package safetensors
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -49,7 +49,7 @@ func parseIndex(b []byte) (*index, error) {
 		case "weight_map":
 			x.shards = map[string]string{}
 			return d.object(key, func(name string) error {
-				shard, err := d.text(key)
+				shard, err := d.string(key)
 				if err == nil {
 					err = checkShardName(shard)
 				}
@@ -84,17 +84,16 @@ func parseIndex(b []byte) (*index, error) {
 }
 
 // total reads total_size, which some writers store as a float such as 1.2e9.
-func (d decoder) total() (*int64, error) {
-	t, err := d.next("total_size")
+func (d *decoder) total() (*int64, error) {
+	n, err := d.number("total_size")
 	if err != nil {
 		return nil, err
 	}
-	n, ok := t.(json.Number)
-	if !ok || len(n) > 40 {
-		return nil, corrupt("total_size: no number at byte %d", d.InputOffset())
+	if len(n) > 40 {
+		return nil, corrupt("total_size: no number at byte %d", d.pos)
 	}
 	// 128 bits hold every int64 exactly; big.Float keeps a huge exponent as a number, not as digits.
-	f, _, err := big.ParseFloat(string(n), 10, 128, big.ToNearestEven)
+	f, _, err := big.ParseFloat(n, 10, 128, big.ToNearestEven)
 	if err != nil || !f.IsInt() {
 		return nil, corrupt("total_size: %s is not a whole number", n)
 	}
@@ -115,19 +114,28 @@ func checkShardName(s string) error {
 
 // check demands that index and shard headers name the same tensors in the same places.
 func (x *index) check(at map[string]place, sum int64) error {
-	for _, name := range sortedKeys(x.shards) {
+	var wrong, unnamed []string // of which the first is told
+	for name, shard := range x.shards {
+		if p, ok := at[name]; !ok || p.shard.name != shard {
+			wrong = append(wrong, name)
+		}
+	}
+	for name := range at {
+		if _, ok := x.shards[name]; !ok {
+			unnamed = append(unnamed, name)
+		}
+	}
+	if len(wrong) > 0 {
+		name := slices.Min(wrong)
 		p, ok := at[name]
 		if !ok {
 			return corrupt("tensor %s: %s places it in %s, which does not hold it", quote(name), indexFile, quote(x.shards[name]))
 		}
-		if p.shard.name != x.shards[name] {
-			return corrupt("tensor %s: %s places it in %s, it is in %s", quote(name), indexFile, quote(x.shards[name]), quote(p.shard.name))
-		}
+		return corrupt("tensor %s: %s places it in %s, it is in %s", quote(name), indexFile, quote(x.shards[name]), quote(p.shard.name))
 	}
-	for _, name := range sortedKeys(at) {
-		if _, ok := x.shards[name]; !ok {
-			return corrupt("tensor %s: in %s and not in %s", quote(name), quote(at[name].shard.name), indexFile)
-		}
+	if len(unnamed) > 0 {
+		name := slices.Min(unnamed)
+		return corrupt("tensor %s: in %s and not in %s", quote(name), quote(at[name].shard.name), indexFile)
 	}
 	if x.total != nil && *x.total != sum {
 		return corrupt("%s: total_size is %d, the tensors take %d bytes", indexFile, *x.total, sum)
