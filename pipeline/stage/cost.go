@@ -44,6 +44,8 @@ func CostOf(p *runtime.Package) (*Cost, error) {
 			if len(x.External) > 1 {
 				c.Memory.Weights += x.External[1]
 			}
+		case *mnn.LinearAttention:
+			c.Memory.State += stateBytes(p.Graph, op, x)
 		case *mnn.RoPE:
 			c.addNorm(x.QNorm)
 			c.addNorm(x.KNorm)
@@ -62,6 +64,21 @@ func CostOf(p *runtime.Package) (*Cost, error) {
 	}
 	c.Memory.PerToken = 4 * bench.CostOf(p.Graph).CacheWidth
 	return c, nil
+}
+
+// stateBytes is what a recurrence of a graph keeps: the inputs of its convolution, and a matrix of every head.
+func stateBytes(g *mnn.Graph, op *mnn.Op, p *mnn.LinearAttention) int64 {
+	var n int64
+	for i := range g.Ops {
+		b, ok := g.Ops[i].Param.(*mnn.Blob)
+		if ok && g.Ops[i].Outputs[0] == op.Inputs[3] && len(b.Dims) == 3 {
+			n = int64(b.Dims[0]) * int64(b.Dims[2]-1)
+		}
+	}
+	if p.Type == mnn.GatedDeltaRule {
+		n += int64(p.ValueHeads) * int64(p.KeyDim) * int64(p.ValueDim)
+	}
+	return 4 * n
 }
 
 func (c *Cost) addNorm(n *mnn.LayerNorm) {

@@ -43,6 +43,7 @@ func (c *Cost) decodeBytes(depth, tokens int) float64 {
 // CostOf counts what the live ops of a graph compute and read.
 func CostOf(g *mnn.Graph) Cost {
 	f := newFinder(g)
+	widths := &shapes{f, map[int32][]int64{}}
 	chosen := chosenExperts(g)
 	var c Cost
 	byBits := map[int]int64{}
@@ -60,8 +61,8 @@ func CostOf(g *mnn.Graph) Cost {
 			if len(op.Inputs) < 3 || s > 0 {
 				continue
 			}
-			c.QueryWidth += f.width(op.Inputs[0])
-			c.CacheWidth += f.width(op.Inputs[1]) + f.width(op.Inputs[2])
+			c.QueryWidth += widths.width(op.Inputs[0])
+			c.CacheWidth += widths.width(op.Inputs[1]) + widths.width(op.Inputs[2])
 		}
 	}
 	for bits, n := range byBits {

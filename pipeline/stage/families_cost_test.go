@@ -1,0 +1,70 @@
+package stage
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/runtime/bench"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// What a graph tells of the memory of keys, values and states is what lowering said of it, in every family.
+func TestCostsOfFamilies(t *testing.T) {
+	const root = "../arch/testdata"
+	dirs, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range dirs {
+		dir := filepath.Join(root, d.Name())
+		if _, err := os.Stat(filepath.Join(dir, "model.safetensors")); err != nil {
+			continue
+		}
+		t.Run(d.Name(), func(t *testing.T) {
+			src, err := OpenSource(dir, nil)
+			if err != nil {
+				t.Skip(err)
+			}
+			defer src.Close()
+			r, err := recipes.Load([]byte("version: 1\nname: x\nmodel: {path: x}\nquantize: {bits: 16}\n"), "x.yaml", Sections())
+			if err != nil {
+				t.Fatal(err)
+			}
+			stages, err := New(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pl, err := Find[*Quantize](stages).Plan(&pipeline.Job{Recipe: r}, src)
+			if errors.Is(err, tensor.ErrUnsupported) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, err := mnn.Open(pl.Graph)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var state int64
+			names := map[string]bool{}
+			for _, op := range g.AllOps() {
+				if names[op.Name] {
+					t.Errorf("two ops are called %q", op.Name)
+				}
+				names[op.Name] = true
+				if p, ok := op.Param.(*mnn.LinearAttention); ok {
+					state += stateBytes(g, op, p)
+				}
+			}
+			m := pl.Memory()
+			if got := 4 * bench.CostOf(g).CacheWidth; got != m.PerToken || state != m.State {
+				t.Errorf("%d bytes of a token and %d of states, planned were %d and %d", got, state, m.PerToken, m.State)
+			}
+		})
+	}
+}
