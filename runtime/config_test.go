@@ -78,3 +78,16 @@ func TestOddBlocks(t *testing.T) {
 		}
 	}
 }
+
+func TestWindow(t *testing.T) {
+	for text, want := range map[string]int{
+		`{"attention_type":"mix","sliding_window":512}`:  512,
+		`{"attention_type":"full","sliding_window":512}`: 0,
+		`{}`: 0,
+	} {
+		c := &Config{AttentionType: "full", AttentionMask: "float", HiddenSize: 8}
+		if err := decode("llm_config.json", []byte(text), c); err != nil || c.check() != nil || c.window() != want {
+			t.Errorf("%s: window %d, %v, %v", text, c.window(), err, c.check())
+		}
+	}
+}
