@@ -47,8 +47,9 @@ type Options struct {
 	// is decoded anew in every call.
 	CacheBytes int64
 	// Replace, if set, gives float weights [rows, cols] and the bias [rows] to use instead of the stored ones of a
-	// Convolution or LayerNorm, or nil to keep either. It lets a graph run at the precision of the source. Calls may
-	// overlap. Weights of experts that CacheBytes has no room for are asked for again in every call.
+	// Convolution, the factors and offsets of a LayerNorm, or the values of a Const in the weight file; nil keeps either.
+	// It lets a graph run at the precision of the source. Calls may overlap. Weights of experts that CacheBytes
+	// has no room for are asked for again in every call.
 	Replace func(op *mnn.Op) (weights, bias []float32, err error)
 }
 

@@ -59,10 +59,7 @@ type executable struct {
 // Compile implements backends.Backend.
 func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backends.Executable, error) {
 	o.Threads = max(o.Threads, 1)
-	e := &executable{
-		g: g, options: o, logits: -1, attention: make(map[int]int),
-		linears: make([]*linear, len(g.Ops)), norms: make([]*generic.Norm, len(g.Ops)), consts: make([]mnn.Constant, len(g.Ops)),
-	}
+	logits := int32(-1)
 	for i, name := range g.Tensors {
 		if name == "logits" {
 			logits = int32(i)
@@ -77,7 +74,12 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backend
 	if e.dynamic, ok = findDynamic(g, live, e.logits, o.Window); !ok {
 		return generic.Backend{}.Compile(g, w, o)
 	}
-	if err := e.compile(live, w); err != nil {
+	cache := o.CacheBytes
+	if err := e.compile(live, w, &cache); err != nil {
+		return nil, err
+	}
+	// What every token goes through comes first.
+	if err := e.compileExperts(live, w, &cache); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -86,7 +88,7 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backend
 func newExecutable(g *mnn.Graph, output int32, o backends.Options) *executable {
 	return &executable{
 		g: g, options: o, logits: output, attention: make(map[int]int), recurrence: make(map[int]int), experts: make(map[int][]*executable),
-		linears: make([]*linear, len(g.Ops)), norms: make([]*norm, len(g.Ops)), consts: make([]mnn.Constant, len(g.Ops)),
+		linears: make([]*linear, len(g.Ops)), norms: make([]*generic.Norm, len(g.Ops)), dynamic: make([]bool, len(g.Ops)), consts: make([]mnn.Constant, len(g.Ops)),
 	}
 }
 

@@ -30,6 +30,7 @@ func (p *peak) value() float32 { return math.Float32frombits(p.bits.Load()) }
 // peaks watches the outputs of a node that computes.
 func (p *planner) peaks(n *node, op *mnn.Op) {
 	switch op.Type {
+	case mnn.OpBatchMatMul, mnn.OpLinearAttention, mnn.OpMoE, mnn.OpReduction:
 	case mnn.OpReLU, mnn.OpSoftmax:
 	case mnn.OpAttention, mnn.OpBinaryOp, mnn.OpConvolution, mnn.OpLayerNorm, mnn.OpRoPE, mnn.OpUnaryOp:
 	default:

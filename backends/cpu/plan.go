@@ -75,6 +75,7 @@ func (e *executable) plan(f *frame, nodes []node) error {
 // arity is the smallest number of inputs of the ops that index theirs.
 var arity = map[mnn.OpType]int{
 	mnn.OpCast: 1, mnn.OpRange: 3, mnn.OpReLU: 1, mnn.OpSoftmax: 1,
+	mnn.OpBatchMatMul: 2, mnn.OpGatherElements: 2, mnn.OpMoE: 3, mnn.OpPermute: 1, mnn.OpReduction: 1, mnn.OpTopKV2: 2,
 	mnn.OpBinaryOp: 2, mnn.OpConvolution: 1, mnn.OpLayerNorm: 1, mnn.OpUnaryOp: 1}
 
 func (p *planner) node(n *node, op *mnn.Op) error {
@@ -170,6 +171,13 @@ func (p *planner) step(s step) {
 // input is what the engine feeds: embeddings [tokens, 1, hidden], a mask of rank 0 that means causal or those of
 // generic.WindowMask, positions [1, tokens], and the index of the first position whose logits are wanted.
 func (p *planner) input(n *node, op *mnn.Op) error {
+	if p.e.expert {
+		p.flush()
+		v := p.make(p.tokens, p.f.key.width)
+		v.buffer.uses++ // calls write it before the first step
+		p.f.embeddings = append(p.f.embeddings, v.floats())
+		return p.put(n, v)
+	}
 	switch op.Name {
 	case "input_ids":
 		p.flush()

@@ -53,11 +53,7 @@ type executable struct {
 // Compile implements backends.Backend.
 func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backends.Executable, error) {
 	o.Threads = max(o.Threads, 1)
-	e := &executable{
-		g: g, options: o, logits: -1,
-		linears: make([]*linear, len(g.Ops)), norms: make([]*Norm, len(g.Ops)), consts: make([]value, len(g.Ops)),
-		last: make([]int, len(g.Tensors)), live: g.Live(),
-	}
+	logits := int32(-1)
 	for i, name := range g.Tensors {
 		if name == "logits" {
 			logits = int32(i)
@@ -81,7 +77,7 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backend
 func newExecutable(g *mnn.Graph, live []bool, output int32, o backends.Options) *executable {
 	return &executable{
 		g: g, options: o, logits: output, live: live,
-		linears: make([]*linear, len(g.Ops)), norms: make([]*norm, len(g.Ops)), consts: make([]value, len(g.Ops)),
+		linears: make([]*linear, len(g.Ops)), norms: make([]*Norm, len(g.Ops)), consts: make([]value, len(g.Ops)),
 		experts: make([][]*executable, len(g.Ops)), last: make([]int, len(g.Tensors)),
 	}
 }
@@ -289,12 +285,14 @@ func (r *run) ops(ctx context.Context) error {
 // computes says which ops make new numbers.
 var computes = map[mnn.OpType]bool{
 	mnn.OpReLU: true, mnn.OpSoftmax: true,
+	mnn.OpBatchMatMul: true, mnn.OpLinearAttention: true, mnn.OpMoE: true, mnn.OpReduction: true,
 	mnn.OpAttention: true, mnn.OpBinaryOp: true, mnn.OpConvolution: true, mnn.OpLayerNorm: true, mnn.OpRoPE: true, mnn.OpUnaryOp: true,
 }
 
 // arity is the smallest number of inputs of the ops that index theirs.
 var arity = map[mnn.OpType]int{
 	mnn.OpCast: 1, mnn.OpRange: 3, mnn.OpReLU: 1, mnn.OpSoftmax: 1,
+	mnn.OpBatchMatMul: 2, mnn.OpGatherElements: 2, mnn.OpMoE: 3, mnn.OpPermute: 1, mnn.OpReduction: 1, mnn.OpTopKV2: 2,
 	mnn.OpBinaryOp: 2, mnn.OpConcat: 1, mnn.OpConvertTensor: 1, mnn.OpConvolution: 1, mnn.OpGatherV2: 2, mnn.OpLayerNorm: 1,
 	mnn.OpRank: 1, mnn.OpReshape: 1, mnn.OpShape: 1, mnn.OpSqueeze: 1, mnn.OpStridedSlice: 3, mnn.OpUnaryOp: 1, mnn.OpUnsqueeze: 1,
 }
@@ -322,22 +320,10 @@ func (r *run) op(ctx context.Context, i int, op *mnn.Op, in []value) ([]value, e
 	case *mnn.RoPE:
 		q, k, err := r.rope(p, in)
 		return []value{q, k}, err
-	case *mnn.BatchMatMul:
-		return one(runMatMul(p, in, threads))
 	case *mnn.LinearAttention:
 		return one(r.recurrence(i, p, in))
 	case *mnn.MoE:
 		return one(r.experts(ctx, i, p, in))
-	case *mnn.Permute:
-		return one(runPermute(p, in))
-	case *mnn.Reduction:
-		return one(runReduction(p, in))
-	case *mnn.TopK:
-		values, places, err := runTopK(p, in)
-		return []value{values, places}, err
-	}
-	if op.Type == mnn.OpGatherElements {
-		return one(runGatherElements(in))
 	}
 	return evaluate(op, in, threads)
 }

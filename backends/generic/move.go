@@ -78,6 +78,18 @@ func evaluate(op *mnn.Op, in []value, threads int) ([]value, error) {
 		if op.Type == mnn.OpSoftmax {
 			return one(runSoftmax(p, in[0], threads))
 		}
+	case *mnn.BatchMatMul:
+		return one(runMatMul(p, in, threads))
+	case *mnn.Permute:
+		return one(runPermute(p, in))
+	case *mnn.Reduction:
+		return one(runReduction(p, in))
+	case *mnn.TopK:
+		values, places, err := runTopK(p, in)
+		return []value{values, places}, err
+	}
+	if op.Type == mnn.OpGatherElements {
+		return one(runGatherElements(in))
 	}
 	return one(move(op, in))
 }

@@ -51,7 +51,7 @@ func (b *builder) ernieExperts(bias bool) func(i int, p string) Block {
 	}
 	// The sum of weights is not taken for less than this; sums of softmax are larger.
 	b.number("moe_norm_min", 0, 1e-6, 1e-12)
-	b.routerTraining()
+	b.routerKeys()
 	b.Inert("moe_capacity")
 	b.Only("moe_gate", `"topk"`)
 	b.Only("moe_use_aux_free", "true")

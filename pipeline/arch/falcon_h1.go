@@ -38,8 +38,7 @@ func (FalconH1) Describe(c *Config) (*Decoder, error) {
 	if b.Bool("mamba_norm_before_gate", true) && norm {
 		b.unsupported("mamba_norm_before_gate", "true is not supported where mamba_rms_norm is true")
 	}
-	b.d.EmbeddingScale = orZero(b.multiplier("embedding_multiplier"))
-	b.d.LogitScale = orZero(b.multiplier("lm_head_multiplier"))
+	b.d.EmbeddingScale, b.d.LogitScale = b.multiplier("embedding_multiplier"), b.multiplier("lm_head_multiplier")
 	in, key := b.multiplier("attention_in_multiplier"), b.multiplier("key_multiplier")
 	if bias && in != 1 {
 		b.unsupported("attention_in_multiplier", "%g is not supported where attention_bias is true", in)
@@ -47,13 +46,13 @@ func (FalconH1) Describe(c *Config) (*Decoder, error) {
 	a.Scale = in * in * key / math.Sqrt(float64(a.HeadDim))
 	attentionOut, mambaOut := in*b.multiplier("attention_out_multiplier"), b.multiplier("ssm_out_multiplier")
 	mlp := b.multipliers("mlp_multipliers", 2)
-	mamba, mambaIn := b.multipliers("ssm_multipliers", 5), b.multiplier("ssm_in_multiplier")
-	if m.projBias && mambaIn != 1 {
-		b.unsupported("ssm_in_multiplier", "%g is not supported where mamba_proj_bias is true", mambaIn)
+	mamba, biases := b.multipliers("ssm_multipliers", 5), b.multiplier("ssm_in_multiplier")
+	if m.projBias && biases != 1 {
+		b.unsupported("ssm_in_multiplier", "%g is not supported where mamba_proj_bias is true", biases)
 	}
 	scales := [5]float64{}
 	for i := range mamba {
-		mamba[i] *= mambaIn
+		scales[i] = mamba[i] * biases
 	}
 	return b.finish(&a, func(_ int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, bias, bias)
@@ -68,9 +67,9 @@ func (FalconH1) Describe(c *Config) (*Decoder, error) {
 		f.GateScale = mlp[0]
 		n := b.norms(p + "input_layernorm")
 		return Layer{
-			{Norm: n, Block: s, Scale: orZero(mambaOut)},
-			{Parallel: true, Norm: n, Block: x, Scale: orZero(attentionOut)},
-			{Norm: b.norms(p + "pre_ff_layernorm"), Block: f, Scale: orZero(mlp[1])},
+			{Norm: n, Block: s, Scale: mambaOut},
+			{Parallel: true, Norm: n, Block: x, Scale: attentionOut},
+			{Norm: b.norms(p + "pre_ff_layernorm"), Block: f, Scale: mlp[1]},
 		}
 	})
 }
@@ -83,7 +82,10 @@ const (
 
 // multiplier reads a factor, 1 if the file has none.
 func (b *builder) multiplier(key string) float64 {
-	return b.number(key, minMultiplier, maxMultiplier, 1)
+	if f, ok := b.OptFloat(key, minMultiplier, maxMultiplier); ok {
+		return f
+	}
+	return 1
 }
 
 // multipliers reads n factors, 1 if the file has none.

@@ -25,7 +25,7 @@ func (GptOss) Describe(c *Config) (*Decoder, error) {
 	windows := b.windows(w, everyNth(2))
 	n, k := b.expertKeys("num_experts_per_tok", 4, 128, "num_local_experts", "num_experts")
 	b.same(float64(k), "experts_per_token")
-	b.routerTraining()
+	b.routerKeys()
 	names := expertTensors{
 		Gate: "gate_proj", Up: "up_proj", Down: "down_proj", GateUp: "gate_up_proj", StackedDown: "down_proj",
 		Stacked: true, InputMajor: true, Interleaved: true, Bias: true,

@@ -24,7 +24,7 @@ func (f Granite) Describe(c *Config) (*Decoder, error) {
 	mlpBias, n, k := false, 0, 0
 	if f.Experts {
 		n, k = b.expertKeys("num_experts_per_tok", 2, 8, "num_local_experts")
-		b.routerTraining()
+		b.routerKeys()
 	} else {
 		mlpBias = b.Bool("mlp_bias", false)
 	}
@@ -41,8 +41,8 @@ func (f Granite) Describe(c *Config) (*Decoder, error) {
 // graniteFactors reads the four factors and returns that of the residual stream, 0 for 1.
 func (b *builder) graniteFactors(a *Attention) (residual float64) {
 	const lo, hi = 1e-9, 1e9
-	b.d.EmbeddingScale = unit(b.number("embedding_multiplier", lo, hi, 1))
-	b.d.LogitScale = unit(1 / b.number("logits_scaling", lo, hi, 1))
+	b.d.EmbeddingScale = orZero(b.number("embedding_multiplier", lo, hi, 1))
+	b.d.LogitScale = orZero(1 / b.number("logits_scaling", lo, hi, 1))
 	a.Scale = b.number("attention_multiplier", lo, hi, 1)
 	return orZero(b.number("residual_multiplier", lo, hi, 1))
 }

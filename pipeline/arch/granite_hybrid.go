@@ -25,13 +25,13 @@ func (GraniteHybrid) Describe(c *Config) (*Decoder, error) {
 	}
 	b.Only("normalization_function", `"rmsnorm"`)
 	b.Inert("init_method")
-	m, recurrent := b.mamba2Keys(), b.graniteLayers()
+	m, recurrent := b.mambaKeys(0), b.graniteLayers()
 	shared := b.Range("shared_intermediate_size", 1, maxIntermediate, 1024)
 	n, k := b.Range("num_local_experts", 0, maxExperts, 8), b.Range("num_experts_per_tok", 0, maxExperts, 2)
 	if n > 0 && (k < 1 || k > n) && b.Good("num_local_experts", "num_experts_per_tok") {
 		b.Wrong("num_experts_per_tok", "%d of %d experts", k, n)
 	}
-	b.routerTraining()
+	b.routerKeys()
 	return b.finish(&a, func(i int, p string) Layer {
 		var first Block
 		if recurrent(i) {

@@ -26,7 +26,8 @@ func (b *builder) groupedKeys(missing groupedKeys) groupedKeys {
 	g.groups, g.topGroups = b.Range("n_group", 1, maxExperts, missing.groups), b.Range("topk_group", 1, maxExperts, missing.topGroups)
 	g.normalize = b.Bool("norm_topk_prob", missing.normalize)
 	g.scale = b.number("routed_scaling_factor", 1e-6, 1e6, missing.scale)
-	b.routerTraining()
+	b.routerKeys()
+	b.Inert("aux_loss_alpha", "seq_aux")
 	if g.softmax {
 		b.Only("scoring_func", `"softmax"`)
 		if method, ok := b.OptString("topk_method"); !ok || method == "greedy" {
@@ -66,7 +67,7 @@ func (b *builder) groupedBlock(g groupedKeys, i int, p string) Block {
 	}
 	e := &Experts{
 		Router: b.linear(p+"gate", g.experts, b.d.Hidden, false), Scoring: Sigmoid, TopK: g.topK,
-		Normalize: g.normalize, Scale: unit(g.scale),
+		Normalize: g.normalize, Scale: orZero(g.scale),
 		Experts: b.experts(p+"experts.", g.experts, g.intermediate, usualExperts),
 	}
 	if g.normalize {

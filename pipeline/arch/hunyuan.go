@@ -36,7 +36,7 @@ func (f Hunyuan) Describe(c *Config) (*Decoder, error) {
 				break
 			}
 		}
-		b.routerTraining()
+		b.routerKeys()
 	}
 	return b.finish(&a, func(i int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, bias, bias)

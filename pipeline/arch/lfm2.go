@@ -39,7 +39,7 @@ func (f LFM2) Describe(c *Config) (*Decoder, error) {
 			q := p + "conv."
 			s := &ShortConv{
 				In:   b.linear(q+"in_proj", 3*b.d.Hidden, b.d.Hidden, bias),
-				Taps: b.taps(q+"conv", b.d.Hidden, taps),
+				Taps: b.convTaps(q+"conv.weight", b.d.Hidden, taps),
 				Out:  b.linear(q+"out_proj", b.d.Hidden, b.d.Hidden, bias),
 			}
 			if bias {
@@ -120,7 +120,7 @@ func (f LFM2) feedForward(b *builder) func(i int, p string) Block {
 	dense := b.Range("num_dense_layers", 0, maxLayers, 2)
 	normalize, bias := b.Bool("norm_topk_prob", true), b.Bool("use_expert_bias", true)
 	scale := b.number("routed_scaling_factor", 1e-6, 1e6, 1)
-	b.routerTraining()
+	b.routerKeys()
 	names := expertTensors{Gate: "w1", Up: "w3", Down: "w2", GateUp: "gate_up_proj", StackedDown: "down_proj"}
 	return func(i int, p string) Block {
 		if i < dense {
@@ -128,7 +128,7 @@ func (f LFM2) feedForward(b *builder) func(i int, p string) Block {
 		}
 		e := &Experts{
 			Router: b.linear(p+"gate", n, b.d.Hidden, false), Scoring: Sigmoid, TopK: k,
-			Normalize: normalize, Epsilon: 1e-6, Scale: unit(scale),
+			Normalize: normalize, Epsilon: 1e-6, Scale: orZero(scale),
 			Experts: b.experts(p+"experts.", n, size, names),
 		}
 		if bias {

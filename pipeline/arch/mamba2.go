@@ -77,16 +77,10 @@ func bound(v any) (float64, bool) {
 func (b *builder) mamba2(p string, m mambaDims, outBias bool) *Mamba2 {
 	bc := m.groups * m.state
 	at := 0
-	run := func(count, part int) Run {
-		r := Run{Start: at, Count: count, Scale: orZero(scales[part])}
-		at += count
-		return r
-	}
-	z := []Run{run(m.inner, 0)}
-	xbc := []Run{run(m.inner, 1), run(bc, 2), run(bc, 3)}
-	dt := []Run{run(m.heads, 4)}
-	in := func(what string, runs []Run) Linear {
-		return b.part(p+"in_proj."+what, p+"in_proj", b.d.Hidden, m.projBias, runs...)
+	in := func(what string, rows int) Linear {
+		l := b.part(p+"in_proj."+what, p+"in_proj", b.d.Hidden, m.projBias, Run{Start: at, Count: rows})
+		at += rows
+		return l
 	}
 	width := m.inner + 2*bc
 	z, xbc, dt := in("z", m.inner), in("xbc", width), in("dt", m.heads)

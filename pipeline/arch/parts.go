@@ -2,7 +2,6 @@ package arch
 
 import (
 	"encoding/json"
-	"fmt"
 	"regexp"
 	"strconv"
 )
@@ -15,8 +14,8 @@ func (b *builder) headDim(missing int) int {
 	return missing
 }
 
-// unit is x for fields of which 0 stands for 1.
-func unit(x float64) float64 {
+// orZero is x for fields of which 0 stands for 1.
+func orZero(x float64) float64 {
 	if x == 1 {
 		return 0
 	}
@@ -44,11 +43,6 @@ func (b *builder) same(want float64, keys ...string) {
 			b.Refuse(key, "%s is not supported, only %g", show(v), want)
 		}
 	}
-}
-
-// routerTraining marks the keys that matter when a router is trained.
-func (b *builder) routerTraining() {
-	b.Inert("output_router_logits", "router_aux_loss_coef", "router_jitter_noise", "router_z_loss_coef", "aux_loss_alpha", "seq_aux")
 }
 
 // eachLayer reads a key with one integer for all layers, or with a list of one for each.

@@ -86,7 +86,7 @@ func (b *builder) hybridBlock(h hybrid, i int, p string, delta func(d *DeltaNet,
 		d, p := h.delta, p+"linear_attn."
 		delta(&d, p)
 		width := 2*d.KeyHeads*d.KeyDim + d.ValueHeads*d.ValueDim
-		d.Taps = b.taps(p+"conv1d", width, h.kernel)
+		d.Taps = b.convTaps(p+"conv1d.weight", width, h.kernel)
 		d.Decay = b.mapped(p+"decay", p+"A_log", d.ValueHeads, NegExp)
 		d.DtBias = vector(p+"dt_bias", d.ValueHeads)
 		d.Norm = Norm{Gamma: vector(p+"norm.weight", d.ValueDim), Eps: b.eps}

@@ -60,7 +60,7 @@ func (b *builder) softmaxKeys(missing softmaxKeys) softmaxKeys {
 		m.shared = b.Range("shared_expert_intermediate_size", 1, maxIntermediate, missing.shared)
 	}
 	m.normalize = b.Bool("norm_topk_prob", missing.normalize)
-	b.routerTraining()
+	b.routerKeys()
 	return m
 }
 

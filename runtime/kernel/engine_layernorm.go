@@ -19,8 +19,8 @@ func EngineLayerNormRows(dst, x, gamma, beta []float32, rows int, eps float32) {
 	width := checkLayerNorm(dst, x, gamma, beta, rows)
 	for ; rows > 0; rows-- {
 		row := x[:width]
-		mean := engineSum(row, 0, false) / float32(width)
-		inv := 1 / float32(math.Sqrt(float64(engineSum(row, mean, true)/float32(width)+eps)))
+		mean := normSum(row, 0, false) / float32(width)
+		inv := 1 / float32(math.Sqrt(float64(normSum(row, mean, true)/float32(width)+eps)))
 		for i, v := range row {
 			dst[i] = float32(float32((v-mean)*gamma[i])*inv) + beta[i]
 		}
@@ -53,8 +53,8 @@ func EngineLayerNormPackedRows(dst, x, gamma, beta []float32, rows int, eps floa
 	}
 }
 
-// engineSum adds x-mean, or its square, in eight lanes and then one by one.
-func engineSum(x []float32, mean float32, square bool) float32 {
+// normSum adds x-mean, or its square, in eight lanes and then one by one.
+func normSum(x []float32, mean float32, square bool) float32 {
 	var lanes [8]float32
 	rest := x
 	for ; len(rest) >= 8; rest = rest[8:] {

@@ -5,7 +5,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
@@ -19,6 +18,9 @@ const klBound = 1e-11
 // deltaBound is klBound for models with the gated delta rule, whose states amplify roundings: transformers in float32 is
 // 2e-11 from transformers in float64 on the 96 tokens of qwen3_5_text, this package 1e-11.
 const deltaBound = 1e-10
+
+// logitBound is klBound for a single logit.
+const logitBound = 1e-4
 
 // nllBound is the last printed digit of the recorded likelihoods, and the rounding of the recorder's float32.
 const nllBound = 1e-4
