@@ -53,6 +53,8 @@ type Config struct {
 	LLMExport struct {
 		MinimumEngine string          `json:"minimum_engine"`
 		Content       manifest.Digest `json:"content"`
+		// AbsolutePositions says why logits depend on where in a context tokens stand, if they do.
+		AbsolutePositions string `json:"absolute_positions"`
 	} `json:"llmexport"`
 }
 

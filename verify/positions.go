@@ -25,6 +25,13 @@ const (
 )
 
 func (positions) Check(ctx context.Context, s *Subject) (Finding, error) {
+	absolute := s.Package.Config.LLMExport.AbsolutePositions
+	if s.Source != nil {
+		absolute = s.Source.Decoder.AbsolutePositions()
+	}
+	if absolute != "" {
+		return skip("positions count by themselves: %s", absolute)
+	}
 	last := s.Package.Config.MaxPositions
 	windows, err := s.windows()
 	if err != nil {

@@ -111,6 +111,8 @@ type runConfig struct {
 	// noCachedMmap keeps the engine from its second-load path, which misreads weights of fewer than 4 bits.
 	noCachedMmap bool
 	sampling     Sampling
+	// absolute is AbsolutePositions of the model.
+	absolute string
 }
 
 // shippedThreads is the engine's own default.
@@ -126,6 +128,13 @@ func (c *runConfig) atLeast(precision string) bool {
 	}
 	c.precision = precision
 	return true
+}
+
+// runConfig is that of a planned package, before anything is measured.
+func (p *Planned) runConfig() runConfig {
+	c := newRunConfig(p.Plan, p.Source.Facts.Sampling)
+	c.absolute = p.Source.Decoder.AbsolutePositions()
+	return c
 }
 
 // newRunConfig decides the run-time options that follow from the plan.
@@ -184,8 +193,11 @@ func (c runConfig) json(t lower.Target, content manifest.Digest) ([]byte, error)
 		o = append(o, member{"use_cached_mmap", false})
 	}
 	o = append(o, c.sampler()...)
-	o = append(o, member{"llmexport", object{{"minimum_engine", t.Minimum}, {"content", content}}})
-	return indented(o)
+	own := object{{"minimum_engine", t.Minimum}, {"content", content}}
+	if c.absolute != "" {
+		own = append(own, member{"absolute_positions", c.absolute})
+	}
+	return indented(append(o, member{"llmexport", own}))
 }
 
 // sampler carries generation_config.json over and invents nothing: without do_sample the model is meant to be run
@@ -216,7 +228,7 @@ func (c runConfig) sampler() object {
 
 // Conditions are the sentences that manifest and card will carry, as far as they follow from the plan.
 func (p *Planned) Conditions() []string {
-	return conditions(p, newRunConfig(p.Plan, p.Source.Facts.Sampling))
+	return conditions(p, p.runConfig())
 }
 
 // conditions are the sentences that a manifest and a card carry about this package.

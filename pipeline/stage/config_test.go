@@ -134,3 +134,16 @@ func TestContext(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// The configuration of a package says where its logits depend on more than distances.
+func TestAbsolutePositions(t *testing.T) {
+	d := &arch.Decoder{Ropes: []*arch.Rope{{Long: []float64{1}}}}
+	p := &Planned{Source: &Source{Decoder: d}, Plan: withRows(64, 1, lower.Model{})}
+	for _, want := range []string{d.AbsolutePositions(), ""} {
+		b, err := p.runConfig().json(lower.Target{}, "")
+		if err != nil || strings.Contains(string(b), "absolute_positions") != (want != "") || !strings.Contains(string(b), want) {
+			t.Errorf("%s, %v", b, err)
+		}
+		d.Ropes = nil
+	}
+}

@@ -248,7 +248,7 @@ func (p *Planned) FileBytes(inputs string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	run := newRunConfig(p.Plan, p.Source.Facts.Sampling)
+	run := p.runConfig()
 	run.dynamicOption = 2
 	run.atLeast("normal")
 	config, err := run.json(p.Target, manifest.DigestOf(nil))

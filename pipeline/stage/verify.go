@@ -196,7 +196,7 @@ func (v *Verify) Run(ctx context.Context, job *pipeline.Job) error {
 		if err != nil {
 			return "", err
 		}
-		as := &assembly{job: job, planned: pl, recipe: recipe, dir: filepath.Join(dir, "files"), run: newRunConfig(pl.Plan, src.Facts.Sampling), made: weights.Made}
+		as := &assembly{job: job, planned: pl, recipe: recipe, dir: filepath.Join(dir, "files"), run: pl.runConfig(), made: weights.Made}
 		return as.make(ctx, v, o, weights.Path, inputs.Path)
 	})
 	if err != nil {

@@ -1,0 +1,30 @@
+package arch
+
+// AbsolutePositions says why the same tokens may give other logits elsewhere in a context, with nothing before them; it
+// is empty for most models, which see distances between tokens only.
+func (d *Decoder) AbsolutePositions() string {
+	for _, r := range d.Ropes {
+		if r.Long != nil {
+			return "rotary factors depend on the length"
+		}
+	}
+	for _, layer := range d.Layers {
+		for _, b := range layer {
+			a, ok := b.Block.(*Attention)
+			if !ok {
+				continue
+			}
+			switch {
+			case a.NormAfter && a.Rope != nil && (a.QNorm != nil || a.KNorm != nil):
+				return "heads are normalised behind the rotation"
+			case a.Temperature != nil:
+				return "attention temperatures grow with the position"
+			case a.Chunk != 0:
+				return "attention ends at multiples of a position"
+			case a.Cap != 0:
+				return "capped attention keeps a place for every position"
+			}
+		}
+	}
+	return ""
+}
