@@ -164,6 +164,11 @@ engine-venvs: ## install the engines of ENGINES into .venv/mnn-<release>
 engine: engine-venvs ## test packages on the released engines of ENGINES (needs Python)
 	go test -tags engine -count=1 -timeout 2h $(TESTFLAGS) ./verify/enginetest/...
 
+.PHONY: engine-families
+engine-families: engine-venvs ## measure every family on the engines of ENGINES and write it into docs/families.md
+	go test -tags engine -count=1 -timeout 2h ./verify/enginetest -run 'TestFamilies$$' -update
+	go test -count=1 ./internal/depcheck -run TestFamiliesDoc -update
+
 .PHONY: check
 check: lint test race purego fuzz-short generate-unchanged ## everything that must pass before a commit; ends with a clean tree
 	@set -euo pipefail; dirty=$$(git status --porcelain); if [ -n "$$dirty" ]; then echo "the tree is not clean:"; echo "$$dirty"; exit 1; fi

@@ -38,17 +38,30 @@ type Choice struct {
 	Override int
 }
 
+// Role is what a matrix is for.
+type Role int
+
+// The roles.
+const (
+	Body  Role = iota
+	Table      // embedding and head
+	Fine       // small and sensitive: routers, gates. It is Half unless an override says otherwise.
+)
+
 // Choose picks the spec of a matrix of cols columns that is stored from the checkpoint tensor name. The
 // last override that matches wins over earlier ones, field by field.
-func (p *Policy) Choose(name string, table bool, rows, cols int) (Choice, error) {
+func (p *Policy) Choose(name string, role Role, rows, cols int) (Choice, error) {
 	c := Choice{Spec: p.Default, Override: -1}
 	if s, ok := p.Fixed[name]; ok {
 		c.Spec = s
 		_, err := s.Layout(rows, cols)
 		return c, err
 	}
-	if table {
+	switch role {
+	case Table:
 		c.Spec = p.Table
+	case Fine:
+		c.Spec = Half
 	}
 	for i, o := range p.Overrides {
 		if !o.Match.MatchString(name) {

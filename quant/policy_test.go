@@ -28,14 +28,16 @@ func TestPolicy(t *testing.T) {
 		auto      bool
 		def       string
 		tensor    string
-		table     bool
+		role      Role
 		cols      int
 		want      string
 		from      int
 		override  int
 	}{
 		{name: "default", want: "w4-b64-asym", override: -1},
-		{name: "table", table: true, want: "w8-b64-asym", override: -1},
+		{name: "table", role: Table, want: "w8-b64-asym", override: -1},
+		{name: "fine", role: Fine, want: "f16", override: -1},
+		{name: "fine, overridden", role: Fine, overrides: []Override{bits("q_proj", 8)}, want: "w8-b64-asym", override: 0},
 		{name: "an override that does not match", overrides: []Override{bits("k_proj", 8)}, want: "w4-b64-asym", override: -1},
 		{name: "unanchored", overrides: []Override{bits("q_pr", 8)}, want: "w8-b64-asym", override: 0},
 		{name: "last match wins", overrides: []Override{bits("q_proj", 8), bits("layers", 3), bits("k_proj", 2)}, want: "w3-b64-asym", override: 1},
@@ -62,7 +64,7 @@ func TestPolicy(t *testing.T) {
 			if c.cols == 0 {
 				c.cols = 256
 			}
-			got, err := p.Choose("model.layers.0.self_attn.q_proj.weight", c.table, 64, c.cols)
+			got, err := p.Choose("model.layers.0.self_attn.q_proj.weight", c.role, 64, c.cols)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +88,7 @@ func TestPolicy(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := &Policy{Default: Spec{4, 64, false, tensor.F16}, AutoBlock: c.auto, Overrides: c.overrides}
-			got, err := p.Choose("q_proj", false, 64, c.cols)
+			got, err := p.Choose("q_proj", Body, 64, c.cols)
 			if !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), c.want) || got != (Choice{}) {
 				t.Errorf("%+v, %v", got, err)
 			}

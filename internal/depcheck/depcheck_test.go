@@ -25,7 +25,7 @@ var levels = []struct {
 	level    int
 	packages []string
 }{
-	{0, []string{"runtime/tensor"}},
+	{0, []string{"docs", "runtime/tensor"}},
 	{0, []string{"runtime/kernel", "runtime/tokenizer", "runtime/template"}},
 	{1, []string{"recipes", "quant", "runtime/mnn", "publish/manifest"}},
 	{2, []string{"backends"}},

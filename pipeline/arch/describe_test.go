@@ -131,7 +131,7 @@ func TestDescribeHub(t *testing.T) {
 
 // refusedText is the reason for every kind of foreign model, in the words of the user's screen.
 var refusedText = map[string]string{
-	"gemma3n":      `config.json: model_type: "gemma3n" is not supported; the closest family is gpt_oss, which lacks key _sliding_window_pattern, ` +
+	"gemma3n": `config.json: model_type: "gemma3n" is not supported; the closest family is gpt_oss, which lacks key _sliding_window_pattern, ` +
 		`key attn_logit_softcapping, key final_logit_softcapping, key hidden_activation, key query_pre_attn_scalar, key use_bidirectional_attention, ` +
 		`key rope_parameters.full_attention, key rope_parameters.sliding_attention`,
 	"deepseek-v32": `config.json: model_type: "deepseek_v32" is not supported; the closest family is deepseek_v3, which lacks key index_topk`,

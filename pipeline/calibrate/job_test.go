@@ -54,13 +54,19 @@ func newJob(t *testing.T, d *arch.Decoder, src tensor.Source, windows [][]int32,
 func specs(t *testing.T, d *arch.Decoder, body, table quant.Spec) map[string]quant.Spec {
 	t.Helper()
 	all, p := map[string]quant.Spec{}, quant.Policy{Default: body, Table: table, AutoBlock: true}
-	choose := func(w arch.Weight, isTable bool) {
-		c, err := p.Choose(w.Tensor, isTable, w.Rows, w.Cols)
+	choose := func(w arch.Weight, role quant.Role) {
+		c, err := p.Choose(w.Tensor, role, w.Rows, w.Cols)
 		check(t, err)
 		all[w.Tensor] = c.Spec
 	}
-	d.Linears(func(name string, l *arch.Linear) { choose(l.Weight, name == headInput) })
-	choose(d.Embedding, true)
+	d.Linears(func(name string, l *arch.Linear) {
+		role := quant.Body
+		if name == headInput {
+			role = quant.Table
+		}
+		choose(l.Weight, role)
+	})
+	choose(d.Embedding, quant.Table)
 	return all
 }
 

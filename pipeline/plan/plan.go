@@ -119,7 +119,14 @@ func (e *UnusedOverride) Error() string {
 func (it *Item) choose(p *quant.Policy) error {
 	s := &it.Slot
 	var err error
-	it.Choice, err = p.Choose(s.Weight.Tensor, s.Table, s.Weight.Rows, s.Weight.Cols)
+	role := quant.Body
+	switch {
+	case s.Table:
+		role = quant.Table
+	case s.Fine:
+		role = quant.Fine
+	}
+	it.Choice, err = p.Choose(s.Weight.Tensor, role, s.Weight.Rows, s.Weight.Cols)
 	if err != nil {
 		return err
 	}

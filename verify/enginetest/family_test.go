@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "rewrite what docs/families.md says was 
 const maxGolden = 1e-9
 
 // measuredFile holds the largest divergence of every family for docs/families.md.
-const measuredFile = "../../docs/families.json"
+const measuredFile = "../../docs/measured.json"
 
 // measured is KL(transformers || engine) of a 16-bit package: the largest of all situations, by engine.
 type measured map[string]map[string]float64
