@@ -114,7 +114,7 @@ func TestDescribeMutations(t *testing.T) {
 		{"small factor", "llama3-rope", rope("factor", 0.5), bad, `rope_parameters.factor: 0.5 is not between 1 and 1e+06`},
 		{"no original length", "llama3-rope", rope("original_max_position_embeddings", removed), bad,
 			`rope_parameters.original_max_position_embeddings: missing`},
-		{"equal bounds", "llama3-rope", rope("high_freq_factor", 1), bad, `rope_parameters.high_freq_factor: 1 is not larger than low_freq_factor 1`},
+		{"bounds the wrong way round", "llama3-rope", rope("high_freq_factor", 0.5), bad, `rope_parameters.high_freq_factor: 0.5 is less than low_freq_factor 1`},
 		{"zero theta", "llama3-rope", rope("rope_theta", 0), bad, `rope_parameters.rope_theta: 0 is not between 1 and 1e+15`},
 		{"partial", "llama", object{"partial_rotary_factor": 0.5}, no, `partial_rotary_factor: 0.5 is not supported, only 1`},
 		{"partial inside", "llama3-rope", rope("partial_rotary_factor", 0.25), no, `rope_parameters.partial_rotary_factor: 0.25 is not supported, only 1`},

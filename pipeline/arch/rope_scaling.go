@@ -31,8 +31,8 @@ func (p *ropeParams) readScaling(o *Config, context float64, original func() flo
 		p.low = o.Float("low_freq_factor", minFactor, maxFactor)
 		p.high = o.Float("high_freq_factor", minFactor, maxFactor)
 		p.original = float64(o.Int("original_max_position_embeddings", maxPositions))
-		if o.Good("low_freq_factor", "high_freq_factor") && p.high <= p.low {
-			o.Wrong("high_freq_factor", "%g is not larger than low_freq_factor %g", p.high, p.low)
+		if o.Good("low_freq_factor", "high_freq_factor") && p.high < p.low {
+			o.Wrong("high_freq_factor", "%g is less than low_freq_factor %g", p.high, p.low)
 		}
 	case "yarn":
 		p.factor, p.original = o.Float("factor", 1, maxFactor), original()

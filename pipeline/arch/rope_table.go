@@ -14,7 +14,8 @@ import (
 //	default   f_j = theta^(-2j/dim)
 //	linear    f_j / factor
 //	llama3    wavelength 2*pi/f_j above original/low: f_j / factor; below original/high: f_j;
-//	          between: a blend, linear in original/wavelength
+//	          between: a blend, linear in original/wavelength; with high equal to low, as Llama 4 Scout has it, nothing is
+//	          between
 //	yarn      f_j/factor · r_j + f_j · (1 - r_j), r_j a ramp from 0 to 1 between the pairs that turn fast and slow times
 //	          within the original length (arXiv 2309.00071)
 //	longrope  f_j / short_j, and f_j / long_j for texts beyond the original length (arXiv 2402.13753)
@@ -51,7 +52,7 @@ func (p ropeParams) llama3(freq []float64) {
 		switch {
 		case wavelength > p.original/p.low:
 			freq[j] = f / p.factor
-		case wavelength >= p.original/p.high:
+		case wavelength >= p.original/p.high && p.low < p.high:
 			t := (p.original/wavelength - p.low) / (p.high - p.low)
 			// The conversions forbid fused multiply-add, which would differ between machines.
 			freq[j] = float64((1-t)*f)/p.factor + float64(t*f)
