@@ -69,7 +69,7 @@ var (
 // outerInert are the keys beside text_config that concern what is not text.
 var outerInert = []string{
 	"audio_config", "audio_token_id", "boi_token_id", "boi_token_index", "eoi_token_id", "eoi_token_index", "image_token_id",
-	"image_token_index", "mm_tokens_per_image", "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size",
+	"image_token_index", "language_model_only", "mm_tokens_per_image", "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size",
 	"video_token_id", "vision_config", "vision_end_token_id", "vision_feature_layer", "vision_feature_select_strategy",
 	"vision_start_token_id", "vision_token_id",
 }

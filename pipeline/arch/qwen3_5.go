@@ -25,7 +25,10 @@ func (f Qwen35) Describe(c *Config) (*Decoder, error) {
 func (f Qwen35) describe(b *builder) (*Decoder, error) {
 	b.onePlus = true
 	h := b.hybridKeys()
+	// Of no effect in transformers: all layers of a model have the same kind of MLP, and what multiplies the output of a delta
+	// rule is always silu.
 	b.Only("mlp_only_layers", "[]")
+	b.Only("output_gate_type", `"swish"`)
 	b.skip(draftHead, false, `^mtp\.`)
 	if f.Experts {
 		b.Only("hidden_act", `"silu"`)

@@ -14,6 +14,7 @@ func (Qwen3Next) Describe(c *Config) (*Decoder, error) {
 	b.onePlus = true
 	b.mlpKeys("hidden_act", "silu")
 	h := b.hybridKeys()
+	b.Only("use_sliding_window", "false") // of no effect in transformers, but hardly meant to be
 	sparse := b.sparseLayers()
 	m := b.softmaxKeys(softmaxKeys{experts: 512, topK: 10, intermediate: 512, shared: 512, normalize: true})
 	b.skip(draftHead, false, `^mtp\.`)
