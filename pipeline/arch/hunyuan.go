@@ -59,7 +59,7 @@ func (b *builder) hunyuanTraining(a *Attention) {
 	b.Inert("eod_token_id", "im_end_id", "im_newline_id", "im_start_id", "image_token_id", "text_start_id", "text_end_id",
 		"video_start_id", "video_end_id", "class_num", "dense_list", "pool_type", "cla_share_factor", "head_dim_list", "moe_drop_tokens",
 		"moe_random_routing_dropped_token", "capacity_factor", "org_vocab_size", "max_image_size", "mask_init_id", "num_media_embeds",
-		"anyres_pooling_size", "anyres_vit_max_image_size", "anyres_vit_two_views", "skip_cls_token")
+		"pad_id", "anyres_pooling_size", "anyres_vit_max_image_size", "anyres_vit_two_views", "skip_cls_token")
 	b.Only("norm_type", `"rms"`, `"hf_rms"`, `"fused"`)
 	b.same(float64(a.HeadDim), "attention_head_dim")
 	b.Only("use_qk_norm", "true")

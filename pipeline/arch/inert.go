@@ -19,6 +19,7 @@ var inert = map[string]inertKey{
 	"_commit_hash":           {},
 	"_name_or_path":          {},
 	"is_llama_config":        {}, // the training framework of SmolLM
+	"max_sequence_length":    {}, // of LLaMA 1 and some that come from it; max_position_embeddings is what counts
 	"name_or_path":           {},
 	"tokenizer_class":        {},
 	"transformers.js_config": {},

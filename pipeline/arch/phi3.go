@@ -18,6 +18,11 @@ func (Phi3) Describe(c *Config) (*Decoder, error) {
 	// Without longrope the original length means nothing.
 	rope := ropeRules{partial: 1, long: true, original: b.Range("original_max_position_embeddings", 1, maxPositions, 4096)}.read(c)
 	b.Only("attention_bias", "false")
+	// What Phi-4-mini says of a larger family; transformers reads none of it.
+	b.Only("full_attn_mod", "1")
+	b.Only("interpolate_factor", "1")
+	b.Only("lm_head_bias", "false")
+	b.Only("mlp_bias", "false")
 	a, w := b.heads(0), b.window(0)
 	windows := b.spread(w, always(w))
 	return b.finish(&a, func(i int, p string) Layer {
