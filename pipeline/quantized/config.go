@@ -181,9 +181,13 @@ func (s *settings) readNotConverted(f *fields) {
 
 func (s *settings) readFP8(f *fields) {
 	// Activations are not quantized here; what the scales were rounded to shows in their numbers.
-	f.inert("activation_scheme", "scale_fmt")
-	if v, ok := f.text("fmt"); ok && v != "e4m3" {
+	f.inert("act_per_tensor", "activation_scheme", "scale_fmt")
+	// The second is PyTorch's name of the same format, which MiniMax-M2 has.
+	if v, ok := f.text("fmt"); ok && v != "e4m3" && v != "float8_e4m3fn" {
 		f.refuse("fmt", "%q is not supported, only e4m3", v)
+	}
+	if whole, _ := f.flag("weight_per_tensor"); whole {
+		f.refuse("weight_per_tensor", "true is not supported")
 	}
 	var tile []int
 	if !f.take("weight_block_size", &tile, "a list of two numbers") {

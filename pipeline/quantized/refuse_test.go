@@ -35,6 +35,10 @@ func TestConfig(t *testing.T) {
 
 		{"bitsandbytes", `{"quant_method":"bitsandbytes","load_in_4bit":true}`, tensor.ErrUnsupported, `quant_method: "bitsandbytes" is not supported`},
 		{"fp8", `{"quant_method":"fp8","fmt":"e4m3","activation_scheme":"dynamic","weight_block_size":[128,128],"modules_to_not_convert":["lm_head"]}`, nil, ""},
+		{"floats that become ternary in use", `{"quant_method":"bitnet","linear_class":"autobitlinear","quantization_mode":"online"}`, tensor.ErrUnsupported, `quant_method: "bitnet"`},
+		{"fp8 of MiniMax-M2", `{"quant_method":"fp8","fmt":"float8_e4m3fn","activation_scheme":"dynamic","weight_block_size":[128,128],"modules_to_not_convert":["gate","e_score_correction_bias","lm_head"]}`, nil, ""},
+		{"fp8 of Qwen3.5", `{"quant_method":"fp8","activation_scheme":"dynamic","weight_per_tensor":false,"act_per_tensor":false,"weight_block_size":[128,128]}`, nil, ""},
+		{"fp8 of whole matrices", `{"quant_method":"fp8","weight_per_tensor":true,"weight_block_size":[128,128]}`, tensor.ErrUnsupported, `weight_per_tensor: true`},
 		{"fp8 of one scale", `{"quant_method":"fp8","weight_block_size":null}`, tensor.ErrUnsupported, `weight_block_size: missing`},
 		{"fp8 of another type", `{"quant_method":"fp8","fmt":"e5m2","weight_block_size":[128,128]}`, tensor.ErrUnsupported, `fmt: "e5m2"`},
 		{"fp8 blocks", `{"quant_method":"fp8","weight_block_size":[128,0]}`, tensor.ErrCorrupt, `weight_block_size`},
