@@ -88,47 +88,6 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestDescribeHub uses configs in the shape of published models (transformers 4 spelling, inert keys
-// and all). They were put together from descriptions of those models, not downloaded, so they may differ
-// from the files on the hub in keys that do not matter here. The number of parameters is the one that is
-// commonly given; the tensors are synthetic.
-func TestDescribeHub(t *testing.T) {
-	for _, tt := range []struct {
-		name       string
-		parameters int64
-		rope       string
-	}{
-		{"Llama-3.1-8B-Instruct", 8_030_261_248, "llama3"},
-		{"Llama-3.2-1B-Instruct", 1_235_814_400, "llama3"},
-		{"Qwen2.5-0.5B-Instruct", 494_032_768, "default"},
-		{"Qwen3-0.6B", 596_049_920, "default"},
-		{"SmolLM2-135M-Instruct", 134_515_008, "default"},
-		{"TinyLlama-1.1B-Chat-v1.0", 1_100_048_384, "default"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			config, err := os.ReadFile(filepath.Join("testdata", "hub", tt.name+".json"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			d, err := Describe(config, synthetic(t, config), Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			var n int64
-			d.weights(func(w Weight) {
-				e, err := w.shape().Elements()
-				if err != nil {
-					t.Fatal(err)
-				}
-				n += e
-			})
-			if n != tt.parameters || d.Ropes[0].Type != tt.rope {
-				t.Errorf("%d parameters and %s rotation, want %d and %s", n, d.Ropes[0].Type, tt.parameters, tt.rope)
-			}
-		})
-	}
-}
-
 // refusedText is the reason for every kind of foreign model, in the words of the user's screen.
 var refusedText = map[string]string{
 	"gemma3n": `config.json: model_type: "gemma3n" is not supported; the closest family is gpt_oss, which lacks key _sliding_window_pattern, ` +
