@@ -238,7 +238,7 @@ func conditions(p *Planned, c runConfig) []string {
 	if len(p.Source.Decoder.Ropes) > 0 {
 		positions += "; the rotary tables end there"
 	}
-	list := append([]string{positions}, m.Conditions...)
+	list := slices.Concat([]string{positions}, p.Source.Decoder.Notes, m.Conditions)
 	if c.measured {
 		list = append(list, "dynamic_option 2 is set because activations in int8 for whole rows were measured to cost more")
 	} else if c.dynamicOption == 2 {

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/rs/zerolog"
@@ -282,13 +284,16 @@ func (q *Quantize) Run(ctx context.Context, job *pipeline.Job) error {
 	if err != nil {
 		return err
 	}
+	other := map[string]int{} // of matrices that take another block than asked for
 	for i := range pl.Plan.Items {
 		it := &pl.Plan.Items[i]
-		l := zerolog.Ctx(ctx).Debug()
+		zerolog.Ctx(ctx).Debug().Str("tensor", it.Slot.Weight.Tensor).Str("spec", it.Spec()).Int64("offset", it.Offset).Int64("bytes", it.Size()).Msg("planned")
 		if it.Choice.AutoFrom != 0 {
-			l = zerolog.Ctx(ctx).Warn().Str("reason", fmt.Sprintf("%d columns do not divide into blocks of %d", it.Layout.Cols, it.Choice.AutoFrom))
+			other[fmt.Sprintf("%d columns do not divide into blocks of %d: %s", it.Layout.Cols, it.Choice.AutoFrom, it.Spec())]++
 		}
-		l.Str("tensor", it.Slot.Weight.Tensor).Str("spec", it.Spec()).Int64("offset", it.Offset).Int64("bytes", it.Size()).Msg("planned")
+	}
+	for _, reason := range slices.Sorted(maps.Keys(other)) {
+		zerolog.Ctx(ctx).Warn().Int("matrices", other[reason]).Msg(reason)
 	}
 	checkpoint, err := job.Artifacts.One(pipeline.Checkpoint)
 	if err != nil {

@@ -49,6 +49,9 @@ func (*Rewrite) Run(ctx context.Context, job *pipeline.Job) (err error) {
 	for _, k := range d.Ignored {
 		zerolog.Ctx(ctx).Warn().Str("key", k).Msg("config key ignored, as the recipe asks")
 	}
+	for _, n := range d.Notes {
+		zerolog.Ctx(ctx).Warn().Msg(n)
+	}
 	for _, w := range src.Facts.Warnings {
 		zerolog.Ctx(ctx).Info().Msg("tokenizer: " + w)
 	}
