@@ -1,0 +1,97 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/docs"
+	"github.com/llmexport/llmexport/publish"
+)
+
+func (t *tool) familiesCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "families",
+		Usage:     "list the model types that can be exported, with what was measured of each",
+		ArgsUsage: "[MODEL_TYPE]",
+		Description: "KL is the largest divergence, in nats, of the stock engine's logits from those of transformers, for packages at 16 bits of\n" +
+			"small checkpoints, over all engines and situations that were tried. With a MODEL_TYPE, the word of config.json, the conditions\n" +
+			"of such packages are listed too, with the numbers of the small checkpoint. A model type that is not listed is refused;\n" +
+			"llmexport plan then names the closest family and what it lacks.",
+		Flags:              []cli.Flag{jsonFlag()},
+		CustomHelpTemplate: help("llmexport families", "llmexport families gemma2", "llmexport families --json"),
+		Action:             t.families,
+	}
+}
+
+// knownFamily is an entry of docs/families.json.
+type knownFamily struct {
+	ModelType     string             `json:"model_type"`
+	Architectures []string           `json:"architectures"`
+	Texts         []string           `json:"texts,omitempty"`
+	KL            map[string]float64 `json:"kl,omitempty"`
+	Conditions    []string           `json:"conditions,omitempty"`
+	Recipes       []struct {
+		Name string `json:"name"`
+		Repo string `json:"repo"`
+	} `json:"recipes,omitempty"`
+}
+
+func (t *tool) families(c *cli.Context) error {
+	var list []knownFamily
+	if err := json.Unmarshal(docs.Families, &list); err != nil {
+		return fmt.Errorf("internal error: families: %w", err)
+	}
+	if c.Args().Len() > 1 {
+		return usagef("families takes one MODEL_TYPE")
+	}
+	if name := c.Args().First(); name != "" {
+		i := slices.IndexFunc(list, func(f knownFamily) bool { return f.ModelType == name })
+		if i < 0 {
+			return usagef("no family is called %q; llmexport families lists them", name)
+		}
+		list = list[i : i+1]
+	}
+	if c.Bool("json") {
+		return t.printJSON(list)
+	}
+	s := publish.NewSheet("model_type", "KL", "recipes")
+	for _, f := range list {
+		s.Row(f.ModelType, f.measured(), f.recipes())
+	}
+	if err := s.Write(t.stdout, false); err != nil || len(list) > 1 {
+		return err
+	}
+	f := list[0]
+	fmt.Fprintf(t.stdout, "\narchitectures  %s\n", strings.Join(f.Architectures, ", "))
+	for _, e := range slices.Sorted(maps.Keys(f.KL)) {
+		fmt.Fprintf(t.stdout, "MNN %-10s KL %.2g\n", e, f.KL[e])
+	}
+	for _, text := range f.Conditions {
+		fmt.Fprintf(t.stdout, "condition: %s\n", text)
+	}
+	return nil
+}
+
+// measured is the largest divergence, or why there is none.
+func (f *knownFamily) measured() string {
+	switch {
+	case len(f.Texts) > 0:
+		return "text part only, see " + strings.Join(f.Texts, ", ")
+	case len(f.KL) == 0:
+		return "not measured"
+	}
+	return fmt.Sprintf("%.1g", slices.Max(slices.Collect(maps.Values(f.KL))))
+}
+
+func (f *knownFamily) recipes() string {
+	var list []string
+	for _, r := range f.Recipes {
+		list = append(list, fmt.Sprintf("%s (%s)", r.Name, r.Repo))
+	}
+	return strings.Join(list, ", ")
+}
