@@ -12,11 +12,21 @@ import (
 // config.json that it does not understand, and the tensors that it would not use or does not find. It is meant for whoever
 // wants to add the family; that nothing is missing does not say that the model is computed the same way.
 func closest(config []byte, infos []tensor.Info) string {
-	best, fewest := "", []string(nil)
+	var architecture string
+	if c, err := ParseConfig(config); err == nil {
+		if list := c.Strings("architectures"); len(list) == 1 {
+			architecture = list[0]
+		}
+	}
+	best, fewest, score := "", []string(nil), 0
 	for _, f := range families {
 		lacks := lacking(f.modelType, f.family, config, infos)
-		if lacks != nil && (best == "" || len(lacks) < len(fewest)) {
-			best, fewest = f.modelType, lacks
+		s := 2 * len(lacks)
+		if !slices.Contains(f.family.Architectures(), architecture) {
+			s++
+		}
+		if lacks != nil && (best == "" || s < score) {
+			best, fewest, score = f.modelType, lacks, s
 		}
 	}
 	switch {
