@@ -22,7 +22,7 @@ func closest(config []byte, infos []tensor.Info) string {
 	for _, f := range families {
 		lacks := lacking(f.modelType, f.family, config, infos)
 		s := 2 * len(lacks)
-		if !slices.Contains(f.family.Architectures(), architecture) {
+		if f.family.Architectures()[0] != architecture {
 			s++
 		}
 		if lacks != nil && (best == "" || s < score) {
