@@ -1,19 +1,13 @@
 package cpu
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/backends/generic"
-	"github.com/llmexport/llmexport/pipeline/arch"
-	"github.com/llmexport/llmexport/pipeline/lower"
-	"github.com/llmexport/llmexport/pipeline/plan"
-	"github.com/llmexport/llmexport/pipeline/safetensors"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -29,9 +23,9 @@ func TestFamilies(t *testing.T) {
 		dir := filepath.Dir(config)
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
-			m, window := family(t, dir, quant.Spec{Bits: 4, Block: quant.WholeRow, Scale: tensor.F16})
+			m := packaged(t, filepath.Base(dir), quant.Spec{Bits: 4, Block: quant.WholeRow, Scale: tensor.F16})
 			for _, mode := range []backends.Mode{backends.Float, backends.Int8} {
-				o := backends.Options{Mode: mode, Window: window, Threads: 1}
+				o := backends.Options{Mode: mode, Threads: 1}
 				want := m.compile(t, generic.Backend{}, o)
 				o.Threads = 2
 				got := m.compile(t, Backend{}, o)
@@ -65,43 +59,4 @@ func runCall(t *testing.T, e backends.Executable, s []backends.State, c backends
 		t.Fatal(err)
 	}
 	return append([]float32{}, l...)
-}
-
-// family is the package of a checkpoint, and the window of its masks.
-func family(t *testing.T, dir string, s quant.Spec) (model, int) {
-	t.Helper()
-	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	checkpoint, err := safetensors.OpenDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { checkpoint.Close() })
-	d, err := arch.Describe(config, checkpoint.Tensors(), arch.Options{})
-	if err != nil {
-		t.Skip(err)
-	}
-	src, err := arch.Open(d, checkpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := lower.Classic(d, lower.Options{})
-	if err != nil {
-		t.Skip(err)
-	}
-	p, err := plan.New(m, src.Tensors(), &quant.Policy{Default: s, Table: quant.Half})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var file bytes.Buffer
-	if _, err := p.Write(t.Context(), &file, src, plan.WriteOptions{Quantizer: quant.RTN{}, Threads: 2, Memory: 1 << 26}); err != nil {
-		t.Fatal(err)
-	}
-	b, err := p.Link().Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return model{filepath.Base(dir), b, file.Bytes(), d.Hidden}, m.Window
 }

@@ -40,8 +40,11 @@ type model struct {
 	graph []byte
 	file  weights
 	width int
+	// window is that of the masks, see backends.Options.
+	window int
 }
 
+// packaged is the package of a checkpoint of the families' tests.
 func packaged(t testing.TB, name string, s quant.Spec) model {
 	t.Helper()
 	dir := filepath.Join("..", "..", "pipeline", "arch", "testdata", name)
@@ -49,12 +52,16 @@ func packaged(t testing.TB, name string, s quant.Spec) model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := safetensors.OpenDir(dir)
+	checkpoint, err := safetensors.OpenDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { src.Close() })
-	d, err := arch.Describe(config, src.Tensors(), arch.Options{})
+	t.Cleanup(func() { checkpoint.Close() })
+	d, err := arch.Describe(config, checkpoint.Tensors(), arch.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := arch.Open(d, checkpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +81,7 @@ func packaged(t testing.TB, name string, s quant.Spec) model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return model{fmt.Sprint(name, " ", s.Bits), b, file.Bytes(), d.Hidden}
+	return model{fmt.Sprint(name, " ", s.Bits), b, file.Bytes(), d.Hidden, m.Window}
 }
 
 // table is s, or what engines can look embeddings up in.
@@ -100,6 +107,7 @@ func (m *model) compile(t testing.TB, b backends.Backend, o backends.Options) ba
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.Window = m.window
 	e, err := b.Compile(g, m.file, o)
 	if err != nil {
 		t.Fatal(err)

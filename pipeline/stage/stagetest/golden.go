@@ -5,13 +5,24 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 
 	"github.com/llmexport/llmexport/pipeline/safetensors"
 )
 
-// Families are checkpoints of random weights below pipeline/arch/testdata, one for every feature of the described
-// families.
-var Families = []string{"llama", "llama-bias", "llama-linear-rope", "llama3-rope", "qwen2-tied", "qwen2-untied", "qwen3-tied", "qwen3-untied"}
+// Families lists the checkpoints of random weights below a directory, which have logits of transformers beside them: one
+// at least for every model type.
+func Families(dir string) ([]string, error) {
+	goldens, err := filepath.Glob(filepath.Join(dir, "*", "golden.safetensors"))
+	if err == nil && len(goldens) == 0 {
+		err = fmt.Errorf("%s holds no checkpoints", dir)
+	}
+	names := make([]string, 0, len(goldens))
+	for _, g := range goldens {
+		names = append(names, filepath.Base(filepath.Dir(g)))
+	}
+	return names, err
+}
 
 // Golden is an output that transformers computed in float32: Logits [len(IDs), vocabulary].
 type Golden struct {
