@@ -54,6 +54,7 @@ var families = []struct {
 	{"hunyuan_v1_moe", Hunyuan{Experts: true}},
 	{"internlm2", InternLM2{}},
 	{"internlm3", InternLM3{}},
+	{"kimi_k2", DeepSeek{}}, // the words of its authors: DeepSeek-V3 under another name
 	{"lfm2", LFM2{}},
 	{"lfm2_moe", LFM2{Experts: true}},
 	{"llama", Llama{}},
