@@ -46,6 +46,7 @@ var levels = []struct {
 
 // thirdParty lists what packages of level 0 import from other modules: everything else stands on them.
 var thirdParty = map[string][]string{
+	"docs":              {},
 	"runtime/tensor":    {"golang.org/x/sys"},
 	"runtime/kernel":    {"golang.org/x/sys"},
 	"runtime/tokenizer": {"golang.org/x/text", "github.com/dlclark/regexp2/v2"},
