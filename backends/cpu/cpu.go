@@ -207,7 +207,7 @@ func (e *executable) Run(ctx context.Context, states []backends.State, c backend
 	if c.Tokens <= 0 || len(states) == 0 || len(c.Embeddings) == 0 || len(c.Embeddings)%(c.Tokens*len(states)) != 0 {
 		return nil, fmt.Errorf("internal error: %d embeddings for %d tokens of %d states", len(c.Embeddings), c.Tokens, len(states))
 	}
-	if len(states) > 1 && !(batches(&c) && e.aligned(states)) {
+	if len(states) > 1 && !(e.batches(&c) && e.aligned(states)) {
 		return backends.OneByOne(ctx, e, states, c)
 	}
 	first := states[0].(*state)
@@ -310,5 +310,12 @@ func (e *executable) aligned(states []backends.State) bool {
 
 // batches says whether states can share the rows of one call with the same results. A single token, and in int8 mode the
 // tokens behind the last group of four, are computed in another order; some elementwise ops compute the elements behind the
-// last group of eight in another way, and a tensor may have one for each token.
-func batches(c *backends.Call) bool { return (c.All || c.Defer) && c.Tokens%8 == 0 }
+// last group of eight in another way, and a tensor may have one for each token; sums with a bias that are exact begin
+// otherwise behind the last group of 24.
+func (e *executable) batches(c *backends.Call) bool {
+	group := 8
+	if slices.ContainsFunc(e.linears, func(l *linear) bool { return l != nil && l.exact && l.m.Bias != nil }) {
+		group = 24
+	}
+	return (c.All || c.Defer) && c.Tokens%group == 0
+}

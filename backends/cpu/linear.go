@@ -296,14 +296,18 @@ func (l *linear) multiply(dst, x []float32, q *kernel.QuantizedRows, tokens, fro
 		for r := from; r < to; r += panel {
 			n := min(panel, to-r)
 			if l.exact {
-				kernel.EngineMatMulT(dst[r:], x, l.rows(w, r, r+n), tokens, n, cols, rows)
+				var bias []float32
+				if l.m.Bias != nil {
+					bias = l.m.Bias[r : r+n]
+				}
+				kernel.EngineMatMulT(dst[r:], x, l.rows(w, r, r+n), bias, tokens, n, cols, rows)
 				continue
 			}
 			w.packed.Pack(l.rows(w, r, r+n), n, cols, cols)
 			w.packed.MulT(dst[r:], x, tokens, rows, cols, 0, n)
 		}
 	}
-	if l.m.Bias == nil {
+	if l.m.Bias == nil || l.exact {
 		return
 	}
 	bias := l.m.Bias[from:to]

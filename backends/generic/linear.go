@@ -176,10 +176,14 @@ func (l *linear) panel(dst, x []float32, tokens, lo, hi int, s *scratch) {
 		m.Rows32(w, s.codes[:cap(s.codes)], lo, hi)
 	}
 	if l.exact {
-		kernel.EngineMatMulT(dst[lo:], x, w, tokens, hi-lo, m.Cols, m.Rows)
-	} else {
-		kernel.MatMulT(dst[lo:], x, w, tokens, hi-lo, m.Cols, m.Rows, m.Cols, m.Cols)
+		var bias []float32
+		if m.Bias != nil {
+			bias = m.Bias[lo:hi]
+		}
+		kernel.EngineMatMulT(dst[lo:], x, w, bias, tokens, hi-lo, m.Cols, m.Rows)
+		return
 	}
+	kernel.MatMulT(dst[lo:], x, w, tokens, hi-lo, m.Cols, m.Rows, m.Cols, m.Cols)
 	if m.Bias == nil {
 		return
 	}

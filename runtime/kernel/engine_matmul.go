@@ -36,6 +36,8 @@ type matMulScratch struct {
 	tile []float32 // 16 columns of b, [l][16]
 	x    []float32 // a in lanes, [blocks of rows][l][lanes]
 	sums []float32 // [16][lanes]
+
+	first, second []float32 // factors with a bias
 }
 
 var matMulScratches = sync.Pool{New: func() any { return new(matMulScratch) }}
@@ -210,11 +212,16 @@ func laneDot(x, y []float32) float32 {
 	return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))
 }
 
+// biasRows is how many rows the engine takes at a time through the kernel whose sums begin with the bias.
+const biasRows = 24
+
 // EngineMatMulT is MatMulT in the engine's order for linear layers with float weights: what EngineMatMul does for several
-// rows and columns, for any number of them. dst is [m, n] with rows ldd apart, a is [m, k], b is [n, k].
+// rows and columns, for any number of them. dst is [m, n] with rows ldd apart, a is [m, k], b is [n, k]; bias is [n] or
+// nil. Sums of whole groups of 24 rows begin with the bias, that of the other rows is added behind.
 //
-// Emulates Convolution1x1Strassen.cpp where it does not divide the product: Strassen's scheme wants 48 rows or more.
-func EngineMatMulT(dst, a, b []float32, m, n, k, ldd int) {
+// Emulates Convolution1x1Strassen.cpp where it does not divide the product: Strassen's scheme wants 48 rows or more; with
+// _AVX_MNNGemmFloatUnitMainFMA_Fused.S and AVX2GemmPostTreat.
+func EngineMatMulT(dst, a, b, bias []float32, m, n, k, ldd int) {
 	checkMatrix("EngineMatMulT", "dst", len(dst), m, n, ldd)
 	checkMatrix("EngineMatMulT", "a", len(a), m, k, k)
 	checkMatrix("EngineMatMulT", "b", len(b), n, k, k)
@@ -223,5 +230,36 @@ func EngineMatMulT(dst, a, b []float32, m, n, k, ldd int) {
 	}
 	s := matMulScratches.Get().(*matMulScratch)
 	defer matMulScratches.Put(s)
-	s.multiply(dst, a, b, m, k, n, ldd, false, true)
+	if bias == nil {
+		s.multiply(dst, a, b, m, k, n, ldd, false, true)
+		return
+	}
+	whole := m / biasRows * biasRows
+	if whole > 0 {
+		// The bias as a first term: 1*bias is exact.
+		s.biased(a, b, bias, whole, n, k)
+		s.multiply(dst, s.first, s.second, whole, k+1, n, ldd, false, true)
+	}
+	if whole == m {
+		return
+	}
+	s.multiply(dst[whole*ldd:], a[whole*k:], b, m-whole, k, n, ldd, false, true)
+	for r := whole; r < m; r++ {
+		for c, v := range bias[:n] {
+			dst[r*ldd+c] += v
+		}
+	}
+}
+
+// biased puts a column of ones before a, and bias before the rows of b.
+func (s *matMulScratch) biased(a, b, bias []float32, m, n, k int) {
+	s.first, s.second = resized(s.first, m*(k+1)), resized(s.second, n*(k+1))
+	for r := range m {
+		s.first[r*(k+1)] = 1
+		copy(s.first[r*(k+1)+1:][:k], a[r*k:])
+	}
+	for r := range n {
+		s.second[r*(k+1)] = bias[r]
+		copy(s.second[r*(k+1)+1:][:k], b[r*k:])
+	}
 }
