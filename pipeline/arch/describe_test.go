@@ -31,7 +31,7 @@ type facts struct {
 }
 
 func factsOf(d *Decoder) facts {
-	l := d.Plain(0)
+	l := d.Pair(0)
 	f := facts{
 		Architecture: d.Architecture,
 		Hidden:       d.Hidden, Vocab: d.Vocab, Positions: d.MaxPositions,

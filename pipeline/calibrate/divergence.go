@@ -2,7 +2,6 @@ package calibrate
 
 import (
 	"context"
-	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
 )
@@ -42,8 +41,10 @@ func Divergence(ctx context.Context, o Options, s Scheme, f *Finished, text [][]
 	if err := set(e); err != nil {
 		return 0, err
 	}
-	h := make([]float32, len(p.hidden))
-	lookUp(h, e.W, slices.Concat(text...))
+	h, err := m.Embed(text, nil)
+	if err != nil {
+		return 0, err
+	}
 	for i := range o.Decoder.Layers {
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)

@@ -38,16 +38,17 @@ func newProbe(ctx context.Context, o *Options, m *net.Model, windows [][]int32, 
 	d := o.Decoder
 	p := &probe{decoder: d, model: m, source: o.Source, threads: o.Threads, windows: windows, layers: make([]*net.Layer, len(d.Layers))}
 	var weights int64
-	for i := range d.Layers {
-		a, f := d.Plain(i).Attention, d.Plain(i).MLP
-		weights += int64(d.Hidden) * int64(a.Q.Weight.Rows+a.K.Weight.Rows+a.V.Weight.Rows+a.O.Weight.Cols+3*f.Intermediate)
-	}
+	d.Linears(func(name string, l *arch.Linear) {
+		if name != headInput {
+			weights += int64(l.Weight.Rows) * int64(l.Weight.Cols)
+		}
+	})
 	p.keep = 8*weights <= memory // floats, once plain and once packed
 	var err error
 	if p.head, err = m.Head(); err != nil {
 		return nil, err
 	}
-	if p.hidden, err = m.Embed(windows); err != nil {
+	if p.hidden, err = m.Embed(windows, nil); err != nil {
 		return nil, err
 	}
 	p.final, err = p.run(ctx, slices.Clone(p.hidden), 0, nil)
@@ -114,10 +115,11 @@ func (p *probe) from(ctx context.Context, layer int, l *net.Linear) (float64, er
 
 // table measures the divergence with other rows in the table of embeddings, and in the head if it is tied to them.
 func (p *probe) table(ctx context.Context, rows []float32) (float64, error) {
-	h := make([]float32, len(p.hidden))
-	lookUp(h, rows, slices.Concat(p.windows...))
-	h, err := p.run(ctx, h, 0, nil)
+	h, err := p.model.Embed(p.windows, rows)
 	if err != nil {
+		return 0, err
+	}
+	if h, err = p.run(ctx, h, 0, nil); err != nil {
 		return 0, err
 	}
 	head := p.head.Linear
@@ -154,7 +156,7 @@ func (p *probe) divergence(ctx context.Context, h []float32, head *net.Linear) (
 	width, vocab := p.decoder.Hidden, head.Rows
 	n := len(h) / width
 	kl := make([]float64, n)
-	changed := net.Head{Linear: head}
+	changed := p.head.With(head)
 	p.want, p.got = grow(p.want, min(n, probeRows)*vocab), grow(p.got, min(n, probeRows)*vocab)
 	want, got := p.want, p.got
 	for row := 0; row < n; row += probeRows {

@@ -19,23 +19,24 @@ import (
 //
 //	norms       gamma moves into the columns of the matrices behind them and becomes 1
 //	embedding   E Q
-//	readers     W Q              q, k, v, gate, up, head
+//	readers     W Q              q, k, v and their gate, gate, up, head
 //	writers     Qᵀ W, Qᵀ b       o, down
 //	values      Rᵀ W, Rᵀ b       v, for every key-value head
 //	            W R              o, for every query head
 //
 // Rotated matrices are written to dir, as files of F32 that the overlay reads, computed in float64 and rounded once; a
-// few blocks of one tensor are in memory at a time. A decoder whose head is the embedding's table is
-// tensor.ErrUnsupported: the gamma of the final norm belongs to the head only.
+// few blocks of one tensor are in memory at a time. A decoder that cannot be rotated is refused, see [CheckRotation].
 func Rotate(ctx context.Context, d *arch.Decoder, src tensor.Source, by quant.Rotator, dir string, threads int) (*Overlay, error) {
-	if d.Tied || d.Head.Weight.Tensor == d.Embedding.Tensor {
-		return nil, fmt.Errorf("%s: head and embedding share the table %s, which cannot hold the final norm's gamma for one of them only: %w",
-			by.Name(), d.Embedding.Tensor, tensor.ErrUnsupported)
+	if err := CheckRotation(d, by); err != nil {
+		return nil, err
 	}
 	r := &rotation{o: NewOverlay(src), dir: dir, threads: threads, elements: 1 << 23}
 	stream := by.Stream(d.Hidden)
 	if stream != nil {
 		for _, s := range Sites(d) {
+			if !s.Stream {
+				continue
+			}
 			if err := r.absorb(&s); err != nil {
 				return nil, err
 			}
@@ -48,15 +49,18 @@ func Rotate(ctx context.Context, d *arch.Decoder, src tensor.Source, by quant.Ro
 		}
 	}
 	for i := range d.Layers {
-		a, m := d.Plain(i).Attention, d.Plain(i).MLP
+		a, m := d.Pair(i).Attention, d.Pair(i).MLP
 		head := by.Head(a.HeadDim)
 		for _, t := range []struct {
 			linear  *arch.Linear
 			out, in *quant.Hadamard
 		}{
-			{&a.Q, nil, stream}, {&a.K, nil, stream}, {&a.V, head, stream}, {&a.O, stream, head},
+			{&a.Q, nil, stream}, {&a.K, nil, stream}, {&a.V, head, stream}, {&a.Gate, nil, stream}, {&a.O, stream, head},
 			{&m.Gate, nil, stream}, {&m.Up, nil, stream}, {&m.Down, stream, nil},
 		} {
+			if t.linear.Weight.Tensor == "" {
+				continue
+			}
 			if err := r.turn(ctx, t.linear.Weight, t.out, t.in); err != nil {
 				return nil, err
 			}
@@ -66,6 +70,52 @@ func Rotate(ctx context.Context, d *arch.Decoder, src tensor.Source, by quant.Ro
 		}
 	}
 	return r.o, nil
+}
+
+// CheckRotation refuses, with tensor.ErrUnsupported, a decoder that [arch.Decoder.CheckPairs] accepts and that does not
+// compute the same in the coordinates of a rotation. The residual stream turns if whatever reads it is an RMSNorm with
+// matrices of its own behind it, and whatever is added to it comes from a matrix. So the head cannot be the table: the
+// gamma of the final norm belongs to the head only. The values of a head turn if o alone reads them.
+func CheckRotation(d *arch.Decoder, by quant.Rotator) error {
+	if d.Tied || d.Head.Weight.Tensor == d.Embedding.Tensor {
+		return fmt.Errorf("%s: head and embedding share the table %s, which cannot hold the final norm's gamma for one of them only: %w",
+			by.Name(), d.Embedding.Tensor, tensor.ErrUnsupported)
+	}
+	refuse := func(what string) error { return fmt.Errorf("%s: %s: %w", by.Name(), what, tensor.ErrUnsupported) }
+	users := gammas(d)
+	reads := func(n *arch.Norm) string {
+		switch {
+		case n == nil:
+			return "blocks without a norm before them"
+		case n.Centered || n.Beta.Tensor != "":
+			return "LayerNorm"
+		case users[n.Gamma.Tensor] > 1:
+			return "norms that share their weights"
+		}
+		return ""
+	}
+	stream := by.Stream(d.Hidden) != nil
+	if stream && d.EmbeddingNorm != nil {
+		return refuse("normalised embeddings")
+	}
+	if what := reads(&d.FinalNorm); stream && what != "" {
+		return refuse(what)
+	}
+	for i := range d.Layers {
+		l := d.Pair(i)
+		for _, n := range []*arch.Norm{l.AttentionNorm, l.MLPNorm} {
+			if what := reads(n); stream && what != "" {
+				return refuse(what)
+			}
+		}
+		if stream && (l.AttentionPostNorm != nil || l.MLPPostNorm != nil) {
+			return refuse("norms behind the blocks")
+		}
+		if a := l.Attention; by.Head(a.HeadDim) != nil && (a.Gate.Weight.Tensor != "" || a.OutNorm != nil) {
+			return refuse("attention with a gate or a norm before its output")
+		}
+	}
+	return nil
 }
 
 // rotation is a rotation under way.
@@ -78,12 +128,9 @@ type rotation struct {
 	elements int
 }
 
-// absorb moves the gamma of a norm into its consumers. Sites that are fed by matrices have none.
+// absorb moves the gamma of a norm into its consumers.
 func (r *rotation) absorb(s *Site) error {
 	g := s.Producers[0]
-	if g.Cols != 0 {
-		return nil
-	}
 	gamma, err := r.vector(g)
 	if err != nil {
 		return err

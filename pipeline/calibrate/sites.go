@@ -17,45 +17,91 @@ type Site struct {
 	Channels int
 	// Of is the channel of each column of the consumers; nil if it is the column itself.
 	Of []int
-	// Producers are divided: the gamma of a norm, or a matrix by rows and its bias.
+	// Producers are divided: the gamma and beta of a norm, or a matrix by rows and its bias.
 	Producers []arch.Weight
 	// Consumers are multiplied, by columns.
 	Consumers []arch.Weight
+	// Stream says that the producer is a norm of the residual stream.
+	Stream bool
 }
 
 // sampleRows is how many rows of a consumer a folder sees. Losses of a folding over 512 rows and over all agree to a
 // fraction of the 1 % that it has to win.
 const sampleRows = 512
 
-// Sites lists the sites of a decoder in the order of the computation: the norm before attention with q, k and v; the
-// rows of v with the columns of o, where all query heads of a key-value head share its scales; the norm before the MLP
-// with gate and up; the rows of up with the columns of down, which the activation of gate leaves alone; the final norm
-// with a head that is not the embedding's table.
+// Sites lists the sites of a decoder that [arch.Decoder.CheckPairs] accepts, in the order of the computation: the norm
+// before attention with q, k, v and their gate; the rows of v with the columns of o, where all query heads of a key-value
+// head share its scales; the norm before the MLP with gate and up; the rows of up with the columns of down, which the
+// activation of gate leaves alone; the final norm with a head that is not the embedding's table. Where o or down have a
+// norm of their own before them, that is their producer. There is no site at an input without a norm, at a norm that
+// shares its gamma with others, and between up and down of an MLP without a gate.
 func Sites(d *arch.Decoder) []Site {
 	var all []Site
-	for i := range d.Layers {
-		l, name := d.Plain(i), fmt.Sprintf("layers.%d.", i)
-		a, m := l.Attention, l.MLP
-		of := make([]int, a.Heads*a.HeadDim)
-		for j := range of {
-			head := j / a.HeadDim
-			of[j] = head/(a.Heads/a.KVHeads)*a.HeadDim + j%a.HeadDim
+	users := gammas(d)
+	norm := func(name string, n *arch.Norm, stream bool, consumers ...arch.Linear) {
+		if n == nil || users[n.Gamma.Tensor] > 1 || users[n.Beta.Tensor] > 1 {
+			return
 		}
-		all = append(all,
-			Site{Name: name + "attention.input", Channels: d.Hidden, Producers: []arch.Weight{l.AttentionNorm.Gamma},
-				Consumers: []arch.Weight{a.Q.Weight, a.K.Weight, a.V.Weight}},
-			Site{Name: name + "attention.o", Channels: a.KVHeads * a.HeadDim, Of: of, Producers: outputs(a.V),
-				Consumers: []arch.Weight{a.O.Weight}},
-			Site{Name: name + "mlp.input", Channels: d.Hidden, Producers: []arch.Weight{l.MLPNorm.Gamma},
-				Consumers: []arch.Weight{m.Gate.Weight, m.Up.Weight}},
-			Site{Name: name + "mlp.down", Channels: m.Intermediate, Producers: outputs(m.Up),
+		s := Site{Name: name, Channels: n.Gamma.Rows, Producers: []arch.Weight{n.Gamma}, Stream: stream}
+		if n.Beta.Tensor != "" {
+			s.Producers = append(s.Producers, n.Beta)
+		}
+		for _, l := range consumers {
+			if l.Weight.Tensor != "" {
+				s.Consumers = append(s.Consumers, l.Weight)
+			}
+		}
+		all = append(all, s)
+	}
+	for i := range d.Layers {
+		l, name := d.Pair(i), fmt.Sprintf("layers.%d.", i)
+		a, m := l.Attention, l.MLP
+		norm(name+"attention.input", l.AttentionNorm, true, a.Q, a.K, a.V, a.Gate)
+		if a.OutNorm != nil {
+			norm(name+"attention.o", a.OutNorm, false, a.O)
+		} else {
+			of := make([]int, a.Heads*a.HeadDim)
+			for j := range of {
+				head := j / a.HeadDim
+				of[j] = head/(a.Heads/a.KVHeads)*a.HeadDim + j%a.HeadDim
+			}
+			all = append(all, Site{Name: name + "attention.o", Channels: a.KVHeads * a.HeadDim, Of: of, Producers: outputs(a.V),
+				Consumers: []arch.Weight{a.O.Weight}})
+		}
+		norm(name+"mlp.input", l.MLPNorm, true, m.Gate, m.Up)
+		if m.Norm != nil {
+			norm(name+"mlp.down", m.Norm, false, m.Down)
+		} else if m.Gate.Weight.Tensor != "" {
+			all = append(all, Site{Name: name + "mlp.down", Channels: m.Intermediate, Producers: outputs(m.Up),
 				Consumers: []arch.Weight{m.Down.Weight}})
+		}
 	}
 	if !d.Tied {
-		all = append(all, Site{Name: "head", Channels: d.Hidden, Producers: []arch.Weight{d.FinalNorm.Gamma},
-			Consumers: []arch.Weight{d.Head.Weight}})
+		norm("head", &d.FinalNorm, true, d.Head)
 	}
 	return all
+}
+
+// gammas counts the norms that use a vector.
+func gammas(d *arch.Decoder) map[string]int {
+	users := map[string]int{}
+	add := func(list ...*arch.Norm) {
+		for _, n := range list {
+			if n == nil {
+				continue
+			}
+			users[n.Gamma.Tensor]++
+			if n.Beta.Tensor != "" {
+				users[n.Beta.Tensor]++
+			}
+		}
+	}
+	add(d.EmbeddingNorm, &d.FinalNorm)
+	for i := range d.Layers {
+		l := d.Pair(i)
+		add(l.AttentionNorm, l.AttentionPostNorm, l.MLPNorm, l.MLPPostNorm, l.Attention.QNorm, l.Attention.KNorm, l.Attention.OutNorm, l.MLP.Norm)
+	}
+	return users
 }
 
 // outputs are the tensors that make the outputs of a linear layer.

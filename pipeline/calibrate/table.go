@@ -35,11 +35,12 @@ func (q *quantization) table(ctx context.Context) ([]float32, error) {
 // log-likelihood of labels drawn from the model itself (their second moment is its Fisher information), and an error of
 // the same row in the head costs half of (1 - sum p^2) (h dE)^2 with h the input of the head. Both are weighted by how
 // often the token comes: one factor for a row, which drops out. So a tied table is encoded as a matrix whose inputs have
-// the moments E[g gT] + (1 - E sum p^2) E[h hT], and a table that is only looked up with the first of them.
+// the moments E[g gT] + (1 - E sum p^2) E[h hT], and a table that is only looked up with the first of them. Where logits
+// are scaled or bounded, 1 - sum p^2 is the sum of p (1-p) d^2, d the derivative of a logit by the output of the table.
 func (o *Options) tableStats(ctx context.Context, m *net.Model) (*quant.Stats, error) {
 	hidden := o.Decoder.Hidden
 	head, lookup := newMoments(hidden, false), newMoments(hidden, false)
-	var rest float64 // sum of 1 - sum p^2
+	var rest float64 // sum of the spreads
 	length := len(o.Windows[0])
 	windows := o.Windows[:min(tableWindows, len(o.Windows))]
 	step := o.gradientWindows()
@@ -53,8 +54,8 @@ func (o *Options) tableStats(ctx context.Context, m *net.Model) (*quant.Stats, e
 			from, to := i*length*hidden, (i+1)*length*hidden
 			head.add(g.final[from:to], nil, length, o.Skip, o.Threads)
 			lookup.add(g.embedding[from:to], nil, length, o.Skip, o.Threads)
-			for _, v := range g.collision[i*length+o.Skip : (i+1)*length] {
-				rest += 1 - v
+			for _, v := range g.spread[i*length+o.Skip : (i+1)*length] {
+				rest += v
 			}
 		}
 	}
@@ -84,15 +85,15 @@ type gradients struct {
 	// final is the input of the head, embedding the gradient of the log-likelihood at the output of the lookup, both
 	// [tokens, Hidden].
 	final, embedding []float32
-	// collision is the probability that two draws of the next token agree, sum p^2, for every token.
-	collision []float64
+	// spread is 1 - sum p^2 for every token, or what stands for it.
+	spread []float64
 }
 
 // gradient takes windows through the float model and back, with labels drawn from the model. first is the number of
 // the first of them, which starts the random numbers.
 func (o *Options) gradient(ctx context.Context, m *net.Model, windows [][]int32, first int) (*gradients, error) {
 	length := len(windows[0])
-	h, err := m.Embed(windows)
+	h, err := m.Embed(windows, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +113,7 @@ func (o *Options) gradient(ctx context.Context, m *net.Model, windows [][]int32,
 	if err != nil {
 		return nil, err
 	}
-	g := &gradients{final: make([]float32, len(h)), embedding: make([]float32, len(h)), collision: make([]float64, len(windows)*length)}
+	g := &gradients{final: make([]float32, len(h)), embedding: make([]float32, len(h)), spread: make([]float64, len(windows)*length)}
 	head.Input(g.final, h)
 	head.Backward(g.embedding, h, func(token int, logits []float32) {
 		labels := make([]int32, len(logits)/head.Linear.Rows)
@@ -120,7 +121,13 @@ func (o *Options) gradient(ctx context.Context, m *net.Model, windows [][]int32,
 			for i := lo; i < hi; i++ {
 				at := token + i
 				random := rand.New(rand.NewPCG(uint64(first+at/length), uint64(at%length)))
-				labels[i], g.collision[at] = draw(logits[i*head.Linear.Rows:(i+1)*head.Linear.Rows], random.Float64())
+				row := logits[i*head.Linear.Rows : (i+1)*head.Linear.Rows]
+				var collision float64
+				labels[i], collision = draw(row, random.Float64())
+				g.spread[at] = 1 - collision
+				if !head.Plain() {
+					g.spread[at] = spread(head, row)
+				}
 			}
 		})
 		m.CrossEntropyGradient(logits, labels)
@@ -135,7 +142,17 @@ func (o *Options) gradient(ctx context.Context, m *net.Model, windows [][]int32,
 		}
 		l.Backward(g.embedding, inputs[i], length, net.Visitor{})
 	}
-	return g, nil
+	return g, m.EmbedBackward(g.embedding, windows, nil, net.Visitor{})
+}
+
+// spread is the sum of p (1-p) d^2 over the logits of a token.
+func spread(head *net.Head, logits []float32) (sum float64) {
+	top := kernel.LogSumExp(logits)
+	for _, v := range logits {
+		p, d := kernel.Exp(float64(v)-top), float64(head.Slope(v))
+		sum += float64(float64(p*(1-p)) * float64(d*d))
+	}
+	return sum
 }
 
 // draw takes the token at u, from 0 to 1, of the distribution that logits say, and the sum of its squared probabilities.

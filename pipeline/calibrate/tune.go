@@ -79,6 +79,7 @@ type tuning struct {
 	students       []*net.Layer
 	thead, shead   *net.Head
 	embedding      *net.Linear // of the student
+	norms          []*net.Norm // of the student
 	gradientBuffer []float32
 }
 
@@ -193,9 +194,7 @@ func (t *tuning) open(f *Finished) error {
 				return err
 			}
 		}
-		for _, n := range []*net.Norm{b.AttentionNorm, b.MLPNorm, b.QNorm, b.KNorm} {
-			t.addNorm(n)
-		}
+		t.norms = append(t.norms, b.Norms()...)
 	}
 	if t.thead, err = t.teacher.Head(); err != nil {
 		return err
@@ -203,15 +202,17 @@ func (t *tuning) open(f *Finished) error {
 	if t.shead, err = t.student.Head(); err != nil {
 		return err
 	}
-	t.addNorm(t.shead.Norm)
-	return add(t.shead.Linear)
-}
-
-func (t *tuning) addNorm(n *net.Norm) {
-	if n != nil {
+	t.norms = append(t.norms, t.shead.Norm)
+	if n, err := t.student.EmbeddingNorm(); err != nil {
+		return err
+	} else if n != nil {
+		t.norms = append(t.norms, n)
+	}
+	for _, n := range t.norms { // several may share a gamma
 		t.gammas[n.Weight.Tensor] = newParameters(len(n.Gamma))
 		t.originals[n.Weight.Tensor] = slices.Clone(n.Gamma)
 	}
+	return add(t.shead.Linear)
 }
 
 // now computes the blocks that the parameters stand for; rounded says that they are rounded to what is stored.
@@ -280,19 +281,11 @@ func (t *tuning) set() {
 		for _, lin := range l.Linears() {
 			put(lin)
 		}
-		for _, n := range []*net.Norm{l.AttentionNorm, l.MLPNorm, l.QNorm, l.KNorm} {
-			t.setNorm(n)
+	}
+	for _, n := range t.norms {
+		for i, g := range t.originals[n.Weight.Tensor] {
+			n.Gamma[i] = g + float32(g*t.gammas[n.Weight.Tensor].value[i])
 		}
-	}
-	t.setNorm(t.shead.Norm)
-}
-
-func (t *tuning) setNorm(n *net.Norm) {
-	if n == nil {
-		return
-	}
-	for i, g := range t.originals[n.Weight.Tensor] {
-		n.Gamma[i] = g + float32(g*t.gammas[n.Weight.Tensor].value[i])
 	}
 }
 
@@ -311,7 +304,7 @@ func (t *tuning) descend(ctx context.Context) (float64, error) {
 	t.set()
 	windows := t.batch()
 	length := len(windows[0])
-	final, err := t.teacher.Embed(windows)
+	final, err := t.teacher.Embed(windows, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -319,7 +312,7 @@ func (t *tuning) descend(ctx context.Context) (float64, error) {
 		l.Forward(final, length)
 	}
 	t.thead.Input(final, final)
-	h, err := t.student.Embed(windows)
+	h, err := t.student.Embed(windows, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -356,6 +349,9 @@ func (t *tuning) descend(ctx context.Context) (float64, error) {
 	}, visitor)
 	for i := len(t.students) - 1; i >= 0; i-- {
 		t.students[i].Backward(dh, inputs[i], length, visitor)
+	}
+	if err := t.student.EmbedBackward(dh, windows, nil, visitor); err != nil {
+		return 0, err
 	}
 	if t.table != nil {
 		t.gatherTable(dh, slices.Concat(windows...))

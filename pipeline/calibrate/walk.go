@@ -3,7 +3,6 @@ package calibrate
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
@@ -117,12 +116,13 @@ func (w *walk) embed(ctx context.Context, h streams) error {
 			if s == nil {
 				continue
 			}
-			x, err := w.model.Embed(windows)
+			var table []float32
+			if s == h.quantized {
+				table = w.embedding
+			}
+			x, err := w.model.Embed(windows, table)
 			if err != nil {
 				return err
-			}
-			if s == h.quantized && w.embedding != nil {
-				lookUp(x, w.embedding, slices.Concat(windows...))
 			}
 			if err := s.put(x, row); err != nil {
 				return err
@@ -158,8 +158,8 @@ func (w *walk) runLayer(ctx context.Context, i int, h streams) error {
 	}
 	d := w.decoder
 	name := fmt.Sprintf("layers.%d.", i)
-	// Attention: q, k, v, then what they make for o.
-	if err := w.input(ctx, &input{name + "attention", i, []*net.Linear{q.Q, q.K, q.V}}, h, float, q, (*net.Layer).AttentionInput); err != nil {
+	// Attention: q, k, v and their gate, then what they make for o.
+	if err := w.input(ctx, &input{name + "attention", i, q.AttentionReaders()}, h, float, q, (*net.Layer).AttentionInput); err != nil {
 		return err
 	}
 	o, err := w.produce(ctx, h, float, q, q.O.Cols, func(l *net.Layer, dst, h []float32, windows int) {
@@ -174,7 +174,7 @@ func (w *walk) runLayer(ctx context.Context, i int, h streams) error {
 		return err
 	}
 	// MLP: gate and up, then what they make for down.
-	if err := w.input(ctx, &input{name + "mlp", i, []*net.Linear{q.Gate, q.Up}}, h, float, q, (*net.Layer).MLPInput); err != nil {
+	if err := w.input(ctx, &input{name + "mlp", i, q.MLPReaders()}, h, float, q, (*net.Layer).MLPInput); err != nil {
 		return err
 	}
 	p, err := w.produce(ctx, h, float, q, q.Down.Cols, func(l *net.Layer, dst, h []float32, _ int) {
@@ -188,7 +188,7 @@ func (w *walk) runLayer(ctx context.Context, i int, h streams) error {
 	return w.block(ctx, &input{name + "down", i, []*net.Linear{q.Down}}, h, p, float, q, (*net.Layer).AddMLP)
 }
 
-// input shows a visit an input that is computed from the states by a norm.
+// input shows a visit an input that is computed from the states by a norm, or is the states.
 func (w *walk) input(ctx context.Context, in *input, h streams, float, quantized *net.Layer, norm func(l *net.Layer, dst, h []float32)) error {
 	return w.show(ctx, in, h, func(x []float32, h []float32, isFloat bool) []float32 {
 		x = grow(x, len(h))
@@ -331,12 +331,4 @@ func (w *walk) head(ctx context.Context, h streams) error {
 		head.Input(x, rows)
 		return x
 	})
-}
-
-// lookUp writes the rows of tokens of a table to h.
-func lookUp(h, table []float32, tokens []int32) {
-	width := len(h) / len(tokens)
-	for i, id := range tokens {
-		copy(h[i*width:(i+1)*width], table[int(id)*width:])
-	}
 }

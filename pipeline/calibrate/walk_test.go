@@ -63,7 +63,7 @@ func direct(t *testing.T, o Options) []seen {
 		sums[name].add(x, nil, length, o.Skip, 1)
 	}
 	for _, window := range o.Windows {
-		h, err := m.Embed([][]int32{window})
+		h, err := m.Embed([][]int32{window}, nil)
 		check(t, err)
 		for i := range o.Decoder.Layers {
 			l, err := m.Layer(i)
@@ -94,7 +94,7 @@ func direct(t *testing.T, o Options) []seen {
 	}
 	var all []seen
 	for i := range o.Decoder.Layers {
-		l := o.Decoder.Plain(i)
+		l := o.Decoder.Pair(i)
 		a, f := l.Attention, l.MLP
 		name := fmt.Sprintf("layers.%d.", i)
 		for k, tensors := range [][]string{
@@ -156,7 +156,7 @@ func TestWalk(t *testing.T) {
 func TestWalkShowsReplacedWeights(t *testing.T) {
 	d, src := openCheckpoint(t, familyDir("llama"))
 	o := Options{Decoder: d, Source: src, Windows: randomText(d, 4, 32), Threads: 2, Memory: plenty, Dir: t.TempDir()}
-	down := d.Plain(1).MLP.Down.Weight
+	down := d.Pair(1).MLP.Down.Weight
 	half := edited(t, src, down, func(x []float32) {
 		for i := range x {
 			x[i] /= 2
@@ -212,14 +212,14 @@ func TestWalkFails(t *testing.T) {
 			}
 		}
 	}
-	overflowing := edited(t, edited(t, base, d.Plain(2).MLP.Up.Weight, times(1e10)), d.Plain(2).MLP.Down.Weight, times(1e37))
+	overflowing := edited(t, edited(t, base, d.Pair(2).MLP.Up.Weight, times(1e10)), d.Pair(2).MLP.Down.Weight, times(1e37))
 	for _, c := range []struct {
 		name string
 		src  tensor.Source
 		text string
 	}{
-		{"NaN", &poisoned{base, d.Plain(1).Attention.V.Weight.Tensor, bf16NaN}, d.Plain(1).Attention.V.Weight.Tensor},
-		{"too large", &poisoned{base, d.Plain(0).MLP.Up.Weight.Tensor, bf16Large}, "layers.0.down: "},
+		{"NaN", &poisoned{base, d.Pair(1).Attention.V.Weight.Tensor, bf16NaN}, d.Pair(1).Attention.V.Weight.Tensor},
+		{"too large", &poisoned{base, d.Pair(0).MLP.Up.Weight.Tensor, bf16Large}, "layers.0.down: "},
 		{"states", overflowing, "layers.2.down: the states behind it"},
 		{"a visit", base, "lost"},
 		{"cancelled", base, "lost"},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -22,8 +21,8 @@ type weight struct {
 // open opens the tensor of a slot and checks its shape.
 func open(src tensor.Source, w arch.Weight) (*weight, error) {
 	infos := src.Tensors()
-	i, ok := slices.BinarySearchFunc(infos, w.Tensor, func(t tensor.Info, name string) int { return strings.Compare(t.Name, name) })
-	if !ok {
+	i := slices.IndexFunc(infos, func(t tensor.Info) bool { return t.Name == w.Tensor })
+	if i < 0 {
 		return nil, fmt.Errorf("no tensor %s: %w", w.Tensor, tensor.ErrCorrupt)
 	}
 	t := infos[i]

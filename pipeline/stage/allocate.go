@@ -400,12 +400,12 @@ func (p *Planned) items(measured []quant.Item) ([]quant.Item, remainder, error) 
 func fused(d *arch.Decoder, items []quant.Item) []quant.Item {
 	group := map[string]string{} // of tensors to the first of their group
 	for i := range d.Layers {
-		a, m := d.Plain(i).Attention, d.Plain(i).MLP
+		a, m := d.Pair(i).Attention, d.Pair(i).MLP
 		for _, l := range []*arch.Linear{&a.Q, &a.K, &a.V} {
 			group[l.Weight.Tensor] = a.Q.Weight.Tensor
 		}
-		for _, l := range []*arch.Linear{&m.Gate, &m.Up} {
-			group[l.Weight.Tensor] = m.Gate.Weight.Tensor
+		if m.Gate.Weight.Tensor != "" {
+			group[m.Gate.Weight.Tensor], group[m.Up.Weight.Tensor] = m.Gate.Weight.Tensor, m.Gate.Weight.Tensor
 		}
 	}
 	var list []quant.Item

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/calibrate"
 	"github.com/llmexport/llmexport/quant"
 )
 
@@ -23,16 +24,18 @@ func (q *Quantize) suitsDir(job *pipeline.Job, dir string) error {
 func (q *Quantize) suits(job *pipeline.Job, src *Source) error {
 	sec := job.Recipe.Stages["quantize"]
 	chain, err := quant.NewChain(q.Method)
-	plain := src.Decoder.CheckPlain()
+	unknown := src.Decoder.CheckPairs()
 	switch {
 	case err != nil:
 		return sec.Errorf("method", "%v", err)
-	case plain != nil && q.Budget != nil:
-		return sec.Errorf("budget", "sensitivities cannot be measured on this model (%v); choose bits, and the methods rtn, search or hqq", plain)
-	case plain != nil && chain.Calibrated():
-		return sec.Errorf("method", "methods that watch the model do not know all of this one (%v); choose rtn, search or hqq", plain)
+	case unknown != nil && q.Budget != nil:
+		return sec.Errorf("budget", "sensitivities cannot be measured on this model (%v); choose bits, and the methods rtn, search or hqq", unknown)
+	case unknown != nil && chain.Calibrated():
+		return sec.Errorf("method", "methods that watch the model do not know all of this one (%v); choose rtn, search or hqq", unknown)
 	case chain.Rotator != nil && src.Decoder.Tied:
 		return sec.Errorf("method", "%s needs a head with a table of its own; the head of this model is tied to the embedding", chain.Rotator.Name())
+	case chain.Rotator != nil && calibrate.CheckRotation(src.Decoder, chain.Rotator) != nil:
+		return sec.Errorf("method", "%v", calibrate.CheckRotation(src.Decoder, chain.Rotator))
 	case !q.keeps(src):
 		return nil
 	case q.Budget != nil:

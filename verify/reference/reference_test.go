@@ -198,13 +198,13 @@ func TestNewErrors(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{"missing tensor", func(d *arch.Decoder, m *memory) { d.Plain(1).MLP.Up.Weight.Tensor = "nothing" }, tensor.ErrCorrupt, `layer 1: mlp.up: the checkpoint has no tensor "nothing"`},
+		{"missing tensor", func(d *arch.Decoder, m *memory) { d.Pair(1).MLP.Up.Weight.Tensor = "nothing" }, tensor.ErrCorrupt, `layer 1: mlp.up: the checkpoint has no tensor "nothing"`},
 		{"shape", func(d *arch.Decoder, m *memory) { m.info(t, up).Shape = tensor.Shape{64, 160} }, tensor.ErrCorrupt, up + " has shape [64 160], not [160 64]"},
 		{"size", func(d *arch.Decoder, m *memory) { m.info(t, up).Size-- }, tensor.ErrCorrupt, up},
 		{"element type", func(d *arch.Decoder, m *memory) { m.info(t, up).DType = tensor.I16 }, tensor.ErrUnsupported, up + ": I16"},
-		{"slot", func(d *arch.Decoder, m *memory) { d.Plain(1).MLP.Up.Weight.Rows = 7 }, tensor.ErrCorrupt, "the description says 7 x 64"},
-		{"heads", func(d *arch.Decoder, m *memory) { d.Plain(0).Attention.KVHeads = 3 }, tensor.ErrCorrupt, "3 key heads"},
-		{"absurd heads", func(d *arch.Decoder, m *memory) { d.Plain(0).Attention.HeadDim = math.MaxInt }, tensor.ErrCorrupt, "heads of"},
+		{"slot", func(d *arch.Decoder, m *memory) { d.Pair(1).MLP.Up.Weight.Rows = 7 }, tensor.ErrCorrupt, "the description says 7 x 64"},
+		{"heads", func(d *arch.Decoder, m *memory) { d.Pair(0).Attention.KVHeads = 3 }, tensor.ErrCorrupt, "3 key heads"},
+		{"absurd heads", func(d *arch.Decoder, m *memory) { d.Pair(0).Attention.HeadDim = math.MaxInt }, tensor.ErrCorrupt, "heads of"},
 		{"norm", func(d *arch.Decoder, m *memory) { d.FinalNorm.Gamma.Rows = 8 }, tensor.ErrCorrupt, "final norm"},
 		{"no layers", func(d *arch.Decoder, m *memory) { d.Layers = nil }, tensor.ErrCorrupt, "0 layers"},
 		{"rotary frequencies", func(d *arch.Decoder, m *memory) { d.Ropes[0].InvFreq = d.Ropes[0].InvFreq[1:] }, tensor.ErrCorrupt, "rotary"},

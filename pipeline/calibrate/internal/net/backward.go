@@ -31,31 +31,44 @@ func (l *Layer) Backward(dh, h []float32, length int, v Visitor) {
 // backward is Backward for a piece.
 func (l *Layer) backward(dh, h []float32, length int, v Visitor) {
 	m, b, a := l.model, &l.model.buffers, l.arch.Attention
-	n := len(h) / m.decoder.Hidden
+	n, at := len(h)/m.decoder.Hidden, places{0, length, length}
 
 	// Forward as far as gradients need it.
 	x := grow(&b.norm, len(h))
-	l.AttentionNorm.apply(x, h)
+	l.AttentionNorm.normed(x, h)
 	q, o := grow(&b.q, n*l.Q.Rows), grow(&b.attended, n*l.O.Cols)
-	key, value := l.project(q, x, 0, length, true)
+	key, value := l.project(q, x, at, true)
 	l.attention(length).forward(m.threads, o, q, key, value)
+	l.finish(o, x, true)
 	middle := grow(&b.out, len(h))
 	l.O.apply(middle, o)
+	if l.AttentionPostNorm != nil {
+		copy(grow(&b.attention, len(middle)), middle)
+	}
+	l.scaled(middle, middle, l.AttentionPostNorm, l.arch.AttentionScale)
 	addAll(m.threads, middle, h)
 
 	l.mlpBackward(dh, middle, v)
 
-	v.linear(l.O, o, dh)
+	dy := l.unscaled(dh, b.attention, l.AttentionPostNorm, l.arch.AttentionScale, v)
+	v.linear(l.O, o, dy)
 	do := grow(&b.product, len(o)) // the MLP is done with it
-	l.O.back(do, dh)
-	l.attention(length).back(m.threads, q, key, value, o, do)
-	m.unturn(q, a.Heads, a.HeadDim, 0, length)
-	m.unturn(key, a.KVHeads, a.HeadDim, 0, length)
+	l.O.back(do, dy)
+	mixed, gates := l.unfinish(o, do, v)
+	l.attention(length).back(m.threads, q, key, value, mixed, do)
+	if !a.NormAfter {
+		m.unturn(q, a.Rope, a.Heads, a.HeadDim, at)
+		m.unturn(key, a.Rope, a.KVHeads, a.HeadDim, at)
+	}
 	if l.QNorm != nil {
-		l.QNorm.back(b.plainQ[:len(q)], q, a.Heads, v)
+		l.QNorm.back(b.plainQ[:len(q)], q, len(q)/n/len(l.QNorm.Gamma), v)
 	}
 	if l.KNorm != nil {
-		l.KNorm.back(b.plainK[:len(key)], key, a.KVHeads, v)
+		l.KNorm.back(b.plainK[:len(key)], key, len(key)/n/len(l.KNorm.Gamma), v)
+	}
+	if a.NormAfter {
+		m.unturn(q, a.Rope, a.Heads, a.HeadDim, at)
+		m.unturn(key, a.Rope, a.KVHeads, a.HeadDim, at)
 	}
 	v.linear(l.Q, x, q)
 	v.linear(l.K, x, key)
@@ -66,8 +79,55 @@ func (l *Layer) backward(dh, h []float32, length int, v Visitor) {
 	addAll(m.threads, dx, part)
 	l.V.back(part, value)
 	addAll(m.threads, dx, part)
-	l.AttentionNorm.back(h, dx, 1, v)
+	if gates != nil {
+		v.linear(l.HeadGate, x, gates)
+		l.HeadGate.back(part, gates)
+		addAll(m.threads, dx, part)
+	}
+	if l.AttentionNorm != nil {
+		l.AttentionNorm.back(h, dx, 1, v)
+	}
 	addAll(m.threads, dh, dx)
+}
+
+// unscaled is the gradient of what a block gives, where dh is that of the stream behind it, and y the output of the block
+// if a norm follows.
+func (l *Layer) unscaled(dh, y []float32, post *Norm, scale float64, v Visitor) []float32 {
+	if post == nil && scale == 0 {
+		return dh
+	}
+	dy := grow(&l.model.buffers.branch, len(dh))
+	copy(dy, dh)
+	if scale != 0 {
+		scaleAll(l.model.threads, dy, float32(scale))
+	}
+	if post != nil {
+		post.back(y[:len(dy)], dy, 1, v)
+	}
+	return dy
+}
+
+// unfinish takes do, the gradient of the input o of O, to that of what attention gave, in place, and returns this and the
+// gradient of the gates.
+func (l *Layer) unfinish(o, do []float32, v Visitor) (mixed, gates []float32) {
+	b := &l.model.buffers
+	mixed = o
+	if l.OutNorm != nil {
+		mixed = b.plainO[:len(o)]
+		l.OutNorm.back(mixed, do, 1, v)
+	}
+	if l.HeadGate == nil {
+		return mixed, nil
+	}
+	mixed, gates = b.mixed[:len(o)], b.gates[:len(o)]
+	kernel.Parallel(l.model.threads, len(o), func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			g, d := gates[i], do[i]
+			do[i] = d * g
+			gates[i] = float32(d*mixed[i]) * float32(g*(1-g))
+		}
+	})
+	return mixed, gates
 }
 
 // mlpBackward takes dh back over the MLP, whose input is h.
@@ -76,41 +136,74 @@ func (l *Layer) mlpBackward(dh, h []float32, v Visitor) {
 	n := len(h) / m.decoder.Hidden
 	dx, part := grow(&b.gradient, len(h)), grow(&b.part, len(h))
 	x := part // until its gradient comes in dx and part
-	l.MLPNorm.apply(x, h)
-	gate, up, product := grow(&b.gate, n*l.Gate.Rows), grow(&b.up, n*l.Up.Rows), grow(&b.product, n*l.Down.Cols)
-	l.Gate.apply(gate, x)
+	l.MLPNorm.normed(x, h)
+	up, product := grow(&b.up, n*l.Up.Rows), grow(&b.product, n*l.Down.Cols)
+	inner := up // the argument of the activation
 	l.Up.apply(up, x)
-	l.multiply(product, gate, up)
+	if l.Gate != nil {
+		inner = grow(&b.gate, n*l.Gate.Rows)
+		l.openGate(inner, x)
+		l.multiply(product, inner, up)
+	} else {
+		l.multiply(product, inner, nil)
+	}
+	if l.InnerNorm != nil {
+		copy(grow(&b.plainDown, len(product)), product)
+		l.InnerNorm.apply(product, product)
+	}
+	if l.MLPPostNorm != nil {
+		l.Down.apply(grow(&b.mlp, len(h)), product)
+	}
 
-	v.linear(l.Down, product, dh)
-	l.Down.back(product, dh)
-	l.multiplyBack(gate, up, product)
-	v.linear(l.Gate, x, gate)
-	v.linear(l.Up, x, up)
-	l.Gate.back(dx, gate)
-	l.Up.back(part, up)
-	addAll(m.threads, dx, part)
-	l.MLPNorm.back(h, dx, 1, v)
+	dy := l.unscaled(dh, b.mlp, l.MLPPostNorm, l.arch.MLPScale, v)
+	v.linear(l.Down, product, dy)
+	l.Down.back(product, dy)
+	if l.InnerNorm != nil {
+		l.InnerNorm.back(b.plainDown[:len(product)], product, 1, v)
+	}
+	if l.Gate == nil {
+		l.multiplyBack(inner, nil, product)
+		v.linear(l.Up, x, up)
+		l.Up.back(dx, up)
+	} else {
+		l.multiplyBack(inner, up, product)
+		v.linear(l.Gate, x, inner)
+		v.linear(l.Up, x, up)
+		l.Gate.back(dx, inner)
+		l.Up.back(part, up)
+		addAll(m.threads, dx, part)
+	}
+	if l.MLPNorm != nil {
+		l.MLPNorm.back(h, dx, 1, v)
+	}
 	addAll(m.threads, dh, dx)
 }
 
-// multiplyBack turns gate and up into their gradients, where d is the gradient of silu(gate) * up. With s = silu(x) and
-// σ = s/x the logistic function, the derivative of silu is σ + s (1-σ).
+// multiplyBack turns gate and up into their gradients, where d is the gradient of act(gate) * up, or without up of
+// act(gate). That of gate is that of what the linear layer gave.
 func (l *Layer) multiplyBack(gate, up, d []float32) {
-	kernel.Parallel(l.model.threads, (len(gate)+siluBlock-1)/siluBlock, func(lo, hi int) {
-		var silu [siluBlock]float32
-		for end := min(hi*siluBlock, len(gate)); lo*siluBlock < end; lo++ {
-			from, to := lo*siluBlock, min((lo+1)*siluBlock, end)
+	factor := float32(l.arch.MLP.GateScale)
+	if factor == 0 || up == nil {
+		factor = 1
+	}
+	kernel.Parallel(l.model.threads, (len(gate)+activationBlock-1)/activationBlock, func(lo, hi int) {
+		var values, slopes [activationBlock]float32
+		for end := min(hi*activationBlock, len(gate)); lo*activationBlock < end; lo++ {
+			from, to := lo*activationBlock, min((lo+1)*activationBlock, end)
 			g := gate[from:to]
-			u, d, s := up[from:to][:len(g)], d[from:to][:len(g)], silu[:len(g)]
-			kernel.SiLU(s, g)
-			for i, x := range g {
-				sigma := float32(0.5)
-				if x > 0x1p-100 || x < -0x1p-100 {
-					sigma = s[i] / x
-				}
-				g[i] = float32(d[i]*u[i]) * (sigma + float32(s[i]*(1-sigma)))
-				u[i] = d[i] * s[i]
+			d, s, t := d[from:to][:len(g)], values[:len(g)], slopes[:len(g)]
+			l.activation.slopes(s, t, g)
+			if up == nil {
+				kernel.Mul(g, d, t)
+				continue
+			}
+			u := up[from:to][:len(g)]
+			for i, v := range d {
+				g[i] = float32(v*u[i]) * t[i]
+				u[i] = v * s[i]
+			}
+			if factor != 1 {
+				kernel.Scale(g, g, factor)
 			}
 		}
 	})

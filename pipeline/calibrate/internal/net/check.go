@@ -27,23 +27,19 @@ func (m *Model) check() error {
 	if len(d.Layers) < 1 || d.Hidden < 1 || d.Vocab < 1 {
 		return fmt.Errorf("a decoder of %d layers, width %d and %d tokens: %w", len(d.Layers), d.Hidden, d.Vocab, tensor.ErrCorrupt)
 	}
-	if err := d.CheckPlain(); err != nil {
+	if err := d.CheckPairs(); err != nil {
 		return fmt.Errorf("calibration: %w", err)
 	}
-	if r := d.Ropes[0]; r.Dim < 0 || r.Dim%2 != 0 || len(r.InvFreq) != r.Dim/2 {
-		return fmt.Errorf("%d rotary frequencies for %d elements: %w", len(r.InvFreq), r.Dim, tensor.ErrCorrupt)
+	if !positive(d.EmbeddingScale) || !positive(d.LogitScale) || !positive(d.LogitCap) {
+		return fmt.Errorf("embeddings times %v, logits times %v within %v: %w", d.EmbeddingScale, d.LogitScale, d.LogitCap, tensor.ErrCorrupt)
 	}
-	for j, f := range d.Ropes[0].InvFreq {
-		if !(math.Abs(f) <= maxFrequency) {
-			return fmt.Errorf("rotary frequency %d is %v: %w", j, f, tensor.ErrCorrupt)
-		}
-	}
-	slots := []slot{{"embedding", d.Embedding, d.Vocab, d.Hidden}, {"final norm", d.FinalNorm.Gamma, d.Hidden, 0}}
+	slots := appendNorm([]slot{{"embedding", d.Embedding, d.Vocab, d.Hidden}}, "embedding norm", d.EmbeddingNorm, d.Hidden)
+	slots = appendNorm(slots, "final norm", &d.FinalNorm, d.Hidden)
 	if err := m.checkSlots(appendLinear(slots, "head", &d.Head, d.Vocab, d.Hidden)); err != nil {
 		return err
 	}
 	for i := range d.Layers {
-		slots, err := m.layerSlots(d.Plain(i))
+		slots, err := m.layerSlots(d.Pair(i))
 		if err == nil {
 			err = m.checkSlots(slots)
 		}
@@ -54,34 +50,118 @@ func (m *Model) check() error {
 	return nil
 }
 
-// layerSlots lists the weights of a layer.
-func (m *Model) layerSlots(l arch.Plain) ([]slot, error) {
-	hidden, a, mlp := m.decoder.Hidden, l.Attention, l.MLP
-	if a.Heads < 1 || a.KVHeads < 1 || a.Heads%a.KVHeads != 0 || a.HeadDim < 1 || mlp.Intermediate < 1 {
-		return nil, fmt.Errorf("%d heads, %d key heads of %d elements, %d intermediate: %w", a.Heads, a.KVHeads, a.HeadDim, mlp.Intermediate, tensor.ErrCorrupt)
-	}
-	if a.HeadDim < m.decoder.Ropes[0].Dim {
-		return nil, fmt.Errorf("rotation of %d elements of a head of %d: %w", m.decoder.Ropes[0].Dim, a.HeadDim, tensor.ErrCorrupt)
+// positive demands a factor or a bound, of which 0 says that there is none.
+func positive(x float64) bool {
+	y := float32(x)
+	return x == 0 || y > 0 && !math.IsInf(float64(y), 0)
+}
+
+// checkAttention demands sizes and factors that can be computed with, and returns the widths of queries and keys.
+func checkAttention(a *arch.Attention) (q, kv int, err error) {
+	if a.Heads < 1 || a.KVHeads < 1 || a.Heads%a.KVHeads != 0 || a.HeadDim < 1 {
+		return 0, 0, fmt.Errorf("%d heads, %d key heads of %d elements: %w", a.Heads, a.KVHeads, a.HeadDim, tensor.ErrCorrupt)
 	}
 	query, err := tensor.Mul(int64(a.Heads), int64(a.HeadDim))
 	if err != nil || query > math.MaxInt32 {
-		return nil, fmt.Errorf("%d heads of %d elements: %w", a.Heads, a.HeadDim, tensor.ErrCorrupt)
+		return 0, 0, fmt.Errorf("%d heads of %d elements: %w", a.Heads, a.HeadDim, tensor.ErrCorrupt)
 	}
-	q, kv := int(query), int(query)/a.Heads*a.KVHeads
-	slots := []slot{{"attention norm", l.AttentionNorm.Gamma, hidden, 0}, {"mlp norm", l.MLPNorm.Gamma, hidden, 0}}
-	if a.QNorm != nil {
-		slots = append(slots, slot{"query norm", a.QNorm.Gamma, a.HeadDim, 0})
+	if !positive(a.Scale) || !positive(a.Cap) || a.Window < 0 || a.Chunk < 0 {
+		return 0, 0, fmt.Errorf("scale %v, cap %v, window %d, chunk %d: %w", a.Scale, a.Cap, a.Window, a.Chunk, tensor.ErrCorrupt)
 	}
-	if a.KNorm != nil {
-		slots = append(slots, slot{"key norm", a.KNorm.Gamma, a.HeadDim, 0})
+	if a.Slopes != nil && len(a.Slopes) != a.Heads {
+		return 0, 0, fmt.Errorf("%d slopes of %d heads: %w", len(a.Slopes), a.Heads, tensor.ErrCorrupt)
 	}
+	for _, x := range a.Slopes {
+		if !positive(math.Abs(x)) {
+			return 0, 0, fmt.Errorf("slopes %v: %w", a.Slopes, tensor.ErrCorrupt)
+		}
+	}
+	return int(query), int(query) / a.Heads * a.KVHeads, checkRope(a.Rope, a.HeadDim)
+}
+
+// checkRope demands a table for heads of dim elements; there may be none.
+func checkRope(r *arch.Rope, dim int) error {
+	if r == nil {
+		return nil
+	}
+	if r.Dim > dim {
+		return fmt.Errorf("rotation of %d elements of a head of %d: %w", r.Dim, dim, tensor.ErrCorrupt)
+	}
+	if !(r.Scale > 0) || !positive(r.Scale) || r.Original < 0 {
+		return fmt.Errorf("a rotary table with factor %v from %d positions on: %w", r.Scale, r.Original, tensor.ErrCorrupt)
+	}
+	for i, list := range [][]float64{r.InvFreq, r.Long} {
+		if i == 1 && list == nil {
+			continue
+		}
+		if r.Dim < 0 || r.Dim%2 != 0 || len(list) != r.Dim/2 {
+			return fmt.Errorf("%d rotary frequencies for %d elements: %w", len(list), r.Dim, tensor.ErrCorrupt)
+		}
+		for j, f := range list {
+			if !(math.Abs(f) <= maxFrequency) {
+				return fmt.Errorf("rotary frequency %d is %v: %w", j, f, tensor.ErrCorrupt)
+			}
+		}
+	}
+	return nil
+}
+
+// layerSlots lists the weights of a layer.
+func (m *Model) layerSlots(l arch.Pair) ([]slot, error) {
+	hidden, a, mlp := m.decoder.Hidden, l.Attention, l.MLP
+	q, kv, err := checkAttention(a)
+	if err != nil {
+		return nil, err
+	}
+	if mlp.Intermediate < 1 || !positive(mlp.GateScale) || !positive(l.AttentionScale) || !positive(l.MLPScale) {
+		return nil, fmt.Errorf("%d intermediate, gates times %v, branches times %v and %v: %w", mlp.Intermediate, mlp.GateScale, l.AttentionScale, l.MLPScale, tensor.ErrCorrupt)
+	}
+	slots := appendNorm(nil, "attention norm", l.AttentionNorm, hidden)
+	slots = appendNorm(slots, "mlp norm", l.MLPNorm, hidden)
+	slots = appendNorm(slots, "norm behind attention", l.AttentionPostNorm, hidden)
+	slots = appendNorm(slots, "norm behind the mlp", l.MLPPostNorm, hidden)
+	slots = appendNorm(slots, "query norm", a.QNorm, a.HeadDim, q)
+	slots = appendNorm(slots, "key norm", a.KNorm, a.HeadDim, kv)
+	slots = appendNorm(slots, "output norm", a.OutNorm, q)
+	slots = appendNorm(slots, "mlp inner norm", mlp.Norm, mlp.Intermediate)
 	slots = appendLinear(slots, "attention.q", &a.Q, q, hidden)
 	slots = appendLinear(slots, "attention.k", &a.K, kv, hidden)
 	slots = appendLinear(slots, "attention.v", &a.V, kv, hidden)
+	if a.Gate.Weight.Tensor != "" {
+		slots = appendLinear(slots, "attention.gate", &a.Gate, q, hidden)
+	}
 	slots = appendLinear(slots, "attention.o", &a.O, hidden, q)
-	slots = appendLinear(slots, "mlp.gate", &mlp.Gate, mlp.Intermediate, hidden)
+	if mlp.Gate.Weight.Tensor != "" {
+		slots = appendLinear(slots, "mlp.gate", &mlp.Gate, mlp.Intermediate, hidden)
+	}
 	slots = appendLinear(slots, "mlp.up", &mlp.Up, mlp.Intermediate, hidden)
-	return appendLinear(slots, "mlp.down", &mlp.Down, hidden, mlp.Intermediate), nil
+	slots = appendLinear(slots, "mlp.down", &mlp.Down, hidden, mlp.Intermediate)
+	switch mlp.Activation {
+	case arch.SiLU, arch.GELU, arch.GELUTanh, arch.ReLU2:
+	case arch.XIELU:
+		for _, w := range mlp.XIELU {
+			slots = append(slots, slot{"xielu", w, 1, 0})
+		}
+	default:
+		return nil, fmt.Errorf("activation %q: %w", mlp.Activation, tensor.ErrUnsupported)
+	}
+	return slots, nil
+}
+
+// appendNorm adds the weights of a norm, which may be nil, of one of some lengths.
+func appendNorm(slots []slot, name string, n *arch.Norm, lengths ...int) []slot {
+	if n == nil {
+		return slots
+	}
+	length := lengths[0]
+	if slices.Contains(lengths, n.Gamma.Rows) {
+		length = n.Gamma.Rows
+	}
+	slots = append(slots, slot{name, n.Gamma, length, 0})
+	if n.Beta.Tensor != "" {
+		slots = append(slots, slot{name + " beta", n.Beta, length, 0})
+	}
+	return slots
 }
 
 func appendLinear(slots []slot, name string, l *arch.Linear, rows, cols int) []slot {

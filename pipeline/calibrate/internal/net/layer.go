@@ -2,25 +2,31 @@ package net
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// Layer is one pre-norm block with its weights:
+// Layer is an [arch.Pair] with its weights:
 //
-//	h += O attention(Q x, K x, V x)             x = AttentionNorm(h)
-//	h += Down (silu(Gate x) * (Up x))           x = MLPNorm(h)
+//	h += scale · AttentionPostNorm(O OutNorm(attention(Q x, K x, V x) · sigmoid(HeadGate x)))    x = AttentionNorm(h)
+//	h += scale · MLPPostNorm(Down InnerNorm(act(Gate x) * (Up x)))                               x = MLPNorm(h)
+//
+// What a model has not is nil, and left out of the formulas. Without Gate the MLP is Down InnerNorm(act(Up x)).
 type Layer struct {
 	Index int
 
-	AttentionNorm, MLPNorm *Norm
-	// QNorm and KNorm, if not nil, normalise every head before rotation.
-	QNorm, KNorm               *Norm
-	Q, K, V, O, Gate, Up, Down *Linear
+	AttentionNorm, MLPNorm         *Norm
+	AttentionPostNorm, MLPPostNorm *Norm
+	// QNorm and KNorm normalise every head or all heads together, before rotation or behind it.
+	QNorm, KNorm                         *Norm
+	OutNorm, InnerNorm                   *Norm
+	Q, K, V, HeadGate, O, Gate, Up, Down *Linear
 
-	model *Model
-	arch  arch.Plain
+	model      *Model
+	arch       arch.Pair
+	activation activation
 }
 
 // Layer reads the weights of layer i; the caller keeps them.
@@ -28,31 +34,69 @@ func (m *Model) Layer(i int) (*Layer, error) {
 	if i < 0 || i >= len(m.decoder.Layers) {
 		return nil, fmt.Errorf("layer %d of %d", i, len(m.decoder.Layers))
 	}
-	d := m.decoder.Plain(i)
-	l := &Layer{Index: i, model: m, arch: d}
-	a := d.Attention
-	for _, n := range []struct {
-		to   **Norm
-		from *arch.Norm
-	}{{&l.AttentionNorm, d.AttentionNorm}, {&l.MLPNorm, d.MLPNorm}, {&l.QNorm, a.QNorm}, {&l.KNorm, a.KNorm}} {
-		var err error
-		if *n.to, err = m.norm(n.from); err != nil {
-			return nil, fmt.Errorf("layer %d: %w", i, err)
-		}
-	}
-	from := []*arch.Linear{&a.Q, &a.K, &a.V, &a.O, &d.MLP.Gate, &d.MLP.Up, &d.MLP.Down}
-	for j, to := range []**Linear{&l.Q, &l.K, &l.V, &l.O, &l.Gate, &l.Up, &l.Down} {
-		var err error
-		if *to, err = m.linear(from[j]); err != nil {
-			return nil, fmt.Errorf("layer %d: %w", i, err)
-		}
+	d := m.decoder.Pair(i)
+	l := &Layer{Index: i, model: m, arch: d, activation: activation{Activation: d.MLP.Activation}}
+	if err := l.read(); err != nil {
+		return nil, fmt.Errorf("layer %d: %w", i, err)
 	}
 	return l, nil
 }
 
-// Linears lists the linear layers in the order of the computation: q, k, v, o, gate, up, down.
+func (l *Layer) read() (err error) {
+	a, mlp := l.arch.Attention, l.arch.MLP
+	for _, n := range []struct {
+		to   **Norm
+		from *arch.Norm
+	}{
+		{&l.AttentionNorm, l.arch.AttentionNorm}, {&l.MLPNorm, l.arch.MLPNorm}, {&l.QNorm, a.QNorm}, {&l.KNorm, a.KNorm},
+		{&l.AttentionPostNorm, l.arch.AttentionPostNorm}, {&l.MLPPostNorm, l.arch.MLPPostNorm}, {&l.OutNorm, a.OutNorm}, {&l.InnerNorm, mlp.Norm},
+	} {
+		if *n.to, err = l.model.norm(n.from); err != nil {
+			return err
+		}
+	}
+	from := []*arch.Linear{&a.Q, &a.K, &a.V, &a.Gate, &a.O, &mlp.Gate, &mlp.Up, &mlp.Down}
+	for j, to := range []**Linear{&l.Q, &l.K, &l.V, &l.HeadGate, &l.O, &l.Gate, &l.Up, &l.Down} {
+		if *to, err = l.model.linear(from[j]); err != nil {
+			return err
+		}
+	}
+	for j, w := range mlp.XIELU {
+		if mlp.Activation != arch.XIELU {
+			break
+		}
+		x, err := l.model.values(w)
+		if err != nil {
+			return err
+		}
+		l.activation.xielu[j] = float64(x[0])
+	}
+	return nil
+}
+
+// Linears lists the linear layers that there are in the order of the computation: q, k, v, their gate, o, gate, up, down.
 func (l *Layer) Linears() []*Linear {
-	return []*Linear{l.Q, l.K, l.V, l.O, l.Gate, l.Up, l.Down}
+	return some(l.Q, l.K, l.V, l.HeadGate, l.O, l.Gate, l.Up, l.Down)
+}
+
+// AttentionReaders are the linear layers that read the input of attention.
+func (l *Layer) AttentionReaders() []*Linear { return some(l.Q, l.K, l.V, l.HeadGate) }
+
+// MLPReaders are the linear layers that read the input of the MLP.
+func (l *Layer) MLPReaders() []*Linear { return some(l.Gate, l.Up) }
+
+// Norms lists the norms that there are.
+func (l *Layer) Norms() []*Norm {
+	return some(l.AttentionNorm, l.MLPNorm, l.QNorm, l.KNorm, l.AttentionPostNorm, l.MLPPostNorm, l.OutNorm, l.InnerNorm)
+}
+
+func some[T any](list ...*T) (have []*T) {
+	for _, x := range list {
+		if x != nil {
+			have = append(have, x)
+		}
+	}
+	return have
 }
 
 // Forward does all steps: h [windows*length, Hidden] is the layer's input and becomes its output.
@@ -73,10 +117,10 @@ func (l *Layer) Forward(h []float32, length int) {
 }
 
 // AttentionInput writes the input of q, k and v to dst: the norm of h. Both are [tokens, Hidden]; dst may be h.
-func (l *Layer) AttentionInput(dst, h []float32) { l.AttentionNorm.apply(dst, h) }
+func (l *Layer) AttentionInput(dst, h []float32) { l.AttentionNorm.normed(dst, h) }
 
 // MLPInput writes the input of gate and up to dst: the norm of h. Both are [tokens, Hidden]; dst may be h.
-func (l *Layer) MLPInput(dst, h []float32) { l.MLPNorm.apply(dst, h) }
+func (l *Layer) MLPInput(dst, h []float32) { l.MLPNorm.normed(dst, h) }
 
 // Attend writes the input of o to dst [windows*length, O.Cols], where x [windows*length, Hidden] is the input of q, k
 // and v.
@@ -84,21 +128,26 @@ func (l *Layer) Attend(dst, x []float32, length int) {
 	n := windowsIn("Layer.Attend", x, l.Q.Cols, length)
 	rowsIn("Layer.Attend", x, l.Q.Cols, dst, l.O.Cols)
 	pieces(n, length, func(lo, hi int) {
-		q := dst[lo*l.O.Cols : hi*l.O.Cols]
-		k, v := l.project(q, x[lo*l.Q.Cols:hi*l.Q.Cols], 0, length, false)
+		q, x := dst[lo*l.O.Cols:hi*l.O.Cols], x[lo*l.Q.Cols:hi*l.Q.Cols]
+		k, v := l.project(q, x, places{0, length, length}, false)
 		l.attention(length).forward(l.model.threads, q, q, k, v)
+		l.finish(q, x, false)
 	})
 }
 
-// project computes queries, keys and values of rows whose positions are first + row%length, normalised and turned. keep
-// says that queries and keys as they were before their norms are wanted in the buffers.
-func (l *Layer) project(q, x []float32, first, length int, keep bool) (k, v []float32) {
+// project computes queries, keys and values of rows at some places, normalised and turned. keep says that queries and
+// keys as they were before their norms are wanted in the buffers.
+func (l *Layer) project(q, x []float32, at places, keep bool) (k, v []float32) {
 	m, b, a := l.model, &l.model.buffers, l.arch.Attention
 	n := len(x) / l.Q.Cols
 	k, v = grow(&b.k, n*l.K.Rows), grow(&b.v, n*l.V.Rows)
 	l.Q.apply(q, x)
 	l.K.apply(k, x)
 	l.V.apply(v, x)
+	if a.NormAfter {
+		m.turn(q, a.Rope, a.Heads, a.HeadDim, at)
+		m.turn(k, a.Rope, a.KVHeads, a.HeadDim, at)
+	}
 	if l.QNorm != nil {
 		if keep {
 			copy(grow(&b.plainQ, len(q)), q)
@@ -111,55 +160,114 @@ func (l *Layer) project(q, x []float32, first, length int, keep bool) (k, v []fl
 		}
 		l.KNorm.apply(k, k)
 	}
-	m.turn(q, a.Heads, a.HeadDim, first, length)
-	m.turn(k, a.KVHeads, a.HeadDim, first, length)
+	if !a.NormAfter {
+		m.turn(q, a.Rope, a.Heads, a.HeadDim, at)
+		m.turn(k, a.Rope, a.KVHeads, a.HeadDim, at)
+	}
 	return k, v
+}
+
+// finish makes of what attention gives, o, the input of O, in place: gated and normalised. keep says that what it was
+// before, and the gates, are wanted in the buffers.
+func (l *Layer) finish(o, x []float32, keep bool) {
+	b := &l.model.buffers
+	if l.HeadGate != nil {
+		if keep {
+			copy(grow(&b.mixed, len(o)), o)
+		}
+		gates := grow(&b.gates, len(o))
+		l.HeadGate.apply(gates, x)
+		sigmoids(l.model.threads, gates)
+		mulAll(l.model.threads, o, gates)
+	}
+	if l.OutNorm != nil {
+		if keep {
+			copy(grow(&b.plainO, len(o)), o)
+		}
+		l.OutNorm.apply(o, o)
+	}
 }
 
 func (l *Layer) attention(length int) *attention {
 	a := l.arch.Attention
-	return &attention{heads: a.Heads, kvHeads: a.KVHeads, dim: a.HeadDim, length: length}
+	scale := float32(a.Scale)
+	if a.Scale == 0 {
+		scale = float32(1 / math.Sqrt(float64(a.HeadDim)))
+	}
+	return &attention{
+		heads: a.Heads, kvHeads: a.KVHeads, dim: a.HeadDim, length: length, scale: scale,
+		window: a.Window, chunk: a.Chunk, cap: a.Cap, slopes: a.Slopes,
+	}
 }
 
-// AddAttention adds O xo + bias to h: h is [tokens, Hidden], xo [tokens, O.Cols].
-func (l *Layer) AddAttention(h, xo []float32) { l.add("Layer.AddAttention", l.O, h, xo) }
+// AddAttention adds the output of attention to h: h is [tokens, Hidden], xo [tokens, O.Cols] the input of o.
+func (l *Layer) AddAttention(h, xo []float32) {
+	l.add("Layer.AddAttention", l.O, l.AttentionPostNorm, l.arch.AttentionScale, h, xo)
+}
 
-// AddMLP adds Down xd + bias to h: h is [tokens, Hidden], xd [tokens, Down.Cols].
-func (l *Layer) AddMLP(h, xd []float32) { l.add("Layer.AddMLP", l.Down, h, xd) }
+// AddMLP adds the output of the MLP to h: h is [tokens, Hidden], xd [tokens, Down.Cols] the input of down.
+func (l *Layer) AddMLP(h, xd []float32) {
+	l.add("Layer.AddMLP", l.Down, l.MLPPostNorm, l.arch.MLPScale, h, xd)
+}
 
-func (l *Layer) add(call string, linear *Linear, h, x []float32) {
+func (l *Layer) add(call string, linear *Linear, post *Norm, scale float64, h, x []float32) {
 	n := rowsIn(call, h, linear.Rows, x, linear.Cols)
 	pieces(n, 1, func(lo, hi int) {
 		h := h[lo*linear.Rows : hi*linear.Rows]
 		out := grow(&l.model.buffers.out, len(h))
 		linear.apply(out, x[lo*linear.Cols:hi*linear.Cols])
+		l.scaled(out, out, post, scale)
 		addAll(l.model.threads, h, out)
 	})
 }
 
-// Product writes the input of down to dst [tokens, Down.Cols], silu(Gate x) * (Up x), where x [tokens, Hidden] is the
-// input of gate and up.
+// scaled writes what a branch adds to the stream, of what its block gives, x; dst may be x.
+func (l *Layer) scaled(dst, x []float32, post *Norm, scale float64) {
+	if post != nil {
+		post.apply(dst, x)
+	}
+	if scale != 0 {
+		scaleAll(l.model.threads, dst, float32(scale))
+	}
+}
+
+// Product writes the input of down to dst [tokens, Down.Cols], where x [tokens, Hidden] is the input of gate and up.
 func (l *Layer) Product(dst, x []float32) {
-	n := rowsIn("Layer.Product", x, l.Gate.Cols, dst, l.Down.Cols)
+	n := rowsIn("Layer.Product", x, l.Up.Cols, dst, l.Down.Cols)
 	pieces(n, 1, func(lo, hi int) {
-		gate, x := dst[lo*l.Gate.Rows:hi*l.Gate.Rows], x[lo*l.Gate.Cols:hi*l.Gate.Cols]
-		up := grow(&l.model.buffers.up, len(gate))
-		l.Gate.apply(gate, x)
-		l.Up.apply(up, x)
-		l.multiply(gate, gate, up)
+		out, x := dst[lo*l.Up.Rows:hi*l.Up.Rows], x[lo*l.Up.Cols:hi*l.Up.Cols]
+		if l.Gate == nil {
+			l.Up.apply(out, x)
+			l.multiply(out, out, nil)
+		} else {
+			up := grow(&l.model.buffers.up, len(out))
+			l.openGate(out, x)
+			l.Up.apply(up, x)
+			l.multiply(out, out, up)
+		}
+		if l.InnerNorm != nil {
+			l.InnerNorm.apply(out, out)
+		}
 	})
 }
 
-// siluBlock is what SiLU and the product behind it take at a time: the second finds it in the first cache.
-const siluBlock = 2048
+// openGate writes the argument of the activation to gate.
+func (l *Layer) openGate(gate, x []float32) {
+	l.Gate.apply(gate, x)
+	if s := l.arch.MLP.GateScale; s != 0 {
+		scaleAll(l.model.threads, gate, float32(s))
+	}
+}
 
-// multiply writes silu(gate) * up to dst, which may be gate.
+// multiply writes act(gate) * up to dst, which may be gate; without up it is act(gate).
 func (l *Layer) multiply(dst, gate, up []float32) {
-	kernel.Parallel(l.model.threads, (len(gate)+siluBlock-1)/siluBlock, func(lo, hi int) {
-		for end := min(hi*siluBlock, len(gate)); lo*siluBlock < end; lo++ {
-			from, to := lo*siluBlock, min((lo+1)*siluBlock, end)
-			kernel.SiLU(dst[from:to], gate[from:to])
-			kernel.Mul(dst[from:to], dst[from:to], up[from:to])
+	kernel.Parallel(l.model.threads, (len(gate)+activationBlock-1)/activationBlock, func(lo, hi int) {
+		for end := min(hi*activationBlock, len(gate)); lo*activationBlock < end; lo++ {
+			from, to := lo*activationBlock, min((lo+1)*activationBlock, end)
+			l.activation.apply(dst[from:to], gate[from:to])
+			if up != nil {
+				kernel.Mul(dst[from:to], dst[from:to], up[from:to])
+			}
 		}
 	})
 }

@@ -124,3 +124,11 @@ func transpose(dst, src []float32, rows, n, lddst, ldsrc int) {
 func addAll(threads int, dst, x []float32) {
 	kernel.Parallel(threads, len(x), func(lo, hi int) { kernel.Add(dst[lo:hi], dst[lo:hi], x[lo:hi]) })
 }
+
+func mulAll(threads int, dst, x []float32) {
+	kernel.Parallel(threads, len(x), func(lo, hi int) { kernel.Mul(dst[lo:hi], dst[lo:hi], x[lo:hi]) })
+}
+
+func scaleAll(threads int, x []float32, factor float32) {
+	kernel.Parallel(threads, len(x), func(lo, hi int) { kernel.Scale(x[lo:hi], x[lo:hi], factor) })
+}

@@ -4,7 +4,7 @@
 // Call [New]; then [Model.Embed], the steps of every [Model.Layer], and [Model.Head]. A layer is made of steps, because
 // a quantizer replaces weights between them: what a linear layer is to be calibrated with exists before it runs.
 //
-//	h := Embed(windows)
+//	h := Embed(windows, nil)
 //	for each layer:
 //		AttentionInput(x, h)     x is the input of q, k and v
 //		Attend(xo, x, length)    xo is the input of o
@@ -15,8 +15,11 @@
 //	head.Input(x, h)             x is the input of the head
 //	head.Logits(logits, x)       some rows at a time
 //
-// [Layer.Backward] and [Head.Backward] take the gradient of a loss back from the output of a layer to its input. They
-// keep nothing of the forward pass but the layer's input, and compute the rest once more. [Model.Sample] writes text.
+// [Layer.Backward] and [Head.Backward] take the gradient of a loss back from the output of a layer to its input, and
+// [Model.EmbedBackward] to the rows of the table. They keep nothing of the forward pass but the layer's input, and compute
+// the rest once more. [Model.Sample] writes text.
+//
+// What is known is what [arch.Decoder.CheckPairs] accepts.
 //
 // All windows of a batch have the same length. Activations are float32 [windows*length, width], row-major, a row for
 // each token, windows one after another. All results, those of gradients included, have the same bits on every machine,
@@ -51,8 +54,9 @@ type Model struct {
 	threads int
 
 	embedding *Linear
+	behind    *Norm // EmbeddingNorm, once read
 	head      *Head
-	rotary    rotary
+	rotaries  map[*arch.Rope]*tables
 	buffers   buffers
 }
 
@@ -64,7 +68,7 @@ func New(d *arch.Decoder, src tensor.Source, threads int) (*Model, error) {
 	if threads < 1 {
 		threads = goruntime.GOMAXPROCS(0)
 	}
-	m := &Model{decoder: d, source: src, infos: make(map[string]tensor.Info), threads: threads}
+	m := &Model{decoder: d, source: src, infos: make(map[string]tensor.Info), threads: threads, rotaries: make(map[*arch.Rope]*tables)}
 	for _, info := range src.Tensors() {
 		m.infos[info.Name] = info
 	}
@@ -87,11 +91,22 @@ func (m *Model) Embedding() (*Linear, error) {
 	return m.embedding, nil
 }
 
-// Embed looks up the tokens of windows, which all have the same length, in what [Model.Embedding] holds: the result is
-// [windows*length, Hidden]. As long as nobody has asked for the table, only the rows that occur are read.
-//
-// The gradient at its output is that of the table: row t of the table gets the sum over the places of token t.
-func (m *Model) Embed(windows [][]int32) ([]float32, error) {
+// EmbeddingNorm is the norm of rows that were looked up, read when it is first asked for; nil if there is none.
+func (m *Model) EmbeddingNorm() (*Norm, error) {
+	if m.behind == nil {
+		n, err := m.norm(m.decoder.EmbeddingNorm)
+		if err != nil {
+			return nil, fmt.Errorf("embedding norm: %w", err)
+		}
+		m.behind = n
+	}
+	return m.behind, nil
+}
+
+// Embed looks up the tokens of windows, which all have the same length, and normalises and scales their rows as the
+// description says: the result is [windows*length, Hidden]. Rows are those of table [Vocab, Hidden]; of what
+// [Model.Embedding] holds, if that is nil. As long as nobody has asked for that, only the rows that occur are read.
+func (m *Model) Embed(windows [][]int32, table []float32) ([]float32, error) {
 	d := m.decoder
 	if len(windows) == 0 || len(windows[0]) == 0 {
 		return nil, nil
@@ -110,19 +125,63 @@ func (m *Model) Embed(windows [][]int32) ([]float32, error) {
 	}
 	h := make([]float32, len(windows)*length*d.Hidden)
 	for i, w := range windows {
-		if err := m.lookUp(h[i*length*d.Hidden:], w); err != nil {
+		if err := m.embed(h[i*length*d.Hidden:(i+1)*length*d.Hidden], w, table); err != nil {
 			return nil, err
 		}
 	}
 	return h, nil
 }
 
-// lookUp writes the rows of tokens to h.
-func (m *Model) lookUp(h []float32, tokens []int32) error {
+// EmbedBackward takes dh [windows*length, Hidden], the gradient of what [Model.Embed] gave, to that of the rows it looked
+// up, in place: row t of the table gets the sum over the places of token t.
+func (m *Model) EmbedBackward(dh []float32, windows [][]int32, table []float32, v Visitor) error {
+	if s := m.decoder.EmbeddingScale; s != 0 {
+		scaleAll(m.threads, dh, float32(s))
+	}
+	n, err := m.EmbeddingNorm()
+	if n == nil {
+		return err
+	}
 	width := m.decoder.Hidden
-	if m.embedding != nil {
+	for lo := 0; len(windows) > 0; windows = windows[1:] {
+		hi := lo + len(windows[0])*width
+		x := grow(&m.buffers.norm, hi-lo)
+		if err := m.lookUp(x, windows[0], table); err != nil {
+			return err
+		}
+		n.back(x, dh[lo:hi], 1, v)
+		lo = hi
+	}
+	return nil
+}
+
+// embed writes the states of tokens before the first layer to h.
+func (m *Model) embed(h []float32, tokens []int32, table []float32) error {
+	if err := m.lookUp(h, tokens, table); err != nil {
+		return err
+	}
+	n, err := m.EmbeddingNorm()
+	if err != nil {
+		return err
+	}
+	if n != nil {
+		n.apply(h, h)
+	}
+	if s := m.decoder.EmbeddingScale; s != 0 {
+		scaleAll(m.threads, h, float32(s))
+	}
+	return nil
+}
+
+// lookUp writes the rows of tokens to h.
+func (m *Model) lookUp(h []float32, tokens []int32, table []float32) error {
+	width := m.decoder.Hidden
+	if table == nil && m.embedding != nil {
+		table = m.embedding.W
+	}
+	if table != nil {
 		for i, token := range tokens {
-			copy(h[i*width:(i+1)*width], m.embedding.W[int(token)*width:])
+			copy(h[i*width:(i+1)*width], table[int(token)*width:])
 		}
 		return nil
 	}
@@ -170,8 +229,14 @@ type buffers struct {
 	q, k, v, attended         []float32
 	plainQ, plainK            []float32 // before their norms
 	gate, up, product         []float32 // [tokens, Intermediate]
-	logits                    []float32
-	sums                      []float64
+	logits, bounded           []float32
+
+	// What only some models need: outputs of blocks before their norms and their gradients, inputs of o and down before
+	// theirs, of o before its gate and that gate.
+	attention, mlp, branch   []float32
+	plainO, plainDown, mixed []float32
+	gates                    []float32
+	sums                     []float64
 }
 
 // grow is a slice of n elements whose content is arbitrary.

@@ -141,7 +141,7 @@ func TestSet(t *testing.T) {
 func TestWeights(t *testing.T) {
 	m := openModel(t, tinyDir, 2)
 	windows := randomTokens(m.decoder.Vocab, 2, 30)
-	before, err := m.Embed(windows)
+	before, err := m.Embed(windows, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestWeights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := m.Embed(windows)
+	after, err := m.Embed(windows, nil)
 	if err != nil || !slices.Equal(before, after) {
 		t.Errorf("embeddings differ: %v", err)
 	}
@@ -178,14 +178,14 @@ func TestRefused(t *testing.T) {
 		want   error
 	}{
 		{"no layers", func(d *arch.Decoder, _ *memory) { d.Layers = nil }, tensor.ErrCorrupt},
-		{"missing tensor", func(d *arch.Decoder, _ *memory) { d.Plain(1).MLP.Down.Weight.Tensor = "no" }, tensor.ErrCorrupt},
+		{"missing tensor", func(d *arch.Decoder, _ *memory) { d.Pair(1).MLP.Down.Weight.Tensor = "no" }, tensor.ErrCorrupt},
 		{"shape of a tensor", func(_ *arch.Decoder, src *memory) { src.infos[0].Shape = tensor.Shape{24, 50} }, tensor.ErrCorrupt},
 		{"size of a tensor", func(_ *arch.Decoder, src *memory) { src.infos[0].Size-- }, tensor.ErrCorrupt},
-		{"shape of a slot", func(d *arch.Decoder, _ *memory) { d.Plain(0).Attention.K.Weight.Cols++ }, tensor.ErrCorrupt},
-		{"bias", func(d *arch.Decoder, _ *memory) { d.Plain(0).Attention.O.Bias.Rows++ }, tensor.ErrCorrupt},
-		{"norm of heads", func(d *arch.Decoder, _ *memory) { d.Plain(0).Attention.KNorm.Gamma.Rows-- }, tensor.ErrCorrupt},
-		{"heads", func(d *arch.Decoder, _ *memory) { d.Plain(0).Attention.KVHeads = 3 }, tensor.ErrCorrupt},
-		{"many heads", func(d *arch.Decoder, _ *memory) { d.Plain(0).Attention.Heads = math.MaxInt - 3 }, tensor.ErrCorrupt},
+		{"shape of a slot", func(d *arch.Decoder, _ *memory) { d.Pair(0).Attention.K.Weight.Cols++ }, tensor.ErrCorrupt},
+		{"bias", func(d *arch.Decoder, _ *memory) { d.Pair(0).Attention.O.Bias.Rows++ }, tensor.ErrCorrupt},
+		{"norm of heads", func(d *arch.Decoder, _ *memory) { d.Pair(0).Attention.KNorm.Gamma.Rows-- }, tensor.ErrCorrupt},
+		{"heads", func(d *arch.Decoder, _ *memory) { d.Pair(0).Attention.KVHeads = 3 }, tensor.ErrCorrupt},
+		{"many heads", func(d *arch.Decoder, _ *memory) { d.Pair(0).Attention.Heads = math.MaxInt - 3 }, tensor.ErrCorrupt},
 		{"rotation", func(d *arch.Decoder, _ *memory) { d.Ropes[0].Dim = 6 }, tensor.ErrCorrupt},
 		{"frequency", func(d *arch.Decoder, _ *memory) { d.Ropes[0].InvFreq[3] = math.NaN() }, tensor.ErrCorrupt},
 		{"high frequency", func(d *arch.Decoder, _ *memory) { d.Ropes[0].InvFreq[3] = 1e9 }, tensor.ErrCorrupt},
@@ -211,7 +211,7 @@ func TestCorruptWeights(t *testing.T) {
 			read := func() error {
 				_, a := m.Layer(1)
 				_, b := m.Head()
-				_, c := m.Embed([][]int32{{0, 49}})
+				_, c := m.Embed([][]int32{{0, 49}}, nil)
 				return errors.Join(a, b, c)
 			}
 			if err := read(); err != nil {
@@ -246,11 +246,11 @@ func TestRefusedWindows(t *testing.T) {
 		{"unlike lengths", [][]int32{{1, 2}, {1}}, nil},
 		{"too long", [][]int32{{1, 2, 3, 4, 5}}, tensor.ErrUnsupported},
 	} {
-		if _, err := m.Embed(c.windows); err == nil || c.want != nil && !errors.Is(err, c.want) {
+		if _, err := m.Embed(c.windows, nil); err == nil || c.want != nil && !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	if h, err := m.Embed(nil); err != nil || len(h) != 0 {
+	if h, err := m.Embed(nil, nil); err != nil || len(h) != 0 {
 		t.Errorf("no windows: %v", err)
 	}
 	for _, i := range []int{-1, 2} {

@@ -11,13 +11,17 @@ import (
 // does not depend on threads.
 const gradientTokens = 64
 
-// Norm is y = x / sqrt(mean(x²) + Eps) * Gamma for rows x, or for every head of a row.
+// Norm is y = x / sqrt(mean(x²) + Eps) * Gamma for rows x, or for every head of a row; if Centered, mean(x) is taken from x
+// before. Beta is added.
 type Norm struct {
-	// Weight names the checkpoint tensor.
+	// Weight names the checkpoint tensor of Gamma. Several norms may share it.
 	Weight arch.Weight
 	// Gamma has an element for each of a row, or of a head. It may be changed at any time.
 	Gamma []float32
-	Eps   float32
+	// Beta is as long, or nil.
+	Beta     []float32
+	Eps      float32
+	Centered bool
 
 	model *Model
 }
@@ -26,8 +30,50 @@ type Norm struct {
 func (n *Norm) apply(dst, x []float32) {
 	width := len(n.Gamma)
 	kernel.Parallel(n.model.threads, rowsIn("Norm", x, width, dst, width), func(lo, hi int) {
-		kernel.RMSNormRows(dst[lo*width:hi*width], x[lo*width:hi*width], n.Gamma, hi-lo, n.Eps)
+		if !n.Centered {
+			kernel.RMSNormRows(dst[lo*width:hi*width], x[lo*width:hi*width], n.Gamma, hi-lo, n.Eps)
+		}
+		for i := lo; i < hi && (n.Centered || n.Beta != nil); i++ {
+			row := dst[i*width : (i+1)*width]
+			if n.Centered {
+				n.center(row, x[i*width:(i+1)*width])
+			}
+			if n.Beta != nil {
+				kernel.Add(row, row, n.Beta)
+			}
+		}
 	})
+}
+
+// center is apply for a row, without Beta, in float64 and rounded once.
+func (n *Norm) center(dst, x []float32) {
+	mean, r := n.moments(x)
+	for i, v := range x {
+		dst[i] = float32(float64((float64(v)-mean)*r) * float64(n.Gamma[i]))
+	}
+}
+
+// moments are the mean of a row and 1/sqrt(variance + Eps). Sums have four lanes.
+func (n *Norm) moments(x []float32) (mean, r float64) {
+	var sums, squares [4]float64
+	for i, v := range x {
+		sums[i%4] += float64(v)
+	}
+	mean = (sums[0] + sums[1] + sums[2] + sums[3]) / float64(len(x))
+	for i, v := range x {
+		d := float64(v) - mean
+		squares[i%4] += float64(d * d)
+	}
+	return mean, 1 / math.Sqrt((squares[0]+squares[1]+squares[2]+squares[3])/float64(len(x))+float64(n.Eps))
+}
+
+// normed is apply for a norm that there may not be.
+func (n *Norm) normed(dst, x []float32) {
+	if n == nil {
+		copy(dst, x)
+		return
+	}
+	n.apply(dst, x)
 }
 
 // back turns dy, the gradient of the output for the inputs x, into the gradient of the inputs, in place. heads is the
@@ -35,6 +81,8 @@ func (n *Norm) apply(dst, x []float32) {
 //
 //	dx = r (g - x r² (g·x)/N)
 //	dGamma = sum over rows of r x dy
+//
+// and if Centered, with x and r those behind the subtraction of the mean, dx less its own mean.
 func (n *Norm) back(x, dy []float32, heads int, v Visitor) {
 	width := len(n.Gamma)
 	step := gradientTokens * heads
@@ -46,7 +94,12 @@ func (n *Norm) back(x, dy []float32, heads int, v Visitor) {
 			sum := sums[s*width : (s+1)*width]
 			clear(sum)
 			for r := s * step; r < min((s+1)*step, rows); r++ {
-				n.backRow(sum, x[r*width:(r+1)*width], dy[r*width:(r+1)*width])
+				row, d := x[r*width:(r+1)*width], dy[r*width:(r+1)*width]
+				if n.Centered {
+					n.backCentered(sum, row, d)
+				} else {
+					n.backRow(sum, row, d)
+				}
 			}
 		}
 	})
@@ -92,5 +145,23 @@ func (n *Norm) backRow(sum []float64, x, dy []float32) {
 		a, d := float64(x[i]), dy[i]
 		sum[i] += float64(a * r * float64(d))
 		dy[i] = float32(r * (float64(g*d) - float64(a*c)))
+	}
+}
+
+// backCentered is backRow for a norm that is Centered.
+func (n *Norm) backCentered(sum []float64, x, dy []float32) {
+	mean, r := n.moments(x)
+	var all, dots [4]float64
+	for i, g := range n.Gamma {
+		d := float64(g) * float64(dy[i]) // exact
+		all[i%4] += d
+		dots[i%4] += float64(d * float64((float64(x[i])-mean)*r))
+	}
+	width := float64(len(x))
+	level, dot := (all[0]+all[1]+all[2]+all[3])/width, (dots[0]+dots[1]+dots[2]+dots[3])/width
+	for i, g := range n.Gamma {
+		unit, d := float64((float64(x[i])-mean)*r), float64(dy[i])
+		sum[i] += float64(unit * d)
+		dy[i] = float32(r * (float64(float64(g)*d) - level - float64(unit*dot)))
 	}
 }

@@ -12,35 +12,42 @@ type rotary struct {
 }
 
 // newRotary takes angles, sines and cosines in float64 and rounds once.
-func newRotary(r *arch.Rope, positions int) rotary {
-	half := r.Dim / 2
-	size := positions * r.Dim
-	t := rotary{dim: r.Dim, positions: positions, cos: make([]float32, size), sin: make([]float32, size), counter: make([]float32, size)}
+func newRotary(frequencies []float64, scale float64, positions int) *rotary {
+	half := len(frequencies)
+	dim := 2 * half
+	size := positions * dim
+	t := &rotary{dim: dim, positions: positions, cos: make([]float32, size), sin: make([]float32, size), counter: make([]float32, size)}
 	for pos := range positions {
-		at := pos * t.dim
-		for j, f := range r.InvFreq {
+		at := pos * dim
+		for j, f := range frequencies {
 			s, c := kernel.Sincos(float64(pos) * f)
-			for i := at + j; i < at+t.dim; i += half {
-				t.cos[i], t.sin[i], t.counter[i] = float32(c), float32(s), float32(-s)
+			for i := at + j; i < at+dim; i += half {
+				t.cos[i], t.sin[i], t.counter[i] = float32(scale*c), float32(scale*s), float32(-scale*s)
 			}
 		}
 	}
 	return t
 }
 
-// turn rotates elements j and j+dim/2 of every head by the angle of its position, for rows of heads of size elements.
-// Row i has the position first + i%length.
-func (m *Model) turn(x []float32, heads, size, first, length int) {
-	m.rotate(x, heads, size, first, length, false)
+// places are the positions of rows within windows of length tokens: row i has the position first + i%rows.
+type places struct{ first, rows, length int }
+
+// turn rotates elements j and j+dim/2 of every head by the angle of its position, for rows of heads of size elements. It
+// does nothing without a table.
+func (m *Model) turn(x []float32, r *arch.Rope, heads, size int, at places) {
+	m.rotate(x, r, heads, size, at, false)
 }
 
-// unturn is the inverse of turn, which is also what it does to gradients.
-func (m *Model) unturn(x []float32, heads, size, first, length int) {
-	m.rotate(x, heads, size, first, length, true)
+// unturn takes the gradients of what turn gives back to what it takes.
+func (m *Model) unturn(x []float32, r *arch.Rope, heads, size int, at places) {
+	m.rotate(x, r, heads, size, at, true)
 }
 
-func (m *Model) rotate(x []float32, heads, size, first, length int, back bool) {
-	t := m.angles(first + length)
+func (m *Model) rotate(x []float32, r *arch.Rope, heads, size int, at places, back bool) {
+	if r == nil {
+		return
+	}
+	t := m.angles(r, at.length)
 	sin := t.sin
 	if back {
 		sin = t.counter
@@ -48,16 +55,28 @@ func (m *Model) rotate(x []float32, heads, size, first, length int, back bool) {
 	width := heads * size
 	kernel.Parallel(m.threads, len(x)/width, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
-			row, at := x[i*width:(i+1)*width], (first+i%length)*t.dim
+			row, at := x[i*width:(i+1)*width], (at.first+i%at.rows)*t.dim
 			kernel.RotateHeads(row, row, t.cos[at:at+t.dim], sin[at:at+t.dim], heads, size)
 		}
 	})
 }
 
-// angles is a table of at least so many positions.
-func (m *Model) angles(positions int) *rotary {
-	if m.rotary.positions < positions {
-		m.rotary = newRotary(m.decoder.Ropes[0], positions)
+// tables are those of a description: long is for windows of more than Original tokens.
+type tables struct{ short, long *rotary }
+
+// angles is a table for windows of so many tokens.
+func (m *Model) angles(r *arch.Rope, length int) *rotary {
+	t := m.rotaries[r]
+	if t == nil {
+		t = new(tables)
+		m.rotaries[r] = t
 	}
-	return &m.rotary
+	to, frequencies := &t.short, r.InvFreq
+	if r.Long != nil && length > r.Original {
+		to, frequencies = &t.long, r.Long
+	}
+	if *to == nil || (*to).positions < length {
+		*to = newRotary(frequencies, r.Scale, length)
+	}
+	return *to
 }

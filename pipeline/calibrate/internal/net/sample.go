@@ -42,7 +42,6 @@ func (m *Model) Sample(ctx context.Context, s Sampling, progress func(done, tota
 	if err := w.load(ctx); err != nil {
 		return nil, err
 	}
-	m.angles(s.Length)
 	for i := range w.windows {
 		w.windows[i] = append(make([]int32, 0, s.Length), s.First...)
 		w.random[i] = rand.NewPCG(s.Seed, uint64(i))
@@ -87,9 +86,9 @@ type sampler struct {
 	windows [][]int32
 	random  []*rand.PCG
 
-	caches     [][]*kernel.KVCache // by layer and window of the batch
-	attentions sync.Pool           // of *kernel.EngineAttention
-	draws      sync.Pool           // of *drawBuffer
+	pasts      [][]past  // by layer and window of the batch
+	attentions sync.Pool // of *kernel.EngineAttention
+	draws      sync.Pool // of *drawBuffer
 }
 
 // load reads the weights and keeps them in the layout of products only.
@@ -116,6 +115,19 @@ func (w *sampler) load(ctx context.Context) (err error) {
 	return nil
 }
 
+// past is what a layer has of the earlier tokens of a window: the cache of the kernel where that computes the attention,
+// else keys and values as rows.
+type past struct {
+	cache *kernel.KVCache
+	k, v  []float32
+}
+
+// masked says that the attention of a layer is another for the queries of such windows than that of the kernel.
+func (w *sampler) masked(l *Layer) bool {
+	a := l.arch.Attention
+	return a.Window > 0 && a.Window < w.Length || a.Chunk > 0 && a.Chunk < w.Length || a.Cap != 0 || a.Slopes != nil
+}
+
 // cacheBlock and cacheTile are the positions and the values that kernel.KVCache rounds up to.
 const cacheBlock, cacheTile = 64, 16
 
@@ -130,14 +142,20 @@ func (w *sampler) batch() int {
 	return int(max(1, min(w.Memory/bytes, int64(w.Windows))))
 }
 
-// reserve makes the caches of a batch.
+// reserve makes room for the keys and values of a batch. Nothing follows the last token.
 func (w *sampler) reserve(windows int) {
-	w.caches = make([][]*kernel.KVCache, len(w.layers))
+	w.pasts = make([][]past, len(w.layers))
 	for i, l := range w.layers {
+		a := l.arch.Attention
 		for range windows {
-			c := kernel.NewKVCache(l.arch.Attention.KVHeads, l.arch.Attention.HeadDim)
-			c.Reserve(w.Length - 1) // nothing follows the last token
-			w.caches[i] = append(w.caches[i], c)
+			var p past
+			if size := (w.Length - 1) * l.K.Rows; w.masked(l) {
+				p.k, p.v = make([]float32, 0, size), make([]float32, 0, size)
+			} else {
+				p.cache = kernel.NewKVCache(a.KVHeads, a.HeadDim)
+				p.cache.Reserve(w.Length - 1)
+			}
+			w.pasts[i] = append(w.pasts[i], p)
 		}
 	}
 }
@@ -145,9 +163,13 @@ func (w *sampler) reserve(windows int) {
 // write draws the tokens of windows lo to hi-1, one position of all of them after another.
 func (w *sampler) write(ctx context.Context, lo, hi int, progress func(done, total int)) error {
 	m, windows := w.model, w.windows[lo:hi]
-	for _, caches := range w.caches {
-		for _, c := range caches {
-			c.Truncate(0)
+	for _, pasts := range w.pasts {
+		for i := range pasts {
+			p := &pasts[i]
+			p.k, p.v = p.k[:0], p.v[:0]
+			if p.cache != nil {
+				p.cache.Truncate(0)
+			}
 		}
 	}
 	tokens := make([]int32, len(windows))
@@ -161,7 +183,7 @@ func (w *sampler) write(ctx context.Context, lo, hi int, progress func(done, tot
 		for i, window := range windows {
 			tokens[i] = window[pos]
 		}
-		if err := m.lookUp(h, tokens); err != nil {
+		if err := m.embed(h, tokens, nil); err != nil {
 			return err
 		}
 		for i := range w.layers {
@@ -193,28 +215,43 @@ func (w *sampler) write(ctx context.Context, lo, hi int, progress func(done, tot
 	return nil
 }
 
-// advance takes the residual stream h [windows, Hidden] of position pos through layer i. The attention is the kernel for
-// one query at a time, which differs from that of [Layer.Attend] by rounding alone.
+// advance takes the residual stream h [windows, Hidden] of position pos through layer i. The attention is one query at a
+// time, if possible by the kernel for that, which differs from that of [Layer.Attend] by rounding alone.
 func (w *sampler) advance(i int, h []float32, pos int) {
-	l, b, a := w.layers[i], &w.model.buffers, w.layers[i].arch.Attention
+	l, b := w.layers[i], &w.model.buffers
 	n := len(h) / w.model.decoder.Hidden
 	x, q := grow(&b.norm, len(h)), grow(&b.q, n*l.Q.Rows)
 	l.AttentionInput(x, h)
-	k, v := l.project(q, x, pos, 1, false)
+	k, v := l.project(q, x, places{pos, 1, w.Length}, false)
 	o := grow(&b.attended, len(q))
+	if s := l.arch.Attention.Scale; s != 0 && !w.masked(l) { // the kernel divides by the root of the dimension
+		scaleAll(w.model.threads, q, float32(s*math.Sqrt(float64(l.arch.Attention.HeadDim))))
+	}
 	kernel.Parallel(w.model.threads, n, func(lo, hi int) {
 		attention := w.attentions.Get().(*kernel.EngineAttention)
 		defer w.attentions.Put(attention)
-		attention.Tokens, attention.Heads = 1, a.Heads
 		for ; lo < hi; lo++ {
-			cache := w.caches[i][lo]
-			cache.Append(k[lo*l.K.Rows:(lo+1)*l.K.Rows], v[lo*l.V.Rows:(lo+1)*l.V.Rows], 1)
-			attention.Attend(o[lo*l.O.Cols:(lo+1)*l.O.Cols], q[lo*l.Q.Rows:(lo+1)*l.Q.Rows], cache, 0, a.Heads, 0, 1)
+			w.attend(attention, l, &w.pasts[i][lo], pos, o[lo*l.O.Cols:(lo+1)*l.O.Cols], q[lo*l.Q.Rows:(lo+1)*l.Q.Rows],
+				k[lo*l.K.Rows:(lo+1)*l.K.Rows], v[lo*l.V.Rows:(lo+1)*l.V.Rows])
 		}
 	})
+	l.finish(o, x, false)
 	l.AddAttention(h, o)
 	l.MLPInput(x, h)
 	product := grow(&b.product, n*l.Down.Cols)
 	l.Product(product, x)
 	l.AddMLP(h, product)
+}
+
+// attend computes the attention of one token of one window.
+func (w *sampler) attend(by *kernel.EngineAttention, l *Layer, p *past, pos int, o, q, k, v []float32) {
+	if p.cache == nil {
+		p.k, p.v = append(p.k, k...), append(p.v, v...)
+		l.attention(pos+1).last(o, q, p.k, p.v)
+		return
+	}
+	heads := l.arch.Attention.Heads
+	by.Tokens, by.Heads = 1, heads
+	p.cache.Append(k, v, 1)
+	by.Attend(o, q, p.cache, 0, heads, 0, 1)
 }

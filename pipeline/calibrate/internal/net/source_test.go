@@ -112,11 +112,11 @@ func openModel(t testing.TB, dir string, threads int) *Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := New(d, src, threads)
+	opened, err := arch.Open(d, src)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m
+	return newModel(t, d, opened, threads)
 }
 
 // features are what random models differ by.
@@ -228,7 +228,7 @@ func load(t testing.TB, m *Model) *parts {
 
 func (p *parts) embed(t testing.TB, windows [][]int32) []float32 {
 	t.Helper()
-	h, err := p.Embed(windows)
+	h, err := p.Embed(windows, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

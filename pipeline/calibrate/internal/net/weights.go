@@ -76,8 +76,11 @@ func (m *Model) values(w arch.Weight) ([]float32, error) {
 	return all, nil
 }
 
-// linear reads a linear layer.
+// linear reads a linear layer; there may be none.
 func (m *Model) linear(d *arch.Linear) (*Linear, error) {
+	if d.Weight.Tensor == "" {
+		return nil, nil
+	}
 	w, err := m.values(d.Weight)
 	if err != nil {
 		return nil, err
@@ -100,5 +103,9 @@ func (m *Model) norm(d *arch.Norm) (*Norm, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Norm{Weight: d.Gamma, Gamma: gamma, Eps: float32(d.Eps), model: m}, nil
+	n := &Norm{Weight: d.Gamma, Gamma: gamma, Eps: float32(d.Eps), Centered: d.Centered, model: m}
+	if d.Beta.Tensor != "" {
+		n.Beta, err = m.values(d.Beta)
+	}
+	return n, err
 }
