@@ -4,11 +4,15 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 // gradientBound is what a derivative along a direction may differ by from a quotient of differences, relative to the
-// lengths of gradient and direction: the loss is rounded to float32 on its way. Observed is a fifth of it.
+// lengths of gradient and direction: the loss is rounded to float32 on its way.
 const gradientBound = 4e-4
 
 // parameter is something that a loss depends on; changed is called after a change, and gradient is filled by the test.
@@ -36,22 +40,27 @@ func checkGradients(t *testing.T, loss func() float64, list []*parameter) {
 			length += direction[i] * direction[i]
 		}
 		length = math.Sqrt(length)
-		const step = 0.02
-		at := func(f float64) float64 {
-			for i := range p.x {
-				p.x[i] = float32(float64(saved[i]) + f*step*direction[i]/length)
-			}
-			p.changed()
-			return loss()
-		}
 		got := 0.0
-		want := (8*(at(1)-at(-1)) - (at(2) - at(-2))) / (12 * step)
 		for i, g := range p.gradient {
 			got += g * direction[i] / length
 		}
+		// Large steps are far from rounding, small ones from curvature.
+		var want, e float64
+		for _, step := range []float64{0.02, 0.01, 0.005} {
+			at := func(f float64) float64 {
+				for i := range p.x {
+					p.x[i] = float32(float64(saved[i]) + f*step*direction[i]/length)
+				}
+				p.changed()
+				return loss()
+			}
+			want = (8*(at(1)-at(-1)) - (at(2) - at(-2))) / (12 * step)
+			if e = math.Abs(got-want) / norm; e <= gradientBound {
+				break
+			}
+		}
 		copy(p.x, saved)
 		p.changed()
-		e := math.Abs(got-want) / norm
 		if !(e <= gradientBound) {
 			t.Errorf("%s: derivative %v, differences %v, gradient of length %v", p.name, got, want, norm)
 		}
@@ -67,92 +76,124 @@ func TestGradients(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%+v", f), func(t *testing.T) {
 			d, src := randomModel(f)
-			p := load(t, newModel(t, d, src, 2))
-			const windows, length = 2, 70 // more than a block of queries
-			tokens := randomTokens(d.Vocab, windows, length)
-			h := p.embed(t, tokens)
-			labels := make([]int32, windows*length)
-			for i := range labels {
-				labels[i] = int32(i*7%d.Vocab) - 3 // some count nothing
-			}
-			cross := func(logits []float32, first int) float64 {
-				n := len(logits) / d.Vocab
-				return p.CrossEntropyGradient(logits, labels[first:first+n])
-			}
-			loss := func() float64 {
-				x := append([]float32{}, h...)
-				for _, l := range p.layers {
-					l.Forward(x, length)
-				}
-				logits := make([]float32, windows*length*d.Vocab)
-				p.head.Input(x, x)
-				p.head.Logits(logits, x)
-				return cross(logits, 0)
-			}
-
-			names := map[any]string{p.head.Norm: "final norm", p.head.Linear: "head"}
-			for i, l := range p.layers {
-				for j, n := range []*Norm{l.AttentionNorm, l.MLPNorm, l.QNorm, l.KNorm} {
-					if n != nil {
-						names[n] = fmt.Sprint(i, " ", []string{"attention norm", "mlp norm", "q norm", "k norm"}[j])
-					}
-				}
-				for j, n := range l.Linears() {
-					names[n] = fmt.Sprint(i, " ", []string{"q", "k", "v", "o", "gate", "up", "down"}[j])
-				}
-			}
-			var list []*parameter
-			v := Visitor{
-				Linear: func(l *Linear, x, dy []float32) {
-					dw := make([]float32, len(l.W))
-					l.Gradient(dw, x, dy)
-					q := &parameter{name: names[l], x: l.W, changed: func() { l.Set(l.W) }}
-					for _, g := range dw {
-						q.gradient = append(q.gradient, float64(g))
-					}
-					list = append(list, q)
-					if l.Bias == nil {
-						return
-					}
-					b := &parameter{name: names[l] + " bias", x: l.Bias, changed: func() {}, gradient: make([]float64, l.Rows)}
-					for i, g := range dy {
-						b.gradient[i%l.Rows] += float64(g)
-					}
-					list = append(list, b)
-				},
-				Norm: func(n *Norm, dGamma []float64) {
-					list = append(list, &parameter{name: names[n], x: n.Gamma, changed: func() {}, gradient: dGamma})
-				},
-			}
-			inputs := [][]float32{append([]float32{}, h...)}
-			for _, l := range p.layers {
-				x := append([]float32{}, inputs[l.Index]...)
-				l.Forward(x, length)
-				inputs = append(inputs, x)
-			}
-			dh := make([]float32, len(h))
-			p.head.Backward(dh, inputs[len(p.layers)], func(token int, logits []float32) { cross(logits, token) }, v)
-			for i := len(p.layers) - 1; i >= 0; i-- {
-				p.layers[i].Backward(dh, inputs[i], length, v)
-			}
-			in := &parameter{name: "input", x: h, changed: func() {}}
-			for _, g := range dh {
-				in.gradient = append(in.gradient, float64(g))
-			}
-			list = append(list, in)
-			want := 2 + 2*(2+7)
-			if f.norms {
-				want += 4
-			}
-			if f.biases {
-				want += 15
-			}
-			if len(list) != want+1 {
-				t.Errorf("%d gradients, want %d", len(list), want+1)
-			}
-			checkGradients(t, loss, list)
+			testGradients(t, d, src)
 		})
 	}
+	eachForm(t, testGradients)
+}
+
+// testGradients checks the gradients of all weights, of the table as it is looked up, and of the states before the first
+// layer.
+func testGradients(t *testing.T, d *arch.Decoder, src *memory) {
+	p := load(t, newModel(t, d, src, 2))
+	const windows, length = 2, 70 // more than a block of queries
+	tokens := randomTokens(d.Vocab, windows, length)
+	e, err := p.Embedding()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := append([]float32{}, e.W...)               // that of a tied head stays
+	states := make([]float32, windows*length*d.Hidden) // to be added
+	begin := func() []float32 {
+		h, err := p.Embed(tokens, table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kernel.Add(h, h, states)
+		return h
+	}
+	labels := make([]int32, windows*length)
+	for i := range labels {
+		labels[i] = int32(i*7%d.Vocab) - 3 // some count nothing
+	}
+	cross := func(logits []float32, first int) float64 {
+		n := len(logits) / d.Vocab
+		return p.CrossEntropyGradient(logits, labels[first:first+n])
+	}
+	loss := func() float64 {
+		x := begin()
+		for _, l := range p.layers {
+			l.Forward(x, length)
+		}
+		logits := make([]float32, windows*length*d.Vocab)
+		p.head.Input(x, x)
+		p.head.Logits(logits, x)
+		return cross(logits, 0)
+	}
+
+	var list []*parameter
+	v := Visitor{
+		Linear: func(l *Linear, x, dy []float32) {
+			dw := make([]float32, len(l.W))
+			l.Gradient(dw, x, dy)
+			list = append(list, &parameter{name: l.Weight.Tensor, x: l.W, changed: func() { l.Set(l.W) }, gradient: doubles(dw)})
+			if l.Bias == nil {
+				return
+			}
+			b := &parameter{name: l.Weight.Tensor + " bias", x: l.Bias, changed: func() {}, gradient: make([]float64, l.Rows)}
+			for i, g := range dy {
+				b.gradient[i%l.Rows] += float64(g)
+			}
+			list = append(list, b)
+		},
+		Norm: func(n *Norm, dGamma []float64) {
+			if at := slices.IndexFunc(list, func(q *parameter) bool { return &q.x[0] == &n.Gamma[0] }); at >= 0 { // one window after another
+				for i, g := range dGamma {
+					list[at].gradient[i] += g
+				}
+				return
+			}
+			list = append(list, &parameter{name: n.Weight.Tensor, x: n.Gamma, changed: func() {}, gradient: dGamma})
+		},
+	}
+	h := begin()
+	var inputs [][]float32
+	for _, l := range p.layers {
+		inputs = append(inputs, append([]float32{}, h...))
+		l.Forward(h, length)
+	}
+	dh := make([]float32, len(h))
+	p.head.Backward(dh, h, func(token int, logits []float32) { cross(logits, token) }, v)
+	for i := len(p.layers) - 1; i >= 0; i-- {
+		p.layers[i].Backward(dh, inputs[i], length, v)
+	}
+	list = append(list, &parameter{name: "states", x: states, changed: func() {}, gradient: doubles(dh)})
+	if err := p.EmbedBackward(dh, tokens, table, v); err != nil {
+		t.Fatal(err)
+	}
+	rows := &parameter{name: "table", x: table, changed: func() {}, gradient: make([]float64, len(table))}
+	for i, token := range slices.Concat(tokens...) {
+		for j, g := range dh[i*d.Hidden : (i+1)*d.Hidden] {
+			rows.gradient[int(token)*d.Hidden+j] += float64(g)
+		}
+	}
+	list = append(list, rows)
+
+	want := 2 // states and table
+	d.Linears(func(_ string, l *arch.Linear) {
+		want++
+		if l.Bias.Tensor != "" {
+			want++
+		}
+	})
+	for _, l := range p.layers {
+		want += len(l.Norms())
+	}
+	if want++; d.EmbeddingNorm != nil { // the final norm
+		want++
+	}
+	if len(list) != want {
+		t.Errorf("%d gradients, want %d", len(list), want)
+	}
+	checkGradients(t, loss, list)
+}
+
+func doubles(x []float32) []float64 {
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = float64(v)
+	}
+	return y
 }
 
 // A gradient of the divergence is 0 where the distributions agree, and that of cross entropy beside its target.

@@ -99,6 +99,13 @@ var (
 // openModel opens the checkpoint in a directory.
 func openModel(t testing.TB, dir string, threads int) *Model {
 	t.Helper()
+	d, src := openSource(t, dir)
+	return newModel(t, d, src, threads)
+}
+
+// openSource opens the checkpoint in a directory, with its views.
+func openSource(t testing.TB, dir string) (*arch.Decoder, tensor.Source) {
+	t.Helper()
 	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +123,7 @@ func openModel(t testing.TB, dir string, threads int) *Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newModel(t, d, opened, threads)
+	return d, opened
 }
 
 // features are what random models differ by.
@@ -125,60 +132,84 @@ type features struct {
 	heads, kvHeads        int
 }
 
-// randomModel makes up a model of two layers.
+// Sizes of random models.
+const (
+	randomHidden, randomInner, randomVocab, randomDim = 24, 40, 50, 8
+)
+
+// maker makes up weights.
+type maker struct {
+	random *rand.Rand
+	src    *memory
+	biases bool
+}
+
+func (m *maker) matrix(name string, rows, cols int) arch.Weight {
+	x := make([]float32, rows*cols)
+	for i := range x {
+		x[i] = float32(m.random.NormFloat64() / math.Sqrt(float64(cols)))
+	}
+	m.src.add(name, x, int64(rows), int64(cols))
+	return arch.Weight{Tensor: name, Rows: rows, Cols: cols}
+}
+
+func (m *maker) vector(name string, n int, mean float64) arch.Weight {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(mean + 0.3*m.random.NormFloat64())
+	}
+	m.src.add(name, x, int64(n))
+	return arch.Weight{Tensor: name, Rows: n}
+}
+
+func (m *maker) norm(name string, n int) *arch.Norm {
+	return &arch.Norm{Gamma: m.vector(name, n, 1), Eps: 1e-5}
+}
+
+func (m *maker) linear(name string, rows, cols int) arch.Linear {
+	l := arch.Linear{Weight: m.matrix(name, rows, cols)}
+	if m.biases {
+		l.Bias = m.vector(name+".bias", rows, 0)
+	}
+	return l
+}
+
+// randomModel makes up a model of two layers of the plainest form.
 func randomModel(f features) (*arch.Decoder, *memory) {
-	const hidden, inner, vocab, dim = 24, 40, 50, 8
-	r := rand.New(rand.NewPCG(7, 9))
-	src := &memory{data: make(map[string][]byte)}
-	matrix := func(name string, rows, cols int) arch.Weight {
-		x := make([]float32, rows*cols)
-		for i := range x {
-			x[i] = float32(r.NormFloat64() / math.Sqrt(float64(cols)))
-		}
-		src.add(name, x, int64(rows), int64(cols))
-		return arch.Weight{Tensor: name, Rows: rows, Cols: cols}
-	}
-	vector := func(name string, n int, mean float64) arch.Weight {
-		x := make([]float32, n)
-		for i := range x {
-			x[i] = float32(mean + 0.3*r.NormFloat64())
-		}
-		src.add(name, x, int64(n))
-		return arch.Weight{Tensor: name, Rows: n}
-	}
-	norm := func(name string, n int) arch.Norm { return arch.Norm{Gamma: vector(name, n, 1), Eps: 1e-5} }
-	linear := func(name string, rows, cols int) arch.Linear {
-		l := arch.Linear{Weight: matrix(name, rows, cols)}
-		if f.biases {
-			l.Bias = vector(name+".bias", rows, 0)
-		}
-		return l
-	}
+	d, m := makeModel(f)
+	return d, m.src
+}
+
+func makeModel(f features) (*arch.Decoder, *maker) {
+	const hidden, inner, vocab, dim = randomHidden, randomInner, randomVocab, randomDim
+	m := &maker{rand.New(rand.NewPCG(7, 9)), &memory{data: make(map[string][]byte)}, f.biases}
 	d := &arch.Decoder{
-		Hidden: hidden, Vocab: vocab, MaxPositions: 4096, Embedding: matrix("embedding", vocab, hidden), FinalNorm: norm("norm", hidden),
+		Hidden: hidden, Vocab: vocab, MaxPositions: 4096, Embedding: m.matrix("embedding", vocab, hidden), FinalNorm: *m.norm("norm", hidden),
 		Ropes: []*arch.Rope{{Type: "default", Dim: dim, InvFreq: []float64{1, 0.3, 0.1, 0.03}, Scale: 1}},
 	}
 	for i := range 2 {
 		p := fmt.Sprintf("%d.", i)
-		before, behind := norm(p+"attention norm", hidden), norm(p+"mlp norm", hidden)
+		before, behind := m.norm(p+"attention norm", hidden), m.norm(p+"mlp norm", hidden)
 		a := &arch.Attention{
 			Rope:  d.Ropes[0],
 			Heads: f.heads, KVHeads: f.kvHeads, HeadDim: dim,
-			Q: linear(p+"q", f.heads*dim, hidden), K: linear(p+"k", f.kvHeads*dim, hidden), V: linear(p+"v", f.kvHeads*dim, hidden),
-			O: linear(p+"o", hidden, f.heads*dim),
+			Q: m.linear(p+"q", f.heads*dim, hidden), K: m.linear(p+"k", f.kvHeads*dim, hidden), V: m.linear(p+"v", f.kvHeads*dim, hidden),
+			O: m.linear(p+"o", hidden, f.heads*dim),
 		}
 		if f.norms {
-			q, k := norm(p+"q norm", dim), norm(p+"k norm", dim)
-			a.QNorm, a.KNorm = &q, &k
+			a.QNorm, a.KNorm = m.norm(p+"q norm", dim), m.norm(p+"k norm", dim)
 		}
-		mlp := &arch.MLP{Intermediate: inner, Activation: arch.SiLU, Gate: linear(p+"gate", inner, hidden), Up: linear(p+"up", inner, hidden), Down: linear(p+"down", hidden, inner)}
-		d.Layers = append(d.Layers, arch.Layer{{Norm: &before, Block: a}, {Norm: &behind, Block: mlp}})
+		mlp := &arch.MLP{
+			Intermediate: inner, Activation: arch.SiLU,
+			Gate: m.linear(p+"gate", inner, hidden), Up: m.linear(p+"up", inner, hidden), Down: m.linear(p+"down", hidden, inner),
+		}
+		d.Layers = append(d.Layers, arch.Layer{{Norm: before, Block: a}, {Norm: behind, Block: mlp}})
 	}
 	d.Head, d.Tied = arch.Linear{Weight: d.Embedding}, true
 	if f.untied {
-		d.Head, d.Tied = linear("head", vocab, hidden), false
+		d.Head, d.Tied = m.linear("head", vocab, hidden), false
 	}
-	return d, src
+	return d, m
 }
 
 // randomTokens are windows of random tokens.
