@@ -20,6 +20,23 @@ var families = []string{
 	"llama", "llama-bias", "llama-linear-rope", "llama3-rope", "qwen2-tied", "qwen2-untied", "qwen3-tied", "qwen3-untied",
 }
 
+// known are all checkpoints that calibration knows.
+func known(t *testing.T) (names []string) {
+	t.Helper()
+	dirs, err := filepath.Glob(familyDir("*/model.safetensors"))
+	check(t, err)
+	for _, dir := range dirs {
+		name := filepath.Base(filepath.Dir(dir))
+		if d, _ := openCheckpoint(t, familyDir(name)); d.CheckPairs() == nil {
+			names = append(names, name)
+		}
+	}
+	if len(names) < 35 {
+		t.Errorf("calibration knows %d families: %v", len(names), names)
+	}
+	return names
+}
+
 func familyDir(name string) string { return filepath.Join("..", "arch", "testdata", name) }
 
 var tinyDir = filepath.Join("..", "..", "testdata", "tiny-qwen3")
@@ -39,7 +56,11 @@ func openCheckpoint(t testing.TB, dir string) (*arch.Decoder, tensor.Source) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d, c
+	src, err := arch.Open(d, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, src
 }
 
 // text is 256 tokens: of real text if the model has a vocabulary for it.

@@ -28,7 +28,7 @@ func randomScales(r *rand.Rand, n int) []float32 {
 }
 
 func TestScalesAreExact(t *testing.T) {
-	for _, name := range append([]string{"tiny-qwen3"}, families...) {
+	for _, name := range append(known(t), "tiny-qwen3") {
 		t.Run(name, func(t *testing.T) {
 			dir := familyDir(name)
 			if name == "tiny-qwen3" {
@@ -87,6 +87,8 @@ func TestRotationIsExact(t *testing.T) {
 		by   *quant.Rotation
 	}{
 		{"llama", both}, {"qwen2-untied", both}, {"qwen3-untied", both},
+		{"apertus", both}, {"arcee", both}, {"glm", both}, {"mistral", both}, {"phi3", both}, {"bitnet", &quant.Rotation{Seed: 7, Residual: true}},
+		{"glm4", &quant.Rotation{Seed: 7, Values: true}}, {"olmo", &quant.Rotation{Seed: 7, Values: true}},
 		{"llama", &quant.Rotation{Seed: 7, Residual: true}}, {"qwen2-untied", &quant.Rotation{Seed: 7, Values: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -126,6 +128,21 @@ func TestRotationRefuses(t *testing.T) {
 	_, err := Rotate(t.Context(), d, src, quant.NewRotation(), t.TempDir(), 1)
 	if !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), "share the table") {
 		t.Errorf("tied model: %v", err)
+	}
+	stream, values := &quant.Rotation{Seed: 1, Residual: true}, &quant.Rotation{Seed: 1, Values: true}
+	for _, c := range []struct {
+		name string
+		by   *quant.Rotation
+		want string
+	}{
+		{"glm4", stream, "rotation: norms behind the blocks: "}, {"olmo2", stream, "rotation: blocks without a norm before them: "},
+		{"olmo", stream, "rotation: LayerNorm: "}, {"stablelm", quant.NewRotation(), "rotation: LayerNorm: "},
+		{"bitnet", values, "rotation: attention with a gate or a norm before its output: "},
+	} {
+		d, src := openCheckpoint(t, familyDir(c.name))
+		if _, err := Rotate(t.Context(), d, src, c.by, t.TempDir(), 1); !errors.Is(err, tensor.ErrUnsupported) || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
 	}
 	d, src = openCheckpoint(t, familyDir("llama"))
 	ctx, cancel := context.WithCancel(t.Context())

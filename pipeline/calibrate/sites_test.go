@@ -50,6 +50,42 @@ func TestSites(t *testing.T) {
 	}
 }
 
+// Sites that a form of layers does not have are left out; norms within attention and MLPs are producers of their own.
+func TestSitesOfForms(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		sites string // of a layer, by their producers
+	}{
+		{"starcoder2", "attention.input: input_layernorm.weight input_layernorm.bias, attention.o: self_attn.v_proj.weight self_attn.v_proj.bias, " +
+			"mlp.input: post_attention_layernorm.weight post_attention_layernorm.bias"},
+		{"olmo2", "attention.o: self_attn.v_proj.weight, mlp.down: mlp.up_proj.weight"},
+		{"olmo", "attention.o: self_attn.v_proj.weight, mlp.down: mlp.up_proj.weight"},
+		{"bitnet", "attention.input: input_layernorm.weight, attention.o: self_attn.attn_sub_norm.weight, mlp.input: post_attention_layernorm.weight, " +
+			"mlp.down: mlp.ffn_sub_norm.weight"},
+		{"gemma3_text", "attention.input: input_layernorm.gamma, attention.o: self_attn.v_proj.weight, mlp.input: pre_feedforward_layernorm.gamma, " +
+			"mlp.down: mlp.up_proj.weight"},
+		{"phi3", "attention.input: input_layernorm.weight, attention.o: self_attn.qkv_proj.v.weight, mlp.input: post_attention_layernorm.weight, " +
+			"mlp.down: mlp.gate_up_proj.up.weight"},
+	} {
+		d, _ := openCheckpoint(t, familyDir(c.name))
+		var got []string
+		for _, s := range Sites(d) {
+			name, ok := strings.CutPrefix(s.Name, "layers.0.")
+			if !ok {
+				continue
+			}
+			name += ":"
+			for _, w := range s.Producers {
+				name += " " + strings.TrimPrefix(w.Tensor, "model.layers.0.")
+			}
+			got = append(got, name)
+		}
+		if got := strings.Join(got, ", "); got != c.sites {
+			t.Errorf("%s: %s, want %s", c.name, got, c.sites)
+		}
+	}
+}
+
 // Rows of a sample are spread over the matrix and stand for all of them.
 func TestLoadSamples(t *testing.T) {
 	d, src := openCheckpoint(t, tinyDir)
