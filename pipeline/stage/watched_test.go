@@ -1,0 +1,90 @@
+package stage_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/publish/manifest"
+)
+
+// untrained lets a verification accept random weights, which find every text unlikely and lose much with few bits.
+const untrained = "verify: {kl: {max: 1}, perplexity: {window: 64, windows: 2, decode: 4, max_source: 1e5, max_ratio: 10}}"
+
+// klOf makes a package of a family at 4 bits, which must be verified, and returns its divergence from the source.
+func klOf(t *testing.T, family, sections string) float64 {
+	t.Helper()
+	w := newWork(t, families+family, watch+untrained+"\n"+sections)
+	w.must(t)
+	m, err := manifest.Open(w.out())
+	if err != nil || !m.Verified {
+		t.Fatalf("verified %v: %v", m.Verified, err)
+	}
+	return m.Metrics["kl"].Value
+}
+
+// watchedFamilies are the checkpoints of families that methods which watch the model know, without variants of the oldest.
+func watchedFamilies(t *testing.T) (names []string) {
+	t.Helper()
+	dirs, err := filepath.Glob(families + "*/tokenizer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range dirs {
+		name := filepath.Base(filepath.Dir(path))
+		if _, err := os.Stat(families + name + "/model.safetensors"); err != nil {
+			continue
+		}
+		src, err := stage.OpenSource(families+name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if src.Decoder.CheckPairs() == nil && src.Decoder.Family != "llama" && src.Decoder.Family != "qwen3" {
+			names = append(names, name)
+		}
+		src.Close()
+	}
+	if len(names) < 25 {
+		t.Errorf("%d families: %v", len(names), names)
+	}
+	return names
+}
+
+// Packages whose codes were chosen while the model was watched are verified, and closer to the source than those that were
+// rounded.
+func TestWatchedFamilies(t *testing.T) {
+	for _, name := range watchedFamilies(t) {
+		t.Run(name, func(t *testing.T) {
+			nearest := klOf(t, name, "quantize: {method: rtn, block: 32}")
+			gptq := klOf(t, name, "quantize: {method: gptq, block: 32}")
+			t.Logf("KL of rtn %.3g, gptq %.3g", nearest, gptq)
+			if !(gptq < nearest) {
+				t.Errorf("KL of rtn %g, gptq %g", nearest, gptq)
+			}
+		})
+	}
+}
+
+// Foldings, rotations and tuning change what feeds a matrix, under names that may be views, shared or of norms with a beta;
+// budgets measure every matrix.
+func TestWatchedMethods(t *testing.T) {
+	for _, c := range []struct{ name, sections string }{
+		{"gemma3_text", "quantize: {method: [awq, gptq, {distill: {steps: 2, tokens: 128}}], block: 32}"},
+		{"olmo", "quantize: {method: [awq, gptq, {distill: {steps: 2, tokens: 128}}], block: 32}"},
+		{"bloom", "quantize: {method: [awq, search, {distill: {steps: 2, tokens: 128}}], block: 32}"},
+		{"starcoder2", "quantize: {method: [awq, {omniquant: {steps: 4}}], block: 32}"},
+		{"phi3", "quantize: {method: [rotation, gptq, {distill: {steps: 2, tokens: 128}}], block: 32}"},
+		{"glm4", "target: {backends: [cpu, opencl]}\nquantize: {method: gptq, budget: {bpw: 5.5}}"},
+		{"arcee", "target: {backends: [cpu, opencl]}\nquantize: {method: gptq, budget: {bpw: 5.5}}"},
+		{"gemma2", "quantize: {method: gptq, budget: {bpw: 5.5}}"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			nearest, kl := klOf(t, c.name, "quantize: {method: rtn, block: 32}"), klOf(t, c.name, c.sections)
+			t.Logf("KL of rtn %.3g, here %.3g", nearest, kl)
+			if !(kl < nearest) {
+				t.Errorf("KL of rtn %g, here %g", nearest, kl)
+			}
+		})
+	}
+}
