@@ -3,6 +3,7 @@ package stage_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline/stage"
@@ -84,6 +85,25 @@ func TestWatchedMethods(t *testing.T) {
 			t.Logf("KL of rtn %.3g, here %.3g", nearest, kl)
 			if !(kl < nearest) {
 				t.Errorf("KL of rtn %g, here %g", nearest, kl)
+			}
+		})
+	}
+}
+
+// What cannot be done with a model is refused at its place in the recipe, by name and before anything is made.
+func TestWatchedRefused(t *testing.T) {
+	for _, c := range []struct{ name, quantize, where, what string }{
+		{"gpt_neox", "{method: gptq, block: 32}", "quantize.method", "parallel branches"},
+		{"qwen3_moe", "{method: [awq, search], block: 32}", "quantize.method", "no MLP"},
+		{"lfm2", "{budget: {bpw: 5}}", "quantize.budget", "no attention"},
+		{"glm4", "{method: [rotation, gptq], block: 32}", "quantize.method", "norms behind the blocks"},
+		{"bitnet", "{method: [{rotation: {residual: false}}, gptq], block: 32}", "quantize.method", "attention with a gate or a norm before its output"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWork(t, families+c.name, watch+"quantize: "+c.quantize)
+			_, err := w.run(t)
+			if err == nil || !strings.Contains(err.Error(), c.where) || !strings.Contains(err.Error(), c.what) {
+				t.Errorf("%v, want %s at %s", err, c.what, c.where)
 			}
 		})
 	}
