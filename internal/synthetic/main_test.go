@@ -17,7 +17,7 @@ func TestWrite(t *testing.T) {
 	for name, tokenizer := range map[string]string{"made up": "", "copied": copied} {
 		t.Run(name, func(t *testing.T) {
 			dir, gguf := filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "model.gguf")
-			if err := write("llama-tiny", dir, tokenizer, gguf, 1); err != nil {
+			if err := write(options{shape: "llama-tiny", out: dir, tokenizer: tokenizer, gguf: gguf, seed: 1}); err != nil {
 				t.Fatal(err)
 			}
 			src, err := stage.OpenSource(dir, nil)
@@ -40,7 +40,7 @@ func TestWrite(t *testing.T) {
 			if len(src.Facts.Stop) == 0 {
 				t.Error("nothing ends a text")
 			}
-			if err := write("llama-tiny", dir, "", "", 1); err == nil {
+			if err := write(options{shape: "llama-tiny", out: dir}); err == nil {
 				t.Error("wrote to a directory that is not empty")
 			}
 		})
@@ -49,10 +49,10 @@ func TestWrite(t *testing.T) {
 
 func TestWriteRefuses(t *testing.T) {
 	dir := t.TempDir()
-	if err := write("llama-9t", dir, "", "", 1); err == nil {
+	if err := write(options{shape: "llama-9t", out: dir}); err == nil {
 		t.Error("an unknown shape was written")
 	}
-	if err := write("llama-tiny", dir, filepath.Join(dir, "nowhere"), "", 1); err == nil {
+	if err := write(options{shape: "llama-tiny", out: dir, tokenizer: filepath.Join(dir, "nowhere")}); err == nil {
 		t.Error("a tokenizer that is not there was copied")
 	}
 	if _, err := madeUpTokenizer(256); err == nil {
@@ -67,7 +67,7 @@ func TestWriteRefuses(t *testing.T) {
 func TestGGUF(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "model.gguf")
 	s := shapes["llama-tiny"]
-	config, err := s.config(false)
+	config, err := configOf("llama-tiny", 0, false, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,11 +20,8 @@ import (
 // and type call for; a reader that is also an io.Closer is closed. The metadata is {"format": "pt"},
 // without which transformers refuses a file.
 func Write(w io.Writer, tensors []tensor.Info, data func(name string) (io.Reader, error)) error {
-	order := slices.Clone(tensors)
-	slices.SortFunc(order, func(a, b tensor.Info) int {
-		return cmp.Or(-cmp.Compare(a.DType.Size(), b.DType.Size()), cmp.Compare(a.Name, b.Name))
-	})
-	head, err := layout(order)
+	order := inOrder(tensors)
+	head, _, err := layout(order)
 	if err != nil {
 		return err
 	}
@@ -39,8 +36,28 @@ func Write(w io.Writer, tensors []tensor.Info, data func(name string) (io.Reader
 	return nil
 }
 
-// layout sets each tensor's Size and returns the header with its length in front.
-func layout(order []tensor.Info) ([]byte, error) {
+// WriteHeader writes what Write writes before the first tensor, and gives the length of the whole file. A file of this
+// length that ends behind the header is, where file systems have holes, one whose elements are all zero.
+func WriteHeader(w io.Writer, tensors []tensor.Info) (fileSize int64, err error) {
+	head, size, err := layout(inOrder(tensors))
+	if err != nil {
+		return 0, err
+	}
+	_, err = w.Write(head)
+	return int64(len(head)) + size, err
+}
+
+// inOrder gives tensors in the order of a file.
+func inOrder(tensors []tensor.Info) []tensor.Info {
+	order := slices.Clone(tensors)
+	slices.SortFunc(order, func(a, b tensor.Info) int {
+		return cmp.Or(-cmp.Compare(a.DType.Size(), b.DType.Size()), cmp.Compare(a.Name, b.Name))
+	})
+	return order
+}
+
+// layout sets each tensor's Size and returns the header with its length in front, and the length of all tensors.
+func layout(order []tensor.Info) (head []byte, size int64, err error) {
 	b := new(bytes.Buffer)
 	b.Write(make([]byte, 8))
 	b.WriteString(`{"` + metadataKey + `":{"format":"pt"}`)
@@ -49,7 +66,7 @@ func layout(order []tensor.Info) ([]byte, error) {
 	for i := range order {
 		t := &order[i]
 		if names[t.Name] || !utf8.ValidString(t.Name) || t.DType.Size() == 0 {
-			return nil, fmt.Errorf("tensor %s of type %s: a name is UTF-8, given once and not %s; a type is known: %w",
+			return nil, 0, fmt.Errorf("tensor %s of type %s: a name is UTF-8, given once and not %s; a type is known: %w",
 				quote(t.Name), t.DType, metadataKey, tensor.ErrUnsupported)
 		}
 		names[t.Name] = true
@@ -62,11 +79,11 @@ func layout(order []tensor.Info) ([]byte, error) {
 			end, err = tensor.Add(end, t.Size)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("tensor %s: %w", quote(t.Name), err)
+			return nil, 0, fmt.Errorf("tensor %s: %w", quote(t.Name), err)
 		}
 		name, err := json.Marshal(t.Name)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		shape := t.Shape
 		if shape == nil {
@@ -74,7 +91,7 @@ func layout(order []tensor.Info) ([]byte, error) {
 		}
 		dims, err := json.Marshal(shape)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		fmt.Fprintf(b, `,%s:{"dtype":"%s","shape":%s,"data_offsets":[%d,%d]}`, name, t.DType, dims, begin, end)
 	}
@@ -83,10 +100,10 @@ func layout(order []tensor.Info) ([]byte, error) {
 		b.WriteByte(' ')
 	}
 	if b.Len()-8 > MaxHeader {
-		return nil, fmt.Errorf("header of %d bytes exceeds %d: %w", b.Len()-8, MaxHeader, tensor.ErrUnsupported)
+		return nil, 0, fmt.Errorf("header of %d bytes exceeds %d: %w", b.Len()-8, MaxHeader, tensor.ErrUnsupported)
 	}
 	binary.LittleEndian.PutUint64(b.Bytes(), uint64(b.Len()-8))
-	return b.Bytes(), nil
+	return b.Bytes(), end, nil
 }
 
 func copyTensor(w io.Writer, t tensor.Info, data func(name string) (io.Reader, error)) (err error) {

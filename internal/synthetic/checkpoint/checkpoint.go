@@ -15,16 +15,18 @@ import (
 )
 
 // Source is a tensor.Source of BF16 weights. Norms are 1; all others are random with mean 0 and the standard deviation
-// that initializer_range gives, or 0.02, and close to a normal distribution. The same config and seed give the same
-// bytes on every machine.
+// that initializer_range gives, or 0.02, and close to a normal distribution; those of fp8 and mxfp4 are random codes with
+// scales of that order. The same config and seed give the same bytes on every machine.
 type Source struct {
 	infos []tensor.Info
 	seed  uint64
 	scale float32
 }
 
-// config is what the tensors of the llama and qwen families follow from.
+// config is what the tensors of a family follow from.
 type config struct {
+	experts
+
 	ModelType    string  `json:"model_type"`
 	Hidden       int64   `json:"hidden_size"`
 	Intermediate int64   `json:"intermediate_size"`
@@ -37,8 +39,14 @@ type config struct {
 	Range        float64 `json:"initializer_range"`
 }
 
-// New makes up the checkpoint of a config.json.
-func New(configJSON []byte, seed uint64) (*Source, error) {
+// New makes up the checkpoint of a config.json. Model types are llama, qwen2 and qwen3; qwen3_moe, deepseek_v3 and gpt_oss.
+// With a quantization_config of fp8 (all but gpt_oss) or mxfp4 (gpt_oss) the tensors are those of such a checkpoint.
+func New(configJSON []byte, seed uint64) (*Source, error) { return made(configJSON, seed, false) }
+
+// NewStacked is New, but the experts of qwen3_moe and deepseek_v3 are two BF16 tensors of three dimensions in every layer.
+func NewStacked(configJSON []byte, seed uint64) (*Source, error) { return made(configJSON, seed, true) }
+
+func made(configJSON []byte, seed uint64, stacked bool) (*Source, error) {
 	c := config{Range: 0.02}
 	if err := json.Unmarshal(configJSON, &c); err != nil {
 		return nil, fmt.Errorf("config.json: %w", err)
@@ -49,55 +57,77 @@ func New(configJSON []byte, seed uint64) (*Source, error) {
 	if c.HeadDim == 0 {
 		c.HeadDim = c.Hidden / c.Heads
 	}
-	s := &Source{seed: seed, scale: float32(c.Range / deviation)}
-	if err := s.list(&c); err != nil {
-		return nil, err
+	c.Stacked = stacked
+	l := &list{config: &c}
+	l.model()
+	if l.err != nil {
+		return nil, l.err
 	}
-	slices.SortFunc(s.infos, func(a, b tensor.Info) int { return strings.Compare(a.Name, b.Name) })
-	return s, nil
+	slices.SortFunc(l.infos, func(a, b tensor.Info) int { return strings.Compare(a.Name, b.Name) })
+	return &Source{infos: l.infos, seed: seed, scale: float32(c.Range / deviation)}, nil
 }
 
-func (s *Source) list(c *config) (err error) {
-	add := func(name string, shape ...int64) {
-		n, e := tensor.Shape(shape).Elements()
-		if e != nil && err == nil {
-			err = fmt.Errorf("%s: %w", name, e)
-		}
-		s.infos = append(s.infos, tensor.Info{Name: name, DType: tensor.BF16, Shape: shape, Size: 2 * n})
+// list is the tensors of a config as they are added.
+type list struct {
+	*config
+	infos []tensor.Info
+	err   error
+}
+
+func (l *list) add(name string, t tensor.DType, shape ...int64) {
+	n, err := tensor.Shape(shape).Elements()
+	if err != nil && l.err == nil {
+		l.err = fmt.Errorf("%s: %w", name, err)
 	}
-	add("model.embed_tokens.weight", c.Vocab, c.Hidden)
-	for i := range c.Layers {
+	l.infos = append(l.infos, tensor.Info{Name: name, DType: t, Shape: shape, Size: t.Size() * n})
+}
+
+func (l *list) model() {
+	l.add("model.embed_tokens.weight", tensor.BF16, l.Vocab, l.Hidden)
+	for i := range l.Layers {
 		p := fmt.Sprintf("model.layers.%d.", i)
-		for _, w := range []struct {
-			name       string
-			rows, cols int64
-			bias       bool
-		}{
-			{"self_attn.q_proj", c.Heads * c.HeadDim, c.Hidden, c.ModelType == "qwen2"},
-			{"self_attn.k_proj", c.KVHeads * c.HeadDim, c.Hidden, c.ModelType == "qwen2"},
-			{"self_attn.v_proj", c.KVHeads * c.HeadDim, c.Hidden, c.ModelType == "qwen2"},
-			{"self_attn.o_proj", c.Hidden, c.Heads * c.HeadDim, false},
-			{"mlp.gate_proj", c.Intermediate, c.Hidden, false},
-			{"mlp.up_proj", c.Intermediate, c.Hidden, false},
-			{"mlp.down_proj", c.Hidden, c.Intermediate, false},
-		} {
-			add(p+w.name+".weight", w.rows, w.cols)
-			if w.bias {
-				add(p+w.name+".bias", w.rows)
-			}
-		}
-		add(p+"input_layernorm.weight", c.Hidden)
-		add(p+"post_attention_layernorm.weight", c.Hidden)
-		if c.ModelType == "qwen3" {
-			add(p+"self_attn.q_norm.weight", c.HeadDim)
-			add(p+"self_attn.k_norm.weight", c.HeadDim)
+		switch l.ModelType {
+		case "deepseek_v3":
+			l.deepSeek(i, p)
+		case "gpt_oss":
+			l.gptOss(p)
+		case "qwen3_moe":
+			l.attention(p)
+			l.qwen3Moe(p)
+		default:
+			l.attention(p)
+			l.gated(p+"mlp.", l.Intermediate)
 		}
 	}
-	add("model.norm.weight", c.Hidden)
-	if !c.Tied {
-		add("lm_head.weight", c.Vocab, c.Hidden)
+	l.add("model.norm.weight", tensor.BF16, l.Hidden)
+	if !l.Tied {
+		l.add("lm_head.weight", tensor.BF16, l.Vocab, l.Hidden)
 	}
-	return err
+}
+
+// attention adds the first block of a layer of the llama and qwen families, and the norms of both.
+func (l *list) attention(p string) {
+	for _, w := range []struct {
+		name       string
+		rows, cols int64
+		bias       bool
+	}{
+		{"self_attn.q_proj", l.Heads * l.HeadDim, l.Hidden, l.ModelType == "qwen2"},
+		{"self_attn.k_proj", l.KVHeads * l.HeadDim, l.Hidden, l.ModelType == "qwen2"},
+		{"self_attn.v_proj", l.KVHeads * l.HeadDim, l.Hidden, l.ModelType == "qwen2"},
+		{"self_attn.o_proj", l.Hidden, l.Heads * l.HeadDim, false},
+	} {
+		l.matrix(p+w.name, w.rows, w.cols)
+		if w.bias {
+			l.add(p+w.name+".bias", tensor.BF16, w.rows)
+		}
+	}
+	l.add(p+"input_layernorm.weight", tensor.BF16, l.Hidden)
+	l.add(p+"post_attention_layernorm.weight", tensor.BF16, l.Hidden)
+	if strings.HasPrefix(l.ModelType, "qwen3") {
+		l.add(p+"self_attn.q_norm.weight", tensor.BF16, l.HeadDim)
+		l.add(p+"self_attn.k_norm.weight", tensor.BF16, l.HeadDim)
+	}
 }
 
 // Tensors implements tensor.Source; they are sorted by name.
@@ -110,6 +140,9 @@ func (s *Source) Open(name string) (*io.SectionReader, error) {
 		return nil, fmt.Errorf("%s: %w", name, tensor.ErrCorrupt)
 	}
 	w := &weights{seed: mix(s.seed ^ uint64(i)<<40), scale: s.scale}
+	if t := s.infos[i]; t.DType != tensor.BF16 {
+		return io.NewSectionReader(&narrow{weights: w, info: t}, 0, t.Size), nil
+	}
 	if strings.HasSuffix(name, "norm.weight") {
 		w.scale = 0
 	}
