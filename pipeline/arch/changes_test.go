@@ -24,10 +24,7 @@ func describeKeys(t testing.TB, config []byte, ck checkpoint, ignore ...string) 
 	if f == nil {
 		t.Fatal(c.problems)
 	}
-	c.family, c.tensors = modelType, map[string]tensor.Info{}
-	for _, info := range ck.tensors {
-		c.tensors[info.Name] = info
-	}
+	c.family, c.tensors = modelType, tensor.ByName(ck.tensors)
 	return f.Describe(c)
 }
 

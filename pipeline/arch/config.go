@@ -34,7 +34,7 @@ type record struct {
 	family   string
 	problems []problem
 	// tensors are the facts of the checkpoint, for what the file leaves open.
-	tensors map[string]tensor.Info
+	tensors map[string]*tensor.Info
 	// ignored holds the keys that the caller overrides; true once a refusal was overridden.
 	ignored map[string]bool
 	// root is the whole file.
@@ -67,17 +67,16 @@ func (c *Config) Has(key string) bool { return c.fields.values[key] != nil }
 
 // know sets what the keys are read for: a family, and the tensors of the checkpoint.
 func (c *Config) know(family string, infos []tensor.Info) {
-	c.family, c.tensors = family, make(map[string]tensor.Info, len(infos))
-	for _, info := range infos {
-		c.tensors[info.Name] = info
-	}
+	c.family, c.tensors = family, tensor.ByName(infos)
 }
 
 // Tensor gives the facts of a tensor of the checkpoint, and whether there is one. A family asks where config.json does
 // not decide: how experts are stored, whether there is a head.
 func (c *Config) Tensor(name string) (tensor.Info, bool) {
-	info, ok := c.tensors[name]
-	return info, ok
+	if info, ok := c.tensors[name]; ok {
+		return *info, true
+	}
+	return tensor.Info{}, false
 }
 
 // Int returns a positive integer of at most max.

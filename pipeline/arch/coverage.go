@@ -11,7 +11,7 @@ import (
 // coverage says which elements of the checkpoint's tensors views use: what nobody reads would be a mistake of the family.
 type coverage struct {
 	views map[string]*View
-	infos map[string]tensor.Info
+	infos map[string]*tensor.Info
 	used  map[string]*usedPart
 	bad   map[string]bool // tensors that were complained of
 }
@@ -25,7 +25,7 @@ type usedPart struct {
 
 type block struct{ from, rows int }
 
-func newCoverage(d *Decoder, infos map[string]tensor.Info) *coverage {
+func newCoverage(d *Decoder, infos map[string]*tensor.Info) *coverage {
 	c := &coverage{views: make(map[string]*View, len(d.Views)), infos: infos, used: map[string]*usedPart{}, bad: map[string]bool{}}
 	for i := range d.Views {
 		c.views[d.Views[i].Name] = &d.Views[i]

@@ -40,7 +40,7 @@ func Describe(config []byte, tensors []tensor.Info, opts Options) (*Decoder, err
 	}
 	d.Family, d.ModelType, d.Architecture = modelType, modelType, architecture
 	d.Ignored = slices.Sorted(maps.Keys(c.ignored))
-	if err := claim(d, tensors); err != nil {
+	if err := claim(d, tensors, c.tensors); err != nil {
 		return nil, err
 	}
 	return d, nil

@@ -57,8 +57,8 @@ func (b *builder) experts(p string, n, intermediate int, names expertTensors) []
 			if info, ok := b.Tensor(w.Tensor); !ok {
 				b.breaks(tensor.ErrCorrupt, "missing: %s", w.Tensor)
 				return nil
-			} else if want := w.shape(); !slices.Equal(info.Shape, want) {
-				b.breaks(tensor.ErrCorrupt, "wrong shape: %s is %v, want %v", w.Tensor, info.Shape, want)
+			} else if !w.fits(info.Shape) {
+				b.breaks(tensor.ErrCorrupt, "wrong shape: %s is %v, want %v", w.Tensor, info.Shape, w.shape())
 				return nil
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -23,19 +24,21 @@ func Open(d *Decoder, src tensor.Source) (tensor.Source, error) {
 	if len(d.Views) == 0 {
 		return src, nil
 	}
-	base := make(map[string]tensor.Info)
-	for _, info := range src.Tensors() {
-		base[info.Name] = info
-	}
-	s := &views{src: src, byName: make(map[string]*openView, len(d.Views)), infos: src.Tensors()}
+	infos := src.Tensors()
+	base := tensor.ByName(infos)
+	s := &views{src: src, byName: make(map[string]*openView, len(d.Views)), infos: make([]tensor.Info, len(infos), len(infos)+len(d.Views))}
+	copy(s.infos, infos)
+	all := make([]openView, len(d.Views))
 	for i := range d.Views {
-		v := &openView{View: &d.Views[i], of: base[d.Views[i].Tensor], plus: base[d.Views[i].Plus]}
+		v := &all[i]
+		*v = openView{View: &d.Views[i], of: base[d.Views[i].Tensor], plus: base[d.Views[i].Plus]}
 		if err := v.check(base); err != nil {
 			return nil, fmt.Errorf("%s: %w", v.Name, err)
 		}
 		s.byName[v.Name] = v
 		s.infos = append(s.infos, v.info())
 	}
+	slices.SortFunc(s.infos, func(a, b tensor.Info) int { return strings.Compare(a.Name, b.Name) })
 	return s, nil
 }
 
@@ -83,7 +86,7 @@ func (s *views) Open(name string) (*io.SectionReader, error) {
 // openView is a view and the tensors it is made of.
 type openView struct {
 	*View
-	of, plus tensor.Info
+	of, plus *tensor.Info // or nil
 }
 
 // matrix gives the shape of a tensor as views see it.
@@ -131,37 +134,39 @@ func (v *View) turnedShape() (rows, cols int) {
 }
 
 // check demands that the tensors have what the view takes.
-func (v *openView) check(base map[string]tensor.Info) error {
+func (v *openView) check(base map[string]*tensor.Info) error {
 	if _, ok := base[v.Name]; ok {
 		return fmt.Errorf("the checkpoint has a tensor of this name: %w", tensor.ErrUnsupported)
 	}
 	if v.Tensor == "" {
 		return nil
 	}
-	if v.of.Name == "" {
+	if v.of == nil {
 		return fmt.Errorf("the checkpoint has no tensor %q: %w", v.Tensor, tensor.ErrCorrupt)
 	}
 	if err := kernel.ToF32(nil, nil, v.of.DType); err != nil {
 		return fmt.Errorf("%s: %w", v.Tensor, err)
 	}
 	rows, cols := v.matrix(v.of.Shape)
-	wrong := fmt.Errorf("%s has shape %v, which does not hold %d x %d: %w", v.Tensor, v.of.Shape, v.Rows, v.width(), tensor.ErrCorrupt)
+	wrong := func() error {
+		return fmt.Errorf("%s has shape %v, which does not hold %d x %d: %w", v.Tensor, v.of.Shape, v.Rows, v.width(), tensor.ErrCorrupt)
+	}
 	limit, want := rows, v.Rows
 	switch {
 	case v.Transposed:
 		n, taken := v.turnedShape()
 		if v.From < 0 || int64(v.From)+int64(taken) > rows {
-			return wrong
+			return wrong()
 		}
 		limit, want = cols, n
 	case cols != int64(v.width()):
-		return wrong
+		return wrong()
 	}
 	count := 0
 	for _, r := range v.Runs {
 		step := max(r.Step, 1)
 		if r.Start < 0 || r.Count < 1 || int64(r.Start)+int64(r.Count-1)*int64(step) >= limit {
-			return wrong
+			return wrong()
 		}
 		count += r.Count
 	}
@@ -169,11 +174,14 @@ func (v *openView) check(base map[string]tensor.Info) error {
 		count = int(limit)
 	}
 	if count != want {
-		return wrong
+		return wrong()
 	}
 	if v.Plus != "" {
+		if v.plus == nil {
+			return fmt.Errorf("the checkpoint has no tensor %q: %w", v.Plus, tensor.ErrCorrupt)
+		}
 		n, err := v.plus.Shape.Elements()
-		if v.plus.Name == "" || err != nil || n != int64(v.Rows)*int64(v.width()) {
+		if err != nil || n != int64(v.Rows)*int64(v.width()) {
 			return fmt.Errorf("%s is not of the same size: %w", v.Plus, tensor.ErrCorrupt)
 		}
 		return kernel.ToF32(nil, nil, v.plus.DType)
@@ -195,12 +203,15 @@ func (v *View) computed() bool {
 }
 
 func (v *openView) info() tensor.Info {
-	info := tensor.Info{Name: v.Name, DType: v.of.DType, Shape: tensor.Shape{int64(v.Rows)}, File: v.of.File}
+	info := tensor.Info{Name: v.Name, DType: tensor.F32, Shape: tensor.Shape{int64(v.Rows)}}
 	if v.Cols > 0 {
-		info.Shape = append(info.Shape, int64(v.Cols))
+		info.Shape = tensor.Shape{int64(v.Rows), int64(v.Cols)}
 	}
-	if v.computed() {
-		info.DType = tensor.F32
+	if v.of != nil {
+		info.File = v.of.File
+	}
+	if !v.computed() {
+		info.DType = v.of.DType
 	}
 	info.Size = int64(v.Rows) * int64(v.width()) * info.DType.Size()
 	return info

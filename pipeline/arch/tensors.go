@@ -43,8 +43,16 @@ func (w Weight) shape() tensor.Shape {
 	return tensor.Shape{int64(w.Rows), int64(w.Cols)}
 }
 
+// fits says whether a tensor of this shape can fill the slot.
+func (w Weight) fits(s tensor.Shape) bool {
+	if w.Cols == 0 {
+		return len(s) == 1 && s[0] == int64(w.Rows)
+	}
+	return len(s) == 2 && s[0] == int64(w.Rows) && s[1] == int64(w.Cols)
+}
+
 // floating says what is wrong with the element type of a weight, or nothing.
-func floating(info tensor.Info) string {
+func floating(info *tensor.Info) string {
 	if info.DType == tensor.F16 || info.DType == tensor.BF16 || info.DType == tensor.F32 {
 		return ""
 	}
@@ -53,19 +61,19 @@ func floating(info tensor.Info) string {
 
 // claim gives every slot its tensor and every tensor its reason, and fills d.Claimed, or returns an
 // error with what is left over.
-func claim(d *Decoder, infos []tensor.Info) error {
+func claim(d *Decoder, infos []tensor.Info, byName map[string]*tensor.Info) error {
 	d.Claimed = make(map[string]string, len(infos))
-	byName := make(map[string]tensor.Info, len(infos))
 	var missing, twice, misshapen, mistyped, unclaimed []string
-	for _, info := range infos {
-		if _, ok := byName[info.Name]; ok {
-			twice = append(twice, printable(info.Name))
+	if len(byName) < len(infos) {
+		for i := range infos {
+			if byName[infos[i].Name] != &infos[i] {
+				twice = append(twice, printable(infos[i].Name))
+			}
 		}
-		byName[info.Name] = info
 	}
 	used := newCoverage(d, byName)
-	fits := func(info tensor.Info, w Weight) {
-		if !slices.Equal(info.Shape, w.shape()) {
+	fits := func(info *tensor.Info, w Weight) {
+		if !w.fits(info.Shape) {
 			misshapen = append(misshapen, fmt.Sprintf("%s is %v, want %v", info.Name, info.Shape, w.shape()))
 		}
 	}
@@ -98,7 +106,7 @@ func claim(d *Decoder, infos []tensor.Info) error {
 	}
 	if head, ok := byName[d.HeadTensor]; ok && d.Tied {
 		fits(head, d.Embedding)
-		if table := byName[d.Embedding.Tensor]; head.DType != table.DType {
+		if table := byName[d.Embedding.Tensor]; table != nil && head.DType != table.DType {
 			mistyped = append(mistyped, fmt.Sprintf("%s is %v, want %v like %s (tie_word_embeddings is true)",
 				head.Name, head.DType, table.DType, d.Embedding.Tensor))
 		}

@@ -173,8 +173,9 @@ func (s *settings) readAWQ(f *fields) {
 // readNotConverted reads the names, or parts of names, of modules that are not quantized.
 func (s *settings) readNotConverted(f *fields) {
 	for _, name := range f.list("modules_to_not_convert") {
+		first, last, within := name+".", "."+name, "."+name+"."
 		s.exclude("modules_to_not_convert "+quote(name), func(m string) bool {
-			return m == name || strings.HasPrefix(m, name+".") || strings.HasSuffix(m, "."+name) || strings.Contains(m, "."+name+".")
+			return m == name || strings.HasPrefix(m, first) || strings.HasSuffix(m, last) || strings.Contains(m, within)
 		})
 	}
 }

@@ -27,11 +27,11 @@ var forms = map[string]form{
 // parts are the tensors of one matrix.
 type parts struct {
 	source  tensor.Source
-	tensors map[string]tensor.Info
+	tensors map[string]*tensor.Info
 	module  string
 }
 
-func (p *parts) has(part string) bool { return p.tensors[p.module+"."+part].Name != "" }
+func (p *parts) has(part string) bool { return p.tensors[p.module+"."+part] != nil }
 
 // matrix returns a tensor of a type and of two dimensions.
 func (p *parts) matrix(part string, types ...tensor.DType) (data io.ReaderAt, t tensor.DType, rows, cols int, err error) {
@@ -47,10 +47,11 @@ const maxSide = math.MaxInt32 / 64
 
 // open opens a tensor of one of some types and of a number of dimensions, none of which is empty.
 func (p *parts) open(part string, rank int, types ...tensor.DType) (*io.SectionReader, tensor.Info, error) {
-	info := p.tensors[p.module+"."+part]
-	if info.Name == "" {
-		return nil, info, fmt.Errorf("there is no %s: %w", part, tensor.ErrCorrupt)
+	found := p.tensors[p.module+"."+part]
+	if found == nil {
+		return nil, tensor.Info{}, fmt.Errorf("there is no %s: %w", part, tensor.ErrCorrupt)
 	}
+	info := *found
 	if !slices.Contains(types, info.DType) {
 		return nil, info, fmt.Errorf("%s is of type %v, not %v: %w", part, info.DType, types, tensor.ErrUnsupported)
 	}

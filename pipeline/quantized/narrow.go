@@ -17,10 +17,9 @@ type narrow struct {
 	info       tensor.Info // of the float view
 	rows, cols int
 	// A scale belongs to height rows and width columns.
-	height, width         int
-	codesName, scalesName string
-	codes, scales         io.ReaderAt
-	scaleType             tensor.DType // U8 is the exponent of a power of two, biased by 127
+	height, width int
+	codes, scales io.ReaderAt
+	scaleType     tensor.DType // U8 is the exponent of a power of two, biased by 127
 	// nibbles: two elements in a byte, the earlier one in the low half.
 	nibbles bool
 }
@@ -116,35 +115,43 @@ func readAll(r io.ReaderAt, p []byte, at int64) error {
 	return nil
 }
 
-// narrowForm finds the narrow matrices of a checkpoint: codes says by its name whether a tensor holds codes, and what the
-// scales and the float view are called.
+// narrowForm finds the narrow matrices of a checkpoint: names gives, for a tensor of codes, what its scales and the float
+// view are called; of gives the view that a tensor of this name would be a part of, if it is one.
 type narrowForm struct {
-	names func(codes tensor.Info) (scales, view string, ok bool)
-	open  func(codes, scales tensor.Info, s *settings) (*narrow, error)
+	names func(codes *tensor.Info) (scales, view string, ok bool)
+	of    func(name string) string
+	open  func(codes, scales *tensor.Info, s *settings) (*narrow, error)
 }
 
 var narrowForms = map[string]narrowForm{
 	"fp8": {
-		names: func(t tensor.Info) (string, string, bool) {
-			return t.Name + "_scale_inv", t.Name, t.DType == tensor.F8E4M3
+		names: func(t *tensor.Info) (string, string, bool) {
+			return t.Name + scaleInv, t.Name, t.DType == tensor.F8E4M3
 		},
+		of:   func(name string) string { return strings.TrimSuffix(name, scaleInv) },
 		open: openFP8,
 	},
 	"mxfp4": {
 		// The view is the transpose of what the module has as a parameter, hence its name.
-		names: func(t tensor.Info) (string, string, bool) {
+		names: func(t *tensor.Info) (string, string, bool) {
 			base, ok := strings.CutSuffix(t.Name, "_blocks")
 			return base + "_scales", base + Transposed, ok
+		},
+		of: func(name string) string {
+			return strings.TrimSuffix(strings.TrimSuffix(name, "_blocks"), "_scales") + Transposed
 		},
 		open: openMXFP4,
 	},
 }
 
+// scaleInv ends the names of the scales of fp8.
+const scaleInv = "_scale_inv"
+
 // Transposed ends the names of the float views of stacked MXFP4 experts: [experts, outputs, inputs], where the parameter
 // of that name without the suffix is [experts, inputs, outputs].
 const Transposed = ".transposed"
 
-func openFP8(codes, scales tensor.Info, s *settings) (*narrow, error) {
+func openFP8(codes, scales *tensor.Info, s *settings) (*narrow, error) {
 	if len(codes.Shape) != 2 || len(scales.Shape) != 2 {
 		return nil, fmt.Errorf("shape %v with scales %v, want two dimensions: %w", codes.Shape, scales.Shape, tensor.ErrUnsupported)
 	}
@@ -156,7 +163,7 @@ func openFP8(codes, scales tensor.Info, s *settings) (*narrow, error) {
 	return &narrow{rows: rows, cols: cols, height: h, width: w, info: tensor.Info{Shape: codes.Shape}}, nil
 }
 
-func openMXFP4(codes, scales tensor.Info, _ *settings) (*narrow, error) {
+func openMXFP4(codes, scales *tensor.Info, _ *settings) (*narrow, error) {
 	const block = 32
 	c, s := codes.Shape, scales.Shape
 	if codes.DType != tensor.U8 || scales.DType != tensor.U8 || len(c) != 4 || len(s) != 3 || c[3] != block/2 || c[0] != s[0] || c[1] != s[1] || c[2] != s[2] {
@@ -168,51 +175,88 @@ func openMXFP4(codes, scales tensor.Info, _ *settings) (*narrow, error) {
 	}, nil
 }
 
-// findNarrow lists the float views of narrow matrices.
-func (s *Source) findNarrow(set *settings) error {
-	form := narrowForms[set.method]
-	tensors := map[string]tensor.Info{}
-	all := s.base.Tensors()
-	for _, t := range all {
-		tensors[t.Name] = t
+// narrowParts are the tensors of a narrow matrix. There may be a hundred thousand: what follows from their shapes is found
+// again when one is opened.
+type narrowParts struct{ codes, scales *tensor.Info }
+
+// matrix is the narrow matrix of two tensors, called name, without readers.
+func (p narrowParts) matrix(name string, set *settings) (*narrow, error) {
+	m, err := narrowForms[set.method].open(p.codes, p.scales, set)
+	if err == nil {
+		err = m.check(p.scales)
 	}
-	for _, t := range all {
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.codes.Name, err)
+	}
+	m.info.Name, m.info.File, m.info.DType, m.info.Size = name, p.codes.File, tensor.F32, 4*int64(m.rows)*int64(m.cols)
+	return m, nil
+}
+
+// findNarrow lists the float views of narrow matrices.
+func (s *Source) findNarrow() error {
+	form := narrowForms[s.method]
+	all := s.base.Tensors()
+	tensors := tensor.ByName(all)
+	views := make([]tensor.Info, 0, len(all))
+	s.narrow = make(map[string]narrowParts, len(all)/2)
+	for i := range all {
+		t := &all[i]
 		scale, name, ok := form.names(t)
 		if !ok {
 			continue
 		}
-		st, ok := tensors[scale]
-		if !ok {
+		p := narrowParts{t, tensors[scale]}
+		if p.scales == nil {
 			return fmt.Errorf("%s: there is no %s: %w", t.Name, scale, tensor.ErrCorrupt)
 		}
-		if rule := set.excludes(strings.TrimSuffix(t.Name, ".weight")); rule != "" {
+		if rule := s.set.excludes(strings.TrimSuffix(t.Name, ".weight")); rule != "" {
 			return fmt.Errorf("%s: narrow, but quantization_config.%s names it: %w", t.Name, rule, tensor.ErrCorrupt)
 		}
-		m, err := form.open(t, st, set)
-		if err == nil {
-			err = m.check(st)
-		}
+		m, err := p.matrix(name, s.set)
 		if err != nil {
-			return fmt.Errorf("%s: %w", t.Name, err)
+			return err
 		}
-		m.info.Name, m.info.File, m.info.DType, m.info.Size = name, t.File, tensor.F32, 4*int64(m.rows)*int64(m.cols)
-		s.narrow[name] = m
-		s.hidden[t.Name], s.hidden[scale] = true, true
-		m.codesName, m.scalesName = t.Name, scale
-		s.infos = append(s.infos, m.info)
+		s.narrow[name] = p
+		views = append(views, m.info)
 	}
 	if len(s.narrow) == 0 {
-		return fmt.Errorf("config.json: quantization_config says %s, but there are no such tensors: %w", set.method, tensor.ErrCorrupt)
+		return fmt.Errorf("config.json: quantization_config says %s, but there are no such tensors: %w", s.method, tensor.ErrCorrupt)
 	}
+	s.infos = views
 	for _, t := range all {
-		if !s.hidden[t.Name] {
+		if p, ok := s.narrow[t.Name]; !(ok && p.codes.Name == t.Name) && !s.hides(t.Name) {
 			s.infos = append(s.infos, t)
 		}
 	}
 	return nil
 }
 
-func (m *narrow) check(scales tensor.Info) error {
+// hides says that a tensor of the checkpoint is a part of a narrow matrix of another name.
+func (s *Source) hides(name string) bool {
+	form, ok := narrowForms[s.method]
+	if !ok {
+		return false
+	}
+	p, ok := s.narrow[form.of(name)]
+	return ok && (name == p.scales.Name || name == p.codes.Name)
+}
+
+// openNarrow opens the float view of a narrow matrix. Its parts are opened anew for every reader: the base may count them.
+func (s *Source) openNarrow(name string, p narrowParts) (*io.SectionReader, error) {
+	m, err := p.matrix(name, s.set)
+	if err != nil {
+		return nil, err
+	}
+	if m.codes, err = s.base.Open(p.codes.Name); err != nil {
+		return nil, err
+	}
+	if m.scales, err = s.base.Open(p.scales.Name); err != nil {
+		return nil, err
+	}
+	return io.NewSectionReader(&view{matrix: m}, 0, m.info.Size), nil
+}
+
+func (m *narrow) check(scales *tensor.Info) error {
 	if m.scaleType = scales.DType; m.scaleType == tensor.U8 {
 		return nil
 	}

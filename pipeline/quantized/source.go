@@ -47,12 +47,13 @@ import (
 type Source struct {
 	base    tensor.Source
 	method  string
+	set     *settings
 	config  []byte
 	infos   []tensor.Info
 	linears map[string]*linear
-	narrow  map[string]*narrow
+	narrow  map[string]narrowParts
 	names   []string
-	hidden  map[string]bool
+	hidden  map[string]bool // packed tensors
 }
 
 var _ tensor.Source = (*Source)(nil)
@@ -67,9 +68,9 @@ func Open(config []byte, base tensor.Source) (*Source, error) {
 	if err != nil || set == nil {
 		return nil, err
 	}
-	s := &Source{base: base, method: set.method, config: rest, linears: map[string]*linear{}, narrow: map[string]*narrow{}, hidden: map[string]bool{}}
+	s := &Source{base: base, method: set.method, set: set, config: rest, linears: map[string]*linear{}, hidden: map[string]bool{}}
 	if _, ok := narrowForms[set.method]; ok {
-		err = s.findNarrow(set)
+		err = s.findNarrow()
 	} else {
 		err = s.find(set)
 	}
@@ -83,11 +84,8 @@ func Open(config []byte, base tensor.Source) (*Source, error) {
 // find turns packed tensors into linears.
 func (s *Source) find(set *settings) error {
 	form := forms[set.method]
-	tensors := map[string]tensor.Info{}
 	all := s.base.Tensors()
-	for _, t := range all {
-		tensors[t.Name] = t
-	}
+	tensors := tensor.ByName(all)
 	for _, t := range all {
 		module, part, ok := cutPart(t.Name, form.parts)
 		if !ok {
@@ -144,8 +142,9 @@ func (s *Source) Config() []byte { return s.config }
 // not be changed.
 func (s *Source) Names() []string { return s.names }
 
-// Tensors implements tensor.Source: packed matrices as F32 tensors, everything else as it is.
-func (s *Source) Tensors() []tensor.Info { return slices.Clone(s.infos) }
+// Tensors implements tensor.Source: packed matrices as F32 tensors, everything else as it is. The list must not be
+// changed.
+func (s *Source) Tensors() []tensor.Info { return slices.Clip(s.infos) }
 
 // Open implements tensor.Source. A packed matrix is the float32 product scale*(u - zp) for every code, the same bits
 // on every machine; a scale or zero point that makes no sense is tensor.ErrCorrupt when it is read. Packed tensors
@@ -154,22 +153,10 @@ func (s *Source) Open(name string) (*io.SectionReader, error) {
 	if l := s.linears[name]; l != nil {
 		return io.NewSectionReader(&view{matrix: l}, 0, l.info.Size), nil
 	}
-	if m := s.narrow[name]; m != nil {
-		// Opened anew for every reader: the base may count them.
-		opened := *m
-		for _, part := range []struct {
-			to   *io.ReaderAt
-			name string
-		}{{&opened.codes, m.codesName}, {&opened.scales, m.scalesName}} {
-			r, err := s.base.Open(part.name)
-			if err != nil {
-				return nil, err
-			}
-			*part.to = r
-		}
-		return io.NewSectionReader(&view{matrix: &opened}, 0, m.info.Size), nil
+	if p, ok := s.narrow[name]; ok {
+		return s.openNarrow(name, p)
 	}
-	if s.hidden[name] {
+	if s.hidden[name] || s.hides(name) {
 		return nil, fmt.Errorf("tensor %s: shown as a part of a float matrix only: %w", name, tensor.ErrUnsupported)
 	}
 	return s.base.Open(name)

@@ -65,7 +65,12 @@ func (c *Checkpoint) open(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.addAll(dir, slices.Compact(slices.Sorted(maps.Values(x.shards)))); err != nil {
+	names := map[string]bool{}
+	for _, shard := range x.shards {
+		names[shard] = true
+	}
+	c.at, c.infos = make(map[string]place, len(x.shards)), make([]tensor.Info, 0, len(x.shards))
+	if err := c.addAll(dir, slices.Sorted(maps.Keys(names))); err != nil {
 		return err
 	}
 	sum := int64(0)
@@ -79,12 +84,18 @@ func (c *Checkpoint) open(dir string) error {
 
 // addAll opens shards, several at a time, and takes them in in order. An error is that of the first bad one.
 func (c *Checkpoint) addAll(dir string, names []string) error {
-	for batch := range slices.Chunk(names, runtime.GOMAXPROCS(0)) {
+	atOnce := runtime.GOMAXPROCS(0)
+	for batch := range slices.Chunk(names, 4*atOnce) {
+		places := make(chan struct{}, atOnce)
 		headers, errs := make([]*Header, len(batch)), make([]error, len(batch))
 		shards := make([]*shard, len(batch))
 		var wg sync.WaitGroup
 		for i, name := range batch {
-			wg.Go(func() { shards[i], headers[i], errs[i] = openShard(dir, name) })
+			wg.Go(func() {
+				places <- struct{}{}
+				defer func() { <-places }()
+				shards[i], headers[i], errs[i] = openShard(dir, name)
+			})
 		}
 		wg.Wait()
 		// Close finds what has been opened, whatever fails.
@@ -117,8 +128,8 @@ func (c *Checkpoint) take(s *shard, h *Header) error {
 	return nil
 }
 
-// Tensors lists all tensors, sorted by name. File is the shard's name within the directory.
-func (c *Checkpoint) Tensors() []tensor.Info { return slices.Clone(c.infos) }
+// Tensors lists all tensors, sorted by name. File is the shard's name within the directory. The list must not be changed.
+func (c *Checkpoint) Tensors() []tensor.Info { return slices.Clip(c.infos) }
 
 // Open returns a tensor's bytes. A file that has become shorter since OpenDir gives tensor.ErrCorrupt
 // and never an early io.EOF. An unknown name is fs.ErrNotExist.

@@ -72,7 +72,7 @@ func FuzzIndex(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"total_size":3.3e1},"weight_map":{"c":"../s2.safetensors"}}`))
 	f.Add([]byte(`{"weight_map":{"c":"s","c":"s"},"x":[{}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		x, err := parseIndex(b)
+		x, err := parseIndex(string(b))
 		if err != nil {
 			if x != nil || !errors.Is(err, tensor.ErrCorrupt) {
 				t.Fatalf("%v, %v", x, err)

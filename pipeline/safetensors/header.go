@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -96,11 +97,11 @@ func ParseHeader(b []byte, fileSize int64) (*Header, error) {
 	if int64(len(b)) < size {
 		return nil, corrupt("header: %d of %d bytes", len(b), size)
 	}
-	text := b[8:size]
-	if len(text) == 0 || text[0] != '{' {
+	text := string(b[8:size])
+	if text == "" || text[0] != '{' {
 		return nil, corrupt("header: does not begin with {")
 	}
-	if !utf8.Valid(text) {
+	if !utf8.ValidString(text) {
 		return nil, corrupt("header: not valid UTF-8")
 	}
 	h := &Header{Size: size}
@@ -113,18 +114,34 @@ func ParseHeader(b []byte, fileSize int64) (*Header, error) {
 	return h, nil
 }
 
+// entryText is somewhat less than what the header of a checkpoint has for a tensor, in bytes.
+const entryText = 96
+
 // decode reads the JSON; Offset is relative to the data until place has run.
-func (h *Header) decode(text []byte) error {
-	d := newDecoder(text)
-	err := d.object("header", func(name string) error {
+func (h *Header) decode(text string) error {
+	d := &decoder{text: text}
+	h.Entries = make([]Entry, 0, len(text)/entryText)
+	seen := make(map[string]struct{}, len(text)/entryText)
+	// Shapes lie behind one another, and none can grow into the next.
+	dims := make([]int64, 0, 2*len(text)/entryText)
+	err := d.members("header", func(name string) error {
+		if _, ok := seen[name]; ok {
+			return twice("header", name)
+		}
 		if name == metadataKey {
+			seen[name] = struct{}{}
 			h.Metadata = map[string]string{}
-			return d.object(metadataKey, func(key string) (err error) {
-				h.Metadata[key], err = d.string(metadataKey)
+			return d.members(metadataKey, func(key string) (err error) {
+				if _, ok := h.Metadata[key]; ok {
+					return twice(metadataKey, key)
+				}
+				h.Metadata[strings.Clone(key)], err = d.kept(metadataKey)
 				return err
 			})
 		}
-		e, err := d.entry(name)
+		name = strings.Clone(name)
+		seen[name] = struct{}{}
+		e, err := d.entry(name, &dims)
 		if err != nil {
 			return fmt.Errorf("tensor %s: %w", quote(name), err)
 		}
@@ -137,8 +154,10 @@ func (h *Header) decode(text []byte) error {
 	return d.end("header")
 }
 
-func (d *decoder) entry(name string) (Entry, error) {
+// entry reads what the header says of a tensor. Its shape is appended to dims.
+func (d *decoder) entry(name string, dims *[]int64) (Entry, error) {
 	e := Entry{Info: tensor.Info{Name: name, Shape: tensor.Shape{}}}
+	first := len(*dims)
 	var keys, end int64
 	err := d.object("entry", func(key string) (err error) {
 		keys++
@@ -153,13 +172,14 @@ func (d *decoder) entry(name string) (Entry, error) {
 			}
 		case "shape":
 			err = d.array(key, func() error {
-				if len(e.Shape) == maxRank {
+				if len(*dims)-first == maxRank {
 					return corrupt("shape: more than %d dimensions", maxRank)
 				}
 				n, err := d.natural(key)
-				e.Shape = append(e.Shape, n)
+				*dims = append(*dims, n)
 				return err
 			})
+			e.Shape = (*dims)[first:len(*dims):len(*dims)]
 		case "data_offsets":
 			i := 0
 			err = d.array(key, func() (err error) {

@@ -6,7 +6,6 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -24,39 +23,51 @@ func readIndex(path string) (*index, error) {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, MaxHeader+1))
+	st, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	if len(b) > MaxHeader {
+	var text strings.Builder
+	text.Grow(int(min(st.Size(), MaxHeader+1)))
+	if _, err := io.Copy(&text, io.LimitReader(f, MaxHeader+1)); err != nil {
+		return nil, err
+	}
+	if text.Len() > MaxHeader {
 		return nil, corrupt("%s: longer than %d bytes", indexFile, MaxHeader)
 	}
-	x, err := parseIndex(b)
+	x, err := parseIndex(text.String())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", indexFile, err)
 	}
 	return x, nil
 }
 
-func parseIndex(b []byte) (*index, error) {
-	if !utf8.Valid(b) {
+// parseIndex reads an index. Names of tensors are parts of the text.
+func parseIndex(text string) (*index, error) {
+	if !utf8.ValidString(text) {
 		return nil, corrupt("not valid UTF-8")
 	}
 	x := &index{}
-	d := newDecoder(b)
+	d := &decoder{text: text}
 	err := d.object("index", func(key string) error {
 		switch key {
 		case "weight_map":
-			x.shards = map[string]string{}
-			return d.object(key, func(name string) error {
+			const nameText = 96 // somewhat less than what a tensor takes
+			x.shards = make(map[string]string, len(text)/nameText)
+			last := "" // tensors of a shard mostly stand together
+			return d.members(key, func(name string) error {
+				if _, ok := x.shards[name]; ok {
+					return twice(key, name)
+				}
 				shard, err := d.string(key)
-				if err == nil {
+				if err == nil && (shard != last || shard == "") {
 					err = checkShardName(shard)
+					last = shard
 				}
 				if err != nil {
 					return fmt.Errorf("tensor %s: %w", quote(name), err)
 				}
-				x.shards[name] = shard
+				x.shards[name] = last
 				return nil
 			})
 		case "metadata":
@@ -90,7 +101,7 @@ func (d *decoder) total() (*int64, error) {
 		return nil, err
 	}
 	if len(n) > 40 {
-		return nil, corrupt("total_size: no number at byte %d", d.pos)
+		return nil, corrupt("total_size: no size at byte %d", d.at)
 	}
 	// 128 bits hold every int64 exactly; big.Float keeps a huge exponent as a number, not as digits.
 	f, _, err := big.ParseFloat(n, 10, 128, big.ToNearestEven)
@@ -112,30 +123,29 @@ func checkShardName(s string) error {
 	return nil
 }
 
-// check demands that index and shard headers name the same tensors in the same places.
+// check demands that index and shard headers name the same tensors in the same places. Of several that they do not, the
+// error names the first.
 func (x *index) check(at map[string]place, sum int64) error {
-	var wrong, unnamed []string // of which the first is told
+	bad, absent := "", ""
 	for name, shard := range x.shards {
-		if p, ok := at[name]; !ok || p.shard.name != shard {
-			wrong = append(wrong, name)
+		if p, ok := at[name]; (!ok || p.shard.name != shard) && (bad == "" || name < bad) {
+			bad = name
 		}
 	}
-	for name := range at {
-		if _, ok := x.shards[name]; !ok {
-			unnamed = append(unnamed, name)
-		}
-	}
-	if len(wrong) > 0 {
-		name := slices.Min(wrong)
-		p, ok := at[name]
+	if bad != "" {
+		p, ok := at[bad]
 		if !ok {
-			return corrupt("tensor %s: %s places it in %s, which does not hold it", quote(name), indexFile, quote(x.shards[name]))
+			return corrupt("tensor %s: %s places it in %s, which does not hold it", quote(bad), indexFile, quote(x.shards[bad]))
 		}
-		return corrupt("tensor %s: %s places it in %s, it is in %s", quote(name), indexFile, quote(x.shards[name]), quote(p.shard.name))
+		return corrupt("tensor %s: %s places it in %s, it is in %s", quote(bad), indexFile, quote(x.shards[bad]), quote(p.shard.name))
 	}
-	if len(unnamed) > 0 {
-		name := slices.Min(unnamed)
-		return corrupt("tensor %s: in %s and not in %s", quote(name), quote(at[name].shard.name), indexFile)
+	if len(at) > len(x.shards) {
+		for name := range at {
+			if _, ok := x.shards[name]; !ok && (absent == "" || name < absent) {
+				absent = name
+			}
+		}
+		return corrupt("tensor %s: in %s and not in %s", quote(absent), quote(at[absent].shard.name), indexFile)
 	}
 	if x.total != nil && *x.total != sum {
 		return corrupt("%s: total_size is %d, the tensors take %d bytes", indexFile, *x.total, sum)

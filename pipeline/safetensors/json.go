@@ -1,26 +1,23 @@
 package safetensors
 
 import (
-	"bytes"
 	"encoding/json"
-	"slices"
 	"strconv"
+	"strings"
 )
 
-// decoder reads the JSON that its methods expect, and nothing else. encoding/json keeps the last of two equal keys and
-// says nothing, and takes a second for the headers of a model of a hundred thousand tensors.
+// decoder reads JSON, which is valid UTF-8, value by value. Headers of mixtures of experts have tens of megabytes, of which
+// encoding/json makes a token, and some garbage, for every number; and it keeps the last of two equal keys and says nothing.
 type decoder struct {
-	text []byte
-	pos  int
+	text string
+	at   int
 }
 
-func newDecoder(text []byte) *decoder { return &decoder{text: text} }
-
-// peek skips white space and returns the next byte; 0 at the end.
-func (d *decoder) peek() byte {
-	for ; d.pos < len(d.text); d.pos++ {
-		switch c := d.text[d.pos]; c {
-		case ' ', '\t', '\r', '\n':
+// space skips white space and gives the byte behind it, or 0 at the end.
+func (d *decoder) space() byte {
+	for ; d.at < len(d.text); d.at++ {
+		switch c := d.text[d.at]; c {
+		case ' ', '\t', '\n', '\r':
 		default:
 			return c
 		}
@@ -28,73 +25,60 @@ func (d *decoder) peek() byte {
 	return 0
 }
 
-func (d *decoder) invalid(what string) error {
-	return corrupt("%s: not valid JSON at byte %d", what, d.pos)
+// invalid is the error of a text that is not JSON.
+func (d *decoder) invalid(what, found string) error {
+	return corrupt("%s: not valid JSON at byte %d (%s)", what, d.at, found)
 }
 
-// delim reads one of { } [ ] : and the comma.
-func (d *decoder) delim(what string, want byte) error {
-	switch d.peek() {
-	case want:
-		d.pos++
-		return nil
-	case 0:
-		return d.invalid(what)
-	}
-	return corrupt("%s: no %c at byte %d", what, want, d.pos)
-}
-
-// list reads what stands between open and end; visit reads each element, behind the comma.
-func (d *decoder) list(what string, open, end byte, visit func() error) error {
-	if err := d.delim(what, open); err != nil {
+// no is the error of a value of another kind than the one that is wanted, or of a text that is not JSON there.
+func (d *decoder) no(what, want string) error {
+	at := d.at
+	if err := d.skip(what); err != nil {
 		return err
 	}
-	for first := true; ; first = false {
-		switch c := d.peek(); {
-		case c == end:
-			d.pos++
-			return nil
-		case !first && c != ',':
-			return d.invalid(what)
-		case !first:
-			d.pos++
-			if d.peek() == end {
-				return d.invalid(what)
-			}
-		}
-		if err := visit(); err != nil {
-			return err
-		}
-	}
+	return corrupt("%s: no %s at byte %d", what, want, at)
 }
 
-// object reads one object; visit reads the value of each key. A key that comes twice is an error.
+// object reads one object of few keys; visit reads the value of each key. A key that comes twice is an error.
 func (d *decoder) object(what string, visit func(key string) error) error {
-	var few []string // most objects have three keys
+	var few [8]string // most objects have three keys
+	n := 0
 	var seen map[string]bool
-	return d.list(what, '{', '}', func() error {
-		if d.peek() != '"' {
-			return d.invalid(what)
+	return d.members(what, func(key string) error {
+		for _, k := range few[:n] {
+			if k == key {
+				return twice(what, key)
+			}
 		}
+		switch {
+		case seen[key]:
+			return twice(what, key)
+		case seen != nil:
+			seen[key] = true
+		case n < len(few):
+			few[n] = key
+			n++
+		default:
+			seen = map[string]bool{key: true}
+		}
+		return visit(key)
+	})
+}
+
+func twice(what, key string) error { return corrupt("%s: %s comes twice", what, quote(key)) }
+
+// members is object for visitors that see for themselves whether a key comes twice. A key is a part of the whole text
+// unless it has escapes.
+func (d *decoder) members(what string, visit func(key string) error) error {
+	return d.list(what, '{', '}', func() error {
 		key, err := d.string(what)
 		if err != nil {
 			return err
 		}
-		if seen[key] || slices.Contains(few, key) {
-			return corrupt("%s: %s comes twice", what, quote(key))
+		if d.space() != ':' {
+			return d.invalid(what, "no colon behind a key")
 		}
-		switch {
-		case seen != nil:
-			seen[key] = true
-		case len(few) < 8:
-			few = append(few, key)
-		default:
-			seen = map[string]bool{key: true}
-		}
-		if d.peek() != ':' {
-			return d.invalid(what)
-		}
-		d.pos++
+		d.at++
 		return visit(key)
 	})
 }
@@ -104,92 +88,152 @@ func (d *decoder) array(what string, visit func() error) error {
 	return d.list(what, '[', ']', visit)
 }
 
-// string reads a string.
-func (d *decoder) string(what string) (string, error) {
-	switch d.peek() {
-	case '"':
-	case 0:
-		return "", d.invalid(what)
-	default:
-		return "", corrupt("%s: no string at byte %d", what, d.pos)
+// list reads what stands between two brackets, with commas between.
+func (d *decoder) list(what string, open, end byte, visit func() error) error {
+	if d.space() != open {
+		return d.no(what, string(rune(open)))
 	}
-	escaped := false
-	for at := d.pos + 1; at < len(d.text); at++ {
-		switch c := d.text[at]; {
-		case c == '\\':
-			escaped = true
-			at++
-		case c < ' ':
-			d.pos = at
-			return "", d.invalid(what)
-		case c == '"':
-			raw := d.text[d.pos : at+1]
-			if !escaped {
-				d.pos = at + 1
-				return string(raw[1 : len(raw)-1]), nil
-			}
-			var s string
-			if json.Unmarshal(raw, &s) != nil {
-				return "", d.invalid(what)
-			}
-			d.pos = at + 1
-			return s, nil
+	d.at++
+	if d.space() == end {
+		d.at++
+		return nil
+	}
+	for {
+		if err := visit(); err != nil {
+			return err
+		}
+		switch c := d.space(); c {
+		case ',':
+			d.at++
+		case end:
+			d.at++
+			return nil
+		default:
+			return d.invalid(what, "neither a comma nor "+string(rune(end)))
 		}
 	}
-	d.pos = len(d.text)
-	return "", d.invalid(what)
+}
+
+// string reads a string. Without escapes it is a part of the text, which lives as long as it does.
+func (d *decoder) string(what string) (string, error) {
+	if d.space() != '"' {
+		return "", d.no(what, "string")
+	}
+	start := d.at + 1
+	for i := start; i < len(d.text); i++ {
+		switch c := d.text[i]; {
+		case c == '"':
+			d.at = i + 1
+			return d.text[start:i], nil
+		case c == '\\' || c < ' ':
+			return d.escaped(what)
+		}
+	}
+	return "", d.invalid(what, "a string without an end")
+}
+
+// escaped is string for those with escapes.
+func (d *decoder) escaped(what string) (string, error) {
+	start := d.at
+	if err := d.skip(what); err != nil {
+		return "", err
+	}
+	var s string
+	if err := json.Unmarshal([]byte(d.text[start:d.at]), &s); err != nil {
+		return "", d.invalid(what, err.Error())
+	}
+	return s, nil
 }
 
 // number reads a number as it is written.
 func (d *decoder) number(what string) (string, error) {
-	if c := d.peek(); c == 0 {
-		return "", d.invalid(what)
-	} else if c != '-' && (c < '0' || c > '9') {
-		return "", corrupt("%s: no number at byte %d", what, d.pos)
+	if c := d.space(); c != '-' && (c < '0' || c > '9') {
+		return "", d.no(what, "number")
 	}
-	n := bytes.IndexFunc(d.text[d.pos:], func(r rune) bool {
-		return (r < '0' || r > '9') && r != '-' && r != '+' && r != '.' && r != 'e' && r != 'E'
-	})
-	if n < 0 {
-		n = len(d.text) - d.pos
+	start := d.at
+	if err := d.skip(what); err != nil {
+		return "", err
 	}
-	raw := d.text[d.pos : d.pos+n]
-	if !json.Valid(raw) {
-		return "", d.invalid(what)
-	}
-	d.pos += n
-	return string(raw), nil
+	return d.text[start:d.at], nil
 }
 
 // natural reads an integer from 0 to the largest int64, written in digits only.
 func (d *decoder) natural(what string) (int64, error) {
-	n, err := d.number(what)
+	d.space()
+	n, i := int64(0), d.at
+	for ; i < len(d.text) && i-d.at < 18 && d.text[i]-'0' <= 9; i++ { // 18 digits do not overflow
+		n = 10*n + int64(d.text[i]-'0')
+	}
+	if digits := i - d.at; digits > 0 && i < len(d.text) && (digits == 1 || d.text[d.at] != '0') {
+		switch d.text[i] {
+		case ',', ']', '}', ' ':
+			d.at = i
+			return n, nil
+		}
+	}
+	s, err := d.number(what)
 	if err != nil {
 		return 0, err
 	}
-	v, err := strconv.ParseUint(n, 10, 63)
+	v, err := strconv.ParseUint(s, 10, 63)
 	if err != nil {
-		return 0, corrupt("%s: %.40s is not a size", what, n)
+		return 0, corrupt("%s: %.40s is not a size", what, s)
 	}
 	return int64(v), nil
 }
 
 // skip reads one value of any kind.
 func (d *decoder) skip(what string) error {
-	var v json.RawMessage
-	j := json.NewDecoder(bytes.NewReader(d.text[d.pos:]))
-	err := j.Decode(&v)
-	d.pos += int(j.InputOffset())
-	if err != nil {
-		return d.invalid(what)
+	d.space()
+	depth, i := 0, d.at
+scan:
+	for i < len(d.text) {
+		switch c := d.text[i]; c {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth < 0 {
+				break scan
+			}
+			if depth == 0 {
+				i++
+				break scan
+			}
+		case ',', ':', ' ', '\t', '\n', '\r':
+			if depth == 0 {
+				break scan
+			}
+		case '"':
+			for i++; i < len(d.text) && d.text[i] != '"'; i++ {
+				if d.text[i] == '\\' {
+					i++
+				}
+			}
+			if depth == 0 {
+				i++
+				break scan
+			}
+		}
+		i++
 	}
+	end := min(i, len(d.text))
+	if value := d.text[d.at:end]; !json.Valid([]byte(value)) {
+		return d.invalid(what, "no value")
+	}
+	d.at = end
 	return nil
 }
 
 // end says that nothing but white space follows.
 func (d *decoder) end(what string) error {
-	if d.peek() != 0 || d.pos < len(d.text) {
+	if d.space(); d.at < len(d.text) {
 		return corrupt("%s: more than one JSON object", what)
 	}
 	return nil
+}
+
+// kept reads a string that is kept: a copy of its own, so that the text as a whole is not.
+func (d *decoder) kept(what string) (string, error) {
+	s, err := d.string(what)
+	return strings.Clone(s), err
 }

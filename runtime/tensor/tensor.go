@@ -72,8 +72,17 @@ type Info struct {
 	Size int64
 }
 
+// ByName finds tensors of a list by their names; of two with one name, the last.
+func ByName(infos []Info) map[string]*Info {
+	m := make(map[string]*Info, len(infos))
+	for i := range infos {
+		m[infos[i].Name] = &infos[i]
+	}
+	return m
+}
+
 // Source gives named tensors: facts now, bytes on request. Implementations are safe for concurrent
-// use; Tensors returns the same order every time, sorted by name.
+// use; Tensors returns the same order every time, sorted by name. Its list must not be changed.
 type Source interface {
 	Tensors() []Info
 	// Open returns the tensor's bytes, row-major, little endian.
