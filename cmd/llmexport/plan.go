@@ -195,7 +195,7 @@ func (t *tool) planBudget(c *cli.Context, x *task, q *stage.Quantize) (*planned,
 // describe sums a plan up.
 func describe(name string, pl *stage.Planned) *planned {
 	p := &planned{
-		Name: name, MinimumEngine: pl.Target.Minimum, WeightBytes: pl.Plan.Bytes, GraphBytes: int64(len(pl.Graph)),
+		Name: name, MinimumEngine: pl.Target.Minimum, WeightBytes: pl.Plan.Bytes, GraphBytes: pl.GraphBytes,
 		Positions: stage.DeviceContext, UnsafeThreads: map[int][]int{},
 		Tensors: []plannedTensor{}, Specs: []plannedSpec{}, AutoBlocks: []plannedBlock{},
 		Warnings: append(append([]string{}, pl.Source.Facts.Warnings...), pl.Conditions()...),

@@ -24,13 +24,8 @@ func (b *builder) experts(i int, p string, e *arch.Experts, x value) (value, err
 	moe := &mnn.MoE{Layer: int32(i), Experts: int32(len(e.Experts)), TopK: int32(e.TopK)}
 	y := b.op(p+"MoE", mnn.OpMoE, moe, rows, weights, choice)
 	y = b.reshape(p+"MoE/rows", y, 1, -1, hidden)
-	for j := range e.Experts {
-		err := b.sub(moe.Expert(int32(j)), int(hidden), func(x value) (value, error) {
-			return b.mlp(fmt.Sprintf("%sexperts.%d/", p, j), &e.Experts[j], x)
-		})
-		if err != nil {
-			return 0, fmt.Errorf("expert %d: %w", j, err)
-		}
+	if err := b.expertGraphs(p, moe, e.Experts, int(hidden)); err != nil {
+		return 0, err
 	}
 	if e.Shared == nil {
 		return y, nil

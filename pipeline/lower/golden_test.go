@@ -88,6 +88,7 @@ func compareGolden(t *testing.T, got string) {
 func listing(m *Model) string {
 	var b bytes.Buffer
 	g := m.Graph
+	g.Expand()
 	listOps(&b, "", g.Ops, g.Tensors)
 	for i := range g.Subgraphs {
 		s := &g.Subgraphs[i]

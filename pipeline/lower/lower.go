@@ -79,6 +79,7 @@ type Slot struct {
 // Model is a lowered Decoder: a graph whose external lists are still empty, its slots in file order, and what the engine
 // and its users have to know of it.
 type Model struct {
+	// Graph has subgraphs that are made when they are needed, see [mnn.Subgraph].
 	Graph *mnn.Graph
 	Slots []Slot
 	// Context is the number of positions that the package can hold.
@@ -98,10 +99,12 @@ type Model struct {
 	Conditions []string
 }
 
-// Op finds the op of a slot.
+// Op finds the op of a slot. Its subgraph is no longer one that is made.
 func (m *Model) Op(s *Slot) *mnn.Op {
 	if s.Subgraph > 0 {
-		return &m.Graph.Subgraphs[s.Subgraph-1].Ops[s.Op]
+		g := &m.Graph.Subgraphs[s.Subgraph-1]
+		*g = *g.Full()
+		return &g.Ops[s.Op]
 	}
 	return &m.Graph.Ops[s.Op]
 }

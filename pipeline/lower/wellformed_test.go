@@ -16,6 +16,7 @@ import (
 func checkWellFormed(t *testing.T, d *arch.Decoder, m *Model) {
 	t.Helper()
 	g := m.Graph
+	g.Expand()
 	seen := map[string]bool{}
 	check := func(ops []mnn.Op, tensors []string) {
 		for _, n := range tensors {

@@ -8,6 +8,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/quant"
@@ -161,33 +162,76 @@ func (it *Item) biasBytes() int64 {
 	return 4 * int64(it.Slot.Bias.Rows)
 }
 
-// Link enters spans and storage forms into the graph and returns it.
+// Link enters spans and storage forms into the graph, all of it, and returns it.
 func (p *Plan) Link() *mnn.Graph {
 	forms := map[form]*mnn.Quan{}
 	for i := range p.Items {
-		it := &p.Items[i]
-		switch it.Slot.Kind {
-		case lower.NormSlot:
-			p.Model.Op(&it.Slot).Param.(*mnn.LayerNorm).External = []int64{it.Offset, it.Codes, it.Bias}
-		case lower.ConstSlot:
-			p.Model.Op(&it.Slot).Param.(*mnn.Blob).External = []int64{it.Offset, it.Codes}
-		case lower.LinearSlot:
-			c := p.Model.Op(&it.Slot).Param.(*mnn.Convolution)
-			c.External = []int64{it.Offset, it.Header + it.Codes, it.Alpha, it.Bias, 0}
-			f := form{it.Choice.Spec, it.Layout.Rows, it.Layout.Cols}
-			if forms[f] == nil {
-				forms[f] = quan(it)
-			}
-			c.Quan = forms[f]
+		if it := &p.Items[i]; it.Slot.Kind != lower.TableSlot {
+			it.link(p.Model.Op(&it.Slot))
 		}
 	}
+	p.Model.Graph.Expand() // what has no slots
 	return p.Model.Graph
 }
 
-// form is what a Quan follows from. Ops share it: a model may have a hundred thousand matrices of two shapes.
-type form struct {
-	spec       quant.Spec
-	rows, cols int
+// Graph is what Link gives, with experts that are made when they are needed: that of a large mixture takes a tenth of the
+// memory of Link's.
+func (p *Plan) Graph() *mnn.Graph {
+	g := *p.Model.Graph
+	g.Subgraphs = slices.Clone(g.Subgraphs)
+	like := 0
+	var before []Item // of the last subgraph that is made
+	for lo := 0; lo < len(p.Items); {
+		hi := lo + 1
+		for hi < len(p.Items) && p.Items[hi].Slot.Subgraph == p.Items[lo].Slot.Subgraph {
+			hi++
+		}
+		items := p.Items[lo:hi]
+		lo = hi
+		if k := items[0].Slot.Subgraph; k > 0 && g.Subgraphs[k-1].Make != nil {
+			if len(before) == 0 || !alike(before, items) || before[len(before)-1].Slot.Subgraph != k-1 {
+				like++
+			}
+			before = items
+			make := g.Subgraphs[k-1].Make
+			g.Subgraphs[k-1].Like = like
+			g.Subgraphs[k-1].Make = func() ([]string, []mnn.Op) {
+				tensors, ops := make()
+				for i := range items {
+					items[i].link(&ops[items[i].Slot.Op])
+				}
+				return tensors, ops
+			}
+			continue
+		}
+		for i := range items {
+			if it := &items[i]; it.Slot.Kind != lower.TableSlot {
+				it.link(p.Model.Op(&it.Slot))
+			}
+		}
+	}
+	return &g
+}
+
+// alike says that the subgraphs of items take as many bytes, if one follows the other and their names are equally long.
+func alike(a, b []Item) bool {
+	return slices.EqualFunc(a, b, func(x, y Item) bool {
+		return x.Slot.Kind == y.Slot.Kind && x.Slot.Op == y.Slot.Op && x.Choice.Spec == y.Choice.Spec && x.Layout == y.Layout
+	})
+}
+
+// link enters span and storage form into the item's op.
+func (it *Item) link(op *mnn.Op) {
+	switch it.Slot.Kind {
+	case lower.NormSlot:
+		op.Param.(*mnn.LayerNorm).External = []int64{it.Offset, it.Codes, it.Bias}
+	case lower.ConstSlot:
+		op.Param.(*mnn.Blob).External = []int64{it.Offset, it.Codes}
+	case lower.LinearSlot:
+		c := op.Param.(*mnn.Convolution)
+		c.External = []int64{it.Offset, it.Header + it.Codes, it.Alpha, it.Bias, 0}
+		c.Quan = quan(it)
+	}
 }
 
 func quan(it *Item) *mnn.Quan {

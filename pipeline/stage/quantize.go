@@ -184,8 +184,8 @@ type Planned struct {
 	Source *Source
 	Target lower.Target
 	Plan   *plan.Plan
-	// Graph is the linked graph's file.
-	Graph []byte
+	// GraphBytes is the size of the linked graph's file.
+	GraphBytes int64
 	// Allocation is where specs come from that a budget decided; nil without one.
 	Allocation *allocation
 	// Kept are the specs of matrices whose codes and scales are those of the checkpoint; nil if there are none.
@@ -233,14 +233,14 @@ func (q *Quantize) planWith(job *pipeline.Job, src *Source, a *allocation) (*Pla
 		}
 		return nil, err
 	}
-	g, err := p.Link().Marshal()
+	size, err := p.Graph().Size()
 	if err != nil {
 		return nil, err
 	}
-	if err := lower.CheckGraphSize(len(g)); err != nil {
+	if err := lower.CheckGraphSize(size); err != nil {
 		return nil, err
 	}
-	return &Planned{Source: src, Target: target, Plan: p, Graph: g, Allocation: a, Kept: kept}, nil
+	return &Planned{Source: src, Target: target, Plan: p, GraphBytes: int64(size), Allocation: a, Kept: kept}, nil
 }
 
 // FileBytes is the largest size of all files that the engine opens, with all that verification may add to config.json;
@@ -261,7 +261,7 @@ func (p *Planned) FileBytes(inputs string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return p.Plan.Bytes + int64(len(p.Graph)+len(llm)+len(config)) + st.Size(), nil
+	return p.Plan.Bytes + p.GraphBytes + int64(len(llm)+len(config)) + st.Size(), nil
 }
 
 // DeviceContext is the number of positions that estimates of device memory include.
@@ -336,7 +336,7 @@ const (
 )
 
 func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, codes *codes, dir string) (manifest.Digest, error) {
-	if err := checkSpace(dir, pl.Plan.Bytes+int64(len(pl.Graph))); err != nil {
+	if err := checkSpace(dir, pl.Plan.Bytes+pl.GraphBytes); err != nil {
 		return "", err
 	}
 	o, err := q.writeOptions(job, pl)
@@ -358,8 +358,12 @@ func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, co
 	if err != nil {
 		return "", err
 	}
+	graph, err := pl.Plan.Graph().Marshal()
+	if err != nil {
+		return "", err
+	}
 	rec := weightsRecord{Tensors: tensorsOf(pl.Plan, spans), Files: map[string]string{
-		WeightFile: sum, GraphFile: manifest.DigestOf(pl.Graph).Hex(), LLMConfigFile: manifest.DigestOf(llmConfig).Hex(),
+		WeightFile: sum, GraphFile: manifest.DigestOf(graph).Hex(), LLMConfigFile: manifest.DigestOf(llmConfig).Hex(),
 	}}
 	b, err := json.Marshal(rec)
 	if err != nil {
@@ -368,7 +372,7 @@ func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, co
 	for _, f := range []struct {
 		name string
 		b    []byte
-	}{{GraphFile, pl.Graph}, {LLMConfigFile, llmConfig}, {recordFile, b}} {
+	}{{GraphFile, graph}, {LLMConfigFile, llmConfig}, {recordFile, b}} {
 		if err := os.WriteFile(filepath.Join(dir, f.name), f.b, 0o666); err != nil {
 			return "", err
 		}

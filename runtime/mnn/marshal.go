@@ -24,9 +24,19 @@ func (g *Graph) Marshal() ([]byte, error) {
 	return g.encode()
 }
 
-// encode is Marshal without the rules.
-func (g *Graph) encode() ([]byte, error) {
-	e := &encoder{Builder: flatbuffers.NewBuilder(g.sizeHint())}
+// Size is the number of bytes that Marshal gives. Of subgraphs that are made it needs only some of each kind.
+func (g *Graph) Size() (int, error) {
+	e := newEncoder(1 << 20)
+	e.known = map[likeness]*sizes{}
+	b, err := e.graph(g)
+	return len(b) + e.left, err
+}
+
+// encode is Marshal without the rules, which only subgraphs that are made are held to.
+func (g *Graph) encode() ([]byte, error) { return newEncoder(g.sizeHint()).graph(g) }
+
+// graph writes the whole file.
+func (e *encoder) graph(g *Graph) ([]byte, error) {
 	oplists, err := e.ops(g.Ops)
 	if err != nil {
 		return nil, fmt.Errorf("graph: %w", err)
@@ -35,7 +45,7 @@ func (g *Graph) encode() ([]byte, error) {
 	if len(g.Subgraphs) > 0 {
 		list := make([]flatbuffers.UOffsetT, len(g.Subgraphs))
 		for k := range g.Subgraphs {
-			if list[k], err = g.Subgraphs[k].marshal(e); err != nil {
+			if list[k], err = e.subgraph(&g.Subgraphs[k]); err != nil {
 				return nil, fmt.Errorf("graph: %w", err)
 			}
 		}
@@ -69,17 +79,30 @@ func (g *Graph) encode() ([]byte, error) {
 // a hundred megabytes.
 func (g *Graph) sizeHint() int {
 	const table, text = 32, 12 // with what points to them
-	n := 1 << 10
+	n := 1<<10 + opsHint(g.Ops)
 	for _, name := range g.Tensors {
 		n += len(name) + text
 	}
+	var last likeness
+	one := 0
 	for k := range g.Subgraphs {
-		n += 2*table + len(g.Subgraphs[k].Name)
-		for _, name := range g.Subgraphs[k].Tensors {
-			n += len(name) + text
+		s := &g.Subgraphs[k]
+		if like := (likeness{s.Like, len(s.Name), 0}); s.Make == nil || s.Like == 0 || like != last {
+			last, s = like, s.Full()
+			one = 2*table + len(s.Name) + opsHint(s.Ops)
+			for _, name := range s.Tensors {
+				one += len(name) + text
+			}
 		}
+		n += one
 	}
-	for _, op := range g.AllOps() {
+	return min(n, maxGraphBytes)
+}
+
+func opsHint(ops []Op) (n int) {
+	const table, text = 32, 12
+	for i := range ops {
+		op := &ops[i]
 		n += 2*table + len(op.Name) + text + 4*(len(op.Inputs)+len(op.Outputs))
 		switch p := op.Param.(type) {
 		case *Blob:
@@ -95,19 +118,67 @@ func (g *Graph) sizeHint() int {
 			n += 3 * table
 		}
 	}
-	return min(n, maxGraphBytes)
+	return n
 }
 
 // encoder is a builder that stops to grow at maxGraphBytes. Offset 0 stands for an absent value.
 type encoder struct {
 	*flatbuffers.Builder
 	full bool // something was left out
+
+	// Only where the size is wanted: the sizes of subgraphs, and how many bytes of known size were not written.
+	known map[likeness]*sizes
+	left  int
 }
+
+func newEncoder(size int) *encoder { return &encoder{Builder: flatbuffers.NewBuilder(size)} }
 
 // room reports whether n more bytes fit.
 func (e *encoder) room(n int) bool {
-	e.full = e.full || n > maxGraphBytes-int(e.Offset())
+	e.full = e.full || n > maxGraphBytes-e.left-int(e.Offset())
 	return !e.full
+}
+
+// alignment is the largest of any value: what is written depends on the offset as a multiple of it.
+const alignment = 8
+
+// likeness is what the size of a subgraph that is made depends on.
+type likeness struct{ like, name, phase int }
+
+// sizes are what subgraphs of one likeness took: the last one, and whether the one before took as much. The first of a
+// kind takes more, for layouts of tables that all others share.
+type sizes struct {
+	last int
+	sure bool
+}
+
+// subgraph writes a subgraph, unless its size is wanted and known.
+func (e *encoder) subgraph(s *Subgraph) (flatbuffers.UOffsetT, error) {
+	if s.Make == nil {
+		return s.marshal(e)
+	}
+	start := int(e.Offset())
+	like := likeness{s.Like, len(s.Name), start % alignment}
+	size := e.known[like]
+	if size != nil && size.sure {
+		if !e.room(size.last) {
+			return 0, fmt.Errorf("subgraph %q: %w", s.Name, errTooLarge)
+		}
+		n := size.last % alignment
+		e.Prep(1, n)
+		e.Pad(n)
+		e.left += size.last - n
+		return e.Offset(), nil
+	}
+	full := s.Full()
+	if err := full.check(); err != nil {
+		return 0, fmt.Errorf("subgraph %q: %w", s.Name, err)
+	}
+	at, err := full.marshal(e)
+	if took := int(e.Offset()) - start; e.known != nil && s.Like != 0 {
+		e.known[like] = &sizes{took, size != nil && size.last == took}
+	}
+	return at, err
 }
 
 // ops appends a list of ops.

@@ -20,10 +20,34 @@ type Subgraph struct {
 	Tensors []string
 	// Ops come after the ops whose outputs they read.
 	Ops []Op
+
+	// Make, if not nil, gives Tensors and Ops, which are then empty here, anew at every call. A model has tens of thousands
+	// of experts, which are alike but for names and where their weights lie, and each takes kilobytes.
+	Make func() (tensors []string, ops []Op)
+	// Like, if not 0, is the same number for subgraphs that are made and, if their names are equally long too, marshal to as
+	// many bytes.
+	Like int
+}
+
+// Full is the subgraph with Tensors and Ops.
+func (s *Subgraph) Full() *Subgraph {
+	if s.Make == nil {
+		return s
+	}
+	full := &Subgraph{Name: s.Name, Inputs: s.Inputs, Outputs: s.Outputs}
+	full.Tensors, full.Ops = s.Make()
+	return full
+}
+
+// Expand makes all subgraphs that are to be made.
+func (g *Graph) Expand() {
+	for k := range g.Subgraphs {
+		g.Subgraphs[k] = *g.Subgraphs[k].Full()
+	}
 }
 
 // AllOps yields the ops of the graph, with 0, and after them those of its subgraphs, with 1 plus the index of the
-// subgraph.
+// subgraph. Ops of subgraphs that are made live for the call.
 func (g *Graph) AllOps() iter.Seq2[int, *Op] {
 	return func(yield func(int, *Op) bool) {
 		for i := range g.Ops {
@@ -32,8 +56,9 @@ func (g *Graph) AllOps() iter.Seq2[int, *Op] {
 			}
 		}
 		for k := range g.Subgraphs {
-			for i := range g.Subgraphs[k].Ops {
-				if !yield(k+1, &g.Subgraphs[k].Ops[i]) {
+			s := g.Subgraphs[k].Full()
+			for i := range s.Ops {
+				if !yield(k+1, &s.Ops[i]) {
 					return
 				}
 			}
@@ -59,6 +84,7 @@ func (g *Graph) LiveOps() iter.Seq2[int, *Op] {
 
 // Live says for each op whether an output of the subgraph depends on it.
 func (s *Subgraph) Live() []bool {
+	s = s.Full()
 	needed := make([]bool, len(s.Tensors))
 	for _, t := range s.Outputs {
 		needed[t] = true
@@ -67,12 +93,15 @@ func (s *Subgraph) Live() []bool {
 }
 
 // checkSubgraphs applies the rules of graphs to the subgraphs, and demands that the experts of every MoE are among them:
-// engines look them up without asking whether they are there.
+// engines look them up without asking whether they are there. Subgraphs that are made are checked where they are made.
 func (g *Graph) checkSubgraphs() error {
 	byName := make(map[string]*Subgraph, len(g.Subgraphs))
 	for k := range g.Subgraphs {
 		s := &g.Subgraphs[k]
-		err := s.check()
+		var err error
+		if s.Make == nil {
+			err = s.check()
+		}
 		if err == nil && byName[s.Name] != nil {
 			err = errors.New("another one has the same name")
 		}
