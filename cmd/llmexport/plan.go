@@ -119,9 +119,7 @@ func (t *tool) plan(c *cli.Context) error {
 	if !c.Bool("json") {
 		return nil
 	}
-	return t.printJSON(struct {
-		Plans []*planned `json:"plans"`
-	}{plans})
+	return t.printPlans(plans)
 }
 
 // checkpointTask is the task of a recipe that only names a directory.
@@ -160,6 +158,7 @@ func (t *tool) planTask(c *cli.Context, x *task) (*planned, error) {
 		return nil, err
 	}
 	defer src.Close()
+	src.Tokenizer = nil // its facts are known, and it is large
 	pl, err := q.Plan(x.job, src)
 	if err != nil {
 		return nil, err
@@ -197,9 +196,10 @@ func describe(name string, pl *stage.Planned) *planned {
 	p := &planned{
 		Name: name, MinimumEngine: pl.Target.Minimum, WeightBytes: pl.Plan.Bytes, GraphBytes: pl.GraphBytes,
 		Positions: stage.DeviceContext, UnsafeThreads: map[int][]int{},
-		Tensors: []plannedTensor{}, Specs: []plannedSpec{}, AutoBlocks: []plannedBlock{},
+		Specs: []plannedSpec{}, AutoBlocks: []plannedBlock{},
 		Warnings: append(append([]string{}, pl.Source.Facts.Warnings...), pl.Conditions()...),
 	}
+	p.Tensors = make([]plannedTensor, 0, len(pl.Plan.Items))
 	var weights, bytes int64
 	for i := range pl.Plan.Items {
 		it := &pl.Plan.Items[i]

@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,10 +18,10 @@ type coverage struct {
 }
 
 // usedPart holds the used rows of a tensor; of one that is transposed, the used columns of every block of rows; of one that
-// vectors are cut from, the used elements.
+// vectors are cut from, the used elements. Rows are not marked one by one: experts that are stacked have a million in a layer.
 type usedPart struct {
-	rows, elements []bool
-	blocks         map[block][]bool
+	rows, elements []Run
+	blocks         map[block][]Run
 }
 
 type block struct{ from, rows int }
@@ -69,29 +70,23 @@ func (c *coverage) take(v *View, w Weight) (missing, misshapen, mistyped []strin
 
 func (c *coverage) mark(name string, v *View) {
 	u := c.used[name]
-	rows, cols := matrix(c.infos[name].Shape)
+	_, cols := matrix(c.infos[name].Shape)
 	if u == nil {
-		u = &usedPart{rows: make([]bool, rows), blocks: map[block][]bool{}}
+		u = &usedPart{}
 		c.used[name] = u
 	}
-	flags, runs := u.rows, v.runs()
-	if v.Cols == 0 && !v.Transposed && cols > 1 {
-		if u.elements == nil {
-			u.elements = make([]bool, rows*cols)
-		}
-		flags = u.elements
-	} else if v.Transposed {
+	switch {
+	case v.Cols == 0 && !v.Transposed && cols > 1:
+		u.elements = append(u.elements, v.runs()...)
+	case v.Transposed:
 		_, n := v.turnedShape()
+		if u.blocks == nil {
+			u.blocks = map[block][]Run{}
+		}
 		b := block{v.From, n}
-		if u.blocks[b] == nil {
-			u.blocks[b] = make([]bool, cols)
-		}
-		flags, runs = u.blocks[b], v.columns(int(cols))
-	}
-	for _, r := range runs {
-		for k := range r.Count {
-			flags[r.Start+k*max(r.Step, 1)] = true
-		}
+		u.blocks[b] = append(u.blocks[b], v.columns(int(cols))...)
+	default:
+		u.rows = append(u.rows, v.runs()...)
 	}
 }
 
@@ -101,22 +96,56 @@ func (c *coverage) tensors() []string { return slices.Sorted(maps.Keys(c.used)) 
 // gaps says what of a tensor no view uses, or nothing.
 func (c *coverage) gaps(name string) string {
 	u := c.used[name]
-	for b, columns := range u.blocks {
-		if i := slices.Index(columns, false); i >= 0 {
+	rows, cols := matrix(c.infos[name].Shape)
+	runs := u.rows
+	for _, b := range slices.SortedFunc(maps.Keys(u.blocks), func(a, b block) int { return cmp.Or(a.from-b.from, a.rows-b.rows) }) {
+		if i := gap(u.blocks[b], int(cols)); i >= 0 {
 			return fmt.Sprintf("column %d of rows %d to %d of %s", i, b.from, b.from+b.rows-1, printable(name))
 		}
-		for i := range b.rows {
-			u.rows[b.from+i] = true
+		runs = append(runs, Run{Start: b.from, Count: b.rows})
+	}
+	each := 1
+	if u.elements != nil { // then all are runs of elements
+		each = int(cols)
+		whole := runs
+		runs = u.elements
+		for _, r := range whole {
+			if r.Step <= 1 {
+				runs = append(runs, Run{Start: r.Start * each, Count: r.Count * each})
+				continue
+			}
+			for k := range r.Count {
+				runs = append(runs, Run{Start: (r.Start + k*r.Step) * each, Count: each})
+			}
 		}
 	}
-	for i, used := range u.rows {
-		if used {
-			continue
-		}
-		cols := len(u.elements) / len(u.rows)
-		if k := slices.Index(u.elements[i*cols:(i+1)*cols], false); k >= 0 || cols == 0 {
-			return fmt.Sprintf("row %d of %s", i, printable(name))
-		}
+	if i := gap(runs, int(rows)*each); i >= 0 {
+		return fmt.Sprintf("row %d of %s", i/each, printable(name))
 	}
 	return ""
+}
+
+// gap is the first of n elements that no run has, or -1. It changes the order of the runs.
+func gap(runs []Run, n int) int {
+	if slices.ContainsFunc(runs, func(r Run) bool { return r.Step > 1 }) {
+		used := make([]bool, n)
+		for _, r := range runs {
+			for k := range r.Count {
+				used[r.Start+k*max(r.Step, 1)] = true
+			}
+		}
+		return slices.Index(used, false)
+	}
+	slices.SortFunc(runs, func(a, b Run) int { return a.Start - b.Start })
+	end := 0
+	for _, r := range runs {
+		if r.Start > end {
+			break
+		}
+		end = max(end, r.Start+r.Count)
+	}
+	if end >= n {
+		return -1
+	}
+	return end
 }

@@ -34,6 +34,9 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	if !slices.Contains([]string{"", LatentExpanded, LatentCached}, o.Latent) {
 		return nil, fmt.Errorf("latent attention %q: known are %s, %s", o.Latent, LatentExpanded, LatentCached)
 	}
+	slots := 8
+	d.Linears(func(string, *arch.Linear) { slots++ })
+	b.slots = make([]Slot, 0, slots+slots/8) // and norms; experts are most of it
 	hidden := int32(d.Hidden)
 	ids := b.input("input_ids", mnn.DTFloat, 1, 1, hidden)
 	b.mask = b.input("attention_mask", mnn.DTFloat, 1, 1, -1, -1)

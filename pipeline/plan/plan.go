@@ -21,9 +21,9 @@ type Item struct {
 	Slot   lower.Slot
 	Choice quant.Choice // of matrices
 	// Source is what the checkpoint says of the tensor.
-	Source tensor.Info
-	// BiasSource is the same of the bias, if there is one.
-	BiasSource tensor.Info
+	Source *tensor.Info
+	// BiasSource is the same of the bias, nil if there is none.
+	BiasSource *tensor.Info
 	// Offset is the first byte; the span is Header, Codes, Alpha and Bias bytes long, in this order.
 	// A norm has its gamma as Codes and its beta as Bias, a constant its values as Codes; both are float32.
 	Offset                     int64
@@ -33,6 +33,18 @@ type Item struct {
 
 // Size is the length of the span in bytes.
 func (it *Item) Size() int64 { return it.Header + it.Codes + it.Alpha + it.Bias }
+
+// Equal says that two items are the same bytes of their files, of sources of the same content.
+func (it Item) Equal(other Item) bool {
+	same := func(a, b *tensor.Info) bool {
+		return a == b || a != nil && b != nil && a.Name == b.Name && a.DType == b.DType && slices.Equal(a.Shape, b.Shape)
+	}
+	if !same(it.Source, other.Source) || !same(it.BiasSource, other.BiasSource) {
+		return false
+	}
+	it.Source, it.BiasSource, other.Source, other.BiasSource = nil, nil, nil, nil
+	return it == other
+}
 
 // Matrix says that the item is stored as a [quant.Spec] says. Norms and constants are float32.
 func (it *Item) Matrix() bool {
@@ -59,17 +71,14 @@ type Plan struct {
 // New lays out the weights of a lowered model. tensors are the checkpoint's facts. Errors name every
 // matrix that cannot be stored as the policy says, and every override that matches nothing.
 func New(m *lower.Model, tensors []tensor.Info, p *quant.Policy) (*Plan, error) {
-	infos := make(map[string]tensor.Info, len(tensors))
-	for _, t := range tensors {
-		infos[t.Name] = t
-	}
+	infos := tensor.ByName(tensors)
 	pl := &Plan{Model: m}
 	var errs []error
 	used := make([]bool, len(p.Overrides))
 	pl.Items = make([]Item, 0, len(m.Slots))
 	for _, s := range m.Slots {
 		it := Item{Slot: s, Source: infos[s.Weight.Tensor], BiasSource: infos[s.Bias.Tensor], Offset: pl.Bytes}
-		if it.Source.Name == "" || s.Bias.Tensor != "" && it.BiasSource.Name == "" {
+		if it.Source == nil || s.Bias.Tensor != "" && it.BiasSource == nil {
 			return nil, fmt.Errorf("internal error: slot %s has no tensor", s.Name)
 		}
 		for i, o := range p.Overrides {
@@ -97,13 +106,12 @@ func New(m *lower.Model, tensors []tensor.Info, p *quant.Policy) (*Plan, error) 
 
 // Take makes another source of the same tensors, in which some may have another element type, the one that is written.
 func (p *Plan) Take(tensors []tensor.Info) {
-	infos := make(map[string]tensor.Info, len(tensors))
-	for _, t := range tensors {
-		infos[t.Name] = t
-	}
+	infos := tensor.ByName(tensors)
 	for i := range p.Items {
 		it := &p.Items[i]
-		it.Source, it.BiasSource = infos[it.Source.Name], infos[it.BiasSource.Name]
+		if it.Source = infos[it.Source.Name]; it.BiasSource != nil {
+			it.BiasSource = infos[it.BiasSource.Name]
+		}
 	}
 }
 

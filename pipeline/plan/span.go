@@ -38,7 +38,7 @@ func (s *spanner) chunk(c *chunk) error {
 	if last {
 		c.tail = s.alpha
 		if it.Bias > 0 {
-			b, err := readFloats(s.src, it.BiasSource, it.Slot.Bias.Rows)
+			b, err := readFloats(s.src, *it.BiasSource, it.Slot.Bias.Rows)
 			if err != nil {
 				return fmt.Errorf("%s: %w", it.Slot.Bias.Tensor, err)
 			}

@@ -197,7 +197,7 @@ func (s *Source) findNarrow() error {
 	form := narrowForms[s.method]
 	all := s.base.Tensors()
 	tensors := tensor.ByName(all)
-	views := make([]tensor.Info, 0, len(all))
+	views := make([]tensor.Info, 0, len(all)/2+1)
 	s.narrow = make(map[string]narrowParts, len(all)/2)
 	for i := range all {
 		t := &all[i]
@@ -222,10 +222,14 @@ func (s *Source) findNarrow() error {
 	if len(s.narrow) == 0 {
 		return fmt.Errorf("config.json: quantization_config says %s, but there are no such tensors: %w", s.method, tensor.ErrCorrupt)
 	}
-	s.infos = views
-	for _, t := range all {
-		if p, ok := s.narrow[t.Name]; !(ok && p.codes.Name == t.Name) && !s.hides(t.Name) {
-			s.infos = append(s.infos, t)
+	// Where views are called like their codes, the list stays sorted.
+	s.infos = make([]tensor.Info, 0, len(all)-len(views))
+	for i := range all {
+		switch t := &all[i]; {
+		case len(views) > 0 && s.narrow[views[0].Name].codes == t:
+			s.infos, views = append(s.infos, views[0]), views[1:]
+		case !s.hides(t.Name):
+			s.infos = append(s.infos, *t)
 		}
 	}
 	return nil

@@ -69,11 +69,20 @@ func ReadHeader(r io.ReaderAt, size int64) (*Header, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := make([]byte, n)
-	if err := readAt(r, b); err != nil {
-		return nil, err
+	var text strings.Builder // which gives its bytes away without a copy
+	text.Grow(int(n))
+	got, err := io.Copy(&text, io.NewSectionReader(r, int64(len(first)), n-int64(len(first))))
+	if err != nil {
+		return nil, fmt.Errorf("header: %w", err)
 	}
-	return ParseHeader(b, size)
+	if got < n-int64(len(first)) {
+		return nil, shortHeader(int64(len(first))+got, n)
+	}
+	return parse(text.String(), n, size)
+}
+
+func shortHeader(got, want int64) error {
+	return corrupt("header: the file ends after %d of %d bytes", got, want)
 }
 
 func readAt(r io.ReaderAt, b []byte) error {
@@ -82,7 +91,7 @@ func readAt(r io.ReaderAt, b []byte) error {
 		return nil
 	}
 	if err == nil || errors.Is(err, io.EOF) {
-		return corrupt("header: the file ends after %d of %d bytes", n, len(b))
+		return shortHeader(int64(n), int64(len(b)))
 	}
 	return fmt.Errorf("header: %w", err)
 }
@@ -97,7 +106,11 @@ func ParseHeader(b []byte, fileSize int64) (*Header, error) {
 	if int64(len(b)) < size {
 		return nil, corrupt("header: %d of %d bytes", len(b), size)
 	}
-	text := string(b[8:size])
+	return parse(string(b[8:size]), size, fileSize)
+}
+
+// parse is ParseHeader of the JSON; the header has size bytes.
+func parse(text string, size, fileSize int64) (*Header, error) {
 	if text == "" || text[0] != '{' {
 		return nil, corrupt("header: does not begin with {")
 	}

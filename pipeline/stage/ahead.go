@@ -2,7 +2,7 @@ package stage
 
 import (
 	"context"
-	"reflect"
+	"slices"
 
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/plan"
@@ -31,9 +31,7 @@ func beginAhead(ctx context.Context, job *pipeline.Job, dir string) *ahead {
 	ctx, a.cancel = context.WithCancel(ctx)
 	go func() {
 		defer close(a.begun)
-		if b, err := readSmall(dir, "tokenizer.json"); err == nil {
-			a.tokenizer, _ = tokenizer.Load(b)
-		}
+		a.tokenizer, _ = loadTokenizer(dir)
 		a.begin(ctx, job, dir)
 	}()
 	return a
@@ -65,7 +63,7 @@ func (a *ahead) take(p *plan.Plan) *plan.Writing {
 		return nil
 	}
 	<-a.begun
-	if a.plan == nil || !reflect.DeepEqual(a.plan.Items, p.Items) {
+	if a.plan == nil || !slices.EqualFunc(a.plan.Items, p.Items, plan.Item.Equal) {
 		return nil
 	}
 	return a.writing

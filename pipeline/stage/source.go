@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/arch"
@@ -40,8 +41,13 @@ type Source struct {
 // OpenSource opens the checkpoint in dir. The caller closes it.
 func OpenSource(dir string, ignore []string) (*Source, error) {
 	s := &Source{Dir: dir}
+	var tok *tokenizer.Tokenizer
+	var wg sync.WaitGroup
+	// Large ones take as long as the headers of all shards. What is wrong with one is found again below.
+	wg.Go(func() { tok, _ = loadTokenizer(dir) })
 	err := s.open(ignore)
-	if err == nil {
+	wg.Wait()
+	if s.Tokenizer = tok; err == nil {
 		err = s.openTokenizer()
 	}
 	if err != nil {
@@ -85,11 +91,8 @@ func (s *Source) open(ignore []string) error {
 // openTokenizer reads the tokenizer and the facts of using it.
 func (s *Source) openTokenizer() error {
 	if s.Tokenizer == nil {
-		b, err := readSmall(s.Dir, "tokenizer.json")
-		if err != nil {
-			return err
-		}
-		if s.Tokenizer, err = tokenizer.Load(b); err != nil {
+		var err error
+		if s.Tokenizer, err = loadTokenizer(s.Dir); err != nil {
 			return err
 		}
 	}
@@ -99,6 +102,14 @@ func (s *Source) openTokenizer() error {
 	var err error
 	s.Facts, err = readFacts(s.Dir, s.config, s.Tokenizer)
 	return err
+}
+
+func loadTokenizer(dir string) (*tokenizer.Tokenizer, error) {
+	b, err := readSmall(dir, "tokenizer.json")
+	if err != nil {
+		return nil, err
+	}
+	return tokenizer.Load(b)
 }
 
 // Close closes the checkpoint's files.
@@ -186,17 +197,18 @@ func readOptional(dir, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxSmall+1))
+	st, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	if len(b) > maxSmall {
+	b := bytes.NewBuffer(make([]byte, 0, min(st.Size(), maxSmall)+bytes.MinRead))
+	if _, err := b.ReadFrom(io.LimitReader(f, maxSmall+1)); err != nil {
+		return nil, err
+	}
+	if b.Len() > maxSmall {
 		return nil, fmt.Errorf("%s: more than %d bytes: %w", name, maxSmall, tensor.ErrCorrupt)
 	}
-	if b == nil {
-		b = []byte{}
-	}
-	return b, nil
+	return b.Bytes(), nil
 }
 
 // equalTensors compares the bytes of two tensors.
