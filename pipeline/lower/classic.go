@@ -34,9 +34,7 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	if !slices.Contains([]string{"", LatentExpanded, LatentCached}, o.Latent) {
 		return nil, fmt.Errorf("latent attention %q: known are %s, %s", o.Latent, LatentExpanded, LatentCached)
 	}
-	slots := 8
-	d.Linears(func(string, *arch.Linear) { slots++ })
-	b.slots = make([]Slot, 0, slots+slots/8) // and norms; experts are most of it
+	b.slots = make([]Slot, 0, manySlots(d))
 	hidden := int32(d.Hidden)
 	ids := b.input("input_ids", mnn.DTFloat, 1, 1, hidden)
 	b.mask = b.input("attention_mask", mnn.DTFloat, 1, 1, -1, -1)
@@ -82,6 +80,20 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 		Graph: b.g, Slots: b.slots, Context: b.context, Window: b.window, Precision: b.precision, Whole: b.whole,
 		CacheElements: b.cacheElements, StateBytes: b.stateBytes, Caches: b.caches, Conditions: b.conditions,
 	}, nil
+}
+
+// manySlots is somewhat more than the slots of most models: in a mixture of experts, these are nearly all of them.
+func manySlots(d *arch.Decoder) int {
+	n := 8
+	for _, l := range d.Layers {
+		for _, b := range l {
+			n += 12
+			if e, ok := b.Block.(*arch.Experts); ok {
+				n += 3 * len(e.Experts)
+			}
+		}
+	}
+	return n
 }
 
 // layer adds the branches of layer i to the residual stream h.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -115,28 +116,29 @@ func readAll(r io.ReaderAt, p []byte, at int64) error {
 	return nil
 }
 
-// narrowForm finds the narrow matrices of a checkpoint: names gives, for a tensor of codes, what its scales and the float
-// view are called; of gives the view that a tensor of this name would be a part of, if it is one.
+// narrowForm finds the narrow matrices of a checkpoint: view gives, for a tensor of codes, what the float view is called, and
+// scales what its scales are; of gives the view that a tensor of this name would be a part of, if it is one.
 type narrowForm struct {
-	names func(codes *tensor.Info) (scales, view string, ok bool)
-	of    func(name string) string
-	open  func(codes, scales *tensor.Info, s *settings) (*narrow, error)
+	view   func(codes *tensor.Info) (name string, ok bool)
+	scales func(codes string) string
+	of     func(name string) string
+	open   func(codes, scales *tensor.Info, s *settings) (narrow, error)
 }
 
 var narrowForms = map[string]narrowForm{
 	"fp8": {
-		names: func(t *tensor.Info) (string, string, bool) {
-			return t.Name + scaleInv, t.Name, t.DType == tensor.F8E4M3
-		},
-		of:   func(name string) string { return strings.TrimSuffix(name, scaleInv) },
-		open: openFP8,
+		view:   func(t *tensor.Info) (string, bool) { return t.Name, t.DType == tensor.F8E4M3 },
+		scales: func(codes string) string { return codes + scaleInv },
+		of:     func(name string) string { return strings.TrimSuffix(name, scaleInv) },
+		open:   openFP8,
 	},
 	"mxfp4": {
 		// The view is the transpose of what the module has as a parameter, hence its name.
-		names: func(t *tensor.Info) (string, string, bool) {
+		view: func(t *tensor.Info) (string, bool) {
 			base, ok := strings.CutSuffix(t.Name, "_blocks")
-			return base + "_scales", base + Transposed, ok
+			return base + Transposed, ok
 		},
+		scales: func(codes string) string { return strings.TrimSuffix(codes, "_blocks") + "_scales" },
 		of: func(name string) string {
 			return strings.TrimSuffix(strings.TrimSuffix(name, "_blocks"), "_scales") + Transposed
 		},
@@ -151,25 +153,25 @@ const scaleInv = "_scale_inv"
 // of that name without the suffix is [experts, inputs, outputs].
 const Transposed = ".transposed"
 
-func openFP8(codes, scales *tensor.Info, s *settings) (*narrow, error) {
+func openFP8(codes, scales *tensor.Info, s *settings) (narrow, error) {
 	if len(codes.Shape) != 2 || len(scales.Shape) != 2 {
-		return nil, fmt.Errorf("shape %v with scales %v, want two dimensions: %w", codes.Shape, scales.Shape, tensor.ErrUnsupported)
+		return narrow{}, fmt.Errorf("shape %v with scales %v, want two dimensions: %w", codes.Shape, scales.Shape, tensor.ErrUnsupported)
 	}
 	rows, cols := int(codes.Shape[0]), int(codes.Shape[1])
 	h, w := s.tile[0], s.tile[1]
 	if int(scales.Shape[0]) != (rows+h-1)/h || int(scales.Shape[1]) != (cols+w-1)/w {
-		return nil, fmt.Errorf("scales have shape %v, want one for %d x %d of %v: %w", scales.Shape, h, w, codes.Shape, tensor.ErrCorrupt)
+		return narrow{}, fmt.Errorf("scales have shape %v, want one for %d x %d of %v: %w", scales.Shape, h, w, codes.Shape, tensor.ErrCorrupt)
 	}
-	return &narrow{rows: rows, cols: cols, height: h, width: w, info: tensor.Info{Shape: codes.Shape}}, nil
+	return narrow{rows: rows, cols: cols, height: h, width: w, info: tensor.Info{Shape: codes.Shape}}, nil
 }
 
-func openMXFP4(codes, scales *tensor.Info, _ *settings) (*narrow, error) {
+func openMXFP4(codes, scales *tensor.Info, _ *settings) (narrow, error) {
 	const block = 32
 	c, s := codes.Shape, scales.Shape
 	if codes.DType != tensor.U8 || scales.DType != tensor.U8 || len(c) != 4 || len(s) != 3 || c[3] != block/2 || c[0] != s[0] || c[1] != s[1] || c[2] != s[2] {
-		return nil, fmt.Errorf("blocks %v %v with scales %v %v: %w", codes.DType, c, scales.DType, s, tensor.ErrCorrupt)
+		return narrow{}, fmt.Errorf("blocks %v %v with scales %v %v: %w", codes.DType, c, scales.DType, s, tensor.ErrCorrupt)
 	}
-	return &narrow{
+	return narrow{
 		rows: int(c[0] * c[1]), cols: int(c[2]) * block, height: 1, width: block, nibbles: true,
 		info: tensor.Info{Shape: tensor.Shape{c[0], c[1], c[2] * block}},
 	}, nil
@@ -180,13 +182,13 @@ func openMXFP4(codes, scales *tensor.Info, _ *settings) (*narrow, error) {
 type narrowParts struct{ codes, scales *tensor.Info }
 
 // matrix is the narrow matrix of two tensors, called name, without readers.
-func (p narrowParts) matrix(name string, set *settings) (*narrow, error) {
+func (p narrowParts) matrix(name string, set *settings) (narrow, error) {
 	m, err := narrowForms[set.method].open(p.codes, p.scales, set)
 	if err == nil {
 		err = m.check(p.scales)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.codes.Name, err)
+		return m, fmt.Errorf("%s: %w", p.codes.Name, err)
 	}
 	m.info.Name, m.info.File, m.info.DType, m.info.Size = name, p.codes.File, tensor.F32, 4*int64(m.rows)*int64(m.cols)
 	return m, nil
@@ -196,19 +198,23 @@ func (p narrowParts) matrix(name string, set *settings) (*narrow, error) {
 func (s *Source) findNarrow() error {
 	form := narrowForms[s.method]
 	all := s.base.Tensors()
-	tensors := tensor.ByName(all)
 	views := make([]tensor.Info, 0, len(all)/2+1)
 	s.narrow = make(map[string]narrowParts, len(all)/2)
 	for i := range all {
 		t := &all[i]
-		scale, name, ok := form.names(t)
+		name, ok := form.view(t)
 		if !ok {
 			continue
 		}
-		p := narrowParts{t, tensors[scale]}
-		if p.scales == nil {
-			return fmt.Errorf("%s: there is no %s: %w", t.Name, scale, tensor.ErrCorrupt)
+		j := i + 1 // mostly they come next
+		if j == len(all) || form.of(all[j].Name) != name {
+			scale := form.scales(t.Name)
+			j, ok = slices.BinarySearchFunc(all, scale, func(t tensor.Info, name string) int { return strings.Compare(t.Name, name) })
+			if !ok {
+				return fmt.Errorf("%s: there is no %s: %w", t.Name, scale, tensor.ErrCorrupt)
+			}
 		}
+		p := narrowParts{t, &all[j]}
 		if rule := s.set.excludes(strings.TrimSuffix(t.Name, ".weight")); rule != "" {
 			return fmt.Errorf("%s: narrow, but quantization_config.%s names it: %w", t.Name, rule, tensor.ErrCorrupt)
 		}
@@ -257,7 +263,7 @@ func (s *Source) openNarrow(name string, p narrowParts) (*io.SectionReader, erro
 	if m.scales, err = s.base.Open(p.scales.Name); err != nil {
 		return nil, err
 	}
-	return io.NewSectionReader(&view{matrix: m}, 0, m.info.Size), nil
+	return io.NewSectionReader(&view{matrix: &m}, 0, m.info.Size), nil
 }
 
 func (m *narrow) check(scales *tensor.Info) error {

@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -25,13 +26,13 @@ const (
 // [tensor.Source]; all methods are safe for concurrent use.
 type Checkpoint struct {
 	shards []*shard
-	infos  []tensor.Info
-	at     map[string]place
+	infos  []tensor.Info // sorted by name
+	places []place       // of infos
 }
 
 type place struct {
-	shard        *shard
-	offset, size int64
+	shard  *shard
+	offset int64
 }
 
 var _ tensor.Source = (*Checkpoint)(nil)
@@ -42,11 +43,10 @@ var _ tensor.Source = (*Checkpoint)(nil)
 // must add up. What does not is tensor.ErrCorrupt and names file and tensor; a directory that holds
 // weights in another format only is tensor.ErrUnsupported. The caller closes the checkpoint.
 func OpenDir(dir string) (*Checkpoint, error) {
-	c := &Checkpoint{at: map[string]place{}}
+	c := &Checkpoint{}
 	if err := c.open(dir); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	slices.SortFunc(c.infos, func(a, b tensor.Info) int { return strings.Compare(a.Name, b.Name) })
 	return c, nil
 }
 
@@ -69,7 +69,6 @@ func (c *Checkpoint) open(dir string) error {
 	for _, shard := range x.shards {
 		names[shard] = true
 	}
-	c.at, c.infos = make(map[string]place, len(x.shards)), make([]tensor.Info, 0, len(x.shards))
 	if err := c.addAll(dir, slices.Sorted(maps.Keys(names))); err != nil {
 		return err
 	}
@@ -79,12 +78,13 @@ func (c *Checkpoint) open(dir string) error {
 			return err
 		}
 	}
-	return x.check(c.at, sum)
+	return x.check(c, sum)
 }
 
-// addAll opens shards, several at a time, and takes them in in order. An error is that of the first bad one.
+// addAll opens shards, several at a time. An error is that of the first bad one.
 func (c *Checkpoint) addAll(dir string, names []string) error {
 	atOnce := runtime.GOMAXPROCS(0)
+	var found [][]Entry // of c.shards
 	for batch := range slices.Chunk(names, 4*atOnce) {
 		places := make(chan struct{}, atOnce)
 		headers, errs := make([]*Header, len(batch)), make([]error, len(batch))
@@ -107,25 +107,44 @@ func (c *Checkpoint) addAll(dir string, names []string) error {
 			if err := errs[i]; err != nil {
 				return err
 			}
-			if err := c.take(shards[i], headers[i]); err != nil {
-				return err
-			}
+			found = append(found, headers[i].Entries)
 		}
+	}
+	return c.arrange(found)
+}
+
+// arrange sorts the tensors of all shards.
+func (c *Checkpoint) arrange(found [][]Entry) error {
+	type ref struct {
+		name         string
+		shard, entry int32
+	}
+	n := 0
+	for _, entries := range found {
+		n += len(entries)
+	}
+	refs := make([]ref, 0, n) // which move more easily than entries
+	for i, entries := range found {
+		for k := range entries {
+			refs = append(refs, ref{entries[k].Name, int32(i), int32(k)})
+		}
+	}
+	slices.SortFunc(refs, func(a, b ref) int { return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.shard, b.shard)) })
+	c.infos, c.places = make([]tensor.Info, n), make([]place, n)
+	for i, r := range refs {
+		if i > 0 && r.name == refs[i-1].name {
+			return corrupt("tensor %s: in %s and in %s", quote(r.name), c.shards[refs[i-1].shard].name, c.shards[r.shard].name)
+		}
+		e := &found[r.shard][r.entry]
+		c.infos[i], c.places[i] = e.Info, place{c.shards[r.shard], e.Offset}
+		c.infos[i].File = c.shards[r.shard].name
 	}
 	return nil
 }
 
-// take takes in the tensors of a shard.
-func (c *Checkpoint) take(s *shard, h *Header) error {
-	for _, e := range h.Entries {
-		if p, ok := c.at[e.Name]; ok {
-			return corrupt("tensor %s: in %s and in %s", quote(e.Name), p.shard.name, s.name)
-		}
-		e.File = s.name
-		c.at[e.Name] = place{s, e.Offset, e.Size}
-		c.infos = append(c.infos, e.Info)
-	}
-	return nil
+// find gives the position of a tensor.
+func (c *Checkpoint) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(c.infos, name, func(t tensor.Info, name string) int { return strings.Compare(t.Name, name) })
 }
 
 // Tensors lists all tensors, sorted by name. File is the shard's name within the directory. The list must not be changed.
@@ -134,11 +153,11 @@ func (c *Checkpoint) Tensors() []tensor.Info { return slices.Clip(c.infos) }
 // Open returns a tensor's bytes. A file that has become shorter since OpenDir gives tensor.ErrCorrupt
 // and never an early io.EOF. An unknown name is fs.ErrNotExist.
 func (c *Checkpoint) Open(name string) (*io.SectionReader, error) {
-	p, ok := c.at[name]
+	i, ok := c.find(name)
 	if !ok {
 		return nil, fmt.Errorf("tensor %s: %w", quote(name), fs.ErrNotExist)
 	}
-	return io.NewSectionReader(p.shard, p.offset, p.size), nil
+	return io.NewSectionReader(c.places[i].shard, c.places[i].offset, c.infos[i].Size), nil
 }
 
 // Files lists the names of the shards within the directory, sorted.

@@ -127,16 +127,14 @@ func parse(text string, size, fileSize int64) (*Header, error) {
 	return h, nil
 }
 
-// entryText is somewhat less than what the header of a checkpoint has for a tensor, in bytes.
-const entryText = 96
-
 // decode reads the JSON; Offset is relative to the data until place has run.
 func (h *Header) decode(text string) error {
 	d := &decoder{text: text}
-	h.Entries = make([]Entry, 0, len(text)/entryText)
-	seen := make(map[string]struct{}, len(text)/entryText)
+	n := strings.Count(text, `"data_offsets"`)
+	h.Entries = make([]Entry, 0, n)
+	seen := make(map[string]struct{}, n)
 	// Shapes lie behind one another, and none can grow into the next.
-	dims := make([]int64, 0, 2*len(text)/entryText)
+	dims := make([]int64, 0, 2*n)
 	err := d.members("header", func(name string) error {
 		if _, ok := seen[name]; ok {
 			return twice("header", name)

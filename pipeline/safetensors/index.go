@@ -3,9 +3,11 @@ package safetensors
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -62,7 +64,7 @@ func parseIndex(text string) (*index, error) {
 				shard, err := d.string(key)
 				if err == nil && (shard != last || shard == "") {
 					err = checkShardName(shard)
-					last = shard
+					last = strings.Clone(shard) // which lives longer than the text
 				}
 				if err != nil {
 					return fmt.Errorf("tensor %s: %w", quote(name), err)
@@ -125,27 +127,31 @@ func checkShardName(s string) error {
 
 // check demands that index and shard headers name the same tensors in the same places. Of several that they do not, the
 // error names the first.
-func (x *index) check(at map[string]place, sum int64) error {
-	bad, absent := "", ""
-	for name, shard := range x.shards {
-		if p, ok := at[name]; (!ok || p.shard.name != shard) && (bad == "" || name < bad) {
-			bad = name
+func (x *index) check(c *Checkpoint, sum int64) error {
+	same, absent := 0, ""
+	for i := range c.infos {
+		t := &c.infos[i]
+		switch shard, ok := x.shards[t.Name]; {
+		case ok && shard == t.File:
+			same++
+		case !ok && absent == "":
+			absent = t.Name
 		}
 	}
-	if bad != "" {
-		p, ok := at[bad]
-		if !ok {
-			return corrupt("tensor %s: %s places it in %s, which does not hold it", quote(bad), indexFile, quote(x.shards[bad]))
-		}
-		return corrupt("tensor %s: %s places it in %s, it is in %s", quote(bad), indexFile, quote(x.shards[bad]), quote(p.shard.name))
-	}
-	if len(at) > len(x.shards) {
-		for name := range at {
-			if _, ok := x.shards[name]; !ok && (absent == "" || name < absent) {
-				absent = name
+	if same < len(x.shards) {
+		for _, name := range slices.Sorted(maps.Keys(x.shards)) {
+			i, ok := c.find(name)
+			if !ok {
+				return corrupt("tensor %s: %s places it in %s, which does not hold it", quote(name), indexFile, quote(x.shards[name]))
+			}
+			if in := c.infos[i].File; in != x.shards[name] {
+				return corrupt("tensor %s: %s places it in %s, it is in %s", quote(name), indexFile, quote(x.shards[name]), quote(in))
 			}
 		}
-		return corrupt("tensor %s: in %s and not in %s", quote(absent), quote(at[absent].shard.name), indexFile)
+	}
+	if absent != "" {
+		i, _ := c.find(absent)
+		return corrupt("tensor %s: in %s and not in %s", quote(absent), quote(c.infos[i].File), indexFile)
 	}
 	if x.total != nil && *x.total != sum {
 		return corrupt("%s: total_size is %d, the tensors take %d bytes", indexFile, *x.total, sum)
