@@ -20,6 +20,9 @@ type expertTensors struct {
 	GateUp, StackedDown string
 	// InputMajor decides where the shapes fit both orders.
 	InputMajor bool
+	// Transposed, if not empty, ends the names of stacked tensors that are there instead, in the order that is not
+	// input-major, whatever the shapes. Their biases are called like those of the others.
+	Transposed string
 	// Interleaved: of the stacked gate and up, the even rows are gate.
 	Interleaved bool
 	// Stacked: there is no other form.
@@ -69,14 +72,18 @@ func (b *builder) experts(p string, n, intermediate int, names expertTensors) []
 
 // stackedExperts is experts for tensors that hold all of them.
 func (b *builder) stackedExperts(p string, n, intermediate int, names expertTensors) []MLP {
-	gateUp, down := p+names.GateUp, p+names.StackedDown
-	gateUpInfo, haveUp := b.Tensor(gateUp)
-	downInfo, haveDown := b.Tensor(down)
+	gateUp, down, suffix := p+names.GateUp, p+names.StackedDown, ""
+	if _, ok := b.Tensor(gateUp + names.Transposed); ok {
+		suffix = names.Transposed
+	}
+	gateUpInfo, haveUp := b.Tensor(gateUp + suffix)
+	downInfo, haveDown := b.Tensor(down + suffix)
 	if !haveUp || !haveDown {
+		missing := gateUp
 		if haveUp {
-			gateUp = down
+			missing = down
 		}
-		b.breaks(tensor.ErrCorrupt, "missing: %s", gateUp)
+		b.breaks(tensor.ErrCorrupt, "missing: %s", missing+suffix)
 		return nil
 	}
 	// want is the shape of a tensor in one of the orders.
@@ -97,6 +104,9 @@ func (b *builder) stackedExperts(p string, n, intermediate int, names expertTens
 			swapped = turned
 		}
 	}
+	if suffix != "" {
+		swapped = false
+	}
 	for _, t := range []struct {
 		info tensor.Info
 		want tensor.Shape
@@ -110,7 +120,7 @@ func (b *builder) stackedExperts(p string, n, intermediate int, names expertTens
 	for j := range n {
 		// cut is count outputs of a tensor with all outputs of an expert, from the one at first on, step apart.
 		cut := func(name, of string, all, cols, first, count, step int) Linear {
-			v := View{Name: p + strconv.Itoa(j) + "." + name + ".weight", Tensor: of, Rows: count, Cols: cols, Transposed: swapped}
+			v := View{Name: p + strconv.Itoa(j) + "." + name + ".weight", Tensor: of + suffix, Rows: count, Cols: cols, Transposed: swapped}
 			if swapped {
 				v.From, v.Runs = j*cols, []Run{{Start: first, Count: count, Step: step}}
 			} else {

@@ -3,7 +3,7 @@ package arch
 // GptOss is OpenAI's gpt-oss: biases everywhere (attention_bias), a learned sink for every head, every other layer with a
 // sliding_window (layer_types), and mixtures of num_local_experts in all layers: the num_experts_per_tok largest scores,
 // softmax over them. An expert is a clamped SwiGLU (swiglu_alpha, swiglu_limit), see [ClampedSwiGLU], of intermediate_size; its
-// tensors are stacked, input-major, with gate and up in turn.
+// tensors are stacked, input-major, with gate and up in turn; those of MXFP4 (pipeline/quantized) are called *.transposed.
 type GptOss struct{}
 
 // Architectures implements [Family].
@@ -28,7 +28,7 @@ func (GptOss) Describe(c *Config) (*Decoder, error) {
 	b.routerKeys()
 	names := expertTensors{
 		Gate: "gate_proj", Up: "up_proj", Down: "down_proj", GateUp: "gate_up_proj", StackedDown: "down_proj",
-		Stacked: true, InputMajor: true, Interleaved: true, Bias: true,
+		Stacked: true, InputMajor: true, Transposed: ".transposed", Interleaved: true, Bias: true,
 	}
 	return b.finish(&a, func(i int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, bias, bias)

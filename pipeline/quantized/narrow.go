@@ -64,18 +64,41 @@ func (m *narrow) floats(dst []byte, lo, hi int) error {
 	for r := lo; r < hi; r++ {
 		s := scales[(r/m.height-first)*perRow:]
 		code := codes[(r-lo)*row : (r-lo+1)*row]
-		out := dst[(r-lo)*m.cols*4:]
-		for c := range m.cols {
-			var v float32
+		out := dst[(r-lo)*m.cols*4 : (r-lo+1)*m.cols*4]
+		for c := 0; c < m.cols; c += m.width {
+			end := min(c+m.width, m.cols)
 			if m.nibbles {
-				v = e2m1[code[c/2]>>(c%2*4)&15]
-			} else if v = e4m3[code[c]]; v != v {
-				return fmt.Errorf("row %d: element %d is not a number: %w", r, c, tensor.ErrCorrupt)
+				nibbleFloats(out[4*c:4*end], code[c/2:end/2], s[c/m.width])
+			} else if k := byteFloats(out[4*c:4*end], code[c:end], s[c/m.width]); k >= 0 {
+				return fmt.Errorf("row %d: element %d is not a number: %w", r, c+k, tensor.ErrCorrupt)
 			}
-			binary.LittleEndian.PutUint32(out[4*c:], math.Float32bits(v*s[c/m.width]))
 		}
 	}
 	return nil
+}
+
+// nibbleFloats writes e2m1 codes, two in a byte, times a scale.
+func nibbleFloats(dst []byte, codes []byte, scale float32) {
+	var values [16]uint32
+	for i, v := range e2m1 {
+		values[i] = math.Float32bits(v * scale)
+	}
+	for i, c := range codes {
+		out := dst[8*i : 8*i+8]
+		binary.LittleEndian.PutUint64(out, uint64(values[c&15])|uint64(values[c>>4])<<32)
+	}
+}
+
+// byteFloats writes e4m3 codes times a scale. It gives the place of the first that is not a number, or -1.
+func byteFloats(dst []byte, codes []byte, scale float32) int {
+	for i, c := range codes {
+		v := e4m3[c]
+		if v != v {
+			return i
+		}
+		binary.LittleEndian.PutUint32(dst[4*i:4*i+4], math.Float32bits(v*scale))
+	}
+	return -1
 }
 
 // readScales gives scales lo to hi-1.

@@ -18,7 +18,13 @@ type floatMatrix interface {
 	shape() (info tensor.Info, rows, cols int)
 	// floats writes rows lo to hi-1 as F32, little endian.
 	floats(dst []byte, lo, hi int) error
+	// single says that one row takes as long by itself as in company.
+	single() bool
 }
+
+func (l *linear) single() bool { return false }
+
+func (m *narrow) single() bool { return true }
 
 func (l *linear) shape() (tensor.Info, int, int) { return l.info, l.rows, l.cols }
 
@@ -46,6 +52,16 @@ func (v *view) ReadAt(p []byte, off int64) (int, error) {
 		pos := off + int64(n)
 		if pos >= info.Size {
 			return n, io.EOF
+		}
+		if width := 4 * int64(cols); v.matrix.single() && pos%width == 0 {
+			if whole := int(min(int64(len(p)-n), info.Size-pos) / width); whole > 0 {
+				lo := int(pos / width)
+				if err := v.matrix.floats(p[n:n+whole*int(width)], lo, lo+whole); err != nil {
+					return n, fmt.Errorf("%s: %w", info.Name, err)
+				}
+				n += whole * int(width)
+				continue
+			}
 		}
 		lo := int(pos/4/int64(cols)) / step * step
 		tile, err := v.rows(lo, min(lo+step, rows), cols)
