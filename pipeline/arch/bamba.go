@@ -3,7 +3,7 @@ package arch
 import "slices"
 
 // Bamba has Mamba 2 blocks in all layers but those of attn_layer_indices, whose attention turns a part of every head
-// (partial_rotary_factor, .5 if the file has none).
+// (partial_rotary_factor within rope_parameters, .5 if the file has none).
 type Bamba struct{}
 
 // Architectures implements [Family].
@@ -17,7 +17,7 @@ func (Bamba) Describe(c *Config) (*Decoder, error) {
 	b.mlpKeys("hidden_act", "silu")
 	b.Inert("z_loss_coefficient")
 	a, bias, mlpBias := b.heads(0), b.Bool("attention_bias", false), b.Bool("mlp_bias", false)
-	rope := ropeRules{partial: .5}.read(c)
+	rope := ropeRules{partial: .5, innerPartial: true}.read(c)
 	if n, ok := b.OptInt("attn_rotary_emb", maxHeadDim); ok && n != rope.rotary(a.HeadDim) && b.Good("attn_rotary_emb", "head_dim") {
 		b.Wrong("attn_rotary_emb", "%d contradicts a partial_rotary_factor of %g", n, rope.partial)
 	}

@@ -154,6 +154,7 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"mlp_bias": true}, "biases=gate up down"},
 			{object{"attn_rotary_emb": 16}, "!attn_rotary_emb: 16 contradicts"},
 			{object{"rope_parameters": removed, "rope_theta": 1e4}, ""},
+			{object{"rope_parameters": removed, "partial_rotary_factor": 0.25}, "!partial_rotary_factor: 0.25 is not supported, only 0.5"},
 			{object{"hidden_act": "gelu"}, `!hidden_act: "gelu"`},
 		},
 		"bitnet": {
@@ -202,7 +203,7 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"position_embedding_type": "nope"}, `!position_embedding_type: "nope"`},
 			{object{"use_parallel_block": false}, "!use_parallel_block: false"},
 			{object{"order_of_interleaved_layers": "global_attn_first"}, "!order_of_interleaved_layers"},
-			{object{"rotary_pct": 0.5}, "rope=default 8 0.1 0.001"},
+			{object{"rotary_pct": 0.5}, "!rotary_pct: 0.5 is not supported, only 1"},
 		},
 		"dots1": {
 			{object{"first_k_dense_replace": 2}, "blocks=AtML AtML AtEx"},
@@ -256,6 +257,8 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"rope_parameters": removed, "rotary_pct": 0.5, "rotary_emb_base": 10000}, "rope=default 8 0.1 0.001"},
 			{object{"rope_parameters": removed, "rotary_emb_base": 1e6}, "rope=default 4 0.001 0.001"},
 			{object{"rotary_emb_base": 1e6}, "!rotary_emb_base: 1e+06 contradicts"},
+			{object{"rope_parameters": removed, "rope_theta": 1e6}, "!rope_theta: 1e+06 is not supported, only 10000"},
+			{object{"rope_parameters": removed, "partial_rotary_factor": 0.5}, "!partial_rotary_factor: 0.5 is not supported, only 0.25"},
 			{object{"head_dim": 32}, "!head_dim: 32 is not hidden_size / num_attention_heads"},
 		},
 		"helium": {
@@ -334,7 +337,7 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"mlp_bias": true}, "biases=up down"},
 			{rope(object{"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1}), "rope=default 16 0.3162 0.0003162"},
 			{theta(1e4), ""},
-			{object{"rope_percent": 0.25}, "!partial_rotary_factor: 0.25 contradicts"},
+			{object{"rope_percent": 0.25}, "!rope_percent: 0.25 is not supported, only 0.5"},
 		},
 		"olmo": {
 			{object{"clip_qkv": 8}, "!clip_qkv: 8"},
@@ -389,7 +392,7 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"use_parallel_residual": true}, "blocks=At|ML At|ML At|ML"},
 			{object{"qk_layernorm": true}, "!qk_layernorm: true"},
 			{object{"rope_parameters": removed}, ""},
-			{object{"rope_parameters": removed, "rope_pct": 0.5}, "rope=default 8 0.1 0.001"},
+			{object{"rope_parameters": removed, "rope_pct": 0.5}, "!rope_pct: 0.5 is not supported, only 0.25"},
 			{half, "rope=default 8 0.1 0.001"},
 		},
 		"starcoder2": {

@@ -16,8 +16,9 @@ func (Cohere2) Describe(c *Config) (*Decoder, error) {
 	for _, key := range []string{"use_embedding_sharing", "use_gated_activation", "use_parallel_block"} {
 		b.Only(key, "true")
 	}
+	b.same(1, "rotary_pct")
 	b.Inert("cache_implementation", "use_parallel_embedding")
-	a, bias, rope := b.heads(0), b.Bool("attention_bias", false), ropeRules{partial: 1, partialKey: "rotary_pct"}.read(c)
+	a, bias, rope := b.heads(0), b.Bool("attention_bias", false), readRope(c)
 	if b.Null("sliding_window") {
 		b.unsupported("sliding_window", "null is not supported: no layer would rotate")
 	}

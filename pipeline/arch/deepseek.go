@@ -69,7 +69,12 @@ func (f DeepSeek) attention(b *builder) LatentAttention {
 	if n, ok := b.OptInt("num_key_value_heads", maxHeads); ok && n != a.Heads {
 		b.Refuse("num_key_value_heads", "%d is not supported, only num_attention_heads %d: all heads share the latent", n, a.Heads)
 	}
-	b.Inert("head_dim", "qk_head_dim") // follow from the others
+	b.Inert("qk_head_dim") // follows from the others
+	if f.V2 {
+		b.Inert("head_dim")
+	} else {
+		b.same(float64(a.RopeDim), "head_dim") // transformers takes it for the width of the rotation
+	}
 	return a
 }
 

@@ -1,9 +1,9 @@
 package arch
 
-// Ernie is Baidu's ERNIE 4.5: rotated pairs are interleaved, use_bias puts biases on all matrices of attention and MLP. With
-// Experts the layers from moe_layer_start_index to moe_layer_end_index (-1: the last), every moe_layer_interval-th, are
-// mixtures of moe_num_experts of moe_intermediate_size: softmax, moe_k of them chosen with a correction, normalised; the
-// moe_num_shared_experts are one MLP for every token.
+// Ernie is Baidu's ERNIE 4.5: rotated pairs are interleaved, use_bias puts biases on all matrices of attention and MLP, and
+// with Experts on the head. With Experts the layers from moe_layer_start_index to moe_layer_end_index (-1: the last), every
+// moe_layer_interval-th, are mixtures of moe_num_experts of moe_intermediate_size: softmax, moe_k of them chosen with a
+// correction, normalised; the moe_num_shared_experts are one MLP for every token.
 type Ernie struct{ Experts bool }
 
 // Architectures implements [Family].
@@ -28,7 +28,7 @@ func (f Ernie) Describe(c *Config) (*Decoder, error) {
 	b.same(1, "compression_ratio")
 	second := func(_ int, p string) Block { return b.mlp(p, b.intermediate, bias) }
 	if f.Experts {
-		second = b.ernieExperts(bias)
+		second, b.headBias = b.ernieExperts(bias), bias
 	}
 	return b.finish(&a, func(i int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, bias, bias)

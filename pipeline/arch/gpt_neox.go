@@ -25,7 +25,7 @@ func (GPTNeoX) Describe(c *Config) (*Decoder, error) {
 	a, bias := b.unshared("num_attention_heads"), b.Bool("attention_bias", true)
 	parallel := b.Bool("use_parallel_residual", true)
 	theta, _ := b.OptFloat("rotary_emb_base", 1, 1e15)
-	rope := ropeRules{theta: theta, partial: .25, partialKey: "rotary_pct"}.read(c)
+	rope := ropeRules{theta: theta, partial: .25, partialKey: "rotary_pct", innerPartial: true, innerTheta: true}.read(c)
 	if theta != 0 && theta != rope.theta && b.Good("rotary_emb_base") {
 		b.Wrong("rotary_emb_base", "%g contradicts rope_theta %g", theta, rope.theta)
 	}

@@ -17,7 +17,8 @@ func (Nemotron) Describe(c *Config) (*Decoder, error) {
 	b.activation = ReLU2
 	b.Inert("rms_norm_eps")
 	a, bias, mlpBias := b.heads(0), b.Bool("attention_bias", false), b.Bool("mlp_bias", false)
-	rope := ropeRules{partial: .5, partialKey: "rope_percent"}.read(c)
+	rope := ropeRules{partial: .5}.read(c)
+	b.same(rope.partial, "rope_percent") // of published files, not read by the class
 	return b.finish(&a, func(_ int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, bias, bias)
 		x.Rope = b.rope(rope, a.HeadDim)

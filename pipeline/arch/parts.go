@@ -32,15 +32,15 @@ func (b *builder) number(key string, lo, hi, missing float64) float64 {
 
 // same demands that a key, if the file has it, repeats a number that another key gives: configs written by a family's own
 // code say some things twice.
-func (b *builder) same(want float64, keys ...string) {
+func (c *Config) same(want float64, keys ...string) {
 	for _, key := range keys {
-		v := b.take(key)
+		v := c.take(key)
 		if v == nil {
 			continue
 		}
 		number, _ := v.(json.Number)
 		if f, err := strconv.ParseFloat(string(number), 64); err != nil || f != want {
-			b.Refuse(key, "%s is not supported, only %g", show(v), want)
+			c.Refuse(key, "%s is not supported, only %g", show(v), want)
 		}
 	}
 }

@@ -19,9 +19,12 @@ const (
 type ropeRules struct {
 	theta float64 // the base when the file has none; 0 stands for defaultTheta
 	// partial is the part of a head that turns when the file does not say; 0 means that the family turns whole heads and
-	// knows no other. partialKey is an older name of partial_rotary_factor.
+	// knows no other. partialKey is the family's name of partial_rotary_factor outside the object of rotary keys.
 	partial    float64
 	partialKey string
+	// innerPartial and innerTheta say that transformers does not read partial_rotary_factor or rope_theta outside the object
+	// of rotary keys: there they have to repeat what counts.
+	innerPartial, innerTheta bool
 	// alpha says that the type "dynamic" with a key alpha stretches the base once and for all.
 	alpha bool
 	// mrope says that mrope_section is understood: with text alone its axes are equal, and the table is the plain one.
@@ -59,15 +62,18 @@ func readRope(c *Config) ropeParams { return ropeRules{}.read(c) }
 // read reads both spellings: rope_parameters of transformers 5, rope_theta and rope_scaling of 4. A file that has both must
 // say the same twice.
 func (r ropeRules) read(c *Config) ropeParams {
-	partial := r.readPartial(c, c, "partial_rotary_factor")
+	key := "partial_rotary_factor"
 	if r.partialKey != "" {
-		if old := r.readPartial(c, c, r.partialKey); partial == 0 {
-			partial = old
-		} else if old != 0 && old != partial {
-			c.Wrong(r.partialKey, "%g contradicts partial_rotary_factor %g", old, partial)
-		}
+		key = r.partialKey
 	}
-	theta, _ := c.OptFloat("rope_theta", 1, 1e15)
+	partial := 0.0
+	if key != "partial_rotary_factor" || !r.innerPartial {
+		partial = r.readPartial(c, c, key)
+	}
+	theta := 0.0
+	if !r.innerTheta {
+		theta, _ = c.OptFloat("rope_theta", 1, 1e15)
+	}
 	p := ropeParams{kind: "default"}
 	now, before := c.Object("rope_parameters"), c.Object("rope_scaling")
 	switch {
@@ -97,14 +103,21 @@ func (r ropeRules) read(c *Config) ropeParams {
 	case p.partial == 0:
 		p.partial = partial
 	case partial != 0 && partial != p.partial:
-		c.Wrong("partial_rotary_factor", "%g contradicts the partial_rotary_factor %g of the rope parameters", partial, p.partial)
+		c.Wrong(key, "%g contradicts the partial_rotary_factor %g of the rope parameters", partial, p.partial)
 	}
-	return r.settle(c, p, theta, "rope_theta")
+	p = r.settle(c, p, theta, "rope_theta")
+	if r.innerPartial {
+		c.same(p.partial, "partial_rotary_factor")
+	}
+	if r.innerTheta {
+		c.same(p.theta, "rope_theta")
+	}
+	return p
 }
 
 // readByType reads the parameters of families whose layers turn by their kind: full_attention and sliding_attention
 // within rope_parameters; in older files rope_theta and rope_scaling for full layers, and local for sliding ones. Keys
-// beside the two kinds have no effect in transformers and none here.
+// beside the two kinds have no effect in transformers and none here, but for truncate, see [readKind].
 func readByType(c *Config, full, sliding ropeRules, local string) (f, s ropeParams) {
 	f, s = ropeParams{kind: "default"}, ropeParams{kind: "default"}
 	theta, _ := c.OptFloat("rope_theta", 1, 1e15)
@@ -121,17 +134,21 @@ func readByType(c *Config, full, sliding ropeRules, local string) (f, s ropePara
 			now.Inert(now.fields.keys...)
 		default:
 			now.Inert("rope_theta", "rope_type", "type", "factor", "original_max_position_embeddings", "beta_fast", "beta_slow",
-				"attention_factor", "mscale", "mscale_all_dim", "truncate", "low_freq_factor", "high_freq_factor")
+				"attention_factor", "mscale", "mscale_all_dim", "low_freq_factor", "high_freq_factor")
+			now.Only("truncate", "true")
 		}
 		if nf != nil {
-			f = full.readObject(c, nf)
+			f = full.readKind(c, nf)
 		}
 		if ns != nil {
-			s = sliding.readObject(c, ns)
+			s = sliding.readKind(c, ns)
 		}
 	}
 	if before != nil {
-		old := full.readObject(c, before)
+		if before.Has("type") && !before.Has("rope_type") {
+			before.Refuse("type", "is not supported without rope_type: transformers 4 reads it, transformers 5 does not")
+		}
+		old := full.readKind(c, before)
 		if now != nil {
 			if old.theta == 0 {
 				old.theta = f.theta
@@ -144,6 +161,17 @@ func readByType(c *Config, full, sliding ropeRules, local string) (f, s ropePara
 		f = old
 	}
 	return full.settle(c, f, theta, "rope_theta"), sliding.settle(c, s, localTheta, local)
+}
+
+// readKind is readObject for the layers of one kind. transformers looks for truncate beside the kinds, not within them, so
+// that it is the same for both.
+func (r ropeRules) readKind(c, o *Config) ropeParams {
+	p := r.readObject(c, o)
+	if p.exact {
+		o.Refuse("truncate", "false is not supported: transformers does not read it here")
+		p.exact = false
+	}
+	return p
 }
 
 // settle fills in what the object leaves open: theta is the base that stands beside it, under key.

@@ -18,7 +18,8 @@ func (StableLM) Describe(c *Config) (*Decoder, error) {
 	b.Inert("hidden_dropout", "rms_norm_eps")
 	a, bias := b.heads(0), b.Bool("use_qkv_bias", false)
 	parallel := b.Bool("use_parallel_residual", false)
-	rope := ropeRules{partial: .25, partialKey: "rope_pct"}.read(c)
+	rope := ropeRules{partial: .25}.read(c)
+	b.same(rope.partial, "rope_pct") // of published files, not read by the class
 	return b.finish(&a, func(_ int, p string) Layer {
 		x, mlp := b.projections(p+"self_attn.", a, bias, false), b.mlp(p+"mlp.", b.intermediate, false)
 		x.Rope = b.rope(rope, a.HeadDim)
