@@ -257,7 +257,7 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"rope_parameters": removed, "rotary_pct": 0.5, "rotary_emb_base": 10000}, "rope=default 8 0.1 0.001"},
 			{object{"rope_parameters": removed, "rotary_emb_base": 1e6}, "rope=default 4 0.001 0.001"},
 			{object{"rotary_emb_base": 1e6}, "!rotary_emb_base: 1e+06 contradicts"},
-			{object{"rope_parameters": removed, "rope_theta": 1e6}, "!rope_theta: 1e+06 is not supported, only 10000"},
+			{object{"rope_parameters": removed, "rope_theta": 1e6}, "!rope_theta: 1000000 is not supported, only 10000"},
 			{object{"rope_parameters": removed, "partial_rotary_factor": 0.5}, "!partial_rotary_factor: 0.5 is not supported, only 0.25"},
 			{object{"head_dim": 32}, "!head_dim: 32 is not hidden_size / num_attention_heads"},
 		},

@@ -2,21 +2,24 @@ package arch
 
 // Gemma3 is the text model of Gemma 3: the layers of [Gemma2] without bounds on scores, every head of q and k normalised
 // before rotation. All layers but every sixth (sliding_window_pattern), or those that layer_types names, see sliding_window
-// positions and turn by frequencies of their own (rope_local_base_freq).
-type Gemma3 struct{}
+// positions and turn by frequencies of their own (rope_local_base_freq). Within a multimodal model, which is Inner, logits have
+// no bound either.
+type Gemma3 struct{ Inner bool }
 
 // Architectures implements [Family].
 func (Gemma3) Architectures() []string { return []string{"Gemma3ForCausalLM"} }
 
 // Describe implements [Family].
-func (Gemma3) Describe(c *Config) (*Decoder, error) { return describeGemma3(beginGemma(c)) }
-
-func describeGemma3(b *builder) (*Decoder, error) {
+func (f Gemma3) Describe(c *Config) (*Decoder, error) {
+	b := beginGemma(c)
 	b.mlpKeys("hidden_activation", "gelu_pytorch_tanh")
 	b.Only("hidden_act", `"gelu_pytorch_tanh"`)
 	a, bias := b.heads(256), b.Bool("attention_bias", false)
 	full, sliding := readByType(b.Config, ropeRules{theta: 1e6}, ropeRules{theta: 1e4}, "rope_local_base_freq")
 	b.scoreScale(&a)
+	if f.Inner {
+		b.Only("final_logit_softcapping") // transformers 5 does not read it, some of 4 do
+	}
 	b.d.LogitCap = b.cap("final_logit_softcapping", 0)
 	b.Only("attn_logit_softcapping") // of no effect in transformers, but hardly meant to be
 	every := b.Range("sliding_window_pattern", 1, maxLayers, 6)

@@ -25,7 +25,7 @@ type Multimodal struct {
 var (
 	gemma3Multimodal = Multimodal{
 		Architecture: "Gemma3ForConditionalGeneration",
-		Texts:        map[string]Family{"gemma3_text": Gemma3{}},
+		Texts:        map[string]Family{"gemma3_text": Gemma3{Inner: true}},
 		Missing: map[string]int{
 			"vocab_size": 262208, "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
 		},
@@ -174,7 +174,7 @@ func (c *Config) provide(key string, n int) {
 }
 
 // qwenText is the text model of Qwen2-VL and 2.5-VL, and with three of Qwen3-VL: [Qwen2], [Qwen3] or [Qwen3Moe] with other
-// defaults.
+// defaults, those of Qwen3-VL without windows.
 type qwenText struct{ three, experts bool }
 
 // Architectures implements [Family].
@@ -188,9 +188,9 @@ func (f qwenText) Describe(c *Config) (*Decoder, error) {
 		b.tied(true)
 		b.Only("norm_topk_prob", "true")
 		rope := ropeRules{theta: 500000, mrope: true}.read(c)
-		return describeQwen3Moe(b, rope, softmaxKeys{experts: 60, topK: 4, intermediate: 1408, normalize: true})
+		return describeQwen3Moe(b, rope, softmaxKeys{experts: 60, topK: 4, intermediate: 1408, normalize: true}, (*builder).noWindows)
 	case f.three:
-		return describeQwen3(begin(c, "rms_norm_eps", 1e-6), ropeRules{theta: 500000, mrope: true})
+		return describeQwen3(begin(c, "rms_norm_eps", 1e-6), ropeRules{theta: 500000, mrope: true}, (*builder).noWindows)
 	}
 	return describeQwen2(begin(c, "rms_norm_eps", 1e-5), ropeRules{theta: 1e6, mrope: true})
 }

@@ -9,15 +9,15 @@ func (Qwen3) Architectures() []string { return []string{"Qwen3ForCausalLM"} }
 
 // Describe implements [Family].
 func (Qwen3) Describe(c *Config) (*Decoder, error) {
-	return describeQwen3(begin(c, "rms_norm_eps", 0), ropeRules{})
+	return describeQwen3(begin(c, "rms_norm_eps", 0), ropeRules{}, (*builder).switchedWindows)
 }
 
-func describeQwen3(b *builder, rules ropeRules) (*Decoder, error) {
+func describeQwen3(b *builder, rules ropeRules, readWindows func(*builder) []int) (*Decoder, error) {
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
 	// Unlike the others, Qwen3Config has a head_dim of its own when the file has none.
 	a, bias, rope := b.heads(128), b.Bool("attention_bias", false), rules.read(b.Config)
-	windows := b.switchedWindows()
+	windows := readWindows(b)
 	return b.finish(&a, func(i int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, bias, bias)
 		x.Rope, x.Window = b.rope(rope, a.HeadDim), windows[i]

@@ -12,21 +12,13 @@ func (Qwen3Moe) Architectures() []string { return []string{"Qwen3MoeForCausalLM"
 func (Qwen3Moe) Describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.tied(false)
-	return describeQwen3Moe(b, readRope(c), softmaxKeys{experts: 128, topK: 8, intermediate: 768})
+	return describeQwen3Moe(b, readRope(c), softmaxKeys{experts: 128, topK: 8, intermediate: 768}, (*builder).sameWindows)
 }
 
-func describeQwen3Moe(b *builder, rope ropeParams, missing softmaxKeys) (*Decoder, error) {
+func describeQwen3Moe(b *builder, rope ropeParams, missing softmaxKeys, readWindows func(*builder) []int) (*Decoder, error) {
 	b.mlpKeys("hidden_act", "silu")
 	a, bias := b.heads(0), b.Bool("attention_bias", false)
-	w := 0
-	if b.Bool("use_sliding_window", false) {
-		w = b.window(4096)
-		if b.Has("max_window_layers") {
-			b.Refuse("max_window_layers", "is not supported together with use_sliding_window: it has no effect in this family")
-		}
-	}
-	b.Inert("sliding_window", "max_window_layers")
-	windows := b.spread(w, always(w))
+	windows := readWindows(b)
 	sparse, m := b.sparseLayers(), b.softmaxKeys(missing)
 	return b.finish(&a, func(i int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, bias, bias)

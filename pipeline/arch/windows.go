@@ -67,3 +67,24 @@ func (b *builder) switchedWindows() []int {
 	w := b.window(4096)
 	return b.windows(w, func(i int) bool { return w != 0 && i >= from })
 }
+
+// sameWindows reads the keys of Qwen3-MoE, whose layers all slide with use_sliding_window.
+func (b *builder) sameWindows() []int {
+	w := 0
+	if b.Bool("use_sliding_window", false) {
+		w = b.window(4096)
+		if b.Has("max_window_layers") {
+			b.Refuse("max_window_layers", "is not supported together with use_sliding_window: it has no effect in this family")
+		}
+	}
+	b.Inert("sliding_window", "max_window_layers")
+	return b.spread(w, always(w))
+}
+
+// noWindows is for families whose class has none of these keys.
+func (b *builder) noWindows() []int {
+	b.Only("use_sliding_window", "false")
+	b.Inert("sliding_window", "max_window_layers")
+	b.layerTypes(fullAttention)
+	return make([]int, b.layers)
+}
