@@ -172,7 +172,6 @@ func (it *Item) biasBytes() int64 {
 
 // Link enters spans and storage forms into the graph, all of it, and returns it.
 func (p *Plan) Link() *mnn.Graph {
-	forms := map[form]*mnn.Quan{}
 	for i := range p.Items {
 		if it := &p.Items[i]; it.Slot.Kind != lower.TableSlot {
 			it.link(p.Model.Op(&it.Slot))
