@@ -11,7 +11,14 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Configs in the shape of published models: calibration knows all of them but those whose branches are parallel.
+// needTensors are published files that are described with the facts of their tensors only: experts, quantized matrices.
+var needTensors = []string{
+	"DeepSeek-V2-Lite", "DeepSeek-V3", "GLM-4.5", "Llama-4-Scout-17B-16E-Instruct", "MiniMax-M2.7", "Mixtral-8x7B-v0.1", "Qwen3-235B-A22B-Instruct-2507",
+	"Qwen3-30B-A3B", "Qwen3-Next-80B-A3B-Instruct", "Qwen3.5-35B-A3B", "bitnet-b1.58-2B-4T-bf16", "gpt-oss-20b",
+}
+
+// Configs of published models, or in their shape: calibration knows all of them but those with parallel branches or blocks of
+// another kind.
 func TestPairsOfHub(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "hub", "*.json"))
 	if err != nil || len(files) < 15 {
@@ -19,6 +26,9 @@ func TestPairsOfHub(t *testing.T) {
 	}
 	for _, path := range files {
 		name := strings.TrimSuffix(filepath.Base(path), ".json")
+		if slices.Contains(needTensors, name) {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			config, err := os.ReadFile(path)
 			if err != nil {
@@ -33,7 +43,7 @@ func TestPairsOfHub(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = d.CheckPairs()
-			if want := !slices.Contains([]string{"phi-2", "pythia-1.4b"}, name); (err == nil) != want {
+			if want := !slices.Contains([]string{"phi-2", "pythia-1.4b", "MiniCPM3-4B", "Qwen3.5-0.8B", "Qwen3.6-27B", "c4ai-command-r-v01"}, name); (err == nil) != want {
 				t.Errorf("%v, known should be %v", err, want)
 			}
 		})

@@ -46,7 +46,11 @@ func TestCostsOfFamilies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g, err := mnn.Open(pl.Graph)
+			b, err := pl.Plan.Graph().Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, err := mnn.Open(b)
 			if err != nil {
 				t.Fatal(err)
 			}
