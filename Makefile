@@ -16,6 +16,10 @@ TESTFLAGS ?=
 # Engine releases that `make engine` tests against.
 ENGINES   ?= 3.5.0 3.6.0 3.6.1
 PYTHON    ?= python3
+# What `make transformers` tests against, and further flags of pip for torch, such as an index of builds without CUDA.
+TRANSFORMERS ?= transformers==5.23.0 safetensors==0.8.0 numpy==2.4.6
+TORCH        ?= torch==2.15.0
+TORCH_FLAGS  ?=
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Generated code depends on the release of the generator.
@@ -168,6 +172,19 @@ engine: engine-venvs ## test packages on the released engines of ENGINES (needs 
 engine-families: engine-venvs ## measure every family on the engines of ENGINES and write it into docs/families.md
 	go test -tags engine -count=1 -timeout 2h ./verify/enginetest -run 'TestFamilies$$' -update
 	go test -count=1 ./internal/depcheck -run TestFamiliesDoc -update
+
+.PHONY: transformers-venv
+transformers-venv: ## install TORCH and TRANSFORMERS into .venv/transformers
+	@set -euo pipefail; dir=.venv/transformers; py=$$dir/bin/python; \
+	if ! $$py -c 'import torch, transformers, safetensors, numpy' 2>/dev/null; then \
+		rm -rf $$dir; $(PYTHON) -m venv $$dir; \
+		$$py -m pip install --quiet $(TORCH_FLAGS) $(TORCH); $$py -m pip install --quiet $(TRANSFORMERS); \
+		echo "$$dir: $(TORCH) $(TRANSFORMERS)"; \
+	fi
+
+.PHONY: transformers
+transformers: transformers-venv ## hold every family to transformers, key by key and shape by shape (needs Python)
+	go test -tags transformers -count=1 -timeout 1h $(TESTFLAGS) ./verify/transformerstest/...
 
 .PHONY: check
 check: lint test race purego fuzz-short generate-unchanged ## everything that must pass before a commit; ends with a clean tree

@@ -1,0 +1,219 @@
+//go:build transformers
+
+package transformerstest
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// multimodalFamilies are models of which the text part is described. Texts alone are run.
+var multimodalFamilies = map[string]family{
+	"gemma3": {
+		config: seeing("gemma3_text", "gemma3_text", object{
+			"model_type": "gemma3", "architectures": []string{"Gemma3ForConditionalGeneration"}, "tie_word_embeddings": true,
+			"vision_config":       merged(tower, object{"model_type": "siglip_vision_model", "image_size": 16, "patch_size": 4}),
+			"mm_tokens_per_image": 4, "image_token_index": 310, "boi_token_index": 311, "eoi_token_index": 312,
+		}),
+		honours: inner("text_config", slices.DeleteFunc(slices.Clone(windowFamilies["gemma3_text"].honours), capped)),
+		refuses: []refusal{
+			{`text_config.use_bidirectional_attention: true`, object{"text_config.use_bidirectional_attention": true}},
+			{`text_config.hidden_activation: "gelu"`, object{"text_config.hidden_activation": "gelu"}},
+			{`text_config.final_logit_softcapping: 2.5 is not supported`, object{"text_config.final_logit_softcapping": 2.5}},
+			{`text_config.model_type: "gemma2" is not supported`, object{"text_config.model_type": "gemma2"}},
+			{`text_config.rope_scaling.type: is not supported without rope_type`, object{"text_config.rope_parameters": removed, "text_config.rope_scaling": object{"type": "linear", "factor": 4}}},
+		},
+		shapes: inner("text_config", windowFamilies["gemma3_text"].shapes),
+	},
+	"llama4": {
+		config: seeing("llama4_text", "llama4_text", object{
+			"model_type": "llama4", "architectures": []string{"Llama4ForConditionalGeneration"}, "tie_word_embeddings": false,
+			"vision_config": merged(tower, object{
+				"model_type": "llama4_vision_model", "image_size": 16, "patch_size": 4, "vision_output_dim": 64, "projector_input_dim": 64,
+				"projector_output_dim": 64, "intermediate_size": 128,
+			}),
+			"image_token_index": 310,
+		}),
+		honours: inner("text_config", expertFamilies["llama4_text"].honours[3:22]),
+		refuses: []refusal{
+			{`text_config.num_experts_per_tok: 2 is not supported`, object{"text_config.num_experts_per_tok": 2}},
+			{`text_config.rope_parameters.rope_type: "dynamic"`, object{"text_config.rope_parameters": object{"rope_type": "dynamic", "factor": 4}}},
+		},
+		shapes: inner("text_config", expertFamilies["llama4_text"].shapes),
+	},
+	"mistral3": {
+		config: seeing("mistral", "mistral", object{
+			"model_type": "mistral3", "architectures": []string{"Mistral3ForConditionalGeneration"}, "tie_word_embeddings": false,
+			"vision_config":     merged(tower, object{"model_type": "pixtral", "image_size": 16, "patch_size": 4, "head_dim": 16}),
+			"image_token_index": 310, "spatial_merge_size": 2, "projector_hidden_act": "gelu", "vision_feature_layer": -1,
+		}),
+		honours: inner("text_config", oneOf(ropes()[:6], windowFamilies["mistral"].honours[6:])),
+		refuses: []refusal{
+			{`text_config.hidden_act: "gelu"`, object{"text_config.hidden_act": "gelu"}},
+			{`text_config.model_type: "llama" is not supported`, object{"text_config.model_type": "llama"}},
+			{`tie_word_embeddings: true`, object{"tie_word_embeddings": true}},
+		},
+		shapes: inner("text_config", windowFamilies["mistral"].shapes),
+	},
+	"qwen2_vl": {
+		config: seeing("qwen2-untied", "qwen2_vl_text", object{
+			"model_type": "qwen2_vl", "architectures": []string{"Qwen2VLForConditionalGeneration"}, "tie_word_embeddings": false,
+			"vision_config":  object{"depth": 1, "embed_dim": 32, "hidden_size": 64, "num_heads": 2, "patch_size": 4},
+			"image_token_id": 310, "video_token_id": 311, "vision_start_token_id": 312, "vision_end_token_id": 313,
+		}),
+		honours: inner("text_config", oneOf(qwenText, []object{
+			{"rope_parameters": removed, "rope_theta": 300, "rope_scaling": object{"type": "mrope", "mrope_section": []int{2, 3, 3}}},
+			{"rope_parameters": object{"rope_type": "linear", "factor": 4, "rope_theta": 300, "mrope_section": []int{2, 3, 3}}},
+		})),
+		refuses: []refusal{
+			{`text_config.hidden_act: "gelu"`, object{"text_config.hidden_act": "gelu"}},
+			{`text_config.attention_bias: unknown`, object{"text_config.attention_bias": false}},
+		},
+		same: []object{{"text_config.sliding_window": 16, "text_config.max_window_layers": 0}, {"text_config.rope_parameters.rope_type": removed}},
+		shapes: inner("text_config", with(divided, object{"layer_types": removed, "rope_parameters.mrope_section": []int{2, 2, 1}},
+			object{"layer_types": removed, "rope_parameters.mrope_section": []int{20, 10, 10}},
+			object{"layer_types": kinds("fsffs"), "use_sliding_window": true, "sliding_window": 20, "rope_parameters.mrope_section": []int{8, 12, 12}})),
+	},
+	"qwen2_5_vl": {
+		config: seeing("qwen2-untied", "qwen2_5_vl_text", object{
+			"model_type": "qwen2_5_vl", "architectures": []string{"Qwen2_5_VLForConditionalGeneration"}, "tie_word_embeddings": false,
+			"vision_config":  merged(qwenTower, object{"fullatt_block_indexes": []int{0}}),
+			"image_token_id": 310, "video_token_id": 311, "vision_start_token_id": 312, "vision_end_token_id": 313,
+		}),
+		honours: inner("text_config", qwenText),
+		refuses: []refusal{
+			{`text_config.hidden_act: "gelu"`, object{"text_config.hidden_act": "gelu"}},
+			{`text_config.rope_scaling.type: "dynamic"`, object{"text_config.rope_parameters": removed, "text_config.rope_scaling": object{"type": "dynamic", "factor": 4}}},
+		},
+		same: []object{{"text_config.sliding_window": 16, "text_config.max_window_layers": 0}, {"text_config.rope_parameters.rope_type": removed}},
+		shapes: inner("text_config", with(divided, object{"layer_types": removed, "rope_parameters.mrope_section": []int{2, 2, 1}},
+			object{"layer_types": removed, "rope_parameters.mrope_section": []int{20, 10, 10}},
+			object{"layer_types": kinds("fsffs"), "use_sliding_window": true, "sliding_window": 20, "rope_parameters.mrope_section": []int{8, 12, 12}})),
+	},
+	"qwen3_vl": {
+		config: seeing("qwen3-untied", "qwen3_vl_text", object{
+			"model_type": "qwen3_vl", "architectures": []string{"Qwen3VLForConditionalGeneration"}, "tie_word_embeddings": false,
+			"vision_config":  merged(qwenTower, object{"deepstack_visual_indexes": []int{0}, "num_position_embeddings": 16}),
+			"image_token_id": 310, "video_token_id": 311, "vision_start_token_id": 312, "vision_end_token_id": 313,
+		}, "layer_types", "sliding_window", "use_sliding_window", "max_window_layers"),
+		honours: inner("text_config", oneOf(qwen3Text, each("head_dim", removed))),
+		refuses: []refusal{
+			{`text_config.hidden_act: "gelu"`, object{"text_config.hidden_act": "gelu"}},
+			{`text_config.use_sliding_window: true`, object{"text_config.use_sliding_window": true, "text_config.sliding_window": 16, "text_config.max_window_layers": 0}},
+			{`text_config.layer_types`, object{"text_config.use_sliding_window": true, "text_config.sliding_window": 16, "text_config.layer_types": kinds("sfs")}},
+		},
+		same:   []object{{"text_config.rope_parameters.mrope_interleaved": true}},
+		shapes: inner("text_config", with(plain, object{}, object{}, object{})),
+	},
+	"qwen3_vl_moe": {
+		config: seeing("qwen3_moe", "qwen3_vl_moe_text", object{
+			"model_type": "qwen3_vl_moe", "architectures": []string{"Qwen3VLMoeForConditionalGeneration"}, "tie_word_embeddings": false,
+			"vision_config":  merged(qwenTower, object{"deepstack_visual_indexes": []int{0}, "num_position_embeddings": 16}),
+			"image_token_id": 310, "video_token_id": 311, "vision_start_token_id": 312, "vision_end_token_id": 313,
+		}, "sliding_window", "use_sliding_window"),
+		honours: inner("text_config", oneOf(qwen3Text, []object{
+			{"num_experts_per_tok": 1},
+			{"num_local_experts": 6},
+			{"mlp_only_layers": []int{}},
+			{"decoder_sparse_step": 2},
+			{"moe_intermediate_size": 20},
+		})),
+		refuses: []refusal{
+			{`text_config.num_experts_per_tok: 9 of 8`, object{"text_config.num_experts_per_tok": 9}},
+			{`text_config.norm_topk_prob: false`, object{"text_config.norm_topk_prob": false}},
+			{`text_config.use_sliding_window: true`, object{"text_config.use_sliding_window": true, "text_config.sliding_window": 16}},
+		},
+		shapes: inner("text_config", with(plain, object{"num_local_experts": 5, "num_experts_per_tok": 3, "mlp_only_layers": []int{}}, object{"num_local_experts": 3, "num_experts_per_tok": 1},
+			object{"moe_intermediate_size": 33, "mlp_only_layers": []int{1, 3}})),
+	},
+	"qwen3_5": {
+		config: seeing("qwen3_5_text", "qwen3_5_text", object{
+			"model_type": "qwen3_5", "architectures": []string{"Qwen3_5ForConditionalGeneration"}, "tie_word_embeddings": true,
+			"vision_config":  merged(qwenTower, object{"num_position_embeddings": 16}),
+			"image_token_id": 310, "video_token_id": 311, "vision_start_token_id": 312, "vision_end_token_id": 313,
+		}),
+		honours: inner("text_config", oneOf(ropes(0.25)[:3], qwenHybrid)),
+		refuses: []refusal{
+			{`text_config.hidden_act: "gelu"`, object{"text_config.hidden_act": "gelu"}},
+			{`text_config.attn_output_gate: false`, object{"text_config.attn_output_gate": false}},
+		},
+		shapes: inner("text_config", qwenHybridShapes),
+	},
+	"qwen3_5_moe": {
+		config: seeing("qwen3_5_moe_text", "qwen3_5_moe_text", object{
+			"model_type": "qwen3_5_moe", "architectures": []string{"Qwen3_5MoeForConditionalGeneration"}, "tie_word_embeddings": false,
+			"vision_config":  merged(qwenTower, object{"num_position_embeddings": 16}),
+			"image_token_id": 310, "video_token_id": 311, "vision_start_token_id": 312, "vision_end_token_id": 313,
+		}),
+		honours: inner("text_config", oneOf(qwenHybrid, []object{{"num_experts_per_tok": 1}, {"num_experts": 6}, {"shared_expert_intermediate_size": 40}})),
+		refuses: []refusal{
+			{`text_config.num_experts_per_tok: 5 of 4`, object{"text_config.num_experts_per_tok": 5}},
+			{`text_config.norm_topk_prob: false`, object{"text_config.norm_topk_prob": false}},
+		},
+		shapes: inner("text_config", qwenHybridShapes),
+	},
+}
+
+// Vision towers as small as they can be.
+var (
+	tower     = object{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
+	qwenTower = object{
+		"depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 64, "patch_size": 4,
+		"spatial_merge_size": 2, "temporal_patch_size": 2,
+	}
+)
+
+// qwenText are changes of the text models of Qwen2-VL and 2.5-VL.
+var qwenText = []object{
+	{"rope_parameters.rope_theta": 300},
+	{"rms_norm_eps": 0.1},
+	{"num_key_value_heads": 1},
+	{"num_attention_heads": 2, "rope_parameters.mrope_section": []int{6, 5, 5}},
+	{"use_sliding_window": true, "sliding_window": 16, "max_window_layers": 1, "layer_types": removed},
+	{"use_sliding_window": true, "sliding_window": 9, "layer_types": kinds("sfs")},
+	{"intermediate_size": 33},
+}
+
+// qwen3Text are those of the text models of Qwen3-VL.
+var qwen3Text = []object{
+	{"rope_parameters.rope_theta": 300},
+	{"rope_parameters": removed},
+	{"rope_parameters": removed, "rope_theta": 300, "rope_scaling": object{"rope_type": "default", "mrope_section": []int{4, 2, 2}, "mrope_interleaved": true}},
+	{"rms_norm_eps": 0.1},
+	{"num_key_value_heads": 1},
+	{"attention_bias": true},
+	{"head_dim": 24},
+	{"intermediate_size": 33},
+}
+
+// capped are changes that bound logits.
+func capped(change object) bool { _, ok := change["final_logit_softcapping"]; return ok }
+
+// seeing is the config of a multimodal model around a text model with the keys of a checkpoint, without some of them.
+func seeing(text, modelType string, outer object, without ...string) func(t *testing.T) object {
+	return func(t *testing.T) object {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join("..", "..", "pipeline", "arch", "testdata", text, "config.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := parse(t, b)
+		for _, key := range append(without, "architectures", "dtype", "transformers_version") {
+			delete(config, key)
+		}
+		config["model_type"] = modelType
+		if strings.HasPrefix(modelType, "qwen2") {
+			config["rope_parameters"].(object)["mrope_section"] = []int{2, 3, 3}
+		}
+		whole := merged(outer, object{"text_config": config})
+		// Numbers as they would be read from a file.
+		if b, err = json.Marshal(whole); err != nil {
+			t.Fatal(err)
+		}
+		return parse(t, b)
+	}
+}

@@ -1,0 +1,81 @@
+//go:build transformers
+
+package transformerstest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
+	"github.com/llmexport/llmexport/runtime"
+)
+
+// TestPackages: 16-bit packages of checkpoints of other dimensions, executed by our runtime, give the logits of transformers.
+func TestPackages(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f family, c *checkpoint) {
+		for i, change := range f.shapes {
+			t.Run(text(change), func(t *testing.T) {
+				r := c.run(t, change, i+2)
+				r.wantEqual(t)
+				ids := c.within(edited(c.config, change))
+				want := readFloats(t, filepath.Join(r.dir, "logits"))
+				for _, engine := range []string{"3.5", "3.6"} {
+					got, err := packaged(t, r.dir, engine, ids)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if mean, worst := divergence(want, got, len(want)/tokens(ids)); !(mean <= r.bound.mean && worst <= r.bound.worst) {
+						t.Errorf("engine %s: %.2g nats from transformers, %.2g at the worst position", engine, mean, worst)
+					}
+				}
+			})
+		}
+	})
+}
+
+// packaged exports a checkpoint in 16 bits for an engine, executes the package and returns the logits of all ids, the last of
+// them one by one; or why it cannot be exported.
+func packaged(t *testing.T, dir, engine string, ids [][]int32) (logits []float32, err error) {
+	t.Helper()
+	for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
+		b, err := os.ReadFile(filepath.Join("..", "..", "pipeline", "arch", "testdata", "llama", name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), b, 0o666)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	pkg, err := stagetest.Export(t.Context(), t.TempDir(), dir,
+		fmt.Sprintf("target: {engine: %q}\nquantize: {bits: 16}\nverify: {enabled: false}", engine))
+	if err != nil {
+		return nil, err
+	}
+	p, err := runtime.Open(pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	s, err := runtime.NewSession(p, runtime.Options{Threads: 1, CacheBytes: 1 << 28})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range ids {
+		s.Reset()
+		prompt := len(list) * 3 / 4
+		l, err := s.Forward(t.Context(), list[:prompt])
+		if err != nil {
+			t.Fatal(err)
+		}
+		logits = append(logits, l...)
+		for _, id := range list[prompt:] {
+			if l, err = s.Decode(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+			logits = append(logits, l...)
+		}
+	}
+	return logits, nil
+}

@@ -1,0 +1,332 @@
+//go:build transformers
+
+package transformerstest
+
+import (
+	"encoding/json"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/llmexport/llmexport/internal/synthetic/packed"
+	"github.com/llmexport/llmexport/pipeline/safetensors"
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// twin is a model type whose code is not in transformers, held to one that computes the same from the same weights under
+// other names.
+type twin struct {
+	// of is the checkpoint of pipeline/arch/testdata whose config the other one is, config the one of the model type.
+	of     string
+	theirs object // changes of of's config
+	config object
+	build  func(b *twinBuilder)
+	// logits changes what transformers computes to what is expected.
+	logits func(b *twinBuilder, logits []float32)
+	// changes are pairs: of the config, and of the twin's.
+	changes [][2]object
+}
+
+// twins are these model types.
+var twins = map[string]twin{
+	"internlm2": {
+		of: "llama", config: common("internlm2", "InternLM2ForCausalLM", object{"bias": false, "rope_theta": 5e5}), build: internLM2,
+		changes: [][2]object{
+			{nil, nil},
+			{{"rope_theta": 300}, {"rope_parameters.rope_theta": 300}},
+			{{"rope_scaling": object{"type": "linear", "factor": 4}}, now("linear", 5e5, object{"factor": 4})},
+			{{"bias": true}, {"attention_bias": true}},
+			{{"bias": removed}, {"attention_bias": true}},
+			{{"rms_norm_eps": 0.1}, {"rms_norm_eps": 0.1}},
+			{{"num_key_value_heads": removed}, {"num_key_value_heads": 4}},
+			{{"num_key_value_heads": 1}, {"num_key_value_heads": 1}},
+			alike(plain[0], object{"head_dim": removed}),
+			alike(divided[1], object{"head_dim": removed}),
+			alike(divided[2], object{"head_dim": removed}),
+		},
+	},
+	"minicpm": {
+		of: "granite", theirs: object{
+			"embedding_multiplier": 12, "logits_scaling": 8, "residual_multiplier": 1.4 / math.Sqrt(3), "attention_multiplier": 0.25, "tie_word_embeddings": true,
+		},
+		config: common("minicpm", "MiniCPMForCausalLM", object{"scale_emb": 12, "dim_model_base": 8, "scale_depth": 1.4, "tie_word_embeddings": true}),
+		build:  asItIs,
+		changes: [][2]object{
+			{nil, nil},
+			{{"scale_emb": 1}, {"embedding_multiplier": 1}},
+			{{"scale_emb": removed}, {"embedding_multiplier": 1}},
+			{{"scale_depth": removed}, {"residual_multiplier": 1 / math.Sqrt(3)}},
+			{{"dim_model_base": 32}, {"logits_scaling": 2}},
+			{{"dim_model_base": removed}, {"logits_scaling": 64}},
+			{{"attention_bias": true}, {"attention_bias": true}},
+			{{"tie_word_embeddings": false}, {"tie_word_embeddings": false}},
+			{{"rope_theta": 300}, {"rope_parameters.rope_theta": 300}},
+			{{"rms_norm_eps": 0.1}, {"rms_norm_eps": 0.1}},
+			pair(divided[0], object{"scale_depth": 1}, object{"residual_multiplier": 1, "logits_scaling": 7.5, "attention_multiplier": 1 / math.Sqrt(10)}),
+			pair(divided[1], nil, object{"residual_multiplier": 1.4 / math.Sqrt2, "logits_scaling": 30, "attention_multiplier": 1 / math.Sqrt(80)}),
+			pair(divided[2], object{"scale_depth": 2}, object{"residual_multiplier": 2 / math.Sqrt(5), "logits_scaling": 64, "attention_multiplier": 0.125}),
+		},
+	},
+	"baichuan": {
+		of: "llama", theirs: object{"num_key_value_heads": 4},
+		config: common("baichuan", "BaichuanForCausalLM", object{"rope_theta": 5e5, "z_loss_weight": 0}), build: baichuan, logits: unitRows,
+		changes: [][2]object{
+			{nil, nil},
+			{{"rope_theta": 300}, {"rope_parameters.rope_theta": 300}},
+			{{"rope_theta": removed}, {"rope_parameters.rope_theta": 10000}},
+			{{"rms_norm_eps": 0.1}, {"rms_norm_eps": 0.1}},
+			{{"num_attention_heads": 2}, {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 32}},
+			{{"rope_scaling": object{"type": "linear", "factor": 4}}, now("linear", 5e5, object{"factor": 4})},
+			pair(divided[0], nil, object{"num_key_value_heads": 6, "head_dim": removed}),
+			pair(divided[1], nil, object{"num_key_value_heads": 3, "head_dim": removed}),
+			pair(divided[2], nil, object{"head_dim": removed}),
+		},
+	},
+	"chatglm": {
+		of: "glm", config: chatGLMConfig, build: chatGLM,
+		changes: [][2]object{
+			{nil, nil},
+			{{"rope_ratio": 0.03}, {"rope_parameters.rope_theta": 300}},
+			{{"rope_ratio": 50}, {"rope_parameters.rope_theta": 500000}},
+			{{"add_qkv_bias": false}, {"attention_bias": false}},
+			{{"multi_query_group_num": 4}, {"num_key_value_heads": 4}},
+			{{"multi_query_group_num": 1}, {"num_key_value_heads": 1}},
+			{{"layernorm_epsilon": 0.1}, {"rms_norm_eps": 0.1}},
+			{{"kv_channels": 24}, {"head_dim": 24}},
+			{
+				{"num_attention_heads": 6, "multi_query_group_num": 3, "kv_channels": 12, "hidden_size": 48, "num_layers": 1, "padded_vocab_size": 321},
+				{"num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 12, "hidden_size": 48, "num_hidden_layers": 1, "vocab_size": 321},
+			},
+			{
+				{"num_attention_heads": 3, "multi_query_group_num": 1, "kv_channels": 80, "hidden_size": 72, "num_layers": 2, "ffn_hidden_size": 100},
+				{"num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 80, "hidden_size": 72, "num_hidden_layers": 2, "intermediate_size": 100},
+			},
+			{
+				{"num_attention_heads": 8, "multi_query_group_num": 8, "kv_channels": 64, "hidden_size": 96, "num_layers": 5},
+				{"num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 64, "hidden_size": 96, "num_hidden_layers": 5},
+			},
+		},
+	},
+}
+
+// alike is the same change of both, and one more of the twin's.
+func alike(change, theirs object) [2]object {
+	ours := maps.Clone(change)
+	delete(ours, "head_dim")
+	return [2]object{ours, merged(change, theirs)}
+}
+
+// pair is the same change of both, with more of each.
+func pair(change, ours, theirs object) [2]object {
+	return [2]object{merged(change, ours), merged(change, theirs)}
+}
+
+// common are keys that are like those of Llama.
+func common(modelType, architecture string, more object) object {
+	return merged(object{
+		"model_type": modelType, "architectures": []string{architecture}, "hidden_act": "silu", "hidden_size": 64,
+		"intermediate_size": 160, "max_position_embeddings": 512, "num_attention_heads": 4, "num_hidden_layers": 3,
+		"num_key_value_heads": 2, "rms_norm_eps": 1e-6, "tie_word_embeddings": false, "vocab_size": 320,
+	}, more)
+}
+
+var chatGLMConfig = object{
+	"model_type": "chatglm", "architectures": []string{"ChatGLMModel"}, "hidden_size": 64, "padded_vocab_size": 320,
+	"vocab_size": 320, "seq_length": 512, "num_layers": 3, "ffn_hidden_size": 160, "kv_channels": 16,
+	"num_attention_heads": 4, "multi_query_attention": true, "multi_query_group_num": 2, "layernorm_epsilon": 1e-6,
+	"add_qkv_bias": true, "add_bias_linear": false, "rmsnorm": true, "original_rope": true, "post_layer_norm": true,
+}
+
+// TestTwins: model types that transformers does not have compute what their twins do.
+func TestTwins(t *testing.T) {
+	for modelType, w := range twins {
+		t.Run(modelType, func(t *testing.T) {
+			t.Parallel()
+			if a := do(t, job{Defaults: modelType}); a.Error == "" {
+				t.Error("transformers has it")
+			}
+			var plain []float32
+			for i, change := range w.changes {
+				t.Run(text(change[0]), func(t *testing.T) {
+					logits := w.run(t, change)
+					if i == 0 {
+						plain = logits
+					} else if _, changed := divergence(plain, logits[:min(len(logits), len(plain))], len(plain)/120); len(plain) == len(logits) && changed <= plainBound.worst {
+						t.Errorf("nothing changes (%.2g nats)", changed)
+					}
+				})
+			}
+		})
+	}
+}
+
+// run compares a change with that of the twin, of the same random weights every time, and returns the logits.
+func (w twin) run(t *testing.T, change [2]object) []float32 {
+	t.Helper()
+	c := testdata(t, w.of)
+	their := c.run(t, merged(w.theirs, change[1]), 1)
+	their.wantEqual(t)
+	want := readFloats(t, filepath.Join(their.dir, "logits"))
+	src, err := safetensors.OpenDir(their.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	config := edited(w.config, change[0])
+	b := &twinBuilder{t: t, src: src, heads: config["num_attention_heads"].(int)}
+	w.build(b)
+	if w.logits != nil {
+		w.logits(b, want)
+	}
+	dir := t.TempDir()
+	if err := packed.Write(dir, b.out); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(config)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "config.json"), text, 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := c.within(edited(c.config, merged(w.theirs, change[1])))
+	got, bound, err := compute(t, dir, text, ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mean, worst := divergence(want, got, len(want)/tokens(ids)); !(mean <= bound.mean && worst <= bound.worst) {
+		t.Errorf("%.2g nats from the twin, %.2g at the worst position", mean, worst)
+	}
+	return got
+}
+
+// twinBuilder makes the tensors of one checkpoint from those of another.
+type twinBuilder struct {
+	t     *testing.T
+	src   *safetensors.Checkpoint
+	heads int
+	out   []packed.Tensor
+}
+
+// has reports whether there is a tensor.
+func (b *twinBuilder) has(name string) bool {
+	return slices.ContainsFunc(b.src.Tensors(), func(i tensor.Info) bool { return i.Name == name })
+}
+
+// rows are the rows of tensors, one tensor behind the other.
+func (b *twinBuilder) rows(names ...string) (rows [][]byte) {
+	for _, name := range names {
+		raw := read(b.t, b.src, name)
+		rows = append(rows, slices.Collect(slices.Chunk(raw, len(raw)/int(b.info(name).Shape[0])))...)
+	}
+	return rows
+}
+
+func (b *twinBuilder) info(name string) tensor.Info {
+	i := slices.IndexFunc(b.src.Tensors(), func(i tensor.Info) bool { return i.Name == name })
+	if i < 0 {
+		b.t.Fatal("no tensor ", name)
+	}
+	return b.src.Tensors()[i]
+}
+
+// put adds a tensor of rows like those of the tensor called like.
+func (b *twinBuilder) put(name, like string, rows [][]byte) {
+	info := b.info(like)
+	info.Name, info.Shape = name, slices.Clone(info.Shape)
+	info.Shape[0] = int64(len(rows))
+	b.out = append(b.out, packed.Tensor{Info: info, Data: slices.Concat(rows...)})
+}
+
+// rename adds every tensor whose name has one of the parts, with the part replaced.
+func (b *twinBuilder) rename(parts ...string) {
+	for _, info := range b.src.Tensors() {
+		for i := 0; i < len(parts); i += 2 {
+			if strings.Contains(info.Name, parts[i]) {
+				b.put(strings.Replace(info.Name, parts[i], parts[i+1], 1), info.Name, b.rows(info.Name))
+				break
+			}
+		}
+	}
+}
+
+// layers calls f with the prefix of every layer's attention and the kinds of tensors that its projections have.
+func (b *twinBuilder) layers(f func(p string, kinds []string)) {
+	for _, info := range b.src.Tensors() {
+		if p, ok := strings.CutSuffix(info.Name, "q_proj.weight"); ok {
+			kinds := []string{".weight"}
+			if b.has(p + "q_proj.bias") {
+				kinds = append(kinds, ".bias")
+			}
+			f(p, kinds)
+		}
+	}
+}
+
+func asItIs(b *twinBuilder) { b.rename("model.", "model.", "lm_head.", "lm_head.") }
+
+func internLM2(b *twinBuilder) {
+	names := []string{
+		"embed_tokens", "tok_embeddings", "model.norm", "model.norm", "lm_head", "output", "self_attn.o_proj", "attention.wo", "mlp.gate_proj", "feed_forward.w1",
+		"mlp.up_proj", "feed_forward.w3", "mlp.down_proj", "feed_forward.w2", "input_layernorm", "attention_norm", "post_attention_layernorm", "ffn_norm",
+	}
+	b.rename(names...)
+	b.layers(func(p string, kinds []string) {
+		for _, kind := range kinds {
+			q, k, v := b.rows(p+"q_proj"+kind), b.rows(p+"k_proj"+kind), b.rows(p+"v_proj"+kind)
+			dim := len(q) / b.heads
+			var rows [][]byte
+			for g := range len(k) / dim {
+				per := len(q) / (len(k) / dim)
+				rows = slices.Concat(rows, q[g*per:(g+1)*per], k[g*dim:(g+1)*dim], v[g*dim:(g+1)*dim])
+			}
+			b.put(strings.Replace(p, "self_attn.", "attention.", 1)+"wqkv"+kind, p+"q_proj"+kind, rows)
+		}
+	})
+}
+
+func baichuan(b *twinBuilder) {
+	b.rename("embed_tokens", "embed_tokens", "norm", "norm", "lm_head", "lm_head", "o_proj", "o_proj", "mlp.", "mlp.")
+	b.layers(func(p string, _ []string) {
+		b.put(p+"W_pack.weight", p+"q_proj.weight", b.rows(p+"q_proj.weight", p+"k_proj.weight", p+"v_proj.weight"))
+	})
+}
+
+func chatGLM(b *twinBuilder) {
+	names := []string{
+		"model.embed_tokens", "transformer.embedding.word_embeddings", "model.norm", "transformer.encoder.final_layernorm",
+		"lm_head", "transformer.output_layer", "self_attn.o_proj", "self_attention.dense", "mlp.gate_up_proj", "mlp.dense_h_to_4h",
+		"mlp.down_proj", "mlp.dense_4h_to_h", "layernorm", "layernorm",
+	}
+	b.rename(names...)
+	b.layers(func(p string, kinds []string) {
+		for _, kind := range kinds {
+			b.put(strings.Replace(p, "self_attn.", "self_attention.", 1)+"query_key_value"+kind, p+"q_proj"+kind, b.rows(p+"q_proj"+kind, p+"k_proj"+kind, p+"v_proj"+kind))
+		}
+	})
+	for i := range b.out {
+		b.out[i].Name = strings.Replace(b.out[i].Name, "model.layers.", "transformer.encoder.layers.", 1)
+	}
+}
+
+// unitRows divides logits by the lengths of the head's rows.
+func unitRows(b *twinBuilder, logits []float32) {
+	rows := b.rows("lm_head.weight")
+	for j, row := range rows {
+		x, sum := make([]float32, len(row)/2), 0.0
+		if err := kernel.ToF32(x, row, tensor.BF16); err != nil {
+			b.t.Fatal(err)
+		}
+		for _, v := range x {
+			sum += float64(v) * float64(v)
+		}
+		for at := j; at < len(logits); at += len(rows) {
+			logits[at] /= float32(math.Sqrt(sum))
+		}
+	}
+}
