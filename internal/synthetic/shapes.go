@@ -111,7 +111,7 @@ func (s shape) config() map[string]any {
 // configOf is config.json of a named shape. Layers, if not 0, is how many of its layers there are. floats leaves out that
 // weights are quantized. The ids of tokens are those of the made-up tokenizer, unless another one is copied.
 func configOf(name string, layers int, floats, copied bool) ([]byte, error) {
-	c := map[string]any{}
+	var c map[string]any
 	if s, ok := shapes[name]; ok {
 		c = s.config()
 	} else if m, ok := mixtures[name]; ok {
