@@ -22,7 +22,7 @@ func TestDescribeOddValues(t *testing.T) {
 	if err != nil || errHub != nil || len(files) == 0 || len(hub) == 0 {
 		t.Fatal(err, errHub)
 	}
-	for _, file := range append(files, hub...) {
+	for n, file := range append(files, hub...) {
 		if slices.Contains(needTensors, strings.TrimSuffix(filepath.Base(file), ".json")) {
 			continue // without tensors nothing but keys is judged, and thousands of experts take long
 		}
@@ -39,11 +39,11 @@ func TestDescribeOddValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, key := range slices.Sorted(maps.Keys(keys)) {
-			values := odd
-			if infos == nil {
-				values = odd[i%len(odd):][:1] // the families are those of the checkpoints
-			}
-			for _, v := range values {
+			for k, v := range odd {
+				// Every third value, others for the next key and file; of published files one.
+				if (i+k+n)%3 != 0 || infos == nil && (i+k+n)%len(odd) != 0 {
+					continue
+				}
 				_, err := Describe(edit(t, config, map[string]any{key: v}), infos, Options{})
 				if err != nil && !errors.Is(err, tensor.ErrCorrupt) && !errors.Is(err, tensor.ErrUnsupported) {
 					t.Errorf("%s: %s %v: %v", file, key, v, err)
