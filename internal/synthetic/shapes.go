@@ -25,6 +25,8 @@ var mixtures = map[string]map[string]any{
 	"qwen3-moe-400m": with(qwen3Moe(4, 1024, 16, 512, 32000), map[string]any{ // small enough to be verified
 		"num_experts": 48, "num_key_value_heads": 2, "head_dim": 64,
 	}),
+	// As many matrices as deepseek-1t has, each of 4096 weights.
+	"qwen3-many": with(qwen3Moe(61, 64, 4, 64, 4096), map[string]any{"num_experts": 384, "num_key_value_heads": 2, "head_dim": 16}),
 	"deepseek-v3": deepSeek(map[string]any{
 		"n_routed_experts": 256, "num_attention_heads": 128, "num_key_value_heads": 128, "n_group": 8, "topk_group": 4,
 		"first_k_dense_replace": 3, "vocab_size": 129280,
