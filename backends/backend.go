@@ -46,6 +46,9 @@ type Options struct {
 	// CacheBytes is how much memory may be spent on weights kept in the form the kernels read; what does not fit
 	// is decoded anew in every call.
 	CacheBytes int64
+	// ExpertBytes, if not 0, is how much memory the codes and scales of experts may take beside those of the package; experts
+	// beyond are opened anew in every call. Without it all are kept. A backend that is not made for speed keeps all.
+	ExpertBytes int64
 	// Replace, if set, gives float weights [rows, cols] and the bias [rows] to use instead of the stored ones of a
 	// Convolution, the factors and offsets of a LayerNorm, or the values of a Const in the weight file; nil keeps either.
 	// It lets a graph run at the precision of the source. Calls may overlap. Weights of experts that CacheBytes

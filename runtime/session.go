@@ -24,6 +24,8 @@ type Options struct {
 	Threads int
 	// CacheBytes bounds what the backend may keep of expanded weights.
 	CacheBytes int64
+	// ExpertBytes, if not 0, bounds what the backend may keep of the weights of experts in any form.
+	ExpertBytes int64
 	// Replace gives an op other weights than the package's; see backends.Options.
 	Replace func(op *mnn.Op) (weights, bias []float32, err error)
 	// Embed replaces the embedding lookup.
@@ -57,7 +59,7 @@ func NewSession(p *Package, o Options) (*Session, error) {
 	}
 	exe, err := b.Compile(p.Graph, p.weights, backends.Options{
 		Mode: o.Mode, DynamicOption: o.DynamicOption, RepackLowBits: o.RepackLowBits, Window: p.Config.window(),
-		Threads: threads, CacheBytes: o.CacheBytes, Replace: o.Replace,
+		Threads: threads, CacheBytes: o.CacheBytes, ExpertBytes: o.ExpertBytes, Replace: o.Replace,
 	})
 	if err != nil {
 		return nil, err

@@ -25,9 +25,9 @@ func (s *Subject) evaluation(ctx context.Context) (*Evaluation, error) {
 }
 
 const (
-	// sessionShare and tileShare of Options.Memory, as divisors, are what a session may keep of weights and what the
-	// logits of three models take.
-	sessionShare, tileShare = 4, 8
+	// sessionShare, expertShare and tileShare of Options.Memory, as divisors, are what a session may keep of weights, what it
+	// may keep of experts besides, and what the logits of three models take.
+	sessionShare, expertShare, tileShare = 4, 16, 8
 
 	// batchTokens is how many tokens are taken through the models at a time, in whole windows: with so many, decoding
 	// weights that are not kept costs little beside multiplying with them. batchShare of the memory may go to what

@@ -28,7 +28,7 @@ type Options struct {
 	Limits  Limits
 	Threads int
 	// Memory is what the buffers of an evaluation are measured by, in bytes: a quarter each for the weights that the two
-	// sessions keep, an eighth for tiles of logits. The reference has a limit of its own, and the hidden states of a
+	// sessions keep, a sixteenth each for codes of experts, an eighth for tiles of logits. The reference has a limit of its own, and the hidden states of a
 	// batch of windows, which the sessions and the reference hold, do not grow with the text. Mapped files, the graph,
 	// KV caches and the text itself come on top.
 	Memory int64

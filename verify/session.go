@@ -12,7 +12,7 @@ func (s *Subject) session(mode backends.Mode) (*runtime.Session, error) {
 	if sess == nil {
 		var err error
 		if sess, err = runtime.NewSession(s.Package, runtime.Options{
-			Mode: mode, DynamicOption: s.Package.Config.DynamicOption, Threads: s.Options.Threads, CacheBytes: s.Options.Memory / sessionShare,
+			Mode: mode, DynamicOption: s.Package.Config.DynamicOption, Threads: s.Options.Threads, CacheBytes: s.Options.Memory / sessionShare, ExpertBytes: max(1, s.Options.Memory/expertShare),
 		}); err != nil {
 			return nil, err
 		}

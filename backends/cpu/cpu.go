@@ -74,12 +74,12 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backend
 	if e.dynamic, ok = findDynamic(g, live, e.logits, o.Window); !ok {
 		return generic.Backend{}.Compile(g, w, o)
 	}
-	cache := o.CacheBytes
-	if err := e.compile(live, w, &cache); err != nil {
+	left := &room{cache: o.CacheBytes, experts: o.ExpertBytes, bounded: o.ExpertBytes > 0}
+	if err := e.compile(live, w, left); err != nil {
 		return nil, err
 	}
 	// What every token goes through comes first.
-	if err := e.compileExperts(live, w, &cache); err != nil {
+	if err := e.compileExperts(live, w, left); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -96,7 +96,7 @@ func newExecutable(g *mnn.Graph, output int32, o backends.Options) *executable {
 const large = 1 << 22
 
 // compile opens what the live ops hold. Layers are the bulk of it and independent of each other.
-func (e *executable) compile(live []bool, w mnn.Weights, cache *int64) error {
+func (e *executable) compile(live []bool, w mnn.Weights, left *room) error {
 	g := e.g
 	var layers []func(threads int) // one for each Convolution, smaller ones behind larger ones
 	var small []func(threads int)
@@ -113,11 +113,16 @@ func (e *executable) compile(live []bool, w mnn.Weights, cache *int64) error {
 		}
 		o := e.options
 		size := int64(p.Outputs) * int64(p.Inputs)
-		if o.CacheBytes = 0; *cache >= 4*size && (o.Mode == backends.Float || p.Quan == nil || p.Quan.Type == 3) {
+		if o.CacheBytes = 0; left.cache >= 4*size && (o.Mode == backends.Float || p.Quan == nil || p.Quan.Type == 3) {
 			o.CacheBytes = 4 * size
-			*cache -= 4 * size
+			left.cache -= 4 * size
 		}
+		opened := e.expert && o.Replace == nil && o.CacheBytes == 0 && !left.keeps(p)
 		layer := func(threads int) {
+			if opened {
+				e.linears[i], errs[i] = openedLinear(op, p, w, o)
+				return
+			}
 			o.Threads = threads
 			if e.linears[i], errs[i] = compileLinear(op, p, w, o); e.expert && errs[i] == nil {
 				e.linears[i].drop(op, o.Replace)

@@ -30,7 +30,7 @@ func (e *executable) headOf(nodes []node) int {
 		case mnn.OpConvolution:
 			l := e.linears[n.op]
 			// The place of a bias in the sum depends on the number of rows, and so does the order of an exact sum.
-			if l.exact || l.int8 != nil && slices.ContainsFunc(l.m.Bias, func(b float32) bool { return b != 0 }) {
+			if l.exact || l.quantized && slices.ContainsFunc(l.m.Bias, func(b float32) bool { return b != 0 }) {
 				return -1
 			}
 			return i
@@ -66,7 +66,7 @@ func (h *head) rows(f *frame, lo, hi int) []float32 {
 	}
 	out := h.out[:n*vocab]
 	h.step = linearStep{x: h.x[from*cols : to*cols], tokens: n, members: append(h.step.members[:0], member{h.linear, out, 0}), units: (vocab + panel - 1) / panel}
-	if h.int8 != nil {
+	if h.quantized {
 		h.step.q = h.q.reset(&h.step, h.linear)
 	}
 	h.step.run(f)

@@ -14,16 +14,18 @@ import (
 // linear is a compiled 1x1 Convolution.
 type linear struct {
 	m *mnn.Matrix
-	// int8 is set for layers that compute in int8. Others hold packed weights, or where the cache is too small decode
-	// replace or m in every call.
-	int8    *kernel.Int8Matrix
-	option  kernel.DynOption
-	packed  *kernel.Packed
-	replace []float32
+	// quantized layers compute in int8, with activations in blocks of so many columns; int8 has their weights. Others hold
+	// packed weights, or where the cache is too small decode replace or m in every call.
+	quantized bool
+	block     int
+	option    kernel.DynOption
+	int8      *kernel.Int8Matrix
+	packed    *kernel.Packed
+	replace   []float32
 	// exact says that float weights are multiplied in the engine's order; they are not packed.
 	exact bool
-	// replaced, if set, gives replace in every call.
-	replaced func() ([]float32, error)
+	// opened, if set, gives the layer with its weights in every call.
+	opened func() (*linear, error)
 }
 
 // reading is how a layer reads its input; layers that agree can share it.
@@ -34,10 +36,10 @@ type reading struct {
 }
 
 func (l *linear) reading() reading {
-	if l.int8 == nil {
+	if !l.quantized {
 		return reading{cols: l.m.Cols}
 	}
-	return reading{l.m.Cols, l.int8.Block(), l.option, true}
+	return reading{l.m.Cols, l.block, l.option, true}
 }
 
 // compileLinear packs the weights if o.CacheBytes has room for them as floats, or if they compute in int8.
@@ -59,11 +61,8 @@ func compileLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backends.Opt
 	if l.replace != nil && len(l.replace) != m.Rows*m.Cols {
 		return nil, fmt.Errorf("%d weights replace %d x %d: %w", len(l.replace), m.Rows, m.Cols, tensor.ErrCorrupt)
 	}
-	// The engine quantizes activations only for weights that are packed codes.
-	if o.Mode == backends.Int8 && l.replace == nil && m.Bits <= 8 {
-		if o.DynamicOption%8 == int(kernel.DynBlock) {
-			l.option = kernel.DynBlock
-		}
+	if l.quantizes(o) {
+		l.setInt8(o)
 		l.int8, err = generic.Int8(m, l.option, o.RepackLowBits, o.Threads)
 		return l, err
 	}
@@ -86,20 +85,34 @@ func compileLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backends.Opt
 	return l, nil
 }
 
+// quantizes says whether the layer computes in int8: the engine quantizes activations only for weights that are packed codes.
+func (l *linear) quantizes(o backends.Options) bool {
+	return o.Mode == backends.Int8 && l.replace == nil && l.m.Bits <= 8
+}
+
+// setInt8 sets how activations are quantized.
+func (l *linear) setInt8(o backends.Options) {
+	l.quantized, l.block = true, l.m.Cols/l.m.Blocks
+	if o.DynamicOption%8 == int(kernel.DynBlock) {
+		l.option = kernel.DynBlock
+	}
+}
+
 // drop gives up the replaced weights of a layer that the cache has no room for. Experts hold most of the weights of a model,
 // and a call needs few of them.
 func (l *linear) drop(op *mnn.Op, replace func(*mnn.Op) ([]float32, []float32, error)) {
 	if l.replace == nil {
 		return
 	}
-	l.replace = nil
-	n := l.m.Rows * l.m.Cols
-	l.replaced = func() ([]float32, error) {
+	m := *l.m
+	m.Scale, m.Zero = nil, nil
+	l.m, l.replace = &m, nil
+	l.opened = func() (*linear, error) {
 		w, _, err := replace(op)
-		if err == nil && len(w) != n {
-			err = fmt.Errorf("%d weights replace %d: %w", len(w), n, tensor.ErrCorrupt)
+		if err == nil && len(w) != m.Rows*m.Cols {
+			err = fmt.Errorf("%d weights replace %d x %d: %w", len(w), m.Rows, m.Cols, tensor.ErrCorrupt)
 		}
-		return w, err
+		return &linear{m: &m, replace: w}, err
 	}
 }
 
@@ -158,7 +171,7 @@ func (p *planner) linears(n *node) error {
 	}
 	p.flush()
 	s := &linearStep{x: x.floats(), tokens: tokens}
-	if first.int8 != nil {
+	if first.quantized {
 		s.q = new(quantizeStep).reset(s, first)
 	}
 	for k, op := range n.members {
@@ -179,7 +192,7 @@ func (p *planner) deep(tokens int, n *node) bool {
 		return false
 	}
 	for _, op := range n.members {
-		if l := p.e.linears[op]; l.int8 == nil && l.packed == nil {
+		if l := p.e.linears[op]; l.opened != nil || l.int8 == nil && l.packed == nil {
 			return false
 		}
 	}
@@ -203,8 +216,8 @@ type rowsMember struct {
 func (o *linearRows) do(w *worker, lo, hi int) {
 	x, tokens := o.x.rows(w, lo, hi), hi-lo
 	first := o.members[0].linear
-	if first.int8 != nil {
-		w.q.Reset(tokens, first.m.Cols, first.int8.Block(), first.option)
+	if first.quantized {
+		w.q.Reset(tokens, first.m.Cols, first.block, first.option)
 		w.q.Set(x, 0, tokens)
 	}
 	for _, m := range o.members {
@@ -230,15 +243,15 @@ type member struct {
 func (s *linearStep) run(f *frame) error {
 	for i := range s.members {
 		m := &s.members[i]
-		if m.replaced == nil {
+		if m.opened == nil {
 			continue
 		}
-		w, err := m.replaced()
+		l, err := m.opened()
 		if err != nil {
 			return err
 		}
 		own := m.linear
-		m.linear = &linear{m: own.m, replace: w}
+		m.linear = l
 		defer func() { m.linear = own }()
 	}
 	if s.q != nil {
@@ -256,7 +269,7 @@ type quantizeStep struct {
 
 func (q *quantizeStep) reset(s *linearStep, l *linear) *quantizeStep {
 	q.x = s.x
-	q.rows.Reset(s.tokens, l.m.Cols, l.int8.Block(), l.option)
+	q.rows.Reset(s.tokens, l.m.Cols, l.block, l.option)
 	return q
 }
 

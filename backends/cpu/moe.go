@@ -11,14 +11,14 @@ import (
 )
 
 // compileExperts makes an executable of each expert of every MoE.
-func (e *executable) compileExperts(live []bool, w mnn.Weights, cache *int64) error {
-	made := make(map[string]*executable)
+func (e *executable) compileExperts(live []bool, w mnn.Weights, left *room) error {
+	made, named := make(map[string]*executable), generic.Named(e.g)
 	for i := range e.g.Ops {
 		p, ok := e.g.Ops[i].Param.(*mnn.MoE)
 		if !ok || !live[i] {
 			continue
 		}
-		list, err := generic.Experts(e.g, p)
+		list, err := generic.Experts(named, p)
 		if err != nil {
 			return fmt.Errorf("op %s (%v): %w", e.g.Ops[i].Name, e.g.Ops[i].Type, err)
 		}
@@ -27,7 +27,7 @@ func (e *executable) compileExperts(live []bool, w mnn.Weights, cache *int64) er
 			if x == nil {
 				x = newExecutable(&mnn.Graph{Ops: s.Ops, Tensors: s.Tensors}, s.Outputs[0], e.options)
 				x.expert = true
-				if err := x.compile(s.Live(), w, cache); err != nil {
+				if err := x.compile(s.Live(), w, left); err != nil {
 					return fmt.Errorf("expert %s: %w", s.Name, err)
 				}
 				made[s.Name] = x

@@ -10,14 +10,19 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Experts are the subgraphs that a MoE calls. Ops that keep a state, and experts of their own, are refused in them.
-func Experts(g *mnn.Graph, p *mnn.MoE) ([]*mnn.Subgraph, error) {
-	if p.TopK < 1 || p.TopK > p.Experts || int(p.Experts) > len(g.Subgraphs) {
-		return nil, fmt.Errorf("%d of %d experts, %d subgraphs: %w", p.TopK, p.Experts, len(g.Subgraphs), tensor.ErrCorrupt)
-	}
+// Named are the subgraphs of a graph by name.
+func Named(g *mnn.Graph) map[string]*mnn.Subgraph {
 	named := make(map[string]*mnn.Subgraph, len(g.Subgraphs))
 	for i := range g.Subgraphs {
-		named[g.Subgraphs[i].Name] = &g.Subgraphs[i]
+		named[g.Subgraphs[i].Name] = g.Subgraphs[i].Full()
+	}
+	return named
+}
+
+// Experts are the subgraphs that a MoE calls. Ops that keep a state, and experts of their own, are refused in them.
+func Experts(named map[string]*mnn.Subgraph, p *mnn.MoE) ([]*mnn.Subgraph, error) {
+	if p.TopK < 1 || p.TopK > p.Experts || int(p.Experts) > len(named) {
+		return nil, fmt.Errorf("%d of %d experts, %d subgraphs: %w", p.TopK, p.Experts, len(named), tensor.ErrCorrupt)
 	}
 	list := make([]*mnn.Subgraph, p.Experts)
 	for j := range p.Experts {
@@ -118,13 +123,13 @@ func (m *Mix) Add(w *Work, y []float32) {
 
 // compileExperts makes an executable of each expert of every MoE.
 func (e *executable) compileExperts(w mnn.Weights, cache *int64) error {
-	made := make(map[string]*executable)
+	made, named := make(map[string]*executable), Named(e.g)
 	for i := range e.g.Ops {
 		p, ok := e.g.Ops[i].Param.(*mnn.MoE)
 		if !ok || !e.live[i] {
 			continue
 		}
-		list, err := Experts(e.g, p)
+		list, err := Experts(named, p)
 		if err != nil {
 			return fmt.Errorf("op %s (%v): %w", e.g.Ops[i].Name, e.g.Ops[i].Type, err)
 		}
