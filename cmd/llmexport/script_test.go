@@ -8,7 +8,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,7 +18,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/llmexport/llmexport/internal/synthetic/checkpoint"
 	"github.com/llmexport/llmexport/internal/synthetic/packed"
+	"github.com/llmexport/llmexport/pipeline/safetensors"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -31,8 +35,8 @@ const (
 	reference = "../../../shared/reference"    // packages of another tool
 )
 
-// TestScript runs the stories in testdata/script. Each starts with copies of two checkpoints, qwen3 and llama, and
-// with $TINY, the place of the trained one.
+// TestScript runs the stories in testdata/script. Each starts with copies of two checkpoints, qwen3 and llama,
+// with $TINY, the place of the trained one, and with $FAMILIES, that of one of every family.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -44,7 +48,7 @@ func TestScript(t *testing.T) {
 					return err
 				}
 			}
-			for name, dir := range map[string]string{"TINY": tiny, "REFERENCE": reference} {
+			for name, dir := range map[string]string{"TINY": tiny, "REFERENCE": reference, "FAMILIES": families} {
 				abs, err := filepath.Abs(dir)
 				if err != nil {
 					return err
@@ -63,7 +67,7 @@ func TestScript(t *testing.T) {
 			return err == nil, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exit": cmdExit, "json": cmdJSON, "replace": cmdReplace, "once": cmdOnce, "interrupt": cmdInterrupt, "pack": cmdPack,
+			"exit": cmdExit, "json": cmdJSON, "replace": cmdReplace, "once": cmdOnce, "interrupt": cmdInterrupt, "pack": cmdPack, "hollow": cmdHollow, "narrow": cmdNarrow,
 		},
 	})
 }
@@ -154,6 +158,71 @@ func cmdPack(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.Mkdir(ts.MkAbs(args[1]), 0o777))
 	o := packed.Options{Format: packed.GPTQ, Bits: 4, Group: group, Symmetric: true, Scale: tensor.F16}
 	ts.Check(packed.Convert(ts.MkAbs(args[1]), ts.MkAbs(args[0]), o))
+}
+
+// cmdNarrow is "narrow FROM TO FORMAT": a copy of a checkpoint in fp8 or mxfp4.
+func cmdNarrow(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: narrow FROM TO FORMAT")
+	}
+	floats := filepath.Join(ts.MkAbs("."), ".floats")
+	ts.Check(os.Mkdir(ts.MkAbs(args[1]), 0o777))
+	ts.Check(os.Mkdir(floats, 0o777))
+	defer os.RemoveAll(floats)
+	n := packed.Narrow{Format: packed.Format(args[2]), Block: [2]int{32, 32}}
+	ts.Check(n.Convert(ts.MkAbs(args[1]), floats, ts.MkAbs(args[0])))
+}
+
+// cmdHollow is "hollow FROM TO NAME=SHAPE...": a copy of a checkpoint whose weights are holes. A tensor NAME has another shape,
+// 8,48,64 for example, or is added to the others, in BF16 unless the shape begins with another type: U8:8,2. Tensors of shape
+// none are left out; their NAME may have stars.
+func cmdHollow(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: hollow FROM TO NAME=SHAPE...")
+	}
+	from, to := ts.MkAbs(args[0]), ts.MkAbs(args[1])
+	src, err := safetensors.OpenDir(from)
+	ts.Check(err)
+	defer src.Close()
+	tensors := slices.Clone(src.Tensors())
+	for _, a := range args[2:] {
+		name, text, _ := strings.Cut(a, "=")
+		if text == "none" {
+			n := len(tensors)
+			tensors = slices.DeleteFunc(tensors, func(t tensor.Info) bool { ok, _ := path.Match(name, t.Name); return ok })
+			if len(tensors) == n {
+				ts.Fatalf("%s has no %s", args[0], name)
+			}
+			continue
+		}
+		old := slices.IndexFunc(tensors, func(t tensor.Info) bool { return t.Name == name })
+		t := tensor.Info{Name: name, DType: tensor.BF16}
+		if old >= 0 {
+			t.DType = tensors[old].DType
+			tensors = slices.Delete(tensors, old, old+1)
+		}
+		if dtype, dims, ok := strings.Cut(text, ":"); ok {
+			t.DType, err = tensor.ParseDType(dtype)
+			ts.Check(err)
+			text = dims
+		}
+		for d := range strings.SplitSeq(text, ",") {
+			n, err := strconv.ParseInt(d, 10, 64)
+			ts.Check(err)
+			t.Shape = append(t.Shape, n)
+		}
+		n, err := t.Shape.Elements()
+		ts.Check(err)
+		t.Size = n * t.DType.Size()
+		tensors = append(tensors, t)
+	}
+	ts.Check(os.Mkdir(to, 0o777))
+	ts.Check(checkpoint.WriteHoles(to, tensors, 1<<40))
+	for _, name := range []string{"config.json", "tokenizer.json", "tokenizer_config.json"} {
+		b, err := os.ReadFile(filepath.Join(from, name))
+		ts.Check(err)
+		ts.Check(os.WriteFile(filepath.Join(to, name), b, 0o666))
+	}
 }
 
 // interruptPatience is how long the program may take to begin and to end; a busy machine needs some of it.
