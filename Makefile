@@ -50,8 +50,9 @@ test: ## vet and test everything
 	go test $(TESTFLAGS) ./...
 
 .PHONY: bigtest
-bigtest: ## write the weights of an 18 GiB synthetic checkpoint and check the memory that takes (a minute)
+bigtest: ## write the weights of an 18 GiB synthetic checkpoint, plan a terabyte, run 10 GiB mixtures of experts (10 GB of disk), and check the memory that takes (some minutes)
 	LLMEXPORT_BIG=38 go test -count 1 -run TestMemoryIsBounded -v ./pipeline/plan
+	LLMEXPORT_BIG=1 go test -count 1 -timeout 30m -run 'TestPlanOfATerabyte|TestExpertsStream' -v ./cmd/llmexport
 
 .PHONY: race
 race: ## test the small packages under the race detector (needs a C compiler)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 
 	"github.com/urfave/cli/v2"
@@ -119,7 +118,7 @@ func (t *tool) rebuild(ctx context.Context, r *recipes.Recipe, local string, m *
 		_, ok := s.(*stage.Publish)
 		return ok
 	})
-	debug.SetMemoryLimit(x.job.Limits.Memory)
+	holdMemory(x.job.Limits.Memory)
 	_, err = pipeline.Execute(ctx, x.job, stages)
 	t.progress.stop()
 	var other *stage.OtherSourceError

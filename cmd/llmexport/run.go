@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 
 	"github.com/urfave/cli/v2"
 
@@ -76,7 +75,7 @@ func (t *tool) run(c *cli.Context) error {
 		if c.Bool("replace") {
 			x.replace()
 		}
-		debug.SetMemoryLimit(x.job.Limits.Memory)
+		holdMemory(x.job.Limits.Memory)
 		o, err := t.execute(c.Context, x)
 		if err != nil {
 			o.Error = err.Error()

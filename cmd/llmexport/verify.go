@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
-	"runtime/debug"
 	"strings"
 	"unicode/utf8"
 
@@ -93,7 +92,7 @@ func (t *tool) verifyOptions(c *cli.Context, m *manifest.Manifest) (verify.Optio
 	if err != nil {
 		return verify.Options{}, usagef("--memory %v", err)
 	}
-	debug.SetMemoryLimit(int64(memory))
+	holdMemory(int64(memory))
 	l := pipeline.Limits{Memory: int64(memory), Threads: c.Int("threads"), Progress: t.progress.report}
 	if l.Threads == 0 {
 		l.Threads = goruntime.GOMAXPROCS(0)
