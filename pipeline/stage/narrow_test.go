@@ -112,3 +112,11 @@ func packageLogits(t *testing.T, dir string, ids []int32) []float32 {
 	}
 	return logits
 }
+
+// distance is the largest difference of two logits.
+func distance(a, b []float32) (d float64) {
+	for i := range a {
+		d = max(d, math.Abs(float64(a[i])-float64(b[i])))
+	}
+	return d
+}
