@@ -69,6 +69,7 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backend
 		return nil, fmt.Errorf("graph has no tensor named logits: %w", tensor.ErrCorrupt)
 	}
 	e := newExecutable(g, logits, o)
+	e.attention, e.recurrence, e.experts = make(map[int]int), make(map[int]int), make(map[int][]*executable)
 	live := g.Live()
 	var ok bool
 	if e.dynamic, ok = findDynamic(g, live, e.logits, o.Window); !ok {
@@ -85,9 +86,10 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backend
 	return e, nil
 }
 
+// newExecutable is one that is nothing but ops: an expert has no states and no experts.
 func newExecutable(g *mnn.Graph, output int32, o backends.Options) *executable {
 	return &executable{
-		g: g, options: o, logits: output, attention: make(map[int]int), recurrence: make(map[int]int), experts: make(map[int][]*executable),
+		g: g, options: o, logits: output,
 		linears: make([]*linear, len(g.Ops)), norms: make([]*generic.Norm, len(g.Ops)), dynamic: make([]bool, len(g.Ops)), consts: make([]mnn.Constant, len(g.Ops)),
 	}
 }

@@ -94,6 +94,7 @@ func (t *tool) plan(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	saveMemory()
 	var tasks []*task
 	if st, err := os.Stat(args[0]); err == nil && st.IsDir() {
 		tasks, err = t.checkpointTask(c, args[0])

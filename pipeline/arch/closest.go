@@ -18,9 +18,9 @@ func closest(config []byte, infos []tensor.Info) string {
 			architecture = list[0]
 		}
 	}
-	best, fewest, score := "", []string(nil), 0
+	best, fewest, score, byName := "", []string(nil), 0, tensor.ByName(infos)
 	for _, f := range families {
-		lacks := lacking(f.modelType, f.family, config, infos)
+		lacks := lacking(f.modelType, f.family, config, infos, byName)
 		s := 2 * len(lacks)
 		if f.family.Architectures()[0] != architecture {
 			s++
@@ -39,7 +39,7 @@ func closest(config []byte, infos []tensor.Info) string {
 }
 
 // lacking lists what a family does not understand of a checkpoint; nil if it cannot say.
-func lacking(modelType string, f Family, config []byte, infos []tensor.Info) []string {
+func lacking(modelType string, f Family, config []byte, infos []tensor.Info, byName map[string]*tensor.Info) []string {
 	lacks := []string{}
 	var ignore []string
 	for range 2 {
@@ -50,10 +50,10 @@ func lacking(modelType string, f Family, config []byte, infos []tensor.Info) []s
 		c.ignore(ignore)
 		c.take("model_type")
 		c.take("architectures")
-		c.know(modelType, infos)
+		c.know(modelType, byName)
 		d, err := f.Describe(c)
 		if err == nil {
-			return append(lacks, unmatched(d, infos)...)
+			return append(lacks, unmatched(d, infos, byName)...)
 		}
 		if ignore != nil {
 			// What cannot be overridden says the rest.
@@ -75,11 +75,7 @@ func lacking(modelType string, f Family, config []byte, infos []tensor.Info) []s
 var layerNumber = regexp.MustCompile(`\.[0-9]+\.`)
 
 // unmatched lists tensors that a description wants or does not use.
-func unmatched(d *Decoder, infos []tensor.Info) []string {
-	have := make(map[string]bool, len(infos))
-	for _, info := range infos {
-		have[info.Name] = true
-	}
+func unmatched(d *Decoder, infos []tensor.Info, byName map[string]*tensor.Info) []string {
 	var list []string
 	add := func(text string) { // what all layers lack is said once
 		if text = layerNumber.ReplaceAllString(text, ".*."); !slices.Contains(list, text) {
@@ -96,7 +92,7 @@ func unmatched(d *Decoder, infos []tensor.Info) []string {
 		if t, ok := of[name]; ok {
 			name = t
 		}
-		if name != "" && !have[name] && !used[name] {
+		if name != "" && byName[name] == nil && !used[name] {
 			add("a tensor " + name)
 		}
 		used[name] = true

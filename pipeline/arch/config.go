@@ -66,8 +66,8 @@ func newConfig(fields *object, prefix string, r *record) *Config {
 func (c *Config) Has(key string) bool { return c.fields.values[key] != nil }
 
 // know sets what the keys are read for: a family, and the tensors of the checkpoint.
-func (c *Config) know(family string, infos []tensor.Info) {
-	c.family, c.tensors = family, tensor.ByName(infos)
+func (c *Config) know(family string, tensors map[string]*tensor.Info) {
+	c.family, c.tensors = family, tensors
 }
 
 // Tensor gives the facts of a tensor of the checkpoint, and whether there is one. A family asks where config.json does

@@ -33,7 +33,7 @@ func Describe(config []byte, tensors []tensor.Info, opts Options) (*Decoder, err
 		}
 		return nil, problems{scope: configName, list: c.problems}
 	}
-	c.know(modelType, tensors)
+	c.know(modelType, tensor.ByName(tensors))
 	d, err := family.Describe(c)
 	if err != nil {
 		return nil, err
