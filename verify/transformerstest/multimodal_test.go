@@ -79,20 +79,22 @@ var multimodalFamilies = map[string]family{
 			object{"layer_types": kinds("fsffs"), "use_sliding_window": true, "sliding_window": 20, "rope_parameters.mrope_section": []int{8, 12, 12}})),
 	},
 	"qwen2_5_vl": {
-		config: seeing("qwen2-untied", "qwen2_5_vl_text", object{
+		config: flat(seeing("qwen2-untied", "qwen2_5_vl_text", object{
 			"model_type": "qwen2_5_vl", "architectures": []string{"Qwen2_5_VLForConditionalGeneration"}, "tie_word_embeddings": false,
 			"vision_config":  merged(qwenTower, object{"fullatt_block_indexes": []int{0}}),
 			"image_token_id": 310, "video_token_id": 311, "vision_start_token_id": 312, "vision_end_token_id": 313,
+		})),
+		honours: oneOf(qwenText, []object{
+			{"rope_parameters": removed, "rope_theta": 300, "rope_scaling": object{"type": "mrope", "mrope_section": []int{2, 3, 3}}},
 		}),
-		honours: inner("text_config", qwenText),
 		refuses: []refusal{
-			{`text_config.hidden_act: "gelu"`, object{"text_config.hidden_act": "gelu"}},
-			{`text_config.rope_scaling.type: "dynamic"`, object{"text_config.rope_parameters": removed, "text_config.rope_scaling": object{"type": "dynamic", "factor": 4}}},
+			{`hidden_act: "gelu"`, object{"hidden_act": "gelu"}},
+			{`rope_scaling.type: "dynamic"`, object{"rope_parameters": removed, "rope_scaling": object{"type": "dynamic", "factor": 4}}},
 		},
-		same: []object{{"text_config.sliding_window": 16, "text_config.max_window_layers": 0}, {"text_config.rope_parameters.rope_type": removed}},
-		shapes: inner("text_config", with(divided, object{"layer_types": removed, "rope_parameters.mrope_section": []int{2, 2, 1}},
+		same: []object{{"sliding_window": 16, "max_window_layers": 0}, {"rope_parameters.rope_type": removed}},
+		shapes: with(divided, object{"layer_types": removed, "rope_parameters.mrope_section": []int{2, 2, 1}},
 			object{"layer_types": removed, "rope_parameters.mrope_section": []int{20, 10, 10}},
-			object{"layer_types": kinds("fsffs"), "use_sliding_window": true, "sliding_window": 20, "rope_parameters.mrope_section": []int{8, 12, 12}})),
+			object{"layer_types": kinds("fsffs"), "use_sliding_window": true, "sliding_window": 20, "rope_parameters.mrope_section": []int{8, 12, 12}}),
 	},
 	"qwen3_vl": {
 		config: seeing("qwen3-untied", "qwen3_vl_text", object{
@@ -192,6 +194,18 @@ var qwen3Text = []object{
 
 // capped are changes that bound logits.
 func capped(change object) bool { _, ok := change["final_logit_softcapping"]; return ok }
+
+// flat is a config whose text keys stand beside the others, as files of Qwen2-VL and 2.5-VL have them.
+func flat(config func(t *testing.T) object) func(t *testing.T) object {
+	return func(t *testing.T) object {
+		t.Helper()
+		whole := config(t)
+		text := whole["text_config"].(object)
+		delete(text, "model_type")
+		delete(whole, "text_config")
+		return merged(text, whole)
+	}
+}
 
 // seeing is the config of a multimodal model around a text model with the keys of a checkpoint, without some of them.
 func seeing(text, modelType string, outer object, without ...string) func(t *testing.T) object {
