@@ -32,6 +32,23 @@ type twin struct {
 	changes [][2]object
 }
 
+// both is a change of the same keys.
+func both(keys object) [2]object { return [2]object{keys, keys} }
+
+// under is the config of a checkpoint of pipeline/arch/testdata under another model type.
+func under(modelType, of string) object {
+	b, err := os.ReadFile(filepath.Join("..", "..", "pipeline", "arch", "testdata", of, "config.json"))
+	config := object{}
+	if err == nil {
+		err = json.Unmarshal(b, &config)
+	}
+	if err != nil {
+		panic(err)
+	}
+	config["model_type"], config["num_attention_heads"] = modelType, int(config["num_attention_heads"].(float64))
+	return config
+}
+
 // twins are these model types.
 var twins = map[string]twin{
 	"internlm2": {
@@ -48,6 +65,17 @@ var twins = map[string]twin{
 			alike(plain[0], object{"head_dim": removed}),
 			alike(divided[1], object{"head_dim": removed}),
 			alike(divided[2], object{"head_dim": removed}),
+		},
+	},
+	"kimi_k2": {
+		of: "deepseek_v3", config: under("kimi_k2", "deepseek_v3"), build: asItIs,
+		changes: [][2]object{
+			{nil, nil},
+			both(object{"routed_scaling_factor": 1.5}),
+			both(object{"n_group": 1, "topk_group": 1}),
+			both(object{"norm_topk_prob": false}),
+			both(object{"rms_norm_eps": 0.1}),
+			both(object{"first_k_dense_replace": 2}),
 		},
 	},
 	"minicpm": {
