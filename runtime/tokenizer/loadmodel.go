@@ -13,16 +13,18 @@ import (
 )
 
 type modelFile struct {
-	Type             string    `json:"type"`
-	Dropout          *float64  `json:"dropout"`
-	UnkToken         *string   `json:"unk_token"`
-	ContinuingPrefix *string   `json:"continuing_subword_prefix"`
-	EndSuffix        *string   `json:"end_of_word_suffix"`
-	FuseUnk          bool      `json:"fuse_unk"`
-	ByteFallback     bool      `json:"byte_fallback"`
-	IgnoreMerges     bool      `json:"ignore_merges"`
-	Vocab            vocabFile `json:"vocab"`
-	Merges           mergeList `json:"merges"`
+	Type             string   `json:"type"`
+	Dropout          *float64 `json:"dropout"`
+	UnkToken         *string  `json:"unk_token"`
+	ContinuingPrefix *string  `json:"continuing_subword_prefix"`
+	EndSuffix        *string  `json:"end_of_word_suffix"`
+	FuseUnk          bool     `json:"fuse_unk"`
+	ByteFallback     bool     `json:"byte_fallback"`
+	IgnoreMerges     bool     `json:"ignore_merges"`
+
+	// Read apart from the others.
+	Vocab  vocabFile `json:"-"`
+	Merges mergeList `json:"-"`
 }
 
 // check refuses the settings that byte-level models do not use.
@@ -41,13 +43,55 @@ func (m *modelFile) check() error {
 	return nil
 }
 
+// read reads the model of a file, the small members strictly.
+func (m *modelFile) read(raw []byte) error {
+	bulk := map[string][]byte{"vocab": nil, "merges": nil}
+	if err := setup("model", "BPE", cutMembers(raw, bulk), m); err != nil {
+		return err
+	}
+	for name, to := range map[string]json.Unmarshaler{"vocab": &m.Vocab, "merges": &m.Merges} {
+		if b := bulk[name]; b != nil {
+			if err := to.UnmarshalJSON(b); err != nil {
+				return fmt.Errorf(`model "BPE": %s: %v: %w`, name, err, tensor.ErrCorrupt)
+			}
+		}
+	}
+	return nil
+}
+
+// cutMembers cuts members with the names of bulk off an object that is known to be valid, and gives what is left; of two with
+// one name the last counts.
+func cutMembers(raw []byte, bulk map[string][]byte) []byte {
+	if raw[0] != '{' {
+		return raw
+	}
+	isBulk := func(name string) bool { _, ok := bulk[name]; return ok }
+	left := []byte{'{'}
+	for rest := trimSpace(raw[1:]); rest[0] != '}'; {
+		key, behind := value(rest)
+		v, next := value(trimSpace(behind[1:])) // behind the colon
+		if name := string(key[1 : len(key)-1]); isBulk(name) {
+			bulk[name] = v
+		} else {
+			if len(left) > 1 {
+				left = append(left, ',')
+			}
+			left = append(append(append(left, key...), ':'), v...)
+		}
+		if rest = next; rest[0] == ',' {
+			rest = trimSpace(rest[1:])
+		}
+	}
+	return append(left, '}')
+}
+
 // readModel fills the vocabulary and the merges.
 func (t *Tokenizer) readModel(raw json.RawMessage) error {
 	if len(raw) == 0 {
 		return fmt.Errorf("no model: %w", tensor.ErrCorrupt)
 	}
 	var m modelFile
-	if err := setup("model", "BPE", raw, &m); err != nil {
+	if err := m.read(raw); err != nil {
 		// One of another type has other fields.
 		var c struct {
 			Type string `json:"type"`
