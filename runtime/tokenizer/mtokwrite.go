@@ -69,7 +69,11 @@ func (t *Tokenizer) mtokBytes(o MTOKOptions) ([]byte, error) {
 		m.Vocab = append(m.Vocab, vocabEntry{token, int32(id)})
 	}
 	sortedVocab(m.Vocab)
-	for p, e := range t.model.merges {
+	m0, ok := t.model.(*bpe)
+	if !ok {
+		return nil, unsupported("model", "other than BPE")
+	}
+	for p, e := range m0.merges {
 		m.Merges = append(m.Merges, mergeEntry{int32(p >> 32), int32(uint32(p)), e.rank})
 	}
 	slices.SortFunc(m.Merges, func(a, b mergeEntry) int {
@@ -83,7 +87,7 @@ func (t *Tokenizer) mtokBytes(o MTOKOptions) ([]byte, error) {
 			return nil, unsupported(fmt.Sprintf("added token %q", a.Content), "with single_word")
 		}
 		// As an entry of the vocabulary it would be found for the byte, which has no token otherwise.
-		if b, ok := fromStandIns(a.Content); ok && len(b) == 1 && t.model.byteID[b[0]] < 0 {
+		if b, ok := fromStandIns(a.Content); ok && len(b) == 1 && m0.byteID[b[0]] < 0 {
 			return nil, unsupported(fmt.Sprintf("added token %q", a.Content), "that stands for a byte")
 		}
 		m.Added = append(m.Added, mtokAdded{a.ID, a.Special, a.LStrip, a.RStrip, a.Content})
@@ -94,7 +98,8 @@ func (t *Tokenizer) mtokBytes(o MTOKOptions) ([]byte, error) {
 // mtokPreTokenizer translates the stages.
 func (t *Tokenizer) mtokPreTokenizer() (preNode, error) {
 	var nodes []preNode
-	for _, s := range t.stages {
+	steps, _ := t.preTokenizer.(preTokenizerSequence)
+	for _, s := range steps {
 		switch s := s.(type) {
 		case *splitStage:
 			n := preNode{Tag: preSplit, Regex: s.regex, Flag: s.invert}
@@ -129,7 +134,7 @@ func (t *Tokenizer) mtokPreTokenizer() (preNode, error) {
 // than Unicode 15.
 func (t *Tokenizer) Losses() []string {
 	var out []string
-	if t.nfc {
+	if t.normalizer != nil {
 		out = append(out, "text that is not composed (NFC) stays so")
 	}
 	if n := t.unreached(); n > 0 {
@@ -154,11 +159,15 @@ func (t *Tokenizer) Losses() []string {
 func (t *Tokenizer) unreached() int {
 	n := 0
 	var ids []int32
-	for word, id := range t.model.words {
+	m, ok := t.model.(*bpe)
+	if !ok {
+		return 0
+	}
+	for word, id := range m.words {
 		if word == "" {
 			continue
 		}
-		if ids = t.model.merge(ids[:0], word); len(ids) != 1 || ids[0] != id {
+		if ids = m.merge(ids[:0], word); len(ids) != 1 || ids[0] != id {
 			n++
 		}
 	}

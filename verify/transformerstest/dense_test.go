@@ -69,6 +69,7 @@ var denseFamilies = map[string]family{
 			{"rms_norm_eps": 0.1},
 			{"attention_bias": true},
 			{"head_dim": 24, "num_key_value_heads": 1},
+			{"rope_parameters.high_freq_factor": 1},
 			{"num_attention_heads": 2},
 		}),
 		refuses: []refusal{
@@ -76,7 +77,6 @@ var denseFamilies = map[string]family{
 			{`rope_parameters.rope_type: "dynamic"`, now("dynamic", 1e4, object{"factor": 4})},
 			{`rope_parameters.original_max_position_embeddings: missing`, object{"rope_parameters.original_max_position_embeddings": removed}},
 			{`rope_theta: 300 contradicts the rope_theta 1.2e+07`, before(300, nil)},
-			{`rope_parameters.high_freq_factor: 1 is not larger`, object{"rope_parameters.high_freq_factor": 1}},
 		},
 		shapes: plain,
 	},

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"hash/maphash"
+	"math"
 	"sync"
 	"sync/atomic"
 )
@@ -135,8 +136,10 @@ type bpe struct {
 	// byteID is the token of each byte, or -1: bytes without one vanish.
 	byteID [256]int32
 	// words is set when a word that is a token as a whole takes no merging (ignore_merges).
-	words map[string]int32
-	cache wordCache
+	words        map[string]int32
+	ignoreMerges bool
+	ordered      []pair // the merges of the file, duplicates included, by rank
+	cache        wordCache
 }
 
 // encode appends the ids of one word, which must not be empty.
@@ -165,6 +168,9 @@ func (m *bpe) merge(dst []int32, word string) []int32 {
 	}
 	return m.apply(w, dst)
 }
+
+// maxMerges keeps ranks within an int32; the engine of MNN compares them with a billion.
+const maxMerges = math.MaxInt32 / 4
 
 const (
 	cacheSlots = 1 << 14

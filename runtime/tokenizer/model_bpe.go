@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,105 +84,49 @@ func cutMembers(raw []byte, bulk map[string][]byte) []byte {
 	return append(left, '}')
 }
 
-// readModel fills the vocabulary and the merges.
-func (t *Tokenizer) readModel(raw json.RawMessage) error {
-	if len(raw) == 0 {
-		return fmt.Errorf("no model: %w", tensor.ErrCorrupt)
+// readBPE fills the vocabulary and the merges.
+func readBPE(raw json.RawMessage, v *vocabulary) (model, error) {
+	var f modelFile
+	if err := f.read(raw); err != nil {
+		return nil, err
 	}
-	var m modelFile
-	if err := m.read(raw); err != nil {
-		// One of another type has other fields.
-		var c struct {
-			Type string `json:"type"`
-		}
-		if other := json.Unmarshal(raw, &c); other != nil {
-			return fmt.Errorf("model: %v: %w", other, tensor.ErrCorrupt)
-		}
-		if m.Type = c.Type; m.Type == "BPE" || m.Type == "" {
-			return err
-		}
+	if err := f.check(); err != nil {
+		return nil, err
 	}
-	// Files written before 2021 have no type.
-	if m.Type != "BPE" && m.Type != "" {
-		return unsupported("model", fmt.Sprintf("%q", m.Type))
+	v.ids = make(map[string]int32, len(f.Vocab))
+	v.size = len(f.Vocab)
+	v.tokens, v.known, v.special = slices.Grow(v.tokens, v.size), slices.Grow(v.known, v.size), slices.Grow(v.special, v.size)
+	if err := v.defineAll(f.Vocab); err != nil {
+		return nil, err
 	}
-	if err := m.check(); err != nil {
-		return err
-	}
-
-	t.ids = make(map[string]int32, len(m.Vocab))
-	t.vocab = len(m.Vocab)
-	t.tokens, t.known, t.special = slices.Grow(t.tokens, t.vocab), slices.Grow(t.known, t.vocab), slices.Grow(t.special, t.vocab)
-	if err := t.defineAll(m.Vocab); err != nil {
-		return err
-	}
+	m := &bpe{ignoreMerges: f.IgnoreMerges}
 	complete := true
 	for b := range 256 {
-		id, ok := t.ids[standIn[b]]
+		id, ok := v.ids[standIn[b]]
 		if !ok {
 			id, complete = -1, false
 		}
-		t.model.byteID[b] = id
+		m.byteID[b] = id
 	}
-	if m.UnkToken != nil && !complete {
-		return unsupported(`model "BPE"`, "with unk_token and without a token for every byte")
+	if f.UnkToken != nil && !complete {
+		return nil, unsupported(`model "BPE"`, "with unk_token and without a token for every byte")
 	}
-	if err := t.readMerges(m.Merges); err != nil {
-		return err
+	if err := m.readMerges(f.Merges, v); err != nil {
+		return nil, err
 	}
-	if t.ignoreMerges = m.IgnoreMerges; t.ignoreMerges {
-		t.model.words = make(map[string]int32, len(m.Vocab))
-		for token := range m.Vocab {
+	if m.ignoreMerges {
+		m.words = make(map[string]int32, len(f.Vocab))
+		for token := range f.Vocab {
 			if word, ok := fromStandIns(token); ok {
-				t.model.words[word] = t.ids[token]
+				m.words[word] = v.ids[token]
 			}
 		}
 	}
-	return nil
-}
-
-// defineAll adds the tokens of a vocabulary. An error is that of the first in the order of their texts.
-func (t *Tokenizer) defineAll(vocab map[string]uint32) error {
-	ok := true
-	for token, id := range vocab {
-		if ok = t.define(token, id) == nil; !ok {
-			break
-		}
-	}
-	if ok {
-		return nil
-	}
-	clear(t.known)
-	for _, token := range slices.Sorted(maps.Keys(vocab)) {
-		if err := t.define(token, vocab[token]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// define adds a token under a free id.
-func (t *Tokenizer) define(token string, id uint32) error {
-	// Holes are rare and small. The bound keeps what a short file can claim in proportion to its length.
-	const slack = 1 << 16
-	if uint64(id) > uint64(2*t.vocab+2*len(t.added)+slack) {
-		return unsupported(fmt.Sprintf("token %q", token), fmt.Sprintf("with id %d among %d tokens", id, t.vocab))
-	}
-	for int(id) >= len(t.tokens) {
-		t.tokens = append(t.tokens, "")
-		t.known = append(t.known, false)
-		t.special = append(t.special, false)
-	}
-	if t.known[id] {
-		return fmt.Errorf("id %d is both %q and %q: %w", id, t.tokens[id], token, tensor.ErrCorrupt)
-	}
-	t.tokens[id], t.known[id] = token, true
-	t.ids[token] = int32(id)
-	return nil
+	return m, nil
 }
 
 // readMerges takes both spellings: "a b" and ["a", "b"].
-func (t *Tokenizer) readMerges(pairs mergeList) error {
+func (m *bpe) readMerges(pairs mergeList, v *vocabulary) error {
 	if pairs == nil {
 		return fmt.Errorf(`model "BPE" has no merges: %w`, tensor.ErrCorrupt)
 	}
@@ -196,21 +139,21 @@ func (t *Tokenizer) readMerges(pairs mergeList) error {
 	if len(pairs) > maxMerges {
 		return unsupported("model", fmt.Sprintf("with %d merges", len(pairs)))
 	}
-	t.model.sameID = true
-	t.model.merges = make(map[pair]merge, len(pairs))
-	t.ordered = make([]pair, len(pairs))
+	m.sameID = true
+	m.merges = make(map[pair]merge, len(pairs))
+	m.ordered = make([]pair, len(pairs))
 	for rank, p := range pairs {
 		if p.parts != 2 {
 			return fmt.Errorf("merge %d has %d parts: %w", rank, p.parts, tensor.ErrCorrupt)
 		}
-		left, ok1 := t.ids[p.left]
-		right, ok2 := t.ids[p.right]
-		both, ok3 := t.ids[p.left+p.right]
+		left, ok1 := v.ids[p.left]
+		right, ok2 := v.ids[p.right]
+		both, ok3 := v.ids[p.left+p.right]
 		if !ok1 || !ok2 || !ok3 {
 			return fmt.Errorf("merge %d, %q with %q: not all of them are tokens: %w", rank, p.left, p.right, tensor.ErrCorrupt)
 		}
-		t.ordered[rank] = pairOf(left, right)
-		t.model.merges[pairOf(left, right)] = merge{int32(rank), both}
+		m.ordered[rank] = pairOf(left, right)
+		m.merges[pairOf(left, right)] = merge{int32(rank), both}
 	}
 	return nil
 }
@@ -366,3 +309,17 @@ func unquote(b []byte) (s string, err error) {
 }
 
 func trimSpace(b []byte) []byte { return bytes.TrimLeft(b, " \t\r\n") }
+
+// fit sees that the model gets what it expects: bytes, from a pre-tokenizer that ends with ByteLevel.
+func (t *Tokenizer) fit() error {
+	steps, _ := t.preTokenizer.(preTokenizerSequence)
+	for i, s := range steps {
+		if _, ok := s.(*byteLevelStage); ok {
+			if i != len(steps)-1 {
+				return unsupported("pre-tokenizer", `behind "ByteLevel"`)
+			}
+			return nil
+		}
+	}
+	return unsupported("pre-tokenizer", `without "ByteLevel"`)
+}

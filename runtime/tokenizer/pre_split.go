@@ -1,27 +1,12 @@
 package tokenizer
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
-
-// stage is one step of the pre-tokenizer. It calls yield with the pieces of s, in order; s is not empty, and
-// neither are the pieces. What the last stage yields is merged on its own.
-type stage interface {
-	split(s string, yield func(string))
-}
-
-// runStages sends s through the stages.
-func runStages(stages []stage, s string, yield func(string)) {
-	if len(stages) == 0 {
-		yield(s)
-		return
-	}
-	if len(stages) == 1 {
-		stages[0].split(s, yield)
-		return
-	}
-	stages[0].split(s, func(piece string) { runStages(stages[1:], piece, yield) })
-}
 
 // behavior says what becomes of the matches of a splitStage.
 type behavior string
@@ -51,19 +36,20 @@ type splitStage struct {
 	invert   bool
 }
 
-func (p *splitStage) split(s string, yield func(string)) {
+func (p *splitStage) split(in piece, yield func(piece)) {
+	s := in.text
 	if p.scan != nil && p.behavior == isolated {
 		t := classes()
 		for i := 0; i < len(s); {
 			end := p.scan(t, s, i)
-			yield(s[i:end])
+			yield(piece{s[i:end], in.first && i == 0})
 			i = end
 		}
 		return
 	}
 	for _, sp := range p.spans(s) {
 		if sp.start < sp.end {
-			yield(s[sp.start:sp.end])
+			yield(piece{s[sp.start:sp.end], in.first && sp.start == 0})
 		}
 	}
 }
@@ -142,6 +128,15 @@ func (p *splitStage) spans(s string) []span {
 	return out
 }
 
+func readDigits(raw json.RawMessage, _ int) (preTokenizer, error) {
+	var c struct {
+		Type       string `json:"type"`
+		Individual bool   `json:"individual_digits"`
+	}
+	err := setup("pre-tokenizer", "Digits", raw, &c)
+	return digitsStage(c.Individual), err
+}
+
 // digitsStage is the pre-tokenizer Digits: every digit, or every run of digits, is a piece.
 func digitsStage(individual bool) *splitStage {
 	p := &splitStage{regex: `\p{N}`, behavior: isolated}
@@ -184,24 +179,41 @@ func findLiteral(text string) func(string) []span {
 	}
 }
 
-// byteLevelStage is the pre-tokenizer ByteLevel, always the last one. That the model works on bytes is its
-// effect too, but needs no work here.
-type byteLevelStage struct {
-	prefixSpace, useRegex bool
-}
-
-func (p *byteLevelStage) split(s string, yield func(string)) {
-	if p.prefixSpace && s[0] != ' ' {
-		s = " " + s
+func readSplit(raw json.RawMessage, _ int) (preTokenizer, error) {
+	const kind, name = "pre-tokenizer", "Split"
+	var c struct {
+		Type    string `json:"type"`
+		Pattern struct {
+			Regex  *string
+			String *string
+		} `json:"pattern"`
+		Behavior behavior `json:"behavior"`
+		Invert   bool     `json:"invert"`
 	}
-	if !p.useRegex {
-		yield(s)
-		return
+	if err := setup(kind, name, raw, &c); err != nil {
+		return nil, err
 	}
-	t := classes()
-	for i := 0; i < len(s); {
-		end := scanGPT2(t, s, i)
-		yield(s[i:end])
-		i = end
+	p := &splitStage{behavior: c.Behavior, invert: c.Invert}
+	switch c.Behavior {
+	case isolated, removed, mergedWithPrevious, mergedWithNext, contiguous:
+	default:
+		return nil, fmt.Errorf("%s %q: behavior %q: %w", kind, name, c.Behavior, tensor.ErrCorrupt)
 	}
+	switch {
+	case c.Pattern.Regex != nil && c.Pattern.String == nil:
+		p.regex = *c.Pattern.Regex
+		if p.scan = scanners[p.regex]; p.scan == nil {
+			find, err := compileRegex(p.regex)
+			if err != nil {
+				return nil, fmt.Errorf("%s %q: %w", kind, name, err)
+			}
+			p.find = find
+		}
+	case c.Pattern.String != nil && c.Pattern.Regex == nil && *c.Pattern.String != "":
+		p.regex = quoteRegex(*c.Pattern.String)
+		p.find = findLiteral(*c.Pattern.String)
+	default:
+		return nil, fmt.Errorf("%s %q has no pattern: %w", kind, name, tensor.ErrCorrupt)
+	}
+	return p, nil
 }

@@ -1,0 +1,109 @@
+package tokenizer
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// maxNesting is how deep a Sequence may lie inside another.
+const maxNesting = 8
+
+func unsupported(kind, what string) error {
+	return fmt.Errorf("%s %s: %w", kind, what, tensor.ErrUnsupported)
+}
+
+// components is a table of what a tokenizer.json may hold in one place, by type.
+type components[T any] struct {
+	kind  string
+	types map[string]func(raw json.RawMessage, depth int) (T, error)
+}
+
+// read reads a component; it reports false for null and for one that is missing.
+func (c *components[T]) read(raw json.RawMessage, depth int) (v T, ok bool, err error) {
+	name, err := componentType(c.kind, raw)
+	if err != nil || name == "" {
+		return v, false, err
+	}
+	read, ok := c.types[name]
+	if !ok {
+		return v, false, unsupported(c.kind, fmt.Sprintf("%q", name))
+	}
+	if depth == 0 {
+		return v, false, unsupported(c.kind, "nested so deep")
+	}
+	if v, err = read(raw, depth); err != nil {
+		return v, false, err
+	}
+	return v, true, nil
+}
+
+// sequence reads the components of a Sequence, which stand under key. Those that are null are left out.
+func (c *components[T]) sequence(key string, raw json.RawMessage, depth int) ([]T, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &members); err != nil {
+		return nil, fmt.Errorf("%s \"Sequence\": %v: %w", c.kind, err, tensor.ErrCorrupt)
+	}
+	for name := range members {
+		if name != key && name != "type" {
+			return nil, unsupported(c.kind+` "Sequence"`, fmt.Sprintf("with unknown field %q", name))
+		}
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal(members[key], &list); err != nil {
+		return nil, fmt.Errorf("%s \"Sequence\": %s: %v: %w", c.kind, key, err, tensor.ErrCorrupt)
+	}
+	var out []T
+	for _, r := range list {
+		v, ok, err := c.read(r, depth-1)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			out = append(out, v)
+		}
+	}
+	return out, nil
+}
+
+// componentType reads the type of a component; it is empty for null and for a component that is missing.
+func componentType(kind string, raw json.RawMessage) (string, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return "", nil
+	}
+	var c struct {
+		Type *string `json:"type"`
+	}
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return "", fmt.Errorf("%s: %v: %w", kind, err, tensor.ErrCorrupt)
+	}
+	if c.Type == nil || *c.Type == "" {
+		return "", fmt.Errorf("%s has no type: %w", kind, tensor.ErrCorrupt)
+	}
+	return *c.Type, nil
+}
+
+// setup decodes the settings of a component into v.
+func setup(kind, name string, raw json.RawMessage, v any) error {
+	return strict(fmt.Sprintf("%s %q", kind, name), raw, v)
+}
+
+// strict decodes one JSON value. A key that v lacks is not supported: it might change the ids.
+func strict(what string, b []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	err := d.Decode(v)
+	if err == nil && d.More() {
+		err = fmt.Errorf("data behind the value")
+	}
+	switch {
+	case err == nil:
+		return nil
+	case strings.HasPrefix(err.Error(), "json: unknown field "):
+		return unsupported(what, "with "+strings.TrimPrefix(err.Error(), "json: unknown "))
+	}
+	return fmt.Errorf("%s: %v: %w", what, err, tensor.ErrCorrupt)
+}

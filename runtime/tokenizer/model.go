@@ -1,0 +1,14 @@
+package tokenizer
+
+import "encoding/json"
+
+// model turns a word, what the pre-tokenizer leaves as one piece, into ids.
+type model interface {
+	// encode appends the ids of a word, which is not empty.
+	encode(dst []int32, word string) []int32
+}
+
+// models are the types of the key "model". A reader defines the tokens in v.
+var models = map[string]func(raw json.RawMessage, v *vocabulary) (model, error){
+	"BPE": readBPE,
+}

@@ -1,0 +1,59 @@
+package tokenizer
+
+import "encoding/json"
+
+// piece is a part of a text on its way through the pre-tokenizer.
+type piece struct {
+	text string
+	// first says that it begins where the text given to Encode begins.
+	first bool
+}
+
+// preTokenizer cuts a piece. It calls yield with the parts in order; p is not empty, and neither are the parts.
+type preTokenizer interface {
+	split(p piece, yield func(piece))
+}
+
+// preTokenizers are the types of the key "pre_tokenizer".
+var preTokenizers components[preTokenizer]
+
+func init() {
+	preTokenizers = components[preTokenizer]{"pre-tokenizer", map[string]func(json.RawMessage, int) (preTokenizer, error){
+		"ByteLevel": readByteLevel,
+		"Digits":    readDigits,
+		"Sequence":  readPreTokenizerSequence,
+		"Split":     readSplit,
+	}}
+}
+
+// preTokenizerSequence is the pre-tokenizer Sequence: each step sees the parts of the one before.
+type preTokenizerSequence []preTokenizer
+
+func readPreTokenizerSequence(raw json.RawMessage, depth int) (preTokenizer, error) {
+	list, err := preTokenizers.sequence("pretokenizers", raw, depth)
+	return preTokenizerSequence(list), err
+}
+
+func (l preTokenizerSequence) split(p piece, yield func(piece)) {
+	switch len(l) {
+	case 0:
+		yield(p)
+	case 1:
+		l[0].split(p, yield)
+	default:
+		l[0].split(p, func(part piece) { l[1:].split(part, yield) })
+	}
+}
+
+// flat unfolds sequences within sequences.
+func (l preTokenizerSequence) flat() preTokenizerSequence {
+	var out preTokenizerSequence
+	for _, p := range l {
+		if inner, ok := p.(preTokenizerSequence); ok {
+			out = append(out, inner.flat()...)
+		} else {
+			out = append(out, p)
+		}
+	}
+	return out
+}
