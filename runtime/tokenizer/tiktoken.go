@@ -70,7 +70,7 @@ func (r tiktokenRanks) check() error {
 	return nil
 }
 
-// define makes the tokenizer of a vocabulary that begins at id first, behind other tokens. A word that is a token as a whole is
+// define makes the tokenizer of a vocabulary whose ids begin behind those of other tokens. A word that is a token as a whole is
 // taken whole, as the library does; any other is merged.
 func (r tiktokenRanks) define(before []string, pattern string) *Definition {
 	ranks := make(map[string]int32, len(r))
@@ -90,45 +90,90 @@ func (r tiktokenRanks) define(before []string, pattern string) *Definition {
 	return d
 }
 
-// tiktokenFacts are what the code of a tokenizer class says that no file of the repository does.
-type tiktokenFacts struct {
+// tiktokenClass is what the code of a tokenizer class says that no file of the repository does.
+type tiktokenClass struct {
+	nfc     bool
 	pattern string
-	// special are the tokens behind those of the file, in order.
+	// special are the tokens behind those of the file, whose number it takes; the repository may give them other names.
 	special func(ranks int) []string
-	prefix  []string // put before every text
+	// prefix stands before every text.
+	prefix []string
 }
 
 const (
-	// qwenPattern is that of QWenTokenizer, in tokenization_qwen.py of Qwen/Qwen-7B.
-	qwenPattern = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	// cl100kPattern is that of ChatGLM4Tokenizer and of TikTokenConverter in transformers.
 	cl100kPattern = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	// kimiPattern is that of TikTokenTokenizer, in tokenization_kimi.py of moonshotai/Kimi-K2-Instruct.
+	// kimiPattern is that of TikTokenTokenizer.
 	kimiPattern = `[\p{Han}]+|` +
 		`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|` +
 		`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|` +
 		`\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-// tiktokenClasses are the classes whose Python code was read.
-var tiktokenClasses = map[string]tiktokenFacts{
-	"QWenTokenizer": {pattern: qwenPattern, special: func(int) []string {
-		list := []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>"}
-		for i := range 205 {
-			list = append(list, fmt.Sprintf("<|extra_%d|>", i))
-		}
-		return list
-	}},
-	"HYTokenizer": {pattern: qwenPattern, special: func(int) []string {
-		list := []string{"<|startoftext|>", "<|extra_0|>", "<|extra_4|>", "<|extra_5|>", "<|eos|>"}
-		return list
+// tiktokenClasses are the classes whose Python code was read, in tokenization_qwen.py of Qwen 1, tokenization_kimi.py of Kimi K2
+// and tokenization_chatglm.py of GLM 4.
+var tiktokenClasses = map[string]tiktokenClass{
+	"QWenTokenizer": {nfc: true, pattern: qwen2Pattern, special: func(int) []string {
+		return append([]string{"<|endoftext|>", "<|im_start|>", "<|im_end|>"}, numbered("<|extra_%d|>", 0, 205)...)
 	}},
 	"TikTokenTokenizer": {pattern: kimiPattern, special: func(ranks int) []string {
-		list := make([]string, 256)
-		for i := range list {
-			list[i] = fmt.Sprintf("<|reserved_token_%d|>", ranks+i)
-		}
-		return list
+		return numbered("<|reserved_token_%d|>", ranks, 256)
 	}},
 	"ChatGLM4Tokenizer": {pattern: cl100kPattern, special: func(int) []string { return nil }, prefix: []string{"[gMASK]", "<sop>"}},
+}
+
+func numbered(format string, from, n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf(format, from+i)
+	}
+	return list
+}
+
+// Tiktoken reads the tiktoken file of a repository. How texts are cut and which tokens follow those of the file is known from
+// the class; a class that is not known is tensor.ErrUnsupported. The ids are those of the class with the library `tiktoken`.
+func (c *Config) Tiktoken(b []byte) (*Definition, error) {
+	k, ok := tiktokenClasses[c.Class]
+	if !ok && !c.Remote {
+		// TokenizersBackend takes any such file, and reserves names up to the last token of the repository.
+		k, ok = tiktokenClass{pattern: cl100kPattern, special: func(int) []string { return nil }}, c.class() == nil
+	}
+	if !ok {
+		return nil, unsupported("tokenizer class", fmt.Sprintf("%q with a tiktoken vocabulary", c.Class))
+	}
+	ranks, err := readTiktoken(b)
+	if err != nil {
+		return nil, err
+	}
+	special := k.special(len(ranks))
+	listed := make(map[uint32]addedFile, len(c.added))
+	for _, a := range c.added {
+		listed[a.ID] = a
+	}
+	if n := len(c.added); n > 0 {
+		const slack = 1 << 12
+		last := int(c.added[n-1].ID) + 1 - len(ranks)
+		if last > n+len(special)+slack {
+			return nil, unsupported(fmt.Sprintf("added token %q", c.added[n-1].Content), fmt.Sprintf("with id %d", c.added[n-1].ID))
+		}
+		if last > len(special) {
+			special = append(special, numbered("<|reserved_token_%d|>", len(ranks)+len(special), last-len(special))...)
+		}
+	}
+	d := ranks.define(nil, k.pattern)
+	if k.nfc {
+		d.normalizer = part{"type": "NFC"}
+	}
+	for i, text := range special {
+		a, ok := listed[uint32(len(ranks)+i)]
+		if !ok {
+			a = addedFile{Content: text, Special: true}
+		}
+		d.add(a)
+	}
+	if tiktokenClasses[c.Class].pattern != "" {
+		return d, d.surround(k.prefix, nil)
+	}
+	d.apply(c)
+	return d, d.frame(c)
 }

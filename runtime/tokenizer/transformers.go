@@ -215,32 +215,43 @@ func (a addedFile) same(b addedFile) bool {
 
 // frame puts bos and eos around a text if the repository says so.
 func (d *Definition) frame(c *Config) error {
-	var single []part
-	special := part{}
-	token := func(name string, wanted *bool) error {
-		t := c.named(name)
-		if wanted == nil || !*wanted || t.Content == "" {
-			return nil
+	token := func(name string, wanted *bool) []string {
+		if text := c.named(name).Content; wanted != nil && *wanted && text != "" {
+			return []string{text}
 		}
-		id, ok := d.id(t.Content)
-		if !ok {
-			return fmt.Errorf("%s %q is no token: %w", name, t.Content, tensor.ErrCorrupt)
-		}
-		single = append(single, part{"SpecialToken": part{"id": t.Content, "type_id": 0}})
-		special[t.Content] = part{"id": t.Content, "ids": []int32{id}, "tokens": []string{t.Content}}
 		return nil
 	}
-	if err := token("bos_token", c.addBOS); err != nil {
+	return d.surround(token("bos_token", c.addBOS), token("eos_token", c.addEOS))
+}
+
+// surround puts tokens before and behind every text.
+func (d *Definition) surround(before, behind []string) error {
+	if len(before)+len(behind) == 0 {
+		return nil
+	}
+	special := part{}
+	pieces := func(tokens []string) (list []part, err error) {
+		for _, text := range tokens {
+			id, ok := d.id(text)
+			if !ok {
+				return nil, fmt.Errorf("%q, which stands around texts, is no token: %w", text, tensor.ErrCorrupt)
+			}
+			list = append(list, part{"SpecialToken": part{"id": text, "type_id": 0}})
+			special[text] = part{"id": text, "ids": []int32{id}, "tokens": []string{text}}
+		}
+		return list, nil
+	}
+	left, err := pieces(before)
+	if err != nil {
 		return err
 	}
-	single = append(single, part{"Sequence": part{"id": "A", "type_id": 0}})
-	if err := token("eos_token", c.addEOS); err != nil {
+	right, err := pieces(behind)
+	if err != nil {
 		return err
 	}
-	if len(single) > 1 {
-		pair := append(slices.Clone(single), part{"Sequence": part{"id": "B", "type_id": 1}})
-		d.postProcessor = part{"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}
-	}
+	single := slices.Concat(left, []part{{"Sequence": part{"id": "A", "type_id": 0}}}, right)
+	pair := append(slices.Clone(single), part{"Sequence": part{"id": "B", "type_id": 1}})
+	d.postProcessor = part{"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}
 	return nil
 }
 
