@@ -86,8 +86,28 @@ func componentType(kind string, raw json.RawMessage) (string, error) {
 	return *c.Type, nil
 }
 
+// harmless are keys, by type of component, that real files have and the library `tokenizers` reads over. It reads over
+// every key that a component lacks, but such a key may have a meaning in another version, so each is named here.
+var harmless = map[string][]string{
+	"TemplateProcessing": {"add_prefix_space", "trim_offsets", "use_regex"}, // written behind what was a ByteLevel: Command R+
+}
+
 // setup decodes the settings of a component into v.
 func setup(kind, name string, raw json.RawMessage, v any) error {
+	if keys := harmless[name]; len(keys) > 0 {
+		var members map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &members); err == nil {
+			before := len(members)
+			for _, key := range keys {
+				delete(members, key)
+			}
+			if len(members) < before {
+				if raw, err = json.Marshal(members); err != nil {
+					return fmt.Errorf("%s %q: %v: %w", kind, name, err, tensor.ErrCorrupt)
+				}
+			}
+		}
+	}
 	return strict(fmt.Sprintf("%s %q", kind, name), raw, v)
 }
 

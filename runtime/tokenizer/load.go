@@ -13,8 +13,19 @@ import (
 //
 // Any other component, and any setting unknown here, is tensor.ErrUnsupported with its name; a file that
 // contradicts itself is tensor.ErrCorrupt.
-func Load(tokenizerJSON []byte) (*Tokenizer, error) {
-	t, err := load(tokenizerJSON)
+func Load(tokenizerJSON []byte) (*Tokenizer, error) { return LoadWith(tokenizerJSON, LoadOptions{}) }
+
+// LoadOptions are what other files of a checkpoint add to its tokenizer.json.
+type LoadOptions struct {
+	// Added are tokens to add behind those of the file, in this order, as the library's method add_tokens does: a token
+	// that exists takes over the settings given here, and stays special if it was. An ID of -1 leaves the number to the
+	// library's rules; any other must agree with them.
+	Added []AddedToken
+}
+
+// LoadWith is Load with what other files add.
+func LoadWith(tokenizerJSON []byte, o LoadOptions) (*Tokenizer, error) {
+	t, err := load(tokenizerJSON, o)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer.json: %w", err)
 	}
@@ -33,7 +44,7 @@ type tokenizerFile struct {
 	Model         json.RawMessage `json:"model"`
 }
 
-func load(b []byte) (*Tokenizer, error) {
+func load(b []byte, o LoadOptions) (*Tokenizer, error) {
 	if !utf8.Valid(b) {
 		return nil, fmt.Errorf("not UTF-8: %w", tensor.ErrCorrupt)
 	}
@@ -57,6 +68,12 @@ func load(b []byte) (*Tokenizer, error) {
 		return nil, err
 	}
 	if err := t.readAdded(f.AddedTokens); err != nil {
+		return nil, err
+	}
+	if err := t.addTokens(o.Added); err != nil {
+		return nil, err
+	}
+	if err := t.indexAdded(); err != nil {
 		return nil, err
 	}
 	if err := t.readPostProcessor(f.PostProcessor); err != nil {

@@ -34,8 +34,8 @@ func TestLoadRefuses(t *testing.T) {
 		is          error
 		want        string
 	}{
-		"Precompiled":         {"normalizer", `{"type":"Precompiled","precompiled_charsmap":""}`, tensor.ErrUnsupported, `normalizer "Precompiled": not supported`},
-		"nested normalizer":   {"normalizer", `{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Lowercase"}]}`, tensor.ErrUnsupported, `normalizer "Lowercase"`},
+		"Precompiled":         {"normalizer", `{"type":"Precompiled","precompiled_charsmap":""}`, tensor.ErrCorrupt, `normalizer "Precompiled": table of replacements: too short`},
+		"nested normalizer":   {"normalizer", `{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Titlecase"}]}`, tensor.ErrUnsupported, `normalizer "Titlecase"`},
 		"Metaspace":           {"pre_tokenizer", `{"type":"Metaspace","replacement":"▁"}`, tensor.ErrUnsupported, `pre-tokenizer "Metaspace"`},
 		"no ByteLevel":        {"pre_tokenizer", `null`, tensor.ErrUnsupported, `without "ByteLevel"`},
 		"ByteLevel first":     {"pre_tokenizer", `{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits","individual_digits":true}]}`, tensor.ErrUnsupported, `behind "ByteLevel"`},
@@ -58,7 +58,7 @@ func TestLoadRefuses(t *testing.T) {
 		"open class":          {"pre_tokenizer", split(`[a`), tensor.ErrCorrupt, "too early"},
 		"added id":            {"added_tokens", added("9", "<x>"), tensor.ErrUnsupported, "3 is next"},
 		"added id differs":    {"added_tokens", added("1", "a"), tensor.ErrCorrupt, "but 0 in the vocabulary"},
-		"added empty":         {"added_tokens", added("3", ""), tensor.ErrCorrupt, "empty"},
+		"added lacks":         {"added_tokens", `[{"id":3,"content":"<x>"}]`, tensor.ErrCorrupt, "added token 0 lacks"},
 		"merge of no token":   {"model", `{"type":"BPE","vocab":{"a":0,"b":1},"merges":["a b"]}`, tensor.ErrCorrupt, "merge 0"},
 		"merge of three":      {"model", `{"type":"BPE","vocab":{"a":0,"b":1},"merges":["a b a"]}`, tensor.ErrCorrupt, "3 parts"},
 		"no merges":           {"model", `{"type":"BPE","vocab":{"a":0,"b":1}}`, tensor.ErrCorrupt, "no merges"},

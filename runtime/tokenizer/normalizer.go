@@ -1,20 +1,58 @@
 package tokenizer
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
+)
 
-// normalizer changes a text before it is cut into words. Texts are UTF-8.
+// normalizer changes a text before it is cut into words. Texts are UTF-8. What it returns is first if p is and if the
+// library `tokenizers` counts the text's first byte to the place where p begins, which a normalizer that drops
+// something there prevents.
 type normalizer interface {
-	normalize(s string) string
+	normalize(p piece) piece
 }
+
+// A file may ask for much: these bound the bytes that its normalizers together make of one, and their number. Those of
+// real files make 44 at most, with a table of SentencePiece and two replacements.
+const (
+	maxGrowth = 256
+	maxSteps  = 64
+)
 
 // normalizers are the types of the key "normalizer".
 var normalizers components[normalizer]
 
 func init() {
 	normalizers = components[normalizer]{"normalizer", map[string]func(json.RawMessage, int) (normalizer, error){
-		"NFC":      readNFC,
-		"Sequence": readNormalizerSequence,
+		"Bert":           readBert,
+		"BertNormalizer": readBert,
+		"ByteLevel":      withoutSettings("ByteLevel", byteLevelNormalizer{}),
+		"Lowercase":      withoutSettings("Lowercase", lowercase{}),
+		"NFC":            withoutSettings("NFC", formNFC),
+		"NFD":            withoutSettings("NFD", formNFD),
+		"NFKC":           withoutSettings("NFKC", formNFKC),
+		"NFKD":           withoutSettings("NFKD", formNFKD),
+		"Nmt":            withoutSettings("Nmt", nmt{}),
+		"Precompiled":    readPrecompiled,
+		"Prepend":        readPrepend,
+		"Replace":        readReplace,
+		"Sequence":       readNormalizerSequence,
+		"Strip":          readStrip,
+		"StripAccents":   withoutSettings("StripAccents", stripAccents{}),
 	}}
+}
+
+// withoutSettings reads a normalizer that has only a type.
+func withoutSettings(name string, n normalizer) func(json.RawMessage, int) (normalizer, error) {
+	return func(raw json.RawMessage, _ int) (normalizer, error) {
+		var c struct {
+			Type string `json:"type"`
+		}
+		if err := setup("normalizer", name, raw, &c); err != nil {
+			return nil, err
+		}
+		return n, nil
+	}
 }
 
 // normalizerSequence is the normalizer Sequence.
@@ -22,24 +60,76 @@ type normalizerSequence []normalizer
 
 func readNormalizerSequence(raw json.RawMessage, depth int) (normalizer, error) {
 	list, err := normalizers.sequence("normalizers", raw, depth)
-	return normalizerSequence(list), err
+	if err != nil {
+		return nil, err
+	}
+	return newNormalizerSequence(list)
 }
 
-func (l normalizerSequence) normalize(s string) string {
+// newNormalizerSequence refuses what takes too much memory or time, and an order that the library `tokenizers` does
+// not survive: once something was put before the first character, only Replace and Prepend may follow.
+func newNormalizerSequence(list []normalizer) (normalizer, error) {
+	const kind = `normalizer "Sequence"`
+	l := normalizerSequence(list).flat()
+	if len(l) > maxSteps {
+		return nil, unsupported(kind, fmt.Sprintf("of %d normalizers", len(l)))
+	}
+	if growth(l) > maxGrowth {
+		return nil, unsupported(kind, fmt.Sprintf("that makes more than %d bytes of one", maxGrowth))
+	}
+	inserted := false
 	for _, n := range l {
-		s = n.normalize(s)
+		switch n := n.(type) {
+		case replace:
+			inserted = inserted || n.empty
+		case prepend:
+		default:
+			if inserted {
+				return nil, unsupported(kind, `with a "Replace" of the empty text before another normalizer`)
+			}
+		}
 	}
-	return s
+	return l, nil
 }
 
-// nfcNormalizer is the normalizer NFC.
-type nfcNormalizer struct{}
-
-func readNFC(raw json.RawMessage, _ int) (normalizer, error) {
-	var c struct {
-		Type string `json:"type"`
+// flat unfolds sequences within a sequence, which are flat themselves.
+func (l normalizerSequence) flat() normalizerSequence {
+	var out normalizerSequence
+	for _, n := range l {
+		if inner, ok := n.(normalizerSequence); ok {
+			out = append(out, inner...)
+		} else {
+			out = append(out, n)
+		}
 	}
-	return nfcNormalizer{}, setup("normalizer", "NFC", raw, &c)
+	return out
 }
 
-func (nfcNormalizer) normalize(s string) string { return nfc(s) }
+// growth is a bound of the bytes that come of one, more than maxGrowth where there is none. The forms of Unicode and
+// the cases grow a text at most by 11 and once.
+func growth(n normalizer) int {
+	switch n := n.(type) {
+	case normalizerSequence:
+		total := 1
+		for _, inner := range n {
+			total = min(total*growth(inner), maxGrowth+1)
+		}
+		return total
+	case replace:
+		return n.growth()
+	case *precompiled:
+		return n.growth
+	case prepend:
+		return min(len(n), maxGrowth) + 1
+	case byteLevelNormalizer:
+		return 2
+	}
+	return 1
+}
+
+func (l normalizerSequence) normalize(p piece) piece {
+	for _, n := range l {
+		p = n.normalize(p)
+	}
+	return p
+}

@@ -31,20 +31,20 @@ func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
 	word := func(p piece) { ids = t.model.encode(ids, p.text) }
 	first := true
 	t.raw.cut(text, func(s string) {
+		p := piece{s, first}
 		if t.normalizer != nil {
-			s = t.normalizer.normalize(s)
+			p = t.normalizer.normalize(p)
 		}
-		t.normalized.cut(s, func(s string) {
-			switch p := (piece{s, first}); {
-			case s == "":
-			case t.preTokenizer == nil:
-				word(p)
-			default:
-				t.preTokenizer.split(p, word)
-			}
-			first = false
-		}, func(id int32) { token(id); first = false })
 		first = false
+		t.normalized.cut(p.text, func(s string) {
+			part := piece{s, p.first}
+			p.first = false
+			if t.preTokenizer == nil {
+				word(part)
+			} else {
+				t.preTokenizer.split(part, word)
+			}
+		}, func(id int32) { token(id); p.first = false })
 	}, func(id int32) { token(id); first = false })
 	if addSpecial {
 		ids = append(ids, t.suffix...)

@@ -18,6 +18,10 @@ type vocabulary struct {
 	// size is the number of tokens of the model itself.
 	size  int
 	added []AddedToken
+	// addedAt are the indices into added, by content.
+	addedAt map[string]int
+	// specials are the contents of all added tokens that were special at least once.
+	specials map[string]bool
 	// found are the added tokens that the normalizer changes, as they are looked for and decoded.
 	found map[int32]string
 }
@@ -79,70 +83,5 @@ func (v *vocabulary) define(token string, id uint32) error {
 	}
 	v.tokens[id], v.known[id] = token, true
 	v.ids[token] = int32(id)
-	return nil
-}
-
-type addedFile struct {
-	ID         uint32 `json:"id"`
-	Content    string `json:"content"`
-	SingleWord bool   `json:"single_word"`
-	LStrip     bool   `json:"lstrip"`
-	RStrip     bool   `json:"rstrip"`
-	Normalized bool   `json:"normalized"`
-	Special    bool   `json:"special"`
-}
-
-// readAdded takes the added tokens. Their ids in the file are a claim: the library `tokenizers` numbers
-// those that are not in the vocabulary itself, and a file that disagrees would have two meanings.
-func (t *Tokenizer) readAdded(list []addedFile) error {
-	next := t.size
-	for i, a := range list {
-		if a.Content == "" {
-			return fmt.Errorf("added token %d is empty: %w", i, tensor.ErrCorrupt)
-		}
-		if id, ok := t.ids[a.Content]; ok {
-			if uint32(id) != a.ID {
-				return fmt.Errorf("added token %q: id %d, but %d in the vocabulary: %w", a.Content, a.ID, id, tensor.ErrCorrupt)
-			}
-			for _, other := range t.added {
-				if other.Content == a.Content {
-					return fmt.Errorf("added token %q appears twice: %w", a.Content, tensor.ErrCorrupt)
-				}
-			}
-		} else {
-			if uint32(next) != a.ID {
-				return unsupported(fmt.Sprintf("added token %q", a.Content), fmt.Sprintf("with id %d where %d is next", a.ID, next))
-			}
-			if err := t.define(a.Content, a.ID); err != nil {
-				return err
-			}
-		}
-		next = max(next, int(a.ID)+1)
-		t.special[a.ID] = a.Special
-		t.added = append(t.added, AddedToken{
-			ID: int32(a.ID), Content: a.Content, Special: a.Special, LStrip: a.LStrip, RStrip: a.RStrip,
-			SingleWord: a.SingleWord, Normalized: a.Normalized,
-		})
-	}
-	var raw, later []AddedToken
-	var rawText, laterText []string
-	for _, a := range t.added {
-		if !a.Normalized {
-			raw, rawText = append(raw, a), append(rawText, a.Content)
-			continue
-		}
-		text := a.Content
-		if t.normalizer != nil {
-			text = t.normalizer.normalize(text)
-		}
-		if text != a.Content {
-			if t.found == nil {
-				t.found = map[int32]string{}
-			}
-			t.found[a.ID] = text
-		}
-		later, laterText = append(later, a), append(laterText, text)
-	}
-	t.raw, t.normalized = newMatcher(raw, rawText), newMatcher(later, laterText)
 	return nil
 }

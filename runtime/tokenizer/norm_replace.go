@@ -1,0 +1,150 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// replace is the normalizer Replace. Its content is put as it is: it knows no groups.
+type replace struct {
+	// pattern is a text to look for, unless find is set.
+	pattern, content string
+	// regex is the pattern in the file's dialect, and find its matches.
+	regex string
+	find  func(string) []span
+	// empty says that find gives empty matches.
+	empty bool
+}
+
+func readReplace(raw json.RawMessage, _ int) (normalizer, error) {
+	const kind, name = "normalizer", "Replace"
+	var c struct {
+		Type    string `json:"type"`
+		Pattern struct {
+			Regex  *string
+			String *string
+		} `json:"pattern"`
+		Content *string `json:"content"`
+	}
+	if err := setup(kind, name, raw, &c); err != nil {
+		return nil, err
+	}
+	n := replace{}
+	switch {
+	case c.Content == nil:
+		return nil, fmt.Errorf("%s %q has no content: %w", kind, name, tensor.ErrCorrupt)
+	case c.Pattern.Regex != nil && c.Pattern.String == nil:
+		find, err := compileRegex(*c.Pattern.Regex)
+		if err != nil {
+			return nil, fmt.Errorf("%s %q: %w", kind, name, err)
+		}
+		n.regex, n.find = *c.Pattern.Regex, find
+		for _, s := range []string{"", "a", "A ", " ", "\n", "1", "▁"} {
+			for _, m := range find(s) {
+				n.empty = n.empty || m.start == m.end
+			}
+		}
+	case c.Pattern.String != nil && c.Pattern.Regex == nil:
+		if n.pattern = *c.Pattern.String; n.pattern == "" {
+			return nil, unsupported(kind, fmt.Sprintf("%q of the empty text", name))
+		}
+	default:
+		return nil, fmt.Errorf("%s %q has no pattern: %w", kind, name, tensor.ErrCorrupt)
+	}
+	n.content = *c.Content
+	if n.growth() > maxGrowth {
+		return nil, unsupported(kind, fmt.Sprintf("%q with a content of %d bytes", name, len(n.content)))
+	}
+	return n, nil
+}
+
+func (n replace) normalize(p piece) piece {
+	s := p.text
+	if s == "" {
+		return p
+	}
+	if n.find == nil {
+		if strings.HasPrefix(s, n.pattern) {
+			p.first = n.keepsFirst(p.first, n.pattern)
+		}
+		p.text = strings.ReplaceAll(s, n.pattern, n.content)
+		return p
+	}
+	matches := n.find(s)
+	if len(matches) == 0 {
+		return p
+	}
+	if m := matches[0]; m.start == 0 {
+		p.first = n.keepsFirst(p.first, s[:m.end])
+	}
+	var b strings.Builder
+	done := 0
+	for _, m := range matches {
+		b.WriteString(s[done:m.start])
+		b.WriteString(n.content)
+		done = m.end
+	}
+	b.WriteString(s[done:])
+	p.text = b.String()
+	return p
+}
+
+// keepsFirst says whether a text remains first when its beginning is replaced: the content counts to the place of the
+// last character that it replaces, and if there is none, to the start of the whole text.
+func (n replace) keepsFirst(first bool, match string) bool {
+	_, w := utf8.DecodeRuneInString(match)
+	return match == "" && n.content != "" || first && w == len(match) && (n.content != "" || match == "")
+}
+
+// growth is a bound of the bytes that come of one.
+func (n replace) growth() int {
+	switch {
+	case n.find == nil:
+		return 1 + (len(n.content)-1)/len(n.pattern)
+	case n.empty:
+		return 1 + len(n.content)
+	}
+	return max(1, len(n.content))
+}
+
+// prepend is the normalizer Prepend. It leaves an empty text alone.
+type prepend string
+
+func readPrepend(raw json.RawMessage, _ int) (normalizer, error) {
+	const kind, name = "normalizer", "Prepend"
+	var c struct {
+		Type    string  `json:"type"`
+		Prepend *string `json:"prepend"`
+	}
+	if err := setup(kind, name, raw, &c); err != nil {
+		return nil, err
+	}
+	switch {
+	case c.Prepend == nil:
+		return nil, fmt.Errorf("%s %q without its text: %w", kind, name, tensor.ErrCorrupt)
+	case *c.Prepend == "":
+		return nil, unsupported(kind, `"Prepend" of the empty text`)
+	case len(*c.Prepend) >= maxGrowth:
+		return nil, unsupported(kind, fmt.Sprintf("%q of %d bytes", name, len(*c.Prepend)))
+	}
+	return prepend(*c.Prepend), nil
+}
+
+func (n prepend) normalize(p piece) piece {
+	if p.text != "" {
+		p.text = string(n) + p.text
+	}
+	return p
+}
+
+// byteLevelNormalizer is the normalizer ByteLevel: each byte becomes its stand-in.
+type byteLevelNormalizer struct{}
+
+func (byteLevelNormalizer) normalize(p piece) piece {
+	p.text = toStandIns(p.text)
+	return p
+}
