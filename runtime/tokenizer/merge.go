@@ -1,10 +1,8 @@
 package tokenizer
 
 import (
-	"hash/maphash"
 	"math"
 	"sync"
-	"sync/atomic"
 )
 
 // pair is two neighbouring token ids, the left one in the upper half.
@@ -130,83 +128,5 @@ func siftDown(h []candidate, i int) {
 	}
 }
 
-// bpe is the model of a Tokenizer. It sees raw bytes; the stand-ins exist in the files only.
-type bpe struct {
-	merger
-	// byteID is the token of each byte, or -1: bytes without one vanish.
-	byteID [256]int32
-	// words is set when a word that is a token as a whole takes no merging (ignore_merges).
-	words        map[string]int32
-	ignoreMerges bool
-	ordered      []pair // the merges of the file, duplicates included, by rank
-	cache        wordCache
-}
-
-// encode appends the ids of one word, which must not be empty.
-func (m *bpe) encode(dst []int32, word string) []int32 {
-	if id, ok := m.words[word]; ok {
-		return append(dst, id)
-	}
-	if ids, ok := m.cache.get(word); ok {
-		return append(dst, ids...)
-	}
-	from := len(dst)
-	dst = m.merge(dst, word)
-	m.cache.put(word, dst[from:])
-	return dst
-}
-
-// merge is encode without the cache and without whole words.
-func (m *bpe) merge(dst []int32, word string) []int32 {
-	w := workspaces.Get().(*workspace)
-	defer workspaces.Put(w)
-	w.reset()
-	for i := range len(word) {
-		if id := m.byteID[word[i]]; id >= 0 {
-			w.push(id)
-		}
-	}
-	return m.apply(w, dst)
-}
-
 // maxMerges keeps ranks within an int32; the engine of MNN compares them with a billion.
 const maxMerges = math.MaxInt32 / 4
-
-const (
-	cacheSlots = 1 << 14
-	// Longer words are rare, and memory stays below a few megabytes without them.
-	cachedWordBytes = 64
-)
-
-// wordCache remembers the ids of recent words. A word has one slot, and a newer word evicts an older one;
-// readers and writers never wait for each other. Its zero value is ready.
-type wordCache struct {
-	slots [cacheSlots]atomic.Pointer[cachedWord]
-}
-
-type cachedWord struct {
-	word string
-	ids  []int32
-}
-
-var cacheSeed = maphash.MakeSeed()
-
-func (c *wordCache) get(word string) ([]int32, bool) {
-	if len(word) > cachedWordBytes {
-		return nil, false
-	}
-	e := c.slots[maphash.String(cacheSeed, word)%cacheSlots].Load()
-	if e == nil || e.word != word {
-		return nil, false
-	}
-	return e.ids, true
-}
-
-func (c *wordCache) put(word string, ids []int32) {
-	if len(word) > cachedWordBytes {
-		return
-	}
-	// Copies: the word is a part of the caller's text, which must not be kept alive.
-	e := &cachedWord{word: string([]byte(word)), ids: append([]int32(nil), ids...)}
-	c.slots[maphash.String(cacheSeed, word)%cacheSlots].Store(e)
-}

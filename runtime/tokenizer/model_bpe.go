@@ -1,17 +1,144 @@
 package tokenizer
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-type modelFile struct {
+// bpe is the model BPE. Its words are texts, whose characters are looked up in the vocabulary and merged, or raw bytes.
+type bpe struct {
+	merger
+	// raw says that words are the bytes given to the pre-tokenizer ByteLevel, the last step then, and not their stand-ins:
+	// to spell those and look them up again would take more time than merging. See fit.
+	raw bool
+	// byteID is the token of each byte, or -1: by its stand-in if raw is set, by the name "<0x41>" otherwise.
+	byteID [256]int32
+	// complete says that byteID has every byte.
+	complete bool
+
+	// The rest is for words that are texts.
+
+	// prefix and suffix are added to characters that do not begin a word, and to those that end it, for the look-up.
+	prefix, suffix string
+	// chars are the tokens of characters by their place in the word, a combination of inner and final.
+	chars [4]map[rune]int32
+	// byteFallback spells an unknown character as tokens of its bytes, if all of them have one.
+	byteFallback bool
+	// unk is the token of other unknown characters, or -1: they vanish. With fuseUnk it is one for a run of them.
+	unk     int32
+	fuseUnk bool
+
+	// words is set when a word that is a token as a whole takes no merging (ignore_merges).
+	words map[string]int32
+	cache wordCache
+
+	file *bpeFile // until fit
+}
+
+// Places of a character.
+const (
+	inner = 1 << iota // not the first of its word
+	final             // the last
+)
+
+// encode appends the ids of one word, which must not be empty.
+func (m *bpe) encode(dst []int32, word string) []int32 {
+	if id, ok := m.words[word]; ok {
+		return append(dst, id)
+	}
+	if ids, ok := m.cache.get(word); ok {
+		return append(dst, ids...)
+	}
+	from := len(dst)
+	dst = m.merge(dst, word)
+	m.cache.put(word, dst[from:])
+	return dst
+}
+
+// merge is encode without the cache and without whole words.
+func (m *bpe) merge(dst []int32, word string) []int32 {
+	w := workspaces.Get().(*workspace)
+	defer workspaces.Put(w)
+	w.reset()
+	if m.raw {
+		for i := range len(word) {
+			if id := m.byteID[word[i]]; id >= 0 {
+				w.push(id)
+			}
+		}
+	} else {
+		m.symbols(w, word)
+	}
+	return m.apply(w, dst)
+}
+
+// symbols pushes the tokens of the characters of a word.
+func (m *bpe) symbols(w *workspace, word string) {
+	unknown := false // one of them waits to be pushed
+	for i := 0; i < len(word); {
+		r, n := utf8.DecodeRuneInString(word[i:])
+		place := 0
+		if i > 0 {
+			place |= inner
+		}
+		char := word[i : i+n]
+		if i += n; i == len(word) {
+			place |= final
+		}
+		if id, ok := m.chars[place][r]; ok {
+			if unknown {
+				w.push(m.unk)
+				unknown = false
+			}
+			w.push(id)
+			continue
+		}
+		if m.pushBytes(w, char, place) {
+			continue // an unknown character still waits: the library puts it behind these bytes
+		}
+		if m.unk >= 0 {
+			if unknown && !m.fuseUnk {
+				w.push(m.unk)
+			}
+			unknown = true
+		}
+	}
+	if unknown {
+		w.push(m.unk)
+	}
+}
+
+// pushBytes pushes the tokens of the bytes of a character and of what is added to it in its place.
+func (m *bpe) pushBytes(w *workspace, char string, place int) bool {
+	if !m.byteFallback {
+		return false
+	}
+	if place&inner != 0 {
+		char = m.prefix + char
+	}
+	if place&final != 0 {
+		char += m.suffix
+	}
+	if !m.complete {
+		for i := range len(char) {
+			if m.byteID[char[i]] < 0 {
+				return false
+			}
+		}
+	}
+	for i := range len(char) {
+		w.push(m.byteID[char[i]])
+	}
+	return true
+}
+
+// bpeFile is the JSON of a BPE model.
+type bpeFile struct {
 	Type             string   `json:"type"`
 	Dropout          *float64 `json:"dropout"`
 	UnkToken         *string  `json:"unk_token"`
@@ -26,106 +153,41 @@ type modelFile struct {
 	Merges mergeList `json:"-"`
 }
 
-// check refuses the settings that byte-level models do not use.
-func (m *modelFile) check() error {
-	refuse := func(setting string) error { return unsupported(`model "BPE"`, "with "+setting) }
-	switch {
-	case m.Dropout != nil && *m.Dropout != 0:
-		return refuse("dropout")
-	case m.ContinuingPrefix != nil && *m.ContinuingPrefix != "":
-		return refuse("continuing_subword_prefix")
-	case m.EndSuffix != nil && *m.EndSuffix != "":
-		return refuse("end_of_word_suffix")
-	case m.ByteFallback:
-		return refuse("byte_fallback")
-	}
-	return nil
-}
-
 // read reads the model of a file, the small members strictly.
-func (m *modelFile) read(raw []byte) error {
-	bulk := map[string][]byte{"vocab": nil, "merges": nil}
-	if err := setup("model", "BPE", cutMembers(raw, bulk), m); err != nil {
-		return err
-	}
-	for name, to := range map[string]json.Unmarshaler{"vocab": &m.Vocab, "merges": &m.Merges} {
-		if b := bulk[name]; b != nil {
-			if err := to.UnmarshalJSON(b); err != nil {
-				return fmt.Errorf(`model "BPE": %s: %v: %w`, name, err, tensor.ErrCorrupt)
-			}
-		}
-	}
-	return nil
+func (m *bpeFile) read(raw []byte) error {
+	return readBulk("BPE", raw, m, map[string]json.Unmarshaler{"vocab": &m.Vocab, "merges": &m.Merges})
 }
 
-// cutMembers cuts members with the names of bulk off an object that is known to be valid, and gives what is left; of two with
-// one name the last counts.
-func cutMembers(raw []byte, bulk map[string][]byte) []byte {
-	if raw[0] != '{' {
-		return raw
-	}
-	isBulk := func(name string) bool { _, ok := bulk[name]; return ok }
-	left := []byte{'{'}
-	for rest := trimSpace(raw[1:]); rest[0] != '}'; {
-		key, behind := value(rest)
-		v, next := value(trimSpace(behind[1:])) // behind the colon
-		if name := string(key[1 : len(key)-1]); isBulk(name) {
-			bulk[name] = v
-		} else {
-			if len(left) > 1 {
-				left = append(left, ',')
-			}
-			left = append(append(append(left, key...), ':'), v...)
-		}
-		if rest = next; rest[0] == ',' {
-			rest = trimSpace(rest[1:])
-		}
-	}
-	return append(left, '}')
-}
-
-// readBPE fills the vocabulary and the merges.
+// readBPE fills the vocabulary and the merges. What depends on the pre-tokenizer is left to fit.
 func readBPE(raw json.RawMessage, v *vocabulary) (model, error) {
-	var f modelFile
+	f := &bpeFile{}
 	if err := f.read(raw); err != nil {
 		return nil, err
 	}
-	if err := f.check(); err != nil {
+	if f.Dropout != nil && *f.Dropout != 0 {
+		return nil, unsupported(`model "BPE"`, "with dropout")
+	}
+	if f.Vocab == nil {
+		return nil, fmt.Errorf(`model "BPE" has no vocab: %w`, tensor.ErrCorrupt)
+	}
+	if err := v.defineModel(f.Vocab); err != nil {
 		return nil, err
 	}
-	v.ids = make(map[string]int32, len(f.Vocab))
-	v.size = len(f.Vocab)
-	v.tokens, v.known, v.special = slices.Grow(v.tokens, v.size), slices.Grow(v.known, v.size), slices.Grow(v.special, v.size)
-	if err := v.defineAll(f.Vocab); err != nil {
-		return nil, err
+	m := &bpe{file: f, fuseUnk: f.FuseUnk, byteFallback: f.ByteFallback}
+	if f.ContinuingPrefix != nil {
+		m.prefix = *f.ContinuingPrefix
 	}
-	m := &bpe{ignoreMerges: f.IgnoreMerges}
-	complete := true
-	for b := range 256 {
-		id, ok := v.ids[standIn[b]]
-		if !ok {
-			id, complete = -1, false
-		}
-		m.byteID[b] = id
-	}
-	if f.UnkToken != nil && !complete {
-		return nil, unsupported(`model "BPE"`, "with unk_token and without a token for every byte")
+	if f.EndSuffix != nil {
+		m.suffix = *f.EndSuffix
 	}
 	if err := m.readMerges(f.Merges, v); err != nil {
 		return nil, err
 	}
-	if m.ignoreMerges {
-		m.words = make(map[string]int32, len(f.Vocab))
-		for token := range f.Vocab {
-			if word, ok := fromStandIns(token); ok {
-				m.words[word] = v.ids[token]
-			}
-		}
-	}
+	f.Merges = nil
 	return m, nil
 }
 
-// readMerges takes both spellings: "a b" and ["a", "b"].
+// readMerges takes both spellings: "a b" and ["a", "b"]. Of two merges of the same tokens the last counts.
 func (m *bpe) readMerges(pairs mergeList, v *vocabulary) error {
 	if pairs == nil {
 		return fmt.Errorf(`model "BPE" has no merges: %w`, tensor.ErrCorrupt)
@@ -141,185 +203,121 @@ func (m *bpe) readMerges(pairs mergeList, v *vocabulary) error {
 	}
 	m.sameID = true
 	m.merges = make(map[pair]merge, len(pairs))
-	m.ordered = make([]pair, len(pairs))
+	var both []byte
 	for rank, p := range pairs {
 		if p.parts != 2 {
 			return fmt.Errorf("merge %d has %d parts: %w", rank, p.parts, tensor.ErrCorrupt)
 		}
 		left, ok1 := v.ids[p.left]
 		right, ok2 := v.ids[p.right]
-		both, ok3 := v.ids[p.left+p.right]
-		if !ok1 || !ok2 || !ok3 {
-			return fmt.Errorf("merge %d, %q with %q: not all of them are tokens: %w", rank, p.left, p.right, tensor.ErrCorrupt)
+		ok := ok1 && ok2 && len(p.right) >= len(m.prefix)
+		var id int32
+		if ok {
+			// What the right one begins with is not looked at, only how long it is.
+			both = append(append(both[:0], p.left...), p.right[len(m.prefix):]...)
+			id, ok = v.ids[string(both)]
 		}
-		m.ordered[rank] = pairOf(left, right)
-		m.merges[pairOf(left, right)] = merge{int32(rank), both}
+		if !ok {
+			return fmt.Errorf("merge %d, %.80q with %.80q: not all of them are tokens: %w", rank, p.left, p.right, tensor.ErrCorrupt)
+		}
+		m.merges[pairOf(left, right)] = merge{int32(rank), id}
 	}
 	return nil
 }
 
-// vocabFile are the ids of tokens. It and mergeList read the bulk of a file themselves: what encoding/json makes for
-// hundreds of thousands of entries is several times as large as they are.
-type vocabFile map[string]uint32
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (v *vocabFile) UnmarshalJSON(b []byte) error {
-	if b[0] != '{' {
-		*v = nil
-		return json.Unmarshal(b, (*map[string]uint32)(v))
-	}
-	m := make(map[string]uint32, bytes.Count(b, []byte{':'})) // some tokens have colons
-	rest := trimSpace(b[1:])
-	for rest[0] != '}' {
-		key, id := value(rest)
-		id = trimSpace(id[1:]) // behind the colon
-		id, rest = value(id)
-		token, err := unquote(key)
-		if err != nil {
-			return err
-		}
-		n, err := strconv.ParseUint(string(id), 10, 32)
-		if err != nil {
-			return fmt.Errorf("id %.40s of token %.40q", id, token)
-		}
-		m[token] = uint32(n)
-		if rest[0] == ',' {
-			rest = trimSpace(rest[1:])
-		}
-	}
-	*v = m
-	return nil
-}
-
-// mergeList are merges as they are written; nil if there are none.
-type mergeList []mergeFile
-
-// mergeFile is a merge as it is written.
-type mergeFile struct {
-	left, right string
-	parts       int
-	line        bool // "a b", not ["a", "b"]
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (l *mergeList) UnmarshalJSON(b []byte) error {
-	if b[0] != '[' {
-		*l = nil
-		return json.Unmarshal(b, new([]string)) // null, or an error
-	}
-	list := make(mergeList, 0, bytes.Count(b, []byte{'"'})/4+1)
-	for rest := trimSpace(b[1:]); rest[0] != ']'; {
-		var v []byte
-		v, rest = value(rest)
-		m, err := readMerge(v)
-		if err != nil {
-			return err
-		}
-		list = append(list, m)
-		if rest[0] == ',' {
-			rest = trimSpace(rest[1:])
-		}
-	}
-	*l = list
-	return nil
-}
-
-func readMerge(b []byte) (m mergeFile, err error) {
-	var parts []string
-	switch b[0] {
-	case '"':
-		var s string
-		if s, err = unquote(b); err != nil {
-			return m, err
-		}
-		m.line, parts = true, strings.Split(s, " ")
-	case '[':
-		if m, ok := plainPair(b); ok {
-			return m, nil
-		}
-		fallthrough
-	default:
-		if err := json.Unmarshal(b, &parts); err != nil {
-			return m, err
-		}
-	}
-	if m.parts = len(parts); m.parts > 0 {
-		m.left = parts[0]
-	}
-	if m.parts > 1 {
-		m.right = parts[1]
-	}
-	return m, nil
-}
-
-// plainPair reads ["a", "b"] without escapes.
-func plainPair(b []byte) (m mergeFile, ok bool) {
-	rest := trimSpace(b[1:])
-	for _, to := range []*string{&m.left, &m.right} {
-		if rest[0] != '"' {
-			return m, false
-		}
-		var s []byte
-		if s, rest = value(rest); bytes.IndexByte(s, '\\') >= 0 {
-			return m, false
-		}
-		*to = string(s[1 : len(s)-1])
-		if rest[0] == ',' {
-			rest = trimSpace(rest[1:])
-		}
-	}
-	m.parts = 2
-	return m, rest[0] == ']'
-}
-
-// value cuts the first value off JSON that is known to be valid and does not end with it.
-func value(b []byte) (v, rest []byte) {
-	depth, i := 0, 0
-	for ; ; i++ {
-		switch b[i] {
-		case '"':
-			for i++; b[i] != '"'; i++ {
-				if b[i] == '\\' {
-					i++
-				}
-			}
-		case '[', '{':
-			depth++
-			continue
-		case ']', '}':
-			depth--
-		default:
-			if next := b[i+1]; depth == 0 && (next == ',' || next == ':' || next == ']' || next == '}' || next <= ' ') {
-				return b[:i+1], trimSpace(b[i+1:])
-			}
-			continue
-		}
-		if depth == 0 {
-			return b[:i+1], trimSpace(b[i+1:])
-		}
-	}
-}
-
-// unquote reads a string.
-func unquote(b []byte) (s string, err error) {
-	if bytes.IndexByte(b, '\\') < 0 {
-		return string(b[1 : len(b)-1]), nil
-	}
-	return s, json.Unmarshal(b, &s)
-}
-
-func trimSpace(b []byte) []byte { return bytes.TrimLeft(b, " \t\r\n") }
-
-// fit sees that the model gets what it expects: bytes, from a pre-tokenizer that ends with ByteLevel.
+// fit decides what the words of a BPE model are. Raw bytes need a pre-tokenizer that ends with ByteLevel, and bytes that are
+// tokens or vanish. Otherwise every ByteLevel spells stand-ins, which are characters as others are.
 func (t *Tokenizer) fit() error {
+	var last *byteLevelStage
 	steps, _ := t.preTokenizer.(preTokenizerSequence)
 	for i, s := range steps {
-		if _, ok := s.(*byteLevelStage); ok {
-			if i != len(steps)-1 {
-				return unsupported("pre-tokenizer", `behind "ByteLevel"`)
+		if s, ok := s.(*byteLevelStage); ok {
+			s.spell = true
+			if i == len(steps)-1 {
+				last = s
 			}
-			return nil
 		}
 	}
-	return unsupported("pre-tokenizer", `without "ByteLevel"`)
+	m, ok := t.model.(*bpe)
+	if !ok {
+		return nil
+	}
+	f := m.file
+	m.file = nil
+	if last != nil && m.prefix == "" && m.suffix == "" {
+		m.nameBytes(f.Vocab, func(b byte) string { return standIn[b] })
+		m.raw = m.complete || f.UnkToken == nil && !f.ByteFallback
+	}
+	if m.raw {
+		last.spell = false
+	} else if err := m.fitText(f); err != nil {
+		return err
+	}
+	if f.IgnoreMerges {
+		m.words = make(map[string]int32, len(f.Vocab))
+		for token, id := range f.Vocab {
+			word, ok := token, true
+			if m.raw {
+				word, ok = fromStandIns(token)
+			}
+			if ok {
+				m.words[word] = int32(id)
+			}
+		}
+	}
+	return nil
 }
+
+// fitText prepares for words that are texts.
+func (m *bpe) fitText(f *bpeFile) error {
+	m.nameBytes(f.Vocab, byteName)
+	m.unk = -1
+	if f.UnkToken != nil && !(m.byteFallback && m.complete) {
+		id, ok := f.Vocab[*f.UnkToken]
+		if !ok {
+			return unsupported(`model "BPE"`, fmt.Sprintf("with unk_token %.80q, which is not in the vocabulary", *f.UnkToken))
+		}
+		m.unk = int32(id)
+	}
+	for place := range m.chars {
+		prefix, suffix := "", ""
+		if place&inner != 0 {
+			prefix = m.prefix
+		}
+		if place&final != 0 {
+			suffix = m.suffix
+		}
+		if place > 0 && prefix == "" && suffix == "" {
+			m.chars[place] = m.chars[0]
+			continue
+		}
+		m.chars[place] = map[rune]int32{}
+		for token, id := range f.Vocab {
+			if len(token) > len(prefix)+utf8.UTFMax+len(suffix) || len(token) <= len(prefix)+len(suffix) ||
+				!strings.HasPrefix(token, prefix) || !strings.HasSuffix(token, suffix) {
+				continue
+			}
+			char := token[len(prefix) : len(token)-len(suffix)]
+			if r, n := utf8.DecodeRuneInString(char); n == len(char) && (r != utf8.RuneError || n > 1) {
+				m.chars[place][r] = int32(id)
+			}
+		}
+	}
+	return nil
+}
+
+// nameBytes looks up the tokens of bytes.
+func (m *bpe) nameBytes(vocab vocabFile, name func(byte) string) {
+	m.complete = true
+	for b := range m.byteID {
+		m.byteID[b] = -1
+		if id, ok := vocab[name(byte(b))]; ok {
+			m.byteID[b] = int32(id)
+		} else {
+			m.complete = false
+		}
+	}
+}
+
+// byteName is the token of a byte in vocabularies with byte_fallback.
+func byteName(b byte) string { return fmt.Sprintf("<0x%02X>", b) }

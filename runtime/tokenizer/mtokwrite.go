@@ -73,6 +73,9 @@ func (t *Tokenizer) mtokBytes(o MTOKOptions) ([]byte, error) {
 	if !ok {
 		return nil, unsupported("model", "other than BPE")
 	}
+	if !m0.raw {
+		return nil, unsupported(`model "BPE"`, "over characters")
+	}
 	for p, e := range m0.merges {
 		m.Merges = append(m.Merges, mergeEntry{int32(p >> 32), int32(uint32(p)), e.rank})
 	}

@@ -2,13 +2,17 @@ package tokenizer
 
 import "encoding/json"
 
-// byteLevelStage is the pre-tokenizer ByteLevel, always the last one. That the model works on bytes is its
-// effect too, but needs no work here.
+// byteLevelStage is the pre-tokenizer ByteLevel. What it yields are stand-ins, except to a model that takes bytes instead.
 type byteLevelStage struct {
 	prefixSpace, useRegex bool
+	spell                 bool // yields stand-ins, not bytes; see Tokenizer.fit
 }
 
 func (p *byteLevelStage) split(in piece, yield func(piece)) {
+	if p.spell {
+		bytes := yield
+		yield = func(p piece) { bytes(piece{toStandIns(p.text), p.first}) }
+	}
 	s := in.text
 	if p.prefixSpace && s[0] != ' ' {
 		s = " " + s
@@ -33,5 +37,5 @@ func readByteLevel(raw json.RawMessage, _ int) (preTokenizer, error) {
 		UseRegex    bool   `json:"use_regex"`
 	}{UseRegex: true}
 	err := setup("pre-tokenizer", "ByteLevel", raw, &c)
-	return &byteLevelStage{c.PrefixSpace, c.UseRegex}, err
+	return &byteLevelStage{prefixSpace: c.PrefixSpace, useRegex: c.UseRegex}, err
 }

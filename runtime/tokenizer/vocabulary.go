@@ -46,6 +46,14 @@ func (v *vocabulary) Token(id int32) (string, bool) {
 // AddedTokens lists the added tokens in the order of the file.
 func (v *vocabulary) AddedTokens() []AddedToken { return append([]AddedToken(nil), v.added...) }
 
+// defineModel takes the tokens of a model.
+func (v *vocabulary) defineModel(vocab map[string]uint32) error {
+	v.size = len(vocab)
+	v.ids = make(map[string]int32, v.size)
+	v.tokens, v.known, v.special = slices.Grow(v.tokens, v.size), slices.Grow(v.known, v.size), slices.Grow(v.special, v.size)
+	return v.defineAll(vocab)
+}
+
 // defineAll adds the tokens of a vocabulary. An error is that of the first in the order of their texts.
 func (v *vocabulary) defineAll(vocab map[string]uint32) error {
 	ok := true
