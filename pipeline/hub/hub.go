@@ -225,6 +225,7 @@ func listDir(dir string) ([]File, error) {
 	if len(files) == 0 {
 		return nil, fmt.Errorf("%s holds no file of a checkpoint: %w", dir, fs.ErrNotExist)
 	}
+	files = withoutDuplicates(files, func(f File) string { return f.Name })
 	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	return files, nil
 }

@@ -114,6 +114,7 @@ func parseListing(b []byte) (*listing, error) {
 	if !weights {
 		return nil, errNoSafetensors
 	}
+	l.files = withoutDuplicates(l.files, func(f remote) string { return f.Name })
 	slices.SortFunc(l.files, func(a, b remote) int { return strings.Compare(a.Name, b.Name) })
 	return l, nil
 }

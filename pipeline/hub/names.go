@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -45,14 +46,44 @@ func safePath(s string) bool {
 // wanted reports whether an export may read a file of this name.
 func wanted(base string) bool {
 	switch base {
-	case "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-		"special_tokens_map.json", "chat_template.jinja", "README.md", indexFile:
+	case "config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+		"chat_template.jinja", "README.md", indexFile:
+		return true
+	}
+	if vocabularyRank(base) < len(vocabularies) {
 		return true
 	}
 	if strings.HasSuffix(base, ".safetensors") {
 		return !strings.HasPrefix(base, "consolidated") // the same weights once more, under other names
 	}
 	return strings.HasPrefix(base, "LICENSE") || strings.HasPrefix(base, "NOTICE") || strings.HasPrefix(base, "USE_POLICY")
+}
+
+// vocabularies are the files that hold a tokenizer, those that win first. A repository often has the same one in several forms.
+var vocabularies = [][]string{
+	{"tokenizer.json"}, {"tokenizer.model"}, {"tiktoken.model"}, {"qwen.tiktoken"}, {"tekken.json"}, {"vocab.json", "merges.txt"}, {"vocab.txt"},
+}
+
+// vocabularyRank is the place of a name among them, or how many there are.
+func vocabularyRank(base string) int {
+	for i, names := range vocabularies {
+		if slices.Contains(names, base) {
+			return i
+		}
+	}
+	return len(vocabularies)
+}
+
+// withoutDuplicates leaves only the vocabulary that wins.
+func withoutDuplicates[T any](files []T, name func(T) string) []T {
+	best := len(vocabularies)
+	for _, f := range files {
+		best = min(best, vocabularyRank(name(f)))
+	}
+	return slices.DeleteFunc(files, func(f T) bool {
+		rank := vocabularyRank(name(f))
+		return rank > best && rank < len(vocabularies)
+	})
 }
 
 // pick decides about a path that the hub lists. Files in directories belong to other formats or to

@@ -31,7 +31,7 @@ func beginAhead(ctx context.Context, job *pipeline.Job, dir string) *ahead {
 	ctx, a.cancel = context.WithCancel(ctx)
 	go func() {
 		defer close(a.begun)
-		a.tokenizer, _ = loadTokenizer(dir)
+		a.tokenizer, _ = LoadTokenizer(dir)
 		a.begin(ctx, job, dir)
 	}()
 	return a

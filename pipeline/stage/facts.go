@@ -99,6 +99,7 @@ func readFacts(dir string, config []byte, t *tokenizer.Tokenizer) (Facts, error)
 		}
 	}
 	f.Warnings = append(f.Warnings, t.Losses()...)
+	f.Warnings = append(f.Warnings, t.Notes()...)
 	return f, nil
 }
 

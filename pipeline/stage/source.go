@@ -44,7 +44,7 @@ func OpenSource(dir string, ignore []string) (*Source, error) {
 	var tok *tokenizer.Tokenizer
 	var wg sync.WaitGroup
 	// Large ones take as long as the headers of all shards. What is wrong with one is found again below.
-	wg.Go(func() { tok, _ = loadTokenizer(dir) })
+	wg.Go(func() { tok, _ = LoadTokenizer(dir) })
 	err := s.open(ignore)
 	wg.Wait()
 	if s.Tokenizer = tok; err == nil {
@@ -92,24 +92,16 @@ func (s *Source) open(ignore []string) error {
 func (s *Source) openTokenizer() error {
 	if s.Tokenizer == nil {
 		var err error
-		if s.Tokenizer, err = loadTokenizer(s.Dir); err != nil {
+		if s.Tokenizer, err = LoadTokenizer(s.Dir); err != nil {
 			return err
 		}
 	}
 	if n := s.Tokenizer.VocabSize(); n > s.Decoder.Vocab {
-		return fmt.Errorf("tokenizer.json has ids up to %d, the embedding only %d rows: %w", n-1, s.Decoder.Vocab, tensor.ErrCorrupt)
+		return fmt.Errorf("the tokenizer has ids up to %d, the embedding only %d rows: %w", n-1, s.Decoder.Vocab, tensor.ErrCorrupt)
 	}
 	var err error
 	s.Facts, err = readFacts(s.Dir, s.config, s.Tokenizer)
 	return err
-}
-
-func loadTokenizer(dir string) (*tokenizer.Tokenizer, error) {
-	b, err := readSmall(dir, "tokenizer.json")
-	if err != nil {
-		return nil, err
-	}
-	return tokenizer.Load(b)
 }
 
 // Close closes the checkpoint's files.

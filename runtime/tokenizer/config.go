@@ -24,14 +24,14 @@ type Config struct {
 
 	addBOS, addEOS, addPrefixSpace, legacy *bool
 	special                                []specialToken
-	extra                                  []addedFile // extra_special_tokens, in older files additional_special_tokens
-	added                                  []addedFile // added_tokens_decoder or added_tokens.json, by id
+	extra                                  []AddedToken // extra_special_tokens, in older files additional_special_tokens
+	added                                  []AddedToken // added_tokens_decoder or added_tokens.json, by id
 }
 
 // specialToken is a token that has a name, such as bos_token. Without content there is none of that name.
 type specialToken struct {
 	name string
-	addedFile
+	AddedToken
 }
 
 // specialNames are those of the library transformers, in its order.
@@ -78,7 +78,7 @@ func ReadConfig(files ConfigFiles) (*Config, error) {
 			return nil, fmt.Errorf("added_tokens.json: %v: %w", err, tensor.ErrCorrupt)
 		}
 	}
-	slices.SortFunc(c.added, func(a, b addedFile) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(c.added, func(a, b AddedToken) int { return cmp.Compare(a.ID, b.ID) })
 	c.settle()
 	c.Class = strings.TrimSuffix(cmp.Or(c.Class, model.Class), "Fast")
 	c.ModelType = model.ModelType
@@ -148,7 +148,7 @@ func (c *Config) read(m members) error {
 			if err != nil {
 				return fmt.Errorf("added_tokens_decoder: %d: %v", id, err)
 			}
-			token.ID = uint32(id)
+			token.ID = int32(id)
 			c.added = append(c.added, token)
 		}
 	}
@@ -166,7 +166,7 @@ func (c *Config) readSpecial(m members) error {
 		t := specialToken{name: name}
 		if string(raw) != "null" {
 			var err error
-			if t.addedFile, err = readToken(raw); err != nil && standard {
+			if t.AddedToken, err = readToken(raw); err != nil && standard {
 				return fmt.Errorf("%s: %v", name, err)
 			} else if err != nil {
 				continue // a setting such as add_bos_token
@@ -231,13 +231,13 @@ func (c *Config) setSpecial(t specialToken) error {
 }
 
 // named is the token of a name; it has no content if there is none.
-func (c *Config) named(name string) addedFile {
+func (c *Config) named(name string) AddedToken {
 	for _, s := range c.special {
 		if s.name == name {
-			return s.addedFile
+			return s.AddedToken
 		}
 	}
-	return addedFile{}
+	return AddedToken{}
 }
 
 // readAddedTokens reads added_tokens.json, ids by text.
@@ -245,7 +245,7 @@ func (c *Config) readAddedTokens(b []byte) error {
 	if b == nil {
 		return nil
 	}
-	var ids map[string]uint32
+	var ids map[string]int32
 	if err := json.Unmarshal(b, &ids); err != nil {
 		return err
 	}
@@ -258,7 +258,7 @@ func (c *Config) readAddedTokens(b []byte) error {
 	}
 	for text, id := range ids {
 		special := specials[text]
-		c.added = append(c.added, addedFile{ID: id, Content: text, Special: special, Normalized: !special})
+		c.added = append(c.added, AddedToken{ID: id, Content: text, Special: special, Normalized: !special})
 	}
 	return nil
 }
@@ -268,17 +268,17 @@ func (c *Config) settle() {
 	for i, t := range c.special {
 		for _, a := range c.added {
 			if a.Content == t.Content {
-				c.special[i].addedFile = a
+				c.special[i].AddedToken = a
 			}
 		}
 	}
 }
 
 // readToken reads a token: its text, or an object with settings. One whose text alone is given is special.
-func readToken(raw json.RawMessage) (addedFile, error) {
+func readToken(raw json.RawMessage) (AddedToken, error) {
 	var text string
 	if err := json.Unmarshal(raw, &text); err == nil {
-		return addedFile{Content: text, Special: true}, nil
+		return AddedToken{Content: text, Special: true}, nil
 	}
 	var o struct {
 		Content        *string
@@ -286,15 +286,14 @@ func readToken(raw json.RawMessage) (addedFile, error) {
 		SingleWord     bool  `json:"single_word"`
 		Normalized     *bool `json:"normalized"`
 		Special        bool
-		ID             uint32
 	}
 	if err := json.Unmarshal(raw, &o); err != nil {
-		return addedFile{}, err
+		return AddedToken{}, err
 	}
 	if o.Content == nil {
-		return addedFile{}, fmt.Errorf("an object without content")
+		return AddedToken{}, fmt.Errorf("an object without content")
 	}
-	a := addedFile{Content: *o.Content, LStrip: o.LStrip, RStrip: o.RStrip, SingleWord: o.SingleWord, Special: o.Special}
+	a := AddedToken{Content: *o.Content, LStrip: o.LStrip, RStrip: o.RStrip, SingleWord: o.SingleWord, Special: o.Special}
 	if a.Normalized = !a.Special; o.Normalized != nil {
 		a.Normalized = *o.Normalized
 	}

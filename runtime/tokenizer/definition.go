@@ -18,7 +18,7 @@ type Definition struct {
 	ids  map[string]int32
 	size int
 
-	added []addedFile
+	added []AddedToken
 	// place is where an added token stands in added; next is the id of the next one that the model lacks.
 	place map[string]int
 	next  int
@@ -49,8 +49,13 @@ func (d *Definition) JSON() []byte {
 		}
 		b.Write(text)
 	}
-	added := append([]addedFile{}, d.added...)
-	slices.SortFunc(added, func(a, b addedFile) int { return cmp.Compare(a.ID, b.ID) })
+	added := make([]part, 0, len(d.added))
+	for _, a := range slices.SortedFunc(slices.Values(d.added), func(a, b AddedToken) int { return cmp.Compare(a.ID, b.ID) }) {
+		added = append(added, part{
+			"id": a.ID, "content": a.Content, "single_word": a.SingleWord, "lstrip": a.LStrip, "rstrip": a.RStrip,
+			"normalized": a.Normalized, "special": a.Special,
+		})
+	}
 	put(added)
 	for _, p := range []struct {
 		name string
@@ -70,7 +75,7 @@ func (d *Definition) JSON() []byte {
 }
 
 // Tokenizer reads the definition.
-func (d *Definition) Tokenizer() (*Tokenizer, error) { return load(d.JSON()) }
+func (d *Definition) Tokenizer() (*Tokenizer, error) { return load(d.JSON(), LoadOptions{}) }
 
 // setVocabulary sets the tokens of the model.
 func (d *Definition) setVocabulary(tokens []string) {
@@ -82,7 +87,7 @@ func (d *Definition) setVocabulary(tokens []string) {
 
 // add adds a token, under the id that the library `tokenizers` gives it. One that was added before keeps its id and takes
 // the new settings.
-func (d *Definition) add(a addedFile) {
+func (d *Definition) add(a AddedToken) {
 	if a.Content == "" {
 		return
 	}
@@ -92,9 +97,9 @@ func (d *Definition) add(a addedFile) {
 		return
 	}
 	if id, ok := d.ids[a.Content]; ok {
-		a.ID = uint32(id)
+		a.ID = id
 	} else {
-		a.ID = uint32(d.next)
+		a.ID = int32(d.next)
 		d.next++
 	}
 	if d.place == nil {

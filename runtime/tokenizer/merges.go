@@ -9,10 +9,10 @@ import (
 // Vocabularies that come without a list of merges (SentencePiece, tiktoken) imply it: two tokens whose texts together are a
 // token merge into it, those that make an earlier token first.
 
-// impliedMerge is one of them.
+// impliedMerge is one of them, with the ranks of the result and of the parts.
 type impliedMerge struct {
 	left, right string
-	rank        int32 // of the result
+	rank, l, r  int32
 }
 
 // impliedMerges finds all merges of a vocabulary, whose ranks differ. Tokens are cut between characters, or with raw
@@ -25,19 +25,23 @@ func impliedMerges(ranks map[string]int32, raw bool) []impliedMerge {
 			if !raw && !utf8.RuneStart(token[i]) {
 				continue
 			}
-			if _, ok := ranks[token[:i]]; !ok {
+			l, ok := ranks[token[:i]]
+			if !ok {
 				continue
 			}
-			if _, ok := ranks[token[i:]]; ok {
-				out = append(out, impliedMerge{token[:i], token[i:], rank})
+			if r, ok := ranks[token[i:]]; ok {
+				out = append(out, impliedMerge{token[:i], token[i:], rank, l, r})
 			}
 		}
 	}
 	slices.SortFunc(out, func(a, b impliedMerge) int {
-		if a.rank != b.rank || !raw {
-			return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(len(a.left), len(b.left)))
+		switch {
+		case a.rank != b.rank:
+			return cmp.Compare(a.rank, b.rank)
+		case !raw:
+			return cmp.Compare(len(a.left), len(b.left))
 		}
-		return cmp.Or(cmp.Compare(ranks[a.left], ranks[b.left]), cmp.Compare(ranks[a.right], ranks[b.right]))
+		return cmp.Or(cmp.Compare(a.l, b.l), cmp.Compare(a.r, b.r))
 	})
 	return out
 }

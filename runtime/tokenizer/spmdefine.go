@@ -177,7 +177,7 @@ func (m *sentencePiece) spellBytes(tokens []string) error {
 func (d *Definition) addPieces(pieces []spPiece) {
 	for _, p := range pieces {
 		if p.kind == spControl || p.kind == spUserDefined {
-			d.add(addedFile{Content: p.text, Special: p.kind == spControl})
+			d.add(AddedToken{Content: p.text, Special: p.kind == spControl})
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (c *Config) SentencePiece(b []byte) (*Definition, error) {
 	if !c.isRemote() && len(c.extra) == 0 {
 		for _, p := range m.pieces {
 			if p.kind == spControl || p.kind == spUserDefined {
-				c.extra = append(c.extra, addedFile{Content: p.text, Special: p.kind == spControl})
+				c.extra = append(c.extra, AddedToken{Content: p.text, Special: p.kind == spControl})
 			}
 		}
 	}

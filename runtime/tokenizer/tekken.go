@@ -54,7 +54,7 @@ func (c *Config) Tekken(b []byte) (*Definition, error) {
 	}
 	d := ranks.define(special, f.Config.Pattern)
 	for _, text := range special {
-		d.add(addedFile{Content: text, Special: true})
+		d.add(AddedToken{Content: text, Special: true})
 	}
 	c.complete(map[string]string{"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"})
 	d.apply(c)

@@ -146,7 +146,7 @@ func (c *Config) Tiktoken(b []byte) (*Definition, error) {
 		return nil, err
 	}
 	special := k.special(len(ranks))
-	listed := make(map[uint32]addedFile, len(c.added))
+	listed := make(map[int32]AddedToken, len(c.added))
 	for _, a := range c.added {
 		listed[a.ID] = a
 	}
@@ -165,9 +165,9 @@ func (c *Config) Tiktoken(b []byte) (*Definition, error) {
 		d.normalizer = part{"type": "NFC"}
 	}
 	for i, text := range special {
-		a, ok := listed[uint32(len(ranks)+i)]
+		a, ok := listed[int32(len(ranks)+i)]
 		if !ok {
-			a = addedFile{Content: text, Special: true}
+			a = AddedToken{Content: text, Special: true}
 		}
 		d.add(a)
 	}

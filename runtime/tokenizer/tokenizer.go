@@ -16,6 +16,7 @@ type Tokenizer struct {
 	// Added tokens are looked for twice: before and after the normalizer.
 	raw, normalized *matcher
 	prefix, suffix  []int32
+	notes           []string
 }
 
 // Encode returns the ids of text. With addSpecial the ids of the post-processor stand around them

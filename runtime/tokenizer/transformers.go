@@ -169,7 +169,7 @@ func (c *Config) complete(special map[string]string) {
 	for _, name := range specialNames {
 		text, ok := special[name]
 		if ok && !slices.ContainsFunc(c.special, func(s specialToken) bool { return s.name == name }) {
-			c.special = append(c.special, specialToken{name, addedFile{Content: text, Special: true}})
+			c.special = append(c.special, specialToken{name, AddedToken{Content: text, Special: true}})
 		}
 	}
 	place := func(s specialToken) int {
@@ -197,7 +197,7 @@ func (d *Definition) apply(c *Config) {
 	for _, s := range c.special {
 		if !listed[s.Content] {
 			s.Special = true
-			d.add(s.addedFile)
+			d.add(s.AddedToken)
 		}
 	}
 	for _, a := range c.extra {
@@ -208,7 +208,7 @@ func (d *Definition) apply(c *Config) {
 }
 
 // same compares all but the ids.
-func (a addedFile) same(b addedFile) bool {
+func (a AddedToken) same(b AddedToken) bool {
 	a.ID = b.ID
 	return a == b
 }
@@ -258,7 +258,7 @@ func (d *Definition) surround(before, behind []string) error {
 // id is that of a token of the model or an added one.
 func (d *Definition) id(text string) (int32, bool) {
 	if at, ok := d.place[text]; ok {
-		return int32(d.added[at].ID), true
+		return d.added[at].ID, true
 	}
 	id, ok := d.ids[text]
 	return id, ok

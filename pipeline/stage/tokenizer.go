@@ -1,0 +1,93 @@
+package stage
+
+import (
+	"fmt"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
+)
+
+// vocabularyFile is a file from which a tokenizer can be read.
+type vocabularyFile struct {
+	name string
+	read func(dir string, c *tokenizer.Config, b []byte) (*tokenizer.Tokenizer, error)
+}
+
+// vocabularyFiles are those files; the first that a checkpoint has wins.
+var vocabularyFiles = []vocabularyFile{
+	{"tokenizer.json", func(_ string, c *tokenizer.Config, b []byte) (*tokenizer.Tokenizer, error) { return c.JSON(b) }},
+	{"tokenizer.model", readModelFile},
+	{"tiktoken.model", defined((*tokenizer.Config).Tiktoken)},
+	{"qwen.tiktoken", defined((*tokenizer.Config).Tiktoken)},
+	{"tekken.json", defined((*tokenizer.Config).Tekken)},
+	{"vocab.json", func(dir string, c *tokenizer.Config, b []byte) (*tokenizer.Tokenizer, error) {
+		merges, err := readSmall(dir, "merges.txt")
+		if err != nil {
+			return nil, err
+		}
+		return read(c.Merges(b, merges))
+	}},
+	{"vocab.txt", func(string, *tokenizer.Config, []byte) (*tokenizer.Tokenizer, error) {
+		return nil, fmt.Errorf("a vocabulary of WordPiece without tokenizer.json: %w", tensor.ErrUnsupported)
+	}},
+}
+
+// readModelFile reads a tokenizer.model, which is of SentencePiece or in some repositories of tiktoken. Only the former begins
+// with a line feed: it is the key of its first field.
+func readModelFile(_ string, c *tokenizer.Config, b []byte) (*tokenizer.Tokenizer, error) {
+	if len(b) > 0 && b[0] != '\n' {
+		return read(c.Tiktoken(b))
+	}
+	return read(c.SentencePiece(b))
+}
+
+func defined(define func(*tokenizer.Config, []byte) (*tokenizer.Definition, error)) func(string, *tokenizer.Config, []byte) (*tokenizer.Tokenizer, error) {
+	return func(_ string, c *tokenizer.Config, b []byte) (*tokenizer.Tokenizer, error) { return read(define(c, b)) }
+}
+
+func read(d *tokenizer.Definition, err error) (*tokenizer.Tokenizer, error) {
+	if err != nil {
+		return nil, err
+	}
+	return d.Tokenizer()
+}
+
+// LoadTokenizer reads the tokenizer of the checkpoint in dir, as AutoTokenizer of transformers 5.23 does: from tokenizer.json or
+// from another vocabulary, with what the files beside it say. Errors name the file.
+func LoadTokenizer(dir string) (*tokenizer.Tokenizer, error) {
+	for _, f := range vocabularyFiles {
+		b, err := readOptional(dir, f.name)
+		if err != nil {
+			return nil, err
+		}
+		if b == nil {
+			continue
+		}
+		c, err := readTokenizerConfig(dir)
+		if err != nil {
+			return nil, err
+		}
+		t, err := f.read(dir, c, b)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.name, err)
+		}
+		return t, nil
+	}
+	return nil, fmt.Errorf("the checkpoint has no tokenizer.json, and no other vocabulary that is known: %w", tensor.ErrUnsupported)
+}
+
+// readTokenizerConfig reads the files beside the vocabulary.
+func readTokenizerConfig(dir string) (*tokenizer.Config, error) {
+	var files tokenizer.ConfigFiles
+	for name, to := range map[string]*[]byte{
+		"tokenizer_config.json": &files.TokenizerConfig, "special_tokens_map.json": &files.SpecialTokensMap,
+		"added_tokens.json": &files.AddedTokens, "config.json": &files.Model,
+	} {
+		b, err := readOptional(dir, name)
+		if err != nil {
+			return nil, err
+		}
+		*to = b
+	}
+	return tokenizer.ReadConfig(files)
+}
