@@ -49,7 +49,7 @@ var thirdParty = map[string][]string{
 	"docs":              {},
 	"runtime/tensor":    {"golang.org/x/sys"},
 	"runtime/kernel":    {"golang.org/x/sys"},
-	"runtime/tokenizer": {"golang.org/x/text", "github.com/dlclark/regexp2/v2"},
+	"runtime/tokenizer": {"golang.org/x/text"},
 	"runtime/template":  {},
 }
 

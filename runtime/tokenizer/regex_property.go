@@ -1,0 +1,105 @@
+package tokenizer
+
+import (
+	"strings"
+	"sync"
+	"unicode"
+)
+
+// longCategory spells out the general categories, as \p{..} may do.
+var longCategory = map[string]string{
+	"control": "Cc", "format": "Cf", "privateuse": "Co", "surrogate": "Cs",
+	"letter": "L", "lowercaseletter": "Ll", "modifierletter": "Lm", "otherletter": "Lo", "titlecaseletter": "Lt", "uppercaseletter": "Lu",
+	"mark": "M", "combiningmark": "M", "spacingmark": "Mc", "enclosingmark": "Me", "nonspacingmark": "Mn",
+	"number": "N", "decimalnumber": "Nd", "letternumber": "Nl", "othernumber": "No",
+	"punctuation": "P", "connectorpunctuation": "Pc", "dashpunctuation": "Pd", "closepunctuation": "Pe", "finalpunctuation": "Pf",
+	"initialpunctuation": "Pi", "otherpunctuation": "Po", "openpunctuation": "Ps",
+	"symbol": "S", "currencysymbol": "Sc", "modifiersymbol": "Sk", "mathsymbol": "Sm", "othersymbol": "So",
+	"separator": "Z", "lineseparator": "Zl", "paragraphseparator": "Zp", "spaceseparator": "Zs",
+}
+
+// category is a general category with what is younger than Go's tables.
+func category(name string) runeSet {
+	tables := []*unicode.RangeTable{unicode.Categories[name]}
+	for key, t := range younger {
+		if key == name || len(name) == 1 && len(key) == 2 && key[0] == name[0] {
+			tables = append(tables, t)
+		}
+	}
+	return tableSet(tables...)
+}
+
+// assigned are the code points that have a general category.
+var assigned = sync.OnceValue(func() runeSet {
+	var all runeSet
+	for _, name := range []string{"L", "M", "N", "P", "S", "Z", "Cc", "Cf", "Co", "Cs"} {
+		all = all.union(category(name))
+	}
+	return all
+})
+
+// alphabetic is the derived property. No letter without it is younger than Go's tables, nor a mark with it but those.
+var alphabetic = sync.OnceValue(func() runeSet {
+	return category("L").union(category("Nl")).union(tableSet(unicode.Other_Alphabetic, youngerAlphabetic))
+})
+
+// youngerAlphabetic are the marks and symbols of Unicode 16 that are Alphabetic.
+var youngerAlphabetic = table(
+	0x897, 0x897, 0x10D69, 0x10D69, 0x10EFC, 0x10EFC)
+
+// propertySets are the sets of \p{..} and of [[:..:]] that have a name of their own, in small letters.
+var propertySets = map[string]func() runeSet{
+	"any":      func() runeSet { return runeSet{{0, unicode.MaxRune}} },
+	"ascii":    func() runeSet { return runeSet{{0, 0x7F}} },
+	"assigned": assigned,
+	"c":        func() runeSet { return category("C").union(assigned().negate()) },
+	"cn":       func() runeSet { return assigned().negate() },
+	"lc":       func() runeSet { return category("Lu").union(category("Ll")).union(category("Lt")) },
+
+	"alnum": func() runeSet { return alphabetic().union(category("Nd")) },
+	"alpha": alphabetic,
+	"blank": func() runeSet { return category("Zs").union(runeSet{{'\t', '\t'}}) },
+	"cntrl": func() runeSet { return category("Cc") },
+	"digit": func() runeSet { return category("Nd") },
+	"graph": func() runeSet {
+		return tableSet(unicode.White_Space, unicode.Cc, unicode.Cs).union(assigned().negate()).negate()
+	},
+	"lower": func() runeSet { return category("Ll").union(tableSet(unicode.Other_Lowercase)) },
+	"space": func() runeSet { return tableSet(unicode.White_Space) },
+	"upper": func() runeSet { return category("Lu").union(tableSet(unicode.Other_Uppercase)) },
+	"word": func() runeSet {
+		return alphabetic().union(category("M")).union(category("Nd")).union(category("Pc"))
+	},
+	"xdigit": func() runeSet { return runeSet{{'0', '9'}, {'A', 'F'}, {'a', 'f'}} },
+}
+
+// propertyAlias are second names of propertySets.
+var propertyAlias = map[string]string{
+	"alphabetic": "alpha", "lowercase": "lower", "uppercase": "upper", "whitespace": "space", "unassigned": "cn", "other": "c", "casedletter": "lc",
+}
+
+// property is the set that a name within \p{..} stands for: a category, a script or a property. Upper and lower case,
+// spaces, underscores and hyphens do not count.
+func property(name string) (runeSet, bool) {
+	key := strings.ToLower(strings.NewReplacer(" ", "", "_", "", "-", "").Replace(name))
+	if long, ok := propertyAlias[key]; ok {
+		key = long
+	}
+	if set, ok := propertySets[key]; ok {
+		return set(), true
+	}
+	if short, ok := longCategory[key]; ok {
+		return category(short), true
+	}
+	for short := range unicode.Categories {
+		if len(short) <= 2 && strings.ToLower(short) == key {
+			return category(short), true
+		}
+	}
+	for script, t := range unicode.Scripts {
+		if strings.ToLower(strings.ReplaceAll(script, "_", "")) == key {
+			return tableSet(t, younger[script]), true
+		}
+	}
+	return nil, false
+}
