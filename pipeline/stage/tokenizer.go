@@ -2,6 +2,8 @@ package stage
 
 import (
 	"fmt"
+	"path/filepath"
+	"strings"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
@@ -90,4 +92,33 @@ func readTokenizerConfig(dir string) (*tokenizer.Config, error) {
 		*to = b
 	}
 	return tokenizer.ReadConfig(files)
+}
+
+// LoadTokenizerFile reads a vocabulary by itself, with what the files beside it say. A SentencePiece model gives the ids of its
+// own library, for which the files beside it do not matter.
+func LoadTokenizerFile(path string) (*tokenizer.Tokenizer, error) {
+	dir, base := filepath.Split(path)
+	b, err := readSmall(dir, base)
+	if err != nil {
+		return nil, err
+	}
+	c, err := readTokenizerConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	var t *tokenizer.Tokenizer
+	switch {
+	case strings.HasSuffix(base, ".json") && strings.Contains(base, "tekken"):
+		t, err = read(c.Tekken(b))
+	case strings.HasSuffix(base, ".json"):
+		t, err = c.JSON(b)
+	case len(b) > 0 && b[0] == '\n':
+		t, err = read(tokenizer.DefineSentencePiece(b))
+	default:
+		t, err = read(c.Tiktoken(b))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", base, err)
+	}
+	return t, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -18,9 +19,6 @@ import (
 // parts that transformers 5.23 would replace. Errors do not name the file.
 func (c *Config) JSON(b []byte) (*Tokenizer, error) {
 	var f struct {
-		Added []struct {
-			Content *string `json:"content"`
-		} `json:"added_tokens"`
 		Normalizer   json.RawMessage `json:"normalizer"`
 		PreTokenizer json.RawMessage `json:"pre_tokenizer"`
 	}
@@ -46,33 +44,14 @@ func (c *Config) JSON(b []byte) (*Tokenizer, error) {
 				strings.Join(parts, " and another "), c.Class))
 		}
 	}
-	listed := make(map[string]bool, len(f.Added)+len(c.added))
-	for _, a := range f.Added {
-		if a.Content != nil {
-			listed[*a.Content] = true
-		}
-	}
-	var o LoadOptions
-	add := func(list []AddedToken, always bool) {
-		for _, a := range list {
-			if a.Content != "" && (always || !listed[a.Content]) {
-				a.ID = -1
-				o.Added = append(o.Added, a)
-			}
-		}
-	}
-	add(c.added, true)
-	for _, a := range c.added {
-		listed[a.Content] = true
-	}
-	for _, s := range c.special {
-		s.Special = true
-		add([]AddedToken{s.AddedToken}, false)
-	}
-	add(c.extra, false)
-	t, err := load(b, o)
+	t, err := load(b, LoadOptions{})
 	if err != nil {
 		return nil, err
+	}
+	if add := c.missing(t); add != nil {
+		if t, err = load(b, LoadOptions{Added: add}); err != nil {
+			return nil, err
+		}
 	}
 	t.notes = notes
 	return t, nil
@@ -80,6 +59,38 @@ func (c *Config) JSON(b []byte) (*Tokenizer, error) {
 
 // Notes say where the ids are not those of transformers 5.23, for people to read.
 func (t *Tokenizer) Notes() []string { return append([]string(nil), t.notes...) }
+
+// missing are the tokens that the repository adds to those of the file. Tokens with names that have no id anywhere, such as the
+// mask of a class, stay without one: no model has a row for them.
+func (c *Config) missing(t *Tokenizer) []AddedToken {
+	var out []AddedToken
+	listed := map[string]AddedToken{}
+	for _, a := range t.AddedTokens() {
+		a.ID = -1
+		listed[a.Content] = a
+	}
+	for _, a := range c.added {
+		a.ID = -1
+		if listed[a.Content] != a {
+			out = append(out, a)
+		}
+		listed[a.Content] = a
+	}
+	named := slices.Clone(c.extra)
+	for i := len(c.special) - 1; i >= 0; i-- {
+		a := c.special[i].AddedToken
+		a.Special = true
+		named = slices.Insert(named, 0, a)
+	}
+	for _, a := range named {
+		_, ok := listed[a.Content]
+		if _, known := t.ID(a.Content); known && !ok {
+			a.ID = -1
+			out = append(out, a)
+		}
+	}
+	return out
+}
 
 // equivalent says that a part of a file does what p does.
 func equivalent(p part, raw json.RawMessage) bool {

@@ -1,0 +1,41 @@
+package tokenizer
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Piece is the part of a text that a token stands for, to be looked at: the bytes of a byte-level token, which need not be
+// UTF-8, and for others the token with spaces where SentencePiece has its mark. It is empty for an id that does not exist.
+func (t *Tokenizer) Piece(id int32) string {
+	token, ok := t.Token(id)
+	if !ok {
+		return ""
+	}
+	for _, a := range t.added {
+		if a.ID == id {
+			return token
+		}
+	}
+	if b, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(token, "<0x"), ">"), 16, 8); err == nil && len(token) == len("<0x00>") {
+		return string([]byte{byte(b)})
+	}
+	if byteLevel(t.decoder) {
+		if text, ok := fromStandIns(token); ok {
+			return text
+		}
+	}
+	return strings.ReplaceAll(token, spSpace, " ")
+}
+
+// byteLevel says that a decoder turns stand-ins into bytes.
+func byteLevel(d decoder) bool {
+	switch d := d.(type) {
+	case byteLevelDecoder:
+		return true
+	case decoderSequence:
+		return slices.ContainsFunc(d, byteLevel)
+	}
+	return false
+}
