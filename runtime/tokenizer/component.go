@@ -123,7 +123,7 @@ func strict(what string, b []byte, v any) error {
 	case err == nil:
 		return nil
 	case strings.HasPrefix(err.Error(), "json: unknown field "):
-		return unsupported(what, "with "+strings.TrimPrefix(err.Error(), "json: unknown "))
+		return unsupported(what, fmt.Sprintf("with %.200s", strings.TrimPrefix(err.Error(), "json: unknown ")))
 	}
 	return fmt.Errorf("%s: %v: %w", what, err, tensor.ErrCorrupt)
 }

@@ -2,11 +2,8 @@ package tokenizer
 
 import (
 	"encoding/json"
-	"strings"
+	"unicode/utf8"
 )
-
-// byteLevelDecoder is the decoder ByteLevel: stand-ins become bytes. A token with other code points stays as it is.
-type byteLevelDecoder struct{}
 
 func readByteLevelDecoder(raw json.RawMessage, _ int) (decoder, error) {
 	// The settings belong to the pre-tokenizer of the same name.
@@ -16,28 +13,39 @@ func readByteLevelDecoder(raw json.RawMessage, _ int) (decoder, error) {
 		TrimOffsets bool   `json:"trim_offsets"`
 		UseRegex    bool   `json:"use_regex"`
 	}
-	return byteLevelDecoder{}, setup("decoder", "ByteLevel", raw, &c)
+	return decoderFunc(byteLevelStream), setup("decoder", "ByteLevel", raw, &c)
 }
 
-func (byteLevelDecoder) decode(tokens []string) []string {
-	var b strings.Builder
-	for _, token := range tokens {
-		if text, ok := fromStandIns(token); ok {
-			token = text
+// byteLevelStream is the decoder ByteLevel: stand-ins become bytes, and all of them one token. A token with other code points stays
+// as it is.
+func byteLevelStream(next sink) sink {
+	var rest []byte // does not end a character yet
+	return &wholeTokens{
+		token: func(token string) {
+			if text, ok := fromStandIns(token); ok {
+				token = text
+			}
+			rest = append(rest, token...)
+			n := wholeCharacters(rest)
+			next.write(lossy(string(rest[:n])), false)
+			rest = append(rest[:0], rest[n:]...)
+		},
+		end: func() {
+			next.write(lossy(string(rest)), true)
+			next.close()
+		},
+	}
+}
+
+// wholeCharacters is the length of b without a character at its end that more bytes could complete.
+func wholeCharacters(b []byte) int {
+	for back := 1; back < utf8.UTFMax && back <= len(b); back++ {
+		if utf8.RuneStart(b[len(b)-back]) {
+			if !utf8.FullRune(b[len(b)-back:]) {
+				return len(b) - back
+			}
+			break
 		}
-		b.WriteString(token)
 	}
-	return []string{lossy(b.String())}
+	return len(b)
 }
-
-// fuseDecoder is the decoder Fuse, which joins.
-type fuseDecoder struct{}
-
-func readFuse(raw json.RawMessage, _ int) (decoder, error) {
-	var c struct {
-		Type string `json:"type"`
-	}
-	return fuseDecoder{}, setup("decoder", "Fuse", raw, &c)
-}
-
-func (fuseDecoder) decode(tokens []string) []string { return []string{strings.Join(tokens, "")} }

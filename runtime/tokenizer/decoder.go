@@ -1,10 +1,23 @@
 package tokenizer
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strings"
+)
 
-// decoder turns tokens, as they are spelled in the vocabulary, into parts of a text, which are joined in the end.
+// decoder makes a text of tokens as they are spelled in the vocabulary. One decoder's tokens are the next one's, and those of the
+// last are joined. To give text while ids arrive they work as streams; Decode is a stream that is closed at once.
 type decoder interface {
-	decode(tokens []string) []string
+	// stream returns what takes the tokens, and gives its own to next.
+	stream(next sink) sink
+}
+
+// sink takes tokens in parts. A part is UTF-8 if all before it are.
+type sink interface {
+	// write takes a part of the current token, which ends with it if last is set.
+	write(part string, last bool)
+	// close says that no token follows; the last one has ended.
+	close()
 }
 
 // decoders are the types of the key "decoder".
@@ -12,9 +25,16 @@ var decoders components[decoder]
 
 func init() {
 	decoders = components[decoder]{"decoder", map[string]func(json.RawMessage, int) (decoder, error){
-		"ByteLevel": readByteLevelDecoder,
-		"Fuse":      readFuse,
-		"Sequence":  readDecoderSequence,
+		"BPEDecoder":   readBPEDecoder,
+		"ByteFallback": readByteFallback,
+		"ByteLevel":    readByteLevelDecoder,
+		"CTC":          readCTC,
+		"Fuse":         readFuse,
+		"Metaspace":    readMetaspaceDecoder,
+		"Replace":      readReplaceDecoder,
+		"Sequence":     readDecoderSequence,
+		"Strip":        readStripDecoder,
+		"WordPiece":    readWordPieceDecoder,
 	}}
 }
 
@@ -26,9 +46,63 @@ func readDecoderSequence(raw json.RawMessage, depth int) (decoder, error) {
 	return decoderSequence(list), err
 }
 
-func (l decoderSequence) decode(tokens []string) []string {
-	for _, d := range l {
-		tokens = d.decode(tokens)
+func (l decoderSequence) stream(next sink) sink {
+	for i := len(l) - 1; i >= 0; i-- {
+		next = l[i].stream(next)
 	}
-	return tokens
+	return next
 }
+
+// decoderFunc is a decoder that is one function.
+type decoderFunc func(next sink) sink
+
+func (f decoderFunc) stream(next sink) sink { return f(next) }
+
+// wholeTokens is a sink for decoders that need the whole of a token.
+type wholeTokens struct {
+	token func(string)
+	end   func()
+	parts strings.Builder
+	open  bool
+}
+
+func (w *wholeTokens) write(part string, last bool) {
+	switch {
+	case !last:
+		w.parts.WriteString(part)
+		w.open = true
+	case !w.open:
+		w.token(part)
+	default:
+		w.parts.WriteString(part)
+		token := w.parts.String()
+		w.parts.Reset()
+		w.open = false
+		w.token(token)
+	}
+}
+
+func (w *wholeTokens) close() { w.end() }
+
+// mapTokens is a decoder that changes each token by itself. The function may count them.
+func mapTokens(start func() func(token string) string) decoder {
+	return decoderFunc(func(next sink) sink {
+		change := start()
+		return &wholeTokens{token: func(token string) { next.write(change(token), true) }, end: next.close}
+	})
+}
+
+// spaced is what the library does without a decoder: it joins tokens with spaces.
+var spaced = decoderFunc(func(next sink) sink { return &spacedStream{next: next, between: ""} })
+
+type spacedStream struct {
+	next    sink
+	between string
+}
+
+func (s *spacedStream) write(part string, last bool) {
+	s.next.write(s.between+part, last)
+	s.between = " "
+}
+
+func (s *spacedStream) close() { s.next.close() }

@@ -88,6 +88,22 @@ func load(b []byte, o LoadOptions) (*Tokenizer, error) {
 	return t, nil
 }
 
+// untypedModel is the type that the library tells from the settings.
+func untypedModel(raw json.RawMessage) string {
+	found := map[string][]byte{"merges": nil, "vocab": nil, "continuing_subword_prefix": nil, "max_input_chars_per_word": nil}
+	cutMembers(raw, found)
+	vocab := found["vocab"]
+	switch {
+	case found["merges"] != nil:
+		return "BPE"
+	case len(vocab) > 0 && vocab[0] == '[':
+		return "Unigram"
+	case found["continuing_subword_prefix"] != nil && found["max_input_chars_per_word"] != nil:
+		return "WordPiece"
+	}
+	return "WordLevel"
+}
+
 // readModel reads the model by the type that it gives; files written before 2021 have none.
 func readModel(raw json.RawMessage, v *vocabulary) (model, error) {
 	var c struct {
@@ -100,7 +116,7 @@ func readModel(raw json.RawMessage, v *vocabulary) (model, error) {
 		return nil, fmt.Errorf("model: %v: %w", err, tensor.ErrCorrupt)
 	}
 	if c.Type == "" {
-		c.Type = "BPE"
+		c.Type = untypedModel(raw)
 	}
 	read, ok := models[c.Type]
 	if !ok {

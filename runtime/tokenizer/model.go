@@ -10,5 +10,8 @@ type model interface {
 
 // models are the types of the key "model". A reader defines the tokens in v.
 var models = map[string]func(raw json.RawMessage, v *vocabulary) (model, error){
-	"BPE": readBPE,
+	"BPE":       readBPE,
+	"Unigram":   readUnigram,
+	"WordLevel": readWordLevel,
+	"WordPiece": readWordPiece,
 }

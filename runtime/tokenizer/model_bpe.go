@@ -273,11 +273,10 @@ func (m *bpe) fitText(f *bpeFile) error {
 	m.nameBytes(f.Vocab, byteName)
 	m.unk = -1
 	if f.UnkToken != nil && !(m.byteFallback && m.complete) {
-		id, ok := f.Vocab[*f.UnkToken]
-		if !ok {
-			return unsupported(`model "BPE"`, fmt.Sprintf("with unk_token %.80q, which is not in the vocabulary", *f.UnkToken))
+		var err error
+		if m.unk, err = unkToken("BPE", *f.UnkToken, f.Vocab); err != nil {
+			return err
 		}
-		m.unk = int32(id)
 	}
 	for place := range m.chars {
 		prefix, suffix := "", ""

@@ -1,10 +1,5 @@
 package tokenizer
 
-import (
-	"strings"
-	"unicode/utf8"
-)
-
 // Tokenizer is a tokenizer.json in memory. It does not change and is safe for concurrent use.
 type Tokenizer struct {
 	vocabulary
@@ -54,25 +49,32 @@ func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
 }
 
 // Decode returns the text of ids, without special tokens if skipSpecial is set. Ids that do not exist give
-// nothing; bytes that do not form UTF-8 give U+FFFD.
+// nothing; bytes that do not form UTF-8 give U+FFFD. It is the text of the library `tokenizers`: clean_up_tokenization_spaces
+// of a tokenizer_config.json is not applied, see CleanUp.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
-	tokens := make([]string, 0, len(ids))
+	s := t.Stream(skipSpecial)
 	for _, id := range ids {
-		if token, ok := t.Token(id); ok && !(skipSpecial && t.special[id]) {
-			if found, ok := t.found[id]; ok {
-				token = found
-			}
-			tokens = append(tokens, token)
+		s.push(id)
+	}
+	return s.Close()
+}
+
+// decodable is the token that a decoder gets for an id, if there is one.
+func (t *Tokenizer) decodable(id int32, skipSpecial bool) (string, bool) {
+	token, ok := t.Token(id)
+	if !ok {
+		return "", false
+	}
+	if found, ok := t.found[id]; ok {
+		token = found
+	}
+	if skipSpecial {
+		// The library tells special tokens by their texts, and by what the normalizer makes of these.
+		if id, ok := t.ids[token]; ok && t.special[id] {
+			return "", false
 		}
 	}
-	if t.decoder == nil {
-		return strings.Join(tokens, " ")
-	}
-	text := strings.Join(t.decoder.decode(tokens), "")
-	if !utf8.ValidString(text) {
-		panic("internal error: a decoder gave text that is not UTF-8")
-	}
-	return text
+	return token, true
 }
 
 // PrefixIDs are the ids that the post-processor puts before a text, such as that of bos.

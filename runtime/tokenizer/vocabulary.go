@@ -54,6 +54,18 @@ func (v *vocabulary) defineModel(vocab map[string]uint32) error {
 	return v.defineAll(vocab)
 }
 
+// defineList takes the tokens of a model that numbers them. Of equal ones the last has the text's id.
+func (v *vocabulary) defineList(list []string) error {
+	v.size = len(list)
+	v.ids = make(map[string]int32, v.size)
+	for id, token := range list {
+		if err := v.define(token, uint32(id)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // defineAll adds the tokens of a vocabulary. An error is that of the first in the order of their texts.
 func (v *vocabulary) defineAll(vocab map[string]uint32) error {
 	ok := true
@@ -79,7 +91,7 @@ func (v *vocabulary) define(token string, id uint32) error {
 	// Holes are rare and small. The bound keeps what a short file can claim in proportion to its length.
 	const slack = 1 << 16
 	if uint64(id) > uint64(2*v.size+2*len(v.added)+slack) {
-		return unsupported(fmt.Sprintf("token %q", token), fmt.Sprintf("with id %d among %d tokens", id, v.size))
+		return unsupported(fmt.Sprintf("token %.80q", token), fmt.Sprintf("with id %d among %d tokens", id, v.size))
 	}
 	for int(id) >= len(v.tokens) {
 		v.tokens = append(v.tokens, "")
@@ -87,7 +99,7 @@ func (v *vocabulary) define(token string, id uint32) error {
 		v.special = append(v.special, false)
 	}
 	if v.known[id] {
-		return fmt.Errorf("id %d is both %q and %q: %w", id, v.tokens[id], token, tensor.ErrCorrupt)
+		return fmt.Errorf("id %d is both %.80q and %.80q: %w", id, v.tokens[id], token, tensor.ErrCorrupt)
 	}
 	v.tokens[id], v.known[id] = token, true
 	v.ids[token] = int32(id)

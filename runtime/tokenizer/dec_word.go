@@ -1,0 +1,117 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// cleanUp is what the decoders WordPiece and CTC do to a token: the space before a punctuation mark and before the end of a
+// contraction goes.
+func cleanUp(s string) string {
+	for i := 0; i < len(cleaned); i += 2 {
+		s = strings.ReplaceAll(s, cleaned[i], cleaned[i+1])
+	}
+	return s
+}
+
+// cleaned are texts and what becomes of them, one after the other: the result of one may begin another.
+var cleaned = []string{
+	" .", ".", " ?", "?", " !", "!", " ,", ",", " ' ", "'", " n't", "n't", " 'm", "'m", " do not", " don't", " 's", "'s", " 've", "'ve", " 're", "'re",
+}
+
+// CleanUp removes spaces before punctuation and contractions from a decoded text. The library transformers does so when
+// tokenizer_config.json sets clean_up_tokenization_spaces, which since its version 5 is false by default and never applies to
+// BPE (nor should it: it takes spaces away that were in the text).
+func CleanUp(text string) string {
+	for i := 0; i < len(cleaned); i += 2 {
+		if cleaned[i] != " do not" { // of the decoders only
+			text = strings.ReplaceAll(text, cleaned[i], cleaned[i+1])
+		}
+	}
+	return text
+}
+
+// readWordPieceDecoder reads the decoder WordPiece: tokens are words, which spaces part, unless they begin with the prefix.
+func readWordPieceDecoder(raw json.RawMessage, _ int) (decoder, error) {
+	c := struct {
+		Type    string `json:"type"`
+		Prefix  string `json:"prefix"`
+		Cleanup bool   `json:"cleanup"`
+	}{}
+	err := setup("decoder", "WordPiece", raw, &c)
+	return mapTokens(func() func(string) string {
+		first := true
+		return func(token string) string {
+			if !first {
+				if rest, ok := strings.CutPrefix(token, c.Prefix); ok {
+					token = rest
+				} else {
+					token = " " + token
+				}
+			}
+			first = false
+			if c.Cleanup {
+				token = cleanUp(token)
+			}
+			return token
+		}
+	}), err
+}
+
+// readBPEDecoder reads the decoder BPEDecoder: the suffix that ends a word is a space, except in the last token.
+func readBPEDecoder(raw json.RawMessage, _ int) (decoder, error) {
+	var c struct {
+		Type   string `json:"type"`
+		Suffix string `json:"suffix"`
+	}
+	err := setup("decoder", "BPEDecoder", raw, &c)
+	return decoderFunc(func(next sink) sink {
+		var held string
+		holds := false
+		return &wholeTokens{
+			token: func(token string) {
+				if holds {
+					next.write(strings.ReplaceAll(held, c.Suffix, " "), true)
+				}
+				held, holds = token, true
+			},
+			end: func() {
+				if holds {
+					next.write(strings.ReplaceAll(held, c.Suffix, ""), true)
+				}
+				next.close()
+			},
+		}
+	}), err
+}
+
+// readCTC reads the decoder CTC: of a run of equal tokens one is left, and padding goes.
+func readCTC(raw json.RawMessage, _ int) (decoder, error) {
+	var c struct {
+		Type      string `json:"type"`
+		Pad       string `json:"pad_token"`
+		Delimiter string `json:"word_delimiter_token"`
+		Cleanup   bool   `json:"cleanup"`
+	}
+	err := setup("decoder", "CTC", raw, &c)
+	return decoderFunc(func(next sink) sink {
+		var before string
+		first := true
+		return &wholeTokens{
+			token: func(token string) {
+				if !first && token == before {
+					return
+				}
+				before, first = token, false
+				token = strings.ReplaceAll(token, c.Pad, "")
+				if c.Cleanup {
+					token = strings.ReplaceAll(cleanUp(token), c.Delimiter, " ")
+				}
+				if token != "" {
+					next.write(token, true)
+				}
+			},
+			end: next.close,
+		}
+	}), err
+}

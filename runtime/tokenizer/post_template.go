@@ -1,0 +1,77 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// maxID is the largest id there can be.
+const maxID = math.MaxInt32
+
+type templatePiece struct {
+	Sequence *struct {
+		ID   string `json:"id"`
+		Type uint32 `json:"type_id"`
+	}
+	SpecialToken *struct {
+		ID   string `json:"id"`
+		Type uint32 `json:"type_id"`
+	}
+}
+
+// readTemplate reads the post-processor TemplateProcessing, of which the template for single texts counts.
+func readTemplate(raw json.RawMessage, _ int) (p postProcessor, err error) {
+	const kind, name = "post-processor", "TemplateProcessing"
+	var c struct {
+		Type    string          `json:"type"`
+		Single  []templatePiece `json:"single"`
+		Pair    json.RawMessage `json:"pair"`
+		Special map[string]struct {
+			ID     string   `json:"id"`
+			IDs    []uint32 `json:"ids"`
+			Tokens []string `json:"tokens"`
+		} `json:"special_tokens"`
+		// Left over in files whose ByteLevel was overwritten with a template, and without effect.
+		PrefixSpace json.RawMessage `json:"add_prefix_space"`
+		TrimOffsets json.RawMessage `json:"trim_offsets"`
+		UseRegex    json.RawMessage `json:"use_regex"`
+	}
+	if err := setup(kind, name, raw, &c); err != nil {
+		return p, err
+	}
+	text := false
+	for _, piece := range c.Single {
+		switch {
+		case piece.Sequence != nil && piece.SpecialToken == nil:
+			if text || piece.Sequence.ID != "A" {
+				return p, unsupported(kind, `"TemplateProcessing" with more than one text`)
+			}
+			text = true
+		case piece.SpecialToken != nil && piece.Sequence == nil:
+			s, ok := c.Special[piece.SpecialToken.ID]
+			if !ok {
+				return p, fmt.Errorf("%s %q: %q is not among its tokens: %w", kind, name, piece.SpecialToken.ID, tensor.ErrCorrupt)
+			}
+			for _, id := range s.IDs {
+				if id > maxID {
+					return p, fmt.Errorf("%s %q: id %d is no token: %w", kind, name, id, tensor.ErrCorrupt)
+				}
+				if text {
+					p.suffix = append(p.suffix, int32(id))
+				} else {
+					p.prefix = append(p.prefix, int32(id))
+				}
+			}
+		default:
+			return p, fmt.Errorf("%s %q: a piece is neither a text nor a token: %w", kind, name, tensor.ErrCorrupt)
+		}
+	}
+	if !text {
+		return p, unsupported(kind, `"TemplateProcessing" without the text`)
+	}
+	p.parts, p.changes = len(c.Single) > 1, true
+	return p, nil
+}

@@ -1,0 +1,75 @@
+package tokenizer
+
+// Stream decodes ids that come one by one. All the texts that it gives, joined, are what Decode gives for all the ids; each holds
+// what is certain by then: not the first bytes of a character, and not a space that the decoder takes away from the end.
+//
+// A Stream is not safe for concurrent use.
+type Stream struct {
+	token func(id int32) (string, bool)
+	in    sink
+	out   text
+}
+
+// Stream returns a Stream that gives the text of Decode.
+func (t *Tokenizer) Stream(skipSpecial bool) *Stream {
+	s := &Stream{token: func(id int32) (string, bool) { return t.decodable(id, skipSpecial) }}
+	d := t.decoder
+	if d == nil {
+		d = spaced
+	}
+	s.in = d.stream(&s.out)
+	return s
+}
+
+// Stream returns a Stream that gives the bytes of Decode, whole characters only. Bytes that are not UTF-8 stay as they are.
+func (e *Engine) Stream() *Stream {
+	s := &Stream{token: func(id int32) (string, bool) { return e.decode(id), true }}
+	s.in = &wholeStream{next: &s.out}
+	return s
+}
+
+// Next takes an id and returns the text that it makes certain, which may be empty.
+func (s *Stream) Next(id int32) string {
+	s.push(id)
+	return s.out.take()
+}
+
+// Close returns the rest of the text. The Stream must not be used any more.
+func (s *Stream) Close() string {
+	s.in.close()
+	return s.out.take()
+}
+
+func (s *Stream) push(id int32) {
+	if token, ok := s.token(id); ok {
+		s.in.write(token, true)
+	}
+}
+
+// text is the last sink: it joins.
+type text []byte
+
+func (t *text) write(part string, _ bool) { *t = append(*t, part...) }
+
+func (t *text) close() {}
+
+func (t *text) take() string {
+	s := string(*t)
+	*t = (*t)[:0]
+	return s
+}
+
+// wholeStream holds bytes back until they are whole characters.
+type wholeStream struct {
+	next sink
+	rest []byte
+}
+
+func (w *wholeStream) write(part string, _ bool) {
+	w.rest = append(w.rest, part...)
+	n := wholeCharacters(w.rest)
+	w.next.write(string(w.rest[:n]), false)
+	w.rest = append(w.rest[:0], w.rest[n:]...)
+}
+
+func (w *wholeStream) close() { w.next.write(string(w.rest), true) }

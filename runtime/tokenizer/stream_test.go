@@ -1,0 +1,154 @@
+package tokenizer
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// streamed decodes ids one by one.
+func streamed(t testing.TB, s *Stream, ids []int32, valid bool) string {
+	var b strings.Builder
+	for _, id := range ids {
+		part := s.Next(id)
+		if valid && !utf8.ValidString(part) {
+			t.Fatalf("%v: %q is not whole characters", ids, part)
+		}
+		b.WriteString(part)
+	}
+	b.WriteString(s.Close())
+	return b.String()
+}
+
+// TestStream: the parts of a stream are the text of the decoder, whatever the ids.
+func TestStream(t *testing.T) {
+	_, cases := smallCases(t)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i, c := range cases {
+		tok := mustLoad(t, c.File)
+		for range 50 {
+			ids := make([]int32, rng.IntN(12))
+			for k := range ids {
+				ids[k] = rng.Int32N(int32(tok.VocabSize() + 2))
+			}
+			for _, skip := range []bool{false, true} {
+				if got, want := streamed(t, tok.Stream(skip), ids, true), tok.Decode(ids, skip); got != want {
+					t.Errorf("case %d, %v: %q, want %q", i, ids, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestStreamNext says what is certain, and when.
+func TestStreamNext(t *testing.T) {
+	sentencePiece := `{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"▁"},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":0}]}`
+	for name, c := range map[string]struct {
+		decoder string
+		tokens  []string
+		want    []string // the last one is that of Close
+	}{
+		"prefix space":     {sentencePiece, []string{"▁a", "▁b"}, []string{"a", " b", ""}},
+		"space by itself":  {sentencePiece, []string{"▁", "▁", "a"}, []string{"", " ", "a", ""}},
+		"bytes":            {sentencePiece, []string{"a", "<0xC3>", "<0xA9>", "b"}, []string{"a", "", "", "éb", ""}},
+		"broken bytes":     {sentencePiece, []string{"<0xC3>", "<0xC3>", "<0xA9>", "b"}, []string{"", "\ufffd\ufffd", "\ufffd", "b", ""}},
+		"bytes at the end": {sentencePiece, []string{"<0xC3>", "<0xA9>"}, []string{"", "", "é"}},
+		"half a character": {sentencePiece, []string{"a", "<0xC3>"}, []string{"a", "", "\ufffd"}},
+		"byte level":       {`{"type":"ByteLevel"}`, []string{"Ġa", "Ã", "©", "Ã", "b"}, []string{" a", "", "é", "", "\ufffdb", ""}},
+		"byte level end":   {`{"type":"ByteLevel"}`, []string{"Ġa", "Ã"}, []string{" a", "", "\ufffd"}},
+		"no decoder":       {`null`, []string{"a", "b"}, []string{"a", " b", ""}},
+		"Metaspace":        {`{"type":"Metaspace","replacement":"▁"}`, []string{"▁a", "▁b"}, []string{"a", " b", ""}},
+		"suffix":           {`{"type":"BPEDecoder","suffix":"</w>"}`, []string{"a</w>", "b</w>"}, []string{"", "a ", "b"}},
+		"stop":             {`{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"Strip","content":" ","start":0,"stop":1}]}`, []string{"a", " ", " ", "b"}, []string{"a", "", " ", " b", ""}},
+		"pattern in parts": {`{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"Replace","pattern":{"String":"aab"},"content":"x"}]}`, []string{"a", "a", "a", "b", "a"}, []string{"", "", "a", "x", "", "a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, _, err := decoders.read([]byte(c.decoder), maxNesting)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tok := &Tokenizer{decoder: d}
+			for _, token := range c.tokens {
+				tok.tokens, tok.known, tok.special = append(tok.tokens, token), append(tok.known, true), append(tok.special, false)
+			}
+			s := tok.Stream(false)
+			var got []string
+			for id := range c.tokens {
+				got = append(got, s.Next(int32(id)))
+			}
+			got = append(got, s.Close())
+			if strings.Join(got, "|") != strings.Join(c.want, "|") {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestEngineStream: whole characters, and the bytes of Decode.
+func TestEngineStream(t *testing.T) {
+	b, err := mtokOf(mustLoad(t, fixture(t, "qwen")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := OpenMTOK(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range corpus(t)[:600] {
+		ids := e.Encode(text)
+		if got := streamed(t, e.Stream(), ids, utf8.ValidString(e.Decode(ids))); got != e.Decode(ids) {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 2000 {
+		ids := make([]int32, rng.IntN(12))
+		for k := range ids {
+			ids[k] = rng.Int32N(256) // bytes, mostly
+		}
+		if got := streamed(t, e.Stream(), ids, false); got != e.Decode(ids) {
+			t.Errorf("%v: %q, want %q", ids, got, e.Decode(ids))
+		}
+	}
+}
+
+func TestCleanUp(t *testing.T) {
+	// By PreTrainedTokenizerBase.clean_up_tokenization of transformers 5.23.
+	for in, want := range map[string]string{
+		"a . b ? c ! d , e": "a. b? c! d, e", "it 's we 've you 're i 'm do n't": "it's we've you're i'm don't", "a ' b": "a'b", "i do not": "i do not", "": "", " .": ".", " . .": "..",
+	} {
+		if got := CleanUp(in); got != want {
+			t.Errorf("%q became %q, want %q", in, got, want)
+		}
+	}
+}
+
+// FuzzStream decodes any ids with any of the small tokenizers.
+func FuzzStream(f *testing.F) {
+	_, cases := smallCases(f)
+	var all []*Tokenizer
+	for i, c := range cases {
+		all = append(all, mustLoad(f, c.File))
+		for _, ids := range c.Decode[:2] {
+			seed := []byte{byte(i)}
+			for _, id := range ids {
+				seed = append(seed, byte(id))
+			}
+			f.Add(seed)
+		}
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if len(in) == 0 {
+			return
+		}
+		tok := all[int(in[0])%len(all)]
+		var ids []int32
+		for _, b := range in[1:] {
+			ids = append(ids, int32(b)%int32(tok.VocabSize()+1))
+		}
+		if got, want := streamed(t, tok.Stream(true), ids, true), tok.Decode(ids, true); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
+}
