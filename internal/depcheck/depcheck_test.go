@@ -27,7 +27,7 @@ var levels = []struct {
 }{
 	{0, []string{"docs", "runtime/tensor"}},
 	{0, []string{"runtime/kernel", "runtime/tokenizer", "runtime/template"}},
-	{1, []string{"recipes", "quant", "runtime/mnn", "publish/manifest"}},
+	{1, []string{"recipes", "quant", "runtime/mnn", "publish/manifest", "runtime/tokenizer/parity"}},
 	{2, []string{"backends"}},
 	{2, []string{"backends/backendtest"}},
 	{2, []string{"backends/generic"}},
@@ -41,7 +41,7 @@ var levels = []struct {
 	{4, []string{"pipeline/plan", "pipeline/calibrate", "pipeline/quantized", "verify", "publish", "runtime/bench", "internal/synthetic/checkpoint", "internal/synthetic/packed"}},
 	{5, []string{"pipeline/stage"}},
 	{5, []string{"pipeline/stage/stagetest"}},
-	{6, []string{"cmd/llmexport", "verify/enginetest", "verify/transformerstest", "internal/depcheck", "internal/synthetic", "internal/peers", "internal/quality"}},
+	{6, []string{"cmd/llmexport", "verify/enginetest", "verify/transformerstest", "verify/tokenizerstest", "internal/depcheck", "internal/synthetic", "internal/peers", "internal/quality"}},
 }
 
 // thirdParty lists what packages of level 0 import from other modules: everything else stands on them.
