@@ -1,0 +1,227 @@
+//go:build tokenizers
+
+package tokenizerstest
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
+	"github.com/llmexport/llmexport/runtime/tokenizer/parity"
+)
+
+var (
+	record  = flag.Bool("record", false, "write what the library gives into "+referenceFile)
+	update  = flag.Bool("update", false, "write what was measured into "+measuredFile)
+	engines = flag.Bool("engines", false, "measure the engines too")
+)
+
+const measuredFile = "docs/tokenizers.json"
+
+// measured is docs/tokenizers.json.
+type measured struct {
+	Library    string             `json:"library"`
+	Corpus     string             `json:"corpus"`
+	Tokenizers map[string]*parted `json:"tokenizers"`
+}
+
+// parted is what was measured of one tokenizer.
+type parted struct {
+	Source string `json:"source"`
+	// Library compares ours with the library, Engine the emulated engine with ours, Stock engines of a release with the
+	// emulated one.
+	Library count            `json:"library"`
+	Engine  count            `json:"engine"`
+	Stock   map[string]count `json:"stock,omitempty"`
+}
+
+// count is the outcome of a comparison: a refusal, or differences.
+type count struct {
+	Refused string        `json:"refused,omitempty"`
+	Plain   *parity.Count `json:"plain,omitempty"`
+	Hard    *parity.Count `json:"hard,omitempty"`
+	// Groups are those that have differences.
+	Groups map[string]parity.Count `json:"groups,omitempty"`
+}
+
+func counted(r parity.Result) count {
+	c := count{Plain: &r.Plain, Hard: &r.Hard}
+	for name, n := range r.Groups {
+		if n.Different > 0 {
+			if c.Groups == nil {
+				c.Groups = map[string]parity.Count{}
+			}
+			c.Groups[name] = n
+		}
+	}
+	return c
+}
+
+// TestTokenizers holds every tokenizer to the library and to docs/tokenizers.json.
+func TestTokenizers(t *testing.T) {
+	ref := readReference(t)
+	var old measured
+	b, err := os.ReadFile(filepath.Join(root, measuredFile))
+	if err == nil {
+		err = json.Unmarshal(b, &old)
+	}
+	if err != nil && !*update {
+		t.Fatal(err)
+	}
+	now := measured{Corpus: parity.SHA256, Tokenizers: map[string]*parted{}}
+	release := ""
+	all := true // every tokenizer was run, not only those that -run names
+	names := map[string]bool{}
+	for _, e := range ref.Tokenizers {
+		if names[e.Name] {
+			t.Errorf("%s is there twice", e.Name)
+		}
+		names[e.Name] = true
+		ran := false
+		t.Run(e.Name, func(t *testing.T) {
+			ran = true
+			path := e.path(t)
+			rows, lib := library(t, path)
+			release, now.Library = lib, lib
+			s := newSum()
+			for _, r := range rows {
+				s.add(r)
+			}
+			if *record {
+				e.digests = s.digests()
+			} else if ref.Library != lib || ref.Corpus != parity.SHA256 {
+				t.Errorf("%s is of library %s and corpus %s, these are %s and %s: run make reference", referenceFile, ref.Library, ref.Corpus, lib, parity.SHA256)
+			} else if e.digests != s.digests() {
+				t.Errorf("the library gives other digests than are recorded: %s", cmp.Diff(e.digests, s.digests()))
+			}
+			p := measure(t, path, rows)
+			p.Source = e.NPM
+			if p.Source == "" {
+				p.Source = strings.TrimPrefix(e.Git, "https://") + "@" + e.Commit[:12] + ":" + e.File
+			}
+			was := old.Tokenizers[e.Name]
+			if was != nil && len(p.Stock) == 0 {
+				p.Stock = was.Stock
+			}
+			now.Tokenizers[e.Name] = p
+			if diff := cmp.Diff(was, p); diff != "" && !*update {
+				t.Errorf("%s is old, rewrite it by make tokenizers-doc: %s", measuredFile, diff)
+			}
+		})
+		all = all && ran
+	}
+	if *record && all {
+		ref.Library, ref.Corpus, ref.Strings = release, parity.SHA256, len(parity.Corpus())
+		write(t, referenceFile, ref)
+	}
+	if *update {
+		for name, p := range old.Tokenizers {
+			if now.Tokenizers[name] == nil && !all && names[name] {
+				now.Tokenizers[name] = p
+			}
+		}
+		if now.Library == "" {
+			now.Library = old.Library
+		}
+		write(t, filepath.Join(root, measuredFile), now)
+	}
+}
+
+func write(t *testing.T, name string, v any) {
+	t.Helper()
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, append(b, '\n'), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// measure compares ours with the library's rows, and the engine, emulated and in stock, with ours.
+func measure(t *testing.T, path string, rows []row) *parted {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := tokenizer.Load(b)
+	if err != nil {
+		if !errors.Is(err, tensor.ErrUnsupported) {
+			t.Errorf("load: %v", err)
+		}
+		return &parted{Library: count{Refused: err.Error()}, Engine: count{Refused: "not loaded"}}
+	}
+	workers := runtime.GOMAXPROCS(0)
+	byText := make(map[string]*row, len(rows))
+	for i, s := range parity.Corpus() {
+		byText[s.Text] = &rows[i]
+	}
+	plainly := func(s string) []int32 { return tok.Encode(s, false) }
+	r := parity.Compare(func(s string) []int32 { return byText[s].ids }, plainly, parity.Corpus(), workers)
+	report(t, "library and ours", r)
+	for name, pair := range map[string][2]func(string) []int32{
+		"with special tokens":            {func(s string) []int32 { return byText[s].special }, func(s string) []int32 { return tok.Encode(s, true) }},
+		"decoded":                        {func(s string) []int32 { return []rune(byText[s].kept) }, func(s string) []int32 { return []rune(tok.Decode(byText[s].special, false)) }},
+		"decoded without special tokens": {func(s string) []int32 { return []rune(byText[s].skipped) }, func(s string) []int32 { return []rune(tok.Decode(byText[s].special, true)) }},
+	} {
+		report(t, "library and ours, "+name, parity.Compare(pair[0], pair[1], parity.Corpus(), workers))
+	}
+	p := &parted{Library: counted(r)}
+	o := tokenizer.MTOKOptions{Prefix: tok.PrefixIDs()}
+	for _, a := range tok.AddedTokens() {
+		if a.Special {
+			o.Special = append(o.Special, a.ID)
+		}
+	}
+	slices.Sort(o.Special)
+	o.Special = slices.Compact(o.Special)
+	packed, err := tok.MTOK(o)
+	if err != nil {
+		if !errors.Is(err, tensor.ErrUnsupported) {
+			t.Errorf("mtok: %v", err)
+		}
+		p.Engine.Refused = err.Error()
+		return p
+	}
+	engine, err := tokenizer.OpenMTOK(packed)
+	if err != nil {
+		t.Fatalf("mtok, read again: %v", err)
+	}
+	ours := func(s string) []int32 { return append(tok.PrefixIDs(), tok.Encode(s, false)...) }
+	p.Engine = counted(parity.Compare(ours, engine.Encode, parity.Corpus(), workers))
+	if *engines {
+		p.Stock = stock(t, packed, engine)
+	}
+	return p
+}
+
+// report makes differences an error and shows the first of them.
+func report(t *testing.T, what string, r parity.Result) {
+	if r.Plain.Different+r.Hard.Different == 0 {
+		return
+	}
+	t.Errorf("%s: %d of %d plain and %d of %d hard strings differ", what, r.Plain.Different, r.Plain.Strings, r.Hard.Different, r.Hard.Strings)
+	for i, d := range r.First {
+		if i == 12 {
+			break
+		}
+		t.Logf("%s %+q\n  %s\n  %s", d.String.Class, clip(d.String.Text), list(d.A), list(d.B))
+	}
+}
+
+func clip(s string) string { return s[:min(len(s), 80)] }
+
+func list(ids []int32) string {
+	b, _ := json.Marshal(ids[:min(len(ids), 40)])
+	return string(b)
+}
