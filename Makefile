@@ -20,6 +20,9 @@ PYTHON    ?= python3
 TRANSFORMERS ?= transformers==5.23.0 safetensors==0.8.0 numpy==2.4.6
 TORCH        ?= torch==2.15.0
 TORCH_FLAGS  ?=
+# The library that `make tokenizers` tests against; where tokenizers of models are, if not to be downloaded.
+TOKENIZERS ?= tokenizers==0.23.3
+export LLMEXPORT_TOKENIZERS ?=
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Generated code depends on the release of the generator.
@@ -186,6 +189,41 @@ transformers-venv: ## install TORCH and TRANSFORMERS into .venv/transformers
 .PHONY: transformers
 transformers: transformers-venv ## hold every family to transformers, key by key and shape by shape (needs Python)
 	go test -tags transformers -count=1 -timeout 1h $(TESTFLAGS) ./verify/transformerstest/...
+
+.PHONY: tokenizers-venv
+tokenizers-venv: ## install TOKENIZERS into .venv/tokenizers; download tokenizers of models unless LLMEXPORT_TOKENIZERS names a folder (needs npm and git)
+	@set -euo pipefail; dir=.venv/tokenizers; py=$$dir/bin/python; \
+	if ! $$py -c 'import tokenizers' 2>/dev/null; then \
+		rm -rf $$dir; $(PYTHON) -m venv $$dir; $$py -m pip install --quiet $(TOKENIZERS); echo "$$dir: $(TOKENIZERS)"; \
+	fi; \
+	if [ -z "$$LLMEXPORT_TOKENIZERS" ]; then $$py verify/tokenizerstest/download.py .venv/tokenizer-files; fi
+
+.PHONY: tokenizers
+tokenizers: tokenizers-venv ## hold our tokenizers to the library tokenizers, on the whole corpus (needs Python)
+	go test -tags tokenizers -count=1 -timeout 1h $(TESTFLAGS) ./verify/tokenizerstest
+
+.PHONY: tokenizers-doc
+tokenizers-doc: tokenizers-venv engine-venvs demo ## measure tokenizers on the library and the engines and write it into docs/tokenizers.md (needs Python)
+	go test -tags tokenizers -count=1 -timeout 4h ./verify/tokenizerstest -run 'TestTokenizers$$' -measure -engines
+	go test -count=1 ./internal/depcheck -run TestTokenizersDoc -update
+
+.PHONY: reference
+reference: tokenizers-venv ## record what the library tokenizers gives, as goldens (needs Python); read the diff before committing it
+	go test -tags tokenizers -count=1 -timeout 1h ./verify/tokenizerstest -run 'TestTokenizers$$' -record
+
+.PHONY: hf-tokenizers
+hf-tokenizers: ## build the Rust library behind the tag hf_tokenizers into bin/ and hold our tokenizers to it (needs cargo and a C++ compiler)
+	@set -euo pipefail; cc=$$(go env CC); cxx=$$(go env CXX); for tool in cargo "$${cc%% *}" "$${cxx%% *}"; do \
+		if ! command -v "$$tool" >/dev/null; then echo "hf-tokenizers: skipped, there is no $$tool, which building the library needs"; exit 0; fi; \
+	done; \
+	go mod download github.com/daulet/tokenizers; \
+	from=$$(go list -m -f '{{.Dir}}' github.com/daulet/tokenizers); to=bin/hf-tokenizers; mkdir -p $$to; \
+	for f in Cargo.toml Cargo.lock src benches; do rm -rf $$to/$$f; cp -r "$$from/$$f" $$to/; done; chmod -R u+w $$to; \
+	: "the manifest takes this crate from a git fork; only FromTiktoken, which we do not call, needs it at all"; \
+	sed -i.orig 's/^tiktoken-rs = .*/tiktoken-rs = "=0.7.0"/' $$to/Cargo.toml; \
+	cargo build --quiet --release --lib --manifest-path $$to/Cargo.toml; cp $$to/target/release/libtokenizers.a bin/; \
+	CGO_ENABLED=1 CGO_LDFLAGS="-L$$PWD/bin" go test -tags hf_tokenizers -count=1 -timeout 30m $(TESTFLAGS) ./verify/hftokenizers; \
+	echo "hf-tokenizers: passed; to build with it: CGO_ENABLED=1 CGO_LDFLAGS=-L$$PWD/bin go build -tags hf_tokenizers ./cmd/llmexport"
 
 .PHONY: check
 check: lint test race purego fuzz-short generate-unchanged ## everything that must pass before a commit; ends with a clean tree

@@ -21,9 +21,9 @@ import (
 )
 
 var (
-	record  = flag.Bool("record", false, "write what the library gives into "+referenceFile)
-	update  = flag.Bool("update", false, "write what was measured into "+measuredFile)
-	engines = flag.Bool("engines", false, "measure the engines too")
+	record    = flag.Bool("record", false, "write what the library gives into "+referenceFile)
+	measuring = flag.Bool("measure", false, "write what was measured into "+measuredFile)
+	engines   = flag.Bool("engines", false, "measure the engines too")
 )
 
 const measuredFile = "docs/tokenizers.json"
@@ -75,7 +75,7 @@ func TestTokenizers(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(b, &old)
 	}
-	if err != nil && !*update {
+	if err != nil && !*measuring {
 		t.Fatal(err)
 	}
 	now := measured{Corpus: parity.SHA256, Tokenizers: map[string]*parted{}}
@@ -114,7 +114,7 @@ func TestTokenizers(t *testing.T) {
 				p.Stock = was.Stock
 			}
 			now.Tokenizers[e.Name] = p
-			if diff := cmp.Diff(was, p); diff != "" && !*update {
+			if diff := cmp.Diff(was, p); diff != "" && !*measuring {
 				t.Errorf("%s is old, rewrite it by make tokenizers-doc: %s", measuredFile, diff)
 			}
 		})
@@ -124,7 +124,7 @@ func TestTokenizers(t *testing.T) {
 		ref.Library, ref.Corpus, ref.Strings = release, parity.SHA256, len(parity.Corpus())
 		write(t, referenceFile, ref)
 	}
-	if *update {
+	if *measuring {
 		for name, p := range old.Tokenizers {
 			if now.Tokenizers[name] == nil && !all && names[name] {
 				now.Tokenizers[name] = p
