@@ -1,5 +1,3 @@
-//go:build tokenizers
-
 // Package tokenizerstest holds runtime/tokenizer to the library tokenizers, string by string, on the corpus of
 // runtime/tokenizer/parity and the tokenizers of three dozen models; and what it emulates of the engine to the engine.
 // "make tokenizers" downloads the tokenizers and installs the library.

@@ -162,20 +162,7 @@ func measure(t *testing.T, path string, rows []row) *parted {
 		return &parted{Library: count{Refused: err.Error()}, Engine: count{Refused: "not loaded"}}
 	}
 	workers := runtime.GOMAXPROCS(0)
-	byText := make(map[string]*row, len(rows))
-	for i, s := range parity.Corpus() {
-		byText[s.Text] = &rows[i]
-	}
-	plainly := func(s string) []int32 { return tok.Encode(s, false) }
-	r := parity.Compare(func(s string) []int32 { return byText[s].ids }, plainly, parity.Corpus(), workers)
-	report(t, "library and ours", r)
-	for name, pair := range map[string][2]func(string) []int32{
-		"with special tokens":            {func(s string) []int32 { return byText[s].special }, func(s string) []int32 { return tok.Encode(s, true) }},
-		"decoded":                        {func(s string) []int32 { return []rune(byText[s].kept) }, func(s string) []int32 { return []rune(tok.Decode(byText[s].special, false)) }},
-		"decoded without special tokens": {func(s string) []int32 { return []rune(byText[s].skipped) }, func(s string) []int32 { return []rune(tok.Decode(byText[s].special, true)) }},
-	} {
-		report(t, "library and ours, "+name, parity.Compare(pair[0], pair[1], parity.Corpus(), workers))
-	}
+	r := compare(t, tok, rows, workers)
 	p := &parted{Library: counted(r)}
 	o := tokenizer.MTOKOptions{Prefix: tok.PrefixIDs()}
 	for _, a := range tok.AddedTokens() {
@@ -203,6 +190,28 @@ func measure(t *testing.T, path string, rows []row) *parted {
 		p.Stock = stock(t, packed, engine)
 	}
 	return p
+}
+
+// compare holds a tokenizer to the library's rows; the result is that of ids without special tokens.
+func compare(t *testing.T, tok *tokenizer.Tokenizer, rows []row, workers int) parity.Result {
+	byText := make(map[string]*row, len(rows))
+	for i, s := range parity.Corpus() {
+		byText[s.Text] = &rows[i]
+	}
+	type encode = func(string) []int32
+	r := parity.Compare(func(s string) []int32 { return byText[s].ids }, func(s string) []int32 { return tok.Encode(s, false) }, parity.Corpus(), workers)
+	report(t, "library and ours", r)
+	for _, c := range []struct {
+		what          string
+		library, ours encode
+	}{
+		{"with special tokens", func(s string) []int32 { return byText[s].special }, func(s string) []int32 { return tok.Encode(s, true) }},
+		{"decoded", func(s string) []int32 { return []rune(byText[s].kept) }, func(s string) []int32 { return []rune(tok.Decode(byText[s].special, false)) }},
+		{"decoded without special tokens", func(s string) []int32 { return []rune(byText[s].skipped) }, func(s string) []int32 { return []rune(tok.Decode(byText[s].special, true)) }},
+	} {
+		report(t, "library and ours, "+c.what, parity.Compare(c.library, c.ours, parity.Corpus(), workers))
+	}
+	return r
 }
 
 // report makes differences an error and shows the first of them.
