@@ -21,7 +21,7 @@ func (t *Tokenizer) Piece(id int32) string {
 	if b, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(token, "<0x"), ">"), 16, 8); err == nil && len(token) == len("<0x00>") {
 		return string([]byte{byte(b)})
 	}
-	if byteLevel(t.decoder) {
+	if t.spellsBytes() {
 		if text, ok := fromStandIns(token); ok {
 			return text
 		}
@@ -29,13 +29,10 @@ func (t *Tokenizer) Piece(id int32) string {
 	return strings.ReplaceAll(token, spSpace, " ")
 }
 
-// byteLevel says that a decoder turns stand-ins into bytes.
-func byteLevel(d decoder) bool {
-	switch d := d.(type) {
-	case byteLevelDecoder:
-		return true
-	case decoderSequence:
-		return slices.ContainsFunc(d, byteLevel)
-	}
-	return false
+// spellsBytes says that tokens are spelled with stand-ins for bytes.
+func (t *Tokenizer) spellsBytes() bool {
+	return slices.ContainsFunc(preTokenizerSequence{t.preTokenizer}.flat(), func(p preTokenizer) bool {
+		_, ok := p.(*byteLevelStage)
+		return ok
+	})
 }

@@ -58,9 +58,9 @@ type spNormalizer struct {
 	escapeSpaces      bool
 }
 
-// maxPieceBytes bounds a piece: looking for the merges that make one takes time in the square of its length. The longest
+// maxVocabularyBytes bounds a piece: looking for the merges that make one takes time in the square of its length. The longest
 // tokens of published vocabularies are runs of 128 or 256 bytes.
-const maxPieceBytes = 1 << 10
+const maxVocabularyBytes = 1 << 10
 
 // readSentencePiece reads a file. Defaults are those of the protocol.
 func readSentencePiece(b []byte) (*sentencePiece, error) {
@@ -161,7 +161,7 @@ func (m *sentencePiece) check() error {
 		switch {
 		case p.text == "" || !utf8.ValidString(p.text):
 			return fmt.Errorf("piece %d is %q: %w", id, p.text, tensor.ErrCorrupt)
-		case len(p.text) > maxPieceBytes:
+		case len(p.text) > maxVocabularyBytes:
 			return unsupported(fmt.Sprintf("piece %d", id), fmt.Sprintf("of %d bytes", len(p.text)))
 		case math.IsNaN(float64(p.score)) || math.IsInf(float64(p.score), 0):
 			return fmt.Errorf("piece %d, %q, has score %v: %w", id, p.text, p.score, tensor.ErrCorrupt)

@@ -64,15 +64,15 @@ func (m *sentencePiece) define() (*Definition, error) {
 		steps = append(steps, part{"type": "Precompiled", "precompiled_charsmap": n.charsMap})
 	}
 	if n.removeExtraSpaces {
-		steps = append(steps, replaceRegex(`\A +`, ""), replaceRegex(" {2,}", " "))
+		steps = append(steps, replacePattern(`\A +`, ""), replacePattern(" {2,}", " "))
 	}
 	if n.dummyPrefix {
 		steps = append(steps, part{"type": "Prepend", "prepend": spSpace})
 	}
-	steps = append(steps, replaceText(" ", spSpace))
+	steps = append(steps, replaceLiteral(" ", spSpace))
 	if n.removeExtraSpaces {
 		// At the end those of the text go too that are spelled like ours.
-		steps = append(steps, replaceRegex(spSpace+`+\z`, ""))
+		steps = append(steps, replacePattern(spSpace+`+\z`, ""))
 	}
 	d.normalizer = sequenceOf("normalizers", steps...)
 	d.decoder = spDecoder(n.dummyPrefix)
@@ -81,18 +81,18 @@ func (m *sentencePiece) define() (*Definition, error) {
 
 // spDecoder undoes the spelling of spaces and bytes.
 func spDecoder(strip bool) part {
-	steps := []part{replaceText(spSpace, " "), {"type": "ByteFallback"}, {"type": "Fuse"}}
+	steps := []part{replaceLiteral(spSpace, " "), {"type": "ByteFallback"}, {"type": "Fuse"}}
 	if strip {
 		steps = append(steps, part{"type": "Strip", "content": " ", "start": 1, "stop": 0})
 	}
 	return sequenceOf("decoders", steps...)
 }
 
-func replaceText(from, to string) part {
+func replaceLiteral(from, to string) part {
 	return part{"type": "Replace", "pattern": part{"String": from}, "content": to}
 }
 
-func replaceRegex(from, to string) part {
+func replacePattern(from, to string) part {
 	return part{"type": "Replace", "pattern": part{"Regex": from}, "content": to}
 }
 

@@ -54,7 +54,7 @@ func (r tiktokenRanks) check() error {
 		if token == "" {
 			return fmt.Errorf("no token of rank %d: %w", id, tensor.ErrCorrupt)
 		}
-		if len(token) > maxPieceBytes {
+		if len(token) > maxVocabularyBytes {
 			return unsupported(fmt.Sprintf("token %d", id), fmt.Sprintf("of %d bytes", len(token)))
 		}
 		if first, ok := seen[token]; ok {

@@ -39,7 +39,7 @@ var tokenizerClasses = map[string]*tokenizerClass{
 		special: map[string]string{
 			"unk_token": "<unk>", "bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>", "mask_token": "<mask>",
 		},
-		normalizer: replaceText(" ", spSpace),
+		normalizer: replaceLiteral(" ", spSpace),
 		preTokenizer: func(*Config) part {
 			return part{"type": "Split", "pattern": part{"String": " "}, "behavior": "MergedWithPrevious", "invert": false}
 		},
