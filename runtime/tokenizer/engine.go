@@ -45,14 +45,14 @@ func openMTOK(b []byte) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{file: m, byID: make([]string, len(m.Vocab)), ids: make(map[string]int32, len(m.Vocab)), size: len(m.Vocab)}
-	for _, v := range m.Vocab {
+	e := &Engine{file: m, byID: make([]string, len(m.Model.Vocab)), ids: make(map[string]int32, len(m.Model.Vocab)), size: len(m.Model.Vocab)}
+	for _, v := range m.Model.Vocab {
 		e.byID[v.ID] = v.Token
 		e.ids[v.Token] = v.ID
 	}
-	e.model.merges = make(map[pair]merge, len(m.Merges))
+	e.model.merges = make(map[pair]merge, len(m.Model.Merges))
 	var both []byte
-	for _, g := range m.Merges {
+	for _, g := range m.Model.Merges {
 		both = append(append(both[:0], e.byID[g.Left]...), e.byID[g.Right]...)
 		id, ok := e.ids[string(both)]
 		if !ok {
@@ -163,7 +163,7 @@ func (e *Engine) word(ids []int32, word string) []int32 {
 	w := workspaces.Get().(*workspace)
 	defer workspaces.Put(w)
 	w.reset()
-	if e.file.ByteLevel {
+	if e.file.Model.ByteLevel {
 		for i := range len(word) {
 			if id, ok := e.ids[standIn[word[i]]]; ok {
 				w.push(id)

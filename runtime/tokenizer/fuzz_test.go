@@ -118,39 +118,66 @@ func FuzzEncode(f *testing.F) {
 	})
 }
 
-// everyNode is a file with each kind of node that is read.
-func everyNode() *mtok {
-	return &mtok{
+// everyNode are files, one a model, with all kinds of nodes between them.
+func everyNode() []*mtok {
+	bpe := &mtok{
 		Special: []int32{3, 300}, Stop: []int32{3}, Prefix: []int32{0},
 		Normalizer: normNode{Tag: normSequence, Children: []normNode{
 			{Tag: normNone}, {Tag: normReplace, Pattern: "x", Content: "y"}, {Tag: normStrip, Left: true, Right: true},
-			{Tag: normTable, Table: []substitution{{'b', "ab"}, {0x2126, "Ω"}}},
+			{Tag: normTable, Table: []substitution{{'b', "ab"}, {0x2126, "Ω"}}}, {Tag: normEmpty}, {Tag: normPrepend, Content: "▁"},
 		}},
 		PreTokenizer: preNode{Tag: preSequence, Children: []preNode{
 			{Tag: preNone}, {Tag: preDigits, Flag: true}, {Tag: preDigits}, {Tag: preSplit, Regex: `\p{L}+(?!b)|[^a-c]{1,2}|(?i:'s|\d)?`, Flag: true, Behavior: splitMergedWithPrevious},
 			{Tag: preSplit, Regex: `a|\bb`, Behavior: splitRemoved}, {Tag: preByteLevel, Flag: true}, {Tag: preSplit, Regex: patternLlama3},
 		}},
-		ByteFallback: true,
-		Vocab:        []vocabEntry{{"", 4}, {"", 5}, {"<0x41>", 6}, {"a", 0}, {"ab", 2}, {"b", 1}, {"é", 3}},
-		Merges:       []mergeEntry{{0, 1, 0}},
-		Decoder:      decNode{Tag: decSequence, Children: []decNode{{Tag: decFuse}, {Tag: decReplace, Pattern: "▁", Content: " "}, {Tag: decByteLevel}}},
-		Added:        []mtokAdded{{300, true, true, true, "<s>"}},
-		Sections:     5, Template: "{{ x }}", EOS: "</s>", Flags: 1, BOS: "<s>", PostProcess: "\x02\x00\x01\x03\x00\x00\x00\x00",
+		Model: modelNode{
+			ByteFallback: true,
+			Vocab:        []vocabEntry{{Token: "", ID: 4}, {Token: "", ID: 5}, {Token: "<0x41>", ID: 6}, {Token: "a"}, {Token: "ab", ID: 2}, {Token: "b", ID: 1}, {Token: "é", ID: 3}},
+			Merges:       []mergeEntry{{0, 1, 0}},
+		},
+		Decoder:  decNode{Tag: decSequence, Children: []decNode{{Tag: decFuse}, {Tag: decReplace, Pattern: "▁", Content: " "}, {Tag: decByteLevel}}},
+		Added:    []mtokAdded{{300, true, true, true, "<s>"}},
+		Sections: 5, Template: "{{ x }}", EOS: "</s>", Flags: 1, BOS: "<s>", PostProcess: "\x02\x00\x01\x03\x00\x00\x00\x00",
 	}
+	wordPiece := &mtok{
+		Special:      []int32{0},
+		Normalizer:   normNode{Tag: normBert, Clean: true, Chinese: true, Lower: true},
+		PreTokenizer: preNode{Tag: preBert},
+		Model: modelNode{
+			Tag: modelWordPiece, Unknown: "[UNK]", Prefix: "##", MaxBytes: 100,
+			Vocab: []vocabEntry{{Token: "##b", ID: 2}, {Token: "[UNK]"}, {Token: "a", ID: 1}},
+		},
+		Decoder:  decNode{Tag: decWordPiece, Content: "##", Flag: true},
+		Sections: 5, PostProcess: "\x00\x00",
+	}
+	unigram := &mtok{
+		Special:      []int32{0},
+		Normalizer:   normNode{Tag: normBertTable, Accents: true, Table: []substitution{{'é', "e\u0301"}}},
+		PreTokenizer: preNode{Tag: preMetaspace, Replacement: "▁", Flag: true},
+		Model: modelNode{
+			Tag: modelUnigram, UnknownID: 0,
+			Vocab: []vocabEntry{{Token: "<unk>"}, {Token: "a", ID: 1, Score: -1}, {Token: "ab", ID: 2, Score: -1.5}, {Token: "▁", ID: 3, Score: -2}},
+		},
+		Decoder: decNode{Tag: decSequence, Children: []decNode{
+			{Tag: decByteFallback}, {Tag: decMetaspace, Content: "▁", Flag: true}, {Tag: decStrip, Content: " ", Start: 1}}},
+		Sections: 5, PostProcess: "\x00\x00",
+	}
+	return []*mtok{bpe, wordPiece, unigram}
 }
 
 // FuzzOpenMTOK: parse, marshal, same bytes; what opens encodes.
 func FuzzOpenMTOK(f *testing.F) {
-	m := everyNode()
-	for m.Sections = 5; m.Sections >= 0; m.Sections-- {
-		b, err := m.marshal()
-		if err != nil {
-			f.Fatal(err)
+	for _, m := range everyNode() {
+		for m.Sections = 5; m.Sections >= 0; m.Sections-- {
+			b, err := m.marshal()
+			if err != nil {
+				f.Fatal(err)
+			}
+			if _, err := OpenMTOK(b); err != nil {
+				f.Fatal(err)
+			}
+			f.Add(b, "ab a<s>  Ωx12 é's")
 		}
-		if _, err := OpenMTOK(b); err != nil {
-			f.Fatal(err)
-		}
-		f.Add(b, "ab a<s>  Ωx12 é's")
 	}
 	for _, file := range seeds(f) {
 		b, err := mtokOf(mustLoad(f, file))
@@ -185,28 +212,29 @@ func FuzzOpenMTOK(f *testing.F) {
 // TestDamage truncates a file at every byte and spoils each of them: nothing may panic, and no truncated file may pass
 // for a whole one except where optional parts begin.
 func TestDamage(t *testing.T) {
-	m := everyNode()
-	b, err := m.marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	whole := map[int]bool{}
-	for m.Sections = 0; m.Sections < 5; m.Sections++ {
-		part, err := m.marshal()
+	for _, m := range everyNode() {
+		b, err := m.marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
-		whole[len(part)] = true
-	}
-	for i := range b {
-		if _, err := OpenMTOK(b[:i]); (err == nil) != whole[i] {
-			t.Errorf("the first %d bytes: %v", i, err)
+		whole := map[int]bool{}
+		for m.Sections = 0; m.Sections < 5; m.Sections++ {
+			part, err := m.marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole[len(part)] = true
 		}
-		for _, v := range []byte{0, 1, 0x7F, 0xFF, b[i] + 1} {
-			spoilt := bytes.Clone(b)
-			spoilt[i] = v
-			if e, err := OpenMTOK(spoilt); err == nil {
-				e.Encode("ab a<s>  Ωx12 é's")
+		for i := range b {
+			if _, err := OpenMTOK(b[:i]); (err == nil) != whole[i] {
+				t.Errorf("model %d, the first %d bytes: %v", m.Model.Tag, i, err)
+			}
+			for _, v := range []byte{0, 1, 0x7F, 0xFF, b[i] + 1} {
+				spoilt := bytes.Clone(b)
+				spoilt[i] = v
+				if e, err := OpenMTOK(spoilt); err == nil {
+					e.Decode(e.Encode("ab a<s>  Ωx12 é's"))
+				}
 			}
 		}
 	}

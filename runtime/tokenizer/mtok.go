@@ -1,25 +1,12 @@
 package tokenizer
 
-import (
-	"encoding/binary"
-	"fmt"
-	"math"
-	"strconv"
-	"strings"
-
-	"github.com/llmexport/llmexport/runtime/tensor"
-)
-
 // mtok is a tokenizer.mtok, field by field in the order of the file: parsing and marshalling give the same
 // bytes.
 type mtok struct {
 	Special, Stop, Prefix []int32
 	Normalizer            normNode
 	PreTokenizer          preNode
-	ByteFallback          bool // ignored by the engine
-	ByteLevel             bool // the model maps bytes to stand-ins
-	Vocab                 []vocabEntry
-	Merges                []mergeEntry
+	Model                 modelNode
 	Decoder               decNode
 	Added                 []mtokAdded
 	// Sections counts the optional parts that follow, from 0 to 5.
@@ -28,15 +15,8 @@ type mtok struct {
 	EOS         string
 	Flags       uint8
 	BOS         string
-	PostProcess string // the program's bytes, count included
+	PostProcess string // the program's bytes, count included; engines up to 3.6.1 do not read it
 }
-
-type vocabEntry struct {
-	Token string
-	ID    int32
-}
-
-type mergeEntry struct{ Left, Right, Rank int32 }
 
 type mtokAdded struct {
 	ID                      int32
@@ -44,24 +24,68 @@ type mtokAdded struct {
 	Content                 string
 }
 
-// Tags of nodes. Those that are missing here are refused.
+// Tags of normalizers. The engine takes any other tag for none, without knowing the length of its payload.
 const (
-	normNone, normReplace, normSequence, normTable, normStrip = 0, 3, 4, 6, 8
-	preNone, preByteLevel, preDigits, preSplit, preSequence   = 0, 1, 2, 4, 6
-	decByteLevel, decFuse, decReplace, decSequence            = 0, 4, 5, 7
-	modelBPE                                                  = 0
-	splitIsolated, splitRemoved, splitMergedWithPrevious      = 0, 1, 2
+	normNone      = 0
+	normEmpty     = 1 // NFKC of an older format, which has no table and does nothing
+	normPrepend   = 2
+	normReplace   = 3
+	normSequence  = 4
+	normBert      = 5 // does not strip accents, whatever Accents says
+	normTable     = 6
+	normBertTable = 7
+	normStrip     = 8 // since 3.6.0
+)
+
+// Tags of pre-tokenizers.
+const (
+	preNone      = 0
+	preByteLevel = 1
+	preDigits    = 2
+	preMetaspace = 3
+	preSplit     = 4
+	preBert      = 5
+	preSequence  = 6
+)
+
+// Behaviours of a split; every other number is splitRemoved too.
+const (
+	splitIsolated           = 0
+	splitRemoved            = 1
+	splitMergedWithPrevious = 2
+)
+
+// Tags of models.
+const (
+	modelBPE       = 0
+	modelWordPiece = 1
+	modelUnigram   = 2
+)
+
+// Tags of decoders.
+const (
+	decByteLevel    = 0
+	decByteFallback = 1
+	decMetaspace    = 2
+	decWordPiece    = 3
+	decFuse         = 4
+	decReplace      = 5
+	decStrip        = 6
+	decSequence     = 7
 )
 
 // normNode is a normalizer; which fields count depends on the tag.
 type normNode struct {
-	Tag              uint8
-	Pattern, Content string         // replace
-	Table            []substitution // table
-	Left, Right      bool           // strip
-	Children         []normNode     // sequence
+	Tag                            uint8
+	Pattern                        string         // replace
+	Content                        string         // replace, prepend
+	Clean, Chinese, Accents, Lower bool           // bert
+	Table                          []substitution // table; bert with table, if Accents
+	Left, Right                    bool           // strip
+	Children                       []normNode     // sequence
 }
 
+// substitution is what a table has for a code point; tables are sorted.
 type substitution struct {
 	Char rune
 	Text string
@@ -69,151 +93,41 @@ type substitution struct {
 
 // preNode is a pre-tokenizer.
 type preNode struct {
-	Tag      uint8
-	Flag     bool // byte level: use the regex; digits: one by one; split: invert
-	Regex    string
-	Behavior uint8
-	Children []preNode
+	Tag         uint8
+	Flag        bool   // byte level: use the regex; digits: one by one; metaspace: prefix; split: invert
+	Replacement string // metaspace
+	Regex       string // split
+	Behavior    uint8  // split
+	Children    []preNode
 }
+
+// modelNode is a model with its vocabulary.
+type modelNode struct {
+	Tag          uint8
+	ByteFallback bool         // BPE, where the engine ignores it, and Unigram
+	ByteLevel    bool         // BPE: the model maps bytes to stand-ins
+	Merges       []mergeEntry // BPE, sorted by Left, then Right
+	Unknown      string       // WordPiece
+	Prefix       string       // WordPiece, of pieces that continue a word
+	MaxBytes     int          // WordPiece: longer words are unknown
+	UnknownID    int32        // Unigram
+	Vocab        []vocabEntry // sorted, see sortedVocab
+}
+
+type vocabEntry struct {
+	Token string
+	ID    int32
+	Score float64 // Unigram
+}
+
+type mergeEntry struct{ Left, Right, Rank int32 }
 
 // decNode is a decoder.
 type decNode struct {
-	Tag              uint8
-	Pattern, Content string
-	Children         []decNode
-}
-
-const mtokMagic = "430 4\n"
-
-// mtokWriter collects bytes; a text that is too long for its length field is remembered as an error.
-type mtokWriter struct {
-	b   []byte
-	err error
-}
-
-func (w *mtokWriter) u8(v uint8)   { w.b = append(w.b, v) }
-func (w *mtokWriter) u16(v uint16) { w.b = binary.LittleEndian.AppendUint16(w.b, v) }
-func (w *mtokWriter) u32(v int)    { w.b = binary.LittleEndian.AppendUint32(w.b, uint32(v)) }
-func (w *mtokWriter) bool(v bool) {
-	if v {
-		w.u8(1)
-	} else {
-		w.u8(0)
-	}
-}
-
-func (w *mtokWriter) str(s string) {
-	if len(s) > math.MaxUint16 && w.err == nil {
-		w.err = fmt.Errorf("text of %d bytes, %.20q...: %w", len(s), s, tensor.ErrUnsupported)
-	}
-	w.u16(uint16(len(s)))
-	w.b = append(w.b, s...)
-}
-
-func (m *mtok) marshal() ([]byte, error) {
-	w := &mtokWriter{b: []byte(mtokMagic)}
-	w.b = fmt.Appendf(w.b, "%d %d %d\n", len(m.Special), len(m.Stop), len(m.Prefix))
-	var ids []string
-	for _, list := range [][]int32{m.Special, m.Stop, m.Prefix} {
-		for _, id := range list {
-			ids = append(ids, strconv.Itoa(int(id)))
-		}
-	}
-	w.b = append(append(w.b, strings.Join(ids, " ")...), '\n')
-	w.norm(m.Normalizer)
-	w.pre(m.PreTokenizer)
-	w.u8(modelBPE)
-	w.u32(len(m.Vocab))
-	w.bool(m.ByteFallback)
-	w.bool(m.ByteLevel)
-	w.u32(len(m.Merges))
-	for _, v := range m.Vocab {
-		w.str(v.Token)
-		w.u32(int(v.ID))
-	}
-	for _, e := range m.Merges {
-		w.u32(int(e.Left))
-		w.u32(int(e.Right))
-		w.u32(int(e.Rank))
-	}
-	w.dec(m.Decoder)
-	w.u32(len(m.Added))
-	for _, a := range m.Added {
-		w.u32(int(a.ID))
-		w.bool(a.Special)
-		w.bool(a.LStrip)
-		w.bool(a.RStrip)
-		w.str(a.Content)
-	}
-	if m.Sections > 0 {
-		w.u32(len(m.Template))
-		w.b = append(w.b, m.Template...)
-	}
-	if m.Sections > 1 {
-		w.str(m.EOS)
-	}
-	if m.Sections > 2 {
-		w.u8(m.Flags)
-	}
-	if m.Sections > 3 {
-		w.str(m.BOS)
-	}
-	if m.Sections > 4 {
-		w.b = append(w.b, m.PostProcess...)
-	}
-	return w.b, w.err
-}
-
-func (w *mtokWriter) norm(n normNode) {
-	w.u8(n.Tag)
-	switch n.Tag {
-	case normReplace:
-		w.str(n.Pattern)
-		w.str(n.Content)
-	case normTable:
-		w.u32(len(n.Table))
-		for _, s := range n.Table {
-			w.u32(int(s.Char))
-			w.str(s.Text)
-		}
-	case normStrip:
-		w.bool(n.Left)
-		w.bool(n.Right)
-	case normSequence:
-		w.u32(len(n.Children))
-		for _, c := range n.Children {
-			w.norm(c)
-		}
-	}
-}
-
-func (w *mtokWriter) pre(n preNode) {
-	w.u8(n.Tag)
-	switch n.Tag {
-	case preByteLevel, preDigits:
-		w.bool(n.Flag)
-	case preSplit:
-		w.str(n.Regex)
-		w.bool(n.Flag)
-		w.u8(n.Behavior)
-	case preSequence:
-		w.u32(len(n.Children))
-		for _, c := range n.Children {
-			w.pre(c)
-		}
-	}
-}
-
-func (w *mtokWriter) dec(n decNode) {
-	w.u8(n.Tag)
-	switch n.Tag {
-	case decReplace:
-		w.str(n.Pattern)
-		w.str(n.Content)
-	case decSequence:
-		w.u32(len(n.Children))
-		for _, c := range n.Children {
-			w.dec(c)
-		}
-	}
+	Tag         uint8
+	Pattern     string // replace
+	Content     string // replace, strip; metaspace: replacement; WordPiece: prefix
+	Flag        bool   // metaspace: prefix; WordPiece: clean up
+	Start, Stop uint32 // strip
+	Children    []decNode
 }

@@ -64,6 +64,13 @@ func (r *mtokReader) u32() uint32 {
 	return 0
 }
 
+func (r *mtokReader) f64() float64 {
+	if b := r.take(8); r.err == nil {
+		return math.Float64frombits(binary.LittleEndian.Uint64([]byte(b)))
+	}
+	return 0
+}
+
 func (r *mtokReader) bool() bool {
 	v := r.u8()
 	if v > 1 {
@@ -117,10 +124,7 @@ func parseMTOK(b []byte) (*mtok, error) {
 	r.header(m)
 	m.Normalizer = r.norm(maxNesting)
 	m.PreTokenizer = r.pre(maxNesting)
-	if tag := r.u8(); tag != modelBPE {
-		r.refuse("model of type %d", tag)
-	}
-	r.model(m)
+	m.Model = r.model()
 	m.Decoder = r.dec(maxNesting)
 	for range r.count(9) {
 		m.Added = append(m.Added, mtokAdded{r.id(), r.bool(), r.bool(), r.bool(), r.str()})
@@ -178,21 +182,18 @@ func (r *mtokReader) norm(depth int) normNode {
 	n := normNode{Tag: r.u8()}
 	switch n.Tag {
 	case normNone:
+	case normEmpty:
+	case normPrepend:
+		n.Content = r.str()
 	case normReplace:
 		n.Pattern, n.Content = r.str(), r.str()
-	case normTable:
-		count := r.count(6)
-		n.Table = make([]substitution, 0, count)
-		for range count {
-			s := substitution{rune(r.id()), r.str()}
-			if k := len(n.Table); k > 0 && n.Table[k-1].Char >= s.Char {
-				r.fail("code points of a table are not sorted")
-			}
-			if s.Char > utf8.MaxRune {
-				r.fail("code point %d", s.Char)
-			}
-			n.Table = append(n.Table, s)
+	case normBert, normBertTable:
+		n.Clean, n.Chinese, n.Accents, n.Lower = r.bool(), r.bool(), r.bool(), r.bool()
+		if n.Tag == normBertTable && n.Accents {
+			n.Table = r.table()
 		}
+	case normTable:
+		n.Table = r.table()
 	case normStrip:
 		n.Left, n.Right = r.bool(), r.bool()
 	case normSequence:
@@ -212,12 +213,33 @@ func (r *mtokReader) norm(depth int) normNode {
 	return n
 }
 
+func (r *mtokReader) table() []substitution {
+	count := r.count(6)
+	t := make([]substitution, 0, count)
+	for range count {
+		s := substitution{rune(r.id()), r.str()}
+		if k := len(t); k > 0 && t[k-1].Char >= s.Char {
+			r.fail("code points of a table are not sorted")
+		}
+		if s.Char > utf8.MaxRune {
+			r.fail("code point %d", s.Char)
+		}
+		if r.err != nil {
+			return nil
+		}
+		t = append(t, s)
+	}
+	return t
+}
+
 func (r *mtokReader) pre(depth int) preNode {
 	n := preNode{Tag: r.u8()}
 	switch n.Tag {
-	case preNone:
+	case preNone, preBert:
 	case preByteLevel, preDigits:
 		n.Flag = r.bool()
+	case preMetaspace:
+		n.Replacement, n.Flag = r.str(), r.bool()
 	case preSplit:
 		n.Regex, n.Flag, n.Behavior = r.str(), r.bool(), r.u8()
 	case preSequence:
@@ -240,7 +262,11 @@ func (r *mtokReader) pre(depth int) preNode {
 func (r *mtokReader) dec(depth int) decNode {
 	n := decNode{Tag: r.u8()}
 	switch n.Tag {
-	case decByteLevel, decFuse:
+	case decByteLevel, decByteFallback, decFuse:
+	case decMetaspace, decWordPiece:
+		n.Content, n.Flag = r.str(), r.bool()
+	case decStrip:
+		n.Content, n.Start, n.Stop = r.str(), r.u32(), r.u32()
 	case decReplace:
 		n.Pattern, n.Content = r.str(), r.str()
 	case decSequence:
@@ -261,56 +287,91 @@ func (r *mtokReader) dec(depth int) decNode {
 }
 
 // model checks everything that the engine relies on without looking: order, ids in range, ids used once.
-func (r *mtokReader) model(m *mtok) {
+func (r *mtokReader) model() modelNode {
+	n := modelNode{Tag: r.u8()}
 	size := r.u32()
-	m.ByteFallback, m.ByteLevel = r.bool(), r.bool()
-	merges := r.u32()
+	each := int64(6)
+	var merges uint32
+	switch n.Tag {
+	case modelBPE:
+		n.ByteFallback, n.ByteLevel = r.bool(), r.bool()
+		merges = r.u32()
+	case modelWordPiece:
+		n.Unknown, n.Prefix = r.str(), r.str()
+		n.MaxBytes = int(r.u32())
+	case modelUnigram:
+		n.UnknownID, n.ByteFallback = r.id(), r.bool()
+		if r.err == nil && int64(n.UnknownID) >= int64(size) {
+			r.fail("id %d of the unknown token of %d tokens", n.UnknownID, size)
+		}
+		each = 14
+	default:
+		r.refuse("model of type %d", n.Tag)
+	}
 	left := int64(len(r.s) - r.pos)
-	if need := int64(size)*6 + int64(merges)*12; need > left {
+	if need := int64(size)*each + int64(merges)*12; need > left {
 		r.fail("%d tokens and %d merges in %d bytes", size, merges, left)
 	}
 	if r.err != nil {
-		return
+		return n
 	}
-	m.Vocab = make([]vocabEntry, 0, size)
+	n.Vocab = make([]vocabEntry, 0, size)
 	used := make([]bool, size)
 	for i := range int(size) {
-		e := vocabEntry{r.str(), r.id()}
+		e := vocabEntry{Token: r.str(), ID: r.id()}
+		if n.Tag == modelUnigram {
+			e.Score = r.f64()
+		}
 		switch {
 		case r.err != nil:
-			return
+			return n
 		case int64(e.ID) >= int64(size):
 			r.fail("token %q has id %d of %d", e.Token, e.ID, size)
-			return
+			return n
 		case used[e.ID]:
 			r.fail("id %d has two tokens", e.ID)
-			return
-		// Empty tokens fill holes; any number of them may share the first places.
-		case i > 0 && m.Vocab[i-1].Token >= e.Token && e.Token != "":
+			return n
+		// Of equal tokens the engine finds the first.
+		case i > 0 && n.Vocab[i-1].Token > e.Token:
 			r.fail("token %q is not in order", e.Token)
-			return
+			return n
+		case math.IsNaN(e.Score) || math.Abs(e.Score) > maxScore:
+			r.refuse("token %q has the score %g", e.Token, e.Score)
+			return n
 		}
 		used[e.ID] = true
-		m.Vocab = append(m.Vocab, e)
+		n.Vocab = append(n.Vocab, e)
 	}
-	m.Merges = make([]mergeEntry, 0, merges)
+	n.Merges = r.merges(int(merges), int(size))
+	return n
+}
+
+// maxScore keeps sums of scores far from the numbers that the engine takes for minus infinity.
+const maxScore = 1e6
+
+func (r *mtokReader) merges(count, size int) []mergeEntry {
+	if count == 0 {
+		return nil
+	}
+	all := make([]mergeEntry, 0, count)
 	last := pair(0)
-	for i := range int(merges) {
+	for i := range count {
 		e := mergeEntry{r.id(), r.id(), r.id()}
 		p := pairOf(e.Left, e.Right)
 		switch {
 		case r.err != nil:
-			return
-		case int64(max(e.Left, e.Right)) >= int64(size) || e.Rank >= maxMerges:
+			return nil
+		case int(max(e.Left, e.Right)) >= size || e.Rank >= maxMerges:
 			r.fail("merge of %d and %d with rank %d", e.Left, e.Right, e.Rank)
-			return
+			return nil
 		case i > 0 && last >= p:
 			r.fail("merge of %d and %d is not in order", e.Left, e.Right)
-			return
+			return nil
 		}
 		last = p
-		m.Merges = append(m.Merges, e)
+		all = append(all, e)
 	}
+	return all
 }
 
 // optional reads what may be missing at the end of the file.

@@ -66,20 +66,13 @@ func (t *Tokenizer) mtokBytes(o MTOKOptions) ([]byte, error) {
 	})
 	m.Special = slices.Compact(m.Special)
 	for id, token := range t.tokens {
-		m.Vocab = append(m.Vocab, vocabEntry{token, int32(id)})
+		m.Model.Vocab = append(m.Model.Vocab, vocabEntry{Token: token, ID: int32(id)})
 	}
-	sortedVocab(m.Vocab)
-	m0, ok := t.model.(*bpe)
-	if !ok {
-		return nil, unsupported("model", "other than BPE")
+	sortedVocab(m.Model.Vocab)
+	for p, e := range t.model.merges {
+		m.Model.Merges = append(m.Model.Merges, mergeEntry{int32(p >> 32), int32(uint32(p)), e.rank})
 	}
-	if !m0.raw {
-		return nil, unsupported(`model "BPE"`, "over characters")
-	}
-	for p, e := range m0.merges {
-		m.Merges = append(m.Merges, mergeEntry{int32(p >> 32), int32(uint32(p)), e.rank})
-	}
-	slices.SortFunc(m.Merges, func(a, b mergeEntry) int {
+	slices.SortFunc(m.Model.Merges, func(a, b mergeEntry) int {
 		if a.Left != b.Left {
 			return int(a.Left - b.Left)
 		}
