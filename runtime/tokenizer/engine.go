@@ -3,35 +3,25 @@ package tokenizer
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
-
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // Engine is a tokenizer.mtok in memory, and encodes and decodes as the LLM engine of MNN 3.5.0 to 3.6.1 does. It does
 // not change and is safe for concurrent use.
+//
+// The releases give the same ids for every file that they read; see Since.
 type Engine struct {
 	file    *mtok
-	byID    []string // token of an id
-	ids     map[string]int32
-	model   merger
-	cache   wordCache
-	special []specialText
-	// heads says with which bytes the special texts begin.
-	heads   [256]bool
-	added   *matcher
-	stages  []stage
-	undoMap bool // decode stand-ins to bytes
+	model   engineModel
+	stages  []engineStage
+	decoder engineDecoder
+	special specialTexts
+	added   *byteTrie // of indices into file.Added
 	size    int
 }
 
-type specialText struct {
-	text string
-	id   int32
-}
-
-// OpenMTOK reads the bytes of a tokenizer.mtok with a BPE model. Bytes that the engine would misread or
-// trip over are tensor.ErrCorrupt, other models and nodes are tensor.ErrUnsupported. Memory is in proportion to len(b).
+// OpenMTOK reads the bytes of a tokenizer.mtok. Bytes that the engine would misread or trip over are
+// tensor.ErrCorrupt; what it reads but does with it is undefined, endless or unknown here is tensor.ErrUnsupported.
+// Memory is in proportion to len(b).
 func OpenMTOK(b []byte) (*Engine, error) {
 	e, err := openMTOK(b)
 	if err != nil {
@@ -45,152 +35,147 @@ func openMTOK(b []byte) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{file: m, byID: make([]string, len(m.Model.Vocab)), ids: make(map[string]int32, len(m.Model.Vocab)), size: len(m.Model.Vocab)}
-	for _, v := range m.Model.Vocab {
-		e.byID[v.ID] = v.Token
-		e.ids[v.Token] = v.ID
-	}
-	e.model.merges = make(map[pair]merge, len(m.Model.Merges))
-	var both []byte
-	for _, g := range m.Model.Merges {
-		both = append(append(both[:0], e.byID[g.Left]...), e.byID[g.Right]...)
-		id, ok := e.ids[string(both)]
-		if !ok {
-			return nil, fmt.Errorf("%q and %q merge to no token: %w", e.byID[g.Left], e.byID[g.Right], tensor.ErrCorrupt)
-		}
-		e.model.merges[pairOf(g.Left, g.Right)] = merge{g.Rank, id}
-	}
-	if e.stages, err = engineStages(m.PreTokenizer); err != nil {
+	if err := checkNormalizer(&m.Normalizer); err != nil {
 		return nil, err
 	}
-	e.undoMap = hasByteLevel(m.Decoder)
+	e := &Engine{file: m, size: len(m.Model.Vocab), decoder: newEngineDecoder(&m.Decoder)}
+	if e.stages, err = engineStages(&m.PreTokenizer); err != nil {
+		return nil, err
+	}
+	byID := make([]string, len(m.Model.Vocab))
+	for _, v := range m.Model.Vocab {
+		byID[v.ID] = v.Token
+	}
+	switch m.Model.Tag {
+	case modelBPE:
+		// The last mapping of bytes to stand-ins is left to the model, which is faster.
+		n := len(e.stages)
+		mapped := n > 0 && e.stages[n-1] == engineStage(mapStage{})
+		if mapped {
+			e.stages = e.stages[:n-1]
+		}
+		e.model, err = newEngineBPE(&m.Model, byID, mapped)
+	case modelWordPiece:
+		e.model, err = newEngineWordPiece(&m.Model, byID)
+	case modelUnigram:
+		e.model, err = newEngineUnigram(&m.Model, byID)
+	}
+	if err != nil {
+		return nil, err
+	}
 	for _, list := range [][]int32{m.Special, m.Stop, m.Prefix} {
 		for _, id := range list {
 			e.size = max(e.size, int(id)+1)
 		}
 	}
-	tokens := make([]AddedToken, len(m.Added))
-	texts := make([]string, len(m.Added))
+	texts := make([]trieText, len(m.Added))
 	for i, a := range m.Added {
-		tokens[i] = AddedToken{ID: a.ID, Content: a.Content, Special: a.Special, LStrip: a.LStrip, RStrip: a.RStrip}
-		texts[i] = a.Content
+		texts[i] = trieText{a.Content, int32(i)}
 		e.size = max(e.size, int(a.ID)+1)
 	}
-	e.added = newMatcher(tokens, texts)
-	// The engine recognises a special token by what it decodes to, not by its spelling.
-	for _, id := range m.Special {
-		if text := e.decode(id); text != "" {
-			e.special = append(e.special, specialText{text, id})
-			e.heads[text[0]] = true
-		}
-	}
+	e.added = newByteTrie(texts)
+	e.special = newSpecialTexts(m.Special, e.decode)
 	return e, nil
 }
 
-// Encode returns the prefix ids and the ids of text.
+// Encode returns the prefix ids and the ids of text, which may be any bytes.
 func (e *Engine) Encode(text string) []int32 {
-	ids := append(make([]int32, 0, len(text)/3+len(e.file.Prefix)), e.file.Prefix...)
-	start := 0
-	for i := 0; i < len(text); {
-		if !e.heads[text[i]] {
-			i++
-			continue
-		}
-		n := 0
-		for _, s := range e.special {
-			if hasPrefixC(text[i:], s.text) {
-				ids = e.encode(ids, text[start:i])
-				ids = append(ids, s.id)
-				n = len(s.text)
-				start = i + n
-				break
-			}
-		}
-		i += max(n, 1)
-	}
-	return e.encode(ids, text[start:])
+	ids, _ := e.TryEncode(text)
+	return ids
 }
 
-// hasPrefixC is the comparison of the C library, which ends at the first zero byte that both have.
-func hasPrefixC(s, prefix string) bool {
-	if len(s) < len(prefix) {
-		return false
+// TryEncode is Encode with an error, tensor.ErrUnsupported, for a text that the engine would not finish: it would
+// compute for minutes or overflow its stack. The ids are those that its rules give.
+func (e *Engine) TryEncode(text string) ([]int32, error) {
+	r := encoding{Engine: e, ids: append(make([]int32, 0, len(text)/3+len(e.file.Prefix)), e.file.Prefix...)}
+	r.yield = make([]func(string), len(e.stages)+1)
+	for i := range r.yield {
+		r.yield[i] = func(piece string) { r.stage(i, piece) }
 	}
-	if n := strings.IndexByte(prefix, 0); n >= 0 {
-		prefix = prefix[:n+1]
-	}
-	return strings.HasPrefix(s, prefix)
+	e.special.cut(text, r.between, func(id int32) { r.ids = append(r.ids, id) })
+	return r.ids, r.err
 }
 
-// encode appends the ids of a piece between special tokens.
-func (e *Engine) encode(ids []int32, s string) []int32 {
-	// This is matcher.cut with the white space of C instead of Unicode's.
+// encoding is one call of TryEncode.
+type encoding struct {
+	*Engine
+	ids   []int32
+	yield []func(string) // what takes the pieces for stage i, or for the model
+	err   error          // the first
+}
+
+// between encodes what lies between special tokens.
+func (r *encoding) between(s string) {
 	last := 0
 	for last < len(s) {
-		i, start, stop, ok := e.added.find(s, last)
-		if !ok {
+		start, stop, index := r.findAdded(s, last)
+		if index < 0 {
 			break
 		}
-		t := e.added.tokens[i]
+		t := &r.file.Added[index]
 		for t.LStrip && start > last && isSpaceC(s[start-1]) {
 			start--
 		}
 		for t.RStrip && stop < len(s) && isSpaceC(s[stop]) {
 			stop++
 		}
-		ids = append(e.text(ids, s[last:start]), t.ID)
+		r.text(s[last:start])
+		r.ids = append(r.ids, t.ID)
 		last = stop
 	}
-	return e.text(ids, s[last:])
+	r.text(s[last:])
+}
+
+// findAdded returns the first added token from byte i on, the longest one there, or the index -1.
+func (e *Engine) findAdded(s string, from int) (start, stop int, index int32) {
+	if len(e.added.label) == 1 {
+		return 0, 0, -1
+	}
+	for i := from; i < len(s); i++ {
+		index = -1
+		for node, k := e.added.root[s[i]], i+1; node != 0; k++ {
+			if v := e.added.value[node]; v >= 0 {
+				stop, index = k, v
+			}
+			if k == len(s) {
+				break
+			}
+			node = e.added.next(node, s[k])
+		}
+		if index >= 0 {
+			return i, stop, index
+		}
+	}
+	return 0, 0, -1
 }
 
 func isSpaceC(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
 
-// text appends the ids of a piece between added tokens.
-func (e *Engine) text(ids []int32, s string) []int32 {
-	if s = normalizeEngine(e.file.Normalizer, s); s == "" {
-		return ids
+// text encodes what lies between added tokens.
+func (r *encoding) text(s string) {
+	if s != "" {
+		r.stage(0, normalizeEngine(&r.file.Normalizer, s))
 	}
-	runStages(e.stages, s, func(word string) { ids = e.word(ids, word) })
-	return ids
 }
 
-func (e *Engine) word(ids []int32, word string) []int32 {
-	if known, ok := e.cache.get(word); ok {
-		return append(ids, known...)
+func (r *encoding) stage(i int, piece string) {
+	if piece == "" {
+		return
 	}
-	from := len(ids)
-	w := workspaces.Get().(*workspace)
-	defer workspaces.Put(w)
-	w.reset()
-	if e.file.Model.ByteLevel {
-		for i := range len(word) {
-			if id, ok := e.ids[standIn[word[i]]]; ok {
-				w.push(id)
-			}
-		}
+	var err error
+	if i < len(r.stages) {
+		err = r.stages[i].split(piece, r.yield[i+1])
 	} else {
-		for i := 0; i < len(word); {
-			r, n := utf8.DecodeRuneInString(word[i:])
-			if id, ok := e.ids[word[i:i+n]]; ok && (r != utf8.RuneError || n > 1) {
-				w.push(id)
-			} else {
-				for _, c := range []byte(word[i : i+n]) {
-					if id, ok := e.ids[fmt.Sprintf("<0x%02X>", c)]; ok {
-						w.push(id)
-					}
-				}
-			}
-			i += n
-		}
+		r.ids, err = r.model.encode(r.ids, piece)
 	}
-	ids = e.model.apply(w, ids)
-	e.cache.put(word, ids[from:])
-	return ids
+	if r.err == nil {
+		r.err = err
+	}
 }
 
-// Decode is what the engine prints while it generates ids one by one: special tokens are not left out, ids without
-// a token give nothing. The result need not be UTF-8 when ids end within a character.
+// Decode is what the engine prints while it generates ids one by one: special tokens are not left out. The result need
+// not be UTF-8 when ids end within a character. Ids that do not exist give nothing with BPE, and the text of the
+// unknown token with other models.
 func (e *Engine) Decode(ids []int32) string {
 	var b strings.Builder
 	for _, id := range ids {
@@ -199,46 +184,33 @@ func (e *Engine) Decode(ids []int32) string {
 	return b.String()
 }
 
-func (e *Engine) decode(id int32) string {
-	if id < 0 || int(id) >= len(e.byID) {
-		return ""
+func (e *Engine) decode(id int32) string { return e.decoder.text(e.model.token(id)) }
+
+// Since is the first release of MNN whose engine reads the file: "3.5.0" or "3.6.0". The older one misreads the
+// normalizer Strip and ends the process at an empty child of a Sequence.
+func (e *Engine) Since() string {
+	if newerNorm(&e.file.Normalizer) || newerPre(&e.file.PreTokenizer) {
+		return "3.6.0"
 	}
-	token := e.byID[id]
-	var b strings.Builder
-	const metaspace = "▁"
-	for i := 0; i < len(token); {
-		if strings.HasPrefix(token[i:], metaspace) {
-			b.WriteByte(' ')
-			i += len(metaspace)
-			continue
+	return "3.5.0"
+}
+
+func newerNorm(n *normNode) bool {
+	for i := range n.Children {
+		if n.Children[i].Tag == normNone || newerNorm(&n.Children[i]) {
+			return true
 		}
-		if len(token)-i >= 6 && strings.HasPrefix(token[i:], "<0x") && isHex(token[i+3]) {
-			c := hexValue(token[i+3])
-			if isHex(token[i+4]) {
-				c = c<<4 | hexValue(token[i+4])
-			}
-			b.WriteByte(c)
-			i += 6
-			continue
+	}
+	return n.Tag == normStrip
+}
+
+func newerPre(n *preNode) bool {
+	for i := range n.Children {
+		if n.Children[i].Tag == preNone || newerPre(&n.Children[i]) {
+			return true
 		}
-		b.WriteByte(token[i])
-		i++
 	}
-	if !e.undoMap {
-		return b.String()
-	}
-	mapped := b.String()
-	b.Reset()
-	for i := 0; i < len(mapped); {
-		r, n := utf8.DecodeRuneInString(mapped[i:])
-		if c, ok := standFor[r]; ok {
-			b.WriteByte(c)
-		} else {
-			b.WriteString(mapped[i : i+n])
-		}
-		i += n
-	}
-	return b.String()
+	return false
 }
 
 // Special lists the ids that are recognised before all others, in the engine's order.
@@ -257,47 +229,5 @@ func (e *Engine) ChatTemplate() string { return e.file.Template }
 func (e *Engine) EOS() string { return e.file.EOS }
 
 // VocabSize is the largest id of the file plus one: an embedding table needs as many rows. Ids of added tokens may
-// lie beyond the vocabulary proper; Decode gives nothing for these.
+// lie beyond the vocabulary proper; Decode gives nothing of theirs.
 func (e *Engine) VocabSize() int { return e.size }
-
-func hasByteLevel(n decNode) bool {
-	if n.Tag == decByteLevel {
-		return true
-	}
-	for _, c := range n.Children {
-		if hasByteLevel(c) {
-			return true
-		}
-	}
-	return false
-}
-
-// normalizeEngine runs a normalizer node.
-func normalizeEngine(n normNode, s string) string {
-	switch n.Tag {
-	case normReplace:
-		if n.Pattern != "" {
-			return strings.ReplaceAll(s, n.Pattern, n.Content)
-		}
-	case normTable:
-		if len(n.Table) > 0 {
-			return substitute(n.Table, s)
-		}
-	case normStrip:
-		if n.Left {
-			s = strings.TrimLeftFunc(s, isSpaceEngine)
-		}
-		if n.Right {
-			s = strings.TrimRightFunc(s, isSpaceEngine)
-		}
-	case normSequence:
-		for _, c := range n.Children {
-			s = normalizeEngine(c, s)
-		}
-	}
-	return s
-}
-
-func isSpaceEngine(r rune) bool {
-	return r < utf8.RuneSelf && isSpaceC(byte(r)) || r >= utf8.RuneSelf && foldRune(r) == foldSpaces
-}

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -18,37 +19,76 @@ const (
 	foldSymbols
 )
 
-// foldRune is the byte that stands for a character. The engine's tables are of Unicode 15, as Go's are.
-func foldRune(r rune) byte {
-	switch {
-	case r < utf8.RuneSelf:
-		return byte(r)
-	case unicode.IsLetter(r):
-		return foldLetters
-	case unicode.IsNumber(r):
-		return foldNumbers
-	case unicode.Is(unicode.Zs, r):
-		return foldSpaces
-	case unicode.IsMark(r):
-		return foldMarks
-	case unicode.IsPunct(r):
-		return foldPunctuation
-	case unicode.IsSymbol(r):
-		return foldSymbols
+// foldTable has the byte that stands for a character. The engine's tables are of Unicode 15, as Go's are.
+var foldTable = sync.OnceValue(func() *[unicode.MaxRune + 1]byte {
+	t := new([unicode.MaxRune + 1]byte)
+	for i := range t {
+		t[i] = foldOther
 	}
-	return foldOther
+	set := func(class byte, rt *unicode.RangeTable) {
+		for _, r := range rt.R16 {
+			for c := uint32(r.Lo); c <= uint32(r.Hi); c += uint32(r.Stride) {
+				t[c] = class
+			}
+		}
+		for _, r := range rt.R32 {
+			for c := r.Lo; c <= r.Hi; c += r.Stride {
+				t[c] = class
+			}
+		}
+	}
+	set(foldLetters, unicode.L)
+	set(foldNumbers, unicode.N)
+	set(foldSpaces, unicode.Zs)
+	set(foldMarks, unicode.M)
+	set(foldPunctuation, unicode.P)
+	set(foldSymbols, unicode.S)
+	for c := range byte(utf8.RuneSelf) {
+		t[c] = c
+	}
+	return t
+})
+
+func foldRune(r rune) byte { return foldTable()[r] }
+
+// foldedText is a text as the scanner sees it.
+type foldedText struct {
+	chars []byte
+	// at is where each character begins in the text, and one entry more for its end; empty if every character
+	// is one byte.
+	at []int32
 }
 
-// foldText folds s; offsets[i] is where character i begins, and one more entry is len(s). A byte that is
-// not UTF-8 is a character, U+FFFD.
-func foldText(s string) (folded []byte, offsets []int) {
-	folded = make([]byte, 0, len(s))
-	offsets = make([]int, 0, len(s)+1)
-	for i, r := range s {
-		folded = append(folded, foldRune(r))
-		offsets = append(offsets, i)
+var foldedTexts = sync.Pool{New: func() any { return new(foldedText) }}
+
+// fold takes a text. A byte that is not UTF-8 is a character, U+FFFD.
+func (f *foldedText) fold(s string) {
+	f.chars, f.at = append(f.chars[:0], s...), f.at[:0]
+	i := 0
+	for i < len(s) && s[i] < utf8.RuneSelf {
+		i++
 	}
-	return folded, append(offsets, len(s))
+	if i == len(s) {
+		return
+	}
+	for k := range i {
+		f.at = append(f.at, int32(k))
+	}
+	f.chars = f.chars[:i]
+	table := foldTable()
+	for k, r := range s[i:] {
+		f.chars = append(f.chars, table[r])
+		f.at = append(f.at, int32(i+k))
+	}
+	f.at = append(f.at, int32(len(s)))
+}
+
+// offset is the byte at which character i begins.
+func (f *foldedText) offset(i int) int {
+	if len(f.at) == 0 {
+		return i
+	}
+	return int(f.at[i])
 }
 
 // byteSet is a set of folded characters.

@@ -1,5 +1,12 @@
 package tokenizer
 
+import (
+	"fmt"
+	"sync"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
 // engineMatcher runs a pattern over a folded text, greedily and with backtracking.
 type engineMatcher struct {
 	text []byte
@@ -69,26 +76,34 @@ func (m *engineMatcher) sequence(pos int, nodes []regexNode) int {
 	return -1
 }
 
-// spans lists the parts of s, matches and what lies between them.
-func (re *engineRegex) spans(s string) []span {
-	folded, at := foldText(s)
-	m := &engineMatcher{text: folded, steps: 1<<20 + 256*len(folded)}
-	var out []span
-	done := 0
-	for pos := 0; pos < len(folded); {
-		end := m.any(pos, re.branches)
+var spanLists = sync.Pool{New: func() any { return new([]span) }}
+
+// find appends the matches in s to dst. An error says that the engine would search for minutes; from there on nothing
+// matches.
+func (re *engineRegex) find(dst []span, s string) ([]span, error) {
+	f := foldedTexts.Get().(*foldedText)
+	defer foldedTexts.Put(f)
+	f.fold(s)
+	m := &engineMatcher{text: f.chars, steps: 1<<20 + 256*len(f.chars)}
+	for pos := 0; pos < len(f.chars); {
+		end := -1
+		for i, b := range re.branches {
+			if !re.first[i].has(f.chars[pos]) {
+				continue
+			}
+			if end = m.sequence(pos, b); end >= 0 {
+				break
+			}
+		}
 		if end <= pos {
 			pos++
 			continue
 		}
-		if done < pos {
-			out = append(out, span{at[done], at[pos], false})
-		}
-		out = append(out, span{at[pos], at[end], true})
-		pos, done = end, end
+		dst = append(dst, span{f.offset(pos), f.offset(end), true})
+		pos = end
 	}
-	if done < len(folded) {
-		out = append(out, span{at[done], len(s), false})
+	if m.steps < 0 {
+		return dst, fmt.Errorf("text of %d characters, %.40q...: the pattern goes back and forth in it for too long: %w", len(f.chars), s, tensor.ErrUnsupported)
 	}
-	return out
+	return dst, nil
 }

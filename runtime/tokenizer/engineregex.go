@@ -25,14 +25,35 @@ const (
 // engineRegex is a pattern as the engine understands it.
 type engineRegex struct {
 	branches [][]regexNode
+	// first holds the characters that a match of each branch may begin with.
+	first []byteSet
+}
+
+// firstOf returns the characters that a match of nodes may begin with; all, if it may be empty.
+func firstOf(nodes []regexNode) byteSet {
+	var s byteSet
+	for _, n := range nodes {
+		switch n.kind {
+		case nodeNot:
+			continue
+		case nodeSet:
+			s.addAll(n.set)
+		case nodeGroup:
+			for _, b := range n.branches {
+				s.addAll(firstOf(b))
+			}
+		}
+		if n.min > 0 {
+			return s
+		}
+	}
+	return byteSet{}.negated()
 }
 
 // parseEngineRegex reads a pattern as the engine does: leniently, dropping the branches that it does not
 // support. strange lists what it reads otherwise than other dialects, for checkEngineRegex.
 func parseEngineRegex(pattern string) (re *engineRegex, strange []string, err error) {
-	if strings.ContainsFunc(pattern, func(r rune) bool { return r >= utf8.RuneSelf }) &&
-		!strings.Contains(pattern, `\p{`) && !strings.Contains(pattern, `\P{`) {
-		// The engine hands these to the C++ library, whose behaviour depends on the platform.
+	if isWide(pattern) {
 		return nil, nil, fmt.Errorf("regex %q: characters outside ASCII: %w", pattern, tensor.ErrUnsupported)
 	}
 	p := engineParser{in: pattern}
@@ -53,6 +74,9 @@ func parseEngineRegex(pattern string) (re *engineRegex, strange []string, err er
 	}
 	if p.err != nil {
 		return nil, nil, fmt.Errorf("regex %q: %w", pattern, p.err)
+	}
+	for _, b := range re.branches {
+		re.first = append(re.first, firstOf(b))
 	}
 	if len(re.branches) == 0 && pattern != patternGPT2 {
 		re, _, err = parseEngineRegex(patternGPT2)

@@ -1,138 +1,199 @@
 package tokenizer
 
 import (
-	"slices"
+	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// substitute replaces single code points by their texts in a sorted table, and by a space the control
-// characters that the engine has a list of.
-func substitute(table []substitution, s string) string {
-	var b strings.Builder
-	b.Grow(len(s))
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		if isControl(r) {
-			b.WriteByte(' ')
-		} else if k, ok := slices.BinarySearchFunc(table, r, func(e substitution, r rune) int { return int(e.Char - r) }); ok {
-			b.WriteString(table[k].Text)
-		} else {
-			b.WriteString(s[i : i+n])
-		}
-		i += n
-	}
-	return b.String()
-}
-
-func isControl(r rune) bool {
-	switch r {
-	case 0, '\n', '\r', '\t':
-		return false
-	}
-	return r < 0x20 || r >= 0x7F && r <= 0x9F || r >= 0x200B && r <= 0x200F || r == 0xFEFF ||
-		r >= 0x202A && r <= 0x202E || r >= 0x2060 && r <= 0x2069 || r >= 0xFFF0 && r <= 0xFFF8
+// engineStage is a pre-tokenizer node. split calls yield with the pieces of s in order, empty ones perhaps; s is not
+// empty. An error says what the engine does with s instead.
+type engineStage interface {
+	split(s string, yield func(string)) error
 }
 
 // engineStages unfolds a pre-tokenizer node. No stage is a text that is one piece.
-func engineStages(n preNode) ([]stage, error) {
-	switch n.Tag {
-	case preByteLevel:
-		if !n.Flag {
-			return []stage{mapStage{}}, nil
+func engineStages(n *preNode) ([]engineStage, error) {
+	var all []engineStage
+	growth := 1.0
+	var walk func(n *preNode) error
+	walk = func(n *preNode) error {
+		switch n.Tag {
+		case preByteLevel:
+			growth *= 2
+			if n.Flag {
+				gpt2, _, err := parseEngineRegex(patternGPT2)
+				if err != nil {
+					return err
+				}
+				all = append(all, &engineSplit{find: gpt2.find, each: true})
+			}
+			all = append(all, mapStage{})
+		case preDigits:
+			if n.Flag {
+				all = append(all, digitStage{})
+			}
+		case preMetaspace:
+			growth *= 2 * float64(max(len(n.Replacement), 1))
+			all = append(all, &metaspaceStage{n.Replacement, n.Flag})
+		case preSplit:
+			find, err := engineFinder(n.Regex)
+			if err != nil {
+				return err
+			}
+			all = append(all, &engineSplit{find: find, invert: n.Flag, behavior: n.Behavior})
+		case preBert:
+			all = append(all, bertStage{})
 		}
-		gpt2, _, err := parseEngineRegex(patternGPT2)
-		return []stage{&engineSplit{re: gpt2, each: true}, mapStage{}}, err
-	case preDigits:
-		if n.Flag {
-			return []stage{digitStage{}}, nil
+		for i := range n.Children {
+			if err := walk(&n.Children[i]); err != nil {
+				return err
+			}
 		}
-	case preSplit:
-		re, _, err := parseEngineRegex(n.Regex)
+		return nil
+	}
+	if err := walk(n); err != nil {
+		return nil, err
+	}
+	if growth > maxGrowth || len(all) > maxStages {
+		return nil, fmt.Errorf("%d pre-tokenizers that make a text %.3g times longer: %w", len(all), growth, tensor.ErrUnsupported)
+	}
+	return all, nil
+}
+
+// engineFinder is the scanner for the pattern of a split: it appends the matches in s to dst.
+func engineFinder(pattern string) (func(dst []span, s string) ([]span, error), error) {
+	if isWide(pattern) {
+		re, err := parseWide(pattern)
 		if err != nil {
 			return nil, err
 		}
-		return []stage{&engineSplit{re: re, invert: n.Flag, behavior: n.Behavior}}, nil
-	case preSequence:
-		var all []stage
-		for _, c := range n.Children {
-			stages, err := engineStages(c)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, stages...)
-		}
-		return all, nil
+		return re.find, nil
 	}
-	return nil, nil
+	re, _, err := parseEngineRegex(pattern)
+	if err != nil {
+		return nil, err
+	}
+	return re.find, nil
 }
 
 // engineSplit is the node split, and the pattern of the node byte level.
 type engineSplit struct {
-	re       *engineRegex
+	find     func(dst []span, s string) ([]span, error)
 	each     bool // characters between matches are pieces of their own
 	invert   bool
 	behavior uint8
 }
 
-func (p *engineSplit) split(s string, yield func(string)) {
-	if p.each || p.behavior == splitIsolated {
-		for _, sp := range p.re.spans(s) {
-			part := s[sp.start:sp.end]
-			for p.each && !sp.match && part != "" {
-				_, n := utf8.DecodeRuneInString(part)
-				yield(part[:n])
-				part = part[n:]
-			}
-			if part != "" {
-				yield(part)
-			}
-		}
-		return
-	}
-	pending := span{}
-	for i, sp := range p.re.spans(s) {
-		match := sp.match != p.invert
+func (p *engineSplit) split(s string, yield func(string)) error {
+	spans := spanLists.Get().(*[]span)
+	matches, err := p.find((*spans)[:0], s)
+	defer func() {
+		*spans = matches
+		spanLists.Put(spans)
+	}()
+	// The piece from start to end waits for matches to be merged with it.
+	start, end := 0, 0
+	part := func(from, to int, match bool) {
 		switch {
+		case from == to:
+		case p.each && !match:
+			for from < to {
+				_, n := utf8.DecodeRuneInString(s[from:to])
+				yield(s[from : from+n])
+				from += n
+			}
+		case p.each || p.behavior == splitIsolated:
+			yield(s[from:to])
 		case p.behavior != splitMergedWithPrevious:
-			if !match {
-				yield(s[sp.start:sp.end])
+			if match == p.invert {
+				yield(s[from:to])
 			}
-		case match && i > 0:
-			pending.end = sp.end
+		case match != p.invert && end > 0:
+			end = to
 		default:
-			if i > 0 {
-				yield(s[pending.start:pending.end])
-			}
-			pending = sp
+			yield(s[start:end])
+			start, end = from, to
 		}
 	}
-	if pending.end > 0 {
-		yield(s[pending.start:pending.end])
+	done := 0
+	for _, m := range matches {
+		part(done, m.start, false)
+		part(m.start, m.end, true)
+		done = m.end
 	}
+	part(done, len(s), false)
+	yield(s[start:end])
+	return err
 }
 
-// digitStage is the node digits: every ASCII digit is a piece.
+// digitStage is the node digits, one by one: every ASCII digit is a piece.
 type digitStage struct{}
 
-func (digitStage) split(s string, yield func(string)) {
+func (digitStage) split(s string, yield func(string)) error {
 	start := 0
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {
 			continue
 		}
-		if start < i {
-			yield(s[start:i])
-		}
+		yield(s[start:i])
 		yield(s[i : i+1])
 		start = i + 1
 	}
-	if start < len(s) {
-		yield(s[start:])
+	yield(s[start:])
+	return nil
+}
+
+// metaspaceStage replaces spaces, and puts one before every piece that begins with none.
+type metaspaceStage struct {
+	replacement string
+	prefix      bool
+}
+
+func (p *metaspaceStage) split(s string, yield func(string)) error {
+	prefix := p.prefix && s[0] != ' '
+	s = strings.ReplaceAll(s, " ", p.replacement)
+	if prefix {
+		s = p.replacement + s
 	}
+	yield(s)
+	return nil
+}
+
+// bertStage is the node BertPreTokenizer: pieces are words and single marks of punctuation.
+type bertStage struct{}
+
+func (bertStage) split(s string, yield func(string)) error {
+	start := 0
+	for i, r := range s {
+		space := isSpaceEngine(r)
+		if !space && !isPunctuationEngine(r) {
+			continue
+		}
+		yield(s[start:i])
+		start = i + utf8.RuneLen(r)
+		if !space {
+			yield(s[i:start])
+		}
+	}
+	yield(s[start:])
+	return nil
+}
+
+// isPunctuationEngine counts every visible ASCII character that is no letter and no digit.
+func isPunctuationEngine(r rune) bool {
+	if r < utf8.RuneSelf {
+		return r >= 33 && r <= 47 || r >= 58 && r <= 64 || r >= 91 && r <= 96 || r >= 123 && r <= 126
+	}
+	return foldRune(r) == foldPunctuation
 }
 
 // mapStage spells bytes as stand-ins.
 type mapStage struct{}
 
-func (mapStage) split(s string, yield func(string)) { yield(toStandIns(s)) }
+func (mapStage) split(s string, yield func(string)) error {
+	yield(toStandIns(s))
+	return nil
+}

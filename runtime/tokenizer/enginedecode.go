@@ -1,0 +1,106 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// engineDecoder is what the engine takes from the tree of decoders when it prints: two facts. It prints id by id, and
+// the nodes themselves work on lists only, which it never decodes.
+type engineDecoder struct {
+	standIns  bool // there is a node ByteLevel
+	wordPiece bool // there is a node WordPiece
+	prefix    string
+}
+
+func newEngineDecoder(n *decNode) engineDecoder {
+	var d engineDecoder
+	var walk func(n *decNode)
+	walk = func(n *decNode) {
+		switch n.Tag {
+		case decByteLevel:
+			d.standIns = true
+		case decWordPiece:
+			d.wordPiece, d.prefix = true, n.Content // the last one counts
+		}
+		for i := range n.Children {
+			walk(&n.Children[i])
+		}
+	}
+	walk(n)
+	return d
+}
+
+// text is what is printed for a token.
+func (d *engineDecoder) text(token string) string {
+	s := spelled(token)
+	if d.wordPiece {
+		if d.prefix != "" && strings.HasPrefix(s, d.prefix) {
+			return s[len(d.prefix):]
+		}
+		return " " + s
+	}
+	if !d.standIns {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if c, ok := standFor[r]; ok {
+			b.WriteByte(c)
+		} else {
+			b.WriteString(s[i : i+n])
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// spelled gives spaces for U+2581 and bytes for their spelling, wherever in the token they are.
+func spelled(token string) string {
+	const metaspace = "▁"
+	if !strings.Contains(token, metaspace) && !strings.Contains(token, "<0x") {
+		return token
+	}
+	var b strings.Builder
+	for i := 0; i < len(token); {
+		if strings.HasPrefix(token[i:], metaspace) {
+			b.WriteByte(' ')
+			i += len(metaspace)
+			continue
+		}
+		if len(token)-i >= len("<0x00>") && strings.HasPrefix(token[i:], "<0x") {
+			if c, ok := scanHex(token[i+3:]); ok {
+				b.WriteByte(c)
+				i += len("<0x00>")
+				continue
+			}
+		}
+		b.WriteByte(token[i])
+		i++
+	}
+	return b.String()
+}
+
+// scanHex reads a number as the C library does with "%02X": any white space, then at most two characters, of which
+// the first may be a sign. What follows is not looked at.
+func scanHex(s string) (byte, bool) {
+	for s != "" && isSpaceC(s[0]) {
+		s = s[1:]
+	}
+	s = s[:min(len(s), 2)]
+	negative := strings.HasPrefix(s, "-")
+	if negative || strings.HasPrefix(s, "+") {
+		s = s[1:]
+	}
+	var v byte
+	digits := 0
+	for digits < len(s) && isHex(s[digits]) {
+		v = v<<4 | hexValue(s[digits])
+		digits++
+	}
+	if negative {
+		v = -v
+	}
+	return v, digits > 0
+}

@@ -1,0 +1,98 @@
+package tokenizer
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// engineWordPiece is the model WordPiece. It counts bytes where the library counts characters, and never takes the
+// unknown token for a part of a word.
+type engineWordPiece struct {
+	byID      []string
+	unknown   string
+	unknownID int32
+	maxBytes  int
+	trie      *byteTrie
+	// start is the node of the prefix of pieces that continue a word, 0 if no token has it.
+	start    int32
+	noPrefix bool
+	cache    wordCache
+}
+
+func newEngineWordPiece(n *modelNode, byID []string) (*engineWordPiece, error) {
+	m := &engineWordPiece{byID: byID, unknown: n.Unknown, unknownID: -1, maxBytes: n.MaxBytes, trie: vocabTrie(n.Vocab), noPrefix: n.Prefix == ""}
+	if n.MaxBytes > math.MaxInt32 {
+		return nil, fmt.Errorf("words of %d bytes: %w", n.MaxBytes, tensor.ErrCorrupt)
+	}
+	for _, v := range n.Vocab {
+		if v.Token == n.Unknown {
+			m.unknownID = v.ID
+			break
+		}
+	}
+	if m.unknownID < 0 {
+		return nil, fmt.Errorf("%q, the unknown token, is not in the vocabulary: %w", n.Unknown, tensor.ErrCorrupt)
+	}
+	for i := range len(n.Prefix) {
+		if m.start = m.trie.next(m.start, n.Prefix[i]); m.start == 0 {
+			break
+		}
+	}
+	return m, nil
+}
+
+func vocabTrie(v []vocabEntry) *byteTrie {
+	texts := make([]trieText, len(v))
+	for i := range v {
+		texts[i] = trieText{v[i].Token, v[i].ID}
+	}
+	return newByteTrie(texts)
+}
+
+func (m *engineWordPiece) encode(ids []int32, piece string) ([]int32, error) {
+	if len(piece) > m.maxBytes {
+		return append(ids, m.unknownID), nil
+	}
+	if known, ok := m.cache.get(piece); ok {
+		return append(ids, known...), nil
+	}
+	from := len(ids)
+	for at := 0; at < len(piece); {
+		id, end := int32(-1), at
+		node := int32(0)
+		if at > 0 {
+			if node = m.start; node == 0 && !m.noPrefix {
+				return m.bad(ids[:from], piece), nil
+			}
+		}
+		for i := at; i < len(piece); i++ {
+			if node = m.trie.next(node, piece[i]); node == 0 {
+				break
+			}
+			if v := m.trie.value[node]; v >= 0 && v != m.unknownID {
+				id, end = v, i+1
+			}
+		}
+		if id < 0 {
+			return m.bad(ids[:from], piece), nil
+		}
+		ids = append(ids, id)
+		at = end
+	}
+	m.cache.put(piece, ids[from:])
+	return ids, nil
+}
+
+func (m *engineWordPiece) bad(ids []int32, piece string) []int32 {
+	m.cache.put(piece, []int32{m.unknownID})
+	return append(ids, m.unknownID)
+}
+
+func (m *engineWordPiece) token(id int32) string {
+	if id < 0 || int(id) >= len(m.byID) {
+		return m.unknown
+	}
+	return m.byID[id]
+}
