@@ -63,6 +63,9 @@ func openMTOK(b []byte) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := e.decoder.checkPrinted(byID); err != nil {
+		return nil, err
+	}
 	for _, list := range [][]int32{m.Special, m.Stop, m.Prefix} {
 		for _, id := range list {
 			e.size = max(e.size, int(id)+1)
@@ -179,11 +182,13 @@ func (r *encoding) stage(i int, piece string) {
 func (e *Engine) Decode(ids []int32) string {
 	var b strings.Builder
 	for _, id := range ids {
-		b.WriteString(e.decode(id))
+		text, _ := printed(e.decode(id))
+		b.WriteString(text)
 	}
 	return b.String()
 }
 
+// decode is the text of an id for the tokenizer itself.
 func (e *Engine) decode(id int32) string { return e.decoder.text(e.model.token(id)) }
 
 // Since is the first release of MNN whose engine reads the file: "3.5.0" or "3.6.0". The older one misreads the

@@ -1,8 +1,11 @@
 package tokenizer
 
 import (
+	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // engineDecoder is what the engine takes from the tree of decoders when it prints: two facts. It prints id by id, and
@@ -54,6 +57,28 @@ func (d *engineDecoder) text(token string) string {
 		i += n
 	}
 	return b.String()
+}
+
+// printed is what becomes of a text on its way out, past the tokenizer: a text that looks like a byte is one. It
+// reports false for what the engine dies of.
+func printed(text string) (string, bool) {
+	if len(text) != len("<0x00>") || !strings.HasPrefix(text, "<0x") || text[5] != '>' {
+		return text, true
+	}
+	c, ok := scanHex(text[3:5])
+	return string([]byte{c}), ok
+}
+
+// checkPrinted refuses a vocabulary with a token that ends the process.
+func (d *engineDecoder) checkPrinted(tokens []string) error {
+	for _, t := range tokens {
+		if strings.Contains(t, "0x") {
+			if _, ok := printed(d.text(t)); !ok {
+				return fmt.Errorf("token %q ends the process of the engine when it is printed: %w", t, tensor.ErrUnsupported)
+			}
+		}
+	}
+	return nil
 }
 
 // spelled gives spaces for U+2581 and bytes for their spelling, wherever in the token they are.

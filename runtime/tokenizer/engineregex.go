@@ -78,10 +78,11 @@ func parseEngineRegex(pattern string) (re *engineRegex, strange []string, err er
 	for _, b := range re.branches {
 		re.first = append(re.first, firstOf(b))
 	}
-	if len(re.branches) == 0 && pattern != patternGPT2 {
-		re, _, err = parseEngineRegex(patternGPT2)
+	if len(re.branches) == 0 {
+		// The engine means to take the pattern of GPT-2 then, but parses a text that it has freed.
+		return nil, nil, fmt.Errorf("regex %q: no branch that the engine understands: %w", pattern, tensor.ErrUnsupported)
 	}
-	return re, p.strange, err
+	return re, p.strange, nil
 }
 
 type engineParser struct {

@@ -4,11 +4,14 @@ Reads one JSON object a line from standard input and answers with one JSON objec
 
     {"package": DIR, "config": {...}, "script": [null, [ids], ...], "out": FILE}   logits, float32 little endian, to FILE
     {"package": DIR, "texts": ["..."]}                                             ids of each text
+    {"package": DIR, "bytes": ["base64"], "decode": N}                             ids of each text, and what ids -2 to N-1 print,
+                                                                                   null if that is not UTF-8
 
 A script feeds ids, call by call; null starts a new conversation.
 
 A job runs in a process of its own: the engine keeps global state, and a package it cannot read may end the process.
 """
+import base64
 import json
 import os
 import sys
@@ -28,6 +31,9 @@ def run(job):
     llm.load()
     if "texts" in job:
         return {"ids": [list(map(int, llm.tokenizer_encode(t))) for t in job["texts"]]}
+    if "bytes" in job:
+        return {"ids": [list(map(int, llm.tokenizer_encode(base64.b64decode(t)))) for t in job["bytes"]],
+                "prints": [prints(llm, i) for i in range(-2, job["decode"])]}
     rows = 0
     with open(job["out"], "wb") as f:
         for ids in job["script"]:
@@ -39,6 +45,13 @@ def run(job):
             f.write(got.tobytes())
             rows += got.size
     return {"rows": rows}
+
+
+def prints(llm, i):
+    try:
+        return llm.tokenizer_decode(i)
+    except UnicodeDecodeError:
+        return None
 
 
 def main():

@@ -35,12 +35,16 @@ type job struct {
 	Script  [][]int32      `json:"script,omitempty"`
 	Out     string         `json:"out,omitempty"`
 	Texts   []string       `json:"texts,omitempty"`
+	Bytes   [][]byte       `json:"bytes,omitempty"`
+	Decode  int            `json:"decode,omitempty"`
 }
 
 type answer struct {
 	Error string    `json:"error"`
 	Rows  int       `json:"rows"`
 	IDs   [][]int32 `json:"ids"`
+	// Prints is nil where the engine prints no UTF-8.
+	Prints []*string `json:"prints"`
 }
 
 // engines starts a worker for every installed version, oldest first.
