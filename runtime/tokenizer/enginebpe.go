@@ -31,13 +31,15 @@ type engineBPE struct {
 	standIns bool
 	ascii    [utf8.RuneSelf]int32 // -1 if the character has no token
 	chars    map[rune]int32
-	cache    wordCache
+	// joins has the neighbours, last character of one token and first of the next, that some merge joins.
+	joins map[[2]rune]struct{}
+	cache wordCache
 }
 
 // newEngineBPE makes a model; mapped says that pieces are not mapped to stand-ins yet although the node before
 // the model ought to have done it.
 func newEngineBPE(n *modelNode, byID []string, mapped bool) (*engineBPE, error) {
-	m := &engineBPE{byID: byID, standIns: n.ByteLevel || mapped, chars: map[rune]int32{}}
+	m := &engineBPE{byID: byID, standIns: n.ByteLevel || mapped, chars: map[rune]int32{}, joins: map[[2]rune]struct{}{}}
 	ids := make(map[string]int32, len(n.Vocab))
 	for _, v := range n.Vocab {
 		if _, ok := ids[v.Token]; !ok {
@@ -97,35 +99,86 @@ func newEngineBPE(n *modelNode, byID []string, mapped bool) (*engineBPE, error) 
 			return nil, fmt.Errorf("%.60q and %.60q merge to no token: %w", byID[g.Left], byID[g.Right], tensor.ErrCorrupt)
 		}
 		m.merge.merges[pairOf(g.Left, g.Right)] = merge{g.Rank, id}
+		last, _ := utf8.DecodeLastRuneInString(byID[g.Left])
+		first, _ := utf8.DecodeRuneInString(byID[g.Right])
+		m.joins[[2]rune{last, first}] = struct{}{}
 	}
 	return m, nil
 }
 
 func (m *engineBPE) encode(ids []int32, piece string) ([]int32, error) {
-	if known, ok := m.cache.get(piece); ok {
-		return append(ids, known...), nil
+	from, start, symbols := len(ids), 0, 0
+	if len(piece) > cachedWordBytes {
+		// What no merge joins is merged apart, which gives the same ids and finds more in the cache.
+		before := rune(-1)
+		for i := 0; i < len(piece); {
+			r, size, count := m.symbol(piece[i:])
+			if before >= 0 && r >= 0 {
+				if _, ok := m.joins[[2]rune{before, r}]; !ok {
+					ids = m.word(ids, piece[start:i])
+					start = i
+				}
+			}
+			before = r
+			i += size
+			symbols += count
+		}
+	}
+	ids = m.word(ids, piece[start:])
+	// The engine makes so many merges, each after a look at all pairs that are left.
+	merged := symbols - (len(ids) - from)
+	if pairs := int64(merged) * int64(symbols-merged/2); pairs > enginePairs {
+		return ids, fmt.Errorf("a piece of %d symbols, %.40q...: the engine looks up %d pairs: %w", symbols, piece, pairs, tensor.ErrUnsupported)
+	}
+	return ids, nil
+}
+
+// symbol returns the character that the first symbol of s is, or -1 if it is none or not one symbol, the bytes that it
+// takes, and the number of its symbols.
+func (m *engineBPE) symbol(s string) (r rune, size, count int) {
+	if m.standIns {
+		ids := m.bytes[s[0]]
+		if len(ids) != 1 || m.byID[ids[0]] != standIn[s[0]] {
+			return -1, 1, len(ids)
+		}
+		r, _ = utf8.DecodeRuneInString(standIn[s[0]])
+		return r, 1, 1
+	}
+	r, size = utf8.DecodeRuneInString(s)
+	if r < utf8.RuneSelf {
+		if m.ascii[r] >= 0 {
+			return r, size, 1
+		}
+	} else if _, ok := m.chars[r]; ok && size > 1 {
+		return r, size, 1
+	}
+	for _, c := range []byte(s[:size]) {
+		count += len(m.bytes[c])
+	}
+	return -1, size, count
+}
+
+// word merges a piece, or a part of it that stands alone.
+func (m *engineBPE) word(ids []int32, word string) []int32 {
+	if known, ok := m.cache.get(word); ok {
+		return append(ids, known...)
 	}
 	w := workspaces.Get().(*workspace)
 	defer workspaces.Put(w)
 	w.reset()
 	if m.standIns {
-		for i := range len(piece) {
-			for _, id := range m.bytes[piece[i]] {
+		for i := range len(word) {
+			for _, id := range m.bytes[word[i]] {
 				w.push(id)
 			}
 		}
 	} else {
-		m.symbols(w, piece)
+		m.symbols(w, word)
 	}
-	from, n := len(ids), len(w.symbols)
+	from := len(ids)
 	ids = m.merge.apply(w, ids)
-	m.cache.put(piece, ids[from:])
-	// So many merges were made, each after a look at all pairs that were left.
-	merged := n - (len(ids) - from)
-	if pairs := int64(merged) * int64(n-merged/2); pairs > enginePairs {
-		return ids, fmt.Errorf("a piece of %d symbols, %.40q...: the engine looks up %d pairs: %w", n, piece, pairs, tensor.ErrUnsupported)
-	}
-	return ids, nil
+	m.cache.put(word, ids[from:])
+	return ids
 }
 
 func (m *engineBPE) symbols(w *workspace, piece string) {
