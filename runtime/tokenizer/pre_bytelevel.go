@@ -1,11 +1,18 @@
 package tokenizer
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
 
-// byteLevelStage is the pre-tokenizer ByteLevel. What it yields are stand-ins, except to a model that takes bytes instead.
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// byteLevelStage is the pre-tokenizer ByteLevel.
 type byteLevelStage struct {
 	prefixSpace, useRegex bool
-	spell                 bool // yields stand-ins, not bytes; see Tokenizer.fit
+	// spell makes it yield stand-ins, one character for each byte. Without, a model that works on bytes takes them
+	// as they are, which is faster and possible where no further step looks at them. See fit.
+	spell bool
 }
 
 func (p *byteLevelStage) split(in piece, yield func(piece)) {
@@ -18,24 +25,36 @@ func (p *byteLevelStage) split(in piece, yield func(piece)) {
 		s = " " + s
 	}
 	if !p.useRegex {
-		yield(piece{s, in.first})
+		yield(p.part(s, in.first))
 		return
 	}
 	t := classes()
 	for i := 0; i < len(s); {
 		end := scanGPT2(t, s, i)
-		yield(piece{s[i:end], in.first && i == 0})
+		yield(p.part(s[i:end], in.first && i == 0))
 		i = end
 	}
+}
+
+func (p *byteLevelStage) part(s string, first bool) piece {
+	if p.spell {
+		s = toStandIns(s)
+	}
+	return piece{s, first}
 }
 
 func readByteLevel(raw json.RawMessage, _ int) (preTokenizer, error) {
 	c := struct {
 		Type        string `json:"type"`
-		PrefixSpace bool   `json:"add_prefix_space"`
-		TrimOffsets bool   `json:"trim_offsets"`
+		PrefixSpace *bool  `json:"add_prefix_space"`
+		TrimOffsets *bool  `json:"trim_offsets"`
 		UseRegex    bool   `json:"use_regex"`
 	}{UseRegex: true}
-	err := setup("pre-tokenizer", "ByteLevel", raw, &c)
-	return &byteLevelStage{prefixSpace: c.PrefixSpace, useRegex: c.UseRegex}, err
+	if err := setup("pre-tokenizer", "ByteLevel", raw, &c); err != nil {
+		return nil, err
+	}
+	if c.PrefixSpace == nil || c.TrimOffsets == nil {
+		return nil, fmt.Errorf("pre-tokenizer \"ByteLevel\" lacks a setting: %w", tensor.ErrCorrupt)
+	}
+	return &byteLevelStage{prefixSpace: *c.PrefixSpace, useRegex: c.UseRegex}, nil
 }

@@ -19,6 +19,15 @@ const (
 	contiguous         behavior = "Contiguous"
 )
 
+// check refuses what is no behaviour.
+func (b behavior) check(name string) error {
+	switch b {
+	case isolated, removed, mergedWithPrevious, mergedWithNext, contiguous:
+		return nil
+	}
+	return fmt.Errorf("pre-tokenizer %q: behavior %q: %w", name, string(b), tensor.ErrCorrupt)
+}
+
 // span is a part of a text that matched, or that lies between two matches.
 type span struct {
 	start, end int
@@ -194,10 +203,8 @@ func readSplit(raw json.RawMessage, _ int) (preTokenizer, error) {
 		return nil, err
 	}
 	p := &splitStage{behavior: c.Behavior, invert: c.Invert}
-	switch c.Behavior {
-	case isolated, removed, mergedWithPrevious, mergedWithNext, contiguous:
-	default:
-		return nil, fmt.Errorf("%s %q: behavior %q: %w", kind, name, c.Behavior, tensor.ErrCorrupt)
+	if err := c.Behavior.check(name); err != nil {
+		return nil, err
 	}
 	switch {
 	case c.Pattern.Regex != nil && c.Pattern.String == nil:
@@ -209,7 +216,10 @@ func readSplit(raw json.RawMessage, _ int) (preTokenizer, error) {
 			}
 			p.find = find
 		}
-	case c.Pattern.String != nil && c.Pattern.Regex == nil && *c.Pattern.String != "":
+	case c.Pattern.String != nil && c.Pattern.Regex == nil && *c.Pattern.String == "":
+		// Matches nothing everywhere.
+		p.find, _ = compileRegex("")
+	case c.Pattern.String != nil && c.Pattern.Regex == nil:
 		p.regex = quoteRegex(*c.Pattern.String)
 		p.find = findLiteral(*c.Pattern.String)
 	default:

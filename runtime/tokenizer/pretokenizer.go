@@ -19,10 +19,18 @@ var preTokenizers components[preTokenizer]
 
 func init() {
 	preTokenizers = components[preTokenizer]{"pre-tokenizer", map[string]func(json.RawMessage, int) (preTokenizer, error){
-		"ByteLevel": readByteLevel,
-		"Digits":    readDigits,
-		"Sequence":  readPreTokenizerSequence,
-		"Split":     readSplit,
+		"BertPreTokenizer":   readBertPreTokenizer,
+		"ByteLevel":          readByteLevel,
+		"CharDelimiterSplit": readCharDelimiterSplit,
+		"Digits":             readDigits,
+		"FixedLength":        readFixedLength,
+		"Metaspace":          readMetaspace,
+		"Punctuation":        readPunctuation,
+		"Sequence":           readPreTokenizerSequence,
+		"Split":              readSplit,
+		"UnicodeScripts":     readUnicodeScripts,
+		"Whitespace":         readWhitespace,
+		"WhitespaceSplit":    readWhitespaceSplit,
 	}}
 }
 

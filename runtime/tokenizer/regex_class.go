@@ -13,7 +13,7 @@ var escapedAssertions = map[byte]assertion{'A': textStart, 'z': textEnd, 'Z': la
 
 // escape reads a backslash and what follows, outside of a class.
 func (p *reParser) escape(o reOptions) (n *reNode, letter rune, err error) {
-	if set, ok, err := p.escapedSet(); ok || err != nil {
+	if set, ok, err := p.escapedSet(false); ok || err != nil {
 		return &reNode{op: reSet, set: set}, -1, err
 	}
 	if p.pos+1 < len(p.in) {
@@ -46,7 +46,7 @@ func (p *reParser) escape(o reOptions) (n *reNode, letter rune, err error) {
 }
 
 // escapedSet reads \s, \p{..} and their like, inside a class and outside.
-func (p *reParser) escapedSet() (runeSet, bool, error) {
+func (p *reParser) escapedSet(inClass bool) (runeSet, bool, error) {
 	if p.pos+1 >= len(p.in) {
 		return nil, false, p.corrupt("pattern that ends with a backslash")
 	}
@@ -64,26 +64,24 @@ func (p *reParser) escapedSet() (runeSet, bool, error) {
 			return nil, false, p.corrupt("property")
 		}
 		if p.in[open] != '{' {
-			if p.in[open] >= utf8.RuneSelf {
-				return nil, false, p.refuse("property")
-			}
-			name = p.in[open : open+1]
-			p.pos = open + 1
-		} else {
-			end := strings.IndexByte(p.in[open:], '}')
-			if end < 0 {
-				return nil, false, p.corrupt("property without end")
-			}
-			name = p.in[open+1 : open+end]
-			if strings.HasPrefix(name, "^") {
-				name, negate = name[1:], !negate
-			}
-			p.pos = open + end + 1
+			return nil, false, p.refuse("property without braces")
 		}
+		end := strings.IndexByte(p.in[open:], '}')
+		if end < 0 {
+			return nil, false, p.corrupt("property without end")
+		}
+		name = p.in[open+1 : open+end]
+		if strings.HasPrefix(name, "^") {
+			name, negate = name[1:], !negate
+		}
+		p.pos = open + end + 1
 	}
 	set, ok := property(name)
 	if !ok {
 		return nil, false, p.refuse(fmt.Sprintf("property %q", name))
+	}
+	if !inClass && propertyKey(name) == "word" {
+		set = bareWord()
 	}
 	if negate {
 		set = set.negate()
@@ -226,7 +224,7 @@ func (p *reParser) brackets(depth int) (set runeSet, negate bool, err error) {
 			}
 			all, intersect, ranges, last = set, true, nil, -1
 		case p.peek(`\`):
-			s, ok, err := p.escapedSet()
+			s, ok, err := p.escapedSet(true)
 			if err != nil {
 				return nil, false, err
 			}
@@ -252,7 +250,7 @@ func (p *reParser) brackets(depth int) (set runeSet, negate bool, err error) {
 				return nil, false, p.refuse("range that ends with a class")
 			}
 			if p.peek(`\`) {
-				if _, ok, err := p.escapedSet(); ok || err != nil {
+				if _, ok, err := p.escapedSet(true); ok || err != nil {
 					return nil, false, p.corrupt("range that ends with a class")
 				}
 			}

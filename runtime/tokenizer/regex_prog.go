@@ -150,7 +150,7 @@ func (c *reCompiler) emit(n *reNode, next int32, depth int, back bool) int32 {
 	case reAssert:
 		in := reInst{op: iAssert, assert: n.assert, next: next}
 		if n.assert == wordBoundary || n.assert == noWordBoundary {
-			in.set = c.table(propertySets["word"]())
+			in.set = c.table(bareWord())
 		}
 		return c.add(in)
 	case reLook:

@@ -26,7 +26,16 @@ func category(name string) runeSet {
 			tables = append(tables, t)
 		}
 	}
-	return tableSet(tables...)
+	set := tableSet(tables...)
+	// This mark has changed its category.
+	moved := runeSet{{0x1171E, 0x1171E}}
+	switch name {
+	case "Mn":
+		set = set.intersect(moved.negate())
+	case "Mc":
+		set = set.union(moved)
+	}
+	return set
 }
 
 // assigned are the code points that have a general category.
@@ -38,14 +47,26 @@ var assigned = sync.OnceValue(func() runeSet {
 	return all
 })
 
-// alphabetic is the derived property. No letter without it is younger than Go's tables, nor a mark with it but those.
+// alphabetic is the derived property.
 var alphabetic = sync.OnceValue(func() runeSet {
 	return category("L").union(category("Nl")).union(tableSet(unicode.Other_Alphabetic, youngerAlphabetic))
 })
 
-// youngerAlphabetic are the marks and symbols of Unicode 16 that are Alphabetic.
+// youngerAlphabetic are the marks that are Alphabetic in Unicode 16 and not in Go's tables.
 var youngerAlphabetic = table(
-	0x897, 0x897, 0x10D69, 0x10D69, 0x10EFC, 0x10EFC)
+	0x363, 0x36F, 0x897, 0x897, 0x1DD3, 0x1DE6, 0x10D69, 0x10D69, 0x10EFC, 0x10EFC, 0x113B8, 0x113C0, 0x113C2, 0x113C2,
+	0x113C5, 0x113C5, 0x113C7, 0x113CA, 0x113CC, 0x113CD, 0x1611E, 0x1612E)
+
+// unicodeWord is \w as Unicode has it.
+var unicodeWord = sync.OnceValue(func() runeSet {
+	return alphabetic().union(category("M")).union(category("Nd")).union(category("Pc"))
+})
+
+// bareWord is \w outside of a class, and what \b goes by: Oniguruma counts the superscript digits and the fractions of Latin-1
+// in there, and nowhere else.
+var bareWord = sync.OnceValue(func() runeSet {
+	return unicodeWord().union(runeSet{{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}})
+})
 
 // propertySets are the sets of \p{..} and of [[:..:]] that have a name of their own, in small letters.
 var propertySets = map[string]func() runeSet{
@@ -64,12 +85,10 @@ var propertySets = map[string]func() runeSet{
 	"graph": func() runeSet {
 		return tableSet(unicode.White_Space, unicode.Cc, unicode.Cs).union(assigned().negate()).negate()
 	},
-	"lower": func() runeSet { return category("Ll").union(tableSet(unicode.Other_Lowercase)) },
-	"space": func() runeSet { return tableSet(unicode.White_Space) },
-	"upper": func() runeSet { return category("Lu").union(tableSet(unicode.Other_Uppercase)) },
-	"word": func() runeSet {
-		return alphabetic().union(category("M")).union(category("Nd")).union(category("Pc"))
-	},
+	"lower":  func() runeSet { return category("Ll").union(tableSet(unicode.Other_Lowercase)) },
+	"space":  func() runeSet { return tableSet(unicode.White_Space) },
+	"upper":  func() runeSet { return category("Lu").union(tableSet(unicode.Other_Uppercase)) },
+	"word":   unicodeWord,
 	"xdigit": func() runeSet { return runeSet{{'0', '9'}, {'A', 'F'}, {'a', 'f'}} },
 }
 
@@ -81,7 +100,7 @@ var propertyAlias = map[string]string{
 // property is the set that a name within \p{..} stands for: a category, a script or a property. Upper and lower case,
 // spaces, underscores and hyphens do not count.
 func property(name string) (runeSet, bool) {
-	key := strings.ToLower(strings.NewReplacer(" ", "", "_", "", "-", "").Replace(name))
+	key := propertyKey(name)
 	if long, ok := propertyAlias[key]; ok {
 		key = long
 	}
@@ -102,4 +121,8 @@ func property(name string) (runeSet, bool) {
 		}
 	}
 	return nil, false
+}
+
+func propertyKey(name string) string {
+	return strings.ToLower(strings.NewReplacer(" ", "", "_", "", "-", "").Replace(name))
 }

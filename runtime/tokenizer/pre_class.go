@@ -1,0 +1,173 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// The pre-tokenizers that cut a text by the class of each character.
+
+// charStage cuts at single characters of a class, as Split does at the matches of a pattern.
+type charStage struct {
+	has      func(rune) bool
+	behavior behavior
+}
+
+func (p *charStage) split(in piece, yield func(piece)) {
+	s := in.text
+	switch p.behavior {
+	case isolated, removed:
+		from := 0
+		for i := 0; i < len(s); {
+			c, n := utf8.DecodeRuneInString(s[i:])
+			if p.has(c) {
+				if from < i {
+					yield(piece{s[from:i], in.first && from == 0})
+				}
+				if p.behavior == isolated {
+					yield(piece{s[i : i+n], in.first && i == 0})
+				}
+				from = i + n
+			}
+			i += n
+		}
+		if from < len(s) {
+			yield(piece{s[from:], in.first && from == 0})
+		}
+	default:
+		stage := splitStage{behavior: p.behavior, find: func(s string) []span {
+			var out []span
+			for i, c := range s {
+				if p.has(c) {
+					out = append(out, span{i, i + utf8.RuneLen(c), true})
+				}
+			}
+			return out
+		}}
+		stage.split(in, yield)
+	}
+}
+
+// punctuation is what the pre-tokenizers Punctuation and BertPreTokenizer take for it.
+var punctuation = sync.OnceValue(func() *runeTable {
+	return newRuneTable(tableSet(unicode.P).intersect(tableSet(noPunctuation).negate()).union(tableSet(morePunctuation)))
+})
+
+func isPunctuation(c rune) bool { return punctuation().has(c) }
+
+// wordClass is \w of the regular expressions that the library has beside Oniguruma's.
+var wordClass = sync.OnceValue(func() *runeTable {
+	return newRuneTable(unicodeWord().union(runeSet{{0x200C, 0x200D}}))
+})
+
+// isSpace is White_Space.
+func isSpace(c rune) bool { return classes()[c]&space != 0 }
+
+func readWhitespaceSplit(raw json.RawMessage, _ int) (preTokenizer, error) {
+	var c struct {
+		Type string `json:"type"`
+	}
+	return &charStage{isSpace, removed}, setup("pre-tokenizer", "WhitespaceSplit", raw, &c)
+}
+
+func readBertPreTokenizer(raw json.RawMessage, _ int) (preTokenizer, error) {
+	var c struct {
+		Type string `json:"type"`
+	}
+	return preTokenizerSequence{&charStage{isSpace, removed}, &charStage{isPunctuation, isolated}}, setup("pre-tokenizer", "BertPreTokenizer", raw, &c)
+}
+
+func readPunctuation(raw json.RawMessage, _ int) (preTokenizer, error) {
+	c := struct {
+		Type     string   `json:"type"`
+		Behavior behavior `json:"behavior"`
+	}{Behavior: isolated}
+	if err := setup("pre-tokenizer", "Punctuation", raw, &c); err != nil {
+		return nil, err
+	}
+	return &charStage{isPunctuation, c.Behavior}, c.Behavior.check("Punctuation")
+}
+
+func readCharDelimiterSplit(raw json.RawMessage, _ int) (preTokenizer, error) {
+	var c struct {
+		Type      string `json:"type"`
+		Delimiter string `json:"delimiter"`
+	}
+	if err := setup("pre-tokenizer", "CharDelimiterSplit", raw, &c); err != nil {
+		return nil, err
+	}
+	delimiter, n := utf8.DecodeRuneInString(c.Delimiter)
+	if n == 0 || n != len(c.Delimiter) {
+		return nil, fmt.Errorf("pre-tokenizer \"CharDelimiterSplit\": delimiter %q is not one character: %w", c.Delimiter, tensor.ErrCorrupt)
+	}
+	return &charStage{func(c rune) bool { return c == delimiter }, removed}, nil
+}
+
+// whitespaceStage is the pre-tokenizer Whitespace: runs of word characters and runs of others, without the white space.
+type whitespaceStage struct{}
+
+func readWhitespace(raw json.RawMessage, _ int) (preTokenizer, error) {
+	var c struct {
+		Type string `json:"type"`
+	}
+	return whitespaceStage{}, setup("pre-tokenizer", "Whitespace", raw, &c)
+}
+
+func (whitespaceStage) split(in piece, yield func(piece)) {
+	const blank, word, other = 0, 1, 2
+	s, words := in.text, wordClass()
+	kind, from := blank, 0
+	for i, c := range s {
+		next := other
+		switch {
+		case isSpace(c):
+			next = blank
+		case words.has(c):
+			next = word
+		}
+		if next != kind {
+			if kind != blank {
+				yield(piece{s[from:i], in.first && from == 0})
+			}
+			kind, from = next, i
+		}
+	}
+	if kind != blank {
+		yield(piece{s[from:], in.first && from == 0})
+	}
+}
+
+// fixedStage is the pre-tokenizer FixedLength: pieces of that many characters.
+type fixedStage int
+
+func readFixedLength(raw json.RawMessage, _ int) (preTokenizer, error) {
+	c := struct {
+		Type   string `json:"type"`
+		Length int    `json:"length"`
+	}{Length: 5}
+	if err := setup("pre-tokenizer", "FixedLength", raw, &c); err != nil {
+		return nil, err
+	}
+	if c.Length <= 0 {
+		return nil, fmt.Errorf("pre-tokenizer \"FixedLength\": length %d: %w", c.Length, tensor.ErrCorrupt)
+	}
+	return fixedStage(c.Length), nil
+}
+
+func (p fixedStage) split(in piece, yield func(piece)) {
+	s := in.text
+	from, count := 0, 0
+	for i := range s {
+		if count == int(p) {
+			yield(piece{s[from:i], in.first && from == 0})
+			from, count = i, 0
+		}
+		count++
+	}
+	yield(piece{s[from:], in.first && from == 0})
+}
