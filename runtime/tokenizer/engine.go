@@ -157,7 +157,11 @@ func isSpaceC(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
 // text encodes what lies between added tokens.
 func (r *encoding) text(s string) {
 	if s != "" {
-		r.stage(0, normalizeEngine(&r.file.Normalizer, s))
+		s, err := normalizeEngine(&r.file.Normalizer, s)
+		if err != nil && r.err == nil {
+			r.err = err
+		}
+		r.stage(0, s)
 	}
 }
 

@@ -10,8 +10,66 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// normalizeEngine runs a normalizer node.
-func normalizeEngine(n *normNode, s string) string {
+// normalizeEngine runs a normalizer node. It is an error when the text grows out of proportion.
+func normalizeEngine(n *normNode, s string) (string, error) {
+	return normalizeNode(n, s, maxGrowth*len(s)+1<<16)
+}
+
+// normalizeNode is normalizeEngine with a bound for the length of the text.
+func normalizeNode(n *normNode, s string, limit int) (string, error) {
+	if n.Tag == normSequence {
+		return normalizeSequence(n, s, limit)
+	}
+	tooLong := fmt.Errorf("a text of %d bytes becomes longer than %d: %w", len(s), limit, tensor.ErrUnsupported)
+	if more := len(n.Content) - len(n.Pattern); n.Tag == normReplace && n.Pattern != "" && more > 0 && strings.Count(s, n.Pattern)*more > limit-len(s) {
+		return s, tooLong
+	}
+	after := normalizeLeaf(n, s)
+	if len(after) > limit {
+		return s, tooLong
+	}
+	return after, nil
+}
+
+func normalizeSequence(n *normNode, s string, limit int) (string, error) {
+	has := bytesOf(s)
+	for i := range n.Children {
+		c := &n.Children[i]
+		if c.Tag == normReplace && !has.all(c.Pattern) {
+			continue // there may be thousands of them
+		}
+		after, err := normalizeNode(c, s, limit)
+		if err != nil {
+			return s, err
+		}
+		if after != s {
+			s, has = after, bytesOf(after)
+		}
+	}
+	return s, nil
+}
+
+// textBytes tells which bytes a text has.
+type textBytes [256]bool
+
+func bytesOf(s string) *textBytes {
+	set := &textBytes{}
+	for i := range len(s) {
+		set[s[i]] = true
+	}
+	return set
+}
+
+func (set *textBytes) all(s string) bool {
+	for i := range len(s) {
+		if !set[s[i]] {
+			return false
+		}
+	}
+	return true
+}
+
+func normalizeLeaf(n *normNode, s string) string {
 	switch n.Tag {
 	case normPrepend:
 		return n.Content + s
@@ -29,10 +87,6 @@ func normalizeEngine(n *normNode, s string) string {
 		// Right is without effect: the engine decodes behind the character that it wants to look at.
 		if n.Left {
 			return strings.TrimLeftFunc(s, isSpaceEngine)
-		}
-	case normSequence:
-		for i := range n.Children {
-			s = normalizeEngine(&n.Children[i], s)
 		}
 	}
 	return s
@@ -129,44 +183,38 @@ func isChinese(r rune) bool {
 }
 
 const (
-	// maxGrowth is how many times longer the nodes of a file may make a text; what real files do is far below.
-	maxGrowth = 256
-	// maxNormalizers allows one for every composed character of Unicode.
+	// maxNormalizers allows for every composed character of Unicode, and for putting them together in several ways.
 	maxNormalizers = 1 << 14
 	maxStages      = 64
 )
 
-// checkNormalizer refuses a chain of nodes that would make texts grow without bound, or take forever.
+// checkNormalizer refuses nodes that make much of a character, or take forever.
 func checkNormalizer(n *normNode) error {
-	growth, count := 1.0, 0
-	var walk func(n *normNode)
-	walk = func(n *normNode) {
-		factor := 1.0
-		switch count++; n.Tag {
-		case normPrepend:
-			factor = 1 + float64(len(n.Content))/64
-		case normReplace:
-			factor = float64(len(n.Content)) / float64(max(len(n.Pattern), 1))
-		case normBert, normBertTable, normTable:
-			for _, e := range n.Table {
-				size := utf8.RuneLen(e.Char)
-				if e.Char == utf8.RuneError {
-					size = 1 // it stands for any byte that is not UTF-8
-				}
-				factor = max(factor, float64(len(e.Text))/float64(max(size, 1)))
+	count := 0
+	var walk func(n *normNode) error
+	walk = func(n *normNode) error {
+		count++
+		for _, e := range n.Table {
+			size := utf8.RuneLen(e.Char)
+			if e.Char == utf8.RuneError {
+				size = 1 // it stands for any byte that is not UTF-8
 			}
-			if n.Chinese {
-				factor *= 2
+			if len(e.Text) > maxGrowth*max(size, 1) {
+				return fmt.Errorf("a table that makes %d bytes of %q: %w", len(e.Text), e.Char, tensor.ErrUnsupported)
 			}
 		}
-		growth *= max(factor, 1)
 		for i := range n.Children {
-			walk(&n.Children[i])
+			if err := walk(&n.Children[i]); err != nil {
+				return err
+			}
 		}
+		return nil
 	}
-	walk(n)
-	if growth > maxGrowth || count > maxNormalizers {
-		return fmt.Errorf("%d normalizers that make a text %.3g times longer: %w", count, growth, tensor.ErrUnsupported)
+	if err := walk(n); err != nil {
+		return err
+	}
+	if count > maxNormalizers {
+		return fmt.Errorf("%d normalizers: %w", count, tensor.ErrUnsupported)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func engineStages(n *preNode) ([]engineStage, error) {
 			}
 		case preMetaspace:
 			growth *= 2 * float64(max(len(n.Replacement), 1))
-			all = append(all, &metaspaceStage{n.Replacement, n.Flag})
+			all = append(all, &engineMetaspace{n.Replacement, n.Flag})
 		case preSplit:
 			find, err := engineFinder(n.Regex)
 			if err != nil {
@@ -146,13 +146,13 @@ func (digitStage) split(s string, yield func(string)) error {
 	return nil
 }
 
-// metaspaceStage replaces spaces, and puts one before every piece that begins with none.
-type metaspaceStage struct {
+// engineMetaspace replaces spaces, and puts one before every piece that begins with none.
+type engineMetaspace struct {
 	replacement string
 	prefix      bool
 }
 
-func (p *metaspaceStage) split(s string, yield func(string)) error {
+func (p *engineMetaspace) split(s string, yield func(string)) error {
 	prefix := p.prefix && s[0] != ' '
 	s = strings.ReplaceAll(s, " ", p.replacement)
 	if prefix {

@@ -14,6 +14,7 @@ type wordPiece struct {
 	pieces *trie
 	// inner is the node behind the prefix of tokens that do not begin a word, or -1.
 	inner    int32
+	prefix   string
 	unk      int32
 	maxChars uint64
 }
@@ -71,7 +72,7 @@ func readWordPiece(raw json.RawMessage, v *vocabulary) (model, error) {
 		}
 		pieces = append(pieces, trieToken{text, int32(id)})
 	}
-	m := &wordPiece{pieces: newTrie(pieces), unk: unk, maxChars: *f.MaxChars}
+	m := &wordPiece{pieces: newTrie(pieces), prefix: *f.Prefix, unk: unk, maxChars: *f.MaxChars}
 	m.inner = m.pieces.walk(*f.Prefix)
 	return m, nil
 }

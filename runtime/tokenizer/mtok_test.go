@@ -91,7 +91,7 @@ func TestEngineGolden(t *testing.T) {
 				if strings.Contains(s, "<tool>") && strings.ContainsFunc(s, func(r rune) bool { return r >= 0x80 && unicode.IsSpace(r) }) {
 					continue // white space beside a token with lstrip and rstrip
 				}
-				if !foldedApart(s) && (!(tok.normalizer != nil) || nfc(s) == s) && tok.unreached() == 0 {
+				if !foldedApart(s) && (!(tok.normalizer != nil) || nfc(s) == s) && tok.model.(*bpe).unreached() == 0 {
 					t.Errorf("text %d, %.60q: other ids than tokenizer.json, for no reason that Losses gives", i, s)
 				}
 			}
@@ -181,11 +181,8 @@ func TestMTOKRefuses(t *testing.T) {
 		return `{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":` + string(r) + `},"behavior":"` + behavior +
 			`","invert":false},{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false}]}`
 	}
-	special := `"special_tokens":{"a":{"id":"a","ids":[64],"tokens":["a"]}}`
 	for name, c := range map[string]struct{ part, value, want string }{
-		"category":    {"pre_tokenizer", split(`\p{Lu}+`, "Isolated"), `property "Lu"`},
 		"look-ahead":  {"pre_tokenizer", split(`a(?=b)`, "Isolated"), "positive look-ahead"},
-		"literal":     {"pre_tokenizer", split(`[一-龥]+`, "Isolated"), "outside ASCII"},
 		"mixed":       {"pre_tokenizer", split(`\p{L}|é`, "Isolated"), "outside ASCII"},
 		"empty":       {"pre_tokenizer", split(`a*`, "Isolated"), "may be empty"},
 		"line end":    {"pre_tokenizer", split(`a$`, "Isolated"), `'$'`},
@@ -193,8 +190,6 @@ func TestMTOKRefuses(t *testing.T) {
 		"group":       {"pre_tokenizer", split(`(?:a|ab)c`, "Isolated"), "behind a group"},
 		"lazy":        {"pre_tokenizer", split(`a+?b`, "Isolated"), "lazy"},
 		"behavior":    {"pre_tokenizer", split(`a`, "MergedWithNext"), "MergedWithNext"},
-		"prefix":      {"pre_tokenizer", `{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true}`, "add_prefix_space"},
-		"suffix":      {"post_processor", `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}},{"SpecialToken":{"id":"a","type_id":0}}],"pair":[],` + special + `}`, "behind the text"},
 		"single word": {"added_tokens", `[{"id":64,"content":"a","single_word":true,"lstrip":false,"rstrip":false,"normalized":false,"special":true}]`, "single_word"},
 	} {
 		t.Run(name, func(t *testing.T) {

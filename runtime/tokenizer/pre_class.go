@@ -16,6 +16,8 @@ import (
 type charStage struct {
 	has      func(rune) bool
 	behavior behavior
+	// regex is a pattern for one such character, for the writer of .mtok.
+	regex string
 }
 
 func (p *charStage) split(in piece, yield func(piece)) {
@@ -58,6 +60,9 @@ var punctuation = sync.OnceValue(func() *runeTable {
 	return newRuneTable(tableSet(unicode.P).intersect(tableSet(noPunctuation).negate()).union(tableSet(morePunctuation)))
 })
 
+// punctuationRegex is about the same as a class.
+const punctuationRegex = "[!-/:-@\\[-`{-~\\p{P}]"
+
 func isPunctuation(c rune) bool { return punctuation().has(c) }
 
 // wordClass is \w of the regular expressions that the library has beside Oniguruma's.
@@ -72,14 +77,14 @@ func readWhitespaceSplit(raw json.RawMessage, _ int) (preTokenizer, error) {
 	var c struct {
 		Type string `json:"type"`
 	}
-	return &charStage{isSpace, removed}, setup("pre-tokenizer", "WhitespaceSplit", raw, &c)
+	return &charStage{isSpace, removed, `\s`}, setup("pre-tokenizer", "WhitespaceSplit", raw, &c)
 }
 
 func readBertPreTokenizer(raw json.RawMessage, _ int) (preTokenizer, error) {
 	var c struct {
 		Type string `json:"type"`
 	}
-	return preTokenizerSequence{&charStage{isSpace, removed}, &charStage{isPunctuation, isolated}}, setup("pre-tokenizer", "BertPreTokenizer", raw, &c)
+	return preTokenizerSequence{&charStage{isSpace, removed, `\s`}, &charStage{isPunctuation, isolated, punctuationRegex}}, setup("pre-tokenizer", "BertPreTokenizer", raw, &c)
 }
 
 func readPunctuation(raw json.RawMessage, _ int) (preTokenizer, error) {
@@ -90,7 +95,7 @@ func readPunctuation(raw json.RawMessage, _ int) (preTokenizer, error) {
 	if err := setup("pre-tokenizer", "Punctuation", raw, &c); err != nil {
 		return nil, err
 	}
-	return &charStage{isPunctuation, c.Behavior}, c.Behavior.check("Punctuation")
+	return &charStage{isPunctuation, c.Behavior, punctuationRegex}, c.Behavior.check("Punctuation")
 }
 
 func readCharDelimiterSplit(raw json.RawMessage, _ int) (preTokenizer, error) {
@@ -105,7 +110,7 @@ func readCharDelimiterSplit(raw json.RawMessage, _ int) (preTokenizer, error) {
 	if n == 0 || n != len(c.Delimiter) {
 		return nil, fmt.Errorf("pre-tokenizer \"CharDelimiterSplit\": delimiter %q is not one character: %w", c.Delimiter, tensor.ErrCorrupt)
 	}
-	return &charStage{func(c rune) bool { return c == delimiter }, removed}, nil
+	return &charStage{func(c rune) bool { return c == delimiter }, removed, quoteRegex(c.Delimiter)}, nil
 }
 
 // whitespaceStage is the pre-tokenizer Whitespace: runs of word characters and runs of others, without the white space.

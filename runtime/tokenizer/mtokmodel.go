@@ -1,0 +1,140 @@
+package tokenizer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// model translates the model.
+func (f *engineForm) model() (modelNode, error) {
+	switch m := f.t.model.(type) {
+	case *bpe:
+		return f.bpe(m)
+	case *unigram:
+		return f.unigram(m)
+	case *wordPiece:
+		f.lose(fmt.Sprintf("a word of more than %d bytes, not characters, is unknown", m.maxChars))
+		return modelNode{Tag: modelWordPiece, Unknown: f.t.tokens[m.unk], Prefix: m.prefix, MaxBytes: int(min(m.maxChars, 1<<20)), Vocab: f.vocab(nil)}, nil
+	}
+	return modelNode{}, unsupported("model", fmt.Sprintf("of type %T by the engine", f.t.model))
+}
+
+func (f *engineForm) bpe(m *bpe) (modelNode, error) {
+	const kind = `model "BPE"`
+	if m.prefix != "" || m.suffix != "" {
+		return modelNode{}, unsupported(kind, "with continuing_subword_prefix or end_of_word_suffix by the engine")
+	}
+	n := modelNode{Tag: modelBPE, ByteFallback: m.byteFallback, Vocab: f.vocab(nil)}
+	for p, e := range m.merges {
+		n.Merges = append(n.Merges, mergeEntry{int32(p >> 32), int32(uint32(p)), e.rank})
+	}
+	slices.SortFunc(n.Merges, func(a, b mergeEntry) int {
+		if a.Left != b.Left {
+			return int(a.Left - b.Left)
+		}
+		return int(a.Right - b.Right)
+	})
+	if m.raw {
+		for _, a := range f.t.vocabulary.added {
+			// As an entry of the vocabulary it would be found for the byte, which has no token otherwise.
+			if b, ok := fromStandIns(a.Content); ok && len(b) == 1 && m.byteID[b[0]] < 0 {
+				return modelNode{}, unsupported(fmt.Sprintf("added token %q", a.Content), "that stands for a byte by the engine")
+			}
+		}
+	} else if m.unk >= 0 && !(m.byteFallback && m.complete) {
+		f.lose(fmt.Sprintf("unknown characters vanish instead of becoming %q", f.t.tokens[m.unk]))
+	}
+	if count := m.unreached(); count > 0 {
+		f.lose(fmt.Sprintf("%d tokens are not reached by merges (ignore_merges): their words are cut into several", count))
+	}
+	return n, nil
+}
+
+// unigram gives the engine the scores that make it cut as the library does: it tries an unknown character for the score of the
+// unknown token, and bytes as tokens like all others.
+func (f *engineForm) unigram(m *unigram) (modelNode, error) {
+	isByte := map[int32]bool{}
+	if m.byteID != nil {
+		for _, id := range m.byteID {
+			if id < 0 {
+				return modelNode{}, unsupported(`model "Unigram"`, "with byte_fallback and without a token for every byte by the engine")
+			}
+			isByte[id] = true
+		}
+		f.lose("a text with unknown characters may be cut otherwise around them")
+	}
+	return modelNode{Tag: modelUnigram, UnknownID: m.unk, ByteFallback: m.byteID != nil, Vocab: f.vocab(func(id int32) float64 {
+		if id == m.unk || isByte[id] || int(id) >= len(m.scores) {
+			return m.unkScore
+		}
+		return m.scores[id]
+	})}, nil
+}
+
+// vocab lists all ids, added tokens too, with their scores, if there are any.
+func (f *engineForm) vocab(scores func(id int32) float64) []vocabEntry {
+	var out []vocabEntry
+	for id, token := range f.t.tokens {
+		e := vocabEntry{Token: token, ID: int32(id)}
+		if scores != nil {
+			e.Score = scores(e.ID)
+		}
+		out = append(out, e)
+	}
+	sortedVocab(out)
+	return out
+}
+
+// unreached counts the words of ignore_merges that merges do not make.
+func (m *bpe) unreached() int {
+	n := 0
+	var ids []int32
+	for word, id := range m.words {
+		if word == "" {
+			continue
+		}
+		if ids = m.merge(ids[:0], word); len(ids) != 1 || ids[0] != id {
+			n++
+		}
+	}
+	return n
+}
+
+// added translates the added tokens.
+func (f *engineForm) added() ([]mtokAdded, error) {
+	var out []mtokAdded
+	var strip, decoded, normalized []string
+	for _, a := range f.t.vocabulary.added {
+		if a.SingleWord {
+			return nil, unsupported(fmt.Sprintf("added token %q", a.Content), "with single_word by the engine")
+		}
+		if a.LStrip || a.RStrip {
+			strip = append(strip, a.Content)
+		}
+		if strings.Contains(a.Content, metaspace) || strings.Contains(a.Content, "<0x") {
+			decoded = append(decoded, a.Content)
+		}
+		if _, ok := f.t.found[a.ID]; ok {
+			normalized = append(normalized, a.Content)
+		}
+		out = append(out, mtokAdded{a.ID, a.Special, a.LStrip, a.RStrip, a.Content})
+	}
+	for _, l := range []struct {
+		tokens []string
+		what   string
+	}{
+		{strip, "white space outside ASCII is kept beside"},
+		{decoded, "found where their decoded form stands too:"},
+		{normalized, "looked for before the normalizer has run:"},
+	} {
+		switch n := len(l.tokens); n {
+		case 0:
+		case 1:
+			f.lose(fmt.Sprintf("%s %q", l.what, l.tokens[0]))
+		default:
+			f.lose(fmt.Sprintf("%s %q and %d more added tokens", l.what, l.tokens[0], n-1))
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,92 @@
+package tokenizer
+
+import (
+	"fmt"
+	"sync"
+)
+
+// normalizer translates a normalizer.
+func (f *engineForm) normalizer(n normalizer) (normNode, error) {
+	const kind = "normalizer"
+	switch n := n.(type) {
+	case nil:
+		return normNode{}, nil
+	case normalizerSequence:
+		seq := normNode{Tag: normSequence}
+		for _, step := range n {
+			node, err := f.normalizer(step)
+			if err != nil {
+				return normNode{}, err
+			}
+			switch node.Tag {
+			case normNone: // which the engine reports as an error within a sequence
+			case normSequence:
+				seq.Children = append(seq.Children, node.Children...)
+			default:
+				seq.Children = append(seq.Children, node)
+			}
+		}
+		switch len(seq.Children) {
+		case 0:
+			return normNode{}, nil
+		case 1:
+			return seq.Children[0], nil
+		}
+		return seq, nil
+	case unicodeForm:
+		if n.compose {
+			f.lose("text with three and more combining marks in an unusual order is composed otherwise")
+		} else {
+			f.lose("combining marks in an unusual order stay so")
+		}
+		return literalForm(n), nil
+	case *precompiled:
+		f.lose("only single characters and canonical pairs are replaced as in the table of the SentencePiece model")
+		return literal(textOf(n)), nil
+	case nmt, stripAccents:
+		return literal(textOf(n)), nil
+	case lowercase:
+		return normNode{Tag: normSequence, Children: []normNode{
+			{Tag: normReplace, Pattern: "\u0130", Content: "i\u0307"}, {Tag: normBert, Lower: true},
+		}}, nil
+	case bert:
+		node := normNode{Tag: normBert, Clean: n.clean, Chinese: n.chinese, Lower: n.lower}
+		if n.accents {
+			node.Tag, node.Accents, node.Table = normBertTable, true, substitutions(formNFD.apply)
+		}
+		return node, nil
+	case prepend:
+		return normNode{Tag: normPrepend, Content: string(n)}, nil
+	case replace:
+		pattern, ok := n.pattern, true
+		if n.find != nil {
+			pattern, ok = unquoteRegex(n.regex)
+		}
+		if !ok {
+			return normNode{}, unsupported(fmt.Sprintf(`%s "Replace" of %q`, kind, n.regex), "by the engine, which knows texts only")
+		}
+		return normNode{Tag: normReplace, Pattern: pattern, Content: n.content}, nil
+	case strip:
+		if n.right || f.release < "3.6" {
+			return normNode{}, unsupported(kind+` "Strip"`, "by the engine, which strips at the left only, and since 3.6.0")
+		}
+		f.lose("white space outside ASCII at the start of a text may stay")
+		return normNode{Tag: normStrip, Left: n.left}, nil
+	}
+	return normNode{}, unsupported(kind, fmt.Sprintf("of type %T by the engine", n))
+}
+
+// textOf is what a normalizer does with a text.
+func textOf(n normalizer) func(string) string {
+	return func(s string) string { return n.normalize(piece{text: s}).text }
+}
+
+// The forms take a quarter of a second to spell out.
+var literalNFC = sync.OnceValue(func() normNode { return literal(formNFC.apply) })
+
+func literalForm(f unicodeForm) normNode {
+	if f == formNFC {
+		return literalNFC()
+	}
+	return literal(f.apply)
+}

@@ -1,0 +1,106 @@
+package tokenizer
+
+import (
+	"fmt"
+	"strings"
+)
+
+// preTokenizer translates the pre-tokenizer.
+func (f *engineForm) preTokenizer() (preNode, error) {
+	var nodes []preNode
+	steps, _ := f.t.preTokenizer.(preTokenizerSequence)
+	for _, s := range steps {
+		more, err := f.step(s)
+		if err != nil {
+			return preNode{}, err
+		}
+		nodes = append(nodes, more...)
+	}
+	return preSequenceOf(nodes), nil
+}
+
+// preSequenceOf is a node that does what nodes do.
+func preSequenceOf(nodes []preNode) preNode {
+	switch len(nodes) {
+	case 0:
+		return preNode{}
+	case 1:
+		return nodes[0]
+	}
+	return preNode{Tag: preSequence, Children: nodes}
+}
+
+// step translates a step of the pre-tokenizer.
+func (f *engineForm) step(p preTokenizer) ([]preNode, error) {
+	const kind = "pre-tokenizer"
+	switch p := p.(type) {
+	case *splitStage:
+		return f.split(p)
+	case *byteLevelStage:
+		var nodes []preNode
+		if p.prefixSpace {
+			// A metaspace that is a space puts one before a text that does not begin with one.
+			nodes = append(nodes, preNode{Tag: preMetaspace, Replacement: " ", Flag: true})
+		}
+		return append(nodes, preNode{Tag: preByteLevel, Flag: p.useRegex}), nil
+	case *charStage:
+		return f.split(&splitStage{regex: p.regex, behavior: p.behavior})
+	case whitespaceStage:
+		return f.split(&splitStage{regex: `[\p{L}\p{M}\p{N}_]+|[^\s\p{L}\p{M}\p{N}_]+`, behavior: removed, invert: true})
+	case *metaspaceStage:
+		var nodes []preNode
+		if !p.whole {
+			nodes = append(nodes, preNode{Tag: preSplit, Regex: " ?[^ ]+| ", Behavior: splitIsolated})
+		}
+		return append(nodes, preNode{Tag: preMetaspace, Replacement: p.replacement, Flag: f.prefix(p.prepend)}), nil
+	}
+	return nil, unsupported(kind, fmt.Sprintf("of type %T by the engine", p))
+}
+
+func (f *engineForm) split(p *splitStage) ([]preNode, error) {
+	const kind = `pre-tokenizer "Split"`
+	n := preNode{Tag: preSplit, Flag: p.invert}
+	switch p.behavior {
+	case isolated:
+		n.Behavior = splitIsolated
+	case removed:
+		n.Behavior = splitRemoved
+	case mergedWithPrevious:
+		n.Behavior = splitMergedWithPrevious
+	case contiguous:
+		// The same for a pattern whose matches are single characters.
+		if !strings.HasPrefix(p.regex, "[") || strings.Count(p.regex, "]") != 1 || !strings.HasSuffix(p.regex, "]") {
+			return nil, unsupported(kind, "with behavior Contiguous by the engine")
+		}
+		p = &splitStage{regex: p.regex + "+", invert: p.invert}
+		n.Behavior = splitIsolated
+	default:
+		return nil, unsupported(kind, fmt.Sprintf("with behavior %s by the engine", p.behavior))
+	}
+	regex, losses, err := engineRegexOf(p.regex)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", kind, err)
+	}
+	for _, l := range losses {
+		f.lose(l)
+	}
+	if regex == "" {
+		return nil, nil
+	}
+	n.Regex = regex
+	return []preNode{n}, nil
+}
+
+// prefix decides whether the engine puts a space before texts. It does so at the start and behind every special token, or
+// nowhere; a prompt of a chat begins with a special token.
+func (f *engineForm) prefix(p prependScheme) bool {
+	switch {
+	case p != prependFirst:
+		return p == prependAlways
+	case f.chat:
+		f.lose("no space is put before a text that does not begin with a special token")
+		return false
+	}
+	f.lose("a space is put before what follows a special token, not only before the text")
+	return true
+}
