@@ -205,6 +205,7 @@ func FuzzOpenMTOK(f *testing.F) {
 			if id < 0 || int(id) >= e.VocabSize() {
 				t.Fatalf("id %d of %d", id, e.VocabSize())
 			}
+			e.Decode([]int32{id})
 		}
 	})
 }
