@@ -80,7 +80,8 @@ func parseEngineRegex(pattern string) (re *engineRegex, strange []string, err er
 	}
 	if len(re.branches) == 0 {
 		// The engine means to take the pattern of GPT-2 then, but parses a text that it has freed.
-		return nil, nil, fmt.Errorf("regex %q: no branch that the engine understands: %w", pattern, tensor.ErrUnsupported)
+		return nil, nil, fmt.Errorf("regex %q: no branch that the engine understands, because of %s: %w",
+			pattern, strings.Join(p.strange, ", "), tensor.ErrUnsupported)
 	}
 	return re, p.strange, nil
 }
