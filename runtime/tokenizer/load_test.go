@@ -34,9 +34,13 @@ func TestLoadRefuses(t *testing.T) {
 		is          error
 		want        string
 	}{
-		"Precompiled":         {"normalizer", `{"type":"Precompiled","precompiled_charsmap":""}`, tensor.ErrCorrupt, `normalizer "Precompiled": table of replacements: too short`},
-		"nested normalizer":   {"normalizer", `{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Titlecase"}]}`, tensor.ErrUnsupported, `normalizer "Titlecase"`},
-		"Metaspace":           {"pre_tokenizer", `{"type":"Metaspace","replacement":"▁"}`, tensor.ErrUnsupported, `pre-tokenizer "Metaspace"`},
+		"Precompiled":         {"normalizer", `{"type":"Precompiled","precompiled_charsmap":""}`, tensor.ErrUnsupported, `normalizer "Precompiled": not supported`},
+		"nested normalizer":   {"normalizer", `{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Lowercase"}]}`, tensor.ErrUnsupported, `normalizer "Lowercase"`},
+		"no ByteLevel":        {"pre_tokenizer", `null`, tensor.ErrUnsupported, `without "ByteLevel"`},
+		"ByteLevel first":     {"pre_tokenizer", `{"type":"Sequence","pretokenizers":[{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true},{"type":"Digits","individual_digits":true}]}`, tensor.ErrUnsupported, `behind "ByteLevel"`},
+		"WordPiece":           {"model", `{"type":"WordPiece","vocab":{}}`, tensor.ErrUnsupported, `model "WordPiece"`},
+		"Unigram":             {"model", `{"type":"Unigram","vocab":[]}`, tensor.ErrUnsupported, `model "Unigram"`},
+		"byte_fallback":       {"model", model(`,"byte_fallback":true`), tensor.ErrUnsupported, "byte_fallback"},
 		"dropout":             {"model", model(`,"dropout":0.1`), tensor.ErrUnsupported, "dropout"},
 		"unk":                 {"model", model(`,"unk_token":"x"`), tensor.ErrUnsupported, `unk_token "x"`},
 		"no vocab":            {"model", `{"type":"BPE","merges":[]}`, tensor.ErrCorrupt, "no vocab"},

@@ -47,7 +47,8 @@ type splitStage struct {
 
 func (p *splitStage) split(in piece, yield func(piece)) {
 	s := in.text
-	if p.scan != nil && p.behavior == isolated {
+	// The matches of a scanner leave no gap, so that keeping nothing else is isolating them.
+	if p.scan != nil && (p.behavior == isolated || p.behavior == removed && p.invert) {
 		t := classes()
 		for i := 0; i < len(s); {
 			end := p.scan(t, s, i)
