@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 
@@ -94,19 +93,25 @@ func (t *tool) generate(c *cli.Context) error {
 	if !c.IsSet("seed") {
 		seed = rand.Uint64()
 	}
-	text := &textWriter{w: t.stdout}
+	text := p.Tokenizer.Stream() // a terminal shows half a character as garbage
+	var failed error
+	write := func(s string) bool {
+		if s != "" && failed == nil {
+			_, failed = io.WriteString(t.stdout, s)
+		}
+		return failed == nil
+	}
 	var first time.Time
 	n, start := 0, time.Now()
 	err = s.Generate(c.Context, tokens, runtime.GenerateOptions{MaxTokens: c.Int("tokens"), Sampler: sampler(c, p.Config), Seed: seed}, func(token int32) bool {
 		if n++; n == 1 {
 			first = time.Now()
 		}
-		text.write(p.Tokenizer.Decode([]int32{token}))
-		return text.err == nil
+		return write(text.Next(token))
 	})
-	text.end()
+	write(text.Close() + "\n")
 	if err == nil {
-		err = text.err
+		err = failed
 	}
 	if err != nil {
 		return err
@@ -142,38 +147,4 @@ func sampler(c *cli.Context, config *runtime.Config) *runtime.Sampler {
 		s.TopP = c.Float64("top-p")
 	}
 	return s
-}
-
-// textWriter writes text that arrives in pieces of characters, and holds a piece back until its character is whole.
-type textWriter struct {
-	w    io.Writer
-	rest []byte
-	err  error
-}
-
-func (t *textWriter) write(s string) {
-	t.rest = append(t.rest, s...)
-	n := len(t.rest)
-	for back := 1; back < utf8.UTFMax && back <= n; back++ {
-		if b := t.rest[n-back]; utf8.RuneStart(b) {
-			if !utf8.FullRune(t.rest[n-back:]) {
-				n -= back
-			}
-			break
-		}
-	}
-	t.flush(n)
-}
-
-// end writes what is left and a line end.
-func (t *textWriter) end() {
-	t.rest = append(t.rest, '\n')
-	t.flush(len(t.rest))
-}
-
-func (t *textWriter) flush(n int) {
-	if n > 0 && t.err == nil {
-		_, t.err = t.w.Write(t.rest[:n])
-	}
-	t.rest = append(t.rest[:0], t.rest[n:]...)
 }

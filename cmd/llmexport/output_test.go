@@ -3,34 +3,10 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 	"testing"
 
 	"github.com/urfave/cli/v2"
 )
-
-// A character of several tokens must reach a terminal in one piece.
-func TestTextWriterKeepsCharactersWhole(t *testing.T) {
-	const text = "aé€😀b"
-	var pieces []string
-	w := &textWriter{w: writerFunc(func(b []byte) (int, error) {
-		pieces = append(pieces, string(b))
-		return len(b), nil
-	})}
-	for i := range len(text) {
-		w.write(text[i : i+1])
-	}
-	w.write("\xe2\x82") // cut off by the last token
-	w.end()
-	want := []string{"a", "é", "€", "😀", "b", "\xe2\x82\n"}
-	if !slices.Equal(pieces, want) {
-		t.Errorf("pieces %q, want %q", pieces, want)
-	}
-}
-
-type writerFunc func(b []byte) (int, error)
-
-func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 func TestProgressLinesAreThrottled(t *testing.T) {
 	var out bytes.Buffer

@@ -2,55 +2,22 @@ package tokenizer
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
-
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // maxHeldPattern is the longest text that is replaced in a token before its end is known.
 const maxHeldPattern = 64
 
 func readReplaceDecoder(raw json.RawMessage, _ int) (decoder, error) {
-	const what = `decoder "Replace"`
-	var c struct {
-		Type    string `json:"type"`
-		Pattern struct {
-			Regex  *string
-			String *string
-		} `json:"pattern"`
-		Content string `json:"content"`
-	}
-	if err := setup("decoder", "Replace", raw, &c); err != nil {
+	n, err := readReplacement("decoder", raw)
+	if err != nil {
 		return nil, err
 	}
-	var find func(string) []span
-	switch p := c.Pattern; {
-	case p.Regex != nil && p.String == nil:
-		var err error
-		if find, err = compileRegex(*p.Regex); err != nil {
-			return nil, fmt.Errorf("%s: %w", what, err)
-		}
-	case p.String == nil || p.Regex != nil:
-		return nil, fmt.Errorf("%s has no pattern: %w", what, tensor.ErrCorrupt)
-	case *p.String == "":
-		return nil, unsupported(what, "with an empty pattern")
-	case len(*p.String) <= maxHeldPattern:
-		return replaceText{*p.String, c.Content}, nil
-	default:
-		find = findLiteral(*p.String)
+	if n.find == nil && len(n.pattern) <= maxHeldPattern {
+		return replaceText{n.pattern, n.content}, nil
 	}
 	return mapTokens(func() func(string) string {
-		return func(token string) string {
-			var b strings.Builder
-			done := 0
-			for _, m := range find(token) {
-				b.WriteString(token[done:m.start])
-				b.WriteString(c.Content)
-				done = m.end
-			}
-			return b.String() + token[done:]
-		}
+		return func(token string) string { return n.normalize(piece{text: token}).text }
 	}), nil
 }
 

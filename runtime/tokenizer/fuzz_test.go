@@ -34,6 +34,10 @@ func seeds(f *testing.F) [][]byte {
 	if len(out) < 10 {
 		f.Fatalf("only %d seeds", len(out))
 	}
+	_, cases := smallCases(f)
+	for _, c := range cases {
+		out = append(out, c.File)
+	}
 	for _, b := range out {
 		if _, err := Load(b); err != nil {
 			f.Fatal(err)
@@ -61,7 +65,12 @@ func FuzzLoad(f *testing.F) {
 				t.Fatalf("id %d is no token", id)
 			}
 		}
-		tok.Decode([]int32{-1, 0, 1, int32(tok.VocabSize())}, true)
+		for _, skip := range []bool{false, true} {
+			ids := append(tok.Encode(text, true), -1, 0, 1, int32(tok.VocabSize()), 0)
+			if got, want := streamed(t, tok.Stream(skip), ids, true), tok.Decode(ids, skip); got != want {
+				t.Fatalf("the stream of %v gives %q, not %q", ids, got, want)
+			}
+		}
 		b, err := mtokOf(tok)
 		if err != nil {
 			return

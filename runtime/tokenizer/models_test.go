@@ -95,7 +95,7 @@ func TestModelsRefuse(t *testing.T) {
 		"decoder":               {decoder, `{"type":"Colour"}`, tensor.ErrUnsupported, `decoder "Colour"`},
 		"decoder setting":       {decoder, `{"type":"Fuse","colour":1}`, tensor.ErrUnsupported, `"colour"`},
 		"Replace":               {decoder, `{"type":"Replace","pattern":{},"content":""}`, tensor.ErrCorrupt, "no pattern"},
-		"Replace nothing":       {decoder, `{"type":"Replace","pattern":{"String":""},"content":""}`, tensor.ErrUnsupported, "empty pattern"},
+		"Replace nothing":       {decoder, `{"type":"Replace","pattern":{"String":""},"content":""}`, tensor.ErrUnsupported, "of the empty text"},
 		"Replace regex":         {decoder, `{"type":"Replace","pattern":{"Regex":"(a"},"content":""}`, tensor.ErrCorrupt, `decoder "Replace"`},
 		"Strip":                 {decoder, `{"type":"Strip","content":"ab","start":1,"stop":0}`, tensor.ErrCorrupt, `"ab" is not one character`},
 		"Metaspace":             {decoder, `{"type":"Metaspace","replacement":""}`, tensor.ErrCorrupt, "is not one character"},

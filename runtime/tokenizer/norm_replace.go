@@ -21,7 +21,16 @@ type replace struct {
 }
 
 func readReplace(raw json.RawMessage, _ int) (normalizer, error) {
-	const kind, name = "normalizer", "Replace"
+	n, err := readReplacement("normalizer", raw)
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// readReplacement reads a normalizer or a decoder Replace.
+func readReplacement(kind string, raw json.RawMessage) (n replace, err error) {
+	const name = "Replace"
 	var c struct {
 		Type    string `json:"type"`
 		Pattern struct {
@@ -31,16 +40,15 @@ func readReplace(raw json.RawMessage, _ int) (normalizer, error) {
 		Content *string `json:"content"`
 	}
 	if err := setup(kind, name, raw, &c); err != nil {
-		return nil, err
+		return n, err
 	}
-	n := replace{}
 	switch {
 	case c.Content == nil:
-		return nil, fmt.Errorf("%s %q has no content: %w", kind, name, tensor.ErrCorrupt)
+		return n, fmt.Errorf("%s %q has no content: %w", kind, name, tensor.ErrCorrupt)
 	case c.Pattern.Regex != nil && c.Pattern.String == nil:
 		find, err := compileRegex(*c.Pattern.Regex)
 		if err != nil {
-			return nil, fmt.Errorf("%s %q: %w", kind, name, err)
+			return n, fmt.Errorf("%s %q: %w", kind, name, err)
 		}
 		n.regex, n.find = *c.Pattern.Regex, find
 		for _, s := range []string{"", "a", "A ", " ", "\n", "1", "▁"} {
@@ -50,14 +58,14 @@ func readReplace(raw json.RawMessage, _ int) (normalizer, error) {
 		}
 	case c.Pattern.String != nil && c.Pattern.Regex == nil:
 		if n.pattern = *c.Pattern.String; n.pattern == "" {
-			return nil, unsupported(kind, fmt.Sprintf("%q of the empty text", name))
+			return n, unsupported(kind, fmt.Sprintf("%q of the empty text", name))
 		}
 	default:
-		return nil, fmt.Errorf("%s %q has no pattern: %w", kind, name, tensor.ErrCorrupt)
+		return n, fmt.Errorf("%s %q has no pattern: %w", kind, name, tensor.ErrCorrupt)
 	}
 	n.content = *c.Content
 	if n.growth() > maxGrowth {
-		return nil, unsupported(kind, fmt.Sprintf("%q with a content of %d bytes", name, len(n.content)))
+		return n, unsupported(kind, fmt.Sprintf("%q with a content of %d bytes", name, len(n.content)))
 	}
 	return n, nil
 }
