@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"slices"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -10,38 +11,22 @@ import (
 
 // unicodeForm is one of the normalizers NFC, NFD, NFKC and NFKD.
 //
-// The library `tokenizers` knows them by tables of Unicode 9. norm.Form, whose tables are younger, serves only for
-// text that is in the form already, for single code points and for single pairs: it breaks runs of more than 30
-// marks with U+034F, which no other library does.
+// The library `tokenizers` knows them by tables of Unicode 9. norm.Form, whose tables are younger, serves for text
+// that is in the form already and for the properties of single code points. Its own normalization breaks runs of more
+// than 30 marks with U+034F and does not compose a Hangul letter with a compatible one, which no other library does.
 type unicodeForm struct {
-	quick     norm.Form // what text must be to be left alone
-	decompose norm.Form // NFD or NFKD
-	compose   bool
+	quick   norm.Form
+	changes uint8 // the bits of formTable that this form looks at
+	joins   uint8
+	compose bool
 }
 
 var (
-	formNFC  = unicodeForm{norm.NFC, norm.NFD, true}
-	formNFD  = unicodeForm{norm.NFD, norm.NFD, false}
-	formNFKC = unicodeForm{norm.NFKC, norm.NFKD, true}
-	formNFKD = unicodeForm{norm.NFKD, norm.NFKD, false}
+	formNFC  = unicodeForm{norm.NFC, canonicalChanges, canonicalJoins, true}
+	formNFD  = unicodeForm{norm.NFD, canonicalChanges, canonicalJoins, false}
+	formNFKC = unicodeForm{norm.NFKC, compatibleChanges, compatibleJoins, true}
+	formNFKD = unicodeForm{norm.NFKD, compatibleChanges, compatibleJoins, false}
 )
-
-// youngMarks are the code points that combine in the tables of norm and not in those of Unicode 9, where they neither
-// move nor compose, so that nothing may be moved or composed across them. The last three form a pair that is younger
-// too.
-var youngMarks = table(
-	0x7FD, 0x7FD, 0x898, 0x89F, 0x8CA, 0x8D3, 0x9FE, 0x9FE, 0xC3C, 0xC3C, 0xD3B, 0xD3C, 0xEBA, 0xEBA, 0x1715, 0x1715,
-	0x1ABF, 0x1ACE, 0x1DF6, 0x1DFA, 0xA82C, 0xA82C, 0x10D24, 0x10D27, 0x10EAB, 0x10EAC, 0x10EFD, 0x10EFF,
-	0x10F46, 0x10F50, 0x10F82, 0x10F85, 0x11070, 0x11070, 0x1133B, 0x1133B, 0x1145E, 0x1145E, 0x11839, 0x1183A,
-	0x11930, 0x11930, 0x11935, 0x11935, 0x11938, 0x11938, 0x1193D, 0x1193E, 0x11943, 0x11943, 0x119E0, 0x119E0,
-	0x11A34, 0x11A34, 0x11A47, 0x11A47, 0x11A99, 0x11A99, 0x11D42, 0x11D42, 0x11D44, 0x11D45, 0x11D97, 0x11D97,
-	0x11F41, 0x11F42, 0x16FF0, 0x16FF1, 0x1E08F, 0x1E08F, 0x1E130, 0x1E136, 0x1E2AE, 0x1E2AE, 0x1E2EC, 0x1E2EF,
-	0x1E4EC, 0x1E4EF)
-
-// youngCompatible are the code points that norm decomposes and Unicode 9 does not, other than youngMarks.
-var youngCompatible = table(
-	0x32FF, 0x32FF, 0xA7F2, 0xA7F4, 0xAB69, 0xAB69, 0x10781, 0x10785, 0x10787, 0x107B0, 0x107B2, 0x107BA,
-	0x1E030, 0x1E06D, 0x1F16C, 0x1F16C, 0x1FBF0, 0x1FBF9)
 
 // nfc composes s, which must be UTF-8.
 func nfc(s string) string { return formNFC.apply(s) }
@@ -56,66 +41,175 @@ func (f unicodeForm) apply(s string) string {
 	if n == len(s) {
 		return s
 	}
-	out := append(make([]byte, 0, len(s)+16), s[:n]...)
-	var w formWriter
-	for n < len(s) {
-		end := f.segment(s[n:])
-		out = w.append(f, out, s[n:n+end])
-		n += end
-		quick := f.quick.QuickSpanString(s[n:])
-		out = append(out, s[n:n+quick]...)
-		n += quick
-	}
-	return string(out)
-}
-
-// segment is the length of the first part of s whose form does not depend on the rest.
-func (f unicodeForm) segment(s string) int {
-	r, n := utf8.DecodeRuneInString(s)
-	if unicode.Is(youngMarks, r) {
-		return n
-	}
-	for n < len(s) {
-		r, w := utf8.DecodeRuneInString(s[n:])
-		if f.quick.PropertiesString(s[n:]).BoundaryBefore() || unicode.Is(youngMarks, r) {
-			break
+	// The last character of what norm takes for settled may be a letter that composes with the next one.
+	_, w := utf8.DecodeLastRuneInString(s[:n])
+	t, out := forms(), make([]byte, 0, len(s)+16)
+	var seq []combining
+	done := 0 // what is in out
+	for i := n - w; i < len(s); {
+		r, w := utf8.DecodeRuneInString(s[i:])
+		plain, end := t.bits(r)&f.changes == 0, i+w
+		for end < len(s) {
+			r, w := utf8.DecodeRuneInString(s[end:])
+			if t.bits(r)&f.joins == 0 {
+				break
+			}
+			plain, end = false, end+w
 		}
-		n += w
+		if !plain {
+			out = append(out, s[done:i]...)
+			seq = t.decompose(f, seq[:0], s[i:end])
+			if f.compose {
+				seq = t.compose(seq)
+			}
+			for _, c := range seq {
+				out = utf8.AppendRune(out, c.r)
+			}
+			done = end
+		}
+		i = end
 	}
-	return n
+	return string(append(out, s[done:]...))
 }
 
+// combining is a code point with its canonical combining class.
 type combining struct {
 	r   rune
 	ccc uint8
 }
 
-// formWriter holds the memory that segments share.
-type formWriter struct {
-	seq []combining
-	buf []byte
+// Bits of a formTable.
+const (
+	canonicalChanges  uint8 = 1 << iota // has a canonical decomposition
+	compatibleChanges                   // has any decomposition
+	canonicalJoins                      // its canonical decomposition begins with what combines with something before it
+	compatibleJoins                     // its compatible decomposition does
+)
+
+// formTable is what the forms need to know beyond norm.
+type formTable struct {
+	flags [0x30000]uint8 // nothing behind decomposes or combines
+	pairs map[[2]rune]rune
 }
 
-// append decomposes a segment, sorts its marks and composes it again if the form does so.
-func (w *formWriter) append(f unicodeForm, out []byte, segment string) []byte {
-	if r, n := utf8.DecodeRuneInString(segment); n == len(segment) && unicode.Is(youngMarks, r) {
-		return append(out, segment...)
+func (t *formTable) bits(r rune) uint8 {
+	if int(r) < len(t.flags) {
+		return t.flags[r]
 	}
-	seq := w.seq[:0]
-	for _, r := range segment {
-		if unicode.Is(youngCompatible, r) {
-			seq = append(seq, combining{r, 0})
+	return 0
+}
+
+var forms = sync.OnceValue(func() *formTable {
+	t := &formTable{pairs: map[[2]rune]rune{}}
+	second := map[rune]bool{} // what composes with something before it
+	for r := rune(hangulV); r < hangulV+hangulVs; r++ {
+		second[r] = true
+	}
+	for r := rune(hangulT + 1); r < hangulT+hangulTs; r++ {
+		second[r] = true
+	}
+	for r := range rune(len(t.flags)) {
+		d := canonical(r)
+		if len(d) < 2 || !norm.NFC.IsNormalString(string(r)) {
 			continue
 		}
-		var char [utf8.UTFMax]byte
-		w.buf = f.decompose.Append(w.buf[:0], utf8.AppendRune(char[:0], r)...)
-		for i := 0; i < len(w.buf); {
-			d, n := utf8.DecodeRune(w.buf[i:])
-			seq = append(seq, combining{d, norm.NFD.Properties(w.buf[i:]).CCC()})
-			i += n
+		last := d[len(d)-1]
+		if before := []rune(norm.NFC.String(string(d[:len(d)-1]))); len(before) == 1 {
+			t.pairs[[2]rune{before[0], last}] = r
+			second[last] = true
 		}
 	}
-	w.seq = seq
+	joins := func(d rune) bool { return second[d] || class(d) != 0 }
+	for r := range rune(len(t.flags)) {
+		c, k := canonical(r), compatible(r)
+		isSyllable := r >= hangulS && r < hangulS+hangulSs
+		if c[0] != r || isSyllable {
+			t.flags[r] |= canonicalChanges
+		}
+		if k[0] != r || isSyllable {
+			t.flags[r] |= compatibleChanges
+		}
+		if joins(c[0]) {
+			t.flags[r] |= canonicalJoins
+		}
+		if joins(k[0]) {
+			t.flags[r] |= compatibleJoins
+		}
+	}
+	return t
+})
+
+// youngMarks are the code points that combine in the tables of norm and not in those of Unicode 9. The last three of
+// U+11930 to U+11938 form a pair that is younger too.
+var youngMarks = table(
+	0x7FD, 0x7FD, 0x898, 0x89F, 0x8CA, 0x8D3, 0x9FE, 0x9FE, 0xC3C, 0xC3C, 0xD3B, 0xD3C, 0xEBA, 0xEBA, 0x1715, 0x1715,
+	0x1ABF, 0x1ACE, 0x1DF6, 0x1DFA, 0xA82C, 0xA82C, 0x10D24, 0x10D27, 0x10EAB, 0x10EAC, 0x10EFD, 0x10EFF,
+	0x10F46, 0x10F50, 0x10F82, 0x10F85, 0x11070, 0x11070, 0x1133B, 0x1133B, 0x1145E, 0x1145E, 0x11839, 0x1183A,
+	0x11930, 0x11930, 0x11935, 0x11935, 0x11938, 0x11938, 0x1193D, 0x1193E, 0x11943, 0x11943, 0x119E0, 0x119E0,
+	0x11A34, 0x11A34, 0x11A47, 0x11A47, 0x11A99, 0x11A99, 0x11D42, 0x11D42, 0x11D44, 0x11D45, 0x11D97, 0x11D97,
+	0x11F41, 0x11F42, 0x16FF0, 0x16FF1, 0x1E08F, 0x1E08F, 0x1E130, 0x1E136, 0x1E2AE, 0x1E2AE, 0x1E2EC, 0x1E2EF,
+	0x1E4EC, 0x1E4EF)
+
+// youngCompatible are the code points that norm decomposes and Unicode 9 does not, other than youngMarks.
+var youngCompatible = table(
+	0x32FF, 0x32FF, 0xA7F2, 0xA7F4, 0xAB69, 0xAB69, 0x10781, 0x10785, 0x10787, 0x107B0, 0x107B2, 0x107BA,
+	0x1E030, 0x1E06D, 0x1F16C, 0x1F16C, 0x1FBF0, 0x1FBF9)
+
+// canonical is the full canonical decomposition of a code point. Hangul syllables are left whole.
+func canonical(r rune) []rune { return decomposition(norm.NFD, r) }
+
+// compatible is the full decomposition of a code point. Hangul syllables are left whole.
+func compatible(r rune) []rune { return decomposition(norm.NFKD, r) }
+
+func decomposition(f norm.Form, r rune) []rune {
+	if r >= utf8.RuneSelf && !unicode.In(r, youngMarks, youngCompatible) {
+		if d := f.PropertiesString(string(r)).Decomposition(); d != nil {
+			return []rune(string(d))
+		}
+	}
+	return []rune{r}
+}
+
+// class is the canonical combining class of a code point that does not decompose.
+func class(r rune) uint8 {
+	if r < utf8.RuneSelf || unicode.Is(youngMarks, r) {
+		return 0
+	}
+	return norm.NFD.PropertiesString(string(r)).CCC()
+}
+
+// Hangul syllables are arithmetic (The Unicode Standard, 3.12).
+const (
+	hangulL, hangulV, hangulT, hangulS     = 0x1100, 0x1161, 0x11A7, 0xAC00
+	hangulLs, hangulVs, hangulTs, hangulSs = 19, 21, 28, 19 * 21 * 28
+)
+
+// decompose appends the decomposition of s to seq, marks in canonical order.
+func (t *formTable) decompose(f unicodeForm, seq []combining, s string) []combining {
+	for _, r := range s {
+		switch bits := t.bits(r); {
+		case bits&f.changes == 0:
+			c := combining{r: r}
+			if bits != 0 {
+				c.ccc = class(r)
+			}
+			seq = append(seq, c)
+		case r >= hangulS && r < hangulS+hangulSs:
+			i := r - hangulS
+			seq = append(seq, combining{r: hangulL + i/hangulTs/hangulVs}, combining{r: hangulV + i/hangulTs%hangulVs})
+			if i%hangulTs != 0 {
+				seq = append(seq, combining{r: hangulT + i%hangulTs})
+			}
+		default:
+			form := norm.NFD
+			if f.changes == compatibleChanges {
+				form = norm.NFKD
+			}
+			for _, d := range decomposition(form, r) {
+				seq = append(seq, combining{d, class(d)})
+			}
+		}
+	}
 	for i := 0; i < len(seq); {
 		j := i
 		for j < len(seq) && seq[j].ccc != 0 {
@@ -124,22 +218,16 @@ func (w *formWriter) append(f unicodeForm, out []byte, segment string) []byte {
 		slices.SortStableFunc(seq[i:j], func(a, b combining) int { return int(a.ccc) - int(b.ccc) })
 		i = j + 1
 	}
-	if f.compose {
-		seq = composeMarks(seq)
-	}
-	for _, c := range seq {
-		out = utf8.AppendRune(out, c.r)
-	}
-	return out
+	return seq
 }
 
-// composeMarks composes a sequence in canonical order, in place.
-func composeMarks(seq []combining) []combining {
+// compose composes a sequence in canonical order, in place.
+func (t *formTable) compose(seq []combining) []combining {
 	kept, starter, last := seq[:0], -1, -1
 	for _, c := range seq {
 		// A mark is out of the starter's reach behind one of its own or a higher class.
 		if starter >= 0 && last < int(c.ccc) {
-			if r, ok := compose(kept[starter].r, c.r); ok {
+			if r, ok := t.pair(kept[starter].r, c.r); ok {
 				kept[starter].r = r
 				continue
 			}
@@ -154,11 +242,14 @@ func composeMarks(seq []combining) []combining {
 	return kept
 }
 
-// compose gives the one code point that stands for a followed by b, if there is one.
-func compose(a, b rune) (rune, bool) {
-	var buf [2 * utf8.UTFMax]byte
-	pair := utf8.AppendRune(utf8.AppendRune(buf[:0], a), b)
-	one := norm.NFC.Bytes(pair)
-	r, n := utf8.DecodeRune(one)
-	return r, n == len(one)
+// pair gives the one code point that stands for a followed by b, if there is one.
+func (t *formTable) pair(a, b rune) (rune, bool) {
+	switch {
+	case a >= hangulL && a < hangulL+hangulLs && b >= hangulV && b < hangulV+hangulVs:
+		return hangulS + ((a-hangulL)*hangulVs+b-hangulV)*hangulTs, true
+	case a >= hangulS && a < hangulS+hangulSs && (a-hangulS)%hangulTs == 0 && b > hangulT && b < hangulT+hangulTs:
+		return a + b - hangulT, true
+	}
+	r, ok := t.pairs[[2]rune{a, b}]
+	return r, ok
 }

@@ -1,0 +1,275 @@
+package tokenizer
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// normalizerGolden is what the Python library gave for a normalizer; see testdata/normalizers.py.
+type normalizerGolden struct {
+	Config                 json.RawMessage
+	Single, Joined, Random []string
+	First                  string
+}
+
+type normalizerFile struct {
+	Pool        []string
+	Charsmap    string
+	Normalizers map[string]normalizerGolden
+}
+
+func normalizerGoldens(t testing.TB) normalizerFile {
+	t.Helper()
+	var f normalizerFile
+	readJSON(t, "normalizers.json", &f)
+	if len(f.Normalizers) < 30 {
+		t.Fatalf("%d normalizers", len(f.Normalizers))
+	}
+	return f
+}
+
+func (f *normalizerFile) read(t testing.TB, config json.RawMessage) normalizer {
+	t.Helper()
+	raw := bytes.ReplaceAll(config, []byte(`"charsmap"`), []byte(`"`+f.Charsmap+`"`))
+	n, ok, err := normalizers.read(raw, maxNesting)
+	if err != nil || !ok {
+		t.Fatalf("%.200s: %v", config, err)
+	}
+	return n
+}
+
+// splitmix is the generator of normalizers.py.
+type splitmix uint64
+
+func (r *splitmix) next() uint64 {
+	*r += 0x9E3779B97F4A7C15
+	z := uint64(*r)
+	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+	z = (z ^ z>>27) * 0x94D049BB133111EB
+	return z ^ z>>31
+}
+
+func (f *normalizerFile) random(n int) []string {
+	pool := make([][]rune, len(f.Pool))
+	for i, s := range f.Pool {
+		pool[i] = []rune(s)
+	}
+	rng, out := splitmix(7), make([]string, n)
+	for i := range out {
+		s := make([]rune, 1+rng.next()%12)
+		for j := range s {
+			kind := pool[rng.next()%uint64(len(pool))]
+			s[j] = kind[rng.next()%uint64(len(kind))]
+		}
+		out[i] = string(s)
+	}
+	return out
+}
+
+func codePoints(lo, hi rune) (out []string) {
+	for r := lo; r < hi; r++ {
+		if utf8.ValidRune(r) {
+			out = append(out, string(r))
+		}
+	}
+	return out
+}
+
+// TestNormalizers compares every normalizer with the Python library: on every code point by itself and between others,
+// and on 100,000 random texts.
+func TestNormalizers(t *testing.T) {
+	f := normalizerGoldens(t)
+	random := f.random(100000)
+	var single, joined [][]string
+	for lo := rune(0); lo < 0x110000; lo += 0x8000 {
+		single = append(single, codePoints(lo, lo+0x8000))
+	}
+	for plane := rune(0); plane < 0x110000; plane += 0x10000 {
+		var texts []string
+		for lo := plane; lo < plane+0x10000; lo += 0x100 {
+			var b strings.Builder
+			for _, c := range codePoints(lo, lo+0x100) {
+				fmt.Fprintf(&b, "%s\u0327\u0301 e%s\u0323\u0f71%sᄀ%sᆨ \U00011938%s%s ", c, c, c, c, formNFD.apply(c), formNFKD.apply(c))
+			}
+			texts = append(texts, b.String())
+		}
+		joined = append(joined, texts)
+	}
+	for name, g := range f.Normalizers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := f.read(t, g.Config)
+			compare := func(what string, i int, texts []string, want string) {
+				out := make([]string, len(texts))
+				for j, s := range texts {
+					out[j] = n.normalize(piece{text: s}).text
+				}
+				if digest(strings.Join(out, "\x00")) != want {
+					t.Errorf("%s texts of part %d differ", what, i)
+				}
+			}
+			for i, want := range g.Single {
+				compare("single", i, single[i], want)
+			}
+			for i, want := range g.Joined {
+				compare("joined", i, joined[i], want)
+			}
+			for i, want := range g.Random {
+				compare("random", i, random[10000*i:10000*(i+1)], want)
+			}
+			var first strings.Builder
+			for _, s := range random[:20000] {
+				p := n.normalize(piece{s, true})
+				switch {
+				case p.text == "" || strings.HasPrefix(p.text, " ") || strings.HasPrefix(p.text, "▁"):
+					first.WriteByte('?')
+				case p.first:
+					first.WriteByte('1')
+				default:
+					first.WriteByte('0')
+				}
+			}
+			if digest(first.String()) != g.First {
+				t.Error("the beginnings differ")
+			}
+		})
+	}
+}
+
+func TestNormalizersRefuse(t *testing.T) {
+	long := strings.Repeat("a", 300)
+	for name, c := range map[string]struct {
+		config string
+		is     error
+		want   string
+	}{
+		"Strip lacks a side":       {`{"type":"Strip","strip_left":true}`, tensor.ErrCorrupt, "without its sides"},
+		"unknown setting":          {`{"type":"NFC","colour":1}`, tensor.ErrUnsupported, `"colour"`},
+		"Bert lacks a setting":     {`{"type":"BertNormalizer","clean_text":true}`, tensor.ErrCorrupt, "lacks a setting"},
+		"Prepend without text":     {`{"type":"Prepend"}`, tensor.ErrCorrupt, "without its text"},
+		"Prepend of nothing":       {`{"type":"Prepend","prepend":""}`, tensor.ErrUnsupported, "empty text"},
+		"Prepend of much":          {`{"type":"Prepend","prepend":"` + long + `"}`, tensor.ErrUnsupported, "300 bytes"},
+		"Replace without content":  {`{"type":"Replace","pattern":{"String":"a"}}`, tensor.ErrCorrupt, "no content"},
+		"Replace without pattern":  {`{"type":"Replace","content":"a","pattern":{}}`, tensor.ErrCorrupt, "no pattern"},
+		"Replace of nothing":       {`{"type":"Replace","content":"a","pattern":{"String":""}}`, tensor.ErrUnsupported, "empty text"},
+		"Replace of a bad regex":   {`{"type":"Replace","content":"a","pattern":{"Regex":"("}}`, tensor.ErrCorrupt, "regex"},
+		"Replace by much":          {`{"type":"Replace","content":"` + long + `","pattern":{"String":"a"}}`, tensor.ErrUnsupported, "300 bytes"},
+		"growth":                   {`{"type":"Sequence","normalizers":[` + strings.Repeat(`{"type":"ByteLevel"},`, 8) + `{"type":"ByteLevel"}]}`, tensor.ErrUnsupported, "more than 256 bytes of one"},
+		"steps":                    {`{"type":"Sequence","normalizers":[` + strings.Repeat(`{"type":"NFC"},`, 64) + `{"type":"NFC"}]}`, tensor.ErrUnsupported, "65 normalizers"},
+		"empty match before NFC":   {`{"type":"Sequence","normalizers":[{"type":"Replace","content":"a","pattern":{"Regex":"b*"}},{"type":"NFC"}]}`, tensor.ErrUnsupported, "empty text before"},
+		"charsmap null":            {`{"type":"Precompiled","precompiled_charsmap":null}`, tensor.ErrCorrupt, "without its table"},
+		"charsmap no base64":       {`{"type":"Precompiled","precompiled_charsmap":"?"}`, tensor.ErrCorrupt, "base64"},
+		"charsmap without a trie":  {`{"type":"Precompiled","precompiled_charsmap":"AAAAAA=="}`, tensor.ErrCorrupt, "trie of 0 bytes"},
+		"charsmap of one unit":     {`{"type":"Precompiled","precompiled_charsmap":"BAAAAAAAAAA="}`, tensor.ErrCorrupt, "out of its bounds"},
+		"charsmap shorter than it": {`{"type":"Precompiled","precompiled_charsmap":"CAAAAAAAAAA="}`, tensor.ErrCorrupt, "trie of 8 bytes in 4"},
+		"charsmap not UTF-8":       {`{"type":"Precompiled","precompiled_charsmap":"BAAAAAAAAAD/"}`, tensor.ErrCorrupt, "not UTF-8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, _, err := normalizers.read(json.RawMessage(c.config), maxNesting)
+			if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) || n != nil {
+				t.Errorf("%v, %v, want %q", n, err, c.want)
+			}
+		})
+	}
+}
+
+// TestNormalizersHostile bounds the time for a megabyte of what is bad for simpler algorithms.
+func TestNormalizersHostile(t *testing.T) {
+	const size, limit = 1 << 20, 20 * time.Second // a hundred times what it takes
+	f := normalizerGoldens(t)
+	for name, g := range f.Normalizers {
+		n := f.read(t, g.Config)
+		for _, unit := range []string{"a", " ", "a\u0301", "\u0301", "\u0301\u0323", "ﷺ", "👩\u200d", "क\u094d", "\u0600", "ab"} {
+			start := time.Now()
+			out := n.normalize(piece{strings.Repeat(unit, size/len(unit)), true})
+			if took := time.Since(start); took > limit {
+				t.Errorf("%s on %q took %v", name, unit, took)
+			}
+			if len(out.text) > growth(n)*12*size {
+				t.Errorf("%s makes %d bytes of %q", name, len(out.text), unit)
+			}
+		}
+	}
+}
+
+// TestPrecompiledDamage spoils every byte of a table: what is accepted must be safe to use.
+func TestPrecompiledDamage(t *testing.T) {
+	f := normalizerGoldens(t)
+	b, err := base64.StdEncoding.DecodeString(f.Charsmap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(f.random(50), "")
+	step := max(1, len(b)/3000)
+	for i := 0; i < len(b); i += step {
+		for _, v := range []byte{0, 0xFF, b[i] ^ 1, b[i] ^ 0x80} {
+			spoilt := bytes.Clone(b)
+			spoilt[i] = v
+			if n, err := newPrecompiled(spoilt); err == nil {
+				n.normalize(piece{text: text})
+			}
+		}
+		if n, err := newPrecompiled(b[:i]); err == nil {
+			n.normalize(piece{text: text})
+		}
+	}
+}
+
+// FuzzPrecompiled: a table that is accepted can be used, and its bound of growth holds.
+func FuzzPrecompiled(f *testing.F) {
+	g := normalizerGoldens(f)
+	b, err := base64.StdEncoding.DecodeString(g.Charsmap)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, text := range g.random(20) {
+		f.Add(b, text)
+	}
+	f.Fuzz(func(t *testing.T, table []byte, text string) {
+		n, err := newPrecompiled(table)
+		if err != nil {
+			if n != nil {
+				t.Fatal("an error and a table")
+			}
+			return
+		}
+		text = lossy(text)
+		out := n.normalize(piece{text: text}).text
+		if !utf8.ValidString(out) || len(out) > n.growth*len(text) {
+			t.Errorf("%q became %q", text, out)
+		}
+	})
+}
+
+// FuzzNormalizers: any normalizer that is accepted gives UTF-8 within its bound, and keeps an empty text empty.
+func FuzzNormalizers(f *testing.F) {
+	g := normalizerGoldens(f)
+	texts := g.random(100)
+	i := 0
+	for _, c := range g.Normalizers {
+		f.Add([]byte(bytes.ReplaceAll(c.Config, []byte(`"charsmap"`), []byte(`"`+g.Charsmap+`"`))), texts[i])
+		i++
+	}
+	f.Fuzz(func(t *testing.T, config []byte, text string) {
+		n, ok, err := normalizers.read(config, maxNesting)
+		if err != nil || !ok {
+			return
+		}
+		text = lossy(text)
+		// The forms of Unicode and the cases, which count as 1, make eleven bytes of one at most.
+		const unicodeGrowth = 12
+		out := n.normalize(piece{text, true}).text
+		if !utf8.ValidString(out) || len(out) > growth(n)*unicodeGrowth*len(text) {
+			t.Errorf("%s: %q became %q", config, text, out)
+		}
+	})
+}
