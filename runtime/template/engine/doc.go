@@ -1,0 +1,15 @@
+// Package engine renders chat templates as the LLM engine of MNN does: byte for byte what the interpreter in its
+// tokenizer writes, where that agrees with Jinja and where it does not. The interpreters of releases 3.5.0, 3.6.0 and
+// 3.6.1 are the same.
+//
+// [Parse] reads a template, which fails only where the engine never ends or crashes; [Template.Render] renders a
+// conversation. [Chat] is what a package holds of chat, from its llm_config.json and its tokenizer file.
+//
+// The engine has no errors: what it does not know it skips, and it goes on with something. Where it would hang, run out
+// of memory or crash the error here is [ErrCrash]; where it reads memory that it should not, so that nothing can be said,
+// it is a tensor.ErrUnsupported; what costs more than the caller's limits is a template.ErrLimit.
+// docs/engine-template.md lists the differences from Jinja, and [Differences] finds them in a template.
+//
+// The engine keeps one value for all names that do not exist. A template that sets an attribute of such a name changes
+// it for every later rendering of the process; here for the rest of one call of Render only.
+package engine

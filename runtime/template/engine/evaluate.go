@@ -1,0 +1,310 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+)
+
+// eval is the value of an expression. Both sides of every operator are evaluated, and/or included.
+func (r *renderer) eval(x expression) (*value, error) {
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	defer r.leave()
+	switch x := x.(type) {
+	case *literal:
+		return x.value, nil
+	case *variable:
+		return r.lookup(x.name), nil
+	case *attribute:
+		return r.attribute(x)
+	case *item:
+		return r.item(x)
+	case *slice:
+		return r.slice(x)
+	case *call:
+		return r.call(x)
+	case *method:
+		return r.method(x)
+	case *filter:
+		return r.filter(x)
+	case *test:
+		v, err := r.eval(x.x)
+		if err != nil {
+			return nil, err
+		}
+		return newBool(v.is(x.name) != x.negated), nil
+	case *binary:
+		a, err := r.eval(x.x)
+		if err != nil {
+			return nil, err
+		}
+		b, err := r.eval(x.y)
+		if err != nil {
+			return nil, err
+		}
+		return r.operate(x.operator, a, b)
+	case *conditional:
+		v, err := r.eval(x.test)
+		if err != nil {
+			return nil, err
+		}
+		if v.truth() {
+			return r.eval(x.yes)
+		}
+		return r.eval(x.no)
+	case *list:
+		l := &value{kind: array}
+		for _, e := range x.items {
+			v, err := r.eval(e)
+			if err != nil {
+				return nil, err
+			}
+			if err := r.push(l, v); err != nil {
+				return nil, err
+			}
+		}
+		return l, nil
+	}
+	d := x.(*dict)
+	o := newObject()
+	for i := range d.keys {
+		key, err := r.eval(d.keys[i])
+		if err != nil {
+			return nil, err
+		}
+		v, err := r.eval(d.values[i])
+		if err != nil {
+			return nil, err
+		}
+		if err := r.put(o, key.text, v); err != nil { // a key that is no text is empty
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+// attribute is a member of an object, or the length of a list.
+func (r *renderer) attribute(x *attribute) (*value, error) {
+	v, err := r.eval(x.x)
+	if err != nil {
+		return nil, err
+	}
+	if m := v.member(x.name); m != nil {
+		return m, nil
+	}
+	if v.kind == array && x.name == "length" {
+		return newInt(int64(len(v.elements))), nil
+	}
+	return r.undefined, nil
+}
+
+// slice makes the object that stands for a slice until a list is indexed with it.
+func (r *renderer) slice(x *slice) (*value, error) {
+	o := newObject(member{"_type", newText("slice")}, member{"start", &value{}}, member{"stop", &value{}}, member{"step", &value{}})
+	for i, part := range []expression{x.start, x.stop, x.step} {
+		if part == nil {
+			continue
+		}
+		v, err := r.eval(part)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.assign(o.members[i+1].value, v); err != nil {
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+// item indexes a list with an integer or slice, or an object with a text. What is not there is an empty text, and so
+// is every element and slice of a text.
+func (r *renderer) item(x *item) (*value, error) {
+	v, err := r.eval(x.x)
+	if err != nil {
+		return nil, err
+	}
+	key, err := r.eval(x.key)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case v.kind == object && key.kind == text:
+		if m := v.member(key.text); m != nil {
+			return m, nil
+		}
+	case v.kind == array && key.isInteger():
+		i := key.integer()
+		if i < 0 {
+			i += int64(len(v.elements))
+		}
+		if i >= 0 && i < int64(len(v.elements)) {
+			return v.elements[i], nil
+		}
+	case v.kind == array:
+		if t := key.member("_type"); t != nil && t.text == "slice" {
+			return r.cut(v, key)
+		}
+	}
+	return newText(""), nil
+}
+
+// cut slices a list. A step of 0 is 1; a backward slice that begins at or behind the end is empty.
+func (r *renderer) cut(v, s *value) (*value, error) {
+	n := int64(len(v.elements))
+	step := s.place("step").integer()
+	if step == 0 {
+		step = 1
+	}
+	start, stop := int64(0), n
+	if step < 0 {
+		start, stop = n-1, -1
+	}
+	if p := s.place("start"); p.kind != null {
+		if start = p.integer(); start < 0 {
+			start += n
+		}
+		start = min(max(start, 0), n)
+	}
+	if p := s.place("stop"); p.kind != null {
+		if stop = p.integer(); stop < 0 {
+			stop += n
+		}
+	}
+	l := &value{kind: array}
+	for i := start; i >= 0 && i < n && (step > 0 && i < stop || step < 0 && i > stop); i += step {
+		if err := r.push(l, v.elements[i]); err != nil {
+			return nil, err
+		}
+		if (i+step < i) != (step < 0) {
+			return nil, fmt.Errorf("a slice with step %d overflows: %w", step, ErrCrash)
+		}
+	}
+	return l, nil
+}
+
+// call calls one of three functions or a macro. An unknown name gives an empty text, without a look at the arguments.
+func (r *renderer) call(x *call) (*value, error) {
+	if f, ok := functions[x.name]; ok {
+		values := make([]*value, len(x.arguments))
+		for i, a := range x.arguments {
+			var err error
+			if values[i], err = r.eval(a.x); err != nil {
+				return nil, err
+			}
+		}
+		return f(r, x.arguments, values)
+	}
+	m := r.macros[x.name]
+	if m == nil {
+		return newText(""), nil
+	}
+	scope := newObject()
+	position := 0
+	for _, a := range x.arguments {
+		name := a.name
+		if name == "" {
+			if position == len(m.parameters) {
+				continue
+			}
+			name = m.parameters[position]
+			position++
+		}
+		v, err := r.eval(a.x)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.put(scope, name, v); err != nil {
+			return nil, err
+		}
+	}
+	// A macro sees all variables of its caller. A parameter without argument is one of them, or does not exist.
+	r.pushScope(scope)
+	defer r.popScope()
+	var out strings.Builder
+	if err := r.body(m.body, &out); err != nil {
+		return nil, err
+	}
+	return newText(out.String()), nil
+}
+
+// is tests a value; a test that the engine does not know fails.
+func (v *value) is(name string) bool {
+	switch name {
+	case "defined":
+		return !v.isUndefined()
+	case "undefined":
+		return v.isUndefined()
+	case "none":
+		return v.kind == null
+	case "boolean":
+		return v.kind == no || v.kind == yes
+	case "string":
+		return v.kind == text
+	case "number":
+		return v.kind == number
+	case "sequence", "iterable":
+		return v.kind == array || v.kind == text
+	case "mapping":
+		return v.kind == object
+	case "true":
+		return v.kind == yes
+	case "false":
+		return v.kind == no
+	}
+	return false
+}
+
+// rangeList makes the list of a range; a step of 0 gives none. A fraction counts as its bits.
+func rangeList(r *renderer, _ []argument, values []*value) (*value, error) {
+	start, stop, step := int64(0), int64(0), int64(1)
+	switch {
+	case len(values) == 1:
+		stop = values[0].integer()
+	case len(values) > 1:
+		start, stop = values[0].integer(), values[1].integer()
+	}
+	if len(values) > 2 {
+		step = values[2].integer()
+	}
+	l := &value{kind: array}
+	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
+		if err := r.step(4); err != nil {
+			return nil, err
+		}
+		l.elements = append(l.elements, newInt(i))
+		if next := i + step; (next < i) != (step < 0) {
+			return nil, fmt.Errorf("range(%d, %d, %d) overflows: %w", start, stop, step, ErrCrash)
+		}
+	}
+	return l, nil
+}
+
+// namespace keeps its keyword arguments only.
+func namespace(r *renderer, arguments []argument, values []*value) (*value, error) {
+	o := newObject()
+	for i, a := range arguments {
+		if a.name != "" {
+			if err := r.put(o, a.name, values[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return o, nil
+}
+
+func strftimeNow(r *renderer, _ []argument, values []*value) (*value, error) {
+	format := "%Y-%m-%d"
+	if len(values) > 0 {
+		format = values[0].text
+	}
+	s, err := strftime(r.limits.Now, format)
+	return newText(s), err
+}
+
+// functions are all that the engine has. Their names are variables as well.
+var functions = map[string]func(*renderer, []argument, []*value) (*value, error){
+	"range":        rangeList,
+	"namespace":    namespace,
+	"strftime_now": strftimeNow,
+}

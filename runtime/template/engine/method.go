@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+)
+
+// method calls a method of a text. One that the engine does not know, that lacks arguments, or that is called on
+// anything else gives an empty text, without a look at the arguments. Arguments that are no texts count as empty ones.
+func (r *renderer) method(x *method) (*value, error) {
+	v, err := r.eval(x.x)
+	if err != nil {
+		return nil, err
+	}
+	need, ok := methods[x.name]
+	if v.kind != text || !ok || len(x.arguments) < need.least {
+		return newText(""), nil
+	}
+	var arguments []string
+	for _, a := range x.arguments[:min(len(x.arguments), need.most)] {
+		w, err := r.eval(a)
+		if err != nil {
+			return nil, err
+		}
+		arguments = append(arguments, w.text)
+	}
+	s := v.text
+	if err := r.step(1 + len(s)/64); err != nil {
+		return nil, err
+	}
+	first := need.absent
+	if len(arguments) > 0 {
+		first = arguments[0]
+	}
+	switch x.name {
+	case "startswith":
+		return newBool(strings.HasPrefix(s, first)), nil
+	case "endswith":
+		return newBool(strings.HasSuffix(s, first)), nil
+	case "strip":
+		return newText(stripRight(stripLeft(s, first), first)), nil
+	case "lstrip":
+		return newText(stripLeft(s, first)), nil
+	case "rstrip":
+		return newText(stripRight(s, first)), nil
+	case "split":
+		return r.split(s, first)
+	}
+	return r.replace(s, first, arguments[1])
+}
+
+// methods says how many arguments a method needs and reads, and what stands for a missing one.
+var methods = map[string]struct {
+	least, most int
+	absent      string
+}{
+	"startswith": {1, 1, ""},
+	"endswith":   {1, 1, ""},
+	"split":      {0, 1, " "},
+	"strip":      {0, 1, blanks},
+	"lstrip":     {0, 1, blanks},
+	"rstrip":     {0, 1, blanks},
+	"replace":    {2, 2, ""},
+}
+
+// stripLeft takes bytes away, not characters, so that a part of a character may go.
+func stripLeft(s, bytes string) string {
+	for s != "" && strings.IndexByte(bytes, s[0]) >= 0 {
+		s = s[1:]
+	}
+	return s
+}
+
+func stripRight(s, bytes string) string {
+	for s != "" && strings.IndexByte(bytes, s[len(s)-1]) >= 0 {
+		s = s[:len(s)-1]
+	}
+	return s
+}
+
+// split cuts at every separator, at each blank if none is given.
+func (r *renderer) split(s, separator string) (*value, error) {
+	if separator == "" {
+		return nil, fmt.Errorf("split at an empty text never ends: %w", ErrCrash)
+	}
+	l := &value{kind: array}
+	for {
+		part, rest, found := strings.Cut(s, separator)
+		if err := r.step(2 + len(part)/64); err != nil {
+			return nil, err
+		}
+		l.elements = append(l.elements, newText(part))
+		if !found {
+			return l, nil
+		}
+		s = rest
+	}
+}
+
+func (r *renderer) replace(s, from, to string) (*value, error) {
+	if from == "" {
+		return newText(s), nil
+	}
+	n := strings.Count(s, from)
+	if err := r.size(len(s) + n*(len(to)-len(from))); err != nil {
+		return nil, err
+	}
+	return newText(strings.ReplaceAll(s, from, to)), nil
+}

@@ -1,0 +1,207 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+)
+
+// maxNesting bounds how deep brackets, blocks and branches may be within each other; the engine's stack ends somewhere
+// beyond.
+const maxNesting = 400
+
+// parser makes the tree of a template. Like the engine's it never refuses: what it does not expect is left where it
+// is, for the caller to skip.
+type parser struct {
+	tokens  []token
+	at      int
+	nesting int
+}
+
+func (p *parser) peek() token { return p.tokens[p.at] }
+
+func (p *parser) atEnd() bool { return p.peek().kind == endToken }
+
+// is is true when the next token is of a kind and, if texts are given, has one of them.
+func (p *parser) is(kind tokenKind, texts ...string) bool {
+	t := p.peek()
+	return t.kind == kind && kind != endToken && (len(texts) == 0 || slices.Contains(texts, t.text))
+}
+
+// next takes a token; at the end it gives the last one again.
+func (p *parser) next() token {
+	if !p.atEnd() {
+		p.at++
+	}
+	return p.tokens[max(p.at-1, 0)]
+}
+
+// take takes the next token if it is the one that is asked for.
+func (p *parser) take(kind tokenKind, texts ...string) bool {
+	ok := p.is(kind, texts...)
+	if ok {
+		p.at++
+	}
+	return ok
+}
+
+// nest counts a level; the caller defers the other half.
+func (p *parser) nest() error {
+	if p.nesting++; p.nesting > maxNesting {
+		return fmt.Errorf("line %d: nested more than %d deep: %w", p.peek().line, maxNesting, ErrCrash)
+	}
+	return nil
+}
+
+func (p *parser) unnest() { p.nesting-- }
+
+// body appends statements up to a block of one of these names, which it takes without what follows the name. The name
+// is empty at the end of the template. An end of a macro need not be a name.
+func (p *parser) body(body *[]statement, ends ...string) (string, error) {
+	if err := p.nest(); err != nil {
+		return "", err
+	}
+	defer p.unnest()
+	for !p.atEnd() {
+		if p.is(blockStart) {
+			tag := p.tokens[p.at+1]
+			if (tag.kind == nameToken || tag.text == "endmacro") && slices.Contains(ends, tag.text) {
+				p.at += 2
+				return tag.text, nil
+			}
+		}
+		switch {
+		case p.is(textToken):
+			*body = append(*body, &textStatement{p.next().text})
+		case p.take(printStart):
+			x, err := p.expression(true)
+			if err != nil {
+				return "", err
+			}
+			p.take(printEnd)
+			*body = append(*body, &printStatement{x})
+		case p.take(blockStart):
+			s, err := p.block()
+			if err != nil {
+				return "", err
+			}
+			if s != nil {
+				*body = append(*body, s)
+			}
+		default:
+			p.next()
+		}
+	}
+	return "", nil
+}
+
+// block reads a block after its opening; nil for one that the engine does not know and skips.
+func (p *parser) block() (statement, error) {
+	if tag := p.next(); tag.kind == nameToken {
+		switch tag.text {
+		case "for":
+			return p.forBlock()
+		case "if":
+			return p.ifBlock()
+		case "set":
+			return p.setBlock()
+		case "macro":
+			return p.macroBlock()
+		}
+	}
+	for !p.is(blockEnd) && !p.atEnd() {
+		p.next()
+	}
+	p.next()
+	return nil, nil
+}
+
+func (p *parser) setBlock() (statement, error) {
+	target, err := p.expression(true)
+	if err != nil {
+		return nil, err
+	}
+	p.take(operatorToken, "=")
+	v, err := p.expression(true)
+	p.take(blockEnd)
+	return &setStatement{target, v}, err
+}
+
+// ifBlock reads from the condition on. An elif is a block within the else.
+func (p *parser) ifBlock() (statement, error) {
+	if err := p.nest(); err != nil {
+		return nil, err
+	}
+	defer p.unnest()
+	x, err := p.expression(true)
+	if err != nil {
+		return nil, err
+	}
+	p.take(blockEnd)
+	s := &ifStatement{test: x}
+	body := &s.yes
+	for {
+		tag, err := p.body(body, "endif", "else", "elif")
+		if err != nil {
+			return nil, err
+		}
+		if tag == "elif" {
+			nested, err := p.ifBlock()
+			s.no = append(s.no, nested)
+			return s, err
+		}
+		p.take(blockEnd)
+		if tag != "else" {
+			return s, nil
+		}
+		body = &s.no
+	}
+}
+
+func (p *parser) forBlock() (statement, error) {
+	s := &forStatement{}
+	for p.is(nameToken) {
+		s.names = append(s.names, p.next().text)
+		if !p.take(punctuationToken, ",") {
+			break
+		}
+	}
+	p.take(nameToken, "in")
+	var err error
+	if s.iterable, err = p.expression(false); err != nil {
+		return nil, err
+	}
+	if p.take(nameToken, "if") {
+		if s.test, err = p.expression(true); err != nil {
+			return nil, err
+		}
+	}
+	p.take(blockEnd)
+	_, err = p.body(&s.body, "endfor")
+	p.take(blockEnd)
+	return s, err
+}
+
+// macroBlock reads a macro. Values for missing arguments are read and dropped.
+func (p *parser) macroBlock() (statement, error) {
+	s := &macroStatement{name: p.next().text}
+	if p.take(punctuationToken, "(") {
+		for !p.is(punctuationToken, ")") {
+			if p.is(nameToken) {
+				s.parameters = append(s.parameters, p.next().text)
+				if p.take(operatorToken, "=") {
+					if _, err := p.expression(true); err != nil {
+						return nil, err
+					}
+				}
+			}
+			if !p.take(punctuationToken, ",") {
+				break
+			}
+		}
+		p.take(punctuationToken, ")")
+	}
+	p.take(blockEnd)
+	_, err := p.body(&s.body, "endmacro")
+	p.take(blockEnd)
+	return s, err
+}

@@ -1,0 +1,158 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/llmexport/llmexport/runtime/template"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Template is a parsed template. It is not changed by rendering, so several goroutines may render one.
+type Template struct{ body []statement }
+
+// maxSource bounds the length of a template in bytes.
+const maxSource = 4 << 20
+
+// Parse reads a template. The engine refuses none: the error is an [ErrCrash] where it never ends.
+func Parse(source string) (*Template, error) {
+	if len(source) > maxSource {
+		return nil, fmt.Errorf("template of %d bytes: %w", len(source), tensor.ErrUnsupported)
+	}
+	p := &parser{tokens: lex(source)}
+	t := &Template{}
+	_, err := p.body(&t.body)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Message is a message as the engine's interface takes it. A message of the role "json" whose content is a JSON object
+// is that object, which is the only way to tool calls and lists of parts.
+type Message struct{ Role, Content string }
+
+// Input is what a template is rendered for.
+type Input struct {
+	Messages            []Message
+	AddGenerationPrompt bool   // false leaves the variable undefined
+	Context             string // a JSON object with more variables, tools among them; anything else is none
+	BOS, EOS            string // of the tokenizer file; an empty BOS leaves bos_token undefined
+}
+
+// probe is the text by which the engine sees whether a template prints the content of a user's message.
+const probe = "<__jinja_content_probe__>"
+
+// Render renders a conversation. Before it does, the engine renders a single message twice, to see whether the template
+// prints texts or only lists of parts: in the latter case it makes lists of all texts that are not empty. What those
+// renderings change of bos_token, eos_token and functions stays changed.
+func (t *Template) Render(ctx context.Context, in Input, limits template.Limits) (string, error) {
+	r := &renderer{ctx: ctx, limits: withDefaults(limits), undefined: newUndefined(), globals: globals(in)}
+	message, err := decodeMessages(in.Messages)
+	if err != nil {
+		return "", err
+	}
+	parts, err := t.wantsParts(r)
+	if err != nil {
+		return "", err
+	}
+	if parts {
+		for _, m := range message.elements {
+			if c := m.member("content"); c != nil && c.kind == text && c.text != "" {
+				*c = *textPart(c.text)
+			}
+		}
+	}
+	variables, err := decodeObject(in.Context)
+	if err != nil {
+		return "", fmt.Errorf("context: %w", err)
+	}
+	if variables == nil {
+		variables = newObject()
+	}
+	*variables.place("messages") = *message
+	if in.AddGenerationPrompt {
+		*variables.place("add_generation_prompt") = *newBool(true)
+	}
+	return r.render(t.body, variables)
+}
+
+func withDefaults(l template.Limits) template.Limits {
+	if l.Steps <= 0 {
+		l.Steps = 20_000_000
+	}
+	if l.Output <= 0 {
+		l.Output = 16 << 20
+	}
+	if l.Now.IsZero() {
+		l.Now = time.Now()
+	}
+	return l
+}
+
+// globals are the variables below those of the conversation.
+func globals(in Input) *value {
+	g := newObject(member{"eos_token", newText(in.EOS)})
+	if in.BOS != "" {
+		*g.place("bos_token") = *newText(in.BOS)
+	}
+	for _, name := range []string{"range", "namespace", "strftime_now"} {
+		*g.place(name) = *newText("<function " + name + ">")
+	}
+	return g
+}
+
+func decodeMessages(messages []Message) (*value, error) {
+	list := &value{kind: array}
+	for i, m := range messages {
+		v := newObject(member{"role", newText(m.Role)}, member{"content", newText(m.Content)})
+		if m.Role == "json" {
+			o, err := decodeObject(m.Content)
+			if err != nil {
+				return nil, fmt.Errorf("message %d: %w", i, err)
+			}
+			if o != nil {
+				v = o
+			}
+		}
+		list.elements = append(list.elements, v)
+	}
+	return list, nil
+}
+
+// decodeObject reads a JSON object; nil for what is none.
+func decodeObject(s string) (*value, error) {
+	v, err := decode(s)
+	switch {
+	case errors.Is(err, tensor.ErrCorrupt):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case v.kind != object:
+		return nil, nil
+	}
+	return v, nil
+}
+
+// textPart is a text as a list of one part.
+func textPart(s string) *value {
+	return &value{kind: array, elements: []*value{newObject(member{"type", newText("text")}, member{"text", newText(s)})}}
+}
+
+// wantsParts is true for a template that prints a content only when it is a list of parts.
+func (t *Template) wantsParts(r *renderer) (bool, error) {
+	var printed [2]bool
+	for i, content := range []*value{newText(probe), textPart(probe)} {
+		m := newObject(member{"role", newText("user")}, member{"content", content})
+		list := &value{kind: array, elements: []*value{m}}
+		s, err := r.render(t.body, newObject(member{"messages", list}))
+		if err != nil {
+			return false, fmt.Errorf("the engine's probe for lists of parts: %w", err)
+		}
+		printed[i] = strings.Contains(s, probe)
+	}
+	return !printed[0] && printed[1], nil
+}

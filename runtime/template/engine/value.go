@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"math"
+	"strings"
+)
+
+// kind is the type of a value. The engine orders values of different types by it.
+type kind uint8
+
+const (
+	null kind = iota
+	no
+	yes
+	object
+	array
+	text
+	number
+)
+
+// form is how a number is stored.
+type form uint8
+
+const (
+	integer  form = iota
+	unsigned      // above 2^63-1; to most of the engine it is neither integer nor fraction
+	fraction
+)
+
+// value is what the engine calculates with. Reading a variable gives the variable's own value, not a copy, so a later
+// assignment shows through; assigning copies. Lists and objects own their elements.
+type value struct {
+	kind     kind
+	form     form
+	bits     uint64 // of a number
+	text     string
+	elements []*value
+	members  []member // in the order of insertion; JSON may give a key twice, of which the first is found
+}
+
+type member struct {
+	key   string
+	value *value
+}
+
+// undefinedKey marks the object that stands for what does not exist.
+const undefinedKey = "__jinja_undefined__"
+
+func newText(s string) *value { return &value{kind: text, text: s} }
+
+func newInt(i int64) *value { return &value{kind: number, bits: uint64(i)} }
+
+func newFloat(f float64) *value {
+	return &value{kind: number, form: fraction, bits: math.Float64bits(f)}
+}
+
+func newBool(b bool) *value {
+	if b {
+		return &value{kind: yes}
+	}
+	return &value{kind: no}
+}
+
+// newObject makes an object of pairs; a key must be new.
+func newObject(pairs ...member) *value { return &value{kind: object, members: pairs} }
+
+func newUndefined() *value { return newObject(member{undefinedKey, newBool(true)}) }
+
+// cString is what C code sees of a text: it ends at a zero byte.
+func cString(s string) string {
+	if i := strings.IndexByte(s, 0); i >= 0 {
+		return s[:i]
+	}
+	return s
+}
+
+// member finds a key; nil when there is none, or the value is no object.
+func (v *value) member(key string) *value {
+	if v.kind != object {
+		return nil
+	}
+	key = cString(key)
+	for i := range v.members {
+		if v.members[i].key == key {
+			return v.members[i].value
+		}
+	}
+	return nil
+}
+
+// place is the member of a key, made when it is missing. A value that is no object becomes an empty one.
+func (v *value) place(key string) *value {
+	if v.kind != object {
+		*v = value{kind: object}
+	}
+	if m := v.member(key); m != nil {
+		return m
+	}
+	m := &value{}
+	v.members = append(v.members, member{key, m})
+	return m
+}
+
+func (v *value) isUndefined() bool { return v.member(undefinedKey) != nil }
+
+func (v *value) isBool() bool { return v.kind == no || v.kind == yes }
+
+func (v *value) isInteger() bool { return v.kind == number && v.form == integer }
+
+func (v *value) isFraction() bool { return v.kind == number && v.form == fraction }
+
+// integer is what the engine reads as an integer: 0 for what is no number, the bits of a fraction.
+func (v *value) integer() int64 {
+	if v.kind != number {
+		return 0
+	}
+	return int64(v.bits)
+}
+
+// float is a number as a float64.
+func (v *value) float() float64 {
+	switch v.form {
+	case fraction:
+		return math.Float64frombits(v.bits)
+	case unsigned:
+		return float64(v.bits)
+	}
+	return float64(int64(v.bits))
+}
+
+// size is the number of elements of a list or object, 0 for others.
+func (v *value) size() int { return len(v.elements) + len(v.members) }
+
+// truth is what a value is as a condition.
+func (v *value) truth() bool {
+	switch v.kind {
+	case null, no:
+		return false
+	case text:
+		return v.text != ""
+	case number:
+		return v.float() != 0
+	case array:
+		return len(v.elements) > 0
+	case object:
+		return len(v.members) > 0 && !v.isUndefined()
+	}
+	return true
+}
+
+// compare orders two values: by type, then by what the engine looks at. Of objects that is only the number of their
+// members, and of texts what is before a zero byte.
+func (r *renderer) compare(a, b *value) (int, error) {
+	if err := r.step(1 + min(len(a.text), len(b.text))/64); err != nil {
+		return 0, err
+	}
+	switch {
+	case a.kind != b.kind:
+		return int(a.kind) - int(b.kind), nil
+	case a.kind == text:
+		return strings.Compare(cString(a.text), cString(b.text)), nil
+	case a.isFraction() || b.isFraction():
+		return order(a.float(), b.float()), nil
+	case a.kind == number:
+		return order(a.integer(), b.integer()), nil
+	case a.size() != b.size():
+		return order(a.size(), b.size()), nil
+	case a.kind == array:
+		for i := range a.elements {
+			if c, err := r.compare(a.elements[i], b.elements[i]); c != 0 || err != nil {
+				return c, err
+			}
+		}
+	}
+	return 0, nil
+}
+
+// order is 0 for what is neither less nor greater, which a NaN is to everything.
+func order[T int | int64 | float64](a, b T) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
