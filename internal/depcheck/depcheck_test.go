@@ -27,7 +27,8 @@ var levels = []struct {
 }{
 	{0, []string{"docs", "runtime/tensor"}},
 	{0, []string{"runtime/kernel", "runtime/tokenizer", "runtime/template"}},
-	{1, []string{"recipes", "quant", "runtime/mnn", "publish/manifest", "runtime/tokenizer/parity"}},
+	{0, []string{"runtime/template/conversations"}},
+	{1, []string{"recipes", "quant", "runtime/mnn", "publish/manifest"}},
 	{2, []string{"backends"}},
 	{2, []string{"backends/backendtest"}},
 	{2, []string{"backends/generic"}},
@@ -51,6 +52,8 @@ var thirdParty = map[string][]string{
 	"runtime/kernel":    {"golang.org/x/sys"},
 	"runtime/tokenizer": {"golang.org/x/text"},
 	"runtime/template":  {},
+
+	"runtime/template/conversations": {},
 }
 
 // row is a package's place in levels, or -1. The second result is the package of the map that it belongs to.

@@ -17,26 +17,13 @@ func (m Message) object() *Object {
 	return o
 }
 
-// Chat renders a chat template as transformers' apply_chat_template does. Messages are a []Message, or a list of
-// objects such as [DecodeJSON] gives. As there, the template also sees tools and documents, which are none unless
-// extra has them, and what extra holds: bos_token, eos_token, enable_thinking.
+// Chat renders a chat template as transformers' apply_chat_template does. Messages are what [Messages] takes. As
+// there, the template also sees tools and documents, which are none unless extra has them, and what extra holds:
+// bos_token, eos_token, enable_thinking.
 func Chat(ctx context.Context, t *Template, messages any, addGenerationPrompt bool, extra map[string]any, limits Limits) (string, error) {
-	r := &renderer{ctx: ctx, limits: limits.withDefaults()}
-	v, err := r.convert(messages, 0)
+	chat, err := Messages(messages)
 	if err != nil {
-		return "", fmt.Errorf("messages: %w", err)
-	}
-	list, ok := v.([]any)
-	if !ok {
-		return "", fmt.Errorf("messages are a %s, not a list: %w", typeName(v), tensor.ErrUnsupported)
-	}
-	chat := make([]any, len(list))
-	for i, m := range list {
-		o, ok := m.(*Object)
-		if !ok {
-			return "", fmt.Errorf("message %d is a %s, not an object: %w", i, typeName(m), tensor.ErrUnsupported)
-		}
-		chat[i] = withReasoning(o)
+		return "", err
 	}
 	values := map[string]any{"tools": nil, "documents": nil}
 	for k, v := range extra {
@@ -45,6 +32,40 @@ func Chat(ctx context.Context, t *Template, messages any, addGenerationPrompt bo
 	values["messages"] = chat
 	values["add_generation_prompt"] = addGenerationPrompt
 	return t.Render(ctx, values, limits)
+}
+
+// Messages gives a conversation the form in which transformers hands it to a template: fields without a value are
+// dropped, and reasoning has all of its names. It takes a []Message, or a list of objects such as [DecodeJSON] gives.
+// transformers: tokenization_utils_base.py, apply_chat_template.
+func Messages(messages any) ([]*Object, error) {
+	r := &renderer{ctx: context.Background(), limits: Limits{}.withDefaults()}
+	v, err := r.convert(messages, 0)
+	if err != nil {
+		return nil, fmt.Errorf("messages: %w", err)
+	}
+	list, ok := v.([]any)
+	if !ok {
+		return nil, fmt.Errorf("messages are a %s, not a list: %w", typeName(v), tensor.ErrUnsupported)
+	}
+	chat := make([]*Object, len(list))
+	for i, m := range list {
+		o, ok := m.(*Object)
+		if !ok {
+			return nil, fmt.Errorf("message %d is a %s, not an object: %w", i, typeName(m), tensor.ErrUnsupported)
+		}
+		chat[i] = withReasoning(withoutNone(o))
+	}
+	return chat, nil
+}
+
+func withoutNone(m *Object) *Object {
+	o := NewObject()
+	for i, key := range m.keys {
+		if m.values[i] != nil {
+			o.put(key, m.hashed[i], m.values[i])
+		}
+	}
+	return o
 }
 
 // withReasoning gives a message that holds its reasoning under one of three names the others that templates read.

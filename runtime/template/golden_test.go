@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +15,6 @@ var now = time.Date(2026, 3, 5, 7, 8, 9, 12_345_000, time.UTC)
 
 // golden is what the reference made of one template.
 type golden struct {
-	Name    string          `json:"name"`
 	Source  string          `json:"source"`
 	Values  json.RawMessage `json:"values"`
 	Output  string          `json:"output"`
@@ -89,28 +86,6 @@ func TestGoldens(t *testing.T) {
 	for _, g := range file.Cases {
 		t.Run("", func(t *testing.T) { check(t, g, with) })
 	}
-}
-
-// TestTemplates renders templates of models. LLMEXPORT_TEMPLATES is what testdata/goldens.py printed for them.
-func TestTemplates(t *testing.T) {
-	name := os.Getenv("LLMEXPORT_TEMPLATES")
-	if name == "" {
-		t.Skip("LLMEXPORT_TEMPLATES names no goldens of models' templates")
-	}
-	data, err := os.ReadFile(filepath.Clean(name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var goldens []golden
-	if err := json.Unmarshal(data, &goldens); err != nil {
-		t.Fatal(err)
-	}
-	for _, g := range goldens {
-		t.Run(strings.ReplaceAll(g.Name, " ", "_"), func(t *testing.T) {
-			check(t, g, values(t, g.Values))
-		})
-	}
-	t.Logf("%d goldens", len(goldens))
 }
 
 // TestUnsupported names what jinja2 has and this package lacks.

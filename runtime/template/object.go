@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"slices"
 
@@ -30,6 +31,17 @@ func (o *Object) Get(key string) (any, bool) { return o.get(key) }
 
 // Len is the number of keys.
 func (o *Object) Len() int { return len(o.keys) }
+
+// All gives the keys and values in order. Keys that are no texts, which no JSON has, are left out.
+func (o *Object) All() iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		for i, k := range o.keys {
+			if s, ok := k.(string); ok && !yield(s, o.values[i]) {
+				return
+			}
+		}
+	}
+}
 
 // put sets a key of any type by its hashable form.
 func (o *Object) put(key, hashed, value any) {

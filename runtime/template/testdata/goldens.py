@@ -1,16 +1,11 @@
 """Renders templates with transformers' own environment and writes what came out to goldens.json.
 
     python goldens.py
-
-With folders of templates (*.jinja) as arguments it renders each of these for the conversations below instead, and
-prints the same form of JSON to stdout.
 """
 
 import datetime
-import glob
 import json
 import os
-import sys
 
 import jinja2
 import transformers.utils.chat_template_utils as chat
@@ -532,103 +527,6 @@ BLOCKS = [
     "a\n\u00a0{% if true %}x{% endif %}\u2003{%- if true -%}\u3000y{% endif %}",
 ]
 
-CONVERSATIONS = {
-    "plain": {"messages": [{"role": "user", "content": "Hello <b>!"}], "add_generation_prompt": True},
-    "system": {
-        "messages": [
-            {"role": "system", "content": " Be brief. "},
-            {"role": "user", "content": "Hi"},
-            {"role": "assistant", "content": "Ho\n"},
-            {"role": "user", "content": " and é🎉? "},
-        ],
-        "add_generation_prompt": True,
-    },
-    "answered": {
-        "messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "<think>\nhm\n</think>\n\nA"}],
-        "add_generation_prompt": False,
-    },
-    "thinking": {
-        "messages": [
-            {"role": "user", "content": "Q"},
-            {"role": "assistant", "content": "A", "reasoning_content": "because\n"},
-            {"role": "user", "content": "R"},
-        ],
-        "add_generation_prompt": True,
-        "enable_thinking": False,
-    },
-    "tools": {
-        "messages": [
-            {"role": "system", "content": "S"},
-            {"role": "user", "content": "weather?"},
-            {
-                "role": "assistant",
-                "content": "",
-                "tool_calls": [
-                    {
-                        "id": "abcdefghi",
-                        "type": "function",
-                        "function": {"name": "get", "arguments": {"city": "Zürich", "n": 2, "f": 1.0, "l": [1, None]}},
-                    }
-                ],
-            },
-            {"role": "tool", "name": "get", "tool_call_id": "abcdefghi", "content": "{\"t\": 21}"},
-            {"role": "assistant", "content": "21"},
-            {"role": "user", "content": "thanks"},
-        ],
-        "tools": [
-            {
-                "type": "function",
-                "function": {
-                    "name": "get",
-                    "description": "Get it.\nNow.",
-                    "parameters": {
-                        "type": "object",
-                        "properties": {
-                            "city": {"type": "string", "description": "a \"city\""},
-                            "n": {"type": ["integer", "null"], "enum": [1, 2], "default": 1},
-                            "o": {"type": "array", "items": {"type": "string"}, "nullable": True},
-                        },
-                        "required": ["city"],
-                    },
-                },
-            }
-        ],
-        "add_generation_prompt": True,
-        "enable_thinking": True,
-    },
-    "text call": {
-        "messages": [
-            {"role": "user", "content": "x"},
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [
-                    {"id": "123456789", "type": "function", "function": {"name": "g", "arguments": "{\"a\": 1}"}}
-                ],
-            },
-            {"role": "tool", "tool_call_id": "123456789", "content": "ok"},
-        ],
-        "add_generation_prompt": True,
-    },
-    "parts": {
-        "messages": [
-            {
-                "role": "user",
-                "content": [{"type": "text", "text": "what is"}, {"type": "image"}, {"type": "text", "text": "this"}],
-            },
-            {"role": "assistant", "content": [{"type": "text", "text": "a cat"}]},
-        ],
-        "add_generation_prompt": True,
-    },
-    "wrong order": {
-        "messages": [{"role": "assistant", "content": "A"}, {"role": "assistant", "content": "B"}],
-        "add_generation_prompt": True,
-    },
-    "unknown role": {"messages": [{"role": "robot", "content": "A"}], "add_generation_prompt": False},
-    "empty": {"messages": [], "add_generation_prompt": True},
-}
-
-
 def render(source, values):
     try:
         template = chat._compile_jinja_template(source)
@@ -650,19 +548,6 @@ def cases():
 
 
 def main():
-    if len(sys.argv) > 1:
-        results = []
-        for folder in sys.argv[1:]:
-            for name in sorted(glob.glob(os.path.join(folder, "*.jinja"))):
-                with open(name, newline="") as f:
-                    source = f.read()
-                for label, values in CONVERSATIONS.items():
-                    values = {"tools": None, "documents": None, "bos_token": "<s>", "eos_token": "</s>", **values}
-                    values["messages"] = chat._alias_reasoning_fields(values["messages"])
-                    result = {"name": os.path.basename(name) + "/" + label, "source": source, "values": values}
-                    results.append(result | render(source, values))
-        json.dump(results, sys.stdout, ensure_ascii=False)
-        return
     golden = {"jinja2": jinja2.__version__, "values": VALUES, "cases": []}
     for source in cases():
         # Fresh values for each, as the filter indent changes a list that it is given.
