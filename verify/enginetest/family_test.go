@@ -16,7 +16,7 @@ import (
 	"github.com/llmexport/llmexport/runtime"
 )
 
-var update = flag.Bool("update", false, "rewrite what docs/families.md says was measured")
+var update = flag.Bool("update", false, "rewrite what docs/families.md says was measured, and the goldens of templates")
 
 // maxGolden bounds KL(transformers || engine) of 16-bit packages, in nats.
 const maxGolden = 1e-9

@@ -93,9 +93,12 @@ func (v *value) decimal() (string, bool) {
 	return strconv.FormatInt(int64(v.bits), 10), true
 }
 
-// quoted writes a JSON string. All bytes but quotes, backslashes and control characters stay as they are.
 func (r *renderer) quoted(out *strings.Builder, s string) error {
-	b := make([]byte, 0, len(s)+2)
+	return r.write(out, string(appendText(nil, s)))
+}
+
+// appendText writes a JSON string. All bytes but quotes, backslashes and control characters stay as they are.
+func appendText(b []byte, s string) []byte {
 	b = append(b, '"')
 	for i := range len(s) {
 		c := s[i]
@@ -108,7 +111,7 @@ func (r *renderer) quoted(out *strings.Builder, s string) error {
 			b = append(b, c)
 		}
 	}
-	return r.write(out, string(append(b, '"')))
+	return append(b, '"')
 }
 
 // firstKeys stand first in the objects that tojson and string write; the others follow in the order of their bytes.

@@ -3,10 +3,12 @@ package engine
 import (
 	"fmt"
 	"slices"
+
+	"github.com/llmexport/llmexport/runtime/template"
 )
 
-// maxNesting bounds how deep brackets, blocks and branches may be within each other; the engine's stack ends somewhere
-// beyond.
+// maxNesting bounds how deep brackets, blocks and branches may be within each other. The engine goes on until its
+// stack ends.
 const maxNesting = 400
 
 // parser makes the tree of a template. Like the engine's it never refuses: what it does not expect is left where it
@@ -47,7 +49,7 @@ func (p *parser) take(kind tokenKind, texts ...string) bool {
 // nest counts a level; the caller defers the other half.
 func (p *parser) nest() error {
 	if p.nesting++; p.nesting > maxNesting {
-		return fmt.Errorf("line %d: nested more than %d deep: %w", p.peek().line, maxNesting, ErrCrash)
+		return fmt.Errorf("line %d: nested more than %d deep: %w", p.peek().line, maxNesting, template.ErrLimit)
 	}
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 // ErrCrash says that the engine would hang, run out of memory or stack, or crash.
 var ErrCrash = errors.New("the engine hangs or crashes")
 
-// maxDepth bounds expressions and statements within each other while they are evaluated, calls of macros included; the
-// engine's stack ends somewhere beyond.
+// maxDepth bounds expressions and statements within each other while they are evaluated, calls of macros included. The
+// engine goes on until its stack ends, which on a thread with little of it may be sooner than on others.
 const maxDepth = 2000
 
 // renderer holds what the renderings of one call share, and the variables of the current one.
@@ -61,7 +61,7 @@ func (r *renderer) write(out *strings.Builder, s string) error {
 // enter counts a level of evaluation; the caller defers leave.
 func (r *renderer) enter() error {
 	if r.depth++; r.depth > maxDepth {
-		return fmt.Errorf("evaluated more than %d deep, as a macro that calls itself without end is: %w", maxDepth, ErrCrash)
+		return fmt.Errorf("evaluated more than %d deep, as a macro that calls itself without end is: %w", maxDepth, template.ErrLimit)
 	}
 	return r.step(1)
 }

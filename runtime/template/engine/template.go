@@ -12,18 +12,21 @@ import (
 )
 
 // Template is a parsed template. It is not changed by rendering, so several goroutines may render one.
-type Template struct{ body []statement }
+type Template struct {
+	body  []statement
+	empty bool
+}
 
 // maxSource bounds the length of a template in bytes.
 const maxSource = 4 << 20
 
-// Parse reads a template. The engine refuses none: the error is an [ErrCrash] where it never ends.
+// Parse reads a template. An empty one is none: the engine then joins the contents of the messages. The engine refuses none: the error is an [ErrCrash] where it never ends.
 func Parse(source string) (*Template, error) {
 	if len(source) > maxSource {
 		return nil, fmt.Errorf("template of %d bytes: %w", len(source), tensor.ErrUnsupported)
 	}
 	p := &parser{tokens: lex(source)}
-	t := &Template{}
+	t := &Template{empty: source == ""}
 	_, err := p.body(&t.body)
 	if err != nil {
 		return nil, err
@@ -50,6 +53,13 @@ const probe = "<__jinja_content_probe__>"
 // prints texts or only lists of parts: in the latter case it makes lists of all texts that are not empty. What those
 // renderings change of bos_token, eos_token and functions stays changed.
 func (t *Template) Render(ctx context.Context, in Input, limits template.Limits) (string, error) {
+	if t.empty {
+		var out strings.Builder
+		for _, m := range in.Messages {
+			out.WriteString(m.Content)
+		}
+		return out.String(), nil
+	}
 	r := &renderer{ctx: ctx, limits: withDefaults(limits), undefined: newUndefined(), globals: globals(in)}
 	message, err := decodeMessages(in.Messages)
 	if err != nil {

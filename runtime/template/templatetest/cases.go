@@ -1,0 +1,219 @@
+// Package templatetest holds what tests of chat templates share: the inputs on which the emulation of the engine's
+// interpreter is held to the engine, and their recorded results.
+package templatetest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/llmexport/llmexport/runtime/template"
+	"github.com/llmexport/llmexport/runtime/template/conversations"
+	"github.com/llmexport/llmexport/runtime/template/engine"
+)
+
+// The texts of the tokenizer for all cases.
+const (
+	BOS = "<s>"
+	EOS = "</s>"
+)
+
+// Case is a template with the conversations that it is rendered for.
+type Case struct {
+	Name   string
+	Source string
+	Inputs []engine.Input
+	Digest bool // the results are too long to be recorded
+}
+
+// Goldens are what the engine made of cases; testdata/goldens.json of the package engine holds them.
+type Goldens struct {
+	Provenance string    `json:"provenance"`
+	Now        time.Time `json:"now"` // of strftime_now, to the day
+	// Texts has for every case one text, or one digest, or null where the engine crashes.
+	Texts map[string]*string `json:"texts"`
+}
+
+const goldens = "runtime/template/engine/testdata/goldens.json"
+
+// Load reads the goldens; root is the top of the repository.
+func Load(t testing.TB, root string) (g Goldens) {
+	t.Helper()
+	read(t, filepath.Join(root, goldens), &g)
+	return g
+}
+
+// Save writes the goldens.
+func (g *Goldens) Save(t testing.TB, root string) {
+	t.Helper()
+	b, err := json.MarshalIndent(g, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, goldens), append(b, '\n'), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Record is the recorded form of a case's results, of which nil is a crash.
+func (c *Case) Record(texts []*string) *string {
+	if !c.Digest {
+		return texts[0]
+	}
+	b, err := json.Marshal(texts)
+	if err != nil {
+		panic("internal error: " + err.Error())
+	}
+	s := digest(string(b))
+	return &s
+}
+
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Cases are the probes of testdata/probes.json, the snippets that runtime/template is held to jinja2 with, and the
+// templates of models in testdata/templates and in the folders of LLMEXPORT_TEMPLATES on all conversations.
+func Cases(t testing.TB, root string) []Case {
+	t.Helper()
+	var file struct {
+		Values json.RawMessage           `json:"values"`
+		Cases  []struct{ Source string } `json:"cases"`
+	}
+	read(t, filepath.Join(root, "runtime/template/testdata/goldens.json"), &file)
+	input := values(t, file.Values)
+	var probes map[string][]string
+	read(t, filepath.Join(root, "runtime/template/engine/testdata/probes.json"), &probes)
+	var list []Case
+	for group, sources := range probes {
+		for _, s := range sources {
+			list = append(list, Case{Name: group + ": " + s, Source: s, Inputs: []engine.Input{input}})
+		}
+	}
+	for i, c := range file.Cases {
+		list = append(list, Case{Name: fmt.Sprintf("snippet %d %s", i, digest(c.Source)), Source: c.Source, Inputs: []engine.Input{input}})
+	}
+	folders := append([]string{filepath.Join(root, "runtime/template/testdata/templates")}, filepath.SplitList(os.Getenv("LLMEXPORT_TEMPLATES"))...)
+	for _, folder := range folders {
+		for _, s := range Sources(t, folder) {
+			for _, c := range model(t, s) {
+				if !slices.ContainsFunc(list, func(d Case) bool { return d.Name == c.Name }) {
+					list = append(list, c)
+				}
+			}
+		}
+	}
+	return list
+}
+
+// values makes the input of the probes: messages, and everything else as context.
+func values(t testing.TB, data []byte) engine.Input {
+	t.Helper()
+	v, err := template.DecodeJSON(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var messages []*template.Object
+	variables := map[string]any{}
+	for key, e := range v.(*template.Object).All() {
+		if key != "messages" {
+			variables[key] = e
+			continue
+		}
+		for _, m := range e.([]any) {
+			messages = append(messages, m.(*template.Object))
+		}
+	}
+	return input(t, messages, nil, variables)
+}
+
+func input(t testing.TB, messages []*template.Object, tools []any, variables map[string]any) engine.Input {
+	t.Helper()
+	in, err := engine.NewInput(messages, tools, variables, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.BOS, in.EOS = BOS, EOS
+	return in
+}
+
+// model makes the cases of a model's template. The engine's Python interface always asks for an answer: where a
+// conversation does not, the template switches that off itself.
+func model(t testing.TB, source string) []Case {
+	t.Helper()
+	asks := Case{Name: "template " + digest(source), Source: source, Digest: true}
+	ends := Case{Name: "template " + digest(source) + " without generation prompt", Source: "{% set add_generation_prompt = false %}" + source, Digest: true}
+	for _, c := range conversations.All() {
+		first := true
+		_, err := c.Render(func(messages []*template.Object, tools []any, context map[string]any, addGenerationPrompt bool) (string, error) {
+			to := &ends
+			if addGenerationPrompt {
+				to = &asks
+			}
+			if first {
+				to.Inputs = append(to.Inputs, input(t, messages, tools, context))
+			}
+			first = false
+			return "", nil
+		})
+		if err != nil && first {
+			t.Fatal(err)
+		}
+	}
+	return []Case{asks, ends}
+}
+
+// Sources gives the templates below a folder: *.jinja files, and those of tokenizer_config.json files.
+func Sources(t testing.TB, folder string) (list []string) {
+	t.Helper()
+	err := filepath.WalkDir(folder, func(name string, e fs.DirEntry, err error) error {
+		isConfig := e != nil && e.Name() == "tokenizer_config.json"
+		if err != nil || !isConfig && filepath.Ext(name) != ".jinja" {
+			return err
+		}
+		b, err := os.ReadFile(name)
+		if err != nil || !isConfig {
+			list = append(list, string(b))
+			return err
+		}
+		var c struct {
+			Template json.RawMessage `json:"chat_template"`
+		}
+		if err := json.Unmarshal(b, &c); err != nil {
+			return err
+		}
+		var one string
+		var named []struct{ Template string }
+		if json.Unmarshal(c.Template, &one) == nil && one != "" {
+			list = append(list, one)
+		} else if json.Unmarshal(c.Template, &named) == nil {
+			for _, n := range named {
+				list = append(list, n.Template)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func read(t testing.TB, name string, into any) {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+}
