@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -131,20 +130,6 @@ func decodeMessages(messages []Message) (*value, error) {
 		list.elements = append(list.elements, v)
 	}
 	return list, nil
-}
-
-// decodeObject reads a JSON object; nil for what is none.
-func decodeObject(s string) (*value, error) {
-	v, err := decode(s)
-	switch {
-	case errors.Is(err, tensor.ErrCorrupt):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case v.kind != object:
-		return nil, nil
-	}
-	return v, nil
 }
 
 // textPart is a text as a list of one part.
