@@ -269,7 +269,7 @@ func rangeList(r *renderer, _ []argument, values []*value) (*value, error) {
 	}
 	l := &value{kind: array}
 	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
-		if err := r.step(4); err != nil {
+		if err := r.step(valueSteps); err != nil {
 			return nil, err
 		}
 		l.elements = append(l.elements, newInt(i))

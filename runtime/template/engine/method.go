@@ -86,7 +86,7 @@ func (r *renderer) split(s, separator string) (*value, error) {
 	l := &value{kind: array}
 	for {
 		part, rest, found := strings.Cut(s, separator)
-		if err := r.step(2 + len(part)/64); err != nil {
+		if err := r.step(valueSteps + len(part)/64); err != nil {
 			return nil, err
 		}
 		l.elements = append(l.elements, newText(part))
