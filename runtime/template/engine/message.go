@@ -68,9 +68,21 @@ func NewInput(messages []*template.Object, tools []any, variables map[string]any
 		if err != nil {
 			return Input{}, fmt.Errorf("context: %w", err)
 		}
-		in.Context = string(b)
+		if in.Context, err = configured(string(b)); err != nil {
+			return Input{}, fmt.Errorf("context: %w", err)
+		}
 	}
 	return in, nil
+}
+
+// configured is JSON of a config as the engine hands it on: read and written again, which may round numbers.
+func configured(s string) (string, error) {
+	v, err := decode(s)
+	if err != nil {
+		return "", err
+	}
+	r := &renderer{ctx: context.Background(), limits: withDefaults(template.Limits{})}
+	return r.dump(v)
 }
 
 // appendJSON writes a value such as template.DecodeJSON gives. Unlike encoding/json it keeps the order of an object.

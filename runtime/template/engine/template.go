@@ -41,7 +41,7 @@ type Message struct{ Role, Content string }
 type Input struct {
 	Messages            []Message
 	AddGenerationPrompt bool   // false leaves the variable undefined
-	Context             string // a JSON object with more variables, tools among them; anything else is none
+	Context             string // a JSON object with more variables, tools among them, as the engine writes it; else none
 	BOS, EOS            string // of the tokenizer file; an empty BOS leaves bos_token undefined
 }
 

@@ -98,6 +98,9 @@ func Cases(t testing.TB, root string) []Case {
 			list = append(list, Case{Name: group + ": " + s, Source: s, Inputs: []engine.Input{input}})
 		}
 	}
+	list = append(list, Case{Name: "numbers of JSON", Source: "{% for x in messages[0].x %}{{ x }}\n{% endfor %}", Inputs: []engine.Input{
+		{Messages: []engine.Message{{Role: "json", Content: numbers}}, BOS: BOS, EOS: EOS},
+	}})
 	for i, c := range file.Cases {
 		list = append(list, Case{Name: fmt.Sprintf("snippet %d %s", i, digest(c.Source)), Source: c.Source, Inputs: []engine.Input{input}})
 	}
@@ -113,6 +116,14 @@ func Cases(t testing.TB, root string) []Case {
 	}
 	return list
 }
+
+// numbers are read with roundings, and written with digits that are not always the shortest.
+const numbers = `{"x": [0, -0, 0.0, -0.0, 1.0, 100, 1e2, 1E+2, 1e-2, 0.1, 0.7, 2.50, 3.14159265358979, 1e21, 1e22, 123456789e13, 1e-5, 1e-6, 1e-7,
+	0.00001234, 12345678901234567890, 18446744073709551615, 18446744073709551616, 9223372036854775807, 9223372036854775808,
+	-9223372036854775808, -9223372036854775809, 2147483648, 4294967296, 123456789012345678901234567890, 0.30000000000000004,
+	2.5670382256285259e-43, 4.567038225628526e-43, 1.7028582809840259e-180, -4.1702858280984025e-200, 5e-324, 4.9e-324,
+	2.2250738585072014e-308, 1.7976931348623157e308, 9.876543210987654e100, 1.2345678901234567e-83, 3.5e-83, 123456.789e-320,
+	1423961.4254758849489, 0.1234567890123456789012345, 123456789012345678.5, 9007199254740993.0, 1e-400, 1.5e-2147483647]}`
 
 // values makes the input of the probes: messages, and everything else as context.
 func values(t testing.TB, data []byte) engine.Input {
