@@ -27,7 +27,8 @@ var levels = []struct {
 }{
 	{0, []string{"docs", "runtime/tensor"}},
 	{0, []string{"runtime/kernel", "runtime/tokenizer", "runtime/template"}},
-	{0, []string{"runtime/template/conversations"}},
+	{0, []string{"runtime/template/conversations", "runtime/template/engine"}},
+	{0, []string{"runtime/template/templatetest"}},
 	{1, []string{"recipes", "quant", "runtime/mnn", "publish/manifest"}},
 	{2, []string{"backends"}},
 	{2, []string{"backends/backendtest"}},
@@ -54,6 +55,8 @@ var thirdParty = map[string][]string{
 	"runtime/template":  {},
 
 	"runtime/template/conversations": {},
+	"runtime/template/engine":        {},
+	"runtime/template/templatetest":  {},
 }
 
 // row is a package's place in levels, or -1. The second result is the package of the map that it belongs to.

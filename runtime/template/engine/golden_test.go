@@ -124,7 +124,7 @@ func TestLimits(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			tmpl, err := engine.Parse(c.source)
 			if err == nil {
-				_, err = tmpl.Render(t.Context(), engine.Input{Messages: []engine.Message{{Role: "user", Content: "x"}}, Context: `{"f": 2.5}`}, template.Limits{})
+				_, err = tmpl.Render(t.Context(), engine.Input{Messages: []engine.Message{{Role: "user", Content: "x"}}, Context: `{"f": 2.5}`}, template.Limits{Steps: 2_000_000})
 			}
 			if !errors.Is(err, c.want) {
 				t.Errorf("error %v, want %v", err, c.want)

@@ -101,6 +101,13 @@ func Cases(t testing.TB, root string) []Case {
 	list = append(list, Case{Name: "numbers of JSON", Source: "{% for x in messages[0].x %}{{ x }}\n{% endfor %}", Inputs: []engine.Input{
 		{Messages: []engine.Message{{Role: "json", Content: numbers}}, BOS: BOS, EOS: EOS},
 	}})
+	for _, content := range messages {
+		list = append(list, Case{
+			Name:   "message " + content,
+			Source: "{{ messages[0] }}\n{{ messages[0] | tojson }}\n{{ messages[0] | string }}\n{{ messages[0] | items }}{% for k in messages[0] %}{{ k }}{% endfor %}",
+			Inputs: []engine.Input{{Messages: []engine.Message{{Role: "json", Content: content}}, BOS: BOS, EOS: EOS}},
+		})
+	}
 	for i, c := range file.Cases {
 		list = append(list, Case{Name: fmt.Sprintf("snippet %d %s", i, digest(c.Source)), Source: c.Source, Inputs: []engine.Input{input}})
 	}
@@ -124,6 +131,15 @@ const numbers = `{"x": [0, -0, 0.0, -0.0, 1.0, 100, 1e2, 1E+2, 1e-2, 0.1, 0.7, 2
 	2.5670382256285259e-43, 4.567038225628526e-43, 1.7028582809840259e-180, -4.1702858280984025e-200, 5e-324, 4.9e-324,
 	2.2250738585072014e-308, 1.7976931348623157e308, 9.876543210987654e100, 1.2345678901234567e-83, 3.5e-83, 123456.789e-320,
 	1423961.4254758849489, 0.1234567890123456789012345, 123456789012345678.5, 9007199254740993.0, 1e-400, 1.5e-2147483647]}`
+
+// messages are contents of messages of the role json, of which some are no JSON objects.
+var messages = []string{
+	"", "{}", "[]", "null", "x", "{", "{} x", " {} ", "{\v}", `{"a"}`, `{"a":}`, `{"a": 1,}`, `{a: 1}`, `{'a': 1}`, `{"a": 1 "b": 2}`,
+	`{"a": 01}`, `{"a": .5}`, `{"a": 1.}`, `{"a": 1e}`, `{"a": +1}`, `{"a": 1e400}`, `{"a": -}`, `{"a": nul}`, `{"a": NaN}`, `{"a": True}`,
+	`{"b": 1, "a": 2, "b": 3}`, `{"role": "user", "content": null}`, `{"": "", "type": {"name": [], "enum": {}}}`,
+	`{"a": "\u00e9\ud83d\ude00\n\/\b\f\r\t\"\\"}`, `{"a": "\ud83d"}`, `{"a": "\ud83dx"}`, `{"a": "\u12"}`, `{"a": "\x"}`, "{\"a\": \"\n\"}", `{"a": "`,
+	`{"a": "é\u001f` + "\x7f" + `"}`, `{"a\"b\\c\nd'e": "x"}`, "{\"a\": 1}\x00x", `/* c */ {}`, `{"a": [1, [2, {"b": [true, false, null]}]]}`,
+}
 
 // values makes the input of the probes: messages, and everything else as context.
 func values(t testing.TB, data []byte) engine.Input {
