@@ -156,7 +156,8 @@ func (r *renderer) json(out *strings.Builder, v *value, indent, level int) error
 		outer = "\n" + strings.Repeat(" ", level*indent)
 		comma = "," + inner
 	}
-	return r.sequence(out, v, v.brackets(inner, comma, outer), compareKeys, func(key string) string { return `"` + key + `": ` }, func(e *value) error {
+	key := func(key string) string { return `"` + key + `": ` }
+	return r.sequence(out, v, v.brackets(inner, comma, outer), key, func(e *value) error {
 		return r.json(out, e, indent, level+1)
 	})
 }
@@ -173,11 +174,11 @@ func (v *value) brackets(inner, comma, outer string) frame {
 
 // sequence writes a list or an object, the keys of which are sorted. Of a key that is there twice it writes the first
 // value twice.
-func (r *renderer) sequence(out *strings.Builder, v *value, f frame, compare func(a, b string) int, key func(string) string, element func(*value) error) error {
+func (r *renderer) sequence(out *strings.Builder, v *value, f frame, key func(string) string, element func(*value) error) error {
 	elements := v.elements
 	var keys []string
 	if v.kind == object {
-		keys = sortedKeys(v, compare)
+		keys = sortedKeys(v, compareKeys)
 		elements = make([]*value, len(keys))
 		for i, k := range keys {
 			elements[i] = v.member(k)
@@ -226,7 +227,8 @@ func (r *renderer) python(out *strings.Builder, v *value, quoted bool) error {
 		}
 		return r.write(out, v.text)
 	}
-	return r.sequence(out, v, v.brackets("", ", ", ""), compareKeys, func(key string) string { return "'" + keyEscapes.Replace(key) + "': " }, func(e *value) error {
+	key := func(key string) string { return "'" + keyEscapes.Replace(key) + "': " }
+	return r.sequence(out, v, v.brackets("", ", ", ""), key, func(e *value) error {
 		return r.python(out, e, true)
 	})
 }
