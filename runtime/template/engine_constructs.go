@@ -16,7 +16,7 @@ func (c Construct) String() string { return fmt.Sprintf("line %d: %s: %s", c.Lin
 
 // EngineConstructs lists what the engine's interpreter of templates does not know or does differently, in the order of
 // the template. It explains a difference; whether there is one shows only when both render: a construct may be in a
-// branch that is never taken, and what depends on values (a text that is indexed, an object whose keys are sorted) or
+// branch that is never taken, and what depends on values (a text that is indexed, objects that are compared) or
 // on white space is not listed. docs/engine-template.md has the whole list, and the package engine below this one
 // renders as the engine does.
 func (t *Template) EngineConstructs() []Construct {
@@ -294,6 +294,7 @@ func (w *engineWalk) filter(n *filter) {
 	case !slices.Contains(engineFilters, n.name):
 		w.add("filter "+n.name, "gives its input")
 	case n.name == "tojson":
+		w.add("filter tojson", "the keys of an object are sorted, type, function, name, description and parameters first")
 		if len(a.positional) > 0 || slices.ContainsFunc(a.keyword, func(k keywordArgument) bool { return k.name != "indent" && k.name != "ensure_ascii" }) {
 			w.add("arguments of the filter tojson", "only indent counts, by keyword")
 		}

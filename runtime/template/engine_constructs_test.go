@@ -11,10 +11,10 @@ func TestEngineConstructs(t *testing.T) {
 		want   []string // names, with the line if it is not 1
 	}{
 		{"{% for m in messages %}{{ m.role + m['content'] | trim }}{% if loop.first and not loop.last %}x{% endif %}{% endfor %}", nil},
-		{"{% macro m(a) %}{{ a | tojson(indent=4) }}{% endmacro %}{{ m(1) }}{{ range(3) }}{{ s.split('x')[-1].lstrip('\\n') }}", nil},
+		{"{% macro m(a) %}{{ a | string }}{% endmacro %}{{ m(1) }}{{ range(3) }}{{ s.split('x')[-1].lstrip('\\n') }}", nil},
 		{"{% if a and b or not (c and d) %}{{ 'x' if a and b else 'y' }}{% endif %}", nil},
 		{"{% generation %}x{% endgeneration %}", nil},
-		{"{{ a | default('x') | tojson(2) }}\n{{ a | trim('x') }}", []string{"arguments of the filter tojson", "filter default", "2 arguments of the filter trim"}},
+		{"{{ a | default('x') | tojson(2) }}\n{{ a | trim('x') }}", []string{"filter tojson", "arguments of the filter tojson", "filter default", "2 arguments of the filter trim"}},
 		{"{{ a is divisibleby(3) }}{{ a is integer }}", []string{"test divisibleby", "arguments of the test divisibleby", "test integer"}},
 		{"{{ raise_exception('x') }}{{ d.items() }}{{ s.split() }}{{ s.replace('a', 'b', 1) }}", []string{"function raise_exception", "method items", "method split without separator", "method replace"}},
 		{"{{ 7 % 2 }}{{ 1 < 2 < 3 }}{{ 1.5 }}{{ 'x' if a }}", []string{"operator %", "chain of comparisons", "number with a fraction", "condition without else"}},
