@@ -226,12 +226,14 @@ func (l *lowerer) print(x expression, line int) []statement {
 		no := l.print(c.no, line)
 		return []statement{&ifStatement{branches: []branch{{test: c.test, body: l.print(c.yes, line)}}, otherwise: no}}
 	}
-	if !isText(x) && !isCount(x) {
-		shown := &printStatement{&filter{x: x, name: "string"}, line}
-		if !mayLack(x) {
-			return []statement{shown}
+	if isCount(x) {
+		return []statement{&printStatement{x, line}}
+	}
+	if s := shown(x); s != x {
+		if c, ok := s.(*conditional); ok {
+			return l.print(c, line)
 		}
-		return []statement{&ifStatement{branches: []branch{{test: &test{x: x, name: "defined"}, body: []statement{shown}}}}}
+		x = s
 	}
 	return []statement{&printStatement{x, line}}
 }

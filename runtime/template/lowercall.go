@@ -123,6 +123,14 @@ func (l *lowerer) method(x *call, f *attribute) expression {
 		if count == 1 {
 			return on(f.x)
 		}
+		if count == 2 {
+			if c, ok := a[1].(*constant); ok {
+				if most, ok := c.value.(int64); ok && most > 0 {
+					a = a[:1]
+					return l.splitMost(on(f.x), l.value(a[0]), most)
+				}
+			}
+		}
 	case "replace":
 		if count == 2 {
 			return on(f.x)
@@ -183,6 +191,7 @@ func (l *lowerer) filter(x *filter) expression {
 		return s, ok
 	}
 	plain := func(id string) expression { return &filter{x: l.value(x.x), name: id, line: x.line} }
+	ofText := func(id string) expression { return &filter{x: shown(l.value(x.x)), name: id, line: x.line} }
 	switch x.name {
 	case "tojson":
 		out := plain("tojson").(*filter)
@@ -199,13 +208,17 @@ func (l *lowerer) filter(x *filter) expression {
 			l.cannot(x.line, "an argument of tojson without a name")
 		}
 		return out
-	case "string", "lower", "upper", "capitalize", "items":
-		return plain(x.name)
+	case "string":
+		return shown(l.value(x.x))
+	case "lower", "upper", "capitalize":
+		return ofText(x.name)
+	case "items":
+		return plain("items")
 	case "trim":
 		if chars := argument(0, "chars"); chars != nil {
 			return l.method(&call{line: x.line, arguments: arguments{positional: []expression{chars}}}, &attribute{x: x.x, name: "strip"})
 		}
-		return plain("trim")
+		return ofText("trim")
 	case "length", "count":
 		n := plain("length").(*filter)
 		if mayLack(n.x) {
@@ -308,4 +321,28 @@ func (l *lowerer) selected(x *filter) expression {
 		}
 		return n, of
 	})
+}
+
+// shown is a value as Python's str gives it.
+func shown(x expression) expression {
+	if isText(x) {
+		return x
+	}
+	s := &filter{x: x, name: "string"}
+	if mayLack(x) {
+		return &conditional{test: &test{x: x, name: "defined"}, yes: s, no: &constant{""}}
+	}
+	return s
+}
+
+// splitMost joins what the engine, which knows no limit, has split further.
+func (l *lowerer) splitMost(parts, separator expression, most int64) expression {
+	parts, separator = l.hold(parts), l.hold(separator)
+	n := &constant{most}
+	rest := l.joined(&slice{x: parts, start: n}, separator, "")
+	return &conditional{
+		test: &comparison{first: &filter{x: parts, name: "length"}, rest: []operand{{">", n}}},
+		yes:  &binary{operator: "+", x: &slice{x: parts, stop: n}, y: &listLiteral{[]expression{rest}}},
+		no:   parts,
+	}
 }

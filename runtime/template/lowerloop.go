@@ -14,6 +14,11 @@ func (l *lowerer) loop(s *forStatement) []statement {
 		}
 	}
 	iterable := l.value(s.iterable)
+	if keyed(s) {
+		iterable = l.collect(&filter{x: iterable, name: "items"}, func(x *name) (value, test expression) {
+			return &item{x: x, key: &constant{int64(0)}}, nil
+		})
+	}
 	var held *name
 	if neighbours(s.body) {
 		if s.test != nil {
@@ -210,4 +215,38 @@ func (l *lowerer) joined(list, between expression, attributeName string) express
 			&setStatement{target: &namespaceTarget{id: ns.id, attribute: "s"}, value: &concat{parts: parts}},
 		}})
 	return text
+}
+
+// repeated makes a text of as many copies of another as a list has items.
+func (l *lowerer) repeated(list, text expression) expression {
+	ns := l.fresh()
+	all := &attribute{x: ns, name: "s"}
+	l.before = append(l.before,
+		&setStatement{target: ns, value: namespaceOf("s", &constant{""})},
+		&forStatement{target: l.fresh(), iterable: list, body: []statement{
+			&setStatement{target: &namespaceTarget{id: ns.id, attribute: "s"}, value: &concat{[]expression{all, text}}},
+		}})
+	return all
+}
+
+// keyed reports whether the body of a loop reads the items of what it goes through by the loop's variable: then that is
+// an object, whose keys the engine would sort.
+func keyed(s *forStatement) bool {
+	n, ok := s.target.(*name)
+	if !ok {
+		return false
+	}
+	of, ok := s.iterable.(*name)
+	if !ok {
+		return false
+	}
+	found := false
+	walk(s.body, func(node any) {
+		if i, ok := node.(*item); ok {
+			x, isName := i.x.(*name)
+			key, isKey := i.key.(*name)
+			found = found || isName && isKey && x.id == of.id && key.id == n.id
+		}
+	})
+	return found
 }

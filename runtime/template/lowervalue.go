@@ -121,6 +121,15 @@ func (l *lowerer) binary(x *binary) expression {
 				return l.remainder(l.value(x.x), n)
 			}
 		}
+	case "*":
+		for _, o := range [][2]expression{{x.x, x.y}, {x.y, x.x}} {
+			if c, ok := o[0].(*constant); ok {
+				if _, ok := c.value.(string); ok {
+					times := &call{function: &name{"range"}, arguments: arguments{positional: []expression{l.value(o[1])}}}
+					return l.repeated(times, c)
+				}
+			}
+		}
 	case "+", "-":
 		return &binary{operator: x.operator, x: l.value(x.x), y: l.value(x.y), line: x.line}
 	}
