@@ -16,7 +16,7 @@ import (
 //
 // That a lowered template renders as the original does is for the caller to prove, by rendering both.
 func (t *Template) Lower() (text string, left []*Error) {
-	l := &lowerer{macros: map[string]*macroDefinition{}, prefix: "_v"}
+	l := &lowerer{macros: map[string]*macroDefinition{}, json: map[string]bool{}, prefix: "_v"}
 	names := map[string]bool{}
 	walk(t.body, func(node any) {
 		switch n := node.(type) {
@@ -24,6 +24,12 @@ func (t *Template) Lower() (text string, left []*Error) {
 			names[n.id] = true
 		case *macroStatement:
 			l.macros[n.macro.name] = n.macro
+		case *setStatement:
+			if target, ok := n.target.(*name); ok {
+				f, ok := n.value.(*filter)
+				_, known := l.json[target.id]
+				l.json[target.id] = ok && f.name == "tojson" && (!known || l.json[target.id])
+			}
 		}
 	})
 	for anyWith(names, l.prefix) {
@@ -74,6 +80,7 @@ func walk(body []statement, visit func(any)) {
 // lowerer rewrites a tree. Names of its own begin with prefix.
 type lowerer struct {
 	macros map[string]*macroDefinition
+	json   map[string]bool // names that are only ever what tojson makes
 	prefix string
 	names  int
 	before []statement // what the statement at hand needs in front of it

@@ -1,5 +1,7 @@
 package template
 
+import "strings"
+
 // call lowers the call of a function, a macro or a method.
 func (l *lowerer) call(x *call) expression {
 	a := x.arguments
@@ -163,6 +165,14 @@ func (l *lowerer) method(x *call, f *attribute) expression {
 		if count == 1 {
 			return l.joined(l.value(a[0]), l.value(f.x), "")
 		}
+	case "format":
+		if c, ok := f.x.(*constant); ok {
+			if s, ok := c.value.(string); ok {
+				if out, ok := formatted(s, l.values(a)); ok {
+					return out
+				}
+			}
+		}
 	}
 	l.cannot(x.line, "the method %q with these arguments", f.name)
 	return &constant{""}
@@ -259,6 +269,14 @@ func (l *lowerer) filter(x *filter) expression {
 		if len(a) == 1 {
 			return l.value(&item{x: x.x, key: a[0], line: x.line})
 		}
+	case "dictsort":
+		if len(a) == 0 && len(x.arguments.keyword) == 0 {
+			// The engine goes through the keys of an object in their order.
+			d := l.hold(l.value(x.x))
+			return l.collect(d, func(n *name) (value, test expression) {
+				return &listLiteral{[]expression{n, &item{x: d, key: n}}}, nil
+			})
+		}
 	case "map":
 		return l.mapped(x, text)
 	case "select", "reject", "selectattr", "rejectattr":
@@ -345,4 +363,17 @@ func (l *lowerer) splitMost(parts, separator expression, most int64) expression 
 		yes:  &binary{operator: "+", x: &slice{x: parts, stop: n}, y: &listLiteral{[]expression{rest}}},
 		no:   parts,
 	}
+}
+
+// formatted fills a format in whose fields are all {}.
+func formatted(format string, values []expression) (expression, bool) {
+	texts := strings.Split(format, "{}")
+	if len(texts) != len(values)+1 || strings.ContainsAny(strings.Join(texts, ""), "{}") {
+		return nil, false
+	}
+	parts := []expression{&constant{texts[0]}}
+	for i, v := range values {
+		parts = append(parts, shown(v), &constant{texts[i+1]})
+	}
+	return &concat{parts}, true
 }

@@ -55,6 +55,9 @@ func (l *lowerer) value(x expression) expression {
 		}
 		return &item{x: l.base(x.x), key: l.value(x.key), line: x.line}
 	case *slice:
+		if n, ok := x.x.(*name); ok && l.json[n.id] && x.start == nil && x.step == nil && isNumber(x.stop, -1) {
+			return l.unclosed(n)
+		}
 		s := &slice{x: l.base(x.x), line: x.line}
 		for _, p := range []struct {
 			to   *expression
@@ -140,7 +143,12 @@ func (l *lowerer) binary(x *binary) expression {
 func (l *lowerer) comparison(x *comparison) expression {
 	left := l.value(x.first)
 	if len(x.rest) == 1 {
-		return &comparison{first: left, rest: []operand{{x.rest[0].operator, l.value(x.rest[0].x)}}, line: x.line}
+		right := l.value(x.rest[0].x)
+		if op := x.rest[0].operator; (op == "==" || op == "!=") && !isScalar(left) && !isScalar(right) {
+			// The engine takes any two objects for equal.
+			left, right = &filter{x: left, name: "tojson"}, &filter{x: right, name: "tojson"}
+		}
+		return &comparison{first: left, rest: []operand{{x.rest[0].operator, right}}, line: x.line}
 	}
 	var all expression
 	for _, o := range x.rest {
@@ -245,6 +253,12 @@ func isTruth(x expression) bool {
 	return false
 }
 
+// isScalar reports whether an expression can be no list and no object.
+func isScalar(x expression) bool {
+	_, isConstant := x.(*constant)
+	return isConstant || isText(x) || isCount(x) || isTruth(x)
+}
+
 // isText reports whether an expression can only be a text.
 func isText(x expression) bool {
 	switch x := x.(type) {
@@ -306,4 +320,22 @@ func mayLack(x expression) bool {
 		return mayLack(x.yes) || mayLack(x.no)
 	}
 	return false
+}
+
+func isNumber(x expression, n int64) bool {
+	if u, ok := x.(*unary); ok && u.operator == "-" {
+		return isNumber(u.x, -n)
+	}
+	c, ok := x.(*constant)
+	return ok && c.value == n
+}
+
+// unclosed is what tojson made of a list, an object or a text, without its last byte: the engine has no slices of texts.
+func (l *lowerer) unclosed(n *name) expression {
+	const mark = "\x01" // no JSON has it
+	var x expression = &attribute{x: namespaceOf("v", &concat{[]expression{n, &constant{mark}}}), name: "v"}
+	for _, end := range []string{"}", "]", `"`} {
+		x = &call{function: &attribute{x: x, name: "replace"}, arguments: arguments{positional: []expression{&constant{end + mark}, &constant{""}}}}
+	}
+	return x
 }
