@@ -39,8 +39,11 @@ type Source struct {
 
 // TokenizerFacts are the ids and texts that a packaged tokenizer carries beside its vocabulary.
 type TokenizerFacts struct {
-	Stop, Special, Prefix []int32
-	ChatTemplate, EOS     string
+	Stop, Special, Prefix  []int32
+	ChatTemplate, BOS, EOS string
+	// Simplified says that the recipe asked for a plain template in place of ChatTemplate, TemplateElsewhere that it named
+	// a file in place of it.
+	Simplified, TemplateElsewhere bool
 }
 
 // Subject is a package under examination.

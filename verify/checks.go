@@ -6,6 +6,7 @@ var checks = []Check{
 	coverage{},
 	weights{},
 	tokenizerParity{},
+	templateParity{},
 	graph{},
 	layers{},
 	sourceSane{},

@@ -28,7 +28,6 @@ var levels = []struct {
 	{0, []string{"docs", "runtime/tensor"}},
 	{0, []string{"runtime/kernel", "runtime/tokenizer", "runtime/template"}},
 	{0, []string{"runtime/template/conversations", "runtime/template/engine"}},
-	{0, []string{"runtime/template/templatetest"}},
 	{1, []string{"recipes", "quant", "runtime/mnn", "publish/manifest"}},
 	{2, []string{"backends"}},
 	{2, []string{"backends/backendtest"}},
@@ -56,7 +55,6 @@ var thirdParty = map[string][]string{
 
 	"runtime/template/conversations": {},
 	"runtime/template/engine":        {},
-	"runtime/template/templatetest":  {},
 }
 
 // row is a package's place in levels, or -1. The second result is the package of the map that it belongs to.

@@ -346,6 +346,14 @@ func EffectiveRecipe(r *recipes.Recipe, stages []pipeline.Stage) (json.RawMessag
 	sections := Decoded(stages)
 	delete(sections, "publish")
 	delete(sections, "fetch")
+	if w, ok := sections["rewrite"].(*Rewrite); ok {
+		c := *w
+		c.Template.Path = lastElement(c.Template.Path)
+		sections["rewrite"] = &c
+		if c == (Rewrite{}) {
+			delete(sections, "rewrite")
+		}
+	}
 	if q, ok := sections["quantize"].(*Quantize); ok && !q.calibrated() {
 		delete(sections, "calibrate")
 	}

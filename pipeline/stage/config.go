@@ -75,7 +75,7 @@ func llmConfig(p *Planned) ([]byte, error) {
 	return indented(append(o,
 		member{"is_mrope", false},
 		member{"max_position_embeddings", m.Context},
-		member{"jinja", object{{"chat_template", f.ChatTemplate}, {"eos", f.EOS}}},
+		member{"jinja", object{{"chat_template", f.PackagedTemplate}, {"eos", f.EOS}}},
 		member{"tie_embeddings", tie(p.Plan.Lookup(), p.Target)},
 	))
 }

@@ -1,11 +1,16 @@
 package stage
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/runtime/template"
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
@@ -17,8 +22,15 @@ type Facts struct {
 	// Special lists the special added tokens, sorted.
 	Special []int32
 	// Prefix is what the tokenizer puts before a text.
-	Prefix       []int32
-	ChatTemplate string
+	Prefix []int32
+	// Templates are the chat templates of the checkpoint by name; ChatTemplate is the chosen one of them, the default
+	// where nothing else is asked for, and PackagedTemplate what the package carries for it. Simplified says that this is
+	// a plain one that the recipe asked for.
+	Templates                      map[string]string
+	ChatTemplate, PackagedTemplate string
+	Simplified                     bool
+	// Elsewhere says that the package's template came from a file of the recipe, which is not at hand.
+	Elsewhere bool `json:"-"`
 	// BOS and EOS are the texts of the tokenizer's tokens at the beginning and the end of a sequence.
 	BOS, EOS string
 	// Sampling holds the values of generation_config.json; nil fields are absent there.
@@ -57,16 +69,15 @@ func readFacts(dir string, config []byte, t *tokenizer.Tokenizer) (Facts, error)
 	if err != nil {
 		return f, err
 	}
-	template, err := readOptional(dir, "chat_template.jinja")
-	if err != nil {
-		return f, err
-	}
 	if generation != nil {
 		if err := json.Unmarshal(generation, &f.Sampling); err != nil {
 			return f, fmt.Errorf("generation_config.json: %v: %w", err, tensor.ErrCorrupt)
 		}
 	}
-	if err := f.readTokenizerConfig(tokConfig, template); err != nil {
+	if err := f.readTokenizerConfig(tokConfig); err != nil {
+		return f, err
+	}
+	if err := f.readTemplates(dir); err != nil {
 		return f, err
 	}
 	for _, c := range []struct {
@@ -86,13 +97,7 @@ func readFacts(dir string, config []byte, t *tokenizer.Tokenizer) (Facts, error)
 		}
 		f.Stop = append(f.Stop, id)
 	}
-	for _, e := range turnEnds {
-		if id, ok := t.ID(e); ok && strings.Contains(f.ChatTemplate, e) {
-			f.Stop = append(f.Stop, id)
-		}
-	}
-	slices.Sort(f.Stop)
-	f.Stop = slices.Compact(f.Stop)
+	f.addTurnEnds(t)
 	for _, id := range f.Stop {
 		if _, ok := t.Token(id); !ok {
 			return f, fmt.Errorf("eos_token_id %d is no token of tokenizer.json: %w", id, tensor.ErrCorrupt)
@@ -103,9 +108,46 @@ func readFacts(dir string, config []byte, t *tokenizer.Tokenizer) (Facts, error)
 	return f, nil
 }
 
-// readTokenizerConfig takes eos and the chat template; a template in a file of its own wins.
-func (f *Facts) readTokenizerConfig(b, template []byte) error {
-	f.ChatTemplate = string(template)
+// addTurnEnds adds the tokens that the chosen template writes behind an answer.
+func (f *Facts) addTurnEnds(t *tokenizer.Tokenizer) {
+	for _, e := range turnEnds {
+		if id, ok := t.ID(e); ok && strings.Contains(f.ChatTemplate, e) {
+			f.Stop = append(f.Stop, id)
+		}
+	}
+	if id, ok := f.turnEnd(t); ok {
+		f.Stop = append(f.Stop, id)
+	}
+	slices.Sort(f.Stop)
+	f.Stop = slices.Compact(f.Stop)
+}
+
+// turnEnd is the added token that the template writes behind the last answer of a conversation.
+func (f *Facts) turnEnd(t *tokenizer.Tokenizer) (int32, bool) {
+	parsed, err := template.Parse("chat_template", f.ChatTemplate)
+	if err != nil {
+		return 0, false // whether that is an error is decided where the template is needed
+	}
+	const answer = "\x01A\x01"
+	text, err := template.Chat(context.Background(), parsed, []template.Message{{Role: "user", Content: "U"}, {Role: "assistant", Content: answer}}, false,
+		map[string]any{"bos_token": f.BOS, "eos_token": f.EOS}, template.Limits{})
+	if err != nil {
+		return 0, false
+	}
+	_, rest, _ := strings.Cut(text, answer)
+	rest = strings.TrimLeft(rest, " \t\r\n")
+	end, length := int32(0), 0
+	for _, a := range t.AddedTokens() {
+		if n := len(a.Content); n > length && strings.HasPrefix(rest, a.Content) {
+			end, length = a.ID, n
+		}
+	}
+	return end, length > 0
+}
+
+// readTokenizerConfig takes bos, eos and the chat templates.
+func (f *Facts) readTokenizerConfig(b []byte) error {
+	f.Templates = map[string]string{}
 	if b == nil {
 		return nil
 	}
@@ -133,7 +175,11 @@ func (f *Facts) readTokenizerConfig(b, template []byte) error {
 		}
 		*t.to = o.Content
 	}
-	if template != nil || len(c.Template) == 0 || json.Unmarshal(c.Template, &f.ChatTemplate) == nil {
+	var one string
+	if len(c.Template) == 0 || json.Unmarshal(c.Template, &one) == nil {
+		if one != "" {
+			f.Templates[defaultTemplate] = one
+		}
 		return nil
 	}
 	var named []struct{ Name, Template string }
@@ -141,12 +187,37 @@ func (f *Facts) readTokenizerConfig(b, template []byte) error {
 		return fmt.Errorf("tokenizer_config.json: chat_template: %v: %w", err, tensor.ErrCorrupt)
 	}
 	for _, n := range named {
-		if n.Name == "default" {
-			f.ChatTemplate = n.Template
-			return nil
+		f.Templates[n.Name] = n.Template
+	}
+	return nil
+}
+
+// maxTemplates bounds the files of templates that are read.
+const maxTemplates = 100
+
+// readTemplates takes templates in files of their own, which win over those of tokenizer_config.json.
+func (f *Facts) readTemplates(dir string) error {
+	files := map[string]string{defaultTemplate: "chat_template.jinja"}
+	entries, err := os.ReadDir(filepath.Join(dir, "additional_chat_templates"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries[:min(len(entries), maxTemplates)] {
+		if name, ok := strings.CutSuffix(e.Name(), ".jinja"); ok {
+			files[name] = filepath.Join("additional_chat_templates", e.Name())
 		}
 	}
-	return fmt.Errorf("tokenizer_config.json: chat_template: none of %d is named default: %w", len(named), tensor.ErrUnsupported)
+	for name, file := range files {
+		b, err := readOptional(dir, file)
+		if err != nil {
+			return err
+		}
+		if b != nil {
+			f.Templates[name] = string(b)
+		}
+	}
+	f.ChatTemplate = f.Templates[defaultTemplate]
+	return nil
 }
 
 // eosIDs reads eos_token_id: absent, null, a number or a list.
@@ -155,20 +226,34 @@ func eosIDs(b []byte) ([]int32, error) {
 		return nil, nil
 	}
 	var c struct {
-		EOS json.RawMessage `json:"eos_token_id"`
+		EOS  json.RawMessage `json:"eos_token_id"`
+		Text json.RawMessage `json:"text_config"`
 	}
 	if err := json.Unmarshal(b, &c); err != nil {
 		return nil, fmt.Errorf("%v: %w", err, tensor.ErrCorrupt)
 	}
-	if len(c.EOS) == 0 || string(c.EOS) == "null" {
+	if len(c.Text) > 0 && string(c.Text) != "null" {
+		inner, err := eosIDs(c.Text)
+		if err != nil {
+			return nil, fmt.Errorf("text_config: %w", err)
+		}
+		own, err := eosIDsOf(c.EOS)
+		return append(own, inner...), err
+	}
+	return eosIDsOf(c.EOS)
+}
+
+// eosIDsOf reads a value of eos_token_id.
+func eosIDsOf(raw json.RawMessage) ([]int32, error) {
+	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
 	}
 	var list []int32
-	if json.Unmarshal(c.EOS, &list) == nil {
+	if json.Unmarshal(raw, &list) == nil {
 		return list, nil
 	}
 	var one int32
-	if err := json.Unmarshal(c.EOS, &one); err != nil {
+	if err := json.Unmarshal(raw, &one); err != nil {
 		return nil, fmt.Errorf("%v: %w", err, tensor.ErrCorrupt)
 	}
 	return []int32{one}, nil

@@ -14,7 +14,9 @@ import (
 )
 
 // Rewrite describes the model, lowers it once to see that the target can hold it, and converts the tokenizer.
-type Rewrite struct{}
+type Rewrite struct {
+	Template ChatTemplate `json:"template" jsonschema_description:"Which chat template the package carries."`
+}
 
 // String implements pipeline.Stage.
 func (*Rewrite) String() string { return "rewrite" }
@@ -25,7 +27,7 @@ const TokenizerFile = "tokenizer.mtok"
 const factsFile = "facts.json"
 
 // Run implements pipeline.Stage.
-func (*Rewrite) Run(ctx context.Context, job *pipeline.Job) (err error) {
+func (w *Rewrite) Run(ctx context.Context, job *pipeline.Job) (err error) {
 	defer func() {
 		if err != nil {
 			aheadOf(job).stop()
@@ -52,17 +54,20 @@ func (*Rewrite) Run(ctx context.Context, job *pipeline.Job) (err error) {
 	for _, n := range d.Notes {
 		zerolog.Ctx(ctx).Warn().Msg(n)
 	}
+	if err := src.chooseTemplate(ctx, job, w.Template); err != nil {
+		return err
+	}
 	for _, w := range src.Facts.Warnings {
 		zerolog.Ctx(ctx).Info().Msg("tokenizer: " + w)
 	}
-	key, err := pipeline.Key("rewrite", checkpoint.Digest, job.Recipe.Target, job.Recipe.Model.IgnoreConfig)
+	key, err := pipeline.Key("rewrite", checkpoint.Digest, job.Recipe.Target, job.Recipe.Model.IgnoreConfig, src.Facts.PackagedTemplate, w.Template.Simplify)
 	if err != nil {
 		return err
 	}
 	a, err := job.Store.Do(ctx, "rewrite", key, func(dir string, _ bool) (manifest.Digest, error) {
 		b, err := src.Tokenizer.MTOK(tokenizer.MTOKOptions{
 			Special: src.Facts.Special, Stop: src.Facts.Stop, Prefix: src.Facts.Prefix,
-			ChatTemplate: src.Facts.ChatTemplate, EOS: src.Facts.EOS,
+			ChatTemplate: src.Facts.PackagedTemplate, EOS: src.Facts.EOS,
 		})
 		if err != nil {
 			return "", err

@@ -188,9 +188,11 @@ func (v *Verify) Run(ctx context.Context, job *pipeline.Job) error {
 	}
 	a, err := job.Store.Do(ctx, "package", key, func(dir string, _ bool) (manifest.Digest, error) {
 		if v.Enabled {
+			facts := src.Facts // with the template that the recipe chose
 			if err := src.openTokenizer(); err != nil {
 				return "", err
 			}
+			src.Facts = facts
 		}
 		pl, err := q.Plan(job, src)
 		if err != nil {
@@ -261,7 +263,7 @@ func (s *Source) subject(o verify.Options) (*verify.Source, error) {
 	f := s.Facts
 	return &verify.Source{
 		Decoder: s.Decoder, Tensors: s.Weights, Tokenizer: s.Tokenizer, Reference: ref,
-		Facts: verify.TokenizerFacts{Stop: f.Stop, Special: f.Special, Prefix: f.Prefix, ChatTemplate: f.ChatTemplate, EOS: f.EOS},
+		Facts: verify.TokenizerFacts{Stop: f.Stop, Special: f.Special, Prefix: f.Prefix, ChatTemplate: f.ChatTemplate, BOS: f.BOS, EOS: f.EOS, Simplified: f.Simplified, TemplateElsewhere: f.Elsewhere},
 	}, nil
 }
 
@@ -313,6 +315,9 @@ func VerifyPackage(ctx context.Context, dir, source string, o verify.Options) (*
 			return nil, err
 		}
 		defer src.Close()
+		if err := src.Facts.ofManifest(m); err != nil {
+			return nil, err
+		}
 	}
 	s, err := subject(dir, m, src, o)
 	if err != nil {

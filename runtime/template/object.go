@@ -43,6 +43,52 @@ func (o *Object) All() iter.Seq2[string, any] {
 	}
 }
 
+// MarshalJSON writes the object in its order; a number with a fraction keeps one, as 1.0.
+func (o *Object) MarshalJSON() ([]byte, error) {
+	return appendJSON(nil, o)
+}
+
+func appendJSON(b []byte, v any) ([]byte, error) {
+	var err error
+	switch v := v.(type) {
+	case *Object:
+		b = append(b, '{')
+		first := true
+		for k, w := range v.All() {
+			if !first {
+				b = append(b, ',')
+			}
+			first = false
+			if b, err = appendJSON(b, k); err != nil {
+				return nil, err
+			}
+			if b, err = appendJSON(append(b, ':'), w); err != nil {
+				return nil, err
+			}
+		}
+		return append(b, '}'), nil
+	case []any:
+		b = append(b, '[')
+		for i, w := range v {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			if b, err = appendJSON(b, w); err != nil {
+				return nil, err
+			}
+		}
+		return append(b, ']'), nil
+	case float64:
+		text := formatFloat(v)
+		if !json.Valid([]byte(text)) {
+			return nil, fmt.Errorf("JSON has no %s: %w", text, tensor.ErrUnsupported)
+		}
+		return append(b, text...), nil
+	}
+	text, err := json.Marshal(v)
+	return append(b, text...), err
+}
+
 // put sets a key of any type by its hashable form.
 func (o *Object) put(key, hashed, value any) {
 	if i, ok := o.index[hashed]; ok {

@@ -39,7 +39,7 @@ func source(body []statement) string {
 		case w.plain(i):
 			b.WriteString(c.s)
 		default:
-			b.WriteString("{{ " + quoted(c.s) + " }}")
+			b.WriteString("{{ " + Quote(c.s) + " }}")
 		}
 	}
 	return b.String()
@@ -134,7 +134,7 @@ func spell(x expression) string {
 		case nil:
 			return "none"
 		case string:
-			return quoted(v)
+			return Quote(v)
 		default:
 			return fmt.Sprint(v)
 		}
@@ -223,8 +223,8 @@ func spellArguments(a arguments) string {
 	return strings.Join(list, ", ")
 }
 
-// quoted writes a text between quotes, with the escapes that every reader of templates knows.
-func quoted(s string) string {
+// Quote writes a text as templates have it: between quotes, with escapes that every reader of templates knows.
+func Quote(s string) string {
 	quote := "'"
 	if strings.Contains(s, quote) && !strings.Contains(s, `"`) {
 		quote = `"`

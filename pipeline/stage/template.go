@@ -1,0 +1,256 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/runtime/template"
+	"github.com/llmexport/llmexport/runtime/template/conversations"
+	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/verify"
+)
+
+// ChatTemplate says which chat template the package carries; the zero value is the checkpoint's default one.
+type ChatTemplate struct {
+	Name     string `json:"name,omitempty" jsonschema_description:"Name of one of the checkpoint's templates such as tool_use; default if absent."`
+	Path     string `json:"path,omitempty" jsonschema_description:"File with a template that replaces those of the checkpoint, relative to the recipe."`
+	Simplify bool   `json:"simplify,omitempty" jsonschema_description:"Where the engine cannot render the template carry a plain one, without tools and thinking, instead of refusing the model."`
+}
+
+// defaultTemplate names the template that is taken where none is asked for.
+const defaultTemplate = "default"
+
+// chooseTemplate makes the facts those of the template that the recipe asks for.
+func (s *Source) chooseTemplate(ctx context.Context, job *pipeline.Job, c ChatTemplate) error {
+	f := &s.Facts
+	if err := f.choose(job, c); err != nil {
+		return err
+	}
+	f.addTurnEnds(s.Tokenizer)
+	return f.packTemplate(ctx, c.Simplify, s.Tokenizer.Decode(f.Prefix, false))
+}
+
+// choose takes the template that the recipe asks for into the facts.
+func (f *Facts) choose(job *pipeline.Job, c ChatTemplate) error {
+	sec := job.Recipe.Stages["rewrite"]
+	switch {
+	case c.Path != "":
+		b, err := os.ReadFile(job.Recipe.Resolve(c.Path))
+		if err != nil {
+			return sec.Errorf("template.path", "%v", err)
+		}
+		f.ChatTemplate = string(b)
+	case c.Name != "":
+		t, ok := f.Templates[c.Name]
+		if !ok {
+			return sec.Errorf("template.name", "the checkpoint has no chat template %q, it has %s", c.Name, strings.Join(slices.Sorted(maps.Keys(f.Templates)), ", "))
+		}
+		f.ChatTemplate = t
+	case f.ChatTemplate == "" && len(f.Templates) > 0:
+		return fmt.Errorf("none of the chat templates %s is named %s: set rewrite.template.name: %w",
+			strings.Join(slices.Sorted(maps.Keys(f.Templates)), ", "), defaultTemplate, tensor.ErrUnsupported)
+	}
+	return nil
+}
+
+// ofManifest makes the facts those of the template that the recipe of a package asked for.
+func (f *Facts) ofManifest(m *manifest.Manifest) error {
+	if m == nil || m.Recipe == nil {
+		return nil
+	}
+	r, err := recipes.Load(m.Recipe, manifest.FileName, Sections())
+	if err != nil {
+		return nil // of another version of this program
+	}
+	var w Rewrite
+	if err := r.Stages["rewrite"].Decode(&w); err != nil {
+		return nil
+	}
+	f.Simplified, f.Elsewhere = w.Template.Simplify, w.Template.Path != ""
+	if t, ok := f.Templates[w.Template.Name]; ok {
+		f.ChatTemplate = t
+	} else if w.Template.Name != "" {
+		return fmt.Errorf("the checkpoint has no chat template %q, which the package was made with: %w", w.Template.Name, tensor.ErrUnsupported)
+	}
+	return nil
+}
+
+// packTemplate decides which template the package carries, so that the engine makes of it what transformers makes of
+// the source's: that one itself, or else a rewritten one, or else, where the recipe asks for it, a plain one. Which it
+// is is proven by rendering conversations both ways.
+func (f *Facts) packTemplate(ctx context.Context, simplify bool, prefix string) error {
+	f.PackagedTemplate = f.ChatTemplate
+	if f.ChatTemplate == "" {
+		return nil
+	}
+	source, err := template.Parse("chat_template", f.ChatTemplate)
+	if err != nil {
+		return err
+	}
+	lowered, left := source.Lower()
+	first := ""
+	if f.BOS != "" && prefix == "" {
+		// The engine knows no bos_token.
+		first = "{% set bos_token = " + template.Quote(f.BOS) + " %}\n"
+	}
+	candidates := []struct{ text, how string }{
+		{first + f.ChatTemplate, ""},
+		{first + lowered, "the chat template is rewritten, as the engine renders the source's differently"},
+	}
+	if f.BOS != "" && strings.HasPrefix(prefix, f.BOS) {
+		candidates = append(candidates, struct{ text, how string }{
+			withoutFirst(lowered, f.BOS),
+			"the chat template is rewritten, as the engine renders the source's differently; " + f.BOS + " at its start comes from the prefix ids",
+		})
+	}
+	var closest *verify.TemplateFindings
+	for i, c := range candidates {
+		if i == 0 && first != "" && !strings.Contains(f.ChatTemplate, "bos_token") {
+			c.text = f.ChatTemplate
+		}
+		found, err := f.compareTemplate(ctx, c.text, prefix)
+		if err != nil {
+			return err
+		}
+		if len(found.Different) == 0 {
+			f.PackagedTemplate = c.text
+			if c.how != "" {
+				f.Warnings = append(f.Warnings, c.how)
+			}
+			return nil
+		}
+		if closest == nil || len(found.Different) < len(closest.Different) {
+			closest = found
+		}
+	}
+	if simplify {
+		return f.simplifyTemplate(ctx, source, prefix)
+	}
+	var why []string
+	for _, e := range left {
+		why = append(why, e.Error())
+	}
+	// One line says what; the constructs may be many.
+	reason := strings.Join(why[:min(len(why), 3)], "; ")
+	if reason == "" {
+		reason = closest.Different[0].String()
+	}
+	return fmt.Errorf("the engine renders the chat template differently on %d of %d conversations, and it could not be rewritten: %s; "+
+		"set rewrite.template.simplify to carry a plain one: %w", len(closest.Different), len(conversations.All())-len(closest.Refused), reason, tensor.ErrUnsupported)
+}
+
+func (f *Facts) compareTemplate(ctx context.Context, packaged, prefix string) (*verify.TemplateFindings, error) {
+	return verify.CompareTemplates(ctx, verify.ChatTemplates{
+		Source: f.ChatTemplate, Packaged: packaged, BOS: f.BOS, EOS: f.EOS, Prefix: prefix,
+	}, conversations.All())
+}
+
+// withoutFirst lets a lowered template write bos, except for the one at the start of the text, which the prefix ids are.
+func withoutFirst(lowered, bos string) string {
+	const mark = "\x01" // of a text's start; no text has it
+	q := template.Quote
+	return "{% set bos_token = " + q(bos) + " %}\n{% macro _text() %}\n" + lowered + "{% endmacro %}\n" +
+		"{{ namespace(v=" + q(mark) + " ~ _text()).v.replace(" + q(mark+bos) + ", '').replace(" + q(mark) + ", '') }}"
+}
+
+// errNotPlain says that a template does not put the same around every message.
+var errNotPlain = errors.New("no plain template renders even plain conversations as the source's does")
+
+// simplifyTemplate finds what the source's template writes around the messages of each role.
+func (f *Facts) simplifyTemplate(ctx context.Context, source *template.Template, prefix string) error {
+	for _, trim := range []bool{false, true} {
+		text, err := f.plainTemplate(ctx, source, prefix, trim)
+		if err != nil {
+			return fmt.Errorf("%w: %w: %w", errNotPlain, err, tensor.ErrUnsupported)
+		}
+		found, err := f.compareTemplate(ctx, text, prefix)
+		if err != nil {
+			return err
+		}
+		var dropped []string
+		plain := true
+		for _, d := range found.Different {
+			dropped = append(dropped, d.Conversation)
+			plain = plain && !slices.Contains(verify.PlainConversations, d.Conversation)
+		}
+		if plain {
+			f.PackagedTemplate, f.Simplified = text, true
+			f.Warnings = append(f.Warnings, "the chat template is a plain one, as the recipe asks: tools, thinking and what else the source's has are gone; rendered differently: "+strings.Join(dropped, ", "))
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %w", errNotPlain, tensor.ErrUnsupported)
+}
+
+// plainTemplate writes a template from what the source's gives for marks in place of contents.
+func (f *Facts) plainTemplate(ctx context.Context, source *template.Template, prefix string, trim bool) (string, error) {
+	const system, user, assistant, again = "\x01S\x01", "\x01U\x01", "\x01A\x01", "\x01V\x01"
+	render := func(ask bool, messages ...template.Message) (string, error) {
+		return template.Chat(ctx, source, messages, ask, map[string]any{"bos_token": f.BOS, "eos_token": f.EOS}, template.Limits{})
+	}
+	u, a, v := template.Message{Role: "user", Content: user}, template.Message{Role: "assistant", Content: assistant}, template.Message{Role: "user", Content: again}
+	one, err := render(false, u)
+	if err != nil {
+		return "", err
+	}
+	asked, err := render(true, u)
+	if err != nil {
+		return "", err
+	}
+	answered, err := render(false, u, a)
+	if err != nil {
+		return "", err
+	}
+	long, err := render(false, u, a, v)
+	if err != nil {
+		return "", err
+	}
+	begin, behindUser, ok1 := strings.Cut(one, user)
+	prompt, ok2 := strings.CutPrefix(asked, one)
+	_, rest, ok3 := strings.Cut(long, user)
+	between, rest, ok4 := strings.Cut(rest, assistant)
+	betweenTurns, _, ok5 := strings.Cut(rest, again)
+	_, behindAssistant, ok6 := strings.Cut(answered, assistant)
+	beforeAssistant, ok7 := strings.CutPrefix(between, behindUser)
+	beforeUser, ok8 := strings.CutPrefix(betweenTurns, behindAssistant)
+	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !ok7 || !ok8 {
+		return "", errors.New("it does not put the same around every turn")
+	}
+	begin = strings.TrimPrefix(begin, prefix)
+	content := "message.content"
+	if trim {
+		content = "message.content|trim"
+	}
+	q := template.Quote
+	var b strings.Builder
+	b.WriteString("{% for message in messages %}")
+	between = begin
+	withSystem, err := render(false, template.Message{Role: "system", Content: system}, u)
+	clause := "if"
+	if err == nil {
+		before, rest, ok := strings.Cut(withSystem, system)
+		behind, _, ok2 := strings.Cut(rest, user)
+		if !ok || !ok2 {
+			return "", errors.New("it does not show the system prompt")
+		}
+		// The first turn may begin otherwise than later ones.
+		first, ok := strings.CutSuffix(behind, beforeUser)
+		if !ok {
+			first, beforeUser = "", behind
+		}
+		fmt.Fprintf(&b, "{%% if message.role == 'system' %%}{{ %s ~ (%s) ~ %s }}", q(strings.TrimPrefix(before, prefix)), content, q(first))
+		clause = "elif"
+	}
+	fmt.Fprintf(&b, "{%% %s message.role == 'user' %%}{{ (%s if loop.first else %s) ~ (%s) ~ %s }}", clause, q(between), q(beforeUser), content, q(behindUser))
+	fmt.Fprintf(&b, "{%% elif message.role == 'assistant' %%}{{ %s ~ (%s) ~ %s }}", q(beforeAssistant), content, q(behindAssistant))
+	fmt.Fprintf(&b, "{%% endif %%}{%% endfor %%}{%% if add_generation_prompt %%}{{ %s }}{%% endif %%}", q(prompt))
+	return b.String(), nil
+}

@@ -1,0 +1,183 @@
+package verify
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmexport/llmexport/runtime/template"
+	"github.com/llmexport/llmexport/runtime/template/conversations"
+	"github.com/llmexport/llmexport/runtime/template/engine"
+)
+
+// ChatTemplates are a source's chat template and the one that a package carries for it.
+type ChatTemplates struct {
+	Source, Packaged string
+	// BOS and EOS are what the source's template sees as bos_token and eos_token. The packaged one sees EOS only, as
+	// Prefix, the text of the ids before every prompt, holds what comes first.
+	BOS, EOS, Prefix string
+}
+
+// TemplateFindings is what comparing two templates on conversations gave.
+type TemplateFindings struct {
+	// Equal counts conversations of which the engine makes the same text; Ordered are those of them whose objects, such
+	// as tools, have keys in another order than the engine shows them in, so that only the texts for ordered keys are the same.
+	Equal   int
+	Ordered []string
+	// Refused are conversations that the source's template refuses, and the engine, which has no errors, does not.
+	Refused []string
+	// Different are conversations of which the engine makes another text, or none.
+	Different []TemplateDifference
+	// Unprefixed counts conversations before which the source's template does not put Prefix, and the engine does.
+	Unprefixed int
+}
+
+// TemplateDifference is one conversation, with what follows the last text that both have.
+type TemplateDifference struct {
+	Conversation, Want, Got string
+}
+
+func (d TemplateDifference) String() string {
+	return fmt.Sprintf("%s: the engine writes %q where the source has %q", d.Conversation, clip(d.Got), clip(d.Want))
+}
+
+// comparedAt is the time at which templates that show the date are compared.
+var comparedAt = time.Date(2026, 3, 5, 7, 8, 9, 0, time.UTC)
+
+// CompareTemplates renders conversations with the source's template as transformers does, and with the packaged one as
+// the engine does. An error is one of the source's template itself, which cannot be parsed, or of ctx.
+func CompareTemplates(ctx context.Context, c ChatTemplates, all []conversations.Conversation) (*TemplateFindings, error) {
+	source, err := template.Parse("chat_template", c.Source)
+	if err != nil {
+		return nil, err
+	}
+	limits := template.Limits{Now: comparedAt}
+	packaged, parseErr := engine.Parse(c.Packaged)
+	f := &TemplateFindings{}
+	for _, conversation := range all {
+		ordered, changed := engineOrder(conversation)
+		want, err := ordered.Render(conversations.With(ctx, source, c.BOS, c.EOS, limits))
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err != nil {
+			if errors.Is(err, template.ErrLimit) {
+				return nil, err
+			}
+			f.Refused = append(f.Refused, conversation.Name)
+			continue
+		}
+		got, err := "", parseErr
+		if err == nil {
+			got, err = ordered.Render(EngineRenderer(ctx, packaged, "", c.EOS, limits))
+		}
+		if err != nil {
+			f.Different = append(f.Different, TemplateDifference{conversation.Name, want, err.Error()})
+			continue
+		}
+		rest, ok := strings.CutPrefix(want, c.Prefix)
+		if !ok {
+			rest = want
+			f.Unprefixed++
+		}
+		if rest != got {
+			at := 0
+			for at < min(len(rest), len(got)) && rest[at] == got[at] {
+				at++
+			}
+			f.Different = append(f.Different, TemplateDifference{conversation.Name, rest[at:], got[at:]})
+			continue
+		}
+		f.Equal++
+		if changed {
+			f.Ordered = append(f.Ordered, conversation.Name)
+		}
+	}
+	return f, nil
+}
+
+// EngineRenderer renders as the engine does: every message is given as a JSON object, tools and further variables as
+// its context.
+func EngineRenderer(ctx context.Context, t *engine.Template, bos, eos string, limits template.Limits) conversations.Renderer {
+	return func(messages []*template.Object, tools []any, variables map[string]any, addGenerationPrompt bool) (string, error) {
+		in := engine.Input{AddGenerationPrompt: addGenerationPrompt, BOS: bos, EOS: eos}
+		for _, m := range messages {
+			b, err := m.MarshalJSON()
+			if err != nil {
+				return "", err
+			}
+			in.Messages = append(in.Messages, engine.Message{Role: "json", Content: string(b)})
+		}
+		o := template.NewObject()
+		for _, name := range slices.Sorted(maps.Keys(variables)) {
+			o.Set(name, variables[name])
+		}
+		if tools != nil {
+			o.Set("tools", tools)
+		}
+		b, err := json.Marshal(o)
+		if err != nil {
+			return "", err
+		}
+		in.Context = string(b)
+		return t.Render(ctx, in, limits)
+	}
+}
+
+// engineKeys are the keys that the engine's tojson shows first, in this order; others follow sorted by their bytes.
+var engineKeys = []string{"type", "function", "name", "description", "parameters", "properties", "required", "enum"}
+
+// engineOrder gives a conversation whose objects have their keys in the order in which the engine shows them, and
+// whether that is another order in any object within a message or a tool: templates pick the fields of a message one by one.
+func engineOrder(c conversations.Conversation) (conversations.Conversation, bool) {
+	changed := false
+	var order func(v any, inside bool) any
+	order = func(v any, inside bool) any {
+		switch v := v.(type) {
+		case []any:
+			list := make([]any, len(v))
+			for i := range v {
+				list[i] = order(v[i], true)
+			}
+			return list
+		case *template.Object:
+			var keys []string
+			for k := range v.All() {
+				keys = append(keys, k)
+			}
+			sorted := slices.SortedFunc(slices.Values(keys), func(a, b string) int {
+				return cmp.Or(cmp.Compare(engineRank(a), engineRank(b)), cmp.Compare(a, b))
+			})
+			changed = changed || inside && !slices.Equal(keys, sorted)
+			o := template.NewObject()
+			for _, k := range sorted {
+				w, _ := v.Get(k)
+				o.Set(k, order(w, true))
+			}
+			return o
+		}
+		return v
+	}
+	messages := make([]*template.Object, len(c.Messages))
+	for i, m := range c.Messages {
+		messages[i] = order(m, false).(*template.Object)
+	}
+	c.Messages = messages
+	if c.Tools != nil {
+		c.Tools = order(c.Tools, true).([]any)
+	}
+	return c, changed
+}
+
+func engineRank(key string) int {
+	if i := slices.Index(engineKeys, key); i >= 0 {
+		return i
+	}
+	return len(engineKeys)
+}
