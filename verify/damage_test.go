@@ -164,16 +164,28 @@ var damages = map[string][]damage{
 		}, fails: []string{"tokenizer"}, detail: "plain strings get other ids"},
 		{name: "another stop id", subject: func(t *testing.T, s *verify.Subject) {
 			s.Source.Facts.Stop = append(s.Source.Facts.Stop, 7)
-		}, fails: []string{"tokenizer"}, detail: "stop ids are"},
+		}, fails: []string{"tokenizer", "template"}, detail: "stop ids are"},
 		{name: "another chat template", files: func(e *edition) {
 			e.json(stage.LLMConfigFile, "jinja", map[string]string{"chat_template": "{{ messages }}", "eos": "<|im_end|>"})
-		}, fails: []string{"tokenizer"}, detail: "chat template"},
+		}, fails: []string{"tokenizer", "template"}, detail: "different chat templates"},
 		{name: "a merge left out", files: func(e *edition) {
 			e.tokenizer(func(model map[string]any) {
 				m := model["merges"].([]any)
 				model["merges"] = append(slices.Clone(m[:3]), m[4:]...)
 			})
 		}, fails: []string{"tokenizer"}, detail: "strings get other ids"},
+	},
+	"template": {
+		{name: "the source ends turns otherwise", subject: func(_ *testing.T, s *verify.Subject) {
+			s.Source.Facts.ChatTemplate = strings.ReplaceAll(s.Source.Facts.ChatTemplate, "<|im_end|>", "<|im_end|>!")
+		}, fails: []string{"template"}, detail: "conversations are rendered differently: "},
+		{name: "plain conversations of a simplified template", subject: func(_ *testing.T, s *verify.Subject) {
+			s.Source.Facts.ChatTemplate += "."
+			s.Source.Facts.Simplified = true
+		}, fails: []string{"template"}, detail: "renders a plain conversation differently"},
+		{name: "a stop id is missing", subject: func(_ *testing.T, s *verify.Subject) {
+			s.Source.Facts.Stop = append(s.Source.Facts.Stop, 7)
+		}, fails: []string{"tokenizer", "template"}, detail: "the stop ids [7] of the source are missing"},
 	},
 	"graph": {
 		{name: "a tensor of another shape belongs to the op", files: func(e *edition) {

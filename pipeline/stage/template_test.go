@@ -1,0 +1,83 @@
+package stage
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/llmexport/llmexport/runtime/template/conversations"
+	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/verify"
+)
+
+// unrepresentable are templates of the collection that nothing that the engine renders is equal to, with what the
+// error names.
+var unrepresentable = map[string]string{
+	"NousResearch-Hermes-3-Llama-3.1-8B-tool_use": "of 9 conversations, and it could not be rewritten: tool-call: ",
+}
+
+// TestRepresentable packs every template of the collection of runtime/template, for a model whose tokenizer puts nothing
+// before a prompt and for one that puts bos there, and compares what the engine makes of the result.
+func TestRepresentable(t *testing.T) {
+	files, err := filepath.Glob("../../runtime/template/testdata/templates/*.jinja")
+	if err != nil || len(files) < 25 {
+		t.Fatal(len(files), err)
+	}
+	as := map[string]int{}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".jinja")
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, prefix := range []string{"", "<s>"} {
+			f := &Facts{ChatTemplate: string(source), BOS: "<s>", EOS: "</s>"}
+			err := f.packTemplate(t.Context(), false, prefix)
+			if want := unrepresentable[name]; want != "" {
+				if !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: %v, want %q", name, err, want)
+				}
+				continue
+			}
+			if err != nil {
+				t.Errorf("%s, prefix %q: %v", name, prefix, err)
+				continue
+			}
+			found, err := f.compareTemplate(t.Context(), f.PackagedTemplate, prefix)
+			if err != nil || len(found.Different) > 0 || found.Equal+len(found.Refused) != len(conversations.All()) {
+				t.Errorf("%s: %v %+v", name, err, found)
+			}
+			how := "as it is"
+			if len(f.Warnings) > 0 {
+				how = "rewritten"
+			}
+			as[how]++
+		}
+	}
+	t.Log(as)
+}
+
+// TestSimplified makes a plain template of one that the engine cannot render.
+func TestSimplified(t *testing.T) {
+	const source = "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>\n{{ m.content|trim }}<|end|>\n{% endfor %}" +
+		"{% if tools %}{{ tools|tojson|wordcount }}{% endif %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+	for _, prefix := range []string{"", "<s>"} {
+		f := &Facts{ChatTemplate: source, BOS: "<s>", EOS: "</s>"}
+		err := f.packTemplate(t.Context(), false, prefix)
+		if !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), `the filter "wordcount"`) || !strings.Contains(err.Error(), "chat_template:3") {
+			t.Error(err)
+		}
+		if err := f.packTemplate(t.Context(), true, prefix); err != nil {
+			t.Fatal(err)
+		}
+		found, err := f.compareTemplate(t.Context(), f.PackagedTemplate, prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !f.Simplified || len(f.Warnings) != 1 || !strings.Contains(f.Warnings[0], "tools") || found.Equal < len(verify.PlainConversations) {
+			t.Errorf("%v %v %d", f.Simplified, f.Warnings, found.Equal)
+		}
+	}
+}
