@@ -52,6 +52,20 @@ type Sampling struct {
 // turnEnds are tokens that end a turn in chat formats although config files sometimes name another token only.
 var turnEnds = []string{"<|im_end|>", "<|eot_id|>", "<end_of_turn>"}
 
+// ReadFacts reads the tokenizer of the checkpoint in dir and the facts of using it; no weights are needed.
+func ReadFacts(dir string) (Facts, *tokenizer.Tokenizer, error) {
+	config, err := readSmall(dir, "config.json")
+	if err != nil {
+		return Facts{}, nil, err
+	}
+	t, err := loadTokenizer(dir)
+	if err != nil {
+		return Facts{}, nil, err
+	}
+	f, err := readFacts(dir, config, t)
+	return f, t, err
+}
+
 func readFacts(dir string, config []byte, t *tokenizer.Tokenizer) (Facts, error) {
 	f := Facts{Prefix: t.PrefixIDs()}
 	for _, a := range t.AddedTokens() {

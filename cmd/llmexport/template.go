@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/template"
+	"github.com/llmexport/llmexport/runtime/template/conversations"
+	"github.com/llmexport/llmexport/runtime/template/engine"
+	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/verify"
+)
+
+func (t *tool) templateCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "template",
+		Usage:     "show the prompt that a chat template makes of a conversation",
+		ArgsUsage: "PATH [CONVERSATION]",
+		Description: "PATH is a checkpoint, a package, or a file of a template. CONVERSATION is a JSON file: a list of messages, or an\n" +
+			"object with messages, tools, context and add_generation_prompt; or the name of a built-in one, one-turn if absent.\n" +
+			"The text is what transformers makes of the template; with --engine it is what the MNN engine does.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "engine", Usage: "render as the MNN engine does"},
+			&cli.StringFlag{Name: "name", Usage: "`NAME` of one of a checkpoint's templates, such as tool_use"},
+			&cli.StringFlag{Name: "tools", Usage: "JSON `FILE` with a list of tools to offer"},
+			&cli.StringFlag{Name: "thinking", Usage: "switch thinking `on` or off"},
+			&cli.StringSliceFlag{Name: "set", Usage: "give the template a variable, `KEY=VALUE`; a value that is JSON is taken as such"},
+			&cli.StringFlag{Name: "color", Value: "auto", Usage: "mark special tokens: `WHEN` is auto, always or never"},
+			jsonFlag(),
+		},
+		CustomHelpTemplate: help(
+			"llmexport template ./Qwen3-0.6B",
+			"llmexport template dist/qwen3-0.6b-int4 chat.json --engine --thinking off",
+			"llmexport template ./Qwen3-0.6B tool-calls",
+		),
+		Action: t.template,
+	}
+}
+
+// chatSource is where a prompt comes from.
+type chatSource struct {
+	template, bos, eos string
+	prefix             string   // of the engine, before every prompt
+	special            []string // texts of special tokens
+}
+
+func (t *tool) template(c *cli.Context) error {
+	names := []string{"PATH", "CONVERSATION"}
+	if c.NArg() == 1 {
+		names = names[:1]
+	}
+	args, err := arguments(c, names...)
+	if err != nil {
+		return err
+	}
+	color, err := t.colored(c.String("color"))
+	if err != nil {
+		return err
+	}
+	conversation, err := chosenConversation(c, args[1:])
+	if err != nil {
+		return err
+	}
+	src, err := openChat(args[0], c.String("name"))
+	if err != nil {
+		return err
+	}
+	text, err := src.render(c.Context, conversation, c.Bool("engine"))
+	if err != nil {
+		return err
+	}
+	marks := findTokens(text, src.special)
+	if c.Bool("json") {
+		return t.printJSON(struct {
+			Text    string    `json:"text"`
+			Special []tokenAt `json:"special"`
+		}{text, marks})
+	}
+	if color {
+		text = paint(text, marks)
+	}
+	_, err = fmt.Fprint(t.stdout, strings.TrimSuffix(text, "\n")+"\n")
+	return err
+}
+
+// colored decides about escape sequences.
+func (t *tool) colored(when string) (bool, error) {
+	switch when {
+	case "always":
+		return true, nil
+	case "never":
+		return false, nil
+	case "auto":
+		return isTerminal(t.stdout) && os.Getenv("NO_COLOR") == "", nil
+	}
+	return false, usagef("--color is auto, always or never, not %q", when)
+}
+
+// chosenConversation reads the file, or takes a built-in one, and adds what the flags say.
+func chosenConversation(c *cli.Context, args []string) (conversations.Conversation, error) {
+	name := "one-turn"
+	if len(args) > 0 {
+		name = args[0]
+	}
+	all := conversations.All()
+	var chosen conversations.Conversation
+	if i := slices.IndexFunc(all, func(x conversations.Conversation) bool { return x.Name == name }); i >= 0 {
+		chosen = all[i]
+	} else {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			var known []string
+			for _, x := range all {
+				known = append(known, x.Name)
+			}
+			return chosen, hint(err, "built-in conversations are "+strings.Join(known, ", "))
+		}
+		if chosen, err = conversations.Parse(filepath.Base(name), b); err != nil {
+			return chosen, err
+		}
+	}
+	chosen.Context = maps.Clone(chosen.Context)
+	if chosen.Context == nil {
+		chosen.Context = map[string]any{}
+	}
+	switch on := c.String("thinking"); on {
+	case "":
+	case "on", "off":
+		// Templates know one of these names.
+		chosen.Context["enable_thinking"], chosen.Context["thinking"] = on == "on", on == "on"
+	default:
+		return chosen, usagef("--thinking is on or off, not %q", on)
+	}
+	for _, s := range c.StringSlice("set") {
+		key, value, ok := strings.Cut(s, "=")
+		if !ok || key == "" {
+			return chosen, usagef("--set wants KEY=VALUE, not %q", s)
+		}
+		chosen.Context[key] = value
+		if v, err := template.DecodeJSON([]byte(value)); err == nil {
+			chosen.Context[key] = v
+		}
+	}
+	if file := c.String("tools"); file != "" {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return chosen, err
+		}
+		v, err := template.DecodeJSON(b)
+		if err != nil {
+			return chosen, fmt.Errorf("%s: %w", file, err)
+		}
+		tools, ok := v.([]any)
+		if !ok {
+			return chosen, fmt.Errorf("%s: no list of tools: %w", file, tensor.ErrCorrupt)
+		}
+		chosen.Tools = tools
+	}
+	return chosen, nil
+}
+
+// openChat reads the template of a file, a package or a checkpoint.
+func openChat(path, name string) (*chatSource, error) {
+	if filepath.Ext(path) == ".jinja" {
+		b, err := os.ReadFile(path)
+		return &chatSource{template: string(b)}, err
+	}
+	if _, err := os.Stat(filepath.Join(path, stage.LLMConfigFile)); err == nil {
+		if name != "" {
+			return nil, usagef("--name is of a checkpoint's templates; a package has one")
+		}
+		return openPackagedChat(path)
+	}
+	facts, tok, err := stage.ReadFacts(path)
+	if err != nil {
+		return nil, err
+	}
+	src := &chatSource{template: facts.ChatTemplate, bos: facts.BOS, eos: facts.EOS}
+	if name != "" {
+		t, ok := facts.Templates[name]
+		if !ok {
+			return nil, hint(usagef("the checkpoint has no chat template %q", name), "it has "+strings.Join(slices.Sorted(maps.Keys(facts.Templates)), ", "))
+		}
+		src.template = t
+	}
+	for _, a := range tok.AddedTokens() {
+		src.special = append(src.special, a.Content)
+	}
+	if src.template == "" {
+		return nil, fmt.Errorf("%s has no chat template: %w", path, tensor.ErrUnsupported)
+	}
+	return src, nil
+}
+
+func openPackagedChat(path string) (*chatSource, error) {
+	p, err := runtime.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	src := &chatSource{template: p.Config.Jinja.ChatTemplate, eos: p.Config.Jinja.EOS, prefix: p.Tokenizer.Decode(p.Tokenizer.Prefix())}
+	if src.template == "" {
+		src.template = p.Tokenizer.ChatTemplate()
+	}
+	if src.eos == "" {
+		src.eos = p.Tokenizer.EOS()
+	}
+	for _, id := range p.Tokenizer.Special() {
+		src.special = append(src.special, p.Tokenizer.Decode([]int32{id}))
+	}
+	if src.template == "" {
+		return nil, fmt.Errorf("%s has no chat template: %w", path, tensor.ErrUnsupported)
+	}
+	return src, nil
+}
+
+func (s *chatSource) render(ctx context.Context, c conversations.Conversation, byEngine bool) (string, error) {
+	if byEngine {
+		parsed, err := engine.Parse(s.template)
+		if err != nil {
+			return "", err
+		}
+		text, err := c.Render(verify.EngineRenderer(ctx, parsed, s.bos, s.eos, template.Limits{}))
+		return s.prefix + text, err
+	}
+	parsed, err := template.Parse("chat_template", s.template)
+	if err != nil {
+		return "", err
+	}
+	return c.Render(conversations.With(ctx, parsed, s.bos, s.eos, template.Limits{}))
+}
+
+// tokenAt is a special token in a text, at a byte.
+type tokenAt struct {
+	Token string `json:"token"`
+	At    int    `json:"at"`
+}
+
+// findTokens finds the longest special token at every place, from the left.
+func findTokens(text string, special []string) []tokenAt {
+	found := []tokenAt{}
+	for at := 0; at < len(text); {
+		longest := ""
+		for _, s := range special {
+			if len(s) > len(longest) && strings.HasPrefix(text[at:], s) {
+				longest = s
+			}
+		}
+		if longest == "" {
+			at++
+			continue
+		}
+		found = append(found, tokenAt{longest, at})
+		at += len(longest)
+	}
+	return found
+}
+
+// paint marks tokens with the colour cyan.
+func paint(text string, marks []tokenAt) string {
+	var b strings.Builder
+	at := 0
+	for _, m := range marks {
+		b.WriteString(text[at:m.At] + "\x1b[36m" + m.Token + "\x1b[0m")
+		at = m.At + len(m.Token)
+	}
+	return b.String() + text[at:]
+}
