@@ -55,7 +55,7 @@ func (f *Facts) choose(job *pipeline.Job, c ChatTemplate) error {
 		}
 		f.ChatTemplate = t
 	case f.ChatTemplate == "" && len(f.Templates) > 0:
-		return fmt.Errorf("none of the chat templates %s is named %s: set rewrite.template.name: %w",
+		return fmt.Errorf("chat_template: none of %s is named %s: set rewrite.template.name: %w",
 			strings.Join(slices.Sorted(maps.Keys(f.Templates)), ", "), defaultTemplate, tensor.ErrUnsupported)
 	}
 	return nil
