@@ -24,6 +24,10 @@ func (t *Template) Lower() (text string, left []*Error) {
 			names[n.id] = true
 		case *macroStatement:
 			l.macros[n.macro.name] = n.macro
+		case *callBlock:
+			if n.call != nil {
+				l.macros["caller"] = callerOf(n)
+			}
 		case *setStatement:
 			if target, ok := n.target.(*name); ok {
 				f, ok := n.value.(*filter)
@@ -114,6 +118,23 @@ func (l *lowerer) hold(x expression) expression {
 	return n
 }
 
+// shared gives an expression that may be written several times: what is large is held, as repetitions within each other
+// would grow without bound.
+func (l *lowerer) shared(x expression) expression {
+	const most = 16 // parts
+	parts := 0
+	var count func(any)
+	count = func(node any) {
+		if parts++; parts <= most {
+			children(node, count)
+		}
+	}
+	if count(x); parts > most {
+		return l.hold(x)
+	}
+	return x
+}
+
 // body lowers statements in their order.
 func (l *lowerer) body(body []statement) []statement {
 	var out []statement
@@ -124,7 +145,7 @@ func (l *lowerer) body(body []statement) []statement {
 		out = append(out, l.before...)
 		out = append(out, made...)
 		l.before = outer
-		if rest := body[i+1:]; len(rest) > 0 && leaves(s) {
+		if rest := body[i+1:]; len(rest) > 0 && len(l.stops) > 0 && leaves(s) {
 			stop := l.stops[len(l.stops)-1]
 			return append(out, &ifStatement{branches: []branch{{
 				test: &unary{operator: "not", x: &attribute{x: stop, name: "skip"}},
@@ -176,18 +197,22 @@ func (l *lowerer) statement(s statement) []statement {
 		if s.call == nil { // generation
 			return l.body(s.caller.body)
 		}
-		m := *s.caller
-		m.name = "caller"
-		l.macros["caller"] = &m
-		return append([]statement{l.macro(&m, s.line)}, l.print(l.value(s.call), s.line)...)
+		return append([]statement{l.macro(callerOf(s), s.line)}, l.print(l.value(s.call), s.line)...)
 	case *withStatement:
 		return l.with(s)
 	case *breakStatement:
-		return l.leave("stop")
+		return l.leave("stop", s.line)
 	case *continueStatement:
-		return l.leave("")
+		return l.leave("", s.line)
 	}
 	panic(fmt.Sprintf("internal error: lowering a %T", s))
+}
+
+// callerOf is what a call block is to the macro that it calls; the engine finds macros by name wherever they are made.
+func callerOf(s *callBlock) *macroDefinition {
+	m := *s.caller
+	m.name = "caller"
+	return &m
 }
 
 // captured makes a macro of statements, and the call that gives their text.
@@ -236,7 +261,7 @@ func (l *lowerer) print(x expression, line int) []statement {
 	if isCount(x) {
 		return []statement{&printStatement{x, line}}
 	}
-	if s := shown(x); s != x {
+	if s := l.shown(x); s != x {
 		if c, ok := s.(*conditional); ok {
 			return l.print(c, line)
 		}

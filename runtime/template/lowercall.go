@@ -155,7 +155,7 @@ func (l *lowerer) method(x *call, f *attribute) expression {
 			if count == 2 {
 				otherwise = l.value(a[1])
 			}
-			found := l.value(&item{x: f.x, key: a[0], line: x.line})
+			found := l.shared(l.value(&item{x: f.x, key: a[0], line: x.line}))
 			if i, ok := found.(*item); ok {
 				return &conditional{test: &comparison{first: i.key, rest: []operand{{"in", i.x}}}, yes: found, no: otherwise}
 			}
@@ -168,7 +168,7 @@ func (l *lowerer) method(x *call, f *attribute) expression {
 	case "format":
 		if c, ok := f.x.(*constant); ok {
 			if s, ok := c.value.(string); ok {
-				if out, ok := formatted(s, l.values(a)); ok {
+				if out, ok := l.formatted(s, l.values(a)); ok {
 					return out
 				}
 			}
@@ -201,7 +201,7 @@ func (l *lowerer) filter(x *filter) expression {
 		return s, ok
 	}
 	plain := func(id string) expression { return &filter{x: l.value(x.x), name: id, line: x.line} }
-	ofText := func(id string) expression { return &filter{x: shown(l.value(x.x)), name: id, line: x.line} }
+	ofText := func(id string) expression { return &filter{x: l.shown(l.value(x.x)), name: id, line: x.line} }
 	switch x.name {
 	case "tojson":
 		out := plain("tojson").(*filter)
@@ -219,7 +219,7 @@ func (l *lowerer) filter(x *filter) expression {
 		}
 		return out
 	case "string":
-		return shown(l.value(x.x))
+		return l.shown(l.value(x.x))
 	case "lower", "upper", "capitalize":
 		return ofText(x.name)
 	case "items":
@@ -232,6 +232,7 @@ func (l *lowerer) filter(x *filter) expression {
 	case "length", "count":
 		n := plain("length").(*filter)
 		if mayLack(n.x) {
+			n.x = l.shared(n.x)
 			return &conditional{test: &test{x: n.x, name: "defined"}, yes: n, no: &constant{int64(0)}}
 		}
 		return n
@@ -248,12 +249,12 @@ func (l *lowerer) filter(x *filter) expression {
 		if v := argument(0, "default_value"); v != nil {
 			otherwise = l.value(v)
 		}
-		v := l.value(x.x)
+		v := l.shared(l.value(x.x))
 		if b := argument(1, "boolean"); b != nil {
 			v = l.hold(v)
 			return &conditional{test: v, yes: v, no: otherwise}
 		}
-		return &conditional{test: l.defined(&test{x: x.x, name: "defined", line: x.line}), yes: v, no: otherwise}
+		return &conditional{test: l.defined(v, x.line), yes: v, no: otherwise}
 	case "replace":
 		if len(a) == 2 {
 			return l.method(&call{line: x.line, arguments: arguments{positional: a}}, &attribute{x: x.x, name: "replace"})
@@ -342,9 +343,12 @@ func (l *lowerer) selected(x *filter) expression {
 }
 
 // shown is a value as Python's str gives it.
-func shown(x expression) expression {
+func (l *lowerer) shown(x expression) expression {
 	if isText(x) {
 		return x
+	}
+	if mayLack(x) {
+		x = l.shared(x)
 	}
 	s := &filter{x: x, name: "string"}
 	if mayLack(x) {
@@ -366,14 +370,14 @@ func (l *lowerer) splitMost(parts, separator expression, most int64) expression 
 }
 
 // formatted fills a format in whose fields are all {}.
-func formatted(format string, values []expression) (expression, bool) {
+func (l *lowerer) formatted(format string, values []expression) (expression, bool) {
 	texts := strings.Split(format, "{}")
 	if len(texts) != len(values)+1 || strings.ContainsAny(strings.Join(texts, ""), "{}") {
 		return nil, false
 	}
 	parts := []expression{&constant{texts[0]}}
 	for i, v := range values {
-		parts = append(parts, shown(v), &constant{texts[i+1]})
+		parts = append(parts, l.shown(v), &constant{texts[i+1]})
 	}
 	return &concat{parts}, true
 }

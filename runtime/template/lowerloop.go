@@ -68,7 +68,11 @@ func (l *lowerer) loop(s *forStatement) []statement {
 }
 
 // leave ends the round of a loop; what follows it is not done, as body sees to.
-func (l *lowerer) leave(flag string) []statement {
+func (l *lowerer) leave(flag string, line int) []statement {
+	if len(l.stops) == 0 {
+		l.cannot(line, "break or continue within a captured text")
+		return nil
+	}
 	flags := l.stops[len(l.stops)-1]
 	set := func(attribute string) statement {
 		return &setStatement{target: &namespaceTarget{id: flags.id, attribute: attribute}, value: &constant{true}}

@@ -26,7 +26,9 @@ func (l *lowerer) value(x expression) expression {
 	case *concat:
 		parts := make([]expression, len(x.parts))
 		for i, part := range x.parts {
-			parts[i] = l.value(part)
+			if parts[i] = l.value(part); mayLack(parts[i]) {
+				parts[i] = l.shared(parts[i])
+			}
 			if mayLack(parts[i]) {
 				parts[i] = &conditional{test: &test{x: parts[i], name: "defined"}, yes: parts[i], no: &constant{""}}
 			}
@@ -166,22 +168,24 @@ func (l *lowerer) comparison(x *comparison) expression {
 func (l *lowerer) test(x *test) expression {
 	a := x.arguments.positional
 	switch x.name {
-	case "defined", "undefined":
-		return l.defined(x)
+	case "defined":
+		return l.defined(l.value(x.x), x.line)
+	case "undefined":
+		return &unary{operator: "not", x: l.defined(l.value(x.x), x.line)}
 	case "none", "boolean", "string", "number", "true", "false":
 		return &test{x: l.value(x.x), name: x.name, line: x.line}
 	case "integer", "float":
 		return &test{x: l.value(x.x), name: "number", line: x.line}
 	case "mapping":
 		// What is undefined is an object to the engine.
-		v := l.value(x.x)
+		v := l.shared(l.value(x.x))
 		mapping := &test{x: v, name: "mapping", line: x.line}
 		if !mayLack(v) {
 			return mapping
 		}
 		return &binary{operator: "and", x: &test{x: v, name: "defined"}, y: mapping}
 	case "sequence", "iterable":
-		v := l.value(x.x)
+		v := l.shared(l.value(x.x))
 		return &binary{operator: "or", x: &test{x: v, name: x.name, line: x.line}, y: &test{x: v, name: "mapping"}}
 	case "odd", "even":
 		want := int64(0)
@@ -206,9 +210,8 @@ func (l *lowerer) test(x *test) expression {
 }
 
 // defined lowers the question whether there is something; an item that is not there is an empty text to the engine.
-func (l *lowerer) defined(x *test) expression {
-	v := l.value(x.x)
-	var there expression = &test{x: v, name: "defined", line: x.line}
+func (l *lowerer) defined(v expression, line int) expression {
+	var there expression = &test{x: v, name: "defined", line: line}
 	if c, ok := v.(*conditional); ok {
 		if n, ok := c.yes.(*name); ok && n.id == l.nothing().(*name).id { // loop.previtem
 			there = &unary{operator: "not", x: c.test}
@@ -220,16 +223,13 @@ func (l *lowerer) defined(x *test) expression {
 		case *constant:
 			_, isText = key.value.(string)
 		case *unary:
-			l.cannot(x.line, "whether an item counted from the end is defined")
+			l.cannot(line, "whether an item counted from the end is defined")
 		}
 		if _, isName := i.key.(*name); isText || isName {
 			there = &comparison{first: i.key, rest: []operand{{"in", i.x}}}
 		} else {
 			there = &comparison{first: &filter{x: i.x, name: "length"}, rest: []operand{{">", i.key}}}
 		}
-	}
-	if x.name == "undefined" {
-		return &unary{operator: "not", x: there}
 	}
 	return there
 }
