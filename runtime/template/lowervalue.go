@@ -5,7 +5,8 @@ func (l *lowerer) value(x expression) expression {
 	switch x := x.(type) {
 	case *constant:
 		if _, ok := x.value.(float64); ok {
-			l.cannot(0, "a number with a fraction")
+			l.cannot(1, "a number with a fraction")
+			return &constant{""} // the engine hangs on some
 		}
 		return x
 	case *name, *namespaceTarget:
