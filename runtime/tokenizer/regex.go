@@ -39,9 +39,14 @@ func parseRegex(pattern string) (*regex, error) {
 }
 
 func (re *regex) findAll(s string) []span {
-	var out []span
 	m := re.matcher(s)
 	defer re.release(m)
+	return m.findAll()
+}
+
+func (m *reMatcher) findAll() []span {
+	var out []span
+	s := m.s
 	last := -1 // the end of the last match
 	for from := 0; from <= len(s); {
 		start, end := m.search(from)

@@ -1,6 +1,9 @@
 package tokenizer
 
-import "unicode/utf8"
+import (
+	"math/bits"
+	"unicode/utf8"
+)
 
 const (
 	// pageBytes is how many bytes of text a page of remembered states stands for.
@@ -23,6 +26,8 @@ type reMatcher struct {
 	// ends is where an atomic group ends, by state and byte.
 	ends map[uint64]int
 	runs []reRun
+	// steps counts instructions, so that tests can bound them.
+	steps int
 }
 
 // reFrame is something left to try: pc at pos, or, for a loop, pc behind one character less than pos.
@@ -56,7 +61,7 @@ func (re *regex) matcher(s string) *reMatcher {
 		m = &reMatcher{re: re, runs: make([]reRun, re.runs)}
 	}
 	m.s = s
-	m.gone = 0
+	m.gone, m.steps = 0, 0
 	if n := len(s)>>pageShift + 1; n <= cap(m.pages) {
 		m.pages = m.pages[:n]
 	} else {
@@ -115,15 +120,32 @@ func (m *reMatcher) has(state, pos int) bool {
 func (m *reMatcher) set(state, lo, hi int, on bool) {
 	for lo <= hi {
 		end := min(hi, lo|63)
-		bits := ^uint64(0) >> (63 - (end - lo)) << (lo & 63)
+		mask := ^uint64(0) >> (63 - (end - lo)) << (lo & 63)
 		w := &m.page(lo)[state*pageWords+lo&(pageBytes-1)>>6]
 		if on {
-			*w |= bits
+			*w |= mask
 		} else {
-			*w &^= bits
+			*w &^= mask
 		}
 		lo = end + 1
 	}
+}
+
+// untried is the last character behind byte lo, up to hi, that a state was not yet tried at, nor at any before it.
+func (m *reMatcher) untried(state, lo, hi int) int {
+	for at := lo + 1; at <= hi; {
+		end := min(hi, at|63)
+		tried := m.page(at)[state*pageWords+at&(pageBytes-1)>>6] >> (at & 63)
+		if n := bits.TrailingZeros64(tried); at+n <= end {
+			hi = at + n - 1
+			for !utf8.RuneStart(m.s[hi]) {
+				hi--
+			}
+			return hi
+		}
+		at = end + 1
+	}
+	return hi
 }
 
 // search is the leftmost match that begins at byte from or behind; start is -1 if there is none.
@@ -164,6 +186,7 @@ func (m *reMatcher) run(pc int32, pos int, task reTask) (end int, ok bool) {
 	for {
 		in := &re.prog[pc]
 		fail := false
+		m.steps++
 		switch in.op {
 		case iMatch:
 			m.settle(base, trail, pos, task)
@@ -211,7 +234,8 @@ func (m *reMatcher) run(pc int32, pos int, task reTask) (end int, ok bool) {
 				pos, mask = pos+n, all
 				break
 			}
-			hi := m.runEnd(in, pos)
+			// From where the loop was tried before, it is not tried again.
+			hi := m.untried(state, pos, m.runEnd(in, pos))
 			m.trail = append(m.trail, reTrail{state, pos, hi})
 			m.set(state, pos, hi, true)
 			if hi > pos {
@@ -301,6 +325,11 @@ func (m *reMatcher) runEnd(in *reInst, pos int) int {
 	}
 	hi := pos
 	for {
+		if hi == r.lo {
+			hi = r.hi
+			break
+		}
+		m.steps++
 		n := in.set.at(m.s, hi)
 		if n == 0 {
 			break

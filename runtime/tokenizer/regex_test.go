@@ -1,0 +1,117 @@
+package tokenizer
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// hostile are texts that make backtracking expensive, of about n bytes.
+func hostile(n int) map[string]string {
+	return map[string]string{
+		"letter":  strings.Repeat("a", n),
+		"space":   strings.Repeat(" ", n),
+		"digit":   strings.Repeat("1", n),
+		"newline": strings.Repeat("\n", n),
+		"pairs":   strings.Repeat("aA", n/2),
+		"han":     strings.Repeat("的", n/3),
+		"mixed":   strings.Repeat("ab1. \n", n/6) + strings.Repeat("a", n/8),
+	}
+}
+
+// explosive are patterns that take exponential or quadratic time where what failed is not remembered.
+var explosive = []string{
+	`(?:a+)+b`, `(?:a|a)*b`, `(?:a|aa)+$b`, `a*a*a*a*b`, `a*b|a`, `\s+$`, `\p{L}++x|.`, `(?>\p{L}*\d?)x|.`, `(?=a*b)a|a`, `(?!a*b)a`, `(?<=a*b)a|a`, `(?<!b.*)a`,
+	`(?:(?:a*)*)*b`, `(?:a*b?)*c`, `(?>(?:a|aa)+)b`, `(?:a??)*?b`, `(?:(?=a*)a)*b`, `a{2,50}b`, `(?:.*){3}x|(?:.+)+y`,
+}
+
+// stepsPerByte bounds the instructions for each byte of text and each instruction of the pattern: every state is tried at every
+// byte once, from look-arounds a second time, and scanning runs takes as much again.
+const stepsPerByte = 8
+
+func TestRegexLinear(t *testing.T) {
+	patterns := explosive
+	for _, g := range readPreGolden(t).Patterns {
+		patterns = append(patterns, g.Pattern)
+	}
+	for _, pattern := range patterns {
+		re, err := parseRegex(pattern)
+		if err != nil {
+			continue
+		}
+		for name, text := range hostile(20000) {
+			m := re.matcher(text)
+			m.findAll()
+			if bound := stepsPerByte * len(text) * len(re.prog) << re.nesting; m.steps > bound {
+				t.Errorf("%q on %s: %d steps, want at most %d", pattern, name, m.steps, bound)
+			}
+			re.release(m)
+		}
+	}
+}
+
+// TestRegexRefuses: each is refused by name.
+func TestRegexRefuses(t *testing.T) {
+	for pattern, want := range map[string]struct {
+		kind error
+		text string
+	}{
+		`(a)\1`: {tensor.ErrUnsupported, "back reference"}, `\k<a>`: {tensor.ErrUnsupported, "back reference"}, `\g<1>`: {tensor.ErrUnsupported, "call of a group"},
+		`(?(1)a)`: {tensor.ErrUnsupported, "condition"}, `(?~a)`: {tensor.ErrUnsupported, "absent"}, `(?{x})`: {tensor.ErrUnsupported, "callout"},
+		`(*FAIL)`: {tensor.ErrUnsupported, "callout"}, `(?x: a)`: {tensor.ErrUnsupported, "kind of group"}, `\X`: {tensor.ErrUnsupported, "escape"},
+		`\G`: {tensor.ErrUnsupported, "escape"}, `\K`: {tensor.ErrUnsupported, "escape"}, `\p{Nothing}`: {tensor.ErrUnsupported, "property"},
+		`(?i:ß)`: {tensor.ErrUnsupported, "folds to several"}, `(?i:fi)`: {tensor.ErrUnsupported, "fold to a single"}, `a{2000}`: {tensor.ErrUnsupported, "that often"},
+		`(?:(?:(?:a{99}){99}){99})`: {tensor.ErrUnsupported, "that large"}, `(?:a?){3}`: {tensor.ErrUnsupported, "can be empty"},
+		strings.Repeat("(", 200): {tensor.ErrUnsupported, "nested so deep"}, strings.Repeat("[", 200): {tensor.ErrUnsupported, "nested so deep"},
+		`(?:(?:(?:(?:a*)*)*)*)*`: {tensor.ErrUnsupported, "nested so deep"}, `(?<=(?>a))`: {tensor.ErrUnsupported, "atomic group in a look-behind"},
+		`(?=a)*`: {tensor.ErrCorrupt, "quantifier of an assertion"}, `+`: {tensor.ErrCorrupt, "without a target"}, `a)`: {tensor.ErrCorrupt, "parenthesis"},
+		`(a`: {tensor.ErrCorrupt, "without end"}, `[a`: {tensor.ErrCorrupt, "without end"}, `[b-a]`: {tensor.ErrCorrupt, "range"}, `a\`: {tensor.ErrCorrupt, "backslash"},
+		"\xff": {tensor.ErrCorrupt, "UTF-8"},
+	} {
+		if _, err := parseRegex(pattern); !errors.Is(err, want.kind) || !strings.Contains(err.Error(), want.text) {
+			t.Errorf("%.40q: %v, want %q", pattern, err, want.text)
+		}
+	}
+}
+
+// FuzzRegex: what compiles finds matches in order, at characters, in bounded time.
+func FuzzRegex(f *testing.F) {
+	texts := corpus(f)
+	n := 0
+	for i, g := range readPreGolden(f).Patterns {
+		f.Add(g.Pattern, texts[i])
+		n++
+	}
+	for _, p := range explosive {
+		f.Add(p, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaab1 \nc")
+		n++
+	}
+	if n < 100 {
+		f.Fatalf("only %d seeds", n)
+	}
+	f.Fuzz(func(t *testing.T, pattern, text string) {
+		re, err := parseRegex(pattern)
+		if err != nil {
+			if re != nil || !errors.Is(err, tensor.ErrCorrupt) && !errors.Is(err, tensor.ErrUnsupported) {
+				t.Fatal(err)
+			}
+			return
+		}
+		text = lossy(text)
+		m := re.matcher(text)
+		defer re.release(m)
+		done := 0
+		for _, sp := range m.findAll() {
+			if sp.start < done || sp.end < sp.start || sp.end > len(text) || sp.start < len(text) && !utf8.RuneStart(text[sp.start]) {
+				t.Fatalf("match %v behind %d in %q", sp, done, text)
+			}
+			done = sp.end
+		}
+		if bound := stepsPerByte * (len(text) + 2) * (len(re.prog) + 2) << re.nesting; m.steps > bound {
+			t.Fatalf("%d steps, want at most %d", m.steps, bound)
+		}
+	})
+}
