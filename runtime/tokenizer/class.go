@@ -8,12 +8,14 @@ import (
 
 // Character classes as bits. The regular expressions of tokenizers speak of nothing else.
 const (
-	letter  uint8 = 1 << iota // \p{L}
-	number                    // \p{N}
-	space                     // \s
-	mark                      // \p{M}
-	numeric                   // what the Digits pre-tokenizer takes for a digit
-	newline                   // carriage return and line feed
+	letter     uint8 = 1 << iota // \p{L}
+	number                       // \p{N}
+	space                        // \s
+	mark                         // \p{M}
+	numeric                      // what the Digits pre-tokenizer takes for a digit
+	newline                      // carriage return and line feed
+	notSmall                     // letters and marks that may begin a word in capitals: all but \p{Ll}
+	notCapital                   // those that may go on in small letters: all but \p{Lu} and \p{Lt}
 )
 
 // younger lists, by general category and script, the code points that the tables of Go 1.26 (Unicode 15) lack and
@@ -97,6 +99,20 @@ var classes = sync.OnceValue(func() *classTable {
 	for name, bits := range map[string]uint8{"Lu": letter, "Ll": letter, "Lm": letter, "Lo": letter, "Nd": number | numeric, "Mn": mark, "Mc": mark} {
 		set(bits, younger[name])
 	}
+	for c := range t {
+		if t[c]&(letter|mark) != 0 {
+			t[c] |= notSmall | notCapital
+		}
+	}
+	unset := func(bits uint8, tables ...*unicode.RangeTable) {
+		for _, r := range tableSet(tables...) {
+			for c := r.lo; c <= r.hi; c++ {
+				t[c] &^= bits
+			}
+		}
+	}
+	unset(notSmall, unicode.Ll, younger["Ll"])
+	unset(notCapital, unicode.Lu, unicode.Lt, younger["Lu"])
 	t['\r'] |= newline
 	t['\n'] |= newline
 	return t

@@ -59,6 +59,12 @@ var refusedPatterns = map[string]string{
 }
 
 func TestPatterns(t *testing.T) {
+	scanned := 0
+	defer func() {
+		if scanned < len(scanners) {
+			t.Errorf("%d of %d scanners are held to the library", scanned, len(scanners))
+		}
+	}()
 	for _, g := range readPreGolden(t).Patterns {
 		t.Run(g.Pattern, func(t *testing.T) {
 			re, err := parseRegex(g.Pattern)
@@ -73,6 +79,7 @@ func TestPatterns(t *testing.T) {
 			}
 			comparePieces(t, &splitStage{find: re.findAll, behavior: isolated}, g.Digests)
 			if scan := scanners[g.Pattern]; scan != nil {
+				scanned++
 				comparePieces(t, &splitStage{scan: scan, behavior: isolated}, g.Digests)
 			}
 		})

@@ -10,6 +10,8 @@ const (
 	patternGPT2   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 	patternLlama3 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	patternQwen2  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	patternO200K  = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	patternTekken = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	patternQwen35 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
@@ -19,6 +21,8 @@ var scanners = map[string]func(t *classTable, s string, i int) int{
 	patternGPT2:   scanGPT2,
 	patternLlama3: func(t *classTable, s string, i int) int { return scanLlama3(t, s, i, letter, 3) },
 	patternQwen2:  func(t *classTable, s string, i int) int { return scanLlama3(t, s, i, letter, 1) },
+	patternO200K:  func(t *classTable, s string, i int) int { return scanO200K(t, s, i, 3, true) },
+	patternTekken: func(t *classTable, s string, i int) int { return scanO200K(t, s, i, 1, false) },
 	patternQwen35: func(t *classTable, s string, i int) int { return scanLlama3(t, s, i, letter|mark, 1) },
 }
 
@@ -59,22 +63,34 @@ func scanLlama3(t *classTable, s string, i int, word uint8, digits int) int {
 		return t.run(s, i+n, word, 0)
 	}
 	if c&number != 0 {
-		j := i + n
-		for ; digits > 1; digits-- {
-			c, n := t.at(s, j)
-			if c&number == 0 {
-				break
-			}
-			j += n
-		}
-		return j
+		return scanNumber(t, s, i+n, digits)
 	}
+	return scanOther(t, s, i, word, "")
+}
+
+// scanNumber ends a number of at most digits characters, the first of which lies before byte i.
+func scanNumber(t *classTable, s string, i, digits int) int {
+	for ; digits > 1; digits-- {
+		c, n := t.at(s, i)
+		if c&number == 0 {
+			break
+		}
+		i += n
+	}
+	return i
+}
+
+// scanOther is the pattern of Llama 3 behind words and numbers. Symbols take line ends along, and those of more.
+func scanOther(t *classTable, s string, i int, word uint8, more string) int {
 	j := i
 	if s[i] == ' ' {
 		j++
 	}
 	if k := t.run(s, j, 0, space|word|number); k > j {
-		return t.run(s, k, newline, 0)
+		for k < len(s) && (s[k] == '\r' || s[k] == '\n' || strings.IndexByte(more, s[k]) >= 0) {
+			k++
+		}
+		return k
 	}
 	// The run of white space up to and with its last line end, if it has one.
 	end := t.run(s, i, space, 0)
@@ -82,6 +98,51 @@ func scanLlama3(t *classTable, s string, i int, word uint8, digits int) int {
 		return i + k + 1
 	}
 	return scanSpace(t, s, i)
+}
+
+// scanO200K is the pattern of GPT-4o and its kin, where a word ends before a capital letter that follows a small one.
+func scanO200K(t *classTable, s string, i, digits int, contractions bool) int {
+	c, n := t.at(s, i)
+	// A character in front of the word that is no letter is taken along; a mark may be that too, or part of the word.
+	starts := [2]int{i, -1}
+	if c&(newline|letter|number) == 0 {
+		starts = [2]int{i + n, i}
+	}
+	for _, small := range [2]bool{true, false} {
+		for _, start := range starts {
+			if start < 0 {
+				continue
+			}
+			if end := scanCased(t, s, start, small); end > start {
+				if contractions {
+					end += contraction(s[end:], true)
+				}
+				return end
+			}
+		}
+	}
+	if c&number != 0 {
+		return scanNumber(t, s, i+n, digits)
+	}
+	return scanOther(t, s, i, letter, "/")
+}
+
+// scanCased ends a word that begins at byte i: letters without a small one and then, or if small is set at least one, letters
+// without a capital.
+func scanCased(t *classTable, s string, i int, small bool) int {
+	capitals := t.run(s, i, notSmall, 0)
+	if end := t.run(s, capitals, notCapital, 0); end > capitals || !small {
+		return end
+	}
+	// The last of the first part may do for the second, if it has no case.
+	for capitals > i {
+		_, n := utf8.DecodeLastRuneInString(s[i:capitals])
+		if c, _ := t.at(s, capitals-n); c&notCapital != 0 {
+			return capitals
+		}
+		capitals -= n
+	}
+	return i
 }
 
 // scanSpace is \s+(?!\S)|\s+ : a run of white space leaves its last character to what follows.
