@@ -21,7 +21,7 @@ func benchText(b *testing.B) string {
 
 func BenchmarkScan(b *testing.B) {
 	text := benchText(b)
-	for name, pattern := range map[string]string{"gpt2": patternGPT2, "llama3": patternLlama3, "qwen2": patternQwen2, "qwen3.5": patternQwen35} {
+	for name, pattern := range map[string]string{"gpt2": patternGPT2, "llama3": patternLlama3, "qwen2": patternQwen2, "o200k": patternO200K, "tekken": patternTekken, "qwen3.5": patternQwen35} {
 		b.Run(name, func(b *testing.B) {
 			p := &splitStage{scan: scanners[pattern], behavior: isolated}
 			b.SetBytes(int64(len(text)))
@@ -56,12 +56,14 @@ func BenchmarkEncodeFile(b *testing.B) {
 	lines := strings.SplitAfter(text, "\n")
 	b.Run("text", func(b *testing.B) {
 		b.SetBytes(int64(len(text)))
+		b.ReportAllocs()
 		for b.Loop() {
 			tok.Encode(text, false)
 		}
 	})
 	b.Run("lines", func(b *testing.B) {
 		b.SetBytes(int64(len(text)))
+		b.ReportAllocs()
 		for b.Loop() {
 			for _, line := range lines {
 				tok.Encode(line, false)
