@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	github.com/daulet/tokenizers v1.24.0
-	github.com/dlclark/regexp2/v2 v2.12.0
 	github.com/goccy/go-yaml v1.19.2
 	github.com/gofrs/flock v0.13.0
 	github.com/google/flatbuffers v25.12.19+incompatible

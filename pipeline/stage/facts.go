@@ -58,7 +58,7 @@ func ReadFacts(dir string) (Facts, *tokenizer.Tokenizer, error) {
 	if err != nil {
 		return Facts{}, nil, err
 	}
-	t, err := loadTokenizer(dir)
+	t, err := LoadTokenizer(dir)
 	if err != nil {
 		return Facts{}, nil, err
 	}

@@ -93,6 +93,10 @@ func (f *engineForm) file(o MTOKOptions) (*mtok, error) {
 	}
 	f.cut(m)
 	m.Decoder = f.decoder()
+	d := newEngineDecoder(&m.Decoder)
+	if err := d.checkPrinted(t.tokens); err != nil {
+		return nil, err
+	}
 	if m.Added, err = f.added(); err != nil {
 		return nil, err
 	}
