@@ -26,9 +26,8 @@ def npm(source, tmp):
 def git(source, tmp):
     run = lambda *args: subprocess.run(["git", "-C", tmp, *args], check=True, stdout=subprocess.PIPE).stdout
     run("init", "--quiet")
-    run("fetch", "--quiet", "--depth", "1", "--filter", "blob:none", source["git"], source["commit"])
     run("remote", "add", "origin", source["git"])
-    run("config", "remote.origin.promisor", "true")
+    run("fetch", "--quiet", "--depth", "1", "--filter", "blob:none", "origin", source["commit"])  # files come when shown
     return run("show", source["commit"] + ":" + source["file"])
 
 
