@@ -207,11 +207,22 @@ func compare(t *testing.T, tok *tokenizer.Tokenizer, rows []row, workers int) pa
 	}{
 		{"with special tokens", func(s string) []int32 { return byText[s].special }, func(s string) []int32 { return tok.Encode(s, true) }},
 		{"decoded", func(s string) []int32 { return []rune(byText[s].kept) }, func(s string) []int32 { return []rune(tok.Decode(byText[s].special, false)) }},
+		{"decoded id by id", func(s string) []int32 { return []rune(byText[s].kept) }, func(s string) []int32 { return []rune(streamed(tok, byText[s].special)) }},
 		{"decoded without special tokens", func(s string) []int32 { return []rune(byText[s].skipped) }, func(s string) []int32 { return []rune(tok.Decode(byText[s].special, true)) }},
 	} {
 		report(t, "library and ours, "+c.what, parity.Compare(c.library, c.ours, parity.Corpus(), workers))
 	}
 	return r
+}
+
+// streamed joins what a stream gives id by id.
+func streamed(tok *tokenizer.Tokenizer, ids []int32) string {
+	var b strings.Builder
+	s := tok.Stream(false)
+	for _, id := range ids {
+		b.WriteString(s.Next(id))
+	}
+	return b.String() + s.Close()
 }
 
 // report makes differences an error and shows the first of them.
