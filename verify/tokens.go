@@ -6,11 +6,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llmexport/llmexport/runtime/tokenizer"
+	"github.com/llmexport/llmexport/runtime/tokenizer/parity"
 )
 
-// tokenizerParity: the packaged tokenizer gives the ids of the source's, on the evaluation text and on strings
-// that are hard for tokenizers.
+// tokenizerParity: the packaged tokenizer gives the ids of the source's, on the evaluation text, which counts as plain, and
+// on the corpus of parity.
 type tokenizerParity struct{}
 
 func (tokenizerParity) String() string { return "tokenizer" }
@@ -19,19 +19,34 @@ func (tokenizerParity) Check(_ context.Context, s *Subject) (Finding, error) {
 	if s.Source == nil {
 		return skip(needsSource)
 	}
-	plain, plainBad := compareIDs(s.Source.Tokenizer, s.Package.Tokenizer, strings.SplitAfter(s.Options.Text, "\n"))
-	hard, hardBad := compareIDs(s.Source.Tokenizer, s.Package.Tokenizer, hardStrings)
-	share := func(bad []string, n int) float64 { return float64(len(bad)) / float64(max(1, n)) }
+	list := slices.Clone(parity.Corpus())
+	for line := range strings.Lines(s.Options.Text) {
+		list = append(list, parity.String{Class: "evaluation", Text: line})
+	}
+	want := func(text string) []int32 {
+		return append(s.Source.Tokenizer.PrefixIDs(), s.Source.Tokenizer.Encode(text, false)...)
+	}
+	r := parity.Compare(want, s.Package.Tokenizer.Encode, list, max(1, s.Options.Threads))
 	l := s.Options.Limits
 	value := map[string]float64{
-		"plain": float64(plain), "plain_different": float64(len(plainBad)), "hard": float64(hard), "hard_different": float64(len(hardBad)),
+		"plain": float64(r.Plain.Strings), "plain_different": float64(r.Plain.Different), "hard": float64(r.Hard.Strings), "hard_different": float64(r.Hard.Different),
 		"plain_limit": l.TokenizerPlain, "hard_limit": l.TokenizerHard,
 	}
-	if share(plainBad, plain) > l.TokenizerPlain {
-		return fail(value, "%d of %d plain strings get other ids, such as %q", len(plainBad), plain, clip(plainBad[0]))
+	for group, n := range r.Groups {
+		if n.Different > 0 {
+			value["different_"+group] = float64(n.Different)
+		}
 	}
-	if share(hardBad, hard) > l.TokenizerHard {
-		return fail(value, "%d of %d hard strings get other ids, such as %q", len(hardBad), hard, clip(hardBad[0]))
+	for _, half := range []struct {
+		name  string
+		n     parity.Count
+		limit float64
+		hard  bool
+	}{{"plain", r.Plain, l.TokenizerPlain, false}, {"hard", r.Hard, l.TokenizerHard, true}} {
+		if half.n.Share() > half.limit {
+			first := r.FirstOf(half.hard).String
+			return fail(value, "%d of %d %s strings get other ids, such as %q (%s)", half.n.Different, half.n.Strings, half.name, clip(first.Text), first.Class)
+		}
 	}
 	if got, want := s.Package.Tokenizer.VocabSize(), s.Source.Tokenizer.VocabSize(); got < want {
 		return fail(value, "the packaged tokenizer has %d entries, the source %d", got, want)
@@ -40,7 +55,7 @@ func (tokenizerParity) Check(_ context.Context, s *Subject) (Finding, error) {
 	if what := s.otherFacts(); s.Manifest != nil && what != "" {
 		return fail(value, "%s", what)
 	}
-	return pass(value, "same ids on %d of %d plain and %d of %d hard strings", plain-len(plainBad), plain, hard-len(hardBad), hard)
+	return pass(value, "same ids on %d of %d plain and %d of %d hard strings", r.Plain.Strings-r.Plain.Different, r.Plain.Strings, r.Hard.Strings-r.Hard.Different, r.Hard.Strings)
 }
 
 // otherFacts names the first fact in which the package's tokenizer differs from the source.
@@ -61,21 +76,6 @@ func (s *Subject) otherFacts() string {
 		return fmt.Sprintf("eos is %q, the source's %q", got.EOS(), want.EOS)
 	}
 	return ""
-}
-
-// compareIDs returns the number of strings and those whose ids differ.
-func compareIDs(want *tokenizer.Tokenizer, got *tokenizer.Engine, texts []string) (n int, bad []string) {
-	for _, t := range texts {
-		if t == "" {
-			continue
-		}
-		n++
-		w := append(want.PrefixIDs(), want.Encode(t, false)...)
-		if !slices.Equal(w, got.Encode(t)) {
-			bad = append(bad, t)
-		}
-	}
-	return n, bad
 }
 
 func clip(s string) string {
