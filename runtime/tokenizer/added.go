@@ -178,6 +178,6 @@ func wordAfter(s string) bool {
 // isWord is the class \w of the Unicode standard's regular expressions.
 func isWord(r rune) bool {
 	const zeroWidthNonJoiner, zeroWidthJoiner = 0x200C, 0x200D
-	return classes()[r]&(letter|mark) != 0 || unicode.In(r, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic) ||
+	return classes()[r]&(letter|mark) != 0 || unicode.In(r, unicode.Nd, younger["Nd"], unicode.Nl, unicode.Pc, unicode.Other_Alphabetic) ||
 		r == zeroWidthNonJoiner || r == zeroWidthJoiner
 }

@@ -97,9 +97,13 @@ func (t *Tokenizer) indexAdded() error {
 		if a.Normalized {
 			g = &groups[1]
 			if t.normalizer != nil {
-				text = t.normalizer.normalize(piece{text: text}).text
+				text = t.normalizer.normalize(align(text)).text
 			}
-			if other, ok := owners[text]; ok && text != "" {
+			if text == "" {
+				// The library finds such a token between any two characters and drops it.
+				return unsupported(fmt.Sprintf("added token %q", a.Content), "that is empty when normalized")
+			}
+			if other, ok := owners[text]; ok {
 				// The library takes one of them, another one each time.
 				return unsupported(fmt.Sprintf("added tokens %q and %q", other, a.Content), fmt.Sprintf("that are both %q when normalized", text))
 			}

@@ -9,10 +9,7 @@ import (
 // and not ς.
 type lowercase struct{}
 
-func (lowercase) normalize(p piece) piece {
-	p.text = lower(p.text)
-	return p
-}
+func (lowercase) normalize(a aligned) aligned { return a.mapped(lower) }
 
 // youngCases maps capital letters that Go 1.26 (Unicode 15) lacks to their distance from the small ones of Unicode 17,
 // which the library `tokenizers` 0.23 knows.

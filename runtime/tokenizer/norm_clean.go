@@ -13,19 +13,19 @@ import (
 // nmt is the normalizer Nmt: control characters go, and what counts as white space becomes a space.
 type nmt struct{}
 
-func (nmt) normalize(p piece) piece {
-	p = keep(p, func(r rune) bool {
-		return !(r >= 0x01 && r <= 0x08 || r == 0x0B || r >= 0x0E && r <= 0x1F || r == 0x7F || r == 0x8F || r == 0x9F)
+func (nmt) normalize(a aligned) aligned {
+	return a.mapped(func(s string) string {
+		return strings.Map(func(r rune) rune {
+			switch {
+			case r == '\t', r == '\n', r == '\f', r == '\r', r == 0x1680, r >= 0x200B && r <= 0x200F, r == 0x2028, r == 0x2029,
+				r == 0x2581, r == 0xFEFF, r == 0xFFFD:
+				return ' '
+			case r >= 0x01 && r <= 0x1F, r == 0x7F, r == 0x8F, r == 0x9F:
+				return -1
+			}
+			return r
+		}, s)
 	})
-	p.text = strings.Map(func(r rune) rune {
-		switch {
-		case r == '\t', r == '\n', r == '\f', r == '\r', r == 0x1680, r >= 0x200B && r <= 0x200F, r == 0x2028, r == 0x2029,
-			r == 0x2581, r == 0xFEFF, r == 0xFFFD:
-			return ' '
-		}
-		return r
-	}, p.text)
-	return p
 }
 
 // bert is the normalizer BertNormalizer.
@@ -55,41 +55,45 @@ func readBert(raw json.RawMessage, _ int) (normalizer, error) {
 	return n, nil
 }
 
-func (n bert) normalize(p piece) piece {
+func (n bert) normalize(a aligned) aligned {
 	if n.clean {
-		p = cleanText(p)
+		a = a.mapped(cleanText)
 	}
 	if n.chinese {
-		p.text = spaceChinese(p.text)
+		a = a.mapped(spaceChinese)
 	}
 	if n.accents {
-		p = keep(formNFD.normalize(p), func(r rune) bool { return !isOldNonspacing(r) })
+		a = formNFD.normalize(a).mapped(func(s string) string {
+			return strings.Map(func(r rune) rune {
+				if isOldNonspacing(r) {
+					return -1
+				}
+				return r
+			}, s)
+		})
 	}
 	if n.lower {
-		p.text = lower(p.text)
+		a = a.mapped(lower)
 	}
-	return p
+	return a
 }
 
 // cleanText drops what is no text and makes one kind of space of all white space. Vertical tab, form feed and next
 // line are control characters here, although they are white space too.
-func cleanText(p piece) piece {
-	p = keep(p, func(r rune) bool {
+func cleanText(s string) string {
+	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\t', r == '\n', r == '\r':
-			return true
-		case r == 0, r == utf8.RuneError:
-			return false
-		}
-		return !unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) || unicode.Is(laterFormats, r)
-	})
-	p.text = strings.Map(func(r rune) rune {
-		if unicode.IsSpace(r) {
+			return ' '
+		case r > ' ' && r < 0x7F:
+			return r
+		case r == 0, r == utf8.RuneError, unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) && !unicode.Is(laterFormats, r):
+			return -1
+		case unicode.IsSpace(r):
 			return ' '
 		}
 		return r
-	}, p.text)
-	return p
+	}, s)
 }
 
 // laterFormats are format characters of Unicode 15 that the library does not know as such.

@@ -152,15 +152,18 @@ func (n *precompiled) replacement(s string) (string, bool) {
 
 // normalize follows the library `tokenizers`, not SentencePiece: a grapheme cluster of less than six bytes that begins
 // with a key is replaced as a whole, what stands behind the key in it included.
-func (n *precompiled) normalize(p piece) piece {
+func (n *precompiled) normalize(a aligned) aligned {
 	const short = 6
-	s := p.text
+	s := a.text
 	var b strings.Builder
-	done := 0 // what is copied
+	done, found := 0, false
+	head := headCount{old: a}
 	replace := func(start, end int, text string) {
+		head.keep(s[done:start])
+		head.replace(utf8.RuneCountInString(s[start:end]), text)
 		b.WriteString(s[done:start])
 		b.WriteString(text)
-		done = end
+		done, found = end, true
 	}
 	t := clusters()
 	for i := 0; i < len(s); {
@@ -180,9 +183,10 @@ func (n *precompiled) normalize(p piece) piece {
 			i += w
 		}
 	}
-	if done > 0 {
-		b.WriteString(s[done:])
-		p.text = b.String()
+	if !found {
+		return a
 	}
-	return p
+	head.keep(s[done:])
+	b.WriteString(s[done:])
+	return aligned{b.String(), head.finish()}
 }

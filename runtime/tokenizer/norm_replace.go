@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -70,49 +69,41 @@ func readReplacement(kind string, raw json.RawMessage) (n replace, err error) {
 	return n, nil
 }
 
-func (n replace) normalize(p piece) piece {
-	s := p.text
+func (n replace) normalize(a aligned) aligned {
+	s := a.text
 	if s == "" {
-		return p
+		return a
 	}
-	if n.find == nil {
-		if strings.HasPrefix(s, n.pattern) {
-			p.first = n.keepsFirst(p.first, n.pattern)
-		}
-		p.text = strings.ReplaceAll(s, n.pattern, n.content)
-		return p
+	find := n.find
+	if find == nil {
+		find = findLiteral(n.pattern)
 	}
-	matches := n.find(s)
+	matches := find(s)
 	if len(matches) == 0 {
-		return p
-	}
-	if m := matches[0]; m.start == 0 {
-		p.first = n.keepsFirst(p.first, s[:m.end])
+		return a
 	}
 	var b strings.Builder
-	done := 0
+	b.Grow(len(s) + len(matches)*len(n.content))
+	done, head := 0, 0
 	for _, m := range matches {
 		b.WriteString(s[done:m.start])
+		head += max(0, min(m.start, a.head)-done)
 		b.WriteString(n.content)
+		// What is put counts to the last character that it replaces, or else to the one before it.
+		if m.end <= a.head {
+			head += len(n.content)
+		}
 		done = m.end
 	}
 	b.WriteString(s[done:])
-	p.text = b.String()
-	return p
-}
-
-// keepsFirst says whether a text remains first when its beginning is replaced: the content counts to the place of the
-// last character that it replaces, and if there is none, to the start of the whole text.
-func (n replace) keepsFirst(first bool, match string) bool {
-	_, w := utf8.DecodeRuneInString(match)
-	return match == "" && n.content != "" || first && w == len(match) && (n.content != "" || match == "")
+	return aligned{b.String(), head + max(0, a.head-done)}
 }
 
 // growth is a bound of the bytes that come of one.
 func (n replace) growth() int {
 	switch {
 	case n.find == nil:
-		return 1 + (len(n.content)-1)/len(n.pattern)
+		return max(1, (len(n.content)+len(n.pattern)-1)/len(n.pattern))
 	case n.empty:
 		return 1 + len(n.content)
 	}
@@ -142,17 +133,17 @@ func readPrepend(raw json.RawMessage, _ int) (normalizer, error) {
 	return prepend(*c.Prepend), nil
 }
 
-func (n prepend) normalize(p piece) piece {
-	if p.text != "" {
-		p.text = string(n) + p.text
+func (n prepend) normalize(a aligned) aligned {
+	if a.text == "" {
+		return a
 	}
-	return p
+	if a.head > 0 {
+		a.head += len(n)
+	}
+	return aligned{string(n) + a.text, a.head}
 }
 
 // byteLevelNormalizer is the normalizer ByteLevel: each byte becomes its stand-in.
 type byteLevelNormalizer struct{}
 
-func (byteLevelNormalizer) normalize(p piece) piece {
-	p.text = toStandIns(p.text)
-	return p
-}
+func (byteLevelNormalizer) normalize(a aligned) aligned { return a.mapped(toStandIns) }

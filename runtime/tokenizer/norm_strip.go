@@ -28,39 +28,30 @@ func readStrip(raw json.RawMessage, _ int) (normalizer, error) {
 	return strip{*c.Left, *c.Right}, nil
 }
 
-func (n strip) normalize(p piece) piece {
+func (n strip) normalize(a aligned) aligned {
 	if n.left {
-		s := strings.TrimLeftFunc(p.text, unicode.IsSpace)
-		p.first = p.first && len(s) == len(p.text)
-		p.text = s
+		s := strings.TrimLeftFunc(a.text, unicode.IsSpace)
+		a = aligned{s, max(0, a.head-(len(a.text)-len(s)))}
 	}
 	if n.right {
-		p.text = strings.TrimRightFunc(p.text, unicode.IsSpace)
+		a.text = strings.TrimRightFunc(a.text, unicode.IsSpace)
+		a.head = min(a.head, len(a.text))
 	}
-	return p
+	return a
 }
 
 // stripAccents is the normalizer StripAccents: marks go, but no letter is taken apart.
 type stripAccents struct{}
 
-func (stripAccents) normalize(p piece) piece {
-	return keep(p, func(r rune) bool { return !isOldMark(r) })
-}
-
-// keep leaves out the code points that pred does not hold for.
-func keep(p piece, pred func(rune) bool) piece {
-	if p.text == "" {
-		return p
-	}
-	r, _ := utf8.DecodeRuneInString(p.text)
-	p.first = p.first && pred(r)
-	p.text = strings.Map(func(r rune) rune {
-		if !pred(r) {
-			return -1
-		}
-		return r
-	}, p.text)
-	return p
+func (stripAccents) normalize(a aligned) aligned {
+	return a.mapped(func(s string) string {
+		return strings.Map(func(r rune) rune {
+			if isOldMark(r) {
+				return -1
+			}
+			return r
+		}, s)
+	})
 }
 
 // isOldMark is the general category Mark in Unicode 9.

@@ -31,22 +31,24 @@ var (
 // nfc composes s, which must be UTF-8.
 func nfc(s string) string { return formNFC.apply(s) }
 
-func (f unicodeForm) normalize(p piece) piece {
-	p.text = f.apply(p.text)
-	return p
-}
+// apply is normalize for a text alone.
+func (f unicodeForm) apply(s string) string { return f.normalize(aligned{s, 0}).text }
 
-func (f unicodeForm) apply(s string) string {
+func (f unicodeForm) normalize(a aligned) aligned {
+	s := a.text
 	n := f.quick.QuickSpanString(s)
 	if n == len(s) {
-		return s
+		return a
 	}
+	head := headCount{old: a}
 	// The last character of what norm takes for settled may be a letter that composes with the next one.
 	_, w := utf8.DecodeLastRuneInString(s[:n])
 	t, out := forms(), make([]byte, 0, len(s)+16)
 	var seq []combining
-	done := 0 // what is in out
-	for i := n - w; i < len(s); {
+	done := n - w // what is in out
+	out = append(out, s[:done]...)
+	head.keep(s[:done])
+	for i := done; i < len(s); {
 		r, w := utf8.DecodeRuneInString(s[i:])
 		plain, end := t.bits(r)&f.changes == 0, i+w
 		for end < len(s) {
@@ -58,24 +60,34 @@ func (f unicodeForm) apply(s string) string {
 		}
 		if !plain {
 			out = append(out, s[done:i]...)
+			head.keep(s[done:i])
 			seq = t.decompose(f, seq[:0], s[i:end])
 			if f.compose {
 				seq = t.compose(seq)
 			}
 			for _, c := range seq {
 				out = utf8.AppendRune(out, c.r)
+				if c.change > 0 {
+					head.add(utf8.RuneLen(c.r))
+				} else {
+					head.put(utf8.RuneLen(c.r), -c.change)
+				}
 			}
 			done = end
 		}
 		i = end
 	}
-	return string(append(out, s[done:]...))
+	head.keep(s[done:])
+	return aligned{string(append(out, s[done:]...)), head.finish()}
 }
 
 // combining is a code point with its canonical combining class.
 type combining struct {
 	r   rune
 	ccc uint8
+	// change is 1 for a code point that came of a decomposition, not as its first, and how many fewer code points than
+	// before there are once it composed.
+	change int
 }
 
 // Bits of a formTable.
@@ -196,17 +208,17 @@ func (t *formTable) decompose(f unicodeForm, seq []combining, s string) []combin
 			seq = append(seq, c)
 		case r >= hangulS && r < hangulS+hangulSs:
 			i := r - hangulS
-			seq = append(seq, combining{r: hangulL + i/hangulTs/hangulVs}, combining{r: hangulV + i/hangulTs%hangulVs})
+			seq = append(seq, combining{r: hangulL + i/hangulTs/hangulVs}, combining{r: hangulV + i/hangulTs%hangulVs, change: 1})
 			if i%hangulTs != 0 {
-				seq = append(seq, combining{r: hangulT + i%hangulTs})
+				seq = append(seq, combining{r: hangulT + i%hangulTs, change: 1})
 			}
 		default:
 			form := norm.NFD
 			if f.changes == compatibleChanges {
 				form = norm.NFKD
 			}
-			for _, d := range decomposition(form, r) {
-				seq = append(seq, combining{d, class(d)})
+			for i, d := range decomposition(form, r) {
+				seq = append(seq, combining{d, class(d), min(i, 1)})
 			}
 		}
 	}
@@ -229,6 +241,7 @@ func (t *formTable) compose(seq []combining) []combining {
 		if starter >= 0 && last < int(c.ccc) {
 			if r, ok := t.pair(kept[starter].r, c.r); ok {
 				kept[starter].r = r
+				kept[starter].change += c.change - 1
 				continue
 			}
 		}

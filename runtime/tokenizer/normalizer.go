@@ -3,13 +3,32 @@ package tokenizer
 import (
 	"encoding/json"
 	"fmt"
+	"unicode/utf8"
 )
 
-// normalizer changes a text before it is cut into words. Texts are UTF-8. What it returns is first if p is and if the
-// library `tokenizers` counts the text's first byte to the place where p begins, which a normalizer that drops
-// something there prevents.
+// normalizer changes a text before it is cut into words. Texts are UTF-8.
 type normalizer interface {
-	normalize(p piece) piece
+	normalize(a aligned) aligned
+}
+
+// aligned is a text on its way through the normalizers.
+type aligned struct {
+	text string
+	// head is how many bytes at the start, whole characters, the library `tokenizers` counts to the place where the
+	// original text begins: those that came of its first character. A piece that begins behind them is not the first
+	// one of the text, even if all before it was stripped.
+	head int
+}
+
+// align is s before any normalizer.
+func align(s string) aligned {
+	_, w := utf8.DecodeRuneInString(s)
+	return aligned{s, w}
+}
+
+// mapped is a after a change that makes f(s) of each part s by itself.
+func (a aligned) mapped(f func(string) string) aligned {
+	return aligned{f(a.text), len(f(a.text[:a.head]))}
 }
 
 // A file may ask for much: these bound the bytes that its normalizers together make of one, and their number. Those of
@@ -127,9 +146,9 @@ func growth(n normalizer) int {
 	return 1
 }
 
-func (l normalizerSequence) normalize(p piece) piece {
+func (l normalizerSequence) normalize(a aligned) aligned {
 	for _, n := range l {
-		p = n.normalize(p)
+		a = n.normalize(a)
 	}
-	return p
+	return a
 }

@@ -27,20 +27,21 @@ func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
 	word := func(p piece) { ids = t.model.encode(ids, p.text) }
 	first := true
 	t.raw.cut(text, func(s string) {
-		p := piece{s, first}
+		a := align(s)
 		if t.normalizer != nil {
-			p = t.normalizer.normalize(p)
+			a = t.normalizer.normalize(a)
 		}
+		begins := first && a.head > 0
 		first = false
-		t.normalized.cut(p.text, func(s string) {
-			part := piece{s, p.first}
-			p.first = false
+		t.normalized.cut(a.text, func(s string) {
+			p := piece{s, begins}
+			begins = false
 			if t.preTokenizer == nil {
-				word(part)
+				word(p)
 			} else {
-				t.preTokenizer.split(part, word)
+				t.preTokenizer.split(p, word)
 			}
-		}, func(id int32) { token(id); p.first = false })
+		}, func(id int32) { token(id); begins = false })
 	}, func(id int32) { token(id); first = false })
 	if addSpecial {
 		ids = append(ids, t.suffix...)
