@@ -17,7 +17,7 @@ func readReplaceDecoder(raw json.RawMessage, _ int) (decoder, error) {
 		return replaceText{n.pattern, n.content}, nil
 	}
 	return mapTokens(func() func(string) string {
-		return func(token string) string { return n.normalize(piece{text: token}).text }
+		return func(token string) string { return n.normalize(align(token)).text }
 	}), nil
 }
 

@@ -6,7 +6,7 @@ A digest is the first eight hexadecimal digits of SHA-256 over texts joined by U
 norm_test.go:
 
     single   every code point by itself, a digest for each 0x8000
-    joined   every code point between others, a text for each 0x100, a digest for each plane
+    joined   every code point between others, a text for each 0x100, a digest for each of PLANES
     random   texts of 1 to 12 characters of POOL, drawn with splitmix64, a digest for each 10,000
     first    of the random texts, whether the result still begins where the text begins: "1", "0", or "?" where the
              library does not let it be seen
@@ -110,10 +110,11 @@ def digest(texts):
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
 
 
+PLANES = [0, 0x10000, 0x20000, 0xE0000]  # the others are empty
 CHARSMAP = table()
 SINGLE = [points(i, i + 0x8000) for i in range(0, 0x110000, 0x8000)]
 NFD, NFKD = N.NFD(), N.NFKD()
-JOINED = [["".join("%s\u0327\u0301 e%s\u0323\u0f71%sᄀ%sᆨ \U00011938%s%s " % (c, c, c, c, NFD.normalize_str(c), NFKD.normalize_str(c)) for c in points(i, i + 0x100)) for i in range(p, p + 0x10000, 0x100)] for p in range(0, 0x110000, 0x10000)]
+JOINED = [["".join("%s\u0327\u0301 e%s\u0323\u0f71%sᄀ%sᆨ \U00011938%s%s " % (c, c, c, c, NFD.normalize_str(c), NFKD.normalize_str(c)) for c in points(i, i + 0x100)) for i in range(p, p + 0x10000, 0x100)] for p in PLANES]
 RANDOM = random_texts(100000)
 
 
