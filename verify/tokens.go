@@ -23,13 +23,16 @@ func (tokenizerParity) Check(_ context.Context, s *Subject) (Finding, error) {
 	for line := range strings.Lines(s.Options.Text) {
 		list = append(list, parity.String{Class: "evaluation", Text: line})
 	}
+	lead := s.lead()
 	want := func(text string) []int32 {
-		return append(s.Source.Tokenizer.PrefixIDs(), s.Source.Tokenizer.Encode(text, false)...)
+		return append(s.Source.Tokenizer.PrefixIDs(), s.Source.Tokenizer.Encode(lead+text, false)...)
 	}
-	r := parity.Compare(want, s.Package.Tokenizer.Encode, list, max(1, s.Options.Threads))
+	got := func(text string) []int32 { return s.Package.Tokenizer.Encode(lead + text) }
+	r := parity.Compare(want, got, list, max(1, s.Options.Threads))
 	l := s.Options.Limits
 	value := map[string]float64{
 		"plain": float64(r.Plain.Strings), "plain_different": float64(r.Plain.Different), "hard": float64(r.Hard.Strings), "hard_different": float64(r.Hard.Different),
+		"invalid": float64(r.Invalid.Strings), "invalid_different": float64(r.Invalid.Different),
 		"plain_limit": l.TokenizerPlain, "hard_limit": l.TokenizerHard,
 	}
 	for group, n := range r.Groups {
@@ -55,7 +58,22 @@ func (tokenizerParity) Check(_ context.Context, s *Subject) (Finding, error) {
 	if what := s.otherFacts(); s.Manifest != nil && what != "" {
 		return fail(value, "%s", what)
 	}
-	return pass(value, "same ids on %d of %d plain and %d of %d hard strings", r.Plain.Strings-r.Plain.Different, r.Plain.Strings, r.Hard.Strings-r.Hard.Different, r.Hard.Strings)
+	return pass(value, "same ids on %d of %d plain and %d of %d hard strings, and on %d of %d that are not UTF-8", r.Plain.Strings-r.Plain.Different, r.Plain.Strings,
+		r.Hard.Strings-r.Hard.Different, r.Hard.Strings, r.Invalid.Strings-r.Invalid.Different, r.Invalid.Strings)
+}
+
+// lead is a special token to put before every text. A tokenizer may put a space before a text and not behind its tokens, which
+// the engine is not able to do; the packages of chat models have it right for prompts, all of which begin with such a token.
+func (s *Subject) lead() string {
+	if !s.Source.Tokenizer.SpaceFirst() || s.Package.Tokenizer.ChatTemplate() == "" {
+		return ""
+	}
+	for _, a := range s.Source.Tokenizer.AddedTokens() {
+		if a.Special && !a.LStrip && !a.RStrip {
+			return a.Content
+		}
+	}
+	return ""
 }
 
 // otherFacts names the first fact in which the package's tokenizer differs from the source.
@@ -63,11 +81,18 @@ func (s *Subject) otherFacts() string {
 	want, got := s.Source.Facts, s.Package.Tokenizer
 	sorted := func(ids []int32) []int32 { return slices.Sorted(slices.Values(ids)) }
 	jinja := s.Package.Config.Jinja
+	// Those that swallow white space are added tokens only, see tokenizer.MTOK.
+	special := sorted(want.Special)
+	for _, a := range s.Source.Tokenizer.AddedTokens() {
+		if a.LStrip || a.RStrip {
+			special = slices.DeleteFunc(special, func(id int32) bool { return id == a.ID })
+		}
+	}
 	switch {
 	case !slices.Equal(sorted(got.Stop()), sorted(want.Stop)):
 		return fmt.Sprintf("stop ids are %v, the source's %v", got.Stop(), want.Stop)
-	case !slices.Equal(sorted(got.Special()), sorted(want.Special)):
-		return fmt.Sprintf("special ids are %v, the source's %v", got.Special(), want.Special)
+	case !slices.Equal(sorted(got.Special()), special):
+		return fmt.Sprintf("special ids are %v, the source's %v", got.Special(), special)
 	case !slices.Equal(got.Prefix(), want.Prefix):
 		return fmt.Sprintf("prefix ids are %v, the source's %v", got.Prefix(), want.Prefix)
 	case got.ChatTemplate() != jinja.ChatTemplate:

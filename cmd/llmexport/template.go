@@ -86,7 +86,7 @@ func (t *tool) template(c *cli.Context) error {
 		}{text, marks})
 	}
 	if color {
-		text = paint(text, marks)
+		text = mark(text, marks)
 	}
 	_, err = fmt.Fprint(t.stdout, strings.TrimSuffix(text, "\n")+"\n")
 	return err
@@ -265,8 +265,8 @@ func findTokens(text string, special []string) []tokenAt {
 	return found
 }
 
-// paint marks tokens with the colour cyan.
-func paint(text string, marks []tokenAt) string {
+// mark marks tokens with the colour cyan.
+func mark(text string, marks []tokenAt) string {
 	var b strings.Builder
 	at := 0
 	for _, m := range marks {

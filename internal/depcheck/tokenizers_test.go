@@ -26,6 +26,7 @@ type comparison struct {
 	Refused string                  `json:"refused"`
 	Plain   parity.Count            `json:"plain"`
 	Hard    parity.Count            `json:"hard"`
+	Invalid parity.Count            `json:"invalid"`
 	Groups  map[string]parity.Count `json:"groups"`
 }
 
@@ -75,16 +76,22 @@ func TestTokenizersDoc(t *testing.T) {
 		}
 		return fmt.Sprintf("%d | %d |", c.Plain.Different, c.Hard.Different)
 	}
+	invalid := func(c *comparison) string {
+		if c.Refused != "" {
+			return " |"
+		}
+		return fmt.Sprintf(" %d |", c.Invalid.Different)
+	}
 	var b, groups strings.Builder
 	fmt.Fprintf(&b, "\nLibrary: `tokenizers` %s. %s\n\n", data.Library, halves())
-	b.WriteString("| tokenizer | library / ours: plain | hard | ours / engine: plain | hard |")
+	b.WriteString("| tokenizer | library / ours: plain | hard | ours / engine: plain | hard | not UTF-8 |")
 	for _, r := range releases {
 		fmt.Fprintf(&b, " engine / %s: plain | hard |", r)
 	}
 	b.WriteString(" source |\n| --- |" + strings.Repeat(" ---: |", 4+2*len(releases)) + " --- |\n")
 	for _, name := range slices.Sorted(maps.Keys(data.Tokenizers)) {
 		p := data.Tokenizers[name]
-		fmt.Fprintf(&b, "| %s | %s %s", name, cells(&p.Library), cells(&p.Engine))
+		fmt.Fprintf(&b, "| %s | %s %s%s", name, cells(&p.Library), cells(&p.Engine), invalid(&p.Engine))
 		all := map[string]*comparison{"library / ours": &p.Library, "ours / engine": &p.Engine}
 		for _, r := range releases {
 			var c *comparison
@@ -132,15 +139,9 @@ func TestTokenizersDoc(t *testing.T) {
 }
 
 func halves() string {
-	var plain, hard int
-	for _, s := range parity.Corpus() {
-		if s.Hard {
-			hard++
-		} else {
-			plain++
-		}
-	}
-	return fmt.Sprintf("Corpus: %d plain and %d hard strings, SHA-256 of the lines %s.", plain, hard, parity.SHA256[:16])
+	none := func(string) []int32 { return nil }
+	r := parity.Compare(none, none, parity.Corpus(), 1)
+	return fmt.Sprintf("Corpus: %d plain and %d hard strings, and %d that are not UTF-8; SHA-256 of the lines %s.", r.Plain.Strings, r.Hard.Strings, r.Invalid.Strings, parity.SHA256[:16])
 }
 
 // classes lists how many strings of every group the corpus has.

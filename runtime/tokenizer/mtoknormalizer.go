@@ -78,7 +78,7 @@ func (f *engineForm) normalizer(n normalizer) (normNode, error) {
 
 // textOf is what a normalizer does with a text.
 func textOf(n normalizer) func(string) string {
-	return func(s string) string { return n.normalize(piece{text: s}).text }
+	return func(s string) string { return n.normalize(align(s)).text }
 }
 
 // The forms take a quarter of a second to spell out.

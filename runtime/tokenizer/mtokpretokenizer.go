@@ -104,3 +104,15 @@ func (f *engineForm) prefix(p prependScheme) bool {
 	f.lose("a space is put before what follows a special token, not only before the text")
 	return true
 }
+
+// SpaceFirst reports whether a space is put before a text, but not behind an added token in it (the pre-tokenizer Metaspace with
+// prepend_scheme "first").
+func (t *Tokenizer) SpaceFirst() bool {
+	steps, _ := t.preTokenizer.(preTokenizerSequence)
+	for _, s := range steps {
+		if m, ok := s.(*metaspaceStage); ok && m.prepend == prependFirst {
+			return true
+		}
+	}
+	return false
+}

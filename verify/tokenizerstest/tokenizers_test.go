@@ -50,12 +50,13 @@ type count struct {
 	Refused string        `json:"refused,omitempty"`
 	Plain   *parity.Count `json:"plain,omitempty"`
 	Hard    *parity.Count `json:"hard,omitempty"`
+	Invalid *parity.Count `json:"invalid,omitempty"`
 	// Groups are those that have differences.
 	Groups map[string]parity.Count `json:"groups,omitempty"`
 }
 
 func counted(r parity.Result) count {
-	c := count{Plain: &r.Plain, Hard: &r.Hard}
+	c := count{Plain: &r.Plain, Hard: &r.Hard, Invalid: &r.Invalid}
 	for name, n := range r.Groups {
 		if n.Different > 0 {
 			if c.Groups == nil {
@@ -227,10 +228,10 @@ func streamed(tok *tokenizer.Tokenizer, ids []int32) string {
 
 // report makes differences an error and shows the first of them.
 func report(t *testing.T, what string, r parity.Result) {
-	if r.Plain.Different+r.Hard.Different == 0 {
+	if r.Plain.Different+r.Hard.Different+r.Invalid.Different == 0 {
 		return
 	}
-	t.Errorf("%s: %d of %d plain and %d of %d hard strings differ", what, r.Plain.Different, r.Plain.Strings, r.Hard.Different, r.Hard.Strings)
+	t.Errorf("%s: %d of %d plain and %d of %d hard strings differ, and %d of %d that are not UTF-8", what, r.Plain.Different, r.Plain.Strings, r.Hard.Different, r.Hard.Strings, r.Invalid.Different, r.Invalid.Strings)
 	for i, d := range r.First {
 		if i == 12 {
 			break

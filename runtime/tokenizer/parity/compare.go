@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"unicode/utf8"
 )
 
 // Count is how many strings there are and on how many of them the encoders differ.
@@ -31,6 +32,9 @@ type Difference struct {
 // Result is what Compare found.
 type Result struct {
 	Plain, Hard Count
+	// Invalid counts the hard strings that are not UTF-8, which Hard leaves out: no source says what their ids are, the
+	// library tokenizers takes none, and ours reads them as Python decodes with errors="replace".
+	Invalid Count
 	// Groups counts by String.Group.
 	Groups map[string]Count
 	// First are the first differences of every half and group, in the order of the strings, at most MaxExamples of a
@@ -41,10 +45,10 @@ type Result struct {
 // MaxExamples is how many differences of a group Compare keeps.
 const MaxExamples = 3
 
-// FirstOf returns the first difference of a half, or nil.
+// FirstOf returns the first difference of a half that is UTF-8, or nil.
 func (r *Result) FirstOf(hard bool) *Difference {
 	for i := range r.First {
-		if r.First[i].String.Hard == hard {
+		if s := r.First[i].String; s.Hard == hard && utf8.ValidString(s.Text) {
 			return &r.First[i]
 		}
 	}
@@ -78,7 +82,10 @@ func Compare(a, b func(string) []int32, strings []String, workers int) Result {
 	r := Result{Groups: map[string]Count{}}
 	for i, s := range strings {
 		half := &r.Plain
-		if s.Hard {
+		switch {
+		case !utf8.ValidString(s.Text):
+			half = &r.Invalid
+		case s.Hard:
 			half = &r.Hard
 		}
 		half.add(different[i])
