@@ -88,7 +88,7 @@ func TestTokenizersDoc(t *testing.T) {
 	for _, r := range releases {
 		fmt.Fprintf(&b, " engine / %s: plain | hard |", r)
 	}
-	b.WriteString(" source |\n| --- |" + strings.Repeat(" ---: |", 4+2*len(releases)) + " --- |\n")
+	b.WriteString(" source |\n| --- |" + strings.Repeat(" ---: |", 5+2*len(releases)) + " --- |\n")
 	for _, name := range slices.Sorted(maps.Keys(data.Tokenizers)) {
 		p := data.Tokenizers[name]
 		fmt.Fprintf(&b, "| %s | %s %s%s", name, cells(&p.Library), cells(&p.Engine), invalid(&p.Engine))

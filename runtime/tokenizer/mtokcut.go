@@ -89,7 +89,10 @@ func engineClassChar(r rune) string {
 // cut adds the cuts to a BPE tokenizer whose text is one word, with metaspaces for spaces. Spaces become metaspaces behind the
 // cuts then, not in the normalizer.
 func (f *engineForm) cut(m *mtok) {
-	if m.Model.Tag != modelBPE || m.PreTokenizer.Tag != preNone && !onlySpaces(&m.PreTokenizer) {
+	if m.Model.Tag != modelBPE || m.PreTokenizer.Tag != preNone {
+		return
+	}
+	if !f.noSpaces() {
 		return
 	}
 	steps := []normNode{m.Normalizer}
@@ -97,9 +100,6 @@ func (f *engineForm) cut(m *mtok) {
 		steps = slices.Clone(m.Normalizer.Children)
 	}
 	last := len(steps) - 1
-	if n := steps[last]; n.Tag != normReplace || n.Pattern != " " || n.Content != metaspace {
-		return
-	}
 	tokens := make([]string, 0, len(m.Model.Merges))
 	for _, e := range m.Model.Merges {
 		tokens = append(tokens, f.t.tokens[e.Left]+f.t.tokens[e.Right])
@@ -128,6 +128,3 @@ func (f *engineForm) cut(m *mtok) {
 	}
 	m.PreTokenizer = preSequenceOf(append(nodes, preNode{Tag: preMetaspace, Replacement: metaspace}))
 }
-
-// onlySpaces reports whether a pre-tokenizer splits at spaces only, of which there are none behind the normalizer.
-func onlySpaces(n *preNode) bool { return n.Tag == preSplit && n.Regex == " " && !n.Flag }

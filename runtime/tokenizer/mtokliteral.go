@@ -22,8 +22,8 @@ import (
 //
 // Steps 4 to 7 are what the normalizer does with these texts, so that they are left out for one that does not compose.
 //
-// What is left for NFC: three and more marks in the wrong order, marks beyond those of step 4 in the wrong order, and
-// composites across a mark that does not compose.
+// What is left for NFC: three and more marks in the wrong order, marks beyond those of step 4 in the wrong order, composites
+// across a mark that does not compose, and trailing jamo that follow no syllable.
 
 // literal makes the nodes for a normalizer that looks at characters and the marks behind them.
 func literal(normalize func(string) string) normNode {

@@ -35,7 +35,7 @@ func (f *engineForm) normalizer(n normalizer) (normNode, error) {
 		return seq, nil
 	case unicodeForm:
 		if n.compose {
-			f.lose("text with three and more combining marks in an unusual order is composed otherwise")
+			f.lose("three and more combining marks in an unusual order, and trailing Hangul jamo without a syllable, are composed otherwise")
 		} else {
 			f.lose("combining marks in an unusual order stay so")
 		}

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // preTokenizer translates the pre-tokenizer.
@@ -10,6 +11,9 @@ func (f *engineForm) preTokenizer() (preNode, error) {
 	var nodes []preNode
 	steps, _ := f.t.preTokenizer.(preTokenizerSequence)
 	for _, s := range steps {
+		if f.noSpaces() && isSplitAtSpace(s) {
+			continue
+		}
 		more, err := f.step(s)
 		if err != nil {
 			return preNode{}, err
@@ -28,6 +32,21 @@ func preSequenceOf(nodes []preNode) preNode {
 		return nodes[0]
 	}
 	return preNode{Tag: preSequence, Children: nodes}
+}
+
+// noSpaces reports whether the normalizer ends with metaspaces for all spaces (Gemma).
+func (f *engineForm) noSpaces() bool {
+	last := f.t.normalizer
+	if seq, ok := last.(normalizerSequence); ok && len(seq) > 0 {
+		last = seq[len(seq)-1]
+	}
+	r, ok := last.(replace)
+	return ok && r.find == nil && r.pattern == " " && r.content == metaspace
+}
+
+func isSplitAtSpace(p preTokenizer) bool {
+	s, ok := p.(*splitStage)
+	return ok && s.regex == quoteRegex(" ") && !s.invert
 }
 
 // step translates a step of the pre-tokenizer.
@@ -65,14 +84,19 @@ func (f *engineForm) split(p *splitStage) ([]preNode, error) {
 		n.Behavior = splitIsolated
 	case removed:
 		n.Behavior = splitRemoved
-	case mergedWithPrevious:
-		n.Behavior = splitMergedWithPrevious
-	case contiguous:
-		// The same for a pattern whose matches are single characters.
-		if !strings.HasPrefix(p.regex, "[") || strings.Count(p.regex, "]") != 1 || !strings.HasSuffix(p.regex, "]") {
-			return nil, unsupported(kind, "with behavior Contiguous by the engine")
+	case mergedWithPrevious, mergedWithNext, contiguous:
+		// What these do to single characters can be said with other matches.
+		in, out := oneCharacter(p.regex)
+		switch {
+		case in == "" || p.invert:
+			return nil, unsupported(kind, fmt.Sprintf("with behavior %s by the engine", p.behavior))
+		case p.behavior == mergedWithPrevious:
+			p = &splitStage{regex: out + "*" + in + "|" + out + "+"}
+		case p.behavior == mergedWithNext:
+			p = &splitStage{regex: in + out + "*|" + out + "+"}
+		default:
+			p = &splitStage{regex: in + "+"}
 		}
-		p = &splitStage{regex: p.regex + "+", invert: p.invert}
 		n.Behavior = splitIsolated
 	default:
 		return nil, unsupported(kind, fmt.Sprintf("with behavior %s by the engine", p.behavior))
@@ -89,6 +113,23 @@ func (f *engineForm) split(p *splitStage) ([]preNode, error) {
 	}
 	n.Regex = regex
 	return []preNode{n}, nil
+}
+
+// oneCharacter gives the class of the characters that a pattern matches, if it matches them one by one, and that of all others.
+func oneCharacter(regex string) (in, out string) {
+	if inner, ok := strings.CutPrefix(regex, "["); ok && !strings.HasPrefix(inner, "^") && strings.HasSuffix(inner, "]") && strings.IndexByte(inner, ']') == len(inner)-1 &&
+		!strings.HasSuffix(inner, `\]`) {
+		return regex, "[^" + inner
+	}
+	if text, ok := unquoteRegex(regex); ok && utf8.RuneCountInString(text) == 1 {
+		r, _ := utf8.DecodeRuneInString(text)
+		c := engineClassChar(r)
+		return "[" + c + "]", "[^" + c + "]"
+	}
+	if strings.HasPrefix(regex, `\p{`) && strings.IndexByte(regex, '}') == len(regex)-1 || regex == `\s` {
+		return "[" + regex + "]", "[^" + regex + "]"
+	}
+	return "", ""
 }
 
 // prefix decides whether the engine puts a space before texts. It does so at the start and behind every special token, or

@@ -61,7 +61,7 @@ func TestCorpus(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	list := []String{{"text-en", "a", false}, {"text-de", "b", false}, {"emoji", "c", false}, {"emoji", "d", true}, {"emoji", "a", true}}
+	list := []String{{"text-en", "a", false}, {"text-de", "b", false}, {"emoji", "c", false}, {"emoji", "d", true}, {"emoji", "a", true}, {"invalid", "bb\xff", true}}
 	for range 100 {
 		list = append(list, String{"long", "bb", true})
 	}
@@ -74,7 +74,7 @@ func TestCompare(t *testing.T) {
 	}
 	for _, workers := range []int{0, 1, 4} {
 		r := Compare(ids, other, list, workers)
-		if r.Plain != (Count{3, 1}) || r.Hard != (Count{102, 101}) {
+		if r.Plain != (Count{3, 1}) || r.Hard != (Count{102, 101}) || r.Invalid != (Count{1, 1}) {
 			t.Errorf("%d workers: plain %v, hard %v", workers, r.Plain, r.Hard)
 		}
 		if r.Groups["text"] != (Count{2, 1}) || r.Groups["emoji"] != (Count{3, 1}) || r.Groups["long"] != (Count{100, 100}) {
