@@ -20,15 +20,18 @@ func normalizeNode(n *normNode, s string, limit int) (string, error) {
 	if n.Tag == normSequence {
 		return normalizeSequence(n, s, limit)
 	}
-	tooLong := fmt.Errorf("a text of %d bytes becomes longer than %d: %w", len(s), limit, tensor.ErrUnsupported)
 	if more := len(n.Content) - len(n.Pattern); n.Tag == normReplace && n.Pattern != "" && more > 0 && strings.Count(s, n.Pattern)*more > limit-len(s) {
-		return s, tooLong
+		return s, tooLong(limit)
 	}
 	after := normalizeLeaf(n, s)
 	if len(after) > limit {
-		return s, tooLong
+		return s, tooLong(limit)
 	}
 	return after, nil
+}
+
+func tooLong(limit int) error {
+	return fmt.Errorf("a text that becomes longer than %d bytes: %w", limit, tensor.ErrUnsupported)
 }
 
 func normalizeSequence(n *normNode, s string, limit int) (string, error) {
