@@ -85,6 +85,17 @@ func cardHead(in CardInput) (frontMatter, []string) {
 	return fm.set("library_name", "library_name: mnn\n"), warnings
 }
 
+// cardPrompts says how close the engine's tokens and prompts come to the source's.
+func cardPrompts(b *bytes.Buffer, measures []Measure) {
+	title := "\n## Tokens and prompts\n\n"
+	for _, x := range measures {
+		if (x.Name == "tokenizer" || x.Name == "template") && x.Detail != "" {
+			fmt.Fprintf(b, "%s* %s: %s\n", title, prose(x.Name), prose(x.Detail))
+			title = ""
+		}
+	}
+}
+
 func cardBody(b *bytes.Buffer, in CardInput) error {
 	m := in.Manifest
 	fmt.Fprintf(b, "# %s\n\n", prose(m.Name))
@@ -106,6 +117,7 @@ func cardBody(b *bytes.Buffer, in CardInput) error {
 			row(b, cell(x.Name), cell(x.valueText()), number(x.StdErr), cell(x.Limit), cell(string(x.Outcome)))
 		}
 	}
+	cardPrompts(b, in.Metrics)
 	if specs := Specs(m.Tensors); len(specs) > 0 {
 		b.WriteString("\n## Weights\n\n")
 		row(b, "storage", "tensors", "bytes")
