@@ -38,6 +38,7 @@ func openMTOK(b []byte) (*Engine, error) {
 	if err := checkNormalizer(&m.Normalizer); err != nil {
 		return nil, err
 	}
+	m.Normalizer.index()
 	e := &Engine{file: m, size: len(m.Model.Vocab), decoder: newEngineDecoder(&m.Decoder)}
 	if e.stages, err = engineStages(&m.PreTokenizer); err != nil {
 		return nil, err

@@ -37,9 +37,12 @@ func tooLong(limit int) error {
 func normalizeSequence(n *normNode, s string, limit int) (string, error) {
 	has := bytesOf(s)
 	for i := range n.Children {
+		if n.keys != nil && !has[n.keys[i]] {
+			continue
+		}
 		c := &n.Children[i]
 		if c.Tag == normReplace && !has.all(c.Pattern) {
-			continue // there may be thousands of them
+			continue
 		}
 		after, err := normalizeNode(c, s, limit)
 		if err != nil {
@@ -52,11 +55,28 @@ func normalizeSequence(n *normNode, s string, limit int) (string, error) {
 	return s, nil
 }
 
+// always is the key of a node that is not looked for by a byte; no UTF-8 has it, and every set of bytes of a text.
+const always = 0xC0
+
+// index notes for each child of a sequence, of which there may be thousands, a byte that a text must have for it to do
+// anything: the last of its pattern.
+func (n *normNode) index() {
+	for i := range n.Children {
+		c := &n.Children[i]
+		key := byte(always)
+		if c.Tag == normReplace && c.Pattern != "" {
+			key = c.Pattern[len(c.Pattern)-1]
+		}
+		n.keys = append(n.keys, key)
+		c.index()
+	}
+}
+
 // textBytes tells which bytes a text has.
 type textBytes [256]bool
 
 func bytesOf(s string) *textBytes {
-	set := &textBytes{}
+	set := &textBytes{always: true}
 	for i := range len(s) {
 		set[s[i]] = true
 	}
