@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -25,109 +24,20 @@ type AddedToken struct {
 // files have about a hundred bytes.
 const maxAddedBytes = 512
 
-// matcher finds added tokens in a text: of those that begin first, the longest. It is a trie.
+// matcher finds added tokens in a text: of those that begin first, the longest.
 type matcher struct {
 	tokens []AddedToken
-	first  [256]bool
-	nodes  []trieNode
-	// labels are the bytes that lead on, those of a node side by side and sorted, and next the nodes that they lead to.
-	labels []byte
-	next   []int32
-}
-
-type trieNode struct {
-	from, to int32 // the node's part of labels
-	token    int32 // index into tokens, or -1
+	texts  *trie // of indices into tokens
 }
 
 // newMatcher takes tokens and the texts to look for, which differ from the contents after a normalizer. Of equal texts
 // the first counts, and an empty one is never found.
 func newMatcher(tokens []AddedToken, texts []string) *matcher {
-	order := make([]int32, 0, len(texts))
+	list := make([]trieText, len(texts))
 	for i, text := range texts {
-		if text != "" {
-			order = append(order, int32(i))
-		}
+		list[i] = trieText{text, int32(i)}
 	}
-	slices.SortStableFunc(order, func(a, b int32) int { return strings.Compare(texts[a], texts[b]) })
-	order = slices.CompactFunc(order, func(a, b int32) bool { return texts[a] == texts[b] })
-	m := &matcher{tokens: tokens, nodes: []trieNode{{token: -1}}}
-	for _, i := range order {
-		m.first[texts[i][0]] = true
-	}
-	// Each node is built from the tokens that begin with its text.
-	type part struct {
-		node, depth int
-		order       []int32
-	}
-	for todo := []part{{0, 0, order}}; len(todo) > 0; {
-		p := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		if len(p.order) > 0 && len(texts[p.order[0]]) == p.depth {
-			m.nodes[p.node].token = p.order[0]
-			p.order = p.order[1:]
-		}
-		m.nodes[p.node].from = int32(len(m.labels))
-		for len(p.order) > 0 {
-			label := texts[p.order[0]][p.depth]
-			n := 1
-			for n < len(p.order) && texts[p.order[n]][p.depth] == label {
-				n++
-			}
-			m.labels = append(m.labels, label)
-			m.next = append(m.next, int32(len(m.nodes)))
-			todo = append(todo, part{len(m.nodes), p.depth + 1, p.order[:n]})
-			m.nodes = append(m.nodes, trieNode{token: -1})
-			p.order = p.order[n:]
-		}
-		m.nodes[p.node].to = int32(len(m.labels))
-	}
-	return m
-}
-
-// step follows a byte from a node.
-func (m *matcher) step(node int32, label byte) (int32, bool) {
-	lo, hi := m.nodes[node].from, m.nodes[node].to
-	for hi-lo > 4 {
-		if mid := (lo + hi) / 2; m.labels[mid] <= label {
-			lo = mid
-		} else {
-			hi = mid
-		}
-	}
-	for ; lo < hi; lo++ {
-		if m.labels[lo] == label {
-			return m.next[lo], true
-		}
-	}
-	return 0, false
-}
-
-// find returns the leftmost, then longest token at or after byte from: its index in tokens and its span.
-func (m *matcher) find(s string, from int) (token, start, end int, ok bool) {
-	if len(m.nodes) == 1 {
-		return 0, 0, 0, false
-	}
-	for i := from; i < len(s); i++ {
-		if !m.first[s[i]] {
-			continue
-		}
-		at, best := int32(0), int32(-1)
-		for j := i; j < len(s); j++ {
-			next, found := m.step(at, s[j])
-			if !found {
-				break
-			}
-			at = next
-			if t := m.nodes[at].token; t >= 0 {
-				best, end = t, j+1
-			}
-		}
-		if best >= 0 {
-			return int(best), i, end, true
-		}
-	}
-	return 0, 0, 0, false
+	return &matcher{tokens: tokens, texts: newTrie(list)}
 }
 
 // cut calls text for what lies between added tokens and token for each of them, in order. A token that follows white
@@ -135,8 +45,8 @@ func (m *matcher) find(s string, from int) (token, start, end int, ok bool) {
 func (m *matcher) cut(s string, text func(string), token func(int32)) {
 	done, search, spaceEnd := 0, 0, 0
 	for {
-		i, start, stop, ok := m.find(s, search)
-		if !ok {
+		start, stop, i := m.texts.find(s, search)
+		if i < 0 {
 			break
 		}
 		search = stop

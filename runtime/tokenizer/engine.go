@@ -15,7 +15,7 @@ type Engine struct {
 	stages  []engineStage
 	decoder engineDecoder
 	special specialTexts
-	added   *byteTrie // of indices into file.Added
+	added   *trie // of indices into file.Added
 	size    int
 }
 
@@ -77,7 +77,7 @@ func openMTOK(b []byte) (*Engine, error) {
 		texts[i] = trieText{a.Content, int32(i)}
 		e.size = max(e.size, int(a.ID)+1)
 	}
-	e.added = newByteTrie(texts)
+	e.added = newTrie(texts)
 	e.special = newSpecialTexts(m.Special, e.decode)
 	return e, nil
 }
@@ -112,7 +112,7 @@ type encoding struct {
 func (r *encoding) between(s string) {
 	last := 0
 	for last < len(s) {
-		start, stop, index := r.findAdded(s, last)
+		start, stop, index := r.added.find(s, last)
 		if index < 0 {
 			break
 		}
@@ -128,29 +128,6 @@ func (r *encoding) between(s string) {
 		last = stop
 	}
 	r.text(s[last:])
-}
-
-// findAdded returns the first added token from byte i on, the longest one there, or the index -1.
-func (e *Engine) findAdded(s string, from int) (start, stop int, index int32) {
-	if len(e.added.label) == 1 {
-		return 0, 0, -1
-	}
-	for i := from; i < len(s); i++ {
-		index = -1
-		for node, k := e.added.root[s[i]], i+1; node != 0; k++ {
-			if v := e.added.value[node]; v >= 0 {
-				stop, index = k, v
-			}
-			if k == len(s) {
-				break
-			}
-			node = e.added.next(node, s[k])
-		}
-		if index >= 0 {
-			return i, stop, index
-		}
-	}
-	return 0, 0, -1
 }
 
 func isSpaceC(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }

@@ -83,7 +83,6 @@ func (d *engineDecoder) checkPrinted(tokens []string) error {
 
 // spelled gives spaces for U+2581 and bytes for their spelling, wherever in the token they are.
 func spelled(token string) string {
-	const metaspace = "▁"
 	if !strings.Contains(token, metaspace) && !strings.Contains(token, "<0x") {
 		return token
 	}

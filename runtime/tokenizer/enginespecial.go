@@ -6,7 +6,7 @@ import "strings"
 // of the list, not the longest. The engine knows them by what their ids decode to, not by their spelling.
 type specialTexts struct {
 	list []specialText
-	trie *byteTrie // of indices into list
+	trie *trie // of indices into list
 	// heads says with which bytes the texts in odd begin, or end before they begin.
 	heads [256]bool
 	// odd are indices of texts with a zero byte: the engine compares no further than that.
@@ -35,7 +35,7 @@ func newSpecialTexts(ids []int32, decode func(int32) string) specialTexts {
 			texts = append(texts, trieText{text, index})
 		}
 	}
-	s.trie = newByteTrie(texts)
+	s.trie = newTrie(texts)
 	return s
 }
 
@@ -64,15 +64,15 @@ func (s *specialTexts) cut(text string, between func(string), token func(int32))
 // at returns the index of the special text that s begins with, or -1.
 func (s *specialTexts) at(text string) int32 {
 	found := int32(-1)
-	node := s.trie.root[text[0]]
-	for i := 1; node != 0; i++ {
+	node := s.trie.top[text[0]]
+	for i := 1; node >= 0; i++ {
 		if v := s.trie.value[node]; v >= 0 && (found < 0 || v < found) {
 			found = v
 		}
 		if i == len(text) {
 			break
 		}
-		node = s.trie.next(node, text[i])
+		node = s.trie.child(node, text[i])
 	}
 	if s.heads[text[0]] {
 		for _, k := range s.odd {

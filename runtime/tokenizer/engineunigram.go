@@ -14,7 +14,7 @@ type engineUnigram struct {
 	byID      []string
 	scores    []float64 // by id
 	unknownID int32
-	trie      *byteTrie
+	trie      *trie
 	// bytes are the tokens for bytes without one of their own, nil without byte_fallback.
 	bytes []int32
 	cache wordCache
@@ -37,7 +37,7 @@ func newEngineUnigram(n *modelNode, byID []string) (*engineUnigram, error) {
 	m.bytes = make([]int32, 256)
 	for b := range m.bytes {
 		id, ok := ids[fmt.Sprintf("<0x%02X>", b)]
-		if node := m.trie.next(0, byte(b)); !ok && (m.trie.value[node] < 0 || m.trie.value[node] == m.unknownID) {
+		if node := m.trie.top[b]; !ok && (node < 0 || m.trie.value[node] < 0 || m.trie.value[node] == m.unknownID) {
 			return nil, fmt.Errorf("byte_fallback without the token <0x%02X>, which makes the engine read outside its table: %w", b, tensor.ErrUnsupported)
 		}
 		m.bytes[b] = id
@@ -81,12 +81,12 @@ func (m *engineUnigram) encode(ids []int32, piece string) ([]int32, error) {
 		}
 		node := int32(0)
 		for i := at; i < n; i++ {
-			if node = m.trie.next(node, piece[i]); node != 0 && m.trie.value[node] >= 0 && m.trie.value[node] != m.unknownID {
+			if node = m.trie.child(node, piece[i]); node >= 0 && m.trie.value[node] >= 0 && m.trie.value[node] != m.unknownID {
 				offer(i+1, m.trie.value[node])
 			} else if i == at && m.bytes != nil {
 				offer(i+1, m.bytes[piece[i]])
 			}
-			if node == 0 {
+			if node < 0 {
 				break
 			}
 		}

@@ -14,15 +14,14 @@ type engineWordPiece struct {
 	unknown   string
 	unknownID int32
 	maxBytes  int
-	trie      *byteTrie
-	// start is the node of the prefix of pieces that continue a word, 0 if no token has it.
-	start    int32
-	noPrefix bool
-	cache    wordCache
+	trie      *trie
+	// start is the node of the prefix of pieces that continue a word, -1 if no token has it.
+	start int32
+	cache wordCache
 }
 
 func newEngineWordPiece(n *modelNode, byID []string) (*engineWordPiece, error) {
-	m := &engineWordPiece{byID: byID, unknown: n.Unknown, unknownID: -1, maxBytes: n.MaxBytes, trie: vocabTrie(n.Vocab), noPrefix: n.Prefix == ""}
+	m := &engineWordPiece{byID: byID, unknown: n.Unknown, unknownID: -1, maxBytes: n.MaxBytes, trie: vocabTrie(n.Vocab)}
 	if n.MaxBytes > math.MaxInt32 {
 		return nil, fmt.Errorf("words of %d bytes: %w", n.MaxBytes, tensor.ErrCorrupt)
 	}
@@ -35,20 +34,16 @@ func newEngineWordPiece(n *modelNode, byID []string) (*engineWordPiece, error) {
 	if m.unknownID < 0 {
 		return nil, fmt.Errorf("%q, the unknown token, is not in the vocabulary: %w", n.Unknown, tensor.ErrCorrupt)
 	}
-	for i := range len(n.Prefix) {
-		if m.start = m.trie.next(m.start, n.Prefix[i]); m.start == 0 {
-			break
-		}
-	}
+	m.start = m.trie.walk(n.Prefix)
 	return m, nil
 }
 
-func vocabTrie(v []vocabEntry) *byteTrie {
+func vocabTrie(v []vocabEntry) *trie {
 	texts := make([]trieText, len(v))
 	for i := range v {
 		texts[i] = trieText{v[i].Token, v[i].ID}
 	}
-	return newByteTrie(texts)
+	return newTrie(texts)
 }
 
 func (m *engineWordPiece) encode(ids []int32, piece string) ([]int32, error) {
@@ -63,12 +58,12 @@ func (m *engineWordPiece) encode(ids []int32, piece string) ([]int32, error) {
 		id, end := int32(-1), at
 		node := int32(0)
 		if at > 0 {
-			if node = m.start; node == 0 && !m.noPrefix {
+			if node = m.start; node < 0 {
 				return m.bad(ids[:from], piece), nil
 			}
 		}
 		for i := at; i < len(piece); i++ {
-			if node = m.trie.next(node, piece[i]); node == 0 {
+			if node = m.trie.child(node, piece[i]); node < 0 {
 				break
 			}
 			if v := m.trie.value[node]; v >= 0 && v != m.unknownID {

@@ -69,7 +69,7 @@ func (m *unigram) viterbi(dst []int32, word string) []int32 {
 				break
 			}
 			end++
-			if id := m.pieces.token[node]; id >= 0 {
+			if id := m.pieces.value[node]; id >= 0 {
 				offer(start, end, id, m.scores[id]+here)
 				known = known || end == start+n
 			}
@@ -140,12 +140,12 @@ func readUnigram(raw json.RawMessage, v *vocabulary) (model, error) {
 		return nil, err
 	}
 	m := &unigram{scores: list.scores, unk: int32(*f.UnkID), ids: v.ids, unkScore: slices.Min(list.scores) - 10}
-	pieces := make([]trieToken, 0, len(v.ids))
+	pieces := make([]trieText, 0, len(v.ids))
 	for text, id := range v.ids {
 		if len(text) > maxPieceBytes {
 			return nil, unsupported(`model "Unigram"`, fmt.Sprintf("with a token of %d bytes", len(text)))
 		}
-		pieces = append(pieces, trieToken{text, id})
+		pieces = append(pieces, trieText{text, id})
 	}
 	m.pieces = newTrie(pieces)
 	if f.ByteFallback {

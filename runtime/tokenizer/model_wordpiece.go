@@ -31,7 +31,7 @@ func (m *wordPiece) encode(dst []int32, word string) []int32 {
 				break
 			}
 			end++
-			if found := m.pieces.token[node]; found >= 0 {
+			if found := m.pieces.value[node]; found >= 0 {
 				id, next = found, end
 			}
 		}
@@ -65,12 +65,12 @@ func readWordPiece(raw json.RawMessage, v *vocabulary) (model, error) {
 	if err := v.defineModel(vocab); err != nil {
 		return nil, err
 	}
-	pieces := make([]trieToken, 0, len(vocab))
+	pieces := make([]trieText, 0, len(vocab))
 	for text, id := range vocab {
 		if len(text) > maxPieceBytes {
 			return nil, unsupported(`model "WordPiece"`, fmt.Sprintf("with a token of %d bytes", len(text)))
 		}
-		pieces = append(pieces, trieToken{text, int32(id)})
+		pieces = append(pieces, trieText{text, int32(id)})
 	}
 	m := &wordPiece{pieces: newTrie(pieces), prefix: *f.Prefix, unk: unk, maxChars: *f.MaxChars}
 	m.inner = m.pieces.walk(*f.Prefix)

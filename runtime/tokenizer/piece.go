@@ -26,7 +26,7 @@ func (t *Tokenizer) Piece(id int32) string {
 			return text
 		}
 	}
-	return strings.ReplaceAll(token, spSpace, " ")
+	return strings.ReplaceAll(token, metaspace, " ")
 }
 
 // spellsBytes says that tokens are spelled with stand-ins for bytes.

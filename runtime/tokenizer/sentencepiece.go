@@ -190,13 +190,3 @@ func (m *sentencePiece) check() error {
 	}
 	return nil
 }
-
-// id is that of a piece, or -1.
-func (m *sentencePiece) id(text string) int {
-	for id, p := range m.pieces {
-		if p.text == text {
-			return id
-		}
-	}
-	return -1
-}

@@ -7,9 +7,6 @@ import (
 	"unicode/utf8"
 )
 
-// spSpace is how SentencePiece spells a space.
-const spSpace = "\u2581"
-
 // DefineSentencePiece reads a .model file of the library `sentencepiece` and defines the tokenizer that gives the ids of that
 // library for any text in which no piece of type control or user-defined is spelled out. Those pieces become added tokens,
 // which are found in the text; the library finds user-defined ones only. A model of type unigram with byte_fallback also takes
@@ -67,12 +64,12 @@ func (m *sentencePiece) define() (*Definition, error) {
 		steps = append(steps, replacePattern(`\A +`, ""), replacePattern(" {2,}", " "))
 	}
 	if n.dummyPrefix {
-		steps = append(steps, part{"type": "Prepend", "prepend": spSpace})
+		steps = append(steps, part{"type": "Prepend", "prepend": metaspace})
 	}
-	steps = append(steps, replaceLiteral(" ", spSpace))
+	steps = append(steps, replaceLiteral(" ", metaspace))
 	if n.removeExtraSpaces {
 		// At the end those of the text go too that are spelled like ours.
-		steps = append(steps, replacePattern(spSpace+`+\z`, ""))
+		steps = append(steps, replacePattern(metaspace+`+\z`, ""))
 	}
 	d.normalizer = sequenceOf("normalizers", steps...)
 	d.decoder = spDecoder(n.dummyPrefix)
@@ -81,7 +78,7 @@ func (m *sentencePiece) define() (*Definition, error) {
 
 // spDecoder undoes the spelling of spaces and bytes.
 func spDecoder(strip bool) part {
-	steps := []part{replaceLiteral(spSpace, " "), {"type": "ByteFallback"}, {"type": "Fuse"}}
+	steps := []part{replaceLiteral(metaspace, " "), {"type": "ByteFallback"}, {"type": "Fuse"}}
 	if strip {
 		steps = append(steps, part{"type": "Strip", "content": " ", "start": 1, "stop": 0})
 	}

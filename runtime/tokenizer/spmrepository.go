@@ -99,7 +99,7 @@ func (m *sentencePiece) backend(c *Config) (*Definition, error) {
 		// The merges are those of the file's own spelling.
 		d.bpeModel(tokens, impliedMerges(ranksByID(m.tokens()), false), bpeSettings(t.unk, true, t.byteFallback))
 	}
-	steps := []part{replaceLiteral(" ", spSpace)}
+	steps := []part{replaceLiteral(" ", metaspace)}
 	if len(m.normalizer.charsMap) > 0 {
 		steps = slices.Insert(steps, 0, part{"type": "Precompiled", "precompiled_charsmap": m.normalizer.charsMap})
 	}

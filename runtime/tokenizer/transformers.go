@@ -39,7 +39,7 @@ var tokenizerClasses = map[string]*tokenizerClass{
 		special: map[string]string{
 			"unk_token": "<unk>", "bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>", "mask_token": "<mask>",
 		},
-		normalizer: replaceLiteral(" ", spSpace),
+		normalizer: replaceLiteral(" ", metaspace),
 		preTokenizer: func(*Config) part {
 			return part{"type": "Split", "pattern": part{"String": " "}, "behavior": "MergedWithPrevious", "invert": false}
 		},
@@ -94,7 +94,7 @@ func llamaPreTokenizer(c *Config) part {
 	case c.legacy != nil && *c.legacy:
 		scheme = "always"
 	}
-	return part{"type": "Metaspace", "replacement": spSpace, "prepend_scheme": scheme, "split": false}
+	return part{"type": "Metaspace", "replacement": metaspace, "prepend_scheme": scheme, "split": false}
 }
 
 // byteLevelPart is ByteLevel with the pattern of GPT-2.

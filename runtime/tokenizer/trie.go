@@ -5,43 +5,43 @@ import (
 	"strings"
 )
 
-// trie finds the tokens that a text begins with, one byte at a time. Node 0 is the root; nodes are numbered breadth first, so the
-// children of a node are neighbours, sorted by their bytes.
+// trie finds texts in a longer one, a byte at a time. Node 0 is the root; nodes are numbered breadth first, so that the
+// children of a node are neighbours, sorted by their bytes, and a node takes nine bytes.
 type trie struct {
 	top   [256]int32 // children of the root, -1 where there is none
 	first []int32    // of its children; they end where those of the next node begin
 	label []byte     // the byte that leads to a node
-	token []int32    // the token that ends in a node, or -1
+	value []int32    // of the text that ends in a node, or -1
 }
 
-type trieToken struct {
-	text string
-	id   int32
+type trieText struct {
+	text  string
+	value int32
 }
 
-// newTrie sorts the tokens, whose texts differ. One without text is not found.
-func newTrie(tokens []trieToken) *trie {
-	slices.SortFunc(tokens, func(a, b trieToken) int { return strings.Compare(a.text, b.text) })
-	t := &trie{label: []byte{0}, token: []int32{-1}}
-	type part struct{ lo, hi, depth int32 } // the tokens below a node
-	parts := []part{{0, int32(len(tokens)), 0}}
+// newTrie sorts the texts, in place. Empty ones are left out; of equal ones the first counts.
+func newTrie(texts []trieText) *trie {
+	slices.SortStableFunc(texts, func(a, b trieText) int { return strings.Compare(a.text, b.text) })
+	t := &trie{label: []byte{0}, value: []int32{-1}}
+	type part struct{ lo, hi, depth int32 } // the texts below a node
+	parts := []part{{0, int32(len(texts)), 0}}
 	for node := 0; node < len(parts); node++ {
 		p := parts[node]
 		t.first = append(t.first, int32(len(parts)))
-		if p.lo < p.hi && len(tokens[p.lo].text) == int(p.depth) { // the shortest comes first
-			if node > 0 {
-				t.token[node] = tokens[p.lo].id
+		for p.lo < p.hi && len(texts[p.lo].text) == int(p.depth) { // the shortest come first
+			if node > 0 && t.value[node] < 0 {
+				t.value[node] = texts[p.lo].value
 			}
 			p.lo++
 		}
 		for p.lo < p.hi {
-			c := tokens[p.lo].text[p.depth]
+			c := texts[p.lo].text[p.depth]
 			end := p.lo + 1
-			for end < p.hi && tokens[end].text[p.depth] == c {
+			for end < p.hi && texts[end].text[p.depth] == c {
 				end++
 			}
 			parts = append(parts, part{p.lo, end, p.depth + 1})
-			t.label, t.token = append(t.label, c), append(t.token, -1)
+			t.label, t.value = append(t.label, c), append(t.value, -1)
 			p.lo = end
 		}
 	}
@@ -84,4 +84,28 @@ func (t *trie) walk(s string) int32 {
 		node = t.child(node, s[i])
 	}
 	return node
+}
+
+// find returns the leftmost text in s at or after byte from, the longest one there, or the value -1.
+func (t *trie) find(s string, from int) (start, stop int, value int32) {
+	if len(t.label) == 1 {
+		return 0, 0, -1
+	}
+	value = -1
+	for i := from; i < len(s); i++ {
+		node := t.top[s[i]]
+		for k := i + 1; node >= 0; k++ {
+			if v := t.value[node]; v >= 0 {
+				stop, value = k, v
+			}
+			if k == len(s) {
+				break
+			}
+			node = t.search(node, s[k])
+		}
+		if value >= 0 {
+			return i, stop, value
+		}
+	}
+	return 0, 0, -1
 }
