@@ -155,11 +155,11 @@ func openSides(path, source string, engine, special bool) ([]*tokens, error) {
 	if source != "" {
 		return nil, usagef("--source is for packages, and %s is none", path)
 	}
-	load := stage.LoadTokenizerFile
+	dir, load := filepath.Dir(path), stage.LoadTokenizerFile
 	if st, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if st.IsDir() {
-		load = stage.LoadTokenizer
+		dir, load = path, stage.LoadTokenizer
 	}
 	t, err := load(path)
 	if err != nil {
@@ -167,7 +167,7 @@ func openSides(path, source string, engine, special bool) ([]*tokens, error) {
 	}
 	sides := []*tokens{sourceTokens(t, special || engine)}
 	if engine {
-		b, err := t.MTOK(tokenizer.MTOKOptions{})
+		b, err := stage.PackagedTokenizer(dir, t)
 		if err != nil {
 			return nil, err
 		}
@@ -331,9 +331,18 @@ func (t *tool) showTokens(text string, sides []*tokens, lists [][]int32, first i
 	if b.Len() > 0 {
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "%s tokens, %d characters, %d bytes\n", strings.Join(counts, " and "), utf8.RuneCountInString(text), len(text))
+	fmt.Fprintf(&b, "%s, %s, %s\n", counted(strings.Join(counts, " and "), "token"), counted(strconv.Itoa(utf8.RuneCountInString(text)), "character"),
+		counted(strconv.Itoa(len(text)), "byte"))
 	_, err := io.WriteString(t.stdout, b.String())
 	return err
+}
+
+// counted puts a noun behind a number.
+func counted(number, noun string) string {
+	if number == "1" {
+		return "1 " + noun
+	}
+	return number + " " + noun + "s"
 }
 
 // showPiece quotes a piece, so that spaces show and no terminal obeys it; bytes that are no character appear as hex. Special

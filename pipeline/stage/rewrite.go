@@ -10,7 +10,6 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/publish/manifest"
-	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
 // Rewrite describes the model, lowers it once to see that the target can hold it, and converts the tokenizer.
@@ -65,10 +64,7 @@ func (w *Rewrite) Run(ctx context.Context, job *pipeline.Job) (err error) {
 		return err
 	}
 	a, err := job.Store.Do(ctx, "rewrite", key, func(dir string, _ bool) (manifest.Digest, error) {
-		b, err := src.Tokenizer.MTOK(tokenizer.MTOKOptions{
-			Special: src.Facts.Special, Stop: src.Facts.Stop, Prefix: src.Facts.Prefix,
-			ChatTemplate: src.Facts.PackagedTemplate, EOS: src.Facts.EOS,
-		})
+		b, err := src.Facts.mtok(src.Tokenizer, job.Recipe.Target.Engine)
 		if err != nil {
 			return "", err
 		}

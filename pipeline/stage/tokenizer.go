@@ -1,9 +1,11 @@
 package stage
 
 import (
+	"bytes"
 	"fmt"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
@@ -75,7 +77,7 @@ func LoadTokenizer(dir string) (*tokenizer.Tokenizer, error) {
 		}
 		return t, nil
 	}
-	return nil, fmt.Errorf("the checkpoint has no tokenizer.json, and no other vocabulary that is known: %w", tensor.ErrUnsupported)
+	return nil, fmt.Errorf("%s has no tokenizer.json, and no other vocabulary that is known: %w", dir, tensor.ErrUnsupported)
 }
 
 // readTokenizerConfig reads the files beside the vocabulary.
@@ -102,6 +104,9 @@ func LoadTokenizerFile(path string) (*tokenizer.Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(b) == 0 {
+		return nil, fmt.Errorf("%s: empty: %w", path, tensor.ErrCorrupt)
+	}
 	c, err := readTokenizerConfig(dir)
 	if err != nil {
 		return nil, err
@@ -112,13 +117,43 @@ func LoadTokenizerFile(path string) (*tokenizer.Tokenizer, error) {
 		t, err = read(c.Tekken(b))
 	case strings.HasSuffix(base, ".json"):
 		t, err = c.JSON(b)
-	case len(b) > 0 && b[0] == '\n':
+	case b[0] == '\n':
 		t, err = read(tokenizer.DefineSentencePiece(b))
+	case isBinary(b):
+		err = fmt.Errorf("neither a SentencePiece model nor a text: %w", tensor.ErrCorrupt)
 	default:
 		t, err = read(c.Tiktoken(b))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", base, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return t, nil
+}
+
+// isBinary tells what cannot be the lines of a tiktoken vocabulary, in the words of which a reader's error would be a riddle.
+func isBinary(b []byte) bool {
+	head := b[:min(len(b), 512)]
+	return bytes.IndexByte(head, 0) >= 0 || !utf8.Valid(head)
+}
+
+// mtok writes the tokenizer of a package; the oldest engine that must read it is of release, such as "3.5".
+func (f *Facts) mtok(t *tokenizer.Tokenizer, release string) ([]byte, error) {
+	return t.MTOK(tokenizer.MTOKOptions{
+		Special: f.Special, Stop: f.Stop, Prefix: f.Prefix, ChatTemplate: f.PackagedTemplate, EOS: f.EOS, Release: release,
+	})
+}
+
+// PackagedTokenizer is the tokenizer.mtok that a package of t would hold, with what the files in dir say, none of which need
+// be there. It carries the source's chat template, not the one that the rewrite stage decides on; ids do not depend on that.
+func PackagedTokenizer(dir string, t *tokenizer.Tokenizer) ([]byte, error) {
+	config, err := readOptional(dir, "config.json")
+	if err != nil {
+		return nil, err
+	}
+	f, err := readFacts(dir, config, t)
+	if err != nil {
+		return nil, err
+	}
+	f.PackagedTemplate = f.ChatTemplate
+	return f.mtok(t, "")
 }
