@@ -54,7 +54,7 @@ func firstOf(nodes []regexNode) byteSet {
 // support. strange lists what it reads otherwise than other dialects, for checkEngineRegex.
 func parseEngineRegex(pattern string) (re *engineRegex, strange []string, err error) {
 	if isWide(pattern) {
-		return nil, nil, fmt.Errorf("regex %q: characters outside ASCII: %w", pattern, tensor.ErrUnsupported)
+		return nil, nil, fmt.Errorf("regex %.400q: characters outside ASCII: %w", pattern, tensor.ErrUnsupported)
 	}
 	p := engineParser{in: pattern}
 	re = &engineRegex{}
@@ -73,14 +73,14 @@ func parseEngineRegex(pattern string) (re *engineRegex, strange []string, err er
 		p.note("unmatched parenthesis")
 	}
 	if p.err != nil {
-		return nil, nil, fmt.Errorf("regex %q: %w", pattern, p.err)
+		return nil, nil, fmt.Errorf("regex %.400q: %w", pattern, p.err)
 	}
 	for _, b := range re.branches {
 		re.first = append(re.first, firstOf(b))
 	}
 	if len(re.branches) == 0 {
 		// The engine means to take the pattern of GPT-2 then, but parses a text that it has freed.
-		return nil, nil, fmt.Errorf("regex %q: no branch that the engine understands, because of %s: %w",
+		return nil, nil, fmt.Errorf("regex %.400q: no branch that the engine understands, because of %s: %w",
 			pattern, strings.Join(p.strange, ", "), tensor.ErrUnsupported)
 	}
 	return re, p.strange, nil

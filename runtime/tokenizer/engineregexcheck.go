@@ -13,11 +13,11 @@ func checkEngineRegex(pattern string) error {
 		return err
 	}
 	if len(strange) > 0 {
-		return fmt.Errorf("regex %q: %s: %w by the engine", pattern, strange[0], tensor.ErrUnsupported)
+		return fmt.Errorf("regex %.400q: %s: %w by the engine", pattern, strange[0], tensor.ErrUnsupported)
 	}
 	for _, b := range re.branches {
 		if matchesEmpty(b) {
-			return fmt.Errorf("regex %q: a match may be empty: %w by the engine", pattern, tensor.ErrUnsupported)
+			return fmt.Errorf("regex %.400q: a match may be empty: %w by the engine", pattern, tensor.ErrUnsupported)
 		}
 	}
 	return nil

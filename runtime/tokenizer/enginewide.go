@@ -35,7 +35,7 @@ func (a *wideAtom) has(r rune) bool {
 
 func parseWide(pattern string) (*wideRegex, error) {
 	refuse := func(what string) (*wideRegex, error) {
-		return nil, fmt.Errorf("regex %q, which has characters outside ASCII: %s: %w", pattern, what, tensor.ErrUnsupported)
+		return nil, fmt.Errorf("regex %.400q, which has characters outside ASCII: %s: %w", pattern, what, tensor.ErrUnsupported)
 	}
 	if !utf8.ValidString(pattern) {
 		return refuse("not UTF-8")

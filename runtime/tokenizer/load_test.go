@@ -119,36 +119,6 @@ func TestSingleWord(t *testing.T) {
 	}
 }
 
-// TestHostile bounds the time for texts that are bad for simpler algorithms.
-func TestHostile(t *testing.T) {
-	const size = 1 << 20
-	const limit = 30 * time.Second // far above the second or so that it takes, for slow machines with other work
-	tok := mustLoad(t, fixture(t, "tiny-qwen3"))
-	b, err := mtokOf(tok)
-	if err != nil {
-		t.Fatal(err)
-	}
-	engine, err := OpenMTOK(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, unit := range []string{"a", "e\u0301", "a\u0301\u0323", "\u0301", " ", "\n", " \n", "'", "<", "<|im_end|", "1", "!"} {
-		text := strings.Repeat(unit, size/len(unit))
-		start := time.Now()
-		ids := tok.Encode(text, false)
-		took := time.Since(start)
-		if got := tok.Decode(ids, false); got != nfc(text) {
-			t.Errorf("%q: decoded text differs", unit)
-		}
-		start = time.Now()
-		engine.Encode(text)
-		t.Logf("%-12q %v, as the engine %v", unit, took, time.Since(start))
-		if took > limit {
-			t.Errorf("%q took %v", unit, took)
-		}
-	}
-}
-
 const calibrationDigest = "b4427658"
 
 // TestCalibration compares a long text as a whole; the count and the digest are Python's.

@@ -20,7 +20,7 @@ import (
 func compileRegex(pattern string) (func(s string) []span, error) {
 	re, err := parseRegex(pattern)
 	if err != nil {
-		return nil, fmt.Errorf("regex %q: %w", pattern, err)
+		return nil, fmt.Errorf("regex %.400q: %w", pattern, err)
 	}
 	return re.findAll, nil
 }
