@@ -85,6 +85,7 @@ func TestLowerLeaves(t *testing.T) {
 		"\n{{ 'a'|title }}": `x:2: the filter "title"`, "{{ 'a'.zfill(3) }}": `the method "zfill"`, "{{ 2 ** 3 }}": "the operator **", "{{ 1.5 }}": "a number with a fraction",
 		"{% for x in l recursive %}{% endfor %}": "a recursive loop", "{{ 1 is sameas(1, 2) }}": `the test "sameas"`, "{{ lipsum() }}": `the function "lipsum"`,
 		"{{ l|tojson(sort_keys=true) }}": `the argument "sort_keys" of tojson`, "{{ loop.index }}{% for x in l %}{{ loop.changed(x) }}{% endfor %}": "loop.changed",
+		"{{ l|map(attribute='n@me')|list }}": `this form of the filter "map"`, "{{ l|join('', 'a.0') }}": `the filter "join"`, "{{ l|selectattr('-')|list }}": `the filter "selectattr"`,
 	} {
 		tmpl, err := template.Parse("x", source)
 		if err != nil {

@@ -265,7 +265,9 @@ func (l *lowerer) filter(x *filter) expression {
 			between = l.value(d)
 		}
 		id, _ := text("attribute")
-		return l.joined(l.value(x.x), between, id)
+		if _, ok := path(nil, id); ok || argument(1, "attribute") == nil {
+			return l.joined(l.value(x.x), between, id)
+		}
 	case "attr":
 		if len(a) == 1 {
 			return l.value(&item{x: x.x, key: a[0], line: x.line})
@@ -291,7 +293,12 @@ func (l *lowerer) mapped(x *filter, text func(string) (string, bool)) expression
 	a := x.arguments.positional
 	list := l.value(x.x)
 	if id, ok := text("attribute"); ok {
-		return l.collect(list, func(n *name) (expression, expression) { return &attribute{x: n, name: id}, nil })
+		if _, ok := path(nil, id); ok {
+			return l.collect(list, func(n *name) (expression, expression) {
+				of, _ := path(n, id)
+				return of, nil
+			})
+		}
 	}
 	if len(a) > 0 {
 		if c, ok := a[0].(*constant); ok {
@@ -304,6 +311,18 @@ func (l *lowerer) mapped(x *filter, text func(string) (string, bool)) expression
 	}
 	l.cannot(x.line, "this form of the filter \"map\"")
 	return list
+}
+
+// path is the attribute that a filter names by a text: one of an attribute, where there are dots. Numbers, which are
+// indexes, and names that are no identifiers have no equivalent.
+func path(x expression, id string) (expression, bool) {
+	for part := range strings.SplitSeq(id, ".") {
+		if !isIdentifierName(part) {
+			return nil, false
+		}
+		x = &attribute{x: x, name: part}
+	}
+	return x, true
 }
 
 // selected lowers the four filters that keep some of a list.
@@ -323,14 +342,14 @@ func (l *lowerer) selected(x *filter) expression {
 			testName, _ = c.value.(string)
 		}
 	}
-	if ofAttribute && !isIdentifierName(id) || len(a) > 0 && testName == "" {
+	if _, ok := path(nil, id); ofAttribute && !ok || len(a) > 0 && testName == "" {
 		l.cannot(x.line, "this form of the filter %q", x.name)
 		return l.value(x.x)
 	}
 	return l.collect(l.value(x.x), func(n *name) (value, condition expression) {
 		var of expression = n
 		if ofAttribute {
-			of = &attribute{x: n, name: id}
+			of, _ = path(n, id)
 		}
 		if testName != "" {
 			of = l.test(&test{x: of, name: testName, line: x.line, arguments: arguments{positional: a[1:]}})

@@ -200,12 +200,12 @@ func (l *lowerer) remainder(x expression, by int64) expression {
 	return count
 }
 
-// joined makes one text of a list.
+// joined makes one text of a list, or of an attribute of its items, which has a path.
 func (l *lowerer) joined(list, between expression, attributeName string) expression {
 	ns, x := l.fresh(), l.fresh()
 	var one expression = x
 	if attributeName != "" {
-		one = &attribute{x: x, name: attributeName}
+		one, _ = path(x, attributeName)
 	}
 	text := &attribute{x: ns, name: "s"}
 	parts := []expression{text, one}
