@@ -52,7 +52,7 @@ func TestLower(t *testing.T) {
 		"{{ n is odd }}{{ n is divisibleby 7 }}{{ n is integer }}{{ d is mapping }}{{ nope is mapping }}{{ l is iterable }}{{ d is sequence }}{{ n is in [7] }}{{ s is eq 'x' }}",
 		"{{ d == {'k': 'w', 'm': none} }}{{ people[0] == people[1] }}{{ people[0] != people[0] }}", "{{ '<{}>{}'.format(n, s) }}", "{% for k, v in d|dictsort %}{{ k }}{% endfor %}",
 		"{% if n == 8 %}{{ raise_exception('x') }}{% elif n == 7 %}seven{% else %}{{ raise_exception('y') }}{% endif %}",
-		"{% set t = d|tojson %}{{ t[:-1] }}", "{{ (s ~ 'x').split('x')[0] }}{{ [l, e][0][1] }}{{ ({'a': {'b': 1}}).a.b }}",
+		"{% set t = d|tojson %}{{ t[:-1] }}", "{{ d.é is defined }}", "{{ (s ~ 'x').split('x')[0] }}{{ [l, e][0][1] }}{{ ({'a': {'b': 1}}).a.b }}",
 	} {
 		t.Run("", func(t *testing.T) {
 			tmpl, err := template.Parse("x", source)
@@ -85,7 +85,7 @@ func TestLowerLeaves(t *testing.T) {
 		"\n{{ 'a'|title }}": `x:2: the filter "title"`, "{{ 'a'.zfill(3) }}": `the method "zfill"`, "{{ 2 ** 3 }}": "the operator **", "{{ 1.5 }}": "a number with a fraction",
 		"{% for x in l recursive %}{% endfor %}": "a recursive loop", "{{ 1 is sameas(1, 2) }}": `the test "sameas"`, "{{ lipsum() }}": `the function "lipsum"`,
 		"{{ l|tojson(sort_keys=true) }}": `the argument "sort_keys" of tojson`, "{{ loop.index }}{% for x in l %}{{ loop.changed(x) }}{% endfor %}": "loop.changed",
-		"{{ l|map(attribute='n@me')|list }}": `this form of the filter "map"`, "{{ l|join('', 'a.0') }}": `the filter "join"`, "{{ l|selectattr('-')|list }}": `the filter "selectattr"`,
+		"{% set é = 1 %}{{ [é] }}": `the name "é"`, "{{ l|map(attribute='n@me')|list }}": `this form of the filter "map"`, "{{ l|join('', 'a.0') }}": `the filter "join"`, "{{ l|selectattr('-')|list }}": `the filter "selectattr"`,
 	} {
 		tmpl, err := template.Parse("x", source)
 		if err != nil {

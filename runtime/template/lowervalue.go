@@ -9,7 +9,13 @@ func (l *lowerer) value(x expression) expression {
 			return &constant{""} // the engine hangs on some
 		}
 		return x
-	case *name, *namespaceTarget:
+	case *name:
+		if !isIdentifierName(x.id) {
+			l.cannot(1, "the name %q", x.id)
+			return &constant{""}
+		}
+		return x
+	case *namespaceTarget:
 		return x
 	case *tupleLiteral:
 		return &listLiteral{l.values(x.items)}
@@ -47,6 +53,9 @@ func (l *lowerer) value(x expression) expression {
 	case *attribute:
 		if a, ok := l.loopAttribute(x); ok {
 			return a
+		}
+		if !isIdentifierName(x.name) {
+			return &item{x: l.base(x.x), key: &constant{x.name}, line: x.line}
 		}
 		return &attribute{x: l.base(x.x), name: x.name, line: x.line}
 	case *item:

@@ -232,7 +232,7 @@ func Quote(s string) string {
 	return quote + strings.NewReplacer(`\`, `\\`, quote, `\`+quote, "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace(s) + quote
 }
 
-// isIdentifierName reports whether a key can be written behind a dot.
+// isIdentifierName reports whether a name is one for the engine, which knows ASCII only.
 func isIdentifierName(s string) bool {
 	if s == "" || s[0] >= '0' && s[0] <= '9' {
 		return false
