@@ -3,10 +3,8 @@ package verify
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -61,7 +59,7 @@ func CompareTemplates(ctx context.Context, c ChatTemplates, all []conversations.
 	packaged, parseErr := engine.Parse(c.Packaged)
 	f := &TemplateFindings{}
 	for _, conversation := range all {
-		ordered, changed := engineOrder(conversation)
+		ordered, changed := EngineOrder(conversation)
 		want, err := ordered.Render(conversations.With(ctx, source, c.BOS, c.EOS, limits))
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -75,7 +73,7 @@ func CompareTemplates(ctx context.Context, c ChatTemplates, all []conversations.
 		}
 		got, err := "", parseErr
 		if err == nil {
-			got, err = ordered.Render(EngineRenderer(ctx, packaged, "", c.EOS, limits))
+			got, err = ordered.Render(packaged.Renderer(ctx, "", c.EOS, limits))
 		}
 		if err != nil {
 			f.Different = append(f.Different, TemplateDifference{conversation.Name, want, err.Error()})
@@ -102,40 +100,12 @@ func CompareTemplates(ctx context.Context, c ChatTemplates, all []conversations.
 	return f, nil
 }
 
-// EngineRenderer renders as the engine does: every message is given as a JSON object, tools and further variables as
-// its context.
-func EngineRenderer(ctx context.Context, t *engine.Template, bos, eos string, limits template.Limits) conversations.Renderer {
-	return func(messages []*template.Object, tools []any, variables map[string]any, addGenerationPrompt bool) (string, error) {
-		in := engine.Input{AddGenerationPrompt: addGenerationPrompt, BOS: bos, EOS: eos}
-		for _, m := range messages {
-			b, err := m.MarshalJSON()
-			if err != nil {
-				return "", err
-			}
-			in.Messages = append(in.Messages, engine.Message{Role: "json", Content: string(b)})
-		}
-		o := template.NewObject()
-		for _, name := range slices.Sorted(maps.Keys(variables)) {
-			o.Set(name, variables[name])
-		}
-		if tools != nil {
-			o.Set("tools", tools)
-		}
-		b, err := json.Marshal(o)
-		if err != nil {
-			return "", err
-		}
-		in.Context = string(b)
-		return t.Render(ctx, in, limits)
-	}
-}
-
 // engineKeys are the keys that the engine's tojson shows first, in this order; others follow sorted by their bytes.
 var engineKeys = []string{"type", "function", "name", "description", "parameters", "properties", "required", "enum"}
 
-// engineOrder gives a conversation whose objects have their keys in the order in which the engine shows them, and
+// EngineOrder gives a conversation whose objects have their keys in the order in which the engine shows them, and
 // whether that is another order in any object within a message or a tool: templates pick the fields of a message one by one.
-func engineOrder(c conversations.Conversation) (conversations.Conversation, bool) {
+func EngineOrder(c conversations.Conversation) (conversations.Conversation, bool) {
 	changed := false
 	var order func(v any, inside bool) any
 	order = func(v any, inside bool) any {

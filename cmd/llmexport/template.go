@@ -17,7 +17,6 @@ import (
 	"github.com/llmexport/llmexport/runtime/template/conversations"
 	"github.com/llmexport/llmexport/runtime/template/engine"
 	"github.com/llmexport/llmexport/runtime/tensor"
-	"github.com/llmexport/llmexport/verify"
 )
 
 func (t *tool) templateCommand() *cli.Command {
@@ -229,7 +228,7 @@ func (s *chatSource) render(ctx context.Context, c conversations.Conversation, b
 		if err != nil {
 			return "", err
 		}
-		text, err := c.Render(verify.EngineRenderer(ctx, parsed, s.bos, s.eos, template.Limits{}))
+		text, err := c.Render(parsed.Renderer(ctx, s.bos, s.eos, template.Limits{}))
 		return s.prefix + text, err
 	}
 	parsed, err := template.Parse("chat_template", s.template)

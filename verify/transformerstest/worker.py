@@ -4,6 +4,7 @@ Reads one JSON object a line from standard input and answers with one JSON objec
 
     {"dir": DIR, "ids": [[...], ...], "out": FILE}          logits of every list of ids, float32 little endian, to FILE
     {"dir": DIR, "ids": ..., "out": ..., "seed": N}         the same of new random weights, which it writes to DIR first
+    {"dir": DIR, "chats": [{"messages": [...], ...}, ...]}  the ids of every conversation's prompt, or why there is none
     {"defaults": MODEL_TYPE}                                the keys that the class of a configuration has
 
 DIR holds config.json, and model.safetensors unless there is a seed. Weights that do not fit the config, because a tensor
@@ -90,10 +91,23 @@ def finite(value):
     return value
 
 
+def prompt(tokenizer, c):
+    """The ids of the prompt of a conversation, in the form of runtime/template/conversations."""
+    try:
+        return {"ids": tokenizer.apply_chat_template(
+            c["messages"], tools=c["tools"], tokenize=True, return_dict=False, add_generation_prompt=c["add_generation_prompt"],
+            continue_final_message=c["continue_final_message"], **c["context"])}
+    except Exception as e:  # of the template, or of what it cannot continue
+        return {"error": f"{type(e).__name__}: {e}"[:600]}
+
+
 def run(job):
     if "defaults" in job:
         return {"keys": finite(tf.AutoConfig.for_model(job["defaults"]).to_dict())}
     folder = pathlib.Path(job["dir"])
+    if "chats" in job:
+        tokenizer = tf.AutoTokenizer.from_pretrained(folder)
+        return {"prompts": [prompt(tokenizer, c) for c in job["chats"]]}
     config = tf.AutoConfig.from_pretrained(folder)
     if job.get("seed") is not None:
         write_random(folder, config, job["seed"])

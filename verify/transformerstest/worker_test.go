@@ -33,6 +33,7 @@ type job struct {
 	Out      string    `json:"out,omitempty"`
 	Seed     *int      `json:"seed,omitempty"`
 	Defaults string    `json:"defaults,omitempty"`
+	Chats    []object  `json:"chats,omitempty"`
 }
 
 type answer struct {
@@ -41,6 +42,11 @@ type answer struct {
 	// Misfit are tensors that do not fit the config.
 	Misfit []string        `json:"misfit"`
 	Keys   json.RawMessage `json:"keys"`
+	// Prompts are those of conversations.
+	Prompts []struct {
+		IDs   []int32 `json:"ids"`
+		Error string  `json:"error"`
+	} `json:"prompts"`
 }
 
 // workers are those that no test uses at the moment.
