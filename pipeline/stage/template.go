@@ -35,7 +35,7 @@ func (s *Source) chooseTemplate(ctx context.Context, job *pipeline.Job, c ChatTe
 		return err
 	}
 	f.addTurnEnds(s.Tokenizer)
-	return f.packTemplate(ctx, c.Simplify, s.Tokenizer.Decode(f.Prefix, false))
+	return f.PackTemplate(ctx, c.Simplify, s.Tokenizer.Decode(f.Prefix, false))
 }
 
 // choose takes the template that the recipe asks for into the facts.
@@ -83,10 +83,11 @@ func (f *Facts) ofManifest(m *manifest.Manifest) error {
 	return nil
 }
 
-// packTemplate decides which template the package carries, so that the engine makes of it what transformers makes of
-// the source's: that one itself, or else a rewritten one, or else, where the recipe asks for it, a plain one. Which it
-// is is proven by rendering conversations both ways.
-func (f *Facts) packTemplate(ctx context.Context, simplify bool, prefix string) error {
+// PackTemplate decides which template the package carries, PackagedTemplate, so that the engine makes of it what
+// transformers makes of ChatTemplate: that one itself, or else a rewritten one, or else, with simplify, a plain one. Which
+// it is is proven by rendering conversations both ways. Prefix is the text of the ids before every prompt. Where none is
+// right the error, a tensor.ErrUnsupported, names what the engine lacks.
+func (f *Facts) PackTemplate(ctx context.Context, simplify bool, prefix string) error {
 	f.PackagedTemplate = f.ChatTemplate
 	if f.ChatTemplate == "" {
 		return nil

@@ -34,7 +34,7 @@ func TestRepresentable(t *testing.T) {
 		}
 		for _, prefix := range []string{"", "<s>"} {
 			f := &Facts{ChatTemplate: string(source), BOS: "<s>", EOS: "</s>"}
-			err := f.packTemplate(t.Context(), false, prefix)
+			err := f.PackTemplate(t.Context(), false, prefix)
 			if want := unrepresentable[name]; want != "" {
 				if !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 					t.Errorf("%s: %v, want %q", name, err, want)
@@ -65,11 +65,11 @@ func TestSimplified(t *testing.T) {
 		"{% if tools %}{{ tools|tojson|wordcount }}{% endif %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
 	for _, prefix := range []string{"", "<s>"} {
 		f := &Facts{ChatTemplate: source, BOS: "<s>", EOS: "</s>"}
-		err := f.packTemplate(t.Context(), false, prefix)
+		err := f.PackTemplate(t.Context(), false, prefix)
 		if !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), `the filter "wordcount"`) || !strings.Contains(err.Error(), "chat_template:3") {
 			t.Error(err)
 		}
-		if err := f.packTemplate(t.Context(), true, prefix); err != nil {
+		if err := f.PackTemplate(t.Context(), true, prefix); err != nil {
 			t.Fatal(err)
 		}
 		found, err := f.compareTemplate(t.Context(), f.PackagedTemplate, prefix)
