@@ -207,6 +207,11 @@ tokenizers-doc: tokenizers-venv engine-venvs demo ## measure tokenizers on the l
 	go test -tags tokenizers -count=1 -timeout 4h ./verify/tokenizerstest -run 'TestTokenizers$$' -measure -engines
 	go test -count=1 ./internal/depcheck -run TestTokenizersDoc -update
 
+.PHONY: templates-doc
+templates-doc: engine-venvs ## render chat templates, also those in the folders LLMEXPORT_TEMPLATES, on the engines and write that into docs/tokenizers.md (needs Python)
+	go test -tags engine -count=1 -timeout 1h ./verify/enginetest -run 'TestPackagedTemplates$$' -update
+	go test -count=1 ./internal/depcheck -run TestTemplatesDoc -update
+
 .PHONY: reference
 reference: tokenizers-venv ## record what the library tokenizers gives, as goldens (needs Python); read the diff before committing it
 	go test -tags tokenizers -count=1 -timeout 1h ./verify/tokenizerstest -run 'TestTokenizers$$' -record

@@ -193,7 +193,8 @@ func (c *cache) link(commit string, f remote) error {
 	if err := os.Remove(dst); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if symlink(filepath.Join("..", "..", "blobs", f.Blob), dst) == nil || os.Link(blob, dst) == nil {
+	up := strings.Repeat("../", 2+strings.Count(f.Name, "/"))
+	if symlink(filepath.Join(up, "blobs", f.Blob), dst) == nil || os.Link(blob, dst) == nil {
 		return nil
 	}
 	if isFile(dst, f.Size) { // another process was faster

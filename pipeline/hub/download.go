@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -42,7 +43,11 @@ func (c *client) download(ctx context.Context, ca *cache, commit string, f remot
 		return nil
 	}
 	zerolog.Ctx(ctx).Info().Str("file", f.Name).Int64("bytes", f.Size).Msg("downloading")
-	u := c.url(c.repo, "resolve", commit, url.PathEscape(f.Name))
+	elem := []string{c.repo, "resolve", commit}
+	for part := range strings.SplitSeq(f.Name, "/") {
+		elem = append(elem, url.PathEscape(part))
+	}
+	u := c.url(elem...)
 	err := c.retry(ctx, f.Name, func(ctx context.Context, touch func()) (bool, error) {
 		return c.transfer(ctx, u, blob+".incomplete", f, touch)
 	})

@@ -56,6 +56,11 @@ func newFakeHub(t *testing.T) *fakeHub {
 		"pytorch_model.bin":                []byte("not wanted"),
 		"consolidated.safetensors":         []byte("not wanted"),
 		"onnx/model.safetensors":           []byte("not wanted"),
+		templatesDir + "/tool_use.jinja":   []byte("{{ tools }}"),
+		templatesDir + "/old/rag.jinja":    []byte("not wanted"),
+		templatesDir + "/tool_use.txt":     []byte("not wanted"),
+		"legacy/chat_template.json":        []byte("not wanted"),
+		"chat_template.json":               []byte("{}"),
 		"train.log:1":                      []byte("not wanted"),
 	}}
 	h.hub = httptest.NewServer(http.HandlerFunc(h.serveHub))
@@ -66,7 +71,7 @@ func newFakeHub(t *testing.T) *fakeHub {
 }
 
 // wantedFiles are the names that Resolve must give.
-var wantedFiles = []string{"LICENSE.txt", "README.md", "config.json", "model-00001-of-00002.safetensors",
+var wantedFiles = []string{"LICENSE.txt", "README.md", templatesDir + "/tool_use.jinja", "chat_template.json", "config.json", "model-00001-of-00002.safetensors",
 	"model-00002-of-00002.safetensors", indexFile, "tokenizer.json"}
 
 func (h *fakeHub) options(t *testing.T) Options {

@@ -209,17 +209,29 @@ func listDir(dir string) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	var files []File
+	var names []string
 	for _, e := range entries {
-		if !wanted(e.Name()) {
-			continue
+		if wanted(e.Name()) {
+			names = append(names, e.Name())
 		}
-		st, err := os.Stat(filepath.Join(dir, e.Name())) // through the links of a snapshot
+	}
+	templates, err := os.ReadDir(filepath.Join(dir, templatesDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range templates {
+		if name := templatesDir + "/" + e.Name(); isTemplate(name) {
+			names = append(names, name)
+		}
+	}
+	var files []File
+	for _, name := range names {
+		st, err := os.Stat(filepath.Join(dir, name)) // through the links of a snapshot
 		if err != nil {
 			return nil, err
 		}
 		if st.Mode().IsRegular() {
-			files = append(files, File{Name: e.Name(), Size: st.Size()})
+			files = append(files, File{Name: name, Size: st.Size()})
 		}
 	}
 	if len(files) == 0 {

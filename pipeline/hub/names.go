@@ -47,7 +47,7 @@ func safePath(s string) bool {
 func wanted(base string) bool {
 	switch base {
 	case "config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-		"chat_template.jinja", "README.md", indexFile:
+		"chat_template.jinja", "chat_template.json", "README.md", indexFile:
 		return true
 	}
 	if vocabularyRank(base) < len(vocabularies) {
@@ -86,10 +86,22 @@ func withoutDuplicates[T any](files []T, name func(T) string) []T {
 	})
 }
 
-// pick decides about a path that the hub lists. Files in directories belong to other formats or to
+// templatesDir holds further chat templates, the only files that are wanted and not at the top.
+const templatesDir = "additional_chat_templates"
+
+// isTemplate reports whether a slash-separated path is that of such a template.
+func isTemplate(path string) bool {
+	base, ok := strings.CutPrefix(path, templatesDir+"/")
+	return ok && strings.HasSuffix(base, ".jinja") && safePath(path) && !strings.Contains(base, "/")
+}
+
+// pick decides about a path that the hub lists. Other files in directories belong to other formats or to
 // parts of a pipeline. A path that would leave the snapshot is an error where its last element is
 // wanted, however the path is written; any other path is never used.
 func pick(path string) (bool, error) {
+	if isTemplate(path) {
+		return true, nil
+	}
 	base := path[strings.LastIndexAny(path, `/\`)+1:]
 	if !wanted(base) {
 		return false, nil
