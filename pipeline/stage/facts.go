@@ -189,28 +189,53 @@ func (f *Facts) readTokenizerConfig(b []byte) error {
 		}
 		*t.to = o.Content
 	}
-	var one string
-	if len(c.Template) == 0 || json.Unmarshal(c.Template, &one) == nil {
-		if one != "" {
-			f.Templates[defaultTemplate] = one
-		}
-		return nil
-	}
-	var named []struct{ Name, Template string }
-	if err := json.Unmarshal(c.Template, &named); err != nil {
-		return fmt.Errorf("tokenizer_config.json: chat_template: %v: %w", err, tensor.ErrCorrupt)
-	}
-	for _, n := range named {
-		f.Templates[n.Name] = n.Template
+	var err error
+	if f.Templates, err = parseTemplates(c.Template); err != nil {
+		return fmt.Errorf("tokenizer_config.json: %w", err)
 	}
 	return nil
+}
+
+// parseTemplates reads a value of chat_template: one template, or a list of such with names.
+func parseTemplates(raw json.RawMessage) (map[string]string, error) {
+	list := map[string]string{}
+	var one string
+	if len(raw) == 0 || json.Unmarshal(raw, &one) == nil {
+		if one != "" {
+			list[defaultTemplate] = one
+		}
+		return list, nil
+	}
+	var named []struct{ Name, Template string }
+	if err := json.Unmarshal(raw, &named); err != nil {
+		return nil, fmt.Errorf("chat_template: %v: %w", err, tensor.ErrCorrupt)
+	}
+	for _, n := range named {
+		list[n.Name] = n.Template
+	}
+	return list, nil
 }
 
 // maxTemplates bounds the files of templates that are read.
 const maxTemplates = 100
 
-// readTemplates takes templates in files of their own, which win over those of tokenizer_config.json.
+// readTemplates takes templates in files of their own. As for the tokenizer of transformers 5.23, those in .jinja files win
+// over those of tokenizer_config.json. It does not read chat_template.json, which processors of older multimodal models
+// have, so that counts only where there is no other.
 func (f *Facts) readTemplates(dir string) error {
+	if b, err := readOptional(dir, "chat_template.json"); err != nil {
+		return err
+	} else if b != nil && len(f.Templates) == 0 {
+		var c struct {
+			Template json.RawMessage `json:"chat_template"`
+		}
+		if err := json.Unmarshal(b, &c); err != nil {
+			return fmt.Errorf("chat_template.json: %v: %w", err, tensor.ErrCorrupt)
+		}
+		if f.Templates, err = parseTemplates(c.Template); err != nil {
+			return fmt.Errorf("chat_template.json: %w", err)
+		}
+	}
 	files := map[string]string{defaultTemplate: "chat_template.jinja"}
 	entries, err := os.ReadDir(filepath.Join(dir, "additional_chat_templates"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

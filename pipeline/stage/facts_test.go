@@ -1,12 +1,14 @@
 package stage
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
@@ -49,6 +51,8 @@ func TestTemplateSources(t *testing.T) {
 		{"a list without default", map[string]string{"tokenizer_config.json": `{"chat_template": [{"name": "rag", "template": "R"}]}`}, "", "rag=R"},
 		{"a file wins", map[string]string{"tokenizer_config.json": `{"chat_template": "A"}`, "chat_template.jinja": "F"}, "F", "default=F"},
 		{"files", map[string]string{"chat_template.jinja": "F", "additional_chat_templates/tool_use.jinja": "T", "additional_chat_templates/x.txt": "X"}, "F", "default=F tool_use=T"},
+		{"of a processor", map[string]string{"chat_template.json": `{"chat_template": "P"}`}, "P", "default=P"},
+		{"of a processor and a tokenizer", map[string]string{"chat_template.json": `{"chat_template": "P"}`, "tokenizer_config.json": `{"chat_template": "A"}`}, "A", "default=A"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f, _, err := ReadFacts(factsDir(t, c.files))
@@ -64,6 +68,18 @@ func TestTemplateSources(t *testing.T) {
 				t.Errorf("%q of %q, want %q of %q", f.ChatTemplate, got, c.chosen, c.all)
 			}
 		})
+	}
+}
+
+// TestTemplatesCorrupt has values that are no templates; the error names the file.
+func TestTemplatesCorrupt(t *testing.T) {
+	for name, text := range map[string]string{
+		"tokenizer_config.json": `{"chat_template": 3}`, "chat_template.json": `{"chat_template": {"name": "x"}}`, "generation_config.json": "[",
+	} {
+		_, _, err := ReadFacts(factsDir(t, map[string]string{name: text}))
+		if !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
