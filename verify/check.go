@@ -41,9 +41,8 @@ type Source struct {
 type TokenizerFacts struct {
 	Stop, Special, Prefix  []int32
 	ChatTemplate, BOS, EOS string
-	// Simplified says that the recipe asked for a plain template in place of ChatTemplate, TemplateElsewhere that it named
-	// a file in place of it.
-	Simplified, TemplateElsewhere bool
+	// Simplified says that the recipe asked for a plain template in place of ChatTemplate.
+	Simplified bool
 }
 
 // Subject is a package under examination.

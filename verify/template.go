@@ -25,8 +25,6 @@ func (templateParity) Check(ctx context.Context, s *Subject) (Finding, error) {
 		packaged = tok.ChatTemplate()
 	}
 	switch {
-	case s.Manifest != nil && facts.TemplateElsewhere:
-		return skip("the template is that of a file of the recipe, which is not here")
 	case facts.ChatTemplate == "" && packaged == "":
 		return skip("the source has no chat template")
 	case facts.ChatTemplate == "":
@@ -50,6 +48,9 @@ func (templateParity) Check(ctx context.Context, s *Subject) (Finding, error) {
 	}
 	if facts.Simplified && len(f.Different) > 0 {
 		return f.simplified(value)
+	}
+	if f.Equal == 0 && len(f.Different) == 0 {
+		return fail(value, "the source's template refuses all %d conversations", len(all))
 	}
 	if len(f.Different) > 0 {
 		return fail(value, "%d of %d conversations are rendered differently: %s", len(f.Different), len(all)-len(f.Refused), f.Different[0])

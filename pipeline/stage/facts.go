@@ -29,8 +29,6 @@ type Facts struct {
 	Templates                      map[string]string
 	ChatTemplate, PackagedTemplate string
 	Simplified                     bool
-	// Elsewhere says that the package's template came from a file of the recipe, which is not at hand.
-	Elsewhere bool `json:"-"`
 	// BOS and EOS are the texts of the tokenizer's tokens at the beginning and the end of a sequence.
 	BOS, EOS string
 	// Sampling holds the values of generation_config.json; nil fields are absent there.

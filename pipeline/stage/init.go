@@ -3,8 +3,10 @@ package stage
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
@@ -82,6 +84,11 @@ func InitRecipe(m recipes.Model, src *Source) ([]byte, error) {
 		p("  repo: %s", word(m.Repo))
 		p("  revision: main         # a commit, tag or branch; resolved to a commit, which is recorded")
 	}
+	template := "{path: chat.jinja} # in place of the checkpoint's chat template"
+	if src != nil && len(src.Facts.Templates) > 1 {
+		names := slices.Sorted(maps.Keys(src.Facts.Templates))
+		template = fmt.Sprintf("{name: %s} # one of the checkpoint's chat templates: %s", word(names[len(names)-1]), strings.Join(names, ", "))
+	}
 	t, l := recipes.DefaultTarget(), recipes.DefaultLimits()
 	p("target:")
 	p("  engine: %-14q # oldest MNN that must run the package", t.Engine)
@@ -89,6 +96,9 @@ func InitRecipe(m recipes.Model, src *Source) ([]byte, error) {
 	p("limits:                  # of the export, on this machine")
 	p("  memory: %s", l.Memory)
 	p("  threads: %d             # 0 is one for each core", l.Threads)
+	p("# rewrite:")
+	p("#   template: %s", template)
+	p("#   simplify within it carries a plain template where the engine cannot render the model's")
 	p("quantize:")
 	p("  method: %s", q.Method[0].Name())
 	p("  bits: %d                # 16, 8, 6, 5, 4, 3 or 2; embedding table and head take 8", q.Bits)

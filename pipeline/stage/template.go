@@ -22,6 +22,7 @@ import (
 type ChatTemplate struct {
 	Name     string `json:"name,omitempty" jsonschema_description:"Name of one of the checkpoint's templates such as tool_use; default if absent."`
 	Path     string `json:"path,omitempty" jsonschema_description:"File with a template that replaces those of the checkpoint, relative to the recipe."`
+	Text     string `json:"text,omitempty" jsonschema_description:"Template that replaces those of the checkpoint; the recipe within a package has what path named here."`
 	Simplify bool   `json:"simplify,omitempty" jsonschema_description:"Where the engine cannot render the template carry a plain one, without tools and thinking, instead of refusing the model."`
 }
 
@@ -42,10 +43,17 @@ func (s *Source) chooseTemplate(ctx context.Context, job *pipeline.Job, c ChatTe
 func (f *Facts) choose(job *pipeline.Job, c ChatTemplate) error {
 	sec := job.Recipe.Stages["rewrite"]
 	switch {
+	case c.Path != "" && c.Text != "" || c.Name != "" && c.Path+c.Text != "":
+		return sec.Errorf("template", "name, path and text exclude each other")
+	case c.Text != "":
+		f.ChatTemplate = c.Text
 	case c.Path != "":
 		b, err := os.ReadFile(job.Recipe.Resolve(c.Path))
 		if err != nil {
 			return sec.Errorf("template.path", "%v", err)
+		}
+		if len(b) == 0 {
+			return sec.Errorf("template.path", "the file is empty")
 		}
 		f.ChatTemplate = string(b)
 	case c.Name != "":
@@ -74,8 +82,10 @@ func (f *Facts) ofManifest(m *manifest.Manifest) error {
 	if err := r.Stages["rewrite"].Decode(&w); err != nil {
 		return nil
 	}
-	f.Simplified, f.Elsewhere = w.Template.Simplify, w.Template.Path != ""
-	if t, ok := f.Templates[w.Template.Name]; ok {
+	f.Simplified = w.Template.Simplify
+	if w.Template.Text != "" {
+		f.ChatTemplate = w.Template.Text
+	} else if t, ok := f.Templates[w.Template.Name]; ok {
 		f.ChatTemplate = t
 	} else if w.Template.Name != "" {
 		return fmt.Errorf("the checkpoint has no chat template %q, which the package was made with: %w", w.Template.Name, tensor.ErrUnsupported)
@@ -120,6 +130,10 @@ func (f *Facts) PackTemplate(ctx context.Context, simplify bool, prefix string) 
 		found, err := f.compareTemplate(ctx, c.text, prefix)
 		if err != nil {
 			return err
+		}
+		if len(found.Different) == 0 && found.Equal == 0 {
+			return fmt.Errorf("chat_template: it refuses all %d conversations, so that nothing shows what the engine makes of it; "+
+				"set rewrite.template.name or rewrite.template.path to take another: %w", len(found.Refused), tensor.ErrUnsupported)
 		}
 		if len(found.Different) == 0 {
 			f.PackagedTemplate = c.text

@@ -178,6 +178,10 @@ func (v *Verify) Run(ctx context.Context, job *pipeline.Job) error {
 	if src.Revision != "" {
 		resolved.Model.Revision = src.Revision
 	}
+	// A file lies beside the recipe only; the package is compared with what it was made from.
+	if c := &Find[*Rewrite](stages).Template; c.Path != "" {
+		c.Path, c.Text = "", src.Facts.ChatTemplate
+	}
 	recipe, err := EffectiveRecipe(&resolved, stages)
 	if err != nil {
 		return err
@@ -263,7 +267,7 @@ func (s *Source) subject(o verify.Options) (*verify.Source, error) {
 	f := s.Facts
 	return &verify.Source{
 		Decoder: s.Decoder, Tensors: s.Weights, Tokenizer: s.Tokenizer, Reference: ref,
-		Facts: verify.TokenizerFacts{Stop: f.Stop, Special: f.Special, Prefix: f.Prefix, ChatTemplate: f.ChatTemplate, BOS: f.BOS, EOS: f.EOS, Simplified: f.Simplified, TemplateElsewhere: f.Elsewhere},
+		Facts: verify.TokenizerFacts{Stop: f.Stop, Special: f.Special, Prefix: f.Prefix, ChatTemplate: f.ChatTemplate, BOS: f.BOS, EOS: f.EOS, Simplified: f.Simplified},
 	}, nil
 }
 
