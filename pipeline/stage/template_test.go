@@ -1,6 +1,9 @@
 package stage
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -18,6 +21,28 @@ var unrepresentable = map[string]string{
 	"NousResearch-Hermes-3-Llama-3.1-8B-tool_use": "of 9 conversations, and it could not be rewritten: tool-call: ",
 }
 
+// measuredTemplates are the rows of docs/templates.json, which verify/enginetest writes, by the SHA-256 of a template.
+func measuredTemplates(t *testing.T) map[string]struct {
+	Package  string
+	Emulated int
+} {
+	t.Helper()
+	var file struct {
+		Templates map[string]struct {
+			Package  string
+			Emulated int
+		}
+	}
+	b, err := os.ReadFile("../../docs/templates.json")
+	if err == nil {
+		err = json.Unmarshal(b, &file)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file.Templates
+}
+
 // TestRepresentable packs every template of the collection of runtime/template, for a model whose tokenizer puts nothing
 // before a prompt and for one that puts bos there, and compares what the engine makes of the result.
 func TestRepresentable(t *testing.T) {
@@ -25,7 +50,7 @@ func TestRepresentable(t *testing.T) {
 	if err != nil || len(files) < 25 {
 		t.Fatal(len(files), err)
 	}
-	as := map[string]int{}
+	as, measured := map[string]int{}, measuredTemplates(t)
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".jinja")
 		source, err := os.ReadFile(file)
@@ -54,6 +79,10 @@ func TestRepresentable(t *testing.T) {
 				how = "rewritten"
 			}
 			as[how]++
+			sum := sha256.Sum256(source)
+			if row := measured[hex.EncodeToString(sum[:])]; row.Package != how || row.Emulated != found.Equal {
+				t.Errorf("%s: %s, %d equal; docs/templates.json has %+v: run make templates-doc", name, how, found.Equal, row)
+			}
 		}
 	}
 	t.Log(as)
@@ -79,5 +108,13 @@ func TestSimplified(t *testing.T) {
 		if !f.Simplified || len(f.Warnings) != 1 || !strings.Contains(f.Warnings[0], "tools") || found.Equal < len(verify.PlainConversations) {
 			t.Errorf("%v %v %d", f.Simplified, f.Warnings, found.Equal)
 		}
+	}
+}
+
+// TestAllRefused: a template that renders nothing proves nothing.
+func TestAllRefused(t *testing.T) {
+	f := &Facts{ChatTemplate: "{{ raise_exception('no') }}", EOS: "</s>"}
+	if err := f.PackTemplate(t.Context(), true, ""); !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), "refuses all") {
+		t.Error(err)
 	}
 }
