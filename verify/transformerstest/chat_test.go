@@ -50,8 +50,11 @@ func TestChats(t *testing.T) {
 				if os.IsNotExist(err) {
 					b, err = os.ReadFile(filepath.Join(tokenizers, m.name, name))
 				}
+				if os.IsNotExist(err) {
+					t.Skip("LLMEXPORT_TOKENIZERS names no folder with ", m.name, "/", name)
+				}
 				if err != nil {
-					t.Fatal(err, ": LLMEXPORT_TOKENIZERS must name a folder with it")
+					t.Fatal(err)
 				}
 				write(t, dir, name, b)
 			}
