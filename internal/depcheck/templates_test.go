@@ -78,7 +78,8 @@ func TestTemplatesDoc(t *testing.T) {
 		if r.Why != "" {
 			noted++
 			how = fmt.Sprintf("%s [%d]", how, noted)
-			fmt.Fprintf(&notes, "%d. %s\n", noted, r.Why)
+			why, _, _ := strings.Cut(r.Why, "; set rewrite.")
+			fmt.Fprintf(&notes, "%d. %s\n", noted, why)
 		}
 		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %s |", r.Name, r.Texts, r.Refused, r.Equal, r.Alike, how)
 		if r.Package == "refused" {
@@ -96,7 +97,7 @@ func TestTemplatesDoc(t *testing.T) {
 		b.WriteString("\n")
 	}
 	if noted > 0 {
-		b.WriteString("\nWithout `rewrite.template.simplify` these are refused:\n\n" + notes.String())
+		b.WriteString("\nRefused, where the recipe does not ask for a simplified one:\n\n" + notes.String())
 	}
 	b.WriteString("\n")
 
