@@ -29,6 +29,9 @@ type Source struct {
 	Decoder   *arch.Decoder
 	Tensors   tensor.Source
 	Tokenizer *tokenizer.Tokenizer
+	// TokenizerJSON spells Tokenizer as a tokenizer.json. It reads the checkpoint again, so that a large file is in memory only
+	// where a program asks for it.
+	TokenizerJSON func() ([]byte, error)
 	// Facts are what the checkpoint says of using its tokenizer.
 	Facts     TokenizerFacts
 	Reference *reference.Model

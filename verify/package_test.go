@@ -98,7 +98,8 @@ func openSource(t testing.TB, dir string) *verify.Source {
 	f := src.Facts
 	return &verify.Source{
 		Decoder: src.Decoder, Tensors: src.Weights, Tokenizer: src.Tokenizer, Reference: ref,
-		Facts: verify.TokenizerFacts{Stop: f.Stop, Special: f.Special, Prefix: f.Prefix, ChatTemplate: f.ChatTemplate, BOS: f.BOS, EOS: f.EOS},
+		TokenizerJSON: func() ([]byte, error) { return stage.TokenizerJSON(dir) },
+		Facts:         verify.TokenizerFacts{Stop: f.Stop, Special: f.Special, Prefix: f.Prefix, ChatTemplate: f.ChatTemplate, BOS: f.BOS, EOS: f.EOS},
 	}
 }
 

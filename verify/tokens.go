@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/runtime/tokenizer/parity"
+	"github.com/llmexport/llmexport/verify/hftokenizers"
 )
 
 // tokenizerParity: the packaged tokenizer gives the ids of the source's, on the evaluation text, which counts as plain, and
@@ -51,6 +52,15 @@ func (tokenizerParity) Check(_ context.Context, s *Subject) (Finding, error) {
 			return fail(value, "%d of %d %s strings get other ids, such as %q (%s)", half.n.Different, half.n.Strings, half.name, clip(first.Text), first.Class)
 		}
 	}
+	if hftokenizers.Linked {
+		what, err := s.library(list, value)
+		if err != nil {
+			return Finding{}, err
+		}
+		if what != "" {
+			return fail(value, "%s", what)
+		}
+	}
 	if got, want := s.Package.Tokenizer.VocabSize(), s.Source.Tokenizer.VocabSize(); got < want {
 		return fail(value, "the packaged tokenizer has %d entries, the source %d", got, want)
 	}
@@ -60,6 +70,29 @@ func (tokenizerParity) Check(_ context.Context, s *Subject) (Finding, error) {
 	}
 	return pass(value, "same ids on %d of %d plain and %d of %d hard strings, and on %d of %d that are not UTF-8", r.Plain.Strings-r.Plain.Different, r.Plain.Strings,
 		r.Hard.Strings-r.Hard.Different, r.Hard.Strings, r.Invalid.Strings-r.Invalid.Different, r.Invalid.Strings)
+}
+
+// library holds the source's tokenizer to the library tokenizers, on the strings that it takes, and says what is wrong. It puts
+// "library" and "library_different", how many strings that were and on how many the ids differ, into value.
+func (s *Subject) library(list []parity.String, value map[string]float64) (string, error) {
+	b, err := s.Source.TokenizerJSON()
+	if err != nil {
+		return "", err
+	}
+	lib, err := hftokenizers.Open(b)
+	if err != nil {
+		return err.Error(), nil
+	}
+	list = slices.DeleteFunc(slices.Clone(list), func(s parity.String) bool { return !hftokenizers.Takes(s.Text) })
+	r := parity.Compare(
+		func(text string) []int32 { return lib.Encode(text, true) },
+		func(text string) []int32 { return s.Source.Tokenizer.Encode(text, true) }, list, max(1, s.Options.Threads))
+	value["library"], value["library_different"] = float64(len(list)), float64(r.Plain.Different+r.Hard.Different)
+	if len(r.First) > 0 {
+		first := r.First[0].String
+		return fmt.Sprintf("the library tokenizers gives other ids for %.0f of %d strings, such as %q (%s)", value["library_different"], len(list), clip(first.Text), first.Class), nil
+	}
+	return "", nil
 }
 
 // lead is a special token to put before every text. A tokenizer may put a space before a text and not behind its tokens, which

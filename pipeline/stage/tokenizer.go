@@ -14,39 +14,40 @@ import (
 // vocabularyFile is a file from which a tokenizer can be read.
 type vocabularyFile struct {
 	name string
-	read func(dir string, c *tokenizer.Config, b []byte) (*tokenizer.Tokenizer, error)
+	// define is nil for tokenizer.json, which is a definition itself.
+	define func(dir string, c *tokenizer.Config, b []byte) (*tokenizer.Definition, error)
 }
 
 // vocabularyFiles are those files; the first that a checkpoint has wins.
 var vocabularyFiles = []vocabularyFile{
-	{"tokenizer.json", func(_ string, c *tokenizer.Config, b []byte) (*tokenizer.Tokenizer, error) { return c.JSON(b) }},
-	{"tokenizer.model", readModelFile},
+	{"tokenizer.json", nil},
+	{"tokenizer.model", defineModelFile},
 	{"tiktoken.model", defined((*tokenizer.Config).Tiktoken)},
 	{"qwen.tiktoken", defined((*tokenizer.Config).Tiktoken)},
 	{"tekken.json", defined((*tokenizer.Config).Tekken)},
-	{"vocab.json", func(dir string, c *tokenizer.Config, b []byte) (*tokenizer.Tokenizer, error) {
+	{"vocab.json", func(dir string, c *tokenizer.Config, b []byte) (*tokenizer.Definition, error) {
 		merges, err := readSmall(dir, "merges.txt")
 		if err != nil {
 			return nil, err
 		}
-		return read(c.Merges(b, merges))
+		return c.Merges(b, merges)
 	}},
-	{"vocab.txt", func(string, *tokenizer.Config, []byte) (*tokenizer.Tokenizer, error) {
+	{"vocab.txt", func(string, *tokenizer.Config, []byte) (*tokenizer.Definition, error) {
 		return nil, fmt.Errorf("a vocabulary of WordPiece without tokenizer.json: %w", tensor.ErrUnsupported)
 	}},
 }
 
-// readModelFile reads a tokenizer.model, which is of SentencePiece or in some repositories of tiktoken. Only the former begins
+// defineModelFile reads a tokenizer.model, which is of SentencePiece or in some repositories of tiktoken. Only the former begins
 // with a line feed: it is the key of its first field.
-func readModelFile(_ string, c *tokenizer.Config, b []byte) (*tokenizer.Tokenizer, error) {
+func defineModelFile(_ string, c *tokenizer.Config, b []byte) (*tokenizer.Definition, error) {
 	if len(b) > 0 && b[0] != '\n' {
-		return read(c.Tiktoken(b))
+		return c.Tiktoken(b)
 	}
-	return read(c.SentencePiece(b))
+	return c.SentencePiece(b)
 }
 
-func defined(define func(*tokenizer.Config, []byte) (*tokenizer.Definition, error)) func(string, *tokenizer.Config, []byte) (*tokenizer.Tokenizer, error) {
-	return func(_ string, c *tokenizer.Config, b []byte) (*tokenizer.Tokenizer, error) { return read(define(c, b)) }
+func defined(define func(*tokenizer.Config, []byte) (*tokenizer.Definition, error)) func(string, *tokenizer.Config, []byte) (*tokenizer.Definition, error) {
+	return func(_ string, c *tokenizer.Config, b []byte) (*tokenizer.Definition, error) { return define(c, b) }
 }
 
 func read(d *tokenizer.Definition, err error) (*tokenizer.Tokenizer, error) {
@@ -59,25 +60,44 @@ func read(d *tokenizer.Definition, err error) (*tokenizer.Tokenizer, error) {
 // LoadTokenizer reads the tokenizer of the checkpoint in dir, as AutoTokenizer of transformers 5.23 does: from tokenizer.json or
 // from another vocabulary, with what the files beside it say. Errors name the file.
 func LoadTokenizer(dir string) (*tokenizer.Tokenizer, error) {
+	return fromVocabulary(dir, (*tokenizer.Config).JSON, (*tokenizer.Definition).Tokenizer)
+}
+
+// TokenizerJSON spells the tokenizer that LoadTokenizer reads as one tokenizer.json, for other programs.
+func TokenizerJSON(dir string) ([]byte, error) {
+	return fromVocabulary(dir, (*tokenizer.Config).Complete, func(d *tokenizer.Definition) ([]byte, error) { return d.JSON(), nil })
+}
+
+// fromVocabulary makes something of the vocabulary of the checkpoint in dir, by the first function if it is a tokenizer.json.
+func fromVocabulary[T any](dir string, fromJSON func(*tokenizer.Config, []byte) (T, error), from func(*tokenizer.Definition) (T, error)) (T, error) {
+	var none T
 	for _, f := range vocabularyFiles {
 		b, err := readOptional(dir, f.name)
 		if err != nil {
-			return nil, err
+			return none, err
 		}
 		if b == nil {
 			continue
 		}
 		c, err := readTokenizerConfig(dir)
 		if err != nil {
-			return nil, err
+			return none, err
 		}
-		t, err := f.read(dir, c, b)
+		var v T
+		if f.define == nil {
+			v, err = fromJSON(c, b)
+		} else {
+			var d *tokenizer.Definition
+			if d, err = f.define(dir, c, b); err == nil {
+				v, err = from(d)
+			}
+		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.name, err)
+			return none, fmt.Errorf("%s: %w", f.name, err)
 		}
-		return t, nil
+		return v, nil
 	}
-	return nil, fmt.Errorf("%s has no tokenizer.json, and no other vocabulary that is known: %w", dir, tensor.ErrUnsupported)
+	return none, fmt.Errorf("the checkpoint has no tokenizer.json, and no other vocabulary that is known: %w", tensor.ErrUnsupported)
 }
 
 // readTokenizerConfig reads the files beside the vocabulary.

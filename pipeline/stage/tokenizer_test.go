@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
 // models are the vocabularies that the tokenizer package trains for its tests.
@@ -29,6 +30,9 @@ func TestLoadTokenizer(t *testing.T) {
 			files: map[string]string{"tokenizer_config.json": llama}, text: "<s>", ids: []int32{1, 1}},
 		{name: "tokenizer.json wins", copies: map[string]string{"tokenizer.model": "sentencepiece/bpe.model", "tokenizer.json": "gpt2.tokenizer.json"},
 			text: "a", ids: []int32{64}},
+		{name: "tokenizer.json with tokens elsewhere", copies: map[string]string{"tokenizer.json": "gpt2.tokenizer.json"},
+			files: map[string]string{"added_tokens.json": `{"<new>":703}`, "tokenizer_config.json": `{"added_tokens_decoder":{"703":{"content":"<new>","lstrip":true,"special":true}}}`},
+			text:  "a <new>", ids: []int32{64, 703}},
 		{name: "tiktoken", copies: map[string]string{"qwen.tiktoken": "tiktoken/small.tiktoken"},
 			files: map[string]string{"tokenizer_config.json": `{"tokenizer_class":"QWenTokenizer","auto_map":{"AutoTokenizer":["a.B",null]}}`},
 			text:  "a<|im_end|>", ids: []int32{97, 602}},
@@ -72,6 +76,18 @@ func TestLoadTokenizer(t *testing.T) {
 			}
 			if got := tok.Encode(c.text, true); !slices.Equal(got, c.ids) {
 				t.Errorf("%q: %v, want %v", c.text, got, c.ids)
+			}
+			// Other programs are given one file, without those beside it.
+			b, err := TokenizerJSON(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole, err := tokenizer.Load(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := whole.Encode(c.text, true); !slices.Equal(got, c.ids) || !slices.Equal(whole.AddedTokens(), tok.AddedTokens()) {
+				t.Errorf("%q by TokenizerJSON: %v, want %v; added tokens %v, want %v", c.text, got, c.ids, whole.AddedTokens(), tok.AddedTokens())
 			}
 		})
 	}

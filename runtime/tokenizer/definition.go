@@ -49,14 +49,7 @@ func (d *Definition) JSON() []byte {
 		}
 		b.Write(text)
 	}
-	added := make([]part, 0, len(d.added))
-	for _, a := range slices.SortedFunc(slices.Values(d.added), func(a, b AddedToken) int { return cmp.Compare(a.ID, b.ID) }) {
-		added = append(added, part{
-			"id": a.ID, "content": a.Content, "single_word": a.SingleWord, "lstrip": a.LStrip, "rstrip": a.RStrip,
-			"normalized": a.Normalized, "special": a.Special,
-		})
-	}
-	put(added)
+	put(addedParts(d.added))
 	for _, p := range []struct {
 		name string
 		part part
@@ -72,6 +65,18 @@ func (d *Definition) JSON() []byte {
 	b.Write(d.model)
 	b.WriteString("}\n")
 	return b.Bytes()
+}
+
+// addedParts spells added tokens, in the order of their ids.
+func addedParts(list []AddedToken) []part {
+	out := make([]part, 0, len(list))
+	for _, a := range slices.SortedFunc(slices.Values(list), func(a, b AddedToken) int { return cmp.Compare(a.ID, b.ID) }) {
+		out = append(out, part{
+			"id": a.ID, "content": a.Content, "single_word": a.SingleWord, "lstrip": a.LStrip, "rstrip": a.RStrip,
+			"normalized": a.Normalized, "special": a.Special,
+		})
+	}
+	return out
 }
 
 // Tokenizer reads the definition.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -55,6 +56,35 @@ func (c *Config) JSON(b []byte) (*Tokenizer, error) {
 	}
 	t.notes = notes
 	return t, nil
+}
+
+// Complete spells the tokenizer that JSON reads as one tokenizer.json, which needs no files beside it: with the tokens that they
+// add, and without truncation and padding, which serve batches. Errors do not name the file.
+func (c *Config) Complete(b []byte) ([]byte, error) {
+	t, err := c.JSON(b)
+	if err != nil {
+		return nil, err
+	}
+	var f map[string]json.RawMessage
+	if err := json.Unmarshal(b, &f); err != nil {
+		return nil, fmt.Errorf("%v: %w", err, tensor.ErrCorrupt)
+	}
+	added, err := json.Marshal(addedParts(t.AddedTokens()))
+	if err != nil {
+		panic("internal error: " + err.Error())
+	}
+	f["added_tokens"] = added
+	delete(f, "truncation")
+	delete(f, "padding")
+	// The model is large: its bytes are put down as they are.
+	out := []byte{'{'}
+	for _, key := range slices.Sorted(maps.Keys(f)) {
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(appendJSON(out, key), ':'), f[key]...)
+	}
+	return append(out, "}\n"...), nil
 }
 
 // Notes say where the ids are not those of transformers 5.23, for people to read.
