@@ -55,7 +55,6 @@ func TestEngines(t *testing.T) {
 	if _, err := os.Stat(pkg); err != nil {
 		t.Skipf("no package to load: run make demo: %v", err)
 	}
-	done := readMeasured(t)
 	for _, e := range readReference(t).Tokenizers {
 		t.Run(e.Name, func(t *testing.T) {
 			b, err := os.ReadFile(e.path(t))
@@ -84,16 +83,19 @@ func TestEngines(t *testing.T) {
 				release := strings.TrimPrefix(filepath.Base(dir), "mnn-")
 				t.Run(release, func(t *testing.T) {
 					c := stock(t, dir, pkg, file, emulated)
-					p := done.Tokenizers[e.Name]
-					if p == nil || !*measuring {
+					if !*measuring {
 						return
 					}
-					if p.Stock == nil {
-						p.Stock = map[string]count{}
-					}
-					p.Stock[release] = c
-					// All of them take long: what was measured is kept at once.
-					write(t, filepath.Join(root, measuredFile), done)
+					keep(t, func(m *measured) {
+						p := m.Tokenizers[e.Name]
+						if p == nil {
+							t.Fatalf("%s lacks %s: run TestTokenizers with -measure first", measuredFile, e.Name)
+						}
+						if p.Stock == nil {
+							p.Stock = map[string]count{}
+						}
+						p.Stock[release] = c
+					})
 				})
 			}
 		})
