@@ -23,6 +23,13 @@ TORCH_FLAGS  ?=
 # The library that `make tokenizers` tests against; where tokenizers of models are, if not to be downloaded.
 TOKENIZERS ?= tokenizers==0.23.3
 export LLMEXPORT_TOKENIZERS ?=
+# What `make reference` records; mistral-common has vocabularies that Mistral published.
+REFERENCE ?= tokenizers==0.23.3 transformers==5.23.0 jinja2==3.1.6 sentencepiece==0.2.3 protobuf==7.36.2 tiktoken==0.14.0 numpy==2.4.6 mistral-common==1.13.1
+# How long an engine may work on a tokenizer in `make tokenizers-doc`.
+PATIENCE ?= 5m
+# Texts, which are files or the word code, and tokenizers, which are names or files, of `make bench-tokenizers`.
+BENCH_TEXTS      ?= code
+BENCH_TOKENIZERS ?= qwen3 llama3
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Generated code depends on the release of the generator.
@@ -204,20 +211,45 @@ tokenizers: tokenizers-venv ## hold our tokenizers to the library tokenizers, on
 
 .PHONY: tokenizers-doc
 tokenizers-doc: tokenizers-venv engine-venvs demo ## measure tokenizers on the library and the engines and write it into docs/tokenizers.md (needs Python)
-	go test -tags tokenizers -count=1 -timeout 4h ./verify/tokenizerstest -run 'TestTokenizers$$' -measure -engines
+	go test -tags tokenizers -count=1 -timeout 4h ./verify/tokenizerstest -run 'TestTokenizers$$' -measure
+	go test -tags tokenizers -count=1 -timeout 8h ./verify/tokenizerstest -run 'TestEngines$$' -measure -patience $(PATIENCE)
 	go test -count=1 ./internal/depcheck -run TestTokenizersDoc -update
 
-.PHONY: templates-doc
-templates-doc: engine-venvs ## render chat templates, also those in the folders LLMEXPORT_TEMPLATES, on the engines and write that into docs/tokenizers.md (needs Python)
-	go test -tags engine -count=1 -timeout 1h ./verify/enginetest -run 'TestPackagedTemplates$$' -update
-	go test -count=1 ./internal/depcheck -run TestTemplatesDoc -update
+.PHONY: bench-tokenizers
+bench-tokenizers: tokenizers-venv ## compare the speed of encoding BENCH_TEXTS with BENCH_TOKENIZERS with that of the library (needs Python)
+	@set -euo pipefail; dir=$${LLMEXPORT_TOKENIZERS:-.venv/tokenizer-files}; files=(); for name in $(BENCH_TOKENIZERS); do \
+		for f in "$$name" "$$dir/$$name/tokenizer.json" "$$dir/$$name/models/tokenizer.json"; do if [ -f "$$f" ]; then files+=("$$f"); break; fi; done; \
+	done; \
+	.venv/tokenizers/bin/python runtime/tokenizer/testdata/bench.py $(BENCH_TEXTS) -- "$${files[@]}"
 
+.PHONY: reference-venv
+reference-venv: ## install REFERENCE into .venv/reference
+	@set -euo pipefail; dir=.venv/reference; [ -f $$dir/installed ] && exit 0; rm -rf $$dir; \
+	$(PYTHON) -m venv $$dir; $$dir/bin/python -m pip install --quiet $(REFERENCE); touch $$dir/installed; echo "$$dir: $(REFERENCE)"
+
+# Scripts that record what libraries give, each beside what it writes; an unchanged tree stays as it is.
+#   tokenizer/testdata: added.py        added tokens, numbered, found and decoded
+#                       golden.py       texts that are hard to cut, vocabularies trained on them, their ids
+#                       pre.py          pre-tokenizers and patterns
+#                       models.py       random small models, decoders and post-processors
+#                       normalizers.py  normalizers on all code points
+#     sentencepiece:    make.py, autotokenizer.py  models of SentencePiece, and what transformers makes of them
+#     tiktoken:         make.py         a vocabulary of tiktoken
+#   template/testdata:  goldens.py, chats.py  jinja2 as transformers sets it up, on cases and on conversations
+#   tokenizerstest:     vocabularies.py published files of SentencePiece and tekken
 .PHONY: reference
-reference: tokenizers-venv ## record what the library tokenizers gives, as goldens (needs Python); read the diff before committing it
-	go test -tags tokenizers -count=1 -timeout 1h ./verify/tokenizerstest -run 'TestTokenizers$$' -record
+reference: tokenizers-venv reference-venv ## record what the libraries for tokenizers and templates give, as goldens (needs Python); read the diff before committing it
+	@set -euo pipefail; py=$$PWD/.venv/reference/bin/python; \
+	script() { echo "== $$*"; (cd "$$(dirname "$$1")" && $$py "$$(basename "$$1")" "$${@:2}"); }; \
+	t=runtime/tokenizer/testdata; \
+	script $$t/golden.py corpus; script $$t/golden.py train; script $$t/golden.py ids; \
+	for name in added pre models normalizers sentencepiece/make sentencepiece/autotokenizer tiktoken/make; do script $$t/$$name.py; done; \
+	script runtime/template/testdata/goldens.py; script runtime/template/testdata/chats.py; \
+	script verify/tokenizerstest/vocabularies.py $$PWD/.venv/reference
+	go test -tags tokenizers -count=1 -timeout 1h ./verify/tokenizerstest -run 'TestTokenizers$$|TestLive$$' -record
 
 .PHONY: hf-tokenizers
-hf-tokenizers: ## build the Rust library behind the tag hf_tokenizers into bin/ and hold our tokenizers to it (needs cargo and a C++ compiler)
+hf-tokenizers: ## build the Rust library behind the tag hf_tokenizers into bin/, hold our tokenizers to it and verify the demo with it (needs cargo and a C++ compiler)
 	@set -euo pipefail; cc=$$(go env CC); cxx=$$(go env CXX); for tool in cargo "$${cc%% *}" "$${cxx%% *}"; do \
 		if ! command -v "$$tool" >/dev/null; then echo "hf-tokenizers: skipped, there is no $$tool, which building the library needs"; exit 0; fi; \
 	done; \
@@ -227,8 +259,13 @@ hf-tokenizers: ## build the Rust library behind the tag hf_tokenizers into bin/ 
 	: "the manifest takes this crate from a git fork; only FromTiktoken, which we do not call, needs it at all"; \
 	sed -i.orig 's/^tiktoken-rs = .*/tiktoken-rs = "=0.7.0"/' $$to/Cargo.toml; \
 	cargo build --quiet --release --lib --manifest-path $$to/Cargo.toml; cp $$to/target/release/libtokenizers.a bin/; \
-	CGO_ENABLED=1 CGO_LDFLAGS="-L$$PWD/bin" go test -tags hf_tokenizers -count=1 -timeout 30m $(TESTFLAGS) ./verify/hftokenizers; \
-	echo "hf-tokenizers: passed; to build with it: CGO_ENABLED=1 CGO_LDFLAGS=-L$$PWD/bin go build -tags hf_tokenizers ./cmd/llmexport"
+	export CGO_ENABLED=1 CGO_LDFLAGS="-L$$PWD/bin"; \
+	go test -tags hf_tokenizers -count=1 -timeout 30m $(TESTFLAGS) ./verify/hftokenizers; \
+	go test -tags hf_tokenizers -count=1 $(TESTFLAGS) -run TestLibrary ./verify; \
+	go build -trimpath -tags hf_tokenizers -ldflags '$(LDFLAGS)' -o bin/llmexport-hf ./cmd/llmexport; \
+	rm -rf bin/hf-demo; bin/llmexport-hf --progress none run recipes/demo.yaml --json --cache bin/hf-demo/cache --set "publish=[{dir: $$PWD/bin/hf-demo/package}]" >bin/hf-demo.json; \
+	grep '"library' bin/hf-demo.json; grep -q '"library_different": *0\b' bin/hf-demo.json; \
+	echo "hf-tokenizers: passed, with the demo; bin/llmexport-hf asks the library in the check tokenizer"
 
 .PHONY: check
 check: lint test race purego fuzz-short generate-unchanged ## everything that must pass before a commit; ends with a clean tree
