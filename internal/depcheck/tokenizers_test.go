@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -82,7 +83,8 @@ func TestTokenizersDoc(t *testing.T) {
 		}
 		return fmt.Sprintf(" %d |", c.Invalid.Different)
 	}
-	var b, groups strings.Builder
+	var b, groups, late strings.Builder
+	taken := takenByEngines()
 	fmt.Fprintf(&b, "\nLibrary: `tokenizers` %s. %s\n\n", data.Library, halves())
 	b.WriteString("| tokenizer | library / ours: plain | hard | ours / engine: plain | hard | not UTF-8 |")
 	for _, r := range releases {
@@ -98,6 +100,9 @@ func TestTokenizersDoc(t *testing.T) {
 			if s, ok := p.Stock[r]; ok {
 				c = &s
 				all["engine / "+r] = c
+				if n := taken - c.Plain.Strings - c.Hard.Strings; n > 0 {
+					fmt.Fprintf(&late, "- %s, engine / %s: %d\n", name, r, n)
+				}
 			}
 			b.WriteString(" " + cells(c))
 		}
@@ -117,6 +122,9 @@ func TestTokenizersDoc(t *testing.T) {
 		for _, n := range slices.SortedFunc(maps.Keys(notes), func(x, y string) int { return notes[x] - notes[y] }) {
 			fmt.Fprintf(&b, "%d. %s\n", notes[n], n)
 		}
+	}
+	if late.Len() > 0 {
+		b.WriteString("\nThe longest strings, to which an engine did not come in time:\n\n" + late.String())
 	}
 	if groups.Len() > 0 {
 		b.WriteString("\nDifferences by class:\n\n" + groups.String())
@@ -142,6 +150,17 @@ func halves() string {
 	none := func(string) []int32 { return nil }
 	r := parity.Compare(none, none, parity.Corpus(), 1)
 	return fmt.Sprintf("Corpus: %d plain and %d hard strings, and %d that are not UTF-8; SHA-256 of the lines %s.", r.Plain.Strings, r.Hard.Strings, r.Invalid.Strings, parity.SHA256[:16])
+}
+
+// takenByEngines is how many strings the Python binding of the engine takes: UTF-8 without U+0000.
+func takenByEngines() int {
+	n := 0
+	for _, s := range parity.Corpus() {
+		if utf8.ValidString(s.Text) && !strings.ContainsRune(s.Text, 0) {
+			n++
+		}
+	}
+	return n
 }
 
 // classes lists how many strings of every group the corpus has.
