@@ -215,6 +215,11 @@ tokenizers-doc: tokenizers-venv engine-venvs demo ## measure tokenizers on the l
 	go test -tags tokenizers -count=1 -timeout 8h ./verify/tokenizerstest -run 'TestEngines$$' -measure -patience $(PATIENCE)
 	go test -count=1 ./internal/depcheck -run TestTokenizersDoc -update
 
+.PHONY: templates-doc
+templates-doc: engine-venvs ## render chat templates, also those in the folders LLMEXPORT_TEMPLATES, on the engines and write that into docs/tokenizers.md (needs Python)
+	go test -tags engine -count=1 -timeout 1h ./verify/enginetest -run 'TestPackagedTemplates$$' -update
+	go test -count=1 ./internal/depcheck -run TestTemplatesDoc -update
+
 .PHONY: bench-tokenizers
 bench-tokenizers: tokenizers-venv ## compare the speed of encoding BENCH_TEXTS with BENCH_TOKENIZERS with that of the library (needs Python)
 	@set -euo pipefail; dir=$${LLMEXPORT_TOKENIZERS:-.venv/tokenizer-files}; files=(); for name in $(BENCH_TOKENIZERS); do \

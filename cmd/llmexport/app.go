@@ -47,8 +47,8 @@ func (t *tool) app() *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {}, // main prints errors and decides the exit code
 		Commands: []*cli.Command{
 			t.runCommand(), t.planCommand(), t.initCommand(), t.validateCommand(), t.schemaCommand(),
-			t.familiesCommand(), t.inspectCommand(), t.diffCommand(), t.verifyCommand(), t.compareCommand(), t.reproduceCommand(), t.generateCommand(), t.templateCommand(),
-			t.benchCommand(), t.cacheCommand(), t.completionCommand(), t.versionCommand(),
+			t.familiesCommand(), t.inspectCommand(), t.tokenizeCommand(), t.templateCommand(), t.diffCommand(), t.verifyCommand(), t.compareCommand(),
+			t.reproduceCommand(), t.generateCommand(), t.benchCommand(), t.cacheCommand(), t.completionCommand(), t.versionCommand(),
 		},
 	}
 	cli.VersionPrinter = func(*cli.Context) { _ = t.printVersion(false) }

@@ -28,7 +28,8 @@ var levels = []struct {
 	{0, []string{"docs", "runtime/tensor"}},
 	{0, []string{"runtime/kernel", "runtime/tokenizer", "runtime/template"}},
 	{0, []string{"runtime/template/conversations", "runtime/template/engine"}},
-	{1, []string{"recipes", "quant", "runtime/mnn", "publish/manifest"}},
+	{0, []string{"runtime/template/templatetest"}},
+	{1, []string{"recipes", "quant", "runtime/mnn", "publish/manifest", "runtime/tokenizer/parity"}},
 	{2, []string{"backends"}},
 	{2, []string{"backends/backendtest"}},
 	{2, []string{"backends/generic"}},
@@ -55,6 +56,7 @@ var thirdParty = map[string][]string{
 
 	"runtime/template/conversations": {},
 	"runtime/template/engine":        {},
+	"runtime/template/templatetest":  {},
 }
 
 // row is a package's place in levels, or -1. The second result is the package of the map that it belongs to.

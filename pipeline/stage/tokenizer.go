@@ -97,7 +97,7 @@ func fromVocabulary[T any](dir string, fromJSON func(*tokenizer.Config, []byte) 
 		}
 		return v, nil
 	}
-	return none, fmt.Errorf("the checkpoint has no tokenizer.json, and no other vocabulary that is known: %w", tensor.ErrUnsupported)
+	return none, fmt.Errorf("%s has no tokenizer.json, and no other vocabulary that is known: %w", dir, tensor.ErrUnsupported)
 }
 
 // readTokenizerConfig reads the files beside the vocabulary.

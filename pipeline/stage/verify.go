@@ -268,7 +268,7 @@ func (s *Source) subject(o verify.Options) (*verify.Source, error) {
 	return &verify.Source{
 		Decoder: s.Decoder, Tensors: s.Weights, Tokenizer: s.Tokenizer, Reference: ref,
 		TokenizerJSON: func() ([]byte, error) { return TokenizerJSON(s.Dir) },
-		Facts:         verify.TokenizerFacts{Stop: f.Stop, Special: f.Special, Prefix: f.Prefix, ChatTemplate: f.ChatTemplate, BOS: f.BOS, EOS: f.EOS, Simplified: f.Simplified, TemplateElsewhere: f.Elsewhere},
+		Facts:         verify.TokenizerFacts{Stop: f.Stop, Special: f.Special, Prefix: f.Prefix, ChatTemplate: f.ChatTemplate, BOS: f.BOS, EOS: f.EOS, Simplified: f.Simplified},
 	}, nil
 }
 

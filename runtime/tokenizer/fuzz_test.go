@@ -86,7 +86,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// FuzzEncode: no text is lost. Tokenizer composes it if its normalizer does, Engine leaves it as it is.
+// FuzzEncode: no text is lost. Tokenizer and Engine compose it if there is a normalizer.
 func FuzzEncode(f *testing.F) {
 	for _, s := range corpus(f)[:400] {
 		f.Add(s)
@@ -110,13 +110,18 @@ func FuzzEncode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, b := range all {
-			if got := b.engine.Decode(b.engine.Encode(text)[len(b.engine.Prefix()):]); got != text {
-				t.Errorf("engine: %q became %q", text, got)
+			// The engine looks for special tokens first, as the cut of the text at them shows here.
+			composed, err := normalizeEngine(&b.engine.file.Normalizer, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := b.engine.Decode(b.engine.Encode(text)[len(b.engine.Prefix()):]); got != composed && !strings.Contains(text, "<|") {
+				t.Errorf("engine: %q became %q, want %q", text, got, composed)
 			}
 			if strings.Contains(text, "<|") {
 				continue // text is not composed with a special token beside it
 			}
-			want := string([]rune(text))
+			want := lossy(text)
 			if b.tok.normalizer != nil {
 				want = nfc(want)
 			}

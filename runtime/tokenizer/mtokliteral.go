@@ -65,9 +65,9 @@ func literal(normalize func(string) string) normNode {
 			replace(from, normalize(from))
 		}
 	}
-	for l := rune(leadingJamo); l < leadingJamo+19; l++ {
-		for v := rune(vowelJamo); v < vowelJamo+21; v++ {
-			replace(string([]rune{l, v}), string(firstSyllable+((l-leadingJamo)*21+v-vowelJamo)*28))
+	for l := range rune(hangulLs) {
+		for v := range rune(hangulVs) {
+			replace(string([]rune{hangulL + l, hangulV + v}), string(hangulS+(l*hangulVs+v)*hangulTs))
 		}
 	}
 	if s := "\u1112\u1161\u11AB"; normalize(s) == "\uD55C" {
@@ -76,23 +76,14 @@ func literal(normalize func(string) string) normNode {
 	return normNode{Tag: normSequence, Children: nodes}
 }
 
-// The Hangul block: a syllable is firstSyllable + (leading*21+vowel)*28 + trailing, with trailing from 1 to 27 or 0 for none
-// (The Unicode Standard, 3.12).
-const (
-	firstSyllable = 0xAC00
-	leadingJamo   = 0x1100
-	vowelJamo     = 0x1161
-	beforeJamo    = 0x11A7 // the trailing consonants follow
-)
-
 // trailing joins trailing consonants to the syllables before them. As the engine replaces bytes, the 10,773 pairs need not be
 // listed: of a syllable only the last byte, six bits of its code point, is looked at, which has 16 values where there is no
 // trailing consonant yet. Sums beyond the six bits leave the byte 0xFF, which no text has, for a carry.
 func trailing(replace func(from, to string)) {
 	const carry = "\xff"
 	for low := byte(0); low < 64; low += 4 {
-		for t := byte(1); t < 28; t++ {
-			from := string([]byte{0x80 + low}) + string(rune(beforeJamo)+rune(t))
+		for t := byte(1); t < hangulTs; t++ {
+			from := string([]byte{0x80 + low}) + string(rune(hangulT)+rune(t))
 			to := string([]byte{0x80 + (low+t)%64})
 			if low+t >= 64 {
 				to = carry + to
@@ -167,9 +158,6 @@ func markGroups() [][]rune {
 	}
 	return groups
 }
-
-// class is the canonical combining class of a mark.
-func class(r rune) uint8 { return norm.NFD.PropertiesString(string(r)).CCC() }
 
 type canonicalPair struct{ from, to string }
 

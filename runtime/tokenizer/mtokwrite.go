@@ -125,33 +125,16 @@ func (f *engineForm) special(ids []int32) []int32 {
 	return slices.Compact(out)
 }
 
-// mtokPreTokenizer translates the stages.
-func (t *Tokenizer) mtokPreTokenizer() (preNode, error) {
-	var nodes []preNode
-	steps, _ := t.preTokenizer.(preTokenizerSequence)
-	for _, s := range steps {
-		switch s := s.(type) {
-		case *splitStage:
-			n := preNode{Tag: preSplit, Regex: s.regex, Flag: s.invert}
-			switch s.behavior {
-			case isolated:
-				n.Behavior = splitIsolated
-			case removed:
-				n.Behavior = splitRemoved
-			default:
-				return preNode{}, unsupported(`pre-tokenizer "Split"`, "with behavior "+string(s.behavior))
-			}
-			if err := checkEngineRegex(s.regex); err != nil {
-				return preNode{}, fmt.Errorf(`pre-tokenizer "Split": %w`, err)
-			}
-			nodes = append(nodes, n)
-		case *byteLevelStage:
-			if s.prefixSpace {
-				return preNode{}, unsupported(`pre-tokenizer "ByteLevel"`, "with add_prefix_space")
-			}
-			nodes = append(nodes, preNode{Tag: preByteLevel, Flag: s.useRegex})
-		default:
-			return preNode{}, unsupported("pre-tokenizer", fmt.Sprintf("of type %T", s))
+// decoder gives what the engine looks for in a decoder while it generates: whether tokens are spelled in stand-ins or are those
+// of WordPiece. All other tokens have metaspaces and names of bytes.
+func (f *engineForm) decoder() decNode {
+	if m, ok := f.t.model.(*wordPiece); ok {
+		return decNode{Tag: decWordPiece, Content: m.prefix}
+	}
+	steps, _ := f.t.preTokenizer.(preTokenizerSequence)
+	for _, p := range steps {
+		if _, ok := p.(*byteLevelStage); ok {
+			return decNode{Tag: decByteLevel}
 		}
 	}
 	return decNode{Tag: decSequence, Children: []decNode{{Tag: decReplace, Pattern: metaspace, Content: " "}, {Tag: decByteFallback}, {Tag: decFuse}}}

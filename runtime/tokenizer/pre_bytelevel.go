@@ -16,10 +16,6 @@ type byteLevelStage struct {
 }
 
 func (p *byteLevelStage) split(in piece, yield func(piece)) {
-	if p.spell {
-		bytes := yield
-		yield = func(p piece) { bytes(piece{toStandIns(p.text), p.first}) }
-	}
 	s := in.text
 	if p.prefixSpace && s[0] != ' ' {
 		s = " " + s

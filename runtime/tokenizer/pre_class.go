@@ -61,7 +61,7 @@ var punctuation = sync.OnceValue(func() *runeTable {
 })
 
 // punctuationRegex is about the same as a class.
-const punctuationRegex = "[!-/:-@\\[-`{-~\\p{P}]"
+const punctuationRegex = `[!-/:-@\[\\\]^_` + "`" + `{-~\p{P}]`
 
 func isPunctuation(c rune) bool { return punctuation().has(c) }
 
