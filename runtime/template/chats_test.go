@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/llmexport/llmexport/runtime/template"
 	"github.com/llmexport/llmexport/runtime/template/conversations"
+	"github.com/llmexport/llmexport/runtime/template/templatetest"
 )
 
 // chats is what transformers made of templates and conversations; testdata/chats.py records it.
@@ -40,42 +40,6 @@ func readChats(t testing.TB) (c chats) {
 	return c
 }
 
-// sources gives the templates below a folder: *.jinja files, and those of tokenizer_config.json files.
-func sources(t testing.TB, folder string) (list []string) {
-	t.Helper()
-	err := filepath.WalkDir(folder, func(name string, e fs.DirEntry, err error) error {
-		isConfig := e != nil && e.Name() == "tokenizer_config.json"
-		if err != nil || !isConfig && filepath.Ext(name) != ".jinja" {
-			return err
-		}
-		b, err := os.ReadFile(name)
-		if err != nil || !isConfig {
-			list = append(list, string(b))
-			return err
-		}
-		var c struct {
-			Template json.RawMessage `json:"chat_template"`
-		}
-		if err := json.Unmarshal(b, &c); err != nil {
-			return err
-		}
-		var one string
-		var named []struct{ Template string }
-		if json.Unmarshal(c.Template, &one) == nil && one != "" {
-			list = append(list, one)
-		} else if json.Unmarshal(c.Template, &named) == nil {
-			for _, n := range named {
-				list = append(list, n.Template)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list
-}
-
 // TestChats holds templates of models to transformers on all conversations. The environment variable
 // LLMEXPORT_TEMPLATES names further folders of templates for which chats.json has digests.
 func TestChats(t *testing.T) {
@@ -93,7 +57,7 @@ func TestChats(t *testing.T) {
 	texts, refused := 0, 0
 	seen := map[string]bool{}
 	for i, folder := range folders {
-		found := sources(t, folder)
+		found := templatetest.Sources(t, folder)
 		if i == 0 && len(found) < 25 {
 			t.Fatalf("only %d templates", len(found))
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmexport/llmexport/runtime/template"
 	"github.com/llmexport/llmexport/runtime/template/engine"
+	"github.com/llmexport/llmexport/runtime/template/templatetest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -113,7 +114,7 @@ func FuzzLower(f *testing.F) {
 	for _, c := range file.Cases {
 		f.Add(c.Source)
 	}
-	for _, s := range sources(f, "testdata/templates") {
+	for _, s := range templatetest.Sources(f, "testdata/templates") {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, source string) {

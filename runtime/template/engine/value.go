@@ -103,8 +103,6 @@ func (v *value) place(key string) *value {
 
 func (v *value) isUndefined() bool { return v.member(undefinedKey) != nil }
 
-func (v *value) isBool() bool { return v.kind == no || v.kind == yes }
-
 func (v *value) isInteger() bool { return v.kind == number && v.form == integer }
 
 func (v *value) isFraction() bool { return v.kind == number && v.form == fraction }
