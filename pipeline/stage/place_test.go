@@ -230,7 +230,7 @@ func TestLargeActivations(t *testing.T) {
 
 // Every section has options whose schema and defaults can be printed, and no section is a stranger.
 func TestTable(t *testing.T) {
-	if diff := cmp.Diff([]string{"fetch", "calibrate", "quantize", "verify", "publish"}, stage.Sections()); diff != "" {
+	if diff := cmp.Diff([]string{"fetch", "rewrite", "calibrate", "quantize", "verify", "publish"}, stage.Sections()); diff != "" {
 		t.Errorf("sections (-want +got):\n%s", diff)
 	}
 	r, err := recipes.Load([]byte("version: 1\nname: a\nmodel: {path: x}\n"), "a.yaml", stage.Sections())
