@@ -60,6 +60,9 @@ func literal(normalize func(string) string) normNode {
 		replace(p.from, p.to)
 	}
 	for _, p := range pairs {
+		if normalize(p.to) != p.to {
+			continue // it does not compose
+		}
 		for _, m := range europeanMarks {
 			from := p.to + string(m)
 			replace(from, normalize(from))

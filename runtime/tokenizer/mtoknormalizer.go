@@ -50,9 +50,12 @@ func (f *engineForm) normalizer(n normalizer) (normNode, error) {
 			{Tag: normReplace, Pattern: "\u0130", Content: "i\u0307"}, {Tag: normBert, Lower: true},
 		}}, nil
 	case bert:
-		node := normNode{Tag: normBert, Clean: n.clean, Chinese: n.chinese, Lower: n.lower}
-		if n.accents {
-			node.Tag, node.Accents, node.Table = normBertTable, true, substitutions(formNFD.apply)
+		// The engine's own cleaning keeps format characters, and takes spacing marks for accents.
+		chinese := n.chinese
+		n.chinese = false
+		node := literal(textOf(n))
+		if chinese {
+			node.Children = append(node.Children, normNode{Tag: normBert, Chinese: true})
 		}
 		return node, nil
 	case prepend:

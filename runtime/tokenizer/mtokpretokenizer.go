@@ -115,10 +115,13 @@ func (f *engineForm) split(p *splitStage) ([]preNode, error) {
 	return []preNode{n}, nil
 }
 
+// quotedBrackets takes away brackets that are characters.
+var quotedBrackets = strings.NewReplacer(`\\`, "", `\]`, "", `\[`, "")
+
 // oneCharacter gives the class of the characters that a pattern matches, if it matches them one by one, and that of all others.
 func oneCharacter(regex string) (in, out string) {
-	if inner, ok := strings.CutPrefix(regex, "["); ok && !strings.HasPrefix(inner, "^") && strings.HasSuffix(inner, "]") && strings.IndexByte(inner, ']') == len(inner)-1 &&
-		!strings.HasSuffix(inner, `\]`) {
+	if inner, ok := strings.CutPrefix(regex, "["); ok && !strings.HasPrefix(inner, "^") && inClass(regex[:len(regex)-1]) && !inClass(regex) &&
+		strings.Count(quotedBrackets.Replace(inner), "]") == 1 {
 		return regex, "[^" + inner
 	}
 	if text, ok := unquoteRegex(regex); ok && utf8.RuneCountInString(text) == 1 {
