@@ -435,7 +435,7 @@ func withStop(t *testing.T, dir string, stop ...int32) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mtok, err := tok.MTOK(tokenizer.MTOKOptions{Stop: stop})
+	mtok, _, err := tok.MTOK(tokenizer.MTOKOptions{Stop: stop})
 	if err != nil {
 		t.Fatal(err)
 	}

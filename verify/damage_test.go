@@ -558,7 +558,7 @@ func (e *edition) tokenizer(change func(model map[string]any)) {
 		if err != nil {
 			e.t.Fatal(err)
 		}
-		if b, err = tok.MTOK(tokenizer.MTOKOptions{Special: src.Facts.Special, Stop: src.Facts.Stop, Prefix: src.Facts.Prefix}); err != nil {
+		if b, _, err = tok.MTOK(tokenizer.MTOKOptions{Special: src.Facts.Special, Stop: src.Facts.Stop, Prefix: src.Facts.Prefix}); err != nil {
 			e.t.Fatal(err)
 		}
 		return b

@@ -115,7 +115,6 @@ func readFacts(dir string, config []byte, t *tokenizer.Tokenizer) (Facts, error)
 			return f, fmt.Errorf("eos_token_id %d is no token of tokenizer.json: %w", id, tensor.ErrCorrupt)
 		}
 	}
-	f.Warnings = append(f.Warnings, t.Losses()...)
 	f.Warnings = append(f.Warnings, t.Notes()...)
 	return f, nil
 }

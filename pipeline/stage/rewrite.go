@@ -64,10 +64,14 @@ func (w *Rewrite) Run(ctx context.Context, job *pipeline.Job) (err error) {
 		return err
 	}
 	a, err := job.Store.Do(ctx, "rewrite", key, func(dir string, _ bool) (manifest.Digest, error) {
-		b, err := src.Facts.mtok(src.Tokenizer, job.Recipe.Target.Engine)
+		b, losses, err := src.Facts.mtok(src.Tokenizer, job.Recipe.Target.Engine)
 		if err != nil {
 			return "", err
 		}
+		for _, l := range losses {
+			zerolog.Ctx(ctx).Info().Msg("tokenizer: " + l)
+		}
+		src.Facts.Warnings = append(src.Facts.Warnings, losses...)
 		facts, err := json.Marshal(src.Facts)
 		if err != nil {
 			return "", err

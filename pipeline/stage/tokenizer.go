@@ -157,7 +157,7 @@ func isBinary(b []byte) bool {
 }
 
 // mtok writes the tokenizer of a package; the oldest engine that must read it is of release, such as "3.5".
-func (f *Facts) mtok(t *tokenizer.Tokenizer, release string) ([]byte, error) {
+func (f *Facts) mtok(t *tokenizer.Tokenizer, release string) (file []byte, losses []string, err error) {
 	return t.MTOK(tokenizer.MTOKOptions{
 		Special: f.Special, Stop: f.Stop, Prefix: f.Prefix, ChatTemplate: f.PackagedTemplate, EOS: f.EOS, Release: release,
 	})
@@ -175,5 +175,6 @@ func PackagedTokenizer(dir string, t *tokenizer.Tokenizer) ([]byte, error) {
 		return nil, err
 	}
 	f.PackagedTemplate = f.ChatTemplate
-	return f.mtok(t, "")
+	b, _, err := f.mtok(t, "")
+	return b, err
 }

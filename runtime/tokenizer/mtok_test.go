@@ -22,6 +22,11 @@ var mtokDir = flag.String("mtok", "", "write the .mtok of every tokenizer that h
 
 // mtokOf writes a tokenizer with the options that a checkpoint would have.
 func mtokOf(tok *Tokenizer) ([]byte, error) {
+	b, _, err := mtokAndLosses(tok)
+	return b, err
+}
+
+func mtokAndLosses(tok *Tokenizer) ([]byte, []string, error) {
 	o := MTOKOptions{Prefix: tok.PrefixIDs(), ChatTemplate: "{{ messages }}", EOS: "<|im_end|>"}
 	for _, a := range tok.AddedTokens() {
 		if a.Special {
@@ -53,7 +58,7 @@ func TestEngineGolden(t *testing.T) {
 	for name, g := range all {
 		t.Run(name, func(t *testing.T) {
 			tok := mustLoad(t, patched(t, fixture(t, g.Base), g.Parts))
-			b, err := mtokOf(tok)
+			b, losses, err := mtokAndLosses(tok)
 			if err != nil {
 				if !errors.Is(err, tensor.ErrUnsupported) {
 					t.Fatal(err)
@@ -91,14 +96,14 @@ func TestEngineGolden(t *testing.T) {
 				if strings.Contains(s, "<tool>") && strings.ContainsFunc(s, func(r rune) bool { return r >= 0x80 && unicode.IsSpace(r) }) {
 					continue // white space beside a token with lstrip and rstrip
 				}
-				if strings.Contains(strings.Join(tok.Losses(), ""), "not cut off") || strings.Contains(s, "'ſ") {
+				if strings.Contains(strings.Join(losses, ""), "not cut off") || strings.Contains(s, "'ſ") {
 					continue // the long s is no s to the engine, whatever the case
 				}
 				if !foldedApart(s) && (tok.normalizer == nil || nfc(s) == s && !strings.ContainsFunc(s, isTrailingJamo)) && tok.model.(*bpe).unreached() == 0 {
-					t.Errorf("text %d, %.60q: other ids than tokenizer.json, for no reason that Losses gives", i, s)
+					t.Errorf("text %d, %.60q: other ids than tokenizer.json, for no reason among its losses", i, s)
 				}
 			}
-			t.Logf("%d of %d texts have other ids than tokenizer.json; losses: %q", differ, len(texts), tok.Losses())
+			t.Logf("%d of %d texts have other ids than tokenizer.json; losses: %q", differ, len(texts), losses)
 			if e.VocabSize() != tok.VocabSize() || e.ChatTemplate() != "{{ messages }}" || e.EOS() != "<|im_end|>" {
 				t.Errorf("vocabulary %d, template %q, eos %q", e.VocabSize(), e.ChatTemplate(), e.EOS())
 			}

@@ -26,31 +26,21 @@ type MTOKOptions struct {
 // none beside special ones. The text of bos is empty and the post-processor has no steps, so that bos comes from the prefix
 // ids and only from there.
 //
-// What the engine cannot do, and what is no exception but the rule, is tensor.ErrUnsupported with its name. What changes ids
-// now and then is listed by Losses.
-func (t *Tokenizer) MTOK(o MTOKOptions) ([]byte, error) {
+// What the engine cannot do, and what is no exception but the rule, is tensor.ErrUnsupported with its name. The losses say, one
+// sentence each, for which texts the engine gives other ids than t. Not listed, because true of every file: texts with the
+// control characters U+0001 to U+0007, which the engine's scanner takes for letters, digits and the like; with the line
+// separators U+0085, U+2028 and U+2029, which are no white space to it; with code points younger than Unicode 15; and texts that
+// are not UTF-8.
+func (t *Tokenizer) MTOK(o MTOKOptions) (file []byte, losses []string, err error) {
 	f := &engineForm{t: t, release: cmp.Or(o.Release, "3.6"), chat: o.ChatTemplate != ""}
 	m, err := f.file(o)
+	if err == nil {
+		file, err = m.marshal()
+	}
 	if err != nil {
-		return nil, fmt.Errorf("tokenizer.mtok: %w", err)
+		return nil, nil, fmt.Errorf("tokenizer.mtok: %w", err)
 	}
-	b, err := m.marshal()
-	if err != nil {
-		return nil, fmt.Errorf("tokenizer.mtok: %w", err)
-	}
-	return b, nil
-}
-
-// Losses says, one sentence each, for which texts a tokenizer.mtok of t gives other ids than t; there are none for a t that MTOK
-// refuses. Not listed, because true of every file: texts with the control characters U+0001 to U+0007, which the engine's
-// scanner takes for letters, digits and the like; with the line separators U+0085, U+2028 and U+2029, which are no white space
-// to it; with code points younger than Unicode 15; and texts that are not UTF-8.
-func (t *Tokenizer) Losses() []string {
-	f := &engineForm{t: t, release: "3.6"}
-	if _, err := f.file(MTOKOptions{}); err != nil {
-		return nil
-	}
-	return f.losses
+	return file, f.losses, nil
 }
 
 // engineForm is a tokenizer on its way into a .mtok, component by component.

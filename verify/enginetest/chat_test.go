@@ -44,7 +44,7 @@ func TestChatIDs(t *testing.T) {
 	if err := f.PackTemplate(t.Context(), false, tok.Decode(f.Prefix, false)); err != nil {
 		t.Fatal(err)
 	}
-	file, err := tok.MTOK(tokenizer.MTOKOptions{Special: f.Special, Stop: f.Stop, Prefix: f.Prefix, ChatTemplate: f.PackagedTemplate, EOS: f.EOS})
+	file, _, err := tok.MTOK(tokenizer.MTOKOptions{Special: f.Special, Stop: f.Stop, Prefix: f.Prefix, ChatTemplate: f.PackagedTemplate, EOS: f.EOS})
 	if err != nil {
 		t.Fatal(err)
 	}

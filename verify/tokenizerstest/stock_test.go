@@ -37,7 +37,8 @@ func pack(tok *tokenizer.Tokenizer) ([]byte, error) {
 	}
 	slices.Sort(o.Special)
 	o.Special = slices.Compact(o.Special)
-	return tok.MTOK(o)
+	b, _, err := tok.MTOK(o)
+	return b, err
 }
 
 // TestEngines compares the emulated engine with every installed one, on every tokenizer that can be packed. Its results are
