@@ -120,6 +120,9 @@ func setAside() []rune {
 func substitutions(normalize func(string) string) []substitution {
 	var out []substitution
 	for r := rune(0); r <= unicode.MaxRune; r++ {
+		if r == 0x40000 {
+			r = 0xE0000 // the planes between have no characters
+		}
 		if !utf8.ValidRune(r) || isControl(r) {
 			continue
 		}
@@ -167,8 +170,8 @@ type canonicalPair struct{ from, to string }
 // canonicalPairs lists the pairs that compose, Hangul left out, such that the first half of a pair is made before it.
 func canonicalPairs() []canonicalPair {
 	var out []canonicalPair
-	for r := rune(0xC0); r <= unicode.MaxRune; r++ {
-		if r >= 0xAC00 && r <= 0xD7A3 || !utf8.ValidRune(r) {
+	for r := rune(0xC0); r <= 0x1FFFF; r++ {
+		if r >= 0xAC00 && r <= 0xD7A3 || !utf8.ValidRune(r) || norm.NFD.PropertiesString(string(r)).Decomposition() == nil {
 			continue
 		}
 		to := string(r)
