@@ -211,3 +211,19 @@ func TestMTOKRefuses(t *testing.T) {
 }
 
 func isTrailingJamo(r rune) bool { return r > hangulT && r < hangulT+hangulTs }
+
+// TestRelease: what 3.5.0 misreads is not written for it.
+func TestRelease(t *testing.T) {
+	tok := mustLoad(t, patched(t, []byte(small), map[string]json.RawMessage{"normalizer": json.RawMessage(`{"type":"Strip","strip_left":true,"strip_right":false}`)}))
+	if _, _, err := tok.MTOK(MTOKOptions{Release: "3.5"}); !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), "since 3.6.0") {
+		t.Errorf("for 3.5: %v", err)
+	}
+	b, _, err := tok.MTOK(MTOKOptions{Release: "3.6"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := OpenMTOK(b)
+	if err != nil || e.Since() != "3.6.0" {
+		t.Errorf("for 3.6: %v, since %s", err, e.Since())
+	}
+}
