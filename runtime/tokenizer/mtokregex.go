@@ -14,6 +14,7 @@ import (
 //	\p{Lm} \p{Lo}          letters outside ASCII
 //	\p{Nd}                 0-9, and numbers outside ASCII
 //	&&[^\p{Han}]           left out, and so is a branch [\p{Han}]+: Han counts as a letter
+//	?+ *+ ++               ? * +
 //
 // In front of the words of one case stands a branch for words in capitals, among them some outside ASCII: the branch behind
 // would take the first of those for a small letter, and end the word there.
@@ -45,6 +46,10 @@ func engineRegexOf(pattern string) (regex string, losses []string, err error) {
 	if without := strings.ReplaceAll(strings.ReplaceAll(regex, `&&[^\p{Han}]`, ""), `[\p{Han}]+|`, ""); without != regex {
 		regex = without
 		losses = append(losses, "Han and other letters side by side are one word")
+	}
+	if greedy := withoutPossessive(regex); greedy != regex {
+		regex = greedy
+		losses = append(losses, "possessive quantifiers are greedy ones")
 	}
 	// The branch for capitals has the contractions of the one that it stands before.
 	if behind, ok := strings.CutPrefix(regex, mixedCase); ok {
@@ -106,6 +111,24 @@ func inClass(before string) bool {
 		}
 	}
 	return in
+}
+
+// withoutPossessive makes possessive quantifiers greedy. Where what follows cannot begin with what they took, as in the patterns
+// of tiktoken, that is the same.
+func withoutPossessive(regex string) string {
+	var b strings.Builder
+	for i := 0; i < len(regex); i++ {
+		c := regex[i]
+		b.WriteByte(c)
+		switch {
+		case c == '\\' && i+1 < len(regex):
+			i++
+			b.WriteByte(regex[i])
+		case strings.IndexByte("?*+", c) >= 0 && i+1 < len(regex) && regex[i+1] == '+' && !inClass(regex[:i]):
+			i++
+		}
+	}
+	return b.String()
 }
 
 // scriptsOnly reports whether a pattern is a run of one class of characters outside ASCII.
