@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -119,17 +120,38 @@ func setAside() []rune {
 // substitutions lists the code points that normalize changes.
 func substitutions(normalize func(string) string) []substitution {
 	var out []substitution
+	var block []rune
+	add := func() {
+		// Most blocks change in nothing. The line ends keep their code points apart.
+		var b strings.Builder
+		for _, r := range block {
+			b.WriteRune(r)
+			b.WriteByte('\n')
+		}
+		if text := b.String(); normalize(text) != text {
+			for _, r := range block {
+				if s := string(r); normalize(s) != s {
+					out = append(out, substitution{r, normalize(s)})
+				}
+			}
+		}
+		block = block[:0]
+	}
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		if r == 0x40000 {
 			r = 0xE0000 // the planes between have no characters
 		}
-		if !utf8.ValidRune(r) || isControl(r) {
-			continue
+		if utf8.ValidRune(r) && !isControl(r) && r != utf8.RuneError {
+			block = append(block, r)
 		}
-		// The engine looks up a byte that is not UTF-8 as U+FFFD.
-		if s := string(r); normalize(s) != s || r == utf8.RuneError {
-			out = append(out, substitution{r, normalize(s)})
+		if r&0xFF == 0xFF {
+			add()
 		}
+	}
+	// The engine looks up a byte that is not UTF-8 as U+FFFD.
+	if s := string(utf8.RuneError); len(out) > 0 {
+		at, _ := slices.BinarySearchFunc(out, utf8.RuneError, func(e substitution, r rune) int { return int(e.Char - r) })
+		out = slices.Insert(out, at, substitution{utf8.RuneError, normalize(s)})
 	}
 	return out
 }

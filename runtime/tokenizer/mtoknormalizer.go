@@ -84,7 +84,7 @@ func textOf(n normalizer) func(string) string {
 	return func(s string) string { return n.normalize(align(s)).text }
 }
 
-// The forms take a quarter of a second to spell out.
+// The form takes some fifty milliseconds to spell out.
 var literalNFC = sync.OnceValue(func() normNode { return literal(formNFC.apply) })
 
 func literalForm(f unicodeForm) normNode {
