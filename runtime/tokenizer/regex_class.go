@@ -197,16 +197,15 @@ func (p *reParser) brackets(depth int) (set runeSet, negate bool, err error) {
 			}
 			return set, negate, nil
 		case p.peek("[:"):
-			end := strings.Index(p.in[p.pos:], ":]")
-			if end < 0 {
+			name, _, ok := strings.Cut(p.in[p.pos+2:], ":]")
+			if !ok {
 				return nil, false, p.refuse("[: in a class")
 			}
-			name := p.in[p.pos+2 : p.pos+end]
 			s, ok := posixSet(name)
 			if !ok {
 				return nil, false, p.refuse(fmt.Sprintf("class [:%s:]", name))
 			}
-			p.pos += end + 2
+			p.pos += len("[:") + len(name) + len(":]")
 			ranges, last = append(ranges, s...), -1
 		case p.peek("["):
 			s, not, err := p.brackets(depth + 1)

@@ -89,6 +89,7 @@ func FuzzRegex(f *testing.F) {
 		f.Add(p, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaab1 \nc")
 		n++
 	}
+	f.Add("[[:]l+a]\x00\x00\x01\x00]]+", "½/cup")
 	if n < 100 {
 		f.Fatalf("only %d seeds", n)
 	}
