@@ -59,6 +59,7 @@ func FuzzRender(f *testing.F) {
 	for _, s := range sources {
 		f.Add(s)
 	}
+	f.Add("{{ messages[d].get('tool_calls', 'none') }}")
 	limits := Limits{Steps: 100_000, Output: 1 << 20, Depth: 50, Now: now}
 	f.Fuzz(func(t *testing.T, source string) {
 		tmpl, err := Parse("fuzz", source)

@@ -77,7 +77,11 @@ func (u *undefined) message() string {
 	if s, ok := u.name.(string); ok {
 		return fmt.Sprintf("%s has no attribute %s", quote(u.owner), quote(s))
 	}
-	return fmt.Sprintf("%s has no element %v", u.owner, u.name)
+	switch u.name.(type) {
+	case nil, bool, int64, float64:
+		return fmt.Sprintf("%s has no element %v", u.owner, u.name)
+	}
+	return fmt.Sprintf("%s has no element of type %s", u.owner, typeName(u.name)) // what it holds may be large
 }
 
 // use is the error of using a value that does not exist.
