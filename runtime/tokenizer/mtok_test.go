@@ -227,3 +227,16 @@ func TestRelease(t *testing.T) {
 		t.Errorf("for 3.6: %v, since %s", err, e.Since())
 	}
 }
+
+// TestUnigramScores: a sum of huge scores would not tell texts apart in the engine.
+func TestUnigramScores(t *testing.T) {
+	for score, ok := range map[string]bool{"-12.5": true, "-5e6": false} {
+		tok := mustLoad(t, patched(t, []byte(small), map[string]json.RawMessage{
+			"model":         json.RawMessage(`{"type":"Unigram","unk_id":0,"byte_fallback":false,"vocab":[["<unk>",0],["a",-1],["b",` + score + `]]}`),
+			"pre_tokenizer": json.RawMessage("null"), "decoder": json.RawMessage("null"),
+		}))
+		if _, _, err := tok.MTOK(MTOKOptions{}); (err == nil) != ok || err != nil && !errors.Is(err, tensor.ErrUnsupported) {
+			t.Errorf("score %s: %v", score, err)
+		}
+	}
+}

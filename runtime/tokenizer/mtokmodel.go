@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -63,6 +64,11 @@ func (f *engineForm) unigram(m *unigram) (modelNode, error) {
 			isByte[id] = true
 		}
 		f.lose("a text with unknown characters may be cut otherwise around them")
+	}
+	for id, score := range m.scores {
+		if math.Abs(score) > maxScore || math.Abs(m.unkScore) > maxScore {
+			return modelNode{}, unsupported(fmt.Sprintf("token %q", f.t.tokens[id]), fmt.Sprintf("with the score %g by the engine", score))
+		}
 	}
 	return modelNode{Tag: modelUnigram, UnknownID: m.unk, ByteFallback: m.byteID != nil, Vocab: f.vocab(func(id int32) float64 {
 		if id == m.unk || isByte[id] || int(id) >= len(m.scores) {
