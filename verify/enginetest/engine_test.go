@@ -57,29 +57,36 @@ func engines(t *testing.T) []*engine {
 	sort.Strings(dirs)
 	var list []*engine
 	for _, d := range dirs {
-		abs, err := filepath.Abs(filepath.Join(d, "bin", "python"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command(abs, "engine.py")
-		cmd.Stderr = io.Discard
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
-		s := bufio.NewScanner(out)
-		s.Buffer(nil, 1<<30)
-		list = append(list, &engine{version: strings.TrimPrefix(filepath.Base(d), "mnn-"), in: in, out: s})
+		in, out := startWorker(t, d, "engine.py")
+		list = append(list, &engine{version: strings.TrimPrefix(filepath.Base(d), "mnn-"), in: in, out: out})
 	}
 	return list
+}
+
+// startWorker runs a script of this folder with the Python of a virtual environment, until the test ends.
+func startWorker(t *testing.T, venv string, script ...string) (io.WriteCloser, *bufio.Scanner) {
+	t.Helper()
+	python, err := filepath.Abs(filepath.Join(venv, "bin", "python"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, script...)
+	cmd.Stderr = io.Discard
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
+	s := bufio.NewScanner(out)
+	s.Buffer(nil, 1<<30)
+	return in, s
 }
 
 func (e *engine) do(j job) (answer, error) {

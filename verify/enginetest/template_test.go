@@ -10,7 +10,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -127,27 +126,8 @@ type templates struct {
 
 func startTemplates(t *testing.T, venv, pkg string) *templates {
 	t.Helper()
-	python, err := filepath.Abs(filepath.Join(venv, "bin", "python"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(python, "template.py", pkg)
-	cmd.Stderr = io.Discard
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
-	s := bufio.NewScanner(out)
-	s.Buffer(nil, 1<<30)
-	return &templates{in, s}
+	in, out := startWorker(t, venv, "template.py", pkg)
+	return &templates{in, out}
 }
 
 // render is what the engine makes of a template, nil for a crash.
