@@ -65,13 +65,7 @@ func ReadFacts(dir string) (Facts, *tokenizer.Tokenizer, error) {
 }
 
 func readFacts(dir string, config []byte, t *tokenizer.Tokenizer) (Facts, error) {
-	f := Facts{Prefix: t.PrefixIDs()}
-	for _, a := range t.AddedTokens() {
-		if a.Special {
-			f.Special = append(f.Special, a.ID)
-		}
-	}
-	slices.Sort(f.Special)
+	f := Facts{Prefix: t.PrefixIDs(), Special: t.SpecialIDs()}
 
 	generation, err := readOptional(dir, "generation_config.json")
 	if err != nil {

@@ -27,12 +27,7 @@ func mtokOf(tok *Tokenizer) ([]byte, error) {
 }
 
 func mtokAndLosses(tok *Tokenizer) ([]byte, []string, error) {
-	o := MTOKOptions{Prefix: tok.PrefixIDs(), ChatTemplate: "{{ messages }}", EOS: "<|im_end|>"}
-	for _, a := range tok.AddedTokens() {
-		if a.Special {
-			o.Special = append(o.Special, a.ID)
-		}
-	}
+	o := MTOKOptions{Special: tok.SpecialIDs(), Prefix: tok.PrefixIDs(), ChatTemplate: "{{ messages }}", EOS: "<|im_end|>"}
 	if id, ok := tok.ID("<|im_end|>"); ok {
 		o.Stop = []int32{id}
 	}

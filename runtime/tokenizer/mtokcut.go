@@ -89,10 +89,7 @@ func engineClassChar(r rune) string {
 // cut adds the cuts to a BPE tokenizer whose text is one word, with metaspaces for spaces. Spaces become metaspaces behind the
 // cuts then, not in the normalizer.
 func (f *engineForm) cut(m *mtok) {
-	if m.Model.Tag != modelBPE || m.PreTokenizer.Tag != preNone {
-		return
-	}
-	if !f.noSpaces() {
+	if m.Model.Tag != modelBPE || m.PreTokenizer.Tag != preNone || !f.noSpaces() {
 		return
 	}
 	steps := []normNode{m.Normalizer}
@@ -116,12 +113,7 @@ func (f *engineForm) cut(m *mtok) {
 			return
 		}
 	}
-	switch m.Normalizer = (normNode{Tag: normSequence, Children: steps[:last]}); last {
-	case 0:
-		m.Normalizer = normNode{}
-	case 1:
-		m.Normalizer = steps[0]
-	}
+	m.Normalizer = normSequenceOf(steps[:last])
 	nodes := []preNode{{Tag: preSplit, Regex: words, Behavior: splitIsolated}}
 	if ends != "" {
 		nodes = append(nodes, preNode{Tag: preSplit, Regex: ends, Behavior: splitMergedWithPrevious})

@@ -12,7 +12,7 @@ func (f *engineForm) normalizer(n normalizer) (normNode, error) {
 	case nil:
 		return normNode{}, nil
 	case normalizerSequence:
-		seq := normNode{Tag: normSequence}
+		var nodes []normNode
 		for _, step := range n {
 			node, err := f.normalizer(step)
 			if err != nil {
@@ -21,18 +21,12 @@ func (f *engineForm) normalizer(n normalizer) (normNode, error) {
 			switch node.Tag {
 			case normNone: // which the engine reports as an error within a sequence
 			case normSequence:
-				seq.Children = append(seq.Children, node.Children...)
+				nodes = append(nodes, node.Children...)
 			default:
-				seq.Children = append(seq.Children, node)
+				nodes = append(nodes, node)
 			}
 		}
-		switch len(seq.Children) {
-		case 0:
-			return normNode{}, nil
-		case 1:
-			return seq.Children[0], nil
-		}
-		return seq, nil
+		return normSequenceOf(nodes), nil
 	case unicodeForm:
 		if n.compose {
 			f.lose("three and more combining marks in an unusual order, and trailing Hangul jamo without a syllable, are composed otherwise")
@@ -77,6 +71,17 @@ func (f *engineForm) normalizer(n normalizer) (normNode, error) {
 		return normNode{Tag: normStrip, Left: n.left}, nil
 	}
 	return normNode{}, unsupported(kind, fmt.Sprintf("of type %T by the engine", n))
+}
+
+// normSequenceOf is a node that does what nodes do.
+func normSequenceOf(nodes []normNode) normNode {
+	switch len(nodes) {
+	case 0:
+		return normNode{}
+	case 1:
+		return nodes[0]
+	}
+	return normNode{Tag: normSequence, Children: nodes}
 }
 
 // textOf is what a normalizer does with a text.

@@ -115,13 +115,9 @@ func (f *engineForm) split(p *splitStage) ([]preNode, error) {
 	return []preNode{n}, nil
 }
 
-// quotedBrackets takes away brackets that are characters.
-var quotedBrackets = strings.NewReplacer(`\\`, "", `\]`, "", `\[`, "")
-
 // oneCharacter gives the class of the characters that a pattern matches, if it matches them one by one, and that of all others.
 func oneCharacter(regex string) (in, out string) {
-	if inner, ok := strings.CutPrefix(regex, "["); ok && !strings.HasPrefix(inner, "^") && inClass(regex[:len(regex)-1]) && !inClass(regex) &&
-		strings.Count(quotedBrackets.Replace(inner), "]") == 1 {
+	if inner, ok := strings.CutPrefix(regex, "["); ok && !strings.HasPrefix(inner, "^") && isClass(regex) {
 		return regex, "[^" + inner
 	}
 	if text, ok := unquoteRegex(regex); ok && utf8.RuneCountInString(text) == 1 {
@@ -133,6 +129,17 @@ func oneCharacter(regex string) (in, out string) {
 		return "[" + regex + "]", "[^" + regex + "]"
 	}
 	return "", ""
+}
+
+// isClass reports whether a pattern that begins with a bracket ends where that closes.
+func isClass(regex string) bool {
+	end := 0
+	for e, in := range regexElements(regex) {
+		if end += len(e); in && e == "]" {
+			return end == len(regex)
+		}
+	}
+	return false
 }
 
 // prefix decides whether the engine puts a space before texts. It does so at the start and behind every special token, or

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 	"unicode/utf8"
 )
@@ -63,27 +64,17 @@ func engineRegexOf(pattern string) (regex string, losses []string, err error) {
 	}
 	cased := false
 	var b strings.Builder
-	for i := 0; i < len(regex); {
-		name, ok := "", false
-		if strings.HasPrefix(regex[i:], `\p{`) {
-			name, _, ok = strings.Cut(regex[i+3:], "}")
-		}
-		set := approximations[name]
+	for e, in := range regexElements(regex) {
+		name, ok := strings.CutPrefix(e, `\p{`)
+		set := approximations[strings.TrimSuffix(name, "}")]
 		switch {
-		case ok && set != "" && inClass(regex[:i]):
+		case !ok || set == "":
+			b.WriteString(e)
+			continue
+		case in:
 			b.WriteString(set)
-			i += len(`\p{}`) + len(name)
-		case ok && set != "":
-			b.WriteString("[" + set + "]")
-			i += len(`\p{}`) + len(name)
-		case regex[i] == '\\' && i+1 < len(regex):
-			b.WriteString(regex[i : i+2])
-			i += 2
-			continue
 		default:
-			b.WriteByte(regex[i])
-			i++
-			continue
+			b.WriteString("[" + set + "]")
 		}
 		cased = true
 	}
@@ -97,36 +88,46 @@ func engineRegexOf(pattern string) (regex string, losses []string, err error) {
 	return regex, losses, nil
 }
 
-// inClass reports whether a pattern that begins so is within brackets.
-func inClass(before string) bool {
-	in := false
-	for i := 0; i < len(before); i++ {
-		switch before[i] {
-		case '\\':
-			i++
-		case '[':
-			in = true
-		case ']':
-			in = false
+// regexElements are the parts of a pattern, characters, escapes and properties, and whether each stands within brackets; the
+// closing one does.
+func regexElements(pattern string) iter.Seq2[string, bool] {
+	return func(yield func(string, bool) bool) {
+		for in := false; pattern != ""; {
+			_, n := utf8.DecodeRuneInString(pattern)
+			if pattern[0] == '\\' && len(pattern) > 1 {
+				_, next := utf8.DecodeRuneInString(pattern[1:])
+				n += next
+				if end := strings.IndexByte(pattern, '}'); strings.HasPrefix(pattern, `\p{`) && end >= 0 {
+					n = end + 1
+				}
+			}
+			e := pattern[:n]
+			pattern = pattern[n:]
+			if !yield(e, in) {
+				return
+			}
+			switch e {
+			case "[":
+				in = true
+			case "]":
+				in = false
+			}
 		}
 	}
-	return in
 }
 
 // withoutPossessive makes possessive quantifiers greedy. Where what follows cannot begin with what they took, as in the patterns
 // of tiktoken, that is the same.
 func withoutPossessive(regex string) string {
 	var b strings.Builder
-	for i := 0; i < len(regex); i++ {
-		c := regex[i]
-		b.WriteByte(c)
-		switch {
-		case c == '\\' && i+1 < len(regex):
-			i++
-			b.WriteByte(regex[i])
-		case strings.IndexByte("?*+", c) >= 0 && i+1 < len(regex) && regex[i+1] == '+' && !inClass(regex[:i]):
-			i++
+	quantified := false
+	for e, in := range regexElements(regex) {
+		if quantified && e == "+" {
+			quantified = false
+			continue
 		}
+		quantified = !in && (e == "?" || e == "*" || e == "+")
+		b.WriteString(e)
 	}
 	return b.String()
 }
@@ -144,21 +145,19 @@ func scriptsOnly(pattern string) bool {
 // unquoteRegex gives the text that a pattern matches, if it is only one.
 func unquoteRegex(pattern string) (string, bool) {
 	var b strings.Builder
-	for i := 0; i < len(pattern); i++ {
-		c := pattern[i]
-		if c == '\\' && i+1 < len(pattern) {
-			r, ok := plainEscape(pattern[i+1])
+	for e := range regexElements(pattern) {
+		switch {
+		case len(e) > 1 && e[0] == '\\':
+			r, ok := plainEscape(e[1])
 			if !ok {
 				return "", false
 			}
 			b.WriteRune(r)
-			i++
-			continue
-		}
-		if strings.IndexByte(`.+*?()|[]{}^$`, c) >= 0 {
+		case strings.Contains(`.+*?()|[]{}^$`, e):
 			return "", false
+		default:
+			b.WriteString(e)
 		}
-		b.WriteByte(c)
 	}
 	return b.String(), b.Len() > 0
 }

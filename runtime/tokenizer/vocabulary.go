@@ -43,6 +43,18 @@ func (v *vocabulary) Token(id int32) (string, bool) {
 	return v.tokens[id], true
 }
 
+// SpecialIDs are the ids of the special added tokens, sorted.
+func (v *vocabulary) SpecialIDs() []int32 {
+	var out []int32
+	for _, a := range v.added {
+		if a.Special {
+			out = append(out, a.ID)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // AddedTokens lists the added tokens in the order of the file.
 func (v *vocabulary) AddedTokens() []AddedToken { return append([]AddedToken(nil), v.added...) }
 

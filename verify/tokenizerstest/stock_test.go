@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -29,15 +28,7 @@ var patience = flag.Duration("patience", 5*time.Minute, "how long an engine may 
 
 // pack is the tokenizer as a package carries it.
 func pack(tok *tokenizer.Tokenizer) ([]byte, error) {
-	o := tokenizer.MTOKOptions{Prefix: tok.PrefixIDs()}
-	for _, a := range tok.AddedTokens() {
-		if a.Special {
-			o.Special = append(o.Special, a.ID)
-		}
-	}
-	slices.Sort(o.Special)
-	o.Special = slices.Compact(o.Special)
-	b, _, err := tok.MTOK(o)
+	b, _, err := tok.MTOK(tokenizer.MTOKOptions{Prefix: tok.PrefixIDs(), Special: tok.SpecialIDs()})
 	return b, err
 }
 
