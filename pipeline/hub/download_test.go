@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -215,7 +216,7 @@ func TestRetryAfter(t *testing.T) {
 		"": 0, "7": 7 * time.Second, "-1": 0, "x": 0, "99999999999999": 0,
 		now.Add(time.Minute).Format(http.TimeFormat): time.Minute, now.Add(-time.Minute).Format(http.TimeFormat): 0,
 	} {
-		if got := retryAfter(s, now); got != want {
+		if got := transfer.RetryAfter(s, now); got != want {
 			t.Errorf("%q: %v, want %v", s, got, want)
 		}
 	}

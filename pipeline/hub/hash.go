@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -108,7 +109,7 @@ func hashFile(ctx context.Context, path string, old memoEntry) (memoEntry, error
 		return old, nil
 	}
 	h := sha256.New()
-	n, err := io.CopyBuffer(struct{ io.Writer }{h}, &cancellable{ctx, f}, make([]byte, copyBuffer))
+	n, err := io.CopyBuffer(struct{ io.Writer }{h}, transfer.Cancellable(ctx, f), make([]byte, 1<<20))
 	if err != nil {
 		return memoEntry{}, err
 	}

@@ -36,6 +36,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -158,7 +159,7 @@ func resolve(ctx context.Context, repo, revision string, o Options) (*Snapshot, 
 		return nil, err
 	}
 	l, err := c.list(ctx, revision)
-	if again := (*retryable)(nil); errors.As(err, &again) {
+	if again := (*transfer.Retryable)(nil); errors.As(err, &again) {
 		s, cacheErr := ca.offline(revision)
 		if cacheErr != nil {
 			return nil, fmt.Errorf("%w; and the cache does not help: %w", err, cacheErr)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -33,8 +34,8 @@ func (c *client) list(ctx context.Context, revision string) (*listing, error) {
 	u := c.url("api", "models", c.repo, "revision", url.PathEscape(revision))
 	u.RawQuery = "blobs=true"
 	var l *listing
-	err := c.retry(ctx, "list", func(ctx context.Context, touch func()) (bool, error) {
-		resp, err := c.get(ctx, u, 0)
+	err := transfer.Retry(ctx, "list", c.patience(), func(ctx context.Context, touch func()) (bool, error) {
+		resp, err := c.http.Get(ctx, u, nil)
 		if err != nil {
 			return false, err
 		}
@@ -42,9 +43,9 @@ func (c *client) list(ctx context.Context, revision string) (*listing, error) {
 		if resp.StatusCode != 200 {
 			return false, c.statusError(resp)
 		}
-		b, err := io.ReadAll(io.LimitReader(&watched{resp.Body, touch}, maxListing+1))
+		b, err := io.ReadAll(io.LimitReader(transfer.Watch(resp.Body, touch), maxListing+1))
 		if err != nil {
-			return false, &retryable{err: err}
+			return false, &transfer.Retryable{Err: err}
 		}
 		if len(b) > maxListing {
 			return false, fmt.Errorf("the hub's list exceeds %d bytes: %w", maxListing, tensor.ErrCorrupt)

@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/llmexport/llmexport/internal/transfer"
 )
 
 // Is makes a StatusError match fs.ErrPermission and fs.ErrNotExist.
@@ -25,13 +26,13 @@ func (c *client) statusError(resp *http.Response) error {
 	e := &StatusError{Status: resp.StatusCode, Code: word(resp.Header.Get("X-Error-Code"))}
 	page := c.url(c.repo).String()
 	token := c.o.Token != ""
-	away := resp.Request != nil && !c.home(resp.Request.URL)
+	away := resp.Request != nil && !c.http.At(resp.Request.URL)
 	switch {
 	case away && (e.Status == 401 || e.Status == 403):
 		// A signed address ran out; asking the hub again gives a new one.
-		return &retryable{err: fmt.Errorf("%s answers %d", resp.Request.URL.Host, e.Status)}
-	case e.Status == 408, e.Status == 425, e.Status == 429, e.Status >= 500 && e.Status != 501:
-		return &retryable{err: e, after: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
+		return &transfer.Retryable{Err: fmt.Errorf("%s answers %d", resp.Request.URL.Host, e.Status)}
+	case transfer.Transient(e.Status):
+		return &transfer.Retryable{Err: e, After: transfer.RetryAfter(resp.Header.Get("Retry-After"), time.Now())}
 	case e.Code == "GatedRepo" && token:
 		e.Hint = "the repository is gated and the token's account has no access: accept its terms at " + page
 	case e.Code == "GatedRepo":
@@ -62,15 +63,4 @@ func word(s string) string {
 		}
 		return r
 	}, s[:min(len(s), 40)])
-}
-
-// retryAfter reads seconds or a date; 0 if the header says nothing.
-func retryAfter(s string, now time.Time) time.Duration {
-	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
-		return time.Duration(n) * time.Second
-	}
-	if t, err := http.ParseTime(s); err == nil {
-		return max(0, t.Sub(now))
-	}
-	return 0
 }

@@ -1,0 +1,60 @@
+// Package transfer moves files between this machine and servers: requests that keep credentials to
+// themselves, tries that are repeated while they help, and downloads that continue where an earlier one
+// ended and are compared with a digest before they count.
+//
+// What travels is a [Blob]: content of a known size and digest. [Fetch] makes a file of it from a [Range],
+// which any protocol can offer; [Client] and [Client.Range] are that of HTTP.
+package transfer
+
+import (
+	"context"
+	"crypto/sha1"
+	"crypto/sha256"
+	"fmt"
+	"hash"
+	"io"
+	"time"
+)
+
+// Blob is content that is known before it is here. One of the digests is set.
+type Blob struct {
+	Size int64 // bytes
+	// SHA256 is the digest of the content, in lower-case hex.
+	SHA256 string
+	// GitSHA1 is git's name of the content, in lower-case hex: SHA-1 of a header and the content.
+	GitSHA1 string
+}
+
+// Digest is the one that is set.
+func (b Blob) Digest() string {
+	if b.SHA256 != "" {
+		return b.SHA256
+	}
+	return b.GitSHA1
+}
+
+// hash begins the digest of the blob.
+func (b Blob) hash() hash.Hash {
+	if b.SHA256 != "" {
+		return sha256.New()
+	}
+	h := sha1.New()
+	fmt.Fprintf(h, "blob %d\x00", b.Size)
+	return h
+}
+
+// A Range opens n bytes of one blob from offset off on; the reader may give fewer, and more is an error of the
+// server. It is called by several goroutines. An error after which another try may go well is [Retryable].
+type Range func(ctx context.Context, off, n int64) (io.ReadCloser, error)
+
+// Options say how patient a transfer is. The zero value of each field is useful.
+type Options struct {
+	// Connections is the number of ranges of a blob on their way at once; 0 is 4.
+	Connections int
+	// Stall is how long a connection may give nothing before it is tried anew; 0 is one minute.
+	Stall time.Duration
+	// Pause is waited before the second try, and twice that before the third; 0 is one second.
+	Pause time.Duration
+	// Progress is told how many bytes of a blob are here, from its start to its end. Calls do not overlap.
+	Progress func(done int64)
+}
