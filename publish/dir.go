@@ -38,98 +38,121 @@ type Dir struct {
 // String names the directory.
 func (d Dir) String() string { return "dir " + d.Path }
 
-// Publish makes the directory hold the package. Two publishers of one directory take turns. An empty
-// directory is used; when anything else but this package is there, see [Dir.Replace].
-func (d Dir) Publish(ctx context.Context, p Package) (Receipt, error) {
-	r, err := d.publish(ctx, p)
-	if err != nil {
-		return Receipt{}, fmt.Errorf("%s: %w", d.Path, err)
-	}
-	return r, nil
+// Public is false: who can read the directory is not ours to know.
+func (d Dir) Public() bool { return false }
+
+// Diff compares the directory with the package.
+func (d Dir) Diff(ctx context.Context, p Package) (Diff, error) {
+	return Diff{}, errors.ErrUnsupported
 }
 
-func (d Dir) publish(ctx context.Context, p Package) (_ Receipt, err error) {
+// Stage builds the package beside the directory. Two publishers of one directory take turns. An empty
+// directory is used; when anything else but this package is there, see [Dir.Replace].
+func (d Dir) Stage(ctx context.Context, p Package) (Staged, error) {
+	s, err := d.stage(ctx, p)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", d.Path, err)
+	}
+	return s, nil
+}
+
+// stagedDir is a package beside the directory that it will be. Its lock is held.
+type stagedDir struct {
+	d           Dir
+	target, tmp string
+	was         occupant
+	receipt     Receipt
+	committed   bool
+	parents     []string // that were made
+	unlock      func()
+}
+
+func (d Dir) stage(ctx context.Context, p Package) (_ *stagedDir, err error) {
 	if d.Path == "" {
-		return Receipt{}, errors.New("no directory is given")
+		return nil, errors.New("no directory is given")
 	}
 	target, err := filepath.Abs(d.Path)
 	if err != nil {
-		return Receipt{}, err
+		return nil, err
 	}
 	if filepath.Dir(target) == target {
-		return Receipt{}, errors.New("a file system's root holds no package")
+		return nil, errors.New("a file system's root holds no package")
 	}
 	data, sum, err := p.Manifest.Seal()
 	if err != nil {
-		return Receipt{}, err
+		return nil, err
 	}
 	if err := apart(p.Dir, target); err != nil {
-		return Receipt{}, err
+		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
-		return Receipt{}, err
+		return nil, err
 	}
-	parents, err := makeParents(filepath.Dir(target))
-	defer func() {
-		if err != nil {
-			removeEmpty(parents)
-		}
-	}()
-	if err != nil {
-		return Receipt{}, err
-	}
-	unlock, err := lock(ctx, target)
-	if err != nil {
-		return Receipt{}, err
-	}
-	defer unlock()
-
-	if err := d.repair(ctx, target); err != nil {
-		return Receipt{}, err
-	}
-	was, err := d.inspect(ctx, target, sum)
-	if err != nil {
-		return Receipt{}, err
-	}
-	r := Receipt{
+	s := &stagedDir{d: d, target: target, tmp: target + tmpMark + suffix(), receipt: Receipt{
 		Status: Unchanged, Store: "dir", Ref: d.Path, Digest: sum,
 		Files: len(p.Manifest.Files) + 1, Bytes: p.Manifest.Bytes() + int64(len(data)),
+	}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if s.parents, err = makeParents(filepath.Dir(target)); err != nil {
+		return nil, err
 	}
-	if was.same {
-		return r, nil
+	if s.unlock, err = lock(ctx, target); err != nil {
+		return nil, err
 	}
-	tmp := target + tmpMark + suffix()
-	err = d.fill(ctx, tmp, p, data)
-	if err == nil {
-		err = ctx.Err()
+	if err := d.repair(ctx, target); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		err = d.swap(ctx, tmp, target, was)
+	if s.was, err = d.inspect(ctx, target, sum); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return Receipt{}, errors.Join(err, os.RemoveAll(tmp))
+	if s.was.same {
+		return s, nil
 	}
-	r.Status = Published
-	if was.old != nil {
-		r.Status = Replaced
+	s.receipt.Status, s.receipt.Uploaded = Published, s.receipt.Bytes
+	if s.was.old != nil {
+		s.receipt.Status = Replaced
 	}
-	return r, nil
+	return s, d.fill(ctx, s.tmp, p, data)
 }
 
-// Pull verifies the package in the directory ref, or in Path when ref is empty, and returns it where it
-// lies.
-func (d Dir) Pull(ctx context.Context, ref string) (Package, error) {
-	if ref == "" {
-		ref = d.Path
+// Commit implements Staged.
+func (s *stagedDir) Commit(ctx context.Context) (Receipt, error) {
+	if s.committed || s.was.same {
+		return s.receipt, nil
 	}
-	p, err := Open(ref)
+	err := ctx.Err()
+	if err == nil {
+		err = s.d.swap(ctx, s.tmp, s.target, s.was)
+	}
 	if err != nil {
-		return Package{}, err
+		return Receipt{}, fmt.Errorf("%s: %w", s.d.Path, err)
 	}
-	if err := p.Manifest.VerifyFiles(ctx, ref); err != nil {
-		return Package{}, fmt.Errorf("%s: %w", ref, err)
+	s.committed = true
+	return s.receipt, nil
+}
+
+// Revert implements Staged.
+func (s *stagedDir) Revert(ctx context.Context) error {
+	return errors.ErrUnsupported
+}
+
+// Close implements Staged.
+func (s *stagedDir) Close() error {
+	var err error
+	if !s.committed {
+		err = os.RemoveAll(s.tmp)
 	}
-	return p, nil
+	if s.unlock != nil {
+		s.unlock()
+	}
+	if !s.committed {
+		removeEmpty(s.parents)
+	}
+	return err
 }
 
 // occupant is what the target held before.

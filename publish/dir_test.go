@@ -24,7 +24,7 @@ import (
 
 func mustPublish(t testing.TB, d Dir, p Package) Receipt {
 	t.Helper()
-	r, err := d.Publish(t.Context(), p)
+	r, err := To(t.Context(), d, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,14 +73,14 @@ func TestPublish(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Receipt{Status: Published, Store: "dir", Ref: target, Digest: sum, Files: 5, Bytes: p.Manifest.Bytes() + info.Size()}
+	want := Receipt{Status: Published, Store: "dir", Ref: target, Digest: sum, Files: 5, Bytes: p.Manifest.Bytes() + info.Size(), Uploaded: p.Manifest.Bytes() + info.Size()}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Errorf("receipt (-want +got):\n%s", diff)
 	}
 
 	t.Run("again", func(t *testing.T) {
 		r := mustPublish(t, Dir{Path: target, step: func(a string) error { return errors.New("touched: " + a) }}, p)
-		want.Status = Unchanged
+		want.Status, want.Uploaded = Unchanged, 0
 		if diff := cmp.Diff(want, r); diff != "" {
 			t.Errorf("receipt (-want +got):\n%s", diff)
 		}
@@ -140,7 +140,7 @@ func TestPublishOver(t *testing.T) {
 			target := filepath.Join(base, "out")
 			tc.prepare(t, target)
 			before := tree(t, base)
-			r, err := Dir{Path: target, Replace: tc.replace}.Publish(t.Context(), two)
+			r, err := To(t.Context(), Dir{Path: target, Replace: tc.replace}, two)
 			if tc.status != "" {
 				if err != nil || r.Status != tc.status {
 					t.Fatalf("status %q, %v, want %q", r.Status, err, tc.status)
@@ -169,7 +169,7 @@ func TestPublishSymlink(t *testing.T) {
 		t.Skipf("symbolic links cannot be made here: %v", err)
 	}
 	before := tree(t, base)
-	if _, err := (Dir{Path: target, Replace: true}).Publish(t.Context(), p); err == nil || !strings.Contains(err.Error(), "is not a directory") {
+	if _, err := To(t.Context(), Dir{Path: target, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "is not a directory") {
 		t.Errorf("target is a link: %v", err)
 	}
 	if diff := cmp.Diff(before, tree(t, base)); diff != "" {
@@ -180,7 +180,7 @@ func TestPublishSymlink(t *testing.T) {
 		if err := os.Symlink(p.Dir, link); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := (Dir{Path: filepath.Join(link, "x", "out")}).Publish(t.Context(), p); err == nil || !strings.Contains(err.Error(), "inside each other") {
+		if _, err := To(t.Context(), Dir{Path: filepath.Join(link, "x", "out")}, p); err == nil || !strings.Contains(err.Error(), "inside each other") {
 			t.Errorf("target inside the package: %v", err)
 		}
 	})
@@ -194,7 +194,7 @@ func TestPublishSymlink(t *testing.T) {
 		if err := os.Symlink(other, path); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := (Dir{Path: filepath.Join(base, "new")}).Publish(t.Context(), p); !errors.Is(err, tensor.ErrCorrupt) {
+		if _, err := To(t.Context(), Dir{Path: filepath.Join(base, "new")}, p); !errors.Is(err, tensor.ErrCorrupt) {
 			t.Errorf("package with a link: %v", err)
 		}
 	})
@@ -225,7 +225,7 @@ func TestPublishRefuses(t *testing.T) {
 				path = filepath.Join(base, filepath.FromSlash(path))
 			}
 			before := tree(t, base)
-			_, err := Dir{Path: path, Replace: true}.Publish(t.Context(), p)
+			_, err := To(t.Context(), Dir{Path: path, Replace: true}, p)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want an error with %q", err, tc.want)
 			}
@@ -237,7 +237,7 @@ func TestPublishRefuses(t *testing.T) {
 	t.Run("inside each other", func(t *testing.T) {
 		p := newPackage(t, "one")
 		for _, path := range []string{filepath.Join(p.Dir, "out"), filepath.Dir(p.Dir)} {
-			if _, err := (Dir{Path: path, Replace: true}).Publish(t.Context(), p); err == nil || !strings.Contains(err.Error(), "inside each other") {
+			if _, err := To(t.Context(), Dir{Path: path, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "inside each other") {
 				t.Errorf("%s: %v", path, err)
 			}
 		}
@@ -253,7 +253,7 @@ func TestPublishRefuses(t *testing.T) {
 			os.Remove(f.Name())
 			t.Skip("permissions do not bind this user")
 		}
-		if _, err := (Dir{Path: filepath.Join(parent, "out")}).Publish(t.Context(), newPackage(t, "one")); !errors.Is(err, os.ErrPermission) {
+		if _, err := To(t.Context(), Dir{Path: filepath.Join(parent, "out")}, newPackage(t, "one")); !errors.Is(err, os.ErrPermission) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -296,7 +296,7 @@ func TestPublishFails(t *testing.T) {
 					}
 					return nil
 				}}
-				_, err := full.Publish(t.Context(), two)
+				_, err := To(t.Context(), full, two)
 				if afterCommit(action) {
 					if err != nil {
 						t.Errorf("the package is there, and yet: %v", err)
@@ -321,7 +321,7 @@ func TestPublishFails(t *testing.T) {
 					}
 					return nil
 				}}
-				switch _, err = stopped.Publish(ctx, two); {
+				switch _, err = To(ctx, stopped, two); {
 				case err == nil:
 					wantPackage(t, target, two) // too late to stop
 				case !errors.Is(err, context.Canceled):
@@ -352,12 +352,12 @@ func TestMain(m *testing.M) {
 		n := 0
 		p, err := Open(os.Getenv("PUBLISH_TEST_KILL_PACKAGE"))
 		if err == nil {
-			_, err = Dir{Path: target, Replace: true, step: func(string) error {
+			_, err = To(context.Background(), Dir{Path: target, Replace: true, step: func(string) error {
 				if n++; n == last {
 					os.Exit(killExit)
 				}
 				return nil
-			}}.Publish(context.Background(), p)
+			}}, p)
 		}
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -383,7 +383,7 @@ func TestPublishKilled(t *testing.T) {
 			if code := cmd.ProcessState.ExitCode(); code != killExit {
 				t.Fatalf("exit code %d: %s", code, out)
 			}
-			if p, err := (Dir{}).Pull(t.Context(), target); err == nil {
+			if p, err := OpenVerified(t.Context(), target); err == nil {
 				if p.Manifest.Files[0] != one.Manifest.Files[0] && p.Manifest.Files[0] != two.Manifest.Files[0] {
 					t.Error("the target is neither package")
 				}
@@ -392,7 +392,7 @@ func TestPublishKilled(t *testing.T) {
 			}
 			// A run that may not replace repairs too, and leaves one of the packages.
 			killed := tree(t, base)
-			_, err := Dir{Path: target}.Publish(t.Context(), one)
+			_, err := To(t.Context(), Dir{Path: target}, one)
 			if err != nil && !strings.Contains(err.Error(), "holds another package") {
 				t.Errorf("after %v: %v", killed, err)
 			}
@@ -428,7 +428,7 @@ func TestRepair(t *testing.T) {
 	t.Run("put back", func(t *testing.T) {
 		target := filepath.Join(t.TempDir(), "out")
 		mustPublish(t, Dir{Path: target + ".old-" + hex}, one)
-		_, err := Dir{Path: target}.Publish(t.Context(), two)
+		_, err := To(t.Context(), Dir{Path: target}, two)
 		if err == nil || !strings.Contains(err.Error(), "holds another package") {
 			t.Errorf("got %v", err)
 		}
@@ -438,7 +438,7 @@ func TestRepair(t *testing.T) {
 		target := filepath.Join(t.TempDir(), "out")
 		mustPublish(t, Dir{Path: target + ".old-" + hex}, one)
 		mustPublish(t, Dir{Path: target + ".old-" + hex2}, two)
-		_, err := Dir{Path: target, Replace: true}.Publish(t.Context(), two)
+		_, err := To(t.Context(), Dir{Path: target, Replace: true}, two)
 		if err == nil || !strings.Contains(err.Error(), "2 packages that were moved aside") {
 			t.Errorf("got %v", err)
 		}
@@ -463,12 +463,12 @@ func TestFileAddedDuringReplace(t *testing.T) {
 	target := filepath.Join(t.TempDir(), "out")
 	mustPublish(t, Dir{Path: target}, one)
 	notes := filepath.Join(target, "notes")
-	_, err := Dir{Path: target, Replace: true, step: func(a string) error {
+	_, err := To(t.Context(), Dir{Path: target, Replace: true, step: func(a string) error {
 		if a == "create llm.mnn" {
 			write(t, notes, "mine")
 		}
 		return nil
-	}}.Publish(t.Context(), two)
+	}}, two)
 	if err == nil || !strings.Contains(err.Error(), `"notes"`) {
 		t.Errorf("got %v", err)
 	}
@@ -485,7 +485,7 @@ func TestTwoPublishers(t *testing.T) {
 	got := make([]Receipt, 4)
 	errs := make([]error, len(got))
 	for i := range got {
-		wg.Go(func() { got[i], errs[i] = Dir{Path: target}.Publish(t.Context(), p) })
+		wg.Go(func() { got[i], errs[i] = To(t.Context(), Dir{Path: target}, p) })
 	}
 	wg.Wait()
 	count := map[Status]int{}
@@ -515,7 +515,7 @@ func TestLock(t *testing.T) {
 		write(t, filepath.Join(live, "x"), "being written")
 		ctx, cancel := context.WithTimeout(t.Context(), 3*lockPoll)
 		defer cancel()
-		if _, err := (Dir{Path: target}).Publish(ctx, p); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := To(ctx, Dir{Path: target}, p); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want context.DeadlineExceeded", err)
 		}
 		if _, err := os.Stat(filepath.Join(live, "x")); err != nil {
@@ -532,7 +532,7 @@ func TestLock(t *testing.T) {
 	})
 	t.Run("somebody's file", func(t *testing.T) {
 		write(t, path, "mine")
-		if _, err := (Dir{Path: target}).Publish(t.Context(), p); err == nil || !strings.Contains(err.Error(), "no lock") {
+		if _, err := To(t.Context(), Dir{Path: target}, p); err == nil || !strings.Contains(err.Error(), "no lock") {
 			t.Errorf("got %v", err)
 		}
 		if data, err := os.ReadFile(path); err != nil || string(data) != "mine" {
@@ -541,34 +541,32 @@ func TestLock(t *testing.T) {
 	})
 }
 
-func TestPull(t *testing.T) {
+func TestOpenVerified(t *testing.T) {
 	p := newPackage(t, "one")
 	target := filepath.Join(t.TempDir(), "out")
 	r := mustPublish(t, Dir{Path: target}, p)
-	for _, ref := range []string{"", r.Ref} {
-		got, err := Dir{Path: target}.Pull(t.Context(), ref)
-		if err != nil || got.Dir != target || got.Manifest.Digest != r.Digest {
-			t.Errorf("pull %q: %s, %v", ref, got.Dir, err)
-		}
+	got, err := OpenVerified(t.Context(), r.Ref)
+	if err != nil || got.Dir != target || got.Manifest.Digest != r.Digest {
+		t.Errorf("%s, %v", got.Dir, err)
 	}
 	write(t, filepath.Join(target, "llm.mnn.weight"), "llm.mnn.weight onf")
-	if _, err := (Dir{Path: target}).Pull(t.Context(), ""); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn.weight has sha256") {
+	if _, err := OpenVerified(t.Context(), target); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn.weight has sha256") {
 		t.Errorf("flipped bit: %v", err)
 	}
-	if _, err := (Dir{Path: filepath.Join(target, "none")}).Pull(t.Context(), ""); !errors.Is(err, os.ErrNotExist) {
+	if _, err := OpenVerified(t.Context(), filepath.Join(target, "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("nothing there: %v", err)
 	}
 }
 
 // TestPullReleased: packages that earlier versions of this program wrote still verify. They are never
 // rewritten.
-func TestPullReleased(t *testing.T) {
+func TestOpenReleased(t *testing.T) {
 	dirs, err := filepath.Glob(filepath.Join("testdata", "dir", "v*"))
 	if err != nil || len(dirs) == 0 {
 		t.Fatalf("no packages: %v", err)
 	}
 	for _, dir := range dirs {
-		if _, err := (Dir{Path: dir}).Pull(t.Context(), ""); err != nil {
+		if _, err := OpenVerified(t.Context(), dir); err != nil {
 			t.Error(err)
 		}
 	}

@@ -1,12 +1,14 @@
 package publish
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// Target is one entry of a recipe's publish list. Exactly one kind of place is given.
+// Target is one entry of a recipe's publish list. Exactly one kind of place is given, with options that the kind has.
 type Target struct {
 	// Dir is a directory of this machine; a relative one is relative to the recipe.
 	Dir string `json:"dir,omitempty" jsonschema_description:"Directory of this machine, relative to the recipe."`
@@ -14,19 +16,22 @@ type Target struct {
 	Replace bool `json:"replace,omitempty" jsonschema_description:"Replace another package of this program that is already there."`
 }
 
+// publisher is one kind of place.
 type publisher struct {
-	key  string // of the entry in a recipe
-	doc  string
-	ref  func(t Target) string // empty when the entry is of another kind
-	open func(t Target, baseDir string) (Store, error)
+	key     string   // of the entry in a recipe
+	options []string // further keys that an entry of this kind may have
+	doc     string
+	ref     func(t Target) string // empty when the entry is of another kind
+	open    func(t Target, baseDir string) (Store, error)
 }
 
 // publishers lists every kind of store, sorted by key.
 var publishers = []publisher{
 	{
-		key: "dir",
-		doc: "a directory of this machine",
-		ref: func(t Target) string { return t.Dir },
+		key:     "dir",
+		options: []string{"replace"},
+		doc:     "a directory of this machine",
+		ref:     func(t Target) string { return t.Dir },
 		open: func(t Target, baseDir string) (Store, error) {
 			path := filepath.FromSlash(t.Dir)
 			if !filepath.IsAbs(path) {
@@ -37,7 +42,7 @@ var publishers = []publisher{
 	},
 }
 
-// New opens the store that a publish entry names. Relative directories start at baseDir.
+// New opens the store that a publish entry names. Relative directories start at baseDir. Nothing is read or sent yet.
 func New(t Target, baseDir string) (Store, error) {
 	var named []publisher
 	var known []string
@@ -49,6 +54,19 @@ func New(t Target, baseDir string) (Store, error) {
 	}
 	if len(named) != 1 {
 		return nil, fmt.Errorf("a publish entry names one place, this one names %d; known: %s", len(named), strings.Join(known, ", "))
+	}
+	b, err := json.Marshal(t)
+	if err != nil {
+		return nil, err
+	}
+	var set map[string]any
+	if err := json.Unmarshal(b, &set); err != nil {
+		return nil, err
+	}
+	for key := range set {
+		if key != named[0].key && !slices.Contains(named[0].options, key) {
+			return nil, fmt.Errorf("%s: is no option of %s", key, named[0].key)
+		}
 	}
 	return named[0].open(t, baseDir)
 }

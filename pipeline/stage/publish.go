@@ -84,7 +84,7 @@ func (p *Publish) Run(ctx context.Context, job *pipeline.Job) error {
 				return err
 			}
 		}
-		r, err := s.Publish(ctx, pkg)
+		r, err := publish.To(ctx, s, pkg)
 		if err != nil {
 			// Publishing compares every byte; what differs may be ours.
 			if errors.Is(err, tensor.ErrCorrupt) && pkg.Manifest.VerifyFiles(ctx, dir) != nil && ctx.Err() == nil {
