@@ -1,0 +1,144 @@
+package fakehub
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+)
+
+var sumPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// object is the content of a file, in memory or on the disk. It does not change.
+type object struct {
+	size   int64
+	sha256 string // hex
+	blob   string // git's name in hex: of the content, or of the pointer to it if lfs
+	lfs    bool
+	data   []byte // the content, if path is empty
+	path   string
+}
+
+// etag is what the hub calls the content.
+func (o *object) etag() string {
+	if o.lfs {
+		return o.sha256
+	}
+	return o.blob
+}
+
+// open gives the content. The file is not wrapped, so that the server can send it by sendfile.
+func (o *object) open() (io.ReadSeekCloser, error) {
+	if o.path != "" {
+		return os.Open(o.path)
+	}
+	return struct {
+		*bytes.Reader
+		io.Closer
+	}{bytes.NewReader(o.data), io.NopCloser(nil)}, nil
+}
+
+// bytes gives the whole content.
+func (o *object) bytes() ([]byte, error) {
+	if o.path != "" {
+		return os.ReadFile(o.path)
+	}
+	return o.data, nil
+}
+
+// as gives the same content as an LFS file or as a regular one.
+func (o *object) as(lfs bool) (*object, error) {
+	if o.lfs == lfs && o.blob != "" {
+		return o, nil
+	}
+	c := *o
+	c.lfs = lfs
+	if lfs {
+		c.blob = gitID("blob", c.pointer())
+		return &c, nil
+	}
+	f, err := o.open()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	d := sha1.New()
+	fmt.Fprintf(d, "blob %d\x00", o.size)
+	if _, err := io.Copy(d, f); err != nil {
+		return nil, err
+	}
+	c.blob = hex.EncodeToString(d.Sum(nil))
+	return &c, nil
+}
+
+// pointer is what git stores in place of an LFS file.
+// Format: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md.
+func (o *object) pointer() []byte {
+	return fmt.Appendf(nil, "version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %d\n", o.sha256, o.size)
+}
+
+// memory makes an object of bytes, which must not change afterwards.
+func memory(b []byte) *object {
+	s := sha256.Sum256(b)
+	return &object{size: int64(len(b)), sha256: hex.EncodeToString(s[:]), data: b}
+}
+
+// Disk is a file on the disk that a repository holds by its path: it is read when it is served.
+type Disk struct {
+	// Path is where it is.
+	Path string
+	// SHA256 is its digest in hex. If empty, the file is read to find out.
+	SHA256 string
+}
+
+// object makes an object of a file.
+func (d Disk) object() (*object, error) {
+	st, err := os.Stat(d.Path)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", d.Path)
+	}
+	o := &object{size: st.Size(), sha256: d.SHA256, path: d.Path}
+	if o.sha256 != "" {
+		return o, nil
+	}
+	f, err := os.Open(d.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	s := sha256.New()
+	if _, err := io.Copy(s, f); err != nil {
+		return nil, err
+	}
+	o.sha256 = hex.EncodeToString(s.Sum(nil))
+	return o, nil
+}
+
+// gitID is git's name of an object, in hex.
+func gitID(kind string, b []byte) string {
+	s := sha1.Sum(append(fmt.Appendf(nil, "%s %d\x00", kind, len(b)), b...))
+	return hex.EncodeToString(s[:])
+}
+
+// ReadSums reads digests by name from what sha256sum writes.
+func ReadSums(r io.Reader) (map[string]string, error) {
+	sums := map[string]string{}
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		sum, name, ok := strings.Cut(lines.Text(), " ")
+		if len(name) < 2 || !ok || !sumPattern.MatchString(sum) {
+			return nil, fmt.Errorf("line %.100q is no digest and name", lines.Text())
+		}
+		sums[strings.TrimPrefix(name[1:], "./")] = sum // a space or a star goes before the name
+	}
+	return sums, lines.Err()
+}

@@ -1,0 +1,350 @@
+package fakehub
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// kinds are the kinds of repositories as addresses of the API name them. Models have no prefix elsewhere.
+var kinds = []string{"models", "datasets"}
+
+var commitPattern = regexp.MustCompile(`^[0-9a-f]{40}$`)
+
+// Repo is a repository with its history.
+type Repo struct {
+	h    *Hub
+	key  string // kind and name
+	kind string
+	name string // without the kind
+
+	mu      sync.RWMutex
+	private bool
+	gated   string // "", "auto" or "manual"
+	created time.Time
+	commits map[string]*commit
+	refs    map[string]string // commits by full name: refs/heads/main, refs/tags/v1, refs/pr/1
+}
+
+// commit is a state of a repository.
+type commit struct {
+	id             string
+	parent         string
+	title, message string
+	author         string
+	date           time.Time
+	files          map[string]*object
+	trees          map[string]string // git's names of folders, "" is the root
+}
+
+func newRepo(h *Hub, key string) *Repo {
+	kind, name, _ := strings.Cut(key, "/")
+	return &Repo{h: h, key: key, kind: kind, name: name, created: h.clock, commits: map[string]*commit{}, refs: map[string]string{}}
+}
+
+// Name is the repository's name, without its kind.
+func (r *Repo) Name() string { return r.name }
+
+// SetPrivate makes the repository private or public.
+func (r *Repo) SetPrivate(private bool) *Repo {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.private = private
+	return r
+}
+
+// SetGated makes the repository gated: "auto" or "manual", or "" for open.
+func (r *Repo) SetGated(how string) *Repo {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gated = how
+	return r
+}
+
+// Settings gives what SetPrivate and SetGated, or clients, have set.
+func (r *Repo) Settings() (private bool, gated string) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.private, r.gated
+}
+
+// Commit adds files to a branch, or takes those away that are nil, and gives the commit's name. The branch is made
+// if there is none. Whether a file is an LFS file follows the rules for uploads. It panics on a wrong name.
+func (r *Repo) Commit(branch string, files map[string][]byte) string {
+	changes := make([]change, 0, len(files))
+	for name, b := range files {
+		c := change{path: name}
+		if b != nil {
+			c.object = memory(slices.Clone(b))
+		}
+		changes = append(changes, c)
+	}
+	id, err := r.add(branch, changes)
+	if err != nil {
+		panic(fmt.Sprintf("internal error: fakehub: %v", err))
+	}
+	return id
+}
+
+// CommitDisk is Commit for files on the disk, without their bytes in memory.
+func (r *Repo) CommitDisk(branch string, files map[string]Disk) (string, error) {
+	var changes []change
+	for name, d := range files {
+		o, err := d.object()
+		if err != nil {
+			return "", err
+		}
+		changes = append(changes, change{path: name, object: o})
+	}
+	return r.add(branch, changes)
+}
+
+// CommitDir is CommitDisk for all files of a folder. The digests, by name, may lack.
+func (r *Repo) CommitDir(branch, dir string, sha256 map[string]string) (string, error) {
+	files := map[string]Disk{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		name := filepath.ToSlash(rel)
+		files[name] = Disk{Path: path, SHA256: sha256[name]}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return r.CommitDisk(branch, files)
+}
+
+// add commits changes, with the rules for uploads on what is an LFS file.
+func (r *Repo) add(branch string, changes []change) (string, error) {
+	slices.SortFunc(changes, func(a, b change) int { return strings.Compare(a.path, b.path) })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ref := "refs/heads/" + branch
+	if strings.HasPrefix(branch, "refs/") {
+		ref = branch
+	}
+	attributes := r.attributes(r.commits[r.refs[ref]])
+	for i, c := range changes {
+		if c.object == nil {
+			continue
+		}
+		o, err := c.object.as(r.h.lfs(attributes, c.path, c.object.size))
+		if err != nil {
+			return "", err
+		}
+		changes[i].object = o
+	}
+	c, err := r.apply(ref, "tester", "Update files", "", changes)
+	if err != nil {
+		return "", err
+	}
+	return c.id, nil
+}
+
+// Branch makes or moves a branch to a revision.
+func (r *Repo) Branch(name, revision string) { r.setRef("refs/heads/"+name, revision) }
+
+// Tag makes or moves a tag to a revision.
+func (r *Repo) Tag(name, revision string) { r.setRef("refs/tags/"+name, revision) }
+
+// Ref makes or moves a reference of a full name, such as "refs/pr/1".
+func (r *Repo) Ref(name, revision string) { r.setRef(name, revision) }
+
+func (r *Repo) setRef(name, revision string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.resolve(revision)
+	if c == nil {
+		panic("internal error: fakehub: no revision " + revision)
+	}
+	r.refs[name] = c.id
+}
+
+// Head gives the commit behind a revision, or "".
+func (r *Repo) Head(revision string) string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if c := r.resolve(revision); c != nil {
+		return c.id
+	}
+	return ""
+}
+
+// Files gives what a revision holds; nil if there is no such revision or a file cannot be read.
+func (r *Repo) Files(revision string) map[string][]byte {
+	c := r.at(revision)
+	if c == nil {
+		return nil
+	}
+	files := map[string][]byte{}
+	for name, o := range c.files {
+		b, err := o.bytes()
+		if err != nil {
+			return nil
+		}
+		files[name] = b
+	}
+	return files
+}
+
+// History gives the commits behind a revision, the latest first.
+func (r *Repo) History(revision string) []string {
+	var ids []string
+	for _, c := range r.history(revision) {
+		ids = append(ids, c.id)
+	}
+	return ids
+}
+
+func (r *Repo) history(revision string) []*commit {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var list []*commit
+	for c := r.resolve(revision); c != nil; c = r.commits[c.parent] {
+		list = append(list, c)
+	}
+	return list
+}
+
+// at is resolve for who does not hold the lock.
+func (r *Repo) at(revision string) *commit {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.resolve(revision)
+}
+
+// resolve gives the commit behind a branch, a tag, a full reference, or a commit's name or what it begins with; or nil.
+func (r *Repo) resolve(revision string) *commit {
+	for _, ref := range []string{"refs/heads/" + revision, "refs/tags/" + revision, revision} {
+		if c := r.commits[r.refs[ref]]; c != nil {
+			return c
+		}
+	}
+	if len(revision) < 7 {
+		return nil
+	}
+	var found *commit
+	for id, c := range r.commits {
+		if strings.HasPrefix(id, revision) {
+			if found != nil {
+				return nil
+			}
+			found = c
+		}
+	}
+	return found
+}
+
+// change is one file of a commit: put, or taken away if there is no object.
+type change struct {
+	path   string
+	object *object
+}
+
+// apply makes a commit on top of a reference.
+func (r *Repo) apply(ref, author, title, message string, changes []change) (*commit, error) {
+	c := &commit{parent: r.refs[ref], title: title, message: message, author: author, files: map[string]*object{}}
+	if p := r.commits[c.parent]; p != nil {
+		c.files = maps.Clone(p.files)
+	}
+	for _, ch := range changes {
+		if err := checkPath(ch.path); err != nil {
+			return nil, err
+		}
+		if ch.object == nil {
+			delete(c.files, ch.path)
+			continue
+		}
+		c.files[ch.path] = ch.object
+	}
+	for name := range c.files {
+		for i, b := range name {
+			if b == '/' && c.files[name[:i]] != nil {
+				return nil, fmt.Errorf("%q is a file and a folder", name[:i])
+			}
+		}
+	}
+	r.h.mu.Lock()
+	c.date = r.h.clock
+	r.h.clock = r.h.clock.Add(time.Second)
+	r.h.mu.Unlock()
+	c.trees = trees(c.files)
+	var b strings.Builder
+	fmt.Fprintf(&b, "tree %s\n", c.trees[""])
+	if c.parent != "" {
+		fmt.Fprintf(&b, "parent %s\n", c.parent)
+	}
+	for _, who := range []string{"author", "committer"} {
+		fmt.Fprintf(&b, "%s %s <%s@users.noreply> %d +0000\n", who, author, author, c.date.Unix())
+	}
+	fmt.Fprintf(&b, "\n%s\n", title)
+	if message != "" {
+		fmt.Fprintf(&b, "\n%s\n", message)
+	}
+	c.id = gitID("commit", []byte(b.String()))
+	r.commits[c.id] = c
+	r.refs[ref] = c.id
+	return c, nil
+}
+
+// checkPath refuses names that git does not store.
+func checkPath(name string) error {
+	if !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, "\x00\\") || slices.Contains(strings.Split(name, "/"), ".git") {
+		return fmt.Errorf("%q is no name of a file", name)
+	}
+	return nil
+}
+
+// trees gives git's names of all folders.
+func trees(files map[string]*object) map[string]string {
+	type entry struct{ sortBy, mode, name, id string }
+	entries := map[string][]entry{"": nil}
+	seen := map[string]bool{}
+	for name, o := range files {
+		dir, base := split(name)
+		entries[dir] = append(entries[dir], entry{base, "100644", base, o.blob})
+		for dir != "" && !seen[dir] {
+			seen[dir] = true
+			up, base := split(dir)
+			entries[up] = append(entries[up], entry{base + "/", "40000", base, ""})
+			dir = up
+		}
+	}
+	ids := map[string]string{}
+	var name func(dir string) string
+	name = func(dir string) string {
+		list := entries[dir]
+		slices.SortFunc(list, func(a, b entry) int { return strings.Compare(a.sortBy, b.sortBy) })
+		var b []byte
+		for _, e := range list {
+			if e.id == "" {
+				e.id = name(strings.TrimPrefix(dir+"/"+e.name, "/"))
+			}
+			b = append(fmt.Appendf(b, "%s %s\x00", e.mode, e.name), unhex(e.id)...)
+		}
+		ids[dir] = gitID("tree", b)
+		return ids[dir]
+	}
+	name("")
+	return ids
+}
+
+// split parts a name from its folder, which is "" at the root.
+func split(name string) (dir, base string) {
+	if i := strings.LastIndexByte(name, '/'); i >= 0 {
+		return name[:i], name[i+1:]
+	}
+	return "", name
+}

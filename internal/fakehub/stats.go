@@ -1,0 +1,207 @@
+package fakehub
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// maxRequests bounds what is remembered of single requests.
+const maxRequests = 200_000
+
+// Request is one request that was answered.
+type Request struct {
+	// Server is "hub" or "storage".
+	Server string `json:"server"`
+	// Method and Path are the request's; the query is left out, as it may be a signature.
+	Method string `json:"method"`
+	Path   string `json:"path"`
+	// File is the file that was asked for, such as "org/name/model.safetensors"; may be empty.
+	File string `json:"file,omitempty"`
+	// Range is the header.
+	Range string `json:"range,omitempty"`
+	// Conn tells connections apart: the client's address.
+	Conn string `json:"conn"`
+	// UserAgent is the header.
+	UserAgent string `json:"user_agent,omitempty"`
+	// Authorized tells whether there was an Authorization header.
+	Authorized bool `json:"authorized,omitempty"`
+	// Status is the answer's; 0 if the connection was dropped before.
+	Status int `json:"status"`
+	// Sent and Received are the bytes of the bodies. What was sent may not have arrived.
+	Sent     int64 `json:"sent"`
+	Received int64 `json:"received,omitempty"`
+	// Fault is the rule that was met.
+	Fault Fault `json:"fault,omitempty"`
+}
+
+// Total is what was asked and sent of one file or path.
+type Total struct {
+	// Requests is the number of requests.
+	Requests int `json:"requests"`
+	// Sent is the number of bytes of the bodies.
+	Sent int64 `json:"sent"`
+}
+
+// Stats are all counters.
+type Stats struct {
+	// Files are totals by name of file, of answers with content only: redirects are not among them.
+	Files map[string]Total `json:"files"`
+	// Requests are all requests that have ended, in the order of their ends.
+	Requests []Request `json:"requests"`
+	// Conns are totals by connection.
+	Conns map[string]Total `json:"conns"`
+	// LFSUploads is the number of LFS objects that were uploaded and found right.
+	LFSUploads int `json:"lfs_uploads"`
+	// Commits is the number of commits by clients.
+	Commits int `json:"commits"`
+	// Leaked is the number of requests to storage with an Authorization header. It has to be 0.
+	Leaked int `json:"leaked"`
+}
+
+type stats struct {
+	mu       sync.Mutex
+	requests []Request
+	sent     map[string]*atomic.Int64 // of each file, while it is being sent
+	uploads  int
+	commits  int
+	leaked   int
+}
+
+// counter is the one for a file's bytes.
+func (s *stats) counter(file string) *atomic.Int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sent == nil {
+		s.sent = map[string]*atomic.Int64{}
+	}
+	if s.sent[file] == nil {
+		s.sent[file] = &atomic.Int64{}
+	}
+	return s.sent[file]
+}
+
+// observed counts requests and lets rules have their way.
+func (h *Hub) observed(side int, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if side == onHub && (r.URL.Path == "/_faults" || r.URL.Path == "/_stats") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		t := h.targetOf(side, r)
+		f := h.faults.pick(side, r, t)
+		r = withFault(r, f)
+		body := &counted{ReadCloser: r.Body}
+		r.Body = body
+		rw := &response{ResponseWriter: w, r: r, h: h, fault: f, count: &atomic.Int64{}}
+		if t.content && !t.redirects && r.Method == http.MethodGet {
+			rw.count = h.stats.counter(t.file)
+		}
+		note := Request{Server: sides[side], Method: r.Method, Path: r.URL.Path, File: t.file, Range: r.Header.Get("Range"), Conn: r.RemoteAddr,
+			UserAgent: r.UserAgent(), Authorized: r.Header.Get("Authorization") != ""}
+		if f != nil {
+			note.Fault = f.Fault
+		}
+		if side == onStorage && note.Authorized {
+			h.stats.mu.Lock()
+			h.stats.leaked++
+			h.stats.mu.Unlock()
+		}
+		defer func() {
+			note.Status, note.Sent, note.Received = rw.status, rw.sent.Load(), body.n.Load()
+			h.stats.mu.Lock()
+			defer h.stats.mu.Unlock()
+			if len(h.stats.requests) < maxRequests {
+				h.stats.requests = append(h.stats.requests, note)
+			}
+		}()
+		if f != nil {
+			if f.Fault == IgnoreRange || f.Fault == Endless {
+				r.Header.Del("Range")
+			}
+			if f.instead(rw, r) {
+				return
+			}
+		}
+		next.ServeHTTP(rw, r)
+		rw.finish(r)
+	})
+}
+
+// counted counts what is read of a request's body.
+type counted struct {
+	io.ReadCloser
+	n atomic.Int64
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.ReadCloser.Read(b)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// Stats gives the counters as they are now. Requests that are being answered are in Files and not yet in Requests.
+func (h *Hub) Stats() Stats {
+	h.stats.mu.Lock()
+	defer h.stats.mu.Unlock()
+	s := Stats{Files: map[string]Total{}, Conns: map[string]Total{}, Requests: slices.Clone(h.stats.requests), LFSUploads: h.stats.uploads,
+		Commits: h.stats.commits, Leaked: h.stats.leaked}
+	for _, file := range slices.Sorted(maps.Keys(h.stats.sent)) {
+		s.Files[file] = Total{Sent: h.stats.sent[file].Load()}
+	}
+	for _, r := range s.Requests {
+		c := s.Conns[r.Conn]
+		c.Requests++
+		c.Sent += r.Sent
+		s.Conns[r.Conn] = c
+		if f, ok := s.Files[r.File]; ok && r.Sent > 0 && r.Method == http.MethodGet && r.Status/100 == 2 {
+			f.Requests++
+			s.Files[r.File] = f
+		}
+	}
+	return s
+}
+
+// Sent gives the bytes of a file, such as "org/name/model.safetensors", that were sent so far.
+func (h *Hub) Sent(file string) int64 { return h.stats.counter(file).Load() }
+
+// Requests gives the requests that have ended whose method and path fit. A * in either stands for any characters; the
+// path is compared with the name of the file too.
+func (h *Hub) Requests(method, path string) []Request {
+	h.stats.mu.Lock()
+	defer h.stats.mu.Unlock()
+	var list []Request
+	for _, r := range h.stats.requests {
+		if glob(method, r.Method) && (glob(path, r.Path) || glob(path, r.File)) {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// Leaked reports whether a request to storage ever had an Authorization header.
+func (h *Hub) Leaked() bool {
+	h.stats.mu.Lock()
+	defer h.stats.mu.Unlock()
+	return h.stats.leaked > 0
+}
+
+// ResetStats sets all counters to 0.
+func (h *Hub) ResetStats() {
+	h.stats.mu.Lock()
+	defer h.stats.mu.Unlock()
+	h.stats.requests, h.stats.sent, h.stats.uploads, h.stats.commits, h.stats.leaked = nil, nil, 0, 0, 0
+}
+
+// serveStats answers GET with the counters; DELETE sets them to 0.
+func (h *Hub) serveStats(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodDelete {
+		h.ResetStats()
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(h.Stats())
+}
