@@ -280,6 +280,11 @@ func (r *Repo) apply(ref, author, title, message string, changes []change) (*com
 	c.date = r.h.clock
 	r.h.clock = r.h.clock.Add(time.Second)
 	r.h.mu.Unlock()
+	for _, o := range c.files {
+		if o.lfs {
+			r.h.keep(o)
+		}
+	}
 	c.trees = trees(c.files)
 	var b strings.Builder
 	fmt.Fprintf(&b, "tree %s\n", c.trees[""])

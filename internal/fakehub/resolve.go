@@ -114,7 +114,7 @@ func (h *Hub) serveStorage(w http.ResponseWriter, r *http.Request) {
 	}
 	until, err := strconv.ParseInt(expires, 10, 64)
 	switch {
-	case r.Header.Get("Authorization") != "":
+	case r.Header.Get("Authorization") != "" && !strings.HasPrefix(r.URL.Path, "/open/"):
 		storageError(w, http.StatusBadRequest, "InvalidArgument", "Only one auth mechanism allowed")
 		return
 	case err != nil || !hmac.Equal([]byte(query.Get("X-Amz-Signature")), []byte(h.signature(method, r.URL.Path, expires))):
@@ -128,37 +128,17 @@ func (h *Hub) serveStorage(w http.ResponseWriter, r *http.Request) {
 	id, rest, _ := strings.Cut(rest, "/")
 	switch {
 	case kind == "objects" && method == http.MethodGet:
-		o := h.stored(id, rest)
+		o := h.object(id)
 		if o == nil {
 			storageError(w, http.StatusNotFound, "NoSuchKey", "The specified key does not exist.")
 			return
 		}
 		serveObject(w, r, o, rest)
-	case kind == "uploads" && method == http.MethodPut:
+	case (kind == "uploads" || kind == "open") && method == http.MethodPut:
 		h.put(w, r, id, rest)
 	default:
 		storageError(w, http.StatusMethodNotAllowed, "MethodNotAllowed", "The specified method is not allowed against this resource.")
 	}
-}
-
-// stored finds an LFS object by its digest, in the repository that its address names or among what was uploaded.
-func (h *Hub) stored(id, rest string) *object {
-	for i, b := range rest {
-		if b != '/' {
-			continue
-		}
-		if repo := h.find(rest[:i]); repo != nil {
-			repo.mu.RLock()
-			defer repo.mu.RUnlock()
-			for _, c := range repo.commits {
-				if o := c.files[rest[i+1:]]; o != nil && o.lfs && o.sha256 == id {
-					return o
-				}
-			}
-			return nil
-		}
-	}
-	return nil
 }
 
 // storageError answers as S3 does.

@@ -59,7 +59,7 @@ type Stats struct {
 	LFSUploads int `json:"lfs_uploads"`
 	// Commits is the number of commits by clients.
 	Commits int `json:"commits"`
-	// Leaked is the number of requests to storage with an Authorization header. It has to be 0.
+	// Leaked is the number of requests to storage with an Authorization header or ModelScope's cookie. It has to be 0.
 	Leaked int `json:"leaked"`
 }
 
@@ -106,7 +106,7 @@ func (h *Hub) observed(side int, next http.Handler) http.Handler {
 		if f != nil {
 			note.Fault = f.Fault
 		}
-		if side == onStorage && note.Authorized {
+		if _, err := r.Cookie(sessionCookie); side == onStorage && (note.Authorized || err == nil) {
 			h.stats.mu.Lock()
 			h.stats.leaked++
 			h.stats.mu.Unlock()
@@ -183,7 +183,7 @@ func (h *Hub) Requests(method, path string) []Request {
 	return list
 }
 
-// Leaked reports whether a request to storage ever had an Authorization header.
+// Leaked reports whether a request to storage ever had an Authorization header or ModelScope's cookie.
 func (h *Hub) Leaked() bool {
 	h.stats.mu.Lock()
 	defer h.stats.mu.Unlock()

@@ -1,0 +1,325 @@
+package fakehub
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/md5"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// upload is one that comes in parts. It may be completed once all parts are there, and taken up again until then.
+type upload struct {
+	digest string
+	size   int64
+	count  int
+	parts  map[int]*part
+}
+
+// part is one that has arrived.
+type part struct {
+	etag string
+	*object
+}
+
+// object gives an LFS object by its digest, or nil.
+func (h *Hub) object(digest string) *object {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.objects[digest]
+}
+
+// keep makes an LFS object known.
+func (h *Hub) keep(o *object) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.objects[o.sha256] == nil {
+		h.objects[o.sha256] = o
+	}
+}
+
+// lfs answers what is under /ID.git/info/lfs. Protocol: https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md.
+func (c *call) lfs(s []string) {
+	if c.r.Method != http.MethodPost || len(s) != 3 || s[0] != "lfs" || s[1] != "objects" {
+		c.notFound()
+		return
+	}
+	switch s[2] {
+	case "batch":
+		if c.write() {
+			c.batch()
+		}
+	case "verify":
+		if c.write() {
+			c.verify()
+		}
+	default:
+		c.notFound()
+	}
+}
+
+// pointer is an object as clients name it.
+type pointer struct {
+	OID  string `json:"oid"`
+	Size int64  `json:"size"`
+}
+
+func (p pointer) valid() bool { return digestPattern.MatchString(p.OID) && p.Size > 0 }
+
+// batch answers where to send objects. Those that are there have no actions. An object larger than a part goes in
+// parts, if the client knows the transfer "multipart" of this hub: the header of the action has chunk_size and
+// an address for each part, and the address of the action is that of the completion.
+func (c *call) batch() {
+	var a struct {
+		Operation string    `json:"operation"`
+		Transfers []string  `json:"transfers"`
+		Objects   []pointer `json:"objects"`
+		HashAlgo  string    `json:"hash_algo"`
+	}
+	if !c.body(&a) {
+		return
+	}
+	if a.Operation != "upload" || a.HashAlgo != "" && a.HashAlgo != "sha256" || len(a.Transfers) > 0 && !slices.Contains(a.Transfers, "basic") {
+		fail(c.w, http.StatusUnprocessableEntity, "", "Only uploads by basic or multipart transfer, by SHA-256")
+		return
+	}
+	transfer := "basic"
+	objects := []map[string]any{}
+	for _, p := range a.Objects {
+		e := map[string]any{"oid": p.OID, "size": p.Size, "authenticated": true}
+		objects = append(objects, e)
+		if !p.valid() {
+			e["error"] = map[string]any{"code": http.StatusUnprocessableEntity, "message": "Invalid object"}
+			continue
+		}
+		if o := c.h.object(p.OID); o != nil {
+			if o.size != p.Size {
+				e["error"] = map[string]any{"code": http.StatusUnprocessableEntity, "message": "The object has another size"}
+			}
+			continue
+		}
+		action := map[string]any{"href": c.h.url(onStorage) + c.h.signed(http.MethodPut, fmt.Sprintf("/uploads/%s/%d", p.OID, p.Size))}
+		if p.Size > c.h.o.PartSize && slices.Contains(a.Transfers, "multipart") {
+			transfer = "multipart"
+			action = c.h.beginParts(p)
+		}
+		e["actions"] = map[string]any{"upload": action, "verify": map[string]any{"href": c.repo.page() + ".git/info/lfs/objects/verify"}}
+	}
+	c.w.Header().Set("Content-Type", "application/vnd.git-lfs+json")
+	_ = json.NewEncoder(c.w).Encode(map[string]any{"transfer": transfer, "objects": objects})
+}
+
+// verify answers whether an object has arrived.
+func (c *call) verify() {
+	var p pointer
+	if !c.body(&p) {
+		return
+	}
+	if o := c.h.object(p.OID); o == nil || o.size != p.Size {
+		fail(c.w, http.StatusNotFound, "", "The object was not uploaded")
+		return
+	}
+	c.w.WriteHeader(http.StatusOK)
+}
+
+// beginParts gives the action of an upload in parts.
+func (h *Hub) beginParts(p pointer) map[string]any {
+	b := make([]byte, 16)
+	_, _ = rand.Read(b)
+	id := hex.EncodeToString(b)
+	u := &upload{digest: p.OID, size: p.Size, count: int((p.Size + h.o.PartSize - 1) / h.o.PartSize), parts: map[int]*part{}}
+	h.mu.Lock()
+	h.parts[id] = u
+	h.mu.Unlock()
+	header := map[string]string{"chunk_size": strconv.FormatInt(h.o.PartSize, 10)}
+	for n := 1; n <= u.count; n++ {
+		size := min(h.o.PartSize, p.Size-int64(n-1)*h.o.PartSize)
+		header[fmt.Sprintf("%05d", n)] = h.url(onStorage) + h.signed(http.MethodPut, fmt.Sprintf("/uploads/%s/%d/%s/%d", p.OID, size, id, n))
+	}
+	href := h.url(onHub) + "/api/complete_multipart?" + url.Values{"uploadId": {id}, "signature": {h.signature(http.MethodPost, id, "")}}.Encode()
+	return map[string]any{"href": href, "header": header}
+}
+
+// put answers PUT /uploads/DIGEST/SIZE and, for parts, /uploads/DIGEST/SIZE/UPLOAD/NUMBER. Like S3 it wants a
+// Content-Length; unlike S3 it takes an object for what it is called only if it is that.
+func (h *Hub) put(w http.ResponseWriter, r *http.Request, digest, rest string) {
+	s := strings.Split(rest, "/")
+	size, err := strconv.ParseInt(s[0], 10, 64)
+	if err != nil || len(s) != 1 && len(s) != 3 {
+		storageError(w, http.StatusNotFound, "NoSuchKey", "The specified key does not exist.")
+		return
+	}
+	switch {
+	case r.ContentLength < 0:
+		storageError(w, http.StatusLengthRequired, "MissingContentLength", "You must provide the Content-Length HTTP header.")
+		return
+	case r.ContentLength != size:
+		storageError(w, http.StatusBadRequest, "EntityTooSmall", "The size is not the one that was announced.")
+		return
+	}
+	o, etag, err := h.spool(r.Body, size)
+	if err != nil {
+		storageError(w, http.StatusBadRequest, "IncompleteBody", "You did not provide the number of bytes specified by the Content-Length HTTP header")
+		return
+	}
+	if len(s) == 1 {
+		err = h.finish(digest, size, o)
+	} else {
+		h.mu.Lock()
+		u := h.parts[s[1]]
+		n, _ := strconv.Atoi(s[2])
+		if u == nil || u.digest != digest || n < 1 || n > u.count {
+			err = errors.New("the specified upload does not exist")
+		} else {
+			if old := u.parts[n]; old != nil {
+				old.remove()
+			}
+			u.parts[n] = &part{etag, o}
+		}
+		h.mu.Unlock()
+	}
+	if err != nil {
+		o.remove()
+		storageError(w, http.StatusBadRequest, "BadDigest", err.Error())
+		return
+	}
+	w.Header().Set("ETag", etag)
+	w.WriteHeader(http.StatusOK)
+}
+
+// spool takes in size bytes. The object's digest is that of the bytes.
+func (h *Hub) spool(r io.Reader, size int64) (*object, string, error) {
+	sum, tag := sha256.New(), md5.New()
+	r = io.TeeReader(io.LimitReader(r, size), io.MultiWriter(sum, tag))
+	o := &object{}
+	var err error
+	if h.o.Dir == "" {
+		var b bytes.Buffer
+		o.size, err = b.ReadFrom(r)
+		o.data = b.Bytes()
+	} else {
+		var f *os.File
+		if f, err = os.CreateTemp(h.o.Dir, "object-*"); err != nil {
+			return nil, "", err
+		}
+		o.path = f.Name()
+		o.size, err = io.Copy(f, r)
+		err = errors.Join(err, f.Close())
+	}
+	if err == nil && o.size != size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		o.remove()
+		return nil, "", err
+	}
+	o.sha256 = hex.EncodeToString(sum.Sum(nil))
+	return o, `"` + hex.EncodeToString(tag.Sum(nil)) + `"`, nil
+}
+
+// remove ends an object that is of no use.
+func (o *object) remove() {
+	if o.path != "" {
+		_ = os.Remove(o.path)
+	}
+}
+
+// finish keeps an object that was uploaded, if it is what it was announced as.
+func (h *Hub) finish(digest string, size int64, o *object) error {
+	if o.sha256 != digest || o.size != size {
+		return fmt.Errorf("the object has %d bytes of SHA-256 %s", o.size, o.sha256)
+	}
+	o, err := o.as(true)
+	if err != nil {
+		return err
+	}
+	h.keep(o)
+	h.stats.mu.Lock()
+	h.stats.uploads++
+	h.stats.mu.Unlock()
+	return nil
+}
+
+// complete answers POST /api/complete_multipart, which carries no token: its address is signed.
+func (c *call) complete() {
+	query := c.r.URL.Query()
+	id := query.Get("uploadId")
+	var a struct {
+		OID   string `json:"oid"`
+		Parts []struct {
+			PartNumber int    `json:"partNumber"`
+			ETag       string `json:"etag"`
+		} `json:"parts"`
+	}
+	if c.r.Method != http.MethodPost || !hmac.Equal([]byte(query.Get("signature")), []byte(c.h.signature(http.MethodPost, id, ""))) {
+		fail(c.w, http.StatusForbidden, "", "Invalid signature")
+		return
+	}
+	if !c.body(&a) {
+		return
+	}
+	c.h.mu.RLock()
+	u := c.h.parts[id]
+	var have map[int]*part
+	if u != nil {
+		have = maps.Clone(u.parts)
+	}
+	c.h.mu.RUnlock()
+	if u == nil {
+		// A completion whose answer was lost is asked for again.
+		if c.h.object(a.OID) == nil {
+			fail(c.w, http.StatusNotFound, "", "The specified upload does not exist.")
+			return
+		}
+		c.json(map[string]bool{"success": true})
+		return
+	}
+	if a.OID != u.digest || len(a.Parts) != u.count {
+		fail(c.w, http.StatusBadRequest, "", fmt.Sprintf("%d of %d parts", len(a.Parts), u.count))
+		return
+	}
+	var readers []io.Reader
+	for i, p := range a.Parts {
+		got := have[p.PartNumber]
+		if p.PartNumber != i+1 || got == nil || strings.Trim(got.etag, `"`) != strings.Trim(p.ETag, `"`) {
+			fail(c.w, http.StatusBadRequest, "", fmt.Sprintf("InvalidPart: %d", p.PartNumber))
+			return
+		}
+		f, err := got.open()
+		if err != nil {
+			fail(c.w, http.StatusInternalServerError, "", "Internal Server Error")
+			return
+		}
+		defer f.Close()
+		readers = append(readers, f)
+	}
+	o, _, err := c.h.spool(io.MultiReader(readers...), u.size)
+	if err == nil {
+		if err = c.h.finish(u.digest, u.size, o); err != nil {
+			o.remove()
+		}
+	}
+	if err != nil {
+		fail(c.w, http.StatusBadRequest, "", "The parts are not the object: "+err.Error())
+		return
+	}
+	c.h.mu.Lock()
+	delete(c.h.parts, id)
+	c.h.mu.Unlock()
+	for _, p := range have {
+		p.remove()
+	}
+	c.json(map[string]bool{"success": true})
+}

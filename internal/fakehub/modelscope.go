@@ -1,0 +1,411 @@
+package fakehub
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ModelScope's API under /api/v1, as the client modelscope_hub (src/modelscope_hub/_legacy_api.py) uses it. From that
+// client's source are: the addresses, the parameters, the envelope Code, Data, Message, Success, and the fields that it
+// reads. Not from there, and so a guess: the numbers in Code of errors, what a commit answers beside Success, that large
+// files are redirected to another host without a token, and that no upload is in parts.
+//
+// The same repositories are served as by Hugging Face's API. The branch "master" is "main" where there is no master.
+
+// serveModelScope answers what is under /api/v1.
+func (h *Hub) serveModelScope(w http.ResponseWriter, r *http.Request, s []string) {
+	m := &modelScope{call{h: h, w: w, r: r}}
+	if !m.login() {
+		return
+	}
+	switch {
+	case len(s) == 1 && s[0] == "login" && r.Method == http.MethodPost:
+		m.session()
+	case len(s) == 1 && s[0] == "models" && r.Method == http.MethodPost:
+		m.create()
+	case len(s) > 3 && s[0] == "repos" && slices.Contains(kinds, s[1]):
+		if m.find(s[1] + "/" + s[2] + "/" + s[3]) {
+			m.repos(s[4:])
+		}
+	case len(s) > 2 && slices.Contains(kinds, s[0]):
+		if m.find(s[0] + "/" + s[1] + "/" + s[2]) {
+			m.inside(s[3:])
+		}
+	default:
+		m.fail(http.StatusNotFound, "not found")
+	}
+}
+
+// modelScope is one request to ModelScope's API.
+type modelScope struct{ call }
+
+// login finds the user: by the header or by the cookie. Without either nobody in particular asks.
+func (m *modelScope) login() bool {
+	token, given := strings.CutPrefix(m.r.Header.Get("Authorization"), "Bearer ")
+	if c, err := m.r.Cookie(sessionCookie); err == nil && !given {
+		token, given = c.Value, true
+	}
+	if !given {
+		return true
+	}
+	m.h.mu.RLock()
+	u, ok := m.h.users[token]
+	m.h.mu.RUnlock()
+	if !ok {
+		m.fail(http.StatusUnauthorized, "invalid token")
+		return false
+	}
+	m.user = &u
+	return true
+}
+
+// sessionCookie carries ModelScope's token.
+const sessionCookie = "m_session_id"
+
+func (m *modelScope) data(v any) {
+	m.call.json(map[string]any{"Code": 200, "Data": v, "Message": "success", "RequestId": "0", "Success": true})
+}
+
+func (m *modelScope) fail(status int, message string) {
+	m.w.Header().Set("Content-Type", "application/json")
+	m.w.WriteHeader(status)
+	_ = json.NewEncoder(m.w).Encode(map[string]any{"Code": status, "Message": message, "RequestId": "0", "Success": false})
+}
+
+// session answers a login. The token serves as the session, as the client has it.
+func (m *modelScope) session() {
+	var a struct{ AccessToken string }
+	if json.NewDecoder(http.MaxBytesReader(m.w, m.r.Body, maxBody)).Decode(&a) != nil {
+		m.fail(http.StatusBadRequest, "bad request")
+		return
+	}
+	m.h.mu.RLock()
+	u, ok := m.h.users[a.AccessToken]
+	m.h.mu.RUnlock()
+	if !ok {
+		m.fail(http.StatusUnauthorized, "invalid token")
+		return
+	}
+	http.SetCookie(m.w, &http.Cookie{Name: sessionCookie, Value: a.AccessToken, Path: "/", HttpOnly: true})
+	m.data(map[string]any{"AccessToken": a.AccessToken, "Username": u.Name, "Email": u.Name + "@example.org"})
+}
+
+// find opens a repository, or answers that there is none.
+func (m *modelScope) find(key string) bool {
+	m.repo = m.h.find(key)
+	if m.repo != nil {
+		if private, _ := m.repo.Settings(); !private || m.user != nil && m.user.Role != Stranger {
+			return true
+		}
+	}
+	m.fail(http.StatusNotFound, "record not found")
+	return false
+}
+
+// may reports whether the user may write, or answers that not.
+func (m *modelScope) may() bool {
+	switch {
+	case m.user == nil:
+		m.fail(http.StatusUnauthorized, "not logged in")
+	case m.user.Role != Owner:
+		m.fail(http.StatusForbidden, "no permission")
+	default:
+		return true
+	}
+	return false
+}
+
+func (m *modelScope) body(v any) bool {
+	if err := json.NewDecoder(http.MaxBytesReader(m.w, m.r.Body, maxCommit)).Decode(v); err != nil {
+		m.fail(http.StatusBadRequest, "bad request")
+		return false
+	}
+	return true
+}
+
+// branch is a branch as this hub has it.
+func (m *modelScope) branch(revision string) string {
+	if revision == "" || revision == "master" && m.repo.at("master") == nil {
+		return "main"
+	}
+	return revision
+}
+
+// at finds a revision, or answers that there is none.
+func (m *modelScope) at(revision string) *commit {
+	at := m.repo.at(m.branch(revision))
+	if at == nil {
+		m.fail(http.StatusNotFound, "the revision does not exist")
+	}
+	return at
+}
+
+// private is a value of Visibility: 1 is private, 3 internal, 5 public.
+const private = 1
+
+// create answers POST /api/v1/models.
+func (m *modelScope) create() {
+	var a struct {
+		Path, Name string
+		Visibility int
+	}
+	if !m.may() || !m.body(&a) {
+		return
+	}
+	if !validName(a.Path) || !validName(a.Name) {
+		m.fail(http.StatusBadRequest, "invalid name")
+		return
+	}
+	repo := m.h.create("models/"+a.Path+"/"+a.Name, a.Visibility == private)
+	if repo == nil {
+		m.fail(http.StatusBadRequest, "the model already exists")
+		return
+	}
+	m.data(map[string]any{"Model": map[string]any{"Path": a.Path, "Name": a.Name, "Id": repo.id()}})
+}
+
+// inside answers /api/v1/models/ORG/NAME and what is under it.
+func (m *modelScope) inside(s []string) {
+	query := m.r.URL.Query()
+	get, post, del := m.r.Method == http.MethodGet || m.r.Method == http.MethodHead, m.r.Method == http.MethodPost, m.r.Method == http.MethodDelete
+	switch path := strings.Join(s, "/"); {
+	case path == "" && get:
+		org, name, _ := strings.Cut(m.repo.name, "/")
+		isPrivate, _ := m.repo.Settings()
+		visibility := 5
+		if isPrivate {
+			visibility = private
+		}
+		m.data(map[string]any{"Path": org, "Name": name, "Id": m.repo.id(), "Visibility": visibility, "Revision": "master"})
+	case path == "" && del:
+		if m.may() {
+			m.h.mu.Lock()
+			delete(m.h.repos, m.repo.key)
+			m.h.mu.Unlock()
+			m.data(nil)
+		}
+	case path == "revisions" && get:
+		m.revisions()
+	case (path == "repo/files" || path == "repo/tree") && get:
+		m.list(query)
+	case path == "repo" && get:
+		m.file(query)
+	case path == "repo/tag" && post:
+		var a struct{ TagName, Ref string }
+		if !m.may() || !m.body(&a) {
+			return
+		}
+		if at := m.at(a.Ref); at != nil {
+			if checkPath(a.TagName) != nil {
+				m.fail(http.StatusBadRequest, "invalid name")
+				return
+			}
+			m.repo.Tag(a.TagName, at.id)
+			m.data(nil)
+		}
+	case path == "file" && del:
+		if m.may() {
+			m.apply(query.Get("Revision"), &header{Summary: "Delete " + query.Get("FilePath")}, []operation{{key: "deletedFile", path: query.Get("FilePath")}})
+		}
+	default:
+		m.fail(http.StatusNotFound, "not found")
+	}
+}
+
+// revisions answers branches and tags.
+func (m *modelScope) revisions() {
+	list := func(prefix string) []map[string]any {
+		out := []map[string]any{}
+		m.repo.mu.RLock()
+		defer m.repo.mu.RUnlock()
+		for _, ref := range slices.Sorted(maps.Keys(m.repo.refs)) {
+			name, ok := strings.CutPrefix(ref, prefix)
+			if !ok {
+				continue
+			}
+			if name == "main" && m.repo.refs["refs/heads/master"] == "" {
+				name = "master"
+			}
+			at := m.repo.commits[m.repo.refs[ref]]
+			out = append(out, map[string]any{"Revision": name, "CommitId": at.id, "CreatedAt": at.date.Unix()})
+		}
+		return out
+	}
+	m.data(map[string]any{"RevisionMap": map[string]any{"Branches": list("refs/heads/"), "Tags": list("refs/tags/")}})
+}
+
+// list answers the files of a revision. Revision of a file is the commit that changed it last.
+func (m *modelScope) list(query url.Values) {
+	at := m.at(query.Get("Revision"))
+	if at == nil {
+		return
+	}
+	recursive, _ := strconv.ParseBool(query.Get("Recursive"))
+	prefix := strings.Trim(query.Get("Root"), "/")
+	if prefix != "" {
+		prefix += "/"
+	}
+	found := map[string]*object{}
+	for _, f := range m.call.list(at) {
+		rest, ok := strings.CutPrefix(f.name, prefix)
+		if !ok {
+			continue
+		}
+		if recursive || !strings.Contains(rest, "/") {
+			found[f.name] = f.object
+		}
+		for i, b := range rest {
+			if b == '/' && i > 0 && (recursive || !strings.Contains(rest[:i], "/")) {
+				found[prefix+rest[:i]] = nil
+			}
+		}
+	}
+	files := []map[string]any{}
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		_, base := split(name)
+		last := m.repo.last(at, name)
+		e := map[string]any{"Path": name, "Name": base, "Type": "tree", "Size": 0, "Sha256": "", "IsLFS": false, "Revision": last.id,
+			"CommittedDate": last.date.Unix(), "CommitMessage": last.title, "CommitterName": last.author, "Mode": "040000"}
+		if o := found[name]; o != nil {
+			e["Type"], e["Size"], e["Sha256"], e["IsLFS"], e["Mode"] = "blob", o.size, o.sha256, o.lfs, "100644"
+		}
+		files = append(files, e)
+	}
+	m.data(map[string]any{"Files": files, "IsVisual": 0, "LatestCommitter": map[string]any{"Id": at.id, "Revision": at.id}})
+}
+
+// file answers with a file, a large one by a redirect to storage.
+func (m *modelScope) file(query url.Values) {
+	at := m.at(query.Get("Revision"))
+	if at == nil {
+		return
+	}
+	name := query.Get("FilePath")
+	o := at.files[name]
+	switch {
+	case o == nil:
+		m.fail(http.StatusNotFound, "the file does not exist")
+	case o.lfs:
+		redirect(m.w, http.StatusFound, m.h.sign(m.repo, name, o))
+	default:
+		serveObject(m.w, m.r, o, name)
+	}
+}
+
+// repos answers what is under /api/v1/repos/models/ORG/NAME: the LFS batch and commits.
+func (m *modelScope) repos(s []string) {
+	switch path := strings.Join(s, "/"); {
+	case m.r.Method != http.MethodPost:
+		m.fail(http.StatusNotFound, "not found")
+	case !m.may():
+	case path == "info/lfs/objects/batch":
+		m.batch()
+	case len(s) > 1 && s[0] == "commit":
+		m.commit(strings.Join(s[1:], "/"))
+	default:
+		m.fail(http.StatusNotFound, "not found")
+	}
+}
+
+// batch answers where to send objects; those that are there have no action. The client sends its token to that address,
+// so it is under /open, where storage takes one.
+func (m *modelScope) batch() {
+	var a struct {
+		Operation string    `json:"operation"`
+		Objects   []pointer `json:"objects"`
+	}
+	if !m.body(&a) {
+		return
+	}
+	objects := []map[string]any{}
+	for _, p := range a.Objects {
+		if a.Operation != "upload" || !p.valid() {
+			m.fail(http.StatusBadRequest, "invalid object")
+			return
+		}
+		e := map[string]any{"oid": p.OID, "size": p.Size}
+		if m.h.object(p.OID) == nil {
+			href := m.h.url(onStorage) + m.h.signed(http.MethodPut, fmt.Sprintf("/open/%s/%d", p.OID, p.Size))
+			e["actions"] = map[string]any{"upload": map[string]any{"href": href}}
+		}
+		objects = append(objects, e)
+	}
+	m.data(map[string]any{"objects": objects})
+}
+
+// action is one file of a commit.
+type action struct {
+	Action   string `json:"action"` // "create", "update" or "delete"
+	Path     string `json:"path"`
+	Type     string `json:"type"` // "normal" or "lfs"
+	Size     int64  `json:"size"`
+	SHA256   string `json:"sha256"`
+	Content  string `json:"content"`
+	Encoding string `json:"encoding"`
+}
+
+// operation is the same in this package's words.
+func (a *action) operation() (operation, error) {
+	op := operation{path: a.Path, size: -1}
+	if err := checkPath(a.Path); err != nil {
+		return operation{}, err
+	}
+	switch {
+	case a.Action == "delete":
+		op.key = "deletedFile"
+	case a.Action != "create" && a.Action != "update":
+		return operation{}, fmt.Errorf("no action %q", a.Action)
+	case a.Type == "lfs" && digestPattern.MatchString(a.SHA256) && a.Size > 0:
+		op.key, op.digest, op.size = "lfsFile", a.SHA256, a.Size
+	case a.Type == "normal" && a.Encoding == "base64":
+		op.key = "file"
+		var err error
+		if op.content, err = base64.StdEncoding.DecodeString(a.Content); err != nil || int64(len(op.content)) != a.Size {
+			return operation{}, fmt.Errorf("%s: the content is not of %d bytes", a.Path, a.Size)
+		}
+	default:
+		return operation{}, fmt.Errorf("%s: no type %q", a.Path, a.Type)
+	}
+	return op, nil
+}
+
+// commit answers POST commit/REVISION: all actions or none.
+func (m *modelScope) commit(revision string) {
+	var a struct {
+		Message string   `json:"commit_message"`
+		Actions []action `json:"actions"`
+	}
+	if !m.body(&a) {
+		return
+	}
+	var ops []operation
+	for i := range a.Actions {
+		op, err := a.Actions[i].operation()
+		if err != nil {
+			m.fail(http.StatusBadRequest, err.Error())
+			return
+		}
+		ops = append(ops, op)
+	}
+	m.apply(revision, &header{Summary: a.Message}, ops)
+}
+
+// apply commits operations and answers with the commit.
+func (m *modelScope) apply(revision string, head *header, ops []operation) {
+	made, _, err := m.repo.commitAll(m.branch(revision), m.user.Name, head, ops, false)
+	if err != nil {
+		m.fail(http.StatusBadRequest, err.Error())
+		return
+	}
+	m.h.stats.mu.Lock()
+	m.h.stats.commits++
+	m.h.stats.mu.Unlock()
+	m.data(map[string]any{"CommitId": made.id, "oid": made.id})
+}

@@ -1,0 +1,314 @@
+package fakehub
+
+import (
+	"encoding/json"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+)
+
+// body reads the JSON of a request, or answers that it is wrong.
+func (c *call) body(v any) bool {
+	if err := json.NewDecoder(http.MaxBytesReader(c.w, c.r.Body, maxBody)).Decode(v); err != nil {
+		fail(c.w, http.StatusBadRequest, "", "Bad Request")
+		return false
+	}
+	return true
+}
+
+// wanted is what create and delete say of a repository.
+type wanted struct {
+	Name         string `json:"name"`
+	Organization string `json:"organization"`
+	Type         string `json:"type"`
+	Private      *bool  `json:"private"`
+	Visibility   string `json:"visibility"`
+}
+
+// key is the repository's, or "" if the name is not one.
+func (a *wanted) key(u *User) string {
+	if a.Organization == "" {
+		a.Organization = u.Name
+	}
+	kind := a.Type + "s"
+	if a.Type == "" {
+		kind = "models"
+	}
+	if !slices.Contains(kinds, kind) || !validName(a.Organization) || !validName(a.Name) {
+		return ""
+	}
+	return kind + "/" + a.Organization + "/" + a.Name
+}
+
+// validName follows the rules that huggingface_hub has in validate_repo_id.
+func validName(s string) bool {
+	return s != "" && len(s) <= 96 && !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.", r)
+	}) && !strings.HasPrefix(s, ".") && !strings.HasPrefix(s, "-") && !strings.HasSuffix(s, ".") && !strings.HasSuffix(s, "-") &&
+		!strings.HasSuffix(s, ".git") && !strings.Contains(s, "--") && !strings.Contains(s, "..")
+}
+
+// createRepo answers POST /api/repos/create. A new repository has one commit, with .gitattributes.
+func (c *call) createRepo() {
+	var a wanted
+	if c.r.Method != http.MethodPost {
+		c.notFound()
+		return
+	}
+	if !c.write() || !c.body(&a) {
+		return
+	}
+	key := a.key(c.user)
+	if key == "" {
+		fail(c.w, http.StatusBadRequest, "", "Invalid repo name")
+		return
+	}
+	repo := c.h.create(key, a.Visibility == "private" || a.Private != nil && *a.Private)
+	if repo == nil {
+		c.w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		c.w.WriteHeader(http.StatusConflict)
+		_ = json.NewEncoder(c.w).Encode(map[string]string{"error": "You already created this model repo", "url": c.h.find(key).page()})
+		return
+	}
+	c.json(map[string]string{"url": repo.page(), "name": repo.name, "id": repo.id()})
+}
+
+// create makes a repository with its first commit; nil if there is one of that name.
+func (h *Hub) create(key string, private bool) *Repo {
+	h.mu.Lock()
+	if h.repos[key] != nil {
+		h.mu.Unlock()
+		return nil
+	}
+	r := newRepo(h, key)
+	r.private = private
+	r.mu.Lock()
+	h.repos[key] = r
+	h.mu.Unlock()
+	defer r.mu.Unlock()
+	o, err := memory(defaultAttributes).as(false)
+	if err == nil {
+		_, err = r.apply("refs/heads/main", "tester", "initial commit", "", []change{{".gitattributes", o}})
+	}
+	if err != nil {
+		panic("internal error: fakehub: " + err.Error())
+	}
+	return r
+}
+
+// deleteRepo answers DELETE /api/repos/delete.
+func (c *call) deleteRepo() {
+	var a wanted
+	if c.r.Method != http.MethodDelete {
+		c.notFound()
+		return
+	}
+	if !c.write() || !c.body(&a) {
+		return
+	}
+	if !c.open(a.key(c.user)) {
+		return
+	}
+	c.h.mu.Lock()
+	delete(c.h.repos, c.repo.key)
+	c.h.mu.Unlock()
+	c.w.WriteHeader(http.StatusOK)
+	_, _ = c.w.Write([]byte("OK"))
+}
+
+// settings answers PUT /api/models/ID/settings.
+func (c *call) settings() {
+	var a struct {
+		Private    *bool  `json:"private"`
+		Visibility string `json:"visibility"`
+		Gated      any    `json:"gated"` // "auto", "manual" or false
+	}
+	if !c.write() || !c.body(&a) {
+		return
+	}
+	switch g := a.Gated.(type) {
+	case nil:
+	case bool:
+		if g {
+			fail(c.w, http.StatusBadRequest, "", "Invalid gated status")
+			return
+		}
+		c.repo.SetGated("")
+	case string:
+		if g != "auto" && g != "manual" {
+			fail(c.w, http.StatusBadRequest, "", "Invalid gated status")
+			return
+		}
+		c.repo.SetGated(g)
+	}
+	switch {
+	case a.Private != nil:
+		c.repo.SetPrivate(*a.Private)
+	case a.Visibility != "":
+		c.repo.SetPrivate(a.Visibility == "private")
+	}
+	private, gated := c.repo.Settings()
+	answer := map[string]any{"private": private, "gated": false}
+	if gated != "" {
+		answer["gated"] = gated
+	}
+	c.json(answer)
+}
+
+// branch answers POST and DELETE of /api/models/ID/branch/NAME.
+func (c *call) branch(name string) {
+	if !c.write() {
+		return
+	}
+	switch c.r.Method {
+	case http.MethodPost:
+		var a struct {
+			StartingPoint string `json:"startingPoint"`
+			Overwrite     bool   `json:"overwrite"`
+		}
+		if !c.body(&a) {
+			return
+		}
+		if a.StartingPoint == "" {
+			a.StartingPoint = "main"
+		}
+		c.newRef("refs/heads/"+name, a.StartingPoint, a.Overwrite)
+	case http.MethodDelete:
+		c.deleteRef("refs/heads/" + name)
+	default:
+		c.notFound()
+	}
+}
+
+// tag answers POST of /api/models/ID/tag/REVISION and DELETE of /api/models/ID/tag/NAME.
+func (c *call) tag(s string) {
+	if !c.write() {
+		return
+	}
+	switch c.r.Method {
+	case http.MethodPost:
+		var a struct {
+			Tag string `json:"tag"`
+		}
+		if !c.body(&a) {
+			return
+		}
+		c.newRef("refs/tags/"+a.Tag, s, false)
+	case http.MethodDelete:
+		c.deleteRef("refs/tags/" + s)
+	default:
+		c.notFound()
+	}
+}
+
+func (c *call) newRef(ref, revision string, overwrite bool) {
+	if err := checkPath(ref); err != nil || strings.HasSuffix(ref, "/") {
+		fail(c.w, http.StatusBadRequest, "", "Invalid reference name")
+		return
+	}
+	c.repo.mu.Lock()
+	at, exists := c.repo.resolve(revision), c.repo.refs[ref] != ""
+	if at != nil && (!exists || overwrite) {
+		c.repo.refs[ref] = at.id
+	}
+	c.repo.mu.Unlock()
+	switch {
+	case at == nil:
+		fail(c.w, http.StatusNotFound, "RevisionNotFound", "Invalid rev id: "+revision)
+	case exists && !overwrite:
+		fail(c.w, http.StatusConflict, "", "Reference already exists: "+ref)
+	default:
+		c.w.WriteHeader(http.StatusOK)
+		_, _ = c.w.Write([]byte("OK"))
+	}
+}
+
+func (c *call) deleteRef(ref string) {
+	c.repo.mu.Lock()
+	exists := c.repo.refs[ref] != ""
+	delete(c.repo.refs, ref)
+	c.repo.mu.Unlock()
+	if !exists {
+		fail(c.w, http.StatusNotFound, "RevisionNotFound", "Reference does not exist: "+ref)
+		return
+	}
+	c.w.WriteHeader(http.StatusOK)
+	_, _ = c.w.Write([]byte("OK"))
+}
+
+// preupload answers which files are to be LFS files, which are to be left out, and what there is in their places.
+func (c *call) preupload(revision string) {
+	var a struct {
+		Files []struct {
+			Path string `json:"path"`
+			Size int64  `json:"size"`
+		} `json:"files"`
+		GitIgnore     *string `json:"gitIgnore"`
+		GitAttributes *string `json:"gitAttributes"`
+	}
+	if !c.write() || !c.body(&a) {
+		return
+	}
+	at := c.repo.at(revision)
+	c.repo.mu.RLock()
+	empty := len(c.repo.commits) == 0
+	c.repo.mu.RUnlock()
+	if at == nil && !empty {
+		c.at(revision)
+		return
+	}
+	attributes := c.repo.attributes(at)
+	if a.GitAttributes != nil {
+		attributes = []byte(*a.GitAttributes)
+	}
+	ignore := ""
+	if a.GitIgnore != nil {
+		ignore = *a.GitIgnore
+	} else if at != nil && at.files[".gitignore"] != nil {
+		b, _ := at.files[".gitignore"].bytes()
+		ignore = string(b)
+	}
+	list := []map[string]any{}
+	for _, f := range a.Files {
+		if err := checkPath(f.Path); err != nil || f.Size < 0 {
+			fail(c.w, http.StatusBadRequest, "", "Invalid path or size")
+			return
+		}
+		mode := "regular"
+		if c.h.lfs(attributes, f.Path, f.Size) {
+			mode = "lfs"
+		}
+		e := map[string]any{"path": f.Path, "uploadMode": mode, "shouldIgnore": ignored(ignore, f.Path)}
+		if at != nil && at.files[f.Path] != nil {
+			e["oid"] = at.files[f.Path].etag()
+		}
+		list = append(list, e)
+	}
+	c.json(map[string]any{"files": list, "commitOid": c.repo.Head(revision)})
+}
+
+// ignored knows of gitignore(5) the patterns without a slash, those of whole names, and those of folders.
+func ignored(patterns, name string) bool {
+	for line := range strings.Lines(patterns) {
+		p := strings.TrimPrefix(strings.TrimSpace(line), "/")
+		if p == "" || strings.HasPrefix(p, "#") {
+			continue
+		}
+		dir, isDir := strings.CutSuffix(p, "/")
+		if isDir {
+			if strings.HasPrefix(name, p) || !strings.Contains(dir, "/") && strings.Contains("/"+name, "/"+p) {
+				return true
+			}
+			continue
+		}
+		target := name
+		if !strings.Contains(p, "/") {
+			target = path.Base(name)
+		}
+		if ok, _ := path.Match(p, target); ok {
+			return true
+		}
+	}
+	return false
+}
