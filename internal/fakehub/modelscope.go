@@ -73,10 +73,12 @@ func (m *modelScope) data(v any) {
 	m.call.json(map[string]any{"Code": 200, "Data": v, "Message": "success", "RequestId": "0", "Success": true})
 }
 
-func (m *modelScope) fail(status int, message string) {
+func (m *modelScope) fail(status int, message string) { m.failCode(status, status, message) }
+
+func (m *modelScope) failCode(status, code int, message string) {
 	m.w.Header().Set("Content-Type", "application/json")
 	m.w.WriteHeader(status)
-	_ = json.NewEncoder(m.w).Encode(map[string]any{"Code": status, "Message": message, "RequestId": "0", "Success": false})
+	_ = json.NewEncoder(m.w).Encode(map[string]any{"Code": code, "Message": message, "RequestId": "0", "Success": false})
 }
 
 // session answers a login. The token serves as the session, as the client has it.
@@ -147,6 +149,9 @@ func (m *modelScope) at(revision string) *commit {
 	return at
 }
 
+// modelExists is the code that the client knows for a name that is taken.
+const modelExists = 10010101001
+
 // private is a value of Visibility: 1 is private, 3 internal, 5 public.
 const private = 1
 
@@ -165,7 +170,7 @@ func (m *modelScope) create() {
 	}
 	repo := m.h.create("models/"+a.Path+"/"+a.Name, a.Visibility == private)
 	if repo == nil {
-		m.fail(http.StatusBadRequest, "the model already exists")
+		m.failCode(http.StatusBadRequest, modelExists, "the model already exists")
 		return
 	}
 	m.data(map[string]any{"Model": map[string]any{"Path": a.Path, "Name": a.Name, "Id": repo.id()}})
