@@ -22,8 +22,8 @@ PYTHON    ?= python3
 TRANSFORMERS ?= transformers==5.23.0 safetensors==0.8.0 numpy==2.4.6
 TORCH        ?= torch==2.15.0
 TORCH_FLAGS  ?=
-# The client that `make hub` tests against, unless HUB_PYTHON names a Python that has it.
-HUB ?= huggingface_hub==2.4.0 hf-xet==1.8.0
+# The clients that `make hub` tests against, unless HUB_PYTHON names a Python that has them.
+HUB ?= huggingface_hub==2.4.0 hf-xet==1.8.0 modelscope-hub==0.5.1
 export HUB_PYTHON ?=
 # The library that `make tokenizers` tests against; where tokenizers of models are, if not to be downloaded.
 TOKENIZERS ?= tokenizers==0.23.3
@@ -206,12 +206,12 @@ transformers: transformers-venv ## hold every family to transformers, key by key
 .PHONY: hub-venv
 hub-venv: ## install HUB into .venv/hub, unless HUB_PYTHON is set
 	@set -euo pipefail; dir=.venv/hub; py=$$dir/bin/python; \
-	if [ -z "$$HUB_PYTHON" ] && ! $$py -c 'import huggingface_hub, hf_xet' 2>/dev/null; then \
+	if [ -z "$$HUB_PYTHON" ] && ! $$py -c 'import huggingface_hub, hf_xet, modelscope_hub' 2>/dev/null; then \
 		rm -rf $$dir; $(PYTHON) -m venv $$dir; $$py -m pip install --quiet $(HUB); echo "$$dir: $(HUB)"; \
 	fi
 
 .PHONY: hub
-hub: hub-venv ## hold the fake hub to the client huggingface_hub, and what we share with it (needs Python)
+hub: hub-venv ## hold the fake hub to the clients huggingface_hub and modelscope_hub (needs Python)
 	go test -tags hub -count=1 $(TESTFLAGS) ./internal/fakehub
 
 .PHONY: tokenizers-venv

@@ -194,3 +194,24 @@ func toAny(list []string) []any {
 	}
 	return out
 }
+
+// TestModelScope holds the other API to its client, modelscope_hub.
+func TestModelScope(t *testing.T) {
+	if err := exec.CommandContext(t.Context(), python(t), "-c", "import modelscope_hub").Run(); err != nil {
+		t.Skip("modelscope_hub is not installed")
+	}
+	h := New()
+	s := h.Start(t)
+	home := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), python(t), "testdata/modelscope.py", s.URL, Token)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + home}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if st := h.Stats(); st.LFSUploads != 1 || st.Commits != 2 {
+		t.Errorf("%d uploads, want 1; %d commits, want 2", st.LFSUploads, st.Commits)
+	}
+	if got := len(h.Repo("org/made").Files("main")["model.safetensors"]); got != 3<<20 {
+		t.Errorf("%d bytes arrived", got)
+	}
+}

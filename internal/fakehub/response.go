@@ -129,12 +129,15 @@ func (w *response) wait(d time.Duration) bool {
 	return false
 }
 
-// drop closes the connection behind what was sent so far, with a reset or without.
+// drop closes the connection behind what was sent so far, with a reset or without. Only rules do so.
 func (w *response) drop(reset bool) {
 	if w.dropped {
 		return
 	}
 	w.dropped = true
+	if w.status != 0 && w.fault.Fault != Lost {
+		w.flush() // Hijack loses what the server has not sent yet
+	}
 	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err != nil {
 		return
