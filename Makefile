@@ -43,7 +43,7 @@ LDFLAGS     := -s -w -X github.com/llmexport/llmexport/pipeline/stage.Version=$(
 
 # Packages whose tests stay quick under the race detector.
 SMALL := ./runtime/tensor/... ./runtime/kernel/... ./runtime/tokenizer/... ./runtime/mnn/... ./quant/... ./recipes/... \
-	./publish/... ./pipeline/arch/... ./pipeline/hub/... ./pipeline/safetensors/... ./pipeline/plan/...
+	./publish/... ./pipeline/arch/... ./pipeline/hub/... ./pipeline/safetensors/... ./pipeline/plan/... ./internal/fakehub/...
 # Packages whose numbers must not depend on the processor.
 EXACT := ./runtime/kernel ./pipeline/arch ./pipeline/lower ./pipeline/plan
 

@@ -203,6 +203,51 @@ func TestStall(t *testing.T) {
 	}
 }
 
+// TestFaultyUpload cuts a request, and loses the answer to one that was done.
+func TestFaultyUpload(t *testing.T) {
+	h, s, _ := tinyHub(t, Options{})
+	url := s.URL + "/api/models/org/tiny/commit/main"
+	first := h.Repo("org/tiny").Head("main")
+	send := func() error {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(ndjson("", putFile("x", strings.Repeat("x", 1000)))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+Token)
+		resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+		if err != nil {
+			return err
+		}
+		resp.Body.Close()
+		return nil
+	}
+	h.Fault(Rule{Fault: CutRequest, After: 100, Path: "*/commit/*", Times: 1}, Rule{Fault: Lost, Path: "*/commit/*", Times: 1})
+	if err := send(); err == nil || h.Repo("org/tiny").Head("main") != first {
+		t.Errorf("cut: %v", err)
+	}
+	if err := send(); err == nil || h.Repo("org/tiny").Head("main") == first {
+		t.Errorf("lost: %v, or no commit", err)
+	}
+	if fmt.Sprint(h.Met()) != "[1 1]" {
+		t.Errorf("met %v", h.Met())
+	}
+}
+
+// TestModelScopeFaults has the redirect pass and the content go wrong, by that API too.
+func TestModelScopeFaults(t *testing.T) {
+	h, s, want := tinyHub(t, Options{})
+	h.Fault(Rule{Fault: Flip, Path: weights, Times: 1}, Rule{Fault: Flip, Path: "org/tiny/config.json", Times: 1})
+	for _, c := range []struct {
+		file string
+		want []byte
+	}{{"model.safetensors", want}, {"config.json", []byte("{}")}} {
+		_, got, err := get(t, s.URL+"/api/v1/models/org/tiny/repo?Revision=master&FilePath="+c.file, "")
+		if err != nil || len(got) != len(c.want) || got[0] != c.want[0]^1 {
+			t.Errorf("%s: %d bytes, %v", c.file, len(got), err)
+		}
+	}
+}
+
 // TestSkip lets requests through before and after those that go wrong.
 func TestSkip(t *testing.T) {
 	h, s, _ := tinyHub(t, Options{})

@@ -132,9 +132,9 @@ func (m *modelScope) body(v any) bool {
 	return true
 }
 
-// branch is a branch as this hub has it.
-func (m *modelScope) branch(revision string) string {
-	if revision == "" || revision == "master" && m.repo.at("master") == nil {
+// modelScopeBranch is a branch of ModelScope's as the repository has it.
+func (r *Repo) modelScopeBranch(revision string) string {
+	if revision == "" || revision == "master" && r.at("master") == nil {
 		return "main"
 	}
 	return revision
@@ -142,7 +142,7 @@ func (m *modelScope) branch(revision string) string {
 
 // at finds a revision, or answers that there is none.
 func (m *modelScope) at(revision string) *commit {
-	at := m.repo.at(m.branch(revision))
+	at := m.repo.at(m.repo.modelScopeBranch(revision))
 	if at == nil {
 		m.fail(http.StatusNotFound, "the revision does not exist")
 	}
@@ -404,7 +404,7 @@ func (m *modelScope) commit(revision string) {
 
 // apply commits operations and answers with the commit.
 func (m *modelScope) apply(revision string, head *header, ops []operation) {
-	made, _, err := m.repo.commitAll(m.branch(revision), m.user.Name, head, ops, false)
+	made, _, err := m.repo.commitAll(m.repo.modelScopeBranch(revision), m.user.Name, head, ops, false)
 	if err != nil {
 		m.fail(http.StatusBadRequest, err.Error())
 		return

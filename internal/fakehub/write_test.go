@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -357,6 +358,42 @@ func FuzzCommit(f *testing.F) {
 		made, _, err := r.commitAll("main", "fuzz", head, ops, false)
 		if err == nil && r.Head("main") != made.id || err != nil && r.Head("main") != "" {
 			t.Fatalf("%v, head %q", err, r.Head("main"))
+		}
+	})
+}
+
+// FuzzRequests sends bodies to all that takes one: none may panic, and the repository keeps its state on an error.
+func FuzzRequests(f *testing.F) {
+	paths := []string{
+		"POST /api/repos/create", "DELETE /api/repos/delete", "POST /api/models/org/tiny/preupload/main", "POST /api/models/org/tiny/commit/main",
+		"POST /api/models/org/tiny/branch/b", "POST /api/models/org/tiny/tag/main", "PUT /api/models/org/tiny/settings",
+		"POST /api/models/org/tiny/paths-info/main", "POST /org/tiny.git/info/lfs/objects/batch", "POST /org/tiny.git/info/lfs/objects/verify",
+		"POST /api/v1/login", "POST /api/v1/models", "POST /api/v1/models/org/tiny/repo/tag", "POST /api/v1/repos/models/org/tiny/info/lfs/objects/batch",
+		"POST /api/v1/repos/models/org/tiny/commit/master", "POST /_faults",
+	}
+	for i := range paths {
+		for _, body := range []string{"", "{}", "null", "[]", `{"name":"x","Path":"org","Name":"x","tag":"t","TagName":"t","Ref":"main","gated":"auto"}`,
+			`{"files":[{"path":"a","size":1}],"objects":[{"oid":"` + strings.Repeat("a", 64) + `","size":100000000}],"operation":"upload","transfers":["basic","multipart"]}`,
+			`{"commit_message":"m","actions":[{"action":"create","path":"a","type":"normal","size":1,"content":"eA==","encoding":"base64"}]}`,
+			`{"fault":"cut","path":"nothing"}`} {
+			f.Add(uint8(i), []byte(body))
+		}
+	}
+	f.Fuzz(func(t *testing.T, which uint8, body []byte) {
+		h := New()
+		h.SetURLs("http://hub", "http://storage")
+		r := h.Repo("org/tiny")
+		first := r.Commit("main", map[string][]byte{"a.txt": []byte("a")})
+		method, path, _ := strings.Cut(paths[int(which)%len(paths)], " ")
+		req := httptest.NewRequest(method, path, bytes.NewReader(body))
+		req.Header.Set("Authorization", "Bearer "+Token)
+		w := httptest.NewRecorder()
+		h.Handler().ServeHTTP(w, req)
+		if w.Code >= 500 {
+			t.Fatalf("%s %s: %d", method, path, w.Code)
+		}
+		if w.Code >= 400 && h.find("models/org/tiny").Head("main") != first {
+			t.Fatalf("%s %s: %d, and the repository has changed", method, path, w.Code)
 		}
 	})
 }
