@@ -2,37 +2,19 @@ package fakehub
 
 import (
 	"bytes"
-	"crypto/hmac"
 	"crypto/md5"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 )
-
-// upload is one that comes in parts. It may be completed once all parts are there, and taken up again until then.
-type upload struct {
-	digest string
-	size   int64
-	count  int
-	parts  map[int]*part
-}
-
-// part is one that has arrived.
-type part struct {
-	etag string
-	*object
-}
 
 // object gives an LFS object by its digest, or nil.
 func (h *Hub) object(digest string) *object {
@@ -70,6 +52,9 @@ func (c *call) lfs(s []string) {
 	}
 }
 
+// maxParts bounds an upload, as S3 does.
+const maxParts = 10_000
+
 // pointer is an object as clients name it.
 type pointer struct {
 	OID  string `json:"oid"`
@@ -100,7 +85,7 @@ func (c *call) batch() {
 	for _, p := range a.Objects {
 		e := map[string]any{"oid": p.OID, "size": p.Size, "authenticated": true}
 		objects = append(objects, e)
-		if !p.valid() {
+		if !p.valid() || p.Size/maxParts >= c.h.o.PartSize {
 			e["error"] = map[string]any{"code": http.StatusUnprocessableEntity, "message": "Invalid object"}
 			continue
 		}
@@ -132,24 +117,6 @@ func (c *call) verify() {
 		return
 	}
 	c.w.WriteHeader(http.StatusOK)
-}
-
-// beginParts gives the action of an upload in parts.
-func (h *Hub) beginParts(p pointer) map[string]any {
-	b := make([]byte, 16)
-	_, _ = rand.Read(b)
-	id := hex.EncodeToString(b)
-	u := &upload{digest: p.OID, size: p.Size, count: int((p.Size + h.o.PartSize - 1) / h.o.PartSize), parts: map[int]*part{}}
-	h.mu.Lock()
-	h.parts[id] = u
-	h.mu.Unlock()
-	header := map[string]string{"chunk_size": strconv.FormatInt(h.o.PartSize, 10)}
-	for n := 1; n <= u.count; n++ {
-		size := min(h.o.PartSize, p.Size-int64(n-1)*h.o.PartSize)
-		header[fmt.Sprintf("%05d", n)] = h.url(onStorage) + h.signed(http.MethodPut, fmt.Sprintf("/uploads/%s/%d/%s/%d", p.OID, size, id, n))
-	}
-	href := h.url(onHub) + "/api/complete_multipart?" + url.Values{"uploadId": {id}, "signature": {h.signature(http.MethodPost, id, "")}}.Encode()
-	return map[string]any{"href": href, "header": header}
 }
 
 // put answers PUT /uploads/DIGEST/SIZE and, for parts, /uploads/DIGEST/SIZE/UPLOAD/NUMBER. Like S3 it wants a
@@ -250,76 +217,4 @@ func (h *Hub) finish(digest string, size int64, o *object) error {
 	h.stats.uploads++
 	h.stats.mu.Unlock()
 	return nil
-}
-
-// complete answers POST /api/complete_multipart, which carries no token: its address is signed.
-func (c *call) complete() {
-	query := c.r.URL.Query()
-	id := query.Get("uploadId")
-	var a struct {
-		OID   string `json:"oid"`
-		Parts []struct {
-			PartNumber int    `json:"partNumber"`
-			ETag       string `json:"etag"`
-		} `json:"parts"`
-	}
-	if c.r.Method != http.MethodPost || !hmac.Equal([]byte(query.Get("signature")), []byte(c.h.signature(http.MethodPost, id, ""))) {
-		fail(c.w, http.StatusForbidden, "", "Invalid signature")
-		return
-	}
-	if !c.body(&a) {
-		return
-	}
-	c.h.mu.RLock()
-	u := c.h.parts[id]
-	var have map[int]*part
-	if u != nil {
-		have = maps.Clone(u.parts)
-	}
-	c.h.mu.RUnlock()
-	if u == nil {
-		// A completion whose answer was lost is asked for again.
-		if c.h.object(a.OID) == nil {
-			fail(c.w, http.StatusNotFound, "", "The specified upload does not exist.")
-			return
-		}
-		c.json(map[string]bool{"success": true})
-		return
-	}
-	if a.OID != u.digest || len(a.Parts) != u.count {
-		fail(c.w, http.StatusBadRequest, "", fmt.Sprintf("%d of %d parts", len(a.Parts), u.count))
-		return
-	}
-	var readers []io.Reader
-	for i, p := range a.Parts {
-		got := have[p.PartNumber]
-		if p.PartNumber != i+1 || got == nil || strings.Trim(got.etag, `"`) != strings.Trim(p.ETag, `"`) {
-			fail(c.w, http.StatusBadRequest, "", fmt.Sprintf("InvalidPart: %d", p.PartNumber))
-			return
-		}
-		f, err := got.open()
-		if err != nil {
-			fail(c.w, http.StatusInternalServerError, "", "Internal Server Error")
-			return
-		}
-		defer f.Close()
-		readers = append(readers, f)
-	}
-	o, _, err := c.h.spool(io.MultiReader(readers...), u.size)
-	if err == nil {
-		if err = c.h.finish(u.digest, u.size, o); err != nil {
-			o.remove()
-		}
-	}
-	if err != nil {
-		fail(c.w, http.StatusBadRequest, "", "The parts are not the object: "+err.Error())
-		return
-	}
-	c.h.mu.Lock()
-	delete(c.h.parts, id)
-	c.h.mu.Unlock()
-	for _, p := range have {
-		p.remove()
-	}
-	c.json(map[string]bool{"success": true})
 }
