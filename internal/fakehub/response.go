@@ -31,11 +31,12 @@ type response struct {
 	h     *Hub
 	fault *Rule
 
+	record  *record
+	count   *atomic.Int64 // of the file, for all requests
 	status  int
 	start   int64 // where in the file the body begins, in bytes
 	left    int64 // for Short: the bytes to send at all
-	sent    atomic.Int64
-	count   *atomic.Int64 // of the file, for all requests
+	sent    int64 // bytes of the body
 	dropped bool
 }
 
@@ -48,6 +49,7 @@ func (w *response) WriteHeader(status int) {
 		return
 	}
 	w.shape(status)
+	w.record.status.Store(int64(status))
 	w.ResponseWriter.WriteHeader(status)
 	if f := w.fault; f != nil && f.Fault == Stall && f.After == 0 {
 		w.flush()
@@ -87,11 +89,12 @@ func (w *response) ReadFrom(src io.Reader) (int64, error) {
 	}
 	var total int64
 	for limited.N > 0 {
-		n, err := rf.ReadFrom(&io.LimitedReader{R: file, N: min(piece, limited.N)})
+		next := min(piece, limited.N)
+		w.add(next)
+		n, err := rf.ReadFrom(&io.LimitedReader{R: file, N: next})
+		w.add(n - next)
 		total += n
 		limited.N -= n
-		w.sent.Add(n)
-		w.count.Add(n)
 		if err != nil || n == 0 {
 			return total, err
 		}
@@ -104,10 +107,17 @@ func (w *response) send(b []byte) (int, error) {
 	if w.dropped {
 		return 0, errDropped
 	}
+	w.add(int64(len(b)))
 	n, err := w.ResponseWriter.Write(b)
-	w.sent.Add(int64(n))
-	w.count.Add(int64(n))
+	w.add(int64(n - len(b)))
 	return n, err
+}
+
+// add counts bytes, before they are sent: a client that has them finds them counted.
+func (w *response) add(n int64) {
+	w.sent += n
+	w.record.sent.Add(n)
+	w.count.Add(n)
 }
 
 func (w *response) flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }

@@ -56,7 +56,7 @@ func (w *response) body(b []byte) (int, error) {
 	total := len(b)
 	switch f.Fault {
 	case Cut, Reset, Stall:
-		if room := f.After - w.sent.Load(); int64(len(b)) >= room {
+		if room := f.After - w.sent; int64(len(b)) >= room {
 			_, _ = w.send(b[:max(0, room)])
 			if f.Fault == Stall {
 				w.flush()
@@ -79,7 +79,7 @@ func (w *response) body(b []byte) (int, error) {
 		}
 		return total, nil
 	case Flip:
-		if at := f.After - w.start - w.sent.Load(); at >= 0 && at < int64(len(b)) {
+		if at := f.After - w.start - w.sent; at >= 0 && at < int64(len(b)) {
 			b = slices.Clone(b)
 			b[at] ^= 1
 		}
@@ -89,7 +89,7 @@ func (w *response) body(b []byte) (int, error) {
 			b[i] ^= 0x5a
 		}
 	case Short:
-		if room := w.left - w.sent.Load(); int64(len(b)) > room {
+		if room := w.left - w.sent; int64(len(b)) > room {
 			_, err := w.send(b[:max(0, room)])
 			return total, err
 		}

@@ -30,9 +30,9 @@ type Request struct {
 	UserAgent string `json:"user_agent,omitempty"`
 	// Authorized tells whether there was an Authorization header.
 	Authorized bool `json:"authorized,omitempty"`
-	// Status is the answer's; 0 if the connection was dropped before.
+	// Status is the answer's; 0 if there is none yet, or the connection was dropped before.
 	Status int `json:"status"`
-	// Sent and Received are the bytes of the bodies. What was sent may not have arrived.
+	// Sent and Received are the bytes of the bodies so far. What was sent may not have arrived.
 	Sent     int64 `json:"sent"`
 	Received int64 `json:"received,omitempty"`
 	// Fault is the rule that was met.
@@ -51,7 +51,7 @@ type Total struct {
 type Stats struct {
 	// Files are totals by name of file, of answers with content only: redirects are not among them.
 	Files map[string]Total `json:"files"`
-	// Requests are all requests that have ended, in the order of their ends.
+	// Requests are all requests in the order in which they came.
 	Requests []Request `json:"requests"`
 	// Conns are totals by connection.
 	Conns map[string]Total `json:"conns"`
@@ -63,9 +63,22 @@ type Stats struct {
 	Leaked int `json:"leaked"`
 }
 
+// record is a request, while it is being answered and afterwards. Nothing is counted later than a client can see it.
+type record struct {
+	Request
+	status, sent, received atomic.Int64
+}
+
+// now gives the request as it is.
+func (r *record) now() Request {
+	n := r.Request
+	n.Status, n.Sent, n.Received = int(r.status.Load()), r.sent.Load(), r.received.Load()
+	return n
+}
+
 type stats struct {
 	mu       sync.Mutex
-	requests []Request
+	requests []*record
 	sent     map[string]*atomic.Int64 // of each file, while it is being sent
 	uploads  int
 	commits  int
@@ -85,6 +98,18 @@ func (s *stats) counter(file string) *atomic.Int64 {
 	return s.sent[file]
 }
 
+// add begins a record.
+func (s *stats) add(r *record, leaked bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if leaked {
+		s.leaked++
+	}
+	if len(s.requests) < maxRequests {
+		s.requests = append(s.requests, r)
+	}
+}
+
 // observed counts requests and lets rules have their way.
 func (h *Hub) observed(side int, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -95,30 +120,18 @@ func (h *Hub) observed(side int, next http.Handler) http.Handler {
 		t := h.targetOf(side, r)
 		f := h.faults.pick(side, r, t)
 		r = withFault(r, f)
-		body := &counted{ReadCloser: r.Body}
-		r.Body = body
-		rw := &response{ResponseWriter: w, r: r, h: h, fault: f, count: &atomic.Int64{}}
-		if t.content && !t.redirects && r.Method == http.MethodGet {
-			rw.count = h.stats.counter(t.file)
-		}
-		note := Request{Server: sides[side], Method: r.Method, Path: r.URL.Path, File: t.file, Range: r.Header.Get("Range"), Conn: r.RemoteAddr,
-			UserAgent: r.UserAgent(), Authorized: r.Header.Get("Authorization") != ""}
+		note := &record{Request: Request{Server: sides[side], Method: r.Method, Path: r.URL.Path, File: t.file, Range: r.Header.Get("Range"), Conn: r.RemoteAddr,
+			UserAgent: r.UserAgent(), Authorized: r.Header.Get("Authorization") != ""}}
 		if f != nil {
 			note.Fault = f.Fault
 		}
-		if _, err := r.Cookie(sessionCookie); side == onStorage && (note.Authorized || err == nil) {
-			h.stats.mu.Lock()
-			h.stats.leaked++
-			h.stats.mu.Unlock()
+		_, err := r.Cookie(sessionCookie)
+		h.stats.add(note, side == onStorage && (note.Authorized || err == nil))
+		r.Body = &counted{r.Body, &note.received}
+		rw := &response{ResponseWriter: w, r: r, h: h, fault: f, record: note, count: &atomic.Int64{}}
+		if t.content && !t.redirects && r.Method == http.MethodGet {
+			rw.count = h.stats.counter(t.file)
 		}
-		defer func() {
-			note.Status, note.Sent, note.Received = rw.status, rw.sent.Load(), body.n.Load()
-			h.stats.mu.Lock()
-			defer h.stats.mu.Unlock()
-			if len(h.stats.requests) < maxRequests {
-				h.stats.requests = append(h.stats.requests, note)
-			}
-		}()
 		if f != nil {
 			if f.Fault == IgnoreRange || f.Fault == Endless {
 				r.Header.Del("Range")
@@ -135,7 +148,7 @@ func (h *Hub) observed(side int, next http.Handler) http.Handler {
 // counted counts what is read of a request's body.
 type counted struct {
 	io.ReadCloser
-	n atomic.Int64
+	n *atomic.Int64
 }
 
 func (c *counted) Read(b []byte) (int, error) {
@@ -144,16 +157,18 @@ func (c *counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Stats gives the counters as they are now. Requests that are being answered are in Files and not yet in Requests.
+// Stats gives the counters as they are now.
 func (h *Hub) Stats() Stats {
 	h.stats.mu.Lock()
 	defer h.stats.mu.Unlock()
-	s := Stats{Files: map[string]Total{}, Conns: map[string]Total{}, Requests: slices.Clone(h.stats.requests), LFSUploads: h.stats.uploads,
+	s := Stats{Files: map[string]Total{}, Conns: map[string]Total{}, Requests: []Request{}, LFSUploads: h.stats.uploads,
 		Commits: h.stats.commits, Leaked: h.stats.leaked}
 	for _, file := range slices.Sorted(maps.Keys(h.stats.sent)) {
 		s.Files[file] = Total{Sent: h.stats.sent[file].Load()}
 	}
-	for _, r := range s.Requests {
+	for _, record := range h.stats.requests {
+		r := record.now()
+		s.Requests = append(s.Requests, r)
 		c := s.Conns[r.Conn]
 		c.Requests++
 		c.Sent += r.Sent
@@ -169,7 +184,7 @@ func (h *Hub) Stats() Stats {
 // Sent gives the bytes of a file, such as "org/name/model.safetensors", that were sent so far.
 func (h *Hub) Sent(file string) int64 { return h.stats.counter(file).Load() }
 
-// Requests gives the requests that have ended whose method and path fit. A * in either stands for any characters; the
+// Requests gives the requests so far whose method and path fit. A * in either stands for any characters; the
 // path is compared with the name of the file too.
 func (h *Hub) Requests(method, path string) []Request {
 	h.stats.mu.Lock()
@@ -177,7 +192,7 @@ func (h *Hub) Requests(method, path string) []Request {
 	var list []Request
 	for _, r := range h.stats.requests {
 		if glob(method, r.Method) && (glob(path, r.Path) || glob(path, r.File)) {
-			list = append(list, r)
+			list = append(list, r.now())
 		}
 	}
 	return list
