@@ -2,8 +2,6 @@ package recipes
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -12,14 +10,9 @@ import (
 
 // LoadFile is Load for a file; an error of the file system is returned as it is.
 func LoadFile(path string, sections []string, overrides ...string) (*Recipe, error) {
-	f, err := os.Open(path)
+	data, err := readLimited(path)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return Load(data, path, sections, overrides...)
 }

@@ -31,7 +31,7 @@ func read(filename string, data []byte) (*node, error) {
 	src := &source{name: filename}
 	whole := position{src: src}
 	if len(data) > maxBytes {
-		return nil, whole.errorf("", "the recipe is larger than 1 MiB")
+		return nil, whole.errorf("", "the file is larger than 1 MiB")
 	}
 	// Editors on Windows write both of these.
 	data = bytes.ReplaceAll(bytes.TrimPrefix(data, []byte("\ufeff")), []byte("\r\n"), []byte("\n"))
@@ -41,7 +41,7 @@ func read(filename string, data []byte) (*node, error) {
 		return nil, err
 	}
 	if n == nil {
-		return nil, whole.errorf("", "the recipe is empty; it must begin with \"version: 1\"")
+		return nil, whole.errorf("", "the file is empty; it must begin with \"version: 1\"")
 	}
 	return n, nil
 }
@@ -72,7 +72,7 @@ func parse(src *source, data string, depth int) (*node, error) {
 			if doc.Start != nil {
 				at = place(src, doc.Start)
 			}
-			return nil, at.errorf("", "a recipe is one document, and a second one begins here")
+			return nil, at.errorf("", "a file holds one document, and a second one begins here")
 		}
 		if _, comment := doc.Body.(*ast.CommentGroupNode); doc.Body == nil || comment {
 			continue
@@ -116,7 +116,7 @@ func checkText(src *source, data string) error {
 // checkTokens refuses what recipes do not use before the recursive parser sees it.
 func checkTokens(src *source, tokens token.Tokens) error {
 	if len(tokens) > maxTokens {
-		return position{src: src}.errorf("", "the recipe has more than %d YAML tokens", maxTokens)
+		return position{src: src}.errorf("", "the file has more than %d YAML tokens", maxTokens)
 	}
 	flow := 0
 	for _, tk := range tokens {

@@ -1,0 +1,147 @@
+package hub
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"time"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Tip is what a revision stands for at the moment.
+type Tip struct {
+	// Commit is empty if Unchanged.
+	Commit string
+	// ETag names the answer, for the next call; empty if the hub gives none.
+	ETag string
+	// Unchanged means that the hub would answer what it answered with the ETag it was shown.
+	Unchanged bool
+}
+
+// etagPattern is the form of RFC 9110, 8.8.3, without the bytes above ASCII.
+var etagPattern = regexp.MustCompile(`^(W/)?"[!#-~]{0,200}"$`)
+
+// Head asks the hub for the commit behind a revision, and for nothing else. The etag is that of an earlier Tip, or
+// empty; with it an answer that has not changed has no body. The cache is neither read nor written.
+//
+// Errors are those of [Resolve]; [Transient] tells those that may be gone later.
+func Head(ctx context.Context, ref Ref, etag string, o Options) (Tip, error) {
+	if err := ref.Check(); err != nil {
+		return Tip{}, err
+	}
+	if o.Offline {
+		return Tip{}, fmt.Errorf("%s: HF_HUB_OFFLINE forbids to ask for new commits", ref)
+	}
+	c, err := newClient(o, ref.Repo)
+	if err != nil {
+		return Tip{}, err
+	}
+	t, err := c.head(ctx, cmp.Or(ref.Revision, "main"), etag)
+	if err != nil {
+		return Tip{}, fmt.Errorf("%s: %w", ref, err)
+	}
+	return t, nil
+}
+
+// Check reports a reference that can be none of a repository, whatever the hub holds.
+func (r Ref) Check() error {
+	if r.Path != "" {
+		return fmt.Errorf("%s: a local directory has no revisions", r.Path)
+	}
+	return errors.Join(checkRepo(r.Repo), checkRevision(cmp.Or(r.Revision, "main")))
+}
+
+func (c *client) head(ctx context.Context, revision, etag string) (Tip, error) {
+	u := c.url("api", "models", c.repo, "revision", url.PathEscape(revision))
+	// Without it the answer holds counters of downloads, and its ETag changes with them.
+	u.RawQuery = "expand=sha"
+	if etag != "" {
+		h := *c.http
+		h.Transport = ifNoneMatch{cmp.Or(h.Transport, http.DefaultTransport), etag}
+		c.http = &h
+	}
+	var t Tip
+	err := c.retry(ctx, "head", func(ctx context.Context, touch func()) (bool, error) {
+		resp, err := c.get(ctx, u, 0)
+		if err != nil {
+			return false, err
+		}
+		defer resp.Body.Close()
+		switch {
+		case resp.StatusCode == http.StatusNotModified && etag != "":
+			t = Tip{ETag: etag, Unchanged: true}
+			return false, nil
+		case resp.StatusCode != http.StatusOK:
+			return false, c.statusError(resp)
+		}
+		b, err := io.ReadAll(io.LimitReader(&watched{resp.Body, touch}, maxListing+1)) // mirrors may not know expand
+		if err != nil {
+			return false, &retryable{err: err}
+		}
+		if t.Commit, err = parseTip(b); err != nil {
+			return false, err
+		}
+		if e := resp.Header.Get("ETag"); etagPattern.MatchString(e) {
+			t.ETag = e
+		}
+		return false, nil
+	})
+	if err == nil && isCommit(revision) && !t.Unchanged && t.Commit != revision {
+		err = fmt.Errorf("the hub answers with commit %s: %w", t.Commit, tensor.ErrCorrupt)
+	}
+	if err != nil {
+		return Tip{}, err
+	}
+	return t, nil
+}
+
+// parseTip takes the commit from the hub's answer about a revision.
+func parseTip(b []byte) (string, error) {
+	if len(b) > maxListing {
+		return "", fmt.Errorf("the hub's answer exceeds %d bytes: %w", maxListing, tensor.ErrCorrupt)
+	}
+	var answer struct {
+		SHA string `json:"sha"`
+	}
+	if err := json.Unmarshal(b, &answer); err != nil {
+		return "", fmt.Errorf("the hub's answer: %w: %w", err, tensor.ErrCorrupt)
+	}
+	if !isCommit(answer.SHA) {
+		return "", fmt.Errorf("the hub's answer has the commit %.60q: %w", answer.SHA, tensor.ErrCorrupt)
+	}
+	return answer.SHA, nil
+}
+
+// ifNoneMatch asks for an answer only if it is not the one of the etag.
+type ifNoneMatch struct {
+	http.RoundTripper
+	etag string
+}
+
+func (t ifNoneMatch) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	req.Header.Set("If-None-Match", t.etag)
+	return t.RoundTripper.RoundTrip(req)
+}
+
+// Transient reports whether an error of the network, or of a hub that is overloaded, is behind err, so that the same
+// may go well later. The duration is what the hub asks to wait; 0 if it does not.
+func Transient(err error) (after time.Duration, ok bool) {
+	var (
+		again *retryable
+		op    *net.OpError
+		dns   *net.DNSError
+	)
+	if errors.As(err, &again) {
+		return again.after, true
+	}
+	return 0, errors.As(err, &op) || errors.As(err, &dns)
+}
