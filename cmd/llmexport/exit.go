@@ -75,8 +75,11 @@ func exitCode(err error) int {
 		failed  *stage.FailedError
 		verdict *verdictError
 		topic   cli.ExitCoder // of "help NAME"
+		watched *watchError
 	)
 	switch {
+	case errors.As(err, &watched):
+		return watched.code
 	case errors.As(err, &failed), errors.As(err, &verdict):
 		return exitUnverified
 	case errors.As(err, &recipe), errors.As(err, &usage), errors.As(err, &topic):

@@ -113,13 +113,18 @@ func (t *tool) task(r *recipes.Recipe) (*task, error) {
 	return x, nil
 }
 
-// tasks loads a recipe and checks all of its packages before the first one is made.
+// tasks loads the recipe of a command.
 func (t *tool) tasks(c *cli.Context, arg string) ([]*task, error) {
-	r, err := loadRecipe(arg, overrides(c))
+	return t.tasksOf(arg, overrides(c), c.String("variant"))
+}
+
+// tasksOf loads a recipe and checks all of its packages, or the one of a variant, before the first one is made.
+func (t *tool) tasksOf(arg string, overrides []string, variant string) ([]*task, error) {
+	r, err := loadRecipe(arg, overrides)
 	if err != nil {
 		return nil, err
 	}
-	all, err := expand(r, c.String("variant"))
+	all, err := expand(r, variant)
 	if err != nil {
 		return nil, err
 	}

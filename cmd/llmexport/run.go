@@ -63,9 +63,21 @@ func (t *tool) run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	results, err := t.makeAll(c, tasks)
+	if c.Bool("json") && results != nil {
+		werr := t.printJSON(struct {
+			Packages []outcome `json:"packages"`
+		}{results})
+		err = errors.Join(err, werr)
+	}
+	return err
+}
+
+// makeAll makes the packages of a recipe one after the other, and prints what came out unless JSON is wanted.
+func (t *tool) makeAll(c *cli.Context, tasks []*task) ([]outcome, error) {
 	st, err := openStore(c, tasks[0].job.Recipe)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer st.Close()
 	results := make([]outcome, 0, len(tasks))
@@ -87,7 +99,7 @@ func (t *tool) run(c *cli.Context) error {
 		results = append(results, o)
 		if !c.Bool("json") {
 			if werr := t.printOutcome(o, len(results) == 1); werr != nil {
-				return errors.Join(append(errs, werr)...)
+				return results, errors.Join(append(errs, werr)...)
 			}
 		}
 		// The other packages do not depend on one that came out too bad.
@@ -96,13 +108,7 @@ func (t *tool) run(c *cli.Context) error {
 			break
 		}
 	}
-	if c.Bool("json") {
-		err := t.printJSON(struct {
-			Packages []outcome `json:"packages"`
-		}{results})
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return results, errors.Join(errs...)
 }
 
 // replace allows packages of ours to be replaced wherever the task publishes.

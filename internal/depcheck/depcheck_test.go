@@ -43,6 +43,7 @@ var levels = []struct {
 	{4, []string{"pipeline/calibrate/corpus"}},
 	{4, []string{"pipeline/plan", "pipeline/calibrate", "pipeline/quantized", "verify", "publish", "runtime/bench", "internal/synthetic/checkpoint", "internal/synthetic/packed"}},
 	{5, []string{"pipeline/stage"}},
+	{5, []string{"internal/watch"}},
 	{5, []string{"pipeline/stage/stagetest"}},
 	{6, []string{"cmd/llmexport", "verify/enginetest", "verify/transformerstest", "verify/tokenizerstest", "internal/depcheck", "internal/fakehub/cmd", "internal/synthetic", "internal/peers", "internal/quality"}},
 }
