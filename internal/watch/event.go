@@ -29,7 +29,7 @@ type Event struct {
 	Revision string `json:"revision,omitempty"`
 	Recipe   string `json:"recipe,omitempty"`
 	Commit   string `json:"commit,omitempty"`
-	// Resumed marks the run of a commit that was begun before, by a watcher that ended or in a try that failed.
+	// Resumed marks the start of a run that was begun before, by a watcher that ended or in a try that failed.
 	Resumed bool `json:"resumed,omitempty"`
 	// ExitCode, Error and RetryAfter say how something failed, and when it will be tried again by itself.
 	ExitCode   int       `json:"exit_code,omitempty"`

@@ -292,7 +292,7 @@ func (w *Watcher) run(ctx context.Context, s *state, x *seen, r *run) (code int,
 		return 0, context.Cause(ctx) // it still counts as running, and the next watcher goes on with it
 	}
 	r.PID, r.Ended = 0, now()
-	ev := Event{Kind: Done, Commit: r.Commit, Resumed: resumed, Packages: res.Packages}
+	ev := Event{Kind: Done, Commit: r.Commit, Packages: res.Packages}
 	if res.Err == nil {
 		r.Outcome, r.Failures = done, 0
 	} else {
