@@ -68,6 +68,7 @@ func TestScript(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exit": cmdExit, "json": cmdJSON, "replace": cmdReplace, "once": cmdOnce, "interrupt": cmdInterrupt, "pack": cmdPack, "hollow": cmdHollow, "narrow": cmdNarrow,
+			"hub": cmdHub, "crash": cmdCrash, "hold": cmdHold,
 		},
 	})
 }
@@ -236,7 +237,7 @@ func cmdInterrupt(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	cmd := exec.Command(args[2], args[3:]...)
 	cmd.Dir = ts.MkAbs(".")
-	cmd.Env = append(os.Environ(), "LLMEXPORT_CACHE="+ts.Getenv("LLMEXPORT_CACHE"))
+	cmd.Env = environment(ts)
 	pipe, err := cmd.StderrPipe()
 	ts.Check(err)
 	ts.Check(cmd.Start())
@@ -259,4 +260,13 @@ func cmdInterrupt(ts *testscript.TestScript, neg bool, args []string) {
 	if !errors.As(err, &e) || e.ExitCode() != exitInterrupted {
 		ts.Fatalf("ended with %v, want exit code %d\n%s", err, exitInterrupted, text.String())
 	}
+}
+
+// environment is that of a process started beside a script: the settings of the script that the program reads.
+func environment(ts *testscript.TestScript) []string {
+	env := os.Environ()
+	for _, name := range []string{"LLMEXPORT_CACHE", "HF_ENDPOINT", "HF_HUB_CACHE", "HF_HUB_OFFLINE"} {
+		env = append(env, name+"="+ts.Getenv(name))
+	}
+	return env
 }

@@ -168,10 +168,10 @@ func (t *tool) printEvent(c *cli.Context, ev watch.Event) error {
 	}
 	log := zerolog.Ctx(c.Context)
 	m := log.Info()
-	switch {
-	case ev.Kind == watch.Failed:
+	switch ev.Kind {
+	case watch.Failed:
 		m = log.Error()
-	case ev.Kind == watch.Problem:
+	case watch.Problem:
 		m = log.Warn()
 	}
 	if ev.Kind == watch.Polled {
@@ -191,9 +191,12 @@ func (t *tool) printEvent(c *cli.Context, ev watch.Event) error {
 	if !ev.RetryAfter.IsZero() {
 		m = m.Time("retry_after", ev.RetryAfter)
 	}
-	if h := hintFor(ev.Err); ev.Err != nil && h != "" {
-		m = m.Str("hint", h)
+	if ev.Err != nil {
+		m = m.Err(ev.Err)
+		if h := hintFor(ev.Err); h != "" {
+			m = m.Str("hint", h)
+		}
 	}
-	m.Err(ev.Err).Msg(ev.Kind)
+	m.Msg(ev.Kind)
 	return nil
 }
