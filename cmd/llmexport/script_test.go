@@ -55,6 +55,7 @@ func TestScript(t *testing.T) {
 				}
 				e.Setenv(name, abs)
 			}
+			e.Values[hubKey{}] = &hubValue{}
 			e.Setenv("HF_HUB_OFFLINE", "1")
 			e.Setenv("HF_HUB_CACHE", filepath.Join(e.WorkDir, "hub"))
 			return nil
