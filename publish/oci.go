@@ -1,0 +1,395 @@
+package publish
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
+	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry"
+	"oras.land/oras-go/v2/registry/remote"
+	"oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/credentials"
+	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+)
+
+// ociUploads is the number of blobs on their way to a registry at once.
+const ociUploads = 4
+
+// OCI publishes to a tag of an OCI registry, as an artifact of the ModelPack format
+// (https://github.com/modelpack/model-spec): one raw layer for each file, whose digest is the one in
+// manifest.json, and nothing that depends on a time or a machine, so that one package is one artifact.
+// Blobs are not visible before the tag names their manifest. A registry has no compare and swap: a tag that
+// somebody moves between the last look at it and the push is overwritten.
+type OCI struct {
+	// Ref is registry/repository:tag.
+	Ref string
+	// Replace allows the tag to be moved from another package. It never allows anything else to lose it.
+	Replace bool
+	// Private states that the repository is not open to everyone, which a registry does not tell.
+	Private bool
+
+	patience transfer.Options // tests shorten it
+}
+
+// String names the tag.
+func (o OCI) String() string { return "oci " + o.Ref }
+
+// Public implements Store.
+func (o OCI) Public() bool { return !o.Private }
+
+// ociRepo is a repository of a registry.
+type ociRepo struct {
+	*remote.Repository
+	patience transfer.Options
+}
+
+// openRepo reads the reference and the credentials; it sends nothing.
+func openRepo(ref string, patience transfer.Options) (*ociRepo, error) {
+	r, err := registry.ParseReference(ref)
+	if err != nil {
+		return nil, fmt.Errorf("%.300q is not of the form registry/repository:tag", ref)
+	}
+	store, err := credentials.NewStoreFromDocker(credentials.StoreOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("credentials of registries: %w", err)
+	}
+	repo := &ociRepo{&remote.Repository{Reference: r, PlainHTTP: loopback(r.Host())}, patience}
+	client := &auth.Client{
+		Client: &http.Client{CheckRedirect: ociRedirect}, Header: http.Header{"User-Agent": {"llmexport"}},
+		Cache: auth.NewCache(), Credential: credentials.Credential(store),
+	}
+	repo.Client = client
+	return repo, nil
+}
+
+// loopback reports whether a host is this machine, which registries serve without TLS.
+func loopback(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// ociRedirect follows redirects to storage. Content is sent to nobody but the registry.
+func ociRedirect(req *http.Request, via []*http.Request) error {
+	switch {
+	case len(via) >= 8:
+		return errors.New("the registry redirects more than 8 times")
+	case req.Method != http.MethodGet && req.Method != http.MethodHead:
+		return fmt.Errorf("the registry redirects what is sent to it to %s", req.URL.Host)
+	case via[0].URL.Scheme == "https" && req.URL.Scheme != "https":
+		return fmt.Errorf("the registry redirects from https to %s", req.URL.Scheme)
+	}
+	return nil
+}
+
+// try repeats what may go better next time.
+func (r *ociRepo) try(ctx context.Context, what string, do func(ctx context.Context, touch func()) error) error {
+	return transfer.Retry(ctx, what, r.patience, func(ctx context.Context, touch func()) (bool, error) {
+		return false, ociError(do(ctx, touch))
+	})
+}
+
+// ociError says what a registry answered, without addresses: those of uploads work for anyone.
+func ociError(err error) error {
+	again := (*transfer.Retryable)(nil)
+	if err == nil || errors.As(err, &again) {
+		return err
+	}
+	if answer := (*errcode.ErrorResponse)(nil); errors.As(err, &answer) {
+		e := &RegistryError{Status: answer.StatusCode, Host: answer.URL.Host}
+		for _, x := range answer.Errors {
+			e.Codes = append(e.Codes, printable(x.Code, 60))
+		}
+		if transfer.Transient(e.Status) {
+			return &transfer.Retryable{Err: e}
+		}
+		return e
+	}
+	if u := (*url.Error)(nil); errors.As(err, &u) {
+		// What the redirect policy and the disk said is final.
+		err := transfer.Redact(err)
+		if op := (*net.OpError)(nil); errors.As(err, &op) || connectionBroke(err) {
+			return &transfer.Retryable{Err: err}
+		}
+		return err
+	}
+	return err
+}
+
+// RegistryError is an answer of a registry that is no success. It is fs.ErrPermission where access was refused
+// and fs.ErrNotExist where there is nothing.
+type RegistryError struct {
+	Status int
+	Host   string
+	Codes  []string // the registry's own words, such as "DENIED"
+}
+
+func (e *RegistryError) Error() string {
+	s := fmt.Sprintf("%s answers %d %s", e.Host, e.Status, strings.Join(e.Codes, ", "))
+	switch e.Status {
+	case 401:
+		s += ": log in, for example by docker login " + e.Host
+	case 403:
+		s += ": the account has no right to do this"
+	}
+	return strings.ReplaceAll(s, " :", ":")
+}
+
+// Is makes a RegistryError match fs.ErrPermission and fs.ErrNotExist.
+func (e *RegistryError) Is(target error) bool {
+	return (e.Status == 401 || e.Status == 403) && target == fs.ErrPermission || e.Status == 404 && target == fs.ErrNotExist
+}
+
+// ociPlace is the state of a tag and what publishing makes of it.
+type ociPlace struct {
+	repo     *ociRepo
+	artifact *ociArtifact
+	tag      string
+	was      *ocispec.Descriptor // what the tag named; nil if nothing
+	wasFiles []ociLayer          // of the package that it named
+	missing  []ociLayer          // that the registry does not have
+	receipt  Receipt
+}
+
+// look reads the state of the tag. It changes nothing.
+func (o OCI) look(ctx context.Context, p Package) (*ociPlace, error) {
+	repo, err := openRepo(o.Ref, o.patience)
+	if err != nil {
+		return nil, err
+	}
+	tag := repo.Reference.Reference
+	if tag == "" || repo.Reference.ValidateReferenceAsTag() != nil {
+		return nil, fmt.Errorf("%q names no tag: write registry/repository:tag", o.Ref)
+	}
+	a, err := newArtifact(p)
+	if err != nil {
+		return nil, err
+	}
+	s := &ociPlace{repo: repo, artifact: a, tag: tag}
+	s.receipt = Receipt{
+		Status: Published, Store: "oci", Ref: "oci://" + repo.at(a.desc), Digest: a.sum,
+		Files: len(p.Manifest.Files) + 1, Bytes: p.Manifest.Bytes() + int64(len(a.manifestJSON)),
+	}
+	if s.was, err = repo.resolve(ctx, tag); err != nil {
+		return nil, err
+	}
+	if s.was != nil && s.was.Digest == a.desc.Digest {
+		s.receipt.Status = Unchanged
+		return s, nil
+	}
+	if s.was != nil {
+		old, err := repo.artifact(ctx, *s.was)
+		if err != nil {
+			return nil, fmt.Errorf("the tag holds no package that this program reads and is left alone: %w", err)
+		}
+		if !o.Replace {
+			return nil, fmt.Errorf("holds another package, %s; set replace to move the tag", s.was.Digest)
+		}
+		s.wasFiles, s.receipt.Status = old, Replaced
+	}
+	return s, s.findMissing(ctx)
+}
+
+// findMissing asks for each blob whether it has to be sent.
+func (s *ociPlace) findMissing(ctx context.Context) error {
+	blobs := s.artifact.blobs()
+	have := make([]bool, len(blobs))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(ociUploads)
+	for i, b := range blobs {
+		g.Go(func() error {
+			return s.repo.try(ctx, "look for "+b.name, func(ctx context.Context, _ func()) (err error) {
+				have[i], err = s.repo.Blobs().Exists(ctx, b.desc)
+				return err
+			})
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i, b := range blobs {
+		if !have[i] {
+			s.missing = append(s.missing, b)
+		}
+	}
+	return nil
+}
+
+// at is the reference of an artifact in the repository.
+func (r *ociRepo) at(d ocispec.Descriptor) string {
+	return r.Reference.Registry + "/" + r.Reference.Repository + "@" + string(d.Digest)
+}
+
+// resolve gives what a tag or digest names, or nil.
+func (r *ociRepo) resolve(ctx context.Context, reference string) (*ocispec.Descriptor, error) {
+	var d ocispec.Descriptor
+	err := r.try(ctx, "resolve "+reference, func(ctx context.Context, _ func()) (err error) {
+		d, err = r.Resolve(ctx, reference)
+		return err
+	})
+	if errors.Is(err, errdef.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return &d, err
+}
+
+// Diff implements Store.
+func (o OCI) Diff(ctx context.Context, p Package) (Diff, error) {
+	s, err := o.look(ctx, p)
+	if err != nil {
+		return Diff{}, fmt.Errorf("%s: %w", o.Ref, err)
+	}
+	d := Diff{Status: s.receipt.Status}
+	if s.was == nil {
+		d.Creates = "tag " + s.tag
+	}
+	old := map[string]string{}
+	for _, l := range s.wasFiles {
+		old[l.name] = string(l.desc.Digest)
+	}
+	for _, l := range s.artifact.layers {
+		switch was, ok := old[l.name]; {
+		case s.receipt.Status == Unchanged || ok && was == string(l.desc.Digest):
+			d.Keep = append(d.Keep, l.name)
+		case ok:
+			d.Change = append(d.Change, l.name)
+		default:
+			d.Add = append(d.Add, l.name)
+		}
+		delete(old, l.name)
+	}
+	for name := range old {
+		d.Remove = append(d.Remove, name)
+	}
+	for _, names := range [][]string{d.Add, d.Change, d.Remove, d.Keep} {
+		slices.Sort(names)
+	}
+	for _, l := range s.missing {
+		d.Upload += l.desc.Size
+	}
+	return d, nil
+}
+
+// Stage implements Store: it uploads the blobs that the registry does not have.
+func (o OCI) Stage(ctx context.Context, p Package) (Staged, error) {
+	s, err := o.stage(ctx, p)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.Ref, err)
+	}
+	return s, nil
+}
+
+func (o OCI) stage(ctx context.Context, p Package) (*stagedOCI, error) {
+	s, err := o.look(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	var sent atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(ociUploads)
+	for _, l := range s.missing {
+		g.Go(func() error {
+			if err := s.repo.upload(ctx, p.Dir, l); err != nil {
+				return fmt.Errorf("%s: %w", l.name, err)
+			}
+			sent.Add(l.desc.Size)
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	s.receipt.Uploaded = sent.Load()
+	return &stagedOCI{ociPlace: s, o: o}, nil
+}
+
+// stagedOCI is a package whose blobs are in the registry.
+type stagedOCI struct {
+	*ociPlace
+	o         OCI
+	committed bool
+	known     bool // the artifact was there before, without the tag
+}
+
+// Commit implements Staged: the push of the manifest under the tag is one step.
+func (s *stagedOCI) Commit(ctx context.Context) (Receipt, error) {
+	if s.committed || s.receipt.Status == Unchanged {
+		return s.receipt, nil
+	}
+	if err := s.commit(ctx); err != nil {
+		return Receipt{}, fmt.Errorf("%s: %w", s.o.Ref, err)
+	}
+	s.committed = true
+	return s.receipt, nil
+}
+
+func (s *stagedOCI) commit(ctx context.Context) error {
+	now, err := s.repo.resolve(ctx, s.tag)
+	if err != nil {
+		return err
+	}
+	if digestOf(now) != digestOf(s.was) {
+		return fmt.Errorf("the tag was %s and is %s now: somebody else has moved it", cmp.Or(digestOf(s.was), "absent"), cmp.Or(digestOf(now), "absent"))
+	}
+	before, err := s.repo.resolve(ctx, string(s.artifact.desc.Digest))
+	if err != nil {
+		return err
+	}
+	s.known = before != nil
+	return s.repo.pushManifest(ctx, s.artifact.desc, s.artifact.json, s.tag)
+}
+
+// Revert implements Staged.
+func (s *stagedOCI) Revert(ctx context.Context) error {
+	if !s.committed {
+		return nil
+	}
+	err := s.revert(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: the tag still names the package, %s: %w", s.o.Ref, s.artifact.desc.Digest, err)
+	}
+	s.committed = false
+	return nil
+}
+
+func (s *stagedOCI) revert(ctx context.Context) error {
+	switch {
+	case s.was != nil:
+		b, err := s.repo.manifestBytes(ctx, *s.was)
+		if err != nil {
+			return err
+		}
+		return s.repo.pushManifest(ctx, *s.was, b, s.tag)
+	case s.known:
+		return errors.New("a registry cannot forget a tag alone, and the artifact was there before")
+	}
+	return s.repo.try(ctx, "delete", func(ctx context.Context, _ func()) error {
+		return s.repo.Manifests().Delete(ctx, s.artifact.desc)
+	})
+}
+
+// Close implements Staged. Blobs without a manifest are left to the registry, which collects them; the next Stage
+// finds those that are still there.
+func (s *stagedOCI) Close() error { return nil }
+
+func digestOf(d *ocispec.Descriptor) string {
+	if d == nil {
+		return ""
+	}
+	return string(d.Digest)
+}

@@ -1,0 +1,165 @@
+package publish
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// The media types and annotations of ModelPack, and the annotation with the digest of manifest.json.
+const (
+	ociArtifactType  = "application/vnd.cncf.model.manifest.v1+json"
+	ociConfigType    = "application/vnd.cncf.model.config.v1+json"
+	ociWeights       = "application/vnd.cncf.model.weight.v1.raw"
+	ociWeightConfig  = "application/vnd.cncf.model.weight.config.v1.raw"
+	ociDocument      = "application/vnd.cncf.model.doc.v1.raw"
+	ociFilePath      = "org.cncf.model.filepath"
+	ociPackageDigest = "io.github.llmexport.package.digest"
+)
+
+// maxOCILayers bounds the files of an artifact; packages have some twenty.
+const maxOCILayers = 10_000
+
+// ociLayer is a file as a blob.
+type ociLayer struct {
+	name string
+	desc ocispec.Descriptor
+	data []byte // if it is no file of the package's directory
+}
+
+// ociArtifact is a package as a registry holds it.
+type ociArtifact struct {
+	sum          manifest.Digest // of manifest.json
+	manifestJSON []byte
+	config       ociLayer
+	layers       []ociLayer // sorted by name
+	json         []byte     // the image manifest
+	desc         ocispec.Descriptor
+}
+
+// blobs are everything but the image manifest.
+func (a *ociArtifact) blobs() []ociLayer { return append(slices.Clone(a.layers), a.config) }
+
+// modelConfig is the configuration of ModelPack as far as a package says it.
+type modelConfig struct {
+	Descriptor struct {
+		Name      string `json:"name,omitempty"`
+		Version   string `json:"version,omitempty"`
+		SourceURL string `json:"sourceURL,omitempty"`
+		Revision  string `json:"revision,omitempty"`
+	} `json:"descriptor"`
+	Config struct {
+		Architecture string `json:"architecture,omitempty"`
+		Format       string `json:"format,omitempty"`
+	} `json:"config"`
+	ModelFS struct {
+		Type    string   `json:"type"`
+		DiffIDs []string `json:"diffIds"`
+	} `json:"modelfs"`
+}
+
+// newArtifact describes a package; the same package gives the same bytes.
+func newArtifact(p Package) (*ociArtifact, error) {
+	data, sum, err := p.Manifest.Seal()
+	if err != nil {
+		return nil, err
+	}
+	a := &ociArtifact{sum: sum, manifestJSON: data}
+	for _, f := range p.Manifest.Files {
+		a.layers = append(a.layers, ociFile(f.Name, f.Role, digest.NewDigestFromEncoded(digest.SHA256, f.SHA256), f.Size, nil))
+	}
+	a.layers = append(a.layers, ociFile(manifest.FileName, "", digest.FromBytes(data), int64(len(data)), data))
+	slices.SortFunc(a.layers, func(x, y ociLayer) int { return strings.Compare(x.name, y.name) })
+
+	var c modelConfig
+	c.Descriptor.Name = p.Manifest.Name
+	c.Descriptor.Revision = p.Manifest.Source.Revision
+	if p.Manifest.Source.Repo != "" {
+		c.Descriptor.SourceURL = "https://huggingface.co/" + p.Manifest.Source.Repo
+	}
+	c.Config.Architecture, c.Config.Format = "transformer", "mnn"
+	c.ModelFS.Type = "layers"
+	for _, l := range a.layers {
+		c.ModelFS.DiffIDs = append(c.ModelFS.DiffIDs, string(l.desc.Digest))
+	}
+	config, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	a.config = ociLayer{"config of the artifact", ocispec.Descriptor{MediaType: ociConfigType, Digest: digest.FromBytes(config), Size: int64(len(config))}, config}
+
+	m := ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: ociArtifactType, Config: a.config.desc,
+		Annotations: map[string]string{ocispec.AnnotationTitle: p.Manifest.Name, ociPackageDigest: string(sum)},
+	}
+	if c.Descriptor.SourceURL != "" {
+		m.Annotations[ocispec.AnnotationSource] = c.Descriptor.SourceURL
+		m.Annotations[ocispec.AnnotationRevision] = c.Descriptor.Revision
+	}
+	for _, l := range a.layers {
+		m.Layers = append(m.Layers, l.desc)
+	}
+	if a.json, err = json.Marshal(m); err != nil {
+		return nil, err
+	}
+	a.desc = ocispec.Descriptor{MediaType: m.MediaType, ArtifactType: m.ArtifactType, Digest: digest.FromBytes(a.json), Size: int64(len(a.json))}
+	return a, nil
+}
+
+func ociFile(name, role string, sum digest.Digest, size int64, data []byte) ociLayer {
+	kind := ociWeightConfig
+	switch low := strings.ToLower(path.Base(name)); {
+	case IsLicense(low), strings.HasSuffix(low, ".md"):
+		kind = ociDocument
+	case role == manifest.RoleWeights, role == manifest.RoleGraph, strings.HasSuffix(low, ".weight"), strings.HasSuffix(low, ".mnn"), strings.HasSuffix(low, ".bin"):
+		kind = ociWeights
+	}
+	return ociLayer{name, ocispec.Descriptor{
+		MediaType: kind, Digest: sum, Size: size,
+		Annotations: map[string]string{ociFilePath: name, ocispec.AnnotationTitle: name},
+	}, data}
+}
+
+// parseArtifact reads an image manifest as [newArtifact] writes it: one raw layer for each file, manifest.json among
+// them.
+func parseArtifact(b []byte) ([]ociLayer, error) {
+	var m ocispec.Manifest
+	if err := json.Unmarshal(b, &m); err != nil {
+		return nil, fmt.Errorf("the artifact's manifest: %w: %w", err, tensor.ErrCorrupt)
+	}
+	if m.MediaType != ocispec.MediaTypeImageManifest || m.ArtifactType != ociArtifactType {
+		return nil, fmt.Errorf("the artifact is of type %.100q, not a model: %w", m.ArtifactType, tensor.ErrUnsupported)
+	}
+	if len(m.Layers) > maxOCILayers {
+		return nil, fmt.Errorf("the artifact has %d layers, the limit is %d: %w", len(m.Layers), maxOCILayers, tensor.ErrCorrupt)
+	}
+	var layers []ociLayer
+	seen := map[string]bool{}
+	for _, d := range m.Layers {
+		name := d.Annotations[ociFilePath]
+		if name == "" {
+			name = d.Annotations[ocispec.AnnotationTitle]
+		}
+		if err := manifest.CheckName(name); err != nil && name != manifest.FileName {
+			return nil, fmt.Errorf("the artifact has a layer %.200q: %w", name, err)
+		}
+		if !strings.HasSuffix(d.MediaType, ".raw") || d.Size < 0 || d.Digest.Validate() != nil || d.Digest.Algorithm() != digest.SHA256 || seen[name] {
+			return nil, fmt.Errorf("the artifact's layer %s is not one file with a SHA-256 digest: %w", name, tensor.ErrUnsupported)
+		}
+		seen[name] = true
+		layers = append(layers, ociLayer{name: name, desc: d})
+	}
+	if !seen[manifest.FileName] {
+		return nil, fmt.Errorf("the artifact has no %s: %w", manifest.FileName, tensor.ErrUnsupported)
+	}
+	return layers, nil
+}

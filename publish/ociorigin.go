@@ -1,0 +1,197 @@
+package publish
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/registry/remote/auth"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// maxOCIManifest bounds an image manifest in bytes, as registries do.
+const maxOCIManifest = 4 << 20
+
+// ociOrigin is one artifact of a registry.
+type ociOrigin struct {
+	repo   *ociRepo
+	desc   ocispec.Descriptor
+	layers map[string]ocispec.Descriptor // by file name
+	http   *transfer.Client
+}
+
+// openOCI finds the artifact that registry/repository[:tag|@digest] names; without a tag it is latest.
+func openOCI(ctx context.Context, ref string, patience transfer.Options) (Origin, error) {
+	o, err := newOCIOrigin(ctx, ref, patience)
+	if err != nil {
+		return nil, fmt.Errorf("oci://%.300s: %w", ref, err)
+	}
+	return o, nil
+}
+
+func newOCIOrigin(ctx context.Context, ref string, patience transfer.Options) (*ociOrigin, error) {
+	repo, err := openRepo(ref, patience)
+	if err != nil {
+		return nil, err
+	}
+	desc, err := repo.resolve(ctx, repo.Reference.ReferenceOrDefault())
+	if err != nil {
+		return nil, err
+	}
+	if desc == nil {
+		return nil, fmt.Errorf("the registry has no %s, or does not show it: %w", repo.Reference.ReferenceOrDefault(), errNoPackage)
+	}
+	if desc.MediaType == ocispec.MediaTypeImageIndex {
+		if desc, err = repo.only(ctx, *desc); err != nil {
+			return nil, err
+		}
+	}
+	layers, err := repo.artifact(ctx, *desc)
+	if err != nil {
+		return nil, err
+	}
+	o := &ociOrigin{repo: repo, desc: *desc, layers: map[string]ocispec.Descriptor{}}
+	for _, l := range layers {
+		o.layers[l.name] = l.desc
+	}
+	home := &url.URL{Scheme: "https", Host: repo.Reference.Host()}
+	if repo.PlainHTTP {
+		home.Scheme = "http"
+	}
+	o.http = &transfer.Client{Home: home, HTTP: &http.Client{Transport: repo.transport(home)}, UserAgent: "llmexport"}
+	return o, nil
+}
+
+// transport authorizes requests to the registry; others, which go to its storage, are sent as they are. Redirects are
+// followed by transfer.Client.
+func (r *ociRepo) transport(home *url.URL) http.RoundTripper {
+	c := *r.Client.(*auth.Client)
+	c.Client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		if req.URL.Scheme == home.Scheme && strings.EqualFold(req.URL.Host, home.Host) {
+			return c.Do(req.WithContext(auth.AppendRepositoryScope(req.Context(), r.Reference, auth.ActionPull)))
+		}
+		return http.DefaultTransport.RoundTrip(req)
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return t(req) }
+
+// artifact reads and checks an image manifest.
+func (r *ociRepo) artifact(ctx context.Context, d ocispec.Descriptor) ([]ociLayer, error) {
+	b, err := r.manifestBytes(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	return parseArtifact(b)
+}
+
+// manifestBytes reads what a descriptor names, which has its digest.
+func (r *ociRepo) manifestBytes(ctx context.Context, d ocispec.Descriptor) (b []byte, err error) {
+	if d.Size > maxOCIManifest {
+		return nil, fmt.Errorf("the manifest has %d bytes, the limit is %d: %w", d.Size, maxOCIManifest, tensor.ErrCorrupt)
+	}
+	err = r.try(ctx, "read the manifest", func(ctx context.Context, touch func()) error {
+		rc, err := r.Manifests().Fetch(ctx, d)
+		if err != nil {
+			return err
+		}
+		defer rc.Close()
+		b, err = content.ReadAll(transfer.Watch(rc, touch), d)
+		if errors.Is(err, content.ErrMismatchedDigest) || errors.Is(err, content.ErrTrailingData) {
+			return fmt.Errorf("the manifest is not what its digest says: %w", tensor.ErrCorrupt)
+		}
+		return err
+	})
+	return b, err
+}
+
+// only is the one model of an index.
+func (r *ociRepo) only(ctx context.Context, d ocispec.Descriptor) (*ocispec.Descriptor, error) {
+	b, err := r.manifestBytes(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	var index ocispec.Index
+	if err := json.Unmarshal(b, &index); err != nil {
+		return nil, fmt.Errorf("the index: %w: %w", err, tensor.ErrCorrupt)
+	}
+	var found []ocispec.Descriptor
+	for _, m := range index.Manifests {
+		if m.ArtifactType == ociArtifactType && m.Size >= 0 && m.Digest.Validate() == nil {
+			found = append(found, m)
+		}
+	}
+	if len(found) != 1 {
+		return nil, fmt.Errorf("an index of %d models, name one by its digest: %w", len(found), tensor.ErrUnsupported)
+	}
+	return &found[0], nil
+}
+
+// String implements Origin.
+func (o *ociOrigin) String() string { return "oci://" + o.repo.at(o.desc) }
+
+// Manifest implements Origin.
+func (o *ociOrigin) Manifest(ctx context.Context) ([]byte, error) {
+	d := o.layers[manifest.FileName]
+	if d.Size > maxManifest {
+		return nil, fmt.Errorf("%s has %d bytes, the limit is %d: %w", manifest.FileName, d.Size, maxManifest, tensor.ErrCorrupt)
+	}
+	var b bytes.Buffer
+	err := transfer.Retry(ctx, "read "+manifest.FileName, o.repo.patience, func(ctx context.Context, touch func()) (bool, error) {
+		b.Reset()
+		rc, err := o.blob(d)(ctx, 0, d.Size)
+		if err != nil {
+			return false, err
+		}
+		defer rc.Close()
+		if _, err := io.Copy(&b, io.LimitReader(transfer.Watch(rc, touch), d.Size+1)); err != nil {
+			return false, &transfer.Retryable{Err: transfer.Redact(err)}
+		}
+		if manifest.DigestOf(b.Bytes()) != manifest.Digest(d.Digest) {
+			return false, fmt.Errorf("%s is not what the artifact lists: %w", manifest.FileName, tensor.ErrCorrupt)
+		}
+		return false, nil
+	})
+	return b.Bytes(), err
+}
+
+// Range implements Origin. An artifact that lists other content than the package's manifest lies.
+func (o *ociOrigin) Range(f manifest.File) transfer.Range {
+	d, ok := o.layers[f.Name]
+	if !ok || d.Size != f.Size || d.Digest.Encoded() != f.SHA256 {
+		return func(context.Context, int64, int64) (io.ReadCloser, error) {
+			return nil, fmt.Errorf("the artifact has %s with another size or digest than %s, or not at all: %w", f.Name, manifest.FileName, tensor.ErrCorrupt)
+		}
+	}
+	return o.blob(d)
+}
+
+func (o *ociOrigin) blob(d ocispec.Descriptor) transfer.Range {
+	return o.http.Range(o.http.Home.JoinPath("v2", o.repo.Reference.Repository, "blobs", string(d.Digest)), d.Size)
+}
+
+// printable keeps what a server says short and free of control characters.
+func printable(s string, most int) string {
+	clean := strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, s)
+	return clean[:min(len(clean), most)]
+}

@@ -1,0 +1,275 @@
+package publish
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Sizes of the pieces of a blob that are sent one after the other, in bytes. A registry may ask for larger ones.
+const (
+	ociChunk    = 8 << 20
+	maxOCIChunk = 64 << 20
+)
+
+// upload sends one blob: small ones in one request, others in chunks, of which one that was cut is sent again. An upload
+// that a killed process had begun is not continued: its address is a secret of the registry that is kept nowhere.
+func (r *ociRepo) upload(ctx context.Context, dir string, l ociLayer) error {
+	src, err := openLayer(dir, l)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	u := &ociUpload{repo: r, layer: l, src: src, sum: sha256.New(), chunk: ociChunk}
+	ctx = auth.AppendRepositoryScope(ctx, r.Reference, auth.ActionPull, auth.ActionPush)
+	return transfer.Retry(ctx, "upload "+l.name, r.patience, func(ctx context.Context, touch func()) (bool, error) {
+		was := u.at
+		err := ociError(u.run(ctx, touch))
+		return u.at > was, err
+	})
+}
+
+// layerSource is the content of a blob.
+type layerSource interface {
+	io.ReaderAt
+	io.Closer
+}
+
+type bytesSource struct{ *bytes.Reader }
+
+func (bytesSource) Close() error { return nil }
+
+func openLayer(dir string, l ociLayer) (layerSource, error) {
+	if l.data != nil {
+		return bytesSource{bytes.NewReader(l.data)}, nil
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return manifest.File{Name: l.name, Size: l.desc.Size, SHA256: l.desc.Digest.Encoded()}.OpenIn(root)
+}
+
+// ociUpload is one upload session.
+type ociUpload struct {
+	repo     *ociRepo
+	layer    ociLayer
+	src      layerSource
+	location *url.URL // of the session; nil if there is none
+	at       int64    // bytes that the registry has
+	chunk    int64
+
+	hashed int64 // bytes that sum covers
+	sum    interface {
+		io.Writer
+		Sum([]byte) []byte
+	}
+}
+
+// run continues the session, or begins one.
+func (u *ociUpload) run(ctx context.Context, touch func()) error {
+	if u.location != nil {
+		if err := u.ask(ctx); err != nil {
+			return err
+		}
+	}
+	if u.location == nil {
+		if err := u.begin(ctx); err != nil {
+			return err
+		}
+	}
+	size := u.layer.desc.Size
+	for size-u.at > u.chunk {
+		b, err := u.read(u.at, u.chunk)
+		if err != nil {
+			return err
+		}
+		header := http.Header{"Content-Range": {fmt.Sprintf("%d-%d", u.at, u.at+u.chunk-1)}}
+		resp, err := u.send(ctx, http.MethodPatch, u.location, header, b, touch)
+		if err != nil {
+			return err
+		}
+		if resp.StatusCode != http.StatusAccepted {
+			return answered(resp)
+		}
+		u.at += u.chunk
+		if err := u.follow(resp); err != nil {
+			return err
+		}
+	}
+	b, err := u.read(u.at, size-u.at)
+	if err != nil {
+		return err
+	}
+	if got := hex.EncodeToString(u.sum.Sum(nil)); got != u.layer.desc.Digest.Encoded() {
+		return fmt.Errorf("has sha256 %s, the manifest lists %s: %w", got, u.layer.desc.Digest.Encoded(), tensor.ErrCorrupt)
+	}
+	last := *u.location
+	q := last.Query()
+	q.Set("digest", string(u.layer.desc.Digest))
+	last.RawQuery = q.Encode()
+	header := http.Header{}
+	if u.at > 0 {
+		header.Set("Content-Range", fmt.Sprintf("%d-%d", u.at, size-1))
+	}
+	resp, err := u.send(ctx, http.MethodPut, &last, header, b, touch)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusCreated {
+		u.location, u.at = nil, 0 // the session is over, whatever became of it
+		return answered(resp)
+	}
+	return nil
+}
+
+// read gives the next bytes, and digests those that are new.
+func (u *ociUpload) read(off, n int64) ([]byte, error) {
+	b := make([]byte, n)
+	if _, err := u.src.ReadAt(b, off); err != nil && err != io.EOF {
+		return nil, err
+	} else if err == io.EOF && n > 0 {
+		// ReadAt may report the end together with the last byte.
+		if m, _ := u.src.ReadAt(make([]byte, 1), off+n-1); m == 0 {
+			return nil, fmt.Errorf("has become shorter: %w", tensor.ErrCorrupt)
+		}
+	}
+	if end := off + n; end > u.hashed {
+		u.sum.Write(b[u.hashed-off:])
+		u.hashed = end
+	}
+	return b, nil
+}
+
+func (u *ociUpload) begin(ctx context.Context) error {
+	u.at = 0
+	scheme := "https"
+	if u.repo.PlainHTTP {
+		scheme = "http"
+	}
+	start := &url.URL{Scheme: scheme, Host: u.repo.Reference.Host(), Path: "/v2/" + u.repo.Reference.Repository + "/blobs/uploads/"}
+	resp, err := u.send(ctx, http.MethodPost, start, nil, nil, func() {})
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusAccepted {
+		return answered(resp)
+	}
+	if n, err := strconv.ParseInt(resp.Header.Get("OCI-Chunk-Min-Length"), 10, 64); err == nil && n > u.chunk {
+		if n > maxOCIChunk {
+			return fmt.Errorf("the registry wants chunks of %d bytes, the limit is %d: %w", n, maxOCIChunk, tensor.ErrUnsupported)
+		}
+		u.chunk = n
+	}
+	return u.follow(resp)
+}
+
+// ask finds out how much of a session that was cut has arrived. One that is gone is forgotten.
+func (u *ociUpload) ask(ctx context.Context) error {
+	resp, err := u.send(ctx, http.MethodGet, u.location, nil, nil, func() {})
+	if err != nil {
+		return err
+	}
+	have, ok := int64(0), false
+	if resp.StatusCode == http.StatusNoContent {
+		if first, last, cut := strings.Cut(strings.TrimPrefix(resp.Header.Get("Range"), "bytes="), "-"); cut && first == "0" {
+			n, err := strconv.ParseInt(last, 10, 64)
+			have, ok = n+1, err == nil && n >= 0 && n < u.layer.desc.Size
+			// An empty session says 0-0, as one of a single byte does.
+			ok = ok && have > 1
+		}
+	}
+	if !ok || have > u.hashed {
+		u.location, u.at = nil, 0
+		return nil
+	}
+	u.at = have
+	return u.follow(resp)
+}
+
+// follow takes the address of the next request. It has to be on the registry: content and credentials go nowhere else.
+func (u *ociUpload) follow(resp *http.Response) error {
+	next, err := resp.Location()
+	if errors.Is(err, http.ErrNoLocation) && u.location != nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("the registry gives no address to upload to: %w", tensor.ErrCorrupt)
+	}
+	home := resp.Request.URL
+	if next.Port() == "" && home.Port() == "443" && next.Hostname() == home.Hostname() {
+		next.Host = home.Host
+	}
+	if next.Scheme != home.Scheme || !strings.EqualFold(next.Host, home.Host) {
+		return fmt.Errorf("the registry wants the upload to go to %s://%s: %w", next.Scheme, next.Host, tensor.ErrUnsupported)
+	}
+	u.location = next
+	return nil
+}
+
+// send makes one request and reads the short answer; touch is called while b leaves.
+func (u *ociUpload) send(ctx context.Context, method string, to *url.URL, header http.Header, b []byte, touch func()) (*http.Response, error) {
+	body := func() io.ReadCloser { return io.NopCloser(transfer.Watch(bytes.NewReader(b), touch)) }
+	req, err := http.NewRequestWithContext(ctx, method, to.String(), nil)
+	if err != nil {
+		return nil, transfer.Redact(err)
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	if method != http.MethodGet {
+		req.ContentLength = int64(len(b))
+	}
+	if len(b) > 0 {
+		req.Header.Set("Content-Type", "application/octet-stream")
+		req.Body, req.GetBody = body(), func() (io.ReadCloser, error) { return body(), nil }
+	}
+	resp, err := u.repo.Client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err != nil {
+		return nil, &transfer.Retryable{Err: transfer.Redact(err)}
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(text))
+	return resp, nil
+}
+
+// answered is the error of an answer that is no success.
+func answered(resp *http.Response) error {
+	e := &errcode.ErrorResponse{Method: resp.Request.Method, URL: resp.Request.URL, StatusCode: resp.StatusCode}
+	var text struct {
+		Errors errcode.Errors `json:"errors"`
+	}
+	if decodeJSON(resp.Body, &text) == nil {
+		e.Errors = text.Errors
+	}
+	return e
+}
+
+// pushManifest makes a tag name an image manifest.
+func (r *ociRepo) pushManifest(ctx context.Context, d ocispec.Descriptor, b []byte, tag string) error {
+	return r.try(ctx, "push the manifest", func(ctx context.Context, touch func()) error {
+		return r.PushReference(ctx, d, transfer.Watch(bytes.NewReader(b), touch), tag)
+	})
+}
