@@ -14,16 +14,23 @@ type Target struct {
 	Dir string `json:"dir,omitempty" jsonschema_description:"Directory of this machine, relative to the recipe."`
 	// Replace allows another package of ours at the same place to be replaced.
 	Replace bool `json:"replace,omitempty" jsonschema_description:"Replace another package of this program that is already there."`
+	// LicenseAck is the id of a licence that asks for care, which a package in a public place must name.
+	LicenseAck string `json:"license_ack,omitempty" jsonschema_description:"Id of the source's licence; needed in a public place when the source is gated, private, non-commercial or of no known licence."`
 }
 
 // publisher is one kind of place.
 type publisher struct {
 	key     string   // of the entry in a recipe
-	options []string // further keys that an entry of this kind may have
+	options []string // further keys that an entry of this kind may have, beside those of all kinds
 	doc     string
 	ref     func(t Target) string // empty when the entry is of another kind
 	open    func(t Target, baseDir string) (Store, error)
+	scheme  string                             // of references
+	place   func(rest string, t *Target) error // fills the entry of a reference without its scheme
 }
+
+// common lists the keys that entries of all kinds may have.
+var common = []string{"license_ack"}
 
 // publishers lists every kind of store, sorted by key.
 var publishers = []publisher{
@@ -39,6 +46,8 @@ var publishers = []publisher{
 			}
 			return Dir{Path: path, Replace: t.Replace}, nil
 		},
+		scheme: "dir",
+		place:  placeDir,
 	},
 }
 
@@ -64,7 +73,7 @@ func New(t Target, baseDir string) (Store, error) {
 		return nil, err
 	}
 	for key := range set {
-		if key != named[0].key && !slices.Contains(named[0].options, key) {
+		if key != named[0].key && !slices.Contains(named[0].options, key) && !slices.Contains(common, key) {
 			return nil, fmt.Errorf("%s: is no option of %s", key, named[0].key)
 		}
 	}

@@ -1,0 +1,75 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// dirOrigin is a package in a directory of this machine. What changes there while it is read shows in the digests.
+type dirOrigin string
+
+// openDir implements the scheme dir.
+func openDir(_ context.Context, rest string, _ PullOptions) (Origin, error) {
+	info, err := os.Stat(rest)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("%s is not a directory", rest)
+	}
+	abs, err := filepath.Abs(rest)
+	return dirOrigin(abs), err
+}
+
+// String implements Origin.
+func (d dirOrigin) String() string { return string(d) }
+
+// Manifest implements Origin.
+func (d dirOrigin) Manifest(context.Context) ([]byte, error) {
+	path := filepath.Join(string(d), manifest.FileName)
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file: %w", path, tensor.ErrCorrupt)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, manifest.MaxSize+1))
+	return data, errors.Join(err, f.Close())
+}
+
+// Range implements Origin.
+func (d dirOrigin) Range(f manifest.File) transfer.Range {
+	return func(_ context.Context, off, n int64) (io.ReadCloser, error) {
+		root, err := os.OpenRoot(string(d))
+		if err != nil {
+			return nil, err
+		}
+		file, err := f.OpenIn(root)
+		if err := errors.Join(err, root.Close()); err != nil {
+			return nil, err
+		}
+		if _, err := file.Seek(off, io.SeekStart); err != nil {
+			return nil, errors.Join(err, file.Close())
+		}
+		return limitedFile{io.LimitReader(file, n), file}, nil
+	}
+}
+
+// limitedFile is a part of a file.
+type limitedFile struct {
+	io.Reader
+	io.Closer
+}
