@@ -5,14 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/errdef"
@@ -120,15 +121,12 @@ func ociError(err error) error {
 		}
 		return e
 	}
-	if u := (*url.Error)(nil); errors.As(err, &u) {
-		// What the redirect policy and the disk said is final.
-		err := transfer.Redact(err)
-		if op := (*net.OpError)(nil); errors.As(err, &op) || connectionBroke(err) {
-			return &transfer.Retryable{Err: err}
-		}
-		return err
+	// What the redirect policy and the disk said is final; a connection that broke is not.
+	op := (*net.OpError)(nil)
+	if errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled) {
+		return &transfer.Retryable{Err: transfer.Redact(err)}
 	}
-	return err
+	return transfer.Redact(err)
 }
 
 // RegistryError is an answer of a registry that is no success. It is fs.ErrPermission where access was refused
@@ -222,8 +220,10 @@ func (s *ociPlace) findMissing(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
+	seen := map[digest.Digest]bool{}
 	for i, b := range blobs {
-		if !have[i] {
+		if !have[i] && !seen[b.desc.Digest] {
+			seen[b.desc.Digest] = true
 			s.missing = append(s.missing, b)
 		}
 	}

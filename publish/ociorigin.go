@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"strings"
@@ -33,12 +34,12 @@ type ociOrigin struct {
 }
 
 // openOCI finds the artifact that registry/repository[:tag|@digest] names; without a tag it is latest.
-func openOCI(ctx context.Context, ref string, patience transfer.Options) (Origin, error) {
-	o, err := newOCIOrigin(ctx, ref, patience)
+func openOCI(ctx context.Context, ref string, o PullOptions) (Origin, error) {
+	origin, err := newOCIOrigin(ctx, ref, o.Transfer)
 	if err != nil {
 		return nil, fmt.Errorf("oci://%.300s: %w", ref, err)
 	}
-	return o, nil
+	return origin, nil
 }
 
 func newOCIOrigin(ctx context.Context, ref string, patience transfer.Options) (*ociOrigin, error) {
@@ -51,7 +52,7 @@ func newOCIOrigin(ctx context.Context, ref string, patience transfer.Options) (*
 		return nil, err
 	}
 	if desc == nil {
-		return nil, fmt.Errorf("the registry has no %s, or does not show it: %w", repo.Reference.ReferenceOrDefault(), errNoPackage)
+		return nil, fmt.Errorf("the registry has no %s, or does not show it: %w", repo.Reference.ReferenceOrDefault(), fs.ErrNotExist)
 	}
 	if desc.MediaType == ocispec.MediaTypeImageIndex {
 		if desc, err = repo.only(ctx, *desc); err != nil {
@@ -148,8 +149,8 @@ func (o *ociOrigin) String() string { return "oci://" + o.repo.at(o.desc) }
 // Manifest implements Origin.
 func (o *ociOrigin) Manifest(ctx context.Context) ([]byte, error) {
 	d := o.layers[manifest.FileName]
-	if d.Size > maxManifest {
-		return nil, fmt.Errorf("%s has %d bytes, the limit is %d: %w", manifest.FileName, d.Size, maxManifest, tensor.ErrCorrupt)
+	if d.Size > manifest.MaxSize {
+		return nil, fmt.Errorf("%s has %d bytes, the limit is %d: %w", manifest.FileName, d.Size, manifest.MaxSize, tensor.ErrCorrupt)
 	}
 	var b bytes.Buffer
 	err := transfer.Retry(ctx, "read "+manifest.FileName, o.repo.patience, func(ctx context.Context, touch func()) (bool, error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -261,7 +262,7 @@ func answered(resp *http.Response) error {
 	var text struct {
 		Errors errcode.Errors `json:"errors"`
 	}
-	if decodeJSON(resp.Body, &text) == nil {
+	if json.NewDecoder(resp.Body).Decode(&text) == nil {
 		e.Errors = text.Errors
 	}
 	return e

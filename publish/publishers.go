@@ -12,6 +12,10 @@ import (
 type Target struct {
 	// Dir is a directory of this machine; a relative one is relative to the recipe.
 	Dir string `json:"dir,omitempty" jsonschema_description:"Directory of this machine, relative to the recipe."`
+	// OCI is a tag of an OCI registry, as registry/repository:tag.
+	OCI string `json:"oci,omitempty" jsonschema_description:"Tag of an OCI registry such as ghcr.io/org/name:int4."`
+	// Private says that not everyone may read what is published.
+	Private bool `json:"private,omitempty" jsonschema_description:"Not everyone may read the place."`
 	// Replace allows another package of ours at the same place to be replaced.
 	Replace bool `json:"replace,omitempty" jsonschema_description:"Replace another package of this program that is already there."`
 	// LicenseAck is the id of a licence that asks for care, which a package in a public place must name.
@@ -48,6 +52,17 @@ var publishers = []publisher{
 		},
 		scheme: "dir",
 		place:  placeDir,
+	},
+	{
+		key:     "oci",
+		options: []string{"replace", "private"},
+		doc:     "a tag of an OCI registry",
+		ref:     func(t Target) string { return t.OCI },
+		open: func(t Target, _ string) (Store, error) {
+			return OCI{Ref: t.OCI, Replace: t.Replace, Private: t.Private}, nil
+		},
+		scheme: "oci",
+		place:  func(rest string, t *Target) error { t.OCI = rest; return nil },
 	},
 }
 

@@ -1,0 +1,552 @@
+package publish
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	ggcr "github.com/google/go-containerregistry/pkg/registry"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// ociServer is a registry that somebody else wrote, with faults in front of it.
+type ociServer struct {
+	*httptest.Server
+	t testing.TB
+
+	mu       sync.Mutex
+	requests []string
+	// fault may answer in place of the registry; true if it has.
+	fault func(w http.ResponseWriter, r *http.Request) bool
+}
+
+func newOCIServer(t testing.TB) *ociServer {
+	t.Setenv("DOCKER_CONFIG", t.TempDir())
+	s := &ociServer{t: t}
+	reg := ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0)))
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.requests = append(s.requests, r.Method+" "+r.URL.Path)
+		fault := s.fault
+		s.mu.Unlock()
+		if fault != nil && fault(w, r) {
+			return
+		}
+		reg.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *ociServer) ref(tag string) string {
+	return strings.TrimPrefix(s.URL, "http://") + "/org/tiny" + tag
+}
+
+// seen counts the requests with a prefix since the last call of forget.
+func (s *ociServer) seen(prefix string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, r := range s.requests {
+		if strings.HasPrefix(r, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *ociServer) setFault(f func(w http.ResponseWriter, r *http.Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault, s.requests = f, nil
+}
+
+var quick = transfer.Options{Pause: time.Millisecond, Stall: 2 * time.Second}
+
+func (s *ociServer) store(tag string) OCI { return OCI{Ref: s.ref(tag), patience: quick} }
+
+// wantOCI demands that a reference gives exactly p.
+func wantOCI(t testing.TB, ref string, p Package) {
+	t.Helper()
+	o, err := openOCI(t.Context(), ref, PullOptions{Transfer: quick})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	want, err := p.Manifest.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := o.Manifest(t.Context()); err != nil || string(got) != string(want) {
+		t.Errorf("%s: another manifest, or %v", ref, err)
+		return
+	}
+	for _, f := range p.Manifest.Files {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := transfer.Fetch(t.Context(), path, transfer.Blob{Size: f.Size, SHA256: f.SHA256}, o.Range(f), quick); err != nil {
+			t.Errorf("%s: %v", f.Name, err)
+		}
+	}
+}
+
+func TestOCI(t *testing.T) {
+	s := newOCIServer(t)
+	one, two := newPackage(t, "one"), newPackage(t, "two")
+	store := s.store(":v1")
+
+	d, err := store.Diff(t.Context(), one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"config.json", "llm.mnn", "llm.mnn.weight", "manifest.json", "sub/empty.bin"}
+	if d.Status != Published || d.Creates != "tag v1" || !slices.Equal(d.Add, names) || d.Upload <= one.Manifest.Bytes() {
+		t.Errorf("%+v", d)
+	}
+	if n := s.seen("POST") + s.seen("PUT") + s.seen("PATCH"); n > 0 {
+		t.Errorf("a diff sent %d requests that write", n)
+	}
+	r, err := To(t.Context(), store, one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Status != Published || r.Files != 5 || r.Uploaded != d.Upload || !strings.HasPrefix(r.Ref, "oci://"+s.ref("@sha256:")) {
+		t.Errorf("%+v", r)
+	}
+	wantOCI(t, s.ref(":v1"), one)
+	wantOCI(t, strings.TrimPrefix(r.Ref, "oci://"), one)
+
+	t.Run("again", func(t *testing.T) {
+		s.setFault(nil)
+		again, err := To(t.Context(), store, one)
+		if err != nil || again.Status != Unchanged || again.Uploaded != 0 || again.Ref != r.Ref {
+			t.Errorf("%+v, %v", again, err)
+		}
+		if n := s.seen("POST") + s.seen("PUT") + s.seen("PATCH"); n > 0 {
+			t.Errorf("%d requests that write", n)
+		}
+	})
+	t.Run("another tag", func(t *testing.T) {
+		r, err := To(t.Context(), s.store(":v1-copy"), one)
+		if err != nil || r.Status != Published || r.Uploaded != 0 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+	t.Run("another package", func(t *testing.T) {
+		if _, err := To(t.Context(), store, two); err == nil || !strings.Contains(err.Error(), "holds another package, sha256:") {
+			t.Errorf("got %v", err)
+		}
+		wantOCI(t, s.ref(":v1"), one)
+	})
+	t.Run("replaced and reverted", func(t *testing.T) {
+		store := store
+		store.Replace = true
+		d, err := store.Diff(t.Context(), two)
+		want := Diff{Status: Replaced, Change: names[:4], Keep: names[4:], Upload: d.Upload}
+		if diff := cmp.Diff(want, d); err != nil || diff != "" {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+		staged, err := store.Stage(t.Context(), two)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer staged.Close()
+		wantOCI(t, s.ref(":v1"), one)
+		if r, err := staged.Commit(t.Context()); err != nil || r.Status != Replaced {
+			t.Errorf("%+v, %v", r, err)
+		}
+		wantOCI(t, s.ref(":v1"), two)
+		if err := staged.Revert(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wantOCI(t, s.ref(":v1"), one)
+	})
+	t.Run("new and reverted", func(t *testing.T) {
+		three := newPackage(t, "three")
+		staged, err := s.store(":v3").Stage(t.Context(), three)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openOCI(t.Context(), s.ref(":v3"), PullOptions{}); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("staged and visible: %v", err)
+		}
+		if _, err := staged.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := staged.Revert(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if o, err := openOCI(t.Context(), s.ref(":v3"), PullOptions{Transfer: quick}); err == nil {
+			if _, err := o.Manifest(t.Context()); err == nil {
+				t.Error("still there")
+			}
+		}
+	})
+	t.Run("moved meanwhile", func(t *testing.T) {
+		four := newPackage(t, "four")
+		staged, err := s.store(":v4").Stage(t.Context(), four)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := To(t.Context(), s.store(":v4"), one); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := staged.Commit(t.Context()); err == nil || !strings.Contains(err.Error(), "somebody else has moved it") {
+			t.Errorf("got %v", err)
+		}
+		wantOCI(t, s.ref(":v4"), one)
+	})
+	t.Run("damaged", func(t *testing.T) {
+		p := newPackage(t, "five")
+		write(t, filepath.Join(p.Dir, "llm.mnn"), "llm.mnn FIVE")
+		if _, err := To(t.Context(), s.store(":v5"), p); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn: has sha256") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("no package", func(t *testing.T) {
+		body := `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{"mediaType":"application/vnd.oci.empty.v1+json","digest":"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","size":2},"layers":[]}`
+		req, err := http.NewRequest(http.MethodPut, s.URL+"/v2/org/tiny/manifests/image", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil || resp.StatusCode != 201 {
+			t.Fatal(resp, err)
+		}
+		resp.Body.Close()
+		store := s.store(":image")
+		store.Replace = true
+		if _, err := To(t.Context(), store, one); !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), "is left alone") {
+			t.Errorf("got %v", err)
+		}
+	})
+	for _, ref := range []string{"", "tiny", "host/UPPER:v1", s.ref(""), s.ref("@sha256:" + strings.Repeat("0", 64)), s.ref(":a b")} {
+		if _, err := To(t.Context(), OCI{Ref: ref, patience: quick}, one); err == nil {
+			t.Errorf("%q was taken", ref)
+		}
+	}
+}
+
+// bigPackage has a file of several chunks.
+func bigPackage(t testing.TB, size int) Package {
+	p := newPackage(t, "big")
+	b := make([]byte, size)
+	for i := range b {
+		b[i] = byte(i * i >> 8)
+	}
+	write(t, filepath.Join(p.Dir, "llm.mnn.weight"), string(b))
+	f, err := manifest.HashFile(t.Context(), filepath.Join(p.Dir, "llm.mnn.weight"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range p.Manifest.Files {
+		if p.Manifest.Files[i].Name == f.Name {
+			p.Manifest.Files[i] = f
+		}
+	}
+	return p
+}
+
+// TestOCIUploadTrouble: whatever goes wrong for a while, the package arrives.
+func TestOCIUploadTrouble(t *testing.T) {
+	p := bigPackage(t, 3*ociChunk+12345)
+	// nth lets the nth request that match selects be handled by f.
+	nth := func(n int, match func(r *http.Request) bool, f func(w http.ResponseWriter, r *http.Request)) func(http.ResponseWriter, *http.Request) bool {
+		var mu sync.Mutex
+		count := 0
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			if !match(r) {
+				return false
+			}
+			if count++; count != n {
+				return false
+			}
+			f(w, r)
+			return true
+		}
+	}
+	method := func(m string) func(r *http.Request) bool {
+		return func(r *http.Request) bool { return r.Method == m && strings.Contains(r.URL.Path, "/blobs/") }
+	}
+	status := func(code int) func(w http.ResponseWriter, r *http.Request) {
+		return func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.WriteHeader(code)
+		}
+	}
+	cut := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.CopyN(io.Discard, r.Body, 100_000)
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		c.Close()
+	}
+	for name, fault := range map[string]func(http.ResponseWriter, *http.Request) bool{
+		"cut in the second chunk":  nth(2, method("PATCH"), cut),
+		"500 at the second chunk":  nth(2, method("PATCH"), status(500)),
+		"429 at the first":         nth(1, method("POST"), status(429)),
+		"503 at the end":           nth(1, method("PUT"), status(503)),
+		"cut at the end":           nth(5, method("PUT"), cut),
+		"503 for a look":           nth(3, method("HEAD"), status(503)),
+		"stall in the third chunk": nth(3, method("PATCH"), func(w http.ResponseWriter, r *http.Request) { time.Sleep(100 * time.Millisecond); cut(w, r) }),
+		"503 for the manifest": nth(1, func(r *http.Request) bool { return r.Method == "PUT" && strings.Contains(r.URL.Path, "/manifests/") },
+			status(503)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newOCIServer(t)
+			s.setFault(fault)
+			if _, err := To(t.Context(), s.store(":v1"), p); err != nil {
+				t.Fatal(err)
+			}
+			s.setFault(nil)
+			wantOCI(t, s.ref(":v1"), p)
+		})
+	}
+}
+
+// TestOCIRefuses: what does not get better is one clear error, and the tag stays absent.
+func TestOCIRefuses(t *testing.T) {
+	p := newPackage(t, "one")
+	for name, tc := range map[string]struct {
+		fault func(w http.ResponseWriter, r *http.Request)
+		is    error
+		want  string
+	}{
+		"denied":       {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(403) }, fs.ErrPermission, "no right"},
+		"unauthorized": {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(401) }, fs.ErrPermission, "docker login"},
+		"down":         {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(500) }, nil, "5 tries failed"},
+		"elsewhere": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", "http://192.0.2.1/x")
+			w.WriteHeader(202)
+		}, tensor.ErrUnsupported, "http://192.0.2.1"},
+		"redirected": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://192.0.2.1/x?secret=1", 307) }, nil, "redirects what is sent"},
+		"huge chunks": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("OCI-Chunk-Min-Length", "99999999999")
+			w.Header().Set("Location", r.URL.Path+"x")
+			w.WriteHeader(202)
+		}, tensor.ErrUnsupported, "wants chunks of"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newOCIServer(t)
+			s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodGet || r.Method == http.MethodHead {
+					return false
+				}
+				tc.fault(w, r)
+				return true
+			})
+			_, err := To(t.Context(), s.store(":v1"), p)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || tc.is != nil && !errors.Is(err, tc.is) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("got %v", err)
+			}
+			s.setFault(nil)
+			if _, err := openOCI(t.Context(), s.ref(":v1"), PullOptions{}); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the tag: %v", err)
+			}
+		})
+	}
+}
+
+// TestOCILies: a registry whose artifact is not what its digests and manifest.json say.
+func TestOCILies(t *testing.T) {
+	p := newPackage(t, "one")
+	s := newOCIServer(t)
+	if _, err := To(t.Context(), s.store(":v1"), p); err != nil {
+		t.Fatal(err)
+	}
+	a, err := newArtifact(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loop := 0
+	for name, tc := range map[string]struct {
+		fault func(w http.ResponseWriter, r *http.Request) bool
+		want  string
+	}{
+		"another manifest.json": {func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, string(manifest.DigestOf(a.manifestJSON))) {
+				return false
+			}
+			fmt.Fprint(w, strings.Repeat("x", len(a.manifestJSON)))
+			return true
+		}, "is not what the artifact lists"},
+		"a manifest.json without end": {func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, "/blobs/") {
+				return false
+			}
+			for range 1000 {
+				if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+					break
+				}
+			}
+			return true
+		}, "is not what the artifact lists"},
+		"a redirect loop": {func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, "/blobs/") {
+				return false
+			}
+			loop++
+			http.Redirect(w, r, fmt.Sprintf("%s?%d", r.URL.Path, loop), 307)
+			return true
+		}, "redirects more than"},
+		"another image manifest": {func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/manifests/sha256") {
+				return false
+			}
+			w.Header().Set("Content-Type", a.desc.MediaType)
+			fmt.Fprint(w, strings.Repeat(" ", len(a.json)))
+			return true
+		}, ""},
+		"a huge image manifest": {func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, "/manifests/") {
+				return false
+			}
+			w.Header().Set("Content-Type", a.desc.MediaType)
+			w.Header().Set("Docker-Content-Digest", string(a.desc.Digest))
+			w.Header().Set("Content-Length", "999999999")
+			return true
+		}, "the limit is"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.setFault(tc.fault)
+			o, err := openOCI(t.Context(), s.ref(":v1"), PullOptions{Transfer: quick})
+			if err == nil {
+				_, err = o.Manifest(t.Context())
+			}
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	s.setFault(nil)
+	o, err := openOCI(t.Context(), s.ref(":v1"), PullOptions{Transfer: quick})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lie := p.Manifest.Files[0]
+	lie.Size++
+	if _, err := o.Range(lie)(t.Context(), 0, lie.Size); !errors.Is(err, tensor.ErrCorrupt) {
+		t.Errorf("another size: %v", err)
+	}
+	if _, err := o.Range(manifest.File{Name: "none"})(t.Context(), 0, 1); !errors.Is(err, tensor.ErrCorrupt) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// TestOCICredentials: a password goes to the registry's token service, the token to the registry, and neither to the
+// storage that it redirects to.
+func TestOCICredentials(t *testing.T) {
+	p := newPackage(t, "one")
+	s := newOCIServer(t)
+	blobs := map[string][]byte{}
+	storage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			t.Error("credentials were sent to the storage")
+		}
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(string(blobs[r.URL.Path])))
+	}))
+	t.Cleanup(storage.Close)
+	for _, f := range p.Manifest.Files {
+		b, err := os.ReadFile(filepath.Join(p.Dir, filepath.FromSlash(f.Name)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		blobs["/"+f.SHA256] = b
+	}
+	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/token" {
+			if user, pass, _ := r.BasicAuth(); user != "me" || pass != "pass-word" {
+				w.WriteHeader(401)
+				return true
+			}
+			_ = json.NewEncoder(w).Encode(map[string]string{"token": "bearer-of-" + base64.RawURLEncoding.EncodeToString([]byte(r.URL.Query().Get("scope")))})
+			return true
+		}
+		if !strings.HasPrefix(r.Header.Get("Authorization"), "Bearer bearer-of-") {
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="r",scope="repository:org/tiny:pull,push"`, s.URL))
+			w.WriteHeader(401)
+			return true
+		}
+		if i := strings.Index(r.URL.Path, "/blobs/sha256:"); r.Method == http.MethodGet && i > 0 {
+			if sum := r.URL.Path[i+len("/blobs/sha256:"):]; blobs["/"+sum] != nil {
+				http.Redirect(w, r, storage.URL+"/"+sum, 307)
+				return true
+			}
+		}
+		return false
+	})
+	if _, err := To(t.Context(), s.store(":v1"), p); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("without credentials: %v", err)
+	}
+	host := strings.TrimPrefix(s.URL, "http://")
+	config := fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, host, base64.StdEncoding.EncodeToString([]byte("me:pass-word")))
+	write(t, filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), config)
+	if _, err := To(t.Context(), s.store(":v1"), p); err != nil {
+		t.Fatal(err)
+	}
+	wantOCI(t, s.ref(":v1"), p)
+}
+
+// TestOCIArtifact: the bytes that a registry gets are a promise; see testdata/oci.
+func TestOCIArtifact(t *testing.T) {
+	a, err := newArtifact(newPackage(t, "one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := string(a.json) + "\n" + string(a.config.data) + "\n"
+	path := filepath.Join("testdata", "oci", "artifact.txt")
+	if *update {
+		write(t, path, got)
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if layers, err := parseArtifact(a.json); err != nil || len(layers) != 5 {
+		t.Errorf("%d layers, %v", len(layers), err)
+	}
+}
+
+func FuzzOCIArtifact(f *testing.F) {
+	a, err := newArtifact(newPackage(f, "one"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(a.json)
+	f.Add([]byte(strings.ReplaceAll(string(a.json), "llm.mnn.weight", "../llm")))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		layers, err := parseArtifact(b)
+		if err != nil {
+			return
+		}
+		for _, l := range layers {
+			if l.name != manifest.FileName && manifest.CheckName(l.name) != nil || l.desc.Size < 0 {
+				t.Errorf("layer %q of %d bytes was taken", l.name, l.desc.Size)
+			}
+		}
+	})
+}
