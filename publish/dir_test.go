@@ -340,17 +340,30 @@ const (
 	killStep   = "PUBLISH_TEST_KILL_STEP"
 	killTarget = "PUBLISH_TEST_KILL_TARGET"
 	killExit   = 77
+
+	killPackage = "PUBLISH_TEST_KILL_PACKAGE"
 )
 
 // TestMain is also the process that TestPublishKilled kills.
 func TestMain(m *testing.M) {
+	if ref := os.Getenv("PUBLISH_TEST_OCI"); ref != "" {
+		p, err := Open(os.Getenv(killPackage))
+		if err == nil {
+			_, err = To(context.Background(), OCI{Ref: ref}, p)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if target := os.Getenv(killTarget); target != "" {
 		last, err := strconv.Atoi(os.Getenv(killStep))
 		if err != nil {
 			panic(err)
 		}
 		n := 0
-		p, err := Open(os.Getenv("PUBLISH_TEST_KILL_PACKAGE"))
+		p, err := Open(os.Getenv(killPackage))
 		if err == nil {
 			_, err = To(context.Background(), Dir{Path: target, Replace: true, step: func(string) error {
 				if n++; n == last {
@@ -378,7 +391,7 @@ func TestPublishKilled(t *testing.T) {
 			target := filepath.Join(base, "out")
 			mustPublish(t, Dir{Path: target}, one)
 			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), killTarget+"="+target, killStep+"="+strconv.Itoa(i+1), "PUBLISH_TEST_KILL_PACKAGE="+staged)
+			cmd.Env = append(os.Environ(), killTarget+"="+target, killStep+"="+strconv.Itoa(i+1), killPackage+"="+staged)
 			out, _ := cmd.CombinedOutput()
 			if code := cmd.ProcessState.ExitCode(); code != killExit {
 				t.Fatalf("exit code %d: %s", code, out)

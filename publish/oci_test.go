@@ -20,6 +20,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	ggcr "github.com/google/go-containerregistry/pkg/registry"
+	"oras.land/oras-go/v2"
+	"oras.land/oras-go/v2/content/file"
+	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -132,6 +135,25 @@ func TestOCI(t *testing.T) {
 	wantOCI(t, s.ref(":v1"), one)
 	wantOCI(t, strings.TrimPrefix(r.Ref, "oci://"), one)
 
+	t.Run("oras pull", func(t *testing.T) {
+		out := t.TempDir()
+		files, err := file.New(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer files.Close()
+		repo, err := remote.NewRepository(s.ref(":v1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		repo.PlainHTTP = true
+		if _, err := oras.Copy(t.Context(), repo, "v1", files, "", oras.DefaultCopyOptions); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenVerified(t.Context(), out); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("again", func(t *testing.T) {
 		s.setFault(nil)
 		again, err := To(t.Context(), store, one)

@@ -1,0 +1,127 @@
+//go:build registry
+
+package publish
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// startRegistry runs the registry of the CNCF distribution project, as Debian packages it.
+func startRegistry(t *testing.T) string {
+	bin := os.Getenv("REGISTRY_BIN")
+	if bin == "" {
+		t.Skip("REGISTRY_BIN names no docker-registry")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	dir := t.TempDir()
+	config := fmt.Sprintf("version: 0.1\nlog: {level: fatal}\nstorage:\n  filesystem: {rootdirectory: %s}\n  delete: {enabled: true}\nhttp: {addr: %s}\n", filepath.Join(dir, "data"), addr)
+	write(t, filepath.Join(dir, "config.yml"), config)
+	cmd := exec.Command(bin, "serve", filepath.Join(dir, "config.yml"))
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	for range 100 {
+		if resp, err := http.Get("http://" + addr + "/v2/"); err == nil {
+			resp.Body.Close()
+			return addr
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatal("the registry does not answer")
+	return ""
+}
+
+func TestRealRegistry(t *testing.T) {
+	t.Setenv("DOCKER_CONFIG", t.TempDir())
+	addr := startRegistry(t)
+	one, big := newPackage(t, "one"), bigPackage(t, 5*ociChunk+77)
+	ref := addr + "/org/tiny:v1"
+	store := OCI{Ref: ref, patience: quick}
+	r, err := To(t.Context(), store, one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOCI(t, ref, one)
+	store.Replace = true
+	staged, err := store.Stage(t.Context(), big)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOCI(t, ref, one)
+	if _, err := staged.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantOCI(t, ref, big)
+	if err := staged.Revert(t.Context()); err != nil {
+		t.Error(err)
+	}
+	wantOCI(t, ref, one)
+	if again, err := To(t.Context(), store, one); err != nil || again.Status != Unchanged || again.Ref != r.Ref {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if again, err := To(t.Context(), store, big); err != nil || again.Uploaded != 0 {
+		t.Errorf("%+v, %v", again, err)
+	}
+
+	t.Run("new and reverted", func(t *testing.T) {
+		store := OCI{Ref: addr + "/org/other:v1", patience: quick}
+		staged, err := store.Stage(t.Context(), one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := staged.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := staged.Revert(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := openOCI(t.Context(), addr+"/org/other:v1", PullOptions{Transfer: quick}); err == nil {
+			t.Error("still there")
+		}
+	})
+	t.Run("killed", func(t *testing.T) {
+		p := bigPackage(t, 9*ociChunk+1)
+		staged := filepath.Join(t.TempDir(), "package")
+		mustPublish(t, Dir{Path: staged}, p)
+		ref := addr + "/org/killed:v1"
+		kills := 0
+		for range 20 {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), "PUBLISH_TEST_OCI="+ref, killPackage+"="+staged)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Duration(rand.IntN(250)) * time.Millisecond)
+			_ = cmd.Process.Kill()
+			if _ = cmd.Wait(); !cmd.ProcessState.Success() {
+				kills++
+			}
+			if _, err := openOCI(t.Context(), ref, PullOptions{Transfer: quick}); err == nil {
+				wantOCI(t, ref, p)
+			} else if !strings.Contains(err.Error(), "has no v1") {
+				t.Error(err)
+			}
+		}
+		if _, err := To(t.Context(), OCI{Ref: ref, patience: quick}, p); err != nil {
+			t.Error(err)
+		}
+		wantOCI(t, ref, p)
+		t.Logf("%d runs killed", kills)
+	})
+}
