@@ -95,9 +95,19 @@ type Snapshot struct {
 	Dir string
 	// Repo and Revision, a commit hash, say where they came from; empty for a local directory.
 	Repo, Revision string
+	// Source is where Repo lives: empty for the Hugging Face hub, or [ModelScope].
+	Source string
+	// Gated is how the repository guards its files: "auto" or "manual" where its terms must be accepted,
+	// empty where not, or where the listing was not asked for.
+	Gated string
+	// Private is set for a repository that only its owner sees.
+	Private bool
 	// Files lists what an export may read, sorted by name.
 	Files []File
 }
+
+// ModelScope is the Source of repositories of modelscope.cn.
+const ModelScope = "modelscope"
 
 // File is one file of a snapshot.
 type File struct {
