@@ -19,6 +19,7 @@ import (
 const (
 	tmpMark     = ".tmp-"
 	oldMark     = ".old-"
+	pullMark    = ".pull-"
 	suffixBytes = 8
 )
 
@@ -28,7 +29,7 @@ func suffix() string {
 	return hex.EncodeToString(b)
 }
 
-// marked reports whether name is that of a directory which swap or fill made for base.
+// marked reports whether name is that of a directory which this program made for base.
 func marked(name, base, mark string) bool {
 	s, ok := strings.CutPrefix(name, base+mark)
 	if !ok || len(s) != hex.EncodedLen(suffixBytes) || strings.ToLower(s) != s {
@@ -39,9 +40,9 @@ func marked(name, base, mark string) bool {
 }
 
 // repair finishes what killed runs left beside the target. The lock is held, so none of it is in use.
-// What a run was building is removed. A package that was moved aside goes back when nothing took its
+// What a run was building is removed, but keep, with which this one goes on. A package that was moved aside goes back when nothing took its
 // place, and is removed when something did and replacing is allowed.
-func (d Dir) repair(ctx context.Context, target string) error {
+func (d Dir) repair(ctx context.Context, target, keep string) error {
 	parent, base := filepath.Split(target)
 	entries, err := os.ReadDir(parent)
 	if err != nil {
@@ -52,7 +53,12 @@ func (d Dir) repair(ctx context.Context, target string) error {
 	for _, e := range entries {
 		path := filepath.Join(parent, e.Name())
 		switch {
-		case !e.IsDir():
+		case !e.IsDir() || path == keep:
+		case marked(e.Name(), base, pullMark):
+			log.Info().Str("dir", e.Name()).Msg("removing what a pull of another package had begun")
+			if err := os.RemoveAll(path); err != nil {
+				log.Warn().Err(err).Msg("what a killed pull left could not be removed")
+			}
 		case marked(e.Name(), base, tmpMark):
 			if err := os.RemoveAll(path); err != nil {
 				log.Warn().Err(err).Msg("what a killed run left could not be removed")

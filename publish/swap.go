@@ -1,0 +1,250 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// beside is where a package is made that a directory will become.
+type beside struct {
+	work  string // removed at the end
+	whole string // the package: work, or a directory in it
+	keep  bool   // when the package got no place: a later run goes on with it
+}
+
+// stagedDir is a directory whose lock is held, and a package beside it that may take its place.
+type stagedDir struct {
+	beside
+	d       Dir
+	target  string
+	was     occupant
+	receipt Receipt
+	shown   bool
+	old     string   // where the replaced package is, until Close
+	parents []string // that were made
+	unlock  func()
+	log     *zerolog.Logger
+}
+
+// begin locks the target, mends what killed runs left, and says what is there. Close must follow after a nil error.
+func (d Dir) begin(ctx context.Context, target string, sum manifest.Digest, b beside) (_ *stagedDir, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s := &stagedDir{beside: b, d: d, target: target, log: zerolog.Ctx(ctx)}
+	defer func() {
+		if err != nil {
+			s.keep = true // it is not ours yet
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if s.parents, err = makeParents(filepath.Dir(target)); err != nil {
+		return nil, err
+	}
+	if s.unlock, err = lock(ctx, target); err != nil {
+		return nil, err
+	}
+	if err := d.repair(ctx, target, b.work); err != nil {
+		return nil, err
+	}
+	s.was, err = d.inspect(ctx, target, sum)
+	return s, err
+}
+
+// Commit implements Staged.
+func (s *stagedDir) Commit(ctx context.Context) (Receipt, error) {
+	if s.shown || s.was.same {
+		return s.receipt, nil
+	}
+	err := ctx.Err()
+	if err == nil {
+		err = s.show()
+	}
+	if err != nil {
+		return Receipt{}, fmt.Errorf("%s: %w", s.d.Path, err)
+	}
+	return s.receipt, nil
+}
+
+// show puts the package in the target's place. The context is not asked between the steps: it is a matter of a few
+// renames, and stopping between them helps nobody.
+func (s *stagedDir) show() (err error) {
+	var undo []func() error
+	defer func() {
+		if err == nil {
+			return
+		}
+		for i := len(undo) - 1; i >= 0; i-- {
+			err = errors.Join(err, undo[i]())
+		}
+	}()
+	old := s.target + oldMark + suffix()
+	switch {
+	case s.was.old != nil:
+		if err := s.d.do("move aside", func() error { return os.Rename(s.target, old) }); err != nil {
+			return err
+		}
+		undo = append(undo, func() error { return os.Rename(old, s.target) })
+		// Somebody may have put a file there during the copy, which takes minutes.
+		if err := onlyListed(s.was.old, old); err != nil {
+			return err
+		}
+	case s.was.empty != 0:
+		if err := s.d.do("remove empty", func() error { return os.Remove(s.target) }); err != nil {
+			return err
+		}
+		undo = append(undo, func() error { return os.Mkdir(s.target, s.was.empty.Perm()) })
+	}
+	if err := s.d.do("move in", func() error { return os.Rename(s.whole, s.target) }); err != nil {
+		return err
+	}
+	undo = append(undo, func() error { return os.Rename(s.target, s.whole) })
+	if err := s.d.do("sync parent", func() error { return syncDir(filepath.Dir(s.target)) }); err != nil {
+		return err
+	}
+	s.shown = true
+	if s.was.old != nil {
+		s.old = old
+	}
+	return nil
+}
+
+// Revert implements Staged. A run that is killed in it leaves what one leaves that is killed in Commit.
+func (s *stagedDir) Revert(context.Context) error {
+	if !s.shown {
+		return nil
+	}
+	if err := s.revert(); err != nil {
+		return fmt.Errorf("%s shows the new package: %w", s.d.Path, err)
+	}
+	return nil
+}
+
+func (s *stagedDir) revert() error {
+	m, err := manifest.Open(s.target)
+	if err != nil {
+		return err
+	}
+	if err := onlyListed(m, s.target); err != nil {
+		return err
+	}
+	if err := s.d.do("move out", func() error { return os.Rename(s.target, s.whole) }); err != nil {
+		return err
+	}
+	switch {
+	case s.old != "":
+		err = s.d.do("move back", func() error { return os.Rename(s.old, s.target) })
+	case s.was.empty != 0:
+		err = s.d.do("make empty", func() error { return os.Mkdir(s.target, s.was.empty.Perm()) })
+	}
+	if err != nil {
+		return errors.Join(err, os.Rename(s.whole, s.target))
+	}
+	s.shown, s.old = false, ""
+	return s.d.do("sync parent back", func() error { return syncDir(filepath.Dir(s.target)) })
+}
+
+// Close implements Staged.
+func (s *stagedDir) Close() error {
+	var err error
+	if s.old != "" {
+		if derr := s.d.discard(s.old, s.target); derr != nil {
+			s.log.Warn().Err(derr).Msg("the replaced package could not be removed; the next publish tries again")
+		}
+	}
+	if s.shown || s.was.same || !s.keep {
+		err = os.RemoveAll(s.work)
+	}
+	if s.unlock != nil {
+		s.unlock()
+	}
+	if !s.shown {
+		removeEmpty(s.parents)
+	}
+	return err
+}
+
+// occupant is what the target held before.
+type occupant struct {
+	same  bool               // the package itself, intact
+	old   *manifest.Manifest // a package that may be replaced
+	empty fs.FileMode        // mode of an empty directory, else 0
+}
+
+// status is what putting a package there makes of it.
+func (o occupant) status() Status {
+	switch {
+	case o.same:
+		return Unchanged
+	case o.old != nil:
+		return Replaced
+	}
+	return Published
+}
+
+func (d Dir) inspect(ctx context.Context, target string, sum manifest.Digest) (occupant, error) {
+	info, err := os.Lstat(target)
+	if errors.Is(err, fs.ErrNotExist) {
+		return occupant{}, nil
+	}
+	if err != nil {
+		return occupant{}, err
+	}
+	if !info.IsDir() {
+		return occupant{}, errors.New("exists and is not a directory; it is left alone")
+	}
+	entries, err := os.ReadDir(target)
+	if err != nil {
+		return occupant{}, err
+	}
+	if len(entries) == 0 {
+		return occupant{empty: info.Mode()}, nil
+	}
+	m, err := manifest.Open(target)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return occupant{}, errors.New("holds files and no package; it is left alone")
+	case err != nil:
+		return occupant{}, fmt.Errorf("holds no package that this program reads and is left alone: %w", err)
+	}
+	if m.Digest == sum {
+		err = m.VerifyFiles(ctx, target)
+		if err == nil {
+			return occupant{same: true}, nil
+		}
+		if !errors.Is(err, tensor.ErrCorrupt) {
+			return occupant{}, err
+		}
+		err = fmt.Errorf("holds this package and it is damaged; set replace to write it again: %w", err)
+	} else {
+		err = fmt.Errorf("holds another package, %s; set replace to replace it", m.Digest)
+	}
+	if !d.Replace {
+		return occupant{}, err
+	}
+	if err := onlyListed(m, target); err != nil {
+		return occupant{}, err
+	}
+	return occupant{old: m}, nil
+}
+
+// onlyListed refuses a package whose removal would remove more than was published.
+func onlyListed(m *manifest.Manifest, dir string) error {
+	extra, err := m.Extra(dir)
+	if err != nil {
+		return err
+	}
+	if len(extra) > 0 {
+		return fmt.Errorf("holds a package and %d more files or directories, %q first; move them away before it is replaced", len(extra), extra[0])
+	}
+	return nil
+}
