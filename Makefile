@@ -36,6 +36,9 @@ PATIENCE ?= 5m
 BENCH_TEXTS      ?= code
 BENCH_TOKENIZERS ?= qwen3 llama3
 
+# The store that `make s3` tests against.
+MINIO ?= github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
+
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Generated code depends on the release of the generator.
 FLATC       := 2.0.8
@@ -69,15 +72,12 @@ bigtest: ## write the weights of an 18 GiB synthetic checkpoint, plan a terabyte
 	LLMEXPORT_BIG=38 go test -count 1 -run TestMemoryIsBounded -v ./pipeline/plan
 	LLMEXPORT_BIG=1 go test -count 1 -timeout 30m -run 'TestPlanOfATerabyte|TestExpertsStream' -v ./cmd/llmexport
 
-.PHONY: registry
-registry: ## test publishing to a real OCI registry, that of Debian's package docker-registry or REGISTRY_BIN
-	@set -euo pipefail; bin=$${REGISTRY_BIN:-$$(command -v docker-registry || true)}; if [ -z "$$bin" ]; then \
-		dir=.venv/registry; bin=$$PWD/$$dir/usr/bin/docker-registry; \
-		if [ ! -x "$$bin" ] && command -v apt-get >/dev/null; then mkdir -p $$dir; (cd $$dir && apt-get download -q docker-registry >/dev/null 2>&1 && dpkg -x docker-registry_*.deb .) || true; fi; \
+.PHONY: s3
+s3: ## test publishing to a real S3 store, MinIO, which MINIO_BIN or the path has, or which is built from its sources (minutes)
+	@set -euo pipefail; bin=$${MINIO_BIN:-$$(command -v minio || true)}; if [ -z "$$bin" ]; then \
+		bin=$$PWD/.venv/minio/minio; [ -x "$$bin" ] || GOFLAGS=-mod=mod GOBIN=$$PWD/.venv/minio go install $(MINIO) || true; \
 	fi; \
-	if [ ! -x "$$bin" ]; then echo "registry: skipped, there is no docker-registry"; else \
-		REGISTRY_BIN=$$bin go test -count 1 -tags registry $(TESTFLAGS) -run TestRealRegistry ./publish; \
-	fi
+	if [ ! -x "$$bin" ]; then echo "s3: skipped, there is no minio"; else MINIO_BIN=$$bin go test -count 1 -tags s3 $(TESTFLAGS) -run TestRealS3 ./publish; fi
 
 .PHONY: race
 race: ## test the small packages under the race detector (needs a C compiler)

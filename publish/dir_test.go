@@ -346,10 +346,10 @@ const (
 
 // TestMain is also the process that TestPublishKilled kills.
 func TestMain(m *testing.M) {
-	if ref := os.Getenv("PUBLISH_TEST_OCI"); ref != "" {
+	if ref := os.Getenv("PUBLISH_TEST_S3"); ref != "" {
 		p, err := Open(os.Getenv(killPackage))
 		if err == nil {
-			_, err = To(context.Background(), OCI{Ref: ref}, p)
+			_, err = To(context.Background(), S3{Ref: ref, Endpoint: os.Getenv("PUBLISH_TEST_S3_ENDPOINT"), Region: "us-east-1", part: testPart}, p)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -22,7 +22,7 @@ type origin struct {
 // origins lists every kind, sorted by scheme. A reference without a scheme is a directory.
 var origins = []origin{
 	{"dir", "dir:PATH or a plain path", openDir},
-	{"oci", "oci://registry/repository:tag or @digest", openOCI},
+	{"s3", "s3://bucket/prefix", openS3},
 }
 
 // splitRef takes the scheme off a reference: "hf://org/name" and "dir:path" have one. A plain path has none, a drive

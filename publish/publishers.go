@@ -12,8 +12,12 @@ import (
 type Target struct {
 	// Dir is a directory of this machine; a relative one is relative to the recipe.
 	Dir string `json:"dir,omitempty" jsonschema_description:"Directory of this machine, relative to the recipe."`
-	// OCI is a tag of an OCI registry, as registry/repository:tag.
-	OCI string `json:"oci,omitempty" jsonschema_description:"Tag of an OCI registry such as ghcr.io/org/name:int4."`
+	// S3 is a prefix of a bucket, as s3://bucket/prefix.
+	S3 string `json:"s3,omitempty" jsonschema_description:"Prefix of a bucket in an S3-compatible store such as s3://bucket/prefix."`
+	// Endpoint is the base URL of a store or hub that is not the usual one.
+	Endpoint string `json:"endpoint,omitempty" jsonschema_description:"Base URL of the store or hub if it is not the usual one."`
+	// Region is that of a bucket.
+	Region string `json:"region,omitempty" jsonschema_description:"Region of the bucket."`
 	// Private says that not everyone may read what is published.
 	Private bool `json:"private,omitempty" jsonschema_description:"Not everyone may read the place."`
 	// Replace allows another package of ours at the same place to be replaced.
@@ -54,15 +58,15 @@ var publishers = []publisher{
 		place:  placeDir,
 	},
 	{
-		key:     "oci",
-		options: []string{"replace", "private"},
-		doc:     "a tag of an OCI registry",
-		ref:     func(t Target) string { return t.OCI },
+		key:     "s3",
+		options: []string{"replace", "private", "endpoint", "region"},
+		doc:     "a prefix of a bucket in an S3-compatible store",
+		ref:     func(t Target) string { return t.S3 },
 		open: func(t Target, _ string) (Store, error) {
-			return OCI{Ref: t.OCI, Replace: t.Replace, Private: t.Private}, nil
+			return S3{Ref: t.S3, Endpoint: t.Endpoint, Region: t.Region, Replace: t.Replace, Private: t.Private}, nil
 		},
-		scheme: "oci",
-		place:  func(rest string, t *Target) error { t.OCI = rest; return nil },
+		scheme: "s3",
+		place:  placeS3,
 	},
 }
 

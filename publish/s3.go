@@ -1,0 +1,432 @@
+package publish
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+const (
+	// s3Marker names what is on its way to a prefix, so that a run that was killed is continued.
+	s3Marker = ".llmexport-upload.json"
+	// s3Sum is the user metadata with the SHA-256 of an object: an ETag is none.
+	s3Sum = "Llmexport-Sha256"
+	// maxS3Objects bounds the objects of a prefix that is looked at.
+	maxS3Objects = 10_000
+)
+
+// S3 publishes to a prefix of a bucket in an S3-compatible store, one object for each file, manifest.json last: a prefix
+// without it holds no package. Large files are multipart uploads, which nobody sees before Commit completes them. In
+// a prefix that holds another package there is a moment in Commit, between the first file and manifest.json, when
+// files and manifest do not fit together; a pull notices and says so.
+type S3 struct {
+	// Ref is s3://bucket/prefix.
+	Ref string
+	// Endpoint is the store's base URL; empty is AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or Amazon's.
+	Endpoint string
+	// Region is the bucket's; empty is AWS_REGION, AWS_DEFAULT_REGION or what the store says.
+	Region string
+	// Replace allows another package in the prefix to be replaced. It never allows other objects to be.
+	Replace bool
+	// Private states that the bucket is not open to everyone.
+	Private bool
+
+	patience transfer.Options // tests shorten it
+	part     int64            // bytes of a part; 0 is s3Part
+}
+
+// String names the prefix.
+func (s S3) String() string { return "s3 " + strings.TrimPrefix(s.Ref, "s3://") }
+
+// Public implements Store.
+func (s S3) Public() bool { return !s.Private }
+
+// s3Bucket is a prefix of a bucket.
+type s3Bucket struct {
+	minio.Core
+	bucket, prefix   string // prefix is empty or ends in a slash
+	endpoint, region string // as they were given, for references
+	patience         transfer.Options
+}
+
+// openBucket reads reference and credentials; it sends nothing.
+func openBucket(s S3) (*s3Bucket, error) {
+	rest, ok := strings.CutPrefix(s.Ref, "s3://")
+	bucket, prefix, _ := strings.Cut(rest, "/")
+	prefix = strings.Trim(prefix, "/")
+	if !ok || bucket == "" || prefix != "" && manifest.CheckName(prefix) != nil {
+		return nil, fmt.Errorf("%.300q is not of the form s3://bucket/prefix", s.Ref)
+	}
+	if prefix != "" {
+		prefix += "/"
+	}
+	endpoint := cmp.Or(s.Endpoint, os.Getenv("AWS_ENDPOINT_URL_S3"), os.Getenv("AWS_ENDPOINT_URL"), "https://s3.amazonaws.com")
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Trim(u.Path, "/") != "" || u.User != nil {
+		return nil, errors.New("the endpoint of the store is not an http or https address without a path")
+	}
+	client, err := minio.New(u.Host, &minio.Options{
+		Creds: credentials.NewChainCredentials([]credentials.Provider{
+			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{Client: &http.Client{Timeout: maxIAM}},
+		}),
+		Secure: u.Scheme == "https", Region: cmp.Or(s.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")),
+		MaxRetries: 1, // they are repeated here
+	})
+	if err != nil {
+		return nil, err
+	}
+	client.SetAppInfo("llmexport", "1")
+	return &s3Bucket{Core: minio.Core{Client: client}, bucket: bucket, prefix: prefix, endpoint: s.Endpoint, region: s.Region, patience: s.patience}, nil
+}
+
+// ref is what pull takes.
+func (b *s3Bucket) ref() string {
+	q := url.Values{}
+	if b.endpoint != "" {
+		q.Set("endpoint", b.endpoint)
+	}
+	if b.region != "" {
+		q.Set("region", b.region)
+	}
+	ref := "s3://" + b.bucket + "/" + strings.TrimSuffix(b.prefix, "/")
+	if len(q) > 0 {
+		ref += "?" + q.Encode()
+	}
+	return ref
+}
+
+// try repeats what may go better next time.
+func (b *s3Bucket) try(ctx context.Context, what string, do func(ctx context.Context, touch func()) error) error {
+	return transfer.Retry(ctx, what, b.patience, func(ctx context.Context, touch func()) (bool, error) {
+		return false, s3Error(do(ctx, touch))
+	})
+}
+
+// StoreError is an answer of an S3 store that is no success. It is fs.ErrPermission where access was refused and
+// fs.ErrNotExist where there is nothing.
+type StoreError struct {
+	Status  int
+	Code    string // the store's own word, such as "AccessDenied"
+	Message string
+}
+
+func (e *StoreError) Error() string {
+	s := strings.TrimSpace(fmt.Sprintf("the store answers %d %s", e.Status, e.Code))
+	switch {
+	case e.Code == "NoSuchBucket":
+		return s + ": make the bucket first"
+	case e.Status == 401 || e.Status == 403:
+		return s + ": check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and the rights of the account"
+	case e.Message != "":
+		return s + ": " + e.Message
+	}
+	return s
+}
+
+// Is makes a StoreError match fs.ErrPermission and fs.ErrNotExist.
+func (e *StoreError) Is(target error) bool {
+	return (e.Status == 401 || e.Status == 403) && target == fs.ErrPermission || e.Status == 404 && target == fs.ErrNotExist
+}
+
+// s3Error says what a store answered, and whether another try may go well.
+func s3Error(err error) error {
+	again := (*transfer.Retryable)(nil)
+	if err == nil || errors.As(err, &again) {
+		return err
+	}
+	if answer := (minio.ErrorResponse{}); errors.As(err, &answer) && answer.StatusCode > 0 {
+		e := &StoreError{Status: answer.StatusCode, Code: printable(answer.Code, 60), Message: printable(answer.Message, 200)}
+		if transfer.Transient(e.Status) || e.Code == "SlowDown" || e.Code == "RequestTimeout" {
+			return &transfer.Retryable{Err: e}
+		}
+		return e
+	}
+	// The library hides what broke a connection in an error of the request.
+	u, op := (*url.Error)(nil), (*net.OpError)(nil)
+	if errors.As(err, &u) || errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled) {
+		return &transfer.Retryable{Err: transfer.Redact(err)}
+	}
+	return transfer.Redact(err)
+}
+
+// s3Object is an object of a prefix.
+type s3Object struct {
+	size int64
+	etag string
+	sum  string // SHA-256 that we noted; empty for an object that is not ours
+}
+
+// s3Place is the state of a prefix and what publishing makes of it.
+type s3Place struct {
+	*s3Bucket
+	p            Package
+	manifestJSON []byte
+	old          *manifest.Manifest
+	objects      map[string]s3Object
+	missing      []manifest.File // that have to be sent, manifest.json not among them
+	receipt      Receipt
+}
+
+// look reads the state of the prefix. It changes nothing.
+func (s S3) look(ctx context.Context, p Package) (*s3Place, error) {
+	b, err := openBucket(s)
+	if err != nil {
+		return nil, err
+	}
+	data, sum, err := p.Manifest.Seal()
+	if err != nil {
+		return nil, err
+	}
+	x := &s3Place{s3Bucket: b, p: p, manifestJSON: data}
+	x.receipt = Receipt{
+		Status: Published, Store: "s3", Ref: b.ref(), Digest: sum,
+		Files: len(p.Manifest.Files) + 1, Bytes: p.Manifest.Bytes() + int64(len(data)),
+	}
+	if x.objects, err = b.list(ctx); err != nil {
+		return nil, err
+	}
+	if _, ok := x.objects[manifest.FileName]; ok {
+		text, err := b.read(ctx, manifest.FileName, manifest.MaxSize)
+		if err != nil {
+			return nil, err
+		}
+		if x.old, err = manifest.Parse(text); err != nil {
+			return nil, fmt.Errorf("holds no package that this program reads and is left alone: %w", err)
+		}
+	}
+	if err := x.onlyOurs(); err != nil {
+		return nil, err
+	}
+	for _, f := range p.Manifest.Files {
+		if o, ok := x.objects[f.Name]; !ok || o.size != f.Size || o.sum != f.SHA256 {
+			x.missing = append(x.missing, f)
+		}
+	}
+	switch {
+	case x.old == nil:
+	case x.old.Digest == sum && len(x.missing) == 0:
+		x.receipt.Status = Unchanged
+	case !s.Replace && x.old.Digest == sum:
+		return nil, fmt.Errorf("holds this package and it is damaged; set replace to write it again: %s is another object: %w", x.missing[0].Name, tensor.ErrCorrupt)
+	case !s.Replace:
+		return nil, fmt.Errorf("holds another package, %s; set replace to replace it", x.old.Digest)
+	default:
+		x.receipt.Status = Replaced
+	}
+	return x, nil
+}
+
+// onlyOurs refuses a prefix with objects of somebody else.
+func (x *s3Place) onlyOurs() error {
+	listed := map[string]bool{manifest.FileName: true, s3Marker: true}
+	if x.old != nil {
+		for _, f := range x.old.Files {
+			listed[f.Name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(x.objects)) {
+		if !listed[name] && x.objects[name].sum == "" {
+			return fmt.Errorf("holds objects that are of no package, %q first; it is left alone", name)
+		}
+	}
+	return nil
+}
+
+// list gives the objects of the prefix, by name.
+func (b *s3Bucket) list(ctx context.Context) (map[string]s3Object, error) {
+	var objects map[string]s3Object
+	err := b.try(ctx, "list", func(ctx context.Context, touch func()) error {
+		objects = map[string]s3Object{}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		for o := range b.Client.ListObjects(ctx, b.bucket, minio.ListObjectsOptions{Prefix: b.prefix, Recursive: true}) {
+			touch()
+			if o.Err != nil {
+				return o.Err
+			}
+			if len(objects) == maxS3Objects {
+				return fmt.Errorf("holds more than %d objects; it is left alone", maxS3Objects)
+			}
+			objects[strings.TrimPrefix(o.Key, b.prefix)] = s3Object{size: o.Size, etag: o.ETag}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for name, o := range objects {
+		info, err := b.stat(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		o.sum = info.UserMetadata[s3Sum]
+		objects[name] = o
+	}
+	return objects, nil
+}
+
+func (b *s3Bucket) stat(ctx context.Context, name string) (info minio.ObjectInfo, err error) {
+	err = b.try(ctx, "look at "+name, func(ctx context.Context, _ func()) (err error) {
+		info, err = b.StatObject(ctx, b.bucket, b.prefix+name, minio.StatObjectOptions{})
+		return err
+	})
+	return info, err
+}
+
+// read gives a small object.
+func (b *s3Bucket) read(ctx context.Context, name string, limit int64) (text []byte, err error) {
+	err = b.try(ctx, "read "+name, func(ctx context.Context, touch func()) error {
+		r, _, _, err := b.GetObject(ctx, b.bucket, b.prefix+name, minio.GetObjectOptions{})
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		if text, err = io.ReadAll(io.LimitReader(transfer.Watch(r, touch), limit+1)); err != nil {
+			return err
+		}
+		if int64(len(text)) > limit {
+			return fmt.Errorf("%s is longer than %d bytes: %w", name, limit, tensor.ErrCorrupt)
+		}
+		return nil
+	})
+	return text, err
+}
+
+// put writes a small object; only, if set, makes it conditional.
+func (b *s3Bucket) put(ctx context.Context, name string, text []byte, only func(o *minio.PutObjectOptions)) error {
+	sum := manifest.DigestOf(text).Hex()
+	o := minio.PutObjectOptions{ContentType: s3Type(name), UserMetadata: map[string]string{s3Sum: sum}, DisableContentSha256: true}
+	if only != nil {
+		only(&o)
+	}
+	err := b.try(ctx, "write "+name, func(ctx context.Context, touch func()) error {
+		_, err := b.PutObject(ctx, b.bucket, b.prefix+name, transfer.Watch(bytes.NewReader(text), touch), int64(len(text)), "", sum, o)
+		return err
+	})
+	if e := (*StoreError)(nil); only != nil && errors.As(err, &e) && e.Code == "NotImplemented" {
+		return b.put(ctx, name, text, nil) // the store knows no conditions
+	}
+	return err
+}
+
+func (b *s3Bucket) remove(ctx context.Context, name string) error {
+	return b.try(ctx, "remove "+name, func(ctx context.Context, _ func()) error {
+		return b.RemoveObject(ctx, b.bucket, b.prefix+name, minio.RemoveObjectOptions{})
+	})
+}
+
+// s3Type is the content type of a file, for people who look at it in a browser.
+func s3Type(name string) string {
+	switch {
+	case strings.HasSuffix(name, ".json"):
+		return "application/json"
+	case strings.HasSuffix(name, ".md"), strings.HasSuffix(name, ".txt"), IsLicense(name):
+		return "text/plain; charset=utf-8"
+	}
+	return "application/octet-stream"
+}
+
+// Diff implements Store.
+func (s S3) Diff(ctx context.Context, p Package) (Diff, error) {
+	x, err := s.look(ctx, p)
+	if err != nil {
+		return Diff{}, fmt.Errorf("%s: %w", s.Ref, err)
+	}
+	d := Diff{Status: x.receipt.Status}
+	send := map[string]bool{manifest.FileName: x.receipt.Status != Unchanged}
+	for _, f := range x.missing {
+		send[f.Name] = true
+		d.Upload += f.Size
+	}
+	if send[manifest.FileName] {
+		d.Upload += int64(len(x.manifestJSON))
+	}
+	for _, name := range append(fileNames(p.Manifest), manifest.FileName) {
+		_, there := x.objects[name]
+		switch {
+		case !send[name]:
+			d.Keep = append(d.Keep, name)
+		case there:
+			d.Change = append(d.Change, name)
+		default:
+			d.Add = append(d.Add, name)
+		}
+	}
+	d.Remove = x.leftOver()
+	for _, names := range [][]string{d.Add, d.Change, d.Keep} {
+		slices.Sort(names)
+	}
+	return d, nil
+}
+
+func fileNames(m *manifest.Manifest) []string {
+	var names []string
+	for _, f := range m.Files {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// leftOver lists objects of ours that the package does not have, sorted.
+func (x *s3Place) leftOver() []string {
+	keep := map[string]bool{manifest.FileName: true, s3Marker: true}
+	for _, f := range x.p.Manifest.Files {
+		keep[f.Name] = true
+	}
+	var names []string
+	for name := range x.objects {
+		if !keep[name] {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// s3Uploads is the content of the marker.
+type s3Uploads struct {
+	Package manifest.Digest     `json:"package"`
+	Uploads map[string]s3Upload `json:"uploads"` // by file name
+}
+
+// s3Upload is a multipart upload of a file.
+type s3Upload struct {
+	ID     string `json:"id"`
+	SHA256 string `json:"sha256"`
+	Part   int64  `json:"part"` // bytes of each part but the last
+}
+
+// marker reads what is on its way; nil if nothing is.
+func (b *s3Bucket) marker(ctx context.Context) (*s3Uploads, error) {
+	text, err := b.read(ctx, s3Marker, manifest.MaxSize)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var m s3Uploads
+	if err := json.Unmarshal(text, &m); err != nil {
+		return nil, nil // of a version that we do not know: begun anew
+	}
+	return &m, nil
+}

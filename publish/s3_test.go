@@ -1,0 +1,449 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/minio/minio-go/v7"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// quick makes tests wait little.
+var quick = transfer.Options{Pause: time.Millisecond, Stall: 2 * time.Second}
+
+// wantOrigin demands that a reference gives exactly p.
+func wantOrigin(t testing.TB, ref string, p Package) {
+	t.Helper()
+	o, err := OpenOrigin(context.Background(), ref, PullOptions{Transfer: quick})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	want, err := p.Manifest.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := o.Manifest(context.Background()); err != nil || string(got) != string(want) {
+		t.Errorf("%s: another manifest, or %v", ref, err)
+		return
+	}
+	for _, f := range p.Manifest.Files {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := transfer.Fetch(context.Background(), path, transfer.Blob{Size: f.Size, SHA256: f.SHA256}, o.Range(f), quick); err != nil {
+			t.Errorf("%s: %v", f.Name, err)
+		}
+	}
+}
+
+// bigPackage has a weight file of so many bytes.
+func bigPackage(t testing.TB, size int) Package {
+	p := newPackage(t, "big")
+	b := make([]byte, size)
+	for i := range b {
+		b[i] = byte(i * i >> 8)
+	}
+	write(t, filepath.Join(p.Dir, "llm.mnn.weight"), string(b))
+	f, err := manifest.HashFile(t.Context(), filepath.Join(p.Dir, "llm.mnn.weight"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range p.Manifest.Files {
+		if p.Manifest.Files[i].Name == f.Name {
+			p.Manifest.Files[i] = f
+		}
+	}
+	return p
+}
+
+func TestS3(t *testing.T) {
+	s := newFakeS3(t)
+	testS3(t, func(prefix string) S3 { return s.store(prefix) })
+	if len(s.uploads) > 0 {
+		t.Errorf("%d uploads were left behind", len(s.uploads))
+	}
+	if i := slices.IndexFunc(s.keys(), func(k string) bool { return strings.HasSuffix(k, s3Marker) }); i >= 0 && !strings.HasPrefix(s.keys()[i], "taken/") {
+		t.Errorf("%s was left behind", s.keys()[i])
+	}
+	t.Run("without conditions", func(t *testing.T) {
+		s := newFakeS3(t)
+		s.plain = true
+		p := newPackage(t, "one")
+		if _, err := To(t.Context(), s.store("a"), p); err != nil {
+			t.Error(err)
+		}
+		wantOrigin(t, s.store("a").ref(t), p)
+	})
+	t.Run("manifest overtaken", func(t *testing.T) {
+		s := newFakeS3(t)
+		one, two := newPackage(t, "one"), newPackage(t, "two")
+		staged, err := s.store("a").Stage(t.Context(), one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var once sync.Once
+		s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, manifest.FileName) {
+				once.Do(func() { // somebody who does not look at the marker
+					text, _ := two.Manifest.Marshal()
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					s.objects["a/"+manifest.FileName] = stored(text, nil)
+				})
+			}
+			return false
+		})
+		if _, err := staged.Commit(t.Context()); err == nil || !strings.Contains(err.Error(), "412") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// ref is what pull takes.
+func (s S3) ref(t testing.TB) string {
+	b, err := openBucket(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.ref()
+}
+
+// testS3 is what holds for the fake store and for real ones.
+func testS3(t *testing.T, store func(prefix string) S3) {
+	one, big := newPackage(t, "one"), bigPackage(t, testPart+testPart/3)
+	names := []string{"config.json", "llm.mnn", "llm.mnn.weight", "manifest.json", "sub/empty.bin"}
+	a := store("models/a")
+	d, err := a.Diff(t.Context(), one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Status != Published || !slices.Equal(d.Add, names) || d.Upload <= one.Manifest.Bytes() {
+		t.Errorf("%+v", d)
+	}
+	r, err := To(t.Context(), a, one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Status != Published || r.Files != 5 || r.Uploaded != d.Upload {
+		t.Errorf("%+v, a diff of %d bytes", r, d.Upload)
+	}
+	wantOrigin(t, r.Ref, one)
+	if again, err := To(t.Context(), a, one); err != nil || again.Status != Unchanged || again.Uploaded != 0 {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if _, err := To(t.Context(), a, big); err == nil || !strings.Contains(err.Error(), "holds another package, sha256:") {
+		t.Errorf("got %v", err)
+	}
+	t.Run("replaced", func(t *testing.T) {
+		a.Replace = true
+		d, err := a.Diff(t.Context(), big)
+		want := Diff{Status: Replaced, Change: names[:4], Keep: names[4:], Upload: d.Upload}
+		if diff := cmp.Diff(want, d); err != nil || diff != "" {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+		staged, err := a.Stage(t.Context(), big)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer staged.Close()
+		wantOrigin(t, r.Ref, one)
+		if r, err := staged.Commit(t.Context()); err != nil || r.Status != Replaced {
+			t.Errorf("%+v, %v", r, err)
+		}
+		wantOrigin(t, r.Ref, big)
+		if err := staged.Revert(t.Context()); err == nil || !strings.Contains(err.Error(), "the package stays") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("a file that the new one lacks", func(t *testing.T) {
+		less := newPackage(t, "less")
+		less.Manifest.Files = less.Manifest.Files[:3]
+		if r, err := To(t.Context(), a, less); err != nil || r.Status != Replaced {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		wantOrigin(t, r.Ref, less)
+		b, err := openBucket(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if objects, err := b.list(t.Context()); err != nil || len(objects) != 4 {
+			t.Errorf("%v, %v", objects, err)
+		}
+	})
+	t.Run("new and reverted", func(t *testing.T) {
+		staged, err := store("models/b").Stage(t.Context(), one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := staged.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := staged.Revert(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := OpenOrigin(t.Context(), store("models/b").ref(t), PullOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("two publishers", func(t *testing.T) {
+		c := store("taken/c")
+		first, err := c.Stage(t.Context(), big)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := To(t.Context(), c, one); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := first.Commit(t.Context()); err == nil || !strings.Contains(err.Error(), "somebody else") {
+			t.Errorf("got %v", err)
+		}
+		wantOrigin(t, c.ref(t), one)
+	})
+	t.Run("not ours", func(t *testing.T) {
+		d := store("other")
+		b, err := openBucket(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.PutObject(t.Context(), b.bucket, "other/holiday.jpg", strings.NewReader("x"), 1, "", manifest.DigestOf([]byte("x")).Hex(), minio.PutObjectOptions{DisableContentSha256: true}); err != nil {
+			t.Fatal(err)
+		}
+		d.Replace = true
+		if _, err := To(t.Context(), d, one); err == nil || !strings.Contains(err.Error(), `"holiday.jpg"`) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("damaged package", func(t *testing.T) {
+		p := bigPackage(t, s3Small+1)
+		write(t, filepath.Join(p.Dir, "llm.mnn.weight"), strings.Repeat("x", s3Small+1))
+		if _, err := To(t.Context(), store("models/e"), p); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn.weight: has sha256") {
+			t.Errorf("got %v", err)
+		}
+		p = newPackage(t, "x")
+		write(t, filepath.Join(p.Dir, "llm.mnn"), "llm.mnn y")
+		if _, err := To(t.Context(), store("models/f"), p); !errors.Is(err, tensor.ErrCorrupt) {
+			t.Errorf("got %v", err)
+		}
+		if _, err := OpenOrigin(t.Context(), store("models/f").ref(t), PullOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a damaged package is there: %v", err)
+		}
+	})
+	none := store("x")
+	none.Ref = "s3://no-such-bucket/x"
+	if _, err := To(t.Context(), none, one); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "make the bucket first") {
+		t.Errorf("got %v", err)
+	}
+	for _, ref := range []string{"", "s3://", "bucket/x", "s3://bucket/../x", "s3://bucket/a\\b"} {
+		if _, err := To(t.Context(), S3{Ref: ref, Endpoint: none.Endpoint, patience: quick}, one); err == nil {
+			t.Errorf("%q was taken", ref)
+		}
+	}
+}
+
+// TestS3Trouble: whatever goes wrong for a while, the package arrives.
+func TestS3Trouble(t *testing.T) {
+	p := bigPackage(t, 2*testPart+12345)
+	is := func(method, contains string) func(r *http.Request) bool {
+		return func(r *http.Request) bool { return r.Method == method && strings.Contains(r.URL.String(), contains) }
+	}
+	cut := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.CopyN(io.Discard, r.Body, 100_000)
+		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			c.Close()
+		}
+	}
+	answer := func(status int, code string) func(w http.ResponseWriter, r *http.Request) {
+		return func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			fail(w, status, code)
+		}
+	}
+	for name, tc := range map[string]struct {
+		match func(r *http.Request) bool
+		fault func(w http.ResponseWriter, r *http.Request)
+	}{
+		"cut in a part":     {is("PUT", "partNumber=2"), cut},
+		"503 for a part":    {is("PUT", "partNumber=1"), answer(503, "SlowDown")},
+		"500 at the end":    {is("POST", "uploadId="), answer(500, "InternalError")},
+		"500 for the list":  {is("GET", "list-type"), answer(500, "InternalError")},
+		"cut manifest":      {is("PUT", manifest.FileName), cut},
+		"429 for a look":    {is("GET", manifest.FileName), answer(429, "TooManyRequests")},
+		"500 at the begin":  {is("POST", "uploads="), answer(500, "InternalError")},
+		"cut marker":        {is("PUT", s3Marker), cut},
+		"marker not gone":   {is("DELETE", s3Marker), answer(503, "SlowDown")},
+		"wrong part digest": {is("PUT", "partNumber=3"), answer(503, "ServiceUnavailable")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newFakeS3(t)
+			var mu sync.Mutex
+			done := false
+			s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				if done || !tc.match(r) {
+					return false
+				}
+				done = true
+				tc.fault(w, r)
+				return true
+			})
+			if _, err := To(t.Context(), s.store("a"), p); err != nil {
+				t.Fatal(err)
+			}
+			s.setFault(nil)
+			wantOrigin(t, s.store("a").ref(t), p)
+		})
+	}
+}
+
+// TestS3Resume: parts that arrived are not sent again, and nothing is visible before the end.
+func TestS3Resume(t *testing.T) {
+	s := newFakeS3(t)
+	p := bigPackage(t, 3*testPart)
+	ctx, cancel := context.WithCancel(t.Context())
+	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.Contains(r.URL.RawQuery, "partNumber=3") {
+			cancel()
+			return true
+		}
+		return false
+	})
+	if _, err := To(ctx, s.store("a"), p); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	if got := s.keys(); !slices.Equal(got, []string{"a/" + s3Marker}) {
+		t.Errorf("visible: %q", got)
+	}
+	s.mu.Lock()
+	have := 0
+	for _, u := range s.uploads {
+		have += len(u.parts)
+	}
+	s.mu.Unlock()
+	s.setFault(nil)
+	r, err := To(t.Context(), s.store("a"), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := p.Manifest.Bytes() + r.Bytes - p.Manifest.Bytes() - int64(have)*testPart; r.Uploaded != want || len(s.uploads) != 0 {
+		t.Errorf("%d bytes were sent behind %d parts, want %d; %d uploads are left", r.Uploaded, have, want, len(s.uploads))
+	}
+	wantOrigin(t, r.Ref, p)
+}
+
+// TestS3Refuses: what does not get better is one clear error without secrets.
+func TestS3Refuses(t *testing.T) {
+	p := newPackage(t, "one")
+	s := newFakeS3(t)
+	if _, err := To(t.Context(), s.store("a"), p); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("rights", func(t *testing.T) {
+		t.Setenv("AWS_ACCESS_KEY_ID", "somebody")
+		if _, err := To(t.Context(), s.store("b"), p); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "AWS_PROFILE") || strings.Contains(err.Error(), "secret-key") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("down", func(t *testing.T) {
+		s.setFault(func(w http.ResponseWriter, r *http.Request) bool { fail(w, 500, "InternalError"); return true })
+		defer s.setFault(nil)
+		if _, err := To(t.Context(), s.store("b"), p); err == nil || !strings.Contains(err.Error(), "5 tries failed") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("replaced while it is pulled", func(t *testing.T) {
+		o, err := OpenOrigin(t.Context(), s.store("a").ref(t), PullOptions{Transfer: quick})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := p.Manifest.Files[1]
+		rc, err := o.Range(f)(t.Context(), 0, f.Size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rc.Close()
+		s.mu.Lock()
+		s.objects["a/"+f.Name] = stored(make([]byte, f.Size), nil)
+		s.mu.Unlock()
+		for range 2 { // known, and not known
+			if _, err := o.Range(f)(t.Context(), 0, f.Size); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "being replaced") {
+				t.Errorf("got %v", err)
+			}
+			f = p.Manifest.Files[0]
+			s.mu.Lock()
+			s.objects["a/"+f.Name] = stored(make([]byte, f.Size+1), nil)
+			s.mu.Unlock()
+		}
+	})
+	for _, ref := range []string{"s3://bucket/a?acl=x", "s3://bucket/a?endpoint=ftp://x", "s3://bucket/a?endpoint=%zz", "s3:///a"} {
+		if _, err := OpenOrigin(t.Context(), ref, PullOptions{Transfer: quick}); err == nil {
+			t.Errorf("%q was taken", ref)
+		}
+	}
+}
+
+// killS3 kills publishers at random instants: what a reader finds is the package or nothing, and parts that arrived are
+// not sent again.
+func killS3(t *testing.T, s S3, kills int) {
+	p := bigPackage(t, 6*testPart+1)
+	staged := filepath.Join(t.TempDir(), "package")
+	mustPublish(t, Dir{Path: staged}, p)
+	killed := 0
+	for range kills {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "PUBLISH_TEST_S3="+s.Ref, "PUBLISH_TEST_S3_ENDPOINT="+s.Endpoint, killPackage+"="+staged)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
+		_ = cmd.Process.Kill()
+		if cmd.Wait() != nil {
+			killed++
+		}
+		_, err := OpenOrigin(t.Context(), s.ref(t), PullOptions{Transfer: quick})
+		if err == nil {
+			wantOrigin(t, s.ref(t), p)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+	}
+	if _, err := To(t.Context(), s, p); err != nil {
+		t.Fatal(err)
+	}
+	wantOrigin(t, s.ref(t), p)
+	t.Logf("%d of %d runs were killed", killed, kills)
+}
+
+func TestS3Killed(t *testing.T) {
+	s := newFakeS3(t)
+	killS3(t, s.store("killed"), 8)
+	// Of the large file each part was sent once, but for those that a kill cut.
+	sent := map[string]int{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.requests {
+		if strings.HasPrefix(r, "PUT ") && strings.Contains(r, "partNumber=") {
+			sent[r]++
+		}
+	}
+	for r, n := range sent {
+		if n > 9 {
+			t.Errorf("%s: sent %d times", r, n)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/minio/minio-go/v7"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// s3Origin is the package of a prefix, with the objects that it had when it was opened.
+type s3Origin struct {
+	*s3Bucket
+	text []byte // manifest.json
+
+	mu    sync.Mutex
+	etags map[string]string // of files, when first looked at
+}
+
+// splitS3 takes endpoint and region off a reference without its scheme.
+func splitS3(rest string) (S3, error) {
+	path, query, _ := strings.Cut(rest, "?")
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return S3{}, fmt.Errorf("s3://%.300s: %w", rest, err)
+	}
+	s := S3{Ref: "s3://" + path, Endpoint: q.Get("endpoint"), Region: q.Get("region")}
+	for key := range q {
+		if key != "endpoint" && key != "region" {
+			return S3{}, fmt.Errorf("s3://%.300s: %.60q is neither endpoint nor region", path, key)
+		}
+	}
+	return s, nil
+}
+
+// placeS3 fills the entry of a prefix.
+func placeS3(rest string, t *Target) error {
+	s, err := splitS3(rest)
+	t.S3, t.Endpoint, t.Region = s.Ref, s.Endpoint, s.Region
+	return err
+}
+
+// openS3 finds the package in bucket/prefix[?endpoint=URL&region=NAME].
+func openS3(ctx context.Context, rest string, o PullOptions) (Origin, error) {
+	s, err := splitS3(rest)
+	if err != nil {
+		return nil, err
+	}
+	s.patience = o.Transfer
+	b, err := openBucket(s)
+	if err != nil {
+		return nil, err
+	}
+	text, err := b.read(ctx, manifest.FileName, manifest.MaxSize)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("holds no package: %w", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Ref, err)
+	}
+	return &s3Origin{s3Bucket: b, text: text, etags: map[string]string{}}, nil
+}
+
+// String implements Origin. A prefix has no states; the digest of the package tells them apart.
+func (o *s3Origin) String() string { return o.ref() }
+
+// Manifest implements Origin.
+func (o *s3Origin) Manifest(context.Context) ([]byte, error) { return o.text, nil }
+
+// Range implements Origin. An object that changes between two requests, or is not of the listed size, is an error: the
+// package is being replaced.
+func (o *s3Origin) Range(f manifest.File) transfer.Range {
+	return func(ctx context.Context, off, n int64) (io.ReadCloser, error) {
+		etag, err := o.etag(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		var opts minio.GetObjectOptions
+		if err := opts.SetMatchETag(etag); err != nil {
+			return nil, err
+		}
+		if n < f.Size {
+			if err := opts.SetRange(off, off+n-1); err != nil {
+				return nil, err
+			}
+		}
+		r, info, _, err := o.GetObject(ctx, o.bucket, o.prefix+f.Name, opts)
+		if err = s3Error(err); err != nil {
+			if e := (*StoreError)(nil); errors.As(err, &e) && e.Status == 412 {
+				return nil, o.changed(f)
+			}
+			return nil, err
+		}
+		if info.Size != n {
+			return nil, errors.Join(fmt.Errorf("the store sends %d bytes of %d: %w", info.Size, n, tensor.ErrCorrupt), r.Close())
+		}
+		return r, nil
+	}
+}
+
+func (o *s3Origin) etag(ctx context.Context, f manifest.File) (string, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if e := o.etags[f.Name]; e != "" {
+		return e, nil
+	}
+	info, err := o.StatObject(ctx, o.bucket, o.prefix+f.Name, minio.StatObjectOptions{})
+	if err = s3Error(err); err != nil {
+		return "", err
+	}
+	if sum := info.UserMetadata[s3Sum]; info.Size != f.Size || sum != "" && sum != f.SHA256 {
+		return "", o.changed(f)
+	}
+	o.etags[f.Name] = info.ETag
+	return info.ETag, nil
+}
+
+func (o *s3Origin) changed(f manifest.File) error {
+	return fmt.Errorf("%s is not the object that %s lists: the package is being replaced, or damaged: %w", f.Name, manifest.FileName, tensor.ErrCorrupt)
+}

@@ -1,0 +1,58 @@
+//go:build s3
+
+package publish
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+)
+
+// TestRealS3 publishes to MinIO, which MINIO_BIN names.
+func TestRealS3(t *testing.T) {
+	bin := os.Getenv("MINIO_BIN")
+	if bin == "" {
+		t.Skip("MINIO_BIN names no minio")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	cmd := exec.Command(bin, "server", "--quiet", "--address", addr, t.TempDir())
+	cmd.Env = append(os.Environ(), "MINIO_ROOT_USER=testuser", "MINIO_ROOT_PASSWORD=testpassword", "MINIO_BROWSER=off")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	for range 200 {
+		resp, err := http.Get("http://" + addr + "/minio/health/live")
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == 200 {
+				break
+			}
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Setenv("AWS_ACCESS_KEY_ID", "testuser")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "testpassword")
+	store := func(prefix string) S3 {
+		return S3{Ref: "s3://bucket/" + prefix, Endpoint: "http://" + addr, Region: "us-east-1", patience: quick, part: testPart}
+	}
+	b, err := openBucket(store("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.MakeBucket(t.Context(), "bucket", minio.MakeBucketOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testS3(t, store)
+	t.Run("killed", func(t *testing.T) { killS3(t, store("killed"), 20) })
+}

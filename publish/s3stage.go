@@ -1,0 +1,371 @@
+package publish
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+const (
+	s3Part   = 16 << 20 // bytes of a part, unless a file would have more than maxParts
+	maxParts = 9_000    // a store takes 10,000
+	s3Small  = 1 << 20  // smaller files are written in one request, by Commit
+	s3Sends  = 4        // parts on their way at once
+	maxIAM   = 2 * time.Second
+)
+
+// Stage implements Store: it uploads the parts of large files.
+func (s S3) Stage(ctx context.Context, p Package) (Staged, error) {
+	staged, err := s.stage(ctx, p)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Ref, err)
+	}
+	return staged, nil
+}
+
+// stagedS3 is a package whose large files are uploads that nobody sees.
+type stagedS3 struct {
+	*s3Place
+	s         S3
+	uploads   s3Uploads
+	parts     map[string][]minio.CompletePart // by file name
+	small     []manifest.File
+	committed bool
+	fresh     bool // the prefix held no package
+	sent      atomic.Int64
+}
+
+func (s S3) stage(ctx context.Context, p Package) (*stagedS3, error) {
+	place, err := s.look(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	x := &stagedS3{s3Place: place, s: s, parts: map[string][]minio.CompletePart{}, fresh: place.old == nil}
+	if x.receipt.Status == Unchanged {
+		return x, nil
+	}
+	var large []manifest.File
+	for _, f := range x.missing {
+		if f.Size < s3Small {
+			if _, err := x.readSmall(f); err != nil {
+				return nil, fmt.Errorf("%s: %w", f.Name, err)
+			}
+			x.small = append(x.small, f)
+		} else {
+			large = append(large, f)
+		}
+	}
+	if err := x.begin(ctx, large); err != nil {
+		return nil, err
+	}
+	sends := make(chan struct{}, s3Sends)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(2) // files that are read at once
+	all := make([][]minio.CompletePart, len(large))
+	for i, f := range large {
+		g.Go(func() (err error) {
+			if all[i], err = x.upload(ctx, f, sends); err != nil {
+				return fmt.Errorf("%s: %w", f.Name, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		if errors.Is(err, tensor.ErrCorrupt) { // nobody will continue them
+			err = errors.Join(err, x.giveUp(context.WithoutCancel(ctx)))
+		}
+		return nil, err
+	}
+	for i, f := range large {
+		x.parts[f.Name] = all[i]
+	}
+	return x, nil
+}
+
+// begin makes the uploads of large files known, or takes over those of a run that was killed. The uploads of another
+// package are given up: its publisher finds that out.
+func (x *stagedS3) begin(ctx context.Context, large []manifest.File) error {
+	was, err := x.marker(ctx)
+	if err != nil {
+		return err
+	}
+	x.uploads = s3Uploads{Package: x.receipt.Digest, Uploads: map[string]s3Upload{}}
+	taken := map[string]bool{}
+	for _, f := range large {
+		u := s3Upload{SHA256: f.SHA256, Part: max(cmp.Or(x.s.part, s3Part), (f.Size/maxParts>>20+1)<<20)}
+		if was != nil {
+			if old := was.Uploads[f.Name]; old.SHA256 == f.SHA256 && old.Part == u.Part {
+				if _, err := x.listParts(ctx, f, old); err == nil {
+					u.ID, taken[old.ID] = old.ID, true
+				}
+			}
+		}
+		if u.ID == "" {
+			o := minio.PutObjectOptions{ContentType: s3Type(f.Name), UserMetadata: map[string]string{s3Sum: f.SHA256}}
+			if err := x.try(ctx, "begin "+f.Name, func(ctx context.Context, _ func()) (err error) {
+				u.ID, err = x.NewMultipartUpload(ctx, x.bucket, x.prefix+f.Name, o)
+				return err
+			}); err != nil {
+				return err
+			}
+		}
+		x.uploads.Uploads[f.Name] = u
+	}
+	text, err := json.Marshal(x.uploads)
+	if err != nil {
+		return err
+	}
+	if err := x.put(ctx, s3Marker, text, nil); err != nil {
+		return err
+	}
+	if was != nil {
+		for name, u := range was.Uploads {
+			if !taken[u.ID] {
+				_ = x.AbortMultipartUpload(ctx, x.bucket, x.prefix+name, u.ID) // the store may have forgotten it
+			}
+		}
+	}
+	return nil
+}
+
+// giveUp removes what begin made.
+func (x *stagedS3) giveUp(ctx context.Context) error {
+	for name, u := range x.uploads.Uploads {
+		if err := x.AbortMultipartUpload(ctx, x.bucket, x.prefix+name, u.ID); err != nil {
+			return s3Error(err)
+		}
+	}
+	return x.remove(ctx, s3Marker)
+}
+
+// listParts gives the parts that the store has, by number.
+func (b *s3Bucket) listParts(ctx context.Context, f manifest.File, u s3Upload) (map[int]minio.ObjectPart, error) {
+	parts := map[int]minio.ObjectPart{}
+	for marker := 0; ; {
+		var page minio.ListObjectPartsResult
+		err := b.try(ctx, "list parts of "+f.Name, func(ctx context.Context, _ func()) (err error) {
+			page, err = b.ListObjectParts(ctx, b.bucket, b.prefix+f.Name, u.ID, marker, 1000)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range page.ObjectParts {
+			parts[p.PartNumber] = p
+		}
+		if !page.IsTruncated || page.NextPartNumberMarker <= marker || len(parts) > maxParts {
+			return parts, nil
+		}
+		marker = page.NextPartNumberMarker
+	}
+}
+
+// upload sends the parts of a file that the store does not have. The ETag of a part is the MD5 of its content in
+// stores that do not encrypt; in others parts are sent again.
+func (x *stagedS3) upload(ctx context.Context, f manifest.File, sends chan struct{}) ([]minio.CompletePart, error) {
+	u := x.uploads.Uploads[f.Name]
+	have, err := x.listParts(ctx, f, u)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(x.p.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	src, err := f.OpenIn(root)
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	whole := sha256.New()
+	parts := make([]minio.CompletePart, (f.Size+u.Part-1)/u.Part)
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range parts {
+		select {
+		case sends <- struct{}{}:
+		case <-ctx.Done():
+			return nil, errors.Join(g.Wait(), context.Cause(ctx))
+		}
+		b := make([]byte, min(u.Part, f.Size-int64(i)*u.Part))
+		if _, err := io.ReadFull(src, b); err != nil {
+			<-sends
+			return nil, errors.Join(g.Wait(), fmt.Errorf("has become shorter: %w: %w", err, tensor.ErrCorrupt))
+		}
+		whole.Write(b)
+		n := i + 1
+		if h, ok := have[n]; ok && h.Size == int64(len(b)) {
+			if sum := md5.Sum(b); strings.Trim(h.ETag, `"`) == hex.EncodeToString(sum[:]) {
+				parts[i] = minio.CompletePart{PartNumber: n, ETag: h.ETag}
+				<-sends
+				continue
+			}
+		}
+		g.Go(func() error {
+			defer func() { <-sends }()
+			part, err := x.send(ctx, f, u, n, b)
+			parts[i] = minio.CompletePart{PartNumber: n, ETag: part.ETag}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	if got := hex.EncodeToString(whole.Sum(nil)); got != f.SHA256 {
+		return nil, fmt.Errorf("has sha256 %s, the manifest lists %s: %w", got, f.SHA256, tensor.ErrCorrupt)
+	}
+	return parts, nil
+}
+
+// send uploads one part, whose SHA-256 the store compares.
+func (x *stagedS3) send(ctx context.Context, f manifest.File, u s3Upload, n int, b []byte) (part minio.ObjectPart, err error) {
+	o := minio.PutObjectPartOptions{Sha256Hex: manifest.DigestOf(b).Hex(), DisableContentSha256: true} // signed as a whole, not in chunks
+	err = x.try(ctx, fmt.Sprintf("send part %d of %s", n, f.Name), func(ctx context.Context, touch func()) (err error) {
+		part, err = x.PutObjectPart(ctx, x.bucket, x.prefix+f.Name, u.ID, n, transfer.Watch(bytes.NewReader(b), touch), int64(len(b)), o)
+		return err
+	})
+	if err == nil {
+		x.sent.Add(int64(len(b)))
+	}
+	return part, err
+}
+
+// Commit implements Staged: files first, manifest.json last.
+func (x *stagedS3) Commit(ctx context.Context) (Receipt, error) {
+	if x.committed || x.receipt.Status == Unchanged {
+		return x.receipt, nil
+	}
+	if err := x.commit(ctx); err != nil {
+		return Receipt{}, fmt.Errorf("%s: %w", x.s.Ref, err)
+	}
+	x.committed = true
+	x.receipt.Uploaded = x.sent.Load()
+	return x.receipt, nil
+}
+
+func (x *stagedS3) commit(ctx context.Context) error {
+	if err := x.stillOurs(ctx); err != nil {
+		return err
+	}
+	for _, f := range x.small {
+		text, err := x.readSmall(f)
+		if err != nil {
+			return err
+		}
+		if err := x.put(ctx, f.Name, text, nil); err != nil {
+			return fmt.Errorf("%s: %w", f.Name, err)
+		}
+		x.sent.Add(f.Size)
+	}
+	for name, parts := range x.parts {
+		if err := x.try(ctx, "complete "+name, func(ctx context.Context, _ func()) error {
+			_, err := x.CompleteMultipartUpload(ctx, x.bucket, x.prefix+name, x.uploads.Uploads[name].ID, parts, minio.PutObjectOptions{})
+			return err
+		}); err != nil && !x.complete(ctx, name) {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	was := x.objects[manifest.FileName].etag
+	if err := x.put(ctx, manifest.FileName, x.manifestJSON, func(o *minio.PutObjectOptions) {
+		if was == "" {
+			o.SetMatchETagExcept("*")
+		} else {
+			o.SetMatchETag(was)
+		}
+	}); err != nil {
+		return err
+	}
+	x.sent.Add(int64(len(x.manifestJSON)))
+	var errs []error
+	for _, name := range append(x.leftOver(), s3Marker) {
+		errs = append(errs, x.remove(ctx, name))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("is published, but what was there before could not be removed: %w", err)
+	}
+	return nil
+}
+
+// stillOurs notices another publisher.
+func (x *stagedS3) stillOurs(ctx context.Context) error {
+	m, err := x.marker(ctx)
+	if err != nil {
+		return err
+	}
+	if m == nil || m.Package != x.receipt.Digest {
+		return errors.New("somebody else has begun to publish here")
+	}
+	objects, err := x.list(ctx)
+	if err != nil {
+		return err
+	}
+	if objects[manifest.FileName].etag != x.objects[manifest.FileName].etag {
+		return errors.New("somebody else has published here meanwhile")
+	}
+	return nil
+}
+
+// complete reports whether a file is there: the answer to its completion may have been lost.
+func (x *stagedS3) complete(ctx context.Context, name string) bool {
+	info, err := x.stat(ctx, name)
+	return err == nil && info.UserMetadata[s3Sum] == x.uploads.Uploads[name].SHA256
+}
+
+// readSmall reads a small file of the package and compares it.
+func (x *stagedS3) readSmall(f manifest.File) ([]byte, error) {
+	root, err := os.OpenRoot(x.p.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	src, err := f.OpenIn(root)
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	text, err := io.ReadAll(io.LimitReader(src, f.Size+1))
+	if err != nil {
+		return nil, err
+	}
+	return text, f.Match(manifest.File{Size: int64(len(text)), SHA256: manifest.DigestOf(text).Hex()})
+}
+
+// Revert implements Staged. What a package replaced is gone: only a prefix that was empty can be so again.
+func (x *stagedS3) Revert(ctx context.Context) error {
+	if !x.committed {
+		return nil
+	}
+	if !x.fresh {
+		return fmt.Errorf("%s: the package stays: the objects of the one that it replaced are overwritten", x.s.Ref)
+	}
+	var errs []error
+	for _, name := range append([]string{manifest.FileName}, fileNames(x.p.Manifest)...) {
+		errs = append(errs, x.remove(ctx, name))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("%s: some of the package stays: %w", x.s.Ref, err)
+	}
+	x.committed = false
+	return nil
+}
+
+// Close implements Staged. Uploads stay for the next Stage; the marker names them.
+func (x *stagedS3) Close() error { return nil }
