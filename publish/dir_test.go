@@ -348,8 +348,9 @@ const (
 func TestMain(m *testing.M) {
 	if ref := os.Getenv("PUBLISH_TEST_S3"); ref != "" {
 		p, err := Open(os.Getenv(killPackage))
-		if err == nil {
-			_, err = To(context.Background(), S3{Ref: ref, Endpoint: os.Getenv("PUBLISH_TEST_S3_ENDPOINT"), Region: "us-east-1", part: testPart}, p)
+		part, err2 := strconv.ParseInt(os.Getenv("PUBLISH_TEST_S3_PART"), 10, 64)
+		if err = errors.Join(err, err2); err == nil {
+			_, err = To(context.Background(), S3{Ref: ref, Endpoint: os.Getenv("PUBLISH_TEST_S3_ENDPOINT"), Region: "us-east-1", part: part}, p)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -3,14 +3,17 @@ package publish
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -80,6 +83,30 @@ func TestS3(t *testing.T) {
 	if i := slices.IndexFunc(s.keys(), func(k string) bool { return strings.HasSuffix(k, s3Marker) }); i >= 0 && !strings.HasPrefix(s.keys()[i], "taken/") {
 		t.Errorf("%s was left behind", s.keys()[i])
 	}
+	t.Run("objects", func(t *testing.T) {
+		s := newFakeS3(t)
+		if _, err := To(t.Context(), s.store("a"), newPackage(t, "one")); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, k := range s.keys() {
+			got += fmt.Sprintf("%s\n", k)
+			for _, h := range slices.Sorted(maps.Keys(s.objects[k].meta)) {
+				got += fmt.Sprintf("  %s: %s\n", h, s.objects[k].meta.Get(h))
+			}
+		}
+		path := filepath.Join("testdata", "s3", "objects.txt")
+		if *update {
+			write(t, path, got)
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
 	t.Run("without conditions", func(t *testing.T) {
 		s := newFakeS3(t)
 		s.plain = true
@@ -125,7 +152,8 @@ func (s S3) ref(t testing.TB) string {
 
 // testS3 is what holds for the fake store and for real ones.
 func testS3(t *testing.T, store func(prefix string) S3) {
-	one, big := newPackage(t, "one"), bigPackage(t, testPart+testPart/3)
+	part := int(store("").part)
+	one, big := newPackage(t, "one"), bigPackage(t, part+part/3)
 	names := []string{"config.json", "llm.mnn", "llm.mnn.weight", "manifest.json", "sub/empty.bin"}
 	a := store("models/a")
 	d, err := a.Diff(t.Context(), one)
@@ -257,7 +285,7 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 
 // TestS3Trouble: whatever goes wrong for a while, the package arrives.
 func TestS3Trouble(t *testing.T) {
-	p := bigPackage(t, 2*testPart+12345)
+	p := bigPackage(t, 2*fakePart+12345)
 	is := func(method, contains string) func(r *http.Request) bool {
 		return func(r *http.Request) bool { return r.Method == method && strings.Contains(r.URL.String(), contains) }
 	}
@@ -314,7 +342,7 @@ func TestS3Trouble(t *testing.T) {
 // TestS3Resume: parts that arrived are not sent again, and nothing is visible before the end.
 func TestS3Resume(t *testing.T) {
 	s := newFakeS3(t)
-	p := bigPackage(t, 3*testPart)
+	p := bigPackage(t, 3*fakePart)
 	ctx, cancel := context.WithCancel(t.Context())
 	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.Contains(r.URL.RawQuery, "partNumber=3") {
@@ -340,7 +368,7 @@ func TestS3Resume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := p.Manifest.Bytes() + r.Bytes - p.Manifest.Bytes() - int64(have)*testPart; r.Uploaded != want || len(s.uploads) != 0 {
+	if want := p.Manifest.Bytes() + r.Bytes - p.Manifest.Bytes() - int64(have)*fakePart; r.Uploaded != want || len(s.uploads) != 0 {
 		t.Errorf("%d bytes were sent behind %d parts, want %d; %d uploads are left", r.Uploaded, have, want, len(s.uploads))
 	}
 	wantOrigin(t, r.Ref, p)
@@ -400,13 +428,13 @@ func TestS3Refuses(t *testing.T) {
 // killS3 kills publishers at random instants: what a reader finds is the package or nothing, and parts that arrived are
 // not sent again.
 func killS3(t *testing.T, s S3, kills int) {
-	p := bigPackage(t, 6*testPart+1)
+	p := bigPackage(t, 6*int(s.part)+1)
 	staged := filepath.Join(t.TempDir(), "package")
 	mustPublish(t, Dir{Path: staged}, p)
 	killed := 0
 	for range kills {
 		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), "PUBLISH_TEST_S3="+s.Ref, "PUBLISH_TEST_S3_ENDPOINT="+s.Endpoint, killPackage+"="+staged)
+		cmd.Env = append(os.Environ(), "PUBLISH_TEST_S3="+s.Ref, "PUBLISH_TEST_S3_ENDPOINT="+s.Endpoint, "PUBLISH_TEST_S3_PART="+strconv.FormatInt(s.part, 10), killPackage+"="+staged)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// testPart is the size of parts in tests, the least that real stores take.
-const testPart = 5 << 20
+// fakePart is the size of parts in tests; real stores take no less than 5 MiB.
+const fakePart = 1 << 20
 
 // fakeS3 is as much of an S3 store as publishing needs, with faults. The tagged tests run against a real one.
 type fakeS3 struct {
@@ -61,7 +61,7 @@ func newFakeS3(t testing.TB) *fakeS3 {
 }
 
 func (s *fakeS3) store(prefix string) S3 {
-	return S3{Ref: "s3://bucket/" + prefix, Endpoint: s.URL, Region: "us-east-1", patience: quick, part: testPart}
+	return S3{Ref: "s3://bucket/" + prefix, Endpoint: s.URL, Region: "us-east-1", patience: quick, part: fakePart}
 }
 
 func (s *fakeS3) setFault(f func(w http.ResponseWriter, r *http.Request) bool) {

@@ -44,7 +44,7 @@ func TestRealS3(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "testuser")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "testpassword")
 	store := func(prefix string) S3 {
-		return S3{Ref: "s3://bucket/" + prefix, Endpoint: "http://" + addr, Region: "us-east-1", patience: quick, part: testPart}
+		return S3{Ref: "s3://bucket/" + prefix, Endpoint: "http://" + addr, Region: "us-east-1", patience: quick, part: 5 << 20}
 	}
 	b, err := openBucket(store("x"))
 	if err != nil {
