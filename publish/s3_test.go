@@ -346,6 +346,9 @@ func TestS3Resume(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.Contains(r.URL.RawQuery, "partNumber=3") {
+			for s.parts() < 2 && r.Context().Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
 			cancel()
 			return true
 		}
@@ -357,19 +360,13 @@ func TestS3Resume(t *testing.T) {
 	if got := s.keys(); !slices.Equal(got, []string{"a/" + s3Marker}) {
 		t.Errorf("visible: %q", got)
 	}
-	s.mu.Lock()
-	have := 0
-	for _, u := range s.uploads {
-		have += len(u.parts)
-	}
-	s.mu.Unlock()
 	s.setFault(nil)
 	r, err := To(t.Context(), s.store("a"), p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := p.Manifest.Bytes() + r.Bytes - p.Manifest.Bytes() - int64(have)*fakePart; r.Uploaded != want || len(s.uploads) != 0 {
-		t.Errorf("%d bytes were sent behind %d parts, want %d; %d uploads are left", r.Uploaded, have, want, len(s.uploads))
+	if want := r.Bytes - 2*fakePart; r.Uploaded != want || len(s.uploads) != 0 {
+		t.Errorf("%d bytes were sent behind two parts, want %d; %d uploads are left", r.Uploaded, want, len(s.uploads))
 	}
 	wantOrigin(t, r.Ref, p)
 }

@@ -232,3 +232,14 @@ func (s *fakeS3) multipart(w http.ResponseWriter, r *http.Request, key string, b
 		fmt.Fprintf(w, "<CompleteMultipartUploadResult><ETag>%s</ETag></CompleteMultipartUploadResult>", o.etag)
 	}
 }
+
+// parts counts those of uploads that are not complete.
+func (s *fakeS3) parts() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, u := range s.uploads {
+		n += len(u.parts)
+	}
+	return n
+}
