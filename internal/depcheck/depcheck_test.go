@@ -30,6 +30,7 @@ var levels = []struct {
 	{0, []string{"runtime/template/conversations", "runtime/template/engine"}},
 	{0, []string{"runtime/template/templatetest"}},
 	{1, []string{"recipes", "quant", "runtime/mnn", "publish/manifest", "runtime/tokenizer/parity"}},
+	{1, []string{"publish/provenance"}},
 	{2, []string{"backends"}},
 	{2, []string{"backends/backendtest"}},
 	{2, []string{"backends/generic"}},
@@ -45,7 +46,7 @@ var levels = []struct {
 	{5, []string{"pipeline/stage"}},
 	{5, []string{"internal/watch"}},
 	{5, []string{"pipeline/stage/stagetest"}},
-	{6, []string{"cmd/llmexport", "verify/enginetest", "verify/transformerstest", "verify/tokenizerstest", "internal/depcheck", "internal/fakehub/cmd", "internal/synthetic", "internal/peers", "internal/quality"}},
+	{6, []string{"cmd/llmexport", "cmd/llmexport-sign", "verify/enginetest", "verify/transformerstest", "verify/tokenizerstest", "internal/depcheck", "internal/synthetic", "internal/peers", "internal/quality"}},
 }
 
 // thirdParty lists what packages of level 0 import from other modules: everything else stands on them.

@@ -1,0 +1,195 @@
+package publish
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/provenance"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// maxBOMFile bounds each file of a package that a bill of materials reads, in bytes.
+const maxBOMFile = 16 << 20
+
+// confidence is the distance of the bounds of a 95 % interval from the mean, in standard errors.
+const confidence = 1.96
+
+// homepage is where the program comes from.
+const homepage = "https://github.com/llmexport/llmexport"
+
+// BOM is the bill of materials of the package in dir: CycloneDX 1.6 in canonical JSON, with the model as the component
+// that it is about, its files and their SHA-256, the checkpoint as its ancestor, and a model card with storage forms and
+// measurements. It names neither time nor machine, and its serial number follows from the manifest, so one package has
+// one bill. Of the files it reads manifest.json and, where they are listed, the report, the card, which states the
+// licence, and the facts of the model; those must have their listed digests.
+func BOM(ctx context.Context, dir string) ([]byte, error) {
+	m, err := manifest.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	data, err := m.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	var facts struct {
+		ModelType string `json:"model_type"`
+	}
+	var report Report
+	for name, into := range map[string]any{"llm_config.json": &facts, ReportName: &report} {
+		b, err := m.ReadFile(ctx, dir, name, maxBOMFile)
+		if err != nil {
+			return nil, err
+		}
+		if b == nil {
+			continue
+		}
+		if err := json.Unmarshal(b, into); err != nil {
+			return nil, fmt.Errorf("%s: %w: %w", name, err, tensor.ErrCorrupt)
+		}
+	}
+	card, err := m.ReadFile(ctx, dir, CardName, maxBOMFile)
+	if err != nil {
+		return nil, err
+	}
+
+	whole := manifest.DigestOf(data)
+	c := bomComponent{
+		Type: "machine-learning-model", Ref: "package", Name: m.Name, Version: string(m.Digest),
+		Description: "Package for the LLM engine of MNN " + m.MinimumEngine + " or newer",
+		Licenses:    bomLicenses(card),
+		Pedigree:    bomSource(m.Source),
+		References:  bomReferences(m),
+		Components:  []bomComponent{bomFile("package", manifest.File{Name: manifest.FileName, SHA256: whole.Hex()})},
+		ModelCard:   bomCard(m, report.Calibration, facts.ModelType),
+		Properties:  bomProperties(m),
+	}
+	for _, f := range m.Files {
+		c.Components = append(c.Components, bomFile("package", f))
+	}
+	return manifest.Canonical(bom{
+		Schema: "http://cyclonedx.org/schema/bom-1.6.schema.json", BOMFormat: "CycloneDX", SpecVersion: "1.6", Version: 1,
+		SerialNumber: serial(whole),
+		Metadata: bomMetadata{
+			Tools: bomTools{[]bomComponent{{
+				Type: "application", Name: m.Tool.Name, Version: m.Tool.Version,
+				References: []bomReference{{Type: "website", URL: homepage}},
+			}}},
+			Component: c,
+		},
+	})
+}
+
+// serial makes a UUID of a digest: version 8 of RFC 9562, whose other bits are free.
+func serial(d manifest.Digest) string {
+	h := []byte(d.Hex()[:32])
+	h[12] = '8'
+	h[16] = "89ab"[h[16]&3] // the two bits of the variant
+	return fmt.Sprintf("urn:uuid:%s-%s-%s-%s-%s", h[:8], h[8:12], h[12:16], h[16:20], h[20:32])
+}
+
+func bomFile(owner string, f manifest.File) bomComponent {
+	c := bomComponent{Type: "file", Ref: owner + ":" + f.Name, Name: f.Name, Hashes: bomHashes(f)}
+	if f.Role != "" {
+		c.Properties = []bomProperty{{"llmexport:role", f.Role}}
+	}
+	return c
+}
+
+func bomHashes(f manifest.File) []bomHash { return []bomHash{{"SHA-256", f.SHA256}} }
+
+// bomSource is the checkpoint with its files.
+func bomSource(s manifest.Source) *bomPedigree {
+	a := bomComponent{Type: "machine-learning-model", Ref: "source", Name: s.Repo, Version: s.Revision}
+	if uri := provenance.SourceURI(s); strings.HasPrefix(uri, "pkg:") {
+		a.PackageURL = uri
+	}
+	if a.Name == "" {
+		a.Name = "local checkpoint"
+	}
+	for _, f := range s.Files {
+		a.Components = append(a.Components, bomFile("source", f))
+	}
+	return &bomPedigree{Ancestors: []bomComponent{a}, Notes: "Converted and quantized from the ancestor; provenance says how."}
+}
+
+// bomReferences point at the files of the package that explain it.
+func bomReferences(m *manifest.Manifest) []bomReference {
+	list := []bomReference{{Type: "build-system", URL: homepage}}
+	kinds := map[string]string{"card": "model-card", "report": "quality-metrics", "recipe": "configuration", "license": "license"}
+	for _, f := range m.Files {
+		if kind, ok := kinds[f.Role]; ok {
+			list = append(list, bomReference{Type: kind, URL: (&url.URL{Path: f.Name}).String(), Hashes: bomHashes(f)})
+		}
+	}
+	return list
+}
+
+func bomProperties(m *manifest.Manifest) []bomProperty {
+	list := []bomProperty{
+		{"llmexport:content", string(m.Content())},
+		{"llmexport:engine:minimum", m.MinimumEngine},
+		{"llmexport:engine:target", m.Target.Engine},
+	}
+	for _, b := range m.Target.Backends {
+		list = append(list, bomProperty{"llmexport:backend", b})
+	}
+	list = append(list, bomProperty{"llmexport:verified", strconv.FormatBool(m.Verified)})
+	for _, c := range m.Checks {
+		verdict := "failed"
+		switch {
+		case c.Passed:
+			verdict = "passed"
+		case c.Skipped:
+			verdict = "skipped"
+		}
+		list = append(list, bomProperty{"llmexport:check:" + c.Name, verdict})
+	}
+	return list
+}
+
+func bomCard(m *manifest.Manifest, c *Calibration, modelType string) *bomModelCard {
+	card := &bomModelCard{Parameters: bomParameters{
+		Task: "text-generation", Architecture: modelType,
+		Inputs: []bomFormat{{"text"}}, Outputs: []bomFormat{{"text"}},
+	}}
+	if c != nil {
+		for _, d := range c.Domains {
+			card.Parameters.Datasets = append(card.Parameters.Datasets, bomData{
+				Type: "dataset", Name: d.Name, Description: fmt.Sprintf("Calibration of the quantizer on %d tokens; nothing was trained.", d.Tokens),
+				Contents: bomContents{[]bomProperty{{"llmexport:sha256", d.SHA256}}},
+			})
+		}
+	}
+	for _, s := range Specs(m.Tensors) {
+		card.Properties = append(card.Properties, bomProperty{"llmexport:storage:" + s.Spec, fmt.Sprintf("%d tensors, %d bytes", s.Tensors, s.Bytes)})
+	}
+	if len(m.Metrics) > 0 {
+		card.Analysis = &bomAnalysis{}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Metrics)) {
+		v := m.Metrics[name]
+		row := bomMetric{Type: name, Value: decimal(v.Value)}
+		if v.StdErr > 0 {
+			row.Interval = &bomInterval{decimal(v.Value - confidence*v.StdErr), decimal(v.Value + confidence*v.StdErr)}
+		}
+		card.Analysis.Metrics = append(card.Analysis.Metrics, row)
+	}
+	limits := slices.Clone(m.Conditions)
+	if !m.Verified {
+		limits = append([]string{"Not verified: no check has shown that the package answers like its source."}, limits...)
+	}
+	if len(limits) > 0 {
+		card.Considerations = &bomConsiderations{limits}
+	}
+	return card
+}
+
+// decimal writes the shortest number that gives the same float64.
+func decimal(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }

@@ -1,0 +1,146 @@
+package provenance
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+const (
+	reportName = "report.json"
+	reportRole = "report"
+	maxReport  = 16 << 20
+)
+
+var commit = regexp.MustCompile(`^[0-9a-f]{40}$`)
+
+// text is data that the build read beside the checkpoint.
+type text struct {
+	name, sha256 string
+}
+
+// calibration lists the texts that codes were chosen on, from the report.
+func calibration(ctx context.Context, m *manifest.Manifest, dir string) ([]text, error) {
+	data, err := m.ReadFile(ctx, dir, reportName, maxReport)
+	if err != nil || data == nil {
+		return nil, err
+	}
+	var report struct {
+		Calibration struct {
+			Domains []struct {
+				Name   string `json:"name"`
+				SHA256 string `json:"sha256"`
+			} `json:"domains"`
+		} `json:"calibration"`
+	}
+	if err := json.Unmarshal(data, &report); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", reportName, err, tensor.ErrCorrupt)
+	}
+	var texts []text
+	for _, d := range report.Calibration.Domains {
+		if _, err := manifest.ParseDigest("sha256:" + d.SHA256); err != nil {
+			return nil, fmt.Errorf("%s: calibration text %.80q: %w", reportName, d.Name, err)
+		}
+		texts = append(texts, text{d.Name, d.SHA256})
+	}
+	return texts, nil
+}
+
+// dependencies lists the repository at its commit, the files of the checkpoint, the calibration texts, and what else the
+// recipe pins by its digest.
+func dependencies(m *manifest.Manifest, texts []text) []Descriptor {
+	var list []Descriptor
+	uri := SourceURI(m.Source)
+	if uri != "" {
+		d := Descriptor{Name: m.Source.Repo, URI: uri}
+		if commit.MatchString(m.Source.Revision) {
+			d.Digest = map[string]string{"gitCommit": m.Source.Revision}
+		}
+		list = append(list, d)
+	}
+	for _, f := range m.Source.Files {
+		d := Descriptor{Name: f.Name, Digest: sha256(f.SHA256)}
+		if uri != "" {
+			d.URI = uri + "#" + escape(f.Name)
+		}
+		list = append(list, d)
+	}
+	texts = append(texts, pinned(m.Recipe)...)
+	slices.SortFunc(texts, func(a, b text) int {
+		return cmp.Or(strings.Compare(a.sha256, b.sha256), strings.Compare(a.name, b.name))
+	})
+	texts = slices.CompactFunc(texts, func(a, b text) bool { return a.sha256 == b.sha256 })
+	slices.SortFunc(texts, func(a, b text) int {
+		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.sha256, b.sha256))
+	})
+	for _, x := range texts {
+		list = append(list, Descriptor{Name: x.name, Digest: sha256(x.sha256)})
+	}
+	return list
+}
+
+// SourceURI is the package URL of the source at its revision, and empty for a local checkpoint.
+// Source: https://github.com/package-url/purl-spec, type huggingface.
+func SourceURI(s manifest.Source) string {
+	switch {
+	case s.Repo == "":
+		return ""
+	case strings.Contains(s.Repo, "://"): // a hub that the repository's name says
+		return s.Repo + at(s.Revision)
+	}
+	return "pkg:huggingface/" + escape(s.Repo) + at(s.Revision)
+}
+
+func at(revision string) string {
+	if revision == "" {
+		return ""
+	}
+	return "@" + url.PathEscape(revision)
+}
+
+// escape is the form of a path in a package URL.
+func escape(p string) string {
+	parts := strings.Split(p, "/")
+	for i, x := range parts {
+		parts[i] = strings.ReplaceAll(url.PathEscape(x), "@", "%40")
+	}
+	return strings.Join(parts, "/")
+}
+
+// pinned finds every {path, sha256} of a recipe, whatever stage it belongs to.
+func pinned(recipe json.RawMessage) []text {
+	var tree any
+	if len(recipe) == 0 || json.Unmarshal(recipe, &tree) != nil {
+		return nil
+	}
+	var list []text
+	var look func(any)
+	look = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, e := range v {
+				look(e)
+			}
+		case map[string]any:
+			file, _ := v["path"].(string)
+			sum, _ := v["sha256"].(string)
+			if _, err := manifest.ParseDigest("sha256:" + sum); err == nil && file != "" {
+				list = append(list, text{path.Base(strings.ReplaceAll(file, `\`, "/")), sum})
+			}
+			for _, e := range v {
+				look(e)
+			}
+		}
+	}
+	look(tree)
+	return list
+}
