@@ -1,0 +1,26 @@
+// Command llmexport-sign signs packages of llmexport and checks such signatures. It is a program of its own, in a module
+// of its own, because what it needs is larger than the rest of the project.
+//
+// A signature is a sigstore bundle v0.3: a DSSE envelope around the statement that `llmexport provenance` prints, signed
+// with a key from a file or with a certificate of Fulcio for an identity. It lies beside the package, not in it.
+//
+// Exit codes: 0 done, 1 failed, 2 bad usage, 3 verification failed, 4 not supported, 130 interrupted.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run is the program without the process around it.
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends a clean-up that hangs
+	return report(ctx, stderr, execute(ctx, args, stdout))
+}
