@@ -9,6 +9,7 @@ require (
 	github.com/go-openapi/strfmt v0.27.0
 	github.com/in-toto/attestation v1.2.0
 	github.com/llmexport/llmexport v0.0.0-00010101000000-000000000000
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.2
 	github.com/sigstore/protobuf-specs v0.5.1
 	github.com/sigstore/rekor v1.5.3
 	github.com/sigstore/sigstore v1.10.8
