@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,10 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-openapi/runtime"
-	httptransport "github.com/go-openapi/runtime/client"
-	"github.com/go-openapi/strfmt"
-	"github.com/sigstore/rekor/pkg/generated/client"
 	"github.com/sigstore/sigstore-go/pkg/sign"
 )
 
@@ -76,18 +71,13 @@ func (s *services) keyless(ctx context.Context) (sign.Keypair, sign.BundleOption
 		}
 	}
 	if s.rekor != none {
-		options.TransparencyLogs = []sign.Transparency{sign.NewRekor(&sign.RekorOptions{BaseURL: s.rekor, Timeout: patience, Client: rekorClient(s.rekor)})}
+		log, err := newRekor(s.rekor)
+		if err != nil {
+			return nil, options, err
+		}
+		options.TransparencyLogs = []sign.Transparency{sign.NewRekor(&sign.RekorOptions{BaseURL: s.rekor, Timeout: patience, Client: log})}
 	}
 	return keys, options, nil
-}
-
-// rekorClient is the client of the log on our transport; the default one reads answers of any length.
-func rekorClient(base string) sign.RekorClient {
-	u, _ := url.Parse(base) // checkService has parsed it
-	t := httptransport.NewWithClient(u.Host, cmp.Or(u.Path, client.DefaultBasePath), []string{u.Scheme}, &http.Client{Transport: confined{}, Timeout: patience})
-	t.Consumers[runtime.JSONMime] = runtime.JSONConsumer()
-	t.Producers[runtime.JSONMime] = runtime.JSONProducer()
-	return client.New(t, strfmt.Default).Entries
 }
 
 // checkService demands https, or http on this machine.
