@@ -58,6 +58,10 @@ help: ## list the targets
 build: ## build the static binary into bin/
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/llmexport
 
+.PHONY: sign
+sign: ## build llmexport-sign, a module of its own, into bin/
+	cd cmd/llmexport-sign && go build -trimpath -ldflags '-s -w' -o ../../bin/ .
+
 .PHONY: demo
 demo: build ## export, verify and publish the repository's tiny model, offline
 	bin/llmexport run recipes/demo.yaml
@@ -66,6 +70,11 @@ demo: build ## export, verify and publish the repository's tiny model, offline
 test: ## vet and test everything
 	go vet ./...
 	go test $(TESTFLAGS) ./...
+
+.PHONY: test-sign
+test-sign: ## vet, staticcheck, test and fuzz llmexport-sign, which the other targets leave out
+	cd cmd/llmexport-sign && go vet ./... && go run $(STATICCHECK) ./... && go test $(TESTFLAGS) ./...
+	@cd cmd/llmexport-sign && $(MAKE) --no-print-directory -f ../../Makefile fuzz
 
 .PHONY: bigtest
 bigtest: ## write the weights of an 18 GiB synthetic checkpoint, plan a terabyte, run 10 GiB mixtures of experts (10 GB of disk), and check the memory that takes (some minutes)

@@ -34,6 +34,10 @@ func calibration(ctx context.Context, m *manifest.Manifest, dir string) ([]text,
 	if err != nil || data == nil {
 		return nil, err
 	}
+	return parseReport(data)
+}
+
+func parseReport(data []byte) ([]text, error) {
 	var report struct {
 		Calibration struct {
 			Domains []struct {

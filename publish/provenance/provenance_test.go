@@ -167,3 +167,26 @@ func TestSourceURI(t *testing.T) {
 		}
 	}
 }
+
+// FuzzDependencies: what a report and a recipe say becomes descriptors with digests, the same ones in the same order.
+func FuzzDependencies(f *testing.F) {
+	f.Add([]byte(`{"calibration":{"domains":[{"name":"x","sha256":"`+sumA+`"},{"name":"y","sha256":"`+sumA+`"}]}}`), []byte(`[{"path":"a/b","sha256":"`+sumB+`"}]`))
+	f.Add([]byte(`{}`), []byte(`{"a":[{"path":"..\\x","sha256":"`+sumC+`"},{"path":7}]}`))
+	f.Fuzz(func(t *testing.T, report, recipe []byte) {
+		texts, err := parseReport(report)
+		if err != nil && texts != nil {
+			t.Fatal("texts and an error")
+		}
+		m := &manifest.Manifest{Recipe: recipe}
+		list := dependencies(m, texts)
+		for _, d := range list {
+			if _, err := manifest.ParseDigest("sha256:" + d.Digest["sha256"]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again, _ := parseReport(report)
+		if diff := cmp.Diff(list, dependencies(m, again)); diff != "" {
+			t.Fatalf("another list:\n%s", diff)
+		}
+	})
+}
