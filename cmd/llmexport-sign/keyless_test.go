@@ -145,12 +145,14 @@ func TestGitHubActions(t *testing.T) {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code); fmt.Fprint(w, text) }
 	}
 	for name, h := range map[string]http.HandlerFunc{
-		"refused":     answer(401, "runner-secret"),
-		"no JSON":     answer(200, s.token),
-		"no token":    answer(200, `{}`),
-		"broken":      answer(200, `{"value":"a\nb"}`),
-		"endless":     endless,
-		"sent away":   func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/other?job=7", http.StatusTemporaryRedirect) },
+		"refused":  answer(401, "runner-secret"),
+		"no JSON":  answer(200, s.token),
+		"no token": answer(200, `{}`),
+		"broken":   answer(200, `{"value":"a\nb"}`),
+		"endless":  endless,
+		"sent away": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/other?job=7", http.StatusTemporaryRedirect)
+		},
 		"not a token": answer(200, `{"value":"abc"}`),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -223,8 +225,10 @@ func TestServicesThatFail(t *testing.T) {
 		"says the token": func(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, "\x1b[2J bad "+r.Header.Get("Authorization")+s.token, http.StatusForbidden)
 		},
-		"sends away": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, stranger.URL+r.URL.Path, http.StatusTemporaryRedirect) },
-		"no answer":  func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(200) },
+		"sends away": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, stranger.URL+r.URL.Path, http.StatusTemporaryRedirect)
+		},
+		"no answer": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(200) },
 		"other JSON": func(w http.ResponseWriter, r *http.Request) {
 			writeJSON(w, 201, map[string]any{"1": map[string]any{}, "signedCertificateEmbeddedSct": map[string]any{"chain": map[string]any{"certificates": []string{"x"}}}})
 		},
