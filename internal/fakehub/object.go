@@ -9,11 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
 )
-
-var sumPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // object is the content of a file, in memory or on the disk. It does not change.
 type object struct {
@@ -135,10 +132,13 @@ func ReadSums(r io.Reader) (map[string]string, error) {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		sum, name, ok := strings.Cut(lines.Text(), " ")
-		if len(name) < 2 || !ok || !sumPattern.MatchString(sum) {
+		if len(name) < 2 || !ok || !digestPattern.MatchString(sum) {
 			return nil, fmt.Errorf("line %.100q is no digest and name", lines.Text())
 		}
 		sums[strings.TrimPrefix(name[1:], "./")] = sum // a space or a star goes before the name
 	}
-	return sums, lines.Err()
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	return sums, nil
 }

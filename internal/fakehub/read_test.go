@@ -120,3 +120,20 @@ func TestGitNames(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// FuzzReadSums gives digests that are digests, and nothing with an error.
+func FuzzReadSums(f *testing.F) {
+	f.Add(strings.Repeat("ab", 32) + "  a\n" + strings.Repeat("0", 64) + " *b/c\n")
+	f.Add("x")
+	f.Fuzz(func(t *testing.T, s string) {
+		sums, err := ReadSums(strings.NewReader(s))
+		if err != nil && sums != nil {
+			t.Fatal("results with an error")
+		}
+		for name, sum := range sums {
+			if !digestPattern.MatchString(sum) || len(unhex(sum)) != 32 {
+				t.Fatalf("%q: %q", name, sum)
+			}
+		}
+	})
+}

@@ -5,10 +5,12 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -19,21 +21,27 @@ import (
 )
 
 func main() {
-	if err := run(); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "fakehub:", err)
 		os.Exit(1)
 	}
 }
 
-func run() error {
-	listen := flag.String("listen", "127.0.0.1:0", "address of the hub; storage takes a free port of the same host")
-	dir := flag.String("dir", "", "folder of repositories, ORG/NAME/files; a file DIR/ORG/NAME.sha256, as sha256sum writes it, saves reading them")
-	token := flag.String("token", fakehub.Token, "token that may read and write everything")
-	objects := flag.String("objects", "", "folder for what is uploaded (default: in memory)")
-	faults := flag.String("faults", "", "JSON list of rules of faults")
-	flag.Parse()
-	if flag.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
+// run serves until ctx ends.
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("fakehub", flag.ContinueOnError)
+	listen := flags.String("listen", "127.0.0.1:0", "address of the hub; storage takes a free port of the same host")
+	dir := flags.String("dir", "", "folder of repositories, ORG/NAME/files; a file DIR/ORG/NAME.sha256, as sha256sum writes it, saves reading them")
+	token := flags.String("token", fakehub.Token, "token that may read and write everything")
+	objects := flags.String("objects", "", "folder for what is uploaded (default: in memory)")
+	faults := flags.String("faults", "", "JSON list of rules of faults")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	h := fakehub.New(fakehub.Options{Dir: *objects})
 	h.AddToken(*token, fakehub.User{Name: "tester"})
@@ -56,12 +64,10 @@ func run() error {
 		return err
 	}
 	defer s.Close()
-	if err := json.NewEncoder(os.Stdout).Encode(map[string]string{"url": s.URL, "storage": s.StorageURL, "token": *token}); err != nil {
+	if err := json.NewEncoder(out).Encode(map[string]string{"url": s.URL, "storage": s.StorageURL, "token": *token}); err != nil {
 		return err
 	}
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
-	<-stop
+	<-ctx.Done()
 	return nil
 }
 
