@@ -22,7 +22,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 	n, err := w.File.Write(b)
 	w.at += int64(n)
 	if w.at-w.begun >= begin {
-		startWriting(w.File, w.begun, w.at-w.begun)
+		Begin(w.File, w.begun, w.at-w.begun)
 		w.begun = w.at
 	}
 	return n, err

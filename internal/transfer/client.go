@@ -6,24 +6,48 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
-	"strconv"
+	"slices"
 	"strings"
+	"sync"
 	"time"
-
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// maxHops is how many redirects are followed; hubs need two.
-const maxHops = 8
+const (
+	maxHops     = 8         // redirects that are followed; hubs need two
+	maxHeader   = 256 << 10 // bytes of the header of an answer
+	idlePerHost = 32        // connections that are kept for the next request: several files at once, each by several
+)
 
-// Client sends requests to one service.
+// shared sends the requests of all clients that bring no own one. It speaks HTTP/1 only: HTTP/2 would send the parts of a
+// file one after the other through one connection, which is what asking for parts is to avoid.
+var shared = &http.Client{Transport: newTransport()}
+
+func newTransport() *http.Transport {
+	t := &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:    30 * time.Second,
+		ExpectContinueTimeout:  time.Second,
+		IdleConnTimeout:        90 * time.Second,
+		MaxIdleConnsPerHost:    idlePerHost,
+		MaxResponseHeaderBytes: maxHeader,
+		DisableCompression:     true,
+		WriteBufferSize:        64 << 10, // reads of this size and more go past the buffer, writes do not
+		Protocols:              new(http.Protocols),
+	}
+	t.Protocols.SetHTTP1(true)
+	return t
+}
+
+// Client sends requests to one service. It must not be copied.
 type Client struct {
 	// Home is the service: what Authorize sets goes to its scheme, host and port only.
 	Home *url.URL
-	// HTTP sends the requests; nil is http.DefaultClient. Redirects and retries are done here, its
-	// CheckRedirect is not used. It should have no Timeout: that would end long downloads.
+	// HTTP sends the requests; nil is a client that all share. Redirects and retries are done here, its
+	// CheckRedirect is not used. It should have no Timeout: that would end long transfers.
 	HTTP *http.Client
 	// UserAgent names the program.
 	UserAgent string
@@ -31,133 +55,178 @@ type Client struct {
 	Authorize func(r *http.Request)
 	// Judge makes an error of an answer that is no success; nil is [StatusOf].
 	Judge func(resp *http.Response) error
+
+	mu    sync.Mutex
+	until map[string]time.Time // by host: no request before
 }
+
+// Body gives the bytes of a request from the first on, and how many they are; -1 if that is not known. It is called again
+// when the request is sent again. A reader that is an io.Closer is closed.
+type Body func() (io.Reader, int64, error)
 
 // At reports whether u is on the service's own server.
-func (c *Client) At(u *url.URL) bool {
-	return u.Scheme == c.Home.Scheme && strings.EqualFold(u.Host, c.Home.Host)
+func (c *Client) At(u *url.URL) bool { return sameOrigin(u, c.Home) }
+
+// sameOrigin compares scheme, host and port.
+func sameOrigin(a, b *url.URL) bool {
+	port := func(u *url.URL) string {
+		return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	}
+	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
 }
 
-// Get asks for u with further headers and follows redirects. The standard client would hand credentials on to
-// sub-domains, where other parties' storage may live; here they go to the service's own scheme, host and port
-// only. The caller closes the body and judges the status.
+// Get asks for u; see [Client.Do].
 func (c *Client) Get(ctx context.Context, u *url.URL, header http.Header) (*http.Response, error) {
-	h := *cmp.Or(c.HTTP, http.DefaultClient)
+	return c.Do(ctx, http.MethodGet, u, header, nil)
+}
+
+// Do sends a request with further headers and a body, nil for none, and follows redirects. The standard client would hand
+// credentials on to sub-domains, where other parties' storage may live; here those of the service go to its own scheme,
+// host and port only, and those in header to that of u only. The caller closes the body of the answer and judges the
+// status. An error is [Retryable] if the method is idempotent or the request did not leave, and the same request may go
+// well later.
+func (c *Client) Do(ctx context.Context, method string, u *url.URL, header http.Header, body Body) (*http.Response, error) {
+	h := *cmp.Or(c.HTTP, shared)
 	h.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	first := u
 	for range maxHops {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+		req, err := c.request(ctx, method, u, header, body)
 		if err != nil {
-			return nil, Redact(err)
+			return nil, err
 		}
-		for k, v := range header {
-			req.Header[k] = v
+		if !sameOrigin(first, u) {
+			for _, secret := range []string{"Authorization", "Cookie", "Proxy-Authorization", "X-Amz-Security-Token"} {
+				req.Header.Del(secret)
+			}
 		}
-		req.Header.Set("User-Agent", c.UserAgent)
-		req.Header.Set("Accept-Encoding", "identity") // sizes and digests are those of the plain file
 		if c.Authorize != nil && c.At(u) {
 			c.Authorize(req)
 		}
+		if err := checkHeader(req.Header); err != nil {
+			return nil, err
+		}
+		if err := c.held(u.Host); err != nil {
+			return nil, err
+		}
 		resp, err := h.Do(req)
 		if err != nil {
-			return nil, &Retryable{Err: Redact(err)}
+			return nil, transportError(ctx, method, err)
 		}
+		c.hold(u.Host, resp)
 		switch resp.StatusCode {
-		case 301, 302, 303, 307, 308:
+		case 301, 302, 307, 308:
+			if resp.StatusCode < 307 && method != http.MethodGet && method != http.MethodHead {
+				resp.Body.Close()
+				return nil, fmt.Errorf("%s answers %s to %s, which does not say what to send where", u.Host, resp.Status, method)
+			}
+		case 303:
+			if method != http.MethodHead {
+				method, body = http.MethodGet, nil
+			}
 		default:
 			return resp, nil
 		}
 		resp.Body.Close()
 		next, err := resp.Location()
 		if err != nil {
-			return nil, Redact(err)
+			return nil, fmt.Errorf("%s redirects to nowhere", u.Host)
 		}
-		if next.Scheme != "https" && next.Scheme != u.Scheme || next.Scheme != "https" && next.Scheme != "http" {
-			return nil, fmt.Errorf("%s redirects from %s to %s", u.Host, u.Scheme, next.Scheme)
+		if next.Scheme != "https" && next.Scheme != u.Scheme || next.Scheme != "https" && next.Scheme != "http" || next.Host == "" {
+			return nil, fmt.Errorf("%s redirects from %s to %.20q", u.Host, u.Scheme, next.Scheme)
 		}
 		u = next
 	}
 	return nil, fmt.Errorf("%s redirects more than %d times", c.Home.Host, maxHops)
 }
 
-// Range opens parts of the resource at u, which has size bytes.
-func (c *Client) Range(u *url.URL, size int64) Range {
-	return func(ctx context.Context, off, n int64) (io.ReadCloser, error) {
-		header := http.Header{}
-		if off > 0 || n < size {
-			header.Set("Range", fmt.Sprintf("bytes=%d-%d", off, off+n-1))
-		}
-		resp, err := c.Get(ctx, u, header)
-		if err != nil {
-			return nil, err
-		}
-		if err := c.accept(resp, off, n, size); err != nil {
-			resp.Body.Close()
-			return nil, err
-		}
-		return resp.Body, nil
+// request makes one of the requests that a call of Do sends.
+func (c *Client) request(ctx context.Context, method string, u *url.URL, header http.Header, body Body) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	if err != nil {
+		return nil, Redact(err)
 	}
+	for k, v := range header {
+		req.Header[k] = slices.Clone(v)
+	}
+	req.Header.Set("User-Agent", c.UserAgent)
+	req.Header.Set("Accept-Encoding", "identity") // sizes and digests are those of the plain file
+	if body == nil {
+		return req, nil
+	}
+	open := func() (io.ReadCloser, int64, error) {
+		r, n, err := body()
+		if err != nil || n == 0 {
+			return http.NoBody, n, err
+		}
+		if rc, ok := r.(io.ReadCloser); ok {
+			return rc, n, nil
+		}
+		return io.NopCloser(r), n, nil
+	}
+	// The transport sends a request anew if the server has closed a connection that it had kept.
+	req.GetBody = func() (io.ReadCloser, error) {
+		r, _, err := open()
+		return r, err
+	}
+	req.Body, req.ContentLength, err = open()
+	return req, err
 }
 
-// accept checks that an answer is the range that was asked for.
-func (c *Client) accept(resp *http.Response, off, n, size int64) error {
-	switch resp.StatusCode {
-	case http.StatusOK:
-		if off > 0 {
-			return fmt.Errorf("%s does not give parts of a file: %w", c.Home.Host, tensor.ErrUnsupported)
+// checkHeader refuses what could end a header and begin another. It does not show the value: that may be a secret.
+func checkHeader(h http.Header) error {
+	for name, values := range h {
+		for _, v := range values {
+			if strings.ContainsFunc(v, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+				return fmt.Errorf("the value of the header %q has a line break or another control character", name)
+			}
 		}
-		n = size
-	case http.StatusPartialContent:
-		want := fmt.Sprintf("bytes %d-%d/%d", off, off+n-1, size)
-		if got := resp.Header.Get("Content-Range"); got != want {
-			return &Retryable{Err: fmt.Errorf("the server sends the range %.100q, not %q: %w", got, want, tensor.ErrCorrupt)}
-		}
-	case http.StatusRequestedRangeNotSatisfiable:
-		return &Retryable{Err: fmt.Errorf("the server has no byte %d of the %d that are listed: %w", off, size, tensor.ErrCorrupt)}
-	default:
-		if c.Judge != nil {
-			return c.Judge(resp)
-		}
-		return StatusOf(resp)
-	}
-	if got := resp.ContentLength; got >= 0 && got != n {
-		return fmt.Errorf("the server sends %d bytes, %d are listed: %w", off+got, off+n, tensor.ErrCorrupt)
 	}
 	return nil
 }
 
-// StatusOf makes an error of an answer that is no success: [Retryable] where another try may go well.
-func StatusOf(resp *http.Response) error {
-	err := fmt.Errorf("%s answers %s", resp.Request.URL.Host, resp.Status)
-	if Transient(resp.StatusCode) {
-		return &Retryable{Err: err, After: RetryAfter(resp.Header.Get("Retry-After"), time.Now())}
+// transportError is about a request without an answer.
+func transportError(ctx context.Context, method string, err error) error {
+	dial := (*net.OpError)(nil)
+	switch {
+	case ctx.Err() != nil && context.Cause(ctx) != errStalled:
+		return context.Cause(ctx)
+	case method != http.MethodPost && method != http.MethodPatch, errors.As(err, &dial) && dial.Op == "dial":
+		return &Retryable{Err: Redact(err)}
 	}
-	return err
+	return Redact(err)
 }
 
-// Transient reports whether a status may be another one at the next try.
-func Transient(status int) bool {
-	return status == 408 || status == 425 || status == 429 || status >= 500 && status != 501
-}
-
-// RetryAfter reads the header of that name, seconds or a date; 0 if it says nothing.
-func RetryAfter(s string, now time.Time) time.Duration {
-	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
-		return time.Duration(n) * time.Second
+// hold keeps all requests to a host back if an answer asks for that.
+func (c *Client) hold(host string, resp *http.Response) {
+	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
+		return
 	}
-	if t, err := http.ParseTime(s); err == nil {
-		return max(0, t.Sub(now))
+	now := time.Now()
+	after := RetryAfter(resp.Header.Get("Retry-After"), now)
+	if after <= 0 {
+		return
 	}
-	return 0
-}
-
-// Redact takes addresses out of an error: those of storage are signed and work for anyone.
-func Redact(err error) error {
-	if u := (*url.Error)(nil); errors.As(err, &u) {
-		host := "the server"
-		if p, perr := url.Parse(u.URL); perr == nil && p.Host != "" {
-			host = p.Host
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.until == nil {
+		c.until = map[string]time.Time{}
+	}
+	for h, t := range c.until {
+		if t.Before(now) {
+			delete(c.until, h)
 		}
-		return fmt.Errorf("%s: %w", host, u.Err)
 	}
-	return err
+	if t := now.Add(min(after, maxAsked)); t.After(c.until[host]) {
+		c.until[host] = t
+	}
+}
+
+// held is the error of a request that has to wait.
+func (c *Client) held(host string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if wait := time.Until(c.until[host]); wait > 0 {
+		return &Retryable{Err: fmt.Errorf("%s has asked to wait", host), After: wait, held: true}
+	}
+	return nil
 }

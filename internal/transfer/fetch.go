@@ -1,129 +1,81 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"hash"
 	"io"
-	"os"
 
-	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
 )
 
-// copyBuffer is the size of one read, in bytes.
-const copyBuffer = 256 << 10
+// wrongContent is an error after which nothing that is here is worth anything.
+type wrongContent struct{ error }
+
+func (w *wrongContent) Unwrap() error { return w.error }
 
 // Fetch completes the file at path, which an earlier Fetch of the same blob may have begun, and compares it with
 // the blob's digest; after nil it has the content and is on disk. The caller keeps other processes away from path
-// and gives the file its name afterwards. After an error the file holds what a later Fetch can continue. Content of
-// another size or digest is tensor.ErrCorrupt.
+// and gives the file its name afterwards. After an error the file and the journal beside it hold what a later Fetch
+// can continue, if there is anything. A file without a journal is taken for the first bytes of the blob. Content of
+// another size or digest is tensor.ErrCorrupt, after a second try from the first byte on.
 func Fetch(ctx context.Context, path string, b Blob, open Range, o Options) error {
-	return Retry(ctx, "download", o, func(ctx context.Context, touch func()) (bool, error) {
-		return fetch(ctx, path, b, open, o, touch)
-	})
-}
-
-// fetch is one try. Progress says whether new bytes came.
-func fetch(ctx context.Context, path string, b Blob, open Range, o Options, touch func()) (progress bool, err error) {
-	p, err := openPartial(ctx, path, b, touch)
+	p, err := openPartial(path, b)
 	if err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, p.Close()) }()
-	start := p.have
-	if start < b.Size {
-		body, err := open(ctx, start, b.Size-start)
-		if err != nil {
-			return false, err
-		}
-		defer body.Close()
-		err = p.fill(Watch(body, touch), func() {
-			if o.Progress != nil {
-				o.Progress(p.have)
-			}
-		})
-		if err != nil {
-			return p.have > start, err
-		}
-	}
-	if sum := hex.EncodeToString(p.hash.Sum(nil)); sum != b.Digest() {
-		err := fmt.Errorf("digest is %s, not %s: %w", sum, b.Digest(), tensor.ErrCorrupt)
-		if start > 0 {
-			// The part on disk was not ours or not whole; from byte 0 it may be right.
-			err = &Retryable{Err: err}
-		}
-		return false, errors.Join(err, p.discard())
-	}
-	return true, p.Sync()
-}
-
-// partial is a file that is not complete, together with the digest of its first have bytes.
-type partial struct {
-	*os.File
-	want Blob
-	have int64
-	hash hash.Hash
-}
-
-// openPartial reads what is there again, because the digest must cover it.
-func openPartial(ctx context.Context, path string, b Blob, touch func()) (*partial, error) {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
-	if err != nil {
-		return nil, err
-	}
-	p := &partial{File: file, want: b, hash: b.hash()}
-	st, err := file.Stat()
-	if err == nil && st.Size() > b.Size {
-		err = p.discard()
-	}
-	if err == nil {
-		p.have, err = io.Copy(p.hash, Watch(Cancellable(ctx, file), touch))
-	}
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return p, nil
-}
-
-// discard forgets what is there.
-func (p *partial) discard() error {
-	p.have, p.hash = 0, p.want.hash()
-	if err := p.Truncate(0); err != nil {
 		return err
 	}
-	_, err := p.Seek(0, io.SeekStart)
-	return err
-}
-
-// fill appends r, which must end where the file does. Errors of r are retryable, those of the disk are not.
-func (p *partial) fill(r io.Reader, report func()) error {
-	buf := make([]byte, copyBuffer)
-	report()
-	for {
-		n, err := r.Read(buf)
-		if p.have+int64(n) > p.want.Size {
-			return errors.Join(fmt.Errorf("more than the %d bytes that are listed arrive: %w", p.want.Size, tensor.ErrCorrupt), p.discard())
-		}
-		if _, err := p.Write(buf[:n]); err != nil {
-			return err
-		}
-		p.hash.Write(buf[:n])
-		p.have += int64(n)
-		if n > 0 {
-			report()
-		}
-		if err == io.EOF && p.have < p.want.Size {
-			err = io.ErrUnexpectedEOF
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return &Retryable{Err: fmt.Errorf("after %d of %d bytes: %w", p.have, p.want.Size, Redact(err))}
+	err = p.fill(ctx, open, o)
+	if wrong := (*wrongContent)(nil); errors.As(err, &wrong) {
+		zerolog.Ctx(ctx).Warn().Err(err).Msg("fetching all of it again")
+		if err = p.restart(); err == nil {
+			err = p.fill(ctx, open, o)
 		}
 	}
+	wrong := (*wrongContent)(nil)
+	switch {
+	case err == nil:
+		return errors.Join(p.finish(), p.close())
+	case errors.As(err, &wrong) || p.have() == 0:
+		return errors.Join(p.explain(err), p.remove())
+	}
+	return errors.Join(p.explain(err), p.close())
+}
+
+// fill brings what is missing and compares the digest.
+func (p *partial) fill(ctx context.Context, open Range, o Options) error {
+	n := max(1, min(cmp.Or(o.Connections, 4), len(p.pieces)/2)) // each is worth its while with two pieces
+	d := newDownload(p, open, o)
+	err := d.connect(ctx, n)
+	if errors.Is(err, ErrNoRanges) {
+		d = newDownload(p, open, o)
+		d.sequential = true
+		err = d.connect(ctx, 1)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	}
+	return d.compare()
+}
+
+// connect works with n connections until everything is here and in the digest.
+func (d *download) connect(ctx context.Context, n int) error {
+	g, ctx := errgroup.WithContext(ctx)
+	context.AfterFunc(ctx, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.stopped = true
+		d.changed.Broadcast()
+	})
+	d.n, d.active = n, 1
+	g.Go(d.digest)
+	for i := range n {
+		g.Go(func() error { return d.connection(ctx, i == 0) })
+	}
+	return g.Wait()
 }
 
 // Cancellable is r until ctx ends.

@@ -23,6 +23,8 @@ const (
 type Retryable struct {
 	Err   error
 	After time.Duration // what the server asks to wait; 0 if it does not
+
+	held bool // the request was not sent: the server had asked another one to wait
 }
 
 func (r *Retryable) Error() string { return r.Err.Error() }
@@ -34,33 +36,46 @@ var errStalled = errors.New("the connection has stalled")
 // The context of each call ends when touch has not been called for Options.Stall; try reads through
 // [Watch], which calls it.
 func Retry(ctx context.Context, what string, o Options, try func(ctx context.Context, touch func()) (progress bool, err error)) error {
-	for failures := 1; ; failures++ {
+	for failures := 0; ; {
 		progress, err := o.once(ctx, try)
-		again := (*Retryable)(nil)
-		if !errors.As(err, &again) {
+		if progress {
+			failures = 0
+		}
+		if err = o.wait(ctx, what, &failures, err); err != nil || failures == 0 {
 			return err
 		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if progress {
-			failures = 1
-		}
-		if failures == maxTries {
-			return fmt.Errorf("%d tries failed: %w", maxTries, err)
-		}
-		wait := min(maxPause, cmp.Or(o.Pause, firstWait)<<(failures-1))
-		wait = wait/2 + rand.N(wait/2+1) // many programs cut off at once should not come back at once
-		if again.After > maxAsked {
-			return fmt.Errorf("the server asks to wait %v: %w", again.After, err)
-		}
-		wait = max(wait, again.After)
-		zerolog.Ctx(ctx).Warn().Err(err).Str("what", what).Dur("wait", wait).Msg("trying again")
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(wait):
-		}
+	}
+}
+
+// wait pauses after the try that ended with err if another one makes sense, and counts the failure. The error it gives ends
+// the tries; without one, no failures say that the try went well.
+func (o Options) wait(ctx context.Context, what string, failures *int, err error) error {
+	again := (*Retryable)(nil)
+	if !errors.As(err, &again) {
+		*failures = 0
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if !again.held || *failures == 0 {
+		*failures++
+	}
+	if *failures >= maxTries {
+		return fmt.Errorf("%d tries failed: %w", maxTries, err)
+	}
+	if again.After > maxAsked {
+		return fmt.Errorf("the server asks to wait %v: %w", again.After, err)
+	}
+	pause := min(maxPause, cmp.Or(o.Pause, firstWait)<<(*failures-1))
+	spread := rand.N(pause/2 + 1) // many programs cut off at once should not come back at once
+	pause = max(pause/2, again.After) + spread
+	zerolog.Ctx(ctx).Warn().Err(err).Str("what", what).Dur("wait", pause).Msg("trying again")
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(pause):
+		return nil
 	}
 }
 

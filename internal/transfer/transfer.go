@@ -10,11 +10,17 @@ import (
 	"context"
 	"crypto/sha1"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"hash"
 	"io"
 	"time"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
+
+// ErrNoRanges is the error of a [Range] that cannot give parts of a blob, only all of it at once.
+var ErrNoRanges = fmt.Errorf("the server does not give parts of a file: %w", tensor.ErrUnsupported)
 
 // Blob is content that is known before it is here. One of the digests is set.
 type Blob struct {
@@ -33,6 +39,17 @@ func (b Blob) Digest() string {
 	return b.GitSHA1
 }
 
+// check refuses what no server should have listed.
+func (b Blob) check() error {
+	if b.Size < 0 {
+		return fmt.Errorf("a size of %d bytes: %w", b.Size, tensor.ErrCorrupt)
+	}
+	if want, err := hex.DecodeString(b.Digest()); err != nil || len(want) != b.hash().Size() {
+		return fmt.Errorf("%.100q is no digest: %w", b.Digest(), tensor.ErrCorrupt)
+	}
+	return nil
+}
+
 // hash begins the digest of the blob.
 func (b Blob) hash() hash.Hash {
 	if b.SHA256 != "" {
@@ -44,7 +61,8 @@ func (b Blob) hash() hash.Hash {
 }
 
 // A Range opens n bytes of one blob from offset off on; the reader may give fewer, and more is an error of the
-// server. It is called by several goroutines. An error after which another try may go well is [Retryable].
+// server. It is called by several goroutines, and its reader ends when ctx does. An error after which another try
+// may go well is [Retryable]; after [ErrNoRanges] it is asked for all bytes from 0 on.
 type Range func(ctx context.Context, off, n int64) (io.ReadCloser, error)
 
 // Options say how patient a transfer is. The zero value of each field is useful.
@@ -55,6 +73,7 @@ type Options struct {
 	Stall time.Duration
 	// Pause is waited before the second try, and twice that before the third; 0 is one second.
 	Pause time.Duration
-	// Progress is told how many bytes of a blob are here, from its start to its end. Calls do not overlap.
+	// Progress is told how many bytes of a blob are here, from its start to its end; fewer than before when some
+	// turn out to be wrong. Calls do not overlap.
 	Progress func(done int64)
 }

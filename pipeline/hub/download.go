@@ -2,7 +2,9 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -15,8 +17,12 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 )
 
+// partName is behind the name of a blob that is not complete. Such a file can have holes, so its name is none that another
+// program would continue, or clean up while it is in use.
+const partName = ".llmexport-part"
+
 // download brings one blob into the cache. A lock, the one that huggingface_hub takes too, keeps two
-// processes from writing the same .incomplete file.
+// processes from working at the same file.
 func (c *client) download(ctx context.Context, ca *cache, commit string, f remote) error {
 	blob := ca.blob(f.Blob)
 	for _, path := range []string{blob, ca.lock(f.Blob)} {
@@ -46,10 +52,29 @@ func (c *client) download(ctx context.Context, ca *cache, commit string, f remot
 			c.o.Progress(f.Name, done, f.Size)
 		}
 	}
-	if err := transfer.Fetch(ctx, blob+".incomplete", f.content(), c.http.Range(u, f.Size), o); err != nil {
+	part := blob + partName
+	if err := adopt(blob, part); err != nil {
 		return err
 	}
-	return os.Rename(blob+".incomplete", blob)
+	if err := transfer.Fetch(ctx, part, f.content(), c.http.Range(u, f.Size), o); err != nil {
+		return err
+	}
+	return os.Rename(part, blob)
+}
+
+// adopt continues what another program has left of a blob, once. Releases of huggingface_hub before pull request 4228 append
+// to <etag>.incomplete and continue it, so it is the beginning of the blob; should it be something else, as hf_xet may
+// leave it, the digest finds out. Later ones, 2.4.0 for one, write to <etag>.<8 hex digits>.incomplete, which they
+// delete when they fail and never continue; one that a kill has left is for `hf cache prune`.
+func adopt(blob, part string) error {
+	if _, err := os.Stat(part); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	err := os.Rename(blob+".incomplete", part)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // content is what has to arrive.

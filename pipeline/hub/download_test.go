@@ -45,16 +45,17 @@ func TestDownloadTrouble(t *testing.T) {
 			}
 			_, _ = w.Write(b[start : start+cut])
 			return true
-		}, []string{"", "bytes=100000-", "bytes=200000-", "bytes=300000-"}},
-		{"resumed", func(b []byte) []byte { return b[:cut] }, nil, []string{"bytes=100000-"}},
+		}, []string{"", "bytes=100000-319999", "bytes=200000-319999", "bytes=300000-319999"}},
+		{"resumed", func(b []byte) []byte { return b[:cut] }, nil, []string{"bytes=100000-319999"}},
+		{"resumed from our own", func(b []byte) []byte { return b[:cut] }, nil, []string{"bytes=100000-319999"}},
 		{"whole already", func(b []byte) []byte { return b }, nil, nil},
-		{"part is damaged", func(b []byte) []byte { return bytes.Repeat([]byte("x"), cut) }, nil, []string{"bytes=100000-", ""}},
+		{"part is damaged", func(b []byte) []byte { return bytes.Repeat([]byte("x"), cut) }, nil, []string{"bytes=100000-319999", ""}},
 		{"part is whole and damaged", func(b []byte) []byte { return bytes.Repeat([]byte("x"), len(b)) }, nil, []string{""}},
 		{"part is too long", func(b []byte) []byte { return append(bytes.Clone(b), 'x') }, nil, []string{""}},
 		{"range ignored", func(b []byte) []byte { return b[:cut] }, func(w http.ResponseWriter, r *http.Request, b []byte, n int32) bool {
 			_, _ = w.Write(b)
 			return true
-		}, []string{"bytes=100000-"}},
+		}, []string{"bytes=100000-319999", ""}},
 		{"wrong range", func(b []byte) []byte { return b[:cut] }, func(w http.ResponseWriter, r *http.Request, b []byte, n int32) bool {
 			if n > 1 {
 				return false
@@ -63,14 +64,14 @@ func TestDownloadTrouble(t *testing.T) {
 			w.WriteHeader(206)
 			_, _ = w.Write(b)
 			return true
-		}, []string{"bytes=100000-", ""}},
+		}, []string{"bytes=100000-319999", "bytes=100000-319999"}},
 		{"range refused", func(b []byte) []byte { return b[:cut] }, func(w http.ResponseWriter, r *http.Request, b []byte, n int32) bool {
 			if n > 1 {
 				return false
 			}
 			w.WriteHeader(416)
 			return true
-		}, []string{"bytes=100000-", ""}},
+		}, []string{"bytes=100000-319999", "bytes=100000-319999"}},
 		{"signature ran out", nil, func(w http.ResponseWriter, r *http.Request, b []byte, n int32) bool {
 			if n > 1 {
 				return false
@@ -88,6 +89,10 @@ func TestDownloadTrouble(t *testing.T) {
 			return true
 		}, []string{"", "", "", "", ""}},
 	} {
+		suffix := ".incomplete" // of another program
+		if strings.HasSuffix(c.name, "our own") {
+			suffix = partName
+		}
 		t.Run(c.name, func(t *testing.T) {
 			h := newFakeHub(t)
 			b := h.files[shard1]
@@ -95,9 +100,9 @@ func TestDownloadTrouble(t *testing.T) {
 				onShard(h, func(w http.ResponseWriter, r *http.Request, n int32) bool { return c.answer(w, r, b, n) })
 			}
 			o := h.options(t)
-			part := newCache(o.CacheDir, testRepo).blob(sha256Hex(b)) + ".incomplete"
+			blob := newCache(o.CacheDir, testRepo).blob(sha256Hex(b))
 			if c.part != nil {
-				if err := replaceFile(part, c.part(b)); err != nil {
+				if err := replaceFile(blob+suffix, c.part(b)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -113,8 +118,8 @@ func TestDownloadTrouble(t *testing.T) {
 			if fmt.Sprint(got) != fmt.Sprint(c.want) || len(got) != len(c.want) {
 				t.Errorf("ranges %q, want %q", got, c.want)
 			}
-			if _, err := os.Stat(part); err == nil {
-				t.Error(".incomplete is left")
+			if left, err := filepath.Glob(blob + ".*"); err != nil || len(left) > 0 {
+				t.Errorf("left %q, %v", left, err)
 			}
 		})
 	}
@@ -128,17 +133,17 @@ func TestDownloadRefuses(t *testing.T) {
 		want   string
 		tries  int
 	}{
-		{"flipped bit", func(w http.ResponseWriter, b []byte) { b[len(b)/2] ^= 1; _, _ = w.Write(b) }, "digest is", 1},
+		{"flipped bit", func(w http.ResponseWriter, b []byte) { b[len(b)/2] ^= 1; _, _ = w.Write(b) }, "digest is", 2},
 		{"short with its length", func(w http.ResponseWriter, b []byte) {
 			w.Header().Set("Content-Length", fmt.Sprint(len(b)-1))
 			_, _ = w.Write(b[:len(b)-1])
-		}, "and lists", 1},
+		}, "are listed", 1},
 		{"long with its length", func(w http.ResponseWriter, b []byte) {
 			w.Header().Set("Content-Length", fmt.Sprint(len(b)+1))
 			_, _ = w.Write(append(b, 'x'))
-		}, "and lists", 1},
-		{"long without a length", func(w http.ResponseWriter, b []byte) { w.(http.Flusher).Flush(); _, _ = w.Write(append(b, 'x')) }, "more than the", 1},
-		{"a page", func(w http.ResponseWriter, b []byte) { _, _ = w.Write([]byte("<html>")) }, "and lists", 1},
+		}, "are listed", 1},
+		{"long without a length", func(w http.ResponseWriter, b []byte) { w.(http.Flusher).Flush(); _, _ = w.Write(append(b, 'x')) }, "more than the", 2},
+		{"a page", func(w http.ResponseWriter, b []byte) { _, _ = w.Write([]byte("<html>")) }, "are listed", 1},
 		{"nothing at all, for ever", func(w http.ResponseWriter, b []byte) { w.(http.Flusher).Flush() }, "5 tries failed", 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -152,7 +157,7 @@ func TestDownloadRefuses(t *testing.T) {
 			if err == nil || s != nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), shard1) {
 				t.Fatalf("got %v", err)
 			}
-			if c.tries == 1 && !errors.Is(err, tensor.ErrCorrupt) {
+			if c.tries < 5 && !errors.Is(err, tensor.ErrCorrupt) {
 				t.Errorf("%v is not ErrCorrupt", err)
 			}
 			for _, name := range tree(t, o.CacheDir) {

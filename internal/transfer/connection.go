@@ -1,0 +1,170 @@
+package transfer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"time"
+
+	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// connection fetches stretches until there are no more. The leader asks first: before the others begin it has shown that
+// the server answers, what it can, and where the content lies.
+func (d *download) connection(ctx context.Context, leader bool) error {
+	if !leader {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.first:
+			d.join()
+		}
+	}
+	failures := 0
+	for {
+		s, ok := d.take()
+		if !ok {
+			return nil
+		}
+		got, err := d.fetch(ctx, s)
+		d.release(s)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if got > 0 {
+			failures = 0
+		}
+		// A server may want fewer connections; the last one makes up its mind whether there is hope.
+		if again := (*Retryable)(nil); failures > 0 && errors.As(err, &again) && !again.held && d.rest() {
+			continue
+		}
+		if err := d.o.wait(ctx, "download", &failures, err); err != nil {
+			return err
+		}
+	}
+}
+
+// fetch asks for a stretch and says how many bytes came that were missing.
+func (d *download) fetch(ctx context.Context, s stretch) (got int64, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stall := cmp.Or(d.o.Stall, time.Minute)
+	timer := time.AfterFunc(stall, func() { cancel(errStalled) })
+	defer timer.Stop()
+	defer func() {
+		if err != nil && context.Cause(ctx) == errStalled {
+			err = &Retryable{Err: fmt.Errorf("no byte for %v: %w", stall, errStalled)}
+		}
+	}()
+	body, err := d.open(ctx, s.off, s.end-s.off)
+	timer.Stop()
+	if err != nil {
+		return 0, err
+	}
+	defer body.Close()
+	d.started()
+	r := &patient{Reader: body, timer: timer, stall: stall}
+	for at := s.off; at < s.end; {
+		c := chunk{buf: buffers.Get().(*[bufferSize]byte)}
+		end := min(s.end, at-at%d.piece+d.piece)
+		n, rerr := io.ReadFull(r, c.buf[:min(bufferSize, end-at)])
+		c.n = n
+		kept, werr := d.write(at, c)
+		got += kept
+		at += int64(n)
+		if werr != nil {
+			return got, werr
+		}
+		if rerr == io.EOF || rerr == io.ErrUnexpectedEOF {
+			if got > 0 && r.last == io.EOF {
+				return got, nil // less than was asked for, which is the server's right
+			}
+			rerr = io.ErrUnexpectedEOF
+		}
+		if rerr != nil {
+			return got, &Retryable{Err: fmt.Errorf("after %d of %d bytes: %w", at, d.blob.Size, Redact(rerr))}
+		}
+	}
+	if n, _ := r.Read(make([]byte, 1)); n > 0 {
+		return got, &wrongContent{fmt.Errorf("more than the %d bytes that are listed arrive: %w", s.end, tensor.ErrCorrupt)}
+	}
+	return got, nil
+}
+
+// started lets the other connections begin.
+func (d *download) started() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	select {
+	case <-d.first:
+	default:
+		close(d.first)
+	}
+}
+
+// write puts a chunk, which no piece's end divides, where it belongs, and takes it over. Bytes that were there are passed over.
+func (d *download) write(at int64, c chunk) (kept int64, err error) {
+	i := int(at / d.piece)
+	if c.n == 0 {
+		buffers.Put(c.buf)
+		return 0, nil
+	}
+	p := &d.pieces[i]
+	d.mu.Lock()
+	have, sum := p.have, p.sum
+	d.mu.Unlock()
+	// Behind a gap nothing can be kept: a piece that was passed over has turned out to be damaged.
+	skip := d.start(i) + have - at
+	if skip >= int64(c.n) || skip < 0 {
+		buffers.Put(c.buf)
+		return 0, nil
+	}
+	b := c.buf[skip:c.n]
+	if _, err := d.file.WriteAt(b, at+skip); err != nil {
+		buffers.Put(c.buf)
+		return 0, err
+	}
+	kept = int64(len(b))
+	sum = crc32.Update(sum, castagnoli, b)
+	if have+kept == d.length(i) {
+		disk.Begin(d.file, d.start(i), d.length(i))
+		if d.journal != nil {
+			if err := d.journal.add(i, sum); err != nil {
+				buffers.Put(c.buf)
+				return 0, err
+			}
+		}
+	}
+	d.mu.Lock()
+	p.have, p.sum = have+kept, sum
+	d.here += kept
+	d.got += kept
+	d.changed.Broadcast()
+	if skip > 0 {
+		buffers.Put(c.buf)
+	} else {
+		d.hand(at, c)
+	}
+	d.mu.Unlock()
+	d.progress()
+	return kept, nil
+}
+
+// patient is a reader that a timer watches while it reads.
+type patient struct {
+	io.Reader
+	timer *time.Timer
+	stall time.Duration
+	last  error // io.ReadFull makes one error of an end and of a cut
+}
+
+func (p *patient) Read(b []byte) (n int, err error) {
+	p.timer.Reset(p.stall)
+	defer p.timer.Stop()
+	n, p.last = p.Reader.Read(b)
+	return n, p.last
+}

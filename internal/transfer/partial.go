@@ -1,0 +1,183 @@
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/llmexport/llmexport/internal/disk"
+)
+
+const (
+	// pieceSize is what a cut costs each connection at most, in bytes.
+	pieceSize = 4 << 20
+	// maxPieces bounds the memory that a blob of any size takes: one of more than a tebibyte has larger pieces.
+	maxPieces = 1 << 18
+)
+
+// partial is a file that is not complete, and which of its pieces are there.
+type partial struct {
+	path    string
+	blob    Blob
+	piece   int64 // bytes of each but the last
+	file    *os.File
+	journal *journal // nil for a file of one piece, which grows from its start to its end
+	pieces  []piece
+}
+
+// piece is a part of a file. It belongs to the connection that has taken it.
+type piece struct {
+	have     int64  // bytes from its start on that are in the file
+	sum      uint32 // CRC-32C of them
+	taken    bool
+	doubtful bool // an earlier run finished it, and since then nobody has compared it with sum
+}
+
+// openPartial opens what an earlier run has left at path, or begins anew.
+func openPartial(path string, b Blob) (p *partial, err error) {
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	p = &partial{path: path, blob: b, piece: pieceSize}
+	for b.Size/p.piece >= maxPieces {
+		p.piece *= 2
+	}
+	p.pieces = make([]piece, (b.Size+p.piece-1)/p.piece)
+	defer func() {
+		if err != nil {
+			err = errors.Join(p.explain(err), p.close())
+		}
+	}()
+	var left []byte
+	if len(p.pieces) > 1 {
+		if p.journal, left, err = openJournal(path, p.head(0)); err != nil {
+			return p, err
+		}
+	}
+	if p.file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666); err != nil {
+		return p, err
+	}
+	st, err := p.file.Stat()
+	if err != nil {
+		return p, err
+	}
+	prefix := st.Size()
+	if len(left) > 0 {
+		prefix, err = readJournal(left, p.head(0), func(i int, sum uint32) {
+			p.pieces[i] = piece{have: p.length(i), sum: sum, doubtful: true}
+		})
+	}
+	switch {
+	case err != nil || prefix > b.Size || st.Size() > b.Size:
+		return p, p.restart()
+	case len(left) > 0:
+		err = p.journal.resume(left)
+	case p.journal != nil:
+		err = p.journal.begin(p.head(prefix))
+	}
+	if err == nil {
+		err = p.adopt(min(prefix, st.Size()))
+	}
+	if err == nil && p.journal != nil {
+		err = disk.Reserve(p.file, b.Size)
+	}
+	return p, err
+}
+
+func (p *partial) head(prefix int64) journalHead {
+	return journalHead{size: p.blob.Size, piece: p.piece, prefix: prefix, digest: p.blob.Digest()}
+}
+
+// start is where a piece begins, in bytes.
+func (p *partial) start(i int) int64 { return int64(i) * p.piece }
+
+// length is the size of a piece, in bytes.
+func (p *partial) length(i int) int64 { return min(p.piece, p.blob.Size-p.start(i)) }
+
+func (p *partial) whole(i int) bool { return p.pieces[i].have == p.length(i) }
+
+// adopt takes the first n bytes, of which nothing is known, for the blob's; whether they are the digest says.
+func (p *partial) adopt(n int64) error {
+	for i := 0; i < len(p.pieces) && p.start(i) < n; i++ {
+		if p.pieces[i].have > 0 {
+			continue
+		}
+		have := min(p.length(i), n-p.start(i))
+		h := crc32.New(castagnoli)
+		if have < p.length(i) { // a connection will go on here
+			if _, err := io.Copy(h, io.NewSectionReader(p.file, p.start(i), have)); err != nil {
+				return err
+			}
+		}
+		p.pieces[i] = piece{have: have, sum: h.Sum32()}
+	}
+	return nil
+}
+
+// restart forgets what is there. The file is empty before the journal says so: the other way round its holes would
+// pass for content.
+func (p *partial) restart() error {
+	clear(p.pieces)
+	if err := p.file.Truncate(0); err != nil {
+		return err
+	}
+	if p.journal == nil {
+		return nil
+	}
+	if err := p.journal.begin(p.head(0)); err != nil {
+		return err
+	}
+	return p.explain(disk.Reserve(p.file, p.blob.Size))
+}
+
+// have counts the bytes that are there.
+func (p *partial) have() (n int64) {
+	for _, piece := range p.pieces {
+		n += piece.have
+	}
+	return n
+}
+
+// finish makes the complete file durable. From then on it stands for itself.
+func (p *partial) finish() error {
+	if err := p.file.Sync(); err != nil {
+		return p.explain(err)
+	}
+	return errors.Join(p.close(), p.removeJournal())
+}
+
+// remove leaves nothing behind.
+func (p *partial) remove() error {
+	return errors.Join(p.close(), os.Remove(p.path), p.removeJournal())
+}
+
+func (p *partial) removeJournal() error {
+	err := os.Remove(p.path + journalName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// close may be called more than once.
+func (p *partial) close() (err error) {
+	if p.file != nil {
+		err = p.file.Close()
+	}
+	if p.journal != nil {
+		err = errors.Join(err, p.journal.file.Close())
+	}
+	p.file, p.journal = nil, nil
+	return err
+}
+
+// explain says what a full disk lacks.
+func (p *partial) explain(err error) error {
+	if disk.Full(err) {
+		return fmt.Errorf("%s needs %d bytes more: %w", p.path, p.blob.Size-p.have(), err)
+	}
+	return err
+}

@@ -1,0 +1,163 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Range opens parts of the resource at u, which has size bytes. Where the service sends the first request on to storage, the
+// next ones go there at once, until storage refuses them: then the service is asked for a new address.
+func (c *Client) Range(u *url.URL, size int64) Range {
+	return (&resource{client: c, home: u, size: size}).open
+}
+
+// resource is what a server has at an address.
+type resource struct {
+	client *Client
+	home   *url.URL
+	size   int64
+
+	mu      sync.Mutex
+	storage *url.URL          // where it lies; nil if that is not known. It works for anyone and is shown to no one.
+	version map[string]string // by host, what its answers said of the content
+}
+
+func (r *resource) open(ctx context.Context, off, n int64) (io.ReadCloser, error) {
+	header := http.Header{}
+	if off > 0 || n < r.size {
+		header.Set("Range", fmt.Sprintf("bytes=%d-%d", off, off+n-1))
+	}
+	resp, err := r.get(ctx, header)
+	if err != nil {
+		return nil, err
+	}
+	if err = r.client.accept(resp, off, n, r.size); err == nil {
+		err = r.compare(resp)
+	}
+	if err != nil {
+		resp.Body.Close()
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// get asks storage, or the service if storage is not known or does not answer as it should.
+func (r *resource) get(ctx context.Context, header http.Header) (*http.Response, error) {
+	r.mu.Lock()
+	at := r.storage
+	r.mu.Unlock()
+	if at != nil {
+		resp, err := r.client.Get(ctx, at, header)
+		if err == nil && resp.StatusCode < 300 {
+			return resp, nil
+		}
+		r.mu.Lock()
+		if r.storage == at {
+			r.storage = nil
+		}
+		r.mu.Unlock()
+		switch {
+		case err != nil:
+			return nil, err
+		case Transient(resp.StatusCode):
+			return resp, nil
+		}
+		resp.Body.Close()
+	}
+	resp, err := r.client.Get(ctx, r.home, header)
+	if err == nil && resp.StatusCode < 300 && resp.Request.URL.String() != r.home.String() {
+		r.mu.Lock()
+		r.storage = resp.Request.URL
+		r.mu.Unlock()
+	}
+	return resp, err
+}
+
+// compare refuses an answer about other content than that of an earlier answer.
+func (r *resource) compare(resp *http.Response) error {
+	host, now := resp.Request.URL.Host, resp.Header.Get("ETag")
+	if now == "" {
+		now = resp.Header.Get("Last-Modified")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.version == nil {
+		r.version = map[string]string{}
+	}
+	before, ok := r.version[host]
+	r.version[host] = now
+	if ok && before != now {
+		return &wrongContent{fmt.Errorf("the file changes on %s while it is fetched: %w", host, tensor.ErrCorrupt)}
+	}
+	return nil
+}
+
+// accept checks that an answer is the range that was asked for, or the beginning of it.
+func (c *Client) accept(resp *http.Response, off, n, size int64) error {
+	switch resp.StatusCode {
+	case http.StatusOK:
+		if got := resp.ContentLength; got >= 0 && got != size {
+			return sizeError(got, size)
+		}
+		if off > 0 || n < size {
+			return fmt.Errorf("%s: %w", resp.Request.URL.Host, ErrNoRanges)
+		}
+		return nil
+	case http.StatusPartialContent:
+		s := resp.Header.Get("Content-Range")
+		first, last, total, err := contentRange(s)
+		switch {
+		case err != nil || first != off || last >= off+n:
+			return &Retryable{Err: fmt.Errorf("the server sends the range %.100q, not bytes %d-%d: %w", s, off, off+n-1, tensor.ErrCorrupt)}
+		case total >= 0 && total != size:
+			return sizeError(total, size)
+		case resp.ContentLength >= 0 && resp.ContentLength != last-first+1:
+			return &Retryable{Err: fmt.Errorf("the server sends %d bytes for the range %.100q: %w", resp.ContentLength, s, tensor.ErrCorrupt)}
+		}
+		return nil
+	case http.StatusRequestedRangeNotSatisfiable:
+		return &Retryable{Err: fmt.Errorf("the server has no byte %d of the %d that are listed: %w", off, size, tensor.ErrCorrupt)}
+	}
+	if c.Judge != nil {
+		return c.Judge(resp)
+	}
+	return StatusOf(resp)
+}
+
+func sizeError(got, size int64) error {
+	return fmt.Errorf("the server has %d bytes, %d are listed: %w", got, size, tensor.ErrCorrupt)
+}
+
+var errContentRange = errors.New("no range of bytes")
+
+// contentRange reads the header of that name: the first and the last byte, and the size of the whole, -1 if the server
+// does not know it. RFC 9110, section 14.4.
+func contentRange(s string) (first, last, total int64, err error) {
+	span, size, ok := strings.Cut(strings.TrimPrefix(s, "bytes "), "/")
+	a, b, dash := strings.Cut(span, "-")
+	if !ok || !dash || !strings.HasPrefix(s, "bytes ") {
+		return 0, 0, 0, errContentRange
+	}
+	number := func(s string) int64 {
+		n, perr := strconv.ParseUint(s, 10, 63)
+		err = errors.Join(err, perr)
+		return int64(n)
+	}
+	first, last, total = number(a), number(b), -1
+	if size != "*" {
+		total = number(size)
+	}
+	if err != nil || first > last || total >= 0 && last >= total {
+		return 0, 0, 0, errContentRange
+	}
+	return first, last, total, nil
+}
