@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,9 +28,12 @@ type resource struct {
 	size   int64
 
 	mu      sync.Mutex
-	storage *url.URL          // where it lies; nil if that is not known. It works for anyone and is shown to no one.
-	version map[string]string // by host, what its answers said of the content
+	storage *url.URL           // where it lies; nil if that is not known. It works for anyone and is shown to no one.
+	version map[string]version // by host
 }
+
+// version is what answers say of the content; either may be empty.
+type version struct{ etag, modified string }
 
 func (r *resource) open(ctx context.Context, off, n int64) (io.ReadCloser, error) {
 	header := http.Header{}
@@ -82,20 +86,18 @@ func (r *resource) get(ctx context.Context, header http.Header) (*http.Response,
 	return resp, err
 }
 
-// compare refuses an answer about other content than that of an earlier answer.
+// compare refuses an answer about other content than that of an earlier answer of the same server.
 func (r *resource) compare(resp *http.Response) error {
-	host, now := resp.Request.URL.Host, resp.Header.Get("ETag")
-	if now == "" {
-		now = resp.Header.Get("Last-Modified")
-	}
+	host := resp.Request.URL.Host
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	before := r.version[host]
+	now := version{cmp.Or(resp.Header.Get("ETag"), before.etag), cmp.Or(resp.Header.Get("Last-Modified"), before.modified)}
 	if r.version == nil {
-		r.version = map[string]string{}
+		r.version = map[string]version{}
 	}
-	before, ok := r.version[host]
 	r.version[host] = now
-	if ok && before != now {
+	if before.etag != "" && before.etag != now.etag || before.etag == "" && before.modified != "" && before.modified != now.modified {
 		return &wrongContent{fmt.Errorf("the file changes on %s while it is fetched: %w", host, tensor.ErrCorrupt)}
 	}
 	return nil

@@ -1,0 +1,122 @@
+package transfer
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const (
+	killSize = 16*pieceSize + 1000
+	// inFlight is what may be between the server and a process that dies, for each connection, in bytes: the buffers of both
+	// ends, which the tests make small, and what the process has read and not written.
+	inFlight = 1 << 20
+)
+
+// TestKillChild is the process that TestKills kills.
+func TestKillChild(t *testing.T) {
+	args := strings.Fields(os.Getenv("LLMEXPORT_KILL_CHILD"))
+	if len(args) != 3 {
+		t.Skip("TestKills runs it")
+	}
+	home, err := url.Parse(args[0])
+	must(t, err)
+	tr := newTransport()
+	tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err == nil {
+			err = conn.(*net.TCPConn).SetReadBuffer(64 << 10)
+		}
+		return conn, err
+	}
+	c := &Client{Home: home, HTTP: &http.Client{Transport: tr}, Authorize: func(r *http.Request) { r.Header.Set("Authorization", "Bearer secret") }}
+	must(t, Fetch(t.Context(), args[1]+".part", Blob{Size: killSize, SHA256: args[2]}, c.Range(home, killSize), quick))
+	must(t, os.Rename(args[1]+".part", args[1]))
+}
+
+// TestKills kills a process that fetches, at random places, and starts it again until the file is there; then from the
+// beginning. LLMEXPORT_KILLS is how often; the default is 30.
+func TestKills(t *testing.T) {
+	kills := 30
+	if s := os.Getenv("LLMEXPORT_KILLS"); s != "" {
+		n, err := strconv.Atoi(s)
+		must(t, err)
+		kills = n
+	}
+	if testing.Short() {
+		kills = 3
+	}
+	s := newServer(t, killSize)
+	s.storage.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		_ = c.(*net.TCPConn).SetWriteBuffer(64 << 10)
+		return ctx
+	}
+	var victim atomic.Pointer[os.Process]
+	var deadline atomic.Int64 // of s.served
+	s.answer = func(w http.ResponseWriter, r *http.Request, _ int32) bool {
+		w.Header().Set("ETag", s.etag)
+		first, last := span(r, killSize)
+		w.Header().Set("Content-Range", "bytes "+strconv.Itoa(first)+"-"+strconv.Itoa(last)+"/"+strconv.Itoa(killSize))
+		w.Header().Set("Content-Length", strconv.Itoa(last-first+1))
+		w.WriteHeader(http.StatusPartialContent)
+		for b := s.content[first : last+1]; len(b) > 0; {
+			n, err := w.Write(b[:min(len(b), 64<<10)])
+			if err != nil {
+				break
+			}
+			b = b[n:]
+			if p := victim.Load(); p != nil && s.served.Load() > deadline.Load() {
+				time.Sleep(rand.N(2 * time.Millisecond))
+				_ = p.Kill()
+			}
+		}
+		return true
+	}
+	path := filepath.Join(t.TempDir(), "file")
+	files, total := 0, kills
+	for n := 0; kills > 0; {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestKillChild$")
+		cmd.Env = append(os.Environ(), "LLMEXPORT_KILL_CHILD="+s.hub.URL+" "+path+" "+s.blob().SHA256)
+		deadline.Store(s.served.Load() + rand.N[int64](killSize))
+		victim.Store(nil)
+		must(t, cmd.Start())
+		victim.Store(cmd.Process)
+		if kills%4 == 0 { // a moment that no byte marks: the start, the digest, the end
+			p := cmd.Process
+			timer := time.AfterFunc(rand.N(300*time.Millisecond), func() { _ = p.Kill() })
+			defer timer.Stop()
+		}
+		err := cmd.Wait()
+		victim.Store(nil)
+		if cmd.ProcessState.ExitCode() == 1 {
+			t.Fatalf("the process failed: %v", err)
+		}
+		if err != nil {
+			kills--
+			n++
+		}
+		if _, err := os.Stat(path); err != nil {
+			continue
+		}
+		checkFile(t, path, s.content)
+		must(t, os.Remove(path))
+		if most := killSize + int64(n)*4*(pieceSize+inFlight); s.served.Load() > most {
+			t.Errorf("%d bytes served after %d kills, at most %d make sense", s.served.Load(), n, most)
+		}
+		t.Logf("%d kills, %.1f pieces fetched again", n, float64(s.served.Load()-killSize)/pieceSize)
+		s.served.Store(0)
+		n = 0
+		files++
+	}
+	t.Logf("%d kills, %d files", total, files)
+}
