@@ -16,7 +16,9 @@ import (
 // connection fetches stretches until there are no more. The leader asks first: before the others begin it has shown that
 // the server answers, what it can, and where the content lies.
 func (d *download) connection(ctx context.Context, leader bool) error {
-	if !leader {
+	if leader {
+		defer d.started() // there may be nothing to ask for
+	} else {
 		select {
 		case <-ctx.Done():
 			return nil

@@ -1,6 +1,10 @@
 package transfer
 
 import (
+	"context"
+	"errors"
+	"hash/crc32"
+	"io"
 	"path/filepath"
 	"testing"
 )
@@ -33,4 +37,21 @@ func TestFetch(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFetchNothingMissing continues a file of which only the digest was not known when an earlier run ended.
+func TestFetchNothingMissing(t *testing.T) {
+	b := noise(faultSize)
+	p, err := openPartial(filepath.Join(t.TempDir(), "file"), blobOf(b))
+	must(t, err)
+	for i := range p.pieces {
+		part := b[p.start(i) : p.start(i)+p.length(i)]
+		_, err := p.file.WriteAt(part, p.start(i))
+		must(t, errors.Join(err, p.journal.add(i, crc32.Checksum(part, castagnoli))))
+	}
+	must(t, p.close())
+	must(t, Fetch(t.Context(), p.path, p.blob, func(context.Context, int64, int64) (io.ReadCloser, error) {
+		return nil, errors.New("asked for bytes that are there")
+	}, quick))
+	checkFile(t, p.path, b)
 }
