@@ -36,8 +36,11 @@ PATIENCE ?= 5m
 BENCH_TEXTS      ?= code
 BENCH_TOKENIZERS ?= qwen3 llama3
 
-# The store that `make s3` tests against.
-MINIO ?= github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
+# How much `make bench-hub` downloads, in megabytes, how often, where to, and a Python with huggingface_hub.
+HUB_MB     ?= 4000
+HUB_ROUNDS ?= 3
+HUB_DIR    ?= /tmp
+HUB_PYTHON ?=
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Generated code depends on the release of the generator.
@@ -46,7 +49,7 @@ LDFLAGS     := -s -w -X github.com/llmexport/llmexport/pipeline/stage.Version=$(
 
 # Packages whose tests stay quick under the race detector.
 SMALL := ./runtime/tensor/... ./runtime/kernel/... ./runtime/tokenizer/... ./runtime/mnn/... ./quant/... ./recipes/... \
-	./publish/... ./pipeline/arch/... ./pipeline/hub/... ./pipeline/safetensors/... ./pipeline/plan/... ./internal/fakehub/...
+	./publish/... ./internal/transfer ./pipeline/arch/... ./pipeline/hub/... ./pipeline/safetensors/... ./pipeline/plan/...
 # Packages whose numbers must not depend on the processor.
 EXACT := ./runtime/kernel ./pipeline/arch ./pipeline/lower ./pipeline/plan
 
@@ -255,6 +258,11 @@ tokenizers-doc: tokenizers-venv engine-venvs demo ## measure tokenizers on the l
 templates-doc: engine-venvs ## render chat templates, also those in the folders LLMEXPORT_TEMPLATES, on the engines and write that into docs/tokenizers.md (needs Python)
 	go test -tags engine -count=1 -timeout 1h ./verify/enginetest -run 'TestPackagedTemplates$$' -update
 	go test -count=1 ./internal/depcheck -run TestTemplatesDoc -update
+
+.PHONY: bench-hub
+bench-hub: ## compare a download of HUB_MB megabytes over loopback with curl into sha256sum, and with huggingface_hub of HUB_PYTHON if that is set
+	go build -o bin/benchhub ./internal/transfer/benchhub
+	bin/benchhub -size $(HUB_MB) -dir "$(HUB_DIR)" -python "$(HUB_PYTHON)" -r $(HUB_ROUNDS)
 
 .PHONY: bench-tokenizers
 bench-tokenizers: tokenizers-venv ## compare the speed of encoding BENCH_TEXTS with BENCH_TOKENIZERS with that of the library (needs Python)

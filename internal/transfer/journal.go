@@ -54,7 +54,13 @@ func (h journalHead) marshal() []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-func (h journalHead) pieces() int64 { return (h.size + h.piece - 1) / h.piece }
+func (h journalHead) pieces() int64 {
+	n := h.size / h.piece // rounding up by an addition would overflow
+	if h.size%h.piece > 0 {
+		n++
+	}
+	return n
+}
 
 // sealRecord is a record behind the head with the checksum head.
 func sealRecord(head uint32, piece int, sum uint32) []byte {

@@ -41,11 +41,8 @@ func openPartial(path string, b Blob) (p *partial, err error) {
 	if err := b.check(); err != nil {
 		return nil, err
 	}
-	p = &partial{path: path, blob: b, piece: pieceSize}
-	for b.Size/p.piece >= maxPieces {
-		p.piece *= 2
-	}
-	p.pieces = make([]piece, (b.Size+p.piece-1)/p.piece)
+	p = &partial{path: path, blob: b, piece: pieceSizeOf(b.Size)}
+	p.pieces = make([]piece, p.head(0).pieces())
 	defer func() {
 		if err != nil {
 			err = errors.Join(p.explain(err), p.close())
@@ -85,6 +82,15 @@ func openPartial(path string, b Blob) (p *partial, err error) {
 		err = disk.Reserve(p.file, b.Size)
 	}
 	return p, err
+}
+
+// pieceSizeOf is how large the pieces of a file are, in bytes.
+func pieceSizeOf(size int64) int64 {
+	n := int64(pieceSize)
+	for size/n >= maxPieces {
+		n *= 2
+	}
+	return n
 }
 
 func (p *partial) head(prefix int64) journalHead {
