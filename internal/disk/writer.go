@@ -1,4 +1,4 @@
-// Package disk writes large files.
+// Package disk writes large files, and says whether there is room for them.
 package disk
 
 import "os"

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -43,16 +43,6 @@ func (p *Publish) stores(job *pipeline.Job) ([]publish.Store, error) {
 	return stores, nil
 }
 
-// existing is the nearest directory above path that exists.
-func existing(path string) string {
-	for {
-		path = filepath.Dir(path)
-		if _, err := os.Stat(path); err == nil || filepath.Dir(path) == path {
-			return path
-		}
-	}
-}
-
 // Places names where the package goes.
 func (p *Publish) Places(job *pipeline.Job) ([]string, error) {
 	stores, err := p.stores(job)
@@ -80,7 +70,7 @@ func (p *Publish) Run(ctx context.Context, job *pipeline.Job) error {
 	}
 	for _, s := range stores {
 		if d, ok := s.(publish.Dir); ok {
-			if err := checkSpace(existing(d.Path), pkg.Manifest.Bytes()); err != nil {
+			if err := disk.CheckSpace(filepath.Dir(d.Path), pkg.Manifest.Bytes()); err != nil {
 				return err
 			}
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/plan"
@@ -336,7 +337,7 @@ const (
 )
 
 func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, codes *codes, dir string) (manifest.Digest, error) {
-	if err := checkSpace(dir, pl.Plan.Bytes+pl.GraphBytes); err != nil {
+	if err := disk.CheckSpace(dir, pl.Plan.Bytes+pl.GraphBytes); err != nil {
 		return "", err
 	}
 	o, err := q.writeOptions(job, pl)
