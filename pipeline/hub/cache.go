@@ -9,11 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-const indexFile = "model.safetensors.index.json"
+const (
+	singleFile = "model.safetensors"
+	indexFile  = "model.safetensors.index.json"
+)
 
 // maxRecord bounds the JSON files that are read from the cache, in bytes.
 const maxRecord = 100_000_000
@@ -24,19 +25,22 @@ var symlink = os.Symlink
 // cache is one repository's directory in the hub cache.
 type cache struct {
 	root, repo, dir string
+	source          string
+	noLinks         bool
 }
 
-func newCache(root, repo string) *cache {
-	return &cache{root, repo, filepath.Join(root, folder(repo))}
+// newCache gives the directory of a repository. ModelScope's lie beside those of Hugging Face under a name of three
+// parts, which no repository there can have.
+func newCache(o Options, repo string) *cache {
+	folder := "models--"
+	if o.Source != "" {
+		folder += o.Source + "--"
+	}
+	folder += strings.ReplaceAll(repo, "/", "--")
+	return &cache{root: o.CacheDir, repo: repo, dir: filepath.Join(o.CacheDir, folder), source: o.Source, noLinks: o.NoLinks}
 }
-
-func folder(repo string) string { return "models--" + strings.ReplaceAll(repo, "/", "--") }
 
 func (c *cache) blob(name string) string { return filepath.Join(c.dir, "blobs", name) }
-
-func (c *cache) lock(blob string) string {
-	return filepath.Join(c.root, ".locks", folder(c.repo), blob+".lock")
-}
 
 func (c *cache) snapshotDir(commit string) string { return filepath.Join(c.dir, "snapshots", commit) }
 
@@ -48,10 +52,21 @@ func (c *cache) recordFile(commit string) string {
 	return filepath.Join(c.dir, ".llmexport", commit+".json")
 }
 
-// has reports whether a snapshot has a file of the right size. The digest was checked before the blob
-// got its name.
+// has reports whether a snapshot has a file. The digest was checked before the blob got its name, so the size and the
+// name of the blob that the link leads to tell. A file that is no link, as HF_HUB_DISABLE_SYMLINKS makes them, is
+// compared with its git digest if it has one; the large others are hashed by [HashFiles].
 func (c *cache) has(commit string, f remote) bool {
-	return isFile(filepath.Join(c.snapshotDir(commit), f.Name), f.Size)
+	path := filepath.Join(c.snapshotDir(commit), filepath.FromSlash(f.Name))
+	if !isFile(path, f.Size) {
+		return false
+	}
+	if to, err := os.Readlink(path); err == nil {
+		to = filepath.Base(to)
+		if to == f.Blob || isCommit(to) || sha256Pattern.MatchString(to) {
+			return to == f.Blob
+		}
+	}
+	return f.SHA256 != "" || isGitBlob(path, f.Size, f.Blob)
 }
 
 func isFile(path string, size int64) bool {
@@ -59,26 +74,36 @@ func isFile(path string, size int64) bool {
 	return err == nil && st.Mode().IsRegular() && st.Size() == size
 }
 
-func (c *cache) snapshot(commit string, files []remote) *Snapshot {
-	s := &Snapshot{Dir: c.snapshotDir(commit), Repo: c.repo, Revision: commit}
-	for _, f := range files {
+func (c *cache) snapshot(l *listing) *Snapshot {
+	s := &Snapshot{Dir: c.snapshotDir(l.commit), Repo: c.repo, Revision: l.commit, Source: c.source, Gated: l.gated, Private: l.private, Listed: l.listed}
+	for _, f := range l.files {
 		s.Files = append(s.Files, f.File)
 	}
 	return s
+}
+
+// record is what makes a snapshot complete, and what the hub said of the repository.
+type record struct {
+	Version int      `json:"version"`
+	Files   []remote `json:"files"`
+	Gated   string   `json:"gated,omitempty"`
+	Private bool     `json:"private,omitempty"`
+	Listed  bool     `json:"listed,omitempty"`
 }
 
 // record notes which files make a snapshot complete: a directory alone does not tell whether
 // another program wanted fewer.
 func (c *cache) record(l *listing) error {
 	path := c.recordFile(l.commit)
-	if _, err := os.Stat(path); err == nil {
-		return nil
-	}
-	b, err := json.MarshalIndent(l.files, "", " ")
+	b, err := json.MarshalIndent(record{1, l.files, l.gated, l.private, l.listed}, "", " ")
 	if err != nil {
 		return err
 	}
-	return replaceFile(path, append(b, '\n'))
+	b = append(b, '\n')
+	if old, err := readFile(path, maxRecord); err == nil && string(old) == string(b) {
+		return nil
+	}
+	return replaceFile(path, b)
 }
 
 // recorded gives the snapshot of a commit if it is known to be complete, and nil otherwise.
@@ -87,88 +112,16 @@ func (c *cache) recorded(commit string) *Snapshot {
 	if err != nil {
 		return nil
 	}
-	var files []remote
-	if json.Unmarshal(b, &files) != nil || len(files) == 0 {
+	var r record
+	if json.Unmarshal(b, &r) != nil || r.Version != 1 || len(r.Files) == 0 {
 		return nil
 	}
-	for _, f := range files {
+	for _, f := range r.Files {
 		if f.check() != nil || !c.has(commit, f) {
 			return nil
 		}
 	}
-	return c.snapshot(commit, files)
-}
-
-// offline gives the snapshot that the cache holds of a revision: a recorded one, or one by another
-// program that has the configuration and all weights.
-func (c *cache) offline(revision string) (*Snapshot, error) {
-	commit := revision
-	if !isCommit(revision) {
-		b, err := readFile(c.ref(revision), 1000)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("the revision is not in the cache %s: fetch it once while online: %w", c.root, err)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if commit = strings.TrimSpace(string(b)); !isCommit(commit) {
-			return nil, fmt.Errorf("%s holds no commit: %w", c.ref(revision), tensor.ErrCorrupt)
-		}
-	}
-	if s := c.recorded(commit); s != nil {
-		return s, nil
-	}
-	dir := c.snapshotDir(commit)
-	missing, err := firstMissing(dir)
-	if err != nil {
-		return nil, err
-	}
-	if missing != "" {
-		return nil, fmt.Errorf("commit %s is not complete in the cache %s, %s is missing: fetch it once while online: %w",
-			commit, c.root, missing, fs.ErrNotExist)
-	}
-	files, err := listDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	return &Snapshot{Dir: dir, Repo: c.repo, Revision: commit, Files: files}, nil
-}
-
-// firstMissing names a file without which dir is no checkpoint; empty if there is none.
-func firstMissing(dir string) (string, error) {
-	exists := func(name string) bool {
-		st, err := os.Stat(filepath.Join(dir, name))
-		return err == nil && st.Mode().IsRegular()
-	}
-	if !exists("config.json") {
-		return "config.json", nil
-	}
-	if exists("model.safetensors") {
-		return "", nil
-	}
-	b, err := readFile(filepath.Join(dir, indexFile), maxRecord)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "model.safetensors", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	var index struct {
-		Shards map[string]string `json:"weight_map"`
-	}
-	if err := json.Unmarshal(b, &index); err != nil {
-		return "", fmt.Errorf("%s: %w: %w", indexFile, err, tensor.ErrCorrupt)
-	}
-	first := ""
-	for _, shard := range index.Shards {
-		if !safePath(shard) {
-			return "", fmt.Errorf("%s: shard %.200q: %w", indexFile, shard, tensor.ErrCorrupt)
-		}
-		if (first == "" || shard < first) && !exists(shard) {
-			first = shard
-		}
-	}
-	return first, nil
+	return c.snapshot(&listing{commit: commit, files: r.Files, gated: r.Gated, private: r.Private, listed: r.Listed})
 }
 
 // writeRef notes the commit of a branch or tag.
@@ -180,13 +133,49 @@ func (c *cache) writeRef(revision, commit string) error {
 	return replaceFile(path, []byte(commit))
 }
 
+// cacheTag is what huggingface_hub writes, so that programs for backups leave the cache out.
+const cacheTag = "Signature: 8a477f597d28d172789f06886806bc55\n" +
+	"# This file is a cache directory tag created by huggingface_hub.\n" +
+	"# For information about cache directory tags, see:\n" +
+	"#\thttps://bford.info/cachedir/\n"
+
+// tag marks the cache as one.
+func (c *cache) tag() error {
+	path := filepath.Join(c.root, "CACHEDIR.TAG")
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
+	return replaceFile(path, []byte(cacheTag))
+}
+
+// noteAbsent notes, as huggingface_hub does, which files the commit does not have of those that are looked for by
+// their names, so that other programs need not ask.
+func (c *cache) noteAbsent(l *listing) error {
+	for _, name := range fixedNames {
+		if l.names[name] || c.absent(l.commit, name) {
+			continue
+		}
+		if err := replaceFile(c.absentFile(l.commit, name), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// absent reports whether it is noted that a commit has no such file.
+func (c *cache) absent(commit, name string) bool { return isFile(c.absentFile(commit, name), 0) }
+
+func (c *cache) absentFile(commit, name string) string {
+	return filepath.Join(c.dir, ".no_exist", commit, name)
+}
+
 // link makes a blob visible in a snapshot: by a relative link as huggingface_hub does, or else, as on
 // Windows without the right to make one, by a hard link or a copy.
 func (c *cache) link(commit string, f remote) error {
-	blob, dst := c.blob(f.Blob), filepath.Join(c.snapshotDir(commit), f.Name)
-	if isFile(dst, f.Size) {
+	if c.has(commit, f) {
 		return nil
 	}
+	blob, dst := c.blob(f.Blob), filepath.Join(c.snapshotDir(commit), filepath.FromSlash(f.Name))
 	if err := os.MkdirAll(filepath.Dir(dst), 0o777); err != nil {
 		return err
 	}
@@ -194,15 +183,15 @@ func (c *cache) link(commit string, f remote) error {
 		return err
 	}
 	up := strings.Repeat("../", 2+strings.Count(f.Name, "/"))
-	if symlink(filepath.Join(up, "blobs", f.Blob), dst) == nil || os.Link(blob, dst) == nil {
+	if !c.noLinks && symlink(filepath.Join(up, "blobs", f.Blob), dst) == nil || os.Link(blob, dst) == nil {
 		return nil
 	}
-	if isFile(dst, f.Size) { // another process was faster
+	if c.has(commit, f) { // another process was faster
 		return nil
 	}
 	in, err := os.Open(blob)
 	if err != nil {
-		return err
+		return fmt.Errorf("the cache has lost a file: %w", err)
 	}
 	defer in.Close()
 	return replaceWith(dst, func(w io.Writer) error {

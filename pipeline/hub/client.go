@@ -2,63 +2,157 @@ package hub
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// client talks to the hub about one repository.
+// maxMirrors keeps a list of mirrors within the tries that a request has.
+const maxMirrors = 4
+
+// service is what tells one hub's protocol from another's.
+type service interface {
+	// list asks one server for the commit behind a revision and for its files.
+	list(ctx context.Context, h *host, revision string, touch func()) (*listing, error)
+	// file is where the content of a file is.
+	file(h *host, commit, name string) *url.URL
+	// authorize adds the token to a request.
+	authorize(r *http.Request, token string)
+	// page is where a person reads about the repository.
+	page(h *host) string
+	// tokenName is the environment variable for the token.
+	tokenName() string
+	// branch is the revision that is meant by one that the user did not choose.
+	branch(revision string) string
+}
+
+// services are those that Options.Source names.
+var services = map[string]service{"": huggingface{}, ModelScope: modelscope{}}
+
+// client talks to a hub about one repository.
 type client struct {
-	o      Options
-	repo   string
-	http   *transfer.Client
+	service
+	o     Options
+	hosts []*host // the endpoint, then the mirrors
+	// at is the host that is asked next. It stays with one that can be reached.
+	at     atomic.Int32
 	report sync.Mutex // held during Options.Progress
 }
 
+// host is one server of a hub.
+type host struct {
+	*transfer.Client
+	repo   string
+	mirror bool
+	token  bool // requests carry one
+	// tokenName is the environment variable that sets it, and page is where a person reads about the repository.
+	tokenName, page string
+}
+
+// url joins path elements that are escaped already.
+func (h *host) url(elem ...string) *url.URL { return h.Home.JoinPath(elem...) }
+
 func newClient(o Options, repo string) (*client, error) {
-	u, err := url.Parse(strings.TrimRight(cmp.Or(o.Endpoint, DefaultEndpoint), "/"))
-	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-		return nil, fmt.Errorf("endpoint %q is not an http or https address", o.Endpoint)
+	kind, ok := services[o.Source]
+	if !ok {
+		return nil, fmt.Errorf("source %.40q is no hub that is known", o.Source)
 	}
-	c := &client{o: o, repo: repo}
-	c.http = &transfer.Client{Home: u, HTTP: o.Client, UserAgent: cmp.Or(o.UserAgent, "llmexport"), Judge: c.statusError}
-	if o.Token != "" {
-		c.http.Authorize = func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+o.Token) }
+	if err := checkToken(o.Token); err != nil {
+		return nil, err
+	}
+	if len(o.Mirrors) > maxMirrors {
+		return nil, fmt.Errorf("%d mirrors are more than %d", len(o.Mirrors), maxMirrors)
+	}
+	c := &client{service: kind, o: o}
+	for i, address := range append([]string{cmp.Or(o.Endpoint, endpoints[o.Source])}, o.Mirrors...) {
+		what := "endpoint"
+		if i > 0 {
+			what = "mirror"
+		}
+		u, err := url.Parse(strings.TrimRight(address, "/"))
+		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+			return nil, fmt.Errorf("%s %q is not an http or https address", what, address)
+		}
+		if u.User != nil {
+			return nil, fmt.Errorf("%s at %s has a user in its address: set a token instead", what, u.Host)
+		}
+		h := &host{repo: repo, mirror: i > 0, token: i == 0 && o.Token != ""}
+		h.Client = &transfer.Client{Home: u, HTTP: o.Client, UserAgent: cmp.Or(o.UserAgent, "llmexport"), Judge: h.statusError}
+		if h.token {
+			h.Authorize = func(r *http.Request) { kind.authorize(r, o.Token) }
+		}
+		h.page, h.tokenName = kind.page(h), kind.tokenName()
+		c.hosts = append(c.hosts, h)
 	}
 	return c, nil
 }
 
-// url joins path elements that are escaped already.
-func (c *client) url(elem ...string) *url.URL { return c.http.Home.JoinPath(elem...) }
+// checkToken refuses what no header can carry. The token itself is never shown.
+func checkToken(token string) error {
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return errors.New("the token (from the environment or the token file) has spaces, line breaks or other characters that no token has")
+	}
+	return nil
+}
 
 // patience is how the client waits and tries again.
 func (c *client) patience() transfer.Options {
 	return transfer.Options{Stall: c.o.Stall, Pause: c.o.pause}
 }
 
-// StatusError is an answer of the hub that is no success. It is fs.ErrPermission where access was
-// refused and fs.ErrNotExist where there is nothing.
-type StatusError struct {
-	// Status is the HTTP status.
-	Status int
-	// Code is the hub's own word, such as "GatedRepo", "RepoNotFound" or "EntryNotFound"; may be empty.
-	Code string
-	// Hint says what the user can do; may be empty.
-	Hint string
+// list asks for the commit behind a revision and for its files.
+func (c *client) list(ctx context.Context, revision string) (*listing, error) {
+	var l *listing
+	err := transfer.Retry(ctx, "list", c.patience(), func(ctx context.Context, touch func()) (bool, error) {
+		i := c.at.Load()
+		var err error
+		l, err = c.service.list(ctx, c.hosts[i], revision, touch)
+		if err == nil {
+			l.mirror = c.hosts[i].mirror
+		}
+		return false, c.turn(i, err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if isCommit(revision) && l.commit != revision {
+		return nil, fmt.Errorf("the hub answers with commit %s: %w", l.commit, tensor.ErrCorrupt)
+	}
+	return l, nil
 }
 
-func (e *StatusError) Error() string {
-	s := "the hub answers " + strconv.Itoa(e.Status)
-	if e.Code != "" {
-		s += " " + e.Code
+// open gives parts of a file, from the host that can be reached.
+func (c *client) open(commit string, f remote) transfer.Range {
+	return func(ctx context.Context, off, n int64) (io.ReadCloser, error) {
+		i := c.at.Load()
+		h := c.hosts[i]
+		body, err := h.Range(c.file(h, commit, f.Name), f.Size)(ctx, off, n)
+		return body, c.turn(i, err)
 	}
-	if e.Hint != "" {
-		s += ": " + e.Hint
+}
+
+// turn takes an error of host i, and passes on to the next host where that one may do better: another try is then
+// worth it. What the endpoint refuses counts; that a mirror has no file, or wants a token, does not.
+func (c *client) turn(i int32, err error) error {
+	if err == nil || len(c.hosts) == 1 {
+		return err
 	}
-	return s
+	again, status := (*transfer.Retryable)(nil), (*StatusError)(nil)
+	if !errors.As(err, &again) && (!c.hosts[i].mirror || !errors.As(err, &status)) {
+		return err
+	}
+	c.at.CompareAndSwap(i, (i+1)%int32(len(c.hosts)))
+	if c.hosts[i].mirror {
+		err = fmt.Errorf("mirror %s: %w", c.hosts[i].Home.Host, err)
+	}
+	return &transfer.Retryable{Err: err}
 }

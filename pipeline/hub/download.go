@@ -2,16 +2,9 @@ package hub
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
-	"time"
 
-	"github.com/gofrs/flock"
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/internal/transfer"
@@ -25,25 +18,18 @@ const partName = ".llmexport-part"
 // processes from working at the same file.
 func (c *client) download(ctx context.Context, ca *cache, commit string, f remote) error {
 	blob := ca.blob(f.Blob)
-	for _, path := range []string{blob, ca.lock(f.Blob)} {
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			return err
-		}
+	if err := os.MkdirAll(filepath.Dir(blob), 0o777); err != nil {
+		return err
 	}
-	lock := flock.New(ca.lock(f.Blob))
-	if _, err := lock.TryLockContext(ctx, 200*time.Millisecond); err != nil {
-		return fmt.Errorf("waiting for another process: %w", err)
+	release, err := ca.hold(ctx, f.Blob)
+	if err != nil {
+		return err
 	}
-	defer lock.Unlock()
+	defer release()
 	if isFile(blob, f.Size) {
 		return nil
 	}
 	zerolog.Ctx(ctx).Info().Str("file", f.Name).Int64("bytes", f.Size).Msg("downloading")
-	elem := []string{c.repo, "resolve", commit}
-	for part := range strings.SplitSeq(f.Name, "/") {
-		elem = append(elem, url.PathEscape(part))
-	}
-	u := c.url(elem...)
 	o := c.patience()
 	o.Progress = func(done int64) {
 		if c.o.Progress != nil {
@@ -52,8 +38,7 @@ func (c *client) download(ctx context.Context, ca *cache, commit string, f remot
 			c.o.Progress(f.Name, done, f.Size)
 		}
 	}
-	part := blob + partName
-	if err := adopt(blob, part); err != nil {
+	if err := transfer.Fetch(ctx, blob+".incomplete", f.content(), c.open(commit, f), o); err != nil {
 		return err
 	}
 	if err := transfer.Fetch(ctx, part, f.content(), c.http.Range(u, f.Size), o); err != nil {

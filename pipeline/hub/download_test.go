@@ -100,7 +100,7 @@ func TestDownloadTrouble(t *testing.T) {
 				onShard(h, func(w http.ResponseWriter, r *http.Request, n int32) bool { return c.answer(w, r, b, n) })
 			}
 			o := h.options(t)
-			blob := newCache(o.CacheDir, testRepo).blob(sha256Hex(b))
+			part := newCache(o, testRepo).blob(sha256Hex(b)) + ".incomplete"
 			if c.part != nil {
 				if err := replaceFile(blob+suffix, c.part(b)); err != nil {
 					t.Fatal(err)

@@ -5,32 +5,81 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // DefaultEndpoint is the public hub.
 const DefaultEndpoint = "https://huggingface.co"
 
+// endpoints are the public hubs by source.
+var endpoints = map[string]string{"": DefaultEndpoint, ModelScope: "https://modelscope.cn"}
+
 // OptionsFromEnv reads what huggingface_hub reads: HF_ENDPOINT; HF_HOME, HF_HUB_CACHE and their older
 // or more general forms for the cache; HF_TOKEN, or the file that HF_TOKEN_PATH names or that a login
-// left, unless HF_HUB_DISABLE_IMPLICIT_TOKEN is set; HF_HUB_OFFLINE. The error is that of a token file
-// that exists and cannot be read, or of a user without a home.
+// left, unless HF_HUB_DISABLE_IMPLICIT_TOKEN is set; HF_HUB_OFFLINE; HF_HUB_DISABLE_SYMLINKS;
+// HF_HUB_DOWNLOAD_TIMEOUT in seconds; HF_HUB_USER_AGENT_ORIGIN. The error is that of a token file
+// that exists and cannot be read, of a number that is none, or of a user without a home.
 func OptionsFromEnv() (Options, error) { return optionsFrom(os.Getenv) }
+
+// ModelScopeFromEnv reads what modelscope-hub reads of its own, and the rest as [OptionsFromEnv] does:
+// MODELSCOPE_ENDPOINT, or else MODELSCOPE_DOMAIN, and MODELSCOPE_API_TOKEN. The cache is that of Hugging Face's hub,
+// since that of ModelScope's library keeps files under the names of branches and has no digests. What a login of that
+// library left is not read, for it is a Python program.
+func ModelScopeFromEnv() (Options, error) { return modelScopeFrom(os.Getenv) }
+
+func modelScopeFrom(getenv func(string) string) (Options, error) {
+	o, err := optionsFrom(func(key string) string {
+		switch key {
+		case "HF_HUB_DISABLE_IMPLICIT_TOKEN":
+			return "1"
+		case "HF_ENDPOINT":
+			return ""
+		}
+		return getenv(key)
+	})
+	if err != nil {
+		return Options{}, err
+	}
+	o.Source, o.Token = ModelScope, strings.TrimSpace(getenv("MODELSCOPE_API_TOKEN"))
+	o.Endpoint = strings.TrimRight(strings.TrimSpace(cmp.Or(getenv("MODELSCOPE_ENDPOINT"), getenv("MODELSCOPE_DOMAIN"), endpoints[ModelScope])), "/")
+	if !strings.Contains(o.Endpoint, "://") {
+		o.Endpoint = "https://" + o.Endpoint
+	}
+	return o, nil
+}
+
+// At is o for another endpoint, as a recipe may name one. The token goes along only if that is the same server: it was
+// given for the endpoint of the environment, and a recipe may come from anyone.
+func (o Options) At(endpoint string) Options {
+	from, err := url.Parse(cmp.Or(o.Endpoint, endpoints[o.Source]))
+	to, toErr := url.Parse(endpoint)
+	if err != nil || toErr != nil || from.Scheme != to.Scheme || !strings.EqualFold(from.Host, to.Host) {
+		o.Token = ""
+	}
+	o.Endpoint = strings.TrimRight(endpoint, "/")
+	return o
+}
 
 func optionsFrom(getenv func(string) string) (Options, error) {
 	home := func(elem ...string) (string, error) {
 		h, err := os.UserHomeDir()
 		return filepath.Join(append([]string{h}, elem...)...), err
 	}
-	// dir expands the variables and the ~ that people write into these settings.
+	// dir expands the ~ and the variables that people write into these settings; what is not set stays as it is.
 	dir := func(s string) (string, error) {
-		s = os.Expand(s, getenv)
 		if rest, ok := strings.CutPrefix(s, "~"); ok && (rest == "" || os.IsPathSeparator(rest[0])) {
-			return home(rest)
+			h, err := home(rest)
+			if err != nil {
+				return "", err
+			}
+			s = h
 		}
-		return s, nil
+		return os.Expand(s, func(key string) string { return cmp.Or(getenv(key), "$"+key) }), nil
 	}
 
 	hf, err := dir(getenv("HF_HOME"))
@@ -46,7 +95,18 @@ func optionsFrom(getenv func(string) string) (Options, error) {
 	}
 	o := Options{
 		Endpoint: cmp.Or(strings.TrimRight(getenv("HF_ENDPOINT"), "/"), DefaultEndpoint),
-		Offline:  isTrue(getenv("HF_HUB_OFFLINE")) || isTrue(getenv("TRANSFORMERS_OFFLINE")),
+		Offline:  isTrue(cmp.Or(getenv("HF_HUB_OFFLINE"), getenv("TRANSFORMERS_OFFLINE"))),
+		NoLinks:  isTrue(getenv("HF_HUB_DISABLE_SYMLINKS")),
+	}
+	if s := getenv("HF_HUB_DOWNLOAD_TIMEOUT"); s != "" {
+		n, err := strconv.ParseUint(strings.TrimSpace(s), 10, 31)
+		if err != nil {
+			return Options{}, fmt.Errorf("HF_HUB_DOWNLOAD_TIMEOUT is %.40q, not a number of seconds", s)
+		}
+		o.Stall = time.Duration(n) * time.Second
+	}
+	if s := getenv("HF_HUB_USER_AGENT_ORIGIN"); s != "" {
+		o.UserAgent = "llmexport; origin/" + sentence(s)
 	}
 	o.CacheDir, err = dir(cmp.Or(getenv("HF_HUB_CACHE"), getenv("HUGGINGFACE_HUB_CACHE"), filepath.Join(hf, "hub")))
 	if err != nil {
@@ -61,7 +121,7 @@ func optionsFrom(getenv func(string) string) (Options, error) {
 		if err != nil {
 			return Options{}, fmt.Errorf("hub token: %w", err)
 		}
-		b, err := os.ReadFile(path)
+		b, err := readFile(path, 10_000)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return Options{}, fmt.Errorf("hub token: %w", err)
 		}

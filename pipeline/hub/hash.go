@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -118,6 +119,19 @@ func hashFile(ctx context.Context, path string, old memoEntry) (memoEntry, error
 	}
 	e.SHA256 = hex.EncodeToString(h.Sum(nil))
 	return e, nil
+}
+
+// isGitBlob compares a file with git's name of its content.
+func isGitBlob(path string, size int64, name string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	h := sha1.New()
+	fmt.Fprintf(h, "blob %d\x00", size)
+	n, err := io.Copy(h, io.LimitReader(f, size+1))
+	return err == nil && n == size && hex.EncodeToString(h.Sum(nil)) == name
 }
 
 func loadMemo(ctx context.Context, path string) *memo {

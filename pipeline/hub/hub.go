@@ -36,6 +36,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -57,12 +58,19 @@ func (r Ref) String() string {
 // Options say where the hub and the cache are and how to talk to them. The zero value of each field but
 // CacheDir is useful.
 type Options struct {
-	// Endpoint is the hub's base URL; empty is https://huggingface.co.
+	// Source is the hub: empty for Hugging Face's, or [ModelScope].
+	Source string
+	// Endpoint is the hub's base URL; empty is https://huggingface.co, or https://modelscope.cn.
 	Endpoint string
-	// Token is sent to the endpoint's host and to no other. It is never printed.
+	// Mirrors are base URLs of servers that are asked in their order when the endpoint cannot be reached, at most 4.
+	// They are sent no token. See the package comment for what can be proved of them.
+	Mirrors []string
+	// Token is sent to the endpoint's scheme, host and port and to no other. It is never printed.
 	Token string `json:"-"`
 	// CacheDir is the hub cache, the directory that holds models--org--name.
 	CacheDir string
+	// NoLinks has snapshots hold files in place of symbolic links.
+	NoLinks bool
 	// Offline forbids any request.
 	Offline bool
 	// Client sends the requests; nil is http.DefaultClient. Redirects and retries are done here, its
@@ -98,10 +106,13 @@ type Snapshot struct {
 	// Source is where Repo lives: empty for the Hugging Face hub, or [ModelScope].
 	Source string
 	// Gated is how the repository guards its files: "auto" or "manual" where its terms must be accepted,
-	// empty where not, or where the listing was not asked for.
+	// empty where not, or where Listed is false.
 	Gated string
 	// Private is set for a repository that only its owner sees.
 	Private bool
+	// Listed tells that the hub was asked for Gated and Private: what another program left in the cache does not
+	// say, and neither does ModelScope.
+	Listed bool
 	// Files lists what an export may read, sorted by name.
 	Files []File
 }
@@ -133,7 +144,7 @@ func Resolve(ctx context.Context, ref Ref, o Options) (*Snapshot, error) {
 		}
 		return local(ref.Path)
 	}
-	s, err := resolve(ctx, ref.Repo, cmp.Or(ref.Revision, "main"), o)
+	s, err := resolve(ctx, ref, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", ref, err)
 	}
@@ -148,67 +159,146 @@ func local(dir string) (*Snapshot, error) {
 	return &Snapshot{Dir: dir, Files: files}, nil
 }
 
-func resolve(ctx context.Context, repo, revision string, o Options) (*Snapshot, error) {
-	if err := errors.Join(checkRepo(repo), checkRevision(revision)); err != nil {
+// prepared is what Resolve and Headers begin with.
+type prepared struct {
+	revision string
+	cache    *cache
+	client   *client   // nil if nothing may be asked
+	listing  *listing  // nil if the snapshot is there
+	snapshot *Snapshot // complete, nil if it has to be fetched
+}
+
+// prepare finds a snapshot in the cache, or else the list of the files that make it.
+func prepare(ctx context.Context, ref Ref, o Options) (*prepared, error) {
+	kind, ok := services[o.Source]
+	if !ok {
+		return nil, fmt.Errorf("source %.40q is no hub that is known", o.Source)
+	}
+	p := &prepared{revision: kind.branch(cmp.Or(ref.Revision, "main"))}
+	if err := errors.Join(checkRepo(ref.Repo), checkRevision(p.revision)); err != nil {
 		return nil, err
+	}
+	if o.Source != "" && !strings.Contains(ref.Repo, "/") {
+		return nil, fmt.Errorf("repository %.200q is not of the form org/name", ref.Repo)
 	}
 	if o.CacheDir == "" {
 		return nil, errors.New("no cache directory is set")
 	}
-	ca := newCache(o.CacheDir, repo)
-	if isCommit(revision) {
-		if s := ca.recorded(revision); s != nil {
-			return s, nil
+	p.cache = newCache(o, ref.Repo)
+	if isCommit(p.revision) {
+		if p.snapshot = p.cache.recorded(p.revision); p.snapshot != nil {
+			return p, nil
 		}
 	}
+	var err error
 	if o.Offline {
-		return ca.offline(revision)
+		p.snapshot, err = p.cache.offline(p.revision)
+		return p, err
 	}
-	c, err := newClient(o, repo)
-	if err != nil {
+	if p.client, err = newClient(o, ref.Repo); err != nil {
 		return nil, err
 	}
-	l, err := c.list(ctx, revision)
+	if isCommit(p.revision) {
+		if p.listing = p.cache.tree(p.revision); p.listing != nil {
+			return p, nil
+		}
+	}
+	p.listing, err = p.client.list(ctx, p.revision)
 	if again := (*transfer.Retryable)(nil); errors.As(err, &again) {
-		s, cacheErr := ca.offline(revision)
+		s, cacheErr := p.cache.offline(p.revision)
 		if cacheErr != nil {
 			return nil, fmt.Errorf("%w; and the cache does not help: %w", err, cacheErr)
 		}
-		zerolog.Ctx(ctx).Warn().Err(err).Str("repo", repo).Str("revision", s.Revision).
+		zerolog.Ctx(ctx).Warn().Err(err).Str("repo", ref.Repo).Str("revision", s.Revision).
 			Msg("the hub cannot be reached, the cached snapshot is used and may be old")
-		return s, nil
+		p.snapshot = s
+		return p, nil
 	}
+	return p, err
+}
+
+func resolve(ctx context.Context, ref Ref, o Options) (*Snapshot, error) {
+	p, err := prepare(ctx, ref, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.fetch(ctx, ca, l); err != nil {
+	if p.snapshot != nil {
+		return p.snapshot, nil
+	}
+	shards, err := p.small(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.client.fetch(ctx, p.cache, p.listing.commit, shards); err != nil {
 		return nil, err
 	}
 	// What is left only saves requests later, so a cache that is read-only or full must not fail the run.
-	err = ca.record(l)
-	if err == nil && revision != l.commit {
-		err = ca.writeRef(revision, l.commit)
+	if err := p.remember(); err != nil {
+		zerolog.Ctx(ctx).Warn().Err(err).Str("repo", ref.Repo).Msg("the cache cannot remember this snapshot")
 	}
-	if err != nil {
-		zerolog.Ctx(ctx).Warn().Err(err).Str("repo", repo).Msg("the cache cannot remember this snapshot")
-	}
-	return ca.snapshot(l.commit, l.files), nil
+	return p.cache.snapshot(p.listing), nil
 }
 
-// fetch brings every file of l into the cache. A transport that splits files or takes them from
-// elsewhere replaces c.download.
-func (c *client) fetch(ctx context.Context, ca *cache, l *listing) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(cmp.Or(c.o.Parallel, 4))
-	for _, f := range l.files {
-		if ca.has(l.commit, f) {
+// small fetches all files but the weights, and gives the weights that are read. An index may name other shards than
+// the hub lists: that is found here, before gigabytes are fetched.
+func (p *prepared) small(ctx context.Context) (shards []remote, err error) {
+	l := p.listing
+	if err := p.client.fetch(ctx, p.cache, l.commit, slices.DeleteFunc(slices.Clone(l.files), func(f remote) bool { return isShard(f.Name) })); err != nil {
+		return nil, err
+	}
+	files, missing, err := inIndex(p.cache.snapshotDir(l.commit), l.files)
+	if err != nil {
+		return nil, err
+	}
+	if missing != "" {
+		return nil, notListed(missing)
+	}
+	l.files = files
+	return slices.DeleteFunc(slices.Clone(files), func(f remote) bool { return !isShard(f.Name) }), nil
+}
+
+// remember notes a complete snapshot. A list that a mirror gave is not kept: the endpoint shall be asked once it can be
+// reached.
+func (p *prepared) remember() error {
+	l := p.listing
+	err := p.cache.tag()
+	if err == nil && !l.mirror {
+		err = errors.Join(p.cache.record(l), p.cache.noteAbsent(l))
+	}
+	if err == nil && p.revision != l.commit {
+		err = p.cache.writeRef(p.revision, l.commit)
+	}
+	return err
+}
+
+// fetch brings files into the cache, if there is room for them.
+func (c *client) fetch(ctx context.Context, ca *cache, commit string, files []remote) error {
+	files = slices.DeleteFunc(slices.Clone(files), func(f remote) bool { return ca.has(commit, f) })
+	need, counted := int64(0), map[string]bool{}
+	for _, f := range files {
+		if counted[f.Blob] || isFile(ca.blob(f.Blob), f.Size) {
 			continue
 		}
+		counted[f.Blob] = true
+		here := int64(0)
+		if st, err := os.Stat(ca.blob(f.Blob) + ".incomplete"); err == nil {
+			here = min(st.Size(), f.Size)
+		}
+		if need += f.Size - here; need < 0 {
+			return fmt.Errorf("sizes of files do not add up: %w", tensor.ErrCorrupt)
+		}
+	}
+	if err := disk.CheckSpace(filepath.Join(ca.dir, "blobs"), need); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(cmp.Or(c.o.Parallel, 4))
+	for _, f := range files {
 		g.Go(func() error {
-			if err := c.download(ctx, ca, l.commit, f); err != nil {
+			if err := c.download(ctx, ca, commit, f); err != nil {
 				return fmt.Errorf("%s: %w", f.Name, err)
 			}
-			return ca.link(l.commit, f)
+			return ca.link(commit, f)
 		})
 	}
 	return g.Wait()
@@ -249,6 +339,10 @@ func listDir(dir string) ([]File, error) {
 		return nil, fmt.Errorf("%s holds no file of a checkpoint: %w", dir, fs.ErrNotExist)
 	}
 	files = withoutDuplicates(files, func(f File) string { return f.Name })
+	// A shard that is missing, or an index that is none, is for the reader to tell.
+	if read, _, err := inIndex(dir, files); err == nil {
+		files = read
+	}
 	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	return files, nil
 }

@@ -1,11 +1,9 @@
 package hub
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"net/url"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -19,7 +17,13 @@ const maxListing = 32 << 20
 // listing is a revision and its files, checked and sorted by name.
 type listing struct {
 	commit string
-	files  []remote
+	files  []remote // those that are wanted
+	// names are those of all files at the top, wanted or not.
+	names   map[string]bool
+	gated   string // "auto", "manual" or empty
+	private bool
+	listed  bool // the hub has said both
+	mirror  bool // a mirror has given it, which nobody vouches for
 }
 
 // remote is a file on the hub.
@@ -29,90 +33,43 @@ type remote struct {
 	Blob string `json:"blob"`
 }
 
-// list asks the hub for the commit behind a revision and for its files.
-func (c *client) list(ctx context.Context, revision string) (*listing, error) {
-	u := c.url("api", "models", c.repo, "revision", url.PathEscape(revision))
-	u.RawQuery = "blobs=true"
-	var l *listing
-	err := transfer.Retry(ctx, "list", c.patience(), func(ctx context.Context, touch func()) (bool, error) {
-		resp, err := c.http.Get(ctx, u, nil)
-		if err != nil {
-			return false, err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != 200 {
-			return false, c.statusError(resp)
-		}
-		b, err := io.ReadAll(io.LimitReader(transfer.Watch(resp.Body, touch), maxListing+1))
-		if err != nil {
-			return false, &transfer.Retryable{Err: err}
-		}
-		if len(b) > maxListing {
-			return false, fmt.Errorf("the hub's list exceeds %d bytes: %w", maxListing, tensor.ErrCorrupt)
-		}
-		l, err = parseListing(b)
-		return false, err
-	})
-	if err != nil {
-		return nil, err
+// newListing checks the files that a hub lists and keeps those that are wanted. A nil size is one that is not listed.
+func newListing(commit string, n int, at func(i int) (name string, size *int64, blob, sha256 string)) (*listing, error) {
+	if !isCommit(commit) {
+		return nil, fmt.Errorf("the hub's list has the commit %.60q: %w", commit, tensor.ErrCorrupt)
 	}
-	if isCommit(revision) && l.commit != revision {
-		return nil, fmt.Errorf("the hub answers with commit %s: %w", l.commit, tensor.ErrCorrupt)
-	}
-	return l, nil
-}
-
-// parseListing checks the hub's answer and keeps the files that are wanted.
-func parseListing(b []byte) (*listing, error) {
-	var answer struct {
-		SHA      string `json:"sha"`
-		Siblings []struct {
-			Name string `json:"rfilename"`
-			Size *int64 `json:"size"`
-			Blob string `json:"blobId"`
-			LFS  *struct {
-				SHA256 string `json:"sha256"`
-				Size   int64  `json:"size"`
-			} `json:"lfs"`
-		} `json:"siblings"`
-	}
-	if err := json.Unmarshal(b, &answer); err != nil {
-		return nil, fmt.Errorf("the hub's list: %w: %w", err, tensor.ErrCorrupt)
-	}
-	if !isCommit(answer.SHA) {
-		return nil, fmt.Errorf("the hub's list has the commit %.60q: %w", answer.SHA, tensor.ErrCorrupt)
-	}
-	l := &listing{commit: answer.SHA}
+	l := &listing{commit: commit, names: map[string]bool{}}
 	seen := map[string]bool{}
-	weights := false
-	for _, s := range answer.Siblings {
-		ok, err := pick(s.Name)
+	for i := range n {
+		name, size, blob, sum := at(i)
+		if !strings.Contains(name, "/") {
+			l.names[name] = true
+		}
+		ok, err := pick(name)
 		if err != nil {
 			return nil, err
 		}
 		if !ok {
 			continue
 		}
-		f := remote{File: File{Name: s.Name}, Blob: s.Blob}
-		size := s.Size
-		if s.LFS != nil {
-			size, f.Blob, f.SHA256 = &s.LFS.Size, s.LFS.SHA256, s.LFS.SHA256
+		f := remote{File: File{Name: name, SHA256: sum}, Blob: blob}
+		if sum != "" {
+			f.Blob = sum
 		}
 		if size == nil || f.Blob == "" {
-			return nil, fmt.Errorf("%s: the hub lists no size or digest: %w", s.Name, tensor.ErrUnsupported)
+			return nil, fmt.Errorf("%s: the hub lists no size or digest: %w", name, tensor.ErrUnsupported)
 		}
 		f.Size = *size
 		if err := f.check(); err != nil {
 			return nil, err
 		}
-		if seen[f.Name] {
-			return nil, fmt.Errorf("%s: listed twice by the hub: %w", f.Name, tensor.ErrCorrupt)
+		if seen[name] {
+			return nil, fmt.Errorf("%s: listed twice by the hub: %w", name, tensor.ErrCorrupt)
 		}
-		seen[f.Name] = true
-		weights = weights || strings.HasSuffix(f.Name, ".safetensors")
+		seen[name] = true
 		l.files = append(l.files, f)
 	}
-	if !weights {
+	if !seen[singleFile] && !(seen[indexFile] && slices.ContainsFunc(l.files, func(f remote) bool { return isShard(f.Name) })) {
 		return nil, errNoSafetensors
 	}
 	l.files = withoutDuplicates(l.files, func(f remote) string { return f.Name })
@@ -130,4 +87,20 @@ func (f remote) check() error {
 		return fmt.Errorf("%s: size %d and digest %.100q cannot be right: %w", f.Name, f.Size, f.Blob, tensor.ErrCorrupt)
 	}
 	return nil
+}
+
+// readAnswer reads a success of at most maxListing bytes, and makes an error of any other answer.
+func (h *host) readAnswer(resp *http.Response, touch func()) ([]byte, error) {
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, h.statusError(resp)
+	}
+	b, err := io.ReadAll(io.LimitReader(transfer.Watch(resp.Body, touch), maxListing+1))
+	if err != nil {
+		return nil, &transfer.Retryable{Err: transfer.Redact(err)}
+	}
+	if len(b) > maxListing {
+		return nil, fmt.Errorf("the hub's list exceeds %d bytes: %w", maxListing, tensor.ErrCorrupt)
+	}
+	return b, nil
 }

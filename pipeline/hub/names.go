@@ -43,6 +43,10 @@ func safePath(s string) bool {
 	return s != "." && fs.ValidPath(s) && filepath.IsLocal(filepath.FromSlash(s)) && !strings.ContainsFunc(s, bad)
 }
 
+// fixedNames are those that programs look for without having seen a list.
+var fixedNames = slices.Concat([]string{"config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
+	"added_tokens.json", "chat_template.jinja", "chat_template.json", singleFile, indexFile}, slices.Concat(vocabularies...))
+
 // wanted reports whether an export may read a file of this name.
 func wanted(base string) bool {
 	switch base {

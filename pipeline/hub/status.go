@@ -4,11 +4,40 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/llmexport/llmexport/internal/transfer"
 )
+
+// StatusError is an answer of the hub that is no success. It is fs.ErrPermission where access was
+// refused and fs.ErrNotExist where there is nothing.
+type StatusError struct {
+	// Status is the HTTP status.
+	Status int
+	// Code is the hub's own word, such as "GatedRepo", "RepoNotFound" or "EntryNotFound"; may be empty.
+	Code string
+	// Message is the hub's own sentence, shortened and without control characters; may be empty.
+	Message string
+	// Hint says what the user can do; may be empty.
+	Hint string
+}
+
+func (e *StatusError) Error() string {
+	s := "the hub answers " + strconv.Itoa(e.Status)
+	if e.Code != "" {
+		s += " " + e.Code
+	}
+	if e.Message != "" {
+		s += fmt.Sprintf(" (%s)", e.Message)
+	}
+	if e.Hint != "" {
+		s += ": " + e.Hint
+	}
+	return s
+}
 
 // Is makes a StatusError match fs.ErrPermission and fs.ErrNotExist.
 func (e *StatusError) Is(target error) bool {
@@ -22,37 +51,61 @@ func (e *StatusError) Is(target error) bool {
 }
 
 // statusError explains an answer; one that may be better next time is retryable.
-func (c *client) statusError(resp *http.Response) error {
-	e := &StatusError{Status: resp.StatusCode, Code: word(resp.Header.Get("X-Error-Code"))}
-	page := c.url(c.repo).String()
-	token := c.o.Token != ""
-	away := resp.Request != nil && !c.http.At(resp.Request.URL)
-	switch {
-	case away && (e.Status == 401 || e.Status == 403):
+func (h *host) statusError(resp *http.Response) error {
+	e := &StatusError{Status: resp.StatusCode, Code: word(resp.Header.Get("X-Error-Code")), Message: sentence(resp.Header.Get("X-Error-Message"))}
+	if resp.Request != nil && !h.At(resp.Request.URL) && (e.Status == 401 || e.Status == 403) {
 		// A signed address ran out; asking the hub again gives a new one.
 		return &transfer.Retryable{Err: fmt.Errorf("%s answers %d", resp.Request.URL.Host, e.Status)}
-	case transfer.Transient(e.Status):
+	}
+	e.Hint = h.hint(e)
+	if transfer.Transient(e.Status) {
 		return &transfer.Retryable{Err: e, After: transfer.RetryAfter(resp.Header.Get("Retry-After"), time.Now())}
-	case e.Code == "GatedRepo" && token:
-		e.Hint = "the repository is gated and the token's account has no access: accept its terms at " + page
-	case e.Code == "GatedRepo":
-		e.Hint = "the repository is gated: accept its terms at " + page + " and set HF_TOKEN"
-	case e.Status == 401 && token:
-		e.Hint = "the token is not valid, or there is no such repository"
-	case e.Status == 401:
-		e.Hint = "there is no such repository, or it is private: check the name, or set HF_TOKEN"
-	case e.Status == 403:
-		e.Hint = "access is refused: the token needs the right to read this repository"
-	case e.Code == "RevisionNotFound":
-		e.Hint = "there is no such branch, tag or commit"
-	case e.Code == "EntryNotFound":
-		e.Hint = "there is no such file"
-	case e.Status == 404 && token:
-		e.Hint = "there is no such repository or revision"
-	case e.Status == 404:
-		e.Hint = "there is no such repository or revision, or it is private: check the name, or set HF_TOKEN"
 	}
 	return e
+}
+
+// hint tells the cases apart that a user can do something about. The hub answers 401, too, for what does not exist, as
+// it does not tell strangers which private repositories there are.
+func (h *host) hint(e *StatusError) string {
+	invalid := strings.Contains(e.Message, "Invalid credentials")
+	switch {
+	case h.mirror && (e.Status == 401 || e.Status == 403):
+		return "a mirror is sent no token, so it gives public files only"
+	case e.Status == 429:
+		if h.token {
+			return "too many requests: wait some minutes"
+		}
+		return "too many requests: wait some minutes, or set a token, which has a higher limit"
+	case e.Status >= 500:
+		return "the hub is not well: try later, or name a mirror"
+	case e.Code == "GatedRepo" && h.token:
+		return "the repository is gated and the token's account has no access: accept its terms at " + h.page
+	case e.Code == "GatedRepo":
+		return "the repository is gated: accept its terms at " + h.page + " and set " + h.tokenName
+	case e.Message == "Access to this resource is disabled.":
+		return "the hub has closed this repository"
+	case e.Status == 401 && invalid:
+		return "the token is not valid: it may have expired or been withdrawn"
+	case e.Status == 401 && h.token:
+		return "the token is not valid, or there is no such repository"
+	case e.Status == 401:
+		return "there is no such repository, or it is private: check the name, or set " + h.tokenName
+	case e.Status == 403:
+		return "access is refused: the token needs the right to read this repository"
+	case e.Status == 451:
+		return "the repository may not be shown here, for legal reasons"
+	case e.Code == "RevisionNotFound":
+		return "there is no such branch, tag or commit"
+	case e.Code == "EntryNotFound":
+		return "there is no such file"
+	case e.Code == "RepoNotFound" && h.token:
+		return "there is no such repository, or the token's account may not see it"
+	case e.Status == 404 && h.token:
+		return "there is no such repository or revision, or the token's account may not see it"
+	case e.Status == 404:
+		return "there is no such repository or revision, or it is private: check the name, or set " + h.tokenName
+	}
+	return ""
 }
 
 // word keeps a header short and printable.
@@ -63,4 +116,25 @@ func word(s string) string {
 		}
 		return r
 	}, s[:min(len(s), 40)])
+}
+
+// sentence keeps a header's text short, printable and on one line. Addresses are left out: they may be signed.
+func sentence(s string) string {
+	var words []string
+	for _, w := range strings.Fields(strings.ToValidUTF8(s[:min(len(s), 1000)], "")) {
+		if strings.Contains(w, "://") {
+			w = "..."
+		}
+		words = append(words, strings.Map(func(r rune) rune {
+			if !unicode.IsPrint(r) {
+				return -1
+			}
+			return r
+		}, w))
+	}
+	s = strings.Join(words, " ")
+	if r := []rune(s); len(r) > 160 {
+		s = string(r[:160]) + "..."
+	}
+	return s
 }

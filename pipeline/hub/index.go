@@ -1,0 +1,76 @@
+package hub
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// isShard reports whether a name is that of weights.
+func isShard(name string) bool { return strings.HasSuffix(name, ".safetensors") }
+
+// readIndex gives the names of the shards that the index in dir names. Without an index it is fs.ErrNotExist.
+func readIndex(dir string) (map[string]bool, error) {
+	b, err := readFile(filepath.Join(dir, indexFile), maxRecord)
+	if err != nil {
+		return nil, err
+	}
+	return parseIndex(b)
+}
+
+func parseIndex(b []byte) (map[string]bool, error) {
+	var index struct {
+		Shards map[string]string `json:"weight_map"`
+	}
+	if err := json.Unmarshal(b, &index); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", indexFile, err, tensor.ErrCorrupt)
+	}
+	if len(index.Shards) == 0 {
+		return nil, fmt.Errorf("%s: names no shards: %w", indexFile, tensor.ErrCorrupt)
+	}
+	names := map[string]bool{}
+	for _, shard := range index.Shards {
+		if !safePath(shard) || strings.Contains(shard, "/") || !isShard(shard) {
+			return nil, fmt.Errorf("%s: shard %.200q: %w", indexFile, shard, tensor.ErrCorrupt)
+		}
+		names[shard] = true
+	}
+	return names, nil
+}
+
+// inIndex leaves of the weights those that are read: model.safetensors, or else the shards that the index in dir names.
+// missing is a shard that the index names and the list does not have; empty if there is none.
+func inIndex[T interface{ name() string }](dir string, files []T) (read []T, missing string, err error) {
+	want := map[string]bool{singleFile: true}
+	if !slices.ContainsFunc(files, func(f T) bool { return f.name() == singleFile }) {
+		want, err = readIndex(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return files, "", nil
+		}
+		if err != nil {
+			return nil, "", err
+		}
+	}
+	read = slices.DeleteFunc(slices.Clone(files), func(f T) bool { return isShard(f.name()) && !want[f.name()] })
+	for _, f := range read {
+		delete(want, f.name())
+	}
+	if len(want) > 0 {
+		missing = slices.Min(slices.Collect(maps.Keys(want)))
+	}
+	return read, missing, nil
+}
+
+// notListed is the error for an index that names what its repository does not have.
+func notListed(shard string) error {
+	return fmt.Errorf("%s names the shard %.100s, which the repository does not have: %w", indexFile, shard, tensor.ErrCorrupt)
+}
+
+func (f File) name() string { return f.Name }

@@ -1,0 +1,139 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// modelscope is the protocol of modelscope.cn, as its library modelscope-hub speaks it: lists of files with SHA-256,
+// and files by name and revision.
+type modelscope struct{}
+
+// maxModelScope is where ModelScope ends its list of files without saying so.
+const maxModelScope = 3000
+
+// modelScopeAnswer is what ModelScope says about a revision.
+type modelScopeAnswer struct {
+	Success bool
+	Message string
+	Data    struct {
+		Files []struct {
+			Path, Type, Sha256 string
+			Size               *int64
+			Revision           string // the commit that changed the file last
+			CommittedDate      int64  // of that commit, in seconds
+		}
+		// LatestCommitter describes the commit of the revision; the hub leaves parts of it empty at times.
+		LatestCommitter struct{ Id, ShortId string }
+	}
+}
+
+// list finds the commit behind a revision, too, which the hub does not always say. Then the commit of the newest file
+// is taken, if the hub lists the same files for it: what counts is that the commit stands for this content.
+func (m modelscope) list(ctx context.Context, h *host, revision string, touch func()) (*listing, error) {
+	l, named, err := m.ask(ctx, h, revision, touch)
+	if err != nil || named || l.commit == revision {
+		return l, err
+	}
+	at, _, err := m.ask(ctx, h, l.commit, touch)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Equal(at.files, l.files) {
+		return nil, fmt.Errorf("ModelScope does not say which commit %s is, and its files are not those of commit %s: name a commit as revision: %w",
+			revision, l.commit, tensor.ErrUnsupported)
+	}
+	return l, nil
+}
+
+// ask lists the files of a revision. Its commit is the right one if the hub has named it.
+func (modelscope) ask(ctx context.Context, h *host, revision string, touch func()) (l *listing, named bool, err error) {
+	u := h.url("api", "v1", "models", h.repo, "repo", "files")
+	u.RawQuery = url.Values{"Revision": {revision}, "Recursive": {"True"}}.Encode()
+	resp, err := h.Get(ctx, u, nil)
+	if err != nil {
+		return nil, false, err
+	}
+	b, err := h.readAnswer(resp, touch)
+	if err != nil {
+		return nil, false, err
+	}
+	return parseModelScope(b, revision)
+}
+
+// parseModelScope reads an answer about a revision.
+func parseModelScope(b []byte, revision string) (l *listing, named bool, err error) {
+	var answer modelScopeAnswer
+	if err := json.Unmarshal(b, &answer); err != nil {
+		return nil, false, fmt.Errorf("the hub's list: %w: %w", err, tensor.ErrCorrupt)
+	}
+	if !answer.Success {
+		return nil, false, &StatusError{Status: http.StatusNotFound, Message: sentence(answer.Message), Hint: "there is no such repository or revision"}
+	}
+	files := answer.Data.Files
+	if len(files) >= maxModelScope {
+		return nil, false, fmt.Errorf("ModelScope lists only the first %d files of a repository, and this one has as many: %w", maxModelScope, tensor.ErrUnsupported)
+	}
+	commit, date := "", int64(-1)
+	for _, f := range files {
+		if isCommit(f.Revision) && f.CommittedDate > date {
+			commit, date = f.Revision, f.CommittedDate
+		}
+	}
+	latest := answer.Data.LatestCommitter
+	switch {
+	case isCommit(revision):
+		commit, named = revision, true
+	case isCommit(latest.Id):
+		commit, named = latest.Id, true
+	case len(latest.ShortId) >= 7 && strings.HasPrefix(commit, latest.ShortId):
+		named = true
+	}
+	if commit == "" {
+		return nil, false, fmt.Errorf("ModelScope does not say which commit %s is: name a commit as revision: %w", revision, tensor.ErrUnsupported)
+	}
+	trees := 0
+	for i := range files {
+		if files[i].Type == "tree" {
+			trees++
+			continue
+		}
+		files[i-trees] = files[i]
+	}
+	l, err = newListing(commit, len(files)-trees, func(i int) (string, *int64, string, string) {
+		f := &files[i]
+		return f.Path, f.Size, "", strings.ToLower(f.Sha256)
+	})
+	return l, named, err
+}
+
+func (modelscope) file(h *host, commit, name string) *url.URL {
+	u := h.url("api", "v1", "models", h.repo, "repo")
+	u.RawQuery = url.Values{"Revision": {commit}, "FilePath": {name}}.Encode()
+	return u
+}
+
+// authorize does both, as the library does: some parts of the hub read the cookie only.
+func (modelscope) authorize(r *http.Request, token string) {
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.AddCookie(&http.Cookie{Name: "m_session_id", Value: token})
+}
+
+func (modelscope) page(h *host) string { return h.url("models", h.repo).String() }
+
+func (modelscope) tokenName() string { return "MODELSCOPE_API_TOKEN" }
+
+// branch reads "main", which other hubs have, as the name that every repository here has.
+func (modelscope) branch(revision string) string {
+	if revision == "main" {
+		return "master"
+	}
+	return revision
+}

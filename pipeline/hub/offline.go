@@ -1,0 +1,138 @@
+package hub
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// offline gives the snapshot that the cache holds of a revision: a recorded one, one whose list of files another
+// program left and that has all of them, or one that has the configuration and all weights.
+func (c *cache) offline(revision string) (*Snapshot, error) {
+	commit := revision
+	if !isCommit(revision) {
+		b, err := readFile(c.ref(revision), 1000)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("the revision is not in the cache %s: fetch it once while online: %w", c.root, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if commit = strings.TrimSpace(string(b)); !isCommit(commit) {
+			return nil, fmt.Errorf("%s holds no commit: %w", c.ref(revision), tensor.ErrCorrupt)
+		}
+	}
+	if s := c.recorded(commit); s != nil {
+		return s, nil
+	}
+	incomplete := func(missing string) error {
+		return fmt.Errorf("commit %s is not complete in the cache %s, %s is missing: fetch it once while online: %w",
+			commit, c.root, missing, fs.ErrNotExist)
+	}
+	dir := c.snapshotDir(commit)
+	if l := c.tree(commit); l != nil {
+		// Without the index all shards are wanted, and it is itself among those that are missed below.
+		files, missing, err := inIndex(dir, l.files)
+		if err != nil {
+			return nil, err
+		}
+		if missing != "" {
+			return nil, notListed(missing)
+		}
+		l.files = files
+		for _, f := range l.files {
+			if !c.has(commit, f) {
+				return nil, incomplete(f.Name)
+			}
+		}
+		return c.snapshot(l), nil
+	}
+	missing, err := firstMissing(dir)
+	if err != nil {
+		return nil, err
+	}
+	if missing != "" && c.absent(commit, missing) && (missing != singleFile || c.absent(commit, indexFile)) {
+		return nil, fmt.Errorf("commit %s holds no %s: %w", commit, missing, tensor.ErrUnsupported)
+	}
+	if missing != "" {
+		return nil, incomplete(missing)
+	}
+	files, err := listDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Snapshot{Dir: dir, Repo: c.repo, Revision: commit, Source: c.source, Files: files}, nil
+}
+
+// tree reads the list of a commit's files that huggingface_hub keeps in trees/, or gives nil. A commit never changes,
+// so the list is as good as the hub's. We write none: ours would have to list files that we do not fetch, and then
+// huggingface_hub took the snapshot for incomplete.
+func (c *cache) tree(commit string) *listing {
+	b, err := readFile(filepath.Join(c.dir, "trees", commit+".json"), maxRecord)
+	if err != nil {
+		return nil
+	}
+	l, err := parseTree(commit, b)
+	if err != nil {
+		return nil
+	}
+	return l
+}
+
+func parseTree(commit string, b []byte) (*listing, error) {
+	var tree struct {
+		Version int `json:"format_version"`
+		Files   map[string]struct {
+			Size      *int64 `json:"size"`
+			Blob      string `json:"blob_id"`
+			LFSSHA256 string `json:"lfs_sha256"`
+			LFSSize   *int64 `json:"lfs_size"`
+		} `json:"files"`
+	}
+	if err := json.Unmarshal(b, &tree); err != nil || tree.Version != 1 {
+		return nil, fmt.Errorf("version %d: %w: %w", tree.Version, errors.Join(err), tensor.ErrCorrupt)
+	}
+	names := slices.Sorted(maps.Keys(tree.Files))
+	return newListing(commit, len(names), func(i int) (string, *int64, string, string) {
+		f := tree.Files[names[i]]
+		if f.LFSSHA256 != "" {
+			return names[i], f.LFSSize, f.Blob, f.LFSSHA256
+		}
+		return names[i], f.Size, f.Blob, ""
+	})
+}
+
+// firstMissing names a file without which dir is no checkpoint; empty if there is none.
+func firstMissing(dir string) (string, error) {
+	exists := func(name string) bool {
+		st, err := os.Stat(filepath.Join(dir, name))
+		return err == nil && st.Mode().IsRegular()
+	}
+	if !exists("config.json") {
+		return "config.json", nil
+	}
+	if exists(singleFile) {
+		return "", nil
+	}
+	shards, err := readIndex(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return singleFile, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	for _, name := range slices.Sorted(maps.Keys(shards)) {
+		if !exists(name) {
+			return name, nil
+		}
+	}
+	return "", nil
+}
