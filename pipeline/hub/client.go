@@ -16,8 +16,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// maxMirrors keeps a list of mirrors within the tries that a request has.
-const maxMirrors = 4
+// MaxMirrors keeps a list of mirrors within the tries that a request has.
+const MaxMirrors = 4
 
 // service is what tells one hub's protocol from another's.
 type service interface {
@@ -69,8 +69,8 @@ func newClient(o Options, repo string) (*client, error) {
 	if err := checkToken(o.Token); err != nil {
 		return nil, err
 	}
-	if len(o.Mirrors) > maxMirrors {
-		return nil, fmt.Errorf("%d mirrors are more than %d", len(o.Mirrors), maxMirrors)
+	if len(o.Mirrors) > MaxMirrors {
+		return nil, fmt.Errorf("%d mirrors are more than %d", len(o.Mirrors), MaxMirrors)
 	}
 	c := &client{service: kind, o: o}
 	for i, address := range append([]string{cmp.Or(o.Endpoint, endpoints[o.Source])}, o.Mirrors...) {
@@ -78,12 +78,9 @@ func newClient(o Options, repo string) (*client, error) {
 		if i > 0 {
 			what = "mirror"
 		}
-		u, err := url.Parse(strings.TrimRight(address, "/"))
-		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-			return nil, fmt.Errorf("%s %q is not an http or https address", what, address)
-		}
-		if u.User != nil {
-			return nil, fmt.Errorf("%s at %s has a user in its address: set a token instead", what, u.Host)
+		u, err := parseEndpoint(address)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 		h := &host{repo: repo, mirror: i > 0, token: i == 0 && o.Token != ""}
 		h.Client = &transfer.Client{Home: u, HTTP: o.Client, UserAgent: cmp.Or(o.UserAgent, "llmexport"), Judge: h.statusError}
@@ -94,6 +91,25 @@ func newClient(o Options, repo string) (*client, error) {
 		c.hosts = append(c.hosts, h)
 	}
 	return c, nil
+}
+
+// CheckEndpoint refuses what is no base URL of a hub.
+func CheckEndpoint(address string) error {
+	_, err := parseEndpoint(address)
+	return err
+}
+
+func parseEndpoint(address string) (*url.URL, error) {
+	u, err := url.Parse(strings.TrimRight(address, "/"))
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		return nil, errors.New("not an http or https address") // which may hold a password, so it is not shown
+	case u.User != nil:
+		return nil, fmt.Errorf("the address of %s has a user or a password: set a token in the environment instead", u.Host)
+	case u.RawQuery != "" || u.Fragment != "":
+		return nil, fmt.Errorf("the address of %s has a query or a fragment", u.Host)
+	}
+	return u, nil
 }
 
 // checkToken refuses what no header can carry. The token itself is never shown.

@@ -17,8 +17,13 @@ import (
 // Fetch finds the checkpoint that the recipe names: a local directory, a snapshot in the Hugging Face cache, or
 // a hub repository that is downloaded into that cache. Every file gets a digest.
 type Fetch struct {
-	// Endpoint is the base URL of the hub; empty is the public one or HF_ENDPOINT.
-	Endpoint string `json:"endpoint,omitempty" jsonschema_description:"Base URL of the hub or of a mirror; HF_ENDPOINT or the public hub if absent."`
+	// Source is the hub: empty or SourceHuggingFace, or hub.ModelScope.
+	Source string `json:"source,omitempty" jsonschema:"enum=huggingface,enum=modelscope" jsonschema_description:"Hub that has the repository; huggingface if absent."`
+	// Endpoint is the base URL of the hub; empty is the public one or that of the environment. It gets the token of
+	// the environment only if it is the same server.
+	Endpoint string `json:"endpoint,omitempty" jsonschema_description:"Base URL of the hub; that of the environment (HF_ENDPOINT, MODELSCOPE_ENDPOINT) or the public hub if absent. Tokens of the environment go to its own endpoint only."`
+	// Mirrors are base URLs that are asked in their order when the endpoint cannot be reached.
+	Mirrors []string `json:"mirrors,omitempty" jsonschema_description:"Base URLs of servers that are asked in their order when the endpoint cannot be reached, at most 4. They are sent no token."`
 
 	// Local is a directory with a copy of the checkpoint that the recipe names; it is read instead.
 	Local string `json:"-"`
@@ -59,6 +64,10 @@ type snapshotRecord struct {
 	Dir      string     `json:"dir"`
 	Repo     string     `json:"repo"`
 	Revision string     `json:"revision"`
+	Source   string     `json:"source,omitempty"`  // hub.ModelScope, or empty
+	Gated    string     `json:"gated,omitempty"`   // as the hub says it, see hub.Snapshot
+	Private  bool       `json:"private,omitempty"` // likewise
+	Listed   bool       `json:"listed,omitempty"`  // the hub was asked for both
 	Files    []hub.File `json:"files"`
 }
 
@@ -91,7 +100,7 @@ func (f *Fetch) Run(ctx context.Context, job *pipeline.Job) (err error) {
 			return &OtherSourceError{d}
 		}
 	}
-	rec := snapshotRecord{Dir: s.Dir, Repo: s.Repo, Revision: s.Revision, Files: files}
+	rec := snapshotRecord{Dir: s.Dir, Repo: s.Repo, Revision: s.Revision, Source: s.Source, Gated: s.Gated, Private: s.Private, Listed: s.Listed, Files: files}
 	var size int64
 	for _, x := range files {
 		size += x.Size
@@ -114,6 +123,56 @@ func (f *Fetch) Run(ctx context.Context, job *pipeline.Job) (err error) {
 	return nil
 }
 
+// sourceHuggingFace is the source that is meant where none is named.
+const sourceHuggingFace = "huggingface"
+
+// Validate implements pipeline.Validator.
+func (f *Fetch) Validate(job *pipeline.Job) error {
+	if job.Recipe.Model.Path != "" {
+		return nil
+	}
+	if f.Source != "" && f.Source != sourceHuggingFace && f.Source != hub.ModelScope {
+		return job.Recipe.Errorf("fetch.source", "must be %s or %s, not %q", sourceHuggingFace, hub.ModelScope, f.Source)
+	}
+	check := func(path, address string) error {
+		if err := hub.CheckEndpoint(address); err != nil {
+			return job.Recipe.Errorf(path, "%v", err)
+		}
+		return nil
+	}
+	if f.Endpoint != "" {
+		if err := check("fetch.endpoint", f.Endpoint); err != nil {
+			return err
+		}
+	}
+	if len(f.Mirrors) > hub.MaxMirrors {
+		return job.Recipe.Errorf("fetch.mirrors", "must be at most %d", hub.MaxMirrors)
+	}
+	for i, m := range f.Mirrors {
+		if err := check(fmt.Sprintf("fetch.mirrors[%d]", i), m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// options are those of the environment, with what the recipe says instead.
+func (f *Fetch) options() (hub.Options, error) {
+	read := hub.OptionsFromEnv
+	if f.Source == hub.ModelScope {
+		read = hub.ModelScopeFromEnv
+	}
+	o, err := read()
+	if err != nil {
+		return hub.Options{}, err
+	}
+	if f.Endpoint != "" {
+		o = o.At(f.Endpoint)
+	}
+	o.Mirrors = f.Mirrors
+	return o, nil
+}
+
 // Resolve finds the checkpoint without reading it.
 func (f *Fetch) Resolve(ctx context.Context, job *pipeline.Job) (*hub.Snapshot, error) {
 	m := job.Recipe.Model
@@ -128,12 +187,9 @@ func (f *Fetch) Resolve(ctx context.Context, job *pipeline.Job) (*hub.Snapshot, 
 	if m.Path != "" {
 		return hub.Resolve(ctx, hub.Ref{Path: job.Recipe.Resolve(m.Path)}, hub.Options{})
 	}
-	o, err := hub.OptionsFromEnv()
+	o, err := f.options()
 	if err != nil {
 		return nil, err
-	}
-	if f.Endpoint != "" {
-		o.Endpoint = f.Endpoint
 	}
 	o.Progress = func(file string, done, total int64) { job.Limits.Report("fetch", file, done, total) }
 	s, err := hub.Resolve(ctx, hub.Ref{Repo: m.Repo, Revision: m.Revision}, o)
