@@ -3,7 +3,9 @@ package hub
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -39,6 +41,9 @@ func TestOptionsFromEnv(t *testing.T) {
 		{"no token", map[string]string{"HF_HUB_DISABLE_IMPLICIT_TOKEN": "1", "HF_TOKEN": "x", "HF_HUB_CACHE": dir}, Options{Endpoint: DefaultEndpoint, CacheDir: dir}},
 		{"endpoint, offline", map[string]string{"HF_ENDPOINT": "https://mirror.example/", "HF_HUB_OFFLINE": "yes", "HF_HUB_CACHE": dir, "HF_TOKEN": "t"},
 			Options{Endpoint: "https://mirror.example", CacheDir: dir, Token: "t", Offline: true}},
+		{"variable that is not set", map[string]string{"HF_HUB_CACHE": "/x/$NONE/y"}, Options{Endpoint: DefaultEndpoint, CacheDir: "/x/$NONE/y", Token: "hf_login"}},
+		{"others", map[string]string{"HF_HUB_CACHE": dir, "HF_TOKEN": "t", "HF_HUB_DOWNLOAD_TIMEOUT": "30", "HF_HUB_DISABLE_SYMLINKS": "1", "HF_HUB_USER_AGENT_ORIGIN": "a\r\nb"},
+			Options{Endpoint: DefaultEndpoint, CacheDir: dir, Token: "t", Stall: 30 * time.Second, NoLinks: true, UserAgent: "llmexport; origin/a b"}},
 		{"not offline", map[string]string{"HF_HUB_OFFLINE": "0", "TRANSFORMERS_OFFLINE": "off", "HF_HUB_CACHE": dir, "HF_TOKEN": "t"},
 			Options{Endpoint: DefaultEndpoint, CacheDir: dir, Token: "t"}},
 	} {
@@ -54,5 +59,34 @@ func TestOptionsFromEnv(t *testing.T) {
 	}
 	if _, err := optionsFrom(func(k string) string { return map[string]string{"HF_HOME": dir}[k] }); err == nil {
 		t.Error("an unreadable token file is ignored")
+	}
+}
+
+func TestModelScopeFromEnv(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		name string
+		env  map[string]string
+		want Options
+	}{
+		{"nothing", nil, Options{Endpoint: "https://modelscope.cn"}},
+		{"endpoint", map[string]string{"MODELSCOPE_ENDPOINT": "https://m.example/", "MODELSCOPE_DOMAIN": "other"}, Options{Endpoint: "https://m.example"}},
+		{"domain", map[string]string{"MODELSCOPE_DOMAIN": "www.modelscope.ai"}, Options{Endpoint: "https://www.modelscope.ai"}},
+		{"token", map[string]string{"MODELSCOPE_API_TOKEN": "ms \n", "HF_TOKEN": "hf", "HF_ENDPOINT": "https://hf.example", "HF_HUB_OFFLINE": "1"},
+			Options{Endpoint: "https://modelscope.cn", Token: "ms", Offline: true}},
+	} {
+		got, err := modelScopeFrom(func(k string) string {
+			if k == "HF_HUB_CACHE" {
+				return dir
+			}
+			return c.env[k]
+		})
+		c.want.Source, c.want.CacheDir = ModelScope, dir
+		if d := cmp.Diff(c.want, got, cmpopts.IgnoreUnexported(Options{})); d != "" || err != nil {
+			t.Error(c.name, d, err)
+		}
+	}
+	if _, err := optionsFrom(func(k string) string { return map[string]string{"HF_HUB_DOWNLOAD_TIMEOUT": "soon"}[k] }); err == nil || !strings.Contains(err.Error(), "HF_HUB_DOWNLOAD_TIMEOUT") {
+		t.Error(err)
 	}
 }

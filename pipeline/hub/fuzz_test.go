@@ -2,11 +2,14 @@ package hub
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -60,6 +63,68 @@ func FuzzListing(f *testing.F) {
 			if again[i] != l.files[i] || again[i].check() != nil {
 				t.Fatalf("%+v, %+v", again[i], l.files[i])
 			}
+		}
+	})
+}
+
+// FuzzOther holds the same of the lists that ModelScope gives and huggingface_hub leaves in the cache, and of an index.
+func FuzzOther(f *testing.F) {
+	for _, seed := range []string{
+		`{"Success":true,"Data":{"Files":[{"Path":"model.safetensors","Type":"blob","Size":1,"Sha256":"` + strings.Repeat("a", 64) + `","Revision":"` + testCommit + `","CommittedDate":1},{"Type":"tree"}],"LatestCommitter":{"ShortId":"01234567"}}}`,
+		`{"Success":false,"Message":"no"}`,
+		`{"format_version":1,"files":{"model.safetensors":{"size":1,"blob_id":"` + testCommit + `"},"../config.json":{}}}`,
+		`{"format_version":1,"files":{"model.safetensors":{"size":1,"blob_id":"x","lfs_sha256":"` + strings.Repeat("a", 64) + `","lfs_size":2}}}`,
+		`{"weight_map":{"a":"../x.safetensors"}}`,
+		`{"weight_map":{"a":"x.safetensors","b":"y.safetensors"}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		check := func(l *listing, err error) {
+			if err != nil {
+				status := (*StatusError)(nil)
+				if l != nil || !errors.Is(err, tensor.ErrCorrupt) && !errors.Is(err, tensor.ErrUnsupported) && !errors.As(err, &status) {
+					t.Fatalf("%v, %v", l, err)
+				}
+				return
+			}
+			if !isCommit(l.commit) {
+				t.Fatal(l.commit)
+			}
+			for _, file := range l.files {
+				if file.check() != nil || filepath.Base(file.Name) != strings.TrimPrefix(file.Name, templatesDir+"/") {
+					t.Fatalf("%+v", file)
+				}
+			}
+		}
+		l, _, err := parseModelScope(b, "master")
+		check(l, err)
+		check(parseTree(testCommit, b))
+		names, err := parseIndex(b)
+		if err != nil && (names != nil || !errors.Is(err, tensor.ErrCorrupt)) {
+			t.Fatal(err)
+		}
+		for name := range names {
+			if filepath.Base(name) != name || !strings.HasSuffix(name, ".safetensors") || !safePath(name) {
+				t.Fatalf("%q", name)
+			}
+		}
+	})
+}
+
+// FuzzHeader holds that no beginning of a file makes readHeader allocate more than the file has.
+func FuzzHeader(f *testing.F) {
+	f.Add(shard("a", 10, 0), int64(100))
+	f.Add(shard("a", 10, 200_000), int64(1<<40))
+	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff"), int64(8))
+	f.Fuzz(func(t *testing.T, b []byte, size int64) {
+		open := func(_ context.Context, off, n int64) (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(b[min(off, int64(len(b))):min(off+n, int64(len(b)))])), nil
+		}
+		var total atomic.Int64
+		h, err := readHeader(t.Context(), open, size, &total, func() {})
+		if err == nil && (int64(len(h)) > size || !bytes.HasPrefix(b, h) || total.Load() != int64(len(h))) {
+			t.Fatalf("%d bytes of %d", len(h), len(b))
 		}
 	})
 }

@@ -1,0 +1,117 @@
+package hub
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/llmexport/llmexport/internal/fakehub"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// TestAccess tells apart why a hub, which is held to the Python client, gives nothing.
+func TestAccess(t *testing.T) {
+	files := tinyFiles()
+	h, _, _, o := realHub(t, files)
+	h.AddToken("hf_stranger", fakehub.User{Name: "stranger", Role: fakehub.Stranger})
+	h.Repo("org/private").SetPrivate(true).Commit("main", files)
+	h.Repo("org/gated").SetGated("manual").Commit("main", files)
+	h.Repo("org/auto").SetGated("auto").Commit("main", files)
+	for _, c := range []struct {
+		name, repo, revision, token string
+		gated                       string
+		private                     bool
+		is                          error
+		want                        string
+	}{
+		{"public", "org/tiny", "", "", "", false, nil, ""},
+		{"gated, may", "org/gated", "", fakehub.Token, "manual", false, nil, ""},
+		{"gated by itself, may", "org/auto", "", fakehub.Token, "auto", false, nil, ""},
+		{"private, may", "org/private", "", fakehub.Token, "", true, nil, ""},
+		{"gated, no token", "org/gated", "", "", "", false, fs.ErrPermission, "is gated: accept its terms at http"},
+		{"gated, no access", "org/gated", "", "hf_stranger", "", false, fs.ErrPermission, "account has no access: accept"},
+		{"private, no token", "org/private", "", "", "", false, fs.ErrPermission, "or it is private: check the name, or set HF_TOKEN"},
+		{"private, no access", "org/private", "", "hf_stranger", "", false, fs.ErrNotExist, "may not see it"},
+		{"absent, no token", "org/none", "", "", "", false, fs.ErrPermission, "no such repository"},
+		{"absent", "org/none", "", fakehub.Token, "", false, fs.ErrNotExist, "no such repository"},
+		{"no such revision", "org/tiny", "none", fakehub.Token, "", false, fs.ErrNotExist, "no such branch, tag or commit"},
+		{"wrong token", "org/tiny", "", "hf_wrong", "", false, fs.ErrPermission, "the token is not valid: it may have expired"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := o
+			o.Token, o.CacheDir = c.token, t.TempDir()
+			s, err := Resolve(t.Context(), Ref{Repo: c.repo, Revision: c.revision}, o)
+			if c.is == nil {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if s.Gated != c.gated || s.Private != c.private || !s.Listed {
+					t.Errorf("gated %q, private %t", s.Gated, s.Private)
+				}
+				// The cache remembers it.
+				o.Offline = true
+				if again, err := Resolve(t.Context(), Ref{Repo: c.repo}, o); err != nil || again.Gated != c.gated || again.Private != c.private || !again.Listed {
+					t.Errorf("%+v, %v", again, err)
+				}
+				return
+			}
+			status := (*StatusError)(nil)
+			if !errors.Is(err, c.is) || !errors.As(err, &status) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.repo) ||
+				c.token != "" && strings.Contains(err.Error(), c.token) {
+				t.Errorf("%v", err)
+			}
+			for _, name := range tree(t, o.CacheDir) {
+				if strings.Contains(name, "safetensors") && !strings.Contains(name, "index") {
+					t.Errorf("left %s", name)
+				}
+			}
+		})
+	}
+	for _, c := range []struct {
+		rule fakehub.Rule
+		want string
+	}{
+		{fakehub.Rule{Fault: fakehub.Status, Status: 429, RetryAfter: "0"}, "429: too many requests"},
+		{fakehub.Rule{Fault: fakehub.Status, Status: 503}, "the hub is not well"},
+		{fakehub.Rule{Fault: fakehub.Status, Status: 451}, "for legal reasons"},
+	} {
+		h.ClearFaults()
+		h.Fault(c.rule)
+		o.CacheDir = t.TempDir()
+		if _, err := Resolve(t.Context(), mainRef, o); err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), " (Too Many Requests)", ""), c.want) {
+			t.Errorf("%v: %v", c.rule.Status, err)
+		}
+	}
+	h.ClearFaults()
+	o.Offline = true
+	if _, err := Resolve(t.Context(), mainRef, o); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "while online") {
+		t.Error(err)
+	}
+}
+
+func TestSentence(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "", "a  b\n c": "a b c", "\x1b[31mred\x07": "[31mred", "\u202egnp": "gnp", "see https://x/y?sig=secret now": "see ... now", "a\xffb": "ab",
+		strings.Repeat("x", 2000): strings.Repeat("x", 160) + "...",
+	} {
+		if got := sentence(in); got != want {
+			t.Errorf("%q: %q", in, got)
+		}
+	}
+}
+
+func TestParseGated(t *testing.T) {
+	for text, want := range map[string]string{"false": "", "true": "manual", `"auto"`: "auto", `"manual"`: "manual", "null": "", `"é"`: "manual", "7": "error", "{}": "error"} {
+		b := []byte(`{"sha":"` + testCommit + `","gated":` + text + `,"siblings":[{"rfilename":"model.safetensors","size":1,"blobId":"` + testCommit + `"}]}`)
+		l, err := parseListing(b)
+		switch {
+		case want == "error":
+			if !errors.Is(err, tensor.ErrCorrupt) {
+				t.Errorf("%s: %v", text, err)
+			}
+		case err != nil || l.gated != want || !l.listed:
+			t.Errorf("%s: %+v, %v", text, l, err)
+		}
+	}
+}
