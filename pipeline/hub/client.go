@@ -53,7 +53,7 @@ type host struct {
 	*transfer.Client
 	repo   string
 	mirror bool
-	token  bool // requests carry one
+	token  string // that requests carry; it is shown in no message
 	// tokenName is the environment variable that sets it, and page is where a person reads about the repository.
 	tokenName, page string
 }
@@ -82,9 +82,12 @@ func newClient(o Options, repo string) (*client, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
-		h := &host{repo: repo, mirror: i > 0, token: i == 0 && o.Token != ""}
+		h := &host{repo: repo, mirror: i > 0}
+		if i == 0 {
+			h.token = o.Token
+		}
 		h.Client = &transfer.Client{Home: u, HTTP: o.Client, UserAgent: cmp.Or(o.UserAgent, "llmexport"), Judge: h.statusError}
-		if h.token {
+		if h.token != "" {
 			h.Authorize = func(r *http.Request) { kind.authorize(r, o.Token) }
 		}
 		h.page, h.tokenName = kind.page(h), kind.tokenName()

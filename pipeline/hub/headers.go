@@ -152,8 +152,16 @@ func readPart(ctx context.Context, open transfer.Range, off, n int64, touch func
 		return nil, err
 	}
 	defer body.Close()
-	b := make([]byte, n)
-	if _, err := io.ReadFull(transfer.Watch(body, touch), b); err != nil {
+	r := transfer.Watch(body, touch)
+	_, err = io.CopyN(io.Discard, r, skip)
+	var b []byte
+	if err == nil {
+		b, err = io.ReadAll(io.LimitReader(r, n)) // which takes memory for what has come, not for what was promised
+	}
+	if err == nil && int64(len(b)) < n {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
 		return nil, &transfer.Retryable{Err: transfer.Redact(err)}
 	}
 	return b, nil

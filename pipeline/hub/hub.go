@@ -1,23 +1,45 @@
 // Package hub makes the files of a checkpoint available in a local directory: [Resolve] takes a
-// directory as it is, finds a snapshot in the Hugging Face cache, or downloads one into it, and
-// [HashFiles] gives the digests of what it found. Options come from the usual environment variables
-// by [OptionsFromEnv].
+// directory as it is, finds a snapshot in the Hugging Face cache, or downloads one into it; [Headers] does so without
+// the weights, of which it reads the headers; and [HashFiles] gives the digests of what was found. Options come from
+// the usual environment variables by [OptionsFromEnv] and [ModelScopeFromEnv].
 //
-// The cache is the one of the Python library huggingface_hub, which reads and writes the same files:
+// The cache is the one of the Python library huggingface_hub, which reads and writes the same files (2.4.0 does):
 //
+//	CACHEDIR.TAG                                 for programs that make backups
+//	.locks/models--org--name/<blob>.lock         held (flock) while the blob is written
 //	models--org--name/
-//	  blobs/<sha256, or git's sha1>              content; <...>.incomplete while it is on its way
+//	  blobs/<sha256, or git's sha1>              content; <...>.llmexport-part while it is on its way
 //	  snapshots/<commit>/config.json             link to ../../blobs/<...>
-//	  refs/main                                  a commit
+//	  refs/main, refs/refs/pr/1                  a commit
+//	  .no_exist/<commit>/added_tokens.json       the commit has no such file
+//	  trees/<commit>.json                        all files of the commit; theirs, and read only
 //	  .llmexport/<commit>.json                   ours: the files of a complete snapshot
+//
+// ModelScope's repositories lie there as models--modelscope--org--name, a name that no repository of Hugging Face can
+// have. The store of blobs that huggingface_hub shares between repositories is used through its links.
 //
 // A file gets its name only after its size and digest are those that the hub lists, and a ref is
 // written only when its snapshot is complete. The hub is not trusted with paths, and the token is sent
 // to no host but the endpoint's. Only files that an export reads are downloaded: safetensors, their
-// index, configuration, tokenizer, and the texts that a licence asks to keep.
+// index, configuration, tokenizer, and the texts that a licence asks to keep. Of the safetensors those are fetched that
+// the index names, and it is read before them.
 //
-// The client is our own because the one of gomlx/go-huggingface reports a cut transfer as success,
-// cannot resume and checks no digest, and its types describe datasets and spaces that we do not need.
+// # Mirrors
+//
+// Bytes prove themselves by their digests, whoever sends them. So what is proved is what the list says, and the list
+// is the endpoint's wherever it can be asked, or an earlier one of the same commit in the cache. Only if neither is
+// there the list is a mirror's too. Then nothing vouches for it: a commit's name is a digest of its files, but no hub
+// gives what lies between them and it (trees and the commit's head), so a mirror can list other files for a commit and
+// send those. Such a list is used and not remembered; the next time the endpoint is asked, and what differs is fetched
+// anew.
+//
+// # Another client
+//
+// The client is our own because the one of gomlx/go-huggingface (v0.4.0) reports a cut transfer as success,
+// cannot resume and checks no digest. Its types would cost 33 KB in the program; they are not used because they take
+// an answer as a whole for damaged when one field that we do not read has another form, such as a card with two
+// licences, and cannot tell a size of 0 from one that is not listed. It serves in a test, as a client that no one here
+// wrote, and finds in the cache what we have fetched.
 package hub
 
 import (

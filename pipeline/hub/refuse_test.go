@@ -106,6 +106,7 @@ func TestResolveStatus(t *testing.T) {
 				h.answer = func(w http.ResponseWriter, r *http.Request, storage bool) bool {
 					if strings.Contains(r.URL.Path, where) {
 						w.Header().Set("X-Error-Code", c.code)
+						w.Header().Set("X-Error-Message", "You sent "+r.Header.Get("Authorization"))
 						w.WriteHeader(c.status)
 						return true
 					}
