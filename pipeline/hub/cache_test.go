@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -340,4 +341,60 @@ func TestLock(t *testing.T) {
 		t.Error(err)
 	}
 	release()
+}
+
+// TestSharedBlobs has a blob lie in the store that huggingface_hub shares between repositories.
+func TestSharedBlobs(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("links need a right there")
+	}
+	files := tinyFiles()
+	h, _, commit, o := realHub(t, files)
+	ref := Ref{Repo: testRepo, Revision: commit}
+	if _, err := Resolve(t.Context(), ref, o); err != nil {
+		t.Fatal(err)
+	}
+	blob := newCache(o, testRepo).blob(sha256Hex(files[shard1]))
+	store := filepath.Join(o.CacheDir, "blobs", "ab", "ab"+strings.Repeat("0", 62))
+	if err := errors.Join(os.MkdirAll(filepath.Dir(store), 0o777), os.Rename(blob, store), os.Chmod(store, 0o444),
+		os.Symlink("../../blobs/ab/"+filepath.Base(store), blob)); err != nil {
+		t.Fatal(err)
+	}
+	h.ResetStats()
+	s, err := Resolve(t.Context(), ref, o)
+	if err != nil || len(h.Stats().Requests) != 0 {
+		t.Fatalf("%v, %d requests", err, len(h.Stats().Requests))
+	}
+	checkFiles(t, s, files, tinyWanted)
+
+	// What is wrong there is not ours to write: the repository gets a blob of its own.
+	if err := errors.Join(os.Chmod(store, 0o666), os.Truncate(store, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = Resolve(t.Context(), ref, o); err != nil {
+		t.Fatal(err)
+	}
+	checkFiles(t, s, files, tinyWanted)
+	if st, err := os.Lstat(blob); err != nil || !st.Mode().IsRegular() {
+		t.Errorf("%v, %v", st, err)
+	}
+	if st, err := os.Stat(store); err != nil || st.Size() != 3 {
+		t.Errorf("the store was written to: %v, %v", st, err)
+	}
+}
+
+// TestXetHeaders has the hub say, as it does of files in Xet storage, how else they could be had.
+func TestXetHeaders(t *testing.T) {
+	h := newFakeHub(t)
+	h.answer = func(w http.ResponseWriter, r *http.Request, storage bool) bool {
+		w.Header().Set("X-Xet-Hash", strings.Repeat("e", 64))
+		w.Header().Set("X-Xet-Refresh-Route", "/api/models/org/tiny/xet-read-token/"+testCommit)
+		w.Header().Set("Link", `<https://cas.example/v1/reconstructions/e>; rel="xet-reconstruction-info", <https://hub.example/api>; rel="xet-auth"`)
+		return false
+	}
+	s, err := Resolve(t.Context(), mainRef, h.options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSnapshot(t, h, s)
 }

@@ -95,7 +95,7 @@ type Options struct {
 	NoLinks bool
 	// Offline forbids any request.
 	Offline bool
-	// Client sends the requests; nil is http.DefaultClient. Redirects and retries are done here, its
+	// Client sends the requests; nil is one that all share. Redirects and retries are done here, its
 	// CheckRedirect is not used. It should have no Timeout: that would end long downloads.
 	Client *http.Client
 	// Progress is told how many bytes of a file are here, for each file that is transferred, from its

@@ -71,6 +71,10 @@ type snapshotRecord struct {
 	Files    []hub.File `json:"files"`
 }
 
+func recordOf(s *hub.Snapshot, files []hub.File) snapshotRecord {
+	return snapshotRecord{Dir: s.Dir, Repo: s.Repo, Revision: s.Revision, Source: s.Source, Gated: s.Gated, Private: s.Private, Listed: s.Listed, Files: files}
+}
+
 // Run implements pipeline.Stage.
 func (f *Fetch) Run(ctx context.Context, job *pipeline.Job) (err error) {
 	s, err := f.Resolve(ctx, job)
@@ -100,7 +104,7 @@ func (f *Fetch) Run(ctx context.Context, job *pipeline.Job) (err error) {
 			return &OtherSourceError{d}
 		}
 	}
-	rec := snapshotRecord{Dir: s.Dir, Repo: s.Repo, Revision: s.Revision, Source: s.Source, Gated: s.Gated, Private: s.Private, Listed: s.Listed, Files: files}
+	rec := recordOf(s, files)
 	var size int64
 	for _, x := range files {
 		size += x.Size

@@ -1,0 +1,111 @@
+package stage
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/llmexport/llmexport/internal/fakehub"
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/recipes"
+)
+
+// fetchOf gives the stage of a recipe with a fetch section.
+func fetchOf(t *testing.T, section string) (*Fetch, *pipeline.Job) {
+	t.Helper()
+	r, err := recipes.Load([]byte("version: 1\nname: x\nmodel: {repo: org/name}\nfetch: "+section+"\n"), "x.yaml", Sections())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stages, err := New(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Find[*Fetch](stages), &pipeline.Job{Recipe: r}
+}
+
+// TestFetchToken holds that a recipe sends the token of the environment nowhere else.
+func TestFetchToken(t *testing.T) {
+	for k, v := range map[string]string{"HF_ENDPOINT": "https://hub.example", "HF_TOKEN": "hf", "HF_HUB_CACHE": t.TempDir(), "HF_HUB_DISABLE_IMPLICIT_TOKEN": "",
+		"MODELSCOPE_API_TOKEN": "ms", "MODELSCOPE_ENDPOINT": ""} {
+		t.Setenv(k, v)
+	}
+	for _, c := range []struct {
+		section string
+		want    hub.Options
+	}{
+		{"{}", hub.Options{Endpoint: "https://hub.example", Token: "hf"}},
+		{"{source: huggingface, endpoint: 'https://HUB.example/'}", hub.Options{Endpoint: "https://HUB.example", Token: "hf"}},
+		{"{endpoint: 'https://other.example'}", hub.Options{Endpoint: "https://other.example"}},
+		{"{endpoint: 'http://hub.example'}", hub.Options{Endpoint: "http://hub.example"}},
+		{"{source: modelscope}", hub.Options{Source: hub.ModelScope, Endpoint: "https://modelscope.cn", Token: "ms"}},
+		{"{source: modelscope, endpoint: 'https://hub.example'}", hub.Options{Source: hub.ModelScope, Endpoint: "https://hub.example"}},
+	} {
+		f, job := fetchOf(t, c.section)
+		if err := f.Validate(job); err != nil {
+			t.Error(err)
+		}
+		got, err := f.options()
+		if err != nil || got.Source != c.want.Source || got.Endpoint != c.want.Endpoint || got.Token != c.want.Token {
+			t.Errorf("%s: %v, %v", c.section, got, err)
+		}
+	}
+}
+
+func TestFetchValidate(t *testing.T) {
+	for section, want := range map[string]string{
+		"{source: github}":                                 "x.yaml:4:17: fetch.source: must be huggingface or modelscope",
+		"{endpoint: hub.example}":                          "fetch.endpoint: not an http",
+		"{endpoint: 'https://me:secret@hub.example'}":      "fetch.endpoint: the address of hub.example has a user",
+		"{mirrors: ['https://a.example', 'ftp://secret']}": "fetch.mirrors[1]: not an http",
+		"{mirrors: [a, b, c, d, e]}":                       "fetch.mirrors: must be at most 4",
+	} {
+		f, job := fetchOf(t, section)
+		if err := f.Validate(job); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", section, err)
+		}
+	}
+}
+
+// TestFetchRecord fetches from both hubs, and notes what they say of the repository.
+func TestFetchRecord(t *testing.T) {
+	files := map[string][]byte{}
+	for _, name := range []string{"config.json", "model.safetensors"} {
+		b, err := os.ReadFile(filepath.Join("../arch/testdata/llama", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = b
+	}
+	h := fakehub.New()
+	commit := h.Repo("org/name").SetGated("manual").SetPrivate(true).Commit("main", files)
+	s := h.Start(t)
+	for k, v := range map[string]string{"HF_ENDPOINT": s.URL, "HF_TOKEN": fakehub.Token, "HF_HUB_CACHE": t.TempDir(), "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": "",
+		"HF_HUB_DISABLE_IMPLICIT_TOKEN": "", "MODELSCOPE_API_TOKEN": fakehub.Token, "MODELSCOPE_ENDPOINT": s.URL} {
+		t.Setenv(k, v)
+	}
+	for _, c := range []struct {
+		section string
+		want    snapshotRecord
+	}{
+		{"{}", snapshotRecord{Gated: "manual", Private: true, Listed: true}},
+		{"{source: modelscope}", snapshotRecord{Source: hub.ModelScope}},
+	} {
+		f, job := fetchOf(t, c.section)
+		got, err := f.Resolve(t.Context(), job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := recordOf(got, nil)
+		if rec.Repo != "org/name" || rec.Revision != commit || rec.Source != c.want.Source || rec.Gated != c.want.Gated || rec.Private != c.want.Private || rec.Listed != c.want.Listed {
+			t.Errorf("%+v", rec)
+		}
+	}
+	b, err := json.Marshal(recordOf(&hub.Snapshot{Dir: "d"}, nil))
+	if err != nil || string(b) != `{"dir":"d","repo":"","revision":"","files":null}` {
+		t.Errorf("%s, %v", b, err)
+	}
+}
