@@ -344,15 +344,10 @@ const (
 	killPackage = "PUBLISH_TEST_KILL_PACKAGE"
 )
 
-// TestMain is also the process that TestPublishKilled kills.
+// TestMain is also the process that TestPublishKilled and TestPullKilled kill.
 func TestMain(m *testing.M) {
-	if ref := os.Getenv("PUBLISH_TEST_S3"); ref != "" {
-		p, err := Open(os.Getenv(killPackage))
-		part, err2 := strconv.ParseInt(os.Getenv("PUBLISH_TEST_S3_PART"), 10, 64)
-		if err = errors.Join(err, err2); err == nil {
-			_, err = To(context.Background(), S3{Ref: ref, Endpoint: os.Getenv("PUBLISH_TEST_S3_ENDPOINT"), Region: "us-east-1", part: part}, p)
-		}
-		if err != nil {
+	if from := os.Getenv(pullFrom); from != "" {
+		if err := killedPull(from); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -3,10 +3,15 @@ package publish
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"path/filepath"
+
+	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // PullOptions say how a package is pulled. The zero value of each field is useful.
@@ -27,6 +32,8 @@ type PullOptions struct {
 	HTTP *http.Client
 	// UserAgent names the program to servers.
 	UserAgent string
+
+	step func(action string) error // see Dir.step
 }
 
 // Pulled says what a pull did.
@@ -44,7 +51,94 @@ type Pulled struct {
 	Reused  int64 `json:"reused"`
 }
 
-// Pull brings the package that ref names to the directory dir.
+// Pull brings the package that ref names to the directory dir, which holds a whole package or what was there before
+// at every moment; an empty dir is the package's name in the working directory. Every byte is compared with the
+// manifest, and the manifest with its own digest, before the directory has its name.
+//
+// The package is put together beside the directory, in <dir>.pull-<16 hex digits of its digest>, where a later pull of
+// it goes on after an error or a kill. Files that the replaced package has are copied. Two pulls to one directory take
+// turns: the second finds what the first has brought.
+//
+// Errors: tensor.ErrCorrupt when the manifest or a file is not what it says, and those of the place.
 func Pull(ctx context.Context, ref, dir string, o PullOptions) (Package, Pulled, error) {
-	return Package{}, Pulled{}, errors.ErrUnsupported
+	p, done, err := pull(ctx, ref, dir, o)
+	if err != nil {
+		return Package{}, Pulled{}, fmt.Errorf("pull %s: %w", done.From, err)
+	}
+	return p, done, nil
+}
+
+func pull(ctx context.Context, ref, dir string, o PullOptions) (_ Package, done Pulled, err error) {
+	done.From = ref
+	from, err := OpenOrigin(ctx, ref, o)
+	if err != nil {
+		return Package{}, done, err
+	}
+	done.From = from.String()
+	m, data, err := readManifest(ctx, from, o)
+	if err != nil {
+		return Package{}, done, err
+	}
+	if dir == "" {
+		dir = m.Name
+	}
+	d := Dir{Path: dir, Replace: o.Replace, step: o.step}
+	target, err := d.target()
+	if err != nil {
+		return Package{}, done, err
+	}
+	if here, ok := from.(dirOrigin); ok && resolve(string(here)) != resolve(target) {
+		if err := apart(string(here), target); err != nil {
+			return Package{}, done, err
+		}
+	}
+	const digits = 2 * suffixBytes
+	work := target + pullMark + m.Digest.Hex()[:digits]
+	s, err := d.begin(ctx, target, m.Digest, beside{work: work, whole: filepath.Join(work, wholeName), keep: true})
+	if err != nil {
+		return Package{}, done, fmt.Errorf("%s: %w", dir, err)
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+
+	done.Status, done.Dir, done.Digest = s.was.status(), dir, m.Digest
+	done.Files, done.Bytes, done.Fetched = len(m.Files)+1, m.Bytes()+int64(len(data)), int64(len(data))
+	whole := s.target
+	if s.was.same {
+		done.Reused = m.Bytes()
+	} else {
+		g := &gathering{d: d, from: from, m: m, data: data, work: work, old: s.was.old, oldDir: s.target, o: o}
+		if err := g.run(ctx); err != nil {
+			return Package{}, done, err
+		}
+		done.Fetched += g.fetched.Load()
+		done.Reused = g.reused.Load()
+		whole = s.whole
+	}
+	if o.Check != nil {
+		if err := o.Check(ctx, whole); err != nil {
+			return Package{}, done, err
+		}
+	}
+	s.receipt.Status = done.Status
+	if _, err := s.Commit(ctx); err != nil {
+		return Package{}, done, err
+	}
+	zerolog.Ctx(ctx).Info().Str("dir", dir).Str("status", string(done.Status)).Int64("fetched", done.Fetched).Int64("reused", done.Reused).Str("digest", string(m.Digest)).Msg("pulled")
+	return Package{Dir: dir, Manifest: m}, done, nil
+}
+
+// readManifest reads and checks the manifest of a place.
+func readManifest(ctx context.Context, from Origin, o PullOptions) (*manifest.Manifest, []byte, error) {
+	data, err := from.Manifest(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := manifest.Parse(data)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", manifest.FileName, err)
+	}
+	if o.Digest != "" && m.Digest != o.Digest {
+		return nil, nil, fmt.Errorf("the package there is %s, not %s: %w", m.Digest, o.Digest, tensor.ErrCorrupt)
+	}
+	return m, data, nil
 }

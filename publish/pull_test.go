@@ -1,0 +1,653 @@
+package publish
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// fakeOrigin is a place in memory that may lie.
+type fakeOrigin struct {
+	data  []byte // manifest.json
+	files map[string][]byte
+	// open, if not nil, stands in for Range.
+	open func(f manifest.File, off, n int64) (io.ReadCloser, error)
+	sent atomic.Int64
+}
+
+// origin makes a place of a package.
+func newOrigin(t testing.TB, p Package) *fakeOrigin {
+	t.Helper()
+	data, err := p.Manifest.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &fakeOrigin{data: data, files: map[string][]byte{}}
+	for _, f := range p.Manifest.Files {
+		b, err := os.ReadFile(filepath.Join(p.Dir, filepath.FromSlash(f.Name)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.files[f.Name] = b
+	}
+	return o
+}
+
+func (o *fakeOrigin) String() string                           { return "fake://state" }
+func (o *fakeOrigin) Manifest(context.Context) ([]byte, error) { return o.data, nil }
+func (o *fakeOrigin) Range(f manifest.File) transfer.Range {
+	return func(_ context.Context, off, n int64) (io.ReadCloser, error) {
+		if o.open != nil {
+			return o.open(f, off, n)
+		}
+		o.sent.Add(n)
+		return io.NopCloser(bytes.NewReader(o.files[f.Name][off : off+n])), nil
+	}
+}
+
+var (
+	fakes    sync.Map // *fakeOrigin by name
+	fakeName atomic.Int64
+)
+
+func init() {
+	origins = append(origins, origin{"fake", "fake://NAME", func(_ context.Context, rest string, _ PullOptions) (Origin, error) {
+		o, ok := fakes.Load(rest)
+		if !ok {
+			return nil, fs.ErrNotExist
+		}
+		return o.(*fakeOrigin), nil
+	}})
+}
+
+// ref is a reference to the place.
+func (o *fakeOrigin) ref() string {
+	name := strconv.FormatInt(fakeName.Add(1), 10)
+	fakes.Store(name, o)
+	return "fake://" + name
+}
+
+var quick = transfer.Options{Pause: time.Millisecond, Stall: time.Second}
+
+func mustPull(t testing.TB, ref, dir string, o PullOptions) Pulled {
+	t.Helper()
+	o.Transfer = quick
+	_, done, err := Pull(t.Context(), ref, dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+func TestOrigins(t *testing.T) {
+	last := ""
+	for _, k := range origins {
+		if k.scheme <= last && k.scheme != "fake" {
+			t.Errorf("%s is not in order or not unique", k.scheme)
+		}
+		last = k.scheme
+		if k.doc == "" || k.open == nil {
+			t.Errorf("%s is not complete", k.scheme)
+		}
+	}
+	for ref, want := range map[string]string{
+		"gopher://x": `"gopher" is no kind of place`, "": "names no place", "dir:": "names no place", "none": "no such file", "fake://none": "not exist",
+	} {
+		if _, err := OpenOrigin(t.Context(), ref, PullOptions{}); err == nil || !strings.Contains(err.Error(), want) && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%q: %v, want %q", ref, err, want)
+		}
+	}
+	for _, p := range publishers {
+		if p.scheme == "" || p.place == nil {
+			t.Errorf("%s has no form as a reference", p.key)
+		}
+	}
+}
+
+func TestPull(t *testing.T) {
+	one, two := newPackage(t, "one"), newPackage(t, "two")
+	from := newOrigin(t, one)
+	target := filepath.Join(t.TempDir(), "a", "out")
+	var seen sync.Map
+	done := mustPull(t, from.ref(), target, PullOptions{Progress: func(file string, n, total int64) {
+		if n == total {
+			seen.Store(file, n)
+		}
+	}})
+	wantPackage(t, target, one)
+	m, err := manifest.Parse(from.data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := m.Bytes() + int64(len(from.data))
+	want := Pulled{Status: Published, From: "fake://state", Dir: target, Digest: m.Digest, Files: 5, Bytes: size, Fetched: size}
+	if diff := cmp.Diff(want, done); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, f := range m.Files {
+		if _, ok := seen.Load(f.Name); !ok {
+			t.Errorf("no progress of %s", f.Name)
+		}
+	}
+
+	t.Run("again", func(t *testing.T) {
+		sent := from.sent.Load()
+		done := mustPull(t, from.ref(), target, PullOptions{Digest: m.Digest})
+		if done.Status != Unchanged || done.Fetched != int64(len(from.data)) || done.Reused != m.Bytes() || from.sent.Load() != sent {
+			t.Errorf("%+v, %d sent", done, from.sent.Load()-sent)
+		}
+	})
+	t.Run("from a directory", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "copy")
+		for _, ref := range []string{target, "dir:" + target} {
+			mustPull(t, ref, dir, PullOptions{})
+			wantPackage(t, dir, one)
+		}
+		if done := mustPull(t, target, target, PullOptions{}); done.Status != Unchanged {
+			t.Errorf("onto itself: %+v", done)
+		}
+		if _, _, err := Pull(t.Context(), target, filepath.Join(target, "x"), PullOptions{}); err == nil || !strings.Contains(err.Error(), "inside each other") {
+			t.Errorf("into itself: %v", err)
+		}
+	})
+	t.Run("another digest", func(t *testing.T) {
+		_, _, err := Pull(t.Context(), from.ref(), target, PullOptions{Digest: manifest.DigestOf(nil)})
+		if !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), string(m.Digest)) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("another package", func(t *testing.T) {
+		_, _, err := Pull(t.Context(), newOrigin(t, two).ref(), target, PullOptions{})
+		if err == nil || !strings.Contains(err.Error(), "holds another package") {
+			t.Errorf("got %v", err)
+		}
+		wantPackage(t, target, one)
+	})
+	t.Run("default directory", func(t *testing.T) {
+		t.Chdir(t.TempDir())
+		mustPull(t, from.ref(), "", PullOptions{})
+		wantPackage(t, "tiny", one)
+	})
+}
+
+// Only what is missing travels.
+func TestPullReuses(t *testing.T) {
+	one := newPackage(t, "one")
+	two := newPackage(t, "one")
+	write(t, filepath.Join(two.Dir, "config.json"), "changed")
+	write(t, filepath.Join(two.Dir, "copy.bin"), "llm.mnn.weight one") // the content of another file
+	two.Manifest.Files = nil
+	for _, name := range []string{"config.json", "copy.bin", "llm.mnn", "llm.mnn.weight", "sub/empty.bin"} {
+		f, err := manifest.HashFile(t.Context(), filepath.Join(two.Dir, filepath.FromSlash(name)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Name = name
+		two.Manifest.Files = append(two.Manifest.Files, f)
+	}
+	from := newOrigin(t, two)
+	target := filepath.Join(t.TempDir(), "out")
+	mustPublish(t, Dir{Path: target}, one)
+	done := mustPull(t, from.ref(), target, PullOptions{Replace: true})
+	wantPackage(t, target, two)
+	if done.Status != Replaced || from.sent.Load() != int64(len("changed")) || done.Fetched != from.sent.Load()+int64(len(from.data)) || done.Fetched+done.Reused != done.Bytes {
+		t.Errorf("%+v, %d sent", done, from.sent.Load())
+	}
+
+	t.Run("damaged", func(t *testing.T) {
+		write(t, filepath.Join(target, "llm.mnn"), "llm.mnn onf")
+		if _, _, err := Pull(t.Context(), from.ref(), target, PullOptions{}); err == nil || !strings.Contains(err.Error(), "is damaged") {
+			t.Errorf("got %v", err)
+		}
+		from.sent.Store(0)
+		mustPull(t, from.ref(), target, PullOptions{Replace: true})
+		wantPackage(t, target, two)
+		if from.sent.Load() != int64(len("llm.mnn one")) {
+			t.Errorf("%d bytes sent", from.sent.Load())
+		}
+	})
+	t.Run("with notes", func(t *testing.T) {
+		write(t, filepath.Join(target, "notes"), "mine")
+		_, _, err := Pull(t.Context(), newOrigin(t, one).ref(), target, PullOptions{Replace: true})
+		if err == nil || !strings.Contains(err.Error(), `"notes" first`) || tree(t, target)["notes"] != "mine" {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// endless gives bytes for ever.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) { return len(b), nil }
+func (endless) Close() error               { return nil }
+
+func TestPullRefuses(t *testing.T) {
+	p := newPackage(t, "one")
+	good := string(newOrigin(t, p).data)
+	// lie changes the manifest and gives it a right digest again.
+	lie := func(old, new string) func(o *fakeOrigin) {
+		return func(o *fakeOrigin) {
+			m, _ := manifest.Parse(o.data)
+			text := strings.Replace(good, string(m.Digest), "", 1)
+			changed := strings.Replace(text, old, new, 1)
+			if changed == text {
+				panic(old + " is not in the manifest")
+			}
+			digest := manifest.DigestOf([]byte(changed))
+			o.data = []byte(strings.Replace(changed, `"digest": ""`, `"digest": "`+string(digest)+`"`, 1))
+			for name, b := range o.files {
+				if name == old {
+					o.files[new] = b
+				}
+			}
+		}
+	}
+	name := func(s string) func(o *fakeOrigin) { return lie(`"name": "sub/empty.bin"`, `"name": "`+s+`"`) }
+	tests := map[string]struct {
+		change func(o *fakeOrigin)
+		want   string
+	}{
+		"no manifest":        {func(o *fakeOrigin) { o.data = nil }, "manifest.json: "},
+		"huge manifest":      {func(o *fakeOrigin) { o.data = make([]byte, manifest.MaxSize+1) }, "more than"},
+		"flipped manifest":   {func(o *fakeOrigin) { o.data = bytes.Replace(o.data, []byte("cpu"), []byte("cpv"), 1) }, "has digest"},
+		"parent":             {name("../x"), "plain relative path"},
+		"absolute":           {name("/etc/x"), "plain relative path"},
+		"drive":              {name("sub/c:x"), "some systems do not allow"},
+		"backslash":          {name(`sub\\x`), "some systems do not allow"},
+		"NUL":                {name(`sub/\u0000`), "some systems do not allow"},
+		"device":             {name("sub/CON.txt"), "device on Windows"},
+		"device NUL":         {name("sub/NUL"), "device on Windows"},
+		"other case":         {name("llm.mnn.WEIGHT"), "are one file where names have no case"},
+		"manifest":           {name("Manifest.json"), "lists"},
+		"below a file":       {name("llm.mnn.weight/x"), "is a file and the directory of"},
+		"package name":       {lie(`"name": "tiny"`, `"name": "../tiny"`), "not a plain file name"},
+		"more than there":    {lie(`"size": 18`, `"size": 19`), "digest is"},
+		"less than there":    {lie(`"size": 18`, `"size": 17`), ""},
+		"too large":          {lie(`"size": 18`, `"size": 9000000000000000000`), "bytes are free"},
+		"negative":           {lie(`"size": 18`, `"size": -1`), "size -1"},
+		"overflow":           {lie(`"size": 18`, `"size": 9223372036854775807`), ""},
+		"another digest":     {lie(p.Manifest.Files[0].SHA256, strings.Repeat("0", 64)), "digest is"},
+		"two sizes":          {lie(p.Manifest.Files[0].SHA256, p.Manifest.Files[1].SHA256), "two sizes"},
+		"changed in between": {func(o *fakeOrigin) { o.files["llm.mnn"][0] ^= 1 }, "digest is"},
+		"too little": {func(o *fakeOrigin) {
+			o.open = func(f manifest.File, off, n int64) (io.ReadCloser, error) {
+				return io.NopCloser(bytes.NewReader(o.files[f.Name][off : off+(n+1)/2])), nil
+			}
+		}, ""},
+		"nothing": {func(o *fakeOrigin) {
+			o.open = func(manifest.File, int64, int64) (io.ReadCloser, error) {
+				return io.NopCloser(bytes.NewReader(nil)), nil
+			}
+		}, "tries failed"},
+		"endless": {func(o *fakeOrigin) {
+			o.open = func(manifest.File, int64, int64) (io.ReadCloser, error) { return endless{}, nil }
+		}, "more than"},
+		"error": {func(o *fakeOrigin) {
+			o.open = func(manifest.File, int64, int64) (io.ReadCloser, error) { return nil, fs.ErrPermission }
+		}, "permission"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := newOrigin(t, p)
+			for f, b := range o.files {
+				o.files[f] = append(b[:len(b):len(b)], make([]byte, 2)...)[:len(b)]
+			}
+			tc.change(o)
+			if name == "more than there" {
+				o.files["llm.mnn.weight"] = append(o.files["llm.mnn.weight"], 0)
+			}
+			base := t.TempDir()
+			target := filepath.Join(base, "out")
+			_, _, err := Pull(t.Context(), o.ref(), target, PullOptions{Transfer: quick})
+			if name == "too little" {
+				// Half of the rest each time gets there.
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want an error with %q", err, tc.want)
+			}
+			got := tree(t, base)
+			maps.DeleteFunc(got, func(k, _ string) bool { return strings.HasPrefix(k, "out.pull-") })
+			if len(got) > 0 {
+				t.Errorf("the disk changed: %v", got)
+			}
+			// What was begun is in nobody's way.
+			mustPull(t, newOrigin(t, p).ref(), target, PullOptions{})
+			wantPackage(t, target, p)
+		})
+	}
+}
+
+// Links in the directory beside the target lead nowhere.
+func TestPullLinks(t *testing.T) {
+	p := newPackage(t, "one")
+	m, err := manifest.Parse(newOrigin(t, p).data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := m.Files[1].SHA256
+	for name, tc := range map[string]struct {
+		at   string // below the staging directory
+		want string // empty when the pull gets over it
+	}{
+		"all":       {"", "is not a directory"},
+		"package":   {"package", "is not a directory"},
+		"parts":     {"parts", "is not a directory"},
+		"directory": {"package/sub", ""},
+		"file":      {"package/llm.mnn", ""},
+		"part":      {"parts/" + part, "is not a regular file"},
+		"manifest":  {"package/manifest.json", ""},
+		"more":      {"package/more", "is not of the package"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base, outside := t.TempDir(), t.TempDir()
+			target := filepath.Join(base, "out")
+			write(t, filepath.Join(outside, "x"), "mine")
+			work := target + ".pull-" + m.Digest.Hex()[:16]
+			link := filepath.Join(work, filepath.FromSlash(tc.at))
+			if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			to := outside
+			if name == "file" || name == "part" || name == "manifest" {
+				to = filepath.Join(outside, "x")
+			}
+			if err := os.Symlink(to, link); err != nil {
+				t.Skipf("symbolic links cannot be made here: %v", err)
+			}
+			_, _, err := Pull(t.Context(), newOrigin(t, p).ref(), target, PullOptions{Transfer: quick})
+			if err == nil {
+				wantPackage(t, target, p)
+			}
+			if name != "directory" && (tc.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+			if diff := cmp.Diff(map[string]string{"x": "mine"}, tree(t, outside)); diff != "" {
+				t.Errorf("outside (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPullSpace(t *testing.T) {
+	p := newPackage(t, "one")
+	defer func(f func(string) int64) { freeSpace = f }(freeSpace)
+	freeSpace = func(string) int64 { return 100 }
+	o := newOrigin(t, p)
+	_, _, err := Pull(t.Context(), o.ref(), filepath.Join(t.TempDir(), "out"), PullOptions{})
+	if err == nil || !strings.Contains(err.Error(), "100 bytes are free") || o.sent.Load() != 0 {
+		t.Errorf("%v, %d bytes sent", err, o.sent.Load())
+	}
+}
+
+// A package that does not pass its check is not installed, and not fetched again.
+func TestPullCheck(t *testing.T) {
+	p := newPackage(t, "one")
+	o := newOrigin(t, p)
+	target := filepath.Join(t.TempDir(), "out")
+	bad := errors.New("wrong answers")
+	_, _, err := Pull(t.Context(), o.ref(), target, PullOptions{Check: func(ctx context.Context, dir string) error {
+		if _, err := OpenVerified(ctx, dir); err != nil {
+			t.Error(err)
+		}
+		return bad
+	}})
+	if !errors.Is(err, bad) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(target); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("installed: %v", err)
+	}
+	sent := o.sent.Load()
+	if done := mustPull(t, o.ref(), target, PullOptions{}); o.sent.Load() != sent || done.Reused != p.Manifest.Bytes() {
+		t.Errorf("%+v, %d bytes sent again", done, o.sent.Load()-sent)
+	}
+	wantPackage(t, target, p)
+}
+
+// What an unfinished pull of another package left is removed.
+func TestPullLeftover(t *testing.T) {
+	one, two := newPackage(t, "one"), newPackage(t, "two")
+	target := filepath.Join(t.TempDir(), "out")
+	broken := newOrigin(t, one)
+	broken.open = func(manifest.File, int64, int64) (io.ReadCloser, error) { return nil, fs.ErrPermission }
+	if _, _, err := Pull(t.Context(), broken.ref(), target, PullOptions{}); err == nil {
+		t.Fatal("no error")
+	}
+	left, _ := filepath.Glob(target + ".pull-*")
+	if len(left) != 1 {
+		t.Fatalf("left %v", left)
+	}
+	other := target + ".pull-mine"
+	write(t, filepath.Join(other, "x"), "mine")
+	mustPull(t, newOrigin(t, two).ref(), target, PullOptions{})
+	if left, _ = filepath.Glob(target + ".pull-*"); !slices.Equal(left, []string{other}) {
+		t.Errorf("left %v", left)
+	}
+}
+
+// TestPullFails lets every step on the disk fail, in turn; the next pull goes on.
+func TestPullFails(t *testing.T) {
+	one, two := newPackage(t, "one"), newPackage(t, "two")
+	for name, old := range map[string]*Package{"new": nil, "replace": &one} {
+		t.Run(name, func(t *testing.T) {
+			for i := 1; ; i++ {
+				base := t.TempDir()
+				target := filepath.Join(base, "out")
+				if old != nil {
+					mustPublish(t, Dir{Path: target}, *old)
+				}
+				before := tree(t, base)
+				var n atomic.Int64
+				var failed atomic.Value
+				o := newOrigin(t, two)
+				_, _, err := Pull(t.Context(), o.ref(), target, PullOptions{Replace: true, Files: 1, step: func(a string) error {
+					if n.Add(1) == int64(i) {
+						failed.Store(a)
+						return &os.PathError{Op: "write", Path: a, Err: syscall.ENOSPC}
+					}
+					return nil
+				}})
+				action, ok := failed.Load().(string)
+				if !ok {
+					if i < 8 {
+						t.Errorf("only %d steps", i-1)
+					}
+					break
+				}
+				if !afterCommit(action) {
+					if !errors.Is(err, syscall.ENOSPC) {
+						t.Errorf("%s: got %v", action, err)
+					}
+					got := tree(t, base)
+					maps.DeleteFunc(got, func(k, _ string) bool { return strings.HasPrefix(k, "out.pull-") })
+					if diff := cmp.Diff(before, got); diff != "" {
+						t.Errorf("%s: the disk changed (-before +after):\n%s", action, diff)
+					}
+				} else if err != nil {
+					t.Errorf("%s: %v", action, err)
+				}
+				mustPull(t, o.ref(), target, PullOptions{Replace: true})
+				if !afterCommit(action) {
+					wantPackage(t, target, two)
+				}
+			}
+		})
+	}
+}
+
+func TestTwoPullers(t *testing.T) {
+	p := newPackage(t, "one")
+	o := newOrigin(t, p)
+	ref, target := o.ref(), filepath.Join(t.TempDir(), "out")
+	var wg sync.WaitGroup
+	got := make([]Pulled, 4)
+	errs := make([]error, len(got))
+	for i := range got {
+		wg.Go(func() { _, got[i], errs[i] = Pull(t.Context(), ref, target, PullOptions{}) })
+	}
+	wg.Wait()
+	count := map[Status]int{}
+	for i := range got {
+		if errs[i] != nil {
+			t.Error(errs[i])
+		}
+		count[got[i].Status]++
+	}
+	if diff := cmp.Diff(map[Status]int{Published: 1, Unchanged: len(got) - 1}, count); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if o.sent.Load() != p.Manifest.Bytes() {
+		t.Errorf("%d bytes sent, the package has %d", o.sent.Load(), p.Manifest.Bytes())
+	}
+	wantPackage(t, target, p)
+}
+
+const (
+	pullFrom  = "PULL_TEST_FROM"
+	pullTo    = "PULL_TEST_TO"
+	pullCount = "PULL_TEST_COUNT"
+	pullSlice = 32 << 10  // bytes that the place gives at a time
+	pieceLost = pullSlice // of each file that is on its way when the process ends
+)
+
+// slowFile gives a file in slices, each of which is written down before it is given.
+type slowFile struct {
+	io.ReadCloser
+	count *os.File
+}
+
+func (s slowFile) Read(b []byte) (int, error) {
+	n, err := s.ReadCloser.Read(b[:min(len(b), pullSlice)])
+	fmt.Fprintln(s.count, n)
+	time.Sleep(200 * time.Microsecond)
+	return n, err
+}
+
+// killedPull is the process that TestPullKilled kills.
+func killedPull(from string) error {
+	count, err := os.OpenFile(os.Getenv(pullCount), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	dir := dirOrigin(from)
+	data, err := dir.Manifest(context.Background())
+	if err != nil {
+		return err
+	}
+	o := &fakeOrigin{data: data, open: func(f manifest.File, off, n int64) (io.ReadCloser, error) {
+		r, err := dir.Range(f)(context.Background(), off, n)
+		return slowFile{r, count}, err
+	}}
+	_, _, err = Pull(context.Background(), o.ref(), os.Getenv(pullTo), PullOptions{Replace: true, Transfer: quick})
+	return err
+}
+
+// TestPullKilled kills a puller again and again, at any moment, LLMEXPORT_KILLS times in all. The directory is always
+// one of two packages or absent, and not much travels twice.
+func TestPullKilled(t *testing.T) {
+	kills, err := strconv.Atoi(os.Getenv("LLMEXPORT_KILLS"))
+	if err != nil {
+		kills = 30
+	}
+	one := newPackage(t, "one")
+	from := filepath.Join(t.TempDir(), "from")
+	big := newPackage(t, "two")
+	big.Manifest.Files = nil
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 6 {
+		b := make([]byte, 1<<20+random.IntN(1<<20))
+		for j := range b {
+			b[j] = byte(random.Uint32())
+		}
+		name := fmt.Sprintf("part%d.bin", i)
+		write(t, filepath.Join(big.Dir, name), string(b))
+		f, _ := manifest.HashFile(t.Context(), filepath.Join(big.Dir, name))
+		big.Manifest.Files = append(big.Manifest.Files, f)
+	}
+	for _, name := range []string{"config.json", "llm.mnn", "llm.mnn.weight", "sub"} {
+		if err := os.RemoveAll(filepath.Join(big.Dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustPublish(t, Dir{Path: from}, big)
+	target := filepath.Join(t.TempDir(), "out")
+	count := filepath.Join(t.TempDir(), "count")
+	done, rounds := 0, 0
+	for killed := 0; killed < kills; {
+		if rounds == 0 {
+			if err := os.RemoveAll(target); err != nil {
+				t.Fatal(err)
+			}
+			os.Remove(count)
+			mustPublish(t, Dir{Path: target}, one)
+		}
+		rounds++
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), pullFrom+"="+from, pullTo+"="+target, pullCount+"="+count)
+		var out bytes.Buffer
+		cmd.Stderr = &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		timer := time.AfterFunc(time.Duration(random.IntN(60))*time.Millisecond, func() { _ = cmd.Process.Kill() })
+		err := cmd.Wait()
+		timer.Stop()
+		p, operr := OpenVerified(t.Context(), target)
+		if operr != nil && !errors.Is(operr, fs.ErrNotExist) {
+			t.Fatalf("the target is damaged: %v", operr)
+		}
+		switch {
+		case cmd.ProcessState.ExitCode() > 0:
+			t.Fatalf("%v: %s", err, out.String())
+		case err != nil:
+			killed++
+			continue
+		}
+		done++
+		if len(p.Manifest.Files) != len(big.Manifest.Files) {
+			t.Fatal("the target is not the package")
+		}
+		wantPackage(t, target, big)
+		var sent int64
+		text, err := os.ReadFile(count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			n, _ := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+			sent += n
+		}
+		again := sent - big.Manifest.Bytes()
+		if most := int64(rounds-1) * 4 * pieceLost; again > most {
+			t.Errorf("%d kills: %d bytes travelled again, more than %d", rounds-1, again, most)
+		}
+		rounds = 0
+	}
+	t.Logf("%d kills, %d pulls complete", kills, done)
+}
