@@ -38,6 +38,8 @@ type Artifact struct {
 	Size   int64
 	// Made says that this run made it: nobody could change it since.
 	Made bool
+	// Detail is what its maker has to add, for those who know what it is.
+	Detail any
 }
 
 // Artifacts is what a job has made, in order.

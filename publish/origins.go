@@ -55,9 +55,9 @@ func OpenOrigin(ctx context.Context, ref string, o PullOptions) (Origin, error) 
 	return origins[i].open(ctx, rest, o)
 }
 
-// Place is the publish entry of a reference, spelled as [OpenOrigin] takes it. Relative directories are relative to
+// ParseTarget is the publish entry of a reference, spelled as [OpenOrigin] takes it. Relative directories are relative to
 // the working directory.
-func Place(ref string) (Target, error) {
+func ParseTarget(ref string) (Target, error) {
 	scheme, rest := splitRef(ref)
 	if rest == "" {
 		return Target{}, errors.New("the reference names no place")

@@ -35,6 +35,7 @@ type publisher struct {
 	open    func(t Target, baseDir string) (Store, error)
 	scheme  string                             // of references
 	place   func(rest string, t *Target) error // fills the entry of a reference without its scheme
+	keeps   bool                               // a commit cannot be undone
 }
 
 // common lists the keys that entries of all kinds may have.
@@ -97,4 +98,40 @@ func New(t Target, baseDir string) (Store, error) {
 		}
 	}
 	return named[0].open(t, baseDir)
+}
+
+// permanent reports whether what a place has shown stays there.
+func (t Target) permanent() bool {
+	return slices.ContainsFunc(publishers, func(p publisher) bool { return p.keeps && p.ref(t) != "" })
+}
+
+// placeholder is what may stand in a place instead of the package's name.
+const placeholder = "{name}"
+
+// Named is the entry for the package of a name: {name} in a place, a branch or a tag becomes it.
+func (t Target) Named(name string) (Target, error) {
+	b, err := json.Marshal(t)
+	if err != nil {
+		return t, err
+	}
+	var set map[string]any
+	if err := json.Unmarshal(b, &set); err != nil {
+		return t, err
+	}
+	for key, v := range set {
+		text, ok := v.(string)
+		if !ok || slices.Contains(common, key) {
+			continue
+		}
+		text = strings.ReplaceAll(text, placeholder, name)
+		if strings.ContainsAny(text, "{}") {
+			return t, fmt.Errorf("%s: %q has braces; %s is the one placeholder there is", key, v, placeholder)
+		}
+		set[key] = text
+	}
+	if b, err = json.Marshal(set); err != nil {
+		return t, err
+	}
+	var named Target
+	return named, json.Unmarshal(b, &named)
 }

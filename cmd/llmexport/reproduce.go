@@ -108,7 +108,7 @@ func (t *tool) rebuild(ctx context.Context, r *recipes.Recipe, local string, m *
 	}
 	defer x.job.Store.Close()
 	fetch := stage.Find[*stage.Fetch](x.stages)
-	fetch.Local = local
+	fetch.Local, fetch.Access = local, &m.Source.Access
 	fetch.Want = make([]hub.File, len(m.Source.Files))
 	for i, f := range m.Source.Files {
 		fetch.Want[i] = hub.File{Name: f.Name, Size: f.Size, SHA256: f.SHA256}

@@ -117,6 +117,9 @@ func (a *assembly) draft(ctx context.Context, weights string) error {
 		Threads:       threads(a.planned.Plan),
 		IgnoredKeys:   slices.Clone(src.Decoder.Ignored),
 	}
+	if err := terms(src.Dir, src.Access, &a.m.Source); err != nil {
+		return err
+	}
 	for _, f := range src.Files {
 		a.m.Source.Files = append(a.m.Source.Files, manifest.File{Name: f.Name, Size: f.Size, SHA256: f.SHA256})
 	}

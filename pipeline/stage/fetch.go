@@ -29,6 +29,8 @@ type Fetch struct {
 	Local string `json:"-"`
 	// Want, if not nil, lists the files that the checkpoint must consist of.
 	Want []hub.File `json:"-"`
+	// Access, if not nil, is what is recorded instead of what the hub says now; see manifest.Source.
+	Access *string `json:"-"`
 }
 
 // OtherSourceError says which files of a checkpoint are not those that are wanted.
@@ -64,10 +66,7 @@ type snapshotRecord struct {
 	Dir      string     `json:"dir"`
 	Repo     string     `json:"repo"`
 	Revision string     `json:"revision"`
-	Source   string     `json:"source,omitempty"`  // hub.ModelScope, or empty
-	Gated    string     `json:"gated,omitempty"`   // as the hub says it, see hub.Snapshot
-	Private  bool       `json:"private,omitempty"` // likewise
-	Listed   bool       `json:"listed,omitempty"`  // the hub was asked for both
+	Access   string     `json:"access,omitempty"` // see manifest.Source
 	Files    []hub.File `json:"files"`
 }
 
@@ -79,6 +78,13 @@ func recordOf(s *hub.Snapshot, files []hub.File) snapshotRecord {
 func (f *Fetch) Run(ctx context.Context, job *pipeline.Job) (err error) {
 	s, err := f.Resolve(ctx, job)
 	if err != nil {
+		return err
+	}
+	access := accessOf(s)
+	if f.Access != nil {
+		access = *f.Access
+	}
+	if err := checkTerms(job, s.Dir, access); err != nil {
 		return err
 	}
 	q, err := quantizeOf(job)
@@ -104,7 +110,7 @@ func (f *Fetch) Run(ctx context.Context, job *pipeline.Job) (err error) {
 			return &OtherSourceError{d}
 		}
 	}
-	rec := recordOf(s, files)
+	rec := snapshotRecord{Dir: s.Dir, Repo: s.Repo, Revision: s.Revision, Access: access, Files: files}
 	var size int64
 	for _, x := range files {
 		size += x.Size

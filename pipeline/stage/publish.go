@@ -1,21 +1,25 @@
 package stage
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
-
-	"github.com/rs/zerolog"
+	"slices"
 
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // Publish puts the verified package into every place the recipe names; dist/<name> beside the recipe if it names
-// none.
+// none. Places get it together, see [publish.All].
 type Publish []publish.Target
 
 // String implements pipeline.Stage.
@@ -23,67 +27,120 @@ func (*Publish) String() string { return "publish" }
 
 // Validate implements pipeline.Validator.
 func (p *Publish) Validate(job *pipeline.Job) error {
-	_, err := p.stores(job)
+	_, err := p.places(job)
 	return err
 }
 
-func (p *Publish) stores(job *pipeline.Job) ([]publish.Store, error) {
+// places opens the places of the job's package.
+func (p *Publish) places(job *pipeline.Job) ([]publish.Place, error) {
 	targets := *p
 	if len(targets) == 0 {
 		targets = Publish{{Dir: filepath.ToSlash(filepath.Join("dist", job.Recipe.Name))}}
 	}
-	var stores []publish.Store
-	for i, t := range targets {
-		s, err := publish.New(t, job.Recipe.Dir)
-		if err != nil {
-			return nil, job.Recipe.Stages["publish"].Errorf(fmt.Sprintf("[%d]", i), "%v", err)
-		}
-		stores = append(stores, s)
+	places, err := publish.Places(targets, job.Recipe.Dir, job.Recipe.Name)
+	return places, entryError(job, err)
+}
+
+// entryError gives an error on a publish entry its place in the recipe.
+func entryError(job *pipeline.Job, err error) error {
+	if e := (*publish.EntryError)(nil); errors.As(err, &e) {
+		return job.Recipe.Stages["publish"].Errorf(fmt.Sprintf("[%d]", e.Entry), "%v", e.Err)
 	}
-	return stores, nil
+	return err
 }
 
 // Places names where the package goes.
 func (p *Publish) Places(job *pipeline.Job) ([]string, error) {
-	stores, err := p.stores(job)
-	names := make([]string, len(stores))
-	for i, s := range stores {
+	places, err := p.places(job)
+	names := make([]string, len(places))
+	for i, s := range places {
 		names[i] = s.String()
 	}
 	return names, err
 }
 
-// Run implements pipeline.Stage.
-func (p *Publish) Run(ctx context.Context, job *pipeline.Job) error {
+// open gives the package that the job has made, the directory of its artifact, and its places.
+func (p *Publish) open(job *pipeline.Job) (publish.Package, string, []publish.Place, error) {
 	verdict, err := job.Artifacts.One(pipeline.Verdict)
 	if err != nil {
-		return err
+		return publish.Package{}, "", nil, err
 	}
-	dir := filepath.Join(verdict.Path, "files")
-	pkg, err := publish.Open(dir)
+	pkg, err := publish.Open(filepath.Join(verdict.Path, "files"))
+	if err != nil {
+		return pkg, "", nil, err
+	}
+	places, err := p.places(job)
+	return pkg, verdict.Path, places, err
+}
+
+// Run implements pipeline.Stage.
+func (p *Publish) Run(ctx context.Context, job *pipeline.Job) error {
+	pkg, entry, places, err := p.open(job)
 	if err != nil {
 		return err
 	}
-	stores, err := p.stores(job)
+	receipts, err := publish.All(ctx, places, pkg)
+	for _, r := range receipts {
+		job.Artifacts.Add(pipeline.Artifact{Kind: pipeline.Published, Name: string(r.Status), Path: r.Ref, Digest: r.Digest, Size: r.Bytes, Detail: r})
+	}
+	if rerr := recordReceipts(job, slices.Clone(receipts)); rerr != nil {
+		err = errors.Join(err, fmt.Errorf("receipts: %w", rerr))
+	}
+	// Publishing compares every byte; what differs may be ours.
+	if errors.Is(err, tensor.ErrCorrupt) && pkg.Manifest.VerifyFiles(ctx, pkg.Dir) != nil && ctx.Err() == nil {
+		return damaged(entry, err)
+	}
+	return entryError(job, err)
+}
+
+// ReceiptsFile is the file of a store with the receipts of every package's last publication, by name.
+const ReceiptsFile = "receipts.json"
+
+// recordReceipts writes them down; the store is locked.
+func recordReceipts(job *pipeline.Job, receipts []publish.Receipt) error {
+	if len(receipts) == 0 {
+		return nil
+	}
+	path := filepath.Join(job.Store.Dir, ReceiptsFile)
+	all := map[string][]publish.Receipt{}
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(b, &all)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		all = map[string][]publish.Receipt{} // a record, and not worth failing for
+	}
+	before := all[job.Recipe.Name]
+	for i, r := range receipts {
+		same := func(x publish.Receipt) bool { return x.Store == r.Store && x.Ref == r.Ref && x.Digest == r.Digest }
+		if j := slices.IndexFunc(before, same); j >= 0 && r.Status == publish.Unchanged {
+			receipts[i] = before[j] // says how it came there
+		}
+	}
+	all[job.Recipe.Name] = receipts
+	text, err := json.MarshalIndent(all, "", "  ")
+	if text = append(text, '\n'); err != nil || bytes.Equal(text, b) {
+		return err
+	}
+	return pipeline.WriteFile(path, text)
+}
+
+// Preview stands in for [Publish] in a dry run: it says what publishing would change.
+type Preview struct {
+	*Publish
+	// Digest is that of the package, once there is one.
+	Digest manifest.Digest
+	// Changes is what would change, one for each place.
+	Changes []publish.PlaceDiff
+}
+
+// Run implements pipeline.Stage.
+func (p *Preview) Run(ctx context.Context, job *pipeline.Job) error {
+	pkg, _, places, err := p.open(job)
 	if err != nil {
 		return err
 	}
-	for _, s := range stores {
-		if d, ok := s.(publish.Dir); ok {
-			if err := disk.CheckSpace(filepath.Dir(d.Path), pkg.Manifest.Bytes()); err != nil {
-				return err
-			}
-		}
-		r, err := publish.To(ctx, s, pkg)
-		if err != nil {
-			// Publishing compares every byte; what differs may be ours.
-			if errors.Is(err, tensor.ErrCorrupt) && pkg.Manifest.VerifyFiles(ctx, dir) != nil && ctx.Err() == nil {
-				return damaged(verdict.Path, err)
-			}
-			return err
-		}
-		zerolog.Ctx(ctx).Info().Str("to", r.Ref).Str("status", string(r.Status)).Int64("bytes", r.Bytes).Str("digest", string(r.Digest)).Msg("published")
-		job.Artifacts.Add(pipeline.Artifact{Kind: pipeline.Published, Name: string(r.Status), Path: r.Ref, Digest: r.Digest, Size: r.Bytes})
-	}
-	return nil
+	p.Digest = pkg.Manifest.Digest
+	p.Changes, err = publish.Changes(ctx, places, pkg)
+	return entryError(job, err)
 }

@@ -24,6 +24,7 @@ import (
 type Source struct {
 	Dir            string
 	Repo, Revision string
+	Access         string // see manifest.Source
 	Files          []hub.File
 	Checkpoint     *safetensors.Checkpoint
 	// Weights are the tensors of Checkpoint, with matrices that are packed codes as floats, and the views of Decoder.
@@ -145,7 +146,7 @@ func openSource(job *pipeline.Job) (*Source, error) {
 		s.Close()
 		return nil, err
 	}
-	s.Repo, s.Revision, s.Files = rec.Repo, rec.Revision, rec.Files
+	s.Repo, s.Revision, s.Access, s.Files = rec.Repo, rec.Revision, rec.Access, rec.Files
 	return s, nil
 }
 

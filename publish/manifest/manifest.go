@@ -80,8 +80,20 @@ type Target struct {
 type Source struct {
 	Repo     string `json:"repo,omitempty"`
 	Revision string `json:"revision,omitempty"`
-	Files    []File `json:"files,omitempty"`
+	// License is the id that the checkpoint's card states, such as "apache-2.0", empty if it states none; LicenseName
+	// is the name of one whose id is "other".
+	License     string `json:"license,omitempty"`
+	LicenseName string `json:"license_name,omitempty"`
+	// Access is [Gated] or [Private] for a repository that not everyone may read, else empty.
+	Access string `json:"access,omitempty"`
+	Files  []File `json:"files,omitempty"`
 }
+
+// The values of Source.Access.
+const (
+	Gated   = "gated"   // the repository's terms must be accepted
+	Private = "private" // its owner gives rights to read it
+)
 
 // File is one file. Name is relative with forward slashes (see [CheckName]), Size in bytes, SHA256 in
 // lower-case hex. Role says what a file of a package is for, for example "weights" or "license".

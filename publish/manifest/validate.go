@@ -97,6 +97,9 @@ func (m *Manifest) validateFiles() error {
 }
 
 func (m *Manifest) validateSource() error {
+	if a := m.Source.Access; a != "" && a != Gated && a != Private {
+		return corrupt("source: access %.40q", a)
+	}
 	for _, f := range m.Source.Files {
 		if err := f.validate(); err != nil {
 			return fmt.Errorf("source: %w", err)

@@ -1,0 +1,177 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// Place is a store and the publish entry that names it.
+type Place struct {
+	Store
+	Target Target
+}
+
+// Places opens the stores of publish entries for the package of a name. Relative directories start at baseDir. Two
+// entries for one place are an error.
+func Places(targets []Target, baseDir, name string) ([]Place, error) {
+	var places []Place
+	for i, t := range targets {
+		t, err := t.Named(name)
+		if err != nil {
+			return nil, &EntryError{i, err}
+		}
+		s, err := New(t, baseDir)
+		if err != nil {
+			return nil, &EntryError{i, err}
+		}
+		if j := slices.IndexFunc(places, func(p Place) bool { return p.String() == s.String() }); j >= 0 {
+			return nil, &EntryError{i, fmt.Errorf("%s is named twice", s)}
+		}
+		places = append(places, Place{s, t})
+	}
+	return places, nil
+}
+
+// EntryError says which publish entry is wrong.
+type EntryError struct {
+	Entry int // from 0
+	Err   error
+}
+
+func (e *EntryError) Error() string { return e.Err.Error() }
+func (e *EntryError) Unwrap() error { return e.Err }
+
+// undoTime bounds how long committed places are reverted after the context has ended.
+const undoTime = 2 * time.Minute
+
+// All publishes a package to several places, all or nothing as far as their protocols allow: it is staged everywhere
+// before the first place shows it, and when one place fails, those that show it are reverted. Places that cannot be
+// reverted come last. The receipts are in the order of the places. After an error they are of those places that show
+// the package, and the error says what state every place is in.
+//
+// A package that a place shows already stays there, so a call after a killed one finishes its work.
+func All(ctx context.Context, places []Place, p Package) (receipts []Receipt, err error) {
+	if err := CheckTerms(p, places); err != nil {
+		return nil, err
+	}
+	staged := make([]Staged, len(places))
+	defer func() {
+		for _, s := range slices.Backward(staged) {
+			if s != nil {
+				err = errors.Join(err, s.Close())
+			}
+		}
+	}()
+	for i, place := range places {
+		if staged[i], err = place.Stage(ctx, p); err != nil {
+			staged[i] = nil // an interface may hold a nil pointer
+			if len(places) > 1 {
+				err = fmt.Errorf("%s: %w; no place was changed", place, err)
+			}
+			return nil, err
+		}
+	}
+	shown := make([]*Receipt, len(places))
+	var committed []int
+	for _, i := range commitOrder(places) {
+		r, err := commit(ctx, staged[i])
+		if err != nil {
+			err = undo(ctx, places, staged, shown, committed, i, err)
+			return collect(shown), err
+		}
+		shown[i], committed = &r, append(committed, i)
+		zerolog.Ctx(ctx).Info().Str("store", r.Store).Str("to", r.Ref).Str("status", string(r.Status)).Int64("bytes", r.Bytes).
+			Int64("uploaded", r.Uploaded).Str("digest", string(r.Digest)).Msg("published")
+	}
+	return collect(shown), nil
+}
+
+// commit asks the context once more: between two places there is time to stop.
+func commit(ctx context.Context, s Staged) (Receipt, error) {
+	if ctx.Err() != nil {
+		return Receipt{}, context.Cause(ctx)
+	}
+	return s.Commit(ctx)
+}
+
+// commitOrder is the order of the entries, with the places behind the others that keep what they show.
+func commitOrder(places []Place) []int {
+	var first, last []int
+	for i, p := range places {
+		if p.Target.permanent() {
+			last = append(last, i)
+		} else {
+			first = append(first, i)
+		}
+	}
+	return append(first, last...)
+}
+
+// undo reverts the committed places, the last one first, after place failed with err, and says what state each is in.
+func undo(ctx context.Context, places []Place, staged []Staged, shown []*Receipt, committed []int, failed int, err error) error {
+	if len(places) == 1 {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	state := make([]string, len(places))
+	for i := range state {
+		state[i] = "as before"
+	}
+	state[failed] = "failed"
+	for _, i := range slices.Backward(committed) {
+		if shown[i].Status == Unchanged {
+			state[i] = "has the package, as before"
+			continue
+		}
+		if rerr := staged[i].Revert(ctx); rerr != nil {
+			state[i] = fmt.Sprintf("shows the package, it could not be taken back: %v", rerr)
+			continue
+		}
+		shown[i] = nil
+		state[i] = "taken back, as before"
+	}
+	for i, p := range places {
+		state[i] = fmt.Sprintf("%s: %s", p, state[i])
+	}
+	return fmt.Errorf("%s: %w (%s)", places[failed], err, strings.Join(state, "; "))
+}
+
+func collect(shown []*Receipt) []Receipt {
+	var list []Receipt
+	for _, r := range shown {
+		if r != nil {
+			list = append(list, *r)
+		}
+	}
+	return list
+}
+
+// PlaceDiff is what publishing would change in one place.
+type PlaceDiff struct {
+	Place  string `json:"place"`
+	Public bool   `json:"public"`
+	Diff
+}
+
+// Changes says what [All] would change. It changes nothing, and fails where All would, as far as that can be known.
+func Changes(ctx context.Context, places []Place, p Package) ([]PlaceDiff, error) {
+	if err := CheckTerms(p, places); err != nil {
+		return nil, err
+	}
+	var list []PlaceDiff
+	for _, place := range places {
+		d, err := place.Diff(ctx, p)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", place, err)
+		}
+		list = append(list, PlaceDiff{place.String(), place.Public(), d})
+	}
+	return list, nil
+}

@@ -1,0 +1,140 @@
+package publish
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/publish/manifest"
+)
+
+// otherLicense and unknownLicense are the ids of a licence that has none, and of none.
+const (
+	otherLicense   = "other"
+	unknownLicense = "unknown"
+)
+
+// maxLicenseID bounds the name of a licence in bytes; longer ones are texts.
+const maxLicenseID = 128
+
+// openLicenses are the licence ids of the Hugging Face hub that let anyone pass a changed model on, also for money.
+// What is not listed needs license_ack: ids of research-only and non-commercial terms (cc-by-nc-*, h-research,
+// intel-research, apple-amlr, fair-noncommercial-research-license, deepfloyd-if-license), those that allow no changes
+// (cc-by-nd-*), the unspecific cc, and whatever the hub may add. Terms that a company adds for use, as those of Llama
+// and Gemma, are listed: they ask for a copy of the licence, and packages carry it.
+var openLicenses = []string{
+	"afl-3.0", "agpl-3.0", "apache-2.0", "apple-ascl", "artistic-2.0", "bigcode-openrail-m", "bigscience-bloom-rail-1.0",
+	"bigscience-openrail-m", "bsd", "bsd-2-clause", "bsd-3-clause", "bsd-3-clause-clear", "bsl-1.0", "c-uda", "cc-by-2.0",
+	"cc-by-2.5", "cc-by-3.0", "cc-by-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0", "cc0-1.0", "cdla-permissive-1.0",
+	"cdla-permissive-2.0", "cdla-sharing-1.0", "creativeml-openrail-m", "ecl-2.0", "epl-1.0", "epl-2.0", "etalab-2.0",
+	"eupl-1.1", "eupl-1.2", "gemma", "gfdl", "gpl", "gpl-2.0", "gpl-3.0", "isc", "lgpl", "lgpl-2.1", "lgpl-3.0", "lgpl-lr",
+	"llama2", "llama3", "llama3.1", "llama3.2", "llama3.3", "llama4", "lppl-1.3c", "mit", "mpl-2.0", "ms-pl", "ncsa",
+	"odbl", "odc-by", "ofl-1.1", "openmdw-1.0", "openrail", "openrail++", "osl-3.0", "pddl", "postgresql", "unlicense",
+	"wtfpl", "zlib",
+}
+
+// Terms reads what a checkpoint's README.md says of its licence: the id, and the name of one whose id is "other".
+// Both are empty when it says nothing that can be read.
+func Terms(card []byte) (license, name string) {
+	fm, err := parseFrontMatter(card)
+	if err != nil {
+		return "", ""
+	}
+	fm = fm.without("model-index")
+	read := func(key string) string {
+		values, ok := fm.list(key)
+		if !ok || len(values) == 0 {
+			return ""
+		}
+		slices.Sort(values)
+		text := strings.Join(slices.Compact(values), ", ")
+		if len(text) > maxLicenseID || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			return ""
+		}
+		return text
+	}
+	license = strings.ToLower(read("license"))
+	if license == otherLicense {
+		name = read("license_name")
+	}
+	return license, name
+}
+
+// NeedsAck says which id license_ack must have before a package of this source goes to a public place, and why; both
+// are empty when anyone may have it.
+func NeedsAck(s manifest.Source) (id, why string) {
+	id = cmp.Or(s.License, unknownLicense)
+	if id == otherLicense {
+		id = cmp.Or(s.LicenseName, otherLicense)
+	}
+	closed := slices.ContainsFunc(strings.Split(s.License, ", "), func(l string) bool { return !slices.Contains(openLicenses, l) })
+	switch {
+	case s.Access == manifest.Gated:
+		return id, "the source's terms must be accepted by everyone who gets it"
+	case s.Access == manifest.Private:
+		return id, "the source is private"
+	case id == unknownLicense:
+		return id, "the source states no licence"
+	case s.License == otherLicense:
+		return id, fmt.Sprintf("the source has a licence of its own, %s", id)
+	case closed:
+		return id, fmt.Sprintf("the licence %s is not one that lets anyone pass the model on", id)
+	}
+	return "", ""
+}
+
+// TermsError says that a package may not go to a public place without a word of the user.
+type TermsError struct {
+	// Place is where it would go, ID what license_ack must be, Got what it is, Why the reason.
+	Place, ID, Got, Why string
+}
+
+func (e *TermsError) Error() string {
+	got := ""
+	if e.Got != "" {
+		got = fmt.Sprintf(", not %q", e.Got)
+	}
+	return fmt.Sprintf("%s is public and %s; when you have the right to publish it there, set license_ack: %q%s", e.Place, e.Why, e.ID, got)
+}
+
+// CheckSource compares the terms of a source with the places that a package of it goes to; see [TermsError].
+func CheckSource(s manifest.Source, places []Place) error {
+	id, why := NeedsAck(s)
+	if id == "" {
+		return nil
+	}
+	for i, p := range places {
+		if p.Public() && p.Target.LicenseAck != id {
+			return &EntryError{i, &TermsError{Place: p.String(), ID: id, Got: p.Target.LicenseAck, Why: why}}
+		}
+	}
+	return nil
+}
+
+// CheckTerms is [CheckSource] for the source of a package. One whose manifest says nothing of a licence has that of
+// its card.
+func CheckTerms(p Package, places []Place) error {
+	if !slices.ContainsFunc(places, func(p Place) bool { return p.Public() }) {
+		return nil
+	}
+	s := p.Manifest.Source
+	if s.License == "" {
+		f, err := os.Open(filepath.Join(p.Dir, CardName))
+		if err == nil {
+			var card []byte
+			card, err = io.ReadAll(io.LimitReader(f, maxFrontMatter))
+			f.Close()
+			s.License, s.LicenseName = Terms(card)
+		}
+		if err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	}
+	return CheckSource(s, places)
+}
