@@ -6,9 +6,9 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// changes compares what a place holds, nil for nothing, with a package. Upload counts the new and changed files, but
+// diffManifests compares what a place holds, nil for nothing, with a package. Upload counts the new and changed files, but
 // not manifest.json.
-func changes(old, p *manifest.Manifest) Diff {
+func diffManifests(old, p *manifest.Manifest) Diff {
 	d := Diff{Status: Unchanged}
 	had := map[string]manifest.File{}
 	switch {

@@ -65,9 +65,9 @@ func (d Dir) diff(ctx context.Context, p Package) (Diff, error) {
 		return Diff{}, err
 	}
 	if was.same {
-		return changes(p.Manifest, p.Manifest), nil
+		return diffManifests(p.Manifest, p.Manifest), nil
 	}
-	diff := changes(was.old, p.Manifest)
+	diff := diffManifests(was.old, p.Manifest)
 	if was.old != nil && was.old.Digest == sum {
 		diff = Diff{Status: Replaced, Keep: []string{manifest.FileName}}
 		for _, f := range p.Manifest.Files {

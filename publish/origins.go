@@ -25,6 +25,15 @@ var origins = []origin{
 	{"s3", "s3://bucket/prefix", openS3},
 }
 
+// Origins says how references of every kind are spelled.
+func Origins() []string {
+	var list []string
+	for _, k := range origins {
+		list = append(list, k.doc)
+	}
+	return list
+}
+
 // splitRef takes the scheme off a reference: "hf://org/name" and "dir:path" have one. A plain path has none, a drive
 // letter neither, nor does a path that is spelled ./name:tag.
 func splitRef(ref string) (scheme, rest string) {
@@ -46,11 +55,7 @@ func OpenOrigin(ctx context.Context, ref string, o PullOptions) (Origin, error) 
 	}
 	i := slices.IndexFunc(origins, func(k origin) bool { return k.scheme == scheme })
 	if i < 0 {
-		var known []string
-		for _, k := range origins {
-			known = append(known, k.doc)
-		}
-		return nil, fmt.Errorf("%.40q is no kind of place that packages are pulled from; known: %s: %w", scheme, strings.Join(known, ", "), tensor.ErrUnsupported)
+		return nil, fmt.Errorf("%.40q is no kind of place that packages are pulled from; known: %s: %w", scheme, strings.Join(Origins(), ", "), tensor.ErrUnsupported)
 	}
 	return origins[i].open(ctx, rest, o)
 }
@@ -66,7 +71,8 @@ func ParseTarget(ref string) (Target, error) {
 	var known []string
 	for _, p := range publishers {
 		if p.scheme == scheme {
-			return t, p.place(rest, &t)
+			err := p.place(rest, &t)
+			return t, err
 		}
 		known = append(known, p.scheme)
 	}

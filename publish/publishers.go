@@ -100,6 +100,25 @@ func New(t Target, baseDir string) (Store, error) {
 	return named[0].open(t, baseDir)
 }
 
+// With is the entry with those of the given options that its kind of place has: a command line sets them for all of
+// its places.
+func (t Target) With(options ...string) (Target, error) {
+	set := map[string]bool{}
+	for _, p := range publishers {
+		for _, o := range options {
+			if p.ref(t) != "" && slices.Contains(p.options, o) {
+				set[o] = true
+			}
+		}
+	}
+	b, err := json.Marshal(set)
+	if err != nil {
+		return t, err
+	}
+	err = json.Unmarshal(b, &t)
+	return t, err
+}
+
 // permanent reports whether what a place has shown stays there.
 func (t Target) permanent() bool {
 	return slices.ContainsFunc(publishers, func(p publisher) bool { return p.keeps && p.ref(t) != "" })
@@ -133,5 +152,6 @@ func (t Target) Named(name string) (Target, error) {
 		return t, err
 	}
 	var named Target
-	return named, json.Unmarshal(b, &named)
+	err = json.Unmarshal(b, &named)
+	return named, err
 }

@@ -25,6 +25,7 @@ func (t *tool) runCommand() *cli.Command {
 		Flags: append(recipeFlags(),
 			cacheFlag(),
 			&cli.BoolFlag{Name: "no-verify", Usage: "publish without running the package (same as --set verify.enabled=false)"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "do everything but publish, and say what publishing would change"},
 			&cli.BoolFlag{Name: "replace", Usage: "replace packages of this program that are in the places to publish to"},
 			jsonFlag(),
 		),
@@ -40,18 +41,11 @@ func (t *tool) runCommand() *cli.Command {
 
 // outcome is the result of one package in JSON.
 type outcome struct {
-	Name      string          `json:"name"`
-	Report    *publish.Report `json:"report,omitempty"`
-	Published []receipt       `json:"published"`
-	Error     string          `json:"error,omitempty"`
-}
-
-// receipt says where a package is.
-type receipt struct {
-	Path   string `json:"path"`
-	Status string `json:"status"`
-	Digest string `json:"digest"`
-	Bytes  int64  `json:"bytes"`
+	Name   string          `json:"name"`
+	Report *publish.Report `json:"report,omitempty"`
+	// Published is where the package is now.
+	Published []publish.Receipt `json:"published"`
+	Error     string            `json:"error,omitempty"`
 }
 
 func (t *tool) run(c *cli.Context) error {
@@ -81,13 +75,20 @@ func (t *tool) makeAll(c *cli.Context, tasks []*task) ([]outcome, error) {
 	}
 	defer st.Close()
 	results := make([]outcome, 0, len(tasks))
+	var previews []preview
 	var errs []error
 	for _, x := range tasks {
 		x.job.Store = st
 		if c.Bool("replace") {
-			x.replace()
+			if err := x.replace(); err != nil {
+				return err
+			}
 		}
 		holdMemory(x.job.Limits.Memory)
+		var dry *stage.Preview
+		if c.Bool("dry-run") {
+			dry = x.preview()
+		}
 		o, err := t.execute(c.Context, x)
 		if err != nil {
 			o.Error = err.Error()
@@ -97,6 +98,9 @@ func (t *tool) makeAll(c *cli.Context, tasks []*task) ([]outcome, error) {
 			errs = append(errs, err)
 		}
 		results = append(results, o)
+		if dry != nil {
+			previews = append(previews, preview{Name: o.Name, Digest: dry.Digest, Places: dry.Changes, Error: o.Error})
+		}
 		if !c.Bool("json") {
 			if werr := t.printOutcome(o, len(results) == 1); werr != nil {
 				return results, errors.Join(append(errs, werr)...)
@@ -108,28 +112,55 @@ func (t *tool) makeAll(c *cli.Context, tasks []*task) ([]outcome, error) {
 			break
 		}
 	}
-	return results, errors.Join(errs...)
+	if c.Bool("dry-run") {
+		if !c.Bool("json") {
+			fmt.Fprintln(t.stdout)
+		}
+		errs = append(errs, t.printChanges(c.Bool("json"), previews))
+	} else if c.Bool("json") {
+		err := t.printJSON(struct {
+			Packages []outcome `json:"packages"`
+		}{results})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // replace allows packages of ours to be replaced wherever the task publishes.
-func (x *task) replace() {
+func (x *task) replace() error {
 	p := stage.Find[*stage.Publish](x.stages)
 	if len(*p) == 0 {
 		*p = stage.Publish{{Dir: "dist/" + x.job.Recipe.Name}}
 	}
-	for i := range *p {
-		(*p)[i].Replace = true
+	for i, t := range *p {
+		var err error
+		if (*p)[i], err = t.With("replace"); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// preview makes the task end with what publishing would change.
+func (x *task) preview() *stage.Preview {
+	for i, s := range x.stages {
+		if p, ok := s.(*stage.Publish); ok {
+			dry := &stage.Preview{Publish: p, Changes: []publish.PlaceDiff{}}
+			x.stages[i] = dry
+			return dry
+		}
+	}
+	panic("internal error: the job does not publish")
 }
 
 // execute makes one package. What was found out is returned with an error too.
 func (t *tool) execute(ctx context.Context, x *task) (outcome, error) {
-	o := outcome{Name: x.job.Recipe.Name, Published: []receipt{}}
+	o := outcome{Name: x.job.Recipe.Name, Published: []publish.Receipt{}}
 	timings, err := pipeline.Execute(ctx, x.job, x.stages)
 	t.progress.stop()
 	for _, a := range x.job.Artifacts {
-		if a.Kind == pipeline.Published {
-			o.Published = append(o.Published, receipt{a.Path, a.Name, string(a.Digest), a.Size})
+		if r, ok := a.Detail.(publish.Receipt); ok && a.Kind == pipeline.Published {
+			o.Published = append(o.Published, r)
 		}
 	}
 	verdict, verr := x.job.Artifacts.One(pipeline.Verdict)
@@ -159,13 +190,8 @@ func (t *tool) printOutcome(o outcome, first bool) error {
 	if err := o.Report.WriteText(t.stdout); err != nil {
 		return err
 	}
-	for i, r := range o.Published {
-		if i == 0 {
-			fmt.Fprintln(t.stdout)
-		}
-		if _, err := fmt.Fprintf(t.stdout, "%s: %s (%d bytes, %s)\n", r.Status, r.Path, r.Bytes, r.Digest); err != nil {
-			return err
-		}
+	if len(o.Published) > 0 {
+		fmt.Fprintln(t.stdout)
 	}
-	return nil
+	return printReceipts(t.stdout, o.Published)
 }

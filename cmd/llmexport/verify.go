@@ -2,15 +2,14 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -78,7 +77,7 @@ func (t *tool) verify(c *cli.Context) error {
 			Metrics []publish.Measure `json:"metrics"`
 		}{len(failed) == 0, checks, append([]publish.Measure{}, metrics...)})
 	} else {
-		err = t.printChecks(checks, metrics)
+		err = printChecks(t.stdout, checks, metrics)
 	}
 	if err == nil && len(failed) > 0 {
 		err = &verdictError{fmt.Sprintf("%s: %s failed", dir, strings.Join(failed, ", "))}
@@ -88,14 +87,9 @@ func (t *tool) verify(c *cli.Context) error {
 
 // verifyOptions are those of the package's recipe, where no flag says otherwise.
 func (t *tool) verifyOptions(c *cli.Context, m *manifest.Manifest) (verify.Options, error) {
-	memory, err := recipes.ParseSize(c.String("memory"))
+	l, err := t.packageLimits(c)
 	if err != nil {
-		return verify.Options{}, usagef("--memory %v", err)
-	}
-	holdMemory(int64(memory))
-	l := pipeline.Limits{Memory: int64(memory), Threads: c.Int("threads"), Progress: t.progress.report}
-	if l.Threads == 0 {
-		l.Threads = goruntime.GOMAXPROCS(0)
+		return verify.Options{}, err
 	}
 	o, err := stage.OptionsOf(m, l)
 	if err != nil {
@@ -109,8 +103,8 @@ func (t *tool) verifyOptions(c *cli.Context, m *manifest.Manifest) (verify.Optio
 	}
 	o.DecodeTokens = min(o.DecodeTokens, o.Window/2)
 	const leastWindow = 8
-	if o.Window < leastWindow || o.Windows < 0 || l.Threads < 0 {
-		return o, usagef("--window is at least %d, --windows and --threads are not negative", leastWindow)
+	if o.Window < leastWindow || o.Windows < 0 {
+		return o, usagef("--window is at least %d, --windows is not negative", leastWindow)
 	}
 	if file := c.String("text"); file != "" {
 		b, err := os.ReadFile(file)
@@ -125,12 +119,12 @@ func (t *tool) verifyOptions(c *cli.Context, m *manifest.Manifest) (verify.Optio
 	return o, nil
 }
 
-func (t *tool) printChecks(checks, metrics []publish.Measure) error {
+func printChecks(w io.Writer, checks, metrics []publish.Measure) error {
 	s := publish.NewSheet("check", "result", ">value", "limit", "detail")
 	for _, c := range checks {
 		s.Row(c.Name, string(c.Outcome), value(c), c.Limit, c.Detail)
 	}
-	if err := s.Write(t.stdout, true); err != nil {
+	if err := s.Write(w, true); err != nil {
 		return err
 	}
 	s = publish.NewSheet("measure", ">value", ">standard error")
@@ -141,7 +135,7 @@ func (t *tool) printChecks(checks, metrics []publish.Measure) error {
 		}
 		s.Row(m.Name, value(m), stderr)
 	}
-	return s.Write(t.stdout, false)
+	return s.Write(w, false)
 }
 
 func value(m publish.Measure) string {

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/manifest"
+)
+
+func (t *tool) publishCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "publish",
+		Usage:     "publish a package that is on this machine already",
+		ArgsUsage: "DIR REF...",
+		Description: "DIR is compared with its manifest first. Every REF is a place as pull takes it; {name} in it stands for the package's\n" +
+			"name. Several places get the package together or not at all, as far as their protocols allow.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "dry-run", Usage: "say what would change and change nothing"},
+			&cli.BoolFlag{Name: "replace", Usage: "replace packages of this program that are in these places"},
+			&cli.BoolFlag{Name: "private", Usage: "make new repositories private"},
+			&cli.StringFlag{Name: "license-ack", Usage: "`ID` of a licence under which you have the right to publish the package in a public place"},
+			jsonFlag(),
+		},
+		CustomHelpTemplate: help(
+			"llmexport publish dist/qwen3-0.6b-int4 hf://someone/qwen3-0.6b-int4 --dry-run",
+			"llmexport publish dist/qwen3-0.6b-int4 hf://someone/{name} /mnt/releases/{name} --replace",
+		),
+		Action: t.publish,
+	}
+}
+
+func (t *tool) publish(c *cli.Context) error {
+	if c.NArg() < 2 {
+		return hint(usagef("publish wants DIR REF..., got %d arguments", c.NArg()), c.Command.HelpName+" --help shows examples")
+	}
+	dir := c.Args().First()
+	var options []string
+	for _, o := range []string{"replace", "private"} {
+		if c.Bool(o) {
+			options = append(options, o)
+		}
+	}
+	var targets []publish.Target
+	for _, ref := range c.Args().Tail() {
+		target, err := publish.ParseTarget(ref)
+		if err == nil {
+			target, err = target.With(options...)
+		}
+		if err != nil {
+			return usagef("%s: %v", ref, err)
+		}
+		target.LicenseAck = c.String("license-ack")
+		targets = append(targets, target)
+	}
+	p, err := publish.OpenVerified(c.Context, dir)
+	if err != nil {
+		return err
+	}
+	places, err := publish.Places(targets, ".", p.Manifest.Name)
+	if err != nil {
+		return usagef("%v", err)
+	}
+	if c.Bool("dry-run") {
+		list, err := publish.Changes(c.Context, places, p)
+		if err != nil {
+			return ackHint(err)
+		}
+		return t.printChanges(c.Bool("json"), []preview{{Name: p.Manifest.Name, Digest: p.Manifest.Digest, Places: list}})
+	}
+	receipts, err := publish.All(c.Context, places, p)
+	if receipts == nil {
+		receipts = []publish.Receipt{}
+	}
+	if c.Bool("json") {
+		o := outcome{Name: p.Manifest.Name, Published: receipts}
+		if err != nil {
+			o.Error = err.Error()
+		}
+		return errors.Join(ackHint(err), t.printJSON(o))
+	}
+	return errors.Join(ackHint(err), printReceipts(t.stdout, receipts))
+}
+
+// ackHint says how a licence is acknowledged on the command line.
+func ackHint(err error) error {
+	if e := (*publish.TermsError)(nil); errors.As(err, &e) {
+		return hint(usagef("%v", err), fmt.Sprintf("--license-ack %q", e.ID))
+	}
+	return err
+}
+
+// preview is what publishing one package would change.
+type preview struct {
+	Name   string              `json:"name"`
+	Digest manifest.Digest     `json:"digest,omitempty"`
+	Places []publish.PlaceDiff `json:"places"`
+	Error  string              `json:"error,omitempty"`
+}
+
+// printChanges writes what a dry run found.
+func (t *tool) printChanges(asJSON bool, list []preview) error {
+	if asJSON {
+		return t.printJSON(struct {
+			Packages []preview `json:"packages"`
+		}{list})
+	}
+	for _, p := range list {
+		for _, d := range p.Places {
+			if err := printDiff(t.stdout, p.Name, d); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// dryWords says what a publication would do.
+var dryWords = map[publish.Status]string{publish.Published: "would be published", publish.Replaced: "would replace another package", publish.Unchanged: "is there"}
+
+func printDiff(w io.Writer, name string, d publish.PlaceDiff) error {
+	public := ""
+	if d.Public {
+		public = " (public)"
+	}
+	if _, err := fmt.Fprintf(w, "%s: %s %s, %d bytes to upload\n", d.Place+public, name, dryWords[d.Status], d.Upload); err != nil {
+		return err
+	}
+	if d.Creates != "" {
+		if _, err := fmt.Fprintf(w, "  creates %s\n", d.Creates); err != nil {
+			return err
+		}
+	}
+	for _, x := range []struct {
+		sign  string
+		names []string
+	}{{"+", d.Add}, {"~", d.Change}, {"-", d.Remove}, {"=", d.Keep}} {
+		for _, n := range x.names {
+			if _, err := fmt.Fprintf(w, "  %s %s\n", x.sign, n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// printReceipts writes a line for each place.
+func printReceipts(w io.Writer, receipts []publish.Receipt) error {
+	for _, r := range receipts {
+		if _, err := fmt.Fprintf(w, "%s: %s (%d bytes, %s)\n", r.Status, r.Ref, r.Bytes, r.Digest); err != nil {
+			return err
+		}
+		if r.URL == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "  %s\n", r.URL); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/recipes"
+)
+
+func (t *tool) pullCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "pull",
+		Usage:     "bring a published package to a directory of this machine",
+		ArgsUsage: "REF [DIR]",
+		Description: "REF is where the package is: " + strings.Join(publish.Origins(), ", ") + ".\n" +
+			"DIR is the package's name if absent. Every byte is compared with the manifest before DIR is there. Files that the\n" +
+			"package in DIR has are not fetched again. What an interrupted pull has fetched is used by the next one.\n" +
+			"The exit code is 3 when --verify finds a check that fails; DIR is then as it was.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "verify", Usage: "run the package's checks and recorded outputs on this machine first"},
+			&cli.BoolFlag{Name: "replace", Usage: "replace another package of this program in DIR, or mend a damaged one"},
+			&cli.StringFlag{Name: "digest", Usage: "`DIGEST` that the package must have, sha256:..."},
+			&cli.IntFlag{Name: "connections", Value: 4, Usage: "`N` connections for one file"},
+			&cli.IntFlag{Name: "files", Value: 4, Usage: "`N` files at once"},
+			&cli.StringFlag{Name: "memory", Value: recipes.DefaultLimits().Memory.String(), Usage: "`SIZE` of memory for --verify"},
+			&cli.IntFlag{Name: "threads", Usage: "`N` threads for --verify, 0 for all cores"},
+			jsonFlag(),
+		},
+		CustomHelpTemplate: help(
+			"llmexport pull hf://someone/qwen3-0.6b-int4",
+			"llmexport pull hf://someone/qwen3-0.6b-int4@v2 models/qwen3 --replace --verify",
+			"llmexport pull /mnt/releases/qwen3-0.6b-int4 --digest sha256:<64 hex digits>",
+		),
+		Action: t.pull,
+	}
+}
+
+// mostConnections bounds --connections and --files: more helps nobody and servers take it amiss.
+const mostConnections = 64
+
+func (t *tool) pull(c *cli.Context) error {
+	args := c.Args().Slice()
+	if len(args) != 1 && len(args) != 2 {
+		_, err := arguments(c, "REF", "[DIR]")
+		return err
+	}
+	dir := ""
+	if len(args) == 2 {
+		dir = args[1]
+	}
+	o := publish.PullOptions{
+		Replace:   c.Bool("replace"),
+		Files:     c.Int("files"),
+		Transfer:  transfer.Options{Connections: c.Int("connections")},
+		Progress:  func(file string, done, total int64) { t.progress.report("pull", file, done, total) },
+		UserAgent: "llmexport/" + stage.Version,
+	}
+	for _, name := range []string{"files", "connections"} {
+		if n := c.Int(name); n < 1 || n > mostConnections {
+			return usagef("--%s is between 1 and %d, not %d", name, mostConnections, n)
+		}
+	}
+	if s := c.String("digest"); s != "" {
+		d, err := manifest.ParseDigest(s)
+		if err != nil {
+			return usagef("--digest is sha256: and 64 hexadecimal digits, not %.80q", s)
+		}
+		o.Digest = d
+	}
+	if c.Bool("verify") {
+		limits, err := t.packageLimits(c)
+		if err != nil {
+			return err
+		}
+		o.Check = func(ctx context.Context, dir string) error { return t.checkPackage(ctx, dir, limits) }
+	}
+	_, done, err := publish.Pull(c.Context, args[0], dir, o)
+	t.progress.stop()
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return t.printJSON(done)
+	}
+	_, err = fmt.Fprintf(t.stdout, "%s: %s (%d bytes, %s)\nfrom %s: %d bytes fetched, %d reused\n",
+		pullWords[done.Status], done.Dir, done.Bytes, done.Digest, done.From, done.Fetched, done.Reused)
+	return err
+}
+
+// pullWords says what a pull did.
+var pullWords = map[publish.Status]string{publish.Published: "pulled", publish.Replaced: "replaced", publish.Unchanged: "unchanged"}
+
+// packageLimits are those of the flags --memory and --threads.
+func (t *tool) packageLimits(c *cli.Context) (pipeline.Limits, error) {
+	memory, err := recipes.ParseSize(c.String("memory"))
+	if err != nil {
+		return pipeline.Limits{}, usagef("--memory %v", err)
+	}
+	holdMemory(int64(memory))
+	l := pipeline.Limits{Memory: int64(memory), Threads: c.Int("threads"), Progress: t.progress.report}
+	if l.Threads < 0 {
+		return l, usagef("--threads is not negative")
+	}
+	if l.Threads == 0 {
+		l.Threads = goruntime.GOMAXPROCS(0)
+	}
+	return l, nil
+}
+
+// checkPackage runs a package as the command verify does, without its source.
+func (t *tool) checkPackage(ctx context.Context, dir string, limits pipeline.Limits) error {
+	m, err := readManifest(dir)
+	if err != nil {
+		return err
+	}
+	o, err := stage.OptionsOf(m, limits)
+	if err != nil {
+		return err
+	}
+	res, err := stage.VerifyPackage(ctx, dir, "", o)
+	t.progress.stop()
+	if err != nil {
+		return err
+	}
+	failed := res.Failed()
+	if len(failed) == 0 {
+		return nil
+	}
+	checks, metrics := stage.Measures(res)
+	return errors.Join(
+		&verdictError{fmt.Sprintf("%s failed on this machine, the package is not installed", strings.Join(failed, ", "))},
+		printChecks(&t.progress, checks, metrics))
+}
