@@ -359,14 +359,19 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		n := 0
-		p, err := Open(os.Getenv(killPackage))
-		if err == nil {
-			_, err = To(context.Background(), Dir{Path: target, Replace: true, step: func(string) error {
-				if n++; n == last {
-					os.Exit(killExit)
-				}
-				return nil
-			}}, p)
+		p, err := Open(os.Getenv("PUBLISH_TEST_KILL_PACKAGE"))
+		step := func(string) error {
+			if n++; n == last {
+				os.Exit(killExit)
+			}
+			return nil
+		}
+		switch {
+		case err != nil:
+		case os.Getenv("PUBLISH_TEST_KILL_REVERT") != "":
+			err = revertDirs(context.Background(), target, p, step)
+		default:
+			_, err = To(context.Background(), Dir{Path: target, Replace: true, step: step}, p)
 		}
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
