@@ -122,6 +122,17 @@ func TestAllDirs(t *testing.T) {
 			wantPackage(t, filepath.Join(base, "b"), two)
 		})
 	}
+	t.Run("killed between two", func(t *testing.T) {
+		base := t.TempDir()
+		a, b := filepath.Join(base, "a"), filepath.Join(base, "b")
+		mustPublish(t, Dir{Path: a}, two)
+		mustPublish(t, Dir{Path: b + ".tmp-0123456789abcdef"}, two)
+		receipts, err := All(t.Context(), []Place{{Dir{Path: a}, Target{}}, {Dir{Path: b}, Target{}}}, two)
+		if err != nil || len(receipts) != 2 || receipts[0].Status != Unchanged || receipts[1].Status != Published {
+			t.Errorf("%+v, %v", receipts, err)
+		}
+		wantPackage(t, b, two)
+	})
 	t.Run("notes since", func(t *testing.T) {
 		target := filepath.Join(t.TempDir(), "out")
 		bad := &fakeStore{name: "bad", commit: func() error { write(t, filepath.Join(target, "notes"), "mine"); return syscall.ENOSPC }}

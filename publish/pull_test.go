@@ -532,8 +532,9 @@ const (
 	pullFrom  = "PULL_TEST_FROM"
 	pullTo    = "PULL_TEST_TO"
 	pullCount = "PULL_TEST_COUNT"
-	pullSlice = 32 << 10  // bytes that the place gives at a time
-	pieceLost = pullSlice // of each file that is on its way when the process ends
+	pullSlice = 256 << 10 // bytes that the place gives at a time
+	pieceLost = 4 << 20   // of each connection, when the process ends
+	pullFiles = 2         // at once, each with as many connections
 )
 
 // slowFile gives a file in slices, each of which is written down before it is given.
@@ -545,7 +546,7 @@ type slowFile struct {
 func (s slowFile) Read(b []byte) (int, error) {
 	n, err := s.ReadCloser.Read(b[:min(len(b), pullSlice)])
 	fmt.Fprintln(s.count, n)
-	time.Sleep(200 * time.Microsecond)
+	time.Sleep(time.Millisecond)
 	return n, err
 }
 
@@ -564,7 +565,7 @@ func killedPull(from string) error {
 		r, err := dir.Range(f)(context.Background(), off, n)
 		return slowFile{r, count}, err
 	}}
-	_, _, err = Pull(context.Background(), o.ref(), os.Getenv(pullTo), PullOptions{Replace: true, Transfer: quick})
+	_, _, err = Pull(context.Background(), o.ref(), os.Getenv(pullTo), PullOptions{Replace: true, Files: pullFiles, Transfer: transfer.Options{Connections: pullFiles, Pause: time.Millisecond}})
 	return err
 }
 
@@ -580,11 +581,10 @@ func TestPullKilled(t *testing.T) {
 	big := newPackage(t, "two")
 	big.Manifest.Files = nil
 	random := rand.New(rand.NewPCG(1, 2))
-	for i := range 6 {
-		b := make([]byte, 1<<20+random.IntN(1<<20))
-		for j := range b {
-			b[j] = byte(random.Uint32())
-		}
+	content := rand.NewChaCha8([32]byte{})
+	for i, size := range []int{14 << 20, 0, 11 << 20, 1 << 20, 9 << 20, 2 << 20} {
+		b := make([]byte, size+random.IntN(1<<20))
+		_, _ = content.Read(b)
 		name := fmt.Sprintf("part%d.bin", i)
 		write(t, filepath.Join(big.Dir, name), string(b))
 		f, _ := manifest.HashFile(t.Context(), filepath.Join(big.Dir, name))
@@ -615,7 +615,7 @@ func TestPullKilled(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		timer := time.AfterFunc(time.Duration(random.IntN(60))*time.Millisecond, func() { _ = cmd.Process.Kill() })
+		timer := time.AfterFunc(time.Duration(random.IntN(150))*time.Millisecond, func() { _ = cmd.Process.Kill() })
 		err := cmd.Wait()
 		timer.Stop()
 		p, operr := OpenVerified(t.Context(), target)
@@ -644,7 +644,7 @@ func TestPullKilled(t *testing.T) {
 			sent += n
 		}
 		again := sent - big.Manifest.Bytes()
-		if most := int64(rounds-1) * 4 * pieceLost; again > most {
+		if most := int64(rounds-1) * pullFiles * pullFiles * pieceLost; again > most {
 			t.Errorf("%d kills: %d bytes travelled again, more than %d", rounds-1, again, most)
 		}
 		rounds = 0
