@@ -22,16 +22,7 @@ type origin struct {
 // origins lists every kind, sorted by scheme. A reference without a scheme is a directory.
 var origins = []origin{
 	{"dir", "dir:PATH or a plain path", openDir},
-	{"s3", "s3://bucket/prefix", openS3},
-}
-
-// Origins says how references of every kind are spelled.
-func Origins() []string {
-	var list []string
-	for _, k := range origins {
-		list = append(list, k.doc)
-	}
-	return list
+	{"hf", "hf://ORG/NAME[@REVISION]", openHub},
 }
 
 // splitRef takes the scheme off a reference: "hf://org/name" and "dir:path" have one. A plain path has none, a drive

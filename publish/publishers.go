@@ -12,14 +12,19 @@ import (
 type Target struct {
 	// Dir is a directory of this machine; a relative one is relative to the recipe.
 	Dir string `json:"dir,omitempty" jsonschema_description:"Directory of this machine, relative to the recipe."`
-	// S3 is a prefix of a bucket, as s3://bucket/prefix.
-	S3 string `json:"s3,omitempty" jsonschema_description:"Prefix of a bucket in an S3-compatible store such as s3://bucket/prefix."`
-	// Endpoint is the base URL of a store or hub that is not the usual one.
-	Endpoint string `json:"endpoint,omitempty" jsonschema_description:"Base URL of the store or hub if it is not the usual one."`
-	// Region is that of a bucket.
-	Region string `json:"region,omitempty" jsonschema_description:"Region of the bucket."`
-	// Private says that not everyone may read what is published.
-	Private bool `json:"private,omitempty" jsonschema_description:"Not everyone may read the place."`
+	// Hub is a repository of Hugging Face, "org/name".
+	Hub string `json:"hub,omitempty" jsonschema_description:"Repository of Hugging Face, org/name."`
+	// Private makes a new repository private; it never hides one that is public.
+	Private bool `json:"private,omitempty" jsonschema_description:"A new repository is private; one that is public is an error."`
+	// Gated is "auto" or "manual".
+	Gated string `json:"gated,omitempty" jsonschema:"enum=auto,enum=manual" jsonschema_description:"Readers accept terms first, and are let in by themselves or by hand."`
+	// Branch and Tag are those of a repository.
+	Branch string `json:"branch,omitempty" jsonschema_description:"Branch that is committed to; main by default, and made from main if there is none."`
+	Tag    string `json:"tag,omitempty" jsonschema_description:"Tag of the commit; one that is there is never moved."`
+	// Endpoint is the address of the service.
+	Endpoint string `json:"endpoint,omitempty" jsonschema_description:"Address of the service, as in the environment: the token goes nowhere else."`
+	// Message is the title of the commit.
+	Message string `json:"message,omitempty" jsonschema_description:"Title of the commit."`
 	// Replace allows another package of ours at the same place to be replaced.
 	Replace bool `json:"replace,omitempty" jsonschema_description:"Replace another package of this program that is already there."`
 	// LicenseAck is the id of a licence that asks for care, which a package in a public place must name.
@@ -59,15 +64,19 @@ var publishers = []publisher{
 		place:  placeDir,
 	},
 	{
-		key:     "s3",
-		options: []string{"replace", "private", "endpoint", "region"},
-		doc:     "a prefix of a bucket in an S3-compatible store",
-		ref:     func(t Target) string { return t.S3 },
+		key:     "hub",
+		options: []string{"private", "gated", "branch", "tag", "endpoint", "message"},
+		doc:     "a repository of Hugging Face",
+		ref:     func(t Target) string { return t.Hub },
 		open: func(t Target, _ string) (Store, error) {
-			return S3{Ref: t.S3, Endpoint: t.Endpoint, Region: t.Region, Replace: t.Replace, Private: t.Private}, nil
+			h := Hub{Repo: t.Hub, Private: t.Private, Gated: t.Gated, Branch: t.Branch, Tag: t.Tag, Endpoint: t.Endpoint, Message: t.Message}
+			return h, h.check()
 		},
-		scheme: "s3",
-		place:  placeS3,
+		scheme: "hf",
+		place: func(rest string, t *Target) error {
+			t.Hub, t.Branch, _ = strings.Cut(rest, "@")
+			return nil
+		},
 	},
 }
 

@@ -1,0 +1,442 @@
+package publish
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha1"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+const (
+	maxSmallFile  = 16 << 20 // bytes of a file whose content is in git; the hub allows 10 MB
+	maxManifest   = 64 << 20 // bytes
+	preuploadHead = 512      // bytes that the hub wants to see of a file before it decides
+	preuploadMany = 256      // files of one request
+)
+
+// slow is for requests after which a server has much to do before it answers.
+func slow(o transfer.Options) transfer.Options {
+	o.Stall = max(10*time.Minute, o.Stall)
+	return o
+}
+
+// hubAPI is what we ask a Hugging Face hub about one repository.
+type hubAPI struct {
+	http *transfer.Client
+	repo string
+	o    transfer.Options
+}
+
+func newHubAPI(options hub.Options, repo string, o transfer.Options) (*hubAPI, error) {
+	c, err := hub.Connect(options, repo)
+	if err != nil {
+		return nil, err
+	}
+	return &hubAPI{http: c, repo: repo, o: o}, nil
+}
+
+// at is an address below the endpoint.
+func (a *hubAPI) at(elem ...string) *url.URL { return a.http.Home.JoinPath(escaped(elem)...) }
+
+// model is an address of the repository's API.
+func (a *hubAPI) model(elem ...string) *url.URL {
+	return a.http.Home.JoinPath("api", "models", a.repo).JoinPath(escaped(elem)...)
+}
+
+func escaped(elem []string) []string {
+	out := make([]string, len(elem))
+	for i, e := range elem {
+		out[i] = url.PathEscape(e)
+	}
+	return out
+}
+
+// resolve is the address of a file.
+func (a *hubAPI) resolve(revision, name string) *url.URL {
+	elem := append([]string{"resolve", revision}, strings.Split(name, "/")...)
+	return a.http.Home.JoinPath(a.repo).JoinPath(escaped(elem)...)
+}
+
+// get reads an answer of at most limit bytes.
+func (a *hubAPI) get(ctx context.Context, u *url.URL, limit int64) (b []byte, head http.Header, err error) {
+	err = transfer.Retry(ctx, "ask", a.o, func(ctx context.Context, touch func()) (bool, error) {
+		resp, err := a.http.Get(ctx, u, nil)
+		if err != nil {
+			return false, err
+		}
+		defer drain(resp)
+		if resp.StatusCode != http.StatusOK {
+			return false, a.http.Judge(resp)
+		}
+		head = resp.Header
+		b, err = readAnswer(transfer.Watch(resp.Body, touch), limit)
+		return false, err
+	})
+	return b, head, err
+}
+
+func readAnswer(r io.Reader, limit int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, &transfer.Retryable{Err: transfer.Redact(err)}
+	}
+	if int64(len(b)) > limit {
+		return nil, fmt.Errorf("the answer exceeds %d bytes: %w", limit, tensor.ErrCorrupt)
+	}
+	return b, nil
+}
+
+// send sends v as JSON and reads the answer.
+func (a *hubAPI) send(ctx context.Context, method string, u *url.URL, v any) (b []byte, err error) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	err = transfer.Retry(ctx, "ask", a.o, func(ctx context.Context, _ func()) (bool, error) {
+		b, err = a.once(ctx, method, u, "application/json", body)
+		return false, err
+	})
+	return b, err
+}
+
+// once is send without a second try.
+func (a *hubAPI) once(ctx context.Context, method string, u *url.URL, kind string, body []byte) ([]byte, error) {
+	resp, err := a.http.Do(ctx, method, u, http.Header{"Content-Type": {kind}}, func() (io.Reader, int64, error) {
+		return bytes.NewReader(body), int64(len(body)), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer drain(resp)
+	if resp.StatusCode/100 != 2 {
+		return nil, a.refused(resp)
+	}
+	return readAnswer(resp.Body, maxHubAnswer)
+}
+
+// refused explains an answer to who wants to write.
+func (a *hubAPI) refused(resp *http.Response) error {
+	err := a.http.Judge(resp)
+	if se := (*hub.StatusError)(nil); errors.As(err, &se) {
+		switch message := resp.Header.Get("X-Error-Message"); {
+		case se.Status == http.StatusConflict && strings.Contains(message, "conflicting operation"):
+			return &transfer.Retryable{Err: err} // the hub makes one repository of an account at a time
+		case se.Status == http.StatusForbidden:
+			se.Hint = "the token needs the right to write to " + a.repo
+		case se.Hint == "" && message != "":
+			se.Hint = printable(message)
+		}
+	}
+	return err
+}
+
+// status is that of an answer which was refused, or 0.
+func status(err error) int {
+	if se := (*hub.StatusError)(nil); errors.As(err, &se) {
+		return se.Status
+	}
+	return 0
+}
+
+// whoami checks the token: it must be known, and one that may only read is refused before anything is sent.
+func (a *hubAPI) whoami(ctx context.Context) error {
+	b, _, err := a.get(ctx, a.at("api", "whoami-v2"), maxHubAnswer)
+	if status(err) == http.StatusUnauthorized {
+		return fmt.Errorf("the token is not valid: %w", err)
+	}
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Auth struct {
+			Token struct {
+				Role string `json:"role"`
+			} `json:"accessToken"`
+		} `json:"auth"`
+	}
+	if err := json.Unmarshal(b, &answer); err != nil {
+		return corruptAnswer("the token", err)
+	}
+	if answer.Auth.Token.Role == "read" {
+		return &hub.StatusError{Status: http.StatusForbidden, Hint: "the token may only read; make one that may write to " + a.repo}
+	}
+	return nil
+}
+
+// info describes a revision. No repository or no such revision is fs.ErrNotExist.
+func (a *hubAPI) info(ctx context.Context, revision string) (hubInfo, error) {
+	b, _, err := a.get(ctx, a.model("revision", revision), maxHubAnswer)
+	if err != nil {
+		return hubInfo{}, err
+	}
+	return parseInfo(b)
+}
+
+// tree lists the files of a commit.
+func (a *hubAPI) tree(ctx context.Context, commit string) (map[string]hubFile, error) {
+	files := map[string]hubFile{}
+	u := a.model("tree", commit)
+	u.RawQuery = "recursive=true"
+	for pages := 0; u != nil; pages++ {
+		if pages > maxHubFiles/100 {
+			return nil, fmt.Errorf("the hub's list of files has no end: %w", tensor.ErrCorrupt)
+		}
+		b, head, err := a.get(ctx, u, maxHubAnswer)
+		if err != nil {
+			return nil, err
+		}
+		if err := parseTree(b, files); err != nil {
+			return nil, err
+		}
+		if u, err = nextPage(head.Get("Link"), u); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// file reads a file of a commit whole, compared with what the tree lists.
+func (a *hubAPI) file(ctx context.Context, commit, name string, f hubFile, limit int64) ([]byte, error) {
+	if f.size > limit {
+		return nil, fmt.Errorf("%s has %d bytes, at most %d are read: %w", name, f.size, limit, tensor.ErrUnsupported)
+	}
+	b, _, err := a.get(ctx, a.resolve(commit, name), limit)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	h := sha1.New()
+	fmt.Fprintf(h, "blob %d\x00", len(b))
+	h.Write(b)
+	if f.git != "" && hex.EncodeToString(h.Sum(nil)) != f.git || f.sha256 != "" && manifest.DigestOf(b).Hex() != f.sha256 {
+		return nil, fmt.Errorf("%s: the hub sends something else than it lists: %w", name, tensor.ErrCorrupt)
+	}
+	return b, nil
+}
+
+// create makes the repository, and says whether there was none.
+func (a *hubAPI) create(ctx context.Context, private bool) (made bool, err error) {
+	org, name, ok := strings.Cut(a.repo, "/")
+	body := map[string]any{"name": name, "organization": org, "type": "model", "visibility": "public", "private": private}
+	if !ok {
+		body["name"] = a.repo
+		delete(body, "organization")
+	}
+	if private {
+		body["visibility"] = "private"
+	}
+	_, err = a.send(ctx, http.MethodPost, a.at("api", "repos", "create"), body)
+	return unlessThere(err)
+}
+
+// gate sets who may read the files: "auto" or "manual".
+func (a *hubAPI) gate(ctx context.Context, gated string) error {
+	_, err := a.send(ctx, http.MethodPut, a.model("settings"), map[string]any{"gated": gated})
+	return err
+}
+
+// checkCard lets the hub judge the head of README.md, which it otherwise does only when everything is uploaded.
+func (a *hubAPI) checkCard(ctx context.Context, card []byte) error {
+	b, err := a.send(ctx, http.MethodPost, a.at("api", "validate-yaml"), map[string]any{"content": string(card), "repoType": "model"})
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Errors []struct {
+			Message string `json:"message"`
+		} `json:"errors"`
+	}
+	if err := json.Unmarshal(b, &answer); err != nil {
+		return corruptAnswer("README.md", err)
+	}
+	if len(answer.Errors) > 0 {
+		return fmt.Errorf("README.md: the hub does not accept its head: %s", printable(answer.Errors[0].Message))
+	}
+	return nil
+}
+
+// preupload asks which files are to be LFS files.
+func (a *hubAPI) preupload(ctx context.Context, revision string, files []cargo) (map[string]bool, error) {
+	lfs := map[string]bool{}
+	for len(files) > 0 {
+		some := files[:min(len(files), preuploadMany)]
+		files = files[len(some):]
+		var entries []map[string]any
+		var names []string
+		for _, c := range some {
+			head, err := c.head(preuploadHead)
+			if err != nil {
+				return nil, err
+			}
+			entries = append(entries, map[string]any{"path": c.Name, "sample": base64.StdEncoding.EncodeToString(head), "size": c.Size})
+			names = append(names, c.Name)
+		}
+		b, err := a.send(ctx, http.MethodPost, a.model("preupload", revision), map[string]any{"files": entries})
+		if err != nil {
+			return nil, err
+		}
+		modes, err := parsePreupload(b, names)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range some {
+			lfs[c.Name] = modes[c.Name] && c.Size > 0 // storage takes no empty objects
+		}
+	}
+	return lfs, nil
+}
+
+// batch implements lfs.batch.
+func (a *hubAPI) batch(ctx context.Context, branch string, objects []cargo) (map[string]*lfsUpload, error) {
+	type object struct {
+		OID  string `json:"oid"`
+		Size int64  `json:"size"`
+	}
+	sizes := map[string]int64{}
+	var list []object
+	for _, c := range objects {
+		if _, twice := sizes[c.SHA256]; !twice {
+			list = append(list, object{c.SHA256, c.Size})
+		}
+		sizes[c.SHA256] = c.Size
+	}
+	body, err := json.Marshal(map[string]any{
+		"operation": "upload", "transfers": []string{"basic", "multipart"}, "hash_algo": "sha256",
+		"objects": list, "ref": map[string]string{"name": branch},
+	})
+	if err != nil {
+		return nil, err
+	}
+	u := a.http.Home.JoinPath(a.repo+".git", "info", "lfs", "objects", "batch")
+	var b []byte
+	err = transfer.Retry(ctx, "ask", a.o, func(ctx context.Context, _ func()) (bool, error) {
+		b, err = a.once(ctx, http.MethodPost, u, "application/vnd.git-lfs+json", body)
+		return false, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return parseBatch(b, sizes, a.http.Home)
+}
+
+// branch makes a branch at a commit; one that is there is left as it is.
+func (a *hubAPI) branch(ctx context.Context, name, commit string) (made bool, err error) {
+	_, err = a.send(ctx, http.MethodPost, a.model("branch", name), map[string]string{"startingPoint": commit})
+	return unlessThere(err)
+}
+
+// tag gives a commit a name; a tag that is there is left as it is.
+func (a *hubAPI) tag(ctx context.Context, name, commit, message string) (made bool, err error) {
+	_, err = a.send(ctx, http.MethodPost, a.model("tag", commit), map[string]string{"tag": name, "message": message})
+	return unlessThere(err)
+}
+
+// unlessThere reads the outcome of making something.
+func unlessThere(err error) (made bool, _ error) {
+	if status(err) == http.StatusConflict {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// refs gives the commits of the repository's branches and tags.
+func (a *hubAPI) refs(ctx context.Context) (branches, tags map[string]string, err error) {
+	b, _, err := a.get(ctx, a.model("refs"), maxHubAnswer)
+	if err != nil {
+		return nil, nil, err
+	}
+	type ref struct {
+		Name   string `json:"name"`
+		Commit string `json:"targetCommit"`
+	}
+	var answer struct {
+		Branches []ref `json:"branches"`
+		Tags     []ref `json:"tags"`
+	}
+	if err := json.Unmarshal(b, &answer); err != nil {
+		return nil, nil, corruptAnswer("branches", err)
+	}
+	names := func(list []ref) map[string]string {
+		m := map[string]string{}
+		for _, r := range list {
+			m[r.Name] = r.Commit
+		}
+		return m
+	}
+	return names(answer.Branches), names(answer.Tags), nil
+}
+
+// remove deletes a branch or a tag; one that is not there is no error.
+func (a *hubAPI) remove(ctx context.Context, kind, name string) error {
+	_, err := a.send(ctx, http.MethodDelete, a.model(kind, name), nil)
+	if status(err) == http.StatusNotFound {
+		return nil
+	}
+	return err
+}
+
+// operation is one line of a commit.
+type operation struct {
+	Key   string `json:"key"`
+	Value any    `json:"value"`
+}
+
+func opHeader(title, description, parent string) operation {
+	head := map[string]string{"summary": title, "description": description}
+	if parent != "" { // the first commit has none
+		head["parentCommit"] = parent
+	}
+	return operation{"header", head}
+}
+
+func opFile(name string, content []byte) operation {
+	return operation{"file", map[string]string{"path": name, "content": base64.StdEncoding.EncodeToString(content), "encoding": "base64"}}
+}
+
+func opLFS(name, sha256 string, size int64) operation {
+	return operation{"lfsFile", map[string]any{"path": name, "algo": "sha256", "oid": sha256, "size": size}}
+}
+
+func opDelete(name string) operation {
+	return operation{"deletedFile", map[string]string{"path": name}}
+}
+
+// commit puts the operations on top of a branch, once: after an error that is retryable it may have happened.
+func (a *hubAPI) commit(ctx context.Context, branch string, ops []operation) (string, error) {
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	enc.SetEscapeHTML(false)
+	for _, op := range ops {
+		if err := enc.Encode(op); err != nil {
+			return "", err
+		}
+	}
+	b, err := a.once(ctx, http.MethodPost, a.model("commit", branch), "application/x-ndjson", body.Bytes())
+	if err != nil {
+		return "", err
+	}
+	var answer struct {
+		OID string `json:"commitOid"`
+	}
+	if err := json.Unmarshal(b, &answer); err != nil {
+		return "", corruptAnswer("the commit", err)
+	}
+	if !gitID.MatchString(answer.OID) {
+		return "", fmt.Errorf("the hub names the commit %.60q: %w", cmp.Or(answer.OID, "nothing"), tensor.ErrCorrupt)
+	}
+	return answer.OID, nil
+}

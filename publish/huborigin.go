@@ -1,0 +1,71 @@
+package publish
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/publish/manifest"
+)
+
+// hubOrigin is a package at a commit of a Hugging Face repository.
+type hubOrigin struct {
+	api    *hubAPI
+	commit string
+}
+
+// openHub implements the scheme hf: "org/name" or "org/name@revision".
+func openHub(ctx context.Context, rest string, po PullOptions) (Origin, error) {
+	o, err := hub.OptionsFromEnv()
+	if err != nil {
+		return nil, err
+	}
+	o.Client, o.UserAgent = po.HTTP, po.UserAgent
+	return openHubAt(ctx, rest, o, po.Transfer)
+}
+
+func openHubAt(ctx context.Context, rest string, o hub.Options, t transfer.Options) (Origin, error) {
+	repo, revision, err := splitRevision(rest, mainBranch)
+	if err != nil {
+		return nil, err
+	}
+	api, err := newHubAPI(o, repo, t)
+	if err != nil {
+		return nil, err
+	}
+	info, err := api.info(ctx, revision)
+	if err != nil {
+		return nil, fmt.Errorf("%s@%s: %w", repo, revision, err)
+	}
+	return hubOrigin{api, info.commit}, nil
+}
+
+// splitRevision parts the revision from "org/name@revision"; without one it is fallback.
+func splitRevision(s, fallback string) (repo, revision string, err error) {
+	repo, revision, _ = strings.Cut(s, "@")
+	revision = cmp.Or(revision, fallback)
+	if err = hub.CheckRepo(repo); err == nil {
+		err = hub.CheckRevision(revision)
+	}
+	return repo, revision, err
+}
+
+// String implements Origin.
+func (o hubOrigin) String() string { return "hf://" + o.api.repo + "@" + o.commit }
+
+// Manifest implements Origin.
+func (o hubOrigin) Manifest(ctx context.Context) ([]byte, error) {
+	b, _, err := o.api.get(ctx, o.api.resolve(o.commit, manifest.FileName), maxManifest)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", o, manifest.FileName, err)
+	}
+	return b, nil
+}
+
+// Range implements Origin.
+func (o hubOrigin) Range(f manifest.File) transfer.Range {
+	return o.api.http.Range(o.api.resolve(o.commit, f.Name), f.Size)
+}

@@ -1,0 +1,293 @@
+package publish
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+const (
+	maxHubAnswer  = 32 << 20 // bytes of one answer of a hub
+	maxHubFiles   = 100_000  // files of a repository
+	maxParts      = 10_000   // of one upload, the limit of S3
+	maxHubMessage = 300      // bytes that are shown of what a server says
+)
+
+var (
+	gitID     = regexp.MustCompile(`^[0-9a-f]{40}$`)
+	sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+// hubFile is a file of a repository.
+type hubFile struct {
+	size   int64  // bytes
+	git    string // git's name of the content, where the content itself is in git
+	sha256 string // of the content, where an LFS pointer is in git
+}
+
+// hubInfo is what a hub says of a repository and one revision of it.
+type hubInfo struct {
+	commit  string
+	private bool
+	gated   string // "", "auto" or "manual"
+}
+
+func corruptAnswer(what string, err error) error {
+	return fmt.Errorf("the hub's answer about %s: %w: %w", what, err, tensor.ErrCorrupt)
+}
+
+func parseInfo(b []byte) (hubInfo, error) {
+	var a struct {
+		SHA     string `json:"sha"`
+		Private bool   `json:"private"`
+		Gated   any    `json:"gated"`
+	}
+	if err := json.Unmarshal(b, &a); err != nil {
+		return hubInfo{}, corruptAnswer("the repository", err)
+	}
+	if !gitID.MatchString(a.SHA) {
+		return hubInfo{}, fmt.Errorf("the hub names the commit %.60q: %w", a.SHA, tensor.ErrCorrupt)
+	}
+	gated, _ := a.Gated.(string) // false where it is not
+	return hubInfo{commit: a.SHA, private: a.Private, gated: gated}, nil
+}
+
+// parseTree adds one page of a listing to files. The names are the hub's: they are compared, and never become paths
+// of this machine.
+func parseTree(b []byte, files map[string]hubFile) error {
+	var page []struct {
+		Type string `json:"type"`
+		Path string `json:"path"`
+		Size int64  `json:"size"`
+		OID  string `json:"oid"`
+		LFS  *struct {
+			OID  string `json:"oid"`
+			Size int64  `json:"size"`
+		} `json:"lfs"`
+	}
+	if err := json.Unmarshal(b, &page); err != nil {
+		return corruptAnswer("the files", err)
+	}
+	for _, e := range page {
+		if e.Type != "file" {
+			continue
+		}
+		f := hubFile{size: e.Size, git: e.OID}
+		ok := gitID.MatchString(e.OID)
+		if e.LFS != nil {
+			f = hubFile{size: e.LFS.Size, sha256: e.LFS.OID}
+			ok = sha256Hex.MatchString(e.LFS.OID)
+		}
+		if !ok || f.size < 0 || e.Path == "" {
+			return fmt.Errorf("the hub lists %.200q with impossible size or digest: %w", e.Path, tensor.ErrCorrupt)
+		}
+		if _, twice := files[e.Path]; twice {
+			return fmt.Errorf("the hub lists %.200q twice: %w", e.Path, tensor.ErrCorrupt)
+		}
+		if len(files) == maxHubFiles {
+			return fmt.Errorf("the repository has more than %d files: %w", maxHubFiles, tensor.ErrUnsupported)
+		}
+		files[e.Path] = f
+	}
+	return nil
+}
+
+// parsePreupload tells which of the asked paths are to be LFS files.
+func parsePreupload(b []byte, asked []string) (map[string]bool, error) {
+	var a struct {
+		Files []struct {
+			Path   string `json:"path"`
+			Mode   string `json:"uploadMode"`
+			Ignore bool   `json:"shouldIgnore"`
+		} `json:"files"`
+	}
+	if err := json.Unmarshal(b, &a); err != nil {
+		return nil, corruptAnswer("how to upload", err)
+	}
+	lfs := map[string]bool{}
+	for _, f := range a.Files {
+		if !slices.Contains(asked, f.Path) || f.Mode != "lfs" && f.Mode != "regular" {
+			return nil, fmt.Errorf("the hub wants %.200q uploaded as %.40q: %w", f.Path, f.Mode, tensor.ErrCorrupt)
+		}
+		if f.Ignore {
+			return nil, fmt.Errorf("%s: the repository's .gitignore leaves it out", f.Path)
+		}
+		lfs[f.Path] = f.Mode == "lfs"
+	}
+	if len(lfs) != len(asked) {
+		return nil, fmt.Errorf("the hub answers for %d of %d files: %w", len(lfs), len(asked), tensor.ErrCorrupt)
+	}
+	return lfs, nil
+}
+
+// lfsUpload says how an LFS object gets to its storage. The addresses are signed: they are never shown.
+type lfsUpload struct {
+	to     *url.URL
+	header http.Header // for one upload of the whole
+	verify *url.URL    // is told afterwards; may be nil
+
+	// With parts, each goes to its own address in turn and to is told in the end.
+	parts []*url.URL
+	chunk int64 // bytes of a part
+}
+
+// parseBatch reads the answer to an LFS batch request for objects of these sizes: nil for each object that is there.
+// Addresses are on https, or on the scheme of home.
+func parseBatch(b []byte, sizes map[string]int64, home *url.URL) (map[string]*lfsUpload, error) {
+	var a struct {
+		Objects []struct {
+			OID   string `json:"oid"`
+			Error *struct {
+				Code    int    `json:"code"`
+				Message string `json:"message"`
+			} `json:"error"`
+			Actions struct {
+				Upload, Verify *struct {
+					Href   string         `json:"href"`
+					Header map[string]any `json:"header"`
+				}
+			} `json:"actions"`
+		} `json:"objects"`
+	}
+	if err := json.Unmarshal(b, &a); err != nil {
+		return nil, corruptAnswer("large files", err)
+	}
+	uploads := map[string]*lfsUpload{}
+	for _, o := range a.Objects {
+		size, asked := sizes[o.OID]
+		if _, twice := uploads[o.OID]; twice || !asked {
+			return nil, fmt.Errorf("the hub answers for the large file %.80q, which was not asked for: %w", o.OID, tensor.ErrCorrupt)
+		}
+		if o.Error != nil {
+			return nil, fmt.Errorf("the hub refuses a large file of %d bytes: %d %s", size, o.Error.Code, printable(o.Error.Message))
+		}
+		uploads[o.OID] = nil
+		if o.Actions.Upload == nil {
+			continue
+		}
+		u := &lfsUpload{header: http.Header{}}
+		var err error
+		if u.to, err = storageURL(o.Actions.Upload.Href, home); err != nil {
+			return nil, err
+		}
+		if v := o.Actions.Verify; v != nil {
+			if u.verify, err = storageURL(v.Href, home); err != nil {
+				return nil, err
+			}
+		}
+		if err := u.parseHeader(o.Actions.Upload.Header, size, home); err != nil {
+			return nil, err
+		}
+		uploads[o.OID] = u
+	}
+	if len(uploads) != len(sizes) {
+		return nil, fmt.Errorf("the hub answers for %d of %d large files: %w", len(uploads), len(sizes), tensor.ErrCorrupt)
+	}
+	return uploads, nil
+}
+
+// parseHeader reads what comes with an address: the addresses of parts under "1", "2" and so on and their size under
+// "chunk_size", which is an extension of Hugging Face, or headers to send along.
+func (u *lfsUpload) parseHeader(header map[string]any, size int64, home *url.URL) error {
+	chunk, ok := header["chunk_size"]
+	if !ok {
+		for k, v := range header {
+			if s, ok := v.(string); ok && !strings.EqualFold(k, "Transfer-Encoding") {
+				u.header.Set(k, s)
+			}
+		}
+		return nil
+	}
+	n, err := strconv.ParseInt(fmt.Sprint(chunk), 10, 64)
+	if f, ok := chunk.(float64); ok {
+		n, err = int64(f), nil
+	}
+	if err != nil || n <= 0 || n > size+(1<<40) || (size-1)/n+1 > maxParts {
+		return fmt.Errorf("the hub wants %d bytes in parts of %.40v: %w", size, chunk, tensor.ErrCorrupt)
+	}
+	u.chunk = n
+	u.parts = make([]*url.URL, (size-1)/n+1)
+	for i := range u.parts {
+		s, _ := header[strconv.Itoa(i+1)].(string)
+		if s == "" { // some answers pad the numbers
+			s, _ = header[fmt.Sprintf("%05d", i+1)].(string)
+		}
+		if u.parts[i], err = storageURL(s, home); err != nil {
+			return fmt.Errorf("part %d of %d: %w", i+1, len(u.parts), err)
+		}
+	}
+	for k := range header {
+		if i, err := strconv.Atoi(k); err == nil && (i < 1 || i > len(u.parts)) {
+			return fmt.Errorf("the hub gives an address for part %d of %d: %w", i, len(u.parts), tensor.ErrCorrupt)
+		}
+	}
+	return nil
+}
+
+// storageURL reads an address that a hub gives. What is encrypted up to the hub is encrypted beyond it.
+func storageURL(s string, home *url.URL) (*url.URL, error) {
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || home.Scheme != "http") {
+		return nil, fmt.Errorf("the hub gives no usable address of its storage: %w", tensor.ErrCorrupt)
+	}
+	return u, nil
+}
+
+// nextPage reads the Link header of a page: the address of the next, or nil. It must be on the hub itself.
+func nextPage(link string, here *url.URL) (*url.URL, error) {
+	for part := range strings.SplitSeq(link, ",") {
+		target, params, ok := strings.Cut(part, ";")
+		if !ok || !strings.Contains(params, `rel="next"`) {
+			continue
+		}
+		next, err := here.Parse(strings.Trim(target, " <>"))
+		if err != nil || next.Scheme != here.Scheme || next.Host != here.Host {
+			return nil, fmt.Errorf("the hub's list goes on at another place: %w", tensor.ErrCorrupt)
+		}
+		return next, nil
+	}
+	return nil, nil
+}
+
+// printable shortens what a server says for a message on one line, without addresses, which may be signed.
+func printable(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, s[:min(len(s), 4*maxHubMessage)])
+	words := strings.Fields(s)
+	for i, w := range words {
+		if strings.Contains(w, "://") {
+			words[i] = "(address)"
+		}
+	}
+	s = strings.Join(words, " ")
+	return cmp.Or(s[:min(len(s), maxHubMessage)], "without a reason")
+}
+
+// foreign lists the files of a repository that are in none of the sets, sorted.
+func foreign(files map[string]hubFile, ours ...func(name string) bool) []string {
+	var list []string
+	for name := range files {
+		if !slices.ContainsFunc(ours, func(is func(string) bool) bool { return is(name) }) {
+			list = append(list, name)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+

@@ -1,0 +1,288 @@
+package publish
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/manifest"
+)
+
+const (
+	uploadsAtOnce = 4 // requests with content on their way
+	askAgain      = 3 // times that new addresses are asked for one object
+	batchObjects  = 100
+)
+
+// errRefused is an address of storage that is not accepted, most often because it has run out.
+var errRefused = errors.New("storage does not accept the upload")
+
+// lfs sends objects to the storage of a hub.
+//
+// A cut connection costs the part that was on its way. Addresses that ran out are replaced; finished parts are kept
+// if the new addresses are of the same upload. A later process does not continue the parts of an earlier one: the
+// protocol has no way to ask which parts are there. Objects that are there are never sent again.
+type lfs struct {
+	http *transfer.Client
+	o    transfer.Options
+	// batch asks where the objects go.
+	batch func(ctx context.Context, objects []cargo) (map[string]*lfsUpload, error)
+	// sent counts the bytes that were accepted.
+	sent atomic.Int64
+}
+
+// send brings all of the objects to storage.
+func (l *lfs) send(ctx context.Context, objects []cargo) error {
+	slots := make(chan struct{}, uploadsAtOnce)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(uploadsAtOnce)
+	seen := map[string]bool{}
+	for len(objects) > 0 && ctx.Err() == nil {
+		some := objects[:min(len(objects), batchObjects)]
+		objects = objects[len(some):]
+		uploads, err := l.batch(ctx, some)
+		if err != nil {
+			g.Go(func() error { return err })
+			break
+		}
+		for _, c := range some {
+			u := uploads[c.SHA256]
+			if u == nil || seen[c.SHA256] {
+				continue
+			}
+			seen[c.SHA256] = true
+			g.Go(func() error {
+				if err := l.object(ctx, c, u, slots); err != nil {
+					return fmt.Errorf("%s: %w", c.Name, err)
+				}
+				l.sent.Add(c.Size)
+				return nil
+			})
+		}
+	}
+	return g.Wait()
+}
+
+// object sends one, with new addresses where they ran out.
+func (l *lfs) object(ctx context.Context, c cargo, u *lfsUpload, slots chan struct{}) error {
+	var done progress
+	for try := 1; ; try++ {
+		err := l.upload(ctx, c, u, &done, slots)
+		if !errors.Is(err, errRefused) || try == askAgain {
+			return err
+		}
+		uploads, berr := l.batch(ctx, []cargo{c})
+		if berr != nil {
+			return berr
+		}
+		if u = uploads[c.SHA256]; u == nil {
+			return nil // it is there after all
+		}
+	}
+}
+
+func (l *lfs) upload(ctx context.Context, c cargo, u *lfsUpload, done *progress, slots chan struct{}) error {
+	f, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if u.chunk == 0 {
+		err = l.whole(ctx, c, u, f, slots)
+	} else {
+		err = l.inParts(ctx, c, u, f, done, slots)
+	}
+	if err != nil || u.verify == nil {
+		return err
+	}
+	body, err := json.Marshal(map[string]any{"oid": c.SHA256, "size": c.Size})
+	if err != nil {
+		return err
+	}
+	return l.tell(ctx, u.verify, body)
+}
+
+// whole sends an object by one request.
+func (l *lfs) whole(ctx context.Context, c cargo, u *lfsUpload, f content, slots chan struct{}) error {
+	var p *proof
+	_, err := l.put(ctx, u.to, u.header, c.Size, slots, func() io.Reader {
+		p = newProof(c.File, f)
+		return p
+	})
+	if p != nil && p.err() != nil {
+		return p.err()
+	}
+	return err
+}
+
+// progress is what was sent of an object in parts.
+type progress struct {
+	upload string // names it
+	etags  []string
+	sums   []uint32 // CRC-32C of what was sent as each part
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// inParts sends several parts at once. The digest needs the content in order, so the file is read once more for it
+// beside the uploads, mostly from memory; checksums of the parts prove that both readings saw the same.
+func (l *lfs) inParts(ctx context.Context, c cargo, u *lfsUpload, f content, done *progress, slots chan struct{}) error {
+	if id := uploadID(u.to); id == "" || id != done.upload || len(done.etags) != len(u.parts) {
+		*done = progress{upload: id, etags: make([]string, len(u.parts)), sums: make([]uint32, len(u.parts))}
+	}
+	section := func(i int) *io.SectionReader {
+		off := int64(i) * u.chunk
+		return io.NewSectionReader(f, off, min(u.chunk, c.Size-off))
+	}
+	sums := make([]uint32, len(u.parts))
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		h := sha256.New()
+		for i := range sums {
+			crc := crc32.New(castagnoli)
+			n, err := io.Copy(io.MultiWriter(h, crc), transfer.Cancellable(gctx, section(i)))
+			if err != nil {
+				return err
+			}
+			if n != section(i).Size() {
+				return errChanged(c.Name)
+			}
+			sums[i] = crc.Sum32()
+		}
+		return c.Match(manifest.File{Size: c.Size, SHA256: hex.EncodeToString(h.Sum(nil))})
+	})
+	next := atomic.Int64{}
+	for range min(uploadsAtOnce, len(u.parts)) {
+		g.Go(func() error {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(u.parts) {
+					return nil
+				}
+				if done.etags[i] != "" {
+					continue
+				}
+				var crc *summed
+				head, err := l.put(gctx, u.parts[i], nil, section(i).Size(), slots, func() io.Reader {
+					crc = &summed{r: section(i)}
+					return crc
+				})
+				if err != nil {
+					return fmt.Errorf("part %d of %d: %w", i+1, len(u.parts), err)
+				}
+				done.sums[i], done.etags[i] = crc.sum.Load(), head.Get("ETag")
+			}
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	type part struct {
+		Number int    `json:"partNumber"`
+		ETag   string `json:"etag"`
+	}
+	var parts []part
+	for i := range sums {
+		if sums[i] != done.sums[i] {
+			return errChanged(c.Name)
+		}
+		parts = append(parts, part{i + 1, done.etags[i]})
+	}
+	body, err := json.Marshal(map[string]any{"oid": c.SHA256, "parts": parts})
+	if err != nil {
+		return err
+	}
+	err = l.tell(ctx, u.to, body)
+	if err != nil {
+		// Parts that storage does not recognize are sent again, under new addresses.
+		*done = progress{}
+	}
+	return err
+}
+
+// uploadID names an upload in parts; empty if its address does not.
+func uploadID(u *url.URL) string { return u.Query().Get("uploadId") }
+
+// summed sums what is read.
+type summed struct {
+	r   io.Reader
+	crc uint32
+	sum atomic.Uint32 // crc, for who does not read
+}
+
+func (s *summed) Read(b []byte) (int, error) {
+	n, err := s.r.Read(b)
+	s.crc = crc32.Update(s.crc, castagnoli, b[:n])
+	s.sum.Store(s.crc)
+	return n, err
+}
+
+// put sends n bytes to an address of storage, again where that may help. It gives the head of the answer.
+func (l *lfs) put(ctx context.Context, to *url.URL, header http.Header, n int64, slots chan struct{}, body func() io.Reader) (http.Header, error) {
+	select {
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	var head http.Header
+	err := transfer.Retry(ctx, "upload", l.o, func(ctx context.Context, touch func()) (bool, error) {
+		resp, err := l.http.Do(ctx, http.MethodPut, to, header, func() (io.Reader, int64, error) {
+			return transfer.Watch(body(), touch), n, nil
+		})
+		if err != nil {
+			return false, err
+		}
+		defer drain(resp)
+		head = resp.Header
+		return false, l.judge(resp)
+	})
+	return head, err
+}
+
+// tell sends JSON about an upload.
+func (l *lfs) tell(ctx context.Context, to *url.URL, body []byte) error {
+	header := http.Header{"Content-Type": {"application/vnd.git-lfs+json"}, "Accept": {"application/vnd.git-lfs+json"}}
+	return transfer.Retry(ctx, "upload", slow(l.o), func(ctx context.Context, _ func()) (bool, error) {
+		resp, err := l.http.Do(ctx, http.MethodPost, to, header, func() (io.Reader, int64, error) {
+			return bytes.NewReader(body), int64(len(body)), nil
+		})
+		if err != nil {
+			return false, err
+		}
+		defer drain(resp)
+		return false, l.judge(resp)
+	})
+}
+
+// judge tells an address that ran out, and what else new addresses may cure, from errors of another kind.
+func (l *lfs) judge(resp *http.Response) error {
+	switch s := resp.StatusCode; {
+	case s/100 == 2:
+		return nil
+	case transfer.Transient(s):
+		return transfer.StatusOf(resp)
+	case s == 400 || s == 401 || s == 403 || s == 404 || s == 409 || s == 410 || s == 412:
+		return fmt.Errorf("%w: %w", errRefused, transfer.StatusOf(resp))
+	default:
+		return transfer.StatusOf(resp)
+	}
+}
+
+// drain lets the connection be used again.
+func drain(resp *http.Response) {
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+	resp.Body.Close()
+}
