@@ -290,4 +290,3 @@ func foreign(files map[string]hubFile, ours ...func(name string) bool) []string 
 	slices.Sort(list)
 	return list
 }
-

@@ -1,0 +1,542 @@
+package publish
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/internal/fakehub"
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+const (
+	testRepo  = "tester/tiny"
+	testPart  = 64 << 10 // bytes of a part
+	testParts = 5        // of the weights
+)
+
+// hubPackage makes a package with weights that go in parts.
+func hubPackage(t testing.TB, seed uint64) Package {
+	t.Helper()
+	p := newPackage(t, "text")
+	weights := make([]byte, testParts*testPart-100)
+	r := rand.NewChaCha8([32]byte{byte(seed)})
+	_, _ = r.Read(weights)
+	put := func(name string, b []byte) {
+		write(t, filepath.Join(p.Dir, filepath.FromSlash(name)), string(b))
+		f := loaded(name, b).File
+		i := slices.IndexFunc(p.Manifest.Files, func(f manifest.File) bool { return f.Name == name })
+		if i < 0 {
+			p.Manifest.Files = append(p.Manifest.Files, f)
+		} else {
+			p.Manifest.Files[i] = f
+		}
+	}
+	put("llm.mnn.weight", weights)
+	put("llm.mnn", weights[:10_000])
+	put("README.md", []byte("---\nlicense: mit\n---\n# tiny\n"))
+	put("tokenizer.mtok", weights[5000:9000])
+	p.Manifest.Sort()
+	return p
+}
+
+// hubTest is a hub and what it was told.
+type hubTest struct {
+	*fakehub.Hub
+	url string
+	log bytes.Buffer
+	ctx context.Context
+}
+
+func newHubTest(t testing.TB) *hubTest {
+	h := &hubTest{Hub: fakehub.New(fakehub.Options{LFSFrom: 4096, PartSize: testPart, PageSize: 3})}
+	h.url = h.Start(t).URL
+	log := zerolog.New(&h.log)
+	h.ctx = log.WithContext(t.Context())
+	t.Cleanup(func() {
+		if h.Leaked() {
+			t.Error("the token reached storage")
+		}
+		if s := h.log.String(); strings.Contains(s, fakehub.Token) || strings.Contains(s, "ignature") {
+			t.Errorf("a secret is in the log: %s", s)
+		}
+	})
+	return h
+}
+
+// store is the target on the hub, with options.
+func (h *hubTest) store(o ...func(*Hub)) Hub {
+	s := Hub{Repo: testRepo, Options: &hub.Options{Endpoint: h.url, Token: fakehub.Token},
+		Transfer: transfer.Options{Pause: time.Millisecond, Stall: 5 * time.Second}}
+	for _, f := range o {
+		f(&s)
+	}
+	return s
+}
+
+func (h *hubTest) publish(t testing.TB, s Store, p Package) Receipt {
+	t.Helper()
+	r, err := To(h.ctx, s, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// secrets fails on an error that shows the token or a signed address.
+func secrets(t testing.TB, err error) {
+	t.Helper()
+	if err != nil && (strings.Contains(err.Error(), fakehub.Token) || strings.Contains(err.Error(), "ignature=")) {
+		t.Errorf("a secret is in the error: %v", err)
+	}
+}
+
+// wantRepo demands that a revision holds exactly p, beside .gitattributes.
+func (h *hubTest) wantRepo(t testing.TB, revision string, p Package) {
+	t.Helper()
+	want := map[string][]byte{}
+	files, _, root, err := cargoOf(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, c := range files {
+		if want[c.Name], err = c.read(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := maps.Clone(h.Repo(testRepo).Files(revision))
+	delete(got, attributesFile)
+	for name := range want {
+		if !bytes.Equal(want[name], got[name]) {
+			t.Errorf("%s: %s differs", revision, name)
+		}
+		delete(got, name)
+	}
+	if len(got) > 0 {
+		t.Errorf("%s: also holds %q", revision, slices.Sorted(maps.Keys(got)))
+	}
+}
+
+func TestHub(t *testing.T) {
+	h := newHubTest(t)
+	p := hubPackage(t, 1)
+	s := h.store(func(s *Hub) { s.Private, s.Gated, s.Tag = true, "manual", "v1" })
+	d, err := s.Diff(h.ctx, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"README.md", "config.json", "llm.mnn", "llm.mnn.weight", "manifest.json", "sub/empty.bin", "tokenizer.mtok"}
+	if diff := cmp.Diff(Diff{Status: Published, Add: names, Upload: d.Upload, Creates: "private repository tester/tiny, tag v1"}, d); diff != "" {
+		t.Errorf("diff (-want +got):\n%s", diff)
+	}
+	if len(h.Requests("P*", "*")) > 0 {
+		t.Error("the dry run wrote")
+	}
+
+	r := h.publish(t, s, p)
+	h.wantRepo(t, "main", p)
+	repo := h.Repo(testRepo)
+	head := repo.Head("main")
+	_, sum, err := p.Manifest.Seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Receipt{Status: Published, Store: "hub", Ref: "hf://tester/tiny@" + head, URL: h.url + "/tester/tiny/tree/" + head,
+		Digest: sum, Files: len(names), Bytes: d.Upload, Uploaded: r.Uploaded}
+	if diff := cmp.Diff(want, r); diff != "" {
+		t.Errorf("receipt (-want +got):\n%s", diff)
+	}
+	if private, gated := repo.Settings(); !private || gated != "manual" {
+		t.Errorf("private %v, gated %q", private, gated)
+	}
+	if repo.Head("v1") != head || len(repo.History("main")) != 2 {
+		t.Errorf("tag at %s, %d commits", repo.Head("v1"), len(repo.History("main")))
+	}
+	if a := string(repo.Files("main")[attributesFile]); !strings.Contains(a, "\nllm.mnn.weight filter=lfs ") || strings.Contains(a, "config.json") {
+		t.Errorf("attributes:\n%s", a)
+	}
+	if n := len(h.Requests("PUT", "/uploads/*")); n != testParts+1 {
+		t.Errorf("%d uploads, want %d parts and the graph", n, testParts)
+	}
+
+	// The same again is nothing.
+	h.ResetStats()
+	again := h.publish(t, s, p)
+	if again.Status != Unchanged || again.Ref != r.Ref || again.Uploaded != 0 || h.Stats().Commits != 0 || h.Stats().LFSUploads != 0 {
+		t.Errorf("again: %+v", again)
+	}
+
+	// Another package replaces it, and its parts that are the same are not sent.
+	q := hubPackage(t, 1)
+	if err := os.Remove(filepath.Join(q.Dir, "config.json")); err != nil {
+		t.Fatal(err)
+	}
+	q.Manifest.Files = slices.DeleteFunc(q.Manifest.Files, func(f manifest.File) bool { return f.Name == "config.json" })
+	s.Tag = "v2"
+	d, err = s.Diff(h.ctx, q)
+	if err != nil || !slices.Equal(d.Remove, []string{"config.json"}) || !slices.Equal(d.Change, []string{"manifest.json"}) || d.Status != Replaced || d.Creates != "tag v2" {
+		t.Errorf("diff %+v, %v", d, err)
+	}
+	r = h.publish(t, s, q)
+	h.wantRepo(t, "main", q)
+	if r.Status != Replaced || r.Uploaded != d.Upload || h.Stats().LFSUploads != 0 {
+		t.Errorf("replaced: %+v", r)
+	}
+	h.wantRepo(t, "v1", p)
+
+	// A tag is not moved.
+	s.Tag = "v1"
+	if _, err := s.Stage(h.ctx, q); err == nil || !strings.Contains(err.Error(), "tag v1 is at commit "+head) {
+		t.Errorf("moved tag: %v", err)
+	}
+}
+
+func TestHubBranch(t *testing.T) {
+	h := newHubTest(t)
+	p, q := hubPackage(t, 1), hubPackage(t, 2)
+	h.publish(t, h.store(), p)
+	s := h.store(func(s *Hub) { s.Branch = "variants/int8" })
+	if d, err := s.Diff(h.ctx, q); err != nil || d.Creates != "branch variants/int8" {
+		t.Errorf("diff %+v, %v", d, err)
+	}
+	h.publish(t, s, q)
+	h.wantRepo(t, "main", p)
+	h.wantRepo(t, "variants/int8", q)
+	// One with what main holds.
+	s.Branch = "same"
+	if r := h.publish(t, s, p); r.Status != Published {
+		t.Errorf("%+v", r)
+	}
+	h.wantRepo(t, "same", p)
+}
+
+func TestHubRefuses(t *testing.T) {
+	p := hubPackage(t, 1)
+	tests := map[string]struct {
+		prepare func(h *hubTest)
+		option  func(s *Hub)
+		err     string
+		is      error
+	}{
+		"foreign files":       {func(h *hubTest) { h.Repo(testRepo).Commit("main", map[string][]byte{"notes.txt": {1}, "z": {2}}) }, nil, `holds 2 files that no package of ours lists, "notes.txt" first`, nil},
+		"foreign manifest":    {func(h *hubTest) { h.Repo(testRepo).Commit("main", map[string][]byte{"manifest.json": []byte("{}")}) }, nil, "holds no package that this program reads", nil},
+		"public, not private": {func(h *hubTest) { h.Repo(testRepo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(s *Hub) { s.Private = true }, "exists and is public", nil},
+		"no token":            {nil, func(s *Hub) { s.Options.Token = "" }, "401", fs.ErrPermission},
+		"wrong token":         {nil, func(s *Hub) { s.Options.Token = "hf_wrong" }, "the token is not valid", fs.ErrPermission},
+		"no rights": {func(h *hubTest) { h.AddToken("hf_reader", fakehub.User{Name: "reader", Role: fakehub.Reader}) },
+			func(s *Hub) { s.Options.Token = "hf_reader" }, "write to tester/tiny", fs.ErrPermission},
+		"not ours to see": {func(h *hubTest) {
+			h.AddToken("hf_other", fakehub.User{Name: "other", Role: fakehub.Stranger})
+			h.Repo(testRepo).SetPrivate(true).Commit("main", map[string][]byte{"README.md": {1}})
+		}, func(s *Hub) { s.Options.Token = "hf_other" }, "write to tester/tiny", fs.ErrPermission},
+		"other endpoint": {nil, func(s *Hub) { s.Endpoint = "https://evil.example" }, "set HF_ENDPOINT", nil},
+		"no branch":      {nil, func(s *Hub) { s.Branch = "a/../b" }, "is not a branch", nil},
+		"commit":         {nil, func(s *Hub) { s.Tag = strings.Repeat("a", 40) }, "is a commit", nil},
+		"gated":          {nil, func(s *Hub) { s.Gated = "yes" }, "auto or manual", nil},
+		"offline":        {nil, func(s *Hub) { s.Options.Offline = true }, "HF_HUB_OFFLINE", nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newHubTest(t)
+			if tc.prepare != nil {
+				tc.prepare(h)
+			}
+			s := h.store()
+			if tc.option != nil {
+				tc.option(&s)
+			}
+			_, err := s.Stage(h.ctx, p)
+			if err == nil || !strings.Contains(err.Error(), tc.err) || tc.is != nil && !errors.Is(err, tc.is) {
+				t.Errorf("got %v, want an error with %q", err, tc.err)
+			}
+			secrets(t, err)
+			if h.Stats().LFSUploads > 0 || h.Stats().Commits > 0 {
+				t.Error("something was sent")
+			}
+		})
+	}
+}
+
+// TestHubDamaged publishes files that are not what the manifest says.
+func TestHubDamaged(t *testing.T) {
+	for _, name := range []string{"llm.mnn.weight", "llm.mnn", "config.json"} {
+		t.Run(name, func(t *testing.T) {
+			h := newHubTest(t)
+			p := hubPackage(t, 1)
+			path := filepath.Join(p.Dir, name)
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b[len(b)/2] ^= 1
+			write(t, path, string(b))
+			if _, err := To(h.ctx, h.store(), p); !errors.Is(err, tensor.ErrCorrupt) {
+				t.Errorf("got %v", err)
+			}
+			if h.Stats().Commits > 0 {
+				t.Error("it was committed")
+			}
+		})
+	}
+}
+
+// TestHubFaults publishes while something goes wrong, and demands the right package or an error, and then once more.
+func TestHubFaults(t *testing.T) {
+	type rule = fakehub.Rule
+	tests := map[string]struct {
+		rules []rule
+		err   string // empty: it succeeds in spite of it
+	}{
+		"cut in a part":         {[]rule{{Fault: fakehub.CutRequest, Path: "/uploads/*", After: 10_000, Times: 3}}, ""},
+		"500 at parts":          {[]rule{{Fault: fakehub.Status, Status: 500, Path: "/uploads/*", Skip: 2, Times: 3}}, ""},
+		"503 everywhere":        {[]rule{{Fault: fakehub.Status, Status: 503, Server: "hub", Times: 3}}, ""},
+		"429":                   {[]rule{{Fault: fakehub.Status, Status: 429, RetryAfter: "0", Times: 4, Skip: 4}}, ""},
+		"answer of a part lost": {[]rule{{Fault: fakehub.Lost, Path: "/uploads/*", Skip: 1, Times: 2}}, ""},
+		"addresses ran out":     {[]rule{{Fault: fakehub.Expired, Path: "/uploads/*", Skip: 3, Times: 1}}, ""},
+		"always ran out":        {[]rule{{Fault: fakehub.Expired, Path: "/uploads/*"}}, "storage does not accept the upload"},
+		"storage is down":       {[]rule{{Fault: fakehub.Status, Status: 500, Path: "/uploads/*"}}, "5 tries failed"},
+		"completion lost":       {[]rule{{Fault: fakehub.Lost, Path: "/api/complete_multipart", Times: 1}}, ""},
+		"completion refused":    {[]rule{{Fault: fakehub.Status, Status: 400, Path: "/api/complete_multipart", Times: 1}}, ""},
+		"verify lost":           {[]rule{{Fault: fakehub.Lost, Path: "*/objects/verify", Times: 1}}, ""},
+		"batch cut":             {[]rule{{Fault: fakehub.Cut, Path: "*/objects/batch", After: 20, Times: 1}}, ""},
+		"commit lost":           {[]rule{{Fault: fakehub.Lost, Path: "*/commit/main", Times: 1}}, ""},
+		"commit cut":            {[]rule{{Fault: fakehub.CutRequest, Path: "*/commit/main", After: 100, Times: 2}}, ""},
+		"commit 500":            {[]rule{{Fault: fakehub.Status, Status: 500, Path: "*/commit/main", Times: 1}}, ""},
+		"commit 403":            {[]rule{{Fault: fakehub.Status, Status: 403, Path: "*/commit/main"}}, "write to tester/tiny"},
+		"create lost":           {[]rule{{Fault: fakehub.Lost, Path: "/api/repos/create", Times: 1}}, ""},
+		"tag lost":              {[]rule{{Fault: fakehub.Lost, Path: "*/tag/*", Times: 1}}, ""},
+		"tree cut":              {[]rule{{Fault: fakehub.Cut, Path: "*/tree/*", After: 30, Times: 2}}, ""},
+		"redirect loop":         {[]rule{{Fault: fakehub.RedirectLoop, Path: "/uploads/*"}}, "redirect"},
+		"redirected elsewhere":  {[]rule{{Fault: fakehub.Redirect, Path: "*/commit/main", Location: "http://127.0.0.1:1{path}"}}, "127.0.0.1:1"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHubTest(t)
+			p := hubPackage(t, 1)
+			h.Fault(tc.rules...)
+			s := h.store(func(s *Hub) { s.Tag = "v1" })
+			_, err := To(h.ctx, s, p)
+			secrets(t, err)
+			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
+				t.Fatalf("got %v, want %q", err, tc.err)
+			}
+			if n := h.Met(); n[0] == 0 {
+				t.Error("the fault was not met")
+			}
+			h.ClearFaults()
+			if err != nil {
+				if n := h.Stats().Commits; n > 0 {
+					t.Errorf("%d commits were made", n)
+				}
+			}
+			h.publish(t, s, p)
+			h.wantRepo(t, "main", p)
+			h.wantRepo(t, "v1", p)
+			if n := len(h.Repo(testRepo).History("main")); n != 2 {
+				t.Errorf("%d commits, want the first and ours", n)
+			}
+		})
+	}
+}
+
+// TestHubConflict lets somebody else commit between Stage and Commit.
+func TestHubConflict(t *testing.T) {
+	h := newHubTest(t)
+	p, q := hubPackage(t, 1), hubPackage(t, 2)
+	h.publish(t, h.store(), p)
+	staged, err := h.store().Stage(h.ctx, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := h.Repo(testRepo).Commit("main", map[string][]byte{"config.json": []byte("theirs")})
+	_, err = staged.Commit(h.ctx)
+	if !errors.Is(err, errConflict) || !strings.Contains(err.Error(), theirs) {
+		t.Errorf("got %v", err)
+	}
+	if err := errors.Join(staged.Revert(h.ctx), staged.Close()); err != nil {
+		t.Error(err)
+	}
+	if got := h.Repo(testRepo).Head("main"); got != theirs {
+		t.Errorf("head is %s", got)
+	}
+}
+
+func TestHubRevert(t *testing.T) {
+	h := newHubTest(t)
+	p, q := hubPackage(t, 1), hubPackage(t, 2)
+	stage := func(s Hub, p Package) Staged {
+		staged, err := s.Stage(h.ctx, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = staged.Commit(h.ctx); err != nil {
+			t.Fatal(err)
+		}
+		return staged
+	}
+	// A repository that the run has made.
+	s := stage(h.store(func(s *Hub) { s.Tag = "v1" }), p)
+	if err := s.Revert(h.ctx); err == nil || !strings.Contains(err.Error(), "stays, without the package") {
+		t.Errorf("got %v", err)
+	}
+	s.Close()
+	repo := h.Repo(testRepo)
+	if files := repo.Files("main"); len(files) != 1 || repo.Head("v1") != "" {
+		t.Errorf("%d files and the tag %q stay", len(files), repo.Head("v1"))
+	}
+	h.publish(t, h.store(), p)
+	before := repo.Files("main")
+	// Another package, and back.
+	s = stage(h.store(), q)
+	h.wantRepo(t, "main", q)
+	if err := errors.Join(s.Revert(h.ctx), s.Close()); err != nil {
+		t.Error(err)
+	}
+	h.wantRepo(t, "main", p)
+	if diff := cmp.Diff(before, repo.Files("main")); diff != "" {
+		t.Error(diff)
+	}
+	// A branch that the run has made.
+	s = stage(h.store(func(s *Hub) { s.Branch = "b" }), q)
+	if err := errors.Join(s.Revert(h.ctx), s.Close()); err != nil {
+		t.Error(err)
+	}
+	if repo.Head("b") != "" {
+		t.Error("the branch stays")
+	}
+	// Somebody has committed on top.
+	s = stage(h.store(), q)
+	repo.Commit("main", map[string][]byte{"config.json": []byte("theirs")})
+	if err := s.Revert(h.ctx); err == nil || !strings.Contains(err.Error(), "stays visible as commit") {
+		t.Errorf("got %v", err)
+	}
+	s.Close()
+}
+
+func TestHubOrigin(t *testing.T) {
+	h := newHubTest(t)
+	p, q := hubPackage(t, 1), hubPackage(t, 2)
+	r := h.publish(t, h.store(), p)
+	h.publish(t, h.store(), q)
+	o := hub.Options{Endpoint: h.url, Token: fakehub.Token}
+	patient := transfer.Options{Pause: time.Millisecond}
+	for ref, want := range map[string]Package{"tester/tiny": q, strings.TrimPrefix(r.Ref, "hf://"): p} {
+		origin, err := openHubAt(h.ctx, ref, o, patient)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantOrigin(t, origin, want)
+		if ref != "tester/tiny" && origin.String() != r.Ref {
+			t.Errorf("%s is not %s", origin, r.Ref)
+		}
+	}
+	h.Repo(testRepo).SetGated("manual")
+	h.AddToken("hf_stranger", fakehub.User{Name: "stranger", Role: fakehub.Stranger})
+	for name, tc := range map[string]struct{ ref, token, err string }{
+		"gated":       {"tester/tiny", "hf_stranger", "accept its terms"},
+		"no revision": {"tester/tiny@v9", fakehub.Token, "no such branch, tag or commit"},
+		"absent":      {"tester/other", fakehub.Token, "no such repository"},
+		"no name":     {"../x", fakehub.Token, "not of the form"},
+		"hostile":     {"tester/tiny@../x", fakehub.Token, "not a branch"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.Token = tc.token
+			origin, err := openHubAt(h.ctx, tc.ref, o, patient)
+			if err == nil {
+				_, err = origin.Manifest(h.ctx)
+			}
+			if err == nil || !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("got %v, want %q", err, tc.err)
+			}
+			secrets(t, err)
+		})
+	}
+}
+
+// wantOrigin demands that an origin gives exactly p.
+func wantOrigin(t testing.TB, o Origin, p Package) {
+	t.Helper()
+	b, err := o.Manifest(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := manifest.Parse(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, sum, err := p.Manifest.Seal()
+	if err != nil || m.Digest != sum {
+		t.Errorf("%s holds %s, not %s", o, m.Digest, sum)
+	}
+	for _, f := range m.Files {
+		if f.Size == 0 {
+			continue
+		}
+		r, err := o.Range(f)(t.Context(), 0, f.Size)
+		if err != nil {
+			t.Fatalf("%s: %v", f.Name, err)
+		}
+		got, err := manifest.Hash(t.Context(), r)
+		if err := errors.Join(err, r.Close(), f.Match(got)); err != nil {
+			t.Error(err)
+		}
+		if r, err = o.Range(f)(t.Context(), f.Size-1, 1); err != nil {
+			t.Fatal(err)
+		}
+		last, err := io.ReadAll(r)
+		if len(last) != 1 || err != nil {
+			t.Errorf("%s: last byte: %q, %v", f.Name, last, err)
+		}
+		r.Close()
+	}
+}
+
+func TestWithAttributes(t *testing.T) {
+	have := "*.bin filter=lfs diff=lfs merge=lfs -text\n/top.x filter=lfs\nno.bin -filter\nsub/*.y filter=lfs"
+	got := string(withAttributes([]byte(have), []string{"a.bin", "s/a.bin", "top.x", "s/top.x", "no.bin", "sub/z.y", "z.y", "a b[1].w"}))
+	want := have + "\na?b?1?.w filter=lfs diff=lfs merge=lfs -text\nno.bin filter=lfs diff=lfs merge=lfs -text\ns/top.x filter=lfs diff=lfs merge=lfs -text\nz.y filter=lfs diff=lfs merge=lfs -text\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if withAttributes([]byte(want), []string{"a b[1].w", "z.y"}) != nil {
+		t.Error("lines are added twice")
+	}
+}
+
+func TestTargetHub(t *testing.T) {
+	var entry Target
+	if err := json.Unmarshal([]byte(`{"hub":"a/b","private":true,"gated":"auto","branch":"x","tag":"v","message":"m"}`), &entry); err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(entry, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.String() != "hub a/b@x" || s.Public() {
+		t.Errorf("%s, public %v", s, s.Public())
+	}
+	for _, bad := range []Target{{Hub: "b"}, {Hub: "a/b", Replace: true}, {Hub: "a/b", Gated: "x"}, {Hub: "a/b/c"}} {
+		if _, err := New(bad, "."); err == nil {
+			t.Errorf("%+v is accepted", bad)
+		}
+	}
+}
