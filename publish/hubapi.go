@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -116,11 +117,9 @@ func (a *hubAPI) send(ctx context.Context, method string, u *url.URL, v any) (b 
 
 // once is send without a second try.
 func (a *hubAPI) once(ctx context.Context, method string, u *url.URL, kind string, body []byte) ([]byte, error) {
-	resp, err := a.http.Do(ctx, method, u, http.Header{"Content-Type": {kind}}, func() (io.Reader, int64, error) {
-		return bytes.NewReader(body), int64(len(body)), nil
-	})
+	resp, err := a.http.Do(ctx, method, u, http.Header{"Content-Type": {kind}}, inBody(body))
 	if err != nil {
-		return nil, err
+		return nil, repeatable(err)
 	}
 	defer drain(resp)
 	if resp.StatusCode/100 != 2 {
@@ -129,17 +128,28 @@ func (a *hubAPI) once(ctx context.Context, method string, u *url.URL, kind strin
 	return readAnswer(resp.Body, maxHubAnswer)
 }
 
+func inBody(b []byte) transfer.Body {
+	return func() (io.Reader, int64, error) { return bytes.NewReader(b), int64(len(b)), nil }
+}
+
+// repeatable makes an error without an answer retryable for a request that does no more when it is sent twice, whatever
+// its method.
+func repeatable(err error) error {
+	if e := (net.Error)(nil); errors.As(err, &e) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled) {
+		return &transfer.Retryable{Err: err}
+	}
+	return err
+}
+
 // refused explains an answer to who wants to write.
 func (a *hubAPI) refused(resp *http.Response) error {
 	err := a.http.Judge(resp)
 	if se := (*hub.StatusError)(nil); errors.As(err, &se) {
-		switch message := resp.Header.Get("X-Error-Message"); {
-		case se.Status == http.StatusConflict && strings.Contains(message, "conflicting operation"):
+		switch {
+		case se.Status == http.StatusConflict && strings.Contains(se.Message, "conflicting operation"):
 			return &transfer.Retryable{Err: err} // the hub makes one repository of an account at a time
 		case se.Status == http.StatusForbidden:
 			se.Hint = "the token needs the right to write to " + a.repo
-		case se.Hint == "" && message != "":
-			se.Hint = printable(message)
 		}
 	}
 	return err

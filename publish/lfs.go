@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -256,11 +255,9 @@ func (l *lfs) put(ctx context.Context, to *url.URL, header http.Header, n int64,
 func (l *lfs) tell(ctx context.Context, to *url.URL, body []byte) error {
 	header := http.Header{"Content-Type": {"application/vnd.git-lfs+json"}, "Accept": {"application/vnd.git-lfs+json"}}
 	return transfer.Retry(ctx, "upload", slow(l.o), func(ctx context.Context, _ func()) (bool, error) {
-		resp, err := l.http.Do(ctx, http.MethodPost, to, header, func() (io.Reader, int64, error) {
-			return bytes.NewReader(body), int64(len(body)), nil
-		})
+		resp, err := l.http.Do(ctx, http.MethodPost, to, header, inBody(body))
 		if err != nil {
-			return false, err
+			return false, repeatable(err)
 		}
 		defer drain(resp)
 		return false, l.judge(resp)

@@ -7,7 +7,7 @@ import (
 )
 
 // Connect gives a client that asks the hub about one repository, for who does more than fetch a checkpoint: it
-// sends o's token to the hub only, and its Judge explains what the hub refuses. Nothing is sent yet.
+// sends o's token to the hub only, and its Judge explains what the hub refuses. Mirrors are not asked. Nothing is sent yet.
 func Connect(o Options, repo string) (*transfer.Client, error) {
 	if o.Offline {
 		return nil, errors.New("no request is allowed: HF_HUB_OFFLINE is set")
@@ -19,7 +19,7 @@ func Connect(o Options, repo string) (*transfer.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.http, nil
+	return c.hosts[0].Client, nil
 }
 
 // CheckRevision refuses what no branch, tag or commit is called.
