@@ -312,18 +312,7 @@ func (a *hubAPI) preupload(ctx context.Context, revision string, files []cargo) 
 
 // batch implements lfs.batch.
 func (a *hubAPI) batch(ctx context.Context, branch string, objects []cargo) (map[string]*lfsUpload, error) {
-	type object struct {
-		OID  string `json:"oid"`
-		Size int64  `json:"size"`
-	}
-	sizes := map[string]int64{}
-	var list []object
-	for _, c := range objects {
-		if _, twice := sizes[c.SHA256]; !twice {
-			list = append(list, object{c.SHA256, c.Size})
-		}
-		sizes[c.SHA256] = c.Size
-	}
+	list, sizes := lfsObjects(objects)
 	body, err := json.Marshal(map[string]any{
 		"operation": "upload", "transfers": []string{"basic", "multipart"}, "hash_algo": "sha256",
 		"objects": list, "ref": map[string]string{"name": branch},

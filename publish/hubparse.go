@@ -276,7 +276,7 @@ func printable(s string) string {
 		}
 	}
 	s = strings.Join(words, " ")
-	return cmp.Or(s[:min(len(s), maxHubMessage)], "without a reason")
+	return cmp.Or(strings.ToValidUTF8(s[:min(len(s), maxHubMessage)], ""), "without a reason")
 }
 
 // foreign lists the files of a repository that are in none of the sets, sorted.

@@ -38,6 +38,8 @@ type lfs struct {
 	o    transfer.Options
 	// batch asks where the objects go.
 	batch func(ctx context.Context, objects []cargo) (map[string]*lfsUpload, error)
+	// accept judges the answer to an upload; nil is judgeUpload.
+	accept func(*http.Response) error
 	// sent counts the bytes that were accepted.
 	sent atomic.Int64
 }
@@ -72,6 +74,24 @@ func (l *lfs) send(ctx context.Context, objects []cargo) error {
 		}
 	}
 	return g.Wait()
+}
+
+// lfsObject is an object in a batch request.
+type lfsObject struct {
+	OID  string `json:"oid"`
+	Size int64  `json:"size"`
+}
+
+// lfsObjects lists objects for a batch request, each once.
+func lfsObjects(files []cargo) (list []lfsObject, sizes map[string]int64) {
+	sizes = map[string]int64{}
+	for _, c := range files {
+		if _, twice := sizes[c.SHA256]; !twice {
+			list = append(list, lfsObject{c.SHA256, c.Size})
+		}
+		sizes[c.SHA256] = c.Size
+	}
+	return list, sizes
 }
 
 // object sends one, with new addresses where they ran out.
@@ -246,7 +266,10 @@ func (l *lfs) put(ctx context.Context, to *url.URL, header http.Header, n int64,
 		}
 		defer drain(resp)
 		head = resp.Header
-		return false, l.judge(resp)
+		if l.accept != nil {
+			return false, l.accept(resp)
+		}
+		return false, judgeUpload(resp)
 	})
 	return head, err
 }
@@ -260,12 +283,12 @@ func (l *lfs) tell(ctx context.Context, to *url.URL, body []byte) error {
 			return false, repeatable(err)
 		}
 		defer drain(resp)
-		return false, l.judge(resp)
+		return false, judgeUpload(resp)
 	})
 }
 
-// judge tells an address that ran out, and what else new addresses may cure, from errors of another kind.
-func (l *lfs) judge(resp *http.Response) error {
+// judgeUpload tells an address that ran out, and what else new addresses may cure, from errors of another kind.
+func judgeUpload(resp *http.Response) error {
 	switch s := resp.StatusCode; {
 	case s/100 == 2:
 		return nil

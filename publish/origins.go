@@ -23,6 +23,7 @@ type origin struct {
 var origins = []origin{
 	{"dir", "dir:PATH or a plain path", openDir},
 	{"hf", "hf://ORG/NAME[@REVISION]", openHub},
+	{"ms", "ms://ORG/NAME[@REVISION]", openModelScope},
 }
 
 // splitRef takes the scheme off a reference: "hf://org/name" and "dir:path" have one. A plain path has none, a drive

@@ -14,6 +14,8 @@ type Target struct {
 	Dir string `json:"dir,omitempty" jsonschema_description:"Directory of this machine, relative to the recipe."`
 	// Hub is a repository of Hugging Face, "org/name".
 	Hub string `json:"hub,omitempty" jsonschema_description:"Repository of Hugging Face, org/name."`
+	// ModelScope is a repository of ModelScope, "org/name".
+	ModelScope string `json:"modelscope,omitempty" jsonschema_description:"Repository of ModelScope, org/name."`
 	// Private makes a new repository private; it never hides one that is public.
 	Private bool `json:"private,omitempty" jsonschema_description:"A new repository is private; one that is public is an error."`
 	// Gated is "auto" or "manual".
@@ -75,6 +77,21 @@ var publishers = []publisher{
 		scheme: "hf",
 		place: func(rest string, t *Target) error {
 			t.Hub, t.Branch, _ = strings.Cut(rest, "@")
+			return nil
+		},
+	},
+	{
+		key:     "modelscope",
+		options: []string{"private", "branch", "tag", "endpoint", "message"},
+		doc:     "a repository of ModelScope",
+		ref:     func(t Target) string { return t.ModelScope },
+		open: func(t Target, _ string) (Store, error) {
+			m := ModelScope{Repo: t.ModelScope, Private: t.Private, Branch: t.Branch, Tag: t.Tag, Endpoint: t.Endpoint, Message: t.Message}
+			return m, m.check()
+		},
+		scheme: "ms",
+		place: func(rest string, t *Target) error {
+			t.ModelScope, t.Branch, _ = strings.Cut(rest, "@")
 			return nil
 		},
 	},

@@ -1,0 +1,99 @@
+package publish
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/llmexport/llmexport/internal/fakehub"
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/publish/manifest"
+)
+
+// TestHubChild is the process that TestHubKilled kills.
+func TestHubChild(t *testing.T) {
+	dir, endpoint := os.Getenv("LLMEXPORT_TEST_HUB_DIR"), os.Getenv("LLMEXPORT_TEST_HUB")
+	if endpoint == "" {
+		return // it is run by name only
+	}
+	p, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Hub{Repo: testRepo, Options: &hub.Options{Endpoint: endpoint, Token: fakehub.Token}, Transfer: transfer.Options{Pause: time.Millisecond}}
+	if _, err := To(t.Context(), s, p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestHubKilled kills publishers at random instants. Readers always find one of the two packages whole, and what was
+// interrupted is finished by the next run, with one commit.
+func TestHubKilled(t *testing.T) {
+	kills := 20
+	if n, err := strconv.Atoi(os.Getenv("LLMEXPORT_KILLS")); err == nil {
+		kills = n
+	}
+	h := newHubTest(t)
+	h.Fault(fakehub.Rule{Fault: fakehub.Slow, Server: "hub", Rate: 200_000}) // so that there is time to be killed in
+	child := func(ctx context.Context, p Package) error {
+		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestHubChild$")
+		cmd.Env = append(os.Environ(), "LLMEXPORT_TEST_HUB="+h.url, "LLMEXPORT_TEST_HUB_DIR="+p.Dir)
+		return cmd.Run()
+	}
+	sealed := func(seed uint64) Package {
+		p := hubPackage(t, seed)
+		b, err := p.Manifest.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(p.Dir, manifest.FileName), string(b))
+		return p
+	}
+	now := sealed(0)
+	start := time.Now()
+	if err := child(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	whole := time.Since(start)
+	killed, shown, repo := 0, 0, h.Repo(testRepo)
+	for i := range kills {
+		next := sealed(uint64(i%250) + 1)
+		commits := len(repo.History("main"))
+		ctx, cancel := context.WithTimeout(t.Context(), rand.N(whole*3/2))
+		err := child(ctx, next)
+		cancel()
+		if err != nil {
+			killed++
+		}
+		switch len(repo.History("main")) - commits {
+		case 0:
+			h.wantRepo(t, "main", now)
+		case 1:
+			h.wantRepo(t, "main", next)
+			if err != nil {
+				shown++
+			}
+		default:
+			t.Fatal("more than one commit")
+		}
+		if i%2 == 0 { // every other package is never finished
+			if err := child(t.Context(), next); err != nil {
+				t.Fatal(err)
+			}
+			h.wantRepo(t, "main", next)
+			if n := len(repo.History("main")) - commits; n != 1 {
+				t.Fatalf("%d commits", n)
+			}
+		}
+		if len(repo.History("main")) > commits {
+			now = next
+		}
+	}
+	t.Logf("%d of %d killed, %d of them after the commit; a whole run takes %v", killed, kills, shown, whole)
+}

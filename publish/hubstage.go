@@ -1,0 +1,384 @@
+package publish
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// maxInline bounds the files that go into a commit's request because the hub keeps them in git, in bytes all together.
+const maxInline = 256 << 20
+
+// stagedHub is a package whose large files are in storage.
+type stagedHub struct {
+	h       Hub
+	api     *hubAPI
+	state   hubState
+	created bool // the repository, by this run
+	changes changes
+	lfs     map[string]bool // which of the files that are sent are in storage
+	root    *os.Root
+	title   string
+	about   string
+	receipt Receipt
+
+	done      string // the commit that Commit made
+	branched  bool   // Commit made the branch
+	tagged    bool   // Commit made the tag
+	committed bool
+}
+
+func (h Hub) stage(ctx context.Context, p Package) (_ *stagedHub, err error) {
+	api, err := h.connect()
+	if err != nil {
+		return nil, err
+	}
+	s := &stagedHub{h: h, api: api, lfs: map[string]bool{}}
+	files, sum, root, err := cargoOf(p)
+	if err != nil {
+		return nil, err
+	}
+	s.root = root
+	defer func() {
+		if err != nil {
+			root.Close()
+		}
+	}()
+	if slices.ContainsFunc(files, func(c cargo) bool { return c.Name == attributesFile }) {
+		return nil, fmt.Errorf("a package with %s cannot be published to a hub: %w", attributesFile, tensor.ErrUnsupported)
+	}
+	if err := api.whoami(ctx); err != nil {
+		return nil, err
+	}
+	if s.state, err = h.state(ctx, api); err != nil {
+		return nil, err
+	}
+	if !s.state.exists {
+		if err := s.create(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if s.changes, err = compare(ctx, files, s.state.files); err != nil {
+		return nil, err
+	}
+	if err := h.tagFree(s.state, s.changes); err != nil {
+		return nil, err
+	}
+	s.title, s.about = commitText(h.Message, p.Manifest, sum)
+	s.receipt = Receipt{Status: h.status(s.state, s.changes), Store: "hub", Digest: sum, Files: len(files)}
+	for _, c := range files {
+		s.receipt.Bytes += c.Size
+	}
+	if s.changes.none() {
+		return s, nil
+	}
+	return s, s.upload(ctx)
+}
+
+// create makes the repository, closed from the beginning as far as it shall be.
+func (s *stagedHub) create(ctx context.Context) error {
+	made, err := s.api.create(ctx, s.h.Private)
+	if err != nil {
+		return err
+	}
+	if s.state, err = s.h.state(ctx, s.api); err != nil {
+		return err
+	}
+	if !s.state.exists {
+		return errors.New("the name is taken by a repository that the token may not see")
+	}
+	s.created = made
+	if made && s.h.Gated != "" {
+		return s.api.gate(ctx, s.h.Gated)
+	}
+	return nil
+}
+
+// commitText is what the history of the repository says.
+func commitText(title string, m *manifest.Manifest, sum manifest.Digest) (string, string) {
+	about := "Package " + m.Name + " " + string(sum) + "\n"
+	if m.Source.Repo != "" {
+		about += "Made from " + m.Source.Repo + "@" + m.Source.Revision + "\n"
+	}
+	about += "By " + m.Tool.Name + " " + m.Tool.Version + "\n"
+	return cmp.Or(title, "Publish "+m.Name+" "+sum.Hex()[:12]), about
+}
+
+// upload brings to storage what belongs there, and reads the rest once, so that Commit cannot fail on it.
+func (s *stagedHub) upload(ctx context.Context) error {
+	revision := s.h.branch()
+	if !s.state.branched {
+		revision = mainBranch
+	}
+	var err error
+	if s.lfs, err = s.api.preupload(ctx, revision, s.changes.send); err != nil {
+		return err
+	}
+	var large []cargo
+	var names []string
+	var inline int64
+	for _, c := range s.changes.send {
+		if s.lfs[c.Name] {
+			large, names = append(large, c), append(names, c.Name)
+			continue
+		}
+		if inline += c.Size; inline > maxInline {
+			return fmt.Errorf("the hub wants more than %d bytes kept in git: %w", maxInline, tensor.ErrUnsupported)
+		}
+		b, err := c.read()
+		if err != nil {
+			return err
+		}
+		if c.Name == cardFile {
+			if err := s.api.checkCard(ctx, b); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.attributes(ctx, names); err != nil {
+		return err
+	}
+	l := &lfs{http: s.api.http, o: s.api.o, batch: func(ctx context.Context, objects []cargo) (map[string]*lfsUpload, error) {
+		return s.api.batch(ctx, s.h.branch(), objects)
+	}}
+	err = l.send(ctx, large)
+	s.receipt.Uploaded = l.sent.Load()
+	return err
+}
+
+// attributes adds to .gitattributes what the large files need.
+func (s *stagedHub) attributes(ctx context.Context, large []string) error {
+	var have []byte
+	if f, ok := s.state.files[attributesFile]; ok {
+		var err error
+		if have, err = s.api.file(ctx, s.state.commit, attributesFile, f, maxSmallFile); err != nil {
+			return err
+		}
+	}
+	if more := withAttributes(have, large); more != nil {
+		s.changes.send = append(s.changes.send, loaded(attributesFile, more))
+	}
+	return nil
+}
+
+// Commit implements Staged.
+func (s *stagedHub) Commit(ctx context.Context) (Receipt, error) {
+	if !s.committed {
+		if err := s.commit(ctx); err != nil {
+			return Receipt{}, fmt.Errorf("%s: %w", s.h.Repo, err)
+		}
+		s.committed = true
+	}
+	return s.receipt, nil
+}
+
+func (s *stagedHub) commit(ctx context.Context) error {
+	if s.h.Gated != "" && s.h.Gated != s.state.gated && !s.created {
+		if err := s.api.gate(ctx, s.h.Gated); err != nil {
+			return err
+		}
+	}
+	if !s.state.branched && s.h.branch() != mainBranch {
+		made, err := s.api.branch(ctx, s.h.branch(), s.state.commit)
+		if err != nil {
+			return err
+		}
+		s.branched, s.state.branched = made, true
+	}
+	if !s.changes.none() && s.done == "" {
+		if err := s.send(ctx); err != nil {
+			return err
+		}
+	}
+	at := cmp.Or(s.done, s.state.commit)
+	if err := s.tag(ctx, at); err != nil {
+		return err
+	}
+	s.receipt.Ref = "hf://" + s.h.Repo + "@" + at
+	s.receipt.URL = s.api.at(append(strings.Split(s.h.Repo, "/"), "tree", at)...).String()
+	return nil
+}
+
+// send makes the commit.
+func (s *stagedHub) send(ctx context.Context) (err error) {
+	ops := []operation{opHeader(s.title, s.about, s.state.commit)}
+	var inline int64
+	for _, c := range s.changes.send {
+		if s.lfs[c.Name] {
+			ops = append(ops, opLFS(c.Name, c.SHA256, c.Size))
+			continue
+		}
+		b, err := c.read()
+		if err != nil {
+			return err
+		}
+		ops = append(ops, opFile(c.Name, b))
+		inline += c.Size
+	}
+	for _, name := range s.changes.remove {
+		ops = append(ops, opDelete(name))
+	}
+	s.done, err = s.apply(ctx, s.state.commit, ops, s.shows)
+	if err == nil {
+		s.receipt.Uploaded += inline
+	}
+	return err
+}
+
+// tag names the commit, unless it has the name.
+func (s *stagedHub) tag(ctx context.Context, at string) error {
+	if s.h.Tag == "" || s.state.tagged != "" || s.tagged {
+		return nil
+	}
+	made, err := s.api.tag(ctx, s.h.Tag, at, s.title)
+	if err != nil {
+		return fmt.Errorf("commit %s is shown, without the tag %s: %w", at, s.h.Tag, err)
+	}
+	s.tagged = made
+	if made {
+		return nil
+	}
+	_, tags, err := s.api.refs(ctx)
+	if err != nil {
+		return err
+	}
+	if got := tags[s.h.Tag]; got != at {
+		return fmt.Errorf("commit %s is shown; somebody else has put the tag %s at commit %s", at, s.h.Tag, got)
+	}
+	return nil
+}
+
+// apply commits on top of parent, exactly once: when an answer is lost, the branch is looked at, and shown tells
+// whether it holds what was to be committed.
+func (s *stagedHub) apply(ctx context.Context, parent string, ops []operation, shown func(map[string]hubFile) bool) (id string, err error) {
+	err = transfer.Retry(ctx, "commit", slow(s.api.o), func(ctx context.Context, _ func()) (bool, error) {
+		var err error
+		id, err = s.api.commit(ctx, s.h.branch(), ops)
+		again := (*transfer.Retryable)(nil)
+		if err == nil || !errors.As(err, &again) && status(err) != http.StatusPreconditionFailed && !errors.Is(err, tensor.ErrCorrupt) {
+			return false, err
+		}
+		now, ierr := s.api.info(ctx, s.h.branch())
+		if ierr != nil && !noRevision(ierr) {
+			return false, fmt.Errorf("it is not known whether the commit was made: %w", errors.Join(err, ierr))
+		}
+		if now.commit == parent {
+			return false, err
+		}
+		files, terr := s.api.tree(ctx, now.commit)
+		if terr != nil {
+			return false, fmt.Errorf("it is not known whether the commit was made: %w", errors.Join(err, terr))
+		}
+		if !shown(files) {
+			return false, fmt.Errorf("somebody else has committed %s on top of %s meanwhile, nothing of ours is shown; publish again: %w", now.commit, parent, errConflict)
+		}
+		id = now.commit
+		return false, nil
+	})
+	return id, err
+}
+
+// errConflict is a place that somebody else has changed between Stage and Commit.
+var errConflict = errors.New("the place has changed")
+
+// shows reports whether a listing has all that Commit sends and nothing that it removes.
+func (s *stagedHub) shows(files map[string]hubFile) bool {
+	for _, c := range s.changes.send {
+		if c.Name == attributesFile {
+			continue // the hub adds lines of its own
+		}
+		f, ok := files[c.Name]
+		if !ok || f.size != c.Size || s.lfs[c.Name] && f.sha256 != c.SHA256 {
+			return false
+		}
+		if !s.lfs[c.Name] {
+			if name, err := c.gitName(context.Background()); err != nil || name != f.git {
+				return false
+			}
+		}
+	}
+	return !slices.ContainsFunc(s.changes.remove, func(name string) bool { _, there := files[name]; return there })
+}
+
+// Revert implements Staged: a further commit that restores what was there. The history keeps both.
+func (s *stagedHub) Revert(ctx context.Context) error {
+	if err := s.revert(ctx); err != nil {
+		return fmt.Errorf("%s: %w", s.h.Repo, err)
+	}
+	return nil
+}
+
+func (s *stagedHub) revert(ctx context.Context) error {
+	if s.tagged {
+		if err := s.api.remove(ctx, "tag", s.h.Tag); err != nil {
+			return fmt.Errorf("the package stays visible at the tag %s: %w", s.h.Tag, err)
+		}
+		s.tagged = false
+	}
+	switch {
+	case s.branched:
+		if err := s.api.remove(ctx, "branch", s.h.branch()); err != nil {
+			return fmt.Errorf("the package stays visible in the branch %s: %w", s.h.branch(), err)
+		}
+		s.branched = false
+	case s.done != "":
+		if err := s.restore(ctx); err != nil {
+			return fmt.Errorf("the package stays visible as commit %s: %w", s.done, err)
+		}
+	}
+	s.done, s.committed = "", false
+	if s.created {
+		return errors.New("the repository was made by this run and stays, without the package")
+	}
+	return nil
+}
+
+// restore commits the previous files on top of ours.
+func (s *stagedHub) restore(ctx context.Context) error {
+	ops := []operation{opHeader("Revert \""+s.title+"\"", "The package could not be published everywhere.\n", s.done)}
+	put := func(name string) error {
+		f := s.state.files[name]
+		if f.sha256 != "" {
+			ops = append(ops, opLFS(name, f.sha256, f.size))
+			return nil
+		}
+		b, err := s.api.file(ctx, s.state.commit, name, f, maxSmallFile)
+		if err == nil {
+			ops = append(ops, opFile(name, b))
+		}
+		return err
+	}
+	for _, c := range s.changes.send {
+		if _, was := s.state.files[c.Name]; !was {
+			ops = append(ops, opDelete(c.Name))
+		} else if err := put(c.Name); err != nil {
+			return err
+		}
+	}
+	for _, name := range s.changes.remove {
+		if err := put(name); err != nil {
+			return err
+		}
+	}
+	_, err := s.apply(ctx, s.done, ops, func(files map[string]hubFile) bool {
+		for name, f := range s.state.files {
+			if files[name] != f && name != attributesFile {
+				return false
+			}
+		}
+		return len(files) <= len(s.state.files)+1
+	})
+	return err
+}
+
+// Close implements Staged. What is in storage stays there for the next Stage; the hub removes it in its own time.
+func (s *stagedHub) Close() error { return s.root.Close() }

@@ -1,0 +1,180 @@
+package publish
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/publish/manifest"
+)
+
+const (
+	masterBranch = "master"
+	// modelScopeFile is what ModelScope puts into repositories beside the card.
+	modelScopeFile = "configuration.json"
+)
+
+// ModelScope publishes to a repository of modelscope.cn.
+//
+// It works as [Hub] does, with what the service offers: a commit cannot name the state it is made on, so another one
+// between the last look and ours is not noticed; it is all files in one request, then looked at again. Branches cannot
+// be made. What of this is known and what is believed is said at modelScopeAPI.
+type ModelScope struct {
+	// Repo is "org/name".
+	Repo string
+	// Private makes a new repository private. One that is public already is an error then.
+	Private bool
+	// Branch is where the commit goes; empty is "master". It must be there.
+	Branch string
+	// Tag names the commit; may be empty. A tag is never moved.
+	Tag string
+	// Endpoint must be that of the environment, whose token is used; empty accepts any.
+	Endpoint string
+	// Message is the title of the commit; empty names the package.
+	Message string
+	// Options say where ModelScope is and who we are; nil is hub.ModelScopeFromEnv.
+	Options *hub.Options
+	// Transfer says how patient requests are.
+	Transfer transfer.Options
+}
+
+// String names the repository, and the branch if it is not the usual one.
+func (m ModelScope) String() string {
+	if m.branch() != masterBranch {
+		return "modelscope " + m.Repo + "@" + m.branch()
+	}
+	return "modelscope " + m.Repo
+}
+
+// Public reports whether everybody may read the repository.
+func (m ModelScope) Public() bool { return !m.Private }
+
+func (m ModelScope) branch() string { return cmp.Or(m.Branch, masterBranch) }
+
+// check refuses options that ModelScope does not understand.
+func (m ModelScope) check() error { return Hub{Repo: m.Repo, Branch: m.Branch, Tag: m.Tag}.check() }
+
+func (m ModelScope) connect() (*modelScopeAPI, error) {
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	var o hub.Options
+	if m.Options != nil {
+		o = *m.Options
+	} else {
+		var err error
+		if o, err = hub.ModelScopeFromEnv(); err != nil {
+			return nil, err
+		}
+	}
+	if want := strings.TrimRight(m.Endpoint, "/"); want != "" && want != strings.TrimRight(o.Endpoint, "/") {
+		return nil, fmt.Errorf("the endpoint is not %s, for which the token is: set MODELSCOPE_ENDPOINT", o.Endpoint)
+	}
+	return newModelScopeAPI(o, m.Repo, m.Transfer)
+}
+
+// modelScopeState is what a repository holds.
+type modelScopeState struct {
+	modelScopeFiles
+	exists bool
+	tagged string
+	old    *manifest.Manifest
+}
+
+func (m ModelScope) state(ctx context.Context, api *modelScopeAPI) (s modelScopeState, err error) {
+	visibility, err := api.visibility(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return s, err
+	}
+	if m.Private && visibility == modelScopePublic {
+		return s, errors.New("exists and is public; make it private, or take `private: true` away")
+	}
+	branches, tags, err := api.refs(ctx)
+	if err != nil {
+		return s, err
+	}
+	if _, ok := branches[m.branch()]; !ok && m.branch() != masterBranch {
+		return s, fmt.Errorf("has no branch %s, and ModelScope makes none on request: make it first: %w", m.branch(), fs.ErrNotExist)
+	}
+	if s.modelScopeFiles, err = api.list(ctx, m.branch()); err != nil {
+		return s, err
+	}
+	s.exists, s.tagged = true, tags[m.Tag]
+	if _, there := tags[m.Tag]; there && s.tagged == "" {
+		s.tagged = "another commit"
+	}
+	// What ModelScope puts there itself is neither ours nor in the way.
+	delete(s.files, modelScopeFile)
+	s.old, err = oldPackage(s.files, func(name string, f hubFile) ([]byte, error) {
+		return api.read(ctx, m.branch(), name, f, maxManifest)
+	})
+	return s, err
+}
+
+func (m ModelScope) status(s modelScopeState, c changes) Status {
+	switch {
+	case !s.exists:
+		return Published
+	case c.none():
+		return Unchanged
+	case s.old != nil:
+		return Replaced
+	}
+	return Published
+}
+
+func (m ModelScope) tagFree(s modelScopeState, c changes) error {
+	if s.tagged == "" || c.none() && s.tagged == s.commit {
+		return nil
+	}
+	return fmt.Errorf("the tag %s is at %s and is not moved; choose another", m.Tag, s.tagged)
+}
+
+// Diff compares the repository with the package.
+func (m ModelScope) Diff(ctx context.Context, p Package) (d Diff, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", m.Repo, err)
+		}
+	}()
+	api, err := m.connect()
+	if err != nil {
+		return Diff{}, err
+	}
+	files, _, root, err := cargoOf(p)
+	if err != nil {
+		return Diff{}, err
+	}
+	defer root.Close()
+	s, err := m.state(ctx, api)
+	if err != nil {
+		return Diff{}, err
+	}
+	c, err := compare(ctx, files, s.files)
+	if err == nil {
+		err = m.tagFree(s, c)
+	}
+	if err != nil {
+		return Diff{}, err
+	}
+	like := Hub{Repo: m.Repo, Private: m.Private, Tag: m.Tag}
+	return Diff{Status: m.status(s, c), Add: c.add, Change: c.change, Remove: c.remove, Keep: c.keep, Upload: c.upload,
+		Creates: like.creates(hubState{exists: s.exists, tagged: s.tagged})}, nil
+}
+
+// Stage implements Store.
+func (m ModelScope) Stage(ctx context.Context, p Package) (Staged, error) {
+	s, err := m.stage(ctx, p)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.Repo, err)
+	}
+	return s, nil
+}

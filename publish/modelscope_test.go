@@ -1,0 +1,206 @@
+package publish
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/llmexport/llmexport/internal/fakehub"
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// modelScope is the target on the same hub, by its other protocol.
+func (h *hubTest) modelScope(o ...func(*ModelScope)) ModelScope {
+	m := ModelScope{Repo: testRepo, Options: &hub.Options{Endpoint: h.url, Token: fakehub.Token},
+		Transfer: transfer.Options{Pause: time.Millisecond, Stall: 5 * time.Second}}
+	for _, f := range o {
+		f(&m)
+	}
+	return m
+}
+
+// modelScopePackage has weights that are large enough for LFS storage.
+func modelScopePackage(t testing.TB, seed uint64) Package {
+	t.Helper()
+	p := hubPackage(t, seed)
+	large := make([]byte, modelScopeLarge+1)
+	large[seed] = 1
+	write(t, filepath.Join(p.Dir, "llm.mnn.weight"), string(large))
+	for i, f := range p.Manifest.Files {
+		if f.Name == "llm.mnn.weight" {
+			p.Manifest.Files[i] = loaded(f.Name, large).File
+		}
+	}
+	return p
+}
+
+func TestModelScope(t *testing.T) {
+	h := newHubTest(t)
+	p := modelScopePackage(t, 1)
+	s := h.modelScope(func(m *ModelScope) { m.Private, m.Tag = true, "v1" })
+	d, err := s.Diff(h.ctx, p)
+	if err != nil || d.Status != Published || d.Creates != "private repository tester/tiny, tag v1" || len(d.Add) != 7 {
+		t.Errorf("diff %+v, %v", d, err)
+	}
+	r := h.publish(t, s, p)
+	h.wantRepo(t, "main", p)
+	repo := h.Repo(testRepo)
+	head := repo.Head("main")
+	_, sum, err := p.Manifest.Seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Receipt{Status: Published, Store: "modelscope", Ref: "ms://tester/tiny@" + head, URL: h.url + "/models/tester/tiny",
+		Digest: sum, Files: 7, Bytes: d.Upload, Uploaded: d.Upload}
+	if diff := cmp.Diff(want, r); diff != "" {
+		t.Errorf("receipt (-want +got):\n%s", diff)
+	}
+	if private, _ := repo.Settings(); !private || repo.Head("v1") != head {
+		t.Errorf("private %v, tag at %s", private, repo.Head("v1"))
+	}
+	h.ResetStats()
+	if again := h.publish(t, s, p); again.Status != Unchanged || again.Ref != r.Ref || h.Stats().Commits+h.Stats().LFSUploads > 0 {
+		t.Errorf("again: %+v", again)
+	}
+	q := modelScopePackage(t, 2)
+	if err := os.Remove(filepath.Join(q.Dir, "config.json")); err != nil {
+		t.Fatal(err)
+	}
+	q.Manifest.Files = slices.DeleteFunc(q.Manifest.Files, func(f manifest.File) bool { return f.Name == "config.json" })
+	s.Tag = ""
+	staged, err := s.Stage(h.ctx, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.wantRepo(t, "main", p)
+	if r, err = staged.Commit(h.ctx); err != nil || r.Status != Replaced {
+		t.Errorf("%+v, %v", r, err)
+	}
+	h.wantRepo(t, "main", q)
+	if err := errors.Join(staged.Revert(h.ctx), staged.Close()); err != nil {
+		t.Error(err)
+	}
+	h.wantRepo(t, "main", p)
+
+	o := hub.Options{Endpoint: h.url, Token: fakehub.Token}
+	for _, ref := range []string{"tester/tiny", "tester/tiny@" + head, "tester/tiny@v1"} {
+		origin, err := openModelScopeAt(h.ctx, ref, o, transfer.Options{Pause: time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantOrigin(t, origin, p)
+	}
+	o.Token = ""
+	if _, err := openModelScopeAt(h.ctx, "tester/tiny", o, transfer.Options{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("private: %v", err)
+	}
+}
+
+func TestModelScopeFaults(t *testing.T) {
+	type rule = fakehub.Rule
+	tests := map[string]struct {
+		rule rule
+		err  string // empty: it succeeds in spite of it
+	}{
+		"cut":             {rule{Fault: fakehub.CutRequest, Path: "/open/*", After: 10_000, Times: 3}, ""},
+		"500":             {rule{Fault: fakehub.Status, Status: 500, Path: "/open/*", Times: 2}, ""},
+		"answer lost":     {rule{Fault: fakehub.Lost, Path: "/open/*", Times: 1}, ""},
+		"ran out":         {rule{Fault: fakehub.Expired, Path: "/open/*", Times: 1}, ""},
+		"429":             {rule{Fault: fakehub.Status, Status: 429, RetryAfter: "0", Times: 4, Skip: 2}, ""},
+		"commit lost":     {rule{Fault: fakehub.Lost, Path: "*/commit/master", Times: 1}, ""},
+		"commit 502":      {rule{Fault: fakehub.Status, Status: 502, Path: "*/commit/master", Times: 2}, ""},
+		"commit refused":  {rule{Fault: fakehub.Status, Status: 400, Path: "*/commit/master"}, "400"},
+		"create lost":     {rule{Fault: fakehub.Lost, Path: "/api/v1/models", Times: 1}, ""},
+		"not ours":        {rule{Fault: fakehub.Status, Status: 403, Path: "/api/v1/models"}, "no right"},
+		"storage is down": {rule{Fault: fakehub.Status, Status: 500, Path: "/open/*"}, "5 tries failed"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHubTest(t)
+			p := modelScopePackage(t, 1)
+			h.Fault(tc.rule)
+			_, err := To(h.ctx, h.modelScope(), p)
+			secrets(t, err)
+			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
+				t.Fatalf("got %v, want %q", err, tc.err)
+			}
+			if h.Met()[0] == 0 {
+				t.Error("the fault was not met")
+			}
+			h.ClearFaults()
+			h.publish(t, h.modelScope(), p)
+			h.wantRepo(t, "main", p)
+			if n := len(h.Repo(testRepo).History("main")); n != 2 {
+				t.Errorf("%d commits, want the first and ours", n)
+			}
+		})
+	}
+}
+
+func TestModelScopeRefuses(t *testing.T) {
+	p := modelScopePackage(t, 1)
+	for name, tc := range map[string]struct {
+		prepare func(h *hubTest)
+		option  func(m *ModelScope)
+		err     string
+	}{
+		"foreign files": {func(h *hubTest) {
+			h.Repo(testRepo).Commit("main", map[string][]byte{"notes.txt": {1}, "configuration.json": {2}})
+		}, nil, `holds 1 files that no package of ours lists, "notes.txt" first`},
+		"public":      {func(h *hubTest) { h.Repo(testRepo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(m *ModelScope) { m.Private = true }, "exists and is public"},
+		"no branch":   {func(h *hubTest) { h.Repo(testRepo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(m *ModelScope) { m.Branch = "b" }, "has no branch b"},
+		"no token":    {nil, func(m *ModelScope) { m.Options.Token = "" }, "set MODELSCOPE_API_TOKEN"},
+		"wrong token": {nil, func(m *ModelScope) { m.Options.Token = "x" }, "the token is not valid"},
+		"endpoint":    {nil, func(m *ModelScope) { m.Endpoint = "https://evil.example" }, "set MODELSCOPE_ENDPOINT"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHubTest(t)
+			if tc.prepare != nil {
+				tc.prepare(h)
+			}
+			s := h.modelScope()
+			if tc.option != nil {
+				tc.option(&s)
+			}
+			_, err := s.Stage(h.ctx, p)
+			if err == nil || !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("got %v, want %q", err, tc.err)
+			}
+			secrets(t, err)
+		})
+	}
+	// Somebody else commits between Stage and Commit.
+	h := newHubTest(t)
+	h.publish(t, h.modelScope(), p)
+	staged, err := h.modelScope().Stage(h.ctx, modelScopePackage(t, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Repo(testRepo).Commit("main", map[string][]byte{"config.json": []byte("theirs")})
+	if _, err := staged.Commit(h.ctx); !errors.Is(err, errConflict) {
+		t.Errorf("got %v", err)
+	}
+	staged.Close()
+	// A file that is not what the manifest says.
+	bad := modelScopePackage(t, 3)
+	b, err := os.ReadFile(filepath.Join(bad.Dir, "llm.mnn.weight"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)-1] ^= 1
+	write(t, filepath.Join(bad.Dir, "llm.mnn.weight"), string(b))
+	if _, err := To(h.ctx, h.modelScope(func(m *ModelScope) { m.Repo = "tester/other" }), bad); !errors.Is(err, tensor.ErrCorrupt) {
+		t.Errorf("damaged: %v", err)
+	}
+}

@@ -1,0 +1,73 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// modelScopeOrigin is a package at a commit of a ModelScope repository.
+type modelScopeOrigin struct {
+	api    *modelScopeAPI
+	commit string
+}
+
+// openModelScope implements the scheme ms: "org/name" or "org/name@revision".
+func openModelScope(ctx context.Context, rest string, po PullOptions) (Origin, error) {
+	o, err := hub.ModelScopeFromEnv()
+	if err != nil {
+		return nil, err
+	}
+	o.Client, o.UserAgent = po.HTTP, po.UserAgent
+	return openModelScopeAt(ctx, rest, o, po.Transfer)
+}
+
+func openModelScopeAt(ctx context.Context, rest string, o hub.Options, t transfer.Options) (Origin, error) {
+	repo, revision, err := splitRevision(rest, masterBranch)
+	if err != nil {
+		return nil, err
+	}
+	api, err := newModelScopeAPI(o, repo, t)
+	if err != nil {
+		return nil, err
+	}
+	if gitID.MatchString(revision) {
+		return modelScopeOrigin{api, revision}, nil
+	}
+	l, err := api.list(ctx, revision)
+	if err != nil {
+		return nil, fmt.Errorf("%s@%s: %w", repo, revision, err)
+	}
+	if !l.named && l.commit != "" {
+		// The commit of the newest file stands for the revision if it holds the same.
+		at, err := api.list(ctx, l.commit)
+		if err != nil || !sameFiles(at.files, l.files) {
+			l.commit = ""
+		}
+	}
+	if l.commit == "" {
+		return nil, fmt.Errorf("%s: ModelScope does not say which commit %s is: name a commit: %w", repo, revision, tensor.ErrUnsupported)
+	}
+	return modelScopeOrigin{api, l.commit}, nil
+}
+
+// String implements Origin.
+func (o modelScopeOrigin) String() string { return "ms://" + o.api.repo + "@" + o.commit }
+
+// Manifest implements Origin.
+func (o modelScopeOrigin) Manifest(ctx context.Context) ([]byte, error) {
+	b, err := o.api.get(ctx, o.api.file(o.commit, manifest.FileName), maxManifest)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", o, manifest.FileName, err)
+	}
+	return b, nil
+}
+
+// Range implements Origin.
+func (o modelScopeOrigin) Range(f manifest.File) transfer.Range {
+	return o.api.http.Range(o.api.file(o.commit, f.Name), f.Size)
+}

@@ -1,0 +1,118 @@
+package publish
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// maxModelScopeFiles is where ModelScope ends its list of files without saying so.
+const maxModelScopeFiles = 3000
+
+// modelScopeCodes are what ModelScope answers to a name that is taken, on its two sites.
+var modelScopeCodes = map[int64]bool{10010101001: true, 10010202004: true}
+
+// parseModelScope takes the envelope off an answer: its Data, or an error. ModelScope refuses some requests with status
+// 200; without a Code of its own the status counts.
+func parseModelScope(status int, b []byte) (json.RawMessage, error) {
+	var a struct {
+		Code    int64
+		Success *bool
+		Message string
+		Data    json.RawMessage
+	}
+	err := json.Unmarshal(b, &a)
+	switch {
+	case status/100 != 2 || err == nil && (a.Success != nil && !*a.Success || a.Code >= 400):
+		if modelScopeCodes[a.Code] {
+			status = http.StatusConflict
+		} else if status/100 == 2 {
+			status = http.StatusBadRequest
+			if a.Code >= 400 && a.Code < 600 {
+				status = int(a.Code)
+			}
+		}
+		return nil, &hub.StatusError{Status: status, Message: printable(a.Message), Hint: modelScopeHint(status)}
+	case err != nil:
+		return nil, corruptAnswer("the repository", err)
+	}
+	return a.Data, nil
+}
+
+func modelScopeHint(status int) string {
+	switch status {
+	case http.StatusUnauthorized:
+		return "the token is not valid, or none is set: set MODELSCOPE_API_TOKEN"
+	case http.StatusForbidden:
+		return "the token's account has no right to do this"
+	case http.StatusNotFound:
+		return "there is no such repository, branch or file, or the token's account may not see it"
+	}
+	return ""
+}
+
+// modelScopeFiles are the files of one revision.
+type modelScopeFiles struct {
+	// commit stands for the revision: the one that ModelScope names, or else the one that changed the newest file.
+	commit string
+	named  bool
+	files  map[string]hubFile
+	inGit  map[string]bool // which have their content in git
+}
+
+// parseModelScopeFiles reads the Data of a listing. The names are compared, and never become paths of this machine.
+func parseModelScopeFiles(data []byte) (modelScopeFiles, error) {
+	var a struct {
+		Files []struct {
+			Path, Type, Sha256, Revision string
+			Size                         int64
+			IsLFS                        bool
+			CommittedDate                int64 // seconds
+		}
+		LatestCommitter struct{ Id string }
+	}
+	if err := json.Unmarshal(data, &a); err != nil {
+		return modelScopeFiles{}, corruptAnswer("the files", err)
+	}
+	if len(a.Files) >= maxModelScopeFiles {
+		return modelScopeFiles{}, fmt.Errorf("ModelScope lists only the first %d files of a repository, and this one has as many: %w", maxModelScopeFiles, tensor.ErrUnsupported)
+	}
+	l := modelScopeFiles{files: map[string]hubFile{}, inGit: map[string]bool{}}
+	newest := int64(-1)
+	for _, f := range a.Files {
+		if gitID.MatchString(f.Revision) && f.CommittedDate > newest {
+			l.commit, newest = f.Revision, f.CommittedDate
+		}
+		if f.Type == "tree" {
+			continue
+		}
+		sum := strings.ToLower(f.Sha256)
+		if f.Path == "" || f.Size < 0 || !sha256Hex.MatchString(sum) {
+			return modelScopeFiles{}, fmt.Errorf("ModelScope lists %.200q with impossible size or digest: %w", f.Path, tensor.ErrCorrupt)
+		}
+		if _, twice := l.files[f.Path]; twice {
+			return modelScopeFiles{}, fmt.Errorf("ModelScope lists %.200q twice: %w", f.Path, tensor.ErrCorrupt)
+		}
+		l.files[f.Path], l.inGit[f.Path] = hubFile{size: f.Size, sha256: sum}, !f.IsLFS
+	}
+	if gitID.MatchString(a.LatestCommitter.Id) {
+		l.commit, l.named = a.LatestCommitter.Id, true
+	}
+	return l, nil
+}
+
+// parseModelScopeBatch reads where large files go: nil for those that are there.
+func parseModelScopeBatch(data []byte, sizes map[string]int64, home *url.URL) (map[string]*lfsUpload, error) {
+	uploads, err := parseBatch(data, sizes, home)
+	for _, u := range uploads {
+		if u != nil && u.chunk > 0 {
+			return nil, fmt.Errorf("ModelScope wants an upload in parts: %w", tensor.ErrUnsupported)
+		}
+	}
+	return uploads, err
+}

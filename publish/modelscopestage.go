@@ -1,0 +1,286 @@
+package publish
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// modelScopeLarge is the size in bytes beyond which ModelScope's library sends a file to LFS storage.
+const modelScopeLarge = 1 << 20
+
+// modelScopeSuffixes are the endings that go to LFS storage at any size.
+var modelScopeSuffixes = []string{".7z", ".arrow", ".bin", ".bz2", ".ckpt", ".ftz", ".gz", ".h5", ".joblib", ".mlmodel", ".model", ".msgpack",
+	".npy", ".npz", ".onnx", ".ot", ".parquet", ".pb", ".pickle", ".pkl", ".pt", ".pth", ".rar", ".safetensors", ".tar", ".tflite", ".tgz",
+	".wasm", ".xz", ".zip", ".zst"}
+
+// stagedModelScope is a package whose large files are in storage.
+type stagedModelScope struct {
+	m       ModelScope
+	api     *modelScopeAPI
+	state   modelScopeState
+	created bool // the repository, by this run
+	changes changes
+	root    *os.Root
+	message string
+	receipt Receipt
+
+	done      string // the commit that Commit made
+	tagged    bool   // Commit made the tag
+	committed bool
+}
+
+func (m ModelScope) stage(ctx context.Context, p Package) (_ *stagedModelScope, err error) {
+	api, err := m.connect()
+	if err != nil {
+		return nil, err
+	}
+	files, sum, root, err := cargoOf(p)
+	if err != nil {
+		return nil, err
+	}
+	s := &stagedModelScope{m: m, api: api, root: root}
+	defer func() {
+		if err != nil {
+			root.Close()
+		}
+	}()
+	if slices.ContainsFunc(files, func(c cargo) bool { return c.Name == attributesFile || c.Name == modelScopeFile }) {
+		return nil, fmt.Errorf("a package with %s or %s cannot be published to ModelScope: %w", attributesFile, modelScopeFile, tensor.ErrUnsupported)
+	}
+	if s.state, err = m.state(ctx, api); err != nil {
+		return nil, err
+	}
+	if !s.state.exists {
+		if s.created, err = api.create(ctx, m.Private, cardLicense(p.Dir)); err != nil {
+			return nil, err
+		}
+		if s.state, err = m.state(ctx, api); err != nil {
+			return nil, err
+		}
+		if !s.state.exists {
+			return nil, errors.New("the name is taken by a repository that the token may not see")
+		}
+	}
+	if s.changes, err = compare(ctx, files, s.state.files); err != nil {
+		return nil, err
+	}
+	if err := m.tagFree(s.state, s.changes); err != nil {
+		return nil, err
+	}
+	title, about := commitText(m.Message, p.Manifest, sum)
+	s.message = title + "\n\n" + about
+	s.receipt = Receipt{Status: m.status(s.state, s.changes), Store: "modelscope", Digest: sum, Files: len(files)}
+	for _, c := range files {
+		s.receipt.Bytes += c.Size
+	}
+	return s, s.upload(ctx)
+}
+
+// cardLicense is the licence that the package's card names, as ModelScope wants to be told for a new repository.
+func cardLicense(dir string) string {
+	b, err := os.ReadFile(filepath.Join(dir, cardFile))
+	if err != nil {
+		return "Other"
+	}
+	fm, err := parseFrontMatter(b)
+	if err != nil {
+		return "Other"
+	}
+	if names, ok := fm.list("license"); ok && len(names) == 1 {
+		return names[0]
+	}
+	return "Other"
+}
+
+// large reports whether a file goes to LFS storage. ModelScope leaves that to its library.
+func (c cargo) large() bool {
+	return c.Size > modelScopeLarge || c.Size > 0 && slices.Contains(modelScopeSuffixes, strings.ToLower(path.Ext(c.Name)))
+}
+
+// upload brings to storage what belongs there, and reads the rest once, so that Commit cannot fail on it.
+func (s *stagedModelScope) upload(ctx context.Context) error {
+	var large []cargo
+	for _, c := range s.changes.send {
+		if c.large() {
+			large = append(large, c)
+		} else if _, err := c.read(); err != nil {
+			return err
+		}
+	}
+	l := &lfs{http: s.api.http, o: s.api.o, batch: s.api.batch, accept: s.api.stored}
+	err := l.send(ctx, large)
+	s.receipt.Uploaded = l.sent.Load()
+	return err
+}
+
+// Commit implements Staged.
+func (s *stagedModelScope) Commit(ctx context.Context) (Receipt, error) {
+	if !s.committed {
+		if err := s.commit(ctx); err != nil {
+			return Receipt{}, fmt.Errorf("%s: %w", s.m.Repo, err)
+		}
+		s.committed = true
+	}
+	return s.receipt, nil
+}
+
+func (s *stagedModelScope) commit(ctx context.Context) (err error) {
+	if !s.changes.none() && s.done == "" {
+		var actions []modelScopeAction
+		var inline int64
+		for _, c := range s.changes.send {
+			if c.large() {
+				actions = append(actions, putLFS(c.Name, c.SHA256, c.Size))
+				continue
+			}
+			b, err := c.read()
+			if err != nil {
+				return err
+			}
+			actions = append(actions, putInGit(c.Name, b))
+			inline += c.Size
+		}
+		for _, name := range s.changes.remove {
+			actions = append(actions, takeAway(name))
+		}
+		if s.done, err = s.apply(ctx, s.state.commit, s.message, actions, s.wanted()); err != nil {
+			return err
+		}
+		s.receipt.Uploaded += inline
+	}
+	at := cmp.Or(s.done, s.state.commit)
+	if s.m.Tag != "" && s.state.tagged == "" && !s.tagged {
+		if err := s.api.tag(ctx, s.m.Tag, at); err != nil {
+			return fmt.Errorf("commit %s is shown, without the tag %s: %w", at, s.m.Tag, err)
+		}
+		s.tagged = true
+	}
+	s.receipt.Ref = "ms://" + s.m.Repo + "@" + at
+	s.receipt.URL = s.api.http.Home.JoinPath("models", s.m.Repo).String()
+	return nil
+}
+
+// wanted is what the repository holds after the commit.
+func (s *stagedModelScope) wanted() map[string]hubFile {
+	files := map[string]hubFile{}
+	for name, f := range s.state.files {
+		if !slices.Contains(s.changes.remove, name) {
+			files[name] = f
+		}
+	}
+	for _, c := range s.changes.send {
+		files[c.Name] = hubFile{size: c.Size, sha256: c.SHA256}
+	}
+	return files
+}
+
+// apply commits, if the branch is still at parent, and looks whether the branch then holds what it should: that is so
+// also when the answer to an earlier try was lost.
+func (s *stagedModelScope) apply(ctx context.Context, parent, message string, actions []modelScopeAction, want map[string]hubFile) (id string, err error) {
+	err = transfer.Retry(ctx, "commit", slow(s.api.o), func(ctx context.Context, _ func()) (bool, error) {
+		now, err := s.api.list(ctx, s.m.branch())
+		if err != nil {
+			return false, err
+		}
+		if now.commit != parent {
+			if id = now.commit; sameFiles(now.files, want) {
+				return false, nil
+			}
+			return false, fmt.Errorf("somebody else has committed %s on top of %s meanwhile, nothing of ours is shown; publish again: %w", now.commit, parent, errConflict)
+		}
+		if err := s.api.commit(ctx, s.m.branch(), message, actions); err != nil {
+			return false, err
+		}
+		if now, err = s.api.list(ctx, s.m.branch()); err != nil {
+			return false, fmt.Errorf("the commit was made and cannot be looked at: %w", err)
+		}
+		if id = now.commit; !sameFiles(now.files, want) {
+			return false, fmt.Errorf("after the commit the branch %s at %s does not hold what was committed: %w", s.m.branch(), id, tensor.ErrCorrupt)
+		}
+		return false, nil
+	})
+	return id, err
+}
+
+// sameFiles compares a listing with what it should be, without the files that the service changes itself.
+func sameFiles(files, want map[string]hubFile) bool {
+	for name, f := range want {
+		if files[name] != f && name != attributesFile {
+			return false
+		}
+	}
+	return len(foreign(files, func(name string) bool {
+		_, ok := want[name]
+		return ok || name == attributesFile || name == modelScopeFile
+	})) == 0
+}
+
+// Revert implements Staged: a further commit that restores what was there. A tag that Commit made stays, for ModelScope
+// offers no way to take one away.
+func (s *stagedModelScope) Revert(ctx context.Context) error {
+	if err := s.revert(ctx); err != nil {
+		return fmt.Errorf("%s: %w", s.m.Repo, err)
+	}
+	return nil
+}
+
+func (s *stagedModelScope) revert(ctx context.Context) error {
+	var errs []error
+	if s.done != "" {
+		if err := s.restore(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("the package stays visible as commit %s: %w", s.done, err))
+		} else {
+			s.done, s.committed = "", false
+		}
+	}
+	if s.tagged {
+		errs = append(errs, fmt.Errorf("the package stays visible at the tag %s; take it away in the browser", s.m.Tag))
+	}
+	if s.created {
+		errs = append(errs, errors.New("the repository was made by this run and stays"))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *stagedModelScope) restore(ctx context.Context) error {
+	var actions []modelScopeAction
+	put := func(name string) error {
+		f := s.state.files[name]
+		if !s.state.inGit[name] {
+			actions = append(actions, putLFS(name, f.sha256, f.size))
+			return nil
+		}
+		b, err := s.api.read(ctx, s.state.commit, name, f, maxSmallFile)
+		if err == nil {
+			actions = append(actions, putInGit(name, b))
+		}
+		return err
+	}
+	for _, c := range s.changes.send {
+		if _, was := s.state.files[c.Name]; !was {
+			actions = append(actions, takeAway(c.Name))
+		} else if err := put(c.Name); err != nil {
+			return err
+		}
+	}
+	for _, name := range s.changes.remove {
+		if err := put(name); err != nil {
+			return err
+		}
+	}
+	_, err := s.apply(ctx, s.done, "Revert: the package could not be published everywhere", actions, s.state.files)
+	return err
+}
+
+// Close implements Staged.
+func (s *stagedModelScope) Close() error { return s.root.Close() }
