@@ -135,6 +135,9 @@ func (p *proof) Read(b []byte) (int, error) {
 
 // err is what was wrong with the content, or nil.
 func (p *proof) err() error {
+	if p == nil { // nothing was read yet
+		return nil
+	}
 	if bad := p.bad.Load(); bad != nil {
 		return *bad
 	}

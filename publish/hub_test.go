@@ -68,7 +68,7 @@ type hubTest struct {
 func newHubTest(t testing.TB) *hubTest {
 	h := &hubTest{Hub: fakehub.New(fakehub.Options{LFSFrom: 4096, PartSize: testPart, PageSize: 3})}
 	h.url = h.Start(t).URL
-	log := zerolog.New(&h.log)
+	log := zerolog.New(zerolog.SyncWriter(&h.log))
 	h.ctx = log.WithContext(t.Context())
 	t.Cleanup(func() {
 		if h.Leaked() {
@@ -324,8 +324,8 @@ func TestHubFaults(t *testing.T) {
 		"create lost":           {[]rule{{Fault: fakehub.Lost, Path: "/api/repos/create", Times: 1}}, ""},
 		"tag lost":              {[]rule{{Fault: fakehub.Lost, Path: "*/tag/*", Times: 1}}, ""},
 		"tree cut":              {[]rule{{Fault: fakehub.Cut, Path: "*/tree/*", After: 30, Times: 2}}, ""},
-		"redirect loop":         {[]rule{{Fault: fakehub.RedirectLoop, Path: "/uploads/*"}}, "redirect"},
-		"redirected elsewhere":  {[]rule{{Fault: fakehub.Redirect, Path: "*/commit/main", Location: "http://127.0.0.1:1{path}"}}, "127.0.0.1:1"},
+		"redirect loop":         {[]rule{{Fault: fakehub.RedirectLoop, Path: "/uploads/*"}}, "does not say what to send where"},
+		"redirected elsewhere":  {[]rule{{Fault: fakehub.Redirect, Path: "*/commit/main", Location: "http://127.0.0.1:1{path}"}}, "does not say what to send where"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -85,21 +85,19 @@ func (a *hubAPI) get(ctx context.Context, u *url.URL, limit int64) (b []byte, he
 			return false, a.http.Judge(resp)
 		}
 		head = resp.Header
-		b, err = readAnswer(transfer.Watch(resp.Body, touch), limit)
+		b, err = readWatched(resp, limit, touch)
 		return false, err
 	})
 	return b, head, err
 }
 
-func readAnswer(r io.Reader, limit int64) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(r, limit+1))
-	if err != nil {
-		return nil, &transfer.Retryable{Err: transfer.Redact(err)}
-	}
-	if int64(len(b)) > limit {
-		return nil, fmt.Errorf("the answer exceeds %d bytes: %w", limit, tensor.ErrCorrupt)
-	}
-	return b, nil
+// readWatched reads an answer that may be long.
+func readWatched(resp *http.Response, limit int64, touch func()) ([]byte, error) {
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{transfer.Watch(resp.Body, touch), resp.Body}
+	return transfer.ReadAll(resp, limit)
 }
 
 // send sends v as JSON and reads the answer.
@@ -125,7 +123,7 @@ func (a *hubAPI) once(ctx context.Context, method string, u *url.URL, kind strin
 	if resp.StatusCode/100 != 2 {
 		return nil, a.refused(resp)
 	}
-	return readAnswer(resp.Body, maxHubAnswer)
+	return transfer.ReadAll(resp, maxHubAnswer)
 }
 
 func inBody(b []byte) transfer.Body {

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 const (
@@ -139,10 +141,7 @@ func (l *lfs) whole(ctx context.Context, c cargo, u *lfsUpload, f content, slots
 	_, err := l.put(ctx, u.to, u.header, c.Size, slots, func() io.Reader {
 		p = newProof(c.File, f)
 		return p
-	})
-	if p != nil && p.err() != nil {
-		return p.err()
-	}
+	}, func() error { return p.err() })
 	return err
 }
 
@@ -195,13 +194,17 @@ func (l *lfs) inParts(ctx context.Context, c cargo, u *lfsUpload, f content, don
 				}
 				var crc *summed
 				head, err := l.put(gctx, u.parts[i], nil, section(i).Size(), slots, func() io.Reader {
-					crc = &summed{r: section(i)}
+					crc = &summed{name: c.Name, r: section(i)}
 					return crc
-				})
+				}, func() error { return crc.err() })
 				if err != nil {
 					return fmt.Errorf("part %d of %d: %w", i+1, len(u.parts), err)
 				}
-				done.sums[i], done.etags[i] = crc.sum.Load(), head.Get("ETag")
+				etag := head.Get("ETag")
+				if etag == "" {
+					return fmt.Errorf("part %d of %d: storage gives it no ETag: %w", i+1, len(u.parts), tensor.ErrUnsupported)
+				}
+				done.sums[i], done.etags[i] = crc.sum.Load(), etag
 			}
 		})
 	}
@@ -236,20 +239,42 @@ func uploadID(u *url.URL) string { return u.Query().Get("uploadId") }
 
 // summed sums what is read.
 type summed struct {
-	r   io.Reader
-	crc uint32
-	sum atomic.Uint32 // crc, for who does not read
+	name string
+	r    *io.SectionReader
+	n    int64
+	crc  uint32
+	sum  atomic.Uint32 // crc, for who does not read
+	bad  atomic.Pointer[error]
 }
 
 func (s *summed) Read(b []byte) (int, error) {
 	n, err := s.r.Read(b)
 	s.crc = crc32.Update(s.crc, castagnoli, b[:n])
 	s.sum.Store(s.crc)
+	s.n += int64(n)
+	if err == io.EOF && s.n < s.r.Size() {
+		err = errChanged(s.name)
+	}
+	if err != nil && err != io.EOF {
+		s.bad.Store(&err)
+	}
 	return n, err
 }
 
-// put sends n bytes to an address of storage, again where that may help. It gives the head of the answer.
-func (l *lfs) put(ctx context.Context, to *url.URL, header http.Header, n int64, slots chan struct{}, body func() io.Reader) (http.Header, error) {
+// err is what was wrong with reading, or nil.
+func (s *summed) err() error {
+	if s == nil { // nothing was read yet
+		return nil
+	}
+	if bad := s.bad.Load(); bad != nil {
+		return *bad
+	}
+	return nil
+}
+
+// put sends n bytes to an address of storage, again where that may help; bad tells what is wrong with the bytes
+// themselves. It gives the head of the answer.
+func (l *lfs) put(ctx context.Context, to *url.URL, header http.Header, n int64, slots chan struct{}, body func() io.Reader, bad func() error) (http.Header, error) {
 	select {
 	case slots <- struct{}{}:
 		defer func() { <-slots }()
@@ -262,7 +287,7 @@ func (l *lfs) put(ctx context.Context, to *url.URL, header http.Header, n int64,
 			return transfer.Watch(body(), touch), n, nil
 		})
 		if err != nil {
-			return false, err
+			return false, cmp.Or(bad(), err)
 		}
 		defer drain(resp)
 		head = resp.Header

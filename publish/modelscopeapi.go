@@ -71,7 +71,7 @@ func (a *modelScopeAPI) once(ctx context.Context, method string, u *url.URL, v a
 	if transfer.Transient(resp.StatusCode) {
 		return nil, a.http.Judge(resp)
 	}
-	b, err := readAnswer(resp.Body, maxHubAnswer)
+	b, err := transfer.ReadAll(resp, maxHubAnswer)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (a *modelScopeAPI) get(ctx context.Context, u *url.URL, limit int64) (b []b
 		if resp.StatusCode != http.StatusOK {
 			return false, a.http.Judge(resp)
 		}
-		b, err = readAnswer(transfer.Watch(resp.Body, touch), limit)
+		b, err = readWatched(resp, limit, touch)
 		return false, err
 	})
 	return b, err
