@@ -177,14 +177,14 @@ func oldPackage(files map[string]hubFile, read func(string, hubFile) ([]byte, er
 	return old, nil
 }
 
-// changes compares a package with what is there.
-type changes struct {
+// hubChanges compares a package with what is there.
+type hubChanges struct {
 	send                      []cargo
 	add, change, remove, keep []string
 	upload                    int64
 }
 
-func compare(ctx context.Context, files []cargo, there map[string]hubFile) (c changes, err error) {
+func compare(ctx context.Context, files []cargo, there map[string]hubFile) (c hubChanges, err error) {
 	wanted := map[string]bool{attributesFile: true}
 	for _, f := range files {
 		wanted[f.Name] = true
@@ -220,10 +220,10 @@ func compare(ctx context.Context, files []cargo, there map[string]hubFile) (c ch
 	return c, nil
 }
 
-func (c changes) none() bool { return len(c.send) == 0 && len(c.remove) == 0 }
+func (c hubChanges) none() bool { return len(c.send) == 0 && len(c.remove) == 0 }
 
 // status is what committing the changes does.
-func (h Hub) status(s hubState, c changes) Status {
+func (h Hub) status(s hubState, c hubChanges) Status {
 	switch {
 	case !s.branched:
 		return Published
@@ -286,7 +286,7 @@ func (h Hub) creates(s hubState) string {
 }
 
 // tagFree refuses a tag that names something else.
-func (h Hub) tagFree(s hubState, c changes) error {
+func (h Hub) tagFree(s hubState, c hubChanges) error {
 	if s.tagged == "" || c.none() && s.tagged == s.commit {
 		return nil
 	}

@@ -24,7 +24,7 @@ type stagedHub struct {
 	api     *hubAPI
 	state   hubState
 	created bool // the repository, by this run
-	changes changes
+	changes hubChanges
 	lfs     map[string]bool // which of the files that are sent are in storage
 	root    *os.Root
 	title   string

@@ -119,7 +119,7 @@ func (m ModelScope) state(ctx context.Context, api *modelScopeAPI) (s modelScope
 	return s, err
 }
 
-func (m ModelScope) status(s modelScopeState, c changes) Status {
+func (m ModelScope) status(s modelScopeState, c hubChanges) Status {
 	switch {
 	case !s.exists:
 		return Published
@@ -131,7 +131,7 @@ func (m ModelScope) status(s modelScopeState, c changes) Status {
 	return Published
 }
 
-func (m ModelScope) tagFree(s modelScopeState, c changes) error {
+func (m ModelScope) tagFree(s modelScopeState, c hubChanges) error {
 	if s.tagged == "" || c.none() && s.tagged == s.commit {
 		return nil
 	}

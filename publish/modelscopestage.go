@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -29,7 +28,7 @@ type stagedModelScope struct {
 	api     *modelScopeAPI
 	state   modelScopeState
 	created bool // the repository, by this run
-	changes changes
+	changes hubChanges
 	root    *os.Root
 	message string
 	receipt Receipt
@@ -61,7 +60,7 @@ func (m ModelScope) stage(ctx context.Context, p Package) (_ *stagedModelScope, 
 		return nil, err
 	}
 	if !s.state.exists {
-		if s.created, err = api.create(ctx, m.Private, cardLicense(p.Dir)); err != nil {
+		if s.created, err = api.create(ctx, m.Private, cmp.Or(p.Manifest.Source.License, "other")); err != nil {
 			return nil, err
 		}
 		if s.state, err = m.state(ctx, api); err != nil {
@@ -84,22 +83,6 @@ func (m ModelScope) stage(ctx context.Context, p Package) (_ *stagedModelScope, 
 		s.receipt.Bytes += c.Size
 	}
 	return s, s.upload(ctx)
-}
-
-// cardLicense is the licence that the package's card names, as ModelScope wants to be told for a new repository.
-func cardLicense(dir string) string {
-	b, err := os.ReadFile(filepath.Join(dir, cardFile))
-	if err != nil {
-		return "Other"
-	}
-	fm, err := parseFrontMatter(b)
-	if err != nil {
-		return "Other"
-	}
-	if names, ok := fm.list("license"); ok && len(names) == 1 {
-		return names[0]
-	}
-	return "Other"
 }
 
 // large reports whether a file goes to LFS storage. ModelScope leaves that to its library.

@@ -16,15 +16,15 @@ type Target struct {
 	Hub string `json:"hub,omitempty" jsonschema_description:"Repository of Hugging Face, org/name."`
 	// ModelScope is a repository of ModelScope, "org/name".
 	ModelScope string `json:"modelscope,omitempty" jsonschema_description:"Repository of ModelScope, org/name."`
-	// Private makes a new repository private; it never hides one that is public.
-	Private bool `json:"private,omitempty" jsonschema_description:"A new repository is private; one that is public is an error."`
+	// Private says that not everyone may read the place. A new repository is made so; one that is public is an error.
+	Private bool `json:"private,omitempty" jsonschema_description:"Not everyone may read the place."`
 	// Gated is "auto" or "manual".
 	Gated string `json:"gated,omitempty" jsonschema:"enum=auto,enum=manual" jsonschema_description:"Readers accept terms first, and are let in by themselves or by hand."`
 	// Branch and Tag are those of a repository.
 	Branch string `json:"branch,omitempty" jsonschema_description:"Branch that is committed to; main by default, and made from main if there is none."`
 	Tag    string `json:"tag,omitempty" jsonschema_description:"Tag of the commit; one that is there is never moved."`
-	// Endpoint is the address of the service.
-	Endpoint string `json:"endpoint,omitempty" jsonschema_description:"Address of the service, as in the environment: the token goes nowhere else."`
+	// Endpoint is the address of the service. A hub's is the one of the environment: its token goes nowhere else.
+	Endpoint string `json:"endpoint,omitempty" jsonschema_description:"Base URL of the store or hub if it is not the usual one."`
 	// Message is the title of the commit.
 	Message string `json:"message,omitempty" jsonschema_description:"Title of the commit."`
 	// Replace allows another package of ours at the same place to be replaced.
@@ -79,6 +79,7 @@ var publishers = []publisher{
 			t.Hub, t.Branch, _ = strings.Cut(rest, "@")
 			return nil
 		},
+		keeps: true,
 	},
 	{
 		key:     "modelscope",
@@ -94,6 +95,7 @@ var publishers = []publisher{
 			t.ModelScope, t.Branch, _ = strings.Cut(rest, "@")
 			return nil
 		},
+		keeps: true,
 	},
 }
 
