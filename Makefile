@@ -233,8 +233,9 @@ hub-venv: ## install HUB into .venv/hub, unless HUB_PYTHON is set
 	fi
 
 .PHONY: hub
-hub: hub-venv ## hold the fake hub and our cache to the clients huggingface_hub and modelscope_hub (needs Python)
-	go test -tags hub -count=1 $(TESTFLAGS) ./internal/fakehub ./pipeline/hub
+hub: hub-venv ## hold the fake hub to the clients huggingface_hub and modelscope_hub (needs Python)
+	go test -tags hub -count=1 $(TESTFLAGS) ./internal/fakehub
+	go test -tags hub -count=1 -run Libraries $(TESTFLAGS) ./publish
 
 .PHONY: tokenizers-venv
 tokenizers-venv: ## install TOKENIZERS into .venv/tokenizers; download tokenizers of models unless LLMEXPORT_TOKENIZERS names a folder (needs npm and git)

@@ -1,0 +1,84 @@
+//go:build hub
+
+package publish
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/llmexport/llmexport/internal/fakehub"
+	"github.com/llmexport/llmexport/publish/manifest"
+)
+
+// hubPython runs testdata/hub/client.py.
+func hubPython(t *testing.T, h *hubTest, args ...string) {
+	t.Helper()
+	python := os.Getenv("HUB_PYTHON")
+	if python == "" {
+		python = filepath.FromSlash("../.venv/hub/bin/python")
+	}
+	home := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), python, append([]string{"testdata/hub/client.py"}, args...)...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "HF_HOME=" + home, "HF_ENDPOINT=" + h.url, "HF_TOKEN=" + fakehub.Token,
+		"HF_HUB_DISABLE_PROGRESS_BARS=1", "HF_HUB_DISABLE_TELEMETRY=1", "HF_HUB_DISABLE_XET=1",
+		"MODELSCOPE_ENDPOINT=" + h.url, "MODELSCOPE_API_TOKEN=" + fakehub.Token, "MODELSCOPE_CACHE=" + home}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("client.py %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// TestHubLibraries holds what is published to the libraries of the hubs: they download what we published, and we find
+// nothing to do where they uploaded the same package.
+func TestHubLibraries(t *testing.T) {
+	for library, store := range map[string]func(h *hubTest) Store{
+		"huggingface_hub": func(h *hubTest) Store { return h.store() },
+		"modelscope_hub":  func(h *hubTest) Store { return h.modelScope() },
+	} {
+		t.Run(library, func(t *testing.T) {
+			p := modelScopePackage(t, 1)
+			// modelscope_hub sends an empty file of this ending to LFS storage, where there are none.
+			p.Manifest.Files = slices.DeleteFunc(p.Manifest.Files, func(f manifest.File) bool { return f.Size == 0 })
+			if err := os.RemoveAll(filepath.Join(p.Dir, "sub")); err != nil {
+				t.Fatal(err)
+			}
+			b, err := p.Manifest.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(p.Dir, manifest.FileName), string(b))
+
+			h := newHubTest(t)
+			r := h.publish(t, store(h), p)
+			got := t.TempDir()
+			_, revision, _ := strings.Cut(r.Ref, "@")
+			if h.Leaked() {
+				t.Error("the token reached storage")
+			}
+			hubPython(t, h, library, "get", testRepo, got, revision)
+			h.ResetStats() // modelscope_hub sends its token to storage
+			files, want := tree(t, got), tree(t, p.Dir)
+			for name, text := range want {
+				if files[name] != text {
+					t.Errorf("%s differs, of %q", name, slices.Sorted(maps.Keys(files)))
+				}
+			}
+
+			h = newHubTest(t)
+			hubPython(t, h, library, "put", testRepo, p.Dir)
+			h.wantRepo(t, "main", p)
+			h.ResetStats()
+			commits := len(h.Repo(testRepo).History("main"))
+			if r := h.publish(t, store(h), p); r.Status != Unchanged || r.Uploaded > 0 {
+				t.Errorf("%+v", r)
+			}
+			if n := len(h.Repo(testRepo).History("main")); n != commits {
+				t.Errorf("%d commits more", n-commits)
+			}
+		})
+	}
+}
