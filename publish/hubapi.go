@@ -239,7 +239,7 @@ func (a *hubAPI) file(ctx context.Context, commit, name string, f hubFile, limit
 // create makes the repository, and says whether there was none.
 func (a *hubAPI) create(ctx context.Context, private bool) (made bool, err error) {
 	org, name, ok := strings.Cut(a.repo, "/")
-	body := map[string]any{"name": name, "organization": org, "type": "model", "visibility": "public", "private": private}
+	body := map[string]any{"name": name, "organization": org, "type": "model", "visibility": "public"}
 	if !ok {
 		body["name"] = a.repo
 		delete(body, "organization")
@@ -260,6 +260,9 @@ func (a *hubAPI) gate(ctx context.Context, gated string) error {
 // checkCard lets the hub judge the head of README.md, which it otherwise does only when everything is uploaded.
 func (a *hubAPI) checkCard(ctx context.Context, card []byte) error {
 	b, err := a.send(ctx, http.MethodPost, a.at("api", "validate-yaml"), map[string]any{"content": string(card), "repoType": "model"})
+	if status(err) == http.StatusBadRequest {
+		return fmt.Errorf("%s: the hub does not accept its head: %w", cardFile, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -272,7 +275,7 @@ func (a *hubAPI) checkCard(ctx context.Context, card []byte) error {
 		return corruptAnswer("README.md", err)
 	}
 	if len(answer.Errors) > 0 {
-		return fmt.Errorf("README.md: the hub does not accept its head: %s", printable(answer.Errors[0].Message))
+		return fmt.Errorf("%s: the hub does not accept its head: %s", cardFile, printable(answer.Errors[0].Message))
 	}
 	return nil
 }
@@ -308,7 +311,7 @@ func (a *hubAPI) preupload(ctx context.Context, revision string, files []cargo) 
 	return lfs, nil
 }
 
-// batch implements lfs.batch.
+// batch implements lfs.batch for what goes to a branch that is there.
 func (a *hubAPI) batch(ctx context.Context, branch string, objects []cargo) (map[string]*lfsUpload, error) {
 	list, sizes := lfsObjects(objects)
 	body, err := json.Marshal(map[string]any{

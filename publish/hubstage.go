@@ -16,7 +16,7 @@ import (
 )
 
 // maxInline bounds the files that go into a commit's request because the hub keeps them in git, in bytes all together.
-const maxInline = 256 << 20
+const maxInline = 64 << 20
 
 // stagedHub is a package whose large files are in storage.
 type stagedHub struct {
@@ -148,7 +148,7 @@ func (s *stagedHub) upload(ctx context.Context) error {
 		return err
 	}
 	l := &lfs{http: s.api.http, o: s.api.o, batch: func(ctx context.Context, objects []cargo) (map[string]*lfsUpload, error) {
-		return s.api.batch(ctx, s.h.branch(), objects)
+		return s.api.batch(ctx, revision, objects)
 	}}
 	err = l.send(ctx, large)
 	s.receipt.Uploaded = l.sent.Load()

@@ -15,31 +15,31 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// hubPython runs testdata/hub/client.py.
-func hubPython(t *testing.T, h *hubTest, args ...string) {
+// hubPython runs the client of a kind of hub.
+func hubPython(t *testing.T, h *hubTest, kind string, args ...string) {
 	t.Helper()
 	python := os.Getenv("HUB_PYTHON")
 	if python == "" {
 		python = filepath.FromSlash("../.venv/hub/bin/python")
 	}
 	home := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), python, append([]string{"testdata/hub/client.py"}, args...)...)
+	cmd := exec.CommandContext(t.Context(), python, append([]string{filepath.Join("testdata", kind, "client.py")}, args...)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "HF_HOME=" + home, "HF_ENDPOINT=" + h.url, "HF_TOKEN=" + fakehub.Token,
 		"HF_HUB_DISABLE_PROGRESS_BARS=1", "HF_HUB_DISABLE_TELEMETRY=1", "HF_HUB_DISABLE_XET=1",
 		"MODELSCOPE_ENDPOINT=" + h.url, "MODELSCOPE_API_TOKEN=" + fakehub.Token, "MODELSCOPE_CACHE=" + home}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("client.py %s: %v\n%s", strings.Join(args, " "), err, out)
+		t.Fatalf("%s: client.py %s: %v\n%s", kind, strings.Join(args, " "), err, out)
 	}
 }
 
 // TestHubLibraries holds what is published to the libraries of the hubs: they download what we published, and we find
 // nothing to do where they uploaded the same package.
 func TestHubLibraries(t *testing.T) {
-	for library, store := range map[string]func(h *hubTest) Store{
-		"huggingface_hub": func(h *hubTest) Store { return h.store() },
-		"modelscope_hub":  func(h *hubTest) Store { return h.modelScope() },
+	for kind, store := range map[string]func(h *hubTest) Store{
+		"hub":        func(h *hubTest) Store { return h.store() },
+		"modelscope": func(h *hubTest) Store { return h.modelScope() },
 	} {
-		t.Run(library, func(t *testing.T) {
+		t.Run(kind, func(t *testing.T) {
 			p := modelScopePackage(t, 1)
 			// modelscope_hub sends an empty file of this ending to LFS storage, where there are none.
 			p.Manifest.Files = slices.DeleteFunc(p.Manifest.Files, func(f manifest.File) bool { return f.Size == 0 })
@@ -59,7 +59,7 @@ func TestHubLibraries(t *testing.T) {
 			if h.Leaked() {
 				t.Error("the token reached storage")
 			}
-			hubPython(t, h, library, "get", testRepo, got, revision)
+			hubPython(t, h, kind, "get", testRepo, got, revision)
 			h.ResetStats() // modelscope_hub sends its token to storage
 			files, want := tree(t, got), tree(t, p.Dir)
 			for name, text := range want {
@@ -69,7 +69,7 @@ func TestHubLibraries(t *testing.T) {
 			}
 
 			h = newHubTest(t)
-			hubPython(t, h, library, "put", testRepo, p.Dir)
+			hubPython(t, h, kind, "put", testRepo, p.Dir)
 			h.wantRepo(t, "main", p)
 			h.ResetStats()
 			commits := len(h.Repo(testRepo).History("main"))
