@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -26,7 +27,11 @@ func TestHubChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Hub{Repo: testRepo, Options: &hub.Options{Endpoint: endpoint, Token: fakehub.Token}, Transfer: transfer.Options{Pause: time.Millisecond}}
+	o, patient := &hub.Options{Endpoint: endpoint, Token: fakehub.Token}, transfer.Options{Pause: time.Millisecond}
+	var s Store = Hub{Repo: testRepo, Options: o, Transfer: patient}
+	if os.Getenv("LLMEXPORT_TEST_HUB_KIND") == "modelscope" {
+		s = ModelScope{Repo: testRepo, Options: o, Transfer: patient}
+	}
 	if _, err := To(t.Context(), s, p); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +40,12 @@ func TestHubChild(t *testing.T) {
 // TestHubKilled kills publishers at random instants. Readers always find one of the two packages whole, and what was
 // interrupted is finished by the next run, with one commit.
 func TestHubKilled(t *testing.T) {
-	kills := 20
+	t.Run("hub", func(t *testing.T) { killPublishers(t, "hub", hubPackage) })
+	t.Run("modelscope", func(t *testing.T) { killPublishers(t, "modelscope", modelScopePackage) })
+}
+
+func killPublishers(t *testing.T, kind string, newPackage func(testing.TB, uint64) Package) {
+	kills := 15
 	if n, err := strconv.Atoi(os.Getenv("LLMEXPORT_KILLS")); err == nil {
 		kills = n
 	}
@@ -43,11 +53,15 @@ func TestHubKilled(t *testing.T) {
 	h.Fault(fakehub.Rule{Fault: fakehub.Slow, Server: "hub", Rate: 200_000}) // so that there is time to be killed in
 	child := func(ctx context.Context, p Package) error {
 		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestHubChild$")
-		cmd.Env = append(os.Environ(), "LLMEXPORT_TEST_HUB="+h.url, "LLMEXPORT_TEST_HUB_DIR="+p.Dir)
-		return cmd.Run()
+		cmd.Env = append(os.Environ(), "LLMEXPORT_TEST_HUB="+h.url, "LLMEXPORT_TEST_HUB_DIR="+p.Dir, "LLMEXPORT_TEST_HUB_KIND="+kind)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		return err
 	}
 	sealed := func(seed uint64) Package {
-		p := hubPackage(t, seed)
+		p := newPackage(t, seed)
 		b, err := p.Manifest.Marshal()
 		if err != nil {
 			t.Fatal(err)
@@ -70,6 +84,7 @@ func TestHubKilled(t *testing.T) {
 		cancel()
 		if err != nil {
 			killed++
+			h.settle()
 		}
 		switch len(repo.History("main")) - commits {
 		case 0:
@@ -96,4 +111,16 @@ func TestHubKilled(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d killed, %d of them after the commit; a whole run takes %v", killed, kills, shown, whole)
+}
+
+// settle waits until the hub has done what a killed client asked last.
+func (h *hubTest) settle() {
+	state := func() (int, string) { return len(h.Requests("*", "*")), h.Repo(testRepo).Head("main") }
+	for calm := 0; calm < 3; calm++ {
+		n, head := state()
+		time.Sleep(3 * time.Millisecond)
+		if n2, head2 := state(); n2 != n || head2 != head {
+			calm = 0
+		}
+	}
 }
