@@ -23,7 +23,8 @@ const (
 //
 // It works as [Hub] does, with what the service offers: a commit cannot name the state it is made on, so another one
 // between the last look and ours is not noticed, and the last request of a killed run may be done beside that of the next,
-// which makes two equal commits. It is all files in one request, then looked at again. Branches cannot be made. What of this is known and what is believed is said at modelScopeAPI.
+// which makes two equal commits. It is all files in one request, then looked at again. Branches cannot be made. What of
+// this is known and what is believed is said at modelScopeAPI.
 type ModelScope struct {
 	// Repo is "org/name".
 	Repo string
