@@ -56,11 +56,12 @@ func TestKills(t *testing.T) {
 	if testing.Short() {
 		kills = 3
 	}
-	s := newServer(t, killSize)
-	s.storage.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		_ = c.(*net.TCPConn).SetWriteBuffer(64 << 10)
-		return ctx
-	}
+	s := newServer(t, killSize, func(storage *http.Server) {
+		storage.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			_ = c.(*net.TCPConn).SetWriteBuffer(64 << 10)
+			return ctx
+		}
+	})
 	var victim atomic.Pointer[os.Process]
 	var deadline atomic.Int64 // of s.served
 	s.answer = func(w http.ResponseWriter, r *http.Request, _ int32) bool {

@@ -36,9 +36,10 @@ type server struct {
 	etag   string
 }
 
-func newServer(t testing.TB, size int) *server {
+// newServer serves noise; setup may change the configuration of storage.
+func newServer(t testing.TB, size int, setup ...func(storage *http.Server)) *server {
 	s := &server{content: noise(size), etag: `"v1"`}
-	s.storage = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.storage = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" {
 			t.Error("the token goes to storage")
 		}
@@ -51,6 +52,10 @@ func newServer(t testing.TB, size int) *server {
 			s.serve(w, r)
 		}
 	}))
+	for _, f := range setup {
+		f(s.storage.Config)
+	}
+	s.storage.Start()
 	s.hub = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := s.resolved.Add(1)
 		if r.Header.Get("Authorization") != "Bearer secret" {
