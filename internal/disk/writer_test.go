@@ -46,3 +46,21 @@ func TestWriterFails(t *testing.T) {
 		t.Errorf("%d, %v", n, err)
 	}
 }
+
+// TestReserve demands that what is reserved is not content.
+func TestReserve(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := Reserve(f, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := f.Stat(); err != nil || st.Size() != 0 {
+		t.Errorf("%d bytes, %v", st.Size(), err)
+	}
+	if Full(os.ErrClosed) || Full(nil) {
+		t.Error("an error of another kind is a full disk")
+	}
+}

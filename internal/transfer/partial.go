@@ -44,18 +44,22 @@ func openPartial(path string, b Blob) (p *partial, err error) {
 	p = &partial{path: path, blob: b, piece: pieceSizeOf(b.Size)}
 	p.pieces = make([]piece, p.head(0).pieces())
 	defer func() {
-		if err != nil {
+		switch {
+		case err == nil:
+		case p.file == nil || p.have() > 0:
 			err = errors.Join(p.explain(err), p.close())
+		default:
+			err = errors.Join(p.explain(err), p.remove())
 		}
 	}()
+	if p.file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666); err != nil {
+		return p, err
+	}
 	var left []byte
 	if len(p.pieces) > 1 {
 		if p.journal, left, err = openJournal(path, p.head(0)); err != nil {
 			return p, err
 		}
-	}
-	if p.file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666); err != nil {
-		return p, err
 	}
 	st, err := p.file.Stat()
 	if err != nil {
