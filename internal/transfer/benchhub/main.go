@@ -97,6 +97,7 @@ type contender struct {
 	name   string
 	cmd    func(dir string) *exec.Cmd
 	speeds []float64 // megabytes a second
+	work   []float64 // seconds of processors, the server's left out: what a busy machine does not change much
 	memory int64     // bytes at most
 }
 
@@ -133,12 +134,13 @@ func compare(ctx context.Context, size int64, dir, source, python string, rounds
 			}
 		}
 	}
-	fmt.Printf("%d MB, median of %d rounds\n\n| download | MB/s | least to most | of curl and sha256sum | memory |\n| --- | ---: | ---: | ---: | ---: |\n", size/1_000_000, rounds)
+	fmt.Printf("%d MB, median of %d rounds\n\n| download | MB/s | least to most | of curl and sha256sum | processor seconds | memory |\n| --- | ---: | ---: | ---: | ---: | ---: |\n", size/1_000_000, rounds)
 	for _, c := range list {
 		slices.Sort(c.speeds)
 		slices.Sort(list[0].speeds)
+		slices.Sort(c.work)
 		median := c.speeds[rounds/2]
-		fmt.Printf("| %s | %.0f | %.0f to %.0f | %.2f | %d MiB |\n", c.name, median, c.speeds[0], c.speeds[rounds-1], median/list[0].speeds[rounds/2], c.memory>>20)
+		fmt.Printf("| %s | %.0f | %.0f to %.0f | %.2f | %.1f | %d MiB |\n", c.name, median, c.speeds[0], c.speeds[rounds-1], median/list[0].speeds[rounds/2], c.work[rounds/2], c.memory>>20)
 	}
 	return nil
 }
@@ -179,6 +181,7 @@ func (c *contender) measure(dir string, size int64) (err error) {
 		return err
 	}
 	c.speeds = append(c.speeds, float64(size)/1e6/time.Since(start).Seconds())
+	c.work = append(c.work, (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds())
 	if use, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		c.memory = max(c.memory, use.Maxrss<<10)
 	}
