@@ -44,19 +44,22 @@ var _ tensor.Source = (*Checkpoint)(nil)
 // weights in another format only is tensor.ErrUnsupported. The caller closes the checkpoint.
 func OpenDir(dir string) (*Checkpoint, error) {
 	c := &Checkpoint{}
-	if err := c.open(dir); err != nil {
+	single, err := exists(filepath.Join(dir, singleFile))
+	if err == nil {
+		err = c.open(dir, single, func(name string) (*shard, *Header, error) { return openShard(dir, name) })
+	}
+	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
 }
 
-func (c *Checkpoint) open(dir string) error {
-	single, err := exists(filepath.Join(dir, singleFile))
-	if err != nil {
-		return err
-	}
+// opener opens a shard and reads its header.
+type opener func(name string) (*shard, *Header, error)
+
+func (c *Checkpoint) open(dir string, single bool, open opener) error {
 	if single {
-		return c.addAll(dir, []string{singleFile})
+		return c.addAll([]string{singleFile}, open)
 	}
 	x, err := readIndex(filepath.Join(dir, indexFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -69,7 +72,7 @@ func (c *Checkpoint) open(dir string) error {
 	for _, shard := range x.shards {
 		names[shard] = true
 	}
-	if err := c.addAll(dir, slices.Sorted(maps.Keys(names))); err != nil {
+	if err := c.addAll(slices.Sorted(maps.Keys(names)), open); err != nil {
 		return err
 	}
 	sum := int64(0)
@@ -82,7 +85,7 @@ func (c *Checkpoint) open(dir string) error {
 }
 
 // addAll opens shards, several at a time. An error is that of the first bad one.
-func (c *Checkpoint) addAll(dir string, names []string) error {
+func (c *Checkpoint) addAll(names []string, open opener) error {
 	atOnce := runtime.GOMAXPROCS(0)
 	var found [][]Entry // of c.shards
 	for batch := range slices.Chunk(names, 4*atOnce) {
@@ -94,7 +97,7 @@ func (c *Checkpoint) addAll(dir string, names []string) error {
 			wg.Go(func() {
 				places <- struct{}{}
 				defer func() { <-places }()
-				shards[i], headers[i], errs[i] = openShard(dir, name)
+				shards[i], headers[i], errs[i] = open(name)
 			})
 		}
 		wg.Wait()
@@ -173,7 +176,7 @@ func (c *Checkpoint) Files() []string {
 func (c *Checkpoint) Close() error {
 	var errs []error
 	for _, s := range c.shards {
-		errs = append(errs, s.file.Close())
+		errs = append(errs, s.close())
 	}
 	return errors.Join(errs...)
 }

@@ -5,12 +5,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 )
 
 // shard is one open file. It reads by position, so any number of readers may share it.
 type shard struct {
 	name string
-	file *os.File
+	file atomic.Pointer[os.File] // nil if only head is here
+	head Head                    // of a shard that was opened without its weights
 }
 
 func openShard(dir, name string) (*shard, *Header, error) {
@@ -23,7 +25,16 @@ func openShard(dir, name string) (*shard, *Header, error) {
 		f.Close()
 		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return &shard{name, f}, h, nil
+	s := &shard{name: name}
+	s.file.Store(f)
+	return s, h, nil
+}
+
+func (s *shard) close() error {
+	if f := s.file.Load(); f != nil {
+		return f.Close()
+	}
+	return nil
 }
 
 func readShard(f *os.File) (*Header, error) {
@@ -44,7 +55,11 @@ func readShard(f *os.File) (*Header, error) {
 // ReadAt turns the end of the file into an error: every position asked for lies in a tensor that was
 // inside the file when it was opened, and an io.EOF would pass for the end of the tensor.
 func (s *shard) ReadAt(p []byte, off int64) (int, error) {
-	n, err := s.file.ReadAt(p, off)
+	f := s.file.Load()
+	if f == nil {
+		return 0, fmt.Errorf("%s: %w", s.name, ErrNoWeights)
+	}
+	n, err := f.ReadAt(p, off)
 	if err == io.EOF && n < len(p) {
 		return n, corrupt("%s: ends at byte %d since it was opened", s.name, off+int64(n))
 	}
