@@ -1,6 +1,9 @@
 package arch
 
-import "regexp"
+import (
+	"regexp"
+	"slices"
+)
 
 // View is a tensor that the checkpoint has in another form: fused with others, stacked, transposed, in another order of
 // rows, or as the argument of a function. The checkpoint's tensor counts as a matrix: rows of its last dimension, all
@@ -22,6 +25,11 @@ type View struct {
 	// added. All in float32, where any of them is set; otherwise elements keep their type and bits.
 	Map  Map
 	Plus string
+}
+
+// Parts lists the tensors of the checkpoint that are read for the view.
+func (v *View) Parts() []string {
+	return slices.DeleteFunc([]string{v.Tensor, v.Plus}, func(name string) bool { return name == "" })
 }
 
 // Run is Count rows from Start on, Step apart (0 stands for 1). Scale 0 stands for 1.

@@ -197,3 +197,20 @@ func (s *Source) Blocks(dst quant.Blocks, name string, lo, hi int) error {
 	}
 	return nil
 }
+
+// Parts lists the tensors of the checkpoint that are read for a tensor of this source: itself, unless it is computed.
+func (s *Source) Parts(name string) []string {
+	if p, ok := s.narrow[name]; ok {
+		return []string{p.codes.Name, p.scales.Name}
+	}
+	if s.linears[name] == nil {
+		return []string{name}
+	}
+	var list []string
+	for _, part := range forms[s.method].parts {
+		if n := strings.TrimSuffix(name, "weight") + part; s.hidden[n] {
+			list = append(list, n)
+		}
+	}
+	return list
+}
