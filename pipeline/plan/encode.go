@@ -18,6 +18,7 @@ type encoder struct {
 	src       tensor.Source
 	quantizer quant.Quantizer
 	encoded   func(tensor string) io.ReaderAt // or nil
+	compare   func(it *Item, codes, alpha []byte, rows []float32) (Fit, error)
 	item      *Item
 	encode    quant.Encoder // of item
 	raw       []byte
@@ -59,6 +60,13 @@ func (e *encoder) run(c *chunk) error {
 				return err
 			}
 			return fmt.Errorf("rows %d to %d: %w", lo, hi-1, err)
+		}
+		if e.compare != nil {
+			fit, err := e.compare(it, c.codes[from*codes:to*codes], c.alpha[from*alpha:to*alpha], e.rows)
+			if err != nil {
+				return fmt.Errorf("rows %d to %d: %w", lo, hi-1, err)
+			}
+			c.fit.Add(fit)
 		}
 	}
 	return nil

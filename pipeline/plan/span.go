@@ -20,6 +20,7 @@ type spanner struct {
 	at    int64 // in the span
 	span  hash.Hash
 	alpha []byte // scales of the item so far; they follow the codes
+	fit   Fit    // of the item so far
 }
 
 func (s *spanner) chunk(c *chunk) error {
@@ -28,12 +29,13 @@ func (s *spanner) chunk(c *chunk) error {
 		return fmt.Errorf("%s: %w", it.Slot.Weight.Tensor, c.err)
 	}
 	if c.lo == 0 {
-		s.at, s.span, s.alpha = 0, sha256.New(), grow(*alphas.Get().(*[]byte), int(it.Alpha+it.Bias))[:0]
+		s.at, s.span, s.fit, s.alpha = 0, sha256.New(), Fit{}, grow(*alphas.Get().(*[]byte), int(it.Alpha+it.Bias))[:0]
 		if it.Header > 0 {
 			c.head = mnn.AppendHeader(nil, it.Layout.Rows, it.Layout.Cols, it.Choice.Spec.Bits)
 		}
 	}
 	s.alpha = append(s.alpha, c.alpha...)
+	s.fit.Add(c.fit)
 	last := c.hi == it.Slot.Weight.Rows
 	if last {
 		c.tail = s.alpha
@@ -53,7 +55,7 @@ func (s *spanner) chunk(c *chunk) error {
 		if s.at != it.Size() {
 			return fmt.Errorf("internal error: %s has %d bytes, planned %d", it.Slot.Name, s.at, it.Size())
 		}
-		c.sum = hex.EncodeToString(s.span.Sum(nil))
+		c.sum, c.fit = hex.EncodeToString(s.span.Sum(nil)), s.fit
 	}
 	return nil
 }
@@ -62,13 +64,21 @@ func (s *spanner) chunk(c *chunk) error {
 type writer struct {
 	plan     *Plan
 	dst      io.Writer
+	seeker   io.Seeker // dst, if items do not follow one another
+	compared func(item int, f Fit) error
 	done     func(item int, sum string) error
 	progress func(done int64)
 	at       int64
+	written  int64
 }
 
 func (w *writer) chunk(c *chunk) error {
-	if it := &w.plan.Items[c.item]; c.lo == 0 && w.at != it.Offset {
+	if it := &w.plan.Items[c.item]; c.lo == 0 && w.seeker != nil {
+		if _, err := w.seeker.Seek(it.Offset, io.SeekStart); err != nil {
+			return err
+		}
+		w.at = it.Offset
+	} else if c.lo == 0 && w.at != it.Offset {
 		return fmt.Errorf("internal error: %s at %d, planned %d", it.Slot.Name, w.at, it.Offset)
 	}
 	for _, b := range [][]byte{c.head, c.codes, c.tail} {
@@ -76,7 +86,7 @@ func (w *writer) chunk(c *chunk) error {
 			continue
 		}
 		n, err := w.dst.Write(b)
-		w.at += int64(n)
+		w.at, w.written = w.at+int64(n), w.written+int64(n)
 		if err != nil {
 			return err
 		}
@@ -87,7 +97,12 @@ func (w *writer) chunk(c *chunk) error {
 		alphas.Put(&tail)
 	}
 	if w.progress != nil {
-		w.progress(w.at)
+		w.progress(w.written)
+	}
+	if c.sum != "" && w.compared != nil {
+		if err := w.compared(c.item, c.fit); err != nil {
+			return fmt.Errorf("%s: %w", w.plan.Items[c.item].Slot.Weight.Tensor, err)
+		}
 	}
 	if c.sum != "" && w.done != nil {
 		return w.done(c.item, c.sum)

@@ -29,6 +29,14 @@ type WriteOptions struct {
 	Ahead int64
 	// From is the first item to write; the bytes of the items before it are already in the file.
 	From int
+	// Items, if not nil, are the only ones to write, ascending. They go to their places in a file that Finish can seek in
+	// (io.Seeker), and the file gets no digest: From and File are not used.
+	Items []int
+	// Compare, if set, is given rows of an item behind one another, as they are stored and as the source has them: it says
+	// how near they are, or that they are too far off. It is called by all threads.
+	Compare func(it *Item, codes, alpha []byte, rows []float32) (Fit, error)
+	// Compared is told of the whole item before Done is; it goes with Compare.
+	Compared func(item int, f Fit) error
 	// File is the running hash of the file, fed with the bytes before From; nil starts a new one.
 	File hash.Hash
 	// Done is called after each item with the hex SHA-256 of its span, once its bytes are written.
@@ -60,6 +68,21 @@ type chunk struct {
 	// chunk.
 	head, tail []byte
 	sum        string
+
+	fit Fit // of the rows; behind the last chunk, of the item
+}
+
+// Fit is how near stored weights are to the source's.
+type Fit struct {
+	// Worst is the largest share that an error has of its bound.
+	Worst float64
+	// Off and Total are sums of squares: of errors and of weights.
+	Off, Total float64
+}
+
+// Add joins the fits of rows. Sums depend on the order.
+func (f *Fit) Add(g Fit) {
+	f.Worst, f.Off, f.Total = max(f.Worst, g.Worst), f.Off+g.Off, f.Total+g.Total
 }
 
 // Write streams the plan's items from src to dst in order. The bytes do not depend on Threads or Memory. It
@@ -71,20 +94,28 @@ func (p *Plan) Write(ctx context.Context, dst io.Writer, src tensor.Source, o Wr
 // Writing is a weight file of which the first chunks are being encoded. Chunks pass through workers, the digests of
 // items, the digest of the file and the file itself, each at work on another chunk.
 type Writing struct {
-	plan   *Plan
-	from   int
-	ctx    context.Context
-	group  *errgroup.Group
-	places chan struct{}
-	hashed chan *chunk
-	file   hash.Hash
+	plan     *Plan
+	from     int
+	apart    bool // items that do not follow one another
+	compared func(item int, f Fit) error
+	ctx      context.Context
+	group    *errgroup.Group
+	places   chan struct{}
+	hashed   chan *chunk
+	file     hash.Hash // nil if apart
 }
 
 // Begin starts to encode, up to o.Ahead bytes of the file; Finish must follow, or an end of ctx and Wait.
 func (p *Plan) Begin(ctx context.Context, src tensor.Source, o WriteOptions) *Writing {
+	items := o.Items
 	file := o.File
-	if file == nil {
-		file = sha256.New()
+	if items == nil {
+		for i := o.From; i < len(p.Items); i++ {
+			items = append(items, i)
+		}
+		if file == nil {
+			file = sha256.New()
+		}
 	}
 	threads := max(o.Threads, 1)
 	window := max(2, min(int(o.Memory/chunkBytes), 4*threads+4))
@@ -96,11 +127,11 @@ func (p *Plan) Begin(ctx context.Context, src tensor.Source, o WriteOptions) *Wr
 	g.Go(func() error {
 		defer close(work)
 		defer close(order)
-		return p.cut(ctx, o.From, places, work, order)
+		return p.cut(ctx, items, places, work, order)
 	})
 	for range min(threads, window) {
 		g.Go(func() error {
-			e := &encoder{plan: p, src: src, quantizer: o.Quantizer, encoded: o.Encoded}
+			e := &encoder{plan: p, src: src, quantizer: o.Quantizer, encoded: o.Encoded, compare: o.Compare}
 			for c := range work {
 				if ctx.Err() == nil {
 					c.err = e.run(c)
@@ -124,30 +155,41 @@ func (p *Plan) Begin(ctx context.Context, src tensor.Source, o WriteOptions) *Wr
 	g.Go(func() error {
 		defer close(hashed)
 		return pass(ctx, spanned, hashed, func(c *chunk) error {
+			if o.Items != nil {
+				return nil
+			}
 			for _, b := range [][]byte{c.head, c.codes, c.tail} {
 				file.Write(b)
 			}
 			return nil
 		})
 	})
-	return &Writing{plan: p, from: o.From, ctx: ctx, group: g, places: places, hashed: hashed, file: file}
+	return &Writing{plan: p, from: o.From, apart: o.Items != nil, compared: o.Compared, ctx: ctx, group: g, places: places, hashed: hashed, file: file}
 }
 
-// Finish writes the file to dst, as Write does; done and progress are those of WriteOptions.
+// Finish writes the file to dst, as Write does; done and progress are those of WriteOptions. With WriteOptions.Items the
+// digest is empty, and progress counts what this call has written.
 func (w *Writing) Finish(dst io.Writer, done func(item int, sum string) error, progress func(done int64)) (string, error) {
 	w.group.Go(func() error {
-		out := &writer{plan: w.plan, dst: dst, done: done, progress: progress, at: w.plan.offset(w.from)}
+		out := &writer{plan: w.plan, dst: dst, compared: w.compared, done: done, progress: progress, at: w.plan.offset(w.from)}
+		if w.apart {
+			out.at, out.seeker = 0, dst.(io.Seeker)
+		}
+		out.written = out.at
 		err := pass(w.ctx, w.hashed, nil, func(c *chunk) error {
 			defer func() { <-w.places }()
 			return out.chunk(c)
 		})
-		if err == nil && out.at != w.plan.Bytes {
+		if err == nil && !w.apart && out.at != w.plan.Bytes {
 			err = fmt.Errorf("internal error: wrote %d of %d bytes", out.at, w.plan.Bytes)
 		}
 		return err
 	})
 	if err := w.group.Wait(); err != nil {
 		return "", err
+	}
+	if w.apart {
+		return "", nil
 	}
 	return hex.EncodeToString(w.file.Sum(nil)), nil
 }
@@ -197,9 +239,9 @@ func (p *Plan) offset(item int) int64 {
 	return p.Items[item].Offset
 }
 
-// cut hands out the rows of every item, to the workers and, in the same order, to the stages behind them.
-func (p *Plan) cut(ctx context.Context, from int, places chan<- struct{}, work, order chan<- *chunk) error {
-	for i := from; i < len(p.Items); i++ {
+// cut hands out the rows of items, to the workers and, in the same order, to the stages behind them.
+func (p *Plan) cut(ctx context.Context, items []int, places chan<- struct{}, work, order chan<- *chunk) error {
+	for _, i := range items {
 		w, step := p.Items[i].Slot.Weight, p.Items[i].step()
 		for lo := 0; lo < w.Rows; lo += step {
 			c := &chunk{item: i, lo: lo, hi: min(lo+step, w.Rows), done: make(chan struct{})}
