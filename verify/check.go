@@ -33,7 +33,9 @@ type Source struct {
 	// where a program asks for it.
 	TokenizerJSON func() ([]byte, error)
 	// Facts are what the checkpoint says of using its tokenizer.
-	Facts     TokenizerFacts
+	Facts TokenizerFacts
+	// Reference is nil where the weights are not here any more, only what is known of them: nothing of Tensors can be read
+	// then, and checks that need the float model are skipped.
 	Reference *reference.Model
 
 	index sync.Once
@@ -60,6 +62,8 @@ type Subject struct {
 	Closeness Closeness
 	// Exact are checkpoint tensors whose packaged weights must equal the source's: their codes were taken over.
 	Exact map[string]bool
+	// Weights is the finding of the weights check, if they were compared while they were written.
+	Weights *Finding
 
 	eval     *Evaluation
 	encoded  encoded
@@ -95,6 +99,7 @@ func skip(format string, args ...any) (Finding, error) {
 // needsSource and needsManifest are what a check says when it cannot compare.
 const (
 	needsSource   = "needs the source checkpoint"
+	needsWeights  = "needs the weights of the source, which were not kept"
 	needsManifest = "needs a manifest, which says where each tensor of the source went"
 )
 
@@ -108,6 +113,17 @@ func (s *Subject) comparable() (reason string, ok bool) {
 		return needsManifest, false
 	}
 	return "", true
+}
+
+// float is the source if its weights can be read, or why not.
+func (s *Subject) float() (src *Source, reason string) {
+	switch {
+	case s.Source == nil:
+		return nil, needsSource
+	case s.Source.Reference == nil:
+		return nil, needsWeights
+	}
+	return s.Source, ""
 }
 
 // verdict passes or fails by a limit: value must be at most limit.

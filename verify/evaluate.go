@@ -71,10 +71,11 @@ func newEvaluator(subjects []*Subject) (*evaluator, error) {
 		return nil, fmt.Errorf("the package has a vocabulary of %d, the source of %d: %w", vocab, src.Decoder.Vocab, tensor.ErrCorrupt)
 	}
 	rows := tileRows(s.Options, vocab)
+	src, _ := s.float()
 	ev := &evaluator{
-		options: s.Options, source: s.Source, windows: windows, vocab: vocab, rows: rows, scores: make([]scores, rows), batchWindows: len(windows),
+		options: s.Options, source: src, windows: windows, vocab: vocab, rows: rows, scores: make([]scores, rows), batchWindows: len(windows),
 	}
-	if s.Source != nil {
+	if src != nil {
 		ev.ref = make([]float32, rows*vocab)
 	}
 	decodeFrom := length - min(s.Options.DecodeTokens, length-2)

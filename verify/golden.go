@@ -60,7 +60,7 @@ const (
 
 func (golden) Check(ctx context.Context, s *Subject) (Finding, error) {
 	n := 0
-	if s.Source != nil {
+	if src, _ := s.float(); src != nil {
 		for i, g := range s.Options.Goldens {
 			if err := matchSource(ctx, s, g); err != nil {
 				return fail(nil, "recorded output %d (%s): %v", i, g.Provenance, err)

@@ -30,6 +30,9 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if reason, ok := s.comparable(); !ok {
 		return skip("%s", reason)
 	}
+	if s.Source.Reference == nil {
+		return skip(needsWeights)
+	}
 	windows, err := s.windows()
 	if err != nil {
 		return Finding{}, err
@@ -175,6 +178,9 @@ func (layers) String() string { return "layers" }
 func (layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if reason, ok := s.comparable(); !ok {
 		return skip("%s", reason)
+	}
+	if s.Source.Reference == nil {
+		return skip(needsWeights)
 	}
 	if s.Closeness == Rotated {
 		return skip("the states between layers are rotated, so those of the source do not tell")

@@ -23,8 +23,8 @@ type sourceSane struct{}
 func (sourceSane) String() string { return "source" }
 
 func (sourceSane) Check(ctx context.Context, s *Subject) (Finding, error) {
-	if s.Source == nil {
-		return skip(needsSource)
+	if src, reason := s.float(); src == nil {
+		return skip("%s", reason)
 	}
 	e, err := s.evaluation(ctx)
 	if err != nil {
@@ -53,7 +53,7 @@ func (perplexity) Check(ctx context.Context, s *Subject) (Finding, error) {
 	mean, se := e.Int8.NLL.Mean()
 	ppl := exp(mean)
 	value := map[string]float64{"perplexity": ppl, "std_err": ppl * se}
-	if s.Source == nil {
+	if src, _ := s.float(); src == nil {
 		limit := s.absurd()
 		value["limit"] = limit
 		return verdict(ppl <= limit, value, "perplexity %.4f ± %.2g on %s", ppl, ppl*se, s.Options.TextName)
@@ -70,8 +70,8 @@ type divergence struct{}
 func (divergence) String() string { return "kl" }
 
 func (divergence) Check(ctx context.Context, s *Subject) (Finding, error) {
-	if s.Source == nil {
-		return skip(needsSource)
+	if src, reason := s.float(); src == nil {
+		return skip("%s", reason)
 	}
 	e, err := s.evaluation(ctx)
 	if err != nil {
@@ -112,7 +112,7 @@ func (decode) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if !(gap <= maxDecodeKL) {
 		return fail(value, "tokens fed one by one diverge from the same tokens fed at once: KL %.3g", gap)
 	}
-	if s.Source == nil {
+	if src, _ := s.float(); src == nil {
 		return pass(value, "one by one equals at once: KL %.2g over %d tokens", gap, e.DecodeGap.Len())
 	}
 	kl, _ := e.Decode.KL.Mean()

@@ -42,8 +42,14 @@ const fittedRow = 3
 func (weights) String() string { return "weights" }
 
 func (weights) Check(ctx context.Context, s *Subject) (Finding, error) {
+	if s.Weights != nil {
+		return *s.Weights, nil
+	}
 	if reason, ok := s.comparable(); !ok {
 		return skip("%s", reason)
+	}
+	if s.Source.Reference == nil {
+		return skip(needsWeights)
 	}
 	ops := map[string]*mnn.Op{}
 	for _, op := range s.Package.Graph.AllOps() {
@@ -214,7 +220,7 @@ func compareMatrix(s *Subject, m *mnn.Matrix, spec quant.Spec, src rowReader, in
 		if s.Closeness >= Rewritten || s.Closeness == Fitted && spec.Bits != 16 {
 			d, w, err := distance(got, want)
 			if err == nil && s.Closeness == Fitted && d > fittedRow*fittedError[spec.Bits]*w {
-				err = fmt.Errorf("is off by %.3g of its squared weights, more than the %.3g that %d bits leave: %w", d/w, fittedRow*fittedError[spec.Bits], spec.Bits, tensor.ErrCorrupt)
+				err = tooFar(d/w, fittedRow*fittedError[spec.Bits], spec.Bits)
 			}
 			if err != nil {
 				return 0, fmt.Errorf("row %d: %w", r, err)
@@ -228,12 +234,7 @@ func compareMatrix(s *Subject, m *mnn.Matrix, spec quant.Spec, src rowReader, in
 		}
 		worst = max(worst, share)
 	}
-	if total > 0 && s.Closeness == Fitted {
-		if worst = off / total / fittedError[spec.Bits]; worst > 1 {
-			return 0, fmt.Errorf("is off by %.3g of its squared weights, more than the %.3g that %d bits leave: %w", off/total, fittedError[spec.Bits], spec.Bits, tensor.ErrCorrupt)
-		}
-	}
-	return worst, nil
+	return s.Closeness.Share(spec, worst, off, total)
 }
 
 // equalMatrix demands that codes, scales and zero terms stand for the source's weights. What they stand for is exact in
