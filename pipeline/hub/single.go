@@ -1,0 +1,59 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// FetchFile brings one file of a hub's snapshot to path, outside the cache. A file that is there is taken for the content
+// if it has the right size, since it gets its name only when size and digest are those that the hub lists; what a
+// download that broke has left in path.incomplete is completed. The caller keeps other processes away from path. A file
+// of which the hub lists no SHA-256 is tensor.ErrUnsupported.
+func FetchFile(ctx context.Context, s *Snapshot, name, path string, o Options) error {
+	err := fetchFile(ctx, s, name, path, o)
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", Ref{Repo: s.Repo, Revision: s.Revision}, name, err)
+	}
+	return nil
+}
+
+func fetchFile(ctx context.Context, s *Snapshot, name, path string, o Options) error {
+	i := slices.IndexFunc(s.Files, func(f File) bool { return f.Name == name })
+	if i < 0 || !safePath(name) {
+		return os.ErrNotExist
+	}
+	f := remote{File: s.Files[i], Blob: s.Files[i].SHA256}
+	if f.SHA256 == "" {
+		return fmt.Errorf("the hub lists no SHA-256 of it: %w", tensor.ErrUnsupported)
+	}
+	if isFile(path, f.Size) {
+		return nil
+	}
+	if o.Offline {
+		return fmt.Errorf("nothing is fetched while offline: %w", os.ErrNotExist)
+	}
+	o.Source = s.Source
+	c, err := newClient(o, s.Repo)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	p := c.patience()
+	p.Progress = func(done int64) {
+		if o.Progress != nil {
+			o.Progress(name, done, f.Size)
+		}
+	}
+	if err := transfer.Fetch(ctx, path+".incomplete", f.content(), c.open(s.Revision, f), p); err != nil {
+		return err
+	}
+	return os.Rename(path+".incomplete", path)
+}
