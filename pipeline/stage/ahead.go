@@ -47,7 +47,7 @@ func (a *ahead) begin(ctx context.Context, job *pipeline.Job, dir string) {
 		return
 	}
 	if src.open(job.Recipe.Model.IgnoreConfig) == nil {
-		if pl, err := q.Plan(job, src); err == nil {
+		if pl, err := q.planWith(job, src, nil); err == nil { // job.Artifacts are not ours to read here
 			if o, err := q.writeOptions(job, pl); err == nil {
 				a.source, a.plan, a.writing = src, pl.Plan, pl.Plan.Begin(ctx, src.Weights, o)
 				return

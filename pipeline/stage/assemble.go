@@ -30,7 +30,8 @@ type assembly struct {
 	run     runConfig
 	made    bool // the weights by this run: their digests are known
 
-	m *manifest.Manifest
+	m        *manifest.Manifest
+	compared *verify.Finding // of the weights, if their source was not kept
 }
 
 // roles says what a file of a package is for.
@@ -123,7 +124,7 @@ func (a *assembly) draft(ctx context.Context, weights string) error {
 	for _, f := range src.Files {
 		a.m.Source.Files = append(a.m.Source.Files, manifest.File{Name: f.Name, Size: f.Size, SHA256: f.SHA256})
 	}
-	a.m.Tensors = rec.Tensors
+	a.m.Tensors, a.compared = rec.Tensors, rec.Compared
 	if a.made {
 		for name, sum := range rec.Files {
 			info, err := os.Stat(filepath.Join(a.dir, name))
@@ -275,6 +276,7 @@ func (a *assembly) runVerify(ctx context.Context, o verify.Options) (*verify.Res
 		return nil, err
 	}
 	defer s.Package.Close()
+	s.Weights = a.compared
 	if a.m.Goldens == nil {
 		if a.m.Goldens, err = verify.Record(ctx, s, "llmexport runtime, float32, packaged weights"); err != nil {
 			return nil, err
@@ -349,6 +351,12 @@ func EffectiveRecipe(r *recipes.Recipe, stages []pipeline.Stage) (json.RawMessag
 	sections := Decoded(stages)
 	delete(sections, "publish")
 	delete(sections, "fetch")
+	if !Find[*Fetch](stages).Keep && Find[*Verify](stages).Enabled {
+		// What can be verified depends on it.
+		sections["fetch"] = struct {
+			Keep bool `json:"keep"`
+		}{}
+	}
 	if w, ok := sections["rewrite"].(*Rewrite); ok {
 		c := *w
 		c.Template.Path = lastElement(c.Template.Path)

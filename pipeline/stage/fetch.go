@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/pipeline/safetensors"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
@@ -24,14 +26,19 @@ type Fetch struct {
 	Endpoint string `json:"endpoint,omitempty" jsonschema_description:"Base URL of the hub; that of the environment (HF_ENDPOINT, MODELSCOPE_ENDPOINT) or the public hub if absent. Tokens of the environment go to its own endpoint only."`
 	// Mirrors are base URLs that are asked in their order when the endpoint cannot be reached.
 	Mirrors []string `json:"mirrors,omitempty" jsonschema_description:"Base URLs of servers that are asked in their order when the endpoint cannot be reached, at most 4. They are sent no token."`
+	// Keep false brings the weights to the writer shard by shard and leaves none of them on the disk.
+	Keep bool `json:"keep" jsonschema_description:"Keep the weights of a repository in the cache; false brings them shard by shard and removes each when it is written, which leaves out what compares the package with the float model."`
 
 	// Local is a directory with a copy of the checkpoint that the recipe names; it is read instead.
 	Local string `json:"-"`
 	// Want, if not nil, lists the files that the checkpoint must consist of.
 	Want []hub.File `json:"-"`
-	// Access, if not nil, is what is recorded instead of what the hub says now; see manifest.Source.
-	Access *string `json:"-"`
+	// Client sends the requests; nil is http.DefaultClient.
+	Client *http.Client `json:"-"`
 }
+
+// NewFetch returns the defaults.
+func NewFetch() *Fetch { return &Fetch{Keep: true} }
 
 // OtherSourceError says which files of a checkpoint are not those that are wanted.
 type OtherSourceError struct{ Files []string }
@@ -68,6 +75,10 @@ type snapshotRecord struct {
 	Revision string     `json:"revision"`
 	Access   string     `json:"access,omitempty"` // see manifest.Source
 	Files    []hub.File `json:"files"`
+	// Heads are the beginnings of the shards, where their weights are not kept. Elsewhere is what they are fetched from, nil if
+	// they are in Dir.
+	Heads     map[string]safetensors.Head `json:"heads,omitempty"`
+	Elsewhere *hub.Snapshot               `json:"elsewhere,omitempty"`
 }
 
 func recordOf(s *hub.Snapshot, files []hub.File) snapshotRecord {
@@ -76,41 +87,21 @@ func recordOf(s *hub.Snapshot, files []hub.File) snapshotRecord {
 
 // Run implements pipeline.Stage.
 func (f *Fetch) Run(ctx context.Context, job *pipeline.Job) (err error) {
-	s, err := f.Resolve(ctx, job)
-	if err != nil {
-		return err
-	}
-	access := accessOf(s)
-	if f.Access != nil {
-		access = *f.Access
-	}
-	if err := checkTerms(job, s.Dir, access); err != nil {
-		return err
-	}
-	q, err := quantizeOf(job)
-	if err == nil {
-		err = q.suitsDir(job, s.Dir)
-	}
-	if err != nil {
-		return err
-	}
-	a := beginAhead(ctx, job, s.Dir)
-	job.Ahead = a
 	defer func() {
 		if err != nil {
-			a.stop()
+			aheadOf(job).stop()
 		}
 	}()
-	files, err := hub.HashFiles(ctx, s, filepath.Join(job.Store.Dir, "digests.json"))
+	rec, err := f.fetch(ctx, job)
 	if err != nil {
 		return err
 	}
+	files := rec.Files
 	if f.Want != nil {
 		if d := differ(files, f.Want); len(d) > 0 {
 			return &OtherSourceError{d}
 		}
 	}
-	rec := snapshotRecord{Dir: s.Dir, Repo: s.Repo, Revision: s.Revision, Access: access, Files: files}
 	var size int64
 	for _, x := range files {
 		size += x.Size
@@ -125,12 +116,41 @@ func (f *Fetch) Run(ctx context.Context, job *pipeline.Job) (err error) {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(job.Store.Dir, "checkpoint-"+digest.Hex()[:24]+".json")
+	name := "checkpoint-" + digest.Hex()[:24]
+	if !f.Keep {
+		name += "-streamed"
+	}
+	path := filepath.Join(job.Store.Dir, name+".json")
 	if err := pipeline.WriteFile(path, b); err != nil {
 		return err
 	}
-	job.Artifacts.Add(pipeline.Artifact{Kind: pipeline.Checkpoint, Name: s.Dir, Path: path, Digest: digest, Size: size})
+	job.Artifacts.Add(pipeline.Artifact{Kind: pipeline.Checkpoint, Name: rec.Dir, Path: path, Digest: digest, Size: size})
 	return nil
+}
+
+// fetch brings the checkpoint, or what of it is kept.
+func (f *Fetch) fetch(ctx context.Context, job *pipeline.Job) (*snapshotRecord, error) {
+	if !f.Keep {
+		return f.fetchHeaders(ctx, job)
+	}
+	s, err := f.Resolve(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	q, err := quantizeOf(job)
+	if err == nil {
+		err = q.suitsDir(job, s.Dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	job.Ahead = beginAhead(ctx, job, s.Dir)
+	files, err := hub.HashFiles(ctx, s, filepath.Join(job.Store.Dir, digestsFile))
+	if err != nil {
+		return nil, err
+	}
+	rec := recordOf(s, files)
+	return &rec, nil
 }
 
 // sourceHuggingFace is the source that is meant where none is named.
@@ -138,8 +158,8 @@ const sourceHuggingFace = "huggingface"
 
 // Validate implements pipeline.Validator.
 func (f *Fetch) Validate(job *pipeline.Job) error {
-	if job.Recipe.Model.Path != "" {
-		return nil
+	if err := f.validateKeep(job); err != nil || job.Recipe.Model.Path != "" {
+		return err
 	}
 	if f.Source != "" && f.Source != sourceHuggingFace && f.Source != hub.ModelScope {
 		return job.Recipe.Errorf("fetch.source", "must be %s or %s, not %q", sourceHuggingFace, hub.ModelScope, f.Source)
@@ -183,28 +203,78 @@ func (f *Fetch) options() (hub.Options, error) {
 	return o, nil
 }
 
+// digestsFile remembers the digests of files, in the store.
+const digestsFile = "digests.json"
+
 // Resolve finds the checkpoint without reading it.
 func (f *Fetch) Resolve(ctx context.Context, job *pipeline.Job) (*hub.Snapshot, error) {
-	m := job.Recipe.Model
-	if f.Local != "" {
-		s, err := hub.Resolve(ctx, hub.Ref{Path: f.Local}, hub.Options{})
-		if err != nil {
-			return nil, err
-		}
-		s.Repo, s.Revision = m.Repo, m.Revision
-		return s, nil
-	}
-	if m.Path != "" {
-		return hub.Resolve(ctx, hub.Ref{Path: job.Recipe.Resolve(m.Path)}, hub.Options{})
-	}
-	o, err := f.options()
+	ref, o, err := f.ref(job)
 	if err != nil {
 		return nil, err
 	}
-	o.Progress = func(file string, done, total int64) { job.Limits.Report("fetch", file, done, total) }
-	s, err := hub.Resolve(ctx, hub.Ref{Repo: m.Repo, Revision: m.Revision}, o)
+	s, err := hub.Resolve(ctx, ref, o)
 	if err != nil {
-		return nil, fmt.Errorf("model: %w", err)
+		return nil, modelError(ref, err)
 	}
+	f.as(job, s)
 	return s, nil
+}
+
+// Skeleton finds the checkpoint, and of a repository that is not in the cache the small files and the headers only.
+func (f *Fetch) Skeleton(ctx context.Context, job *pipeline.Job) (*hub.Skeleton, error) {
+	ref, o, err := f.ref(job)
+	if err != nil {
+		return nil, err
+	}
+	s, err := hub.Headers(ctx, ref, o)
+	if err != nil {
+		return nil, modelError(ref, err)
+	}
+	f.as(job, &s.Snapshot)
+	return s, nil
+}
+
+// modelError says that what is wrong is the model that the recipe names.
+func modelError(ref hub.Ref, err error) error {
+	if ref.Path != "" {
+		return err
+	}
+	return fmt.Errorf("model: %w", err)
+}
+
+// as gives a copy the names of what it is a copy of.
+func (f *Fetch) as(job *pipeline.Job, s *hub.Snapshot) {
+	if f.Local != "" {
+		s.Repo, s.Revision = job.Recipe.Model.Repo, job.Recipe.Model.Revision
+	}
+}
+
+// ref is where the checkpoint is.
+func (f *Fetch) ref(job *pipeline.Job) (hub.Ref, hub.Options, error) {
+	m := job.Recipe.Model
+	if f.Local != "" {
+		return hub.Ref{Path: f.Local}, hub.Options{}, nil
+	}
+	if m.Path != "" {
+		return hub.Ref{Path: job.Recipe.Resolve(m.Path)}, hub.Options{}, nil
+	}
+	o, err := f.hub(job)
+	return hub.Ref{Repo: m.Repo, Revision: m.Revision}, o, err
+}
+
+// hub says how the hub is asked.
+func (f *Fetch) hub(job *pipeline.Job) (hub.Options, error) {
+	o, err := f.options()
+	o.Client = f.Client
+	o.Progress = func(file string, done, total int64) { job.Limits.Report("fetch", file, done, total) }
+	return o, err
+}
+
+// hubOf says how a job asks the hub.
+func hubOf(job *pipeline.Job) (hub.Options, error) {
+	f := NewFetch()
+	if err := job.Recipe.Stages["fetch"].Decode(f); err != nil {
+		return hub.Options{}, err
+	}
+	return f.hub(job)
 }

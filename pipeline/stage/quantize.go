@@ -21,6 +21,7 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/verify"
 )
 
 // Quantize decides how every matrix is stored, and writes graph, weights and configuration.
@@ -312,6 +313,9 @@ func (q *Quantize) Run(ctx context.Context, job *pipeline.Job) error {
 	if codes != nil {
 		parts = append(parts, codes.digest)
 	}
+	if src.heads != nil {
+		parts = append(parts, "streamed") // the record has what was found by comparing
+	}
 	key, err := pipeline.Key("quantize", parts...)
 	if err != nil {
 		return err
@@ -337,21 +341,32 @@ const (
 )
 
 func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, codes *codes, dir string) (manifest.Digest, error) {
-	if err := disk.CheckSpace(dir, pl.Plan.Bytes+pl.GraphBytes); err != nil {
-		return "", err
-	}
 	o, err := q.writeOptions(job, pl)
 	if err != nil {
 		return "", err
 	}
 	o.Progress = func(done int64) { job.Limits.Report("quantize", WeightFile, done, pl.Plan.Bytes) }
-	w := &weightWriter{dir: dir, plan: pl.Plan, ahead: aheadOf(job)}
-	var src tensor.Source = pl.Source.Weights
-	if codes != nil {
-		src, o.Encoded = codes.source, codes.finished.Encoded
-		pl.Plan.Take(src.Tensors())
+	var rec weightsRecord
+	var spans []string
+	var sum string
+	if pl.Source.heads != nil {
+		w := &streamWriter{dir: dir, plan: pl.Plan, src: pl.Source, closeness: closeness(q)}
+		if w.hub, err = hubOf(job); err != nil {
+			return "", err
+		}
+		spans, sum, rec.Compared, err = w.write(ctx, o)
+	} else {
+		if err := disk.CheckSpace(dir, pl.Plan.Bytes+pl.GraphBytes); err != nil {
+			return "", err
+		}
+		w := &weightWriter{dir: dir, plan: pl.Plan, ahead: aheadOf(job)}
+		var src tensor.Source = pl.Source.Weights
+		if codes != nil {
+			src, o.Encoded = codes.source, codes.finished.Encoded
+			pl.Plan.Take(src.Tensors())
+		}
+		spans, sum, err = w.write(ctx, src, o)
 	}
-	spans, sum, err := w.write(ctx, src, o)
 	if err != nil {
 		return "", err
 	}
@@ -363,9 +378,9 @@ func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, co
 	if err != nil {
 		return "", err
 	}
-	rec := weightsRecord{Tensors: tensorsOf(pl.Plan, spans), Files: map[string]string{
+	rec.Tensors, rec.Files = tensorsOf(pl.Plan, spans), map[string]string{
 		WeightFile: sum, GraphFile: manifest.DigestOf(graph).Hex(), LLMConfigFile: manifest.DigestOf(llmConfig).Hex(),
-	}}
+	}
 	b, err := json.Marshal(rec)
 	if err != nil {
 		return "", err
@@ -386,6 +401,8 @@ type weightsRecord struct {
 	Tensors []manifest.Tensor `json:"tensors"`
 	// Files maps names to hex SHA-256.
 	Files map[string]string `json:"files"`
+	// Compared is what the weights check says, where the source was not kept; else nil.
+	Compared *verify.Finding `json:"compared,omitempty"`
 }
 
 // tensorsOf lists the plan's spans for a manifest.

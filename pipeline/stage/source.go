@@ -37,11 +37,40 @@ type Source struct {
 	Facts Facts
 
 	config []byte // config.json
+	// heads are the beginnings of the shards of a source whose weights are elsewhere: nothing of Weights can be read until
+	// Checkpoint is given some. Else nil.
+	heads map[string]safetensors.Head
+	// ties are tensors that must equal another one, which could not be seen yet for want of weights.
+	ties map[string]string
+	// elsewhere says where the weights come from; nil if they are in Dir.
+	elsewhere *hub.Snapshot
 }
 
 // OpenSource opens the checkpoint in dir. The caller closes it.
 func OpenSource(dir string, ignore []string) (*Source, error) {
-	s := &Source{Dir: dir}
+	return openAll(&Source{Dir: dir}, ignore)
+}
+
+// OpenSkeleton opens a checkpoint of which the small files and the headers are here. What needs weights is
+// [safetensors.ErrNoWeights]; that tied tensors are equal is left to whoever has them. The caller closes it.
+func OpenSkeleton(sk *hub.Skeleton, ignore []string) (*Source, error) {
+	return openAll(&Source{Dir: sk.Dir, Repo: sk.Repo, Revision: sk.Revision, heads: heads(sk)}, ignore)
+}
+
+// heads are the headers of a skeleton as a checkpoint is opened from them; nil if its weights are here.
+func heads(sk *hub.Skeleton) map[string]safetensors.Head {
+	if len(sk.Headers) == 0 {
+		return nil
+	}
+	m := make(map[string]safetensors.Head, len(sk.Headers))
+	for name, h := range sk.Headers {
+		m[name] = safetensors.Head{Size: h.Size, Bytes: h.Header}
+	}
+	return m
+}
+
+func openAll(s *Source, ignore []string) (*Source, error) {
+	dir := s.Dir
 	var tok *tokenizer.Tokenizer
 	var wg sync.WaitGroup
 	// Large ones take as long as the headers of all shards. What is wrong with one is found again below.
@@ -64,7 +93,12 @@ func (s *Source) open(ignore []string) error {
 	if s.config, err = readSmall(s.Dir, "config.json"); err != nil {
 		return err
 	}
-	if s.Checkpoint, err = safetensors.OpenDir(s.Dir); err != nil {
+	if s.heads == nil {
+		s.Checkpoint, err = safetensors.OpenDir(s.Dir)
+	} else {
+		s.Checkpoint, err = safetensors.OpenHeaders(s.Dir, s.heads)
+	}
+	if err != nil {
 		return err
 	}
 	config := s.config
@@ -80,7 +114,11 @@ func (s *Source) open(ignore []string) error {
 	if s.Decoder, err = arch.Describe(config, s.Weights.Tensors(), arch.Options{IgnoreConfig: ignore}); err != nil {
 		return err
 	}
-	for dup, of := range s.Decoder.Duplicates() {
+	s.ties = s.Decoder.Duplicates()
+	for dup, of := range s.ties {
+		if s.heads != nil {
+			break
+		}
 		if err := equalTensors(s.Weights, dup, of); err != nil {
 			return err
 		}
@@ -126,7 +164,7 @@ func openSource(job *pipeline.Job) (*Source, error) {
 	if err := readJSON(a.Path, &rec); err != nil {
 		return nil, err
 	}
-	s := &Source{Dir: rec.Dir}
+	s := &Source{Dir: rec.Dir, heads: rec.Heads}
 	if err = s.open(job.Recipe.Model.IgnoreConfig); err == nil {
 		if inputs, none := job.Artifacts.One(pipeline.Inputs); none == nil {
 			err = readJSON(filepath.Join(inputs.Path, factsFile), &s.Facts)
@@ -146,7 +184,7 @@ func openSource(job *pipeline.Job) (*Source, error) {
 		s.Close()
 		return nil, err
 	}
-	s.Repo, s.Revision, s.Access, s.Files = rec.Repo, rec.Revision, rec.Access, rec.Files
+	s.Repo, s.Revision, s.Files, s.elsewhere = rec.Repo, rec.Revision, rec.Files, rec.Elsewhere
 	return s, nil
 }
 
@@ -214,7 +252,7 @@ func equalTensors(src tensor.Source, a, b string) error {
 	if err != nil {
 		return err
 	}
-	differ := fmt.Errorf("%s: config.json ties it to %s, but their bytes differ: %w", a, b, tensor.ErrCorrupt)
+	differ := untied(a, b)
 	if ra.Size() != rb.Size() {
 		return differ
 	}
@@ -232,4 +270,9 @@ func equalTensors(src tensor.Source, a, b string) error {
 			return errors.Join(errA, errB)
 		}
 	}
+}
+
+// untied says that two tensors are not equal.
+func untied(a, of string) error {
+	return fmt.Errorf("%s: config.json ties it to %s, but their bytes differ: %w", a, of, tensor.ErrCorrupt)
 }

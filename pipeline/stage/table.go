@@ -14,7 +14,7 @@ var table = []struct {
 	doc     string
 	new     func() pipeline.Stage
 }{
-	{"fetch", "find or download the checkpoint and digest its files", func() pipeline.Stage { return &Fetch{} }},
+	{"fetch", "find or download the checkpoint and digest its files", func() pipeline.Stage { return NewFetch() }},
 	{"rewrite", "describe the model, lower it to a graph, convert the tokenizer and its chat template", func() pipeline.Stage { return &Rewrite{} }},
 	{"calibrate", "gather the text on which the model is watched", func() pipeline.Stage { return NewCalibrate() }},
 	{"", "measure how much the storage of every matrix matters, and share a budget out", func() pipeline.Stage { return &Allocate{} }},

@@ -260,9 +260,12 @@ func subject(dir string, m *manifest.Manifest, src *Source, o verify.Options) (*
 
 // subject is the source as packages are compared with it.
 func (s *Source) subject(o verify.Options) (*verify.Source, error) {
-	ref, err := reference.New(s.Decoder, s.Weights, reference.Options{Threads: o.Threads, Memory: o.Memory})
-	if err != nil {
-		return nil, err
+	var ref *reference.Model // none without weights
+	if s.heads == nil {
+		var err error
+		if ref, err = reference.New(s.Decoder, s.Weights, reference.Options{Threads: o.Threads, Memory: o.Memory}); err != nil {
+			return nil, err
+		}
 	}
 	f := s.Facts
 	return &verify.Source{

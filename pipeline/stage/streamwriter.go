@@ -1,0 +1,350 @@
+package stage
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/pipeline/plan"
+	"github.com/llmexport/llmexport/verify"
+)
+
+// streamWriter writes the weight file of a source whose shards come one after another. Each item goes to its place as soon
+// as the last shard that it is made of is here, and is compared with its source; a shard is removed when nothing is left
+// that needs it. The next one is fetched meanwhile. A journal like that of weightWriter, in the order of writing, lets a
+// run that was killed go on with the items that are missing, and fetch only what those need.
+type streamWriter struct {
+	dir       string
+	plan      *plan.Plan
+	src       *Source
+	closeness verify.Closeness
+	hub       hub.Options
+
+	file    *os.File
+	journal *os.File
+	sums    []string          // of items, empty for those that are missing
+	shares  []float64         // of their bounds that items have used up
+	ties    map[string]string // SHA-256 of tied tensors that have been here
+	written int64
+}
+
+// streamEntry is one line of the journal: an item whose bytes are in the file, or a tied tensor.
+type streamEntry struct {
+	Item  int     `json:"item"`
+	Tie   string  `json:"tie,omitempty"`
+	Sum   string  `json:"sha256"`
+	Share float64 `json:"share,omitempty"`
+}
+
+// spoolDir holds the shards that are here, in the directory of the weights.
+const spoolDir = "source"
+
+// write returns the SHA-256 of every item's span and of the file, and what the comparison found.
+func (w *streamWriter) write(ctx context.Context, o plan.WriteOptions) (sums []string, file string, found *verify.Finding, err error) {
+	if w.file, err = os.OpenFile(filepath.Join(w.dir, WeightFile), os.O_RDWR|os.O_CREATE, 0o666); err != nil {
+		return nil, "", nil, err
+	}
+	defer w.file.Close()
+	if err := w.resume(ctx); err != nil {
+		return nil, "", nil, err
+	}
+	defer w.journal.Close()
+	visits := w.left()
+	if err := w.checkSpace(visits); err != nil {
+		return nil, "", nil, err
+	}
+	if err := w.pass(ctx, visits, o); err != nil {
+		return nil, "", nil, err
+	}
+	// Items came in the order of shards, so the file's digest takes a second look at the file.
+	h := sha256.New()
+	if _, err := io.Copy(h, transfer.Cancellable(ctx, io.NewSectionReader(w.file, 0, w.plan.Bytes))); err != nil {
+		return nil, "", nil, err
+	}
+	if err := errors.Join(w.file.Close(), w.journal.Close(), os.RemoveAll(w.spool(""))); err != nil {
+		return nil, "", nil, err
+	}
+	return w.sums, hex.EncodeToString(h.Sum(nil)), w.finding(), nil
+}
+
+// left lists what has to be read for what is missing.
+func (w *streamWriter) left() []visit {
+	var items []int
+	for i, sum := range w.sums {
+		if sum == "" {
+			items = append(items, i)
+		}
+	}
+	ties := slices.DeleteFunc(w.src.tied(), func(name string) bool { return w.ties[name] != "" })
+	return w.src.visits(w.plan, items, ties)
+}
+
+// checkSpace refuses to begin what the disk cannot hold.
+func (w *streamWriter) checkSpace(visits []visit) error {
+	need := w.plan.Bytes - w.written
+	var held int64
+	for _, v := range visits {
+		held = max(held, v.held)
+	}
+	if w.src.elsewhere != nil {
+		need += held
+	}
+	return disk.CheckSpace(w.dir, need)
+}
+
+// pass lets the shards come by.
+func (w *streamWriter) pass(ctx context.Context, visits []visit, o plan.WriteOptions) error {
+	if err := w.sweep(visits); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	coming := make(chan string) // without a buffer: one shard is on its way while another is read
+	g.Go(func() error {
+		defer close(coming)
+		for _, v := range visits {
+			path, err := w.get(ctx, v.shard)
+			if err != nil {
+				return err
+			}
+			select {
+			case coming <- path:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	})
+	g.Go(func() error {
+		for _, v := range visits {
+			path, ok := <-coming
+			if !ok {
+				return context.Cause(ctx)
+			}
+			if err := w.visit(ctx, v, path, o); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// spool is where a shard lies while it is here.
+func (w *streamWriter) spool(shard string) string { return filepath.Join(w.dir, spoolDir, shard) }
+
+// sweep removes shards that a killed run has left and that nothing needs any more.
+func (w *streamWriter) sweep(visits []visit) error {
+	entries, err := os.ReadDir(w.spool(""))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		// What a download has begun lies under longer names.
+		if !slices.ContainsFunc(visits, func(v visit) bool { return strings.HasPrefix(e.Name(), v.shard) }) {
+			err = errors.Join(err, os.RemoveAll(w.spool(e.Name())))
+		}
+	}
+	return err
+}
+
+// get brings a shard, whose digest is right when it has its name: it is in the source's directory or in the spool.
+func (w *streamWriter) get(ctx context.Context, shard string) (string, error) {
+	if shard == "" { // a model of constants
+		return "", nil
+	}
+	size := w.src.heads[shard].Size
+	path := filepath.Join(w.src.Dir, shard)
+	if st, err := os.Stat(path); w.src.elsewhere == nil || err == nil && st.Size() == size {
+		return path, nil
+	}
+	zerolog.Ctx(ctx).Info().Str("file", shard).Int64("bytes", size).Msg("fetching")
+	path = w.spool(shard)
+	return path, hub.FetchFile(ctx, w.src.elsewhere, shard, path, w.hub)
+}
+
+// visit writes what a shard completes, and removes what is not needed any more.
+func (w *streamWriter) visit(ctx context.Context, v visit, path string, o plan.WriteOptions) error {
+	if v.shard != "" {
+		if err := w.src.Checkpoint.Attach(v.shard, path); err != nil {
+			return err
+		}
+	}
+	for _, name := range v.ties {
+		if err := w.tie(ctx, name); err != nil {
+			return err
+		}
+	}
+	if len(v.items) > 0 {
+		before := w.written
+		o.Items = v.items
+		o.Compare, o.Compared = w.compare, func(item int, f plan.Fit) error {
+			it := &w.plan.Items[item]
+			if !it.Matrix() {
+				return nil
+			}
+			share, err := w.closeness.Share(it.Choice.Spec, f.Worst, f.Off, f.Total)
+			w.shares[item] = share
+			return err
+		}
+		o.Done = func(item int, sum string) error {
+			w.sums[item] = sum
+			w.written += w.plan.Items[item].Size()
+			return w.note(streamEntry{Item: item, Sum: sum, Share: w.shares[item]})
+		}
+		progress := o.Progress
+		o.Progress = func(done int64) {
+			if progress != nil {
+				progress(before + done)
+			}
+		}
+		if _, err := w.plan.Begin(ctx, w.src.Weights, o).Finish(disk.NewWriter(w.file, 0), o.Done, o.Progress); err != nil {
+			return err
+		}
+	}
+	for _, shard := range v.drop {
+		if err := w.src.Checkpoint.Detach(shard); err != nil {
+			return err
+		}
+		if err := os.Remove(w.spool(shard)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// compare holds stored rows against those of the source.
+func (w *streamWriter) compare(it *plan.Item, codes, alpha []byte, rows []float32) (f plan.Fit, err error) {
+	if it.Matrix() { // else the floats are stored as they are
+		f.Worst, f.Off, f.Total, err = w.closeness.Compare(it.Choice.Spec, it.Layout.Cols, codes, alpha, rows)
+	}
+	return f, err
+}
+
+// tie notes the digest of a tied tensor and compares it with that of the other.
+func (w *streamWriter) tie(ctx context.Context, name string) error {
+	r, err := w.src.Weights.Open(name)
+	if err != nil {
+		return err
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, transfer.Cancellable(ctx, r)); err != nil {
+		return err
+	}
+	w.ties[name] = hex.EncodeToString(h.Sum(nil))
+	if err := w.tiesHold(); err != nil {
+		return err
+	}
+	return w.note(streamEntry{Tie: name, Sum: w.ties[name]})
+}
+
+// tiesHold compares the tied tensors that have been here.
+func (w *streamWriter) tiesHold() error {
+	for dup, of := range w.src.ties {
+		if a, b := w.ties[dup], w.ties[of]; a != "" && b != "" && a != b {
+			return untied(dup, of)
+		}
+	}
+	return nil
+}
+
+// finding is what the comparison of all items has shown.
+func (w *streamWriter) finding() *verify.Finding {
+	worst, name := 0.0, ""
+	for i, t := range tensorsOf(w.plan, w.sums) {
+		if w.shares[i] > worst {
+			worst, name = w.shares[i], t.Name
+		}
+	}
+	f := verify.Compared(len(w.sums), worst, name)
+	return &f
+}
+
+// note appends to the journal.
+func (w *streamWriter) note(e streamEntry) error {
+	b, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	_, err = w.journal.Write(append(b, '\n'))
+	return err
+}
+
+// resume reads back what an earlier run wrote, and begins the journal anew with what of it is in the file.
+func (w *streamWriter) resume(ctx context.Context) error {
+	n := len(w.plan.Items)
+	w.sums, w.shares, w.ties = make([]string, n), make([]float64, n), map[string]string{}
+	path := filepath.Join(w.dir, journalFile)
+	text, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	if err := w.file.Truncate(w.plan.Bytes); err != nil {
+		return err
+	}
+	if w.journal, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666); err != nil {
+		return err
+	}
+	tied, found := w.src.tied(), 0
+	for line := range bytes.Lines(text) {
+		var e streamEntry
+		if json.Unmarshal(line, &e) != nil {
+			break
+		}
+		ok, err := w.believe(ctx, e, tied)
+		if err != nil {
+			return errors.Join(err, w.journal.Close())
+		}
+		if !ok {
+			continue
+		}
+		if err := w.note(e); err != nil {
+			return errors.Join(err, w.journal.Close())
+		}
+		found++
+	}
+	if found > 0 {
+		zerolog.Ctx(ctx).Info().Int("tensors", found).Int("of", n).Msg("going on with what an earlier run wrote")
+	}
+	return nil
+}
+
+// believe takes an entry over if the file's bytes agree with it.
+func (w *streamWriter) believe(ctx context.Context, e streamEntry, tied []string) (bool, error) {
+	if e.Tie != "" {
+		if b, err := hex.DecodeString(e.Sum); err != nil || len(b) != sha256.Size || !slices.Contains(tied, e.Tie) {
+			return false, nil
+		}
+		w.ties[e.Tie] = e.Sum
+		return true, w.tiesHold()
+	}
+	if e.Item < 0 || e.Item >= len(w.sums) || w.sums[e.Item] != "" {
+		return false, nil
+	}
+	it := &w.plan.Items[e.Item]
+	h := sha256.New()
+	n, err := io.Copy(h, transfer.Cancellable(ctx, io.NewSectionReader(w.file, it.Offset, it.Size())))
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", WeightFile, err)
+	}
+	if n != it.Size() || hex.EncodeToString(h.Sum(nil)) != e.Sum {
+		return false, nil
+	}
+	w.sums[e.Item], w.shares[e.Item] = e.Sum, e.Share
+	w.written += it.Size()
+	return true, nil
+}
