@@ -9,11 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/pipeline/plan"
+	"github.com/llmexport/llmexport/pipeline/safetensors"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/recipes"
@@ -23,19 +26,26 @@ func (t *tool) planCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "plan",
 		Usage:     "show how every tensor would be stored, and what the package costs",
-		ArgsUsage: "RECIPE|CHECKPOINT_DIR",
-		Description: "No weights are read and nothing is written, but a repository that is not in the Hugging Face cache is\n" +
-			"downloaded. A checkpoint directory is planned with the default options. A recipe with quantize.budget is measured\n" +
-			"first, as run would do, which takes minutes; the cache keeps it for run and for other budgets.",
-		Flags:        append(recipeFlags(), cacheFlag(), jsonFlag()),
+		ArgsUsage: planArgs,
+		Description: "No weights are read. Of a repository that is not in the Hugging Face cache only small files and the headers of\n" +
+			"its shards are fetched; what cannot be planned without weights says how much would be downloaded. A checkpoint\n" +
+			"directory, or a repository hf://ORG/NAME[@REVISION], is planned with the default options. A recipe with\n" +
+			"quantize.budget is measured first, as run would do, which takes minutes; the cache keeps it for run and for other\n" +
+			"budgets.",
+		Flags: append(recipeFlags(), cacheFlag(),
+			&cli.BoolFlag{Name: "download", Usage: "download the weights of a repository that are not in the cache"},
+			jsonFlag()),
 		BashComplete: completeRecipes,
 		CustomHelpTemplate: help(
 			"llmexport plan qwen3.yaml",
+			"llmexport plan hf://Qwen/Qwen3-0.6B",
 			"llmexport plan ./Qwen3-0.6B --set quantize.bits=3 --set target.engine='\"3.5\"'",
 		),
 		Action: t.plan,
 	}
 }
+
+const planArgs = "RECIPE|CHECKPOINT_DIR|hf://REPO"
 
 // planned is a plan in JSON.
 type planned struct {
@@ -55,6 +65,19 @@ type planned struct {
 	UnsafeThreads map[int][]int      `json:"unsafe_threads"`
 	AutoBlocks    []plannedBlock     `json:"auto_blocks"`
 	Warnings      []string           `json:"warnings"`
+	// Remote is what the plan took from the network; absent if the weights are here.
+	Remote *plannedRemote `json:"remote,omitempty"`
+}
+
+// plannedRemote says what was read of a checkpoint that is not here, and what a run reads of it, in bytes.
+type plannedRemote struct {
+	// Read came over the network for this plan, Download comes for a run.
+	Read     int64 `json:"read_bytes"`
+	Download int64 `json:"download_bytes"`
+	// Held is how much of that is on the disk at once, at most, if the recipe does not keep it; else absent.
+	Held int64 `json:"held_bytes,omitempty"`
+	// Unseen is what only weights can tell, and run checks.
+	Unseen []string `json:"unseen,omitempty"`
 }
 
 // plannedAllocation is how a budget was shared out.
@@ -90,15 +113,27 @@ type plannedBlock struct {
 }
 
 func (t *tool) plan(c *cli.Context) error {
-	args, err := arguments(c, "RECIPE|CHECKPOINT_DIR")
+	args, err := arguments(c, planArgs)
 	if err != nil {
 		return err
 	}
 	saveMemory()
 	var tasks []*task
-	if st, err := os.Stat(args[0]); err == nil && st.IsDir() {
-		tasks, err = t.checkpointTask(c, args[0])
+	if repo, ok := strings.CutPrefix(args[0], "hf://"); ok {
+		repo, revision, _ := strings.Cut(repo, "@")
+		model := map[string]string{"repo": repo}
+		if revision != "" {
+			model["revision"] = revision
+		}
+		if tasks, err = t.modelTask(c, args[0], repo, model); err != nil {
+			return err
+		}
+	} else if st, err := os.Stat(args[0]); err == nil && st.IsDir() {
+		abs, err := filepath.Abs(args[0])
 		if err != nil {
+			return err
+		}
+		if tasks, err = t.modelTask(c, args[0], abs, map[string]string{"path": filepath.ToSlash(abs)}); err != nil {
 			return err
 		}
 	} else if tasks, err = t.tasks(c, args[0]); err != nil {
@@ -123,19 +158,13 @@ func (t *tool) plan(c *cli.Context) error {
 	return t.printPlans(plans)
 }
 
-// checkpointTask is the task of a recipe that only names a directory.
-func (t *tool) checkpointTask(c *cli.Context, dir string) ([]*task, error) {
-	abs, err := filepath.Abs(dir)
+// modelTask is the task of a recipe that only names a model; file stands for the recipe's file.
+func (t *tool) modelTask(c *cli.Context, file, name string, model map[string]string) ([]*task, error) {
+	b, err := json.Marshal(map[string]any{"version": recipes.Version, "name": stage.PackageName(name, 0), "model": model})
 	if err != nil {
 		return nil, err
 	}
-	b, err := json.Marshal(map[string]any{
-		"version": recipes.Version, "name": stage.PackageName(abs, 0), "model": map[string]string{"path": filepath.ToSlash(abs)},
-	})
-	if err != nil {
-		return nil, err
-	}
-	r, err := recipes.Load(b, dir, stage.Sections(), overrides(c)...)
+	r, err := recipes.Load(b, file, stage.Sections(), overrides(c)...)
 	if err != nil {
 		return nil, err
 	}
@@ -144,27 +173,66 @@ func (t *tool) checkpointTask(c *cli.Context, dir string) ([]*task, error) {
 }
 
 func (t *tool) planTask(c *cli.Context, x *task) (*planned, error) {
-	q := stage.Find[*stage.Quantize](x.stages)
-	if q.Budget != nil {
-		return t.planBudget(c, x, q)
+	q, f := stage.Find[*stage.Quantize](x.stages), stage.Find[*stage.Fetch](x.stages)
+	ctx, m := c.Context, &meter{}
+	f.Client = m.client()
+	sk, err := f.Skeleton(ctx, x.job)
+	if f.Client = nil; err == nil && len(sk.Headers) > 0 && c.Bool("download") {
+		var s *hub.Snapshot
+		if s, err = f.Resolve(ctx, x.job); err == nil {
+			sk = &hub.Skeleton{Snapshot: *s}
+		}
 	}
-	ctx := c.Context
-	snapshot, err := stage.Find[*stage.Fetch](x.stages).Resolve(ctx, x.job)
 	t.progress.stop()
 	if err != nil {
 		return nil, err
 	}
-	src, err := stage.OpenSource(snapshot.Dir, x.job.Recipe.Model.IgnoreConfig)
+	if q.Budget != nil {
+		if len(sk.Headers) > 0 {
+			return nil, needsWeights("a budget is shared out by measuring the model", sk)
+		}
+		return t.planBudget(c, x, q)
+	}
+	src, err := stage.OpenSkeleton(sk, x.job.Recipe.Model.IgnoreConfig)
+	var pl *stage.Planned
+	if err == nil {
+		defer src.Close()
+		src.Tokenizer = nil // its facts are known, and it is large
+		pl, err = q.Plan(x.job, src)
+	}
+	if errors.Is(err, safetensors.ErrNoWeights) {
+		err = needsWeights("the matrices are codes, whose scales decide how they are stored", sk)
+	}
 	if err != nil {
 		return nil, err
 	}
-	defer src.Close()
-	src.Tokenizer = nil // its facts are known, and it is large
-	pl, err := q.Plan(x.job, src)
-	if err != nil {
-		return nil, err
+	p := describe(x.job.Recipe.Name, pl)
+	if len(sk.Headers) > 0 {
+		p.Remote = &plannedRemote{Read: m.read.Load(), Download: missing(sk), Unseen: pl.Unseen()}
+		if !f.Keep {
+			p.Remote.Download, p.Remote.Held = pl.Streaming()
+		}
 	}
-	return describe(x.job.Recipe.Name, pl), nil
+	return p, nil
+}
+
+// missing is the size of the weights that are not here.
+func missing(sk *hub.Skeleton) (bytes int64) {
+	for _, f := range sk.Files {
+		if _, ok := sk.Headers[f.Name]; !ok {
+			continue
+		}
+		if st, err := os.Stat(filepath.Join(sk.Dir, f.Name)); err != nil || st.Size() != f.Size {
+			bytes += f.Size
+		}
+	}
+	return bytes
+}
+
+// needsWeights says why a plan needs what it would have to download.
+func needsWeights(why string, sk *hub.Skeleton) error {
+	return hint(fmt.Errorf("%s: %s, and the weights are not in the cache: %s would be downloaded", sk.Repo, why, publish.SizeText(missing(sk))),
+		"--download fetches them, as run does")
 }
 
 // planBudget runs the stages that a budget needs, and plans with what they decided.
@@ -259,6 +327,17 @@ func (p *planned) write(w io.Writer, first bool) error {
 	s.Row("device memory", fmt.Sprintf("%s with %d positions, %d bytes per position", publish.SizeText(p.DeviceBytes), p.Positions, p.DevicePosition))
 	for _, pack := range plan.PackWidths {
 		s.Row("unsafe threads", fmt.Sprintf("%s (pack width %d, up to %d threads, dynamic_option 0)", ranges(p.UnsafeThreads[pack]), pack, plan.MaxThreads))
+	}
+	if r := p.Remote; r != nil {
+		s.Row("read", publish.SizeText(r.Read)+" from the hub, no weights")
+		text := publish.SizeText(r.Download) + " by run"
+		if r.Held > 0 {
+			text += ", at most " + publish.SizeText(r.Held) + " on the disk at once beside the package"
+		}
+		s.Row("download", text)
+		for _, x := range r.Unseen {
+			s.Row("checked by run", x)
+		}
 	}
 	errs = append(errs, s.Write(w, false))
 
