@@ -38,7 +38,8 @@ func TestHubChild(t *testing.T) {
 }
 
 // TestHubKilled kills publishers at random instants. Readers always find one of the two packages whole, and what was
-// interrupted is finished by the next run, with one commit.
+// interrupted is finished by the next run. On Hugging Face that makes one commit; on ModelScope, where a commit does not
+// name what it is made on, a second and equal one is possible.
 func TestHubKilled(t *testing.T) {
 	t.Run("hub", func(t *testing.T) { killPublishers(t, "hub", hubPackage) })
 	t.Run("modelscope", func(t *testing.T) { killPublishers(t, "modelscope", modelScopePackage) })
@@ -78,49 +79,30 @@ func killPublishers(t *testing.T, kind string, newPackage func(testing.TB, uint6
 	killed, shown, repo := 0, 0, h.Repo(testRepo)
 	for i := range kills {
 		next := sealed(uint64(i%250) + 1)
-		commits := len(repo.History("main"))
+		before, commits := repo.Head("main"), len(repo.History("main"))
 		ctx, cancel := context.WithTimeout(t.Context(), rand.N(whole*3/2))
 		err := child(ctx, next)
 		cancel()
 		if err != nil {
 			killed++
-			h.settle()
 		}
-		switch len(repo.History("main")) - commits {
-		case 0:
-			h.wantRepo(t, "main", now)
-		case 1:
-			h.wantRepo(t, "main", next)
+		// The hub may still be at what the killed process asked last; a commit that is looked at does not change.
+		if head := repo.Head("main"); head == before {
+			h.wantRepo(t, head, now)
+		} else {
+			h.wantRepo(t, head, next)
 			if err != nil {
 				shown++
 			}
-		default:
-			t.Fatal("more than one commit")
 		}
-		if i%2 == 0 { // every other package is never finished
-			if err := child(t.Context(), next); err != nil {
-				t.Fatal(err)
-			}
-			h.wantRepo(t, "main", next)
-			if n := len(repo.History("main")) - commits; n != 1 {
-				t.Fatalf("%d commits", n)
-			}
+		if err := child(t.Context(), next); err != nil {
+			t.Fatal(err)
 		}
-		if len(repo.History("main")) > commits {
-			now = next
+		h.wantRepo(t, "main", next)
+		if n := len(repo.History("main")) - commits; n != 1 && (kind == "hub" || n != 2) {
+			t.Fatalf("%d commits", n)
 		}
+		now = next
 	}
 	t.Logf("%d of %d killed, %d of them after the commit; a whole run takes %v", killed, kills, shown, whole)
-}
-
-// settle waits until the hub has done what a killed client asked last.
-func (h *hubTest) settle() {
-	state := func() (int, string) { return len(h.Requests("*", "*")), h.Repo(testRepo).Head("main") }
-	for calm := 0; calm < 3; calm++ {
-		n, head := state()
-		time.Sleep(3 * time.Millisecond)
-		if n2, head2 := state(); n2 != n || head2 != head {
-			calm = 0
-		}
-	}
 }

@@ -115,7 +115,7 @@ func (m ModelScope) state(ctx context.Context, api *modelScopeAPI) (s modelScope
 	// What ModelScope puts there itself is neither ours nor in the way.
 	delete(s.files, modelScopeFile)
 	s.old, err = oldPackage(s.files, func(name string, f hubFile) ([]byte, error) {
-		return api.read(ctx, m.branch(), name, f, maxManifest)
+		return api.read(ctx, cmp.Or(s.commit, m.branch()), name, f, maxManifest)
 	})
 	return s, err
 }
