@@ -36,11 +36,12 @@ PATIENCE ?= 5m
 BENCH_TEXTS      ?= code
 BENCH_TOKENIZERS ?= qwen3 llama3
 
+# The store that `make s3` tests against.
+MINIO ?= github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
 # How much `make bench-hub` downloads, in megabytes, how often, where to, and a Python with huggingface_hub.
 HUB_MB     ?= 4000
 HUB_ROUNDS ?= 3
 HUB_DIR    ?= /tmp
-HUB_PYTHON ?=
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Generated code depends on the release of the generator.
@@ -49,7 +50,7 @@ LDFLAGS     := -s -w -X github.com/llmexport/llmexport/pipeline/stage.Version=$(
 
 # Packages whose tests stay quick under the race detector.
 SMALL := ./runtime/tensor/... ./runtime/kernel/... ./runtime/tokenizer/... ./runtime/mnn/... ./quant/... ./recipes/... \
-	./publish/... ./internal/transfer ./pipeline/arch/... ./pipeline/hub/... ./pipeline/safetensors/... ./pipeline/plan/...
+	./publish/... ./internal/transfer ./internal/fakehub/... ./pipeline/arch/... ./pipeline/hub/... ./pipeline/safetensors/... ./pipeline/plan/...
 # Packages whose numbers must not depend on the processor.
 EXACT := ./runtime/kernel ./pipeline/arch ./pipeline/lower ./pipeline/plan
 
@@ -83,6 +84,16 @@ test-sign: ## vet, staticcheck, test and fuzz llmexport-sign, which the other ta
 bigtest: ## write the weights of an 18 GiB synthetic checkpoint, plan a terabyte, run 10 GiB mixtures of experts (10 GB of disk), and check the memory that takes (some minutes)
 	LLMEXPORT_BIG=38 go test -count 1 -run TestMemoryIsBounded -v ./pipeline/plan
 	LLMEXPORT_BIG=1 go test -count 1 -timeout 30m -run 'TestPlanOfATerabyte|TestExpertsStream' -v ./cmd/llmexport
+
+.PHONY: registry
+registry: ## test publishing to a real OCI registry, that of Debian's package docker-registry or REGISTRY_BIN
+	@set -euo pipefail; bin=$${REGISTRY_BIN:-$$(command -v docker-registry || true)}; if [ -z "$$bin" ]; then \
+		dir=.venv/registry; bin=$$PWD/$$dir/usr/bin/docker-registry; \
+		if [ ! -x "$$bin" ] && command -v apt-get >/dev/null; then mkdir -p $$dir; (cd $$dir && apt-get download -q docker-registry >/dev/null 2>&1 && dpkg -x docker-registry_*.deb .) || true; fi; \
+	fi; \
+	if [ ! -x "$$bin" ]; then echo "registry: skipped, there is no docker-registry"; else \
+		REGISTRY_BIN=$$bin go test -count 1 -tags registry $(TESTFLAGS) -run TestRealRegistry ./publish; \
+	fi
 
 .PHONY: s3
 s3: ## test publishing to a real S3 store, MinIO, which MINIO_BIN or the path has, or which is built from its sources (minutes)
@@ -233,8 +244,8 @@ hub-venv: ## install HUB into .venv/hub, unless HUB_PYTHON is set
 	fi
 
 .PHONY: hub
-hub: hub-venv ## hold the fake hub to the clients huggingface_hub and modelscope_hub (needs Python)
-	go test -tags hub -count=1 $(TESTFLAGS) ./internal/fakehub
+hub: hub-venv ## hold the fake hub, our cache and what we publish to the clients huggingface_hub and modelscope_hub (needs Python)
+	go test -tags hub -count=1 $(TESTFLAGS) ./internal/fakehub ./pipeline/hub
 	go test -tags hub -count=1 -run Libraries $(TESTFLAGS) ./publish
 
 .PHONY: tokenizers-venv

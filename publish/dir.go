@@ -141,7 +141,7 @@ func (d Dir) stage(ctx context.Context, p Package) (_ *stagedDir, err error) {
 		return s, nil
 	}
 	s.receipt.Uploaded = s.receipt.Bytes
-	if err := hasRoom(filepath.Dir(target), s.receipt.Bytes); err != nil {
+	if err := checkSpace(filepath.Dir(target), s.receipt.Bytes); err != nil {
 		return nil, err
 	}
 	return s, d.fill(ctx, tmp, p, data)

@@ -344,14 +344,24 @@ const (
 	killPackage = "PUBLISH_TEST_KILL_PACKAGE"
 )
 
-// TestMain is also the process that TestPublishKilled and TestPullKilled kill.
+// children are the processes that tests kill: run is called where the environment has the name.
+var children = map[string]func(value string) error{
+	hubChild: publishHub,
+	ociChild: publishOCI,
+	pullFrom: killedPull,
+	s3Child:  publishS3,
+}
+
+// TestMain is also the process that TestPublishKilled kills.
 func TestMain(m *testing.M) {
-	if from := os.Getenv(pullFrom); from != "" {
-		if err := killedPull(from); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	for name, run := range children {
+		if ref := os.Getenv(name); ref != "" {
+			if err := run(ref); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
 		}
-		os.Exit(0)
 	}
 	if target := os.Getenv(killTarget); target != "" {
 		last, err := strconv.Atoi(os.Getenv(killStep))
@@ -359,7 +369,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		n := 0
-		p, err := Open(os.Getenv("PUBLISH_TEST_KILL_PACKAGE"))
+		p, err := Open(os.Getenv(killPackage))
 		step := func(string) error {
 			if n++; n == last {
 				os.Exit(killExit)

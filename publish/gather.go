@@ -143,7 +143,7 @@ func (g *gathering) room() error {
 			return err
 		}
 	}
-	return hasRoom(g.work, need)
+	return checkSpace(g.work, need)
 }
 
 // makeDirs makes the directories of the package. One that is not a directory is refused: nothing is written behind a

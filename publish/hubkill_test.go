@@ -17,24 +17,21 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// TestHubChild is the process that TestHubKilled kills.
-func TestHubChild(t *testing.T) {
-	dir, endpoint := os.Getenv("LLMEXPORT_TEST_HUB_DIR"), os.Getenv("LLMEXPORT_TEST_HUB")
-	if endpoint == "" {
-		return // it is run by name only
-	}
-	p, err := Open(dir)
+const hubChild = "PUBLISH_TEST_HUB"
+
+// publishHub is the child of TestHubKilled.
+func publishHub(endpoint string) error {
+	p, err := Open(os.Getenv(killPackage))
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	o, patient := &hub.Options{Endpoint: endpoint, Token: fakehub.Token}, transfer.Options{Pause: time.Millisecond}
 	var s Store = Hub{Repo: testRepo, Options: o, Transfer: patient}
-	if os.Getenv("LLMEXPORT_TEST_HUB_KIND") == "modelscope" {
+	if os.Getenv(hubChild+"_KIND") == "modelscope" {
 		s = ModelScope{Repo: testRepo, Options: o, Transfer: patient}
 	}
-	if _, err := To(t.Context(), s, p); err != nil {
-		t.Fatal(err)
-	}
+	_, err = To(context.Background(), s, p)
+	return err
 }
 
 // TestHubKilled kills publishers at random instants. Readers always find one of the two packages whole, and what was
@@ -53,8 +50,8 @@ func killPublishers(t *testing.T, kind string, newPackage func(testing.TB, uint6
 	h := newHubTest(t)
 	h.Fault(fakehub.Rule{Fault: fakehub.Slow, Server: "hub", Rate: 200_000}) // so that there is time to be killed in
 	child := func(ctx context.Context, p Package) error {
-		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestHubChild$")
-		cmd.Env = append(os.Environ(), "LLMEXPORT_TEST_HUB="+h.url, "LLMEXPORT_TEST_HUB_DIR="+p.Dir, "LLMEXPORT_TEST_HUB_KIND="+kind)
+		cmd := exec.CommandContext(ctx, os.Args[0])
+		cmd.Env = append(os.Environ(), hubChild+"="+h.url, hubChild+"_KIND="+kind, killPackage+"="+p.Dir)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("%w: %s", err, out)

@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -256,27 +254,6 @@ func nextPage(link string, here *url.URL) (*url.URL, error) {
 		return next, nil
 	}
 	return nil, nil
-}
-
-// printable shortens what a server says for a message on one line, without addresses, which may be signed.
-func printable(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsSpace(r) {
-			return ' '
-		}
-		if !unicode.IsPrint(r) {
-			return -1
-		}
-		return r
-	}, s[:min(len(s), 4*maxHubMessage)])
-	words := strings.Fields(s)
-	for i, w := range words {
-		if strings.Contains(w, "://") {
-			words[i] = "(address)"
-		}
-	}
-	s = strings.Join(words, " ")
-	return cmp.Or(strings.ToValidUTF8(s[:min(len(s), maxHubMessage)], ""), "without a reason")
 }
 
 // foreign lists the files of a repository that are in none of the sets, sorted.

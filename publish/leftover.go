@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
@@ -22,6 +23,9 @@ const (
 	pullMark    = ".pull-"
 	suffixBytes = 8
 )
+
+// checkSpace is replaced by tests.
+var checkSpace = disk.CheckSpace
 
 func suffix() string {
 	b := make([]byte, suffixBytes)

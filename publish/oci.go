@@ -114,7 +114,7 @@ func ociError(err error) error {
 	if answer := (*errcode.ErrorResponse)(nil); errors.As(err, &answer) {
 		e := &RegistryError{Status: answer.StatusCode, Host: answer.URL.Host}
 		for _, x := range answer.Errors {
-			e.Codes = append(e.Codes, printable(x.Code, 60))
+			e.Codes = append(e.Codes, printable(x.Code))
 		}
 		if transfer.Transient(e.Status) {
 			return &transfer.Retryable{Err: e}

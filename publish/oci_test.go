@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -24,7 +25,6 @@ import (
 	"oras.land/oras-go/v2/content/file"
 	"oras.land/oras-go/v2/registry/remote"
 
-	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -81,32 +81,24 @@ func (s *ociServer) setFault(f func(w http.ResponseWriter, r *http.Request) bool
 	s.fault, s.requests = f, nil
 }
 
-var quick = transfer.Options{Pause: time.Millisecond, Stall: 2 * time.Second}
-
 func (s *ociServer) store(tag string) OCI { return OCI{Ref: s.ref(tag), patience: quick} }
+
+const ociChild = "PUBLISH_TEST_OCI"
+
+// publishOCI is the child of the tests that kill it.
+func publishOCI(ref string) error {
+	p, err := Open(os.Getenv(killPackage))
+	if err != nil {
+		return err
+	}
+	_, err = To(context.Background(), OCI{Ref: ref}, p)
+	return err
+}
 
 // wantOCI demands that a reference gives exactly p.
 func wantOCI(t testing.TB, ref string, p Package) {
 	t.Helper()
-	o, err := openOCI(t.Context(), ref, PullOptions{Transfer: quick})
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	want, err := p.Manifest.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := o.Manifest(t.Context()); err != nil || string(got) != string(want) {
-		t.Errorf("%s: another manifest, or %v", ref, err)
-		return
-	}
-	for _, f := range p.Manifest.Files {
-		path := filepath.Join(t.TempDir(), "file")
-		if err := transfer.Fetch(t.Context(), path, transfer.Blob{Size: f.Size, SHA256: f.SHA256}, o.Range(f), quick); err != nil {
-			t.Errorf("%s: %v", f.Name, err)
-		}
-	}
+	wantAt(t, "oci://"+ref, p)
 }
 
 func TestOCI(t *testing.T) {
@@ -264,26 +256,6 @@ func TestOCI(t *testing.T) {
 			t.Errorf("%q was taken", ref)
 		}
 	}
-}
-
-// bigPackage has a file of several chunks.
-func bigPackage(t testing.TB, size int) Package {
-	p := newPackage(t, "big")
-	b := make([]byte, size)
-	for i := range b {
-		b[i] = byte(i * i >> 8)
-	}
-	write(t, filepath.Join(p.Dir, "llm.mnn.weight"), string(b))
-	f, err := manifest.HashFile(t.Context(), filepath.Join(p.Dir, "llm.mnn.weight"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range p.Manifest.Files {
-		if p.Manifest.Files[i].Name == f.Name {
-			p.Manifest.Files[i] = f
-		}
-	}
-	return p
 }
 
 // TestOCIUploadTrouble: whatever goes wrong for a while, the package arrives.

@@ -11,10 +11,9 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"unicode"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"oras.land/oras-go/v2/content"
+	orascontent "oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/registry/remote/auth"
 
 	"github.com/llmexport/llmexport/internal/transfer"
@@ -112,8 +111,8 @@ func (r *ociRepo) manifestBytes(ctx context.Context, d ocispec.Descriptor) (b []
 			return err
 		}
 		defer rc.Close()
-		b, err = content.ReadAll(transfer.Watch(rc, touch), d)
-		if errors.Is(err, content.ErrMismatchedDigest) || errors.Is(err, content.ErrTrailingData) {
+		b, err = orascontent.ReadAll(transfer.Watch(rc, touch), d)
+		if errors.Is(err, orascontent.ErrMismatchedDigest) || errors.Is(err, orascontent.ErrTrailingData) {
 			return fmt.Errorf("the manifest is not what its digest says: %w", tensor.ErrCorrupt)
 		}
 		return err
@@ -184,15 +183,4 @@ func (o *ociOrigin) Range(f manifest.File) transfer.Range {
 
 func (o *ociOrigin) blob(d ocispec.Descriptor) transfer.Range {
 	return o.http.Range(o.http.Home.JoinPath("v2", o.repo.Reference.Repository, "blobs", string(d.Digest)), d.Size)
-}
-
-// printable keeps what a server says short and free of control characters.
-func printable(s string, most int) string {
-	clean := strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return -1
-		}
-		return r
-	}, s)
-	return clean[:min(len(clean), most)]
 }

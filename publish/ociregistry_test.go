@@ -102,7 +102,7 @@ func TestRealRegistry(t *testing.T) {
 		kills := 0
 		for range 20 {
 			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), "PUBLISH_TEST_OCI="+ref, killPackage+"="+staged)
+			cmd.Env = append(os.Environ(), ociChild+"="+ref, killPackage+"="+staged)
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}

@@ -24,6 +24,17 @@ var origins = []origin{
 	{"dir", "dir:PATH or a plain path", openDir},
 	{"hf", "hf://ORG/NAME[@REVISION]", openHub},
 	{"ms", "ms://ORG/NAME[@REVISION]", openModelScope},
+	{"oci", "oci://registry/repository:tag or @digest", openOCI},
+	{"s3", "s3://bucket/prefix", openS3},
+}
+
+// Origins says how references of every kind are spelled.
+func Origins() []string {
+	var list []string
+	for _, k := range origins {
+		list = append(list, k.doc)
+	}
+	return list
 }
 
 // splitRef takes the scheme off a reference: "hf://org/name" and "dir:path" have one. A plain path has none, a drive

@@ -16,6 +16,10 @@ type Target struct {
 	Hub string `json:"hub,omitempty" jsonschema_description:"Repository of Hugging Face, org/name."`
 	// ModelScope is a repository of ModelScope, "org/name".
 	ModelScope string `json:"modelscope,omitempty" jsonschema_description:"Repository of ModelScope, org/name."`
+	// OCI is a tag of an OCI registry, as registry/repository:tag.
+	OCI string `json:"oci,omitempty" jsonschema_description:"Tag of an OCI registry such as ghcr.io/org/name:int4."`
+	// S3 is a prefix of a bucket, as s3://bucket/prefix.
+	S3 string `json:"s3,omitempty" jsonschema_description:"Prefix of a bucket in an S3-compatible store such as s3://bucket/prefix."`
 	// Private says that not everyone may read the place. A new repository is made so; one that is public is an error.
 	Private bool `json:"private,omitempty" jsonschema_description:"Not everyone may read the place."`
 	// Gated is "auto" or "manual".
@@ -25,6 +29,8 @@ type Target struct {
 	Tag    string `json:"tag,omitempty" jsonschema_description:"Tag of the commit; one that is there is never moved."`
 	// Endpoint is the address of the service. A hub's is the one of the environment: its token goes nowhere else.
 	Endpoint string `json:"endpoint,omitempty" jsonschema_description:"Base URL of the store or hub if it is not the usual one."`
+	// Region is that of a bucket.
+	Region string `json:"region,omitempty" jsonschema_description:"Region of the bucket."`
 	// Message is the title of the commit.
 	Message string `json:"message,omitempty" jsonschema_description:"Title of the commit."`
 	// Replace allows another package of ours at the same place to be replaced.
@@ -96,6 +102,28 @@ var publishers = []publisher{
 			return nil
 		},
 		keeps: true,
+	},
+	{
+		key:     "oci",
+		options: []string{"replace", "private"},
+		doc:     "a tag of an OCI registry",
+		ref:     func(t Target) string { return t.OCI },
+		open: func(t Target, _ string) (Store, error) {
+			return OCI{Ref: t.OCI, Replace: t.Replace, Private: t.Private}, nil
+		},
+		scheme: "oci",
+		place:  func(rest string, t *Target) error { t.OCI = rest; return nil },
+	},
+	{
+		key:     "s3",
+		options: []string{"replace", "private", "endpoint", "region"},
+		doc:     "a prefix of a bucket in an S3-compatible store",
+		ref:     func(t Target) string { return t.S3 },
+		open: func(t Target, _ string) (Store, error) {
+			return S3{Ref: t.S3, Endpoint: t.Endpoint, Region: t.Region, Replace: t.Replace, Private: t.Private}, nil
+		},
+		scheme: "s3",
+		place:  placeS3,
 	},
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -396,8 +397,8 @@ func TestPullLinks(t *testing.T) {
 
 func TestPullSpace(t *testing.T) {
 	p := newPackage(t, "one")
-	defer func(f func(string) int64) { freeSpace = f }(freeSpace)
-	freeSpace = func(string) int64 { return 100 }
+	defer func(f func(string, int64) error) { checkSpace = f }(checkSpace)
+	checkSpace = func(dir string, need int64) error { return &disk.FullError{Dir: dir, Need: need, Free: 100} }
 	o := newOrigin(t, p)
 	_, _, err := Pull(t.Context(), o.ref(), filepath.Join(t.TempDir(), "out"), PullOptions{})
 	if err == nil || !strings.Contains(err.Error(), "100 bytes are free") || o.sent.Load() != 0 {

@@ -154,7 +154,7 @@ func s3Error(err error) error {
 		return err
 	}
 	if answer := (minio.ErrorResponse{}); errors.As(err, &answer) && answer.StatusCode > 0 {
-		e := &StoreError{Status: answer.StatusCode, Code: printable(answer.Code, 60), Message: printable(answer.Message, 200)}
+		e := &StoreError{Status: answer.StatusCode, Code: printable(answer.Code), Message: printable(answer.Message)}
 		if transfer.Transient(e.Status) || e.Code == "SlowDown" || e.Code == "RequestTimeout" {
 			return &transfer.Retryable{Err: e}
 		}

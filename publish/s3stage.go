@@ -25,11 +25,11 @@ import (
 )
 
 const (
-	s3Part   = 16 << 20 // bytes of a part, unless a file would have more than maxParts
-	maxParts = 9_000    // a store takes 10,000
-	s3Small  = 1 << 20  // smaller files are written in one request, by Commit
-	s3Sends  = 4        // parts on their way at once
-	maxIAM   = 2 * time.Second
+	s3Part  = 16 << 20 // bytes of a part, unless a file would have more than s3Parts
+	s3Parts = 9_000    // a store takes 10,000
+	s3Small = 1 << 20  // smaller files are written in one request, by Commit
+	s3Sends = 4        // parts on their way at once
+	maxIAM  = 2 * time.Second
 )
 
 // Stage implements Store: it uploads the parts of large files.
@@ -110,7 +110,7 @@ func (x *stagedS3) begin(ctx context.Context, large []manifest.File) error {
 	x.uploads = s3Uploads{Package: x.receipt.Digest, Uploads: map[string]s3Upload{}}
 	taken := map[string]bool{}
 	for _, f := range large {
-		u := s3Upload{SHA256: f.SHA256, Part: max(cmp.Or(x.s.part, s3Part), (f.Size/maxParts>>20+1)<<20)}
+		u := s3Upload{SHA256: f.SHA256, Part: max(cmp.Or(x.s.part, s3Part), (f.Size/s3Parts>>20+1)<<20)}
 		if was != nil {
 			if old := was.Uploads[f.Name]; old.SHA256 == f.SHA256 && old.Part == u.Part {
 				if _, err := x.listParts(ctx, f, old); err == nil {
@@ -171,7 +171,7 @@ func (b *s3Bucket) listParts(ctx context.Context, f manifest.File, u s3Upload) (
 		for _, p := range page.ObjectParts {
 			parts[p.PartNumber] = p
 		}
-		if !page.IsTruncated || page.NextPartNumberMarker <= marker || len(parts) > maxParts {
+		if !page.IsTruncated || page.NextPartNumberMarker <= marker || len(parts) > s3Parts {
 			return parts, nil
 		}
 		marker = page.NextPartNumberMarker

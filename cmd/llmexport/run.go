@@ -46,6 +46,20 @@ type outcome struct {
 	// Published is where the package is now.
 	Published []publish.Receipt `json:"published"`
 	Error     string            `json:"error,omitempty"`
+
+	dry *stage.Preview // of a dry run
+}
+
+// printPreviews prints what publishing would change.
+func (t *tool) printPreviews(asJSON bool, results []outcome) error {
+	var previews []preview
+	for _, o := range results {
+		previews = append(previews, preview{Name: o.Name, Digest: o.dry.Digest, Places: o.dry.Changes, Error: o.Error})
+	}
+	if !asJSON {
+		fmt.Fprintln(t.stdout)
+	}
+	return t.printChanges(asJSON, previews)
 }
 
 func (t *tool) run(c *cli.Context) error {
@@ -58,6 +72,9 @@ func (t *tool) run(c *cli.Context) error {
 		return err
 	}
 	results, err := t.makeAll(c, tasks)
+	if c.Bool("dry-run") && results != nil {
+		return errors.Join(err, t.printPreviews(c.Bool("json"), results))
+	}
 	if c.Bool("json") && results != nil {
 		werr := t.printJSON(struct {
 			Packages []outcome `json:"packages"`
@@ -75,13 +92,12 @@ func (t *tool) makeAll(c *cli.Context, tasks []*task) ([]outcome, error) {
 	}
 	defer st.Close()
 	results := make([]outcome, 0, len(tasks))
-	var previews []preview
 	var errs []error
 	for _, x := range tasks {
 		x.job.Store = st
 		if c.Bool("replace") {
 			if err := x.replace(); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		holdMemory(x.job.Limits.Memory)
@@ -97,10 +113,8 @@ func (t *tool) makeAll(c *cli.Context, tasks []*task) ([]outcome, error) {
 			}
 			errs = append(errs, err)
 		}
+		o.dry = dry
 		results = append(results, o)
-		if dry != nil {
-			previews = append(previews, preview{Name: o.Name, Digest: dry.Digest, Places: dry.Changes, Error: o.Error})
-		}
 		if !c.Bool("json") {
 			if werr := t.printOutcome(o, len(results) == 1); werr != nil {
 				return results, errors.Join(append(errs, werr)...)
@@ -112,18 +126,7 @@ func (t *tool) makeAll(c *cli.Context, tasks []*task) ([]outcome, error) {
 			break
 		}
 	}
-	if c.Bool("dry-run") {
-		if !c.Bool("json") {
-			fmt.Fprintln(t.stdout)
-		}
-		errs = append(errs, t.printChanges(c.Bool("json"), previews))
-	} else if c.Bool("json") {
-		err := t.printJSON(struct {
-			Packages []outcome `json:"packages"`
-		}{results})
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return results, errors.Join(errs...)
 }
 
 // replace allows packages of ours to be replaced wherever the task publishes.

@@ -46,7 +46,7 @@ var levels = []struct {
 	{5, []string{"pipeline/stage"}},
 	{5, []string{"internal/watch"}},
 	{5, []string{"pipeline/stage/stagetest"}},
-	{6, []string{"cmd/llmexport", "verify/enginetest", "verify/transformerstest", "verify/tokenizerstest", "internal/depcheck", "internal/synthetic", "internal/peers", "internal/quality", "internal/transfer/benchhub"}},
+	{6, []string{"cmd/llmexport", "cmd/llmexport-sign", "verify/enginetest", "verify/transformerstest", "verify/tokenizerstest", "internal/depcheck", "internal/fakehub/cmd", "internal/synthetic", "internal/peers", "internal/quality", "internal/transfer/benchhub"}},
 }
 
 // thirdParty lists what packages of level 0 import from other modules: everything else stands on them.

@@ -287,10 +287,10 @@ func TestSpace(t *testing.T) {
 	}
 	// What is there counts.
 	one := f("c.safetensors", 1<<62)
-	if err := replaceFile(ca.blob(one.Blob)+".incomplete", nil); err != nil {
+	if err := replaceFile(ca.blob(one.Blob)+partName, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(ca.blob(one.Blob)+".incomplete", 1<<40); err == nil {
+	if err := os.Truncate(ca.blob(one.Blob)+partName, 1<<40); err == nil {
 		if err := c.fetch(t.Context(), ca, testCommit, []remote{one}); !errors.As(err, &full) || full.Need != 1<<62-1<<40 {
 			t.Errorf("%v", err)
 		}

@@ -151,10 +151,13 @@ func (c *client) list(ctx context.Context, revision string) (*listing, error) {
 
 // open gives parts of a file, from the host that can be reached.
 func (c *client) open(commit string, f remote) transfer.Range {
+	ranges := make([]transfer.Range, len(c.hosts))
+	for i, h := range c.hosts {
+		ranges[i] = h.Range(c.file(h, commit, f.Name), f.Size)
+	}
 	return func(ctx context.Context, off, n int64) (io.ReadCloser, error) {
 		i := c.at.Load()
-		h := c.hosts[i]
-		body, err := h.Range(c.file(h, commit, f.Name), f.Size)(ctx, off, n)
+		body, err := ranges[i](ctx, off, n)
 		return body, c.turn(i, err)
 	}
 }

@@ -2,6 +2,8 @@ package hub
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -38,10 +40,11 @@ func (c *client) download(ctx context.Context, ca *cache, commit string, f remot
 			c.o.Progress(f.Name, done, f.Size)
 		}
 	}
-	if err := transfer.Fetch(ctx, blob+".incomplete", f.content(), c.open(commit, f), o); err != nil {
+	part := blob + partName
+	if err := adopt(blob, part); err != nil {
 		return err
 	}
-	if err := transfer.Fetch(ctx, part, f.content(), c.http.Range(u, f.Size), o); err != nil {
+	if err := transfer.Fetch(ctx, part, f.content(), c.open(commit, f), o); err != nil {
 		return err
 	}
 	return os.Rename(part, blob)

@@ -100,7 +100,7 @@ func TestDownloadTrouble(t *testing.T) {
 				onShard(h, func(w http.ResponseWriter, r *http.Request, n int32) bool { return c.answer(w, r, b, n) })
 			}
 			o := h.options(t)
-			part := newCache(o, testRepo).blob(sha256Hex(b)) + ".incomplete"
+			blob := newCache(o, testRepo).blob(sha256Hex(b))
 			if c.part != nil {
 				if err := replaceFile(blob+suffix, c.part(b)); err != nil {
 					t.Fatal(err)

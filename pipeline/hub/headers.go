@@ -119,7 +119,7 @@ func readHeader(ctx context.Context, open transfer.Range, size int64, total *ato
 	if size < 8 {
 		return nil, fmt.Errorf("%d bytes are no safetensors file: %w", size, tensor.ErrCorrupt)
 	}
-	b, err := readPart(ctx, open, 0, min(size, firstPart), touch)
+	b, err := readPart(ctx, open, 0, min(size, firstPart), size, touch)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func readHeader(ctx context.Context, open transfer.Range, size int64, total *ato
 	if end <= int64(len(b)) {
 		return slices.Clone(b[:end]), nil
 	}
-	rest, err := readPart(ctx, open, int64(len(b)), end-int64(len(b)), touch)
+	rest, err := readPart(ctx, open, int64(len(b)), end-int64(len(b)), size, touch)
 	if err != nil {
 		total.Add(-end)
 		return nil, err
@@ -145,9 +145,14 @@ func readHeader(ctx context.Context, open transfer.Range, size int64, total *ato
 	return append(b, rest...), nil
 }
 
-// readPart reads n bytes at off.
-func readPart(ctx context.Context, open transfer.Range, off, n int64, touch func()) ([]byte, error) {
+// readPart reads n bytes at off of a file of that size. A server that knows no ranges sends the beginning, too.
+func readPart(ctx context.Context, open transfer.Range, off, n, size int64, touch func()) ([]byte, error) {
 	body, err := open(ctx, off, n)
+	skip := int64(0)
+	if errors.Is(err, transfer.ErrNoRanges) {
+		body, err = open(ctx, 0, size)
+		skip = off
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -303,7 +303,7 @@ func (c *client) fetch(ctx context.Context, ca *cache, commit string, files []re
 		}
 		counted[f.Blob] = true
 		here := int64(0)
-		if st, err := os.Stat(ca.blob(f.Blob) + ".incomplete"); err == nil {
+		if st, err := os.Stat(ca.blob(f.Blob) + partName); err == nil {
 			here = min(st.Size(), f.Size)
 		}
 		if need += f.Size - here; need < 0 {

@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"regexp"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -60,45 +60,50 @@ func (r Ref) Check() error {
 }
 
 func (c *client) head(ctx context.Context, revision, etag string) (Tip, error) {
-	u := c.url("api", "models", c.repo, "revision", url.PathEscape(revision))
-	// Without it the answer holds counters of downloads, and its ETag changes with them.
-	u.RawQuery = "expand=sha"
+	if c.o.Source != "" {
+		return Tip{}, fmt.Errorf("new commits are not asked for on %s: %w", c.o.Source, tensor.ErrUnsupported)
+	}
+	var header http.Header
 	if etag != "" {
-		h := *c.http
-		h.Transport = ifNoneMatch{cmp.Or(h.Transport, http.DefaultTransport), etag}
-		c.http = &h
+		header = http.Header{"If-None-Match": {etag}}
 	}
 	var t Tip
-	err := c.retry(ctx, "head", func(ctx context.Context, touch func()) (bool, error) {
-		resp, err := c.get(ctx, u, 0)
-		if err != nil {
-			return false, err
-		}
-		defer resp.Body.Close()
-		switch {
-		case resp.StatusCode == http.StatusNotModified && etag != "":
-			t = Tip{ETag: etag, Unchanged: true}
-			return false, nil
-		case resp.StatusCode != http.StatusOK:
-			return false, c.statusError(resp)
-		}
-		b, err := io.ReadAll(io.LimitReader(&watched{resp.Body, touch}, maxListing+1)) // mirrors may not know expand
-		if err != nil {
-			return false, &retryable{err: err}
-		}
-		if t.Commit, err = parseTip(b); err != nil {
-			return false, err
-		}
-		if e := resp.Header.Get("ETag"); etagPattern.MatchString(e) {
-			t.ETag = e
-		}
-		return false, nil
+	err := transfer.Retry(ctx, "head", c.patience(), func(ctx context.Context, touch func()) (bool, error) {
+		i := c.at.Load()
+		var err error
+		t, err = c.hosts[i].head(ctx, revision, header, touch)
+		return false, c.turn(i, err)
 	})
 	if err == nil && isCommit(revision) && !t.Unchanged && t.Commit != revision {
 		err = fmt.Errorf("the hub answers with commit %s: %w", t.Commit, tensor.ErrCorrupt)
 	}
 	if err != nil {
 		return Tip{}, err
+	}
+	return t, nil
+}
+
+func (h *host) head(ctx context.Context, revision string, header http.Header, touch func()) (t Tip, err error) {
+	u := h.url("api", "models", h.repo, "revision", url.PathEscape(revision))
+	// Without it the answer holds counters of downloads, and its ETag changes with them.
+	u.RawQuery = "expand=sha"
+	resp, err := h.Get(ctx, u, header)
+	if err != nil {
+		return Tip{}, err
+	}
+	if resp.StatusCode == http.StatusNotModified && header != nil {
+		resp.Body.Close()
+		return Tip{ETag: header.Get("If-None-Match"), Unchanged: true}, nil
+	}
+	b, err := h.readAnswer(resp, touch) // mirrors may not know expand
+	if err != nil {
+		return Tip{}, err
+	}
+	if t.Commit, err = parseTip(b); err != nil {
+		return Tip{}, err
+	}
+	if e := resp.Header.Get("ETag"); etagPattern.MatchString(e) {
+		t.ETag = e
 	}
 	return t, nil
 }
@@ -120,28 +125,16 @@ func parseTip(b []byte) (string, error) {
 	return answer.SHA, nil
 }
 
-// ifNoneMatch asks for an answer only if it is not the one of the etag.
-type ifNoneMatch struct {
-	http.RoundTripper
-	etag string
-}
-
-func (t ifNoneMatch) RoundTrip(req *http.Request) (*http.Response, error) {
-	req = req.Clone(req.Context())
-	req.Header.Set("If-None-Match", t.etag)
-	return t.RoundTripper.RoundTrip(req)
-}
-
 // Transient reports whether an error of the network, or of a hub that is overloaded, is behind err, so that the same
 // may go well later. The duration is what the hub asks to wait; 0 if it does not.
 func Transient(err error) (after time.Duration, ok bool) {
 	var (
-		again *retryable
+		again *transfer.Retryable
 		op    *net.OpError
 		dns   *net.DNSError
 	)
 	if errors.As(err, &again) {
-		return again.after, true
+		return again.After, true
 	}
 	return 0, errors.As(err, &op) || errors.As(err, &dns)
 }

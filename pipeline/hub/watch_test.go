@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -161,7 +162,7 @@ func TestTransient(t *testing.T) {
 		"dns":       {&net.DNSError{Err: "no such host"}, true},
 		"disk full": {&fs.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}, false},
 		"status":    {&StatusError{Status: 404}, false},
-		"busy":      {fmt.Errorf("x: %w", &retryable{err: &StatusError{Status: 503}}), true},
+		"busy":      {fmt.Errorf("x: %w", &transfer.Retryable{Err: &StatusError{Status: 503}}), true},
 		"ended":     {context.Canceled, false},
 	} {
 		if _, ok := Transient(tc.err); ok != tc.want {

@@ -33,6 +33,8 @@ type Fetch struct {
 	Local string `json:"-"`
 	// Want, if not nil, lists the files that the checkpoint must consist of.
 	Want []hub.File `json:"-"`
+	// Access, if not nil, is what is recorded instead of what the hub says now; see manifest.Source.
+	Access *string `json:"-"`
 	// Client sends the requests; nil is http.DefaultClient.
 	Client *http.Client `json:"-"`
 }
@@ -73,7 +75,10 @@ type snapshotRecord struct {
 	Dir      string     `json:"dir"`
 	Repo     string     `json:"repo"`
 	Revision string     `json:"revision"`
-	Access   string     `json:"access,omitempty"` // see manifest.Source
+	Source   string     `json:"source,omitempty"`  // hub.ModelScope, or empty
+	Gated    string     `json:"gated,omitempty"`   // as the hub says it, see hub.Snapshot
+	Private  bool       `json:"private,omitempty"` // likewise
+	Listed   bool       `json:"listed,omitempty"`  // the hub was asked for both
 	Files    []hub.File `json:"files"`
 	// Heads are the beginnings of the shards, where their weights are not kept. Elsewhere is what they are fetched from, nil if
 	// they are in Dir.
@@ -134,6 +139,9 @@ func (f *Fetch) fetch(ctx context.Context, job *pipeline.Job) (*snapshotRecord, 
 		return f.fetchHeaders(ctx, job)
 	}
 	s, err := f.Resolve(ctx, job)
+	if err == nil {
+		err = f.checkTerms(job, s)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -151,6 +159,17 @@ func (f *Fetch) fetch(ctx context.Context, job *pipeline.Job) (*snapshotRecord, 
 	}
 	rec := recordOf(s, files)
 	return &rec, nil
+}
+
+// checkTerms asks whether the recipe may publish what is made of s.
+func (f *Fetch) checkTerms(job *pipeline.Job, s *hub.Snapshot) error {
+	if f.Access != nil {
+		s.Private, s.Gated, s.Listed = *f.Access == manifest.Private, "", true
+		if *f.Access == manifest.Gated {
+			s.Gated = manifest.Gated
+		}
+	}
+	return checkTerms(job, s.Dir, accessOf(s.Gated, s.Private))
 }
 
 // sourceHuggingFace is the source that is meant where none is named.

@@ -184,7 +184,7 @@ func openSource(job *pipeline.Job) (*Source, error) {
 		s.Close()
 		return nil, err
 	}
-	s.Repo, s.Revision, s.Files, s.elsewhere = rec.Repo, rec.Revision, rec.Files, rec.Elsewhere
+	s.Repo, s.Revision, s.Access, s.Files, s.elsewhere = rec.Repo, rec.Revision, accessOf(rec.Gated, rec.Private), rec.Files, rec.Elsewhere
 	return s, nil
 }
 

@@ -58,6 +58,9 @@ func (f *Fetch) validateKeep(job *pipeline.Job) error {
 // read once.
 func (f *Fetch) fetchHeaders(ctx context.Context, job *pipeline.Job) (*snapshotRecord, error) {
 	sk, err := f.Skeleton(ctx, job)
+	if err == nil {
+		err = f.checkTerms(job, &sk.Snapshot)
+	}
 	if err != nil {
 		return nil, err
 	}

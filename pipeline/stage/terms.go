@@ -2,17 +2,16 @@ package stage
 
 import (
 	"github.com/llmexport/llmexport/pipeline"
-	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// accessOf says who may read the repository of a snapshot.
-func accessOf(s *hub.Snapshot) string {
+// accessOf says who may read a repository, see manifest.Source.
+func accessOf(gated string, private bool) string {
 	switch {
-	case s.Private:
+	case private:
 		return manifest.Private
-	case s.Gated != "":
+	case gated != "":
 		return manifest.Gated
 	}
 	return ""
