@@ -334,7 +334,7 @@ func TestOCIRefuses(t *testing.T) {
 			w.Header().Set("Location", "http://192.0.2.1/x")
 			w.WriteHeader(202)
 		}, tensor.ErrUnsupported, "http://192.0.2.1"},
-		"redirected": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://192.0.2.1/x?secret=1", 307) }, nil, "redirects what is sent"},
+		"redirected": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://192.0.2.1/x?secret=1", http.StatusTemporaryRedirect) }, nil, "redirects what is sent"},
 		"huge chunks": {func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("OCI-Chunk-Min-Length", "99999999999")
 			w.Header().Set("Location", r.URL.Path+"x")
@@ -401,7 +401,7 @@ func TestOCILies(t *testing.T) {
 				return false
 			}
 			loop++
-			http.Redirect(w, r, fmt.Sprintf("%s?%d", r.URL.Path, loop), 307)
+			http.Redirect(w, r, fmt.Sprintf("%s?%d", r.URL.Path, loop), http.StatusTemporaryRedirect)
 			return true
 		}, "redirects more than"},
 		"another image manifest": {func(w http.ResponseWriter, r *http.Request) bool {
@@ -484,7 +484,7 @@ func TestOCICredentials(t *testing.T) {
 		}
 		if i := strings.Index(r.URL.Path, "/blobs/sha256:"); r.Method == http.MethodGet && i > 0 {
 			if sum := r.URL.Path[i+len("/blobs/sha256:"):]; blobs["/"+sum] != nil {
-				http.Redirect(w, r, storage.URL+"/"+sum, 307)
+				http.Redirect(w, r, storage.URL+"/"+sum, http.StatusTemporaryRedirect)
 				return true
 			}
 		}
