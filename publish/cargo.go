@@ -11,6 +11,7 @@ import (
 	"hash"
 	"io"
 	"os"
+	"slices"
 	"sync/atomic"
 
 	"github.com/llmexport/llmexport/internal/transfer"
@@ -30,19 +31,62 @@ func loaded(name string, data []byte) cargo {
 	return cargo{File: manifest.File{Name: name, Size: int64(len(data)), SHA256: manifest.DigestOf(data).Hex()}, data: data}
 }
 
-// cargoOf is what a package consists of, manifest.json last. The caller closes root, which it is read from.
-func cargoOf(p Package) (files []cargo, sum manifest.Digest, root *os.Root, err error) {
+// freight is what travels of a package: the files that the manifest lists, its signature if it has one, and
+// manifest.json last. Close closes the directory that the files are read from.
+type freight struct {
+	*os.Root
+	files []cargo
+	sum   manifest.Digest
+}
+
+func freightOf(p Package) (*freight, error) {
 	data, sum, err := p.Manifest.Seal()
 	if err != nil {
-		return nil, "", nil, err
+		return nil, err
 	}
-	if root, err = os.OpenRoot(p.Dir); err != nil {
-		return nil, "", nil, err
+	signature, err := manifest.ReadSignature(p.Dir)
+	if err != nil {
+		return nil, err
 	}
-	for _, f := range p.Manifest.Files {
-		files = append(files, cargo{File: f, root: root})
+	f := &freight{sum: sum}
+	if f.Root, err = os.OpenRoot(p.Dir); err != nil {
+		return nil, err
 	}
-	return append(files, loaded(manifest.FileName, data)), sum, root, nil
+	for _, file := range p.Manifest.Files {
+		f.files = append(f.files, cargo{File: file, root: f.Root})
+	}
+	f.files = append(f.files, loaded(manifest.FileName, data))
+	if signature != nil {
+		f.add(loaded(manifest.SignatureName, signature))
+	}
+	return f, nil
+}
+
+// add adds a file.
+func (f *freight) add(c cargo) { f.files = slices.Insert(f.files, len(f.files)-1, c) }
+
+// find gives a file by its name.
+func (f *freight) find(name string) (cargo, bool) {
+	i := slices.IndexFunc(f.files, func(c cargo) bool { return c.Name == name })
+	if i < 0 {
+		return cargo{}, false
+	}
+	return f.files[i], true
+}
+
+// signature is that of the package; nil if it has none.
+func (f *freight) signature() []byte {
+	c, _ := f.find(manifest.SignatureName)
+	return c.data
+}
+
+// receipt is one for all of the files.
+func (f *freight) receipt(store, ref string, s Status) Receipt {
+	r := Receipt{Status: s, Store: store, Ref: ref, Digest: f.sum, Files: len(f.files)}
+	for _, c := range f.files {
+		r.Bytes += c.Size
+	}
+	return r
 }
 
 // content is a file that can be read at any offset.

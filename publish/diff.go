@@ -1,50 +1,61 @@
 package publish
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// diffManifests compares what a place holds, nil for nothing, with a package. Upload counts the new and changed files, but
-// not manifest.json.
-func diffManifests(old, p *manifest.Manifest) Diff {
-	d := Diff{Status: Unchanged}
-	had := map[string]manifest.File{}
-	switch {
-	case old == nil:
-		d.Status = Published
-		d.Add = append(d.Add, manifest.FileName)
-	case old == p:
-		d.Keep = append(d.Keep, manifest.FileName)
-	default:
-		d.Status = Replaced
-		d.Change = append(d.Change, manifest.FileName)
-	}
-	if old != nil {
-		for _, f := range old.Files {
-			had[f.Name] = f
-		}
-	}
-	for _, f := range p.Files {
-		was, ok := had[f.Name]
-		delete(had, f.Name)
-		switch {
-		case !ok:
-			d.Add = append(d.Add, f.Name)
-		case was.SHA256 == f.SHA256 && was.Size == f.Size:
+// diffFiles compares what a place holds, the SHA-256 of every file by its name, with what a package consists of. Upload
+// counts the new and changed files; the status is the caller's. The signature of a manifest that stays is kept.
+func diffFiles(had map[string]string, files []cargo) Diff {
+	var d Diff
+	wanted := map[string]bool{}
+	for _, f := range files {
+		wanted[f.Name] = true
+		switch was, ok := had[f.Name]; {
+		case ok && was == f.SHA256:
 			d.Keep = append(d.Keep, f.Name)
 			continue
-		default:
+		case ok:
 			d.Change = append(d.Change, f.Name)
+		default:
+			d.Add = append(d.Add, f.Name)
 		}
 		d.Upload += f.Size
 	}
 	for name := range had {
-		d.Remove = append(d.Remove, name)
+		if !wanted[name] {
+			d.drop(name)
+		}
 	}
+	d.sort()
+	return d
+}
+
+// drop notes a file of the place that the package does not have, once the others are noted.
+func (d *Diff) drop(name string) {
+	if name == manifest.SignatureName && slices.Contains(d.Keep, manifest.FileName) {
+		d.Keep = append(d.Keep, name)
+		return
+	}
+	d.Remove = append(d.Remove, name)
+}
+
+func (d *Diff) sort() {
 	for _, list := range [][]string{d.Add, d.Change, d.Remove, d.Keep} {
 		slices.Sort(list)
 	}
-	return d
 }
+
+// signs reports whether nothing happens but that a package which is there gets a signature.
+func (d Diff) signs() bool { return len(d.Change) == 0 && only(d.Add) }
+
+// signsAnew reports whether nothing happens but that a package which is there gets another signature than it has.
+func (d Diff) signsAnew() bool { return len(d.Add) == 0 && only(d.Change) }
+
+func only(names []string) bool { return len(names) == 1 && names[0] == manifest.SignatureName }
+
+// errSignedAlready refuses to replace a signature.
+var errSignedAlready = errors.New("holds this package with another signature; set replace to replace it")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"slices"
 
 	"github.com/llmexport/llmexport/publish/manifest"
 )
@@ -53,39 +52,50 @@ func (d Dir) diff(ctx context.Context, p Package) (Diff, error) {
 	if err != nil {
 		return Diff{}, err
 	}
-	data, sum, err := p.Manifest.Seal()
+	f, err := freightOf(p)
 	if err != nil {
 		return Diff{}, err
 	}
+	defer f.Close()
 	if err := apart(p.Dir, target); err != nil {
 		return Diff{}, err
 	}
-	was, err := d.inspect(ctx, target, sum)
+	was, err := d.inspect(ctx, target, f.sum, f.signature())
 	if err != nil {
 		return Diff{}, err
 	}
-	if was.same {
-		return diffManifests(p.Manifest, p.Manifest), nil
+	had := map[string]string{}
+	if was.old != nil {
+		for _, listed := range was.old.Files {
+			had[listed.Name] = listed.SHA256
+		}
+		had[manifest.FileName] = "another"
 	}
-	diff := diffManifests(was.old, p.Manifest)
-	if was.old != nil && was.old.Digest == sum {
-		diff = Diff{Status: Replaced, Keep: []string{manifest.FileName}}
-		for _, f := range p.Manifest.Files {
-			got, err := manifest.HashFile(ctx, filepath.Join(target, filepath.FromSlash(f.Name)))
+	if was.signature != nil {
+		had[manifest.SignatureName] = manifest.DigestOf(was.signature).Hex()
+	}
+	if was.old != nil && was.old.Digest == f.sum {
+		m, _ := f.find(manifest.FileName)
+		had[m.Name] = m.SHA256
+	}
+	if was.old != nil && was.old.Digest == f.sum && !was.same {
+		for name := range had {
+			got, err := manifest.HashFile(ctx, filepath.Join(target, filepath.FromSlash(name)))
 			switch {
 			case ctx.Err() != nil:
 				return Diff{}, ctx.Err()
 			case errors.Is(err, fs.ErrNotExist):
-				diff.Add = append(diff.Add, f.Name)
-			case err != nil || f.Match(got) != nil:
-				diff.Change = append(diff.Change, f.Name)
+				delete(had, name)
 			default:
-				diff.Keep = append(diff.Keep, f.Name)
+				had[name] = got.SHA256 // none for what is no file
 			}
 		}
-		slices.Sort(diff.Keep)
 	}
-	diff.Upload = p.Manifest.Bytes() + int64(len(data)) // all files are written anew
+	diff := diffFiles(had, f.files)
+	diff.Status = was.status()
+	if !was.same {
+		diff.Upload = f.receipt("dir", "", "").Bytes // all files are written anew
+	}
 	return diff, nil
 }
 
@@ -116,15 +126,16 @@ func (d Dir) stage(ctx context.Context, p Package) (_ *stagedDir, err error) {
 	if err != nil {
 		return nil, err
 	}
-	data, sum, err := p.Manifest.Seal()
+	f, err := freightOf(p)
 	if err != nil {
 		return nil, err
 	}
+	defer f.Close()
 	if err := apart(p.Dir, target); err != nil {
 		return nil, err
 	}
 	tmp := target + tmpMark + suffix()
-	s, err := d.begin(ctx, target, sum, beside{work: tmp, whole: tmp})
+	s, err := d.begin(ctx, target, f.sum, f.signature(), beside{work: tmp, whole: tmp})
 	if err != nil {
 		return nil, err
 	}
@@ -133,18 +144,19 @@ func (d Dir) stage(ctx context.Context, p Package) (_ *stagedDir, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	s.receipt = Receipt{
-		Status: s.was.status(), Store: "dir", Ref: d.Path, Digest: sum,
-		Files: len(p.Manifest.Files) + 1, Bytes: p.Manifest.Bytes() + int64(len(data)),
-	}
+	s.receipt = f.receipt("dir", d.Path, s.was.status())
 	if s.was.same {
+		s.receipt.Uploaded = int64(len(s.was.sign))
 		return s, nil
+	}
+	if kept := s.was.kept(f.sum); kept != nil && f.signature() == nil {
+		f.add(loaded(manifest.SignatureName, kept))
 	}
 	s.receipt.Uploaded = s.receipt.Bytes
 	if err := checkSpace(filepath.Dir(target), s.receipt.Bytes); err != nil {
 		return nil, err
 	}
-	return s, d.fill(ctx, tmp, p, data)
+	return s, d.fill(ctx, tmp, p, f.files)
 }
 
 // do runs one action on the disk.

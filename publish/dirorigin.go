@@ -32,9 +32,9 @@ func openDir(_ context.Context, rest string, _ PullOptions) (Origin, error) {
 // String implements Origin.
 func (d dirOrigin) String() string { return string(d) }
 
-// Manifest implements Origin.
-func (d dirOrigin) Manifest(context.Context) ([]byte, error) {
-	path := filepath.Join(string(d), manifest.FileName)
+// Read implements Origin.
+func (d dirOrigin) Read(_ context.Context, name string, limit int64) ([]byte, error) {
+	path := filepath.Join(string(d), name)
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,10 @@ func (d dirOrigin) Manifest(context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(f, manifest.MaxSize+1))
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if int64(len(data)) > limit {
+		err = fmt.Errorf("%s: more than %d bytes: %w", path, limit, tensor.ErrCorrupt)
+	}
 	return data, errors.Join(err, f.Close())
 }
 

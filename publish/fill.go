@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +17,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// fill makes dir a complete, durable copy of the package, its manifest written last.
-func (d Dir) fill(ctx context.Context, dir string, p Package, data []byte) (err error) {
+// fill makes dir a complete, durable copy of the package, which consists of content, its manifest written last.
+func (d Dir) fill(ctx context.Context, dir string, p Package, content []cargo) (err error) {
 	extra, err := p.Manifest.Extra(p.Dir)
 	if err != nil {
 		return err
@@ -27,12 +26,6 @@ func (d Dir) fill(ctx context.Context, dir string, p Package, data []byte) (err 
 	if len(extra) > 0 {
 		return fmt.Errorf("%q is not in the manifest of the package: %w", extra[0], tensor.ErrCorrupt)
 	}
-	src, err := os.OpenRoot(p.Dir)
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-
 	if err := d.do("make directory", func() error { return os.Mkdir(dir, 0o755) }); err != nil {
 		return err
 	}
@@ -43,27 +36,20 @@ func (d Dir) fill(ctx context.Context, dir string, p Package, data []byte) (err 
 		}
 	}()
 	dirs := []string{dir}
-	for _, f := range p.Manifest.Files {
+	for _, f := range content {
 		path := filepath.Join(dir, filepath.FromSlash(f.Name))
 		made, err := makeParents(filepath.Dir(path))
 		dirs = append(dirs, made...)
 		if err != nil {
 			return err
 		}
-		out, err := d.copyFile(ctx, src, f, path)
+		out, err := d.copyFile(ctx, f, path)
 		if out != nil {
 			files = append(files, out)
 		}
 		if err != nil {
 			return fmt.Errorf("copy %s: %w", f.Name, err)
 		}
-	}
-	out, _, err := d.writeFile(ctx, filepath.Join(dir, manifest.FileName), bytes.NewReader(data))
-	if out != nil {
-		files = append(files, out)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", manifest.FileName, err)
 	}
 	if err := d.do("sync files", func() error { return syncFiles(files) }); err != nil {
 		return err
@@ -86,17 +72,29 @@ func syncFiles(files []*os.File) error {
 }
 
 // copyFile returns the new file, open and not yet durable, also with an error once there is one.
-func (d Dir) copyFile(ctx context.Context, src *os.Root, f manifest.File, path string) (*os.File, error) {
-	r, err := f.OpenIn(src)
+func (d Dir) copyFile(ctx context.Context, f cargo, path string) (*os.File, error) {
+	r, err := f.open()
 	if err != nil {
 		return nil, err
 	}
 	// One byte more than listed shows that the file grew; more than that need not be written.
-	out, got, err := d.writeFile(ctx, path, io.LimitReader(r, f.Size+1))
+	out, got, err := d.writeFile(ctx, path, io.NewSectionReader(r, 0, f.Size+1))
 	if err := errors.Join(err, r.Close()); err != nil {
 		return out, err
 	}
 	return out, f.Match(got)
+}
+
+// copyDurable is copyFile that makes the file durable and closes it.
+func (d Dir) copyDurable(ctx context.Context, f cargo, path string) error {
+	out, err := d.copyFile(ctx, f, path)
+	if out != nil {
+		if err == nil {
+			err = d.do("sync "+filepath.Base(path), out.Sync)
+		}
+		err = errors.Join(err, out.Close())
+	}
+	return err
 }
 
 // writeFile copies r to a new file and describes what was written. The file stays open, also with an error.

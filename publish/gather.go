@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +32,7 @@ type gathering struct {
 	d      Dir
 	from   Origin
 	m      *manifest.Manifest
-	data   []byte             // of the manifest
+	own    []cargo            // that the manifest does not list: its signature if there is one, and itself last
 	work   string             // the directory of the two
 	old    *manifest.Manifest // of the package in oldDir, nil if there is none
 	oldDir string
@@ -127,7 +126,10 @@ func (g *gathering) open() error {
 
 // room compares what is missing with what is free.
 func (g *gathering) room() error {
-	need := g.m.Bytes() + int64(len(g.data))
+	need := g.m.Bytes()
+	for _, c := range g.own {
+		need += c.Size
+	}
 	for _, root := range []*os.Root{g.whole, g.parts} {
 		err := fs.WalkDir(root.FS(), ".", func(_ string, e fs.DirEntry, err error) error {
 			if err != nil || !e.Type().IsRegular() {
@@ -324,14 +326,7 @@ func (g *gathering) copy(ctx context.Context, root *os.Root, f manifest.File) er
 	if err := g.parts.RemoveAll(f.SHA256); err != nil {
 		return err
 	}
-	out, err := g.d.copyFile(ctx, root, f, g.partPath(f))
-	if out != nil {
-		if err == nil {
-			err = g.d.do("sync copy", out.Sync)
-		}
-		err = errors.Join(err, out.Close())
-	}
-	if err != nil {
+	if err := g.d.copyDurable(ctx, cargo{File: f, root: root}, g.partPath(f)); err != nil {
 		return errors.Join(err, g.parts.RemoveAll(f.SHA256))
 	}
 	return nil
@@ -343,7 +338,7 @@ func (g *gathering) name(f manifest.File) error {
 	return g.d.do("name "+path.Base(f.Name), func() error { return os.Rename(g.partPath(f), to) })
 }
 
-// finish writes the manifest and makes all names durable.
+// finish writes the manifest and its signature and makes all names durable.
 func (g *gathering) finish(ctx context.Context) error {
 	extra, err := g.m.Extra(g.whole.Name())
 	if err != nil {
@@ -352,18 +347,15 @@ func (g *gathering) finish(ctx context.Context) error {
 	if len(extra) > 0 {
 		return fmt.Errorf("%s is not of the package; move it away", filepath.Join(g.work, wholeName, filepath.FromSlash(extra[0])))
 	}
-	if err := g.whole.RemoveAll(manifest.FileName); err != nil {
-		return err
-	}
-	out, _, err := g.d.writeFile(ctx, filepath.Join(g.work, wholeName, manifest.FileName), bytes.NewReader(g.data))
-	if out != nil {
-		if err == nil {
-			err = g.d.do("sync manifest", out.Sync)
+	for _, name := range []string{manifest.FileName, manifest.SignatureName} { // of an earlier run
+		if err := g.whole.RemoveAll(name); err != nil {
+			return err
 		}
-		err = errors.Join(err, out.Close())
 	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", manifest.FileName, err)
+	for _, c := range g.own {
+		if err := g.d.copyDurable(ctx, c, filepath.Join(g.work, wholeName, c.Name)); err != nil {
+			return fmt.Errorf("write %s: %w", c.Name, err)
+		}
 	}
 	for _, dir := range append(g.dirs, ".") {
 		if err := g.d.do("sync directory", func() error { return syncDir(filepath.Join(g.work, wholeName, filepath.FromSlash(dir))) }); err != nil {

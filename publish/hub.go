@@ -142,7 +142,7 @@ func (h Hub) state(ctx context.Context, api *hubAPI) (s hubState, err error) {
 		return s, err
 	}
 	s.old, err = oldPackage(s.files, func(name string, f hubFile) ([]byte, error) {
-		return api.file(ctx, s.commit, name, f, maxManifest)
+		return api.file(ctx, s.commit, name, f, manifest.MaxSize)
 	})
 	return s, err
 }
@@ -167,7 +167,7 @@ func oldPackage(files map[string]hubFile, read func(string, hubFile) ([]byte, er
 			return nil, fmt.Errorf("holds no package that this program reads and is left alone: %w", err)
 		}
 		ours = func(name string) bool {
-			return name == attributesFile || name == manifest.FileName ||
+			return name == attributesFile || name == manifest.FileName || name == manifest.SignatureName ||
 				slices.ContainsFunc(old.Files, func(f manifest.File) bool { return f.Name == name })
 		}
 	}
@@ -179,9 +179,8 @@ func oldPackage(files map[string]hubFile, read func(string, hubFile) ([]byte, er
 
 // hubChanges compares a package with what is there.
 type hubChanges struct {
-	send                      []cargo
-	add, change, remove, keep []string
-	upload                    int64
+	Diff
+	send []cargo
 }
 
 func compare(ctx context.Context, files []cargo, there map[string]hubFile) (c hubChanges, err error) {
@@ -199,28 +198,26 @@ func compare(ctx context.Context, files []cargo, there map[string]hubFile) (c hu
 		}
 		switch {
 		case same:
-			c.keep = append(c.keep, f.Name)
+			c.Keep = append(c.Keep, f.Name)
 			continue
 		case ok:
-			c.change = append(c.change, f.Name)
+			c.Change = append(c.Change, f.Name)
 		default:
-			c.add = append(c.add, f.Name)
+			c.Add = append(c.Add, f.Name)
 		}
 		c.send = append(c.send, f)
-		c.upload += f.Size
+		c.Upload += f.Size
 	}
 	for name := range there {
 		if !wanted[name] {
-			c.remove = append(c.remove, name)
+			c.drop(name)
 		}
 	}
-	for _, list := range [][]string{c.add, c.change, c.keep, c.remove} {
-		slices.Sort(list)
-	}
+	c.sort()
 	return c, nil
 }
 
-func (c hubChanges) none() bool { return len(c.send) == 0 && len(c.remove) == 0 }
+func (c hubChanges) none() bool { return len(c.send) == 0 && len(c.Remove) == 0 }
 
 // status is what committing the changes does.
 func (h Hub) status(s hubState, c hubChanges) Status {
@@ -247,23 +244,24 @@ func (h Hub) Diff(ctx context.Context, p Package) (d Diff, err error) {
 	if err != nil {
 		return Diff{}, err
 	}
-	files, _, root, err := cargoOf(p)
+	f, err := freightOf(p)
 	if err != nil {
 		return Diff{}, err
 	}
-	defer root.Close()
+	defer f.Close()
 	s, err := h.state(ctx, api)
 	if err != nil {
 		return Diff{}, err
 	}
-	c, err := compare(ctx, files, s.files)
+	c, err := compare(ctx, f.files, s.files)
 	if err == nil {
 		err = h.tagFree(s, c)
 	}
 	if err != nil {
 		return Diff{}, err
 	}
-	return Diff{Status: h.status(s, c), Add: c.add, Change: c.change, Remove: c.remove, Keep: c.keep, Upload: c.upload, Creates: h.creates(s)}, nil
+	c.Status, c.Creates = h.status(s, c), h.creates(s)
+	return c.Diff, nil
 }
 
 // creates says what is not there yet.

@@ -112,12 +112,12 @@ func secrets(t testing.TB, err error) {
 func (h *hubTest) wantRepo(t testing.TB, revision string, p Package) {
 	t.Helper()
 	want := map[string][]byte{}
-	files, _, root, err := cargoOf(p)
+	f, err := freightOf(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer root.Close()
-	for _, c := range files {
+	defer f.Close()
+	for _, c := range f.files {
 		if want[c.Name], err = c.read(); err != nil {
 			t.Fatal(err)
 		}
@@ -462,7 +462,7 @@ func TestHubOrigin(t *testing.T) {
 			o.Token = tc.token
 			origin, err := openHubAt(h.ctx, tc.ref, o, patient)
 			if err == nil {
-				_, err = origin.Manifest(h.ctx)
+				_, err = origin.Read(h.ctx, manifest.FileName, manifest.MaxSize)
 			}
 			if err == nil || !strings.Contains(err.Error(), tc.err) {
 				t.Errorf("got %v, want %q", err, tc.err)
@@ -475,7 +475,7 @@ func TestHubOrigin(t *testing.T) {
 // wantOrigin demands that an origin gives exactly p.
 func wantOrigin(t testing.TB, o Origin, p Package) {
 	t.Helper()
-	b, err := o.Manifest(t.Context())
+	b, err := o.Read(t.Context(), manifest.FileName, manifest.MaxSize)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,6 @@ import (
 
 const (
 	maxSmallFile  = 16 << 20 // bytes of a file whose content is in git; the hub allows 10 MB
-	maxManifest   = 64 << 20 // bytes
 	preuploadHead = 512      // bytes that the hub wants to see of a file before it decides
 	preuploadMany = 256      // files of one request
 )

@@ -56,11 +56,11 @@ func splitRevision(s, fallback string) (repo, revision string, err error) {
 // String implements Origin.
 func (o hubOrigin) String() string { return "hf://" + o.api.repo + "@" + o.commit }
 
-// Manifest implements Origin.
-func (o hubOrigin) Manifest(ctx context.Context) ([]byte, error) {
-	b, _, err := o.api.get(ctx, o.api.resolve(o.commit, manifest.FileName), maxManifest)
+// Read implements Origin.
+func (o hubOrigin) Read(ctx context.Context, name string, limit int64) ([]byte, error) {
+	b, _, err := o.api.get(ctx, o.api.resolve(o.commit, name), limit)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s: %w", o, manifest.FileName, err)
+		return nil, fmt.Errorf("%s: %s: %w", o, name, err)
 	}
 	return b, nil
 }

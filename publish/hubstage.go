@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 
@@ -26,7 +25,7 @@ type stagedHub struct {
 	created bool // the repository, by this run
 	changes hubChanges
 	lfs     map[string]bool // which of the files that are sent are in storage
-	root    *os.Root
+	freight *freight
 	title   string
 	about   string
 	receipt Receipt
@@ -43,17 +42,17 @@ func (h Hub) stage(ctx context.Context, p Package) (_ *stagedHub, err error) {
 		return nil, err
 	}
 	s := &stagedHub{h: h, api: api, lfs: map[string]bool{}}
-	files, sum, root, err := cargoOf(p)
+	f, err := freightOf(p)
 	if err != nil {
 		return nil, err
 	}
-	s.root = root
+	s.freight = f
 	defer func() {
 		if err != nil {
-			root.Close()
+			f.Close()
 		}
 	}()
-	if slices.ContainsFunc(files, func(c cargo) bool { return c.Name == attributesFile }) {
+	if _, ok := f.find(attributesFile); ok {
 		return nil, fmt.Errorf("a package with %s cannot be published to a hub: %w", attributesFile, tensor.ErrUnsupported)
 	}
 	if err := api.whoami(ctx); err != nil {
@@ -67,17 +66,14 @@ func (h Hub) stage(ctx context.Context, p Package) (_ *stagedHub, err error) {
 			return nil, err
 		}
 	}
-	if s.changes, err = compare(ctx, files, s.state.files); err != nil {
+	if s.changes, err = compare(ctx, f.files, s.state.files); err != nil {
 		return nil, err
 	}
 	if err := h.tagFree(s.state, s.changes); err != nil {
 		return nil, err
 	}
-	s.title, s.about = commitText(h.Message, p.Manifest, sum)
-	s.receipt = Receipt{Status: h.status(s.state, s.changes), Store: "hub", Digest: sum, Files: len(files)}
-	for _, c := range files {
-		s.receipt.Bytes += c.Size
-	}
+	s.title, s.about = commitText(h.Message, p.Manifest, f.sum)
+	s.receipt = f.receipt("hub", "", h.status(s.state, s.changes))
 	if s.changes.none() {
 		return s, nil
 	}
@@ -224,7 +220,7 @@ func (s *stagedHub) send(ctx context.Context) (err error) {
 		ops = append(ops, opFile(c.Name, b))
 		inline += c.Size
 	}
-	for _, name := range s.changes.remove {
+	for _, name := range s.changes.Remove {
 		ops = append(ops, opDelete(name))
 	}
 	s.done, err = s.apply(ctx, s.state.commit, ops, s.shows)
@@ -306,7 +302,7 @@ func (s *stagedHub) shows(files map[string]hubFile) bool {
 			}
 		}
 	}
-	return !slices.ContainsFunc(s.changes.remove, func(name string) bool { _, there := files[name]; return there })
+	return !slices.ContainsFunc(s.changes.Remove, func(name string) bool { _, there := files[name]; return there })
 }
 
 // Revert implements Staged: a further commit that restores what was there. The history keeps both.
@@ -364,7 +360,7 @@ func (s *stagedHub) restore(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, name := range s.changes.remove {
+	for _, name := range s.changes.Remove {
 		if err := put(name); err != nil {
 			return err
 		}
@@ -381,4 +377,4 @@ func (s *stagedHub) restore(ctx context.Context) error {
 }
 
 // Close implements Staged. What is in storage stays there for the next Stage; the hub removes it in its own time.
-func (s *stagedHub) Close() error { return s.root.Close() }
+func (s *stagedHub) Close() error { return s.freight.Close() }

@@ -115,7 +115,7 @@ func (m ModelScope) state(ctx context.Context, api *modelScopeAPI) (s modelScope
 	// What ModelScope puts there itself is neither ours nor in the way.
 	delete(s.files, modelScopeFile)
 	s.old, err = oldPackage(s.files, func(name string, f hubFile) ([]byte, error) {
-		return api.read(ctx, cmp.Or(s.commit, m.branch()), name, f, maxManifest)
+		return api.read(ctx, cmp.Or(s.commit, m.branch()), name, f, manifest.MaxSize)
 	})
 	return s, err
 }
@@ -150,16 +150,16 @@ func (m ModelScope) Diff(ctx context.Context, p Package) (d Diff, err error) {
 	if err != nil {
 		return Diff{}, err
 	}
-	files, _, root, err := cargoOf(p)
+	f, err := freightOf(p)
 	if err != nil {
 		return Diff{}, err
 	}
-	defer root.Close()
+	defer f.Close()
 	s, err := m.state(ctx, api)
 	if err != nil {
 		return Diff{}, err
 	}
-	c, err := compare(ctx, files, s.files)
+	c, err := compare(ctx, f.files, s.files)
 	if err == nil {
 		err = m.tagFree(s, c)
 	}
@@ -167,8 +167,8 @@ func (m ModelScope) Diff(ctx context.Context, p Package) (d Diff, err error) {
 		return Diff{}, err
 	}
 	like := Hub{Repo: m.Repo, Private: m.Private, Tag: m.Tag}
-	return Diff{Status: m.status(s, c), Add: c.add, Change: c.change, Remove: c.remove, Keep: c.keep, Upload: c.upload,
-		Creates: like.creates(hubState{exists: s.exists, tagged: s.tagged})}, nil
+	c.Status, c.Creates = m.status(s, c), like.creates(hubState{exists: s.exists, tagged: s.tagged})
+	return c.Diff, nil
 }
 
 // Stage implements Store.

@@ -3,6 +3,7 @@ package publish
 import (
 	"context"
 	"fmt"
+	"io/fs"
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
@@ -14,6 +15,7 @@ import (
 type modelScopeOrigin struct {
 	api    *modelScopeAPI
 	commit string
+	files  map[string]hubFile
 }
 
 // openModelScope implements the scheme ms: "org/name" or "org/name@revision".
@@ -35,12 +37,12 @@ func openModelScopeAt(ctx context.Context, rest string, o hub.Options, t transfe
 	if err != nil {
 		return nil, err
 	}
-	if gitID.MatchString(revision) {
-		return modelScopeOrigin{api, revision}, nil
-	}
 	l, err := api.list(ctx, revision)
 	if err != nil {
 		return nil, fmt.Errorf("%s@%s: %w", repo, revision, err)
+	}
+	if gitID.MatchString(revision) {
+		return modelScopeOrigin{api, revision, l.files}, nil
 	}
 	if !l.named && l.commit != "" {
 		// The commit of the newest file stands for the revision if it holds the same.
@@ -52,17 +54,24 @@ func openModelScopeAt(ctx context.Context, rest string, o hub.Options, t transfe
 	if l.commit == "" {
 		return nil, fmt.Errorf("%s: ModelScope does not say which commit %s is: name a commit: %w", repo, revision, tensor.ErrUnsupported)
 	}
-	return modelScopeOrigin{api, l.commit}, nil
+	return modelScopeOrigin{api, l.commit, l.files}, nil
 }
 
 // String implements Origin.
 func (o modelScopeOrigin) String() string { return "ms://" + o.api.repo + "@" + o.commit }
 
-// Manifest implements Origin.
-func (o modelScopeOrigin) Manifest(ctx context.Context) ([]byte, error) {
-	b, err := o.api.get(ctx, o.api.file(o.commit, manifest.FileName), maxManifest)
+// Read implements Origin.
+func (o modelScopeOrigin) Read(ctx context.Context, name string, limit int64) ([]byte, error) {
+	f, ok := o.files[name]
+	if !ok {
+		return nil, fmt.Errorf("%s: %s: %w", o, name, fs.ErrNotExist)
+	}
+	if err := tooLong(name, f.size, limit); err != nil {
+		return nil, fmt.Errorf("%s: %w", o, err)
+	}
+	b, err := o.api.read(ctx, o.commit, name, f, limit)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s: %w", o, manifest.FileName, err)
+		return nil, fmt.Errorf("%s: %s: %w", o, name, err)
 	}
 	return b, nil
 }

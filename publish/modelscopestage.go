@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -29,7 +28,7 @@ type stagedModelScope struct {
 	state   modelScopeState
 	created bool // the repository, by this run
 	changes hubChanges
-	root    *os.Root
+	freight *freight
 	message string
 	receipt Receipt
 
@@ -43,17 +42,17 @@ func (m ModelScope) stage(ctx context.Context, p Package) (_ *stagedModelScope, 
 	if err != nil {
 		return nil, err
 	}
-	files, sum, root, err := cargoOf(p)
+	f, err := freightOf(p)
 	if err != nil {
 		return nil, err
 	}
-	s := &stagedModelScope{m: m, api: api, root: root}
+	s := &stagedModelScope{m: m, api: api, freight: f}
 	defer func() {
 		if err != nil {
-			root.Close()
+			f.Close()
 		}
 	}()
-	if slices.ContainsFunc(files, func(c cargo) bool { return c.Name == attributesFile || c.Name == modelScopeFile }) {
+	if slices.ContainsFunc(f.files, func(c cargo) bool { return c.Name == attributesFile || c.Name == modelScopeFile }) {
 		return nil, fmt.Errorf("a package with %s or %s cannot be published to ModelScope: %w", attributesFile, modelScopeFile, tensor.ErrUnsupported)
 	}
 	if s.state, err = m.state(ctx, api); err != nil {
@@ -70,18 +69,15 @@ func (m ModelScope) stage(ctx context.Context, p Package) (_ *stagedModelScope, 
 			return nil, errors.New("the name is taken by a repository that the token may not see")
 		}
 	}
-	if s.changes, err = compare(ctx, files, s.state.files); err != nil {
+	if s.changes, err = compare(ctx, f.files, s.state.files); err != nil {
 		return nil, err
 	}
 	if err := m.tagFree(s.state, s.changes); err != nil {
 		return nil, err
 	}
-	title, about := commitText(m.Message, p.Manifest, sum)
+	title, about := commitText(m.Message, p.Manifest, f.sum)
 	s.message = title + "\n\n" + about
-	s.receipt = Receipt{Status: m.status(s.state, s.changes), Store: "modelscope", Digest: sum, Files: len(files)}
-	for _, c := range files {
-		s.receipt.Bytes += c.Size
-	}
+	s.receipt = f.receipt("modelscope", "", m.status(s.state, s.changes))
 	return s, s.upload(ctx)
 }
 
@@ -133,7 +129,7 @@ func (s *stagedModelScope) commit(ctx context.Context) (err error) {
 			actions = append(actions, putInGit(c.Name, b))
 			inline += c.Size
 		}
-		for _, name := range s.changes.remove {
+		for _, name := range s.changes.Remove {
 			actions = append(actions, takeAway(name))
 		}
 		if s.done, err = s.apply(ctx, s.state.commit, s.message, actions, s.wanted()); err != nil {
@@ -157,7 +153,7 @@ func (s *stagedModelScope) commit(ctx context.Context) (err error) {
 func (s *stagedModelScope) wanted() map[string]hubFile {
 	files := map[string]hubFile{}
 	for name, f := range s.state.files {
-		if !slices.Contains(s.changes.remove, name) {
+		if !slices.Contains(s.changes.Remove, name) {
 			files[name] = f
 		}
 	}
@@ -256,7 +252,7 @@ func (s *stagedModelScope) restore(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, name := range s.changes.remove {
+	for _, name := range s.changes.Remove {
 		if err := put(name); err != nil {
 			return err
 		}
@@ -266,4 +262,4 @@ func (s *stagedModelScope) restore(ctx context.Context) error {
 }
 
 // Close implements Staged.
-func (s *stagedModelScope) Close() error { return s.root.Close() }
+func (s *stagedModelScope) Close() error { return s.freight.Close() }

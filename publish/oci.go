@@ -24,6 +24,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/manifest"
 )
 
 // ociUploads is the number of blobs on their way to a registry at once.
@@ -156,16 +157,17 @@ func (e *RegistryError) Is(target error) bool {
 // ociPlace is the state of a tag and what publishing makes of it.
 type ociPlace struct {
 	repo     *ociRepo
+	freight  *freight
 	artifact *ociArtifact
 	tag      string
 	was      *ocispec.Descriptor // what the tag named; nil if nothing
-	wasFiles []ociLayer          // of the package that it named
-	missing  []ociLayer          // that the registry does not have
+	diff     Diff
+	missing  []ociLayer // that the registry does not have
 	receipt  Receipt
 }
 
-// look reads the state of the tag. It changes nothing.
-func (o OCI) look(ctx context.Context, p Package) (*ociPlace, error) {
+// look reads the state of the tag. It changes nothing. The caller closes the freight.
+func (o OCI) look(ctx context.Context, p Package) (_ *ociPlace, err error) {
 	repo, err := openRepo(o.Ref, o.patience)
 	if err != nil {
 		return nil, err
@@ -174,31 +176,51 @@ func (o OCI) look(ctx context.Context, p Package) (*ociPlace, error) {
 	if tag == "" || repo.Reference.ValidateReferenceAsTag() != nil {
 		return nil, fmt.Errorf("%q names no tag: write registry/repository:tag", o.Ref)
 	}
-	a, err := newArtifact(p)
+	f, err := freightOf(p)
 	if err != nil {
 		return nil, err
 	}
-	s := &ociPlace{repo: repo, artifact: a, tag: tag}
-	s.receipt = Receipt{
-		Status: Published, Store: "oci", Ref: "oci://" + repo.at(a.desc), Digest: a.sum,
-		Files: len(p.Manifest.Files) + 1, Bytes: p.Manifest.Bytes() + int64(len(a.manifestJSON)),
-	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	s := &ociPlace{repo: repo, freight: f, tag: tag}
 	if s.was, err = repo.resolve(ctx, tag); err != nil {
 		return nil, err
 	}
-	if s.was != nil && s.was.Digest == a.desc.Digest {
-		s.receipt.Status = Unchanged
-		return s, nil
-	}
+	status, had := Published, map[string]string{}
 	if s.was != nil {
+		status = Replaced
 		old, err := repo.artifact(ctx, *s.was)
 		if err != nil {
 			return nil, fmt.Errorf("the tag holds no package that this program reads and is left alone: %w", err)
 		}
-		if !o.Replace {
-			return nil, fmt.Errorf("holds another package, %s; set replace to move the tag", s.was.Digest)
+		for _, l := range old {
+			had[l.Name] = l.SHA256
 		}
-		s.wasFiles, s.receipt.Status = old, Replaced
+		if s.diff = diffFiles(had, f.files); f.signature() == nil && slices.Contains(s.diff.Keep, manifest.SignatureName) {
+			i := slices.IndexFunc(old, func(l ociLayer) bool { return l.Name == manifest.SignatureName })
+			f.add(old[i].cargo) // which the registry has
+		}
+	}
+	s.diff = diffFiles(had, f.files)
+	if s.artifact, err = newArtifact(p.Manifest, f.sum, f.files); err != nil {
+		return nil, err
+	}
+	switch {
+	case s.was == nil:
+	case s.was.Digest == s.artifact.desc.Digest:
+		status = Unchanged
+	case o.Replace, s.diff.signs():
+	case s.diff.signsAnew():
+		return nil, errSignedAlready
+	default:
+		return nil, fmt.Errorf("holds another package, %s; set replace to move the tag", s.was.Digest)
+	}
+	s.receipt = f.receipt("oci", "oci://"+repo.at(s.artifact.desc), status)
+	if status == Unchanged {
+		return s, nil
 	}
 	return s, s.findMissing(ctx)
 }
@@ -211,7 +233,7 @@ func (s *ociPlace) findMissing(ctx context.Context) error {
 	g.SetLimit(ociUploads)
 	for i, b := range blobs {
 		g.Go(func() error {
-			return s.repo.try(ctx, "look for "+b.name, func(ctx context.Context, _ func()) (err error) {
+			return s.repo.try(ctx, "look for "+b.Name, func(ctx context.Context, _ func()) (err error) {
 				have[i], err = s.repo.Blobs().Exists(ctx, b.desc)
 				return err
 			})
@@ -254,30 +276,11 @@ func (o OCI) Diff(ctx context.Context, p Package) (Diff, error) {
 	if err != nil {
 		return Diff{}, fmt.Errorf("%s: %w", o.Ref, err)
 	}
-	d := Diff{Status: s.receipt.Status}
+	defer s.freight.Close()
+	d := s.diff
+	d.Status, d.Upload = s.receipt.Status, 0
 	if s.was == nil {
 		d.Creates = "tag " + s.tag
-	}
-	old := map[string]string{}
-	for _, l := range s.wasFiles {
-		old[l.name] = string(l.desc.Digest)
-	}
-	for _, l := range s.artifact.layers {
-		switch was, ok := old[l.name]; {
-		case s.receipt.Status == Unchanged || ok && was == string(l.desc.Digest):
-			d.Keep = append(d.Keep, l.name)
-		case ok:
-			d.Change = append(d.Change, l.name)
-		default:
-			d.Add = append(d.Add, l.name)
-		}
-		delete(old, l.name)
-	}
-	for name := range old {
-		d.Remove = append(d.Remove, name)
-	}
-	for _, names := range [][]string{d.Add, d.Change, d.Remove, d.Keep} {
-		slices.Sort(names)
 	}
 	for _, l := range s.missing {
 		d.Upload += l.desc.Size
@@ -299,13 +302,14 @@ func (o OCI) stage(ctx context.Context, p Package) (*stagedOCI, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer s.freight.Close()
 	var sent atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(ociUploads)
 	for _, l := range s.missing {
 		g.Go(func() error {
-			if err := s.repo.upload(ctx, p.Dir, l); err != nil {
-				return fmt.Errorf("%s: %w", l.name, err)
+			if err := s.repo.upload(ctx, l); err != nil {
+				return fmt.Errorf("%s: %w", l.Name, err)
 			}
 			sent.Add(l.desc.Size)
 			return nil

@@ -207,7 +207,7 @@ func TestOCI(t *testing.T) {
 			t.Error(err)
 		}
 		if o, err := openOCI(t.Context(), s.ref(":v3"), PullOptions{Transfer: quick}); err == nil {
-			if _, err := o.Manifest(t.Context()); err == nil {
+			if _, err := o.Read(t.Context(), manifest.FileName, manifest.MaxSize); err == nil {
 				t.Error("still there")
 			}
 		}
@@ -362,6 +362,22 @@ func TestOCIRefuses(t *testing.T) {
 	}
 }
 
+// artifact is that of a package, with its manifest.json.
+func artifact(t testing.TB, p Package) (*ociArtifact, cargo) {
+	t.Helper()
+	f, err := freightOf(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	a, err := newArtifact(p.Manifest, f.sum, f.files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, _ := f.find(manifest.FileName)
+	return a, m
+}
+
 // TestOCILies: a registry whose artifact is not what its digests and manifest.json say.
 func TestOCILies(t *testing.T) {
 	p := newPackage(t, "one")
@@ -369,20 +385,17 @@ func TestOCILies(t *testing.T) {
 	if _, err := To(t.Context(), s.store(":v1"), p); err != nil {
 		t.Fatal(err)
 	}
-	a, err := newArtifact(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, m := artifact(t, p)
 	loop := 0
 	for name, tc := range map[string]struct {
 		fault func(w http.ResponseWriter, r *http.Request) bool
 		want  string
 	}{
 		"another manifest.json": {func(w http.ResponseWriter, r *http.Request) bool {
-			if !strings.HasSuffix(r.URL.Path, string(manifest.DigestOf(a.manifestJSON))) {
+			if !strings.HasSuffix(r.URL.Path, m.SHA256) {
 				return false
 			}
-			fmt.Fprint(w, strings.Repeat("x", len(a.manifestJSON)))
+			fmt.Fprint(w, strings.Repeat("x", int(m.Size)))
 			return true
 		}, "is not what the artifact lists"},
 		"a manifest.json without end": {func(w http.ResponseWriter, r *http.Request) bool {
@@ -426,7 +439,7 @@ func TestOCILies(t *testing.T) {
 			s.setFault(tc.fault)
 			o, err := openOCI(t.Context(), s.ref(":v1"), PullOptions{Transfer: quick})
 			if err == nil {
-				_, err = o.Manifest(t.Context())
+				_, err = o.Read(t.Context(), manifest.FileName, manifest.MaxSize)
 			}
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v", err)
@@ -504,10 +517,7 @@ func TestOCICredentials(t *testing.T) {
 
 // TestOCIArtifact: the bytes that a registry gets are a promise; see testdata/oci.
 func TestOCIArtifact(t *testing.T) {
-	a, err := newArtifact(newPackage(t, "one"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, _ := artifact(t, newPackage(t, "one"))
 	got := string(a.json) + "\n" + string(a.config.data) + "\n"
 	path := filepath.Join("testdata", "oci", "artifact.txt")
 	if *update {
@@ -526,10 +536,7 @@ func TestOCIArtifact(t *testing.T) {
 }
 
 func FuzzOCIArtifact(f *testing.F) {
-	a, err := newArtifact(newPackage(f, "one"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	a, _ := artifact(f, newPackage(f, "one"))
 	f.Add(a.json)
 	f.Add([]byte(strings.ReplaceAll(string(a.json), "llm.mnn.weight", "../llm")))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -538,8 +545,8 @@ func FuzzOCIArtifact(f *testing.F) {
 			return
 		}
 		for _, l := range layers {
-			if l.name != manifest.FileName && manifest.CheckName(l.name) != nil || l.desc.Size < 0 {
-				t.Errorf("layer %q of %d bytes was taken", l.name, l.desc.Size)
+			if l.Name != manifest.FileName && manifest.CheckName(l.Name) != nil || l.desc.Size < 0 {
+				t.Errorf("layer %q of %d bytes was taken", l.Name, l.desc.Size)
 			}
 		}
 	})

@@ -22,6 +22,7 @@ const (
 	ociWeights       = "application/vnd.cncf.model.weight.v1.raw"
 	ociWeightConfig  = "application/vnd.cncf.model.weight.config.v1.raw"
 	ociDocument      = "application/vnd.cncf.model.doc.v1.raw"
+	ociSignature     = "application/vnd.dev.sigstore.bundle.v0.3+json"
 	ociFilePath      = "org.cncf.model.filepath"
 	ociPackageDigest = "io.github.llmexport.package.digest"
 )
@@ -31,19 +32,16 @@ const maxOCILayers = 10_000
 
 // ociLayer is a file as a blob.
 type ociLayer struct {
-	name string
+	cargo
 	desc ocispec.Descriptor
-	data []byte // if it is no file of the package's directory
 }
 
 // ociArtifact is a package as a registry holds it.
 type ociArtifact struct {
-	sum          manifest.Digest // of manifest.json
-	manifestJSON []byte
-	config       ociLayer
-	layers       []ociLayer // sorted by name
-	json         []byte     // the image manifest
-	desc         ocispec.Descriptor
+	config ociLayer
+	layers []ociLayer // sorted by name
+	json   []byte     // the image manifest
+	desc   ocispec.Descriptor
 }
 
 // blobs are everything but the image manifest.
@@ -67,24 +65,20 @@ type modelConfig struct {
 	} `json:"modelfs"`
 }
 
-// newArtifact describes a package; the same package gives the same bytes.
-func newArtifact(p Package) (*ociArtifact, error) {
-	data, sum, err := p.Manifest.Seal()
-	if err != nil {
-		return nil, err
+// newArtifact describes the package of a manifest and a digest, which consists of files; the same package gives the same
+// bytes.
+func newArtifact(m *manifest.Manifest, sum manifest.Digest, files []cargo) (*ociArtifact, error) {
+	a := &ociArtifact{}
+	for _, f := range files {
+		a.layers = append(a.layers, ociFile(f))
 	}
-	a := &ociArtifact{sum: sum, manifestJSON: data}
-	for _, f := range p.Manifest.Files {
-		a.layers = append(a.layers, ociFile(f.Name, f.Role, digest.NewDigestFromEncoded(digest.SHA256, f.SHA256), f.Size, nil))
-	}
-	a.layers = append(a.layers, ociFile(manifest.FileName, "", digest.FromBytes(data), int64(len(data)), data))
-	slices.SortFunc(a.layers, func(x, y ociLayer) int { return strings.Compare(x.name, y.name) })
+	slices.SortFunc(a.layers, func(x, y ociLayer) int { return strings.Compare(x.Name, y.Name) })
 
 	var c modelConfig
-	c.Descriptor.Name = p.Manifest.Name
-	c.Descriptor.Revision = p.Manifest.Source.Revision
-	if p.Manifest.Source.Repo != "" {
-		c.Descriptor.SourceURL = "https://huggingface.co/" + p.Manifest.Source.Repo
+	c.Descriptor.Name = m.Name
+	c.Descriptor.Revision = m.Source.Revision
+	if m.Source.Repo != "" {
+		c.Descriptor.SourceURL = "https://huggingface.co/" + m.Source.Repo
 	}
 	c.Config.Architecture, c.Config.Format = "transformer", "mnn"
 	c.ModelFS.Type = "layers"
@@ -95,42 +89,44 @@ func newArtifact(p Package) (*ociArtifact, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.config = ociLayer{"config of the artifact", ocispec.Descriptor{MediaType: ociConfigType, Digest: digest.FromBytes(config), Size: int64(len(config))}, config}
+	a.config = ociLayer{loaded("config of the artifact", config), ocispec.Descriptor{MediaType: ociConfigType, Digest: digest.FromBytes(config), Size: int64(len(config))}}
 
-	m := ocispec.Manifest{
+	image := ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: ociArtifactType, Config: a.config.desc,
-		Annotations: map[string]string{ocispec.AnnotationTitle: p.Manifest.Name, ociPackageDigest: string(sum)},
+		Annotations: map[string]string{ocispec.AnnotationTitle: m.Name, ociPackageDigest: string(sum)},
 	}
 	if c.Descriptor.SourceURL != "" {
-		m.Annotations[ocispec.AnnotationSource] = c.Descriptor.SourceURL
-		m.Annotations[ocispec.AnnotationRevision] = c.Descriptor.Revision
+		image.Annotations[ocispec.AnnotationSource] = c.Descriptor.SourceURL
+		image.Annotations[ocispec.AnnotationRevision] = c.Descriptor.Revision
 	}
 	for _, l := range a.layers {
-		m.Layers = append(m.Layers, l.desc)
+		image.Layers = append(image.Layers, l.desc)
 	}
-	if a.json, err = json.Marshal(m); err != nil {
+	if a.json, err = json.Marshal(image); err != nil {
 		return nil, err
 	}
-	a.desc = ocispec.Descriptor{MediaType: m.MediaType, ArtifactType: m.ArtifactType, Digest: digest.FromBytes(a.json), Size: int64(len(a.json))}
+	a.desc = ocispec.Descriptor{MediaType: image.MediaType, ArtifactType: image.ArtifactType, Digest: digest.FromBytes(a.json), Size: int64(len(a.json))}
 	return a, nil
 }
 
-func ociFile(name, role string, sum digest.Digest, size int64, data []byte) ociLayer {
+func ociFile(f cargo) ociLayer {
 	kind := ociWeightConfig
-	switch low := strings.ToLower(path.Base(name)); {
+	switch low := strings.ToLower(path.Base(f.Name)); {
+	case f.Name == manifest.SignatureName:
+		kind = ociSignature
 	case IsLicense(low), strings.HasSuffix(low, ".md"):
 		kind = ociDocument
-	case role == manifest.RoleWeights, role == manifest.RoleGraph, strings.HasSuffix(low, ".weight"), strings.HasSuffix(low, ".mnn"), strings.HasSuffix(low, ".bin"):
+	case f.Role == manifest.RoleWeights, f.Role == manifest.RoleGraph, strings.HasSuffix(low, ".weight"), strings.HasSuffix(low, ".mnn"), strings.HasSuffix(low, ".bin"):
 		kind = ociWeights
 	}
-	return ociLayer{name, ocispec.Descriptor{
-		MediaType: kind, Digest: sum, Size: size,
-		Annotations: map[string]string{ociFilePath: name, ocispec.AnnotationTitle: name},
-	}, data}
+	return ociLayer{f, ocispec.Descriptor{
+		MediaType: kind, Digest: digest.NewDigestFromEncoded(digest.SHA256, f.SHA256), Size: f.Size,
+		Annotations: map[string]string{ociFilePath: f.Name, ocispec.AnnotationTitle: f.Name},
+	}}
 }
 
 // parseArtifact reads an image manifest as [newArtifact] writes it: one raw layer for each file, manifest.json among
-// them.
+// them, and one for the signature if there is one.
 func parseArtifact(b []byte) ([]ociLayer, error) {
 	var m ocispec.Manifest
 	if err := json.Unmarshal(b, &m); err != nil {
@@ -152,11 +148,12 @@ func parseArtifact(b []byte) ([]ociLayer, error) {
 		if err := manifest.CheckName(name); err != nil && name != manifest.FileName {
 			return nil, fmt.Errorf("the artifact has a layer %.200q: %w", name, err)
 		}
-		if !strings.HasSuffix(d.MediaType, ".raw") || d.Size < 0 || d.Digest.Validate() != nil || d.Digest.Algorithm() != digest.SHA256 || seen[name] {
+		raw := strings.HasSuffix(d.MediaType, ".raw") || name == manifest.SignatureName && d.MediaType == ociSignature
+		if !raw || d.Size < 0 || d.Digest.Validate() != nil || d.Digest.Algorithm() != digest.SHA256 || seen[name] {
 			return nil, fmt.Errorf("the artifact's layer %s is not one file with a SHA-256 digest: %w", name, tensor.ErrUnsupported)
 		}
 		seen[name] = true
-		layers = append(layers, ociLayer{name: name, desc: d})
+		layers = append(layers, ociLayer{cargo{File: manifest.File{Name: name, Size: d.Size, SHA256: d.Digest.Encoded()}}, d})
 	}
 	if !seen[manifest.FileName] {
 		return nil, fmt.Errorf("the artifact has no %s: %w", manifest.FileName, tensor.ErrUnsupported)

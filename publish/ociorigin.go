@@ -64,7 +64,7 @@ func newOCIOrigin(ctx context.Context, ref string, patience transfer.Options) (*
 	}
 	o := &ociOrigin{repo: repo, desc: *desc, layers: map[string]ocispec.Descriptor{}}
 	for _, l := range layers {
-		o.layers[l.name] = l.desc
+		o.layers[l.Name] = l.desc
 	}
 	home := &url.URL{Scheme: "https", Host: repo.Reference.Host()}
 	if repo.PlainHTTP {
@@ -145,14 +145,17 @@ func (r *ociRepo) only(ctx context.Context, d ocispec.Descriptor) (*ocispec.Desc
 // String implements Origin.
 func (o *ociOrigin) String() string { return "oci://" + o.repo.at(o.desc) }
 
-// Manifest implements Origin.
-func (o *ociOrigin) Manifest(ctx context.Context) ([]byte, error) {
-	d := o.layers[manifest.FileName]
-	if d.Size > manifest.MaxSize {
-		return nil, fmt.Errorf("%s has %d bytes, the limit is %d: %w", manifest.FileName, d.Size, manifest.MaxSize, tensor.ErrCorrupt)
+// Read implements Origin.
+func (o *ociOrigin) Read(ctx context.Context, name string, limit int64) ([]byte, error) {
+	d, ok := o.layers[name]
+	if !ok {
+		return nil, fmt.Errorf("the artifact has no %s: %w", name, fs.ErrNotExist)
+	}
+	if err := tooLong(name, d.Size, limit); err != nil {
+		return nil, err
 	}
 	var b bytes.Buffer
-	err := transfer.Retry(ctx, "read "+manifest.FileName, o.repo.patience, func(ctx context.Context, touch func()) (bool, error) {
+	err := transfer.Retry(ctx, "read "+name, o.repo.patience, func(ctx context.Context, touch func()) (bool, error) {
 		b.Reset()
 		rc, err := o.blob(d)(ctx, 0, d.Size)
 		if err != nil {
@@ -163,7 +166,7 @@ func (o *ociOrigin) Manifest(ctx context.Context) ([]byte, error) {
 			return false, &transfer.Retryable{Err: transfer.Redact(err)}
 		}
 		if manifest.DigestOf(b.Bytes()) != manifest.Digest(d.Digest) {
-			return false, fmt.Errorf("%s is not what the artifact lists: %w", manifest.FileName, tensor.ErrCorrupt)
+			return false, fmt.Errorf("%s is not what the artifact lists: %w", name, tensor.ErrCorrupt)
 		}
 		return false, nil
 	})

@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 
@@ -20,7 +19,6 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/llmexport/llmexport/internal/transfer"
-	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -32,48 +30,26 @@ const (
 
 // upload sends one blob: small ones in one request, others in chunks, of which one that was cut is sent again. An upload
 // that a killed process had begun is not continued: its address is a secret of the registry that is kept nowhere.
-func (r *ociRepo) upload(ctx context.Context, dir string, l ociLayer) error {
-	src, err := openLayer(dir, l)
+func (r *ociRepo) upload(ctx context.Context, l ociLayer) error {
+	src, err := l.open()
 	if err != nil {
 		return err
 	}
 	defer src.Close()
 	u := &ociUpload{repo: r, layer: l, src: src, sum: sha256.New(), chunk: ociChunk}
 	ctx = auth.AppendRepositoryScope(ctx, r.Reference, auth.ActionPull, auth.ActionPush)
-	return transfer.Retry(ctx, "upload "+l.name, r.patience, func(ctx context.Context, touch func()) (bool, error) {
+	return transfer.Retry(ctx, "upload "+l.Name, r.patience, func(ctx context.Context, touch func()) (bool, error) {
 		was := u.at
 		err := ociError(u.run(ctx, touch))
 		return u.at > was, err
 	})
 }
 
-// layerSource is the content of a blob.
-type layerSource interface {
-	io.ReaderAt
-	io.Closer
-}
-
-type bytesSource struct{ *bytes.Reader }
-
-func (bytesSource) Close() error { return nil }
-
-func openLayer(dir string, l ociLayer) (layerSource, error) {
-	if l.data != nil {
-		return bytesSource{bytes.NewReader(l.data)}, nil
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	return manifest.File{Name: l.name, Size: l.desc.Size, SHA256: l.desc.Digest.Encoded()}.OpenIn(root)
-}
-
 // ociUpload is one upload session.
 type ociUpload struct {
 	repo     *ociRepo
 	layer    ociLayer
-	src      layerSource
+	src      content
 	location *url.URL // of the session; nil if there is none
 	at       int64    // bytes that the registry has
 	chunk    int64

@@ -16,7 +16,8 @@ import (
 )
 
 // Package is a package on this machine: the files that Manifest lists, in Dir. A package that has been
-// published also has manifest.json in Dir; one that is being made need not.
+// published also has manifest.json in Dir; one that is being made need not. A signature in Dir, see
+// [manifest.SignatureName], goes where the package goes.
 type Package struct {
 	Dir      string
 	Manifest *manifest.Manifest

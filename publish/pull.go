@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"path/filepath"
+	"slices"
 
 	"github.com/rs/zerolog"
 
@@ -43,7 +45,9 @@ type Pulled struct {
 	From   string          `json:"from"`
 	Dir    string          `json:"dir"`
 	Digest manifest.Digest `json:"digest"`
-	// Files and Bytes count manifest.json too.
+	// Signed says that the package in Dir has a signature, see [manifest.SignatureName]. It was not verified.
+	Signed bool `json:"signed"`
+	// Files and Bytes count manifest.json and the signature of the place too.
 	Files int   `json:"files"`
 	Bytes int64 `json:"bytes"`
 	// Fetched counts the bytes that came from the place in this run, Reused those that were on this machine.
@@ -53,7 +57,8 @@ type Pulled struct {
 
 // Pull brings the package that ref names to the directory dir, which holds a whole package or what was there before
 // at every moment; an empty dir is the package's name in the working directory. Every byte is compared with the
-// manifest, and the manifest with its own digest, before the directory has its name.
+// manifest, and the manifest with its own digest, before the directory has its name. A signature comes along if the
+// place has one, and is not judged; the one that the same package in the directory has is kept if not.
 //
 // The package is put together beside the directory, in <dir>.pull-<16 hex digits of its digest>, where a later pull of
 // it goes on after an error or a kill. Files that the replaced package has are copied. Two pulls to one directory take
@@ -79,6 +84,13 @@ func pull(ctx context.Context, ref, dir string, o PullOptions) (_ Package, done 
 	if err != nil {
 		return Package{}, done, err
 	}
+	signature, err := from.Read(ctx, manifest.SignatureName, manifest.MaxSignature)
+	if errors.Is(err, fs.ErrNotExist) {
+		signature, err = nil, nil
+	}
+	if err != nil {
+		return Package{}, done, err
+	}
 	if dir == "" {
 		dir = m.Name
 	}
@@ -94,19 +106,31 @@ func pull(ctx context.Context, ref, dir string, o PullOptions) (_ Package, done 
 	}
 	const digits = 2 * suffixBytes
 	work := target + pullMark + m.Digest.Hex()[:digits]
-	s, err := d.begin(ctx, target, m.Digest, beside{work: work, whole: filepath.Join(work, wholeName), keep: true})
+	s, err := d.begin(ctx, target, m.Digest, signature, beside{work: work, whole: filepath.Join(work, wholeName), keep: true})
 	if err != nil {
 		return Package{}, done, fmt.Errorf("%s: %w", dir, err)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 
 	done.Status, done.Dir, done.Digest = s.was.status(), dir, m.Digest
-	done.Files, done.Bytes, done.Fetched = len(m.Files)+1, m.Bytes()+int64(len(data)), int64(len(data))
+	own := []cargo{loaded(manifest.FileName, data)}
+	if signature != nil {
+		own = slices.Insert(own, 0, loaded(manifest.SignatureName, signature))
+	}
+	done.Files, done.Bytes = len(m.Files)+len(own), m.Bytes()
+	for _, c := range own {
+		done.Bytes += c.Size
+		done.Fetched += c.Size
+	}
+	if kept := s.was.kept(m.Digest); kept != nil && signature == nil {
+		own = slices.Insert(own, 0, loaded(manifest.SignatureName, kept))
+	}
+	done.Signed = len(own) > 1
 	whole := s.target
 	if s.was.same {
 		done.Reused = m.Bytes()
 	} else {
-		g := &gathering{d: d, from: from, m: m, data: data, work: work, old: s.was.old, oldDir: s.target, o: o}
+		g := &gathering{d: d, from: from, m: m, own: own, work: work, old: s.was.old, oldDir: s.target, o: o}
 		if err := g.run(ctx); err != nil {
 			return Package{}, done, err
 		}
@@ -129,7 +153,7 @@ func pull(ctx context.Context, ref, dir string, o PullOptions) (_ Package, done 
 
 // readManifest reads and checks the manifest of a place.
 func readManifest(ctx context.Context, from Origin, o PullOptions) (*manifest.Manifest, []byte, error) {
-	data, err := from.Manifest(ctx)
+	data, err := from.Read(ctx, manifest.FileName, manifest.MaxSize)
 	if err != nil {
 		return nil, nil, err
 	}

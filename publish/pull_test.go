@@ -56,8 +56,16 @@ func newOrigin(t testing.TB, p Package) *fakeOrigin {
 	return o
 }
 
-func (o *fakeOrigin) String() string                           { return "fake://state" }
-func (o *fakeOrigin) Manifest(context.Context) ([]byte, error) { return o.data, nil }
+func (o *fakeOrigin) String() string { return "fake://state" }
+func (o *fakeOrigin) Read(_ context.Context, name string, _ int64) ([]byte, error) {
+	if name == manifest.FileName {
+		return o.data, nil
+	}
+	if b, ok := o.files[name]; ok {
+		return b, nil
+	}
+	return nil, fs.ErrNotExist
+}
 func (o *fakeOrigin) Range(f manifest.File) transfer.Range {
 	return func(_ context.Context, off, n int64) (io.ReadCloser, error) {
 		if o.open != nil {
@@ -558,7 +566,7 @@ func killedPull(from string) error {
 		return err
 	}
 	dir := dirOrigin(from)
-	data, err := dir.Manifest(context.Background())
+	data, err := dir.Read(context.Background(), manifest.FileName, manifest.MaxSize)
 	if err != nil {
 		return err
 	}

@@ -34,8 +34,8 @@ const (
 	maxS3Objects = 10_000
 )
 
-// S3 publishes to a prefix of a bucket in an S3-compatible store, one object for each file, manifest.json last: a prefix
-// without it holds no package. Large files are multipart uploads, which nobody sees before Commit completes them. In
+// S3 publishes to a prefix of a bucket in an S3-compatible store, one object for each file, manifest.json last, but for its
+// signature: a prefix without it holds no package. Large files are multipart uploads, which nobody sees before Commit completes them. In
 // a prefix that holds another package there is a moment in Commit, between the first file and manifest.json, when
 // files and manifest do not fit together; a pull notices and says so.
 type S3 struct {
@@ -178,29 +178,29 @@ type s3Object struct {
 // s3Place is the state of a prefix and what publishing makes of it.
 type s3Place struct {
 	*s3Bucket
-	p            Package
-	manifestJSON []byte
-	old          *manifest.Manifest
-	objects      map[string]s3Object
-	missing      []manifest.File // that have to be sent, manifest.json not among them
-	receipt      Receipt
+	freight *freight
+	old     *manifest.Manifest
+	objects map[string]s3Object
+	diff    Diff
+	receipt Receipt
 }
 
-// look reads the state of the prefix. It changes nothing.
-func (s S3) look(ctx context.Context, p Package) (*s3Place, error) {
+// look reads the state of the prefix. It changes nothing. The caller closes the freight.
+func (s S3) look(ctx context.Context, p Package) (_ *s3Place, err error) {
 	b, err := openBucket(s)
 	if err != nil {
 		return nil, err
 	}
-	data, sum, err := p.Manifest.Seal()
+	f, err := freightOf(p)
 	if err != nil {
 		return nil, err
 	}
-	x := &s3Place{s3Bucket: b, p: p, manifestJSON: data}
-	x.receipt = Receipt{
-		Status: Published, Store: "s3", Ref: b.ref(), Digest: sum,
-		Files: len(p.Manifest.Files) + 1, Bytes: p.Manifest.Bytes() + int64(len(data)),
-	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	x := &s3Place{s3Bucket: b, freight: f}
 	if x.objects, err = b.list(ctx); err != nil {
 		return nil, err
 	}
@@ -216,29 +216,61 @@ func (s S3) look(ctx context.Context, p Package) (*s3Place, error) {
 	if err := x.onlyOurs(); err != nil {
 		return nil, err
 	}
-	for _, f := range p.Manifest.Files {
-		if o, ok := x.objects[f.Name]; !ok || o.size != f.Size || o.sum != f.SHA256 {
-			x.missing = append(x.missing, f)
+	x.compare()
+	x.receipt = f.receipt("s3", b.ref(), x.diff.Status)
+	switch {
+	case x.diff.Status != Replaced, s.Replace, x.diff.signs():
+		return x, nil
+	case x.diff.signsAnew():
+		return nil, errSignedAlready
+	case x.same():
+		bad := append(x.diff.Change, x.diff.Add...)[0]
+		return nil, fmt.Errorf("holds this package and it is damaged; set replace to write it again: %s is another object: %w", bad, tensor.ErrCorrupt)
+	}
+	return nil, fmt.Errorf("holds another package, %s; set replace to replace it", x.old.Digest)
+}
+
+// same reports whether the manifest that is there is that of the package.
+func (x *s3Place) same() bool { return x.old != nil && x.old.Digest == x.freight.sum }
+
+// compare compares the objects with the package. Of the manifest, which was read, the metadata do not count.
+func (x *s3Place) compare() {
+	had := map[string]string{}
+	for name, o := range x.objects {
+		if name != s3Marker {
+			had[name] = o.sum
 		}
 	}
+	for _, f := range x.freight.files {
+		o, there := x.objects[f.Name]
+		switch {
+		case f.Name == manifest.FileName && x.same():
+			had[f.Name] = f.SHA256
+		case there && o.size != f.Size, there && f.Name == manifest.FileName:
+			had[f.Name] = ""
+		}
+	}
+	x.diff = diffFiles(had, x.freight.files)
 	switch {
 	case x.old == nil:
-	case x.old.Digest == sum && len(x.missing) == 0:
-		x.receipt.Status = Unchanged
-	case !s.Replace && x.old.Digest == sum:
-		return nil, fmt.Errorf("holds this package and it is damaged; set replace to write it again: %s is another object: %w", x.missing[0].Name, tensor.ErrCorrupt)
-	case !s.Replace:
-		return nil, fmt.Errorf("holds another package, %s; set replace to replace it", x.old.Digest)
+		x.diff.Status = Published
+	case len(x.diff.Add)+len(x.diff.Change) == 0:
+		x.diff.Status = Unchanged
 	default:
-		x.receipt.Status = Replaced
+		x.diff.Status = Replaced
 	}
-	return x, nil
+}
+
+// sends reports whether a file has to be sent.
+func (x *s3Place) sends(name string) bool {
+	return slices.Contains(x.diff.Add, name) || slices.Contains(x.diff.Change, name)
 }
 
 // onlyOurs refuses a prefix with objects of somebody else.
 func (x *s3Place) onlyOurs() error {
 	listed := map[string]bool{manifest.FileName: true, s3Marker: true}
 	if x.old != nil {
+		listed[manifest.SignatureName] = true
 		for _, f := range x.old.Files {
 			listed[f.Name] = true
 		}
@@ -351,55 +383,7 @@ func (s S3) Diff(ctx context.Context, p Package) (Diff, error) {
 	if err != nil {
 		return Diff{}, fmt.Errorf("%s: %w", s.Ref, err)
 	}
-	d := Diff{Status: x.receipt.Status}
-	send := map[string]bool{manifest.FileName: x.receipt.Status != Unchanged}
-	for _, f := range x.missing {
-		send[f.Name] = true
-		d.Upload += f.Size
-	}
-	if send[manifest.FileName] {
-		d.Upload += int64(len(x.manifestJSON))
-	}
-	for _, name := range append(fileNames(p.Manifest), manifest.FileName) {
-		_, there := x.objects[name]
-		switch {
-		case !send[name]:
-			d.Keep = append(d.Keep, name)
-		case there:
-			d.Change = append(d.Change, name)
-		default:
-			d.Add = append(d.Add, name)
-		}
-	}
-	d.Remove = x.leftOver()
-	for _, names := range [][]string{d.Add, d.Change, d.Keep} {
-		slices.Sort(names)
-	}
-	return d, nil
-}
-
-func fileNames(m *manifest.Manifest) []string {
-	var names []string
-	for _, f := range m.Files {
-		names = append(names, f.Name)
-	}
-	return names
-}
-
-// leftOver lists objects of ours that the package does not have, sorted.
-func (x *s3Place) leftOver() []string {
-	keep := map[string]bool{manifest.FileName: true, s3Marker: true}
-	for _, f := range x.p.Manifest.Files {
-		keep[f.Name] = true
-	}
-	var names []string
-	for name := range x.objects {
-		if !keep[name] {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
+	return x.diff, x.freight.Close()
 }
 
 // s3Uploads is the content of the marker.

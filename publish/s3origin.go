@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -73,8 +74,25 @@ func openS3(ctx context.Context, rest string, o PullOptions) (Origin, error) {
 // String implements Origin. A prefix has no states; the digest of the package tells them apart.
 func (o *s3Origin) String() string { return o.ref() }
 
-// Manifest implements Origin.
-func (o *s3Origin) Manifest(context.Context) ([]byte, error) { return o.text, nil }
+// Read implements Origin. The signature is read between two looks at manifest.json, which it is about.
+func (o *s3Origin) Read(ctx context.Context, name string, limit int64) ([]byte, error) {
+	if name == manifest.FileName {
+		return o.text, nil
+	}
+	text, err := o.read(ctx, name, limit)
+	if errors.Is(err, fs.ErrPermission) {
+		// To who may not list a bucket Amazon does not tell what is not there from what may not be read.
+		err = fmt.Errorf("%w: %w", err, fs.ErrNotExist)
+	}
+	if err != nil {
+		return nil, err
+	}
+	now, err := o.read(ctx, manifest.FileName, manifest.MaxSize)
+	if err == nil && !bytes.Equal(now, o.text) {
+		err = o.changed(manifest.File{Name: name})
+	}
+	return text, err
+}
 
 // Range implements Origin. An object that changes between two requests, or is not of the listed size, is an error: the
 // package is being replaced.

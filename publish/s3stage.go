@@ -11,7 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -47,13 +47,13 @@ type stagedS3 struct {
 	s         S3
 	uploads   s3Uploads
 	parts     map[string][]minio.CompletePart // by file name
-	small     []manifest.File
+	small     []cargo
 	committed bool
 	fresh     bool // the prefix held no package
 	sent      atomic.Int64
 }
 
-func (s S3) stage(ctx context.Context, p Package) (*stagedS3, error) {
+func (s S3) stage(ctx context.Context, p Package) (_ *stagedS3, err error) {
 	place, err := s.look(ctx, p)
 	if err != nil {
 		return nil, err
@@ -62,15 +62,22 @@ func (s S3) stage(ctx context.Context, p Package) (*stagedS3, error) {
 	if x.receipt.Status == Unchanged {
 		return x, nil
 	}
-	var large []manifest.File
-	for _, f := range x.missing {
-		if f.Size < s3Small {
-			if _, err := x.readSmall(f); err != nil {
-				return nil, fmt.Errorf("%s: %w", f.Name, err)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, x.Close())
+		}
+	}()
+	var large []cargo
+	for _, f := range x.freight.files {
+		switch {
+		case f.root == nil || !x.sends(f.Name): // Commit writes manifest and signature
+		case f.Size >= s3Small:
+			large = append(large, f)
+		default:
+			if _, err := f.read(); err != nil {
+				return nil, err
 			}
 			x.small = append(x.small, f)
-		} else {
-			large = append(large, f)
 		}
 	}
 	if err := x.begin(ctx, large); err != nil {
@@ -102,7 +109,7 @@ func (s S3) stage(ctx context.Context, p Package) (*stagedS3, error) {
 
 // begin makes the uploads of large files known, or takes over those of a run that was killed. The uploads of another
 // package are given up: its publisher finds that out.
-func (x *stagedS3) begin(ctx context.Context, large []manifest.File) error {
+func (x *stagedS3) begin(ctx context.Context, large []cargo) error {
 	was, err := x.marker(ctx)
 	if err != nil {
 		return err
@@ -113,7 +120,7 @@ func (x *stagedS3) begin(ctx context.Context, large []manifest.File) error {
 		u := s3Upload{SHA256: f.SHA256, Part: max(cmp.Or(x.s.part, s3Part), (f.Size/s3Parts>>20+1)<<20)}
 		if was != nil {
 			if old := was.Uploads[f.Name]; old.SHA256 == f.SHA256 && old.Part == u.Part {
-				if _, err := x.listParts(ctx, f, old); err == nil {
+				if _, err := x.listParts(ctx, f.Name, old); err == nil {
 					u.ID, taken[old.ID] = old.ID, true
 				}
 			}
@@ -157,12 +164,12 @@ func (x *stagedS3) giveUp(ctx context.Context) error {
 }
 
 // listParts gives the parts that the store has, by number.
-func (b *s3Bucket) listParts(ctx context.Context, f manifest.File, u s3Upload) (map[int]minio.ObjectPart, error) {
+func (b *s3Bucket) listParts(ctx context.Context, name string, u s3Upload) (map[int]minio.ObjectPart, error) {
 	parts := map[int]minio.ObjectPart{}
 	for marker := 0; ; {
 		var page minio.ListObjectPartsResult
-		err := b.try(ctx, "list parts of "+f.Name, func(ctx context.Context, _ func()) (err error) {
-			page, err = b.ListObjectParts(ctx, b.bucket, b.prefix+f.Name, u.ID, marker, 1000)
+		err := b.try(ctx, "list parts of "+name, func(ctx context.Context, _ func()) (err error) {
+			page, err = b.ListObjectParts(ctx, b.bucket, b.prefix+name, u.ID, marker, 1000)
 			return err
 		})
 		if err != nil {
@@ -180,22 +187,18 @@ func (b *s3Bucket) listParts(ctx context.Context, f manifest.File, u s3Upload) (
 
 // upload sends the parts of a file that the store does not have. The ETag of a part is the MD5 of its content in
 // stores that do not encrypt; in others parts are sent again.
-func (x *stagedS3) upload(ctx context.Context, f manifest.File, sends chan struct{}) ([]minio.CompletePart, error) {
+func (x *stagedS3) upload(ctx context.Context, f cargo, sends chan struct{}) ([]minio.CompletePart, error) {
 	u := x.uploads.Uploads[f.Name]
-	have, err := x.listParts(ctx, f, u)
+	have, err := x.listParts(ctx, f.Name, u)
 	if err != nil {
 		return nil, err
 	}
-	root, err := os.OpenRoot(x.p.Dir)
+	content, err := f.open()
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	src, err := f.OpenIn(root)
-	if err != nil {
-		return nil, err
-	}
-	defer src.Close()
+	defer content.Close()
+	src := io.NewSectionReader(content, 0, f.Size)
 	whole := sha256.New()
 	parts := make([]minio.CompletePart, (f.Size+u.Part-1)/u.Part)
 	g, ctx := errgroup.WithContext(ctx)
@@ -221,7 +224,7 @@ func (x *stagedS3) upload(ctx context.Context, f manifest.File, sends chan struc
 		}
 		g.Go(func() error {
 			defer func() { <-sends }()
-			part, err := x.send(ctx, f, u, n, b)
+			part, err := x.send(ctx, f.Name, u, n, b)
 			parts[i] = minio.CompletePart{PartNumber: n, ETag: part.ETag}
 			return err
 		})
@@ -236,10 +239,10 @@ func (x *stagedS3) upload(ctx context.Context, f manifest.File, sends chan struc
 }
 
 // send uploads one part, whose SHA-256 the store compares.
-func (x *stagedS3) send(ctx context.Context, f manifest.File, u s3Upload, n int, b []byte) (part minio.ObjectPart, err error) {
+func (x *stagedS3) send(ctx context.Context, name string, u s3Upload, n int, b []byte) (part minio.ObjectPart, err error) {
 	o := minio.PutObjectPartOptions{Sha256Hex: manifest.DigestOf(b).Hex(), DisableContentSha256: true} // signed as a whole, not in chunks
-	err = x.try(ctx, fmt.Sprintf("send part %d of %s", n, f.Name), func(ctx context.Context, touch func()) (err error) {
-		part, err = x.PutObjectPart(ctx, x.bucket, x.prefix+f.Name, u.ID, n, transfer.Watch(bytes.NewReader(b), touch), int64(len(b)), o)
+	err = x.try(ctx, fmt.Sprintf("send part %d of %s", n, name), func(ctx context.Context, touch func()) (err error) {
+		part, err = x.PutObjectPart(ctx, x.bucket, x.prefix+name, u.ID, n, transfer.Watch(bytes.NewReader(b), touch), int64(len(b)), o)
 		return err
 	})
 	if err == nil {
@@ -248,7 +251,8 @@ func (x *stagedS3) send(ctx context.Context, f manifest.File, u s3Upload, n int,
 	return part, err
 }
 
-// Commit implements Staged: files first, manifest.json last.
+// Commit implements Staged: files first, manifest.json last. At no moment is there the signature of another manifest than
+// the one that is there: the old one goes before, and the new one comes after.
 func (x *stagedS3) Commit(ctx context.Context) (Receipt, error) {
 	if x.committed || x.receipt.Status == Unchanged {
 		return x.receipt, nil
@@ -266,14 +270,9 @@ func (x *stagedS3) commit(ctx context.Context) error {
 		return err
 	}
 	for _, f := range x.small {
-		text, err := x.readSmall(f)
-		if err != nil {
+		if err := x.write(ctx, f, nil); err != nil {
 			return err
 		}
-		if err := x.put(ctx, f.Name, text, nil); err != nil {
-			return fmt.Errorf("%s: %w", f.Name, err)
-		}
-		x.sent.Add(f.Size)
 	}
 	for name, parts := range x.parts {
 		if err := x.try(ctx, "complete "+name, func(ctx context.Context, _ func()) error {
@@ -283,25 +282,55 @@ func (x *stagedS3) commit(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	was := x.objects[manifest.FileName].etag
-	if err := x.put(ctx, manifest.FileName, x.manifestJSON, func(o *minio.PutObjectOptions) {
-		if was == "" {
-			o.SetMatchETagExcept("*")
-		} else {
-			o.SetMatchETag(was)
+	if !x.same() {
+		if err := x.writeManifest(ctx); err != nil {
+			return err
 		}
-	}); err != nil {
-		return err
 	}
-	x.sent.Add(int64(len(x.manifestJSON)))
+	if f, ok := x.freight.find(manifest.SignatureName); ok && x.sends(f.Name) {
+		if err := x.write(ctx, f, nil); err != nil {
+			return err
+		}
+	}
 	var errs []error
-	for _, name := range append(x.leftOver(), s3Marker) {
+	for _, name := range append(x.diff.Remove, s3Marker) {
 		errs = append(errs, x.remove(ctx, name))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("is published, but what was there before could not be removed: %w", err)
 	}
 	return nil
+}
+
+// write puts a file that is not large.
+func (x *stagedS3) write(ctx context.Context, f cargo, only func(o *minio.PutObjectOptions)) error {
+	text, err := f.read()
+	if err != nil {
+		return err
+	}
+	if err := x.put(ctx, f.Name, text, only); err != nil {
+		return fmt.Errorf("%s: %w", f.Name, err)
+	}
+	x.sent.Add(f.Size)
+	return nil
+}
+
+// writeManifest shows the package.
+func (x *stagedS3) writeManifest(ctx context.Context) error {
+	if _, signed := x.objects[manifest.SignatureName]; signed {
+		if err := x.remove(ctx, manifest.SignatureName); err != nil {
+			return err
+		}
+	}
+	f, _ := x.freight.find(manifest.FileName)
+	was := x.objects[manifest.FileName].etag
+	return x.write(ctx, f, func(o *minio.PutObjectOptions) {
+		if was == "" {
+			o.SetMatchETagExcept("*")
+		} else {
+			o.SetMatchETag(was)
+		}
+	})
 }
 
 // stillOurs notices another publisher.
@@ -329,36 +358,19 @@ func (x *stagedS3) complete(ctx context.Context, name string) bool {
 	return err == nil && info.UserMetadata[s3Sum] == x.uploads.Uploads[name].SHA256
 }
 
-// readSmall reads a small file of the package and compares it.
-func (x *stagedS3) readSmall(f manifest.File) ([]byte, error) {
-	root, err := os.OpenRoot(x.p.Dir)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	src, err := f.OpenIn(root)
-	if err != nil {
-		return nil, err
-	}
-	defer src.Close()
-	text, err := io.ReadAll(io.LimitReader(src, f.Size+1))
-	if err != nil {
-		return nil, err
-	}
-	return text, f.Match(manifest.File{Size: int64(len(text)), SHA256: manifest.DigestOf(text).Hex()})
-}
-
 // Revert implements Staged. What a package replaced is gone: only a prefix that was empty can be so again.
 func (x *stagedS3) Revert(ctx context.Context) error {
 	if !x.committed {
 		return nil
 	}
-	if !x.fresh {
+	if !x.fresh && !x.diff.signs() {
 		return fmt.Errorf("%s: the package stays: the objects of the one that it replaced are overwritten", x.s.Ref)
 	}
 	var errs []error
-	for _, name := range append([]string{manifest.FileName}, fileNames(x.p.Manifest)...) {
-		errs = append(errs, x.remove(ctx, name))
+	for _, f := range slices.Backward(x.freight.files) { // manifest.json first
+		if x.fresh || f.Name == manifest.SignatureName {
+			errs = append(errs, x.remove(ctx, f.Name))
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("%s: some of the package stays: %w", x.s.Ref, err)
@@ -368,4 +380,4 @@ func (x *stagedS3) Revert(ctx context.Context) error {
 }
 
 // Close implements Staged. Uploads stay for the next Stage; the marker names them.
-func (x *stagedS3) Close() error { return nil }
+func (x *stagedS3) Close() error { return x.freight.Close() }

@@ -3,9 +3,11 @@ package publish
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // Store is one kind of place that packages are published to.
@@ -41,10 +43,19 @@ type Origin interface {
 	// String is the reference with the state in it, such as a commit or a digest; a later pull of it gives the
 	// same bytes.
 	String() string
-	// Manifest reads manifest.json; it is not checked yet.
-	Manifest(ctx context.Context) ([]byte, error)
+	// Read reads manifest.json or its signature, of at most limit bytes; nothing is checked yet. One that is not there
+	// is fs.ErrNotExist, a longer one tensor.ErrCorrupt.
+	Read(ctx context.Context, name string, limit int64) ([]byte, error)
 	// Range gives parts of a file that the manifest lists.
 	Range(f manifest.File) transfer.Range
+}
+
+// tooLong refuses a file that [Origin.Read] does not read.
+func tooLong(name string, size, limit int64) error {
+	if size <= limit {
+		return nil
+	}
+	return fmt.Errorf("%s has %d bytes, the limit is %d: %w", name, size, limit, tensor.ErrCorrupt)
 }
 
 // Status says what Commit did.
@@ -53,7 +64,7 @@ type Status string
 // What Commit may have done.
 const (
 	Published Status = "published" // nothing was there before
-	Replaced  Status = "replaced"  // another package was there
+	Replaced  Status = "replaced"  // another package was there, or this one with another signature or none
 	Unchanged Status = "unchanged" // this package was there
 )
 
@@ -79,7 +90,7 @@ type Receipt struct {
 	URL string `json:"url,omitempty"`
 	// Digest is that of the manifest.
 	Digest manifest.Digest `json:"digest"`
-	// Files and Bytes count manifest.json too.
+	// Files and Bytes count manifest.json and its signature too.
 	Files int   `json:"files"`
 	Bytes int64 `json:"bytes"`
 	// Uploaded counts the bytes that this run had to transfer.

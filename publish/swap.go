@@ -30,13 +30,15 @@ type stagedDir struct {
 	receipt Receipt
 	shown   bool
 	old     string   // where the replaced package is, until Close
+	signing string   // the directory in which the signature is that was.sign gives the package
 	parents []string // that were made
 	unlock  func()
 	log     *zerolog.Logger
 }
 
-// begin locks the target, mends what killed runs left, and says what is there. Close must follow after a nil error.
-func (d Dir) begin(ctx context.Context, target string, sum manifest.Digest, b beside) (_ *stagedDir, err error) {
+// begin locks the target, mends what killed runs left, and says what is there, compared with the package of a digest
+// and signature. Close must follow after a nil error.
+func (d Dir) begin(ctx context.Context, target string, sum manifest.Digest, signature []byte, b beside) (_ *stagedDir, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -56,13 +58,15 @@ func (d Dir) begin(ctx context.Context, target string, sum manifest.Digest, b be
 	if err := d.repair(ctx, target, b.work); err != nil {
 		return nil, err
 	}
-	s.was, err = d.inspect(ctx, target, sum)
-	return s, err
+	if s.was, err = d.inspect(ctx, target, sum, signature); err != nil || s.was.sign == nil {
+		return s, err
+	}
+	return s, s.stageSignature(ctx)
 }
 
 // Commit implements Staged.
 func (s *stagedDir) Commit(ctx context.Context) (Receipt, error) {
-	if s.shown || s.was.same {
+	if s.shown || s.was.same && s.was.sign == nil {
 		return s.receipt, nil
 	}
 	err := ctx.Err()
@@ -78,6 +82,9 @@ func (s *stagedDir) Commit(ctx context.Context) (Receipt, error) {
 // show puts the package in the target's place. The context is not asked between the steps: it is a matter of a few
 // renames, and stopping between them helps nobody.
 func (s *stagedDir) show() (err error) {
+	if s.was.same {
+		return s.showSignature()
+	}
 	var undo []func() error
 	defer func() {
 		if err == nil {
@@ -130,6 +137,9 @@ func (s *stagedDir) Revert(context.Context) error {
 }
 
 func (s *stagedDir) revert() error {
+	if s.was.same {
+		return s.revertSignature()
+	}
 	m, err := manifest.Open(s.target)
 	if err != nil {
 		return err
@@ -164,6 +174,9 @@ func (s *stagedDir) Close() error {
 	if s.shown || s.was.same || !s.keep {
 		err = os.RemoveAll(s.work)
 	}
+	if s.signing != "" {
+		err = errors.Join(err, os.RemoveAll(s.signing))
+	}
 	if s.unlock != nil {
 		s.unlock()
 	}
@@ -175,15 +188,25 @@ func (s *stagedDir) Close() error {
 
 // occupant is what the target held before.
 type occupant struct {
-	same  bool               // the package itself, intact
-	old   *manifest.Manifest // a package that may be replaced
-	empty fs.FileMode        // mode of an empty directory, else 0
+	same      bool               // the package itself, intact
+	old       *manifest.Manifest // a package, which may be replaced if it is another one
+	signature []byte             // of old
+	sign      []byte             // the signature that the same package gets, nil if it has it
+	empty     fs.FileMode        // mode of an empty directory, else 0
+}
+
+// kept is the signature that stays when the package of a digest, without one, is put there.
+func (o occupant) kept(sum manifest.Digest) []byte {
+	if o.old == nil || o.old.Digest != sum {
+		return nil
+	}
+	return o.signature
 }
 
 // status is what putting a package there makes of it.
 func (o occupant) status() Status {
 	switch {
-	case o.same:
+	case o.same && o.sign == nil:
 		return Unchanged
 	case o.old != nil:
 		return Replaced
@@ -191,7 +214,8 @@ func (o occupant) status() Status {
 	return Published
 }
 
-func (d Dir) inspect(ctx context.Context, target string, sum manifest.Digest) (occupant, error) {
+// inspect compares what the target holds with the package of a digest and signature, nil for none.
+func (d Dir) inspect(ctx context.Context, target string, sum manifest.Digest, signature []byte) (occupant, error) {
 	info, err := os.Lstat(target)
 	if errors.Is(err, fs.ErrNotExist) {
 		return occupant{}, nil
@@ -219,7 +243,7 @@ func (d Dir) inspect(ctx context.Context, target string, sum manifest.Digest) (o
 	if m.Digest == sum {
 		err = m.VerifyFiles(ctx, target)
 		if err == nil {
-			return occupant{same: true}, nil
+			return d.inspectSignature(occupant{same: true, old: m}, target, signature)
 		}
 		if !errors.Is(err, tensor.ErrCorrupt) {
 			return occupant{}, err
@@ -234,7 +258,8 @@ func (d Dir) inspect(ctx context.Context, target string, sum manifest.Digest) (o
 	if err := onlyListed(m, target); err != nil {
 		return occupant{}, err
 	}
-	return occupant{old: m}, nil
+	was, err := manifest.ReadSignature(target)
+	return occupant{old: m, signature: was}, err
 }
 
 // onlyListed refuses a package whose removal would remove more than was published.

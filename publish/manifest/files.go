@@ -67,7 +67,7 @@ func HashFile(ctx context.Context, path string) (File, error) {
 // VerifyFiles compares a directory with the manifest and names every file that is missing, not listed,
 // of another size or of other content; each such error is tensor.ErrCorrupt. Files are regular files:
 // symbolic links are not followed. It does not read the manifest.json of the directory, which may be
-// absent.
+// absent, nor the signature, see [SignatureName], which may be there.
 func (m *Manifest) VerifyFiles(ctx context.Context, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -89,13 +89,18 @@ func (m *Manifest) VerifyFiles(ctx context.Context, dir string) error {
 			errs = append(errs, corrupt("%d more files are not in the manifest", len(extra)-i))
 			break
 		}
+		if name == SignatureName {
+			errs = append(errs, errSignature())
+			continue
+		}
 		errs = append(errs, corrupt("%q is not in the manifest", name))
 	}
 	return errors.Join(errs...)
 }
 
-// Extra lists what dir holds and the manifest does not, except manifest.json: names with forward
-// slashes, sorted, one for a whole directory that holds no listed file.
+// Extra lists what dir holds and the manifest does not, except manifest.json and a signature that
+// [ReadSignature] would read: names with forward slashes, sorted, one for a whole directory that holds
+// no listed file.
 func (m *Manifest) Extra(dir string) ([]string, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -123,6 +128,10 @@ func (m *Manifest) extra(root *os.Root) ([]string, error) {
 			return nil
 		case e.IsDir() && files[name]:
 			return fs.SkipDir // reported as a file that is not regular
+		case name == SignatureName && !e.IsDir():
+			if info, err := e.Info(); err != nil || plainSignature(info) {
+				return err
+			}
 		}
 		extra = append(extra, name)
 		if e.IsDir() {

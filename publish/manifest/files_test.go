@@ -101,6 +101,17 @@ func TestVerifyFiles(t *testing.T) {
 			remove(t, filepath.Join(dir, FileName))
 			write(t, filepath.Join(dir, FileName, "x"), "")
 		}, []string{`"manifest.json" is not in the manifest`}},
+		"signed":            {func(t *testing.T, dir string) { write(t, filepath.Join(dir, SignatureName), "{}") }, nil},
+		"longest signature": {func(t *testing.T, dir string) { sparse(t, filepath.Join(dir, SignatureName), MaxSignature) }, nil},
+		"long signature": {func(t *testing.T, dir string) {
+			sparse(t, filepath.Join(dir, SignatureName), 10<<30)
+		}, []string{"manifest.sigstore.json is not a regular file of at most 1048576 bytes"}},
+		"signature is a directory": {func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, SignatureName, "x"), "")
+		}, []string{"manifest.sigstore.json is not a regular file"}},
+		"signature of a part": {func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "sub", SignatureName), "{}")
+		}, []string{`"sub/manifest.sigstore.json" is not in the manifest`}},
 		"several": {func(t *testing.T, dir string) {
 			remove(t, filepath.Join(dir, "config.json"))
 			write(t, filepath.Join(dir, "llm.mnn.weight"), "WEIGHTS")
@@ -153,6 +164,52 @@ func TestVerifyFilesSymlink(t *testing.T) {
 	}
 	if err := m.VerifyFiles(t.Context(), dir); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("linked file: %v", err)
+	}
+}
+
+// sparse makes a file of a size that takes no space.
+func sparse(t *testing.T, path string, size int64) {
+	t.Helper()
+	write(t, path, "")
+	if err := os.Truncate(path, size); err != nil {
+		t.Skipf("no file of %d bytes can be made here: %v", size, err)
+	}
+}
+
+func TestReadSignature(t *testing.T) {
+	_, dir := smallPackage(t)
+	if data, err := ReadSignature(dir); data != nil || err != nil {
+		t.Errorf("no signature: %q, %v", data, err)
+	}
+	path := filepath.Join(dir, SignatureName)
+	write(t, path, "{}")
+	if data, err := ReadSignature(dir); string(data) != "{}" || err != nil {
+		t.Errorf("signature: %q, %v", data, err)
+	}
+	sparse(t, path, MaxSignature+1)
+	if _, err := ReadSignature(dir); !errors.Is(err, tensor.ErrCorrupt) {
+		t.Errorf("long signature: %v", err)
+	}
+	if _, err := ReadSignature(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no package: %v", err)
+	}
+}
+
+func TestSignatureSymlink(t *testing.T) {
+	m, dir := smallPackage(t)
+	outside := filepath.Join(t.TempDir(), "signature")
+	write(t, outside, "{}")
+	if err := os.Symlink(outside, filepath.Join(dir, SignatureName)); err != nil {
+		t.Skipf("symbolic links cannot be made here: %v", err)
+	}
+	if err := m.VerifyFiles(t.Context(), dir); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), SignatureName) {
+		t.Errorf("verified: %v", err)
+	}
+	if _, err := ReadSignature(dir); !errors.Is(err, tensor.ErrCorrupt) {
+		t.Errorf("read: %v", err)
+	}
+	if extra, err := m.Extra(dir); err != nil || len(extra) != 1 {
+		t.Errorf("extra: %q, %v", extra, err)
 	}
 }
 

@@ -43,7 +43,7 @@ type Manifest struct {
 	Source Source `json:"source"`
 	// Recipe is the effective recipe as a JSON object, defaults included; nil when there was none.
 	Recipe json.RawMessage `json:"recipe,omitempty"`
-	// Files lists every file of the package except manifest.json, sorted by name.
+	// Files lists every file of the package except manifest.json and its signature, sorted by name.
 	Files []File `json:"files"`
 	// Tensors lists the stored weights, sorted by file, offset, name and op.
 	Tensors []Tensor `json:"tensors,omitempty"`
@@ -159,7 +159,7 @@ type Threads struct {
 	Unsafe []int `json:"unsafe,omitempty"`
 }
 
-// Bytes is the size of the package without manifest.json.
+// Bytes is the size of the package without manifest.json and its signature.
 func (m *Manifest) Bytes() int64 {
 	var n int64
 	for _, f := range m.Files {

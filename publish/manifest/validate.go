@@ -72,7 +72,7 @@ func (m *Manifest) validateFiles() error {
 			return err
 		}
 		low := strings.ToLower(f.Name)
-		if low == FileName {
+		if own(low) {
 			return corrupt("manifest lists %s", f.Name)
 		}
 		if other, ok := folded[low]; ok && other != f.Name {
@@ -85,8 +85,8 @@ func (m *Manifest) validateFiles() error {
 			if low[i] != '/' {
 				continue
 			}
-			if low[:i] == FileName {
-				return corrupt("%s lies in a directory called %s", name, FileName)
+			if own(low[:i]) {
+				return corrupt("%s lies in a directory called %s", name, low[:i])
 			}
 			if other, ok := folded[low[:i]]; ok {
 				return corrupt("%s is a file and the directory of %s", other, name)
@@ -95,6 +95,9 @@ func (m *Manifest) validateFiles() error {
 	}
 	return ascending("files", m.Files, compareFiles)
 }
+
+// own reports whether a name in lower case is that of the manifest or its signature, which no manifest lists.
+func own(low string) bool { return low == FileName || low == SignatureName }
 
 func (m *Manifest) validateSource() error {
 	if a := m.Source.Access; a != "" && a != Gated && a != Private {

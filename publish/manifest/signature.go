@@ -1,0 +1,57 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// SignatureName is the name of the signature inside its package: a sigstore bundle whose statement is about
+// manifest.json and all that it lists. No manifest lists it, and a package need not have one. What it says is for
+// llmexport-sign to judge.
+const SignatureName = "manifest.sigstore.json"
+
+// MaxSignature bounds a signature, in bytes.
+const MaxSignature = 1 << 20
+
+// ReadSignature reads the signature of the package in dir; nil and no error if it has none. One that is not a regular
+// file of at most MaxSignature bytes is tensor.ErrCorrupt.
+func ReadSignature(dir string) ([]byte, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	info, err := root.Lstat(SignatureName)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !plainSignature(info):
+		return nil, errSignature()
+	}
+	f, err := root.Open(SignatureName)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, MaxSignature+1))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("%s: %w", SignatureName, err)
+	}
+	if len(data) > MaxSignature {
+		return nil, errSignature()
+	}
+	return data, nil
+}
+
+// plainSignature reports whether a file of the right name may be a signature.
+func plainSignature(info fs.FileInfo) bool {
+	return info.Mode().IsRegular() && info.Size() <= MaxSignature
+}
+
+func errSignature() error {
+	return corrupt("%s is not a regular file of at most %d bytes", SignatureName, MaxSignature)
+}
