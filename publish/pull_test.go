@@ -36,6 +36,8 @@ type fakeOrigin struct {
 	// open, if not nil, stands in for Range.
 	open func(f manifest.File, off, n int64) (io.ReadCloser, error)
 	sent atomic.Int64
+	// unsure, if not nil, is the error of a signature that is not there.
+	unsure error
 }
 
 // origin makes a place of a package.
@@ -63,6 +65,9 @@ func (o *fakeOrigin) Read(_ context.Context, name string, _ int64) ([]byte, erro
 	}
 	if b, ok := o.files[name]; ok {
 		return b, nil
+	}
+	if o.unsure != nil {
+		return nil, o.unsure
 	}
 	return nil, fs.ErrNotExist
 }

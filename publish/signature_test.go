@@ -1,0 +1,344 @@
+package publish
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/llmexport/llmexport/internal/fakehub"
+	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// signed is the package with a signature.
+func signed(t testing.TB, p Package, text string) Package {
+	t.Helper()
+	write(t, filepath.Join(p.Dir, manifest.SignatureName), text)
+	return p
+}
+
+// signatureOf is that of the package in dir, "" if it has none.
+func signatureOf(t testing.TB, dir string) string {
+	t.Helper()
+	b, err := manifest.ReadSignature(dir)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(b)
+}
+
+// TestSigned tells the story of a signature in every kind of place.
+func TestSigned(t *testing.T) {
+	type make = func(t testing.TB, seed uint64) Package
+	text := func(t testing.TB, seed uint64) Package { return newPackage(t, string(rune('a'+seed))) }
+	for name, tc := range map[string]struct {
+		make make
+		// open gives the store, which may replace what is there.
+		open func(t *testing.T) func(replace bool) Store
+		// free says that the store replaces without being told so: it has a history.
+		free bool
+	}{
+		"dir": {text, func(t *testing.T) func(bool) Store {
+			path := filepath.Join(t.TempDir(), "out")
+			return func(replace bool) Store { return Dir{Path: path, Replace: replace} }
+		}, false},
+		"hub": {hubPackage, func(t *testing.T) func(bool) Store {
+			h := newHubTest(t)
+			setenv(t, "HF_ENDPOINT", h.url, "HF_TOKEN", fakehub.Token, "HF_HOME", t.TempDir(), "HF_HUB_OFFLINE", "")
+			return func(bool) Store { return h.store() }
+		}, true},
+		"modelscope": {modelScopePackage, func(t *testing.T) func(bool) Store {
+			h := newHubTest(t)
+			setenv(t, "MODELSCOPE_ENDPOINT", h.url, "MODELSCOPE_API_TOKEN", fakehub.Token)
+			return func(bool) Store { return h.modelScope() }
+		}, true},
+		"oci": {text, func(t *testing.T) func(bool) Store {
+			s := newOCIServer(t)
+			return func(replace bool) Store { return OCI{Ref: s.ref(":v1"), Replace: replace, patience: quick} }
+		}, false},
+		"s3": {text, func(t *testing.T) func(bool) Store {
+			s := newFakeS3(t)
+			return func(replace bool) Store {
+				s3 := s.store("models/tiny")
+				s3.Replace = replace
+				return s3
+			}
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) { signedStory(t, tc.make, tc.open(t), tc.free) })
+	}
+}
+
+func setenv(t *testing.T, pairs ...string) {
+	for p := range slices.Chunk(pairs, 2) {
+		t.Setenv(p[0], p[1])
+	}
+}
+
+func signedStory(t *testing.T, make func(testing.TB, uint64) Package, open func(replace bool) Store, free bool) {
+	ctx, store := t.Context(), open(false)
+	publish := func(s Store, p Package, want Status) Receipt {
+		t.Helper()
+		r, err := To(ctx, s, p)
+		if err != nil || r.Status != want {
+			t.Fatalf("%+v, %v, want %s", r, err, want)
+		}
+		return r
+	}
+	diff := func(s Store, p Package, want Diff) {
+		t.Helper()
+		d, err := s.Diff(ctx, p)
+		has := func(list, want []string) bool {
+			return !slices.ContainsFunc(want, func(name string) bool { return !slices.Contains(list, name) })
+		}
+		if err != nil || d.Status != want.Status || !slices.Equal(d.Add, want.Add) || !has(d.Change, want.Change) || !slices.Equal(d.Remove, want.Remove) || !has(d.Keep, want.Keep) {
+			t.Errorf("got %+v, %v, want %+v", d, err, want)
+		}
+	}
+	ref := publish(store, make(t, 1), Published).Ref
+	if at := strings.LastIndex(ref, "@"); free {
+		ref = ref[:at] // the branch, which moves
+	} else if at > 0 && strings.HasPrefix(ref, "oci:") {
+		ref = ref[:at] + ":v1"
+	}
+	dir := filepath.Join(t.TempDir(), "pulled")
+	pull := func(replace bool, want Status, signature string) Pulled {
+		t.Helper()
+		done := mustPull(t, ref, dir, PullOptions{Replace: replace})
+		if done.Status != want || done.Signed != (signature != "") || signatureOf(t, dir) != signature {
+			t.Errorf("%+v, signature %q, want %s and %q", done, signatureOf(t, dir), want, signature)
+		}
+		if _, err := OpenVerified(ctx, dir); err != nil {
+			t.Error(err)
+		}
+		wantAlone(t, dir)
+		return done
+	}
+	pull(false, Published, "")
+
+	// It is signed later: the signature is added, and can be taken back.
+	p := signed(t, make(t, 1), "one")
+	sign := []string{manifest.SignatureName}
+	diff(store, p, Diff{Status: Replaced, Add: sign, Keep: []string{"llm.mnn", "llm.mnn.weight", manifest.FileName}})
+	staged, err := store.Stage(ctx, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pull(false, Unchanged, "")
+	if _, err := staged.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if done := pull(false, Replaced, "one"); done.Files != len(p.Manifest.Files)+2 || done.Fetched >= done.Bytes {
+		t.Errorf("%+v", done)
+	}
+	if err := errors.Join(staged.Revert(ctx), staged.Close()); err != nil {
+		t.Error(err)
+	}
+	diff(store, p, Diff{Status: Replaced, Add: sign})
+	pull(false, Unchanged, "one") // what is here is not taken away
+	if r := publish(store, p, Replaced); r.Files != len(p.Manifest.Files)+2 {
+		t.Errorf("%+v", r)
+	}
+	publish(store, p, Unchanged)
+
+	// The package without a signature takes none away.
+	diff(store, make(t, 1), Diff{Status: Unchanged, Keep: append(sign, manifest.FileName)})
+	publish(store, make(t, 1), Unchanged)
+	publish(open(true), make(t, 1), Unchanged)
+	pull(false, Unchanged, "one")
+
+	// Another signature of the same package.
+	p = signed(t, make(t, 1), "two")
+	if !free {
+		if _, err := To(ctx, store, p); !errors.Is(err, errSignedAlready) {
+			t.Errorf("signed anew: %v", err)
+		}
+	}
+	diff(open(true), p, Diff{Status: Replaced, Change: sign, Keep: []string{manifest.FileName}})
+	publish(open(true), p, Replaced)
+	if _, _, err := Pull(ctx, ref, dir, PullOptions{}); !errors.Is(err, errSignedAlready) {
+		t.Errorf("pulled: %v", err)
+	}
+	pull(true, Replaced, "two")
+
+	// Another package has the signature that it brings, or none.
+	q := make(t, 2)
+	if !free {
+		if _, err := To(ctx, store, signed(t, make(t, 2), "three")); err == nil || !strings.Contains(err.Error(), "another package") {
+			t.Errorf("another package: %v", err)
+		}
+	}
+	diff(open(true), q, Diff{Status: Replaced, Change: []string{manifest.FileName}, Remove: sign})
+	publish(open(true), q, Replaced)
+	pull(true, Replaced, "")
+	publish(open(true), signed(t, q, "three"), Replaced)
+	pull(true, Replaced, "three")
+	publish(open(true), p, Replaced)
+	pull(true, Replaced, "two")
+}
+
+// TestSignFails stops the signing of a package that is there at every step: it has the signature or not, and all else
+// is as it was.
+func TestSignFails(t *testing.T) {
+	for name, first := range map[string]string{"signed": "", "signed anew": "one"} {
+		plain := func() Package {
+			if first == "" {
+				return newPackage(t, "one")
+			}
+			return signed(t, newPackage(t, "one"), first)
+		}
+		p := signed(t, newPackage(t, "one"), "two")
+		var steps []string
+		target := filepath.Join(t.TempDir(), "out")
+		mustPublish(t, Dir{Path: target}, plain())
+		if err := revertDirs(t.Context(), target, p, func(a string) error { steps = append(steps, a); return nil }); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatal(err)
+		}
+		wantPackage(t, target, plain())
+		if len(steps) < 6 {
+			t.Errorf("steps %q", steps)
+		}
+		for i, action := range steps {
+			t.Run(name+"/"+action, func(t *testing.T) {
+				target := filepath.Join(t.TempDir(), "out")
+				mustPublish(t, Dir{Path: target}, plain())
+				n := 0
+				_, err := To(t.Context(), Dir{Path: target, Replace: true, step: func(string) error {
+					if n++; n == i+1 {
+						return syscall.ENOSPC
+					}
+					return nil
+				}}, p)
+				if n <= i { // a step of taking back
+					wantPackage(t, target, p)
+					return
+				}
+				if !errors.Is(err, syscall.ENOSPC) {
+					t.Errorf("got %v", err)
+				}
+				wantPackage(t, target, plain())
+				mustPublish(t, Dir{Path: target, Replace: true}, p)
+				wantPackage(t, target, p)
+			})
+		}
+	}
+}
+
+// TestSignDamaged: a package that is written again keeps its signature.
+func TestSignDamaged(t *testing.T) {
+	p := signed(t, newPackage(t, "one"), "one")
+	target := filepath.Join(t.TempDir(), "out")
+	mustPublish(t, Dir{Path: target}, p)
+	damage := func() { write(t, filepath.Join(target, "llm.mnn"), "llm.mnn onf") }
+	damage()
+	mustPublish(t, Dir{Path: target, Replace: true}, newPackage(t, "one"))
+	wantPackage(t, target, p)
+	damage()
+	mustPull(t, newOrigin(t, newPackage(t, "one")).ref(), target, PullOptions{Replace: true})
+	wantPackage(t, target, p)
+}
+
+// TestHostileSignatures: what cannot be a signature is published nowhere and pulled from nowhere.
+func TestHostileSignatures(t *testing.T) {
+	const huge = 10 << 30
+	long := func(t *testing.T, dir string) {
+		path := filepath.Join(dir, manifest.SignatureName)
+		write(t, path, "")
+		if err := os.Truncate(path, huge); err != nil {
+			t.Skipf("no file of %d bytes can be made here: %v", int64(huge), err)
+		}
+	}
+	link := func(t *testing.T, dir string) {
+		secret := filepath.Join(t.TempDir(), "secret")
+		write(t, secret, "secret")
+		if err := os.Symlink(secret, filepath.Join(dir, manifest.SignatureName)); err != nil {
+			t.Skipf("symbolic links cannot be made here: %v", err)
+		}
+	}
+	for name, plant := range map[string]func(*testing.T, string){"long": long, "link": link} {
+		t.Run(name, func(t *testing.T) {
+			p := newPackage(t, "one")
+			base := t.TempDir()
+			target := filepath.Join(base, "in")
+			mustPublish(t, Dir{Path: target}, p)
+			plant(t, p.Dir)
+			plant(t, target)
+			out := filepath.Join(base, "out")
+			for _, s := range []Store{Dir{Path: out}, Hub{Repo: testRepo, Options: &hub.Options{}}, ModelScope{Repo: testRepo, Options: &hub.Options{}},
+				OCI{Ref: "127.0.0.1:1/org/tiny:v1"}, S3{Ref: "s3://bucket/x", Endpoint: "http://127.0.0.1:1"}} {
+				if _, err := s.Stage(t.Context(), p); !errors.Is(err, tensor.ErrCorrupt) {
+					t.Errorf("%s: %v", s, err)
+				}
+			}
+			if _, err := (Dir{Path: target, Replace: true}).Stage(t.Context(), newPackage(t, "two")); err == nil {
+				t.Error("it was replaced")
+			}
+			if _, _, err := Pull(t.Context(), target, out, PullOptions{}); !errors.Is(err, tensor.ErrCorrupt) {
+				t.Errorf("pull: %v", err)
+			}
+			if entries, err := os.ReadDir(base); err != nil || len(entries) != 1 {
+				t.Errorf("left behind: %v, %v", entries, err)
+			}
+		})
+	}
+
+	// Servers that announce one, and send as much as is taken.
+	var sent int
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "10737418240")
+		w.Header().Set("ETag", `"0"`)
+		w.Header().Set("Last-Modified", "Mon, 02 Jan 2006 15:04:05 GMT")
+		for b := make([]byte, 1<<16); sent < 1<<28; sent += len(b) {
+			if _, err := w.Write(b); err != nil {
+				return
+			}
+		}
+	}))
+	defer server.Close()
+	newFakeS3(t) // for its credentials
+	bucket, err := openBucket(S3{Ref: "s3://bucket/x", Endpoint: server.URL, Region: "us-east-1", patience: quick})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := newHubAPI(hub.Options{Endpoint: server.URL}, testRepo, quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]Origin{
+		"hub":        hubOrigin{api, strings.Repeat("0", 40)},
+		"modelscope": modelScopeOrigin{&modelScopeAPI{repo: testRepo}, "", map[string]hubFile{manifest.SignatureName: {size: huge}}},
+		"oci":        &ociOrigin{layers: map[string]ocispec.Descriptor{manifest.SignatureName: {Size: huge}}},
+		"s3":         &s3Origin{s3Bucket: bucket},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sent = 0
+			b, err := o.Read(t.Context(), manifest.SignatureName, manifest.MaxSignature)
+			if !errors.Is(err, tensor.ErrCorrupt) || b != nil {
+				t.Errorf("%d bytes, %v", len(b), err)
+			}
+			if sent > 64<<20 {
+				t.Errorf("%d bytes were taken", sent)
+			}
+		})
+	}
+}
+
+// TestSignatureUnknown: a place that does not say whether it has a signature gives no package without one.
+func TestSignatureUnknown(t *testing.T) {
+	o := newOrigin(t, newPackage(t, "one"))
+	o.unsure = syscall.ECONNRESET
+	out := filepath.Join(t.TempDir(), "out")
+	if _, _, err := Pull(t.Context(), o.ref(), out, PullOptions{}); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("got %v", err)
+	}
+	wantAlone(t, out)
+}
