@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,16 +15,13 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-const (
-	// bundleSuffix follows the name of a package's directory in that of its bundle. A bundle cannot lie in the package,
-	// whose manifest lists every file.
-	bundleSuffix = ".sigstore.json"
-	// maxBundle bounds a bundle in bytes: a statement with its recipe, in base64, and some certificates.
-	maxBundle = 32 << 20
-)
+// maxBundle bounds a bundle in bytes: a statement with its recipe, in base64, and some certificates. In a package it is
+// at most manifest.MaxSignature.
+const maxBundle = 32 << 20
 
 // parseBundle reads a bundle as a stranger may have written it. What is none is tensor.ErrCorrupt. That it has the right
 // form says nothing of its signature.
@@ -41,8 +39,18 @@ func parseBundle(data []byte) (*bundle.Bundle, error) {
 	return b, nil
 }
 
-func readBundle(path string) (*bundle.Bundle, error) {
-	data, err := readBounded(path, maxBundle)
+// readBundle reads the bundle at path, or the one in the package if path is empty.
+func readBundle(path, dir string) (*bundle.Bundle, error) {
+	var data []byte
+	var err error
+	if path != "" {
+		data, err = readBounded(path, maxBundle)
+	} else {
+		path = filepath.Join(dir, manifest.SignatureName)
+		if data, err = manifest.ReadSignature(dir); err == nil && data == nil {
+			err = fmt.Errorf("%s: the package is not signed: %w", path, fs.ErrNotExist)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -67,19 +75,52 @@ func marshalBundle(m proto.Message) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// bundlePath is the one that was asked for, or the default one beside the package.
-func bundlePath(asked, dir string) (string, error) {
-	if asked != "" {
-		return asked, nil
-	}
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return "", err
-	}
-	return abs + bundleSuffix, nil
+// place is where a bundle is written.
+type place struct {
+	path, tmp string
+	limit     int // bytes
 }
 
-// outside refuses a path in the package: a file there would make the package one that its manifest does not describe.
+// placeOf is the file that was asked for, or the one in the package. What is half written is never in the package, which
+// a killed run would leave as one that its manifest does not describe; the next run removes it.
+func placeOf(asked, dir string) (place, error) {
+	if asked != "" {
+		return place{asked, asked + ".tmp", maxBundle}, outside(asked, dir)
+	}
+	abs, err := filepath.Abs(dir)
+	return place{filepath.Join(abs, manifest.SignatureName), abs + ".sigstore.tmp", manifest.MaxSignature}, err
+}
+
+// holds refuses a bundle of so many bytes if it is too long.
+func (p place) holds(n int) error {
+	if n <= p.limit {
+		return nil
+	}
+	return fmt.Errorf("%s: the bundle has %d bytes, the limit is %d; --out FILE takes longer ones: %w", p.path, n, p.limit, tensor.ErrUnsupported)
+}
+
+// write writes the file in one step: whoever reads it finds the old one or the new one.
+func (p place) write(data []byte) (err error) {
+	if err := os.Remove(p.tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(p.tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(p.tmp))
+		}
+	}()
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(p.tmp, p.path)
+}
+
+// outside refuses a path in the package: a file of any other name would make it one that its manifest does not describe.
 func outside(path, dir string) error {
 	parent, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
@@ -96,27 +137,9 @@ func outside(path, dir string) error {
 	}
 	rel, err := filepath.Rel(dir, parent)
 	if err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
-		return usagef("--out %s lies in the package, whose files are all listed in its manifest", path)
+		return usagef("--out %s lies in the package; without --out the bundle is its %s", path, manifest.SignatureName)
 	}
 	return nil
-}
-
-// replace writes a file in one step: whoever reads it finds the old one or the new one.
-func replace(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".llmexport-sign-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }
 
 // readBounded reads a regular file.

@@ -119,14 +119,14 @@ func TestKeylessTampering(t *testing.T) {
 			delete(entry(b), "inclusionPromise")
 		},
 		"entry of another": func(b, _ map[string]any) {
-			signed{bundle: other + bundleSuffix}.edit(t, func(ob, _ map[string]any) { material(b)["tlogEntries"] = material(ob)["tlogEntries"] })
+			signed{bundle: bundleOf(other)}.edit(t, func(ob, _ map[string]any) { material(b)["tlogEntries"] = material(ob)["tlogEntries"] })
 		},
 	}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
 			dir := newPackage(t)
 			program(t, 0, s.command(dir)...)
-			signed{bundle: dir + bundleSuffix}.edit(t, change)
+			signed{bundle: bundleOf(dir)}.edit(t, change)
 			program(t, exitUnverified, verifyBy(dir, identity, issuer, full)...)
 		})
 	}
@@ -187,7 +187,7 @@ func (s *sigstore) refuses(t *testing.T, secret string) string {
 			t.Errorf("a secret is told: %q", errs)
 		}
 	}
-	if _, err := os.Stat(dir + bundleSuffix); err == nil {
+	if _, err := os.Stat(bundleOf(dir)); err == nil {
 		t.Error("a bundle was written")
 	}
 	return errs

@@ -41,6 +41,9 @@ func newPackage(t testing.TB) string {
 	return dir
 }
 
+// bundleOf is the bundle in a package.
+func bundleOf(dir string) string { return filepath.Join(dir, manifest.SignatureName) }
+
 func write(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -102,7 +105,7 @@ func TestUsage(t *testing.T) {
 		"key and identity":  {[]string{"verify", dir, "--key", "k", "--identity", "a"}, 2, "either --key"},
 		"no such package":   {[]string{"provenance", dir + "x"}, 1, "manifest.json"},
 		"no such key":       {[]string{"sign", dir, "--key", dir + "x"}, 1, "tinyx"},
-		"no such bundle":    {[]string{"verify", dir, "--key", newKeyFiles(t, "ecdsa") + ".pub"}, 1, bundleSuffix},
+		"no such bundle":    {[]string{"verify", dir, "--key", newKeyFiles(t, "ecdsa") + ".pub"}, 1, manifest.SignatureName},
 		"key is a package":  {[]string{"sign", dir, "--key", dir}, 1, "not a regular file"},
 		"kind of key":       {[]string{"keygen", "x", "--type", "rsa"}, 2, "neither ecdsa nor ed25519"},
 		"keygen over a key": {[]string{"keygen", newKeyFiles(t, "ecdsa")}, 1, ".pub"},

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -182,12 +183,23 @@ func TestTampering(t *testing.T) {
 		"no material": {func(t *testing.T, s signed) {
 			s.edit(t, func(b, _ map[string]any) { delete(b, "verificationMaterial") })
 		}, 3, "not a sigstore bundle"},
-		"no bundle": {func(t *testing.T, s signed) { os.Remove(s.bundle) }, 1, bundleSuffix},
+		"bundle is a link": {func(t *testing.T, s signed) {
+			elsewhere := filepath.Join(t.TempDir(), "bundle")
+			if err := errors.Join(os.Rename(s.bundle, elsewhere), os.Symlink(elsewhere, s.bundle)); err != nil {
+				t.Skipf("symbolic links cannot be made here: %v", err)
+			}
+		}, 3, "not a regular file"},
+		"bundle of gigabytes": {func(t *testing.T, s signed) {
+			if err := os.Truncate(s.bundle, 10<<30); err != nil {
+				t.Skipf("no such file can be made here: %v", err)
+			}
+		}, 3, "at most 1048576 bytes"},
+		"no bundle": {func(t *testing.T, s signed) { os.Remove(s.bundle) }, 1, manifest.SignatureName},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := signed{dir: newPackage(t), key: newKeyFiles(t, "ecdsa")}
-			s.bundle = s.dir + bundleSuffix
+			s.bundle = bundleOf(s.dir)
 			program(t, 0, "sign", s.dir, "--key", s.key+".key")
 			tc.change(t, s)
 			out, errs := program(t, tc.code, "verify", s.dir, "--key", s.key+".pub")
@@ -206,6 +218,47 @@ func swapKey(t *testing.T, s signed) {
 	write(t, s.key+".pub", read(t, newKeyFiles(t, "ecdsa")+".pub"))
 }
 
+// TestPlaces: a bundle is in its package, or where it was asked to be and the package as it was.
+func TestPlaces(t *testing.T) {
+	dir, key := newPackage(t), newKeyFiles(t, "ecdsa")
+	out := filepath.Join(t.TempDir(), "x.json")
+	program(t, 0, "sign", dir, "--key", key+".key", "--out", out)
+	if _, err := os.Stat(bundleOf(dir)); err == nil {
+		t.Error("the package was signed too")
+	}
+	program(t, 0, "verify", dir, "--key", key+".pub", "--bundle", out)
+	program(t, exitFailed, "verify", dir, "--key", key+".pub")
+	write(t, dir+".sigstore.tmp", "of a killed run")
+	for range 2 { // the second replaces the signature of the first
+		program(t, 0, "sign", dir, "--key", key+".key")
+		program(t, 0, "verify", dir, "--key", key+".pub")
+	}
+	if left, err := filepath.Glob(dir + "?*"); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %q %v", left, err)
+	}
+}
+
+// TestLongBundle: a bundle that no package takes is written elsewhere.
+func TestLongBundle(t *testing.T) {
+	dir, key := newPackage(t), newKeyFiles(t, "ecdsa")
+	m, err := manifest.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Recipe = []byte(`{"x":"` + strings.Repeat("x", manifest.MaxSignature*3/4) + `"}`)
+	data, err := m.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, manifest.FileName), string(data))
+	if _, errs := program(t, exitUnsupported, "sign", dir, "--key", key+".key"); !strings.Contains(errs, "--out FILE") {
+		t.Errorf("got %q", errs)
+	}
+	out := filepath.Join(t.TempDir(), "x.json")
+	program(t, 0, "sign", dir, "--key", key+".key", "--out", out)
+	program(t, 0, "verify", dir, "--key", key+".pub", "--bundle", out)
+}
+
 // TestSignRefusesDamage: what is not what its manifest says is not signed.
 func TestSignRefusesDamage(t *testing.T) {
 	dir, key := newPackage(t), newKeyFiles(t, "ecdsa")
@@ -214,7 +267,7 @@ func TestSignRefusesDamage(t *testing.T) {
 	if !strings.Contains(errs, "config.json") {
 		t.Errorf("got %q", errs)
 	}
-	if _, err := os.Stat(dir + bundleSuffix); err == nil {
+	if _, err := os.Stat(bundleOf(dir)); err == nil {
 		t.Error("a bundle was written")
 	}
 }
@@ -223,7 +276,7 @@ func TestSignRefusesDamage(t *testing.T) {
 func FuzzBundle(f *testing.F) {
 	dir, name := newPackage(f), newKeyFiles(f, "ed25519")
 	program(f, 0, "sign", dir, "--key", name+".key")
-	good := read(f, dir+bundleSuffix)
+	good := read(f, bundleOf(dir))
 	f.Add([]byte(good))
 	f.Add([]byte(strings.Replace(good, `"publicKey":{`, `"tlogEntries":[{"logIndex":"1","logId":{"keyId":"AA=="},"kindVersion":{"kind":"dsse","version":"0.0.1"},"integratedTime":"1","inclusionPromise":{"signedEntryTimestamp":"AA=="},"inclusionProof":{"logIndex":"1","rootHash":"AA==","treeSize":"1","checkpoint":{"envelope":"x"}},"canonicalizedBody":"e30="}],"publicKey":{`, 1)))
 	f.Add([]byte(strings.Replace(good, `"publicKey":{`, `"timestampVerificationData":{"rfc3161Timestamps":[{"signedTimestamp":"MAA="}]},"publicKey":{`, 1)))

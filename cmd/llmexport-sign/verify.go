@@ -27,7 +27,7 @@ type trust struct {
 
 func verifyCommand(flags *flag.FlagSet) action {
 	var t trust
-	path := flags.String("bundle", "", "read the bundle from `FILE` instead of PACKAGE_DIR"+bundleSuffix)
+	path := flags.String("bundle", "", "read the bundle from `FILE` instead of PACKAGE_DIR/"+manifest.SignatureName)
 	flags.StringVar(&t.key, "key", "", "the signer's public key in `FILE`: PEM, PKIX, ECDSA P-256 or Ed25519")
 	flags.StringVar(&t.identity, "identity", "", "the signer's `NAME`, exactly as in the certificate: a mail address, or the URL of a workflow with its ref")
 	flags.StringVar(&t.issuer, "issuer", "", "`URL` of who knows the identity, such as https://token.actions.githubusercontent.com")
@@ -38,11 +38,7 @@ func verifyCommand(flags *flag.FlagSet) action {
 			return err
 		}
 		dir := args[0]
-		file, err := bundlePath(*path, dir)
-		if err != nil {
-			return err
-		}
-		b, err := readBundle(file)
+		b, err := readBundle(*path, dir)
 		if err != nil {
 			return verdict(err)
 		}
