@@ -109,6 +109,11 @@ func (o *overview) write(w io.Writer) error {
 		}
 		s.Row("target", strings.TrimSpace("MNN "+m.Target.Engine+" "+strings.Join(m.Target.Backends, ", ")))
 		s.Row("verdict", fmt.Sprintf("%s, %d checks passed, %d skipped", verdict, m.Passed, m.Skipped))
+		signed := "no"
+		if m.Signed {
+			signed = "yes, not verified"
+		}
+		s.Row("signed", signed)
 		for _, x := range m.Conditions {
 			s.Row("condition", x)
 		}

@@ -78,16 +78,18 @@ type tokenFacts struct {
 }
 
 type manifestFacts struct {
-	Name       string          `json:"name"`
-	Digest     string          `json:"digest"`
-	Tool       manifest.Tool   `json:"tool"`
-	Source     string          `json:"source,omitempty"`
-	Target     manifest.Target `json:"target"`
-	Minimum    string          `json:"minimum_engine"`
-	Verified   bool            `json:"verified"`
-	Passed     int             `json:"checks_passed"`
-	Skipped    int             `json:"checks_skipped"`
-	Conditions []string        `json:"conditions"`
+	Name     string          `json:"name"`
+	Digest   string          `json:"digest"`
+	Tool     manifest.Tool   `json:"tool"`
+	Source   string          `json:"source,omitempty"`
+	Target   manifest.Target `json:"target"`
+	Minimum  string          `json:"minimum_engine"`
+	Verified bool            `json:"verified"`
+	Passed   int             `json:"checks_passed"`
+	Skipped  int             `json:"checks_skipped"`
+	// Signed says that there is a signature, which was not verified.
+	Signed     bool     `json:"signed"`
+	Conditions []string `json:"conditions"`
 }
 
 // look reads a package. The error is that of a directory that is none.
@@ -280,7 +282,9 @@ func (o *overview) readManifest(*os.Root) error {
 		}
 	}
 	o.Manifest = f
-	return nil
+	signature, err := manifest.ReadSignature(o.Dir)
+	f.Signed = signature != nil
+	return err
 }
 
 // judge says which engine the package needs, from what is in it: releases before 3.6.0 misread fp16 scales and do

@@ -119,7 +119,7 @@ func (t *tool) printChanges(asJSON bool, list []preview) error {
 }
 
 // dryWords says what a publication would do.
-var dryWords = map[publish.Status]string{publish.Published: "would be published", publish.Replaced: "would replace another package", publish.Unchanged: "is there"}
+var dryWords = map[publish.Status]string{publish.Published: "would be published", publish.Replaced: "would replace what is there", publish.Unchanged: "is there"}
 
 func printDiff(w io.Writer, name string, d publish.PlaceDiff) error {
 	public := ""

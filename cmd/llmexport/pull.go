@@ -94,6 +94,10 @@ func (t *tool) pull(c *cli.Context) error {
 	}
 	_, err = fmt.Fprintf(t.stdout, "%s: %s (%d bytes, %s)\nfrom %s: %d bytes fetched, %d reused\n",
 		pullWords[done.Status], done.Dir, done.Bytes, done.Digest, done.From, done.Fetched, done.Reused)
+	if done.Signed {
+		_, serr := fmt.Fprintf(t.stdout, "signed, not verified: llmexport-sign verify %s\n", done.Dir)
+		err = errors.Join(err, serr)
+	}
 	return err
 }
 
