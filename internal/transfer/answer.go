@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -29,7 +30,7 @@ func ReadAll(resp *http.Response, limit int64) ([]byte, error) {
 func StatusOf(resp *http.Response) error {
 	err := fmt.Errorf("%s answers %s", resp.Request.URL.Host, resp.Status)
 	if Transient(resp.StatusCode) {
-		return &Retryable{Err: err, After: RetryAfter(resp.Header.Get("Retry-After"), time.Now())}
+		return &Retryable{Err: err, After: RetryAfter(resp.Header, time.Now())}
 	}
 	return err
 }
@@ -39,15 +40,41 @@ func Transient(status int) bool {
 	return status == 408 || status == 425 || status == 429 || status >= 500 && status != 501
 }
 
-// RetryAfter reads the header of that name, seconds or a date; 0 if it says nothing.
-func RetryAfter(s string, now time.Time) time.Duration {
-	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
-		return time.Duration(n) * time.Second
+// RetryAfter is how long the header of an answer asks to wait, 0 if it says nothing: by Retry-After, seconds or a date, or
+// else by RateLimit, whose limits that have nothing left name the seconds until they are reset. The hub of Hugging Face
+// sends the latter.
+// Source: https://www.ietf.org/archive/id/draft-ietf-httpapi-ratelimit-headers-09.html, sections 4 and 6.3.
+func RetryAfter(h http.Header, now time.Time) time.Duration {
+	s := h.Get("Retry-After")
+	if n, ok := seconds(s); ok {
+		return n
 	}
 	if t, err := http.ParseTime(s); err == nil {
 		return max(0, t.Sub(now))
 	}
-	return 0
+	var wait time.Duration
+	for limit := range strings.SplitSeq(strings.Join(h.Values("RateLimit"), ","), ",") {
+		_, params, _ := strings.Cut(limit, ";")
+		var left, reset string
+		for p := range strings.SplitSeq(params, ";") {
+			switch key, value, _ := strings.Cut(p, "="); strings.TrimSpace(key) {
+			case "r":
+				left = strings.TrimSpace(value)
+			case "t":
+				reset = strings.TrimSpace(value)
+			}
+		}
+		if n, ok := seconds(reset); ok && left == "0" {
+			wait = max(wait, n)
+		}
+	}
+	return wait
+}
+
+// seconds reads a number of them.
+func seconds(s string) (time.Duration, bool) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	return time.Duration(n) * time.Second, err == nil
 }
 
 // Redact takes addresses out of an error: those of storage are signed and work for anyone.

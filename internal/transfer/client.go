@@ -202,7 +202,7 @@ func (c *Client) hold(host string, resp *http.Response) {
 		return
 	}
 	now := time.Now()
-	after := RetryAfter(resp.Header.Get("Retry-After"), now)
+	after := RetryAfter(resp.Header, now)
 	if after <= 0 {
 		return
 	}

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -216,15 +215,6 @@ func TestDownloadStalls(t *testing.T) {
 }
 
 func TestRetryAfter(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for s, want := range map[string]time.Duration{
-		"": 0, "7": 7 * time.Second, "-1": 0, "x": 0, "99999999999999": 0,
-		now.Add(time.Minute).Format(http.TimeFormat): time.Minute, now.Add(-time.Minute).Format(http.TimeFormat): 0,
-	} {
-		if got := transfer.RetryAfter(s, now); got != want {
-			t.Errorf("%q: %v, want %v", s, got, want)
-		}
-	}
 	h := newFakeHub(t)
 	h.answer = func(w http.ResponseWriter, r *http.Request, storage bool) bool {
 		w.Header().Set("Retry-After", "3600")

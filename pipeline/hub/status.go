@@ -66,7 +66,7 @@ func (h *host) statusError(resp *http.Response) error {
 	}
 	e.Hint = h.hint(e)
 	if transfer.Transient(e.Status) {
-		return &transfer.Retryable{Err: e, After: transfer.RetryAfter(resp.Header.Get("Retry-After"), time.Now())}
+		return &transfer.Retryable{Err: e, After: transfer.RetryAfter(resp.Header, time.Now())}
 	}
 	return e
 }
