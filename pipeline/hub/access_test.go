@@ -3,6 +3,8 @@ package hub
 import (
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -102,16 +104,103 @@ func TestSentence(t *testing.T) {
 }
 
 func TestParseGated(t *testing.T) {
-	for text, want := range map[string]string{"false": "", "true": "manual", `"auto"`: "auto", `"manual"`: "manual", "null": "", `"é"`: "manual", "7": "error", "{}": "error"} {
-		b := []byte(`{"sha":"` + testCommit + `","gated":` + text + `,"siblings":[{"rfilename":"model.safetensors","size":1,"blobId":"` + testCommit + `"}]}`)
+	for text, want := range map[string]string{"false": "", "true": "manual", `"auto"`: "auto", `"manual"`: "manual", "null": "unknown", `"é"`: "manual", "7": "error", "{}": "error"} {
+		b := []byte(`{"sha":"` + testCommit + `","private":false,"gated":` + text + `,"siblings":[{"rfilename":"model.safetensors","size":1,"blobId":"` + testCommit + `"}]}`)
 		l, err := parseListing(b)
 		switch {
 		case want == "error":
 			if !errors.Is(err, tensor.ErrCorrupt) {
 				t.Errorf("%s: %v", text, err)
 			}
+		case want == "unknown":
+			if err != nil || l.listed || l.gated != "" {
+				t.Errorf("%s: %+v, %v", text, l, err)
+			}
 		case err != nil || l.gated != want || !l.listed:
 			t.Errorf("%s: %+v, %v", text, l, err)
 		}
+	}
+}
+
+// TestAccessOfOthers asks for what the cache of another program does not say, and remembers it.
+func TestAccessOfOthers(t *testing.T) {
+	files := tinyFiles()
+	h, _, commit, o := realHub(t, files)
+	h.Repo(testRepo).SetGated("manual")
+	pinned := Ref{Repo: testRepo, Revision: commit}
+	if _, err := Resolve(t.Context(), pinned, o); err != nil {
+		t.Fatal(err)
+	}
+	c := newCache(o, testRepo)
+	foreign(t, c, commit)
+	putTree(t, c, commit, files)
+
+	down := fakehub.Rule{Fault: fakehub.Status, Status: 503, Path: "/api/*"}
+	lies := fakehub.Rule{Fault: fakehub.Redirect, Location: "/" + testRepo + "/resolve/" + commit + "/README.md", Path: "/api/*"}
+	for _, step := range []struct {
+		name    string
+		rules   []fakehub.Rule
+		offline bool
+		listed  bool
+		asked   int
+	}{
+		{"offline", nil, true, false, 0},
+		{"the hub is down", []fakehub.Rule{down}, false, false, 5},
+		{"the answer is none", []fakehub.Rule{lies}, false, false, 1},
+		{"asked", nil, false, true, 1},
+		{"remembered", nil, false, true, 0},
+		{"remembered offline", nil, true, true, 0},
+	} {
+		h.ClearFaults()
+		h.Fault(step.rules...)
+		h.ResetStats()
+		o.Offline = step.offline
+		s, err := Resolve(t.Context(), pinned, o)
+		if err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		if asked := len(h.Requests("GET", "/api/models/*")); s.Listed != step.listed || (s.Gated == "manual") != step.listed || asked != step.asked {
+			t.Errorf("%s: listed %t, gated %q, %d requests", step.name, s.Listed, s.Gated, asked)
+		}
+	}
+}
+
+// TestCheck is called before anything of the weights is asked for, and ends the call.
+func TestCheck(t *testing.T) {
+	h, _, _, o := realHub(t, tinyFiles())
+	h.Repo(testRepo).SetGated("auto")
+	refused := errors.New("refused")
+	fail := true
+	seen := 0
+	o.Check = func(s *Snapshot) error {
+		seen++
+		if b, err := os.ReadFile(filepath.Join(s.Dir, "README.md")); err != nil || !strings.Contains(string(b), "license") || s.Gated != "auto" || !s.Listed {
+			t.Errorf("%+v, %v", s, err)
+		}
+		if fail {
+			return refused
+		}
+		return nil
+	}
+	resolve := func() error { _, err := Resolve(t.Context(), mainRef, o); return err }
+	headers := func() error { _, err := Headers(t.Context(), mainRef, o); return err }
+	for _, call := range []func() error{resolve, headers} {
+		if err := call(); !errors.Is(err, refused) {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{shard1, shard2} {
+		if n := len(h.Requests("*", "*/"+name)); n > 0 {
+			t.Errorf("%s: %d requests", name, n)
+		}
+	}
+	fail = false
+	for _, call := range []func() error{resolve, headers} { // the second from the cache
+		if err := call(); err != nil {
+			t.Error(err)
+		}
+	}
+	if seen != 4 {
+		t.Errorf("%d calls", seen)
 	}
 }

@@ -106,8 +106,8 @@ func (c *cache) record(l *listing) error {
 	return replaceFile(path, b)
 }
 
-// recorded gives the snapshot of a commit if it is known to be complete, and nil otherwise.
-func (c *cache) recorded(commit string) *Snapshot {
+// recorded gives the files of a commit if its snapshot is known to be complete, and nil otherwise.
+func (c *cache) recorded(commit string) *listing {
 	b, err := readFile(c.recordFile(commit), maxRecord)
 	if err != nil {
 		return nil
@@ -121,7 +121,7 @@ func (c *cache) recorded(commit string) *Snapshot {
 			return nil
 		}
 	}
-	return c.snapshot(&listing{commit: commit, files: r.Files, gated: r.Gated, private: r.Private, listed: r.Listed})
+	return &listing{commit: commit, files: r.Files, gated: r.Gated, private: r.Private, listed: r.Listed}
 }
 
 // writeRef notes the commit of a branch or tag.

@@ -25,6 +25,8 @@ type service interface {
 	list(ctx context.Context, h *host, revision string, touch func()) (*listing, error)
 	// file is where the content of a file is.
 	file(h *host, commit, name string) *url.URL
+	// access is where the hub says who may read the repository; nil if it does not say all of it.
+	access(h *host) *url.URL
 	// authorize adds the token to a request.
 	authorize(r *http.Request, token string)
 	// page is where a person reads about the repository.

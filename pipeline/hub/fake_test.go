@@ -140,7 +140,7 @@ func (h *fakeHub) serveList(w http.ResponseWriter) {
 	if h.list != nil {
 		siblings = h.list(siblings)
 	}
-	_ = json.NewEncoder(w).Encode(map[string]any{"id": testRepo, "sha": testCommit, "siblings": siblings, "gated": false})
+	_ = json.NewEncoder(w).Encode(map[string]any{"id": testRepo, "sha": testCommit, "siblings": siblings, "gated": false, "private": false})
 }
 
 func (h *fakeHub) serveStorage(w http.ResponseWriter, r *http.Request) {

@@ -65,16 +65,12 @@ func Headers(ctx context.Context, ref Ref, o Options) (*Skeleton, error) {
 }
 
 func skeleton(ctx context.Context, ref Ref, o Options) (*Skeleton, error) {
-	p, err := prepare(ctx, ref, o)
+	p, shards, err := prepare(ctx, ref, o)
 	if err != nil {
 		return nil, err
 	}
 	if p.snapshot != nil {
 		return &Skeleton{Snapshot: *p.snapshot}, nil
-	}
-	shards, err := p.small(ctx)
-	if err != nil {
-		return nil, err
 	}
 	s := &Skeleton{Snapshot: *p.cache.snapshot(p.listing)}
 	commit := p.listing.commit

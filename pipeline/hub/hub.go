@@ -103,6 +103,9 @@ type Options struct {
 	Progress func(file string, done, total int64)
 	// UserAgent names the program to the hub; empty is "llmexport".
 	UserAgent string
+	// Check, if not nil, is called with the snapshot once its small files are in Dir and before anything of the weights is
+	// asked for. Its error ends the call.
+	Check func(s *Snapshot) error
 	// Parallel is the number of files on their way at once; 0 is 4.
 	Parallel int
 	// Stall is how long a connection may give nothing before it is tried anew; 0 is one minute.
@@ -132,8 +135,8 @@ type Snapshot struct {
 	Gated string
 	// Private is set for a repository that only its owner sees.
 	Private bool
-	// Listed tells that the hub was asked for Gated and Private: what another program left in the cache does not
-	// say, and neither does ModelScope.
+	// Listed tells that the hub has said Gated and Private. What another program left in the cache does not say it, so
+	// the hub is asked if that is possible; ModelScope does not say it of models that are gated.
 	Listed bool
 	// Files lists what an export may read, sorted by name.
 	Files []File
@@ -151,7 +154,7 @@ type File struct {
 }
 
 // Resolve finds or fetches a checkpoint. A commit whose complete snapshot is in the cache is used
-// without asking the hub. A branch or tag is looked up; when the hub cannot be reached, or must not
+// without asking the hub, but for who may read it where that is not known (see Snapshot.Listed). A branch or tag is looked up; when the hub cannot be reached, or must not
 // (Offline), what the cache holds of it is used if it has the configuration and all weights. Everything
 // else is downloaded; a download that broke goes on where it ended.
 //
@@ -190,8 +193,27 @@ type prepared struct {
 	snapshot *Snapshot // complete, nil if it has to be fetched
 }
 
-// prepare finds a snapshot in the cache, or else the list of the files that make it.
-func prepare(ctx context.Context, ref Ref, o Options) (*prepared, error) {
+// prepare finds a snapshot in the cache, or else fetches the small files of one; then it gives the weights that are to be
+// read, too.
+func prepare(ctx context.Context, ref Ref, o Options) (p *prepared, shards []remote, err error) {
+	if p, err = find(ctx, ref, o); err != nil {
+		return nil, nil, err
+	}
+	s := p.snapshot
+	if s == nil {
+		if shards, err = p.small(ctx); err != nil {
+			return nil, nil, err
+		}
+		s = p.cache.snapshot(p.listing)
+	}
+	if o.Check != nil {
+		err = o.Check(s)
+	}
+	return p, shards, err
+}
+
+// find finds a snapshot in the cache, or else the list of the files that make it.
+func find(ctx context.Context, ref Ref, o Options) (*prepared, error) {
 	kind, ok := services[o.Source]
 	if !ok {
 		return nil, fmt.Errorf("source %.40q is no hub that is known", o.Source)
@@ -207,8 +229,11 @@ func prepare(ctx context.Context, ref Ref, o Options) (*prepared, error) {
 		return nil, errors.New("no cache directory is set")
 	}
 	p.cache = newCache(o, ref.Repo)
+	var recorded *listing
 	if isCommit(p.revision) {
-		if p.snapshot = p.cache.recorded(p.revision); p.snapshot != nil {
+		recorded = p.cache.recorded(p.revision)
+		if recorded != nil && (recorded.listed || o.Offline) {
+			p.snapshot = p.cache.snapshot(recorded)
 			return p, nil
 		}
 	}
@@ -220,8 +245,16 @@ func prepare(ctx context.Context, ref Ref, o Options) (*prepared, error) {
 	if p.client, err = newClient(o, ref.Repo); err != nil {
 		return nil, err
 	}
+	if recorded != nil {
+		if p.client.askAccess(ctx, recorded) {
+			p.keep(ctx, p.cache.record(recorded))
+		}
+		p.snapshot = p.cache.snapshot(recorded)
+		return p, nil
+	}
 	if isCommit(p.revision) {
 		if p.listing = p.cache.tree(p.revision); p.listing != nil {
+			p.client.askAccess(ctx, p.listing)
 			return p, nil
 		}
 	}
@@ -240,25 +273,26 @@ func prepare(ctx context.Context, ref Ref, o Options) (*prepared, error) {
 }
 
 func resolve(ctx context.Context, ref Ref, o Options) (*Snapshot, error) {
-	p, err := prepare(ctx, ref, o)
+	p, shards, err := prepare(ctx, ref, o)
 	if err != nil {
 		return nil, err
 	}
 	if p.snapshot != nil {
 		return p.snapshot, nil
 	}
-	shards, err := p.small(ctx)
-	if err != nil {
-		return nil, err
-	}
 	if err := p.client.fetch(ctx, p.cache, p.listing.commit, shards); err != nil {
 		return nil, err
 	}
-	// What is left only saves requests later, so a cache that is read-only or full must not fail the run.
-	if err := p.remember(); err != nil {
-		zerolog.Ctx(ctx).Warn().Err(err).Str("repo", ref.Repo).Msg("the cache cannot remember this snapshot")
-	}
+	p.keep(ctx, p.remember())
 	return p.cache.snapshot(p.listing), nil
+}
+
+// keep takes an error of noting a snapshot. Notes only save requests later, so a cache that is read-only or full must not
+// fail the run.
+func (p *prepared) keep(ctx context.Context, err error) {
+	if err != nil {
+		zerolog.Ctx(ctx).Warn().Err(err).Str("repo", p.cache.repo).Msg("the cache cannot remember this snapshot")
+	}
 }
 
 // small fetches all files but the weights, and gives the weights that are read. An index may name other shards than

@@ -38,6 +38,12 @@ func (huggingface) file(h *host, commit, name string) *url.URL {
 	return h.url(elem...)
 }
 
+func (huggingface) access(h *host) *url.URL {
+	u := h.url("api", "models", h.repo)
+	u.RawQuery = url.Values{"expand": {"gated", "private"}}.Encode()
+	return u
+}
+
 func (huggingface) authorize(r *http.Request, token string) {
 	r.Header.Set("Authorization", "Bearer "+token)
 }
@@ -51,9 +57,8 @@ func (huggingface) branch(revision string) string { return revision }
 // parseListing reads the hub's answer about a revision.
 func parseListing(b []byte) (*listing, error) {
 	var answer struct {
+		access
 		SHA      string `json:"sha"`
-		Private  bool   `json:"private"`
-		Gated    gated  `json:"gated"`
 		Siblings []struct {
 			Name string `json:"rfilename"`
 			Size *int64 `json:"size"`
@@ -80,32 +85,6 @@ func parseListing(b []byte) (*listing, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.gated, l.private, l.listed = string(answer.Gated), answer.Private, true
+	answer.set(l)
 	return l, nil
-}
-
-// gated is false, "auto" or "manual" in the hub's answers; any other word is kept as it guards something, too.
-type gated string
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (g *gated) UnmarshalJSON(b []byte) error {
-	var v any
-	if err := json.Unmarshal(b, &v); err != nil {
-		return err
-	}
-	switch v := v.(type) {
-	case string:
-		*g = gated(word(v))
-		if v != "" && *g == "" {
-			*g = "manual"
-		}
-	case bool:
-		if v {
-			*g = "manual"
-		}
-	case nil:
-	default:
-		return fmt.Errorf("gated is %.40q", b)
-	}
-	return nil
 }

@@ -120,6 +120,9 @@ func (modelscope) file(h *host, commit, name string) *url.URL {
 	return u
 }
 
+// access: its visibility tells what is private, and nothing that its client reads tells what is gated.
+func (modelscope) access(*host) *url.URL { return nil }
+
 // authorize does both, as the library does: some parts of the hub read the cookie only.
 func (modelscope) authorize(r *http.Request, token string) {
 	r.Header.Set("Authorization", "Bearer "+token)

@@ -30,8 +30,8 @@ func (c *cache) offline(revision string) (*Snapshot, error) {
 			return nil, fmt.Errorf("%s holds no commit: %w", c.ref(revision), tensor.ErrCorrupt)
 		}
 	}
-	if s := c.recorded(commit); s != nil {
-		return s, nil
+	if l := c.recorded(commit); l != nil {
+		return c.snapshot(l), nil
 	}
 	incomplete := func(missing string) error {
 		return fmt.Errorf("commit %s is not complete in the cache %s, %s is missing: fetch it once while online: %w",

@@ -1,0 +1,87 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// access is what Hugging Face's hub says of who may read a repository; nil is what it does not say.
+type access struct {
+	Private *bool  `json:"private"`
+	Gated   *gated `json:"gated"`
+}
+
+// set notes what was said, if it was all of it.
+func (a access) set(l *listing) {
+	if a.Private != nil && a.Gated != nil {
+		l.private, l.gated, l.listed = *a.Private, string(*a.Gated), true
+	}
+}
+
+// accessTime bounds how long the hub may take to say who may read a repository: the files are here, and a machine without
+// a network shall not wait for long.
+const accessTime = 10 * time.Second
+
+// askAccess asks the endpoint who may read the repository, for a list that another program has left. It reports whether that
+// is known then; that it is not is no error, as the files are known.
+func (c *client) askAccess(ctx context.Context, l *listing) bool {
+	h := c.hosts[0]
+	u := c.access(h)
+	if u == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, accessTime)
+	defer cancel()
+	err := transfer.Retry(ctx, "access", c.patience(), func(ctx context.Context, touch func()) (bool, error) {
+		resp, err := h.Get(ctx, u, nil)
+		if err != nil {
+			return false, err
+		}
+		b, err := h.readAnswer(resp, touch)
+		if err != nil {
+			return false, err
+		}
+		var a access
+		if err := json.Unmarshal(b, &a); err != nil {
+			return false, fmt.Errorf("the hub's answer: %w: %w", err, tensor.ErrCorrupt)
+		}
+		a.set(l)
+		return false, nil
+	})
+	if err != nil {
+		zerolog.Ctx(ctx).Warn().Err(err).Str("repo", h.repo).Msg("the hub does not say whether the repository is gated or private")
+	}
+	return l.listed
+}
+
+// gated is false, "auto" or "manual" in the hub's answers; any other word is kept as it guards something, too.
+type gated string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (g *gated) UnmarshalJSON(b []byte) error {
+	var v any
+	if err := json.Unmarshal(b, &v); err != nil {
+		return err
+	}
+	switch v := v.(type) {
+	case string:
+		*g = gated(word(v))
+		if v != "" && *g == "" {
+			*g = "manual"
+		}
+	case bool:
+		if v {
+			*g = "manual"
+		}
+	default:
+		return fmt.Errorf("gated is %.40q", b)
+	}
+	return nil
+}
