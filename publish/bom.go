@@ -106,9 +106,11 @@ func bomHashes(f manifest.File) []bomHash { return []bomHash{{"SHA-256", f.SHA25
 
 // bomSource is the checkpoint with its files.
 func bomSource(s manifest.Source) *bomPedigree {
-	a := bomComponent{Type: "machine-learning-model", Ref: "source", Name: s.Repo, Version: s.Revision}
+	a := bomComponent{Type: "machine-learning-model", Ref: "source", Name: s.Name(), Version: s.Revision}
 	if uri := provenance.SourceURI(s); strings.HasPrefix(uri, "pkg:") {
 		a.PackageURL = uri
+	} else if s.Repo != "" {
+		a.References = []bomReference{{Type: "website", URL: s.Page()}}
 	}
 	if a.Name == "" {
 		a.Name = "local checkpoint"

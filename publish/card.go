@@ -78,7 +78,8 @@ func cardHead(in CardInput) (frontMatter, []string) {
 		}
 	}
 	fm = fm.set("tags", yamlList("tags", tags))
-	if repo := in.Manifest.Source.Repo; repo != "" {
+	// The name is read as that of a repository of Hugging Face, which one of ModelScope need not have there.
+	if repo := in.Manifest.Source.Repo; repo != "" && in.Manifest.Source.Hub == "" {
 		fm = fm.set("base_model", "base_model: "+yamlString(repo)+"\n")
 		fm = fm.set("base_model_relation", "base_model_relation: quantized\n")
 	}
@@ -179,9 +180,9 @@ func sourceText(s manifest.Source) string {
 	case s.Repo == "":
 		return "A local checkpoint"
 	case s.Revision == "":
-		return code(s.Repo)
+		return code(s.Name())
 	}
-	return code(s.Repo) + " at revision " + code(s.Revision)
+	return code(s.Name()) + " at revision " + code(s.Revision)
 }
 
 func counts(list []int) string {

@@ -103,7 +103,7 @@ func (s *stagedHub) create(ctx context.Context) error {
 func commitText(title string, m *manifest.Manifest, sum manifest.Digest) (string, string) {
 	about := "Package " + m.Name + " " + string(sum) + "\n"
 	if m.Source.Repo != "" {
-		about += "Made from " + m.Source.Repo + "@" + m.Source.Revision + "\n"
+		about += "Made from " + m.Source.Name() + "@" + m.Source.Revision + "\n"
 	}
 	about += "By " + m.Tool.Name + " " + m.Tool.Version + "\n"
 	return cmp.Or(title, "Publish "+m.Name+" "+sum.Hex()[:12]), about

@@ -16,6 +16,7 @@ const ReportName = "report.json"
 // Report sums up how a package came out.
 type Report struct {
 	Name          string          `json:"name"`
+	Hub           string          `json:"hub,omitempty"`
 	Repo          string          `json:"repo,omitempty"`
 	Revision      string          `json:"revision,omitempty"`
 	Target        manifest.Target `json:"target"`
@@ -61,7 +62,7 @@ func (r Report) WriteText(w io.Writer) error {
 	facts := NewSheet()
 	facts.Row("package", r.Name)
 	if r.Repo != "" {
-		facts.Row("source", strings.TrimSuffix(r.Repo+" @ "+r.Revision, " @ "))
+		facts.Row("source", strings.TrimSuffix(manifest.Source{Hub: r.Hub, Repo: r.Repo}.Name()+" @ "+r.Revision, " @ "))
 	}
 	facts.Row("target", strings.TrimSpace("MNN "+r.Target.Engine+" "+strings.Join(r.Target.Backends, ", ")))
 	facts.Row("needs", "MNN "+r.MinimumEngine)

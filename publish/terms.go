@@ -85,6 +85,10 @@ func NeedsAck(s manifest.Source) (id, why string) {
 		return id, fmt.Sprintf("the source has a licence of its own, %s", id)
 	case closed:
 		return id, fmt.Sprintf("the licence %s is not one that lets anyone pass the model on", id)
+	case s.Access == manifest.Unknown && s.Hub == manifest.ModelScope:
+		return id, "ModelScope does not say whether the source's terms must be accepted"
+	case s.Access == manifest.Unknown:
+		return id, "it is not known whether the source is gated or private, since its hub was not asked or did not say"
 	}
 	return "", ""
 }

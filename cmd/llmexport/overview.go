@@ -267,7 +267,7 @@ func (o *overview) readManifest(*os.Root) error {
 		return err
 	}
 	f := &manifestFacts{
-		Name: m.Name, Digest: string(m.Digest), Tool: m.Tool, Source: m.Source.Repo, Target: m.Target, Minimum: m.MinimumEngine,
+		Name: m.Name, Digest: string(m.Digest), Tool: m.Tool, Source: m.Source.Name(), Target: m.Target, Minimum: m.MinimumEngine,
 		Verified: m.Verified, Conditions: append([]string{}, m.Conditions...),
 	}
 	if m.Source.Revision != "" {

@@ -187,6 +187,25 @@ func (t *tool) planTask(c *cli.Context, x *task) (*planned, error) {
 	if err != nil {
 		return nil, err
 	}
+	terms, err := f.Terms(x.job, &sk.Snapshot)
+	if err != nil {
+		return nil, err
+	}
+	p, err := t.planSource(c, x, q, sk)
+	if err != nil {
+		return nil, err
+	}
+	if terms != "" {
+		p.Warnings = append(p.Warnings, "run would stop: "+terms)
+	}
+	if p.Remote != nil {
+		p.Remote.Read = m.read.Load()
+	}
+	return p, nil
+}
+
+// planSource plans the package of a checkpoint.
+func (t *tool) planSource(c *cli.Context, x *task, q *stage.Quantize, sk *hub.Skeleton) (*planned, error) {
 	if q.Budget != nil {
 		if len(sk.Headers) > 0 {
 			return nil, needsWeights("a budget is shared out by measuring the model", sk)
@@ -208,8 +227,8 @@ func (t *tool) planTask(c *cli.Context, x *task) (*planned, error) {
 	}
 	p := describe(x.job.Recipe.Name, pl)
 	if len(sk.Headers) > 0 {
-		p.Remote = &plannedRemote{Read: m.read.Load(), Download: missing(sk), Unseen: pl.Unseen()}
-		if !f.Keep {
+		p.Remote = &plannedRemote{Download: missing(sk), Unseen: pl.Unseen()}
+		if !stage.Find[*stage.Fetch](x.stages).Keep {
 			p.Remote.Download, p.Remote.Held = pl.Streaming()
 		}
 	}

@@ -167,7 +167,14 @@ func Resolve(ctx context.Context, ref Ref, o Options) (*Snapshot, error) {
 		if ref.Repo != "" || ref.Revision != "" {
 			return nil, fmt.Errorf("%s: a local directory has no repository and no revision, got %q and %q", ref.Path, ref.Repo, ref.Revision)
 		}
-		return local(ref.Path)
+		s, err := local(ref.Path)
+		if err == nil && o.Check != nil {
+			err = o.Check(s)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
 	}
 	s, err := resolve(ctx, ref, o)
 	if err != nil {

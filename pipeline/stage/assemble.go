@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -113,7 +114,7 @@ func (a *assembly) draft(ctx context.Context, weights string) error {
 		Tool:          manifest.Tool{Name: "llmexport", Version: Version},
 		MinimumEngine: a.planned.Target.Minimum,
 		Target:        manifest.Target{Engine: r.Target.Engine, Backends: backends},
-		Source:        manifest.Source{Repo: src.Repo, Revision: src.Revision},
+		Source:        manifest.Source{Hub: src.Hub, Repo: src.Repo, Revision: src.Revision},
 		Recipe:        a.recipe,
 		Threads:       threads(a.planned.Plan),
 		IgnoredKeys:   slices.Clone(src.Decoder.Ignored),
@@ -310,7 +311,7 @@ func (a *assembly) finish(ctx context.Context, checks, metrics []publish.Measure
 		return "", err
 	}
 	report := publish.Report{
-		Name: a.m.Name, Repo: a.m.Source.Repo, Revision: a.m.Source.Revision, Target: a.m.Target, MinimumEngine: a.m.MinimumEngine,
+		Name: a.m.Name, Hub: a.m.Source.Hub, Repo: a.m.Source.Repo, Revision: a.m.Source.Revision, Target: a.m.Target, MinimumEngine: a.m.MinimumEngine,
 		Verified: a.m.Verified, Specs: publish.Specs(a.m.Tensors), PackageBytes: a.m.Bytes(),
 		DeviceBytes: a.planned.Memory().Total(DeviceContext), Checks: checks, Metrics: metrics,
 		Calibration: calibration, Warnings: append(warnings, cardWarnings...),
@@ -335,7 +336,7 @@ func (a *assembly) finish(ctx context.Context, checks, metrics []publish.Measure
 }
 
 // EffectiveRecipe is the recipe with its defaults as JSON, without what leaves the package's bytes alone: limits,
-// publishing places, and the directories of this machine in which files lie.
+// publishing places, servers of the hub, and the directories of this machine in which files lie.
 func EffectiveRecipe(r *recipes.Recipe, stages []pipeline.Stage) (json.RawMessage, error) {
 	c := *r
 	if c.Model.Path != "" {
@@ -351,11 +352,15 @@ func EffectiveRecipe(r *recipes.Recipe, stages []pipeline.Stage) (json.RawMessag
 	sections := Decoded(stages)
 	delete(sections, "publish")
 	delete(sections, "fetch")
-	if !Find[*Fetch](stages).Keep && Find[*Verify](stages).Enabled {
-		// What can be verified depends on it.
-		sections["fetch"] = struct {
-			Keep bool `json:"keep"`
-		}{}
+	f, kept := Find[*Fetch](stages), map[string]any{}
+	if c.Model.Repo != "" && f.Source == hub.ModelScope {
+		kept["source"] = f.Source
+	}
+	if !f.Keep && Find[*Verify](stages).Enabled { // what can be verified depends on it
+		kept["keep"] = false
+	}
+	if len(kept) > 0 {
+		sections["fetch"] = kept
 	}
 	if w, ok := sections["rewrite"].(*Rewrite); ok {
 		c := *w

@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -75,10 +76,8 @@ type snapshotRecord struct {
 	Dir      string     `json:"dir"`
 	Repo     string     `json:"repo"`
 	Revision string     `json:"revision"`
-	Source   string     `json:"source,omitempty"`  // hub.ModelScope, or empty
-	Gated    string     `json:"gated,omitempty"`   // as the hub says it, see hub.Snapshot
-	Private  bool       `json:"private,omitempty"` // likewise
-	Listed   bool       `json:"listed,omitempty"`  // the hub was asked for both
+	Source   string     `json:"source,omitempty"` // hub.ModelScope, or empty
+	Access   string     `json:"access,omitempty"` // see manifest.Source
 	Files    []hub.File `json:"files"`
 	// Heads are the beginnings of the shards, where their weights are not kept. Elsewhere is what they are fetched from, nil if
 	// they are in Dir.
@@ -86,8 +85,8 @@ type snapshotRecord struct {
 	Elsewhere *hub.Snapshot               `json:"elsewhere,omitempty"`
 }
 
-func recordOf(s *hub.Snapshot, files []hub.File) snapshotRecord {
-	return snapshotRecord{Dir: s.Dir, Repo: s.Repo, Revision: s.Revision, Source: s.Source, Gated: s.Gated, Private: s.Private, Listed: s.Listed, Files: files}
+func (f *Fetch) recordOf(s *hub.Snapshot, files []hub.File) snapshotRecord {
+	return snapshotRecord{Dir: s.Dir, Repo: s.Repo, Revision: s.Revision, Source: s.Source, Access: f.access(s), Files: files}
 }
 
 // Run implements pipeline.Stage.
@@ -138,10 +137,7 @@ func (f *Fetch) fetch(ctx context.Context, job *pipeline.Job) (*snapshotRecord, 
 	if !f.Keep {
 		return f.fetchHeaders(ctx, job)
 	}
-	s, err := f.Resolve(ctx, job)
-	if err == nil {
-		err = f.checkTerms(job, s)
-	}
+	s, err := f.resolve(ctx, job, f.checkTerms)
 	if err != nil {
 		return nil, err
 	}
@@ -157,19 +153,8 @@ func (f *Fetch) fetch(ctx context.Context, job *pipeline.Job) (*snapshotRecord, 
 	if err != nil {
 		return nil, err
 	}
-	rec := recordOf(s, files)
+	rec := f.recordOf(s, files)
 	return &rec, nil
-}
-
-// checkTerms asks whether the recipe may publish what is made of s.
-func (f *Fetch) checkTerms(job *pipeline.Job, s *hub.Snapshot) error {
-	if f.Access != nil {
-		s.Private, s.Gated, s.Listed = *f.Access == manifest.Private, "", true
-		if *f.Access == manifest.Gated {
-			s.Gated = manifest.Gated
-		}
-	}
-	return checkTerms(job, s.Dir, accessOf(s.Gated, s.Private))
 }
 
 // sourceHuggingFace is the source that is meant where none is named.
@@ -227,13 +212,19 @@ const digestsFile = "digests.json"
 
 // Resolve finds the checkpoint without reading it.
 func (f *Fetch) Resolve(ctx context.Context, job *pipeline.Job) (*hub.Snapshot, error) {
+	return f.resolve(ctx, job, nil)
+}
+
+// resolve is Resolve with a check before weights are fetched, whose error it gives as it is; nil for none.
+func (f *Fetch) resolve(ctx context.Context, job *pipeline.Job, check checkFunc) (*hub.Snapshot, error) {
 	ref, o, err := f.ref(job)
 	if err != nil {
 		return nil, err
 	}
+	refused := f.asked(job, check, &o)
 	s, err := hub.Resolve(ctx, ref, o)
-	if err != nil {
-		return nil, modelError(ref, err)
+	if err = cmp.Or(*refused, modelError(ref, err)); err != nil {
+		return nil, err
 	}
 	f.as(job, s)
 	return s, nil
@@ -241,21 +232,44 @@ func (f *Fetch) Resolve(ctx context.Context, job *pipeline.Job) (*hub.Snapshot, 
 
 // Skeleton finds the checkpoint, and of a repository that is not in the cache the small files and the headers only.
 func (f *Fetch) Skeleton(ctx context.Context, job *pipeline.Job) (*hub.Skeleton, error) {
+	return f.skeleton(ctx, job, nil)
+}
+
+// skeleton is Skeleton with a check before headers are fetched, as that of resolve.
+func (f *Fetch) skeleton(ctx context.Context, job *pipeline.Job, check checkFunc) (*hub.Skeleton, error) {
 	ref, o, err := f.ref(job)
 	if err != nil {
 		return nil, err
 	}
+	refused := f.asked(job, check, &o)
 	s, err := hub.Headers(ctx, ref, o)
-	if err != nil {
-		return nil, modelError(ref, err)
+	if err = cmp.Or(*refused, modelError(ref, err)); err != nil {
+		return nil, err
 	}
 	f.as(job, &s.Snapshot)
 	return s, nil
 }
 
+// checkFunc judges a checkpoint of which the small files are here.
+type checkFunc func(job *pipeline.Job, s *hub.Snapshot) error
+
+// asked has the hub's client ask check, and tells what it has answered: its error names its own place in the recipe, which
+// the client does not know.
+func (f *Fetch) asked(job *pipeline.Job, check checkFunc, o *hub.Options) (refused *error) {
+	refused = new(error)
+	if check != nil {
+		o.Check = func(s *hub.Snapshot) error {
+			f.as(job, s)
+			*refused = check(job, s)
+			return *refused
+		}
+	}
+	return refused
+}
+
 // modelError says that what is wrong is the model that the recipe names.
 func modelError(ref hub.Ref, err error) error {
-	if ref.Path != "" {
+	if ref.Path != "" || err == nil {
 		return err
 	}
 	return fmt.Errorf("model: %w", err)
@@ -264,7 +278,10 @@ func modelError(ref hub.Ref, err error) error {
 // as gives a copy the names of what it is a copy of.
 func (f *Fetch) as(job *pipeline.Job, s *hub.Snapshot) {
 	if f.Local != "" {
-		s.Repo, s.Revision = job.Recipe.Model.Repo, job.Recipe.Model.Revision
+		s.Repo, s.Revision, s.Source = job.Recipe.Model.Repo, job.Recipe.Model.Revision, ""
+		if f.Source == hub.ModelScope {
+			s.Source = hub.ModelScope
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/llmexport/llmexport/internal/fakehub"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/recipes"
 )
 
@@ -88,23 +89,29 @@ func TestFetchRecord(t *testing.T) {
 		t.Setenv(k, v)
 	}
 	for _, c := range []struct {
-		section string
-		want    snapshotRecord
+		section        string
+		private        bool
+		gated          string
+		source, access string
 	}{
-		{"{}", snapshotRecord{Gated: "manual", Private: true, Listed: true}},
-		{"{source: modelscope}", snapshotRecord{Source: hub.ModelScope}},
+		{"{}", true, "manual", "", manifest.Private},
+		{"{}", false, "auto", "", manifest.Gated},
+		{"{}", false, "", "", ""},
+		{"{source: modelscope}", false, "", hub.ModelScope, manifest.Unknown},
 	} {
+		h.Repo("org/name").SetGated(c.gated).SetPrivate(c.private)
+
 		f, job := fetchOf(t, c.section)
 		got, err := f.Resolve(t.Context(), job)
 		if err != nil {
 			t.Fatal(err)
 		}
-		rec := recordOf(got, nil)
-		if rec.Repo != "org/name" || rec.Revision != commit || rec.Source != c.want.Source || rec.Gated != c.want.Gated || rec.Private != c.want.Private || rec.Listed != c.want.Listed {
+		rec := f.recordOf(got, nil)
+		if rec.Repo != "org/name" || rec.Revision != commit || rec.Source != c.source || rec.Access != c.access {
 			t.Errorf("%+v", rec)
 		}
 	}
-	b, err := json.Marshal(recordOf(&hub.Snapshot{Dir: "d"}, nil))
+	b, err := json.Marshal(NewFetch().recordOf(&hub.Snapshot{Dir: "d"}, nil))
 	if err != nil || string(b) != `{"dir":"d","repo":"","revision":"","files":null}` {
 		t.Errorf("%s, %v", b, err)
 	}

@@ -22,11 +22,11 @@ import (
 
 // Source is an opened checkpoint: headers, description, tokenizer; no weights.
 type Source struct {
-	Dir            string
-	Repo, Revision string
-	Access         string // see manifest.Source
-	Files          []hub.File
-	Checkpoint     *safetensors.Checkpoint
+	Dir string
+	// Hub, Repo, Revision and Access are those of manifest.Source.
+	Hub, Repo, Revision, Access string
+	Files                       []hub.File
+	Checkpoint                  *safetensors.Checkpoint
 	// Weights are the tensors of Checkpoint, with matrices that are packed codes as floats, and the views of Decoder.
 	Weights tensor.Source
 	// Quantized is Weights if there are such matrices, else nil.
@@ -54,7 +54,7 @@ func OpenSource(dir string, ignore []string) (*Source, error) {
 // OpenSkeleton opens a checkpoint of which the small files and the headers are here. What needs weights is
 // [safetensors.ErrNoWeights]; that tied tensors are equal is left to whoever has them. The caller closes it.
 func OpenSkeleton(sk *hub.Skeleton, ignore []string) (*Source, error) {
-	return openAll(&Source{Dir: sk.Dir, Repo: sk.Repo, Revision: sk.Revision, heads: heads(sk)}, ignore)
+	return openAll(&Source{Dir: sk.Dir, Hub: sk.Source, Repo: sk.Repo, Revision: sk.Revision, heads: heads(sk)}, ignore)
 }
 
 // heads are the headers of a skeleton as a checkpoint is opened from them; nil if its weights are here.
@@ -184,7 +184,8 @@ func openSource(job *pipeline.Job) (*Source, error) {
 		s.Close()
 		return nil, err
 	}
-	s.Repo, s.Revision, s.Access, s.Files, s.elsewhere = rec.Repo, rec.Revision, accessOf(rec.Gated, rec.Private), rec.Files, rec.Elsewhere
+	s.Hub, s.Repo, s.Revision, s.Access = rec.Source, rec.Repo, rec.Revision, rec.Access
+	s.Files, s.elsewhere = rec.Files, rec.Elsewhere
 	return s, nil
 }
 

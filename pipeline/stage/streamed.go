@@ -57,14 +57,11 @@ func (f *Fetch) validateKeep(job *pipeline.Job) error {
 // fetchHeaders brings the small files and the headers of the shards, and refuses what cannot be made of a model that is
 // read once.
 func (f *Fetch) fetchHeaders(ctx context.Context, job *pipeline.Job) (*snapshotRecord, error) {
-	sk, err := f.Skeleton(ctx, job)
-	if err == nil {
-		err = f.checkTerms(job, &sk.Snapshot)
-	}
+	sk, err := f.skeleton(ctx, job, f.checkTerms)
 	if err != nil {
 		return nil, err
 	}
-	rec := recordOf(&sk.Snapshot, nil)
+	rec := f.recordOf(&sk.Snapshot, nil)
 	rec.Heads = heads(sk)
 	here := sk.Snapshot
 	here.Files = nil

@@ -1,18 +1,25 @@
 package stage
 
 import (
+	"errors"
+
 	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// accessOf says who may read a repository, see manifest.Source.
-func accessOf(gated string, private bool) string {
+// access says who may read the repository of s, see manifest.Source.
+func (f *Fetch) access(s *hub.Snapshot) string {
 	switch {
-	case private:
+	case f.Access != nil:
+		return *f.Access
+	case s.Private:
 		return manifest.Private
-	case gated != "":
+	case s.Gated != "":
 		return manifest.Gated
+	case s.Repo != "" && !s.Listed:
+		return manifest.Unknown
 	}
 	return ""
 }
@@ -28,8 +35,8 @@ func terms(dir, access string, src *manifest.Source) error {
 	return nil
 }
 
-// checkTerms refuses a job whose package may not go where it would, before anything is computed.
-func checkTerms(job *pipeline.Job, dir, access string) error {
+// checkTerms refuses a job whose package may not go where it would, before weights are fetched and anything is computed.
+func (f *Fetch) checkTerms(job *pipeline.Job, s *hub.Snapshot) error {
 	var p Publish
 	if err := job.Recipe.Stages["publish"].Decode(&p); err != nil {
 		return err
@@ -38,9 +45,18 @@ func checkTerms(job *pipeline.Job, dir, access string) error {
 	if err != nil {
 		return err
 	}
-	var src manifest.Source
-	if err := terms(dir, access, &src); err != nil {
+	src := manifest.Source{Hub: s.Source, Repo: s.Repo}
+	if err := terms(s.Dir, f.access(s), &src); err != nil {
 		return err
 	}
 	return entryError(job, publish.CheckSource(src, places))
+}
+
+// Terms says what running the job would ask for before it publishes what is made of s; empty if nothing.
+func (f *Fetch) Terms(job *pipeline.Job, s *hub.Snapshot) (string, error) {
+	err := f.checkTerms(job, s)
+	if missing := (*publish.TermsError)(nil); errors.As(err, &missing) {
+		return err.Error(), nil
+	}
+	return "", err
 }

@@ -186,7 +186,7 @@ func (v *Verify) Run(ctx context.Context, job *pipeline.Job) error {
 	if err != nil {
 		return err
 	}
-	key, err := pipeline.Key("verify", weights.Name, weights.Digest, inputs.Digest, checkpoint.Digest, src.Repo, src.Revision, src.Access, job.Recipe.Name, string(recipe), o.TextSHA256, o.Goldens)
+	key, err := pipeline.Key("verify", weights.Name, weights.Digest, inputs.Digest, checkpoint.Digest, src.Hub, src.Repo, src.Revision, src.Access, job.Recipe.Name, string(recipe), o.TextSHA256, o.Goldens)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ package manifest
 import (
 	"cmp"
 	"encoding/json"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -78,22 +79,50 @@ type Target struct {
 // Source is the checkpoint a package was made from. Repo and Revision are empty for a local one, which
 // its files identify; Files is sorted by name and has no roles.
 type Source struct {
+	// Hub is where Repo lives: empty for Hugging Face's hub, or [ModelScope].
+	Hub      string `json:"hub,omitempty"`
 	Repo     string `json:"repo,omitempty"`
 	Revision string `json:"revision,omitempty"`
 	// License is the id that the checkpoint's card states, such as "apache-2.0", empty if it states none; LicenseName
 	// is the name of one whose id is "other".
 	License     string `json:"license,omitempty"`
 	LicenseName string `json:"license_name,omitempty"`
-	// Access is [Gated] or [Private] for a repository that not everyone may read, else empty.
+	// Access is [Gated] or [Private] for a repository that not everyone may read, [Unknown] where it is not known to be
+	// neither, else empty.
 	Access string `json:"access,omitempty"`
 	Files  []File `json:"files,omitempty"`
 }
+
+// ModelScope is the value of Source.Hub for repositories of modelscope.cn.
+const ModelScope = "modelscope"
 
 // The values of Source.Access.
 const (
 	Gated   = "gated"   // the repository's terms must be accepted
 	Private = "private" // its owner gives rights to read it
+	Unknown = "unknown" // its hub does not say, or could not be asked
 )
+
+// Name tells the repository from those of other hubs, in the form of references to packages: "org/name" of Hugging Face,
+// "ms://org/name" of ModelScope. It is empty for a local checkpoint.
+func (s Source) Name() string {
+	if s.Hub == ModelScope {
+		return "ms://" + s.Repo
+	}
+	return s.Repo
+}
+
+// Page is the address at which people read about the repository, empty for a local checkpoint.
+func (s Source) Page() string {
+	u := url.URL{Scheme: "https", Host: "huggingface.co", Path: "/" + s.Repo}
+	switch {
+	case s.Repo == "":
+		return ""
+	case s.Hub == ModelScope:
+		u.Host, u.Path = "modelscope.cn", "/models"+u.Path
+	}
+	return u.String()
+}
 
 // File is one file. Name is relative with forward slashes (see [CheckName]), Size in bytes, SHA256 in
 // lower-case hex. Role says what a file of a package is for, for example "weights" or "license".

@@ -100,8 +100,11 @@ func (m *Manifest) validateFiles() error {
 func own(low string) bool { return low == FileName || low == SignatureName }
 
 func (m *Manifest) validateSource() error {
-	if a := m.Source.Access; a != "" && a != Gated && a != Private {
+	if a := m.Source.Access; a != "" && a != Gated && a != Private && a != Unknown {
 		return corrupt("source: access %.40q", a)
+	}
+	if h := m.Source.Hub; h != "" && (h != ModelScope || m.Source.Repo == "") {
+		return corrupt("source: repository %.80q of hub %.40q", m.Source.Repo, h)
 	}
 	for _, f := range m.Source.Files {
 		if err := f.validate(); err != nil {

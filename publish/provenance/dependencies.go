@@ -65,7 +65,7 @@ func dependencies(m *manifest.Manifest, texts []text) []Descriptor {
 	var list []Descriptor
 	uri := SourceURI(m.Source)
 	if uri != "" {
-		d := Descriptor{Name: m.Source.Repo, URI: uri}
+		d := Descriptor{Name: m.Source.Name(), URI: uri}
 		if commit.MatchString(m.Source.Revision) {
 			d.Digest = map[string]string{"gitCommit": m.Source.Revision}
 		}
@@ -92,14 +92,15 @@ func dependencies(m *manifest.Manifest, texts []text) []Descriptor {
 	return list
 }
 
-// SourceURI is the package URL of the source at its revision, and empty for a local checkpoint.
+// SourceURI is the package URL of the source at its revision, and empty for a local checkpoint. ModelScope has no type of
+// package URLs: its repositories are named as SPDX 2.3, section 7.7, names those of git.
 // Source: https://github.com/package-url/purl-spec, type huggingface.
 func SourceURI(s manifest.Source) string {
 	switch {
 	case s.Repo == "":
 		return ""
-	case strings.Contains(s.Repo, "://"): // a hub that the repository's name says
-		return s.Repo + at(s.Revision)
+	case s.Hub == manifest.ModelScope:
+		return "git+https://www.modelscope.cn/" + escape(s.Repo) + ".git" + at(s.Revision)
 	}
 	return "pkg:huggingface/" + escape(s.Repo) + at(s.Revision)
 }

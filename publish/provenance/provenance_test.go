@@ -160,7 +160,7 @@ func TestSourceURI(t *testing.T) {
 		"pkg:huggingface/Qwen/Qwen3-0.6B@ab": {Repo: "Qwen/Qwen3-0.6B", Revision: "ab"},
 		"pkg:huggingface/gpt2":               {Repo: "gpt2"},
 		"pkg:huggingface/a%40b/c%20d@v1%2F2": {Repo: "a@b/c d", Revision: "v1/2"},
-		"modelscope://Qwen/Qwen3-0.6B@ab":    {Repo: "modelscope://Qwen/Qwen3-0.6B", Revision: "ab"},
+		"git+https://www.modelscope.cn/Qwen/Qwen3-0.6B.git@ab": {Hub: manifest.ModelScope, Repo: "Qwen/Qwen3-0.6B", Revision: "ab"},
 	} {
 		if got := SourceURI(s); got != want {
 			t.Errorf("%+v: %s, want %s", s, got, want)
