@@ -57,6 +57,7 @@ func TestBOM(t *testing.T) {
 			m.Verified, m.Checks = true, []manifest.Check{{Name: "layout", Passed: true}, {Name: "golden", Skipped: true}}
 			m.Metrics = map[string]manifest.Metric{"perplexity": {Value: 94.5, StdErr: 0.5}, "same_top_token": {Value: 0.875}}
 		}},
+		"modelscope": {map[string]string{"config.json": "{}"}, func(m *manifest.Manifest) { m.Source.Hub = manifest.ModelScope }},
 		"bare": {map[string]string{"config.json": "{}"}, func(m *manifest.Manifest) {
 			m.Source, m.Conditions, m.Checks = manifest.Source{}, nil, []manifest.Check{{Name: "kl"}}
 		}},

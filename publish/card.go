@@ -176,13 +176,17 @@ func cardThreads(b *bytes.Buffer, m *manifest.Manifest) {
 }
 
 func sourceText(s manifest.Source) string {
+	name := code(s.Name())
+	if s.Hub != "" { // base_model links to the others
+		name = "[" + name + "](" + s.Page() + ")"
+	}
 	switch {
 	case s.Repo == "":
 		return "A local checkpoint"
 	case s.Revision == "":
-		return code(s.Name())
+		return name
 	}
-	return code(s.Name()) + " at revision " + code(s.Revision)
+	return name + " at revision " + code(s.Revision)
 }
 
 func counts(list []int) string {

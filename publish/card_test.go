@@ -77,6 +77,7 @@ library_name: transformers
 func TestCard(t *testing.T) {
 	tests := map[string]func(in *CardInput){
 		"full":       func(in *CardInput) {},
+		"modelscope": func(in *CardInput) { in.Manifest.Source.Hub = manifest.ModelScope },
 		"unverified": func(in *CardInput) { in.Manifest.Verified = false },
 		"bare": func(in *CardInput) {
 			m := in.Manifest

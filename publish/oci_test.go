@@ -533,6 +533,11 @@ func TestOCIArtifact(t *testing.T) {
 	if layers, err := parseArtifact(a.json); err != nil || len(layers) != 5 {
 		t.Errorf("%d layers, %v", len(layers), err)
 	}
+	p := newPackage(t, "one")
+	p.Manifest.Source = manifest.Source{Hub: manifest.ModelScope, Repo: "org/name", Revision: "ab"}
+	if a, err = newArtifact(p); err != nil || !strings.Contains(string(a.json), `"org.opencontainers.image.source":"https://modelscope.cn/models/org/name"`) {
+		t.Errorf("%v in %s", err, a.json)
+	}
 }
 
 func FuzzOCIArtifact(f *testing.F) {

@@ -66,10 +66,17 @@ func TestNeedsAck(t *testing.T) {
 		{"apache-2.0, cc-by-nc-4.0", "", "", "apache-2.0, cc-by-nc-4.0"},
 		{"my-own-licence", "", "", "my-own-licence"},
 		{"", "", manifest.Gated, "unknown"},
+		{"mit", "", manifest.Unknown, "mit"},
+		{"cc-by-nc-4.0", "", manifest.Unknown, "cc-by-nc-4.0"},
 	} {
 		id, why := NeedsAck(manifest.Source{License: tc.license, LicenseName: tc.name, Access: tc.access})
 		if id != tc.id || (id == "") != (why == "") {
 			t.Errorf("%+v: %q %q", tc, id, why)
+		}
+	}
+	for hub, want := range map[string]string{"": "since its hub was not asked", manifest.ModelScope: "ModelScope does not say"} {
+		if _, why := NeedsAck(manifest.Source{Hub: hub, Repo: "org/name", License: "mit", Access: manifest.Unknown}); !strings.Contains(why, want) {
+			t.Errorf("%q: %s", hub, why)
 		}
 	}
 	if !slices.IsSorted(openLicenses) {

@@ -7,8 +7,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/rs/zerolog"
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/recipes"
 )
@@ -18,8 +20,9 @@ func (t *tool) initCommand() *cli.Command {
 		Name:      "init",
 		Usage:     "write a commented recipe",
 		ArgsUsage: "REPO|DIR",
-		Description: "DIR is a local checkpoint, which is looked at; a repository is only written down. The recipe goes to FILE, or to\n" +
-			"the package's name with .yaml; - is standard output. A file that exists is left alone.",
+		Description: "DIR is a local checkpoint. Of a repository that is not in the Hugging Face cache only small files and the headers of\n" +
+			"its shards are fetched; with HF_HUB_OFFLINE it is written down as it is. The recipe goes to FILE, or to the package's\n" +
+			"name with .yaml; - is standard output. A file that exists is left alone.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write"},
 		},
@@ -40,6 +43,10 @@ func (t *tool) init(c *cli.Context) error {
 		if src, err = stage.OpenSource(args[0], nil); err != nil {
 			return err
 		}
+	} else if src, err = t.look(c, args[0]); err != nil {
+		return err
+	}
+	if src != nil {
 		defer src.Close()
 	}
 	file := c.String("output")
@@ -72,6 +79,25 @@ func (t *tool) init(c *cli.Context) error {
 	}
 	_, err = fmt.Fprintf(t.stdout, "wrote %s\n", file)
 	return err
+}
+
+// look opens a repository by its headers. It gives nil if nothing of it is here and nothing may be asked.
+func (t *tool) look(c *cli.Context, repo string) (*stage.Source, error) {
+	tasks, err := t.modelTask(c, repo, repo, map[string]string{"repo": repo})
+	if err != nil {
+		return nil, err
+	}
+	x := tasks[0]
+	sk, err := stage.Find[*stage.Fetch](x.stages).Skeleton(c.Context, x.job)
+	t.progress.stop()
+	if err == nil {
+		return stage.OpenSkeleton(sk, nil)
+	}
+	if o, oerr := hub.OptionsFromEnv(); oerr == nil && o.Offline && errors.Is(err, fs.ErrNotExist) {
+		zerolog.Ctx(c.Context).Warn().Str("repo", repo).Msg("the model was not looked at: it is not in the cache, and HF_HUB_OFFLINE is set")
+		return nil, nil
+	}
+	return nil, err
 }
 
 // relative writes a path as seen from the recipe's directory where that is possible.

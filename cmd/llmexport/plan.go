@@ -145,6 +145,9 @@ func (t *tool) plan(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
+		if p.Remote != nil && p.Remote.Held > 0 && len(tasks) > 1 {
+			p.Warnings = append(p.Warnings, "with fetch.keep: false every variant fetches the shards again: "+publish.SizeText(p.Remote.Download)+" for this one")
+		}
 		plans = append(plans, p)
 		if !c.Bool("json") {
 			if err := p.write(t.stdout, i == 0); err != nil {

@@ -140,6 +140,55 @@ func TestPlanRemote(t *testing.T) {
 	}
 }
 
+// Variants that do not keep their source fetch it once each, which the plan says of each.
+func TestPlanRemoteVariants(t *testing.T) {
+	serve(t, tiny, nil)
+	recipe := filepath.Join(t.TempDir(), "recipe.yaml")
+	text := "version: 1\nname: a\nmodel: {repo: org/model}\nquantize: {block: auto}\nfetch: {keep: false}\nvariants: [{name: b, quantize: {bits: 8}}]\n"
+	if err := os.WriteFile(recipe, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for set, want := range map[string]int{"fetch.keep=false": 2, "fetch.keep=true": 0} {
+		var stdout, stderr bytes.Buffer
+		if code := run([]string{"llmexport", "plan", recipe, "--set", set}, strings.NewReader(""), &stdout, &stderr); code != 0 {
+			t.Fatalf("exit %d: %s", code, stderr.String())
+		}
+		if n := strings.Count(stdout.String(), "note: with fetch.keep: false every variant fetches the shards again"); n != want {
+			t.Errorf("%s: %d notes, want %d\n%s", set, n, want, stdout.String())
+		}
+	}
+}
+
+// A recipe for a repository names what its headers tell, as that of a copy on the disk does, and no weights are served.
+func TestInitRemote(t *testing.T) {
+	h := serve(t, tiny, nil)
+	recipe := func(args ...string) (int, string, string) {
+		var stdout, stderr bytes.Buffer
+		code := run(append([]string{"llmexport", "init", "-o", "-"}, args...), strings.NewReader(""), &stdout, &stderr)
+		return code, stdout.String(), stderr.String()
+	}
+	code, got, stderr := recipe("org/model")
+	if code != 0 || !strings.Contains(got, "\n  repo: org/model\n") {
+		t.Fatalf("exit %d: %s\n%s", code, stderr, got)
+	}
+	_, want, _ := recipe(tiny)
+	about := func(s string) string { return strings.Split(s, "\n")[1] }
+	block := func(s string) string {
+		_, s, _ = strings.Cut(s, "\n  block: ")
+		s, _, _ = strings.Cut(s, "\n")
+		return s
+	}
+	if about(got) != about(want) || block(got) != block(want) || !strings.Contains(about(got), "layers, hidden") {
+		t.Errorf("%q and %q, %q and %q", about(got), about(want), block(got), block(want))
+	}
+	if n := weightsSent(h); n == 0 || n > 200<<10 {
+		t.Errorf("%d bytes of shards were served", n)
+	}
+	if code, _, stderr := recipe("org/none"); code != 1 || !strings.Contains(stderr, "no such repository") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
 // What cannot be planned without weights says so, and how much they are; --download fetches them.
 func TestPlanNeedsWeights(t *testing.T) {
 	codes := t.TempDir()

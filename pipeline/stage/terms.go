@@ -37,6 +37,20 @@ func terms(dir, access string, src *manifest.Source) error {
 
 // checkTerms refuses a job whose package may not go where it would, before weights are fetched and anything is computed.
 func (f *Fetch) checkTerms(job *pipeline.Job, s *hub.Snapshot) error {
+	return entryError(job, f.ask(job, s))
+}
+
+// Terms says why running the job would stop before anything is made of s: what a place asks for; empty if nothing.
+func (f *Fetch) Terms(job *pipeline.Job, s *hub.Snapshot) (string, error) {
+	err := f.ask(job, s)
+	if missing := (*publish.TermsError)(nil); errors.As(err, &missing) {
+		return missing.Error(), nil
+	}
+	return "", entryError(job, err)
+}
+
+// ask is publish.CheckSource of a checkpoint whose small files are here.
+func (f *Fetch) ask(job *pipeline.Job, s *hub.Snapshot) error {
 	var p Publish
 	if err := job.Recipe.Stages["publish"].Decode(&p); err != nil {
 		return err
@@ -49,14 +63,5 @@ func (f *Fetch) checkTerms(job *pipeline.Job, s *hub.Snapshot) error {
 	if err := terms(s.Dir, f.access(s), &src); err != nil {
 		return err
 	}
-	return entryError(job, publish.CheckSource(src, places))
-}
-
-// Terms says what running the job would ask for before it publishes what is made of s; empty if nothing.
-func (f *Fetch) Terms(job *pipeline.Job, s *hub.Snapshot) (string, error) {
-	err := f.checkTerms(job, s)
-	if missing := (*publish.TermsError)(nil); errors.As(err, &missing) {
-		return err.Error(), nil
-	}
-	return "", err
+	return publish.CheckSource(src, places)
 }

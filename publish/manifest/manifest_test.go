@@ -113,6 +113,22 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+func TestSourceNames(t *testing.T) {
+	for _, c := range []struct {
+		s          Source
+		name, page string
+	}{
+		{Source{}, "", ""},
+		{Source{Repo: "Qwen/Qwen3-0.6B"}, "Qwen/Qwen3-0.6B", "https://huggingface.co/Qwen/Qwen3-0.6B"},
+		{Source{Hub: ModelScope, Repo: "Qwen/Qwen3-0.6B"}, "ms://Qwen/Qwen3-0.6B", "https://modelscope.cn/models/Qwen/Qwen3-0.6B"},
+		{Source{Repo: "a?b/c#d"}, "a?b/c#d", "https://huggingface.co/a%3Fb/c%23d"},
+	} {
+		if c.s.Name() != c.name || c.s.Page() != c.page {
+			t.Errorf("%+v: %s, %s", c.s, c.s.Name(), c.s.Page())
+		}
+	}
+}
+
 func TestSort(t *testing.T) {
 	m := full()
 	m.Files[0], m.Files[1] = m.Files[1], m.Files[0]
@@ -134,6 +150,9 @@ func TestValidate(t *testing.T) {
 		change func(m *Manifest)
 		want   string
 	}{
+		"hub":               {func(m *Manifest) { m.Source.Hub = "github" }, `of hub "github"`},
+		"hub of nothing":    {func(m *Manifest) { m.Source.Hub, m.Source.Repo = ModelScope, "" }, `repository "" of hub`},
+		"access":            {func(m *Manifest) { m.Source.Access = "open" }, `access "open"`},
 		"version":           {func(m *Manifest) { m.Version = 2 }, "version 2"},
 		"name":              {func(m *Manifest) { m.Name = "a/b" }, "package name"},
 		"tool":              {func(m *Manifest) { m.Tool.Version = "" }, "tool"},
