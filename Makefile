@@ -89,7 +89,7 @@ bigtest: ## write the weights of an 18 GiB synthetic checkpoint, plan a terabyte
 registry: ## test publishing to a real OCI registry, that of Debian's package docker-registry or REGISTRY_BIN
 	@set -euo pipefail; bin=$${REGISTRY_BIN:-$$(command -v docker-registry || true)}; if [ -z "$$bin" ]; then \
 		dir=.venv/registry; bin=$$PWD/$$dir/usr/bin/docker-registry; \
-		if [ ! -x "$$bin" ] && command -v apt-get >/dev/null; then mkdir -p $$dir; (cd $$dir && apt-get download -q docker-registry >/dev/null 2>&1 && dpkg -x docker-registry_*.deb .) || true; fi; \
+		if [ ! -x "$$bin" ] && command -v apt-get >/dev/null; then mkdir -p $$dir; (cd $$dir && timeout 60 apt-get download -q docker-registry >/dev/null 2>&1 && dpkg -x docker-registry_*.deb .) || true; fi; \
 	fi; \
 	if [ ! -x "$$bin" ]; then echo "registry: skipped, there is no docker-registry"; else \
 		REGISTRY_BIN=$$bin go test -count 1 -tags registry $(TESTFLAGS) -run TestRealRegistry ./publish; \
