@@ -43,7 +43,7 @@ func TestCacheLayout(t *testing.T) {
 			add("models--org--tiny/blobs/" + gitSHA1(files[name]))
 		}
 	}
-	for _, name := range []string{"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json",
+	for _, name := range []string{"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
 		"model.safetensors", "tiktoken.model", "qwen.tiktoken", "tekken.json", "vocab.json", "merges.txt", "vocab.txt"} {
 		add("models--org--tiny/.no_exist/" + commit + "/" + name)
 	}
@@ -390,16 +390,16 @@ func TestSharedBlobs(t *testing.T) {
 
 // TestXetHeaders has the hub say, as it does of files in Xet storage, how else they could be had.
 func TestXetHeaders(t *testing.T) {
-	h := newFakeHub(t)
-	h.answer = func(w http.ResponseWriter, r *http.Request, storage bool) bool {
+	h, _, commit, o := realHub(t, tinyFiles())
+	o.Endpoint = through(t, h, func(w http.ResponseWriter, r *http.Request, storage bool) bool {
 		w.Header().Set("X-Xet-Hash", strings.Repeat("e", 64))
 		w.Header().Set("X-Xet-Refresh-Route", "/api/models/org/tiny/xet-read-token/"+testCommit)
 		w.Header().Set("Link", `<https://cas.example/v1/reconstructions/e>; rel="xet-reconstruction-info", <https://hub.example/api>; rel="xet-auth"`)
 		return false
-	}
-	s, err := Resolve(t.Context(), mainRef, h.options(t))
+	})
+	s, err := Resolve(t.Context(), mainRef, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkSnapshot(t, h, s)
+	checkSnapshot(t, s, commit)
 }

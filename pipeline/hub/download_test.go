@@ -8,84 +8,47 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/fakehub"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// onShard lets a test answer the n-th request, counted from 1, that reaches storage for the first shard.
-func onShard(h *fakeHub, answer func(w http.ResponseWriter, r *http.Request, n int32) bool) {
-	var n atomic.Int32
-	h.answer = func(w http.ResponseWriter, r *http.Request, storage bool) bool {
-		return storage && filepath.Base(r.URL.Path) == shard1 && answer(w, r, n.Add(1))
+// onShard has requests for the first shard's content go wrong.
+func onShard(h *fakehub.Hub, rules ...fakehub.Rule) {
+	for _, r := range rules {
+		r.Path, r.Server = testRepo+"/"+shard1, "storage"
+		h.Fault(r)
 	}
 }
 
 // TestDownloadTrouble is about transfers that end well after all.
 func TestDownloadTrouble(t *testing.T) {
+	type rule = fakehub.Rule
 	const cut = 100_000
+	whole := tinyFiles()[shard1]
+	from := func(n int) string { return fmt.Sprintf("bytes=%d-%d", n, len(whole)-1) }
 	for _, c := range []struct {
-		name   string
-		part   func(b []byte) []byte // what an earlier run left, nil for nothing
-		answer func(w http.ResponseWriter, r *http.Request, b []byte, n int32) bool
-		want   []string // ranges that storage is asked for
+		name  string
+		part  []byte // what an earlier run left, nil for nothing
+		rules []rule
+		want  []string // ranges that storage is asked for
 	}{
-		{"cut three times", nil, func(w http.ResponseWriter, r *http.Request, b []byte, n int32) bool {
-			if n > 3 {
-				return false
-			}
-			start := int(n-1) * cut
-			w.Header().Set("Content-Length", fmt.Sprint(len(b)-start))
-			if start > 0 {
-				w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", start, len(b)-1, len(b)))
-				w.WriteHeader(206)
-			}
-			_, _ = w.Write(b[start : start+cut])
-			return true
-		}, []string{"", "bytes=100000-319999", "bytes=200000-319999", "bytes=300000-319999"}},
-		{"resumed", func(b []byte) []byte { return b[:cut] }, nil, []string{"bytes=100000-319999"}},
-		{"resumed from our own", func(b []byte) []byte { return b[:cut] }, nil, []string{"bytes=100000-319999"}},
-		{"whole already", func(b []byte) []byte { return b }, nil, nil},
-		{"part is damaged", func(b []byte) []byte { return bytes.Repeat([]byte("x"), cut) }, nil, []string{"bytes=100000-319999", ""}},
-		{"part is whole and damaged", func(b []byte) []byte { return bytes.Repeat([]byte("x"), len(b)) }, nil, []string{""}},
-		{"part is too long", func(b []byte) []byte { return append(bytes.Clone(b), 'x') }, nil, []string{""}},
-		{"range ignored", func(b []byte) []byte { return b[:cut] }, func(w http.ResponseWriter, r *http.Request, b []byte, n int32) bool {
-			_, _ = w.Write(b)
-			return true
-		}, []string{"bytes=100000-319999", ""}},
-		{"wrong range", func(b []byte) []byte { return b[:cut] }, func(w http.ResponseWriter, r *http.Request, b []byte, n int32) bool {
-			if n > 1 {
-				return false
-			}
-			w.Header().Set("Content-Range", fmt.Sprintf("bytes 0-%d/%d", len(b)-1, len(b)))
-			w.WriteHeader(206)
-			_, _ = w.Write(b)
-			return true
-		}, []string{"bytes=100000-319999", "bytes=100000-319999"}},
-		{"range refused", func(b []byte) []byte { return b[:cut] }, func(w http.ResponseWriter, r *http.Request, b []byte, n int32) bool {
-			if n > 1 {
-				return false
-			}
-			w.WriteHeader(416)
-			return true
-		}, []string{"bytes=100000-319999", "bytes=100000-319999"}},
-		{"signature ran out", nil, func(w http.ResponseWriter, r *http.Request, b []byte, n int32) bool {
-			if n > 1 {
-				return false
-			}
-			w.WriteHeader(403)
-			return true
-		}, []string{"", ""}},
-		{"busy", nil, func(w http.ResponseWriter, r *http.Request, b []byte, n int32) bool {
-			status := []int{429, 503, 500, 502}
-			if int(n) > len(status) {
-				return false
-			}
-			w.Header().Set("Retry-After", "0")
-			w.WriteHeader(status[n-1])
-			return true
+		{"cut three times", nil, []rule{{Fault: fakehub.Cut, After: cut, Times: 3}}, []string{"", from(cut), from(2 * cut), from(3 * cut)}},
+		{"resumed", whole[:cut], nil, []string{from(cut)}},
+		{"resumed from our own", whole[:cut], nil, []string{from(cut)}},
+		{"whole already", whole, nil, nil},
+		{"part is damaged", bytes.Repeat([]byte("x"), cut), nil, []string{from(cut), ""}},
+		{"part is whole and damaged", bytes.Repeat([]byte("x"), len(whole)), nil, []string{""}},
+		{"part is too long", append(bytes.Clone(whole), 'x'), nil, []string{""}},
+		{"range ignored", whole[:cut], []rule{{Fault: fakehub.IgnoreRange}}, []string{from(cut), ""}},
+		{"wrong range", whole[:cut], []rule{{Fault: fakehub.WrongRange, Times: 1}}, []string{from(cut), from(cut)}},
+		{"range refused", whole[:cut], []rule{{Fault: fakehub.Status, Status: 416, Times: 1}}, []string{from(cut), from(cut)}},
+		{"signature ran out", nil, []rule{{Fault: fakehub.Expired, Times: 1}}, []string{"", ""}},
+		{"busy", nil, []rule{
+			{Fault: fakehub.Status, Status: 429, RetryAfter: "0", Times: 1}, {Fault: fakehub.Status, Status: 503, Times: 1},
+			{Fault: fakehub.Status, Status: 500, Times: 1}, {Fault: fakehub.Status, Status: 502, Times: 1},
 		}, []string{"", "", "", "", ""}},
 	} {
 		suffix := ".incomplete" // of another program
@@ -93,15 +56,11 @@ func TestDownloadTrouble(t *testing.T) {
 			suffix = partName
 		}
 		t.Run(c.name, func(t *testing.T) {
-			h := newFakeHub(t)
-			b := h.files[shard1]
-			if c.answer != nil {
-				onShard(h, func(w http.ResponseWriter, r *http.Request, n int32) bool { return c.answer(w, r, b, n) })
-			}
-			o := h.options(t)
-			blob := newCache(o, testRepo).blob(sha256Hex(b))
+			h, _, commit, o := realHub(t, tinyFiles())
+			onShard(h, c.rules...)
+			blob := newCache(o, testRepo).blob(sha256Hex(whole))
 			if c.part != nil {
-				if err := replaceFile(blob+suffix, c.part(b)); err != nil {
+				if err := replaceFile(blob+suffix, c.part); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -109,10 +68,10 @@ func TestDownloadTrouble(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			checkSnapshot(t, h, s)
-			got := h.seen("storage:/" + shard1)
-			for i := range got {
-				got[i] = strings.TrimSpace(strings.TrimPrefix(got[i], "storage:/"+shard1))
+			checkSnapshot(t, s, commit)
+			var got []string
+			for _, r := range transfers(h, shard1) {
+				got = append(got, r.Range)
 			}
 			if fmt.Sprint(got) != fmt.Sprint(c.want) || len(got) != len(c.want) {
 				t.Errorf("ranges %q, want %q", got, c.want)
@@ -126,105 +85,90 @@ func TestDownloadTrouble(t *testing.T) {
 
 // TestDownloadRefuses is about content that must never get its name.
 func TestDownloadRefuses(t *testing.T) {
+	whole := tinyFiles()[shard1]
+	refused := func(t *testing.T, h *fakehub.Hub, o Options, want string, tries int) {
+		s, err := Resolve(t.Context(), mainRef, o)
+		if err == nil || s != nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), shard1) {
+			t.Fatalf("got %v", err)
+		}
+		if tries < 5 && !errors.Is(err, tensor.ErrCorrupt) {
+			t.Errorf("%v is not ErrCorrupt", err)
+		}
+		for _, name := range tree(t, o.CacheDir) {
+			if strings.Contains(name, shard1) || strings.Contains(name, sha256Hex(whole)) || strings.Contains(name, "refs/") {
+				t.Errorf("left %s", name)
+			}
+		}
+		if n := len(transfers(h, shard1)); n != tries && tries < 5 {
+			t.Errorf("%d tries, want %d", n, tries)
+		}
+	}
 	for _, c := range []struct {
-		name   string
-		answer func(w http.ResponseWriter, b []byte)
-		want   string
-		tries  int
+		name  string
+		rule  fakehub.Rule
+		want  string
+		tries int
 	}{
-		{"flipped bit", func(w http.ResponseWriter, b []byte) { b[len(b)/2] ^= 1; _, _ = w.Write(b) }, "digest is", 2},
-		{"short with its length", func(w http.ResponseWriter, b []byte) {
-			w.Header().Set("Content-Length", fmt.Sprint(len(b)-1))
-			_, _ = w.Write(b[:len(b)-1])
-		}, "are listed", 1},
-		{"long with its length", func(w http.ResponseWriter, b []byte) {
-			w.Header().Set("Content-Length", fmt.Sprint(len(b)+1))
-			_, _ = w.Write(append(b, 'x'))
-		}, "are listed", 1},
-		{"long without a length", func(w http.ResponseWriter, b []byte) { w.(http.Flusher).Flush(); _, _ = w.Write(append(b, 'x')) }, "more than the", 2},
-		{"a page", func(w http.ResponseWriter, b []byte) { _, _ = w.Write([]byte("<html>")) }, "are listed", 1},
-		{"nothing at all, for ever", func(w http.ResponseWriter, b []byte) { w.(http.Flusher).Flush() }, "5 tries failed", 5},
+		{"flipped bit", fakehub.Rule{Fault: fakehub.Flip, After: int64(len(whole) / 2)}, "digest is", 2},
+		{"other content", fakehub.Rule{Fault: fakehub.Changed}, "digest is", 2},
+		{"short with its length", fakehub.Rule{Fault: fakehub.Short}, "are listed", 1},
+		{"long with its length", fakehub.Rule{Fault: fakehub.Long}, "are listed", 1},
+		{"long without a length", fakehub.Rule{Fault: fakehub.Endless}, "more than the", 2},
+		{"a page", fakehub.Rule{Fault: fakehub.Status, Status: 200}, "are listed", 1},
+		{"no answer", fakehub.Rule{Fault: fakehub.Cut}, "5 tries failed", 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newFakeHub(t)
-			onShard(h, func(w http.ResponseWriter, r *http.Request, n int32) bool {
-				c.answer(w, bytes.Clone(h.files[shard1]))
-				return true
-			})
-			o := h.options(t)
-			s, err := Resolve(t.Context(), mainRef, o)
-			if err == nil || s != nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), shard1) {
-				t.Fatalf("got %v", err)
-			}
-			if c.tries < 5 && !errors.Is(err, tensor.ErrCorrupt) {
-				t.Errorf("%v is not ErrCorrupt", err)
-			}
-			for _, name := range tree(t, o.CacheDir) {
-				if strings.Contains(name, shard1) || strings.Contains(name, sha256Hex(h.files[shard1])) || strings.Contains(name, "refs/") {
-					t.Errorf("left %s", name)
-				}
-			}
-			if n := len(h.seen("storage:/" + shard1)); n != c.tries {
-				t.Errorf("%d tries, want %d", n, c.tries)
-			}
+			h, _, _, o := realHub(t, tinyFiles())
+			onShard(h, c.rule)
+			refused(t, h, o, c.want, c.tries)
 		})
 	}
-	t.Run("small file", func(t *testing.T) {
-		h := newFakeHub(t)
-		h.answer = func(w http.ResponseWriter, r *http.Request, storage bool) bool {
-			if filepath.Base(r.URL.Path) == "config.json" {
-				_, _ = w.Write(bytes.Replace(h.files["config.json"], []byte("T"), []byte("X"), 1))
-				return true
+	t.Run("nothing at all, for ever", func(t *testing.T) {
+		h, _, _, o := realHub(t, tinyFiles())
+		tries := 0
+		o.Endpoint = through(t, h, func(w http.ResponseWriter, r *http.Request, storage bool) bool {
+			if !storage || filepath.Base(r.URL.Path) != shard1 {
+				return false
 			}
-			return false
+			tries++
+			w.(http.Flusher).Flush()
+			return true
+		})
+		refused(t, h, o, "5 tries failed", 5)
+		if tries != 5 {
+			t.Errorf("%d tries", tries)
 		}
-		if _, err := Resolve(t.Context(), mainRef, h.options(t)); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "config.json: digest") {
+	})
+	t.Run("small file", func(t *testing.T) {
+		h, _, _, o := realHub(t, tinyFiles())
+		h.Fault(fakehub.Rule{Fault: fakehub.Flip, After: 3, Path: testRepo + "/config.json"})
+		if _, err := Resolve(t.Context(), mainRef, o); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "config.json: digest") {
 			t.Error(err)
 		}
 	})
 }
 
 func TestDownloadStalls(t *testing.T) {
-	h := newFakeHub(t)
-	onShard(h, func(w http.ResponseWriter, r *http.Request, n int32) bool {
-		if n > 2 {
-			return false
-		}
-		if n == 2 { // after the header and some bytes; the first time before any
-			w.Header().Set("Content-Length", fmt.Sprint(len(h.files[shard1])))
-			_, _ = w.Write(h.files[shard1][:5000])
-			w.(http.Flusher).Flush()
-		}
-		select {
-		case <-r.Context().Done():
-		case <-time.After(10 * time.Second):
-			t.Error("the stalled request was not given up")
-		}
-		return true
-	})
-	o := h.options(t)
+	h, _, commit, o := realHub(t, tinyFiles())
+	onShard(h, fakehub.Rule{Fault: fakehub.Stall, Times: 1}, fakehub.Rule{Fault: fakehub.Stall, After: 5000, Times: 1})
 	o.Stall = 300 * time.Millisecond
 	s, err := Resolve(t.Context(), mainRef, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkSnapshot(t, h, s)
-	if got := h.seen("bytes=5000-"); len(got) == 0 {
-		t.Error("the bytes before the stall were fetched again")
+	checkSnapshot(t, s, commit)
+	if list := transfers(h, shard1); len(list) != 3 || !strings.HasPrefix(list[2].Range, "bytes=5000-") {
+		t.Errorf("the bytes before the stall were fetched again: %+v", list)
 	}
 }
 
 func TestRetryAfter(t *testing.T) {
-	h := newFakeHub(t)
-	h.answer = func(w http.ResponseWriter, r *http.Request, storage bool) bool {
-		w.Header().Set("Retry-After", "3600")
-		w.WriteHeader(429)
-		return true
-	}
-	if _, err := Resolve(t.Context(), mainRef, h.options(t)); err == nil || !strings.Contains(err.Error(), "wait 1h") {
+	h, _, _, o := realHub(t, tinyFiles())
+	h.Fault(fakehub.Rule{Fault: fakehub.Status, Status: 429, RetryAfter: "3600"})
+	if _, err := Resolve(t.Context(), mainRef, o); err == nil || !strings.Contains(err.Error(), "wait 1h") {
 		t.Error(err)
 	}
-	if n := len(h.seen("")); n != 1 {
+	if n := len(h.Stats().Requests); n != 1 {
 		t.Errorf("%d tries", n)
 	}
 }
@@ -232,8 +176,7 @@ func TestRetryAfter(t *testing.T) {
 // TestTwoProcesses lets two downloads meet in one cache; locks belong to open files, so two clients in
 // one process stand for two processes.
 func TestTwoProcesses(t *testing.T) {
-	h := newFakeHub(t)
-	o := h.options(t)
+	h, _, _, o := realHub(t, tinyFiles())
 	errs := make(chan error)
 	for range 2 {
 		go func() {
@@ -246,7 +189,7 @@ func TestTwoProcesses(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := len(h.seen("storage:/" + shard1)); n != 1 {
+	if n := len(transfers(h, shard1)); n != 1 {
 		t.Errorf("%d downloads", n)
 	}
 }
@@ -255,14 +198,13 @@ func TestTwoProcesses(t *testing.T) {
 func TestWithoutLinks(t *testing.T) {
 	defer func() { symlink = os.Symlink }()
 	symlink = func(string, string) error { return errors.New("not allowed") }
-	h := newFakeHub(t)
-	o := h.options(t)
+	_, _, commit, o := realHub(t, tinyFiles())
 	for range 2 {
 		s, err := Resolve(t.Context(), mainRef, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkSnapshot(t, h, s)
+		checkSnapshot(t, s, commit)
 		if st, err := os.Lstat(filepath.Join(s.Dir, shard1)); err != nil || !st.Mode().IsRegular() {
 			t.Error(err)
 		}

@@ -12,21 +12,22 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/llmexport/llmexport/internal/fakehub"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // FuzzListing holds that no answer of a hub panics, and that no name it gives leaves its directory.
 func FuzzListing(f *testing.F) {
 	seeds := 0
-	for _, list := range []func([]map[string]any) []map[string]any{
-		nil,
-		func(l []map[string]any) []map[string]any { l[0]["rfilename"] = "../config.json"; return l },
-		func(l []map[string]any) []map[string]any { l[0]["rfilename"] = `..\LICENSE`; return l },
-	} {
-		h := &fakeHub{list: list, files: map[string][]byte{
-			"LICENSE": nil, "model.safetensors": bytes.Repeat([]byte("w"), lfsMin), "x/config.json": []byte("{}")}}
+	for _, rules := range [][]fakehub.Rule{nil, {{Fault: fakehub.ListNames}}, {{Fault: fakehub.ListNames, Names: []string{`..\LICENSE`}}}, {{Fault: fakehub.ListSize, Bytes: -1 << 40}}} {
+		h := fakehub.New()
+		h.Repo(testRepo).Commit("main", tinyFiles())
+		h.Fault(rules...)
 		w := httptest.NewRecorder()
-		h.serveList(w)
+		h.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/api/models/"+testRepo+"/revision/main?blobs=true", nil))
+		if _, err := parseListing(w.Body.Bytes()); (err == nil) != (rules == nil) {
+			f.Fatalf("%+v: %v in %s", rules, err, w.Body)
+		}
 		f.Add(w.Body.Bytes())
 		seeds++
 	}

@@ -99,8 +99,9 @@ func TestHashFilesRefuses(t *testing.T) {
 
 // TestHashFilesOfSnapshot fills in the digests of small files, which the hub does not give.
 func TestHashFilesOfSnapshot(t *testing.T) {
-	h := newFakeHub(t)
-	s, err := Resolve(t.Context(), mainRef, h.options(t))
+	want := tinyFiles()
+	_, _, _, o := realHub(t, want)
+	s, err := Resolve(t.Context(), mainRef, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +110,7 @@ func TestHashFilesOfSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		if f.SHA256 != sha256Hex(h.files[f.Name]) {
+		if f.SHA256 != sha256Hex(want[f.Name]) {
 			t.Errorf("%+v", f)
 		}
 	}

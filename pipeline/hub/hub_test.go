@@ -6,49 +6,29 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/internal/fakehub"
 )
 
 const shard1 = "model-00001-of-00002.safetensors"
 
 var mainRef = Ref{Repo: testRepo}
 
-// checkSnapshot compares names and bytes with what the hub serves.
-func checkSnapshot(t *testing.T, h *fakeHub, s *Snapshot) {
-	t.Helper()
-	var names []string
-	for _, f := range s.Files {
-		names = append(names, f.Name)
-		b, err := os.ReadFile(filepath.Join(s.Dir, f.Name))
-		if err != nil || !bytes.Equal(b, h.files[f.Name]) || f.Size != int64(len(b)) {
-			t.Errorf("%s: %d bytes, listed %d, %v", f.Name, len(b), f.Size, err)
-		}
-		if f.SHA256 != "" && f.SHA256 != sha256Hex(b) {
-			t.Errorf("%s: SHA-256 %s", f.Name, f.SHA256)
-		}
-	}
-	if d := cmp.Diff(wantedFiles, names); d != "" {
-		t.Error(d)
-	}
-	if s.Repo != testRepo || s.Revision != testCommit {
-		t.Errorf("repository %s, revision %s", s.Repo, s.Revision)
-	}
-}
-
-// tree lists the files below dir that are no locks and no .incomplete files.
+// tree lists the files below dir that are no locks and no downloads on their way.
 func tree(t *testing.T, dir string) []string {
 	t.Helper()
 	var names []string
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && !strings.HasSuffix(p, ".lock") && !strings.HasSuffix(p, ".incomplete") {
+		if err == nil && !d.IsDir() && !strings.HasSuffix(p, ".lock") && !strings.HasSuffix(p, partName) {
 			rel, _ := filepath.Rel(dir, p)
 			names = append(names, filepath.ToSlash(rel))
 		}
@@ -61,12 +41,12 @@ func tree(t *testing.T, dir string) []string {
 }
 
 func TestResolveDownloads(t *testing.T) {
-	h := newFakeHub(t)
-	h.needToken = true
-	o := h.options(t)
+	files := tinyFiles()
+	h, _, commit, o := realHub(t, files)
+	h.Repo(testRepo).SetPrivate(true) // so that every request needs the token
 	last := map[string]int64{}
 	o.Progress = func(file string, done, total int64) {
-		if done < last[file] || done > total || total != int64(len(h.files[file])) {
+		if done < last[file] || done > total || total != int64(len(files[file])) {
 			t.Errorf("%s: %d after %d of %d", file, done, last[file], total)
 		}
 		last[file] = done
@@ -75,24 +55,24 @@ func TestResolveDownloads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkSnapshot(t, h, s)
-	for _, name := range wantedFiles {
-		if last[name] != int64(len(h.files[name])) {
+	checkSnapshot(t, s, commit)
+	for _, name := range tinyWanted {
+		if last[name] != int64(len(files[name])) {
 			t.Errorf("%s: progress ended at %d", name, last[name])
 		}
 	}
-	for _, name := range []string{".bin", "consolidated", "onnx", ".log"} {
-		if got := h.seen(name); len(got) != 0 {
-			t.Errorf("asked for %v", got)
+	for name := range files {
+		if n := len(h.Requests("*", testRepo+"/"+name)); n > 0 && !slices.Contains(tinyWanted, name) {
+			t.Errorf("asked %d times for %s", n, name)
 		}
 	}
 
 	// The layout is the one of huggingface_hub.
 	repo := filepath.Join(o.CacheDir, "models--org--tiny")
-	if b, err := os.ReadFile(filepath.Join(repo, "refs", "main")); string(b) != testCommit {
+	if b, err := os.ReadFile(filepath.Join(repo, "refs", "main")); string(b) != commit {
 		t.Errorf("refs/main is %q, %v", b, err)
 	}
-	for name, blob := range map[string]string{"config.json": gitSHA1(h.files["config.json"]), shard1: sha256Hex(h.files[shard1])} {
+	for name, blob := range map[string]string{"config.json": gitSHA1(files["config.json"]), shard1: sha256Hex(files[shard1])} {
 		if _, err := os.Stat(filepath.Join(repo, "blobs", blob)); err != nil {
 			t.Error(err)
 		}
@@ -103,15 +83,15 @@ func TestResolveDownloads(t *testing.T) {
 	}
 
 	// A branch is looked up again, a commit is not; neither downloads again.
-	before := len(h.seen(""))
+	h.ResetStats()
 	for _, c := range []struct {
 		ref      Ref
 		offline  bool
 		requests int
 	}{
 		{mainRef, false, 1},
-		{Ref{Repo: testRepo, Revision: testCommit}, false, 0},
-		{Ref{Repo: testRepo, Revision: testCommit}, true, 0},
+		{Ref{Repo: testRepo, Revision: commit}, false, 0},
+		{Ref{Repo: testRepo, Revision: commit}, true, 0},
 		{mainRef, true, 0},
 	} {
 		o.Offline = c.offline
@@ -119,41 +99,40 @@ func TestResolveDownloads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkSnapshot(t, h, s)
-		if n := len(h.seen("")) - before; n != c.requests {
+		checkSnapshot(t, s, commit)
+		if n := len(h.Stats().Requests); n != c.requests {
 			t.Errorf("%v, offline %t: %d requests, want %d", c.ref, c.offline, n, c.requests)
 		}
-		before = len(h.seen(""))
+		h.ResetStats()
 	}
 }
 
 func TestResolveRefs(t *testing.T) {
-	h := newFakeHub(t)
-	o := h.options(t)
+	h, _, commit, o := realHub(t, tinyFiles())
+	h.Repo(testRepo).Ref("refs/pr/1", commit)
 	s, err := Resolve(t.Context(), Ref{Repo: testRepo, Revision: "refs/pr/1"}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkSnapshot(t, h, s)
+	checkSnapshot(t, s, commit)
 	b, err := os.ReadFile(filepath.Join(o.CacheDir, "models--org--tiny", "refs", "refs", "pr", "1"))
-	if string(b) != testCommit {
+	if string(b) != commit {
 		t.Errorf("%q, %v", b, err)
 	}
 }
 
 // TestResolveFallsBack uses the cache when the hub cannot be reached.
 func TestResolveFallsBack(t *testing.T) {
-	h := newFakeHub(t)
-	o := h.options(t)
+	_, server, commit, o := realHub(t, tinyFiles())
 	if _, err := Resolve(t.Context(), mainRef, o); err != nil {
 		t.Fatal(err)
 	}
-	h.hub.Close()
+	server.Close()
 	s, err := Resolve(t.Context(), mainRef, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkSnapshot(t, h, s)
+	checkSnapshot(t, s, commit)
 	o.CacheDir = t.TempDir()
 	if _, err := Resolve(t.Context(), mainRef, o); err == nil || !strings.Contains(err.Error(), "cache does not help") {
 		t.Error(err)
@@ -162,8 +141,7 @@ func TestResolveFallsBack(t *testing.T) {
 
 // TestResolveOfflineForeignCache reads a snapshot that has no record of ours.
 func TestResolveOfflineForeignCache(t *testing.T) {
-	h := newFakeHub(t)
-	o := h.options(t)
+	h, _, commit, o := realHub(t, tinyFiles())
 	s, err := Resolve(t.Context(), mainRef, o)
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +150,7 @@ func TestResolveOfflineForeignCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Offline = true
-	if got, err := Resolve(t.Context(), mainRef, o); err != nil || len(got.Files) != len(s.Files) || got.Revision != testCommit {
+	if got, err := Resolve(t.Context(), mainRef, o); err != nil || len(got.Files) != len(s.Files) || got.Revision != commit {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, name := range []string{shard1, indexFile, "config.json"} {
@@ -190,16 +168,15 @@ func TestResolveOfflineForeignCache(t *testing.T) {
 	if _, err := Resolve(t.Context(), Ref{Repo: testRepo, Revision: "dev"}, o); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
-	if n := len(h.seen("api")); n != 1 {
+	if n := len(h.Requests("*", "/api/models/*")); n != 1 {
 		t.Errorf("%d list requests", n)
 	}
 }
 
 // TestRecordedSnapshotIsChecked downloads a file that has gone from a complete snapshot.
 func TestRecordedSnapshotIsChecked(t *testing.T) {
-	h := newFakeHub(t)
-	o := h.options(t)
-	ref := Ref{Repo: testRepo, Revision: testCommit}
+	h, _, commit, o := realHub(t, tinyFiles())
+	ref := Ref{Repo: testRepo, Revision: commit}
 	s, err := Resolve(t.Context(), ref, o)
 	if err != nil {
 		t.Fatal(err)
@@ -210,8 +187,8 @@ func TestRecordedSnapshotIsChecked(t *testing.T) {
 	if s, err = Resolve(t.Context(), ref, o); err != nil {
 		t.Fatal(err)
 	}
-	checkSnapshot(t, h, s)
-	if n := len(h.seen("storage:/" + shard1)); n != 2 {
+	checkSnapshot(t, s, commit)
+	if n := len(transfers(h, shard1)); n != 2 {
 		t.Errorf("%d downloads", n)
 	}
 }
@@ -237,21 +214,23 @@ func TestResolveLocal(t *testing.T) {
 
 // TestTokenStaysHome also covers storage on another port of the same machine, which is the fake's.
 func TestTokenStaysHome(t *testing.T) {
-	h := newFakeHub(t)
-	withToken := 0
-	h.answer = func(w http.ResponseWriter, r *http.Request, storage bool) bool {
-		if r.Header.Get("Authorization") == "Bearer "+testToken && !storage {
-			withToken++
-		}
-		return false
-	}
-	o := h.options(t)
-	o.Parallel = 1
+	h, _, _, o := realHub(t, tinyFiles())
 	if _, err := Resolve(t.Context(), mainRef, o); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(h.seen("")) - len(h.seen("storage:")); withToken != n {
-		t.Errorf("token on %d of %d requests to the hub", withToken, n)
+	home, away := 0, 0
+	for _, r := range h.Stats().Requests {
+		if r.Authorized != (r.Server == "hub") {
+			t.Errorf("%+v", r)
+		}
+		if r.Server == "hub" {
+			home++
+		} else {
+			away++
+		}
+	}
+	if home == 0 || away == 0 || h.Leaked() {
+		t.Errorf("%d requests to the hub, %d to storage, leaked %t", home, away, h.Leaked())
 	}
 	for _, s := range []string{o.String(), fmt.Sprintf("%v", o), fmt.Sprintf("%+v", o), fmt.Sprintf("%#v", o), fmt.Sprint(o)} {
 		if strings.Contains(s, testToken) {
@@ -262,67 +241,66 @@ func TestTokenStaysHome(t *testing.T) {
 
 // TestLogHasNoSecrets reads what a troubled download logs.
 func TestLogHasNoSecrets(t *testing.T) {
-	h := newFakeHub(t)
-	h.storage.Close()
-	var log bytes.Buffer
-	ctx := zerolog.New(&log).WithContext(t.Context())
-	o := h.options(t)
-	o.Parallel = 1
-	_, err := Resolve(ctx, mainRef, o)
-	if err == nil {
-		t.Fatal("no error without storage")
-	}
-	text := log.String() + err.Error()
-	if !strings.Contains(text, "trying again") || strings.Contains(text, "secret") {
-		t.Error(text)
+	for _, fault := range []fakehub.Rule{
+		{Fault: fakehub.Cut}, {Fault: fakehub.Reset}, {Fault: fakehub.Cut, After: 100_000}, {Fault: fakehub.Expired}, {Fault: fakehub.Status, Status: 503},
+		{Fault: fakehub.Redirect, Location: "http://127.0.0.1:1{path}"}, {Fault: fakehub.RedirectLoop},
+	} {
+		h, _, _, o := realHub(t, tinyFiles())
+		fault.Server = "storage"
+		h.Fault(fault)
+		var log bytes.Buffer
+		ctx := zerolog.New(zerolog.SyncWriter(&log)).WithContext(t.Context())
+		_, err := Resolve(ctx, mainRef, o)
+		if err == nil && fault.After == 0 {
+			t.Fatalf("%s: no error without storage", fault.Fault)
+		}
+		text := log.String()
+		if !strings.Contains(text, "trying again") && fault.Fault != fakehub.RedirectLoop {
+			t.Errorf("%s: %s", fault.Fault, text)
+		}
+		if text += fmt.Sprint(err); strings.Contains(text, "Amz") || strings.Contains(text, "ignature=") || strings.Contains(text, testToken) {
+			t.Errorf("%s: %s", fault.Fault, text)
+		}
 	}
 }
 
 func TestRedirectRefused(t *testing.T) {
-	for name, to := range map[string]string{"loop": "?again", "scheme": "ftp://x/y", "file": "file:///etc/passwd"} {
-		h := newFakeHub(t)
-		h.answer = func(w http.ResponseWriter, r *http.Request, storage bool) bool {
-			http.Redirect(w, r, to, http.StatusFound)
-			return true
-		}
-		if _, err := Resolve(t.Context(), mainRef, h.options(t)); err == nil || !strings.Contains(err.Error(), "redirects") {
+	for name, rule := range map[string]fakehub.Rule{
+		"loop":   {Fault: fakehub.RedirectLoop},
+		"scheme": {Fault: fakehub.Redirect, Location: "ftp://x/y"},
+		"file":   {Fault: fakehub.Redirect, Location: "file:///etc/passwd"},
+	} {
+		h, _, _, o := realHub(t, tinyFiles())
+		h.Fault(rule)
+		if _, err := Resolve(t.Context(), mainRef, o); err == nil || !strings.Contains(err.Error(), "redirects") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
 func TestResolveCancelled(t *testing.T) {
-	h := newFakeHub(t)
+	h, _, commit, o := realHub(t, tinyFiles())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	h.answer = func(w http.ResponseWriter, r *http.Request, storage bool) bool {
-		if !storage {
-			return false
+	h.Fault(fakehub.Rule{Fault: fakehub.Stall, After: 1000, Server: "storage"})
+	o.Progress = func(file string, done, total int64) {
+		if isShard(file) {
+			cancel()
 		}
-		w.Header().Set("Content-Length", fmt.Sprint(len(h.files[filepath.Base(r.URL.Path)])))
-		_, _ = w.Write(h.files[filepath.Base(r.URL.Path)][:1000])
-		w.(http.Flusher).Flush()
-		cancel()
-		select {
-		case <-r.Context().Done():
-		case <-time.After(5 * time.Second):
-		}
-		return true
 	}
-	o := h.options(t)
-	o.Parallel = 1
 	s, err := Resolve(ctx, mainRef, o)
 	if !errors.Is(err, context.Canceled) || s != nil {
 		t.Errorf("got %v", err)
 	}
 	for _, name := range tree(t, o.CacheDir) {
-		if strings.Contains(name, "refs/") || strings.Contains(name, ".llmexport") || strings.Contains(name, "safetensors") && !strings.Contains(name, "index") {
+		if strings.Contains(name, "refs/") || strings.Contains(name, ".llmexport") || isShard(path.Base(name)) {
 			t.Errorf("left %s", name)
 		}
 	}
-	h.answer = nil
+	h.ClearFaults()
+	o.Progress = nil
 	if s, err = Resolve(t.Context(), mainRef, o); err != nil {
 		t.Fatal(err)
 	}
-	checkSnapshot(t, h, s)
+	checkSnapshot(t, s, commit)
 }

@@ -128,7 +128,7 @@ func TestPythonFindsOurs(t *testing.T) {
 	}
 }
 
-// TestWeFindPythons finds what the Python library has fetched, without asking anything.
+// TestWeFindPythons finds what the Python library has fetched, and asks only who may read the repository, which it does not note.
 func TestWeFindPythons(t *testing.T) {
 	files := tinyFiles()
 	for _, env := range []string{"X=", "HF_HUB_DISABLE_SYMLINKS=1"} {
@@ -147,8 +147,8 @@ func TestWeFindPythons(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n := len(h.Stats().Requests); n > 0 {
-			t.Errorf("%s: %d requests", env, n)
+		if list := h.Stats().Requests; len(list) != 1 || list[0].Path != "/api/models/"+testRepo {
+			t.Errorf("%s: %+v", env, list)
 		}
 		o.Offline = true
 		if s, err := Resolve(t.Context(), mainRef, o); err != nil || s.Revision != commit {
