@@ -149,7 +149,7 @@ func (h Hub) state(ctx context.Context, api *hubAPI) (s hubState, err error) {
 
 // noRevision reports whether a repository lacks the revision, and is there.
 func noRevision(err error) bool {
-	se := (*hub.StatusError)(nil)
+	se := (*transfer.StatusError)(nil)
 	return errors.As(err, &se) && se.Code == "RevisionNotFound"
 }
 

@@ -141,7 +141,7 @@ func repeatable(err error) error {
 // refused explains an answer to who wants to write.
 func (a *hubAPI) refused(resp *http.Response) error {
 	err := a.http.Judge(resp)
-	if se := (*hub.StatusError)(nil); errors.As(err, &se) {
+	if se := (*transfer.StatusError)(nil); errors.As(err, &se) {
 		switch {
 		case se.Status == http.StatusConflict && strings.Contains(se.Message, "conflicting operation"):
 			return &transfer.Retryable{Err: err} // the hub makes one repository of an account at a time
@@ -154,7 +154,7 @@ func (a *hubAPI) refused(resp *http.Response) error {
 
 // status is that of an answer which was refused, or 0.
 func status(err error) int {
-	if se := (*hub.StatusError)(nil); errors.As(err, &se) {
+	if se := (*transfer.StatusError)(nil); errors.As(err, &se) {
 		return se.Status
 	}
 	return 0
@@ -180,7 +180,7 @@ func (a *hubAPI) whoami(ctx context.Context) error {
 		return corruptAnswer("the token", err)
 	}
 	if answer.Auth.Token.Role == "read" {
-		return &hub.StatusError{Status: http.StatusForbidden, Hint: "the token may only read; make one that may write to " + a.repo}
+		return &transfer.StatusError{Status: http.StatusForbidden, Who: "the hub", Hint: "the token may only read; make one that may write to " + a.repo}
 	}
 	return nil
 }
@@ -274,7 +274,7 @@ func (a *hubAPI) checkCard(ctx context.Context, card []byte) error {
 		return corruptAnswer("README.md", err)
 	}
 	if len(answer.Errors) > 0 {
-		return fmt.Errorf("%s: the hub does not accept its head: %s", cardFile, printable(answer.Errors[0].Message))
+		return fmt.Errorf("%s: the hub does not accept its head: %s", cardFile, transfer.Said(answer.Errors[0].Message))
 	}
 	return nil
 }

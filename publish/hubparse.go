@@ -10,14 +10,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 const (
-	maxHubAnswer  = 32 << 20 // bytes of one answer of a hub
-	maxHubFiles   = 100_000  // files of a repository
-	maxParts      = 10_000   // of one upload, the limit of S3
-	maxHubMessage = 300      // bytes that are shown of what a server says
+	maxHubAnswer = 32 << 20 // bytes of one answer of a hub
+	maxHubFiles  = 100_000  // files of a repository
+	maxParts     = 10_000   // of one upload, the limit of S3
 )
 
 var (
@@ -166,7 +166,7 @@ func parseBatch(b []byte, sizes map[string]int64, home *url.URL) (map[string]*lf
 			return nil, fmt.Errorf("the hub answers for the large file %.80q, which was not asked for: %w", o.OID, tensor.ErrCorrupt)
 		}
 		if o.Error != nil {
-			return nil, fmt.Errorf("the hub refuses a large file of %d bytes: %d %s", size, o.Error.Code, printable(o.Error.Message))
+			return nil, fmt.Errorf("the hub refuses a large file of %d bytes: %d %s", size, o.Error.Code, transfer.Said(o.Error.Message))
 		}
 		uploads[o.OID] = nil
 		if o.Actions.Upload == nil {

@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"strings"
@@ -90,7 +89,7 @@ func TestParseBatch(t *testing.T) {
 	for name, tc := range map[string]struct{ answer, err string }{
 		"none":               {`{"objects":[]}`, "answers for 0 of 1"},
 		"another":            {`{"objects":[{"oid":"abc"}]}`, "was not asked for"},
-		"refused":            {`{"objects":[{"oid":"` + fuzzOID + `","error":{"code":413,"message":"too\nlarge, see https://x?sig=1"}}]}`, "413 too large, see (address)"},
+		"refused":            {`{"objects":[{"oid":"` + fuzzOID + `","error":{"code":413,"message":"too\nlarge, see https://x?sig=1"}}]}`, "413 too large, see https://x/..."},
 		"http":               {`{"objects":[{"oid":"` + fuzzOID + `","actions":{"upload":{"href":"http://s.example/x"}}}]}`, "no usable address"},
 		"part lacks":         {upload(`{"chunk_size":"4","1":"https://s/1","3":"https://s/3"}`), "part 2 of 3"},
 		"part too many":      {upload(`{"chunk_size":"5","1":"https://s/1","2":"https://s/2","3":"https://s/3"}`), "part 3 of 2"},
@@ -125,14 +124,5 @@ func TestNextPage(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %s, want %s", link, got, want)
 		}
-	}
-}
-
-func TestPrintable(t *testing.T) {
-	if got, want := printable("a\x1b[1m\n b  https://x/?sig=1 c"), "a[1m b (address) c"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got := printable(strings.Repeat("é", 5000)); len(got) > maxHubMessage || !json.Valid([]byte(`"`+got+`"`)) {
-		t.Errorf("%d bytes", len(got))
 	}
 }

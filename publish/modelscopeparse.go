@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -37,7 +37,7 @@ func parseModelScope(status int, b []byte) (json.RawMessage, error) {
 				status = int(a.Code)
 			}
 		}
-		return nil, &hub.StatusError{Status: status, Message: printable(a.Message), Hint: modelScopeHint(status)}
+		return nil, &transfer.StatusError{Status: status, Who: "ModelScope", Message: transfer.Said(a.Message), Hint: modelScopeHint(status)}
 	case err != nil:
 		return nil, corruptAnswer("the repository", err)
 	}

@@ -113,9 +113,17 @@ func ociError(err error) error {
 		return err
 	}
 	if answer := (*errcode.ErrorResponse)(nil); errors.As(err, &answer) {
-		e := &RegistryError{Status: answer.StatusCode, Host: answer.URL.Host}
+		e := &transfer.StatusError{Status: answer.StatusCode, Who: answer.URL.Host}
+		var codes []string
 		for _, x := range answer.Errors {
-			e.Codes = append(e.Codes, printable(x.Code))
+			codes = append(codes, transfer.Said(x.Code))
+		}
+		e.Code = strings.Join(codes, ", ")
+		switch e.Status {
+		case 401:
+			e.Hint = "log in, for example by docker login " + e.Who
+		case 403:
+			e.Hint = "the account has no right to do this"
 		}
 		if transfer.Transient(e.Status) {
 			return &transfer.Retryable{Err: e}
@@ -128,30 +136,6 @@ func ociError(err error) error {
 		return &transfer.Retryable{Err: transfer.Redact(err)}
 	}
 	return transfer.Redact(err)
-}
-
-// RegistryError is an answer of a registry that is no success. It is fs.ErrPermission where access was refused
-// and fs.ErrNotExist where there is nothing.
-type RegistryError struct {
-	Status int
-	Host   string
-	Codes  []string // the registry's own words, such as "DENIED"
-}
-
-func (e *RegistryError) Error() string {
-	s := fmt.Sprintf("%s answers %d %s", e.Host, e.Status, strings.Join(e.Codes, ", "))
-	switch e.Status {
-	case 401:
-		s += ": log in, for example by docker login " + e.Host
-	case 403:
-		s += ": the account has no right to do this"
-	}
-	return strings.ReplaceAll(s, " :", ":")
-}
-
-// Is makes a RegistryError match fs.ErrPermission and fs.ErrNotExist.
-func (e *RegistryError) Is(target error) bool {
-	return (e.Status == 401 || e.Status == 403) && target == fs.ErrPermission || e.Status == 404 && target == fs.ErrNotExist
 }
 
 // ociPlace is the state of a tag and what publishing makes of it.

@@ -463,6 +463,26 @@ func TestOCILies(t *testing.T) {
 
 // TestOCICredentials: a password goes to the registry's token service, the token to the registry, and neither to the
 // storage that it redirects to.
+// TestOCISignedAddress: what the library says of an answer of storage names the address that storage was asked at.
+func TestOCISignedAddress(t *testing.T) {
+	s := newOCIServer(t)
+	storage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "no/type/at all")
+	}))
+	defer storage.Close()
+	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.Contains(r.URL.Path, "/manifests/") {
+			http.Redirect(w, r, storage.URL+"/m?signature=secret", http.StatusTemporaryRedirect)
+			return true
+		}
+		return false
+	})
+	_, err := openOCI(t.Context(), s.ref(":v1"), PullOptions{Transfer: quick})
+	if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), storage.URL) {
+		t.Error(err)
+	}
+}
+
 func TestOCICredentials(t *testing.T) {
 	p := newPackage(t, "one")
 	s := newOCIServer(t)

@@ -121,32 +121,6 @@ func (b *s3Bucket) try(ctx context.Context, what string, do func(ctx context.Con
 	})
 }
 
-// StoreError is an answer of an S3 store that is no success. It is fs.ErrPermission where access was refused and
-// fs.ErrNotExist where there is nothing.
-type StoreError struct {
-	Status  int
-	Code    string // the store's own word, such as "AccessDenied"
-	Message string
-}
-
-func (e *StoreError) Error() string {
-	s := strings.TrimSpace(fmt.Sprintf("the store answers %d %s", e.Status, e.Code))
-	switch {
-	case e.Code == "NoSuchBucket":
-		return s + ": make the bucket first"
-	case e.Status == 401 || e.Status == 403:
-		return s + ": check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and the rights of the account"
-	case e.Message != "":
-		return s + ": " + e.Message
-	}
-	return s
-}
-
-// Is makes a StoreError match fs.ErrPermission and fs.ErrNotExist.
-func (e *StoreError) Is(target error) bool {
-	return (e.Status == 401 || e.Status == 403) && target == fs.ErrPermission || e.Status == 404 && target == fs.ErrNotExist
-}
-
 // s3Error says what a store answered, and whether another try may go well.
 func s3Error(err error) error {
 	again := (*transfer.Retryable)(nil)
@@ -154,7 +128,13 @@ func s3Error(err error) error {
 		return err
 	}
 	if answer := (minio.ErrorResponse{}); errors.As(err, &answer) && answer.StatusCode > 0 {
-		e := &StoreError{Status: answer.StatusCode, Code: printable(answer.Code), Message: printable(answer.Message)}
+		e := &transfer.StatusError{Status: answer.StatusCode, Who: "the store", Code: transfer.Said(answer.Code), Message: transfer.Said(answer.Message)}
+		switch {
+		case e.Code == "NoSuchBucket":
+			e.Hint = "make the bucket first"
+		case e.Status == 401 || e.Status == 403:
+			e.Hint = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and the rights of the account"
+		}
 		if transfer.Transient(e.Status) || e.Code == "SlowDown" || e.Code == "RequestTimeout" {
 			return &transfer.Retryable{Err: e}
 		}
@@ -354,7 +334,7 @@ func (b *s3Bucket) put(ctx context.Context, name string, text []byte, only func(
 		_, err := b.PutObject(ctx, b.bucket, b.prefix+name, transfer.Watch(bytes.NewReader(text), touch), int64(len(text)), "", sum, o)
 		return err
 	})
-	if e := (*StoreError)(nil); only != nil && errors.As(err, &e) && e.Code == "NotImplemented" {
+	if e := (*transfer.StatusError)(nil); only != nil && errors.As(err, &e) && e.Code == "NotImplemented" {
 		return b.put(ctx, name, text, nil) // the store knows no conditions
 	}
 	return err

@@ -113,7 +113,7 @@ func (o *s3Origin) Range(f manifest.File) transfer.Range {
 		}
 		r, info, _, err := o.GetObject(ctx, o.bucket, o.prefix+f.Name, opts)
 		if err = s3Error(err); err != nil {
-			if e := (*StoreError)(nil); errors.As(err, &e) && e.Status == 412 {
+			if e := (*transfer.StatusError)(nil); errors.As(err, &e) && e.Status == 412 {
 				return nil, o.changed(f)
 			}
 			return nil, err

@@ -28,7 +28,7 @@ func ReadAll(resp *http.Response, limit int64) ([]byte, error) {
 
 // StatusOf makes an error of an answer that is no success: [Retryable] where another try may go well.
 func StatusOf(resp *http.Response) error {
-	err := fmt.Errorf("%s answers %s", resp.Request.URL.Host, resp.Status)
+	err := &StatusError{Status: resp.StatusCode, Who: resp.Request.URL.Host}
 	if Transient(resp.StatusCode) {
 		return &Retryable{Err: err, After: RetryAfter(resp.Header, time.Now())}
 	}
@@ -77,14 +77,19 @@ func seconds(s string) (time.Duration, bool) {
 	return time.Duration(n) * time.Second, err == nil
 }
 
-// Redact takes addresses out of an error: those of storage are signed and work for anyone.
+// Redact takes addresses out of an error but for their hosts: those of storage are signed and work for anyone.
 func Redact(err error) error {
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		host := "the server"
 		if p, perr := url.Parse(u.URL); perr == nil && p.Host != "" {
 			host = p.Host
 		}
-		return fmt.Errorf("%s: %w", host, u.Err)
+		err = fmt.Errorf("%s: %w", host, u.Err)
+	}
+	if err != nil {
+		if text := hideAddresses(err.Error()); text != err.Error() {
+			return &redacted{text, err}
+		}
 	}
 	return err
 }

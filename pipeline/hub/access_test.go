@@ -92,17 +92,6 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-func TestSentence(t *testing.T) {
-	for in, want := range map[string]string{
-		"": "", "a  b\n c": "a b c", "\x1b[31mred\x07": "[31mred", "\u202egnp": "gnp", "see https://x/y?sig=secret now": "see ... now", "a\xffb": "ab",
-		strings.Repeat("x", 2000): strings.Repeat("x", 160) + "...",
-	} {
-		if got := sentence(in); got != want {
-			t.Errorf("%q: %q", in, got)
-		}
-	}
-}
-
 func TestParseGated(t *testing.T) {
 	for text, want := range map[string]string{"false": "", "true": "manual", `"auto"`: "auto", `"manual"`: "manual", "null": "unknown", `"é"`: "manual", "7": "error", "{}": "error"} {
 		b := []byte(`{"sha":"` + testCommit + `","private":false,"gated":` + text + `,"siblings":[{"rfilename":"model.safetensors","size":1,"blobId":"` + testCommit + `"}]}`)

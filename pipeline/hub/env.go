@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/llmexport/llmexport/internal/transfer"
 )
 
 // DefaultEndpoint is the public hub.
@@ -106,7 +108,7 @@ func optionsFrom(getenv func(string) string) (Options, error) {
 		o.Stall = time.Duration(n) * time.Second
 	}
 	if s := getenv("HF_HUB_USER_AGENT_ORIGIN"); s != "" {
-		o.UserAgent = "llmexport; origin/" + sentence(s)
+		o.UserAgent = "llmexport; origin/" + transfer.Said(s)
 	}
 	o.CacheDir, err = dir(cmp.Or(getenv("HF_HUB_CACHE"), getenv("HUGGINGFACE_HUB_CACHE"), filepath.Join(hf, "hub")))
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -75,7 +76,7 @@ func parseModelScope(b []byte, revision string) (l *listing, named bool, err err
 		return nil, false, fmt.Errorf("the hub's list: %w: %w", err, tensor.ErrCorrupt)
 	}
 	if !answer.Success {
-		return nil, false, &StatusError{Status: http.StatusNotFound, Message: sentence(answer.Message), Hint: "there is no such repository or revision"}
+		return nil, false, &StatusError{Status: http.StatusNotFound, Who: "ModelScope", Message: transfer.Said(answer.Message), Hint: "there is no such repository or revision"}
 	}
 	files := answer.Data.Files
 	if len(files) >= maxModelScope {

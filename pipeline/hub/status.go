@@ -2,53 +2,16 @@ package hub
 
 import (
 	"fmt"
-	"io/fs"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/llmexport/llmexport/internal/transfer"
 )
 
 // StatusError is an answer of the hub that is no success. It is fs.ErrPermission where access was
 // refused and fs.ErrNotExist where there is nothing.
-type StatusError struct {
-	// Status is the HTTP status.
-	Status int
-	// Code is the hub's own word, such as "GatedRepo", "RepoNotFound" or "EntryNotFound"; may be empty.
-	Code string
-	// Message is the hub's own sentence, shortened and without control characters; may be empty.
-	Message string
-	// Hint says what the user can do; may be empty.
-	Hint string
-}
-
-func (e *StatusError) Error() string {
-	s := "the hub answers " + strconv.Itoa(e.Status)
-	if e.Code != "" {
-		s += " " + e.Code
-	}
-	if e.Message != "" {
-		s += fmt.Sprintf(" (%s)", e.Message)
-	}
-	if e.Hint != "" {
-		s += ": " + e.Hint
-	}
-	return s
-}
-
-// Is makes a StatusError match fs.ErrPermission and fs.ErrNotExist.
-func (e *StatusError) Is(target error) bool {
-	switch e.Status {
-	case 401, 403, 451:
-		return target == fs.ErrPermission
-	case 404, 410:
-		return target == fs.ErrNotExist
-	}
-	return false
-}
+type StatusError = transfer.StatusError
 
 // statusError explains an answer; one that may be better next time is retryable.
 func (h *host) statusError(resp *http.Response) error {
@@ -59,7 +22,7 @@ func (h *host) statusError(resp *http.Response) error {
 		}
 		return s
 	}
-	e := &StatusError{Status: resp.StatusCode, Code: word(said("X-Error-Code")), Message: sentence(said("X-Error-Message"))}
+	e := &StatusError{Status: resp.StatusCode, Who: "the hub", Code: word(said("X-Error-Code")), Message: transfer.Said(said("X-Error-Message"))}
 	if resp.Request != nil && !h.At(resp.Request.URL) && (e.Status == 401 || e.Status == 403) {
 		// A signed address ran out; asking the hub again gives a new one.
 		return &transfer.Retryable{Err: fmt.Errorf("%s answers %d", resp.Request.URL.Host, e.Status)}
@@ -123,25 +86,4 @@ func word(s string) string {
 		}
 		return r
 	}, s[:min(len(s), 40)])
-}
-
-// sentence keeps a header's text short, printable and on one line. Addresses are left out: they may be signed.
-func sentence(s string) string {
-	var words []string
-	for _, w := range strings.Fields(strings.ToValidUTF8(s[:min(len(s), 1000)], "")) {
-		if strings.Contains(w, "://") {
-			w = "..."
-		}
-		words = append(words, strings.Map(func(r rune) rune {
-			if !unicode.IsPrint(r) {
-				return -1
-			}
-			return r
-		}, w))
-	}
-	s = strings.Join(words, " ")
-	if r := []rune(s); len(r) > 160 {
-		s = string(r[:160]) + "..."
-	}
-	return s
 }

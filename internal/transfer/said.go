@@ -1,0 +1,58 @@
+package transfer
+
+import (
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+// maxSaid is how much of what a server says is shown, in bytes.
+const maxSaid = 300
+
+// address finds addresses in a text.
+var address = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>]*`)
+
+// Said is what a server says, for a message: short, on one line, without what cannot be printed, and of addresses the host
+// only, since those of storage are signed and work for anyone.
+func Said(s string) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s[:min(len(s), 16*maxSaid)], ""))
+	s = hideAddresses(strings.Join(strings.Fields(s), " "))
+	if len(s) <= maxSaid {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxSaid], "") + "..."
+}
+
+// hideAddresses leaves of each address the scheme, the host and the port.
+func hideAddresses(s string) string {
+	return address.ReplaceAllStringFunc(s, func(a string) string {
+		end := strings.TrimRight(a, ":,;.)") // the sentence's own
+		scheme, rest, _ := strings.Cut(end, "://")
+		host := rest
+		if i := strings.IndexAny(rest, `/?#\`); i >= 0 {
+			host = rest[:i]
+		}
+		dots := ""
+		if len(host) < len(rest) {
+			dots = "/..."
+		}
+		return scheme + "://" + host[strings.LastIndexByte(host, '@')+1:] + dots + a[len(end):]
+	})
+}
+
+// redacted is an error whose text has no address.
+type redacted struct {
+	text string
+	err  error
+}
+
+func (r *redacted) Error() string { return r.text }
+func (r *redacted) Unwrap() error { return r.err }
