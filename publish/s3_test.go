@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/minio/minio-go/v7"
 
+	"github.com/llmexport/llmexport/internal/fakes3"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -60,11 +61,11 @@ func bigPackage(t testing.TB, size int) Package {
 func TestS3(t *testing.T) {
 	s := newFakeS3(t)
 	testS3(t, func(prefix string) S3 { return s.store(prefix) })
-	if len(s.uploads) > 0 {
-		t.Errorf("%d uploads were left behind", len(s.uploads))
+	if n, _ := s.Pending(); n > 0 {
+		t.Errorf("%d uploads were left behind", n)
 	}
-	if i := slices.IndexFunc(s.keys(), func(k string) bool { return strings.HasSuffix(k, s3Marker) }); i >= 0 && !strings.HasPrefix(s.keys()[i], "taken/") {
-		t.Errorf("%s was left behind", s.keys()[i])
+	if i := slices.IndexFunc(s.Keys(), func(k string) bool { return strings.HasSuffix(k, s3Marker) }); i >= 0 && !strings.HasPrefix(s.Keys()[i], "taken/") {
+		t.Errorf("%s was left behind", s.Keys()[i])
 	}
 	t.Run("objects", func(t *testing.T) {
 		s := newFakeS3(t)
@@ -72,10 +73,11 @@ func TestS3(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := ""
-		for _, k := range s.keys() {
+		objects := s.Objects()
+		for _, k := range slices.Sorted(maps.Keys(objects)) {
 			got += fmt.Sprintf("%s\n", k)
-			for _, h := range slices.Sorted(maps.Keys(s.objects[k].meta)) {
-				got += fmt.Sprintf("  %s: %s\n", h, s.objects[k].meta.Get(h))
+			for _, h := range slices.Sorted(maps.Keys(objects[k].Meta)) {
+				got += fmt.Sprintf("  %s: %s\n", h, objects[k].Meta.Get(h))
 			}
 		}
 		path := filepath.Join("testdata", "s3", "objects.txt")
@@ -92,7 +94,7 @@ func TestS3(t *testing.T) {
 	})
 	t.Run("without conditions", func(t *testing.T) {
 		s := newFakeS3(t)
-		s.plain = true
+		s.Plain = true
 		p := newPackage(t, "one")
 		if _, err := To(t.Context(), s.store("a"), p); err != nil {
 			t.Error(err)
@@ -107,13 +109,11 @@ func TestS3(t *testing.T) {
 			t.Fatal(err)
 		}
 		var once sync.Once
-		s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		s.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, manifest.FileName) {
 				once.Do(func() { // somebody who does not look at the marker
 					text, _ := two.Manifest.Marshal()
-					s.mu.Lock()
-					defer s.mu.Unlock()
-					s.objects["a/"+manifest.FileName] = stored(text, nil)
+					s.Put("a/"+manifest.FileName, fakes3.NewObject(text, nil))
 				})
 			}
 			return false
@@ -281,7 +281,7 @@ func TestS3Trouble(t *testing.T) {
 	answer := func(status int, code string) func(w http.ResponseWriter, r *http.Request) {
 		return func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
-			fail(w, status, code)
+			fakes3.Fail(w, status, code)
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -303,7 +303,7 @@ func TestS3Trouble(t *testing.T) {
 			s := newFakeS3(t)
 			var mu sync.Mutex
 			done := false
-			s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+			s.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 				mu.Lock()
 				defer mu.Unlock()
 				if done || !tc.match(r) {
@@ -316,7 +316,7 @@ func TestS3Trouble(t *testing.T) {
 			if _, err := To(t.Context(), s.store("a"), p); err != nil {
 				t.Fatal(err)
 			}
-			s.setFault(nil)
+			s.SetFault(nil)
 			wantAt(t, s.store("a").ref(t), p)
 		})
 	}
@@ -327,9 +327,9 @@ func TestS3Resume(t *testing.T) {
 	s := newFakeS3(t)
 	p := bigPackage(t, 3*fakePart)
 	ctx, cancel := context.WithCancel(t.Context())
-	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+	s.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.Contains(r.URL.RawQuery, "partNumber=3") {
-			for s.parts() < 2 && r.Context().Err() == nil {
+			for _, n := s.Pending(); n < 2 && r.Context().Err() == nil; _, n = s.Pending() {
 				time.Sleep(time.Millisecond)
 			}
 			cancel()
@@ -340,16 +340,16 @@ func TestS3Resume(t *testing.T) {
 	if _, err := To(ctx, s.store("a"), p); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
-	if got := s.keys(); !slices.Equal(got, []string{"a/" + s3Marker}) {
+	if got := s.Keys(); !slices.Equal(got, []string{"a/" + s3Marker}) {
 		t.Errorf("visible: %q", got)
 	}
-	s.setFault(nil)
+	s.SetFault(nil)
 	r, err := To(t.Context(), s.store("a"), p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := r.Bytes - 2*fakePart; r.Uploaded != want || len(s.uploads) != 0 {
-		t.Errorf("%d bytes were sent behind two parts, want %d; %d uploads are left", r.Uploaded, want, len(s.uploads))
+	if n, _ := s.Pending(); r.Uploaded != r.Bytes-2*fakePart || n != 0 {
+		t.Errorf("%d bytes were sent behind two parts, want %d; %d uploads are left", r.Uploaded, r.Bytes-2*fakePart, n)
 	}
 	wantAt(t, r.Ref, p)
 }
@@ -368,8 +368,8 @@ func TestS3Refuses(t *testing.T) {
 		}
 	})
 	t.Run("down", func(t *testing.T) {
-		s.setFault(func(w http.ResponseWriter, r *http.Request) bool { fail(w, 500, "InternalError"); return true })
-		defer s.setFault(nil)
+		s.SetFault(func(w http.ResponseWriter, r *http.Request) bool { fakes3.Fail(w, 500, "InternalError"); return true })
+		defer s.SetFault(nil)
 		if _, err := To(t.Context(), s.store("b"), p); err == nil || !strings.Contains(err.Error(), "5 tries failed") {
 			t.Errorf("got %v", err)
 		}
@@ -385,17 +385,13 @@ func TestS3Refuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		rc.Close()
-		s.mu.Lock()
-		s.objects["a/"+f.Name] = stored(make([]byte, f.Size), nil)
-		s.mu.Unlock()
+		s.Put("a/"+f.Name, fakes3.NewObject(make([]byte, f.Size), nil))
 		for range 2 { // known, and not known
 			if _, err := o.Range(f)(t.Context(), 0, f.Size); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "being replaced") {
 				t.Errorf("got %v", err)
 			}
 			f = p.Manifest.Files[0]
-			s.mu.Lock()
-			s.objects["a/"+f.Name] = stored(make([]byte, f.Size+1), nil)
-			s.mu.Unlock()
+			s.Put("a/"+f.Name, fakes3.NewObject(make([]byte, f.Size+1), nil))
 		}
 	})
 	for _, ref := range []string{"s3://bucket/a?acl=x", "s3://bucket/a?endpoint=ftp://x", "s3://bucket/a?endpoint=%zz", "s3:///a"} {
@@ -458,9 +454,7 @@ func TestS3Killed(t *testing.T) {
 	killS3(t, s.store("killed"), 8)
 	// Of the large file each part was sent once, but for those that a kill cut.
 	sent := map[string]int{}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.requests {
+	for _, r := range s.Requests() {
 		if strings.HasPrefix(r, "PUT ") && strings.Contains(r, "partNumber=") {
 			sent[r]++
 		}

@@ -1,0 +1,254 @@
+// Package fakes3 is as much of an S3 store as tests of this repository need, in memory, with faults on demand. It checks
+// who asks and the digests that requests declare; it does not check signatures. The tagged tests run against a real store.
+package fakes3
+
+import (
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// AccessKey is the one account that the store knows, SecretKey its secret.
+	AccessKey, SecretKey = "me", "secret-key"
+	// Bucket is the one bucket that there is.
+	Bucket = "bucket"
+)
+
+// Store is a store. Its methods may be called at any time by any goroutine.
+type Store struct {
+	// Plain makes the store one without conditional writes; set it before the first request.
+	Plain bool
+
+	mu       sync.Mutex
+	objects  map[string]Object   // by key
+	uploads  map[string]*pending // by id
+	next     int
+	requests []string
+	fault    func(w http.ResponseWriter, r *http.Request) bool
+}
+
+// Object is what the store has under a key.
+type Object struct {
+	Body []byte
+	Meta http.Header // Content-Type and X-Amz-Meta-
+	ETag string      // without quotes
+}
+
+// pending is an upload in parts that is not complete.
+type pending struct {
+	key   string
+	meta  http.Header
+	parts map[int]Object
+}
+
+// New makes an empty store.
+func New() *Store { return &Store{objects: map[string]Object{}, uploads: map[string]*pending{}} }
+
+// SetFault lets f answer in place of the store, where it is true, and forgets the requests so far; nil ends that.
+func (s *Store) SetFault(f func(w http.ResponseWriter, r *http.Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault, s.requests = f, nil
+}
+
+// Objects gives what a reader sees, by key.
+func (s *Store) Objects() map[string]Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.objects)
+}
+
+// Keys lists what a reader sees, sorted.
+func (s *Store) Keys() []string { return slices.Sorted(maps.Keys(s.Objects())) }
+
+// Put stores an object, as somebody else may.
+func (s *Store) Put(key string, o Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.objects[key] = o
+}
+
+// Requests lists the requests since the last SetFault, each as its method and address.
+func (s *Store) Requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
+// Pending counts the uploads in parts that are not complete, and the parts that they have.
+func (s *Store) Pending() (uploads, parts int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.uploads {
+		parts += len(u.parts)
+	}
+	return len(s.uploads), parts
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	fault := s.fault
+	s.requests = append(s.requests, r.Method+" "+r.URL.String())
+	s.mu.Unlock()
+	if fault != nil && fault(w, r) {
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !strings.Contains(r.Header.Get("Authorization"), "Credential="+AccessKey+"/") {
+		Fail(w, 403, "AccessDenied")
+		return
+	}
+	if sum := r.Header.Get("X-Amz-Content-Sha256"); len(sum) == 64 {
+		if got := sha256.Sum256(body); hex.EncodeToString(got[:]) != sum {
+			Fail(w, 400, "XAmzContentSHA256Mismatch")
+			return
+		}
+	}
+	bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	if bucket != Bucket {
+		Fail(w, 404, "NoSuchBucket")
+		return
+	}
+	q := r.URL.Query()
+	switch {
+	case key == "" && q.Has("location"):
+		fmt.Fprint(w, `<LocationConstraint xmlns="http://s3.amazonaws.com/doc/2006-03-01/"></LocationConstraint>`)
+	case key == "":
+		s.list(w, q.Get("prefix"))
+	case q.Has("uploadId") || q.Has("uploads"):
+		s.multipart(w, r, key, body)
+	case r.Method == http.MethodPut:
+		was, there := s.objects[key]
+		match, none := r.Header.Get("If-Match"), r.Header.Get("If-None-Match")
+		if s.Plain && (match != "" || none != "") {
+			Fail(w, 501, "NotImplemented")
+			return
+		}
+		if none == "*" && there || match != "" && strings.Trim(match, `"`) != was.ETag {
+			Fail(w, 412, "PreconditionFailed")
+			return
+		}
+		s.objects[key] = NewObject(body, r.Header)
+		w.Header().Set("ETag", `"`+s.objects[key].ETag+`"`)
+	case r.Method == http.MethodDelete:
+		delete(s.objects, key)
+		w.WriteHeader(204)
+	default:
+		o, ok := s.objects[key]
+		if !ok {
+			Fail(w, 404, "NoSuchKey")
+			return
+		}
+		maps.Copy(w.Header(), o.Meta)
+		w.Header().Set("ETag", `"`+o.ETag+`"`)
+		w.Header().Set("Last-Modified", time.Unix(1e9, 0).UTC().Format(http.TimeFormat))
+		http.ServeContent(w, r, "", time.Unix(1e9, 0), strings.NewReader(string(o.Body)))
+	}
+}
+
+// NewObject is an object with those of the headers that a store keeps.
+func NewObject(body []byte, h http.Header) Object {
+	sum := md5.Sum(body)
+	o := Object{Body: body, ETag: hex.EncodeToString(sum[:]), Meta: http.Header{}}
+	for k, v := range h {
+		if strings.HasPrefix(k, "X-Amz-Meta-") || k == "Content-Type" {
+			o.Meta[k] = v
+		}
+	}
+	return o
+}
+
+// Fail answers with an error of a store.
+func Fail(w http.ResponseWriter, status int, code string) {
+	w.Header().Set("Content-Type", "application/xml")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, "<Error><Code>%s</Code><Message>no</Message></Error>", code)
+}
+
+func (s *Store) list(w http.ResponseWriter, prefix string) {
+	fmt.Fprint(w, `<ListBucketResult><IsTruncated>false</IsTruncated>`)
+	for _, k := range slices.Sorted(maps.Keys(s.objects)) {
+		if strings.HasPrefix(k, prefix) {
+			fmt.Fprintf(w, "<Contents><Key>%s</Key><Size>%d</Size><ETag>&quot;%s&quot;</ETag><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>", k, len(s.objects[k].Body), s.objects[k].ETag)
+		}
+	}
+	fmt.Fprint(w, `</ListBucketResult>`)
+}
+
+func (s *Store) multipart(w http.ResponseWriter, r *http.Request, key string, body []byte) {
+	id := r.URL.Query().Get("uploadId")
+	u := s.uploads[id]
+	if id == "" {
+		s.next++
+		id = "upload-" + strconv.Itoa(s.next)
+		s.uploads[id] = &pending{key, NewObject(nil, r.Header).Meta, map[int]Object{}}
+		fmt.Fprintf(w, "<InitiateMultipartUploadResult><UploadId>%s</UploadId></InitiateMultipartUploadResult>", id)
+		return
+	}
+	if u == nil || u.key != key {
+		Fail(w, 404, "NoSuchUpload")
+		return
+	}
+	switch r.Method {
+	case http.MethodPut:
+		n, err := strconv.Atoi(r.URL.Query().Get("partNumber"))
+		if err != nil {
+			Fail(w, 400, "InvalidArgument")
+			return
+		}
+		u.parts[n] = NewObject(body, nil)
+		w.Header().Set("ETag", `"`+u.parts[n].ETag+`"`)
+	case http.MethodGet:
+		fmt.Fprint(w, `<ListPartsResult><IsTruncated>false</IsTruncated>`)
+		for _, n := range slices.Sorted(maps.Keys(u.parts)) {
+			fmt.Fprintf(w, "<Part><PartNumber>%d</PartNumber><Size>%d</Size><ETag>&quot;%s&quot;</ETag></Part>", n, len(u.parts[n].Body), u.parts[n].ETag)
+		}
+		fmt.Fprint(w, `</ListPartsResult>`)
+	case http.MethodDelete:
+		delete(s.uploads, id)
+		w.WriteHeader(204)
+	case http.MethodPost:
+		var want struct {
+			Parts []struct {
+				PartNumber int
+				ETag       string
+			} `xml:"Part"`
+		}
+		if xml.Unmarshal(body, &want) != nil || len(want.Parts) == 0 {
+			Fail(w, 400, "MalformedXML")
+			return
+		}
+		var all []byte
+		for _, p := range want.Parts {
+			have, ok := u.parts[p.PartNumber]
+			if !ok || have.ETag != strings.Trim(p.ETag, `"`) {
+				Fail(w, 400, "InvalidPart")
+				return
+			}
+			all = append(all, have.Body...)
+		}
+		o := NewObject(all, nil)
+		o.Meta = u.meta
+		o.ETag += "-" + strconv.Itoa(len(want.Parts))
+		s.objects[key] = o
+		delete(s.uploads, id)
+		fmt.Fprintf(w, "<CompleteMultipartUploadResult><ETag>%s</ETag></CompleteMultipartUploadResult>", o.ETag)
+	}
+}
