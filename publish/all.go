@@ -72,7 +72,7 @@ func All(ctx context.Context, places []Place, p Package) (receipts []Receipt, er
 		if staged[i], err = place.Stage(ctx, p); err != nil {
 			staged[i] = nil // an interface may hold a nil pointer
 			if len(places) > 1 {
-				err = fmt.Errorf("%s: %w; no place was changed", place, err)
+				err = fmt.Errorf("%w; no place was changed", err)
 			}
 			return nil, err
 		}
@@ -140,7 +140,7 @@ func undo(ctx context.Context, places []Place, staged []Staged, shown []*Receipt
 	for i, p := range places {
 		state[i] = fmt.Sprintf("%s: %s", p, state[i])
 	}
-	return fmt.Errorf("%s: %w (%s)", places[failed], err, strings.Join(state, "; "))
+	return fmt.Errorf("%w (%s)", err, strings.Join(state, "; "))
 }
 
 func collect(shown []*Receipt) []Receipt {
@@ -169,7 +169,7 @@ func Changes(ctx context.Context, places []Place, p Package) ([]PlaceDiff, error
 	for _, place := range places {
 		d, err := place.Diff(ctx, p)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", place, err)
+			return nil, err
 		}
 		list = append(list, PlaceDiff{place.String(), place.Public(), d})
 	}

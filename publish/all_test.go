@@ -34,11 +34,11 @@ func TestAll(t *testing.T) {
 		refs    []string // of the receipts
 	}{
 		"good":        {log: "stage a, stage b, stage c, commit a, commit b, commit c", refs: []string{"a", "b", "c"}},
-		"stage fails": {b: fakeStore{stage: fail}, log: "stage a, stage b", want: []string{"b: no more room; no place was changed"}},
+		"stage fails": {b: fakeStore{stage: fail}, log: "stage a, stage b", want: []string{"no more room; no place was changed"}},
 		"commit fails": {c: fakeStore{commit: fail}, log: "stage a, stage b, stage c, commit a, commit b, commit c, revert b, revert a",
-			want: []string{"c: no more room (a: taken back, as before; b: taken back, as before; c: failed)"}},
+			want: []string{"no more room (a: taken back, as before; b: taken back, as before; c: failed)"}},
 		"first commit fails": {a: fakeStore{commit: fail}, log: "stage a, stage b, stage c, commit a",
-			want: []string{"a: no more room (a: failed; b: as before; c: as before)"}},
+			want: []string{"no more room (a: failed; b: as before; c: as before)"}},
 		"revert fails": {a: fakeStore{revert: fail}, c: fakeStore{commit: fail}, log: "stage a, stage b, stage c, commit a, commit b, commit c, revert b, revert a",
 			want: []string{"a: shows the package, it could not be taken back: no more room; b: taken back"}, refs: []string{"a"}},
 		"was there": {a: fakeStore{had: true}, c: fakeStore{commit: fail}, log: "stage a, stage b, stage c, commit a, commit b, commit c, revert b",

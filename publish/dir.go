@@ -42,7 +42,7 @@ func (d Dir) Public() bool { return false }
 func (d Dir) Diff(ctx context.Context, p Package) (Diff, error) {
 	diff, err := d.diff(ctx, p)
 	if err != nil {
-		return Diff{}, fmt.Errorf("%s: %w", d.Path, err)
+		return Diff{}, fmt.Errorf("%s: %w", d, err)
 	}
 	return diff, nil
 }
@@ -116,7 +116,7 @@ func (d Dir) target() (string, error) {
 func (d Dir) Stage(ctx context.Context, p Package) (Staged, error) {
 	s, err := d.stage(ctx, p)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", d.Path, err)
+		return nil, fmt.Errorf("%s: %w", d, err)
 	}
 	return s, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -19,6 +20,9 @@ type dirOrigin string
 // openDir implements the scheme dir.
 func openDir(_ context.Context, rest string, _ PullOptions) (Origin, error) {
 	info, err := os.Stat(rest)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no such directory; other places begin with hf://, ms://, oci:// or s3://: %w", fs.ErrNotExist)
+	}
 	if err != nil {
 		return nil, err
 	}

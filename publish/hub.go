@@ -237,7 +237,7 @@ func (h Hub) status(s hubState, c hubChanges) Status {
 func (h Hub) Diff(ctx context.Context, p Package) (d Diff, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("%s: %w", h.Repo, err)
+			err = fmt.Errorf("%s: %w", h, err)
 		}
 	}()
 	api, err := h.connect()
@@ -295,7 +295,7 @@ func (h Hub) tagFree(s hubState, c hubChanges) error {
 func (h Hub) Stage(ctx context.Context, p Package) (Staged, error) {
 	s, err := h.stage(ctx, p)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", h.Repo, err)
+		return nil, fmt.Errorf("%s: %w", h, err)
 	}
 	return s, nil
 }

@@ -170,7 +170,7 @@ func (s *stagedHub) attributes(ctx context.Context, large []string) error {
 func (s *stagedHub) Commit(ctx context.Context) (Receipt, error) {
 	if !s.committed {
 		if err := s.commit(ctx); err != nil {
-			return Receipt{}, fmt.Errorf("%s: %w", s.h.Repo, err)
+			return Receipt{}, fmt.Errorf("%s: %w", s.h, err)
 		}
 		s.committed = true
 	}
@@ -308,7 +308,7 @@ func (s *stagedHub) shows(files map[string]hubFile) bool {
 // Revert implements Staged: a further commit that restores what was there. The history keeps both.
 func (s *stagedHub) Revert(ctx context.Context) error {
 	if err := s.revert(ctx); err != nil {
-		return fmt.Errorf("%s: %w", s.h.Repo, err)
+		return fmt.Errorf("%s: %w", s.h, err)
 	}
 	return nil
 }

@@ -143,7 +143,7 @@ func (m ModelScope) tagFree(s modelScopeState, c hubChanges) error {
 func (m ModelScope) Diff(ctx context.Context, p Package) (d Diff, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("%s: %w", m.Repo, err)
+			err = fmt.Errorf("%s: %w", m, err)
 		}
 	}()
 	api, err := m.connect()
@@ -175,7 +175,7 @@ func (m ModelScope) Diff(ctx context.Context, p Package) (d Diff, err error) {
 func (m ModelScope) Stage(ctx context.Context, p Package) (Staged, error) {
 	s, err := m.stage(ctx, p)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", m.Repo, err)
+		return nil, fmt.Errorf("%s: %w", m, err)
 	}
 	return s, nil
 }

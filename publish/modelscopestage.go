@@ -106,7 +106,7 @@ func (s *stagedModelScope) upload(ctx context.Context) error {
 func (s *stagedModelScope) Commit(ctx context.Context) (Receipt, error) {
 	if !s.committed {
 		if err := s.commit(ctx); err != nil {
-			return Receipt{}, fmt.Errorf("%s: %w", s.m.Repo, err)
+			return Receipt{}, fmt.Errorf("%s: %w", s.m, err)
 		}
 		s.committed = true
 	}
@@ -208,7 +208,7 @@ func sameFiles(files, want map[string]hubFile) bool {
 // offers no way to take one away.
 func (s *stagedModelScope) Revert(ctx context.Context) error {
 	if err := s.revert(ctx); err != nil {
-		return fmt.Errorf("%s: %w", s.m.Repo, err)
+		return fmt.Errorf("%s: %w", s.m, err)
 	}
 	return nil
 }

@@ -258,7 +258,7 @@ func (r *ociRepo) resolve(ctx context.Context, reference string) (*ocispec.Descr
 func (o OCI) Diff(ctx context.Context, p Package) (Diff, error) {
 	s, err := o.look(ctx, p)
 	if err != nil {
-		return Diff{}, fmt.Errorf("%s: %w", o.Ref, err)
+		return Diff{}, fmt.Errorf("%s: %w", o, err)
 	}
 	defer s.freight.Close()
 	d := s.diff
@@ -276,7 +276,7 @@ func (o OCI) Diff(ctx context.Context, p Package) (Diff, error) {
 func (o OCI) Stage(ctx context.Context, p Package) (Staged, error) {
 	s, err := o.stage(ctx, p)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.Ref, err)
+		return nil, fmt.Errorf("%s: %w", o, err)
 	}
 	return s, nil
 }
@@ -320,7 +320,7 @@ func (s *stagedOCI) Commit(ctx context.Context) (Receipt, error) {
 		return s.receipt, nil
 	}
 	if err := s.commit(ctx); err != nil {
-		return Receipt{}, fmt.Errorf("%s: %w", s.o.Ref, err)
+		return Receipt{}, fmt.Errorf("%s: %w", s.o, err)
 	}
 	s.committed = true
 	return s.receipt, nil

@@ -36,7 +36,7 @@ type ociOrigin struct {
 func openOCI(ctx context.Context, ref string, o PullOptions) (Origin, error) {
 	origin, err := newOCIOrigin(ctx, ref, o.Transfer)
 	if err != nil {
-		return nil, fmt.Errorf("oci://%.300s: %w", ref, err)
+		return nil, err // an interface may hold a nil pointer
 	}
 	return origin, nil
 }

@@ -21,11 +21,11 @@ type origin struct {
 
 // origins lists every kind, sorted by scheme. A reference without a scheme is a directory.
 var origins = []origin{
-	{"dir", "dir:PATH or a plain path", openDir},
+	{"dir", "a directory (PATH or dir:PATH)", openDir},
 	{"hf", "hf://ORG/NAME[@REVISION]", openHub},
 	{"ms", "ms://ORG/NAME[@REVISION]", openModelScope},
-	{"oci", "oci://registry/repository:tag or @digest", openOCI},
-	{"s3", "s3://bucket/prefix", openS3},
+	{"oci", "oci://REGISTRY/REPOSITORY:TAG or @DIGEST", openOCI},
+	{"s3", "s3://BUCKET/PREFIX", openS3},
 }
 
 // Origins says how references of every kind are spelled.

@@ -128,12 +128,10 @@ func s3Error(err error) error {
 		return err
 	}
 	if answer := (minio.ErrorResponse{}); errors.As(err, &answer) && answer.StatusCode > 0 {
-		e := &transfer.StatusError{Status: answer.StatusCode, Who: "the store", Code: transfer.Said(answer.Code), Message: transfer.Said(answer.Message)}
-		switch {
-		case e.Code == "NoSuchBucket":
-			e.Hint = "make the bucket first"
-		case e.Status == 401 || e.Status == 403:
-			e.Hint = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and the rights of the account"
+		e := &StoreError{Status: answer.StatusCode, Code: printable(answer.Code), Message: printable(answer.Message)}
+		// For an answer without a body that says more, the library repeats the status line.
+		if text := http.StatusText(e.Status); strings.HasSuffix(e.Code, text) && e.Message == e.Code {
+			e.Code, e.Message = text, ""
 		}
 		if transfer.Transient(e.Status) || e.Code == "SlowDown" || e.Code == "RequestTimeout" {
 			return &transfer.Retryable{Err: e}
@@ -361,7 +359,7 @@ func s3Type(name string) string {
 func (s S3) Diff(ctx context.Context, p Package) (Diff, error) {
 	x, err := s.look(ctx, p)
 	if err != nil {
-		return Diff{}, fmt.Errorf("%s: %w", s.Ref, err)
+		return Diff{}, fmt.Errorf("%s: %w", s, err)
 	}
 	return x.diff, x.freight.Close()
 }

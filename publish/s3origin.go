@@ -66,7 +66,7 @@ func openS3(ctx context.Context, rest string, o PullOptions) (Origin, error) {
 		err = fmt.Errorf("holds no package: %w", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.Ref, err)
+		return nil, err
 	}
 	return &s3Origin{s3Bucket: b, text: text, etags: map[string]string{}}, nil
 }

@@ -36,7 +36,7 @@ const (
 func (s S3) Stage(ctx context.Context, p Package) (Staged, error) {
 	staged, err := s.stage(ctx, p)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.Ref, err)
+		return nil, fmt.Errorf("%s: %w", s, err)
 	}
 	return staged, nil
 }
@@ -258,7 +258,7 @@ func (x *stagedS3) Commit(ctx context.Context) (Receipt, error) {
 		return x.receipt, nil
 	}
 	if err := x.commit(ctx); err != nil {
-		return Receipt{}, fmt.Errorf("%s: %w", x.s.Ref, err)
+		return Receipt{}, fmt.Errorf("%s: %w", x.s, err)
 	}
 	x.committed = true
 	x.receipt.Uploaded = x.sent.Load()
@@ -373,7 +373,7 @@ func (x *stagedS3) Revert(ctx context.Context) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("%s: some of the package stays: %w", x.s.Ref, err)
+		return fmt.Errorf("%s: some of the package stays: %w", x.s, err)
 	}
 	x.committed = false
 	return nil

@@ -12,7 +12,7 @@ import (
 
 // Store is one kind of place that packages are published to.
 type Store interface {
-	// String names the place for messages, for example "dir dist/qwen3-0.6b-int4".
+	// String names the place for messages, for example "dir dist/qwen3-0.6b-int4". Errors of a store begin with it.
 	String() string
 	// Public reports whether people who were not given a right may read what is published there.
 	Public() bool

@@ -74,7 +74,7 @@ func (s *stagedDir) Commit(ctx context.Context) (Receipt, error) {
 		err = s.show()
 	}
 	if err != nil {
-		return Receipt{}, fmt.Errorf("%s: %w", s.d.Path, err)
+		return Receipt{}, fmt.Errorf("%s: %w", s.d, err)
 	}
 	return s.receipt, nil
 }

@@ -69,7 +69,7 @@ func TestScript(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exit": cmdExit, "json": cmdJSON, "replace": cmdReplace, "once": cmdOnce, "interrupt": cmdInterrupt, "pack": cmdPack, "hollow": cmdHollow, "narrow": cmdNarrow,
-			"hub": cmdHub, "crash": cmdCrash, "hold": cmdHold,
+			"hub": cmdHub, "crash": cmdCrash, "hold": cmdHold, "stores": cmdStores,
 		},
 	})
 }

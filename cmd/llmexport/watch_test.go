@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -25,6 +26,7 @@ type hubKey struct{}
 //	hub back REPO COMMIT             main is that commit again
 //	hub gate REPO                    access has to be asked for, and the program's token has it not
 //	hub asked REPO STATUS COUNT      so many questions for the head of main had that answer
+//	hub fault RULE...                requests go wrong from then on, by rules in JSON; without any all goes well again
 func cmdHub(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: hub start|commit|back|gate|asked ...")
@@ -36,10 +38,20 @@ func cmdHub(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Defer(s.Close)
 		ts.Value(hubKey{}).(*hubValue).Hub = h
 		ts.Setenv("HF_ENDPOINT", s.URL)
+		ts.Setenv("MODELSCOPE_ENDPOINT", s.URL)
 		ts.Setenv("HF_HUB_OFFLINE", "")
 		return
 	}
 	h := ts.Value(hubKey{}).(*hubValue).Hub
+	if args[0] == "fault" {
+		h.ClearFaults()
+		for _, text := range args[1:] {
+			var rule fakehub.Rule
+			ts.Check(json.Unmarshal([]byte(text), &rule))
+			ts.Check(h.TryFault(rule))
+		}
+		return
+	}
 	switch r := h.Repo(args[1]); args[0] + strconv.Itoa(len(args)) {
 	case "commit4":
 		commit, err := r.CommitDir("main", ts.MkAbs(args[2]), nil)
@@ -64,8 +76,11 @@ func cmdHub(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// hubValue is the hub of a script, if it has one.
-type hubValue struct{ *fakehub.Hub }
+// hubValue is the hub of a script, if it has one, and its stores.
+type hubValue struct {
+	*fakehub.Hub
+	stores *stores
+}
 
 // cmdCrash is "crash TEXT FILE command args...": kills the command once it has written TEXT, and leaves what it wrote before
 // in FILE.
