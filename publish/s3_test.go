@@ -322,6 +322,60 @@ func TestS3Trouble(t *testing.T) {
 	}
 }
 
+// TestS3LostAnswer: what an answer that was lost would have said is found out, for what cannot be done twice.
+func TestS3LostAnswer(t *testing.T) {
+	p := bigPackage(t, 2*fakePart+12345)
+	for name, tc := range map[string]struct{ method, contains string }{
+		"of the manifest":   {"PUT", manifest.FileName},
+		"of the completion": {"POST", "uploadId="},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newFakeS3(t)
+			var lost atomic.Bool
+			s.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method != tc.method || !strings.Contains(r.URL.String(), tc.contains) || lost.Swap(true) {
+					return false
+				}
+				s.ServeHTTP(httptest.NewRecorder(), r)
+				panic(http.ErrAbortHandler)
+			})
+			r, err := To(t.Context(), s.store("a"), p)
+			if err != nil || r.Status != Published || !lost.Load() {
+				t.Errorf("%+v, %v", r, err)
+			}
+			wantAt(t, s.store("a").ref(t), p)
+		})
+	}
+}
+
+// TestS3GivesUp: a store that does not answer keeps nobody who clears up behind a package whose bytes are wrong.
+func TestS3GivesUp(t *testing.T) {
+	p := bigPackage(t, 2*fakePart+12345)
+	s := newFakeS3(t)
+	to := s.store("a")
+	to.patience.Stall = 100 * time.Millisecond
+	var asked atomic.Int32
+	s.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodDelete || !r.URL.Query().Has("uploadId") {
+			return false
+		}
+		asked.Add(1)
+		<-r.Context().Done()
+		return true
+	})
+	f, err := os.OpenFile(filepath.Join(p.Dir, "llm.mnn.weight"), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt([]byte("not what is listed"), fakePart)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := To(t.Context(), to, p); !errors.Is(err, tensor.ErrCorrupt) || asked.Load() == 0 {
+		t.Errorf("%v, asked %d times", err, asked.Load())
+	}
+}
+
 // TestS3Resume: parts that arrived are not sent again, and nothing is visible before the end.
 func TestS3Resume(t *testing.T) {
 	s := newFakeS3(t)
