@@ -84,19 +84,10 @@ func (a *hubAPI) get(ctx context.Context, u *url.URL, limit int64) (b []byte, he
 			return false, a.http.Judge(resp)
 		}
 		head = resp.Header
-		b, err = readWatched(resp, limit, touch)
+		b, err = transfer.ReadAll(resp, limit, touch)
 		return false, err
 	})
 	return b, head, err
-}
-
-// readWatched reads an answer that may be long.
-func readWatched(resp *http.Response, limit int64, touch func()) ([]byte, error) {
-	resp.Body = struct {
-		io.Reader
-		io.Closer
-	}{transfer.Watch(resp.Body, touch), resp.Body}
-	return transfer.ReadAll(resp, limit)
 }
 
 // send sends v as JSON and reads the answer.
@@ -122,7 +113,7 @@ func (a *hubAPI) once(ctx context.Context, method string, u *url.URL, kind strin
 	if resp.StatusCode/100 != 2 {
 		return nil, a.refused(resp)
 	}
-	return transfer.ReadAll(resp, maxHubAnswer)
+	return transfer.ReadAll(resp, maxHubAnswer, nil)
 }
 
 func inBody(b []byte) transfer.Body {
@@ -274,7 +265,7 @@ func (a *hubAPI) checkCard(ctx context.Context, card []byte) error {
 		return corruptAnswer("README.md", err)
 	}
 	if len(answer.Errors) > 0 {
-		return fmt.Errorf("%s: the hub does not accept its head: %s", cardFile, transfer.Said(answer.Errors[0].Message))
+		return a.http.Hide(fmt.Errorf("%s: the hub does not accept its head: %s", cardFile, transfer.Said(answer.Errors[0].Message)))
 	}
 	return nil
 }
@@ -329,7 +320,8 @@ func (a *hubAPI) batch(ctx context.Context, branch string, objects []cargo) (map
 	if err != nil {
 		return nil, err
 	}
-	return parseBatch(b, sizes, a.http.Home)
+	uploads, err := parseBatch(b, sizes, a.http.Home)
+	return uploads, a.http.Hide(err)
 }
 
 // branch makes a branch at a commit; one that is there is left as it is.

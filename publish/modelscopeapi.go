@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -71,11 +70,12 @@ func (a *modelScopeAPI) once(ctx context.Context, method string, u *url.URL, v a
 	if transfer.Transient(resp.StatusCode) {
 		return nil, a.http.Judge(resp)
 	}
-	b, err := transfer.ReadAll(resp, maxHubAnswer)
+	b, err := transfer.ReadAll(resp, maxHubAnswer, nil)
 	if err != nil {
 		return nil, err
 	}
-	return parseModelScope(resp.StatusCode, b)
+	data, err := parseModelScope(resp.StatusCode, b)
+	return data, a.http.Hide(err)
 }
 
 func (a *modelScopeAPI) ask(ctx context.Context, method string, u *url.URL, v any) (data json.RawMessage, err error) {
@@ -156,7 +156,7 @@ func (a *modelScopeAPI) get(ctx context.Context, u *url.URL, limit int64) (b []b
 		if resp.StatusCode != http.StatusOK {
 			return false, a.http.Judge(resp)
 		}
-		b, err = readWatched(resp, limit, touch)
+		b, err = transfer.ReadAll(resp, limit, touch)
 		return false, err
 	})
 	return b, err
@@ -169,7 +169,8 @@ func (a *modelScopeAPI) batch(ctx context.Context, objects []cargo) (map[string]
 	if err != nil {
 		return nil, err
 	}
-	return parseModelScopeBatch(data, sizes, a.http.Home)
+	uploads, err := parseModelScopeBatch(data, sizes, a.http.Home)
+	return uploads, a.http.Hide(err)
 }
 
 // stored judges the answer to an upload, which may be a refusal with status 200.
@@ -177,9 +178,9 @@ func (a *modelScopeAPI) stored(resp *http.Response) error {
 	if resp.StatusCode/100 != 2 {
 		return judgeUpload(resp)
 	}
-	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	if err != nil {
-		return &transfer.Retryable{Err: transfer.Redact(err)}
+	b, err := transfer.ReadAll(resp, 64<<10, nil)
+	if again := (*transfer.Retryable)(nil); errors.As(err, &again) {
+		return err
 	}
 	if len(b) == 0 || b[0] != '{' {
 		return nil // storage has nothing to say
@@ -187,7 +188,7 @@ func (a *modelScopeAPI) stored(resp *http.Response) error {
 	if _, err = parseModelScope(resp.StatusCode, b); errors.Is(err, tensor.ErrCorrupt) {
 		return nil
 	}
-	return err
+	return a.http.Hide(err)
 }
 
 // tag gives a revision a name.

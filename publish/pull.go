@@ -30,7 +30,7 @@ type PullOptions struct {
 	Progress func(file string, done, total int64)
 	// Check judges the complete package in dir before it gets its name; when it fails, nothing is installed.
 	Check func(ctx context.Context, dir string) error
-	// HTTP sends requests; nil is http.DefaultClient. See transfer.Client.HTTP.
+	// HTTP sends the requests to hubs; nil is a client that all share. See transfer.Client.HTTP.
 	HTTP *http.Client
 	// UserAgent names the program to servers.
 	UserAgent string

@@ -13,10 +13,15 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// ReadAll reads the body of an answer, which has at most limit bytes, and closes it. What breaks off is [Retryable].
-func ReadAll(resp *http.Response, limit int64) ([]byte, error) {
+// ReadAll reads the body of an answer, which has at most limit bytes, and closes it. What breaks off is [Retryable]. An
+// answer that may be long calls touch, which may be nil, as it comes.
+func ReadAll(resp *http.Response, limit int64, touch func()) ([]byte, error) {
 	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	r := io.Reader(resp.Body)
+	if touch != nil {
+		r = Watch(r, touch)
+	}
+	b, err := io.ReadAll(io.LimitReader(r, limit+1))
 	switch {
 	case int64(len(b)) > limit:
 		return nil, fmt.Errorf("%s answers with more than %d bytes: %w", resp.Request.URL.Host, limit, tensor.ErrCorrupt)

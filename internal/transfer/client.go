@@ -53,6 +53,8 @@ type Client struct {
 	UserAgent string
 	// Authorize adds the credentials; may be nil.
 	Authorize func(r *http.Request)
+	// Secret is what [Client.Hide] takes out of errors: a server may say it back.
+	Secret string
 	// Judge makes an error of an answer that is no success; nil is [StatusOf].
 	Judge func(resp *http.Response) error
 

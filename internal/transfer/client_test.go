@@ -81,7 +81,7 @@ func TestDo(t *testing.T) {
 				return
 			}
 			must(t, err)
-			b, err := ReadAll(resp, 1000)
+			b, err := ReadAll(resp, 1000, nil)
 			if string(b) != c.want || err != nil {
 				t.Errorf("%q, %v, want %q", b, err, c.want)
 			}
@@ -105,7 +105,7 @@ func TestHeaderCredentials(t *testing.T) {
 	for u, want := range map[*url.URL]string{there.JoinPath("here"): "Basic abca=b", there.JoinPath("to"): "", client.Home.JoinPath("to"): ""} {
 		resp, err := client.Get(t.Context(), u, header)
 		must(t, err)
-		if b, err := ReadAll(resp, 100); string(b) != want || err != nil {
+		if b, err := ReadAll(resp, 100, nil); string(b) != want || err != nil {
 			t.Errorf("%s: %q, %v", u.Path, b, err)
 		}
 	}
@@ -167,7 +167,7 @@ func TestReadAll(t *testing.T) {
 	})
 	resp, err := client.Get(t.Context(), client.Home, nil)
 	must(t, err)
-	if b, err := ReadAll(resp, 10_000); err == nil || b != nil || !strings.Contains(err.Error(), "more than 10000 bytes") {
+	if b, err := ReadAll(resp, 10_000, func() {}); err == nil || b != nil || !strings.Contains(err.Error(), "more than 10000 bytes") {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}
 }

@@ -59,3 +59,17 @@ func TestRedactText(t *testing.T) {
 		t.Error("an error out of nothing")
 	}
 }
+
+func TestHide(t *testing.T) {
+	c := &Client{Secret: "hf_secret"}
+	again := &Retryable{Err: fmt.Errorf("no token hf_secret: %w", io.EOF)}
+	err := c.Hide(again)
+	if err.Error() != "no token ...: EOF" || !errors.Is(err, io.EOF) || !errors.As(err, &again) {
+		t.Error(err)
+	}
+	for _, err := range []error{nil, io.EOF} {
+		if c.Hide(err) != err || new(Client).Hide(err) != err {
+			t.Error(err)
+		}
+	}
+}

@@ -55,7 +55,6 @@ type host struct {
 	*transfer.Client
 	repo   string
 	mirror bool
-	token  string // that requests carry; it is shown in no message
 	// tokenName is the environment variable that sets it, and page is where a person reads about the repository.
 	tokenName, page string
 }
@@ -85,11 +84,9 @@ func newClient(o Options, repo string) (*client, error) {
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 		h := &host{repo: repo, mirror: i > 0}
-		if i == 0 {
-			h.token = o.Token
-		}
 		h.Client = &transfer.Client{Home: u, HTTP: o.Client, UserAgent: cmp.Or(o.UserAgent, "llmexport"), Judge: h.statusError}
-		if h.token != "" {
+		if i == 0 && o.Token != "" {
+			h.Secret = o.Token
 			h.Authorize = func(r *http.Request) { kind.authorize(r, o.Token) }
 		}
 		h.page, h.tokenName = kind.page(h), kind.tokenName()
@@ -167,6 +164,7 @@ func (c *client) open(commit string, f remote) transfer.Range {
 // turn takes an error of host i, and passes on to the next host where that one may do better: another try is then
 // worth it. What the endpoint refuses counts; that a mirror has no file, or wants a token, does not.
 func (c *client) turn(i int32, err error) error {
+	err = c.hosts[i].Hide(err)
 	if err == nil || len(c.hosts) == 1 {
 		return err
 	}

@@ -160,7 +160,7 @@ type File struct {
 //
 // A wrong size or digest, or a file name that leads out of the snapshot, is tensor.ErrCorrupt. A
 // repository without safetensors is tensor.ErrUnsupported. A [StatusError] tells what the hub refused.
-// After an error, also of ctx, the cache may hold more .incomplete and verified files than before, and no
+// After an error, also of ctx, the cache may hold more verified files and parts of files than before, and no
 // new ref.
 func Resolve(ctx context.Context, ref Ref, o Options) (*Snapshot, error) {
 	if ref.Path != "" {

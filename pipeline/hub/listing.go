@@ -2,7 +2,6 @@ package hub
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -91,16 +90,9 @@ func (f remote) check() error {
 
 // readAnswer reads a success of at most maxListing bytes, and makes an error of any other answer.
 func (h *host) readAnswer(resp *http.Response, touch func()) ([]byte, error) {
-	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
 		return nil, h.statusError(resp)
 	}
-	b, err := io.ReadAll(io.LimitReader(transfer.Watch(resp.Body, touch), maxListing+1))
-	if err != nil {
-		return nil, &transfer.Retryable{Err: transfer.Redact(err)}
-	}
-	if len(b) > maxListing {
-		return nil, fmt.Errorf("the hub's list exceeds %d bytes: %w", maxListing, tensor.ErrCorrupt)
-	}
-	return b, nil
+	return transfer.ReadAll(resp, maxListing, touch)
 }

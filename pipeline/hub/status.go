@@ -13,16 +13,17 @@ import (
 // refused and fs.ErrNotExist where there is nothing.
 type StatusError = transfer.StatusError
 
+// said gives a header of an answer without the token.
+func (h *host) said(resp *http.Response, key string) string {
+	if h.Secret == "" {
+		return resp.Header.Get(key)
+	}
+	return strings.ReplaceAll(resp.Header.Get(key), h.Secret, "...")
+}
+
 // statusError explains an answer; one that may be better next time is retryable.
 func (h *host) statusError(resp *http.Response) error {
-	said := func(key string) string {
-		s := resp.Header.Get(key)
-		if h.token != "" {
-			s = strings.ReplaceAll(s, h.token, "...")
-		}
-		return s
-	}
-	e := &StatusError{Status: resp.StatusCode, Who: "the hub", Code: word(said("X-Error-Code")), Message: transfer.Said(said("X-Error-Message"))}
+	e := &StatusError{Status: resp.StatusCode, Who: "the hub", Code: word(h.said(resp, "X-Error-Code")), Message: transfer.Said(h.said(resp, "X-Error-Message"))}
 	if resp.Request != nil && !h.At(resp.Request.URL) && (e.Status == 401 || e.Status == 403) {
 		// A signed address ran out; asking the hub again gives a new one.
 		return &transfer.Retryable{Err: fmt.Errorf("%s answers %d", resp.Request.URL.Host, e.Status)}
@@ -42,13 +43,13 @@ func (h *host) hint(e *StatusError) string {
 	case h.mirror && (e.Status == 401 || e.Status == 403):
 		return "a mirror is sent no token, so it gives public files only"
 	case e.Status == 429:
-		if h.token != "" {
+		if h.Secret != "" {
 			return "too many requests: wait some minutes"
 		}
 		return "too many requests: wait some minutes, or set a token, which has a higher limit"
 	case e.Status >= 500:
 		return "the hub is not well: try later, or name a mirror"
-	case e.Code == "GatedRepo" && h.token != "":
+	case e.Code == "GatedRepo" && h.Secret != "":
 		return "the repository is gated and the token's account has no access: accept its terms at " + h.page
 	case e.Code == "GatedRepo":
 		return "the repository is gated: accept its terms at " + h.page + " and set " + h.tokenName
@@ -56,7 +57,7 @@ func (h *host) hint(e *StatusError) string {
 		return "the hub has closed this repository"
 	case e.Status == 401 && invalid:
 		return "the token is not valid: it may have expired or been withdrawn"
-	case e.Status == 401 && h.token != "":
+	case e.Status == 401 && h.Secret != "":
 		return "the token is not valid, or there is no such repository"
 	case e.Status == 401:
 		return "there is no such repository, or it is private: check the name, or set " + h.tokenName
@@ -68,9 +69,9 @@ func (h *host) hint(e *StatusError) string {
 		return "there is no such branch, tag or commit"
 	case e.Code == "EntryNotFound":
 		return "there is no such file"
-	case e.Code == "RepoNotFound" && h.token != "":
+	case e.Code == "RepoNotFound" && h.Secret != "":
 		return "there is no such repository, or the token's account may not see it"
-	case e.Status == 404 && h.token != "":
+	case e.Status == 404 && h.Secret != "":
 		return "there is no such repository or revision, or the token's account may not see it"
 	case e.Status == 404:
 		return "there is no such repository or revision, or it is private: check the name, or set " + h.tokenName

@@ -1,0 +1,43 @@
+package publish
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/llmexport/llmexport/pipeline/hub"
+)
+
+// TestTokenSaidBack: a hub that repeats the token it was sent does not get it into a message.
+func TestTokenSaidBack(t *testing.T) {
+	const token = "ms-secret-token"
+	p := newPackage(t, "one")
+	for name, answer := range map[string]struct {
+		status int
+		head   string
+		body   string
+	}{
+		"refused with success": {200, "", `{"Success": false, "Message": "the token %[1]s has expired"}`},
+		"refused":              {403, "the token %[1]s has expired", `{"Code": 403, "Message": "the token %[1]s has expired"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				said := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+				if answer.head != "" {
+					w.Header().Set("X-Error-Message", fmt.Sprintf(answer.head, said))
+				}
+				w.WriteHeader(answer.status)
+				fmt.Fprintf(w, answer.body, said)
+			}))
+			defer server.Close()
+			o := &hub.Options{Endpoint: server.URL, Token: token}
+			for _, s := range []Store{ModelScope{Repo: "org/name", Options: o, Transfer: quick}, Hub{Repo: "org/name", Options: o, Transfer: quick}} {
+				if _, err := To(t.Context(), s, p); err == nil || strings.Contains(err.Error(), token) {
+					t.Errorf("%s: %v", s, err)
+				}
+			}
+		})
+	}
+}
