@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/rs/zerolog"
 
@@ -74,7 +75,7 @@ func Pull(ctx context.Context, ref, dir string, o PullOptions) (Package, Pulled,
 }
 
 func pull(ctx context.Context, ref, dir string, o PullOptions) (_ Package, done Pulled, err error) {
-	done.From = ref
+	done.From, _, _ = strings.Cut(ref, "?") // until it is known that nothing but a place follows
 	from, err := OpenOrigin(ctx, ref, o)
 	if err != nil {
 		return Package{}, done, err

@@ -376,6 +376,30 @@ func TestS3GivesUp(t *testing.T) {
 	}
 }
 
+// TestS3LeftOver: a package that is shown is published, whatever becomes of the objects that it does not have.
+func TestS3LeftOver(t *testing.T) {
+	s := newFakeS3(t)
+	one, two := newPackage(t, "one"), newPackage(t, "two")
+	write(t, filepath.Join(one.Dir, "old.txt"), "old")
+	one.Manifest.Files = append(one.Manifest.Files, loaded("old.txt", []byte("old")).File)
+	one.Manifest.Sort()
+	to := s.store("a")
+	if _, err := To(t.Context(), to, one); err != nil {
+		t.Fatal(err)
+	}
+	s.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodDelete {
+			fakes3.Fail(w, 403, "AccessDenied")
+		}
+		return r.Method == http.MethodDelete
+	})
+	to.Replace = true
+	if r, err := To(t.Context(), to, two); err != nil || r.Status != Replaced {
+		t.Errorf("%+v, %v", r, err)
+	}
+	wantAt(t, to.ref(t), two)
+}
+
 // TestS3Resume: parts that arrived are not sent again, and nothing is visible before the end.
 func TestS3Resume(t *testing.T) {
 	s := newFakeS3(t)
@@ -448,9 +472,10 @@ func TestS3Refuses(t *testing.T) {
 			s.Put("a/"+f.Name, fakes3.NewObject(make([]byte, f.Size+1), nil))
 		}
 	})
-	for _, ref := range []string{"s3://bucket/a?acl=x", "s3://bucket/a?endpoint=ftp://x", "s3://bucket/a?endpoint=%zz", "s3:///a"} {
-		if _, err := OpenOrigin(t.Context(), ref, PullOptions{Transfer: quick}); err == nil {
-			t.Errorf("%q was taken", ref)
+	for _, ref := range []string{"s3://bucket/a?acl=x", "s3://bucket/a?endpoint=ftp://x", "s3://bucket/a?endpoint=%zz", "s3:///a",
+		"s3://bucket/a?endpoint=http://me:hush@127.0.0.1:1", "s3://bucket/a?endpoint=http://127.0.0.1:1?key=hush", "s3://bucket/a?secret=hush&endpoint=%zz"} {
+		if _, _, err := Pull(t.Context(), ref, filepath.Join(t.TempDir(), "p"), PullOptions{Transfer: quick}); err == nil || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%q: %v", ref, err)
 		}
 	}
 }

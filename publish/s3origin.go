@@ -32,7 +32,7 @@ func splitS3(rest string) (S3, error) {
 	path, query, _ := strings.Cut(rest, "?")
 	q, err := url.ParseQuery(query)
 	if err != nil {
-		return S3{}, fmt.Errorf("s3://%.300s: %w", rest, err)
+		return S3{}, fmt.Errorf("s3://%.300s: what follows the question mark is not of the form endpoint=URL&region=NAME", path)
 	}
 	s := S3{Ref: "s3://" + path, Endpoint: q.Get("endpoint"), Region: q.Get("region")}
 	for key := range q {

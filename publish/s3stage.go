@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
+	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/llmexport/llmexport/internal/transfer"
@@ -292,12 +293,11 @@ func (x *stagedS3) commit(ctx context.Context) error {
 			return err
 		}
 	}
-	var errs []error
+	// The package is shown: from here on nothing can fail.
 	for _, name := range append(x.diff.Remove, s3Marker) {
-		errs = append(errs, x.remove(ctx, name))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("is published, but what was there before could not be removed: %w", err)
+		if err := x.remove(ctx, name); err != nil {
+			zerolog.Ctx(ctx).Warn().Err(err).Str("to", x.receipt.Ref).Str("object", name).Msg("what was there before could not be removed")
+		}
 	}
 	return nil
 }
