@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -123,7 +122,7 @@ func inBody(b []byte) transfer.Body {
 // repeatable makes an error without an answer retryable for a request that does no more when it is sent twice, whatever
 // its method.
 func repeatable(err error) error {
-	if e := (net.Error)(nil); errors.As(err, &e) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled) {
+	if transfer.Broken(err) {
 		return &transfer.Retryable{Err: err}
 	}
 	return err

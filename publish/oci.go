@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -131,8 +130,7 @@ func ociError(err error) error {
 		return e
 	}
 	// What the redirect policy and the disk said is final; a connection that broke is not.
-	op := (*net.OpError)(nil)
-	if errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled) {
+	if transfer.Broken(err) {
 		return &transfer.Retryable{Err: transfer.Redact(err)}
 	}
 	return transfer.Redact(err)

@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -139,8 +138,7 @@ func s3Error(err error) error {
 		return e
 	}
 	// The library hides what broke a connection in an error of the request.
-	u, op := (*url.Error)(nil), (*net.OpError)(nil)
-	if errors.As(err, &u) || errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled) {
+	if u := (*url.Error)(nil); errors.As(err, &u) || transfer.Broken(err) {
 		return &transfer.Retryable{Err: transfer.Redact(err)}
 	}
 	return transfer.Redact(err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -31,6 +32,14 @@ func (r *Retryable) Error() string { return r.Err.Error() }
 func (r *Retryable) Unwrap() error { return r.Err }
 
 var errStalled = errors.New("the connection has stalled")
+
+// Broken reports whether err says that a connection was cut, or gave nothing for too long, so that it is not known what the
+// server has done. What may be asked twice may be asked again.
+func Broken(err error) bool {
+	op, timeout := (*net.OpError)(nil), net.Error(nil)
+	return errors.As(err, &op) || errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, errStalled) || errors.Is(err, context.Canceled)
+}
 
 // Retry calls try until it gives no [Retryable] error, or maxTries in a row have failed without progress.
 // The context of each call ends when touch has not been called for Options.Stall; try reads through
