@@ -3,7 +3,6 @@ package publish
 import (
 	"bytes"
 	"context"
-	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -136,8 +135,7 @@ func (c cargo) gitName(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	h := sha1.New()
-	fmt.Fprintf(h, "blob %d\x00", c.Size)
+	h := transfer.Blob{Size: c.Size}.Hash()
 	_, err = io.Copy(h, transfer.Cancellable(ctx, newProof(c.File, f)))
 	if err := errors.Join(err, f.Close()); err != nil {
 		return "", fmt.Errorf("%s: %w", c.Name, err)

@@ -148,7 +148,7 @@ func TestPublishOver(t *testing.T) {
 				wantPackage(t, target, two)
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), target+": ") {
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), "dir "+target+": ") {
 				t.Errorf("got %v, want an error with %q", err, tc.want)
 			}
 			if diff := cmp.Diff(before, tree(t, base)); diff != "" {

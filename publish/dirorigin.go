@@ -68,15 +68,9 @@ func (d dirOrigin) Range(f manifest.File) transfer.Range {
 		if err := errors.Join(err, root.Close()); err != nil {
 			return nil, err
 		}
-		if _, err := file.Seek(off, io.SeekStart); err != nil {
-			return nil, errors.Join(err, file.Close())
-		}
-		return limitedFile{io.LimitReader(file, n), file}, nil
+		return struct {
+			io.Reader
+			io.Closer
+		}{io.NewSectionReader(file, off, n), file}, nil
 	}
-}
-
-// limitedFile is a part of a file.
-type limitedFile struct {
-	io.Reader
-	io.Closer
 }

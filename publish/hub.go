@@ -104,7 +104,7 @@ type hubState struct {
 	hubInfo         // of the branch, or of main where the branch will start; no commit in an empty repository
 	exists   bool   // the repository
 	branched bool   // the branch
-	tagged   string // commit of the tag
+	tagged   string // commit of the tag; "unknown" where that is not said
 	files    map[string]hubFile
 	old      *manifest.Manifest // the package that is there
 }
@@ -220,7 +220,7 @@ func compare(ctx context.Context, files []cargo, there map[string]hubFile) (c hu
 func (c hubChanges) none() bool { return len(c.send) == 0 && len(c.Remove) == 0 }
 
 // status is what committing the changes does.
-func (h Hub) status(s hubState, c hubChanges) Status {
+func (s hubState) status(c hubChanges) Status {
 	switch {
 	case !s.branched:
 		return Published
@@ -232,36 +232,43 @@ func (h Hub) status(s hubState, c hubChanges) Status {
 	return Published
 }
 
-// Diff compares the repository with the package. Whether storage has some of the files already is not asked: that
-// needs the right to write.
-func (h Hub) Diff(ctx context.Context, p Package) (d Diff, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("%s: %w", h, err)
-		}
-	}()
-	api, err := h.connect()
-	if err != nil {
-		return Diff{}, err
-	}
+// diff says what publishing changes. Whether storage has some of the files already is not asked: that needs the right to
+// write.
+func (s hubState) diff(ctx context.Context, p Package, tag string) (Diff, error) {
 	f, err := freightOf(p)
 	if err != nil {
 		return Diff{}, err
 	}
 	defer f.Close()
+	c, err := compare(ctx, f.files, s.files)
+	if err == nil {
+		err = s.tagFree(tag, c)
+	}
+	c.Status = s.status(c)
+	return c.Diff, err
+}
+
+// Diff implements Store.
+func (h Hub) Diff(ctx context.Context, p Package) (Diff, error) {
+	d, err := h.diff(ctx, p)
+	if err != nil {
+		return Diff{}, fmt.Errorf("%s: %w", h, err)
+	}
+	return d, nil
+}
+
+func (h Hub) diff(ctx context.Context, p Package) (Diff, error) {
+	api, err := h.connect()
+	if err != nil {
+		return Diff{}, err
+	}
 	s, err := h.state(ctx, api)
 	if err != nil {
 		return Diff{}, err
 	}
-	c, err := compare(ctx, f.files, s.files)
-	if err == nil {
-		err = h.tagFree(s, c)
-	}
-	if err != nil {
-		return Diff{}, err
-	}
-	c.Status, c.Creates = h.status(s, c), h.creates(s)
-	return c.Diff, nil
+	d, err := s.diff(ctx, p, h.Tag)
+	d.Creates = h.creates(s)
+	return d, err
 }
 
 // creates says what is not there yet.
@@ -284,11 +291,11 @@ func (h Hub) creates(s hubState) string {
 }
 
 // tagFree refuses a tag that names something else.
-func (h Hub) tagFree(s hubState, c hubChanges) error {
+func (s hubState) tagFree(tag string, c hubChanges) error {
 	if s.tagged == "" || c.none() && s.tagged == s.commit {
 		return nil
 	}
-	return fmt.Errorf("the tag %s is at commit %s and is not moved; choose another", h.Tag, s.tagged)
+	return fmt.Errorf("the tag %s is at commit %s and is not moved; choose another", tag, s.tagged)
 }
 
 // Stage implements Store.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha1"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -34,19 +33,24 @@ func slow(o transfer.Options) transfer.Options {
 	return o
 }
 
-// hubAPI is what we ask a Hugging Face hub about one repository.
-type hubAPI struct {
+// repoClient asks a hub about one repository.
+type repoClient struct {
 	http *transfer.Client
 	repo string
 	o    transfer.Options
 }
 
-func newHubAPI(options hub.Options, repo string, o transfer.Options) (*hubAPI, error) {
+func newRepoClient(options hub.Options, repo string, o transfer.Options) (repoClient, error) {
 	c, err := hub.Connect(options, repo)
-	if err != nil {
-		return nil, err
-	}
-	return &hubAPI{http: c, repo: repo, o: o}, nil
+	return repoClient{http: c, repo: repo, o: o}, err
+}
+
+// hubAPI is what we ask a Hugging Face hub about one repository.
+type hubAPI struct{ repoClient }
+
+func newHubAPI(options hub.Options, repo string, o transfer.Options) (*hubAPI, error) {
+	c, err := newRepoClient(options, repo, o)
+	return &hubAPI{c}, err
 }
 
 // at is an address below the endpoint.
@@ -72,7 +76,7 @@ func (a *hubAPI) resolve(revision, name string) *url.URL {
 }
 
 // get reads an answer of at most limit bytes.
-func (a *hubAPI) get(ctx context.Context, u *url.URL, limit int64) (b []byte, head http.Header, err error) {
+func (a repoClient) get(ctx context.Context, u *url.URL, limit int64) (b []byte, head http.Header, err error) {
 	err = transfer.Retry(ctx, "ask", a.o, func(ctx context.Context, touch func()) (bool, error) {
 		resp, err := a.http.Get(ctx, u, nil)
 		if err != nil {
@@ -216,8 +220,7 @@ func (a *hubAPI) file(ctx context.Context, commit, name string, f hubFile, limit
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	h := sha1.New()
-	fmt.Fprintf(h, "blob %d\x00", len(b))
+	h := transfer.Blob{Size: int64(len(b))}.Hash()
 	h.Write(b)
 	if f.git != "" && hex.EncodeToString(h.Sum(nil)) != f.git || f.sha256 != "" && manifest.DigestOf(b).Hex() != f.sha256 {
 		return nil, fmt.Errorf("%s: the hub sends something else than it lists: %w", name, tensor.ErrCorrupt)

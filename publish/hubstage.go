@@ -69,11 +69,11 @@ func (h Hub) stage(ctx context.Context, p Package) (_ *stagedHub, err error) {
 	if s.changes, err = compare(ctx, f.files, s.state.files); err != nil {
 		return nil, err
 	}
-	if err := h.tagFree(s.state, s.changes); err != nil {
+	if err := s.state.tagFree(h.Tag, s.changes); err != nil {
 		return nil, err
 	}
 	s.title, s.about = commitText(h.Message, p.Manifest, f.sum)
-	s.receipt = f.receipt("hub", "", h.status(s.state, s.changes))
+	s.receipt = f.receipt("hub", "", s.state.status(s.changes))
 	if s.changes.none() {
 		return s, nil
 	}

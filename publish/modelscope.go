@@ -81,10 +81,8 @@ func (m ModelScope) connect() (*modelScopeAPI, error) {
 
 // modelScopeState is what a repository holds.
 type modelScopeState struct {
-	modelScopeFiles
-	exists bool
-	tagged string
-	old    *manifest.Manifest
+	hubState
+	inGit map[string]bool // which files have their content in git
 }
 
 func (m ModelScope) state(ctx context.Context, api *modelScopeAPI) (s modelScopeState, err error) {
@@ -105,12 +103,14 @@ func (m ModelScope) state(ctx context.Context, api *modelScopeAPI) (s modelScope
 	if _, ok := branches[m.branch()]; !ok && m.branch() != masterBranch {
 		return s, fmt.Errorf("has no branch %s, and ModelScope makes none on request: make it first: %w", m.branch(), fs.ErrNotExist)
 	}
-	if s.modelScopeFiles, err = api.list(ctx, m.branch()); err != nil {
+	l, err := api.list(ctx, m.branch())
+	if err != nil {
 		return s, err
 	}
-	s.exists, s.tagged = true, tags[m.Tag]
+	s.commit, s.files, s.inGit = l.commit, l.files, l.inGit
+	s.exists, s.branched, s.tagged = true, true, tags[m.Tag]
 	if _, there := tags[m.Tag]; there && s.tagged == "" {
-		s.tagged = "another commit"
+		s.tagged = "unknown"
 	}
 	// What ModelScope puts there itself is neither ours nor in the way.
 	delete(s.files, modelScopeFile)
@@ -120,55 +120,27 @@ func (m ModelScope) state(ctx context.Context, api *modelScopeAPI) (s modelScope
 	return s, err
 }
 
-func (m ModelScope) status(s modelScopeState, c hubChanges) Status {
-	switch {
-	case !s.exists:
-		return Published
-	case c.none():
-		return Unchanged
-	case s.old != nil:
-		return Replaced
+// Diff implements Store.
+func (m ModelScope) Diff(ctx context.Context, p Package) (Diff, error) {
+	d, err := m.diff(ctx, p)
+	if err != nil {
+		return Diff{}, fmt.Errorf("%s: %w", m, err)
 	}
-	return Published
+	return d, nil
 }
 
-func (m ModelScope) tagFree(s modelScopeState, c hubChanges) error {
-	if s.tagged == "" || c.none() && s.tagged == s.commit {
-		return nil
-	}
-	return fmt.Errorf("the tag %s is at %s and is not moved; choose another", m.Tag, s.tagged)
-}
-
-// Diff compares the repository with the package.
-func (m ModelScope) Diff(ctx context.Context, p Package) (d Diff, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("%s: %w", m, err)
-		}
-	}()
+func (m ModelScope) diff(ctx context.Context, p Package) (Diff, error) {
 	api, err := m.connect()
 	if err != nil {
 		return Diff{}, err
 	}
-	f, err := freightOf(p)
-	if err != nil {
-		return Diff{}, err
-	}
-	defer f.Close()
 	s, err := m.state(ctx, api)
 	if err != nil {
 		return Diff{}, err
 	}
-	c, err := compare(ctx, f.files, s.files)
-	if err == nil {
-		err = m.tagFree(s, c)
-	}
-	if err != nil {
-		return Diff{}, err
-	}
-	like := Hub{Repo: m.Repo, Private: m.Private, Tag: m.Tag}
-	c.Status, c.Creates = m.status(s, c), like.creates(hubState{exists: s.exists, tagged: s.tagged})
-	return c.Diff, nil
+	d, err := s.diff(ctx, p, m.Tag)
+	d.Creates = Hub{Repo: m.Repo, Private: m.Private, Tag: m.Tag}.creates(s.hubState)
+	return d, err
 }
 
 // Stage implements Store.

@@ -22,19 +22,12 @@ import (
 // of our own that follows the same source, and never against modelscope.cn. What the source does not show: whether a
 // commit is atomic, whether its action "delete" is served, and whether storage accepts an upload without our token,
 // which goes to the endpoint's own host only, while that library sends it along to wherever the upload goes.
-type modelScopeAPI struct {
-	http *transfer.Client
-	repo string
-	o    transfer.Options
-}
+type modelScopeAPI struct{ repoClient }
 
 func newModelScopeAPI(options hub.Options, repo string, o transfer.Options) (*modelScopeAPI, error) {
 	options.Source = hub.ModelScope
-	c, err := hub.Connect(options, repo)
-	if err != nil {
-		return nil, err
-	}
-	return &modelScopeAPI{http: c, repo: repo, o: o}, nil
+	c, err := newRepoClient(options, repo, o)
+	return &modelScopeAPI{c}, err
 }
 
 func (a *modelScopeAPI) at(elem ...string) *url.URL {
@@ -139,26 +132,10 @@ func (a *modelScopeAPI) read(ctx context.Context, revision, name string, f hubFi
 	if f.size > limit {
 		return nil, fmt.Errorf("%s has %d bytes, at most %d are read: %w", name, f.size, limit, tensor.ErrUnsupported)
 	}
-	b, err := a.get(ctx, a.file(revision, name), limit)
+	b, _, err := a.get(ctx, a.file(revision, name), limit)
 	if err == nil {
 		err = manifest.File{Name: name, Size: f.size, SHA256: f.sha256}.Match(loaded(name, b).File)
 	}
-	return b, err
-}
-
-func (a *modelScopeAPI) get(ctx context.Context, u *url.URL, limit int64) (b []byte, err error) {
-	err = transfer.Retry(ctx, "ask", a.o, func(ctx context.Context, touch func()) (bool, error) {
-		resp, err := a.http.Get(ctx, u, nil)
-		if err != nil {
-			return false, err
-		}
-		defer drain(resp)
-		if resp.StatusCode != http.StatusOK {
-			return false, a.http.Judge(resp)
-		}
-		b, err = transfer.ReadAll(resp, limit, touch)
-		return false, err
-	})
 	return b, err
 }
 

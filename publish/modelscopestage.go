@@ -72,12 +72,12 @@ func (m ModelScope) stage(ctx context.Context, p Package) (_ *stagedModelScope, 
 	if s.changes, err = compare(ctx, f.files, s.state.files); err != nil {
 		return nil, err
 	}
-	if err := m.tagFree(s.state, s.changes); err != nil {
+	if err := s.state.tagFree(m.Tag, s.changes); err != nil {
 		return nil, err
 	}
 	title, about := commitText(m.Message, p.Manifest, f.sum)
 	s.message = title + "\n\n" + about
-	s.receipt = f.receipt("modelscope", "", m.status(s.state, s.changes))
+	s.receipt = f.receipt("modelscope", "", s.state.status(s.changes))
 	return s, s.upload(ctx)
 }
 

@@ -47,7 +47,7 @@ func newDownload(p *partial, open Range, o Options) *download {
 	}
 	d := &download{partial: p, open: open, o: o, here: p.have(), first: make(chan struct{})}
 	d.changed = sync.NewCond(&d.mu)
-	d.frontier.hash = p.blob.hash()
+	d.frontier.hash = p.blob.Hash()
 	d.progress()
 	return d
 }

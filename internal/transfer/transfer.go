@@ -22,7 +22,7 @@ import (
 // ErrNoRanges is the error of a [Range] that cannot give parts of a blob, only all of it at once.
 var ErrNoRanges = fmt.Errorf("the server does not give parts of a file: %w", tensor.ErrUnsupported)
 
-// Blob is content that is known before it is here. One of the digests is set.
+// Blob is content that is known before it is here. One of the digests is set when it is fetched.
 type Blob struct {
 	Size int64 // bytes
 	// SHA256 is the digest of the content, in lower-case hex.
@@ -44,14 +44,14 @@ func (b Blob) check() error {
 	if b.Size < 0 {
 		return fmt.Errorf("a size of %d bytes: %w", b.Size, tensor.ErrCorrupt)
 	}
-	if want, err := hex.DecodeString(b.Digest()); err != nil || len(want) != b.hash().Size() {
+	if want, err := hex.DecodeString(b.Digest()); err != nil || len(want) != b.Hash().Size() {
 		return fmt.Errorf("%.100q is no digest: %w", b.Digest(), tensor.ErrCorrupt)
 	}
 	return nil
 }
 
-// hash begins the digest of the blob.
-func (b Blob) hash() hash.Hash {
+// Hash begins the digest of the blob: SHA-256 if that is set, or else git's name.
+func (b Blob) Hash() hash.Hash {
 	if b.SHA256 != "" {
 		return sha256.New()
 	}

@@ -2,7 +2,6 @@ package hub
 
 import (
 	"context"
-	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -128,8 +127,7 @@ func isGitBlob(path string, size int64, name string) bool {
 		return false
 	}
 	defer f.Close()
-	h := sha1.New()
-	fmt.Fprintf(h, "blob %d\x00", size)
+	h := transfer.Blob{Size: size}.Hash()
 	n, err := io.Copy(h, io.LimitReader(f, size+1))
 	return err == nil && n == size && hex.EncodeToString(h.Sum(nil)) == name
 }

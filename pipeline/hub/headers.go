@@ -175,12 +175,9 @@ func fromFile(path string) transfer.Range {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := f.Seek(off, io.SeekStart); err != nil {
-			return nil, errors.Join(err, f.Close())
-		}
 		return struct {
 			io.Reader
 			io.Closer
-		}{io.LimitReader(f, n), f}, nil
+		}{io.NewSectionReader(f, off, n), f}, nil
 	}
 }
