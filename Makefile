@@ -36,6 +36,9 @@ PATIENCE ?= 5m
 BENCH_TEXTS      ?= code
 BENCH_TOKENIZERS ?= qwen3 llama3
 
+# How often `make faults-doc` runs each cell of its table, and how often `make kills` kills in each test.
+FAULTS ?= 20
+KILLS  ?= 200
 # The store that `make s3` tests against.
 MINIO ?= github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
 # How much `make bench-hub` downloads, in megabytes, how often, where to, and a Python with huggingface_hub.
@@ -247,6 +250,10 @@ hub-venv: ## install HUB into .venv/hub, unless HUB_PYTHON is set
 hub: hub-venv ## hold the fake hub, our cache and what we publish to the clients huggingface_hub and modelscope_hub (needs Python)
 	go test -tags hub -count=1 $(TESTFLAGS) ./internal/fakehub ./pipeline/hub
 	go test -tags hub -count=1 -run Libraries $(TESTFLAGS) ./publish
+
+.PHONY: faults-doc
+faults-doc: ## let every fault happen to every operation FAULTS times and write docs/faults.md
+	LLMEXPORT_FAULTS=$(FAULTS) go test -count=1 -timeout 30m -run TestFaultTable ./publish -update
 
 .PHONY: tokenizers-venv
 tokenizers-venv: ## install TOKENIZERS into .venv/tokenizers; download tokenizers of models unless LLMEXPORT_TOKENIZERS names a folder (needs npm and git)

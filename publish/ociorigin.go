@@ -166,11 +166,14 @@ func (o *ociOrigin) Read(ctx context.Context, name string, limit int64) ([]byte,
 			return false, &transfer.Retryable{Err: transfer.Redact(err)}
 		}
 		if manifest.DigestOf(b.Bytes()) != manifest.Digest(d.Digest) {
-			return false, fmt.Errorf("%s is not what the artifact lists: %w", name, tensor.ErrCorrupt)
+			return false, fmt.Errorf("is not what the artifact lists: %w", tensor.ErrCorrupt)
 		}
 		return false, nil
 	})
-	return b.Bytes(), err
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", manifest.FileName, err)
+	}
+	return b.Bytes(), nil
 }
 
 // Range implements Origin. An artifact that lists other content than the package's manifest lies.

@@ -128,8 +128,8 @@ func s3Error(err error) error {
 	}
 	if answer := (minio.ErrorResponse{}); errors.As(err, &answer) && answer.StatusCode > 0 {
 		e := &StoreError{Status: answer.StatusCode, Code: printable(answer.Code), Message: printable(answer.Message)}
-		// For an answer without a body that says more, the library repeats the status line.
-		if text := http.StatusText(e.Status); strings.HasSuffix(e.Code, text) && e.Message == e.Code {
+		// For an answer that is not the store's own, the library repeats the status line.
+		if text := http.StatusText(e.Status); e.Code == fmt.Sprint(e.Status, " ", text) {
 			e.Code, e.Message = text, ""
 		}
 		if transfer.Transient(e.Status) || e.Code == "SlowDown" || e.Code == "RequestTimeout" {

@@ -124,7 +124,7 @@ func checkToken(token string) error {
 
 // patience is how the client waits and tries again.
 func (c *client) patience() transfer.Options {
-	return transfer.Options{Stall: c.o.Stall, Pause: c.o.pause}
+	return transfer.Options{Stall: c.o.Stall, Pause: c.o.Pause}
 }
 
 // list asks for the commit behind a revision and for its files.

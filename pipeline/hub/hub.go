@@ -111,7 +111,8 @@ type Options struct {
 	// Stall is how long a connection may give nothing before it is tried anew; 0 is one minute.
 	Stall time.Duration
 
-	pause time.Duration // before the second try; tests shorten it
+	// Pause is waited before the second try, and twice that before the third; 0 is one second.
+	Pause time.Duration
 }
 
 // String leaves the token out.

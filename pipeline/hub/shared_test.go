@@ -72,7 +72,7 @@ func realHub(t *testing.T, files map[string][]byte) (h *fakehub.Hub, s *fakehub.
 	h = fakehub.New()
 	commit = h.Repo(testRepo).Commit("main", files)
 	s = h.Start(t)
-	return h, s, commit, Options{Endpoint: s.URL, Token: fakehub.Token, CacheDir: t.TempDir(), Stall: 5 * time.Second, pause: time.Millisecond}
+	return h, s, commit, Options{Endpoint: s.URL, Token: fakehub.Token, CacheDir: t.TempDir(), Stall: 5 * time.Second, Pause: time.Millisecond}
 }
 
 // through has every request pass by answer, which may handle it in place of the hub; true if it has. It gives the endpoint.

@@ -69,7 +69,7 @@ func TestHead(t *testing.T) {
 				tc.handler(w, r)
 			}))
 			defer srv.Close()
-			o := Options{Endpoint: srv.URL, Token: testToken, pause: time.Millisecond}
+			o := Options{Endpoint: srv.URL, Token: testToken, Pause: time.Millisecond}
 			ref := Ref{Repo: testRepo, Revision: "refs/pr/1"}
 			if tc.revision != "" {
 				ref.Revision = tc.revision
@@ -107,7 +107,7 @@ func TestHeadBusy(t *testing.T) {
 		w.WriteHeader(429)
 	}))
 	defer srv.Close()
-	o := Options{Endpoint: srv.URL, pause: time.Millisecond}
+	o := Options{Endpoint: srv.URL, Pause: time.Millisecond}
 	tip, err := Head(t.Context(), Ref{Repo: testRepo}, "", o)
 	if err != nil || tip.Commit != testCommit || asked.Load() != 3 {
 		t.Errorf("%+v after %d requests, %v", tip, asked.Load(), err)

@@ -1,0 +1,495 @@
+package publish
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	ggcr "github.com/google/go-containerregistry/pkg/registry"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/llmexport/llmexport/internal/fakehub"
+	"github.com/llmexport/llmexport/internal/fakes3"
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// faultStall is what the stall timeout is in the table.
+const faultStall = 500 * time.Millisecond
+
+var faultPatience = transfer.Options{Pause: time.Millisecond, Stall: faultStall}
+
+// column is a column of the table.
+type column struct {
+	name  string
+	write bool
+	run   func(r *faultRun) error
+}
+
+var columns = []column{
+	{"fetch", false, fetchFaulty},
+	{"pull, hub", false, func(r *faultRun) error { return r.pull(r.hub(true)) }},
+	{"pull, modelscope", false, func(r *faultRun) error { return r.pull(r.modelScope(true)) }},
+	{"pull, oci", false, func(r *faultRun) error { return r.pull(r.oci(true)) }},
+	{"pull, s3", false, func(r *faultRun) error { return r.pull(r.s3(true)) }},
+	{"publish, hub", true, func(r *faultRun) error { return r.publish(r.hub(false)) }},
+	{"publish, modelscope", true, func(r *faultRun) error { return r.publish(r.modelScope(false)) }},
+	{"publish, oci", true, func(r *faultRun) error { return r.publish(r.oci(false)) }},
+	{"publish, s3", true, func(r *faultRun) error { return r.publish(r.s3(false)) }},
+}
+
+// possible reports whether a fault can happen to an operation.
+func (o column) possible(f fault) bool {
+	if o.write {
+		return f.write
+	}
+	return f.read || f.list
+}
+
+// faultRun is one run of one cell.
+type faultRun struct {
+	ctx    context.Context
+	dir    string // of its own
+	p      Package
+	faulty *faulty
+	close  []func()
+}
+
+// serve serves h until the run ends.
+func (r *faultRun) serve(h http.Handler) string {
+	s := httptest.NewUnstartedServer(h)
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.Start()
+	r.close = append(r.close, s.CloseClientConnections, s.Close)
+	return s.URL
+}
+
+// faultPlace is where a package is pulled from or published to.
+type faultPlace struct {
+	store  Store
+	origin func(ctx context.Context) (Origin, error)
+}
+
+// newHub is a hub whose storage, or whose lists, are faulty.
+func (r *faultRun) newHub(list func(r *http.Request) bool) (*fakehub.Hub, hub.Options) {
+	h := fakehub.New(fakehub.Options{LFSFrom: 4096, PartSize: testPart, Direct: true})
+	method := http.MethodGet
+	if r.faulty.fault.write && !r.faulty.fault.read {
+		method = http.MethodPut
+	}
+	at := map[bool]string{}
+	for _, storage := range []bool{false, true} {
+		handler := h.Handler()
+		if storage {
+			handler = h.Storage()
+		}
+		at[storage] = r.serve(r.faulty.wrap(handler, func(q *http.Request) bool {
+			if r.faulty.fault.list {
+				return q.Method == http.MethodGet && list(q)
+			}
+			return storage && (q.Method == method || q.Method == http.MethodPut)
+		}))
+	}
+	h.SetURLs(at[false], at[true])
+	return h, hub.Options{Endpoint: at[false], Token: fakehub.Token, CacheDir: filepath.Join(r.dir, "cache"), Stall: faultStall, Pause: time.Millisecond}
+}
+
+func isManifest(q *http.Request) bool {
+	return strings.Contains(q.URL.Path+q.URL.RawQuery, manifest.FileName)
+}
+
+func (r *faultRun) hub(filled bool) (faultPlace, error) {
+	_, o := r.newHub(isManifest)
+	p := faultPlace{Hub{Repo: testRepo, Options: &o, Transfer: faultPatience}, func(ctx context.Context) (Origin, error) {
+		return openHubAt(ctx, testRepo, o, faultPatience)
+	}}
+	return p, r.fill(p, filled)
+}
+
+func (r *faultRun) modelScope(filled bool) (faultPlace, error) {
+	_, o := r.newHub(isManifest)
+	p := faultPlace{ModelScope{Repo: testRepo, Options: &o, Transfer: faultPatience}, func(ctx context.Context) (Origin, error) {
+		return openModelScopeAt(ctx, testRepo, o, faultPatience)
+	}}
+	return p, r.fill(p, filled)
+}
+
+func (r *faultRun) oci(filled bool) (faultPlace, error) {
+	url := r.serve(r.faulty.wrap(ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0))), func(q *http.Request) bool {
+		if r.faulty.fault.list {
+			return q.Method == http.MethodGet && strings.Contains(q.URL.Path, "/manifests/")
+		}
+		return strings.Contains(q.URL.Path, "/blobs/") && q.Method != http.MethodHead
+	}))
+	ref := strings.TrimPrefix(url, "http://") + "/org/tiny:v1"
+	p := faultPlace{OCI{Ref: ref, patience: faultPatience}, func(ctx context.Context) (Origin, error) {
+		return openOCI(ctx, ref, PullOptions{Transfer: faultPatience})
+	}}
+	return p, r.fill(p, filled)
+}
+
+func (r *faultRun) s3(filled bool) (faultPlace, error) {
+	url := r.serve(r.faulty.wrap(fakes3.New(), func(q *http.Request) bool {
+		switch {
+		case r.faulty.fault.list:
+			return q.Method == http.MethodGet && isManifest(q)
+		case strings.Contains(q.URL.Path, "llm.mnn.weight"):
+			return q.Method == http.MethodPut || q.Method == http.MethodGet
+		}
+		return false
+	}))
+	s := S3{Ref: "s3://" + fakes3.Bucket + "/tiny", Endpoint: url, Region: "us-east-1", patience: faultPatience, part: testPart}
+	p := faultPlace{s, func(ctx context.Context) (Origin, error) {
+		return openS3(ctx, strings.TrimPrefix(s.Ref, "s3://")+"?endpoint="+url+"&region=us-east-1", PullOptions{Transfer: faultPatience})
+	}}
+	return p, r.fill(p, filled)
+}
+
+// fill puts the package there before anything goes wrong.
+func (r *faultRun) fill(p faultPlace, filled bool) error {
+	if !filled {
+		return nil
+	}
+	r.faulty.pause(true)
+	defer r.faulty.pause(false)
+	_, err := To(r.ctx, p.store, r.p)
+	return err
+}
+
+// wrongFile is what must never happen.
+type wrongFile struct{ what string }
+
+func (w *wrongFile) Error() string { return "WRONG: " + w.what }
+
+// pull pulls the package.
+func (r *faultRun) pull(p faultPlace, err error) error {
+	if err != nil {
+		return &wrongFile{"the place could not be made: " + err.Error()}
+	}
+	name := strconv.FormatInt(fakeName.Add(1), 10)
+	faultOrigins.Store(name, p.origin)
+	defer faultOrigins.Delete(name)
+	target := filepath.Join(r.dir, "out")
+	_, _, err = Pull(r.ctx, "faulty://"+name, target, PullOptions{Transfer: faultPatience})
+	if err != nil {
+		if left, rerr := os.ReadDir(r.dir); rerr != nil || slices.ContainsFunc(left, func(e os.DirEntry) bool {
+			return !strings.HasPrefix(e.Name(), "out.pull-") && e.Name() != "cache"
+		}) {
+			return &wrongFile{fmt.Sprintf("%v left after %v", left, err)}
+		}
+		return err
+	}
+	return r.same(dirOrigin(target))
+}
+
+// publish publishes the package, and looks at what a reader sees then.
+func (r *faultRun) publish(p faultPlace, err error) error {
+	if err != nil {
+		return &wrongFile{"the place could not be made: " + err.Error()}
+	}
+	_, err = To(r.ctx, p.store, r.p)
+	r.faulty.clear()
+	from, operr := p.origin(r.ctx)
+	if operr == nil {
+		var text []byte
+		if text, operr = from.Manifest(r.ctx); operr == nil && text != nil {
+			operr = r.same(from)
+		}
+	}
+	switch {
+	case err == nil:
+		return operr
+	case operr == nil || errors.Is(operr, fs.ErrNotExist):
+		return err // all of it or nothing
+	}
+	return &wrongFile{fmt.Sprintf("readers find %v after %v", operr, err)}
+}
+
+// same demands that a place gives exactly the package.
+func (r *faultRun) same(from Origin) error {
+	text, err := from.Manifest(r.ctx)
+	if err != nil {
+		return err
+	}
+	if m, err := manifest.Parse(text); err != nil || len(m.Files) != len(r.p.Manifest.Files) {
+		return &wrongFile{fmt.Sprintf("manifest of another package, %v", err)}
+	}
+	for _, f := range r.p.Manifest.Files {
+		want, err := os.ReadFile(filepath.Join(r.p.Dir, filepath.FromSlash(f.Name)))
+		if err != nil {
+			return err
+		}
+		if f.Size == 0 {
+			continue
+		}
+		b, err := from.Range(f)(r.ctx, 0, f.Size)
+		if err != nil {
+			return &wrongFile{f.Name + ": " + err.Error()}
+		}
+		got, err := io.ReadAll(io.LimitReader(b, f.Size+1))
+		b.Close()
+		if err != nil || !bytes.Equal(got, want) {
+			return &wrongFile{fmt.Sprintf("%s differs, %v", f.Name, err)}
+		}
+	}
+	return nil
+}
+
+// fetchFaulty fetches a checkpoint into a cache.
+func fetchFaulty(r *faultRun) error {
+	h, o := r.newHub(func(q *http.Request) bool { return strings.HasPrefix(q.URL.Path, "/api/models/") })
+	weights, err := os.ReadFile(filepath.Join(r.p.Dir, "llm.mnn.weight"))
+	if err != nil {
+		return err
+	}
+	want := map[string][]byte{"config.json": []byte("{}"), "model.safetensors": weights, "README.md": []byte("# tiny\n")}
+	h.Repo(testRepo).Commit("main", want)
+	s, err := hub.Resolve(r.ctx, hub.Ref{Repo: testRepo}, o)
+	if err == nil {
+		for _, f := range s.Files { // a file that is not listed is not missed here
+			if got, err := os.ReadFile(filepath.Join(s.Dir, f.Name)); err != nil || !bytes.Equal(got, want[f.Name]) {
+				return &wrongFile{fmt.Sprintf("%s differs, %v", f.Name, err)}
+			}
+		}
+		if len(s.Files) < len(want)-1 {
+			return &wrongFile{fmt.Sprintf("only %d files", len(s.Files))}
+		}
+	}
+	// Whatever became of it, what has a name in the cache is what the name says, and nothing is beside the cache.
+	werr := filepath.WalkDir(r.dir, func(path string, e fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel(r.dir, path)
+		if err != nil || e.IsDir() || !strings.Contains(rel, "snapshots") {
+			if err == nil && !strings.HasPrefix(rel, "cache") && rel != "." {
+				err = &wrongFile{rel + " is outside of the cache"}
+			}
+			return err
+		}
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want[e.Name()]) {
+			return &wrongFile{fmt.Sprintf("%s differs, %v", rel, err)}
+		}
+		return nil
+	})
+	return cmp.Or(asWrong(werr), err)
+}
+
+func asWrong(err error) error {
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+var faultOrigins sync.Map
+
+func init() {
+	origins = append(origins, origin{"faulty", "faulty://NAME", func(ctx context.Context, rest string, _ PullOptions) (Origin, error) {
+		open, ok := faultOrigins.Load(rest)
+		if !ok {
+			return nil, fs.ErrNotExist
+		}
+		return open.(func(context.Context) (Origin, error))(ctx)
+	}})
+}
+
+// outcome is the word for how a run ended.
+func outcome(err error) string {
+	switch {
+	case err == nil:
+		return "right"
+	case errors.As(err, new(*wrongFile)):
+		return "WRONG"
+	case errors.Is(err, tensor.ErrCorrupt):
+		return "corrupt"
+	case errors.Is(err, tensor.ErrUnsupported):
+		return "not supported"
+	case errors.Is(err, fs.ErrPermission):
+		return "refused"
+	case errors.Is(err, fs.ErrNotExist):
+		return "not found"
+	}
+	return "failed"
+}
+
+// TestFaultTable lets every fault happen to every operation, at random places: a run ends with the right files or with an
+// error, and never with a wrong file under its name. LLMEXPORT_FAULTS is the number of runs of a cell, half of them with
+// one fault and the others with nothing but faults; with -update they become docs/faults.md.
+func TestFaultTable(t *testing.T) {
+	runs := 1
+	if n, err := strconv.Atoi(os.Getenv("LLMEXPORT_FAULTS")); err == nil {
+		runs = n
+	}
+	t.Setenv("AWS_ACCESS_KEY_ID", fakes3.AccessKey)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", fakes3.SecretKey)
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+	t.Setenv("DOCKER_CONFIG", t.TempDir())
+	small, large := modelScopePackage(t, 1), bigPackage(t, 9<<20)
+	cells := map[[3]int]map[string]int{} // by row, column and whether all requests go wrong
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(16)
+	for i, f := range faults {
+		for j, o := range columns {
+			for k := range runs {
+				if !o.possible(f) {
+					continue
+				}
+				if runs == 1 {
+					k = (i + j) % 2
+				}
+				p := small
+				if k%10 == 8 {
+					p = large
+				}
+				dir := t.TempDir()
+				g.Go(func() error {
+					err := runFault(t, f, o, p, dir, k)
+					mu.Lock()
+					defer mu.Unlock()
+					at := [3]int{i, j, k % 2}
+					if cells[at] == nil {
+						cells[at] = map[string]int{}
+					}
+					word := outcome(err)
+					cells[at][word]++
+					if word == "WRONG" {
+						t.Errorf("%s, %s, seed %d: %v", f.name, o.name, k, err)
+					}
+					if testing.Verbose() {
+						t.Logf("%s, %s, %d: %s: %v", o.name, f.name, k, word, err)
+					}
+					return nil
+				})
+			}
+		}
+	}
+	_ = g.Wait()
+	text := faultTable(cells)
+	path := filepath.Join("..", "docs", "faults.md")
+	if *update {
+		write(t, path, text)
+	}
+	doc, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// How often a cell ended how depends on the number of runs; what can happen does not.
+	if now, then := firstCells(text), firstCells(string(doc)); !slices.Equal(now, then) {
+		t.Errorf("docs/faults.md has the rows %q, there are %q: run make faults-doc", then, now)
+	}
+}
+
+// runFault makes one run and looks for secrets in its error.
+func runFault(t *testing.T, f fault, o column, p Package, dir string, seed int) error {
+	r := &faultRun{ctx: t.Context(), dir: dir, p: p, faulty: &faulty{fault: &f, always: seed%2 == 1, rand: rand.New(rand.NewPCG(uint64(seed), uint64(len(f.name))))}}
+	defer func() {
+		for _, c := range slices.Backward(r.close) {
+			c()
+		}
+	}()
+	for _, x := range p.Manifest.Files {
+		if x.Name == "llm.mnn.weight" {
+			r.faulty.sum = x.SHA256
+		}
+	}
+	if !r.faulty.always && o.write {
+		r.faulty.skip = r.faulty.n(3) // of the parts
+	}
+	r.faulty.other = r.serve(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		for _, h := range []string{"Authorization", "Cookie"} {
+			if strings.Contains(q.Header.Get(h), fakehub.Token) {
+				t.Errorf("%s, %s: the other host sees the token", o.name, f.name)
+			}
+		}
+		if n, _ := io.Copy(io.Discard, q.Body); n > 0 {
+			t.Logf("%s, %s: %d bytes to another host", o.name, f.name, n)
+		}
+		fmt.Fprint(w, "<html>Welcome</html>")
+	}))
+	err := o.run(r)
+	if err != nil {
+		for _, secret := range []string{fakehub.Token, fakes3.SecretKey, "ignature="} {
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("%s, %s: a secret is in the error %v", o.name, f.name, err)
+			}
+		}
+	}
+	return err
+}
+
+// pause lets requests pass for a while.
+func (f *faulty) pause(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.off = on
+}
+
+// firstCells are the first cells of the rows of a table.
+func firstCells(text string) []string {
+	var list []string
+	for line := range strings.Lines(text) {
+		if cell, ok := strings.CutPrefix(line, "| "); ok {
+			cell, _, _ = strings.Cut(cell, " |")
+			list = append(list, cell)
+		}
+	}
+	return list
+}
+
+// faultTable is the document.
+func faultTable(cells map[[3]int]map[string]int) string {
+	var b strings.Builder
+	total := 0
+	count := func(n map[string]int) string {
+		var words []string
+		for _, w := range slices.Sorted(maps.Keys(n)) {
+			total += n[w]
+			words = append(words, fmt.Sprintf("%s %d", w, n[w]))
+		}
+		return strings.Join(words, ", ")
+	}
+	b.WriteString("| what goes wrong |")
+	for _, o := range columns {
+		fmt.Fprintf(&b, " %s |", o.name)
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(columns)) + "\n")
+	for i, f := range faults {
+		fmt.Fprintf(&b, "| %s |", f.name)
+		for j := range columns {
+			once, always := cells[[3]int{i, j, 0}], cells[[3]int{i, j, 1}]
+			if once == nil && always == nil {
+				b.WriteString(" - |")
+				continue
+			}
+			fmt.Fprintf(&b, " %s; %s |", count(once), count(always))
+		}
+		b.WriteString("\n")
+	}
+	return fmt.Sprintf(`# Faults
+
+What becomes of a file when a server or the network goes wrong, in %d runs, with the fault at a random place of a random request. In each cell the first half is of runs in which it happens once, the other half of runs in which it happens at every request. `+"`make faults-doc`"+` measures it again.
+
+* right: the operation succeeds, and every file has its content
+* corrupt, not supported, refused, not found, failed: it ends with one error of that class (failed: the tries are used up), and there is no file under its name, or with publishing a reader finds all of the package or nothing
+* a wrong file under its name: 0 runs, which the test demands
+
+%s`, total, b.String())
+}
