@@ -346,10 +346,21 @@ const (
 
 // children are the processes that tests kill: run is called where the environment has the name.
 var children = map[string]func(value string) error{
+	dirChild: publishDir,
 	hubChild: publishHub,
 	ociChild: publishOCI,
 	pullFrom: killedPull,
 	s3Child:  publishS3,
+}
+
+// publishDir is the child of TestDirKilled.
+func publishDir(path string) error {
+	p, err := Open(os.Getenv(killPackage))
+	if err != nil {
+		return err
+	}
+	_, err = To(context.Background(), Dir{Path: path}, p)
+	return err
 }
 
 // TestMain is also the process that TestPublishKilled kills.

@@ -4,13 +4,11 @@ package publish
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 )
@@ -95,32 +93,12 @@ func TestRealRegistry(t *testing.T) {
 		}
 	})
 	t.Run("killed", func(t *testing.T) {
-		p := bigPackage(t, 9*ociChunk+1)
-		staged := filepath.Join(t.TempDir(), "package")
-		mustPublish(t, Dir{Path: staged}, p)
-		ref := addr + "/org/killed:v1"
-		kills := 0
-		for range 20 {
-			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), ociChild+"="+ref, killPackage+"="+staged)
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Duration(rand.IntN(250)) * time.Millisecond)
-			_ = cmd.Process.Kill()
-			if _ = cmd.Wait(); !cmd.ProcessState.Success() {
-				kills++
-			}
-			if _, err := openOCI(t.Context(), ref, PullOptions{Transfer: quick}); err == nil {
-				wantOCI(t, ref, p)
-			} else if !strings.Contains(err.Error(), "has no v1") {
-				t.Error(err)
-			}
-		}
-		if _, err := To(t.Context(), OCI{Ref: ref, patience: quick}, p); err != nil {
-			t.Error(err)
-		}
-		wantOCI(t, ref, p)
-		t.Logf("%d runs killed", kills)
+		killPlaces(t, killable{
+			place: func(i int) ([]string, string) {
+				ref := fmt.Sprintf("%s/org/killed%d:v1", addr, i)
+				return []string{ociChild + "=" + ref}, "oci://" + ref
+			},
+			sent: func() int64 { return 0 },
+		}, killsOr(20), bigPackage(t, 9*ociChunk+1))
 	})
 }

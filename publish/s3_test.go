@@ -7,10 +7,8 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -494,53 +492,4 @@ func publishS3(ref string) error {
 	}
 	_, err = To(context.Background(), S3{Ref: ref, Endpoint: os.Getenv(s3Child + "_ENDPOINT"), Region: "us-east-1", part: part}, p)
 	return err
-}
-
-// killS3 kills publishers at random instants: what a reader finds is the package or nothing, and parts that arrived are
-// not sent again.
-func killS3(t *testing.T, s S3, kills int) {
-	p := bigPackage(t, 6*int(s.part)+1)
-	staged := filepath.Join(t.TempDir(), "package")
-	mustPublish(t, Dir{Path: staged}, p)
-	killed := 0
-	for range kills {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), s3Child+"="+s.Ref, s3Child+"_ENDPOINT="+s.Endpoint, s3Child+"_PART="+strconv.FormatInt(s.part, 10), killPackage+"="+staged)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
-		_ = cmd.Process.Kill()
-		if cmd.Wait() != nil {
-			killed++
-		}
-		_, err := OpenOrigin(t.Context(), s.ref(t), PullOptions{Transfer: quick})
-		if err == nil {
-			wantAt(t, s.ref(t), p)
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			t.Error(err)
-		}
-	}
-	if _, err := To(t.Context(), s, p); err != nil {
-		t.Fatal(err)
-	}
-	wantAt(t, s.ref(t), p)
-	t.Logf("%d of %d runs were killed", killed, kills)
-}
-
-func TestS3Killed(t *testing.T) {
-	s := newFakeS3(t)
-	killS3(t, s.store("killed"), 8)
-	// Of the large file each part was sent once, but for those that a kill cut.
-	sent := map[string]int{}
-	for _, r := range s.Requests() {
-		if strings.HasPrefix(r, "PUT ") && strings.Contains(r, "partNumber=") {
-			sent[r]++
-		}
-	}
-	for r, n := range sent {
-		if n > 9 {
-			t.Errorf("%s: sent %d times", r, n)
-		}
-	}
 }

@@ -3,10 +3,12 @@
 package publish
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"testing"
 	"time"
 
@@ -54,5 +56,14 @@ func TestRealS3(t *testing.T) {
 		t.Fatal(err)
 	}
 	testS3(t, store)
-	t.Run("killed", func(t *testing.T) { killS3(t, store("killed"), 20) })
+	t.Run("killed", func(t *testing.T) {
+		s := store("killed")
+		killPlaces(t, killable{
+			place: func(i int) ([]string, string) {
+				s.Ref = fmt.Sprintf("s3://bucket/killed/%d", i)
+				return []string{s3Child + "=" + s.Ref, s3Child + "_ENDPOINT=" + s.Endpoint, s3Child + "_PART=" + strconv.FormatInt(s.part, 10)}, s.ref(t)
+			},
+			sent: func() int64 { return 0 },
+		}, killsOr(20), bigPackage(t, 6*int(s.part)+1))
+	})
 }

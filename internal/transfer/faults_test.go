@@ -265,6 +265,7 @@ func TestDamage(t *testing.T) {
 		{"the file is too long", func(t *testing.T, path string) { must(t, os.Truncate(path, faultSize+1)) }, whole * pieceSize},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			s := newServer(t, faultSize)
 			path := filepath.Join(t.TempDir(), "file")
 			seven := func(w http.ResponseWriter, r *http.Request, n int32) bool {
