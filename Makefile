@@ -251,6 +251,10 @@ hub: hub-venv ## hold the fake hub, our cache and what we publish to the clients
 	go test -tags hub -count=1 $(TESTFLAGS) ./internal/fakehub ./pipeline/hub
 	go test -tags hub -count=1 -run Libraries $(TESTFLAGS) ./publish
 
+.PHONY: kills
+kills: ## kill programs that fetch, publish and pull, KILLS times in each test, and say what that cost
+	@set -euo pipefail; LLMEXPORT_KILLS=$(KILLS) go test -count=1 -timeout 1h -v -run 'Kill' ./internal/transfer ./publish ./cmd/llmexport | grep -aE '^ *(---|FAIL|ok|panic)|kills: |_test.go'
+
 .PHONY: faults-doc
 faults-doc: ## let every fault happen to every operation FAULTS times and write docs/faults.md
 	LLMEXPORT_FAULTS=$(FAULTS) go test -count=1 -timeout 30m -run TestFaultTable ./publish -update

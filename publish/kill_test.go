@@ -34,6 +34,10 @@ func killsOr(n int) int {
 // logKills says what kills cost. That nothing is corrupt and nothing lost is what the tests demand before.
 func logKills(t *testing.T, kills int, again, most int64) {
 	t.Helper()
+	if most == 0 {
+		t.Logf("kills: %d, corrupt: 0, lost: 0", kills)
+		return
+	}
 	per := float64(again) / float64(max(1, kills)) / (1 << 20)
 	t.Logf("kills: %d, corrupt: 0, lost: 0, again per kill: %.3f MiB, limit: %.3f MiB", kills, per, float64(most)/(1<<20))
 	if again > most*int64(kills) {
@@ -46,7 +50,7 @@ type killable struct {
 	// place makes the i-th place: what its publisher finds in the environment, and the reference that readers use.
 	place func(i int) (env []string, ref string)
 	sent  func() int64 // bytes that publishers have sent so far
-	most  int64        // of them that a kill costs
+	most  int64        // of them that a kill costs; 0 where nothing is counted
 }
 
 // killPlaces kills publishers of p at random instants, and starts them again until the place has the package; then those

@@ -364,9 +364,18 @@ func (s *stagedOCI) revert(ctx context.Context) error {
 	case s.known:
 		return errors.New("a registry cannot forget a tag alone, and the artifact was there before")
 	}
-	return s.repo.try(ctx, "delete", func(ctx context.Context, _ func()) error {
+	err := s.repo.try(ctx, "delete", func(ctx context.Context, _ func()) error {
 		return s.repo.Manifests().Delete(ctx, s.artifact.desc)
 	})
+	if err != nil {
+		return err
+	}
+	// Most registries forget the tags of what is deleted; others want to be told, by an address that the library does not use.
+	now, err := s.repo.resolve(ctx, s.tag)
+	if err != nil || now == nil {
+		return err
+	}
+	return s.repo.deleteTag(ctx, s.tag)
 }
 
 // Close implements Staged. Blobs without a manifest are left to the registry, which collects them; the next Stage

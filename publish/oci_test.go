@@ -206,10 +206,11 @@ func TestOCI(t *testing.T) {
 		if err := staged.Revert(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if o, err := openOCI(t.Context(), s.ref(":v3"), PullOptions{Transfer: quick}); err == nil {
-			if _, err := o.Read(t.Context(), manifest.FileName, manifest.MaxSize); err == nil {
-				t.Error("still there")
-			}
+		if _, err := openOCI(t.Context(), s.ref(":v3"), PullOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("still there: %v", err)
+		}
+		if r, err := To(t.Context(), s.store(":v3"), three); err != nil || r.Status != Published {
+			t.Errorf("%+v, %v", r, err)
 		}
 	})
 	t.Run("moved meanwhile", func(t *testing.T) {

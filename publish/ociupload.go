@@ -80,7 +80,7 @@ func (u *ociUpload) run(ctx context.Context, touch func()) error {
 			return err
 		}
 		header := http.Header{"Content-Range": {fmt.Sprintf("%d-%d", u.at, u.at+u.chunk-1)}}
-		resp, err := u.send(ctx, http.MethodPatch, u.location, header, b, touch)
+		resp, err := u.repo.send(ctx, http.MethodPatch, u.location, header, b, touch)
 		if err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func (u *ociUpload) run(ctx context.Context, touch func()) error {
 	if u.at > 0 {
 		header.Set("Content-Range", fmt.Sprintf("%d-%d", u.at, size-1))
 	}
-	resp, err := u.send(ctx, http.MethodPut, &last, header, b, touch)
+	resp, err := u.repo.send(ctx, http.MethodPut, &last, header, b, touch)
 	if err != nil {
 		return err
 	}
@@ -138,12 +138,7 @@ func (u *ociUpload) read(off, n int64) ([]byte, error) {
 
 func (u *ociUpload) begin(ctx context.Context) error {
 	u.at = 0
-	scheme := "https"
-	if u.repo.PlainHTTP {
-		scheme = "http"
-	}
-	start := &url.URL{Scheme: scheme, Host: u.repo.Reference.Host(), Path: "/v2/" + u.repo.Reference.Repository + "/blobs/uploads/"}
-	resp, err := u.send(ctx, http.MethodPost, start, nil, nil, func() {})
+	resp, err := u.repo.send(ctx, http.MethodPost, u.repo.address("blobs/uploads/"), nil, nil, func() {})
 	if err != nil {
 		return err
 	}
@@ -161,7 +156,7 @@ func (u *ociUpload) begin(ctx context.Context) error {
 
 // ask finds out how much of a session that was cut has arrived. One that is gone is forgotten.
 func (u *ociUpload) ask(ctx context.Context) error {
-	resp, err := u.send(ctx, http.MethodGet, u.location, nil, nil, func() {})
+	resp, err := u.repo.send(ctx, http.MethodGet, u.location, nil, nil, func() {})
 	if err != nil {
 		return err
 	}
@@ -203,7 +198,7 @@ func (u *ociUpload) follow(resp *http.Response) error {
 }
 
 // send makes one request and reads the short answer; touch is called while b leaves.
-func (u *ociUpload) send(ctx context.Context, method string, to *url.URL, header http.Header, b []byte, touch func()) (*http.Response, error) {
+func (r *ociRepo) send(ctx context.Context, method string, to *url.URL, header http.Header, b []byte, touch func()) (*http.Response, error) {
 	body := func() io.ReadCloser { return io.NopCloser(transfer.Watch(bytes.NewReader(b), touch)) }
 	req, err := http.NewRequestWithContext(ctx, method, to.String(), nil)
 	if err != nil {
@@ -219,7 +214,7 @@ func (u *ociUpload) send(ctx context.Context, method string, to *url.URL, header
 		req.Header.Set("Content-Type", "application/octet-stream")
 		req.Body, req.GetBody = body(), func() (io.ReadCloser, error) { return body(), nil }
 	}
-	resp, err := u.repo.Client.Do(req)
+	resp, err := r.Client.Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -249,4 +244,25 @@ func (r *ociRepo) pushManifest(ctx context.Context, d ocispec.Descriptor, b []by
 	return r.try(ctx, "push the manifest", func(ctx context.Context, touch func()) error {
 		return r.PushReference(ctx, d, transfer.Watch(bytes.NewReader(b), touch), tag)
 	})
+}
+
+// deleteTag makes a registry forget a tag, where it can.
+func (r *ociRepo) deleteTag(ctx context.Context, tag string) error {
+	ctx = auth.AppendRepositoryScope(ctx, r.Reference, auth.ActionPull, auth.ActionDelete)
+	return r.try(ctx, "delete "+tag, func(ctx context.Context, _ func()) error {
+		resp, err := r.send(ctx, http.MethodDelete, r.address("manifests/"+tag), nil, nil, func() {})
+		if err == nil && resp.StatusCode != http.StatusAccepted && resp.StatusCode != http.StatusNotFound {
+			err = answered(resp)
+		}
+		return err
+	})
+}
+
+// address is where a part of the repository is.
+func (r *ociRepo) address(part string) *url.URL {
+	u := &url.URL{Scheme: "https", Host: r.Reference.Host(), Path: "/v2/" + r.Reference.Repository + "/" + part}
+	if r.PlainHTTP {
+		u.Scheme = "http"
+	}
+	return u
 }

@@ -120,6 +120,35 @@ func (b *s3Bucket) try(ctx context.Context, what string, do func(ctx context.Con
 	})
 }
 
+// StoreError is an answer of an S3 store that is no success. It is fs.ErrPermission where access was refused and
+// fs.ErrNotExist where there is nothing.
+type StoreError struct {
+	Status  int
+	Code    string // the store's own word, such as "AccessDenied"
+	Message string
+}
+
+func (e *StoreError) Error() string {
+	s := strings.TrimSpace(fmt.Sprintf("the store answers %d %s", e.Status, e.Code))
+	switch {
+	case e.Code == "NoSuchBucket":
+		return s + ": make the bucket first"
+	case e.Status == 401 || e.Status == 403:
+		return s + ": check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and the rights of the account"
+	case e.Message != "":
+		return s + ": " + e.Message
+	}
+	return s
+}
+
+// Is makes a StoreError match fs.ErrPermission and fs.ErrNotExist.
+func (e *StoreError) Is(target error) bool {
+	return (e.Status == 401 || e.Status == 403) && target == fs.ErrPermission || e.Status == 404 && target == fs.ErrNotExist
+}
+
+// s3Again are the words of a store after which the same request may go well: it was late, or damaged on its way.
+var s3Again = []string{"SlowDown", "RequestTimeout", "BadDigest", "XAmzContentSHA256Mismatch"}
+
 // s3Error says what a store answered, and whether another try may go well.
 func s3Error(err error) error {
 	again := (*transfer.Retryable)(nil)
@@ -132,7 +161,7 @@ func s3Error(err error) error {
 		if text := http.StatusText(e.Status); e.Code == fmt.Sprint(e.Status, " ", text) {
 			e.Code, e.Message = text, ""
 		}
-		if transfer.Transient(e.Status) || e.Code == "SlowDown" || e.Code == "RequestTimeout" {
+		if transfer.Transient(e.Status) || slices.Contains(s3Again, e.Code) {
 			return &transfer.Retryable{Err: e}
 		}
 		return e
