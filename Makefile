@@ -253,7 +253,7 @@ hub: hub-venv ## hold the fake hub, our cache and what we publish to the clients
 
 .PHONY: kills
 kills: ## kill programs that fetch, publish and pull, KILLS times in each test, and say what that cost
-	@set -euo pipefail; LLMEXPORT_KILLS=$(KILLS) go test -count=1 -timeout 1h -v -run 'Kill' ./internal/transfer ./publish ./cmd/llmexport | grep -aE '^ *(---|FAIL|ok|panic)|kills: |_test.go'
+	@set -euo pipefail; LLMEXPORT_KILLS=$(KILLS) go test -count=1 -timeout 1h -v -run 'Kill' ./internal/transfer ./publish ./cmd/llmexport | grep -aE '^(---|FAIL|ok|panic)|_test.go'
 
 .PHONY: faults-doc
 faults-doc: ## let every fault happen to every operation FAULTS times and write docs/faults.md
