@@ -315,7 +315,7 @@ func TestHostileSignatures(t *testing.T) {
 	}
 	for name, o := range map[string]Origin{
 		"hub":        hubOrigin{api, strings.Repeat("0", 40)},
-		"modelscope": modelScopeOrigin{&modelScopeAPI{repo: testRepo}, "", map[string]hubFile{manifest.SignatureName: {size: huge}}},
+		"modelscope": modelScopeOrigin{&modelScopeAPI{repoClient{repo: testRepo}}, "", map[string]hubFile{manifest.SignatureName: {size: huge}}},
 		"oci":        &ociOrigin{layers: map[string]ocispec.Descriptor{manifest.SignatureName: {Size: huge}}},
 		"s3":         &s3Origin{s3Bucket: bucket},
 	} {
