@@ -218,7 +218,7 @@ func (r *faultRun) publish(p faultPlace, err error) error {
 	from, operr := p.origin(r.ctx)
 	if operr == nil {
 		var text []byte
-		if text, operr = from.Manifest(r.ctx); operr == nil && text != nil {
+		if text, operr = from.Read(r.ctx, manifest.FileName, manifest.MaxSize); operr == nil && text != nil {
 			operr = r.same(from)
 		}
 	}
@@ -233,7 +233,7 @@ func (r *faultRun) publish(p faultPlace, err error) error {
 
 // same demands that a place gives exactly the package.
 func (r *faultRun) same(from Origin) error {
-	text, err := from.Manifest(r.ctx)
+	text, err := from.Read(r.ctx, manifest.FileName, manifest.MaxSize)
 	if err != nil {
 		return err
 	}

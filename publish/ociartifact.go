@@ -75,9 +75,9 @@ func newArtifact(m *manifest.Manifest, sum manifest.Digest, files []cargo) (*oci
 	slices.SortFunc(a.layers, func(x, y ociLayer) int { return strings.Compare(x.Name, y.Name) })
 
 	var c modelConfig
-	c.Descriptor.Name = p.Manifest.Name
-	c.Descriptor.Revision = p.Manifest.Source.Revision
-	c.Descriptor.SourceURL = p.Manifest.Source.Page()
+	c.Descriptor.Name = m.Name
+	c.Descriptor.Revision = m.Source.Revision
+	c.Descriptor.SourceURL = m.Source.Page()
 	c.Config.Architecture, c.Config.Format = "transformer", "mnn"
 	c.ModelFS.Type = "layers"
 	for _, l := range a.layers {

@@ -171,7 +171,7 @@ func (o *ociOrigin) Read(ctx context.Context, name string, limit int64) ([]byte,
 		return false, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", manifest.FileName, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return b.Bytes(), nil
 }

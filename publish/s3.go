@@ -120,32 +120,6 @@ func (b *s3Bucket) try(ctx context.Context, what string, do func(ctx context.Con
 	})
 }
 
-// StoreError is an answer of an S3 store that is no success. It is fs.ErrPermission where access was refused and
-// fs.ErrNotExist where there is nothing.
-type StoreError struct {
-	Status  int
-	Code    string // the store's own word, such as "AccessDenied"
-	Message string
-}
-
-func (e *StoreError) Error() string {
-	s := strings.TrimSpace(fmt.Sprintf("the store answers %d %s", e.Status, e.Code))
-	switch {
-	case e.Code == "NoSuchBucket":
-		return s + ": make the bucket first"
-	case e.Status == 401 || e.Status == 403:
-		return s + ": check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and the rights of the account"
-	case e.Message != "":
-		return s + ": " + e.Message
-	}
-	return s
-}
-
-// Is makes a StoreError match fs.ErrPermission and fs.ErrNotExist.
-func (e *StoreError) Is(target error) bool {
-	return (e.Status == 401 || e.Status == 403) && target == fs.ErrPermission || e.Status == 404 && target == fs.ErrNotExist
-}
-
 // s3Again are the words of a store after which the same request may go well: it was late, or damaged on its way.
 var s3Again = []string{"SlowDown", "RequestTimeout", "BadDigest", "XAmzContentSHA256Mismatch"}
 
@@ -156,10 +130,16 @@ func s3Error(err error) error {
 		return err
 	}
 	if answer := (minio.ErrorResponse{}); errors.As(err, &answer) && answer.StatusCode > 0 {
-		e := &StoreError{Status: answer.StatusCode, Code: printable(answer.Code), Message: printable(answer.Message)}
+		e := &transfer.StatusError{Status: answer.StatusCode, Who: "the store", Code: transfer.Said(answer.Code), Message: transfer.Said(answer.Message)}
 		// For an answer that is not the store's own, the library repeats the status line.
 		if text := http.StatusText(e.Status); e.Code == fmt.Sprint(e.Status, " ", text) {
 			e.Code, e.Message = text, ""
+		}
+		switch {
+		case e.Code == "NoSuchBucket":
+			e.Hint = "make the bucket first"
+		case e.Status == 401 || e.Status == 403:
+			e.Hint = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and the rights of the account"
 		}
 		if transfer.Transient(e.Status) || slices.Contains(s3Again, e.Code) {
 			return &transfer.Retryable{Err: e}
@@ -359,8 +339,13 @@ func (b *s3Bucket) put(ctx context.Context, name string, text []byte, only func(
 		_, err := b.PutObject(ctx, b.bucket, b.prefix+name, transfer.Watch(bytes.NewReader(text), touch), int64(len(text)), "", sum, o)
 		return err
 	})
-	if e := (*transfer.StatusError)(nil); only != nil && errors.As(err, &e) && e.Code == "NotImplemented" {
+	e := (*transfer.StatusError)(nil)
+	switch {
+	case only == nil || !errors.As(err, &e):
+	case e.Code == "NotImplemented":
 		return b.put(ctx, name, text, nil) // the store knows no conditions
+	case (e.Status == http.StatusPreconditionFailed || e.Status == http.StatusConflict) && b.holds(ctx, name, sum):
+		return nil // by a try whose answer was lost
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -147,7 +148,7 @@ func (x *stagedS3) begin(ctx context.Context, large []cargo) error {
 	if was != nil {
 		for name, u := range was.Uploads {
 			if !taken[u.ID] {
-				_ = x.AbortMultipartUpload(ctx, x.bucket, x.prefix+name, u.ID) // the store may have forgotten it
+				_ = x.abort(ctx, name, u) // the store may have forgotten it
 			}
 		}
 	}
@@ -156,12 +157,20 @@ func (x *stagedS3) begin(ctx context.Context, large []cargo) error {
 
 // giveUp removes what begin made.
 func (x *stagedS3) giveUp(ctx context.Context) error {
+	var errs []error
 	for name, u := range x.uploads.Uploads {
-		if err := x.AbortMultipartUpload(ctx, x.bucket, x.prefix+name, u.ID); err != nil {
-			return s3Error(err)
-		}
+		errs = append(errs, x.abort(ctx, name, u))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err // the marker still names them
 	}
 	return x.remove(ctx, s3Marker)
+}
+
+func (b *s3Bucket) abort(ctx context.Context, name string, u s3Upload) error {
+	return b.try(ctx, "give up "+name, func(ctx context.Context, _ func()) error {
+		return b.AbortMultipartUpload(ctx, b.bucket, b.prefix+name, u.ID)
+	})
 }
 
 // listParts gives the parts that the store has, by number.
@@ -179,7 +188,7 @@ func (b *s3Bucket) listParts(ctx context.Context, name string, u s3Upload) (map[
 		for _, p := range page.ObjectParts {
 			parts[p.PartNumber] = p
 		}
-		if !page.IsTruncated || page.NextPartNumberMarker <= marker || len(parts) > s3Parts {
+		if !page.IsTruncated || page.NextPartNumberMarker <= marker || page.NextPartNumberMarker > maxParts {
 			return parts, nil
 		}
 		marker = page.NextPartNumberMarker
@@ -212,7 +221,10 @@ func (x *stagedS3) upload(ctx context.Context, f cargo, sends chan struct{}) ([]
 		b := make([]byte, min(u.Part, f.Size-int64(i)*u.Part))
 		if _, err := io.ReadFull(src, b); err != nil {
 			<-sends
-			return nil, errors.Join(g.Wait(), fmt.Errorf("has become shorter: %w: %w", err, tensor.ErrCorrupt))
+			if err == io.EOF || err == io.ErrUnexpectedEOF {
+				err = errChanged(f.Name)
+			}
+			return nil, errors.Join(g.Wait(), err)
 		}
 		whole.Write(b)
 		n := i + 1
@@ -275,11 +287,11 @@ func (x *stagedS3) commit(ctx context.Context) error {
 			return err
 		}
 	}
-	for name, parts := range x.parts {
+	for _, name := range slices.Sorted(maps.Keys(x.parts)) {
 		if err := x.try(ctx, "complete "+name, func(ctx context.Context, _ func()) error {
-			_, err := x.CompleteMultipartUpload(ctx, x.bucket, x.prefix+name, x.uploads.Uploads[name].ID, parts, minio.PutObjectOptions{})
+			_, err := x.CompleteMultipartUpload(ctx, x.bucket, x.prefix+name, x.uploads.Uploads[name].ID, x.parts[name], minio.PutObjectOptions{})
 			return err
-		}); err != nil && !x.complete(ctx, name) {
+		}); err != nil && !x.holds(ctx, name, x.uploads.Uploads[name].SHA256) {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
@@ -352,10 +364,11 @@ func (x *stagedS3) stillOurs(ctx context.Context) error {
 	return nil
 }
 
-// complete reports whether a file is there: the answer to its completion may have been lost.
-func (x *stagedS3) complete(ctx context.Context, name string) bool {
-	info, err := x.stat(ctx, name)
-	return err == nil && info.UserMetadata[s3Sum] == x.uploads.Uploads[name].SHA256
+// holds reports whether an object is there: the answer to what wrote it may have been lost, and what cannot be done twice
+// is then refused.
+func (b *s3Bucket) holds(ctx context.Context, name, sum string) bool {
+	info, err := b.stat(ctx, name)
+	return err == nil && info.UserMetadata[s3Sum] == sum
 }
 
 // Revert implements Staged. What a package replaced is gone: only a prefix that was empty can be so again.

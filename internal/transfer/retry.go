@@ -95,7 +95,7 @@ func (o Options) once(parent context.Context, try func(context.Context, func()) 
 	timer := time.AfterFunc(stall, func() { cancel(errStalled) })
 	defer timer.Stop()
 	progress, err := try(ctx, func() { timer.Reset(stall) })
-	if again := (*Retryable)(nil); context.Cause(ctx) == errStalled && (errors.As(err, &again) || errors.Is(err, errStalled)) {
+	if again := (*Retryable)(nil); errors.As(err, &again) && context.Cause(ctx) == errStalled {
 		err = &Retryable{Err: fmt.Errorf("no byte for %v: %w", stall, errStalled)}
 	}
 	return progress, err
