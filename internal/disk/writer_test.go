@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -62,5 +63,33 @@ func TestReserve(t *testing.T) {
 	}
 	if Full(os.ErrClosed) || Full(nil) {
 		t.Error("an error of another kind is a full disk")
+	}
+}
+
+// TestDirect demands that what is written directly is what others read, and the other way round.
+func TestDirect(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, bytes.Repeat([]byte("x"), 3*Alignment+7), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenDirect(path)
+	if err != nil {
+		t.Skip("no direct access here: ", err)
+	}
+	defer f.Close()
+	b := make([]byte, 1<<16) // of its own pages
+	if !Aligned(b, 0) || Aligned(b[:7], 0) || Aligned(b[8:], 0) || Aligned(b, 8) || Aligned(nil, 0) {
+		t.Error("what is aligned?")
+	}
+	copy(b, bytes.Repeat([]byte("y"), Alignment))
+	if _, err := f.WriteAt(b[:Alignment], Alignment); err != nil {
+		t.Skip("no direct access here: ", err)
+	}
+	want := strings.Repeat("x", Alignment) + strings.Repeat("y", Alignment) + strings.Repeat("x", Alignment+7)
+	if got, err := os.ReadFile(path); err != nil || string(got) != want {
+		t.Errorf("others read %d bytes, %v", len(got), err)
+	}
+	if _, err := f.ReadAt(b[:2*Alignment], 0); err != nil || string(b[:2*Alignment]) != want[:2*Alignment] {
+		t.Error("another content is read, or ", err)
 	}
 }

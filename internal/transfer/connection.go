@@ -72,8 +72,8 @@ func (d *download) fetch(ctx context.Context, s stretch) (got int64, err error) 
 	r := &patient{Reader: body, timer: timer, stall: stall}
 	for at := s.off; at < s.end; {
 		c := chunk{buf: buffers.Get().(*[bufferSize]byte)}
-		end := min(s.end, at-at%d.piece+d.piece)
-		n, rerr := io.ReadFull(r, c.buf[:min(bufferSize, end-at)])
+		end := min(s.end, at-at%d.piece+d.piece, at-at%bufferSize+bufferSize) // so that what follows a cut is aligned again
+		n, rerr := io.ReadFull(r, c.buf[:end-at])
 		c.n = n
 		kept, werr := d.write(at, c)
 		got += kept
@@ -126,7 +126,7 @@ func (d *download) write(at int64, c chunk) (kept int64, err error) {
 		return 0, nil
 	}
 	b := c.buf[skip:c.n]
-	if _, err := d.file.WriteAt(b, at+skip); err != nil {
+	if err := d.writeAt(b, at+skip); err != nil {
 		buffers.Put(c.buf)
 		return 0, err
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	bufferSize = 256 << 10 // bytes of one read; pieces are multiples of it, and a processor's cache holds some
+	bufferSize = 1 << 20 // bytes of one read and write; pieces are multiples of it
 	maxQueue   = 4         // buffers that wait for the digest; then the connection does
 )
 
@@ -98,7 +98,7 @@ func (d *download) follow(i int, spare []byte) error {
 		n := min(bufferSize, d.start(i)+d.pieces[i].have-d.hashed)
 		d.handed = d.hashed + n
 		d.mu.Unlock()
-		if _, err := d.file.ReadAt(spare[:n], d.hashed); err != nil { // d.hashed changes in this goroutine only
+		if err := d.readAt(spare[:n], d.hashed); err != nil { // d.hashed changes in this goroutine only
 			return err
 		}
 		d.hash.Write(spare[:n])

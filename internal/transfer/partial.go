@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"sync/atomic"
 
 	"github.com/llmexport/llmexport/internal/disk"
 )
@@ -24,7 +25,9 @@ type partial struct {
 	blob    Blob
 	piece   int64 // bytes of each but the last
 	file    *os.File
-	journal *journal // nil for a file of one piece, which grows from its start to its end
+	direct  *os.File    // the same file past the system's memory; nil where that does not work
+	refused atomic.Bool // direct access has failed once
+	journal *journal    // nil for a file of one piece, which grows from its start to its end
 	pieces  []piece
 }
 
@@ -84,8 +87,34 @@ func openPartial(path string, b Blob) (p *partial, err error) {
 	}
 	if err == nil && p.journal != nil {
 		err = disk.Reserve(p.file, b.Size)
+		p.direct, _ = disk.OpenDirect(path)
 	}
 	return p, err
+}
+
+// writeAt writes directly where that is possible.
+func (p *partial) writeAt(b []byte, off int64) error {
+	if p.direct != nil && !p.refused.Load() && disk.Aligned(b, off) {
+		_, err := p.direct.WriteAt(b, off)
+		if err == nil || disk.Full(err) {
+			return err
+		}
+		p.refused.Store(true)
+	}
+	_, err := p.file.WriteAt(b, off)
+	return err
+}
+
+// readAt reads directly where that is possible. All of b is in the file.
+func (p *partial) readAt(b []byte, off int64) error {
+	if p.direct != nil && !p.refused.Load() && disk.Aligned(b, off) {
+		if n, _ := p.direct.ReadAt(b, off); n == len(b) {
+			return nil
+		}
+		p.refused.Store(true)
+	}
+	_, err := p.file.ReadAt(b, off)
+	return err
 }
 
 // pieceSizeOf is how large the pieces of a file are, in bytes.
@@ -177,10 +206,13 @@ func (p *partial) close() (err error) {
 	if p.file != nil {
 		err = p.file.Close()
 	}
+	if p.direct != nil {
+		err = errors.Join(err, p.direct.Close())
+	}
 	if p.journal != nil {
 		err = errors.Join(err, p.journal.file.Close())
 	}
-	p.file, p.journal = nil, nil
+	p.file, p.direct, p.journal = nil, nil, nil
 	return err
 }
 
