@@ -77,7 +77,7 @@ func TestDirect(t *testing.T) {
 		t.Skip("no direct access here: ", err)
 	}
 	defer f.Close()
-	b := make([]byte, 1<<16) // of its own pages
+	b := make([]byte, 1<<20) // of its own pages
 	if !Aligned(b, 0) || Aligned(b[:7], 0) || Aligned(b[8:], 0) || Aligned(b, 8) || Aligned(nil, 0) {
 		t.Error("what is aligned?")
 	}

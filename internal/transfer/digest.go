@@ -13,7 +13,7 @@ import (
 
 const (
 	bufferSize = 1 << 20 // bytes of one read and write; pieces are multiples of it
-	maxQueue   = 4         // buffers that wait for the digest; then the connection does
+	maxQueue   = 4       // buffers that wait for the digest; then the connection does
 )
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
