@@ -72,7 +72,7 @@ func All(ctx context.Context, places []Place, p Package) (receipts []Receipt, er
 		if staged[i], err = place.Stage(ctx, p); err != nil {
 			staged[i] = nil // an interface may hold a nil pointer
 			if len(places) > 1 {
-				err = fmt.Errorf("%w; no place was changed", err)
+				err = fmt.Errorf("%w; no place shows it", err)
 			}
 			return nil, err
 		}

@@ -34,7 +34,7 @@ func TestAll(t *testing.T) {
 		refs    []string // of the receipts
 	}{
 		"good":        {log: "stage a, stage b, stage c, commit a, commit b, commit c", refs: []string{"a", "b", "c"}},
-		"stage fails": {b: fakeStore{stage: fail}, log: "stage a, stage b", want: []string{"no more room; no place was changed"}},
+		"stage fails": {b: fakeStore{stage: fail}, log: "stage a, stage b", want: []string{"no more room; no place shows it"}},
 		"commit fails": {c: fakeStore{commit: fail}, log: "stage a, stage b, stage c, commit a, commit b, commit c, revert b, revert a",
 			want: []string{"no more room (a: taken back, as before; b: taken back, as before; c: failed)"}},
 		"first commit fails": {a: fakeStore{commit: fail}, log: "stage a, stage b, stage c, commit a",

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rs/zerolog"
+
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -92,7 +94,9 @@ func (s *stagedHub) create(ctx context.Context) error {
 	if !s.state.exists {
 		return errors.New("the name is taken by a repository that the token may not see")
 	}
-	s.created = made
+	if s.created = made; made {
+		zerolog.Ctx(ctx).Info().Str("repo", s.h.Repo).Bool("private", s.h.Private).Msg("made the repository, which stays whatever becomes of the package")
+	}
 	if made && s.h.Gated != "" {
 		return s.api.gate(ctx, s.h.Gated)
 	}

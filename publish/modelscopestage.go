@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rs/zerolog"
+
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -61,6 +63,9 @@ func (m ModelScope) stage(ctx context.Context, p Package) (_ *stagedModelScope, 
 	if !s.state.exists {
 		if s.created, err = api.create(ctx, m.Private, cmp.Or(p.Manifest.Source.License, "other")); err != nil {
 			return nil, err
+		}
+		if s.created {
+			zerolog.Ctx(ctx).Info().Str("repo", m.Repo).Bool("private", m.Private).Msg("made the repository, which stays whatever becomes of the package")
 		}
 		if s.state, err = m.state(ctx, api); err != nil {
 			return nil, err
