@@ -64,7 +64,7 @@ func TestKills(t *testing.T) {
 	})
 	var victim atomic.Pointer[os.Process]
 	var deadline atomic.Int64 // of s.served
-	s.answer = func(w http.ResponseWriter, r *http.Request, _ int32) bool {
+	s.setAnswer(func(w http.ResponseWriter, r *http.Request, _ int32) bool {
 		w.Header().Set("ETag", s.etag)
 		first, last := span(r, killSize)
 		w.Header().Set("Content-Range", "bytes "+strconv.Itoa(first)+"-"+strconv.Itoa(last)+"/"+strconv.Itoa(killSize))
@@ -82,7 +82,7 @@ func TestKills(t *testing.T) {
 			}
 		}
 		return true
-	}
+	})
 	path := filepath.Join(t.TempDir(), "file")
 	total, again := kills, int64(0)
 	for n := 0; kills > 0; {

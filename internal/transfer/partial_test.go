@@ -39,7 +39,7 @@ func TestCancel(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	s.served.Store(0)
-	s.answer = func(http.ResponseWriter, *http.Request, int32) bool { return false }
+	s.setAnswer(func(http.ResponseWriter, *http.Request, int32) bool { return false })
 	must(t, Fetch(t.Context(), path, s.blob(), s.open(), quick))
 	checkFile(t, path, s.content)
 	if n := s.served.Load(); n > faultSize/3+4*pieceSize {

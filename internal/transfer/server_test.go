@@ -31,9 +31,16 @@ type server struct {
 	mu     sync.Mutex
 	ranges []string
 
-	// answer may handle the n-th request to storage, counted from 1; true if it has.
+	// answer may handle the n-th request to storage, counted from 1; true if it has. Tests change it by setAnswer once there are
+	// requests: one of a transfer that has ended may still be at work.
 	answer func(w http.ResponseWriter, r *http.Request, n int32) bool
 	etag   string
+}
+
+func (s *server) setAnswer(f func(w http.ResponseWriter, r *http.Request, n int32) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = f
 }
 
 // newServer serves noise; setup may change the configuration of storage.
@@ -46,9 +53,10 @@ func newServer(t testing.TB, size int, setup ...func(storage *http.Server)) *ser
 		n := s.asked.Add(1)
 		s.mu.Lock()
 		s.ranges = append(s.ranges, r.Header.Get("Range"))
+		answer := s.answer
 		s.mu.Unlock()
 		w = &counted{w, &s.served}
-		if s.answer == nil || !s.answer(w, r, n) {
+		if answer == nil || !answer(w, r, n) {
 			s.serve(w, r)
 		}
 	}))
