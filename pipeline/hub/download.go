@@ -32,6 +32,16 @@ func (c *client) download(ctx context.Context, ca *cache, commit string, f remot
 		return nil
 	}
 	zerolog.Ctx(ctx).Info().Str("file", f.Name).Int64("bytes", f.Size).Msg("downloading")
+	part := blob + partName
+	if err := adopt(blob, part); err != nil {
+		return err
+	}
+	return c.bring(ctx, commit, f, part, blob)
+}
+
+// bring completes the content of a file in part, which an earlier download may have begun, and names it path once it is what
+// the hub lists.
+func (c *client) bring(ctx context.Context, commit string, f remote, part, path string) error {
 	o := c.patience()
 	o.Progress = func(done int64) {
 		if c.o.Progress != nil {
@@ -40,14 +50,10 @@ func (c *client) download(ctx context.Context, ca *cache, commit string, f remot
 			c.o.Progress(f.Name, done, f.Size)
 		}
 	}
-	part := blob + partName
-	if err := adopt(blob, part); err != nil {
-		return err
-	}
 	if err := transfer.Fetch(ctx, part, f.content(), c.open(commit, f), o); err != nil {
 		return err
 	}
-	return os.Rename(part, blob)
+	return os.Rename(part, path)
 }
 
 // adopt continues what another program has left of a blob, once. Releases of huggingface_hub before pull request 4228 append

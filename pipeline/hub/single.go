@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -46,14 +45,5 @@ func fetchFile(ctx context.Context, s *Snapshot, name, path string, o Options) e
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
 	}
-	p := c.patience()
-	p.Progress = func(done int64) {
-		if o.Progress != nil {
-			o.Progress(name, done, f.Size)
-		}
-	}
-	if err := transfer.Fetch(ctx, path+".incomplete", f.content(), c.open(s.Revision, f), p); err != nil {
-		return err
-	}
-	return os.Rename(path+".incomplete", path)
+	return c.bring(ctx, s.Revision, f, path+".incomplete", path)
 }
