@@ -11,7 +11,6 @@ import (
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // dirOrigin is a package in a directory of this machine. What changes there while it is read shows in the digests.
@@ -38,23 +37,7 @@ func (d dirOrigin) String() string { return string(d) }
 
 // Read implements Origin.
 func (d dirOrigin) Read(_ context.Context, name string, limit int64) ([]byte, error) {
-	path := filepath.Join(string(d), name)
-	info, err := os.Lstat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file: %w", path, tensor.ErrCorrupt)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if int64(len(data)) > limit {
-		err = fmt.Errorf("%s: more than %d bytes: %w", path, limit, tensor.ErrCorrupt)
-	}
-	return data, errors.Join(err, f.Close())
+	return manifest.ReadOwn(string(d), name, limit)
 }
 
 // Range implements Origin.

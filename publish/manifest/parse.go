@@ -93,7 +93,21 @@ func (m *Manifest) Seal() ([]byte, Digest, error) {
 // Open reads the manifest of the package in dir; it does not look at the other files. The error is
 // fs.ErrNotExist when there is no manifest.
 func Open(dir string) (*Manifest, error) {
-	path := filepath.Join(dir, FileName)
+	data, err := ReadOwn(dir, FileName, MaxSize)
+	if err != nil {
+		return nil, err
+	}
+	m, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, FileName), err)
+	}
+	return m, nil
+}
+
+// ReadOwn reads a file of the package in dir that no manifest lists, as [FileName] and [SignatureName] are: a regular file of
+// at most limit bytes, or tensor.ErrCorrupt.
+func ReadOwn(dir, name string, limit int64) ([]byte, error) {
+	path := filepath.Join(dir, name)
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err
@@ -105,13 +119,9 @@ func Open(dir string) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
-	if err := errors.Join(err, f.Close()); err != nil {
-		return nil, err
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if int64(len(data)) > limit {
+		err = fmt.Errorf("%s: more than %d bytes: %w", path, limit, tensor.ErrCorrupt)
 	}
-	m, err := Parse(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return m, nil
+	return data, errors.Join(err, f.Close())
 }
