@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -48,7 +49,8 @@ type stagedS3 struct {
 	*s3Place
 	s         S3
 	uploads   s3Uploads
-	parts     map[string][]minio.CompletePart // by file name
+	have      map[string]map[int]minio.ObjectPart // by file name and number: parts that a run which was killed has sent
+	parts     map[string][]minio.CompletePart     // by file name
 	small     []cargo
 	committed bool
 	fresh     bool // the prefix held no package
@@ -60,7 +62,7 @@ func (s S3) stage(ctx context.Context, p Package) (_ *stagedS3, err error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &stagedS3{s3Place: place, s: s, parts: map[string][]minio.CompletePart{}, fresh: place.old == nil}
+	x := &stagedS3{s3Place: place, s: s, have: map[string]map[int]minio.ObjectPart{}, parts: map[string][]minio.CompletePart{}, fresh: place.old == nil}
 	if x.receipt.Status == Unchanged {
 		return x, nil
 	}
@@ -122,8 +124,8 @@ func (x *stagedS3) begin(ctx context.Context, large []cargo) error {
 		u := s3Upload{SHA256: f.SHA256, Part: max(cmp.Or(x.s.part, s3Part), (f.Size/s3Parts>>20+1)<<20)}
 		if was != nil {
 			if old := was.Uploads[f.Name]; old.SHA256 == f.SHA256 && old.Part == u.Part {
-				if _, err := x.listParts(ctx, f.Name, old); err == nil {
-					u.ID, taken[old.ID] = old.ID, true
+				if parts, err := x.listParts(ctx, f.Name, old); err == nil {
+					u.ID, taken[old.ID], x.have[f.Name] = old.ID, true, parts
 				}
 			}
 		}
@@ -198,11 +200,7 @@ func (b *s3Bucket) listParts(ctx context.Context, name string, u s3Upload) (map[
 // upload sends the parts of a file that the store does not have. The ETag of a part is the MD5 of its content in
 // stores that do not encrypt; in others parts are sent again.
 func (x *stagedS3) upload(ctx context.Context, f cargo, sends chan struct{}) ([]minio.CompletePart, error) {
-	u := x.uploads.Uploads[f.Name]
-	have, err := x.listParts(ctx, f.Name, u)
-	if err != nil {
-		return nil, err
-	}
+	u, have := x.uploads.Uploads[f.Name], x.have[f.Name]
 	content, err := f.open()
 	if err != nil {
 		return nil, err
@@ -354,11 +352,11 @@ func (x *stagedS3) stillOurs(ctx context.Context) error {
 	if m == nil || m.Package != x.receipt.Digest {
 		return errors.New("somebody else has begun to publish here")
 	}
-	objects, err := x.list(ctx)
-	if err != nil {
+	now, err := x.stat(ctx, manifest.FileName)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if objects[manifest.FileName].etag != x.objects[manifest.FileName].etag {
+	if now.ETag != x.objects[manifest.FileName].etag {
 		return errors.New("somebody else has published here meanwhile")
 	}
 	return nil
