@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -23,14 +24,26 @@ const (
 	inFlight = 1 << 20
 )
 
-// TestKillChild is the process that TestKills kills.
-func TestKillChild(t *testing.T) {
-	args := strings.Fields(os.Getenv("LLMEXPORT_KILL_CHILD"))
-	if len(args) != 3 {
-		t.Skip("TestKills runs it")
+const killChild = "LLMEXPORT_KILL_CHILD"
+
+// TestMain is also the process that TestKills kills.
+func TestMain(m *testing.M) {
+	if args := strings.Fields(os.Getenv(killChild)); len(args) == 3 {
+		if err := fetchOnce(args[0], args[1], args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
-	home, err := url.Parse(args[0])
-	must(t, err)
+	os.Exit(m.Run())
+}
+
+// fetchOnce fetches from an address to a path what has a digest.
+func fetchOnce(address, path, digest string) error {
+	home, err := url.Parse(address)
+	if err != nil {
+		return err
+	}
 	tr := newTransport()
 	tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
@@ -40,8 +53,10 @@ func TestKillChild(t *testing.T) {
 		return conn, err
 	}
 	c := &Client{Home: home, HTTP: &http.Client{Transport: tr}, Authorize: func(r *http.Request) { r.Header.Set("Authorization", "Bearer secret") }}
-	must(t, Fetch(t.Context(), args[1]+".part", Blob{Size: killSize, SHA256: args[2]}, c.Range(home, killSize), quick))
-	must(t, os.Rename(args[1]+".part", args[1]))
+	if err := Fetch(context.Background(), path+".part", Blob{Size: killSize, SHA256: digest}, c.Range(home, killSize), quick); err != nil {
+		return err
+	}
+	return os.Rename(path+".part", path)
 }
 
 // TestKills kills a process that fetches, at random places, and starts it again until the file is there; then from the
@@ -86,8 +101,8 @@ func TestKills(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	total, again := kills, int64(0)
 	for n := 0; kills > 0; {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestKillChild$")
-		cmd.Env = append(os.Environ(), "LLMEXPORT_KILL_CHILD="+s.hub.URL+" "+path+" "+s.blob().SHA256)
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), killChild+"="+s.hub.URL+" "+path+" "+s.blob().SHA256)
 		deadline.Store(s.served.Load() + rand.N[int64](killSize))
 		victim.Store(nil)
 		must(t, cmd.Start())
