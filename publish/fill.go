@@ -55,7 +55,7 @@ func (d Dir) fill(ctx context.Context, dir string, p Package, content []cargo) (
 		return err
 	}
 	for _, made := range slices.Backward(dirs) {
-		if err := d.do("sync directory", func() error { return syncDir(made) }); err != nil {
+		if err := d.do("sync directory", func() error { return disk.SyncDir(made) }); err != nil {
 			return err
 		}
 	}

@@ -358,7 +358,7 @@ func (g *gathering) finish(ctx context.Context) error {
 		}
 	}
 	for _, dir := range append(g.dirs, ".") {
-		if err := g.d.do("sync directory", func() error { return syncDir(filepath.Join(g.work, wholeName, filepath.FromSlash(dir))) }); err != nil {
+		if err := g.d.do("sync directory", func() error { return disk.SyncDir(filepath.Join(g.work, wholeName, filepath.FromSlash(dir))) }); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -115,7 +116,7 @@ func (s *stagedDir) show() (err error) {
 		return err
 	}
 	undo = append(undo, func() error { return os.Rename(s.target, s.whole) })
-	if err := s.d.do("sync parent", func() error { return syncDir(filepath.Dir(s.target)) }); err != nil {
+	if err := s.d.do("sync parent", func() error { return disk.SyncDir(filepath.Dir(s.target)) }); err != nil {
 		return err
 	}
 	s.shown = true
@@ -160,7 +161,7 @@ func (s *stagedDir) revert() error {
 		return errors.Join(err, os.Rename(s.whole, s.target))
 	}
 	s.shown, s.old = false, ""
-	return s.d.do("sync parent back", func() error { return syncDir(filepath.Dir(s.target)) })
+	return s.d.do("sync parent back", func() error { return disk.SyncDir(filepath.Dir(s.target)) })
 }
 
 // Close implements Staged.

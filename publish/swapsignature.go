@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
@@ -43,7 +44,7 @@ func (s *stagedDir) showSignature() error {
 	if err := s.moveSignature(); err != nil {
 		return err
 	}
-	if err := s.d.do("sync signature", func() error { return syncDir(s.target) }); err != nil {
+	if err := s.d.do("sync signature", func() error { return disk.SyncDir(s.target) }); err != nil {
 		return errors.Join(err, s.revertSignature())
 	}
 	s.shown = true
@@ -67,5 +68,5 @@ func (s *stagedDir) revertSignature() error {
 		return err
 	}
 	s.shown = false
-	return s.d.do("sync signature back", func() error { return syncDir(s.target) })
+	return s.d.do("sync signature back", func() error { return disk.SyncDir(s.target) })
 }

@@ -12,10 +12,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -177,18 +177,10 @@ func (s *state) save(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := pipeline.WriteFile(path, append(b, '\n')); err != nil {
-		return fmt.Errorf("state file: %w", err)
+	if err = pipeline.WriteFile(path, append(b, '\n')); err == nil {
+		err = disk.SyncDir(filepath.Dir(path))
 	}
-	if runtime.GOOS == "windows" { // directories cannot be synced there
-		return nil
-	}
-	d, err := os.Open(filepath.Dir(path))
 	if err != nil {
-		return fmt.Errorf("state file: %w", err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
 	return nil
