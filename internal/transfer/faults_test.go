@@ -231,8 +231,9 @@ func TestFaults(t *testing.T) {
 					t.Fatal(err)
 				}
 				checkFile(t, path, s.content)
-				if again := s.served.Load() - faultSize; again > 5*pieceSize || before < 5*pieceSize {
-					t.Errorf("%d bytes fetched again, after %d", again, before)
+				// How far each request came before the cut depends on how the rest was shared out at that moment.
+				if kept := before + faultSize - s.served.Load(); kept < pieceSize {
+					t.Errorf("%d bytes of %d were not fetched again", kept, before)
 				}
 			}
 		})
