@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -169,26 +168,9 @@ func apart(dir, target string) error {
 	if err != nil {
 		return err
 	}
-	dir, target = resolve(dir), resolve(target)
-	if inside(dir, target) || inside(target, dir) {
+	dir, target = disk.Resolve(dir), disk.Resolve(target)
+	if disk.Inside(dir, target) || disk.Inside(target, dir) {
 		return errors.New("the package and the directory to publish to lie inside each other")
 	}
 	return nil
-}
-
-func inside(outer, inner string) bool {
-	rel, err := filepath.Rel(outer, inner)
-	return err == nil && rel != "." && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
-}
-
-// resolve follows the symbolic links in the part of an absolute path that exists.
-func resolve(path string) string {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		return real
-	}
-	parent := filepath.Dir(path)
-	if parent == path {
-		return path
-	}
-	return filepath.Join(resolve(parent), filepath.Base(path))
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
@@ -70,10 +71,10 @@ func licenseRoots(dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	abs = resolve(abs)
+	abs = disk.Resolve(abs)
 	roots := []string{abs}
 	if snapshots := filepath.Dir(abs); filepath.Base(snapshots) == "snapshots" {
-		roots = append(roots, resolve(filepath.Join(filepath.Dir(snapshots), "blobs")))
+		roots = append(roots, disk.Resolve(filepath.Join(filepath.Dir(snapshots), "blobs")))
 	}
 	return roots, nil
 }
@@ -86,10 +87,10 @@ func checkLicense(path string, roots []string) error {
 	if real, err = filepath.Abs(real); err != nil {
 		return err
 	}
-	real = resolve(real)
+	real = disk.Resolve(real)
 	allowed := false
 	for _, root := range roots {
-		allowed = allowed || inside(root, real)
+		allowed = allowed || disk.Inside(root, real)
 	}
 	if !allowed {
 		return errors.New("it links to a file outside the checkpoint")

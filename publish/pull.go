@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -100,7 +101,7 @@ func pull(ctx context.Context, ref, dir string, o PullOptions) (_ Package, done 
 	if err != nil {
 		return Package{}, done, err
 	}
-	if here, ok := from.(dirOrigin); ok && resolve(string(here)) != resolve(target) {
+	if here, ok := from.(dirOrigin); ok && disk.Resolve(string(here)) != disk.Resolve(target) {
 		if err := apart(string(here), target); err != nil {
 			return Package{}, done, err
 		}
