@@ -2,7 +2,6 @@ package publish
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -13,7 +12,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -24,6 +22,12 @@ type cargo struct {
 	root *os.Root
 	data []byte
 }
+
+// onDisk is cargo of a file below root.
+func onDisk(root *os.Root, f manifest.File) cargo { return onDisk(root, f) }
+
+// inMemory reports whether the content is data.
+func (c cargo) inMemory() bool { return c.root == nil }
 
 // loaded is cargo of data.
 func loaded(name string, data []byte) cargo {
@@ -52,7 +56,7 @@ func freightOf(p Package) (*freight, error) {
 		return nil, err
 	}
 	for _, file := range p.Manifest.Files {
-		f.files = append(f.files, cargo{File: file, root: f.Root})
+		f.files = append(f.files, onDisk(f.Root, file))
 	}
 	f.files = append(f.files, loaded(manifest.FileName, data))
 	if signature != nil {
@@ -94,14 +98,14 @@ type content interface {
 	io.Closer
 }
 
-type inMemory struct{ *bytes.Reader }
+type closing struct{ *bytes.Reader }
 
-func (inMemory) Close() error { return nil }
+func (closing) Close() error { return nil }
 
 // open gives the content, of which only the size is right for sure.
 func (c cargo) open() (content, error) {
-	if c.root == nil {
-		return inMemory{bytes.NewReader(c.data)}, nil
+	if c.inMemory() {
+		return closing{bytes.NewReader(c.data)}, nil
 	}
 	return c.OpenIn(c.root)
 }
@@ -117,30 +121,6 @@ func (c cargo) read() ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
 	return b, nil
-}
-
-// head gives the first bytes.
-func (c cargo) head(n int64) ([]byte, error) {
-	f, err := c.open()
-	if err != nil {
-		return nil, err
-	}
-	b, err := io.ReadAll(io.NewSectionReader(f, 0, min(n, c.Size)))
-	return b, errors.Join(err, f.Close())
-}
-
-// gitName gives git's name of the content, which it compares with its digest.
-func (c cargo) gitName(ctx context.Context) (string, error) {
-	f, err := c.open()
-	if err != nil {
-		return "", err
-	}
-	h := transfer.Blob{Size: c.Size}.Hash()
-	_, err = io.Copy(h, transfer.Cancellable(ctx, newProof(c.File, f)))
-	if err := errors.Join(err, f.Close()); err != nil {
-		return "", fmt.Errorf("%s: %w", c.Name, err)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // proof reads content on its way out. The last bytes are given only if all of them together have the listed digest, so

@@ -148,7 +148,7 @@ func (r *faultRun) oci(filled bool) (faultPlace, error) {
 		return strings.Contains(q.URL.Path, "/blobs/") && q.Method != http.MethodHead
 	}))
 	ref := strings.TrimPrefix(url, "http://") + "/org/tiny:v1"
-	p := faultPlace{OCI{Ref: ref, patience: r.patience()}, func(ctx context.Context) (Origin, error) {
+	p := faultPlace{OCI{Ref: ref, Transfer: r.patience()}, func(ctx context.Context) (Origin, error) {
 		return openOCI(ctx, ref, PullOptions{Transfer: r.patience()})
 	}}
 	return p, r.fill(p, filled)
@@ -164,7 +164,7 @@ func (r *faultRun) s3(filled bool) (faultPlace, error) {
 		}
 		return false
 	}))
-	s := S3{Ref: "s3://" + fakes3.Bucket + "/tiny", Endpoint: url, Region: "us-east-1", patience: r.patience(), part: testPart}
+	s := S3{Ref: "s3://" + fakes3.Bucket + "/tiny", Endpoint: url, Region: "us-east-1", Transfer: r.patience(), Part: testPart}
 	p := faultPlace{s, func(ctx context.Context) (Origin, error) {
 		return openS3(ctx, strings.TrimPrefix(s.Ref, "s3://")+"?endpoint="+url+"&region=us-east-1", PullOptions{Transfer: r.patience()})
 	}}

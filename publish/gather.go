@@ -326,7 +326,7 @@ func (g *gathering) copy(ctx context.Context, root *os.Root, f manifest.File) er
 	if err := g.parts.RemoveAll(f.SHA256); err != nil {
 		return err
 	}
-	if err := g.d.copyDurable(ctx, cargo{File: f, root: root}, g.partPath(f)); err != nil {
+	if err := g.d.copyDurable(ctx, onDisk(root, f), g.partPath(f)); err != nil {
 		return errors.Join(err, g.parts.RemoveAll(f.SHA256))
 	}
 	return nil

@@ -190,7 +190,7 @@ func compare(ctx context.Context, files []cargo, there map[string]hubFile) (c hu
 		have, ok := there[f.Name]
 		same := ok && have.size == f.Size && have.sha256 == f.SHA256
 		if ok && have.git != "" && have.size == f.Size {
-			name, err := f.gitName(ctx)
+			name, err := gitName(ctx, f)
 			if err != nil {
 				return c, err
 			}

@@ -281,7 +281,7 @@ func (a *hubAPI) preupload(ctx context.Context, revision string, files []cargo) 
 		var entries []map[string]any
 		var names []string
 		for _, c := range some {
-			head, err := c.head(preuploadHead)
+			head, err := headOf(c, preuploadHead)
 			if err != nil {
 				return nil, err
 			}

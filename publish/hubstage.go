@@ -301,7 +301,7 @@ func (s *stagedHub) shows(files map[string]hubFile) bool {
 			return false
 		}
 		if !s.lfs[c.Name] {
-			if name, err := c.gitName(context.Background()); err != nil || name != f.git {
+			if name, err := gitName(context.Background(), c); err != nil || name != f.git {
 				return false
 			}
 		}

@@ -134,7 +134,7 @@ func newFresh(t *testing.T) (f *fresh, url string) {
 func TestS3Killed(t *testing.T) {
 	newFakeS3(t) // for the account
 	f, url := newFresh(t)
-	s := S3{Ref: "s3://" + fakes3.Bucket + "/killed", Endpoint: url, Region: "us-east-1", patience: quick, part: fakePart}
+	s := S3{Ref: "s3://" + fakes3.Bucket + "/killed", Endpoint: url, Region: "us-east-1", Transfer: quick, Part: fakePart}
 	killPlaces(t, killable{
 		place: func(int) ([]string, string) {
 			f.set(fakes3.New())

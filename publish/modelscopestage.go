@@ -86,8 +86,8 @@ func (m ModelScope) stage(ctx context.Context, p Package) (_ *stagedModelScope, 
 	return s, s.upload(ctx)
 }
 
-// large reports whether a file goes to LFS storage. ModelScope leaves that to its library.
-func (c cargo) large() bool {
+// isLarge reports whether a file goes to LFS storage. ModelScope leaves that to its library.
+func isLarge(c cargo) bool {
 	return c.Size > modelScopeLarge || c.Size > 0 && slices.Contains(modelScopeSuffixes, strings.ToLower(path.Ext(c.Name)))
 }
 
@@ -95,7 +95,7 @@ func (c cargo) large() bool {
 func (s *stagedModelScope) upload(ctx context.Context) error {
 	var large []cargo
 	for _, c := range s.changes.send {
-		if c.large() {
+		if isLarge(c) {
 			large = append(large, c)
 		} else if _, err := c.read(); err != nil {
 			return err
@@ -123,7 +123,7 @@ func (s *stagedModelScope) commit(ctx context.Context) (err error) {
 		var actions []modelScopeAction
 		var inline int64
 		for _, c := range s.changes.send {
-			if c.large() {
+			if isLarge(c) {
 				actions = append(actions, putLFS(c.Name, c.SHA256, c.Size))
 				continue
 			}

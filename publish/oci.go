@@ -41,8 +41,8 @@ type OCI struct {
 	Replace bool
 	// Private states that the repository is not open to everyone, which a registry does not tell.
 	Private bool
-
-	patience transfer.Options // tests shorten it
+	// Transfer says how patient requests are.
+	Transfer transfer.Options
 }
 
 // String names the tag.
@@ -150,7 +150,7 @@ type ociPlace struct {
 
 // look reads the state of the tag. It changes nothing. The caller closes the freight.
 func (o OCI) look(ctx context.Context, p Package) (_ *ociPlace, err error) {
-	repo, err := openRepo(o.Ref, o.patience)
+	repo, err := openRepo(o.Ref, o.Transfer)
 	if err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func (s *ociServer) setFault(f func(w http.ResponseWriter, r *http.Request) bool
 	s.fault, s.requests = f, nil
 }
 
-func (s *ociServer) store(tag string) OCI { return OCI{Ref: s.ref(tag), patience: quick} }
+func (s *ociServer) store(tag string) OCI { return OCI{Ref: s.ref(tag), Transfer: quick} }
 
 const ociChild = "PUBLISH_TEST_OCI"
 
@@ -253,7 +253,7 @@ func TestOCI(t *testing.T) {
 		}
 	})
 	for _, ref := range []string{"", "tiny", "host/UPPER:v1", s.ref(""), s.ref("@sha256:" + strings.Repeat("0", 64)), s.ref(":a b")} {
-		if _, err := To(t.Context(), OCI{Ref: ref, patience: quick}, one); err == nil {
+		if _, err := To(t.Context(), OCI{Ref: ref, Transfer: quick}, one); err == nil {
 			t.Errorf("%q was taken", ref)
 		}
 	}

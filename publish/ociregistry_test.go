@@ -49,7 +49,7 @@ func TestRealRegistry(t *testing.T) {
 	addr := startRegistry(t)
 	one, big := newPackage(t, "one"), bigPackage(t, 5*ociChunk+77)
 	ref := addr + "/org/tiny:v1"
-	store := OCI{Ref: ref, patience: quick}
+	store := OCI{Ref: ref, Transfer: quick}
 	r, err := To(t.Context(), store, one)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestRealRegistry(t *testing.T) {
 	}
 
 	t.Run("new and reverted", func(t *testing.T) {
-		store := OCI{Ref: addr + "/org/other:v1", patience: quick}
+		store := OCI{Ref: addr + "/org/other:v1", Transfer: quick}
 		staged, err := store.Stage(t.Context(), one)
 		if err != nil {
 			t.Fatal(err)

@@ -48,9 +48,10 @@ type S3 struct {
 	Replace bool
 	// Private states that the bucket is not open to everyone.
 	Private bool
-
-	patience transfer.Options // tests shorten it
-	part     int64            // bytes of a part; 0 is s3Part
+	// Transfer says how patient requests are.
+	Transfer transfer.Options
+	// Part is the size of parts of large files in bytes; 0 is 16 MiB. Stores take no less than 5 MiB.
+	Part int64
 }
 
 // String names the prefix.
@@ -94,7 +95,7 @@ func openBucket(s S3) (*s3Bucket, error) {
 		return nil, err
 	}
 	client.SetAppInfo("llmexport", "1")
-	return &s3Bucket{Core: minio.Core{Client: client}, bucket: bucket, prefix: prefix, endpoint: s.Endpoint, region: s.Region, patience: s.patience}, nil
+	return &s3Bucket{Core: minio.Core{Client: client}, bucket: bucket, prefix: prefix, endpoint: s.Endpoint, region: s.Region, patience: s.Transfer}, nil
 }
 
 // ref is what pull takes.

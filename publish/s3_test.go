@@ -135,7 +135,7 @@ func (s S3) ref(t testing.TB) string {
 
 // testS3 is what holds for the fake store and for real ones.
 func testS3(t *testing.T, store func(prefix string) S3) {
-	part := int(store("").part)
+	part := int(store("").Part)
 	one, big := newPackage(t, "one"), bigPackage(t, part+part/3)
 	names := []string{"config.json", "llm.mnn", "llm.mnn.weight", "manifest.json", "sub/empty.bin"}
 	a := store("models/a")
@@ -260,7 +260,7 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 		t.Errorf("got %v", err)
 	}
 	for _, ref := range []string{"", "s3://", "bucket/x", "s3://bucket/../x", "s3://bucket/a\\b"} {
-		if _, err := To(t.Context(), S3{Ref: ref, Endpoint: none.Endpoint, patience: quick}, one); err == nil {
+		if _, err := To(t.Context(), S3{Ref: ref, Endpoint: none.Endpoint, Transfer: quick}, one); err == nil {
 			t.Errorf("%q was taken", ref)
 		}
 	}
@@ -353,7 +353,7 @@ func TestS3GivesUp(t *testing.T) {
 	p := bigPackage(t, 2*fakePart+12345)
 	s := newFakeS3(t)
 	to := s.store("a")
-	to.patience.Stall = 100 * time.Millisecond
+	to.Transfer.Stall = 100 * time.Millisecond
 	var asked atomic.Int32
 	s.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodDelete || !r.URL.Query().Has("uploadId") {
@@ -492,6 +492,6 @@ func publishS3(ref string) error {
 	if err != nil {
 		return err
 	}
-	_, err = To(context.Background(), S3{Ref: ref, Endpoint: os.Getenv(s3Child + "_ENDPOINT"), Region: "us-east-1", part: part}, p)
+	_, err = To(context.Background(), S3{Ref: ref, Endpoint: os.Getenv(s3Child + "_ENDPOINT"), Region: "us-east-1", Part: part}, p)
 	return err
 }

@@ -28,5 +28,5 @@ func newFakeS3(t testing.TB) *fakeS3 {
 }
 
 func (s *fakeS3) store(prefix string) S3 {
-	return S3{Ref: "s3://" + fakes3.Bucket + "/" + prefix, Endpoint: s.url, Region: "us-east-1", patience: quick, part: fakePart}
+	return S3{Ref: "s3://" + fakes3.Bucket + "/" + prefix, Endpoint: s.url, Region: "us-east-1", Transfer: quick, Part: fakePart}
 }

@@ -56,7 +56,7 @@ func openS3(ctx context.Context, rest string, o PullOptions) (Origin, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.patience = o.Transfer
+	s.Transfer = o.Transfer
 	b, err := openBucket(s)
 	if err != nil {
 		return nil, err

@@ -46,7 +46,7 @@ func TestRealS3(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "testuser")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "testpassword")
 	store := func(prefix string) S3 {
-		return S3{Ref: "s3://bucket/" + prefix, Endpoint: "http://" + addr, Region: "us-east-1", patience: quick, part: 5 << 20}
+		return S3{Ref: "s3://bucket/" + prefix, Endpoint: "http://" + addr, Region: "us-east-1", Transfer: quick, Part: 5 << 20}
 	}
 	b, err := openBucket(store("x"))
 	if err != nil {
@@ -61,9 +61,9 @@ func TestRealS3(t *testing.T) {
 		killPlaces(t, killable{
 			place: func(i int) ([]string, string) {
 				s.Ref = fmt.Sprintf("s3://bucket/killed/%d", i)
-				return []string{s3Child + "=" + s.Ref, s3Child + "_ENDPOINT=" + s.Endpoint, s3Child + "_PART=" + strconv.FormatInt(s.part, 10)}, s.ref(t)
+				return []string{s3Child + "=" + s.Ref, s3Child + "_ENDPOINT=" + s.Endpoint, s3Child + "_PART=" + strconv.FormatInt(s.Part, 10)}, s.ref(t)
 			},
 			sent: func() int64 { return 0 },
-		}, killsOr(20), bigPackage(t, 6*int(s.part)+1))
+		}, killsOr(20), bigPackage(t, 6*int(s.Part)+1))
 	})
 }

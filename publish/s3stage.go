@@ -74,7 +74,7 @@ func (s S3) stage(ctx context.Context, p Package) (_ *stagedS3, err error) {
 	var large []cargo
 	for _, f := range x.freight.files {
 		switch {
-		case f.root == nil || !x.sends(f.Name): // Commit writes manifest and signature
+		case f.inMemory() || !x.sends(f.Name): // Commit writes manifest and signature
 		case f.Size >= s3Small:
 			large = append(large, f)
 		default:
@@ -121,7 +121,7 @@ func (x *stagedS3) begin(ctx context.Context, large []cargo) error {
 	x.uploads = s3Uploads{Package: x.receipt.Digest, Uploads: map[string]s3Upload{}}
 	taken := map[string]bool{}
 	for _, f := range large {
-		u := s3Upload{SHA256: f.SHA256, Part: max(cmp.Or(x.s.part, s3Part), (f.Size/s3Parts>>20+1)<<20)}
+		u := s3Upload{SHA256: f.SHA256, Part: max(cmp.Or(x.s.Part, s3Part), (f.Size/s3Parts>>20+1)<<20)}
 		if was != nil {
 			if old := was.Uploads[f.Name]; old.SHA256 == f.SHA256 && old.Part == u.Part {
 				if parts, err := x.listParts(ctx, f.Name, old); err == nil {

@@ -63,7 +63,7 @@ func TestSigned(t *testing.T) {
 		}, true},
 		"oci": {text, func(t *testing.T) func(bool) Store {
 			s := newOCIServer(t)
-			return func(replace bool) Store { return OCI{Ref: s.ref(":v1"), Replace: replace, patience: quick} }
+			return func(replace bool) Store { return OCI{Ref: s.ref(":v1"), Replace: replace, Transfer: quick} }
 		}, false},
 		"s3": {text, func(t *testing.T) func(bool) Store {
 			s := newFakeS3(t)
@@ -305,7 +305,7 @@ func TestHostileSignatures(t *testing.T) {
 	}))
 	defer server.Close()
 	newFakeS3(t) // for its credentials
-	bucket, err := openBucket(S3{Ref: "s3://bucket/x", Endpoint: server.URL, Region: "us-east-1", patience: quick})
+	bucket, err := openBucket(S3{Ref: "s3://bucket/x", Endpoint: server.URL, Region: "us-east-1", Transfer: quick})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,25 +3,14 @@ package publish
 import (
 	"cmp"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// otherLicense and unknownLicense are the ids of a licence that has none, and of none.
-const (
-	otherLicense   = "other"
-	unknownLicense = "unknown"
-)
-
-// maxLicenseID bounds the name of a licence in bytes; longer ones are texts.
-const maxLicenseID = 128
+// unknownLicense is the id of none.
+const unknownLicense = "unknown"
 
 // openLicenses are the licence ids of the Hugging Face hub that let anyone pass a changed model on, also for money.
 // What is not listed needs license_ack: ids of research-only and non-commercial terms (cc-by-nc-*, h-research,
@@ -39,39 +28,12 @@ var openLicenses = []string{
 	"wtfpl", "zlib",
 }
 
-// Terms reads what a checkpoint's README.md says of its licence: the id, and the name of one whose id is "other".
-// Both are empty when it says nothing that can be read.
-func Terms(card []byte) (license, name string) {
-	fm, err := parseFrontMatter(card)
-	if err != nil {
-		return "", ""
-	}
-	fm = fm.without("model-index")
-	read := func(key string) string {
-		values, ok := fm.list(key)
-		if !ok || len(values) == 0 {
-			return ""
-		}
-		slices.Sort(values)
-		text := strings.Join(slices.Compact(values), ", ")
-		if len(text) > maxLicenseID || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			return ""
-		}
-		return text
-	}
-	license = strings.ToLower(read("license"))
-	if license == otherLicense {
-		name = read("license_name")
-	}
-	return license, name
-}
-
 // NeedsAck says which id license_ack must have before a package of this source goes to a public place, and why; both
 // are empty when anyone may have it.
 func NeedsAck(s manifest.Source) (id, why string) {
 	id = cmp.Or(s.License, unknownLicense)
-	if id == otherLicense {
-		id = cmp.Or(s.LicenseName, otherLicense)
+	if id == OtherLicense {
+		id = cmp.Or(s.LicenseName, OtherLicense)
 	}
 	closed := slices.ContainsFunc(strings.Split(s.License, ", "), func(l string) bool { return !slices.Contains(openLicenses, l) })
 	switch {
@@ -81,7 +43,7 @@ func NeedsAck(s manifest.Source) (id, why string) {
 		return id, "the source is private"
 	case id == unknownLicense:
 		return id, "the source states no licence"
-	case s.License == otherLicense:
+	case s.License == OtherLicense:
 		return id, fmt.Sprintf("the source has a licence of its own, %s", id)
 	case closed:
 		return id, fmt.Sprintf("the licence %s is not one that lets anyone pass the model on", id)
@@ -129,14 +91,8 @@ func CheckTerms(p Package, places []Place) error {
 	}
 	s := p.Manifest.Source
 	if s.License == "" {
-		f, err := os.Open(filepath.Join(p.Dir, CardName))
-		if err == nil {
-			var card []byte
-			card, err = io.ReadAll(io.LimitReader(f, maxFrontMatter))
-			f.Close()
-			s.License, s.LicenseName = Terms(card)
-		}
-		if err != nil && !os.IsNotExist(err) {
+		var err error
+		if s.License, s.LicenseName, err = TermsIn(p.Dir); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,63 @@
+package publish
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// OtherLicense is the id of a licence that hubs have none for; its name stands beside it.
+const OtherLicense = "other"
+
+// maxLicenseID bounds the name of a licence in bytes; longer ones are texts.
+const maxLicenseID = 128
+
+// Terms reads what a checkpoint's README.md says of its licence: the id, and the name of one whose id is "other".
+// Both are empty when it says nothing that can be read.
+func Terms(card []byte) (license, name string) {
+	fm, err := parseFrontMatter(card)
+	if err != nil {
+		return "", ""
+	}
+	fm = fm.without("model-index")
+	read := func(key string) string {
+		values, ok := fm.list(key)
+		if !ok || len(values) == 0 {
+			return ""
+		}
+		slices.Sort(values)
+		text := strings.Join(slices.Compact(values), ", ")
+		if len(text) > maxLicenseID || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			return ""
+		}
+		return text
+	}
+	license = strings.ToLower(read("license"))
+	if license == OtherLicense {
+		name = read("license_name")
+	}
+	return license, name
+}
+
+// TermsIn is [Terms] of the card in a directory; both are empty when there is none.
+func TermsIn(dir string) (license, name string, err error) {
+	f, err := os.Open(filepath.Join(dir, CardName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", "", nil
+	}
+	if err != nil {
+		return "", "", err
+	}
+	card, err := io.ReadAll(io.LimitReader(f, maxFrontMatter))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return "", "", err
+	}
+	license, name = Terms(card)
+	return license, name, nil
+}

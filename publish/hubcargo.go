@@ -1,0 +1,35 @@
+package publish
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/llmexport/llmexport/internal/transfer"
+)
+
+// headOf gives the first bytes of a file.
+func headOf(c cargo, n int64) ([]byte, error) {
+	f, err := c.open()
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, min(n, c.Size)))
+	return b, errors.Join(err, f.Close())
+}
+
+// gitName gives git's name of a file's content, which it compares with its digest.
+func gitName(ctx context.Context, c cargo) (string, error) {
+	f, err := c.open()
+	if err != nil {
+		return "", err
+	}
+	h := transfer.Blob{Size: c.Size}.Hash()
+	_, err = io.Copy(h, transfer.Cancellable(ctx, newProof(c.File, f)))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return "", fmt.Errorf("%s: %w", c.Name, err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
