@@ -24,7 +24,7 @@ type cargo struct {
 }
 
 // onDisk is cargo of a file below root.
-func onDisk(root *os.Root, f manifest.File) cargo { return onDisk(root, f) }
+func onDisk(root *os.Root, f manifest.File) cargo { return cargo{File: f, root: root} }
 
 // inMemory reports whether the content is data.
 func (c cargo) inMemory() bool { return c.root == nil }

@@ -17,7 +17,7 @@ import (
 type dirOrigin string
 
 // openDir implements the scheme dir.
-func openDir(_ context.Context, rest string, _ PullOptions) (Origin, error) {
+func openDir(_ context.Context, rest string, _ OpenOptions) (Origin, error) {
 	info, err := os.Stat(rest)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no such directory; other places begin with hf://, ms://, oci:// or s3://: %w", fs.ErrNotExist)

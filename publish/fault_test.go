@@ -149,7 +149,7 @@ func (r *faultRun) oci(filled bool) (faultPlace, error) {
 	}))
 	ref := strings.TrimPrefix(url, "http://") + "/org/tiny:v1"
 	p := faultPlace{OCI{Ref: ref, Transfer: r.patience()}, func(ctx context.Context) (Origin, error) {
-		return openOCI(ctx, ref, PullOptions{Transfer: r.patience()})
+		return openOCI(ctx, ref, OpenOptions{Transfer: r.patience()})
 	}}
 	return p, r.fill(p, filled)
 }
@@ -166,7 +166,7 @@ func (r *faultRun) s3(filled bool) (faultPlace, error) {
 	}))
 	s := S3{Ref: "s3://" + fakes3.Bucket + "/tiny", Endpoint: url, Region: "us-east-1", Transfer: r.patience(), Part: testPart}
 	p := faultPlace{s, func(ctx context.Context) (Origin, error) {
-		return openS3(ctx, strings.TrimPrefix(s.Ref, "s3://")+"?endpoint="+url+"&region=us-east-1", PullOptions{Transfer: r.patience()})
+		return openS3(ctx, strings.TrimPrefix(s.Ref, "s3://")+"?endpoint="+url+"&region=us-east-1", OpenOptions{Transfer: r.patience()})
 	}}
 	return p, r.fill(p, filled)
 }
@@ -192,11 +192,11 @@ func (r *faultRun) pull(p faultPlace, err error) error {
 	if err != nil {
 		return &wrongFile{"the place could not be made: " + err.Error()}
 	}
-	name := strconv.FormatInt(fakeName.Add(1), 10)
-	faultOrigins.Store(name, p.origin)
-	defer faultOrigins.Delete(name)
 	target := filepath.Join(r.dir, "out")
-	_, _, err = Pull(r.ctx, "faulty://"+name, target, PullOptions{Transfer: r.patience()})
+	from, err := p.origin(r.ctx)
+	if err == nil {
+		_, _, err = dirPull(r.ctx, from, target, dirPullOptions{Transfer: r.patience()})
+	}
 	if err != nil {
 		if left, rerr := os.ReadDir(r.dir); rerr != nil || slices.ContainsFunc(left, func(e os.DirEntry) bool {
 			return !strings.HasPrefix(e.Name(), "out.pull-") && e.Name() != "cache"
@@ -205,7 +205,10 @@ func (r *faultRun) pull(p faultPlace, err error) error {
 		}
 		return err
 	}
-	return r.same(dirOrigin(target))
+	if from, err = openDir(r.ctx, target, OpenOptions{}); err != nil {
+		return err
+	}
+	return r.same(from)
 }
 
 // publish publishes the package, and looks at what a reader sees then.
@@ -303,18 +306,6 @@ func asWrong(err error) error {
 		return nil
 	}
 	return err
-}
-
-var faultOrigins sync.Map
-
-func init() {
-	origins = append(origins, origin{"faulty", "faulty://NAME", func(ctx context.Context, rest string, _ PullOptions) (Origin, error) {
-		open, ok := faultOrigins.Load(rest)
-		if !ok {
-			return nil, fs.ErrNotExist
-		}
-		return open.(func(context.Context) (Origin, error))(ctx)
-	}})
 }
 
 // outcome is the word for how a run ended.

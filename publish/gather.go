@@ -36,7 +36,7 @@ type gathering struct {
 	work   string             // the directory of the two
 	old    *manifest.Manifest // of the package in oldDir, nil if there is none
 	oldDir string
-	o      PullOptions
+	o      dirPullOptions
 
 	whole, parts    *os.Root
 	dirs            []string // below whole

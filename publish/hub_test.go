@@ -560,7 +560,7 @@ func TestHubPulled(t *testing.T) {
 	}
 	for _, r := range receipts {
 		dir := filepath.Join(t.TempDir(), "tiny")
-		got, pulled, err := Pull(h.ctx, r.Ref, dir, PullOptions{Digest: r.Digest})
+		got, pulled, err := Pull(h.ctx, r.Ref, dir, PullOptions{dirPullOptions: dirPullOptions{Digest: r.Digest}})
 		if err != nil {
 			t.Fatal(err)
 		}

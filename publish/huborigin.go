@@ -18,7 +18,7 @@ type hubOrigin struct {
 }
 
 // openHub implements the scheme hf: "org/name" or "org/name@revision".
-func openHub(ctx context.Context, rest string, po PullOptions) (Origin, error) {
+func openHub(ctx context.Context, rest string, po OpenOptions) (Origin, error) {
 	o, err := hub.OptionsFromEnv()
 	if err != nil {
 		return nil, err

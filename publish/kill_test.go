@@ -94,7 +94,7 @@ func killPlaces(t *testing.T, k killable, n int, p Package) {
 				break
 			}
 			killed++
-			if o, err := OpenOrigin(t.Context(), ref, PullOptions{Transfer: quick}); err == nil {
+			if o, err := OpenOrigin(t.Context(), ref, OpenOptions{Transfer: quick}); err == nil {
 				wantOrigin(t, o, p)
 			} else if !errors.Is(err, fs.ErrNotExist) {
 				t.Error(err)

@@ -19,7 +19,7 @@ type modelScopeOrigin struct {
 }
 
 // openModelScope implements the scheme ms: "org/name" or "org/name@revision".
-func openModelScope(ctx context.Context, rest string, po PullOptions) (Origin, error) {
+func openModelScope(ctx context.Context, rest string, po OpenOptions) (Origin, error) {
 	o, err := hub.ModelScopeFromEnv()
 	if err != nil {
 		return nil, err

@@ -197,7 +197,7 @@ func TestOCI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openOCI(t.Context(), s.ref(":v3"), PullOptions{}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := openOCI(t.Context(), s.ref(":v3"), OpenOptions{}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("staged and visible: %v", err)
 		}
 		if _, err := staged.Commit(t.Context()); err != nil {
@@ -206,7 +206,7 @@ func TestOCI(t *testing.T) {
 		if err := staged.Revert(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if _, err := openOCI(t.Context(), s.ref(":v3"), PullOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := openOCI(t.Context(), s.ref(":v3"), OpenOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("still there: %v", err)
 		}
 		if r, err := To(t.Context(), s.store(":v3"), three); err != nil || r.Status != Published {
@@ -358,7 +358,7 @@ func TestOCIRefuses(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			s.setFault(nil)
-			if _, err := openOCI(t.Context(), s.ref(":v1"), PullOptions{}); !errors.Is(err, fs.ErrNotExist) {
+			if _, err := openOCI(t.Context(), s.ref(":v1"), OpenOptions{}); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("the tag: %v", err)
 			}
 		})
@@ -440,7 +440,7 @@ func TestOCILies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.setFault(tc.fault)
-			o, err := openOCI(t.Context(), s.ref(":v1"), PullOptions{Transfer: quick})
+			o, err := openOCI(t.Context(), s.ref(":v1"), OpenOptions{Transfer: quick})
 			if err == nil {
 				_, err = o.Read(t.Context(), manifest.FileName, manifest.MaxSize)
 			}
@@ -450,7 +450,7 @@ func TestOCILies(t *testing.T) {
 		})
 	}
 	s.setFault(nil)
-	o, err := openOCI(t.Context(), s.ref(":v1"), PullOptions{Transfer: quick})
+	o, err := openOCI(t.Context(), s.ref(":v1"), OpenOptions{Transfer: quick})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -480,7 +480,7 @@ func TestOCISignedAddress(t *testing.T) {
 		}
 		return false
 	})
-	_, err := openOCI(t.Context(), s.ref(":v1"), PullOptions{Transfer: quick})
+	_, err := openOCI(t.Context(), s.ref(":v1"), OpenOptions{Transfer: quick})
 	if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), storage.URL) {
 		t.Error(err)
 	}

@@ -33,7 +33,7 @@ type ociOrigin struct {
 }
 
 // openOCI finds the artifact that registry/repository[:tag|@digest] names; without a tag it is latest.
-func openOCI(ctx context.Context, ref string, o PullOptions) (Origin, error) {
+func openOCI(ctx context.Context, ref string, o OpenOptions) (Origin, error) {
 	origin, err := newOCIOrigin(ctx, ref, o.Transfer)
 	if err != nil {
 		return nil, err // an interface may hold a nil pointer

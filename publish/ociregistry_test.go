@@ -88,7 +88,7 @@ func TestRealRegistry(t *testing.T) {
 		if err := staged.Revert(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if _, err := openOCI(t.Context(), addr+"/org/other:v1", PullOptions{Transfer: quick}); err == nil {
+		if _, err := openOCI(t.Context(), addr+"/org/other:v1", OpenOptions{Transfer: quick}); err == nil {
 			t.Error("still there")
 		}
 	})

@@ -81,63 +81,26 @@ func (o *fakeOrigin) Range(f manifest.File) transfer.Range {
 	}
 }
 
-var (
-	fakes    sync.Map // *fakeOrigin by name
-	fakeName atomic.Int64
-)
-
-func init() {
-	origins = append(origins, origin{"fake", "fake://NAME", func(_ context.Context, rest string, _ PullOptions) (Origin, error) {
-		o, ok := fakes.Load(rest)
-		if !ok {
-			return nil, fs.ErrNotExist
-		}
-		return o.(*fakeOrigin), nil
-	}})
-}
-
-// ref is a reference to the place.
-func (o *fakeOrigin) ref() string {
-	name := strconv.FormatInt(fakeName.Add(1), 10)
-	fakes.Store(name, o)
-	return "fake://" + name
-}
-
 var quick = transfer.Options{Pause: time.Millisecond, Stall: time.Second}
 
-func mustPull(t testing.TB, ref, dir string, o PullOptions) Pulled {
+func mustPull(t testing.TB, from Origin, dir string, o dirPullOptions) Pulled {
 	t.Helper()
 	o.Transfer = quick
-	_, done, err := Pull(t.Context(), ref, dir, o)
+	_, done, err := dirPull(t.Context(), from, dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return done
 }
 
-func TestOrigins(t *testing.T) {
-	last := ""
-	for _, k := range origins {
-		if k.scheme <= last && k.scheme != "fake" && k.scheme != "faulty" {
-			t.Errorf("%s is not in order or not unique", k.scheme)
-		}
-		last = k.scheme
-		if k.doc == "" || k.open == nil {
-			t.Errorf("%s is not complete", k.scheme)
-		}
+// at is the package in a directory.
+func at(t testing.TB, dir string) Origin {
+	t.Helper()
+	from, err := openDir(t.Context(), dir, OpenOptions{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for ref, want := range map[string]string{
-		"gopher://x": `"gopher" is no kind of place`, "": "names no place", "dir:": "names no place", "none": "no such file", "fake://none": "not exist",
-	} {
-		if _, err := OpenOrigin(t.Context(), ref, PullOptions{}); err == nil || !strings.Contains(err.Error(), want) && !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%q: %v, want %q", ref, err, want)
-		}
-	}
-	for _, p := range publishers {
-		if p.scheme == "" || p.place == nil {
-			t.Errorf("%s has no form as a reference", p.key)
-		}
-	}
+	return from
 }
 
 func TestPull(t *testing.T) {
@@ -145,7 +108,7 @@ func TestPull(t *testing.T) {
 	from := newOrigin(t, one)
 	target := filepath.Join(t.TempDir(), "a", "out")
 	var seen sync.Map
-	done := mustPull(t, from.ref(), target, PullOptions{Progress: func(file string, n, total int64) {
+	done := mustPull(t, from, target, dirPullOptions{Progress: func(file string, n, total int64) {
 		if n == total {
 			seen.Store(file, n)
 		}
@@ -168,32 +131,30 @@ func TestPull(t *testing.T) {
 
 	t.Run("again", func(t *testing.T) {
 		sent := from.sent.Load()
-		done := mustPull(t, from.ref(), target, PullOptions{Digest: m.Digest})
+		done := mustPull(t, from, target, dirPullOptions{Digest: m.Digest})
 		if done.Status != Unchanged || done.Fetched != int64(len(from.data)) || done.Reused != m.Bytes() || from.sent.Load() != sent {
 			t.Errorf("%+v, %d sent", done, from.sent.Load()-sent)
 		}
 	})
 	t.Run("from a directory", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "copy")
-		for _, ref := range []string{target, "dir:" + target} {
-			mustPull(t, ref, dir, PullOptions{})
-			wantPackage(t, dir, one)
-		}
-		if done := mustPull(t, target, target, PullOptions{}); done.Status != Unchanged {
+		mustPull(t, at(t, target), dir, dirPullOptions{})
+		wantPackage(t, dir, one)
+		if done := mustPull(t, at(t, target), target, dirPullOptions{}); done.Status != Unchanged {
 			t.Errorf("onto itself: %+v", done)
 		}
-		if _, _, err := Pull(t.Context(), target, filepath.Join(target, "x"), PullOptions{}); err == nil || !strings.Contains(err.Error(), "inside each other") {
+		if _, _, err := dirPull(t.Context(), at(t, target), filepath.Join(target, "x"), dirPullOptions{}); err == nil || !strings.Contains(err.Error(), "inside each other") {
 			t.Errorf("into itself: %v", err)
 		}
 	})
 	t.Run("another digest", func(t *testing.T) {
-		_, _, err := Pull(t.Context(), from.ref(), target, PullOptions{Digest: manifest.DigestOf(nil)})
+		_, _, err := dirPull(t.Context(), from, target, dirPullOptions{Digest: manifest.DigestOf(nil)})
 		if !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), string(m.Digest)) {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("another package", func(t *testing.T) {
-		_, _, err := Pull(t.Context(), newOrigin(t, two).ref(), target, PullOptions{})
+		_, _, err := dirPull(t.Context(), newOrigin(t, two), target, dirPullOptions{})
 		if err == nil || !strings.Contains(err.Error(), "holds another package") {
 			t.Errorf("got %v", err)
 		}
@@ -201,7 +162,7 @@ func TestPull(t *testing.T) {
 	})
 	t.Run("default directory", func(t *testing.T) {
 		t.Chdir(t.TempDir())
-		mustPull(t, from.ref(), "", PullOptions{})
+		mustPull(t, from, "", dirPullOptions{})
 		wantPackage(t, "tiny", one)
 	})
 }
@@ -224,7 +185,7 @@ func TestPullReuses(t *testing.T) {
 	from := newOrigin(t, two)
 	target := filepath.Join(t.TempDir(), "out")
 	mustPublish(t, Dir{Path: target}, one)
-	done := mustPull(t, from.ref(), target, PullOptions{Replace: true})
+	done := mustPull(t, from, target, dirPullOptions{Replace: true})
 	wantPackage(t, target, two)
 	if done.Status != Replaced || from.sent.Load() != int64(len("changed")) || done.Fetched != from.sent.Load()+int64(len(from.data)) || done.Fetched+done.Reused != done.Bytes {
 		t.Errorf("%+v, %d sent", done, from.sent.Load())
@@ -232,11 +193,11 @@ func TestPullReuses(t *testing.T) {
 
 	t.Run("damaged", func(t *testing.T) {
 		write(t, filepath.Join(target, "llm.mnn"), "llm.mnn onf")
-		if _, _, err := Pull(t.Context(), from.ref(), target, PullOptions{}); err == nil || !strings.Contains(err.Error(), "is damaged") {
+		if _, _, err := dirPull(t.Context(), from, target, dirPullOptions{}); err == nil || !strings.Contains(err.Error(), "is damaged") {
 			t.Errorf("got %v", err)
 		}
 		from.sent.Store(0)
-		mustPull(t, from.ref(), target, PullOptions{Replace: true})
+		mustPull(t, from, target, dirPullOptions{Replace: true})
 		wantPackage(t, target, two)
 		if from.sent.Load() != int64(len("llm.mnn one")) {
 			t.Errorf("%d bytes sent", from.sent.Load())
@@ -244,7 +205,7 @@ func TestPullReuses(t *testing.T) {
 	})
 	t.Run("with notes", func(t *testing.T) {
 		write(t, filepath.Join(target, "notes"), "mine")
-		_, _, err := Pull(t.Context(), newOrigin(t, one).ref(), target, PullOptions{Replace: true})
+		_, _, err := dirPull(t.Context(), newOrigin(t, one), target, dirPullOptions{Replace: true})
 		if err == nil || !strings.Contains(err.Error(), `"notes" first`) || tree(t, target)["notes"] != "mine" {
 			t.Errorf("got %v", err)
 		}
@@ -334,7 +295,7 @@ func TestPullRefuses(t *testing.T) {
 			}
 			base := t.TempDir()
 			target := filepath.Join(base, "out")
-			_, _, err := Pull(t.Context(), o.ref(), target, PullOptions{Transfer: quick})
+			_, _, err := dirPull(t.Context(), o, target, dirPullOptions{Transfer: quick})
 			if name == "too little" {
 				// Half of the rest each time gets there.
 				if err != nil {
@@ -351,7 +312,7 @@ func TestPullRefuses(t *testing.T) {
 				t.Errorf("the disk changed: %v", got)
 			}
 			// What was begun is in nobody's way.
-			mustPull(t, newOrigin(t, p).ref(), target, PullOptions{})
+			mustPull(t, newOrigin(t, p), target, dirPullOptions{})
 			wantPackage(t, target, p)
 		})
 	}
@@ -394,7 +355,7 @@ func TestPullLinks(t *testing.T) {
 			if err := os.Symlink(to, link); err != nil {
 				t.Skipf("symbolic links cannot be made here: %v", err)
 			}
-			_, _, err := Pull(t.Context(), newOrigin(t, p).ref(), target, PullOptions{Transfer: quick})
+			_, _, err := dirPull(t.Context(), newOrigin(t, p), target, dirPullOptions{Transfer: quick})
 			if err == nil {
 				wantPackage(t, target, p)
 			}
@@ -413,7 +374,7 @@ func TestPullSpace(t *testing.T) {
 	defer func(f func(string, int64) error) { checkSpace = f }(checkSpace)
 	checkSpace = func(dir string, need int64) error { return &disk.FullError{Dir: dir, Need: need, Free: 100} }
 	o := newOrigin(t, p)
-	_, _, err := Pull(t.Context(), o.ref(), filepath.Join(t.TempDir(), "out"), PullOptions{})
+	_, _, err := dirPull(t.Context(), o, filepath.Join(t.TempDir(), "out"), dirPullOptions{})
 	if err == nil || !strings.Contains(err.Error(), "100 bytes are free") || o.sent.Load() != 0 {
 		t.Errorf("%v, %d bytes sent", err, o.sent.Load())
 	}
@@ -425,7 +386,7 @@ func TestPullCheck(t *testing.T) {
 	o := newOrigin(t, p)
 	target := filepath.Join(t.TempDir(), "out")
 	bad := errors.New("wrong answers")
-	_, _, err := Pull(t.Context(), o.ref(), target, PullOptions{Check: func(ctx context.Context, dir string) error {
+	_, _, err := dirPull(t.Context(), o, target, dirPullOptions{Check: func(ctx context.Context, dir string) error {
 		if _, err := OpenVerified(ctx, dir); err != nil {
 			t.Error(err)
 		}
@@ -438,7 +399,7 @@ func TestPullCheck(t *testing.T) {
 		t.Errorf("installed: %v", err)
 	}
 	sent := o.sent.Load()
-	if done := mustPull(t, o.ref(), target, PullOptions{}); o.sent.Load() != sent || done.Reused != p.Manifest.Bytes() {
+	if done := mustPull(t, o, target, dirPullOptions{}); o.sent.Load() != sent || done.Reused != p.Manifest.Bytes() {
 		t.Errorf("%+v, %d bytes sent again", done, o.sent.Load()-sent)
 	}
 	wantPackage(t, target, p)
@@ -450,7 +411,7 @@ func TestPullLeftover(t *testing.T) {
 	target := filepath.Join(t.TempDir(), "out")
 	broken := newOrigin(t, one)
 	broken.open = func(manifest.File, int64, int64) (io.ReadCloser, error) { return nil, fs.ErrPermission }
-	if _, _, err := Pull(t.Context(), broken.ref(), target, PullOptions{}); err == nil {
+	if _, _, err := dirPull(t.Context(), broken, target, dirPullOptions{}); err == nil {
 		t.Fatal("no error")
 	}
 	left, _ := filepath.Glob(target + ".pull-*")
@@ -459,7 +420,7 @@ func TestPullLeftover(t *testing.T) {
 	}
 	other := target + ".pull-mine"
 	write(t, filepath.Join(other, "x"), "mine")
-	mustPull(t, newOrigin(t, two).ref(), target, PullOptions{})
+	mustPull(t, newOrigin(t, two), target, dirPullOptions{})
 	if left, _ = filepath.Glob(target + ".pull-*"); !slices.Equal(left, []string{other}) {
 		t.Errorf("left %v", left)
 	}
@@ -480,7 +441,7 @@ func TestPullFails(t *testing.T) {
 				var n atomic.Int64
 				var failed atomic.Value
 				o := newOrigin(t, two)
-				_, _, err := Pull(t.Context(), o.ref(), target, PullOptions{Replace: true, Files: 1, step: func(a string) error {
+				_, _, err := dirPull(t.Context(), o, target, dirPullOptions{Replace: true, Files: 1, step: func(a string) error {
 					if n.Add(1) == int64(i) {
 						failed.Store(a)
 						return &os.PathError{Op: "write", Path: a, Err: syscall.ENOSPC}
@@ -506,7 +467,7 @@ func TestPullFails(t *testing.T) {
 				} else if err != nil {
 					t.Errorf("%s: %v", action, err)
 				}
-				mustPull(t, o.ref(), target, PullOptions{Replace: true})
+				mustPull(t, o, target, dirPullOptions{Replace: true})
 				if !afterCommit(action) {
 					wantPackage(t, target, two)
 				}
@@ -518,12 +479,12 @@ func TestPullFails(t *testing.T) {
 func TestTwoPullers(t *testing.T) {
 	p := newPackage(t, "one")
 	o := newOrigin(t, p)
-	ref, target := o.ref(), filepath.Join(t.TempDir(), "out")
+	target := filepath.Join(t.TempDir(), "out")
 	var wg sync.WaitGroup
 	got := make([]Pulled, 4)
 	errs := make([]error, len(got))
 	for i := range got {
-		wg.Go(func() { _, got[i], errs[i] = Pull(t.Context(), ref, target, PullOptions{}) })
+		wg.Go(func() { _, got[i], errs[i] = dirPull(t.Context(), o, target, dirPullOptions{}) })
 	}
 	wg.Wait()
 	count := map[Status]int{}
@@ -582,7 +543,7 @@ func killedPull(from string) error {
 		r, err := dir.Range(f)(context.Background(), off, n)
 		return slowFile{r, count}, err
 	}}
-	_, _, err = Pull(context.Background(), o.ref(), os.Getenv(pullTo), PullOptions{Replace: true, Files: pullFiles, Transfer: transfer.Options{Connections: pullFiles, Pause: time.Millisecond}})
+	_, _, err = dirPull(context.Background(), o, os.Getenv(pullTo), dirPullOptions{Replace: true, Files: pullFiles, Transfer: transfer.Options{Connections: pullFiles, Pause: time.Millisecond}})
 	return err
 }
 

@@ -30,7 +30,7 @@ import (
 // wantAt demands that a reference gives exactly p.
 func wantAt(t testing.TB, ref string, p Package) {
 	t.Helper()
-	o, err := OpenOrigin(t.Context(), ref, PullOptions{Transfer: quick})
+	o, err := OpenOrigin(t.Context(), ref, OpenOptions{Transfer: quick})
 	if err != nil {
 		t.Error(err)
 		return
@@ -207,7 +207,7 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 		if err := staged.Revert(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if _, err := OpenOrigin(t.Context(), store("models/b").ref(t), PullOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := OpenOrigin(t.Context(), store("models/b").ref(t), OpenOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -250,7 +250,7 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 		if _, err := To(t.Context(), store("models/f"), p); !errors.Is(err, tensor.ErrCorrupt) {
 			t.Errorf("got %v", err)
 		}
-		if _, err := OpenOrigin(t.Context(), store("models/f").ref(t), PullOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := OpenOrigin(t.Context(), store("models/f").ref(t), OpenOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("a damaged package is there: %v", err)
 		}
 	})
@@ -453,7 +453,7 @@ func TestS3Refuses(t *testing.T) {
 		}
 	})
 	t.Run("replaced while it is pulled", func(t *testing.T) {
-		o, err := OpenOrigin(t.Context(), s.store("a").ref(t), PullOptions{Transfer: quick})
+		o, err := OpenOrigin(t.Context(), s.store("a").ref(t), OpenOptions{Transfer: quick})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -474,7 +474,7 @@ func TestS3Refuses(t *testing.T) {
 	})
 	for _, ref := range []string{"s3://bucket/a?acl=x", "s3://bucket/a?endpoint=ftp://x", "s3://bucket/a?endpoint=%zz", "s3:///a",
 		"s3://bucket/a?endpoint=http://me:hush@127.0.0.1:1", "s3://bucket/a?endpoint=http://127.0.0.1:1?key=hush", "s3://bucket/a?secret=hush&endpoint=%zz"} {
-		if _, _, err := Pull(t.Context(), ref, filepath.Join(t.TempDir(), "p"), PullOptions{Transfer: quick}); err == nil || strings.Contains(err.Error(), "hush") {
+		if _, _, err := Pull(t.Context(), ref, filepath.Join(t.TempDir(), "p"), PullOptions{dirPullOptions: dirPullOptions{Transfer: quick}}); err == nil || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%q: %v", ref, err)
 		}
 	}

@@ -43,15 +43,8 @@ func splitS3(rest string) (S3, error) {
 	return s, nil
 }
 
-// placeS3 fills the entry of a prefix.
-func placeS3(rest string, t *Target) error {
-	s, err := splitS3(rest)
-	t.S3, t.Endpoint, t.Region = s.Ref, s.Endpoint, s.Region
-	return err
-}
-
 // openS3 finds the package in bucket/prefix[?endpoint=URL&region=NAME].
-func openS3(ctx context.Context, rest string, o PullOptions) (Origin, error) {
+func openS3(ctx context.Context, rest string, o OpenOptions) (Origin, error) {
 	s, err := splitS3(rest)
 	if err != nil {
 		return nil, err

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -113,7 +112,10 @@ func signedStory(t *testing.T, make func(testing.TB, uint64) Package, open func(
 	dir := filepath.Join(t.TempDir(), "pulled")
 	pull := func(replace bool, want Status, signature string) Pulled {
 		t.Helper()
-		done := mustPull(t, ref, dir, PullOptions{Replace: replace})
+		_, done, err := Pull(ctx, ref, dir, PullOptions{dirPullOptions: dirPullOptions{Replace: replace, Transfer: quick}})
+		if err != nil {
+			t.Fatal(err)
+		}
 		if done.Status != want || done.Signed != (signature != "") || signatureOf(t, dir) != signature {
 			t.Errorf("%+v, signature %q, want %s and %q", done, signatureOf(t, dir), want, signature)
 		}
@@ -184,67 +186,6 @@ func signedStory(t *testing.T, make func(testing.TB, uint64) Package, open func(
 	pull(true, Replaced, "three")
 	publish(open(true), p, Replaced)
 	pull(true, Replaced, "two")
-}
-
-// TestSignFails stops the signing of a package that is there at every step: it has the signature or not, and all else
-// is as it was.
-func TestSignFails(t *testing.T) {
-	for name, first := range map[string]string{"signed": "", "signed anew": "one"} {
-		plain := func() Package {
-			if first == "" {
-				return newPackage(t, "one")
-			}
-			return signed(t, newPackage(t, "one"), first)
-		}
-		p := signed(t, newPackage(t, "one"), "two")
-		var steps []string
-		target := filepath.Join(t.TempDir(), "out")
-		mustPublish(t, Dir{Path: target}, plain())
-		if err := revertDirs(t.Context(), target, p, func(a string) error { steps = append(steps, a); return nil }); !errors.Is(err, syscall.ENOSPC) {
-			t.Fatal(err)
-		}
-		wantPackage(t, target, plain())
-		if len(steps) < 6 {
-			t.Errorf("steps %q", steps)
-		}
-		for i, action := range steps {
-			t.Run(name+"/"+action, func(t *testing.T) {
-				target := filepath.Join(t.TempDir(), "out")
-				mustPublish(t, Dir{Path: target}, plain())
-				n := 0
-				_, err := To(t.Context(), Dir{Path: target, Replace: true, step: func(string) error {
-					if n++; n == i+1 {
-						return syscall.ENOSPC
-					}
-					return nil
-				}}, p)
-				if n <= i { // a step of taking back
-					wantPackage(t, target, p)
-					return
-				}
-				if !errors.Is(err, syscall.ENOSPC) {
-					t.Errorf("got %v", err)
-				}
-				wantPackage(t, target, plain())
-				mustPublish(t, Dir{Path: target, Replace: true}, p)
-				wantPackage(t, target, p)
-			})
-		}
-	}
-}
-
-// TestSignDamaged: a package that is written again keeps its signature.
-func TestSignDamaged(t *testing.T) {
-	p := signed(t, newPackage(t, "one"), "one")
-	target := filepath.Join(t.TempDir(), "out")
-	mustPublish(t, Dir{Path: target}, p)
-	damage := func() { write(t, filepath.Join(target, "llm.mnn"), "llm.mnn onf") }
-	damage()
-	mustPublish(t, Dir{Path: target, Replace: true}, newPackage(t, "one"))
-	wantPackage(t, target, p)
-	damage()
-	mustPull(t, newOrigin(t, newPackage(t, "one")).ref(), target, PullOptions{Replace: true})
-	wantPackage(t, target, p)
 }
 
 // TestHostileSignatures: what cannot be a signature is published nowhere and pulled from nowhere.
@@ -330,15 +271,4 @@ func TestHostileSignatures(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestSignatureUnknown: a place that does not say whether it has a signature gives no package without one.
-func TestSignatureUnknown(t *testing.T) {
-	o := newOrigin(t, newPackage(t, "one"))
-	o.unsure = syscall.ECONNRESET
-	out := filepath.Join(t.TempDir(), "out")
-	if _, _, err := Pull(t.Context(), o.ref(), out, PullOptions{}); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("got %v", err)
-	}
-	wantAlone(t, out)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -49,6 +50,22 @@ type Origin interface {
 	// Range gives parts of a file that the manifest lists.
 	Range(f manifest.File) transfer.Range
 }
+
+// OpenOptions say how an [Origin] is opened. The zero value of each field is useful.
+type OpenOptions struct {
+	// HTTP sends the requests to hubs; nil is a client that all share. See transfer.Client.HTTP.
+	HTTP *http.Client
+	// UserAgent names the program to servers.
+	UserAgent string
+	// Transfer says how patient requests are.
+	Transfer transfer.Options
+}
+
+// RefError is a reference that names no place, because it is not of a form that any kind of place has.
+type RefError struct{ Err error }
+
+func (e *RefError) Error() string { return e.Err.Error() }
+func (e *RefError) Unwrap() error { return e.Err }
 
 // tooLong refuses a file that [Origin.Read] does not read.
 func tooLong(name string, size, limit int64) error {

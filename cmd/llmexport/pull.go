@@ -9,7 +9,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish"
@@ -58,13 +57,9 @@ func (t *tool) pull(c *cli.Context) error {
 	if len(args) == 2 {
 		dir = args[1]
 	}
-	o := publish.PullOptions{
-		Replace:   c.Bool("replace"),
-		Files:     c.Int("files"),
-		Transfer:  transfer.Options{Connections: c.Int("connections")},
-		Progress:  func(file string, done, total int64) { t.progress.report("pull", file, done, total) },
-		UserAgent: "llmexport/" + stage.Version,
-	}
+	o := publish.PullOptions{UserAgent: "llmexport/" + stage.Version}
+	o.Replace, o.Files, o.Transfer.Connections = c.Bool("replace"), c.Int("files"), c.Int("connections")
+	o.Progress = func(file string, done, total int64) { t.progress.report("pull", file, done, total) }
 	for _, name := range []string{"files", "connections"} {
 		if n := c.Int(name); n < 1 || n > mostConnections {
 			return usagef("--%s is between 1 and %d, not %d", name, mostConnections, n)

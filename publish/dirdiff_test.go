@@ -1,0 +1,55 @@
+package publish
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestDirDiff(t *testing.T) {
+	one, two := newPackage(t, "one"), newPackage(t, "two")
+	write(t, filepath.Join(two.Dir, "llm.mnn"), "llm.mnn one")
+	two.Manifest.Files[1] = one.Manifest.Files[1]
+	data, err := two.Manifest.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := two.Manifest.Bytes() + int64(len(data))
+	all := []string{"config.json", "llm.mnn", "llm.mnn.weight", "manifest.json", "sub/empty.bin"}
+	tests := map[string]struct {
+		prepare func(target string)
+		want    Diff
+		err     string
+	}{
+		"nothing": {func(string) {}, Diff{Status: Published, Add: all, Upload: size}, ""},
+		"same":    {func(d string) { mustPublish(t, Dir{Path: d}, two) }, Diff{Status: Unchanged, Keep: all}, ""},
+		"another": {func(d string) { mustPublish(t, Dir{Path: d}, one) }, Diff{Status: Replaced, Change: []string{"config.json", "llm.mnn.weight", "manifest.json"}, Keep: []string{"llm.mnn", "sub/empty.bin"}, Upload: size}, ""},
+		"damaged": {func(d string) {
+			mustPublish(t, Dir{Path: d}, two)
+			write(t, filepath.Join(d, "llm.mnn"), "llm.mnn onf")
+			os.Remove(filepath.Join(d, "config.json"))
+		}, Diff{Status: Replaced, Add: []string{"config.json"}, Change: []string{"llm.mnn"}, Keep: []string{"llm.mnn.weight", "manifest.json", "sub/empty.bin"}, Upload: size}, ""},
+		"file": {func(d string) { write(t, d, "mine") }, Diff{}, "is not a directory"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			target := filepath.Join(base, "out")
+			tc.prepare(target)
+			before := tree(t, base)
+			got, err := Dir{Path: target, Replace: true}.Diff(t.Context(), two)
+			if (err != nil) != (tc.err != "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("got %v, want %q", err, tc.err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, tree(t, base)); diff != "" {
+				t.Errorf("the disk changed (-before +after):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,151 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// dirPullOptions say how a package is pulled. The zero value of each field is useful.
+type dirPullOptions struct {
+	// Digest, if not empty, is that of the package which is expected; another one is tensor.ErrCorrupt.
+	Digest manifest.Digest
+	// Replace allows another package of ours in the directory to be replaced; nothing else is ever overwritten.
+	Replace bool
+	// Files is the number of files on their way at once; 0 is 4.
+	Files int
+	// Transfer is for each of them; its Progress is not used.
+	Transfer transfer.Options
+	// Progress is told how many bytes of a file are here. Calls do not overlap.
+	Progress func(file string, done, total int64)
+	// Check judges the complete package in dir before it gets its name; when it fails, nothing is installed.
+	Check func(ctx context.Context, dir string) error
+
+	step func(action string) error // see Dir.step
+}
+
+// Pulled says what a pull did.
+type Pulled struct {
+	Status Status `json:"status"`
+	// From is the reference with the state in it that was pulled; a later pull of it gives the same bytes.
+	From   string          `json:"from"`
+	Dir    string          `json:"dir"`
+	Digest manifest.Digest `json:"digest"`
+	// Signed says that the package in Dir has a signature, see [manifest.SignatureName]. It was not verified.
+	Signed bool `json:"signed"`
+	// Files and Bytes count manifest.json and the signature of the place too.
+	Files int   `json:"files"`
+	Bytes int64 `json:"bytes"`
+	// Fetched counts the bytes that came from the place in this run, Reused those that were on this machine.
+	Fetched int64 `json:"fetched"`
+	Reused  int64 `json:"reused"`
+}
+
+// dirPull brings the package of a place to the directory dir, which holds a whole package or what was there before
+// at every moment; an empty dir is the package's name in the working directory. Every byte is compared with the
+// manifest, and the manifest with its own digest, before the directory has its name. A signature comes along if the
+// place has one, and is not judged; the one that the same package in the directory has is kept if not.
+//
+// The package is put together beside the directory, in <dir>.pull-<16 hex digits of its digest>, where a later pull of
+// it goes on after an error or a kill. Files that the replaced package has are copied. Two pulls to one directory take
+// turns: the second finds what the first has brought.
+//
+// Errors: tensor.ErrCorrupt when the manifest or a file is not what it says, and those of the place.
+func dirPull(ctx context.Context, from Origin, dir string, o dirPullOptions) (_ Package, done Pulled, err error) {
+	done.From = from.String()
+	m, data, err := readManifest(ctx, from, o)
+	if err != nil {
+		return Package{}, Pulled{}, err
+	}
+	signature, err := from.Read(ctx, manifest.SignatureName, manifest.MaxSignature)
+	if errors.Is(err, fs.ErrNotExist) {
+		signature, err = nil, nil
+	}
+	if err != nil {
+		return Package{}, Pulled{}, err
+	}
+	if dir == "" {
+		dir = m.Name
+	}
+	d := Dir{Path: dir, Replace: o.Replace, step: o.step}
+	target, err := d.target()
+	if err != nil {
+		return Package{}, Pulled{}, err
+	}
+	if here, ok := from.(dirOrigin); ok && disk.Resolve(string(here)) != disk.Resolve(target) {
+		if err := apart(string(here), target); err != nil {
+			return Package{}, Pulled{}, err
+		}
+	}
+	const digits = 2 * suffixBytes
+	work := target + pullMark + m.Digest.Hex()[:digits]
+	s, err := d.begin(ctx, target, m.Digest, signature, beside{work: work, whole: filepath.Join(work, wholeName), keep: true})
+	if err != nil {
+		return Package{}, Pulled{}, fmt.Errorf("%s: %w", dir, err)
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+
+	done.Status, done.Dir, done.Digest = s.was.status(), dir, m.Digest
+	own := []cargo{loaded(manifest.FileName, data)}
+	if signature != nil {
+		own = slices.Insert(own, 0, loaded(manifest.SignatureName, signature))
+	}
+	done.Files, done.Bytes = len(m.Files)+len(own), m.Bytes()
+	for _, c := range own {
+		done.Bytes += c.Size
+		done.Fetched += c.Size
+	}
+	if kept := s.was.kept(m.Digest); kept != nil && signature == nil {
+		own = slices.Insert(own, 0, loaded(manifest.SignatureName, kept))
+	}
+	done.Signed = len(own) > 1
+	whole := s.target
+	if s.was.same {
+		done.Reused = m.Bytes()
+	} else {
+		g := &gathering{d: d, from: from, m: m, own: own, work: work, old: s.was.old, oldDir: s.target, o: o}
+		if err := g.run(ctx); err != nil {
+			return Package{}, Pulled{}, err
+		}
+		done.Fetched += g.fetched.Load()
+		done.Reused = g.reused.Load()
+		whole = s.whole
+	}
+	if o.Check != nil {
+		if err := o.Check(ctx, whole); err != nil {
+			return Package{}, Pulled{}, err
+		}
+	}
+	s.receipt.Status = done.Status
+	if _, err := s.Commit(ctx); err != nil {
+		return Package{}, Pulled{}, err
+	}
+	zerolog.Ctx(ctx).Info().Str("dir", dir).Str("status", string(done.Status)).Int64("fetched", done.Fetched).Int64("reused", done.Reused).Str("digest", string(m.Digest)).Msg("pulled")
+	return Package{Dir: dir, Manifest: m}, done, nil
+}
+
+// readManifest reads and checks the manifest of a place.
+func readManifest(ctx context.Context, from Origin, o dirPullOptions) (*manifest.Manifest, []byte, error) {
+	data, err := from.Read(ctx, manifest.FileName, manifest.MaxSize)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := manifest.Parse(data)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", manifest.FileName, err)
+	}
+	if o.Digest != "" && m.Digest != o.Digest {
+		return nil, nil, fmt.Errorf("the package there is %s, not %s: %w", m.Digest, o.Digest, tensor.ErrCorrupt)
+	}
+	return m, data, nil
+}

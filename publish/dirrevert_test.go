@@ -1,0 +1,56 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+)
+
+// revertDirs publishes two to a directory beside a place that fails.
+func revertDirs(ctx context.Context, target string, p Package, step func(string) error) error {
+	bad := &fakeStore{name: "bad", commit: func() error { return syscall.ENOSPC }}
+	_, err := All(ctx, []Place{{Dir{Path: target, Replace: true, step: step}, Target{}}, {bad, Target{}}}, p)
+	return err
+}
+
+// TestRevertKilled ends the process at every step of a publication that is taken back. The target is one of the
+// packages or absent, and the next run ends as if nothing had happened.
+func TestRevertKilled(t *testing.T) {
+	one, two := newPackage(t, "one"), newPackage(t, "two")
+	staged := filepath.Join(t.TempDir(), "two")
+	mustPublish(t, Dir{Path: staged}, two)
+	var list []string
+	target := filepath.Join(t.TempDir(), "out")
+	mustPublish(t, Dir{Path: target}, one)
+	if err := revertDirs(t.Context(), target, two, func(a string) error { list = append(list, a); return nil }); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	wantPackage(t, target, one)
+	from := slices.Index(list, "move aside")
+	if !slices.Contains(list, "move out") || !slices.Contains(list, "move back") || from < 0 {
+		t.Fatalf("steps %q", list)
+	}
+	for i := from; i < len(list); i++ {
+		t.Run(list[i], func(t *testing.T) {
+			target := filepath.Join(t.TempDir(), "out")
+			mustPublish(t, Dir{Path: target}, one)
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), killTarget+"="+target, fmt.Sprintf("%s=%d", killStep, i+1), "PUBLISH_TEST_KILL_PACKAGE="+staged, "PUBLISH_TEST_KILL_REVERT=1")
+			out, _ := cmd.CombinedOutput()
+			if code := cmd.ProcessState.ExitCode(); code != killExit {
+				t.Fatalf("exit code %d: %s", code, out)
+			}
+			if _, err := OpenVerified(t.Context(), target); err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the target is damaged: %v", err)
+			}
+			mustPublish(t, Dir{Path: target, Replace: true}, two)
+			wantPackage(t, target, two)
+		})
+	}
+}

@@ -1,0 +1,140 @@
+package publish
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// kind is one kind of place: packages are published to it and pulled from it.
+type kind struct {
+	key     string   // of the entry in a recipe
+	options []string // further keys that an entry of this kind may have, beside those of all kinds
+	doc     string
+	ref     func(t Target) string // empty when the entry is of another kind
+	open    func(t Target, baseDir string) (Store, error)
+	scheme  string                             // of references, without the colon
+	form    string                             // how references are spelled
+	place   func(rest string, t *Target) error // fills the entry of a reference without its scheme
+	// origin finds the package behind rest, the reference without its scheme, and fixes the state it is read at.
+	origin func(ctx context.Context, rest string, o OpenOptions) (Origin, error)
+	keeps  bool // a commit cannot be undone
+}
+
+// common lists the keys that entries of all kinds may have.
+var common = []string{"license_ack"}
+
+// kinds lists every kind of place, sorted by key. A reference without a scheme is a directory.
+var kinds = []kind{
+	{
+		key:     "dir",
+		options: []string{"replace"},
+		doc:     "a directory of this machine",
+		ref:     func(t Target) string { return t.Dir },
+		open: func(t Target, baseDir string) (Store, error) {
+			path := filepath.FromSlash(t.Dir)
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(baseDir, path)
+			}
+			return Dir{Path: path, Replace: t.Replace}, nil
+		},
+		scheme: "dir",
+		form:   "a directory (PATH or dir:PATH)",
+		place:  placeDir,
+		origin: openDir,
+	},
+	{
+		key:     "hub",
+		options: []string{"private", "gated", "branch", "tag", "endpoint", "message"},
+		doc:     "a repository of Hugging Face",
+		ref:     func(t Target) string { return t.Hub },
+		open: func(t Target, _ string) (Store, error) {
+			h := Hub{Repo: t.Hub, Private: t.Private, Gated: t.Gated, Branch: t.Branch, Tag: t.Tag, Endpoint: t.Endpoint, Message: t.Message}
+			return h, h.check()
+		},
+		scheme: "hf",
+		form:   "hf://ORG/NAME[@REVISION]",
+		place: func(rest string, t *Target) error {
+			t.Hub, t.Branch, _ = strings.Cut(rest, "@")
+			return nil
+		},
+		origin: openHub,
+		keeps:  true,
+	},
+	{
+		key:     "modelscope",
+		options: []string{"private", "branch", "tag", "endpoint", "message"},
+		doc:     "a repository of ModelScope",
+		ref:     func(t Target) string { return t.ModelScope },
+		open: func(t Target, _ string) (Store, error) {
+			m := ModelScope{Repo: t.ModelScope, Private: t.Private, Branch: t.Branch, Tag: t.Tag, Endpoint: t.Endpoint, Message: t.Message}
+			return m, m.check()
+		},
+		scheme: "ms",
+		form:   "ms://ORG/NAME[@REVISION]",
+		place: func(rest string, t *Target) error {
+			t.ModelScope, t.Branch, _ = strings.Cut(rest, "@")
+			return nil
+		},
+		origin: openModelScope,
+		keeps:  true,
+	},
+	{
+		key:     "oci",
+		options: []string{"replace", "private"},
+		doc:     "a tag of an OCI registry",
+		ref:     func(t Target) string { return t.OCI },
+		open: func(t Target, _ string) (Store, error) {
+			return OCI{Ref: t.OCI, Replace: t.Replace, Private: t.Private}, nil
+		},
+		scheme: "oci",
+		form:   "oci://REGISTRY/REPOSITORY:TAG or @DIGEST",
+		place:  func(rest string, t *Target) error { t.OCI = rest; return nil },
+		origin: openOCI,
+	},
+	{
+		key:     "s3",
+		options: []string{"replace", "private", "endpoint", "region"},
+		doc:     "a prefix of a bucket in an S3-compatible store",
+		ref:     func(t Target) string { return t.S3 },
+		open: func(t Target, _ string) (Store, error) {
+			return S3{Ref: t.S3, Endpoint: t.Endpoint, Region: t.Region, Replace: t.Replace, Private: t.Private}, nil
+		},
+		scheme: "s3",
+		form:   "s3://BUCKET/PREFIX",
+		place:  placeS3,
+		origin: openS3,
+	},
+}
+
+// New opens the store that a publish entry names. Relative directories start at baseDir. Nothing is read or sent yet.
+func New(t Target, baseDir string) (Store, error) {
+	var named []kind
+	var known []string
+	for _, k := range kinds {
+		known = append(known, fmt.Sprintf("%s (%s)", k.key, k.doc))
+		if k.ref(t) != "" {
+			named = append(named, k)
+		}
+	}
+	if len(named) != 1 {
+		return nil, fmt.Errorf("a publish entry names one place, this one names %d; known: %s", len(named), strings.Join(known, ", "))
+	}
+	b, err := json.Marshal(t)
+	if err != nil {
+		return nil, err
+	}
+	var set map[string]any
+	if err := json.Unmarshal(b, &set); err != nil {
+		return nil, err
+	}
+	for key := range set {
+		if key != named[0].key && !slices.Contains(named[0].options, key) && !slices.Contains(common, key) {
+			return nil, fmt.Errorf("%s: is no option of %s", key, named[0].key)
+		}
+	}
+	return named[0].open(t, baseDir)
+}

@@ -1,0 +1,91 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Origins says how references of every kind are spelled.
+func Origins() []string {
+	var list []string
+	for _, k := range kinds {
+		list = append(list, k.form)
+	}
+	return list
+}
+
+// splitRef takes the scheme off a reference: "hf://org/name" and "dir:path" have one. A plain path has none, a drive
+// letter neither, nor does a path that is spelled ./name:tag.
+func splitRef(ref string) (scheme, rest string) {
+	if path, ok := strings.CutPrefix(ref, "dir:"); ok {
+		return "dir", strings.TrimPrefix(path, "//")
+	}
+	if scheme, rest, ok := strings.Cut(ref, "://"); ok {
+		return scheme, rest
+	}
+	return "dir", ref
+}
+
+// kindOf finds the kind of a reference, and the reference without its scheme. The last two say, for an error, what is
+// done with packages there and how kinds are known to who does it.
+func kindOf(ref, done string, known func() []string) (kind, string, error) {
+	scheme, rest := splitRef(ref)
+	if rest == "" {
+		return kind{}, "", &RefError{errors.New("the reference names no place")}
+	}
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.scheme == scheme })
+	if i < 0 {
+		return kind{}, "", &RefError{fmt.Errorf("%.40q is no kind of place that packages are %s; known: %s: %w", scheme, done, strings.Join(known(), ", "), tensor.ErrUnsupported)}
+	}
+	return kinds[i], rest, nil
+}
+
+// schemes lists those of every kind.
+func schemes() []string {
+	var list []string
+	for _, k := range kinds {
+		list = append(list, k.scheme)
+	}
+	return list
+}
+
+// OpenOrigin opens the place that a reference names, such as hf://org/name@revision, oci://host/name:tag,
+// s3://bucket/path or a directory. One that cannot be read is a [RefError].
+func OpenOrigin(ctx context.Context, ref string, o OpenOptions) (Origin, error) {
+	k, rest, err := kindOf(ref, "pulled from", Origins)
+	if err != nil {
+		return nil, err
+	}
+	return k.origin(ctx, rest, o)
+}
+
+// ParseTarget is the publish entry of a reference, spelled as [OpenOrigin] takes it. Relative directories are relative to
+// the working directory.
+func ParseTarget(ref string) (t Target, err error) {
+	k, rest, err := kindOf(ref, "published to", schemes)
+	if err != nil {
+		return Target{}, err
+	}
+	err = k.place(rest, &t)
+	return t, err
+}
+
+// placeDir fills the entry of a directory.
+func placeDir(rest string, t *Target) error {
+	abs, err := filepath.Abs(filepath.FromSlash(rest))
+	t.Dir = filepath.ToSlash(abs)
+	return err
+}
+
+// placeS3 fills the entry of a prefix.
+func placeS3(rest string, t *Target) error {
+	s, err := splitS3(rest)
+	t.S3, t.Endpoint, t.Region = s.Ref, s.Endpoint, s.Region
+	return err
+}

@@ -1,0 +1,68 @@
+package publish
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestOrigins(t *testing.T) {
+	last := ""
+	for _, k := range kinds {
+		if k.scheme <= last {
+			t.Errorf("%s is not in order or not unique", k.scheme)
+		}
+		last = k.scheme
+		if k.form == "" || k.origin == nil {
+			t.Errorf("%s is not complete", k.scheme)
+		}
+	}
+	for ref, want := range map[string]string{
+		"gopher://x": `"gopher" is no kind of place`, "": "names no place", "dir:": "names no place", "none": "no such file",
+	} {
+		if _, err := OpenOrigin(t.Context(), ref, OpenOptions{}); err == nil || !strings.Contains(err.Error(), want) && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%q: %v, want %q", ref, err, want)
+		}
+	}
+	for _, p := range kinds {
+		if p.scheme == "" || p.place == nil {
+			t.Errorf("%s has no form as a reference", p.key)
+		}
+	}
+}
+
+// A directory is pulled by its path, with its scheme and without.
+func TestPullDir(t *testing.T) {
+	p := newPackage(t, "one")
+	from, to := filepath.Join(t.TempDir(), "from"), filepath.Join(t.TempDir(), "to")
+	if _, err := To(t.Context(), Dir{Path: from}, p); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{from, "dir:" + from} {
+		if _, done, err := Pull(t.Context(), ref, to, PullOptions{}); err != nil || done.From != from {
+			t.Errorf("%+v, %v", done, err)
+		}
+		wantPackage(t, to, p)
+	}
+}
+
+func TestParseTarget(t *testing.T) {
+	base := t.TempDir()
+	t.Chdir(base)
+	for ref, want := range map[string]string{"out": filepath.Join(base, "out"), "dir:out": filepath.Join(base, "out"), "dir:///x/y": "/x/y", "/x": "/x", "./a:b": filepath.Join(base, "a:b")} {
+		got, err := ParseTarget(ref)
+		if err != nil || got.Dir != filepath.ToSlash(want) {
+			t.Errorf("%s: %+v, %v, want %s", ref, got, err, want)
+		}
+	}
+	for _, bad := range []string{"", "dir:", "gopher://x"} {
+		if got, err := ParseTarget(bad); err == nil {
+			t.Errorf("%q: %+v", bad, got)
+		}
+	}
+	if got, err := (Target{Dir: "x"}).With("replace", "private"); err != nil || got != (Target{Dir: "x", Replace: true}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

@@ -1,0 +1,95 @@
+package publish
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Target is one entry of a recipe's publish list. Exactly one kind of place is given, with options that the kind has.
+type Target struct {
+	// Dir is a directory of this machine; a relative one is relative to the recipe.
+	Dir string `json:"dir,omitempty" jsonschema_description:"Directory of this machine, relative to the recipe."`
+	// Hub is a repository of Hugging Face, "org/name".
+	Hub string `json:"hub,omitempty" jsonschema_description:"Repository of Hugging Face, org/name."`
+	// ModelScope is a repository of ModelScope, "org/name".
+	ModelScope string `json:"modelscope,omitempty" jsonschema_description:"Repository of ModelScope, org/name."`
+	// OCI is a tag of an OCI registry, as registry/repository:tag.
+	OCI string `json:"oci,omitempty" jsonschema_description:"Tag of an OCI registry such as ghcr.io/org/name:int4."`
+	// S3 is a prefix of a bucket, as s3://bucket/prefix.
+	S3 string `json:"s3,omitempty" jsonschema_description:"Prefix of a bucket in an S3-compatible store such as s3://bucket/prefix."`
+	// Private says that not everyone may read the place. A new repository is made so; one that is public is an error.
+	Private bool `json:"private,omitempty" jsonschema_description:"Not everyone may read the place."`
+	// Gated is "auto" or "manual".
+	Gated string `json:"gated,omitempty" jsonschema:"enum=auto,enum=manual" jsonschema_description:"Readers accept terms first, and are let in by themselves or by hand."`
+	// Branch and Tag are those of a repository.
+	Branch string `json:"branch,omitempty" jsonschema_description:"Branch that is committed to; main by default, and made from main if there is none."`
+	Tag    string `json:"tag,omitempty" jsonschema_description:"Tag of the commit; one that is there is never moved."`
+	// Endpoint is the address of the service. A hub's is the one of the environment: its token goes nowhere else.
+	Endpoint string `json:"endpoint,omitempty" jsonschema_description:"Base URL of the store or hub if it is not the usual one."`
+	// Region is that of a bucket.
+	Region string `json:"region,omitempty" jsonschema_description:"Region of the bucket."`
+	// Message is the title of the commit.
+	Message string `json:"message,omitempty" jsonschema_description:"Title of the commit."`
+	// Replace allows another package of ours at the same place to be replaced.
+	Replace bool `json:"replace,omitempty" jsonschema_description:"Replace another package of this program that is already there."`
+	// LicenseAck is the id of a licence that asks for care, which a package in a public place must name.
+	LicenseAck string `json:"license_ack,omitempty" jsonschema_description:"Id of the source's licence; needed in a public place when the source is gated, private, non-commercial or of no known licence."`
+}
+
+// With is the entry with those of the given options that its kind of place has: a command line sets them for all of
+// its places.
+func (t Target) With(options ...string) (Target, error) {
+	set := map[string]bool{}
+	for _, k := range kinds {
+		for _, o := range options {
+			if k.ref(t) != "" && slices.Contains(k.options, o) {
+				set[o] = true
+			}
+		}
+	}
+	b, err := json.Marshal(set)
+	if err != nil {
+		return t, err
+	}
+	err = json.Unmarshal(b, &t)
+	return t, err
+}
+
+// permanent reports whether what a place has shown stays there.
+func (t Target) permanent() bool {
+	return slices.ContainsFunc(kinds, func(k kind) bool { return k.keeps && k.ref(t) != "" })
+}
+
+// placeholder is what may stand in a place instead of the package's name.
+const placeholder = "{name}"
+
+// Named is the entry for the package of a name: {name} in a place, a branch or a tag becomes it.
+func (t Target) Named(name string) (Target, error) {
+	b, err := json.Marshal(t)
+	if err != nil {
+		return t, err
+	}
+	var set map[string]any
+	if err := json.Unmarshal(b, &set); err != nil {
+		return t, err
+	}
+	for key, v := range set {
+		text, ok := v.(string)
+		if !ok || slices.Contains(common, key) {
+			continue
+		}
+		text = strings.ReplaceAll(text, placeholder, name)
+		if strings.ContainsAny(text, "{}") {
+			return t, fmt.Errorf("%s: %q has braces; %s is the one placeholder there is", key, v, placeholder)
+		}
+		set[key] = text
+	}
+	if b, err = json.Marshal(set); err != nil {
+		return t, err
+	}
+	var named Target
+	err = json.Unmarshal(b, &named)
+	return named, err
+}
