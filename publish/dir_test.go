@@ -22,43 +22,6 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-func mustPublish(t testing.TB, d Dir, p Package) Receipt {
-	t.Helper()
-	r, err := To(t.Context(), d, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-// wantPackage demands that dir holds exactly p, and that nothing of ours is beside it.
-func wantPackage(t testing.TB, dir string, p Package) {
-	t.Helper()
-	want := tree(t, p.Dir)
-	data, err := p.Manifest.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want[manifest.FileName] = string(data)
-	if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", filepath.Base(dir), diff)
-	}
-	wantAlone(t, dir)
-}
-
-func wantAlone(t testing.TB, target string) {
-	t.Helper()
-	entries, err := os.ReadDir(filepath.Dir(target))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		if e.Name() != filepath.Base(target) && strings.Contains(e.Name(), filepath.Base(target)) {
-			t.Errorf("%s was left behind", e.Name())
-		}
-	}
-}
-
 func TestPublish(t *testing.T) {
 	p := newPackage(t, "one")
 	base := t.TempDir()
@@ -339,65 +302,43 @@ func TestPublishFails(t *testing.T) {
 const (
 	killStep   = "PUBLISH_TEST_KILL_STEP"
 	killTarget = "PUBLISH_TEST_KILL_TARGET"
+	killRevert = "PUBLISH_TEST_KILL_REVERT"
 	killExit   = 77
-
-	killPackage = "PUBLISH_TEST_KILL_PACKAGE"
 )
 
-// children are the processes that tests kill: run is called where the environment has the name.
-var children = map[string]func(value string) error{
-	dirChild: publishDir,
-	hubChild: publishHub,
-	ociChild: publishOCI,
-	pullFrom: killedPull,
-	s3Child:  publishS3,
+// dirChildren are the processes that tests kill.
+var dirChildren = map[string]func(value string) error{
+	dirChild:   func(path string) error { return publishChild(Dir{Path: path}) },
+	killTarget: killedPublish,
+	pullFrom:   killedPull,
 }
 
-// publishDir is the child of TestDirKilled.
-func publishDir(path string) error {
+// killedPublish is the process that TestPublishKilled and TestRevertKilled kill: it ends itself at a step.
+func killedPublish(target string) error {
+	last, err := strconv.Atoi(os.Getenv(killStep))
+	if err != nil {
+		panic(err)
+	}
 	p, err := Open(os.Getenv(killPackage))
 	if err != nil {
 		return err
 	}
-	_, err = To(context.Background(), Dir{Path: path}, p)
+	n := 0
+	step := func(string) error {
+		if n++; n == last {
+			os.Exit(killExit)
+		}
+		return nil
+	}
+	if os.Getenv(killRevert) != "" {
+		err = revertDirs(context.Background(), target, p, step)
+	} else {
+		_, err = To(context.Background(), Dir{Path: target, Replace: true, step: step}, p)
+	}
+	if err == nil {
+		err = errors.New("it was not killed")
+	}
 	return err
-}
-
-// TestMain is also the process that TestPublishKilled kills.
-func TestMain(m *testing.M) {
-	for name, run := range children {
-		if ref := os.Getenv(name); ref != "" {
-			if err := run(ref); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				os.Exit(1)
-			}
-			os.Exit(0)
-		}
-	}
-	if target := os.Getenv(killTarget); target != "" {
-		last, err := strconv.Atoi(os.Getenv(killStep))
-		if err != nil {
-			panic(err)
-		}
-		n := 0
-		p, err := Open(os.Getenv(killPackage))
-		step := func(string) error {
-			if n++; n == last {
-				os.Exit(killExit)
-			}
-			return nil
-		}
-		switch {
-		case err != nil:
-		case os.Getenv("PUBLISH_TEST_KILL_REVERT") != "":
-			err = revertDirs(context.Background(), target, p, step)
-		default:
-			_, err = To(context.Background(), Dir{Path: target, Replace: true, step: step}, p)
-		}
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
 }
 
 // TestPublishKilled ends the process at every step. Whatever it leaves, the target is one of the two

@@ -12,11 +12,17 @@ import (
 	"testing"
 )
 
-// revertDirs publishes two to a directory beside a place that fails.
-func revertDirs(ctx context.Context, target string, p Package, step func(string) error) error {
-	bad := &fakeStore{name: "bad", commit: func() error { return syscall.ENOSPC }}
-	_, err := All(ctx, []Place{{Dir{Path: target, Replace: true, step: step}, Target{}}, {bad, Target{}}}, p)
-	return err
+// revertDirs publishes to a directory beside a place that fails.
+func revertDirs(ctx context.Context, target string, p Package, step func(string) error) (err error) {
+	s, err := Dir{Path: target, Replace: true, step: step}.Stage(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if _, err := s.Commit(ctx); err != nil {
+		return err
+	}
+	return errors.Join(syscall.ENOSPC, s.Revert(ctx))
 }
 
 // TestRevertKilled ends the process at every step of a publication that is taken back. The target is one of the
@@ -41,7 +47,7 @@ func TestRevertKilled(t *testing.T) {
 			target := filepath.Join(t.TempDir(), "out")
 			mustPublish(t, Dir{Path: target}, one)
 			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), killTarget+"="+target, fmt.Sprintf("%s=%d", killStep, i+1), "PUBLISH_TEST_KILL_PACKAGE="+staged, "PUBLISH_TEST_KILL_REVERT=1")
+			cmd.Env = append(os.Environ(), killTarget+"="+target, fmt.Sprintf("%s=%d", killStep, i+1), killPackage+"="+staged, killRevert+"=1")
 			out, _ := cmd.CombinedOutput()
 			if code := cmd.ProcessState.ExitCode(); code != killExit {
 				t.Fatalf("exit code %d: %s", code, out)

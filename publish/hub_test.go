@@ -1,14 +1,8 @@
 package publish
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
-	"maps"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/internal/fakehub"
 	"github.com/llmexport/llmexport/internal/transfer"
@@ -26,63 +19,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-const (
-	testRepo  = "tester/tiny"
-	testPart  = 64 << 10 // bytes of a part
-	testParts = 5        // of the weights
-)
-
-// hubPackage makes a package with weights that go in parts.
-func hubPackage(t testing.TB, seed uint64) Package {
-	t.Helper()
-	p := newPackage(t, "text")
-	weights := make([]byte, testParts*testPart-100)
-	r := rand.NewChaCha8([32]byte{byte(seed)})
-	_, _ = r.Read(weights)
-	put := func(name string, b []byte) {
-		write(t, filepath.Join(p.Dir, filepath.FromSlash(name)), string(b))
-		f := loaded(name, b).File
-		i := slices.IndexFunc(p.Manifest.Files, func(f manifest.File) bool { return f.Name == name })
-		if i < 0 {
-			p.Manifest.Files = append(p.Manifest.Files, f)
-		} else {
-			p.Manifest.Files[i] = f
-		}
-	}
-	put("llm.mnn.weight", weights)
-	put("llm.mnn", weights[:10_000])
-	put("README.md", []byte("---\nlicense: mit\n---\n# tiny\n"))
-	put("tokenizer.mtok", weights[5000:9000])
-	p.Manifest.Sort()
-	return p
-}
-
-// hubTest is a hub and what it was told.
-type hubTest struct {
-	*fakehub.Hub
-	url string
-	log bytes.Buffer
-	ctx context.Context
-}
-
-func newHubTest(t testing.TB) *hubTest {
-	h := &hubTest{Hub: fakehub.New(fakehub.Options{LFSFrom: 4096, PartSize: testPart, PageSize: 3})}
-	h.url = h.Start(t).URL
-	log := zerolog.New(zerolog.SyncWriter(&h.log))
-	h.ctx = log.WithContext(t.Context())
-	t.Cleanup(func() {
-		if h.Leaked() {
-			t.Error("the token reached storage")
-		}
-		if s := h.log.String(); strings.Contains(s, fakehub.Token) || strings.Contains(s, "ignature") {
-			t.Errorf("a secret is in the log: %s", s)
-		}
-	})
-	return h
-}
-
-// store is the target on the hub, with options.
-func (h *hubTest) store(o ...func(*Hub)) Hub {
+// hubStore is the target on the hub, with options.
+func hubStore(h *hubTest, o ...func(*Hub)) Hub {
 	s := Hub{Repo: testRepo, Options: &hub.Options{Endpoint: h.url, Token: fakehub.Token},
 		Transfer: transfer.Options{Pause: time.Millisecond, Stall: 5 * time.Second}}
 	for _, f := range o {
@@ -91,54 +29,10 @@ func (h *hubTest) store(o ...func(*Hub)) Hub {
 	return s
 }
 
-func (h *hubTest) publish(t testing.TB, s Store, p Package) Receipt {
-	t.Helper()
-	r, err := To(h.ctx, s, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-// secrets fails on an error that shows the token or a signed address.
-func secrets(t testing.TB, err error) {
-	t.Helper()
-	if err != nil && (strings.Contains(err.Error(), fakehub.Token) || strings.Contains(err.Error(), "ignature=")) {
-		t.Errorf("a secret is in the error: %v", err)
-	}
-}
-
-// wantRepo demands that a revision holds exactly p, beside .gitattributes.
-func (h *hubTest) wantRepo(t testing.TB, revision string, p Package) {
-	t.Helper()
-	want := map[string][]byte{}
-	f, err := freightOf(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for _, c := range f.files {
-		if want[c.Name], err = c.read(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got := maps.Clone(h.Repo(testRepo).Files(revision))
-	delete(got, attributesFile)
-	for name := range want {
-		if !bytes.Equal(want[name], got[name]) {
-			t.Errorf("%s: %s differs", revision, name)
-		}
-		delete(got, name)
-	}
-	if len(got) > 0 {
-		t.Errorf("%s: also holds %q", revision, slices.Sorted(maps.Keys(got)))
-	}
-}
-
 func TestHub(t *testing.T) {
 	h := newHubTest(t)
 	p := hubPackage(t, 1)
-	s := h.store(func(s *Hub) { s.Private, s.Gated, s.Tag = true, "manual", "v1" })
+	s := hubStore(h, func(s *Hub) { s.Private, s.Gated, s.Tag = true, "manual", "v1" })
 	d, err := s.Diff(h.ctx, p)
 	if err != nil {
 		t.Fatal(err)
@@ -212,8 +106,8 @@ func TestHub(t *testing.T) {
 func TestHubBranch(t *testing.T) {
 	h := newHubTest(t)
 	p, q := hubPackage(t, 1), hubPackage(t, 2)
-	h.publish(t, h.store(), p)
-	s := h.store(func(s *Hub) { s.Branch = "variants/int8" })
+	h.publish(t, hubStore(h), p)
+	s := hubStore(h, func(s *Hub) { s.Branch = "variants/int8" })
 	if d, err := s.Diff(h.ctx, q); err != nil || d.Creates != "branch variants/int8" {
 		t.Errorf("diff %+v, %v", d, err)
 	}
@@ -259,7 +153,7 @@ func TestHubRefuses(t *testing.T) {
 			if tc.prepare != nil {
 				tc.prepare(h)
 			}
-			s := h.store()
+			s := hubStore(h)
 			if tc.option != nil {
 				tc.option(&s)
 			}
@@ -288,7 +182,7 @@ func TestHubDamaged(t *testing.T) {
 			}
 			b[len(b)/2] ^= 1
 			write(t, path, string(b))
-			if _, err := To(h.ctx, h.store(), p); !errors.Is(err, tensor.ErrCorrupt) {
+			if _, err := To(h.ctx, hubStore(h), p); !errors.Is(err, tensor.ErrCorrupt) {
 				t.Errorf("got %v", err)
 			}
 			if h.Stats().Commits > 0 {
@@ -333,7 +227,7 @@ func TestHubFaults(t *testing.T) {
 			h := newHubTest(t)
 			p := hubPackage(t, 1)
 			h.Fault(tc.rules...)
-			s := h.store(func(s *Hub) { s.Tag = "v1" })
+			s := hubStore(h, func(s *Hub) { s.Tag = "v1" })
 			_, err := To(h.ctx, s, p)
 			secrets(t, err)
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
@@ -362,8 +256,8 @@ func TestHubFaults(t *testing.T) {
 func TestHubConflict(t *testing.T) {
 	h := newHubTest(t)
 	p, q := hubPackage(t, 1), hubPackage(t, 2)
-	h.publish(t, h.store(), p)
-	staged, err := h.store().Stage(h.ctx, q)
+	h.publish(t, hubStore(h), p)
+	staged, err := hubStore(h).Stage(h.ctx, q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -394,7 +288,7 @@ func TestHubRevert(t *testing.T) {
 		return staged
 	}
 	// A repository that the run has made.
-	s := stage(h.store(func(s *Hub) { s.Tag = "v1" }), p)
+	s := stage(hubStore(h, func(s *Hub) { s.Tag = "v1" }), p)
 	if err := s.Revert(h.ctx); err == nil || !strings.Contains(err.Error(), "stays, without the package") {
 		t.Errorf("got %v", err)
 	}
@@ -403,10 +297,10 @@ func TestHubRevert(t *testing.T) {
 	if files := repo.Files("main"); len(files) != 1 || repo.Head("v1") != "" {
 		t.Errorf("%d files and the tag %q stay", len(files), repo.Head("v1"))
 	}
-	h.publish(t, h.store(), p)
+	h.publish(t, hubStore(h), p)
 	before := repo.Files("main")
 	// Another package, and back.
-	s = stage(h.store(), q)
+	s = stage(hubStore(h), q)
 	h.wantRepo(t, "main", q)
 	if err := errors.Join(s.Revert(h.ctx), s.Close()); err != nil {
 		t.Error(err)
@@ -416,7 +310,7 @@ func TestHubRevert(t *testing.T) {
 		t.Error(diff)
 	}
 	// A branch that the run has made.
-	s = stage(h.store(func(s *Hub) { s.Branch = "b" }), q)
+	s = stage(hubStore(h, func(s *Hub) { s.Branch = "b" }), q)
 	if err := errors.Join(s.Revert(h.ctx), s.Close()); err != nil {
 		t.Error(err)
 	}
@@ -424,7 +318,7 @@ func TestHubRevert(t *testing.T) {
 		t.Error("the branch stays")
 	}
 	// Somebody has committed on top.
-	s = stage(h.store(), q)
+	s = stage(hubStore(h), q)
 	repo.Commit("main", map[string][]byte{"config.json": []byte("theirs")})
 	if err := s.Revert(h.ctx); err == nil || !strings.Contains(err.Error(), "stays visible as commit") {
 		t.Errorf("got %v", err)
@@ -435,8 +329,8 @@ func TestHubRevert(t *testing.T) {
 func TestHubOrigin(t *testing.T) {
 	h := newHubTest(t)
 	p, q := hubPackage(t, 1), hubPackage(t, 2)
-	r := h.publish(t, h.store(), p)
-	h.publish(t, h.store(), q)
+	r := h.publish(t, hubStore(h), p)
+	h.publish(t, hubStore(h), q)
 	o := hub.Options{Endpoint: h.url, Token: fakehub.Token}
 	patient := transfer.Options{Pause: time.Millisecond}
 	for ref, want := range map[string]Package{"tester/tiny": q, strings.TrimPrefix(r.Ref, "hf://"): p} {
@@ -472,44 +366,6 @@ func TestHubOrigin(t *testing.T) {
 	}
 }
 
-// wantOrigin demands that an origin gives exactly p.
-func wantOrigin(t testing.TB, o Origin, p Package) {
-	t.Helper()
-	b, err := o.Read(t.Context(), manifest.FileName, manifest.MaxSize)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := manifest.Parse(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, sum, err := p.Manifest.Seal()
-	if err != nil || m.Digest != sum {
-		t.Errorf("%s holds %s, not %s", o, m.Digest, sum)
-	}
-	for _, f := range m.Files {
-		if f.Size == 0 {
-			continue
-		}
-		r, err := o.Range(f)(t.Context(), 0, f.Size)
-		if err != nil {
-			t.Fatalf("%s: %v", f.Name, err)
-		}
-		got, err := manifest.Hash(t.Context(), r)
-		if err := errors.Join(err, r.Close(), f.Match(got)); err != nil {
-			t.Error(err)
-		}
-		if r, err = o.Range(f)(t.Context(), f.Size-1, 1); err != nil {
-			t.Fatal(err)
-		}
-		last, err := io.ReadAll(r)
-		if len(last) != 1 || err != nil {
-			t.Errorf("%s: last byte: %q, %v", f.Name, last, err)
-		}
-		r.Close()
-	}
-}
-
 func TestWithAttributes(t *testing.T) {
 	have := "*.bin filter=lfs diff=lfs merge=lfs -text\n/top.x filter=lfs\nno.bin -filter\nsub/*.y filter=lfs"
 	got := string(withAttributes([]byte(have), []string{"a.bin", "s/a.bin", "top.x", "s/top.x", "no.bin", "sub/z.y", "z.y", "a b[1].w"}))
@@ -519,64 +375,5 @@ func TestWithAttributes(t *testing.T) {
 	}
 	if withAttributes([]byte(want), []string{"a b[1].w", "z.y"}) != nil {
 		t.Error("lines are added twice")
-	}
-}
-
-func TestTargetHub(t *testing.T) {
-	var entry Target
-	if err := json.Unmarshal([]byte(`{"hub":"a/b","private":true,"gated":"auto","branch":"x","tag":"v","message":"m"}`), &entry); err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(entry, ".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.String() != "hub a/b@x" || s.Public() {
-		t.Errorf("%s, public %v", s, s.Public())
-	}
-	for _, bad := range []Target{{Hub: "b"}, {Hub: "a/b", Replace: true}, {Hub: "a/b", Gated: "x"}, {Hub: "a/b/c"}} {
-		if _, err := New(bad, "."); err == nil {
-			t.Errorf("%+v is accepted", bad)
-		}
-	}
-}
-
-// TestHubPulled publishes to both kinds of hubs at once and pulls from either, as users do.
-func TestHubPulled(t *testing.T) {
-	h := newHubTest(t)
-	for key, v := range map[string]string{"HF_ENDPOINT": h.url, "HF_TOKEN": fakehub.Token, "HF_HOME": t.TempDir(), "HF_HUB_OFFLINE": "",
-		"MODELSCOPE_ENDPOINT": h.url, "MODELSCOPE_API_TOKEN": fakehub.Token} {
-		t.Setenv(key, v)
-	}
-	p := hubPackage(t, 1)
-	p.Manifest.Source.License = "mit"
-	places, err := Places([]Target{{Hub: "tester/{name}-hf", Endpoint: h.url}, {ModelScope: "tester/{name}-ms", Private: true}}, ".", p.Manifest.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	receipts, err := All(h.ctx, places, p)
-	if err != nil || len(receipts) != 2 {
-		t.Fatalf("%+v, %v", receipts, err)
-	}
-	for _, r := range receipts {
-		dir := filepath.Join(t.TempDir(), "tiny")
-		got, pulled, err := Pull(h.ctx, r.Ref, dir, PullOptions{dirPullOptions: dirPullOptions{Digest: r.Digest}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if pulled.From != r.Ref || pulled.Bytes != r.Bytes || got.Manifest.Digest != r.Digest {
-			t.Errorf("%+v", pulled)
-		}
-		if err := got.Manifest.VerifyFiles(h.ctx, dir); err != nil {
-			t.Error(err)
-		}
-	}
-	// What is pulled from changes meanwhile: the commit stays.
-	h.Repo("tester/tiny-hf").Commit("main", map[string][]byte{"config.json": []byte("another")})
-	if _, _, err := Pull(h.ctx, receipts[0].Ref, filepath.Join(t.TempDir(), "x"), PullOptions{}); err != nil {
-		t.Error(err)
-	}
-	if _, _, err := Pull(h.ctx, "hf://tester/tiny-hf", filepath.Join(t.TempDir(), "y"), PullOptions{}); !errors.Is(err, tensor.ErrCorrupt) {
-		t.Errorf("changed: %v", err)
 	}
 }

@@ -6,32 +6,24 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/llmexport/llmexport/internal/fakehub"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
-	"github.com/llmexport/llmexport/publish/manifest"
 )
 
 const hubChild = "PUBLISH_TEST_HUB"
 
-// publishHub is the child of TestHubKilled.
-func publishHub(endpoint string) error {
-	p, err := Open(os.Getenv(killPackage))
-	if err != nil {
-		return err
-	}
+// hubChildren are the processes that tests kill.
+var hubChildren = map[string]func(value string) error{hubChild: func(endpoint string) error {
 	o, patient := &hub.Options{Endpoint: endpoint, Token: fakehub.Token}, transfer.Options{Pause: time.Millisecond}
-	var s Store = Hub{Repo: testRepo, Options: o, Transfer: patient}
 	if os.Getenv(hubChild+"_KIND") == "modelscope" {
-		s = ModelScope{Repo: testRepo, Options: o, Transfer: patient}
+		return publishChild(ModelScope{Repo: testRepo, Options: o, Transfer: patient})
 	}
-	_, err = To(context.Background(), s, p)
-	return err
-}
+	return publishChild(Hub{Repo: testRepo, Options: o, Transfer: patient})
+}}
 
 // TestHubKilled kills publishers at random instants. Readers always find one of the two packages whole, and what was
 // interrupted is finished by the next run. On Hugging Face that makes one commit; on ModelScope, where a commit does not
@@ -56,11 +48,7 @@ func killPublishers(t *testing.T, kind string, newPackage func(testing.TB, uint6
 	}
 	sealed := func(seed uint64) Package {
 		p := newPackage(t, seed)
-		b, err := p.Manifest.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(p.Dir, manifest.FileName), string(b))
+		seal(t, p)
 		return p
 	}
 	now := sealed(0)

@@ -19,8 +19,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// modelScope is the target on the same hub, by its other protocol.
-func (h *hubTest) modelScope(o ...func(*ModelScope)) ModelScope {
+// modelScopeStore is the target on the same hub, by its other protocol.
+func modelScopeStore(h *hubTest, o ...func(*ModelScope)) ModelScope {
 	m := ModelScope{Repo: testRepo, Options: &hub.Options{Endpoint: h.url, Token: fakehub.Token},
 		Transfer: transfer.Options{Pause: time.Millisecond, Stall: 5 * time.Second}}
 	for _, f := range o {
@@ -29,25 +29,10 @@ func (h *hubTest) modelScope(o ...func(*ModelScope)) ModelScope {
 	return m
 }
 
-// modelScopePackage has weights that are large enough for LFS storage.
-func modelScopePackage(t testing.TB, seed uint64) Package {
-	t.Helper()
-	p := hubPackage(t, seed)
-	large := make([]byte, modelScopeLarge+1)
-	large[seed] = 1
-	write(t, filepath.Join(p.Dir, "llm.mnn.weight"), string(large))
-	for i, f := range p.Manifest.Files {
-		if f.Name == "llm.mnn.weight" {
-			p.Manifest.Files[i] = loaded(f.Name, large).File
-		}
-	}
-	return p
-}
-
 func TestModelScope(t *testing.T) {
 	h := newHubTest(t)
 	p := modelScopePackage(t, 1)
-	s := h.modelScope(func(m *ModelScope) { m.Private, m.Tag = true, "v1" })
+	s := modelScopeStore(h, func(m *ModelScope) { m.Private, m.Tag = true, "v1" })
 	d, err := s.Diff(h.ctx, p)
 	if err != nil || d.Status != Published || d.Creates != "private repository tester/tiny, tag v1" || len(d.Add) != 7 {
 		t.Errorf("diff %+v, %v", d, err)
@@ -130,7 +115,7 @@ func TestModelScopeFaults(t *testing.T) {
 			h := newHubTest(t)
 			p := modelScopePackage(t, 1)
 			h.Fault(tc.rule)
-			_, err := To(h.ctx, h.modelScope(), p)
+			_, err := To(h.ctx, modelScopeStore(h), p)
 			secrets(t, err)
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
 				t.Fatalf("got %v, want %q", err, tc.err)
@@ -139,7 +124,7 @@ func TestModelScopeFaults(t *testing.T) {
 				t.Error("the fault was not met")
 			}
 			h.ClearFaults()
-			h.publish(t, h.modelScope(), p)
+			h.publish(t, modelScopeStore(h), p)
 			h.wantRepo(t, "main", p)
 			if n := len(h.Repo(testRepo).History("main")); n != 2 {
 				t.Errorf("%d commits, want the first and ours", n)
@@ -169,7 +154,7 @@ func TestModelScopeRefuses(t *testing.T) {
 			if tc.prepare != nil {
 				tc.prepare(h)
 			}
-			s := h.modelScope()
+			s := modelScopeStore(h)
 			if tc.option != nil {
 				tc.option(&s)
 			}
@@ -182,8 +167,8 @@ func TestModelScopeRefuses(t *testing.T) {
 	}
 	// Somebody else commits between Stage and Commit.
 	h := newHubTest(t)
-	h.publish(t, h.modelScope(), p)
-	staged, err := h.modelScope().Stage(h.ctx, modelScopePackage(t, 2))
+	h.publish(t, modelScopeStore(h), p)
+	staged, err := modelScopeStore(h).Stage(h.ctx, modelScopePackage(t, 2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +185,7 @@ func TestModelScopeRefuses(t *testing.T) {
 	}
 	b[len(b)-1] ^= 1
 	write(t, filepath.Join(bad.Dir, "llm.mnn.weight"), string(b))
-	if _, err := To(h.ctx, h.modelScope(func(m *ModelScope) { m.Repo = "tester/other" }), bad); !errors.Is(err, tensor.ErrCorrupt) {
+	if _, err := To(h.ctx, modelScopeStore(h, func(m *ModelScope) { m.Repo = "tester/other" }), bad); !errors.Is(err, tensor.ErrCorrupt) {
 		t.Errorf("damaged: %v", err)
 	}
 }

@@ -1,14 +1,12 @@
 package publish
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,7 +18,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	ggcr "github.com/google/go-containerregistry/pkg/registry"
 	"oras.land/oras-go/v2"
 	"oras.land/oras-go/v2/content/file"
 	"oras.land/oras-go/v2/registry/remote"
@@ -29,82 +26,28 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// ociServer is a registry that somebody else wrote, with faults in front of it.
-type ociServer struct {
-	*httptest.Server
-	t testing.TB
-
-	mu       sync.Mutex
-	requests []string
-	// fault may answer in place of the registry; true if it has.
-	fault func(w http.ResponseWriter, r *http.Request) bool
-}
-
-func newOCIServer(t testing.TB) *ociServer {
-	t.Setenv("DOCKER_CONFIG", t.TempDir())
-	s := &ociServer{t: t}
-	reg := ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0)))
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		s.requests = append(s.requests, r.Method+" "+r.URL.Path)
-		fault := s.fault
-		s.mu.Unlock()
-		if fault != nil && fault(w, r) {
-			return
-		}
-		reg.ServeHTTP(w, r)
-	}))
-	t.Cleanup(s.Close)
-	return s
-}
-
-func (s *ociServer) ref(tag string) string {
-	return strings.TrimPrefix(s.URL, "http://") + "/org/tiny" + tag
-}
-
-// seen counts the requests with a prefix since the last call of forget.
-func (s *ociServer) seen(prefix string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := 0
-	for _, r := range s.requests {
-		if strings.HasPrefix(r, prefix) {
-			n++
-		}
-	}
-	return n
-}
-
-func (s *ociServer) setFault(f func(w http.ResponseWriter, r *http.Request) bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fault, s.requests = f, nil
-}
-
-func (s *ociServer) store(tag string) OCI { return OCI{Ref: s.ref(tag), Transfer: quick} }
+func ociStore(s *ociServer, tag string) OCI { return OCI{Ref: s.ref(tag), Transfer: quick} }
 
 const ociChild = "PUBLISH_TEST_OCI"
 
-// publishOCI is the child of the tests that kill it.
-func publishOCI(ref string) error {
-	p, err := Open(os.Getenv(killPackage))
-	if err != nil {
-		return err
-	}
-	_, err = To(context.Background(), OCI{Ref: ref}, p)
-	return err
-}
+// ociChildren are the processes that tests kill.
+var ociChildren = map[string]func(value string) error{ociChild: func(ref string) error { return publishChild(OCI{Ref: ref}) }}
 
 // wantOCI demands that a reference gives exactly p.
 func wantOCI(t testing.TB, ref string, p Package) {
 	t.Helper()
-	wantAt(t, "oci://"+ref, p)
+	o, err := openOCI(t.Context(), ref, OpenOptions{Transfer: quick})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	wantOrigin(t, o, p)
 }
 
 func TestOCI(t *testing.T) {
 	s := newOCIServer(t)
 	one, two := newPackage(t, "one"), newPackage(t, "two")
-	store := s.store(":v1")
+	store := ociStore(s, ":v1")
 
 	d, err := store.Diff(t.Context(), one)
 	if err != nil {
@@ -157,7 +100,7 @@ func TestOCI(t *testing.T) {
 		}
 	})
 	t.Run("another tag", func(t *testing.T) {
-		r, err := To(t.Context(), s.store(":v1-copy"), one)
+		r, err := To(t.Context(), ociStore(s, ":v1-copy"), one)
 		if err != nil || r.Status != Published || r.Uploaded != 0 {
 			t.Errorf("%+v, %v", r, err)
 		}
@@ -193,7 +136,7 @@ func TestOCI(t *testing.T) {
 	})
 	t.Run("new and reverted", func(t *testing.T) {
 		three := newPackage(t, "three")
-		staged, err := s.store(":v3").Stage(t.Context(), three)
+		staged, err := ociStore(s, ":v3").Stage(t.Context(), three)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,17 +152,17 @@ func TestOCI(t *testing.T) {
 		if _, err := openOCI(t.Context(), s.ref(":v3"), OpenOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("still there: %v", err)
 		}
-		if r, err := To(t.Context(), s.store(":v3"), three); err != nil || r.Status != Published {
+		if r, err := To(t.Context(), ociStore(s, ":v3"), three); err != nil || r.Status != Published {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
 	t.Run("moved meanwhile", func(t *testing.T) {
 		four := newPackage(t, "four")
-		staged, err := s.store(":v4").Stage(t.Context(), four)
+		staged, err := ociStore(s, ":v4").Stage(t.Context(), four)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := To(t.Context(), s.store(":v4"), one); err != nil {
+		if _, err := To(t.Context(), ociStore(s, ":v4"), one); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := staged.Commit(t.Context()); err == nil || !strings.Contains(err.Error(), "somebody else has moved it") {
@@ -230,7 +173,7 @@ func TestOCI(t *testing.T) {
 	t.Run("damaged", func(t *testing.T) {
 		p := newPackage(t, "five")
 		write(t, filepath.Join(p.Dir, "llm.mnn"), "llm.mnn FIVE")
-		if _, err := To(t.Context(), s.store(":v5"), p); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn: has sha256") {
+		if _, err := To(t.Context(), ociStore(s, ":v5"), p); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn: has sha256") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -246,7 +189,7 @@ func TestOCI(t *testing.T) {
 			t.Fatal(resp, err)
 		}
 		resp.Body.Close()
-		store := s.store(":image")
+		store := ociStore(s, ":image")
 		store.Replace = true
 		if _, err := To(t.Context(), store, one); !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), "is left alone") {
 			t.Errorf("got %v", err)
@@ -311,7 +254,7 @@ func TestOCIUploadTrouble(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newOCIServer(t)
 			s.setFault(fault)
-			if _, err := To(t.Context(), s.store(":v1"), p); err != nil {
+			if _, err := To(t.Context(), ociStore(s, ":v1"), p); err != nil {
 				t.Fatal(err)
 			}
 			s.setFault(nil)
@@ -353,7 +296,7 @@ func TestOCIRefuses(t *testing.T) {
 				tc.fault(w, r)
 				return true
 			})
-			_, err := To(t.Context(), s.store(":v1"), p)
+			_, err := To(t.Context(), ociStore(s, ":v1"), p)
 			if err == nil || !strings.Contains(err.Error(), tc.want) || tc.is != nil && !errors.Is(err, tc.is) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("got %v", err)
 			}
@@ -385,7 +328,7 @@ func artifact(t testing.TB, p Package) (*ociArtifact, cargo) {
 func TestOCILies(t *testing.T) {
 	p := newPackage(t, "one")
 	s := newOCIServer(t)
-	if _, err := To(t.Context(), s.store(":v1"), p); err != nil {
+	if _, err := To(t.Context(), ociStore(s, ":v1"), p); err != nil {
 		t.Fatal(err)
 	}
 	a, m := artifact(t, p)
@@ -526,13 +469,13 @@ func TestOCICredentials(t *testing.T) {
 		}
 		return false
 	})
-	if _, err := To(t.Context(), s.store(":v1"), p); !errors.Is(err, fs.ErrPermission) {
+	if _, err := To(t.Context(), ociStore(s, ":v1"), p); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("without credentials: %v", err)
 	}
 	host := strings.TrimPrefix(s.URL, "http://")
 	config := fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, host, base64.StdEncoding.EncodeToString([]byte("me:pass-word")))
 	write(t, filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), config)
-	if _, err := To(t.Context(), s.store(":v1"), p); err != nil {
+	if _, err := To(t.Context(), ociStore(s, ":v1"), p); err != nil {
 		t.Fatal(err)
 	}
 	wantOCI(t, s.ref(":v1"), p)

@@ -94,6 +94,7 @@ func TestRealRegistry(t *testing.T) {
 	})
 	t.Run("killed", func(t *testing.T) {
 		killPlaces(t, killable{
+			open: openOCIRef,
 			place: func(i int) ([]string, string) {
 				ref := fmt.Sprintf("%s/org/killed%d:v1", addr, i)
 				return []string{ociChild + "=" + ref}, "oci://" + ref

@@ -81,8 +81,6 @@ func (o *fakeOrigin) Range(f manifest.File) transfer.Range {
 	}
 }
 
-var quick = transfer.Options{Pause: time.Millisecond, Stall: time.Second}
-
 func mustPull(t testing.TB, from Origin, dir string, o dirPullOptions) Pulled {
 	t.Helper()
 	o.Transfer = quick

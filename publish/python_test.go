@@ -36,8 +36,8 @@ func hubPython(t *testing.T, h *hubTest, kind string, args ...string) {
 // nothing to do where they uploaded the same package.
 func TestHubLibraries(t *testing.T) {
 	for kind, store := range map[string]func(h *hubTest) Store{
-		"hub":        func(h *hubTest) Store { return h.store() },
-		"modelscope": func(h *hubTest) Store { return h.modelScope() },
+		"hub":        func(h *hubTest) Store { return hubStore(h) },
+		"modelscope": func(h *hubTest) Store { return modelScopeStore(h) },
 	} {
 		t.Run(kind, func(t *testing.T) {
 			p := modelScopePackage(t, 1)

@@ -66,3 +66,13 @@ func TestParseTarget(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// What stands in a reference behind its place is not said back.
+func TestPullHides(t *testing.T) {
+	for _, ref := range []string{"s3://bucket/a?acl=x", "s3://bucket/a?endpoint=ftp://x", "s3://bucket/a?endpoint=%zz", "s3:///a",
+		"s3://bucket/a?endpoint=http://me:hush@127.0.0.1:1", "s3://bucket/a?endpoint=http://127.0.0.1:1?key=hush", "s3://bucket/a?secret=hush&endpoint=%zz"} {
+		if _, _, err := Pull(t.Context(), ref, filepath.Join(t.TempDir(), "p"), PullOptions{dirPullOptions: dirPullOptions{Transfer: quick}}); err == nil || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%q: %v", ref, err)
+		}
+	}
+}

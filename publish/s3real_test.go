@@ -59,6 +59,7 @@ func TestRealS3(t *testing.T) {
 	t.Run("killed", func(t *testing.T) {
 		s := store("killed")
 		killPlaces(t, killable{
+			open: openS3Ref,
 			place: func(i int) ([]string, string) {
 				s.Ref = fmt.Sprintf("s3://bucket/killed/%d", i)
 				return []string{s3Child + "=" + s.Ref, s3Child + "_ENDPOINT=" + s.Endpoint, s3Child + "_PART=" + strconv.FormatInt(s.Part, 10)}, s.ref(t)

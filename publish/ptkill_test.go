@@ -2,7 +2,9 @@ package publish
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log"
@@ -13,14 +15,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	ggcr "github.com/google/go-containerregistry/pkg/registry"
-
-	"github.com/llmexport/llmexport/internal/fakes3"
+	"github.com/llmexport/llmexport/publish/manifest"
 )
 
 // killsOr is how often a test kills: LLMEXPORT_KILLS, or n.
@@ -51,16 +50,26 @@ type killable struct {
 	place func(i int) (env []string, ref string)
 	sent  func() int64 // bytes that publishers have sent so far
 	most  int64        // of them that a kill costs; 0 where nothing is counted
+	// open opens the place of a reference.
+	open func(ctx context.Context, ref string) (Origin, error)
 }
 
 // killPlaces kills publishers of p at random instants, and starts them again until the place has the package; then those
 // of the next place. Readers find all of the package or nothing.
 func killPlaces(t *testing.T, k killable, n int, p Package) {
-	staged := filepath.Join(t.TempDir(), "package")
-	mustPublish(t, Dir{Path: staged}, p)
+	seal(t, p)
+	want := func(ref string) {
+		t.Helper()
+		o, err := k.open(t.Context(), ref)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		wantOrigin(t, o, p)
+	}
 	run := func(env []string, within time.Duration) (killed bool) {
 		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(append(os.Environ(), killPackage+"="+staged), env...)
+		cmd.Env = append(append(os.Environ(), killPackage+"="+p.Dir), env...)
 		var out bytes.Buffer
 		cmd.Stderr = &out
 		if err := cmd.Start(); err != nil {
@@ -80,7 +89,7 @@ func killPlaces(t *testing.T, k killable, n int, p Package) {
 	start := time.Now()
 	run(env, 0)
 	whole, size := time.Since(start), k.sent()
-	wantAt(t, ref, p)
+	want(ref)
 	killed, again := 0, int64(0)
 	for i := 1; killed < n; i++ {
 		env, ref := k.place(i)
@@ -94,13 +103,13 @@ func killPlaces(t *testing.T, k killable, n int, p Package) {
 				break
 			}
 			killed++
-			if o, err := OpenOrigin(t.Context(), ref, OpenOptions{Transfer: quick}); err == nil {
+			if o, err := k.open(t.Context(), ref); err == nil {
 				wantOrigin(t, o, p)
 			} else if !errors.Is(err, fs.ErrNotExist) {
 				t.Error(err)
 			}
 		}
-		wantAt(t, ref, p)
+		want(ref)
 		again += max(0, k.sent()-before-size)
 	}
 	logKills(t, killed, again, k.most)
@@ -118,7 +127,7 @@ func (f *fresh) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.TeeReader(r.Body, writerFunc(func(b []byte) (int, error) { f.sent.Add(int64(len(b))); return len(b), nil })), r.Body}
+	}{io.TeeReader(r.Body, (*meter)(&f.sent)), r.Body}
 	(*f.now.Load()).ServeHTTP(w, r)
 }
 
@@ -131,56 +140,50 @@ func newFresh(t *testing.T) (f *fresh, url string) {
 	return f, s.URL
 }
 
-func TestS3Killed(t *testing.T) {
-	newFakeS3(t) // for the account
-	f, url := newFresh(t)
-	s := S3{Ref: "s3://" + fakes3.Bucket + "/killed", Endpoint: url, Region: "us-east-1", Transfer: quick, Part: fakePart}
-	killPlaces(t, killable{
-		place: func(int) ([]string, string) {
-			f.set(fakes3.New())
-			return []string{s3Child + "=" + s.Ref, s3Child + "_ENDPOINT=" + url, s3Child + "_PART=" + strconv.Itoa(fakePart)}, s.ref(t)
-		},
-		sent: f.sent.Load,
-		most: (s3Sends + 1) * fakePart, // the parts on their way, and all that is small
-	}, killsOr(6), bigPackage(t, 6*fakePart+1))
+// meter counts what is written.
+type meter atomic.Int64
+
+func (m *meter) Write(b []byte) (int, error) {
+	(*atomic.Int64)(m).Add(int64(len(b)))
+	return len(b), nil
 }
 
-func TestOCIKilled(t *testing.T) {
-	t.Setenv("DOCKER_CONFIG", t.TempDir())
-	f, url := newFresh(t)
-	ref := strings.TrimPrefix(url, "http://") + "/org/tiny:v1"
-	p := bigPackage(t, 2*ociChunk+1)
-	killPlaces(t, killable{
-		place: func(int) ([]string, string) {
-			f.set(ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0))))
-			return []string{ociChild + "=" + ref}, "oci://" + ref
-		},
-		sent: f.sent.Load,
-		most: p.Manifest.Bytes() + 1<<20, // a blob that was not complete is begun anew
-	}, killsOr(6), p)
-}
-
-const dirChild = "PUBLISH_TEST_DIR"
-
-func TestDirKilled(t *testing.T) {
-	base := t.TempDir()
-	killPlaces(t, killable{
-		place: func(i int) ([]string, string) {
-			dir := filepath.Join(base, strconv.Itoa(i%2)) // every second time over what a kill has left
-			if err := os.RemoveAll(dir); err != nil {
-				t.Fatal(err)
-			}
-			return []string{dirChild + "=" + dir}, dir
-		},
-		sent: func() int64 { return 0 }, // a directory is copied anew
-	}, killsOr(6), bigPackage(t, 6<<20))
-	left, err := os.ReadDir(base)
+// seal writes manifest.json beside the files of a package, for a process that opens it.
+func seal(t testing.TB, p Package) {
+	t.Helper()
+	b, err := p.Manifest.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range left {
-		if strings.Contains(e.Name(), tmpMark) || strings.Contains(e.Name(), oldMark) {
-			t.Errorf("%s is left", e.Name())
+	write(t, filepath.Join(p.Dir, manifest.FileName), string(b))
+}
+
+// killPackage is the variable with the directory of the package that a process publishes.
+const killPackage = "PUBLISH_TEST_KILL_PACKAGE"
+
+// publishChild publishes the package of the environment, in a process that a test kills.
+func publishChild(s Store) error {
+	p, err := Open(os.Getenv(killPackage))
+	if err != nil {
+		return err
+	}
+	_, err = To(context.Background(), s, p)
+	return err
+}
+
+// runTests is for TestMain: it runs the tests, or what a test kills: the entry of children whose name the environment
+// has, with the variable's value.
+func runTests(m *testing.M, children ...map[string]func(value string) error) {
+	for _, kind := range children {
+		for name, run := range kind {
+			if value := os.Getenv(name); value != "" {
+				if err := run(value); err != nil {
+					fmt.Fprintln(os.Stderr, err)
+					os.Exit(1)
+				}
+				os.Exit(0)
+			}
 		}
 	}
+	os.Exit(m.Run())
 }

@@ -26,7 +26,3 @@ func newFakeS3(t testing.TB) *fakeS3 {
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
 	return s
 }
-
-func (s *fakeS3) store(prefix string) S3 {
-	return S3{Ref: "s3://" + fakes3.Bucket + "/" + prefix, Endpoint: s.url, Region: "us-east-1", Transfer: quick, Part: fakePart}
-}

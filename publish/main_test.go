@@ -1,0 +1,7 @@
+package publish
+
+import (
+	"testing"
+)
+
+func TestMain(m *testing.M) { runTests(m, dirChildren, hubChildren, ociChildren, s3Children) }

@@ -1,0 +1,32 @@
+package publish
+
+import (
+	"context"
+	"io"
+	"log"
+	"strings"
+	"testing"
+
+	ggcr "github.com/google/go-containerregistry/pkg/registry"
+)
+
+// openOCIRef opens a reference.
+func openOCIRef(ctx context.Context, ref string) (Origin, error) {
+	return openOCI(ctx, strings.TrimPrefix(ref, "oci://"), OpenOptions{Transfer: quick})
+}
+
+func TestOCIKilled(t *testing.T) {
+	t.Setenv("DOCKER_CONFIG", t.TempDir())
+	f, url := newFresh(t)
+	ref := strings.TrimPrefix(url, "http://") + "/org/tiny:v1"
+	p := bigPackage(t, 2*ociChunk+1)
+	killPlaces(t, killable{
+		open: openOCIRef,
+		place: func(int) ([]string, string) {
+			f.set(ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0))))
+			return []string{ociChild + "=" + ref}, "oci://" + ref
+		},
+		sent: f.sent.Load,
+		most: p.Manifest.Bytes() + 1<<20, // a blob that was not complete is begun anew
+	}, killsOr(6), p)
+}

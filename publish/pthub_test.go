@@ -1,0 +1,130 @@
+package publish
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/llmexport/llmexport/internal/fakehub"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/rs/zerolog"
+)
+
+const (
+	testRepo  = "tester/tiny"
+	testPart  = 64 << 10 // bytes of a part
+	testParts = 5        // of the weights
+)
+
+// hubPackage makes a package with weights that go in parts.
+func hubPackage(t testing.TB, seed uint64) Package {
+	t.Helper()
+	p := newPackage(t, "text")
+	weights := make([]byte, testParts*testPart-100)
+	r := rand.NewChaCha8([32]byte{byte(seed)})
+	_, _ = r.Read(weights)
+	put := func(name string, b []byte) {
+		write(t, filepath.Join(p.Dir, filepath.FromSlash(name)), string(b))
+		f := loaded(name, b).File
+		i := slices.IndexFunc(p.Manifest.Files, func(f manifest.File) bool { return f.Name == name })
+		if i < 0 {
+			p.Manifest.Files = append(p.Manifest.Files, f)
+		} else {
+			p.Manifest.Files[i] = f
+		}
+	}
+	put("llm.mnn.weight", weights)
+	put("llm.mnn", weights[:10_000])
+	put("README.md", []byte("---\nlicense: mit\n---\n# tiny\n"))
+	put("tokenizer.mtok", weights[5000:9000])
+	p.Manifest.Sort()
+	return p
+}
+
+// modelScopePackage has weights that are large enough for LFS storage.
+func modelScopePackage(t testing.TB, seed uint64) Package {
+	t.Helper()
+	p := hubPackage(t, seed)
+	large := make([]byte, 1<<20+1)
+	large[seed] = 1
+	write(t, filepath.Join(p.Dir, "llm.mnn.weight"), string(large))
+	for i, f := range p.Manifest.Files {
+		if f.Name == "llm.mnn.weight" {
+			p.Manifest.Files[i] = loaded(f.Name, large).File
+		}
+	}
+	return p
+}
+
+// hubTest is a hub and what it was told.
+type hubTest struct {
+	*fakehub.Hub
+	url string
+	log bytes.Buffer
+	ctx context.Context
+}
+
+func newHubTest(t testing.TB) *hubTest {
+	h := &hubTest{Hub: fakehub.New(fakehub.Options{LFSFrom: 4096, PartSize: testPart, PageSize: 3})}
+	h.url = h.Start(t).URL
+	log := zerolog.New(zerolog.SyncWriter(&h.log))
+	h.ctx = log.WithContext(t.Context())
+	t.Cleanup(func() {
+		if h.Leaked() {
+			t.Error("the token reached storage")
+		}
+		if s := h.log.String(); strings.Contains(s, fakehub.Token) || strings.Contains(s, "ignature") {
+			t.Errorf("a secret is in the log: %s", s)
+		}
+	})
+	return h
+}
+
+func (h *hubTest) publish(t testing.TB, s Store, p Package) Receipt {
+	t.Helper()
+	r, err := To(h.ctx, s, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// secrets fails on an error that shows the token or a signed address.
+func secrets(t testing.TB, err error) {
+	t.Helper()
+	if err != nil && (strings.Contains(err.Error(), fakehub.Token) || strings.Contains(err.Error(), "ignature=")) {
+		t.Errorf("a secret is in the error: %v", err)
+	}
+}
+
+// wantRepo demands that a revision holds exactly p, beside .gitattributes.
+func (h *hubTest) wantRepo(t testing.TB, revision string, p Package) {
+	t.Helper()
+	want := map[string][]byte{}
+	f, err := freightOf(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, c := range f.files {
+		if want[c.Name], err = c.read(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := maps.Clone(h.Repo(testRepo).Files(revision))
+	delete(got, attributesFile)
+	for name := range want {
+		if !bytes.Equal(want[name], got[name]) {
+			t.Errorf("%s: %s differs", revision, name)
+		}
+		delete(got, name)
+	}
+	if len(got) > 0 {
+		t.Errorf("%s: also holds %q", revision, slices.Sorted(maps.Keys(got)))
+	}
+}
