@@ -141,8 +141,8 @@ func TestLFSParts(t *testing.T) {
 		})
 	}
 	// Content that is not what is listed is never completed.
-	c := loaded("weights", []byte(content))
-	c.data = []byte("x" + content[1:])
+	c := loaded("weights", []byte("x"+content[1:]))
+	c.File = loaded("weights", []byte(content)).File
 	s := &storageServer{parts: map[string]string{}}
 	srv := httptest.NewServer(s)
 	defer srv.Close()

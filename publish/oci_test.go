@@ -484,7 +484,11 @@ func TestOCICredentials(t *testing.T) {
 // TestOCIArtifact: the bytes that a registry gets are a promise; see testdata/oci.
 func TestOCIArtifact(t *testing.T) {
 	a, _ := artifact(t, newPackage(t, "one"))
-	got := string(a.json) + "\n" + string(a.config.data) + "\n"
+	config, err := a.config.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := string(a.json) + "\n" + string(config) + "\n"
 	path := filepath.Join("testdata", "oci", "artifact.txt")
 	if *update {
 		write(t, path, got)

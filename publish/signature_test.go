@@ -7,8 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/llmexport/llmexport/internal/fakehub"
+	"github.com/llmexport/llmexport/internal/fakes3"
+	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -18,6 +21,7 @@ import (
 func TestSigned(t *testing.T) {
 	type make = func(t testing.TB, seed uint64) Package
 	text := func(t testing.TB, seed uint64) Package { return newPackage(t, string(rune('a'+seed))) }
+	patient := transfer.Options{Pause: time.Millisecond, Stall: 5 * time.Second}
 	for name, tc := range map[string]struct {
 		make make
 		// open gives the store, which may replace what is there.
@@ -32,12 +36,16 @@ func TestSigned(t *testing.T) {
 		"hub": {hubPackage, func(t *testing.T) func(bool) Store {
 			h := newHubTest(t)
 			setenv(t, "HF_ENDPOINT", h.url, "HF_TOKEN", fakehub.Token, "HF_HOME", t.TempDir(), "HF_HUB_OFFLINE", "")
-			return func(bool) Store { return hubStore(h) }
+			return func(bool) Store {
+				return Hub{Repo: testRepo, Options: &hub.Options{Endpoint: h.url, Token: fakehub.Token}, Transfer: patient}
+			}
 		}, true},
 		"modelscope": {modelScopePackage, func(t *testing.T) func(bool) Store {
 			h := newHubTest(t)
 			setenv(t, "MODELSCOPE_ENDPOINT", h.url, "MODELSCOPE_API_TOKEN", fakehub.Token)
-			return func(bool) Store { return modelScopeStore(h) }
+			return func(bool) Store {
+				return ModelScope{Repo: testRepo, Options: &hub.Options{Endpoint: h.url, Token: fakehub.Token}, Transfer: patient}
+			}
 		}, true},
 		"oci": {text, func(t *testing.T) func(bool) Store {
 			s := newOCIServer(t)
@@ -46,9 +54,7 @@ func TestSigned(t *testing.T) {
 		"s3": {text, func(t *testing.T) func(bool) Store {
 			s := newFakeS3(t)
 			return func(replace bool) Store {
-				s3 := s3Store(s, "models/tiny")
-				s3.Replace = replace
-				return s3
+				return S3{Ref: "s3://" + fakes3.Bucket + "/models/tiny", Endpoint: s.url, Region: "us-east-1", Replace: replace, Transfer: quick}
 			}
 		}, false},
 	} {
