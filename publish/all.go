@@ -8,12 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/rs/zerolog"
 )
 
 // Place is a store and the publish entry that names it.
 type Place struct {
-	Store
+	place.Store
 	Target Target
 }
 
@@ -56,11 +57,11 @@ const undoTime = 2 * time.Minute
 // the package, and the error says what state every place is in.
 //
 // A package that a place shows already stays there, so a call after a killed one finishes its work.
-func All(ctx context.Context, places []Place, p Package) (receipts []Receipt, err error) {
+func All(ctx context.Context, places []Place, p place.Package) (receipts []place.Receipt, err error) {
 	if err := CheckTerms(p, places); err != nil {
 		return nil, err
 	}
-	staged := make([]Staged, len(places))
+	staged := make([]place.Staged, len(places))
 	defer func() {
 		for _, s := range slices.Backward(staged) {
 			if s != nil {
@@ -77,7 +78,7 @@ func All(ctx context.Context, places []Place, p Package) (receipts []Receipt, er
 			return nil, err
 		}
 	}
-	shown := make([]*Receipt, len(places))
+	shown := make([]*place.Receipt, len(places))
 	var committed []int
 	for _, i := range commitOrder(places) {
 		r, err := commit(ctx, staged[i])
@@ -93,9 +94,9 @@ func All(ctx context.Context, places []Place, p Package) (receipts []Receipt, er
 }
 
 // commit asks the context once more: between two places there is time to stop.
-func commit(ctx context.Context, s Staged) (Receipt, error) {
+func commit(ctx context.Context, s place.Staged) (place.Receipt, error) {
 	if ctx.Err() != nil {
-		return Receipt{}, context.Cause(ctx)
+		return place.Receipt{}, context.Cause(ctx)
 	}
 	return s.Commit(ctx)
 }
@@ -114,7 +115,7 @@ func commitOrder(places []Place) []int {
 }
 
 // undo reverts the committed places, the last one first, after place failed with err, and says what state each is in.
-func undo(ctx context.Context, places []Place, staged []Staged, shown []*Receipt, committed []int, failed int, err error) error {
+func undo(ctx context.Context, places []Place, staged []place.Staged, shown []*place.Receipt, committed []int, failed int, err error) error {
 	if len(places) == 1 {
 		return err
 	}
@@ -126,7 +127,7 @@ func undo(ctx context.Context, places []Place, staged []Staged, shown []*Receipt
 	}
 	state[failed] = "failed"
 	for _, i := range slices.Backward(committed) {
-		if shown[i].Status == Unchanged {
+		if shown[i].Status == place.Unchanged {
 			state[i] = "has the package, as before"
 			continue
 		}
@@ -143,8 +144,8 @@ func undo(ctx context.Context, places []Place, staged []Staged, shown []*Receipt
 	return fmt.Errorf("%w (%s)", err, strings.Join(state, "; "))
 }
 
-func collect(shown []*Receipt) []Receipt {
-	var list []Receipt
+func collect(shown []*place.Receipt) []place.Receipt {
+	var list []place.Receipt
 	for _, r := range shown {
 		if r != nil {
 			list = append(list, *r)
@@ -157,11 +158,11 @@ func collect(shown []*Receipt) []Receipt {
 type PlaceDiff struct {
 	Place  string `json:"place"`
 	Public bool   `json:"public"`
-	Diff
+	place.Diff
 }
 
 // Changes says what [All] would change. It changes nothing, and fails where All would, as far as that can be known.
-func Changes(ctx context.Context, places []Place, p Package) ([]PlaceDiff, error) {
+func Changes(ctx context.Context, places []Place, p place.Package) ([]PlaceDiff, error) {
 	if err := CheckTerms(p, places); err != nil {
 		return nil, err
 	}

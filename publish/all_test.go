@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 func places(stores ...*fakeStore) []Place {
@@ -126,7 +127,7 @@ func TestAllDirs(t *testing.T) {
 		mustPublish(t, Dir{Path: a}, two)
 		mustPublish(t, Dir{Path: b + ".tmp-0123456789abcdef"}, two)
 		receipts, err := All(t.Context(), []Place{{Dir{Path: a}, Target{}}, {Dir{Path: b}, Target{}}}, two)
-		if err != nil || len(receipts) != 2 || receipts[0].Status != Unchanged || receipts[1].Status != Published {
+		if err != nil || len(receipts) != 2 || receipts[0].Status != place.Unchanged || receipts[1].Status != place.Published {
 			t.Errorf("%+v, %v", receipts, err)
 		}
 		wantPackage(t, b, two)

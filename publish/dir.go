@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 // Dir publishes to a directory of this machine. The package is built beside it and renamed, so that the
@@ -39,30 +40,30 @@ func (d Dir) String() string { return "dir " + d.Path }
 func (d Dir) Public() bool { return false }
 
 // Diff compares the directory with the package.
-func (d Dir) Diff(ctx context.Context, p Package) (Diff, error) {
+func (d Dir) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	diff, err := d.diff(ctx, p)
 	if err != nil {
-		return Diff{}, fmt.Errorf("%s: %w", d, err)
+		return place.Diff{}, fmt.Errorf("%s: %w", d, err)
 	}
 	return diff, nil
 }
 
-func (d Dir) diff(ctx context.Context, p Package) (Diff, error) {
+func (d Dir) diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	target, err := d.target()
 	if err != nil {
-		return Diff{}, err
+		return place.Diff{}, err
 	}
-	f, err := freightOf(p)
+	f, err := place.FreightOf(p)
 	if err != nil {
-		return Diff{}, err
+		return place.Diff{}, err
 	}
 	defer f.Close()
 	if err := apart(p.Dir, target); err != nil {
-		return Diff{}, err
+		return place.Diff{}, err
 	}
-	was, err := d.inspect(ctx, target, f.sum, f.signature())
+	was, err := d.inspect(ctx, target, f.Sum, f.Signature())
 	if err != nil {
-		return Diff{}, err
+		return place.Diff{}, err
 	}
 	had := map[string]string{}
 	if was.old != nil {
@@ -74,16 +75,16 @@ func (d Dir) diff(ctx context.Context, p Package) (Diff, error) {
 	if was.signature != nil {
 		had[manifest.SignatureName] = manifest.DigestOf(was.signature).Hex()
 	}
-	if was.old != nil && was.old.Digest == f.sum {
-		m, _ := f.find(manifest.FileName)
+	if was.old != nil && was.old.Digest == f.Sum {
+		m, _ := f.Find(manifest.FileName)
 		had[m.Name] = m.SHA256
 	}
-	if was.old != nil && was.old.Digest == f.sum && !was.same {
+	if was.old != nil && was.old.Digest == f.Sum && !was.same {
 		for name := range had {
 			got, err := manifest.HashFile(ctx, filepath.Join(target, filepath.FromSlash(name)))
 			switch {
 			case ctx.Err() != nil:
-				return Diff{}, ctx.Err()
+				return place.Diff{}, ctx.Err()
 			case errors.Is(err, fs.ErrNotExist):
 				delete(had, name)
 			default:
@@ -91,10 +92,10 @@ func (d Dir) diff(ctx context.Context, p Package) (Diff, error) {
 			}
 		}
 	}
-	diff := diffFiles(had, f.files)
+	diff := place.Compare(had, f.Files)
 	diff.Status = was.status()
 	if !was.same {
-		diff.Upload = f.receipt("dir", "", "").Bytes // all files are written anew
+		diff.Upload = f.Receipt("dir", "", "").Bytes // all files are written anew
 	}
 	return diff, nil
 }
@@ -113,7 +114,7 @@ func (d Dir) target() (string, error) {
 
 // Stage builds the package beside the directory. Two publishers of one directory take turns. An empty
 // directory is used; when anything else but this package is there, see [Dir.Replace].
-func (d Dir) Stage(ctx context.Context, p Package) (Staged, error) {
+func (d Dir) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
 	s, err := d.stage(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", d, err)
@@ -121,12 +122,12 @@ func (d Dir) Stage(ctx context.Context, p Package) (Staged, error) {
 	return s, nil
 }
 
-func (d Dir) stage(ctx context.Context, p Package) (_ *stagedDir, err error) {
+func (d Dir) stage(ctx context.Context, p place.Package) (_ *stagedDir, err error) {
 	target, err := d.target()
 	if err != nil {
 		return nil, err
 	}
-	f, err := freightOf(p)
+	f, err := place.FreightOf(p)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +136,7 @@ func (d Dir) stage(ctx context.Context, p Package) (_ *stagedDir, err error) {
 		return nil, err
 	}
 	tmp := target + tmpMark + suffix()
-	s, err := d.begin(ctx, target, f.sum, f.signature(), beside{work: tmp, whole: tmp})
+	s, err := d.begin(ctx, target, f.Sum, f.Signature(), beside{work: tmp, whole: tmp})
 	if err != nil {
 		return nil, err
 	}
@@ -144,19 +145,19 @@ func (d Dir) stage(ctx context.Context, p Package) (_ *stagedDir, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	s.receipt = f.receipt("dir", d.Path, s.was.status())
+	s.receipt = f.Receipt("dir", d.Path, s.was.status())
 	if s.was.same {
 		s.receipt.Uploaded = int64(len(s.was.sign))
 		return s, nil
 	}
-	if kept := s.was.kept(f.sum); kept != nil && f.signature() == nil {
-		f.add(loaded(manifest.SignatureName, kept))
+	if kept := s.was.kept(f.Sum); kept != nil && f.Signature() == nil {
+		f.Add(place.Loaded(manifest.SignatureName, kept))
 	}
 	s.receipt.Uploaded = s.receipt.Bytes
 	if err := checkSpace(filepath.Dir(target), s.receipt.Bytes); err != nil {
 		return nil, err
 	}
-	return s, d.fill(ctx, tmp, p, f.files)
+	return s, d.fill(ctx, tmp, p, f.Files)
 }
 
 // do runs one action on the disk.

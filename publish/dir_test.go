@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -36,21 +37,21 @@ func TestPublish(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Receipt{Status: Published, Store: "dir", Ref: target, Digest: sum, Files: 5, Bytes: p.Manifest.Bytes() + info.Size(), Uploaded: p.Manifest.Bytes() + info.Size()}
+	want := place.Receipt{Status: place.Published, Store: "dir", Ref: target, Digest: sum, Files: 5, Bytes: p.Manifest.Bytes() + info.Size(), Uploaded: p.Manifest.Bytes() + info.Size()}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Errorf("receipt (-want +got):\n%s", diff)
 	}
 
 	t.Run("again", func(t *testing.T) {
 		r := mustPublish(t, Dir{Path: target, step: func(a string) error { return errors.New("touched: " + a) }}, p)
-		want.Status, want.Uploaded = Unchanged, 0
+		want.Status, want.Uploaded = place.Unchanged, 0
 		if diff := cmp.Diff(want, r); diff != "" {
 			t.Errorf("receipt (-want +got):\n%s", diff)
 		}
 		wantPackage(t, target, p)
 	})
 	t.Run("onto itself", func(t *testing.T) {
-		if r := mustPublish(t, Dir{Path: target, Replace: true}, Package{Dir: target, Manifest: p.Manifest}); r.Status != Unchanged {
+		if r := mustPublish(t, Dir{Path: target, Replace: true}, place.Package{Dir: target, Manifest: p.Manifest}); r.Status != place.Unchanged {
 			t.Errorf("status %s", r.Status)
 		}
 	})
@@ -67,14 +68,14 @@ func TestPublishOver(t *testing.T) {
 	tests := map[string]struct {
 		prepare func(t *testing.T, target string)
 		replace bool
-		status  Status // empty for an error
+		status  place.Status // empty for an error
 		want    string
 	}{
 		"empty directory": {func(t *testing.T, target string) {
 			if err := os.Mkdir(target, 0o755); err != nil {
 				t.Fatal(err)
 			}
-		}, false, Published, ""},
+		}, false, place.Published, ""},
 		"file":            {func(t *testing.T, target string) { write(t, target, "mine") }, true, "", "is not a directory"},
 		"directory":       {func(t *testing.T, target string) { write(t, filepath.Join(target, "mine"), "") }, true, "", "no package"},
 		"broken manifest": {func(t *testing.T, target string) { write(t, filepath.Join(target, manifest.FileName), "{}") }, true, "", "no package that this program reads"},
@@ -82,8 +83,8 @@ func TestPublishOver(t *testing.T) {
 			write(t, filepath.Join(target, manifest.FileName), `{"manifest":9}`)
 		}, true, "", "version 9"},
 		"another package": {func(t *testing.T, target string) { mustPublish(t, Dir{Path: target}, one) }, false, "", "holds another package, sha256:"},
-		"replaced":        {func(t *testing.T, target string) { mustPublish(t, Dir{Path: target}, one) }, true, Replaced, ""},
-		"same":            {func(t *testing.T, target string) { mustPublish(t, Dir{Path: target}, two) }, true, Unchanged, ""},
+		"replaced":        {func(t *testing.T, target string) { mustPublish(t, Dir{Path: target}, one) }, true, place.Replaced, ""},
+		"same":            {func(t *testing.T, target string) { mustPublish(t, Dir{Path: target}, two) }, true, place.Unchanged, ""},
 		"damaged": {func(t *testing.T, target string) {
 			mustPublish(t, Dir{Path: target}, two)
 			write(t, filepath.Join(target, "llm.mnn"), "llm.mnn twp")
@@ -91,7 +92,7 @@ func TestPublishOver(t *testing.T) {
 		"damaged, replaced": {func(t *testing.T, target string) {
 			mustPublish(t, Dir{Path: target}, two)
 			write(t, filepath.Join(target, "llm.mnn"), "llm.mnn twp")
-		}, true, Replaced, ""},
+		}, true, place.Replaced, ""},
 		"notes of the user": {func(t *testing.T, target string) {
 			mustPublish(t, Dir{Path: target}, one)
 			write(t, filepath.Join(target, "notes.txt"), "mine")
@@ -103,7 +104,7 @@ func TestPublishOver(t *testing.T) {
 			target := filepath.Join(base, "out")
 			tc.prepare(t, target)
 			before := tree(t, base)
-			r, err := To(t.Context(), Dir{Path: target, Replace: tc.replace}, two)
+			r, err := place.To(t.Context(), Dir{Path: target, Replace: tc.replace}, two)
 			if tc.status != "" {
 				if err != nil || r.Status != tc.status {
 					t.Fatalf("status %q, %v, want %q", r.Status, err, tc.status)
@@ -132,7 +133,7 @@ func TestPublishSymlink(t *testing.T) {
 		t.Skipf("symbolic links cannot be made here: %v", err)
 	}
 	before := tree(t, base)
-	if _, err := To(t.Context(), Dir{Path: target, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "is not a directory") {
+	if _, err := place.To(t.Context(), Dir{Path: target, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "is not a directory") {
 		t.Errorf("target is a link: %v", err)
 	}
 	if diff := cmp.Diff(before, tree(t, base)); diff != "" {
@@ -143,7 +144,7 @@ func TestPublishSymlink(t *testing.T) {
 		if err := os.Symlink(p.Dir, link); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := To(t.Context(), Dir{Path: filepath.Join(link, "x", "out")}, p); err == nil || !strings.Contains(err.Error(), "inside each other") {
+		if _, err := place.To(t.Context(), Dir{Path: filepath.Join(link, "x", "out")}, p); err == nil || !strings.Contains(err.Error(), "inside each other") {
 			t.Errorf("target inside the package: %v", err)
 		}
 	})
@@ -157,7 +158,7 @@ func TestPublishSymlink(t *testing.T) {
 		if err := os.Symlink(other, path); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := To(t.Context(), Dir{Path: filepath.Join(base, "new")}, p); !errors.Is(err, tensor.ErrCorrupt) {
+		if _, err := place.To(t.Context(), Dir{Path: filepath.Join(base, "new")}, p); !errors.Is(err, tensor.ErrCorrupt) {
 			t.Errorf("package with a link: %v", err)
 		}
 	})
@@ -166,18 +167,18 @@ func TestPublishSymlink(t *testing.T) {
 func TestPublishRefuses(t *testing.T) {
 	base := t.TempDir()
 	tests := map[string]struct {
-		change func(p *Package)
+		change func(p *place.Package)
 		path   string
 		want   string
 	}{
-		"flipped bit":  {func(p *Package) { write(t, filepath.Join(p.Dir, "llm.mnn"), "llm.mnn onf") }, "out", "llm.mnn has sha256"},
-		"truncated":    {func(p *Package) { write(t, filepath.Join(p.Dir, "llm.mnn"), "") }, "out", "llm.mnn has 0 bytes"},
-		"missing":      {func(p *Package) { os.Remove(filepath.Join(p.Dir, "llm.mnn.weight")) }, "out", "llm.mnn.weight is missing"},
-		"extra":        {func(p *Package) { write(t, filepath.Join(p.Dir, "llm.mnn.json"), "") }, "out", `"llm.mnn.json" is not in the manifest`},
-		"bad manifest": {func(p *Package) { p.Manifest.MinimumEngine = "" }, "out", "minimum engine"},
-		"no path":      {func(p *Package) {}, "", "no directory"},
-		"root":         {func(p *Package) {}, filepath.VolumeName(base) + string(filepath.Separator), "root"},
-		"below a file": {func(p *Package) { write(t, filepath.Join(base, "file"), "") }, "file/x/out", "file"},
+		"flipped bit":  {func(p *place.Package) { write(t, filepath.Join(p.Dir, "llm.mnn"), "llm.mnn onf") }, "out", "llm.mnn has sha256"},
+		"truncated":    {func(p *place.Package) { write(t, filepath.Join(p.Dir, "llm.mnn"), "") }, "out", "llm.mnn has 0 bytes"},
+		"missing":      {func(p *place.Package) { os.Remove(filepath.Join(p.Dir, "llm.mnn.weight")) }, "out", "llm.mnn.weight is missing"},
+		"extra":        {func(p *place.Package) { write(t, filepath.Join(p.Dir, "llm.mnn.json"), "") }, "out", `"llm.mnn.json" is not in the manifest`},
+		"bad manifest": {func(p *place.Package) { p.Manifest.MinimumEngine = "" }, "out", "minimum engine"},
+		"no path":      {func(p *place.Package) {}, "", "no directory"},
+		"root":         {func(p *place.Package) {}, filepath.VolumeName(base) + string(filepath.Separator), "root"},
+		"below a file": {func(p *place.Package) { write(t, filepath.Join(base, "file"), "") }, "file/x/out", "file"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -188,7 +189,7 @@ func TestPublishRefuses(t *testing.T) {
 				path = filepath.Join(base, filepath.FromSlash(path))
 			}
 			before := tree(t, base)
-			_, err := To(t.Context(), Dir{Path: path, Replace: true}, p)
+			_, err := place.To(t.Context(), Dir{Path: path, Replace: true}, p)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want an error with %q", err, tc.want)
 			}
@@ -200,7 +201,7 @@ func TestPublishRefuses(t *testing.T) {
 	t.Run("inside each other", func(t *testing.T) {
 		p := newPackage(t, "one")
 		for _, path := range []string{filepath.Join(p.Dir, "out"), filepath.Dir(p.Dir)} {
-			if _, err := To(t.Context(), Dir{Path: path, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "inside each other") {
+			if _, err := place.To(t.Context(), Dir{Path: path, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "inside each other") {
 				t.Errorf("%s: %v", path, err)
 			}
 		}
@@ -216,14 +217,14 @@ func TestPublishRefuses(t *testing.T) {
 			os.Remove(f.Name())
 			t.Skip("permissions do not bind this user")
 		}
-		if _, err := To(t.Context(), Dir{Path: filepath.Join(parent, "out")}, newPackage(t, "one")); !errors.Is(err, os.ErrPermission) {
+		if _, err := place.To(t.Context(), Dir{Path: filepath.Join(parent, "out")}, newPackage(t, "one")); !errors.Is(err, os.ErrPermission) {
 			t.Errorf("got %v", err)
 		}
 	})
 }
 
 // actions lists the steps of a publish over the package old, or over nothing.
-func actions(t *testing.T, old *Package, p Package) []string {
+func actions(t *testing.T, old *place.Package, p place.Package) []string {
 	t.Helper()
 	target := filepath.Join(t.TempDir(), "out")
 	if old != nil {
@@ -243,7 +244,7 @@ func afterCommit(action string) bool { return strings.HasSuffix(action, " old") 
 // TestPublishFails lets every single step fail, as on a full disk, and cancels at every single step.
 func TestPublishFails(t *testing.T) {
 	one, two := newPackage(t, "one"), newPackage(t, "two")
-	for name, old := range map[string]*Package{"new": nil, "replace": &one} {
+	for name, old := range map[string]*place.Package{"new": nil, "replace": &one} {
 		for i, action := range actions(t, old, two) {
 			t.Run(fmt.Sprintf("%s/%d %s", name, i, action), func(t *testing.T) {
 				base := t.TempDir()
@@ -259,7 +260,7 @@ func TestPublishFails(t *testing.T) {
 					}
 					return nil
 				}}
-				_, err := To(t.Context(), full, two)
+				_, err := place.To(t.Context(), full, two)
 				if afterCommit(action) {
 					if err != nil {
 						t.Errorf("the package is there, and yet: %v", err)
@@ -284,7 +285,7 @@ func TestPublishFails(t *testing.T) {
 					}
 					return nil
 				}}
-				switch _, err = To(ctx, stopped, two); {
+				switch _, err = place.To(ctx, stopped, two); {
 				case err == nil:
 					wantPackage(t, target, two) // too late to stop
 				case !errors.Is(err, context.Canceled):
@@ -319,7 +320,7 @@ func killedPublish(target string) error {
 	if err != nil {
 		panic(err)
 	}
-	p, err := Open(os.Getenv(killPackage))
+	p, err := place.Open(os.Getenv(killPackage))
 	if err != nil {
 		return err
 	}
@@ -333,7 +334,7 @@ func killedPublish(target string) error {
 	if os.Getenv(killRevert) != "" {
 		err = revertDirs(context.Background(), target, p, step)
 	} else {
-		_, err = To(context.Background(), Dir{Path: target, Replace: true, step: step}, p)
+		_, err = place.To(context.Background(), Dir{Path: target, Replace: true, step: step}, p)
 	}
 	if err == nil {
 		err = errors.New("it was not killed")
@@ -359,7 +360,7 @@ func TestPublishKilled(t *testing.T) {
 			if code := cmd.ProcessState.ExitCode(); code != killExit {
 				t.Fatalf("exit code %d: %s", code, out)
 			}
-			if p, err := OpenVerified(t.Context(), target); err == nil {
+			if p, err := place.OpenVerified(t.Context(), target); err == nil {
 				if p.Manifest.Files[0] != one.Manifest.Files[0] && p.Manifest.Files[0] != two.Manifest.Files[0] {
 					t.Error("the target is neither package")
 				}
@@ -368,7 +369,7 @@ func TestPublishKilled(t *testing.T) {
 			}
 			// A run that may not replace repairs too, and leaves one of the packages.
 			killed := tree(t, base)
-			_, err := To(t.Context(), Dir{Path: target}, one)
+			_, err := place.To(t.Context(), Dir{Path: target}, one)
 			if err != nil && !strings.Contains(err.Error(), "holds another package") {
 				t.Errorf("after %v: %v", killed, err)
 			}
@@ -404,7 +405,7 @@ func TestRepair(t *testing.T) {
 	t.Run("put back", func(t *testing.T) {
 		target := filepath.Join(t.TempDir(), "out")
 		mustPublish(t, Dir{Path: target + ".old-" + hex}, one)
-		_, err := To(t.Context(), Dir{Path: target}, two)
+		_, err := place.To(t.Context(), Dir{Path: target}, two)
 		if err == nil || !strings.Contains(err.Error(), "holds another package") {
 			t.Errorf("got %v", err)
 		}
@@ -414,7 +415,7 @@ func TestRepair(t *testing.T) {
 		target := filepath.Join(t.TempDir(), "out")
 		mustPublish(t, Dir{Path: target + ".old-" + hex}, one)
 		mustPublish(t, Dir{Path: target + ".old-" + hex2}, two)
-		_, err := To(t.Context(), Dir{Path: target, Replace: true}, two)
+		_, err := place.To(t.Context(), Dir{Path: target, Replace: true}, two)
 		if err == nil || !strings.Contains(err.Error(), "2 packages that were moved aside") {
 			t.Errorf("got %v", err)
 		}
@@ -439,7 +440,7 @@ func TestFileAddedDuringReplace(t *testing.T) {
 	target := filepath.Join(t.TempDir(), "out")
 	mustPublish(t, Dir{Path: target}, one)
 	notes := filepath.Join(target, "notes")
-	_, err := To(t.Context(), Dir{Path: target, Replace: true, step: func(a string) error {
+	_, err := place.To(t.Context(), Dir{Path: target, Replace: true, step: func(a string) error {
 		if a == "create llm.mnn" {
 			write(t, notes, "mine")
 		}
@@ -458,20 +459,20 @@ func TestTwoPublishers(t *testing.T) {
 	p := newPackage(t, "one")
 	target := filepath.Join(t.TempDir(), "out")
 	var wg sync.WaitGroup
-	got := make([]Receipt, 4)
+	got := make([]place.Receipt, 4)
 	errs := make([]error, len(got))
 	for i := range got {
-		wg.Go(func() { got[i], errs[i] = To(t.Context(), Dir{Path: target}, p) })
+		wg.Go(func() { got[i], errs[i] = place.To(t.Context(), Dir{Path: target}, p) })
 	}
 	wg.Wait()
-	count := map[Status]int{}
+	count := map[place.Status]int{}
 	for i := range got {
 		if errs[i] != nil {
 			t.Error(errs[i])
 		}
 		count[got[i].Status]++
 	}
-	if diff := cmp.Diff(map[Status]int{Published: 1, Unchanged: len(got) - 1}, count); diff != "" {
+	if diff := cmp.Diff(map[place.Status]int{place.Published: 1, place.Unchanged: len(got) - 1}, count); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	wantPackage(t, target, p)
@@ -491,7 +492,7 @@ func TestLock(t *testing.T) {
 		write(t, filepath.Join(live, "x"), "being written")
 		ctx, cancel := context.WithTimeout(t.Context(), 3*lockPoll)
 		defer cancel()
-		if _, err := To(ctx, Dir{Path: target}, p); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := place.To(ctx, Dir{Path: target}, p); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want context.DeadlineExceeded", err)
 		}
 		if _, err := os.Stat(filepath.Join(live, "x")); err != nil {
@@ -508,7 +509,7 @@ func TestLock(t *testing.T) {
 	})
 	t.Run("somebody's file", func(t *testing.T) {
 		write(t, path, "mine")
-		if _, err := To(t.Context(), Dir{Path: target}, p); err == nil || !strings.Contains(err.Error(), "no lock") {
+		if _, err := place.To(t.Context(), Dir{Path: target}, p); err == nil || !strings.Contains(err.Error(), "no lock") {
 			t.Errorf("got %v", err)
 		}
 		if data, err := os.ReadFile(path); err != nil || string(data) != "mine" {
@@ -521,15 +522,15 @@ func TestOpenVerified(t *testing.T) {
 	p := newPackage(t, "one")
 	target := filepath.Join(t.TempDir(), "out")
 	r := mustPublish(t, Dir{Path: target}, p)
-	got, err := OpenVerified(t.Context(), r.Ref)
+	got, err := place.OpenVerified(t.Context(), r.Ref)
 	if err != nil || got.Dir != target || got.Manifest.Digest != r.Digest {
 		t.Errorf("%s, %v", got.Dir, err)
 	}
 	write(t, filepath.Join(target, "llm.mnn.weight"), "llm.mnn.weight onf")
-	if _, err := OpenVerified(t.Context(), target); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn.weight has sha256") {
+	if _, err := place.OpenVerified(t.Context(), target); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn.weight has sha256") {
 		t.Errorf("flipped bit: %v", err)
 	}
-	if _, err := OpenVerified(t.Context(), filepath.Join(target, "none")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := place.OpenVerified(t.Context(), filepath.Join(target, "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("nothing there: %v", err)
 	}
 }
@@ -542,7 +543,7 @@ func TestOpenReleased(t *testing.T) {
 		t.Fatalf("no packages: %v", err)
 	}
 	for _, dir := range dirs {
-		if _, err := OpenVerified(t.Context(), dir); err != nil {
+		if _, err := place.OpenVerified(t.Context(), dir); err != nil {
 			t.Error(err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 func TestDirDiff(t *testing.T) {
@@ -21,18 +22,18 @@ func TestDirDiff(t *testing.T) {
 	all := []string{"config.json", "llm.mnn", "llm.mnn.weight", "manifest.json", "sub/empty.bin"}
 	tests := map[string]struct {
 		prepare func(target string)
-		want    Diff
+		want    place.Diff
 		err     string
 	}{
-		"nothing": {func(string) {}, Diff{Status: Published, Add: all, Upload: size}, ""},
-		"same":    {func(d string) { mustPublish(t, Dir{Path: d}, two) }, Diff{Status: Unchanged, Keep: all}, ""},
-		"another": {func(d string) { mustPublish(t, Dir{Path: d}, one) }, Diff{Status: Replaced, Change: []string{"config.json", "llm.mnn.weight", "manifest.json"}, Keep: []string{"llm.mnn", "sub/empty.bin"}, Upload: size}, ""},
+		"nothing": {func(string) {}, place.Diff{Status: place.Published, Add: all, Upload: size}, ""},
+		"same":    {func(d string) { mustPublish(t, Dir{Path: d}, two) }, place.Diff{Status: place.Unchanged, Keep: all}, ""},
+		"another": {func(d string) { mustPublish(t, Dir{Path: d}, one) }, place.Diff{Status: place.Replaced, Change: []string{"config.json", "llm.mnn.weight", "manifest.json"}, Keep: []string{"llm.mnn", "sub/empty.bin"}, Upload: size}, ""},
 		"damaged": {func(d string) {
 			mustPublish(t, Dir{Path: d}, two)
 			write(t, filepath.Join(d, "llm.mnn"), "llm.mnn onf")
 			os.Remove(filepath.Join(d, "config.json"))
-		}, Diff{Status: Replaced, Add: []string{"config.json"}, Change: []string{"llm.mnn"}, Keep: []string{"llm.mnn.weight", "manifest.json", "sub/empty.bin"}, Upload: size}, ""},
-		"file": {func(d string) { write(t, d, "mine") }, Diff{}, "is not a directory"},
+		}, place.Diff{Status: place.Replaced, Add: []string{"config.json"}, Change: []string{"llm.mnn"}, Keep: []string{"llm.mnn.weight", "manifest.json", "sub/empty.bin"}, Upload: size}, ""},
+		"file": {func(d string) { write(t, d, "mine") }, place.Diff{}, "is not a directory"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"github.com/llmexport/llmexport/publish/place"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,7 +15,9 @@ const dirChild = "PUBLISH_TEST_DIR"
 func TestDirKilled(t *testing.T) {
 	base := t.TempDir()
 	killPlaces(t, killable{
-		open: func(ctx context.Context, ref string) (Origin, error) { return openDir(ctx, ref, OpenOptions{}) },
+		open: func(ctx context.Context, ref string) (place.Origin, error) {
+			return openDir(ctx, ref, place.OpenOptions{})
+		},
 		place: func(i int) ([]string, string) {
 			dir := filepath.Join(base, strconv.Itoa(i%2)) // every second time over what a kill has left
 			if err := os.RemoveAll(dir); err != nil {

@@ -11,13 +11,14 @@ import (
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 // dirOrigin is a package in a directory of this machine. What changes there while it is read shows in the digests.
 type dirOrigin string
 
 // openDir implements the scheme dir.
-func openDir(_ context.Context, rest string, _ OpenOptions) (Origin, error) {
+func openDir(_ context.Context, rest string, _ place.OpenOptions) (place.Origin, error) {
 	info, err := os.Stat(rest)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no such directory; other places begin with hf://, ms://, oci:// or s3://: %w", fs.ErrNotExist)

@@ -13,6 +13,7 @@ import (
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -36,7 +37,7 @@ type dirPullOptions struct {
 
 // Pulled says what a pull did.
 type Pulled struct {
-	Status Status `json:"status"`
+	Status place.Status `json:"status"`
 	// From is the reference with the state in it that was pulled; a later pull of it gives the same bytes.
 	From   string          `json:"from"`
 	Dir    string          `json:"dir"`
@@ -61,18 +62,18 @@ type Pulled struct {
 // turns: the second finds what the first has brought.
 //
 // Errors: tensor.ErrCorrupt when the manifest or a file is not what it says, and those of the place.
-func dirPull(ctx context.Context, from Origin, dir string, o dirPullOptions) (_ Package, done Pulled, err error) {
+func dirPull(ctx context.Context, from place.Origin, dir string, o dirPullOptions) (_ place.Package, done Pulled, err error) {
 	done.From = from.String()
 	m, data, err := readManifest(ctx, from, o)
 	if err != nil {
-		return Package{}, Pulled{}, err
+		return place.Package{}, Pulled{}, err
 	}
 	signature, err := from.Read(ctx, manifest.SignatureName, manifest.MaxSignature)
 	if errors.Is(err, fs.ErrNotExist) {
 		signature, err = nil, nil
 	}
 	if err != nil {
-		return Package{}, Pulled{}, err
+		return place.Package{}, Pulled{}, err
 	}
 	if dir == "" {
 		dir = m.Name
@@ -80,25 +81,25 @@ func dirPull(ctx context.Context, from Origin, dir string, o dirPullOptions) (_ 
 	d := Dir{Path: dir, Replace: o.Replace, step: o.step}
 	target, err := d.target()
 	if err != nil {
-		return Package{}, Pulled{}, err
+		return place.Package{}, Pulled{}, err
 	}
 	if here, ok := from.(dirOrigin); ok && disk.Resolve(string(here)) != disk.Resolve(target) {
 		if err := apart(string(here), target); err != nil {
-			return Package{}, Pulled{}, err
+			return place.Package{}, Pulled{}, err
 		}
 	}
 	const digits = 2 * suffixBytes
 	work := target + pullMark + m.Digest.Hex()[:digits]
 	s, err := d.begin(ctx, target, m.Digest, signature, beside{work: work, whole: filepath.Join(work, wholeName), keep: true})
 	if err != nil {
-		return Package{}, Pulled{}, fmt.Errorf("%s: %w", dir, err)
+		return place.Package{}, Pulled{}, fmt.Errorf("%s: %w", dir, err)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 
 	done.Status, done.Dir, done.Digest = s.was.status(), dir, m.Digest
-	own := []cargo{loaded(manifest.FileName, data)}
+	own := []place.Cargo{place.Loaded(manifest.FileName, data)}
 	if signature != nil {
-		own = slices.Insert(own, 0, loaded(manifest.SignatureName, signature))
+		own = slices.Insert(own, 0, place.Loaded(manifest.SignatureName, signature))
 	}
 	done.Files, done.Bytes = len(m.Files)+len(own), m.Bytes()
 	for _, c := range own {
@@ -106,7 +107,7 @@ func dirPull(ctx context.Context, from Origin, dir string, o dirPullOptions) (_ 
 		done.Fetched += c.Size
 	}
 	if kept := s.was.kept(m.Digest); kept != nil && signature == nil {
-		own = slices.Insert(own, 0, loaded(manifest.SignatureName, kept))
+		own = slices.Insert(own, 0, place.Loaded(manifest.SignatureName, kept))
 	}
 	done.Signed = len(own) > 1
 	whole := s.target
@@ -115,7 +116,7 @@ func dirPull(ctx context.Context, from Origin, dir string, o dirPullOptions) (_ 
 	} else {
 		g := &gathering{d: d, from: from, m: m, own: own, work: work, old: s.was.old, oldDir: s.target, o: o}
 		if err := g.run(ctx); err != nil {
-			return Package{}, Pulled{}, err
+			return place.Package{}, Pulled{}, err
 		}
 		done.Fetched += g.fetched.Load()
 		done.Reused = g.reused.Load()
@@ -123,19 +124,19 @@ func dirPull(ctx context.Context, from Origin, dir string, o dirPullOptions) (_ 
 	}
 	if o.Check != nil {
 		if err := o.Check(ctx, whole); err != nil {
-			return Package{}, Pulled{}, err
+			return place.Package{}, Pulled{}, err
 		}
 	}
 	s.receipt.Status = done.Status
 	if _, err := s.Commit(ctx); err != nil {
-		return Package{}, Pulled{}, err
+		return place.Package{}, Pulled{}, err
 	}
 	zerolog.Ctx(ctx).Info().Str("dir", dir).Str("status", string(done.Status)).Int64("fetched", done.Fetched).Int64("reused", done.Reused).Str("digest", string(m.Digest)).Msg("pulled")
-	return Package{Dir: dir, Manifest: m}, done, nil
+	return place.Package{Dir: dir, Manifest: m}, done, nil
 }
 
 // readManifest reads and checks the manifest of a place.
-func readManifest(ctx context.Context, from Origin, o dirPullOptions) (*manifest.Manifest, []byte, error) {
+func readManifest(ctx context.Context, from place.Origin, o dirPullOptions) (*manifest.Manifest, []byte, error) {
 	data, err := from.Read(ctx, manifest.FileName, manifest.MaxSize)
 	if err != nil {
 		return nil, nil, err

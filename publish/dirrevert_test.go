@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/llmexport/llmexport/publish/place"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +14,7 @@ import (
 )
 
 // revertDirs publishes to a directory beside a place that fails.
-func revertDirs(ctx context.Context, target string, p Package, step func(string) error) (err error) {
+func revertDirs(ctx context.Context, target string, p place.Package, step func(string) error) (err error) {
 	s, err := Dir{Path: target, Replace: true, step: step}.Stage(ctx, p)
 	if err != nil {
 		return err
@@ -52,7 +53,7 @@ func TestRevertKilled(t *testing.T) {
 			if code := cmd.ProcessState.ExitCode(); code != killExit {
 				t.Fatalf("exit code %d: %s", code, out)
 			}
-			if _, err := OpenVerified(t.Context(), target); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if _, err := place.OpenVerified(t.Context(), target); err != nil && !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the target is damaged: %v", err)
 			}
 			mustPublish(t, Dir{Path: target, Replace: true}, two)

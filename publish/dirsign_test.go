@@ -2,6 +2,7 @@ package publish
 
 import (
 	"errors"
+	"github.com/llmexport/llmexport/publish/place"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -11,7 +12,7 @@ import (
 // is as it was.
 func TestSignFails(t *testing.T) {
 	for name, first := range map[string]string{"signed": "", "signed anew": "one"} {
-		plain := func() Package {
+		plain := func() place.Package {
 			if first == "" {
 				return newPackage(t, "one")
 			}
@@ -33,7 +34,7 @@ func TestSignFails(t *testing.T) {
 				target := filepath.Join(t.TempDir(), "out")
 				mustPublish(t, Dir{Path: target}, plain())
 				n := 0
-				_, err := To(t.Context(), Dir{Path: target, Replace: true, step: func(string) error {
+				_, err := place.To(t.Context(), Dir{Path: target, Replace: true, step: func(string) error {
 					if n++; n == i+1 {
 						return syscall.ENOSPC
 					}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 // TestTokenSaidBack: a hub that repeats the token it was sent does not get it into a message.
@@ -33,8 +34,8 @@ func TestTokenSaidBack(t *testing.T) {
 			}))
 			defer server.Close()
 			o := &hub.Options{Endpoint: server.URL, Token: token}
-			for _, s := range []Store{ModelScope{Repo: "org/name", Options: o, Transfer: quick}, Hub{Repo: "org/name", Options: o, Transfer: quick}} {
-				if _, err := To(t.Context(), s, p); err == nil || strings.Contains(err.Error(), token) {
+			for _, s := range []place.Store{ModelScope{Repo: "org/name", Options: o, Transfer: quick}, Hub{Repo: "org/name", Options: o, Transfer: quick}} {
+				if _, err := place.To(t.Context(), s, p); err == nil || strings.Contains(err.Error(), token) {
 					t.Errorf("%s: %v", s, err)
 				}
 			}

@@ -30,6 +30,7 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -76,7 +77,7 @@ func (o column) possible(f fault) bool {
 type faultRun struct {
 	ctx    context.Context
 	dir    string // of its own
-	p      Package
+	p      place.Package
 	faulty *faulty
 	close  []func()
 }
@@ -92,8 +93,8 @@ func (r *faultRun) serve(h http.Handler) string {
 
 // faultPlace is where a package is pulled from or published to.
 type faultPlace struct {
-	store  Store
-	origin func(ctx context.Context) (Origin, error)
+	store  place.Store
+	origin func(ctx context.Context) (place.Origin, error)
 }
 
 // newHub is a hub whose storage, or whose lists, are faulty.
@@ -126,7 +127,7 @@ func isManifest(q *http.Request) bool {
 
 func (r *faultRun) hub(filled bool) (faultPlace, error) {
 	_, o := r.newHub(isManifest)
-	p := faultPlace{Hub{Repo: testRepo, Options: &o, Transfer: r.patience()}, func(ctx context.Context) (Origin, error) {
+	p := faultPlace{Hub{Repo: testRepo, Options: &o, Transfer: r.patience()}, func(ctx context.Context) (place.Origin, error) {
 		return openHubAt(ctx, testRepo, o, r.patience())
 	}}
 	return p, r.fill(p, filled)
@@ -134,7 +135,7 @@ func (r *faultRun) hub(filled bool) (faultPlace, error) {
 
 func (r *faultRun) modelScope(filled bool) (faultPlace, error) {
 	_, o := r.newHub(isManifest)
-	p := faultPlace{ModelScope{Repo: testRepo, Options: &o, Transfer: r.patience()}, func(ctx context.Context) (Origin, error) {
+	p := faultPlace{ModelScope{Repo: testRepo, Options: &o, Transfer: r.patience()}, func(ctx context.Context) (place.Origin, error) {
 		return openModelScopeAt(ctx, testRepo, o, r.patience())
 	}}
 	return p, r.fill(p, filled)
@@ -148,8 +149,8 @@ func (r *faultRun) oci(filled bool) (faultPlace, error) {
 		return strings.Contains(q.URL.Path, "/blobs/") && q.Method != http.MethodHead
 	}))
 	ref := strings.TrimPrefix(url, "http://") + "/org/tiny:v1"
-	p := faultPlace{OCI{Ref: ref, Transfer: r.patience()}, func(ctx context.Context) (Origin, error) {
-		return openOCI(ctx, ref, OpenOptions{Transfer: r.patience()})
+	p := faultPlace{OCI{Ref: ref, Transfer: r.patience()}, func(ctx context.Context) (place.Origin, error) {
+		return openOCI(ctx, ref, place.OpenOptions{Transfer: r.patience()})
 	}}
 	return p, r.fill(p, filled)
 }
@@ -165,8 +166,8 @@ func (r *faultRun) s3(filled bool) (faultPlace, error) {
 		return false
 	}))
 	s := S3{Ref: "s3://" + fakes3.Bucket + "/tiny", Endpoint: url, Region: "us-east-1", Transfer: r.patience(), Part: testPart}
-	p := faultPlace{s, func(ctx context.Context) (Origin, error) {
-		return openS3(ctx, strings.TrimPrefix(s.Ref, "s3://")+"?endpoint="+url+"&region=us-east-1", OpenOptions{Transfer: r.patience()})
+	p := faultPlace{s, func(ctx context.Context) (place.Origin, error) {
+		return openS3(ctx, strings.TrimPrefix(s.Ref, "s3://")+"?endpoint="+url+"&region=us-east-1", place.OpenOptions{Transfer: r.patience()})
 	}}
 	return p, r.fill(p, filled)
 }
@@ -178,7 +179,7 @@ func (r *faultRun) fill(p faultPlace, filled bool) error {
 	}
 	r.faulty.pause(true)
 	defer r.faulty.pause(false)
-	_, err := To(r.ctx, p.store, r.p)
+	_, err := place.To(r.ctx, p.store, r.p)
 	return err
 }
 
@@ -205,7 +206,7 @@ func (r *faultRun) pull(p faultPlace, err error) error {
 		}
 		return err
 	}
-	if from, err = openDir(r.ctx, target, OpenOptions{}); err != nil {
+	if from, err = openDir(r.ctx, target, place.OpenOptions{}); err != nil {
 		return err
 	}
 	return r.same(from)
@@ -216,7 +217,7 @@ func (r *faultRun) publish(p faultPlace, err error) error {
 	if err != nil {
 		return &wrongFile{"the place could not be made: " + err.Error()}
 	}
-	_, err = To(r.ctx, p.store, r.p)
+	_, err = place.To(r.ctx, p.store, r.p)
 	r.faulty.clear()
 	from, operr := p.origin(r.ctx)
 	if operr == nil {
@@ -235,7 +236,7 @@ func (r *faultRun) publish(p faultPlace, err error) error {
 }
 
 // same demands that a place gives exactly the package.
-func (r *faultRun) same(from Origin) error {
+func (r *faultRun) same(from place.Origin) error {
 	text, err := from.Read(r.ctx, manifest.FileName, manifest.MaxSize)
 	if err != nil {
 		return err
@@ -396,7 +397,7 @@ func TestFaultTable(t *testing.T) {
 }
 
 // runFault makes one run and looks for secrets in its error.
-func runFault(t *testing.T, f fault, o column, p Package, dir string, seed int) error {
+func runFault(t *testing.T, f fault, o column, p place.Package, dir string, seed int) error {
 	r := &faultRun{ctx: t.Context(), dir: dir, p: p, faulty: &faulty{fault: &f, always: seed%2 == 1, rand: rand.New(rand.NewPCG(uint64(seed), uint64(len(f.name))))}}
 	defer func() {
 		for _, c := range slices.Backward(r.close) {

@@ -13,11 +13,12 @@ import (
 
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // fill makes dir a complete, durable copy of the package, which consists of content, its manifest written last.
-func (d Dir) fill(ctx context.Context, dir string, p Package, content []cargo) (err error) {
+func (d Dir) fill(ctx context.Context, dir string, p place.Package, content []place.Cargo) (err error) {
 	extra, err := p.Manifest.Extra(p.Dir)
 	if err != nil {
 		return err
@@ -71,8 +72,8 @@ func syncFiles(files []*os.File) error {
 }
 
 // copyFile returns the new file, open and not yet durable, also with an error once there is one.
-func (d Dir) copyFile(ctx context.Context, f cargo, path string) (*os.File, error) {
-	r, err := f.open()
+func (d Dir) copyFile(ctx context.Context, f place.Cargo, path string) (*os.File, error) {
+	r, err := f.Open()
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +86,7 @@ func (d Dir) copyFile(ctx context.Context, f cargo, path string) (*os.File, erro
 }
 
 // copyDurable is copyFile that makes the file durable and closes it.
-func (d Dir) copyDurable(ctx context.Context, f cargo, path string) error {
+func (d Dir) copyDurable(ctx context.Context, f place.Cargo, path string) error {
 	out, err := d.copyFile(ctx, f, path)
 	if out != nil {
 		if err == nil {

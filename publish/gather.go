@@ -17,6 +17,7 @@ import (
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -30,9 +31,9 @@ const (
 // gathering puts a package together from a place and from what is on this machine.
 type gathering struct {
 	d      Dir
-	from   Origin
+	from   place.Origin
 	m      *manifest.Manifest
-	own    []cargo            // that the manifest does not list: its signature if there is one, and itself last
+	own    []place.Cargo      // that the manifest does not list: its signature if there is one, and itself last
 	work   string             // the directory of the two
 	old    *manifest.Manifest // of the package in oldDir, nil if there is none
 	oldDir string
@@ -326,7 +327,7 @@ func (g *gathering) copy(ctx context.Context, root *os.Root, f manifest.File) er
 	if err := g.parts.RemoveAll(f.SHA256); err != nil {
 		return err
 	}
-	if err := g.d.copyDurable(ctx, onDisk(root, f), g.partPath(f)); err != nil {
+	if err := g.d.copyDurable(ctx, place.File(root, f), g.partPath(f)); err != nil {
 		return errors.Join(err, g.parts.RemoveAll(f.SHA256))
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 const (
@@ -179,11 +180,11 @@ func oldPackage(files map[string]hubFile, read func(string, hubFile) ([]byte, er
 
 // hubChanges compares a package with what is there.
 type hubChanges struct {
-	Diff
-	send []cargo
+	place.Diff
+	send []place.Cargo
 }
 
-func compare(ctx context.Context, files []cargo, there map[string]hubFile) (c hubChanges, err error) {
+func compare(ctx context.Context, files []place.Cargo, there map[string]hubFile) (c hubChanges, err error) {
 	wanted := map[string]bool{attributesFile: true}
 	for _, f := range files {
 		wanted[f.Name] = true
@@ -210,37 +211,37 @@ func compare(ctx context.Context, files []cargo, there map[string]hubFile) (c hu
 	}
 	for name := range there {
 		if !wanted[name] {
-			c.drop(name)
+			c.Drop(name)
 		}
 	}
-	c.sort()
+	c.Sort()
 	return c, nil
 }
 
 func (c hubChanges) none() bool { return len(c.send) == 0 && len(c.Remove) == 0 }
 
 // status is what committing the changes does.
-func (s hubState) status(c hubChanges) Status {
+func (s hubState) status(c hubChanges) place.Status {
 	switch {
 	case !s.branched:
-		return Published
+		return place.Published
 	case c.none():
-		return Unchanged
+		return place.Unchanged
 	case s.old != nil:
-		return Replaced
+		return place.Replaced
 	}
-	return Published
+	return place.Published
 }
 
 // diff says what publishing changes. Whether storage has some of the files already is not asked: that needs the right to
 // write.
-func (s hubState) diff(ctx context.Context, p Package, tag string) (Diff, error) {
-	f, err := freightOf(p)
+func (s hubState) diff(ctx context.Context, p place.Package, tag string) (place.Diff, error) {
+	f, err := place.FreightOf(p)
 	if err != nil {
-		return Diff{}, err
+		return place.Diff{}, err
 	}
 	defer f.Close()
-	c, err := compare(ctx, f.files, s.files)
+	c, err := compare(ctx, f.Files, s.files)
 	if err == nil {
 		err = s.tagFree(tag, c)
 	}
@@ -249,22 +250,22 @@ func (s hubState) diff(ctx context.Context, p Package, tag string) (Diff, error)
 }
 
 // Diff implements Store.
-func (h Hub) Diff(ctx context.Context, p Package) (Diff, error) {
+func (h Hub) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	d, err := h.diff(ctx, p)
 	if err != nil {
-		return Diff{}, fmt.Errorf("%s: %w", h, err)
+		return place.Diff{}, fmt.Errorf("%s: %w", h, err)
 	}
 	return d, nil
 }
 
-func (h Hub) diff(ctx context.Context, p Package) (Diff, error) {
+func (h Hub) diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	api, err := h.connect()
 	if err != nil {
-		return Diff{}, err
+		return place.Diff{}, err
 	}
 	s, err := h.state(ctx, api)
 	if err != nil {
-		return Diff{}, err
+		return place.Diff{}, err
 	}
 	d, err := s.diff(ctx, p, h.Tag)
 	d.Creates = h.creates(s)
@@ -299,7 +300,7 @@ func (s hubState) tagFree(tag string, c hubChanges) error {
 }
 
 // Stage implements Store.
-func (h Hub) Stage(ctx context.Context, p Package) (Staged, error) {
+func (h Hub) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
 	s, err := h.stage(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", h, err)

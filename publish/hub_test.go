@@ -16,6 +16,7 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -38,7 +39,7 @@ func TestHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := []string{"README.md", "config.json", "llm.mnn", "llm.mnn.weight", "manifest.json", "sub/empty.bin", "tokenizer.mtok"}
-	if diff := cmp.Diff(Diff{Status: Published, Add: names, Upload: d.Upload, Creates: "private repository tester/tiny, tag v1"}, d); diff != "" {
+	if diff := cmp.Diff(place.Diff{Status: place.Published, Add: names, Upload: d.Upload, Creates: "private repository tester/tiny, tag v1"}, d); diff != "" {
 		t.Errorf("diff (-want +got):\n%s", diff)
 	}
 	if len(h.Requests("P*", "*")) > 0 {
@@ -53,7 +54,7 @@ func TestHub(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Receipt{Status: Published, Store: "hub", Ref: "hf://tester/tiny@" + head, URL: h.url + "/tester/tiny/tree/" + head,
+	want := place.Receipt{Status: place.Published, Store: "hub", Ref: "hf://tester/tiny@" + head, URL: h.url + "/tester/tiny/tree/" + head,
 		Digest: sum, Files: len(names), Bytes: d.Upload, Uploaded: r.Uploaded}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Errorf("receipt (-want +got):\n%s", diff)
@@ -74,7 +75,7 @@ func TestHub(t *testing.T) {
 	// The same again is nothing.
 	h.ResetStats()
 	again := h.publish(t, s, p)
-	if again.Status != Unchanged || again.Ref != r.Ref || again.Uploaded != 0 || h.Stats().Commits != 0 || h.Stats().LFSUploads != 0 {
+	if again.Status != place.Unchanged || again.Ref != r.Ref || again.Uploaded != 0 || h.Stats().Commits != 0 || h.Stats().LFSUploads != 0 {
 		t.Errorf("again: %+v", again)
 	}
 
@@ -86,12 +87,12 @@ func TestHub(t *testing.T) {
 	q.Manifest.Files = slices.DeleteFunc(q.Manifest.Files, func(f manifest.File) bool { return f.Name == "config.json" })
 	s.Tag = "v2"
 	d, err = s.Diff(h.ctx, q)
-	if err != nil || !slices.Equal(d.Remove, []string{"config.json"}) || !slices.Equal(d.Change, []string{"manifest.json"}) || d.Status != Replaced || d.Creates != "tag v2" {
+	if err != nil || !slices.Equal(d.Remove, []string{"config.json"}) || !slices.Equal(d.Change, []string{"manifest.json"}) || d.Status != place.Replaced || d.Creates != "tag v2" {
 		t.Errorf("diff %+v, %v", d, err)
 	}
 	r = h.publish(t, s, q)
 	h.wantRepo(t, "main", q)
-	if r.Status != Replaced || r.Uploaded != d.Upload || h.Stats().LFSUploads != 0 {
+	if r.Status != place.Replaced || r.Uploaded != d.Upload || h.Stats().LFSUploads != 0 {
 		t.Errorf("replaced: %+v", r)
 	}
 	h.wantRepo(t, "v1", p)
@@ -116,7 +117,7 @@ func TestHubBranch(t *testing.T) {
 	h.wantRepo(t, "variants/int8", q)
 	// One with what main holds.
 	s.Branch = "same"
-	if r := h.publish(t, s, p); r.Status != Published {
+	if r := h.publish(t, s, p); r.Status != place.Published {
 		t.Errorf("%+v", r)
 	}
 	h.wantRepo(t, "same", p)
@@ -182,7 +183,7 @@ func TestHubDamaged(t *testing.T) {
 			}
 			b[len(b)/2] ^= 1
 			write(t, path, string(b))
-			if _, err := To(h.ctx, hubStore(h), p); !errors.Is(err, tensor.ErrCorrupt) {
+			if _, err := place.To(h.ctx, hubStore(h), p); !errors.Is(err, tensor.ErrCorrupt) {
 				t.Errorf("got %v", err)
 			}
 			if h.Stats().Commits > 0 {
@@ -228,7 +229,7 @@ func TestHubFaults(t *testing.T) {
 			p := hubPackage(t, 1)
 			h.Fault(tc.rules...)
 			s := hubStore(h, func(s *Hub) { s.Tag = "v1" })
-			_, err := To(h.ctx, s, p)
+			_, err := place.To(h.ctx, s, p)
 			secrets(t, err)
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
 				t.Fatalf("got %v, want %q", err, tc.err)
@@ -277,7 +278,7 @@ func TestHubConflict(t *testing.T) {
 func TestHubRevert(t *testing.T) {
 	h := newHubTest(t)
 	p, q := hubPackage(t, 1), hubPackage(t, 2)
-	stage := func(s Hub, p Package) Staged {
+	stage := func(s Hub, p place.Package) place.Staged {
 		staged, err := s.Stage(h.ctx, p)
 		if err != nil {
 			t.Fatal(err)
@@ -333,7 +334,7 @@ func TestHubOrigin(t *testing.T) {
 	h.publish(t, hubStore(h), q)
 	o := hub.Options{Endpoint: h.url, Token: fakehub.Token}
 	patient := transfer.Options{Pause: time.Millisecond}
-	for ref, want := range map[string]Package{"tester/tiny": q, strings.TrimPrefix(r.Ref, "hf://"): p} {
+	for ref, want := range map[string]place.Package{"tester/tiny": q, strings.TrimPrefix(r.Ref, "hf://"): p} {
 		origin, err := openHubAt(h.ctx, ref, o, patient)
 		if err != nil {
 			t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -273,7 +274,7 @@ func (a *hubAPI) checkCard(ctx context.Context, card []byte) error {
 }
 
 // preupload asks which files are to be LFS files.
-func (a *hubAPI) preupload(ctx context.Context, revision string, files []cargo) (map[string]bool, error) {
+func (a *hubAPI) preupload(ctx context.Context, revision string, files []place.Cargo) (map[string]bool, error) {
 	lfs := map[string]bool{}
 	for len(files) > 0 {
 		some := files[:min(len(files), preuploadMany)]
@@ -304,7 +305,7 @@ func (a *hubAPI) preupload(ctx context.Context, revision string, files []cargo) 
 }
 
 // batch implements lfs.batch for what goes to a branch that is there.
-func (a *hubAPI) batch(ctx context.Context, branch string, objects []cargo) (map[string]*lfsUpload, error) {
+func (a *hubAPI) batch(ctx context.Context, branch string, objects []place.Cargo) (map[string]*lfsUpload, error) {
 	list, sizes := lfsObjects(objects)
 	body, err := json.Marshal(map[string]any{
 		"operation": "upload", "transfers": []string{"basic", "multipart"}, "hash_algo": "sha256",

@@ -8,11 +8,12 @@ import (
 	"io"
 
 	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 // headOf gives the first bytes of a file.
-func headOf(c cargo, n int64) ([]byte, error) {
-	f, err := c.open()
+func headOf(c place.Cargo, n int64) ([]byte, error) {
+	f, err := c.Open()
 	if err != nil {
 		return nil, err
 	}
@@ -21,13 +22,13 @@ func headOf(c cargo, n int64) ([]byte, error) {
 }
 
 // gitName gives git's name of a file's content, which it compares with its digest.
-func gitName(ctx context.Context, c cargo) (string, error) {
-	f, err := c.open()
+func gitName(ctx context.Context, c place.Cargo) (string, error) {
+	f, err := c.Open()
 	if err != nil {
 		return "", err
 	}
 	h := transfer.Blob{Size: c.Size}.Hash()
-	_, err = io.Copy(h, transfer.Cancellable(ctx, newProof(c.File, f)))
+	_, err = io.Copy(h, transfer.Cancellable(ctx, place.NewProof(c.File, f)))
 	if err := errors.Join(err, f.Close()); err != nil {
 		return "", fmt.Errorf("%s: %w", c.Name, err)
 	}

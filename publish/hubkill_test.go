@@ -12,6 +12,7 @@ import (
 	"github.com/llmexport/llmexport/internal/fakehub"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 const hubChild = "PUBLISH_TEST_HUB"
@@ -33,11 +34,11 @@ func TestHubKilled(t *testing.T) {
 	t.Run("modelscope", func(t *testing.T) { killPublishers(t, "modelscope", modelScopePackage) })
 }
 
-func killPublishers(t *testing.T, kind string, newPackage func(testing.TB, uint64) Package) {
+func killPublishers(t *testing.T, kind string, newPackage func(testing.TB, uint64) place.Package) {
 	kills := killsOr(5)
 	h := newHubTest(t)
 	h.Fault(fakehub.Rule{Fault: fakehub.Slow, Server: "hub", Rate: 200_000}) // so that there is time to be killed in
-	child := func(ctx context.Context, p Package) error {
+	child := func(ctx context.Context, p place.Package) error {
 		cmd := exec.CommandContext(ctx, os.Args[0])
 		cmd.Env = append(os.Environ(), hubChild+"="+h.url, hubChild+"_KIND="+kind, killPackage+"="+p.Dir)
 		out, err := cmd.CombinedOutput()
@@ -46,7 +47,7 @@ func killPublishers(t *testing.T, kind string, newPackage func(testing.TB, uint6
 		}
 		return err
 	}
-	sealed := func(seed uint64) Package {
+	sealed := func(seed uint64) place.Package {
 		p := newPackage(t, seed)
 		seal(t, p)
 		return p

@@ -9,6 +9,7 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 // hubOrigin is a package at a commit of a Hugging Face repository.
@@ -18,7 +19,7 @@ type hubOrigin struct {
 }
 
 // openHub implements the scheme hf: "org/name" or "org/name@revision".
-func openHub(ctx context.Context, rest string, po OpenOptions) (Origin, error) {
+func openHub(ctx context.Context, rest string, po place.OpenOptions) (place.Origin, error) {
 	o, err := hub.OptionsFromEnv()
 	if err != nil {
 		return nil, err
@@ -27,7 +28,7 @@ func openHub(ctx context.Context, rest string, po OpenOptions) (Origin, error) {
 	return openHubAt(ctx, rest, o, po.Transfer)
 }
 
-func openHubAt(ctx context.Context, rest string, o hub.Options, t transfer.Options) (Origin, error) {
+func openHubAt(ctx context.Context, rest string, o hub.Options, t transfer.Options) (place.Origin, error) {
 	repo, revision, err := splitRevision(rest, mainBranch)
 	if err != nil {
 		return nil, err

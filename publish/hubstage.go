@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -27,10 +28,10 @@ type stagedHub struct {
 	created bool // the repository, by this run
 	changes hubChanges
 	lfs     map[string]bool // which of the files that are sent are in storage
-	freight *freight
+	freight *place.Freight
 	title   string
 	about   string
-	receipt Receipt
+	receipt place.Receipt
 
 	done      string // the commit that Commit made
 	branched  bool   // Commit made the branch
@@ -38,13 +39,13 @@ type stagedHub struct {
 	committed bool
 }
 
-func (h Hub) stage(ctx context.Context, p Package) (_ *stagedHub, err error) {
+func (h Hub) stage(ctx context.Context, p place.Package) (_ *stagedHub, err error) {
 	api, err := h.connect()
 	if err != nil {
 		return nil, err
 	}
 	s := &stagedHub{h: h, api: api, lfs: map[string]bool{}}
-	f, err := freightOf(p)
+	f, err := place.FreightOf(p)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +55,7 @@ func (h Hub) stage(ctx context.Context, p Package) (_ *stagedHub, err error) {
 			f.Close()
 		}
 	}()
-	if _, ok := f.find(attributesFile); ok {
+	if _, ok := f.Find(attributesFile); ok {
 		return nil, fmt.Errorf("a package with %s cannot be published to a hub: %w", attributesFile, tensor.ErrUnsupported)
 	}
 	if err := api.whoami(ctx); err != nil {
@@ -68,14 +69,14 @@ func (h Hub) stage(ctx context.Context, p Package) (_ *stagedHub, err error) {
 			return nil, err
 		}
 	}
-	if s.changes, err = compare(ctx, f.files, s.state.files); err != nil {
+	if s.changes, err = compare(ctx, f.Files, s.state.files); err != nil {
 		return nil, err
 	}
 	if err := s.state.tagFree(h.Tag, s.changes); err != nil {
 		return nil, err
 	}
-	s.title, s.about = commitText(h.Message, p.Manifest, f.sum)
-	s.receipt = f.receipt("hub", "", s.state.status(s.changes))
+	s.title, s.about = commitText(h.Message, p.Manifest, f.Sum)
+	s.receipt = f.Receipt("hub", "", s.state.status(s.changes))
 	if s.changes.none() {
 		return s, nil
 	}
@@ -123,7 +124,7 @@ func (s *stagedHub) upload(ctx context.Context) error {
 	if s.lfs, err = s.api.preupload(ctx, revision, s.changes.send); err != nil {
 		return err
 	}
-	var large []cargo
+	var large []place.Cargo
 	var names []string
 	var inline int64
 	for _, c := range s.changes.send {
@@ -134,7 +135,7 @@ func (s *stagedHub) upload(ctx context.Context) error {
 		if inline += c.Size; inline > maxInline {
 			return fmt.Errorf("the hub wants more than %d bytes kept in git: %w", maxInline, tensor.ErrUnsupported)
 		}
-		b, err := c.read()
+		b, err := c.ReadAll()
 		if err != nil {
 			return err
 		}
@@ -147,7 +148,7 @@ func (s *stagedHub) upload(ctx context.Context) error {
 	if err := s.attributes(ctx, names); err != nil {
 		return err
 	}
-	l := &lfs{http: s.api.http, o: s.api.o, batch: func(ctx context.Context, objects []cargo) (map[string]*lfsUpload, error) {
+	l := &lfs{http: s.api.http, o: s.api.o, batch: func(ctx context.Context, objects []place.Cargo) (map[string]*lfsUpload, error) {
 		return s.api.batch(ctx, revision, objects)
 	}}
 	err = l.send(ctx, large)
@@ -165,16 +166,16 @@ func (s *stagedHub) attributes(ctx context.Context, large []string) error {
 		}
 	}
 	if more := withAttributes(have, large); more != nil {
-		s.changes.send = append(s.changes.send, loaded(attributesFile, more))
+		s.changes.send = append(s.changes.send, place.Loaded(attributesFile, more))
 	}
 	return nil
 }
 
 // Commit implements Staged.
-func (s *stagedHub) Commit(ctx context.Context) (Receipt, error) {
+func (s *stagedHub) Commit(ctx context.Context) (place.Receipt, error) {
 	if !s.committed {
 		if err := s.commit(ctx); err != nil {
-			return Receipt{}, fmt.Errorf("%s: %w", s.h, err)
+			return place.Receipt{}, fmt.Errorf("%s: %w", s.h, err)
 		}
 		s.committed = true
 	}
@@ -217,7 +218,7 @@ func (s *stagedHub) send(ctx context.Context) (err error) {
 			ops = append(ops, opLFS(c.Name, c.SHA256, c.Size))
 			continue
 		}
-		b, err := c.read()
+		b, err := c.ReadAll()
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"github.com/llmexport/llmexport/publish/place"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,12 +16,12 @@ type kind struct {
 	options []string // further keys that an entry of this kind may have, beside those of all kinds
 	doc     string
 	ref     func(t Target) string // empty when the entry is of another kind
-	open    func(t Target, baseDir string) (Store, error)
+	open    func(t Target, baseDir string) (place.Store, error)
 	scheme  string                             // of references, without the colon
 	form    string                             // how references are spelled
 	place   func(rest string, t *Target) error // fills the entry of a reference without its scheme
 	// origin finds the package behind rest, the reference without its scheme, and fixes the state it is read at.
-	origin func(ctx context.Context, rest string, o OpenOptions) (Origin, error)
+	origin func(ctx context.Context, rest string, o place.OpenOptions) (place.Origin, error)
 	keeps  bool // a commit cannot be undone
 }
 
@@ -34,7 +35,7 @@ var kinds = []kind{
 		options: []string{"replace"},
 		doc:     "a directory of this machine",
 		ref:     func(t Target) string { return t.Dir },
-		open: func(t Target, baseDir string) (Store, error) {
+		open: func(t Target, baseDir string) (place.Store, error) {
 			path := filepath.FromSlash(t.Dir)
 			if !filepath.IsAbs(path) {
 				path = filepath.Join(baseDir, path)
@@ -51,7 +52,7 @@ var kinds = []kind{
 		options: []string{"private", "gated", "branch", "tag", "endpoint", "message"},
 		doc:     "a repository of Hugging Face",
 		ref:     func(t Target) string { return t.Hub },
-		open: func(t Target, _ string) (Store, error) {
+		open: func(t Target, _ string) (place.Store, error) {
 			h := Hub{Repo: t.Hub, Private: t.Private, Gated: t.Gated, Branch: t.Branch, Tag: t.Tag, Endpoint: t.Endpoint, Message: t.Message}
 			return h, h.check()
 		},
@@ -69,7 +70,7 @@ var kinds = []kind{
 		options: []string{"private", "branch", "tag", "endpoint", "message"},
 		doc:     "a repository of ModelScope",
 		ref:     func(t Target) string { return t.ModelScope },
-		open: func(t Target, _ string) (Store, error) {
+		open: func(t Target, _ string) (place.Store, error) {
 			m := ModelScope{Repo: t.ModelScope, Private: t.Private, Branch: t.Branch, Tag: t.Tag, Endpoint: t.Endpoint, Message: t.Message}
 			return m, m.check()
 		},
@@ -87,7 +88,7 @@ var kinds = []kind{
 		options: []string{"replace", "private"},
 		doc:     "a tag of an OCI registry",
 		ref:     func(t Target) string { return t.OCI },
-		open: func(t Target, _ string) (Store, error) {
+		open: func(t Target, _ string) (place.Store, error) {
 			return OCI{Ref: t.OCI, Replace: t.Replace, Private: t.Private}, nil
 		},
 		scheme: "oci",
@@ -100,7 +101,7 @@ var kinds = []kind{
 		options: []string{"replace", "private", "endpoint", "region"},
 		doc:     "a prefix of a bucket in an S3-compatible store",
 		ref:     func(t Target) string { return t.S3 },
-		open: func(t Target, _ string) (Store, error) {
+		open: func(t Target, _ string) (place.Store, error) {
 			return S3{Ref: t.S3, Endpoint: t.Endpoint, Region: t.Region, Replace: t.Replace, Private: t.Private}, nil
 		},
 		scheme: "s3",
@@ -111,7 +112,7 @@ var kinds = []kind{
 }
 
 // New opens the store that a publish entry names. Relative directories start at baseDir. Nothing is read or sent yet.
-func New(t Target, baseDir string) (Store, error) {
+func New(t Target, baseDir string) (place.Store, error) {
 	var named []kind
 	var known []string
 	for _, k := range kinds {

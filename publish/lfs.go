@@ -18,6 +18,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -39,7 +40,7 @@ type lfs struct {
 	http *transfer.Client
 	o    transfer.Options
 	// batch asks where the objects go.
-	batch func(ctx context.Context, objects []cargo) (map[string]*lfsUpload, error)
+	batch func(ctx context.Context, objects []place.Cargo) (map[string]*lfsUpload, error)
 	// accept judges the answer to an upload; nil is judgeUpload.
 	accept func(*http.Response) error
 	// sent counts the bytes that were accepted.
@@ -47,7 +48,7 @@ type lfs struct {
 }
 
 // send brings all of the objects to storage.
-func (l *lfs) send(ctx context.Context, objects []cargo) error {
+func (l *lfs) send(ctx context.Context, objects []place.Cargo) error {
 	slots := make(chan struct{}, uploadsAtOnce)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(uploadsAtOnce)
@@ -85,7 +86,7 @@ type lfsObject struct {
 }
 
 // lfsObjects lists objects for a batch request, each once.
-func lfsObjects(files []cargo) (list []lfsObject, sizes map[string]int64) {
+func lfsObjects(files []place.Cargo) (list []lfsObject, sizes map[string]int64) {
 	sizes = map[string]int64{}
 	for _, c := range files {
 		if _, twice := sizes[c.SHA256]; !twice {
@@ -97,14 +98,14 @@ func lfsObjects(files []cargo) (list []lfsObject, sizes map[string]int64) {
 }
 
 // object sends one, with new addresses where they ran out.
-func (l *lfs) object(ctx context.Context, c cargo, u *lfsUpload, slots chan struct{}) error {
+func (l *lfs) object(ctx context.Context, c place.Cargo, u *lfsUpload, slots chan struct{}) error {
 	var done progress
 	for try := 1; ; try++ {
 		err := l.upload(ctx, c, u, &done, slots)
 		if !errors.Is(err, errRefused) || try == askAgain {
 			return err
 		}
-		uploads, berr := l.batch(ctx, []cargo{c})
+		uploads, berr := l.batch(ctx, []place.Cargo{c})
 		if berr != nil {
 			return berr
 		}
@@ -114,8 +115,8 @@ func (l *lfs) object(ctx context.Context, c cargo, u *lfsUpload, slots chan stru
 	}
 }
 
-func (l *lfs) upload(ctx context.Context, c cargo, u *lfsUpload, done *progress, slots chan struct{}) error {
-	f, err := c.open()
+func (l *lfs) upload(ctx context.Context, c place.Cargo, u *lfsUpload, done *progress, slots chan struct{}) error {
+	f, err := c.Open()
 	if err != nil {
 		return err
 	}
@@ -136,12 +137,12 @@ func (l *lfs) upload(ctx context.Context, c cargo, u *lfsUpload, done *progress,
 }
 
 // whole sends an object by one request.
-func (l *lfs) whole(ctx context.Context, c cargo, u *lfsUpload, f content, slots chan struct{}) error {
-	var p *proof
+func (l *lfs) whole(ctx context.Context, c place.Cargo, u *lfsUpload, f place.Content, slots chan struct{}) error {
+	var p *place.Proof
 	_, err := l.put(ctx, u.to, u.header, c.Size, slots, func() io.Reader {
-		p = newProof(c.File, f)
+		p = place.NewProof(c.File, f)
 		return p
-	}, func() error { return p.err() })
+	}, func() error { return p.Err() })
 	return err
 }
 
@@ -156,7 +157,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // inParts sends several parts at once. The digest needs the content in order, so the file is read once more for it
 // beside the uploads, mostly from memory; checksums of the parts prove that both readings saw the same.
-func (l *lfs) inParts(ctx context.Context, c cargo, u *lfsUpload, f content, done *progress, slots chan struct{}) error {
+func (l *lfs) inParts(ctx context.Context, c place.Cargo, u *lfsUpload, f place.Content, done *progress, slots chan struct{}) error {
 	if id := uploadID(u.to); id == "" || id != done.upload || len(done.etags) != len(u.parts) {
 		*done = progress{upload: id, etags: make([]string, len(u.parts)), sums: make([]uint32, len(u.parts))}
 	}
@@ -175,7 +176,7 @@ func (l *lfs) inParts(ctx context.Context, c cargo, u *lfsUpload, f content, don
 				return err
 			}
 			if n != section(i).Size() {
-				return errChanged(c.Name)
+				return place.Changed(c.Name)
 			}
 			sums[i] = crc.Sum32()
 		}
@@ -218,7 +219,7 @@ func (l *lfs) inParts(ctx context.Context, c cargo, u *lfsUpload, f content, don
 	var parts []part
 	for i := range sums {
 		if sums[i] != done.sums[i] {
-			return errChanged(c.Name)
+			return place.Changed(c.Name)
 		}
 		parts = append(parts, part{i + 1, done.etags[i]})
 	}
@@ -253,7 +254,7 @@ func (s *summed) Read(b []byte) (int, error) {
 	s.sum.Store(s.crc)
 	s.n += int64(n)
 	if err == io.EOF && s.n < s.r.Size() {
-		err = errChanged(s.name)
+		err = place.Changed(s.name)
 	}
 	if err != nil && err != io.EOF {
 		s.bad.Store(&err)

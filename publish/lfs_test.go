@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -111,7 +112,7 @@ func TestLFSParts(t *testing.T) {
 			}
 			batches := 0
 			l := &lfs{http: &transfer.Client{Home: home}, o: transfer.Options{Pause: time.Millisecond},
-				batch: func(ctx context.Context, objects []cargo) (map[string]*lfsUpload, error) {
+				batch: func(ctx context.Context, objects []place.Cargo) (map[string]*lfsUpload, error) {
 					batches++
 					id := "u" + strconv.Itoa(batches)
 					if tc.same {
@@ -124,7 +125,7 @@ func TestLFSParts(t *testing.T) {
 					}
 					return map[string]*lfsUpload{objects[0].SHA256: u}, nil
 				}}
-			err = l.send(t.Context(), []cargo{loaded("weights", []byte(content))})
+			err = l.send(t.Context(), []place.Cargo{place.Loaded("weights", []byte(content))})
 			if !errors.Is(err, tc.err) || (err == nil) != (tc.err == nil) {
 				t.Fatalf("got %v, want %v", err, tc.err)
 			}
@@ -141,8 +142,8 @@ func TestLFSParts(t *testing.T) {
 		})
 	}
 	// Content that is not what is listed is never completed.
-	c := loaded("weights", []byte("x"+content[1:]))
-	c.File = loaded("weights", []byte(content)).File
+	c := place.Loaded("weights", []byte("x"+content[1:]))
+	c.File = place.Loaded("weights", []byte(content)).File
 	s := &storageServer{parts: map[string]string{}}
 	srv := httptest.NewServer(s)
 	defer srv.Close()
@@ -150,11 +151,11 @@ func TestLFSParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lfs{http: &transfer.Client{Home: home}, batch: func(context.Context, []cargo) (map[string]*lfsUpload, error) {
+	l := &lfs{http: &transfer.Client{Home: home}, batch: func(context.Context, []place.Cargo) (map[string]*lfsUpload, error) {
 		u := &lfsUpload{chunk: 100, to: home.JoinPath("u", "done"), parts: []*url.URL{home.JoinPath("u", "1")}}
 		return map[string]*lfsUpload{c.SHA256: u}, nil
 	}}
-	if err := l.send(t.Context(), []cargo{c}); !errors.Is(err, tensor.ErrCorrupt) || s.completed != "" {
+	if err := l.send(t.Context(), []place.Cargo{c}); !errors.Is(err, tensor.ErrCorrupt) || s.completed != "" {
 		t.Errorf("damaged: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 const (
@@ -121,22 +122,22 @@ func (m ModelScope) state(ctx context.Context, api *modelScopeAPI) (s modelScope
 }
 
 // Diff implements Store.
-func (m ModelScope) Diff(ctx context.Context, p Package) (Diff, error) {
+func (m ModelScope) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	d, err := m.diff(ctx, p)
 	if err != nil {
-		return Diff{}, fmt.Errorf("%s: %w", m, err)
+		return place.Diff{}, fmt.Errorf("%s: %w", m, err)
 	}
 	return d, nil
 }
 
-func (m ModelScope) diff(ctx context.Context, p Package) (Diff, error) {
+func (m ModelScope) diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	api, err := m.connect()
 	if err != nil {
-		return Diff{}, err
+		return place.Diff{}, err
 	}
 	s, err := m.state(ctx, api)
 	if err != nil {
-		return Diff{}, err
+		return place.Diff{}, err
 	}
 	d, err := s.diff(ctx, p, m.Tag)
 	d.Creates = Hub{Repo: m.Repo, Private: m.Private, Tag: m.Tag}.creates(s.hubState)
@@ -144,7 +145,7 @@ func (m ModelScope) diff(ctx context.Context, p Package) (Diff, error) {
 }
 
 // Stage implements Store.
-func (m ModelScope) Stage(ctx context.Context, p Package) (Staged, error) {
+func (m ModelScope) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
 	s, err := m.stage(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -34,7 +35,7 @@ func TestModelScope(t *testing.T) {
 	p := modelScopePackage(t, 1)
 	s := modelScopeStore(h, func(m *ModelScope) { m.Private, m.Tag = true, "v1" })
 	d, err := s.Diff(h.ctx, p)
-	if err != nil || d.Status != Published || d.Creates != "private repository tester/tiny, tag v1" || len(d.Add) != 7 {
+	if err != nil || d.Status != place.Published || d.Creates != "private repository tester/tiny, tag v1" || len(d.Add) != 7 {
 		t.Errorf("diff %+v, %v", d, err)
 	}
 	r := h.publish(t, s, p)
@@ -45,7 +46,7 @@ func TestModelScope(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Receipt{Status: Published, Store: "modelscope", Ref: "ms://tester/tiny@" + head, URL: h.url + "/models/tester/tiny",
+	want := place.Receipt{Status: place.Published, Store: "modelscope", Ref: "ms://tester/tiny@" + head, URL: h.url + "/models/tester/tiny",
 		Digest: sum, Files: 7, Bytes: d.Upload, Uploaded: d.Upload}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Errorf("receipt (-want +got):\n%s", diff)
@@ -54,7 +55,7 @@ func TestModelScope(t *testing.T) {
 		t.Errorf("private %v, tag at %s", private, repo.Head("v1"))
 	}
 	h.ResetStats()
-	if again := h.publish(t, s, p); again.Status != Unchanged || again.Ref != r.Ref || h.Stats().Commits+h.Stats().LFSUploads > 0 {
+	if again := h.publish(t, s, p); again.Status != place.Unchanged || again.Ref != r.Ref || h.Stats().Commits+h.Stats().LFSUploads > 0 {
 		t.Errorf("again: %+v", again)
 	}
 	q := modelScopePackage(t, 2)
@@ -68,7 +69,7 @@ func TestModelScope(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.wantRepo(t, "main", p)
-	if r, err = staged.Commit(h.ctx); err != nil || r.Status != Replaced {
+	if r, err = staged.Commit(h.ctx); err != nil || r.Status != place.Replaced {
 		t.Errorf("%+v, %v", r, err)
 	}
 	h.wantRepo(t, "main", q)
@@ -115,7 +116,7 @@ func TestModelScopeFaults(t *testing.T) {
 			h := newHubTest(t)
 			p := modelScopePackage(t, 1)
 			h.Fault(tc.rule)
-			_, err := To(h.ctx, modelScopeStore(h), p)
+			_, err := place.To(h.ctx, modelScopeStore(h), p)
 			secrets(t, err)
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
 				t.Fatalf("got %v, want %q", err, tc.err)
@@ -185,7 +186,7 @@ func TestModelScopeRefuses(t *testing.T) {
 	}
 	b[len(b)-1] ^= 1
 	write(t, filepath.Join(bad.Dir, "llm.mnn.weight"), string(b))
-	if _, err := To(h.ctx, modelScopeStore(h, func(m *ModelScope) { m.Repo = "tester/other" }), bad); !errors.Is(err, tensor.ErrCorrupt) {
+	if _, err := place.To(h.ctx, modelScopeStore(h, func(m *ModelScope) { m.Repo = "tester/other" }), bad); !errors.Is(err, tensor.ErrCorrupt) {
 		t.Errorf("damaged: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -134,13 +135,13 @@ func (a *modelScopeAPI) read(ctx context.Context, revision, name string, f hubFi
 	}
 	b, _, err := a.get(ctx, a.file(revision, name), limit)
 	if err == nil {
-		err = manifest.File{Name: name, Size: f.size, SHA256: f.sha256}.Match(loaded(name, b).File)
+		err = manifest.File{Name: name, Size: f.size, SHA256: f.sha256}.Match(place.Loaded(name, b).File)
 	}
 	return b, err
 }
 
 // batch implements lfs.batch.
-func (a *modelScopeAPI) batch(ctx context.Context, objects []cargo) (map[string]*lfsUpload, error) {
+func (a *modelScopeAPI) batch(ctx context.Context, objects []place.Cargo) (map[string]*lfsUpload, error) {
 	list, sizes := lfsObjects(objects)
 	data, err := a.ask(ctx, http.MethodPost, a.repos("info", "lfs", "objects", "batch"), map[string]any{"operation": "upload", "objects": list})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -19,7 +20,7 @@ type modelScopeOrigin struct {
 }
 
 // openModelScope implements the scheme ms: "org/name" or "org/name@revision".
-func openModelScope(ctx context.Context, rest string, po OpenOptions) (Origin, error) {
+func openModelScope(ctx context.Context, rest string, po place.OpenOptions) (place.Origin, error) {
 	o, err := hub.ModelScopeFromEnv()
 	if err != nil {
 		return nil, err
@@ -28,7 +29,7 @@ func openModelScope(ctx context.Context, rest string, po OpenOptions) (Origin, e
 	return openModelScopeAt(ctx, rest, o, po.Transfer)
 }
 
-func openModelScopeAt(ctx context.Context, rest string, o hub.Options, t transfer.Options) (Origin, error) {
+func openModelScopeAt(ctx context.Context, rest string, o hub.Options, t transfer.Options) (place.Origin, error) {
 	repo, revision, err := splitRevision(rest, masterBranch)
 	if err != nil {
 		return nil, err
@@ -66,7 +67,7 @@ func (o modelScopeOrigin) Read(ctx context.Context, name string, limit int64) ([
 	if !ok {
 		return nil, fmt.Errorf("%s: %s: %w", o, name, fs.ErrNotExist)
 	}
-	if err := tooLong(name, f.size, limit); err != nil {
+	if err := place.CheckSize(name, f.size, limit); err != nil {
 		return nil, fmt.Errorf("%s: %w", o, err)
 	}
 	b, err := o.api.read(ctx, o.commit, name, f, limit)

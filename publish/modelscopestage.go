@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -30,21 +31,21 @@ type stagedModelScope struct {
 	state   modelScopeState
 	created bool // the repository, by this run
 	changes hubChanges
-	freight *freight
+	freight *place.Freight
 	message string
-	receipt Receipt
+	receipt place.Receipt
 
 	done      string // the commit that Commit made
 	tagged    bool   // Commit made the tag
 	committed bool
 }
 
-func (m ModelScope) stage(ctx context.Context, p Package) (_ *stagedModelScope, err error) {
+func (m ModelScope) stage(ctx context.Context, p place.Package) (_ *stagedModelScope, err error) {
 	api, err := m.connect()
 	if err != nil {
 		return nil, err
 	}
-	f, err := freightOf(p)
+	f, err := place.FreightOf(p)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +55,7 @@ func (m ModelScope) stage(ctx context.Context, p Package) (_ *stagedModelScope, 
 			f.Close()
 		}
 	}()
-	if slices.ContainsFunc(f.files, func(c cargo) bool { return c.Name == attributesFile || c.Name == modelScopeFile }) {
+	if slices.ContainsFunc(f.Files, func(c place.Cargo) bool { return c.Name == attributesFile || c.Name == modelScopeFile }) {
 		return nil, fmt.Errorf("a package with %s or %s cannot be published to ModelScope: %w", attributesFile, modelScopeFile, tensor.ErrUnsupported)
 	}
 	if s.state, err = m.state(ctx, api); err != nil {
@@ -74,30 +75,30 @@ func (m ModelScope) stage(ctx context.Context, p Package) (_ *stagedModelScope, 
 			return nil, errors.New("the name is taken by a repository that the token may not see")
 		}
 	}
-	if s.changes, err = compare(ctx, f.files, s.state.files); err != nil {
+	if s.changes, err = compare(ctx, f.Files, s.state.files); err != nil {
 		return nil, err
 	}
 	if err := s.state.tagFree(m.Tag, s.changes); err != nil {
 		return nil, err
 	}
-	title, about := commitText(m.Message, p.Manifest, f.sum)
+	title, about := commitText(m.Message, p.Manifest, f.Sum)
 	s.message = title + "\n\n" + about
-	s.receipt = f.receipt("modelscope", "", s.state.status(s.changes))
+	s.receipt = f.Receipt("modelscope", "", s.state.status(s.changes))
 	return s, s.upload(ctx)
 }
 
 // isLarge reports whether a file goes to LFS storage. ModelScope leaves that to its library.
-func isLarge(c cargo) bool {
+func isLarge(c place.Cargo) bool {
 	return c.Size > modelScopeLarge || c.Size > 0 && slices.Contains(modelScopeSuffixes, strings.ToLower(path.Ext(c.Name)))
 }
 
 // upload brings to storage what belongs there, and reads the rest once, so that Commit cannot fail on it.
 func (s *stagedModelScope) upload(ctx context.Context) error {
-	var large []cargo
+	var large []place.Cargo
 	for _, c := range s.changes.send {
 		if isLarge(c) {
 			large = append(large, c)
-		} else if _, err := c.read(); err != nil {
+		} else if _, err := c.ReadAll(); err != nil {
 			return err
 		}
 	}
@@ -108,10 +109,10 @@ func (s *stagedModelScope) upload(ctx context.Context) error {
 }
 
 // Commit implements Staged.
-func (s *stagedModelScope) Commit(ctx context.Context) (Receipt, error) {
+func (s *stagedModelScope) Commit(ctx context.Context) (place.Receipt, error) {
 	if !s.committed {
 		if err := s.commit(ctx); err != nil {
-			return Receipt{}, fmt.Errorf("%s: %w", s.m, err)
+			return place.Receipt{}, fmt.Errorf("%s: %w", s.m, err)
 		}
 		s.committed = true
 	}
@@ -127,7 +128,7 @@ func (s *stagedModelScope) commit(ctx context.Context) (err error) {
 				actions = append(actions, putLFS(c.Name, c.SHA256, c.Size))
 				continue
 			}
-			b, err := c.read()
+			b, err := c.ReadAll()
 			if err != nil {
 				return err
 			}

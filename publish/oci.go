@@ -24,6 +24,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 // ociUploads is the number of blobs on their way to a registry at once.
@@ -139,17 +140,17 @@ func ociError(err error) error {
 // ociPlace is the state of a tag and what publishing makes of it.
 type ociPlace struct {
 	repo     *ociRepo
-	freight  *freight
+	freight  *place.Freight
 	artifact *ociArtifact
 	tag      string
 	was      *ocispec.Descriptor // what the tag named; nil if nothing
-	diff     Diff
+	diff     place.Diff
 	missing  []ociLayer // that the registry does not have
-	receipt  Receipt
+	receipt  place.Receipt
 }
 
 // look reads the state of the tag. It changes nothing. The caller closes the freight.
-func (o OCI) look(ctx context.Context, p Package) (_ *ociPlace, err error) {
+func (o OCI) look(ctx context.Context, p place.Package) (_ *ociPlace, err error) {
 	repo, err := openRepo(o.Ref, o.Transfer)
 	if err != nil {
 		return nil, err
@@ -158,7 +159,7 @@ func (o OCI) look(ctx context.Context, p Package) (_ *ociPlace, err error) {
 	if tag == "" || repo.Reference.ValidateReferenceAsTag() != nil {
 		return nil, fmt.Errorf("%q names no tag: write registry/repository:tag", o.Ref)
 	}
-	f, err := freightOf(p)
+	f, err := place.FreightOf(p)
 	if err != nil {
 		return nil, err
 	}
@@ -171,9 +172,9 @@ func (o OCI) look(ctx context.Context, p Package) (_ *ociPlace, err error) {
 	if s.was, err = repo.resolve(ctx, tag); err != nil {
 		return nil, err
 	}
-	status, had := Published, map[string]string{}
+	status, had := place.Published, map[string]string{}
 	if s.was != nil {
-		status = Replaced
+		status = place.Replaced
 		old, err := repo.artifact(ctx, *s.was)
 		if err != nil {
 			return nil, fmt.Errorf("the tag holds no package that this program reads and is left alone: %w", err)
@@ -181,27 +182,27 @@ func (o OCI) look(ctx context.Context, p Package) (_ *ociPlace, err error) {
 		for _, l := range old {
 			had[l.Name] = l.SHA256
 		}
-		if s.diff = diffFiles(had, f.files); f.signature() == nil && slices.Contains(s.diff.Keep, manifest.SignatureName) {
+		if s.diff = place.Compare(had, f.Files); f.Signature() == nil && slices.Contains(s.diff.Keep, manifest.SignatureName) {
 			i := slices.IndexFunc(old, func(l ociLayer) bool { return l.Name == manifest.SignatureName })
-			f.add(old[i].cargo) // which the registry has
+			f.Add(old[i].Cargo) // which the registry has
 		}
 	}
-	s.diff = diffFiles(had, f.files)
-	if s.artifact, err = newArtifact(p.Manifest, f.sum, f.files); err != nil {
+	s.diff = place.Compare(had, f.Files)
+	if s.artifact, err = newArtifact(p.Manifest, f.Sum, f.Files); err != nil {
 		return nil, err
 	}
 	switch {
 	case s.was == nil:
 	case s.was.Digest == s.artifact.desc.Digest:
-		status = Unchanged
-	case o.Replace, s.diff.signs():
-	case s.diff.signsAnew():
-		return nil, errSignedAlready
+		status = place.Unchanged
+	case o.Replace, s.diff.Signs():
+	case s.diff.SignsAnew():
+		return nil, place.ErrSignedAlready
 	default:
 		return nil, fmt.Errorf("holds another package, %s; set replace to move the tag", s.was.Digest)
 	}
-	s.receipt = f.receipt("oci", "oci://"+repo.at(s.artifact.desc), status)
-	if status == Unchanged {
+	s.receipt = f.Receipt("oci", "oci://"+repo.at(s.artifact.desc), status)
+	if status == place.Unchanged {
 		return s, nil
 	}
 	return s, s.findMissing(ctx)
@@ -253,10 +254,10 @@ func (r *ociRepo) resolve(ctx context.Context, reference string) (*ocispec.Descr
 }
 
 // Diff implements Store.
-func (o OCI) Diff(ctx context.Context, p Package) (Diff, error) {
+func (o OCI) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	s, err := o.look(ctx, p)
 	if err != nil {
-		return Diff{}, fmt.Errorf("%s: %w", o, err)
+		return place.Diff{}, fmt.Errorf("%s: %w", o, err)
 	}
 	defer s.freight.Close()
 	d := s.diff
@@ -271,7 +272,7 @@ func (o OCI) Diff(ctx context.Context, p Package) (Diff, error) {
 }
 
 // Stage implements Store: it uploads the blobs that the registry does not have.
-func (o OCI) Stage(ctx context.Context, p Package) (Staged, error) {
+func (o OCI) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
 	s, err := o.stage(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o, err)
@@ -279,7 +280,7 @@ func (o OCI) Stage(ctx context.Context, p Package) (Staged, error) {
 	return s, nil
 }
 
-func (o OCI) stage(ctx context.Context, p Package) (*stagedOCI, error) {
+func (o OCI) stage(ctx context.Context, p place.Package) (*stagedOCI, error) {
 	s, err := o.look(ctx, p)
 	if err != nil {
 		return nil, err
@@ -313,12 +314,12 @@ type stagedOCI struct {
 }
 
 // Commit implements Staged: the push of the manifest under the tag is one step.
-func (s *stagedOCI) Commit(ctx context.Context) (Receipt, error) {
-	if s.committed || s.receipt.Status == Unchanged {
+func (s *stagedOCI) Commit(ctx context.Context) (place.Receipt, error) {
+	if s.committed || s.receipt.Status == place.Unchanged {
 		return s.receipt, nil
 	}
 	if err := s.commit(ctx); err != nil {
-		return Receipt{}, fmt.Errorf("%s: %w", s.o, err)
+		return place.Receipt{}, fmt.Errorf("%s: %w", s.o, err)
 	}
 	s.committed = true
 	return s.receipt, nil

@@ -23,6 +23,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -34,9 +35,9 @@ const ociChild = "PUBLISH_TEST_OCI"
 var ociChildren = map[string]func(value string) error{ociChild: func(ref string) error { return publishChild(OCI{Ref: ref}) }}
 
 // wantOCI demands that a reference gives exactly p.
-func wantOCI(t testing.TB, ref string, p Package) {
+func wantOCI(t testing.TB, ref string, p place.Package) {
 	t.Helper()
-	o, err := openOCI(t.Context(), ref, OpenOptions{Transfer: quick})
+	o, err := openOCI(t.Context(), ref, place.OpenOptions{Transfer: quick})
 	if err != nil {
 		t.Error(err)
 		return
@@ -54,17 +55,17 @@ func TestOCI(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := []string{"config.json", "llm.mnn", "llm.mnn.weight", "manifest.json", "sub/empty.bin"}
-	if d.Status != Published || d.Creates != "tag v1" || !slices.Equal(d.Add, names) || d.Upload <= one.Manifest.Bytes() {
+	if d.Status != place.Published || d.Creates != "tag v1" || !slices.Equal(d.Add, names) || d.Upload <= one.Manifest.Bytes() {
 		t.Errorf("%+v", d)
 	}
 	if n := s.seen("POST") + s.seen("PUT") + s.seen("PATCH"); n > 0 {
 		t.Errorf("a diff sent %d requests that write", n)
 	}
-	r, err := To(t.Context(), store, one)
+	r, err := place.To(t.Context(), store, one)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Status != Published || r.Files != 5 || r.Uploaded != d.Upload || !strings.HasPrefix(r.Ref, "oci://"+s.ref("@sha256:")) {
+	if r.Status != place.Published || r.Files != 5 || r.Uploaded != d.Upload || !strings.HasPrefix(r.Ref, "oci://"+s.ref("@sha256:")) {
 		t.Errorf("%+v", r)
 	}
 	wantOCI(t, s.ref(":v1"), one)
@@ -85,14 +86,14 @@ func TestOCI(t *testing.T) {
 		if _, err := oras.Copy(t.Context(), repo, "v1", files, "", oras.DefaultCopyOptions); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := OpenVerified(t.Context(), out); err != nil {
+		if _, err := place.OpenVerified(t.Context(), out); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("again", func(t *testing.T) {
 		s.setFault(nil)
-		again, err := To(t.Context(), store, one)
-		if err != nil || again.Status != Unchanged || again.Uploaded != 0 || again.Ref != r.Ref {
+		again, err := place.To(t.Context(), store, one)
+		if err != nil || again.Status != place.Unchanged || again.Uploaded != 0 || again.Ref != r.Ref {
 			t.Errorf("%+v, %v", again, err)
 		}
 		if n := s.seen("POST") + s.seen("PUT") + s.seen("PATCH"); n > 0 {
@@ -100,13 +101,13 @@ func TestOCI(t *testing.T) {
 		}
 	})
 	t.Run("another tag", func(t *testing.T) {
-		r, err := To(t.Context(), ociStore(s, ":v1-copy"), one)
-		if err != nil || r.Status != Published || r.Uploaded != 0 {
+		r, err := place.To(t.Context(), ociStore(s, ":v1-copy"), one)
+		if err != nil || r.Status != place.Published || r.Uploaded != 0 {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
 	t.Run("another package", func(t *testing.T) {
-		if _, err := To(t.Context(), store, two); err == nil || !strings.Contains(err.Error(), "holds another package, sha256:") {
+		if _, err := place.To(t.Context(), store, two); err == nil || !strings.Contains(err.Error(), "holds another package, sha256:") {
 			t.Errorf("got %v", err)
 		}
 		wantOCI(t, s.ref(":v1"), one)
@@ -115,7 +116,7 @@ func TestOCI(t *testing.T) {
 		store := store
 		store.Replace = true
 		d, err := store.Diff(t.Context(), two)
-		want := Diff{Status: Replaced, Change: names[:4], Keep: names[4:], Upload: d.Upload}
+		want := place.Diff{Status: place.Replaced, Change: names[:4], Keep: names[4:], Upload: d.Upload}
 		if diff := cmp.Diff(want, d); err != nil || diff != "" {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
 		}
@@ -125,7 +126,7 @@ func TestOCI(t *testing.T) {
 		}
 		defer staged.Close()
 		wantOCI(t, s.ref(":v1"), one)
-		if r, err := staged.Commit(t.Context()); err != nil || r.Status != Replaced {
+		if r, err := staged.Commit(t.Context()); err != nil || r.Status != place.Replaced {
 			t.Errorf("%+v, %v", r, err)
 		}
 		wantOCI(t, s.ref(":v1"), two)
@@ -140,7 +141,7 @@ func TestOCI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openOCI(t.Context(), s.ref(":v3"), OpenOptions{}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := openOCI(t.Context(), s.ref(":v3"), place.OpenOptions{}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("staged and visible: %v", err)
 		}
 		if _, err := staged.Commit(t.Context()); err != nil {
@@ -149,10 +150,10 @@ func TestOCI(t *testing.T) {
 		if err := staged.Revert(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if _, err := openOCI(t.Context(), s.ref(":v3"), OpenOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := openOCI(t.Context(), s.ref(":v3"), place.OpenOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("still there: %v", err)
 		}
-		if r, err := To(t.Context(), ociStore(s, ":v3"), three); err != nil || r.Status != Published {
+		if r, err := place.To(t.Context(), ociStore(s, ":v3"), three); err != nil || r.Status != place.Published {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
@@ -162,7 +163,7 @@ func TestOCI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := To(t.Context(), ociStore(s, ":v4"), one); err != nil {
+		if _, err := place.To(t.Context(), ociStore(s, ":v4"), one); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := staged.Commit(t.Context()); err == nil || !strings.Contains(err.Error(), "somebody else has moved it") {
@@ -173,7 +174,7 @@ func TestOCI(t *testing.T) {
 	t.Run("damaged", func(t *testing.T) {
 		p := newPackage(t, "five")
 		write(t, filepath.Join(p.Dir, "llm.mnn"), "llm.mnn FIVE")
-		if _, err := To(t.Context(), ociStore(s, ":v5"), p); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn: has sha256") {
+		if _, err := place.To(t.Context(), ociStore(s, ":v5"), p); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn: has sha256") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -191,12 +192,12 @@ func TestOCI(t *testing.T) {
 		resp.Body.Close()
 		store := ociStore(s, ":image")
 		store.Replace = true
-		if _, err := To(t.Context(), store, one); !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), "is left alone") {
+		if _, err := place.To(t.Context(), store, one); !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), "is left alone") {
 			t.Errorf("got %v", err)
 		}
 	})
 	for _, ref := range []string{"", "tiny", "host/UPPER:v1", s.ref(""), s.ref("@sha256:" + strings.Repeat("0", 64)), s.ref(":a b")} {
-		if _, err := To(t.Context(), OCI{Ref: ref, Transfer: quick}, one); err == nil {
+		if _, err := place.To(t.Context(), OCI{Ref: ref, Transfer: quick}, one); err == nil {
 			t.Errorf("%q was taken", ref)
 		}
 	}
@@ -254,7 +255,7 @@ func TestOCIUploadTrouble(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newOCIServer(t)
 			s.setFault(fault)
-			if _, err := To(t.Context(), ociStore(s, ":v1"), p); err != nil {
+			if _, err := place.To(t.Context(), ociStore(s, ":v1"), p); err != nil {
 				t.Fatal(err)
 			}
 			s.setFault(nil)
@@ -296,12 +297,12 @@ func TestOCIRefuses(t *testing.T) {
 				tc.fault(w, r)
 				return true
 			})
-			_, err := To(t.Context(), ociStore(s, ":v1"), p)
+			_, err := place.To(t.Context(), ociStore(s, ":v1"), p)
 			if err == nil || !strings.Contains(err.Error(), tc.want) || tc.is != nil && !errors.Is(err, tc.is) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("got %v", err)
 			}
 			s.setFault(nil)
-			if _, err := openOCI(t.Context(), s.ref(":v1"), OpenOptions{}); !errors.Is(err, fs.ErrNotExist) {
+			if _, err := openOCI(t.Context(), s.ref(":v1"), place.OpenOptions{}); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("the tag: %v", err)
 			}
 		})
@@ -309,18 +310,18 @@ func TestOCIRefuses(t *testing.T) {
 }
 
 // artifact is that of a package, with its manifest.json.
-func artifact(t testing.TB, p Package) (*ociArtifact, cargo) {
+func artifact(t testing.TB, p place.Package) (*ociArtifact, place.Cargo) {
 	t.Helper()
-	f, err := freightOf(p)
+	f, err := place.FreightOf(p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	a, err := newArtifact(p.Manifest, f.sum, f.files)
+	a, err := newArtifact(p.Manifest, f.Sum, f.Files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, _ := f.find(manifest.FileName)
+	m, _ := f.Find(manifest.FileName)
 	return a, m
 }
 
@@ -328,7 +329,7 @@ func artifact(t testing.TB, p Package) (*ociArtifact, cargo) {
 func TestOCILies(t *testing.T) {
 	p := newPackage(t, "one")
 	s := newOCIServer(t)
-	if _, err := To(t.Context(), ociStore(s, ":v1"), p); err != nil {
+	if _, err := place.To(t.Context(), ociStore(s, ":v1"), p); err != nil {
 		t.Fatal(err)
 	}
 	a, m := artifact(t, p)
@@ -383,7 +384,7 @@ func TestOCILies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.setFault(tc.fault)
-			o, err := openOCI(t.Context(), s.ref(":v1"), OpenOptions{Transfer: quick})
+			o, err := openOCI(t.Context(), s.ref(":v1"), place.OpenOptions{Transfer: quick})
 			if err == nil {
 				_, err = o.Read(t.Context(), manifest.FileName, manifest.MaxSize)
 			}
@@ -393,7 +394,7 @@ func TestOCILies(t *testing.T) {
 		})
 	}
 	s.setFault(nil)
-	o, err := openOCI(t.Context(), s.ref(":v1"), OpenOptions{Transfer: quick})
+	o, err := openOCI(t.Context(), s.ref(":v1"), place.OpenOptions{Transfer: quick})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +424,7 @@ func TestOCISignedAddress(t *testing.T) {
 		}
 		return false
 	})
-	_, err := openOCI(t.Context(), s.ref(":v1"), OpenOptions{Transfer: quick})
+	_, err := openOCI(t.Context(), s.ref(":v1"), place.OpenOptions{Transfer: quick})
 	if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), storage.URL) {
 		t.Error(err)
 	}
@@ -469,13 +470,13 @@ func TestOCICredentials(t *testing.T) {
 		}
 		return false
 	})
-	if _, err := To(t.Context(), ociStore(s, ":v1"), p); !errors.Is(err, fs.ErrPermission) {
+	if _, err := place.To(t.Context(), ociStore(s, ":v1"), p); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("without credentials: %v", err)
 	}
 	host := strings.TrimPrefix(s.URL, "http://")
 	config := fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, host, base64.StdEncoding.EncodeToString([]byte("me:pass-word")))
 	write(t, filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), config)
-	if _, err := To(t.Context(), ociStore(s, ":v1"), p); err != nil {
+	if _, err := place.To(t.Context(), ociStore(s, ":v1"), p); err != nil {
 		t.Fatal(err)
 	}
 	wantOCI(t, s.ref(":v1"), p)
@@ -484,7 +485,7 @@ func TestOCICredentials(t *testing.T) {
 // TestOCIArtifact: the bytes that a registry gets are a promise; see testdata/oci.
 func TestOCIArtifact(t *testing.T) {
 	a, _ := artifact(t, newPackage(t, "one"))
-	config, err := a.config.read()
+	config, err := a.config.ReadAll()
 	if err != nil {
 		t.Fatal(err)
 	}

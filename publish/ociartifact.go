@@ -12,6 +12,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -32,7 +33,7 @@ const maxOCILayers = 10_000
 
 // ociLayer is a file as a blob.
 type ociLayer struct {
-	cargo
+	place.Cargo
 	desc ocispec.Descriptor
 }
 
@@ -67,7 +68,7 @@ type modelConfig struct {
 
 // newArtifact describes the package of a manifest and a digest, which consists of files; the same package gives the same
 // bytes.
-func newArtifact(m *manifest.Manifest, sum manifest.Digest, files []cargo) (*ociArtifact, error) {
+func newArtifact(m *manifest.Manifest, sum manifest.Digest, files []place.Cargo) (*ociArtifact, error) {
 	a := &ociArtifact{}
 	for _, f := range files {
 		a.layers = append(a.layers, ociFile(f))
@@ -87,7 +88,7 @@ func newArtifact(m *manifest.Manifest, sum manifest.Digest, files []cargo) (*oci
 	if err != nil {
 		return nil, err
 	}
-	a.config = ociLayer{loaded("config of the artifact", config), ocispec.Descriptor{MediaType: ociConfigType, Digest: digest.FromBytes(config), Size: int64(len(config))}}
+	a.config = ociLayer{place.Loaded("config of the artifact", config), ocispec.Descriptor{MediaType: ociConfigType, Digest: digest.FromBytes(config), Size: int64(len(config))}}
 
 	image := ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: ociArtifactType, Config: a.config.desc,
@@ -107,7 +108,7 @@ func newArtifact(m *manifest.Manifest, sum manifest.Digest, files []cargo) (*oci
 	return a, nil
 }
 
-func ociFile(f cargo) ociLayer {
+func ociFile(f place.Cargo) ociLayer {
 	kind := ociWeightConfig
 	switch low := strings.ToLower(path.Base(f.Name)); {
 	case f.Name == manifest.SignatureName:
@@ -151,7 +152,7 @@ func parseArtifact(b []byte) ([]ociLayer, error) {
 			return nil, fmt.Errorf("the artifact's layer %s is not one file with a SHA-256 digest: %w", name, tensor.ErrUnsupported)
 		}
 		seen[name] = true
-		layers = append(layers, ociLayer{cargo{File: manifest.File{Name: name, Size: d.Size, SHA256: d.Digest.Encoded()}}, d})
+		layers = append(layers, ociLayer{place.Cargo{File: manifest.File{Name: name, Size: d.Size, SHA256: d.Digest.Encoded()}}, d})
 	}
 	if !seen[manifest.FileName] {
 		return nil, fmt.Errorf("the artifact has no %s: %w", manifest.FileName, tensor.ErrUnsupported)

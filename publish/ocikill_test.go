@@ -8,11 +8,12 @@ import (
 	"testing"
 
 	ggcr "github.com/google/go-containerregistry/pkg/registry"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 // openOCIRef opens a reference.
-func openOCIRef(ctx context.Context, ref string) (Origin, error) {
-	return openOCI(ctx, strings.TrimPrefix(ref, "oci://"), OpenOptions{Transfer: quick})
+func openOCIRef(ctx context.Context, ref string) (place.Origin, error) {
+	return openOCI(ctx, strings.TrimPrefix(ref, "oci://"), place.OpenOptions{Transfer: quick})
 }
 
 func TestOCIKilled(t *testing.T) {

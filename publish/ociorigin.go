@@ -18,6 +18,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -33,7 +34,7 @@ type ociOrigin struct {
 }
 
 // openOCI finds the artifact that registry/repository[:tag|@digest] names; without a tag it is latest.
-func openOCI(ctx context.Context, ref string, o OpenOptions) (Origin, error) {
+func openOCI(ctx context.Context, ref string, o place.OpenOptions) (place.Origin, error) {
 	origin, err := newOCIOrigin(ctx, ref, o.Transfer)
 	if err != nil {
 		return nil, err // an interface may hold a nil pointer
@@ -151,7 +152,7 @@ func (o *ociOrigin) Read(ctx context.Context, name string, limit int64) ([]byte,
 	if !ok {
 		return nil, fmt.Errorf("the artifact has no %s: %w", name, fs.ErrNotExist)
 	}
-	if err := tooLong(name, d.Size, limit); err != nil {
+	if err := place.CheckSize(name, d.Size, limit); err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer

@@ -4,6 +4,7 @@ package publish
 
 import (
 	"fmt"
+	"github.com/llmexport/llmexport/publish/place"
 	"net"
 	"net/http"
 	"os"
@@ -50,7 +51,7 @@ func TestRealRegistry(t *testing.T) {
 	one, big := newPackage(t, "one"), bigPackage(t, 5*ociChunk+77)
 	ref := addr + "/org/tiny:v1"
 	store := OCI{Ref: ref, Transfer: quick}
-	r, err := To(t.Context(), store, one)
+	r, err := place.To(t.Context(), store, one)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,10 +70,10 @@ func TestRealRegistry(t *testing.T) {
 		t.Error(err)
 	}
 	wantOCI(t, ref, one)
-	if again, err := To(t.Context(), store, one); err != nil || again.Status != Unchanged || again.Ref != r.Ref {
+	if again, err := place.To(t.Context(), store, one); err != nil || again.Status != place.Unchanged || again.Ref != r.Ref {
 		t.Errorf("%+v, %v", again, err)
 	}
-	if again, err := To(t.Context(), store, big); err != nil || again.Uploaded != 0 {
+	if again, err := place.To(t.Context(), store, big); err != nil || again.Uploaded != 0 {
 		t.Errorf("%+v, %v", again, err)
 	}
 
@@ -88,7 +89,7 @@ func TestRealRegistry(t *testing.T) {
 		if err := staged.Revert(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if _, err := openOCI(t.Context(), addr+"/org/other:v1", OpenOptions{Transfer: quick}); err == nil {
+		if _, err := openOCI(t.Context(), addr+"/org/other:v1", place.OpenOptions{Transfer: quick}); err == nil {
 			t.Error("still there")
 		}
 	})

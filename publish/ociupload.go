@@ -19,6 +19,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -31,7 +32,7 @@ const (
 // upload sends one blob: small ones in one request, others in chunks, of which one that was cut is sent again. An upload
 // that a killed process had begun is not continued: its address is a secret of the registry that is kept nowhere.
 func (r *ociRepo) upload(ctx context.Context, l ociLayer) error {
-	src, err := l.open()
+	src, err := l.Open()
 	if err != nil {
 		return err
 	}
@@ -49,7 +50,7 @@ func (r *ociRepo) upload(ctx context.Context, l ociLayer) error {
 type ociUpload struct {
 	repo     *ociRepo
 	layer    ociLayer
-	src      content
+	src      place.Content
 	location *url.URL // of the session; nil if there is none
 	at       int64    // bytes that the registry has
 	chunk    int64

@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/fakehub"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/rs/zerolog"
 )
 
@@ -22,7 +23,7 @@ const (
 )
 
 // hubPackage makes a package with weights that go in parts.
-func hubPackage(t testing.TB, seed uint64) Package {
+func hubPackage(t testing.TB, seed uint64) place.Package {
 	t.Helper()
 	p := newPackage(t, "text")
 	weights := make([]byte, testParts*testPart-100)
@@ -30,7 +31,7 @@ func hubPackage(t testing.TB, seed uint64) Package {
 	_, _ = r.Read(weights)
 	put := func(name string, b []byte) {
 		write(t, filepath.Join(p.Dir, filepath.FromSlash(name)), string(b))
-		f := loaded(name, b).File
+		f := place.Loaded(name, b).File
 		i := slices.IndexFunc(p.Manifest.Files, func(f manifest.File) bool { return f.Name == name })
 		if i < 0 {
 			p.Manifest.Files = append(p.Manifest.Files, f)
@@ -47,7 +48,7 @@ func hubPackage(t testing.TB, seed uint64) Package {
 }
 
 // modelScopePackage has weights that are large enough for LFS storage.
-func modelScopePackage(t testing.TB, seed uint64) Package {
+func modelScopePackage(t testing.TB, seed uint64) place.Package {
 	t.Helper()
 	p := hubPackage(t, seed)
 	large := make([]byte, 1<<20+1)
@@ -55,7 +56,7 @@ func modelScopePackage(t testing.TB, seed uint64) Package {
 	write(t, filepath.Join(p.Dir, "llm.mnn.weight"), string(large))
 	for i, f := range p.Manifest.Files {
 		if f.Name == "llm.mnn.weight" {
-			p.Manifest.Files[i] = loaded(f.Name, large).File
+			p.Manifest.Files[i] = place.Loaded(f.Name, large).File
 		}
 	}
 	return p
@@ -85,9 +86,9 @@ func newHubTest(t testing.TB) *hubTest {
 	return h
 }
 
-func (h *hubTest) publish(t testing.TB, s Store, p Package) Receipt {
+func (h *hubTest) publish(t testing.TB, s place.Store, p place.Package) place.Receipt {
 	t.Helper()
-	r, err := To(h.ctx, s, p)
+	r, err := place.To(h.ctx, s, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,16 +104,16 @@ func secrets(t testing.TB, err error) {
 }
 
 // wantRepo demands that a revision holds exactly p, beside .gitattributes.
-func (h *hubTest) wantRepo(t testing.TB, revision string, p Package) {
+func (h *hubTest) wantRepo(t testing.TB, revision string, p place.Package) {
 	t.Helper()
 	want := map[string][]byte{}
-	f, err := freightOf(p)
+	f, err := place.FreightOf(p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for _, c := range f.files {
-		if want[c.Name], err = c.read(); err != nil {
+	for _, c := range f.Files {
+		if want[c.Name], err = c.ReadAll(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 // killsOr is how often a test kills: LLMEXPORT_KILLS, or n.
@@ -51,12 +52,12 @@ type killable struct {
 	sent  func() int64 // bytes that publishers have sent so far
 	most  int64        // of them that a kill costs; 0 where nothing is counted
 	// open opens the place of a reference.
-	open func(ctx context.Context, ref string) (Origin, error)
+	open func(ctx context.Context, ref string) (place.Origin, error)
 }
 
 // killPlaces kills publishers of p at random instants, and starts them again until the place has the package; then those
 // of the next place. Readers find all of the package or nothing.
-func killPlaces(t *testing.T, k killable, n int, p Package) {
+func killPlaces(t *testing.T, k killable, n int, p place.Package) {
 	seal(t, p)
 	want := func(ref string) {
 		t.Helper()
@@ -149,7 +150,7 @@ func (m *meter) Write(b []byte) (int, error) {
 }
 
 // seal writes manifest.json beside the files of a package, for a process that opens it.
-func seal(t testing.TB, p Package) {
+func seal(t testing.TB, p place.Package) {
 	t.Helper()
 	b, err := p.Manifest.Marshal()
 	if err != nil {
@@ -162,12 +163,12 @@ func seal(t testing.TB, p Package) {
 const killPackage = "PUBLISH_TEST_KILL_PACKAGE"
 
 // publishChild publishes the package of the environment, in a process that a test kills.
-func publishChild(s Store) error {
-	p, err := Open(os.Getenv(killPackage))
+func publishChild(s place.Store) error {
+	p, err := place.Open(os.Getenv(killPackage))
 	if err != nil {
 		return err
 	}
-	_, err = To(context.Background(), s, p)
+	_, err = place.To(context.Background(), s, p)
 	return err
 }
 

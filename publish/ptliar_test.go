@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -36,7 +37,7 @@ func newHuge(t testing.TB) (url string, sent *atomic.Int64) {
 }
 
 // wantShort demands that a signature of ten gigabytes is refused by a place, before much of it is here.
-func wantShort(t testing.TB, o Origin, sent *atomic.Int64) {
+func wantShort(t testing.TB, o place.Origin, sent *atomic.Int64) {
 	t.Helper()
 	sent.Store(0)
 	b, err := o.Read(t.Context(), manifest.SignatureName, manifest.MaxSignature)

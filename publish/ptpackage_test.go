@@ -15,10 +15,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 // newPackage makes a package whose files hold the text.
-func newPackage(t testing.TB, text string) Package {
+func newPackage(t testing.TB, text string) place.Package {
 	t.Helper()
 	dir := t.TempDir()
 	m := &manifest.Manifest{
@@ -41,7 +42,7 @@ func newPackage(t testing.TB, text string) Package {
 		m.Files = append(m.Files, f)
 	}
 	m.Sort()
-	return Package{Dir: dir, Manifest: m}
+	return place.Package{Dir: dir, Manifest: m}
 }
 
 func write(t testing.TB, path, text string) {
@@ -87,9 +88,9 @@ func tree(t testing.TB, dir string) map[string]string {
 }
 
 // mustPublish publishes a package.
-func mustPublish(t testing.TB, s Store, p Package) Receipt {
+func mustPublish(t testing.TB, s place.Store, p place.Package) place.Receipt {
 	t.Helper()
-	r, err := To(t.Context(), s, p)
+	r, err := place.To(t.Context(), s, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func mustPublish(t testing.TB, s Store, p Package) Receipt {
 }
 
 // wantPackage demands that dir holds exactly p, and that nothing of ours is beside it.
-func wantPackage(t testing.TB, dir string, p Package) {
+func wantPackage(t testing.TB, dir string, p place.Package) {
 	t.Helper()
 	want := tree(t, p.Dir)
 	data, err := p.Manifest.Marshal()
@@ -126,7 +127,7 @@ func wantAlone(t testing.TB, target string) {
 }
 
 // bigPackage has a weight file of so many bytes.
-func bigPackage(t testing.TB, size int) Package {
+func bigPackage(t testing.TB, size int) place.Package {
 	p := newPackage(t, "big")
 	b := make([]byte, size)
 	for i := range b {
@@ -146,7 +147,7 @@ func bigPackage(t testing.TB, size int) Package {
 }
 
 // signed is the package with a signature.
-func signed(t testing.TB, p Package, text string) Package {
+func signed(t testing.TB, p place.Package, text string) place.Package {
 	t.Helper()
 	write(t, filepath.Join(p.Dir, manifest.SignatureName), text)
 	return p
@@ -172,7 +173,7 @@ func setenv(t *testing.T, pairs ...string) {
 var quick = transfer.Options{Pause: time.Millisecond, Stall: time.Second}
 
 // wantOrigin demands that an origin gives exactly p.
-func wantOrigin(t testing.TB, o Origin, p Package) {
+func wantOrigin(t testing.TB, o place.Origin, p place.Package) {
 	t.Helper()
 	b, err := o.Read(t.Context(), manifest.FileName, manifest.MaxSize)
 	if err != nil {

@@ -3,6 +3,7 @@ package publish
 import (
 	"context"
 	"fmt"
+	"github.com/llmexport/llmexport/publish/place"
 	"net/http"
 	"strings"
 )
@@ -18,15 +19,15 @@ type PullOptions struct {
 
 // Pull brings the package that ref names to the directory to, see [dir.Pull]; an empty one is the package's name in the
 // working directory.
-func Pull(ctx context.Context, ref, to string, o PullOptions) (p Package, done Pulled, err error) {
+func Pull(ctx context.Context, ref, to string, o PullOptions) (p place.Package, done Pulled, err error) {
 	at, _, _ := strings.Cut(ref, "?") // until it is known that nothing but a place follows
-	from, err := OpenOrigin(ctx, ref, OpenOptions{HTTP: o.HTTP, UserAgent: o.UserAgent, Transfer: o.Transfer})
+	from, err := OpenOrigin(ctx, ref, place.OpenOptions{HTTP: o.HTTP, UserAgent: o.UserAgent, Transfer: o.Transfer})
 	if err == nil {
 		at = from.String()
 		p, done, err = dirPull(ctx, from, to, o.dirPullOptions)
 	}
 	if err != nil {
-		return Package{}, Pulled{}, fmt.Errorf("pull %s: %w", at, err)
+		return place.Package{}, Pulled{}, fmt.Errorf("pull %s: %w", at, err)
 	}
 	return p, done, nil
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -41,7 +42,7 @@ type fakeOrigin struct {
 }
 
 // origin makes a place of a package.
-func newOrigin(t testing.TB, p Package) *fakeOrigin {
+func newOrigin(t testing.TB, p place.Package) *fakeOrigin {
 	t.Helper()
 	data, err := p.Manifest.Marshal()
 	if err != nil {
@@ -81,7 +82,7 @@ func (o *fakeOrigin) Range(f manifest.File) transfer.Range {
 	}
 }
 
-func mustPull(t testing.TB, from Origin, dir string, o dirPullOptions) Pulled {
+func mustPull(t testing.TB, from place.Origin, dir string, o dirPullOptions) Pulled {
 	t.Helper()
 	o.Transfer = quick
 	_, done, err := dirPull(t.Context(), from, dir, o)
@@ -92,9 +93,9 @@ func mustPull(t testing.TB, from Origin, dir string, o dirPullOptions) Pulled {
 }
 
 // at is the package in a directory.
-func at(t testing.TB, dir string) Origin {
+func at(t testing.TB, dir string) place.Origin {
 	t.Helper()
-	from, err := openDir(t.Context(), dir, OpenOptions{})
+	from, err := openDir(t.Context(), dir, place.OpenOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func TestPull(t *testing.T) {
 		t.Fatal(err)
 	}
 	size := m.Bytes() + int64(len(from.data))
-	want := Pulled{Status: Published, From: "fake://state", Dir: target, Digest: m.Digest, Files: 5, Bytes: size, Fetched: size}
+	want := Pulled{Status: place.Published, From: "fake://state", Dir: target, Digest: m.Digest, Files: 5, Bytes: size, Fetched: size}
 	if diff := cmp.Diff(want, done); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -130,7 +131,7 @@ func TestPull(t *testing.T) {
 	t.Run("again", func(t *testing.T) {
 		sent := from.sent.Load()
 		done := mustPull(t, from, target, dirPullOptions{Digest: m.Digest})
-		if done.Status != Unchanged || done.Fetched != int64(len(from.data)) || done.Reused != m.Bytes() || from.sent.Load() != sent {
+		if done.Status != place.Unchanged || done.Fetched != int64(len(from.data)) || done.Reused != m.Bytes() || from.sent.Load() != sent {
 			t.Errorf("%+v, %d sent", done, from.sent.Load()-sent)
 		}
 	})
@@ -138,7 +139,7 @@ func TestPull(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "copy")
 		mustPull(t, at(t, target), dir, dirPullOptions{})
 		wantPackage(t, dir, one)
-		if done := mustPull(t, at(t, target), target, dirPullOptions{}); done.Status != Unchanged {
+		if done := mustPull(t, at(t, target), target, dirPullOptions{}); done.Status != place.Unchanged {
 			t.Errorf("onto itself: %+v", done)
 		}
 		if _, _, err := dirPull(t.Context(), at(t, target), filepath.Join(target, "x"), dirPullOptions{}); err == nil || !strings.Contains(err.Error(), "inside each other") {
@@ -185,7 +186,7 @@ func TestPullReuses(t *testing.T) {
 	mustPublish(t, Dir{Path: target}, one)
 	done := mustPull(t, from, target, dirPullOptions{Replace: true})
 	wantPackage(t, target, two)
-	if done.Status != Replaced || from.sent.Load() != int64(len("changed")) || done.Fetched != from.sent.Load()+int64(len(from.data)) || done.Fetched+done.Reused != done.Bytes {
+	if done.Status != place.Replaced || from.sent.Load() != int64(len("changed")) || done.Fetched != from.sent.Load()+int64(len(from.data)) || done.Fetched+done.Reused != done.Bytes {
 		t.Errorf("%+v, %d sent", done, from.sent.Load())
 	}
 
@@ -385,7 +386,7 @@ func TestPullCheck(t *testing.T) {
 	target := filepath.Join(t.TempDir(), "out")
 	bad := errors.New("wrong answers")
 	_, _, err := dirPull(t.Context(), o, target, dirPullOptions{Check: func(ctx context.Context, dir string) error {
-		if _, err := OpenVerified(ctx, dir); err != nil {
+		if _, err := place.OpenVerified(ctx, dir); err != nil {
 			t.Error(err)
 		}
 		return bad
@@ -427,7 +428,7 @@ func TestPullLeftover(t *testing.T) {
 // TestPullFails lets every step on the disk fail, in turn; the next pull goes on.
 func TestPullFails(t *testing.T) {
 	one, two := newPackage(t, "one"), newPackage(t, "two")
-	for name, old := range map[string]*Package{"new": nil, "replace": &one} {
+	for name, old := range map[string]*place.Package{"new": nil, "replace": &one} {
 		t.Run(name, func(t *testing.T) {
 			for i := 1; ; i++ {
 				base := t.TempDir()
@@ -485,14 +486,14 @@ func TestTwoPullers(t *testing.T) {
 		wg.Go(func() { _, got[i], errs[i] = dirPull(t.Context(), o, target, dirPullOptions{}) })
 	}
 	wg.Wait()
-	count := map[Status]int{}
+	count := map[place.Status]int{}
 	for i := range got {
 		if errs[i] != nil {
 			t.Error(errs[i])
 		}
 		count[got[i].Status]++
 	}
-	if diff := cmp.Diff(map[Status]int{Published: 1, Unchanged: len(got) - 1}, count); diff != "" {
+	if diff := cmp.Diff(map[place.Status]int{place.Published: 1, place.Unchanged: len(got) - 1}, count); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if o.sent.Load() != p.Manifest.Bytes() {
@@ -591,7 +592,7 @@ func TestPullKilled(t *testing.T) {
 		timer := time.AfterFunc(time.Duration(random.IntN(150))*time.Millisecond, func() { _ = cmd.Process.Kill() })
 		err := cmd.Wait()
 		timer.Stop()
-		p, operr := OpenVerified(t.Context(), target)
+		p, operr := place.OpenVerified(t.Context(), target)
 		if operr != nil && !errors.Is(operr, fs.ErrNotExist) {
 			t.Fatalf("the target is damaged: %v", operr)
 		}

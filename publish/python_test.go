@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/fakehub"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 // hubPython runs the client of a kind of hub.
@@ -35,9 +36,9 @@ func hubPython(t *testing.T, h *hubTest, kind string, args ...string) {
 // TestHubLibraries holds what is published to the libraries of the hubs: they download what we published, and we find
 // nothing to do where they uploaded the same package.
 func TestHubLibraries(t *testing.T) {
-	for kind, store := range map[string]func(h *hubTest) Store{
-		"hub":        func(h *hubTest) Store { return hubStore(h) },
-		"modelscope": func(h *hubTest) Store { return modelScopeStore(h) },
+	for kind, store := range map[string]func(h *hubTest) place.Store{
+		"hub":        func(h *hubTest) place.Store { return hubStore(h) },
+		"modelscope": func(h *hubTest) place.Store { return modelScopeStore(h) },
 	} {
 		t.Run(kind, func(t *testing.T) {
 			p := modelScopePackage(t, 1)
@@ -73,7 +74,7 @@ func TestHubLibraries(t *testing.T) {
 			h.wantRepo(t, "main", p)
 			h.ResetStats()
 			commits := len(h.Repo(testRepo).History("main"))
-			if r := h.publish(t, store(h), p); r.Status != Unchanged || r.Uploaded > 0 {
+			if r := h.publish(t, store(h), p); r.Status != place.Unchanged || r.Uploaded > 0 {
 				t.Errorf("%+v", r)
 			}
 			if n := len(h.Repo(testRepo).History("main")); n != commits {

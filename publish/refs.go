@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -37,11 +38,11 @@ func splitRef(ref string) (scheme, rest string) {
 func kindOf(ref, done string, known func() []string) (kind, string, error) {
 	scheme, rest := splitRef(ref)
 	if rest == "" {
-		return kind{}, "", &RefError{errors.New("the reference names no place")}
+		return kind{}, "", &place.RefError{Err: errors.New("the reference names no place")}
 	}
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.scheme == scheme })
 	if i < 0 {
-		return kind{}, "", &RefError{fmt.Errorf("%.40q is no kind of place that packages are %s; known: %s: %w", scheme, done, strings.Join(known(), ", "), tensor.ErrUnsupported)}
+		return kind{}, "", &place.RefError{Err: fmt.Errorf("%.40q is no kind of place that packages are %s; known: %s: %w", scheme, done, strings.Join(known(), ", "), tensor.ErrUnsupported)}
 	}
 	return kinds[i], rest, nil
 }
@@ -57,7 +58,7 @@ func schemes() []string {
 
 // OpenOrigin opens the place that a reference names, such as hf://org/name@revision, oci://host/name:tag,
 // s3://bucket/path or a directory. One that cannot be read is a [RefError].
-func OpenOrigin(ctx context.Context, ref string, o OpenOptions) (Origin, error) {
+func OpenOrigin(ctx context.Context, ref string, o place.OpenOptions) (place.Origin, error) {
 	k, rest, err := kindOf(ref, "pulled from", Origins)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"errors"
+	"github.com/llmexport/llmexport/publish/place"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -22,7 +23,7 @@ func TestOrigins(t *testing.T) {
 	for ref, want := range map[string]string{
 		"gopher://x": `"gopher" is no kind of place`, "": "names no place", "dir:": "names no place", "none": "no such file",
 	} {
-		if _, err := OpenOrigin(t.Context(), ref, OpenOptions{}); err == nil || !strings.Contains(err.Error(), want) && !errors.Is(err, fs.ErrNotExist) {
+		if _, err := OpenOrigin(t.Context(), ref, place.OpenOptions{}); err == nil || !strings.Contains(err.Error(), want) && !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%q: %v, want %q", ref, err, want)
 		}
 	}
@@ -37,7 +38,7 @@ func TestOrigins(t *testing.T) {
 func TestPullDir(t *testing.T) {
 	p := newPackage(t, "one")
 	from, to := filepath.Join(t.TempDir(), "from"), filepath.Join(t.TempDir(), "to")
-	if _, err := To(t.Context(), Dir{Path: from}, p); err != nil {
+	if _, err := place.To(t.Context(), Dir{Path: from}, p); err != nil {
 		t.Fatal(err)
 	}
 	for _, ref := range []string{from, "dir:" + from} {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -164,20 +165,20 @@ type s3Object struct {
 // s3Place is the state of a prefix and what publishing makes of it.
 type s3Place struct {
 	*s3Bucket
-	freight *freight
+	freight *place.Freight
 	old     *manifest.Manifest
 	objects map[string]s3Object
-	diff    Diff
-	receipt Receipt
+	diff    place.Diff
+	receipt place.Receipt
 }
 
 // look reads the state of the prefix. It changes nothing. The caller closes the freight.
-func (s S3) look(ctx context.Context, p Package) (_ *s3Place, err error) {
+func (s S3) look(ctx context.Context, p place.Package) (_ *s3Place, err error) {
 	b, err := openBucket(s)
 	if err != nil {
 		return nil, err
 	}
-	f, err := freightOf(p)
+	f, err := place.FreightOf(p)
 	if err != nil {
 		return nil, err
 	}
@@ -203,12 +204,12 @@ func (s S3) look(ctx context.Context, p Package) (_ *s3Place, err error) {
 		return nil, err
 	}
 	x.compare()
-	x.receipt = f.receipt("s3", b.ref(), x.diff.Status)
+	x.receipt = f.Receipt("s3", b.ref(), x.diff.Status)
 	switch {
-	case x.diff.Status != Replaced, s.Replace, x.diff.signs():
+	case x.diff.Status != place.Replaced, s.Replace, x.diff.Signs():
 		return x, nil
-	case x.diff.signsAnew():
-		return nil, errSignedAlready
+	case x.diff.SignsAnew():
+		return nil, place.ErrSignedAlready
 	case x.same():
 		bad := append(x.diff.Change, x.diff.Add...)[0]
 		return nil, fmt.Errorf("holds this package and it is damaged; set replace to write it again: %s is another object: %w", bad, tensor.ErrCorrupt)
@@ -217,7 +218,7 @@ func (s S3) look(ctx context.Context, p Package) (_ *s3Place, err error) {
 }
 
 // same reports whether the manifest that is there is that of the package.
-func (x *s3Place) same() bool { return x.old != nil && x.old.Digest == x.freight.sum }
+func (x *s3Place) same() bool { return x.old != nil && x.old.Digest == x.freight.Sum }
 
 // compare compares the objects with the package. Of the manifest, which was read, the metadata do not count.
 func (x *s3Place) compare() {
@@ -227,7 +228,7 @@ func (x *s3Place) compare() {
 			had[name] = o.sum
 		}
 	}
-	for _, f := range x.freight.files {
+	for _, f := range x.freight.Files {
 		o, there := x.objects[f.Name]
 		switch {
 		case f.Name == manifest.FileName && x.same():
@@ -236,14 +237,14 @@ func (x *s3Place) compare() {
 			had[f.Name] = ""
 		}
 	}
-	x.diff = diffFiles(had, x.freight.files)
+	x.diff = place.Compare(had, x.freight.Files)
 	switch {
 	case x.old == nil:
-		x.diff.Status = Published
+		x.diff.Status = place.Published
 	case len(x.diff.Add)+len(x.diff.Change) == 0:
-		x.diff.Status = Unchanged
+		x.diff.Status = place.Unchanged
 	default:
-		x.diff.Status = Replaced
+		x.diff.Status = place.Replaced
 	}
 }
 
@@ -369,10 +370,10 @@ func s3Type(name string) string {
 }
 
 // Diff implements Store.
-func (s S3) Diff(ctx context.Context, p Package) (Diff, error) {
+func (s S3) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	x, err := s.look(ctx, p)
 	if err != nil {
-		return Diff{}, fmt.Errorf("%s: %w", s, err)
+		return place.Diff{}, fmt.Errorf("%s: %w", s, err)
 	}
 	return x.diff, x.freight.Close()
 }

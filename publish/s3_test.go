@@ -24,6 +24,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/fakes3"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -32,9 +33,9 @@ func s3Store(s *fakeS3, prefix string) S3 {
 }
 
 // wantS3 demands that a reference gives exactly p.
-func wantS3(t testing.TB, ref string, p Package) {
+func wantS3(t testing.TB, ref string, p place.Package) {
 	t.Helper()
-	o, err := openS3(t.Context(), strings.TrimPrefix(ref, "s3://"), OpenOptions{Transfer: quick})
+	o, err := openS3(t.Context(), strings.TrimPrefix(ref, "s3://"), place.OpenOptions{Transfer: quick})
 	if err != nil {
 		t.Error(err)
 		return
@@ -53,7 +54,7 @@ func TestS3(t *testing.T) {
 	}
 	t.Run("objects", func(t *testing.T) {
 		s := newFakeS3(t)
-		if _, err := To(t.Context(), s3Store(s, "a"), newPackage(t, "one")); err != nil {
+		if _, err := place.To(t.Context(), s3Store(s, "a"), newPackage(t, "one")); err != nil {
 			t.Fatal(err)
 		}
 		got := ""
@@ -80,7 +81,7 @@ func TestS3(t *testing.T) {
 		s := newFakeS3(t)
 		s.Plain = true
 		p := newPackage(t, "one")
-		if _, err := To(t.Context(), s3Store(s, "a"), p); err != nil {
+		if _, err := place.To(t.Context(), s3Store(s, "a"), p); err != nil {
 			t.Error(err)
 		}
 		wantS3(t, s3Store(s, "a").ref(t), p)
@@ -127,27 +128,27 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Status != Published || !slices.Equal(d.Add, names) || d.Upload <= one.Manifest.Bytes() {
+	if d.Status != place.Published || !slices.Equal(d.Add, names) || d.Upload <= one.Manifest.Bytes() {
 		t.Errorf("%+v", d)
 	}
-	r, err := To(t.Context(), a, one)
+	r, err := place.To(t.Context(), a, one)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Status != Published || r.Files != 5 || r.Uploaded != d.Upload {
+	if r.Status != place.Published || r.Files != 5 || r.Uploaded != d.Upload {
 		t.Errorf("%+v, a diff of %d bytes", r, d.Upload)
 	}
 	wantS3(t, r.Ref, one)
-	if again, err := To(t.Context(), a, one); err != nil || again.Status != Unchanged || again.Uploaded != 0 {
+	if again, err := place.To(t.Context(), a, one); err != nil || again.Status != place.Unchanged || again.Uploaded != 0 {
 		t.Errorf("%+v, %v", again, err)
 	}
-	if _, err := To(t.Context(), a, big); err == nil || !strings.Contains(err.Error(), "holds another package, sha256:") {
+	if _, err := place.To(t.Context(), a, big); err == nil || !strings.Contains(err.Error(), "holds another package, sha256:") {
 		t.Errorf("got %v", err)
 	}
 	t.Run("replaced", func(t *testing.T) {
 		a.Replace = true
 		d, err := a.Diff(t.Context(), big)
-		want := Diff{Status: Replaced, Change: names[:4], Keep: names[4:], Upload: d.Upload}
+		want := place.Diff{Status: place.Replaced, Change: names[:4], Keep: names[4:], Upload: d.Upload}
 		if diff := cmp.Diff(want, d); err != nil || diff != "" {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
 		}
@@ -157,7 +158,7 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 		}
 		defer staged.Close()
 		wantS3(t, r.Ref, one)
-		if r, err := staged.Commit(t.Context()); err != nil || r.Status != Replaced {
+		if r, err := staged.Commit(t.Context()); err != nil || r.Status != place.Replaced {
 			t.Errorf("%+v, %v", r, err)
 		}
 		wantS3(t, r.Ref, big)
@@ -168,7 +169,7 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 	t.Run("a file that the new one lacks", func(t *testing.T) {
 		less := newPackage(t, "less")
 		less.Manifest.Files = less.Manifest.Files[:3]
-		if r, err := To(t.Context(), a, less); err != nil || r.Status != Replaced {
+		if r, err := place.To(t.Context(), a, less); err != nil || r.Status != place.Replaced {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		wantS3(t, r.Ref, less)
@@ -191,7 +192,7 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 		if err := staged.Revert(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if _, err := openS3(t.Context(), strings.TrimPrefix(store("models/b").ref(t), "s3://"), OpenOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := openS3(t.Context(), strings.TrimPrefix(store("models/b").ref(t), "s3://"), place.OpenOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -201,7 +202,7 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := To(t.Context(), c, one); err != nil {
+		if _, err := place.To(t.Context(), c, one); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := first.Commit(t.Context()); err == nil || !strings.Contains(err.Error(), "somebody else") {
@@ -219,32 +220,32 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 			t.Fatal(err)
 		}
 		d.Replace = true
-		if _, err := To(t.Context(), d, one); err == nil || !strings.Contains(err.Error(), `"holiday.jpg"`) {
+		if _, err := place.To(t.Context(), d, one); err == nil || !strings.Contains(err.Error(), `"holiday.jpg"`) {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("damaged package", func(t *testing.T) {
 		p := bigPackage(t, s3Small+1)
 		write(t, filepath.Join(p.Dir, "llm.mnn.weight"), strings.Repeat("x", s3Small+1))
-		if _, err := To(t.Context(), store("models/e"), p); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn.weight: has sha256") {
+		if _, err := place.To(t.Context(), store("models/e"), p); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn.weight: has sha256") {
 			t.Errorf("got %v", err)
 		}
 		p = newPackage(t, "x")
 		write(t, filepath.Join(p.Dir, "llm.mnn"), "llm.mnn y")
-		if _, err := To(t.Context(), store("models/f"), p); !errors.Is(err, tensor.ErrCorrupt) {
+		if _, err := place.To(t.Context(), store("models/f"), p); !errors.Is(err, tensor.ErrCorrupt) {
 			t.Errorf("got %v", err)
 		}
-		if _, err := openS3(t.Context(), strings.TrimPrefix(store("models/f").ref(t), "s3://"), OpenOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := openS3(t.Context(), strings.TrimPrefix(store("models/f").ref(t), "s3://"), place.OpenOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("a damaged package is there: %v", err)
 		}
 	})
 	none := store("x")
 	none.Ref = "s3://no-such-bucket/x"
-	if _, err := To(t.Context(), none, one); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "make the bucket first") {
+	if _, err := place.To(t.Context(), none, one); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "make the bucket first") {
 		t.Errorf("got %v", err)
 	}
 	for _, ref := range []string{"", "s3://", "bucket/x", "s3://bucket/../x", "s3://bucket/a\\b"} {
-		if _, err := To(t.Context(), S3{Ref: ref, Endpoint: none.Endpoint, Transfer: quick}, one); err == nil {
+		if _, err := place.To(t.Context(), S3{Ref: ref, Endpoint: none.Endpoint, Transfer: quick}, one); err == nil {
 			t.Errorf("%q was taken", ref)
 		}
 	}
@@ -297,7 +298,7 @@ func TestS3Trouble(t *testing.T) {
 				tc.fault(w, r)
 				return true
 			})
-			if _, err := To(t.Context(), s3Store(s, "a"), p); err != nil {
+			if _, err := place.To(t.Context(), s3Store(s, "a"), p); err != nil {
 				t.Fatal(err)
 			}
 			s.SetFault(nil)
@@ -323,8 +324,8 @@ func TestS3LostAnswer(t *testing.T) {
 				s.ServeHTTP(httptest.NewRecorder(), r)
 				panic(http.ErrAbortHandler)
 			})
-			r, err := To(t.Context(), s3Store(s, "a"), p)
-			if err != nil || r.Status != Published || !lost.Load() {
+			r, err := place.To(t.Context(), s3Store(s, "a"), p)
+			if err != nil || r.Status != place.Published || !lost.Load() {
 				t.Errorf("%+v, %v", r, err)
 			}
 			wantS3(t, s3Store(s, "a").ref(t), p)
@@ -355,7 +356,7 @@ func TestS3GivesUp(t *testing.T) {
 	if err := errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := To(t.Context(), to, p); !errors.Is(err, tensor.ErrCorrupt) || asked.Load() == 0 {
+	if _, err := place.To(t.Context(), to, p); !errors.Is(err, tensor.ErrCorrupt) || asked.Load() == 0 {
 		t.Errorf("%v, asked %d times", err, asked.Load())
 	}
 }
@@ -365,10 +366,10 @@ func TestS3LeftOver(t *testing.T) {
 	s := newFakeS3(t)
 	one, two := newPackage(t, "one"), newPackage(t, "two")
 	write(t, filepath.Join(one.Dir, "old.txt"), "old")
-	one.Manifest.Files = append(one.Manifest.Files, loaded("old.txt", []byte("old")).File)
+	one.Manifest.Files = append(one.Manifest.Files, place.Loaded("old.txt", []byte("old")).File)
 	one.Manifest.Sort()
 	to := s3Store(s, "a")
-	if _, err := To(t.Context(), to, one); err != nil {
+	if _, err := place.To(t.Context(), to, one); err != nil {
 		t.Fatal(err)
 	}
 	s.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
@@ -378,7 +379,7 @@ func TestS3LeftOver(t *testing.T) {
 		return r.Method == http.MethodDelete
 	})
 	to.Replace = true
-	if r, err := To(t.Context(), to, two); err != nil || r.Status != Replaced {
+	if r, err := place.To(t.Context(), to, two); err != nil || r.Status != place.Replaced {
 		t.Errorf("%+v, %v", r, err)
 	}
 	wantS3(t, to.ref(t), two)
@@ -399,14 +400,14 @@ func TestS3Resume(t *testing.T) {
 		}
 		return false
 	})
-	if _, err := To(ctx, s3Store(s, "a"), p); !errors.Is(err, context.Canceled) {
+	if _, err := place.To(ctx, s3Store(s, "a"), p); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
 	if got := s.Keys(); !slices.Equal(got, []string{"a/" + s3Marker}) {
 		t.Errorf("visible: %q", got)
 	}
 	s.SetFault(nil)
-	r, err := To(t.Context(), s3Store(s, "a"), p)
+	r, err := place.To(t.Context(), s3Store(s, "a"), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -420,24 +421,24 @@ func TestS3Resume(t *testing.T) {
 func TestS3Refuses(t *testing.T) {
 	p := newPackage(t, "one")
 	s := newFakeS3(t)
-	if _, err := To(t.Context(), s3Store(s, "a"), p); err != nil {
+	if _, err := place.To(t.Context(), s3Store(s, "a"), p); err != nil {
 		t.Fatal(err)
 	}
 	t.Run("rights", func(t *testing.T) {
 		t.Setenv("AWS_ACCESS_KEY_ID", "somebody")
-		if _, err := To(t.Context(), s3Store(s, "b"), p); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "AWS_PROFILE") || strings.Contains(err.Error(), "secret-key") {
+		if _, err := place.To(t.Context(), s3Store(s, "b"), p); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "AWS_PROFILE") || strings.Contains(err.Error(), "secret-key") {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("down", func(t *testing.T) {
 		s.SetFault(func(w http.ResponseWriter, r *http.Request) bool { fakes3.Fail(w, 500, "InternalError"); return true })
 		defer s.SetFault(nil)
-		if _, err := To(t.Context(), s3Store(s, "b"), p); err == nil || !strings.Contains(err.Error(), "5 tries failed") {
+		if _, err := place.To(t.Context(), s3Store(s, "b"), p); err == nil || !strings.Contains(err.Error(), "5 tries failed") {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("replaced while it is pulled", func(t *testing.T) {
-		o, err := openS3(t.Context(), strings.TrimPrefix(s3Store(s, "a").ref(t), "s3://"), OpenOptions{Transfer: quick})
+		o, err := openS3(t.Context(), strings.TrimPrefix(s3Store(s, "a").ref(t), "s3://"), place.OpenOptions{Transfer: quick})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/internal/fakes3"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 // openS3Ref opens a reference.
-func openS3Ref(ctx context.Context, ref string) (Origin, error) {
-	return openS3(ctx, strings.TrimPrefix(ref, "s3://"), OpenOptions{Transfer: quick})
+func openS3Ref(ctx context.Context, ref string) (place.Origin, error) {
+	return openS3(ctx, strings.TrimPrefix(ref, "s3://"), place.OpenOptions{Transfer: quick})
 }
 
 func TestS3Killed(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -44,7 +45,7 @@ func splitS3(rest string) (S3, error) {
 }
 
 // openS3 finds the package in bucket/prefix[?endpoint=URL&region=NAME].
-func openS3(ctx context.Context, rest string, o OpenOptions) (Origin, error) {
+func openS3(ctx context.Context, rest string, o place.OpenOptions) (place.Origin, error) {
 	s, err := splitS3(rest)
 	if err != nil {
 		return nil, err

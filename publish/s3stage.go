@@ -24,6 +24,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -36,7 +37,7 @@ const (
 )
 
 // Stage implements Store: it uploads the parts of large files.
-func (s S3) Stage(ctx context.Context, p Package) (Staged, error) {
+func (s S3) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
 	staged, err := s.stage(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s, err)
@@ -51,19 +52,19 @@ type stagedS3 struct {
 	uploads   s3Uploads
 	have      map[string]map[int]minio.ObjectPart // by file name and number: parts that a run which was killed has sent
 	parts     map[string][]minio.CompletePart     // by file name
-	small     []cargo
+	small     []place.Cargo
 	committed bool
 	fresh     bool // the prefix held no package
 	sent      atomic.Int64
 }
 
-func (s S3) stage(ctx context.Context, p Package) (_ *stagedS3, err error) {
-	place, err := s.look(ctx, p)
+func (s S3) stage(ctx context.Context, p place.Package) (_ *stagedS3, err error) {
+	at, err := s.look(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	x := &stagedS3{s3Place: place, s: s, have: map[string]map[int]minio.ObjectPart{}, parts: map[string][]minio.CompletePart{}, fresh: place.old == nil}
-	if x.receipt.Status == Unchanged {
+	x := &stagedS3{s3Place: at, s: s, have: map[string]map[int]minio.ObjectPart{}, parts: map[string][]minio.CompletePart{}, fresh: at.old == nil}
+	if x.receipt.Status == place.Unchanged {
 		return x, nil
 	}
 	defer func() {
@@ -71,14 +72,14 @@ func (s S3) stage(ctx context.Context, p Package) (_ *stagedS3, err error) {
 			err = errors.Join(err, x.Close())
 		}
 	}()
-	var large []cargo
-	for _, f := range x.freight.files {
+	var large []place.Cargo
+	for _, f := range x.freight.Files {
 		switch {
-		case f.inMemory() || !x.sends(f.Name): // Commit writes manifest and signature
+		case f.InMemory() || !x.sends(f.Name): // Commit writes manifest and signature
 		case f.Size >= s3Small:
 			large = append(large, f)
 		default:
-			if _, err := f.read(); err != nil {
+			if _, err := f.ReadAll(); err != nil {
 				return nil, err
 			}
 			x.small = append(x.small, f)
@@ -113,7 +114,7 @@ func (s S3) stage(ctx context.Context, p Package) (_ *stagedS3, err error) {
 
 // begin makes the uploads of large files known, or takes over those of a run that was killed. The uploads of another
 // package are given up: its publisher finds that out.
-func (x *stagedS3) begin(ctx context.Context, large []cargo) error {
+func (x *stagedS3) begin(ctx context.Context, large []place.Cargo) error {
 	was, err := x.marker(ctx)
 	if err != nil {
 		return err
@@ -199,9 +200,9 @@ func (b *s3Bucket) listParts(ctx context.Context, name string, u s3Upload) (map[
 
 // upload sends the parts of a file that the store does not have. The ETag of a part is the MD5 of its content in
 // stores that do not encrypt; in others parts are sent again.
-func (x *stagedS3) upload(ctx context.Context, f cargo, sends chan struct{}) ([]minio.CompletePart, error) {
+func (x *stagedS3) upload(ctx context.Context, f place.Cargo, sends chan struct{}) ([]minio.CompletePart, error) {
 	u, have := x.uploads.Uploads[f.Name], x.have[f.Name]
-	content, err := f.open()
+	content, err := f.Open()
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +221,7 @@ func (x *stagedS3) upload(ctx context.Context, f cargo, sends chan struct{}) ([]
 		if _, err := io.ReadFull(src, b); err != nil {
 			<-sends
 			if err == io.EOF || err == io.ErrUnexpectedEOF {
-				err = errChanged(f.Name)
+				err = place.Changed(f.Name)
 			}
 			return nil, errors.Join(g.Wait(), err)
 		}
@@ -264,12 +265,12 @@ func (x *stagedS3) send(ctx context.Context, name string, u s3Upload, n int, b [
 
 // Commit implements Staged: files first, manifest.json last. At no moment is there the signature of another manifest than
 // the one that is there: the old one goes before, and the new one comes after.
-func (x *stagedS3) Commit(ctx context.Context) (Receipt, error) {
-	if x.committed || x.receipt.Status == Unchanged {
+func (x *stagedS3) Commit(ctx context.Context) (place.Receipt, error) {
+	if x.committed || x.receipt.Status == place.Unchanged {
 		return x.receipt, nil
 	}
 	if err := x.commit(ctx); err != nil {
-		return Receipt{}, fmt.Errorf("%s: %w", x.s, err)
+		return place.Receipt{}, fmt.Errorf("%s: %w", x.s, err)
 	}
 	x.committed = true
 	x.receipt.Uploaded = x.sent.Load()
@@ -298,7 +299,7 @@ func (x *stagedS3) commit(ctx context.Context) error {
 			return err
 		}
 	}
-	if f, ok := x.freight.find(manifest.SignatureName); ok && x.sends(f.Name) {
+	if f, ok := x.freight.Find(manifest.SignatureName); ok && x.sends(f.Name) {
 		if err := x.write(ctx, f, nil); err != nil {
 			return err
 		}
@@ -313,8 +314,8 @@ func (x *stagedS3) commit(ctx context.Context) error {
 }
 
 // write puts a file that is not large.
-func (x *stagedS3) write(ctx context.Context, f cargo, only func(o *minio.PutObjectOptions)) error {
-	text, err := f.read()
+func (x *stagedS3) write(ctx context.Context, f place.Cargo, only func(o *minio.PutObjectOptions)) error {
+	text, err := f.ReadAll()
 	if err != nil {
 		return err
 	}
@@ -332,7 +333,7 @@ func (x *stagedS3) writeManifest(ctx context.Context) error {
 			return err
 		}
 	}
-	f, _ := x.freight.find(manifest.FileName)
+	f, _ := x.freight.Find(manifest.FileName)
 	was := x.objects[manifest.FileName].etag
 	return x.write(ctx, f, func(o *minio.PutObjectOptions) {
 		if was == "" {
@@ -374,11 +375,11 @@ func (x *stagedS3) Revert(ctx context.Context) error {
 	if !x.committed {
 		return nil
 	}
-	if !x.fresh && !x.diff.signs() {
+	if !x.fresh && !x.diff.Signs() {
 		return fmt.Errorf("%s: the package stays: the objects of the one that it replaced are overwritten", x.s.Ref)
 	}
 	var errs []error
-	for _, f := range slices.Backward(x.freight.files) { // manifest.json first
+	for _, f := range slices.Backward(x.freight.Files) { // manifest.json first
 		if x.fresh || f.Name == manifest.SignatureName {
 			errs = append(errs, x.remove(ctx, f.Name))
 		}

@@ -14,46 +14,47 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // TestSigned tells the story of a signature in every kind of place.
 func TestSigned(t *testing.T) {
-	type make = func(t testing.TB, seed uint64) Package
-	text := func(t testing.TB, seed uint64) Package { return newPackage(t, string(rune('a'+seed))) }
+	type make = func(t testing.TB, seed uint64) place.Package
+	text := func(t testing.TB, seed uint64) place.Package { return newPackage(t, string(rune('a'+seed))) }
 	patient := transfer.Options{Pause: time.Millisecond, Stall: 5 * time.Second}
 	for name, tc := range map[string]struct {
 		make make
 		// open gives the store, which may replace what is there.
-		open func(t *testing.T) func(replace bool) Store
+		open func(t *testing.T) func(replace bool) place.Store
 		// free says that the store replaces without being told so: it has a history.
 		free bool
 	}{
-		"dir": {text, func(t *testing.T) func(bool) Store {
+		"dir": {text, func(t *testing.T) func(bool) place.Store {
 			path := filepath.Join(t.TempDir(), "out")
-			return func(replace bool) Store { return Dir{Path: path, Replace: replace} }
+			return func(replace bool) place.Store { return Dir{Path: path, Replace: replace} }
 		}, false},
-		"hub": {hubPackage, func(t *testing.T) func(bool) Store {
+		"hub": {hubPackage, func(t *testing.T) func(bool) place.Store {
 			h := newHubTest(t)
 			setenv(t, "HF_ENDPOINT", h.url, "HF_TOKEN", fakehub.Token, "HF_HOME", t.TempDir(), "HF_HUB_OFFLINE", "")
-			return func(bool) Store {
+			return func(bool) place.Store {
 				return Hub{Repo: testRepo, Options: &hub.Options{Endpoint: h.url, Token: fakehub.Token}, Transfer: patient}
 			}
 		}, true},
-		"modelscope": {modelScopePackage, func(t *testing.T) func(bool) Store {
+		"modelscope": {modelScopePackage, func(t *testing.T) func(bool) place.Store {
 			h := newHubTest(t)
 			setenv(t, "MODELSCOPE_ENDPOINT", h.url, "MODELSCOPE_API_TOKEN", fakehub.Token)
-			return func(bool) Store {
+			return func(bool) place.Store {
 				return ModelScope{Repo: testRepo, Options: &hub.Options{Endpoint: h.url, Token: fakehub.Token}, Transfer: patient}
 			}
 		}, true},
-		"oci": {text, func(t *testing.T) func(bool) Store {
+		"oci": {text, func(t *testing.T) func(bool) place.Store {
 			s := newOCIServer(t)
-			return func(replace bool) Store { return OCI{Ref: s.ref(":v1"), Replace: replace, Transfer: quick} }
+			return func(replace bool) place.Store { return OCI{Ref: s.ref(":v1"), Replace: replace, Transfer: quick} }
 		}, false},
-		"s3": {text, func(t *testing.T) func(bool) Store {
+		"s3": {text, func(t *testing.T) func(bool) place.Store {
 			s := newFakeS3(t)
-			return func(replace bool) Store {
+			return func(replace bool) place.Store {
 				return S3{Ref: "s3://" + fakes3.Bucket + "/models/tiny", Endpoint: s.url, Region: "us-east-1", Replace: replace, Transfer: quick}
 			}
 		}, false},
@@ -62,17 +63,17 @@ func TestSigned(t *testing.T) {
 	}
 }
 
-func signedStory(t *testing.T, make func(testing.TB, uint64) Package, open func(replace bool) Store, free bool) {
+func signedStory(t *testing.T, make func(testing.TB, uint64) place.Package, open func(replace bool) place.Store, free bool) {
 	ctx, store := t.Context(), open(false)
-	publish := func(s Store, p Package, want Status) Receipt {
+	publish := func(s place.Store, p place.Package, want place.Status) place.Receipt {
 		t.Helper()
-		r, err := To(ctx, s, p)
+		r, err := place.To(ctx, s, p)
 		if err != nil || r.Status != want {
 			t.Fatalf("%+v, %v, want %s", r, err, want)
 		}
 		return r
 	}
-	diff := func(s Store, p Package, want Diff) {
+	diff := func(s place.Store, p place.Package, want place.Diff) {
 		t.Helper()
 		d, err := s.Diff(ctx, p)
 		has := func(list, want []string) bool {
@@ -82,14 +83,14 @@ func signedStory(t *testing.T, make func(testing.TB, uint64) Package, open func(
 			t.Errorf("got %+v, %v, want %+v", d, err, want)
 		}
 	}
-	ref := publish(store, make(t, 1), Published).Ref
+	ref := publish(store, make(t, 1), place.Published).Ref
 	if at := strings.LastIndex(ref, "@"); free {
 		ref = ref[:at] // the branch, which moves
 	} else if at > 0 && strings.HasPrefix(ref, "oci:") {
 		ref = ref[:at] + ":v1"
 	}
 	dir := filepath.Join(t.TempDir(), "pulled")
-	pull := func(replace bool, want Status, signature string) Pulled {
+	pull := func(replace bool, want place.Status, signature string) Pulled {
 		t.Helper()
 		_, done, err := Pull(ctx, ref, dir, PullOptions{dirPullOptions: dirPullOptions{Replace: replace, Transfer: quick}})
 		if err != nil {
@@ -98,73 +99,73 @@ func signedStory(t *testing.T, make func(testing.TB, uint64) Package, open func(
 		if done.Status != want || done.Signed != (signature != "") || signatureOf(t, dir) != signature {
 			t.Errorf("%+v, signature %q, want %s and %q", done, signatureOf(t, dir), want, signature)
 		}
-		if _, err := OpenVerified(ctx, dir); err != nil {
+		if _, err := place.OpenVerified(ctx, dir); err != nil {
 			t.Error(err)
 		}
 		wantAlone(t, dir)
 		return done
 	}
-	pull(false, Published, "")
+	pull(false, place.Published, "")
 
 	// It is signed later: the signature is added, and can be taken back.
 	p := signed(t, make(t, 1), "one")
 	sign := []string{manifest.SignatureName}
-	diff(store, p, Diff{Status: Replaced, Add: sign, Keep: []string{"llm.mnn", "llm.mnn.weight", manifest.FileName}})
+	diff(store, p, place.Diff{Status: place.Replaced, Add: sign, Keep: []string{"llm.mnn", "llm.mnn.weight", manifest.FileName}})
 	staged, err := store.Stage(ctx, p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pull(false, Unchanged, "")
+	pull(false, place.Unchanged, "")
 	if _, err := staged.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if done := pull(false, Replaced, "one"); done.Files != len(p.Manifest.Files)+2 || done.Fetched >= done.Bytes {
+	if done := pull(false, place.Replaced, "one"); done.Files != len(p.Manifest.Files)+2 || done.Fetched >= done.Bytes {
 		t.Errorf("%+v", done)
 	}
 	if err := errors.Join(staged.Revert(ctx), staged.Close()); err != nil {
 		t.Error(err)
 	}
-	diff(store, p, Diff{Status: Replaced, Add: sign})
-	pull(false, Unchanged, "one") // what is here is not taken away
-	if r := publish(store, p, Replaced); r.Files != len(p.Manifest.Files)+2 {
+	diff(store, p, place.Diff{Status: place.Replaced, Add: sign})
+	pull(false, place.Unchanged, "one") // what is here is not taken away
+	if r := publish(store, p, place.Replaced); r.Files != len(p.Manifest.Files)+2 {
 		t.Errorf("%+v", r)
 	}
-	publish(store, p, Unchanged)
+	publish(store, p, place.Unchanged)
 
 	// The package without a signature takes none away.
-	diff(store, make(t, 1), Diff{Status: Unchanged, Keep: append(sign, manifest.FileName)})
-	publish(store, make(t, 1), Unchanged)
-	publish(open(true), make(t, 1), Unchanged)
-	pull(false, Unchanged, "one")
+	diff(store, make(t, 1), place.Diff{Status: place.Unchanged, Keep: append(sign, manifest.FileName)})
+	publish(store, make(t, 1), place.Unchanged)
+	publish(open(true), make(t, 1), place.Unchanged)
+	pull(false, place.Unchanged, "one")
 
 	// Another signature of the same package.
 	p = signed(t, make(t, 1), "two")
 	if !free {
-		if _, err := To(ctx, store, p); !errors.Is(err, errSignedAlready) {
+		if _, err := place.To(ctx, store, p); !errors.Is(err, place.ErrSignedAlready) {
 			t.Errorf("signed anew: %v", err)
 		}
 	}
-	diff(open(true), p, Diff{Status: Replaced, Change: sign, Keep: []string{manifest.FileName}})
-	publish(open(true), p, Replaced)
-	if _, _, err := Pull(ctx, ref, dir, PullOptions{}); !errors.Is(err, errSignedAlready) {
+	diff(open(true), p, place.Diff{Status: place.Replaced, Change: sign, Keep: []string{manifest.FileName}})
+	publish(open(true), p, place.Replaced)
+	if _, _, err := Pull(ctx, ref, dir, PullOptions{}); !errors.Is(err, place.ErrSignedAlready) {
 		t.Errorf("pulled: %v", err)
 	}
-	pull(true, Replaced, "two")
+	pull(true, place.Replaced, "two")
 
 	// Another package has the signature that it brings, or none.
 	q := make(t, 2)
 	if !free {
-		if _, err := To(ctx, store, signed(t, make(t, 2), "three")); err == nil || !strings.Contains(err.Error(), "another package") {
+		if _, err := place.To(ctx, store, signed(t, make(t, 2), "three")); err == nil || !strings.Contains(err.Error(), "another package") {
 			t.Errorf("another package: %v", err)
 		}
 	}
-	diff(open(true), q, Diff{Status: Replaced, Change: []string{manifest.FileName}, Remove: sign})
-	publish(open(true), q, Replaced)
-	pull(true, Replaced, "")
-	publish(open(true), signed(t, q, "three"), Replaced)
-	pull(true, Replaced, "three")
-	publish(open(true), p, Replaced)
-	pull(true, Replaced, "two")
+	diff(open(true), q, place.Diff{Status: place.Replaced, Change: []string{manifest.FileName}, Remove: sign})
+	publish(open(true), q, place.Replaced)
+	pull(true, place.Replaced, "")
+	publish(open(true), signed(t, q, "three"), place.Replaced)
+	pull(true, place.Replaced, "three")
+	publish(open(true), p, place.Replaced)
+	pull(true, place.Replaced, "two")
 }
 
 // TestHostileSignatures: what cannot be a signature is published nowhere and pulled from nowhere.
@@ -193,7 +194,7 @@ func TestHostileSignatures(t *testing.T) {
 			plant(t, p.Dir)
 			plant(t, target)
 			out := filepath.Join(base, "out")
-			for _, s := range []Store{Dir{Path: out}, Hub{Repo: testRepo, Options: &hub.Options{}}, ModelScope{Repo: testRepo, Options: &hub.Options{}},
+			for _, s := range []place.Store{Dir{Path: out}, Hub{Repo: testRepo, Options: &hub.Options{}}, ModelScope{Repo: testRepo, Options: &hub.Options{}},
 				OCI{Ref: "127.0.0.1:1/org/tiny:v1"}, S3{Ref: "s3://bucket/x", Endpoint: "http://127.0.0.1:1"}} {
 				if _, err := s.Stage(t.Context(), p); !errors.Is(err, tensor.ErrCorrupt) {
 					t.Errorf("%s: %v", s, err)

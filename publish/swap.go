@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -28,7 +29,7 @@ type stagedDir struct {
 	d       Dir
 	target  string
 	was     occupant
-	receipt Receipt
+	receipt place.Receipt
 	shown   bool
 	old     string   // where the replaced package is, until Close
 	signing string   // the directory in which the signature is that was.sign gives the package
@@ -66,7 +67,7 @@ func (d Dir) begin(ctx context.Context, target string, sum manifest.Digest, sign
 }
 
 // Commit implements Staged.
-func (s *stagedDir) Commit(ctx context.Context) (Receipt, error) {
+func (s *stagedDir) Commit(ctx context.Context) (place.Receipt, error) {
 	if s.shown || s.was.same && s.was.sign == nil {
 		return s.receipt, nil
 	}
@@ -75,7 +76,7 @@ func (s *stagedDir) Commit(ctx context.Context) (Receipt, error) {
 		err = s.show()
 	}
 	if err != nil {
-		return Receipt{}, fmt.Errorf("%s: %w", s.d, err)
+		return place.Receipt{}, fmt.Errorf("%s: %w", s.d, err)
 	}
 	return s.receipt, nil
 }
@@ -205,14 +206,14 @@ func (o occupant) kept(sum manifest.Digest) []byte {
 }
 
 // status is what putting a package there makes of it.
-func (o occupant) status() Status {
+func (o occupant) status() place.Status {
 	switch {
 	case o.same && o.sign == nil:
-		return Unchanged
+		return place.Unchanged
 	case o.old != nil:
-		return Replaced
+		return place.Replaced
 	}
-	return Published
+	return place.Published
 }
 
 // inspect compares what the target holds with the package of a digest and signature, nil for none.

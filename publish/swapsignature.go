@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 // inspectSignature compares the signature of the same package in target with the one that it is to have, nil for any.
@@ -20,7 +21,7 @@ func (d Dir) inspectSignature(o occupant, target string, signature []byte) (_ oc
 		return o, nil
 	}
 	if o.signature != nil && !d.Replace {
-		return occupant{}, errSignedAlready
+		return occupant{}, place.ErrSignedAlready
 	}
 	o.sign = signature
 	return o, nil
@@ -36,7 +37,7 @@ func (s *stagedDir) stageSignature(ctx context.Context) error {
 }
 
 func (s *stagedDir) writeSignature(ctx context.Context, data []byte) error {
-	return s.d.copyDurable(ctx, loaded(manifest.SignatureName, data), filepath.Join(s.signing, manifest.SignatureName))
+	return s.d.copyDurable(ctx, place.Loaded(manifest.SignatureName, data), filepath.Join(s.signing, manifest.SignatureName))
 }
 
 // showSignature puts the signature into the package, in one step.

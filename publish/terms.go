@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 // unknownLicense is the id of none.
@@ -85,7 +86,7 @@ func CheckSource(s manifest.Source, places []Place) error {
 
 // CheckTerms is [CheckSource] for the source of a package. One whose manifest says nothing of a licence has that of
 // its card.
-func CheckTerms(p Package, places []Place) error {
+func CheckTerms(p place.Package, places []Place) error {
 	if !slices.ContainsFunc(places, func(p Place) bool { return p.Public() }) {
 		return nil
 	}

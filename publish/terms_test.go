@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 func TestNeedsAck(t *testing.T) {
@@ -81,7 +82,7 @@ func TestAllTerms(t *testing.T) {
 	if err := CheckTerms(p, []Place{{public, Target{}}}); err != nil {
 		t.Error(err)
 	}
-	if err := CheckTerms(Package{Dir: t.TempDir(), Manifest: &manifest.Manifest{}}, []Place{{public, Target{}}}); err == nil || !strings.Contains(err.Error(), `license_ack: "unknown"`) {
+	if err := CheckTerms(place.Package{Dir: t.TempDir(), Manifest: &manifest.Manifest{}}, []Place{{public, Target{}}}); err == nil || !strings.Contains(err.Error(), `license_ack: "unknown"`) {
 		t.Errorf("no card: %v", err)
 	}
 }
@@ -108,10 +109,12 @@ func (f *fakeStore) note(what string) {
 	}
 }
 
-func (f *fakeStore) String() string                              { return f.name }
-func (f *fakeStore) Public() bool                                { return f.public }
-func (f *fakeStore) Diff(context.Context, Package) (Diff, error) { return Diff{Status: Published}, nil }
-func (f *fakeStore) Stage(context.Context, Package) (Staged, error) {
+func (f *fakeStore) String() string { return f.name }
+func (f *fakeStore) Public() bool   { return f.public }
+func (f *fakeStore) Diff(context.Context, place.Package) (place.Diff, error) {
+	return place.Diff{Status: place.Published}, nil
+}
+func (f *fakeStore) Stage(context.Context, place.Package) (place.Staged, error) {
 	f.note("stage")
 	if err := call(f.stage); err != nil {
 		return nil, err
@@ -119,16 +122,16 @@ func (f *fakeStore) Stage(context.Context, Package) (Staged, error) {
 	return f, nil
 }
 
-func (f *fakeStore) Commit(context.Context) (Receipt, error) {
+func (f *fakeStore) Commit(context.Context) (place.Receipt, error) {
 	f.note("commit")
 	if err := call(f.commit); err != nil {
-		return Receipt{}, err
+		return place.Receipt{}, err
 	}
 	f.shown = true
 	if f.had {
-		return Receipt{Status: Unchanged, Ref: f.name}, nil
+		return place.Receipt{Status: place.Unchanged, Ref: f.name}, nil
 	}
-	return Receipt{Status: Published, Ref: f.name}, nil
+	return place.Receipt{Status: place.Published, Ref: f.name}, nil
 }
 
 func (f *fakeStore) Revert(ctx context.Context) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 func (t *tool) publishCommand() *cli.Command {
@@ -56,7 +57,7 @@ func (t *tool) publish(c *cli.Context) error {
 		target.LicenseAck = c.String("license-ack")
 		targets = append(targets, target)
 	}
-	p, err := publish.OpenVerified(c.Context, dir)
+	p, err := place.OpenVerified(c.Context, dir)
 	if err != nil {
 		return err
 	}
@@ -73,7 +74,7 @@ func (t *tool) publish(c *cli.Context) error {
 	}
 	receipts, err := publish.All(c.Context, places, p)
 	if receipts == nil {
-		receipts = []publish.Receipt{}
+		receipts = []place.Receipt{}
 	}
 	if c.Bool("json") {
 		o := outcome{Name: p.Manifest.Name, Published: receipts}
@@ -119,7 +120,7 @@ func (t *tool) printChanges(asJSON bool, list []preview) error {
 }
 
 // dryWords says what a publication would do.
-var dryWords = map[publish.Status]string{publish.Published: "would be published", publish.Replaced: "would replace what is there", publish.Unchanged: "is there"}
+var dryWords = map[place.Status]string{place.Published: "would be published", place.Replaced: "would replace what is there", place.Unchanged: "is there"}
 
 func printDiff(w io.Writer, name string, d publish.PlaceDiff) error {
 	public := ""
@@ -148,7 +149,7 @@ func printDiff(w io.Writer, name string, d publish.PlaceDiff) error {
 }
 
 // printReceipts writes a line for each place.
-func printReceipts(w io.Writer, receipts []publish.Receipt) error {
+func printReceipts(w io.Writer, receipts []place.Receipt) error {
 	for _, r := range receipts {
 		if _, err := fmt.Fprintf(w, "%s: %s (%d bytes, %s)\n", r.Status, r.Ref, r.Bytes, r.Digest); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/recipes"
 )
 
@@ -97,7 +98,7 @@ func (t *tool) pull(c *cli.Context) error {
 }
 
 // pullWords says what a pull did.
-var pullWords = map[publish.Status]string{publish.Published: "pulled", publish.Replaced: "replaced", publish.Unchanged: "unchanged"}
+var pullWords = map[place.Status]string{place.Published: "pulled", place.Replaced: "replaced", place.Unchanged: "unchanged"}
 
 // packageLimits are those of the flags --memory and --threads.
 func (t *tool) packageLimits(c *cli.Context) (pipeline.Limits, error) {

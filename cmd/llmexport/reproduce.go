@@ -13,8 +13,8 @@ import (
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/pipeline/stage"
-	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/recipes"
 )
 
@@ -133,7 +133,7 @@ func (t *tool) rebuild(ctx context.Context, r *recipes.Recipe, local string, m *
 	if err != nil {
 		return "", "", err
 	}
-	p, err := publish.Open(filepath.Join(verdict.Path, "files"))
+	p, err := place.Open(filepath.Join(verdict.Path, "files"))
 	if err != nil {
 		return "", "", err
 	}

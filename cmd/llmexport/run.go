@@ -13,6 +13,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 func (t *tool) runCommand() *cli.Command {
@@ -44,8 +45,8 @@ type outcome struct {
 	Name   string          `json:"name"`
 	Report *publish.Report `json:"report,omitempty"`
 	// Published is where the package is now.
-	Published []publish.Receipt `json:"published"`
-	Error     string            `json:"error,omitempty"`
+	Published []place.Receipt `json:"published"`
+	Error     string          `json:"error,omitempty"`
 
 	dry *stage.Preview // of a dry run
 }
@@ -158,11 +159,11 @@ func (x *task) preview() *stage.Preview {
 
 // execute makes one package. What was found out is returned with an error too.
 func (t *tool) execute(ctx context.Context, x *task) (outcome, error) {
-	o := outcome{Name: x.job.Recipe.Name, Published: []publish.Receipt{}}
+	o := outcome{Name: x.job.Recipe.Name, Published: []place.Receipt{}}
 	timings, err := pipeline.Execute(ctx, x.job, x.stages)
 	t.progress.stop()
 	for _, a := range x.job.Artifacts {
-		if r, ok := a.Detail.(publish.Receipt); ok && a.Kind == pipeline.Published {
+		if r, ok := a.Detail.(place.Receipt); ok && a.Kind == pipeline.Published {
 			o.Published = append(o.Published, r)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -59,12 +60,12 @@ func (p *Publish) Places(job *pipeline.Job) ([]string, error) {
 }
 
 // open gives the package that the job has made, the directory of its artifact, and its places.
-func (p *Publish) open(job *pipeline.Job) (publish.Package, string, []publish.Place, error) {
+func (p *Publish) open(job *pipeline.Job) (place.Package, string, []publish.Place, error) {
 	verdict, err := job.Artifacts.One(pipeline.Verdict)
 	if err != nil {
-		return publish.Package{}, "", nil, err
+		return place.Package{}, "", nil, err
 	}
-	pkg, err := publish.Open(filepath.Join(verdict.Path, "files"))
+	pkg, err := place.Open(filepath.Join(verdict.Path, "files"))
 	if err != nil {
 		return pkg, "", nil, err
 	}
@@ -96,23 +97,23 @@ func (p *Publish) Run(ctx context.Context, job *pipeline.Job) error {
 const ReceiptsFile = "receipts.json"
 
 // recordReceipts writes them down; the store is locked.
-func recordReceipts(job *pipeline.Job, receipts []publish.Receipt) error {
+func recordReceipts(job *pipeline.Job, receipts []place.Receipt) error {
 	if len(receipts) == 0 {
 		return nil
 	}
 	path := filepath.Join(job.Store.Dir, ReceiptsFile)
-	all := map[string][]publish.Receipt{}
+	all := map[string][]place.Receipt{}
 	b, err := os.ReadFile(path)
 	if err == nil {
 		err = json.Unmarshal(b, &all)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		all = map[string][]publish.Receipt{} // a record, and not worth failing for
+		all = map[string][]place.Receipt{} // a record, and not worth failing for
 	}
 	before := all[job.Recipe.Name]
 	for i, r := range receipts {
-		same := func(x publish.Receipt) bool { return x.Store == r.Store && x.Ref == r.Ref && x.Digest == r.Digest }
-		if j := slices.IndexFunc(before, same); j >= 0 && r.Status == publish.Unchanged {
+		same := func(x place.Receipt) bool { return x.Store == r.Store && x.Ref == r.Ref && x.Digest == r.Digest }
+		if j := slices.IndexFunc(before, same); j >= 0 && r.Status == place.Unchanged {
 			receipts[i] = before[j] // says how it came there
 		}
 	}

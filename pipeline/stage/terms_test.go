@@ -12,6 +12,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/recipes"
 )
 
@@ -42,7 +43,7 @@ func TestTerms(t *testing.T) {
 			t.Errorf("%q: license %q, name %q, access %q", tc.card, got.License, got.LicenseName, got.Access)
 		}
 		for _, a := range jobs[0].Artifacts {
-			if r, ok := a.Detail.(publish.Receipt); a.Kind == pipeline.Published && (!ok || r.Digest != m.Digest) {
+			if r, ok := a.Detail.(place.Receipt); a.Kind == pipeline.Published && (!ok || r.Digest != m.Digest) {
 				t.Errorf("receipt %+v", a.Detail)
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/pipeline"
-	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime"
@@ -210,7 +210,7 @@ func (v *Verify) Run(ctx context.Context, job *pipeline.Job) error {
 	}
 	a.Kind = pipeline.Verdict
 	job.Artifacts.Add(a)
-	p, err := publish.Open(filepath.Join(a.Path, "files"))
+	p, err := place.Open(filepath.Join(a.Path, "files"))
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,10 @@
-package publish
+// Package place is what all kinds of places have in common that packages are published to and pulled from: a [Store] for
+// the one, an [Origin] for the other, and the [Freight] that travels. Nothing here speaks a protocol.
+//
+// Publishing has two steps, so that several places get a package together: [Store.Stage] transfers everything and shows
+// nothing, [Staged.Commit] shows it. Whatever the kind, a package arrives whole or not at all, every byte is compared with
+// the manifest on its way, and nothing that this program did not write is overwritten or removed.
+package place
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package publish
+package place
 
 import (
 	"errors"
@@ -7,9 +7,9 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// diffFiles compares what a place holds, the SHA-256 of every file by its name, with what a package consists of. Upload
+// Compare compares what a place holds, the SHA-256 of every file by its name, with what a package consists of. Upload
 // counts the new and changed files; the status is the caller's. The signature of a manifest that stays is kept.
-func diffFiles(had map[string]string, files []cargo) Diff {
+func Compare(had map[string]string, files []Cargo) Diff {
 	var d Diff
 	wanted := map[string]bool{}
 	for _, f := range files {
@@ -27,15 +27,15 @@ func diffFiles(had map[string]string, files []cargo) Diff {
 	}
 	for name := range had {
 		if !wanted[name] {
-			d.drop(name)
+			d.Drop(name)
 		}
 	}
-	d.sort()
+	d.Sort()
 	return d
 }
 
-// drop notes a file of the place that the package does not have, once the others are noted.
-func (d *Diff) drop(name string) {
+// Drop notes a file of the place that the package does not have, once the others are noted.
+func (d *Diff) Drop(name string) {
 	if name == manifest.SignatureName && slices.Contains(d.Keep, manifest.FileName) {
 		d.Keep = append(d.Keep, name)
 		return
@@ -43,19 +43,20 @@ func (d *Diff) drop(name string) {
 	d.Remove = append(d.Remove, name)
 }
 
-func (d *Diff) sort() {
+// Sort sorts the names.
+func (d *Diff) Sort() {
 	for _, list := range [][]string{d.Add, d.Change, d.Remove, d.Keep} {
 		slices.Sort(list)
 	}
 }
 
-// signs reports whether nothing happens but that a package which is there gets a signature.
-func (d Diff) signs() bool { return len(d.Change) == 0 && only(d.Add) }
+// Signs reports whether nothing happens but that a package which is there gets a signature.
+func (d Diff) Signs() bool { return len(d.Change) == 0 && only(d.Add) }
 
-// signsAnew reports whether nothing happens but that a package which is there gets another signature than it has.
-func (d Diff) signsAnew() bool { return len(d.Add) == 0 && only(d.Change) }
+// SignsAnew reports whether nothing happens but that a package which is there gets another signature than it has.
+func (d Diff) SignsAnew() bool { return len(d.Add) == 0 && only(d.Change) }
 
 func only(names []string) bool { return len(names) == 1 && names[0] == manifest.SignatureName }
 
-// errSignedAlready refuses to replace a signature.
-var errSignedAlready = errors.New("holds this package with another signature; set replace to replace it")
+// ErrSignedAlready refuses to replace a signature.
+var ErrSignedAlready = errors.New("holds this package with another signature; set replace to replace it")

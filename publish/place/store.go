@@ -1,4 +1,4 @@
-package publish
+package place
 
 import (
 	"context"
@@ -67,8 +67,8 @@ type RefError struct{ Err error }
 func (e *RefError) Error() string { return e.Err.Error() }
 func (e *RefError) Unwrap() error { return e.Err }
 
-// tooLong refuses a file that [Origin.Read] does not read.
-func tooLong(name string, size, limit int64) error {
+// CheckSize refuses a file that [Origin.Read] does not read.
+func CheckSize(name string, size, limit int64) error {
 	if size <= limit {
 		return nil
 	}
