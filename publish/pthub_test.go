@@ -118,7 +118,7 @@ func (h *hubTest) wantRepo(t testing.TB, revision string, p place.Package) {
 		}
 	}
 	got := maps.Clone(h.Repo(testRepo).Files(revision))
-	delete(got, attributesFile)
+	delete(got, ".gitattributes")
 	for name := range want {
 		if !bytes.Equal(want[name], got[name]) {
 			t.Errorf("%s: %s differs", revision, name)
