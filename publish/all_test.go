@@ -11,7 +11,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
 func places(stores ...*fakeStore) []Place {
@@ -23,7 +25,7 @@ func places(stores ...*fakeStore) []Place {
 }
 
 func TestAll(t *testing.T) {
-	p := newPackage(t, "one")
+	p := placetest.Package(t, "one")
 	bad := errors.New("no more room")
 	fail := func() error { return bad }
 	tests := map[string]struct {
@@ -89,7 +91,7 @@ func TestAll(t *testing.T) {
 
 // Two directories get a package together, or keep what they had.
 func TestAllDirs(t *testing.T) {
-	one, two := newPackage(t, "one"), newPackage(t, "two")
+	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	for name, prepare := range map[string]func(t *testing.T, target string){
 		"nothing": func(t *testing.T, target string) {},
 		"empty": func(t *testing.T, target string) {
@@ -97,46 +99,46 @@ func TestAllDirs(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"another": func(t *testing.T, target string) { mustPublish(t, Dir{Path: target}, one) },
-		"same":    func(t *testing.T, target string) { mustPublish(t, Dir{Path: target}, two) },
+		"another": func(t *testing.T, target string) { placetest.Publish(t, Dir{Path: target}, one) },
+		"same":    func(t *testing.T, target string) { placetest.Publish(t, Dir{Path: target}, two) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := t.TempDir()
 			target := filepath.Join(base, "out")
 			prepare(t, target)
-			before := tree(t, base)
+			before := placetest.Tree(t, base)
 			d := Dir{Path: target, Replace: true}
 			bad := &fakeStore{name: "bad", commit: func() error { return syscall.ENOSPC }}
 			_, err := All(t.Context(), []Place{{d, Target{}}, {bad, Target{}}}, two)
 			if !errors.Is(err, syscall.ENOSPC) {
 				t.Errorf("got %v", err)
 			}
-			if diff := cmp.Diff(before, tree(t, base)); diff != "" {
+			if diff := cmp.Diff(before, placetest.Tree(t, base)); diff != "" {
 				t.Errorf("the disk changed (-before +after):\n%s", diff)
 			}
 			if _, err := All(t.Context(), []Place{{d, Target{}}, {Dir{Path: filepath.Join(base, "b")}, Target{}}}, two); err != nil {
 				t.Fatal(err)
 			}
-			wantPackage(t, target, two)
-			wantPackage(t, filepath.Join(base, "b"), two)
+			placetest.Want(t, target, two)
+			placetest.Want(t, filepath.Join(base, "b"), two)
 		})
 	}
 	t.Run("killed between two", func(t *testing.T) {
 		base := t.TempDir()
 		a, b := filepath.Join(base, "a"), filepath.Join(base, "b")
-		mustPublish(t, Dir{Path: a}, two)
-		mustPublish(t, Dir{Path: b + ".tmp-0123456789abcdef"}, two)
+		placetest.Publish(t, Dir{Path: a}, two)
+		placetest.Publish(t, Dir{Path: b + ".tmp-0123456789abcdef"}, two)
 		receipts, err := All(t.Context(), []Place{{Dir{Path: a}, Target{}}, {Dir{Path: b}, Target{}}}, two)
 		if err != nil || len(receipts) != 2 || receipts[0].Status != place.Unchanged || receipts[1].Status != place.Published {
 			t.Errorf("%+v, %v", receipts, err)
 		}
-		wantPackage(t, b, two)
+		placetest.Want(t, b, two)
 	})
 	t.Run("notes since", func(t *testing.T) {
 		target := filepath.Join(t.TempDir(), "out")
-		bad := &fakeStore{name: "bad", commit: func() error { write(t, filepath.Join(target, "notes"), "mine"); return syscall.ENOSPC }}
+		bad := &fakeStore{name: "bad", commit: func() error { placetest.Write(t, filepath.Join(target, "notes"), "mine"); return syscall.ENOSPC }}
 		receipts, err := All(t.Context(), []Place{{Dir{Path: target}, Target{}}, {bad, Target{}}}, two)
-		if len(receipts) != 1 || err == nil || !strings.Contains(err.Error(), `shows the package, it could not be taken back`) || tree(t, target)["notes"] != "mine" {
+		if len(receipts) != 1 || err == nil || !strings.Contains(err.Error(), `shows the package, it could not be taken back`) || placetest.Tree(t, target)["notes"] != "mine" {
 			t.Errorf("%v %v", receipts, err)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -20,7 +21,7 @@ func bomPackage(t *testing.T, files map[string]string, change func(*manifest.Man
 	m := cardManifest()
 	m.Files, m.Tensors, m.Verified = nil, nil, false
 	for name, text := range files {
-		write(t, filepath.Join(dir, name), text)
+		placetest.Write(t, filepath.Join(dir, name), text)
 		f, err := manifest.HashFile(t.Context(), filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -34,7 +35,7 @@ func bomPackage(t *testing.T, files map[string]string, change func(*manifest.Man
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, manifest.FileName), string(data))
+	placetest.Write(t, filepath.Join(dir, manifest.FileName), string(data))
 	return dir
 }
 
@@ -85,7 +86,7 @@ func TestBOMRefuses(t *testing.T) {
 		})
 	}
 	dir := bomPackage(t, map[string]string{CardName: "x"}, func(*manifest.Manifest) {})
-	write(t, filepath.Join(dir, CardName), "y")
+	placetest.Write(t, filepath.Join(dir, CardName), "y")
 	if _, err := BOM(t.Context(), dir); !errors.Is(err, tensor.ErrCorrupt) {
 		t.Errorf("another card: %v", err)
 	}

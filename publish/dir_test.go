@@ -20,15 +20,16 @@ import (
 
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 func TestPublish(t *testing.T) {
-	p := newPackage(t, "one")
+	p := placetest.Package(t, "one")
 	base := t.TempDir()
 	target := filepath.Join(base, "a", "b", "out")
-	r := mustPublish(t, Dir{Path: target}, p)
-	wantPackage(t, target, p)
+	r := placetest.Publish(t, Dir{Path: target}, p)
+	placetest.Want(t, target, p)
 	_, sum, err := p.Manifest.Seal()
 	if err != nil {
 		t.Fatal(err)
@@ -43,28 +44,28 @@ func TestPublish(t *testing.T) {
 	}
 
 	t.Run("again", func(t *testing.T) {
-		r := mustPublish(t, Dir{Path: target, step: func(a string) error { return errors.New("touched: " + a) }}, p)
+		r := placetest.Publish(t, Dir{Path: target, step: func(a string) error { return errors.New("touched: " + a) }}, p)
 		want.Status, want.Uploaded = place.Unchanged, 0
 		if diff := cmp.Diff(want, r); diff != "" {
 			t.Errorf("receipt (-want +got):\n%s", diff)
 		}
-		wantPackage(t, target, p)
+		placetest.Want(t, target, p)
 	})
 	t.Run("onto itself", func(t *testing.T) {
-		if r := mustPublish(t, Dir{Path: target, Replace: true}, place.Package{Dir: target, Manifest: p.Manifest}); r.Status != place.Unchanged {
+		if r := placetest.Publish(t, Dir{Path: target, Replace: true}, place.Package{Dir: target, Manifest: p.Manifest}); r.Status != place.Unchanged {
 			t.Errorf("status %s", r.Status)
 		}
 	})
 	t.Run("copied, not linked", func(t *testing.T) {
-		write(t, filepath.Join(target, "config.json"), "edited")
-		if got := tree(t, p.Dir)["config.json"]; got != "config.json one" {
+		placetest.Write(t, filepath.Join(target, "config.json"), "edited")
+		if got := placetest.Tree(t, p.Dir)["config.json"]; got != "config.json one" {
 			t.Errorf("an edit of the published file reached the source: %q", got)
 		}
 	})
 }
 
 func TestPublishOver(t *testing.T) {
-	one, two := newPackage(t, "one"), newPackage(t, "two")
+	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	tests := map[string]struct {
 		prepare func(t *testing.T, target string)
 		replace bool
@@ -76,26 +77,26 @@ func TestPublishOver(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, false, place.Published, ""},
-		"file":            {func(t *testing.T, target string) { write(t, target, "mine") }, true, "", "is not a directory"},
-		"directory":       {func(t *testing.T, target string) { write(t, filepath.Join(target, "mine"), "") }, true, "", "no package"},
-		"broken manifest": {func(t *testing.T, target string) { write(t, filepath.Join(target, manifest.FileName), "{}") }, true, "", "no package that this program reads"},
+		"file":            {func(t *testing.T, target string) { placetest.Write(t, target, "mine") }, true, "", "is not a directory"},
+		"directory":       {func(t *testing.T, target string) { placetest.Write(t, filepath.Join(target, "mine"), "") }, true, "", "no package"},
+		"broken manifest": {func(t *testing.T, target string) { placetest.Write(t, filepath.Join(target, manifest.FileName), "{}") }, true, "", "no package that this program reads"},
 		"foreign manifest": {func(t *testing.T, target string) {
-			write(t, filepath.Join(target, manifest.FileName), `{"manifest":9}`)
+			placetest.Write(t, filepath.Join(target, manifest.FileName), `{"manifest":9}`)
 		}, true, "", "version 9"},
-		"another package": {func(t *testing.T, target string) { mustPublish(t, Dir{Path: target}, one) }, false, "", "holds another package, sha256:"},
-		"replaced":        {func(t *testing.T, target string) { mustPublish(t, Dir{Path: target}, one) }, true, place.Replaced, ""},
-		"same":            {func(t *testing.T, target string) { mustPublish(t, Dir{Path: target}, two) }, true, place.Unchanged, ""},
+		"another package": {func(t *testing.T, target string) { placetest.Publish(t, Dir{Path: target}, one) }, false, "", "holds another package, sha256:"},
+		"replaced":        {func(t *testing.T, target string) { placetest.Publish(t, Dir{Path: target}, one) }, true, place.Replaced, ""},
+		"same":            {func(t *testing.T, target string) { placetest.Publish(t, Dir{Path: target}, two) }, true, place.Unchanged, ""},
 		"damaged": {func(t *testing.T, target string) {
-			mustPublish(t, Dir{Path: target}, two)
-			write(t, filepath.Join(target, "llm.mnn"), "llm.mnn twp")
+			placetest.Publish(t, Dir{Path: target}, two)
+			placetest.Write(t, filepath.Join(target, "llm.mnn"), "llm.mnn twp")
 		}, false, "", "it is damaged; set replace to write it again: llm.mnn has sha256"},
 		"damaged, replaced": {func(t *testing.T, target string) {
-			mustPublish(t, Dir{Path: target}, two)
-			write(t, filepath.Join(target, "llm.mnn"), "llm.mnn twp")
+			placetest.Publish(t, Dir{Path: target}, two)
+			placetest.Write(t, filepath.Join(target, "llm.mnn"), "llm.mnn twp")
 		}, true, place.Replaced, ""},
 		"notes of the user": {func(t *testing.T, target string) {
-			mustPublish(t, Dir{Path: target}, one)
-			write(t, filepath.Join(target, "notes.txt"), "mine")
+			placetest.Publish(t, Dir{Path: target}, one)
+			placetest.Write(t, filepath.Join(target, "notes.txt"), "mine")
 		}, true, "", `1 more files or directories, "notes.txt" first`},
 	}
 	for name, tc := range tests {
@@ -103,19 +104,19 @@ func TestPublishOver(t *testing.T) {
 			base := t.TempDir()
 			target := filepath.Join(base, "out")
 			tc.prepare(t, target)
-			before := tree(t, base)
+			before := placetest.Tree(t, base)
 			r, err := place.To(t.Context(), Dir{Path: target, Replace: tc.replace}, two)
 			if tc.status != "" {
 				if err != nil || r.Status != tc.status {
 					t.Fatalf("status %q, %v, want %q", r.Status, err, tc.status)
 				}
-				wantPackage(t, target, two)
+				placetest.Want(t, target, two)
 				return
 			}
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), "dir "+target+": ") {
 				t.Errorf("got %v, want an error with %q", err, tc.want)
 			}
-			if diff := cmp.Diff(before, tree(t, base)); diff != "" {
+			if diff := cmp.Diff(before, placetest.Tree(t, base)); diff != "" {
 				t.Errorf("the disk changed (-before +after):\n%s", diff)
 			}
 		})
@@ -123,7 +124,7 @@ func TestPublishOver(t *testing.T) {
 }
 
 func TestPublishSymlink(t *testing.T) {
-	p := newPackage(t, "one")
+	p := placetest.Package(t, "one")
 	base := t.TempDir()
 	real, target := filepath.Join(base, "real"), filepath.Join(base, "out")
 	if err := os.Mkdir(real, 0o755); err != nil {
@@ -132,11 +133,11 @@ func TestPublishSymlink(t *testing.T) {
 	if err := os.Symlink(real, target); err != nil {
 		t.Skipf("symbolic links cannot be made here: %v", err)
 	}
-	before := tree(t, base)
+	before := placetest.Tree(t, base)
 	if _, err := place.To(t.Context(), Dir{Path: target, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "is not a directory") {
 		t.Errorf("target is a link: %v", err)
 	}
-	if diff := cmp.Diff(before, tree(t, base)); diff != "" {
+	if diff := cmp.Diff(before, placetest.Tree(t, base)); diff != "" {
 		t.Errorf("the disk changed (-before +after):\n%s", diff)
 	}
 	t.Run("to the package's inside", func(t *testing.T) {
@@ -149,7 +150,7 @@ func TestPublishSymlink(t *testing.T) {
 		}
 	})
 	t.Run("in the package", func(t *testing.T) {
-		p := newPackage(t, "one")
+		p := placetest.Package(t, "one")
 		path := filepath.Join(p.Dir, "llm.mnn")
 		other := filepath.Join(base, "llm.mnn")
 		if err := os.Rename(path, other); err != nil {
@@ -171,35 +172,35 @@ func TestPublishRefuses(t *testing.T) {
 		path   string
 		want   string
 	}{
-		"flipped bit":  {func(p *place.Package) { write(t, filepath.Join(p.Dir, "llm.mnn"), "llm.mnn onf") }, "out", "llm.mnn has sha256"},
-		"truncated":    {func(p *place.Package) { write(t, filepath.Join(p.Dir, "llm.mnn"), "") }, "out", "llm.mnn has 0 bytes"},
+		"flipped bit":  {func(p *place.Package) { placetest.Write(t, filepath.Join(p.Dir, "llm.mnn"), "llm.mnn onf") }, "out", "llm.mnn has sha256"},
+		"truncated":    {func(p *place.Package) { placetest.Write(t, filepath.Join(p.Dir, "llm.mnn"), "") }, "out", "llm.mnn has 0 bytes"},
 		"missing":      {func(p *place.Package) { os.Remove(filepath.Join(p.Dir, "llm.mnn.weight")) }, "out", "llm.mnn.weight is missing"},
-		"extra":        {func(p *place.Package) { write(t, filepath.Join(p.Dir, "llm.mnn.json"), "") }, "out", `"llm.mnn.json" is not in the manifest`},
+		"extra":        {func(p *place.Package) { placetest.Write(t, filepath.Join(p.Dir, "llm.mnn.json"), "") }, "out", `"llm.mnn.json" is not in the manifest`},
 		"bad manifest": {func(p *place.Package) { p.Manifest.MinimumEngine = "" }, "out", "minimum engine"},
 		"no path":      {func(p *place.Package) {}, "", "no directory"},
 		"root":         {func(p *place.Package) {}, filepath.VolumeName(base) + string(filepath.Separator), "root"},
-		"below a file": {func(p *place.Package) { write(t, filepath.Join(base, "file"), "") }, "file/x/out", "file"},
+		"below a file": {func(p *place.Package) { placetest.Write(t, filepath.Join(base, "file"), "") }, "file/x/out", "file"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := newPackage(t, "one")
+			p := placetest.Package(t, "one")
 			tc.change(&p)
 			path := tc.path
 			if path != "" && !filepath.IsAbs(path) {
 				path = filepath.Join(base, filepath.FromSlash(path))
 			}
-			before := tree(t, base)
+			before := placetest.Tree(t, base)
 			_, err := place.To(t.Context(), Dir{Path: path, Replace: true}, p)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want an error with %q", err, tc.want)
 			}
-			if diff := cmp.Diff(before, tree(t, base)); diff != "" {
+			if diff := cmp.Diff(before, placetest.Tree(t, base)); diff != "" {
 				t.Errorf("the disk changed (-before +after):\n%s", diff)
 			}
 		})
 	}
 	t.Run("inside each other", func(t *testing.T) {
-		p := newPackage(t, "one")
+		p := placetest.Package(t, "one")
 		for _, path := range []string{filepath.Join(p.Dir, "out"), filepath.Dir(p.Dir)} {
 			if _, err := place.To(t.Context(), Dir{Path: path, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "inside each other") {
 				t.Errorf("%s: %v", path, err)
@@ -217,7 +218,7 @@ func TestPublishRefuses(t *testing.T) {
 			os.Remove(f.Name())
 			t.Skip("permissions do not bind this user")
 		}
-		if _, err := place.To(t.Context(), Dir{Path: filepath.Join(parent, "out")}, newPackage(t, "one")); !errors.Is(err, os.ErrPermission) {
+		if _, err := place.To(t.Context(), Dir{Path: filepath.Join(parent, "out")}, placetest.Package(t, "one")); !errors.Is(err, os.ErrPermission) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -228,10 +229,10 @@ func actions(t *testing.T, old *place.Package, p place.Package) []string {
 	t.Helper()
 	target := filepath.Join(t.TempDir(), "out")
 	if old != nil {
-		mustPublish(t, Dir{Path: target}, *old)
+		placetest.Publish(t, Dir{Path: target}, *old)
 	}
 	var list []string
-	mustPublish(t, Dir{Path: target, Replace: true, step: func(a string) error {
+	placetest.Publish(t, Dir{Path: target, Replace: true, step: func(a string) error {
 		list = append(list, a)
 		return nil
 	}}, p)
@@ -243,16 +244,16 @@ func afterCommit(action string) bool { return strings.HasSuffix(action, " old") 
 
 // TestPublishFails lets every single step fail, as on a full disk, and cancels at every single step.
 func TestPublishFails(t *testing.T) {
-	one, two := newPackage(t, "one"), newPackage(t, "two")
+	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	for name, old := range map[string]*place.Package{"new": nil, "replace": &one} {
 		for i, action := range actions(t, old, two) {
 			t.Run(fmt.Sprintf("%s/%d %s", name, i, action), func(t *testing.T) {
 				base := t.TempDir()
 				target := filepath.Join(base, "a", "out")
 				if old != nil {
-					mustPublish(t, Dir{Path: target}, *old)
+					placetest.Publish(t, Dir{Path: target}, *old)
 				}
-				before := tree(t, base)
+				before := placetest.Tree(t, base)
 				n := 0
 				full := Dir{Path: target, Replace: true, step: func(a string) error {
 					if n++; n == i+1 {
@@ -265,14 +266,14 @@ func TestPublishFails(t *testing.T) {
 					if err != nil {
 						t.Errorf("the package is there, and yet: %v", err)
 					}
-					mustPublish(t, Dir{Path: target, Replace: true}, two)
-					wantPackage(t, target, two)
+					placetest.Publish(t, Dir{Path: target, Replace: true}, two)
+					placetest.Want(t, target, two)
 					return
 				}
 				if !errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), "\n") {
 					t.Errorf("got %v, want one line on the full disk", err)
 				}
-				if diff := cmp.Diff(before, tree(t, base)); diff != "" {
+				if diff := cmp.Diff(before, placetest.Tree(t, base)); diff != "" {
 					t.Errorf("the disk changed (-before +after):\n%s", diff)
 				}
 
@@ -287,11 +288,11 @@ func TestPublishFails(t *testing.T) {
 				}}
 				switch _, err = place.To(ctx, stopped, two); {
 				case err == nil:
-					wantPackage(t, target, two) // too late to stop
+					placetest.Want(t, target, two) // too late to stop
 				case !errors.Is(err, context.Canceled):
 					t.Errorf("got %v, want context.Canceled", err)
 				default:
-					if diff := cmp.Diff(before, tree(t, base)); diff != "" {
+					if diff := cmp.Diff(before, placetest.Tree(t, base)); diff != "" {
 						t.Errorf("cancelled: the disk changed (-before +after):\n%s", diff)
 					}
 				}
@@ -309,7 +310,7 @@ const (
 
 // dirChildren are the processes that tests kill.
 var dirChildren = map[string]func(value string) error{
-	dirChild:   func(path string) error { return publishChild(Dir{Path: path}) },
+	dirChild:   func(path string) error { return placetest.PublishChild(Dir{Path: path}) },
 	killTarget: killedPublish,
 	pullFrom:   killedPull,
 }
@@ -320,7 +321,7 @@ func killedPublish(target string) error {
 	if err != nil {
 		panic(err)
 	}
-	p, err := place.Open(os.Getenv(killPackage))
+	p, err := place.Open(os.Getenv(placetest.PackageEnv))
 	if err != nil {
 		return err
 	}
@@ -345,17 +346,17 @@ func killedPublish(target string) error {
 // TestPublishKilled ends the process at every step. Whatever it leaves, the target is one of the two
 // packages or absent, and the next run ends as if nothing had happened.
 func TestPublishKilled(t *testing.T) {
-	one, two := newPackage(t, "one"), newPackage(t, "two")
+	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	staged := filepath.Join(t.TempDir(), "two")
-	mustPublish(t, Dir{Path: staged}, two)
+	placetest.Publish(t, Dir{Path: staged}, two)
 	list := actions(t, &one, two)
 	for i, action := range list {
 		t.Run(fmt.Sprintf("%d %s", i, action), func(t *testing.T) {
 			base := t.TempDir()
 			target := filepath.Join(base, "out")
-			mustPublish(t, Dir{Path: target}, one)
+			placetest.Publish(t, Dir{Path: target}, one)
 			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), killTarget+"="+target, killStep+"="+strconv.Itoa(i+1), killPackage+"="+staged)
+			cmd.Env = append(os.Environ(), killTarget+"="+target, killStep+"="+strconv.Itoa(i+1), placetest.PackageEnv+"="+staged)
 			out, _ := cmd.CombinedOutput()
 			if code := cmd.ProcessState.ExitCode(); code != killExit {
 				t.Fatalf("exit code %d: %s", code, out)
@@ -368,19 +369,19 @@ func TestPublishKilled(t *testing.T) {
 				t.Errorf("the target is damaged: %v", err)
 			}
 			// A run that may not replace repairs too, and leaves one of the packages.
-			killed := tree(t, base)
+			killed := placetest.Tree(t, base)
 			_, err := place.To(t.Context(), Dir{Path: target}, one)
 			if err != nil && !strings.Contains(err.Error(), "holds another package") {
 				t.Errorf("after %v: %v", killed, err)
 			}
-			mustPublish(t, Dir{Path: target, Replace: true}, two)
-			wantPackage(t, target, two)
+			placetest.Publish(t, Dir{Path: target, Replace: true}, two)
+			placetest.Want(t, target, two)
 		})
 	}
 }
 
 func TestRepair(t *testing.T) {
-	one, two := newPackage(t, "one"), newPackage(t, "two")
+	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	const hex, hex2 = "0123456789abcdef", "fedcba9876543210"
 	t.Run("others stay", func(t *testing.T) {
 		base := t.TempDir()
@@ -388,15 +389,15 @@ func TestRepair(t *testing.T) {
 		others := []string{"out.tmp-0123", "out.tmp-" + strings.ToUpper(hex), "out.tmp-" + hex + "x", "out2.tmp-" + hex, "out.tmp", "out.old-" + hex}
 		want := map[string]string{}
 		for _, name := range others {
-			write(t, filepath.Join(base, name, "mine"), "x")
+			placetest.Write(t, filepath.Join(base, name, "mine"), "x")
 			want[name], want[name+"/mine"] = "/", "x"
 		}
 		file := "out.tmp-" + hex2
-		write(t, filepath.Join(base, file), "a file")
+		placetest.Write(t, filepath.Join(base, file), "a file")
 		want[file] = "a file"
-		write(t, filepath.Join(base, "out.tmp-"+hex, "sub", "leftover"), "x")
-		mustPublish(t, Dir{Path: target, Replace: true}, one)
-		got := tree(t, base)
+		placetest.Write(t, filepath.Join(base, "out.tmp-"+hex, "sub", "leftover"), "x")
+		placetest.Publish(t, Dir{Path: target, Replace: true}, one)
+		got := placetest.Tree(t, base)
 		maps.DeleteFunc(got, func(k, _ string) bool { return k == "out" || strings.HasPrefix(k, "out/") })
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
@@ -404,17 +405,17 @@ func TestRepair(t *testing.T) {
 	})
 	t.Run("put back", func(t *testing.T) {
 		target := filepath.Join(t.TempDir(), "out")
-		mustPublish(t, Dir{Path: target + ".old-" + hex}, one)
+		placetest.Publish(t, Dir{Path: target + ".old-" + hex}, one)
 		_, err := place.To(t.Context(), Dir{Path: target}, two)
 		if err == nil || !strings.Contains(err.Error(), "holds another package") {
 			t.Errorf("got %v", err)
 		}
-		wantPackage(t, target, one)
+		placetest.Want(t, target, one)
 	})
 	t.Run("two of them", func(t *testing.T) {
 		target := filepath.Join(t.TempDir(), "out")
-		mustPublish(t, Dir{Path: target + ".old-" + hex}, one)
-		mustPublish(t, Dir{Path: target + ".old-" + hex2}, two)
+		placetest.Publish(t, Dir{Path: target + ".old-" + hex}, one)
+		placetest.Publish(t, Dir{Path: target + ".old-" + hex2}, two)
 		_, err := place.To(t.Context(), Dir{Path: target, Replace: true}, two)
 		if err == nil || !strings.Contains(err.Error(), "2 packages that were moved aside") {
 			t.Errorf("got %v", err)
@@ -423,40 +424,40 @@ func TestRepair(t *testing.T) {
 	t.Run("kept without replace", func(t *testing.T) {
 		target := filepath.Join(t.TempDir(), "out")
 		old := target + ".old-" + hex
-		mustPublish(t, Dir{Path: target}, two)
-		mustPublish(t, Dir{Path: old}, one)
-		mustPublish(t, Dir{Path: target}, two)
+		placetest.Publish(t, Dir{Path: target}, two)
+		placetest.Publish(t, Dir{Path: old}, one)
+		placetest.Publish(t, Dir{Path: target}, two)
 		if _, err := os.Stat(old); err != nil {
 			t.Error(err)
 		}
-		mustPublish(t, Dir{Path: target, Replace: true}, two)
-		wantPackage(t, target, two)
+		placetest.Publish(t, Dir{Path: target, Replace: true}, two)
+		placetest.Want(t, target, two)
 	})
 }
 
 // TestFileAddedDuringReplace: what a user puts into the old package while the new one is copied survives.
 func TestFileAddedDuringReplace(t *testing.T) {
-	one, two := newPackage(t, "one"), newPackage(t, "two")
+	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	target := filepath.Join(t.TempDir(), "out")
-	mustPublish(t, Dir{Path: target}, one)
+	placetest.Publish(t, Dir{Path: target}, one)
 	notes := filepath.Join(target, "notes")
 	_, err := place.To(t.Context(), Dir{Path: target, Replace: true, step: func(a string) error {
 		if a == "create llm.mnn" {
-			write(t, notes, "mine")
+			placetest.Write(t, notes, "mine")
 		}
 		return nil
 	}}, two)
 	if err == nil || !strings.Contains(err.Error(), `"notes"`) {
 		t.Errorf("got %v", err)
 	}
-	if got := tree(t, target)["notes"]; got != "mine" {
+	if got := placetest.Tree(t, target)["notes"]; got != "mine" {
 		t.Errorf("notes are %q", got)
 	}
-	wantAlone(t, target)
+	placetest.Alone(t, target)
 }
 
 func TestTwoPublishers(t *testing.T) {
-	p := newPackage(t, "one")
+	p := placetest.Package(t, "one")
 	target := filepath.Join(t.TempDir(), "out")
 	var wg sync.WaitGroup
 	got := make([]place.Receipt, 4)
@@ -475,11 +476,11 @@ func TestTwoPublishers(t *testing.T) {
 	if diff := cmp.Diff(map[place.Status]int{place.Published: 1, place.Unchanged: len(got) - 1}, count); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	wantPackage(t, target, p)
+	placetest.Want(t, target, p)
 }
 
 func TestLock(t *testing.T) {
-	p := newPackage(t, "one")
+	p := placetest.Package(t, "one")
 	target := filepath.Join(t.TempDir(), "out")
 	path := filepath.Join(filepath.Dir(target), ".out.llmexport-lock")
 	live := target + ".tmp-0123456789abcdef"
@@ -489,7 +490,7 @@ func TestLock(t *testing.T) {
 		if err := l.Lock(); err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(live, "x"), "being written")
+		placetest.Write(t, filepath.Join(live, "x"), "being written")
 		ctx, cancel := context.WithTimeout(t.Context(), 3*lockPoll)
 		defer cancel()
 		if _, err := place.To(ctx, Dir{Path: target}, p); !errors.Is(err, context.DeadlineExceeded) {
@@ -499,16 +500,16 @@ func TestLock(t *testing.T) {
 			t.Error(err)
 		}
 		time.AfterFunc(2*lockPoll, func() { l.Close() })
-		mustPublish(t, Dir{Path: target}, p)
-		wantPackage(t, target, p)
+		placetest.Publish(t, Dir{Path: target}, p)
+		placetest.Want(t, target, p)
 	})
 	t.Run("left by a killed run", func(t *testing.T) {
-		write(t, path, "")
-		mustPublish(t, Dir{Path: target}, p)
-		wantPackage(t, target, p)
+		placetest.Write(t, path, "")
+		placetest.Publish(t, Dir{Path: target}, p)
+		placetest.Want(t, target, p)
 	})
 	t.Run("somebody's file", func(t *testing.T) {
-		write(t, path, "mine")
+		placetest.Write(t, path, "mine")
 		if _, err := place.To(t.Context(), Dir{Path: target}, p); err == nil || !strings.Contains(err.Error(), "no lock") {
 			t.Errorf("got %v", err)
 		}
@@ -519,14 +520,14 @@ func TestLock(t *testing.T) {
 }
 
 func TestOpenVerified(t *testing.T) {
-	p := newPackage(t, "one")
+	p := placetest.Package(t, "one")
 	target := filepath.Join(t.TempDir(), "out")
-	r := mustPublish(t, Dir{Path: target}, p)
+	r := placetest.Publish(t, Dir{Path: target}, p)
 	got, err := place.OpenVerified(t.Context(), r.Ref)
 	if err != nil || got.Dir != target || got.Manifest.Digest != r.Digest {
 		t.Errorf("%s, %v", got.Dir, err)
 	}
-	write(t, filepath.Join(target, "llm.mnn.weight"), "llm.mnn.weight onf")
+	placetest.Write(t, filepath.Join(target, "llm.mnn.weight"), "llm.mnn.weight onf")
 	if _, err := place.OpenVerified(t.Context(), target); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn.weight has sha256") {
 		t.Errorf("flipped bit: %v", err)
 	}

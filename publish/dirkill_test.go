@@ -2,31 +2,33 @@ package publish
 
 import (
 	"context"
-	"github.com/llmexport/llmexport/publish/place"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
 const dirChild = "PUBLISH_TEST_DIR"
 
 func TestDirKilled(t *testing.T) {
 	base := t.TempDir()
-	killPlaces(t, killable{
-		open: func(ctx context.Context, ref string) (place.Origin, error) {
+	placetest.Kill(t, placetest.Killable{
+		Open: func(ctx context.Context, ref string) (place.Origin, error) {
 			return openDir(ctx, ref, place.OpenOptions{})
 		},
-		place: func(i int) ([]string, string) {
+		Place: func(i int) ([]string, string) {
 			dir := filepath.Join(base, strconv.Itoa(i%2)) // every second time over what a kill has left
 			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
 			}
 			return []string{dirChild + "=" + dir}, dir
 		},
-		sent: func() int64 { return 0 }, // a directory is copied anew
-	}, killsOr(6), bigPackage(t, 6<<20))
+		Sent: func() int64 { return 0 }, // a directory is copied anew
+	}, placetest.Kills(6), placetest.Big(t, 6<<20))
 	left, err := os.ReadDir(base)
 	if err != nil {
 		t.Fatal(err)

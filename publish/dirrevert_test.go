@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/llmexport/llmexport/publish/place"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
+
+	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
 // revertDirs publishes to a directory beside a place that fails.
@@ -29,16 +31,16 @@ func revertDirs(ctx context.Context, target string, p place.Package, step func(s
 // TestRevertKilled ends the process at every step of a publication that is taken back. The target is one of the
 // packages or absent, and the next run ends as if nothing had happened.
 func TestRevertKilled(t *testing.T) {
-	one, two := newPackage(t, "one"), newPackage(t, "two")
+	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	staged := filepath.Join(t.TempDir(), "two")
-	mustPublish(t, Dir{Path: staged}, two)
+	placetest.Publish(t, Dir{Path: staged}, two)
 	var list []string
 	target := filepath.Join(t.TempDir(), "out")
-	mustPublish(t, Dir{Path: target}, one)
+	placetest.Publish(t, Dir{Path: target}, one)
 	if err := revertDirs(t.Context(), target, two, func(a string) error { list = append(list, a); return nil }); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
-	wantPackage(t, target, one)
+	placetest.Want(t, target, one)
 	from := slices.Index(list, "move aside")
 	if !slices.Contains(list, "move out") || !slices.Contains(list, "move back") || from < 0 {
 		t.Fatalf("steps %q", list)
@@ -46,9 +48,9 @@ func TestRevertKilled(t *testing.T) {
 	for i := from; i < len(list); i++ {
 		t.Run(list[i], func(t *testing.T) {
 			target := filepath.Join(t.TempDir(), "out")
-			mustPublish(t, Dir{Path: target}, one)
+			placetest.Publish(t, Dir{Path: target}, one)
 			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), killTarget+"="+target, fmt.Sprintf("%s=%d", killStep, i+1), killPackage+"="+staged, killRevert+"=1")
+			cmd.Env = append(os.Environ(), killTarget+"="+target, fmt.Sprintf("%s=%d", killStep, i+1), placetest.PackageEnv+"="+staged, killRevert+"=1")
 			out, _ := cmd.CombinedOutput()
 			if code := cmd.ProcessState.ExitCode(); code != killExit {
 				t.Fatalf("exit code %d: %s", code, out)
@@ -56,8 +58,8 @@ func TestRevertKilled(t *testing.T) {
 			if _, err := place.OpenVerified(t.Context(), target); err != nil && !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the target is damaged: %v", err)
 			}
-			mustPublish(t, Dir{Path: target, Replace: true}, two)
-			wantPackage(t, target, two)
+			placetest.Publish(t, Dir{Path: target, Replace: true}, two)
+			placetest.Want(t, target, two)
 		})
 	}
 }

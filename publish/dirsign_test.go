@@ -2,10 +2,12 @@ package publish
 
 import (
 	"errors"
-	"github.com/llmexport/llmexport/publish/place"
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
 // TestSignFails stops the signing of a package that is there at every step: it has the signature or not, and all else
@@ -14,25 +16,25 @@ func TestSignFails(t *testing.T) {
 	for name, first := range map[string]string{"signed": "", "signed anew": "one"} {
 		plain := func() place.Package {
 			if first == "" {
-				return newPackage(t, "one")
+				return placetest.Package(t, "one")
 			}
-			return signed(t, newPackage(t, "one"), first)
+			return placetest.Signed(t, placetest.Package(t, "one"), first)
 		}
-		p := signed(t, newPackage(t, "one"), "two")
+		p := placetest.Signed(t, placetest.Package(t, "one"), "two")
 		var steps []string
 		target := filepath.Join(t.TempDir(), "out")
-		mustPublish(t, Dir{Path: target}, plain())
+		placetest.Publish(t, Dir{Path: target}, plain())
 		if err := revertDirs(t.Context(), target, p, func(a string) error { steps = append(steps, a); return nil }); !errors.Is(err, syscall.ENOSPC) {
 			t.Fatal(err)
 		}
-		wantPackage(t, target, plain())
+		placetest.Want(t, target, plain())
 		if len(steps) < 6 {
 			t.Errorf("steps %q", steps)
 		}
 		for i, action := range steps {
 			t.Run(name+"/"+action, func(t *testing.T) {
 				target := filepath.Join(t.TempDir(), "out")
-				mustPublish(t, Dir{Path: target}, plain())
+				placetest.Publish(t, Dir{Path: target}, plain())
 				n := 0
 				_, err := place.To(t.Context(), Dir{Path: target, Replace: true, step: func(string) error {
 					if n++; n == i+1 {
@@ -41,15 +43,15 @@ func TestSignFails(t *testing.T) {
 					return nil
 				}}, p)
 				if n <= i { // a step of taking back
-					wantPackage(t, target, p)
+					placetest.Want(t, target, p)
 					return
 				}
 				if !errors.Is(err, syscall.ENOSPC) {
 					t.Errorf("got %v", err)
 				}
-				wantPackage(t, target, plain())
-				mustPublish(t, Dir{Path: target, Replace: true}, p)
-				wantPackage(t, target, p)
+				placetest.Want(t, target, plain())
+				placetest.Publish(t, Dir{Path: target, Replace: true}, p)
+				placetest.Want(t, target, p)
 			})
 		}
 	}
@@ -57,25 +59,25 @@ func TestSignFails(t *testing.T) {
 
 // TestSignDamaged: a package that is written again keeps its signature.
 func TestSignDamaged(t *testing.T) {
-	p := signed(t, newPackage(t, "one"), "one")
+	p := placetest.Signed(t, placetest.Package(t, "one"), "one")
 	target := filepath.Join(t.TempDir(), "out")
-	mustPublish(t, Dir{Path: target}, p)
-	damage := func() { write(t, filepath.Join(target, "llm.mnn"), "llm.mnn onf") }
+	placetest.Publish(t, Dir{Path: target}, p)
+	damage := func() { placetest.Write(t, filepath.Join(target, "llm.mnn"), "llm.mnn onf") }
 	damage()
-	mustPublish(t, Dir{Path: target, Replace: true}, newPackage(t, "one"))
-	wantPackage(t, target, p)
+	placetest.Publish(t, Dir{Path: target, Replace: true}, placetest.Package(t, "one"))
+	placetest.Want(t, target, p)
 	damage()
-	mustPull(t, newOrigin(t, newPackage(t, "one")), target, dirPullOptions{Replace: true})
-	wantPackage(t, target, p)
+	mustPull(t, newOrigin(t, placetest.Package(t, "one")), target, dirPullOptions{Replace: true})
+	placetest.Want(t, target, p)
 }
 
 // TestSignatureUnknown: a place that does not say whether it has a signature gives no package without one.
 func TestSignatureUnknown(t *testing.T) {
-	o := newOrigin(t, newPackage(t, "one"))
+	o := newOrigin(t, placetest.Package(t, "one"))
 	o.unsure = syscall.ECONNRESET
 	out := filepath.Join(t.TempDir(), "out")
 	if _, _, err := dirPull(t.Context(), o, out, dirPullOptions{}); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("got %v", err)
 	}
-	wantAlone(t, out)
+	placetest.Alone(t, out)
 }

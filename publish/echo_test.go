@@ -9,12 +9,13 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
 // TestTokenSaidBack: a hub that repeats the token it was sent does not get it into a message.
 func TestTokenSaidBack(t *testing.T) {
 	const token = "ms-secret-token"
-	p := newPackage(t, "one")
+	p := placetest.Package(t, "one")
 	for name, answer := range map[string]struct {
 		status int
 		head   string
@@ -34,7 +35,7 @@ func TestTokenSaidBack(t *testing.T) {
 			}))
 			defer server.Close()
 			o := &hub.Options{Endpoint: server.URL, Token: token}
-			for _, s := range []place.Store{ModelScope{Repo: "org/name", Options: o, Transfer: quick}, Hub{Repo: "org/name", Options: o, Transfer: quick}} {
+			for _, s := range []place.Store{ModelScope{Repo: "org/name", Options: o, Transfer: placetest.Quick}, Hub{Repo: "org/name", Options: o, Transfer: placetest.Quick}} {
 				if _, err := place.To(t.Context(), s, p); err == nil || strings.Contains(err.Error(), token) {
 					t.Errorf("%s: %v", s, err)
 				}

@@ -31,6 +31,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -99,7 +100,7 @@ type faultPlace struct {
 
 // newHub is a hub whose storage, or whose lists, are faulty.
 func (r *faultRun) newHub(list func(r *http.Request) bool) (*fakehub.Hub, hub.Options) {
-	h := fakehub.New(fakehub.Options{LFSFrom: 4096, PartSize: testPart, Direct: true})
+	h := fakehub.New(fakehub.Options{LFSFrom: 4096, PartSize: placetest.PartSize, Direct: true})
 	method := http.MethodGet
 	if r.faulty.fault.write && !r.faulty.fault.read {
 		method = http.MethodPut
@@ -127,16 +128,16 @@ func isManifest(q *http.Request) bool {
 
 func (r *faultRun) hub(filled bool) (faultPlace, error) {
 	_, o := r.newHub(isManifest)
-	p := faultPlace{Hub{Repo: testRepo, Options: &o, Transfer: r.patience()}, func(ctx context.Context) (place.Origin, error) {
-		return openHubAt(ctx, testRepo, o, r.patience())
+	p := faultPlace{Hub{Repo: placetest.Repo, Options: &o, Transfer: r.patience()}, func(ctx context.Context) (place.Origin, error) {
+		return openHubAt(ctx, placetest.Repo, o, r.patience())
 	}}
 	return p, r.fill(p, filled)
 }
 
 func (r *faultRun) modelScope(filled bool) (faultPlace, error) {
 	_, o := r.newHub(isManifest)
-	p := faultPlace{ModelScope{Repo: testRepo, Options: &o, Transfer: r.patience()}, func(ctx context.Context) (place.Origin, error) {
-		return openModelScopeAt(ctx, testRepo, o, r.patience())
+	p := faultPlace{ModelScope{Repo: placetest.Repo, Options: &o, Transfer: r.patience()}, func(ctx context.Context) (place.Origin, error) {
+		return openModelScopeAt(ctx, placetest.Repo, o, r.patience())
 	}}
 	return p, r.fill(p, filled)
 }
@@ -165,7 +166,7 @@ func (r *faultRun) s3(filled bool) (faultPlace, error) {
 		}
 		return false
 	}))
-	s := S3{Ref: "s3://" + fakes3.Bucket + "/tiny", Endpoint: url, Region: "us-east-1", Transfer: r.patience(), Part: testPart}
+	s := S3{Ref: "s3://" + fakes3.Bucket + "/tiny", Endpoint: url, Region: "us-east-1", Transfer: r.patience(), Part: placetest.PartSize}
 	p := faultPlace{s, func(ctx context.Context) (place.Origin, error) {
 		return openS3(ctx, strings.TrimPrefix(s.Ref, "s3://")+"?endpoint="+url+"&region=us-east-1", place.OpenOptions{Transfer: r.patience()})
 	}}
@@ -273,8 +274,8 @@ func fetchFaulty(r *faultRun) error {
 		return err
 	}
 	want := map[string][]byte{"config.json": []byte("{}"), "model.safetensors": weights, "README.md": []byte("# tiny\n")}
-	h.Repo(testRepo).Commit("main", want)
-	s, err := hub.Resolve(r.ctx, hub.Ref{Repo: testRepo}, o)
+	h.Repo(placetest.Repo).Commit("main", want)
+	s, err := hub.Resolve(r.ctx, hub.Ref{Repo: placetest.Repo}, o)
 	if err == nil {
 		for _, f := range s.Files { // a file that is not listed is not missed here
 			if got, err := os.ReadFile(filepath.Join(s.Dir, f.Name)); err != nil || !bytes.Equal(got, want[f.Name]) {
@@ -340,7 +341,7 @@ func TestFaultTable(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", fakes3.SecretKey)
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
-	small, large := modelScopePackage(t, 1), bigPackage(t, 9<<20)
+	small, large := placetest.ModelScopePackage(t, 1), placetest.Big(t, 9<<20)
 	cells := map[[3]int]map[string]int{} // by row, column and whether all requests go wrong
 	var mu sync.Mutex
 	var g errgroup.Group
@@ -384,7 +385,7 @@ func TestFaultTable(t *testing.T) {
 	text := faultTable(cells)
 	path := filepath.Join("..", "docs", "faults.md")
 	if *update {
-		write(t, path, text)
+		placetest.Write(t, path, text)
 	}
 	doc, err := os.ReadFile(path)
 	if err != nil {

@@ -17,12 +17,13 @@ import (
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // hubStore is the target on the hub, with options.
-func hubStore(h *hubTest, o ...func(*Hub)) Hub {
-	s := Hub{Repo: testRepo, Options: &hub.Options{Endpoint: h.url, Token: fakehub.Token},
+func hubStore(h *placetest.Hub, o ...func(*Hub)) Hub {
+	s := Hub{Repo: placetest.Repo, Options: &hub.Options{Endpoint: h.URL, Token: fakehub.Token},
 		Transfer: transfer.Options{Pause: time.Millisecond, Stall: 5 * time.Second}}
 	for _, f := range o {
 		f(&s)
@@ -31,10 +32,10 @@ func hubStore(h *hubTest, o ...func(*Hub)) Hub {
 }
 
 func TestHub(t *testing.T) {
-	h := newHubTest(t)
-	p := hubPackage(t, 1)
+	h := placetest.NewHub(t)
+	p := placetest.HubPackage(t, 1)
 	s := hubStore(h, func(s *Hub) { s.Private, s.Gated, s.Tag = true, "manual", "v1" })
-	d, err := s.Diff(h.ctx, p)
+	d, err := s.Diff(h.Ctx, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,15 +47,15 @@ func TestHub(t *testing.T) {
 		t.Error("the dry run wrote")
 	}
 
-	r := h.publish(t, s, p)
-	h.wantRepo(t, "main", p)
-	repo := h.Repo(testRepo)
+	r := h.Publish(t, s, p)
+	h.Want(t, "main", p)
+	repo := h.Repo(placetest.Repo)
 	head := repo.Head("main")
 	_, sum, err := p.Manifest.Seal()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := place.Receipt{Status: place.Published, Store: "hub", Ref: "hf://tester/tiny@" + head, URL: h.url + "/tester/tiny/tree/" + head,
+	want := place.Receipt{Status: place.Published, Store: "hub", Ref: "hf://tester/tiny@" + head, URL: h.URL + "/tester/tiny/tree/" + head,
 		Digest: sum, Files: len(names), Bytes: d.Upload, Uploaded: r.Uploaded}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Errorf("receipt (-want +got):\n%s", diff)
@@ -68,79 +69,83 @@ func TestHub(t *testing.T) {
 	if a := string(repo.Files("main")[attributesFile]); !strings.Contains(a, "\nllm.mnn.weight filter=lfs ") || strings.Contains(a, "config.json") {
 		t.Errorf("attributes:\n%s", a)
 	}
-	if n := len(h.Requests("PUT", "/uploads/*")); n != testParts+1 {
-		t.Errorf("%d uploads, want %d parts and the graph", n, testParts)
+	if n := len(h.Requests("PUT", "/uploads/*")); n != placetest.Parts+1 {
+		t.Errorf("%d uploads, want %d parts and the graph", n, placetest.Parts)
 	}
 
 	// The same again is nothing.
 	h.ResetStats()
-	again := h.publish(t, s, p)
+	again := h.Publish(t, s, p)
 	if again.Status != place.Unchanged || again.Ref != r.Ref || again.Uploaded != 0 || h.Stats().Commits != 0 || h.Stats().LFSUploads != 0 {
 		t.Errorf("again: %+v", again)
 	}
 
 	// Another package replaces it, and its parts that are the same are not sent.
-	q := hubPackage(t, 1)
+	q := placetest.HubPackage(t, 1)
 	if err := os.Remove(filepath.Join(q.Dir, "config.json")); err != nil {
 		t.Fatal(err)
 	}
 	q.Manifest.Files = slices.DeleteFunc(q.Manifest.Files, func(f manifest.File) bool { return f.Name == "config.json" })
 	s.Tag = "v2"
-	d, err = s.Diff(h.ctx, q)
+	d, err = s.Diff(h.Ctx, q)
 	if err != nil || !slices.Equal(d.Remove, []string{"config.json"}) || !slices.Equal(d.Change, []string{"manifest.json"}) || d.Status != place.Replaced || d.Creates != "tag v2" {
 		t.Errorf("diff %+v, %v", d, err)
 	}
-	r = h.publish(t, s, q)
-	h.wantRepo(t, "main", q)
+	r = h.Publish(t, s, q)
+	h.Want(t, "main", q)
 	if r.Status != place.Replaced || r.Uploaded != d.Upload || h.Stats().LFSUploads != 0 {
 		t.Errorf("replaced: %+v", r)
 	}
-	h.wantRepo(t, "v1", p)
+	h.Want(t, "v1", p)
 
 	// A tag is not moved.
 	s.Tag = "v1"
-	if _, err := s.Stage(h.ctx, q); err == nil || !strings.Contains(err.Error(), "tag v1 is at commit "+head) {
+	if _, err := s.Stage(h.Ctx, q); err == nil || !strings.Contains(err.Error(), "tag v1 is at commit "+head) {
 		t.Errorf("moved tag: %v", err)
 	}
 }
 
 func TestHubBranch(t *testing.T) {
-	h := newHubTest(t)
-	p, q := hubPackage(t, 1), hubPackage(t, 2)
-	h.publish(t, hubStore(h), p)
+	h := placetest.NewHub(t)
+	p, q := placetest.HubPackage(t, 1), placetest.HubPackage(t, 2)
+	h.Publish(t, hubStore(h), p)
 	s := hubStore(h, func(s *Hub) { s.Branch = "variants/int8" })
-	if d, err := s.Diff(h.ctx, q); err != nil || d.Creates != "branch variants/int8" {
+	if d, err := s.Diff(h.Ctx, q); err != nil || d.Creates != "branch variants/int8" {
 		t.Errorf("diff %+v, %v", d, err)
 	}
-	h.publish(t, s, q)
-	h.wantRepo(t, "main", p)
-	h.wantRepo(t, "variants/int8", q)
+	h.Publish(t, s, q)
+	h.Want(t, "main", p)
+	h.Want(t, "variants/int8", q)
 	// One with what main holds.
 	s.Branch = "same"
-	if r := h.publish(t, s, p); r.Status != place.Published {
+	if r := h.Publish(t, s, p); r.Status != place.Published {
 		t.Errorf("%+v", r)
 	}
-	h.wantRepo(t, "same", p)
+	h.Want(t, "same", p)
 }
 
 func TestHubRefuses(t *testing.T) {
-	p := hubPackage(t, 1)
+	p := placetest.HubPackage(t, 1)
 	tests := map[string]struct {
-		prepare func(h *hubTest)
+		prepare func(h *placetest.Hub)
 		option  func(s *Hub)
 		err     string
 		is      error
 	}{
-		"foreign files":       {func(h *hubTest) { h.Repo(testRepo).Commit("main", map[string][]byte{"notes.txt": {1}, "z": {2}}) }, nil, `holds 2 files that no package of ours lists, "notes.txt" first`, nil},
-		"foreign manifest":    {func(h *hubTest) { h.Repo(testRepo).Commit("main", map[string][]byte{"manifest.json": []byte("{}")}) }, nil, "holds no package that this program reads", nil},
-		"public, not private": {func(h *hubTest) { h.Repo(testRepo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(s *Hub) { s.Private = true }, "exists and is public", nil},
+		"foreign files": {func(h *placetest.Hub) {
+			h.Repo(placetest.Repo).Commit("main", map[string][]byte{"notes.txt": {1}, "z": {2}})
+		}, nil, `holds 2 files that no package of ours lists, "notes.txt" first`, nil},
+		"foreign manifest": {func(h *placetest.Hub) {
+			h.Repo(placetest.Repo).Commit("main", map[string][]byte{"manifest.json": []byte("{}")})
+		}, nil, "holds no package that this program reads", nil},
+		"public, not private": {func(h *placetest.Hub) { h.Repo(placetest.Repo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(s *Hub) { s.Private = true }, "exists and is public", nil},
 		"no token":            {nil, func(s *Hub) { s.Options.Token = "" }, "401", fs.ErrPermission},
 		"wrong token":         {nil, func(s *Hub) { s.Options.Token = "hf_wrong" }, "the token is not valid", fs.ErrPermission},
-		"no rights": {func(h *hubTest) { h.AddToken("hf_reader", fakehub.User{Name: "reader", Role: fakehub.Reader}) },
+		"no rights": {func(h *placetest.Hub) { h.AddToken("hf_reader", fakehub.User{Name: "reader", Role: fakehub.Reader}) },
 			func(s *Hub) { s.Options.Token = "hf_reader" }, "write to tester/tiny", fs.ErrPermission},
-		"not ours to see": {func(h *hubTest) {
+		"not ours to see": {func(h *placetest.Hub) {
 			h.AddToken("hf_other", fakehub.User{Name: "other", Role: fakehub.Stranger})
-			h.Repo(testRepo).SetPrivate(true).Commit("main", map[string][]byte{"README.md": {1}})
+			h.Repo(placetest.Repo).SetPrivate(true).Commit("main", map[string][]byte{"README.md": {1}})
 		}, func(s *Hub) { s.Options.Token = "hf_other" }, "write to tester/tiny", fs.ErrPermission},
 		"other endpoint": {nil, func(s *Hub) { s.Endpoint = "https://evil.example" }, "set HF_ENDPOINT", nil},
 		"no branch":      {nil, func(s *Hub) { s.Branch = "a/../b" }, "is not a branch", nil},
@@ -150,7 +155,7 @@ func TestHubRefuses(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			h := newHubTest(t)
+			h := placetest.NewHub(t)
 			if tc.prepare != nil {
 				tc.prepare(h)
 			}
@@ -158,11 +163,11 @@ func TestHubRefuses(t *testing.T) {
 			if tc.option != nil {
 				tc.option(&s)
 			}
-			_, err := s.Stage(h.ctx, p)
+			_, err := s.Stage(h.Ctx, p)
 			if err == nil || !strings.Contains(err.Error(), tc.err) || tc.is != nil && !errors.Is(err, tc.is) {
 				t.Errorf("got %v, want an error with %q", err, tc.err)
 			}
-			secrets(t, err)
+			placetest.Secrets(t, err)
 			if h.Stats().LFSUploads > 0 || h.Stats().Commits > 0 {
 				t.Error("something was sent")
 			}
@@ -174,16 +179,16 @@ func TestHubRefuses(t *testing.T) {
 func TestHubDamaged(t *testing.T) {
 	for _, name := range []string{"llm.mnn.weight", "llm.mnn", "config.json"} {
 		t.Run(name, func(t *testing.T) {
-			h := newHubTest(t)
-			p := hubPackage(t, 1)
+			h := placetest.NewHub(t)
+			p := placetest.HubPackage(t, 1)
 			path := filepath.Join(p.Dir, name)
 			b, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
 			b[len(b)/2] ^= 1
-			write(t, path, string(b))
-			if _, err := place.To(h.ctx, hubStore(h), p); !errors.Is(err, tensor.ErrCorrupt) {
+			placetest.Write(t, path, string(b))
+			if _, err := place.To(h.Ctx, hubStore(h), p); !errors.Is(err, tensor.ErrCorrupt) {
 				t.Errorf("got %v", err)
 			}
 			if h.Stats().Commits > 0 {
@@ -225,12 +230,12 @@ func TestHubFaults(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHubTest(t)
-			p := hubPackage(t, 1)
+			h := placetest.NewHub(t)
+			p := placetest.HubPackage(t, 1)
 			h.Fault(tc.rules...)
 			s := hubStore(h, func(s *Hub) { s.Tag = "v1" })
-			_, err := place.To(h.ctx, s, p)
-			secrets(t, err)
+			_, err := place.To(h.Ctx, s, p)
+			placetest.Secrets(t, err)
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
 				t.Fatalf("got %v, want %q", err, tc.err)
 			}
@@ -243,10 +248,10 @@ func TestHubFaults(t *testing.T) {
 					t.Errorf("%d commits were made", n)
 				}
 			}
-			h.publish(t, s, p)
-			h.wantRepo(t, "main", p)
-			h.wantRepo(t, "v1", p)
-			if n := len(h.Repo(testRepo).History("main")); n != 2 {
+			h.Publish(t, s, p)
+			h.Want(t, "main", p)
+			h.Want(t, "v1", p)
+			if n := len(h.Repo(placetest.Repo).History("main")); n != 2 {
 				t.Errorf("%d commits, want the first and ours", n)
 			}
 		})
@@ -255,64 +260,64 @@ func TestHubFaults(t *testing.T) {
 
 // TestHubConflict lets somebody else commit between Stage and Commit.
 func TestHubConflict(t *testing.T) {
-	h := newHubTest(t)
-	p, q := hubPackage(t, 1), hubPackage(t, 2)
-	h.publish(t, hubStore(h), p)
-	staged, err := hubStore(h).Stage(h.ctx, q)
+	h := placetest.NewHub(t)
+	p, q := placetest.HubPackage(t, 1), placetest.HubPackage(t, 2)
+	h.Publish(t, hubStore(h), p)
+	staged, err := hubStore(h).Stage(h.Ctx, q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs := h.Repo(testRepo).Commit("main", map[string][]byte{"config.json": []byte("theirs")})
-	_, err = staged.Commit(h.ctx)
+	theirs := h.Repo(placetest.Repo).Commit("main", map[string][]byte{"config.json": []byte("theirs")})
+	_, err = staged.Commit(h.Ctx)
 	if !errors.Is(err, errConflict) || !strings.Contains(err.Error(), theirs) {
 		t.Errorf("got %v", err)
 	}
-	if err := errors.Join(staged.Revert(h.ctx), staged.Close()); err != nil {
+	if err := errors.Join(staged.Revert(h.Ctx), staged.Close()); err != nil {
 		t.Error(err)
 	}
-	if got := h.Repo(testRepo).Head("main"); got != theirs {
+	if got := h.Repo(placetest.Repo).Head("main"); got != theirs {
 		t.Errorf("head is %s", got)
 	}
 }
 
 func TestHubRevert(t *testing.T) {
-	h := newHubTest(t)
-	p, q := hubPackage(t, 1), hubPackage(t, 2)
+	h := placetest.NewHub(t)
+	p, q := placetest.HubPackage(t, 1), placetest.HubPackage(t, 2)
 	stage := func(s Hub, p place.Package) place.Staged {
-		staged, err := s.Stage(h.ctx, p)
+		staged, err := s.Stage(h.Ctx, p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = staged.Commit(h.ctx); err != nil {
+		if _, err = staged.Commit(h.Ctx); err != nil {
 			t.Fatal(err)
 		}
 		return staged
 	}
 	// A repository that the run has made.
 	s := stage(hubStore(h, func(s *Hub) { s.Tag = "v1" }), p)
-	if err := s.Revert(h.ctx); err == nil || !strings.Contains(err.Error(), "stays, without the package") {
+	if err := s.Revert(h.Ctx); err == nil || !strings.Contains(err.Error(), "stays, without the package") {
 		t.Errorf("got %v", err)
 	}
 	s.Close()
-	repo := h.Repo(testRepo)
+	repo := h.Repo(placetest.Repo)
 	if files := repo.Files("main"); len(files) != 1 || repo.Head("v1") != "" {
 		t.Errorf("%d files and the tag %q stay", len(files), repo.Head("v1"))
 	}
-	h.publish(t, hubStore(h), p)
+	h.Publish(t, hubStore(h), p)
 	before := repo.Files("main")
 	// Another package, and back.
 	s = stage(hubStore(h), q)
-	h.wantRepo(t, "main", q)
-	if err := errors.Join(s.Revert(h.ctx), s.Close()); err != nil {
+	h.Want(t, "main", q)
+	if err := errors.Join(s.Revert(h.Ctx), s.Close()); err != nil {
 		t.Error(err)
 	}
-	h.wantRepo(t, "main", p)
+	h.Want(t, "main", p)
 	if diff := cmp.Diff(before, repo.Files("main")); diff != "" {
 		t.Error(diff)
 	}
 	// A branch that the run has made.
 	s = stage(hubStore(h, func(s *Hub) { s.Branch = "b" }), q)
-	if err := errors.Join(s.Revert(h.ctx), s.Close()); err != nil {
+	if err := errors.Join(s.Revert(h.Ctx), s.Close()); err != nil {
 		t.Error(err)
 	}
 	if repo.Head("b") != "" {
@@ -321,30 +326,30 @@ func TestHubRevert(t *testing.T) {
 	// Somebody has committed on top.
 	s = stage(hubStore(h), q)
 	repo.Commit("main", map[string][]byte{"config.json": []byte("theirs")})
-	if err := s.Revert(h.ctx); err == nil || !strings.Contains(err.Error(), "stays visible as commit") {
+	if err := s.Revert(h.Ctx); err == nil || !strings.Contains(err.Error(), "stays visible as commit") {
 		t.Errorf("got %v", err)
 	}
 	s.Close()
 }
 
 func TestHubOrigin(t *testing.T) {
-	h := newHubTest(t)
-	p, q := hubPackage(t, 1), hubPackage(t, 2)
-	r := h.publish(t, hubStore(h), p)
-	h.publish(t, hubStore(h), q)
-	o := hub.Options{Endpoint: h.url, Token: fakehub.Token}
+	h := placetest.NewHub(t)
+	p, q := placetest.HubPackage(t, 1), placetest.HubPackage(t, 2)
+	r := h.Publish(t, hubStore(h), p)
+	h.Publish(t, hubStore(h), q)
+	o := hub.Options{Endpoint: h.URL, Token: fakehub.Token}
 	patient := transfer.Options{Pause: time.Millisecond}
 	for ref, want := range map[string]place.Package{"tester/tiny": q, strings.TrimPrefix(r.Ref, "hf://"): p} {
-		origin, err := openHubAt(h.ctx, ref, o, patient)
+		origin, err := openHubAt(h.Ctx, ref, o, patient)
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantOrigin(t, origin, want)
+		placetest.WantOrigin(t, origin, want)
 		if ref != "tester/tiny" && origin.String() != r.Ref {
 			t.Errorf("%s is not %s", origin, r.Ref)
 		}
 	}
-	h.Repo(testRepo).SetGated("manual")
+	h.Repo(placetest.Repo).SetGated("manual")
 	h.AddToken("hf_stranger", fakehub.User{Name: "stranger", Role: fakehub.Stranger})
 	for name, tc := range map[string]struct{ ref, token, err string }{
 		"gated":       {"tester/tiny", "hf_stranger", "accept its terms"},
@@ -355,14 +360,14 @@ func TestHubOrigin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.Token = tc.token
-			origin, err := openHubAt(h.ctx, tc.ref, o, patient)
+			origin, err := openHubAt(h.Ctx, tc.ref, o, patient)
 			if err == nil {
-				_, err = origin.Read(h.ctx, manifest.FileName, manifest.MaxSize)
+				_, err = origin.Read(h.Ctx, manifest.FileName, manifest.MaxSize)
 			}
 			if err == nil || !strings.Contains(err.Error(), tc.err) {
 				t.Errorf("got %v, want %q", err, tc.err)
 			}
-			secrets(t, err)
+			placetest.Secrets(t, err)
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
 const hubChild = "PUBLISH_TEST_HUB"
@@ -21,26 +22,26 @@ const hubChild = "PUBLISH_TEST_HUB"
 var hubChildren = map[string]func(value string) error{hubChild: func(endpoint string) error {
 	o, patient := &hub.Options{Endpoint: endpoint, Token: fakehub.Token}, transfer.Options{Pause: time.Millisecond}
 	if os.Getenv(hubChild+"_KIND") == "modelscope" {
-		return publishChild(ModelScope{Repo: testRepo, Options: o, Transfer: patient})
+		return placetest.PublishChild(ModelScope{Repo: placetest.Repo, Options: o, Transfer: patient})
 	}
-	return publishChild(Hub{Repo: testRepo, Options: o, Transfer: patient})
+	return placetest.PublishChild(Hub{Repo: placetest.Repo, Options: o, Transfer: patient})
 }}
 
 // TestHubKilled kills publishers at random instants. Readers always find one of the two packages whole, and what was
 // interrupted is finished by the next run. On Hugging Face that makes one commit; on ModelScope, where a commit does not
 // name what it is made on, a second and equal one is possible.
 func TestHubKilled(t *testing.T) {
-	t.Run("hub", func(t *testing.T) { killPublishers(t, "hub", hubPackage) })
-	t.Run("modelscope", func(t *testing.T) { killPublishers(t, "modelscope", modelScopePackage) })
+	t.Run("hub", func(t *testing.T) { killPublishers(t, "hub", placetest.HubPackage) })
+	t.Run("modelscope", func(t *testing.T) { killPublishers(t, "modelscope", placetest.ModelScopePackage) })
 }
 
 func killPublishers(t *testing.T, kind string, newPackage func(testing.TB, uint64) place.Package) {
-	kills := killsOr(5)
-	h := newHubTest(t)
+	kills := placetest.Kills(5)
+	h := placetest.NewHub(t)
 	h.Fault(fakehub.Rule{Fault: fakehub.Slow, Server: "hub", Rate: 200_000}) // so that there is time to be killed in
 	child := func(ctx context.Context, p place.Package) error {
 		cmd := exec.CommandContext(ctx, os.Args[0])
-		cmd.Env = append(os.Environ(), hubChild+"="+h.url, hubChild+"_KIND="+kind, killPackage+"="+p.Dir)
+		cmd.Env = append(os.Environ(), hubChild+"="+h.URL, hubChild+"_KIND="+kind, placetest.PackageEnv+"="+p.Dir)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("%w: %s", err, out)
@@ -49,7 +50,7 @@ func killPublishers(t *testing.T, kind string, newPackage func(testing.TB, uint6
 	}
 	sealed := func(seed uint64) place.Package {
 		p := newPackage(t, seed)
-		seal(t, p)
+		placetest.Seal(t, p)
 		return p
 	}
 	now := sealed(0)
@@ -67,7 +68,7 @@ func killPublishers(t *testing.T, kind string, newPackage func(testing.TB, uint6
 		return n
 	}
 	large := sent()
-	killed, shown, repo, again := 0, 0, h.Repo(testRepo), int64(0)
+	killed, shown, repo, again := 0, 0, h.Repo(placetest.Repo), int64(0)
 	for i := 0; killed < kills; i++ {
 		next := sealed(uint64(i%250) + 1)
 		before, commits, was := repo.Head("main"), len(repo.History("main")), sent()
@@ -79,9 +80,9 @@ func killPublishers(t *testing.T, kind string, newPackage func(testing.TB, uint6
 		}
 		// The hub may still be at what the killed process asked last; a commit that is looked at does not change.
 		if head := repo.Head("main"); head == before {
-			h.wantRepo(t, head, now)
+			h.Want(t, head, now)
 		} else {
-			h.wantRepo(t, head, next)
+			h.Want(t, head, next)
 			if err != nil {
 				shown++
 			}
@@ -89,7 +90,7 @@ func killPublishers(t *testing.T, kind string, newPackage func(testing.TB, uint6
 		if err := child(t.Context(), next); err != nil {
 			t.Fatal(err)
 		}
-		h.wantRepo(t, "main", next)
+		h.Want(t, "main", next)
 		if n := len(repo.History("main")) - commits; n != 1 && (kind == "hub" || n != 2) {
 			t.Fatalf("%d commits", n)
 		}
@@ -97,5 +98,5 @@ func killPublishers(t *testing.T, kind string, newPackage func(testing.TB, uint6
 		now = next
 	}
 	t.Logf("%d of %d runs were killed after the commit", shown, killed)
-	logKills(t, killed, again, large) // files that go in one piece go again
+	placetest.LogKills(t, killed, again, large) // files that go in one piece go again
 }

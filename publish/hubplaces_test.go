@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/internal/fakehub"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -31,40 +32,40 @@ func TestTargetHub(t *testing.T) {
 
 // TestHubPulled publishes to both kinds of hubs at once and pulls from either, as users do.
 func TestHubPulled(t *testing.T) {
-	h := newHubTest(t)
-	for key, v := range map[string]string{"HF_ENDPOINT": h.url, "HF_TOKEN": fakehub.Token, "HF_HOME": t.TempDir(), "HF_HUB_OFFLINE": "",
-		"MODELSCOPE_ENDPOINT": h.url, "MODELSCOPE_API_TOKEN": fakehub.Token} {
+	h := placetest.NewHub(t)
+	for key, v := range map[string]string{"HF_ENDPOINT": h.URL, "HF_TOKEN": fakehub.Token, "HF_HOME": t.TempDir(), "HF_HUB_OFFLINE": "",
+		"MODELSCOPE_ENDPOINT": h.URL, "MODELSCOPE_API_TOKEN": fakehub.Token} {
 		t.Setenv(key, v)
 	}
-	p := hubPackage(t, 1)
+	p := placetest.HubPackage(t, 1)
 	p.Manifest.Source.License = "mit"
-	places, err := Places([]Target{{Hub: "tester/{name}-hf", Endpoint: h.url}, {ModelScope: "tester/{name}-ms", Private: true}}, ".", p.Manifest.Name)
+	places, err := Places([]Target{{Hub: "tester/{name}-hf", Endpoint: h.URL}, {ModelScope: "tester/{name}-ms", Private: true}}, ".", p.Manifest.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	receipts, err := All(h.ctx, places, p)
+	receipts, err := All(h.Ctx, places, p)
 	if err != nil || len(receipts) != 2 {
 		t.Fatalf("%+v, %v", receipts, err)
 	}
 	for _, r := range receipts {
 		dir := filepath.Join(t.TempDir(), "tiny")
-		got, pulled, err := Pull(h.ctx, r.Ref, dir, PullOptions{dirPullOptions: dirPullOptions{Digest: r.Digest}})
+		got, pulled, err := Pull(h.Ctx, r.Ref, dir, PullOptions{dirPullOptions: dirPullOptions{Digest: r.Digest}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if pulled.From != r.Ref || pulled.Bytes != r.Bytes || got.Manifest.Digest != r.Digest {
 			t.Errorf("%+v", pulled)
 		}
-		if err := got.Manifest.VerifyFiles(h.ctx, dir); err != nil {
+		if err := got.Manifest.VerifyFiles(h.Ctx, dir); err != nil {
 			t.Error(err)
 		}
 	}
 	// What is pulled from changes meanwhile: the commit stays.
 	h.Repo("tester/tiny-hf").Commit("main", map[string][]byte{"config.json": []byte("another")})
-	if _, _, err := Pull(h.ctx, receipts[0].Ref, filepath.Join(t.TempDir(), "x"), PullOptions{}); err != nil {
+	if _, _, err := Pull(h.Ctx, receipts[0].Ref, filepath.Join(t.TempDir(), "x"), PullOptions{}); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := Pull(h.ctx, "hf://tester/tiny-hf", filepath.Join(t.TempDir(), "y"), PullOptions{}); !errors.Is(err, tensor.ErrCorrupt) {
+	if _, _, err := Pull(h.Ctx, "hf://tester/tiny-hf", filepath.Join(t.TempDir(), "y"), PullOptions{}); !errors.Is(err, tensor.ErrCorrupt) {
 		t.Errorf("changed: %v", err)
 	}
 }

@@ -7,14 +7,16 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
 func TestLicenses(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"LICENSE", "License-Model.txt", "notice", "USE_POLICY.md", "README.md", "model.safetensors", "my-LICENSE", "LICENSES/mit.txt"} {
-		write(t, filepath.Join(dir, filepath.FromSlash(name)), "x")
+		placetest.Write(t, filepath.Join(dir, filepath.FromSlash(name)), "x")
 	}
-	write(t, filepath.Join(dir, "NOTICE.long"), strings.Repeat("x", maxLicense+1))
+	placetest.Write(t, filepath.Join(dir, "NOTICE.long"), strings.Repeat("x", maxLicense+1))
 	names, warnings, err := Licenses(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -34,9 +36,9 @@ func TestLicensesLinks(t *testing.T) {
 	base := t.TempDir()
 	cache := filepath.Join(base, "models--a--b")
 	dir := filepath.Join(cache, "snapshots", "rev")
-	write(t, filepath.Join(cache, "blobs", "abc"), "licence")
-	write(t, filepath.Join(base, "secret"), "key")
-	write(t, filepath.Join(dir, "texts", "mit"), "licence")
+	placetest.Write(t, filepath.Join(cache, "blobs", "abc"), "licence")
+	placetest.Write(t, filepath.Join(base, "secret"), "key")
+	placetest.Write(t, filepath.Join(dir, "texts", "mit"), "licence")
 	links := map[string]string{
 		"LICENSE":        filepath.Join("..", "..", "blobs", "abc"),
 		"LICENSE.inside": filepath.Join("texts", "mit"),

@@ -17,12 +17,13 @@ import (
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // modelScopeStore is the target on the same hub, by its other protocol.
-func modelScopeStore(h *hubTest, o ...func(*ModelScope)) ModelScope {
-	m := ModelScope{Repo: testRepo, Options: &hub.Options{Endpoint: h.url, Token: fakehub.Token},
+func modelScopeStore(h *placetest.Hub, o ...func(*ModelScope)) ModelScope {
+	m := ModelScope{Repo: placetest.Repo, Options: &hub.Options{Endpoint: h.URL, Token: fakehub.Token},
 		Transfer: transfer.Options{Pause: time.Millisecond, Stall: 5 * time.Second}}
 	for _, f := range o {
 		f(&m)
@@ -31,22 +32,22 @@ func modelScopeStore(h *hubTest, o ...func(*ModelScope)) ModelScope {
 }
 
 func TestModelScope(t *testing.T) {
-	h := newHubTest(t)
-	p := modelScopePackage(t, 1)
+	h := placetest.NewHub(t)
+	p := placetest.ModelScopePackage(t, 1)
 	s := modelScopeStore(h, func(m *ModelScope) { m.Private, m.Tag = true, "v1" })
-	d, err := s.Diff(h.ctx, p)
+	d, err := s.Diff(h.Ctx, p)
 	if err != nil || d.Status != place.Published || d.Creates != "private repository tester/tiny, tag v1" || len(d.Add) != 7 {
 		t.Errorf("diff %+v, %v", d, err)
 	}
-	r := h.publish(t, s, p)
-	h.wantRepo(t, "main", p)
-	repo := h.Repo(testRepo)
+	r := h.Publish(t, s, p)
+	h.Want(t, "main", p)
+	repo := h.Repo(placetest.Repo)
 	head := repo.Head("main")
 	_, sum, err := p.Manifest.Seal()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := place.Receipt{Status: place.Published, Store: "modelscope", Ref: "ms://tester/tiny@" + head, URL: h.url + "/models/tester/tiny",
+	want := place.Receipt{Status: place.Published, Store: "modelscope", Ref: "ms://tester/tiny@" + head, URL: h.URL + "/models/tester/tiny",
 		Digest: sum, Files: 7, Bytes: d.Upload, Uploaded: d.Upload}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Errorf("receipt (-want +got):\n%s", diff)
@@ -55,39 +56,39 @@ func TestModelScope(t *testing.T) {
 		t.Errorf("private %v, tag at %s", private, repo.Head("v1"))
 	}
 	h.ResetStats()
-	if again := h.publish(t, s, p); again.Status != place.Unchanged || again.Ref != r.Ref || h.Stats().Commits+h.Stats().LFSUploads > 0 {
+	if again := h.Publish(t, s, p); again.Status != place.Unchanged || again.Ref != r.Ref || h.Stats().Commits+h.Stats().LFSUploads > 0 {
 		t.Errorf("again: %+v", again)
 	}
-	q := modelScopePackage(t, 2)
+	q := placetest.ModelScopePackage(t, 2)
 	if err := os.Remove(filepath.Join(q.Dir, "config.json")); err != nil {
 		t.Fatal(err)
 	}
 	q.Manifest.Files = slices.DeleteFunc(q.Manifest.Files, func(f manifest.File) bool { return f.Name == "config.json" })
 	s.Tag = ""
-	staged, err := s.Stage(h.ctx, q)
+	staged, err := s.Stage(h.Ctx, q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.wantRepo(t, "main", p)
-	if r, err = staged.Commit(h.ctx); err != nil || r.Status != place.Replaced {
+	h.Want(t, "main", p)
+	if r, err = staged.Commit(h.Ctx); err != nil || r.Status != place.Replaced {
 		t.Errorf("%+v, %v", r, err)
 	}
-	h.wantRepo(t, "main", q)
-	if err := errors.Join(staged.Revert(h.ctx), staged.Close()); err != nil {
+	h.Want(t, "main", q)
+	if err := errors.Join(staged.Revert(h.Ctx), staged.Close()); err != nil {
 		t.Error(err)
 	}
-	h.wantRepo(t, "main", p)
+	h.Want(t, "main", p)
 
-	o := hub.Options{Endpoint: h.url, Token: fakehub.Token}
+	o := hub.Options{Endpoint: h.URL, Token: fakehub.Token}
 	for _, ref := range []string{"tester/tiny", "tester/tiny@" + head, "tester/tiny@v1"} {
-		origin, err := openModelScopeAt(h.ctx, ref, o, transfer.Options{Pause: time.Millisecond})
+		origin, err := openModelScopeAt(h.Ctx, ref, o, transfer.Options{Pause: time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantOrigin(t, origin, p)
+		placetest.WantOrigin(t, origin, p)
 	}
 	o.Token = ""
-	if _, err := openModelScopeAt(h.ctx, "tester/tiny", o, transfer.Options{}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := openModelScopeAt(h.Ctx, "tester/tiny", o, transfer.Options{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("private: %v", err)
 	}
 }
@@ -113,11 +114,11 @@ func TestModelScopeFaults(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHubTest(t)
-			p := modelScopePackage(t, 1)
+			h := placetest.NewHub(t)
+			p := placetest.ModelScopePackage(t, 1)
 			h.Fault(tc.rule)
-			_, err := place.To(h.ctx, modelScopeStore(h), p)
-			secrets(t, err)
+			_, err := place.To(h.Ctx, modelScopeStore(h), p)
+			placetest.Secrets(t, err)
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
 				t.Fatalf("got %v, want %q", err, tc.err)
 			}
@@ -125,9 +126,9 @@ func TestModelScopeFaults(t *testing.T) {
 				t.Error("the fault was not met")
 			}
 			h.ClearFaults()
-			h.publish(t, modelScopeStore(h), p)
-			h.wantRepo(t, "main", p)
-			if n := len(h.Repo(testRepo).History("main")); n != 2 {
+			h.Publish(t, modelScopeStore(h), p)
+			h.Want(t, "main", p)
+			if n := len(h.Repo(placetest.Repo).History("main")); n != 2 {
 				t.Errorf("%d commits, want the first and ours", n)
 			}
 		})
@@ -135,23 +136,23 @@ func TestModelScopeFaults(t *testing.T) {
 }
 
 func TestModelScopeRefuses(t *testing.T) {
-	p := modelScopePackage(t, 1)
+	p := placetest.ModelScopePackage(t, 1)
 	for name, tc := range map[string]struct {
-		prepare func(h *hubTest)
+		prepare func(h *placetest.Hub)
 		option  func(m *ModelScope)
 		err     string
 	}{
-		"foreign files": {func(h *hubTest) {
-			h.Repo(testRepo).Commit("main", map[string][]byte{"notes.txt": {1}, "configuration.json": {2}})
+		"foreign files": {func(h *placetest.Hub) {
+			h.Repo(placetest.Repo).Commit("main", map[string][]byte{"notes.txt": {1}, "configuration.json": {2}})
 		}, nil, `holds 1 files that no package of ours lists, "notes.txt" first`},
-		"public":      {func(h *hubTest) { h.Repo(testRepo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(m *ModelScope) { m.Private = true }, "exists and is public"},
-		"no branch":   {func(h *hubTest) { h.Repo(testRepo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(m *ModelScope) { m.Branch = "b" }, "has no branch b"},
+		"public":      {func(h *placetest.Hub) { h.Repo(placetest.Repo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(m *ModelScope) { m.Private = true }, "exists and is public"},
+		"no branch":   {func(h *placetest.Hub) { h.Repo(placetest.Repo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(m *ModelScope) { m.Branch = "b" }, "has no branch b"},
 		"no token":    {nil, func(m *ModelScope) { m.Options.Token = "" }, "set MODELSCOPE_API_TOKEN"},
 		"wrong token": {nil, func(m *ModelScope) { m.Options.Token = "x" }, "the token is not valid"},
 		"endpoint":    {nil, func(m *ModelScope) { m.Endpoint = "https://evil.example" }, "set MODELSCOPE_ENDPOINT"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHubTest(t)
+			h := placetest.NewHub(t)
 			if tc.prepare != nil {
 				tc.prepare(h)
 			}
@@ -159,34 +160,34 @@ func TestModelScopeRefuses(t *testing.T) {
 			if tc.option != nil {
 				tc.option(&s)
 			}
-			_, err := s.Stage(h.ctx, p)
+			_, err := s.Stage(h.Ctx, p)
 			if err == nil || !strings.Contains(err.Error(), tc.err) {
 				t.Errorf("got %v, want %q", err, tc.err)
 			}
-			secrets(t, err)
+			placetest.Secrets(t, err)
 		})
 	}
 	// Somebody else commits between Stage and Commit.
-	h := newHubTest(t)
-	h.publish(t, modelScopeStore(h), p)
-	staged, err := modelScopeStore(h).Stage(h.ctx, modelScopePackage(t, 2))
+	h := placetest.NewHub(t)
+	h.Publish(t, modelScopeStore(h), p)
+	staged, err := modelScopeStore(h).Stage(h.Ctx, placetest.ModelScopePackage(t, 2))
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Repo(testRepo).Commit("main", map[string][]byte{"config.json": []byte("theirs")})
-	if _, err := staged.Commit(h.ctx); !errors.Is(err, errConflict) {
+	h.Repo(placetest.Repo).Commit("main", map[string][]byte{"config.json": []byte("theirs")})
+	if _, err := staged.Commit(h.Ctx); !errors.Is(err, errConflict) {
 		t.Errorf("got %v", err)
 	}
 	staged.Close()
 	// A file that is not what the manifest says.
-	bad := modelScopePackage(t, 3)
+	bad := placetest.ModelScopePackage(t, 3)
 	b, err := os.ReadFile(filepath.Join(bad.Dir, "llm.mnn.weight"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	b[len(b)-1] ^= 1
-	write(t, filepath.Join(bad.Dir, "llm.mnn.weight"), string(b))
-	if _, err := place.To(h.ctx, modelScopeStore(h, func(m *ModelScope) { m.Repo = "tester/other" }), bad); !errors.Is(err, tensor.ErrCorrupt) {
+	placetest.Write(t, filepath.Join(bad.Dir, "llm.mnn.weight"), string(b))
+	if _, err := place.To(h.Ctx, modelScopeStore(h, func(m *ModelScope) { m.Repo = "tester/other" }), bad); !errors.Is(err, tensor.ErrCorrupt) {
 		t.Errorf("damaged: %v", err)
 	}
 }

@@ -24,30 +24,33 @@ import (
 
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-func ociStore(s *ociServer, tag string) OCI { return OCI{Ref: s.ref(tag), Transfer: quick} }
+func ociStore(s *placetest.OCI, tag string) OCI {
+	return OCI{Ref: s.Ref(tag), Transfer: placetest.Quick}
+}
 
 const ociChild = "PUBLISH_TEST_OCI"
 
 // ociChildren are the processes that tests kill.
-var ociChildren = map[string]func(value string) error{ociChild: func(ref string) error { return publishChild(OCI{Ref: ref}) }}
+var ociChildren = map[string]func(value string) error{ociChild: func(ref string) error { return placetest.PublishChild(OCI{Ref: ref}) }}
 
 // wantOCI demands that a reference gives exactly p.
 func wantOCI(t testing.TB, ref string, p place.Package) {
 	t.Helper()
-	o, err := openOCI(t.Context(), ref, place.OpenOptions{Transfer: quick})
+	o, err := openOCI(t.Context(), ref, place.OpenOptions{Transfer: placetest.Quick})
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	wantOrigin(t, o, p)
+	placetest.WantOrigin(t, o, p)
 }
 
 func TestOCI(t *testing.T) {
-	s := newOCIServer(t)
-	one, two := newPackage(t, "one"), newPackage(t, "two")
+	s := placetest.NewOCI(t)
+	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	store := ociStore(s, ":v1")
 
 	d, err := store.Diff(t.Context(), one)
@@ -58,17 +61,17 @@ func TestOCI(t *testing.T) {
 	if d.Status != place.Published || d.Creates != "tag v1" || !slices.Equal(d.Add, names) || d.Upload <= one.Manifest.Bytes() {
 		t.Errorf("%+v", d)
 	}
-	if n := s.seen("POST") + s.seen("PUT") + s.seen("PATCH"); n > 0 {
+	if n := s.Seen("POST") + s.Seen("PUT") + s.Seen("PATCH"); n > 0 {
 		t.Errorf("a diff sent %d requests that write", n)
 	}
 	r, err := place.To(t.Context(), store, one)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Status != place.Published || r.Files != 5 || r.Uploaded != d.Upload || !strings.HasPrefix(r.Ref, "oci://"+s.ref("@sha256:")) {
+	if r.Status != place.Published || r.Files != 5 || r.Uploaded != d.Upload || !strings.HasPrefix(r.Ref, "oci://"+s.Ref("@sha256:")) {
 		t.Errorf("%+v", r)
 	}
-	wantOCI(t, s.ref(":v1"), one)
+	wantOCI(t, s.Ref(":v1"), one)
 	wantOCI(t, strings.TrimPrefix(r.Ref, "oci://"), one)
 
 	t.Run("oras pull", func(t *testing.T) {
@@ -78,7 +81,7 @@ func TestOCI(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer files.Close()
-		repo, err := remote.NewRepository(s.ref(":v1"))
+		repo, err := remote.NewRepository(s.Ref(":v1"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,12 +94,12 @@ func TestOCI(t *testing.T) {
 		}
 	})
 	t.Run("again", func(t *testing.T) {
-		s.setFault(nil)
+		s.SetFault(nil)
 		again, err := place.To(t.Context(), store, one)
 		if err != nil || again.Status != place.Unchanged || again.Uploaded != 0 || again.Ref != r.Ref {
 			t.Errorf("%+v, %v", again, err)
 		}
-		if n := s.seen("POST") + s.seen("PUT") + s.seen("PATCH"); n > 0 {
+		if n := s.Seen("POST") + s.Seen("PUT") + s.Seen("PATCH"); n > 0 {
 			t.Errorf("%d requests that write", n)
 		}
 	})
@@ -110,7 +113,7 @@ func TestOCI(t *testing.T) {
 		if _, err := place.To(t.Context(), store, two); err == nil || !strings.Contains(err.Error(), "holds another package, sha256:") {
 			t.Errorf("got %v", err)
 		}
-		wantOCI(t, s.ref(":v1"), one)
+		wantOCI(t, s.Ref(":v1"), one)
 	})
 	t.Run("replaced and reverted", func(t *testing.T) {
 		store := store
@@ -125,23 +128,23 @@ func TestOCI(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer staged.Close()
-		wantOCI(t, s.ref(":v1"), one)
+		wantOCI(t, s.Ref(":v1"), one)
 		if r, err := staged.Commit(t.Context()); err != nil || r.Status != place.Replaced {
 			t.Errorf("%+v, %v", r, err)
 		}
-		wantOCI(t, s.ref(":v1"), two)
+		wantOCI(t, s.Ref(":v1"), two)
 		if err := staged.Revert(t.Context()); err != nil {
 			t.Error(err)
 		}
-		wantOCI(t, s.ref(":v1"), one)
+		wantOCI(t, s.Ref(":v1"), one)
 	})
 	t.Run("new and reverted", func(t *testing.T) {
-		three := newPackage(t, "three")
+		three := placetest.Package(t, "three")
 		staged, err := ociStore(s, ":v3").Stage(t.Context(), three)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openOCI(t.Context(), s.ref(":v3"), place.OpenOptions{}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := openOCI(t.Context(), s.Ref(":v3"), place.OpenOptions{}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("staged and visible: %v", err)
 		}
 		if _, err := staged.Commit(t.Context()); err != nil {
@@ -150,7 +153,7 @@ func TestOCI(t *testing.T) {
 		if err := staged.Revert(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if _, err := openOCI(t.Context(), s.ref(":v3"), place.OpenOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := openOCI(t.Context(), s.Ref(":v3"), place.OpenOptions{Transfer: placetest.Quick}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("still there: %v", err)
 		}
 		if r, err := place.To(t.Context(), ociStore(s, ":v3"), three); err != nil || r.Status != place.Published {
@@ -158,7 +161,7 @@ func TestOCI(t *testing.T) {
 		}
 	})
 	t.Run("moved meanwhile", func(t *testing.T) {
-		four := newPackage(t, "four")
+		four := placetest.Package(t, "four")
 		staged, err := ociStore(s, ":v4").Stage(t.Context(), four)
 		if err != nil {
 			t.Fatal(err)
@@ -169,11 +172,11 @@ func TestOCI(t *testing.T) {
 		if _, err := staged.Commit(t.Context()); err == nil || !strings.Contains(err.Error(), "somebody else has moved it") {
 			t.Errorf("got %v", err)
 		}
-		wantOCI(t, s.ref(":v4"), one)
+		wantOCI(t, s.Ref(":v4"), one)
 	})
 	t.Run("damaged", func(t *testing.T) {
-		p := newPackage(t, "five")
-		write(t, filepath.Join(p.Dir, "llm.mnn"), "llm.mnn FIVE")
+		p := placetest.Package(t, "five")
+		placetest.Write(t, filepath.Join(p.Dir, "llm.mnn"), "llm.mnn FIVE")
 		if _, err := place.To(t.Context(), ociStore(s, ":v5"), p); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn: has sha256") {
 			t.Errorf("got %v", err)
 		}
@@ -196,8 +199,8 @@ func TestOCI(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	for _, ref := range []string{"", "tiny", "host/UPPER:v1", s.ref(""), s.ref("@sha256:" + strings.Repeat("0", 64)), s.ref(":a b")} {
-		if _, err := place.To(t.Context(), OCI{Ref: ref, Transfer: quick}, one); err == nil {
+	for _, ref := range []string{"", "tiny", "host/UPPER:v1", s.Ref(""), s.Ref("@sha256:" + strings.Repeat("0", 64)), s.Ref(":a b")} {
+		if _, err := place.To(t.Context(), OCI{Ref: ref, Transfer: placetest.Quick}, one); err == nil {
 			t.Errorf("%q was taken", ref)
 		}
 	}
@@ -205,7 +208,7 @@ func TestOCI(t *testing.T) {
 
 // TestOCIUploadTrouble: whatever goes wrong for a while, the package arrives.
 func TestOCIUploadTrouble(t *testing.T) {
-	p := bigPackage(t, 3*ociChunk+12345)
+	p := placetest.Big(t, 3*ociChunk+12345)
 	// nth lets the nth request that match selects be handled by f.
 	nth := func(n int, match func(r *http.Request) bool, f func(w http.ResponseWriter, r *http.Request)) func(http.ResponseWriter, *http.Request) bool {
 		var mu sync.Mutex
@@ -253,20 +256,20 @@ func TestOCIUploadTrouble(t *testing.T) {
 			status(503)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newOCIServer(t)
-			s.setFault(fault)
+			s := placetest.NewOCI(t)
+			s.SetFault(fault)
 			if _, err := place.To(t.Context(), ociStore(s, ":v1"), p); err != nil {
 				t.Fatal(err)
 			}
-			s.setFault(nil)
-			wantOCI(t, s.ref(":v1"), p)
+			s.SetFault(nil)
+			wantOCI(t, s.Ref(":v1"), p)
 		})
 	}
 }
 
 // TestOCIRefuses: what does not get better is one clear error, and the tag stays absent.
 func TestOCIRefuses(t *testing.T) {
-	p := newPackage(t, "one")
+	p := placetest.Package(t, "one")
 	for name, tc := range map[string]struct {
 		fault func(w http.ResponseWriter, r *http.Request)
 		is    error
@@ -289,8 +292,8 @@ func TestOCIRefuses(t *testing.T) {
 		}, tensor.ErrUnsupported, "wants chunks of"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newOCIServer(t)
-			s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+			s := placetest.NewOCI(t)
+			s.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 				if r.Method == http.MethodGet || r.Method == http.MethodHead {
 					return false
 				}
@@ -301,8 +304,8 @@ func TestOCIRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tc.want) || tc.is != nil && !errors.Is(err, tc.is) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("got %v", err)
 			}
-			s.setFault(nil)
-			if _, err := openOCI(t.Context(), s.ref(":v1"), place.OpenOptions{}); !errors.Is(err, fs.ErrNotExist) {
+			s.SetFault(nil)
+			if _, err := openOCI(t.Context(), s.Ref(":v1"), place.OpenOptions{}); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("the tag: %v", err)
 			}
 		})
@@ -327,8 +330,8 @@ func artifact(t testing.TB, p place.Package) (*ociArtifact, place.Cargo) {
 
 // TestOCILies: a registry whose artifact is not what its digests and manifest.json say.
 func TestOCILies(t *testing.T) {
-	p := newPackage(t, "one")
-	s := newOCIServer(t)
+	p := placetest.Package(t, "one")
+	s := placetest.NewOCI(t)
 	if _, err := place.To(t.Context(), ociStore(s, ":v1"), p); err != nil {
 		t.Fatal(err)
 	}
@@ -383,8 +386,8 @@ func TestOCILies(t *testing.T) {
 		}, "the limit is"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s.setFault(tc.fault)
-			o, err := openOCI(t.Context(), s.ref(":v1"), place.OpenOptions{Transfer: quick})
+			s.SetFault(tc.fault)
+			o, err := openOCI(t.Context(), s.Ref(":v1"), place.OpenOptions{Transfer: placetest.Quick})
 			if err == nil {
 				_, err = o.Read(t.Context(), manifest.FileName, manifest.MaxSize)
 			}
@@ -393,8 +396,8 @@ func TestOCILies(t *testing.T) {
 			}
 		})
 	}
-	s.setFault(nil)
-	o, err := openOCI(t.Context(), s.ref(":v1"), place.OpenOptions{Transfer: quick})
+	s.SetFault(nil)
+	o, err := openOCI(t.Context(), s.Ref(":v1"), place.OpenOptions{Transfer: placetest.Quick})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,27 +415,27 @@ func TestOCILies(t *testing.T) {
 // storage that it redirects to.
 // TestOCISignedAddress: what the library says of an answer of storage names the address that storage was asked at.
 func TestOCISignedAddress(t *testing.T) {
-	s := newOCIServer(t)
+	s := placetest.NewOCI(t)
 	storage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "no/type/at all")
 	}))
 	defer storage.Close()
-	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+	s.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.Contains(r.URL.Path, "/manifests/") {
 			http.Redirect(w, r, storage.URL+"/m?signature=secret", http.StatusTemporaryRedirect)
 			return true
 		}
 		return false
 	})
-	_, err := openOCI(t.Context(), s.ref(":v1"), place.OpenOptions{Transfer: quick})
+	_, err := openOCI(t.Context(), s.Ref(":v1"), place.OpenOptions{Transfer: placetest.Quick})
 	if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), storage.URL) {
 		t.Error(err)
 	}
 }
 
 func TestOCICredentials(t *testing.T) {
-	p := newPackage(t, "one")
-	s := newOCIServer(t)
+	p := placetest.Package(t, "one")
+	s := placetest.NewOCI(t)
 	blobs := map[string][]byte{}
 	storage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" {
@@ -448,7 +451,7 @@ func TestOCICredentials(t *testing.T) {
 		}
 		blobs["/"+f.SHA256] = b
 	}
-	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+	s.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/token" {
 			if user, pass, _ := r.BasicAuth(); user != "me" || pass != "pass-word" {
 				w.WriteHeader(401)
@@ -475,16 +478,16 @@ func TestOCICredentials(t *testing.T) {
 	}
 	host := strings.TrimPrefix(s.URL, "http://")
 	config := fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, host, base64.StdEncoding.EncodeToString([]byte("me:pass-word")))
-	write(t, filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), config)
+	placetest.Write(t, filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), config)
 	if _, err := place.To(t.Context(), ociStore(s, ":v1"), p); err != nil {
 		t.Fatal(err)
 	}
-	wantOCI(t, s.ref(":v1"), p)
+	wantOCI(t, s.Ref(":v1"), p)
 }
 
 // TestOCIArtifact: the bytes that a registry gets are a promise; see testdata/oci.
 func TestOCIArtifact(t *testing.T) {
-	a, _ := artifact(t, newPackage(t, "one"))
+	a, _ := artifact(t, placetest.Package(t, "one"))
 	config, err := a.config.ReadAll()
 	if err != nil {
 		t.Fatal(err)
@@ -492,7 +495,7 @@ func TestOCIArtifact(t *testing.T) {
 	got := string(a.json) + "\n" + string(config) + "\n"
 	path := filepath.Join("testdata", "oci", "artifact.txt")
 	if *update {
-		write(t, path, got)
+		placetest.Write(t, path, got)
 	}
 	want, err := os.ReadFile(path)
 	if err != nil {
@@ -504,7 +507,7 @@ func TestOCIArtifact(t *testing.T) {
 	if layers, err := parseArtifact(a.json); err != nil || len(layers) != 5 {
 		t.Errorf("%d layers, %v", len(layers), err)
 	}
-	p := newPackage(t, "one")
+	p := placetest.Package(t, "one")
 	p.Manifest.Source = manifest.Source{Hub: manifest.ModelScope, Repo: "org/name", Revision: "ab"}
 	if a, _ = artifact(t, p); !strings.Contains(string(a.json), `"org.opencontainers.image.source":"https://modelscope.cn/models/org/name"`) {
 		t.Errorf("no source in %s", a.json)
@@ -512,7 +515,7 @@ func TestOCIArtifact(t *testing.T) {
 }
 
 func FuzzOCIArtifact(f *testing.F) {
-	a, _ := artifact(f, newPackage(f, "one"))
+	a, _ := artifact(f, placetest.Package(f, "one"))
 	f.Add(a.json)
 	f.Add([]byte(strings.ReplaceAll(string(a.json), "llm.mnn.weight", "../llm")))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -8,26 +8,28 @@ import (
 	"testing"
 
 	ggcr "github.com/google/go-containerregistry/pkg/registry"
+
 	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
 // openOCIRef opens a reference.
 func openOCIRef(ctx context.Context, ref string) (place.Origin, error) {
-	return openOCI(ctx, strings.TrimPrefix(ref, "oci://"), place.OpenOptions{Transfer: quick})
+	return openOCI(ctx, strings.TrimPrefix(ref, "oci://"), place.OpenOptions{Transfer: placetest.Quick})
 }
 
 func TestOCIKilled(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
-	f, url := newFresh(t)
+	f, url := placetest.NewFresh(t)
 	ref := strings.TrimPrefix(url, "http://") + "/org/tiny:v1"
-	p := bigPackage(t, 2*ociChunk+1)
-	killPlaces(t, killable{
-		open: openOCIRef,
-		place: func(int) ([]string, string) {
-			f.set(ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0))))
+	p := placetest.Big(t, 2*ociChunk+1)
+	placetest.Kill(t, placetest.Killable{
+		Open: openOCIRef,
+		Place: func(int) ([]string, string) {
+			f.Set(ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0))))
 			return []string{ociChild + "=" + ref}, "oci://" + ref
 		},
-		sent: f.sent.Load,
-		most: p.Manifest.Bytes() + 1<<20, // a blob that was not complete is begun anew
-	}, killsOr(6), p)
+		Sent: f.Sent.Load,
+		Most: p.Manifest.Bytes() + 1<<20, // a blob that was not complete is begun anew
+	}, placetest.Kills(6), p)
 }

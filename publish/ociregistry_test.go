@@ -4,7 +4,6 @@ package publish
 
 import (
 	"fmt"
-	"github.com/llmexport/llmexport/publish/place"
 	"net"
 	"net/http"
 	"os"
@@ -12,6 +11,9 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
 // startRegistry runs the registry of the CNCF distribution project, as Debian packages it.
@@ -28,7 +30,7 @@ func startRegistry(t *testing.T) string {
 	l.Close()
 	dir := t.TempDir()
 	config := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage:\n  filesystem: {rootdirectory: %s}\n  delete: {enabled: true}\nhttp: {addr: %s}\n", filepath.Join(dir, "data"), addr)
-	write(t, filepath.Join(dir, "config.yml"), config)
+	placetest.Write(t, filepath.Join(dir, "config.yml"), config)
 	cmd := exec.Command(bin, "serve", filepath.Join(dir, "config.yml"))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -48,9 +50,9 @@ func startRegistry(t *testing.T) string {
 func TestRealRegistry(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	addr := startRegistry(t)
-	one, big := newPackage(t, "one"), bigPackage(t, 5*ociChunk+77)
+	one, big := placetest.Package(t, "one"), placetest.Big(t, 5*ociChunk+77)
 	ref := addr + "/org/tiny:v1"
-	store := OCI{Ref: ref, Transfer: quick}
+	store := OCI{Ref: ref, Transfer: placetest.Quick}
 	r, err := place.To(t.Context(), store, one)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +80,7 @@ func TestRealRegistry(t *testing.T) {
 	}
 
 	t.Run("new and reverted", func(t *testing.T) {
-		store := OCI{Ref: addr + "/org/other:v1", Transfer: quick}
+		store := OCI{Ref: addr + "/org/other:v1", Transfer: placetest.Quick}
 		staged, err := store.Stage(t.Context(), one)
 		if err != nil {
 			t.Fatal(err)
@@ -89,18 +91,18 @@ func TestRealRegistry(t *testing.T) {
 		if err := staged.Revert(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if _, err := openOCI(t.Context(), addr+"/org/other:v1", place.OpenOptions{Transfer: quick}); err == nil {
+		if _, err := openOCI(t.Context(), addr+"/org/other:v1", place.OpenOptions{Transfer: placetest.Quick}); err == nil {
 			t.Error("still there")
 		}
 	})
 	t.Run("killed", func(t *testing.T) {
-		killPlaces(t, killable{
-			open: openOCIRef,
-			place: func(i int) ([]string, string) {
+		placetest.Kill(t, placetest.Killable{
+			Open: openOCIRef,
+			Place: func(i int) ([]string, string) {
 				ref := fmt.Sprintf("%s/org/killed%d:v1", addr, i)
 				return []string{ociChild + "=" + ref}, "oci://" + ref
 			},
-			sent: func() int64 { return 0 },
-		}, killsOr(20), bigPackage(t, 9*ociChunk+1))
+			Sent: func() int64 { return 0 },
+		}, placetest.Kills(20), placetest.Big(t, 9*ociChunk+1))
 	})
 }

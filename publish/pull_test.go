@@ -27,6 +27,7 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -84,7 +85,7 @@ func (o *fakeOrigin) Range(f manifest.File) transfer.Range {
 
 func mustPull(t testing.TB, from place.Origin, dir string, o dirPullOptions) Pulled {
 	t.Helper()
-	o.Transfer = quick
+	o.Transfer = placetest.Quick
 	_, done, err := dirPull(t.Context(), from, dir, o)
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +104,7 @@ func at(t testing.TB, dir string) place.Origin {
 }
 
 func TestPull(t *testing.T) {
-	one, two := newPackage(t, "one"), newPackage(t, "two")
+	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	from := newOrigin(t, one)
 	target := filepath.Join(t.TempDir(), "a", "out")
 	var seen sync.Map
@@ -112,7 +113,7 @@ func TestPull(t *testing.T) {
 			seen.Store(file, n)
 		}
 	}})
-	wantPackage(t, target, one)
+	placetest.Want(t, target, one)
 	m, err := manifest.Parse(from.data)
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +139,7 @@ func TestPull(t *testing.T) {
 	t.Run("from a directory", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "copy")
 		mustPull(t, at(t, target), dir, dirPullOptions{})
-		wantPackage(t, dir, one)
+		placetest.Want(t, dir, one)
 		if done := mustPull(t, at(t, target), target, dirPullOptions{}); done.Status != place.Unchanged {
 			t.Errorf("onto itself: %+v", done)
 		}
@@ -157,21 +158,21 @@ func TestPull(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "holds another package") {
 			t.Errorf("got %v", err)
 		}
-		wantPackage(t, target, one)
+		placetest.Want(t, target, one)
 	})
 	t.Run("default directory", func(t *testing.T) {
 		t.Chdir(t.TempDir())
 		mustPull(t, from, "", dirPullOptions{})
-		wantPackage(t, "tiny", one)
+		placetest.Want(t, "tiny", one)
 	})
 }
 
 // Only what is missing travels.
 func TestPullReuses(t *testing.T) {
-	one := newPackage(t, "one")
-	two := newPackage(t, "one")
-	write(t, filepath.Join(two.Dir, "config.json"), "changed")
-	write(t, filepath.Join(two.Dir, "copy.bin"), "llm.mnn.weight one") // the content of another file
+	one := placetest.Package(t, "one")
+	two := placetest.Package(t, "one")
+	placetest.Write(t, filepath.Join(two.Dir, "config.json"), "changed")
+	placetest.Write(t, filepath.Join(two.Dir, "copy.bin"), "llm.mnn.weight one") // the content of another file
 	two.Manifest.Files = nil
 	for _, name := range []string{"config.json", "copy.bin", "llm.mnn", "llm.mnn.weight", "sub/empty.bin"} {
 		f, err := manifest.HashFile(t.Context(), filepath.Join(two.Dir, filepath.FromSlash(name)))
@@ -183,29 +184,29 @@ func TestPullReuses(t *testing.T) {
 	}
 	from := newOrigin(t, two)
 	target := filepath.Join(t.TempDir(), "out")
-	mustPublish(t, Dir{Path: target}, one)
+	placetest.Publish(t, Dir{Path: target}, one)
 	done := mustPull(t, from, target, dirPullOptions{Replace: true})
-	wantPackage(t, target, two)
+	placetest.Want(t, target, two)
 	if done.Status != place.Replaced || from.sent.Load() != int64(len("changed")) || done.Fetched != from.sent.Load()+int64(len(from.data)) || done.Fetched+done.Reused != done.Bytes {
 		t.Errorf("%+v, %d sent", done, from.sent.Load())
 	}
 
 	t.Run("damaged", func(t *testing.T) {
-		write(t, filepath.Join(target, "llm.mnn"), "llm.mnn onf")
+		placetest.Write(t, filepath.Join(target, "llm.mnn"), "llm.mnn onf")
 		if _, _, err := dirPull(t.Context(), from, target, dirPullOptions{}); err == nil || !strings.Contains(err.Error(), "is damaged") {
 			t.Errorf("got %v", err)
 		}
 		from.sent.Store(0)
 		mustPull(t, from, target, dirPullOptions{Replace: true})
-		wantPackage(t, target, two)
+		placetest.Want(t, target, two)
 		if from.sent.Load() != int64(len("llm.mnn one")) {
 			t.Errorf("%d bytes sent", from.sent.Load())
 		}
 	})
 	t.Run("with notes", func(t *testing.T) {
-		write(t, filepath.Join(target, "notes"), "mine")
+		placetest.Write(t, filepath.Join(target, "notes"), "mine")
 		_, _, err := dirPull(t.Context(), newOrigin(t, one), target, dirPullOptions{Replace: true})
-		if err == nil || !strings.Contains(err.Error(), `"notes" first`) || tree(t, target)["notes"] != "mine" {
+		if err == nil || !strings.Contains(err.Error(), `"notes" first`) || placetest.Tree(t, target)["notes"] != "mine" {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -218,7 +219,7 @@ func (endless) Read(b []byte) (int, error) { return len(b), nil }
 func (endless) Close() error               { return nil }
 
 func TestPullRefuses(t *testing.T) {
-	p := newPackage(t, "one")
+	p := placetest.Package(t, "one")
 	good := string(newOrigin(t, p).data)
 	// lie changes the manifest and gives it a right digest again.
 	lie := func(old, new string) func(o *fakeOrigin) {
@@ -294,7 +295,7 @@ func TestPullRefuses(t *testing.T) {
 			}
 			base := t.TempDir()
 			target := filepath.Join(base, "out")
-			_, _, err := dirPull(t.Context(), o, target, dirPullOptions{Transfer: quick})
+			_, _, err := dirPull(t.Context(), o, target, dirPullOptions{Transfer: placetest.Quick})
 			if name == "too little" {
 				// Half of the rest each time gets there.
 				if err != nil {
@@ -305,21 +306,21 @@ func TestPullRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want an error with %q", err, tc.want)
 			}
-			got := tree(t, base)
+			got := placetest.Tree(t, base)
 			maps.DeleteFunc(got, func(k, _ string) bool { return strings.HasPrefix(k, "out.pull-") })
 			if len(got) > 0 {
 				t.Errorf("the disk changed: %v", got)
 			}
 			// What was begun is in nobody's way.
 			mustPull(t, newOrigin(t, p), target, dirPullOptions{})
-			wantPackage(t, target, p)
+			placetest.Want(t, target, p)
 		})
 	}
 }
 
 // Links in the directory beside the target lead nowhere.
 func TestPullLinks(t *testing.T) {
-	p := newPackage(t, "one")
+	p := placetest.Package(t, "one")
 	m, err := manifest.Parse(newOrigin(t, p).data)
 	if err != nil {
 		t.Fatal(err)
@@ -341,7 +342,7 @@ func TestPullLinks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			base, outside := t.TempDir(), t.TempDir()
 			target := filepath.Join(base, "out")
-			write(t, filepath.Join(outside, "x"), "mine")
+			placetest.Write(t, filepath.Join(outside, "x"), "mine")
 			work := target + ".pull-" + m.Digest.Hex()[:16]
 			link := filepath.Join(work, filepath.FromSlash(tc.at))
 			if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
@@ -354,14 +355,14 @@ func TestPullLinks(t *testing.T) {
 			if err := os.Symlink(to, link); err != nil {
 				t.Skipf("symbolic links cannot be made here: %v", err)
 			}
-			_, _, err := dirPull(t.Context(), newOrigin(t, p), target, dirPullOptions{Transfer: quick})
+			_, _, err := dirPull(t.Context(), newOrigin(t, p), target, dirPullOptions{Transfer: placetest.Quick})
 			if err == nil {
-				wantPackage(t, target, p)
+				placetest.Want(t, target, p)
 			}
 			if name != "directory" && (tc.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
-			if diff := cmp.Diff(map[string]string{"x": "mine"}, tree(t, outside)); diff != "" {
+			if diff := cmp.Diff(map[string]string{"x": "mine"}, placetest.Tree(t, outside)); diff != "" {
 				t.Errorf("outside (-want +got):\n%s", diff)
 			}
 		})
@@ -369,7 +370,7 @@ func TestPullLinks(t *testing.T) {
 }
 
 func TestPullSpace(t *testing.T) {
-	p := newPackage(t, "one")
+	p := placetest.Package(t, "one")
 	defer func(f func(string, int64) error) { checkSpace = f }(checkSpace)
 	checkSpace = func(dir string, need int64) error { return &disk.FullError{Dir: dir, Need: need, Free: 100} }
 	o := newOrigin(t, p)
@@ -381,7 +382,7 @@ func TestPullSpace(t *testing.T) {
 
 // A package that does not pass its check is not installed, and not fetched again.
 func TestPullCheck(t *testing.T) {
-	p := newPackage(t, "one")
+	p := placetest.Package(t, "one")
 	o := newOrigin(t, p)
 	target := filepath.Join(t.TempDir(), "out")
 	bad := errors.New("wrong answers")
@@ -401,12 +402,12 @@ func TestPullCheck(t *testing.T) {
 	if done := mustPull(t, o, target, dirPullOptions{}); o.sent.Load() != sent || done.Reused != p.Manifest.Bytes() {
 		t.Errorf("%+v, %d bytes sent again", done, o.sent.Load()-sent)
 	}
-	wantPackage(t, target, p)
+	placetest.Want(t, target, p)
 }
 
 // What an unfinished pull of another package left is removed.
 func TestPullLeftover(t *testing.T) {
-	one, two := newPackage(t, "one"), newPackage(t, "two")
+	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	target := filepath.Join(t.TempDir(), "out")
 	broken := newOrigin(t, one)
 	broken.open = func(manifest.File, int64, int64) (io.ReadCloser, error) { return nil, fs.ErrPermission }
@@ -418,7 +419,7 @@ func TestPullLeftover(t *testing.T) {
 		t.Fatalf("left %v", left)
 	}
 	other := target + ".pull-mine"
-	write(t, filepath.Join(other, "x"), "mine")
+	placetest.Write(t, filepath.Join(other, "x"), "mine")
 	mustPull(t, newOrigin(t, two), target, dirPullOptions{})
 	if left, _ = filepath.Glob(target + ".pull-*"); !slices.Equal(left, []string{other}) {
 		t.Errorf("left %v", left)
@@ -427,16 +428,16 @@ func TestPullLeftover(t *testing.T) {
 
 // TestPullFails lets every step on the disk fail, in turn; the next pull goes on.
 func TestPullFails(t *testing.T) {
-	one, two := newPackage(t, "one"), newPackage(t, "two")
+	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	for name, old := range map[string]*place.Package{"new": nil, "replace": &one} {
 		t.Run(name, func(t *testing.T) {
 			for i := 1; ; i++ {
 				base := t.TempDir()
 				target := filepath.Join(base, "out")
 				if old != nil {
-					mustPublish(t, Dir{Path: target}, *old)
+					placetest.Publish(t, Dir{Path: target}, *old)
 				}
-				before := tree(t, base)
+				before := placetest.Tree(t, base)
 				var n atomic.Int64
 				var failed atomic.Value
 				o := newOrigin(t, two)
@@ -458,7 +459,7 @@ func TestPullFails(t *testing.T) {
 					if !errors.Is(err, syscall.ENOSPC) {
 						t.Errorf("%s: got %v", action, err)
 					}
-					got := tree(t, base)
+					got := placetest.Tree(t, base)
 					maps.DeleteFunc(got, func(k, _ string) bool { return strings.HasPrefix(k, "out.pull-") })
 					if diff := cmp.Diff(before, got); diff != "" {
 						t.Errorf("%s: the disk changed (-before +after):\n%s", action, diff)
@@ -468,7 +469,7 @@ func TestPullFails(t *testing.T) {
 				}
 				mustPull(t, o, target, dirPullOptions{Replace: true})
 				if !afterCommit(action) {
-					wantPackage(t, target, two)
+					placetest.Want(t, target, two)
 				}
 			}
 		})
@@ -476,7 +477,7 @@ func TestPullFails(t *testing.T) {
 }
 
 func TestTwoPullers(t *testing.T) {
-	p := newPackage(t, "one")
+	p := placetest.Package(t, "one")
 	o := newOrigin(t, p)
 	target := filepath.Join(t.TempDir(), "out")
 	var wg sync.WaitGroup
@@ -499,7 +500,7 @@ func TestTwoPullers(t *testing.T) {
 	if o.sent.Load() != p.Manifest.Bytes() {
 		t.Errorf("%d bytes sent, the package has %d", o.sent.Load(), p.Manifest.Bytes())
 	}
-	wantPackage(t, target, p)
+	placetest.Want(t, target, p)
 }
 
 const (
@@ -549,10 +550,10 @@ func killedPull(from string) error {
 // TestPullKilled kills a puller again and again, at any moment, LLMEXPORT_KILLS times in all. The directory is always
 // one of two packages or absent, and not much travels twice.
 func TestPullKilled(t *testing.T) {
-	kills := killsOr(10)
-	one := newPackage(t, "one")
+	kills := placetest.Kills(10)
+	one := placetest.Package(t, "one")
 	from := filepath.Join(t.TempDir(), "from")
-	big := newPackage(t, "two")
+	big := placetest.Package(t, "two")
 	big.Manifest.Files = nil
 	random := rand.New(rand.NewPCG(1, 2))
 	content := rand.NewChaCha8([32]byte{})
@@ -560,7 +561,7 @@ func TestPullKilled(t *testing.T) {
 		b := make([]byte, size+random.IntN(1<<20))
 		_, _ = content.Read(b)
 		name := fmt.Sprintf("part%d.bin", i)
-		write(t, filepath.Join(big.Dir, name), string(b))
+		placetest.Write(t, filepath.Join(big.Dir, name), string(b))
 		f, _ := manifest.HashFile(t.Context(), filepath.Join(big.Dir, name))
 		big.Manifest.Files = append(big.Manifest.Files, f)
 	}
@@ -569,7 +570,7 @@ func TestPullKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	mustPublish(t, Dir{Path: from}, big)
+	placetest.Publish(t, Dir{Path: from}, big)
 	target := filepath.Join(t.TempDir(), "out")
 	count := filepath.Join(t.TempDir(), "count")
 	rounds, total := 0, int64(0)
@@ -579,7 +580,7 @@ func TestPullKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			os.Remove(count)
-			mustPublish(t, Dir{Path: target}, one)
+			placetest.Publish(t, Dir{Path: target}, one)
 		}
 		rounds++
 		cmd := exec.Command(os.Args[0])
@@ -606,7 +607,7 @@ func TestPullKilled(t *testing.T) {
 		if len(p.Manifest.Files) != len(big.Manifest.Files) {
 			t.Fatal("the target is not the package")
 		}
-		wantPackage(t, target, big)
+		placetest.Want(t, target, big)
 		var sent int64
 		text, err := os.ReadFile(count)
 		if err != nil {
@@ -623,5 +624,5 @@ func TestPullKilled(t *testing.T) {
 		}
 		rounds = 0
 	}
-	logKills(t, kills, total, pullLost)
+	placetest.LogKills(t, kills, total, pullLost)
 }

@@ -2,11 +2,13 @@ package publish
 
 import (
 	"errors"
-	"github.com/llmexport/llmexport/publish/place"
 	"io/fs"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
 func TestOrigins(t *testing.T) {
@@ -36,7 +38,7 @@ func TestOrigins(t *testing.T) {
 
 // A directory is pulled by its path, with its scheme and without.
 func TestPullDir(t *testing.T) {
-	p := newPackage(t, "one")
+	p := placetest.Package(t, "one")
 	from, to := filepath.Join(t.TempDir(), "from"), filepath.Join(t.TempDir(), "to")
 	if _, err := place.To(t.Context(), Dir{Path: from}, p); err != nil {
 		t.Fatal(err)
@@ -45,7 +47,7 @@ func TestPullDir(t *testing.T) {
 		if _, done, err := Pull(t.Context(), ref, to, PullOptions{}); err != nil || done.From != from {
 			t.Errorf("%+v, %v", done, err)
 		}
-		wantPackage(t, to, p)
+		placetest.Want(t, to, p)
 	}
 }
 
@@ -72,7 +74,7 @@ func TestParseTarget(t *testing.T) {
 func TestPullHides(t *testing.T) {
 	for _, ref := range []string{"s3://bucket/a?acl=x", "s3://bucket/a?endpoint=ftp://x", "s3://bucket/a?endpoint=%zz", "s3:///a",
 		"s3://bucket/a?endpoint=http://me:hush@127.0.0.1:1", "s3://bucket/a?endpoint=http://127.0.0.1:1?key=hush", "s3://bucket/a?secret=hush&endpoint=%zz"} {
-		if _, _, err := Pull(t.Context(), ref, filepath.Join(t.TempDir(), "p"), PullOptions{dirPullOptions: dirPullOptions{Transfer: quick}}); err == nil || strings.Contains(err.Error(), "hush") {
+		if _, _, err := Pull(t.Context(), ref, filepath.Join(t.TempDir(), "p"), PullOptions{dirPullOptions: dirPullOptions{Transfer: placetest.Quick}}); err == nil || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%q: %v", ref, err)
 		}
 	}

@@ -25,26 +25,27 @@ import (
 	"github.com/llmexport/llmexport/internal/fakes3"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-func s3Store(s *fakeS3, prefix string) S3 {
-	return S3{Ref: "s3://" + fakes3.Bucket + "/" + prefix, Endpoint: s.url, Region: "us-east-1", Transfer: quick, Part: fakePart}
+func s3Store(s *placetest.S3, prefix string) S3 {
+	return S3{Ref: "s3://" + fakes3.Bucket + "/" + prefix, Endpoint: s.URL, Region: "us-east-1", Transfer: placetest.Quick, Part: placetest.S3Part}
 }
 
 // wantS3 demands that a reference gives exactly p.
 func wantS3(t testing.TB, ref string, p place.Package) {
 	t.Helper()
-	o, err := openS3(t.Context(), strings.TrimPrefix(ref, "s3://"), place.OpenOptions{Transfer: quick})
+	o, err := openS3(t.Context(), strings.TrimPrefix(ref, "s3://"), place.OpenOptions{Transfer: placetest.Quick})
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	wantOrigin(t, o, p)
+	placetest.WantOrigin(t, o, p)
 }
 
 func TestS3(t *testing.T) {
-	s := newFakeS3(t)
+	s := placetest.NewS3(t)
 	testS3(t, func(prefix string) S3 { return s3Store(s, prefix) })
 	if n, _ := s.Pending(); n > 0 {
 		t.Errorf("%d uploads were left behind", n)
@@ -53,8 +54,8 @@ func TestS3(t *testing.T) {
 		t.Errorf("%s was left behind", s.Keys()[i])
 	}
 	t.Run("objects", func(t *testing.T) {
-		s := newFakeS3(t)
-		if _, err := place.To(t.Context(), s3Store(s, "a"), newPackage(t, "one")); err != nil {
+		s := placetest.NewS3(t)
+		if _, err := place.To(t.Context(), s3Store(s, "a"), placetest.Package(t, "one")); err != nil {
 			t.Fatal(err)
 		}
 		got := ""
@@ -67,7 +68,7 @@ func TestS3(t *testing.T) {
 		}
 		path := filepath.Join("testdata", "s3", "objects.txt")
 		if *update {
-			write(t, path, got)
+			placetest.Write(t, path, got)
 		}
 		want, err := os.ReadFile(path)
 		if err != nil {
@@ -78,17 +79,17 @@ func TestS3(t *testing.T) {
 		}
 	})
 	t.Run("without conditions", func(t *testing.T) {
-		s := newFakeS3(t)
+		s := placetest.NewS3(t)
 		s.Plain = true
-		p := newPackage(t, "one")
+		p := placetest.Package(t, "one")
 		if _, err := place.To(t.Context(), s3Store(s, "a"), p); err != nil {
 			t.Error(err)
 		}
 		wantS3(t, s3Store(s, "a").ref(t), p)
 	})
 	t.Run("manifest overtaken", func(t *testing.T) {
-		s := newFakeS3(t)
-		one, two := newPackage(t, "one"), newPackage(t, "two")
+		s := placetest.NewS3(t)
+		one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 		staged, err := s3Store(s, "a").Stage(t.Context(), one)
 		if err != nil {
 			t.Fatal(err)
@@ -121,7 +122,7 @@ func (s S3) ref(t testing.TB) string {
 // testS3 is what holds for the fake store and for real ones.
 func testS3(t *testing.T, store func(prefix string) S3) {
 	part := int(store("").Part)
-	one, big := newPackage(t, "one"), bigPackage(t, part+part/3)
+	one, big := placetest.Package(t, "one"), placetest.Big(t, part+part/3)
 	names := []string{"config.json", "llm.mnn", "llm.mnn.weight", "manifest.json", "sub/empty.bin"}
 	a := store("models/a")
 	d, err := a.Diff(t.Context(), one)
@@ -167,7 +168,7 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 		}
 	})
 	t.Run("a file that the new one lacks", func(t *testing.T) {
-		less := newPackage(t, "less")
+		less := placetest.Package(t, "less")
 		less.Manifest.Files = less.Manifest.Files[:3]
 		if r, err := place.To(t.Context(), a, less); err != nil || r.Status != place.Replaced {
 			t.Fatalf("%+v, %v", r, err)
@@ -192,7 +193,7 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 		if err := staged.Revert(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if _, err := openS3(t.Context(), strings.TrimPrefix(store("models/b").ref(t), "s3://"), place.OpenOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := openS3(t.Context(), strings.TrimPrefix(store("models/b").ref(t), "s3://"), place.OpenOptions{Transfer: placetest.Quick}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -225,17 +226,17 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 		}
 	})
 	t.Run("damaged package", func(t *testing.T) {
-		p := bigPackage(t, s3Small+1)
-		write(t, filepath.Join(p.Dir, "llm.mnn.weight"), strings.Repeat("x", s3Small+1))
+		p := placetest.Big(t, s3Small+1)
+		placetest.Write(t, filepath.Join(p.Dir, "llm.mnn.weight"), strings.Repeat("x", s3Small+1))
 		if _, err := place.To(t.Context(), store("models/e"), p); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn.weight: has sha256") {
 			t.Errorf("got %v", err)
 		}
-		p = newPackage(t, "x")
-		write(t, filepath.Join(p.Dir, "llm.mnn"), "llm.mnn y")
+		p = placetest.Package(t, "x")
+		placetest.Write(t, filepath.Join(p.Dir, "llm.mnn"), "llm.mnn y")
 		if _, err := place.To(t.Context(), store("models/f"), p); !errors.Is(err, tensor.ErrCorrupt) {
 			t.Errorf("got %v", err)
 		}
-		if _, err := openS3(t.Context(), strings.TrimPrefix(store("models/f").ref(t), "s3://"), place.OpenOptions{Transfer: quick}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := openS3(t.Context(), strings.TrimPrefix(store("models/f").ref(t), "s3://"), place.OpenOptions{Transfer: placetest.Quick}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("a damaged package is there: %v", err)
 		}
 	})
@@ -245,7 +246,7 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 		t.Errorf("got %v", err)
 	}
 	for _, ref := range []string{"", "s3://", "bucket/x", "s3://bucket/../x", "s3://bucket/a\\b"} {
-		if _, err := place.To(t.Context(), S3{Ref: ref, Endpoint: none.Endpoint, Transfer: quick}, one); err == nil {
+		if _, err := place.To(t.Context(), S3{Ref: ref, Endpoint: none.Endpoint, Transfer: placetest.Quick}, one); err == nil {
 			t.Errorf("%q was taken", ref)
 		}
 	}
@@ -253,7 +254,7 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 
 // TestS3Trouble: whatever goes wrong for a while, the package arrives.
 func TestS3Trouble(t *testing.T) {
-	p := bigPackage(t, 2*fakePart+12345)
+	p := placetest.Big(t, 2*placetest.S3Part+12345)
 	is := func(method, contains string) func(r *http.Request) bool {
 		return func(r *http.Request) bool { return r.Method == method && strings.Contains(r.URL.String(), contains) }
 	}
@@ -285,7 +286,7 @@ func TestS3Trouble(t *testing.T) {
 		"wrong part digest": {is("PUT", "partNumber=3"), answer(503, "ServiceUnavailable")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newFakeS3(t)
+			s := placetest.NewS3(t)
 			var mu sync.Mutex
 			done := false
 			s.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
@@ -309,13 +310,13 @@ func TestS3Trouble(t *testing.T) {
 
 // TestS3LostAnswer: what an answer that was lost would have said is found out, for what cannot be done twice.
 func TestS3LostAnswer(t *testing.T) {
-	p := bigPackage(t, 2*fakePart+12345)
+	p := placetest.Big(t, 2*placetest.S3Part+12345)
 	for name, tc := range map[string]struct{ method, contains string }{
 		"of the manifest":   {"PUT", manifest.FileName},
 		"of the completion": {"POST", "uploadId="},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newFakeS3(t)
+			s := placetest.NewS3(t)
 			var lost atomic.Bool
 			s.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 				if r.Method != tc.method || !strings.Contains(r.URL.String(), tc.contains) || lost.Swap(true) {
@@ -335,8 +336,8 @@ func TestS3LostAnswer(t *testing.T) {
 
 // TestS3GivesUp: a store that does not answer keeps nobody who clears up behind a package whose bytes are wrong.
 func TestS3GivesUp(t *testing.T) {
-	p := bigPackage(t, 2*fakePart+12345)
-	s := newFakeS3(t)
+	p := placetest.Big(t, 2*placetest.S3Part+12345)
+	s := placetest.NewS3(t)
 	to := s3Store(s, "a")
 	to.Transfer.Stall = 100 * time.Millisecond
 	var asked atomic.Int32
@@ -352,7 +353,7 @@ func TestS3GivesUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = f.WriteAt([]byte("not what is listed"), fakePart)
+	_, err = f.WriteAt([]byte("not what is listed"), placetest.S3Part)
 	if err := errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -363,9 +364,9 @@ func TestS3GivesUp(t *testing.T) {
 
 // TestS3LeftOver: a package that is shown is published, whatever becomes of the objects that it does not have.
 func TestS3LeftOver(t *testing.T) {
-	s := newFakeS3(t)
-	one, two := newPackage(t, "one"), newPackage(t, "two")
-	write(t, filepath.Join(one.Dir, "old.txt"), "old")
+	s := placetest.NewS3(t)
+	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
+	placetest.Write(t, filepath.Join(one.Dir, "old.txt"), "old")
 	one.Manifest.Files = append(one.Manifest.Files, place.Loaded("old.txt", []byte("old")).File)
 	one.Manifest.Sort()
 	to := s3Store(s, "a")
@@ -387,8 +388,8 @@ func TestS3LeftOver(t *testing.T) {
 
 // TestS3Resume: parts that arrived are not sent again, and nothing is visible before the end.
 func TestS3Resume(t *testing.T) {
-	s := newFakeS3(t)
-	p := bigPackage(t, 3*fakePart)
+	s := placetest.NewS3(t)
+	p := placetest.Big(t, 3*placetest.S3Part)
 	ctx, cancel := context.WithCancel(t.Context())
 	s.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.Contains(r.URL.RawQuery, "partNumber=3") {
@@ -411,16 +412,16 @@ func TestS3Resume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, _ := s.Pending(); r.Uploaded != r.Bytes-2*fakePart || n != 0 {
-		t.Errorf("%d bytes were sent behind two parts, want %d; %d uploads are left", r.Uploaded, r.Bytes-2*fakePart, n)
+	if n, _ := s.Pending(); r.Uploaded != r.Bytes-2*placetest.S3Part || n != 0 {
+		t.Errorf("%d bytes were sent behind two parts, want %d; %d uploads are left", r.Uploaded, r.Bytes-2*placetest.S3Part, n)
 	}
 	wantS3(t, r.Ref, p)
 }
 
 // TestS3Refuses: what does not get better is one clear error without secrets.
 func TestS3Refuses(t *testing.T) {
-	p := newPackage(t, "one")
-	s := newFakeS3(t)
+	p := placetest.Package(t, "one")
+	s := placetest.NewS3(t)
 	if _, err := place.To(t.Context(), s3Store(s, "a"), p); err != nil {
 		t.Fatal(err)
 	}
@@ -438,7 +439,7 @@ func TestS3Refuses(t *testing.T) {
 		}
 	})
 	t.Run("replaced while it is pulled", func(t *testing.T) {
-		o, err := openS3(t.Context(), strings.TrimPrefix(s3Store(s, "a").ref(t), "s3://"), place.OpenOptions{Transfer: quick})
+		o, err := openS3(t.Context(), strings.TrimPrefix(s3Store(s, "a").ref(t), "s3://"), place.OpenOptions{Transfer: placetest.Quick})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -467,5 +468,5 @@ var s3Children = map[string]func(value string) error{s3Child: func(ref string) e
 	if err != nil {
 		return err
 	}
-	return publishChild(S3{Ref: ref, Endpoint: os.Getenv(s3Child + "_ENDPOINT"), Region: "us-east-1", Part: part})
+	return placetest.PublishChild(S3{Ref: ref, Endpoint: os.Getenv(s3Child + "_ENDPOINT"), Region: "us-east-1", Part: part})
 }}

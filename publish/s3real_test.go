@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
+
+	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
 // TestRealS3 publishes to MinIO, which MINIO_BIN names.
@@ -46,7 +48,7 @@ func TestRealS3(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "testuser")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "testpassword")
 	store := func(prefix string) S3 {
-		return S3{Ref: "s3://bucket/" + prefix, Endpoint: "http://" + addr, Region: "us-east-1", Transfer: quick, Part: 5 << 20}
+		return S3{Ref: "s3://bucket/" + prefix, Endpoint: "http://" + addr, Region: "us-east-1", Transfer: placetest.Quick, Part: 5 << 20}
 	}
 	b, err := openBucket(store("x"))
 	if err != nil {
@@ -58,13 +60,13 @@ func TestRealS3(t *testing.T) {
 	testS3(t, store)
 	t.Run("killed", func(t *testing.T) {
 		s := store("killed")
-		killPlaces(t, killable{
-			open: openS3Ref,
-			place: func(i int) ([]string, string) {
+		placetest.Kill(t, placetest.Killable{
+			Open: openS3Ref,
+			Place: func(i int) ([]string, string) {
 				s.Ref = fmt.Sprintf("s3://bucket/killed/%d", i)
 				return []string{s3Child + "=" + s.Ref, s3Child + "_ENDPOINT=" + s.Endpoint, s3Child + "_PART=" + strconv.FormatInt(s.Part, 10)}, s.ref(t)
 			},
-			sent: func() int64 { return 0 },
-		}, killsOr(20), bigPackage(t, 6*int(s.Part)+1))
+			Sent: func() int64 { return 0 },
+		}, placetest.Kills(20), placetest.Big(t, 6*int(s.Part)+1))
 	})
 }

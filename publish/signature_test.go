@@ -15,13 +15,14 @@ import (
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // TestSigned tells the story of a signature in every kind of place.
 func TestSigned(t *testing.T) {
 	type make = func(t testing.TB, seed uint64) place.Package
-	text := func(t testing.TB, seed uint64) place.Package { return newPackage(t, string(rune('a'+seed))) }
+	text := func(t testing.TB, seed uint64) place.Package { return placetest.Package(t, string(rune('a'+seed))) }
 	patient := transfer.Options{Pause: time.Millisecond, Stall: 5 * time.Second}
 	for name, tc := range map[string]struct {
 		make make
@@ -34,28 +35,30 @@ func TestSigned(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "out")
 			return func(replace bool) place.Store { return Dir{Path: path, Replace: replace} }
 		}, false},
-		"hub": {hubPackage, func(t *testing.T) func(bool) place.Store {
-			h := newHubTest(t)
-			setenv(t, "HF_ENDPOINT", h.url, "HF_TOKEN", fakehub.Token, "HF_HOME", t.TempDir(), "HF_HUB_OFFLINE", "")
+		"hub": {placetest.HubPackage, func(t *testing.T) func(bool) place.Store {
+			h := placetest.NewHub(t)
+			placetest.Setenv(t, "HF_ENDPOINT", h.URL, "HF_TOKEN", fakehub.Token, "HF_HOME", t.TempDir(), "HF_HUB_OFFLINE", "")
 			return func(bool) place.Store {
-				return Hub{Repo: testRepo, Options: &hub.Options{Endpoint: h.url, Token: fakehub.Token}, Transfer: patient}
+				return Hub{Repo: placetest.Repo, Options: &hub.Options{Endpoint: h.URL, Token: fakehub.Token}, Transfer: patient}
 			}
 		}, true},
-		"modelscope": {modelScopePackage, func(t *testing.T) func(bool) place.Store {
-			h := newHubTest(t)
-			setenv(t, "MODELSCOPE_ENDPOINT", h.url, "MODELSCOPE_API_TOKEN", fakehub.Token)
+		"modelscope": {placetest.ModelScopePackage, func(t *testing.T) func(bool) place.Store {
+			h := placetest.NewHub(t)
+			placetest.Setenv(t, "MODELSCOPE_ENDPOINT", h.URL, "MODELSCOPE_API_TOKEN", fakehub.Token)
 			return func(bool) place.Store {
-				return ModelScope{Repo: testRepo, Options: &hub.Options{Endpoint: h.url, Token: fakehub.Token}, Transfer: patient}
+				return ModelScope{Repo: placetest.Repo, Options: &hub.Options{Endpoint: h.URL, Token: fakehub.Token}, Transfer: patient}
 			}
 		}, true},
 		"oci": {text, func(t *testing.T) func(bool) place.Store {
-			s := newOCIServer(t)
-			return func(replace bool) place.Store { return OCI{Ref: s.ref(":v1"), Replace: replace, Transfer: quick} }
+			s := placetest.NewOCI(t)
+			return func(replace bool) place.Store {
+				return OCI{Ref: s.Ref(":v1"), Replace: replace, Transfer: placetest.Quick}
+			}
 		}, false},
 		"s3": {text, func(t *testing.T) func(bool) place.Store {
-			s := newFakeS3(t)
+			s := placetest.NewS3(t)
 			return func(replace bool) place.Store {
-				return S3{Ref: "s3://" + fakes3.Bucket + "/models/tiny", Endpoint: s.url, Region: "us-east-1", Replace: replace, Transfer: quick}
+				return S3{Ref: "s3://" + fakes3.Bucket + "/models/tiny", Endpoint: s.URL, Region: "us-east-1", Replace: replace, Transfer: placetest.Quick}
 			}
 		}, false},
 	} {
@@ -92,23 +95,23 @@ func signedStory(t *testing.T, make func(testing.TB, uint64) place.Package, open
 	dir := filepath.Join(t.TempDir(), "pulled")
 	pull := func(replace bool, want place.Status, signature string) Pulled {
 		t.Helper()
-		_, done, err := Pull(ctx, ref, dir, PullOptions{dirPullOptions: dirPullOptions{Replace: replace, Transfer: quick}})
+		_, done, err := Pull(ctx, ref, dir, PullOptions{dirPullOptions: dirPullOptions{Replace: replace, Transfer: placetest.Quick}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if done.Status != want || done.Signed != (signature != "") || signatureOf(t, dir) != signature {
-			t.Errorf("%+v, signature %q, want %s and %q", done, signatureOf(t, dir), want, signature)
+		if done.Status != want || done.Signed != (signature != "") || placetest.SignatureOf(t, dir) != signature {
+			t.Errorf("%+v, signature %q, want %s and %q", done, placetest.SignatureOf(t, dir), want, signature)
 		}
 		if _, err := place.OpenVerified(ctx, dir); err != nil {
 			t.Error(err)
 		}
-		wantAlone(t, dir)
+		placetest.Alone(t, dir)
 		return done
 	}
 	pull(false, place.Published, "")
 
 	// It is signed later: the signature is added, and can be taken back.
-	p := signed(t, make(t, 1), "one")
+	p := placetest.Signed(t, make(t, 1), "one")
 	sign := []string{manifest.SignatureName}
 	diff(store, p, place.Diff{Status: place.Replaced, Add: sign, Keep: []string{"llm.mnn", "llm.mnn.weight", manifest.FileName}})
 	staged, err := store.Stage(ctx, p)
@@ -139,7 +142,7 @@ func signedStory(t *testing.T, make func(testing.TB, uint64) place.Package, open
 	pull(false, place.Unchanged, "one")
 
 	// Another signature of the same package.
-	p = signed(t, make(t, 1), "two")
+	p = placetest.Signed(t, make(t, 1), "two")
 	if !free {
 		if _, err := place.To(ctx, store, p); !errors.Is(err, place.ErrSignedAlready) {
 			t.Errorf("signed anew: %v", err)
@@ -155,14 +158,14 @@ func signedStory(t *testing.T, make func(testing.TB, uint64) place.Package, open
 	// Another package has the signature that it brings, or none.
 	q := make(t, 2)
 	if !free {
-		if _, err := place.To(ctx, store, signed(t, make(t, 2), "three")); err == nil || !strings.Contains(err.Error(), "another package") {
+		if _, err := place.To(ctx, store, placetest.Signed(t, make(t, 2), "three")); err == nil || !strings.Contains(err.Error(), "another package") {
 			t.Errorf("another package: %v", err)
 		}
 	}
 	diff(open(true), q, place.Diff{Status: place.Replaced, Change: []string{manifest.FileName}, Remove: sign})
 	publish(open(true), q, place.Replaced)
 	pull(true, place.Replaced, "")
-	publish(open(true), signed(t, q, "three"), place.Replaced)
+	publish(open(true), placetest.Signed(t, q, "three"), place.Replaced)
 	pull(true, place.Replaced, "three")
 	publish(open(true), p, place.Replaced)
 	pull(true, place.Replaced, "two")
@@ -173,34 +176,34 @@ func TestHostileSignatures(t *testing.T) {
 	const huge = 10 << 30
 	long := func(t *testing.T, dir string) {
 		path := filepath.Join(dir, manifest.SignatureName)
-		write(t, path, "")
+		placetest.Write(t, path, "")
 		if err := os.Truncate(path, huge); err != nil {
 			t.Skipf("no file of %d bytes can be made here: %v", int64(huge), err)
 		}
 	}
 	link := func(t *testing.T, dir string) {
 		secret := filepath.Join(t.TempDir(), "secret")
-		write(t, secret, "secret")
+		placetest.Write(t, secret, "secret")
 		if err := os.Symlink(secret, filepath.Join(dir, manifest.SignatureName)); err != nil {
 			t.Skipf("symbolic links cannot be made here: %v", err)
 		}
 	}
 	for name, plant := range map[string]func(*testing.T, string){"long": long, "link": link} {
 		t.Run(name, func(t *testing.T) {
-			p := newPackage(t, "one")
+			p := placetest.Package(t, "one")
 			base := t.TempDir()
 			target := filepath.Join(base, "in")
-			mustPublish(t, Dir{Path: target}, p)
+			placetest.Publish(t, Dir{Path: target}, p)
 			plant(t, p.Dir)
 			plant(t, target)
 			out := filepath.Join(base, "out")
-			for _, s := range []place.Store{Dir{Path: out}, Hub{Repo: testRepo, Options: &hub.Options{}}, ModelScope{Repo: testRepo, Options: &hub.Options{}},
+			for _, s := range []place.Store{Dir{Path: out}, Hub{Repo: placetest.Repo, Options: &hub.Options{}}, ModelScope{Repo: placetest.Repo, Options: &hub.Options{}},
 				OCI{Ref: "127.0.0.1:1/org/tiny:v1"}, S3{Ref: "s3://bucket/x", Endpoint: "http://127.0.0.1:1"}} {
 				if _, err := s.Stage(t.Context(), p); !errors.Is(err, tensor.ErrCorrupt) {
 					t.Errorf("%s: %v", s, err)
 				}
 			}
-			if _, err := (Dir{Path: target, Replace: true}).Stage(t.Context(), newPackage(t, "two")); err == nil {
+			if _, err := (Dir{Path: target, Replace: true}).Stage(t.Context(), placetest.Package(t, "two")); err == nil {
 				t.Error("it was replaced")
 			}
 			if _, _, err := Pull(t.Context(), target, out, PullOptions{}); !errors.Is(err, tensor.ErrCorrupt) {

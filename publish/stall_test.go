@@ -6,14 +6,15 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
 // TestStalledRequest: whether a request that got no answer in time was done is not known, whatever its method, so what may
 // be sent twice is sent again, and a commit is looked for.
 func TestStalledRequest(t *testing.T) {
 	t.Run("hub", func(t *testing.T) {
-		wantAgain(t, func(url string) func(ctx context.Context) error {
-			hf, err := newHubAPI(hub.Options{Endpoint: url}, "org/name", quick)
+		placetest.WantAgain(t, func(url string) func(ctx context.Context) error {
+			hf, err := newHubAPI(hub.Options{Endpoint: url}, "org/name", placetest.Quick)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -24,8 +25,8 @@ func TestStalledRequest(t *testing.T) {
 		})
 	})
 	t.Run("modelscope", func(t *testing.T) {
-		wantAgain(t, func(url string) func(ctx context.Context) error {
-			ms, err := newModelScopeAPI(hub.Options{Endpoint: url}, "org/name", quick)
+		placetest.WantAgain(t, func(url string) func(ctx context.Context) error {
+			ms, err := newModelScopeAPI(hub.Options{Endpoint: url}, "org/name", placetest.Quick)
 			if err != nil {
 				t.Fatal(err)
 			}

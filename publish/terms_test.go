@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
 func TestNeedsAck(t *testing.T) {
@@ -55,8 +56,8 @@ func TestNeedsAck(t *testing.T) {
 
 // Nothing is staged in a public place without the word that its licence asks for.
 func TestAllTerms(t *testing.T) {
-	p := newPackage(t, "one")
-	write(t, filepath.Join(p.Dir, "README.md"), "---\nlicense: cc-by-nc-4.0\n---\n")
+	p := placetest.Package(t, "one")
+	placetest.Write(t, filepath.Join(p.Dir, "README.md"), "---\nlicense: cc-by-nc-4.0\n---\n")
 	staged := 0
 	public := &fakeStore{name: "public", public: true, stage: func() error { staged++; return nil }}
 	private := &fakeStore{name: "private"}

@@ -41,7 +41,7 @@ var levels = []struct {
 	{3, []string{"pipeline/arch"}},
 	{3, []string{"pipeline", "pipeline/lower", "pipeline/hub", "pipeline/safetensors", "runtime"}},
 	{4, []string{"verify/reference", "verify/hftokenizers", "publish/place"}},
-	{4, []string{"pipeline/calibrate/corpus"}},
+	{4, []string{"pipeline/calibrate/corpus", "publish/place/placetest"}},
 	{4, []string{"pipeline/plan", "pipeline/calibrate", "pipeline/quantized", "verify", "publish", "runtime/bench", "internal/synthetic/checkpoint", "internal/synthetic/packed"}},
 	{5, []string{"pipeline/stage"}},
 	{5, []string{"internal/watch"}},

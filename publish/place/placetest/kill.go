@@ -1,4 +1,4 @@
-package publish
+package placetest
 
 import (
 	"bytes"
@@ -23,16 +23,16 @@ import (
 	"github.com/llmexport/llmexport/publish/place"
 )
 
-// killsOr is how often a test kills: LLMEXPORT_KILLS, or n.
-func killsOr(n int) int {
+// Kills is how often a test kills: LLMEXPORT_KILLS, or n.
+func Kills(n int) int {
 	if k, err := strconv.Atoi(os.Getenv("LLMEXPORT_KILLS")); err == nil {
 		return k
 	}
 	return n
 }
 
-// logKills says what kills cost. That nothing is corrupt and nothing lost is what the tests demand before.
-func logKills(t *testing.T, kills int, again, most int64) {
+// LogKills says what kills cost. That nothing is corrupt and nothing lost is what the tests demand before.
+func LogKills(t *testing.T, kills int, again, most int64) {
 	t.Helper()
 	if most == 0 {
 		t.Logf("kills: %d, corrupt: 0, lost: 0", kills)
@@ -45,32 +45,32 @@ func logKills(t *testing.T, kills int, again, most int64) {
 	}
 }
 
-// killable is a kind of place whose publishers are killed.
-type killable struct {
-	// place makes the i-th place: what its publisher finds in the environment, and the reference that readers use.
-	place func(i int) (env []string, ref string)
-	sent  func() int64 // bytes that publishers have sent so far
-	most  int64        // of them that a kill costs; 0 where nothing is counted
-	// open opens the place of a reference.
-	open func(ctx context.Context, ref string) (place.Origin, error)
+// Killable is a kind of place whose publishers are killed.
+type Killable struct {
+	// Place makes the i-th place: what its publisher finds in the environment, and the reference that readers use.
+	Place func(i int) (env []string, ref string)
+	Sent  func() int64 // bytes that publishers have sent so far
+	Most  int64        // of them that a kill costs; 0 where nothing is counted
+	// Open opens the place of a reference.
+	Open func(ctx context.Context, ref string) (place.Origin, error)
 }
 
-// killPlaces kills publishers of p at random instants, and starts them again until the place has the package; then those
+// Kill kills publishers of p at random instants, and starts them again until the place has the package; then those
 // of the next place. Readers find all of the package or nothing.
-func killPlaces(t *testing.T, k killable, n int, p place.Package) {
-	seal(t, p)
+func Kill(t *testing.T, k Killable, n int, p place.Package) {
+	Seal(t, p)
 	want := func(ref string) {
 		t.Helper()
-		o, err := k.open(t.Context(), ref)
+		o, err := k.Open(t.Context(), ref)
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		wantOrigin(t, o, p)
+		WantOrigin(t, o, p)
 	}
 	run := func(env []string, within time.Duration) (killed bool) {
 		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(append(os.Environ(), killPackage+"="+p.Dir), env...)
+		cmd.Env = append(append(os.Environ(), PackageEnv+"="+p.Dir), env...)
 		var out bytes.Buffer
 		cmd.Stderr = &out
 		if err := cmd.Start(); err != nil {
@@ -86,15 +86,15 @@ func killPlaces(t *testing.T, k killable, n int, p place.Package) {
 		}
 		return err != nil
 	}
-	env, ref := k.place(0)
+	env, ref := k.Place(0)
 	start := time.Now()
 	run(env, 0)
-	whole, size := time.Since(start), k.sent()
+	whole, size := time.Since(start), k.Sent()
 	want(ref)
 	killed, again := 0, int64(0)
 	for i := 1; killed < n; i++ {
-		env, ref := k.place(i)
-		before := k.sent()
+		env, ref := k.Place(i)
+		before := k.Sent()
 		for {
 			within := rand.N(whole * 3 / 2)
 			if killed == n {
@@ -104,36 +104,39 @@ func killPlaces(t *testing.T, k killable, n int, p place.Package) {
 				break
 			}
 			killed++
-			if o, err := k.open(t.Context(), ref); err == nil {
-				wantOrigin(t, o, p)
+			if o, err := k.Open(t.Context(), ref); err == nil {
+				WantOrigin(t, o, p)
 			} else if !errors.Is(err, fs.ErrNotExist) {
 				t.Error(err)
 			}
 		}
 		want(ref)
-		again += max(0, k.sent()-before-size)
+		again += max(0, k.Sent()-before-size)
 	}
-	logKills(t, killed, again, k.most)
+	LogKills(t, killed, again, k.Most)
 }
 
-// fresh is a server that is a new one whenever that is wanted, and counts what it is sent.
-type fresh struct {
+// Fresh is a server that is a new one whenever that is wanted, and counts what it is sent.
+type Fresh struct {
 	now  atomic.Pointer[http.Handler]
-	sent atomic.Int64
+	Sent atomic.Int64
 }
 
-func (f *fresh) set(h http.Handler) { f.now.Store(&h) }
+// Set makes h what the server does from now on.
+func (f *Fresh) Set(h http.Handler) { f.now.Store(&h) }
 
-func (f *fresh) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP implements http.Handler.
+func (f *Fresh) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.TeeReader(r.Body, (*meter)(&f.sent)), r.Body}
+	}{io.TeeReader(r.Body, (*meter)(&f.Sent)), r.Body}
 	(*f.now.Load()).ServeHTTP(w, r)
 }
 
-func newFresh(t *testing.T) (f *fresh, url string) {
-	f = &fresh{}
+// NewFresh starts one.
+func NewFresh(t *testing.T) (f *Fresh, url string) {
+	f = &Fresh{}
 	s := httptest.NewUnstartedServer(f)
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.Start()
@@ -149,22 +152,22 @@ func (m *meter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// seal writes manifest.json beside the files of a package, for a process that opens it.
-func seal(t testing.TB, p place.Package) {
+// Seal writes manifest.json beside the files of a package, for a process that opens it.
+func Seal(t testing.TB, p place.Package) {
 	t.Helper()
 	b, err := p.Manifest.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(p.Dir, manifest.FileName), string(b))
+	Write(t, filepath.Join(p.Dir, manifest.FileName), string(b))
 }
 
-// killPackage is the variable with the directory of the package that a process publishes.
-const killPackage = "PUBLISH_TEST_KILL_PACKAGE"
+// PackageEnv is the variable with the directory of the package that a process publishes.
+const PackageEnv = "PUBLISH_TEST_KILL_PACKAGE"
 
-// publishChild publishes the package of the environment, in a process that a test kills.
-func publishChild(s place.Store) error {
-	p, err := place.Open(os.Getenv(killPackage))
+// PublishChild publishes the package of the environment, in a process that a test kills.
+func PublishChild(s place.Store) error {
+	p, err := place.Open(os.Getenv(PackageEnv))
 	if err != nil {
 		return err
 	}
@@ -172,9 +175,9 @@ func publishChild(s place.Store) error {
 	return err
 }
 
-// runTests is for TestMain: it runs the tests, or what a test kills: the entry of children whose name the environment
+// Main is for TestMain: it runs the tests, or what a test kills: the entry of children whose name the environment
 // has, with the variable's value.
-func runTests(m *testing.M, children ...map[string]func(value string) error) {
+func Main(m *testing.M, children ...map[string]func(value string) error) {
 	for _, kind := range children {
 		for name, run := range kind {
 			if value := os.Getenv(name); value != "" {

@@ -1,4 +1,4 @@
-package publish
+package placetest
 
 import (
 	"net/http/httptest"
@@ -7,19 +7,20 @@ import (
 	"github.com/llmexport/llmexport/internal/fakes3"
 )
 
-// fakePart is the size of parts in tests; real stores take no less than 5 MiB.
-const fakePart = 1 << 20
+// S3Part is the size of parts in tests; real stores take no less than 5 MiB.
+const S3Part = 1 << 20
 
-// fakeS3 is a store that listens, whose account the environment has.
-type fakeS3 struct {
+// S3 is a store that listens, whose account the environment has.
+type S3 struct {
 	*fakes3.Store
-	url string
+	URL string
 }
 
-func newFakeS3(t testing.TB) *fakeS3 {
-	s := &fakeS3{Store: fakes3.New()}
+// NewS3 starts one.
+func NewS3(t testing.TB) *S3 {
+	s := &S3{Store: fakes3.New()}
 	server := httptest.NewServer(s.Store)
-	s.url = server.URL
+	s.URL = server.URL
 	t.Cleanup(server.Close)
 	t.Setenv("AWS_ACCESS_KEY_ID", fakes3.AccessKey)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", fakes3.SecretKey)

@@ -1,4 +1,4 @@
-package publish
+package placetest
 
 import (
 	"context"
@@ -16,14 +16,14 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// huge is the size that a server of [newHuge] announces, in bytes.
-const huge = 10 << 30
+// Huge is the size that a server of [NewHuge] announces, in bytes.
+const Huge = 10 << 30
 
-// newHuge is a server that announces ten gigabytes and sends as much as is taken.
-func newHuge(t testing.TB) (url string, sent *atomic.Int64) {
+// NewHuge is a server that announces ten gigabytes and sends as much as is taken.
+func NewHuge(t testing.TB) (url string, sent *atomic.Int64) {
 	sent = &atomic.Int64{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", strconv.Itoa(huge))
+		w.Header().Set("Content-Length", strconv.Itoa(Huge))
 		w.Header().Set("ETag", `"0"`)
 		w.Header().Set("Last-Modified", "Mon, 02 Jan 2006 15:04:05 GMT")
 		for b := make([]byte, 1<<16); sent.Load() < 1<<28; sent.Add(int64(len(b))) {
@@ -36,8 +36,8 @@ func newHuge(t testing.TB) (url string, sent *atomic.Int64) {
 	return server.URL, sent
 }
 
-// wantShort demands that a signature of ten gigabytes is refused by a place, before much of it is here.
-func wantShort(t testing.TB, o place.Origin, sent *atomic.Int64) {
+// WantShort demands that a signature of ten gigabytes is refused by a place, before much of it is here.
+func WantShort(t testing.TB, o place.Origin, sent *atomic.Int64) {
 	t.Helper()
 	sent.Store(0)
 	b, err := o.Read(t.Context(), manifest.SignatureName, manifest.MaxSignature)
@@ -49,8 +49,8 @@ func wantShort(t testing.TB, o place.Origin, sent *atomic.Int64) {
 	}
 }
 
-// wantAgain demands that a request which gets no answer in time is made again; ask makes it to a server.
-func wantAgain(t *testing.T, ask func(url string) func(ctx context.Context) error) {
+// WantAgain demands that a request which gets no answer in time is made again; ask makes it to a server.
+func WantAgain(t *testing.T, ask func(url string) func(ctx context.Context) error) {
 	release := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { <-release }))
 	defer server.Close()

@@ -1,4 +1,6 @@
-package publish
+// Package placetest is what tests of places share: packages, servers that listen and go wrong, and what must hold of a
+// place whatever its kind.
+package placetest
 
 import (
 	"encoding/json"
@@ -13,13 +15,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 )
 
-// newPackage makes a package whose files hold the text.
-func newPackage(t testing.TB, text string) place.Package {
+// Package makes a package whose files hold the text.
+func Package(t testing.TB, text string) place.Package {
 	t.Helper()
 	dir := t.TempDir()
 	m := &manifest.Manifest{
@@ -33,7 +36,7 @@ func newPackage(t testing.TB, text string) place.Package {
 		if name == "sub/empty.bin" {
 			content = ""
 		}
-		write(t, path, content)
+		Write(t, path, content)
 		f, err := manifest.HashFile(t.Context(), path)
 		if err != nil {
 			t.Fatal(err)
@@ -45,7 +48,8 @@ func newPackage(t testing.TB, text string) place.Package {
 	return place.Package{Dir: dir, Manifest: m}
 }
 
-func write(t testing.TB, path, text string) {
+// Write writes a file, and makes its directory.
+func Write(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
@@ -55,8 +59,8 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-// tree maps every path below dir to its content, "/" for directories.
-func tree(t testing.TB, dir string) map[string]string {
+// Tree maps every path below dir to its content, "/" for directories.
+func Tree(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	got := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -87,8 +91,8 @@ func tree(t testing.TB, dir string) map[string]string {
 	return got
 }
 
-// mustPublish publishes a package.
-func mustPublish(t testing.TB, s place.Store, p place.Package) place.Receipt {
+// Publish publishes a package.
+func Publish(t testing.TB, s place.Store, p place.Package) place.Receipt {
 	t.Helper()
 	r, err := place.To(t.Context(), s, p)
 	if err != nil {
@@ -97,23 +101,23 @@ func mustPublish(t testing.TB, s place.Store, p place.Package) place.Receipt {
 	return r
 }
 
-// wantPackage demands that dir holds exactly p, and that nothing of ours is beside it.
-func wantPackage(t testing.TB, dir string, p place.Package) {
+// Want demands that dir holds exactly p, and that nothing of ours is beside it.
+func Want(t testing.TB, dir string, p place.Package) {
 	t.Helper()
-	want := tree(t, p.Dir)
+	want := Tree(t, p.Dir)
 	data, err := p.Manifest.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
 	want[manifest.FileName] = string(data)
-	if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
+	if diff := cmp.Diff(want, Tree(t, dir)); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", filepath.Base(dir), diff)
 	}
-	wantAlone(t, dir)
+	Alone(t, dir)
 }
 
-// wantAlone demands that nothing of ours is beside a directory.
-func wantAlone(t testing.TB, target string) {
+// Alone demands that nothing of ours is beside a directory.
+func Alone(t testing.TB, target string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(target))
 	if err != nil {
@@ -126,14 +130,14 @@ func wantAlone(t testing.TB, target string) {
 	}
 }
 
-// bigPackage has a weight file of so many bytes.
-func bigPackage(t testing.TB, size int) place.Package {
-	p := newPackage(t, "big")
+// Big has a weight file of so many bytes.
+func Big(t testing.TB, size int) place.Package {
+	p := Package(t, "big")
 	b := make([]byte, size)
 	for i := range b {
 		b[i] = byte(i * i >> 8)
 	}
-	write(t, filepath.Join(p.Dir, "llm.mnn.weight"), string(b))
+	Write(t, filepath.Join(p.Dir, "llm.mnn.weight"), string(b))
 	f, err := manifest.HashFile(t.Context(), filepath.Join(p.Dir, "llm.mnn.weight"))
 	if err != nil {
 		t.Fatal(err)
@@ -146,15 +150,15 @@ func bigPackage(t testing.TB, size int) place.Package {
 	return p
 }
 
-// signed is the package with a signature.
-func signed(t testing.TB, p place.Package, text string) place.Package {
+// Signed is the package with a signature.
+func Signed(t testing.TB, p place.Package, text string) place.Package {
 	t.Helper()
-	write(t, filepath.Join(p.Dir, manifest.SignatureName), text)
+	Write(t, filepath.Join(p.Dir, manifest.SignatureName), text)
 	return p
 }
 
-// signatureOf is that of the package in dir, "" if it has none.
-func signatureOf(t testing.TB, dir string) string {
+// SignatureOf is that of the package in dir, "" if it has none.
+func SignatureOf(t testing.TB, dir string) string {
 	t.Helper()
 	b, err := manifest.ReadSignature(dir)
 	if err != nil {
@@ -163,17 +167,18 @@ func signatureOf(t testing.TB, dir string) string {
 	return string(b)
 }
 
-func setenv(t *testing.T, pairs ...string) {
+// Setenv sets variables of the environment, of which pairs has names and values in turn.
+func Setenv(t *testing.T, pairs ...string) {
 	for p := range slices.Chunk(pairs, 2) {
 		t.Setenv(p[0], p[1])
 	}
 }
 
-// quick is the patience of tests.
-var quick = transfer.Options{Pause: time.Millisecond, Stall: time.Second}
+// Quick is the patience of tests.
+var Quick = transfer.Options{Pause: time.Millisecond, Stall: time.Second}
 
-// wantOrigin demands that an origin gives exactly p.
-func wantOrigin(t testing.TB, o place.Origin, p place.Package) {
+// WantOrigin demands that an origin gives exactly p.
+func WantOrigin(t testing.TB, o place.Origin, p place.Package) {
 	t.Helper()
 	b, err := o.Read(t.Context(), manifest.FileName, manifest.MaxSize)
 	if err != nil {

@@ -1,4 +1,4 @@
-package publish
+package placetest
 
 import (
 	"bytes"
@@ -10,27 +10,29 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
+
 	"github.com/llmexport/llmexport/internal/fakehub"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
-	"github.com/rs/zerolog"
 )
 
+// Of the repository and the packages that tests publish to hubs.
 const (
-	testRepo  = "tester/tiny"
-	testPart  = 64 << 10 // bytes of a part
-	testParts = 5        // of the weights
+	Repo     = "tester/tiny"
+	PartSize = 64 << 10 // bytes of a part
+	Parts    = 5        // of the weights
 )
 
-// hubPackage makes a package with weights that go in parts.
-func hubPackage(t testing.TB, seed uint64) place.Package {
+// HubPackage makes a package with weights that go in parts.
+func HubPackage(t testing.TB, seed uint64) place.Package {
 	t.Helper()
-	p := newPackage(t, "text")
-	weights := make([]byte, testParts*testPart-100)
+	p := Package(t, "text")
+	weights := make([]byte, Parts*PartSize-100)
 	r := rand.NewChaCha8([32]byte{byte(seed)})
 	_, _ = r.Read(weights)
 	put := func(name string, b []byte) {
-		write(t, filepath.Join(p.Dir, filepath.FromSlash(name)), string(b))
+		Write(t, filepath.Join(p.Dir, filepath.FromSlash(name)), string(b))
 		f := place.Loaded(name, b).File
 		i := slices.IndexFunc(p.Manifest.Files, func(f manifest.File) bool { return f.Name == name })
 		if i < 0 {
@@ -47,13 +49,13 @@ func hubPackage(t testing.TB, seed uint64) place.Package {
 	return p
 }
 
-// modelScopePackage has weights that are large enough for LFS storage.
-func modelScopePackage(t testing.TB, seed uint64) place.Package {
+// ModelScopePackage has weights that are large enough for LFS storage.
+func ModelScopePackage(t testing.TB, seed uint64) place.Package {
 	t.Helper()
-	p := hubPackage(t, seed)
+	p := HubPackage(t, seed)
 	large := make([]byte, 1<<20+1)
 	large[seed] = 1
-	write(t, filepath.Join(p.Dir, "llm.mnn.weight"), string(large))
+	Write(t, filepath.Join(p.Dir, "llm.mnn.weight"), string(large))
 	for i, f := range p.Manifest.Files {
 		if f.Name == "llm.mnn.weight" {
 			p.Manifest.Files[i] = place.Loaded(f.Name, large).File
@@ -62,49 +64,51 @@ func modelScopePackage(t testing.TB, seed uint64) place.Package {
 	return p
 }
 
-// hubTest is a hub and what it was told.
-type hubTest struct {
+// Hub is a hub and what it was told.
+type Hub struct {
 	*fakehub.Hub
-	url string
-	log bytes.Buffer
-	ctx context.Context
+	URL string
+	Log bytes.Buffer
+	Ctx context.Context
 }
 
-func newHubTest(t testing.TB) *hubTest {
-	h := &hubTest{Hub: fakehub.New(fakehub.Options{LFSFrom: 4096, PartSize: testPart, PageSize: 3})}
-	h.url = h.Start(t).URL
-	log := zerolog.New(zerolog.SyncWriter(&h.log))
-	h.ctx = log.WithContext(t.Context())
+// NewHub starts one, and fails the test when a secret gets where it must not.
+func NewHub(t testing.TB) *Hub {
+	h := &Hub{Hub: fakehub.New(fakehub.Options{LFSFrom: 4096, PartSize: PartSize, PageSize: 3})}
+	h.URL = h.Start(t).URL
+	log := zerolog.New(zerolog.SyncWriter(&h.Log))
+	h.Ctx = log.WithContext(t.Context())
 	t.Cleanup(func() {
 		if h.Leaked() {
 			t.Error("the token reached storage")
 		}
-		if s := h.log.String(); strings.Contains(s, fakehub.Token) || strings.Contains(s, "ignature") {
+		if s := h.Log.String(); strings.Contains(s, fakehub.Token) || strings.Contains(s, "ignature") {
 			t.Errorf("a secret is in the log: %s", s)
 		}
 	})
 	return h
 }
 
-func (h *hubTest) publish(t testing.TB, s place.Store, p place.Package) place.Receipt {
+// Publish publishes a package.
+func (h *Hub) Publish(t testing.TB, s place.Store, p place.Package) place.Receipt {
 	t.Helper()
-	r, err := place.To(h.ctx, s, p)
+	r, err := place.To(h.Ctx, s, p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// secrets fails on an error that shows the token or a signed address.
-func secrets(t testing.TB, err error) {
+// Secrets fails on an error that shows the token or a signed address.
+func Secrets(t testing.TB, err error) {
 	t.Helper()
 	if err != nil && (strings.Contains(err.Error(), fakehub.Token) || strings.Contains(err.Error(), "ignature=")) {
 		t.Errorf("a secret is in the error: %v", err)
 	}
 }
 
-// wantRepo demands that a revision holds exactly p, beside .gitattributes.
-func (h *hubTest) wantRepo(t testing.TB, revision string, p place.Package) {
+// Want demands that a revision holds exactly p, beside .gitattributes.
+func (h *Hub) Want(t testing.TB, revision string, p place.Package) {
 	t.Helper()
 	want := map[string][]byte{}
 	f, err := place.FreightOf(p)
@@ -117,7 +121,7 @@ func (h *hubTest) wantRepo(t testing.TB, revision string, p place.Package) {
 			t.Fatal(err)
 		}
 	}
-	got := maps.Clone(h.Repo(testRepo).Files(revision))
+	got := maps.Clone(h.Repo(Repo).Files(revision))
 	delete(got, ".gitattributes")
 	for name := range want {
 		if !bytes.Equal(want[name], got[name]) {

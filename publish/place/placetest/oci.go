@@ -1,4 +1,4 @@
-package publish
+package placetest
 
 import (
 	"io"
@@ -12,8 +12,8 @@ import (
 	ggcr "github.com/google/go-containerregistry/pkg/registry"
 )
 
-// ociServer is a registry that somebody else wrote, with faults in front of it.
-type ociServer struct {
+// OCI is a registry that somebody else wrote, with faults in front of it.
+type OCI struct {
 	*httptest.Server
 	t testing.TB
 
@@ -23,9 +23,10 @@ type ociServer struct {
 	fault func(w http.ResponseWriter, r *http.Request) bool
 }
 
-func newOCIServer(t testing.TB) *ociServer {
+// NewOCI starts one.
+func NewOCI(t testing.TB) *OCI {
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
-	s := &ociServer{t: t}
+	s := &OCI{t: t}
 	reg := ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0)))
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
@@ -41,12 +42,13 @@ func newOCIServer(t testing.TB) *ociServer {
 	return s
 }
 
-func (s *ociServer) ref(tag string) string {
+// Ref is the reference of a tag, which begins with a colon, or of a digest.
+func (s *OCI) Ref(tag string) string {
 	return strings.TrimPrefix(s.URL, "http://") + "/org/tiny" + tag
 }
 
-// seen counts the requests with a prefix since the last call of forget.
-func (s *ociServer) seen(prefix string) int {
+// Seen counts the requests with a prefix since the last call of SetFault.
+func (s *OCI) Seen(prefix string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
@@ -58,7 +60,8 @@ func (s *ociServer) seen(prefix string) int {
 	return n
 }
 
-func (s *ociServer) setFault(f func(w http.ResponseWriter, r *http.Request) bool) {
+// SetFault lets f answer requests; it says whether it has.
+func (s *OCI) SetFault(f func(w http.ResponseWriter, r *http.Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault, s.requests = f, nil
