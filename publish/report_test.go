@@ -74,7 +74,7 @@ func TestPackageJSON(t *testing.T) {
 
 func TestWriteTextFails(t *testing.T) {
 	want := errors.New("closed")
-	if err := report().WriteText(writerFunc(func([]byte) (int, error) { return 0, want })); !errors.Is(err, want) {
+	if err := report().WriteText(failing(func([]byte) (int, error) { return 0, want })); !errors.Is(err, want) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -88,3 +88,7 @@ func TestBytesText(t *testing.T) {
 		}
 	}
 }
+
+type failing func(b []byte) (int, error)
+
+func (f failing) Write(b []byte) (int, error) { return f(b) }
