@@ -384,7 +384,7 @@ func TestFaultTable(t *testing.T) {
 	_ = g.Wait()
 	text := faultTable(cells)
 	path := filepath.Join("..", "docs", "faults.md")
-	if *rewrite {
+	if *update {
 		placetest.Write(t, path, text)
 	}
 	doc, err := os.ReadFile(path)

@@ -9,4 +9,4 @@ import (
 
 func TestMain(m *testing.M) { placetest.Main(m, dirChildren, hubChildren, ociChildren, s3Children) }
 
-var rewrite = flag.Bool("rewrite", false, "rewrite the golden files in testdata")
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")

@@ -494,7 +494,7 @@ func TestOCIArtifact(t *testing.T) {
 	}
 	got := string(a.json) + "\n" + string(config) + "\n"
 	path := filepath.Join("testdata", "oci", "artifact.txt")
-	if *rewrite {
+	if *update {
 		placetest.Write(t, path, got)
 	}
 	want, err := os.ReadFile(path)

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -113,7 +114,7 @@ func ociFile(f place.Cargo) ociLayer {
 	switch low := strings.ToLower(path.Base(f.Name)); {
 	case f.Name == manifest.SignatureName:
 		kind = ociSignature
-	case IsLicense(low), strings.HasSuffix(low, ".md"):
+	case about.IsLicense(low), strings.HasSuffix(low, ".md"):
 		kind = ociDocument
 	case f.Role == manifest.RoleWeights, f.Role == manifest.RoleGraph, strings.HasSuffix(low, ".weight"), strings.HasSuffix(low, ".mnn"), strings.HasSuffix(low, ".bin"):
 		kind = ociWeights

@@ -20,6 +20,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -363,7 +364,7 @@ func s3Type(name string) string {
 	switch {
 	case strings.HasSuffix(name, ".json"):
 		return "application/json"
-	case strings.HasSuffix(name, ".md"), strings.HasSuffix(name, ".txt"), IsLicense(name):
+	case strings.HasSuffix(name, ".md"), strings.HasSuffix(name, ".txt"), about.IsLicense(name):
 		return "text/plain; charset=utf-8"
 	}
 	return "application/octet-stream"

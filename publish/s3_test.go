@@ -67,7 +67,7 @@ func TestS3(t *testing.T) {
 			}
 		}
 		path := filepath.Join("testdata", "s3", "objects.txt")
-		if *rewrite {
+		if *update {
 			placetest.Write(t, path, got)
 		}
 		want, err := os.ReadFile(path)

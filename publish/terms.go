@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 )
@@ -33,8 +34,8 @@ var openLicenses = []string{
 // are empty when anyone may have it.
 func NeedsAck(s manifest.Source) (id, why string) {
 	id = cmp.Or(s.License, unknownLicense)
-	if id == OtherLicense {
-		id = cmp.Or(s.LicenseName, OtherLicense)
+	if id == about.OtherLicense {
+		id = cmp.Or(s.LicenseName, about.OtherLicense)
 	}
 	closed := slices.ContainsFunc(strings.Split(s.License, ", "), func(l string) bool { return !slices.Contains(openLicenses, l) })
 	switch {
@@ -44,7 +45,7 @@ func NeedsAck(s manifest.Source) (id, why string) {
 		return id, "the source is private"
 	case id == unknownLicense:
 		return id, "the source states no licence"
-	case s.License == OtherLicense:
+	case s.License == about.OtherLicense:
 		return id, fmt.Sprintf("the source has a licence of its own, %s", id)
 	case closed:
 		return id, fmt.Sprintf("the licence %s is not one that lets anyone pass the model on", id)
@@ -93,7 +94,7 @@ func CheckTerms(p place.Package, places []Place) error {
 	s := p.Manifest.Source
 	if s.License == "" {
 		var err error
-		if s.License, s.LicenseName, err = TermsIn(p.Dir); err != nil {
+		if s.License, s.LicenseName, err = about.TermsIn(p.Dir); err != nil {
 			return err
 		}
 	}

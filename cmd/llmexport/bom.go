@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
-	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/about"
 )
 
 func (t *tool) bomCommand() *cli.Command {
@@ -19,7 +19,7 @@ func (t *tool) bomCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			data, err := publish.BOM(c.Context, args[0])
+			data, err := about.BOM(c.Context, args[0])
 			if err != nil {
 				return err
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/place"
 )
 
@@ -42,8 +43,8 @@ func (t *tool) runCommand() *cli.Command {
 
 // outcome is the result of one package in JSON.
 type outcome struct {
-	Name   string          `json:"name"`
-	Report *publish.Report `json:"report,omitempty"`
+	Name   string        `json:"name"`
+	Report *about.Report `json:"report,omitempty"`
 	// Published is where the package is now.
 	Published []place.Receipt `json:"published"`
 	Error     string          `json:"error,omitempty"`
@@ -171,7 +172,7 @@ func (t *tool) execute(ctx context.Context, x *task) (outcome, error) {
 	if verr != nil { // it ended before there was one
 		return o, err
 	}
-	b, rerr := os.ReadFile(filepath.Join(verdict.Path, "files", publish.ReportName))
+	b, rerr := os.ReadFile(filepath.Join(verdict.Path, "files", about.ReportName))
 	if rerr == nil {
 		rerr = json.Unmarshal(b, &o.Report)
 	}
@@ -179,7 +180,7 @@ func (t *tool) execute(ctx context.Context, x *task) (outcome, error) {
 		return o, errors.Join(err, rerr)
 	}
 	for _, x := range timings {
-		o.Report.Timings = append(o.Report.Timings, publish.Timing{Stage: x.Stage, Seconds: x.Seconds})
+		o.Report.Timings = append(o.Report.Timings, about.Timing{Stage: x.Stage, Seconds: x.Seconds})
 	}
 	return o, err
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/pipeline/stage"
-	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/verify"
@@ -69,13 +69,13 @@ func (t *tool) verify(c *cli.Context) error {
 	failed := res.Failed()
 	if c.Bool("json") {
 		if checks == nil {
-			checks = []publish.Measure{}
+			checks = []about.Measure{}
 		}
 		err = t.printJSON(struct {
-			Passed  bool              `json:"passed"`
-			Checks  []publish.Measure `json:"checks"`
-			Metrics []publish.Measure `json:"metrics"`
-		}{len(failed) == 0, checks, append([]publish.Measure{}, metrics...)})
+			Passed  bool            `json:"passed"`
+			Checks  []about.Measure `json:"checks"`
+			Metrics []about.Measure `json:"metrics"`
+		}{len(failed) == 0, checks, append([]about.Measure{}, metrics...)})
 	} else {
 		err = printChecks(t.stdout, checks, metrics)
 	}
@@ -119,15 +119,15 @@ func (t *tool) verifyOptions(c *cli.Context, m *manifest.Manifest) (verify.Optio
 	return o, nil
 }
 
-func printChecks(w io.Writer, checks, metrics []publish.Measure) error {
-	s := publish.NewSheet("check", "result", ">value", "limit", "detail")
+func printChecks(w io.Writer, checks, metrics []about.Measure) error {
+	s := about.NewSheet("check", "result", ">value", "limit", "detail")
 	for _, c := range checks {
 		s.Row(c.Name, string(c.Outcome), value(c), c.Limit, c.Detail)
 	}
 	if err := s.Write(w, true); err != nil {
 		return err
 	}
-	s = publish.NewSheet("measure", ">value", ">standard error")
+	s = about.NewSheet("measure", ">value", ">standard error")
 	for _, m := range metrics {
 		stderr := ""
 		if m.StdErr != 0 {
@@ -138,7 +138,7 @@ func printChecks(w io.Writer, checks, metrics []publish.Measure) error {
 	return s.Write(w, false)
 }
 
-func value(m publish.Measure) string {
+func value(m about.Measure) string {
 	if m.Value == nil {
 		return ""
 	}

@@ -40,7 +40,7 @@ var levels = []struct {
 	{2, []string{"internal/transfer", "internal/fakehub", "internal/fakes3"}},
 	{3, []string{"pipeline/arch"}},
 	{3, []string{"pipeline", "pipeline/lower", "pipeline/hub", "pipeline/safetensors", "runtime"}},
-	{4, []string{"verify/reference", "verify/hftokenizers", "publish/place"}},
+	{4, []string{"verify/reference", "verify/hftokenizers", "publish/place", "publish/about"}},
 	{4, []string{"pipeline/calibrate/corpus", "publish/place/placetest"}},
 	{4, []string{"pipeline/plan", "pipeline/calibrate", "pipeline/quantized", "verify", "publish", "runtime/bench", "internal/synthetic/checkpoint", "internal/synthetic/packed"}},
 	{5, []string{"pipeline/stage"}},

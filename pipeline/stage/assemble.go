@@ -15,7 +15,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/pipeline/plan"
-	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -38,8 +38,8 @@ type assembly struct {
 // roles says what a file of a package is for.
 var roles = map[string]string{
 	GraphFile: manifest.RoleGraph, WeightFile: manifest.RoleWeights, LLMConfigFile: manifest.RoleModel, TokenizerFile: manifest.RoleTokenizer,
-	ConfigFile:       "config",
-	publish.CardName: "card", publish.ReportName: "report", recipeFile: "recipe",
+	ConfigFile:     "config",
+	about.CardName: "card", about.ReportName: "report", recipeFile: "recipe",
 }
 
 const recipeFile = "recipe.json"
@@ -60,7 +60,7 @@ func (a *assembly) make(ctx context.Context, v *Verify, o verify.Options, weight
 			return "", err
 		}
 	}
-	licenses, warnings, err := publish.Licenses(src.Dir)
+	licenses, warnings, err := about.Licenses(src.Dir)
 	if err != nil {
 		return "", err
 	}
@@ -78,8 +78,8 @@ func (a *assembly) make(ctx context.Context, v *Verify, o verify.Options, weight
 	if err := a.writeConfig(ctx); err != nil {
 		return "", err
 	}
-	var measured []publish.Measure
-	var checks []publish.Measure
+	var measured []about.Measure
+	var checks []about.Measure
 	if v.Enabled {
 		res, err := a.verify(ctx, o)
 		if err != nil {
@@ -197,7 +197,7 @@ func (a *assembly) list(ctx context.Context) error {
 				return err
 			}
 			f.Role = roles[f.Name]
-			if publish.IsLicense(f.Name) {
+			if about.IsLicense(f.Name) {
 				f.Role = "license"
 			}
 		}
@@ -287,8 +287,8 @@ func (a *assembly) runVerify(ctx context.Context, o verify.Options) (*verify.Res
 }
 
 // finish writes report, card and manifest.
-func (a *assembly) finish(ctx context.Context, checks, metrics []publish.Measure, warnings []string) (manifest.Digest, error) {
-	card, err := readOptional(a.planned.Source.Dir, publish.CardName)
+func (a *assembly) finish(ctx context.Context, checks, metrics []about.Measure, warnings []string) (manifest.Digest, error) {
+	card, err := readOptional(a.planned.Source.Dir, about.CardName)
 	if err != nil {
 		return "", err
 	}
@@ -306,13 +306,13 @@ func (a *assembly) finish(ctx context.Context, checks, metrics []publish.Measure
 		}
 		metrics = append(metrics, rows...)
 	}
-	text, cardWarnings, err := publish.Card(publish.CardInput{Manifest: a.m, SourceCard: card, Metrics: append(slices.Clone(metrics), checks...)})
+	text, cardWarnings, err := about.Card(about.CardInput{Manifest: a.m, SourceCard: card, Metrics: append(slices.Clone(metrics), checks...)})
 	if err != nil {
 		return "", err
 	}
-	report := publish.Report{
+	report := about.Report{
 		Name: a.m.Name, Hub: a.m.Source.Hub, Repo: a.m.Source.Repo, Revision: a.m.Source.Revision, Target: a.m.Target, MinimumEngine: a.m.MinimumEngine,
-		Verified: a.m.Verified, Specs: publish.Specs(a.m.Tensors), PackageBytes: a.m.Bytes(),
+		Verified: a.m.Verified, Specs: about.Specs(a.m.Tensors), PackageBytes: a.m.Bytes(),
 		DeviceBytes: a.planned.Memory().Total(DeviceContext), Checks: checks, Metrics: metrics,
 		Calibration: calibration, Warnings: append(warnings, cardWarnings...),
 	}
@@ -320,7 +320,7 @@ func (a *assembly) finish(ctx context.Context, checks, metrics []publish.Measure
 	if err != nil {
 		return "", err
 	}
-	for name, data := range map[string][]byte{publish.CardName: text, publish.ReportName: b} {
+	for name, data := range map[string][]byte{about.CardName: text, about.ReportName: b} {
 		if err := os.WriteFile(filepath.Join(a.dir, name), data, 0o666); err != nil {
 			return "", err
 		}

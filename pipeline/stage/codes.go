@@ -11,7 +11,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/calibrate"
 	"github.com/llmexport/llmexport/pipeline/calibrate/corpus"
-	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -112,7 +112,7 @@ func (q *Quantize) codes(ctx context.Context, job *pipeline.Job, pl *Planned) (*
 }
 
 // calibration sums up how the codes were chosen; nil if the weights alone decided them.
-func (a *assembly) calibration() (*publish.Calibration, error) {
+func (a *assembly) calibration() (*about.Calibration, error) {
 	art, err := a.job.Artifacts.One(pipeline.Codes)
 	if err != nil {
 		return nil, nil
@@ -121,28 +121,28 @@ func (a *assembly) calibration() (*publish.Calibration, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &publish.Calibration{Text: string(x.record.Text), Tokens: x.record.Tokens, ProbeKL: x.record.ProbeKL, ProbeTokens: x.record.ProbeTokens}
+	c := &about.Calibration{Text: string(x.record.Text), Tokens: x.record.Tokens, ProbeKL: x.record.ProbeKL, ProbeTokens: x.record.ProbeTokens}
 	if a.planned.Allocation != nil {
 		c.PredictedKL = a.planned.Allocation.KL
 	}
 	for _, d := range x.record.Domains {
-		c.Domains = append(c.Domains, publish.CalibrationText{Name: d.Name, SHA256: d.SHA256, Windows: d.Windows, Tokens: d.Tokens, Weight: d.Weight})
+		c.Domains = append(c.Domains, about.CalibrationText{Name: d.Name, SHA256: d.SHA256, Windows: d.Windows, Tokens: d.Tokens, Weight: d.Weight})
 	}
 	for _, o := range x.finished.Ops {
-		c.Ops = append(c.Ops, publish.OpError{Tensor: o.Tensor, Spec: o.Spec, WeightError: o.WeightError, OutputError: o.OutputError, Dead: o.Dead})
+		c.Ops = append(c.Ops, about.OpError{Tensor: o.Tensor, Spec: o.Spec, WeightError: o.WeightError, OutputError: o.OutputError, Dead: o.Dead})
 	}
 	foldings, err := x.finished.Foldings()
 	for _, f := range foldings {
-		c.Foldings = append(c.Foldings, publish.Folding{Site: f.Site, Method: f.Method, Gain: f.Gain()})
+		c.Foldings = append(c.Foldings, about.Folding{Site: f.Site, Method: f.Method, Gain: f.Gain()})
 	}
 	return c, err
 }
 
 // calibrationRows are the divergences on the probe as measures.
-func calibrationRows(c *publish.Calibration) []publish.Measure {
-	rows := []publish.Measure{{Name: "kl_probe", Value: &c.ProbeKL}}
+func calibrationRows(c *about.Calibration) []about.Measure {
+	rows := []about.Measure{{Name: "kl_probe", Value: &c.ProbeKL}}
 	if c.PredictedKL > 0 {
-		rows = append(rows, publish.Measure{Name: "kl_predicted", Value: &c.PredictedKL})
+		rows = append(rows, about.Measure{Name: "kl_predicted", Value: &c.PredictedKL})
 	}
 	return rows
 }

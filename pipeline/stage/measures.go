@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/verify"
 )
@@ -23,16 +23,16 @@ var headline = map[string]struct{ value, limit, sense, unit string }{
 }
 
 // Measures turns the result of a verification into table rows: checks, then metrics.
-func Measures(r *verify.Result) (checks, metrics []publish.Measure) { return measures(r) }
+func Measures(r *verify.Result) (checks, metrics []about.Measure) { return measures(r) }
 
-func measures(r *verify.Result) (checks, metrics []publish.Measure) {
+func measures(r *verify.Result) (checks, metrics []about.Measure) {
 	for _, c := range r.Checks {
-		m := publish.Measure{Name: c.Name, Outcome: publish.Passed, Detail: c.Detail}
+		m := about.Measure{Name: c.Name, Outcome: about.Passed, Detail: c.Detail}
 		switch {
 		case c.Skipped:
-			m.Outcome = publish.Skipped
+			m.Outcome = about.Skipped
 		case !c.Passed:
-			m.Outcome = publish.Failed
+			m.Outcome = about.Failed
 		}
 		if h, ok := headline[c.Name]; ok {
 			v, ok := c.Value[h.value]
@@ -51,16 +51,16 @@ func measures(r *verify.Result) (checks, metrics []publish.Measure) {
 	return checks, metricRows(r.Metrics)
 }
 
-func metricRows(m map[string]manifest.Metric) []publish.Measure {
+func metricRows(m map[string]manifest.Metric) []about.Measure {
 	names := make([]string, 0, len(m))
 	for n := range m {
 		names = append(names, n)
 	}
 	slices.Sort(names)
-	var rows []publish.Measure
+	var rows []about.Measure
 	for _, n := range names {
 		v := m[n].Value
-		rows = append(rows, publish.Measure{Name: n, Value: &v, StdErr: m[n].StdErr})
+		rows = append(rows, about.Measure{Name: n, Value: &v, StdErr: m[n].StdErr})
 	}
 	return rows
 }

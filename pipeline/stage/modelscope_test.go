@@ -9,7 +9,7 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/pipeline/stage"
-	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/provenance"
 	"github.com/llmexport/llmexport/recipes"
@@ -46,8 +46,8 @@ func TestModelScope(t *testing.T) {
 		t.Error(got)
 	}
 	for name, want := range map[string]string{
-		publish.CardName:   "[`ms://org/tiny`](https://modelscope.cn/models/org/tiny) at revision `" + s.Revision + "`",
-		publish.ReportName: `"hub": "modelscope"`,
+		about.CardName:   "[`ms://org/tiny`](https://modelscope.cn/models/org/tiny) at revision `" + s.Revision + "`",
+		about.ReportName: `"hub": "modelscope"`,
 	} {
 		b, err := os.ReadFile(filepath.Join(w.out(), name))
 		if err != nil || !strings.Contains(string(b), want) || strings.Contains(string(b), "base_model") {

@@ -6,6 +6,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
@@ -26,11 +27,11 @@ func (f *Fetch) access(s *hub.Snapshot) string {
 
 // terms adds to src what the checkpoint in dir says of its licence.
 func terms(dir, access string, src *manifest.Source) error {
-	card, err := readOptional(dir, publish.CardName)
+	card, err := readOptional(dir, about.CardName)
 	if err != nil {
 		return err
 	}
-	src.License, src.LicenseName = publish.Terms(card)
+	src.License, src.LicenseName = about.Terms(card)
 	src.Access = access
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/llmexport/llmexport/internal/fakehub"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
-	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/recipes"
@@ -31,7 +31,7 @@ func TestTerms(t *testing.T) {
 		{"---\nlicense: mit\n---\n", manifest.Source{License: "mit"}},
 		{"---\nlicense: other\nlicense_name: mine\n---\n", manifest.Source{License: "other", LicenseName: "mine"}},
 	} {
-		if err := os.WriteFile(filepath.Join(source, publish.CardName), []byte(tc.card), 0o666); err != nil {
+		if err := os.WriteFile(filepath.Join(source, about.CardName), []byte(tc.card), 0o666); err != nil {
 			t.Fatal(err)
 		}
 		jobs := w.must(t, "publish=[{dir: dist/small, replace: true}]")
@@ -60,7 +60,7 @@ func TestTermsBeforeWeights(t *testing.T) {
 	if err := os.CopyFS(checkpoint, os.DirFS(families+"qwen3-untied")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(checkpoint, publish.CardName), []byte("---\nlicense: mit\n---\n"), 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(checkpoint, about.CardName), []byte("---\nlicense: mit\n---\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	const public = "publish: [{hub: someone/x}]\nverify: {enabled: false}\nquantize: {block: 32}\n"

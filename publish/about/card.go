@@ -1,4 +1,6 @@
-package publish
+// Package about makes what goes with a package and says what it is: the model card, the report, the bill of materials, the
+// licence files of the source and what its card says of the terms. It knows no places.
+package about
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package publish
+package about
 
 // The parts of CycloneDX 1.6 that a package needs. Source: https://cyclonedx.org/docs/1.6/json/.
 type (
