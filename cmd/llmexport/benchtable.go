@@ -6,28 +6,28 @@ import (
 	"io"
 
 	"github.com/llmexport/llmexport/backends"
-	"github.com/llmexport/llmexport/publish/about"
+	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/runtime/bench"
 )
 
 // writeBench prints a report for people.
 func writeBench(w io.Writer, r *bench.Report) error {
-	s := about.NewSheet()
+	s := sheet.New()
 	s.Row("cpu", fmt.Sprintf("%s, %s kernels", r.Machine.CPU, r.Machine.Tier))
 	s.Row("package", r.Package.Dir)
 	if r.Package.Digest != "" {
 		s.Row("digest", string(r.Package.Digest))
 	}
-	s.Row("size", about.SizeText(r.Package.Bytes))
-	s.Row("weights", fmt.Sprintf("%d, most in %d bits; %s a token", r.Package.Weights, r.Package.Bits, about.SizeText(r.Package.WeightBytes)))
+	s.Row("size", sheet.Size(r.Package.Bytes))
+	s.Row("weights", fmt.Sprintf("%d, most in %d bits; %s a token", r.Package.Weights, r.Package.Bits, sheet.Size(r.Package.WeightBytes)))
 	s.Row("mode", r.Mode)
 	s.Row("repetitions", fmt.Sprint(r.Repetitions))
 	if r.PeakRSS > 0 {
-		s.Row("peak memory", about.SizeText(r.PeakRSS))
+		s.Row("peak memory", sheet.Size(r.PeakRSS))
 	}
 	errs := []error{s.Write(w, true)}
 
-	s = about.NewSheet("test", ">threads", ">tokens/s", ">min", ">max", ">std dev", ">rate", "of peak")
+	s = sheet.New("test", ">threads", ">tokens/s", ">min", ">max", ">std dev", ">rate", "of peak")
 	unit := "GFLOPS"
 	if r.Mode == backends.Int8.String() {
 		unit = "GOPS"
@@ -38,14 +38,14 @@ func writeBench(w io.Writer, r *bench.Report) error {
 	}
 	errs = append(errs, s.Write(w, false))
 
-	s = about.NewSheet("load", ">threads", ">open s", ">compile s", ">prefill s", ">first token s")
+	s = sheet.New("load", ">threads", ">open s", ">compile s", ">prefill s", ">first token s")
 	for _, res := range r.Results {
 		l := res.Load
 		s.Row("", res.Threads, fmt.Sprintf("%.3f", l.Open), fmt.Sprintf("%.3f", l.Compile), fmt.Sprintf("%.3f", l.Prefill), fmt.Sprintf("%.3f", l.Total))
 	}
 	errs = append(errs, s.Write(w, false))
 
-	s = about.NewSheet("peak", ">threads", ">rate")
+	s = sheet.New("peak", ">threads", ">rate")
 	for _, res := range r.Results {
 		for _, c := range res.Peaks.Compute {
 			s.Row(c.Kind+" "+c.Instruction, res.Threads, fmt.Sprintf("%.1f %s", c.Giga, computeUnit(c.Kind)))
@@ -68,7 +68,7 @@ func computeUnit(kind string) string {
 }
 
 // benchRow adds a measurement, if it was made.
-func benchRow(s *about.Sheet, test string, threads int, rate *bench.Rate, unit string) {
+func benchRow(s *sheet.Table, test string, threads int, rate *bench.Rate, unit string) {
 	if rate == nil {
 		return
 	}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
-	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/recipes"
 )
 
@@ -138,14 +138,14 @@ func (t *tool) printEntries(c *cli.Context, dir string, list []pipeline.Entry) e
 			Entries []cacheEntry `json:"entries"`
 		}{dir, total, entries})
 	}
-	s := about.NewSheet("entry", ">bytes", "used")
+	s := sheet.New("entry", ">bytes", "used")
 	for _, e := range entries {
 		s.Row(e.Name, e.Bytes, e.Used.Format(time.DateTime))
 	}
 	if err := s.Write(t.stdout, true); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(t.stdout, "%d entries, %s in %s\n", len(entries), about.SizeText(total), dir)
+	_, err := fmt.Fprintf(t.stdout, "%d entries, %s in %s\n", len(entries), sheet.Size(total), dir)
 	return err
 }
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/stage"
-	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/verify"
@@ -252,7 +252,7 @@ func (r *comparison) plotPoints() []plotPoint {
 }
 
 func (r *comparison) write(w io.Writer) error {
-	s := about.NewSheet()
+	s := sheet.New()
 	s.Row("source", fmt.Sprintf("%s, perplexity %.6g", r.Source, r.Perplexity))
 	scored := fmt.Sprintf("%d windows of %d tokens, %d positions scored", r.Text.Windows, r.Text.Window, r.Text.Scored)
 	if r.Text.ScoreFrom > 0 {
@@ -267,7 +267,7 @@ func (r *comparison) write(w io.Writer) error {
 		}
 		return fmt.Sprintf(format, *v*scale)
 	}
-	s = about.NewSheet("package", "", ">bytes", ">bits/weight", ">device MiB", ">KL, nats", ">±", ">weights alone", ">perplexity", ">ratio", ">top-1 %", "needs MNN")
+	s = sheet.New("package", "", ">bytes", ">bits/weight", ">device MiB", ">KL, nats", ">±", ">weights alone", ">perplexity", ">ratio", ">top-1 %", "needs MNN")
 	for _, p := range r.Packages {
 		star := ""
 		if p.Front {
@@ -280,7 +280,7 @@ func (r *comparison) write(w io.Writer) error {
 	errs = append(errs, s.Write(w, false))
 	for _, p := range r.Packages {
 		if p.NotFinite > 0 {
-			_, err := fmt.Fprintf(w, "\nnote: %s has logits that are NaN or infinite at %d positions\n", about.Plain(p.Name), p.NotFinite)
+			_, err := fmt.Fprintf(w, "\nnote: %s has logits that are NaN or infinite at %d positions\n", sheet.Plain(p.Name), p.NotFinite)
 			errs = append(errs, err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/llmexport/llmexport/publish/about"
+	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
@@ -181,13 +181,13 @@ func (d *difference) write(w io.Writer) error {
 		}
 		return fmt.Sprint(n)
 	}
-	s := about.NewSheet("file", ">bytes in A", ">bytes in B")
+	s := sheet.New("file", ">bytes in A", ">bytes in B")
 	for _, f := range d.Files {
 		s.Row(f.Name, bytesOf(f.A), bytesOf(f.B))
 	}
 	errs := []error{s.Write(w, true)}
 
-	s = about.NewSheet("tensor", "spec in A", "spec in B")
+	s = sheet.New("tensor", "spec in A", "spec in B")
 	for _, x := range d.Tensors {
 		b := x.B
 		if x.A == x.B {
@@ -203,7 +203,7 @@ func (d *difference) write(w io.Writer) error {
 		}
 		return fmt.Sprintf("%.6g", *v)
 	}
-	s = about.NewSheet("measure", ">A", ">B")
+	s = sheet.New("measure", ">A", ">B")
 	for _, m := range d.Metrics {
 		s.Row(m.Name, number(m.A), number(m.B))
 	}

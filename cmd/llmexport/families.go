@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/docs"
-	"github.com/llmexport/llmexport/publish/about"
+	"github.com/llmexport/llmexport/internal/sheet"
 )
 
 func (t *tool) familiesCommand() *cli.Command {
@@ -59,7 +59,7 @@ func (t *tool) families(c *cli.Context) error {
 	if c.Bool("json") {
 		return t.printJSON(list)
 	}
-	s := about.NewSheet("model_type", "KL", "recipes")
+	s := sheet.New("model_type", "KL", "recipes")
 	for _, f := range list {
 		s.Row(f.ModelType, f.measured(), f.recipes())
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/llmexport/llmexport/publish/about"
+	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
@@ -61,7 +61,7 @@ func (t *tool) inspect(c *cli.Context) error {
 			List []opLine `json:"ops,omitempty"`
 		}{o, ops})
 	} else if err = o.write(t.stdout); err == nil && len(ops) > 0 {
-		s := about.NewSheet("op", "name", "inputs", "outputs")
+		s := sheet.New("op", "name", "inputs", "outputs")
 		for _, l := range ops {
 			s.Row(l.Op, l.Name, strings.Join(l.Inputs, " "), strings.Join(l.Outputs, " "))
 		}
@@ -94,7 +94,7 @@ func lines(g *mnn.Graph) []opLine {
 }
 
 func (o *overview) write(w io.Writer) error {
-	s := about.NewSheet()
+	s := sheet.New()
 	s.Row("package", o.Dir)
 	if m := o.Manifest; m != nil {
 		verdict := "verified"
@@ -133,25 +133,25 @@ func (o *overview) write(w io.Writer) error {
 	}
 	errs := []error{s.Write(w, true)}
 
-	s = about.NewSheet("linear layers", ">layers", ">weights", ">bytes")
+	s = sheet.New("linear layers", ">layers", ">weights", ">bytes")
 	for _, g := range o.Linears {
 		s.Row(g.storage.String(), g.Layers, g.Weights, g.Bytes)
 	}
 	errs = append(errs, s.Write(w, false))
 
-	s = about.NewSheet("op", ">count")
+	s = sheet.New("op", ">count")
 	for _, c := range o.Ops {
 		s.Row(c.Op, c.Count)
 	}
 	errs = append(errs, s.Write(w, false))
 
-	s = about.NewSheet("config", "value")
+	s = sheet.New("config", "value")
 	for _, k := range slices.Sorted(maps.Keys(o.Config)) {
 		s.Row(k, shown(o.Config[k]))
 	}
 	errs = append(errs, s.Write(w, false))
 
-	s = about.NewSheet("file", ">bytes")
+	s = sheet.New("file", ">bytes")
 	for _, f := range o.Files {
 		s.Row(f.Name, f.Bytes)
 	}

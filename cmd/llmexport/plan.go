@@ -13,12 +13,12 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/pipeline/safetensors"
 	"github.com/llmexport/llmexport/pipeline/stage"
-	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/recipes"
 )
 
@@ -146,7 +146,7 @@ func (t *tool) plan(c *cli.Context) error {
 			return err
 		}
 		if p.Remote != nil && p.Remote.Held > 0 && len(tasks) > 1 {
-			p.Warnings = append(p.Warnings, "with fetch.keep: false every variant fetches the shards again: "+about.SizeText(p.Remote.Download)+" for this one")
+			p.Warnings = append(p.Warnings, "with fetch.keep: false every variant fetches the shards again: "+sheet.Size(p.Remote.Download)+" for this one")
 		}
 		plans = append(plans, p)
 		if !c.Bool("json") {
@@ -253,7 +253,7 @@ func missing(sk *hub.Skeleton) (bytes int64) {
 
 // needsWeights says why a plan needs what it would have to download.
 func needsWeights(why string, sk *hub.Skeleton) error {
-	return hint(fmt.Errorf("%s: %s, and the weights are not in the cache: %s would be downloaded", sk.Repo, why, about.SizeText(missing(sk))),
+	return hint(fmt.Errorf("%s: %s, and the weights are not in the cache: %s would be downloaded", sk.Repo, why, sheet.Size(missing(sk))),
 		"--download fetches them, as run does")
 }
 
@@ -324,37 +324,37 @@ func describe(name string, pl *stage.Planned) *planned {
 }
 
 func (p *planned) write(w io.Writer, first bool) error {
-	s := about.NewSheet("tensor", "spec", ">offset", ">bytes")
+	s := sheet.New("tensor", "spec", ">offset", ">bytes")
 	for _, x := range p.Tensors {
 		s.Row(x.Name, x.Spec, x.Offset, x.Bytes)
 	}
 	errs := []error{s.Write(w, first)}
 
-	s = about.NewSheet("spec", ">tensors", ">bytes")
+	s = sheet.New("spec", ">tensors", ">bytes")
 	for _, x := range p.Specs {
 		s.Row(x.Spec, x.Tensors, x.Bytes)
 	}
 	errs = append(errs, s.Write(w, false))
 
-	s = about.NewSheet()
+	s = sheet.New()
 	s.Row("package", p.Name)
 	s.Row("needs", "MNN "+p.MinimumEngine)
-	s.Row("size", about.SizeText(p.WeightBytes+p.GraphBytes)+", tokenizer and texts not counted")
+	s.Row("size", sheet.Size(p.WeightBytes+p.GraphBytes)+", tokenizer and texts not counted")
 	if a := p.Allocation; a != nil {
-		s.Row("files", about.SizeText(a.FileBytes)+", all that the engine opens")
+		s.Row("files", sheet.Size(a.FileBytes)+", all that the engine opens")
 		s.Row("predicted", fmt.Sprintf("%.4g nats of divergence from the source, measured on %d tokens", a.PredictedKL, a.ProbeTokens))
 	}
-	s.Row("weights", fmt.Sprintf("%s, %.3f bits per weight", about.SizeText(p.WeightBytes), p.BitsPerWeight))
-	s.Row("graph", about.SizeText(p.GraphBytes))
-	s.Row("device memory", fmt.Sprintf("%s with %d positions, %d bytes per position", about.SizeText(p.DeviceBytes), p.Positions, p.DevicePosition))
+	s.Row("weights", fmt.Sprintf("%s, %.3f bits per weight", sheet.Size(p.WeightBytes), p.BitsPerWeight))
+	s.Row("graph", sheet.Size(p.GraphBytes))
+	s.Row("device memory", fmt.Sprintf("%s with %d positions, %d bytes per position", sheet.Size(p.DeviceBytes), p.Positions, p.DevicePosition))
 	for _, pack := range plan.PackWidths {
 		s.Row("unsafe threads", fmt.Sprintf("%s (pack width %d, up to %d threads, dynamic_option 0)", ranges(p.UnsafeThreads[pack]), pack, plan.MaxThreads))
 	}
 	if r := p.Remote; r != nil {
-		s.Row("read", about.SizeText(r.Read)+" from the hub, no weights")
-		text := about.SizeText(r.Download) + " by run"
+		s.Row("read", sheet.Size(r.Read)+" from the hub, no weights")
+		text := sheet.Size(r.Download) + " by run"
 		if r.Held > 0 {
-			text += ", at most " + about.SizeText(r.Held) + " on the disk at once beside the package"
+			text += ", at most " + sheet.Size(r.Held) + " on the disk at once beside the package"
 		}
 		s.Row("download", text)
 		for _, x := range r.Unseen {
@@ -363,7 +363,7 @@ func (p *planned) write(w io.Writer, first bool) error {
 	}
 	errs = append(errs, s.Write(w, false))
 
-	s = about.NewSheet("block: auto", ">columns", ">wanted", ">chosen")
+	s = sheet.New("block: auto", ">columns", ">wanted", ">chosen")
 	for _, x := range p.AutoBlocks {
 		s.Row(x.Name, x.Cols, x.From, x.Block)
 	}
@@ -372,7 +372,7 @@ func (p *planned) write(w io.Writer, first bool) error {
 		if i == 0 {
 			fmt.Fprintln(w)
 		}
-		_, err := fmt.Fprintf(w, "note: %s\n", about.Plain(x))
+		_, err := fmt.Fprintf(w, "note: %s\n", sheet.Plain(x))
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

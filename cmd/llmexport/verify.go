@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -120,14 +121,14 @@ func (t *tool) verifyOptions(c *cli.Context, m *manifest.Manifest) (verify.Optio
 }
 
 func printChecks(w io.Writer, checks, metrics []about.Measure) error {
-	s := about.NewSheet("check", "result", ">value", "limit", "detail")
+	s := sheet.New("check", "result", ">value", "limit", "detail")
 	for _, c := range checks {
 		s.Row(c.Name, string(c.Outcome), value(c), c.Limit, c.Detail)
 	}
 	if err := s.Write(w, true); err != nil {
 		return err
 	}
-	s = about.NewSheet("measure", ">value", ">standard error")
+	s = sheet.New("measure", ">value", ">standard error")
 	for _, m := range metrics {
 		stderr := ""
 		if m.StdErr != 0 {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/stage"
-	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/runtime/bench"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
@@ -71,7 +71,7 @@ func (t *tool) printCPU(asJSON bool) error {
 	if asJSON {
 		return t.printJSON(v)
 	}
-	s := about.NewSheet()
+	s := sheet.New()
 	s.Row("llmexport", v.Version)
 	s.Row("go", v.Go)
 	s.Row("platform", v.Platform)

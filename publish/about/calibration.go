@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/llmexport/llmexport/internal/sheet"
 )
 
 // Calibration says on which text the codes of a package were chosen, and how close its matrices came.
@@ -56,14 +58,14 @@ func (c *Calibration) write(w io.Writer) error {
 	if c == nil {
 		return nil
 	}
-	text := NewSheet("calibrated on", ">windows", ">tokens", ">weight")
+	text := sheet.New("calibrated on", ">windows", ">tokens", ">weight")
 	for _, d := range c.Domains {
 		text.Row(d.Name, d.Windows, d.Tokens, number(d.Weight))
 	}
 	if err := text.Write(w, false); err != nil {
 		return err
 	}
-	kl := NewSheet("divergence on unseen calibration text", ">nats")
+	kl := sheet.New("divergence on unseen calibration text", ">nats")
 	if c.PredictedKL > 0 {
 		kl.Row("predicted by the allocation", number(c.PredictedKL))
 	}
@@ -73,7 +75,7 @@ func (c *Calibration) write(w io.Writer) error {
 	}
 	worst := slices.Clone(c.Ops)
 	slices.SortStableFunc(worst, func(a, b OpError) int { return cmp.Compare(b.OutputError, a.OutputError) })
-	ops := NewSheet(fmt.Sprintf("largest errors of %d matrices", len(c.Ops)), "storage", ">output error", ">weight error", ">dead columns")
+	ops := sheet.New(fmt.Sprintf("largest errors of %d matrices", len(c.Ops)), "storage", ">output error", ">weight error", ">dead columns")
 	for _, o := range worst[:min(shownOps, len(worst))] {
 		ops.Row(o.Tensor, o.Spec, number(o.OutputError), number(o.WeightError), o.Dead)
 	}

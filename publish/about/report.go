@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
@@ -59,45 +60,45 @@ func (r Report) WriteText(w io.Writer) error {
 		verdict = "NOT VERIFIED"
 	}
 	var b strings.Builder
-	facts := NewSheet()
+	facts := sheet.New()
 	facts.Row("package", r.Name)
 	if r.Repo != "" {
 		facts.Row("source", strings.TrimSuffix(manifest.Source{Hub: r.Hub, Repo: r.Repo}.Name()+" @ "+r.Revision, " @ "))
 	}
 	facts.Row("target", strings.TrimSpace("MNN "+r.Target.Engine+" "+strings.Join(r.Target.Backends, ", ")))
 	facts.Row("needs", "MNN "+r.MinimumEngine)
-	facts.Row("size", SizeText(r.PackageBytes))
+	facts.Row("size", sheet.Size(r.PackageBytes))
 	if r.DeviceBytes > 0 {
-		facts.Row("device memory", SizeText(r.DeviceBytes))
+		facts.Row("device memory", sheet.Size(r.DeviceBytes))
 	}
 	facts.Row("verdict", verdict)
-	specs := NewSheet("storage", ">tensors", ">bytes")
+	specs := sheet.New("storage", ">tensors", ">bytes")
 	for _, s := range r.Specs {
 		specs.Row(s.Spec, s.Tensors, s.Bytes)
 	}
-	checks := NewSheet("check", "result", ">value", "limit")
+	checks := sheet.New("check", "result", ">value", "limit")
 	for _, c := range r.Checks {
 		checks.Row(c.Name, string(c.Outcome), c.valueText(), c.Limit)
 	}
-	metrics := NewSheet("measure", ">value", ">standard error")
+	metrics := sheet.New("measure", ">value", ">standard error")
 	for _, m := range r.Metrics {
 		metrics.Row(m.Name, m.valueText(), number(m.StdErr))
 	}
-	timings := NewSheet("stage", ">time")
+	timings := sheet.New("stage", ">time")
 	for _, x := range r.Timings {
 		timings.Row(x.Stage, time.Duration(x.Seconds*float64(time.Second)).Round(10*time.Millisecond).String())
 	}
 	errs := []error{facts.Write(&b, true), specs.Write(&b, false), r.Calibration.write(&b), checks.Write(&b, false)}
 	for _, c := range r.Checks {
 		if c.Detail != "" && c.Outcome != Passed {
-			fmt.Fprintf(&b, "%s: %s\n", Plain(c.Name), Plain(c.Detail))
+			fmt.Fprintf(&b, "%s: %s\n", sheet.Plain(c.Name), sheet.Plain(c.Detail))
 		}
 	}
 	errs = append(errs, metrics.Write(&b, false), timings.Write(&b, false))
 	if len(r.Warnings) > 0 {
 		b.WriteByte('\n')
 		for _, x := range r.Warnings {
-			fmt.Fprintf(&b, "warning: %s\n", Plain(x))
+			fmt.Fprintf(&b, "warning: %s\n", sheet.Plain(x))
 		}
 	}
 	_, err := io.WriteString(w, b.String())

@@ -1,4 +1,5 @@
-package about
+// Package sheet prints tables and sizes for a terminal.
+package sheet
 
 import (
 	"fmt"
@@ -10,12 +11,12 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// Sheet is a table without lines, so that its columns can be cut and pasted. Columns whose header begins with ">"
+// Table is a table without lines, so that its columns can be cut and pasted. Columns whose header begins with ">"
 // are aligned to the right.
-type Sheet struct{ t table.Writer }
+type Table struct{ t table.Writer }
 
-// NewSheet begins a table; without headers it has none.
-func NewSheet(header ...string) *Sheet {
+// New begins a table; without headers it has none.
+func New(header ...string) *Table {
 	t := table.NewWriter()
 	style := table.StyleDefault
 	style.Options = table.OptionsNoBordersAndSeparators
@@ -35,11 +36,11 @@ func NewSheet(header ...string) *Sheet {
 	if len(row) > 0 {
 		t.AppendHeader(row)
 	}
-	return &Sheet{t}
+	return &Table{t}
 }
 
 // Row adds a row; texts of others are made harmless for a terminal.
-func (s *Sheet) Row(cells ...any) {
+func (s *Table) Row(cells ...any) {
 	for i, c := range cells {
 		if v, ok := c.(string); ok {
 			cells[i] = Plain(v)
@@ -49,7 +50,7 @@ func (s *Sheet) Row(cells ...any) {
 }
 
 // Write prints the table, and a blank line before it unless it is the first; an empty table prints nothing.
-func (s *Sheet) Write(w io.Writer, first bool) error {
+func (s *Table) Write(w io.Writer, first bool) error {
 	if s.t.Length() == 0 {
 		return nil
 	}
@@ -74,8 +75,8 @@ func Plain(s string) string {
 	}, s)
 }
 
-// SizeText prints bytes exactly and in a unit.
-func SizeText(n int64) string {
+// Size prints bytes exactly and in a unit.
+func Size(n int64) string {
 	const units = "KMGT"
 	v, unit := float64(n), -1
 	for v >= 1024 && unit < len(units)-1 {
