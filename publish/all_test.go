@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/llmexport/llmexport/publish/dir"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/publish/place/placetest"
 )
@@ -99,15 +100,15 @@ func TestAllDirs(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"another": func(t *testing.T, target string) { placetest.Publish(t, Dir{Path: target}, one) },
-		"same":    func(t *testing.T, target string) { placetest.Publish(t, Dir{Path: target}, two) },
+		"another": func(t *testing.T, target string) { placetest.Publish(t, dir.Place{Path: target}, one) },
+		"same":    func(t *testing.T, target string) { placetest.Publish(t, dir.Place{Path: target}, two) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := t.TempDir()
 			target := filepath.Join(base, "out")
 			prepare(t, target)
 			before := placetest.Tree(t, base)
-			d := Dir{Path: target, Replace: true}
+			d := dir.Place{Path: target, Replace: true}
 			bad := &fakeStore{name: "bad", commit: func() error { return syscall.ENOSPC }}
 			_, err := All(t.Context(), []Place{{d, Target{}}, {bad, Target{}}}, two)
 			if !errors.Is(err, syscall.ENOSPC) {
@@ -116,7 +117,7 @@ func TestAllDirs(t *testing.T) {
 			if diff := cmp.Diff(before, placetest.Tree(t, base)); diff != "" {
 				t.Errorf("the disk changed (-before +after):\n%s", diff)
 			}
-			if _, err := All(t.Context(), []Place{{d, Target{}}, {Dir{Path: filepath.Join(base, "b")}, Target{}}}, two); err != nil {
+			if _, err := All(t.Context(), []Place{{d, Target{}}, {dir.Place{Path: filepath.Join(base, "b")}, Target{}}}, two); err != nil {
 				t.Fatal(err)
 			}
 			placetest.Want(t, target, two)
@@ -126,9 +127,9 @@ func TestAllDirs(t *testing.T) {
 	t.Run("killed between two", func(t *testing.T) {
 		base := t.TempDir()
 		a, b := filepath.Join(base, "a"), filepath.Join(base, "b")
-		placetest.Publish(t, Dir{Path: a}, two)
-		placetest.Publish(t, Dir{Path: b + ".tmp-0123456789abcdef"}, two)
-		receipts, err := All(t.Context(), []Place{{Dir{Path: a}, Target{}}, {Dir{Path: b}, Target{}}}, two)
+		placetest.Publish(t, dir.Place{Path: a}, two)
+		placetest.Publish(t, dir.Place{Path: b + ".tmp-0123456789abcdef"}, two)
+		receipts, err := All(t.Context(), []Place{{dir.Place{Path: a}, Target{}}, {dir.Place{Path: b}, Target{}}}, two)
 		if err != nil || len(receipts) != 2 || receipts[0].Status != place.Unchanged || receipts[1].Status != place.Published {
 			t.Errorf("%+v, %v", receipts, err)
 		}
@@ -137,7 +138,7 @@ func TestAllDirs(t *testing.T) {
 	t.Run("notes since", func(t *testing.T) {
 		target := filepath.Join(t.TempDir(), "out")
 		bad := &fakeStore{name: "bad", commit: func() error { placetest.Write(t, filepath.Join(target, "notes"), "mine"); return syscall.ENOSPC }}
-		receipts, err := All(t.Context(), []Place{{Dir{Path: target}, Target{}}, {bad, Target{}}}, two)
+		receipts, err := All(t.Context(), []Place{{dir.Place{Path: target}, Target{}}, {bad, Target{}}}, two)
 		if len(receipts) != 1 || err == nil || !strings.Contains(err.Error(), `shows the package, it could not be taken back`) || placetest.Tree(t, target)["notes"] != "mine" {
 			t.Errorf("%v %v", receipts, err)
 		}

@@ -29,6 +29,7 @@ import (
 	"github.com/llmexport/llmexport/internal/fakes3"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/publish/dir"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/publish/place/placetest"
@@ -197,7 +198,7 @@ func (r *faultRun) pull(p faultPlace, err error) error {
 	target := filepath.Join(r.dir, "out")
 	from, err := p.origin(r.ctx)
 	if err == nil {
-		_, _, err = dirPull(r.ctx, from, target, dirPullOptions{Transfer: r.patience()})
+		_, _, err = dir.Pull(r.ctx, from, target, dir.PullOptions{Transfer: r.patience()})
 	}
 	if err != nil {
 		if left, rerr := os.ReadDir(r.dir); rerr != nil || slices.ContainsFunc(left, func(e os.DirEntry) bool {
@@ -207,7 +208,7 @@ func (r *faultRun) pull(p faultPlace, err error) error {
 		}
 		return err
 	}
-	if from, err = openDir(r.ctx, target, place.OpenOptions{}); err != nil {
+	if from, err = dir.Open(r.ctx, target, place.OpenOptions{}); err != nil {
 		return err
 	}
 	return r.same(from)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/internal/fakehub"
+	"github.com/llmexport/llmexport/publish/dir"
 	"github.com/llmexport/llmexport/publish/place/placetest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -48,15 +49,15 @@ func TestHubPulled(t *testing.T) {
 		t.Fatalf("%+v, %v", receipts, err)
 	}
 	for _, r := range receipts {
-		dir := filepath.Join(t.TempDir(), "tiny")
-		got, pulled, err := Pull(h.Ctx, r.Ref, dir, PullOptions{dirPullOptions: dirPullOptions{Digest: r.Digest}})
+		to := filepath.Join(t.TempDir(), "tiny")
+		got, pulled, err := Pull(h.Ctx, r.Ref, to, PullOptions{PullOptions: dir.PullOptions{Digest: r.Digest}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if pulled.From != r.Ref || pulled.Bytes != r.Bytes || got.Manifest.Digest != r.Digest {
 			t.Errorf("%+v", pulled)
 		}
-		if err := got.Manifest.VerifyFiles(h.Ctx, dir); err != nil {
+		if err := got.Manifest.VerifyFiles(h.Ctx, to); err != nil {
 			t.Error(err)
 		}
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"github.com/llmexport/llmexport/publish/place"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/llmexport/llmexport/publish/dir"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 // kind is one kind of place: packages are published to it and pulled from it.
@@ -40,12 +42,12 @@ var kinds = []kind{
 			if !filepath.IsAbs(path) {
 				path = filepath.Join(baseDir, path)
 			}
-			return Dir{Path: path, Replace: t.Replace}, nil
+			return dir.Place{Path: path, Replace: t.Replace}, nil
 		},
 		scheme: "dir",
 		form:   "a directory (PATH or dir:PATH)",
 		place:  placeDir,
-		origin: openDir,
+		origin: dir.Open,
 	},
 	{
 		key:     "hub",

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/llmexport/llmexport/publish/dir"
 )
 
 func TestKinds(t *testing.T) {
@@ -34,12 +36,12 @@ func TestNew(t *testing.T) {
 	abs := filepath.Join(base, "elsewhere")
 	tests := map[string]struct {
 		target Target
-		want   Dir
+		want   dir.Place
 		err    string
 	}{
-		"relative": {Target{Dir: "dist/x"}, Dir{Path: filepath.Join(base, "dist", "x")}, ""},
-		"absolute": {Target{Dir: abs, Replace: true}, Dir{Path: abs, Replace: true}, ""},
-		"nothing":  {Target{Replace: true}, Dir{}, "known: dir (a directory of this machine)"},
+		"relative": {Target{Dir: "dist/x"}, dir.Place{Path: filepath.Join(base, "dist", "x")}, ""},
+		"absolute": {Target{Dir: abs, Replace: true}, dir.Place{Path: abs, Replace: true}, ""},
+		"nothing":  {Target{Replace: true}, dir.Place{}, "known: dir (a directory of this machine)"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +55,7 @@ func TestNew(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, ok := s.(Dir)
+			got, ok := s.(dir.Place)
 			if !ok || got.Path != tc.want.Path || got.Replace != tc.want.Replace {
 				t.Errorf("got %#v, want %#v", s, tc.want)
 			}

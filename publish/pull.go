@@ -3,14 +3,16 @@ package publish
 import (
 	"context"
 	"fmt"
-	"github.com/llmexport/llmexport/publish/place"
 	"net/http"
 	"strings"
+
+	"github.com/llmexport/llmexport/publish/dir"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 // PullOptions say how a package is pulled. The zero value of each field is useful.
 type PullOptions struct {
-	dirPullOptions
+	dir.PullOptions
 	// HTTP sends the requests to hubs; nil is a client that all share. See transfer.Client.HTTP.
 	HTTP *http.Client
 	// UserAgent names the program to servers.
@@ -19,15 +21,15 @@ type PullOptions struct {
 
 // Pull brings the package that ref names to the directory to, see [dir.Pull]; an empty one is the package's name in the
 // working directory.
-func Pull(ctx context.Context, ref, to string, o PullOptions) (p place.Package, done Pulled, err error) {
+func Pull(ctx context.Context, ref, to string, o PullOptions) (p place.Package, done dir.Pulled, err error) {
 	at, _, _ := strings.Cut(ref, "?") // until it is known that nothing but a place follows
 	from, err := OpenOrigin(ctx, ref, place.OpenOptions{HTTP: o.HTTP, UserAgent: o.UserAgent, Transfer: o.Transfer})
 	if err == nil {
 		at = from.String()
-		p, done, err = dirPull(ctx, from, to, o.dirPullOptions)
+		p, done, err = dir.Pull(ctx, from, to, o.PullOptions)
 	}
 	if err != nil {
-		return place.Package{}, Pulled{}, fmt.Errorf("pull %s: %w", at, err)
+		return place.Package{}, dir.Pulled{}, fmt.Errorf("pull %s: %w", at, err)
 	}
 	return p, done, nil
 }

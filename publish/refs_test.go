@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmexport/llmexport/publish/dir"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/publish/place/placetest"
 )
@@ -40,7 +41,7 @@ func TestOrigins(t *testing.T) {
 func TestPullDir(t *testing.T) {
 	p := placetest.Package(t, "one")
 	from, to := filepath.Join(t.TempDir(), "from"), filepath.Join(t.TempDir(), "to")
-	if _, err := place.To(t.Context(), Dir{Path: from}, p); err != nil {
+	if _, err := place.To(t.Context(), dir.Place{Path: from}, p); err != nil {
 		t.Fatal(err)
 	}
 	for _, ref := range []string{from, "dir:" + from} {
@@ -74,7 +75,7 @@ func TestParseTarget(t *testing.T) {
 func TestPullHides(t *testing.T) {
 	for _, ref := range []string{"s3://bucket/a?acl=x", "s3://bucket/a?endpoint=ftp://x", "s3://bucket/a?endpoint=%zz", "s3:///a",
 		"s3://bucket/a?endpoint=http://me:hush@127.0.0.1:1", "s3://bucket/a?endpoint=http://127.0.0.1:1?key=hush", "s3://bucket/a?secret=hush&endpoint=%zz"} {
-		if _, _, err := Pull(t.Context(), ref, filepath.Join(t.TempDir(), "p"), PullOptions{dirPullOptions: dirPullOptions{Transfer: placetest.Quick}}); err == nil || strings.Contains(err.Error(), "hush") {
+		if _, _, err := Pull(t.Context(), ref, filepath.Join(t.TempDir(), "p"), PullOptions{PullOptions: dir.PullOptions{Transfer: placetest.Quick}}); err == nil || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%q: %v", ref, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/llmexport/llmexport/internal/fakes3"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/publish/dir"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/publish/place/placetest"
@@ -33,7 +34,7 @@ func TestSigned(t *testing.T) {
 	}{
 		"dir": {text, func(t *testing.T) func(bool) place.Store {
 			path := filepath.Join(t.TempDir(), "out")
-			return func(replace bool) place.Store { return Dir{Path: path, Replace: replace} }
+			return func(replace bool) place.Store { return dir.Place{Path: path, Replace: replace} }
 		}, false},
 		"hub": {placetest.HubPackage, func(t *testing.T) func(bool) place.Store {
 			h := placetest.NewHub(t)
@@ -92,20 +93,20 @@ func signedStory(t *testing.T, make func(testing.TB, uint64) place.Package, open
 	} else if at > 0 && strings.HasPrefix(ref, "oci:") {
 		ref = ref[:at] + ":v1"
 	}
-	dir := filepath.Join(t.TempDir(), "pulled")
-	pull := func(replace bool, want place.Status, signature string) Pulled {
+	to := filepath.Join(t.TempDir(), "pulled")
+	pull := func(replace bool, want place.Status, signature string) dir.Pulled {
 		t.Helper()
-		_, done, err := Pull(ctx, ref, dir, PullOptions{dirPullOptions: dirPullOptions{Replace: replace, Transfer: placetest.Quick}})
+		_, done, err := Pull(ctx, ref, to, PullOptions{PullOptions: dir.PullOptions{Replace: replace, Transfer: placetest.Quick}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if done.Status != want || done.Signed != (signature != "") || placetest.SignatureOf(t, dir) != signature {
-			t.Errorf("%+v, signature %q, want %s and %q", done, placetest.SignatureOf(t, dir), want, signature)
+		if done.Status != want || done.Signed != (signature != "") || placetest.SignatureOf(t, to) != signature {
+			t.Errorf("%+v, signature %q, want %s and %q", done, placetest.SignatureOf(t, to), want, signature)
 		}
-		if _, err := place.OpenVerified(ctx, dir); err != nil {
+		if _, err := place.OpenVerified(ctx, to); err != nil {
 			t.Error(err)
 		}
-		placetest.Alone(t, dir)
+		placetest.Alone(t, to)
 		return done
 	}
 	pull(false, place.Published, "")
@@ -150,7 +151,7 @@ func signedStory(t *testing.T, make func(testing.TB, uint64) place.Package, open
 	}
 	diff(open(true), p, place.Diff{Status: place.Replaced, Change: sign, Keep: []string{manifest.FileName}})
 	publish(open(true), p, place.Replaced)
-	if _, _, err := Pull(ctx, ref, dir, PullOptions{}); !errors.Is(err, place.ErrSignedAlready) {
+	if _, _, err := Pull(ctx, ref, to, PullOptions{}); !errors.Is(err, place.ErrSignedAlready) {
 		t.Errorf("pulled: %v", err)
 	}
 	pull(true, place.Replaced, "two")
@@ -193,17 +194,17 @@ func TestHostileSignatures(t *testing.T) {
 			p := placetest.Package(t, "one")
 			base := t.TempDir()
 			target := filepath.Join(base, "in")
-			placetest.Publish(t, Dir{Path: target}, p)
+			placetest.Publish(t, dir.Place{Path: target}, p)
 			plant(t, p.Dir)
 			plant(t, target)
 			out := filepath.Join(base, "out")
-			for _, s := range []place.Store{Dir{Path: out}, Hub{Repo: placetest.Repo, Options: &hub.Options{}}, ModelScope{Repo: placetest.Repo, Options: &hub.Options{}},
+			for _, s := range []place.Store{dir.Place{Path: out}, Hub{Repo: placetest.Repo, Options: &hub.Options{}}, ModelScope{Repo: placetest.Repo, Options: &hub.Options{}},
 				OCI{Ref: "127.0.0.1:1/org/tiny:v1"}, S3{Ref: "s3://bucket/x", Endpoint: "http://127.0.0.1:1"}} {
 				if _, err := s.Stage(t.Context(), p); !errors.Is(err, tensor.ErrCorrupt) {
 					t.Errorf("%s: %v", s, err)
 				}
 			}
-			if _, err := (Dir{Path: target, Replace: true}).Stage(t.Context(), placetest.Package(t, "two")); err == nil {
+			if _, err := (dir.Place{Path: target, Replace: true}).Stage(t.Context(), placetest.Package(t, "two")); err == nil {
 				t.Error("it was replaced")
 			}
 			if _, _, err := Pull(t.Context(), target, out, PullOptions{}); !errors.Is(err, tensor.ErrCorrupt) {

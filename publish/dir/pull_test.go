@@ -1,4 +1,4 @@
-package publish
+package dir
 
 import (
 	"bytes"
@@ -83,10 +83,10 @@ func (o *fakeOrigin) Range(f manifest.File) transfer.Range {
 	}
 }
 
-func mustPull(t testing.TB, from place.Origin, dir string, o dirPullOptions) Pulled {
+func mustPull(t testing.TB, from place.Origin, dir string, o PullOptions) Pulled {
 	t.Helper()
 	o.Transfer = placetest.Quick
-	_, done, err := dirPull(t.Context(), from, dir, o)
+	_, done, err := Pull(t.Context(), from, dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func mustPull(t testing.TB, from place.Origin, dir string, o dirPullOptions) Pul
 // at is the package in a directory.
 func at(t testing.TB, dir string) place.Origin {
 	t.Helper()
-	from, err := openDir(t.Context(), dir, place.OpenOptions{})
+	from, err := Open(t.Context(), dir, place.OpenOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestPull(t *testing.T) {
 	from := newOrigin(t, one)
 	target := filepath.Join(t.TempDir(), "a", "out")
 	var seen sync.Map
-	done := mustPull(t, from, target, dirPullOptions{Progress: func(file string, n, total int64) {
+	done := mustPull(t, from, target, PullOptions{Progress: func(file string, n, total int64) {
 		if n == total {
 			seen.Store(file, n)
 		}
@@ -131,30 +131,30 @@ func TestPull(t *testing.T) {
 
 	t.Run("again", func(t *testing.T) {
 		sent := from.sent.Load()
-		done := mustPull(t, from, target, dirPullOptions{Digest: m.Digest})
+		done := mustPull(t, from, target, PullOptions{Digest: m.Digest})
 		if done.Status != place.Unchanged || done.Fetched != int64(len(from.data)) || done.Reused != m.Bytes() || from.sent.Load() != sent {
 			t.Errorf("%+v, %d sent", done, from.sent.Load()-sent)
 		}
 	})
 	t.Run("from a directory", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "copy")
-		mustPull(t, at(t, target), dir, dirPullOptions{})
+		mustPull(t, at(t, target), dir, PullOptions{})
 		placetest.Want(t, dir, one)
-		if done := mustPull(t, at(t, target), target, dirPullOptions{}); done.Status != place.Unchanged {
+		if done := mustPull(t, at(t, target), target, PullOptions{}); done.Status != place.Unchanged {
 			t.Errorf("onto itself: %+v", done)
 		}
-		if _, _, err := dirPull(t.Context(), at(t, target), filepath.Join(target, "x"), dirPullOptions{}); err == nil || !strings.Contains(err.Error(), "inside each other") {
+		if _, _, err := Pull(t.Context(), at(t, target), filepath.Join(target, "x"), PullOptions{}); err == nil || !strings.Contains(err.Error(), "inside each other") {
 			t.Errorf("into itself: %v", err)
 		}
 	})
 	t.Run("another digest", func(t *testing.T) {
-		_, _, err := dirPull(t.Context(), from, target, dirPullOptions{Digest: manifest.DigestOf(nil)})
+		_, _, err := Pull(t.Context(), from, target, PullOptions{Digest: manifest.DigestOf(nil)})
 		if !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), string(m.Digest)) {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("another package", func(t *testing.T) {
-		_, _, err := dirPull(t.Context(), newOrigin(t, two), target, dirPullOptions{})
+		_, _, err := Pull(t.Context(), newOrigin(t, two), target, PullOptions{})
 		if err == nil || !strings.Contains(err.Error(), "holds another package") {
 			t.Errorf("got %v", err)
 		}
@@ -162,7 +162,7 @@ func TestPull(t *testing.T) {
 	})
 	t.Run("default directory", func(t *testing.T) {
 		t.Chdir(t.TempDir())
-		mustPull(t, from, "", dirPullOptions{})
+		mustPull(t, from, "", PullOptions{})
 		placetest.Want(t, "tiny", one)
 	})
 }
@@ -184,8 +184,8 @@ func TestPullReuses(t *testing.T) {
 	}
 	from := newOrigin(t, two)
 	target := filepath.Join(t.TempDir(), "out")
-	placetest.Publish(t, Dir{Path: target}, one)
-	done := mustPull(t, from, target, dirPullOptions{Replace: true})
+	placetest.Publish(t, Place{Path: target}, one)
+	done := mustPull(t, from, target, PullOptions{Replace: true})
 	placetest.Want(t, target, two)
 	if done.Status != place.Replaced || from.sent.Load() != int64(len("changed")) || done.Fetched != from.sent.Load()+int64(len(from.data)) || done.Fetched+done.Reused != done.Bytes {
 		t.Errorf("%+v, %d sent", done, from.sent.Load())
@@ -193,11 +193,11 @@ func TestPullReuses(t *testing.T) {
 
 	t.Run("damaged", func(t *testing.T) {
 		placetest.Write(t, filepath.Join(target, "llm.mnn"), "llm.mnn onf")
-		if _, _, err := dirPull(t.Context(), from, target, dirPullOptions{}); err == nil || !strings.Contains(err.Error(), "is damaged") {
+		if _, _, err := Pull(t.Context(), from, target, PullOptions{}); err == nil || !strings.Contains(err.Error(), "is damaged") {
 			t.Errorf("got %v", err)
 		}
 		from.sent.Store(0)
-		mustPull(t, from, target, dirPullOptions{Replace: true})
+		mustPull(t, from, target, PullOptions{Replace: true})
 		placetest.Want(t, target, two)
 		if from.sent.Load() != int64(len("llm.mnn one")) {
 			t.Errorf("%d bytes sent", from.sent.Load())
@@ -205,7 +205,7 @@ func TestPullReuses(t *testing.T) {
 	})
 	t.Run("with notes", func(t *testing.T) {
 		placetest.Write(t, filepath.Join(target, "notes"), "mine")
-		_, _, err := dirPull(t.Context(), newOrigin(t, one), target, dirPullOptions{Replace: true})
+		_, _, err := Pull(t.Context(), newOrigin(t, one), target, PullOptions{Replace: true})
 		if err == nil || !strings.Contains(err.Error(), `"notes" first`) || placetest.Tree(t, target)["notes"] != "mine" {
 			t.Errorf("got %v", err)
 		}
@@ -295,7 +295,7 @@ func TestPullRefuses(t *testing.T) {
 			}
 			base := t.TempDir()
 			target := filepath.Join(base, "out")
-			_, _, err := dirPull(t.Context(), o, target, dirPullOptions{Transfer: placetest.Quick})
+			_, _, err := Pull(t.Context(), o, target, PullOptions{Transfer: placetest.Quick})
 			if name == "too little" {
 				// Half of the rest each time gets there.
 				if err != nil {
@@ -312,7 +312,7 @@ func TestPullRefuses(t *testing.T) {
 				t.Errorf("the disk changed: %v", got)
 			}
 			// What was begun is in nobody's way.
-			mustPull(t, newOrigin(t, p), target, dirPullOptions{})
+			mustPull(t, newOrigin(t, p), target, PullOptions{})
 			placetest.Want(t, target, p)
 		})
 	}
@@ -355,7 +355,7 @@ func TestPullLinks(t *testing.T) {
 			if err := os.Symlink(to, link); err != nil {
 				t.Skipf("symbolic links cannot be made here: %v", err)
 			}
-			_, _, err := dirPull(t.Context(), newOrigin(t, p), target, dirPullOptions{Transfer: placetest.Quick})
+			_, _, err := Pull(t.Context(), newOrigin(t, p), target, PullOptions{Transfer: placetest.Quick})
 			if err == nil {
 				placetest.Want(t, target, p)
 			}
@@ -374,7 +374,7 @@ func TestPullSpace(t *testing.T) {
 	defer func(f func(string, int64) error) { checkSpace = f }(checkSpace)
 	checkSpace = func(dir string, need int64) error { return &disk.FullError{Dir: dir, Need: need, Free: 100} }
 	o := newOrigin(t, p)
-	_, _, err := dirPull(t.Context(), o, filepath.Join(t.TempDir(), "out"), dirPullOptions{})
+	_, _, err := Pull(t.Context(), o, filepath.Join(t.TempDir(), "out"), PullOptions{})
 	if err == nil || !strings.Contains(err.Error(), "100 bytes are free") || o.sent.Load() != 0 {
 		t.Errorf("%v, %d bytes sent", err, o.sent.Load())
 	}
@@ -386,7 +386,7 @@ func TestPullCheck(t *testing.T) {
 	o := newOrigin(t, p)
 	target := filepath.Join(t.TempDir(), "out")
 	bad := errors.New("wrong answers")
-	_, _, err := dirPull(t.Context(), o, target, dirPullOptions{Check: func(ctx context.Context, dir string) error {
+	_, _, err := Pull(t.Context(), o, target, PullOptions{Check: func(ctx context.Context, dir string) error {
 		if _, err := place.OpenVerified(ctx, dir); err != nil {
 			t.Error(err)
 		}
@@ -399,7 +399,7 @@ func TestPullCheck(t *testing.T) {
 		t.Errorf("installed: %v", err)
 	}
 	sent := o.sent.Load()
-	if done := mustPull(t, o, target, dirPullOptions{}); o.sent.Load() != sent || done.Reused != p.Manifest.Bytes() {
+	if done := mustPull(t, o, target, PullOptions{}); o.sent.Load() != sent || done.Reused != p.Manifest.Bytes() {
 		t.Errorf("%+v, %d bytes sent again", done, o.sent.Load()-sent)
 	}
 	placetest.Want(t, target, p)
@@ -411,7 +411,7 @@ func TestPullLeftover(t *testing.T) {
 	target := filepath.Join(t.TempDir(), "out")
 	broken := newOrigin(t, one)
 	broken.open = func(manifest.File, int64, int64) (io.ReadCloser, error) { return nil, fs.ErrPermission }
-	if _, _, err := dirPull(t.Context(), broken, target, dirPullOptions{}); err == nil {
+	if _, _, err := Pull(t.Context(), broken, target, PullOptions{}); err == nil {
 		t.Fatal("no error")
 	}
 	left, _ := filepath.Glob(target + ".pull-*")
@@ -420,7 +420,7 @@ func TestPullLeftover(t *testing.T) {
 	}
 	other := target + ".pull-mine"
 	placetest.Write(t, filepath.Join(other, "x"), "mine")
-	mustPull(t, newOrigin(t, two), target, dirPullOptions{})
+	mustPull(t, newOrigin(t, two), target, PullOptions{})
 	if left, _ = filepath.Glob(target + ".pull-*"); !slices.Equal(left, []string{other}) {
 		t.Errorf("left %v", left)
 	}
@@ -435,13 +435,13 @@ func TestPullFails(t *testing.T) {
 				base := t.TempDir()
 				target := filepath.Join(base, "out")
 				if old != nil {
-					placetest.Publish(t, Dir{Path: target}, *old)
+					placetest.Publish(t, Place{Path: target}, *old)
 				}
 				before := placetest.Tree(t, base)
 				var n atomic.Int64
 				var failed atomic.Value
 				o := newOrigin(t, two)
-				_, _, err := dirPull(t.Context(), o, target, dirPullOptions{Replace: true, Files: 1, step: func(a string) error {
+				_, _, err := Pull(t.Context(), o, target, PullOptions{Replace: true, Files: 1, step: func(a string) error {
 					if n.Add(1) == int64(i) {
 						failed.Store(a)
 						return &os.PathError{Op: "write", Path: a, Err: syscall.ENOSPC}
@@ -467,7 +467,7 @@ func TestPullFails(t *testing.T) {
 				} else if err != nil {
 					t.Errorf("%s: %v", action, err)
 				}
-				mustPull(t, o, target, dirPullOptions{Replace: true})
+				mustPull(t, o, target, PullOptions{Replace: true})
 				if !afterCommit(action) {
 					placetest.Want(t, target, two)
 				}
@@ -484,7 +484,7 @@ func TestTwoPullers(t *testing.T) {
 	got := make([]Pulled, 4)
 	errs := make([]error, len(got))
 	for i := range got {
-		wg.Go(func() { _, got[i], errs[i] = dirPull(t.Context(), o, target, dirPullOptions{}) })
+		wg.Go(func() { _, got[i], errs[i] = Pull(t.Context(), o, target, PullOptions{}) })
 	}
 	wg.Wait()
 	count := map[place.Status]int{}
@@ -534,7 +534,7 @@ func killedPull(from string) error {
 	if err != nil {
 		return err
 	}
-	dir := dirOrigin(from)
+	dir := origin(from)
 	data, err := dir.Read(context.Background(), manifest.FileName, manifest.MaxSize)
 	if err != nil {
 		return err
@@ -543,7 +543,7 @@ func killedPull(from string) error {
 		r, err := dir.Range(f)(context.Background(), off, n)
 		return slowFile{r, count}, err
 	}}
-	_, _, err = dirPull(context.Background(), o, os.Getenv(pullTo), dirPullOptions{Replace: true, Files: pullFiles, Transfer: transfer.Options{Connections: pullFiles, Pause: time.Millisecond}})
+	_, _, err = Pull(context.Background(), o, os.Getenv(pullTo), PullOptions{Replace: true, Files: pullFiles, Transfer: transfer.Options{Connections: pullFiles, Pause: time.Millisecond}})
 	return err
 }
 
@@ -570,7 +570,7 @@ func TestPullKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	placetest.Publish(t, Dir{Path: from}, big)
+	placetest.Publish(t, Place{Path: from}, big)
 	target := filepath.Join(t.TempDir(), "out")
 	count := filepath.Join(t.TempDir(), "count")
 	rounds, total := 0, int64(0)
@@ -580,7 +580,7 @@ func TestPullKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			os.Remove(count)
-			placetest.Publish(t, Dir{Path: target}, one)
+			placetest.Publish(t, Place{Path: target}, one)
 		}
 		rounds++
 		cmd := exec.Command(os.Args[0])

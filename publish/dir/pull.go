@@ -1,4 +1,4 @@
-package publish
+package dir
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// dirPullOptions say how a package is pulled. The zero value of each field is useful.
-type dirPullOptions struct {
+// PullOptions say how a package is pulled. The zero value of each field is useful.
+type PullOptions struct {
 	// Digest, if not empty, is that of the package which is expected; another one is tensor.ErrCorrupt.
 	Digest manifest.Digest
 	// Replace allows another package of ours in the directory to be replaced; nothing else is ever overwritten.
@@ -32,7 +32,7 @@ type dirPullOptions struct {
 	// Check judges the complete package in dir before it gets its name; when it fails, nothing is installed.
 	Check func(ctx context.Context, dir string) error
 
-	step func(action string) error // see Dir.step
+	step func(action string) error // see Place.step
 }
 
 // Pulled says what a pull did.
@@ -52,7 +52,7 @@ type Pulled struct {
 	Reused  int64 `json:"reused"`
 }
 
-// dirPull brings the package of a place to the directory dir, which holds a whole package or what was there before
+// Pull brings the package of a place to the directory dir, which holds a whole package or what was there before
 // at every moment; an empty dir is the package's name in the working directory. Every byte is compared with the
 // manifest, and the manifest with its own digest, before the directory has its name. A signature comes along if the
 // place has one, and is not judged; the one that the same package in the directory has is kept if not.
@@ -62,7 +62,7 @@ type Pulled struct {
 // turns: the second finds what the first has brought.
 //
 // Errors: tensor.ErrCorrupt when the manifest or a file is not what it says, and those of the place.
-func dirPull(ctx context.Context, from place.Origin, dir string, o dirPullOptions) (_ place.Package, done Pulled, err error) {
+func Pull(ctx context.Context, from place.Origin, dir string, o PullOptions) (_ place.Package, done Pulled, err error) {
 	done.From = from.String()
 	m, data, err := readManifest(ctx, from, o)
 	if err != nil {
@@ -78,12 +78,12 @@ func dirPull(ctx context.Context, from place.Origin, dir string, o dirPullOption
 	if dir == "" {
 		dir = m.Name
 	}
-	d := Dir{Path: dir, Replace: o.Replace, step: o.step}
+	d := Place{Path: dir, Replace: o.Replace, step: o.step}
 	target, err := d.target()
 	if err != nil {
 		return place.Package{}, Pulled{}, err
 	}
-	if here, ok := from.(dirOrigin); ok && disk.Resolve(string(here)) != disk.Resolve(target) {
+	if here, ok := from.(origin); ok && disk.Resolve(string(here)) != disk.Resolve(target) {
 		if err := apart(string(here), target); err != nil {
 			return place.Package{}, Pulled{}, err
 		}
@@ -136,7 +136,7 @@ func dirPull(ctx context.Context, from place.Origin, dir string, o dirPullOption
 }
 
 // readManifest reads and checks the manifest of a place.
-func readManifest(ctx context.Context, from place.Origin, o dirPullOptions) (*manifest.Manifest, []byte, error) {
+func readManifest(ctx context.Context, from place.Origin, o PullOptions) (*manifest.Manifest, []byte, error) {
 	data, err := from.Read(ctx, manifest.FileName, manifest.MaxSize)
 	if err != nil {
 		return nil, nil, err

@@ -1,4 +1,4 @@
-package publish
+package dir
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 )
 
 // fill makes dir a complete, durable copy of the package, which consists of content, its manifest written last.
-func (d Dir) fill(ctx context.Context, dir string, p place.Package, content []place.Cargo) (err error) {
+func (d Place) fill(ctx context.Context, dir string, p place.Package, content []place.Cargo) (err error) {
 	extra, err := p.Manifest.Extra(p.Dir)
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func syncFiles(files []*os.File) error {
 }
 
 // copyFile returns the new file, open and not yet durable, also with an error once there is one.
-func (d Dir) copyFile(ctx context.Context, f place.Cargo, path string) (*os.File, error) {
+func (d Place) copyFile(ctx context.Context, f place.Cargo, path string) (*os.File, error) {
 	r, err := f.Open()
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (d Dir) copyFile(ctx context.Context, f place.Cargo, path string) (*os.File
 }
 
 // copyDurable is copyFile that makes the file durable and closes it.
-func (d Dir) copyDurable(ctx context.Context, f place.Cargo, path string) error {
+func (d Place) copyDurable(ctx context.Context, f place.Cargo, path string) error {
 	out, err := d.copyFile(ctx, f, path)
 	if out != nil {
 		if err == nil {
@@ -98,7 +98,7 @@ func (d Dir) copyDurable(ctx context.Context, f place.Cargo, path string) error 
 }
 
 // writeFile copies r to a new file and describes what was written. The file stays open, also with an error.
-func (d Dir) writeFile(ctx context.Context, path string, r io.Reader) (*os.File, manifest.File, error) {
+func (d Place) writeFile(ctx context.Context, path string, r io.Reader) (*os.File, manifest.File, error) {
 	name := filepath.Base(path)
 	var f *os.File
 	err := d.do("create "+name, func() (err error) {

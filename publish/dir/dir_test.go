@@ -1,4 +1,4 @@
-package publish
+package dir
 
 import (
 	"context"
@@ -28,7 +28,7 @@ func TestPublish(t *testing.T) {
 	p := placetest.Package(t, "one")
 	base := t.TempDir()
 	target := filepath.Join(base, "a", "b", "out")
-	r := placetest.Publish(t, Dir{Path: target}, p)
+	r := placetest.Publish(t, Place{Path: target}, p)
 	placetest.Want(t, target, p)
 	_, sum, err := p.Manifest.Seal()
 	if err != nil {
@@ -44,7 +44,7 @@ func TestPublish(t *testing.T) {
 	}
 
 	t.Run("again", func(t *testing.T) {
-		r := placetest.Publish(t, Dir{Path: target, step: func(a string) error { return errors.New("touched: " + a) }}, p)
+		r := placetest.Publish(t, Place{Path: target, step: func(a string) error { return errors.New("touched: " + a) }}, p)
 		want.Status, want.Uploaded = place.Unchanged, 0
 		if diff := cmp.Diff(want, r); diff != "" {
 			t.Errorf("receipt (-want +got):\n%s", diff)
@@ -52,7 +52,7 @@ func TestPublish(t *testing.T) {
 		placetest.Want(t, target, p)
 	})
 	t.Run("onto itself", func(t *testing.T) {
-		if r := placetest.Publish(t, Dir{Path: target, Replace: true}, place.Package{Dir: target, Manifest: p.Manifest}); r.Status != place.Unchanged {
+		if r := placetest.Publish(t, Place{Path: target, Replace: true}, place.Package{Dir: target, Manifest: p.Manifest}); r.Status != place.Unchanged {
 			t.Errorf("status %s", r.Status)
 		}
 	})
@@ -83,19 +83,19 @@ func TestPublishOver(t *testing.T) {
 		"foreign manifest": {func(t *testing.T, target string) {
 			placetest.Write(t, filepath.Join(target, manifest.FileName), `{"manifest":9}`)
 		}, true, "", "version 9"},
-		"another package": {func(t *testing.T, target string) { placetest.Publish(t, Dir{Path: target}, one) }, false, "", "holds another package, sha256:"},
-		"replaced":        {func(t *testing.T, target string) { placetest.Publish(t, Dir{Path: target}, one) }, true, place.Replaced, ""},
-		"same":            {func(t *testing.T, target string) { placetest.Publish(t, Dir{Path: target}, two) }, true, place.Unchanged, ""},
+		"another package": {func(t *testing.T, target string) { placetest.Publish(t, Place{Path: target}, one) }, false, "", "holds another package, sha256:"},
+		"replaced":        {func(t *testing.T, target string) { placetest.Publish(t, Place{Path: target}, one) }, true, place.Replaced, ""},
+		"same":            {func(t *testing.T, target string) { placetest.Publish(t, Place{Path: target}, two) }, true, place.Unchanged, ""},
 		"damaged": {func(t *testing.T, target string) {
-			placetest.Publish(t, Dir{Path: target}, two)
+			placetest.Publish(t, Place{Path: target}, two)
 			placetest.Write(t, filepath.Join(target, "llm.mnn"), "llm.mnn twp")
 		}, false, "", "it is damaged; set replace to write it again: llm.mnn has sha256"},
 		"damaged, replaced": {func(t *testing.T, target string) {
-			placetest.Publish(t, Dir{Path: target}, two)
+			placetest.Publish(t, Place{Path: target}, two)
 			placetest.Write(t, filepath.Join(target, "llm.mnn"), "llm.mnn twp")
 		}, true, place.Replaced, ""},
 		"notes of the user": {func(t *testing.T, target string) {
-			placetest.Publish(t, Dir{Path: target}, one)
+			placetest.Publish(t, Place{Path: target}, one)
 			placetest.Write(t, filepath.Join(target, "notes.txt"), "mine")
 		}, true, "", `1 more files or directories, "notes.txt" first`},
 	}
@@ -105,7 +105,7 @@ func TestPublishOver(t *testing.T) {
 			target := filepath.Join(base, "out")
 			tc.prepare(t, target)
 			before := placetest.Tree(t, base)
-			r, err := place.To(t.Context(), Dir{Path: target, Replace: tc.replace}, two)
+			r, err := place.To(t.Context(), Place{Path: target, Replace: tc.replace}, two)
 			if tc.status != "" {
 				if err != nil || r.Status != tc.status {
 					t.Fatalf("status %q, %v, want %q", r.Status, err, tc.status)
@@ -134,7 +134,7 @@ func TestPublishSymlink(t *testing.T) {
 		t.Skipf("symbolic links cannot be made here: %v", err)
 	}
 	before := placetest.Tree(t, base)
-	if _, err := place.To(t.Context(), Dir{Path: target, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "is not a directory") {
+	if _, err := place.To(t.Context(), Place{Path: target, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "is not a directory") {
 		t.Errorf("target is a link: %v", err)
 	}
 	if diff := cmp.Diff(before, placetest.Tree(t, base)); diff != "" {
@@ -145,7 +145,7 @@ func TestPublishSymlink(t *testing.T) {
 		if err := os.Symlink(p.Dir, link); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := place.To(t.Context(), Dir{Path: filepath.Join(link, "x", "out")}, p); err == nil || !strings.Contains(err.Error(), "inside each other") {
+		if _, err := place.To(t.Context(), Place{Path: filepath.Join(link, "x", "out")}, p); err == nil || !strings.Contains(err.Error(), "inside each other") {
 			t.Errorf("target inside the package: %v", err)
 		}
 	})
@@ -159,7 +159,7 @@ func TestPublishSymlink(t *testing.T) {
 		if err := os.Symlink(other, path); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := place.To(t.Context(), Dir{Path: filepath.Join(base, "new")}, p); !errors.Is(err, tensor.ErrCorrupt) {
+		if _, err := place.To(t.Context(), Place{Path: filepath.Join(base, "new")}, p); !errors.Is(err, tensor.ErrCorrupt) {
 			t.Errorf("package with a link: %v", err)
 		}
 	})
@@ -190,7 +190,7 @@ func TestPublishRefuses(t *testing.T) {
 				path = filepath.Join(base, filepath.FromSlash(path))
 			}
 			before := placetest.Tree(t, base)
-			_, err := place.To(t.Context(), Dir{Path: path, Replace: true}, p)
+			_, err := place.To(t.Context(), Place{Path: path, Replace: true}, p)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want an error with %q", err, tc.want)
 			}
@@ -202,7 +202,7 @@ func TestPublishRefuses(t *testing.T) {
 	t.Run("inside each other", func(t *testing.T) {
 		p := placetest.Package(t, "one")
 		for _, path := range []string{filepath.Join(p.Dir, "out"), filepath.Dir(p.Dir)} {
-			if _, err := place.To(t.Context(), Dir{Path: path, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "inside each other") {
+			if _, err := place.To(t.Context(), Place{Path: path, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "inside each other") {
 				t.Errorf("%s: %v", path, err)
 			}
 		}
@@ -218,7 +218,7 @@ func TestPublishRefuses(t *testing.T) {
 			os.Remove(f.Name())
 			t.Skip("permissions do not bind this user")
 		}
-		if _, err := place.To(t.Context(), Dir{Path: filepath.Join(parent, "out")}, placetest.Package(t, "one")); !errors.Is(err, os.ErrPermission) {
+		if _, err := place.To(t.Context(), Place{Path: filepath.Join(parent, "out")}, placetest.Package(t, "one")); !errors.Is(err, os.ErrPermission) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -229,10 +229,10 @@ func actions(t *testing.T, old *place.Package, p place.Package) []string {
 	t.Helper()
 	target := filepath.Join(t.TempDir(), "out")
 	if old != nil {
-		placetest.Publish(t, Dir{Path: target}, *old)
+		placetest.Publish(t, Place{Path: target}, *old)
 	}
 	var list []string
-	placetest.Publish(t, Dir{Path: target, Replace: true, step: func(a string) error {
+	placetest.Publish(t, Place{Path: target, Replace: true, step: func(a string) error {
 		list = append(list, a)
 		return nil
 	}}, p)
@@ -251,11 +251,11 @@ func TestPublishFails(t *testing.T) {
 				base := t.TempDir()
 				target := filepath.Join(base, "a", "out")
 				if old != nil {
-					placetest.Publish(t, Dir{Path: target}, *old)
+					placetest.Publish(t, Place{Path: target}, *old)
 				}
 				before := placetest.Tree(t, base)
 				n := 0
-				full := Dir{Path: target, Replace: true, step: func(a string) error {
+				full := Place{Path: target, Replace: true, step: func(a string) error {
 					if n++; n == i+1 {
 						return &os.PathError{Op: "write", Path: a, Err: syscall.ENOSPC}
 					}
@@ -266,7 +266,7 @@ func TestPublishFails(t *testing.T) {
 					if err != nil {
 						t.Errorf("the package is there, and yet: %v", err)
 					}
-					placetest.Publish(t, Dir{Path: target, Replace: true}, two)
+					placetest.Publish(t, Place{Path: target, Replace: true}, two)
 					placetest.Want(t, target, two)
 					return
 				}
@@ -280,7 +280,7 @@ func TestPublishFails(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				n = 0
-				stopped := Dir{Path: target, Replace: true, step: func(string) error {
+				stopped := Place{Path: target, Replace: true, step: func(string) error {
 					if n++; n == i+1 {
 						cancel()
 					}
@@ -308,9 +308,9 @@ const (
 	killExit   = 77
 )
 
-// dirChildren are the processes that tests kill.
-var dirChildren = map[string]func(value string) error{
-	dirChild:   func(path string) error { return placetest.PublishChild(Dir{Path: path}) },
+// children are the processes that tests kill.
+var children = map[string]func(value string) error{
+	publishTo:  func(path string) error { return placetest.PublishChild(Place{Path: path}) },
 	killTarget: killedPublish,
 	pullFrom:   killedPull,
 }
@@ -335,7 +335,7 @@ func killedPublish(target string) error {
 	if os.Getenv(killRevert) != "" {
 		err = revertDirs(context.Background(), target, p, step)
 	} else {
-		_, err = place.To(context.Background(), Dir{Path: target, Replace: true, step: step}, p)
+		_, err = place.To(context.Background(), Place{Path: target, Replace: true, step: step}, p)
 	}
 	if err == nil {
 		err = errors.New("it was not killed")
@@ -348,13 +348,13 @@ func killedPublish(target string) error {
 func TestPublishKilled(t *testing.T) {
 	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	staged := filepath.Join(t.TempDir(), "two")
-	placetest.Publish(t, Dir{Path: staged}, two)
+	placetest.Publish(t, Place{Path: staged}, two)
 	list := actions(t, &one, two)
 	for i, action := range list {
 		t.Run(fmt.Sprintf("%d %s", i, action), func(t *testing.T) {
 			base := t.TempDir()
 			target := filepath.Join(base, "out")
-			placetest.Publish(t, Dir{Path: target}, one)
+			placetest.Publish(t, Place{Path: target}, one)
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), killTarget+"="+target, killStep+"="+strconv.Itoa(i+1), placetest.PackageEnv+"="+staged)
 			out, _ := cmd.CombinedOutput()
@@ -370,11 +370,11 @@ func TestPublishKilled(t *testing.T) {
 			}
 			// A run that may not replace repairs too, and leaves one of the packages.
 			killed := placetest.Tree(t, base)
-			_, err := place.To(t.Context(), Dir{Path: target}, one)
+			_, err := place.To(t.Context(), Place{Path: target}, one)
 			if err != nil && !strings.Contains(err.Error(), "holds another package") {
 				t.Errorf("after %v: %v", killed, err)
 			}
-			placetest.Publish(t, Dir{Path: target, Replace: true}, two)
+			placetest.Publish(t, Place{Path: target, Replace: true}, two)
 			placetest.Want(t, target, two)
 		})
 	}
@@ -396,7 +396,7 @@ func TestRepair(t *testing.T) {
 		placetest.Write(t, filepath.Join(base, file), "a file")
 		want[file] = "a file"
 		placetest.Write(t, filepath.Join(base, "out.tmp-"+hex, "sub", "leftover"), "x")
-		placetest.Publish(t, Dir{Path: target, Replace: true}, one)
+		placetest.Publish(t, Place{Path: target, Replace: true}, one)
 		got := placetest.Tree(t, base)
 		maps.DeleteFunc(got, func(k, _ string) bool { return k == "out" || strings.HasPrefix(k, "out/") })
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -405,8 +405,8 @@ func TestRepair(t *testing.T) {
 	})
 	t.Run("put back", func(t *testing.T) {
 		target := filepath.Join(t.TempDir(), "out")
-		placetest.Publish(t, Dir{Path: target + ".old-" + hex}, one)
-		_, err := place.To(t.Context(), Dir{Path: target}, two)
+		placetest.Publish(t, Place{Path: target + ".old-" + hex}, one)
+		_, err := place.To(t.Context(), Place{Path: target}, two)
 		if err == nil || !strings.Contains(err.Error(), "holds another package") {
 			t.Errorf("got %v", err)
 		}
@@ -414,9 +414,9 @@ func TestRepair(t *testing.T) {
 	})
 	t.Run("two of them", func(t *testing.T) {
 		target := filepath.Join(t.TempDir(), "out")
-		placetest.Publish(t, Dir{Path: target + ".old-" + hex}, one)
-		placetest.Publish(t, Dir{Path: target + ".old-" + hex2}, two)
-		_, err := place.To(t.Context(), Dir{Path: target, Replace: true}, two)
+		placetest.Publish(t, Place{Path: target + ".old-" + hex}, one)
+		placetest.Publish(t, Place{Path: target + ".old-" + hex2}, two)
+		_, err := place.To(t.Context(), Place{Path: target, Replace: true}, two)
 		if err == nil || !strings.Contains(err.Error(), "2 packages that were moved aside") {
 			t.Errorf("got %v", err)
 		}
@@ -424,13 +424,13 @@ func TestRepair(t *testing.T) {
 	t.Run("kept without replace", func(t *testing.T) {
 		target := filepath.Join(t.TempDir(), "out")
 		old := target + ".old-" + hex
-		placetest.Publish(t, Dir{Path: target}, two)
-		placetest.Publish(t, Dir{Path: old}, one)
-		placetest.Publish(t, Dir{Path: target}, two)
+		placetest.Publish(t, Place{Path: target}, two)
+		placetest.Publish(t, Place{Path: old}, one)
+		placetest.Publish(t, Place{Path: target}, two)
 		if _, err := os.Stat(old); err != nil {
 			t.Error(err)
 		}
-		placetest.Publish(t, Dir{Path: target, Replace: true}, two)
+		placetest.Publish(t, Place{Path: target, Replace: true}, two)
 		placetest.Want(t, target, two)
 	})
 }
@@ -439,9 +439,9 @@ func TestRepair(t *testing.T) {
 func TestFileAddedDuringReplace(t *testing.T) {
 	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	target := filepath.Join(t.TempDir(), "out")
-	placetest.Publish(t, Dir{Path: target}, one)
+	placetest.Publish(t, Place{Path: target}, one)
 	notes := filepath.Join(target, "notes")
-	_, err := place.To(t.Context(), Dir{Path: target, Replace: true, step: func(a string) error {
+	_, err := place.To(t.Context(), Place{Path: target, Replace: true, step: func(a string) error {
 		if a == "create llm.mnn" {
 			placetest.Write(t, notes, "mine")
 		}
@@ -463,7 +463,7 @@ func TestTwoPublishers(t *testing.T) {
 	got := make([]place.Receipt, 4)
 	errs := make([]error, len(got))
 	for i := range got {
-		wg.Go(func() { got[i], errs[i] = place.To(t.Context(), Dir{Path: target}, p) })
+		wg.Go(func() { got[i], errs[i] = place.To(t.Context(), Place{Path: target}, p) })
 	}
 	wg.Wait()
 	count := map[place.Status]int{}
@@ -493,24 +493,24 @@ func TestLock(t *testing.T) {
 		placetest.Write(t, filepath.Join(live, "x"), "being written")
 		ctx, cancel := context.WithTimeout(t.Context(), 3*lockPoll)
 		defer cancel()
-		if _, err := place.To(ctx, Dir{Path: target}, p); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := place.To(ctx, Place{Path: target}, p); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want context.DeadlineExceeded", err)
 		}
 		if _, err := os.Stat(filepath.Join(live, "x")); err != nil {
 			t.Error(err)
 		}
 		time.AfterFunc(2*lockPoll, func() { l.Close() })
-		placetest.Publish(t, Dir{Path: target}, p)
+		placetest.Publish(t, Place{Path: target}, p)
 		placetest.Want(t, target, p)
 	})
 	t.Run("left by a killed run", func(t *testing.T) {
 		placetest.Write(t, path, "")
-		placetest.Publish(t, Dir{Path: target}, p)
+		placetest.Publish(t, Place{Path: target}, p)
 		placetest.Want(t, target, p)
 	})
 	t.Run("somebody's file", func(t *testing.T) {
 		placetest.Write(t, path, "mine")
-		if _, err := place.To(t.Context(), Dir{Path: target}, p); err == nil || !strings.Contains(err.Error(), "no lock") {
+		if _, err := place.To(t.Context(), Place{Path: target}, p); err == nil || !strings.Contains(err.Error(), "no lock") {
 			t.Errorf("got %v", err)
 		}
 		if data, err := os.ReadFile(path); err != nil || string(data) != "mine" {
@@ -522,7 +522,7 @@ func TestLock(t *testing.T) {
 func TestOpenVerified(t *testing.T) {
 	p := placetest.Package(t, "one")
 	target := filepath.Join(t.TempDir(), "out")
-	r := placetest.Publish(t, Dir{Path: target}, p)
+	r := placetest.Publish(t, Place{Path: target}, p)
 	got, err := place.OpenVerified(t.Context(), r.Ref)
 	if err != nil || got.Dir != target || got.Manifest.Digest != r.Digest {
 		t.Errorf("%s, %v", got.Dir, err)
@@ -549,3 +549,5 @@ func TestOpenReleased(t *testing.T) {
 		}
 	}
 }
+
+func TestMain(m *testing.M) { placetest.Main(m, children) }

@@ -1,4 +1,4 @@
-package publish
+package dir
 
 import (
 	"context"
@@ -12,20 +12,20 @@ import (
 	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
-const dirChild = "PUBLISH_TEST_DIR"
+const publishTo = "PUBLISH_TEST_DIR"
 
 func TestDirKilled(t *testing.T) {
 	base := t.TempDir()
 	placetest.Kill(t, placetest.Killable{
 		Open: func(ctx context.Context, ref string) (place.Origin, error) {
-			return openDir(ctx, ref, place.OpenOptions{})
+			return Open(ctx, ref, place.OpenOptions{})
 		},
 		Place: func(i int) ([]string, string) {
 			dir := filepath.Join(base, strconv.Itoa(i%2)) // every second time over what a kill has left
 			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
 			}
-			return []string{dirChild + "=" + dir}, dir
+			return []string{publishTo + "=" + dir}, dir
 		},
 		Sent: func() int64 { return 0 }, // a directory is copied anew
 	}, placetest.Kills(6), placetest.Big(t, 6<<20))

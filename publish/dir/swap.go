@@ -1,4 +1,4 @@
-package publish
+package dir
 
 import (
 	"context"
@@ -23,10 +23,10 @@ type beside struct {
 	keep  bool   // when the package got no place: a later run goes on with it
 }
 
-// stagedDir is a directory whose lock is held, and a package beside it that may take its place.
-type stagedDir struct {
+// staged is a directory whose lock is held, and a package beside it that may take its place.
+type staged struct {
 	beside
-	d       Dir
+	d       Place
 	target  string
 	was     occupant
 	receipt place.Receipt
@@ -40,11 +40,11 @@ type stagedDir struct {
 
 // begin locks the target, mends what killed runs left, and says what is there, compared with the package of a digest
 // and signature. Close must follow after a nil error.
-func (d Dir) begin(ctx context.Context, target string, sum manifest.Digest, signature []byte, b beside) (_ *stagedDir, err error) {
+func (d Place) begin(ctx context.Context, target string, sum manifest.Digest, signature []byte, b beside) (_ *staged, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s := &stagedDir{beside: b, d: d, target: target, log: zerolog.Ctx(ctx)}
+	s := &staged{beside: b, d: d, target: target, log: zerolog.Ctx(ctx)}
 	defer func() {
 		if err != nil {
 			s.keep = true // it is not ours yet
@@ -67,7 +67,7 @@ func (d Dir) begin(ctx context.Context, target string, sum manifest.Digest, sign
 }
 
 // Commit implements Staged.
-func (s *stagedDir) Commit(ctx context.Context) (place.Receipt, error) {
+func (s *staged) Commit(ctx context.Context) (place.Receipt, error) {
 	if s.shown || s.was.same && s.was.sign == nil {
 		return s.receipt, nil
 	}
@@ -83,7 +83,7 @@ func (s *stagedDir) Commit(ctx context.Context) (place.Receipt, error) {
 
 // show puts the package in the target's place. The context is not asked between the steps: it is a matter of a few
 // renames, and stopping between them helps nobody.
-func (s *stagedDir) show() (err error) {
+func (s *staged) show() (err error) {
 	if s.was.same {
 		return s.showSignature()
 	}
@@ -128,7 +128,7 @@ func (s *stagedDir) show() (err error) {
 }
 
 // Revert implements Staged. A run that is killed in it leaves what one leaves that is killed in Commit.
-func (s *stagedDir) Revert(context.Context) error {
+func (s *staged) Revert(context.Context) error {
 	if !s.shown {
 		return nil
 	}
@@ -138,7 +138,7 @@ func (s *stagedDir) Revert(context.Context) error {
 	return nil
 }
 
-func (s *stagedDir) revert() error {
+func (s *staged) revert() error {
 	if s.was.same {
 		return s.revertSignature()
 	}
@@ -166,7 +166,7 @@ func (s *stagedDir) revert() error {
 }
 
 // Close implements Staged.
-func (s *stagedDir) Close() error {
+func (s *staged) Close() error {
 	var err error
 	if s.old != "" {
 		if derr := s.d.discard(s.old, s.target); derr != nil {
@@ -217,7 +217,7 @@ func (o occupant) status() place.Status {
 }
 
 // inspect compares what the target holds with the package of a digest and signature, nil for none.
-func (d Dir) inspect(ctx context.Context, target string, sum manifest.Digest, signature []byte) (occupant, error) {
+func (d Place) inspect(ctx context.Context, target string, sum manifest.Digest, signature []byte) (occupant, error) {
 	info, err := os.Lstat(target)
 	if errors.Is(err, fs.ErrNotExist) {
 		return occupant{}, nil

@@ -1,6 +1,6 @@
 //go:build !windows
 
-package publish
+package dir
 
 import (
 	"os"

@@ -1,4 +1,4 @@
-package publish
+package dir
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 // revertDirs publishes to a directory beside a place that fails.
 func revertDirs(ctx context.Context, target string, p place.Package, step func(string) error) (err error) {
-	s, err := Dir{Path: target, Replace: true, step: step}.Stage(ctx, p)
+	s, err := Place{Path: target, Replace: true, step: step}.Stage(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -33,10 +33,10 @@ func revertDirs(ctx context.Context, target string, p place.Package, step func(s
 func TestRevertKilled(t *testing.T) {
 	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	staged := filepath.Join(t.TempDir(), "two")
-	placetest.Publish(t, Dir{Path: staged}, two)
+	placetest.Publish(t, Place{Path: staged}, two)
 	var list []string
 	target := filepath.Join(t.TempDir(), "out")
-	placetest.Publish(t, Dir{Path: target}, one)
+	placetest.Publish(t, Place{Path: target}, one)
 	if err := revertDirs(t.Context(), target, two, func(a string) error { list = append(list, a); return nil }); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestRevertKilled(t *testing.T) {
 	for i := from; i < len(list); i++ {
 		t.Run(list[i], func(t *testing.T) {
 			target := filepath.Join(t.TempDir(), "out")
-			placetest.Publish(t, Dir{Path: target}, one)
+			placetest.Publish(t, Place{Path: target}, one)
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), killTarget+"="+target, fmt.Sprintf("%s=%d", killStep, i+1), placetest.PackageEnv+"="+staged, killRevert+"=1")
 			out, _ := cmd.CombinedOutput()
@@ -58,7 +58,7 @@ func TestRevertKilled(t *testing.T) {
 			if _, err := place.OpenVerified(t.Context(), target); err != nil && !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the target is damaged: %v", err)
 			}
-			placetest.Publish(t, Dir{Path: target, Replace: true}, two)
+			placetest.Publish(t, Place{Path: target, Replace: true}, two)
 			placetest.Want(t, target, two)
 		})
 	}

@@ -1,4 +1,4 @@
-package publish
+package dir
 
 import (
 	"context"
@@ -30,14 +30,14 @@ const (
 
 // gathering puts a package together from a place and from what is on this machine.
 type gathering struct {
-	d      Dir
+	d      Place
 	from   place.Origin
 	m      *manifest.Manifest
 	own    []place.Cargo      // that the manifest does not list: its signature if there is one, and itself last
 	work   string             // the directory of the two
 	old    *manifest.Manifest // of the package in oldDir, nil if there is none
 	oldDir string
-	o      dirPullOptions
+	o      PullOptions
 
 	whole, parts    *os.Root
 	dirs            []string // below whole

@@ -1,4 +1,4 @@
-package publish
+package dir
 
 import (
 	"context"
@@ -14,11 +14,11 @@ import (
 	"github.com/llmexport/llmexport/publish/place"
 )
 
-// dirOrigin is a package in a directory of this machine. What changes there while it is read shows in the digests.
-type dirOrigin string
+// origin is a package in a directory of this machine. What changes there while it is read shows in the digests.
+type origin string
 
-// openDir implements the scheme dir.
-func openDir(_ context.Context, rest string, _ place.OpenOptions) (place.Origin, error) {
+// Open opens the package in a directory.
+func Open(_ context.Context, rest string, _ place.OpenOptions) (place.Origin, error) {
 	info, err := os.Stat(rest)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no such directory; other places begin with hf://, ms://, oci:// or s3://: %w", fs.ErrNotExist)
@@ -30,19 +30,19 @@ func openDir(_ context.Context, rest string, _ place.OpenOptions) (place.Origin,
 		return nil, fmt.Errorf("%s is not a directory", rest)
 	}
 	abs, err := filepath.Abs(rest)
-	return dirOrigin(abs), err
+	return origin(abs), err
 }
 
 // String implements Origin.
-func (d dirOrigin) String() string { return string(d) }
+func (d origin) String() string { return string(d) }
 
 // Read implements Origin.
-func (d dirOrigin) Read(_ context.Context, name string, limit int64) ([]byte, error) {
+func (d origin) Read(_ context.Context, name string, limit int64) ([]byte, error) {
 	return manifest.ReadOwn(string(d), name, limit)
 }
 
 // Range implements Origin.
-func (d dirOrigin) Range(f manifest.File) transfer.Range {
+func (d origin) Range(f manifest.File) transfer.Range {
 	return func(_ context.Context, off, n int64) (io.ReadCloser, error) {
 		root, err := os.OpenRoot(string(d))
 		if err != nil {

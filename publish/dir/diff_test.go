@@ -1,4 +1,4 @@
-package publish
+package dir
 
 import (
 	"os"
@@ -28,10 +28,10 @@ func TestDirDiff(t *testing.T) {
 		err     string
 	}{
 		"nothing": {func(string) {}, place.Diff{Status: place.Published, Add: all, Upload: size}, ""},
-		"same":    {func(d string) { placetest.Publish(t, Dir{Path: d}, two) }, place.Diff{Status: place.Unchanged, Keep: all}, ""},
-		"another": {func(d string) { placetest.Publish(t, Dir{Path: d}, one) }, place.Diff{Status: place.Replaced, Change: []string{"config.json", "llm.mnn.weight", "manifest.json"}, Keep: []string{"llm.mnn", "sub/empty.bin"}, Upload: size}, ""},
+		"same":    {func(d string) { placetest.Publish(t, Place{Path: d}, two) }, place.Diff{Status: place.Unchanged, Keep: all}, ""},
+		"another": {func(d string) { placetest.Publish(t, Place{Path: d}, one) }, place.Diff{Status: place.Replaced, Change: []string{"config.json", "llm.mnn.weight", "manifest.json"}, Keep: []string{"llm.mnn", "sub/empty.bin"}, Upload: size}, ""},
 		"damaged": {func(d string) {
-			placetest.Publish(t, Dir{Path: d}, two)
+			placetest.Publish(t, Place{Path: d}, two)
 			placetest.Write(t, filepath.Join(d, "llm.mnn"), "llm.mnn onf")
 			os.Remove(filepath.Join(d, "config.json"))
 		}, place.Diff{Status: place.Replaced, Add: []string{"config.json"}, Change: []string{"llm.mnn"}, Keep: []string{"llm.mnn.weight", "manifest.json", "sub/empty.bin"}, Upload: size}, ""},
@@ -43,7 +43,7 @@ func TestDirDiff(t *testing.T) {
 			target := filepath.Join(base, "out")
 			tc.prepare(target)
 			before := placetest.Tree(t, base)
-			got, err := Dir{Path: target, Replace: true}.Diff(t.Context(), two)
+			got, err := Place{Path: target, Replace: true}.Diff(t.Context(), two)
 			if (err != nil) != (tc.err != "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 				t.Errorf("got %v, want %q", err, tc.err)
 			}

@@ -1,4 +1,4 @@
-package publish
+package dir
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ func TestSignFails(t *testing.T) {
 		p := placetest.Signed(t, placetest.Package(t, "one"), "two")
 		var steps []string
 		target := filepath.Join(t.TempDir(), "out")
-		placetest.Publish(t, Dir{Path: target}, plain())
+		placetest.Publish(t, Place{Path: target}, plain())
 		if err := revertDirs(t.Context(), target, p, func(a string) error { steps = append(steps, a); return nil }); !errors.Is(err, syscall.ENOSPC) {
 			t.Fatal(err)
 		}
@@ -34,9 +34,9 @@ func TestSignFails(t *testing.T) {
 		for i, action := range steps {
 			t.Run(name+"/"+action, func(t *testing.T) {
 				target := filepath.Join(t.TempDir(), "out")
-				placetest.Publish(t, Dir{Path: target}, plain())
+				placetest.Publish(t, Place{Path: target}, plain())
 				n := 0
-				_, err := place.To(t.Context(), Dir{Path: target, Replace: true, step: func(string) error {
+				_, err := place.To(t.Context(), Place{Path: target, Replace: true, step: func(string) error {
 					if n++; n == i+1 {
 						return syscall.ENOSPC
 					}
@@ -50,7 +50,7 @@ func TestSignFails(t *testing.T) {
 					t.Errorf("got %v", err)
 				}
 				placetest.Want(t, target, plain())
-				placetest.Publish(t, Dir{Path: target, Replace: true}, p)
+				placetest.Publish(t, Place{Path: target, Replace: true}, p)
 				placetest.Want(t, target, p)
 			})
 		}
@@ -61,13 +61,13 @@ func TestSignFails(t *testing.T) {
 func TestSignDamaged(t *testing.T) {
 	p := placetest.Signed(t, placetest.Package(t, "one"), "one")
 	target := filepath.Join(t.TempDir(), "out")
-	placetest.Publish(t, Dir{Path: target}, p)
+	placetest.Publish(t, Place{Path: target}, p)
 	damage := func() { placetest.Write(t, filepath.Join(target, "llm.mnn"), "llm.mnn onf") }
 	damage()
-	placetest.Publish(t, Dir{Path: target, Replace: true}, placetest.Package(t, "one"))
+	placetest.Publish(t, Place{Path: target, Replace: true}, placetest.Package(t, "one"))
 	placetest.Want(t, target, p)
 	damage()
-	mustPull(t, newOrigin(t, placetest.Package(t, "one")), target, dirPullOptions{Replace: true})
+	mustPull(t, newOrigin(t, placetest.Package(t, "one")), target, PullOptions{Replace: true})
 	placetest.Want(t, target, p)
 }
 
@@ -76,7 +76,7 @@ func TestSignatureUnknown(t *testing.T) {
 	o := newOrigin(t, placetest.Package(t, "one"))
 	o.unsure = syscall.ECONNRESET
 	out := filepath.Join(t.TempDir(), "out")
-	if _, _, err := dirPull(t.Context(), o, out, dirPullOptions{}); !errors.Is(err, syscall.ECONNRESET) {
+	if _, _, err := Pull(t.Context(), o, out, PullOptions{}); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("got %v", err)
 	}
 	placetest.Alone(t, out)

@@ -1,4 +1,4 @@
-package publish
+package dir
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 )
 
 // inspectSignature compares the signature of the same package in target with the one that it is to have, nil for any.
-func (d Dir) inspectSignature(o occupant, target string, signature []byte) (_ occupant, err error) {
+func (d Place) inspectSignature(o occupant, target string, signature []byte) (_ occupant, err error) {
 	if o.signature, err = manifest.ReadSignature(target); err != nil {
 		return occupant{}, err
 	}
@@ -28,7 +28,7 @@ func (d Dir) inspectSignature(o occupant, target string, signature []byte) (_ oc
 }
 
 // stageSignature writes the signature that the package in the target gets beside it.
-func (s *stagedDir) stageSignature(ctx context.Context) error {
+func (s *staged) stageSignature(ctx context.Context) error {
 	s.signing = s.target + tmpMark + suffix()
 	if err := s.d.do("make directory", func() error { return os.Mkdir(s.signing, 0o755) }); err != nil {
 		return err
@@ -36,12 +36,12 @@ func (s *stagedDir) stageSignature(ctx context.Context) error {
 	return s.writeSignature(ctx, s.was.sign)
 }
 
-func (s *stagedDir) writeSignature(ctx context.Context, data []byte) error {
+func (s *staged) writeSignature(ctx context.Context, data []byte) error {
 	return s.d.copyDurable(ctx, place.Loaded(manifest.SignatureName, data), filepath.Join(s.signing, manifest.SignatureName))
 }
 
 // showSignature puts the signature into the package, in one step.
-func (s *stagedDir) showSignature() error {
+func (s *staged) showSignature() error {
 	if err := s.moveSignature(); err != nil {
 		return err
 	}
@@ -52,13 +52,13 @@ func (s *stagedDir) showSignature() error {
 	return nil
 }
 
-func (s *stagedDir) moveSignature() error {
+func (s *staged) moveSignature() error {
 	in := filepath.Join(s.target, manifest.SignatureName)
 	return s.d.do("move signature in", func() error { return os.Rename(filepath.Join(s.signing, manifest.SignatureName), in) })
 }
 
 // revertSignature restores the signature that was there, or that there was none.
-func (s *stagedDir) revertSignature() error {
+func (s *staged) revertSignature() error {
 	var err error
 	if s.was.signature == nil {
 		err = s.d.do("remove signature", func() error { return os.Remove(filepath.Join(s.target, manifest.SignatureName)) })

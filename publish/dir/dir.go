@@ -1,4 +1,6 @@
-package publish
+// Package dir publishes packages to directories of this machine, and brings packages from elsewhere to one: see [Place] and
+// [Pull].
+package dir
 
 import (
 	"context"
@@ -11,9 +13,9 @@ import (
 	"github.com/llmexport/llmexport/publish/place"
 )
 
-// Dir publishes to a directory of this machine. The package is built beside it and renamed, so that the
+// Place publishes to a directory of this machine. The package is built beside it and renamed, so that the
 // directory holds a whole package at every moment but one: between the two renames of a replacement it
-// is absent, and a run killed there is repaired by the next Publish to the same place.
+// is absent, and a run killed there is repaired by the next Stage at the same place.
 //
 //	<path>.tmp-<16 hex digits>       being built or removed, never looked at
 //	<path>.pull-<16 hex digits>      being pulled, see [Pull]
@@ -22,7 +24,7 @@ import (
 //
 // Files are copied and never hard-linked: users edit config.json in place, and a link would carry the
 // edit into the files that the next run starts from.
-type Dir struct {
+type Place struct {
 	// Path is the directory. Its parent is created.
 	Path string
 	// Replace allows a package that is already there to be replaced. It never allows anything else to be:
@@ -34,13 +36,13 @@ type Dir struct {
 }
 
 // String names the directory.
-func (d Dir) String() string { return "dir " + d.Path }
+func (d Place) String() string { return "dir " + d.Path }
 
 // Public is false: who can read the directory is not ours to know.
-func (d Dir) Public() bool { return false }
+func (d Place) Public() bool { return false }
 
 // Diff compares the directory with the package.
-func (d Dir) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
+func (d Place) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	diff, err := d.diff(ctx, p)
 	if err != nil {
 		return place.Diff{}, fmt.Errorf("%s: %w", d, err)
@@ -48,7 +50,7 @@ func (d Dir) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	return diff, nil
 }
 
-func (d Dir) diff(ctx context.Context, p place.Package) (place.Diff, error) {
+func (d Place) diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	target, err := d.target()
 	if err != nil {
 		return place.Diff{}, err
@@ -101,7 +103,7 @@ func (d Dir) diff(ctx context.Context, p place.Package) (place.Diff, error) {
 }
 
 // target is the directory's absolute path.
-func (d Dir) target() (string, error) {
+func (d Place) target() (string, error) {
 	if d.Path == "" {
 		return "", errors.New("no directory is given")
 	}
@@ -113,8 +115,8 @@ func (d Dir) target() (string, error) {
 }
 
 // Stage builds the package beside the directory. Two publishers of one directory take turns. An empty
-// directory is used; when anything else but this package is there, see [Dir.Replace].
-func (d Dir) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
+// directory is used; when anything else but this package is there, see [Place.Replace].
+func (d Place) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
 	s, err := d.stage(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", d, err)
@@ -122,7 +124,7 @@ func (d Dir) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
 	return s, nil
 }
 
-func (d Dir) stage(ctx context.Context, p place.Package) (_ *stagedDir, err error) {
+func (d Place) stage(ctx context.Context, p place.Package) (_ *staged, err error) {
 	target, err := d.target()
 	if err != nil {
 		return nil, err
@@ -161,7 +163,7 @@ func (d Dir) stage(ctx context.Context, p place.Package) (_ *stagedDir, err erro
 }
 
 // do runs one action on the disk.
-func (d Dir) do(action string, run func() error) error {
+func (d Place) do(action string, run func() error) error {
 	if d.step != nil {
 		if err := d.step(action); err != nil {
 			return err

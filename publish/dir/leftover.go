@@ -1,4 +1,4 @@
-package publish
+package dir
 
 import (
 	"context"
@@ -46,7 +46,7 @@ func marked(name, base, mark string) bool {
 // repair finishes what killed runs left beside the target. The lock is held, so none of it is in use.
 // What a run was building is removed, but keep, with which this one goes on. A package that was moved aside goes back when nothing took its
 // place, and is removed when something did and replacing is allowed.
-func (d Dir) repair(ctx context.Context, target, keep string) error {
+func (d Place) repair(ctx context.Context, target, keep string) error {
 	parent, base := filepath.Split(target)
 	entries, err := os.ReadDir(parent)
 	if err != nil {
@@ -99,7 +99,7 @@ func (d Dir) repair(ctx context.Context, target, keep string) error {
 
 // discard removes a replaced package. It is renamed first, so that a package under its old name is always
 // whole: one that a killed run had begun to remove is never put back.
-func (d Dir) discard(old, target string) error {
+func (d Place) discard(old, target string) error {
 	tmp := target + tmpMark + suffix()
 	if err := d.do("rename old", func() error { return os.Rename(old, tmp) }); err != nil {
 		return err
