@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -31,6 +32,8 @@ import (
 func ociStore(s *placetest.OCI, tag string) OCI {
 	return OCI{Ref: s.Ref(tag), Transfer: placetest.Quick}
 }
+
+var rewriteOCI = flag.Bool("rewrite-oci", false, "rewrite the golden files in testdata")
 
 const ociChild = "PUBLISH_TEST_OCI"
 
@@ -494,7 +497,7 @@ func TestOCIArtifact(t *testing.T) {
 	}
 	got := string(a.json) + "\n" + string(config) + "\n"
 	path := filepath.Join("testdata", "oci", "artifact.txt")
-	if *update {
+	if *rewriteOCI {
 		placetest.Write(t, path, got)
 	}
 	want, err := os.ReadFile(path)

@@ -3,6 +3,7 @@ package publish
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -67,7 +68,7 @@ func TestS3(t *testing.T) {
 			}
 		}
 		path := filepath.Join("testdata", "s3", "objects.txt")
-		if *update {
+		if *rewriteS3 {
 			placetest.Write(t, path, got)
 		}
 		want, err := os.ReadFile(path)
@@ -459,6 +460,8 @@ func TestS3Refuses(t *testing.T) {
 		}
 	})
 }
+
+var rewriteS3 = flag.Bool("rewrite-s3", false, "rewrite the golden files in testdata")
 
 const s3Child = "PUBLISH_TEST_S3"
 

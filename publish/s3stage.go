@@ -29,11 +29,12 @@ import (
 )
 
 const (
-	s3Part  = 16 << 20 // bytes of a part, unless a file would have more than s3Parts
-	s3Parts = 9_000    // a store takes 10,000
-	s3Small = 1 << 20  // smaller files are written in one request, by Commit
-	s3Sends = 4        // parts on their way at once
-	maxIAM  = 2 * time.Second
+	s3Part     = 16 << 20 // bytes of a part, unless a file would have more than s3Parts
+	s3Parts    = 9_000    // a store takes storeParts
+	storeParts = 10_000   // of one upload, the limit of S3
+	s3Small    = 1 << 20  // smaller files are written in one request, by Commit
+	s3Sends    = 4        // parts on their way at once
+	maxIAM     = 2 * time.Second
 )
 
 // Stage implements Store: it uploads the parts of large files.
@@ -191,7 +192,7 @@ func (b *s3Bucket) listParts(ctx context.Context, name string, u s3Upload) (map[
 		for _, p := range page.ObjectParts {
 			parts[p.PartNumber] = p
 		}
-		if !page.IsTruncated || page.NextPartNumberMarker <= marker || page.NextPartNumberMarker > maxParts {
+		if !page.IsTruncated || page.NextPartNumberMarker <= marker || page.NextPartNumberMarker > storeParts {
 			return parts, nil
 		}
 		marker = page.NextPartNumberMarker
