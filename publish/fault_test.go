@@ -30,6 +30,7 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/dir"
+	"github.com/llmexport/llmexport/publish/hubs"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/publish/place/placetest"
@@ -129,16 +130,16 @@ func isManifest(q *http.Request) bool {
 
 func (r *faultRun) hub(filled bool) (faultPlace, error) {
 	_, o := r.newHub(isManifest)
-	p := faultPlace{Hub{Repo: placetest.Repo, Options: &o, Transfer: r.patience()}, func(ctx context.Context) (place.Origin, error) {
-		return openHubAt(ctx, placetest.Repo, o, r.patience())
+	p := faultPlace{hubs.HuggingFace{Repo: placetest.Repo, Options: &o, Transfer: r.patience()}, func(ctx context.Context) (place.Origin, error) {
+		return hubs.OpenHuggingFaceAt(ctx, placetest.Repo, o, r.patience())
 	}}
 	return p, r.fill(p, filled)
 }
 
 func (r *faultRun) modelScope(filled bool) (faultPlace, error) {
 	_, o := r.newHub(isManifest)
-	p := faultPlace{ModelScope{Repo: placetest.Repo, Options: &o, Transfer: r.patience()}, func(ctx context.Context) (place.Origin, error) {
-		return openModelScopeAt(ctx, placetest.Repo, o, r.patience())
+	p := faultPlace{hubs.ModelScope{Repo: placetest.Repo, Options: &o, Transfer: r.patience()}, func(ctx context.Context) (place.Origin, error) {
+		return hubs.OpenModelScopeAt(ctx, placetest.Repo, o, r.patience())
 	}}
 	return p, r.fill(p, filled)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/publish/dir"
+	"github.com/llmexport/llmexport/publish/hubs"
 	"github.com/llmexport/llmexport/publish/place"
 )
 
@@ -55,8 +56,8 @@ var kinds = []kind{
 		doc:     "a repository of Hugging Face",
 		ref:     func(t Target) string { return t.Hub },
 		open: func(t Target, _ string) (place.Store, error) {
-			h := Hub{Repo: t.Hub, Private: t.Private, Gated: t.Gated, Branch: t.Branch, Tag: t.Tag, Endpoint: t.Endpoint, Message: t.Message}
-			return h, h.check()
+			h := hubs.HuggingFace{Repo: t.Hub, Private: t.Private, Gated: t.Gated, Branch: t.Branch, Tag: t.Tag, Endpoint: t.Endpoint, Message: t.Message}
+			return h, h.Check()
 		},
 		scheme: "hf",
 		form:   "hf://ORG/NAME[@REVISION]",
@@ -64,7 +65,7 @@ var kinds = []kind{
 			t.Hub, t.Branch, _ = strings.Cut(rest, "@")
 			return nil
 		},
-		origin: openHub,
+		origin: hubs.OpenHuggingFace,
 		keeps:  true,
 	},
 	{
@@ -73,8 +74,8 @@ var kinds = []kind{
 		doc:     "a repository of ModelScope",
 		ref:     func(t Target) string { return t.ModelScope },
 		open: func(t Target, _ string) (place.Store, error) {
-			m := ModelScope{Repo: t.ModelScope, Private: t.Private, Branch: t.Branch, Tag: t.Tag, Endpoint: t.Endpoint, Message: t.Message}
-			return m, m.check()
+			m := hubs.ModelScope{Repo: t.ModelScope, Private: t.Private, Branch: t.Branch, Tag: t.Tag, Endpoint: t.Endpoint, Message: t.Message}
+			return m, m.Check()
 		},
 		scheme: "ms",
 		form:   "ms://ORG/NAME[@REVISION]",
@@ -82,7 +83,7 @@ var kinds = []kind{
 			t.ModelScope, t.Branch, _ = strings.Cut(rest, "@")
 			return nil
 		},
-		origin: openModelScope,
+		origin: hubs.OpenModelScope,
 		keeps:  true,
 	},
 	{

@@ -14,6 +14,7 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/dir"
+	"github.com/llmexport/llmexport/publish/hubs"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/publish/place/placetest"
@@ -40,14 +41,14 @@ func TestSigned(t *testing.T) {
 			h := placetest.NewHub(t)
 			placetest.Setenv(t, "HF_ENDPOINT", h.URL, "HF_TOKEN", fakehub.Token, "HF_HOME", t.TempDir(), "HF_HUB_OFFLINE", "")
 			return func(bool) place.Store {
-				return Hub{Repo: placetest.Repo, Options: &hub.Options{Endpoint: h.URL, Token: fakehub.Token}, Transfer: patient}
+				return hubs.HuggingFace{Repo: placetest.Repo, Options: &hub.Options{Endpoint: h.URL, Token: fakehub.Token}, Transfer: patient}
 			}
 		}, true},
 		"modelscope": {placetest.ModelScopePackage, func(t *testing.T) func(bool) place.Store {
 			h := placetest.NewHub(t)
 			placetest.Setenv(t, "MODELSCOPE_ENDPOINT", h.URL, "MODELSCOPE_API_TOKEN", fakehub.Token)
 			return func(bool) place.Store {
-				return ModelScope{Repo: placetest.Repo, Options: &hub.Options{Endpoint: h.URL, Token: fakehub.Token}, Transfer: patient}
+				return hubs.ModelScope{Repo: placetest.Repo, Options: &hub.Options{Endpoint: h.URL, Token: fakehub.Token}, Transfer: patient}
 			}
 		}, true},
 		"oci": {text, func(t *testing.T) func(bool) place.Store {
@@ -198,7 +199,7 @@ func TestHostileSignatures(t *testing.T) {
 			plant(t, p.Dir)
 			plant(t, target)
 			out := filepath.Join(base, "out")
-			for _, s := range []place.Store{dir.Place{Path: out}, Hub{Repo: placetest.Repo, Options: &hub.Options{}}, ModelScope{Repo: placetest.Repo, Options: &hub.Options{}},
+			for _, s := range []place.Store{dir.Place{Path: out}, hubs.HuggingFace{Repo: placetest.Repo, Options: &hub.Options{}}, hubs.ModelScope{Repo: placetest.Repo, Options: &hub.Options{}},
 				OCI{Ref: "127.0.0.1:1/org/tiny:v1"}, S3{Ref: "s3://bucket/x", Endpoint: "http://127.0.0.1:1"}} {
 				if _, err := s.Stage(t.Context(), p); !errors.Is(err, tensor.ErrCorrupt) {
 					t.Errorf("%s: %v", s, err)

@@ -1,4 +1,4 @@
-package publish
+package hubs
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 func TestStalledRequest(t *testing.T) {
 	t.Run("hub", func(t *testing.T) {
 		placetest.WantAgain(t, func(url string) func(ctx context.Context) error {
-			hf, err := newHubAPI(hub.Options{Endpoint: url}, "org/name", placetest.Quick)
+			hf, err := newHuggingFaceAPI(hub.Options{Endpoint: url}, "org/name", placetest.Quick)
 			if err != nil {
 				t.Fatal(err)
 			}

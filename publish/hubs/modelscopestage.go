@@ -1,4 +1,4 @@
-package publish
+package hubs
 
 import (
 	"cmp"
@@ -30,7 +30,7 @@ type stagedModelScope struct {
 	api     *modelScopeAPI
 	state   modelScopeState
 	created bool // the repository, by this run
-	changes hubChanges
+	changes repoChanges
 	freight *place.Freight
 	message string
 	receipt place.Receipt
@@ -156,22 +156,22 @@ func (s *stagedModelScope) commit(ctx context.Context) (err error) {
 }
 
 // wanted is what the repository holds after the commit.
-func (s *stagedModelScope) wanted() map[string]hubFile {
-	files := map[string]hubFile{}
+func (s *stagedModelScope) wanted() map[string]repoFile {
+	files := map[string]repoFile{}
 	for name, f := range s.state.files {
 		if !slices.Contains(s.changes.Remove, name) {
 			files[name] = f
 		}
 	}
 	for _, c := range s.changes.send {
-		files[c.Name] = hubFile{size: c.Size, sha256: c.SHA256}
+		files[c.Name] = repoFile{size: c.Size, sha256: c.SHA256}
 	}
 	return files
 }
 
 // apply commits, if the branch is still at parent, and looks whether the branch then holds what it should: that is so
 // also when the answer to an earlier try was lost.
-func (s *stagedModelScope) apply(ctx context.Context, parent, message string, actions []modelScopeAction, want map[string]hubFile) (id string, err error) {
+func (s *stagedModelScope) apply(ctx context.Context, parent, message string, actions []modelScopeAction, want map[string]repoFile) (id string, err error) {
 	err = transfer.Retry(ctx, "commit", slow(s.api.o), func(ctx context.Context, _ func()) (bool, error) {
 		now, err := s.api.list(ctx, s.m.branch())
 		if err != nil {
@@ -198,7 +198,7 @@ func (s *stagedModelScope) apply(ctx context.Context, parent, message string, ac
 }
 
 // sameFiles compares a listing with what it should be, without the files that the service changes itself.
-func sameFiles(files, want map[string]hubFile) bool {
+func sameFiles(files, want map[string]repoFile) bool {
 	for name, f := range want {
 		if files[name] != f && name != attributesFile {
 			return false

@@ -1,4 +1,4 @@
-package publish
+package hubs
 
 import (
 	"cmp"
@@ -20,13 +20,13 @@ import (
 // maxInline bounds the files that go into a commit's request because the hub keeps them in git, in bytes all together.
 const maxInline = 64 << 20
 
-// stagedHub is a package whose large files are in storage.
-type stagedHub struct {
-	h       Hub
-	api     *hubAPI
-	state   hubState
+// stagedHuggingFace is a package whose large files are in storage.
+type stagedHuggingFace struct {
+	h       HuggingFace
+	api     *huggingFaceAPI
+	state   repoState
 	created bool // the repository, by this run
-	changes hubChanges
+	changes repoChanges
 	lfs     map[string]bool // which of the files that are sent are in storage
 	freight *place.Freight
 	title   string
@@ -39,12 +39,12 @@ type stagedHub struct {
 	committed bool
 }
 
-func (h Hub) stage(ctx context.Context, p place.Package) (_ *stagedHub, err error) {
+func (h HuggingFace) stage(ctx context.Context, p place.Package) (_ *stagedHuggingFace, err error) {
 	api, err := h.connect()
 	if err != nil {
 		return nil, err
 	}
-	s := &stagedHub{h: h, api: api, lfs: map[string]bool{}}
+	s := &stagedHuggingFace{h: h, api: api, lfs: map[string]bool{}}
 	f, err := place.FreightOf(p)
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (h Hub) stage(ctx context.Context, p place.Package) (_ *stagedHub, err erro
 }
 
 // create makes the repository, closed from the beginning as far as it shall be.
-func (s *stagedHub) create(ctx context.Context) error {
+func (s *stagedHuggingFace) create(ctx context.Context) error {
 	made, err := s.api.create(ctx, s.h.Private)
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func commitText(title string, m *manifest.Manifest, sum manifest.Digest) (string
 }
 
 // upload brings to storage what belongs there, and reads the rest once, so that Commit cannot fail on it.
-func (s *stagedHub) upload(ctx context.Context) error {
+func (s *stagedHuggingFace) upload(ctx context.Context) error {
 	revision := s.h.branch()
 	if !s.state.branched {
 		revision = mainBranch
@@ -157,7 +157,7 @@ func (s *stagedHub) upload(ctx context.Context) error {
 }
 
 // attributes adds to .gitattributes what the large files need.
-func (s *stagedHub) attributes(ctx context.Context, large []string) error {
+func (s *stagedHuggingFace) attributes(ctx context.Context, large []string) error {
 	var have []byte
 	if f, ok := s.state.files[attributesFile]; ok {
 		var err error
@@ -172,7 +172,7 @@ func (s *stagedHub) attributes(ctx context.Context, large []string) error {
 }
 
 // Commit implements Staged.
-func (s *stagedHub) Commit(ctx context.Context) (place.Receipt, error) {
+func (s *stagedHuggingFace) Commit(ctx context.Context) (place.Receipt, error) {
 	if !s.committed {
 		if err := s.commit(ctx); err != nil {
 			return place.Receipt{}, fmt.Errorf("%s: %w", s.h, err)
@@ -182,7 +182,7 @@ func (s *stagedHub) Commit(ctx context.Context) (place.Receipt, error) {
 	return s.receipt, nil
 }
 
-func (s *stagedHub) commit(ctx context.Context) error {
+func (s *stagedHuggingFace) commit(ctx context.Context) error {
 	if s.h.Gated != "" && s.h.Gated != s.state.gated && !s.created {
 		if err := s.api.gate(ctx, s.h.Gated); err != nil {
 			return err
@@ -210,7 +210,7 @@ func (s *stagedHub) commit(ctx context.Context) error {
 }
 
 // send makes the commit.
-func (s *stagedHub) send(ctx context.Context) (err error) {
+func (s *stagedHuggingFace) send(ctx context.Context) (err error) {
 	ops := []operation{opHeader(s.title, s.about, s.state.commit)}
 	var inline int64
 	for _, c := range s.changes.send {
@@ -236,7 +236,7 @@ func (s *stagedHub) send(ctx context.Context) (err error) {
 }
 
 // tag names the commit, unless it has the name.
-func (s *stagedHub) tag(ctx context.Context, at string) error {
+func (s *stagedHuggingFace) tag(ctx context.Context, at string) error {
 	if s.h.Tag == "" || s.state.tagged != "" || s.tagged {
 		return nil
 	}
@@ -260,7 +260,7 @@ func (s *stagedHub) tag(ctx context.Context, at string) error {
 
 // apply commits on top of parent, exactly once: when an answer is lost, the branch is looked at, and shown tells
 // whether it holds what was to be committed.
-func (s *stagedHub) apply(ctx context.Context, parent string, ops []operation, shown func(map[string]hubFile) bool) (id string, err error) {
+func (s *stagedHuggingFace) apply(ctx context.Context, parent string, ops []operation, shown func(map[string]repoFile) bool) (id string, err error) {
 	err = transfer.Retry(ctx, "commit", slow(s.api.o), func(ctx context.Context, _ func()) (bool, error) {
 		var err error
 		id, err = s.api.commit(ctx, s.h.branch(), ops)
@@ -292,7 +292,7 @@ func (s *stagedHub) apply(ctx context.Context, parent string, ops []operation, s
 var errConflict = errors.New("the place has changed")
 
 // shows reports whether a listing has all that Commit sends and nothing that it removes.
-func (s *stagedHub) shows(files map[string]hubFile) bool {
+func (s *stagedHuggingFace) shows(files map[string]repoFile) bool {
 	for _, c := range s.changes.send {
 		if c.Name == attributesFile {
 			continue // the hub adds lines of its own
@@ -311,14 +311,14 @@ func (s *stagedHub) shows(files map[string]hubFile) bool {
 }
 
 // Revert implements Staged: a further commit that restores what was there. The history keeps both.
-func (s *stagedHub) Revert(ctx context.Context) error {
+func (s *stagedHuggingFace) Revert(ctx context.Context) error {
 	if err := s.revert(ctx); err != nil {
 		return fmt.Errorf("%s: %w", s.h, err)
 	}
 	return nil
 }
 
-func (s *stagedHub) revert(ctx context.Context) error {
+func (s *stagedHuggingFace) revert(ctx context.Context) error {
 	if s.tagged {
 		if err := s.api.remove(ctx, "tag", s.h.Tag); err != nil {
 			return fmt.Errorf("the package stays visible at the tag %s: %w", s.h.Tag, err)
@@ -344,7 +344,7 @@ func (s *stagedHub) revert(ctx context.Context) error {
 }
 
 // restore commits the previous files on top of ours.
-func (s *stagedHub) restore(ctx context.Context) error {
+func (s *stagedHuggingFace) restore(ctx context.Context) error {
 	ops := []operation{opHeader("Revert \""+s.title+"\"", "The package could not be published everywhere.\n", s.done)}
 	put := func(name string) error {
 		f := s.state.files[name]
@@ -370,7 +370,7 @@ func (s *stagedHub) restore(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := s.apply(ctx, s.done, ops, func(files map[string]hubFile) bool {
+	_, err := s.apply(ctx, s.done, ops, func(files map[string]repoFile) bool {
 		for name, f := range s.state.files {
 			if files[name] != f && name != attributesFile {
 				return false
@@ -382,4 +382,4 @@ func (s *stagedHub) restore(ctx context.Context) error {
 }
 
 // Close implements Staged. What is in storage stays there for the next Stage; the hub removes it in its own time.
-func (s *stagedHub) Close() error { return s.freight.Close() }
+func (s *stagedHuggingFace) Close() error { return s.freight.Close() }

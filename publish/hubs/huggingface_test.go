@@ -1,4 +1,4 @@
-package publish
+package hubs
 
 import (
 	"errors"
@@ -22,8 +22,8 @@ import (
 )
 
 // hubStore is the target on the hub, with options.
-func hubStore(h *placetest.Hub, o ...func(*Hub)) Hub {
-	s := Hub{Repo: placetest.Repo, Options: &hub.Options{Endpoint: h.URL, Token: fakehub.Token},
+func hubStore(h *placetest.Hub, o ...func(*HuggingFace)) HuggingFace {
+	s := HuggingFace{Repo: placetest.Repo, Options: &hub.Options{Endpoint: h.URL, Token: fakehub.Token},
 		Transfer: transfer.Options{Pause: time.Millisecond, Stall: 5 * time.Second}}
 	for _, f := range o {
 		f(&s)
@@ -34,7 +34,7 @@ func hubStore(h *placetest.Hub, o ...func(*Hub)) Hub {
 func TestHub(t *testing.T) {
 	h := placetest.NewHub(t)
 	p := placetest.HubPackage(t, 1)
-	s := hubStore(h, func(s *Hub) { s.Private, s.Gated, s.Tag = true, "manual", "v1" })
+	s := hubStore(h, func(s *HuggingFace) { s.Private, s.Gated, s.Tag = true, "manual", "v1" })
 	d, err := s.Diff(h.Ctx, p)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestHubBranch(t *testing.T) {
 	h := placetest.NewHub(t)
 	p, q := placetest.HubPackage(t, 1), placetest.HubPackage(t, 2)
 	h.Publish(t, hubStore(h), p)
-	s := hubStore(h, func(s *Hub) { s.Branch = "variants/int8" })
+	s := hubStore(h, func(s *HuggingFace) { s.Branch = "variants/int8" })
 	if d, err := s.Diff(h.Ctx, q); err != nil || d.Creates != "branch variants/int8" {
 		t.Errorf("diff %+v, %v", d, err)
 	}
@@ -128,7 +128,7 @@ func TestHubRefuses(t *testing.T) {
 	p := placetest.HubPackage(t, 1)
 	tests := map[string]struct {
 		prepare func(h *placetest.Hub)
-		option  func(s *Hub)
+		option  func(s *HuggingFace)
 		err     string
 		is      error
 	}{
@@ -138,20 +138,20 @@ func TestHubRefuses(t *testing.T) {
 		"foreign manifest": {func(h *placetest.Hub) {
 			h.Repo(placetest.Repo).Commit("main", map[string][]byte{"manifest.json": []byte("{}")})
 		}, nil, "holds no package that this program reads", nil},
-		"public, not private": {func(h *placetest.Hub) { h.Repo(placetest.Repo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(s *Hub) { s.Private = true }, "exists and is public", nil},
-		"no token":            {nil, func(s *Hub) { s.Options.Token = "" }, "401", fs.ErrPermission},
-		"wrong token":         {nil, func(s *Hub) { s.Options.Token = "hf_wrong" }, "the token is not valid", fs.ErrPermission},
+		"public, not private": {func(h *placetest.Hub) { h.Repo(placetest.Repo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(s *HuggingFace) { s.Private = true }, "exists and is public", nil},
+		"no token":            {nil, func(s *HuggingFace) { s.Options.Token = "" }, "401", fs.ErrPermission},
+		"wrong token":         {nil, func(s *HuggingFace) { s.Options.Token = "hf_wrong" }, "the token is not valid", fs.ErrPermission},
 		"no rights": {func(h *placetest.Hub) { h.AddToken("hf_reader", fakehub.User{Name: "reader", Role: fakehub.Reader}) },
-			func(s *Hub) { s.Options.Token = "hf_reader" }, "write to tester/tiny", fs.ErrPermission},
+			func(s *HuggingFace) { s.Options.Token = "hf_reader" }, "write to tester/tiny", fs.ErrPermission},
 		"not ours to see": {func(h *placetest.Hub) {
 			h.AddToken("hf_other", fakehub.User{Name: "other", Role: fakehub.Stranger})
 			h.Repo(placetest.Repo).SetPrivate(true).Commit("main", map[string][]byte{"README.md": {1}})
-		}, func(s *Hub) { s.Options.Token = "hf_other" }, "write to tester/tiny", fs.ErrPermission},
-		"other endpoint": {nil, func(s *Hub) { s.Endpoint = "https://evil.example" }, "set HF_ENDPOINT", nil},
-		"no branch":      {nil, func(s *Hub) { s.Branch = "a/../b" }, "is not a branch", nil},
-		"commit":         {nil, func(s *Hub) { s.Tag = strings.Repeat("a", 40) }, "is a commit", nil},
-		"gated":          {nil, func(s *Hub) { s.Gated = "yes" }, "auto or manual", nil},
-		"offline":        {nil, func(s *Hub) { s.Options.Offline = true }, "HF_HUB_OFFLINE", nil},
+		}, func(s *HuggingFace) { s.Options.Token = "hf_other" }, "write to tester/tiny", fs.ErrPermission},
+		"other endpoint": {nil, func(s *HuggingFace) { s.Endpoint = "https://evil.example" }, "set HF_ENDPOINT", nil},
+		"no branch":      {nil, func(s *HuggingFace) { s.Branch = "a/../b" }, "is not a branch", nil},
+		"commit":         {nil, func(s *HuggingFace) { s.Tag = strings.Repeat("a", 40) }, "is a commit", nil},
+		"gated":          {nil, func(s *HuggingFace) { s.Gated = "yes" }, "auto or manual", nil},
+		"offline":        {nil, func(s *HuggingFace) { s.Options.Offline = true }, "HF_HUB_OFFLINE", nil},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -233,7 +233,7 @@ func TestHubFaults(t *testing.T) {
 			h := placetest.NewHub(t)
 			p := placetest.HubPackage(t, 1)
 			h.Fault(tc.rules...)
-			s := hubStore(h, func(s *Hub) { s.Tag = "v1" })
+			s := hubStore(h, func(s *HuggingFace) { s.Tag = "v1" })
 			_, err := place.To(h.Ctx, s, p)
 			placetest.Secrets(t, err)
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
@@ -283,7 +283,7 @@ func TestHubConflict(t *testing.T) {
 func TestHubRevert(t *testing.T) {
 	h := placetest.NewHub(t)
 	p, q := placetest.HubPackage(t, 1), placetest.HubPackage(t, 2)
-	stage := func(s Hub, p place.Package) place.Staged {
+	stage := func(s HuggingFace, p place.Package) place.Staged {
 		staged, err := s.Stage(h.Ctx, p)
 		if err != nil {
 			t.Fatal(err)
@@ -294,7 +294,7 @@ func TestHubRevert(t *testing.T) {
 		return staged
 	}
 	// A repository that the run has made.
-	s := stage(hubStore(h, func(s *Hub) { s.Tag = "v1" }), p)
+	s := stage(hubStore(h, func(s *HuggingFace) { s.Tag = "v1" }), p)
 	if err := s.Revert(h.Ctx); err == nil || !strings.Contains(err.Error(), "stays, without the package") {
 		t.Errorf("got %v", err)
 	}
@@ -316,7 +316,7 @@ func TestHubRevert(t *testing.T) {
 		t.Error(diff)
 	}
 	// A branch that the run has made.
-	s = stage(hubStore(h, func(s *Hub) { s.Branch = "b" }), q)
+	s = stage(hubStore(h, func(s *HuggingFace) { s.Branch = "b" }), q)
 	if err := errors.Join(s.Revert(h.Ctx), s.Close()); err != nil {
 		t.Error(err)
 	}
@@ -340,7 +340,7 @@ func TestHubOrigin(t *testing.T) {
 	o := hub.Options{Endpoint: h.URL, Token: fakehub.Token}
 	patient := transfer.Options{Pause: time.Millisecond}
 	for ref, want := range map[string]place.Package{"tester/tiny": q, strings.TrimPrefix(r.Ref, "hf://"): p} {
-		origin, err := openHubAt(h.Ctx, ref, o, patient)
+		origin, err := OpenHuggingFaceAt(h.Ctx, ref, o, patient)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -360,7 +360,7 @@ func TestHubOrigin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.Token = tc.token
-			origin, err := openHubAt(h.Ctx, tc.ref, o, patient)
+			origin, err := OpenHuggingFaceAt(h.Ctx, tc.ref, o, patient)
 			if err == nil {
 				_, err = origin.Read(h.Ctx, manifest.FileName, manifest.MaxSize)
 			}

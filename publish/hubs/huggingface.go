@@ -1,4 +1,4 @@
-package publish
+package hubs
 
 import (
 	"cmp"
@@ -20,12 +20,12 @@ const (
 	cardFile   = "README.md"
 )
 
-// Hub publishes to a repository of Hugging Face, or of a hub that speaks its protocol.
+// HuggingFace publishes to a repository of Hugging Face, or of a hub that speaks its protocol.
 //
 // Stage makes the repository if there is none and sends large files to storage, where nobody sees them. Commit makes
 // one commit on top of the state that Stage saw: when somebody else has committed meanwhile, nothing is shown. The
 // repository holds the package and what the hub itself puts there; a repository with other files is left alone.
-type Hub struct {
+type HuggingFace struct {
 	// Repo is "org/name".
 	Repo string
 	// Private makes a new repository private. One that is public already is an error then.
@@ -47,7 +47,7 @@ type Hub struct {
 }
 
 // String names the repository, and the branch if it is not the main one.
-func (h Hub) String() string {
+func (h HuggingFace) String() string {
 	if h.Branch != "" && h.Branch != mainBranch {
 		return "hub " + h.Repo + "@" + h.Branch
 	}
@@ -55,10 +55,10 @@ func (h Hub) String() string {
 }
 
 // Public reports whether everybody may read the repository. People who may ask for access to a gated one are everybody.
-func (h Hub) Public() bool { return !h.Private }
+func (h HuggingFace) Public() bool { return !h.Private }
 
-// check refuses options that no hub understands.
-func (h Hub) check() error {
+// Check refuses options that no hub understands.
+func (h HuggingFace) Check() error {
 	err := hub.CheckRepo(h.Repo)
 	if err == nil && !strings.Contains(h.Repo, "/") {
 		err = fmt.Errorf("repository %q is not of the form org/name", h.Repo)
@@ -77,11 +77,11 @@ func (h Hub) check() error {
 	return err
 }
 
-func (h Hub) branch() string { return cmp.Or(h.Branch, mainBranch) }
+func (h HuggingFace) branch() string { return cmp.Or(h.Branch, mainBranch) }
 
 // connect gives the client. A recipe may come from anywhere: it cannot choose where the token is sent.
-func (h Hub) connect() (*hubAPI, error) {
-	if err := h.check(); err != nil {
+func (h HuggingFace) connect() (*huggingFaceAPI, error) {
+	if err := h.Check(); err != nil {
 		return nil, err
 	}
 	var o hub.Options
@@ -97,34 +97,34 @@ func (h Hub) connect() (*hubAPI, error) {
 	if want := strings.TrimRight(h.Endpoint, "/"); want != "" && want != have {
 		return nil, fmt.Errorf("the endpoint is not %s, for which the token is: set HF_ENDPOINT", have)
 	}
-	return newHubAPI(o, h.Repo, h.Transfer)
+	return newHuggingFaceAPI(o, h.Repo, h.Transfer)
 }
 
-// hubState is what a repository holds.
-type hubState struct {
-	hubInfo         // of the branch, or of main where the branch will start; no commit in an empty repository
+// repoState is what a repository holds.
+type repoState struct {
+	repoInfo        // of the branch, or of main where the branch will start; no commit in an empty repository
 	exists   bool   // the repository
 	branched bool   // the branch
 	tagged   string // commit of the tag; "unknown" where that is not said
-	files    map[string]hubFile
+	files    map[string]repoFile
 	old      *manifest.Manifest // the package that is there
 }
 
 // state reads what is there.
-func (h Hub) state(ctx context.Context, api *hubAPI) (s hubState, err error) {
-	s.hubInfo, err = api.info(ctx, h.branch())
+func (h HuggingFace) state(ctx context.Context, api *huggingFaceAPI) (s repoState, err error) {
+	s.repoInfo, err = api.info(ctx, h.branch())
 	switch {
 	case err == nil:
 		s.exists, s.branched = true, true
 	case noRevision(err) && h.branch() != mainBranch:
 		s.exists = true
-		if s.hubInfo, err = api.info(ctx, mainBranch); noRevision(err) {
+		if s.repoInfo, err = api.info(ctx, mainBranch); noRevision(err) {
 			return s, fmt.Errorf("has no branch %s to begin %s at", mainBranch, h.branch())
 		}
 	case noRevision(err):
-		return hubState{exists: true}, nil // empty: the commit makes the branch
+		return repoState{exists: true}, nil // empty: the commit makes the branch
 	case errors.Is(err, fs.ErrNotExist):
-		return hubState{}, nil
+		return repoState{}, nil
 	}
 	if err != nil {
 		return s, err
@@ -142,7 +142,7 @@ func (h Hub) state(ctx context.Context, api *hubAPI) (s hubState, err error) {
 	if s.files, err = api.tree(ctx, s.commit); err != nil {
 		return s, err
 	}
-	s.old, err = oldPackage(s.files, func(name string, f hubFile) ([]byte, error) {
+	s.old, err = oldPackage(s.files, func(name string, f repoFile) ([]byte, error) {
 		return api.file(ctx, s.commit, name, f, manifest.MaxSize)
 	})
 	return s, err
@@ -156,7 +156,7 @@ func noRevision(err error) bool {
 
 // oldPackage reads the manifest of the package that a repository holds; nil if it holds none. It refuses a repository
 // that holds anything else than the package and what hubs put into new repositories.
-func oldPackage(files map[string]hubFile, read func(string, hubFile) ([]byte, error)) (*manifest.Manifest, error) {
+func oldPackage(files map[string]repoFile, read func(string, repoFile) ([]byte, error)) (*manifest.Manifest, error) {
 	ours := func(name string) bool { return name == cardFile || name == attributesFile }
 	var old *manifest.Manifest
 	if f, ok := files[manifest.FileName]; ok {
@@ -178,13 +178,13 @@ func oldPackage(files map[string]hubFile, read func(string, hubFile) ([]byte, er
 	return old, nil
 }
 
-// hubChanges compares a package with what is there.
-type hubChanges struct {
+// repoChanges compares a package with what is there.
+type repoChanges struct {
 	place.Diff
 	send []place.Cargo
 }
 
-func compare(ctx context.Context, files []place.Cargo, there map[string]hubFile) (c hubChanges, err error) {
+func compare(ctx context.Context, files []place.Cargo, there map[string]repoFile) (c repoChanges, err error) {
 	wanted := map[string]bool{attributesFile: true}
 	for _, f := range files {
 		wanted[f.Name] = true
@@ -218,10 +218,10 @@ func compare(ctx context.Context, files []place.Cargo, there map[string]hubFile)
 	return c, nil
 }
 
-func (c hubChanges) none() bool { return len(c.send) == 0 && len(c.Remove) == 0 }
+func (c repoChanges) none() bool { return len(c.send) == 0 && len(c.Remove) == 0 }
 
 // status is what committing the changes does.
-func (s hubState) status(c hubChanges) place.Status {
+func (s repoState) status(c repoChanges) place.Status {
 	switch {
 	case !s.branched:
 		return place.Published
@@ -235,7 +235,7 @@ func (s hubState) status(c hubChanges) place.Status {
 
 // diff says what publishing changes. Whether storage has some of the files already is not asked: that needs the right to
 // write.
-func (s hubState) diff(ctx context.Context, p place.Package, tag string) (place.Diff, error) {
+func (s repoState) diff(ctx context.Context, p place.Package, tag string) (place.Diff, error) {
 	f, err := place.FreightOf(p)
 	if err != nil {
 		return place.Diff{}, err
@@ -250,7 +250,7 @@ func (s hubState) diff(ctx context.Context, p place.Package, tag string) (place.
 }
 
 // Diff implements Store.
-func (h Hub) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
+func (h HuggingFace) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	d, err := h.diff(ctx, p)
 	if err != nil {
 		return place.Diff{}, fmt.Errorf("%s: %w", h, err)
@@ -258,7 +258,7 @@ func (h Hub) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	return d, nil
 }
 
-func (h Hub) diff(ctx context.Context, p place.Package) (place.Diff, error) {
+func (h HuggingFace) diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	api, err := h.connect()
 	if err != nil {
 		return place.Diff{}, err
@@ -273,7 +273,7 @@ func (h Hub) diff(ctx context.Context, p place.Package) (place.Diff, error) {
 }
 
 // creates says what is not there yet.
-func (h Hub) creates(s hubState) string {
+func (h HuggingFace) creates(s repoState) string {
 	var list []string
 	if !s.exists {
 		kind := "public"
@@ -292,7 +292,7 @@ func (h Hub) creates(s hubState) string {
 }
 
 // tagFree refuses a tag that names something else.
-func (s hubState) tagFree(tag string, c hubChanges) error {
+func (s repoState) tagFree(tag string, c repoChanges) error {
 	if s.tagged == "" || c.none() && s.tagged == s.commit {
 		return nil
 	}
@@ -300,7 +300,7 @@ func (s hubState) tagFree(tag string, c hubChanges) error {
 }
 
 // Stage implements Store.
-func (h Hub) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
+func (h HuggingFace) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
 	s, err := h.stage(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", h, err)

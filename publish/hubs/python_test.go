@@ -1,6 +1,6 @@
 //go:build hub
 
-package publish
+package hubs
 
 import (
 	"maps"
@@ -22,7 +22,7 @@ func hubPython(t *testing.T, h *placetest.Hub, kind string, args ...string) {
 	t.Helper()
 	python := os.Getenv("HUB_PYTHON")
 	if python == "" {
-		python = filepath.FromSlash("../.venv/hub/bin/python")
+		python = filepath.FromSlash("../../.venv/hub/bin/python")
 	}
 	home := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), python, append([]string{filepath.Join("testdata", kind, "client.py")}, args...)...)

@@ -1,4 +1,4 @@
-package publish
+package hubs
 
 import (
 	"context"
@@ -16,20 +16,20 @@ import (
 type modelScopeOrigin struct {
 	api    *modelScopeAPI
 	commit string
-	files  map[string]hubFile
+	files  map[string]repoFile
 }
 
 // openModelScope implements the scheme ms: "org/name" or "org/name@revision".
-func openModelScope(ctx context.Context, rest string, po place.OpenOptions) (place.Origin, error) {
+func OpenModelScope(ctx context.Context, rest string, po place.OpenOptions) (place.Origin, error) {
 	o, err := hub.ModelScopeFromEnv()
 	if err != nil {
 		return nil, err
 	}
 	o.Client, o.UserAgent = po.HTTP, po.UserAgent
-	return openModelScopeAt(ctx, rest, o, po.Transfer)
+	return OpenModelScopeAt(ctx, rest, o, po.Transfer)
 }
 
-func openModelScopeAt(ctx context.Context, rest string, o hub.Options, t transfer.Options) (place.Origin, error) {
+func OpenModelScopeAt(ctx context.Context, rest string, o hub.Options, t transfer.Options) (place.Origin, error) {
 	repo, revision, err := splitRevision(rest, masterBranch)
 	if err != nil {
 		return nil, err

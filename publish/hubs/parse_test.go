@@ -1,4 +1,4 @@
-package publish
+package hubs
 
 import (
 	"fmt"
@@ -29,7 +29,7 @@ func FuzzHubAnswers(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		files := map[string]hubFile{}
+		files := map[string]repoFile{}
 		if parseTree(b, files) == nil {
 			for name, h := range files {
 				if name == "" || h.size < 0 || (h.git == "") == (h.sha256 == "") {
@@ -75,7 +75,7 @@ func TestParseTree(t *testing.T) {
 		"no list":  {`{}`, "the hub's answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := parseTree([]byte(tc.page), map[string]hubFile{}); err == nil || !strings.Contains(err.Error(), tc.err) {
+			if err := parseTree([]byte(tc.page), map[string]repoFile{}); err == nil || !strings.Contains(err.Error(), tc.err) {
 				t.Errorf("got %v, want %q", err, tc.err)
 			}
 		})

@@ -1,4 +1,4 @@
-package publish
+package hubs
 
 import (
 	"cmp"
@@ -22,7 +22,7 @@ const (
 
 // ModelScope publishes to a repository of modelscope.cn.
 //
-// It works as [Hub] does, with what the service offers: a commit cannot name the state it is made on, so another one
+// It works as [HuggingFace] does, with what the service offers: a commit cannot name the state it is made on, so another one
 // between the last look and ours is not noticed, and the last request of a killed run may be done beside that of the next,
 // which makes two equal commits. It is all files in one request, then looked at again. Branches cannot be made. What of
 // this is known and what is believed is said at modelScopeAPI.
@@ -58,11 +58,13 @@ func (m ModelScope) Public() bool { return !m.Private }
 
 func (m ModelScope) branch() string { return cmp.Or(m.Branch, masterBranch) }
 
-// check refuses options that ModelScope does not understand.
-func (m ModelScope) check() error { return Hub{Repo: m.Repo, Branch: m.Branch, Tag: m.Tag}.check() }
+// Check refuses options that ModelScope does not understand.
+func (m ModelScope) Check() error {
+	return HuggingFace{Repo: m.Repo, Branch: m.Branch, Tag: m.Tag}.Check()
+}
 
 func (m ModelScope) connect() (*modelScopeAPI, error) {
-	if err := m.check(); err != nil {
+	if err := m.Check(); err != nil {
 		return nil, err
 	}
 	var o hub.Options
@@ -82,7 +84,7 @@ func (m ModelScope) connect() (*modelScopeAPI, error) {
 
 // modelScopeState is what a repository holds.
 type modelScopeState struct {
-	hubState
+	repoState
 	inGit map[string]bool // which files have their content in git
 }
 
@@ -115,7 +117,7 @@ func (m ModelScope) state(ctx context.Context, api *modelScopeAPI) (s modelScope
 	}
 	// What ModelScope puts there itself is neither ours nor in the way.
 	delete(s.files, modelScopeFile)
-	s.old, err = oldPackage(s.files, func(name string, f hubFile) ([]byte, error) {
+	s.old, err = oldPackage(s.files, func(name string, f repoFile) ([]byte, error) {
 		return api.read(ctx, cmp.Or(s.commit, m.branch()), name, f, manifest.MaxSize)
 	})
 	return s, err
@@ -140,7 +142,7 @@ func (m ModelScope) diff(ctx context.Context, p place.Package) (place.Diff, erro
 		return place.Diff{}, err
 	}
 	d, err := s.diff(ctx, p, m.Tag)
-	d.Creates = Hub{Repo: m.Repo, Private: m.Private, Tag: m.Tag}.creates(s.hubState)
+	d.Creates = HuggingFace{Repo: m.Repo, Private: m.Private, Tag: m.Tag}.creates(s.repoState)
 	return d, err
 }
 

@@ -1,4 +1,4 @@
-package publish
+package hubs
 
 import (
 	"encoding/json"
@@ -25,15 +25,15 @@ var (
 	sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// hubFile is a file of a repository.
-type hubFile struct {
+// repoFile is a file of a repository.
+type repoFile struct {
 	size   int64  // bytes
 	git    string // git's name of the content, where the content itself is in git
 	sha256 string // of the content, where an LFS pointer is in git
 }
 
-// hubInfo is what a hub says of a repository and one revision of it.
-type hubInfo struct {
+// repoInfo is what a hub says of a repository and one revision of it.
+type repoInfo struct {
 	commit  string
 	private bool
 	gated   string // "", "auto" or "manual"
@@ -43,25 +43,25 @@ func corruptAnswer(what string, err error) error {
 	return fmt.Errorf("the hub's answer about %s: %w: %w", what, err, tensor.ErrCorrupt)
 }
 
-func parseInfo(b []byte) (hubInfo, error) {
+func parseInfo(b []byte) (repoInfo, error) {
 	var a struct {
 		SHA     string `json:"sha"`
 		Private bool   `json:"private"`
 		Gated   any    `json:"gated"`
 	}
 	if err := json.Unmarshal(b, &a); err != nil {
-		return hubInfo{}, corruptAnswer("the repository", err)
+		return repoInfo{}, corruptAnswer("the repository", err)
 	}
 	if !gitID.MatchString(a.SHA) {
-		return hubInfo{}, fmt.Errorf("the hub names the commit %.60q: %w", a.SHA, tensor.ErrCorrupt)
+		return repoInfo{}, fmt.Errorf("the hub names the commit %.60q: %w", a.SHA, tensor.ErrCorrupt)
 	}
 	gated, _ := a.Gated.(string) // false where it is not
-	return hubInfo{commit: a.SHA, private: a.Private, gated: gated}, nil
+	return repoInfo{commit: a.SHA, private: a.Private, gated: gated}, nil
 }
 
 // parseTree adds one page of a listing to files. The names are the hub's: they are compared, and never become paths
 // of this machine.
-func parseTree(b []byte, files map[string]hubFile) error {
+func parseTree(b []byte, files map[string]repoFile) error {
 	var page []struct {
 		Type string `json:"type"`
 		Path string `json:"path"`
@@ -79,10 +79,10 @@ func parseTree(b []byte, files map[string]hubFile) error {
 		if e.Type != "file" {
 			continue
 		}
-		f := hubFile{size: e.Size, git: e.OID}
+		f := repoFile{size: e.Size, git: e.OID}
 		ok := gitID.MatchString(e.OID)
 		if e.LFS != nil {
-			f = hubFile{size: e.LFS.Size, sha256: e.LFS.OID}
+			f = repoFile{size: e.LFS.Size, sha256: e.LFS.OID}
 			ok = sha256Hex.MatchString(e.LFS.OID)
 		}
 		if !ok || f.size < 0 || e.Path == "" {
@@ -257,7 +257,7 @@ func nextPage(link string, here *url.URL) (*url.URL, error) {
 }
 
 // foreign lists the files of a repository that are in none of the sets, sorted.
-func foreign(files map[string]hubFile, ours ...func(name string) bool) []string {
+func foreign(files map[string]repoFile, ours ...func(name string) bool) []string {
 	var list []string
 	for name := range files {
 		if !slices.ContainsFunc(ours, func(is func(string) bool) bool { return is(name) }) {

@@ -1,4 +1,4 @@
-package publish
+package hubs
 
 import (
 	"errors"
@@ -81,14 +81,14 @@ func TestModelScope(t *testing.T) {
 
 	o := hub.Options{Endpoint: h.URL, Token: fakehub.Token}
 	for _, ref := range []string{"tester/tiny", "tester/tiny@" + head, "tester/tiny@v1"} {
-		origin, err := openModelScopeAt(h.Ctx, ref, o, transfer.Options{Pause: time.Millisecond})
+		origin, err := OpenModelScopeAt(h.Ctx, ref, o, transfer.Options{Pause: time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
 		placetest.WantOrigin(t, origin, p)
 	}
 	o.Token = ""
-	if _, err := openModelScopeAt(h.Ctx, "tester/tiny", o, transfer.Options{}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := OpenModelScopeAt(h.Ctx, "tester/tiny", o, transfer.Options{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("private: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package publish
+package hubs
 
 import (
 	"context"
@@ -129,7 +129,7 @@ func (a *modelScopeAPI) file(revision, name string) *url.URL {
 }
 
 // read gives a file whole, compared with what is listed.
-func (a *modelScopeAPI) read(ctx context.Context, revision, name string, f hubFile, limit int64) ([]byte, error) {
+func (a *modelScopeAPI) read(ctx context.Context, revision, name string, f repoFile, limit int64) ([]byte, error) {
 	if f.size > limit {
 		return nil, fmt.Errorf("%s has %d bytes, at most %d are read: %w", name, f.size, limit, tensor.ErrUnsupported)
 	}

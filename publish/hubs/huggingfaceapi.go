@@ -1,4 +1,4 @@
-package publish
+package hubs
 
 import (
 	"bytes"
@@ -46,19 +46,19 @@ func newRepoClient(options hub.Options, repo string, o transfer.Options) (repoCl
 	return repoClient{http: c, repo: repo, o: o}, err
 }
 
-// hubAPI is what we ask a Hugging Face hub about one repository.
-type hubAPI struct{ repoClient }
+// huggingFaceAPI is what we ask a Hugging Face hub about one repository.
+type huggingFaceAPI struct{ repoClient }
 
-func newHubAPI(options hub.Options, repo string, o transfer.Options) (*hubAPI, error) {
+func newHuggingFaceAPI(options hub.Options, repo string, o transfer.Options) (*huggingFaceAPI, error) {
 	c, err := newRepoClient(options, repo, o)
-	return &hubAPI{c}, err
+	return &huggingFaceAPI{c}, err
 }
 
 // at is an address below the endpoint.
-func (a *hubAPI) at(elem ...string) *url.URL { return a.http.Home.JoinPath(escaped(elem)...) }
+func (a *huggingFaceAPI) at(elem ...string) *url.URL { return a.http.Home.JoinPath(escaped(elem)...) }
 
 // model is an address of the repository's API.
-func (a *hubAPI) model(elem ...string) *url.URL {
+func (a *huggingFaceAPI) model(elem ...string) *url.URL {
 	return a.http.Home.JoinPath("api", "models", a.repo).JoinPath(escaped(elem)...)
 }
 
@@ -71,7 +71,7 @@ func escaped(elem []string) []string {
 }
 
 // resolve is the address of a file.
-func (a *hubAPI) resolve(revision, name string) *url.URL {
+func (a *huggingFaceAPI) resolve(revision, name string) *url.URL {
 	elem := append([]string{"resolve", revision}, strings.Split(name, "/")...)
 	return a.http.Home.JoinPath(a.repo).JoinPath(escaped(elem)...)
 }
@@ -95,7 +95,7 @@ func (a repoClient) get(ctx context.Context, u *url.URL, limit int64) (b []byte,
 }
 
 // send sends v as JSON and reads the answer.
-func (a *hubAPI) send(ctx context.Context, method string, u *url.URL, v any) (b []byte, err error) {
+func (a *huggingFaceAPI) send(ctx context.Context, method string, u *url.URL, v any) (b []byte, err error) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (a *hubAPI) send(ctx context.Context, method string, u *url.URL, v any) (b 
 }
 
 // once is send without a second try.
-func (a *hubAPI) once(ctx context.Context, method string, u *url.URL, kind string, body []byte) ([]byte, error) {
+func (a *huggingFaceAPI) once(ctx context.Context, method string, u *url.URL, kind string, body []byte) ([]byte, error) {
 	resp, err := a.http.Do(ctx, method, u, http.Header{"Content-Type": {kind}}, inBody(body))
 	if err != nil {
 		return nil, repeatable(err)
@@ -134,7 +134,7 @@ func repeatable(err error) error {
 }
 
 // refused explains an answer to who wants to write.
-func (a *hubAPI) refused(resp *http.Response) error {
+func (a *huggingFaceAPI) refused(resp *http.Response) error {
 	err := a.http.Judge(resp)
 	if se := (*transfer.StatusError)(nil); errors.As(err, &se) {
 		switch {
@@ -156,7 +156,7 @@ func status(err error) int {
 }
 
 // whoami checks the token: it must be known, and one that may only read is refused before anything is sent.
-func (a *hubAPI) whoami(ctx context.Context) error {
+func (a *huggingFaceAPI) whoami(ctx context.Context) error {
 	b, _, err := a.get(ctx, a.at("api", "whoami-v2"), maxHubAnswer)
 	if status(err) == http.StatusUnauthorized {
 		return fmt.Errorf("the token is not valid: %w", err)
@@ -181,17 +181,17 @@ func (a *hubAPI) whoami(ctx context.Context) error {
 }
 
 // info describes a revision. No repository or no such revision is fs.ErrNotExist.
-func (a *hubAPI) info(ctx context.Context, revision string) (hubInfo, error) {
+func (a *huggingFaceAPI) info(ctx context.Context, revision string) (repoInfo, error) {
 	b, _, err := a.get(ctx, a.model("revision", revision), maxHubAnswer)
 	if err != nil {
-		return hubInfo{}, err
+		return repoInfo{}, err
 	}
 	return parseInfo(b)
 }
 
 // tree lists the files of a commit.
-func (a *hubAPI) tree(ctx context.Context, commit string) (map[string]hubFile, error) {
-	files := map[string]hubFile{}
+func (a *huggingFaceAPI) tree(ctx context.Context, commit string) (map[string]repoFile, error) {
+	files := map[string]repoFile{}
 	u := a.model("tree", commit)
 	u.RawQuery = "recursive=true"
 	for pages := 0; u != nil; pages++ {
@@ -213,7 +213,7 @@ func (a *hubAPI) tree(ctx context.Context, commit string) (map[string]hubFile, e
 }
 
 // file reads a file of a commit whole, compared with what the tree lists.
-func (a *hubAPI) file(ctx context.Context, commit, name string, f hubFile, limit int64) ([]byte, error) {
+func (a *huggingFaceAPI) file(ctx context.Context, commit, name string, f repoFile, limit int64) ([]byte, error) {
 	if f.size > limit {
 		return nil, fmt.Errorf("%s has %d bytes, at most %d are read: %w", name, f.size, limit, tensor.ErrUnsupported)
 	}
@@ -230,7 +230,7 @@ func (a *hubAPI) file(ctx context.Context, commit, name string, f hubFile, limit
 }
 
 // create makes the repository, and says whether there was none.
-func (a *hubAPI) create(ctx context.Context, private bool) (made bool, err error) {
+func (a *huggingFaceAPI) create(ctx context.Context, private bool) (made bool, err error) {
 	org, name, ok := strings.Cut(a.repo, "/")
 	body := map[string]any{"name": name, "organization": org, "type": "model", "visibility": "public"}
 	if !ok {
@@ -245,13 +245,13 @@ func (a *hubAPI) create(ctx context.Context, private bool) (made bool, err error
 }
 
 // gate sets who may read the files: "auto" or "manual".
-func (a *hubAPI) gate(ctx context.Context, gated string) error {
+func (a *huggingFaceAPI) gate(ctx context.Context, gated string) error {
 	_, err := a.send(ctx, http.MethodPut, a.model("settings"), map[string]any{"gated": gated})
 	return err
 }
 
 // checkCard lets the hub judge the head of README.md, which it otherwise does only when everything is uploaded.
-func (a *hubAPI) checkCard(ctx context.Context, card []byte) error {
+func (a *huggingFaceAPI) checkCard(ctx context.Context, card []byte) error {
 	b, err := a.send(ctx, http.MethodPost, a.at("api", "validate-yaml"), map[string]any{"content": string(card), "repoType": "model"})
 	if status(err) == http.StatusBadRequest {
 		return fmt.Errorf("%s: the hub does not accept its head: %w", cardFile, err)
@@ -274,7 +274,7 @@ func (a *hubAPI) checkCard(ctx context.Context, card []byte) error {
 }
 
 // preupload asks which files are to be LFS files.
-func (a *hubAPI) preupload(ctx context.Context, revision string, files []place.Cargo) (map[string]bool, error) {
+func (a *huggingFaceAPI) preupload(ctx context.Context, revision string, files []place.Cargo) (map[string]bool, error) {
 	lfs := map[string]bool{}
 	for len(files) > 0 {
 		some := files[:min(len(files), preuploadMany)]
@@ -305,7 +305,7 @@ func (a *hubAPI) preupload(ctx context.Context, revision string, files []place.C
 }
 
 // batch implements lfs.batch for what goes to a branch that is there.
-func (a *hubAPI) batch(ctx context.Context, branch string, objects []place.Cargo) (map[string]*lfsUpload, error) {
+func (a *huggingFaceAPI) batch(ctx context.Context, branch string, objects []place.Cargo) (map[string]*lfsUpload, error) {
 	list, sizes := lfsObjects(objects)
 	body, err := json.Marshal(map[string]any{
 		"operation": "upload", "transfers": []string{"basic", "multipart"}, "hash_algo": "sha256",
@@ -328,13 +328,13 @@ func (a *hubAPI) batch(ctx context.Context, branch string, objects []place.Cargo
 }
 
 // branch makes a branch at a commit; one that is there is left as it is.
-func (a *hubAPI) branch(ctx context.Context, name, commit string) (made bool, err error) {
+func (a *huggingFaceAPI) branch(ctx context.Context, name, commit string) (made bool, err error) {
 	_, err = a.send(ctx, http.MethodPost, a.model("branch", name), map[string]string{"startingPoint": commit})
 	return unlessThere(err)
 }
 
 // tag gives a commit a name; a tag that is there is left as it is.
-func (a *hubAPI) tag(ctx context.Context, name, commit, message string) (made bool, err error) {
+func (a *huggingFaceAPI) tag(ctx context.Context, name, commit, message string) (made bool, err error) {
 	_, err = a.send(ctx, http.MethodPost, a.model("tag", commit), map[string]string{"tag": name, "message": message})
 	return unlessThere(err)
 }
@@ -348,7 +348,7 @@ func unlessThere(err error) (made bool, _ error) {
 }
 
 // refs gives the commits of the repository's branches and tags.
-func (a *hubAPI) refs(ctx context.Context) (branches, tags map[string]string, err error) {
+func (a *huggingFaceAPI) refs(ctx context.Context) (branches, tags map[string]string, err error) {
 	b, _, err := a.get(ctx, a.model("refs"), maxHubAnswer)
 	if err != nil {
 		return nil, nil, err
@@ -375,7 +375,7 @@ func (a *hubAPI) refs(ctx context.Context) (branches, tags map[string]string, er
 }
 
 // remove deletes a branch or a tag; one that is not there is no error.
-func (a *hubAPI) remove(ctx context.Context, kind, name string) error {
+func (a *huggingFaceAPI) remove(ctx context.Context, kind, name string) error {
 	_, err := a.send(ctx, http.MethodDelete, a.model(kind, name), nil)
 	if status(err) == http.StatusNotFound {
 		return nil
@@ -410,7 +410,7 @@ func opDelete(name string) operation {
 }
 
 // commit puts the operations on top of a branch, once: after an error that is retryable it may have happened.
-func (a *hubAPI) commit(ctx context.Context, branch string, ops []operation) (string, error) {
+func (a *huggingFaceAPI) commit(ctx context.Context, branch string, ops []operation) (string, error) {
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
 	enc.SetEscapeHTML(false)

@@ -1,4 +1,4 @@
-package publish
+package hubs
 
 import (
 	"encoding/json"
@@ -61,7 +61,7 @@ type modelScopeFiles struct {
 	// commit stands for the revision: the one that ModelScope names, or else the one that changed the newest file.
 	commit string
 	named  bool
-	files  map[string]hubFile
+	files  map[string]repoFile
 	inGit  map[string]bool // which have their content in git
 }
 
@@ -82,7 +82,7 @@ func parseModelScopeFiles(data []byte) (modelScopeFiles, error) {
 	if len(a.Files) >= maxModelScopeFiles {
 		return modelScopeFiles{}, fmt.Errorf("ModelScope lists only the first %d files of a repository, and this one has as many: %w", maxModelScopeFiles, tensor.ErrUnsupported)
 	}
-	l := modelScopeFiles{files: map[string]hubFile{}, inGit: map[string]bool{}}
+	l := modelScopeFiles{files: map[string]repoFile{}, inGit: map[string]bool{}}
 	newest := int64(-1)
 	for _, f := range a.Files {
 		if gitID.MatchString(f.Revision) && f.CommittedDate > newest {
@@ -98,7 +98,7 @@ func parseModelScopeFiles(data []byte) (modelScopeFiles, error) {
 		if _, twice := l.files[f.Path]; twice {
 			return modelScopeFiles{}, fmt.Errorf("ModelScope lists %.200q twice: %w", f.Path, tensor.ErrCorrupt)
 		}
-		l.files[f.Path], l.inGit[f.Path] = hubFile{size: f.Size, sha256: sum}, !f.IsLFS
+		l.files[f.Path], l.inGit[f.Path] = repoFile{size: f.Size, sha256: sum}, !f.IsLFS
 	}
 	if gitID.MatchString(a.LatestCommitter.Id) {
 		l.commit, l.named = a.LatestCommitter.Id, true

@@ -1,4 +1,4 @@
-package publish
+package hubs
 
 import (
 	"cmp"
@@ -12,28 +12,28 @@ import (
 	"github.com/llmexport/llmexport/publish/place"
 )
 
-// hubOrigin is a package at a commit of a Hugging Face repository.
-type hubOrigin struct {
-	api    *hubAPI
+// huggingFaceOrigin is a package at a commit of a Hugging Face repository.
+type huggingFaceOrigin struct {
+	api    *huggingFaceAPI
 	commit string
 }
 
 // openHub implements the scheme hf: "org/name" or "org/name@revision".
-func openHub(ctx context.Context, rest string, po place.OpenOptions) (place.Origin, error) {
+func OpenHuggingFace(ctx context.Context, rest string, po place.OpenOptions) (place.Origin, error) {
 	o, err := hub.OptionsFromEnv()
 	if err != nil {
 		return nil, err
 	}
 	o.Client, o.UserAgent = po.HTTP, po.UserAgent
-	return openHubAt(ctx, rest, o, po.Transfer)
+	return OpenHuggingFaceAt(ctx, rest, o, po.Transfer)
 }
 
-func openHubAt(ctx context.Context, rest string, o hub.Options, t transfer.Options) (place.Origin, error) {
+func OpenHuggingFaceAt(ctx context.Context, rest string, o hub.Options, t transfer.Options) (place.Origin, error) {
 	repo, revision, err := splitRevision(rest, mainBranch)
 	if err != nil {
 		return nil, err
 	}
-	api, err := newHubAPI(o, repo, t)
+	api, err := newHuggingFaceAPI(o, repo, t)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func openHubAt(ctx context.Context, rest string, o hub.Options, t transfer.Optio
 	if err != nil {
 		return nil, fmt.Errorf("%s@%s: %w", repo, revision, err)
 	}
-	return hubOrigin{api, info.commit}, nil
+	return huggingFaceOrigin{api, info.commit}, nil
 }
 
 // splitRevision parts the revision from "org/name@revision"; without one it is fallback.
@@ -55,10 +55,10 @@ func splitRevision(s, fallback string) (repo, revision string, err error) {
 }
 
 // String implements Origin.
-func (o hubOrigin) String() string { return "hf://" + o.api.repo + "@" + o.commit }
+func (o huggingFaceOrigin) String() string { return "hf://" + o.api.repo + "@" + o.commit }
 
 // Read implements Origin.
-func (o hubOrigin) Read(ctx context.Context, name string, limit int64) ([]byte, error) {
+func (o huggingFaceOrigin) Read(ctx context.Context, name string, limit int64) ([]byte, error) {
 	b, _, err := o.api.get(ctx, o.api.resolve(o.commit, name), limit)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s: %w", o, name, err)
@@ -67,6 +67,6 @@ func (o hubOrigin) Read(ctx context.Context, name string, limit int64) ([]byte, 
 }
 
 // Range implements Origin.
-func (o hubOrigin) Range(f manifest.File) transfer.Range {
+func (o huggingFaceOrigin) Range(f manifest.File) transfer.Range {
 	return o.api.http.Range(o.api.resolve(o.commit, f.Name), f.Size)
 }

@@ -1,4 +1,4 @@
-package publish
+package hubs
 
 import (
 	"context"
@@ -16,15 +16,15 @@ import (
 	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
-const hubChild = "PUBLISH_TEST_HUB"
+const publishTo = "PUBLISH_TEST_HUB"
 
-// hubChildren are the processes that tests kill.
-var hubChildren = map[string]func(value string) error{hubChild: func(endpoint string) error {
+// children are the processes that tests kill.
+var children = map[string]func(value string) error{publishTo: func(endpoint string) error {
 	o, patient := &hub.Options{Endpoint: endpoint, Token: fakehub.Token}, transfer.Options{Pause: time.Millisecond}
-	if os.Getenv(hubChild+"_KIND") == "modelscope" {
+	if os.Getenv(publishTo+"_KIND") == "modelscope" {
 		return placetest.PublishChild(ModelScope{Repo: placetest.Repo, Options: o, Transfer: patient})
 	}
-	return placetest.PublishChild(Hub{Repo: placetest.Repo, Options: o, Transfer: patient})
+	return placetest.PublishChild(HuggingFace{Repo: placetest.Repo, Options: o, Transfer: patient})
 }}
 
 // TestHubKilled kills publishers at random instants. Readers always find one of the two packages whole, and what was
@@ -41,7 +41,7 @@ func killPublishers(t *testing.T, kind string, newPackage func(testing.TB, uint6
 	h.Fault(fakehub.Rule{Fault: fakehub.Slow, Server: "hub", Rate: 200_000}) // so that there is time to be killed in
 	child := func(ctx context.Context, p place.Package) error {
 		cmd := exec.CommandContext(ctx, os.Args[0])
-		cmd.Env = append(os.Environ(), hubChild+"="+h.URL, hubChild+"_KIND="+kind, placetest.PackageEnv+"="+p.Dir)
+		cmd.Env = append(os.Environ(), publishTo+"="+h.URL, publishTo+"_KIND="+kind, placetest.PackageEnv+"="+p.Dir)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("%w: %s", err, out)
@@ -100,3 +100,4 @@ func killPublishers(t *testing.T, kind string, newPackage func(testing.TB, uint6
 	t.Logf("%d of %d runs were killed after the commit", shown, killed)
 	placetest.LogKills(t, killed, again, large) // files that go in one piece go again
 }
+func TestMain(m *testing.M) { placetest.Main(m, children) }
