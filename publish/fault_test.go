@@ -32,6 +32,7 @@ import (
 	"github.com/llmexport/llmexport/publish/dir"
 	"github.com/llmexport/llmexport/publish/hubs"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/oci"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/publish/place/placetest"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -152,8 +153,8 @@ func (r *faultRun) oci(filled bool) (faultPlace, error) {
 		return strings.Contains(q.URL.Path, "/blobs/") && q.Method != http.MethodHead
 	}))
 	ref := strings.TrimPrefix(url, "http://") + "/org/tiny:v1"
-	p := faultPlace{OCI{Ref: ref, Transfer: r.patience()}, func(ctx context.Context) (place.Origin, error) {
-		return openOCI(ctx, ref, place.OpenOptions{Transfer: r.patience()})
+	p := faultPlace{oci.Place{Ref: ref, Transfer: r.patience()}, func(ctx context.Context) (place.Origin, error) {
+		return oci.Open(ctx, ref, place.OpenOptions{Transfer: r.patience()})
 	}}
 	return p, r.fill(p, filled)
 }

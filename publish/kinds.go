@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmexport/llmexport/publish/dir"
 	"github.com/llmexport/llmexport/publish/hubs"
+	"github.com/llmexport/llmexport/publish/oci"
 	"github.com/llmexport/llmexport/publish/place"
 )
 
@@ -92,12 +93,12 @@ var kinds = []kind{
 		doc:     "a tag of an OCI registry",
 		ref:     func(t Target) string { return t.OCI },
 		open: func(t Target, _ string) (place.Store, error) {
-			return OCI{Ref: t.OCI, Replace: t.Replace, Private: t.Private}, nil
+			return oci.Place{Ref: t.OCI, Replace: t.Replace, Private: t.Private}, nil
 		},
 		scheme: "oci",
 		form:   "oci://REGISTRY/REPOSITORY:TAG or @DIGEST",
 		place:  func(rest string, t *Target) error { t.OCI = rest; return nil },
-		origin: openOCI,
+		origin: oci.Open,
 	},
 	{
 		key:     "s3",

@@ -16,6 +16,7 @@ import (
 	"github.com/llmexport/llmexport/publish/dir"
 	"github.com/llmexport/llmexport/publish/hubs"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/oci"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/publish/place/placetest"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -54,7 +55,7 @@ func TestSigned(t *testing.T) {
 		"oci": {text, func(t *testing.T) func(bool) place.Store {
 			s := placetest.NewOCI(t)
 			return func(replace bool) place.Store {
-				return OCI{Ref: s.Ref(":v1"), Replace: replace, Transfer: placetest.Quick}
+				return oci.Place{Ref: s.Ref(":v1"), Replace: replace, Transfer: placetest.Quick}
 			}
 		}, false},
 		"s3": {text, func(t *testing.T) func(bool) place.Store {
@@ -200,7 +201,7 @@ func TestHostileSignatures(t *testing.T) {
 			plant(t, target)
 			out := filepath.Join(base, "out")
 			for _, s := range []place.Store{dir.Place{Path: out}, hubs.HuggingFace{Repo: placetest.Repo, Options: &hub.Options{}}, hubs.ModelScope{Repo: placetest.Repo, Options: &hub.Options{}},
-				OCI{Ref: "127.0.0.1:1/org/tiny:v1"}, S3{Ref: "s3://bucket/x", Endpoint: "http://127.0.0.1:1"}} {
+				oci.Place{Ref: "127.0.0.1:1/org/tiny:v1"}, S3{Ref: "s3://bucket/x", Endpoint: "http://127.0.0.1:1"}} {
 				if _, err := s.Stage(t.Context(), p); !errors.Is(err, tensor.ErrCorrupt) {
 					t.Errorf("%s: %v", s, err)
 				}

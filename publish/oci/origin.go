@@ -1,4 +1,4 @@
-package publish
+package oci
 
 import (
 	"bytes"
@@ -23,26 +23,26 @@ import (
 )
 
 // maxOCIManifest bounds an image manifest in bytes, as registries do.
-const maxOCIManifest = 4 << 20
+const maxManifest = 4 << 20
 
-// ociOrigin is one artifact of a registry.
-type ociOrigin struct {
-	repo   *ociRepo
+// origin is one artifact of a registry.
+type origin struct {
+	repo   *repo
 	desc   ocispec.Descriptor
 	layers map[string]ocispec.Descriptor // by file name
 	http   *transfer.Client
 }
 
-// openOCI finds the artifact that registry/repository[:tag|@digest] names; without a tag it is latest.
-func openOCI(ctx context.Context, ref string, o place.OpenOptions) (place.Origin, error) {
-	origin, err := newOCIOrigin(ctx, ref, o.Transfer)
+// Open finds the artifact that registry/repository[:tag|@digest] names; without a tag it is latest.
+func Open(ctx context.Context, ref string, o place.OpenOptions) (place.Origin, error) {
+	origin, err := newOrigin(ctx, ref, o.Transfer)
 	if err != nil {
 		return nil, err // an interface may hold a nil pointer
 	}
 	return origin, nil
 }
 
-func newOCIOrigin(ctx context.Context, ref string, patience transfer.Options) (*ociOrigin, error) {
+func newOrigin(ctx context.Context, ref string, patience transfer.Options) (*origin, error) {
 	repo, err := openRepo(ref, patience)
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func newOCIOrigin(ctx context.Context, ref string, patience transfer.Options) (*
 	if err != nil {
 		return nil, err
 	}
-	o := &ociOrigin{repo: repo, desc: *desc, layers: map[string]ocispec.Descriptor{}}
+	o := &origin{repo: repo, desc: *desc, layers: map[string]ocispec.Descriptor{}}
 	for _, l := range layers {
 		o.layers[l.Name] = l.desc
 	}
@@ -77,7 +77,7 @@ func newOCIOrigin(ctx context.Context, ref string, patience transfer.Options) (*
 
 // transport authorizes requests to the registry; others, which go to its storage, are sent as they are. Redirects are
 // followed by transfer.Client.
-func (r *ociRepo) transport(home *url.URL) http.RoundTripper {
+func (r *repo) transport(home *url.URL) http.RoundTripper {
 	c := *r.Client.(*auth.Client)
 	c.Client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -92,8 +92,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return t(req) }
 
-// artifact reads and checks an image manifest.
-func (r *ociRepo) artifact(ctx context.Context, d ocispec.Descriptor) ([]ociLayer, error) {
+// artifactOf reads and checks an image manifest.
+func (r *repo) artifact(ctx context.Context, d ocispec.Descriptor) ([]layer, error) {
 	b, err := r.manifestBytes(ctx, d)
 	if err != nil {
 		return nil, err
@@ -102,9 +102,9 @@ func (r *ociRepo) artifact(ctx context.Context, d ocispec.Descriptor) ([]ociLaye
 }
 
 // manifestBytes reads what a descriptor names, which has its digest.
-func (r *ociRepo) manifestBytes(ctx context.Context, d ocispec.Descriptor) (b []byte, err error) {
-	if d.Size > maxOCIManifest {
-		return nil, fmt.Errorf("the manifest has %d bytes, the limit is %d: %w", d.Size, maxOCIManifest, tensor.ErrCorrupt)
+func (r *repo) manifestBytes(ctx context.Context, d ocispec.Descriptor) (b []byte, err error) {
+	if d.Size > maxManifest {
+		return nil, fmt.Errorf("the manifest has %d bytes, the limit is %d: %w", d.Size, maxManifest, tensor.ErrCorrupt)
 	}
 	err = r.try(ctx, "read the manifest", func(ctx context.Context, touch func()) error {
 		rc, err := r.Manifests().Fetch(ctx, d)
@@ -122,7 +122,7 @@ func (r *ociRepo) manifestBytes(ctx context.Context, d ocispec.Descriptor) (b []
 }
 
 // only is the one model of an index.
-func (r *ociRepo) only(ctx context.Context, d ocispec.Descriptor) (*ocispec.Descriptor, error) {
+func (r *repo) only(ctx context.Context, d ocispec.Descriptor) (*ocispec.Descriptor, error) {
 	b, err := r.manifestBytes(ctx, d)
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (r *ociRepo) only(ctx context.Context, d ocispec.Descriptor) (*ocispec.Desc
 	}
 	var found []ocispec.Descriptor
 	for _, m := range index.Manifests {
-		if m.ArtifactType == ociArtifactType && m.Size >= 0 && m.Digest.Validate() == nil {
+		if m.ArtifactType == artifactType && m.Size >= 0 && m.Digest.Validate() == nil {
 			found = append(found, m)
 		}
 	}
@@ -144,10 +144,10 @@ func (r *ociRepo) only(ctx context.Context, d ocispec.Descriptor) (*ocispec.Desc
 }
 
 // String implements Origin.
-func (o *ociOrigin) String() string { return "oci://" + o.repo.at(o.desc) }
+func (o *origin) String() string { return "oci://" + o.repo.at(o.desc) }
 
 // Read implements Origin.
-func (o *ociOrigin) Read(ctx context.Context, name string, limit int64) ([]byte, error) {
+func (o *origin) Read(ctx context.Context, name string, limit int64) ([]byte, error) {
 	d, ok := o.layers[name]
 	if !ok {
 		return nil, fmt.Errorf("the artifact has no %s: %w", name, fs.ErrNotExist)
@@ -178,7 +178,7 @@ func (o *ociOrigin) Read(ctx context.Context, name string, limit int64) ([]byte,
 }
 
 // Range implements Origin. An artifact that lists other content than the package's manifest lies.
-func (o *ociOrigin) Range(f manifest.File) transfer.Range {
+func (o *origin) Range(f manifest.File) transfer.Range {
 	d, ok := o.layers[f.Name]
 	if !ok || d.Size != f.Size || d.Digest.Encoded() != f.SHA256 {
 		return func(context.Context, int64, int64) (io.ReadCloser, error) {
@@ -188,6 +188,6 @@ func (o *ociOrigin) Range(f manifest.File) transfer.Range {
 	return o.blob(d)
 }
 
-func (o *ociOrigin) blob(d ocispec.Descriptor) transfer.Range {
+func (o *origin) blob(d ocispec.Descriptor) transfer.Range {
 	return o.http.Range(o.http.Home.JoinPath("v2", o.repo.Reference.Repository, "blobs", string(d.Digest)), d.Size)
 }

@@ -1,4 +1,4 @@
-package publish
+package oci
 
 import (
 	"encoding/base64"
@@ -29,21 +29,21 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-func ociStore(s *placetest.OCI, tag string) OCI {
-	return OCI{Ref: s.Ref(tag), Transfer: placetest.Quick}
+func placeAt(s *placetest.OCI, tag string) Place {
+	return Place{Ref: s.Ref(tag), Transfer: placetest.Quick}
 }
 
-var rewriteOCI = flag.Bool("rewrite-oci", false, "rewrite the golden files in testdata")
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-const ociChild = "PUBLISH_TEST_OCI"
+const publishTo = "PUBLISH_TEST_OCI"
 
-// ociChildren are the processes that tests kill.
-var ociChildren = map[string]func(value string) error{ociChild: func(ref string) error { return placetest.PublishChild(OCI{Ref: ref}) }}
+// children are the processes that tests kill.
+var children = map[string]func(value string) error{publishTo: func(ref string) error { return placetest.PublishChild(Place{Ref: ref}) }}
 
-// wantOCI demands that a reference gives exactly p.
-func wantOCI(t testing.TB, ref string, p place.Package) {
+// wantAt demands that a reference gives exactly p.
+func wantAt(t testing.TB, ref string, p place.Package) {
 	t.Helper()
-	o, err := openOCI(t.Context(), ref, place.OpenOptions{Transfer: placetest.Quick})
+	o, err := Open(t.Context(), ref, place.OpenOptions{Transfer: placetest.Quick})
 	if err != nil {
 		t.Error(err)
 		return
@@ -54,7 +54,7 @@ func wantOCI(t testing.TB, ref string, p place.Package) {
 func TestOCI(t *testing.T) {
 	s := placetest.NewOCI(t)
 	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
-	store := ociStore(s, ":v1")
+	store := placeAt(s, ":v1")
 
 	d, err := store.Diff(t.Context(), one)
 	if err != nil {
@@ -74,8 +74,8 @@ func TestOCI(t *testing.T) {
 	if r.Status != place.Published || r.Files != 5 || r.Uploaded != d.Upload || !strings.HasPrefix(r.Ref, "oci://"+s.Ref("@sha256:")) {
 		t.Errorf("%+v", r)
 	}
-	wantOCI(t, s.Ref(":v1"), one)
-	wantOCI(t, strings.TrimPrefix(r.Ref, "oci://"), one)
+	wantAt(t, s.Ref(":v1"), one)
+	wantAt(t, strings.TrimPrefix(r.Ref, "oci://"), one)
 
 	t.Run("oras pull", func(t *testing.T) {
 		out := t.TempDir()
@@ -107,7 +107,7 @@ func TestOCI(t *testing.T) {
 		}
 	})
 	t.Run("another tag", func(t *testing.T) {
-		r, err := place.To(t.Context(), ociStore(s, ":v1-copy"), one)
+		r, err := place.To(t.Context(), placeAt(s, ":v1-copy"), one)
 		if err != nil || r.Status != place.Published || r.Uploaded != 0 {
 			t.Errorf("%+v, %v", r, err)
 		}
@@ -116,7 +116,7 @@ func TestOCI(t *testing.T) {
 		if _, err := place.To(t.Context(), store, two); err == nil || !strings.Contains(err.Error(), "holds another package, sha256:") {
 			t.Errorf("got %v", err)
 		}
-		wantOCI(t, s.Ref(":v1"), one)
+		wantAt(t, s.Ref(":v1"), one)
 	})
 	t.Run("replaced and reverted", func(t *testing.T) {
 		store := store
@@ -131,23 +131,23 @@ func TestOCI(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer staged.Close()
-		wantOCI(t, s.Ref(":v1"), one)
+		wantAt(t, s.Ref(":v1"), one)
 		if r, err := staged.Commit(t.Context()); err != nil || r.Status != place.Replaced {
 			t.Errorf("%+v, %v", r, err)
 		}
-		wantOCI(t, s.Ref(":v1"), two)
+		wantAt(t, s.Ref(":v1"), two)
 		if err := staged.Revert(t.Context()); err != nil {
 			t.Error(err)
 		}
-		wantOCI(t, s.Ref(":v1"), one)
+		wantAt(t, s.Ref(":v1"), one)
 	})
 	t.Run("new and reverted", func(t *testing.T) {
 		three := placetest.Package(t, "three")
-		staged, err := ociStore(s, ":v3").Stage(t.Context(), three)
+		staged, err := placeAt(s, ":v3").Stage(t.Context(), three)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openOCI(t.Context(), s.Ref(":v3"), place.OpenOptions{}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := Open(t.Context(), s.Ref(":v3"), place.OpenOptions{}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("staged and visible: %v", err)
 		}
 		if _, err := staged.Commit(t.Context()); err != nil {
@@ -156,31 +156,31 @@ func TestOCI(t *testing.T) {
 		if err := staged.Revert(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if _, err := openOCI(t.Context(), s.Ref(":v3"), place.OpenOptions{Transfer: placetest.Quick}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := Open(t.Context(), s.Ref(":v3"), place.OpenOptions{Transfer: placetest.Quick}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("still there: %v", err)
 		}
-		if r, err := place.To(t.Context(), ociStore(s, ":v3"), three); err != nil || r.Status != place.Published {
+		if r, err := place.To(t.Context(), placeAt(s, ":v3"), three); err != nil || r.Status != place.Published {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
 	t.Run("moved meanwhile", func(t *testing.T) {
 		four := placetest.Package(t, "four")
-		staged, err := ociStore(s, ":v4").Stage(t.Context(), four)
+		staged, err := placeAt(s, ":v4").Stage(t.Context(), four)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := place.To(t.Context(), ociStore(s, ":v4"), one); err != nil {
+		if _, err := place.To(t.Context(), placeAt(s, ":v4"), one); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := staged.Commit(t.Context()); err == nil || !strings.Contains(err.Error(), "somebody else has moved it") {
 			t.Errorf("got %v", err)
 		}
-		wantOCI(t, s.Ref(":v4"), one)
+		wantAt(t, s.Ref(":v4"), one)
 	})
 	t.Run("damaged", func(t *testing.T) {
 		p := placetest.Package(t, "five")
 		placetest.Write(t, filepath.Join(p.Dir, "llm.mnn"), "llm.mnn FIVE")
-		if _, err := place.To(t.Context(), ociStore(s, ":v5"), p); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn: has sha256") {
+		if _, err := place.To(t.Context(), placeAt(s, ":v5"), p); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn: has sha256") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -196,14 +196,14 @@ func TestOCI(t *testing.T) {
 			t.Fatal(resp, err)
 		}
 		resp.Body.Close()
-		store := ociStore(s, ":image")
+		store := placeAt(s, ":image")
 		store.Replace = true
 		if _, err := place.To(t.Context(), store, one); !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), "is left alone") {
 			t.Errorf("got %v", err)
 		}
 	})
 	for _, ref := range []string{"", "tiny", "host/UPPER:v1", s.Ref(""), s.Ref("@sha256:" + strings.Repeat("0", 64)), s.Ref(":a b")} {
-		if _, err := place.To(t.Context(), OCI{Ref: ref, Transfer: placetest.Quick}, one); err == nil {
+		if _, err := place.To(t.Context(), Place{Ref: ref, Transfer: placetest.Quick}, one); err == nil {
 			t.Errorf("%q was taken", ref)
 		}
 	}
@@ -211,7 +211,7 @@ func TestOCI(t *testing.T) {
 
 // TestOCIUploadTrouble: whatever goes wrong for a while, the package arrives.
 func TestOCIUploadTrouble(t *testing.T) {
-	p := placetest.Big(t, 3*ociChunk+12345)
+	p := placetest.Big(t, 3*chunkSize+12345)
 	// nth lets the nth request that match selects be handled by f.
 	nth := func(n int, match func(r *http.Request) bool, f func(w http.ResponseWriter, r *http.Request)) func(http.ResponseWriter, *http.Request) bool {
 		var mu sync.Mutex
@@ -261,11 +261,11 @@ func TestOCIUploadTrouble(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := placetest.NewOCI(t)
 			s.SetFault(fault)
-			if _, err := place.To(t.Context(), ociStore(s, ":v1"), p); err != nil {
+			if _, err := place.To(t.Context(), placeAt(s, ":v1"), p); err != nil {
 				t.Fatal(err)
 			}
 			s.SetFault(nil)
-			wantOCI(t, s.Ref(":v1"), p)
+			wantAt(t, s.Ref(":v1"), p)
 		})
 	}
 }
@@ -303,20 +303,20 @@ func TestOCIRefuses(t *testing.T) {
 				tc.fault(w, r)
 				return true
 			})
-			_, err := place.To(t.Context(), ociStore(s, ":v1"), p)
+			_, err := place.To(t.Context(), placeAt(s, ":v1"), p)
 			if err == nil || !strings.Contains(err.Error(), tc.want) || tc.is != nil && !errors.Is(err, tc.is) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("got %v", err)
 			}
 			s.SetFault(nil)
-			if _, err := openOCI(t.Context(), s.Ref(":v1"), place.OpenOptions{}); !errors.Is(err, fs.ErrNotExist) {
+			if _, err := Open(t.Context(), s.Ref(":v1"), place.OpenOptions{}); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("the tag: %v", err)
 			}
 		})
 	}
 }
 
-// artifact is that of a package, with its manifest.json.
-func artifact(t testing.TB, p place.Package) (*ociArtifact, place.Cargo) {
+// artifactOf is that of a package, with its manifest.json.
+func artifactOf(t testing.TB, p place.Package) (*artifact, place.Cargo) {
 	t.Helper()
 	f, err := place.FreightOf(p)
 	if err != nil {
@@ -335,10 +335,10 @@ func artifact(t testing.TB, p place.Package) (*ociArtifact, place.Cargo) {
 func TestOCILies(t *testing.T) {
 	p := placetest.Package(t, "one")
 	s := placetest.NewOCI(t)
-	if _, err := place.To(t.Context(), ociStore(s, ":v1"), p); err != nil {
+	if _, err := place.To(t.Context(), placeAt(s, ":v1"), p); err != nil {
 		t.Fatal(err)
 	}
-	a, m := artifact(t, p)
+	a, m := artifactOf(t, p)
 	loop := 0
 	for name, tc := range map[string]struct {
 		fault func(w http.ResponseWriter, r *http.Request) bool
@@ -390,7 +390,7 @@ func TestOCILies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.SetFault(tc.fault)
-			o, err := openOCI(t.Context(), s.Ref(":v1"), place.OpenOptions{Transfer: placetest.Quick})
+			o, err := Open(t.Context(), s.Ref(":v1"), place.OpenOptions{Transfer: placetest.Quick})
 			if err == nil {
 				_, err = o.Read(t.Context(), manifest.FileName, manifest.MaxSize)
 			}
@@ -400,7 +400,7 @@ func TestOCILies(t *testing.T) {
 		})
 	}
 	s.SetFault(nil)
-	o, err := openOCI(t.Context(), s.Ref(":v1"), place.OpenOptions{Transfer: placetest.Quick})
+	o, err := Open(t.Context(), s.Ref(":v1"), place.OpenOptions{Transfer: placetest.Quick})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -430,7 +430,7 @@ func TestOCISignedAddress(t *testing.T) {
 		}
 		return false
 	})
-	_, err := openOCI(t.Context(), s.Ref(":v1"), place.OpenOptions{Transfer: placetest.Quick})
+	_, err := Open(t.Context(), s.Ref(":v1"), place.OpenOptions{Transfer: placetest.Quick})
 	if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), storage.URL) {
 		t.Error(err)
 	}
@@ -476,28 +476,28 @@ func TestOCICredentials(t *testing.T) {
 		}
 		return false
 	})
-	if _, err := place.To(t.Context(), ociStore(s, ":v1"), p); !errors.Is(err, fs.ErrPermission) {
+	if _, err := place.To(t.Context(), placeAt(s, ":v1"), p); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("without credentials: %v", err)
 	}
 	host := strings.TrimPrefix(s.URL, "http://")
 	config := fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, host, base64.StdEncoding.EncodeToString([]byte("me:pass-word")))
 	placetest.Write(t, filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), config)
-	if _, err := place.To(t.Context(), ociStore(s, ":v1"), p); err != nil {
+	if _, err := place.To(t.Context(), placeAt(s, ":v1"), p); err != nil {
 		t.Fatal(err)
 	}
-	wantOCI(t, s.Ref(":v1"), p)
+	wantAt(t, s.Ref(":v1"), p)
 }
 
 // TestOCIArtifact: the bytes that a registry gets are a promise; see testdata/oci.
 func TestOCIArtifact(t *testing.T) {
-	a, _ := artifact(t, placetest.Package(t, "one"))
+	a, _ := artifactOf(t, placetest.Package(t, "one"))
 	config, err := a.config.ReadAll()
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := string(a.json) + "\n" + string(config) + "\n"
 	path := filepath.Join("testdata", "oci", "artifact.txt")
-	if *rewriteOCI {
+	if *update {
 		placetest.Write(t, path, got)
 	}
 	want, err := os.ReadFile(path)
@@ -512,13 +512,13 @@ func TestOCIArtifact(t *testing.T) {
 	}
 	p := placetest.Package(t, "one")
 	p.Manifest.Source = manifest.Source{Hub: manifest.ModelScope, Repo: "org/name", Revision: "ab"}
-	if a, _ = artifact(t, p); !strings.Contains(string(a.json), `"org.opencontainers.image.source":"https://modelscope.cn/models/org/name"`) {
+	if a, _ = artifactOf(t, p); !strings.Contains(string(a.json), `"org.opencontainers.image.source":"https://modelscope.cn/models/org/name"`) {
 		t.Errorf("no source in %s", a.json)
 	}
 }
 
 func FuzzOCIArtifact(f *testing.F) {
-	a, _ := artifact(f, placetest.Package(f, "one"))
+	a, _ := artifactOf(f, placetest.Package(f, "one"))
 	f.Add(a.json)
 	f.Add([]byte(strings.ReplaceAll(string(a.json), "llm.mnn.weight", "../llm")))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -1,4 +1,4 @@
-package publish
+package oci
 
 import (
 	"encoding/json"
@@ -19,35 +19,35 @@ import (
 
 // The media types and annotations of ModelPack, and the annotation with the digest of manifest.json.
 const (
-	ociArtifactType  = "application/vnd.cncf.model.manifest.v1+json"
-	ociConfigType    = "application/vnd.cncf.model.config.v1+json"
-	ociWeights       = "application/vnd.cncf.model.weight.v1.raw"
-	ociWeightConfig  = "application/vnd.cncf.model.weight.config.v1.raw"
-	ociDocument      = "application/vnd.cncf.model.doc.v1.raw"
-	ociSignature     = "application/vnd.dev.sigstore.bundle.v0.3+json"
-	ociFilePath      = "org.cncf.model.filepath"
-	ociPackageDigest = "io.github.llmexport.package.digest"
+	artifactType     = "application/vnd.cncf.model.manifest.v1+json"
+	configType       = "application/vnd.cncf.model.config.v1+json"
+	weightsType      = "application/vnd.cncf.model.weight.v1.raw"
+	weightConfigType = "application/vnd.cncf.model.weight.config.v1.raw"
+	documentType     = "application/vnd.cncf.model.doc.v1.raw"
+	signatureType    = "application/vnd.dev.sigstore.bundle.v0.3+json"
+	filePath         = "org.cncf.model.filepath"
+	packageDigest    = "io.github.llmexport.package.digest"
 )
 
 // maxOCILayers bounds the files of an artifact; packages have some twenty.
-const maxOCILayers = 10_000
+const maxLayers = 10_000
 
-// ociLayer is a file as a blob.
-type ociLayer struct {
+// layer is a file as a blob.
+type layer struct {
 	place.Cargo
 	desc ocispec.Descriptor
 }
 
-// ociArtifact is a package as a registry holds it.
-type ociArtifact struct {
-	config ociLayer
-	layers []ociLayer // sorted by name
-	json   []byte     // the image manifest
+// artifactOf is a package as a registry holds it.
+type artifact struct {
+	config layer
+	layers []layer // sorted by name
+	json   []byte  // the image manifest
 	desc   ocispec.Descriptor
 }
 
 // blobs are everything but the image manifest.
-func (a *ociArtifact) blobs() []ociLayer { return append(slices.Clone(a.layers), a.config) }
+func (a *artifact) blobs() []layer { return append(slices.Clone(a.layers), a.config) }
 
 // modelConfig is the configuration of ModelPack as far as a package says it.
 type modelConfig struct {
@@ -69,12 +69,12 @@ type modelConfig struct {
 
 // newArtifact describes the package of a manifest and a digest, which consists of files; the same package gives the same
 // bytes.
-func newArtifact(m *manifest.Manifest, sum manifest.Digest, files []place.Cargo) (*ociArtifact, error) {
-	a := &ociArtifact{}
+func newArtifact(m *manifest.Manifest, sum manifest.Digest, files []place.Cargo) (*artifact, error) {
+	a := &artifact{}
 	for _, f := range files {
-		a.layers = append(a.layers, ociFile(f))
+		a.layers = append(a.layers, layerOf(f))
 	}
-	slices.SortFunc(a.layers, func(x, y ociLayer) int { return strings.Compare(x.Name, y.Name) })
+	slices.SortFunc(a.layers, func(x, y layer) int { return strings.Compare(x.Name, y.Name) })
 
 	var c modelConfig
 	c.Descriptor.Name = m.Name
@@ -89,11 +89,11 @@ func newArtifact(m *manifest.Manifest, sum manifest.Digest, files []place.Cargo)
 	if err != nil {
 		return nil, err
 	}
-	a.config = ociLayer{place.Loaded("config of the artifact", config), ocispec.Descriptor{MediaType: ociConfigType, Digest: digest.FromBytes(config), Size: int64(len(config))}}
+	a.config = layer{place.Loaded("config of the artifact", config), ocispec.Descriptor{MediaType: configType, Digest: digest.FromBytes(config), Size: int64(len(config))}}
 
 	image := ocispec.Manifest{
-		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: ociArtifactType, Config: a.config.desc,
-		Annotations: map[string]string{ocispec.AnnotationTitle: m.Name, ociPackageDigest: string(sum)},
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifactType, Config: a.config.desc,
+		Annotations: map[string]string{ocispec.AnnotationTitle: m.Name, packageDigest: string(sum)},
 	}
 	if c.Descriptor.SourceURL != "" {
 		image.Annotations[ocispec.AnnotationSource] = c.Descriptor.SourceURL
@@ -109,51 +109,51 @@ func newArtifact(m *manifest.Manifest, sum manifest.Digest, files []place.Cargo)
 	return a, nil
 }
 
-func ociFile(f place.Cargo) ociLayer {
-	kind := ociWeightConfig
+func layerOf(f place.Cargo) layer {
+	kind := weightConfigType
 	switch low := strings.ToLower(path.Base(f.Name)); {
 	case f.Name == manifest.SignatureName:
-		kind = ociSignature
+		kind = signatureType
 	case about.IsLicense(low), strings.HasSuffix(low, ".md"):
-		kind = ociDocument
+		kind = documentType
 	case f.Role == manifest.RoleWeights, f.Role == manifest.RoleGraph, strings.HasSuffix(low, ".weight"), strings.HasSuffix(low, ".mnn"), strings.HasSuffix(low, ".bin"):
-		kind = ociWeights
+		kind = weightsType
 	}
-	return ociLayer{f, ocispec.Descriptor{
+	return layer{f, ocispec.Descriptor{
 		MediaType: kind, Digest: digest.NewDigestFromEncoded(digest.SHA256, f.SHA256), Size: f.Size,
-		Annotations: map[string]string{ociFilePath: f.Name, ocispec.AnnotationTitle: f.Name},
+		Annotations: map[string]string{filePath: f.Name, ocispec.AnnotationTitle: f.Name},
 	}}
 }
 
 // parseArtifact reads an image manifest as [newArtifact] writes it: one raw layer for each file, manifest.json among
 // them, and one for the signature if there is one.
-func parseArtifact(b []byte) ([]ociLayer, error) {
+func parseArtifact(b []byte) ([]layer, error) {
 	var m ocispec.Manifest
 	if err := json.Unmarshal(b, &m); err != nil {
 		return nil, fmt.Errorf("the artifact's manifest: %w: %w", err, tensor.ErrCorrupt)
 	}
-	if m.MediaType != ocispec.MediaTypeImageManifest || m.ArtifactType != ociArtifactType {
+	if m.MediaType != ocispec.MediaTypeImageManifest || m.ArtifactType != artifactType {
 		return nil, fmt.Errorf("the artifact is of type %.100q, not a model: %w", m.ArtifactType, tensor.ErrUnsupported)
 	}
-	if len(m.Layers) > maxOCILayers {
-		return nil, fmt.Errorf("the artifact has %d layers, the limit is %d: %w", len(m.Layers), maxOCILayers, tensor.ErrCorrupt)
+	if len(m.Layers) > maxLayers {
+		return nil, fmt.Errorf("the artifact has %d layers, the limit is %d: %w", len(m.Layers), maxLayers, tensor.ErrCorrupt)
 	}
-	var layers []ociLayer
+	var layers []layer
 	seen := map[string]bool{}
 	for _, d := range m.Layers {
-		name := d.Annotations[ociFilePath]
+		name := d.Annotations[filePath]
 		if name == "" {
 			name = d.Annotations[ocispec.AnnotationTitle]
 		}
 		if err := manifest.CheckName(name); err != nil && name != manifest.FileName {
 			return nil, fmt.Errorf("the artifact has a layer %.200q: %w", name, err)
 		}
-		raw := strings.HasSuffix(d.MediaType, ".raw") || name == manifest.SignatureName && d.MediaType == ociSignature
+		raw := strings.HasSuffix(d.MediaType, ".raw") || name == manifest.SignatureName && d.MediaType == signatureType
 		if !raw || d.Size < 0 || d.Digest.Validate() != nil || d.Digest.Algorithm() != digest.SHA256 || seen[name] {
 			return nil, fmt.Errorf("the artifact's layer %s is not one file with a SHA-256 digest: %w", name, tensor.ErrUnsupported)
 		}
 		seen[name] = true
-		layers = append(layers, ociLayer{place.Cargo{File: manifest.File{Name: name, Size: d.Size, SHA256: d.Digest.Encoded()}}, d})
+		layers = append(layers, layer{place.Cargo{File: manifest.File{Name: name, Size: d.Size, SHA256: d.Digest.Encoded()}}, d})
 	}
 	if !seen[manifest.FileName] {
 		return nil, fmt.Errorf("the artifact has no %s: %w", manifest.FileName, tensor.ErrUnsupported)

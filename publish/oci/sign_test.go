@@ -1,4 +1,4 @@
-package publish
+package oci
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 // TestHugeSignatureOCI: what cannot be a signature is not read.
 func TestHugeSignatureOCI(t *testing.T) {
 	_, sent := placetest.NewHuge(t)
-	placetest.WantShort(t, &ociOrigin{layers: map[string]ocispec.Descriptor{manifest.SignatureName: {Size: placetest.Huge}}}, sent)
+	placetest.WantShort(t, &origin{layers: map[string]ocispec.Descriptor{manifest.SignatureName: {Size: placetest.Huge}}}, sent)
 }
 
 // TestStalledOCI: a request that got no answer in time is made again.
@@ -27,7 +27,7 @@ func TestStalledOCI(t *testing.T) {
 		}
 		return func(ctx context.Context) error {
 			_, err := repo.Resolve(ctx, "v1")
-			return ociError(err)
+			return explain(err)
 		}
 	})
 }

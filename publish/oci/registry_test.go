@@ -1,6 +1,6 @@
 //go:build registry
 
-package publish
+package oci
 
 import (
 	"fmt"
@@ -50,28 +50,28 @@ func startRegistry(t *testing.T) string {
 func TestRealRegistry(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	addr := startRegistry(t)
-	one, big := placetest.Package(t, "one"), placetest.Big(t, 5*ociChunk+77)
+	one, big := placetest.Package(t, "one"), placetest.Big(t, 5*chunkSize+77)
 	ref := addr + "/org/tiny:v1"
-	store := OCI{Ref: ref, Transfer: placetest.Quick}
+	store := Place{Ref: ref, Transfer: placetest.Quick}
 	r, err := place.To(t.Context(), store, one)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantOCI(t, ref, one)
+	wantAt(t, ref, one)
 	store.Replace = true
 	staged, err := store.Stage(t.Context(), big)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantOCI(t, ref, one)
+	wantAt(t, ref, one)
 	if _, err := staged.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wantOCI(t, ref, big)
+	wantAt(t, ref, big)
 	if err := staged.Revert(t.Context()); err != nil {
 		t.Error(err)
 	}
-	wantOCI(t, ref, one)
+	wantAt(t, ref, one)
 	if again, err := place.To(t.Context(), store, one); err != nil || again.Status != place.Unchanged || again.Ref != r.Ref {
 		t.Errorf("%+v, %v", again, err)
 	}
@@ -80,7 +80,7 @@ func TestRealRegistry(t *testing.T) {
 	}
 
 	t.Run("new and reverted", func(t *testing.T) {
-		store := OCI{Ref: addr + "/org/other:v1", Transfer: placetest.Quick}
+		store := Place{Ref: addr + "/org/other:v1", Transfer: placetest.Quick}
 		staged, err := store.Stage(t.Context(), one)
 		if err != nil {
 			t.Fatal(err)
@@ -91,18 +91,18 @@ func TestRealRegistry(t *testing.T) {
 		if err := staged.Revert(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if _, err := openOCI(t.Context(), addr+"/org/other:v1", place.OpenOptions{Transfer: placetest.Quick}); err == nil {
+		if _, err := Open(t.Context(), addr+"/org/other:v1", place.OpenOptions{Transfer: placetest.Quick}); err == nil {
 			t.Error("still there")
 		}
 	})
 	t.Run("killed", func(t *testing.T) {
 		placetest.Kill(t, placetest.Killable{
-			Open: openOCIRef,
+			Open: openRef,
 			Place: func(i int) ([]string, string) {
 				ref := fmt.Sprintf("%s/org/killed%d:v1", addr, i)
-				return []string{ociChild + "=" + ref}, "oci://" + ref
+				return []string{publishTo + "=" + ref}, "oci://" + ref
 			},
 			Sent: func() int64 { return 0 },
-		}, placetest.Kills(20), placetest.Big(t, 9*ociChunk+1))
+		}, placetest.Kills(20), placetest.Big(t, 9*chunkSize+1))
 	})
 }

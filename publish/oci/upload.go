@@ -1,4 +1,4 @@
-package publish
+package oci
 
 import (
 	"bytes"
@@ -25,31 +25,31 @@ import (
 
 // Sizes of the pieces of a blob that are sent one after the other, in bytes. A registry may ask for larger ones.
 const (
-	ociChunk    = 8 << 20
-	maxOCIChunk = 64 << 20
+	chunkSize = 8 << 20
+	maxChunk  = 64 << 20
 )
 
 // upload sends one blob: small ones in one request, others in chunks, of which one that was cut is sent again. An upload
 // that a killed process had begun is not continued: its address is a secret of the registry that is kept nowhere.
-func (r *ociRepo) upload(ctx context.Context, l ociLayer) error {
+func (r *repo) upload(ctx context.Context, l layer) error {
 	src, err := l.Open()
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	u := &ociUpload{repo: r, layer: l, src: src, sum: sha256.New(), chunk: ociChunk}
+	u := &upload{repo: r, layer: l, src: src, sum: sha256.New(), chunk: chunkSize}
 	ctx = auth.AppendRepositoryScope(ctx, r.Reference, auth.ActionPull, auth.ActionPush)
 	return transfer.Retry(ctx, "upload "+l.Name, r.patience, func(ctx context.Context, touch func()) (bool, error) {
 		was := u.at
-		err := ociError(u.run(ctx, touch))
+		err := explain(u.run(ctx, touch))
 		return u.at > was, err
 	})
 }
 
-// ociUpload is one upload session.
-type ociUpload struct {
-	repo     *ociRepo
-	layer    ociLayer
+// upload is one upload session.
+type upload struct {
+	repo     *repo
+	layer    layer
 	src      place.Content
 	location *url.URL // of the session; nil if there is none
 	at       int64    // bytes that the registry has
@@ -63,7 +63,7 @@ type ociUpload struct {
 }
 
 // run continues the session, or begins one.
-func (u *ociUpload) run(ctx context.Context, touch func()) error {
+func (u *upload) run(ctx context.Context, touch func()) error {
 	if u.location != nil {
 		if err := u.ask(ctx); err != nil {
 			return err
@@ -120,7 +120,7 @@ func (u *ociUpload) run(ctx context.Context, touch func()) error {
 }
 
 // read gives the next bytes, and digests those that are new.
-func (u *ociUpload) read(off, n int64) ([]byte, error) {
+func (u *upload) read(off, n int64) ([]byte, error) {
 	b := make([]byte, n)
 	if _, err := u.src.ReadAt(b, off); err != nil && err != io.EOF {
 		return nil, err
@@ -137,7 +137,7 @@ func (u *ociUpload) read(off, n int64) ([]byte, error) {
 	return b, nil
 }
 
-func (u *ociUpload) begin(ctx context.Context) error {
+func (u *upload) begin(ctx context.Context) error {
 	u.at = 0
 	resp, err := u.repo.send(ctx, http.MethodPost, u.repo.address("blobs/uploads/"), nil, nil, func() {})
 	if err != nil {
@@ -147,8 +147,8 @@ func (u *ociUpload) begin(ctx context.Context) error {
 		return answered(resp)
 	}
 	if n, err := strconv.ParseInt(resp.Header.Get("OCI-Chunk-Min-Length"), 10, 64); err == nil && n > u.chunk {
-		if n > maxOCIChunk {
-			return fmt.Errorf("the registry wants chunks of %d bytes, the limit is %d: %w", n, maxOCIChunk, tensor.ErrUnsupported)
+		if n > maxChunk {
+			return fmt.Errorf("the registry wants chunks of %d bytes, the limit is %d: %w", n, maxChunk, tensor.ErrUnsupported)
 		}
 		u.chunk = n
 	}
@@ -156,7 +156,7 @@ func (u *ociUpload) begin(ctx context.Context) error {
 }
 
 // ask finds out how much of a session that was cut has arrived. One that is gone is forgotten.
-func (u *ociUpload) ask(ctx context.Context) error {
+func (u *upload) ask(ctx context.Context) error {
 	resp, err := u.repo.send(ctx, http.MethodGet, u.location, nil, nil, func() {})
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func (u *ociUpload) ask(ctx context.Context) error {
 }
 
 // follow takes the address of the next request. It has to be on the registry: content and credentials go nowhere else.
-func (u *ociUpload) follow(resp *http.Response) error {
+func (u *upload) follow(resp *http.Response) error {
 	next, err := resp.Location()
 	if errors.Is(err, http.ErrNoLocation) && u.location != nil {
 		return nil
@@ -199,7 +199,7 @@ func (u *ociUpload) follow(resp *http.Response) error {
 }
 
 // send makes one request and reads the short answer; touch is called while b leaves.
-func (r *ociRepo) send(ctx context.Context, method string, to *url.URL, header http.Header, b []byte, touch func()) (*http.Response, error) {
+func (r *repo) send(ctx context.Context, method string, to *url.URL, header http.Header, b []byte, touch func()) (*http.Response, error) {
 	body := func() io.ReadCloser { return io.NopCloser(transfer.Watch(bytes.NewReader(b), touch)) }
 	req, err := http.NewRequestWithContext(ctx, method, to.String(), nil)
 	if err != nil {
@@ -241,14 +241,14 @@ func answered(resp *http.Response) error {
 }
 
 // pushManifest makes a tag name an image manifest.
-func (r *ociRepo) pushManifest(ctx context.Context, d ocispec.Descriptor, b []byte, tag string) error {
+func (r *repo) pushManifest(ctx context.Context, d ocispec.Descriptor, b []byte, tag string) error {
 	return r.try(ctx, "push the manifest", func(ctx context.Context, touch func()) error {
 		return r.PushReference(ctx, d, transfer.Watch(bytes.NewReader(b), touch), tag)
 	})
 }
 
 // deleteTag makes a registry forget a tag, where it can.
-func (r *ociRepo) deleteTag(ctx context.Context, tag string) error {
+func (r *repo) deleteTag(ctx context.Context, tag string) error {
 	ctx = auth.AppendRepositoryScope(ctx, r.Reference, auth.ActionPull, auth.ActionDelete)
 	return r.try(ctx, "delete "+tag, func(ctx context.Context, _ func()) error {
 		resp, err := r.send(ctx, http.MethodDelete, r.address("manifests/"+tag), nil, nil, func() {})
@@ -260,7 +260,7 @@ func (r *ociRepo) deleteTag(ctx context.Context, tag string) error {
 }
 
 // address is where a part of the repository is.
-func (r *ociRepo) address(part string) *url.URL {
+func (r *repo) address(part string) *url.URL {
 	u := &url.URL{Scheme: "https", Host: r.Reference.Host(), Path: "/v2/" + r.Reference.Repository + "/" + part}
 	if r.PlainHTTP {
 		u.Scheme = "http"

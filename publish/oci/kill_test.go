@@ -1,4 +1,4 @@
-package publish
+package oci
 
 import (
 	"context"
@@ -13,23 +13,24 @@ import (
 	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
-// openOCIRef opens a reference.
-func openOCIRef(ctx context.Context, ref string) (place.Origin, error) {
-	return openOCI(ctx, strings.TrimPrefix(ref, "oci://"), place.OpenOptions{Transfer: placetest.Quick})
+// openRef opens a reference.
+func openRef(ctx context.Context, ref string) (place.Origin, error) {
+	return Open(ctx, strings.TrimPrefix(ref, "oci://"), place.OpenOptions{Transfer: placetest.Quick})
 }
 
 func TestOCIKilled(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	f, url := placetest.NewFresh(t)
 	ref := strings.TrimPrefix(url, "http://") + "/org/tiny:v1"
-	p := placetest.Big(t, 2*ociChunk+1)
+	p := placetest.Big(t, 2*chunkSize+1)
 	placetest.Kill(t, placetest.Killable{
-		Open: openOCIRef,
+		Open: openRef,
 		Place: func(int) ([]string, string) {
 			f.Set(ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0))))
-			return []string{ociChild + "=" + ref}, "oci://" + ref
+			return []string{publishTo + "=" + ref}, "oci://" + ref
 		},
 		Sent: f.Sent.Load,
 		Most: p.Manifest.Bytes() + 1<<20, // a blob that was not complete is begun anew
 	}, placetest.Kills(6), p)
 }
+func TestMain(m *testing.M) { placetest.Main(m, children) }

@@ -1,4 +1,4 @@
-package publish
+package oci
 
 import (
 	"cmp"
@@ -27,15 +27,15 @@ import (
 	"github.com/llmexport/llmexport/publish/place"
 )
 
-// ociUploads is the number of blobs on their way to a registry at once.
-const ociUploads = 4
+// atOnce is the number of blobs on their way to a registry at once.
+const atOnce = 4
 
-// OCI publishes to a tag of an OCI registry, as an artifact of the ModelPack format
+// Place publishes to a tag of an OCI registry, as an artifact of the ModelPack format
 // (https://github.com/modelpack/model-spec): one raw layer for each file, whose digest is the one in
 // manifest.json, and nothing that depends on a time or a machine, so that one package is one artifact.
 // Blobs are not visible before the tag names their manifest. A registry has no compare and swap: a tag that
 // somebody moves between the last look at it and the push is overwritten.
-type OCI struct {
+type Place struct {
 	// Ref is registry/repository:tag.
 	Ref string
 	// Replace allows the tag to be moved from another package. It never allows anything else to lose it.
@@ -47,19 +47,19 @@ type OCI struct {
 }
 
 // String names the tag.
-func (o OCI) String() string { return "oci " + o.Ref }
+func (o Place) String() string { return "oci " + o.Ref }
 
 // Public implements Store.
-func (o OCI) Public() bool { return !o.Private }
+func (o Place) Public() bool { return !o.Private }
 
-// ociRepo is a repository of a registry.
-type ociRepo struct {
+// repo is a repository of a registry.
+type repo struct {
 	*remote.Repository
 	patience transfer.Options
 }
 
 // openRepo reads the reference and the credentials; it sends nothing.
-func openRepo(ref string, patience transfer.Options) (*ociRepo, error) {
+func openRepo(ref string, patience transfer.Options) (*repo, error) {
 	r, err := registry.ParseReference(ref)
 	if err != nil {
 		return nil, fmt.Errorf("%.300q is not of the form registry/repository:tag", ref)
@@ -68,9 +68,9 @@ func openRepo(ref string, patience transfer.Options) (*ociRepo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("credentials of registries: %w", err)
 	}
-	repo := &ociRepo{&remote.Repository{Reference: r, PlainHTTP: loopback(r.Host())}, patience}
+	repo := &repo{&remote.Repository{Reference: r, PlainHTTP: loopback(r.Host())}, patience}
 	client := &auth.Client{
-		Client: &http.Client{CheckRedirect: ociRedirect}, Header: http.Header{"User-Agent": {"llmexport"}},
+		Client: &http.Client{CheckRedirect: checkRedirect}, Header: http.Header{"User-Agent": {"llmexport"}},
 		Cache: auth.NewCache(), Credential: credentials.Credential(store),
 	}
 	repo.Client = client
@@ -87,7 +87,7 @@ func loopback(host string) bool {
 }
 
 // ociRedirect follows redirects to storage. Content is sent to nobody but the registry.
-func ociRedirect(req *http.Request, via []*http.Request) error {
+func checkRedirect(req *http.Request, via []*http.Request) error {
 	switch {
 	case len(via) >= 8:
 		return errors.New("the registry redirects more than 8 times")
@@ -100,14 +100,14 @@ func ociRedirect(req *http.Request, via []*http.Request) error {
 }
 
 // try repeats what may go better next time.
-func (r *ociRepo) try(ctx context.Context, what string, do func(ctx context.Context, touch func()) error) error {
+func (r *repo) try(ctx context.Context, what string, do func(ctx context.Context, touch func()) error) error {
 	return transfer.Retry(ctx, what, r.patience, func(ctx context.Context, touch func()) (bool, error) {
-		return false, ociError(do(ctx, touch))
+		return false, explain(do(ctx, touch))
 	})
 }
 
-// ociError says what a registry answered, without addresses: those of uploads work for anyone.
-func ociError(err error) error {
+// explain says what a registry answered, without addresses: those of uploads work for anyone.
+func explain(err error) error {
 	again := (*transfer.Retryable)(nil)
 	if err == nil || errors.As(err, &again) {
 		return err
@@ -137,20 +137,20 @@ func ociError(err error) error {
 	return transfer.Redact(err)
 }
 
-// ociPlace is the state of a tag and what publishing makes of it.
-type ociPlace struct {
-	repo     *ociRepo
+// state is the state of a tag and what publishing makes of it.
+type state struct {
+	repo     *repo
 	freight  *place.Freight
-	artifact *ociArtifact
+	artifact *artifact
 	tag      string
 	was      *ocispec.Descriptor // what the tag named; nil if nothing
 	diff     place.Diff
-	missing  []ociLayer // that the registry does not have
+	missing  []layer // that the registry does not have
 	receipt  place.Receipt
 }
 
 // look reads the state of the tag. It changes nothing. The caller closes the freight.
-func (o OCI) look(ctx context.Context, p place.Package) (_ *ociPlace, err error) {
+func (o Place) look(ctx context.Context, p place.Package) (_ *state, err error) {
 	repo, err := openRepo(o.Ref, o.Transfer)
 	if err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func (o OCI) look(ctx context.Context, p place.Package) (_ *ociPlace, err error)
 			f.Close()
 		}
 	}()
-	s := &ociPlace{repo: repo, freight: f, tag: tag}
+	s := &state{repo: repo, freight: f, tag: tag}
 	if s.was, err = repo.resolve(ctx, tag); err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func (o OCI) look(ctx context.Context, p place.Package) (_ *ociPlace, err error)
 			had[l.Name] = l.SHA256
 		}
 		if s.diff = place.Compare(had, f.Files); f.Signature() == nil && slices.Contains(s.diff.Keep, manifest.SignatureName) {
-			i := slices.IndexFunc(old, func(l ociLayer) bool { return l.Name == manifest.SignatureName })
+			i := slices.IndexFunc(old, func(l layer) bool { return l.Name == manifest.SignatureName })
 			f.Add(old[i].Cargo) // which the registry has
 		}
 	}
@@ -209,11 +209,11 @@ func (o OCI) look(ctx context.Context, p place.Package) (_ *ociPlace, err error)
 }
 
 // findMissing asks for each blob whether it has to be sent.
-func (s *ociPlace) findMissing(ctx context.Context) error {
+func (s *state) findMissing(ctx context.Context) error {
 	blobs := s.artifact.blobs()
 	have := make([]bool, len(blobs))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(ociUploads)
+	g.SetLimit(atOnce)
 	for i, b := range blobs {
 		g.Go(func() error {
 			return s.repo.try(ctx, "look for "+b.Name, func(ctx context.Context, _ func()) (err error) {
@@ -236,12 +236,12 @@ func (s *ociPlace) findMissing(ctx context.Context) error {
 }
 
 // at is the reference of an artifact in the repository.
-func (r *ociRepo) at(d ocispec.Descriptor) string {
+func (r *repo) at(d ocispec.Descriptor) string {
 	return r.Reference.Registry + "/" + r.Reference.Repository + "@" + string(d.Digest)
 }
 
 // resolve gives what a tag or digest names, or nil.
-func (r *ociRepo) resolve(ctx context.Context, reference string) (*ocispec.Descriptor, error) {
+func (r *repo) resolve(ctx context.Context, reference string) (*ocispec.Descriptor, error) {
 	var d ocispec.Descriptor
 	err := r.try(ctx, "resolve "+reference, func(ctx context.Context, _ func()) (err error) {
 		d, err = r.Resolve(ctx, reference)
@@ -254,7 +254,7 @@ func (r *ociRepo) resolve(ctx context.Context, reference string) (*ocispec.Descr
 }
 
 // Diff implements Store.
-func (o OCI) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
+func (o Place) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	s, err := o.look(ctx, p)
 	if err != nil {
 		return place.Diff{}, fmt.Errorf("%s: %w", o, err)
@@ -272,7 +272,7 @@ func (o OCI) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 }
 
 // Stage implements Store: it uploads the blobs that the registry does not have.
-func (o OCI) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
+func (o Place) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
 	s, err := o.stage(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o, err)
@@ -280,7 +280,7 @@ func (o OCI) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
 	return s, nil
 }
 
-func (o OCI) stage(ctx context.Context, p place.Package) (*stagedOCI, error) {
+func (o Place) stage(ctx context.Context, p place.Package) (*staged, error) {
 	s, err := o.look(ctx, p)
 	if err != nil {
 		return nil, err
@@ -288,7 +288,7 @@ func (o OCI) stage(ctx context.Context, p place.Package) (*stagedOCI, error) {
 	defer s.freight.Close()
 	var sent atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(ociUploads)
+	g.SetLimit(atOnce)
 	for _, l := range s.missing {
 		g.Go(func() error {
 			if err := s.repo.upload(ctx, l); err != nil {
@@ -302,19 +302,19 @@ func (o OCI) stage(ctx context.Context, p place.Package) (*stagedOCI, error) {
 		return nil, err
 	}
 	s.receipt.Uploaded = sent.Load()
-	return &stagedOCI{ociPlace: s, o: o}, nil
+	return &staged{state: s, o: o}, nil
 }
 
-// stagedOCI is a package whose blobs are in the registry.
-type stagedOCI struct {
-	*ociPlace
-	o         OCI
+// staged is a package whose blobs are in the registry.
+type staged struct {
+	*state
+	o         Place
 	committed bool
 	known     bool // the artifact was there before, without the tag
 }
 
 // Commit implements Staged: the push of the manifest under the tag is one step.
-func (s *stagedOCI) Commit(ctx context.Context) (place.Receipt, error) {
+func (s *staged) Commit(ctx context.Context) (place.Receipt, error) {
 	if s.committed || s.receipt.Status == place.Unchanged {
 		return s.receipt, nil
 	}
@@ -325,7 +325,7 @@ func (s *stagedOCI) Commit(ctx context.Context) (place.Receipt, error) {
 	return s.receipt, nil
 }
 
-func (s *stagedOCI) commit(ctx context.Context) error {
+func (s *staged) commit(ctx context.Context) error {
 	now, err := s.repo.resolve(ctx, s.tag)
 	if err != nil {
 		return err
@@ -342,7 +342,7 @@ func (s *stagedOCI) commit(ctx context.Context) error {
 }
 
 // Revert implements Staged.
-func (s *stagedOCI) Revert(ctx context.Context) error {
+func (s *staged) Revert(ctx context.Context) error {
 	if !s.committed {
 		return nil
 	}
@@ -354,7 +354,7 @@ func (s *stagedOCI) Revert(ctx context.Context) error {
 	return nil
 }
 
-func (s *stagedOCI) revert(ctx context.Context) error {
+func (s *staged) revert(ctx context.Context) error {
 	switch {
 	case s.was != nil:
 		b, err := s.repo.manifestBytes(ctx, *s.was)
@@ -381,7 +381,7 @@ func (s *stagedOCI) revert(ctx context.Context) error {
 
 // Close implements Staged. Blobs without a manifest are left to the registry, which collects them; the next Stage
 // finds those that are still there.
-func (s *stagedOCI) Close() error { return nil }
+func (s *staged) Close() error { return nil }
 
 func digestOf(d *ocispec.Descriptor) string {
 	if d == nil {
