@@ -35,6 +35,7 @@ import (
 	"github.com/llmexport/llmexport/publish/oci"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/publish/place/placetest"
+	"github.com/llmexport/llmexport/publish/s3"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -169,9 +170,9 @@ func (r *faultRun) s3(filled bool) (faultPlace, error) {
 		}
 		return false
 	}))
-	s := S3{Ref: "s3://" + fakes3.Bucket + "/tiny", Endpoint: url, Region: "us-east-1", Transfer: r.patience(), Part: placetest.PartSize}
+	s := s3.Place{Ref: "s3://" + fakes3.Bucket + "/tiny", Endpoint: url, Region: "us-east-1", Transfer: r.patience(), Part: placetest.PartSize}
 	p := faultPlace{s, func(ctx context.Context) (place.Origin, error) {
-		return openS3(ctx, strings.TrimPrefix(s.Ref, "s3://")+"?endpoint="+url+"&region=us-east-1", place.OpenOptions{Transfer: r.patience()})
+		return s3.Open(ctx, strings.TrimPrefix(s.Ref, "s3://")+"?endpoint="+url+"&region=us-east-1", place.OpenOptions{Transfer: r.patience()})
 	}}
 	return p, r.fill(p, filled)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/llmexport/llmexport/publish/hubs"
 	"github.com/llmexport/llmexport/publish/oci"
 	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/s3"
 )
 
 // kind is one kind of place: packages are published to it and pulled from it.
@@ -106,12 +107,12 @@ var kinds = []kind{
 		doc:     "a prefix of a bucket in an S3-compatible store",
 		ref:     func(t Target) string { return t.S3 },
 		open: func(t Target, _ string) (place.Store, error) {
-			return S3{Ref: t.S3, Endpoint: t.Endpoint, Region: t.Region, Replace: t.Replace, Private: t.Private}, nil
+			return s3.Place{Ref: t.S3, Endpoint: t.Endpoint, Region: t.Region, Replace: t.Replace, Private: t.Private}, nil
 		},
 		scheme: "s3",
 		form:   "s3://BUCKET/PREFIX",
 		place:  placeS3,
-		origin: openS3,
+		origin: s3.Open,
 	},
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/publish/s3"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -86,7 +87,7 @@ func placeDir(rest string, t *Target) error {
 
 // placeS3 fills the entry of a prefix.
 func placeS3(rest string, t *Target) error {
-	s, err := splitS3(rest)
+	s, err := s3.Parse(rest)
 	t.S3, t.Endpoint, t.Region = s.Ref, s.Endpoint, s.Region
 	return err
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/llmexport/llmexport/publish/oci"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/publish/place/placetest"
+	"github.com/llmexport/llmexport/publish/s3"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -61,7 +62,7 @@ func TestSigned(t *testing.T) {
 		"s3": {text, func(t *testing.T) func(bool) place.Store {
 			s := placetest.NewS3(t)
 			return func(replace bool) place.Store {
-				return S3{Ref: "s3://" + fakes3.Bucket + "/models/tiny", Endpoint: s.URL, Region: "us-east-1", Replace: replace, Transfer: placetest.Quick}
+				return s3.Place{Ref: "s3://" + fakes3.Bucket + "/models/tiny", Endpoint: s.URL, Region: "us-east-1", Replace: replace, Transfer: placetest.Quick}
 			}
 		}, false},
 	} {
@@ -201,7 +202,7 @@ func TestHostileSignatures(t *testing.T) {
 			plant(t, target)
 			out := filepath.Join(base, "out")
 			for _, s := range []place.Store{dir.Place{Path: out}, hubs.HuggingFace{Repo: placetest.Repo, Options: &hub.Options{}}, hubs.ModelScope{Repo: placetest.Repo, Options: &hub.Options{}},
-				oci.Place{Ref: "127.0.0.1:1/org/tiny:v1"}, S3{Ref: "s3://bucket/x", Endpoint: "http://127.0.0.1:1"}} {
+				oci.Place{Ref: "127.0.0.1:1/org/tiny:v1"}, s3.Place{Ref: "s3://bucket/x", Endpoint: "http://127.0.0.1:1"}} {
 				if _, err := s.Stage(t.Context(), p); !errors.Is(err, tensor.ErrCorrupt) {
 					t.Errorf("%s: %v", s, err)
 				}

@@ -42,7 +42,7 @@ var levels = []struct {
 	{3, []string{"pipeline", "pipeline/lower", "pipeline/hub", "pipeline/safetensors", "runtime"}},
 	{4, []string{"verify/reference", "verify/hftokenizers", "publish/place", "publish/about"}},
 	{4, []string{"pipeline/calibrate/corpus", "publish/place/placetest"}},
-	{4, []string{"publish/dir"}},
+	{4, []string{"publish/dir", "publish/hubs", "publish/oci", "publish/s3"}},
 	{4, []string{"pipeline/plan", "pipeline/calibrate", "pipeline/quantized", "verify", "publish", "runtime/bench", "internal/synthetic/checkpoint", "internal/synthetic/packed"}},
 	{5, []string{"pipeline/stage"}},
 	{5, []string{"internal/watch"}},

@@ -1,3 +1,5 @@
+// Package hubs publishes packages to repositories of Hugging Face and of ModelScope, and opens packages there. Both are git
+// repositories with storage of large files beside them (LFS); what differs is how one talks to them.
 package hubs
 
 import (

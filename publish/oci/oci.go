@@ -1,3 +1,4 @@
+// Package oci publishes packages to tags of OCI registries, and opens packages there.
 package oci
 
 import (
@@ -52,14 +53,14 @@ func (o Place) String() string { return "oci " + o.Ref }
 // Public implements Store.
 func (o Place) Public() bool { return !o.Private }
 
-// repo is a repository of a registry.
-type repo struct {
+// repository is a repository of a registry.
+type repository struct {
 	*remote.Repository
 	patience transfer.Options
 }
 
 // openRepo reads the reference and the credentials; it sends nothing.
-func openRepo(ref string, patience transfer.Options) (*repo, error) {
+func openRepo(ref string, patience transfer.Options) (*repository, error) {
 	r, err := registry.ParseReference(ref)
 	if err != nil {
 		return nil, fmt.Errorf("%.300q is not of the form registry/repository:tag", ref)
@@ -68,7 +69,7 @@ func openRepo(ref string, patience transfer.Options) (*repo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("credentials of registries: %w", err)
 	}
-	repo := &repo{&remote.Repository{Reference: r, PlainHTTP: loopback(r.Host())}, patience}
+	repo := &repository{&remote.Repository{Reference: r, PlainHTTP: loopback(r.Host())}, patience}
 	client := &auth.Client{
 		Client: &http.Client{CheckRedirect: checkRedirect}, Header: http.Header{"User-Agent": {"llmexport"}},
 		Cache: auth.NewCache(), Credential: credentials.Credential(store),
@@ -100,7 +101,7 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 }
 
 // try repeats what may go better next time.
-func (r *repo) try(ctx context.Context, what string, do func(ctx context.Context, touch func()) error) error {
+func (r *repository) try(ctx context.Context, what string, do func(ctx context.Context, touch func()) error) error {
 	return transfer.Retry(ctx, what, r.patience, func(ctx context.Context, touch func()) (bool, error) {
 		return false, explain(do(ctx, touch))
 	})
@@ -139,7 +140,7 @@ func explain(err error) error {
 
 // state is the state of a tag and what publishing makes of it.
 type state struct {
-	repo     *repo
+	repo     *repository
 	freight  *place.Freight
 	artifact *artifact
 	tag      string
@@ -236,12 +237,12 @@ func (s *state) findMissing(ctx context.Context) error {
 }
 
 // at is the reference of an artifact in the repository.
-func (r *repo) at(d ocispec.Descriptor) string {
+func (r *repository) at(d ocispec.Descriptor) string {
 	return r.Reference.Registry + "/" + r.Reference.Repository + "@" + string(d.Digest)
 }
 
 // resolve gives what a tag or digest names, or nil.
-func (r *repo) resolve(ctx context.Context, reference string) (*ocispec.Descriptor, error) {
+func (r *repository) resolve(ctx context.Context, reference string) (*ocispec.Descriptor, error) {
 	var d ocispec.Descriptor
 	err := r.try(ctx, "resolve "+reference, func(ctx context.Context, _ func()) (err error) {
 		d, err = r.Resolve(ctx, reference)

@@ -27,7 +27,7 @@ const maxManifest = 4 << 20
 
 // origin is one artifact of a registry.
 type origin struct {
-	repo   *repo
+	repo   *repository
 	desc   ocispec.Descriptor
 	layers map[string]ocispec.Descriptor // by file name
 	http   *transfer.Client
@@ -77,7 +77,7 @@ func newOrigin(ctx context.Context, ref string, patience transfer.Options) (*ori
 
 // transport authorizes requests to the registry; others, which go to its storage, are sent as they are. Redirects are
 // followed by transfer.Client.
-func (r *repo) transport(home *url.URL) http.RoundTripper {
+func (r *repository) transport(home *url.URL) http.RoundTripper {
 	c := *r.Client.(*auth.Client)
 	c.Client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -93,7 +93,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return t(req) }
 
 // artifactOf reads and checks an image manifest.
-func (r *repo) artifact(ctx context.Context, d ocispec.Descriptor) ([]layer, error) {
+func (r *repository) artifact(ctx context.Context, d ocispec.Descriptor) ([]layer, error) {
 	b, err := r.manifestBytes(ctx, d)
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (r *repo) artifact(ctx context.Context, d ocispec.Descriptor) ([]layer, err
 }
 
 // manifestBytes reads what a descriptor names, which has its digest.
-func (r *repo) manifestBytes(ctx context.Context, d ocispec.Descriptor) (b []byte, err error) {
+func (r *repository) manifestBytes(ctx context.Context, d ocispec.Descriptor) (b []byte, err error) {
 	if d.Size > maxManifest {
 		return nil, fmt.Errorf("the manifest has %d bytes, the limit is %d: %w", d.Size, maxManifest, tensor.ErrCorrupt)
 	}
@@ -122,7 +122,7 @@ func (r *repo) manifestBytes(ctx context.Context, d ocispec.Descriptor) (b []byt
 }
 
 // only is the one model of an index.
-func (r *repo) only(ctx context.Context, d ocispec.Descriptor) (*ocispec.Descriptor, error) {
+func (r *repository) only(ctx context.Context, d ocispec.Descriptor) (*ocispec.Descriptor, error) {
 	b, err := r.manifestBytes(ctx, d)
 	if err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ const (
 
 // upload sends one blob: small ones in one request, others in chunks, of which one that was cut is sent again. An upload
 // that a killed process had begun is not continued: its address is a secret of the registry that is kept nowhere.
-func (r *repo) upload(ctx context.Context, l layer) error {
+func (r *repository) upload(ctx context.Context, l layer) error {
 	src, err := l.Open()
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func (r *repo) upload(ctx context.Context, l layer) error {
 
 // upload is one upload session.
 type upload struct {
-	repo     *repo
+	repo     *repository
 	layer    layer
 	src      place.Content
 	location *url.URL // of the session; nil if there is none
@@ -199,7 +199,7 @@ func (u *upload) follow(resp *http.Response) error {
 }
 
 // send makes one request and reads the short answer; touch is called while b leaves.
-func (r *repo) send(ctx context.Context, method string, to *url.URL, header http.Header, b []byte, touch func()) (*http.Response, error) {
+func (r *repository) send(ctx context.Context, method string, to *url.URL, header http.Header, b []byte, touch func()) (*http.Response, error) {
 	body := func() io.ReadCloser { return io.NopCloser(transfer.Watch(bytes.NewReader(b), touch)) }
 	req, err := http.NewRequestWithContext(ctx, method, to.String(), nil)
 	if err != nil {
@@ -241,14 +241,14 @@ func answered(resp *http.Response) error {
 }
 
 // pushManifest makes a tag name an image manifest.
-func (r *repo) pushManifest(ctx context.Context, d ocispec.Descriptor, b []byte, tag string) error {
+func (r *repository) pushManifest(ctx context.Context, d ocispec.Descriptor, b []byte, tag string) error {
 	return r.try(ctx, "push the manifest", func(ctx context.Context, touch func()) error {
 		return r.PushReference(ctx, d, transfer.Watch(bytes.NewReader(b), touch), tag)
 	})
 }
 
 // deleteTag makes a registry forget a tag, where it can.
-func (r *repo) deleteTag(ctx context.Context, tag string) error {
+func (r *repository) deleteTag(ctx context.Context, tag string) error {
 	ctx = auth.AppendRepositoryScope(ctx, r.Reference, auth.ActionPull, auth.ActionDelete)
 	return r.try(ctx, "delete "+tag, func(ctx context.Context, _ func()) error {
 		resp, err := r.send(ctx, http.MethodDelete, r.address("manifests/"+tag), nil, nil, func() {})
@@ -260,7 +260,7 @@ func (r *repo) deleteTag(ctx context.Context, tag string) error {
 }
 
 // address is where a part of the repository is.
-func (r *repo) address(part string) *url.URL {
+func (r *repository) address(part string) *url.URL {
 	u := &url.URL{Scheme: "https", Host: r.Reference.Host(), Path: "/v2/" + r.Reference.Repository + "/" + part}
 	if r.PlainHTTP {
 		u.Scheme = "http"

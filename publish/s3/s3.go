@@ -1,4 +1,5 @@
-package publish
+// Package s3 publishes packages to prefixes of buckets in S3-compatible stores, and opens packages there.
+package s3
 
 import (
 	"bytes"
@@ -27,19 +28,19 @@ import (
 )
 
 const (
-	// s3Marker names what is on its way to a prefix, so that a run that was killed is continued.
-	s3Marker = ".llmexport-upload.json"
-	// s3Sum is the user metadata with the SHA-256 of an object: an ETag is none.
-	s3Sum = "Llmexport-Sha256"
+	// marker names what is on its way to a prefix, so that a run that was killed is continued.
+	marker = ".llmexport-upload.json"
+	// sumKey is the user metadata with the SHA-256 of an object: an ETag is none.
+	sumKey = "Llmexport-Sha256"
 	// maxS3Objects bounds the objects of a prefix that is looked at.
-	maxS3Objects = 10_000
+	maxObjects = 10_000
 )
 
-// S3 publishes to a prefix of a bucket in an S3-compatible store, one object for each file, manifest.json last, but for its
+// Place publishes to a prefix of a bucket in an S3-compatible store, one object for each file, manifest.json last, but for its
 // signature: a prefix without it holds no package. Large files are multipart uploads, which nobody sees before Commit completes them. In
 // a prefix that holds another package there is a moment in Commit, between the first file and manifest.json, when
 // files and manifest do not fit together; a pull notices and says so.
-type S3 struct {
+type Place struct {
 	// Ref is s3://bucket/prefix.
 	Ref string
 	// Endpoint is the store's base URL; empty is AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or Amazon's.
@@ -57,13 +58,13 @@ type S3 struct {
 }
 
 // String names the prefix.
-func (s S3) String() string { return "s3 " + strings.TrimPrefix(s.Ref, "s3://") }
+func (s Place) String() string { return "s3 " + strings.TrimPrefix(s.Ref, "s3://") }
 
 // Public implements Store.
-func (s S3) Public() bool { return !s.Private }
+func (s Place) Public() bool { return !s.Private }
 
-// s3Bucket is a prefix of a bucket.
-type s3Bucket struct {
+// store is a prefix of a bucket.
+type store struct {
 	minio.Core
 	bucket, prefix   string // prefix is empty or ends in a slash
 	endpoint, region string // as they were given, for references
@@ -71,7 +72,7 @@ type s3Bucket struct {
 }
 
 // openBucket reads reference and credentials; it sends nothing.
-func openBucket(s S3) (*s3Bucket, error) {
+func openBucket(s Place) (*store, error) {
 	rest, ok := strings.CutPrefix(s.Ref, "s3://")
 	bucket, prefix, _ := strings.Cut(rest, "/")
 	prefix = strings.Trim(prefix, "/")
@@ -88,7 +89,7 @@ func openBucket(s S3) (*s3Bucket, error) {
 	}
 	client, err := minio.New(u.Host, &minio.Options{
 		Creds: credentials.NewChainCredentials([]credentials.Provider{
-			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{Client: &http.Client{Timeout: maxIAM}},
+			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{Client: &http.Client{Timeout: iamPatience}},
 		}),
 		Secure: u.Scheme == "https", Region: cmp.Or(s.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")),
 		MaxRetries: 1, // they are repeated here
@@ -97,11 +98,11 @@ func openBucket(s S3) (*s3Bucket, error) {
 		return nil, err
 	}
 	client.SetAppInfo("llmexport", "1")
-	return &s3Bucket{Core: minio.Core{Client: client}, bucket: bucket, prefix: prefix, endpoint: s.Endpoint, region: s.Region, patience: s.Transfer}, nil
+	return &store{Core: minio.Core{Client: client}, bucket: bucket, prefix: prefix, endpoint: s.Endpoint, region: s.Region, patience: s.Transfer}, nil
 }
 
 // ref is what pull takes.
-func (b *s3Bucket) ref() string {
+func (b *store) ref() string {
 	q := url.Values{}
 	if b.endpoint != "" {
 		q.Set("endpoint", b.endpoint)
@@ -117,17 +118,17 @@ func (b *s3Bucket) ref() string {
 }
 
 // try repeats what may go better next time.
-func (b *s3Bucket) try(ctx context.Context, what string, do func(ctx context.Context, touch func()) error) error {
+func (b *store) try(ctx context.Context, what string, do func(ctx context.Context, touch func()) error) error {
 	return transfer.Retry(ctx, what, b.patience, func(ctx context.Context, touch func()) (bool, error) {
-		return false, s3Error(do(ctx, touch))
+		return false, explain(do(ctx, touch))
 	})
 }
 
-// s3Again are the words of a store after which the same request may go well: it was late, or damaged on its way.
-var s3Again = []string{"SlowDown", "RequestTimeout", "BadDigest", "XAmzContentSHA256Mismatch"}
+// againCodes are the words of a store after which the same request may go well: it was late, or damaged on its way.
+var againCodes = []string{"SlowDown", "RequestTimeout", "BadDigest", "XAmzContentSHA256Mismatch"}
 
-// s3Error says what a store answered, and whether another try may go well.
-func s3Error(err error) error {
+// explain says what a store answered, and whether another try may go well.
+func explain(err error) error {
 	again := (*transfer.Retryable)(nil)
 	if err == nil || errors.As(err, &again) {
 		return err
@@ -144,7 +145,7 @@ func s3Error(err error) error {
 		case e.Status == 401 || e.Status == 403:
 			e.Hint = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and the rights of the account"
 		}
-		if transfer.Transient(e.Status) || slices.Contains(s3Again, e.Code) {
+		if transfer.Transient(e.Status) || slices.Contains(againCodes, e.Code) {
 			return &transfer.Retryable{Err: e}
 		}
 		return e
@@ -156,25 +157,25 @@ func s3Error(err error) error {
 	return transfer.Redact(err)
 }
 
-// s3Object is an object of a prefix.
-type s3Object struct {
+// object is an object of a prefix.
+type object struct {
 	size int64
 	etag string
 	sum  string // SHA-256 that we noted; empty for an object that is not ours
 }
 
-// s3Place is the state of a prefix and what publishing makes of it.
-type s3Place struct {
-	*s3Bucket
+// state is the state of a prefix and what publishing makes of it.
+type state struct {
+	*store
 	freight *place.Freight
 	old     *manifest.Manifest
-	objects map[string]s3Object
+	objects map[string]object
 	diff    place.Diff
 	receipt place.Receipt
 }
 
 // look reads the state of the prefix. It changes nothing. The caller closes the freight.
-func (s S3) look(ctx context.Context, p place.Package) (_ *s3Place, err error) {
+func (s Place) look(ctx context.Context, p place.Package) (_ *state, err error) {
 	b, err := openBucket(s)
 	if err != nil {
 		return nil, err
@@ -188,7 +189,7 @@ func (s S3) look(ctx context.Context, p place.Package) (_ *s3Place, err error) {
 			f.Close()
 		}
 	}()
-	x := &s3Place{s3Bucket: b, freight: f}
+	x := &state{store: b, freight: f}
 	if x.objects, err = b.list(ctx); err != nil {
 		return nil, err
 	}
@@ -219,13 +220,13 @@ func (s S3) look(ctx context.Context, p place.Package) (_ *s3Place, err error) {
 }
 
 // same reports whether the manifest that is there is that of the package.
-func (x *s3Place) same() bool { return x.old != nil && x.old.Digest == x.freight.Sum }
+func (x *state) same() bool { return x.old != nil && x.old.Digest == x.freight.Sum }
 
 // compare compares the objects with the package. Of the manifest, which was read, the metadata do not count.
-func (x *s3Place) compare() {
+func (x *state) compare() {
 	had := map[string]string{}
 	for name, o := range x.objects {
-		if name != s3Marker {
+		if name != marker {
 			had[name] = o.sum
 		}
 	}
@@ -250,13 +251,13 @@ func (x *s3Place) compare() {
 }
 
 // sends reports whether a file has to be sent.
-func (x *s3Place) sends(name string) bool {
+func (x *state) sends(name string) bool {
 	return slices.Contains(x.diff.Add, name) || slices.Contains(x.diff.Change, name)
 }
 
 // onlyOurs refuses a prefix with objects of somebody else.
-func (x *s3Place) onlyOurs() error {
-	listed := map[string]bool{manifest.FileName: true, s3Marker: true}
+func (x *state) onlyOurs() error {
+	listed := map[string]bool{manifest.FileName: true, marker: true}
 	if x.old != nil {
 		listed[manifest.SignatureName] = true
 		for _, f := range x.old.Files {
@@ -272,10 +273,10 @@ func (x *s3Place) onlyOurs() error {
 }
 
 // list gives the objects of the prefix, by name.
-func (b *s3Bucket) list(ctx context.Context) (map[string]s3Object, error) {
-	var objects map[string]s3Object
+func (b *store) list(ctx context.Context) (map[string]object, error) {
+	var objects map[string]object
 	err := b.try(ctx, "list", func(ctx context.Context, touch func()) error {
-		objects = map[string]s3Object{}
+		objects = map[string]object{}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		for o := range b.Client.ListObjects(ctx, b.bucket, minio.ListObjectsOptions{Prefix: b.prefix, Recursive: true}) {
@@ -283,10 +284,10 @@ func (b *s3Bucket) list(ctx context.Context) (map[string]s3Object, error) {
 			if o.Err != nil {
 				return o.Err
 			}
-			if len(objects) == maxS3Objects {
-				return fmt.Errorf("holds more than %d objects; it is left alone", maxS3Objects)
+			if len(objects) == maxObjects {
+				return fmt.Errorf("holds more than %d objects; it is left alone", maxObjects)
 			}
-			objects[strings.TrimPrefix(o.Key, b.prefix)] = s3Object{size: o.Size, etag: o.ETag}
+			objects[strings.TrimPrefix(o.Key, b.prefix)] = object{size: o.Size, etag: o.ETag}
 		}
 		return nil
 	})
@@ -298,13 +299,13 @@ func (b *s3Bucket) list(ctx context.Context) (map[string]s3Object, error) {
 		if err != nil {
 			return nil, err
 		}
-		o.sum = info.UserMetadata[s3Sum]
+		o.sum = info.UserMetadata[sumKey]
 		objects[name] = o
 	}
 	return objects, nil
 }
 
-func (b *s3Bucket) stat(ctx context.Context, name string) (info minio.ObjectInfo, err error) {
+func (b *store) stat(ctx context.Context, name string) (info minio.ObjectInfo, err error) {
 	err = b.try(ctx, "look at "+name, func(ctx context.Context, _ func()) (err error) {
 		info, err = b.StatObject(ctx, b.bucket, b.prefix+name, minio.StatObjectOptions{})
 		return err
@@ -313,7 +314,7 @@ func (b *s3Bucket) stat(ctx context.Context, name string) (info minio.ObjectInfo
 }
 
 // read gives a small object.
-func (b *s3Bucket) read(ctx context.Context, name string, limit int64) (text []byte, err error) {
+func (b *store) read(ctx context.Context, name string, limit int64) (text []byte, err error) {
 	err = b.try(ctx, "read "+name, func(ctx context.Context, touch func()) error {
 		r, _, _, err := b.GetObject(ctx, b.bucket, b.prefix+name, minio.GetObjectOptions{})
 		if err != nil {
@@ -332,9 +333,9 @@ func (b *s3Bucket) read(ctx context.Context, name string, limit int64) (text []b
 }
 
 // put writes a small object; only, if set, makes it conditional.
-func (b *s3Bucket) put(ctx context.Context, name string, text []byte, only func(o *minio.PutObjectOptions)) error {
+func (b *store) put(ctx context.Context, name string, text []byte, only func(o *minio.PutObjectOptions)) error {
 	sum := manifest.DigestOf(text).Hex()
-	o := minio.PutObjectOptions{ContentType: s3Type(name), UserMetadata: map[string]string{s3Sum: sum}, DisableContentSha256: true}
+	o := minio.PutObjectOptions{ContentType: contentType(name), UserMetadata: map[string]string{sumKey: sum}, DisableContentSha256: true}
 	if only != nil {
 		only(&o)
 	}
@@ -353,14 +354,14 @@ func (b *s3Bucket) put(ctx context.Context, name string, text []byte, only func(
 	return err
 }
 
-func (b *s3Bucket) remove(ctx context.Context, name string) error {
+func (b *store) remove(ctx context.Context, name string) error {
 	return b.try(ctx, "remove "+name, func(ctx context.Context, _ func()) error {
 		return b.RemoveObject(ctx, b.bucket, b.prefix+name, minio.RemoveObjectOptions{})
 	})
 }
 
-// s3Type is the content type of a file, for people who look at it in a browser.
-func s3Type(name string) string {
+// contentType is the content type of a file, for people who look at it in a browser.
+func contentType(name string) string {
 	switch {
 	case strings.HasSuffix(name, ".json"):
 		return "application/json"
@@ -371,7 +372,7 @@ func s3Type(name string) string {
 }
 
 // Diff implements Store.
-func (s S3) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
+func (s Place) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	x, err := s.look(ctx, p)
 	if err != nil {
 		return place.Diff{}, fmt.Errorf("%s: %w", s, err)
@@ -379,29 +380,29 @@ func (s S3) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	return x.diff, x.freight.Close()
 }
 
-// s3Uploads is the content of the marker.
-type s3Uploads struct {
-	Package manifest.Digest     `json:"package"`
-	Uploads map[string]s3Upload `json:"uploads"` // by file name
+// uploads is the content of the marker.
+type uploads struct {
+	Package manifest.Digest   `json:"package"`
+	Uploads map[string]upload `json:"uploads"` // by file name
 }
 
-// s3Upload is a multipart upload of a file.
-type s3Upload struct {
+// upload is a multipart upload of a file.
+type upload struct {
 	ID     string `json:"id"`
 	SHA256 string `json:"sha256"`
 	Part   int64  `json:"part"` // bytes of each part but the last
 }
 
 // marker reads what is on its way; nil if nothing is.
-func (b *s3Bucket) marker(ctx context.Context) (*s3Uploads, error) {
-	text, err := b.read(ctx, s3Marker, manifest.MaxSize)
+func (b *store) marker(ctx context.Context) (*uploads, error) {
+	text, err := b.read(ctx, marker, manifest.MaxSize)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	var m s3Uploads
+	var m uploads
 	if err := json.Unmarshal(text, &m); err != nil {
 		return nil, nil // of a version that we do not know: begun anew
 	}

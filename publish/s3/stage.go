@@ -1,4 +1,4 @@
-package publish
+package s3
 
 import (
 	"bytes"
@@ -29,16 +29,16 @@ import (
 )
 
 const (
-	s3Part     = 16 << 20 // bytes of a part, unless a file would have more than s3Parts
-	s3Parts    = 9_000    // a store takes storeParts
-	storeParts = 10_000   // of one upload, the limit of S3
-	s3Small    = 1 << 20  // smaller files are written in one request, by Commit
-	s3Sends    = 4        // parts on their way at once
-	maxIAM     = 2 * time.Second
+	partSize    = 16 << 20 // bytes of a part, unless a file would have more than s3Parts
+	maxParts    = 9_000    // a store takes storeParts
+	storeParts  = 10_000   // of one upload, the limit of S3
+	smallSize   = 1 << 20  // smaller files are written in one request, by Commit
+	sendsAtOnce = 4        // parts on their way at once
+	iamPatience = 2 * time.Second
 )
 
 // Stage implements Store: it uploads the parts of large files.
-func (s S3) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
+func (s Place) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
 	staged, err := s.stage(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s, err)
@@ -46,11 +46,11 @@ func (s S3) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
 	return staged, nil
 }
 
-// stagedS3 is a package whose large files are uploads that nobody sees.
-type stagedS3 struct {
-	*s3Place
-	s         S3
-	uploads   s3Uploads
+// staged is a package whose large files are uploads that nobody sees.
+type staged struct {
+	*state
+	s         Place
+	uploads   uploads
 	have      map[string]map[int]minio.ObjectPart // by file name and number: parts that a run which was killed has sent
 	parts     map[string][]minio.CompletePart     // by file name
 	small     []place.Cargo
@@ -59,12 +59,12 @@ type stagedS3 struct {
 	sent      atomic.Int64
 }
 
-func (s S3) stage(ctx context.Context, p place.Package) (_ *stagedS3, err error) {
+func (s Place) stage(ctx context.Context, p place.Package) (_ *staged, err error) {
 	at, err := s.look(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	x := &stagedS3{s3Place: at, s: s, have: map[string]map[int]minio.ObjectPart{}, parts: map[string][]minio.CompletePart{}, fresh: at.old == nil}
+	x := &staged{state: at, s: s, have: map[string]map[int]minio.ObjectPart{}, parts: map[string][]minio.CompletePart{}, fresh: at.old == nil}
 	if x.receipt.Status == place.Unchanged {
 		return x, nil
 	}
@@ -77,7 +77,7 @@ func (s S3) stage(ctx context.Context, p place.Package) (_ *stagedS3, err error)
 	for _, f := range x.freight.Files {
 		switch {
 		case f.InMemory() || !x.sends(f.Name): // Commit writes manifest and signature
-		case f.Size >= s3Small:
+		case f.Size >= smallSize:
 			large = append(large, f)
 		default:
 			if _, err := f.ReadAll(); err != nil {
@@ -89,7 +89,7 @@ func (s S3) stage(ctx context.Context, p place.Package) (_ *stagedS3, err error)
 	if err := x.begin(ctx, large); err != nil {
 		return nil, err
 	}
-	sends := make(chan struct{}, s3Sends)
+	sends := make(chan struct{}, sendsAtOnce)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(2) // files that are read at once
 	all := make([][]minio.CompletePart, len(large))
@@ -115,15 +115,15 @@ func (s S3) stage(ctx context.Context, p place.Package) (_ *stagedS3, err error)
 
 // begin makes the uploads of large files known, or takes over those of a run that was killed. The uploads of another
 // package are given up: its publisher finds that out.
-func (x *stagedS3) begin(ctx context.Context, large []place.Cargo) error {
+func (x *staged) begin(ctx context.Context, large []place.Cargo) error {
 	was, err := x.marker(ctx)
 	if err != nil {
 		return err
 	}
-	x.uploads = s3Uploads{Package: x.receipt.Digest, Uploads: map[string]s3Upload{}}
+	x.uploads = uploads{Package: x.receipt.Digest, Uploads: map[string]upload{}}
 	taken := map[string]bool{}
 	for _, f := range large {
-		u := s3Upload{SHA256: f.SHA256, Part: max(cmp.Or(x.s.Part, s3Part), (f.Size/s3Parts>>20+1)<<20)}
+		u := upload{SHA256: f.SHA256, Part: max(cmp.Or(x.s.Part, partSize), (f.Size/maxParts>>20+1)<<20)}
 		if was != nil {
 			if old := was.Uploads[f.Name]; old.SHA256 == f.SHA256 && old.Part == u.Part {
 				if parts, err := x.listParts(ctx, f.Name, old); err == nil {
@@ -132,7 +132,7 @@ func (x *stagedS3) begin(ctx context.Context, large []place.Cargo) error {
 			}
 		}
 		if u.ID == "" {
-			o := minio.PutObjectOptions{ContentType: s3Type(f.Name), UserMetadata: map[string]string{s3Sum: f.SHA256}}
+			o := minio.PutObjectOptions{ContentType: contentType(f.Name), UserMetadata: map[string]string{sumKey: f.SHA256}}
 			if err := x.try(ctx, "begin "+f.Name, func(ctx context.Context, _ func()) (err error) {
 				u.ID, err = x.NewMultipartUpload(ctx, x.bucket, x.prefix+f.Name, o)
 				return err
@@ -146,7 +146,7 @@ func (x *stagedS3) begin(ctx context.Context, large []place.Cargo) error {
 	if err != nil {
 		return err
 	}
-	if err := x.put(ctx, s3Marker, text, nil); err != nil {
+	if err := x.put(ctx, marker, text, nil); err != nil {
 		return err
 	}
 	if was != nil {
@@ -160,7 +160,7 @@ func (x *stagedS3) begin(ctx context.Context, large []place.Cargo) error {
 }
 
 // giveUp removes what begin made.
-func (x *stagedS3) giveUp(ctx context.Context) error {
+func (x *staged) giveUp(ctx context.Context) error {
 	var errs []error
 	for name, u := range x.uploads.Uploads {
 		errs = append(errs, x.abort(ctx, name, u))
@@ -168,17 +168,17 @@ func (x *stagedS3) giveUp(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return err // the marker still names them
 	}
-	return x.remove(ctx, s3Marker)
+	return x.remove(ctx, marker)
 }
 
-func (b *s3Bucket) abort(ctx context.Context, name string, u s3Upload) error {
+func (b *store) abort(ctx context.Context, name string, u upload) error {
 	return b.try(ctx, "give up "+name, func(ctx context.Context, _ func()) error {
 		return b.AbortMultipartUpload(ctx, b.bucket, b.prefix+name, u.ID)
 	})
 }
 
 // listParts gives the parts that the store has, by number.
-func (b *s3Bucket) listParts(ctx context.Context, name string, u s3Upload) (map[int]minio.ObjectPart, error) {
+func (b *store) listParts(ctx context.Context, name string, u upload) (map[int]minio.ObjectPart, error) {
 	parts := map[int]minio.ObjectPart{}
 	for marker := 0; ; {
 		var page minio.ListObjectPartsResult
@@ -201,7 +201,7 @@ func (b *s3Bucket) listParts(ctx context.Context, name string, u s3Upload) (map[
 
 // upload sends the parts of a file that the store does not have. The ETag of a part is the MD5 of its content in
 // stores that do not encrypt; in others parts are sent again.
-func (x *stagedS3) upload(ctx context.Context, f place.Cargo, sends chan struct{}) ([]minio.CompletePart, error) {
+func (x *staged) upload(ctx context.Context, f place.Cargo, sends chan struct{}) ([]minio.CompletePart, error) {
 	u, have := x.uploads.Uploads[f.Name], x.have[f.Name]
 	content, err := f.Open()
 	if err != nil {
@@ -252,7 +252,7 @@ func (x *stagedS3) upload(ctx context.Context, f place.Cargo, sends chan struct{
 }
 
 // send uploads one part, whose SHA-256 the store compares.
-func (x *stagedS3) send(ctx context.Context, name string, u s3Upload, n int, b []byte) (part minio.ObjectPart, err error) {
+func (x *staged) send(ctx context.Context, name string, u upload, n int, b []byte) (part minio.ObjectPart, err error) {
 	o := minio.PutObjectPartOptions{Sha256Hex: manifest.DigestOf(b).Hex(), DisableContentSha256: true} // signed as a whole, not in chunks
 	err = x.try(ctx, fmt.Sprintf("send part %d of %s", n, name), func(ctx context.Context, touch func()) (err error) {
 		part, err = x.PutObjectPart(ctx, x.bucket, x.prefix+name, u.ID, n, transfer.Watch(bytes.NewReader(b), touch), int64(len(b)), o)
@@ -266,7 +266,7 @@ func (x *stagedS3) send(ctx context.Context, name string, u s3Upload, n int, b [
 
 // Commit implements Staged: files first, manifest.json last. At no moment is there the signature of another manifest than
 // the one that is there: the old one goes before, and the new one comes after.
-func (x *stagedS3) Commit(ctx context.Context) (place.Receipt, error) {
+func (x *staged) Commit(ctx context.Context) (place.Receipt, error) {
 	if x.committed || x.receipt.Status == place.Unchanged {
 		return x.receipt, nil
 	}
@@ -278,7 +278,7 @@ func (x *stagedS3) Commit(ctx context.Context) (place.Receipt, error) {
 	return x.receipt, nil
 }
 
-func (x *stagedS3) commit(ctx context.Context) error {
+func (x *staged) commit(ctx context.Context) error {
 	if err := x.stillOurs(ctx); err != nil {
 		return err
 	}
@@ -306,7 +306,7 @@ func (x *stagedS3) commit(ctx context.Context) error {
 		}
 	}
 	// The package is shown: from here on nothing can fail.
-	for _, name := range append(x.diff.Remove, s3Marker) {
+	for _, name := range append(x.diff.Remove, marker) {
 		if err := x.remove(ctx, name); err != nil {
 			zerolog.Ctx(ctx).Warn().Err(err).Str("to", x.receipt.Ref).Str("object", name).Msg("what was there before could not be removed")
 		}
@@ -315,7 +315,7 @@ func (x *stagedS3) commit(ctx context.Context) error {
 }
 
 // write puts a file that is not large.
-func (x *stagedS3) write(ctx context.Context, f place.Cargo, only func(o *minio.PutObjectOptions)) error {
+func (x *staged) write(ctx context.Context, f place.Cargo, only func(o *minio.PutObjectOptions)) error {
 	text, err := f.ReadAll()
 	if err != nil {
 		return err
@@ -328,7 +328,7 @@ func (x *stagedS3) write(ctx context.Context, f place.Cargo, only func(o *minio.
 }
 
 // writeManifest shows the package.
-func (x *stagedS3) writeManifest(ctx context.Context) error {
+func (x *staged) writeManifest(ctx context.Context) error {
 	if _, signed := x.objects[manifest.SignatureName]; signed {
 		if err := x.remove(ctx, manifest.SignatureName); err != nil {
 			return err
@@ -346,7 +346,7 @@ func (x *stagedS3) writeManifest(ctx context.Context) error {
 }
 
 // stillOurs notices another publisher.
-func (x *stagedS3) stillOurs(ctx context.Context) error {
+func (x *staged) stillOurs(ctx context.Context) error {
 	m, err := x.marker(ctx)
 	if err != nil {
 		return err
@@ -366,13 +366,13 @@ func (x *stagedS3) stillOurs(ctx context.Context) error {
 
 // holds reports whether an object is there: the answer to what wrote it may have been lost, and what cannot be done twice
 // is then refused.
-func (b *s3Bucket) holds(ctx context.Context, name, sum string) bool {
+func (b *store) holds(ctx context.Context, name, sum string) bool {
 	info, err := b.stat(ctx, name)
-	return err == nil && info.UserMetadata[s3Sum] == sum
+	return err == nil && info.UserMetadata[sumKey] == sum
 }
 
 // Revert implements Staged. What a package replaced is gone: only a prefix that was empty can be so again.
-func (x *stagedS3) Revert(ctx context.Context) error {
+func (x *staged) Revert(ctx context.Context) error {
 	if !x.committed {
 		return nil
 	}
@@ -393,4 +393,4 @@ func (x *stagedS3) Revert(ctx context.Context) error {
 }
 
 // Close implements Staged. Uploads stay for the next Stage; the marker names them.
-func (x *stagedS3) Close() error { return x.freight.Close() }
+func (x *staged) Close() error { return x.freight.Close() }

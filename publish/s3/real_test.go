@@ -1,6 +1,6 @@
 //go:build s3
 
-package publish
+package s3
 
 import (
 	"fmt"
@@ -47,8 +47,8 @@ func TestRealS3(t *testing.T) {
 	}
 	t.Setenv("AWS_ACCESS_KEY_ID", "testuser")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "testpassword")
-	store := func(prefix string) S3 {
-		return S3{Ref: "s3://bucket/" + prefix, Endpoint: "http://" + addr, Region: "us-east-1", Transfer: placetest.Quick, Part: 5 << 20}
+	store := func(prefix string) Place {
+		return Place{Ref: "s3://bucket/" + prefix, Endpoint: "http://" + addr, Region: "us-east-1", Transfer: placetest.Quick, Part: 5 << 20}
 	}
 	b, err := openBucket(store("x"))
 	if err != nil {
@@ -61,10 +61,10 @@ func TestRealS3(t *testing.T) {
 	t.Run("killed", func(t *testing.T) {
 		s := store("killed")
 		placetest.Kill(t, placetest.Killable{
-			Open: openS3Ref,
+			Open: openRef,
 			Place: func(i int) ([]string, string) {
 				s.Ref = fmt.Sprintf("s3://bucket/killed/%d", i)
-				return []string{s3Child + "=" + s.Ref, s3Child + "_ENDPOINT=" + s.Endpoint, s3Child + "_PART=" + strconv.FormatInt(s.Part, 10)}, s.ref(t)
+				return []string{publishTo + "=" + s.Ref, publishTo + "_ENDPOINT=" + s.Endpoint, publishTo + "_PART=" + strconv.FormatInt(s.Part, 10)}, s.ref(t)
 			},
 			Sent: func() int64 { return 0 },
 		}, placetest.Kills(20), placetest.Big(t, 6*int(s.Part)+1))

@@ -1,4 +1,4 @@
-package publish
+package s3
 
 import (
 	"bytes"
@@ -19,34 +19,34 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// s3Origin is the package of a prefix, with the objects that it had when it was opened.
-type s3Origin struct {
-	*s3Bucket
+// origin is the package of a prefix, with the objects that it had when it was opened.
+type origin struct {
+	*store
 	text []byte // manifest.json
 
 	mu    sync.Mutex
 	etags map[string]string // of files, when first looked at
 }
 
-// splitS3 takes endpoint and region off a reference without its scheme.
-func splitS3(rest string) (S3, error) {
+// Parse takes endpoint and region off a reference without its scheme.
+func Parse(rest string) (Place, error) {
 	path, query, _ := strings.Cut(rest, "?")
 	q, err := url.ParseQuery(query)
 	if err != nil {
-		return S3{}, fmt.Errorf("s3://%.300s: what follows the question mark is not of the form endpoint=URL&region=NAME", path)
+		return Place{}, fmt.Errorf("s3://%.300s: what follows the question mark is not of the form endpoint=URL&region=NAME", path)
 	}
-	s := S3{Ref: "s3://" + path, Endpoint: q.Get("endpoint"), Region: q.Get("region")}
+	s := Place{Ref: "s3://" + path, Endpoint: q.Get("endpoint"), Region: q.Get("region")}
 	for key := range q {
 		if key != "endpoint" && key != "region" {
-			return S3{}, fmt.Errorf("s3://%.300s: %.60q is neither endpoint nor region", path, key)
+			return Place{}, fmt.Errorf("s3://%.300s: %.60q is neither endpoint nor region", path, key)
 		}
 	}
 	return s, nil
 }
 
-// openS3 finds the package in bucket/prefix[?endpoint=URL&region=NAME].
-func openS3(ctx context.Context, rest string, o place.OpenOptions) (place.Origin, error) {
-	s, err := splitS3(rest)
+// Open finds the package in bucket/prefix[?endpoint=URL&region=NAME].
+func Open(ctx context.Context, rest string, o place.OpenOptions) (place.Origin, error) {
+	s, err := Parse(rest)
 	if err != nil {
 		return nil, err
 	}
@@ -62,14 +62,14 @@ func openS3(ctx context.Context, rest string, o place.OpenOptions) (place.Origin
 	if err != nil {
 		return nil, err
 	}
-	return &s3Origin{s3Bucket: b, text: text, etags: map[string]string{}}, nil
+	return &origin{store: b, text: text, etags: map[string]string{}}, nil
 }
 
 // String implements Origin. A prefix has no states; the digest of the package tells them apart.
-func (o *s3Origin) String() string { return o.ref() }
+func (o *origin) String() string { return o.ref() }
 
 // Read implements Origin. The signature is read between two looks at manifest.json, which it is about.
-func (o *s3Origin) Read(ctx context.Context, name string, limit int64) ([]byte, error) {
+func (o *origin) Read(ctx context.Context, name string, limit int64) ([]byte, error) {
 	if name == manifest.FileName {
 		return o.text, nil
 	}
@@ -90,7 +90,7 @@ func (o *s3Origin) Read(ctx context.Context, name string, limit int64) ([]byte, 
 
 // Range implements Origin. An object that changes between two requests, or is not of the listed size, is an error: the
 // package is being replaced.
-func (o *s3Origin) Range(f manifest.File) transfer.Range {
+func (o *origin) Range(f manifest.File) transfer.Range {
 	return func(ctx context.Context, off, n int64) (io.ReadCloser, error) {
 		etag, err := o.etag(ctx, f)
 		if err != nil {
@@ -106,7 +106,7 @@ func (o *s3Origin) Range(f manifest.File) transfer.Range {
 			}
 		}
 		r, info, _, err := o.GetObject(ctx, o.bucket, o.prefix+f.Name, opts)
-		if err = s3Error(err); err != nil {
+		if err = explain(err); err != nil {
 			if e := (*transfer.StatusError)(nil); errors.As(err, &e) && e.Status == 412 {
 				return nil, o.changed(f)
 			}
@@ -119,23 +119,23 @@ func (o *s3Origin) Range(f manifest.File) transfer.Range {
 	}
 }
 
-func (o *s3Origin) etag(ctx context.Context, f manifest.File) (string, error) {
+func (o *origin) etag(ctx context.Context, f manifest.File) (string, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if e := o.etags[f.Name]; e != "" {
 		return e, nil
 	}
 	info, err := o.StatObject(ctx, o.bucket, o.prefix+f.Name, minio.StatObjectOptions{})
-	if err = s3Error(err); err != nil {
+	if err = explain(err); err != nil {
 		return "", err
 	}
-	if sum := info.UserMetadata[s3Sum]; info.Size != f.Size || sum != "" && sum != f.SHA256 {
+	if sum := info.UserMetadata[sumKey]; info.Size != f.Size || sum != "" && sum != f.SHA256 {
 		return "", o.changed(f)
 	}
 	o.etags[f.Name] = info.ETag
 	return info.ETag, nil
 }
 
-func (o *s3Origin) changed(f manifest.File) error {
+func (o *origin) changed(f manifest.File) error {
 	return fmt.Errorf("%s is not the object that %s lists: the package is being replaced, or damaged: %w", f.Name, manifest.FileName, tensor.ErrCorrupt)
 }

@@ -1,4 +1,4 @@
-package publish
+package s3
 
 import (
 	"context"
@@ -30,14 +30,14 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-func s3Store(s *placetest.S3, prefix string) S3 {
-	return S3{Ref: "s3://" + fakes3.Bucket + "/" + prefix, Endpoint: s.URL, Region: "us-east-1", Transfer: placetest.Quick, Part: placetest.S3Part}
+func placeAt(s *placetest.S3, prefix string) Place {
+	return Place{Ref: "s3://" + fakes3.Bucket + "/" + prefix, Endpoint: s.URL, Region: "us-east-1", Transfer: placetest.Quick, Part: placetest.S3Part}
 }
 
-// wantS3 demands that a reference gives exactly p.
-func wantS3(t testing.TB, ref string, p place.Package) {
+// wantAt demands that a reference gives exactly p.
+func wantAt(t testing.TB, ref string, p place.Package) {
 	t.Helper()
-	o, err := openS3(t.Context(), strings.TrimPrefix(ref, "s3://"), place.OpenOptions{Transfer: placetest.Quick})
+	o, err := Open(t.Context(), strings.TrimPrefix(ref, "s3://"), place.OpenOptions{Transfer: placetest.Quick})
 	if err != nil {
 		t.Error(err)
 		return
@@ -47,16 +47,16 @@ func wantS3(t testing.TB, ref string, p place.Package) {
 
 func TestS3(t *testing.T) {
 	s := placetest.NewS3(t)
-	testS3(t, func(prefix string) S3 { return s3Store(s, prefix) })
+	testS3(t, func(prefix string) Place { return placeAt(s, prefix) })
 	if n, _ := s.Pending(); n > 0 {
 		t.Errorf("%d uploads were left behind", n)
 	}
-	if i := slices.IndexFunc(s.Keys(), func(k string) bool { return strings.HasSuffix(k, s3Marker) }); i >= 0 && !strings.HasPrefix(s.Keys()[i], "taken/") {
+	if i := slices.IndexFunc(s.Keys(), func(k string) bool { return strings.HasSuffix(k, marker) }); i >= 0 && !strings.HasPrefix(s.Keys()[i], "taken/") {
 		t.Errorf("%s was left behind", s.Keys()[i])
 	}
 	t.Run("objects", func(t *testing.T) {
 		s := placetest.NewS3(t)
-		if _, err := place.To(t.Context(), s3Store(s, "a"), placetest.Package(t, "one")); err != nil {
+		if _, err := place.To(t.Context(), placeAt(s, "a"), placetest.Package(t, "one")); err != nil {
 			t.Fatal(err)
 		}
 		got := ""
@@ -68,7 +68,7 @@ func TestS3(t *testing.T) {
 			}
 		}
 		path := filepath.Join("testdata", "s3", "objects.txt")
-		if *rewriteS3 {
+		if *update {
 			placetest.Write(t, path, got)
 		}
 		want, err := os.ReadFile(path)
@@ -83,15 +83,15 @@ func TestS3(t *testing.T) {
 		s := placetest.NewS3(t)
 		s.Plain = true
 		p := placetest.Package(t, "one")
-		if _, err := place.To(t.Context(), s3Store(s, "a"), p); err != nil {
+		if _, err := place.To(t.Context(), placeAt(s, "a"), p); err != nil {
 			t.Error(err)
 		}
-		wantS3(t, s3Store(s, "a").ref(t), p)
+		wantAt(t, placeAt(s, "a").ref(t), p)
 	})
 	t.Run("manifest overtaken", func(t *testing.T) {
 		s := placetest.NewS3(t)
 		one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
-		staged, err := s3Store(s, "a").Stage(t.Context(), one)
+		staged, err := placeAt(s, "a").Stage(t.Context(), one)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestS3(t *testing.T) {
 }
 
 // ref is what pull takes.
-func (s S3) ref(t testing.TB) string {
+func (s Place) ref(t testing.TB) string {
 	b, err := openBucket(s)
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func (s S3) ref(t testing.TB) string {
 }
 
 // testS3 is what holds for the fake store and for real ones.
-func testS3(t *testing.T, store func(prefix string) S3) {
+func testS3(t *testing.T, store func(prefix string) Place) {
 	part := int(store("").Part)
 	one, big := placetest.Package(t, "one"), placetest.Big(t, part+part/3)
 	names := []string{"config.json", "llm.mnn", "llm.mnn.weight", "manifest.json", "sub/empty.bin"}
@@ -140,7 +140,7 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 	if r.Status != place.Published || r.Files != 5 || r.Uploaded != d.Upload {
 		t.Errorf("%+v, a diff of %d bytes", r, d.Upload)
 	}
-	wantS3(t, r.Ref, one)
+	wantAt(t, r.Ref, one)
 	if again, err := place.To(t.Context(), a, one); err != nil || again.Status != place.Unchanged || again.Uploaded != 0 {
 		t.Errorf("%+v, %v", again, err)
 	}
@@ -159,11 +159,11 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 			t.Fatal(err)
 		}
 		defer staged.Close()
-		wantS3(t, r.Ref, one)
+		wantAt(t, r.Ref, one)
 		if r, err := staged.Commit(t.Context()); err != nil || r.Status != place.Replaced {
 			t.Errorf("%+v, %v", r, err)
 		}
-		wantS3(t, r.Ref, big)
+		wantAt(t, r.Ref, big)
 		if err := staged.Revert(t.Context()); err == nil || !strings.Contains(err.Error(), "the package stays") {
 			t.Errorf("got %v", err)
 		}
@@ -174,7 +174,7 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 		if r, err := place.To(t.Context(), a, less); err != nil || r.Status != place.Replaced {
 			t.Fatalf("%+v, %v", r, err)
 		}
-		wantS3(t, r.Ref, less)
+		wantAt(t, r.Ref, less)
 		b, err := openBucket(a)
 		if err != nil {
 			t.Fatal(err)
@@ -194,7 +194,7 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 		if err := staged.Revert(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if _, err := openS3(t.Context(), strings.TrimPrefix(store("models/b").ref(t), "s3://"), place.OpenOptions{Transfer: placetest.Quick}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := Open(t.Context(), strings.TrimPrefix(store("models/b").ref(t), "s3://"), place.OpenOptions{Transfer: placetest.Quick}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -210,7 +210,7 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 		if _, err := first.Commit(t.Context()); err == nil || !strings.Contains(err.Error(), "somebody else") {
 			t.Errorf("got %v", err)
 		}
-		wantS3(t, c.ref(t), one)
+		wantAt(t, c.ref(t), one)
 	})
 	t.Run("not ours", func(t *testing.T) {
 		d := store("other")
@@ -227,8 +227,8 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 		}
 	})
 	t.Run("damaged package", func(t *testing.T) {
-		p := placetest.Big(t, s3Small+1)
-		placetest.Write(t, filepath.Join(p.Dir, "llm.mnn.weight"), strings.Repeat("x", s3Small+1))
+		p := placetest.Big(t, smallSize+1)
+		placetest.Write(t, filepath.Join(p.Dir, "llm.mnn.weight"), strings.Repeat("x", smallSize+1))
 		if _, err := place.To(t.Context(), store("models/e"), p); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn.weight: has sha256") {
 			t.Errorf("got %v", err)
 		}
@@ -237,7 +237,7 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 		if _, err := place.To(t.Context(), store("models/f"), p); !errors.Is(err, tensor.ErrCorrupt) {
 			t.Errorf("got %v", err)
 		}
-		if _, err := openS3(t.Context(), strings.TrimPrefix(store("models/f").ref(t), "s3://"), place.OpenOptions{Transfer: placetest.Quick}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := Open(t.Context(), strings.TrimPrefix(store("models/f").ref(t), "s3://"), place.OpenOptions{Transfer: placetest.Quick}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("a damaged package is there: %v", err)
 		}
 	})
@@ -247,7 +247,7 @@ func testS3(t *testing.T, store func(prefix string) S3) {
 		t.Errorf("got %v", err)
 	}
 	for _, ref := range []string{"", "s3://", "bucket/x", "s3://bucket/../x", "s3://bucket/a\\b"} {
-		if _, err := place.To(t.Context(), S3{Ref: ref, Endpoint: none.Endpoint, Transfer: placetest.Quick}, one); err == nil {
+		if _, err := place.To(t.Context(), Place{Ref: ref, Endpoint: none.Endpoint, Transfer: placetest.Quick}, one); err == nil {
 			t.Errorf("%q was taken", ref)
 		}
 	}
@@ -282,8 +282,8 @@ func TestS3Trouble(t *testing.T) {
 		"cut manifest":      {is("PUT", manifest.FileName), cut},
 		"429 for a look":    {is("GET", manifest.FileName), answer(429, "TooManyRequests")},
 		"500 at the begin":  {is("POST", "uploads="), answer(500, "InternalError")},
-		"cut marker":        {is("PUT", s3Marker), cut},
-		"marker not gone":   {is("DELETE", s3Marker), answer(503, "SlowDown")},
+		"cut marker":        {is("PUT", marker), cut},
+		"marker not gone":   {is("DELETE", marker), answer(503, "SlowDown")},
 		"wrong part digest": {is("PUT", "partNumber=3"), answer(503, "ServiceUnavailable")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -300,11 +300,11 @@ func TestS3Trouble(t *testing.T) {
 				tc.fault(w, r)
 				return true
 			})
-			if _, err := place.To(t.Context(), s3Store(s, "a"), p); err != nil {
+			if _, err := place.To(t.Context(), placeAt(s, "a"), p); err != nil {
 				t.Fatal(err)
 			}
 			s.SetFault(nil)
-			wantS3(t, s3Store(s, "a").ref(t), p)
+			wantAt(t, placeAt(s, "a").ref(t), p)
 		})
 	}
 }
@@ -326,11 +326,11 @@ func TestS3LostAnswer(t *testing.T) {
 				s.ServeHTTP(httptest.NewRecorder(), r)
 				panic(http.ErrAbortHandler)
 			})
-			r, err := place.To(t.Context(), s3Store(s, "a"), p)
+			r, err := place.To(t.Context(), placeAt(s, "a"), p)
 			if err != nil || r.Status != place.Published || !lost.Load() {
 				t.Errorf("%+v, %v", r, err)
 			}
-			wantS3(t, s3Store(s, "a").ref(t), p)
+			wantAt(t, placeAt(s, "a").ref(t), p)
 		})
 	}
 }
@@ -339,7 +339,7 @@ func TestS3LostAnswer(t *testing.T) {
 func TestS3GivesUp(t *testing.T) {
 	p := placetest.Big(t, 2*placetest.S3Part+12345)
 	s := placetest.NewS3(t)
-	to := s3Store(s, "a")
+	to := placeAt(s, "a")
 	to.Transfer.Stall = 100 * time.Millisecond
 	var asked atomic.Int32
 	s.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
@@ -370,7 +370,7 @@ func TestS3LeftOver(t *testing.T) {
 	placetest.Write(t, filepath.Join(one.Dir, "old.txt"), "old")
 	one.Manifest.Files = append(one.Manifest.Files, place.Loaded("old.txt", []byte("old")).File)
 	one.Manifest.Sort()
-	to := s3Store(s, "a")
+	to := placeAt(s, "a")
 	if _, err := place.To(t.Context(), to, one); err != nil {
 		t.Fatal(err)
 	}
@@ -384,7 +384,7 @@ func TestS3LeftOver(t *testing.T) {
 	if r, err := place.To(t.Context(), to, two); err != nil || r.Status != place.Replaced {
 		t.Errorf("%+v, %v", r, err)
 	}
-	wantS3(t, to.ref(t), two)
+	wantAt(t, to.ref(t), two)
 }
 
 // TestS3Resume: parts that arrived are not sent again, and nothing is visible before the end.
@@ -402,45 +402,45 @@ func TestS3Resume(t *testing.T) {
 		}
 		return false
 	})
-	if _, err := place.To(ctx, s3Store(s, "a"), p); !errors.Is(err, context.Canceled) {
+	if _, err := place.To(ctx, placeAt(s, "a"), p); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
-	if got := s.Keys(); !slices.Equal(got, []string{"a/" + s3Marker}) {
+	if got := s.Keys(); !slices.Equal(got, []string{"a/" + marker}) {
 		t.Errorf("visible: %q", got)
 	}
 	s.SetFault(nil)
-	r, err := place.To(t.Context(), s3Store(s, "a"), p)
+	r, err := place.To(t.Context(), placeAt(s, "a"), p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n, _ := s.Pending(); r.Uploaded != r.Bytes-2*placetest.S3Part || n != 0 {
 		t.Errorf("%d bytes were sent behind two parts, want %d; %d uploads are left", r.Uploaded, r.Bytes-2*placetest.S3Part, n)
 	}
-	wantS3(t, r.Ref, p)
+	wantAt(t, r.Ref, p)
 }
 
 // TestS3Refuses: what does not get better is one clear error without secrets.
 func TestS3Refuses(t *testing.T) {
 	p := placetest.Package(t, "one")
 	s := placetest.NewS3(t)
-	if _, err := place.To(t.Context(), s3Store(s, "a"), p); err != nil {
+	if _, err := place.To(t.Context(), placeAt(s, "a"), p); err != nil {
 		t.Fatal(err)
 	}
 	t.Run("rights", func(t *testing.T) {
 		t.Setenv("AWS_ACCESS_KEY_ID", "somebody")
-		if _, err := place.To(t.Context(), s3Store(s, "b"), p); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "AWS_PROFILE") || strings.Contains(err.Error(), "secret-key") {
+		if _, err := place.To(t.Context(), placeAt(s, "b"), p); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "AWS_PROFILE") || strings.Contains(err.Error(), "secret-key") {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("down", func(t *testing.T) {
 		s.SetFault(func(w http.ResponseWriter, r *http.Request) bool { fakes3.Fail(w, 500, "InternalError"); return true })
 		defer s.SetFault(nil)
-		if _, err := place.To(t.Context(), s3Store(s, "b"), p); err == nil || !strings.Contains(err.Error(), "5 tries failed") {
+		if _, err := place.To(t.Context(), placeAt(s, "b"), p); err == nil || !strings.Contains(err.Error(), "5 tries failed") {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("replaced while it is pulled", func(t *testing.T) {
-		o, err := openS3(t.Context(), strings.TrimPrefix(s3Store(s, "a").ref(t), "s3://"), place.OpenOptions{Transfer: placetest.Quick})
+		o, err := Open(t.Context(), strings.TrimPrefix(placeAt(s, "a").ref(t), "s3://"), place.OpenOptions{Transfer: placetest.Quick})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -461,15 +461,15 @@ func TestS3Refuses(t *testing.T) {
 	})
 }
 
-var rewriteS3 = flag.Bool("rewrite-s3", false, "rewrite the golden files in testdata")
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-const s3Child = "PUBLISH_TEST_S3"
+const publishTo = "PUBLISH_TEST_S3"
 
-// s3Children are the processes that tests kill.
-var s3Children = map[string]func(value string) error{s3Child: func(ref string) error {
-	part, err := strconv.ParseInt(os.Getenv(s3Child+"_PART"), 10, 64)
+// children are the processes that tests kill.
+var children = map[string]func(value string) error{publishTo: func(ref string) error {
+	part, err := strconv.ParseInt(os.Getenv(publishTo+"_PART"), 10, 64)
 	if err != nil {
 		return err
 	}
-	return placetest.PublishChild(S3{Ref: ref, Endpoint: os.Getenv(s3Child + "_ENDPOINT"), Region: "us-east-1", Part: part})
+	return placetest.PublishChild(Place{Ref: ref, Endpoint: os.Getenv(publishTo + "_ENDPOINT"), Region: "us-east-1", Part: part})
 }}

@@ -1,4 +1,4 @@
-package publish
+package s3
 
 import (
 	"testing"
@@ -10,9 +10,9 @@ import (
 func TestHugeSignatureS3(t *testing.T) {
 	placetest.NewS3(t) // for its credentials
 	url, sent := placetest.NewHuge(t)
-	bucket, err := openBucket(S3{Ref: "s3://bucket/x", Endpoint: url, Region: "us-east-1", Transfer: placetest.Quick})
+	bucket, err := openBucket(Place{Ref: "s3://bucket/x", Endpoint: url, Region: "us-east-1", Transfer: placetest.Quick})
 	if err != nil {
 		t.Fatal(err)
 	}
-	placetest.WantShort(t, &s3Origin{s3Bucket: bucket}, sent)
+	placetest.WantShort(t, &origin{store: bucket}, sent)
 }
