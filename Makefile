@@ -95,7 +95,7 @@ registry: ## test publishing to a real OCI registry, that of Debian's package do
 		if [ ! -x "$$bin" ] && command -v apt-get >/dev/null; then mkdir -p $$dir; (cd $$dir && timeout 60 apt-get download -q docker-registry >/dev/null 2>&1 && dpkg -x docker-registry_*.deb .) || true; fi; \
 	fi; \
 	if [ ! -x "$$bin" ]; then echo "registry: skipped, there is no docker-registry"; else \
-		REGISTRY_BIN=$$bin go test -count 1 -tags registry $(TESTFLAGS) -run TestRealRegistry ./publish; \
+		REGISTRY_BIN=$$bin go test -count 1 -tags registry $(TESTFLAGS) -run TestRealRegistry ./publish/oci; \
 	fi
 
 .PHONY: s3
@@ -103,7 +103,7 @@ s3: ## test publishing to a real S3 store, MinIO, which MINIO_BIN or the path ha
 	@set -euo pipefail; bin=$${MINIO_BIN:-$$(command -v minio || true)}; if [ -z "$$bin" ]; then \
 		bin=$$PWD/.venv/minio/minio; [ -x "$$bin" ] || GOFLAGS=-mod=mod GOBIN=$$PWD/.venv/minio go install $(MINIO) || true; \
 	fi; \
-	if [ ! -x "$$bin" ]; then echo "s3: skipped, there is no minio"; else MINIO_BIN=$$bin go test -count 1 -tags s3 $(TESTFLAGS) -run TestRealS3 ./publish; fi
+	if [ ! -x "$$bin" ]; then echo "s3: skipped, there is no minio"; else MINIO_BIN=$$bin go test -count 1 -tags s3 $(TESTFLAGS) -run TestRealS3 ./publish/s3; fi
 
 .PHONY: race
 race: ## test the small packages under the race detector (needs a C compiler)
@@ -253,11 +253,11 @@ hub-venv: ## install HUB into .venv/hub, unless HUB_PYTHON is set
 .PHONY: hub
 hub: hub-venv ## hold the fake hub, our cache and what we publish to the clients huggingface_hub and modelscope_hub (needs Python)
 	go test -tags hub -count=1 $(TESTFLAGS) ./internal/fakehub ./pipeline/hub
-	go test -tags hub -count=1 -run Libraries $(TESTFLAGS) ./publish
+	go test -tags hub -count=1 -run Libraries $(TESTFLAGS) ./publish/hubs
 
 .PHONY: kills
 kills: ## kill programs that fetch, publish and pull, KILLS times in each test, and say what that cost
-	@set -euo pipefail; LLMEXPORT_KILLS=$(KILLS) go test -count=1 -timeout 1h -v -run 'Kill' ./internal/transfer ./publish ./cmd/llmexport | grep -aE '^(---|FAIL|ok|panic)|_test.go'
+	@set -euo pipefail; LLMEXPORT_KILLS=$(KILLS) go test -count=1 -timeout 1h -v -run 'Kill' ./internal/transfer ./publish/... ./cmd/llmexport | grep -aE '^(---|FAIL|ok|panic)|_test.go'
 
 .PHONY: faults-doc
 faults-doc: ## let every fault happen to every operation FAULTS times and write docs/faults.md

@@ -3,7 +3,9 @@ package publish
 import (
 	"encoding/json"
 	"os"
+	"path"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -20,7 +22,8 @@ func TestKinds(t *testing.T) {
 		if p.doc == "" {
 			t.Errorf("%s has no doc", p.key)
 		}
-		if info, err := os.Stat(filepath.Join("testdata", p.key)); err != nil || !info.IsDir() {
+		store, _ := p.open(Target{}, ".") // of which only the type matters
+		if info, err := os.Stat(filepath.Join(path.Base(reflect.TypeOf(store).PkgPath()), "testdata", p.key)); err != nil || !info.IsDir() {
 			t.Errorf("%s has no test directory: %v", p.key, err)
 		}
 		field, _ := json.Marshal(map[string]string{p.key: "x"})

@@ -37,6 +37,19 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
+// What cannot be read is known from what is not there.
+func TestRefError(t *testing.T) {
+	t.Setenv("DOCKER_CONFIG", t.TempDir())
+	for _, ref := range []string{"", "dir:", "gopher://x", "hf://a/b/c", "hf://../x", "hf://a/b@../x", "ms://a/b/c", "oci://x", "s3:///a", "s3://bucket/a?acl=x", "s3://bucket/a?endpoint=%zz"} {
+		if _, err := OpenOrigin(t.Context(), ref, place.OpenOptions{}); !errors.As(err, new(*place.RefError)) {
+			t.Errorf("%q: %v", ref, err)
+		}
+	}
+	if _, err := OpenOrigin(t.Context(), filepath.Join(t.TempDir(), "none"), place.OpenOptions{}); err == nil || errors.As(err, new(*place.RefError)) {
+		t.Errorf("a directory that is not there: %v", err)
+	}
+}
+
 // A directory is pulled by its path, with its scheme and without.
 func TestPullDir(t *testing.T) {
 	p := placetest.Package(t, "one")

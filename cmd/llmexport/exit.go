@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -72,6 +73,7 @@ func exitCode(err error) int {
 	var (
 		recipe  *recipes.Error
 		usage   *usageError
+		ref     *place.RefError
 		failed  *stage.FailedError
 		verdict *verdictError
 		topic   cli.ExitCoder // of "help NAME"
@@ -82,7 +84,7 @@ func exitCode(err error) int {
 		return watched.code
 	case errors.As(err, &failed), errors.As(err, &verdict):
 		return exitUnverified
-	case errors.As(err, &recipe), errors.As(err, &usage), errors.As(err, &topic):
+	case errors.As(err, &recipe), errors.As(err, &usage), errors.As(err, &ref), errors.As(err, &topic):
 		return exitUsage
 	case errors.Is(err, tensor.ErrUnsupported):
 		return exitUnsupported

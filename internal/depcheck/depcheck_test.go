@@ -63,6 +63,15 @@ var thirdParty = map[string][]string{
 	"runtime/template/templatetest":  {},
 }
 
+// owners are the packages that alone import from a module: what others need of it they ask them for.
+var owners = map[string][]string{
+	"github.com/minio/minio-go/v7":    {"publish/s3"},
+	"oras.land/oras-go/v2":            {"publish/oci"},
+	"github.com/opencontainers":       {"publish/oci"},
+	"github.com/jedib0t/go-pretty/v6": {"internal/sheet"},
+	"github.com/goccy/go-yaml":        {"publish/about", "recipes"},
+}
+
 // row is a package's place in levels, or -1. The second result is the package of the map that it belongs to.
 func row(pkg string) (int, string) {
 	owner, _, _ := strings.Cut(pkg+"/", "/internal/")
@@ -177,6 +186,23 @@ func TestThirdParty(t *testing.T) {
 		}
 		if !slices.ContainsFunc(allowed, func(m string) bool { return e.to == m || strings.HasPrefix(e.to, m+"/") }) {
 			t.Errorf("%s: %s imports %s, which its list does not allow", e.at, e.from, e.to)
+		}
+	}
+	seen := map[string]bool{}
+	for _, e := range edges {
+		for m, allowed := range owners {
+			if e.to != m && !strings.HasPrefix(e.to, m+"/") {
+				continue
+			}
+			seen[m] = true
+			if _, owner := row(e.from); !slices.Contains(allowed, owner) {
+				t.Errorf("%s: %s imports %s, which only %q do", e.at, e.from, e.to, allowed)
+			}
+		}
+	}
+	for m := range owners {
+		if !seen[m] {
+			t.Errorf("nothing imports %s any more", m)
 		}
 	}
 	for i, l := range levels {

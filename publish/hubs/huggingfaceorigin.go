@@ -18,7 +18,7 @@ type huggingFaceOrigin struct {
 	commit string
 }
 
-// openHub implements the scheme hf: "org/name" or "org/name@revision".
+// OpenHuggingFace opens the package of a repository of Hugging Face, "org/name" or "org/name@revision".
 func OpenHuggingFace(ctx context.Context, rest string, po place.OpenOptions) (place.Origin, error) {
 	o, err := hub.OptionsFromEnv()
 	if err != nil {
@@ -28,6 +28,7 @@ func OpenHuggingFace(ctx context.Context, rest string, po place.OpenOptions) (pl
 	return OpenHuggingFaceAt(ctx, rest, o, po.Transfer)
 }
 
+// OpenHuggingFaceAt is [OpenHuggingFace] with options that are not those of the environment.
 func OpenHuggingFaceAt(ctx context.Context, rest string, o hub.Options, t transfer.Options) (place.Origin, error) {
 	repo, revision, err := splitRevision(rest, mainBranch)
 	if err != nil {
@@ -50,6 +51,9 @@ func splitRevision(s, fallback string) (repo, revision string, err error) {
 	revision = cmp.Or(revision, fallback)
 	if err = hub.CheckRepo(repo); err == nil {
 		err = hub.CheckRevision(revision)
+	}
+	if err != nil {
+		err = &place.RefError{Err: err}
 	}
 	return repo, revision, err
 }

@@ -19,7 +19,7 @@ type modelScopeOrigin struct {
 	files  map[string]repoFile
 }
 
-// openModelScope implements the scheme ms: "org/name" or "org/name@revision".
+// OpenModelScope opens the package of a repository of ModelScope, "org/name" or "org/name@revision".
 func OpenModelScope(ctx context.Context, rest string, po place.OpenOptions) (place.Origin, error) {
 	o, err := hub.ModelScopeFromEnv()
 	if err != nil {
@@ -29,6 +29,7 @@ func OpenModelScope(ctx context.Context, rest string, po place.OpenOptions) (pla
 	return OpenModelScopeAt(ctx, rest, o, po.Transfer)
 }
 
+// OpenModelScopeAt is [OpenModelScope] with options that are not those of the environment.
 func OpenModelScopeAt(ctx context.Context, rest string, o hub.Options, t transfer.Options) (place.Origin, error) {
 	repo, revision, err := splitRevision(rest, masterBranch)
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 	packageDigest    = "io.github.llmexport.package.digest"
 )
 
-// maxOCILayers bounds the files of an artifact; packages have some twenty.
+// maxLayers bounds the files of an artifact; packages have some twenty.
 const maxLayers = 10_000
 
 // layer is a file as a blob.

@@ -63,7 +63,7 @@ type repository struct {
 func openRepo(ref string, patience transfer.Options) (*repository, error) {
 	r, err := registry.ParseReference(ref)
 	if err != nil {
-		return nil, fmt.Errorf("%.300q is not of the form registry/repository:tag", ref)
+		return nil, &place.RefError{Err: fmt.Errorf("%.300q is not of the form registry/repository:tag", ref)}
 	}
 	store, err := credentials.NewStoreFromDocker(credentials.StoreOptions{})
 	if err != nil {
@@ -87,7 +87,7 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// ociRedirect follows redirects to storage. Content is sent to nobody but the registry.
+// checkRedirect follows redirects to storage. Content is sent to nobody but the registry.
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	switch {
 	case len(via) >= 8:
@@ -158,7 +158,7 @@ func (o Place) look(ctx context.Context, p place.Package) (_ *state, err error) 
 	}
 	tag := repo.Reference.Reference
 	if tag == "" || repo.Reference.ValidateReferenceAsTag() != nil {
-		return nil, fmt.Errorf("%q names no tag: write registry/repository:tag", o.Ref)
+		return nil, &place.RefError{Err: fmt.Errorf("%q names no tag: write registry/repository:tag", o.Ref)}
 	}
 	f, err := place.FreightOf(p)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// maxOCIManifest bounds an image manifest in bytes, as registries do.
+// maxManifest bounds an image manifest in bytes, as registries do.
 const maxManifest = 4 << 20
 
 // origin is one artifact of a registry.

@@ -77,7 +77,7 @@ func openBucket(s Place) (*store, error) {
 	bucket, prefix, _ := strings.Cut(rest, "/")
 	prefix = strings.Trim(prefix, "/")
 	if !ok || bucket == "" || prefix != "" && manifest.CheckName(prefix) != nil {
-		return nil, fmt.Errorf("%.300q is not of the form s3://bucket/prefix", s.Ref)
+		return nil, &place.RefError{Err: fmt.Errorf("%.300q is not of the form s3://bucket/prefix", s.Ref)}
 	}
 	if prefix != "" {
 		prefix += "/"
