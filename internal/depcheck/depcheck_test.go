@@ -69,7 +69,6 @@ var owners = map[string][]string{
 	"oras.land/oras-go/v2":            {"publish/oci"},
 	"github.com/opencontainers":       {"publish/oci"},
 	"github.com/jedib0t/go-pretty/v6": {"internal/sheet"},
-	"github.com/goccy/go-yaml":        {"publish/about", "recipes"},
 }
 
 // row is a package's place in levels, or -1. The second result is the package of the map that it belongs to.
