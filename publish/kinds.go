@@ -93,8 +93,9 @@ var kinds = []kind{
 		options: []string{"replace", "private"},
 		doc:     "a tag of an OCI registry",
 		ref:     func(t Target) string { return t.OCI },
-		open: func(t Target, _ string) (place.Store, error) {
-			return oci.Place{Ref: t.OCI, Replace: t.Replace, Private: t.Private}, nil
+		open: func(t Target, _ string) (Store, error) {
+			o := OCI{Ref: t.OCI, Replace: t.Replace, Private: t.Private}
+			return o, o.check()
 		},
 		scheme: "oci",
 		form:   "oci://REGISTRY/REPOSITORY:TAG or @DIGEST",
@@ -106,8 +107,9 @@ var kinds = []kind{
 		options: []string{"replace", "private", "endpoint", "region"},
 		doc:     "a prefix of a bucket in an S3-compatible store",
 		ref:     func(t Target) string { return t.S3 },
-		open: func(t Target, _ string) (place.Store, error) {
-			return s3.Place{Ref: t.S3, Endpoint: t.Endpoint, Region: t.Region, Replace: t.Replace, Private: t.Private}, nil
+		open: func(t Target, _ string) (Store, error) {
+			s := S3{Ref: t.S3, Endpoint: t.Endpoint, Region: t.Region, Replace: t.Replace, Private: t.Private}
+			return s, s.check()
 		},
 		scheme: "s3",
 		form:   "s3://BUCKET/PREFIX",

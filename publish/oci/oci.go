@@ -59,11 +59,35 @@ type repository struct {
 	patience transfer.Options
 }
 
-// openRepo reads the reference and the credentials; it sends nothing.
-func openRepo(ref string, patience transfer.Options) (*repository, error) {
+// parseOCI reads a reference. An error is a RefError.
+func parseOCI(ref string) (registry.Reference, error) {
 	r, err := registry.ParseReference(ref)
+	if err == nil {
+		return r, nil
+	}
+	why := ""
+	if host, name, _ := strings.Cut(ref, "/"); strings.ToLower(name) != name {
+		if _, err := registry.ParseReference(host + "/" + strings.ToLower(name)); err == nil {
+			why = ": repositories of registries have names in lower case"
+		}
+	}
+	return r, &RefError{fmt.Errorf("%.300q is not of the form registry/repository:tag%s", ref, why)}
+}
+
+// check judges the spelling of what is published to.
+func (o OCI) check() error {
+	r, err := parseOCI(o.Ref)
+	if err == nil && (r.Reference == "" || r.ValidateReferenceAsTag() != nil) {
+		err = &RefError{fmt.Errorf("%.300q names no tag: write registry/repository:tag", o.Ref)}
+	}
+	return err
+}
+
+// openRepo reads the reference and the credentials; it sends nothing.
+func openRepo(ref string, patience transfer.Options) (*ociRepo, error) {
+	r, err := parseOCI(ref)
 	if err != nil {
-		return nil, &place.RefError{Err: fmt.Errorf("%.300q is not of the form registry/repository:tag", ref)}
+		return nil, err
 	}
 	store, err := credentials.NewStoreFromDocker(credentials.StoreOptions{})
 	if err != nil {
@@ -151,16 +175,16 @@ type state struct {
 }
 
 // look reads the state of the tag. It changes nothing. The caller closes the freight.
-func (o Place) look(ctx context.Context, p place.Package) (_ *state, err error) {
+func (o OCI) look(ctx context.Context, p Package) (_ *ociPlace, err error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	repo, err := openRepo(o.Ref, o.Transfer)
 	if err != nil {
 		return nil, err
 	}
 	tag := repo.Reference.Reference
-	if tag == "" || repo.Reference.ValidateReferenceAsTag() != nil {
-		return nil, &place.RefError{Err: fmt.Errorf("%q names no tag: write registry/repository:tag", o.Ref)}
-	}
-	f, err := place.FreightOf(p)
+	f, err := freightOf(p)
 	if err != nil {
 		return nil, err
 	}

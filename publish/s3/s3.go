@@ -19,6 +19,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/minio/minio-go/v7/pkg/s3utils"
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/about"
@@ -71,21 +72,41 @@ type store struct {
 	patience         transfer.Options
 }
 
-// openBucket reads reference and credentials; it sends nothing.
-func openBucket(s Place) (*store, error) {
+// parse reads bucket, prefix and endpoint. The prefix is empty or ends in a slash. An error is a RefError.
+func (s S3) parse() (bucket, prefix string, endpoint *url.URL, err error) {
 	rest, ok := strings.CutPrefix(s.Ref, "s3://")
-	bucket, prefix, _ := strings.Cut(rest, "/")
-	prefix = strings.Trim(prefix, "/")
-	if !ok || bucket == "" || prefix != "" && manifest.CheckName(prefix) != nil {
-		return nil, &place.RefError{Err: fmt.Errorf("%.300q is not of the form s3://bucket/prefix", s.Ref)}
+	bucket, prefix, _ = strings.Cut(rest, "/")
+	if prefix = strings.Trim(prefix, "/"); !ok || prefix != "" && manifest.CheckName(prefix) != nil || s3utils.CheckValidBucketName(bucket) != nil {
+		return "", "", nil, &RefError{fmt.Errorf("%.300q is not of the form s3://bucket/prefix", s.Ref)}
 	}
 	if prefix != "" {
 		prefix += "/"
 	}
-	endpoint := cmp.Or(s.Endpoint, os.Getenv("AWS_ENDPOINT_URL_S3"), os.Getenv("AWS_ENDPOINT_URL"), "https://s3.amazonaws.com")
-	u, err := url.Parse(endpoint)
-	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Trim(u.Path, "/") != "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errors.New("the endpoint of the store is not an http or https address of nothing but a host")
+	address, key := s.Endpoint, "endpoint"
+	for _, env := range []string{"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"} {
+		if address == "" {
+			address, key = os.Getenv(env), env
+		}
+	}
+	endpoint, err = url.Parse(cmp.Or(address, "https://s3.amazonaws.com"))
+	if err != nil || endpoint.Host == "" || endpoint.Scheme != "https" && endpoint.Scheme != "http" || strings.Trim(endpoint.Path, "/") != "" || endpoint.User != nil || endpoint.RawQuery != "" || endpoint.Fragment != "" {
+		// It is not said: it may hold a password.
+		return "", "", nil, &RefError{fmt.Errorf("%s is not of the form https://host or http://host:port", key)}
+	}
+	return bucket, prefix, endpoint, nil
+}
+
+// check judges the spelling of what is published to.
+func (s S3) check() error {
+	_, _, _, err := s.parse()
+	return err
+}
+
+// openBucket reads reference and credentials; it sends nothing.
+func openBucket(s S3) (*s3Bucket, error) {
+	bucket, prefix, u, err := s.parse()
+	if err != nil {
+		return nil, err
 	}
 	client, err := minio.New(u.Host, &minio.Options{
 		Creds: credentials.NewChainCredentials([]credentials.Provider{
