@@ -19,7 +19,7 @@ type Place struct {
 }
 
 // Places opens the stores of publish entries for the package of a name. Relative directories start at baseDir. Two
-// entries for one place are an error.
+// entries for one place are an error, and so are directories inside each other.
 func Places(targets []Target, baseDir, name string) ([]Place, error) {
 	var places []Place
 	for i, t := range targets {
@@ -33,6 +33,15 @@ func Places(targets []Target, baseDir, name string) ([]Place, error) {
 		}
 		if j := slices.IndexFunc(places, func(p Place) bool { return p.String() == s.String() }); j >= 0 {
 			return nil, &EntryError{i, fmt.Errorf("%s is named twice", s)}
+		}
+		if d, ok := s.(Dir); ok {
+			for _, p := range places {
+				if other, ok := p.Store.(Dir); ok {
+					if err := apart(other.Path, d.Path); err != nil {
+						return nil, &EntryError{i, err}
+					}
+				}
+			}
 		}
 		places = append(places, Place{s, t})
 	}

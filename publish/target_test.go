@@ -20,4 +20,7 @@ func TestNamed(t *testing.T) {
 	if _, err := Places([]Target{{Dir: "a/../{name}"}, {Dir: "x"}}, ".", "x"); !errors.As(err, &entry) || entry.Entry != 1 {
 		t.Errorf("one place twice: %v", err)
 	}
+	if _, err := Places([]Target{{Dir: "x"}, {Hub: "a/b"}, {Dir: "x/{name}"}}, t.TempDir(), "x"); !errors.As(err, &entry) || entry.Entry != 2 {
+		t.Errorf("one place inside another: %v", err)
+	}
 }

@@ -145,7 +145,7 @@ func TestPublishSymlink(t *testing.T) {
 		if err := os.Symlink(p.Dir, link); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := place.To(t.Context(), Place{Path: filepath.Join(link, "x", "out")}, p); err == nil || !strings.Contains(err.Error(), "inside each other") {
+		if _, err := To(t.Context(), Dir{Path: filepath.Join(link, "x", "out")}, p); err == nil || !strings.Contains(err.Error(), "lies inside the other") {
 			t.Errorf("target inside the package: %v", err)
 		}
 	})
@@ -202,7 +202,7 @@ func TestPublishRefuses(t *testing.T) {
 	t.Run("inside each other", func(t *testing.T) {
 		p := placetest.Package(t, "one")
 		for _, path := range []string{filepath.Join(p.Dir, "out"), filepath.Dir(p.Dir)} {
-			if _, err := place.To(t.Context(), Place{Path: path, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "inside each other") {
+			if _, err := To(t.Context(), Dir{Path: path, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "lies inside the other") {
 				t.Errorf("%s: %v", path, err)
 			}
 		}

@@ -162,16 +162,17 @@ func removeEmpty(dirs []string) {
 	}
 }
 
-// apart refuses a package and a target of which one lies inside the other: replacing the target would
-// remove the package, or publishing would add to it.
-func apart(dir, target string) error {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
+// apart refuses two directories of which one lies inside the other: putting a package in the place of the outer one
+// would remove the inner one, and of the inner one add to the outer one.
+func apart(a, b string) error {
+	absA, err := filepath.Abs(a)
+	absB, errB := filepath.Abs(b)
+	if err := errors.Join(err, errB); err != nil {
 		return err
 	}
-	dir, target = disk.Resolve(dir), disk.Resolve(target)
-	if disk.Inside(dir, target) || disk.Inside(target, dir) {
-		return errors.New("the package and the directory to publish to lie inside each other")
+	realA, realB := disk.Resolve(absA), disk.Resolve(absB)
+	if disk.Inside(realA, realB) || disk.Inside(realB, realA) {
+		return fmt.Errorf("of %s and %s one lies inside the other", a, b)
 	}
 	return nil
 }

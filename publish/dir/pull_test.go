@@ -143,7 +143,7 @@ func TestPull(t *testing.T) {
 		if done := mustPull(t, at(t, target), target, PullOptions{}); done.Status != place.Unchanged {
 			t.Errorf("onto itself: %+v", done)
 		}
-		if _, _, err := Pull(t.Context(), at(t, target), filepath.Join(target, "x"), PullOptions{}); err == nil || !strings.Contains(err.Error(), "inside each other") {
+		if _, _, err := dirPull(t.Context(), at(t, target), filepath.Join(target, "x"), dirPullOptions{}); err == nil || !strings.Contains(err.Error(), "lies inside the other") {
 			t.Errorf("into itself: %v", err)
 		}
 	})
