@@ -64,8 +64,9 @@ var kinds = []kind{
 		scheme: "hf",
 		form:   "hf://ORG/NAME[@REVISION]",
 		place: func(rest string, t *Target) error {
-			t.Hub, t.Branch, _ = strings.Cut(rest, "@")
-			return nil
+			var err error
+			t.Hub, t.Branch, err = splitBranch(rest)
+			return err
 		},
 		origin: hubs.OpenHuggingFace,
 		keeps:  true,
@@ -82,8 +83,9 @@ var kinds = []kind{
 		scheme: "ms",
 		form:   "ms://ORG/NAME[@REVISION]",
 		place: func(rest string, t *Target) error {
-			t.ModelScope, t.Branch, _ = strings.Cut(rest, "@")
-			return nil
+			var err error
+			t.ModelScope, t.Branch, err = splitBranch(rest)
+			return err
 		},
 		origin: hubs.OpenModelScope,
 		keeps:  true,

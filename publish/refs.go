@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -22,24 +23,36 @@ func Origins() []string {
 	return list
 }
 
+// addressLike is what begins as addresses of places and pages do, and no path and no drive of Windows does.
+var addressLike = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]+|[^/\\]*@[^/\\]*):`)
+
 // splitRef takes the scheme off a reference: "hf://org/name" and "dir:path" have one. A plain path has none, a drive
 // letter neither, nor does a path that is spelled ./name:tag.
-func splitRef(ref string) (scheme, rest string) {
+func splitRef(ref string) (scheme, rest string, err error) {
+	scheme, rest, named := strings.Cut(ref, "://")
 	if path, ok := strings.CutPrefix(ref, "dir:"); ok {
-		return "dir", strings.TrimPrefix(path, "//")
+		scheme, rest = "dir", strings.TrimPrefix(path, "//")
+	} else if !named {
+		scheme, rest = "dir", ref
+		if addressLike.MatchString(ref) { // hf:/org/name: nobody wants a directory called hf:
+			err = fmt.Errorf("%.200q has no scheme:// and looks like no path; a directory of that name is ./%.200s", ref, ref)
+		}
 	}
-	if scheme, rest, ok := strings.Cut(ref, "://"); ok {
-		return scheme, rest
+	switch {
+	case rest == "":
+		err = errors.New("the reference names no place")
+	case strings.TrimSpace(ref) != ref:
+		err = fmt.Errorf("%.200q begins or ends with a space", ref)
 	}
-	return "dir", ref
+	return scheme, rest, err
 }
 
 // kindOf finds the kind of a reference, and the reference without its scheme. The last two say, for an error, what is
 // done with packages there and how kinds are known to who does it.
 func kindOf(ref, done string, known func() []string) (kind, string, error) {
-	scheme, rest := splitRef(ref)
-	if rest == "" {
-		return kind{}, "", &place.RefError{Err: errors.New("the reference names no place")}
+	scheme, rest, err := splitRef(ref)
+	if err != nil {
+		return kind{}, "", &RefError{err}
 	}
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.scheme == scheme })
 	if i < 0 {
@@ -76,6 +89,15 @@ func ParseTarget(ref string) (t Target, err error) {
 	}
 	err = k.place(rest, &t)
 	return t, err
+}
+
+// splitBranch parts the branch from "org/name@branch".
+func splitBranch(rest string) (repo, branch string, err error) {
+	repo, branch, named := strings.Cut(rest, "@")
+	if named && branch == "" {
+		err = &RefError{fmt.Errorf("%.200q names no branch behind the @", rest)}
+	}
+	return repo, branch, err
 }
 
 // placeDir fills the entry of a directory.

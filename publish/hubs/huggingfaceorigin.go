@@ -1,7 +1,6 @@
 package hubs
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -45,12 +44,18 @@ func OpenHuggingFaceAt(ctx context.Context, rest string, o hub.Options, t transf
 	return huggingFaceOrigin{api, info.commit}, nil
 }
 
-// splitRevision parts the revision from "org/name@revision"; without one it is fallback.
+// splitRevision parts the revision from "org/name@revision"; without one it is fallback. An error
+// is a RefError.
 func splitRevision(s, fallback string) (repo, revision string, err error) {
-	repo, revision, _ = strings.Cut(s, "@")
-	revision = cmp.Or(revision, fallback)
+	repo, revision, named := strings.Cut(s, "@")
+	if !named {
+		revision = fallback
+	}
 	if err = hub.CheckRepo(repo); err == nil {
-		err = hub.CheckRevision(revision)
+		err = hub.CheckRevision(revision) // none behind the @ is that of a variable which is not set
+	}
+	if err != nil {
+		err = &RefError{err}
 	}
 	if err != nil {
 		err = &place.RefError{Err: err}
@@ -65,7 +70,7 @@ func (o huggingFaceOrigin) String() string { return "hf://" + o.api.repo + "@" +
 func (o huggingFaceOrigin) Read(ctx context.Context, name string, limit int64) ([]byte, error) {
 	b, _, err := o.api.get(ctx, o.api.resolve(o.commit, name), limit)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s: %w", o, name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return b, nil
 }
