@@ -133,7 +133,7 @@ func (r *Recipe) readModel() error {
 	case m.Path != "":
 		return nil
 	case !repoRE.MatchString(m.Repo) || strings.Contains(m.Repo, ".."):
-		return r.Errorf("model.repo", "must be a repository such as Qwen/Qwen3-0.6B, not %s", shorten(m.Repo))
+		return r.Errorf("model.repo", "must be a repository such as Qwen/Qwen3-0.6B, not %s%s", shorten(m.Repo), meant(m.Repo))
 	case m.Revision == "":
 		m.Revision = "main"
 	case !revisionRE.MatchString(m.Revision) || strings.Contains(m.Revision, ".."):
