@@ -20,9 +20,10 @@ func (t *tool) initCommand() *cli.Command {
 		Name:      "init",
 		Usage:     "write a commented recipe",
 		ArgsUsage: "REPO|DIR",
-		Description: "DIR is a local checkpoint. Of a repository that is not in the Hugging Face cache only small files and the headers of\n" +
-			"its shards are fetched; with HF_HUB_OFFLINE it is written down as it is. The recipe goes to FILE, or to the package's\n" +
-			"name with .yaml; - is standard output. A file that exists is left alone.",
+		Description: "DIR is a local checkpoint, REPO is ORG/NAME[@REVISION], with hf:// before it or without. Of a repository that is\n" +
+			"not in the Hugging Face cache only small files and the headers of its shards are fetched; with HF_HUB_OFFLINE it is\n" +
+			"written down as it is. The recipe goes to FILE, or to the package's name with .yaml; - is standard output. A file\n" +
+			"that exists is left alone.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write"},
 		},
@@ -36,22 +37,29 @@ func (t *tool) init(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	model := recipes.Model{Repo: args[0]}
+	name := args[0]
+	var model recipes.Model
 	var src *stage.Source
-	if st, err := os.Stat(args[0]); err == nil && st.IsDir() {
-		model = recipes.Model{Path: args[0]}
-		if src, err = stage.OpenSource(args[0], nil); err != nil {
+	if st, err := os.Stat(name); err == nil && st.IsDir() {
+		model = recipes.Model{Path: name}
+		if src, err = stage.OpenSource(name, nil); err != nil {
 			return err
 		}
-	} else if src, err = t.look(c, args[0]); err != nil {
-		return err
+	} else {
+		if model, err = repository(name); err != nil {
+			return err
+		}
+		name = model.Repo
+		if src, err = t.look(c, model); err != nil {
+			return err
+		}
 	}
 	if src != nil {
 		defer src.Close()
 	}
 	file := c.String("output")
 	if file == "" {
-		file = stage.PackageName(args[0], stage.NewQuantize().Bits) + ".yaml"
+		file = stage.PackageName(name, stage.NewQuantize().Bits) + ".yaml"
 	}
 	if model.Path != "" {
 		if model.Path, err = relative(file, model.Path); err != nil {
@@ -82,8 +90,8 @@ func (t *tool) init(c *cli.Context) error {
 }
 
 // look opens a repository by its headers. It gives nil if nothing of it is here and nothing may be asked.
-func (t *tool) look(c *cli.Context, repo string) (*stage.Source, error) {
-	tasks, err := t.modelTask(c, repo, repo, map[string]string{"repo": repo})
+func (t *tool) look(c *cli.Context, model recipes.Model) (*stage.Source, error) {
+	tasks, err := t.modelTask(c, model.Repo, model.Repo, model)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +102,7 @@ func (t *tool) look(c *cli.Context, repo string) (*stage.Source, error) {
 		return stage.OpenSkeleton(sk, nil)
 	}
 	if o, oerr := hub.OptionsFromEnv(); oerr == nil && o.Offline && errors.Is(err, fs.ErrNotExist) {
-		zerolog.Ctx(c.Context).Warn().Str("repo", repo).Msg("the model was not looked at: it is not in the cache, and HF_HUB_OFFLINE is set")
+		zerolog.Ctx(c.Context).Warn().Str("repo", model.Repo).Msg("the model was not looked at: it is not in the cache, and HF_HUB_OFFLINE is set")
 		return nil, nil
 	}
 	return nil, err

@@ -119,13 +119,12 @@ func (t *tool) plan(c *cli.Context) error {
 	}
 	saveMemory()
 	var tasks []*task
-	if repo, ok := strings.CutPrefix(args[0], "hf://"); ok {
-		repo, revision, _ := strings.Cut(repo, "@")
-		model := map[string]string{"repo": repo}
-		if revision != "" {
-			model["revision"] = revision
+	if strings.HasPrefix(args[0], "hf://") {
+		model, err := repository(args[0])
+		if err != nil {
+			return err
 		}
-		if tasks, err = t.modelTask(c, args[0], repo, model); err != nil {
+		if tasks, err = t.modelTask(c, args[0], model.Repo, model); err != nil {
 			return err
 		}
 	} else if st, err := os.Stat(args[0]); err == nil && st.IsDir() {
@@ -133,7 +132,7 @@ func (t *tool) plan(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		if tasks, err = t.modelTask(c, args[0], abs, map[string]string{"path": filepath.ToSlash(abs)}); err != nil {
+		if tasks, err = t.modelTask(c, args[0], abs, recipes.Model{Path: filepath.ToSlash(abs)}); err != nil {
 			return err
 		}
 	} else if tasks, err = t.tasks(c, args[0]); err != nil {
@@ -162,7 +161,7 @@ func (t *tool) plan(c *cli.Context) error {
 }
 
 // modelTask is the task of a recipe that only names a model; file stands for the recipe's file.
-func (t *tool) modelTask(c *cli.Context, file, name string, model map[string]string) ([]*task, error) {
+func (t *tool) modelTask(c *cli.Context, file, name string, model recipes.Model) ([]*task, error) {
 	b, err := json.Marshal(map[string]any{"version": recipes.Version, "name": stage.PackageName(name, 0), "model": model})
 	if err != nil {
 		return nil, err

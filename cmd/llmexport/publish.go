@@ -52,7 +52,7 @@ func (t *tool) publish(c *cli.Context) error {
 			target, err = target.With(options...)
 		}
 		if err != nil {
-			return usagef("%s: %v", ref, err)
+			return meantHint(usagef("%v", err), ref)
 		}
 		target.LicenseAck = c.String("license-ack")
 		targets = append(targets, target)
@@ -62,8 +62,11 @@ func (t *tool) publish(c *cli.Context) error {
 		return err
 	}
 	places, err := publish.Places(targets, ".", p.Manifest.Name)
+	if e := (*publish.EntryError)(nil); errors.As(err, &e) {
+		return meantHint(usagef("%v", err), c.Args().Get(1+e.Entry))
+	}
 	if err != nil {
-		return usagef("%v", err)
+		return err
 	}
 	if c.Bool("dry-run") {
 		list, err := publish.Changes(c.Context, places, p)

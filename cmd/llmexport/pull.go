@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	goruntime "runtime"
 	"strings"
 
@@ -83,7 +84,12 @@ func (t *tool) pull(c *cli.Context) error {
 	_, done, err := publish.Pull(c.Context, args[0], dir, o)
 	t.progress.stop()
 	if err != nil {
-		return err
+		if e := (*publish.RefError)(nil); errors.As(err, &e) {
+			err = usagef("%v", err)
+		} else if !errors.Is(err, fs.ErrNotExist) || strings.Contains(args[0], "://") {
+			return err
+		}
+		return meantHint(err, args[0])
 	}
 	if c.Bool("json") {
 		return t.printJSON(done)

@@ -57,13 +57,22 @@ func loadRecipe(arg string, overrides []string) (*recipes.Recipe, error) {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	case !shipped:
-		return nil, hint(usagef("%s: there is no such file", arg), "shipped recipes are "+strings.Join(recipes.Shipped(), ", "))
+		return nil, absent(arg)
 	}
 	b, err := recipes.ReadShipped(arg)
 	if err != nil {
 		return nil, err
 	}
 	return recipes.Load(b, filepath.Join(shippedDir, arg+".yaml"), stage.Sections(), overrides...)
+}
+
+// absent is the error about a recipe that is neither a file nor shipped.
+func absent(arg string) error {
+	err := usagef("%s: there is no such file", arg)
+	if repo, _ := recipes.MeantRepo(arg); repo != "" && filepath.Ext(arg) != ".yaml" && filepath.Ext(arg) != ".yml" {
+		return hint(err, fmt.Sprintf("llmexport init %s writes a recipe for the repository, llmexport plan hf://%s looks at it", repo, repo))
+	}
+	return hint(err, "shipped recipes are "+strings.Join(recipes.Shipped(), ", "))
 }
 
 // expand returns the recipes of all packages, or of the one that --variant names.

@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -82,7 +83,7 @@ func InitRecipe(m recipes.Model, src *Source) ([]byte, error) {
 		p("  path: %-16s # directory of the checkpoint, relative to this file", word(m.Path))
 	} else {
 		p("  repo: %s", word(m.Repo))
-		p("  revision: main         # a commit, tag or branch; resolved to a commit, which is recorded")
+		p("  revision: %-12s # a commit, tag or branch; resolved to a commit, which is recorded", word(cmp.Or(m.Revision, "main")))
 	}
 	template := "{path: chat.jinja} # in place of the checkpoint's chat template"
 	if src != nil && len(src.Facts.Templates) > 1 {

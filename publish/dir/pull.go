@@ -138,6 +138,9 @@ func Pull(ctx context.Context, from place.Origin, dir string, o PullOptions) (_ 
 // readManifest reads and checks the manifest of a place.
 func readManifest(ctx context.Context, from place.Origin, o PullOptions) (*manifest.Manifest, []byte, error) {
 	data, err := from.Read(ctx, manifest.FileName, manifest.MaxSize)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("holds no package of this program: %w", err)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

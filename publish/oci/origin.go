@@ -52,7 +52,7 @@ func newOrigin(ctx context.Context, ref string, patience transfer.Options) (*ori
 		return nil, err
 	}
 	if desc == nil {
-		return nil, fmt.Errorf("the registry has no %s, or does not show it: %w", repo.Reference.ReferenceOrDefault(), fs.ErrNotExist)
+		return nil, fmt.Errorf("the registry has no %q there, or does not show it: %w", repo.Reference.ReferenceOrDefault(), fs.ErrNotExist)
 	}
 	if desc.MediaType == ocispec.MediaTypeImageIndex {
 		if desc, err = repo.only(ctx, *desc); err != nil {

@@ -57,7 +57,7 @@ func Open(ctx context.Context, rest string, o place.OpenOptions) (place.Origin, 
 	}
 	text, err := b.read(ctx, manifest.FileName, manifest.MaxSize)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("holds no package: %w", err)
+		err = fmt.Errorf("holds no package of this program: %w", err)
 	}
 	if err != nil {
 		return nil, err
