@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -69,7 +70,7 @@ func (o Options) At(endpoint string) Options {
 
 func optionsFrom(getenv func(string) string) (Options, error) {
 	home := func(elem ...string) (string, error) {
-		h, err := os.UserHomeDir()
+		h, err := homeDir()
 		return filepath.Join(append([]string{h}, elem...)...), err
 	}
 	// dir expands the ~ and the variables that people write into these settings; what is not set stays as it is.
@@ -130,6 +131,18 @@ func optionsFrom(getenv func(string) string) (Options, error) {
 		o.Token = strings.TrimSpace(string(b))
 	}
 	return o, nil
+}
+
+// homeDir is that of the variable or, as huggingface_hub has it, of the system's list of users.
+func homeDir() (string, error) {
+	h, err := os.UserHomeDir()
+	if err == nil {
+		return h, nil
+	}
+	if u, uerr := user.Current(); uerr == nil && u.HomeDir != "" {
+		return u.HomeDir, nil
+	}
+	return "", fmt.Errorf("%w: set it, or HF_HOME", err)
 }
 
 func isTrue(s string) bool {

@@ -2,7 +2,9 @@ package hub
 
 import (
 	"os"
+	"os/user"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -88,5 +90,18 @@ func TestModelScopeFromEnv(t *testing.T) {
 	}
 	if _, err := optionsFrom(func(k string) string { return map[string]string{"HF_HUB_DOWNLOAD_TIMEOUT": "soon"}[k] }); err == nil || !strings.Contains(err.Error(), "HF_HUB_DOWNLOAD_TIMEOUT") {
 		t.Error(err)
+	}
+}
+
+// Without HOME the cache is where huggingface_hub has it then, too: in the home that the system knows.
+func TestWithoutHome(t *testing.T) {
+	u, err := user.Current()
+	if err != nil || u.HomeDir == "" || runtime.GOOS == "windows" {
+		t.Skip("the system knows no home")
+	}
+	t.Setenv("HOME", "")
+	o, err := optionsFrom(func(string) string { return "" })
+	if want := filepath.Join(u.HomeDir, ".cache", "huggingface", "hub"); err != nil || o.CacheDir != want {
+		t.Errorf("%q, %v, want %q", o.CacheDir, err, want)
 	}
 }

@@ -56,7 +56,7 @@ func (h *host) hint(e *StatusError) string {
 	case e.Message == "Access to this resource is disabled.":
 		return "the hub has closed this repository"
 	case e.Status == 401 && invalid:
-		return "the token is not valid: it may have expired or been withdrawn"
+		return "the token is not valid: it may have expired or been withdrawn; set another " + h.tokenName
 	case e.Status == 401 && h.Secret != "":
 		return "the token is not valid, or there is no such repository"
 	case e.Status == 401:

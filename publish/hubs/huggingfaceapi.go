@@ -158,8 +158,11 @@ func status(err error) int {
 // whoami checks the token: it must be known, and one that may only read is refused before anything is sent.
 func (a *huggingFaceAPI) whoami(ctx context.Context) error {
 	b, _, err := a.get(ctx, a.at("api", "whoami-v2"), maxHubAnswer)
-	if status(err) == http.StatusUnauthorized {
-		return fmt.Errorf("the token is not valid: %w", err)
+	if se := (*transfer.StatusError)(nil); errors.As(err, &se) && se.Status == http.StatusUnauthorized {
+		se.Hint = "publishing needs a token: set HF_TOKEN, or log in by hf auth login"
+		if a.http.Secret != "" {
+			se.Hint = "the token is not valid, it may have expired or been withdrawn: set another HF_TOKEN, or log in by hf auth login"
+		}
 	}
 	if err != nil {
 		return err
