@@ -95,9 +95,9 @@ func TestPublishOver(t *testing.T) {
 			placetest.Write(t, filepath.Join(target, "llm.mnn"), "llm.mnn twp")
 		}, true, place.Replaced, ""},
 		"notes of the user": {func(t *testing.T, target string) {
-			placetest.Publish(t, Place{Path: target}, one)
-			placetest.Write(t, filepath.Join(target, "notes.txt"), "mine")
-		}, true, "", `1 more files or directories, "notes.txt" first`},
+			mustPublish(t, Dir{Path: target}, one)
+			write(t, filepath.Join(target, "notes.txt"), "mine")
+		}, true, "", `other files, "notes.txt" first of 1`},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -133,8 +133,8 @@ func TestPublishSymlink(t *testing.T) {
 	if err := os.Symlink(real, target); err != nil {
 		t.Skipf("symbolic links cannot be made here: %v", err)
 	}
-	before := placetest.Tree(t, base)
-	if _, err := place.To(t.Context(), Place{Path: target, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "is not a directory") {
+	before := tree(t, base)
+	if _, err := To(t.Context(), Dir{Path: target, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "is a symbolic link") {
 		t.Errorf("target is a link: %v", err)
 	}
 	if diff := cmp.Diff(before, placetest.Tree(t, base)); diff != "" {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"regexp"
 	"slices"
 
 	"github.com/rs/zerolog"
@@ -34,6 +35,9 @@ type PullOptions struct {
 
 	step func(action string) error // see Place.step
 }
+
+// plainName is the name of a package that its directory may have without anybody saying so: one that a recipe may give.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 
 // Pulled says what a pull did.
 type Pulled struct {
@@ -76,6 +80,10 @@ func Pull(ctx context.Context, from place.Origin, dir string, o PullOptions) (_ 
 		return place.Package{}, Pulled{}, err
 	}
 	if dir == "" {
+		// Who made the package chose its name, and a directory called ~ or -rf does harm.
+		if !plainName.MatchString(m.Name) {
+			return Package{}, done, fmt.Errorf("the package is called %q; name the directory that it goes to", m.Name)
+		}
 		dir = m.Name
 	}
 	d := Place{Path: dir, Replace: o.Replace, step: o.step}

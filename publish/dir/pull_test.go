@@ -160,10 +160,33 @@ func TestPull(t *testing.T) {
 		}
 		placetest.Want(t, target, one)
 	})
+	t.Run("working directory", func(t *testing.T) {
+		t.Chdir(t.TempDir())
+		if _, _, err := dirPull(t.Context(), from, ".", dirPullOptions{}); err == nil || !strings.Contains(err.Error(), "is the working directory") {
+			t.Errorf("empty: %v", err)
+		}
+		t.Chdir(target)
+		if _, _, err := dirPull(t.Context(), newOrigin(t, two), target, dirPullOptions{Replace: true}); err == nil || !strings.Contains(err.Error(), "is the working directory") {
+			t.Errorf("another package: %v", err)
+		}
+		if done := mustPull(t, from, ".", dirPullOptions{}); done.Status != Unchanged {
+			t.Errorf("%+v", done)
+		}
+	})
 	t.Run("default directory", func(t *testing.T) {
 		t.Chdir(t.TempDir())
-		mustPull(t, from, "", PullOptions{})
-		placetest.Want(t, "tiny", one)
+		mustPull(t, from, "", dirPullOptions{})
+		wantPackage(t, "tiny", one)
+		for _, name := range []string{"~", "-rf", "a b", "{name}"} {
+			p := newPackage(t, "one")
+			p.Manifest.Name = name
+			if _, _, err := dirPull(t.Context(), newOrigin(t, p), "", dirPullOptions{}); err == nil || !strings.Contains(err.Error(), "name the directory") {
+				t.Errorf("%s: %v", name, err)
+			}
+			if _, err := os.Lstat(name); err == nil {
+				t.Errorf("%s is there", name)
+			}
+		}
 	})
 }
 

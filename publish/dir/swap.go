@@ -225,6 +225,9 @@ func (d Place) inspect(ctx context.Context, target string, sum manifest.Digest, 
 	if err != nil {
 		return occupant{}, err
 	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		return occupant{}, errors.New("is a symbolic link and is left alone; name the directory itself")
+	}
 	if !info.IsDir() {
 		return occupant{}, errors.New("exists and is not a directory; it is left alone")
 	}
@@ -233,7 +236,7 @@ func (d Place) inspect(ctx context.Context, target string, sum manifest.Digest, 
 		return occupant{}, err
 	}
 	if len(entries) == 0 {
-		return occupant{empty: info.Mode()}, nil
+		return occupant{empty: info.Mode()}, notWorking(info)
 	}
 	m, err := manifest.Open(target)
 	switch {
@@ -254,14 +257,28 @@ func (d Place) inspect(ctx context.Context, target string, sum manifest.Digest, 
 	} else {
 		err = fmt.Errorf("holds another package, %s; set replace to replace it", m.Digest)
 	}
+	// What --replace would be refused for comes first, so that nobody is sent the wrong way.
+	if err := onlyListed(m, target); err != nil {
+		return occupant{}, err
+	}
 	if !d.Replace {
 		return occupant{}, err
 	}
-	if err := onlyListed(m, target); err != nil {
+	if err := notWorking(info); err != nil {
 		return occupant{}, err
 	}
 	was, err := manifest.ReadSignature(target)
 	return occupant{old: m, signature: was}, err
+}
+
+// notWorking refuses to replace the working directory: the directory that takes its name is another one, and who works
+// here, such as the shell that called, would be left in one that is gone.
+func notWorking(target fs.FileInfo) error {
+	here, err := os.Stat(".")
+	if err == nil && os.SameFile(here, target) {
+		err = errors.New("is the working directory, in whose place nothing can be put; name a new directory")
+	}
+	return err
 }
 
 // onlyListed refuses a package whose removal would remove more than was published.
@@ -271,7 +288,7 @@ func onlyListed(m *manifest.Manifest, dir string) error {
 		return err
 	}
 	if len(extra) > 0 {
-		return fmt.Errorf("holds a package and %d more files or directories, %q first; move them away before it is replaced", len(extra), extra[0])
+		return fmt.Errorf("holds a package and other files, %q first of %d; move them away before it is replaced", extra[0], len(extra))
 	}
 	return nil
 }
