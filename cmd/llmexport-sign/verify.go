@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -138,7 +139,8 @@ func (p *policy) check(b *bundle.Bundle, m *manifest.Manifest) (signer string, e
 	}
 	result, err := v.Verify(b, verify.NewPolicy(verify.WithArtifactDigest("sha256", digest), p.signer))
 	if err != nil {
-		return "", &verdictError{fmt.Errorf("signature: %w", err)}
+		who := cmp.Or(p.name, "this identity")
+		return "", &verdictError{fmt.Errorf("signature: it is not one of %s about this package: %w", who, err)}
 	}
 	if result.Statement == nil {
 		return "", &verdictError{errors.New("signature: it is about a file, not about a package")}

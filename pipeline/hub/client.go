@@ -33,6 +33,8 @@ type service interface {
 	page(h *host) string
 	// tokenName is the environment variable for the token.
 	tokenName() string
+	// endpointName is the environment variable for the endpoint.
+	endpointName() string
 	// branch is the revision that is meant by one that the user did not choose.
 	branch(revision string) string
 }
@@ -75,9 +77,9 @@ func newClient(o Options, repo string) (*client, error) {
 	}
 	c := &client{service: kind, o: o}
 	for i, address := range append([]string{cmp.Or(o.Endpoint, endpoints[o.Source])}, o.Mirrors...) {
-		what := "endpoint"
+		what := "fetch.endpoint, or " + kind.endpointName()
 		if i > 0 {
-			what = "mirror"
+			what = "fetch.mirrors"
 		}
 		u, err := parseEndpoint(address)
 		if err != nil {

@@ -105,3 +105,13 @@ func TestWithoutHome(t *testing.T) {
 		t.Errorf("%q, %v, want %q", o.CacheDir, err, want)
 	}
 }
+
+// An endpoint that is none is said by the name of its variable, and not by what may be a password.
+func TestEndpointIsNamed(t *testing.T) {
+	for source, want := range map[string]string{"": "HF_ENDPOINT: ", ModelScope: "MODELSCOPE_ENDPOINT: "} {
+		_, err := newClient(Options{Source: source, Endpoint: "hub.example:80/hush", CacheDir: t.TempDir()}, "a/b")
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

@@ -52,6 +52,8 @@ func (huggingface) page(h *host) string { return h.url(h.repo).String() }
 
 func (huggingface) tokenName() string { return "HF_TOKEN" }
 
+func (huggingface) endpointName() string { return "HF_ENDPOINT" }
+
 func (huggingface) branch(revision string) string { return revision }
 
 // parseListing reads the hub's answer about a revision.

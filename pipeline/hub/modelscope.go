@@ -134,6 +134,8 @@ func (modelscope) page(h *host) string { return h.url("models", h.repo).String()
 
 func (modelscope) tokenName() string { return "MODELSCOPE_API_TOKEN" }
 
+func (modelscope) endpointName() string { return "MODELSCOPE_ENDPOINT" }
+
 // branch reads "main", which other hubs have, as the name that every repository here has.
 func (modelscope) branch(revision string) string {
 	if revision == "main" {
