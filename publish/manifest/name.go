@@ -39,6 +39,8 @@ func CheckName(name string) error {
 			return bad("has an element that is too long")
 		case strings.HasSuffix(e, ".") || strings.HasSuffix(e, " "):
 			return bad("has an element that ends in a dot or a space")
+		case strings.EqualFold(e, ".git") || strings.EqualFold(e, "git~1"):
+			return bad("is git's own, whose settings name programs to run")
 		case reserved(e):
 			return bad("is a device on Windows")
 		}
