@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
 )
 
 // AddedToken is a token that is found in the text itself, before anything else happens to it.
@@ -88,6 +90,6 @@ func wordAfter(s string) bool {
 // isWord is the class \w of the Unicode standard's regular expressions.
 func isWord(r rune) bool {
 	const zeroWidthNonJoiner, zeroWidthJoiner = 0x200C, 0x200D
-	return classes()[r]&(letter|mark) != 0 || unicode.In(r, unicode.Nd, younger["Nd"], unicode.Nl, unicode.Pc, unicode.Other_Alphabetic) ||
+	return chars.Classes()[r]&(chars.Letter|chars.Mark) != 0 || unicode.In(r, unicode.Nd, chars.Younger["Nd"], unicode.Nl, unicode.Pc, unicode.Other_Alphabetic) ||
 		r == zeroWidthNonJoiner || r == zeroWidthJoiner
 }

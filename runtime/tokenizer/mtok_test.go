@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
 )
 
 var mtokDir = flag.String("mtok", "", "write the .mtok of every tokenizer that has one into this folder, for testdata/engine.py")
@@ -117,10 +118,10 @@ func TestEngineGolden(t *testing.T) {
 // control characters that collide with its marks, line separators, code points younger than Unicode 15.
 func foldedApart(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool {
-		if r >= 1 && r <= 7 || r == 0x85 || r == 0x2028 || r == 0x2029 || unicode.Is(numericOnly, r) {
+		if r >= 1 && r <= 7 || r == 0x85 || r == 0x2028 || r == 0x2029 || unicode.Is(chars.NumericOnly, r) {
 			return true
 		}
-		for _, t := range younger {
+		for _, t := range chars.Younger {
 			if unicode.Is(t, r) {
 				return true
 			}

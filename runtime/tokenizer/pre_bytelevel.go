@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
 )
 
 // byteLevelStage is the pre-tokenizer ByteLevel.
@@ -24,7 +25,7 @@ func (p *byteLevelStage) split(in piece, yield func(piece)) {
 		yield(p.part(s, in.first))
 		return
 	}
-	t := classes()
+	t := chars.Classes()
 	for i := 0; i < len(s); {
 		end := scanGPT2(t, s, i)
 		yield(p.part(s[i:end], in.first && i == 0))

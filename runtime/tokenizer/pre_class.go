@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
 )
 
 // The pre-tokenizers that cut a text by the class of each character.
@@ -56,22 +57,22 @@ func (p *charStage) split(in piece, yield func(piece)) {
 }
 
 // punctuation is what the pre-tokenizers Punctuation and BertPreTokenizer take for it.
-var punctuation = sync.OnceValue(func() *runeTable {
-	return newRuneTable(tableSet(unicode.P).intersect(tableSet(noPunctuation).negate()).union(tableSet(morePunctuation)))
+var punctuation = sync.OnceValue(func() *chars.Table {
+	return chars.NewTable(chars.SetOf(unicode.P).Intersect(chars.SetOf(noPunctuation).Negate()).Union(chars.SetOf(morePunctuation)))
 })
 
 // punctuationRegex is about the same as a class.
 const punctuationRegex = `[!-/:-@\[\\\]^_` + "`" + `{-~\p{P}]`
 
-func isPunctuation(c rune) bool { return punctuation().has(c) }
+func isPunctuation(c rune) bool { return punctuation().Has(c) }
 
 // wordClass is \w of the regular expressions that the library has beside Oniguruma's.
-var wordClass = sync.OnceValue(func() *runeTable {
-	return newRuneTable(unicodeWord().union(runeSet{{0x200C, 0x200D}}))
+var wordClass = sync.OnceValue(func() *chars.Table {
+	return chars.NewTable(unicodeWord().Union(chars.Set{{0x200C, 0x200D}}))
 })
 
 // isSpace is White_Space.
-func isSpace(c rune) bool { return classes()[c]&space != 0 }
+func isSpace(c rune) bool { return chars.Classes()[c]&chars.Space != 0 }
 
 func readWhitespaceSplit(raw json.RawMessage, _ int) (preTokenizer, error) {
 	var c struct {
@@ -132,7 +133,7 @@ func (whitespaceStage) split(in piece, yield func(piece)) {
 		switch {
 		case isSpace(c):
 			next = blank
-		case words.has(c):
+		case words.Has(c):
 			next = word
 		}
 		if next != kind {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"unicode"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
 )
 
 // scriptStage is the pre-tokenizer UnicodeScripts: it cuts where the script changes. Spaces, and characters of no known
@@ -50,7 +52,7 @@ type scriptTable struct {
 }
 
 type scriptRange struct {
-	runeRange
+	lo, hi rune
 	script uint8
 }
 
@@ -62,20 +64,20 @@ var scripts = sync.OnceValue(func() *scriptTable {
 	}
 	slices.Sort(names)
 	han := uint8(slices.Index(names, "Han"))
-	known := tableSet(unknownScript).negate()
-	extra := map[string]runeSet{"Common": {{0x589, 0x589}, {0x61C, 0x61C}}, "Devanagari": {{0x953, 0x954}}}
-	var moved runeSet
+	known := chars.SetOf(unknownScript).Negate()
+	extra := map[string]chars.Set{"Common": {{0x589, 0x589}, {0x61C, 0x61C}}, "Devanagari": {{0x953, 0x954}}}
+	var moved chars.Set
 	for _, set := range extra {
-		moved = moved.union(set)
+		moved = moved.Union(set)
 	}
-	known = known.intersect(moved.negate())
+	known = known.Intersect(moved.Negate())
 	for i, name := range names[1:] {
 		script := uint8(i + 1)
 		if name == "Hiragana" || name == "Katakana" {
 			script = han
 		}
-		for _, r := range tableSet(unicode.Scripts[name]).intersect(known).union(extra[name]) {
-			t.ranges = append(t.ranges, scriptRange{r, script})
+		for _, r := range chars.SetOf(unicode.Scripts[name]).Intersect(known).Union(extra[name]) {
+			t.ranges = append(t.ranges, scriptRange{r[0], r[1], script})
 		}
 	}
 	slices.SortFunc(t.ranges, func(a, b scriptRange) int { return int(a.lo - b.lo) })

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
 )
 
 // behavior says what becomes of the matches of a splitStage.
@@ -39,7 +40,7 @@ type splitStage struct {
 	// regex is the pattern in the file's dialect, for the writer of .mtok.
 	regex string
 	// scan is set for the patterns that leave no gap between matches, find for all others.
-	scan     func(t *classTable, s string, i int) int
+	scan     func(t *chars.ClassTable, s string, i int) int
 	find     func(s string) []span
 	behavior behavior
 	invert   bool
@@ -49,7 +50,7 @@ func (p *splitStage) split(in piece, yield func(piece)) {
 	s := in.text
 	// The matches of a scanner leave no gap, so that keeping nothing else is isolating them.
 	if p.scan != nil && (p.behavior == isolated || p.behavior == removed && p.invert) {
-		t := classes()
+		t := chars.Classes()
 		for i := 0; i < len(s); {
 			end := p.scan(t, s, i)
 			yield(piece{s[i:end], in.first && i == 0})
@@ -68,7 +69,7 @@ func (p *splitStage) split(in piece, yield func(piece)) {
 func (p *splitStage) spans(s string) []span {
 	var matches []span
 	if p.scan != nil {
-		t := classes()
+		t := chars.Classes()
 		for i := 0; i < len(s); {
 			end := p.scan(t, s, i)
 			matches = append(matches, span{i, end, true})
@@ -154,17 +155,17 @@ func digitsStage(individual bool) *splitStage {
 		p.regex = `\p{N}+`
 	}
 	p.find = func(s string) []span {
-		t := classes()
+		t := chars.Classes()
 		var out []span
 		for i := 0; i < len(s); {
-			c, n := t.at(s, i)
-			if c&numeric == 0 {
+			c, n := t.At(s, i)
+			if c&chars.Numeric == 0 {
 				i += n
 				continue
 			}
 			end := i + n
 			if !individual {
-				end = t.run(s, end, numeric, 0)
+				end = t.Run(s, end, chars.Numeric, 0)
 			}
 			out = append(out, span{i, end, true})
 			i = end

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
 )
 
 var escapedAssertions = map[byte]assertion{'A': textStart, 'z': textEnd, 'Z': lastLineEnd, 'b': wordBoundary, 'B': noWordBoundary}
@@ -25,13 +27,13 @@ func (p *reParser) escape(o reOptions) (n *reNode, letter rune, err error) {
 	switch {
 	case p.skip(`\R`):
 		return &reNode{op: reAtomic, subs: []*reNode{{op: reAlternate, subs: []*reNode{
-			{op: reConcat, subs: []*reNode{{op: reSet, set: runeSet{{'\r', '\r'}}}, {op: reSet, set: runeSet{{'\n', '\n'}}}}},
-			{op: reSet, set: runeSet{{'\n', '\r'}, {0x85, 0x85}, {0x2028, 0x2029}}},
+			{op: reConcat, subs: []*reNode{{op: reSet, set: chars.Set{{'\r', '\r'}}}, {op: reSet, set: chars.Set{{'\n', '\n'}}}}},
+			{op: reSet, set: chars.Set{{'\n', '\r'}, {0x85, 0x85}, {0x2028, 0x2029}}},
 		}}}}, -1, nil
 	case p.skip(`\N`):
-		return &reNode{op: reSet, set: runeSet{{'\n', '\n'}}.negate()}, -1, nil
+		return &reNode{op: reSet, set: chars.Set{{'\n', '\n'}}.Negate()}, -1, nil
 	case p.skip(`\O`):
-		return &reNode{op: reSet, set: runeSet{}.negate()}, -1, nil
+		return &reNode{op: reSet, set: chars.Set{}.Negate()}, -1, nil
 	}
 	numbered := p.peek(`\x`) || p.peek(`\u`)
 	c, err := p.escapedChar()
@@ -46,7 +48,7 @@ func (p *reParser) escape(o reOptions) (n *reNode, letter rune, err error) {
 }
 
 // escapedSet reads \s, \p{..} and their like, inside a class and outside.
-func (p *reParser) escapedSet(inClass bool) (runeSet, bool, error) {
+func (p *reParser) escapedSet(inClass bool) (chars.Set, bool, error) {
 	if p.pos+1 >= len(p.in) {
 		return nil, false, p.corrupt("pattern that ends with a backslash")
 	}
@@ -84,7 +86,7 @@ func (p *reParser) escapedSet(inClass bool) (runeSet, bool, error) {
 		set = bareWord()
 	}
 	if negate {
-		set = set.negate()
+		set = set.Negate()
 	}
 	return set, true, nil
 }
@@ -153,35 +155,35 @@ func plainEscape(c byte) (rune, bool) {
 }
 
 // class reads a bracket expression.
-func (p *reParser) class(o reOptions, depth int) (runeSet, error) {
+func (p *reParser) class(o reOptions, depth int) (chars.Set, error) {
 	set, negate, err := p.brackets(depth)
 	if err != nil {
 		return nil, err
 	}
 	if o.fold {
 		for c := range multiFold().sources {
-			if !negate && set.has(c) {
+			if !negate && set.Has(c) {
 				return nil, p.refuse("class of letters that fold to several")
 			}
 		}
 		set = foldClosure(set)
 	}
 	if negate {
-		set = set.negate()
+		set = set.Negate()
 	}
 	return set, nil
 }
 
 // brackets reads a bracket expression; the set is not negated yet.
-func (p *reParser) brackets(depth int) (set runeSet, negate bool, err error) {
+func (p *reParser) brackets(depth int) (set chars.Set, negate bool, err error) {
 	if depth > maxRegexDepth {
 		return nil, false, p.refuse("class nested so deep")
 	}
 	p.pos++
 	negate = p.skip("^")
-	var all runeSet // what stands before the last &&
+	var all chars.Set // what stands before the last &&
 	intersect := false
-	var ranges []runeRange
+	var ranges []chars.Range
 	last := rune(-1) // the last character, if a range may begin with it
 	first := true
 	for ; ; first = false {
@@ -191,9 +193,9 @@ func (p *reParser) brackets(depth int) (set runeSet, negate bool, err error) {
 		switch {
 		case p.peek("]") && !first:
 			p.pos++
-			set = newRuneSet(ranges...)
+			set = chars.NewSet(ranges...)
 			if intersect {
-				set = all.intersect(set)
+				set = all.Intersect(set)
 			}
 			return set, negate, nil
 		case p.peek("[:"):
@@ -213,13 +215,13 @@ func (p *reParser) brackets(depth int) (set runeSet, negate bool, err error) {
 				return nil, false, err
 			}
 			if not {
-				s = s.negate()
+				s = s.Negate()
 			}
 			ranges, last = append(ranges, s...), -1
 		case p.skip("&&"):
-			set = newRuneSet(ranges...)
+			set = chars.NewSet(ranges...)
 			if intersect {
-				set = all.intersect(set)
+				set = all.Intersect(set)
 			}
 			all, intersect, ranges, last = set, true, nil, -1
 		case p.peek(`\`):
@@ -242,7 +244,7 @@ func (p *reParser) brackets(depth int) (set runeSet, negate bool, err error) {
 				return nil, false, err
 			}
 			if !hyphen || last < 0 || p.peek("]") || p.peek("&&") {
-				ranges, last = append(ranges, runeRange{c, c}), c
+				ranges, last = append(ranges, chars.Range{c, c}), c
 				continue
 			}
 			if p.peek("[") {
@@ -260,7 +262,7 @@ func (p *reParser) brackets(depth int) (set runeSet, negate bool, err error) {
 			if hi < last {
 				return nil, false, p.corrupt(fmt.Sprintf("range %q to %q", last, hi))
 			}
-			ranges, last = append(ranges, runeRange{last, hi}), -1
+			ranges, last = append(ranges, chars.Range{last, hi}), -1
 		}
 	}
 }
@@ -285,14 +287,14 @@ func (p *reParser) classChar() (rune, error) {
 }
 
 // posixSet is the set of [[:name:]].
-func posixSet(name string) (runeSet, bool) {
+func posixSet(name string) (chars.Set, bool) {
 	name, negate := strings.CutPrefix(name, "^")
 	if !slices.Contains([]string{"alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "space", "upper", "word", "xdigit"}, name) {
 		return nil, false
 	}
 	set := propertySets[name]()
 	if negate {
-		set = set.negate()
+		set = set.Negate()
 	}
 	return set, true
 }

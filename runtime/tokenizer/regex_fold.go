@@ -5,6 +5,8 @@ import (
 	"unicode"
 
 	"golang.org/x/text/cases"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
 )
 
 // Foldings of one character to several: ß to ss, ﬁ to fi, and some hundred more. A pattern that may run into one when case
@@ -17,9 +19,9 @@ type multiFolds struct {
 var multiFold = sync.OnceValue(func() multiFolds {
 	m := multiFolds{map[rune]bool{}, map[[2]rune]bool{}}
 	fold := cases.Fold()
-	for _, r := range []runeRange{{0xDF, 0xDF}, {0x130, 0x130}, {0x149, 0x149}, {0x1F0, 0x1F0}, {0x390, 0x390}, {0x3B0, 0x3B0}, {0x587, 0x587},
+	for _, r := range []chars.Range{{0xDF, 0xDF}, {0x130, 0x130}, {0x149, 0x149}, {0x1F0, 0x1F0}, {0x390, 0x390}, {0x3B0, 0x3B0}, {0x587, 0x587},
 		{0x1E96, 0x1E9E}, {0x1F50, 0x1FFC}, {0xFB00, 0xFB17}} {
-		for c := r.lo; c <= r.hi; c++ {
+		for c := r[0]; c <= r[1]; c++ {
 			if to := []rune(fold.String(string(c))); len(to) > 1 {
 				m.sources[c] = true
 				m.starts[[2]rune{to[0], to[1]}] = true
@@ -40,12 +42,12 @@ func foldOf(c rune) rune {
 }
 
 // foldSet is c and all that differ from it in case only.
-func foldSet(c rune) runeSet {
-	ranges := []runeRange{{c, c}}
+func foldSet(c rune) chars.Set {
+	ranges := []chars.Range{{c, c}}
 	for next := unicode.SimpleFold(c); next != c; next = unicode.SimpleFold(next) {
-		ranges = append(ranges, runeRange{next, next})
+		ranges = append(ranges, chars.Range{next, next})
 	}
-	return newRuneSet(ranges...)
+	return chars.NewSet(ranges...)
 }
 
 // foldable are the characters with an upper or lower case.
@@ -60,18 +62,18 @@ var foldable = sync.OnceValue(func() []rune {
 })
 
 // foldClosure adds to s what differs from its members in case only.
-func foldClosure(s runeSet) runeSet {
-	more := []runeRange(nil)
+func foldClosure(s chars.Set) chars.Set {
+	more := []chars.Range(nil)
 	for _, c := range foldable() {
-		if s.has(c) {
+		if s.Has(c) {
 			continue
 		}
 		for next := unicode.SimpleFold(c); next != c; next = unicode.SimpleFold(next) {
-			if s.has(next) {
-				more = append(more, runeRange{c, c})
+			if s.Has(next) {
+				more = append(more, chars.Range{c, c})
 				break
 			}
 		}
 	}
-	return s.union(more)
+	return s.Union(more)
 }

@@ -192,12 +192,12 @@ func (m *reMatcher) run(pc int32, pos int, task reTask) (end int, ok bool) {
 			m.settle(base, trail, pos, task)
 			return pos, true
 		case iSet:
-			n := in.set.at(s, pos)
+			n := in.set.At(s, pos)
 			fail = n == 0
 			pos, mask, pc = pos+n, all, in.next
 		case iSetBack:
 			c, n := utf8.DecodeLastRuneInString(s[:pos])
-			fail = n == 0 || !in.set.has(c)
+			fail = n == 0 || !in.set.Has(c)
 			pos, mask, pc = pos-n, all, in.next
 		case iSplit, iLoop:
 			state := int(in.memo)<<re.nesting | int(mask)
@@ -225,7 +225,7 @@ func (m *reMatcher) run(pc int32, pos int, task reTask) (end int, ok bool) {
 				// With one character in hand the loop is as it is everywhere else.
 				m.set(state, pos, pos, true)
 				m.trail = append(m.trail, reTrail{state, pos, pos})
-				n := in.set.at(s, pos)
+				n := in.set.At(s, pos)
 				if n == 0 {
 					pc = in.next
 					break
@@ -330,7 +330,7 @@ func (m *reMatcher) runEnd(in *reInst, pos int) int {
 			break
 		}
 		m.steps++
-		n := in.set.at(m.s, hi)
+		n := in.set.At(m.s, hi)
 		if n == 0 {
 			break
 		}
@@ -356,7 +356,7 @@ func holds(in *reInst, s string, pos int) bool {
 		return pos == len(s) || pos == len(s)-1 && s[pos] == '\n'
 	}
 	c, n := utf8.DecodeLastRuneInString(s[:pos])
-	before := n > 0 && in.set.has(c)
-	after := in.set.at(s, pos) > 0
+	before := n > 0 && in.set.Has(c)
+	after := in.set.At(s, pos) > 0
 	return (before != after) == (in.assert == wordBoundary)
 }

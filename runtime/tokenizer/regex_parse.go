@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
 )
 
 type reOp uint8
@@ -39,7 +40,7 @@ const unbounded = -1
 // reNode is a pattern, or a part of one.
 type reNode struct {
 	op             reOp
-	set            runeSet
+	set            chars.Set
 	subs           []*reNode
 	min, max       int
 	lazy           bool
@@ -226,9 +227,9 @@ func (p *reParser) atom(o reOptions, depth int) (n *reNode, letter rune, err err
 	case '.':
 		p.pos++
 		if o.dotAll {
-			return &reNode{op: reSet, set: runeSet{}.negate()}, -1, nil
+			return &reNode{op: reSet, set: chars.Set{}.Negate()}, -1, nil
 		}
-		return &reNode{op: reSet, set: runeSet{{'\n', '\n'}}.negate()}, -1, nil
+		return &reNode{op: reSet, set: chars.Set{{'\n', '\n'}}.Negate()}, -1, nil
 	case '^':
 		p.pos++
 		return &reNode{op: reAssert, assert: lineStart}, -1, nil
@@ -251,7 +252,7 @@ func (p *reParser) atom(o reOptions, depth int) (n *reNode, letter rune, err err
 // literal is one character.
 func (p *reParser) literal(c rune, o reOptions) (*reNode, error) {
 	if !o.fold {
-		return &reNode{op: reSet, set: runeSet{{c, c}}}, nil
+		return &reNode{op: reSet, set: chars.Set{{c, c}}}, nil
 	}
 	if multiFold().sources[c] {
 		return nil, p.refuse("letter that folds to several")

@@ -3,10 +3,9 @@ package tokenizer
 import (
 	"fmt"
 	"sync"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
 )
 
 type instOp uint8
@@ -35,7 +34,7 @@ type reInst struct {
 	next, alt int32
 	memo      int32 // iSplit and iLoop: number of the remembered state
 	run       int32 // iLoop and iRun: number of the run
-	set       *runeTable
+	set       *chars.Table
 }
 
 const (
@@ -63,12 +62,12 @@ type regex struct {
 
 type reCompiler struct {
 	re     *regex
-	tables map[string]*runeTable
+	tables map[string]*chars.Table
 	err    error
 }
 
 func compileNode(n *reNode) (*regex, error) {
-	c := reCompiler{re: &regex{}, tables: map[string]*runeTable{}}
+	c := reCompiler{re: &regex{}, tables: map[string]*chars.Table{}}
 	c.re.start = c.emit(n, c.add(reInst{op: iMatch}), 0, false)
 	if c.err == nil && c.re.states<<c.re.nesting > maxRegexStates {
 		c.refuse("pattern that large")
@@ -105,11 +104,11 @@ func (c *reCompiler) add(in reInst) int32 {
 	return int32(len(c.re.prog) - 1)
 }
 
-func (c *reCompiler) table(s runeSet) *runeTable {
+func (c *reCompiler) table(s chars.Set) *chars.Table {
 	key := fmt.Sprint(s)
 	t, ok := c.tables[key]
 	if !ok {
-		t = newRuneTable(s)
+		t = chars.NewTable(s)
 		c.tables[key] = t
 	}
 	return t
@@ -247,12 +246,12 @@ func (c *reCompiler) firstBytes() *[256]bool {
 		case iMatch:
 			end()
 		case iSet:
-			in.set.leads(out)
+			in.set.Leads(out)
 		case iSplit:
 			walk(in.next, end)
 			walk(in.alt, end)
 		case iLoop, iRun:
-			in.set.leads(out)
+			in.set.Leads(out)
 			walk(in.next, end)
 		case iAtomic:
 			walk(in.alt, func() { walk(in.next, end) })
@@ -268,21 +267,4 @@ func (c *reCompiler) firstBytes() *[256]bool {
 		return nil
 	}
 	return out
-}
-
-// leads adds the bytes that the members of t begin with.
-func (t *runeTable) leads(out *[256]bool) {
-	for c, in := range t.ascii {
-		out[c] = out[c] || in
-	}
-	for b, id := range t.blocks {
-		if t.bits[id] == ([4]uint64{}) {
-			continue
-		}
-		for c := max(rune(b<<8), utf8.RuneSelf); c <= rune(b<<8|255) && c <= unicode.MaxRune; c += 64 {
-			var buf [utf8.UTFMax]byte
-			utf8.EncodeRune(buf[:], c)
-			out[buf[0]] = true
-		}
-	}
 }

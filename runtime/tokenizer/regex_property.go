@@ -4,6 +4,8 @@ import (
 	"strings"
 	"sync"
 	"unicode"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
 )
 
 // longCategory spells out the general categories, as \p{..} may do.
@@ -19,77 +21,77 @@ var longCategory = map[string]string{
 }
 
 // category is a general category with what is younger than Go's tables.
-func category(name string) runeSet {
+func category(name string) chars.Set {
 	tables := []*unicode.RangeTable{unicode.Categories[name]}
-	for key, t := range younger {
+	for key, t := range chars.Younger {
 		if key == name || len(name) == 1 && len(key) == 2 && key[0] == name[0] {
 			tables = append(tables, t)
 		}
 	}
-	set := tableSet(tables...)
+	set := chars.SetOf(tables...)
 	// This mark has changed its category.
-	moved := runeSet{{0x1171E, 0x1171E}}
+	moved := chars.Set{{0x1171E, 0x1171E}}
 	switch name {
 	case "Mn":
-		set = set.intersect(moved.negate())
+		set = set.Intersect(moved.Negate())
 	case "Mc":
-		set = set.union(moved)
+		set = set.Union(moved)
 	}
 	return set
 }
 
 // assigned are the code points that have a general category.
-var assigned = sync.OnceValue(func() runeSet {
-	var all runeSet
+var assigned = sync.OnceValue(func() chars.Set {
+	var all chars.Set
 	for _, name := range []string{"L", "M", "N", "P", "S", "Z", "Cc", "Cf", "Co", "Cs"} {
-		all = all.union(category(name))
+		all = all.Union(category(name))
 	}
 	return all
 })
 
 // alphabetic is the derived property.
-var alphabetic = sync.OnceValue(func() runeSet {
-	return category("L").union(category("Nl")).union(tableSet(unicode.Other_Alphabetic, youngerAlphabetic))
+var alphabetic = sync.OnceValue(func() chars.Set {
+	return category("L").Union(category("Nl")).Union(chars.SetOf(unicode.Other_Alphabetic, youngerAlphabetic))
 })
 
 // youngerAlphabetic are the marks that are Alphabetic in Unicode 16 and not in Go's tables.
-var youngerAlphabetic = table(
+var youngerAlphabetic = chars.Ranges(
 	0x363, 0x36F, 0x897, 0x897, 0x1DD3, 0x1DE6, 0x10D69, 0x10D69, 0x10EFC, 0x10EFC, 0x113B8, 0x113C0, 0x113C2, 0x113C2,
 	0x113C5, 0x113C5, 0x113C7, 0x113CA, 0x113CC, 0x113CD, 0x1611E, 0x1612E)
 
 // unicodeWord is \w as Unicode has it.
-var unicodeWord = sync.OnceValue(func() runeSet {
-	return alphabetic().union(category("M")).union(category("Nd")).union(category("Pc"))
+var unicodeWord = sync.OnceValue(func() chars.Set {
+	return alphabetic().Union(category("M")).Union(category("Nd")).Union(category("Pc"))
 })
 
 // bareWord is \w outside of a class, and what \b goes by: Oniguruma counts the superscript digits and the fractions of Latin-1
 // in there, and nowhere else.
-var bareWord = sync.OnceValue(func() runeSet {
-	return unicodeWord().union(runeSet{{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}})
+var bareWord = sync.OnceValue(func() chars.Set {
+	return unicodeWord().Union(chars.Set{{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}})
 })
 
 // propertySets are the sets of \p{..} and of [[:..:]] that have a name of their own, in small letters.
-var propertySets = map[string]func() runeSet{
-	"any":      func() runeSet { return runeSet{{0, unicode.MaxRune}} },
-	"ascii":    func() runeSet { return runeSet{{0, 0x7F}} },
+var propertySets = map[string]func() chars.Set{
+	"any":      func() chars.Set { return chars.Set{{0, unicode.MaxRune}} },
+	"ascii":    func() chars.Set { return chars.Set{{0, 0x7F}} },
 	"assigned": assigned,
-	"c":        func() runeSet { return category("C").union(assigned().negate()) },
-	"cn":       func() runeSet { return assigned().negate() },
-	"lc":       func() runeSet { return category("Lu").union(category("Ll")).union(category("Lt")) },
+	"c":        func() chars.Set { return category("C").Union(assigned().Negate()) },
+	"cn":       func() chars.Set { return assigned().Negate() },
+	"lc":       func() chars.Set { return category("Lu").Union(category("Ll")).Union(category("Lt")) },
 
-	"alnum": func() runeSet { return alphabetic().union(category("Nd")) },
+	"alnum": func() chars.Set { return alphabetic().Union(category("Nd")) },
 	"alpha": alphabetic,
-	"blank": func() runeSet { return category("Zs").union(runeSet{{'\t', '\t'}}) },
-	"cntrl": func() runeSet { return category("Cc") },
-	"digit": func() runeSet { return category("Nd") },
-	"graph": func() runeSet {
-		return tableSet(unicode.White_Space, unicode.Cc, unicode.Cs).union(assigned().negate()).negate()
+	"blank": func() chars.Set { return category("Zs").Union(chars.Set{{'\t', '\t'}}) },
+	"cntrl": func() chars.Set { return category("Cc") },
+	"digit": func() chars.Set { return category("Nd") },
+	"graph": func() chars.Set {
+		return chars.SetOf(unicode.White_Space, unicode.Cc, unicode.Cs).Union(assigned().Negate()).Negate()
 	},
-	"lower":  func() runeSet { return category("Ll").union(tableSet(unicode.Other_Lowercase)) },
-	"space":  func() runeSet { return tableSet(unicode.White_Space) },
-	"upper":  func() runeSet { return category("Lu").union(tableSet(unicode.Other_Uppercase)) },
+	"lower":  func() chars.Set { return category("Ll").Union(chars.SetOf(unicode.Other_Lowercase)) },
+	"space":  func() chars.Set { return chars.SetOf(unicode.White_Space) },
+	"upper":  func() chars.Set { return category("Lu").Union(chars.SetOf(unicode.Other_Uppercase)) },
 	"word":   unicodeWord,
-	"xdigit": func() runeSet { return runeSet{{'0', '9'}, {'A', 'F'}, {'a', 'f'}} },
+	"xdigit": func() chars.Set { return chars.Set{{'0', '9'}, {'A', 'F'}, {'a', 'f'}} },
 }
 
 // propertyAlias are second names of propertySets.
@@ -99,7 +101,7 @@ var propertyAlias = map[string]string{
 
 // property is the set that a name within \p{..} stands for: a category, a script or a property. Upper and lower case,
 // spaces, underscores and hyphens do not count.
-func property(name string) (runeSet, bool) {
+func property(name string) (chars.Set, bool) {
 	key := propertyKey(name)
 	if long, ok := propertyAlias[key]; ok {
 		key = long
@@ -117,7 +119,7 @@ func property(name string) (runeSet, bool) {
 	}
 	for script, t := range unicode.Scripts {
 		if strings.ToLower(strings.ReplaceAll(script, "_", "")) == key {
-			return tableSet(t, younger[script]), true
+			return chars.SetOf(t, chars.Younger[script]), true
 		}
 	}
 	return nil, false

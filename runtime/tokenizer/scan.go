@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
 )
 
 // The patterns that have a scanner written by hand, recognised by their exact text.
@@ -17,16 +19,16 @@ const (
 
 // scanners find the end of the match that begins at byte i < len(s). Each matches at every position,
 // so the matches of a text lie without a gap.
-var scanners = map[string]func(t *classTable, s string, i int) int{
+var scanners = map[string]func(t *chars.ClassTable, s string, i int) int{
 	patternGPT2:   scanGPT2,
-	patternLlama3: func(t *classTable, s string, i int) int { return scanLlama3(t, s, i, letter, 3) },
-	patternQwen2:  func(t *classTable, s string, i int) int { return scanLlama3(t, s, i, letter, 1) },
-	patternO200K:  func(t *classTable, s string, i int) int { return scanO200K(t, s, i, 3, true) },
-	patternTekken: func(t *classTable, s string, i int) int { return scanO200K(t, s, i, 1, false) },
-	patternQwen35: func(t *classTable, s string, i int) int { return scanLlama3(t, s, i, letter|mark, 1) },
+	patternLlama3: func(t *chars.ClassTable, s string, i int) int { return scanLlama3(t, s, i, chars.Letter, 3) },
+	patternQwen2:  func(t *chars.ClassTable, s string, i int) int { return scanLlama3(t, s, i, chars.Letter, 1) },
+	patternO200K:  func(t *chars.ClassTable, s string, i int) int { return scanO200K(t, s, i, 3, true) },
+	patternTekken: func(t *chars.ClassTable, s string, i int) int { return scanO200K(t, s, i, 1, false) },
+	patternQwen35: func(t *chars.ClassTable, s string, i int) int { return scanLlama3(t, s, i, chars.Letter|chars.Mark, 1) },
 }
 
-func scanGPT2(t *classTable, s string, i int) int {
+func scanGPT2(t *chars.ClassTable, s string, i int) int {
 	if n := contraction(s[i:], false); n > 0 {
 		return i + n
 	}
@@ -34,14 +36,14 @@ func scanGPT2(t *classTable, s string, i int) int {
 	if s[i] == ' ' {
 		j++
 	}
-	if c, n := t.at(s, j); n > 0 {
+	if c, n := t.At(s, j); n > 0 {
 		switch {
-		case c&letter != 0:
-			return t.run(s, j+n, letter, 0)
-		case c&number != 0:
-			return t.run(s, j+n, number, 0)
-		case c&space == 0:
-			return t.run(s, j+n, 0, space|letter|number)
+		case c&chars.Letter != 0:
+			return t.Run(s, j+n, chars.Letter, 0)
+		case c&chars.Number != 0:
+			return t.Run(s, j+n, chars.Number, 0)
+		case c&chars.Space == 0:
+			return t.Run(s, j+n, 0, chars.Space|chars.Letter|chars.Number)
 		}
 	}
 	return scanSpace(t, s, i)
@@ -49,30 +51,30 @@ func scanGPT2(t *classTable, s string, i int) int {
 
 // scanLlama3 is the pattern of Llama 3 with words made of the classes word and numbers of at most digits
 // characters.
-func scanLlama3(t *classTable, s string, i int, word uint8, digits int) int {
+func scanLlama3(t *chars.ClassTable, s string, i int, word uint8, digits int) int {
 	if n := contraction(s[i:], true); n > 0 {
 		return i + n
 	}
-	c, n := t.at(s, i)
-	if c&(newline|letter|number) == 0 {
-		if j := t.run(s, i+n, word, 0); j > i+n {
+	c, n := t.At(s, i)
+	if c&(chars.Newline|chars.Letter|chars.Number) == 0 {
+		if j := t.Run(s, i+n, word, 0); j > i+n {
 			return j
 		}
 	}
 	if c&word != 0 {
-		return t.run(s, i+n, word, 0)
+		return t.Run(s, i+n, word, 0)
 	}
-	if c&number != 0 {
+	if c&chars.Number != 0 {
 		return scanNumber(t, s, i+n, digits)
 	}
 	return scanOther(t, s, i, word, "")
 }
 
 // scanNumber ends a number of at most digits characters, the first of which lies before byte i.
-func scanNumber(t *classTable, s string, i, digits int) int {
+func scanNumber(t *chars.ClassTable, s string, i, digits int) int {
 	for ; digits > 1; digits-- {
-		c, n := t.at(s, i)
-		if c&number == 0 {
+		c, n := t.At(s, i)
+		if c&chars.Number == 0 {
 			break
 		}
 		i += n
@@ -81,19 +83,19 @@ func scanNumber(t *classTable, s string, i, digits int) int {
 }
 
 // scanOther is the pattern of Llama 3 behind words and numbers. Symbols take line ends along, and those of more.
-func scanOther(t *classTable, s string, i int, word uint8, more string) int {
+func scanOther(t *chars.ClassTable, s string, i int, word uint8, more string) int {
 	j := i
 	if s[i] == ' ' {
 		j++
 	}
-	if k := t.run(s, j, 0, space|word|number); k > j {
+	if k := t.Run(s, j, 0, chars.Space|word|chars.Number); k > j {
 		for k < len(s) && (s[k] == '\r' || s[k] == '\n' || strings.IndexByte(more, s[k]) >= 0) {
 			k++
 		}
 		return k
 	}
 	// The run of white space up to and with its last line end, if it has one.
-	end := t.run(s, i, space, 0)
+	end := t.Run(s, i, chars.Space, 0)
 	if k := strings.LastIndexAny(s[i:end], "\r\n"); k >= 0 {
 		return i + k + 1
 	}
@@ -101,11 +103,11 @@ func scanOther(t *classTable, s string, i int, word uint8, more string) int {
 }
 
 // scanO200K is the pattern of GPT-4o and its kin, where a word ends before a capital letter that follows a small one.
-func scanO200K(t *classTable, s string, i, digits int, contractions bool) int {
-	c, n := t.at(s, i)
+func scanO200K(t *chars.ClassTable, s string, i, digits int, contractions bool) int {
+	c, n := t.At(s, i)
 	// A character in front of the word that is no letter is taken along; a mark may be that too, or part of the word.
 	starts := [2]int{i, -1}
-	if c&(newline|letter|number) == 0 {
+	if c&(chars.Newline|chars.Letter|chars.Number) == 0 {
 		starts = [2]int{i + n, i}
 	}
 	for _, small := range [2]bool{true, false} {
@@ -121,23 +123,23 @@ func scanO200K(t *classTable, s string, i, digits int, contractions bool) int {
 			}
 		}
 	}
-	if c&number != 0 {
+	if c&chars.Number != 0 {
 		return scanNumber(t, s, i+n, digits)
 	}
-	return scanOther(t, s, i, letter, "/")
+	return scanOther(t, s, i, chars.Letter, "/")
 }
 
 // scanCased ends a word that begins at byte i: letters without a small one and then, or if small is set at least one, letters
 // without a capital.
-func scanCased(t *classTable, s string, i int, small bool) int {
-	capitals := t.run(s, i, notSmall, 0)
-	if end := t.run(s, capitals, notCapital, 0); end > capitals || !small {
+func scanCased(t *chars.ClassTable, s string, i int, small bool) int {
+	capitals := t.Run(s, i, chars.NotSmall, 0)
+	if end := t.Run(s, capitals, chars.NotCapital, 0); end > capitals || !small {
 		return end
 	}
 	// The last of the first part may do for the second, if it has no case.
 	for capitals > i {
 		_, n := utf8.DecodeLastRuneInString(s[i:capitals])
-		if c, _ := t.at(s, capitals-n); c&notCapital != 0 {
+		if c, _ := t.At(s, capitals-n); c&chars.NotCapital != 0 {
 			return capitals
 		}
 		capitals -= n
@@ -146,8 +148,8 @@ func scanCased(t *classTable, s string, i int, small bool) int {
 }
 
 // scanSpace is \s+(?!\S)|\s+ : a run of white space leaves its last character to what follows.
-func scanSpace(t *classTable, s string, i int) int {
-	end := t.run(s, i, space, 0)
+func scanSpace(t *chars.ClassTable, s string, i int) int {
+	end := t.Run(s, i, chars.Space, 0)
 	if end == len(s) {
 		return end
 	}
