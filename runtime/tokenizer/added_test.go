@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
 // addedGolden is what the Python library gave for a list of added tokens; see testdata/added.py.
@@ -25,13 +26,13 @@ type addedGolden struct {
 // TestAddedTokens compares how added tokens are numbered, found and decoded.
 func TestAddedTokens(t *testing.T) {
 	var all map[string]addedGolden
-	readJSON(t, "added.json", &all)
+	tokenizertest.ReadJSON(t, "added.json", &all)
 	if len(all) < 20 {
 		t.Fatalf("%d lists", len(all))
 	}
 	for name, g := range all {
 		t.Run(name, func(t *testing.T) {
-			tok := mustLoad(t, patched(t, []byte(small), g.Parts))
+			tok := mustLoad(t, tokenizertest.Patched(t, []byte(tokenizertest.Small), g.Parts))
 			for _, c := range g.Texts {
 				ids := tok.Encode(c.Text, false)
 				if !slices.Equal(ids, c.IDs) {
@@ -81,7 +82,7 @@ func TestAddedTokensRefuse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			parts := addedJSON(t, c.list...)
 			parts["normalizer"] = json.RawMessage(c.normalizer)
-			if _, err := Load(patched(t, []byte(small), parts)); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
+			if _, err := Load(tokenizertest.Patched(t, []byte(tokenizertest.Small), parts)); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
@@ -90,7 +91,7 @@ func TestAddedTokensRefuse(t *testing.T) {
 
 // TestLoadOptions adds tokens behind those of the file, as the library's add_tokens numbers them.
 func TestLoadOptions(t *testing.T) {
-	file := patched(t, []byte(small), addedJSON(t, AddedToken{ID: 3, Content: "<x>", Special: true}))
+	file := tokenizertest.Patched(t, []byte(tokenizertest.Small), addedJSON(t, AddedToken{ID: 3, Content: "<x>", Special: true}))
 	tok, err := LoadWith(file, LoadOptions{Added: []AddedToken{{ID: -1, Content: "<y>"}, {ID: 3, Content: "<x>", LStrip: true}, {ID: 5, Content: "<z>"}, {ID: -1, Content: "ab"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +114,7 @@ func TestAddedTokensHostile(t *testing.T) {
 	for i := len(list); i < 6415; i++ {
 		list = append(list, AddedToken{ID: int32(3 + i), Content: "<unused" + strings.Repeat("9", i%7) + string(rune('A'+i)) + ">"})
 	}
-	tok := mustLoad(t, patched(t, []byte(small), addedJSON(t, list...)))
+	tok := mustLoad(t, tokenizertest.Patched(t, []byte(tokenizertest.Small), addedJSON(t, list...)))
 	for _, unit := range []string{"<", "<unused", "\n", " \n ", "<unused9", "<<<<<<<<x", " "} {
 		start := time.Now()
 		tok.Encode(strings.Repeat(unit, size/len(unit)), false)

@@ -4,6 +4,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
 // benchText is the text to measure with: a file of the caller's, or what the corpus has of plain words.
@@ -21,9 +24,9 @@ func benchText(b *testing.B) string {
 
 func BenchmarkScan(b *testing.B) {
 	text := benchText(b)
-	for name, pattern := range map[string]string{"gpt2": patternGPT2, "llama3": patternLlama3, "qwen2": patternQwen2, "o200k": patternO200K, "tekken": patternTekken, "qwen3.5": patternQwen35} {
+	for name, pattern := range map[string]string{"gpt2": regex.GPT2, "llama3": regex.Llama3, "qwen2": regex.Qwen2, "o200k": regex.O200K, "tekken": regex.Tekken, "qwen3.5": regex.Qwen35} {
 		b.Run(name, func(b *testing.B) {
-			p := &splitStage{scan: scanners[pattern], behavior: isolated}
+			p := &splitStage{scan: regex.Scanners[pattern], behavior: isolated}
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
 				p.split(piece{text, true}, func(piece) {})
@@ -31,11 +34,11 @@ func BenchmarkScan(b *testing.B) {
 		})
 	}
 	b.Run("engine", func(b *testing.B) {
-		re, err := parseRegex(patternLlama3)
+		find, err := regex.Compile(regex.Llama3)
 		if err != nil {
 			b.Fatal(err)
 		}
-		p := &splitStage{find: re.findAll, behavior: isolated}
+		p := &splitStage{find: find, behavior: isolated}
 		b.SetBytes(int64(len(text)))
 		for b.Loop() {
 			p.split(piece{text, true}, func(piece) {})
@@ -45,7 +48,7 @@ func BenchmarkScan(b *testing.B) {
 
 // BenchmarkEncodeFile takes a tokenizer.json of the caller's, or that of tiny-qwen3.
 func BenchmarkEncodeFile(b *testing.B) {
-	file := fixture(b, "tiny-qwen3")
+	file := tokenizertest.Fixture(b, "tiny-qwen3")
 	if path := os.Getenv("TOKENIZER_BENCH_FILE"); path != "" {
 		var err error
 		if file, err = os.ReadFile(path); err != nil {

@@ -8,12 +8,13 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
 // TestClaims: a short file that claims to be a large one is refused by name, and without the memory for it.
 func TestClaims(t *testing.T) {
 	file := func(part, value string) func() error {
-		b := patched(t, []byte(small), map[string]json.RawMessage{part: json.RawMessage(value)})
+		b := tokenizertest.Patched(t, []byte(tokenizertest.Small), map[string]json.RawMessage{part: json.RawMessage(value)})
 		return func() error { _, err := Load(b); return err }
 	}
 	split := func(regex string) func() error {

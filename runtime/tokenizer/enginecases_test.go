@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
 // nodeTexts are texts for the comparison with the real engine: bytes of all kinds, the same ones on every run.
@@ -319,7 +321,7 @@ func nodeCases() map[string]*mtok {
 		"gpt2": {Tag: preByteLevel, Flag: true}, "none": byteLevel,
 		"twice":     {Tag: preSequence, Children: []preNode{byteLevel, byteLevel}},
 		"first":     {Tag: preSequence, Children: []preNode{byteLevel, {Tag: preDigits, Flag: true}}},
-		"llama3":    {Tag: preSequence, Children: []preNode{split(patternLlama3, false, 0), byteLevel}},
+		"llama3":    {Tag: preSequence, Children: []preNode{split(regex.Llama3, false, 0), byteLevel}},
 		"deepseek":  {Tag: preSequence, Children: []preNode{split(`\p{N}{1,3}`, false, 0), split("[一-龥぀-ゟ゠-ヿ]+", false, 0), split("[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+", false, 0), byteLevel}},
 		"gpt4o":     {Tag: preSequence, Children: []preNode{split(`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`, false, 0), byteLevel}},
 		"digits":    {Tag: preSequence, Children: []preNode{{Tag: preDigits, Flag: true}, {Tag: preByteLevel, Flag: true}}},
@@ -330,7 +332,7 @@ func nodeCases() map[string]*mtok {
 	}
 	inModel := mapped
 	inModel.ByteLevel = true
-	add("map in model", normNode{}, split(patternLlama3, false, 0), inModel, decNode{})
+	add("map in model", normNode{}, split(regex.Llama3, false, 0), inModel, decNode{})
 	add("map before and in model", normNode{}, byteLevel, inModel, decNode{})
 	add("no stand-ins", normNode{}, byteLevel, base, decNode{})
 

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
 // engineMatcher runs a pattern over a folded text, greedily and with backtracking.
@@ -76,11 +77,11 @@ func (m *engineMatcher) sequence(pos int, nodes []regexNode) int {
 	return -1
 }
 
-var spanLists = sync.Pool{New: func() any { return new([]span) }}
+var spanLists = sync.Pool{New: func() any { return new([]regex.Span) }}
 
 // find appends the matches in s to dst. An error says that the engine would search for minutes; from there on nothing
 // matches.
-func (re *engineRegex) find(dst []span, s string) ([]span, error) {
+func (re *engineRegex) find(dst []regex.Span, s string) ([]regex.Span, error) {
 	f := foldedTexts.Get().(*foldedText)
 	defer foldedTexts.Put(f)
 	f.fold(s)
@@ -99,7 +100,7 @@ func (re *engineRegex) find(dst []span, s string) ([]span, error) {
 			pos++
 			continue
 		}
-		dst = append(dst, span{f.offset(pos), f.offset(end), true})
+		dst = append(dst, regex.Span{Start: f.offset(pos), End: f.offset(end)})
 		pos = end
 	}
 	if m.steps < 0 {

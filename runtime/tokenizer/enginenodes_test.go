@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
 var (
@@ -48,7 +50,7 @@ func TestEngineNodes(t *testing.T) {
 	}
 	cases := nodeCases()
 	names := slices.Sorted(maps.Keys(cases))
-	got := nodeGolden{Texts: digest(strings.Join(texts, "\n")), Cases: map[string]nodeCase{}}
+	got := nodeGolden{Texts: tokenizertest.Digest(strings.Join(texts, "\n")), Cases: map[string]nodeCase{}}
 	var want nodeGolden
 	var ids map[string][][]int32
 	switch {
@@ -61,7 +63,7 @@ func TestEngineNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 	case *nodesDir == "":
-		readJSON(t, "enginenodes.json", &want)
+		tokenizertest.ReadJSON(t, "enginenodes.json", &want)
 		if got.Texts != want.Texts {
 			t.Fatal("the texts are not those that the engine read")
 		}
@@ -79,9 +81,9 @@ func TestEngineNodes(t *testing.T) {
 		c := nodeCase{File: hex.EncodeToString(sum[:8])}
 		var block strings.Builder
 		done := func(k int, ids []int32) {
-			block.WriteString(joinIDs(ids) + "\n")
+			block.WriteString(tokenizertest.JoinIDs(ids) + "\n")
 			if k%textsInBlock == textsInBlock-1 || k == len(texts)-1 {
-				c.IDs += digest(block.String())
+				c.IDs += tokenizertest.Digest(block.String())
 				block.Reset()
 			}
 		}

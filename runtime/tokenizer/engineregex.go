@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
 // regexNode is a set, a group or a negative look-ahead, repeated from min to max times; max -1 is without end.
@@ -418,7 +419,7 @@ func (p *engineParser) escape(s *byteSet) {
 		p.note(`escape \` + string(c))
 		p.literal(s, c)
 	default:
-		if _, ok := plainEscape(c); !ok {
+		if _, ok := regex.PlainEscape(c); !ok {
 			p.note(fmt.Sprintf(`escape \%c`, c))
 		}
 		p.literal(s, c)

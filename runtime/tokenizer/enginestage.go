@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
 // engineStage is a pre-tokenizer node. split calls yield with the pieces of s in order, empty ones perhaps; s is not
@@ -24,7 +25,7 @@ func engineStages(n *preNode) ([]engineStage, error) {
 		case preByteLevel:
 			growth *= 2
 			if n.Flag {
-				gpt2, _, err := parseEngineRegex(patternGPT2)
+				gpt2, _, err := parseEngineRegex(regex.GPT2)
 				if err != nil {
 					return err
 				}
@@ -64,7 +65,7 @@ func engineStages(n *preNode) ([]engineStage, error) {
 }
 
 // engineFinder is the scanner for the pattern of a split: it appends the matches in s to dst.
-func engineFinder(pattern string) (func(dst []span, s string) ([]span, error), error) {
+func engineFinder(pattern string) (func(dst []regex.Span, s string) ([]regex.Span, error), error) {
 	if isWide(pattern) {
 		re, err := parseWide(pattern)
 		if err != nil {
@@ -81,14 +82,14 @@ func engineFinder(pattern string) (func(dst []span, s string) ([]span, error), e
 
 // engineSplit is the node split, and the pattern of the node byte level.
 type engineSplit struct {
-	find     func(dst []span, s string) ([]span, error)
+	find     func(dst []regex.Span, s string) ([]regex.Span, error)
 	each     bool // characters between matches are pieces of their own
 	invert   bool
 	behavior uint8
 }
 
 func (p *engineSplit) split(s string, yield func(string)) error {
-	spans := spanLists.Get().(*[]span)
+	spans := spanLists.Get().(*[]regex.Span)
 	matches, err := p.find((*spans)[:0], s)
 	defer func() {
 		*spans = matches
@@ -120,9 +121,9 @@ func (p *engineSplit) split(s string, yield func(string)) error {
 	}
 	done := 0
 	for _, m := range matches {
-		part(done, m.start, false)
-		part(m.start, m.end, true)
-		done = m.end
+		part(done, m.Start, false)
+		part(m.Start, m.End, true)
+		done = m.End
 	}
 	part(done, len(s), false)
 	yield(s[start:end])

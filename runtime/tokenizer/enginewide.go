@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
 // isWide reports whether the engine hands a pattern to the regular expressions of the C++ library, which work on
@@ -89,7 +90,7 @@ func parseWide(pattern string) (*wideRegex, error) {
 const wideRun = 2000
 
 // find appends the matches in s. A byte that is not UTF-8 counts as U+FFFD.
-func (re *wideRegex) find(dst []span, s string) ([]span, error) {
+func (re *wideRegex) find(dst []regex.Span, s string) ([]regex.Span, error) {
 	var err error
 	for at := 0; at < len(s); {
 		end, count := at, 0
@@ -111,7 +112,7 @@ func (re *wideRegex) find(dst []span, s string) ([]span, error) {
 		if count > wideRun {
 			err = fmt.Errorf("a match of %d characters, %.40q...: the C++ library overflows its stack: %w", count, s[at:end], tensor.ErrUnsupported)
 		}
-		dst = append(dst, span{at, end, true})
+		dst = append(dst, regex.Span{Start: at, End: end})
 		at = end
 	}
 	return dst, err

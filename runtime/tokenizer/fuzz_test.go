@@ -5,26 +5,29 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
 // seeds are small files with all the components of the golden tests: the fuzzer makes little of large ones.
 func seeds(f *testing.F) [][]byte {
 	f.Helper()
 	var all map[string]golden
-	readJSON(f, "ids.json", &all)
-	out := [][]byte{[]byte(small)}
+	tokenizertest.ReadJSON(f, "ids.json", &all)
+	out := [][]byte{[]byte(tokenizertest.Small)}
 	for _, g := range all {
 		if len(g.Parts) > 0 {
-			out = append(out, patched(f, []byte(small), g.Parts))
+			out = append(out, tokenizertest.Patched(f, []byte(tokenizertest.Small), g.Parts))
 		}
 	}
 	// Components without the vocabulary that they come with.
 	for _, base := range []string{"llama3", "qwen"} {
 		var file map[string]json.RawMessage
-		if err := json.Unmarshal(fixture(f, base), &file); err != nil {
+		if err := json.Unmarshal(tokenizertest.Fixture(f, base), &file); err != nil {
 			f.Fatal(err)
 		}
-		out = append(out, patched(f, []byte(small), map[string]json.RawMessage{
+		out = append(out, tokenizertest.Patched(f, []byte(tokenizertest.Small), map[string]json.RawMessage{
 			"normalizer": file["normalizer"], "pre_tokenizer": file["pre_tokenizer"],
 			"added_tokens":   json.RawMessage(`[{"id":3,"content":"<x>","single_word":false,"lstrip":true,"rstrip":true,"normalized":true,"special":true}]`),
 			"post_processor": json.RawMessage(strings.ReplaceAll(string(file["post_processor"]), "903", "3")),
@@ -48,7 +51,7 @@ func seeds(f *testing.F) [][]byte {
 
 // FuzzLoad: a file that loads encodes and decodes anything, and what it writes can be read.
 func FuzzLoad(f *testing.F) {
-	texts := corpus(f)
+	texts := tokenizertest.Corpus(f)
 	for i, b := range seeds(f) {
 		f.Add(b, texts[100+i])
 	}
@@ -88,7 +91,7 @@ func FuzzLoad(f *testing.F) {
 
 // FuzzEncode: no text is lost. Tokenizer and Engine compose it if there is a normalizer.
 func FuzzEncode(f *testing.F) {
-	for _, s := range corpus(f)[:400] {
+	for _, s := range tokenizertest.Corpus(f)[:400] {
 		f.Add(s)
 	}
 	type both struct {
@@ -97,7 +100,7 @@ func FuzzEncode(f *testing.F) {
 	}
 	var all []both
 	for _, base := range []string{"gpt2", "llama3", "tiny-qwen3"} {
-		tok := mustLoad(f, fixture(f, base))
+		tok := mustLoad(f, tokenizertest.Fixture(f, base))
 		b, err := mtokOf(tok)
 		if err != nil {
 			f.Fatal(err)
@@ -142,7 +145,7 @@ func everyNode() []*mtok {
 		}},
 		PreTokenizer: preNode{Tag: preSequence, Children: []preNode{
 			{Tag: preNone}, {Tag: preDigits, Flag: true}, {Tag: preDigits}, {Tag: preSplit, Regex: `\p{L}+(?!b)|[^a-c]{1,2}|(?i:'s|\d)?`, Flag: true, Behavior: splitMergedWithPrevious},
-			{Tag: preSplit, Regex: `a|\bb`, Behavior: splitRemoved}, {Tag: preByteLevel, Flag: true}, {Tag: preSplit, Regex: patternLlama3},
+			{Tag: preSplit, Regex: `a|\bb`, Behavior: splitRemoved}, {Tag: preByteLevel, Flag: true}, {Tag: preSplit, Regex: regex.Llama3},
 		}},
 		Model: modelNode{
 			ByteFallback: true,

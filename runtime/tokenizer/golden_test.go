@@ -1,15 +1,12 @@
 package tokenizer
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
 // golden is what the Python library gave for one tokenizer; see testdata/golden.py.
@@ -23,57 +20,6 @@ type golden struct {
 	Text    string   // digest of all texts, encoded and decoded
 }
 
-func readJSON(t testing.TB, name string, v any) {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(b, v); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func corpus(t testing.TB) (texts []string) {
-	t.Helper()
-	readJSON(t, "corpus.json", &texts)
-	if len(texts) < 2000 {
-		t.Fatalf("%d texts in the corpus", len(texts))
-	}
-	return texts
-}
-
-// fixture is a tokenizer.json of testdata, or that of tiny-qwen3.
-func fixture(t testing.TB, base string) []byte {
-	t.Helper()
-	path := filepath.Join("testdata", base+".tokenizer.json")
-	if base == "tiny-qwen3" {
-		path = filepath.Join("..", "..", "testdata", base, "tokenizer.json")
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-// patched replaces top-level parts of a tokenizer.json.
-func patched(t testing.TB, base []byte, parts map[string]json.RawMessage) []byte {
-	t.Helper()
-	var file map[string]json.RawMessage
-	if err := json.Unmarshal(base, &file); err != nil {
-		t.Fatal(err)
-	}
-	for k, v := range parts {
-		file[k] = v
-	}
-	b, err := json.Marshal(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 func mustLoad(t testing.TB, b []byte) *Tokenizer {
 	t.Helper()
 	tok, err := Load(b)
@@ -83,30 +29,14 @@ func mustLoad(t testing.TB, b []byte) *Tokenizer {
 	return tok
 }
 
-func joinIDs(ids []int32) string {
-	var b strings.Builder
-	for i, id := range ids {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(strconv.Itoa(int(id)))
-	}
-	return b.String()
-}
-
-func digest(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:4])
-}
-
 // TestGolden compares the ids of every text under every tokenizer with those of the Python library.
 func TestGolden(t *testing.T) {
-	texts := corpus(t)
+	texts := tokenizertest.Corpus(t)
 	var all map[string]golden
-	readJSON(t, "ids.json", &all)
+	tokenizertest.ReadJSON(t, "ids.json", &all)
 	for name, g := range all {
 		t.Run(name, func(t *testing.T) {
-			tok := mustLoad(t, patched(t, fixture(t, g.Base), g.Parts))
+			tok := mustLoad(t, tokenizertest.Patched(t, tokenizertest.Fixture(t, g.Base), g.Parts))
 			if tok.VocabSize() != g.Vocab {
 				t.Errorf("vocabulary of %d, want %d", tok.VocabSize(), g.Vocab)
 			}
@@ -115,8 +45,8 @@ func TestGolden(t *testing.T) {
 			for i, s := range texts {
 				ids := tok.Encode(s, false)
 				decoded = append(decoded, tok.Decode(ids, false))
-				special = append(special, joinIDs(tok.Encode(s, true)))
-				if digest(joinIDs(ids)) == g.IDs[i] {
+				special = append(special, tokenizertest.JoinIDs(tok.Encode(s, true)))
+				if tokenizertest.Digest(tokenizertest.JoinIDs(ids)) == g.IDs[i] {
 					continue
 				}
 				if bad++; bad <= 3 {
@@ -126,10 +56,10 @@ func TestGolden(t *testing.T) {
 			if bad > 0 {
 				t.Errorf("%d of %d texts differ", bad, len(texts))
 			}
-			if digest(strings.Join(special, ";")) != g.Special {
+			if tokenizertest.Digest(strings.Join(special, ";")) != g.Special {
 				t.Error("ids with special tokens differ")
 			}
-			if digest(strings.Join(decoded, "\x00")) != g.Text {
+			if tokenizertest.Digest(strings.Join(decoded, "\x00")) != g.Text {
 				t.Error("decoded texts differ")
 			}
 			for _, d := range g.Decode {
@@ -149,8 +79,8 @@ func TestGolden(t *testing.T) {
 
 // TestConcurrent encodes with one tokenizer from several goroutines; the race detector is the judge.
 func TestConcurrent(t *testing.T) {
-	tok := mustLoad(t, fixture(t, "llama3"))
-	texts := corpus(t)[:300]
+	tok := mustLoad(t, tokenizertest.Fixture(t, "llama3"))
+	texts := tokenizertest.Corpus(t)[:300]
 	done := make(chan bool)
 	for range 4 {
 		go func() {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
 // hostileUnits make texts that are bad for simpler algorithms when they are repeated.
@@ -22,7 +23,7 @@ func hostileTokenizers(t testing.TB) map[string]*Tokenizer {
 	t.Helper()
 	out := map[string]*Tokenizer{}
 	for _, base := range []string{"gpt2", "llama3", "qwen", "tiny-qwen3"} {
-		out[base] = mustLoad(t, fixture(t, base))
+		out[base] = mustLoad(t, tokenizertest.Fixture(t, base))
 	}
 	read := func(pattern string, load func([]byte) (*Tokenizer, error)) {
 		paths, err := filepath.Glob(filepath.FromSlash(pattern))
@@ -105,7 +106,7 @@ func linear(t *testing.T, name, unit string, encode func(string)) {
 // TestHostile: a megabyte of what is bad for simpler algorithms comes back as it was.
 func TestHostile(t *testing.T) {
 	const size, limit = 1 << 20, 30 * time.Second // far above the tenths of a second that it takes
-	tok := mustLoad(t, fixture(t, "tiny-qwen3"))
+	tok := mustLoad(t, tokenizertest.Fixture(t, "tiny-qwen3"))
 	for _, unit := range []string{"a", "e\u0301", "a\u0301\u0323", "\u0301", " ", "\n", " \n", "'", "<", "<|im_end|", "1", "!"} {
 		text := strings.Repeat(unit, size/len(unit))
 		start := time.Now()

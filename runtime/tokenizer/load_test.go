@@ -11,14 +11,8 @@ import (
 	"time"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
-
-// small is a tokenizer.json with three tokens; parts of it are replaced in the tests.
-const small = `{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,
-"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true},"post_processor":null,
-"decoder":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true},
-"model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":false,
-"byte_fallback":false,"vocab":{"a":0,"b":1,"ab":2},"merges":[["a","b"]]}}`
 
 func TestLoadRefuses(t *testing.T) {
 	model := func(rest string) string { return `{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":[]` + rest + `}` }
@@ -63,13 +57,13 @@ func TestLoadRefuses(t *testing.T) {
 		"template token":      {"post_processor", `{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],"pair":[],"special_tokens":{}}`, tensor.ErrCorrupt, `"x"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tok, err := Load(patched(t, []byte(small), map[string]json.RawMessage{c.part: json.RawMessage(c.value)}))
+			tok, err := Load(tokenizertest.Patched(t, []byte(tokenizertest.Small), map[string]json.RawMessage{c.part: json.RawMessage(c.value)}))
 			if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) || tok != nil {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
 	}
-	for _, b := range []string{"", "{", "[]", "null x", small + "{}", small[:len(small)/2], "{\"version\":\"\xff\"}"} {
+	for _, b := range []string{"", "{", "[]", "null x", tokenizertest.Small + "{}", tokenizertest.Small[:len(tokenizertest.Small)/2], "{\"version\":\"\xff\"}"} {
 		if _, err := Load([]byte(b)); !errors.Is(err, tensor.ErrCorrupt) {
 			t.Errorf("%.20q: %v", b, err)
 		}
@@ -77,7 +71,7 @@ func TestLoadRefuses(t *testing.T) {
 }
 
 func TestAccessors(t *testing.T) {
-	tok := mustLoad(t, fixture(t, "llama3"))
+	tok := mustLoad(t, tokenizertest.Fixture(t, "llama3"))
 	id, ok := tok.ID("<|begin_of_text|>")
 	if !ok || !slices.Equal(tok.PrefixIDs(), []int32{id}) || len(tok.SuffixIDs()) != 0 {
 		t.Errorf("bos is %d, %v; prefix %v, suffix %v", id, ok, tok.PrefixIDs(), tok.SuffixIDs())
@@ -102,7 +96,7 @@ func TestAccessors(t *testing.T) {
 }
 
 func TestSingleWord(t *testing.T) {
-	tok := mustLoad(t, patched(t, []byte(small), map[string]json.RawMessage{"added_tokens": json.RawMessage(
+	tok := mustLoad(t, tokenizertest.Patched(t, []byte(tokenizertest.Small), map[string]json.RawMessage{"added_tokens": json.RawMessage(
 		`[{"id":3,"content":"b a","single_word":true,"lstrip":false,"rstrip":false,"normalized":true,"special":false}]`)}))
 	for text, want := range map[string][]int32{
 		"b a": {3}, "(b a)": {3}, "ab a": {2, 0}, "b ab": {1, 2}, "b a b a": {3, 3}, "éb a": {1, 0}, "b a_": {1, 0}, "b a\u200d": {1, 0}, "b a\u0301": {1, 0},
@@ -122,14 +116,14 @@ func TestCalibration(t *testing.T) {
 	if err != nil {
 		t.Skip("the texts are not beside the repository")
 	}
-	tok := mustLoad(t, fixture(t, "tiny-qwen3"))
+	tok := mustLoad(t, tokenizertest.Fixture(t, "tiny-qwen3"))
 	start := time.Now()
 	ids := tok.Encode(string(b), false)
 	t.Logf("%d bytes in %v", len(b), time.Since(start))
 	if len(ids) != 393682 {
 		t.Errorf("%d ids", len(ids))
 	}
-	if got := digest(joinIDs(ids)); got != calibrationDigest {
+	if got := tokenizertest.Digest(tokenizertest.JoinIDs(ids)); got != calibrationDigest {
 		t.Errorf("digest %s", got)
 	}
 	if tok.Decode(ids, false) != string(b) {
@@ -138,7 +132,7 @@ func TestCalibration(t *testing.T) {
 }
 
 func BenchmarkEncode(b *testing.B) {
-	tok := mustLoad(b, fixture(b, "tiny-qwen3"))
+	tok := mustLoad(b, tokenizertest.Fixture(b, "tiny-qwen3"))
 	for name, text := range benchTexts(b) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
@@ -150,7 +144,7 @@ func BenchmarkEncode(b *testing.B) {
 }
 
 func BenchmarkEngineEncode(b *testing.B) {
-	file, err := mtokOf(mustLoad(b, fixture(b, "tiny-qwen3")))
+	file, err := mtokOf(mustLoad(b, tokenizertest.Fixture(b, "tiny-qwen3")))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -170,7 +164,7 @@ func BenchmarkEngineEncode(b *testing.B) {
 
 // benchTexts are the corpus, where few words come back, and English prose if it is there.
 func benchTexts(b *testing.B) map[string]string {
-	out := map[string]string{"corpus": strings.Join(corpus(b), "\n")}
+	out := map[string]string{"corpus": strings.Join(tokenizertest.Corpus(b), "\n")}
 	if prose, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "text", "calibration.txt")); err == nil {
 		out["prose"] = string(prose)
 	}
@@ -178,7 +172,7 @@ func benchTexts(b *testing.B) map[string]string {
 }
 
 func BenchmarkLoad(b *testing.B) {
-	file := fixture(b, "tiny-qwen3")
+	file := tokenizertest.Fixture(b, "tiny-qwen3")
 	b.SetBytes(int64(len(file)))
 	for b.Loop() {
 		if _, err := Load(file); err != nil {

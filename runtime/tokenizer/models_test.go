@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
 // smallCase is a small tokenizer with random settings and digests of what the Python library gave; see testdata/models.py.
@@ -28,7 +29,7 @@ func smallCases(t testing.TB) (texts []string, cases []smallCase) {
 		Texts []string
 		Cases []smallCase
 	}
-	readJSON(t, "models.json", &file)
+	tokenizertest.ReadJSON(t, "models.json", &file)
 	if len(file.Texts) < 100 || len(file.Cases) < 80 {
 		t.Fatalf("%d cases with %d texts", len(file.Cases), len(file.Texts))
 	}
@@ -43,20 +44,20 @@ func TestModels(t *testing.T) {
 			tok := mustLoad(t, c.File)
 			var ids, special []string
 			for _, s := range texts {
-				ids = append(ids, joinIDs(tok.Encode(s, false)))
-				special = append(special, joinIDs(tok.Encode(s, true)))
+				ids = append(ids, tokenizertest.JoinIDs(tok.Encode(s, false)))
+				special = append(special, tokenizertest.JoinIDs(tok.Encode(s, true)))
 			}
-			if digest(strings.Join(ids, ";")) != c.IDs {
+			if tokenizertest.Digest(strings.Join(ids, ";")) != c.IDs {
 				t.Errorf("ids differ (models.py show %d) of %s", i, c.File)
 			}
-			if digest(strings.Join(special, ";")) != c.Special {
+			if tokenizertest.Digest(strings.Join(special, ";")) != c.Special {
 				t.Error("ids with special tokens differ")
 			}
 			var decoded []string
 			for _, ids := range c.Decode {
 				decoded = append(decoded, tok.Decode(ids, false)+"\x00"+tok.Decode(ids, true))
 			}
-			if digest(strings.Join(decoded, "\x00")) != c.Texts {
+			if tokenizertest.Digest(strings.Join(decoded, "\x00")) != c.Texts {
 				t.Errorf("decoded texts differ (models.py show %d) of %s", i, c.File)
 			}
 		})
@@ -115,7 +116,7 @@ func TestModelsRefuse(t *testing.T) {
 			tensor.ErrUnsupported, `behind "TemplateProcessing"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tok, err := Load(patched(t, []byte(small), map[string]json.RawMessage{c.part: json.RawMessage(c.value)}))
+			tok, err := Load(tokenizertest.Patched(t, []byte(tokenizertest.Small), map[string]json.RawMessage{c.part: json.RawMessage(c.value)}))
 			if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) || tok != nil {
 				t.Errorf("%v, want %q", err, c.want)
 			}
@@ -148,7 +149,7 @@ func hostileModels(t testing.TB) map[string][]byte {
 		"fallback":  `{"type":"BPE","byte_fallback":true,"unk_token":"a","fuse_unk":true,"vocab":{"a":0,"<0x20>":1},"merges":[]}`,
 		"one":       `{"type":"BPE","unk_token":"","vocab":{"":0},"merges":[]}`,
 	} {
-		out[name] = patched(t, []byte(small), map[string]json.RawMessage{"pre_tokenizer": json.RawMessage("null"), "decoder": json.RawMessage("null"), "model": json.RawMessage(model)})
+		out[name] = tokenizertest.Patched(t, []byte(tokenizertest.Small), map[string]json.RawMessage{"pre_tokenizer": json.RawMessage("null"), "decoder": json.RawMessage("null"), "model": json.RawMessage(model)})
 	}
 	return out
 }
@@ -191,7 +192,7 @@ func TestLoadMemory(t *testing.T) {
 		"many pieces":   `{"type":"Unigram","unk_id":0,"vocab":[` + strings.Join(list, ",") + `]}`,
 		"many brackets": `{"type":"Unigram","unk_id":0,"vocab":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}`,
 	} {
-		file := patched(t, []byte(small), map[string]json.RawMessage{"model": json.RawMessage(model), "pre_tokenizer": json.RawMessage("null")})
+		file := tokenizertest.Patched(t, []byte(tokenizertest.Small), map[string]json.RawMessage{"model": json.RawMessage(model), "pre_tokenizer": json.RawMessage("null")})
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		_, err := Load(file)
@@ -210,7 +211,7 @@ func TestLoadMemory(t *testing.T) {
 // TestSerdeFloat holds numbers to what the library reads, of which many differ from those of a parser that rounds once.
 func TestSerdeFloat(t *testing.T) {
 	var file struct{ Numbers [][2]string }
-	readJSON(t, "models.json", &file)
+	tokenizertest.ReadJSON(t, "models.json", &file)
 	twice := 0
 	for _, n := range file.Numbers {
 		want, err := strconv.ParseFloat(n[1], 64)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
 var mtokDir = flag.String("mtok", "", "write the .mtok of every tokenizer that has one into this folder, for testdata/engine.py")
@@ -44,16 +45,16 @@ type engineGolden struct {
 
 // TestEngineGolden compares an Engine with the real one, and its ids with those of tokenizer.json.
 func TestEngineGolden(t *testing.T) {
-	texts := corpus(t)
+	texts := tokenizertest.Corpus(t)
 	var want map[string]engineGolden
 	if *mtokDir == "" {
-		readJSON(t, "engine.json", &want)
+		tokenizertest.ReadJSON(t, "engine.json", &want)
 	}
 	var all map[string]golden
-	readJSON(t, "ids.json", &all)
+	tokenizertest.ReadJSON(t, "ids.json", &all)
 	for name, g := range all {
 		t.Run(name, func(t *testing.T) {
-			tok := mustLoad(t, patched(t, fixture(t, g.Base), g.Parts))
+			tok := mustLoad(t, tokenizertest.Patched(t, tokenizertest.Fixture(t, g.Base), g.Parts))
 			b, losses, err := mtokAndLosses(tok)
 			if err != nil {
 				if !errors.Is(err, tensor.ErrUnsupported) {
@@ -85,7 +86,7 @@ func TestEngineGolden(t *testing.T) {
 			compareEngine(t, e, w, texts)
 			differ := 0
 			for i, s := range texts {
-				if digest(joinIDs(e.Encode(s)[len(e.Prefix()):])) == g.IDs[i] {
+				if tokenizertest.Digest(tokenizertest.JoinIDs(e.Encode(s)[len(e.Prefix()):])) == g.IDs[i] {
 					continue
 				}
 				differ++
@@ -137,12 +138,12 @@ func TestForeign(t *testing.T) {
 		t.Skip("the reference packages are not beside the repository")
 	}
 	var want map[string]engineGolden
-	readJSON(t, "engine.json", &want)
+	tokenizertest.ReadJSON(t, "engine.json", &want)
 	e, err := OpenMTOK(b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	compareEngine(t, e, want["foreign"], corpus(t))
+	compareEngine(t, e, want["foreign"], tokenizertest.Corpus(t))
 	again, err := e.file.marshal()
 	if err != nil || !bytes.Equal(again, b) {
 		t.Errorf("marshalling gives other bytes, %v", err)
@@ -157,7 +158,7 @@ func compareEngine(t *testing.T, e *Engine, w engineGolden, texts []string) {
 			continue
 		}
 		compared++
-		if ids := e.Encode(s); digest(joinIDs(ids)) != w.IDs[i] {
+		if ids := e.Encode(s); tokenizertest.Digest(tokenizertest.JoinIDs(ids)) != w.IDs[i] {
 			if bad++; bad <= 3 {
 				t.Errorf("text %d, %.60q: %v differs from the engine", i, s, ids[:min(len(ids), 40)])
 			}
@@ -197,7 +198,7 @@ func TestMTOKRefuses(t *testing.T) {
 		"single word": {"added_tokens", `[{"id":64,"content":"a","single_word":true,"lstrip":false,"rstrip":false,"normalized":false,"special":true}]`, "single_word"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := patched(t, fixture(t, "gpt2"), map[string]json.RawMessage{c.part: json.RawMessage(c.value)})
+			b := tokenizertest.Patched(t, tokenizertest.Fixture(t, "gpt2"), map[string]json.RawMessage{c.part: json.RawMessage(c.value)})
 			_, err := mtokOf(mustLoad(t, b))
 			if !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
@@ -210,7 +211,7 @@ func isTrailingJamo(r rune) bool { return r > hangulT && r < hangulT+hangulTs }
 
 // TestRelease: what 3.5.0 misreads is not written for it.
 func TestRelease(t *testing.T) {
-	tok := mustLoad(t, patched(t, []byte(small), map[string]json.RawMessage{"normalizer": json.RawMessage(`{"type":"Strip","strip_left":true,"strip_right":false}`)}))
+	tok := mustLoad(t, tokenizertest.Patched(t, []byte(tokenizertest.Small), map[string]json.RawMessage{"normalizer": json.RawMessage(`{"type":"Strip","strip_left":true,"strip_right":false}`)}))
 	if _, _, err := tok.MTOK(MTOKOptions{Release: "3.5"}); !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), "since 3.6.0") {
 		t.Errorf("for 3.5: %v", err)
 	}
@@ -227,7 +228,7 @@ func TestRelease(t *testing.T) {
 // TestUnigramScores: a sum of huge scores would not tell texts apart in the engine.
 func TestUnigramScores(t *testing.T) {
 	for score, ok := range map[string]bool{"-12.5": true, "-5e6": false} {
-		tok := mustLoad(t, patched(t, []byte(small), map[string]json.RawMessage{
+		tok := mustLoad(t, tokenizertest.Patched(t, []byte(tokenizertest.Small), map[string]json.RawMessage{
 			"model":         json.RawMessage(`{"type":"Unigram","unk_id":0,"byte_fallback":false,"vocab":[["<unk>",0],["a",-1],["b",` + score + `]]}`),
 			"pre_tokenizer": json.RawMessage("null"), "decoder": json.RawMessage("null"),
 		}))

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
 // preTokenizer translates the pre-tokenizer.
@@ -46,7 +48,7 @@ func (f *engineForm) noSpaces() bool {
 
 func isSplitAtSpace(p preTokenizer) bool {
 	s, ok := p.(*splitStage)
-	return ok && s.regex == quoteRegex(" ") && !s.invert
+	return ok && s.regex == regex.Quote(" ") && !s.invert
 }
 
 // step translates a step of the pre-tokenizer.

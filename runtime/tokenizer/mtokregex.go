@@ -5,6 +5,8 @@ import (
 	"iter"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
 // The engine folds a text to one byte a character before it matches: ASCII stays, a letter outside ASCII becomes 1, whatever
@@ -148,7 +150,7 @@ func unquoteRegex(pattern string) (string, bool) {
 	for e := range regexElements(pattern) {
 		switch {
 		case len(e) > 1 && e[0] == '\\':
-			r, ok := plainEscape(e[1])
+			r, ok := regex.PlainEscape(e[1])
 			if !ok {
 				return "", false
 			}

@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"slices"
 	"testing"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
 // TestEngineRegexOf: patterns of models have a form for the engine, whose matches are those of the pattern.
@@ -23,22 +25,22 @@ func TestEngineRegexOf(t *testing.T) {
 		losses  int
 		texts   []string
 	}{
-		"gpt2":   {patternGPT2, 0, append([]string{"中文 and 日本語", "приветМир"}, plain...)},
-		"llama3": {patternLlama3, 0, append([]string{"中文 and 日本語", "приветМир"}, plain...)},
+		"gpt2":   {regex.GPT2, 0, append([]string{"中文 and 日本語", "приветМир"}, plain...)},
+		"llama3": {regex.Llama3, 0, append([]string{"中文 and 日本語", "приветМир"}, plain...)},
 		"o200k":  {o200k, 1, append([]string{"中文and日本語"}, plain...)},
 		"kimi":   {kimi, 2, append([]string{"中文"}, plain...)},
 		"cl100k": {cl100k, 1, append([]string{"中文 and 日本語", "приветМир"}, plain...)},
 	} {
-		regex, losses, err := engineRegexOf(c.pattern)
+		form, losses, err := engineRegexOf(c.pattern)
 		if err != nil || len(losses) != c.losses {
 			t.Errorf("%s: losses %q, %v", name, losses, err)
 			continue
 		}
-		engine, _, err := parseEngineRegex(regex)
+		engine, _, err := parseEngineRegex(form)
 		if err != nil {
 			t.Fatal(err)
 		}
-		find, err := compileRegex(c.pattern)
+		find, err := regex.Compile(c.pattern)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
 // replace is the normalizer Replace. Its content is put as it is: it knows no groups.
@@ -14,7 +15,7 @@ type replace struct {
 	pattern, content string
 	// regex is the pattern in the file's dialect, and find its matches.
 	regex string
-	find  func(string) []span
+	find  func(string) []regex.Span
 	// empty says that find gives empty matches.
 	empty bool
 }
@@ -45,14 +46,14 @@ func readReplacement(kind string, raw json.RawMessage) (n replace, err error) {
 	case c.Content == nil:
 		return n, fmt.Errorf("%s %q has no content: %w", kind, name, tensor.ErrCorrupt)
 	case c.Pattern.Regex != nil && c.Pattern.String == nil:
-		find, err := compileRegex(*c.Pattern.Regex)
+		find, err := regex.Compile(*c.Pattern.Regex)
 		if err != nil {
 			return n, fmt.Errorf("%s %q: %w", kind, name, err)
 		}
 		n.regex, n.find = *c.Pattern.Regex, find
 		for _, s := range []string{"", "a", "A ", " ", "\n", "1", "▁"} {
 			for _, m := range find(s) {
-				n.empty = n.empty || m.start == m.end
+				n.empty = n.empty || m.Start == m.End
 			}
 		}
 	case c.Pattern.String != nil && c.Pattern.Regex == nil:
@@ -86,14 +87,14 @@ func (n replace) normalize(a aligned) aligned {
 	b.Grow(len(s) + len(matches)*len(n.content))
 	done, head := 0, 0
 	for _, m := range matches {
-		b.WriteString(s[done:m.start])
-		head += max(0, min(m.start, a.head)-done)
+		b.WriteString(s[done:m.Start])
+		head += max(0, min(m.Start, a.head)-done)
 		b.WriteString(n.content)
 		// What is put counts to the last character that it replaces, or else to the one before it.
-		if m.end <= a.head {
+		if m.End <= a.head {
 			head += len(n.content)
 		}
-		done = m.end
+		done = m.End
 	}
 	b.WriteString(s[done:])
 	return aligned{b.String(), head + max(0, a.head-done)}

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
 // normalizerGolden is what the Python library gave for a normalizer; see testdata/normalizers.py.
@@ -32,7 +33,7 @@ type normalizerFile struct {
 func normalizerGoldens(t testing.TB) normalizerFile {
 	t.Helper()
 	var f normalizerFile
-	readJSON(t, "normalizers.json", &f)
+	tokenizertest.ReadJSON(t, "normalizers.json", &f)
 	if len(f.Normalizers) < 30 {
 		t.Fatalf("%d normalizers", len(f.Normalizers))
 	}
@@ -115,7 +116,7 @@ func TestNormalizers(t *testing.T) {
 				for j, s := range texts {
 					out[j] = n.normalize(align(s)).text
 				}
-				if digest(strings.Join(out, "\x00")) != want {
+				if tokenizertest.Digest(strings.Join(out, "\x00")) != want {
 					t.Errorf("%s texts of part %d differ", what, i)
 				}
 			}
@@ -146,7 +147,7 @@ func TestNormalizers(t *testing.T) {
 					first.WriteByte('0')
 				}
 			}
-			if digest(first.String()) != g.First {
+			if tokenizertest.Digest(first.String()) != g.First {
 				t.Error("the beginnings differ")
 			}
 		})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
 // byteLevelStage is the pre-tokenizer ByteLevel.
@@ -27,7 +28,7 @@ func (p *byteLevelStage) split(in piece, yield func(piece)) {
 	}
 	t := chars.Classes()
 	for i := 0; i < len(s); {
-		end := scanGPT2(t, s, i)
+		end := regex.ScanGPT2(t, s, i)
 		yield(p.part(s[i:end], in.first && i == 0))
 		i = end
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
 // The pre-tokenizers that cut a text by the class of each character.
@@ -43,11 +44,11 @@ func (p *charStage) split(in piece, yield func(piece)) {
 			yield(piece{s[from:], in.first && from == 0})
 		}
 	default:
-		stage := splitStage{behavior: p.behavior, find: func(s string) []span {
-			var out []span
+		stage := splitStage{behavior: p.behavior, find: func(s string) []regex.Span {
+			var out []regex.Span
 			for i, c := range s {
 				if p.has(c) {
-					out = append(out, span{i, i + utf8.RuneLen(c), true})
+					out = append(out, regex.Span{Start: i, End: i + utf8.RuneLen(c)})
 				}
 			}
 			return out
@@ -68,7 +69,7 @@ func isPunctuation(c rune) bool { return punctuation().Has(c) }
 
 // wordClass is \w of the regular expressions that the library has beside Oniguruma's.
 var wordClass = sync.OnceValue(func() *chars.Table {
-	return chars.NewTable(unicodeWord().Union(chars.Set{{0x200C, 0x200D}}))
+	return chars.NewTable(regex.Word().Union(chars.Set{{0x200C, 0x200D}}))
 })
 
 // isSpace is White_Space.
@@ -111,7 +112,7 @@ func readCharDelimiterSplit(raw json.RawMessage, _ int) (preTokenizer, error) {
 	if n == 0 || n != len(c.Delimiter) {
 		return nil, fmt.Errorf("pre-tokenizer \"CharDelimiterSplit\": delimiter %q is not one character: %w", c.Delimiter, tensor.ErrCorrupt)
 	}
-	return &charStage{func(c rune) bool { return c == delimiter }, removed, quoteRegex(c.Delimiter)}, nil
+	return &charStage{func(c rune) bool { return c == delimiter }, removed, regex.Quote(c.Delimiter)}, nil
 }
 
 // whitespaceStage is the pre-tokenizer Whitespace: runs of word characters and runs of others, without the white space.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
 // behavior says what becomes of the matches of a splitStage.
@@ -41,7 +42,7 @@ type splitStage struct {
 	regex string
 	// scan is set for the patterns that leave no gap between matches, find for all others.
 	scan     func(t *chars.ClassTable, s string, i int) int
-	find     func(s string) []span
+	find     func(s string) []regex.Span
 	behavior behavior
 	invert   bool
 }
@@ -67,12 +68,12 @@ func (p *splitStage) split(in piece, yield func(piece)) {
 
 // spans are the pieces after the behaviour is applied.
 func (p *splitStage) spans(s string) []span {
-	var matches []span
+	var matches []regex.Span
 	if p.scan != nil {
 		t := chars.Classes()
 		for i := 0; i < len(s); {
 			end := p.scan(t, s, i)
-			matches = append(matches, span{i, end, true})
+			matches = append(matches, regex.Span{Start: i, End: end})
 			i = end
 		}
 	} else {
@@ -81,11 +82,11 @@ func (p *splitStage) spans(s string) []span {
 	all := make([]span, 0, 2*len(matches)+1)
 	done := 0
 	for _, m := range matches {
-		if done < m.start {
-			all = append(all, span{done, m.start, p.invert})
+		if done < m.Start {
+			all = append(all, span{done, m.Start, p.invert})
 		}
-		all = append(all, span{m.start, m.end, !p.invert})
-		done = m.end
+		all = append(all, span{m.Start, m.End, !p.invert})
+		done = m.End
 	}
 	if done < len(s) {
 		all = append(all, span{done, len(s), p.invert})
@@ -154,9 +155,9 @@ func digitsStage(individual bool) *splitStage {
 	if !individual {
 		p.regex = `\p{N}+`
 	}
-	p.find = func(s string) []span {
+	p.find = func(s string) []regex.Span {
 		t := chars.Classes()
-		var out []span
+		var out []regex.Span
 		for i := 0; i < len(s); {
 			c, n := t.At(s, i)
 			if c&chars.Numeric == 0 {
@@ -167,7 +168,7 @@ func digitsStage(individual bool) *splitStage {
 			if !individual {
 				end = t.Run(s, end, chars.Numeric, 0)
 			}
-			out = append(out, span{i, end, true})
+			out = append(out, regex.Span{Start: i, End: end})
 			i = end
 		}
 		return out
@@ -176,15 +177,15 @@ func digitsStage(individual bool) *splitStage {
 }
 
 // findLiteral finds a text that is not a pattern.
-func findLiteral(text string) func(string) []span {
-	return func(s string) []span {
-		var out []span
+func findLiteral(text string) func(string) []regex.Span {
+	return func(s string) []regex.Span {
+		var out []regex.Span
 		for i := 0; ; {
 			k := strings.Index(s[i:], text)
 			if k < 0 {
 				return out
 			}
-			out = append(out, span{i + k, i + k + len(text), true})
+			out = append(out, regex.Span{Start: i + k, End: i + k + len(text)})
 			i += k + len(text)
 		}
 	}
@@ -211,8 +212,8 @@ func readSplit(raw json.RawMessage, _ int) (preTokenizer, error) {
 	switch {
 	case c.Pattern.Regex != nil && c.Pattern.String == nil:
 		p.regex = *c.Pattern.Regex
-		if p.scan = scanners[p.regex]; p.scan == nil {
-			find, err := compileRegex(p.regex)
+		if p.scan = regex.Scanners[p.regex]; p.scan == nil {
+			find, err := regex.Compile(p.regex)
 			if err != nil {
 				return nil, fmt.Errorf("%s %q: %w", kind, name, err)
 			}
@@ -220,9 +221,9 @@ func readSplit(raw json.RawMessage, _ int) (preTokenizer, error) {
 		}
 	case c.Pattern.String != nil && c.Pattern.Regex == nil && *c.Pattern.String == "":
 		// Matches nothing everywhere.
-		p.find, _ = compileRegex("")
+		p.find, _ = regex.Compile("")
 	case c.Pattern.String != nil && c.Pattern.Regex == nil:
-		p.regex = quoteRegex(*c.Pattern.String)
+		p.regex = regex.Quote(*c.Pattern.String)
 		p.find = findLiteral(*c.Pattern.String)
 	default:
 		return nil, fmt.Errorf("%s %q has no pattern: %w", kind, name, tensor.ErrCorrupt)

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
 // preGolden is how the Python library cuts the texts of the corpus; see testdata/pre.py.
@@ -22,7 +25,7 @@ type preGolden struct {
 func readPreGolden(t testing.TB) preGolden {
 	t.Helper()
 	var g preGolden
-	readJSON(t, "pre.json", &g)
+	tokenizertest.ReadJSON(t, "pre.json", &g)
 	if len(g.Patterns) < 80 || len(g.Steps) < 80 {
 		t.Fatalf("%d patterns and %d steps", len(g.Patterns), len(g.Steps))
 	}
@@ -32,7 +35,7 @@ func readPreGolden(t testing.TB) preGolden {
 // comparePieces holds the pieces of every text against the digests of a hundred texts each.
 func comparePieces(t *testing.T, p preTokenizer, digests []string) {
 	t.Helper()
-	texts := corpus(t)
+	texts := tokenizertest.Corpus(t)
 	for i, want := range digests {
 		var all []string
 		for _, s := range texts[i*100 : min(i*100+100, len(texts))] {
@@ -42,7 +45,7 @@ func comparePieces(t *testing.T, p preTokenizer, digests []string) {
 			}
 			all = append(all, strings.Join(pieces, "\x01"))
 		}
-		if digest(strings.Join(all, "\x02")) != want {
+		if tokenizertest.Digest(strings.Join(all, "\x02")) != want {
 			t.Errorf("texts %d to %d are cut otherwise than in the library", i*100, i*100+99)
 			return
 		}
@@ -61,13 +64,13 @@ var refusedPatterns = map[string]string{
 func TestPatterns(t *testing.T) {
 	scanned := 0
 	defer func() {
-		if scanned < len(scanners) {
-			t.Errorf("%d of %d scanners are held to the library", scanned, len(scanners))
+		if scanned < len(regex.Scanners) {
+			t.Errorf("%d of %d regex.Scanners are held to the library", scanned, len(regex.Scanners))
 		}
 	}()
 	for _, g := range readPreGolden(t).Patterns {
 		t.Run(g.Pattern, func(t *testing.T) {
-			re, err := parseRegex(g.Pattern)
+			find, err := regex.Compile(g.Pattern)
 			if what, ok := refusedPatterns[g.Pattern]; ok || g.Digests == nil {
 				if err == nil || !strings.Contains(err.Error(), what) {
 					t.Errorf("error %v, want %q", err, what)
@@ -77,8 +80,8 @@ func TestPatterns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			comparePieces(t, &splitStage{find: re.findAll, behavior: isolated}, g.Digests)
-			if scan := scanners[g.Pattern]; scan != nil {
+			comparePieces(t, &splitStage{find: find, behavior: isolated}, g.Digests)
+			if scan := regex.Scanners[g.Pattern]; scan != nil {
 				scanned++
 				comparePieces(t, &splitStage{scan: scan, behavior: isolated}, g.Digests)
 			}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
 // The library sentencepiece gave these ids for models of every kind; see testdata/sentencepiece/make.py.
@@ -18,7 +19,7 @@ func TestSentencePieceLibrary(t *testing.T) {
 		Texts []string
 		IDs   map[string][][]int32
 	}
-	readJSON(t, "sentencepiece/goldens.json", &golden)
+	tokenizertest.ReadJSON(t, "sentencepiece/goldens.json", &golden)
 	if len(golden.IDs) < 7 {
 		t.Fatalf("%d models", len(golden.IDs))
 	}
@@ -52,7 +53,7 @@ func TestSentencePieceRepositories(t *testing.T) {
 			IDs         [][]int32
 		}
 	}
-	readJSON(t, "sentencepiece/autotokenizer.json", &golden)
+	tokenizertest.ReadJSON(t, "sentencepiece/autotokenizer.json", &golden)
 	if len(golden.Cases) < 15 {
 		t.Fatalf("%d cases", len(golden.Cases))
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
 // streamed decodes ids one by one.
@@ -87,7 +89,7 @@ func TestStreamNext(t *testing.T) {
 
 // TestEngineStream: whole characters, and the bytes of Decode.
 func TestEngineStream(t *testing.T) {
-	b, err := mtokOf(mustLoad(t, fixture(t, "qwen")))
+	b, err := mtokOf(mustLoad(t, tokenizertest.Fixture(t, "qwen")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +97,7 @@ func TestEngineStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range corpus(t)[:600] {
+	for _, text := range tokenizertest.Corpus(t)[:600] {
 		ids := e.Encode(text)
 		if got := streamed(t, e.Stream(), ids, utf8.ValidString(e.Decode(ids))); got != e.Decode(ids) {
 			t.Errorf("%q: %q", text, got)

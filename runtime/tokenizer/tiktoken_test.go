@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
 // The library tiktoken gave these ids with the patterns of the classes; see testdata/tiktoken/make.py.
@@ -15,7 +16,7 @@ func TestTiktokenLibrary(t *testing.T) {
 		Texts []string
 		IDs   map[string][][]int32
 	}
-	readJSON(t, "tiktoken/goldens.json", &golden)
+	tokenizertest.ReadJSON(t, "tiktoken/goldens.json", &golden)
 	file := readFile(t, "tiktoken/small.tiktoken")
 	for class, want := range golden.IDs {
 		t.Run(class, func(t *testing.T) {

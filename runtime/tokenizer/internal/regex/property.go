@@ -1,4 +1,4 @@
-package tokenizer
+package regex
 
 import (
 	"strings"
@@ -59,15 +59,17 @@ var youngerAlphabetic = chars.Ranges(
 	0x363, 0x36F, 0x897, 0x897, 0x1DD3, 0x1DE6, 0x10D69, 0x10D69, 0x10EFC, 0x10EFC, 0x113B8, 0x113C0, 0x113C2, 0x113C2,
 	0x113C5, 0x113C5, 0x113C7, 0x113CA, 0x113CC, 0x113CD, 0x1611E, 0x1612E)
 
-// unicodeWord is \w as Unicode has it.
-var unicodeWord = sync.OnceValue(func() chars.Set {
+// Word is \w as Unicode has it.
+func Word() chars.Set { return word() }
+
+var word = sync.OnceValue(func() chars.Set {
 	return alphabetic().Union(category("M")).Union(category("Nd")).Union(category("Pc"))
 })
 
 // bareWord is \w outside of a class, and what \b goes by: Oniguruma counts the superscript digits and the fractions of Latin-1
 // in there, and nowhere else.
 var bareWord = sync.OnceValue(func() chars.Set {
-	return unicodeWord().Union(chars.Set{{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}})
+	return Word().Union(chars.Set{{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}})
 })
 
 // propertySets are the sets of \p{..} and of [[:..:]] that have a name of their own, in small letters.
@@ -90,7 +92,7 @@ var propertySets = map[string]func() chars.Set{
 	"lower":  func() chars.Set { return category("Ll").Union(chars.SetOf(unicode.Other_Lowercase)) },
 	"space":  func() chars.Set { return chars.SetOf(unicode.White_Space) },
 	"upper":  func() chars.Set { return category("Lu").Union(chars.SetOf(unicode.Other_Uppercase)) },
-	"word":   unicodeWord,
+	"word":   Word,
 	"xdigit": func() chars.Set { return chars.Set{{'0', '9'}, {'A', 'F'}, {'a', 'f'}} },
 }
 

@@ -1,4 +1,4 @@
-package tokenizer
+package regex
 
 import (
 	"fmt"
@@ -127,7 +127,7 @@ func (p *reParser) escapedChar() (rune, error) {
 	case c == 'g':
 		return 0, p.refuse("call of a group")
 	default:
-		plain, ok := plainEscape(c)
+		plain, ok := PlainEscape(c)
 		if !ok {
 			return 0, p.refuse(fmt.Sprintf(`escape \%c`, c))
 		}
@@ -136,8 +136,8 @@ func (p *reParser) escapedChar() (rune, error) {
 	}
 }
 
-// plainEscape is the character that a backslash and c stand for, where that is so in every dialect.
-func plainEscape(c byte) (rune, bool) {
+// PlainEscape is the character that a backslash and c stand for, where that is so in every dialect.
+func PlainEscape(c byte) (rune, bool) {
 	switch c {
 	case 'r':
 		return '\r', true

@@ -1,4 +1,4 @@
-package tokenizer
+package regex
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
 // hostile are texts that make backtracking expensive, of about n bytes.
@@ -28,16 +29,26 @@ var explosive = []string{
 	`(?:(?:a*)*)*b`, `(?:a*b?)*c`, `(?>(?:a|aa)+)b`, `(?:a??)*?b`, `(?:(?=a*)a)*b`, `a{2,50}b`, `(?:.*){3}x|(?:.+)+y`,
 }
 
+// patterns are those that are held to the library.
+func patterns(t testing.TB) (list []string) {
+	t.Helper()
+	var g struct{ Patterns []struct{ Pattern string } }
+	tokenizertest.ReadJSON(t, "pre.json", &g)
+	for _, p := range g.Patterns {
+		list = append(list, p.Pattern)
+	}
+	if len(list) < 80 {
+		t.Fatalf("%d patterns", len(list))
+	}
+	return list
+}
+
 // stepsPerByte bounds the instructions for each byte of text and each instruction of the pattern: every state is tried at every
 // byte once, from look-arounds a second time, and scanning runs takes as much again.
 const stepsPerByte = 8
 
 func TestRegexLinear(t *testing.T) {
-	patterns := explosive
-	for _, g := range readPreGolden(t).Patterns {
-		patterns = append(patterns, g.Pattern)
-	}
-	for _, pattern := range patterns {
+	for _, pattern := range append(patterns(t), explosive...) {
 		re, err := parseRegex(pattern)
 		if err != nil {
 			continue
@@ -79,10 +90,10 @@ func TestRegexRefuses(t *testing.T) {
 
 // FuzzRegex: what compiles finds matches in order, at characters, in bounded time.
 func FuzzRegex(f *testing.F) {
-	texts := corpus(f)
+	texts := tokenizertest.Corpus(f)
 	n := 0
-	for i, g := range readPreGolden(f).Patterns {
-		f.Add(g.Pattern, texts[i])
+	for i, p := range patterns(f) {
+		f.Add(p, texts[i])
 		n++
 	}
 	for _, p := range explosive {
@@ -101,15 +112,15 @@ func FuzzRegex(f *testing.F) {
 			}
 			return
 		}
-		text = lossy(text)
+		text = strings.ToValidUTF8(text, "\ufffd")
 		m := re.matcher(text)
 		defer re.release(m)
 		done := 0
 		for _, sp := range m.findAll() {
-			if sp.start < done || sp.end < sp.start || sp.end > len(text) || sp.start < len(text) && !utf8.RuneStart(text[sp.start]) {
+			if sp.Start < done || sp.End < sp.Start || sp.End > len(text) || sp.Start < len(text) && !utf8.RuneStart(text[sp.Start]) {
 				t.Fatalf("match %v behind %d in %q", sp, done, text)
 			}
-			done = sp.end
+			done = sp.End
 		}
 		if bound := stepsPerByte * (len(text) + 2) * (len(re.prog) + 2) << re.nesting; m.steps > bound {
 			t.Fatalf("%d steps, want at most %d", m.steps, bound)

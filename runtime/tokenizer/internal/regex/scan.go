@@ -1,4 +1,4 @@
-package tokenizer
+package regex
 
 import (
 	"strings"
@@ -9,26 +9,27 @@ import (
 
 // The patterns that have a scanner written by hand, recognised by their exact text.
 const (
-	patternGPT2   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
-	patternLlama3 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	patternQwen2  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	patternO200K  = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	patternTekken = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	patternQwen35 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	GPT2   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+	Llama3 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	Qwen2  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	O200K  = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	Tekken = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	Qwen35 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-// scanners find the end of the match that begins at byte i < len(s). Each matches at every position,
-// so the matches of a text lie without a gap.
-var scanners = map[string]func(t *chars.ClassTable, s string, i int) int{
-	patternGPT2:   scanGPT2,
-	patternLlama3: func(t *chars.ClassTable, s string, i int) int { return scanLlama3(t, s, i, chars.Letter, 3) },
-	patternQwen2:  func(t *chars.ClassTable, s string, i int) int { return scanLlama3(t, s, i, chars.Letter, 1) },
-	patternO200K:  func(t *chars.ClassTable, s string, i int) int { return scanO200K(t, s, i, 3, true) },
-	patternTekken: func(t *chars.ClassTable, s string, i int) int { return scanO200K(t, s, i, 1, false) },
-	patternQwen35: func(t *chars.ClassTable, s string, i int) int { return scanLlama3(t, s, i, chars.Letter|chars.Mark, 1) },
+// Scanners by pattern find the end of the match that begins at byte i < len(s). Each matches at every position,
+// so the matches of a text lie without a gap. The map must not be changed.
+var Scanners = map[string]func(t *chars.ClassTable, s string, i int) int{
+	GPT2:   ScanGPT2,
+	Llama3: func(t *chars.ClassTable, s string, i int) int { return scanLlama3(t, s, i, chars.Letter, 3) },
+	Qwen2:  func(t *chars.ClassTable, s string, i int) int { return scanLlama3(t, s, i, chars.Letter, 1) },
+	O200K:  func(t *chars.ClassTable, s string, i int) int { return scanO200K(t, s, i, 3, true) },
+	Tekken: func(t *chars.ClassTable, s string, i int) int { return scanO200K(t, s, i, 1, false) },
+	Qwen35: func(t *chars.ClassTable, s string, i int) int { return scanLlama3(t, s, i, chars.Letter|chars.Mark, 1) },
 }
 
-func scanGPT2(t *chars.ClassTable, s string, i int) int {
+// ScanGPT2 is the scanner of GPT2.
+func ScanGPT2(t *chars.ClassTable, s string, i int) int {
 	if n := contraction(s[i:], false); n > 0 {
 		return i + n
 	}
