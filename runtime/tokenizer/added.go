@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/trie"
 )
 
 // AddedToken is a token that is found in the text itself, before anything else happens to it.
@@ -29,17 +30,17 @@ const maxAddedBytes = 512
 // matcher finds added tokens in a text: of those that begin first, the longest.
 type matcher struct {
 	tokens []AddedToken
-	texts  *trie // of indices into tokens
+	texts  *trie.Trie // of indices into tokens
 }
 
 // newMatcher takes tokens and the texts to look for, which differ from the contents after a normalizer. Of equal texts
 // the first counts, and an empty one is never found.
 func newMatcher(tokens []AddedToken, texts []string) *matcher {
-	list := make([]trieText, len(texts))
+	list := make([]trie.Entry, len(texts))
 	for i, text := range texts {
-		list[i] = trieText{text, int32(i)}
+		list[i] = trie.Entry{Text: text, Value: int32(i)}
 	}
-	return &matcher{tokens: tokens, texts: newTrie(list)}
+	return &matcher{tokens: tokens, texts: trie.New(list)}
 }
 
 // cut calls text for what lies between added tokens and token for each of them, in order. A token that follows white
@@ -47,7 +48,7 @@ func newMatcher(tokens []AddedToken, texts []string) *matcher {
 func (m *matcher) cut(s string, text func(string), token func(int32)) {
 	done, search, spaceEnd := 0, 0, 0
 	for {
-		start, stop, i := m.texts.find(s, search)
+		start, stop, i := m.texts.Find(s, search)
 		if i < 0 {
 			break
 		}

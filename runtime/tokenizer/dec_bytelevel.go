@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"encoding/json"
 	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
 )
 
 func readByteLevelDecoder(raw json.RawMessage, _ int) (decoder, error) {
@@ -22,7 +24,7 @@ func byteLevelStream(next sink) sink {
 	var rest []byte // does not end a character yet
 	return &wholeTokens{
 		token: func(token string) {
-			if text, ok := fromStandIns(token); ok {
+			if text, ok := bytelevel.Decode(token); ok {
 				token = text
 			}
 			rest = append(rest, token...)

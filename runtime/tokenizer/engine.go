@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"fmt"
 	"strings"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/trie"
 )
 
 // Engine is a tokenizer.mtok in memory, and encodes and decodes as the LLM engine of MNN 3.5.0 to 3.6.1 does. It does
@@ -15,7 +17,7 @@ type Engine struct {
 	stages  []engineStage
 	decoder engineDecoder
 	special specialTexts
-	added   *trie // of indices into file.Added
+	added   *trie.Trie // of indices into file.Added
 	size    int
 }
 
@@ -72,12 +74,12 @@ func openMTOK(b []byte) (*Engine, error) {
 			e.size = max(e.size, int(id)+1)
 		}
 	}
-	texts := make([]trieText, len(m.Added))
+	texts := make([]trie.Entry, len(m.Added))
 	for i, a := range m.Added {
-		texts[i] = trieText{a.Content, int32(i)}
+		texts[i] = trie.Entry{Text: a.Content, Value: int32(i)}
 		e.size = max(e.size, int(a.ID)+1)
 	}
-	e.added = newTrie(texts)
+	e.added = trie.New(texts)
 	e.special = newSpecialTexts(m.Special, e.decode)
 	return e, nil
 }
@@ -112,7 +114,7 @@ type encoding struct {
 func (r *encoding) between(s string) {
 	last := 0
 	for last < len(s) {
-		start, stop, index := r.added.find(s, last)
+		start, stop, index := r.added.Find(s, last)
 		if index < 0 {
 			break
 		}

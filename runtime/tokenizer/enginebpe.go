@@ -6,6 +6,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/merge"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/wordcache"
 )
 
 // engineModel turns pieces of text into ids as a model of the engine does.
@@ -24,7 +27,7 @@ const enginePairs = 1 << 30
 // engineBPE is the model BPE. It knows nothing of ignore_merges, the unknown token and dropout.
 type engineBPE struct {
 	byID  []string
-	merge merger
+	merge merge.Merger
 	// bytes are the ids of each byte: of a stand-in if standIns is set, otherwise of a byte that is no text.
 	bytes [256][]int32
 	// standIns says that the text is mapped to stand-ins before or by the model.
@@ -33,7 +36,7 @@ type engineBPE struct {
 	chars    map[rune]int32
 	// joins has the neighbours, last character of one token and first of the next, that some merge joins.
 	joins map[[2]rune]struct{}
-	cache wordCache
+	cache wordcache.Cache
 }
 
 // newEngineBPE makes a model; mapped says that pieces are not mapped to stand-ins yet although the node before
@@ -71,26 +74,26 @@ func newEngineBPE(n *modelNode, byID []string, mapped bool) (*engineBPE, error) 
 			m.bytes[b] = spelt(byte(b))
 		case n.ByteLevel:
 			// The model maps, and maps what the node before it has mapped.
-			text := standIn[b]
+			text := bytelevel.StandIn(byte(b))
 			if !mapped {
 				text = string([]byte{byte(b)})
 			}
 			for _, c := range []byte(text) {
-				if id, ok := ids[standIn[c]]; ok {
+				if id, ok := ids[bytelevel.StandIn(c)]; ok {
 					m.bytes[b] = append(m.bytes[b], id)
 				}
 			}
 		default:
-			if id, ok := ids[standIn[b]]; ok {
+			if id, ok := ids[bytelevel.StandIn(byte(b))]; ok {
 				m.bytes[b] = []int32{id}
 				continue
 			}
-			for _, c := range []byte(standIn[b]) {
+			for _, c := range []byte(bytelevel.StandIn(byte(b))) {
 				m.bytes[b] = append(m.bytes[b], spelt(c)...)
 			}
 		}
 	}
-	m.merge.merges = make(map[pair]merge, len(n.Merges))
+	m.merge.Merges = make(map[merge.Pair]merge.Rule, len(n.Merges))
 	var both []byte
 	for _, g := range n.Merges {
 		both = append(append(both[:0], byID[g.Left]...), byID[g.Right]...)
@@ -98,7 +101,7 @@ func newEngineBPE(n *modelNode, byID []string, mapped bool) (*engineBPE, error) 
 		if !ok || len(both) > math.MaxUint16 {
 			return nil, fmt.Errorf("%.60q and %.60q merge to no token: %w", byID[g.Left], byID[g.Right], tensor.ErrCorrupt)
 		}
-		m.merge.merges[pairOf(g.Left, g.Right)] = merge{g.Rank, id}
+		m.merge.Merges[merge.PairOf(g.Left, g.Right)] = merge.Rule{Rank: g.Rank, ID: id}
 		last, _ := utf8.DecodeLastRuneInString(byID[g.Left])
 		first, _ := utf8.DecodeRuneInString(byID[g.Right])
 		m.joins[[2]rune{last, first}] = struct{}{}
@@ -108,7 +111,7 @@ func newEngineBPE(n *modelNode, byID []string, mapped bool) (*engineBPE, error) 
 
 func (m *engineBPE) encode(ids []int32, piece string) ([]int32, error) {
 	from, start, symbols := len(ids), 0, 0
-	if len(piece) > cachedWordBytes {
+	if len(piece) > wordcache.MaxBytes {
 		// What no merge joins is merged apart, which gives the same ids and finds more in the cache.
 		before := rune(-1)
 		for i := 0; i < len(piece); {
@@ -138,10 +141,10 @@ func (m *engineBPE) encode(ids []int32, piece string) ([]int32, error) {
 func (m *engineBPE) symbol(s string) (r rune, size, count int) {
 	if m.standIns {
 		ids := m.bytes[s[0]]
-		if len(ids) != 1 || m.byID[ids[0]] != standIn[s[0]] {
+		if len(ids) != 1 || m.byID[ids[0]] != bytelevel.StandIn(s[0]) {
 			return -1, 1, len(ids)
 		}
-		r, _ = utf8.DecodeRuneInString(standIn[s[0]])
+		r, _ = utf8.DecodeRuneInString(bytelevel.StandIn(s[0]))
 		return r, 1, 1
 	}
 	r, size = utf8.DecodeRuneInString(s)
@@ -160,35 +163,34 @@ func (m *engineBPE) symbol(s string) (r rune, size, count int) {
 
 // word merges a piece, or a part of it that stands alone.
 func (m *engineBPE) word(ids []int32, word string) []int32 {
-	if known, ok := m.cache.get(word); ok {
+	if known, ok := m.cache.Get(word); ok {
 		return append(ids, known...)
 	}
-	w := workspaces.Get().(*workspace)
-	defer workspaces.Put(w)
-	w.reset()
+	w := merge.NewWord()
+	defer w.Free()
 	if m.standIns {
 		for i := range len(word) {
 			for _, id := range m.bytes[word[i]] {
-				w.push(id)
+				w.Push(id)
 			}
 		}
 	} else {
 		m.symbols(w, word)
 	}
 	from := len(ids)
-	ids = m.merge.apply(w, ids)
-	m.cache.put(word, ids[from:])
+	ids = m.merge.Apply(w, ids)
+	m.cache.Put(word, ids[from:])
 	return ids
 }
 
-func (m *engineBPE) symbols(w *workspace, piece string) {
+func (m *engineBPE) symbols(w *merge.Word, piece string) {
 	for i := 0; i < len(piece); {
 		if c := piece[i]; c < utf8.RuneSelf {
 			if id := m.ascii[c]; id >= 0 {
-				w.push(id)
+				w.Push(id)
 			} else {
 				for _, id := range m.bytes[c] {
-					w.push(id)
+					w.Push(id)
 				}
 			}
 			i++
@@ -196,11 +198,11 @@ func (m *engineBPE) symbols(w *workspace, piece string) {
 		}
 		r, n := utf8.DecodeRuneInString(piece[i:])
 		if id, ok := m.chars[r]; ok && n > 1 {
-			w.push(id)
+			w.Push(id)
 		} else {
 			for _, c := range []byte(piece[i : i+n]) {
 				for _, id := range m.bytes[c] {
-					w.push(id)
+					w.Push(id)
 				}
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/merge"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
@@ -143,13 +145,13 @@ func (v *nodeVocab) bpe(n modelNode, extra ...string) modelNode {
 	for c := rune(33); c < 127; c++ {
 		id(string(c))
 	}
-	seen := map[pair]bool{}
+	seen := map[merge.Pair]bool{}
 	for _, piece := range v.pieces {
 		left := ""
 		for _, r := range piece {
 			if left != "" {
 				a, b := id(left), id(string(r))
-				if p := pairOf(a, b); !seen[p] {
+				if p := merge.PairOf(a, b); !seen[p] {
 					seen[p] = true
 					n.Merges = append(n.Merges, mergeEntry{Left: a, Right: b})
 				}
@@ -229,10 +231,10 @@ func nodeCases() map[string]*mtok {
 	plain := func(s string) string { return s }
 	spaced := func(s string) string { return strings.ReplaceAll(s, " ", "▁") }
 	base := newNodeVocab(1, plain).bpe(modelNode{}, spelledBytes(0)...)
-	mapped := newNodeVocab(2, toStandIns).bpe(modelNode{}, func() (all []string) {
+	mapped := newNodeVocab(2, bytelevel.Encode).bpe(modelNode{}, func() (all []string) {
 		for b := range 256 {
 			if b != 'Q' {
-				all = append(all, standIn[b])
+				all = append(all, bytelevel.StandIn(byte(b)))
 			}
 		}
 		return all

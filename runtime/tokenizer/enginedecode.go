@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
 )
 
 // engineDecoder is what the engine takes from the tree of decoders when it prints: two facts. It prints id by id, and
@@ -49,7 +50,7 @@ func (d *engineDecoder) text(token string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
-		if c, ok := standFor[r]; ok {
+		if c, ok := bytelevel.Byte(r); ok {
 			b.WriteByte(c)
 		} else {
 			b.WriteString(s[i : i+n])

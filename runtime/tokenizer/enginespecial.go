@@ -1,12 +1,16 @@
 package tokenizer
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/trie"
+)
 
 // specialTexts finds special tokens in a text, before everything else: leftmost, and at one position the first
 // of the list, not the longest. The engine knows them by what their ids decode to, not by their spelling.
 type specialTexts struct {
 	list []specialText
-	trie *trie // of indices into list
+	trie *trie.Trie // of indices into list
 	// heads says with which bytes the texts in odd begin, or end before they begin.
 	heads [256]bool
 	// odd are indices of texts with a zero byte: the engine compares no further than that.
@@ -20,7 +24,7 @@ type specialText struct {
 
 func newSpecialTexts(ids []int32, decode func(int32) string) specialTexts {
 	var s specialTexts
-	var texts []trieText
+	var texts []trie.Entry
 	for _, id := range ids {
 		text := decode(id)
 		if text == "" {
@@ -32,10 +36,10 @@ func newSpecialTexts(ids []int32, decode func(int32) string) specialTexts {
 			s.odd = append(s.odd, index)
 			s.heads[text[0]] = true
 		} else {
-			texts = append(texts, trieText{text, index})
+			texts = append(texts, trie.Entry{Text: text, Value: index})
 		}
 	}
-	s.trie = newTrie(texts)
+	s.trie = trie.New(texts)
 	return s
 }
 
@@ -64,15 +68,15 @@ func (s *specialTexts) cut(text string, between func(string), token func(int32))
 // at returns the index of the special text that s begins with, or -1.
 func (s *specialTexts) at(text string) int32 {
 	found := int32(-1)
-	node := s.trie.top[text[0]]
+	node := s.trie.Child(0, text[0])
 	for i := 1; node >= 0; i++ {
-		if v := s.trie.value[node]; v >= 0 && (found < 0 || v < found) {
+		if v := s.trie.Value(node); v >= 0 && (found < 0 || v < found) {
 			found = v
 		}
 		if i == len(text) {
 			break
 		}
-		node = s.trie.child(node, text[i])
+		node = s.trie.Child(node, text[i])
 	}
 	if s.heads[text[0]] {
 		for _, k := range s.odd {

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
@@ -195,6 +196,6 @@ func isPunctuationEngine(r rune) bool {
 type mapStage struct{}
 
 func (mapStage) split(s string, yield func(string)) error {
-	yield(toStandIns(s))
+	yield(bytelevel.Encode(s))
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/trie"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/wordcache"
 )
 
 // engineUnigram is the model Unigram: the path of the highest score through a piece, byte by byte. The unknown token
@@ -14,10 +16,10 @@ type engineUnigram struct {
 	byID      []string
 	scores    []float64 // by id
 	unknownID int32
-	trie      *trie
+	trie      *trie.Trie
 	// bytes are the tokens for bytes without one of their own, nil without byte_fallback.
 	bytes []int32
-	cache wordCache
+	cache wordcache.Cache
 }
 
 func newEngineUnigram(n *modelNode, byID []string) (*engineUnigram, error) {
@@ -37,7 +39,7 @@ func newEngineUnigram(n *modelNode, byID []string) (*engineUnigram, error) {
 	m.bytes = make([]int32, 256)
 	for b := range m.bytes {
 		id, ok := ids[fmt.Sprintf("<0x%02X>", b)]
-		if node := m.trie.top[b]; !ok && (node < 0 || m.trie.value[node] < 0 || m.trie.value[node] == m.unknownID) {
+		if node := m.trie.Child(0, byte(b)); !ok && (node < 0 || m.trie.Value(node) < 0 || m.trie.Value(node) == m.unknownID) {
 			return nil, fmt.Errorf("byte_fallback without the token <0x%02X>, which makes the engine read outside its table: %w", b, tensor.ErrUnsupported)
 		}
 		m.bytes[b] = id
@@ -55,7 +57,7 @@ type lattice struct {
 var lattices = sync.Pool{New: func() any { return new(lattice) }}
 
 func (m *engineUnigram) encode(ids []int32, piece string) ([]int32, error) {
-	if known, ok := m.cache.get(piece); ok {
+	if known, ok := m.cache.Get(piece); ok {
 		return append(ids, known...), nil
 	}
 	n := len(piece)
@@ -81,8 +83,8 @@ func (m *engineUnigram) encode(ids []int32, piece string) ([]int32, error) {
 		}
 		node := int32(0)
 		for i := at; i < n; i++ {
-			if node = m.trie.child(node, piece[i]); node >= 0 && m.trie.value[node] >= 0 && m.trie.value[node] != m.unknownID {
-				offer(i+1, m.trie.value[node])
+			if node = m.trie.Child(node, piece[i]); node >= 0 && m.trie.Value(node) >= 0 && m.trie.Value(node) != m.unknownID {
+				offer(i+1, m.trie.Value(node))
 			} else if i == at && m.bytes != nil {
 				offer(i+1, m.bytes[piece[i]])
 			}
@@ -101,7 +103,7 @@ func (m *engineUnigram) encode(ids []int32, piece string) ([]int32, error) {
 		}
 	}
 	slices.Reverse(ids[from:])
-	m.cache.put(piece, ids[from:])
+	m.cache.Put(piece, ids[from:])
 	return ids, nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"math"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/trie"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/wordcache"
 )
 
 // engineWordPiece is the model WordPiece. It counts bytes where the library counts characters, and never takes the
@@ -14,10 +16,10 @@ type engineWordPiece struct {
 	unknown   string
 	unknownID int32
 	maxBytes  int
-	trie      *trie
+	trie      *trie.Trie
 	// start is the node of the prefix of pieces that continue a word, -1 if no token has it.
 	start int32
-	cache wordCache
+	cache wordcache.Cache
 }
 
 func newEngineWordPiece(n *modelNode, byID []string) (*engineWordPiece, error) {
@@ -34,23 +36,23 @@ func newEngineWordPiece(n *modelNode, byID []string) (*engineWordPiece, error) {
 	if m.unknownID < 0 {
 		return nil, fmt.Errorf("%q, the unknown token, is not in the vocabulary: %w", n.Unknown, tensor.ErrCorrupt)
 	}
-	m.start = m.trie.walk(n.Prefix)
+	m.start = m.trie.Walk(n.Prefix)
 	return m, nil
 }
 
-func vocabTrie(v []vocabEntry) *trie {
-	texts := make([]trieText, len(v))
+func vocabTrie(v []vocabEntry) *trie.Trie {
+	texts := make([]trie.Entry, len(v))
 	for i := range v {
-		texts[i] = trieText{v[i].Token, v[i].ID}
+		texts[i] = trie.Entry{Text: v[i].Token, Value: v[i].ID}
 	}
-	return newTrie(texts)
+	return trie.New(texts)
 }
 
 func (m *engineWordPiece) encode(ids []int32, piece string) ([]int32, error) {
 	if len(piece) > m.maxBytes {
 		return append(ids, m.unknownID), nil
 	}
-	if known, ok := m.cache.get(piece); ok {
+	if known, ok := m.cache.Get(piece); ok {
 		return append(ids, known...), nil
 	}
 	from := len(ids)
@@ -63,10 +65,10 @@ func (m *engineWordPiece) encode(ids []int32, piece string) ([]int32, error) {
 			}
 		}
 		for i := at; i < len(piece); i++ {
-			if node = m.trie.child(node, piece[i]); node < 0 {
+			if node = m.trie.Child(node, piece[i]); node < 0 {
 				break
 			}
-			if v := m.trie.value[node]; v >= 0 && v != m.unknownID {
+			if v := m.trie.Value(node); v >= 0 && v != m.unknownID {
 				id, end = v, i+1
 			}
 		}
@@ -76,12 +78,12 @@ func (m *engineWordPiece) encode(ids []int32, piece string) ([]int32, error) {
 		ids = append(ids, id)
 		at = end
 	}
-	m.cache.put(piece, ids[from:])
+	m.cache.Put(piece, ids[from:])
 	return ids, nil
 }
 
 func (m *engineWordPiece) bad(ids []int32, piece string) []int32 {
-	m.cache.put(piece, []int32{m.unknownID})
+	m.cache.Put(piece, []int32{m.unknownID})
 	return append(ids, m.unknownID)
 }
 

@@ -8,11 +8,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/merge"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/wordcache"
 )
 
 // bpe is the model BPE. Its words are texts, whose characters are looked up in the vocabulary and merged, or raw bytes.
 type bpe struct {
-	merger
+	merge.Merger
 	// raw says that words are the bytes given to the pre-tokenizer ByteLevel, the last step then, and not their stand-ins:
 	// to spell those and look them up again would take more time than merging. See fit.
 	raw bool
@@ -35,7 +38,7 @@ type bpe struct {
 
 	// words is set when a word that is a token as a whole takes no merging (ignore_merges).
 	words map[string]int32
-	cache wordCache
+	cache wordcache.Cache
 
 	file *bpeFile // until fit
 }
@@ -51,34 +54,33 @@ func (m *bpe) encode(dst []int32, word string) []int32 {
 	if id, ok := m.words[word]; ok {
 		return append(dst, id)
 	}
-	if ids, ok := m.cache.get(word); ok {
+	if ids, ok := m.cache.Get(word); ok {
 		return append(dst, ids...)
 	}
 	from := len(dst)
 	dst = m.merge(dst, word)
-	m.cache.put(word, dst[from:])
+	m.cache.Put(word, dst[from:])
 	return dst
 }
 
 // merge is encode without the cache and without whole words.
 func (m *bpe) merge(dst []int32, word string) []int32 {
-	w := workspaces.Get().(*workspace)
-	defer workspaces.Put(w)
-	w.reset()
+	w := merge.NewWord()
+	defer w.Free()
 	if m.raw {
 		for i := range len(word) {
 			if id := m.byteID[word[i]]; id >= 0 {
-				w.push(id)
+				w.Push(id)
 			}
 		}
 	} else {
 		m.symbols(w, word)
 	}
-	return m.apply(w, dst)
+	return m.Apply(w, dst)
 }
 
 // symbols pushes the tokens of the characters of a word.
-func (m *bpe) symbols(w *workspace, word string) {
+func (m *bpe) symbols(w *merge.Word, word string) {
 	unknown := false // one of them waits to be pushed
 	for i := 0; i < len(word); {
 		r, n := utf8.DecodeRuneInString(word[i:])
@@ -92,10 +94,10 @@ func (m *bpe) symbols(w *workspace, word string) {
 		}
 		if id, ok := m.chars[place][r]; ok {
 			if unknown {
-				w.push(m.unk)
+				w.Push(m.unk)
 				unknown = false
 			}
-			w.push(id)
+			w.Push(id)
 			continue
 		}
 		if m.pushBytes(w, char, place) {
@@ -103,18 +105,18 @@ func (m *bpe) symbols(w *workspace, word string) {
 		}
 		if m.unk >= 0 {
 			if unknown && !m.fuseUnk {
-				w.push(m.unk)
+				w.Push(m.unk)
 			}
 			unknown = true
 		}
 	}
 	if unknown {
-		w.push(m.unk)
+		w.Push(m.unk)
 	}
 }
 
 // pushBytes pushes the tokens of the bytes of a character and of what is added to it in its place.
-func (m *bpe) pushBytes(w *workspace, char string, place int) bool {
+func (m *bpe) pushBytes(w *merge.Word, char string, place int) bool {
 	if !m.byteFallback {
 		return false
 	}
@@ -132,7 +134,7 @@ func (m *bpe) pushBytes(w *workspace, char string, place int) bool {
 		}
 	}
 	for i := range len(char) {
-		w.push(m.byteID[char[i]])
+		w.Push(m.byteID[char[i]])
 	}
 	return true
 }
@@ -198,11 +200,11 @@ func (m *bpe) readMerges(pairs mergeList, v *vocabulary) error {
 		}
 	}
 	pairs = slices.DeleteFunc(pairs, func(p mergeFile) bool { return p.line && strings.HasPrefix(p.left, "#version") })
-	if len(pairs) > maxMerges {
+	if len(pairs) > merge.MaxMerges {
 		return unsupported("model", fmt.Sprintf("with %d merges", len(pairs)))
 	}
-	m.sameID = true
-	m.merges = make(map[pair]merge, len(pairs))
+	m.SameID = true
+	m.Merges = make(map[merge.Pair]merge.Rule, len(pairs))
 	var both []byte
 	for rank, p := range pairs {
 		if p.parts != 2 {
@@ -220,7 +222,7 @@ func (m *bpe) readMerges(pairs mergeList, v *vocabulary) error {
 		if !ok {
 			return fmt.Errorf("merge %d, %.80q with %.80q: not all of them are tokens: %w", rank, p.left, p.right, tensor.ErrCorrupt)
 		}
-		m.merges[pairOf(left, right)] = merge{int32(rank), id}
+		m.Merges[merge.PairOf(left, right)] = merge.Rule{Rank: int32(rank), ID: id}
 	}
 	return nil
 }
@@ -245,7 +247,7 @@ func (t *Tokenizer) fit() error {
 	f := m.file
 	m.file = nil
 	if last != nil && m.prefix == "" && m.suffix == "" {
-		m.nameBytes(f.Vocab, func(b byte) string { return standIn[b] })
+		m.nameBytes(f.Vocab, func(b byte) string { return bytelevel.StandIn(b) })
 		m.raw = m.complete || f.UnkToken == nil && !f.ByteFallback
 	}
 	if m.raw {
@@ -258,7 +260,7 @@ func (t *Tokenizer) fit() error {
 		for token, id := range f.Vocab {
 			word, ok := token, true
 			if m.raw {
-				word, ok = fromStandIns(token)
+				word, ok = bytelevel.Decode(token)
 			}
 			if ok {
 				m.words[word] = int32(id)

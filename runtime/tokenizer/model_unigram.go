@@ -9,11 +9,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/trie"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/wordcache"
 )
 
 // unigram is the model Unigram: of all ways to cut a word it takes the one whose tokens have the largest sum of scores.
 type unigram struct {
-	pieces *trie
+	pieces *trie.Trie
 	scores []float64
 	ids    map[string]int32 // added tokens too, which have larger ids
 	unk    int32
@@ -21,7 +23,7 @@ type unigram struct {
 	unkScore float64
 	// byteID are the tokens of bytes, set if all those of an unknown text are to be used; -1 for one that is missing.
 	byteID *[256]int32
-	cache  wordCache
+	cache  wordcache.Cache
 }
 
 // maxPieceBytes bounds the time for a text in which many long tokens begin: it is their length for every byte.
@@ -37,12 +39,12 @@ type bestPath struct {
 var bestPaths = sync.Pool{New: func() any { return new([]bestPath) }}
 
 func (m *unigram) encode(dst []int32, word string) []int32 {
-	if ids, ok := m.cache.get(word); ok {
+	if ids, ok := m.cache.Get(word); ok {
 		return append(dst, ids...)
 	}
 	from := len(dst)
 	dst = m.viterbi(dst, word)
-	m.cache.put(word, dst[from:])
+	m.cache.Put(word, dst[from:])
 	return dst
 }
 
@@ -65,11 +67,11 @@ func (m *unigram) viterbi(dst []int32, word string) []int32 {
 		_, n := utf8.DecodeRuneInString(word[start:])
 		known := false
 		for node, end := int32(0), start; end < len(word); {
-			if node = m.pieces.child(node, word[end]); node < 0 {
+			if node = m.pieces.Child(node, word[end]); node < 0 {
 				break
 			}
 			end++
-			if id := m.pieces.value[node]; id >= 0 {
+			if id := m.pieces.Value(node); id >= 0 {
 				offer(start, end, id, m.scores[id]+here)
 				known = known || end == start+n
 			}
@@ -140,14 +142,14 @@ func readUnigram(raw json.RawMessage, v *vocabulary) (model, error) {
 		return nil, err
 	}
 	m := &unigram{scores: list.scores, unk: int32(*f.UnkID), ids: v.ids, unkScore: slices.Min(list.scores) - 10}
-	pieces := make([]trieText, 0, len(v.ids))
+	pieces := make([]trie.Entry, 0, len(v.ids))
 	for text, id := range v.ids {
 		if len(text) > maxPieceBytes {
 			return nil, unsupported(`model "Unigram"`, fmt.Sprintf("with a token of %d bytes", len(text)))
 		}
-		pieces = append(pieces, trieText{text, id})
+		pieces = append(pieces, trie.Entry{Text: text, Value: id})
 	}
-	m.pieces = newTrie(pieces)
+	m.pieces = trie.New(pieces)
 	if f.ByteFallback {
 		m.byteID = new([256]int32)
 		for b := range m.byteID {

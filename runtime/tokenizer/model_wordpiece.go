@@ -6,12 +6,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/trie"
 )
 
 // wordPiece is the model WordPiece: the longest token that a word begins with, then the longest for the rest. A word that cannot be
 // cut so, or that is too long, is one unknown token.
 type wordPiece struct {
-	pieces *trie
+	pieces *trie.Trie
 	// inner is the node behind the prefix of tokens that do not begin a word, or -1.
 	inner    int32
 	prefix   string
@@ -27,11 +28,11 @@ func (m *wordPiece) encode(dst []int32, word string) []int32 {
 	for start, node := 0, int32(0); start < len(word); node = m.inner {
 		id, next := int32(-1), start
 		for end := start; node >= 0 && end < len(word); {
-			if node = m.pieces.child(node, word[end]); node < 0 {
+			if node = m.pieces.Child(node, word[end]); node < 0 {
 				break
 			}
 			end++
-			if found := m.pieces.value[node]; found >= 0 {
+			if found := m.pieces.Value(node); found >= 0 {
 				id, next = found, end
 			}
 		}
@@ -65,15 +66,15 @@ func readWordPiece(raw json.RawMessage, v *vocabulary) (model, error) {
 	if err := v.defineModel(vocab); err != nil {
 		return nil, err
 	}
-	pieces := make([]trieText, 0, len(vocab))
+	pieces := make([]trie.Entry, 0, len(vocab))
 	for text, id := range vocab {
 		if len(text) > maxPieceBytes {
 			return nil, unsupported(`model "WordPiece"`, fmt.Sprintf("with a token of %d bytes", len(text)))
 		}
-		pieces = append(pieces, trieText{text, int32(id)})
+		pieces = append(pieces, trie.Entry{Text: text, Value: int32(id)})
 	}
-	m := &wordPiece{pieces: newTrie(pieces), prefix: *f.Prefix, unk: unk, maxChars: *f.MaxChars}
-	m.inner = m.pieces.walk(*f.Prefix)
+	m := &wordPiece{pieces: trie.New(pieces), prefix: *f.Prefix, unk: unk, maxChars: *f.MaxChars}
+	m.inner = m.pieces.Walk(*f.Prefix)
 	return m, nil
 }
 

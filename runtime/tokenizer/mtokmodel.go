@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
 )
 
 // model translates the model.
@@ -27,8 +29,8 @@ func (f *engineForm) bpe(m *bpe) (modelNode, error) {
 		return modelNode{}, unsupported(kind, "with continuing_subword_prefix or end_of_word_suffix by the engine")
 	}
 	n := modelNode{Tag: modelBPE, ByteFallback: m.byteFallback, Vocab: f.vocab(nil)}
-	for p, e := range m.merges {
-		n.Merges = append(n.Merges, mergeEntry{int32(p >> 32), int32(uint32(p)), e.rank})
+	for p, e := range m.Merges {
+		n.Merges = append(n.Merges, mergeEntry{p.Left(), p.Right(), e.Rank})
 	}
 	slices.SortFunc(n.Merges, func(a, b mergeEntry) int {
 		if a.Left != b.Left {
@@ -39,7 +41,7 @@ func (f *engineForm) bpe(m *bpe) (modelNode, error) {
 	if m.raw {
 		for _, a := range f.t.vocabulary.added {
 			// As an entry of the vocabulary it would be found for the byte, which has no token otherwise.
-			if b, ok := fromStandIns(a.Content); ok && len(b) == 1 && m.byteID[b[0]] < 0 {
+			if b, ok := bytelevel.Decode(a.Content); ok && len(b) == 1 && m.byteID[b[0]] < 0 {
 				return modelNode{}, unsupported(fmt.Sprintf("added token %q", a.Content), "that stands for a byte by the engine")
 			}
 		}

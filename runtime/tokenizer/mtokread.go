@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/merge"
 )
 
 // mtokReader reads from s and remembers the first error; from then on it returns zeros.
@@ -354,14 +355,14 @@ func (r *mtokReader) merges(count, size int) []mergeEntry {
 		return nil
 	}
 	all := make([]mergeEntry, 0, count)
-	last := pair(0)
+	last := merge.Pair(0)
 	for i := range count {
 		e := mergeEntry{r.id(), r.id(), r.id()}
-		p := pairOf(e.Left, e.Right)
+		p := merge.PairOf(e.Left, e.Right)
 		switch {
 		case r.err != nil:
 			return nil
-		case int(max(e.Left, e.Right)) >= size || e.Rank >= maxMerges:
+		case int(max(e.Left, e.Right)) >= size || e.Rank >= merge.MaxMerges:
 			r.fail("merge of %d and %d with rank %d", e.Left, e.Right, e.Rank)
 			return nil
 		case i > 0 && last >= p:

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
@@ -147,4 +148,4 @@ func (n prepend) normalize(a aligned) aligned {
 // byteLevelNormalizer is the normalizer ByteLevel: each byte becomes its stand-in.
 type byteLevelNormalizer struct{}
 
-func (byteLevelNormalizer) normalize(a aligned) aligned { return a.mapped(toStandIns) }
+func (byteLevelNormalizer) normalize(a aligned) aligned { return a.mapped(bytelevel.Encode) }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
 )
 
 // Piece is the part of a text that a token stands for, to be looked at: the bytes of a byte-level token, which need not be
@@ -22,7 +24,7 @@ func (t *Tokenizer) Piece(id int32) string {
 		return string([]byte{byte(b)})
 	}
 	if t.spellsBytes() {
-		if text, ok := fromStandIns(token); ok {
+		if text, ok := bytelevel.Decode(token); ok {
 			return text
 		}
 	}

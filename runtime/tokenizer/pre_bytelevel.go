@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
@@ -36,7 +37,7 @@ func (p *byteLevelStage) split(in piece, yield func(piece)) {
 
 func (p *byteLevelStage) part(s string, first bool) piece {
 	if p.spell {
-		s = toStandIns(s)
+		s = bytelevel.Encode(s)
 	}
 	return piece{s, first}
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
 )
 
 // tiktokenRanks are the tokens of a byte-level vocabulary by rank, which is the id.
@@ -77,11 +78,11 @@ func (r tiktokenRanks) define(before []string, pattern string) *Definition {
 	tokens := slices.Clone(before)
 	for id, token := range r {
 		ranks[token] = int32(id)
-		tokens = append(tokens, toStandIns(token))
+		tokens = append(tokens, bytelevel.Encode(token))
 	}
 	merges := impliedMerges(ranks, true)
 	for i, m := range merges {
-		merges[i].left, merges[i].right = toStandIns(m.left), toStandIns(m.right)
+		merges[i].left, merges[i].right = bytelevel.Encode(m.left), bytelevel.Encode(m.right)
 	}
 	settings := bpeSettings("", false, false)
 	settings["ignore_merges"] = true

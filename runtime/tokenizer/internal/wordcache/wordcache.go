@@ -1,19 +1,20 @@
-package tokenizer
+// Package wordcache remembers the ids of words.
+package wordcache
 
 import (
 	"hash/maphash"
 	"sync/atomic"
 )
 
-const (
-	cacheSlots = 1 << 14
-	// Longer words are rare, and memory stays below a few megabytes without them.
-	cachedWordBytes = 64
-)
+// MaxBytes is how long a word may be that is remembered. Longer words are rare, and memory stays below a few megabytes without
+// them.
+const MaxBytes = 64
 
-// wordCache remembers the ids of recent words. A word has one slot, and a newer word evicts an older one;
+const cacheSlots = 1 << 14
+
+// Cache remembers the ids of recent words. A word has one slot, and a newer word evicts an older one;
 // readers and writers never wait for each other. Its zero value is ready.
-type wordCache struct {
+type Cache struct {
 	slots [cacheSlots]atomic.Pointer[cachedWord]
 }
 
@@ -24,8 +25,9 @@ type cachedWord struct {
 
 var cacheSeed = maphash.MakeSeed()
 
-func (c *wordCache) get(word string) ([]int32, bool) {
-	if len(word) > cachedWordBytes {
+// Get returns the ids of a word, if they are remembered. They must not be changed.
+func (c *Cache) Get(word string) ([]int32, bool) {
+	if len(word) > MaxBytes {
 		return nil, false
 	}
 	e := c.slots[maphash.String(cacheSeed, word)%cacheSlots].Load()
@@ -35,8 +37,9 @@ func (c *wordCache) get(word string) ([]int32, bool) {
 	return e.ids, true
 }
 
-func (c *wordCache) put(word string, ids []int32) {
-	if len(word) > cachedWordBytes {
+// Put remembers the ids of a word.
+func (c *Cache) Put(word string, ids []int32) {
+	if len(word) > MaxBytes {
 		return
 	}
 	// Copies: the word is a part of the caller's text, which must not be kept alive.

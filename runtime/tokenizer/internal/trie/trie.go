@@ -1,43 +1,45 @@
-package tokenizer
+// Package trie finds the longest of many texts in a longer one.
+package trie
 
 import (
 	"slices"
 	"strings"
 )
 
-// trie finds texts in a longer one, a byte at a time. Node 0 is the root; nodes are numbered breadth first, so that the
+// Trie finds texts in a longer one, a byte at a time. Node 0 is the root; nodes are numbered breadth first, so that the
 // children of a node are neighbours, sorted by their bytes, and a node takes nine bytes.
-type trie struct {
+type Trie struct {
 	top   [256]int32 // children of the root, -1 where there is none
 	first []int32    // of its children; they end where those of the next node begin
 	label []byte     // the byte that leads to a node
 	value []int32    // of the text that ends in a node, or -1
 }
 
-type trieText struct {
-	text  string
-	value int32
+// Entry is a text with its value, which is not negative.
+type Entry struct {
+	Text  string
+	Value int32
 }
 
-// newTrie sorts the texts, in place. Empty ones are left out; of equal ones the first counts.
-func newTrie(texts []trieText) *trie {
-	slices.SortStableFunc(texts, func(a, b trieText) int { return strings.Compare(a.text, b.text) })
-	t := &trie{label: []byte{0}, value: []int32{-1}}
+// New makes a trie; it sorts the texts, in place. Empty ones are left out; of equal ones the first counts.
+func New(texts []Entry) *Trie {
+	slices.SortStableFunc(texts, func(a, b Entry) int { return strings.Compare(a.Text, b.Text) })
+	t := &Trie{label: []byte{0}, value: []int32{-1}}
 	type part struct{ lo, hi, depth int32 } // the texts below a node
 	parts := []part{{0, int32(len(texts)), 0}}
 	for node := 0; node < len(parts); node++ {
 		p := parts[node]
 		t.first = append(t.first, int32(len(parts)))
-		for p.lo < p.hi && len(texts[p.lo].text) == int(p.depth) { // the shortest come first
+		for p.lo < p.hi && len(texts[p.lo].Text) == int(p.depth) { // the shortest come first
 			if node > 0 && t.value[node] < 0 {
-				t.value[node] = texts[p.lo].value
+				t.value[node] = texts[p.lo].Value
 			}
 			p.lo++
 		}
 		for p.lo < p.hi {
-			c := texts[p.lo].text[p.depth]
+			c := texts[p.lo].Text[p.depth]
 			end := p.lo + 1
-			for end < p.hi && texts[end].text[p.depth] == c {
+			for end < p.hi && texts[end].Text[p.depth] == c {
 				end++
 			}
 			parts = append(parts, part{p.lo, end, p.depth + 1})
@@ -52,15 +54,18 @@ func newTrie(texts []trieText) *trie {
 	return t
 }
 
-// child is the node that c leads to, or -1.
-func (t *trie) child(node int32, c byte) int32 {
+// Value is that of the text that ends in a node, or -1.
+func (t *Trie) Value(node int32) int32 { return t.value[node] }
+
+// Child is the node that c leads to, or -1.
+func (t *Trie) Child(node int32, c byte) int32 {
 	if node == 0 {
 		return t.top[c]
 	}
 	return t.search(node, c)
 }
 
-func (t *trie) search(node int32, c byte) int32 {
+func (t *Trie) search(node int32, c byte) int32 {
 	lo, hi := t.first[node], t.first[node+1]
 	for hi-lo > 8 {
 		if mid := int32(uint32(lo+hi) / 2); t.label[mid] <= c {
@@ -77,17 +82,17 @@ func (t *trie) search(node int32, c byte) int32 {
 	return -1
 }
 
-// walk is the node that s leads to, or -1.
-func (t *trie) walk(s string) int32 {
+// Walk is the node that s leads to, or -1.
+func (t *Trie) Walk(s string) int32 {
 	node := int32(0)
 	for i := 0; i < len(s) && node >= 0; i++ {
-		node = t.child(node, s[i])
+		node = t.Child(node, s[i])
 	}
 	return node
 }
 
-// find returns the leftmost text in s at or after byte from, the longest one there, or the value -1.
-func (t *trie) find(s string, from int) (start, stop int, value int32) {
+// Find returns the leftmost text in s at or after byte from, the longest one there, or the value -1.
+func (t *Trie) Find(s string, from int) (start, stop int, value int32) {
 	if len(t.label) == 1 {
 		return 0, 0, -1
 	}

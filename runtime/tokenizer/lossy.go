@@ -5,48 +5,6 @@ import (
 	"unicode/utf8"
 )
 
-// Byte-level BPE spells every byte as one printable code point, its stand-in: printable Latin-1 bytes
-// stand for themselves, the others are numbered upwards from U+0100.
-var (
-	standIn  [256]string
-	standFor = map[rune]byte{}
-)
-
-func init() {
-	next := rune(256)
-	for b := range 256 {
-		r := rune(b)
-		if !(b >= 33 && b <= 126 || b >= 161 && b <= 172 || b >= 174) {
-			r, next = next, next+1
-		}
-		standIn[b] = string(r)
-		standFor[r] = byte(b)
-	}
-}
-
-// toStandIns spells the bytes of s as stand-ins.
-func toStandIns(s string) string {
-	var b strings.Builder
-	b.Grow(2 * len(s))
-	for i := range len(s) {
-		b.WriteString(standIn[s[i]])
-	}
-	return b.String()
-}
-
-// fromStandIns undoes toStandIns. It reports false when s holds a code point that is no stand-in.
-func fromStandIns(s string) (string, bool) {
-	b := make([]byte, 0, len(s))
-	for _, r := range s {
-		c, ok := standFor[r]
-		if !ok {
-			return "", false
-		}
-		b = append(b, c)
-	}
-	return string(b), true
-}
-
 // lossy replaces what is not UTF-8 by U+FFFD, one for each maximal part of a sequence that could have
 // been continued: the rule of the Unicode standard, which Rust and Python follow and Go does not.
 func lossy(s string) string {
