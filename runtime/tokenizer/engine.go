@@ -12,13 +12,14 @@ import (
 //
 // The releases give the same ids for every file that they read; see Since.
 type Engine struct {
-	file    *mtok
-	model   engineModel
-	stages  []engineStage
-	decoder engineDecoder
-	special specialTexts
-	added   *trie.Trie // of indices into file.Added
-	size    int
+	file       *mtok
+	normalizer engineNormalizer
+	stages     []engineStage
+	model      engineModel
+	decoder    engineDecoder
+	special    specialTexts
+	added      *trie.Trie // of indices into file.Added
+	size       int
 }
 
 // OpenMTOK reads the bytes of a tokenizer.mtok. Bytes that the engine would misread or trip over are
@@ -40,8 +41,7 @@ func openMTOK(b []byte) (*Engine, error) {
 	if err := checkNormalizer(&m.Normalizer); err != nil {
 		return nil, err
 	}
-	m.Normalizer.index()
-	e := &Engine{file: m, size: len(m.Model.Vocab), decoder: newEngineDecoder(&m.Decoder)}
+	e := &Engine{file: m, normalizer: newEngineNormalizer(&m.Normalizer), size: len(m.Model.Vocab), decoder: newEngineDecoder(&m.Decoder)}
 	if e.stages, err = engineStages(&m.PreTokenizer); err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func isSpaceC(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
 // text encodes what lies between added tokens.
 func (r *encoding) text(s string) {
 	if s != "" {
-		s, err := normalizeEngine(&r.file.Normalizer, s)
+		s, err := r.normalizer.normalize(s)
 		if err != nil && r.err == nil {
 			r.err = err
 		}

@@ -10,20 +10,43 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// normalizeEngine runs a normalizer node. It is an error when the text grows out of proportion.
-func normalizeEngine(n *normNode, s string) (string, error) {
-	return normalizeNode(n, s, maxGrowth*len(s)+1<<16)
+// engineNormalizer is a normalizer node.
+type engineNormalizer struct {
+	*normNode
+	children []engineNormalizer
+	// keys has for each child, of which there may be thousands, a byte that a text must have for it to do anything: the last of
+	// its pattern.
+	keys []byte
 }
 
-// normalizeNode is normalizeEngine with a bound for the length of the text.
-func normalizeNode(n *normNode, s string, limit int) (string, error) {
+func newEngineNormalizer(n *normNode) engineNormalizer {
+	e := engineNormalizer{normNode: n}
+	for i := range n.Children {
+		c := &n.Children[i]
+		key := byte(always)
+		if c.Tag == normReplace && c.Pattern != "" {
+			key = c.Pattern[len(c.Pattern)-1]
+		}
+		e.keys = append(e.keys, key)
+		e.children = append(e.children, newEngineNormalizer(c))
+	}
+	return e
+}
+
+// normalize runs the node. It is an error when the text grows out of proportion.
+func (n *engineNormalizer) normalize(s string) (string, error) {
+	return n.run(s, maxGrowth*len(s)+1<<16)
+}
+
+// run is normalize with a bound for the length of the text.
+func (n *engineNormalizer) run(s string, limit int) (string, error) {
 	if n.Tag == normSequence {
-		return normalizeSequence(n, s, limit)
+		return n.sequence(s, limit)
 	}
 	if more := len(n.Content) - len(n.Pattern); n.Tag == normReplace && n.Pattern != "" && more > 0 && strings.Count(s, n.Pattern)*more > limit-len(s) {
 		return s, tooLong(limit)
 	}
-	after := normalizeLeaf(n, s)
+	after := normalizeLeaf(n.normNode, s)
 	if len(after) > limit {
 		return s, tooLong(limit)
 	}
@@ -34,17 +57,17 @@ func tooLong(limit int) error {
 	return fmt.Errorf("a text that becomes longer than %d bytes: %w", limit, tensor.ErrUnsupported)
 }
 
-func normalizeSequence(n *normNode, s string, limit int) (string, error) {
+func (n *engineNormalizer) sequence(s string, limit int) (string, error) {
 	has := bytesOf(s)
-	for i := range n.Children {
-		if n.keys != nil && !has[n.keys[i]] {
+	for i := range n.children {
+		if !has[n.keys[i]] {
 			continue
 		}
-		c := &n.Children[i]
+		c := &n.children[i]
 		if c.Tag == normReplace && !has.all(c.Pattern) {
 			continue
 		}
-		after, err := normalizeNode(c, s, limit)
+		after, err := c.run(s, limit)
 		if err != nil {
 			return s, err
 		}
@@ -57,20 +80,6 @@ func normalizeSequence(n *normNode, s string, limit int) (string, error) {
 
 // always is the key of a node that is not looked for by a byte; no UTF-8 has it, and every set of bytes of a text.
 const always = 0xC0
-
-// index notes for each child of a sequence, of which there may be thousands, a byte that a text must have for it to do
-// anything: the last of its pattern.
-func (n *normNode) index() {
-	for i := range n.Children {
-		c := &n.Children[i]
-		key := byte(always)
-		if c.Tag == normReplace && c.Pattern != "" {
-			key = c.Pattern[len(c.Pattern)-1]
-		}
-		n.keys = append(n.keys, key)
-		c.index()
-	}
-}
 
 // textBytes tells which bytes a text has.
 type textBytes [256]bool

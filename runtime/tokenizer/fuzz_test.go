@@ -114,7 +114,7 @@ func FuzzEncode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, b := range all {
 			// The engine looks for special tokens first, as the cut of the text at them shows here.
-			composed, err := normalizeEngine(&b.engine.file.Normalizer, text)
+			composed, err := b.engine.normalizer.normalize(text)
 			if err != nil {
 				t.Fatal(err)
 			}

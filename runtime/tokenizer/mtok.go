@@ -83,8 +83,6 @@ type normNode struct {
 	Table                          []substitution // table; bert with table, if Accents
 	Left, Right                    bool           // strip
 	Children                       []normNode     // sequence
-	// keys has a byte for every child, see index.
-	keys []byte
 }
 
 // substitution is what a table has for a code point; tables are sorted.

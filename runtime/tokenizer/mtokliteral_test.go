@@ -10,7 +10,8 @@ import (
 
 // TestLiteral: every composite written as NFD, alone and between letters, comes back; what is composed stays.
 func TestLiteral(t *testing.T) {
-	n := literal(nfc)
+	node := literal(nfc)
+	n := newEngineNormalizer(&node)
 	var lines []string
 	for r := rune(1); r <= 0xFFFF; r++ {
 		if r < 0xD800 || r > 0xDFFF {
@@ -19,13 +20,13 @@ func TestLiteral(t *testing.T) {
 	}
 	for part := range slices.Chunk(lines, 200) {
 		text := strings.Join(part, "\n")
-		if got, err := normalizeEngine(&n, text); err != nil || got != nfc(text) {
+		if got, err := n.normalize(text); err != nil || got != nfc(text) {
 			t.Fatalf("%+q: %+q, want %+q", text, got, nfc(text))
 		}
 	}
 	for _, s := range []string{"각각 간", "xin chào thế giới", "e\u0301\u0323", "\u00e9\u0323", "a\u0323\u0302\u0301", "👨\u200d👩\u200d👧", "\u200b\u0085\ufeff"} {
 		for _, s := range []string{s, norm.NFD.String(s), strings.Repeat(norm.NFD.String(s), 3)} {
-			if got, err := normalizeEngine(&n, s); err != nil || got != nfc(s) {
+			if got, err := n.normalize(s); err != nil || got != nfc(s) {
 				t.Errorf("%+q: %+q, want %+q", s, got, nfc(s))
 			}
 		}

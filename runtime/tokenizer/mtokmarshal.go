@@ -37,6 +37,7 @@ func (w *mtokWriter) str(s string) {
 	w.b = append(w.b, s...)
 }
 
+// marshal gives the bytes of a file. A text that is too long for its length field is tensor.ErrUnsupported.
 func (m *mtok) marshal() ([]byte, error) {
 	w := &mtokWriter{b: []byte(mtokMagic)}
 	w.b = fmt.Appendf(w.b, "%d %d %d\n", len(m.Special), len(m.Stop), len(m.Prefix))

@@ -112,21 +112,25 @@ func (r *mtokReader) line() string {
 	return strings.TrimSuffix(r.take(n+1), "\n")
 }
 
+// deepest is how deep a sequence may lie inside another.
+const deepest = 8
+
+// parseMTOK reads the bytes of a file and checks all that the engine relies on without looking.
 func parseMTOK(b []byte) (*mtok, error) {
 	r := &mtokReader{s: string(b)}
 	m := &mtok{}
 	if !strings.HasPrefix(r.s, mtokMagic) {
 		if strings.HasPrefix(r.s, "430 ") {
-			return nil, unsupported("tokenizer", fmt.Sprintf("file of type %.8q", strings.SplitN(r.s[4:], "\n", 2)[0]))
+			return nil, fmt.Errorf("tokenizer file of type %.8q: %w", strings.SplitN(r.s[4:], "\n", 2)[0], tensor.ErrUnsupported)
 		}
 		return nil, fmt.Errorf("does not begin with %q: %w", mtokMagic, tensor.ErrCorrupt)
 	}
 	r.pos = len(mtokMagic)
 	r.header(m)
-	m.Normalizer = r.norm(maxNesting)
-	m.PreTokenizer = r.pre(maxNesting)
+	m.Normalizer = r.norm(deepest)
+	m.PreTokenizer = r.pre(deepest)
 	m.Model = r.model()
-	m.Decoder = r.dec(maxNesting)
+	m.Decoder = r.dec(deepest)
 	for range r.count(9) {
 		m.Added = append(m.Added, mtokAdded{r.id(), r.bool(), r.bool(), r.bool(), r.str()})
 	}
