@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/trie"
 )
 
@@ -12,7 +13,7 @@ import (
 //
 // The releases give the same ids for every file that they read; see Since.
 type Engine struct {
-	file       *mtok
+	file       *mtok.File
 	normalizer engineNormalizer
 	stages     []engineStage
 	model      engineModel
@@ -34,7 +35,7 @@ func OpenMTOK(b []byte) (*Engine, error) {
 }
 
 func openMTOK(b []byte) (*Engine, error) {
-	m, err := parseMTOK(b)
+	m, err := mtok.Parse(b)
 	if err != nil {
 		return nil, err
 	}
@@ -47,10 +48,10 @@ func openMTOK(b []byte) (*Engine, error) {
 	}
 	byID := make([]string, len(m.Model.Vocab))
 	for _, v := range m.Model.Vocab {
-		byID[v.ID] = v.Token
+		byID[v.ID] = v.Text
 	}
 	switch m.Model.Tag {
-	case modelBPE:
+	case mtok.ModelBPE:
 		// The last mapping of bytes to stand-ins is left to the model, which is faster.
 		n := len(e.stages)
 		mapped := n > 0 && e.stages[n-1] == engineStage(mapStage{})
@@ -58,9 +59,9 @@ func openMTOK(b []byte) (*Engine, error) {
 			e.stages = e.stages[:n-1]
 		}
 		e.model, err = newEngineBPE(&m.Model, byID, mapped)
-	case modelWordPiece:
+	case mtok.ModelWordPiece:
 		e.model, err = newEngineWordPiece(&m.Model, byID)
-	case modelUnigram:
+	case mtok.ModelUnigram:
 		e.model, err = newEngineUnigram(&m.Model, byID)
 	}
 	if err != nil {
@@ -184,18 +185,18 @@ func (e *Engine) Since() string {
 	return "3.5.0"
 }
 
-func newerNorm(n *normNode) bool {
+func newerNorm(n *mtok.Normalizer) bool {
 	for i := range n.Children {
-		if n.Children[i].Tag == normNone || newerNorm(&n.Children[i]) {
+		if n.Children[i].Tag == mtok.NormNone || newerNorm(&n.Children[i]) {
 			return true
 		}
 	}
-	return n.Tag == normStrip
+	return n.Tag == mtok.NormStrip
 }
 
-func newerPre(n *preNode) bool {
+func newerPre(n *mtok.PreTokenizer) bool {
 	for i := range n.Children {
-		if n.Children[i].Tag == preNone || newerPre(&n.Children[i]) {
+		if n.Children[i].Tag == mtok.PreNone || newerPre(&n.Children[i]) {
 			return true
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/merge"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/wordcache"
 )
 
@@ -41,12 +42,12 @@ type engineBPE struct {
 
 // newEngineBPE makes a model; mapped says that pieces are not mapped to stand-ins yet although the node before
 // the model ought to have done it.
-func newEngineBPE(n *modelNode, byID []string, mapped bool) (*engineBPE, error) {
+func newEngineBPE(n *mtok.Model, byID []string, mapped bool) (*engineBPE, error) {
 	m := &engineBPE{byID: byID, standIns: n.ByteLevel || mapped, chars: map[rune]int32{}, joins: map[[2]rune]struct{}{}}
 	ids := make(map[string]int32, len(n.Vocab))
 	for _, v := range n.Vocab {
-		if _, ok := ids[v.Token]; !ok {
-			ids[v.Token] = v.ID
+		if _, ok := ids[v.Text]; !ok {
+			ids[v.Text] = v.ID
 		}
 	}
 	for i := range m.ascii {

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/merge"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
@@ -102,11 +104,11 @@ func newNodeVocab(seed uint64, view func(string) string) *nodeVocab {
 }
 
 // model numbers tokens in the order given and sorts them.
-func (v *nodeVocab) model(n modelNode, tokens []string, score func(i int) float64) modelNode {
+func (v *nodeVocab) model(n mtok.Model, tokens []string, score func(i int) float64) mtok.Model {
 	for i, t := range tokens {
-		n.Vocab = append(n.Vocab, vocabEntry{Token: t, ID: int32(i), Score: score(i)})
+		n.Vocab = append(n.Vocab, mtok.Token{Text: t, ID: int32(i), Score: score(i)})
 	}
-	sortedVocab(n.Vocab)
+	mtok.SortVocab(n.Vocab)
 	return n
 }
 
@@ -128,7 +130,7 @@ func spelledBytes(skip int) []string {
 }
 
 // bpe makes merges for all pieces, in an order of their own. Characters that occur rarely have no token.
-func (v *nodeVocab) bpe(n modelNode, extra ...string) modelNode {
+func (v *nodeVocab) bpe(n mtok.Model, extra ...string) mtok.Model {
 	tokens := append(slices.Clone(specials), extra...)
 	known := map[string]int32{}
 	for i, t := range tokens {
@@ -153,7 +155,7 @@ func (v *nodeVocab) bpe(n modelNode, extra ...string) modelNode {
 				a, b := id(left), id(string(r))
 				if p := merge.PairOf(a, b); !seen[p] {
 					seen[p] = true
-					n.Merges = append(n.Merges, mergeEntry{Left: a, Right: b})
+					n.Merges = append(n.Merges, mtok.Merge{Left: a, Right: b})
 				}
 				id(left + string(r))
 			}
@@ -164,7 +166,7 @@ func (v *nodeVocab) bpe(n modelNode, extra ...string) modelNode {
 	for i := range n.Merges {
 		n.Merges[i].Rank = int32(i / 2) // two of each rank: the left one is first
 	}
-	slices.SortFunc(n.Merges, func(a, b mergeEntry) int {
+	slices.SortFunc(n.Merges, func(a, b mtok.Merge) int {
 		if a.Left != b.Left {
 			return int(a.Left - b.Left)
 		}
@@ -173,7 +175,7 @@ func (v *nodeVocab) bpe(n modelNode, extra ...string) modelNode {
 	return v.model(n, tokens, noScore)
 }
 
-func (v *nodeVocab) wordPiece(prefix string, maxBytes int) modelNode {
+func (v *nodeVocab) wordPiece(prefix string, maxBytes int) mtok.Model {
 	tokens := slices.Clone(specials[:7])
 	known := map[string]bool{}
 	for _, t := range tokens {
@@ -199,10 +201,10 @@ func (v *nodeVocab) wordPiece(prefix string, maxBytes int) modelNode {
 		}
 		add(prefix + p[n:])
 	}
-	return v.model(modelNode{Tag: modelWordPiece, Unknown: "[UNK]", Prefix: prefix, MaxBytes: maxBytes}, tokens, noScore)
+	return v.model(mtok.Model{Tag: mtok.ModelWordPiece, Unknown: "[UNK]", Prefix: prefix, MaxBytes: maxBytes}, tokens, noScore)
 }
 
-func (v *nodeVocab) unigram(unknown int32, fallback bool, extra ...string) modelNode {
+func (v *nodeVocab) unigram(unknown int32, fallback bool, extra ...string) mtok.Model {
 	tokens := append(slices.Clone(specials[:7]), extra...)
 	known := map[string]bool{}
 	for _, t := range tokens {
@@ -218,7 +220,7 @@ func (v *nodeVocab) unigram(unknown int32, fallback bool, extra ...string) model
 		}
 	}
 	// Few different scores, so that paths are equal.
-	return v.model(modelNode{Tag: modelUnigram, UnknownID: unknown, ByteFallback: fallback}, tokens, func(i int) float64 {
+	return v.model(mtok.Model{Tag: mtok.ModelUnigram, UnknownID: unknown, ByteFallback: fallback}, tokens, func(i int) float64 {
 		if i == int(unknown) {
 			return -4
 		}
@@ -227,11 +229,11 @@ func (v *nodeVocab) unigram(unknown int32, fallback bool, extra ...string) model
 }
 
 // nodeCases are files with every node of the format, alone and in the company that it keeps in real files.
-func nodeCases() map[string]*mtok {
+func nodeCases() map[string]*mtok.File {
 	plain := func(s string) string { return s }
 	spaced := func(s string) string { return strings.ReplaceAll(s, " ", "▁") }
-	base := newNodeVocab(1, plain).bpe(modelNode{}, spelledBytes(0)...)
-	mapped := newNodeVocab(2, bytelevel.Encode).bpe(modelNode{}, func() (all []string) {
+	base := newNodeVocab(1, plain).bpe(mtok.Model{}, spelledBytes(0)...)
+	mapped := newNodeVocab(2, bytelevel.Encode).bpe(mtok.Model{}, func() (all []string) {
 		for b := range 256 {
 			if b != 'Q' {
 				all = append(all, bytelevel.StandIn(byte(b)))
@@ -239,61 +241,61 @@ func nodeCases() map[string]*mtok {
 		}
 		return all
 	}()...)
-	metaspace := newNodeVocab(3, spaced).bpe(modelNode{}, append(spelledBytes(7), "▁")...)
+	metaspace := newNodeVocab(3, spaced).bpe(mtok.Model{}, append(spelledBytes(7), "▁")...)
 	wordPiece := newNodeVocab(4, strings.ToLower).wordPiece("##", 100)
 	unigram := newNodeVocab(5, spaced).unigram(0, false, "▁")
 	fallback := newNodeVocab(6, spaced).unigram(0, true, append(spelledBytes(0), "▁")...)
 
-	cases := map[string]*mtok{}
-	add := func(name string, norm normNode, pre preNode, model modelNode, dec decNode, change ...func(*mtok)) {
-		m := &mtok{Normalizer: norm, PreTokenizer: pre, Model: model, Decoder: dec, Special: []int32{0, 1, 2, 3, 4, 5, 6}, Sections: 5, PostProcess: "\x00\x00"}
+	cases := map[string]*mtok.File{}
+	add := func(name string, norm mtok.Normalizer, pre mtok.PreTokenizer, model mtok.Model, dec mtok.Decoder, change ...func(*mtok.File)) {
+		m := &mtok.File{Normalizer: norm, PreTokenizer: pre, Model: model, Decoder: dec, Special: []int32{0, 1, 2, 3, 4, 5, 6}, Sections: 5, PostProcess: "\x00\x00"}
 		for _, c := range change {
 			c(m)
 		}
 		cases[name] = m
 	}
-	table := []substitution{{'A', "a"}, {'B', ""}, {0xAD, ""}, {0xC9, "E\u0301"}, {0xE9, "e\u0301"}, {0x130, "I\u0307"}, {0x300, "!"}, {0x2126, "Ω"}, {0x2460, "1"}, {0xFB01, "fi"}, {0xFDFA, "صلى الله"}, {0xFFFD, "?"}, {0x1F44D, "up"}}
-	nfd := []substitution{{0xC9, "E\u0301"}, {0xE9, "e\u0301"}, {0x390, "ι\u0308\u0301"}, {0x1100, "\u0327"}, {0xFFFD, "\x80x"}}
-	norms := map[string]normNode{
-		"empty":        {Tag: normEmpty},
-		"prepend":      {Tag: normPrepend, Content: "▁"},
-		"replace":      {Tag: normReplace, Pattern: " ", Content: "▁"},
-		"replace grow": {Tag: normReplace, Pattern: "aa", Content: "aab"},
-		"replace none": {Tag: normReplace, Content: "x"},
-		"table":        {Tag: normTable, Table: table},
-		"table empty":  {Tag: normTable},
-		"lower":        {Tag: normBert, Lower: true},
-		"bert":         {Tag: normBert, Clean: true, Chinese: true, Lower: true},
-		"bert accents": {Tag: normBert, Accents: true},
-		"clean":        {Tag: normBert, Clean: true},
-		"chinese":      {Tag: normBert, Chinese: true},
-		"accents":      {Tag: normBertTable, Accents: true, Table: nfd},
-		"bert table":   {Tag: normBertTable, Clean: true, Chinese: true, Accents: true, Lower: true, Table: nfd},
-		"bert plain":   {Tag: normBertTable, Clean: true, Chinese: true, Lower: true},
-		"strip":        {Tag: normStrip, Left: true, Right: true},
-		"strip left":   {Tag: normStrip, Left: true},
-		"strip right":  {Tag: normStrip, Right: true},
-		"sequence": {Tag: normSequence, Children: []normNode{{Tag: normStrip, Left: true, Right: true}, {Tag: normPrepend, Content: "▁"},
-			{Tag: normReplace, Pattern: " ", Content: "▁"}, {Tag: normSequence}, {Tag: normSequence, Children: []normNode{{Tag: normBert, Lower: true}}}}},
-		"sequence none": {Tag: normSequence, Children: []normNode{{Tag: normNone}, {Tag: normBert, Lower: true}, {Tag: normNone}}},
+	table := tableOf(map[rune]string{'A': "a", 'B': "", 0xAD: "", 0xC9: "E\u0301", 0xE9: "e\u0301", 0x130: "I\u0307", 0x300: "!", 0x2126: "Ω", 0x2460: "1", 0xFB01: "fi", 0xFDFA: "صلى الله", 0xFFFD: "?", 0x1F44D: "up"})
+	nfd := tableOf(map[rune]string{0xC9: "E\u0301", 0xE9: "e\u0301", 0x390: "ι\u0308\u0301", 0x1100: "\u0327", 0xFFFD: "\x80x"})
+	norms := map[string]mtok.Normalizer{
+		"empty":        {Tag: mtok.NormEmpty},
+		"prepend":      {Tag: mtok.NormPrepend, Content: "▁"},
+		"replace":      {Tag: mtok.NormReplace, Pattern: " ", Content: "▁"},
+		"replace grow": {Tag: mtok.NormReplace, Pattern: "aa", Content: "aab"},
+		"replace none": {Tag: mtok.NormReplace, Content: "x"},
+		"table":        {Tag: mtok.NormTable, Table: table},
+		"table empty":  {Tag: mtok.NormTable},
+		"lower":        {Tag: mtok.NormBert, Lower: true},
+		"bert":         {Tag: mtok.NormBert, Clean: true, Chinese: true, Lower: true},
+		"bert accents": {Tag: mtok.NormBert, Accents: true},
+		"clean":        {Tag: mtok.NormBert, Clean: true},
+		"chinese":      {Tag: mtok.NormBert, Chinese: true},
+		"accents":      {Tag: mtok.NormBertTable, Accents: true, Table: nfd},
+		"bert table":   {Tag: mtok.NormBertTable, Clean: true, Chinese: true, Accents: true, Lower: true, Table: nfd},
+		"bert plain":   {Tag: mtok.NormBertTable, Clean: true, Chinese: true, Lower: true},
+		"strip":        {Tag: mtok.NormStrip, Left: true, Right: true},
+		"strip left":   {Tag: mtok.NormStrip, Left: true},
+		"strip right":  {Tag: mtok.NormStrip, Right: true},
+		"sequence": {Tag: mtok.NormSequence, Children: []mtok.Normalizer{{Tag: mtok.NormStrip, Left: true, Right: true}, {Tag: mtok.NormPrepend, Content: "▁"},
+			{Tag: mtok.NormReplace, Pattern: " ", Content: "▁"}, {Tag: mtok.NormSequence}, {Tag: mtok.NormSequence, Children: []mtok.Normalizer{{Tag: mtok.NormBert, Lower: true}}}}},
+		"sequence none": {Tag: mtok.NormSequence, Children: []mtok.Normalizer{{Tag: mtok.NormNone}, {Tag: mtok.NormBert, Lower: true}, {Tag: mtok.NormNone}}},
 	}
-	fuse := decNode{Tag: decFuse}
+	fuse := mtok.Decoder{Tag: mtok.DecFuse}
 	for name, n := range norms {
-		add("norm "+name, n, preNode{}, metaspace, fuse)
+		add("norm "+name, n, mtok.PreTokenizer{}, metaspace, fuse)
 	}
-	split := func(regex string, invert bool, behavior uint8) preNode {
-		return preNode{Tag: preSplit, Regex: regex, Flag: invert, Behavior: behavior}
+	split := func(regex string, invert bool, behavior uint8) mtok.PreTokenizer {
+		return mtok.PreTokenizer{Tag: mtok.PreSplit, Regex: regex, Flag: invert, Behavior: behavior}
 	}
-	pres := map[string]preNode{
-		"digits":           {Tag: preDigits, Flag: true},
-		"digits runs":      {Tag: preDigits},
-		"metaspace":        {Tag: preMetaspace, Replacement: "▁"},
-		"metaspace prefix": {Tag: preMetaspace, Replacement: "▁", Flag: true},
-		"metaspace none":   {Tag: preMetaspace, Flag: true},
-		"metaspace other":  {Tag: preMetaspace, Replacement: "_-", Flag: true},
-		"bert":             {Tag: preBert},
-		"sequence":         {Tag: preSequence, Children: []preNode{{Tag: preBert}, {Tag: preMetaspace, Replacement: "▁", Flag: true}, {Tag: preSequence, Children: []preNode{{Tag: preDigits, Flag: true}}}}},
-		"sequence none":    {Tag: preSequence, Children: []preNode{{Tag: preNone}, {Tag: preDigits, Flag: true}, {Tag: preNone}}},
+	pres := map[string]mtok.PreTokenizer{
+		"digits":           {Tag: mtok.PreDigits, Flag: true},
+		"digits runs":      {Tag: mtok.PreDigits},
+		"metaspace":        {Tag: mtok.PreMetaspace, Replacement: "▁"},
+		"metaspace prefix": {Tag: mtok.PreMetaspace, Replacement: "▁", Flag: true},
+		"metaspace none":   {Tag: mtok.PreMetaspace, Flag: true},
+		"metaspace other":  {Tag: mtok.PreMetaspace, Replacement: "_-", Flag: true},
+		"bert":             {Tag: mtok.PreBert},
+		"sequence":         {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{{Tag: mtok.PreBert}, {Tag: mtok.PreMetaspace, Replacement: "▁", Flag: true}, {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{{Tag: mtok.PreDigits, Flag: true}}}}},
+		"sequence none":    {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{{Tag: mtok.PreNone}, {Tag: mtok.PreDigits, Flag: true}, {Tag: mtok.PreNone}}},
 		"wide":             split("[一-龥぀-ゟ゠-ヿ]+", false, 0),
 		"wide negated":     split("[^一-龥 ]+", false, 0),
 		"wide one":         split("[一-龥]", false, 2),
@@ -316,59 +318,68 @@ func nodeCases() map[string]*mtok {
 		}
 	}
 	for name, n := range pres {
-		add("pre "+name, normNode{}, n, base, decNode{Tag: decSequence, Children: []decNode{{Tag: decByteFallback}, fuse}})
+		add("pre "+name, mtok.Normalizer{}, n, base, mtok.Decoder{Tag: mtok.DecSequence, Children: []mtok.Decoder{{Tag: mtok.DecByteFallback}, fuse}})
 	}
-	byteLevel := preNode{Tag: preByteLevel}
-	mappings := map[string]preNode{
-		"gpt2": {Tag: preByteLevel, Flag: true}, "none": byteLevel,
-		"twice":     {Tag: preSequence, Children: []preNode{byteLevel, byteLevel}},
-		"first":     {Tag: preSequence, Children: []preNode{byteLevel, {Tag: preDigits, Flag: true}}},
-		"llama3":    {Tag: preSequence, Children: []preNode{split(regex.Llama3, false, 0), byteLevel}},
-		"deepseek":  {Tag: preSequence, Children: []preNode{split(`\p{N}{1,3}`, false, 0), split("[一-龥぀-ゟ゠-ヿ]+", false, 0), split("[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+", false, 0), byteLevel}},
-		"gpt4o":     {Tag: preSequence, Children: []preNode{split(`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`, false, 0), byteLevel}},
-		"digits":    {Tag: preSequence, Children: []preNode{{Tag: preDigits, Flag: true}, {Tag: preByteLevel, Flag: true}}},
-		"metaspace": {Tag: preSequence, Children: []preNode{{Tag: preMetaspace, Replacement: "Ġ", Flag: true}, byteLevel}},
+	byteLevel := mtok.PreTokenizer{Tag: mtok.PreByteLevel}
+	mappings := map[string]mtok.PreTokenizer{
+		"gpt2": {Tag: mtok.PreByteLevel, Flag: true}, "none": byteLevel,
+		"twice":     {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{byteLevel, byteLevel}},
+		"first":     {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{byteLevel, {Tag: mtok.PreDigits, Flag: true}}},
+		"llama3":    {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{split(regex.Llama3, false, 0), byteLevel}},
+		"deepseek":  {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{split(`\p{N}{1,3}`, false, 0), split("[一-龥぀-ゟ゠-ヿ]+", false, 0), split("[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+", false, 0), byteLevel}},
+		"gpt4o":     {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{split(`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`, false, 0), byteLevel}},
+		"digits":    {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{{Tag: mtok.PreDigits, Flag: true}, {Tag: mtok.PreByteLevel, Flag: true}}},
+		"metaspace": {Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{{Tag: mtok.PreMetaspace, Replacement: "Ġ", Flag: true}, byteLevel}},
 	}
 	for name, n := range mappings {
-		add("map "+name, normNode{}, n, mapped, decNode{})
+		add("map "+name, mtok.Normalizer{}, n, mapped, mtok.Decoder{})
 	}
 	inModel := mapped
 	inModel.ByteLevel = true
-	add("map in model", normNode{}, split(regex.Llama3, false, 0), inModel, decNode{})
-	add("map before and in model", normNode{}, byteLevel, inModel, decNode{})
-	add("no stand-ins", normNode{}, byteLevel, base, decNode{})
+	add("map in model", mtok.Normalizer{}, split(regex.Llama3, false, 0), inModel, mtok.Decoder{})
+	add("map before and in model", mtok.Normalizer{}, byteLevel, inModel, mtok.Decoder{})
+	add("no stand-ins", mtok.Normalizer{}, byteLevel, base, mtok.Decoder{})
 
-	added := func(m *mtok) {
+	added := func(m *mtok.File) {
 		m.Prefix = []int32{1, 5}
 		m.Special = []int32{5, 6, 1, 2, 400, 9999}
-		m.Added = []mtokAdded{{1, true, false, false, "<s>"}, {700, false, true, true, "<x>"}, {701, false, false, true, "<xy>"}, {702, false, true, false, "<mask>"},
-			{703, false, false, false, "<x>"}, {704, false, false, false, ""}, {705, false, false, false, "hello"}, {706, false, false, false, "hel"}, {707, false, false, false, "\u00a0"}, {6, true, true, true, "<|im_end|>"}, {9999, true, false, false, "<y>"}}
+		m.Added = []mtok.Added{{ID: 1, Special: true, Content: "<s>"}, {ID: 700, LStrip: true, RStrip: true, Content: "<x>"}, {ID: 701, RStrip: true, Content: "<xy>"}, {ID: 702, LStrip: true, Content: "<mask>"},
+			{ID: 703, Content: "<x>"}, {ID: 704, Content: ""}, {ID: 705, Content: "hello"}, {ID: 706, Content: "hel"}, {ID: 707, Content: "\u00a0"}, {ID: 6, Special: true, LStrip: true, RStrip: true, Content: "<|im_end|>"}, {ID: 9999, Special: true, Content: "<y>"}}
 	}
-	add("added bpe", norms["sequence"], preNode{}, metaspace, fuse, added)
-	add("added map", normNode{}, preNode{Tag: preByteLevel, Flag: true}, mapped, decNode{}, added)
-	wpDecoder := decNode{Tag: decWordPiece, Content: "##", Flag: true}
-	add("added wordpiece", norms["bert"], preNode{Tag: preBert}, wordPiece, wpDecoder, added)
-	add("added unigram", norms["table"], preNode{Tag: preMetaspace, Replacement: "▁", Flag: true}, unigram, decNode{Tag: decMetaspace, Content: "▁", Flag: true}, added)
+	add("added bpe", norms["sequence"], mtok.PreTokenizer{}, metaspace, fuse, added)
+	add("added map", mtok.Normalizer{}, mtok.PreTokenizer{Tag: mtok.PreByteLevel, Flag: true}, mapped, mtok.Decoder{}, added)
+	wpDecoder := mtok.Decoder{Tag: mtok.DecWordPiece, Content: "##", Flag: true}
+	add("added wordpiece", norms["bert"], mtok.PreTokenizer{Tag: mtok.PreBert}, wordPiece, wpDecoder, added)
+	add("added unigram", norms["table"], mtok.PreTokenizer{Tag: mtok.PreMetaspace, Replacement: "▁", Flag: true}, unigram, mtok.Decoder{Tag: mtok.DecMetaspace, Content: "▁", Flag: true}, added)
 
-	add("wordpiece", norms["bert table"], preNode{Tag: preBert}, wordPiece, wpDecoder)
-	add("wordpiece short", norms["bert"], preNode{Tag: preBert}, newNodeVocab(8, strings.ToLower).wordPiece("##", 5), wpDecoder)
-	add("wordpiece no prefix", norms["lower"], split(`\s+`, false, 1), newNodeVocab(9, strings.ToLower).wordPiece("", 100), decNode{Tag: decWordPiece})
-	add("wordpiece whole text", normNode{}, preNode{}, wordPiece, decNode{Tag: decSequence, Children: []decNode{wpDecoder, {}, {Tag: decWordPiece, Content: "a"}}})
-	for name, m := range map[string]modelNode{"unigram": unigram, "unigram bytes": fallback, "unigram other unknown": newNodeVocab(10, spaced).unigram(12, false, "▁"), "unigram bytes unknown": newNodeVocab(11, spaced).unigram(9, true, append(spelledBytes(0), "▁")...)} {
-		add(name, norms["replace"], preNode{}, m, fuse)
-		add(name+" metaspace", normNode{}, preNode{Tag: preSequence, Children: []preNode{split(`\s+`, false, 1), {Tag: preMetaspace, Replacement: "▁", Flag: true}}}, m, decNode{Tag: decReplace, Pattern: "▁", Content: " "})
+	add("wordpiece", norms["bert table"], mtok.PreTokenizer{Tag: mtok.PreBert}, wordPiece, wpDecoder)
+	add("wordpiece short", norms["bert"], mtok.PreTokenizer{Tag: mtok.PreBert}, newNodeVocab(8, strings.ToLower).wordPiece("##", 5), wpDecoder)
+	add("wordpiece no prefix", norms["lower"], split(`\s+`, false, 1), newNodeVocab(9, strings.ToLower).wordPiece("", 100), mtok.Decoder{Tag: mtok.DecWordPiece})
+	add("wordpiece whole text", mtok.Normalizer{}, mtok.PreTokenizer{}, wordPiece, mtok.Decoder{Tag: mtok.DecSequence, Children: []mtok.Decoder{wpDecoder, {}, {Tag: mtok.DecWordPiece, Content: "a"}}})
+	for name, m := range map[string]mtok.Model{"unigram": unigram, "unigram bytes": fallback, "unigram other unknown": newNodeVocab(10, spaced).unigram(12, false, "▁"), "unigram bytes unknown": newNodeVocab(11, spaced).unigram(9, true, append(spelledBytes(0), "▁")...)} {
+		add(name, norms["replace"], mtok.PreTokenizer{}, m, fuse)
+		add(name+" metaspace", mtok.Normalizer{}, mtok.PreTokenizer{Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{split(`\s+`, false, 1), {Tag: mtok.PreMetaspace, Replacement: "▁", Flag: true}}}, m, mtok.Decoder{Tag: mtok.DecReplace, Pattern: "▁", Content: " "})
 	}
 
 	// Tokens that are spelled like bytes, more or less.
-	odd := modelNode{}
+	odd := mtok.Model{}
 	tokens := append(slices.Clone(specials), "<0x41>", "<0x4>", "<0x4G>", "<0x 41>", "<0x+4>", "<0x-1>", "<0x0x>", "<0x0X1>", "<0xzz", "<0xĠ4>", "<0x\n\n\n41", "<0x", "<0x123>", "a<0xE2>▁<0x96><0x81>", "▁<0x▁41>", "Ġ", "Ġ▁Ċ", "<0xC4><0xA0>", "é", "中", "##a", "▁##a", "<0x- 1>", "<0x+-1>", "<0x++1>", "<0x 4 1>", "<0x0 x1>")
 	odd = (&nodeVocab{}).model(odd, tokens, noScore)
-	specialOdd := func(m *mtok) { m.Special = []int32{9, 12, 10, 24, 23, 28, 1, 14} }
-	add("decode bytes", normNode{}, preNode{}, odd, fuse, specialOdd)
-	add("decode map", normNode{}, preNode{}, odd, decNode{}, specialOdd)
-	add("decode wordpiece", normNode{}, preNode{}, odd, wpDecoder, specialOdd)
-	for name, n := range map[string]decNode{"strip": {Tag: decStrip, Content: " ", Start: 1}, "replace": {Tag: decReplace, Pattern: "a", Content: "b"}, "metaspace": {Tag: decMetaspace, Content: "▁", Flag: true}, "sequence": {Tag: decSequence}} {
-		add("decode "+name, normNode{}, preNode{}, base, n)
+	specialOdd := func(m *mtok.File) { m.Special = []int32{9, 12, 10, 24, 23, 28, 1, 14} }
+	add("decode bytes", mtok.Normalizer{}, mtok.PreTokenizer{}, odd, fuse, specialOdd)
+	add("decode map", mtok.Normalizer{}, mtok.PreTokenizer{}, odd, mtok.Decoder{}, specialOdd)
+	add("decode wordpiece", mtok.Normalizer{}, mtok.PreTokenizer{}, odd, wpDecoder, specialOdd)
+	for name, n := range map[string]mtok.Decoder{"strip": {Tag: mtok.DecStrip, Content: " ", Start: 1}, "replace": {Tag: mtok.DecReplace, Pattern: "a", Content: "b"}, "metaspace": {Tag: mtok.DecMetaspace, Content: "▁", Flag: true}, "sequence": {Tag: mtok.DecSequence}} {
+		add("decode "+name, mtok.Normalizer{}, mtok.PreTokenizer{}, base, n)
 	}
 	return cases
+}
+
+// tableOf is a table of substitutions.
+func tableOf(texts map[rune]string) []mtok.Substitution {
+	var out []mtok.Substitution
+	for _, r := range slices.Sorted(maps.Keys(texts)) {
+		out = append(out, mtok.Substitution{Char: r, Text: texts[r]})
+	}
+	return out
 }

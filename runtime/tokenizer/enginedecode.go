@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 )
 
 // engineDecoder is what the engine takes from the tree of decoders when it prints: two facts. It prints id by id, and
@@ -17,14 +18,14 @@ type engineDecoder struct {
 	prefix    string
 }
 
-func newEngineDecoder(n *decNode) engineDecoder {
+func newEngineDecoder(n *mtok.Decoder) engineDecoder {
 	var d engineDecoder
-	var walk func(n *decNode)
-	walk = func(n *decNode) {
+	var walk func(n *mtok.Decoder)
+	walk = func(n *mtok.Decoder) {
 		switch n.Tag {
-		case decByteLevel:
+		case mtok.DecByteLevel:
 			d.standIns = true
-		case decWordPiece:
+		case mtok.DecWordPiece:
 			d.wordPiece, d.prefix = true, n.Content // the last one counts
 		}
 		for i := range n.Children {

@@ -69,7 +69,7 @@ func TestEngineNodes(t *testing.T) {
 		}
 	}
 	for i, name := range names {
-		b, err := cases[name].marshal()
+		b, err := cases[name].Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func TestEngineNodes(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if again, err := e.file.marshal(); err != nil || !bytes.Equal(again, b) {
+		if again, err := e.file.Marshal(); err != nil || !bytes.Equal(again, b) {
 			t.Errorf("%s: marshalling gives other bytes, %v", name, err)
 		}
 		for k, s := range texts {

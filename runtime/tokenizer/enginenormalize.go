@@ -8,23 +8,24 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 )
 
 // engineNormalizer is a normalizer node.
 type engineNormalizer struct {
-	*normNode
+	*mtok.Normalizer
 	children []engineNormalizer
 	// keys has for each child, of which there may be thousands, a byte that a text must have for it to do anything: the last of
 	// its pattern.
 	keys []byte
 }
 
-func newEngineNormalizer(n *normNode) engineNormalizer {
-	e := engineNormalizer{normNode: n}
+func newEngineNormalizer(n *mtok.Normalizer) engineNormalizer {
+	e := engineNormalizer{Normalizer: n}
 	for i := range n.Children {
 		c := &n.Children[i]
 		key := byte(always)
-		if c.Tag == normReplace && c.Pattern != "" {
+		if c.Tag == mtok.NormReplace && c.Pattern != "" {
 			key = c.Pattern[len(c.Pattern)-1]
 		}
 		e.keys = append(e.keys, key)
@@ -40,13 +41,13 @@ func (n *engineNormalizer) normalize(s string) (string, error) {
 
 // run is normalize with a bound for the length of the text.
 func (n *engineNormalizer) run(s string, limit int) (string, error) {
-	if n.Tag == normSequence {
+	if n.Tag == mtok.NormSequence {
 		return n.sequence(s, limit)
 	}
-	if more := len(n.Content) - len(n.Pattern); n.Tag == normReplace && n.Pattern != "" && more > 0 && strings.Count(s, n.Pattern)*more > limit-len(s) {
+	if more := len(n.Content) - len(n.Pattern); n.Tag == mtok.NormReplace && n.Pattern != "" && more > 0 && strings.Count(s, n.Pattern)*more > limit-len(s) {
 		return s, tooLong(limit)
 	}
-	after := normalizeLeaf(n.normNode, s)
+	after := normalizeLeaf(n.Normalizer, s)
 	if len(after) > limit {
 		return s, tooLong(limit)
 	}
@@ -64,7 +65,7 @@ func (n *engineNormalizer) sequence(s string, limit int) (string, error) {
 			continue
 		}
 		c := &n.children[i]
-		if c.Tag == normReplace && !has.all(c.Pattern) {
+		if c.Tag == mtok.NormReplace && !has.all(c.Pattern) {
 			continue
 		}
 		after, err := c.run(s, limit)
@@ -101,21 +102,21 @@ func (set *textBytes) all(s string) bool {
 	return true
 }
 
-func normalizeLeaf(n *normNode, s string) string {
+func normalizeLeaf(n *mtok.Normalizer, s string) string {
 	switch n.Tag {
-	case normPrepend:
+	case mtok.NormPrepend:
 		return n.Content + s
-	case normReplace:
+	case mtok.NormReplace:
 		if n.Pattern != "" {
 			return strings.ReplaceAll(s, n.Pattern, n.Content)
 		}
-	case normBert, normBertTable:
+	case mtok.NormBert, mtok.NormBertTable:
 		return normalizeBert(n, s)
-	case normTable:
+	case mtok.NormTable:
 		if len(n.Table) > 0 {
 			return substitute(n.Table, s)
 		}
-	case normStrip:
+	case mtok.NormStrip:
 		// Right is without effect: the engine decodes behind the character that it wants to look at.
 		if n.Left {
 			return strings.TrimLeftFunc(s, isSpaceEngine)
@@ -126,7 +127,7 @@ func normalizeLeaf(n *normNode, s string) string {
 
 // substitute replaces single code points by their texts in a sorted table, and by a space the control
 // characters that the engine has a list of.
-func substitute(table []substitution, s string) string {
+func substitute(table []mtok.Substitution, s string) string {
 	var b strings.Builder
 	b.Grow(len(s))
 	for i := 0; i < len(s); {
@@ -142,11 +143,11 @@ func substitute(table []substitution, s string) string {
 }
 
 // lookUp is the text of r in a sorted table, or text. A byte that is not UTF-8 is found as U+FFFD.
-func lookUp(table []substitution, r rune, text string) string {
+func lookUp(table []mtok.Substitution, r rune, text string) string {
 	if r < table[0].Char {
 		return text
 	}
-	k, ok := slices.BinarySearchFunc(table, r, func(e substitution, r rune) int { return int(e.Char - r) })
+	k, ok := slices.BinarySearchFunc(table, r, func(e mtok.Substitution, r rune) int { return int(e.Char - r) })
 	if !ok {
 		return text
 	}
@@ -167,7 +168,7 @@ func isSpaceEngine(r rune) bool {
 }
 
 // normalizeBert is the nodes that stand for BertNormalizer, Lowercase and StripAccents.
-func normalizeBert(n *normNode, s string) string {
+func normalizeBert(n *mtok.Normalizer, s string) string {
 	var b strings.Builder
 	b.Grow(len(s))
 	accents := n.Accents && len(n.Table) > 0
@@ -221,10 +222,10 @@ const (
 )
 
 // checkNormalizer refuses nodes that make much of a character, or take forever.
-func checkNormalizer(n *normNode) error {
+func checkNormalizer(n *mtok.Normalizer) error {
 	count := 0
-	var walk func(n *normNode) error
-	walk = func(n *normNode) error {
+	var walk func(n *mtok.Normalizer) error
+	walk = func(n *mtok.Normalizer) error {
 		count++
 		for _, e := range n.Table {
 			size := utf8.RuneLen(e.Char)

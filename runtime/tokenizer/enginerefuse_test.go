@@ -6,43 +6,44 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 )
 
 // TestEngineRefuses: what the engine reads but would not survive, or would compute forever, is named.
 func TestEngineRefuses(t *testing.T) {
-	vocab := func(tokens ...string) modelNode { return (&nodeVocab{}).model(modelNode{}, tokens, noScore) }
-	split := func(regex string) *mtok {
-		return &mtok{PreTokenizer: preNode{Tag: preSplit, Regex: regex}, Model: vocab("a")}
+	vocab := func(tokens ...string) mtok.Model { return (&nodeVocab{}).model(mtok.Model{}, tokens, noScore) }
+	split := func(regex string) *mtok.File {
+		return &mtok.File{PreTokenizer: mtok.PreTokenizer{Tag: mtok.PreSplit, Regex: regex}, Model: vocab("a")}
 	}
 	wordPiece := vocab("a")
-	wordPiece.Tag, wordPiece.Unknown = modelWordPiece, "[UNK]"
+	wordPiece.Tag, wordPiece.Unknown = mtok.ModelWordPiece, "[UNK]"
 	unigram := vocab("a", "<0x41>")
-	unigram.Tag, unigram.ByteFallback = modelUnigram, true
+	unigram.Tag, unigram.ByteFallback = mtok.ModelUnigram, true
 	large := vocab("a")
-	large.Tag, large.Vocab[0].Score = modelUnigram, -1e30
+	large.Tag, large.Vocab[0].Score = mtok.ModelUnigram, -1e30
 	merges := vocab("a", "b")
-	merges.Merges = []mergeEntry{{0, 1, 0}}
-	mapping := preNode{Tag: preSequence}
+	merges.Merges = []mtok.Merge{{Left: 0, Right: 1}}
+	mapping := mtok.PreTokenizer{Tag: mtok.PreSequence}
 	for range 9 {
-		mapping.Children = append(mapping.Children, preNode{Tag: preByteLevel})
+		mapping.Children = append(mapping.Children, mtok.PreTokenizer{Tag: mtok.PreByteLevel})
 	}
 	for name, c := range map[string]struct {
-		file *mtok
+		file *mtok.File
 		kind error
 		want string
 	}{
 		"no branch":       {split(`(?<=a)b|\bc`), tensor.ErrUnsupported, "no branch"},
 		"wide escape":     {split(`[\x41é]+`), tensor.ErrUnsupported, "in a class"},
 		"wide group":      {split(`(é|a)`), tensor.ErrUnsupported, `"("`},
-		"unknown token":   {&mtok{Model: wordPiece}, tensor.ErrCorrupt, "[UNK]"},
-		"byte token":      {&mtok{Model: unigram}, tensor.ErrUnsupported, "<0x00>"},
-		"score":           {&mtok{Model: large}, tensor.ErrUnsupported, "-1e+30"},
-		"merge":           {&mtok{Model: merges}, tensor.ErrCorrupt, "merge to no token"},
-		"printed":         {&mtok{Model: vocab("<0xzz>")}, tensor.ErrUnsupported, "printed"},
-		"mapped too much": {&mtok{PreTokenizer: mapping, Model: vocab("a")}, tensor.ErrUnsupported, "512 times longer"},
+		"unknown token":   {&mtok.File{Model: wordPiece}, tensor.ErrCorrupt, "[UNK]"},
+		"byte token":      {&mtok.File{Model: unigram}, tensor.ErrUnsupported, "<0x00>"},
+		"score":           {&mtok.File{Model: large}, tensor.ErrUnsupported, "-1e+30"},
+		"merge":           {&mtok.File{Model: merges}, tensor.ErrCorrupt, "merge to no token"},
+		"printed":         {&mtok.File{Model: vocab("<0xzz>")}, tensor.ErrUnsupported, "printed"},
+		"mapped too much": {&mtok.File{PreTokenizer: mapping, Model: vocab("a")}, tensor.ErrUnsupported, "512 times longer"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, err := c.file.marshal()
+			b, err := c.file.Marshal()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +74,7 @@ func TestEngineHostile(t *testing.T) {
 				}
 			}
 		}
-		b, err := m.marshal()
+		b, err := m.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +99,7 @@ func TestEngineHostile(t *testing.T) {
 // TestSince: two nodes end older engines.
 func TestSince(t *testing.T) {
 	for name, m := range nodeCases() {
-		b, err := m.marshal()
+		b, err := m.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,11 +117,11 @@ func TestSince(t *testing.T) {
 
 // TestEngineGrowth: a normalizer that makes a text grow without bound is stopped when it runs.
 func TestEngineGrowth(t *testing.T) {
-	doubling := normNode{Tag: normSequence}
+	doubling := mtok.Normalizer{Tag: mtok.NormSequence}
 	for range 40 {
-		doubling.Children = append(doubling.Children, normNode{Tag: normReplace, Pattern: "a", Content: "aa"})
+		doubling.Children = append(doubling.Children, mtok.Normalizer{Tag: mtok.NormReplace, Pattern: "a", Content: "aa"})
 	}
-	b, err := (&mtok{Normalizer: doubling, Model: modelNode{Vocab: []vocabEntry{{Token: "a"}}}}).marshal()
+	b, err := (&mtok.File{Normalizer: doubling, Model: mtok.Model{Vocab: []mtok.Token{{Text: "a"}}}}).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}

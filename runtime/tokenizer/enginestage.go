@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
@@ -17,13 +18,13 @@ type engineStage interface {
 }
 
 // engineStages unfolds a pre-tokenizer node. No stage is a text that is one piece.
-func engineStages(n *preNode) ([]engineStage, error) {
+func engineStages(n *mtok.PreTokenizer) ([]engineStage, error) {
 	var all []engineStage
 	growth := 1.0
-	var walk func(n *preNode) error
-	walk = func(n *preNode) error {
+	var walk func(n *mtok.PreTokenizer) error
+	walk = func(n *mtok.PreTokenizer) error {
 		switch n.Tag {
-		case preByteLevel:
+		case mtok.PreByteLevel:
 			growth *= 2
 			if n.Flag {
 				gpt2, _, err := parseEngineRegex(regex.GPT2)
@@ -33,20 +34,20 @@ func engineStages(n *preNode) ([]engineStage, error) {
 				all = append(all, &engineSplit{find: gpt2.find, each: true})
 			}
 			all = append(all, mapStage{})
-		case preDigits:
+		case mtok.PreDigits:
 			if n.Flag {
 				all = append(all, digitStage{})
 			}
-		case preMetaspace:
+		case mtok.PreMetaspace:
 			growth *= 2 * float64(max(len(n.Replacement), 1))
 			all = append(all, &engineMetaspace{n.Replacement, n.Flag})
-		case preSplit:
+		case mtok.PreSplit:
 			find, err := engineFinder(n.Regex)
 			if err != nil {
 				return err
 			}
 			all = append(all, &engineSplit{find: find, invert: n.Flag, behavior: n.Behavior})
-		case preBert:
+		case mtok.PreBert:
 			all = append(all, bertStage{})
 		}
 		for i := range n.Children {
@@ -107,9 +108,9 @@ func (p *engineSplit) split(s string, yield func(string)) error {
 				yield(s[from : from+n])
 				from += n
 			}
-		case p.each || p.behavior == splitIsolated:
+		case p.each || p.behavior == mtok.SplitIsolated:
 			yield(s[from:to])
-		case p.behavior != splitMergedWithPrevious:
+		case p.behavior != mtok.SplitMergedWithPrevious:
 			if match == p.invert {
 				yield(s[from:to])
 			}

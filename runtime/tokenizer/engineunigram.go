@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/trie"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/wordcache"
 )
@@ -22,15 +23,15 @@ type engineUnigram struct {
 	cache wordcache.Cache
 }
 
-func newEngineUnigram(n *modelNode, byID []string) (*engineUnigram, error) {
+func newEngineUnigram(n *mtok.Model, byID []string) (*engineUnigram, error) {
 	m := &engineUnigram{byID: byID, scores: make([]float64, len(byID)), unknownID: n.UnknownID, trie: vocabTrie(n.Vocab)}
 	ids := make(map[string]int32, 256)
 	longest := 0
 	for _, v := range n.Vocab {
 		m.scores[v.ID] = v.Score
-		longest = max(longest, len(v.Token))
-		if _, ok := ids[v.Token]; !ok && len(v.Token) == len("<0x00>") {
-			ids[v.Token] = v.ID
+		longest = max(longest, len(v.Text))
+		if _, ok := ids[v.Text]; !ok && len(v.Text) == len("<0x00>") {
+			ids[v.Text] = v.ID
 		}
 	}
 	if !n.ByteFallback || longest == 0 {

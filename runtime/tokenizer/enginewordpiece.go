@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/trie"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/wordcache"
 )
@@ -22,13 +23,13 @@ type engineWordPiece struct {
 	cache wordcache.Cache
 }
 
-func newEngineWordPiece(n *modelNode, byID []string) (*engineWordPiece, error) {
+func newEngineWordPiece(n *mtok.Model, byID []string) (*engineWordPiece, error) {
 	m := &engineWordPiece{byID: byID, unknown: n.Unknown, unknownID: -1, maxBytes: n.MaxBytes, trie: vocabTrie(n.Vocab)}
 	if n.MaxBytes > math.MaxInt32 {
 		return nil, fmt.Errorf("words of %d bytes: %w", n.MaxBytes, tensor.ErrCorrupt)
 	}
 	for _, v := range n.Vocab {
-		if v.Token == n.Unknown {
+		if v.Text == n.Unknown {
 			m.unknownID = v.ID
 			break
 		}
@@ -40,10 +41,10 @@ func newEngineWordPiece(n *modelNode, byID []string) (*engineWordPiece, error) {
 	return m, nil
 }
 
-func vocabTrie(v []vocabEntry) *trie.Trie {
+func vocabTrie(v []mtok.Token) *trie.Trie {
 	texts := make([]trie.Entry, len(v))
 	for i := range v {
-		texts[i] = trie.Entry{Text: v[i].Token, Value: v[i].ID}
+		texts[i] = trie.Entry{Text: v[i].Text, Value: v[i].ID}
 	}
 	return trie.New(texts)
 }

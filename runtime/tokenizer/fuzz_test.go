@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
@@ -82,7 +83,7 @@ func FuzzLoad(f *testing.F) {
 		if err != nil {
 			t.Fatalf("the writer's file is refused: %v", err)
 		}
-		if again, err := e.file.marshal(); err != nil || !bytes.Equal(again, b) {
+		if again, err := e.file.Marshal(); err != nil || !bytes.Equal(again, b) {
 			t.Fatalf("marshalling gives other bytes, %v", err)
 		}
 		e.Decode(e.Encode(text))
@@ -136,57 +137,57 @@ func FuzzEncode(f *testing.F) {
 }
 
 // everyNode are files, one a model, with all kinds of nodes between them.
-func everyNode() []*mtok {
-	bpe := &mtok{
+func everyNode() []*mtok.File {
+	bpe := &mtok.File{
 		Special: []int32{3, 300}, Stop: []int32{3}, Prefix: []int32{0},
-		Normalizer: normNode{Tag: normSequence, Children: []normNode{
-			{Tag: normNone}, {Tag: normReplace, Pattern: "x", Content: "y"}, {Tag: normStrip, Left: true, Right: true},
-			{Tag: normTable, Table: []substitution{{'b', "ab"}, {0x2126, "Ω"}}}, {Tag: normEmpty}, {Tag: normPrepend, Content: "▁"},
+		Normalizer: mtok.Normalizer{Tag: mtok.NormSequence, Children: []mtok.Normalizer{
+			{Tag: mtok.NormNone}, {Tag: mtok.NormReplace, Pattern: "x", Content: "y"}, {Tag: mtok.NormStrip, Left: true, Right: true},
+			{Tag: mtok.NormTable, Table: []mtok.Substitution{{Char: 'b', Text: "ab"}, {Char: 0x2126, Text: "Ω"}}}, {Tag: mtok.NormEmpty}, {Tag: mtok.NormPrepend, Content: "▁"},
 		}},
-		PreTokenizer: preNode{Tag: preSequence, Children: []preNode{
-			{Tag: preNone}, {Tag: preDigits, Flag: true}, {Tag: preDigits}, {Tag: preSplit, Regex: `\p{L}+(?!b)|[^a-c]{1,2}|(?i:'s|\d)?`, Flag: true, Behavior: splitMergedWithPrevious},
-			{Tag: preSplit, Regex: `a|\bb`, Behavior: splitRemoved}, {Tag: preByteLevel, Flag: true}, {Tag: preSplit, Regex: regex.Llama3},
+		PreTokenizer: mtok.PreTokenizer{Tag: mtok.PreSequence, Children: []mtok.PreTokenizer{
+			{Tag: mtok.PreNone}, {Tag: mtok.PreDigits, Flag: true}, {Tag: mtok.PreDigits}, {Tag: mtok.PreSplit, Regex: `\p{L}+(?!b)|[^a-c]{1,2}|(?i:'s|\d)?`, Flag: true, Behavior: mtok.SplitMergedWithPrevious},
+			{Tag: mtok.PreSplit, Regex: `a|\bb`, Behavior: mtok.SplitRemoved}, {Tag: mtok.PreByteLevel, Flag: true}, {Tag: mtok.PreSplit, Regex: regex.Llama3},
 		}},
-		Model: modelNode{
+		Model: mtok.Model{
 			ByteFallback: true,
-			Vocab:        []vocabEntry{{Token: "", ID: 4}, {Token: "", ID: 5}, {Token: "<0x41>", ID: 6}, {Token: "a"}, {Token: "ab", ID: 2}, {Token: "b", ID: 1}, {Token: "é", ID: 3}},
-			Merges:       []mergeEntry{{0, 1, 0}},
+			Vocab:        []mtok.Token{{Text: "", ID: 4}, {Text: "", ID: 5}, {Text: "<0x41>", ID: 6}, {Text: "a"}, {Text: "ab", ID: 2}, {Text: "b", ID: 1}, {Text: "é", ID: 3}},
+			Merges:       []mtok.Merge{{Left: 0, Right: 1}},
 		},
-		Decoder:  decNode{Tag: decSequence, Children: []decNode{{Tag: decFuse}, {Tag: decReplace, Pattern: "▁", Content: " "}, {Tag: decByteLevel}}},
-		Added:    []mtokAdded{{300, true, true, true, "<s>"}},
+		Decoder:  mtok.Decoder{Tag: mtok.DecSequence, Children: []mtok.Decoder{{Tag: mtok.DecFuse}, {Tag: mtok.DecReplace, Pattern: "▁", Content: " "}, {Tag: mtok.DecByteLevel}}},
+		Added:    []mtok.Added{{ID: 300, Special: true, LStrip: true, RStrip: true, Content: "<s>"}},
 		Sections: 5, Template: "{{ x }}", EOS: "</s>", Flags: 1, BOS: "<s>", PostProcess: "\x02\x00\x01\x03\x00\x00\x00\x00",
 	}
-	wordPiece := &mtok{
+	wordPiece := &mtok.File{
 		Special:      []int32{0},
-		Normalizer:   normNode{Tag: normBert, Clean: true, Chinese: true, Lower: true},
-		PreTokenizer: preNode{Tag: preBert},
-		Model: modelNode{
-			Tag: modelWordPiece, Unknown: "[UNK]", Prefix: "##", MaxBytes: 100,
-			Vocab: []vocabEntry{{Token: "##b", ID: 2}, {Token: "[UNK]"}, {Token: "a", ID: 1}},
+		Normalizer:   mtok.Normalizer{Tag: mtok.NormBert, Clean: true, Chinese: true, Lower: true},
+		PreTokenizer: mtok.PreTokenizer{Tag: mtok.PreBert},
+		Model: mtok.Model{
+			Tag: mtok.ModelWordPiece, Unknown: "[UNK]", Prefix: "##", MaxBytes: 100,
+			Vocab: []mtok.Token{{Text: "##b", ID: 2}, {Text: "[UNK]"}, {Text: "a", ID: 1}},
 		},
-		Decoder:  decNode{Tag: decWordPiece, Content: "##", Flag: true},
+		Decoder:  mtok.Decoder{Tag: mtok.DecWordPiece, Content: "##", Flag: true},
 		Sections: 5, PostProcess: "\x00\x00",
 	}
-	unigram := &mtok{
+	unigram := &mtok.File{
 		Special:      []int32{0},
-		Normalizer:   normNode{Tag: normBertTable, Accents: true, Table: []substitution{{'é', "e\u0301"}}},
-		PreTokenizer: preNode{Tag: preMetaspace, Replacement: "▁", Flag: true},
-		Model: modelNode{
-			Tag: modelUnigram, UnknownID: 0,
-			Vocab: []vocabEntry{{Token: "<unk>"}, {Token: "a", ID: 1, Score: -1}, {Token: "ab", ID: 2, Score: -1.5}, {Token: "▁", ID: 3, Score: -2}},
+		Normalizer:   mtok.Normalizer{Tag: mtok.NormBertTable, Accents: true, Table: []mtok.Substitution{{Char: 'é', Text: "e\u0301"}}},
+		PreTokenizer: mtok.PreTokenizer{Tag: mtok.PreMetaspace, Replacement: "▁", Flag: true},
+		Model: mtok.Model{
+			Tag: mtok.ModelUnigram, UnknownID: 0,
+			Vocab: []mtok.Token{{Text: "<unk>"}, {Text: "a", ID: 1, Score: -1}, {Text: "ab", ID: 2, Score: -1.5}, {Text: "▁", ID: 3, Score: -2}},
 		},
-		Decoder: decNode{Tag: decSequence, Children: []decNode{
-			{Tag: decByteFallback}, {Tag: decMetaspace, Content: "▁", Flag: true}, {Tag: decStrip, Content: " ", Start: 1}}},
+		Decoder: mtok.Decoder{Tag: mtok.DecSequence, Children: []mtok.Decoder{
+			{Tag: mtok.DecByteFallback}, {Tag: mtok.DecMetaspace, Content: "▁", Flag: true}, {Tag: mtok.DecStrip, Content: " ", Start: 1}}},
 		Sections: 5, PostProcess: "\x00\x00",
 	}
-	return []*mtok{bpe, wordPiece, unigram}
+	return []*mtok.File{bpe, wordPiece, unigram}
 }
 
 // FuzzOpenMTOK: parse, marshal, same bytes; what opens encodes.
 func FuzzOpenMTOK(f *testing.F) {
 	for _, m := range everyNode() {
 		for m.Sections = 5; m.Sections >= 0; m.Sections-- {
-			b, err := m.marshal()
+			b, err := m.Marshal()
 			if err != nil {
 				f.Fatal(err)
 			}
@@ -204,14 +205,14 @@ func FuzzOpenMTOK(f *testing.F) {
 		f.Add(b, "it's <|im_end|> 42")
 	}
 	f.Fuzz(func(t *testing.T, file []byte, text string) {
-		m, err := parseMTOK(file)
+		m, err := mtok.Parse(file)
 		if err != nil {
 			if m != nil {
 				t.Fatal("an error and a file")
 			}
 			return
 		}
-		if again, err := m.marshal(); err != nil || !bytes.Equal(again, file) {
+		if again, err := m.Marshal(); err != nil || !bytes.Equal(again, file) {
 			t.Fatalf("marshalling gives other bytes, %v", err)
 		}
 		e, err := OpenMTOK(file)
@@ -231,13 +232,13 @@ func FuzzOpenMTOK(f *testing.F) {
 // for a whole one except where optional parts begin.
 func TestDamage(t *testing.T) {
 	for _, m := range everyNode() {
-		b, err := m.marshal()
+		b, err := m.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
 		whole := map[int]bool{}
 		for m.Sections = 0; m.Sections < 5; m.Sections++ {
-			part, err := m.marshal()
+			part, err := m.Marshal()
 			if err != nil {
 				t.Fatal(err)
 			}

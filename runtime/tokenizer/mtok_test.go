@@ -107,7 +107,7 @@ func TestEngineGolden(t *testing.T) {
 			if diff := cmp.Diff(tok.PrefixIDs(), e.Prefix()); diff != "" {
 				t.Error(diff)
 			}
-			again, err := e.file.marshal()
+			again, err := e.file.Marshal()
 			if err != nil || !bytes.Equal(again, b) {
 				t.Errorf("marshalling gives other bytes, %v", err)
 			}
@@ -144,7 +144,7 @@ func TestForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	compareEngine(t, e, want["foreign"], tokenizertest.Corpus(t))
-	again, err := e.file.marshal()
+	again, err := e.file.Marshal()
 	if err != nil || !bytes.Equal(again, b) {
 		t.Errorf("marshalling gives other bytes, %v", err)
 	}

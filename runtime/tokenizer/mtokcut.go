@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 )
 
 // The engine merges a word in time quadratic in its length, and a tokenizer without a pre-tokenizer (Llama 2, Gemma) has one
@@ -88,12 +90,12 @@ func engineClassChar(r rune) string {
 
 // cut adds the cuts to a BPE tokenizer whose text is one word, with metaspaces for spaces. Spaces become metaspaces behind the
 // cuts then, not in the normalizer.
-func (f *engineForm) cut(m *mtok) {
-	if m.Model.Tag != modelBPE || m.PreTokenizer.Tag != preNone || !f.noSpaces() {
+func (f *engineForm) cut(m *mtok.File) {
+	if m.Model.Tag != mtok.ModelBPE || m.PreTokenizer.Tag != mtok.PreNone || !f.noSpaces() {
 		return
 	}
-	steps := []normNode{m.Normalizer}
-	if m.Normalizer.Tag == normSequence {
+	steps := []mtok.Normalizer{m.Normalizer}
+	if m.Normalizer.Tag == mtok.NormSequence {
 		steps = slices.Clone(m.Normalizer.Children)
 	}
 	last := len(steps) - 1
@@ -107,16 +109,16 @@ func (f *engineForm) cut(m *mtok) {
 	}
 	for i := range last {
 		switch n := &steps[i]; {
-		case n.Tag == normPrepend && n.Content == metaspace:
+		case n.Tag == mtok.NormPrepend && n.Content == metaspace:
 			n.Content = " "
 		case strings.Contains(n.Content, metaspace) || strings.Contains(n.Pattern, metaspace):
 			return
 		}
 	}
 	m.Normalizer = normSequenceOf(steps[:last])
-	nodes := []preNode{{Tag: preSplit, Regex: words, Behavior: splitIsolated}}
+	nodes := []mtok.PreTokenizer{{Tag: mtok.PreSplit, Regex: words, Behavior: mtok.SplitIsolated}}
 	if ends != "" {
-		nodes = append(nodes, preNode{Tag: preSplit, Regex: ends, Behavior: splitMergedWithPrevious})
+		nodes = append(nodes, mtok.PreTokenizer{Tag: mtok.PreSplit, Regex: ends, Behavior: mtok.SplitMergedWithPrevious})
 	}
-	m.PreTokenizer = preSequenceOf(append(nodes, preNode{Tag: preMetaspace, Replacement: metaspace}))
+	m.PreTokenizer = preSequenceOf(append(nodes, mtok.PreTokenizer{Tag: mtok.PreMetaspace, Replacement: metaspace}))
 }

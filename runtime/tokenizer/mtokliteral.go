@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 )
 
 // The engine has no normalizer for the forms of Unicode or for the table of a SentencePiece model: its own table looks at one
@@ -27,9 +29,11 @@ import (
 // across a mark that does not compose, and trailing jamo that follow no syllable.
 
 // literal makes the nodes for a normalizer that looks at characters and the marks behind them.
-func literal(normalize func(string) string) normNode {
-	var nodes []normNode
-	add := func(from, to string) { nodes = append(nodes, normNode{Tag: normReplace, Pattern: from, Content: to}) }
+func literal(normalize func(string) string) mtok.Normalizer {
+	var nodes []mtok.Normalizer
+	add := func(from, to string) {
+		nodes = append(nodes, mtok.Normalizer{Tag: mtok.NormReplace, Pattern: from, Content: to})
+	}
 	known := map[string]bool{}
 	replace := func(from, to string) {
 		if from != to && !known[from] && normalize(from) == to {
@@ -42,7 +46,7 @@ func literal(normalize func(string) string) normNode {
 		for i, r := range aside {
 			add(string(r), string(placeholder+rune(i)))
 		}
-		nodes = append(nodes, normNode{Tag: normTable, Table: table})
+		nodes = append(nodes, mtok.Normalizer{Tag: mtok.NormTable, Table: table})
 		for i, r := range aside {
 			add(string(placeholder+rune(i)), normalize(string(r)))
 		}
@@ -77,7 +81,7 @@ func literal(normalize func(string) string) normNode {
 	if s := "\u1112\u1161\u11AB"; normalize(s) == "\uD55C" {
 		trailing(add)
 	}
-	return normNode{Tag: normSequence, Children: nodes}
+	return mtok.Normalizer{Tag: mtok.NormSequence, Children: nodes}
 }
 
 // trailing joins trailing consonants to the syllables before them. As the engine replaces bytes, the 10,773 pairs need not be
@@ -118,8 +122,8 @@ func setAside() []rune {
 }
 
 // substitutions lists the code points that normalize changes.
-func substitutions(normalize func(string) string) []substitution {
-	var out []substitution
+func substitutions(normalize func(string) string) []mtok.Substitution {
+	var out []mtok.Substitution
 	var block []rune
 	add := func() {
 		// Most blocks change in nothing. The line ends keep their code points apart.
@@ -131,7 +135,7 @@ func substitutions(normalize func(string) string) []substitution {
 		if text := b.String(); normalize(text) != text {
 			for _, r := range block {
 				if s := string(r); normalize(s) != s {
-					out = append(out, substitution{r, normalize(s)})
+					out = append(out, mtok.Substitution{Char: r, Text: normalize(s)})
 				}
 			}
 		}
@@ -150,8 +154,8 @@ func substitutions(normalize func(string) string) []substitution {
 	}
 	// The engine looks up a byte that is not UTF-8 as U+FFFD.
 	if s := string(utf8.RuneError); len(out) > 0 {
-		at, _ := slices.BinarySearchFunc(out, utf8.RuneError, func(e substitution, r rune) int { return int(e.Char - r) })
-		out = slices.Insert(out, at, substitution{utf8.RuneError, normalize(s)})
+		at, _ := slices.BinarySearchFunc(out, utf8.RuneError, func(e mtok.Substitution, r rune) int { return int(e.Char - r) })
+		out = slices.Insert(out, at, mtok.Substitution{Char: utf8.RuneError, Text: normalize(s)})
 	}
 	return out
 }

@@ -7,10 +7,11 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 )
 
 // model translates the model.
-func (f *engineForm) model() (modelNode, error) {
+func (f *engineForm) model() (mtok.Model, error) {
 	switch m := f.t.model.(type) {
 	case *bpe:
 		return f.bpe(m)
@@ -18,21 +19,21 @@ func (f *engineForm) model() (modelNode, error) {
 		return f.unigram(m)
 	case *wordPiece:
 		f.lose(fmt.Sprintf("a word of more than %d bytes, not characters, is unknown", m.maxChars))
-		return modelNode{Tag: modelWordPiece, Unknown: f.t.tokens[m.unk], Prefix: m.prefix, MaxBytes: int(min(m.maxChars, 1<<20)), Vocab: f.vocab(nil)}, nil
+		return mtok.Model{Tag: mtok.ModelWordPiece, Unknown: f.t.tokens[m.unk], Prefix: m.prefix, MaxBytes: int(min(m.maxChars, 1<<20)), Vocab: f.vocab(nil)}, nil
 	}
-	return modelNode{}, unsupported("model", fmt.Sprintf("of type %T by the engine", f.t.model))
+	return mtok.Model{}, unsupported("model", fmt.Sprintf("of type %T by the engine", f.t.model))
 }
 
-func (f *engineForm) bpe(m *bpe) (modelNode, error) {
+func (f *engineForm) bpe(m *bpe) (mtok.Model, error) {
 	const kind = `model "BPE"`
 	if m.prefix != "" || m.suffix != "" {
-		return modelNode{}, unsupported(kind, "with continuing_subword_prefix or end_of_word_suffix by the engine")
+		return mtok.Model{}, unsupported(kind, "with continuing_subword_prefix or end_of_word_suffix by the engine")
 	}
-	n := modelNode{Tag: modelBPE, ByteFallback: m.byteFallback, Vocab: f.vocab(nil)}
+	n := mtok.Model{Tag: mtok.ModelBPE, ByteFallback: m.byteFallback, Vocab: f.vocab(nil)}
 	for p, e := range m.Merges {
-		n.Merges = append(n.Merges, mergeEntry{p.Left(), p.Right(), e.Rank})
+		n.Merges = append(n.Merges, mtok.Merge{Left: p.Left(), Right: p.Right(), Rank: e.Rank})
 	}
-	slices.SortFunc(n.Merges, func(a, b mergeEntry) int {
+	slices.SortFunc(n.Merges, func(a, b mtok.Merge) int {
 		if a.Left != b.Left {
 			return int(a.Left - b.Left)
 		}
@@ -42,7 +43,7 @@ func (f *engineForm) bpe(m *bpe) (modelNode, error) {
 		for _, a := range f.t.vocabulary.added {
 			// As an entry of the vocabulary it would be found for the byte, which has no token otherwise.
 			if b, ok := bytelevel.Decode(a.Content); ok && len(b) == 1 && m.byteID[b[0]] < 0 {
-				return modelNode{}, unsupported(fmt.Sprintf("added token %q", a.Content), "that stands for a byte by the engine")
+				return mtok.Model{}, unsupported(fmt.Sprintf("added token %q", a.Content), "that stands for a byte by the engine")
 			}
 		}
 	} else if m.unk >= 0 && !(m.byteFallback && m.complete) {
@@ -56,23 +57,23 @@ func (f *engineForm) bpe(m *bpe) (modelNode, error) {
 
 // unigram gives the engine the scores that make it cut as the library does: it tries an unknown character for the score of the
 // unknown token, and bytes as tokens like all others.
-func (f *engineForm) unigram(m *unigram) (modelNode, error) {
+func (f *engineForm) unigram(m *unigram) (mtok.Model, error) {
 	isByte := map[int32]bool{}
 	if m.byteID != nil {
 		for _, id := range m.byteID {
 			if id < 0 {
-				return modelNode{}, unsupported(`model "Unigram"`, "with byte_fallback and without a token for every byte by the engine")
+				return mtok.Model{}, unsupported(`model "Unigram"`, "with byte_fallback and without a token for every byte by the engine")
 			}
 			isByte[id] = true
 		}
 		f.lose("a text with unknown characters may be cut otherwise around them")
 	}
 	for id, score := range m.scores {
-		if math.Abs(score) > maxScore || math.Abs(m.unkScore) > maxScore {
-			return modelNode{}, unsupported(fmt.Sprintf("token %q", f.t.tokens[id]), fmt.Sprintf("with the score %g by the engine", score))
+		if math.Abs(score) > mtok.MaxScore || math.Abs(m.unkScore) > mtok.MaxScore {
+			return mtok.Model{}, unsupported(fmt.Sprintf("token %q", f.t.tokens[id]), fmt.Sprintf("with the score %g by the engine", score))
 		}
 	}
-	return modelNode{Tag: modelUnigram, UnknownID: m.unk, ByteFallback: m.byteID != nil, Vocab: f.vocab(func(id int32) float64 {
+	return mtok.Model{Tag: mtok.ModelUnigram, UnknownID: m.unk, ByteFallback: m.byteID != nil, Vocab: f.vocab(func(id int32) float64 {
 		if id == m.unk || isByte[id] || int(id) >= len(m.scores) {
 			return m.unkScore
 		}
@@ -81,16 +82,16 @@ func (f *engineForm) unigram(m *unigram) (modelNode, error) {
 }
 
 // vocab lists all ids, added tokens too, with their scores, if there are any.
-func (f *engineForm) vocab(scores func(id int32) float64) []vocabEntry {
-	var out []vocabEntry
+func (f *engineForm) vocab(scores func(id int32) float64) []mtok.Token {
+	var out []mtok.Token
 	for id, token := range f.t.tokens {
-		e := vocabEntry{Token: token, ID: int32(id)}
+		e := mtok.Token{Text: token, ID: int32(id)}
 		if scores != nil {
 			e.Score = scores(e.ID)
 		}
 		out = append(out, e)
 	}
-	sortedVocab(out)
+	mtok.SortVocab(out)
 	return out
 }
 
@@ -110,8 +111,8 @@ func (m *bpe) unreached() int {
 }
 
 // added translates the added tokens.
-func (f *engineForm) added() ([]mtokAdded, error) {
-	var out []mtokAdded
+func (f *engineForm) added() ([]mtok.Added, error) {
+	var out []mtok.Added
 	var strip, decoded, normalized []string
 	for _, a := range f.t.vocabulary.added {
 		if a.SingleWord {
@@ -126,7 +127,7 @@ func (f *engineForm) added() ([]mtokAdded, error) {
 		if _, ok := f.t.found[a.ID]; ok {
 			normalized = append(normalized, a.Content)
 		}
-		out = append(out, mtokAdded{a.ID, a.Special, a.LStrip, a.RStrip, a.Content})
+		out = append(out, mtok.Added{ID: a.ID, Special: a.Special, LStrip: a.LStrip, RStrip: a.RStrip, Content: a.Content})
 	}
 	for _, l := range []struct {
 		tokens []string

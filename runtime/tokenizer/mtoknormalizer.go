@@ -3,24 +3,26 @@ package tokenizer
 import (
 	"fmt"
 	"sync"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 )
 
 // normalizer translates a normalizer.
-func (f *engineForm) normalizer(n normalizer) (normNode, error) {
+func (f *engineForm) normalizer(n normalizer) (mtok.Normalizer, error) {
 	const kind = "normalizer"
 	switch n := n.(type) {
 	case nil:
-		return normNode{}, nil
+		return mtok.Normalizer{}, nil
 	case normalizerSequence:
-		var nodes []normNode
+		var nodes []mtok.Normalizer
 		for _, step := range n {
 			node, err := f.normalizer(step)
 			if err != nil {
-				return normNode{}, err
+				return mtok.Normalizer{}, err
 			}
 			switch node.Tag {
-			case normNone: // which the engine reports as an error within a sequence
-			case normSequence:
+			case mtok.NormNone: // which the engine reports as an error within a sequence
+			case mtok.NormSequence:
 				nodes = append(nodes, node.Children...)
 			default:
 				nodes = append(nodes, node)
@@ -40,8 +42,8 @@ func (f *engineForm) normalizer(n normalizer) (normNode, error) {
 	case nmt, stripAccents:
 		return literal(textOf(n)), nil
 	case lowercase:
-		return normNode{Tag: normSequence, Children: []normNode{
-			{Tag: normReplace, Pattern: "\u0130", Content: "i\u0307"}, {Tag: normBert, Lower: true},
+		return mtok.Normalizer{Tag: mtok.NormSequence, Children: []mtok.Normalizer{
+			{Tag: mtok.NormReplace, Pattern: "\u0130", Content: "i\u0307"}, {Tag: mtok.NormBert, Lower: true},
 		}}, nil
 	case bert:
 		// The engine's own cleaning keeps format characters, and takes spacing marks for accents.
@@ -49,39 +51,39 @@ func (f *engineForm) normalizer(n normalizer) (normNode, error) {
 		n.chinese = false
 		node := literal(textOf(n))
 		if chinese {
-			node.Children = append(node.Children, normNode{Tag: normBert, Chinese: true})
+			node.Children = append(node.Children, mtok.Normalizer{Tag: mtok.NormBert, Chinese: true})
 		}
 		return node, nil
 	case prepend:
-		return normNode{Tag: normPrepend, Content: string(n)}, nil
+		return mtok.Normalizer{Tag: mtok.NormPrepend, Content: string(n)}, nil
 	case replace:
 		pattern, ok := n.pattern, true
 		if n.find != nil {
 			pattern, ok = unquoteRegex(n.regex)
 		}
 		if !ok {
-			return normNode{}, unsupported(fmt.Sprintf(`%s "Replace" of %q`, kind, n.regex), "by the engine, which knows texts only")
+			return mtok.Normalizer{}, unsupported(fmt.Sprintf(`%s "Replace" of %q`, kind, n.regex), "by the engine, which knows texts only")
 		}
-		return normNode{Tag: normReplace, Pattern: pattern, Content: n.content}, nil
+		return mtok.Normalizer{Tag: mtok.NormReplace, Pattern: pattern, Content: n.content}, nil
 	case strip:
 		if n.right || f.release < "3.6" {
-			return normNode{}, unsupported(kind+` "Strip"`, "by the engine, which strips at the left only, and since 3.6.0")
+			return mtok.Normalizer{}, unsupported(kind+` "Strip"`, "by the engine, which strips at the left only, and since 3.6.0")
 		}
 		f.lose("white space outside ASCII at the start of a text may stay")
-		return normNode{Tag: normStrip, Left: n.left}, nil
+		return mtok.Normalizer{Tag: mtok.NormStrip, Left: n.left}, nil
 	}
-	return normNode{}, unsupported(kind, fmt.Sprintf("of type %T by the engine", n))
+	return mtok.Normalizer{}, unsupported(kind, fmt.Sprintf("of type %T by the engine", n))
 }
 
 // normSequenceOf is a node that does what nodes do.
-func normSequenceOf(nodes []normNode) normNode {
+func normSequenceOf(nodes []mtok.Normalizer) mtok.Normalizer {
 	switch len(nodes) {
 	case 0:
-		return normNode{}
+		return mtok.Normalizer{}
 	case 1:
 		return nodes[0]
 	}
-	return normNode{Tag: normSequence, Children: nodes}
+	return mtok.Normalizer{Tag: mtok.NormSequence, Children: nodes}
 }
 
 // textOf is what a normalizer does with a text.
@@ -90,9 +92,9 @@ func textOf(n normalizer) func(string) string {
 }
 
 // The form takes some fifty milliseconds to spell out.
-var literalNFC = sync.OnceValue(func() normNode { return literal(formNFC.apply) })
+var literalNFC = sync.OnceValue(func() mtok.Normalizer { return literal(formNFC.apply) })
 
-func literalForm(f unicodeForm) normNode {
+func literalForm(f unicodeForm) mtok.Normalizer {
 	if f == formNFC {
 		return literalNFC()
 	}

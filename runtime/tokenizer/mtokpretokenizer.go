@@ -5,12 +5,13 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
 // preTokenizer translates the pre-tokenizer.
-func (f *engineForm) preTokenizer() (preNode, error) {
-	var nodes []preNode
+func (f *engineForm) preTokenizer() (mtok.PreTokenizer, error) {
+	var nodes []mtok.PreTokenizer
 	steps, _ := f.t.preTokenizer.(preTokenizerSequence)
 	for _, s := range steps {
 		if f.noSpaces() && isSplitAtSpace(s) {
@@ -18,7 +19,7 @@ func (f *engineForm) preTokenizer() (preNode, error) {
 		}
 		more, err := f.step(s)
 		if err != nil {
-			return preNode{}, err
+			return mtok.PreTokenizer{}, err
 		}
 		nodes = append(nodes, more...)
 	}
@@ -26,14 +27,14 @@ func (f *engineForm) preTokenizer() (preNode, error) {
 }
 
 // preSequenceOf is a node that does what nodes do.
-func preSequenceOf(nodes []preNode) preNode {
+func preSequenceOf(nodes []mtok.PreTokenizer) mtok.PreTokenizer {
 	switch len(nodes) {
 	case 0:
-		return preNode{}
+		return mtok.PreTokenizer{}
 	case 1:
 		return nodes[0]
 	}
-	return preNode{Tag: preSequence, Children: nodes}
+	return mtok.PreTokenizer{Tag: mtok.PreSequence, Children: nodes}
 }
 
 // noSpaces reports whether the normalizer ends with metaspaces for all spaces (Gemma).
@@ -52,40 +53,40 @@ func isSplitAtSpace(p preTokenizer) bool {
 }
 
 // step translates a step of the pre-tokenizer.
-func (f *engineForm) step(p preTokenizer) ([]preNode, error) {
+func (f *engineForm) step(p preTokenizer) ([]mtok.PreTokenizer, error) {
 	const kind = "pre-tokenizer"
 	switch p := p.(type) {
 	case *splitStage:
 		return f.split(p)
 	case *byteLevelStage:
-		var nodes []preNode
+		var nodes []mtok.PreTokenizer
 		if p.prefixSpace {
 			// A metaspace that is a space puts one before a text that does not begin with one.
-			nodes = append(nodes, preNode{Tag: preMetaspace, Replacement: " ", Flag: true})
+			nodes = append(nodes, mtok.PreTokenizer{Tag: mtok.PreMetaspace, Replacement: " ", Flag: true})
 		}
-		return append(nodes, preNode{Tag: preByteLevel, Flag: p.useRegex}), nil
+		return append(nodes, mtok.PreTokenizer{Tag: mtok.PreByteLevel, Flag: p.useRegex}), nil
 	case *charStage:
 		return f.split(&splitStage{regex: p.regex, behavior: p.behavior})
 	case whitespaceStage:
 		return f.split(&splitStage{regex: `[\p{L}\p{M}\p{N}_]+|[^\s\p{L}\p{M}\p{N}_]+`, behavior: removed, invert: true})
 	case *metaspaceStage:
-		var nodes []preNode
+		var nodes []mtok.PreTokenizer
 		if !p.whole {
-			nodes = append(nodes, preNode{Tag: preSplit, Regex: " ?[^ ]+| ", Behavior: splitIsolated})
+			nodes = append(nodes, mtok.PreTokenizer{Tag: mtok.PreSplit, Regex: " ?[^ ]+| ", Behavior: mtok.SplitIsolated})
 		}
-		return append(nodes, preNode{Tag: preMetaspace, Replacement: p.replacement, Flag: f.prefix(p.prepend)}), nil
+		return append(nodes, mtok.PreTokenizer{Tag: mtok.PreMetaspace, Replacement: p.replacement, Flag: f.prefix(p.prepend)}), nil
 	}
 	return nil, unsupported(kind, fmt.Sprintf("of type %T by the engine", p))
 }
 
-func (f *engineForm) split(p *splitStage) ([]preNode, error) {
+func (f *engineForm) split(p *splitStage) ([]mtok.PreTokenizer, error) {
 	const kind = `pre-tokenizer "Split"`
-	n := preNode{Tag: preSplit, Flag: p.invert}
+	n := mtok.PreTokenizer{Tag: mtok.PreSplit, Flag: p.invert}
 	switch p.behavior {
 	case isolated:
-		n.Behavior = splitIsolated
+		n.Behavior = mtok.SplitIsolated
 	case removed:
-		n.Behavior = splitRemoved
+		n.Behavior = mtok.SplitRemoved
 	case mergedWithPrevious, mergedWithNext, contiguous:
 		// What these do to single characters can be said with other matches.
 		in, out := oneCharacter(p.regex)
@@ -99,7 +100,7 @@ func (f *engineForm) split(p *splitStage) ([]preNode, error) {
 		default:
 			p = &splitStage{regex: in + "+"}
 		}
-		n.Behavior = splitIsolated
+		n.Behavior = mtok.SplitIsolated
 	default:
 		return nil, unsupported(kind, fmt.Sprintf("with behavior %s by the engine", p.behavior))
 	}
@@ -114,7 +115,7 @@ func (f *engineForm) split(p *splitStage) ([]preNode, error) {
 		return nil, nil
 	}
 	n.Regex = regex
-	return []preNode{n}, nil
+	return []mtok.PreTokenizer{n}, nil
 }
 
 // oneCharacter gives the class of the characters that a pattern matches, if it matches them one by one, and that of all others.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 )
 
 // MTOKOptions is what a tokenizer.mtok holds and a tokenizer.json does not.
@@ -35,7 +36,7 @@ func (t *Tokenizer) MTOK(o MTOKOptions) (file []byte, losses []string, err error
 	f := &engineForm{t: t, release: cmp.Or(o.Release, "3.6"), chat: o.ChatTemplate != ""}
 	m, err := f.file(o)
 	if err == nil {
-		file, err = m.marshal()
+		file, err = m.Marshal()
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("tokenizer.mtok: %w", err)
@@ -58,7 +59,7 @@ func (f *engineForm) lose(what string) {
 	}
 }
 
-func (f *engineForm) file(o MTOKOptions) (*mtok, error) {
+func (f *engineForm) file(o MTOKOptions) (*mtok.File, error) {
 	t := f.t
 	for _, list := range [][]int32{o.Special, o.Stop, o.Prefix} {
 		for _, id := range list {
@@ -67,7 +68,7 @@ func (f *engineForm) file(o MTOKOptions) (*mtok, error) {
 			}
 		}
 	}
-	m := &mtok{
+	m := &mtok.File{
 		Stop: o.Stop, Prefix: o.Prefix,
 		Sections: 5, Template: o.ChatTemplate, EOS: o.EOS, PostProcess: "\x00\x00",
 	}
@@ -117,15 +118,15 @@ func (f *engineForm) special(ids []int32) []int32 {
 
 // decoder gives what the engine looks for in a decoder while it generates: whether tokens are spelled in stand-ins or are those
 // of WordPiece. All other tokens have metaspaces and names of bytes.
-func (f *engineForm) decoder() decNode {
+func (f *engineForm) decoder() mtok.Decoder {
 	if m, ok := f.t.model.(*wordPiece); ok {
-		return decNode{Tag: decWordPiece, Content: m.prefix}
+		return mtok.Decoder{Tag: mtok.DecWordPiece, Content: m.prefix}
 	}
 	steps, _ := f.t.preTokenizer.(preTokenizerSequence)
 	for _, p := range steps {
 		if _, ok := p.(*byteLevelStage); ok {
-			return decNode{Tag: decByteLevel}
+			return mtok.Decoder{Tag: mtok.DecByteLevel}
 		}
 	}
-	return decNode{Tag: decSequence, Children: []decNode{{Tag: decReplace, Pattern: metaspace, Content: " "}, {Tag: decByteFallback}, {Tag: decFuse}}}
+	return mtok.Decoder{Tag: mtok.DecSequence, Children: []mtok.Decoder{{Tag: mtok.DecReplace, Pattern: metaspace, Content: " "}, {Tag: mtok.DecByteFallback}, {Tag: mtok.DecFuse}}}
 }

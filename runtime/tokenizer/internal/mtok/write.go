@@ -1,4 +1,4 @@
-package tokenizer
+package mtok
 
 import (
 	"encoding/binary"
@@ -10,18 +10,18 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-const mtokMagic = "430 4\n"
+const magic = "430 4\n"
 
-// mtokWriter collects bytes; a text that is too long for its length field is remembered as an error.
-type mtokWriter struct {
+// writer collects bytes; a text that is too long for its length field is remembered as an error.
+type writer struct {
 	b   []byte
 	err error
 }
 
-func (w *mtokWriter) u8(v uint8)   { w.b = append(w.b, v) }
-func (w *mtokWriter) u16(v uint16) { w.b = binary.LittleEndian.AppendUint16(w.b, v) }
-func (w *mtokWriter) u32(v int)    { w.b = binary.LittleEndian.AppendUint32(w.b, uint32(v)) }
-func (w *mtokWriter) bool(v bool) {
+func (w *writer) u8(v uint8)   { w.b = append(w.b, v) }
+func (w *writer) u16(v uint16) { w.b = binary.LittleEndian.AppendUint16(w.b, v) }
+func (w *writer) u32(v int)    { w.b = binary.LittleEndian.AppendUint32(w.b, uint32(v)) }
+func (w *writer) bool(v bool) {
 	if v {
 		w.u8(1)
 	} else {
@@ -29,7 +29,7 @@ func (w *mtokWriter) bool(v bool) {
 	}
 }
 
-func (w *mtokWriter) str(s string) {
+func (w *writer) str(s string) {
 	if len(s) > math.MaxUint16 && w.err == nil {
 		w.err = fmt.Errorf("text of %d bytes, %.20q...: %w", len(s), s, tensor.ErrUnsupported)
 	}
@@ -37,9 +37,9 @@ func (w *mtokWriter) str(s string) {
 	w.b = append(w.b, s...)
 }
 
-// marshal gives the bytes of a file. A text that is too long for its length field is tensor.ErrUnsupported.
-func (m *mtok) marshal() ([]byte, error) {
-	w := &mtokWriter{b: []byte(mtokMagic)}
+// Marshal gives the bytes of a file. A text that is too long for its length field is tensor.ErrUnsupported.
+func (m *File) Marshal() ([]byte, error) {
+	w := &writer{b: []byte(magic)}
 	w.b = fmt.Appendf(w.b, "%d %d %d\n", len(m.Special), len(m.Stop), len(m.Prefix))
 	var ids []string
 	for _, list := range [][]int32{m.Special, m.Stop, m.Prefix} {
@@ -79,28 +79,28 @@ func (m *mtok) marshal() ([]byte, error) {
 	return w.b, w.err
 }
 
-func (w *mtokWriter) norm(n normNode) {
+func (w *writer) norm(n Normalizer) {
 	w.u8(n.Tag)
 	switch n.Tag {
-	case normPrepend:
+	case NormPrepend:
 		w.str(n.Content)
-	case normReplace:
+	case NormReplace:
 		w.str(n.Pattern)
 		w.str(n.Content)
-	case normBert, normBertTable:
+	case NormBert, NormBertTable:
 		w.bool(n.Clean)
 		w.bool(n.Chinese)
 		w.bool(n.Accents)
 		w.bool(n.Lower)
-		if n.Tag == normBertTable && n.Accents {
+		if n.Tag == NormBertTable && n.Accents {
 			w.table(n.Table)
 		}
-	case normTable:
+	case NormTable:
 		w.table(n.Table)
-	case normStrip:
+	case NormStrip:
 		w.bool(n.Left)
 		w.bool(n.Right)
-	case normSequence:
+	case NormSequence:
 		w.u32(len(n.Children))
 		for _, c := range n.Children {
 			w.norm(c)
@@ -108,7 +108,7 @@ func (w *mtokWriter) norm(n normNode) {
 	}
 }
 
-func (w *mtokWriter) table(t []substitution) {
+func (w *writer) table(t []Substitution) {
 	w.u32(len(t))
 	for _, s := range t {
 		w.u32(int(s.Char))
@@ -116,19 +116,19 @@ func (w *mtokWriter) table(t []substitution) {
 	}
 }
 
-func (w *mtokWriter) pre(n preNode) {
+func (w *writer) pre(n PreTokenizer) {
 	w.u8(n.Tag)
 	switch n.Tag {
-	case preByteLevel, preDigits:
+	case PreByteLevel, PreDigits:
 		w.bool(n.Flag)
-	case preMetaspace:
+	case PreMetaspace:
 		w.str(n.Replacement)
 		w.bool(n.Flag)
-	case preSplit:
+	case PreSplit:
 		w.str(n.Regex)
 		w.bool(n.Flag)
 		w.u8(n.Behavior)
-	case preSequence:
+	case PreSequence:
 		w.u32(len(n.Children))
 		for _, c := range n.Children {
 			w.pre(c)
@@ -136,30 +136,30 @@ func (w *mtokWriter) pre(n preNode) {
 	}
 }
 
-func (w *mtokWriter) model(n modelNode) {
+func (w *writer) model(n Model) {
 	w.u8(n.Tag)
 	w.u32(len(n.Vocab))
 	switch n.Tag {
-	case modelBPE:
+	case ModelBPE:
 		w.bool(n.ByteFallback)
 		w.bool(n.ByteLevel)
 		w.u32(len(n.Merges))
-	case modelWordPiece:
+	case ModelWordPiece:
 		w.str(n.Unknown)
 		w.str(n.Prefix)
 		w.u32(n.MaxBytes)
-	case modelUnigram:
+	case ModelUnigram:
 		w.u32(int(n.UnknownID))
 		w.bool(n.ByteFallback)
 	}
 	for _, v := range n.Vocab {
-		w.str(v.Token)
+		w.str(v.Text)
 		w.u32(int(v.ID))
-		if n.Tag == modelUnigram {
+		if n.Tag == ModelUnigram {
 			w.b = binary.LittleEndian.AppendUint64(w.b, math.Float64bits(v.Score))
 		}
 	}
-	if n.Tag != modelBPE {
+	if n.Tag != ModelBPE {
 		return
 	}
 	for _, e := range n.Merges {
@@ -169,20 +169,20 @@ func (w *mtokWriter) model(n modelNode) {
 	}
 }
 
-func (w *mtokWriter) dec(n decNode) {
+func (w *writer) dec(n Decoder) {
 	w.u8(n.Tag)
 	switch n.Tag {
-	case decMetaspace, decWordPiece:
+	case DecMetaspace, DecWordPiece:
 		w.str(n.Content)
 		w.bool(n.Flag)
-	case decReplace:
+	case DecReplace:
 		w.str(n.Pattern)
 		w.str(n.Content)
-	case decStrip:
+	case DecStrip:
 		w.str(n.Content)
 		w.u32(int(n.Start))
 		w.u32(int(n.Stop))
-	case decSequence:
+	case DecSequence:
 		w.u32(len(n.Children))
 		for _, c := range n.Children {
 			w.dec(c)
