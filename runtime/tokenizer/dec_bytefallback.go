@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -74,15 +75,9 @@ func (r *byteRun) end() {
 
 // namedByte is the byte that a token like <0x41> names. The library's parser of numbers takes a plus sign too.
 func namedByte(token string) (byte, bool) {
-	if len(token) != len("<0x41>") || !strings.HasPrefix(token, "<0x") || token[5] != '>' || !isHex(token[4]) {
+	if len(token) != len("<0x41>") || !strings.HasPrefix(token, "<0x") || token[5] != '>' {
 		return 0, false
 	}
-	low := hexValue(token[4])
-	switch {
-	case token[3] == '+':
-		return low, true
-	case isHex(token[3]):
-		return hexValue(token[3])<<4 | low, true
-	}
-	return 0, false
+	b, err := strconv.ParseUint(strings.TrimPrefix(token[3:5], "+"), 16, 8)
+	return byte(b), err == nil
 }

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -119,14 +120,13 @@ func scanHex(s string) (byte, bool) {
 	if negative || strings.HasPrefix(s, "+") {
 		s = s[1:]
 	}
-	var v byte
-	digits := 0
-	for digits < len(s) && isHex(s[digits]) {
-		v = v<<4 | hexValue(s[digits])
-		digits++
+	for n := len(s); n > 0; n-- {
+		if v, err := strconv.ParseUint(s[:n], 16, 8); err == nil {
+			if negative {
+				v = -v
+			}
+			return byte(v), true
+		}
 	}
-	if negative {
-		v = -v
-	}
-	return v, digits > 0
+	return 0, false
 }

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/dialect"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 )
 
@@ -164,7 +165,7 @@ func isControl(r rune) bool {
 }
 
 func isSpaceEngine(r rune) bool {
-	return r < utf8.RuneSelf && isSpaceC(byte(r)) || r >= utf8.RuneSelf && foldRune(r) == foldSpaces
+	return r < utf8.RuneSelf && isSpaceC(byte(r)) || r >= utf8.RuneSelf && dialect.Fold(r) == dialect.FoldSpaces
 }
 
 // normalizeBert is the nodes that stand for BertNormalizer, Lowercase and StripAccents.
@@ -177,7 +178,7 @@ func normalizeBert(n *mtok.Normalizer, s string) string {
 		char := s[i : i+size]
 		i += size
 		switch {
-		case n.Clean && (r == '\t' || r == '\n' || r == '\r' || r == ' ' || r >= utf8.RuneSelf && foldRune(r) == foldSpaces):
+		case n.Clean && (r == '\t' || r == '\n' || r == '\r' || r == ' ' || r >= utf8.RuneSelf && dialect.Fold(r) == dialect.FoldSpaces):
 			b.WriteByte(' ')
 		case n.Clean && (r == utf8.RuneError || unicode.IsControl(r)):
 		case n.Chinese && isChinese(r):
@@ -188,7 +189,7 @@ func normalizeBert(n *mtok.Normalizer, s string) string {
 			char = lookUp(n.Table, r, char)
 			for len(char) > 0 {
 				r, size := utf8.DecodeRuneInString(char)
-				if r < utf8.RuneSelf || foldRune(r) != foldMarks {
+				if r < utf8.RuneSelf || dialect.Fold(r) != dialect.FoldMarks {
 					b.WriteString(char[:size])
 				}
 				char = char[size:]

@@ -3,10 +3,12 @@ package tokenizer
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/dialect"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
@@ -27,11 +29,11 @@ func engineStages(n *mtok.PreTokenizer) ([]engineStage, error) {
 		case mtok.PreByteLevel:
 			growth *= 2
 			if n.Flag {
-				gpt2, _, err := parseEngineRegex(regex.GPT2)
+				find, err := dialect.Compile(regex.GPT2)
 				if err != nil {
 					return err
 				}
-				all = append(all, &engineSplit{find: gpt2.find, each: true})
+				all = append(all, &engineSplit{find: find, each: true})
 			}
 			all = append(all, mapStage{})
 		case mtok.PreDigits:
@@ -42,7 +44,7 @@ func engineStages(n *mtok.PreTokenizer) ([]engineStage, error) {
 			growth *= 2 * float64(max(len(n.Replacement), 1))
 			all = append(all, &engineMetaspace{n.Replacement, n.Flag})
 		case mtok.PreSplit:
-			find, err := engineFinder(n.Regex)
+			find, err := dialect.Compile(n.Regex)
 			if err != nil {
 				return err
 			}
@@ -66,29 +68,15 @@ func engineStages(n *mtok.PreTokenizer) ([]engineStage, error) {
 	return all, nil
 }
 
-// engineFinder is the scanner for the pattern of a split: it appends the matches in s to dst.
-func engineFinder(pattern string) (func(dst []regex.Span, s string) ([]regex.Span, error), error) {
-	if isWide(pattern) {
-		re, err := parseWide(pattern)
-		if err != nil {
-			return nil, err
-		}
-		return re.find, nil
-	}
-	re, _, err := parseEngineRegex(pattern)
-	if err != nil {
-		return nil, err
-	}
-	return re.find, nil
-}
-
 // engineSplit is the node split, and the pattern of the node byte level.
 type engineSplit struct {
-	find     func(dst []regex.Span, s string) ([]regex.Span, error)
+	find     dialect.Find
 	each     bool // characters between matches are pieces of their own
 	invert   bool
 	behavior uint8
 }
+
+var spanLists = sync.Pool{New: func() any { return new([]regex.Span) }}
 
 func (p *engineSplit) split(s string, yield func(string)) error {
 	spans := spanLists.Get().(*[]regex.Span)
@@ -190,7 +178,7 @@ func isPunctuationEngine(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r >= 33 && r <= 47 || r >= 58 && r <= 64 || r >= 91 && r <= 96 || r >= 123 && r <= 126
 	}
-	return foldRune(r) == foldPunctuation
+	return dialect.Fold(r) == dialect.FoldPunctuation
 }
 
 // mapStage spells bytes as stand-ins.

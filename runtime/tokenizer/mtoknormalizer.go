@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/dialect"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 )
 
@@ -59,7 +60,7 @@ func (f *engineForm) normalizer(n normalizer) (mtok.Normalizer, error) {
 	case replace:
 		pattern, ok := n.pattern, true
 		if n.find != nil {
-			pattern, ok = unquoteRegex(n.regex)
+			pattern, ok = dialect.Unquote(n.regex)
 		}
 		if !ok {
 			return mtok.Normalizer{}, unsupported(fmt.Sprintf(`%s "Replace" of %q`, kind, n.regex), "by the engine, which knows texts only")

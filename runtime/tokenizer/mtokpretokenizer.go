@@ -2,9 +2,8 @@ package tokenizer
 
 import (
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/dialect"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
@@ -89,7 +88,7 @@ func (f *engineForm) split(p *splitStage) ([]mtok.PreTokenizer, error) {
 		n.Behavior = mtok.SplitRemoved
 	case mergedWithPrevious, mergedWithNext, contiguous:
 		// What these do to single characters can be said with other matches.
-		in, out := oneCharacter(p.regex)
+		in, out := dialect.OneCharacter(p.regex)
 		switch {
 		case in == "" || p.invert:
 			return nil, unsupported(kind, fmt.Sprintf("with behavior %s by the engine", p.behavior))
@@ -104,7 +103,7 @@ func (f *engineForm) split(p *splitStage) ([]mtok.PreTokenizer, error) {
 	default:
 		return nil, unsupported(kind, fmt.Sprintf("with behavior %s by the engine", p.behavior))
 	}
-	regex, losses, err := engineRegexOf(p.regex)
+	regex, losses, err := dialect.Translate(p.regex)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", kind, err)
 	}
@@ -116,33 +115,6 @@ func (f *engineForm) split(p *splitStage) ([]mtok.PreTokenizer, error) {
 	}
 	n.Regex = regex
 	return []mtok.PreTokenizer{n}, nil
-}
-
-// oneCharacter gives the class of the characters that a pattern matches, if it matches them one by one, and that of all others.
-func oneCharacter(regex string) (in, out string) {
-	if inner, ok := strings.CutPrefix(regex, "["); ok && !strings.HasPrefix(inner, "^") && isClass(regex) {
-		return regex, "[^" + inner
-	}
-	if text, ok := unquoteRegex(regex); ok && utf8.RuneCountInString(text) == 1 {
-		r, _ := utf8.DecodeRuneInString(text)
-		c := engineClassChar(r)
-		return "[" + c + "]", "[^" + c + "]"
-	}
-	if strings.HasPrefix(regex, `\p{`) && strings.IndexByte(regex, '}') == len(regex)-1 || regex == `\s` {
-		return "[" + regex + "]", "[^" + regex + "]"
-	}
-	return "", ""
-}
-
-// isClass reports whether a pattern that begins with a bracket ends where that closes.
-func isClass(regex string) bool {
-	end := 0
-	for e, in := range regexElements(regex) {
-		if end += len(e); in && e == "]" {
-			return end == len(regex)
-		}
-	}
-	return false
 }
 
 // prefix decides whether the engine puts a space before texts. It does so at the start and behind every special token, or

@@ -8,6 +8,9 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
+// metaspace stands for a space in tokens of SentencePiece.
+const metaspace = "▁"
+
 // metaspaceStage is the pre-tokenizer Metaspace: spaces become a visible character, which then begins a piece.
 type metaspaceStage struct {
 	replacement string

@@ -1,4 +1,4 @@
-package tokenizer
+package dialect
 
 import (
 	"fmt"
@@ -23,8 +23,8 @@ import (
 // would take the first of those for a small letter, and end the word there.
 
 const (
-	outsideLetters = string(rune(foldLetters))
-	outsideNumbers = string(rune(foldNumbers))
+	outsideLetters = string(rune(FoldLetters))
+	outsideNumbers = string(rune(FoldNumbers))
 )
 
 // approximations are what stands for a property in a class of the engine.
@@ -38,35 +38,35 @@ const (
 	capitals  = `[^\r\n\p{L}\p{N}]?[A-Z` + outsideLetters + `\p{M}]*[A-Z][A-Z` + outsideLetters + `\p{M}]*(?![\p{L}\p{M}])`
 )
 
-// engineRegexOf gives the form of a pattern for the engine, and what is approximate about it. It is empty for a pattern that
+// Translate gives the form of a pattern for the engine, and what is approximate about it. It is empty for a pattern that
 // tells letters apart by script only: whether they are cut there matters where a merge reaches across, which models trained
 // with such a pattern do not have.
-func engineRegexOf(pattern string) (regex string, losses []string, err error) {
+func Translate(pattern string) (form string, losses []string, err error) {
 	if scriptsOnly(pattern) {
 		return "", []string{fmt.Sprintf("letters of %s are not cut off", pattern)}, nil
 	}
-	regex = pattern
-	if without := strings.ReplaceAll(strings.ReplaceAll(regex, `&&[^\p{Han}]`, ""), `[\p{Han}]+|`, ""); without != regex {
-		regex = without
+	form = pattern
+	if without := strings.ReplaceAll(strings.ReplaceAll(form, `&&[^\p{Han}]`, ""), `[\p{Han}]+|`, ""); without != form {
+		form = without
 		losses = append(losses, "Han and other letters side by side are one word")
 	}
-	if greedy := withoutPossessive(regex); greedy != regex {
-		regex = greedy
+	if greedy := withoutPossessive(form); greedy != form {
+		form = greedy
 		losses = append(losses, "possessive quantifiers are greedy ones")
 	}
 	// The branch for capitals has the contractions of the one that it stands before.
-	if behind, ok := strings.CutPrefix(regex, mixedCase); ok {
+	if behind, ok := strings.CutPrefix(form, mixedCase); ok {
 		end := strings.IndexByte(behind, '|')
 		if strings.HasPrefix(behind, "(?i:") {
 			end = strings.Index(behind, ")?|") + len(")?")
 		}
 		if end >= 0 {
-			regex = capitals + behind[:end] + "|" + regex
+			form = capitals + behind[:end] + "|" + form
 		}
 	}
 	cased := false
 	var b strings.Builder
-	for e, in := range regexElements(regex) {
+	for e, in := range elements(form) {
 		name, ok := strings.CutPrefix(e, `\p{`)
 		set := approximations[strings.TrimSuffix(name, "}")]
 		switch {
@@ -80,19 +80,19 @@ func engineRegexOf(pattern string) (regex string, losses []string, err error) {
 		}
 		cased = true
 	}
-	regex = b.String()
+	form = b.String()
 	if cased {
 		losses = append(losses, "outside ASCII, letters have no case and all numbers are digits")
 	}
-	if err := checkEngineRegex(regex); err != nil {
+	if err := check(form); err != nil {
 		return "", nil, fmt.Errorf("%w (from %q)", err, pattern)
 	}
-	return regex, losses, nil
+	return form, losses, nil
 }
 
-// regexElements are the parts of a pattern, characters, escapes and properties, and whether each stands within brackets; the
+// elements are the parts of a pattern, characters, escapes and properties, and whether each stands within brackets; the
 // closing one does.
-func regexElements(pattern string) iter.Seq2[string, bool] {
+func elements(pattern string) iter.Seq2[string, bool] {
 	return func(yield func(string, bool) bool) {
 		for in := false; pattern != ""; {
 			_, n := utf8.DecodeRuneInString(pattern)
@@ -123,7 +123,7 @@ func regexElements(pattern string) iter.Seq2[string, bool] {
 func withoutPossessive(regex string) string {
 	var b strings.Builder
 	quantified := false
-	for e, in := range regexElements(regex) {
+	for e, in := range elements(regex) {
 		if quantified && e == "+" {
 			quantified = false
 			continue
@@ -144,10 +144,10 @@ func scriptsOnly(pattern string) bool {
 	return ok && set != "" && !strings.ContainsFunc(set, func(r rune) bool { return r != '-' && r < utf8.RuneSelf })
 }
 
-// unquoteRegex gives the text that a pattern matches, if it is only one.
-func unquoteRegex(pattern string) (string, bool) {
+// Unquote gives the text that a pattern matches, if it is only one.
+func Unquote(pattern string) (string, bool) {
 	var b strings.Builder
-	for e := range regexElements(pattern) {
+	for e := range elements(pattern) {
 		switch {
 		case len(e) > 1 && e[0] == '\\':
 			r, ok := regex.PlainEscape(e[1])
@@ -162,4 +162,47 @@ func unquoteRegex(pattern string) (string, bool) {
 		}
 	}
 	return b.String(), b.Len() > 0
+}
+
+// classChar spells a character inside a class of the engine's patterns.
+func classChar(r rune) string {
+	switch r {
+	case '\n':
+		return `\n`
+	case '\r':
+		return `\r`
+	case '\t':
+		return `\t`
+	}
+	if r < utf8.RuneSelf && strings.ContainsRune(`\]^-[`, r) {
+		return `\` + string(r)
+	}
+	return string(r)
+}
+
+// OneCharacter gives the class of the characters that a pattern matches, if it matches them one by one, and that of all others.
+func OneCharacter(regex string) (in, out string) {
+	if inner, ok := strings.CutPrefix(regex, "["); ok && !strings.HasPrefix(inner, "^") && isClass(regex) {
+		return regex, "[^" + inner
+	}
+	if text, ok := Unquote(regex); ok && utf8.RuneCountInString(text) == 1 {
+		r, _ := utf8.DecodeRuneInString(text)
+		c := classChar(r)
+		return "[" + c + "]", "[^" + c + "]"
+	}
+	if strings.HasPrefix(regex, `\p{`) && strings.IndexByte(regex, '}') == len(regex)-1 || regex == `\s` {
+		return "[" + regex + "]", "[^" + regex + "]"
+	}
+	return "", ""
+}
+
+// isClass reports whether a pattern that begins with a bracket ends where that closes.
+func isClass(regex string) bool {
+	end := 0
+	for e, in := range elements(regex) {
+		if end += len(e); in && e == "]" {
+			return end == len(regex)
+		}
+	}
+	return false
 }

@@ -1,4 +1,4 @@
-package tokenizer
+package dialect
 
 import (
 	"sync"
@@ -8,22 +8,22 @@ import (
 
 // The engine has a scanner of its own for the patterns of pre-tokenizers. It folds a text to one byte a
 // character: ASCII stays, everything else becomes the number of its class. So the control characters 1 to 7 pass
-// for members of these classes, and letters outside ASCII are all alike.
+// for members of these classes, and letters outside ASCII are all alike. The classes are those of Unicode.
 const (
-	foldLetters = 1 + iota
-	foldNumbers
-	foldSpaces
-	foldOther
-	foldMarks
-	foldPunctuation
-	foldSymbols
+	FoldLetters = 1 + iota
+	FoldNumbers
+	FoldSpaces
+	FoldOther
+	FoldMarks
+	FoldPunctuation
+	FoldSymbols
 )
 
 // foldTable has the byte that stands for a character. The engine's tables are of Unicode 15, as Go's are.
 var foldTable = sync.OnceValue(func() *[unicode.MaxRune + 1]byte {
 	t := new([unicode.MaxRune + 1]byte)
 	for i := range t {
-		t[i] = foldOther
+		t[i] = FoldOther
 	}
 	set := func(class byte, rt *unicode.RangeTable) {
 		for _, r := range rt.R16 {
@@ -37,19 +37,20 @@ var foldTable = sync.OnceValue(func() *[unicode.MaxRune + 1]byte {
 			}
 		}
 	}
-	set(foldLetters, unicode.L)
-	set(foldNumbers, unicode.N)
-	set(foldSpaces, unicode.Zs)
-	set(foldMarks, unicode.M)
-	set(foldPunctuation, unicode.P)
-	set(foldSymbols, unicode.S)
+	set(FoldLetters, unicode.L)
+	set(FoldNumbers, unicode.N)
+	set(FoldSpaces, unicode.Zs)
+	set(FoldMarks, unicode.M)
+	set(FoldPunctuation, unicode.P)
+	set(FoldSymbols, unicode.S)
 	for c := range byte(utf8.RuneSelf) {
 		t[c] = c
 	}
 	return t
 })
 
-func foldRune(r rune) byte { return foldTable()[r] }
+// Fold is the byte that stands for a character: of ASCII itself, and otherwise the number of its class.
+func Fold(r rune) byte { return foldTable()[r] }
 
 // foldedText is a text as the scanner sees it.
 type foldedText struct {

@@ -1,4 +1,4 @@
-package tokenizer
+package dialect
 
 import (
 	"slices"
@@ -7,8 +7,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
-// TestEngineRegexOf: patterns of models have a form for the engine, whose matches are those of the pattern.
-func TestEngineRegexOf(t *testing.T) {
+// TestTranslate: patterns of models have a form for the engine, whose matches are those of the pattern.
+func TestTranslate(t *testing.T) {
 	const (
 		o200k = mixedCase + `(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?` +
 			`|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
@@ -31,12 +31,12 @@ func TestEngineRegexOf(t *testing.T) {
 		"kimi":   {kimi, 2, append([]string{"中文"}, plain...)},
 		"cl100k": {cl100k, 1, append([]string{"中文 and 日本語", "приветМир"}, plain...)},
 	} {
-		form, losses, err := engineRegexOf(c.pattern)
+		form, losses, err := Translate(c.pattern)
 		if err != nil || len(losses) != c.losses {
 			t.Errorf("%s: losses %q, %v", name, losses, err)
 			continue
 		}
-		engine, _, err := parseEngineRegex(form)
+		engine, _, err := parse(form)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestEngineRegexOf(t *testing.T) {
 		}
 	}
 	for pattern, want := range map[string]string{`[一-龥]+`: "", `a++b?+[+*+]\++`: `a+b?[+*+]\++`} {
-		if got, _, err := engineRegexOf(pattern); err != nil || got != want {
+		if got, _, err := Translate(pattern); err != nil || got != want {
 			t.Errorf("%s: %q, %v, want %q", pattern, got, err, want)
 		}
 	}

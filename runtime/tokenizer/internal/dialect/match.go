@@ -1,22 +1,21 @@
-package tokenizer
+package dialect
 
 import (
 	"fmt"
-	"sync"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
-// engineMatcher runs a pattern over a folded text, greedily and with backtracking.
-type engineMatcher struct {
+// matcher runs a pattern over a folded text, greedily and with backtracking.
+type matcher struct {
 	text []byte
 	// steps are left before every further attempt fails. Patterns in use need a few steps a character; the
 	// bound is there for files that were made to keep a reader busy.
 	steps int
 }
 
-func (m *engineMatcher) any(pos int, branches [][]regexNode) int {
+func (m *matcher) any(pos int, branches [][]node) int {
 	for _, b := range branches {
 		if end := m.sequence(pos, b); end >= 0 {
 			return end
@@ -26,7 +25,7 @@ func (m *engineMatcher) any(pos int, branches [][]regexNode) int {
 }
 
 // sequence returns the end of a match of nodes at pos, or -1.
-func (m *engineMatcher) sequence(pos int, nodes []regexNode) int {
+func (m *matcher) sequence(pos int, nodes []node) int {
 	if m.steps--; m.steps < 0 {
 		return -1
 	}
@@ -77,15 +76,13 @@ func (m *engineMatcher) sequence(pos int, nodes []regexNode) int {
 	return -1
 }
 
-var spanLists = sync.Pool{New: func() any { return new([]regex.Span) }}
-
 // find appends the matches in s to dst. An error says that the engine would search for minutes; from there on nothing
 // matches.
-func (re *engineRegex) find(dst []regex.Span, s string) ([]regex.Span, error) {
+func (re *foldedRegex) find(dst []regex.Span, s string) ([]regex.Span, error) {
 	f := foldedTexts.Get().(*foldedText)
 	defer foldedTexts.Put(f)
 	f.fold(s)
-	m := &engineMatcher{text: f.chars, steps: 1<<20 + 256*len(f.chars)}
+	m := &matcher{text: f.chars, steps: 1<<20 + 256*len(f.chars)}
 	for pos := 0; pos < len(f.chars); {
 		end := -1
 		for i, b := range re.branches {
