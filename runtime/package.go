@@ -10,7 +10,7 @@ import (
 	"fmt"
 
 	"github.com/llmexport/llmexport/runtime/mnn"
-	"github.com/llmexport/llmexport/runtime/tokenizer"
+	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
 )
 
 // Package is an opened package. It is safe for concurrent use until Close.
@@ -18,7 +18,7 @@ type Package struct {
 	Dir       string
 	Config    *Config
 	Graph     *mnn.Graph
-	Tokenizer *tokenizer.Engine
+	Tokenizer *engine.Tokenizer
 
 	weights   *weights
 	embedding *embedding
@@ -73,7 +73,7 @@ func (p *Package) openTokenizer() error {
 	if err != nil {
 		return err
 	}
-	if p.Tokenizer, err = tokenizer.OpenMTOK(b); err != nil {
+	if p.Tokenizer, err = engine.Open(b); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
-	"github.com/llmexport/llmexport/runtime/tokenizer"
+	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
 )
 
 // overview is what can be said of a package, ours or another tool's. Parts that cannot be read are missing and have
@@ -247,7 +247,7 @@ func (o *overview) readTokenizer(root *os.Root) error {
 	if err != nil {
 		return err
 	}
-	t, err := tokenizer.OpenMTOK(b)
+	t, err := engine.Open(b)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
+	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
 )
 
 func (t *tool) tokenizeCommand() *cli.Command {
@@ -128,16 +129,16 @@ func (t *tool) tokenizeText(c *cli.Context) (string, error) {
 }
 
 // openSides opens what the text is given to: one tokenizer, or two to compare.
-func openSides(path, source string, engine, special bool) ([]*tokens, error) {
+func openSides(path, source string, compare, special bool) ([]*tokens, error) {
 	mtok, err := mtokOf(path)
 	if err != nil {
 		return nil, err
 	}
 	if mtok != nil {
-		if engine {
+		if compare {
 			return nil, usagef("%s is the engine's view already; --source names what to compare it with", path)
 		}
-		e, err := tokenizer.OpenMTOK(mtok)
+		e, err := engine.Open(mtok)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
@@ -165,13 +166,13 @@ func openSides(path, source string, engine, special bool) ([]*tokens, error) {
 	if err != nil {
 		return nil, err
 	}
-	sides := []*tokens{sourceTokens(t, special || engine)}
-	if engine {
+	sides := []*tokens{sourceTokens(t, special || compare)}
+	if compare {
 		b, err := stage.PackagedTokenizer(dir, t)
 		if err != nil {
 			return nil, err
 		}
-		e, err := tokenizer.OpenMTOK(b)
+		e, err := engine.Open(b)
 		if err != nil {
 			return nil, err
 		}
@@ -220,7 +221,7 @@ func sourceTokens(t *tokenizer.Tokenizer, special bool) *tokens {
 	return s
 }
 
-func engineTokens(e *tokenizer.Engine) *tokens {
+func engineTokens(e *engine.Tokenizer) *tokens {
 	s := &tokens{
 		name:    "engine",
 		encode:  e.Encode,

@@ -20,12 +20,17 @@ const (
 )
 
 // levels is the map of the program, lowest first. A package imports only packages of earlier rows; packages of one
-// row do not know each other. Directories named internal belong to the package that they lie in.
+// row do not know each other. Directories named internal belong to the package that they lie in, unless they have a place of
+// their own: what several packages stand on is below them all.
 var levels = []struct {
 	level    int
 	packages []string
 }{
 	{0, []string{"docs", "runtime/tensor"}},
+	{0, []string{"runtime/tokenizer/internal/bytelevel", "runtime/tokenizer/internal/chars", "runtime/tokenizer/internal/merge", "runtime/tokenizer/internal/trie", "runtime/tokenizer/internal/wordcache"}},
+	{0, []string{"runtime/tokenizer/internal/mtok", "runtime/tokenizer/internal/regex"}},
+	{0, []string{"runtime/tokenizer/internal/dialect"}},
+	{0, []string{"runtime/tokenizer/engine"}},
 	{0, []string{"runtime/kernel", "runtime/tokenizer", "runtime/template"}},
 	{0, []string{"runtime/template/conversations", "runtime/template/engine"}},
 	{0, []string{"runtime/template/templatetest"}},
@@ -58,6 +63,16 @@ var thirdParty = map[string][]string{
 	"runtime/tokenizer": {"golang.org/x/text"},
 	"runtime/template":  {},
 
+	"runtime/tokenizer/engine":             {},
+	"runtime/tokenizer/internal/bytelevel": {},
+	"runtime/tokenizer/internal/chars":     {},
+	"runtime/tokenizer/internal/dialect":   {},
+	"runtime/tokenizer/internal/merge":     {},
+	"runtime/tokenizer/internal/mtok":      {},
+	"runtime/tokenizer/internal/regex":     {"golang.org/x/text"},
+	"runtime/tokenizer/internal/trie":      {},
+	"runtime/tokenizer/internal/wordcache": {},
+
 	"runtime/template/conversations": {},
 	"runtime/template/engine":        {},
 	"runtime/template/templatetest":  {},
@@ -73,17 +88,15 @@ var owners = map[string][]string{
 
 // row is a package's place in levels, or -1. The second result is the package of the map that it belongs to.
 func row(pkg string) (int, string) {
-	owner, _, _ := strings.Cut(pkg+"/", "/internal/")
-	owner = strings.TrimSuffix(owner, "/")
-	if strings.HasPrefix(pkg, "internal/") {
-		owner = pkg
-	}
-	for i, l := range levels {
-		if slices.Contains(l.packages, owner) {
-			return i, owner
+	outer, _, _ := strings.Cut(pkg+"/", "/internal/")
+	for _, owner := range []string{pkg, strings.TrimSuffix(outer, "/")} {
+		for i, l := range levels {
+			if slices.Contains(l.packages, owner) {
+				return i, owner
+			}
 		}
 	}
-	return -1, owner
+	return -1, pkg
 }
 
 // edge is one import.
@@ -226,6 +239,8 @@ func TestLevelsNoticeOffence(t *testing.T) {
 		"own internal":  {"runtime/mnn", "runtime/mnn/internal/fb", true},
 		"from internal": {"runtime/mnn/internal/fb", "runtime/mnn", true}, // the compiler refuses the cycle
 		"internal up":   {"runtime/mnn/internal/fb", "pipeline/arch", false},
+		"listed below":  {"runtime/tokenizer/engine", "runtime/tokenizer/internal/trie", true},
+		"listed up":     {"runtime/tokenizer/internal/trie", "runtime/tokenizer", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			from, owner := row(tc.from)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
@@ -21,7 +22,7 @@ func TestClaims(t *testing.T) {
 		return file("pre_tokenizer", `{"type":"Split","pattern":{"Regex":"`+regex+`"},"behavior":"Isolated","invert":false}`)
 	}
 	mtok := func(s string) func() error {
-		return func() error { _, err := OpenMTOK([]byte("430 4\n0 0 0\n\n" + s)); return err }
+		return func() error { _, err := engine.Open([]byte("430 4\n0 0 0\n\n" + s)); return err }
 	}
 	model := func(s string) func() error {
 		return func() error { _, err := DefineSentencePiece([]byte(s)); return err }
@@ -43,7 +44,7 @@ func TestClaims(t *testing.T) {
 		"repetitions":           {split(`a{100000000}`), tensor.ErrUnsupported, "100000000"},
 		"nested repetitions":    {split(`(?:(?:a{100}){100}){100}`), tensor.ErrUnsupported, "that large"},
 		"groups":                {split(strings.Repeat("(?:", 5000) + "a" + strings.Repeat(")", 5000)), tensor.ErrUnsupported, "nested"},
-		"mtok: counts of ids":   {func() error { _, err := OpenMTOK([]byte("430 4\n100000000 0 0\n1\n")); return err }, tensor.ErrCorrupt, "ids are missing"},
+		"mtok: counts of ids":   {func() error { _, err := engine.Open([]byte("430 4\n100000000 0 0\n1\n")); return err }, tensor.ErrCorrupt, "ids are missing"},
 		"mtok: normalizers":     {mtok("\x04" + hundredMillion), tensor.ErrCorrupt, "100000000 entries in 0 bytes"},
 		"mtok: table":           {mtok("\x06" + hundredMillion + "x"), tensor.ErrCorrupt, "100000000 entries in 1 bytes"},
 		"mtok: vocabulary":      {mtok(nodes + "\x00" + hundredMillion + "\x00\x00\x00\x00\x00\x00"), tensor.ErrCorrupt, "100000000 tokens and 0 merges in 0 bytes"},

@@ -2,7 +2,6 @@ package tokenizer
 
 import (
 	"encoding/json"
-	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
 )
@@ -28,7 +27,7 @@ func byteLevelStream(next sink) sink {
 				token = text
 			}
 			rest = append(rest, token...)
-			n := wholeCharacters(rest)
+			n := bytelevel.Whole(rest)
 			next.write(lossy(string(rest[:n])), false)
 			rest = append(rest[:0], rest[n:]...)
 		},
@@ -37,17 +36,4 @@ func byteLevelStream(next sink) sink {
 			next.close()
 		},
 	}
-}
-
-// wholeCharacters is the length of b without a character at its end that more bytes could complete.
-func wholeCharacters(b []byte) int {
-	for back := 1; back < utf8.UTFMax && back <= len(b); back++ {
-		if utf8.RuneStart(b[len(b)-back]) {
-			if !utf8.FullRune(b[len(b)-back:]) {
-				return len(b) - back
-			}
-			break
-		}
-	}
-	return len(b)
 }

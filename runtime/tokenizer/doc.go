@@ -1,4 +1,4 @@
-// Package tokenizer turns text into token ids and back, exactly as two other programs do, or refuses.
+// Package tokenizer turns text into token ids and back, exactly as the library `tokenizers` does, or refuses.
 //
 // # The source
 //
@@ -23,10 +23,7 @@
 //
 // [Tokenizer.MTOK] writes a tokenizer.mtok, the binary form that the LLM engine of MNN reads since 3.5.0. The engine is not
 // able to express everything that a tokenizer.json says: what would give other ids throughout is refused, and the rest is
-// returned as losses.
-//
-// [OpenMTOK] reads such a file, ours or another program's. Its [Engine] encodes and decodes as the engines 3.5.0 to 3.6.1 do,
-// peculiarities included, so that a package can be judged by what a device will do with it.
+// returned as losses. Package engine reads such a file and gives the engine's ids.
 //
 // # What is refused
 //

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
@@ -68,7 +69,7 @@ func TestHostileTexts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := OpenMTOK(b)
+		e, err := engine.Open(b)
 		if err != nil {
 			t.Fatal(err)
 		}

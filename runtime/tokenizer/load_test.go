@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
@@ -148,7 +149,7 @@ func BenchmarkEngineEncode(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	e, err := OpenMTOK(file)
+	e, err := engine.Open(file)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -15,30 +15,9 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
-// smallCase is a small tokenizer with random settings and digests of what the Python library gave; see testdata/models.py.
-type smallCase struct {
-	File         json.RawMessage
-	IDs, Special string    // ids of all texts, without and with those of the post-processor
-	Decode       [][]int32 // ids to decode
-	Texts        string    // what these give, with and without special tokens
-}
-
-func smallCases(t testing.TB) (texts []string, cases []smallCase) {
-	t.Helper()
-	var file struct {
-		Texts []string
-		Cases []smallCase
-	}
-	tokenizertest.ReadJSON(t, "models.json", &file)
-	if len(file.Texts) < 100 || len(file.Cases) < 80 {
-		t.Fatalf("%d cases with %d texts", len(file.Cases), len(file.Texts))
-	}
-	return file.Texts, file.Cases
-}
-
 // TestModels compares small tokenizers of every kind with the Python library.
 func TestModels(t *testing.T) {
-	texts, cases := smallCases(t)
+	texts, cases := tokenizertest.SmallCases(t)
 	for i, c := range cases {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			tok := mustLoad(t, c.File)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 )
 
@@ -114,7 +115,7 @@ const placeholder = 0x10F800
 func setAside() []rune {
 	var out []rune
 	for r := rune(0); r <= 0xFFFF; r++ {
-		if isControl(r) {
+		if engine.IsControl(r) {
 			out = append(out, r)
 		}
 	}
@@ -145,7 +146,7 @@ func substitutions(normalize func(string) string) []mtok.Substitution {
 		if r == 0x40000 {
 			r = 0xE0000 // the planes between have no characters
 		}
-		if utf8.ValidRune(r) && !isControl(r) && r != utf8.RuneError {
+		if utf8.ValidRune(r) && !engine.IsControl(r) && r != utf8.RuneError {
 			block = append(block, r)
 		}
 		if r&0xFF == 0xFF {

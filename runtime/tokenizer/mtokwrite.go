@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 )
 
@@ -84,8 +85,7 @@ func (f *engineForm) file(o MTOKOptions) (*mtok.File, error) {
 	}
 	f.cut(m)
 	m.Decoder = f.decoder()
-	d := newEngineDecoder(&m.Decoder)
-	if err := d.checkPrinted(t.tokens); err != nil {
+	if err := engine.CheckPrinted(&m.Decoder, t.tokens); err != nil {
 		return nil, err
 	}
 	if m.Added, err = f.added(); err != nil {

@@ -21,13 +21,6 @@ func (t *Tokenizer) Stream(skipSpecial bool) *Stream {
 	return s
 }
 
-// Stream returns a Stream that gives the bytes of Decode, whole characters only. Bytes that are not UTF-8 stay as they are.
-func (e *Engine) Stream() *Stream {
-	s := &Stream{token: func(id int32) (string, bool) { return e.decode(id), true }}
-	s.in = &wholeStream{next: &s.out}
-	return s
-}
-
 // Next takes an id and returns the text that it makes certain, which may be empty.
 func (s *Stream) Next(id int32) string {
 	s.push(id)
@@ -58,18 +51,3 @@ func (t *text) take() string {
 	*t = (*t)[:0]
 	return s
 }
-
-// wholeStream holds bytes back until they are whole characters.
-type wholeStream struct {
-	next sink
-	rest []byte
-}
-
-func (w *wholeStream) write(part string, _ bool) {
-	w.rest = append(w.rest, part...)
-	n := wholeCharacters(w.rest)
-	w.next.write(string(w.rest[:n]), false)
-	w.rest = append(w.rest[:0], w.rest[n:]...)
-}
-
-func (w *wholeStream) close() { w.next.write(string(w.rest), true) }

@@ -6,11 +6,15 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
 // streamed decodes ids one by one.
-func streamed(t testing.TB, s *Stream, ids []int32, valid bool) string {
+func streamed(t testing.TB, s interface {
+	Next(id int32) string
+	Close() string
+}, ids []int32, valid bool) string {
 	var b strings.Builder
 	for _, id := range ids {
 		part := s.Next(id)
@@ -25,7 +29,7 @@ func streamed(t testing.TB, s *Stream, ids []int32, valid bool) string {
 
 // TestStream: the parts of a stream are the text of the decoder, whatever the ids.
 func TestStream(t *testing.T) {
-	_, cases := smallCases(t)
+	_, cases := tokenizertest.SmallCases(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i, c := range cases {
 		tok := mustLoad(t, c.File)
@@ -93,7 +97,7 @@ func TestEngineStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := OpenMTOK(b)
+	e, err := engine.Open(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +132,7 @@ func TestCleanUp(t *testing.T) {
 
 // FuzzStream decodes any ids with any of the small tokenizers.
 func FuzzStream(f *testing.F) {
-	_, cases := smallCases(f)
+	_, cases := tokenizertest.SmallCases(f)
 	var all []*Tokenizer
 	for i, c := range cases {
 		all = append(all, mustLoad(f, c.File))

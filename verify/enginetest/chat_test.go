@@ -13,6 +13,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/template/conversations"
 	emulation "github.com/llmexport/llmexport/runtime/template/engine"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
+	tokens "github.com/llmexport/llmexport/runtime/tokenizer/engine"
 	"github.com/llmexport/llmexport/verify"
 )
 
@@ -48,7 +49,7 @@ func TestChatIDs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := tokenizer.OpenMTOK(file)
+	ours, err := tokens.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,14 +12,14 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/llmexport/llmexport/runtime/tokenizer"
+	tokens "github.com/llmexport/llmexport/runtime/tokenizer/engine"
 )
 
-// TestTokenizerNodes: tokenizer.Engine gives the ids of the engine for every node of the format, on any bytes, and
+// TestTokenizerNodes: engine.Tokenizer gives the ids of the engine for every node of the format, on any bytes, and
 // prints what the engine prints. With LLMEXPORT_RECORD=1 the digests of the newest engine's ids become the goldens of
-// package tokenizer.
+// its package.
 func TestTokenizerNodes(t *testing.T) {
-	const dir = "../../runtime/tokenizer"
+	const dir = "../../runtime/tokenizer/engine"
 	files := t.TempDir()
 	if out, err := exec.Command("go", "test", "-count=1", "-run=TestEngineNodes$", dir, "-nodes", files).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -45,7 +45,7 @@ func TestTokenizerNodes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ours, err := tokenizer.OpenMTOK(file)
+			ours, err := tokens.Open(file)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
+	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
 	"github.com/llmexport/llmexport/runtime/tokenizer/parity"
 )
 
@@ -63,7 +64,7 @@ func TestEngines(t *testing.T) {
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			emulated, err := tokenizer.OpenMTOK(packed)
+			emulated, err := engine.Open(packed)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +96,7 @@ func TestEngines(t *testing.T) {
 }
 
 // stock compares the emulated engine with the one installed in dir.
-func stock(t *testing.T, dir, pkg, mtok string, emulated *tokenizer.Engine) count {
+func stock(t *testing.T, dir, pkg, mtok string, emulated *engine.Tokenizer) count {
 	var strs []parity.String
 	byText, ids := map[string][]int32{}, engineIDs(t, filepath.Join(dir, "bin", "python"), pkg, mtok)
 	for i, s := range parity.Corpus() {

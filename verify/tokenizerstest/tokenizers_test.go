@@ -16,6 +16,7 @@ import (
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
+	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
 	"github.com/llmexport/llmexport/runtime/tokenizer/parity"
 )
 
@@ -192,12 +193,12 @@ func measure(t *testing.T, path string, rows []row) *parted {
 		p.Engine.Refused = err.Error()
 		return p
 	}
-	engine, err := tokenizer.OpenMTOK(packed)
+	emulated, err := engine.Open(packed)
 	if err != nil {
 		t.Fatalf("mtok, read again: %v", err)
 	}
 	ours := func(s string) []int32 { return append(tok.PrefixIDs(), tok.Encode(s, false)...) }
-	p.Engine = counted(parity.Compare(ours, engine.Encode, parity.Corpus(), workers))
+	p.Engine = counted(parity.Compare(ours, emulated.Encode, parity.Corpus(), workers))
 	return p
 }
 

@@ -1,7 +1,10 @@
 // Package bytelevel spells bytes as byte-level BPE does.
 package bytelevel
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // Byte-level BPE spells every byte as one printable code point, its stand-in: printable Latin-1 bytes
 // stand for themselves, the others are numbered upwards from U+0100.
@@ -52,4 +55,17 @@ func Decode(s string) (string, bool) {
 		b = append(b, c)
 	}
 	return string(b), true
+}
+
+// Whole is the length of b without a character at its end that more bytes could complete.
+func Whole(b []byte) int {
+	for back := 1; back < utf8.UTFMax && back <= len(b); back++ {
+		if utf8.RuneStart(b[len(b)-back]) {
+			if !utf8.FullRune(b[len(b)-back:]) {
+				return len(b) - back
+			}
+			break
+		}
+	}
+	return len(b)
 }

@@ -91,6 +91,62 @@ func Patched(t testing.TB, base []byte, parts map[string]json.RawMessage) []byte
 	return b
 }
 
+// SmallCase is a small tokenizer with random settings and digests of what the Python library gave; see testdata/models.py.
+type SmallCase struct {
+	File         json.RawMessage
+	IDs, Special string    // ids of all texts, without and with those of the post-processor
+	Decode       [][]int32 // ids to decode
+	Texts        string    // what these give, with and without special tokens
+}
+
+// SmallCases are those of models.json, and the texts of their digests.
+func SmallCases(t testing.TB) (texts []string, cases []SmallCase) {
+	t.Helper()
+	var file struct {
+		Texts []string
+		Cases []SmallCase
+	}
+	ReadJSON(t, "models.json", &file)
+	if len(file.Texts) < 100 || len(file.Cases) < 80 {
+		t.Fatalf("%d cases with %d texts", len(file.Cases), len(file.Texts))
+	}
+	return file.Texts, file.Cases
+}
+
+// Seeds are small files with all the components of the golden tests: a fuzzer makes little of large ones.
+func Seeds(f *testing.F) [][]byte {
+	f.Helper()
+	var all map[string]struct{ Parts map[string]json.RawMessage }
+	ReadJSON(f, "ids.json", &all)
+	out := [][]byte{[]byte(Small)}
+	for _, g := range all {
+		if len(g.Parts) > 0 {
+			out = append(out, Patched(f, []byte(Small), g.Parts))
+		}
+	}
+	// Components without the vocabulary that they come with.
+	for _, base := range []string{"llama3", "qwen"} {
+		var file map[string]json.RawMessage
+		if err := json.Unmarshal(Fixture(f, base), &file); err != nil {
+			f.Fatal(err)
+		}
+		out = append(out, Patched(f, []byte(Small), map[string]json.RawMessage{
+			"normalizer": file["normalizer"], "pre_tokenizer": file["pre_tokenizer"],
+			"added_tokens":   json.RawMessage(`[{"id":3,"content":"<x>","single_word":false,"lstrip":true,"rstrip":true,"normalized":true,"special":true}]`),
+			"post_processor": json.RawMessage(strings.ReplaceAll(string(file["post_processor"]), "903", "3")),
+			"model":          json.RawMessage(`{"type":"BPE","ignore_merges":true,"vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}`),
+		}))
+	}
+	if len(out) < 10 {
+		f.Fatalf("only %d seeds", len(out))
+	}
+	_, cases := SmallCases(f)
+	for _, c := range cases {
+		out = append(out, c.File)
+	}
+	return out
+}
+
 // JoinIDs spells ids as the scripts of testdata do before they take a digest.
 func JoinIDs(ids []int32) string {
 	var b strings.Builder

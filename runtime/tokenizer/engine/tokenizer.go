@@ -1,4 +1,4 @@
-package tokenizer
+package engine
 
 import (
 	"fmt"
@@ -8,33 +8,33 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/trie"
 )
 
-// Engine is a tokenizer.mtok in memory, and encodes and decodes as the LLM engine of MNN 3.5.0 to 3.6.1 does. It does
+// Tokenizer is a tokenizer.mtok in memory, and encodes and decodes as the LLM engine of MNN 3.5.0 to 3.6.1 does. It does
 // not change and is safe for concurrent use.
 //
 // The releases give the same ids for every file that they read; see Since.
-type Engine struct {
+type Tokenizer struct {
 	file       *mtok.File
-	normalizer engineNormalizer
-	stages     []engineStage
-	model      engineModel
-	decoder    engineDecoder
+	normalizer normalizer
+	stages     []stage
+	model      model
+	decoder    decoder
 	special    specialTexts
 	added      *trie.Trie // of indices into file.Added
 	size       int
 }
 
-// OpenMTOK reads the bytes of a tokenizer.mtok. Bytes that the engine would misread or trip over are
+// Open reads the bytes of a tokenizer.mtok. Bytes that the engine would misread or trip over are
 // tensor.ErrCorrupt; what it reads but does with it is undefined, endless or unknown here is tensor.ErrUnsupported.
 // Memory is in proportion to len(b).
-func OpenMTOK(b []byte) (*Engine, error) {
-	e, err := openMTOK(b)
+func Open(b []byte) (*Tokenizer, error) {
+	e, err := open(b)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer.mtok: %w", err)
 	}
 	return e, nil
 }
 
-func openMTOK(b []byte) (*Engine, error) {
+func open(b []byte) (*Tokenizer, error) {
 	m, err := mtok.Parse(b)
 	if err != nil {
 		return nil, err
@@ -42,8 +42,8 @@ func openMTOK(b []byte) (*Engine, error) {
 	if err := checkNormalizer(&m.Normalizer); err != nil {
 		return nil, err
 	}
-	e := &Engine{file: m, normalizer: newEngineNormalizer(&m.Normalizer), size: len(m.Model.Vocab), decoder: newEngineDecoder(&m.Decoder)}
-	if e.stages, err = engineStages(&m.PreTokenizer); err != nil {
+	e := &Tokenizer{file: m, normalizer: newNormalizer(&m.Normalizer), size: len(m.Model.Vocab), decoder: newDecoder(&m.Decoder)}
+	if e.stages, err = newStages(&m.PreTokenizer); err != nil {
 		return nil, err
 	}
 	byID := make([]string, len(m.Model.Vocab))
@@ -54,20 +54,20 @@ func openMTOK(b []byte) (*Engine, error) {
 	case mtok.ModelBPE:
 		// The last mapping of bytes to stand-ins is left to the model, which is faster.
 		n := len(e.stages)
-		mapped := n > 0 && e.stages[n-1] == engineStage(mapStage{})
+		mapped := n > 0 && e.stages[n-1] == stage(mapStage{})
 		if mapped {
 			e.stages = e.stages[:n-1]
 		}
-		e.model, err = newEngineBPE(&m.Model, byID, mapped)
+		e.model, err = newBPE(&m.Model, byID, mapped)
 	case mtok.ModelWordPiece:
-		e.model, err = newEngineWordPiece(&m.Model, byID)
+		e.model, err = newWordPiece(&m.Model, byID)
 	case mtok.ModelUnigram:
-		e.model, err = newEngineUnigram(&m.Model, byID)
+		e.model, err = newUnigram(&m.Model, byID)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := e.decoder.checkPrinted(byID); err != nil {
+	if err := CheckPrinted(&m.Decoder, byID); err != nil {
 		return nil, err
 	}
 	for _, list := range [][]int32{m.Special, m.Stop, m.Prefix} {
@@ -86,15 +86,15 @@ func openMTOK(b []byte) (*Engine, error) {
 }
 
 // Encode returns the prefix ids and the ids of text, which may be any bytes.
-func (e *Engine) Encode(text string) []int32 {
+func (e *Tokenizer) Encode(text string) []int32 {
 	ids, _ := e.TryEncode(text)
 	return ids
 }
 
 // TryEncode is Encode with an error, tensor.ErrUnsupported, for a text that the engine would not finish: it would
 // compute for minutes or overflow its stack. The ids are those that its rules give.
-func (e *Engine) TryEncode(text string) ([]int32, error) {
-	r := encoding{Engine: e, ids: append(make([]int32, 0, len(text)/3+len(e.file.Prefix)), e.file.Prefix...)}
+func (e *Tokenizer) TryEncode(text string) ([]int32, error) {
+	r := encoding{Tokenizer: e, ids: append(make([]int32, 0, len(text)/3+len(e.file.Prefix)), e.file.Prefix...)}
 	r.yield = make([]func(string), len(e.stages)+1)
 	for i := range r.yield {
 		r.yield[i] = func(piece string) { r.stage(i, piece) }
@@ -105,7 +105,7 @@ func (e *Engine) TryEncode(text string) ([]int32, error) {
 
 // encoding is one call of TryEncode.
 type encoding struct {
-	*Engine
+	*Tokenizer
 	ids   []int32
 	yield []func(string) // what takes the pieces for stage i, or for the model
 	err   error          // the first
@@ -164,7 +164,7 @@ func (r *encoding) stage(i int, piece string) {
 // Decode is what the engine prints while it generates ids one by one: special tokens are not left out. The result need
 // not be UTF-8 when ids end within a character. Ids that do not exist give nothing with BPE, and the text of the
 // unknown token with other models.
-func (e *Engine) Decode(ids []int32) string {
+func (e *Tokenizer) Decode(ids []int32) string {
 	var b strings.Builder
 	for _, id := range ids {
 		text, _ := printed(e.decode(id))
@@ -174,11 +174,11 @@ func (e *Engine) Decode(ids []int32) string {
 }
 
 // decode is the text of an id for the tokenizer itself.
-func (e *Engine) decode(id int32) string { return e.decoder.text(e.model.token(id)) }
+func (e *Tokenizer) decode(id int32) string { return e.decoder.text(e.model.token(id)) }
 
 // Since is the first release of MNN whose engine reads the file: "3.5.0" or "3.6.0". The older one misreads the
 // normalizer Strip and ends the process at an empty child of a Sequence.
-func (e *Engine) Since() string {
+func (e *Tokenizer) Since() string {
 	if newerNorm(&e.file.Normalizer) || newerPre(&e.file.PreTokenizer) {
 		return "3.6.0"
 	}
@@ -204,20 +204,20 @@ func newerPre(n *mtok.PreTokenizer) bool {
 }
 
 // Special lists the ids that are recognised before all others, in the engine's order.
-func (e *Engine) Special() []int32 { return append([]int32(nil), e.file.Special...) }
+func (e *Tokenizer) Special() []int32 { return append([]int32(nil), e.file.Special...) }
 
 // Stop lists the ids that end generation.
-func (e *Engine) Stop() []int32 { return append([]int32(nil), e.file.Stop...) }
+func (e *Tokenizer) Stop() []int32 { return append([]int32(nil), e.file.Stop...) }
 
 // Prefix lists the ids that Encode puts first.
-func (e *Engine) Prefix() []int32 { return append([]int32(nil), e.file.Prefix...) }
+func (e *Tokenizer) Prefix() []int32 { return append([]int32(nil), e.file.Prefix...) }
 
 // ChatTemplate is the Jinja template of the file; llm_config.json may hold another, which then counts.
-func (e *Engine) ChatTemplate() string { return e.file.Template }
+func (e *Tokenizer) ChatTemplate() string { return e.file.Template }
 
 // EOS is the text that a chat template sees as eos_token.
-func (e *Engine) EOS() string { return e.file.EOS }
+func (e *Tokenizer) EOS() string { return e.file.EOS }
 
 // VocabSize is the largest id of the file plus one: an embedding table needs as many rows. Ids of added tokens may
 // lie beyond the vocabulary proper; Decode gives nothing of theirs.
-func (e *Engine) VocabSize() int { return e.size }
+func (e *Tokenizer) VocabSize() int { return e.size }

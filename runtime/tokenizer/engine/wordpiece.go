@@ -1,4 +1,4 @@
-package tokenizer
+package engine
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/wordcache"
 )
 
-// engineWordPiece is the model WordPiece. It counts bytes where the library counts characters, and never takes the
+// wordPiece is the model WordPiece. It counts bytes where the library counts characters, and never takes the
 // unknown token for a part of a word.
-type engineWordPiece struct {
+type wordPiece struct {
 	byID      []string
 	unknown   string
 	unknownID int32
@@ -23,8 +23,8 @@ type engineWordPiece struct {
 	cache wordcache.Cache
 }
 
-func newEngineWordPiece(n *mtok.Model, byID []string) (*engineWordPiece, error) {
-	m := &engineWordPiece{byID: byID, unknown: n.Unknown, unknownID: -1, maxBytes: n.MaxBytes, trie: vocabTrie(n.Vocab)}
+func newWordPiece(n *mtok.Model, byID []string) (*wordPiece, error) {
+	m := &wordPiece{byID: byID, unknown: n.Unknown, unknownID: -1, maxBytes: n.MaxBytes, trie: vocabTrie(n.Vocab)}
 	if n.MaxBytes > math.MaxInt32 {
 		return nil, fmt.Errorf("words of %d bytes: %w", n.MaxBytes, tensor.ErrCorrupt)
 	}
@@ -49,7 +49,7 @@ func vocabTrie(v []mtok.Token) *trie.Trie {
 	return trie.New(texts)
 }
 
-func (m *engineWordPiece) encode(ids []int32, piece string) ([]int32, error) {
+func (m *wordPiece) encode(ids []int32, piece string) ([]int32, error) {
 	if len(piece) > m.maxBytes {
 		return append(ids, m.unknownID), nil
 	}
@@ -83,12 +83,12 @@ func (m *engineWordPiece) encode(ids []int32, piece string) ([]int32, error) {
 	return ids, nil
 }
 
-func (m *engineWordPiece) bad(ids []int32, piece string) []int32 {
+func (m *wordPiece) bad(ids []int32, piece string) []int32 {
 	m.cache.Put(piece, []int32{m.unknownID})
 	return append(ids, m.unknownID)
 }
 
-func (m *engineWordPiece) token(id int32) string {
+func (m *wordPiece) token(id int32) string {
 	if id < 0 || int(id) >= len(m.byID) {
 		return m.unknown
 	}

@@ -1,4 +1,4 @@
-package tokenizer
+package engine
 
 import (
 	"errors"
@@ -47,7 +47,7 @@ func TestEngineRefuses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err = OpenMTOK(b); !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) {
+			if _, err = Open(b); !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
@@ -78,7 +78,7 @@ func TestEngineHostile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := OpenMTOK(b)
+		e, err := Open(b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func TestSince(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := OpenMTOK(b)
+		e, err := Open(b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +125,7 @@ func TestEngineGrowth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := OpenMTOK(b)
+	e, err := Open(b)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package tokenizer
+package engine
 
 import (
 	"fmt"
@@ -12,17 +12,17 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 )
 
-// engineNormalizer is a normalizer node.
-type engineNormalizer struct {
+// normalizer is a normalizer node.
+type normalizer struct {
 	*mtok.Normalizer
-	children []engineNormalizer
+	children []normalizer
 	// keys has for each child, of which there may be thousands, a byte that a text must have for it to do anything: the last of
 	// its pattern.
 	keys []byte
 }
 
-func newEngineNormalizer(n *mtok.Normalizer) engineNormalizer {
-	e := engineNormalizer{Normalizer: n}
+func newNormalizer(n *mtok.Normalizer) normalizer {
+	e := normalizer{Normalizer: n}
 	for i := range n.Children {
 		c := &n.Children[i]
 		key := byte(always)
@@ -30,18 +30,18 @@ func newEngineNormalizer(n *mtok.Normalizer) engineNormalizer {
 			key = c.Pattern[len(c.Pattern)-1]
 		}
 		e.keys = append(e.keys, key)
-		e.children = append(e.children, newEngineNormalizer(c))
+		e.children = append(e.children, newNormalizer(c))
 	}
 	return e
 }
 
 // normalize runs the node. It is an error when the text grows out of proportion.
-func (n *engineNormalizer) normalize(s string) (string, error) {
+func (n *normalizer) normalize(s string) (string, error) {
 	return n.run(s, maxGrowth*len(s)+1<<16)
 }
 
 // run is normalize with a bound for the length of the text.
-func (n *engineNormalizer) run(s string, limit int) (string, error) {
+func (n *normalizer) run(s string, limit int) (string, error) {
 	if n.Tag == mtok.NormSequence {
 		return n.sequence(s, limit)
 	}
@@ -59,7 +59,7 @@ func tooLong(limit int) error {
 	return fmt.Errorf("a text that becomes longer than %d bytes: %w", limit, tensor.ErrUnsupported)
 }
 
-func (n *engineNormalizer) sequence(s string, limit int) (string, error) {
+func (n *normalizer) sequence(s string, limit int) (string, error) {
 	has := bytesOf(s)
 	for i := range n.children {
 		if !has[n.keys[i]] {
@@ -120,7 +120,7 @@ func normalizeLeaf(n *mtok.Normalizer, s string) string {
 	case mtok.NormStrip:
 		// Right is without effect: the engine decodes behind the character that it wants to look at.
 		if n.Left {
-			return strings.TrimLeftFunc(s, isSpaceEngine)
+			return strings.TrimLeftFunc(s, isSpace)
 		}
 	}
 	return s
@@ -133,7 +133,7 @@ func substitute(table []mtok.Substitution, s string) string {
 	b.Grow(len(s))
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
-		if isControl(r) {
+		if IsControl(r) {
 			b.WriteByte(' ')
 		} else {
 			b.WriteString(lookUp(table, r, s[i:i+n]))
@@ -155,7 +155,8 @@ func lookUp(table []mtok.Substitution, r rune, text string) string {
 	return table[k].Text
 }
 
-func isControl(r rune) bool {
+// IsControl reports whether a node table makes a space of r, whatever the table.
+func IsControl(r rune) bool {
 	switch r {
 	case 0, '\n', '\r', '\t':
 		return false
@@ -164,7 +165,7 @@ func isControl(r rune) bool {
 		r >= 0x202A && r <= 0x202E || r >= 0x2060 && r <= 0x2069 || r >= 0xFFF0 && r <= 0xFFF8
 }
 
-func isSpaceEngine(r rune) bool {
+func isSpace(r rune) bool {
 	return r < utf8.RuneSelf && isSpaceC(byte(r)) || r >= utf8.RuneSelf && dialect.Fold(r) == dialect.FoldSpaces
 }
 
@@ -220,6 +221,8 @@ const (
 	// maxNormalizers allows for every composed character of Unicode, and for putting them together in several ways.
 	maxNormalizers = 1 << 14
 	maxStages      = 64
+	// maxGrowth bounds the bytes that nodes together make of one.
+	maxGrowth = 256
 )
 
 // checkNormalizer refuses nodes that make much of a character, or take forever.

@@ -1,4 +1,4 @@
-package tokenizer
+package engine
 
 import (
 	"fmt"
@@ -13,15 +13,15 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
-// engineStage is a pre-tokenizer node. split calls yield with the pieces of s in order, empty ones perhaps; s is not
+// stage is a pre-tokenizer node. split calls yield with the pieces of s in order, empty ones perhaps; s is not
 // empty. An error says what the engine does with s instead.
-type engineStage interface {
+type stage interface {
 	split(s string, yield func(string)) error
 }
 
-// engineStages unfolds a pre-tokenizer node. No stage is a text that is one piece.
-func engineStages(n *mtok.PreTokenizer) ([]engineStage, error) {
-	var all []engineStage
+// newStages unfolds a pre-tokenizer node. No stage is a text that is one piece.
+func newStages(n *mtok.PreTokenizer) ([]stage, error) {
+	var all []stage
 	growth := 1.0
 	var walk func(n *mtok.PreTokenizer) error
 	walk = func(n *mtok.PreTokenizer) error {
@@ -33,7 +33,7 @@ func engineStages(n *mtok.PreTokenizer) ([]engineStage, error) {
 				if err != nil {
 					return err
 				}
-				all = append(all, &engineSplit{find: find, each: true})
+				all = append(all, &splitStage{find: find, each: true})
 			}
 			all = append(all, mapStage{})
 		case mtok.PreDigits:
@@ -42,13 +42,13 @@ func engineStages(n *mtok.PreTokenizer) ([]engineStage, error) {
 			}
 		case mtok.PreMetaspace:
 			growth *= 2 * float64(max(len(n.Replacement), 1))
-			all = append(all, &engineMetaspace{n.Replacement, n.Flag})
+			all = append(all, &metaspaceStage{n.Replacement, n.Flag})
 		case mtok.PreSplit:
 			find, err := dialect.Compile(n.Regex)
 			if err != nil {
 				return err
 			}
-			all = append(all, &engineSplit{find: find, invert: n.Flag, behavior: n.Behavior})
+			all = append(all, &splitStage{find: find, invert: n.Flag, behavior: n.Behavior})
 		case mtok.PreBert:
 			all = append(all, bertStage{})
 		}
@@ -68,8 +68,8 @@ func engineStages(n *mtok.PreTokenizer) ([]engineStage, error) {
 	return all, nil
 }
 
-// engineSplit is the node split, and the pattern of the node byte level.
-type engineSplit struct {
+// splitStage is the node split, and the pattern of the node byte level.
+type splitStage struct {
 	find     dialect.Find
 	each     bool // characters between matches are pieces of their own
 	invert   bool
@@ -78,7 +78,7 @@ type engineSplit struct {
 
 var spanLists = sync.Pool{New: func() any { return new([]regex.Span) }}
 
-func (p *engineSplit) split(s string, yield func(string)) error {
+func (p *splitStage) split(s string, yield func(string)) error {
 	spans := spanLists.Get().(*[]regex.Span)
 	matches, err := p.find((*spans)[:0], s)
 	defer func() {
@@ -137,13 +137,13 @@ func (digitStage) split(s string, yield func(string)) error {
 	return nil
 }
 
-// engineMetaspace replaces spaces, and puts one before every piece that begins with none.
-type engineMetaspace struct {
+// metaspaceStage replaces spaces, and puts one before every piece that begins with none.
+type metaspaceStage struct {
 	replacement string
 	prefix      bool
 }
 
-func (p *engineMetaspace) split(s string, yield func(string)) error {
+func (p *metaspaceStage) split(s string, yield func(string)) error {
 	prefix := p.prefix && s[0] != ' '
 	s = strings.ReplaceAll(s, " ", p.replacement)
 	if prefix {
@@ -159,8 +159,8 @@ type bertStage struct{}
 func (bertStage) split(s string, yield func(string)) error {
 	start := 0
 	for i, r := range s {
-		space := isSpaceEngine(r)
-		if !space && !isPunctuationEngine(r) {
+		space := isSpace(r)
+		if !space && !isPunctuation(r) {
 			continue
 		}
 		yield(s[start:i])
@@ -173,8 +173,8 @@ func (bertStage) split(s string, yield func(string)) error {
 	return nil
 }
 
-// isPunctuationEngine counts every visible ASCII character that is no letter and no digit.
-func isPunctuationEngine(r rune) bool {
+// isPunctuation counts every visible ASCII character that is no letter and no digit.
+func isPunctuation(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r >= 33 && r <= 47 || r >= 58 && r <= 64 || r >= 91 && r <= 96 || r >= 123 && r <= 126
 	}

@@ -1,4 +1,4 @@
-package tokenizer
+package engine
 
 import (
 	"fmt"
@@ -11,9 +11,9 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/wordcache"
 )
 
-// engineUnigram is the model Unigram: the path of the highest score through a piece, byte by byte. The unknown token
+// unigram is the model Unigram: the path of the highest score through a piece, byte by byte. The unknown token
 // is taken only where no path arrives, and costs its own score.
-type engineUnigram struct {
+type unigram struct {
 	byID      []string
 	scores    []float64 // by id
 	unknownID int32
@@ -23,8 +23,8 @@ type engineUnigram struct {
 	cache wordcache.Cache
 }
 
-func newEngineUnigram(n *mtok.Model, byID []string) (*engineUnigram, error) {
-	m := &engineUnigram{byID: byID, scores: make([]float64, len(byID)), unknownID: n.UnknownID, trie: vocabTrie(n.Vocab)}
+func newUnigram(n *mtok.Model, byID []string) (*unigram, error) {
+	m := &unigram{byID: byID, scores: make([]float64, len(byID)), unknownID: n.UnknownID, trie: vocabTrie(n.Vocab)}
 	ids := make(map[string]int32, 256)
 	longest := 0
 	for _, v := range n.Vocab {
@@ -57,7 +57,7 @@ type lattice struct {
 
 var lattices = sync.Pool{New: func() any { return new(lattice) }}
 
-func (m *engineUnigram) encode(ids []int32, piece string) ([]int32, error) {
+func (m *unigram) encode(ids []int32, piece string) ([]int32, error) {
 	if known, ok := m.cache.Get(piece); ok {
 		return append(ids, known...), nil
 	}
@@ -110,7 +110,7 @@ func (m *engineUnigram) encode(ids []int32, piece string) ([]int32, error) {
 
 // skip reaches a position that no token ends at with the unknown token: over a character if one ends there, over
 // a byte otherwise.
-func (m *engineUnigram) skip(l *lattice, piece string, end int) {
+func (m *unigram) skip(l *lattice, piece string, end int) {
 	size := 1
 	for k := 1; k <= 4 && k <= end; k++ {
 		c := piece[end-k]
@@ -135,7 +135,7 @@ func (m *engineUnigram) skip(l *lattice, piece string, end int) {
 	l.id[end], l.prev[end] = m.unknownID, int32(end-size)
 }
 
-func (m *engineUnigram) token(id int32) string {
+func (m *unigram) token(id int32) string {
 	if id < 0 || int(id) >= len(m.byID) {
 		return m.byID[m.unknownID]
 	}

@@ -1,4 +1,4 @@
-package tokenizer
+package engine
 
 import (
 	"fmt"
@@ -11,16 +11,19 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 )
 
-// engineDecoder is what the engine takes from the tree of decoders when it prints: two facts. It prints id by id, and
+// metaspace stands for a space in tokens.
+const metaspace = "▁"
+
+// decoder is what the engine takes from the tree of decoders when it prints: two facts. It prints id by id, and
 // the nodes themselves work on lists only, which it never decodes.
-type engineDecoder struct {
+type decoder struct {
 	standIns  bool // there is a node ByteLevel
 	wordPiece bool // there is a node WordPiece
 	prefix    string
 }
 
-func newEngineDecoder(n *mtok.Decoder) engineDecoder {
-	var d engineDecoder
+func newDecoder(n *mtok.Decoder) decoder {
+	var d decoder
 	var walk func(n *mtok.Decoder)
 	walk = func(n *mtok.Decoder) {
 		switch n.Tag {
@@ -38,7 +41,7 @@ func newEngineDecoder(n *mtok.Decoder) engineDecoder {
 }
 
 // text is what is printed for a token.
-func (d *engineDecoder) text(token string) string {
+func (d *decoder) text(token string) string {
 	s := spelled(token)
 	if d.wordPiece {
 		if d.prefix != "" && strings.HasPrefix(s, d.prefix) {
@@ -72,8 +75,9 @@ func printed(text string) (string, bool) {
 	return string([]byte{c}), ok
 }
 
-// checkPrinted refuses a vocabulary with a token that ends the process.
-func (d *engineDecoder) checkPrinted(tokens []string) error {
+// CheckPrinted refuses a vocabulary with a token that ends the process of an engine that prints it, with this decoder.
+func CheckPrinted(n *mtok.Decoder, tokens []string) error {
+	d := newDecoder(n)
 	for _, t := range tokens {
 		if strings.Contains(t, "0x") {
 			if _, ok := printed(d.text(t)); !ok {

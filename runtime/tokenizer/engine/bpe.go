@@ -1,4 +1,4 @@
-package tokenizer
+package engine
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/wordcache"
 )
 
-// engineModel turns pieces of text into ids as a model of the engine does.
-type engineModel interface {
+// model turns pieces of text into ids as a model of the engine does.
+type model interface {
 	// encode appends the ids of a piece, which is not empty. An error says what the engine does instead of
 	// answering; the ids are what its rules give all the same.
 	encode(ids []int32, piece string) ([]int32, error)
@@ -21,12 +21,12 @@ type engineModel interface {
 	token(id int32) string
 }
 
-// enginePairs is how many pairs of symbols of one piece the engine may have to look up. It searches all pairs
+// maxPairs is how many pairs of symbols of one piece the engine may have to look up. It searches all pairs
 // again after every merge; a billion look-ups take about a minute.
-const enginePairs = 1 << 30
+const maxPairs = 1 << 30
 
-// engineBPE is the model BPE. It knows nothing of ignore_merges, the unknown token and dropout.
-type engineBPE struct {
+// bpe is the model BPE. It knows nothing of ignore_merges, the unknown token and dropout.
+type bpe struct {
 	byID  []string
 	merge merge.Merger
 	// bytes are the ids of each byte: of a stand-in if standIns is set, otherwise of a byte that is no text.
@@ -40,10 +40,10 @@ type engineBPE struct {
 	cache wordcache.Cache
 }
 
-// newEngineBPE makes a model; mapped says that pieces are not mapped to stand-ins yet although the node before
+// newBPE makes a model; mapped says that pieces are not mapped to stand-ins yet although the node before
 // the model ought to have done it.
-func newEngineBPE(n *mtok.Model, byID []string, mapped bool) (*engineBPE, error) {
-	m := &engineBPE{byID: byID, standIns: n.ByteLevel || mapped, chars: map[rune]int32{}, joins: map[[2]rune]struct{}{}}
+func newBPE(n *mtok.Model, byID []string, mapped bool) (*bpe, error) {
+	m := &bpe{byID: byID, standIns: n.ByteLevel || mapped, chars: map[rune]int32{}, joins: map[[2]rune]struct{}{}}
 	ids := make(map[string]int32, len(n.Vocab))
 	for _, v := range n.Vocab {
 		if _, ok := ids[v.Text]; !ok {
@@ -110,7 +110,7 @@ func newEngineBPE(n *mtok.Model, byID []string, mapped bool) (*engineBPE, error)
 	return m, nil
 }
 
-func (m *engineBPE) encode(ids []int32, piece string) ([]int32, error) {
+func (m *bpe) encode(ids []int32, piece string) ([]int32, error) {
 	from, start, symbols := len(ids), 0, 0
 	if len(piece) > wordcache.MaxBytes {
 		// What no merge joins is merged apart, which gives the same ids and finds more in the cache.
@@ -131,7 +131,7 @@ func (m *engineBPE) encode(ids []int32, piece string) ([]int32, error) {
 	ids = m.word(ids, piece[start:])
 	// The engine makes so many merges, each after a look at all pairs that are left.
 	merged := symbols - (len(ids) - from)
-	if pairs := int64(merged) * int64(symbols-merged/2); pairs > enginePairs {
+	if pairs := int64(merged) * int64(symbols-merged/2); pairs > maxPairs {
 		return ids, fmt.Errorf("a piece of %d symbols, %.40q...: the engine looks up %d pairs: %w", symbols, piece, pairs, tensor.ErrUnsupported)
 	}
 	return ids, nil
@@ -139,7 +139,7 @@ func (m *engineBPE) encode(ids []int32, piece string) ([]int32, error) {
 
 // symbol returns the character that the first symbol of s is, or -1 if it is none or not one symbol, the bytes that it
 // takes, and the number of its symbols.
-func (m *engineBPE) symbol(s string) (r rune, size, count int) {
+func (m *bpe) symbol(s string) (r rune, size, count int) {
 	if m.standIns {
 		ids := m.bytes[s[0]]
 		if len(ids) != 1 || m.byID[ids[0]] != bytelevel.StandIn(s[0]) {
@@ -163,7 +163,7 @@ func (m *engineBPE) symbol(s string) (r rune, size, count int) {
 }
 
 // word merges a piece, or a part of it that stands alone.
-func (m *engineBPE) word(ids []int32, word string) []int32 {
+func (m *bpe) word(ids []int32, word string) []int32 {
 	if known, ok := m.cache.Get(word); ok {
 		return append(ids, known...)
 	}
@@ -184,7 +184,7 @@ func (m *engineBPE) word(ids []int32, word string) []int32 {
 	return ids
 }
 
-func (m *engineBPE) symbols(w *merge.Word, piece string) {
+func (m *bpe) symbols(w *merge.Word, piece string) {
 	for i := 0; i < len(piece); {
 		if c := piece[i]; c < utf8.RuneSelf {
 			if id := m.ascii[c]; id >= 0 {
@@ -211,7 +211,7 @@ func (m *engineBPE) symbols(w *merge.Word, piece string) {
 	}
 }
 
-func (m *engineBPE) token(id int32) string {
+func (m *bpe) token(id int32) string {
 	if id < 0 || int(id) >= len(m.byID) {
 		return ""
 	}

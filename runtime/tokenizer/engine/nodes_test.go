@@ -1,4 +1,4 @@
-package tokenizer
+package engine
 
 import (
 	"bytes"
@@ -39,7 +39,7 @@ const textsInBlock = 100
 // nodeFile is the name of a case's file; names of cases hold characters that names of files do not.
 func nodeFile(i int) string { return fmt.Sprintf("%03d.mtok", i) }
 
-// TestEngineNodes compares Engine with the real one on files with every node.
+// TestEngineNodes compares Tokenizer with the real one on files with every node.
 func TestEngineNodes(t *testing.T) {
 	texts := nodeTexts()
 	if *nodesDir != "" || *recorded != "" {
@@ -98,7 +98,7 @@ func TestEngineNodes(t *testing.T) {
 			got.Cases[name] = c
 			continue
 		}
-		e, err := OpenMTOK(b)
+		e, err := Open(b)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -139,7 +139,7 @@ func TestEngineNodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join("testdata", "enginenodes.json"), append(b, '\n'))
+		write(t, tokenizertest.Path(t, "enginenodes.json"), append(b, '\n'))
 	case len(want.Cases) != len(names):
 		t.Errorf("%d cases, want %d", len(names), len(want.Cases))
 	}

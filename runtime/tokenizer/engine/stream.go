@@ -1,0 +1,26 @@
+package engine
+
+import "github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
+
+// Stream decodes ids that come one by one. It holds bytes back until they are whole characters.
+//
+// A Stream is not safe for concurrent use.
+type Stream struct {
+	engine *Tokenizer
+	rest   []byte
+}
+
+// Stream returns a Stream that gives the bytes of Decode, whole characters only. Bytes that are not UTF-8 stay as they are.
+func (e *Tokenizer) Stream() *Stream { return &Stream{engine: e} }
+
+// Next takes an id and returns the text that it makes certain, which may be empty.
+func (s *Stream) Next(id int32) string {
+	s.rest = append(s.rest, s.engine.decode(id)...)
+	n := bytelevel.Whole(s.rest)
+	text := string(s.rest[:n])
+	s.rest = append(s.rest[:0], s.rest[n:]...)
+	return text
+}
+
+// Close returns the rest of the text. The Stream must not be used any more.
+func (s *Stream) Close() string { return string(s.rest) }
