@@ -32,7 +32,7 @@ var levels = []struct {
 	{0, []string{"runtime/tokenizer/internal/dialect"}},
 	{0, []string{"runtime/tokenizer/engine"}},
 	{0, []string{"runtime/kernel", "runtime/tokenizer", "runtime/template"}},
-	{0, []string{"runtime/template/conversations", "runtime/template/engine"}},
+	{0, []string{"runtime/template/conversations", "runtime/template/engine", "runtime/tokenizer/repository"}},
 	{0, []string{"runtime/template/templatetest"}},
 	{1, []string{"recipes", "quant", "runtime/mnn", "publish/manifest", "runtime/tokenizer/parity"}},
 	{1, []string{"publish/provenance"}},
@@ -72,6 +72,7 @@ var thirdParty = map[string][]string{
 	"runtime/tokenizer/internal/regex":     {"golang.org/x/text"},
 	"runtime/tokenizer/internal/trie":      {},
 	"runtime/tokenizer/internal/wordcache": {},
+	"runtime/tokenizer/repository":         {},
 
 	"runtime/template/conversations": {},
 	"runtime/template/engine":        {},

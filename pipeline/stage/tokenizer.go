@@ -9,48 +9,49 @@ import (
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
+	"github.com/llmexport/llmexport/runtime/tokenizer/repository"
 )
 
 // vocabularyFile is a file from which a tokenizer can be read.
 type vocabularyFile struct {
 	name string
 	// define is nil for tokenizer.json, which is a definition itself.
-	define func(dir string, c *tokenizer.Config, b []byte) (*tokenizer.Definition, error)
+	define func(dir string, c *repository.Config, b []byte) (*repository.Definition, error)
 }
 
 // vocabularyFiles are those files; the first that a checkpoint has wins.
 var vocabularyFiles = []vocabularyFile{
 	{"tokenizer.json", nil},
 	{"tokenizer.model", defineModelFile},
-	{"tiktoken.model", defined((*tokenizer.Config).Tiktoken)},
-	{"qwen.tiktoken", defined((*tokenizer.Config).Tiktoken)},
-	{"tekken.json", defined((*tokenizer.Config).Tekken)},
-	{"vocab.json", func(dir string, c *tokenizer.Config, b []byte) (*tokenizer.Definition, error) {
+	{"tiktoken.model", defined((*repository.Config).Tiktoken)},
+	{"qwen.tiktoken", defined((*repository.Config).Tiktoken)},
+	{"tekken.json", defined((*repository.Config).Tekken)},
+	{"vocab.json", func(dir string, c *repository.Config, b []byte) (*repository.Definition, error) {
 		merges, err := readSmall(dir, "merges.txt")
 		if err != nil {
 			return nil, err
 		}
 		return c.Merges(b, merges)
 	}},
-	{"vocab.txt", func(string, *tokenizer.Config, []byte) (*tokenizer.Definition, error) {
+	{"vocab.txt", func(string, *repository.Config, []byte) (*repository.Definition, error) {
 		return nil, fmt.Errorf("a vocabulary of WordPiece without tokenizer.json: %w", tensor.ErrUnsupported)
 	}},
 }
 
 // defineModelFile reads a tokenizer.model, which is of SentencePiece or in some repositories of tiktoken. Only the former begins
 // with a line feed: it is the key of its first field.
-func defineModelFile(_ string, c *tokenizer.Config, b []byte) (*tokenizer.Definition, error) {
+func defineModelFile(_ string, c *repository.Config, b []byte) (*repository.Definition, error) {
 	if len(b) > 0 && b[0] != '\n' {
 		return c.Tiktoken(b)
 	}
 	return c.SentencePiece(b)
 }
 
-func defined(define func(*tokenizer.Config, []byte) (*tokenizer.Definition, error)) func(string, *tokenizer.Config, []byte) (*tokenizer.Definition, error) {
-	return func(_ string, c *tokenizer.Config, b []byte) (*tokenizer.Definition, error) { return define(c, b) }
+func defined(define func(*repository.Config, []byte) (*repository.Definition, error)) func(string, *repository.Config, []byte) (*repository.Definition, error) {
+	return func(_ string, c *repository.Config, b []byte) (*repository.Definition, error) { return define(c, b) }
 }
 
-func read(d *tokenizer.Definition, err error) (*tokenizer.Tokenizer, error) {
+func read(d *repository.Definition, err error) (*tokenizer.Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -60,16 +61,16 @@ func read(d *tokenizer.Definition, err error) (*tokenizer.Tokenizer, error) {
 // LoadTokenizer reads the tokenizer of the checkpoint in dir, as AutoTokenizer of transformers 5.23 does: from tokenizer.json or
 // from another vocabulary, with what the files beside it say. Errors name the file.
 func LoadTokenizer(dir string) (*tokenizer.Tokenizer, error) {
-	return fromVocabulary(dir, (*tokenizer.Config).JSON, (*tokenizer.Definition).Tokenizer)
+	return fromVocabulary(dir, (*repository.Config).JSON, (*repository.Definition).Tokenizer)
 }
 
 // TokenizerJSON spells the tokenizer that LoadTokenizer reads as one tokenizer.json, for other programs.
 func TokenizerJSON(dir string) ([]byte, error) {
-	return fromVocabulary(dir, (*tokenizer.Config).Complete, func(d *tokenizer.Definition) ([]byte, error) { return d.JSON(), nil })
+	return fromVocabulary(dir, (*repository.Config).Complete, func(d *repository.Definition) ([]byte, error) { return d.JSON(), nil })
 }
 
 // fromVocabulary makes something of the vocabulary of the checkpoint in dir, by the first function if it is a tokenizer.json.
-func fromVocabulary[T any](dir string, fromJSON func(*tokenizer.Config, []byte) (T, error), from func(*tokenizer.Definition) (T, error)) (T, error) {
+func fromVocabulary[T any](dir string, fromJSON func(*repository.Config, []byte) (T, error), from func(*repository.Definition) (T, error)) (T, error) {
 	var none T
 	for _, f := range vocabularyFiles {
 		b, err := readOptional(dir, f.name)
@@ -87,7 +88,7 @@ func fromVocabulary[T any](dir string, fromJSON func(*tokenizer.Config, []byte) 
 		if f.define == nil {
 			v, err = fromJSON(c, b)
 		} else {
-			var d *tokenizer.Definition
+			var d *repository.Definition
 			if d, err = f.define(dir, c, b); err == nil {
 				v, err = from(d)
 			}
@@ -101,8 +102,8 @@ func fromVocabulary[T any](dir string, fromJSON func(*tokenizer.Config, []byte) 
 }
 
 // readTokenizerConfig reads the files beside the vocabulary.
-func readTokenizerConfig(dir string) (*tokenizer.Config, error) {
-	var files tokenizer.ConfigFiles
+func readTokenizerConfig(dir string) (*repository.Config, error) {
+	var files repository.ConfigFiles
 	for name, to := range map[string]*[]byte{
 		"tokenizer_config.json": &files.TokenizerConfig, "special_tokens_map.json": &files.SpecialTokensMap,
 		"added_tokens.json": &files.AddedTokens, "config.json": &files.Model,
@@ -113,7 +114,7 @@ func readTokenizerConfig(dir string) (*tokenizer.Config, error) {
 		}
 		*to = b
 	}
-	return tokenizer.ReadConfig(files)
+	return repository.ReadConfig(files)
 }
 
 // LoadTokenizerFile reads a vocabulary by itself, with what the files beside it say. A SentencePiece model gives the ids of its
@@ -138,7 +139,7 @@ func LoadTokenizerFile(path string) (*tokenizer.Tokenizer, error) {
 	case strings.HasSuffix(base, ".json"):
 		t, err = c.JSON(b)
 	case b[0] == '\n':
-		t, err = read(tokenizer.DefineSentencePiece(b))
+		t, err = read(repository.DefineSentencePiece(b))
 	case isBinary(b):
 		err = fmt.Errorf("neither a SentencePiece model nor a text: %w", tensor.ErrCorrupt)
 	default:

@@ -14,10 +14,7 @@
 //	post-processors  TemplateProcessing ByteLevel BertProcessing RobertaProcessing Sequence
 //	decoders         ByteLevel ByteFallback Fuse Metaspace Replace Strip WordPiece BPEDecoder CTC Sequence
 //
-// A checkpoint is more than that file: [ReadConfig] reads the files beside it, and [Config.JSON] adds the tokens that they
-// name. Where there is no tokenizer.json, [Config.SentencePiece], [Config.Tiktoken], [Config.Tekken] and [Config.Merges] read
-// other vocabularies as AutoTokenizer of transformers 5.23 does; the [Definition] that they return is a tokenizer.json in
-// memory. [DefineSentencePiece] reads a SentencePiece model as its own library does, whatever stands beside it.
+// A checkpoint is more than that file: package repository reads the files beside it, and other vocabularies where there is none.
 //
 // # The engine
 //
@@ -28,8 +25,7 @@
 // # What is refused
 //
 // tensor.ErrUnsupported names what is sound but not understood: components and settings that are not listed, ids that the
-// library would number otherwise, regular expressions with back references or calls, pieces of SentencePiece that are unused,
-// classes of tokenizers that are Python code of a repository, and, for [Tokenizer.MTOK], what the engine does differently
-// everywhere. tensor.ErrCorrupt names what contradicts itself. No input panics; the memory for a file is in proportion to its
+// library would number otherwise, regular expressions with back references or calls, and, for [Tokenizer.MTOK], what the engine does
+// differently everywhere. tensor.ErrCorrupt names what contradicts itself. No input panics; the memory for a file is in proportion to its
 // size, and the time for a text to its length.
 package tokenizer

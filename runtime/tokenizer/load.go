@@ -13,7 +13,13 @@ import (
 //
 // Any other component, and any setting unknown here, is tensor.ErrUnsupported with its name; a file that
 // contradicts itself is tensor.ErrCorrupt.
-func Load(tokenizerJSON []byte) (*Tokenizer, error) { return LoadWith(tokenizerJSON, LoadOptions{}) }
+func Load(tokenizerJSON []byte) (*Tokenizer, error) {
+	t, err := LoadWith(tokenizerJSON, LoadOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer.json: %w", err)
+	}
+	return t, nil
+}
 
 // LoadOptions are what other files of a checkpoint add to its tokenizer.json.
 type LoadOptions struct {
@@ -21,15 +27,8 @@ type LoadOptions struct {
 	// that exists takes over the settings given here, and stays special if it was. An ID of -1 leaves the number to the
 	// library's rules; any other must agree with them.
 	Added []AddedToken
-}
-
-// LoadWith is Load with what other files add.
-func LoadWith(tokenizerJSON []byte, o LoadOptions) (*Tokenizer, error) {
-	t, err := load(tokenizerJSON, o)
-	if err != nil {
-		return nil, fmt.Errorf("tokenizer.json: %w", err)
-	}
-	return t, nil
+	// Notes are for people to read, see Tokenizer.Notes.
+	Notes []string
 }
 
 type tokenizerFile struct {
@@ -44,7 +43,8 @@ type tokenizerFile struct {
 	Model         json.RawMessage `json:"model"`
 }
 
-func load(b []byte, o LoadOptions) (*Tokenizer, error) {
+// LoadWith is Load with what other files add. Errors do not name the file.
+func LoadWith(b []byte, o LoadOptions) (*Tokenizer, error) {
 	if !utf8.Valid(b) {
 		return nil, fmt.Errorf("not UTF-8: %w", tensor.ErrCorrupt)
 	}
@@ -52,7 +52,7 @@ func load(b []byte, o LoadOptions) (*Tokenizer, error) {
 	if err := strict("file", b, &f); err != nil {
 		return nil, err
 	}
-	t := &Tokenizer{}
+	t := &Tokenizer{notes: o.Notes}
 	var err error
 	if t.normalizer, _, err = normalizers.read(f.Normalizer, maxNesting); err != nil {
 		return nil, err

@@ -83,3 +83,6 @@ func (t *Tokenizer) PrefixIDs() []int32 { return append([]int32(nil), t.prefix..
 
 // SuffixIDs are the ids that the post-processor puts behind a text.
 func (t *Tokenizer) SuffixIDs() []int32 { return append([]int32(nil), t.suffix...) }
+
+// Notes say where the ids are not those of transformers 5.23, for people to read.
+func (t *Tokenizer) Notes() []string { return append([]string(nil), t.notes...) }

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/llmexport/llmexport/runtime/tokenizer"
+	"github.com/llmexport/llmexport/runtime/tokenizer/repository"
 )
 
 // TestVocabularies holds published files of SentencePiece and tekken to what their libraries gave; see vocabularies.py.
@@ -45,9 +45,9 @@ func TestVocabularies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			define := tokenizer.DefineSentencePiece
+			define := repository.DefineSentencePiece
 			if filepath.Ext(path) == ".json" {
-				define = new(tokenizer.Config).Tekken
+				define = new(repository.Config).Tekken
 			}
 			d, err := define(b)
 			if err != nil {

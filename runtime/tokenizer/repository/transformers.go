@@ -1,10 +1,11 @@
-package tokenizer
+package repository
 
 import (
 	"fmt"
 	"slices"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
 // tokenizerClass is what the library transformers 5.23 knows of a tokenizer class: what it builds around a vocabulary.
@@ -169,7 +170,7 @@ func (c *Config) complete(special map[string]string) {
 	for _, name := range specialNames {
 		text, ok := special[name]
 		if ok && !slices.ContainsFunc(c.special, func(s specialToken) bool { return s.name == name }) {
-			c.special = append(c.special, specialToken{name, AddedToken{Content: text, Special: true}})
+			c.special = append(c.special, specialToken{name, tokenizer.AddedToken{Content: text, Special: true}})
 		}
 	}
 	place := func(s specialToken) int {
@@ -190,7 +191,7 @@ func (d *Definition) apply(c *Config) {
 	}
 	for _, a := range c.added {
 		listed[a.Content] = true
-		if at, ok := d.place[a.Content]; !ok || !d.added[at].same(a) {
+		if at, ok := d.place[a.Content]; !ok || !same(d.added[at], a) {
 			d.add(a)
 		}
 	}
@@ -208,7 +209,7 @@ func (d *Definition) apply(c *Config) {
 }
 
 // same compares all but the ids.
-func (a AddedToken) same(b AddedToken) bool {
+func same(a, b tokenizer.AddedToken) bool {
 	a.ID = b.ID
 	return a == b
 }

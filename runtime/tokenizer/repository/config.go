@@ -1,4 +1,4 @@
-package tokenizer
+package repository
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
 // Config is what the files beside a vocabulary say of a tokenizer: tokenizer_config.json, special_tokens_map.json and
@@ -24,14 +25,14 @@ type Config struct {
 
 	addBOS, addEOS, addPrefixSpace, legacy *bool
 	special                                []specialToken
-	extra                                  []AddedToken // extra_special_tokens, in older files additional_special_tokens
-	added                                  []AddedToken // added_tokens_decoder or added_tokens.json, by id
+	extra                                  []tokenizer.AddedToken // extra_special_tokens, in older files additional_special_tokens
+	added                                  []tokenizer.AddedToken // added_tokens_decoder or added_tokens.json, by id
 }
 
 // specialToken is a token that has a name, such as bos_token. Without content there is none of that name.
 type specialToken struct {
 	name string
-	AddedToken
+	tokenizer.AddedToken
 }
 
 // specialNames are those of the library transformers, in its order.
@@ -78,7 +79,7 @@ func ReadConfig(files ConfigFiles) (*Config, error) {
 			return nil, fmt.Errorf("added_tokens.json: %v: %w", err, tensor.ErrCorrupt)
 		}
 	}
-	slices.SortFunc(c.added, func(a, b AddedToken) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(c.added, func(a, b tokenizer.AddedToken) int { return cmp.Compare(a.ID, b.ID) })
 	c.settle()
 	c.Class = strings.TrimSuffix(cmp.Or(c.Class, model.Class), "Fast")
 	c.ModelType = model.ModelType
@@ -231,13 +232,13 @@ func (c *Config) setSpecial(t specialToken) error {
 }
 
 // named is the token of a name; it has no content if there is none.
-func (c *Config) named(name string) AddedToken {
+func (c *Config) named(name string) tokenizer.AddedToken {
 	for _, s := range c.special {
 		if s.name == name {
 			return s.AddedToken
 		}
 	}
-	return AddedToken{}
+	return tokenizer.AddedToken{}
 }
 
 // readAddedTokens reads added_tokens.json, ids by text.
@@ -258,7 +259,7 @@ func (c *Config) readAddedTokens(b []byte) error {
 	}
 	for text, id := range ids {
 		special := specials[text]
-		c.added = append(c.added, AddedToken{ID: id, Content: text, Special: special, Normalized: !special})
+		c.added = append(c.added, tokenizer.AddedToken{ID: id, Content: text, Special: special, Normalized: !special})
 	}
 	return nil
 }
@@ -275,10 +276,10 @@ func (c *Config) settle() {
 }
 
 // readToken reads a token: its text, or an object with settings. One whose text alone is given is special.
-func readToken(raw json.RawMessage) (AddedToken, error) {
+func readToken(raw json.RawMessage) (tokenizer.AddedToken, error) {
 	var text string
 	if err := json.Unmarshal(raw, &text); err == nil {
-		return AddedToken{Content: text, Special: true}, nil
+		return tokenizer.AddedToken{Content: text, Special: true}, nil
 	}
 	var o struct {
 		Content        *string
@@ -288,12 +289,12 @@ func readToken(raw json.RawMessage) (AddedToken, error) {
 		Special        bool
 	}
 	if err := json.Unmarshal(raw, &o); err != nil {
-		return AddedToken{}, err
+		return tokenizer.AddedToken{}, err
 	}
 	if o.Content == nil {
-		return AddedToken{}, fmt.Errorf("an object without content")
+		return tokenizer.AddedToken{}, fmt.Errorf("an object without content")
 	}
-	a := AddedToken{Content: *o.Content, LStrip: o.LStrip, RStrip: o.RStrip, SingleWord: o.SingleWord, Special: o.Special}
+	a := tokenizer.AddedToken{Content: *o.Content, LStrip: o.LStrip, RStrip: o.RStrip, SingleWord: o.SingleWord, Special: o.Special}
 	if a.Normalized = !a.Special; o.Normalized != nil {
 		a.Normalized = *o.Normalized
 	}

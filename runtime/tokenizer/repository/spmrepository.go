@@ -1,10 +1,11 @@
-package tokenizer
+package repository
 
 import (
 	"fmt"
 	"slices"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
 // remotePieces are classes that repositories bring as Python code and that give what the library `sentencepiece` gives, with
@@ -51,7 +52,7 @@ func (c *Config) SentencePiece(b []byte) (*Definition, error) {
 	if !c.isRemote() && len(c.extra) == 0 {
 		for _, p := range m.pieces {
 			if p.kind == spControl || p.kind == spUserDefined {
-				c.extra = append(c.extra, AddedToken{Content: p.text, Special: p.kind == spControl})
+				c.extra = append(c.extra, tokenizer.AddedToken{Content: p.text, Special: p.kind == spControl})
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package tokenizer
+package repository
 
 import (
 	"encoding/base64"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
 // tekkenFile is a tekken.json of Mistral. Members for images and sounds are left aside.
@@ -54,7 +55,7 @@ func (c *Config) Tekken(b []byte) (*Definition, error) {
 	}
 	d := ranks.define(special, f.Config.Pattern)
 	for _, text := range special {
-		d.add(AddedToken{Content: text, Special: true})
+		d.add(tokenizer.AddedToken{Content: text, Special: true})
 	}
 	c.complete(map[string]string{"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"})
 	d.apply(c)

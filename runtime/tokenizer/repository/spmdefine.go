@@ -1,11 +1,16 @@
-package tokenizer
+package repository
 
 import (
 	"cmp"
 	"fmt"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
+
+// metaspace stands for a space in pieces.
+const metaspace = "▁"
 
 // DefineSentencePiece reads a .model file of the library `sentencepiece` and defines the tokenizer that gives the ids of that
 // library for any text in which no piece of type control or user-defined is spelled out. Those pieces become added tokens,
@@ -174,7 +179,7 @@ func (m *sentencePiece) spellBytes(tokens []string) error {
 func (d *Definition) addPieces(pieces []spPiece) {
 	for _, p := range pieces {
 		if p.kind == spControl || p.kind == spUserDefined {
-			d.add(AddedToken{Content: p.text, Special: p.kind == spControl})
+			d.add(tokenizer.AddedToken{Content: p.text, Special: p.kind == spControl})
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package tokenizer
+package repository
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
 	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
@@ -16,7 +17,7 @@ import (
 func TestClaims(t *testing.T) {
 	file := func(part, value string) func() error {
 		b := tokenizertest.Patched(t, []byte(tokenizertest.Small), map[string]json.RawMessage{part: json.RawMessage(value)})
-		return func() error { _, err := Load(b); return err }
+		return func() error { _, err := tokenizer.Load(b); return err }
 	}
 	split := func(regex string) func() error {
 		return file("pre_tokenizer", `{"type":"Split","pattern":{"Regex":"`+regex+`"},"behavior":"Isolated","invert":false}`)

@@ -1,4 +1,4 @@
-package tokenizer
+package repository
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
 // JSON reads the tokenizer.json of a repository and adds the tokens that the other files name, as transformers does. Its
@@ -18,7 +19,7 @@ import (
 // The classes of transformers 5 build some parts anew and lose what the file says: GPT2Tokenizer merges digits that the
 // tokenizer of SmolLM2 keeps apart. Models were trained with the file, so it is followed; the notes of the Tokenizer name the
 // parts that transformers 5.23 would replace. Errors do not name the file.
-func (c *Config) JSON(b []byte) (*Tokenizer, error) {
+func (c *Config) JSON(b []byte) (*tokenizer.Tokenizer, error) {
 	var f struct {
 		Normalizer   json.RawMessage `json:"normalizer"`
 		PreTokenizer json.RawMessage `json:"pre_tokenizer"`
@@ -45,16 +46,15 @@ func (c *Config) JSON(b []byte) (*Tokenizer, error) {
 				strings.Join(parts, " and another "), c.Class))
 		}
 	}
-	t, err := load(b, LoadOptions{})
+	t, err := tokenizer.LoadWith(b, tokenizer.LoadOptions{Notes: notes})
 	if err != nil {
 		return nil, err
 	}
 	if add := c.missing(t); add != nil {
-		if t, err = load(b, LoadOptions{Added: add}); err != nil {
+		if t, err = tokenizer.LoadWith(b, tokenizer.LoadOptions{Added: add, Notes: notes}); err != nil {
 			return nil, err
 		}
 	}
-	t.notes = notes
 	return t, nil
 }
 
@@ -87,14 +87,11 @@ func (c *Config) Complete(b []byte) ([]byte, error) {
 	return append(out, "}\n"...), nil
 }
 
-// Notes say where the ids are not those of transformers 5.23, for people to read.
-func (t *Tokenizer) Notes() []string { return append([]string(nil), t.notes...) }
-
 // missing are the tokens that the repository adds to those of the file. Tokens with names that have no id anywhere, such as the
 // mask of a class, stay without one: no model has a row for them.
-func (c *Config) missing(t *Tokenizer) []AddedToken {
-	var out []AddedToken
-	listed := map[string]AddedToken{}
+func (c *Config) missing(t *tokenizer.Tokenizer) []tokenizer.AddedToken {
+	var out []tokenizer.AddedToken
+	listed := map[string]tokenizer.AddedToken{}
 	for _, a := range t.AddedTokens() {
 		a.ID = -1
 		listed[a.Content] = a

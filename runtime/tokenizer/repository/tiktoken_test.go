@@ -1,4 +1,4 @@
-package tokenizer
+package repository
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/tokenizertest"
 )
 
@@ -17,13 +18,13 @@ func TestTiktokenLibrary(t *testing.T) {
 		IDs   map[string][][]int32
 	}
 	tokenizertest.ReadJSON(t, "tiktoken/goldens.json", &golden)
-	file := readFile(t, "tiktoken/small.tiktoken")
+	file := tokenizertest.ReadFile(t, "tiktoken/small.tiktoken")
 	for class, want := range golden.IDs {
 		t.Run(class, func(t *testing.T) {
 			c := &Config{Class: class, Remote: true}
 			for i, text := range []string{"[gMASK]", "<sop>"} {
 				if class == "ChatGLM4Tokenizer" {
-					c.added = append(c.added, AddedToken{ID: int32(600 + i), Content: text, Special: true})
+					c.added = append(c.added, tokenizer.AddedToken{ID: int32(600 + i), Content: text, Special: true})
 				}
 			}
 			d, err := c.Tiktoken(file)
@@ -47,8 +48,8 @@ func TestTiktokenLibrary(t *testing.T) {
 }
 
 func TestTiktokenSpecial(t *testing.T) {
-	file := readFile(t, "tiktoken/small.tiktoken")
-	kimi := &Config{Class: "TikTokenTokenizer", added: []AddedToken{{ID: 602, Content: "<|im_end|>", Special: true}}}
+	file := tokenizertest.ReadFile(t, "tiktoken/small.tiktoken")
+	kimi := &Config{Class: "TikTokenTokenizer", added: []tokenizer.AddedToken{{ID: 602, Content: "<|im_end|>", Special: true}}}
 	for _, c := range []struct {
 		config *Config
 		token  string
@@ -58,8 +59,8 @@ func TestTiktokenSpecial(t *testing.T) {
 		{&Config{Class: "QWenTokenizer"}, "<|extra_204|>", 807},
 		{kimi, "<|im_end|>", 602},
 		{kimi, "<|reserved_token_855|>", 855},
-		{&Config{added: []AddedToken{{ID: 603, Content: "<x>", Special: true}}}, "<x>", 603},
-		{&Config{added: []AddedToken{{ID: 603, Content: "<x>", Special: true}}}, "<|reserved_token_601|>", 601},
+		{&Config{added: []tokenizer.AddedToken{{ID: 603, Content: "<x>", Special: true}}}, "<x>", 603},
+		{&Config{added: []tokenizer.AddedToken{{ID: 603, Content: "<x>", Special: true}}}, "<|reserved_token_601|>", 601},
 	} {
 		d, err := c.config.Tiktoken(file)
 		if err != nil {

@@ -1,10 +1,8 @@
-package tokenizer
+package repository
 
 import (
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -25,7 +23,7 @@ func TestSentencePieceLibrary(t *testing.T) {
 	}
 	for name, want := range golden.IDs {
 		t.Run(name, func(t *testing.T) {
-			d, err := DefineSentencePiece(readFile(t, "sentencepiece/"+name+".model"))
+			d, err := DefineSentencePiece(tokenizertest.ReadFile(t, "sentencepiece/"+name+".model"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +64,7 @@ func TestSentencePieceRepositories(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := config.SentencePiece(readFile(t, "sentencepiece/"+c.Model+".model"))
+			d, err := config.SentencePiece(tokenizertest.ReadFile(t, "sentencepiece/"+c.Model+".model"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -131,13 +129,4 @@ func TestBadSentencePiece(t *testing.T) {
 			}
 		})
 	}
-}
-
-func readFile(t testing.TB, name string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }

@@ -1,4 +1,4 @@
-package tokenizer
+package repository
 
 import (
 	"encoding/base64"
@@ -64,7 +64,7 @@ func held(t *testing.T, d *Definition, err error) {
 }
 
 func FuzzSentencePiece(f *testing.F) {
-	files, err := filepath.Glob("testdata/sentencepiece/*.model")
+	files, err := filepath.Glob("../testdata/sentencepiece/*.model")
 	if err != nil || len(files) == 0 {
 		f.Fatal("no seeds", err)
 	}

@@ -1,4 +1,4 @@
-package tokenizer
+package repository
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
 )
 
@@ -147,7 +148,7 @@ func (c *Config) Tiktoken(b []byte) (*Definition, error) {
 		return nil, err
 	}
 	special := k.special(len(ranks))
-	listed := make(map[int32]AddedToken, len(c.added))
+	listed := make(map[int32]tokenizer.AddedToken, len(c.added))
 	for _, a := range c.added {
 		listed[a.ID] = a
 	}
@@ -168,7 +169,7 @@ func (c *Config) Tiktoken(b []byte) (*Definition, error) {
 	for i, text := range special {
 		a, ok := listed[int32(len(ranks)+i)]
 		if !ok {
-			a = AddedToken{Content: text, Special: true}
+			a = tokenizer.AddedToken{Content: text, Special: true}
 		}
 		d.add(a)
 	}

@@ -1,4 +1,4 @@
-package tokenizer
+package repository
 
 import (
 	"bytes"
@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
 // Definition is a tokenizer as a tokenizer.json spells it. Other kinds of files are turned into one, so that there is one way
@@ -18,10 +21,14 @@ type Definition struct {
 	ids  map[string]int32
 	size int
 
-	added []AddedToken
+	added []tokenizer.AddedToken
 	// place is where an added token stands in added; next is the id of the next one that the model lacks.
 	place map[string]int
 	next  int
+}
+
+func unsupported(kind, what string) error {
+	return fmt.Errorf("%s %s: %w", kind, what, tensor.ErrUnsupported)
 }
 
 // part is what stands in one place of a tokenizer.json; nil is null.
@@ -68,9 +75,9 @@ func (d *Definition) JSON() []byte {
 }
 
 // addedParts spells added tokens, in the order of their ids.
-func addedParts(list []AddedToken) []part {
+func addedParts(list []tokenizer.AddedToken) []part {
 	out := make([]part, 0, len(list))
-	for _, a := range slices.SortedFunc(slices.Values(list), func(a, b AddedToken) int { return cmp.Compare(a.ID, b.ID) }) {
+	for _, a := range slices.SortedFunc(slices.Values(list), func(a, b tokenizer.AddedToken) int { return cmp.Compare(a.ID, b.ID) }) {
 		out = append(out, part{
 			"id": a.ID, "content": a.Content, "single_word": a.SingleWord, "lstrip": a.LStrip, "rstrip": a.RStrip,
 			"normalized": a.Normalized, "special": a.Special,
@@ -80,7 +87,9 @@ func addedParts(list []AddedToken) []part {
 }
 
 // Tokenizer reads the definition.
-func (d *Definition) Tokenizer() (*Tokenizer, error) { return load(d.JSON(), LoadOptions{}) }
+func (d *Definition) Tokenizer() (*tokenizer.Tokenizer, error) {
+	return tokenizer.LoadWith(d.JSON(), tokenizer.LoadOptions{})
+}
 
 // setVocabulary sets the tokens of the model.
 func (d *Definition) setVocabulary(tokens []string) {
@@ -92,7 +101,7 @@ func (d *Definition) setVocabulary(tokens []string) {
 
 // add adds a token, under the id that the library `tokenizers` gives it. One that was added before keeps its id and takes
 // the new settings.
-func (d *Definition) add(a AddedToken) {
+func (d *Definition) add(a tokenizer.AddedToken) {
 	if a.Content == "" {
 		return
 	}
