@@ -2,6 +2,8 @@ package tokenizer
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/dialect"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
@@ -129,6 +131,41 @@ func (f *engineForm) prefix(p prependScheme) bool {
 	}
 	f.lose("a space is put before what follows a special token, not only before the text")
 	return true
+}
+
+// cut adds the cuts to a BPE tokenizer whose text is one word, with metaspaces for spaces. Spaces become metaspaces behind the
+// cuts then, not in the normalizer.
+func (f *engineForm) cut(m *mtok.File) {
+	if m.Model.Tag != mtok.ModelBPE || m.PreTokenizer.Tag != mtok.PreNone || !f.noSpaces() {
+		return
+	}
+	steps := []mtok.Normalizer{m.Normalizer}
+	if m.Normalizer.Tag == mtok.NormSequence {
+		steps = slices.Clone(m.Normalizer.Children)
+	}
+	last := len(steps) - 1
+	tokens := make([]string, 0, len(m.Model.Merges))
+	for _, e := range m.Model.Merges {
+		tokens = append(tokens, f.t.tokens[e.Left]+f.t.tokens[e.Right])
+	}
+	words, ends := dialect.Cuts(tokens)
+	if words == "" {
+		return
+	}
+	for i := range last {
+		switch n := &steps[i]; {
+		case n.Tag == mtok.NormPrepend && n.Content == metaspace:
+			n.Content = " "
+		case strings.Contains(n.Content, metaspace) || strings.Contains(n.Pattern, metaspace):
+			return
+		}
+	}
+	m.Normalizer = normSequenceOf(steps[:last])
+	nodes := []mtok.PreTokenizer{{Tag: mtok.PreSplit, Regex: words, Behavior: mtok.SplitIsolated}}
+	if ends != "" {
+		nodes = append(nodes, mtok.PreTokenizer{Tag: mtok.PreSplit, Regex: ends, Behavior: mtok.SplitMergedWithPrevious})
+	}
+	m.PreTokenizer = preSequenceOf(append(nodes, mtok.PreTokenizer{Tag: mtok.PreMetaspace, Replacement: metaspace}))
 }
 
 // SpaceFirst reports whether a space is put before a text, but not behind an added token in it (the pre-tokenizer Metaspace with

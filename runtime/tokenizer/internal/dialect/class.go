@@ -171,5 +171,3 @@ func hexValue(c byte) byte {
 	}
 	return 0
 }
-
-func isHex(c byte) bool { return c == '0' || hexValue(c) != 0 }
