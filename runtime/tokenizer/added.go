@@ -44,7 +44,7 @@ func newMatcher(tokens []AddedToken, texts []string) *matcher {
 }
 
 // cut calls text for what lies between added tokens and token for each of them, in order. A token that follows white
-// space which another swallowed may take some of it again: so does the library `tokenizers`.
+// space which another swallowed may take some of it again, unless it has lstrip: so does the library `tokenizers`.
 func (m *matcher) cut(s string, text func(string), token func(int32)) {
 	done, search, spaceEnd := 0, 0, 0
 	for {
@@ -57,8 +57,12 @@ func (m *matcher) cut(s string, text func(string), token func(int32)) {
 		if t.SingleWord && (wordBefore(s[:start]) || wordAfter(s[stop:])) {
 			continue
 		}
-		if t.LStrip && done < start {
-			start = done + len(strings.TrimRightFunc(s[done:start], unicode.IsSpace))
+		if t.LStrip {
+			if start < done {
+				start = done
+			} else {
+				start = done + len(strings.TrimRightFunc(s[done:start], unicode.IsSpace))
+			}
 		}
 		if t.RStrip {
 			// White space that was swallowed before is not looked through again.
@@ -66,6 +70,9 @@ func (m *matcher) cut(s string, text func(string), token func(int32)) {
 				spaceEnd = len(s) - len(strings.TrimLeftFunc(s[spaceEnd:], unicode.IsSpace))
 			}
 			stop = spaceEnd
+		}
+		if start >= stop {
+			continue // all of it was swallowed; the library drops it, or panics
 		}
 		if done < start {
 			text(s[done:start])

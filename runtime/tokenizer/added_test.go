@@ -89,6 +89,27 @@ func TestAddedTokensRefuse(t *testing.T) {
 	}
 }
 
+// TestAddedTokenSwallowed: a token with lstrip in white space that the one before swallowed is none, as the library has it where it
+// does not panic.
+func TestAddedTokenSwallowed(t *testing.T) {
+	tok := mustLoad(t, patched(t, []byte(small), addedJSON(t, AddedToken{ID: 3, Content: "<x>", RStrip: true},
+		AddedToken{ID: 4, Content: "\n", LStrip: true}, AddedToken{ID: 5, Content: "\t", LStrip: true, RStrip: true}, AddedToken{ID: 6, Content: "\r"})))
+	for text, want := range map[string][]int32{
+		"<x>\na":    {3, 0},
+		"<x> \na":   {3, 0},
+		"<x>a \nb":  {3, 0, 4, 1},
+		"a\t\tb":    {0, 5, 1},
+		"a \t\t b":  {0, 5, 1},
+		"<x>\ra":    {3, 6, 0},
+		"<x>\n\na":  {3, 0},    // the library panics
+		"<x>\n a\n": {3, 0, 4}, // the library panics
+	} {
+		if ids := tok.Encode(text, false); !slices.Equal(ids, want) {
+			t.Errorf("%q: %v, want %v", text, ids, want)
+		}
+	}
+}
+
 // TestLoadOptions adds tokens behind those of the file, as the library's add_tokens numbers them.
 func TestLoadOptions(t *testing.T) {
 	file := tokenizertest.Patched(t, []byte(tokenizertest.Small), addedJSON(t, AddedToken{ID: 3, Content: "<x>", Special: true}))

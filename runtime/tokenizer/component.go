@@ -77,11 +77,9 @@ func componentType(kind string, raw json.RawMessage) (string, error) {
 	var c struct {
 		Type *string `json:"type"`
 	}
-	if err := json.Unmarshal(raw, &c); err != nil {
-		return "", fmt.Errorf("%s: %v: %w", kind, err, tensor.ErrCorrupt)
-	}
-	if c.Type == nil || *c.Type == "" {
-		return "", fmt.Errorf("%s has no type: %w", kind, tensor.ErrCorrupt)
+	// The library tries its types one after the other until the settings fit.
+	if err := json.Unmarshal(raw, &c); err != nil || c.Type == nil || *c.Type == "" {
+		return "", unsupported(kind, "without a type")
 	}
 	return *c.Type, nil
 }

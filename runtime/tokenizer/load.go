@@ -32,7 +32,7 @@ type LoadOptions struct {
 }
 
 type tokenizerFile struct {
-	Version       string          `json:"version"`
+	Version       json.RawMessage `json:"version"`
 	Truncation    json.RawMessage `json:"truncation"`
 	Padding       json.RawMessage `json:"padding"`
 	AddedTokens   []addedFile     `json:"added_tokens"`
@@ -52,7 +52,13 @@ func LoadWith(b []byte, o LoadOptions) (*Tokenizer, error) {
 	if err := strict("file", b, &f); err != nil {
 		return nil, err
 	}
-	t := &Tokenizer{notes: o.Notes}
+	if len(f.Version) > 0 && string(f.Version) != `"1.0"` {
+		return nil, unsupported("version", fmt.Sprintf("%.40s", f.Version))
+	}
+	if err := checkBatch(f.Truncation, f.Padding); err != nil {
+		return nil, err
+	}
+	t := &Tokenizer{}
 	var err error
 	if t.normalizer, _, err = normalizers.read(f.Normalizer, maxNesting); err != nil {
 		return nil, err

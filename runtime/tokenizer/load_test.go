@@ -54,6 +54,13 @@ func TestLoadRefuses(t *testing.T) {
 		"huge id":             {"model", `{"type":"BPE","vocab":{"a":4294967295},"merges":[]}`, tensor.ErrUnsupported, "4294967295"},
 		"negative id":         {"model", `{"type":"BPE","vocab":{"a":-1},"merges":[]}`, tensor.ErrCorrupt, "model"},
 		"no model":            {"model", `null`, tensor.ErrCorrupt, "no model"},
+		"version":             {"version", `"2.0"`, tensor.ErrUnsupported, `version "2.0"`},
+		"truncation":          {"truncation", `{"max_length":5,"strategy":"LongestFirst"}`, tensor.ErrCorrupt, "truncation lacks a setting"},
+		"truncation strategy": {"truncation", `{"max_length":5,"strategy":"None","stride":0}`, tensor.ErrCorrupt, "truncation lacks a setting"},
+		"padding":             {"padding", `{"strategy":"BatchLongest","direction":"Up","pad_id":0,"pad_type_id":0,"pad_token":"x"}`, tensor.ErrCorrupt, "padding lacks a setting"},
+		"padding strategy":    {"padding", `{"strategy":{},"direction":"Left","pad_id":0,"pad_type_id":0,"pad_token":"x"}`, tensor.ErrUnsupported, "padding with strategy {}"},
+		"no type":             {"post_processor", `{"add_prefix_space":true,"trim_offsets":true}`, tensor.ErrUnsupported, "post-processor without a type"},
+		"type is no text":     {"decoder", `{"type":{}}`, tensor.ErrUnsupported, "decoder without a type"},
 		"template without it": {"post_processor", `{"type":"TemplateProcessing","single":[],"pair":[],"special_tokens":{}}`, tensor.ErrUnsupported, "without the text"},
 		"template token":      {"post_processor", `{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],"pair":[],"special_tokens":{}}`, tensor.ErrCorrupt, `"x"`},
 	} {
@@ -69,6 +76,19 @@ func TestLoadRefuses(t *testing.T) {
 			t.Errorf("%.20q: %v", b, err)
 		}
 	}
+}
+
+// TestLoadTakes what serves batches, and what may be missing.
+func TestLoadTakes(t *testing.T) {
+	for _, c := range []struct{ part, value string }{
+		{"truncation", `{"max_length":5,"strategy":"OnlySecond","stride":1}`},
+		{"truncation", `{"direction":"Left","max_length":0,"strategy":"LongestFirst","stride":0}`},
+		{"padding", `{"strategy":"BatchLongest","direction":"Left","pad_id":0,"pad_type_id":0,"pad_token":"x"}`},
+		{"padding", `{"strategy":{"Fixed":20},"direction":"Right","pad_to_multiple_of":8,"pad_id":0,"pad_type_id":0,"pad_token":"x"}`},
+	} {
+		mustLoad(t, patched(t, []byte(small), map[string]json.RawMessage{c.part: json.RawMessage(c.value)}))
+	}
+	mustLoad(t, []byte(`{"model":{"type":"BPE","vocab":{"a":0},"merges":[]}}`))
 }
 
 func TestAccessors(t *testing.T) {
