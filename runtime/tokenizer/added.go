@@ -45,7 +45,7 @@ func newMatcher(tokens []AddedToken, texts []string) *matcher {
 
 // cut calls text for what lies between added tokens and token for each of them, in order. A token that follows white
 // space which another swallowed may take some of it again, unless it has lstrip: so does the library `tokenizers`.
-func (m *matcher) cut(s string, text func(string), token func(int32)) {
+func (m *matcher) cut(s string, text func(from, to int), token func(int32)) {
 	done, search, spaceEnd := 0, 0, 0
 	for {
 		start, stop, i := m.texts.Find(s, search)
@@ -75,13 +75,13 @@ func (m *matcher) cut(s string, text func(string), token func(int32)) {
 			continue // all of it was swallowed; the library drops it, or panics
 		}
 		if done < start {
-			text(s[done:start])
+			text(done, start)
 		}
 		token(t.ID)
 		done = stop
 	}
 	if done < len(s) {
-		text(s[done:])
+		text(done, len(s))
 	}
 }
 

@@ -92,7 +92,7 @@ func TestAddedTokensRefuse(t *testing.T) {
 // TestAddedTokenSwallowed: a token with lstrip in white space that the one before swallowed is none, as the library has it where it
 // does not panic.
 func TestAddedTokenSwallowed(t *testing.T) {
-	tok := mustLoad(t, patched(t, []byte(small), addedJSON(t, AddedToken{ID: 3, Content: "<x>", RStrip: true},
+	tok := mustLoad(t, tokenizertest.Patched(t, []byte(tokenizertest.Small), addedJSON(t, AddedToken{ID: 3, Content: "<x>", RStrip: true},
 		AddedToken{ID: 4, Content: "\n", LStrip: true}, AddedToken{ID: 5, Content: "\t", LStrip: true, RStrip: true}, AddedToken{ID: 6, Content: "\r"})))
 	for text, want := range map[string][]int32{
 		"<x>\na":    {3, 0},

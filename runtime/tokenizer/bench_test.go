@@ -29,7 +29,7 @@ func BenchmarkScan(b *testing.B) {
 			p := &splitStage{scan: regex.Scanners[pattern], behavior: isolated}
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				p.split(piece{text, true}, func(piece) {})
+				p.split(piece{text: text}, func(piece) {})
 			}
 		})
 	}
@@ -41,7 +41,7 @@ func BenchmarkScan(b *testing.B) {
 		p := &splitStage{find: find, behavior: isolated}
 		b.SetBytes(int64(len(text)))
 		for b.Loop() {
-			p.split(piece{text, true}, func(piece) {})
+			p.split(piece{text: text}, func(piece) {})
 		}
 	})
 }

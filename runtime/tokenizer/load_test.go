@@ -86,7 +86,7 @@ func TestLoadTakes(t *testing.T) {
 		{"padding", `{"strategy":"BatchLongest","direction":"Left","pad_id":0,"pad_type_id":0,"pad_token":"x"}`},
 		{"padding", `{"strategy":{"Fixed":20},"direction":"Right","pad_to_multiple_of":8,"pad_id":0,"pad_type_id":0,"pad_token":"x"}`},
 	} {
-		mustLoad(t, patched(t, []byte(small), map[string]json.RawMessage{c.part: json.RawMessage(c.value)}))
+		mustLoad(t, tokenizertest.Patched(t, []byte(tokenizertest.Small), map[string]json.RawMessage{c.part: json.RawMessage(c.value)}))
 	}
 	mustLoad(t, []byte(`{"model":{"type":"BPE","vocab":{"a":0},"merges":[]}}`))
 }

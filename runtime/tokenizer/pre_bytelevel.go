@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
-	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
@@ -19,27 +18,27 @@ type byteLevelStage struct {
 }
 
 func (p *byteLevelStage) split(in piece, yield func(piece)) {
-	s := in.text
-	if p.prefixSpace && s[0] != ' ' {
-		s = " " + s
+	if p.prefixSpace && in.text[0] != ' ' {
+		in = piece(prepend(" ").normalize(aligned(in)))
 	}
 	if !p.useRegex {
-		yield(p.part(s, in.first))
+		yield(p.spelled(in))
 		return
 	}
+	s := in.text
 	t := chars.Classes()
 	for i := 0; i < len(s); {
 		end := regex.ScanGPT2(t, s, i)
-		yield(p.part(s[i:end], in.first && i == 0))
+		yield(p.spelled(in.part(i, end)))
 		i = end
 	}
 }
 
-func (p *byteLevelStage) part(s string, first bool) piece {
+func (p *byteLevelStage) spelled(in piece) piece {
 	if p.spell {
-		s = bytelevel.Encode(s)
+		in = piece(byteLevelNormalizer{}.normalize(aligned(in)))
 	}
-	return piece{s, first}
+	return in
 }
 
 func readByteLevel(raw json.RawMessage, _ int) (preTokenizer, error) {

@@ -31,17 +31,17 @@ func (p *charStage) split(in piece, yield func(piece)) {
 			c, n := utf8.DecodeRuneInString(s[i:])
 			if p.has(c) {
 				if from < i {
-					yield(piece{s[from:i], in.first && from == 0})
+					yield(in.part(from, i))
 				}
 				if p.behavior == isolated {
-					yield(piece{s[i : i+n], in.first && i == 0})
+					yield(in.part(i ,  i+n))
 				}
 				from = i + n
 			}
 			i += n
 		}
 		if from < len(s) {
-			yield(piece{s[from:], in.first && from == 0})
+			yield(in.part(from, len(s)))
 		}
 	default:
 		stage := splitStage{behavior: p.behavior, find: func(s string) []regex.Span {
@@ -139,13 +139,13 @@ func (whitespaceStage) split(in piece, yield func(piece)) {
 		}
 		if next != kind {
 			if kind != blank {
-				yield(piece{s[from:i], in.first && from == 0})
+				yield(in.part(from, i))
 			}
 			kind, from = next, i
 		}
 	}
 	if kind != blank {
-		yield(piece{s[from:], in.first && from == 0})
+		yield(in.part(from, len(s)))
 	}
 }
 
@@ -171,10 +171,10 @@ func (p fixedStage) split(in piece, yield func(piece)) {
 	from, count := 0, 0
 	for i := range s {
 		if count == int(p) {
-			yield(piece{s[from:i], in.first && from == 0})
+			yield(in.part(from, i))
 			from, count = i, 0
 		}
 		count++
 	}
-	yield(piece{s[from:], in.first && from == 0})
+	yield(in.part(from, len(s)))
 }

@@ -28,14 +28,15 @@ const (
 )
 
 func (p *metaspaceStage) split(in piece, yield func(piece)) {
-	s := strings.ReplaceAll(in.text, " ", p.replacement)
-	if p.prepend == prependAlways || p.prepend == prependFirst && in.first {
-		if !strings.HasPrefix(s, p.replacement) {
-			s = p.replacement + s
+	a := aligned{in.text, in.head}.mapped(func(s string) string { return strings.ReplaceAll(s, " ", p.replacement) })
+	if p.prepend == prependAlways || p.prepend == prependFirst && a.head > 0 {
+		if !strings.HasPrefix(a.text, p.replacement) {
+			a = prepend(p.replacement).normalize(a)
 		}
 	}
+	in, s := piece(a), a.text
 	if p.whole {
-		yield(piece{s, in.first})
+		yield(in)
 		return
 	}
 	for i := 0; i < len(s); {
@@ -48,7 +49,7 @@ func (p *metaspaceStage) split(in piece, yield func(piece)) {
 		if k := strings.Index(s[from:], p.replacement); k >= 0 {
 			end = from + k
 		}
-		yield(piece{s[i:end], in.first && i == 0})
+		yield(in.part(i, end))
 		i = end
 	}
 }

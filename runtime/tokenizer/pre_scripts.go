@@ -32,14 +32,14 @@ func (scriptStage) split(in piece, yield func(piece)) {
 		if last != script {
 			// What stands before the first script is dropped, as in the library.
 			if from >= 0 {
-				yield(piece{s[from:i], in.first && from == 0})
+				yield(in.part(from, i))
 			}
 			from = i
 		}
 		last = script
 	}
 	if from >= 0 {
-		yield(piece{s[from:], in.first && from == 0})
+		yield(in.part(from, len(s)))
 	}
 }
 

@@ -54,14 +54,14 @@ func (p *splitStage) split(in piece, yield func(piece)) {
 		t := chars.Classes()
 		for i := 0; i < len(s); {
 			end := p.scan(t, s, i)
-			yield(piece{s[i:end], in.first && i == 0})
+			yield(in.part(i, end))
 			i = end
 		}
 		return
 	}
 	for _, sp := range p.spans(s) {
 		if sp.start < sp.end {
-			yield(piece{s[sp.start:sp.end], in.first && sp.start == 0})
+			yield(in.part(sp.start, sp.end))
 		}
 	}
 }

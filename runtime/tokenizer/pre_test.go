@@ -41,7 +41,7 @@ func comparePieces(t *testing.T, p preTokenizer, digests []string) {
 		for _, s := range texts[i*100 : min(i*100+100, len(texts))] {
 			var pieces []string
 			if s = lossy(s); s != "" {
-				p.split(piece{s, true}, func(p piece) { pieces = append(pieces, p.text) })
+				p.split(piece{text: s, head: 1}, func(p piece) { pieces = append(pieces, p.text) })
 			}
 			all = append(all, strings.Join(pieces, "\x01"))
 		}

@@ -5,8 +5,13 @@ import "encoding/json"
 // piece is a part of a text on its way through the pre-tokenizer.
 type piece struct {
 	text string
-	// first says that it begins where the text given to Encode begins.
-	first bool
+	// head is how many bytes at its start came of the first character of the text given to Encode, see aligned.
+	head int
+}
+
+// part is what stands from one place to another.
+func (p piece) part(from, to int) piece {
+	return piece{p.text[from:to], min(max(p.head-from, 0), to-from)}
 }
 
 // preTokenizer cuts a piece. It calls yield with the parts in order; p is not empty, and neither are the parts.

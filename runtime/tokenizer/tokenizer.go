@@ -25,24 +25,24 @@ func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
 	}
 	token := func(id int32) { ids = append(ids, id) }
 	word := func(p piece) { ids = t.model.encode(ids, p.text) }
-	first := true
-	t.raw.cut(text, func(s string) {
-		a := align(s)
+	t.raw.cut(text, func(from, to int) {
+		a := align(text[from:to])
 		if t.normalizer != nil {
 			a = t.normalizer.normalize(a)
 		}
-		begins := first && a.head > 0
-		first = false
-		t.normalized.cut(a.text, func(s string) {
-			p := piece{s, begins}
-			begins = false
+		all := piece{text: a.text}
+		if from == 0 {
+			all.head = a.head
+		}
+		t.normalized.cut(a.text, func(from, to int) {
+			p := all.part(from, to)
 			if t.preTokenizer == nil {
 				word(p)
 			} else {
 				t.preTokenizer.split(p, word)
 			}
-		}, func(id int32) { token(id); begins = false })
-	}, func(id int32) { token(id); first = false })
+		}, token)
+	}, token)
 	if addSpecial {
 		ids = append(ids, t.suffix...)
 	}
