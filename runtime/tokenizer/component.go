@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -119,9 +120,31 @@ func strict(what string, b []byte, v any) error {
 	}
 	switch {
 	case err == nil:
+		if name := foldedName(b); name != "" {
+			return unsupported(what, fmt.Sprintf("with field %.200s", name))
+		}
 		return nil
 	case strings.HasPrefix(err.Error(), "json: unknown field "):
 		return unsupported(what, fmt.Sprintf("with %.200s", strings.TrimPrefix(err.Error(), "json: unknown ")))
 	}
 	return fmt.Errorf("%s: %v: %w", what, err, tensor.ErrCorrupt)
+}
+
+// foldedName is the first name in an object, known to be valid, that encoding/json takes for another: it reads over case.
+func foldedName(b []byte) string {
+	b = trimSpace(b)
+	if len(b) == 0 || b[0] != '{' {
+		return ""
+	}
+	for rest := trimSpace(b[1:]); rest[0] != '}'; {
+		var key []byte
+		key, rest = value(rest)
+		if bytes.ContainsFunc(key, func(r rune) bool { return r >= 'A' && r <= 'Z' || r >= utf8.RuneSelf || r == '\\' }) {
+			return string(key)
+		}
+		if _, rest = value(trimSpace(rest[1:])); rest[0] == ',' {
+			rest = trimSpace(rest[1:])
+		}
+	}
+	return ""
 }

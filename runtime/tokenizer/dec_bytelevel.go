@@ -8,13 +8,8 @@ import (
 
 func readByteLevelDecoder(raw json.RawMessage, _ int) (decoder, error) {
 	// The settings belong to the pre-tokenizer of the same name.
-	var c struct {
-		Type        string `json:"type"`
-		PrefixSpace bool   `json:"add_prefix_space"`
-		TrimOffsets bool   `json:"trim_offsets"`
-		UseRegex    bool   `json:"use_regex"`
-	}
-	return decoderFunc(byteLevelStream), setup("decoder", "ByteLevel", raw, &c)
+	_, err := byteLevelSettings("decoder", raw)
+	return decoderFunc(byteLevelStream), err
 }
 
 // byteLevelStream is the decoder ByteLevel: stand-ins become bytes, and all of them one token. A token with other code points stays

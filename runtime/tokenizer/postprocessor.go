@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // postProcessor is the ids that a post-processor puts around one text.
@@ -38,7 +36,7 @@ func (t *Tokenizer) readPostProcessor(raw json.RawMessage) error {
 	}
 	for _, id := range slices.Concat(p.prefix, p.suffix) {
 		if _, ok := t.Token(id); !ok {
-			return fmt.Errorf("post-processor: id %d is no token: %w", id, tensor.ErrCorrupt)
+			return unsupported("post-processor", fmt.Sprintf("with id %d, which is no token", id)) // the library puts it all the same
 		}
 	}
 	t.prefix, t.suffix = p.prefix, p.suffix
@@ -62,11 +60,6 @@ func readProcessorSequence(raw json.RawMessage, depth int) (all postProcessor, e
 
 // readByteLevelProcessor reads the post-processor ByteLevel. It only changes offsets, which are not computed here.
 func readByteLevelProcessor(raw json.RawMessage, _ int) (p postProcessor, err error) {
-	var c struct {
-		Type        string `json:"type"`
-		PrefixSpace bool   `json:"add_prefix_space"`
-		TrimOffsets bool   `json:"trim_offsets"`
-		UseRegex    bool   `json:"use_regex"`
-	}
-	return p, setup("post-processor", "ByteLevel", raw, &c)
+	_, err = byteLevelSettings("post-processor", raw)
+	return p, err
 }

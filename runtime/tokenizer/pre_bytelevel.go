@@ -42,17 +42,28 @@ func (p *byteLevelStage) spelled(in piece) piece {
 }
 
 func readByteLevel(raw json.RawMessage, _ int) (preTokenizer, error) {
-	c := struct {
-		Type        string `json:"type"`
-		PrefixSpace *bool  `json:"add_prefix_space"`
-		TrimOffsets *bool  `json:"trim_offsets"`
-		UseRegex    bool   `json:"use_regex"`
-	}{UseRegex: true}
-	if err := setup("pre-tokenizer", "ByteLevel", raw, &c); err != nil {
+	c, err := byteLevelSettings("pre-tokenizer", raw)
+	if err != nil {
 		return nil, err
 	}
-	if c.PrefixSpace == nil || c.TrimOffsets == nil {
-		return nil, fmt.Errorf("pre-tokenizer \"ByteLevel\" lacks a setting: %w", tensor.ErrCorrupt)
-	}
 	return &byteLevelStage{prefixSpace: *c.PrefixSpace, useRegex: c.UseRegex}, nil
+}
+
+// byteLevelFile is the JSON of a ByteLevel: of a pre-tokenizer, for which alone it counts, a post-processor or a decoder.
+type byteLevelFile struct {
+	Type        string `json:"type"`
+	PrefixSpace *bool  `json:"add_prefix_space"`
+	TrimOffsets *bool  `json:"trim_offsets"`
+	UseRegex    bool   `json:"use_regex"`
+}
+
+func byteLevelSettings(kind string, raw json.RawMessage) (byteLevelFile, error) {
+	c := byteLevelFile{UseRegex: true}
+	if err := setup(kind, "ByteLevel", raw, &c); err != nil {
+		return c, err
+	}
+	if c.PrefixSpace == nil || c.TrimOffsets == nil {
+		return c, fmt.Errorf("%s \"ByteLevel\" lacks a setting: %w", kind, tensor.ErrCorrupt)
+	}
+	return c, nil
 }

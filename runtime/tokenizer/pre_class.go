@@ -34,7 +34,7 @@ func (p *charStage) split(in piece, yield func(piece)) {
 					yield(in.part(from, i))
 				}
 				if p.behavior == isolated {
-					yield(in.part(i ,  i+n))
+					yield(in.part(i, i+n))
 				}
 				from = i + n
 			}

@@ -2,6 +2,7 @@ package regex
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -263,11 +264,13 @@ func (p *reParser) literal(c rune, o reOptions) (*reNode, error) {
 func (p *reParser) group(o reOptions, depth int) (*reNode, error) {
 	n := &reNode{}
 	p.pos++
+	bag := true // Oniguruma looks into groups without options that capture nothing, and into no others
 	switch {
 	case p.peek("*"):
 		return nil, p.refuse("callout")
 	case !p.skip("?"):
 	case p.skip(":"):
+		bag = false
 	case p.skip("="):
 		n.op = reLook
 	case p.skip("!"):
@@ -305,10 +308,18 @@ func (p *reParser) group(o reOptions, depth int) (*reNode, error) {
 		return nil, p.corrupt("group without end")
 	}
 	if n.op == reEmpty {
+		if bag && noTarget(sub) {
+			sub = &reNode{op: reConcat, subs: []*reNode{sub}}
+		}
 		return sub, nil
 	}
 	n.subs = []*reNode{sub}
 	return n, nil
+}
+
+// noTarget reports whether no quantifier may follow: behind assertions, and alternatives of which one is an assertion.
+func noTarget(n *reNode) bool {
+	return n.op == reAssert || n.op == reLook || n.op == reAlternate && slices.ContainsFunc(n.subs, noTarget)
 }
 
 func plainName(s string) bool {
@@ -361,7 +372,7 @@ func (p *reParser) quantifier(n *reNode) (*reNode, bool, error) {
 	case !braces && p.skip("+"):
 		possessive = true
 	}
-	if n.op == reAssert || n.op == reLook {
+	if noTarget(n) {
 		return nil, false, p.corrupt("quantifier of an assertion")
 	}
 	if q.max > 1 && n.nullable() {
