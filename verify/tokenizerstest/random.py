@@ -45,7 +45,6 @@ def run(job):
 
 
 def main():
-    print(json.dumps(tokenizers.__version__), flush=True)
     for line in sys.stdin:
         print(json.dumps(run(json.loads(line)), separators=(",", ":")), flush=True)
 

@@ -35,8 +35,8 @@ var (
 // randomTexts is how many texts each of them gets.
 const randomTexts = 60
 
-// libraryPatience bounds the library's work on a tokenizer; it has no bound itself.
-const libraryPatience = 20 * time.Second
+// workerPatience bounds the work on one tokenizer; the library has no bound itself.
+const workerPatience = 20 * time.Second
 
 // TestRandom holds random tokenizers to the library: the ids of texts, the texts of ids, at once and id by id, and which files
 // are refused. The library may take what we refuse as tensor.ErrUnsupported. Differences are made small before they are shown.
@@ -47,7 +47,7 @@ func TestRandom(t *testing.T) {
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
-			l := &libraryWorker{t: t}
+			l := newLibraryWorker(t)
 			defer l.stop()
 			for {
 				i := uint64(next.Add(1) - 1)
@@ -108,13 +108,16 @@ func (o outcome) kind() string {
 }
 
 // compareRandom holds a sample to the library.
-func compareRandom(l *libraryWorker, s *sample) outcome {
+func compareRandom(l *worker, s *sample) outcome {
 	file := s.json()
 	tok, err := tokenizer.Load([]byte(file))
-	a := l.ask(map[string]any{"file": file, "texts": s.texts, "ids": s.ids})
-	switch {
-	case a == nil:
+	var a answer
+	switch ok := l.ask(map[string]any{"file": file, "texts": s.texts, "ids": s.ids}, &a); {
+	case !ok:
 		return outcome{failed: true}
+	case err != nil && a.Error == "" && strings.Contains(err.Error(), "json: cannot unmarshal"):
+		// A wrong type of a setting: the library takes another component then, which has none.
+		return outcome{refused: reason(err)}
 	case err != nil && a.Error == "" && !errors.Is(err, tensor.ErrUnsupported):
 		return outcome{difference: fmt.Sprintf("only we refuse: %v", err)}
 	case err == nil && a.Error != "":
@@ -125,7 +128,7 @@ func compareRandom(l *libraryWorker, s *sample) outcome {
 	for i, text := range s.texts {
 		r := a.Rows[i]
 		if r.failed != "" {
-			if !slices.Contains(knownPanics, r.failed) {
+			if !slices.ContainsFunc(knownFailures, func(known string) bool { return strings.Contains(r.failed, known) }) {
 				return outcome{difference: fmt.Sprintf("the library fails: %s: %+q\nours %s", r.failed, text, spelled(tok, tok.Encode(text, false)))}
 			}
 			continue
@@ -198,12 +201,54 @@ func reason(err error) string {
 	return text[:min(len(text), 110)]
 }
 
-// libraryWorker is a process with the library.
-type libraryWorker struct {
-	t   *testing.T
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
+// worker is a process that answers a line of JSON with a line of JSON, started when it is asked.
+type worker struct {
+	t    *testing.T
+	args []string // Python and the script with its arguments
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Reader
+}
+
+func newLibraryWorker(t *testing.T) *worker {
+	return &worker{t: t, args: []string{cmp.Or(os.Getenv("LLMEXPORT_TOKENIZERS_PYTHON"), filepath.Join(root, ".venv", "tokenizers", "bin", "python")), "random.py"}}
+}
+
+// ask reports whether there was an answer: a process may end, and one that has no end is stopped.
+func (w *worker) ask(job, answer any) bool {
+	if w.cmd == nil {
+		w.cmd = exec.Command(w.args[0], w.args[1:]...)
+		in, err1 := w.cmd.StdinPipe()
+		out, err2 := w.cmd.StdoutPipe()
+		if err := errors.Join(err1, err2, w.cmd.Start()); err != nil {
+			w.t.Error(err)
+			w.cmd = nil
+			return false
+		}
+		w.in, w.out = in, bufio.NewReaderSize(out, 1<<16)
+	}
+	process := w.cmd.Process
+	timer := time.AfterFunc(workerPatience, func() { _ = process.Kill() })
+	defer timer.Stop()
+	_, err := io.WriteString(w.in, marshal(job))
+	if err == nil {
+		var line []byte
+		if line, err = w.out.ReadBytes('\n'); err == nil {
+			err = json.Unmarshal(line, answer)
+		}
+	}
+	if err != nil {
+		w.stop()
+	}
+	return err == nil
+}
+
+func (w *worker) stop() {
+	if w.cmd != nil {
+		_ = w.cmd.Process.Kill()
+		_ = w.cmd.Wait()
+		w.cmd = nil
+	}
 }
 
 // answer is what random.py writes.
@@ -237,52 +282,9 @@ func (r *randomText) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &r.text)
 }
 
-// knownPanics are those of the library that no file can be refused for.
-var knownPanics = []string{
-	"AddedVocabulary bad split", // a token with lstrip in white space that the one before swallowed
-}
-
-// ask is nil where the library ends or has no end.
-func (l *libraryWorker) ask(job any) *answer {
-	if l.cmd == nil {
-		python := cmp.Or(os.Getenv("LLMEXPORT_TOKENIZERS_PYTHON"), filepath.Join(root, ".venv", "tokenizers", "bin", "python"))
-		l.cmd = exec.Command(python, "random.py")
-		in, err1 := l.cmd.StdinPipe()
-		out, err2 := l.cmd.StdoutPipe()
-		if err := errors.Join(err1, err2, l.cmd.Start()); err != nil {
-			l.t.Error(err)
-			return nil
-		}
-		l.in, l.out = in, bufio.NewReaderSize(out, 1<<16)
-		var release string
-		if line, err := l.out.ReadBytes('\n'); err != nil || json.Unmarshal(line, &release) != nil {
-			l.t.Errorf("random.py: %q, %v", line, err)
-			l.stop()
-			return nil
-		}
-	}
-	process := l.cmd.Process
-	timer := time.AfterFunc(libraryPatience, func() { _ = process.Kill() })
-	defer timer.Stop()
-	a := &answer{}
-	_, err := io.WriteString(l.in, marshal(job))
-	if err == nil {
-		var line []byte
-		if line, err = l.out.ReadBytes('\n'); err == nil {
-			err = json.Unmarshal(line, a)
-		}
-	}
-	if err != nil {
-		l.stop()
-		return nil
-	}
-	return a
-}
-
-func (l *libraryWorker) stop() {
-	if l.cmd != nil {
-		_ = l.cmd.Process.Kill()
-		_ = l.cmd.Wait()
-		l.cmd = nil
-	}
+// knownFailures are those of the library in the middle of a text.
+var knownFailures = []string{
+	"AddedVocabulary bad split",       // a token with lstrip in white space that the one before swallowed
+	"retry-limit-in-match over",       // a pattern that takes exponential time
+	"index out of bounds: the len is", // a Replace of the empty text before a pre-tokenizer that changes the text
 }

@@ -33,21 +33,26 @@ func pack(tok *tokenizer.Tokenizer) ([]byte, error) {
 	return b, err
 }
 
-// TestEngines compares the emulated engine with every installed one, on every tokenizer that can be packed. Its results are
-// the stock columns of docs/tokenizers.json.
-func TestEngines(t *testing.T) {
+// engines are the folders of the installed engines, and a package to load.
+func engines(t *testing.T) (dirs []string, pkg string) {
 	dirs, err := filepath.Glob(filepath.Join(root, ".venv", "mnn-*"))
 	if err != nil || len(dirs) == 0 {
 		t.Skip("no engine in .venv/mnn-<release>: run make engine-venvs")
 	}
 	sort.Strings(dirs)
-	pkg := os.Getenv("LLMEXPORT_PACKAGE")
-	if pkg == "" {
+	if pkg = os.Getenv("LLMEXPORT_PACKAGE"); pkg == "" {
 		pkg = filepath.Join(root, "dist", "tiny-qwen3-int4")
 	}
 	if _, err := os.Stat(pkg); err != nil {
 		t.Skipf("no package to load: run make demo: %v", err)
 	}
+	return dirs, pkg
+}
+
+// TestEngines compares the emulated engine with every installed one, on every tokenizer that can be packed. Its results are
+// the stock columns of docs/tokenizers.json.
+func TestEngines(t *testing.T) {
+	dirs, pkg := engines(t)
 	for _, e := range readReference(t).Tokenizers {
 		t.Run(e.Name, func(t *testing.T) {
 			b, err := os.ReadFile(e.path(t))
