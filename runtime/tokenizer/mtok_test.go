@@ -206,6 +206,7 @@ func TestMTOKRefuses(t *testing.T) {
 		"group":       {"pre_tokenizer", split(`(?:a|ab)c`, "Isolated"), "behind a group"},
 		"lazy":        {"pre_tokenizer", split(`a+?b`, "Isolated"), "lazy"},
 		"behavior":    {"pre_tokenizer", split(`ab`, "MergedWithNext"), "MergedWithNext"},
+		"many nodes":  {"normalizer", `{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"StripAccents"}]}`, "normalizers"},
 		"single word": {"added_tokens", `[{"id":64,"content":"a","single_word":true,"lstrip":false,"rstrip":false,"normalized":false,"special":true}]`, "single_word"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,6 +14,10 @@ import signal
 import sys
 import tempfile
 
+# The engine prints to standard output, at once.
+OUT = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
 import MNN.llm
 
 PATIENCE = 20
@@ -33,8 +37,6 @@ def run(package, job):
 
 
 def main(package):
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # the engine prints to standard output
     for line in sys.stdin:
         r, w = os.pipe()
         pid = os.fork()
@@ -52,8 +54,8 @@ def main(package):
         with os.fdopen(r) as f:
             text = f.read()
         _, status = os.waitpid(pid, 0)
-        out.write((text or json.dumps({"error": f"the engine ended with status {status}"})) + "\n")
-        out.flush()
+        OUT.write((text or json.dumps({"error": f"the engine ended with status {status}"})) + "\n")
+        OUT.flush()
 
 
 if __name__ == "__main__":
