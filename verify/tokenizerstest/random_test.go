@@ -211,7 +211,7 @@ type worker struct {
 }
 
 func newLibraryWorker(t *testing.T) *worker {
-	return &worker{t: t, args: []string{cmp.Or(os.Getenv("LLMEXPORT_TOKENIZERS_PYTHON"), filepath.Join(root, ".venv", "tokenizers", "bin", "python")), "random.py"}}
+	return &worker{t: t, args: []string{cmp.Or(os.Getenv("LLMEXPORT_TOKENIZERS_PYTHON"), filepath.Join(root, ".venv", "tokenizers", "bin", "python")), "randomlibrary.py"}}
 }
 
 // ask reports whether there was an answer: a process may end, and one that has no end is stopped.
@@ -251,7 +251,7 @@ func (w *worker) stop() {
 	}
 }
 
-// answer is what random.py writes.
+// answer is what randomlibrary.py writes.
 type answer struct {
 	Error   string
 	Rows    []randomRow

@@ -19,7 +19,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
-var randomEngines = flag.Int("random-engines", 300, "how many random tokenizers TestRandomEngines makes")
+var randomEngines = flag.Int("random-engines", 100, "how many random tokenizers TestRandomEngines makes")
 
 // TestRandomEngines holds what is emulated of the engine to every installed one, on the random tokenizers that can be packed.
 func TestRandomEngines(t *testing.T) {
