@@ -12,10 +12,10 @@ import (
 // none.
 func checkBatch(truncation, padding json.RawMessage) error {
 	var t *struct {
-		Direction string  `json:"direction"`
-		MaxLength *uint64 `json:"max_length"`
-		Strategy  string  `json:"strategy"`
-		Stride    *uint64 `json:"stride"`
+		Direction json.RawMessage `json:"direction"`
+		MaxLength *uint64         `json:"max_length"`
+		Strategy  string          `json:"strategy"`
+		Stride    *uint64         `json:"stride"`
 	}
 	var p *struct {
 		Strategy  json.RawMessage `json:"strategy"`
@@ -36,15 +36,14 @@ func checkBatch(truncation, padding json.RawMessage) error {
 			}
 		}
 	}
-	sides := []string{"Left", "Right"}
 	if t != nil && (t.MaxLength == nil || t.Stride == nil || !slices.Contains([]string{"LongestFirst", "OnlyFirst", "OnlySecond"}, t.Strategy) ||
-		t.Direction != "" && !slices.Contains(sides, t.Direction)) {
+		t.Direction != nil && !slices.Contains([]string{`"Left"`, `"Right"`}, string(t.Direction))) {
 		return fmt.Errorf("truncation lacks a setting, or has an unknown one: %w", tensor.ErrCorrupt)
 	}
 	if p == nil {
 		return nil
 	}
-	if !slices.Contains(sides, p.Direction) || p.ID == nil || p.TypeID == nil || p.Token == nil {
+	if !slices.Contains([]string{"Left", "Right"}, p.Direction) || p.ID == nil || p.TypeID == nil || p.Token == nil {
 		return fmt.Errorf("padding lacks a setting, or has an unknown one: %w", tensor.ErrCorrupt)
 	}
 	var fixed struct{ Fixed *uint64 }

@@ -54,7 +54,9 @@ func (c *components[T]) sequence(key string, raw json.RawMessage, depth int) ([]
 		}
 	}
 	var list []json.RawMessage
-	if err := json.Unmarshal(members[key], &list); err != nil {
+	if err := json.Unmarshal(members[key], &list); err == nil && list == nil {
+		return nil, fmt.Errorf("%s \"Sequence\": %s is no list: %w", c.kind, key, tensor.ErrCorrupt)
+	} else if err != nil {
 		return nil, fmt.Errorf("%s \"Sequence\": %s: %v: %w", c.kind, key, err, tensor.ErrCorrupt)
 	}
 	var out []T
@@ -91,8 +93,40 @@ var harmless = map[string][]string{
 	"TemplateProcessing": {"add_prefix_space", "trim_offsets", "use_regex"}, // written behind what was a ByteLevel: Command R+
 }
 
+// required are settings without which the library refuses a component, as it does where they are null; those with a question mark
+// may be missing. Other settings are checked where they are read.
+var required = map[string][]string{
+	"decoder BPEDecoder":                {"suffix"},
+	"decoder ByteLevel":                 {"add_prefix_space", "trim_offsets", "use_regex?"},
+	"decoder CTC":                       {"pad_token", "word_delimiter_token", "cleanup"},
+	"decoder Metaspace":                 {"prepend_scheme?"},
+	"decoder Strip":                     {"start", "stop"},
+	"decoder WordPiece":                 {"prefix", "cleanup"},
+	"model Unigram":                     {"byte_fallback?"},
+	"post-processor ByteLevel":          {"add_prefix_space", "trim_offsets", "use_regex?"},
+	"post-processor TemplateProcessing": {"pair", "special_tokens"},
+	"pre-tokenizer ByteLevel":           {"add_prefix_space", "trim_offsets", "use_regex?"},
+	"pre-tokenizer Digits":              {"individual_digits"},
+	"pre-tokenizer FixedLength":         {"length?"},
+	"pre-tokenizer Metaspace":           {"prepend_scheme?"},
+	"pre-tokenizer Punctuation":         {"behavior?"},
+	"pre-tokenizer Split":               {"invert"},
+}
+
 // setup decodes the settings of a component into v.
 func setup(kind, name string, raw json.RawMessage, v any) error {
+	if list := required[kind+" "+name]; len(list) > 0 {
+		var members map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &members); err != nil {
+			return fmt.Errorf("%s %q: %v: %w", kind, name, err, tensor.ErrCorrupt)
+		}
+		for _, key := range list {
+			key, optional := strings.CutSuffix(key, "?")
+			if value, ok := members[key]; !ok && !optional || string(value) == "null" {
+				return fmt.Errorf("%s %q lacks a setting, %s: %w", kind, name, key, tensor.ErrCorrupt)
+			}
+		}
+	}
 	if keys := harmless[name]; len(keys) > 0 {
 		var members map[string]json.RawMessage
 		if err := json.Unmarshal(raw, &members); err == nil {

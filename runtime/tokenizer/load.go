@@ -113,7 +113,7 @@ func untypedModel(raw json.RawMessage) string {
 // readModel reads the model by the type that it gives; files written before 2021 have none.
 func readModel(raw json.RawMessage, v *vocabulary) (model, error) {
 	var c struct {
-		Type string `json:"type"`
+		Type json.RawMessage `json:"type"`
 	}
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, fmt.Errorf("no model: %w", tensor.ErrCorrupt)
@@ -121,12 +121,15 @@ func readModel(raw json.RawMessage, v *vocabulary) (model, error) {
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return nil, fmt.Errorf("model: %v: %w", err, tensor.ErrCorrupt)
 	}
-	if c.Type == "" {
-		c.Type = untypedModel(raw)
+	name := ""
+	if c.Type == nil {
+		name = untypedModel(raw)
+	} else if err := json.Unmarshal(c.Type, &name); err != nil {
+		return nil, fmt.Errorf("model: type: %v: %w", err, tensor.ErrCorrupt)
 	}
-	read, ok := models[c.Type]
+	read, ok := models[name]
 	if !ok {
-		return nil, unsupported("model", fmt.Sprintf("%q", c.Type))
+		return nil, unsupported("model", fmt.Sprintf("%q", name))
 	}
 	return read(raw, v)
 }

@@ -2,9 +2,7 @@ package tokenizer
 
 import (
 	"encoding/json"
-	"fmt"
 
-	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
@@ -43,27 +41,18 @@ func (p *byteLevelStage) spelled(in piece) piece {
 
 func readByteLevel(raw json.RawMessage, _ int) (preTokenizer, error) {
 	c, err := byteLevelSettings("pre-tokenizer", raw)
-	if err != nil {
-		return nil, err
-	}
-	return &byteLevelStage{prefixSpace: *c.PrefixSpace, useRegex: c.UseRegex}, nil
+	return &byteLevelStage{prefixSpace: c.PrefixSpace, useRegex: c.UseRegex}, err
 }
 
 // byteLevelFile is the JSON of a ByteLevel: of a pre-tokenizer, for which alone it counts, a post-processor or a decoder.
 type byteLevelFile struct {
 	Type        string `json:"type"`
-	PrefixSpace *bool  `json:"add_prefix_space"`
-	TrimOffsets *bool  `json:"trim_offsets"`
+	PrefixSpace bool   `json:"add_prefix_space"`
+	TrimOffsets bool   `json:"trim_offsets"`
 	UseRegex    bool   `json:"use_regex"`
 }
 
 func byteLevelSettings(kind string, raw json.RawMessage) (byteLevelFile, error) {
 	c := byteLevelFile{UseRegex: true}
-	if err := setup(kind, "ByteLevel", raw, &c); err != nil {
-		return c, err
-	}
-	if c.PrefixSpace == nil || c.TrimOffsets == nil {
-		return c, fmt.Errorf("%s \"ByteLevel\" lacks a setting: %w", kind, tensor.ErrCorrupt)
-	}
-	return c, nil
+	return c, setup(kind, "ByteLevel", raw, &c)
 }

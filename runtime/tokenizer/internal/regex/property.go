@@ -77,7 +77,7 @@ var propertySets = map[string]func() chars.Set{
 	"any":      func() chars.Set { return chars.Set{{0, unicode.MaxRune}} },
 	"ascii":    func() chars.Set { return chars.Set{{0, 0x7F}} },
 	"assigned": assigned,
-	"c":        func() chars.Set { return category("C").Union(assigned().Negate()) },
+	"c":        others,
 	"cn":       func() chars.Set { return assigned().Negate() },
 	"lc":       func() chars.Set { return category("Lu").Union(category("Ll")).Union(category("Lt")) },
 
@@ -94,6 +94,15 @@ var propertySets = map[string]func() chars.Set{
 	"upper":  func() chars.Set { return category("Lu").Union(chars.SetOf(unicode.Other_Uppercase)) },
 	"word":   Word,
 	"xdigit": func() chars.Set { return chars.Set{{'0', '9'}, {'A', 'F'}, {'a', 'f'}} },
+}
+
+// others is the category C. That of the package unicode has what Unicode 15 leaves unassigned too, and some of it is letters now.
+func others() chars.Set {
+	set := assigned().Negate()
+	for _, name := range []string{"Cc", "Cf", "Cs", "Co"} {
+		set = set.Union(category(name))
+	}
+	return set
 }
 
 // propertyAlias are second names of propertySets.

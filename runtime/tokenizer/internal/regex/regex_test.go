@@ -127,3 +127,18 @@ func FuzzRegex(f *testing.F) {
 		}
 	})
 }
+
+// TestYoungLetters: what Unicode has given a category since the package unicode was made is not among the rest.
+func TestYoungLetters(t *testing.T) {
+	const young, unassigned = "\U00010D50", "\u0378"
+	for pattern, want := range map[string]int{`\p{C}`: 1, `\P{C}`: 1, `\p{Cn}`: 1, `\p{L}`: 1, `[\P{C}&&\p{Lu}]`: 1, `\p{Cf}`: 0} {
+		find, err := Compile(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := find(young + unassigned)
+		if len(found) != want || pattern == `\P{C}` && found[0].Start != 0 || pattern == `\p{C}` && found[0].Start != len(young) {
+			t.Errorf("%s: %v", pattern, found)
+		}
+	}
+}
