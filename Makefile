@@ -272,7 +272,7 @@ tokenizers-venv: ## install TOKENIZERS into .venv/tokenizers; download tokenizer
 	if [ -z "$$LLMEXPORT_TOKENIZERS" ]; then $$py verify/tokenizerstest/download.py .venv/tokenizer-files; fi
 
 .PHONY: tokenizers
-tokenizers: tokenizers-venv ## hold our tokenizers to the library tokenizers, on the whole corpus (needs Python)
+tokenizers: tokenizers-venv ## hold our tokenizers, and random ones, to the library tokenizers, on the whole corpus (needs Python)
 	go test -tags tokenizers -count=1 -timeout 1h $(TESTFLAGS) ./verify/tokenizerstest
 
 .PHONY: tokenizers-doc
