@@ -164,6 +164,22 @@ func strict(what string, b []byte, v any) error {
 	return fmt.Errorf("%s: %v: %w", what, err, tensor.ErrCorrupt)
 }
 
+// patternFile is the JSON of a pattern: a regular expression or a text.
+type patternFile struct{ Regex, String *string }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *patternFile) UnmarshalJSON(b []byte) error {
+	var members map[string]*string
+	if err := json.Unmarshal(b, &members); err != nil {
+		return err
+	}
+	if len(members) != 1 {
+		return fmt.Errorf("a pattern of %d members", len(members))
+	}
+	p.Regex, p.String = members["Regex"], members["String"]
+	return nil
+}
+
 // foldedName is the first name in an object, known to be valid, that encoding/json takes for another: it reads over case.
 func foldedName(b []byte) string {
 	b = trimSpace(b)

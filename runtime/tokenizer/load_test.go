@@ -69,6 +69,8 @@ func TestLoadRefuses(t *testing.T) {
 		"Punctuation null":    {"pre_tokenizer", `{"type":"Punctuation","behavior":null}`, tensor.ErrCorrupt, "lacks a setting, behavior"},
 		"template lacks":      {"post_processor", `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}}],"special_tokens":{}}`, tensor.ErrCorrupt, "lacks a setting, pair"},
 		"sequence of null":    {"normalizer", `{"type":"Sequence","normalizers":null}`, tensor.ErrCorrupt, "normalizers is no list"},
+		"two patterns":        {"pre_tokenizer", `{"type":"Split","pattern":{"Regex":"a","REGEX":"b"},"behavior":"Removed","invert":false}`, tensor.ErrCorrupt, "a pattern of 2 members"},
+		"folded pattern":      {"normalizer", `{"type":"Replace","pattern":{"regex":"a"},"content":"b"}`, tensor.ErrCorrupt, "pattern"},
 		"optional assertion":  {"pre_tokenizer", split(`(?:a|^)?b`), tensor.ErrCorrupt, "quantifier of an assertion"},
 		"group of assertion":  {"pre_tokenizer", split(`((?!a)){1,3}`), tensor.ErrUnsupported, "what can be empty"},
 		"no type":             {"post_processor", `{"add_prefix_space":true,"trim_offsets":true}`, tensor.ErrUnsupported, "post-processor without a type"},

@@ -33,12 +33,9 @@ func readReplace(raw json.RawMessage, _ int) (normalizer, error) {
 func readReplacement(kind string, raw json.RawMessage) (n replace, err error) {
 	const name = "Replace"
 	var c struct {
-		Type    string `json:"type"`
-		Pattern struct {
-			Regex  *string
-			String *string
-		} `json:"pattern"`
-		Content *string `json:"content"`
+		Type    string      `json:"type"`
+		Pattern patternFile `json:"pattern"`
+		Content *string     `json:"content"`
 	}
 	if err := setup(kind, name, raw, &c); err != nil {
 		return n, err

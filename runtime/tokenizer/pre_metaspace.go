@@ -28,7 +28,7 @@ const (
 )
 
 func (p *metaspaceStage) split(in piece, yield func(piece)) {
-	a := aligned{in.text, in.head}.mapped(func(s string) string { return strings.ReplaceAll(s, " ", p.replacement) })
+	a := aligned(in).mapped(func(s string) string { return strings.ReplaceAll(s, " ", p.replacement) })
 	if p.prepend == prependAlways || p.prepend == prependFirst && a.head > 0 {
 		if !strings.HasPrefix(a.text, p.replacement) {
 			a = prepend(p.replacement).normalize(a)

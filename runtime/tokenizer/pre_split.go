@@ -194,13 +194,10 @@ func findLiteral(text string) func(string) []regex.Span {
 func readSplit(raw json.RawMessage, _ int) (preTokenizer, error) {
 	const kind, name = "pre-tokenizer", "Split"
 	var c struct {
-		Type    string `json:"type"`
-		Pattern struct {
-			Regex  *string
-			String *string
-		} `json:"pattern"`
-		Behavior behavior `json:"behavior"`
-		Invert   bool     `json:"invert"`
+		Type     string      `json:"type"`
+		Pattern  patternFile `json:"pattern"`
+		Behavior behavior    `json:"behavior"`
+		Invert   bool        `json:"invert"`
 	}
 	if err := setup(kind, name, raw, &c); err != nil {
 		return nil, err
