@@ -42,7 +42,7 @@ func (c *components[T]) read(raw json.RawMessage, depth int) (v T, ok bool, err 
 	return v, true, nil
 }
 
-// sequence reads the components of a Sequence, which stand under key. Those that are null are left out.
+// sequence reads the components of a Sequence, which stand under key.
 func (c *components[T]) sequence(key string, raw json.RawMessage, depth int) ([]T, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &members); err != nil {
@@ -65,9 +65,10 @@ func (c *components[T]) sequence(key string, raw json.RawMessage, depth int) ([]
 		if err != nil {
 			return nil, err
 		}
-		if ok {
-			out = append(out, v)
+		if !ok {
+			return nil, fmt.Errorf("%s \"Sequence\": a member is null: %w", c.kind, tensor.ErrCorrupt)
 		}
+		out = append(out, v)
 	}
 	return out, nil
 }
@@ -173,7 +174,7 @@ func (p *patternFile) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &members); err != nil {
 		return err
 	}
-	if len(members) != 1 {
+	if len(members) > 1 {
 		return fmt.Errorf("a pattern of %d members", len(members))
 	}
 	p.Regex, p.String = members["Regex"], members["String"]

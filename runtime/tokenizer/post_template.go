@@ -13,12 +13,12 @@ const maxID = math.MaxInt32
 
 type templatePiece struct {
 	Sequence *struct {
-		ID   string `json:"id"`
-		Type uint32 `json:"type_id"`
+		ID   string  `json:"id"`
+		Type *uint32 `json:"type_id"`
 	}
 	SpecialToken *struct {
-		ID   string `json:"id"`
-		Type uint32 `json:"type_id"`
+		ID   string  `json:"id"`
+		Type *uint32 `json:"type_id"`
 	}
 }
 
@@ -30,7 +30,7 @@ func readTemplate(raw json.RawMessage, _ int) (p postProcessor, err error) {
 		Single  []templatePiece `json:"single"`
 		Pair    json.RawMessage `json:"pair"`
 		Special map[string]struct {
-			ID     string   `json:"id"`
+			ID     *string  `json:"id"`
 			IDs    []uint32 `json:"ids"`
 			Tokens []string `json:"tokens"`
 		} `json:"special_tokens"`
@@ -42,9 +42,16 @@ func readTemplate(raw json.RawMessage, _ int) (p postProcessor, err error) {
 	if err := setup(kind, name, raw, &c); err != nil {
 		return p, err
 	}
+	for _, s := range c.Special {
+		if s.ID == nil || s.IDs == nil || s.Tokens == nil {
+			return p, fmt.Errorf("%s %q: a token lacks its id, ids or tokens: %w", kind, name, tensor.ErrCorrupt)
+		}
+	}
 	text := false
 	for _, piece := range c.Single {
 		switch {
+		case piece.Sequence != nil && piece.Sequence.Type == nil, piece.SpecialToken != nil && piece.SpecialToken.Type == nil:
+			return p, fmt.Errorf("%s %q: a piece has no type_id: %w", kind, name, tensor.ErrCorrupt)
 		case piece.Sequence != nil && piece.SpecialToken == nil:
 			if text || piece.Sequence.ID != "A" {
 				return p, unsupported(kind, `"TemplateProcessing" with more than one text`)

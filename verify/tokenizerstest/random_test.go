@@ -115,8 +115,9 @@ func compareRandom(l *worker, s *sample) outcome {
 	switch ok := l.ask(map[string]any{"file": file, "texts": s.texts, "ids": s.ids}, &a); {
 	case !ok:
 		return outcome{failed: true}
-	case err != nil && a.Error == "" && strings.Contains(err.Error(), "json: cannot unmarshal"):
-		// A wrong type of a setting: the library takes another component then, which has none.
+	case err != nil && a.Error == "" && (strings.Contains(err.Error(), "json: cannot unmarshal") || strings.Contains(err.Error(), " is both ")):
+		// The library takes another component, without settings, for one with a setting of a wrong type, and one of two tokens with
+		// the same id, another one each time.
 		return outcome{refused: reason(err)}
 	case err != nil && a.Error == "" && !errors.Is(err, tensor.ErrUnsupported):
 		return outcome{difference: fmt.Sprintf("only we refuse: %v", err)}
