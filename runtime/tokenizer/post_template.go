@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -28,7 +29,7 @@ func readTemplate(raw json.RawMessage, _ int) (p postProcessor, err error) {
 	var c struct {
 		Type    string          `json:"type"`
 		Single  []templatePiece `json:"single"`
-		Pair    json.RawMessage `json:"pair"`
+		Pair    []templatePiece `json:"pair"`
 		Special map[string]struct {
 			ID     *string  `json:"id"`
 			IDs    []uint32 `json:"ids"`
@@ -42,6 +43,11 @@ func readTemplate(raw json.RawMessage, _ int) (p postProcessor, err error) {
 	if err := setup(kind, name, raw, &c); err != nil {
 		return p, err
 	}
+	for _, piece := range slices.Concat(c.Single, c.Pair) {
+		if piece.Sequence != nil && piece.Sequence.Type == nil || piece.SpecialToken != nil && piece.SpecialToken.Type == nil {
+			return p, fmt.Errorf("%s %q: a piece has no type_id: %w", kind, name, tensor.ErrCorrupt)
+		}
+	}
 	for _, s := range c.Special {
 		if s.ID == nil || s.IDs == nil || s.Tokens == nil {
 			return p, fmt.Errorf("%s %q: a token lacks its id, ids or tokens: %w", kind, name, tensor.ErrCorrupt)
@@ -50,8 +56,6 @@ func readTemplate(raw json.RawMessage, _ int) (p postProcessor, err error) {
 	text := false
 	for _, piece := range c.Single {
 		switch {
-		case piece.Sequence != nil && piece.Sequence.Type == nil, piece.SpecialToken != nil && piece.SpecialToken.Type == nil:
-			return p, fmt.Errorf("%s %q: a piece has no type_id: %w", kind, name, tensor.ErrCorrupt)
 		case piece.Sequence != nil && piece.SpecialToken == nil:
 			if text || piece.Sequence.ID != "A" {
 				return p, unsupported(kind, `"TemplateProcessing" with more than one text`)
