@@ -61,6 +61,26 @@ func cased(c rune) bool {
 	return unicode.IsUpper(c) || unicode.IsLower(c) || unicode.IsTitle(c) || unicode.In(c, unicode.Other_Lowercase, unicode.Other_Uppercase)
 }
 
+// foldCase is Python's str.casefold: the upper case of each character in lower case, but for a few.
+func foldCase(s string) string {
+	var b strings.Builder
+	for i, c := range s {
+		switch {
+		case c == 'ı':
+			b.WriteRune(c)
+		case c == 'ẞ':
+			b.WriteString("ss")
+		case unicode.Is(unicode.Cherokee, c):
+			b.WriteRune(unicode.ToUpper(c))
+		default:
+			for _, u := range upper(s[i : i+utf8.RuneLen(c)]) {
+				b.WriteString(lower(string(u)))
+			}
+		}
+	}
+	return b.String()
+}
+
 // titleCharacter is Python's str.title of one character.
 func titleCharacter(c string) string {
 	if t, ok := titleSpecial[c]; ok {

@@ -47,7 +47,9 @@ func (r *renderer) dict(args []any, keywords []keyword) (*Object, error) {
 		return nil, r.fail("TypeError", "dict expected at most 1 argument, got %d", len(args))
 	}
 	if len(args) == 1 {
-		if from, ok := args[0].(*Object); ok {
+		if u, ok := args[0].(*undefined); ok {
+			return nil, r.use(u)
+		} else if from, ok := args[0].(*Object); ok {
 			o = from.clone()
 		} else if err := r.putPairs(o, args[0]); err != nil {
 			return nil, err

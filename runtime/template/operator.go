@@ -95,6 +95,9 @@ func (r *renderer) integers(operator string, i, j int64) (any, error) {
 		if j == 0 {
 			return nil, r.fail("ZeroDivisionError", "division by zero")
 		}
+		if i == 0 && j < 0 {
+			return math.Copysign(0, -1), nil
+		}
 		q, _ := big.NewRat(i, j).Float64()
 		return q, nil
 	case "//", "%":

@@ -162,8 +162,9 @@ func (r *renderer) statement(st statement, s *scope, out *output) (signal, error
 		if err != nil {
 			return normal, err
 		}
-		if text, err = r.text(v); err != nil {
-			return normal, err
+		text, ok := str(v)
+		if !ok {
+			return normal, r.fail("TypeError", "expected str instance, %s found", typeName(v))
 		}
 		return normal, r.write(out, text)
 	case *withStatement:

@@ -12,7 +12,7 @@ var textMethods map[string]*textMethod
 func init() { // some of them call what reads this table
 	textMethods = map[string]*textMethod{
 		"capitalize":   simple(true, func(s string) any { return capitalize(s) }),
-		"casefold":     simple(true, func(s string) any { return lower(strings.ReplaceAll(strings.ReplaceAll(s, "ß", "ss"), "ẞ", "ss")) }),
+		"casefold":     simple(true, func(s string) any { return foldCase(s) }),
 		"lower":        simple(true, func(s string) any { return lower(s) }),
 		"swapcase":     simple(true, func(s string) any { return swapCase(s) }),
 		"title":        simple(true, func(s string) any { return title(s) }),
