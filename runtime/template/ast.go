@@ -104,6 +104,8 @@ type (
 		recursive       bool
 		body, otherwise []statement
 		line            int
+
+		hidden, otherwiseHidden []string // of each scope, see symbols
 	}
 	setStatement struct {
 		target, value expression
@@ -113,8 +115,8 @@ type (
 		target expression
 		filter expression // nil for none
 		body   []statement
-		fresh  string // the name that is undefined within the body, as nothing before reads it
 		line   int
+		hidden []string
 	}
 	macroStatement struct {
 		macro *macroDefinition
@@ -129,11 +131,13 @@ type (
 		filter expression
 		body   []statement
 		line   int
+		hidden []string
 	}
 	withStatement struct {
 		targets, values []expression
 		body            []statement
 		line            int
+		hidden          []string
 	}
 	breakStatement    struct{ line int }
 	continueStatement struct{ line int }
@@ -151,6 +155,7 @@ type (
 		defaults                []expression
 		body                    []statement
 		caller, kwargs, varargs bool // the body reads these without declaring them
+		hidden                  []string
 	}
 )
 

@@ -151,7 +151,7 @@ func (r *renderer) callMacro(m *macro, args []any, keywords []keyword) (any, err
 	}
 	defer r.leave()
 	d := m.definition
-	inner := &scope{parent: m.scope}
+	inner := newScope(m.scope, d.hidden)
 	rest := NewObject()
 	for _, k := range keywords {
 		rest.Set(k.name, k.value)
@@ -225,6 +225,9 @@ func (m *macro) attribute(id string) (any, bool) {
 	d := m.definition
 	switch id {
 	case "name":
+		if d.name == "" { // the body of a call block
+			return nil, true
+		}
 		return d.name, true
 	case "arguments":
 		t := tuple{}

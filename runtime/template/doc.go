@@ -9,8 +9,8 @@
 // What jinja2 has and this package lacks is refused with tensor.ErrUnsupported and its name, never rendered
 // differently: other templates (include, import, extends, block), autoescape, some filters that make HTML, integers
 // beyond 64 bits, powers of fractions. An error of Python is an error here, an [Error] with Python's name for it;
-// its message may have other words. What generators and functions print as, which in Python holds an address, is not
-// the same; and a slice of a constant that has none, as in {{ 5[1:] }}, is an error at all times, where the
+// its message may have other words. What generators and functions print as is refused too, as in Python it holds an
+// address. A slice of a constant that has none, as in {{ 5[1:] }}, is an error at all times, where the
 // optimizer of jinja2 makes it undefined.
 //
 // A template is foreign code. It reaches nothing but the values that it is given, and [Limits] bound its time, its

@@ -124,11 +124,15 @@ func (r *renderer) dictLiteral(n *dictLiteral, s *scope) (any, error) {
 	return o, nil
 }
 
+func (r *renderer) unhashable(v any) error {
+	return r.fail("TypeError", "unhashable type: '%s'", typeName(v))
+}
+
 // put sets a key of any type.
 func (r *renderer) put(o *Object, key, v any) error {
 	h, ok, err := r.hash(key)
 	if err == nil && !ok {
-		err = r.fail("TypeError", "unhashable type: '%s'", typeName(key))
+		err = r.unhashable(key)
 	}
 	if err == nil {
 		o.put(key, h, v)

@@ -258,7 +258,7 @@ func absFilter(r *renderer, v any, _ []any) (any, error) {
 
 // parseFloat is Python's float of a text.
 func parseFloat(s string) (float64, bool) {
-	s = strings.TrimFunc(s, isSpace)
+	s = plainDigits(strings.TrimFunc(s, isSpace))
 	if strings.ContainsAny(s, "xXpP") { // which Go reads as hexadecimal
 		return 0, false
 	}
@@ -318,9 +318,23 @@ func intFilter(r *renderer, v any, args []any) (any, error) {
 	return int64(f), nil
 }
 
+// plainDigits replaces the digits of other scripts.
+func plainDigits(s string) string {
+	return strings.Map(func(c rune) rune {
+		if c < utf8.RuneSelf || !isDecimal(c) {
+			return c
+		}
+		zero := c // the digits of a script follow each other
+		for isDecimal(zero-1) && c-zero < 50 {
+			zero--
+		}
+		return '0' + (c-zero)%10
+	}, s)
+}
+
 // parseInt is Python's int of a text.
 func (r *renderer) parseInt(s string, base int) (any, bool, error) {
-	s = strings.TrimFunc(s, isSpace)
+	s = plainDigits(strings.TrimFunc(s, isSpace))
 	negative := strings.HasPrefix(s, "-")
 	if negative || strings.HasPrefix(s, "+") {
 		s = s[1:]
@@ -378,21 +392,29 @@ func roundFilter(r *renderer, v any, args []any) (any, error) {
 	if i, ok := integer(v); ok && method == "common" {
 		return i, nil
 	}
-	if math.IsNaN(f) || math.IsInf(f, 0) {
+	if method == "common" {
+		if !math.IsNaN(f) && !math.IsInf(f, 0) {
+			f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'f', precision, 64), 64)
+		}
 		return f, nil
 	}
-	if method == "common" {
-		f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'f', precision, 64), 64)
-		return f, nil
+	if precision > 22 { // the greatest power of ten that is a float64
+		return nil, r.unsupported("round with a precision of %d and the method %s", precision, method)
 	}
 	scale := 1.0
 	for range precision {
 		scale *= 10
 	}
-	if method == "ceil" {
-		return math.Ceil(f*scale) / scale, nil
+	if f *= scale; math.IsInf(f, 0) {
+		return nil, r.fail("OverflowError", "cannot convert float infinity to integer")
+	} else if math.IsNaN(f) {
+		return nil, r.fail("ValueError", "cannot convert float NaN to integer")
 	}
-	return math.Floor(f*scale) / scale, nil
+	round := math.Floor
+	if method == "ceil" {
+		round = math.Ceil
+	}
+	return (round(f) + 0) / scale, nil // the reference makes an integer of it, which has no -0
 }
 
 func attrFilter(r *renderer, v any, args []any) (any, error) {

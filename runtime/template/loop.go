@@ -178,7 +178,7 @@ func (r *renderer) loop(n *forStatement, iterable any, depth int, body func(any,
 		if !ok {
 			break
 		}
-		inner := &scope{parent: s}
+		inner := newScope(s, n.hidden)
 		inner.set("loop", l)
 		if err := r.assign(n.target, v, inner); err != nil {
 			return normal, err
@@ -193,7 +193,7 @@ func (r *renderer) loop(n *forStatement, iterable any, depth int, body func(any,
 		completed = completed || sig == normal
 	}
 	if !completed {
-		return r.execute(n.otherwise, &scope{parent: s}, out)
+		return r.execute(n.otherwise, newScope(s, n.otherwiseHidden), out)
 	}
 	return normal, nil
 }

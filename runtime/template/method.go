@@ -36,7 +36,7 @@ var dictMethods = map[string]method{
 			return nil, err
 		}
 		if !ok {
-			return nil, r.fail("TypeError", "unhashable type: '%s'", typeName(args[0]))
+			return nil, r.unhashable(args[0])
 		}
 		if v, ok := self.(*Object).get(h); ok {
 			return v, nil

@@ -370,7 +370,7 @@ func (p *parser) macroTag(line int) (statement, error) {
 }
 
 func (p *parser) callTag(line int) (statement, error) {
-	m := &macroDefinition{name: "caller"}
+	m := &macroDefinition{}
 	if p.is("(") {
 		if err := p.signature(m); err != nil {
 			return nil, err

@@ -25,6 +25,14 @@ type scope struct {
 	parent *scope
 }
 
+func newScope(parent *scope, hidden []string) *scope {
+	s := &scope{parent: parent}
+	for _, id := range hidden {
+		s.set(id, unset)
+	}
+	return s
+}
+
 // unset is the value of a name that is known and has no value, which hides outer names.
 var unset any = new(int)
 
@@ -152,7 +160,7 @@ func (r *renderer) statement(st statement, s *scope, out *output) (signal, error
 		r.line = n.line
 		return normal, r.callBlock(n, s, out)
 	case *filterBlock:
-		inner := &scope{parent: s}
+		inner := newScope(s, n.hidden)
 		text, sig, err := r.capture(n.body, inner)
 		if err != nil || sig != normal {
 			return sig, err
@@ -210,10 +218,7 @@ func (r *renderer) ifStatement(n *ifStatement, s *scope, out *output) (signal, e
 }
 
 func (r *renderer) setBlock(n *setBlock, s *scope, out *output) (signal, error) {
-	if n.fresh != "" {
-		s.set(n.fresh, unset)
-	}
-	inner := &scope{parent: s}
+	inner := newScope(s, n.hidden)
 	text, sig, err := r.capture(n.body, inner)
 	if err != nil || sig != normal {
 		// What a broken-off block has written goes nowhere.
@@ -231,7 +236,7 @@ func (r *renderer) setBlock(n *setBlock, s *scope, out *output) (signal, error) 
 
 func (r *renderer) withStatement(n *withStatement, s *scope, out *output) (signal, error) {
 	r.line = n.line
-	inner := &scope{parent: s}
+	inner := newScope(s, n.hidden)
 	for i, x := range n.values {
 		v, err := r.evaluate(x, s)
 		if err != nil {

@@ -62,8 +62,9 @@ func (e *Error) Unwrap() error { return e.err }
 
 // Template is a parsed template. It is not changed by rendering, so several goroutines may render one.
 type Template struct {
-	name string
-	body []statement
+	name   string
+	body   []statement
+	hidden []string // names, see symbols
 }
 
 // Parse reads a template; the name is for messages. The error is a tensor.ErrUnsupported for a construct that jinja2
@@ -71,35 +72,34 @@ type Template struct {
 func Parse(name, source string) (*Template, error) {
 	t := &Template{name: name}
 	var err error
-	if t.body, err = parse(source); err != nil {
+	if t.body, t.hidden, err = parse(source); err != nil {
 		return nil, named(err, name)
 	}
 	return t, nil
 }
 
-func parse(source string) ([]statement, error) {
+func parse(source string) (body []statement, hidden []string, err error) {
 	if len(source) > maxSource {
-		return nil, &Error{Line: 1, Kind: "TemplateSyntaxError", Message: fmt.Sprintf("%d bytes are too many", len(source)), err: tensor.ErrUnsupported}
+		return nil, nil, &Error{Line: 1, Kind: "TemplateSyntaxError", Message: fmt.Sprintf("%d bytes are too many", len(source)), err: tensor.ErrUnsupported}
 	}
 	if !utf8.ValidString(source) {
-		return nil, &Error{Line: 1, Kind: "TemplateSyntaxError", Message: "not UTF-8", err: tensor.ErrCorrupt}
+		return nil, nil, &Error{Line: 1, Kind: "TemplateSyntaxError", Message: "not UTF-8", err: tensor.ErrCorrupt}
 	}
 	tokens, err := lex(source)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	p := &parser{tokens: tokens}
-	body, err := p.parse()
-	if err != nil {
-		return nil, err
+	if body, err = p.parse(); err != nil {
+		return nil, nil, err
 	}
 	var c checker
 	c.visitBody(nil, body)
 	if c.errs != nil {
-		return nil, c.errs
+		return nil, nil, c.errs
 	}
-	markFresh(body)
-	return body, nil
+	hidden, err = markHidden(body)
+	return body, hidden, err
 }
 
 // named gives an error its template's name.
@@ -125,7 +125,7 @@ func (t *Template) Render(ctx context.Context, values map[string]any, limits Lim
 		root.set(k, w)
 	}
 	var out output
-	if err := r.run(t.body, &scope{parent: root}, &out); err != nil {
+	if err := r.run(t.body, newScope(root, t.hidden), &out); err != nil {
 		if _, ok := errors.AsType[*Error](err); !ok {
 			return "", fmt.Errorf("%s:%d: %w", t.name, r.line, err)
 		}

@@ -1,6 +1,9 @@
 package template
 
-import "unicode"
+import (
+	"cmp"
+	"unicode"
+)
 
 // namedTest is a test: the number of its arguments, and whether it holds.
 type namedTest struct {
@@ -21,25 +24,22 @@ func init() { // two of them look tests and filters up
 		"even":        {0, func(r *renderer, v any, _ []any) (bool, error) { return r.divisible(v, int64(2), 0) }},
 		"odd":         {0, func(r *renderer, v any, _ []any) (bool, error) { return r.divisible(v, int64(2), 1) }},
 		"false":       is(func(v any) bool { return same(v, false) }),
-		"filter": {0, func(_ *renderer, v any, _ []any) (bool, error) {
-			s, _ := str(v)
-			return filters[s] != nil || missingFilters[s], nil
-		}},
-		"float":     is(func(v any) bool { _, ok := v.(float64); return ok }),
-		"in":        {1, func(r *renderer, v any, args []any) (bool, error) { return r.contains(args[0], v) }},
-		"integer":   is(func(v any) bool { _, ok := v.(int64); return ok }),
-		"iterable":  is(iterable),
-		"lower":     {0, caseTest(isLower)},
-		"mapping":   is(func(v any) bool { _, ok := v.(*Object); return ok }),
-		"none":      is(func(v any) bool { return v == nil }),
-		"number":    is(func(v any) bool { _, ok := float(v); return ok }),
-		"sameas":    {1, func(_ *renderer, v any, args []any) (bool, error) { return same(v, args[0]), nil }},
-		"sequence":  is(isSequence),
-		"string":    is(func(v any) bool { _, ok := str(v); return ok }),
-		"test":      {0, func(_ *renderer, v any, _ []any) (bool, error) { s, _ := str(v); return tests[s] != nil, nil }},
-		"true":      is(func(v any) bool { return same(v, true) }),
-		"undefined": is(func(v any) bool { _, ok := v.(*undefined); return ok }),
-		"upper":     {0, caseTest(isUpper)},
+		"filter":      {0, nameTest(func(s string) bool { return filters[s] != nil || missingFilters[s] })},
+		"float":       is(func(v any) bool { _, ok := v.(float64); return ok }),
+		"in":          {1, func(r *renderer, v any, args []any) (bool, error) { return r.contains(args[0], v) }},
+		"integer":     is(func(v any) bool { _, ok := v.(int64); return ok }),
+		"iterable":    is(iterable),
+		"lower":       {0, caseTest(isLower)},
+		"mapping":     is(func(v any) bool { _, ok := v.(*Object); return ok }),
+		"none":        is(func(v any) bool { return v == nil }),
+		"number":      is(func(v any) bool { _, ok := float(v); return ok }),
+		"sameas":      {1, func(_ *renderer, v any, args []any) (bool, error) { return same(v, args[0]), nil }},
+		"sequence":    is(isSequence),
+		"string":      is(func(v any) bool { _, ok := str(v); return ok }),
+		"test":        {0, nameTest(func(s string) bool { return tests[s] != nil })},
+		"true":        is(func(v any) bool { return same(v, true) }),
+		"undefined":   is(func(v any) bool { _, ok := v.(*undefined); return ok }),
+		"upper":       {0, caseTest(isUpper)},
 	}
 	for operator, names := range map[string][]string{
 		"==": {"eq", "equalto"}, "!=": {"ne"}, ">": {"gt", "greaterthan"}, ">=": {"ge"}, "<": {"lt", "lessthan"}, "<=": {"le"},
@@ -87,6 +87,17 @@ func (r *renderer) divisible(v, n any, rest int64) (bool, error) {
 		return false, err
 	}
 	return r.equal(m, rest)
+}
+
+// nameTest looks a value up among names.
+func nameTest(known func(string) bool) func(*renderer, any, []any) (bool, error) {
+	return func(r *renderer, v any, _ []any) (bool, error) {
+		if _, ok, err := r.hash(v); err != nil || !ok {
+			return false, cmp.Or(err, r.unhashable(v))
+		}
+		s, _ := str(v)
+		return known(s), nil
+	}
 }
 
 func caseTest(holds func(rune) bool) func(*renderer, any, []any) (bool, error) {

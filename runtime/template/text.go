@@ -96,6 +96,9 @@ func (r *renderer) writeRepr(b *output, v any, depth int) error {
 	case *undefined:
 		return r.write(b, "Undefined")
 	case *macro:
+		if v.definition.name == "" {
+			return r.write(b, "<Macro anonymous>")
+		}
 		return r.write(b, "<Macro "+quote(v.definition.name)+">")
 	case *loop:
 		n, err := v.count(r)
@@ -103,10 +106,8 @@ func (r *renderer) writeRepr(b *output, v any, depth int) error {
 			return err
 		}
 		return r.write(b, fmt.Sprintf("<LoopContext %d/%d>", v.index0+1, n))
-	case *generator:
-		return r.write(b, "<generator object "+v.name+">")
-	case *function:
-		return r.write(b, "<function "+v.name+">")
+	case *generator, *function:
+		return r.unsupported("the text of a %s, which holds an address,", typeName(v))
 	}
 	return fmt.Errorf("internal error: a value of type %T", v)
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -112,11 +111,11 @@ func Cases(t testing.TB, root string) []Case {
 			Inputs: []engine.Input{{Messages: []engine.Message{{Role: "json", Content: content}}, BOS: BOS, EOS: EOS}},
 		})
 	}
-	for i, c := range file.Cases {
+	for _, c := range file.Cases {
 		if strings.Contains(c.Source, "%H") { // the time of the day is not recorded
 			continue
 		}
-		list = append(list, Case{Name: fmt.Sprintf("snippet %d %s", i, digest(c.Source)), Source: c.Source, Inputs: []engine.Input{input}})
+		list = append(list, Case{Name: "snippet " + digest(c.Source), Source: c.Source, Inputs: []engine.Input{input}})
 	}
 	folders := append([]string{filepath.Join(root, "runtime/template/testdata/templates")}, filepath.SplitList(os.Getenv("LLMEXPORT_TEMPLATES"))...)
 	for _, folder := range folders {

@@ -468,6 +468,56 @@ b" }}
 {{ s|trim(nope=1) }}
 {{ s|default }} {{ s|d('x', true) }}
 {{ l|join(',')|upper|length }}
+--- found by random templates
+{{ dict(nope) }}
+{{ namespace(nope) }}
+{{ 'ǅ İı ﬃ ẞ ſ ς ΣΣ Ꭰ ꭰ'.casefold() }}
+{{ 0 / -3 }} {{ 0 / 3 }} {{ 0.0 / -3 }} {{ (e|sum) / -1 }}
+{% filter list %}{% endfilter %}
+{% filter length %}abc{% endfilter %}
+{% filter first %}{% endfilter %}
+{% filter safe %}a{% endfilter %}
+{% if false %}{% filter list %}{% endfilter %}{% endif %}ok
+{% set x | replace('', nope_name) %}{% endset %}
+{% set x | replace('a', nope_name) %}{{ nope_name }}{% endset %}{{ x }}
+{% set x | center(n) %}a{% endset %}{{ x }}{{ n }}
+{% set x | center(n) %}a{% endset %}
+{% macro m(w) %}{% set x | center(w) %}a{% endset %}{{ x }}|{% endmacro %}{{ m(3) }}
+{% macro g() %}{{ caller }}{{ caller.name }}{{ caller.arguments }}{% endmacro %}{% call(v) g() %}{% endcall %}
+{{ s is test }} {{ s is filter }} {{ none is filter }} {{ (1,) is test }}
+{{ d is test }}
+{{ l is filter }}
+{{ (1, []) is filter }}
+{{ '٣'|int }} {{ '٣.٥'|float }} {{ '𝟙𝟚𝟛'|int }} {{ '१२'|int(base=8) }} {{ '²'|int }} {{ '٣_٣'|int }} {{ '－1'|int }}
+{{ (-5e-324)|round(1, 'ceil') }} {{ (-0.4)|round(0, 'ceil') }} {{ (-0.0)|round(0, 'floor') }} {{ (-0.4)|round }} {{ 1e22|round(0, 'ceil') }}
+{{ 1.7e308|round(3, 'ceil') }}
+{{ (e|join ~ 'nan')|float|round(0, 'floor') }}
+{{ (e|join ~ 'inf')|float|round(0, 'floor') }}
+{{ 'inf'|float|round }} {{ 'nan'|float|round(2) }}
+{% filter upper %}{{ n }}{% endfilter %}{% set n = 1 %}{{ n }}
+{% for x in l %}{{ n }}{% endfor %}{% set n = 1 %}{{ n }}
+{% for x in l %}{{ n }}{% set n = x %}{{ n }}{% endfor %}{{ n }}
+{% for x in l %}{% set n = x %}{{ n }}{% endfor %}{{ n }}
+{% for x in l %}{% if x == 1 %}{% set n = x %}{% endif %}{{ n }}{% endfor %}
+{% for x in l %}{% if x == 1 %}{{ y2 }}{% else %}{% for z in l %}{{ n }}{% endfor %}{% endif %}{% endfor %}{% macro n() %}{% endmacro %}
+{% if t %}{% set n = 1 %}{% endif %}{% for x in l %}{{ n }}{% endfor %}
+{% if e %}{% set n = 1 %}{% endif %}{% for x in l %}{{ n }}{% endfor %}
+{% if e %}{% set n = 1 %}{% elif t %}{% set n = 2 %}{% else %}{% set n = 3 %}{% endif %}{{ n }}
+{% if e %}{% for x in l %}{{ n }}{% endfor %}{% set n = 1 %}{% endif %}{{ n }}
+{% if e %}a{% elif t %}{% for x in l %}{{ n }}{% endfor %}{% endif %}{% set n = 1 %}
+{% macro m() %}{{ n }}{% endmacro %}{{ m() }}{% set n = 1 %}{{ m() }}
+{% macro m(a=n) %}{{ a }}{% endmacro %}{{ m() }}{% set n = 1 %}{{ m() }}
+{% macro m() %}{% for x in l %}{{ n }}{% endfor %}{% set n = 1 %}{{ n }}{% endmacro %}{{ m() }}
+{% with a = n %}{{ a }}{{ n }}{% set n = 2 %}{{ n }}{% endwith %}{{ n }}
+{% with a = 1 %}{% set n = 2 %}{{ n }}{% endwith %}{{ n }}
+{% with a = 1 %}{{ n }}{% endwith %}{% set n = 2 %}
+{% set x %}{{ n }}{% endset %}{% set n = 2 %}{{ x }}
+{% set ns = namespace(a=n) %}{% for x in l %}{% set ns.a = n %}{% endfor %}{% set n = 1 %}{{ ns.a }}
+{% for x in l %}{% set ns.a = 1 %}{% endfor %}{% set ns = namespace() %}
+{% for x in l %}{% set d = x %}{% else %}{{ d }}{% endfor %}{% for x in [] %}{% else %}{% set d = 1 %}{{ d }}{% endfor %}
+{% for x in l if x > n %}{{ x }}{% endfor %}{% set n = 1 %}
+{% macro m() %}{{ caller() }}{% endmacro %}{% call m() %}{{ n }}{% endcall %}{% set n = 1 %}
+{% generation %}{{ n }}{% endgeneration %}{% set n = 1 %}
 '''
 
 # Cases with line feeds, which the list above cannot hold.
