@@ -57,7 +57,10 @@ func (t *Template) Lower() (text string, left []*Error) {
 	for _, e := range l.left {
 		e.Name = t.name
 	}
-	return source(append(prelude, body...)), l.left
+	if text = source(append(prelude, body...)); text == "" {
+		text = "{{ '' }}" // an empty template is none to the engine
+	}
+	return text, l.left
 }
 
 func anyWith(names map[string]bool, prefix string) bool {
@@ -158,14 +161,20 @@ func (l *lowerer) body(body []statement) []statement {
 
 // leaves reports whether a statement may break or continue the loop that it is in.
 func leaves(node any) bool {
-	switch node.(type) {
-	case *breakStatement, *continueStatement:
-		return true
-	case *forStatement, *macroStatement:
+	_, isContinue := node.(*continueStatement)
+	return isContinue || breaks(node) || inLoop(node, leaves)
+}
+
+// inLoop reports whether something holds for a part of a statement that is in the same loop as the statement.
+func inLoop(node any, holds func(any) bool) bool {
+	switch n := node.(type) {
+	case *forStatement: // its else is no part of the loop
+		return within(n.otherwise, holds)
+	case *macroStatement:
 		return false
 	}
 	found := false
-	children(node, func(x any) { found = found || leaves(x) })
+	children(node, func(x any) { found = found || holds(x) })
 	return found
 }
 
@@ -182,15 +191,14 @@ func (l *lowerer) statement(s statement) []statement {
 	case *setStatement:
 		return l.set(s)
 	case *setBlock:
-		x, made := l.captured(s.body, s.line)
+		x := l.captured(s.body, s.line)
 		var value expression = x
 		if s.filter != nil {
 			value = l.value(onto(s.filter, x))
 		}
-		return append(made, &setStatement{target: s.target, value: value})
+		return []statement{&setStatement{target: s.target, value: value}}
 	case *filterBlock:
-		x, made := l.captured(s.body, s.line)
-		return append(made, l.print(l.value(onto(s.filter, x)), s.line)...)
+		return l.print(l.value(onto(s.filter, l.captured(s.body, s.line))), s.line)
 	case *macroStatement:
 		return []statement{l.macro(s.macro, s.line)}
 	case *callBlock:
@@ -208,6 +216,17 @@ func (l *lowerer) statement(s statement) []statement {
 	panic(fmt.Sprintf("internal error: lowering a %T", s))
 }
 
+// readsLoop reports whether a part of a statement reads the variable of the loop that it is in.
+func readsLoop(node any) bool {
+	if n, ok := node.(*name); ok && n.id == "loop" {
+		return true
+	}
+	if n, ok := node.(*forStatement); ok && readsLoop(n.iterable) {
+		return true
+	}
+	return inLoop(node, readsLoop)
+}
+
 // callerOf is what a call block is to the macro that it calls; the engine finds macros by name wherever they are made.
 func callerOf(s *callBlock) *macroDefinition {
 	m := *s.caller
@@ -215,11 +234,12 @@ func callerOf(s *callBlock) *macroDefinition {
 	return &m
 }
 
-// captured makes a macro of statements, and the call that gives their text.
-func (l *lowerer) captured(body []statement, line int) (*call, []statement) {
+// captured makes a macro of statements, in front of the one at hand, and the call that gives their text.
+func (l *lowerer) captured(body []statement, line int) *call {
 	m := &macroDefinition{name: l.fresh().id, body: body}
 	l.macros[m.name] = m
-	return &call{function: &name{m.name}, line: line}, []statement{l.macro(m, line)}
+	l.before = append(l.before, l.macro(m, line))
+	return &call{function: &name{m.name}, line: line}
 }
 
 // onto puts an expression at the start of a chain of filters.
@@ -240,10 +260,10 @@ func (l *lowerer) macro(m *macroDefinition, line int) statement {
 	if m.varargs || m.kwargs {
 		l.cannot(line, "a macro with varargs or kwargs")
 	}
-	stops, iterables := l.stops, l.iterables
-	l.stops, l.iterables = nil, nil
+	stops := l.stops
+	l.stops = nil
 	body := l.body(m.body)
-	l.stops, l.iterables = stops, iterables
+	l.stops = stops
 	return &macroStatement{macro: &macroDefinition{name: m.name, parameters: m.parameters, body: body}, line: line}
 }
 
@@ -345,6 +365,9 @@ func (l *lowerer) set(s *setStatement) []statement {
 
 // with makes a scope of a loop that runs once.
 func (l *lowerer) with(s *withStatement) []statement {
+	if len(l.iterables) > 0 && within(s.body, readsLoop) {
+		l.cannot(s.line, "loop in a with block")
+	}
 	var body []statement
 	for i, target := range s.targets {
 		body = append(body, l.set(&setStatement{target: target, value: s.values[i], line: s.line})...)

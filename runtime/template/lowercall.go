@@ -239,11 +239,11 @@ func (l *lowerer) filter(x *filter) expression {
 	case "list", "safe":
 		return l.value(x.x)
 	case "first":
-		return &item{x: l.base(x.x), key: &constant{int64(0)}}
+		return &item{x: l.elements(x.x, x.line), key: &constant{int64(0)}}
 	case "last":
-		return &item{x: l.base(x.x), key: &constant{int64(-1)}}
+		return &item{x: l.elements(x.x, x.line), key: &constant{int64(-1)}}
 	case "reverse":
-		return &slice{x: l.base(x.x), step: &constant{int64(-1)}}
+		return &slice{x: l.elements(x.x, x.line), step: &constant{int64(-1)}}
 	case "default", "d":
 		otherwise := expression(&constant{""})
 		if v := argument(0, "default_value"); v != nil {

@@ -99,15 +99,8 @@ func within(body []statement, holds func(any) bool) bool {
 
 // breaks reports whether a statement may break the loop that it is in.
 func breaks(node any) bool {
-	switch node.(type) {
-	case *breakStatement:
-		return true
-	case *forStatement, *macroStatement:
-		return false
-	}
-	found := false
-	children(node, func(x any) { found = found || breaks(x) })
-	return found
+	_, isBreak := node.(*breakStatement)
+	return isBreak || inLoop(node, breaks)
 }
 
 // neighbours reports whether the body of a loop reads the items before or behind its own.
@@ -206,6 +199,7 @@ func (l *lowerer) joined(list, between expression, attributeName string) express
 	var one expression = x
 	if attributeName != "" {
 		one, _ = path(x, attributeName)
+		one = &conditional{test: &test{x: one, name: "defined"}, yes: one, no: &constant{""}}
 	}
 	text := &attribute{x: ns, name: "s"}
 	parts := []expression{text, one}

@@ -65,12 +65,12 @@ func (l *lowerer) value(x expression) expression {
 				return &attribute{x: l.base(x.x), name: s, line: x.line}
 			}
 		}
-		return &item{x: l.base(x.x), key: l.value(x.key), line: x.line}
+		return &item{x: l.elements(x.x, x.line), key: l.value(x.key), line: x.line}
 	case *slice:
 		if n, ok := x.x.(*name); ok && l.json[n.id] && x.start == nil && x.step == nil && isNumber(x.stop, -1) {
 			return l.unclosed(n)
 		}
-		s := &slice{x: l.base(x.x), line: x.line}
+		s := &slice{x: l.elements(x.x, x.line), line: x.line}
 		for _, p := range []struct {
 			to   *expression
 			from expression
@@ -115,6 +115,21 @@ func (l *lowerer) base(x expression) expression {
 	default:
 		return &attribute{x: namespaceOf("v", x), name: "v"}
 	}
+}
+
+// elements lowers what is indexed: the engine finds nothing in a text.
+func (l *lowerer) elements(x expression, line int) expression {
+	v := l.base(x)
+	of := v
+	if a, ok := v.(*attribute); ok {
+		if c, ok := a.x.(*call); ok && len(c.arguments.keyword) == 1 && a.name == "v" {
+			of = c.arguments.keyword[0].x
+		}
+	}
+	if isText(of) {
+		l.cannot(line, "a part of a text")
+	}
+	return v
 }
 
 func (l *lowerer) binary(x *binary) expression {
@@ -182,9 +197,12 @@ func (l *lowerer) test(x *test) expression {
 		return l.defined(l.value(x.x), x.line)
 	case "undefined":
 		return &unary{operator: "not", x: l.defined(l.value(x.x), x.line)}
-	case "none", "boolean", "string", "number", "true", "false":
+	case "none", "boolean", "string", "true", "false":
 		return &test{x: l.value(x.x), name: x.name, line: x.line}
-	case "integer", "float":
+	case "number": // True and False are numbers
+		v := l.shared(l.value(x.x))
+		return &binary{operator: "or", x: &test{x: v, name: "number", line: x.line}, y: &test{x: v, name: "boolean"}}
+	case "integer":
 		return &test{x: l.value(x.x), name: "number", line: x.line}
 	case "mapping":
 		// What is undefined is an object to the engine.

@@ -65,6 +65,9 @@ func (g *Random) body(depth int) string {
 }
 
 func (g *Random) text() string {
+	if g.Plain {
+		return g.pick("", "", "", "a", " ", "\n", "\n\n", "  \n  ", "x\n", "\n  y", " z ", "}", "%", "#", "<|im_start|>", "\n\t ")
+	}
 	if g.chance(1) {
 		return "{"
 	}
@@ -128,14 +131,22 @@ func (g *Random) scoped(depth int) string {
 
 func (g *Random) assign(is kind) string {
 	id := g.words("a b c x y n s l")
-	if g.chance(3) {
+	if g.Plain {
+		id = map[kind]string{text: "a", integer: "b", truth: "c", list: "x", dict: "y", anything: "z"}[is]
+	}
+	if g.chance(3) && !g.Plain {
 		id = g.words("loop messages range caller kwargs varargs \u00e9")
 	}
 	g.names = append(g.names, variable{id, is})
 	return id
 }
 
-func (g *Random) kind() kind { return kind(g.n(int(anything) + 1)) }
+func (g *Random) kind() kind {
+	if is := kind(g.n(int(anything) + 1)); !g.Plain || is != fraction {
+		return is
+	}
+	return text
+}
 
 func (g *Random) set(depth int) string {
 	switch g.n(6) {
@@ -159,6 +170,9 @@ func (g *Random) set(depth int) string {
 func (g *Random) namespace(depth int) string {
 	id := g.words("ns ns q")
 	is := g.kind()
+	if g.Plain {
+		is = text
+	}
 	s := g.tag("set %s = namespace(%s=%s)", id, g.words("x y"), g.expression(is, 1))
 	inner := g.tag("set %s.%s = %s", id, g.words("x y"), g.pick(id+".x", g.expression(is, 2), id+".x ~ "+g.expression(text, 1)))
 	if g.chance(60) {
@@ -181,7 +195,11 @@ func (g *Random) branches(depth int) string {
 func (g *Random) loop(depth int) string {
 	names := len(g.names)
 	target, iterable := "", ""
-	switch g.n(5) {
+	form := g.n(5)
+	if g.Plain && form == 0 {
+		form = 1 // the order of keys is another one
+	}
+	switch form {
 	case 0:
 		iterable = g.pick(g.expression(dict, 1)+".items()", g.expression(dict, 1)+"|items", g.expression(dict, 1)+"|dictsort", g.expression(list, 1)+"|groupby('role')")
 		target = g.assign(text) + ", " + g.assign(anything)
@@ -191,7 +209,7 @@ func (g *Random) loop(depth int) string {
 		g.names = append(g.names, variable{"m", dict})
 	default:
 		iterable = g.expression(list, 2)
-		if g.chance(15) {
+		if g.chance(15) && !g.Plain {
 			iterable = g.expression(g.kind(), 2)
 		}
 		target = g.assign(anything)
@@ -224,6 +242,14 @@ func (g *Random) leave() string {
 	return g.tag("if %s", g.condition(2)) + g.text() + g.tag("%s", g.words("break continue")) + g.tag("endif")
 }
 
+// argument is the type of an argument of a macro.
+func (g *Random) argument() kind {
+	if g.Plain {
+		return text
+	}
+	return g.kind()
+}
+
 func (g *Random) parameters() (list string, count int) {
 	count = g.n(4)
 	defaults := false
@@ -234,7 +260,7 @@ func (g *Random) parameters() (list string, count int) {
 		}
 		fmt.Fprintf(&b, "p%d", i)
 		if defaults = defaults || g.chance(40); defaults {
-			b.WriteString("=" + g.expression(g.kind(), 1))
+			b.WriteString("=" + g.expression(g.argument(), 1))
 		}
 	}
 	return b.String(), count
@@ -246,7 +272,7 @@ func (g *Random) macro(depth int) string {
 	names, loops := g.names, g.loops
 	g.loops = 0
 	for i := range count {
-		g.names = append(g.names[:len(g.names):len(g.names)], variable{fmt.Sprintf("p%d", i), g.kind()})
+		g.names = append(g.names[:len(g.names):len(g.names)], variable{fmt.Sprintf("p%d", i), g.argument()})
 	}
 	body := g.scoped(depth)
 	if !g.Plain {
@@ -264,12 +290,12 @@ func (g *Random) callMacro(depth int) string {
 	}
 	m := g.macros[g.n(len(g.macros))]
 	id, count := m[:1], int(m[2]-'0')
-	if g.chance(10) {
+	if g.chance(10) && !g.Plain {
 		count = g.n(5)
 	}
 	var args []string
 	for i := range count {
-		switch x := g.expression(g.kind(), depth-1); {
+		switch x := g.expression(g.argument(), depth-1); {
 		case g.chance(15):
 			args = append(args, fmt.Sprintf("p%d=%s", i, x))
 		case len(args) == 0 || !strings.HasPrefix(args[len(args)-1], "p") || !strings.Contains(args[len(args)-1], "="):
@@ -286,7 +312,7 @@ func (g *Random) callBlock(depth int) string {
 	id := g.words("f g h")
 	parameters, argument := "", ""
 	if g.chance(40) {
-		parameters, argument = "(v)", g.expression(g.kind(), 1)
+		parameters, argument = "(v)", g.expression(g.argument(), 1)
 	}
 	s := g.tag("macro %s()", id) + g.text() + g.print("caller("+argument+")") + g.text() + g.tag("endmacro")
 	g.macros = append(g.macros, id+"/0")
