@@ -205,6 +205,9 @@ func (l *lowerer) statement(s statement) []statement {
 		if s.call == nil { // generation
 			return l.body(s.caller.body)
 		}
+		if within(s.caller.body, func(node any) bool { return calls(node, s.call.function) }) {
+			l.cannot(s.line, "a call block within another, or a call of its macro")
+		}
 		return append([]statement{l.macro(callerOf(s), s.line)}, l.print(l.value(s.call), s.line)...)
 	case *withStatement:
 		return l.with(s)
@@ -225,6 +228,23 @@ func readsLoop(node any) bool {
 		return true
 	}
 	return inLoop(node, readsLoop)
+}
+
+// calls reports whether a part of a statement is a call block or calls a macro: the engine has one caller for all.
+func calls(node any, function expression) bool {
+	if b, ok := node.(*callBlock); ok && b.call != nil {
+		return true
+	}
+	if c, ok := node.(*call); ok {
+		f, ok1 := c.function.(*name)
+		macro, ok2 := function.(*name)
+		if ok1 && ok2 && f.id == macro.id {
+			return true
+		}
+	}
+	found := false
+	children(node, func(x any) { found = found || calls(x, function) })
+	return found
 }
 
 // callerOf is what a call block is to the macro that it calls; the engine finds macros by name wherever they are made.

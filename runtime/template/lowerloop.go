@@ -199,8 +199,8 @@ func (l *lowerer) joined(list, between expression, attributeName string) express
 	var one expression = x
 	if attributeName != "" {
 		one, _ = path(x, attributeName)
-		one = &conditional{test: &test{x: one, name: "defined"}, yes: one, no: &constant{""}}
 	}
+	one = &conditional{test: &test{x: one, name: "defined"}, yes: one, no: &constant{""}}
 	text := &attribute{x: ns, name: "s"}
 	parts := []expression{text, one}
 	if c, ok := between.(*constant); !ok || c.value != "" {

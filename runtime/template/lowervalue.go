@@ -1,5 +1,7 @@
 package template
 
+import "math"
+
 // value lowers an expression whose value is used.
 func (l *lowerer) value(x expression) expression {
 	switch x := x.(type) {
@@ -7,6 +9,9 @@ func (l *lowerer) value(x expression) expression {
 		if _, ok := x.value.(float64); ok {
 			l.cannot(1, "a number with a fraction")
 			return &constant{""} // the engine hangs on some
+		}
+		if i, ok := x.value.(int64); ok && i > math.MaxInt32 {
+			l.cannot(1, "a number of more than 32 bits")
 		}
 		return x
 	case *name:

@@ -148,7 +148,7 @@ func (g *Random) atom(is kind) string {
 	case text:
 		return g.literal()
 	case integer:
-		if g.chance(4) {
+		if g.chance(4) && !g.Plain {
 			return g.words("100 255 -1 1000000 2147483648 9007199254740993 9223372036854775807 9223372036854775808 0x1f 1_000 0b11 0o17")
 		}
 		return g.number(0, 6)
@@ -346,7 +346,7 @@ func (g *Random) condition(depth int) string {
 	switch g.n(9) {
 	case 0, 1:
 		same := is
-		if g.chance(10) {
+		if g.chance(10) && !g.Plain {
 			same = g.kind()
 		}
 		operator := g.words("== != == != < <= > >=")
@@ -359,11 +359,10 @@ func (g *Random) condition(depth int) string {
 		}
 		return s
 	case 2:
-		in := anything
 		if g.Plain {
-			in = text
+			return g.atom(text) + g.pick(" in ", " not in ") + g.operand(list, depth)
 		}
-		return g.operand(in, depth) + g.pick(" in ", " not in ") + g.operand(list, depth)
+		return g.operand(anything, depth) + g.pick(" in ", " not in ") + g.operand(list, depth)
 	case 3:
 		return g.operand(text, depth) + g.pick(" in ", " not in ") + g.operand(kind([]kind{text, dict, text}[g.n(3)]), depth)
 	case 4:
@@ -391,7 +390,7 @@ func (g *Random) truthOf(depth int) string {
 
 func (g *Random) test(depth int) string {
 	if g.Plain {
-		return g.pick("defined", "undefined", "none", "string", "mapping", "iterable", "number", "true", "false", "odd", "even", "integer", "boolean", "sequence", "eq(1)", "equalto('a')", "in ['a', 1]")
+		return g.pick("defined", "undefined", "none", "string", "mapping", "iterable", "number", "true", "false", "integer", "boolean", "sequence", "eq(1)", "equalto('a')", "in ['a', 1]")
 	}
 	return g.pick("defined", "undefined", "none", "string", "mapping", "iterable", "number", "true", "false", "odd", "even", "integer", "float", "boolean", "sequence", "callable", "lower", "upper", "escaped",
 		"divisibleby 3", "divisibleby(n)", "eq 1", "ne('a')", "gt 2", "lt(3)", "ge n", "le 1.5", "sameas none", "sameas(true)", "equalto "+g.atom(anything), "in "+g.atom(list), "in("+g.expression(list, depth)+")", "filter", "test", "greaterthan 1", "lessthan(2)")
