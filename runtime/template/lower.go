@@ -16,17 +16,17 @@ import (
 //
 // That a lowered template renders as the original does is for the caller to prove, by rendering both.
 func (t *Template) Lower() (text string, left []*Error) {
-	l := &lowerer{macros: map[string]*macroDefinition{}, json: map[string]bool{}, prefix: "_v"}
+	l := &lowerer{macros: map[string]*macroDefinition{}, several: map[string]bool{}, json: map[string]bool{}, prefix: "_v"}
 	names := map[string]bool{}
 	walk(t.body, func(node any) {
 		switch n := node.(type) {
 		case *name:
 			names[n.id] = true
 		case *macroStatement:
-			l.macros[n.macro.name] = n.macro
+			l.define(n.macro)
 		case *callBlock:
 			if n.call != nil {
-				l.macros["caller"] = callerOf(n)
+				l.define(callerOf(n))
 			}
 		case *setStatement:
 			if target, ok := n.target.(*name); ok {
@@ -86,15 +86,23 @@ func walk(body []statement, visit func(any)) {
 
 // lowerer rewrites a tree. Names of its own begin with prefix.
 type lowerer struct {
-	macros map[string]*macroDefinition
-	json   map[string]bool // names that are only ever what tojson makes
-	prefix string
-	names  int
-	before []statement // what the statement at hand needs in front of it
-	left   []*Error
+	macros  map[string]*macroDefinition
+	several map[string]bool // names of macros that differ in their parameters
+	json    map[string]bool // names that are only ever what tojson makes
+	prefix  string
+	names   int
+	before  []statement // what the statement at hand needs in front of it
+	left    []*Error
 
 	iterables []*name // of the loops around, for previtem and nextitem; nil where not needed
 	stops     []*name // the namespaces with the flags of the loops around that have break or continue
+}
+
+func (l *lowerer) define(m *macroDefinition) {
+	if other := l.macros[m.name]; other != nil && (len(m.defaults)+len(other.defaults) > 0 || !slices.Equal(m.parameters, other.parameters)) {
+		l.several[m.name] = true
+	}
+	l.macros[m.name] = m
 }
 
 func (l *lowerer) cannot(line int, format string, args ...any) {
@@ -202,8 +210,8 @@ func (l *lowerer) statement(s statement) []statement {
 	case *macroStatement:
 		return []statement{l.macro(s.macro, s.line)}
 	case *callBlock:
-		if s.call == nil { // generation
-			return l.body(s.caller.body)
+		if s.call == nil {
+			return l.generation(s)
 		}
 		if within(s.caller.body, func(node any) bool { return calls(node, s.call.function) }) {
 			l.cannot(s.line, "a call block within another, or a call of its macro")
@@ -217,6 +225,31 @@ func (l *lowerer) statement(s statement) []statement {
 		return l.leave("", s.line)
 	}
 	panic(fmt.Sprintf("internal error: lowering a %T", s))
+}
+
+// generation is a scope of its own, which counts where it assigns names.
+func (l *lowerer) generation(s *callBlock) []statement {
+	switch body := s.caller.body; {
+	case !within(body, assigns):
+		return l.body(body)
+	case len(l.iterables) > 0 && within(body, readsLoop):
+		l.cannot(s.line, "a generation block that reads loop and assigns names")
+		return l.body(body)
+	default:
+		return l.with(&withStatement{body: body, line: s.line})
+	}
+}
+
+// assigns reports whether a part of a statement assigns a name.
+func assigns(node any) bool {
+	switch n := node.(type) {
+	case *setStatement:
+		_, ofNamespace := n.target.(*namespaceTarget)
+		return !ofNamespace
+	case *setBlock, *macroStatement:
+		return true
+	}
+	return inLoop(node, assigns)
 }
 
 // readsLoop reports whether a part of a statement reads the variable of the loop that it is in.

@@ -131,3 +131,27 @@ func FuzzLower(f *testing.F) {
 		}
 	})
 }
+
+// TestLowerRandom renders random templates as jinja2 does, and what is lowered from them as the engine does.
+func TestLowerRandom(t *testing.T) {
+	const templates = 3000
+	rendered := 0
+	for seed := range uint64(templates) {
+		l, ok := templatetest.RandomLowered(t, seed)
+		if !ok {
+			continue
+		}
+		rendered++
+		e, err := engine.Parse(l.Text)
+		got := ""
+		if err == nil {
+			got, err = e.Render(t.Context(), l.Input, template.Limits{})
+		}
+		if err != nil || got != l.Want {
+			t.Errorf("seed %d: %s\nlowered %s\nmessages %q, context %s\n got %q %v\nwant %q", seed, l.Source, l.Text, l.Input.Messages, l.Input.Context, got, err, l.Want)
+		}
+	}
+	if rendered < templates*2/3 {
+		t.Errorf("only %d of %d templates", rendered, templates)
+	}
+}

@@ -48,6 +48,9 @@ func (l *lowerer) call(x *call) expression {
 // callMacro gives every argument: the engine drops defaults, and a parameter without a value is looked up in the
 // scopes of the caller.
 func (l *lowerer) callMacro(x *call, f *name, m *macroDefinition) expression {
+	if l.several[f.id] {
+		l.cannot(x.line, "the call of one of several macros %q", f.id)
+	}
 	given := make([]expression, len(m.parameters))
 	if len(x.arguments.positional) > len(given) {
 		l.cannot(x.line, "a call with more arguments than the macro %q has", f.id)

@@ -48,6 +48,16 @@ func (l *lowerer) loop(s *forStatement) []statement {
 	l.stops = append(l.stops, flags)
 	body := l.body(s.body)
 	l.stops, l.iterables = l.stops[:len(l.stops)-1], l.iterables[:len(l.iterables)-1]
+	var ran *name
+	if len(s.otherwise) > 0 {
+		ran = l.fresh()
+		l.before = append(l.before, &setStatement{target: ran, value: namespaceOf("any", &constant{false})})
+		var note statement = &setStatement{target: &namespaceTarget{id: ran.id, attribute: "any"}, value: &constant{true}}
+		if flags != nil { // the reference notes at the end of a round that there was one
+			note = &ifStatement{branches: []branch{{test: &unary{operator: "not", x: &attribute{x: flags, name: "skip"}}, body: []statement{note}}}}
+		}
+		body = append(body, note)
+	}
 	if flags != nil {
 		if within(s.body, breaks) {
 			body = []statement{&ifStatement{branches: []branch{{test: &unary{operator: "not", x: &attribute{x: flags, name: "stop"}}, body: body}}}}
@@ -55,10 +65,7 @@ func (l *lowerer) loop(s *forStatement) []statement {
 		body = append([]statement{&setStatement{target: &namespaceTarget{id: flags.id, attribute: "skip"}, value: &constant{false}}}, body...)
 	}
 	made := []statement{out}
-	if len(s.otherwise) > 0 {
-		ran := l.fresh()
-		l.before = append(l.before, &setStatement{target: ran, value: namespaceOf("any", &constant{false})})
-		body = append([]statement{&setStatement{target: &namespaceTarget{id: ran.id, attribute: "any"}, value: &constant{true}}}, body...)
+	if ran != nil {
 		made = append(made, &ifStatement{branches: []branch{{
 			test: &unary{operator: "not", x: &attribute{x: ran, name: "any"}}, body: l.body(s.otherwise),
 		}}})

@@ -173,3 +173,34 @@ func (w *templates) render(t *testing.T, source string, in emulation.Input) *str
 	}
 	return answer.Text
 }
+
+// TestLoweredTemplates has every installed engine render random templates that are lowered, to what jinja2 makes of
+// the originals.
+func TestLoweredTemplates(t *testing.T) {
+	const templates = 400
+	dirs, err := filepath.Glob(filepath.Join("..", "..", ".venv", "mnn-*"))
+	if err != nil || len(dirs) == 0 {
+		t.Fatal("no engine in .venv/mnn-<version>: run make engine")
+	}
+	pkg := withBOS(t)
+	for _, d := range dirs {
+		t.Run(strings.TrimPrefix(filepath.Base(d), "mnn-"), func(t *testing.T) {
+			w := startTemplates(t, d, pkg)
+			rendered := 0
+			for seed := range uint64(templates) {
+				l, ok := templatetest.RandomLowered(t, seed)
+				if !ok || !l.Input.AddGenerationPrompt { // the engine's interface always asks for an answer
+					continue
+				}
+				rendered++
+				got := w.render(t, l.Text, l.Input)
+				if got == nil {
+					t.Errorf("seed %d: %s\nlowered %s\nit crashes", seed, l.Source, l.Text)
+				} else if *got != l.Want {
+					t.Errorf("seed %d: %s\nlowered %s\nmessages %q, context %s\n got %q\nwant %q", seed, l.Source, l.Text, l.Input.Messages, l.Input.Context, *got, l.Want)
+				}
+			}
+			t.Logf("%d templates", rendered)
+		})
+	}
+}

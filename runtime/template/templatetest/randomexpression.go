@@ -55,6 +55,9 @@ func (g *Random) expression(is kind, depth int) string {
 		}
 		return g.integral(depth)
 	case truth:
+		if g.Plain {
+			return "(not (" + g.condition(depth) + "))"
+		}
 		return g.condition(depth)
 	case list:
 		return g.listed(depth)
@@ -113,7 +116,7 @@ func (g *Random) space() string { return g.pick(" ", " ", "  ", "\n") }
 // operand is an expression that an operator, a dot or a bar may follow.
 func (g *Random) operand(is kind, depth int) string {
 	x := g.expression(is, depth)
-	if strings.ContainsAny(x, " ~+-*/%<>=!|\n") && !g.chance(3) {
+	if strings.ContainsAny(x, " ~+-*/%<>=!|\n") && (g.Plain || !g.chance(3)) {
 		return "(" + x + ")"
 	}
 	return x
@@ -364,6 +367,9 @@ func (g *Random) condition(depth int) string {
 		}
 		return g.operand(anything, depth) + g.pick(" in ", " not in ") + g.operand(list, depth)
 	case 3:
+		if g.Plain {
+			return g.operand(text, depth) + g.pick(" in ", " not in ") + g.operand(text, depth)
+		}
 		return g.operand(text, depth) + g.pick(" in ", " not in ") + g.operand(kind([]kind{text, dict, text}[g.n(3)]), depth)
 	case 4:
 		return g.pick("not ", "not ") + g.operand(anything, depth)
@@ -390,7 +396,7 @@ func (g *Random) truthOf(depth int) string {
 
 func (g *Random) test(depth int) string {
 	if g.Plain {
-		return g.pick("defined", "undefined", "none", "string", "mapping", "iterable", "number", "true", "false", "integer", "boolean", "sequence", "eq(1)", "equalto('a')", "in ['a', 1]")
+		return g.pick("defined", "undefined", "none", "string", "mapping", "iterable", "number", "true", "false", "integer", "boolean", "sequence", "equalto('a')", "in ['a', 'user']")
 	}
 	return g.pick("defined", "undefined", "none", "string", "mapping", "iterable", "number", "true", "false", "odd", "even", "integer", "float", "boolean", "sequence", "callable", "lower", "upper", "escaped",
 		"divisibleby 3", "divisibleby(n)", "eq 1", "ne('a')", "gt 2", "lt(3)", "ge n", "le 1.5", "sameas none", "sameas(true)", "equalto "+g.atom(anything), "in "+g.atom(list), "in("+g.expression(list, depth)+")", "filter", "test", "greaterthan 1", "lessthan(2)")
@@ -409,7 +415,7 @@ func (g *Random) listed(depth int) string {
 		case 3:
 			return g.operand(text, depth) + ".split(" + g.pick("' '", "','", "'a'", "'\n'") + ")"
 		}
-		return x + "|" + g.pick("map('string')|list", "select('string')|list", "reject('none')|list", "reverse|list", "list", "select|list", "map('upper')|list", "map('trim')|list", "select('in', [1, 'a'])|list")
+		return x + "|" + g.pick("map('string')|list", "select('string')|list", "reject('none')|list", "reverse|list", "list", "select|list", "map('upper')|list", "map('trim')|list", "select('in', ['user', 'a'])|list")
 	}
 	switch g.n(12) {
 	case 0:
