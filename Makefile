@@ -324,6 +324,10 @@ reference: tokenizers-venv reference-venv ## record what the libraries for token
 	script verify/tokenizerstest/vocabularies.py $$PWD/.venv/reference
 	go test -tags tokenizers -count=1 -timeout 1h ./verify/tokenizerstest -run 'TestTokenizers$$|TestLive$$' -record
 
+.PHONY: jinja2
+jinja2: reference-venv ## hold our templates to jinja2 as transformers sets it up, on random ones (needs Python)
+	go test -tags jinja2 -count=1 $(TESTFLAGS) -run TestRandom ./runtime/template
+
 .PHONY: hf-tokenizers
 hf-tokenizers: ## build the Rust library behind the tag hf_tokenizers into bin/, hold our tokenizers to it and verify the demo with it (needs cargo and a C++ compiler)
 	@set -euo pipefail; cc=$$(go env CC); cxx=$$(go env CXX); for tool in cargo "$${cc%% *}" "$${cxx%% *}"; do \

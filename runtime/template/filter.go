@@ -94,7 +94,7 @@ func ofText(f func(string) string) func(*renderer, any, []any) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return like(v, f(s)), r.step(len(s) >> 4)
+		return like(v, f(s)), r.step(len(s) >> 2)
 	}
 }
 

@@ -168,7 +168,7 @@ func (r *renderer) loop(n *forStatement, iterable any, depth int, body func(any,
 	// The reference notes that the loop ran at the end of its body, which continue and break do not reach.
 	completed := false
 	for {
-		if err := r.step(1); err != nil {
+		if err := r.step(4); err != nil { // a round makes a scope
 			return normal, err
 		}
 		v, ok, err := l.advance()

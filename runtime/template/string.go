@@ -102,7 +102,9 @@ func (r *renderer) intArgument(v any, otherwise int64) (int, error) {
 
 // simple is a method without parameters.
 func simple(wrapped bool, f func(s string) any) *textMethod {
-	return &textMethod{unnamed(0), wrapped, func(_ *renderer, s string, _ []any) (any, error) { return f(s), nil }}
+	return &textMethod{unnamed(0), wrapped, func(r *renderer, s string, _ []any) (any, error) {
+		return f(s), r.step(len(s) >> 2)
+	}}
 }
 
 // every is a method that asks for a property of all characters of a text that has some.

@@ -1,7 +1,6 @@
 package template
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,7 +15,7 @@ type symbols struct {
 	parent *symbols
 	hidden map[string]bool // by each name that is mentioned: whether it starts without a value
 	stored map[string]bool
-	of     *symbols // the scope, which these are in a branch of an if; nil for the scope itself
+	before *symbols // in a branch of an if: what the scope mentions before it
 	inner  []func() // visits the scopes within, when these names are complete
 	err    *error
 }
@@ -47,15 +46,33 @@ func (f *symbols) visit(hidden *[]string, parameters []string, mention func(*sym
 
 // within visits a scope when this one is complete.
 func (f *symbols) within(hidden *[]string, parameters []string, mention func(*symbols)) {
-	if f.of != nil {
-		f = f.of
+	for f.before != nil {
+		f = f.before
 	}
 	f.inner = append(f.inner, func() { (&symbols{parent: f, err: f.err}).visit(hidden, parameters, mention) })
 }
 
 func (f *symbols) knows(id string) bool {
 	for ; f != nil; f = f.parent {
+		if f.mentions(id) {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *symbols) mentions(id string) bool {
+	for ; f != nil; f = f.before {
 		if _, ok := f.hidden[id]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *symbols) stores(id string) bool {
+	for ; f != nil; f = f.before {
+		if f.stored[id] {
 			return true
 		}
 	}
@@ -64,7 +81,7 @@ func (f *symbols) knows(id string) bool {
 
 func (f *symbols) store(id string) {
 	f.stored[id] = true
-	if _, ok := f.hidden[id]; !ok {
+	if !f.mentions(id) {
 		f.hidden[id] = !f.parent.knows(id)
 	}
 }
@@ -94,7 +111,7 @@ func (f *symbols) assign(target expression) {
 
 // branch notes what one branch mentions apart from the others.
 func (f *symbols) branch(mention func(*symbols)) *symbols {
-	b := &symbols{parent: f.parent, hidden: maps.Clone(f.hidden), stored: maps.Clone(f.stored), of: cmp.Or(f.of, f), err: f.err}
+	b := &symbols{parent: f.parent, hidden: map[string]bool{}, stored: map[string]bool{}, before: f, err: f.err}
 	mention(b)
 	return b
 }
@@ -106,7 +123,7 @@ func (f *symbols) branches(list ...*symbols) {
 	}
 	for _, b := range list {
 		for id := range b.stored {
-			if !f.stored[id] {
+			if !f.stores(id) {
 				f.hidden[id] = false
 			}
 		}

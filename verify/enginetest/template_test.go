@@ -177,7 +177,7 @@ func (w *templates) render(t *testing.T, source string, in emulation.Input) *str
 // TestLoweredTemplates has every installed engine render random templates that are lowered, to what jinja2 makes of
 // the originals.
 func TestLoweredTemplates(t *testing.T) {
-	const templates = 400
+	const templates = 1500
 	dirs, err := filepath.Glob(filepath.Join("..", "..", ".venv", "mnn-*"))
 	if err != nil || len(dirs) == 0 {
 		t.Fatal("no engine in .venv/mnn-<version>: run make engine")
