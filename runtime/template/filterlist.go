@@ -91,7 +91,11 @@ func lastFilter(r *renderer, v any, _ []any) (any, error) {
 	if len(l) == 0 {
 		return &undefined{hint: "No last item, sequence was empty."}, nil
 	}
-	return l[len(l)-1], nil
+	last := l[len(l)-1]
+	if _, ok := v.(markup); ok { // unlike the first character, it stays a markup
+		return markup(last.(string)), nil
+	}
+	return last, nil
 }
 
 func reverseFilter(r *renderer, v any, _ []any) (any, error) {

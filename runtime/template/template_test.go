@@ -129,3 +129,14 @@ func TestParallel(t *testing.T) {
 	}
 	group.Wait()
 }
+
+// TestMarkupCharacters: of a markup the last character is one too, the first is not.
+func TestMarkupCharacters(t *testing.T) {
+	tmpl, err := Parse("x", "{{ ('ab'|safe|last) + '<' }}{{ ('ab'|safe|first) + '<' }}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := tmpl.Render(t.Context(), nil, Limits{}); err != nil || out != "b&lt;a<" {
+		t.Errorf("%q %v", out, err)
+	}
+}
