@@ -3,16 +3,21 @@ package transfer
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/net/http/httpproxy"
 )
 
 const (
@@ -27,7 +32,7 @@ var shared = &http.Client{Transport: newTransport()}
 
 func newTransport() *http.Transport {
 	t := &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
+		Proxy:                  proxyFrom(os.Getenv),
 		DialContext:            (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		TLSHandshakeTimeout:    30 * time.Second,
 		ExpectContinueTimeout:  time.Second,
@@ -40,6 +45,17 @@ func newTransport() *http.Transport {
 	}
 	t.Protocols.SetHTTP1(true)
 	return t
+}
+
+// proxyFrom reads what http.ProxyFromEnvironment does, and ALL_PROXY, which is for the schemes that have no proxy of
+// their own, as curl and the clients in Python have it.
+func proxyFrom(getenv func(string) string) func(*http.Request) (*url.URL, error) {
+	get := func(name string) string { return cmp.Or(getenv(name), getenv(strings.ToLower(name))) }
+	all := get("ALL_PROXY")
+	c := httpproxy.Config{HTTPProxy: cmp.Or(get("HTTP_PROXY"), all), HTTPSProxy: cmp.Or(get("HTTPS_PROXY"), all),
+		NoProxy: get("NO_PROXY"), CGI: getenv("REQUEST_METHOD") != ""}
+	proxy := c.ProxyFunc()
+	return func(r *http.Request) (*url.URL, error) { return proxy(r.URL) }
 }
 
 // Client sends requests to one service. It must not be copied.
@@ -60,6 +76,8 @@ type Client struct {
 
 	mu    sync.Mutex
 	until map[string]time.Time // by host: no request before
+
+	answered atomic.Bool // some request has had an answer, so there is a network
 }
 
 // Body gives the bytes of a request from the first on, and how many they are; -1 if that is not known. It is called again
@@ -112,8 +130,9 @@ func (c *Client) Do(ctx context.Context, method string, u *url.URL, header http.
 		}
 		resp, err := h.Do(req)
 		if err != nil {
-			return nil, transportError(ctx, method, err)
+			return nil, c.transportError(ctx, method, err)
 		}
+		c.answered.Store(true)
 		c.hold(u.Host, resp)
 		switch resp.StatusCode {
 		case 301, 302, 307, 308:
@@ -187,15 +206,23 @@ func checkHeader(h http.Header) error {
 }
 
 // transportError is about a request without an answer.
-func transportError(ctx context.Context, method string, err error) error {
-	dial := (*net.OpError)(nil)
+func (c *Client) transportError(ctx context.Context, method string, err error) error {
+	name, certificate := (*net.DNSError)(nil), (*tls.CertificateVerificationError)(nil)
 	switch {
 	case ctx.Err() != nil && context.Cause(ctx) != errStalled:
 		return context.Cause(ctx)
-	case method != http.MethodPost && method != http.MethodPatch, errors.As(err, &dial) && dial.Op == "dial":
-		return &Retryable{Err: Redact(err)}
+	case method != http.MethodPost && method != http.MethodPatch, noConnection(err):
+		// That a name does not exist, or is another one's, is an answer. After others it is more likely that the network changes.
+		final := errors.As(err, &name) && name.IsNotFound || errors.As(err, &certificate)
+		return &Retryable{Err: Redact(err), final: final && !c.answered.Load()}
 	}
 	return Redact(err)
+}
+
+// noConnection reports whether err says that a server, or the proxy on the way to it, could not be connected to.
+func noConnection(err error) bool {
+	op, name := (*net.OpError)(nil), (*net.DNSError)(nil)
+	return errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect") || errors.As(err, &name)
 }
 
 // hold keeps all requests to a host back if an answer asks for that.

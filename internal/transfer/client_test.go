@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // twoHosts is a service and another server; both answer by what, and tell what they saw.
@@ -206,6 +209,81 @@ func BenchmarkFetch(b *testing.B) {
 	for b.Loop() {
 		if err := Fetch(b.Context(), b.TempDir()+"/file", blob, s.open(), quick); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// TestProxies holds that ALL_PROXY stands in for the proxies of both schemes.
+func TestProxies(t *testing.T) {
+	for _, c := range []struct{ env, to, want string }{
+		{"", "https://a.example", ""},
+		{"ALL_PROXY=http://all:1", "https://a.example", "http://all:1"},
+		{"all_proxy=socks5://all:1", "http://a.example", "socks5://all:1"},
+		{"ALL_PROXY=http://all:1 HTTPS_PROXY=http://one:2", "https://a.example", "http://one:2"},
+		{"ALL_PROXY=http://all:1 https_proxy=http://one:2", "http://a.example", "http://all:1"},
+		{"ALL_PROXY=http://all:1 NO_PROXY=.example", "https://a.example", ""},
+		{"ALL_PROXY=http://all:1", "http://localhost:8080", ""},
+		{"HTTP_PROXY=http://one:2 REQUEST_METHOD=GET", "https://a.example", ""},
+	} {
+		env := map[string]string{}
+		for _, kv := range strings.Fields(c.env) {
+			k, v, _ := strings.Cut(kv, "=")
+			env[k] = v
+		}
+		r, err := http.NewRequest(http.MethodGet, c.to, nil)
+		must(t, err)
+		u, err := proxyFrom(func(k string) string { return env[k] })(r)
+		must(t, err)
+		if got := fmt.Sprint(u); u != nil && got != c.want || u == nil && c.want != "" {
+			t.Errorf("%s, to %s: %s, want %q", c.env, c.to, got, c.want)
+		}
+	}
+}
+
+// TestFinal holds which failures of a connection are not tried again: a name that does not exist and a certificate that is
+// not trusted, as long as no server has answered.
+func TestFinal(t *testing.T) {
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.StartTLS()
+	defer srv.Close()
+	plain := httptest.NewServer(srv.Config.Handler)
+	defer plain.Close()
+	absent := &http.Client{Transport: &http.Transport{DialContext: func(_ context.Context, _, addr string) (net.Conn, error) {
+		if strings.HasPrefix(addr, "127.0.0.1") {
+			return net.Dial("tcp", addr)
+		}
+		return nil, &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", IsNotFound: true}}
+	}}}
+	for _, c := range []struct {
+		name, to string
+		client   *http.Client
+		before   bool // another server has answered
+		want     int
+	}{
+		{"certificate", srv.URL, nil, false, 1},
+		{"certificate of storage", srv.URL, nil, true, maxTries},
+		{"name", "http://none.invalid", absent, false, 1},
+		{"name of storage", "http://none.invalid", absent, true, maxTries},
+	} {
+		u, err := url.Parse(c.to)
+		must(t, err)
+		home, err := url.Parse(plain.URL)
+		must(t, err)
+		cl := &Client{Home: home, HTTP: c.client}
+		if c.before {
+			resp, err := cl.Get(t.Context(), home, nil)
+			must(t, err)
+			resp.Body.Close()
+		}
+		n := 0
+		err = Retry(t.Context(), "test", Options{Pause: time.Nanosecond}, func(ctx context.Context, _ func()) (bool, error) {
+			n++
+			_, err := cl.Get(ctx, u, nil)
+			return false, err
+		})
+		if n != c.want || err == nil {
+			t.Errorf("%s: %d tries, %v", c.name, n, err)
 		}
 	}
 }

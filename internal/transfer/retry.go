@@ -25,7 +25,8 @@ type Retryable struct {
 	Err   error
 	After time.Duration // what the server asks to wait; 0 if it does not
 
-	held bool // the request was not sent: the server had asked another one to wait
+	held  bool // the request was not sent: the server had asked another one to wait
+	final bool // the same request has the same end for some time; another server may do better
 }
 
 func (r *Retryable) Error() string { return r.Err.Error() }
@@ -69,6 +70,9 @@ func (o Options) wait(ctx context.Context, what string, failures *int, err error
 	}
 	if !again.held || *failures == 0 {
 		*failures++
+	}
+	if again.final || o.Reach > 0 && *failures >= o.Reach && (noConnection(err) || errors.Is(err, errStalled)) {
+		return err
 	}
 	if *failures >= maxTries {
 		return fmt.Errorf("%d tries failed: %w", maxTries, err)

@@ -73,6 +73,9 @@ type Options struct {
 	Stall time.Duration
 	// Pause is waited before the second try, and twice that before the third; 0 is one second.
 	Pause time.Duration
+	// Reach is the number of tries in a row after which a server that cannot be connected to, or says nothing, is given
+	// up: for a caller that can do without it. 0 is as many as for other errors.
+	Reach int
 	// Progress is told how many bytes of a blob are here, from its start to its end; fewer than before when some
 	// turn out to be wrong. Calls do not overlap.
 	Progress func(done int64)

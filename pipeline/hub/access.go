@@ -1,10 +1,10 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/rs/zerolog"
 
@@ -25,10 +25,6 @@ func (a access) set(l *listing) {
 	}
 }
 
-// accessTime bounds how long the hub may take to say who may read a repository: the files are here, and a machine without
-// a network shall not wait for long.
-const accessTime = 10 * time.Second
-
 // askAccess asks the endpoint who may read the repository, for a list that another program has left. It reports whether that
 // is known then; that it is not is no error, as the files are known.
 func (c *client) askAccess(ctx context.Context, l *listing) bool {
@@ -37,9 +33,12 @@ func (c *client) askAccess(ctx context.Context, l *listing) bool {
 	if u == nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, accessTime)
+	// The files are here, so that a machine without a network shall not wait for long.
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.o.Ask, askTime))
 	defer cancel()
-	err := transfer.Retry(ctx, "access", c.patience(), func(ctx context.Context, touch func()) (bool, error) {
+	o := c.impatience()
+	o.Reach = 1 // mirrors are not asked
+	err := transfer.Retry(ctx, "access", o, func(ctx context.Context, touch func()) (bool, error) {
 		resp, err := h.Get(ctx, u, nil)
 		if err != nil {
 			return false, err

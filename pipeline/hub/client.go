@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -129,10 +130,20 @@ func (c *client) patience() transfer.Options {
 	return transfer.Options{Stall: c.o.Stall, Pause: c.o.Pause}
 }
 
+// impatience is how it does so where the cache has an answer, too: each server is asked once.
+func (c *client) impatience() transfer.Options {
+	o := c.patience()
+	o.Stall, o.Reach = min(cmp.Or(o.Stall, time.Minute), cmp.Or(c.o.Ask, askTime)), len(c.hosts)
+	return o
+}
+
+// askTime is the default of [Options.Ask]. It is that of huggingface_hub.
+const askTime = 10 * time.Second
+
 // list asks for the commit behind a revision and for its files.
-func (c *client) list(ctx context.Context, revision string) (*listing, error) {
+func (c *client) list(ctx context.Context, revision string, o transfer.Options) (*listing, error) {
 	var l *listing
-	err := transfer.Retry(ctx, "list", c.patience(), func(ctx context.Context, touch func()) (bool, error) {
+	err := transfer.Retry(ctx, "list", o, func(ctx context.Context, touch func()) (bool, error) {
 		i := c.at.Load()
 		var err error
 		l, err = c.service.list(ctx, c.hosts[i], revision, touch)

@@ -25,7 +25,7 @@ var endpoints = map[string]string{"": DefaultEndpoint, ModelScope: "https://mode
 // OptionsFromEnv reads what huggingface_hub reads: HF_ENDPOINT; HF_HOME, HF_HUB_CACHE and their older
 // or more general forms for the cache; HF_TOKEN, or the file that HF_TOKEN_PATH names or that a login
 // left, unless HF_HUB_DISABLE_IMPLICIT_TOKEN is set; HF_HUB_OFFLINE; HF_HUB_DISABLE_SYMLINKS;
-// HF_HUB_DOWNLOAD_TIMEOUT in seconds; HF_HUB_USER_AGENT_ORIGIN. The error is that of a token file
+// HF_HUB_DOWNLOAD_TIMEOUT and HF_HUB_ETAG_TIMEOUT in seconds; HF_HUB_USER_AGENT_ORIGIN. The error is that of a token file
 // that exists and cannot be read, of a number that is none, or of a user without a home.
 func OptionsFromEnv() (Options, error) { return optionsFrom(os.Getenv) }
 
@@ -101,12 +101,12 @@ func optionsFrom(getenv func(string) string) (Options, error) {
 		Offline:  isTrue(cmp.Or(getenv("HF_HUB_OFFLINE"), getenv("TRANSFORMERS_OFFLINE"))),
 		NoLinks:  isTrue(getenv("HF_HUB_DISABLE_SYMLINKS")),
 	}
-	if s := getenv("HF_HUB_DOWNLOAD_TIMEOUT"); s != "" {
-		n, err := strconv.ParseUint(strings.TrimSpace(s), 10, 31)
-		if err != nil {
-			return Options{}, fmt.Errorf("HF_HUB_DOWNLOAD_TIMEOUT is %.40q, not a number of seconds", s)
-		}
-		o.Stall = time.Duration(n) * time.Second
+	o.Stall, err = seconds("HF_HUB_DOWNLOAD_TIMEOUT", getenv)
+	if err == nil {
+		o.Ask, err = seconds("HF_HUB_ETAG_TIMEOUT", getenv)
+	}
+	if err != nil {
+		return Options{}, err
 	}
 	if s := getenv("HF_HUB_USER_AGENT_ORIGIN"); s != "" {
 		o.UserAgent = "llmexport; origin/" + transfer.Said(s)
@@ -133,16 +133,17 @@ func optionsFrom(getenv func(string) string) (Options, error) {
 	return o, nil
 }
 
-// homeDir is that of the variable or, as huggingface_hub has it, of the system's list of users.
-func homeDir() (string, error) {
-	h, err := os.UserHomeDir()
-	if err == nil {
-		return h, nil
+// seconds reads a setting that may be absent or 0, which both mean the default.
+func seconds(name string, getenv func(string) string) (time.Duration, error) {
+	s := strings.TrimSpace(getenv(name))
+	if s == "" {
+		return 0, nil
 	}
-	if u, uerr := user.Current(); uerr == nil && u.HomeDir != "" {
-		return u.HomeDir, nil
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil {
+		return 0, fmt.Errorf("%s is %.40q, not a number of seconds", name, s)
 	}
-	return "", fmt.Errorf("%w: set it, or HF_HOME", err)
+	return time.Duration(n) * time.Second, nil
 }
 
 func isTrue(s string) bool {

@@ -44,8 +44,8 @@ func TestOptionsFromEnv(t *testing.T) {
 		{"endpoint, offline", map[string]string{"HF_ENDPOINT": "https://mirror.example/", "HF_HUB_OFFLINE": "yes", "HF_HUB_CACHE": dir, "HF_TOKEN": "t"},
 			Options{Endpoint: "https://mirror.example", CacheDir: dir, Token: "t", Offline: true}},
 		{"variable that is not set", map[string]string{"HF_HUB_CACHE": "/x/$NONE/y"}, Options{Endpoint: DefaultEndpoint, CacheDir: "/x/$NONE/y", Token: "hf_login"}},
-		{"others", map[string]string{"HF_HUB_CACHE": dir, "HF_TOKEN": "t", "HF_HUB_DOWNLOAD_TIMEOUT": "30", "HF_HUB_DISABLE_SYMLINKS": "1", "HF_HUB_USER_AGENT_ORIGIN": "a\r\nb"},
-			Options{Endpoint: DefaultEndpoint, CacheDir: dir, Token: "t", Stall: 30 * time.Second, NoLinks: true, UserAgent: "llmexport; origin/a b"}},
+		{"others", map[string]string{"HF_HUB_CACHE": dir, "HF_TOKEN": "t", "HF_HUB_DOWNLOAD_TIMEOUT": "30", "HF_HUB_ETAG_TIMEOUT": "3", "HF_HUB_DISABLE_SYMLINKS": "1", "HF_HUB_USER_AGENT_ORIGIN": "a\r\nb"},
+			Options{Endpoint: DefaultEndpoint, CacheDir: dir, Token: "t", Stall: 30 * time.Second, Ask: 3 * time.Second, NoLinks: true, UserAgent: "llmexport; origin/a b"}},
 		{"not offline", map[string]string{"HF_HUB_OFFLINE": "0", "TRANSFORMERS_OFFLINE": "off", "HF_HUB_CACHE": dir, "HF_TOKEN": "t"},
 			Options{Endpoint: DefaultEndpoint, CacheDir: dir, Token: "t"}},
 	} {

@@ -110,6 +110,8 @@ type Options struct {
 	Parallel int
 	// Stall is how long a connection may give nothing before it is tried anew; 0 is one minute.
 	Stall time.Duration
+	// Ask is how long the hub may say nothing to a question that the cache can answer as well; 0 is ten seconds.
+	Ask time.Duration
 
 	// Pause is waited before the second try, and twice that before the third; 0 is one second.
 	Pause time.Duration
@@ -266,9 +268,13 @@ func find(ctx context.Context, ref Ref, o Options) (*prepared, error) {
 			return p, nil
 		}
 	}
-	p.listing, err = p.client.list(ctx, p.revision)
+	s, cacheErr := p.cache.offline(p.revision)
+	patience := p.client.patience()
+	if cacheErr == nil {
+		patience = p.client.impatience()
+	}
+	p.listing, err = p.client.list(ctx, p.revision, patience)
 	if again := (*transfer.Retryable)(nil); errors.As(err, &again) {
-		s, cacheErr := p.cache.offline(p.revision)
 		if cacheErr != nil {
 			return nil, fmt.Errorf("%w; and the cache does not help: %w", err, cacheErr)
 		}

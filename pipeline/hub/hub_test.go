@@ -6,12 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/http"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
@@ -136,6 +141,70 @@ func TestResolveFallsBack(t *testing.T) {
 	o.CacheDir = t.TempDir()
 	if _, err := Resolve(t.Context(), mainRef, o); err == nil || !strings.Contains(err.Error(), "cache does not help") {
 		t.Error(err)
+	}
+}
+
+// TestUnreachable counts what a machine without a network tries: nothing is waited for where the cache has an answer, nor
+// for a name that does not exist.
+func TestUnreachable(t *testing.T) {
+	_, _, commit, full := realHub(t, tinyFiles())
+	if _, err := Resolve(t.Context(), mainRef, full); err != nil {
+		t.Fatal(err)
+	}
+	c := newCache(full, testRepo)
+	foreign(t, c, commit) // who may read it is asked for then
+	putTree(t, c, commit, tinyFiles())
+	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
+	absent := dial(&net.DNSError{Err: "no such host", Name: "hub.invalid", IsNotFound: true})
+	busy := dial(&net.DNSError{Err: "server misbehaving", Name: "hub.invalid", IsTemporary: true})
+	refused := dial(syscall.ECONNREFUSED)
+	pinned := Ref{Repo: testRepo, Revision: commit}
+	for _, c := range []struct {
+		name    string
+		ref     Ref
+		err     error // nil for a network that swallows everything
+		mirrors int
+		cached  bool
+		want    int32
+	}{
+		{"name absent, cached", mainRef, absent, 0, true, 1},
+		{"name server ill, cached", mainRef, busy, 0, true, 1},
+		{"refused, cached", mainRef, refused, 0, true, 1},
+		{"silent, cached", mainRef, nil, 0, true, 1},
+		{"with mirrors, cached", mainRef, refused, 2, true, 3},
+		{"commit, cached", pinned, refused, 0, true, 1},
+		{"commit, cached, with mirrors", pinned, refused, 2, true, 1},
+		{"name absent", mainRef, absent, 0, false, 1},
+		{"name server ill", mainRef, busy, 0, false, 5},
+		{"refused", mainRef, refused, 0, false, 5},
+		{"names absent, with mirrors", mainRef, absent, 2, false, 5},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := full
+			if !c.cached {
+				o.CacheDir = t.TempDir()
+			}
+			o.Endpoint, o.Ask, o.Pause = "http://hub.invalid", 50*time.Millisecond, time.Nanosecond
+			for range c.mirrors {
+				o.Mirrors = append(o.Mirrors, "http://mirror.invalid")
+			}
+			var dials atomic.Int32
+			o.Client = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				dials.Add(1)
+				if c.err == nil {
+					<-ctx.Done()
+					return nil, dial(ctx.Err())
+				}
+				return nil, c.err
+			}}}
+			s, err := Resolve(t.Context(), c.ref, o)
+			if got := dials.Load(); got != c.want {
+				t.Errorf("%d tries, want %d", got, c.want)
+			}
+			if c.cached && (err != nil || s.Revision != commit) || !c.cached && !errors.Is(err, c.err) {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -110,7 +110,7 @@ func TestModelScopeCommit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, err := cl.list(t.Context(), modelscope{}.branch(c.revision))
+			l, err := cl.list(t.Context(), modelscope{}.branch(c.revision), cl.patience())
 			if len(asked) != c.asked || c.revision == "main" && asked[0] != "master" {
 				t.Errorf("asked for %q", asked)
 			}
