@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 const (
@@ -27,6 +28,9 @@ type cache struct {
 	root, repo, dir string
 	source          string
 	noLinks         bool
+
+	mu      sync.Mutex
+	fetched map[string]memoEntry // blobs that were compared with their digests as they came, by name
 }
 
 // newCache gives the directory of a repository. ModelScope's lie beside those of Hugging Face under a name of three
@@ -37,7 +41,8 @@ func newCache(o Options, repo string) *cache {
 		folder += o.Source + "--"
 	}
 	folder += strings.ReplaceAll(repo, "/", "--")
-	return &cache{root: o.CacheDir, repo: repo, dir: filepath.Join(o.CacheDir, folder), source: o.Source, noLinks: o.NoLinks}
+	return &cache{root: o.CacheDir, repo: repo, dir: filepath.Join(o.CacheDir, folder), source: o.Source, noLinks: o.NoLinks,
+		fetched: map[string]memoEntry{}}
 }
 
 func (c *cache) blob(name string) string { return filepath.Join(c.dir, "blobs", name) }
@@ -52,21 +57,23 @@ func (c *cache) recordFile(commit string) string {
 	return filepath.Join(c.dir, ".llmexport", commit+".json")
 }
 
-// has reports whether a snapshot has a file. The digest was checked before the blob got its name, so the size and the
-// name of the blob that the link leads to tell. A file that is no link, as HF_HUB_DISABLE_SYMLINKS makes them, is
-// compared with its git digest if it has one; the large others are hashed by [HashFiles].
+// has reports whether a snapshot has a file: it has the size, its link does not lead to the blob of another file, and it
+// is the content as far as that is known without reading gigabytes.
 func (c *cache) has(commit string, f remote) bool {
 	path := filepath.Join(c.snapshotDir(commit), filepath.FromSlash(f.Name))
-	if !isFile(path, f.Size) {
-		return false
-	}
 	if to, err := os.Readlink(path); err == nil {
 		to = filepath.Base(to)
-		if to == f.Blob || isCommit(to) || sha256Pattern.MatchString(to) {
-			return to == f.Blob
+		if to != f.Blob && (isCommit(to) || sha256Pattern.MatchString(to)) {
+			return false
 		}
 	}
-	return f.SHA256 != "" || isGitBlob(path, f.Size, f.Blob)
+	return f.is(path)
+}
+
+// is compares a file with the size and, if it is a small one, with the digest: other programs compare no digests. The
+// large ones are left to [HashFiles], which remembers what it has read.
+func (f remote) is(path string) bool {
+	return isFile(path, f.Size) && (f.SHA256 != "" || isGitBlob(path, f.Size, f.Blob))
 }
 
 func isFile(path string, size int64) bool {
@@ -75,9 +82,15 @@ func isFile(path string, size int64) bool {
 }
 
 func (c *cache) snapshot(l *listing) *Snapshot {
-	s := &Snapshot{Dir: c.snapshotDir(l.commit), Repo: c.repo, Revision: l.commit, Source: c.source, Gated: l.gated, Private: l.private, Listed: l.listed}
+	s := &Snapshot{Dir: c.snapshotDir(l.commit), Repo: c.repo, Revision: l.commit, Source: c.source, Gated: l.gated, Private: l.private, Listed: l.listed,
+		fetched: map[string]memoEntry{}}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, f := range l.files {
 		s.Files = append(s.Files, f.File)
+		if e, ok := c.fetched[f.Blob]; ok {
+			s.fetched[f.Name] = e
+		}
 	}
 	return s
 }

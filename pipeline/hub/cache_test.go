@@ -85,6 +85,7 @@ func TestCacheRepaired(t *testing.T) {
 		damage func() error
 	}{
 		{"blob cut", func() error { return os.Truncate(big, 5) }},
+		{"small blob changed", func() error { return os.WriteFile(config, bytes.Repeat([]byte("x"), len(files["config.json"])), 0o666) }},
 		{"blob gone", func() error { return os.Remove(big) }},
 		{"link gone", func() error { return os.Remove(in(shard1)) }},
 		{"link to nowhere", func() error {

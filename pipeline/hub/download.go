@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -28,7 +29,7 @@ func (c *client) download(ctx context.Context, ca *cache, commit string, f remot
 		return err
 	}
 	defer release()
-	if isFile(blob, f.Size) {
+	if f.is(blob) {
 		return nil
 	}
 	zerolog.Ctx(ctx).Info().Str("file", f.Name).Int64("bytes", f.Size).Msg("downloading")
@@ -36,12 +37,30 @@ func (c *client) download(ctx context.Context, ca *cache, commit string, f remot
 	if err := adopt(blob, part); err != nil {
 		return err
 	}
-	return c.bring(ctx, commit, f, part, blob)
+	if err := c.bring(ctx, commit, f, part); err != nil {
+		return err
+	}
+	ca.note(part, f)
+	return os.Rename(part, blob)
 }
 
-// bring completes the content of a file in part, which an earlier download may have begun, and names it path once it is what
-// the hub lists.
-func (c *client) bring(ctx context.Context, commit string, f remote, part, path string) error {
+// note remembers that a large file, which was brought just now, has its digest. Its time is set back, so that whatever
+// changes it from now on gives it another one, however coarse the clock is.
+func (c *cache) note(path string, f remote) {
+	if f.SHA256 == "" || os.Chtimes(path, time.Time{}, time.Now().Add(-2*racy)) != nil {
+		return
+	}
+	st, err := os.Stat(path)
+	if err != nil || st.Size() != f.Size {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fetched[f.Blob] = memoEntry{Size: f.Size, MTime: st.ModTime().UnixNano(), SHA256: f.SHA256}
+}
+
+// bring completes the content of a file in part, which an earlier download may have begun. After nil it is what the hub lists.
+func (c *client) bring(ctx context.Context, commit string, f remote, part string) error {
 	o := c.patience()
 	o.Progress = func(done int64) {
 		if c.o.Progress != nil {
@@ -50,10 +69,7 @@ func (c *client) bring(ctx context.Context, commit string, f remote, part, path 
 			c.o.Progress(f.Name, done, f.Size)
 		}
 	}
-	if err := transfer.Fetch(ctx, part, f.content(), c.open(commit, f), o); err != nil {
-		return err
-	}
-	return os.Rename(part, path)
+	return transfer.Fetch(ctx, part, f.content(), c.open(commit, f), o)
 }
 
 // adopt continues what another program has left of a blob, once. Releases of huggingface_hub before pull request 4228 append

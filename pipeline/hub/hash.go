@@ -44,7 +44,9 @@ type memoEntry struct {
 // HashFiles gives the files of s with the SHA-256 of what is on disk. A digest that the hub gave and
 // the disk does not have is tensor.ErrCorrupt, and so is another size. Digests are remembered in
 // cacheFile by path, size and time of change, so that a second run reads nothing; with an empty
-// cacheFile they are not. A cacheFile that is damaged counts as empty.
+// cacheFile they are not. A cacheFile that is damaged counts as empty. What [Resolve] has just fetched into the cache was
+// hashed as it came, and is read again only if it was changed since then. A file of the cache that turns out to be wrong is
+// taken out of it, so that the next Resolve fetches it.
 func HashFiles(ctx context.Context, s *Snapshot, cacheFile string) ([]File, error) {
 	m := loadMemo(ctx, cacheFile)
 	var mu sync.Mutex
@@ -63,18 +65,22 @@ func HashFiles(ctx context.Context, s *Snapshot, cacheFile string) ([]File, erro
 				return err
 			}
 			mu.Lock()
-			old := m.Files[path]
+			remembered := m.Files[path]
 			mu.Unlock()
-			e, err := hashFile(ctx, path, old)
+			known := remembered
+			if e, ok := s.fetched[f.Name]; ok {
+				known = e
+			}
+			e, err := hashFile(ctx, path, known)
 			if err != nil {
 				return fmt.Errorf("%s: %w", f.Name, err)
 			}
 			if e.Size != f.Size || f.SHA256 != "" && f.SHA256 != e.SHA256 {
-				return fmt.Errorf("%s: %d bytes with SHA-256 %s on disk, expected %d bytes %s: %w",
-					f.Name, e.Size, e.SHA256, f.Size, f.SHA256, tensor.ErrCorrupt)
+				return fmt.Errorf("%s: %d bytes with SHA-256 %s on disk, expected %d bytes %s: %w%s",
+					f.Name, e.Size, e.SHA256, f.Size, f.SHA256, tensor.ErrCorrupt, s.drop(*f))
 			}
 			f.SHA256 = e.SHA256
-			if e != old && time.Since(time.Unix(0, e.MTime)) > racy {
+			if e != remembered && time.Since(time.Unix(0, e.MTime)) > racy {
 				mu.Lock()
 				m.Files[path], changed = e, true
 				mu.Unlock()
@@ -118,6 +124,20 @@ func hashFile(ctx context.Context, path string, old memoEntry) (memoEntry, error
 	}
 	e.SHA256 = hex.EncodeToString(h.Sum(nil))
 	return e, nil
+}
+
+// drop takes a file and the blob that it should be out of the cache, and gives what is to be said of that; nothing for a directory of the
+// user's.
+func (s *Snapshot) drop(f File) string {
+	if s.Repo == "" || f.SHA256 == "" {
+		return ""
+	}
+	for _, path := range []string{filepath.Join(filepath.Dir(filepath.Dir(s.Dir)), "blobs", f.SHA256), filepath.Join(s.Dir, filepath.FromSlash(f.Name))} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "; it has to be removed from the cache: " + err.Error()
+		}
+	}
+	return "; it is removed from the cache, so that the next run fetches it"
 }
 
 // isGitBlob compares a file with git's name of its content.

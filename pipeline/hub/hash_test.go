@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -112,6 +113,69 @@ func TestHashFilesOfSnapshot(t *testing.T) {
 	for _, f := range files {
 		if f.SHA256 != sha256Hex(want[f.Name]) {
 			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// TestHashFilesOfFetched holds that what was hashed as it came is not read again, in this run or in the next, and that it is
+// once it was touched.
+func TestHashFilesOfFetched(t *testing.T) {
+	files := tinyFiles()
+	h, _, commit, o := realHub(t, files)
+	memo := filepath.Join(t.TempDir(), "digests.json")
+	blob := newCache(o, testRepo).blob(sha256Hex(files[shard1]))
+	// change gives the blob other bytes of the same number. Only who reads it finds out, if its time stays as it was.
+	change := func(touch bool) {
+		t.Helper()
+		st, err := os.Stat(blob)
+		if err == nil {
+			err = os.WriteFile(blob, bytes.Repeat([]byte("x"), len(files[shard1])), 0o666)
+		}
+		if err == nil && !touch {
+			err = os.Chtimes(blob, time.Time{}, st.ModTime())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, noLinks := range []bool{false, true} {
+		o.NoLinks = noLinks
+		resolve := func() *Snapshot {
+			t.Helper()
+			s, err := Resolve(t.Context(), Ref{Repo: testRepo, Revision: commit}, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		s := resolve()
+		change(false)
+		if _, err := HashFiles(t.Context(), s, memo); err != nil {
+			t.Errorf("read again after it was fetched: %v", err)
+		}
+		s = resolve()
+		if len(s.fetched) > 0 {
+			t.Errorf("fetched again: %v", s.fetched)
+		}
+		if _, err := HashFiles(t.Context(), s, memo); err != nil {
+			t.Errorf("read again in the next run: %v", err)
+		}
+		change(true)
+		if _, err := HashFiles(t.Context(), s, memo); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "removed from the cache") {
+			t.Errorf("a change is not seen: %v", err)
+		}
+		h.ResetStats()
+		s = resolve()
+		if n := h.Sent(testRepo + "/" + shard1); n != int64(len(files[shard1])) {
+			t.Errorf("%d bytes fetched in place of what was wrong", n)
+		}
+		checkFiles(t, s, files, tinyWanted)
+		change(true)
+		if _, err := HashFiles(t.Context(), s, memo); !errors.Is(err, tensor.ErrCorrupt) {
+			t.Errorf("a change just after it was fetched is not seen: %v", err)
+		}
+		if err := os.RemoveAll(newCache(o, testRepo).dir); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -143,6 +143,9 @@ type Snapshot struct {
 	Listed bool
 	// Files lists what an export may read, sorted by name.
 	Files []File
+
+	// fetched is by name what was hashed as it came: [HashFiles] need not read it again as long as nobody has touched it.
+	fetched map[string]memoEntry
 }
 
 // ModelScope is the Source of repositories of modelscope.cn.
@@ -346,7 +349,7 @@ func (c *client) fetch(ctx context.Context, ca *cache, commit string, files []re
 	files = slices.DeleteFunc(slices.Clone(files), func(f remote) bool { return ca.has(commit, f) })
 	need, counted := int64(0), map[string]bool{}
 	for _, f := range files {
-		if counted[f.Blob] || isFile(ca.blob(f.Blob), f.Size) {
+		if counted[f.Blob] || f.is(ca.blob(f.Blob)) {
 			continue
 		}
 		counted[f.Blob] = true

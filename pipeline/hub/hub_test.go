@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/internal/fakehub"
@@ -271,7 +272,7 @@ func TestResolveLocal(t *testing.T) {
 	}
 	got, err := Resolve(t.Context(), Ref{Path: dir}, Options{})
 	want := &Snapshot{Dir: dir, Files: []File{{Name: "config.json", Size: 11}, {Name: "model.safetensors", Size: 17}}}
-	if d := cmp.Diff(want, got); d != "" || err != nil {
+	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Snapshot{})); d != "" || err != nil {
 		t.Error(d, err)
 	}
 	for _, ref := range []Ref{{Path: filepath.Join(dir, "none")}, {Path: t.TempDir()}, {Path: dir, Repo: "a/b"}, {Path: filepath.Join(dir, "config.json")}} {

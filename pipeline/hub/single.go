@@ -45,5 +45,9 @@ func fetchFile(ctx context.Context, s *Snapshot, name, path string, o Options) e
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
 	}
-	return c.bring(ctx, s.Revision, f, path+".incomplete", path)
+	part := path + ".incomplete"
+	if err := c.bring(ctx, s.Revision, f, part); err != nil {
+		return err
+	}
+	return os.Rename(part, path)
 }
