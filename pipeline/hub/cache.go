@@ -53,9 +53,10 @@ func (c *cache) ref(revision string) string {
 	return filepath.Join(c.dir, "refs", filepath.FromSlash(revision))
 }
 
-func (c *cache) recordFile(commit string) string {
-	return filepath.Join(c.dir, ".llmexport", commit+".json")
-}
+// own is the directory that no other program knows. What a kill may leave half written is written there.
+func (c *cache) own() string { return filepath.Join(c.dir, ".llmexport") }
+
+func (c *cache) recordFile(commit string) string { return filepath.Join(c.own(), commit+".json") }
 
 // has reports whether a snapshot has a file: it has the size, its link does not lead to the blob of another file, and it
 // is the content as far as that is known without reading gigabytes.
@@ -116,7 +117,7 @@ func (c *cache) record(l *listing) error {
 	if old, err := readFile(path, maxRecord); err == nil && string(old) == string(b) {
 		return nil
 	}
-	return replaceFile(path, b)
+	return replaceFrom(c.own(), path, b)
 }
 
 // recorded gives the files of a commit if its snapshot is known to be complete, and nil otherwise.
@@ -143,7 +144,7 @@ func (c *cache) writeRef(revision, commit string) error {
 	if b, err := readFile(path, 1000); err == nil && string(b) == commit {
 		return nil
 	}
-	return replaceFile(path, []byte(commit))
+	return replaceFrom(c.own(), path, []byte(commit))
 }
 
 // cacheTag is what huggingface_hub writes, so that programs for backups leave the cache out.
@@ -155,10 +156,10 @@ const cacheTag = "Signature: 8a477f597d28d172789f06886806bc55\n" +
 // tag marks the cache as one.
 func (c *cache) tag() error {
 	path := filepath.Join(c.root, "CACHEDIR.TAG")
-	if _, err := os.Lstat(path); err == nil {
+	if st, err := os.Lstat(path); err == nil && st.Size() > 0 {
 		return nil
 	}
-	return replaceFile(path, []byte(cacheTag))
+	return os.WriteFile(path, []byte(cacheTag), 0o666)
 }
 
 // noteAbsent notes, as huggingface_hub does, which files the commit does not have of those that are looked for by
@@ -168,7 +169,11 @@ func (c *cache) noteAbsent(l *listing) error {
 		if l.names[name] || c.absent(l.commit, name) {
 			continue
 		}
-		if err := replaceFile(c.absentFile(l.commit, name), nil); err != nil {
+		path := c.absentFile(l.commit, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, nil, 0o666); err != nil {
 			return err
 		}
 	}
@@ -207,7 +212,7 @@ func (c *cache) link(commit string, f remote) error {
 		return fmt.Errorf("the cache has lost a file: %w", err)
 	}
 	defer in.Close()
-	return replaceWith(dst, func(w io.Writer) error {
+	return replaceWith(c.own(), dst, func(w io.Writer) error {
 		_, err := io.Copy(w, in)
 		return err
 	})

@@ -30,18 +30,23 @@ func readFile(path string, limit int64) ([]byte, error) {
 
 // replaceFile puts data under path, whole or not at all, and makes the directory for it.
 func replaceFile(path string, data []byte) error {
-	return replaceWith(path, func(w io.Writer) error {
+	return replaceFrom(filepath.Dir(path), path, data)
+}
+
+// replaceFrom does so by way of a file in the directory tmp, on the same disk.
+func replaceFrom(tmp, path string, data []byte) error {
+	return replaceWith(tmp, path, func(w io.Writer) error {
 		_, err := w.Write(data)
 		return err
 	})
 }
 
-func replaceWith(path string, write func(io.Writer) error) (err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+func replaceWith(dir, path string, write func(io.Writer) error) (err error) {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.MkdirAll(dir, 0o777)); err != nil {
 		return err
 	}
 	// os.CreateTemp would make a file that no other user of a shared cache can read.
-	tmp := fmt.Sprintf("%s.%08x.tmp", path, rand.Uint32())
+	tmp := filepath.Join(dir, fmt.Sprintf("%s.%08x.tmp", filepath.Base(path), rand.Uint32()))
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err

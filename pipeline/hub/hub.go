@@ -13,7 +13,7 @@
 //	  refs/main, refs/refs/pr/1                  a commit
 //	  .no_exist/<commit>/added_tokens.json       the commit has no such file
 //	  trees/<commit>.json                        all files of the commit; theirs, and read only
-//	  .llmexport/<commit>.json                   ours: the files of a complete snapshot
+//	  .llmexport/<commit>.json                   ours: the files of a complete snapshot; *.tmp while they are written
 //
 // ModelScope's repositories lie there as models--modelscope--org--name, a name that no repository of Hugging Face can
 // have. The store of blobs that huggingface_hub shares between repositories is used through its links.
@@ -334,6 +334,7 @@ func (p *prepared) small(ctx context.Context) (shards []remote, err error) {
 // reached.
 func (p *prepared) remember() error {
 	l := p.listing
+	p.cache.sweep(time.Now())
 	err := p.cache.tag()
 	if err == nil && !l.mirror {
 		err = errors.Join(p.cache.record(l), p.cache.noteAbsent(l))

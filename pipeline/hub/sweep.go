@@ -1,0 +1,34 @@
+package hub
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	// staleNote is the age of a note that is not complete: writing one takes seconds, a copy of a large file minutes.
+	staleNote = 24 * time.Hour
+	// stalePart is the age of a download that nobody has gone on with, as its commit is no longer asked for.
+	stalePart = 30 * 24 * time.Hour
+)
+
+// sweep removes what killed runs have left and nobody will need. What cannot be removed stays, for another run.
+func (c *cache) sweep(now time.Time) {
+	remove := func(dir string, age time.Duration, left func(name string) bool) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return
+		}
+		for _, e := range entries {
+			st, err := e.Info()
+			if err == nil && st.Mode().IsRegular() && left(e.Name()) && now.Sub(st.ModTime()) > age {
+				_ = os.Remove(filepath.Join(dir, e.Name()))
+			}
+		}
+	}
+	remove(c.own(), staleNote, func(name string) bool { return strings.HasSuffix(name, ".tmp") })
+	// The part and its journal have names that begin alike, and a download on its way changes both.
+	remove(filepath.Join(c.dir, "blobs"), stalePart, func(name string) bool { return strings.Contains(name, partName) })
+}
