@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -82,7 +83,7 @@ func optionsFrom(getenv func(string) string) (Options, error) {
 			}
 			s = h
 		}
-		return os.Expand(s, func(key string) string { return cmp.Or(getenv(key), "$"+key) }), nil
+		return variable.ReplaceAllStringFunc(s, func(v string) string { return cmp.Or(getenv(strings.Trim(v, "${}")), v) }), nil
 	}
 
 	hf, err := dir(getenv("HF_HOME"))
@@ -145,6 +146,9 @@ func seconds(name string, getenv func(string) string) (time.Duration, error) {
 	}
 	return time.Duration(n) * time.Second, nil
 }
+
+// variable is what Python expands in a path, os.Expand takes more for one.
+var variable = regexp.MustCompile(`\$(\w+|\{[^}]*\})`)
 
 func isTrue(s string) bool {
 	switch strings.ToUpper(s) {

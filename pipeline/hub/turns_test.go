@@ -399,7 +399,7 @@ func (w *turns) pick() map[string]any {
 // lose takes something out of the cache, or leaves what an older program would have.
 func (w *turns) lose() {
 	c := newCache(w.o, testRepo)
-	names := tree(w.T, c.dir)
+	names := w.tree(c.dir)
 	if len(names) == 0 {
 		return
 	}
@@ -422,11 +422,19 @@ func (w *turns) lose() {
 	}
 }
 
+// tree lists a directory that may not be there yet.
+func (w *turns) tree(dir string) []string {
+	if _, err := os.Stat(dir); err != nil {
+		return nil
+	}
+	return tree(w.T, dir)
+}
+
 // check demands that everything with a name is what the name says.
 func (w *turns) check() {
 	w.Helper()
 	c := newCache(w.o, testRepo)
-	for _, name := range tree(w.T, c.dir) {
+	for _, name := range w.tree(c.dir) {
 		path := filepath.Join(c.dir, filepath.FromSlash(name))
 		b, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) { // a link to what was lost or removed

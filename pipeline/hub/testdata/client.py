@@ -46,4 +46,30 @@ def fetch():
     return dict(files=files(hub.snapshot_download(REPO, revision=REVISION)))
 
 
-print(json.dumps({"find": find, "verify": verify, "fetch": fetch}[sys.argv[1]]()))
+def environment():
+    """What the variables of each case in CASES mean."""
+    import importlib
+
+    from huggingface_hub import constants, utils
+
+    base, meanings = {name: os.environ[name] for name in ("PATH", "HOME")}, []
+    for env in json.loads(os.environ["CASES"]):
+        os.environ.clear()
+        os.environ.update(base | env)
+        importlib.reload(constants)
+        sent = utils.build_hf_headers().get("authorization", "")
+        meanings.append(
+            dict(
+                cache=os.path.abspath(constants.HF_HUB_CACHE),
+                token=sent.removeprefix("Bearer "),
+                endpoint=constants.ENDPOINT,
+                offline=constants.HF_HUB_OFFLINE,
+                copies=constants.HF_HUB_DISABLE_SYMLINKS,
+                ask=constants.HF_HUB_ETAG_TIMEOUT,
+                stall=constants.HF_HUB_DOWNLOAD_TIMEOUT,
+            )
+        )
+    return meanings
+
+
+print(json.dumps({"environment": environment, "find": find, "verify": verify, "fetch": fetch}[sys.argv[1]]()))
