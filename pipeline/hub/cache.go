@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,6 +56,11 @@ func (c *cache) ref(revision string) string {
 
 // own is the directory that no other program knows. What a kill may leave half written is written there.
 func (c *cache) own() string { return filepath.Join(c.dir, ".llmexport") }
+
+// temp names a file there for what becomes path. os.CreateTemp would make one that no other user of a shared cache can read.
+func (c *cache) temp(path string) string {
+	return filepath.Join(c.own(), fmt.Sprintf("%s.%016x.tmp", filepath.Base(path), rand.Uint64()))
+}
 
 func (c *cache) recordFile(commit string) string { return filepath.Join(c.own(), commit+".json") }
 
@@ -117,7 +123,7 @@ func (c *cache) record(l *listing) error {
 	if old, err := readFile(path, maxRecord); err == nil && string(old) == string(b) {
 		return nil
 	}
-	return replaceFrom(c.own(), path, b)
+	return replaceFrom(c.temp(path), path, b)
 }
 
 // recorded gives the files of a commit if its snapshot is known to be complete, and nil otherwise.
@@ -144,7 +150,7 @@ func (c *cache) writeRef(revision, commit string) error {
 	if b, err := readFile(path, 1000); err == nil && string(b) == commit {
 		return nil
 	}
-	return replaceFrom(c.own(), path, []byte(commit))
+	return replaceFrom(c.temp(path), path, []byte(commit))
 }
 
 // cacheTag is what huggingface_hub writes, so that programs for backups leave the cache out.
@@ -212,7 +218,7 @@ func (c *cache) link(commit string, f remote) error {
 		return fmt.Errorf("the cache has lost a file: %w", err)
 	}
 	defer in.Close()
-	return replaceWith(c.own(), dst, func(w io.Writer) error {
+	return replaceWith(c.temp(dst), dst, func(w io.Writer) error {
 		_, err := io.Copy(w, in)
 		return err
 	})

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 
@@ -28,12 +27,11 @@ func readFile(path string, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// replaceFile puts data under path, whole or not at all, and makes the directory for it.
-func replaceFile(path string, data []byte) error {
-	return replaceFrom(filepath.Dir(path), path, data)
-}
+// replaceFile puts data under path, whole or not at all, and makes the directory for it. What a kill leaves in path.tmp the
+// next call replaces; the caller keeps other processes away.
+func replaceFile(path string, data []byte) error { return replaceFrom(path+".tmp", path, data) }
 
-// replaceFrom does so by way of a file in the directory tmp, on the same disk.
+// replaceFrom does so by way of the file tmp, on the same disk.
 func replaceFrom(tmp, path string, data []byte) error {
 	return replaceWith(tmp, path, func(w io.Writer) error {
 		_, err := w.Write(data)
@@ -41,13 +39,11 @@ func replaceFrom(tmp, path string, data []byte) error {
 	})
 }
 
-func replaceWith(dir, path string, write func(io.Writer) error) (err error) {
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.MkdirAll(dir, 0o777)); err != nil {
+func replaceWith(tmp, path string, write func(io.Writer) error) (err error) {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.MkdirAll(filepath.Dir(tmp), 0o777)); err != nil {
 		return err
 	}
-	// os.CreateTemp would make a file that no other user of a shared cache can read.
-	tmp := filepath.Join(dir, fmt.Sprintf("%s.%08x.tmp", filepath.Base(path), rand.Uint32()))
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	f, err := os.Create(tmp)
 	if err != nil {
 		return err
 	}

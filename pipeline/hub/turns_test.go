@@ -61,7 +61,7 @@ func takeTurn(ctx context.Context, text []byte) error {
 	}
 	s, err := Resolve(ctx, ref, o)
 	if err == nil {
-		_, err = HashFiles(ctx, s, filepath.Join(c.CacheDir, "digests.json"))
+		_, err = HashFiles(ctx, s, "")
 	}
 	return err
 }
@@ -312,22 +312,22 @@ func (w *turns) trouble() bool {
 
 // step is one operation, or several at once.
 func (w *turns) step() {
-	if w.rng.IntN(5) == 0 {
+	if w.rng.IntN(2) == 0 {
 		w.change()
 	}
 	if w.rng.IntN(8) == 0 {
 		w.lose()
 	}
 	bad := w.trouble()
-	kill := func() time.Duration {
+	kill := func(most int) time.Duration {
 		if w.rng.IntN(5) < 2 {
 			return 0
 		}
-		return time.Duration(1+w.rng.IntN(700)) * time.Millisecond
+		return time.Duration(1+w.rng.IntN(most)) * time.Millisecond
 	}
 	ours := func(alone bool) func() {
 		revision := w.revisions[w.rng.IntN(len(w.revisions))]
-		c, k := w.turn(revision), kill()
+		c, k := w.turn(revision), kill(300)
 		c.NoLinks, c.Headers = w.rng.IntN(6) == 0, w.rng.IntN(5) == 0
 		return func() {
 			err := runTurn(c, k)
@@ -343,7 +343,7 @@ func (w *turns) step() {
 		}
 	}
 	python := func(i int, alone bool) func() {
-		op, k := w.pick(), kill()
+		op, k := w.pick(), kill(700)
 		return func() {
 			err := w.py[i].run(op, k)
 			w.note("python", "%v kill %v: %v", op, k, err)
