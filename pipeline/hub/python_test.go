@@ -195,3 +195,46 @@ func TestBothAtOnce(t *testing.T) {
 	}
 	s.Close()
 }
+
+// TestRenamedBoth has both find what the other has fetched of a repository under the name that it had before.
+func TestRenamedBoth(t *testing.T) {
+	files := tinyFiles()
+	h := fakehub.New()
+	h.Repo(testRepo).Commit("main", files)
+	o := Options{Endpoint: renamed(t, h), Token: testToken, CacheDir: t.TempDir()}
+	ref := Ref{Repo: oldName}
+	if _, err := Resolve(t.Context(), ref, o); err != nil {
+		t.Fatal(err)
+	}
+	var got found
+	runClient(t, o, "find", &got, "HF_HUB_OFFLINE=1", "REPO="+oldName)
+	if d := cmp.Diff(digests(files, tinyWanted), got.Files); d != "" {
+		t.Error(d)
+	}
+	o.CacheDir = t.TempDir()
+	runClient(t, o, "fetch", &got, "REPO="+oldName)
+	o.Offline = true
+	s, err := Resolve(t.Context(), ref, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkFiles(t, s, files, tinyWanted)
+}
+
+// TestPythonCannotReach has both use what we have fetched when the hub is gone.
+func TestPythonCannotReach(t *testing.T) {
+	files := tinyFiles()
+	_, s, _, o := realHub(t, files)
+	if _, err := Resolve(t.Context(), mainRef, o); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	var got found
+	runClient(t, o, "fetch", &got)
+	if d := cmp.Diff(digests(files, tinyWanted), got.Files); d != "" {
+		t.Error(d)
+	}
+	if _, err := Resolve(t.Context(), mainRef, o); err != nil {
+		t.Error(err)
+	}
+}

@@ -183,7 +183,7 @@ type turns struct {
 
 // TestTurns has both programs work on one cache in turns and at the same time, and kills them at random moments, while the
 // repository gets new commits, connections are cut, and files of the cache are lost. After each step every file under a name
-// must be right. LLMEXPORT_TURNS is how many steps; the default is 40. LLMEXPORT_SEED makes another run of it.
+// must be right. LLMEXPORT_TURNS is how many steps; the default is 25. LLMEXPORT_SEED makes another run of it.
 func TestTurns(t *testing.T) {
 	number := func(name string, n uint64) uint64 {
 		if s := os.Getenv(name); s != "" {
@@ -194,7 +194,7 @@ func TestTurns(t *testing.T) {
 		}
 		return n
 	}
-	steps, seed := number("LLMEXPORT_TURNS", 40), number("LLMEXPORT_SEED", 1)
+	steps, seed := number("LLMEXPORT_TURNS", 25), number("LLMEXPORT_SEED", 1)
 	w := &turns{T: t, rng: rand.New(rand.NewPCG(seed, 0)), commits: map[string]map[string][]byte{}, count: map[string]int{}}
 	w.h = fakehub.New()
 	w.files = tinyFiles()

@@ -7,7 +7,7 @@ import sys
 
 import huggingface_hub as hub
 
-REPO = "org/tiny"
+REPO = os.environ.get("REPO", "org/tiny")
 REVISION = os.environ.get("REVISION", "main")
 
 
