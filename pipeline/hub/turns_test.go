@@ -178,7 +178,8 @@ type turns struct {
 	mu        sync.Mutex
 	commits   map[string]map[string][]byte
 	count     map[string]int
-	log       []string // of this step
+	log       []string        // of this step
+	right     map[string]bool // files that were read, by inode, time and what they should be
 }
 
 // TestTurns has both programs work on one cache in turns and at the same time, and kills them at random moments, while the
@@ -195,7 +196,7 @@ func TestTurns(t *testing.T) {
 		return n
 	}
 	steps, seed := number("LLMEXPORT_TURNS", 25), number("LLMEXPORT_SEED", 1)
-	w := &turns{T: t, rng: rand.New(rand.NewPCG(seed, 0)), commits: map[string]map[string][]byte{}, count: map[string]int{}}
+	w := &turns{T: t, rng: rand.New(rand.NewPCG(seed, 0)), commits: map[string]map[string][]byte{}, count: map[string]int{}, right: map[string]bool{}}
 	w.h = fakehub.New()
 	w.files = tinyFiles()
 	w.commit("main", w.files)
@@ -215,6 +216,9 @@ func TestTurns(t *testing.T) {
 		w.check()
 		if t.Failed() {
 			t.Fatalf("step %d of seed %d: %s", i, seed, strings.Join(w.log, "; "))
+		}
+		if (i+1)%50 == 0 {
+			t.Logf("after %d steps: %v", i+1, w.count)
 		}
 	}
 	w.h.ClearFaults()
@@ -255,6 +259,9 @@ func (w *turns) commit(branch string, files map[string][]byte) {
 	defer w.mu.Unlock()
 	w.commits[id] = w.h.Repo(testRepo).Files(id)
 	w.revisions = append(w.revisions, id)
+	if named, recent := 7, 6; len(w.revisions) > named+recent {
+		w.revisions = slices.Delete(w.revisions, named, named+1)
+	}
 }
 
 // change makes a commit with some other files.
@@ -436,15 +443,25 @@ func (w *turns) check() {
 	c := newCache(w.o, testRepo)
 	for _, name := range w.tree(c.dir) {
 		path := filepath.Join(c.dir, filepath.FromSlash(name))
-		b, err := os.ReadFile(path)
+		kind, rest, _ := strings.Cut(name, "/")
+		st, err := os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) { // a link to what was lost or removed
 			continue
+		}
+		var b []byte
+		if err == nil {
+			sys := st.Sys().(*syscall.Stat_t)
+			key := fmt.Sprint(name, sys.Ino, st.ModTime(), st.Size())
+			if kind != "refs" && w.right[key] {
+				continue
+			}
+			w.right[key] = true
+			b, err = os.ReadFile(path)
 		}
 		if err != nil {
 			w.Error(err)
 			continue
 		}
-		kind, rest, _ := strings.Cut(name, "/")
 		base := filepath.Base(path)
 		switch {
 		case kind == "snapshots":
