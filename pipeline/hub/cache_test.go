@@ -100,6 +100,10 @@ func TestCacheRepaired(t *testing.T) {
 		{"file in place of a link, wrong", func() error {
 			return errors.Join(os.Remove(in("config.json")), os.WriteFile(in("config.json"), bytes.Repeat([]byte("x"), len(files["config.json"])), 0o666))
 		}},
+		{"half a copy in place of a link", func() error {
+			return errors.Join(os.Remove(in(shard1)), os.WriteFile(in(shard1), files[shard1][:1000], 0o666),
+				os.Remove(in("tokenizer.json")), os.WriteFile(in("tokenizer.json"), nil, 0o666))
+		}},
 		{"file in place of a link, right", func() error {
 			return errors.Join(os.Remove(in("config.json")), os.WriteFile(in("config.json"), files["config.json"], 0o666), os.Remove(config))
 		}},

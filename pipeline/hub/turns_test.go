@@ -351,6 +351,9 @@ func (w *turns) step() {
 	}
 	python := func(i int, alone bool) func() {
 		op, k := w.pick(), kill(700)
+		if op["copies"] == true {
+			k = 0 // it copies to the name itself: what a kill leaves there is wrong, see TestCacheRepaired
+		}
 		return func() {
 			err := w.py[i].run(op, k)
 			w.note("python", "%v kill %v: %v", op, k, err)
