@@ -94,40 +94,50 @@ func readFacts(dir string, config []byte, t *tokenizer.Tokenizer) (Facts, error)
 		if err != nil {
 			return f, fmt.Errorf("%s: eos_token_id: %w", c.name, err)
 		}
-		f.Stop = append(f.Stop, ids...)
+		f.stopAt(ids...)
 	}
 	if f.EOS != "" {
 		id, ok := t.ID(f.EOS)
 		if !ok {
 			return f, fmt.Errorf("tokenizer_config.json: eos_token %q is no token: %w", f.EOS, tensor.ErrCorrupt)
 		}
-		f.Stop = append(f.Stop, id)
+		f.stopAt(id)
 	}
-	f.addTurnEnds(t)
 	for _, id := range f.Stop {
 		if _, ok := t.Token(id); !ok {
 			return f, fmt.Errorf("eos_token_id %d is no token of tokenizer.json: %w", id, tensor.ErrCorrupt)
 		}
 	}
+	f.takeTemplate(f.Templates[defaultTemplate], t)
 	f.Warnings = append(f.Warnings, t.Notes()...)
 	return f, nil
 }
 
-// addTurnEnds adds the tokens that the chosen template writes behind an answer.
-func (f *Facts) addTurnEnds(t *tokenizer.Tokenizer) {
-	for _, e := range turnEnds {
-		if id, ok := t.ID(e); ok && strings.Contains(f.ChatTemplate, e) {
-			f.Stop = append(f.Stop, id)
-		}
-	}
-	if id, ok := f.turnEnd(t); ok {
-		f.Stop = append(f.Stop, id)
-	}
+// stopAt adds to the ids at which to stop.
+func (f *Facts) stopAt(ids ...int32) {
+	f.Stop = append(f.Stop, ids...)
 	slices.Sort(f.Stop)
 	f.Stop = slices.Compact(f.Stop)
 }
 
-// turnEnd is the added token that the template writes behind the last answer of a conversation.
+// takeTemplate makes text the chosen template and stops also at what it writes behind an answer, if it is not the chosen
+// one already.
+func (f *Facts) takeTemplate(text string, t *tokenizer.Tokenizer) {
+	if text == f.ChatTemplate {
+		return
+	}
+	f.ChatTemplate = text
+	for _, e := range turnEnds {
+		if id, ok := t.ID(e); ok && strings.Contains(text, e) {
+			f.stopAt(id)
+		}
+	}
+	if id, ok := f.turnEnd(t); ok {
+		f.stopAt(id)
+	}
+}
+
+// turnEnd is the added token that the chosen template writes behind the last answer of a conversation.
 func (f *Facts) turnEnd(t *tokenizer.Tokenizer) (int32, bool) {
 	parsed, err := template.Parse("chat_template", f.ChatTemplate)
 	if err != nil {
@@ -246,7 +256,6 @@ func (f *Facts) readTemplates(dir string) error {
 			f.Templates[name] = string(b)
 		}
 	}
-	f.ChatTemplate = f.Templates[defaultTemplate]
 	return nil
 }
 

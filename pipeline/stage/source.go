@@ -78,7 +78,7 @@ func openAll(s *Source, ignore []string) (*Source, error) {
 	err := s.open(ignore)
 	wg.Wait()
 	if s.Tokenizer = tok; err == nil {
-		err = s.openTokenizer()
+		err = s.readFacts()
 	}
 	if err != nil {
 		s.Close()
@@ -127,7 +127,7 @@ func (s *Source) open(ignore []string) error {
 	return err
 }
 
-// openTokenizer reads the tokenizer and the facts of using it.
+// openTokenizer reads the tokenizer, if that is still to be done.
 func (s *Source) openTokenizer() error {
 	if s.Tokenizer == nil {
 		var err error
@@ -138,7 +138,15 @@ func (s *Source) openTokenizer() error {
 	if n := s.Tokenizer.VocabSize(); n > s.Decoder.Vocab {
 		return fmt.Errorf("the tokenizer has ids up to %d, the embedding only %d rows: %w", n-1, s.Decoder.Vocab, tensor.ErrCorrupt)
 	}
-	var err error
+	return nil
+}
+
+// readFacts reads the tokenizer and the facts of using it.
+func (s *Source) readFacts() error {
+	err := s.openTokenizer()
+	if err != nil {
+		return err
+	}
 	s.Facts, err = readFacts(s.Dir, s.config, s.Tokenizer)
 	return err
 }
@@ -173,7 +181,7 @@ func openSource(job *pipeline.Job) (*Source, error) {
 				<-a.begun
 				s.Tokenizer = a.tokenizer
 			}
-			err = s.openTokenizer()
+			err = s.readFacts()
 		}
 	}
 	if err != nil {

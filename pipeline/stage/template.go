@@ -31,45 +31,46 @@ const defaultTemplate = "default"
 // chooseTemplate makes the facts those of the template that the recipe asks for.
 func (s *Source) chooseTemplate(ctx context.Context, job *pipeline.Job, c ChatTemplate) error {
 	f := &s.Facts
-	if err := f.choose(job, c); err != nil {
+	text, err := f.choose(job, c)
+	if err != nil {
 		return err
 	}
-	f.addTurnEnds(s.Tokenizer)
+	f.takeTemplate(text, s.Tokenizer)
 	return f.PackTemplate(ctx, c.Simplify, s.Tokenizer.Decode(f.Prefix, false))
 }
 
-// choose takes the template that the recipe asks for into the facts.
-func (f *Facts) choose(job *pipeline.Job, c ChatTemplate) error {
+// choose finds the template that the recipe asks for.
+func (f *Facts) choose(job *pipeline.Job, c ChatTemplate) (string, error) {
 	sec := job.Recipe.Stages["rewrite"]
 	switch {
 	case c.Path != "" && c.Text != "" || c.Name != "" && c.Path+c.Text != "":
-		return sec.Errorf("template", "name, path and text exclude each other")
+		return "", sec.Errorf("template", "name, path and text exclude each other")
 	case c.Text != "":
-		f.ChatTemplate = c.Text
+		return c.Text, nil
 	case c.Path != "":
 		b, err := os.ReadFile(job.Recipe.Resolve(c.Path))
 		if err != nil {
-			return sec.Errorf("template.path", "%v", err)
+			return "", sec.Errorf("template.path", "%v", err)
 		}
 		if len(b) == 0 {
-			return sec.Errorf("template.path", "the file is empty")
+			return "", sec.Errorf("template.path", "the file is empty")
 		}
-		f.ChatTemplate = string(b)
+		return string(b), nil
 	case c.Name != "":
 		t, ok := f.Templates[c.Name]
 		if !ok {
-			return sec.Errorf("template.name", "the checkpoint has no chat template %q, it has %s", c.Name, strings.Join(slices.Sorted(maps.Keys(f.Templates)), ", "))
+			return "", sec.Errorf("template.name", "the checkpoint has no chat template %q, it has %s", c.Name, strings.Join(slices.Sorted(maps.Keys(f.Templates)), ", "))
 		}
-		f.ChatTemplate = t
+		return t, nil
 	case f.ChatTemplate == "" && len(f.Templates) > 0:
-		return fmt.Errorf("chat_template: none of %s is named %s: set rewrite.template.name: %w",
+		return "", fmt.Errorf("chat_template: none of %s is named %s: set rewrite.template.name: %w",
 			strings.Join(slices.Sorted(maps.Keys(f.Templates)), ", "), defaultTemplate, tensor.ErrUnsupported)
 	}
-	return nil
+	return f.ChatTemplate, nil
 }
 
 // ofManifest makes the facts those of the template that the recipe of a package asked for.
-func (f *Facts) ofManifest(m *manifest.Manifest) error {
+func (s *Source) ofManifest(m *manifest.Manifest) error {
 	if m == nil || m.Recipe == nil {
 		return nil
 	}
@@ -81,11 +82,12 @@ func (f *Facts) ofManifest(m *manifest.Manifest) error {
 	if err := r.Stages["rewrite"].Decode(&w); err != nil {
 		return nil
 	}
+	f := &s.Facts
 	f.Simplified = w.Template.Simplify
 	if w.Template.Text != "" {
-		f.ChatTemplate = w.Template.Text
+		f.takeTemplate(w.Template.Text, s.Tokenizer)
 	} else if t, ok := f.Templates[w.Template.Name]; ok {
-		f.ChatTemplate = t
+		f.takeTemplate(t, s.Tokenizer)
 	} else if w.Template.Name != "" {
 		return fmt.Errorf("the checkpoint has no chat template %q, which the package was made with: %w", w.Template.Name, tensor.ErrUnsupported)
 	}

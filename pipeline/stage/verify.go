@@ -192,11 +192,9 @@ func (v *Verify) Run(ctx context.Context, job *pipeline.Job) error {
 	}
 	a, err := job.Store.Do(ctx, "package", key, func(dir string, _ bool) (manifest.Digest, error) {
 		if v.Enabled {
-			facts := src.Facts // with the template that the recipe chose
 			if err := src.openTokenizer(); err != nil {
 				return "", err
 			}
-			src.Facts = facts
 		}
 		pl, err := q.Plan(job, src)
 		if err != nil {
@@ -323,7 +321,7 @@ func VerifyPackage(ctx context.Context, dir, source string, o verify.Options) (*
 			return nil, err
 		}
 		defer src.Close()
-		if err := src.Facts.ofManifest(m); err != nil {
+		if err := src.ofManifest(m); err != nil {
 			return nil, err
 		}
 	}
