@@ -4,7 +4,8 @@
 
 renders the templates below templates/ and those that it finds below each path, which are *.jinja files and the
 chat_template of tokenizer_config.json files, and writes chats.json: for every template, by the SHA-256 of its source,
-the digest of each text, or the error. Templates that chats.json has and this call does not see keep what they have.
+the digest of each text, or the error. Templates that chats.json has and this call does not see keep what they have. One
+that is also below templates/ has its name there.
 
     python chats.py --show TEMPLATE CONVERSATION
 
@@ -104,7 +105,7 @@ def main():
         "eos_token": EOS,
         "conversations": digests,
     }
-    for folder in [os.path.join(HERE, "templates"), *sys.argv[1:]]:
+    for folder in [*sys.argv[1:], os.path.join(HERE, "templates")]:
         for name, source in templates(folder):
             key = hashlib.sha256(source.encode()).hexdigest()
             results = {}
