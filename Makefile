@@ -28,8 +28,10 @@ export HUB_PYTHON ?=
 # The library that `make tokenizers` tests against; where tokenizers of models are, if not to be downloaded.
 TOKENIZERS ?= tokenizers==0.23.3
 export LLMEXPORT_TOKENIZERS ?=
-# What `make reference` records; mistral-common has vocabularies that Mistral published.
-REFERENCE ?= tokenizers==0.23.3 transformers==5.23.0 jinja2==3.1.6 sentencepiece==0.2.3 protobuf==7.36.2 tiktoken==0.14.0 numpy==2.4.6 mistral-common==1.13.1
+# What `make reference` records, and a package with vocabularies that Mistral published, from which nothing is imported, so
+# that it comes without what it needs.
+REFERENCE       ?= tokenizers==0.23.3 transformers==5.23.0 jinja2==3.1.6 sentencepiece==0.2.3 protobuf==7.36.2 tiktoken==0.14.0 numpy==2.4.6
+REFERENCE_FILES ?= mistral-common==1.13.1
 # How long an engine may work on a tokenizer in `make tokenizers-doc`.
 PATIENCE ?= 5m
 # Texts, which are files or the word code, and tokenizers, which are names or files, of `make bench-tokenizers`.
@@ -299,9 +301,10 @@ bench-tokenizers: tokenizers-venv ## compare the speed of encoding BENCH_TEXTS w
 	.venv/tokenizers/bin/python runtime/tokenizer/testdata/bench.py $(BENCH_TEXTS) -- "$${files[@]}"
 
 .PHONY: reference-venv
-reference-venv: ## install REFERENCE into .venv/reference
+reference-venv: ## install REFERENCE and REFERENCE_FILES into .venv/reference
 	@set -euo pipefail; dir=.venv/reference; [ -f $$dir/installed ] && exit 0; rm -rf $$dir; \
-	$(PYTHON) -m venv $$dir; $$dir/bin/python -m pip install --quiet $(REFERENCE); touch $$dir/installed; echo "$$dir: $(REFERENCE)"
+	$(PYTHON) -m venv $$dir; $$dir/bin/python -m pip install --quiet $(REFERENCE); $$dir/bin/python -m pip install --quiet --no-deps $(REFERENCE_FILES); \
+	touch $$dir/installed; echo "$$dir: $(REFERENCE) $(REFERENCE_FILES)"
 
 # Scripts that record what libraries give, each beside what it writes; an unchanged tree stays as it is.
 #   tokenizer/testdata: added.py        added tokens, numbered, found and decoded

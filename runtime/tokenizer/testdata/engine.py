@@ -3,7 +3,8 @@
     go test -run TestEngineGolden -mtok DIR .
     python engine.py DIR PACKAGE [--check]
 
-DIR holds NAME.mtok files, PACKAGE is any package that the engine loads; its own tokenizer becomes "foreign". With --check
+DIR holds NAME.mtok files, PACKAGE is any package that the engine loads; its own tokenizer becomes "foreign", which is
+foreign.mtok where the package is one of the exporter of MNN. With --check
 nothing is written and differences from engine.json are counted (for other releases of MNN). Made with MNN 3.6.1.
 Texts with U+0000 are left out: the Python binding ends there.
 """
