@@ -37,7 +37,11 @@ def main(folder):
         if target.exists() and hashlib.sha256(target.read_bytes()).hexdigest() == source["sha256"]:
             continue
         with tempfile.TemporaryDirectory() as tmp:
-            data = (npm if "npm" in source else git)(source, tmp)
+            try:
+                data = (npm if "npm" in source else git)(source, tmp)
+            except (OSError, KeyError, subprocess.CalledProcessError) as e:
+                where = source.get("npm") or source["git"]
+                sys.exit(f"{source['name']}: {where}: {e}; LLMEXPORT_TOKENIZERS can name a folder that has these files")
         if source["sha256"] and (have := hashlib.sha256(data).hexdigest()) != source["sha256"]:
             sys.exit(f"{source['name']}: SHA-256 {have}, want {source['sha256']}")
         target.parent.mkdir(parents=True, exist_ok=True)
