@@ -59,7 +59,7 @@ func (w *Rewrite) Run(ctx context.Context, job *pipeline.Job) (err error) {
 	for _, w := range src.Facts.Warnings {
 		zerolog.Ctx(ctx).Info().Msg("tokenizer: " + w)
 	}
-	key, err := pipeline.Key("rewrite", checkpoint.Digest, job.Recipe.Target, job.Recipe.Model.IgnoreConfig, src.Facts.PackagedTemplate, w.Template.Simplify)
+	key, err := pipeline.Key("rewrite", checkpoint.Digest, job.Recipe.Target, job.Recipe.Model.IgnoreConfig, src.Facts.ChatTemplate, src.Facts.PackagedTemplate, w.Template.Simplify)
 	if err != nil {
 		return err
 	}
