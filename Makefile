@@ -262,7 +262,7 @@ kills: ## kill programs that fetch, publish and pull, KILLS times in each test, 
 	@set -euo pipefail; LLMEXPORT_KILLS=$(KILLS) go test -count=1 -timeout 1h -v -run 'Kill' ./internal/transfer ./publish/... ./cmd/llmexport | grep -aE '^(---|FAIL|ok|panic)|_test.go'
 
 .PHONY: faults-doc
-faults-doc: ## let every fault happen to every operation FAULTS times and write docs/faults.md
+faults-doc: ## let every fault happen to every operation FAULTS times and write docs/faults.md (some minutes)
 	LLMEXPORT_FAULTS=$(FAULTS) go test -count=1 -timeout 30m -run TestFaultTable ./publish -update
 
 .PHONY: tokenizers-venv
@@ -278,13 +278,13 @@ tokenizers: tokenizers-venv ## hold our tokenizers, and random ones, to the libr
 	go test -tags tokenizers -count=1 -timeout 1h $(TESTFLAGS) ./verify/tokenizerstest
 
 .PHONY: tokenizers-doc
-tokenizers-doc: tokenizers-venv engine-venvs demo ## measure tokenizers on the library and the engines and write it into docs/tokenizers.md (needs Python)
+tokenizers-doc: tokenizers-venv engine-venvs demo ## measure tokenizers on the library and the engines and write it into docs/tokenizers.md (needs Python; hours)
 	go test -tags tokenizers -count=1 -timeout 4h ./verify/tokenizerstest -run 'TestTokenizers$$' -measure
 	go test -tags tokenizers -count=1 -timeout 8h ./verify/tokenizerstest -run 'TestEngines$$' -measure -patience $(PATIENCE)
 	go test -count=1 ./internal/depcheck -run TestTokenizersDoc -update
 
 .PHONY: templates-doc
-templates-doc: engine-venvs ## render chat templates, also those in the folders LLMEXPORT_TEMPLATES, on the engines and write that into docs/tokenizers.md (needs Python)
+templates-doc: engine-venvs ## render chat templates, also those in the folders LLMEXPORT_TEMPLATES, on the engines and write that into docs/tokenizers.md (needs Python; some minutes)
 	go test -tags engine -count=1 -timeout 1h ./verify/enginetest -run 'TestPackagedTemplates$$' -update
 	go test -count=1 ./internal/depcheck -run TestTemplatesDoc -update
 
@@ -317,7 +317,7 @@ reference-venv: ## install REFERENCE and REFERENCE_FILES into .venv/reference
 #   template/testdata:  goldens.py, chats.py  jinja2 as transformers sets it up, on cases and on conversations
 #   tokenizerstest:     vocabularies.py published files of SentencePiece and tekken
 .PHONY: reference
-reference: tokenizers-venv reference-venv ## record what the libraries for tokenizers and templates give, as goldens (needs Python); read the diff before committing it
+reference: tokenizers-venv reference-venv ## record what the libraries for tokenizers and templates give, as goldens (needs Python, npm and git; half an hour); read the diff before committing it
 	@set -euo pipefail; py=$$PWD/.venv/reference/bin/python; \
 	: "the library panics on some decoders, which is recorded; its backtraces say nothing"; export RUST_BACKTRACE=0; \
 	script() { echo "== $$*"; (cd "$$(dirname "$$1")" && $$py "$$(basename "$$1")" "$${@:2}"); }; \
