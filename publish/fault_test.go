@@ -388,6 +388,9 @@ func TestFaultTable(t *testing.T) {
 	_ = g.Wait()
 	text := faultTable(cells)
 	path := filepath.Join("..", "docs", "faults.md")
+	if t.Failed() {
+		return // and docs/faults.md stays as it is
+	}
 	if *update {
 		placetest.Write(t, path, text)
 	}
