@@ -39,9 +39,9 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// patience is that of clients. Where nothing stalls on purpose, a busy machine may be slow.
+// patience is that of the clients that meet the fault. Where nothing stalls on purpose, a busy machine may be slow.
 func (r *faultRun) patience() transfer.Options {
-	o := transfer.Options{Pause: time.Millisecond, Stall: 2 * time.Second}
+	o := placetest.Quick
 	if r.faulty.fault.name == "stall" {
 		o.Stall = faultStall
 	}
@@ -98,8 +98,8 @@ func (r *faultRun) serve(h http.Handler) string {
 
 // faultPlace is where a package is pulled from or published to.
 type faultPlace struct {
-	store  place.Store
-	origin func(ctx context.Context) (place.Origin, error)
+	store  func(patience transfer.Options) place.Store
+	origin func(ctx context.Context, patience transfer.Options) (place.Origin, error)
 }
 
 // newHub is a hub whose storage, or whose lists, are faulty.
@@ -132,18 +132,30 @@ func isManifest(q *http.Request) bool {
 
 func (r *faultRun) hub(filled bool) (faultPlace, error) {
 	_, o := r.newHub(isManifest)
-	p := faultPlace{hubs.HuggingFace{Repo: placetest.Repo, Options: &o, Transfer: r.patience()}, func(ctx context.Context) (place.Origin, error) {
-		return hubs.OpenHuggingFaceAt(ctx, placetest.Repo, o, r.patience())
-	}}
-	return p, r.fill(p, filled)
+	return r.fill(faultPlace{
+		func(patience transfer.Options) place.Store {
+			o.Stall = patience.Stall
+			return hubs.HuggingFace{Repo: placetest.Repo, Options: &o, Transfer: patience}
+		},
+		func(ctx context.Context, patience transfer.Options) (place.Origin, error) {
+			o.Stall = patience.Stall
+			return hubs.OpenHuggingFaceAt(ctx, placetest.Repo, o, patience)
+		},
+	}, filled)
 }
 
 func (r *faultRun) modelScope(filled bool) (faultPlace, error) {
 	_, o := r.newHub(isManifest)
-	p := faultPlace{hubs.ModelScope{Repo: placetest.Repo, Options: &o, Transfer: r.patience()}, func(ctx context.Context) (place.Origin, error) {
-		return hubs.OpenModelScopeAt(ctx, placetest.Repo, o, r.patience())
-	}}
-	return p, r.fill(p, filled)
+	return r.fill(faultPlace{
+		func(patience transfer.Options) place.Store {
+			o.Stall = patience.Stall
+			return hubs.ModelScope{Repo: placetest.Repo, Options: &o, Transfer: patience}
+		},
+		func(ctx context.Context, patience transfer.Options) (place.Origin, error) {
+			o.Stall = patience.Stall
+			return hubs.OpenModelScopeAt(ctx, placetest.Repo, o, patience)
+		},
+	}, filled)
 }
 
 func (r *faultRun) oci(filled bool) (faultPlace, error) {
@@ -154,10 +166,12 @@ func (r *faultRun) oci(filled bool) (faultPlace, error) {
 		return strings.Contains(q.URL.Path, "/blobs/") && q.Method != http.MethodHead
 	}))
 	ref := strings.TrimPrefix(url, "http://") + "/org/tiny:v1"
-	p := faultPlace{oci.Place{Ref: ref, Transfer: r.patience()}, func(ctx context.Context) (place.Origin, error) {
-		return oci.Open(ctx, ref, place.OpenOptions{Transfer: r.patience()})
-	}}
-	return p, r.fill(p, filled)
+	return r.fill(faultPlace{
+		func(patience transfer.Options) place.Store { return oci.Place{Ref: ref, Transfer: patience} },
+		func(ctx context.Context, patience transfer.Options) (place.Origin, error) {
+			return oci.Open(ctx, ref, place.OpenOptions{Transfer: patience})
+		},
+	}, filled)
 }
 
 func (r *faultRun) s3(filled bool) (faultPlace, error) {
@@ -170,22 +184,26 @@ func (r *faultRun) s3(filled bool) (faultPlace, error) {
 		}
 		return false
 	}))
-	s := s3.Place{Ref: "s3://" + fakes3.Bucket + "/tiny", Endpoint: url, Region: "us-east-1", Transfer: r.patience(), Part: placetest.PartSize}
-	p := faultPlace{s, func(ctx context.Context) (place.Origin, error) {
-		return s3.Open(ctx, strings.TrimPrefix(s.Ref, "s3://")+"?endpoint="+url+"&region=us-east-1", place.OpenOptions{Transfer: r.patience()})
-	}}
-	return p, r.fill(p, filled)
+	const path = fakes3.Bucket + "/tiny"
+	return r.fill(faultPlace{
+		func(patience transfer.Options) place.Store {
+			return s3.Place{Ref: "s3://" + path, Endpoint: url, Region: "us-east-1", Transfer: patience, Part: placetest.PartSize}
+		},
+		func(ctx context.Context, patience transfer.Options) (place.Origin, error) {
+			return s3.Open(ctx, path+"?endpoint="+url+"&region=us-east-1", place.OpenOptions{Transfer: patience})
+		},
+	}, filled)
 }
 
-// fill puts the package there before anything goes wrong.
-func (r *faultRun) fill(p faultPlace, filled bool) error {
+// fill puts the package there, if it is to be there before anything goes wrong.
+func (r *faultRun) fill(p faultPlace, filled bool) (faultPlace, error) {
 	if !filled {
-		return nil
+		return p, nil
 	}
 	r.faulty.pause(true)
 	defer r.faulty.pause(false)
-	_, err := place.To(r.ctx, p.store, r.p)
-	return err
+	_, err := place.To(r.ctx, p.store(placetest.Quick), r.p)
+	return p, err
 }
 
 // wrongFile is what must never happen.
@@ -199,7 +217,7 @@ func (r *faultRun) pull(p faultPlace, err error) error {
 		return &wrongFile{"the place could not be made: " + err.Error()}
 	}
 	target := filepath.Join(r.dir, "out")
-	from, err := p.origin(r.ctx)
+	from, err := p.origin(r.ctx, r.patience())
 	if err == nil {
 		_, _, err = dir.Pull(r.ctx, from, target, dir.PullOptions{Transfer: r.patience()})
 	}
@@ -222,9 +240,9 @@ func (r *faultRun) publish(p faultPlace, err error) error {
 	if err != nil {
 		return &wrongFile{"the place could not be made: " + err.Error()}
 	}
-	_, err = place.To(r.ctx, p.store, r.p)
+	_, err = place.To(r.ctx, p.store(r.patience()), r.p)
 	r.faulty.clear()
-	from, operr := p.origin(r.ctx)
+	from, operr := p.origin(r.ctx, placetest.Quick)
 	if operr == nil {
 		var text []byte
 		if text, operr = from.Read(r.ctx, manifest.FileName, manifest.MaxSize); operr == nil && text != nil {

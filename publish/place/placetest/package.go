@@ -174,8 +174,8 @@ func Setenv(t *testing.T, pairs ...string) {
 	}
 }
 
-// Quick is the patience of tests.
-var Quick = transfer.Options{Pause: time.Millisecond, Stall: time.Second}
+// Quick is the patience of tests: they do not pause, but a busy machine may be slow.
+var Quick = transfer.Options{Pause: time.Millisecond, Stall: 5 * time.Second}
 
 // WantOrigin demands that an origin gives exactly p.
 func WantOrigin(t testing.TB, o place.Origin, p place.Package) {

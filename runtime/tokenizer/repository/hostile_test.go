@@ -85,16 +85,12 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
-// linear compares the times for two texts. Other work on the machine makes times longer, so that a bad one is measured again.
+// linear compares the times for two texts. The collector and caches make some longer, so that a bad one is measured again.
 func linear(t *testing.T, name, unit string, encode func(string)) {
 	t.Helper()
 	const size, times, growth, attempts = 1 << 14, 4, 6, 5
 	const noise = 250 * time.Millisecond // what a squared length takes at least
-	took := func(text string) time.Duration {
-		start := time.Now()
-		encode(text)
-		return time.Since(start)
-	}
+	took := func(text string) time.Duration { return tokenizertest.Took(func() { encode(text) }) }
 	short := strings.Repeat(unit, size/len(unit))
 	long := strings.Repeat(short, times)
 	a, b := took(short), took(long)
