@@ -15,7 +15,7 @@ func (e *Tokenizer) Stream() *Stream { return &Stream{engine: e} }
 
 // Next takes an id and returns the text that it makes certain, which may be empty.
 func (s *Stream) Next(id int32) string {
-	s.rest = append(s.rest, s.engine.decode(id)...)
+	s.rest = append(s.rest, s.engine.printed(id)...)
 	n := bytelevel.Whole(s.rest)
 	text := string(s.rest[:n])
 	s.rest = append(s.rest[:0], s.rest[n:]...)

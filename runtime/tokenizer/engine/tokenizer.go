@@ -167,14 +167,16 @@ func (r *encoding) stage(i int, piece string) {
 func (e *Tokenizer) Decode(ids []int32) string {
 	var b strings.Builder
 	for _, id := range ids {
-		text, _ := printed(e.decode(id))
-		b.WriteString(text)
+		b.WriteString(e.printed(id))
 	}
 	return b.String()
 }
 
-// decode is the text of an id for the tokenizer itself.
-func (e *Tokenizer) decode(id int32) string { return e.decoder.text(e.model.token(id)) }
+// printed is what the engine prints for an id.
+func (e *Tokenizer) printed(id int32) string {
+	text, _ := printed(e.decoder.text(e.model.token(id)))
+	return text
+}
 
 // Since is the first release of MNN whose engine reads the file: "3.5.0" or "3.6.0". The older one misreads the
 // normalizer Strip and ends the process at an empty child of a Sequence.
