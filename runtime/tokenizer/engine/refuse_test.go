@@ -54,6 +54,23 @@ func TestEngineRefuses(t *testing.T) {
 	}
 }
 
+// TestStreamedBytes: a token that looks like a byte behind its decoding is one, streamed or not.
+func TestStreamedBytes(t *testing.T) {
+	m := (&nodeVocab{}).model(mtok.Model{}, []string{"<0x<0x34>1>", "a"}, noScore)
+	b, err := (&mtok.File{Model: m}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := Open(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := e.Stream()
+	if got := s.Next(0) + s.Next(1) + s.Close(); got != "Aa" || e.Decode([]int32{0, 1}) != got {
+		t.Errorf("streamed %q, decoded %q", got, e.Decode([]int32{0, 1}))
+	}
+}
+
 // TestEngineHostile: texts that the engine does not get through are encoded all the same, in time, with an error.
 func TestEngineHostile(t *testing.T) {
 	cases := nodeCases()

@@ -174,9 +174,12 @@ func (e *Tokenizer) Decode(ids []int32) string {
 
 // printed is what the engine prints for an id.
 func (e *Tokenizer) printed(id int32) string {
-	text, _ := printed(e.decoder.text(e.model.token(id)))
+	text, _ := printed(e.decode(id))
 	return text
 }
+
+// decode is the text of an id for the tokenizer itself.
+func (e *Tokenizer) decode(id int32) string { return e.decoder.text(e.model.token(id)) }
 
 // Since is the first release of MNN whose engine reads the file: "3.5.0" or "3.6.0". The older one misreads the
 // normalizer Strip and ends the process at an empty child of a Sequence.
