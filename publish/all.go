@@ -8,8 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmexport/llmexport/publish/place"
 	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/publish/dir"
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 // Place is a store and the publish entry that names it.
@@ -34,10 +36,10 @@ func Places(targets []Target, baseDir, name string) ([]Place, error) {
 		if j := slices.IndexFunc(places, func(p Place) bool { return p.String() == s.String() }); j >= 0 {
 			return nil, &EntryError{i, fmt.Errorf("%s is named twice", s)}
 		}
-		if d, ok := s.(Dir); ok {
+		if d, ok := s.(dir.Place); ok {
 			for _, p := range places {
-				if other, ok := p.Store.(Dir); ok {
-					if err := apart(other.Path, d.Path); err != nil {
+				if other, ok := p.Store.(dir.Place); ok {
+					if err := dir.Apart(other.Path, d.Path); err != nil {
 						return nil, &EntryError{i, err}
 					}
 				}

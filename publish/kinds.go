@@ -95,9 +95,9 @@ var kinds = []kind{
 		options: []string{"replace", "private"},
 		doc:     "a tag of an OCI registry",
 		ref:     func(t Target) string { return t.OCI },
-		open: func(t Target, _ string) (Store, error) {
-			o := OCI{Ref: t.OCI, Replace: t.Replace, Private: t.Private}
-			return o, o.check()
+		open: func(t Target, _ string) (place.Store, error) {
+			o := oci.Place{Ref: t.OCI, Replace: t.Replace, Private: t.Private}
+			return o, o.Check()
 		},
 		scheme: "oci",
 		form:   "oci://REGISTRY/REPOSITORY:TAG or @DIGEST",
@@ -109,9 +109,9 @@ var kinds = []kind{
 		options: []string{"replace", "private", "endpoint", "region"},
 		doc:     "a prefix of a bucket in an S3-compatible store",
 		ref:     func(t Target) string { return t.S3 },
-		open: func(t Target, _ string) (Store, error) {
-			s := S3{Ref: t.S3, Endpoint: t.Endpoint, Region: t.Region, Replace: t.Replace, Private: t.Private}
-			return s, s.check()
+		open: func(t Target, _ string) (place.Store, error) {
+			s := s3.Place{Ref: t.S3, Endpoint: t.Endpoint, Region: t.Region, Replace: t.Replace, Private: t.Private}
+			return s, s.Check()
 		},
 		scheme: "s3",
 		form:   "s3://BUCKET/PREFIX",

@@ -42,19 +42,19 @@ func TestNew(t *testing.T) {
 		want   dir.Place
 		err    string
 	}{
-		"relative":    {Target{Dir: "dist/x"}, Dir{Path: filepath.Join(base, "dist", "x")}, ""},
-		"absolute":    {Target{Dir: abs, Replace: true}, Dir{Path: abs, Replace: true}, ""},
-		"oci":         {Target{OCI: "ghcr.io"}, Dir{}, "not of the form registry/repository:tag"},
-		"oci case":    {Target{OCI: "ghcr.io/Someone/x:v1"}, Dir{}, "in lower case"},
-		"oci tag":     {Target{OCI: "ghcr.io/a/b"}, Dir{}, "names no tag"},
-		"oci digest":  {Target{OCI: "ghcr.io/a/b@sha256:" + strings.Repeat("0", 64)}, Dir{}, "names no tag"},
-		"oci scheme":  {Target{OCI: "oci://ghcr.io/a/b:c"}, Dir{}, "not of the form registry/repository:tag"},
-		"s3":          {Target{S3: "bucket/x"}, Dir{}, "not of the form s3://bucket/prefix"},
-		"s3 bucket":   {Target{S3: "s3://B/x"}, Dir{}, "not of the form s3://bucket/prefix"},
-		"s3 above":    {Target{S3: "s3://bucket/../x"}, Dir{}, "not of the form s3://bucket/prefix"},
-		"s3 endpoint": {Target{S3: "s3://bucket/x", Endpoint: "minio:9000"}, Dir{}, "endpoint is not of the form https://host"},
-		"s3 user":     {Target{S3: "s3://bucket/x", Endpoint: "http://me:word@host"}, Dir{}, "endpoint is not of the form https://host"},
-		"nothing":     {Target{Replace: true}, Dir{}, "known: dir (a directory of this machine)"},
+		"relative":    {Target{Dir: "dist/x"}, dir.Place{Path: filepath.Join(base, "dist", "x")}, ""},
+		"absolute":    {Target{Dir: abs, Replace: true}, dir.Place{Path: abs, Replace: true}, ""},
+		"oci":         {Target{OCI: "ghcr.io"}, dir.Place{}, "not of the form registry/repository:tag"},
+		"oci case":    {Target{OCI: "ghcr.io/Someone/x:v1"}, dir.Place{}, "in lower case"},
+		"oci tag":     {Target{OCI: "ghcr.io/a/b"}, dir.Place{}, "names no tag"},
+		"oci digest":  {Target{OCI: "ghcr.io/a/b@sha256:" + strings.Repeat("0", 64)}, dir.Place{}, "names no tag"},
+		"oci scheme":  {Target{OCI: "oci://ghcr.io/a/b:c"}, dir.Place{}, "not of the form registry/repository:tag"},
+		"s3":          {Target{S3: "bucket/x"}, dir.Place{}, "not of the form s3://bucket/prefix"},
+		"s3 bucket":   {Target{S3: "s3://B/x"}, dir.Place{}, "not of the form s3://bucket/prefix"},
+		"s3 above":    {Target{S3: "s3://bucket/../x"}, dir.Place{}, "not of the form s3://bucket/prefix"},
+		"s3 endpoint": {Target{S3: "s3://bucket/x", Endpoint: "minio:9000"}, dir.Place{}, "endpoint is not of the form https://host"},
+		"s3 user":     {Target{S3: "s3://bucket/x", Endpoint: "http://me:word@host"}, dir.Place{}, "endpoint is not of the form https://host"},
+		"nothing":     {Target{Replace: true}, dir.Place{}, "known: dir (a directory of this machine)"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -52,7 +52,7 @@ func splitRef(ref string) (scheme, rest string, err error) {
 func kindOf(ref, done string, known func() []string) (kind, string, error) {
 	scheme, rest, err := splitRef(ref)
 	if err != nil {
-		return kind{}, "", &RefError{err}
+		return kind{}, "", &place.RefError{Err: err}
 	}
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.scheme == scheme })
 	if i < 0 {
@@ -95,7 +95,7 @@ func ParseTarget(ref string) (t Target, err error) {
 func splitBranch(rest string) (repo, branch string, err error) {
 	repo, branch, named := strings.Cut(rest, "@")
 	if named && branch == "" {
-		err = &RefError{fmt.Errorf("%.200q names no branch behind the @", rest)}
+		err = &place.RefError{Err: fmt.Errorf("%.200q names no branch behind the @", rest)}
 	}
 	return repo, branch, err
 }

@@ -74,17 +74,17 @@ func TestParseTarget(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %s", ref, got, err, want)
 		}
 	}
-	var wrong *RefError
+	var wrong *place.RefError
 	for _, bad := range []string{"", "dir:", "gopher://x", "hf:/a/b", "hf:a/b", "git@hf.co:a/b", "s3:bucket/x", "name:tag", " ", " x", "x ", "hf://a/b@"} {
 		if got, err := ParseTarget(bad); !errors.As(err, &wrong) {
 			t.Errorf("%q: %+v, %v", bad, got, err)
 		}
-		if _, err := OpenOrigin(t.Context(), bad, OpenOptions{}); !errors.As(err, &wrong) {
+		if _, err := OpenOrigin(t.Context(), bad, place.OpenOptions{}); !errors.As(err, &wrong) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
 	for _, bad := range []string{"hf://a/b/", "hf://a/b@../c", "ms://a/b c", "ms://a/b@", "oci://ghcr.io", "oci://ghcr.io/A/b:c", "s3://B/x", "s3://bucket/x?endpoint=h", "s3://bucket/x?y=z"} {
-		if _, err := OpenOrigin(t.Context(), bad, OpenOptions{}); !errors.As(err, &wrong) {
+		if _, err := OpenOrigin(t.Context(), bad, place.OpenOptions{}); !errors.As(err, &wrong) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

@@ -84,12 +84,10 @@ func (t *tool) pull(c *cli.Context) error {
 	_, done, err := publish.Pull(c.Context, args[0], dir, o)
 	t.progress.stop()
 	if err != nil {
-		if e := (*publish.RefError)(nil); errors.As(err, &e) {
-			err = usagef("%v", err)
-		} else if !errors.Is(err, fs.ErrNotExist) || strings.Contains(args[0], "://") {
-			return err
+		if e := (*place.RefError)(nil); errors.As(err, &e) || errors.Is(err, fs.ErrNotExist) && !strings.Contains(args[0], "://") {
+			return meantHint(err, args[0])
 		}
-		return meantHint(err, args[0])
+		return err
 	}
 	if c.Bool("json") {
 		return t.printJSON(done)

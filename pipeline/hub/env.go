@@ -134,6 +134,18 @@ func optionsFrom(getenv func(string) string) (Options, error) {
 	return o, nil
 }
 
+// homeDir is that of the variable or, as huggingface_hub has it, of the system's list of users.
+func homeDir() (string, error) {
+	h, err := os.UserHomeDir()
+	if err == nil {
+		return h, nil
+	}
+	if u, uerr := user.Current(); uerr == nil && u.HomeDir != "" {
+		return u.HomeDir, nil
+	}
+	return "", fmt.Errorf("%w: set it, or HF_HOME", err)
+}
+
 // seconds reads a setting that may be absent or 0, which both mean the default.
 func seconds(name string, getenv func(string) string) (time.Duration, error) {
 	s := strings.TrimSpace(getenv(name))

@@ -60,7 +60,7 @@ func (d Place) diff(ctx context.Context, p place.Package) (place.Diff, error) {
 		return place.Diff{}, err
 	}
 	defer f.Close()
-	if err := apart(p.Dir, target); err != nil {
+	if err := Apart(p.Dir, target); err != nil {
 		return place.Diff{}, err
 	}
 	was, err := d.inspect(ctx, target, f.Sum, f.Signature())
@@ -134,7 +134,7 @@ func (d Place) stage(ctx context.Context, p place.Package) (_ *staged, err error
 		return nil, err
 	}
 	defer f.Close()
-	if err := apart(p.Dir, target); err != nil {
+	if err := Apart(p.Dir, target); err != nil {
 		return nil, err
 	}
 	tmp := target + tmpMark + suffix()

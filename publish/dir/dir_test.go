@@ -95,8 +95,8 @@ func TestPublishOver(t *testing.T) {
 			placetest.Write(t, filepath.Join(target, "llm.mnn"), "llm.mnn twp")
 		}, true, place.Replaced, ""},
 		"notes of the user": {func(t *testing.T, target string) {
-			mustPublish(t, Dir{Path: target}, one)
-			write(t, filepath.Join(target, "notes.txt"), "mine")
+			placetest.Publish(t, Place{Path: target}, one)
+			placetest.Write(t, filepath.Join(target, "notes.txt"), "mine")
 		}, true, "", `other files, "notes.txt" first of 1`},
 	}
 	for name, tc := range tests {
@@ -133,8 +133,8 @@ func TestPublishSymlink(t *testing.T) {
 	if err := os.Symlink(real, target); err != nil {
 		t.Skipf("symbolic links cannot be made here: %v", err)
 	}
-	before := tree(t, base)
-	if _, err := To(t.Context(), Dir{Path: target, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "is a symbolic link") {
+	before := placetest.Tree(t, base)
+	if _, err := place.To(t.Context(), Place{Path: target, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "is a symbolic link") {
 		t.Errorf("target is a link: %v", err)
 	}
 	if diff := cmp.Diff(before, placetest.Tree(t, base)); diff != "" {
@@ -145,7 +145,7 @@ func TestPublishSymlink(t *testing.T) {
 		if err := os.Symlink(p.Dir, link); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := To(t.Context(), Dir{Path: filepath.Join(link, "x", "out")}, p); err == nil || !strings.Contains(err.Error(), "lies inside the other") {
+		if _, err := place.To(t.Context(), Place{Path: filepath.Join(link, "x", "out")}, p); err == nil || !strings.Contains(err.Error(), "lies inside the other") {
 			t.Errorf("target inside the package: %v", err)
 		}
 	})
@@ -202,7 +202,7 @@ func TestPublishRefuses(t *testing.T) {
 	t.Run("inside each other", func(t *testing.T) {
 		p := placetest.Package(t, "one")
 		for _, path := range []string{filepath.Join(p.Dir, "out"), filepath.Dir(p.Dir)} {
-			if _, err := To(t.Context(), Dir{Path: path, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "lies inside the other") {
+			if _, err := place.To(t.Context(), Place{Path: path, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "lies inside the other") {
 				t.Errorf("%s: %v", path, err)
 			}
 		}

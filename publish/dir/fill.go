@@ -162,9 +162,9 @@ func removeEmpty(dirs []string) {
 	}
 }
 
-// apart refuses two directories of which one lies inside the other: putting a package in the place of the outer one
+// Apart refuses two directories of which one lies inside the other: putting a package in the place of the outer one
 // would remove the inner one, and of the inner one add to the outer one.
-func apart(a, b string) error {
+func Apart(a, b string) error {
 	absA, err := filepath.Abs(a)
 	absB, errB := filepath.Abs(b)
 	if err := errors.Join(err, errB); err != nil {

@@ -82,7 +82,7 @@ func Pull(ctx context.Context, from place.Origin, dir string, o PullOptions) (_ 
 	if dir == "" {
 		// Who made the package chose its name, and a directory called ~ or -rf does harm.
 		if !plainName.MatchString(m.Name) {
-			return Package{}, done, fmt.Errorf("the package is called %q; name the directory that it goes to", m.Name)
+			return place.Package{}, done, fmt.Errorf("the package is called %q; name the directory that it goes to", m.Name)
 		}
 		dir = m.Name
 	}
@@ -92,7 +92,7 @@ func Pull(ctx context.Context, from place.Origin, dir string, o PullOptions) (_ 
 		return place.Package{}, Pulled{}, err
 	}
 	if here, ok := from.(origin); ok && disk.Resolve(string(here)) != disk.Resolve(target) {
-		if err := apart(string(here), target); err != nil {
+		if err := Apart(string(here), target); err != nil {
 			return place.Package{}, Pulled{}, err
 		}
 	}

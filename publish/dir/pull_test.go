@@ -143,7 +143,7 @@ func TestPull(t *testing.T) {
 		if done := mustPull(t, at(t, target), target, PullOptions{}); done.Status != place.Unchanged {
 			t.Errorf("onto itself: %+v", done)
 		}
-		if _, _, err := dirPull(t.Context(), at(t, target), filepath.Join(target, "x"), dirPullOptions{}); err == nil || !strings.Contains(err.Error(), "lies inside the other") {
+		if _, _, err := Pull(t.Context(), at(t, target), filepath.Join(target, "x"), PullOptions{}); err == nil || !strings.Contains(err.Error(), "lies inside the other") {
 			t.Errorf("into itself: %v", err)
 		}
 	})
@@ -162,25 +162,25 @@ func TestPull(t *testing.T) {
 	})
 	t.Run("working directory", func(t *testing.T) {
 		t.Chdir(t.TempDir())
-		if _, _, err := dirPull(t.Context(), from, ".", dirPullOptions{}); err == nil || !strings.Contains(err.Error(), "is the working directory") {
+		if _, _, err := Pull(t.Context(), from, ".", PullOptions{}); err == nil || !strings.Contains(err.Error(), "is the working directory") {
 			t.Errorf("empty: %v", err)
 		}
 		t.Chdir(target)
-		if _, _, err := dirPull(t.Context(), newOrigin(t, two), target, dirPullOptions{Replace: true}); err == nil || !strings.Contains(err.Error(), "is the working directory") {
+		if _, _, err := Pull(t.Context(), newOrigin(t, two), target, PullOptions{Replace: true}); err == nil || !strings.Contains(err.Error(), "is the working directory") {
 			t.Errorf("another package: %v", err)
 		}
-		if done := mustPull(t, from, ".", dirPullOptions{}); done.Status != Unchanged {
+		if done := mustPull(t, from, ".", PullOptions{}); done.Status != place.Unchanged {
 			t.Errorf("%+v", done)
 		}
 	})
 	t.Run("default directory", func(t *testing.T) {
 		t.Chdir(t.TempDir())
-		mustPull(t, from, "", dirPullOptions{})
-		wantPackage(t, "tiny", one)
+		mustPull(t, from, "", PullOptions{})
+		placetest.Want(t, "tiny", one)
 		for _, name := range []string{"~", "-rf", "a b", "{name}"} {
-			p := newPackage(t, "one")
+			p := placetest.Package(t, "one")
 			p.Manifest.Name = name
-			if _, _, err := dirPull(t.Context(), newOrigin(t, p), "", dirPullOptions{}); err == nil || !strings.Contains(err.Error(), "name the directory") {
+			if _, _, err := Pull(t.Context(), newOrigin(t, p), "", PullOptions{}); err == nil || !strings.Contains(err.Error(), "name the directory") {
 				t.Errorf("%s: %v", name, err)
 			}
 			if _, err := os.Lstat(name); err == nil {

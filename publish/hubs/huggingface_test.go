@@ -132,14 +132,18 @@ func TestHubRefuses(t *testing.T) {
 		err     string
 		is      error
 	}{
-		"foreign files":       {func(h *hubTest) { h.Repo(testRepo).Commit("main", map[string][]byte{"notes.txt": {1}, "z": {2}}) }, nil, `holds 2 files that no package of ours lists, "notes.txt" first`, nil},
-		"foreign manifest":    {func(h *hubTest) { h.Repo(testRepo).Commit("main", map[string][]byte{"manifest.json": []byte("{}")}) }, nil, "holds no package that this program reads", nil},
-		"public, not private": {func(h *hubTest) { h.Repo(testRepo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(s *Hub) { s.Private = true }, "exists and is public", nil},
-		"no token":            {nil, func(s *Hub) { s.Options.Token = "" }, "publishing needs a token: set HF_TOKEN", fs.ErrPermission},
-		"wrong token":         {nil, func(s *Hub) { s.Options.Token = "hf_wrong" }, "the token is not valid", fs.ErrPermission},
-		"no rights": {func(h *hubTest) { h.AddToken("hf_reader", fakehub.User{Name: "reader", Role: fakehub.Reader}) },
-			func(s *Hub) { s.Options.Token = "hf_reader" }, "write to tester/tiny", fs.ErrPermission},
-		"not ours to see": {func(h *hubTest) {
+		"foreign files": {func(h *placetest.Hub) {
+			h.Repo(placetest.Repo).Commit("main", map[string][]byte{"notes.txt": {1}, "z": {2}})
+		}, nil, `holds 2 files that no package of ours lists, "notes.txt" first`, nil},
+		"foreign manifest": {func(h *placetest.Hub) {
+			h.Repo(placetest.Repo).Commit("main", map[string][]byte{"manifest.json": []byte("{}")})
+		}, nil, "holds no package that this program reads", nil},
+		"public, not private": {func(h *placetest.Hub) { h.Repo(placetest.Repo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(s *HuggingFace) { s.Private = true }, "exists and is public", nil},
+		"no token":            {nil, func(s *HuggingFace) { s.Options.Token = "" }, "publishing needs a token: set HF_TOKEN", fs.ErrPermission},
+		"wrong token":         {nil, func(s *HuggingFace) { s.Options.Token = "hf_wrong" }, "the token is not valid", fs.ErrPermission},
+		"no rights": {func(h *placetest.Hub) { h.AddToken("hf_reader", fakehub.User{Name: "reader", Role: fakehub.Reader}) },
+			func(s *HuggingFace) { s.Options.Token = "hf_reader" }, "write to tester/tiny", fs.ErrPermission},
+		"not ours to see": {func(h *placetest.Hub) {
 			h.AddToken("hf_other", fakehub.User{Name: "other", Role: fakehub.Stranger})
 			h.Repo(placetest.Repo).SetPrivate(true).Commit("main", map[string][]byte{"README.md": {1}})
 		}, func(s *HuggingFace) { s.Options.Token = "hf_other" }, "write to tester/tiny", fs.ErrPermission},

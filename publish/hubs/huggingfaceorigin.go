@@ -55,7 +55,7 @@ func splitRevision(s, fallback string) (repo, revision string, err error) {
 		err = hub.CheckRevision(revision) // none behind the @ is that of a variable which is not set
 	}
 	if err != nil {
-		err = &RefError{err}
+		err = &place.RefError{Err: err}
 	}
 	if err != nil {
 		err = &place.RefError{Err: err}

@@ -59,8 +59,8 @@ type repository struct {
 	patience transfer.Options
 }
 
-// parseOCI reads a reference. An error is a RefError.
-func parseOCI(ref string) (registry.Reference, error) {
+// parse reads a reference. An error is a RefError.
+func parse(ref string) (registry.Reference, error) {
 	r, err := registry.ParseReference(ref)
 	if err == nil {
 		return r, nil
@@ -71,21 +71,21 @@ func parseOCI(ref string) (registry.Reference, error) {
 			why = ": repositories of registries have names in lower case"
 		}
 	}
-	return r, &RefError{fmt.Errorf("%.300q is not of the form registry/repository:tag%s", ref, why)}
+	return r, &place.RefError{Err: fmt.Errorf("%.300q is not of the form registry/repository:tag%s", ref, why)}
 }
 
-// check judges the spelling of what is published to.
-func (o OCI) check() error {
-	r, err := parseOCI(o.Ref)
+// Check judges the spelling of what is published to.
+func (o Place) Check() error {
+	r, err := parse(o.Ref)
 	if err == nil && (r.Reference == "" || r.ValidateReferenceAsTag() != nil) {
-		err = &RefError{fmt.Errorf("%.300q names no tag: write registry/repository:tag", o.Ref)}
+		err = &place.RefError{Err: fmt.Errorf("%.300q names no tag: write registry/repository:tag", o.Ref)}
 	}
 	return err
 }
 
 // openRepo reads the reference and the credentials; it sends nothing.
-func openRepo(ref string, patience transfer.Options) (*ociRepo, error) {
-	r, err := parseOCI(ref)
+func openRepo(ref string, patience transfer.Options) (*repository, error) {
+	r, err := parse(ref)
 	if err != nil {
 		return nil, err
 	}
@@ -175,8 +175,8 @@ type state struct {
 }
 
 // look reads the state of the tag. It changes nothing. The caller closes the freight.
-func (o OCI) look(ctx context.Context, p Package) (_ *ociPlace, err error) {
-	if err := o.check(); err != nil {
+func (o Place) look(ctx context.Context, p place.Package) (_ *state, err error) {
+	if err := o.Check(); err != nil {
 		return nil, err
 	}
 	repo, err := openRepo(o.Ref, o.Transfer)
@@ -184,7 +184,7 @@ func (o OCI) look(ctx context.Context, p Package) (_ *ociPlace, err error) {
 		return nil, err
 	}
 	tag := repo.Reference.Reference
-	f, err := freightOf(p)
+	f, err := place.FreightOf(p)
 	if err != nil {
 		return nil, err
 	}

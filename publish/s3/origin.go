@@ -33,12 +33,12 @@ func Parse(rest string) (Place, error) {
 	path, query, _ := strings.Cut(rest, "?")
 	q, err := url.ParseQuery(query)
 	if err != nil {
-		return S3{}, &RefError{fmt.Errorf("s3://%.300s: what follows the question mark is not of the form endpoint=URL&region=NAME", path)}
+		return Place{}, &place.RefError{Err: fmt.Errorf("s3://%.300s: what follows the question mark is not of the form endpoint=URL&region=NAME", path)}
 	}
 	s := Place{Ref: "s3://" + path, Endpoint: q.Get("endpoint"), Region: q.Get("region")}
 	for key := range q {
 		if key != "endpoint" && key != "region" {
-			return S3{}, &RefError{fmt.Errorf("s3://%.300s: %.60q is neither endpoint nor region", path, key)}
+			return Place{}, &place.RefError{Err: fmt.Errorf("s3://%.300s: %.60q is neither endpoint nor region", path, key)}
 		}
 	}
 	return s, nil

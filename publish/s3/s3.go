@@ -73,11 +73,11 @@ type store struct {
 }
 
 // parse reads bucket, prefix and endpoint. The prefix is empty or ends in a slash. An error is a RefError.
-func (s S3) parse() (bucket, prefix string, endpoint *url.URL, err error) {
+func (s Place) parse() (bucket, prefix string, endpoint *url.URL, err error) {
 	rest, ok := strings.CutPrefix(s.Ref, "s3://")
 	bucket, prefix, _ = strings.Cut(rest, "/")
 	if prefix = strings.Trim(prefix, "/"); !ok || prefix != "" && manifest.CheckName(prefix) != nil || s3utils.CheckValidBucketName(bucket) != nil {
-		return "", "", nil, &RefError{fmt.Errorf("%.300q is not of the form s3://bucket/prefix", s.Ref)}
+		return "", "", nil, &place.RefError{Err: fmt.Errorf("%.300q is not of the form s3://bucket/prefix", s.Ref)}
 	}
 	if prefix != "" {
 		prefix += "/"
@@ -91,19 +91,19 @@ func (s S3) parse() (bucket, prefix string, endpoint *url.URL, err error) {
 	endpoint, err = url.Parse(cmp.Or(address, "https://s3.amazonaws.com"))
 	if err != nil || endpoint.Host == "" || endpoint.Scheme != "https" && endpoint.Scheme != "http" || strings.Trim(endpoint.Path, "/") != "" || endpoint.User != nil || endpoint.RawQuery != "" || endpoint.Fragment != "" {
 		// It is not said: it may hold a password.
-		return "", "", nil, &RefError{fmt.Errorf("%s is not of the form https://host or http://host:port", key)}
+		return "", "", nil, &place.RefError{Err: fmt.Errorf("%s is not of the form https://host or http://host:port", key)}
 	}
 	return bucket, prefix, endpoint, nil
 }
 
-// check judges the spelling of what is published to.
-func (s S3) check() error {
+// Check judges the spelling of what is published to.
+func (s Place) Check() error {
 	_, _, _, err := s.parse()
 	return err
 }
 
 // openBucket reads reference and credentials; it sends nothing.
-func openBucket(s S3) (*s3Bucket, error) {
+func openBucket(s Place) (*store, error) {
 	bucket, prefix, u, err := s.parse()
 	if err != nil {
 		return nil, err

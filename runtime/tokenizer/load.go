@@ -58,7 +58,7 @@ func LoadWith(b []byte, o LoadOptions) (*Tokenizer, error) {
 	if err := checkBatch(f.Truncation, f.Padding); err != nil {
 		return nil, err
 	}
-	t := &Tokenizer{}
+	t := &Tokenizer{notes: o.Notes}
 	var err error
 	if t.normalizer, _, err = normalizers.read(f.Normalizer, maxNesting); err != nil {
 		return nil, err

@@ -77,7 +77,7 @@ func (f *engineForm) file(o MTOKOptions) (*mtok.File, error) {
 	if m.Normalizer, err = f.normalizer(t.normalizer); err != nil {
 		return nil, err
 	}
-	if err := checkNormalizer(&m.Normalizer); err != nil {
+	if err := engine.CheckNormalizer(&m.Normalizer); err != nil {
 		return nil, err
 	}
 	if m.PreTokenizer, err = f.preTokenizer(); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
+	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
 )
 
 var randomEngines = flag.Int("random-engines", 100, "how many random tokenizers TestRandomEngines makes")
@@ -77,7 +78,7 @@ func compareEngine(w *worker, s *sample) (difference string, same int) {
 		}
 		return "", 0
 	}
-	emulated, err := tokenizer.OpenMTOK(file)
+	emulated, err := engine.Open(file)
 	if err != nil {
 		return fmt.Sprintf("open what was packed: %v", err), 0
 	}

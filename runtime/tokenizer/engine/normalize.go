@@ -225,8 +225,8 @@ const (
 	maxGrowth = 256
 )
 
-// checkNormalizer refuses nodes that make much of a character, or take forever.
-func checkNormalizer(n *mtok.Normalizer) error {
+// CheckNormalizer refuses nodes that make much of a character, or take forever.
+func CheckNormalizer(n *mtok.Normalizer) error {
 	count := 0
 	var walk func(n *mtok.Normalizer) error
 	walk = func(n *mtok.Normalizer) error {

@@ -39,7 +39,7 @@ func open(b []byte) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkNormalizer(&m.Normalizer); err != nil {
+	if err := CheckNormalizer(&m.Normalizer); err != nil {
 		return nil, err
 	}
 	e := &Tokenizer{file: m, normalizer: newNormalizer(&m.Normalizer), size: len(m.Model.Vocab), decoder: newDecoder(&m.Decoder)}
