@@ -315,6 +315,17 @@ func TestHubRevert(t *testing.T) {
 	if diff := cmp.Diff(before, repo.Files("main")); diff != "" {
 		t.Error(diff)
 	}
+	// Terms for readers.
+	s = stage(hubStore(h, func(s *HuggingFace) { s.Gated = "auto" }), q)
+	if _, gated := repo.Settings(); gated != "auto" {
+		t.Errorf("gated: %q", gated)
+	}
+	if err := errors.Join(s.Revert(h.Ctx), s.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, gated := repo.Settings(); gated != "" {
+		t.Errorf("still gated: %q", gated)
+	}
 	// A branch that the run has made.
 	s = stage(hubStore(h, func(s *HuggingFace) { s.Branch = "b" }), q)
 	if err := errors.Join(s.Revert(h.Ctx), s.Close()); err != nil {

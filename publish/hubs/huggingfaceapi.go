@@ -247,9 +247,13 @@ func (a *huggingFaceAPI) create(ctx context.Context, private bool) (made bool, e
 	return unlessThere(err)
 }
 
-// gate sets who may read the files: "auto" or "manual".
+// gate sets who may read the files: "auto", "manual", or "" for everybody.
 func (a *huggingFaceAPI) gate(ctx context.Context, gated string) error {
-	_, err := a.send(ctx, http.MethodPut, a.model("settings"), map[string]any{"gated": gated})
+	set := map[string]any{"gated": gated}
+	if gated == "" {
+		set["gated"] = false
+	}
+	_, err := a.send(ctx, http.MethodPut, a.model("settings"), set)
 	return err
 }
 

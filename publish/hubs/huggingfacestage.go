@@ -34,6 +34,7 @@ type stagedHuggingFace struct {
 	receipt place.Receipt
 
 	done      string // the commit that Commit made
+	gated     bool   // Commit changed who may read the files
 	branched  bool   // Commit made the branch
 	tagged    bool   // Commit made the tag
 	committed bool
@@ -187,6 +188,7 @@ func (s *stagedHuggingFace) commit(ctx context.Context) error {
 		if err := s.api.gate(ctx, s.h.Gated); err != nil {
 			return err
 		}
+		s.gated = true
 	}
 	if !s.state.branched && s.h.branch() != mainBranch {
 		made, err := s.api.branch(ctx, s.h.branch(), s.state.commit)
@@ -337,6 +339,12 @@ func (s *stagedHuggingFace) revert(ctx context.Context) error {
 		}
 	}
 	s.done, s.committed = "", false
+	if s.gated {
+		if err := s.api.gate(ctx, s.state.gated); err != nil {
+			return fmt.Errorf("the package is taken back, but readers are still asked to accept terms (%s): %w", s.h.Gated, err)
+		}
+		s.gated = false
+	}
 	if s.created {
 		return errors.New("the repository was made by this run and stays, without the package")
 	}
