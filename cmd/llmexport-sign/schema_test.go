@@ -105,7 +105,7 @@ func TestBillsOfMaterials(t *testing.T) {
 		}
 		return schema.Validate(doc)
 	}
-	for name, data := range goldens(t, "testdata/TestBOM/*/bom.json") {
+	for name, data := range goldens(t, "about/testdata/TestBOM/*/bom.json") {
 		if err := check(data); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
