@@ -362,37 +362,35 @@ func (p *parser) dot(x expression) (expression, error) {
 func (p *parser) subscript(x expression) (expression, error) {
 	line := p.next().line
 	var keys []expression
+	sliced := false
 	for !p.is("]") {
 		if len(keys) > 0 {
 			if err := p.expect(","); err != nil {
 				return nil, err
 			}
 		}
-		key, err := p.subscripted(x, line)
+		key, isSlice, err := p.subscripted(x, line)
 		if err != nil {
 			return nil, err
 		}
-		keys = append(keys, key)
+		keys, sliced = append(keys, key), sliced || isSlice
 	}
 	if err := p.expect("]"); err != nil {
 		return nil, err
 	}
-	if len(keys) != 1 {
-		for _, k := range keys {
-			if _, ok := k.(*slice); ok {
-				return nil, p.unsupported("several slices in one subscript")
-			}
-		}
+	switch {
+	case len(keys) == 1 && sliced:
+		return keys[0], nil
+	case sliced:
+		return nil, p.unsupported("several slices in one subscript")
+	case len(keys) != 1:
 		return &item{x, &tupleLiteral{keys}, line}, nil
-	}
-	if s, ok := keys[0].(*slice); ok {
-		return s, nil
 	}
 	return &item{x, keys[0], line}, nil
 }
 
-// subscripted parses one subscript of x: a slice of it, or a key.
-func (p *parser) subscripted(x expression, line int) (expression, error) {
+// subscripted parses one subscript of x: a slice of it, or a key, which may be a slice of something else.
+func (p *parser) subscripted(x expression, line int) (_ expression, isSlice bool, err error) {
 	s := &slice{x: x, line: line}
 	part := func() (expression, error) {
 		if p.is(":") || p.is("]") || p.is(",") {
@@ -400,22 +398,21 @@ func (p *parser) subscripted(x expression, line int) (expression, error) {
 		}
 		return p.expression(true)
 	}
-	var err error
 	if !p.is(":") {
 		if s.start, err = p.expression(true); err != nil || !p.is(":") {
-			return s.start, err
+			return s.start, false, err
 		}
 	}
 	p.next()
 	if s.stop, err = part(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if p.skip(":") {
 		if s.step, err = part(); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
-	return s, nil
+	return s, true, nil
 }
 
 func (p *parser) call(x expression) (expression, error) {
