@@ -1,6 +1,7 @@
 package template
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -412,11 +413,16 @@ func sliceFilter(r *renderer, v any, args []any) (any, error) {
 	return later("sync_do_slice", func() ([]any, error) { return r.slices(v, args) }), nil
 }
 
-// batch cuts a list into rows of a number of elements, the last one filled up.
+// batch cuts a list into rows of a number of elements, the last one filled up. The reference compares the number of elements
+// with whatever it is given, which is an error only where a row has to be filled.
 func (r *renderer) batch(v any, args []any) ([]any, error) {
-	count, err := r.intArgument(args[0], 0)
-	if err != nil {
-		return nil, err
+	count, notInteger := r.intArgument(args[0], 0)
+	fraction, isFloat := args[0].(float64)
+	if notInteger != nil {
+		count = -1
+		if isFloat && fraction == math.Trunc(fraction) && math.Abs(fraction) < 1<<40 {
+			count = int(fraction)
+		}
 	}
 	l, err := r.list(v)
 	if err != nil {
@@ -434,7 +440,11 @@ func (r *renderer) batch(v any, args []any) ([]any, error) {
 		row = append(row, e)
 	}
 	if len(row) > 0 {
-		if fill := given(args[1], nil); fill != nil && len(row) < count {
+		fill := given(args[1], nil)
+		if fill != nil && notInteger != nil && (!isFloat || float64(len(row)) < fraction) {
+			return nil, notInteger
+		}
+		if fill != nil && len(row) < count {
 			if count > r.limits.Output>>4 {
 				return nil, r.size(r.limits.Output + 1)
 			}

@@ -250,6 +250,9 @@ a {%- raw -%} b {%- endraw -%} c
 {{ 'abc'[0] }} {{ 'abc'[-1] }} {{ 'abc'[5] }} {{ 'añ🎉'[2] }} {{ 'abc'[1:] }} {{ 'abc'[:-1] }} {{ 'abc'[::-1] }} {{ 'añ🎉'[1:] }} {{ 'abcdef'[1:5:2] }} {{ 'abcdef'[5:1:-2] }} {{ 'abcdef'[-2:] }} {{ 'abcdef'[10:] }}| {{ 'abcdef'[:100] }} {{ 'abcdef'[-100:2] }}
 {{ l[1:] }} {{ l[::-1] }} {{ l[:2] }} {{ (1, 2, 3)[1:] }} {{ l[-2:-1] }} {{ l[::2] }} {{ e[::-1] }} {{ e[1:] }} {{ range(10)[2:8:3] }} {{ range(10)[::-3] }} {{ range(10)[::3]|list }} {{ range(5)[-1] }} {{ l[none:none] }} {{ l[true:] }}
 {{ [1, 2][[0][:]] }}|{{ d['ab'[:1]] }}|{{ l[[1][0:1][0]] }}|{{ 'abc'['a'[1:]] }}
+{{ range(3)|batch(())|list }}|{{ range(3)|batch('2')|list }}|{{ range(3)|batch(2.0)|list }}|{{ range(4)|batch(2.0, 'x')|list }}|{{ range(3)|batch(1.5)|list }}|{{ range(3)|batch(1.5, 'x')|list }}|{{ []|batch('a', 'b')|list }}
+{{ range(3)|batch(2.0, 'x')|list }}
+{{ range(3)|batch('2', 'x')|list }}
 {{ l[::0] }}
 {{ l['a':] }}
 {{ none_value[1:] }}
