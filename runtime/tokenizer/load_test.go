@@ -72,6 +72,7 @@ func TestLoadRefuses(t *testing.T) {
 		"two patterns":        {"pre_tokenizer", `{"type":"Split","pattern":{"Regex":"a","REGEX":"b"},"behavior":"Removed","invert":false}`, tensor.ErrCorrupt, "a pattern of 2 members"},
 		"folded pattern":      {"normalizer", `{"type":"Replace","pattern":{"regex":"a"},"content":"b"}`, tensor.ErrCorrupt, "pattern"},
 		"null in sequence":    {"decoder", `{"type":"Sequence","decoders":[null]}`, tensor.ErrCorrupt, "a member is null"},
+		"template null":       {"post_processor", `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}}],"pair":[null],"special_tokens":{}}`, tensor.ErrCorrupt, "neither a text nor a token"},
 		"template type":       {"post_processor", `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A"}}],"pair":[],"special_tokens":{}}`, tensor.ErrCorrupt, "no type_id"},
 		"template token's":    {"post_processor", `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}}],"pair":[],"special_tokens":{"a":{"id":"a","ids":[0]}}}`, tensor.ErrCorrupt, "a token lacks"},
 		"optional assertion":  {"pre_tokenizer", split(`(?:a|^)?b`), tensor.ErrCorrupt, "quantifier of an assertion"},

@@ -44,6 +44,9 @@ func readTemplate(raw json.RawMessage, _ int) (p postProcessor, err error) {
 		return p, err
 	}
 	for _, piece := range slices.Concat(c.Single, c.Pair) {
+		if (piece.Sequence != nil) == (piece.SpecialToken != nil) {
+			return p, fmt.Errorf("%s %q: a piece is neither a text nor a token: %w", kind, name, tensor.ErrCorrupt)
+		}
 		if piece.Sequence != nil && piece.Sequence.Type == nil || piece.SpecialToken != nil && piece.SpecialToken.Type == nil {
 			return p, fmt.Errorf("%s %q: a piece has no type_id: %w", kind, name, tensor.ErrCorrupt)
 		}
@@ -55,29 +58,26 @@ func readTemplate(raw json.RawMessage, _ int) (p postProcessor, err error) {
 	}
 	text := false
 	for _, piece := range c.Single {
-		switch {
-		case piece.Sequence != nil && piece.SpecialToken == nil:
+		if piece.Sequence != nil {
 			if text || piece.Sequence.ID != "A" {
 				return p, unsupported(kind, `"TemplateProcessing" with more than one text`)
 			}
 			text = true
-		case piece.SpecialToken != nil && piece.Sequence == nil:
-			s, ok := c.Special[piece.SpecialToken.ID]
-			if !ok {
-				return p, fmt.Errorf("%s %q: %q is not among its tokens: %w", kind, name, piece.SpecialToken.ID, tensor.ErrCorrupt)
+			continue
+		}
+		s, ok := c.Special[piece.SpecialToken.ID]
+		if !ok {
+			return p, fmt.Errorf("%s %q: %q is not among its tokens: %w", kind, name, piece.SpecialToken.ID, tensor.ErrCorrupt)
+		}
+		for _, id := range s.IDs {
+			if id > maxID {
+				return p, fmt.Errorf("%s %q: id %d is no token: %w", kind, name, id, tensor.ErrCorrupt)
 			}
-			for _, id := range s.IDs {
-				if id > maxID {
-					return p, fmt.Errorf("%s %q: id %d is no token: %w", kind, name, id, tensor.ErrCorrupt)
-				}
-				if text {
-					p.suffix = append(p.suffix, int32(id))
-				} else {
-					p.prefix = append(p.prefix, int32(id))
-				}
+			if text {
+				p.suffix = append(p.suffix, int32(id))
+			} else {
+				p.prefix = append(p.prefix, int32(id))
 			}
-		default:
-			return p, fmt.Errorf("%s %q: a piece is neither a text nor a token: %w", kind, name, tensor.ErrCorrupt)
 		}
 	}
 	if !text {
