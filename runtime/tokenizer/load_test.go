@@ -73,6 +73,8 @@ func TestLoadRefuses(t *testing.T) {
 		"folded pattern":      {"normalizer", `{"type":"Replace","pattern":{"regex":"a"},"content":"b"}`, tensor.ErrCorrupt, "pattern"},
 		"null in sequence":    {"decoder", `{"type":"Sequence","decoders":[null]}`, tensor.ErrCorrupt, "a member is null"},
 		"template null":       {"post_processor", `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}}],"pair":[null],"special_tokens":{}}`, tensor.ErrCorrupt, "neither a text nor a token"},
+		"template text":       {"post_processor", `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}}],"pair":[{"Sequence":{"id":"","type_id":0}}],"special_tokens":{}}`, tensor.ErrCorrupt, "neither A nor B"},
+		"no length":           {"pre_tokenizer", `{"type":"FixedLength","length":0}`, tensor.ErrUnsupported, "of no length"},
 		"template type":       {"post_processor", `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A"}}],"pair":[],"special_tokens":{}}`, tensor.ErrCorrupt, "no type_id"},
 		"template token's":    {"post_processor", `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}}],"pair":[],"special_tokens":{"a":{"id":"a","ids":[0]}}}`, tensor.ErrCorrupt, "a token lacks"},
 		"optional assertion":  {"pre_tokenizer", split(`(?:a|^)?b`), tensor.ErrCorrupt, "quantifier of an assertion"},

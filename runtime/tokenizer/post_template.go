@@ -47,6 +47,9 @@ func readTemplate(raw json.RawMessage, _ int) (p postProcessor, err error) {
 		if (piece.Sequence != nil) == (piece.SpecialToken != nil) {
 			return p, fmt.Errorf("%s %q: a piece is neither a text nor a token: %w", kind, name, tensor.ErrCorrupt)
 		}
+		if s := piece.Sequence; s != nil && s.ID != "A" && s.ID != "B" {
+			return p, fmt.Errorf("%s %q: text %.40q is neither A nor B: %w", kind, name, s.ID, tensor.ErrCorrupt)
+		}
 		if piece.Sequence != nil && piece.Sequence.Type == nil || piece.SpecialToken != nil && piece.SpecialToken.Type == nil {
 			return p, fmt.Errorf("%s %q: a piece has no type_id: %w", kind, name, tensor.ErrCorrupt)
 		}

@@ -160,8 +160,11 @@ func readFixedLength(raw json.RawMessage, _ int) (preTokenizer, error) {
 	if err := setup("pre-tokenizer", "FixedLength", raw, &c); err != nil {
 		return nil, err
 	}
-	if c.Length <= 0 {
+	if c.Length < 0 {
 		return nil, fmt.Errorf("pre-tokenizer \"FixedLength\": length %d: %w", c.Length, tensor.ErrCorrupt)
+	}
+	if c.Length == 0 { // which the library takes
+		return nil, unsupported("pre-tokenizer", `"FixedLength" of no length`)
 	}
 	return fixedStage(c.Length), nil
 }
