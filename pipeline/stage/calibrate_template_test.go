@@ -1,12 +1,9 @@
 package stage_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/llmexport/llmexport/pipeline/calibrate/corpus"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 )
@@ -20,19 +17,7 @@ func TestCalibrationTemplate(t *testing.T) {
 	if _, err := stagetest.Run(t.Context(), w.recipe(), w.cache(), 2); err != nil {
 		t.Fatal(err)
 	}
-	names, err := filepath.Glob(filepath.Join(w.cache(), "calibration-*", "corpus.json"))
-	if err != nil || len(names) != 1 {
-		t.Fatalf("%v, %v", names, err)
-	}
-	f, err := os.Open(names[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	c, err := corpus.Load(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := writtenCorpus(t, w)
 	tok, err := stage.LoadTokenizer(tiny)
 	if err != nil {
 		t.Fatal(err)

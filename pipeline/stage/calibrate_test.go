@@ -48,19 +48,7 @@ func TestCalibrationSources(t *testing.T) {
 	if _, err := stagetest.Run(zerolog.New(&log).WithContext(t.Context()), w.recipe(), w.cache(), 2); err != nil {
 		t.Fatal(err)
 	}
-	names, err := filepath.Glob(filepath.Join(w.cache(), "calibration-*", "corpus.json"))
-	if err != nil || len(names) != 1 {
-		t.Fatalf("%v, %v", names, err)
-	}
-	f, err := os.Open(names[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	c, err := corpus.Load(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := writtenCorpus(t, w)
 	var got []string
 	for _, d := range c.Domains {
 		got = append(got, fmt.Sprintf("%s %s %d of %g", d.Name, d.Format, d.Windows, d.Weight))
@@ -204,4 +192,23 @@ func TestUnfitData(t *testing.T) {
 			nothing(t, w)
 		})
 	}
+}
+
+// writtenCorpus is the calibration corpus that the one run of w has written.
+func writtenCorpus(t *testing.T, w work) *corpus.Corpus {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(w.cache(), "calibration-*", "corpus.json"))
+	if err != nil || len(names) != 1 {
+		t.Fatalf("%v, %v", names, err)
+	}
+	f, err := os.Open(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c, err := corpus.Load(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }

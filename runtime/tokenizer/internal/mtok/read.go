@@ -82,16 +82,7 @@ func (r *reader) norm(depth int) Normalizer {
 	case NormStrip:
 		n.Left, n.Right = r.bool(), r.bool()
 	case NormSequence:
-		if depth == 0 {
-			r.refuse("normalizer nested so deep")
-			return n
-		}
-		for range r.count(1) {
-			n.Children = append(n.Children, r.norm(depth-1))
-			if r.err != nil {
-				return n
-			}
-		}
+		n.Children = children(r, "normalizer", depth, r.norm)
 	default:
 		r.refuse("normalizer tag %d", n.Tag)
 	}
@@ -128,16 +119,7 @@ func (r *reader) pre(depth int) PreTokenizer {
 	case PreSplit:
 		n.Regex, n.Flag, n.Behavior = r.str(), r.bool(), r.u8()
 	case PreSequence:
-		if depth == 0 {
-			r.refuse("pre-tokenizer nested so deep")
-			return n
-		}
-		for range r.count(1) {
-			n.Children = append(n.Children, r.pre(depth-1))
-			if r.err != nil {
-				return n
-			}
-		}
+		n.Children = children(r, "pre-tokenizer", depth, r.pre)
 	default:
 		r.refuse("pre-tokenizer tag %d", n.Tag)
 	}
@@ -155,16 +137,7 @@ func (r *reader) dec(depth int) Decoder {
 	case DecReplace:
 		n.Pattern, n.Content = r.str(), r.str()
 	case DecSequence:
-		if depth == 0 {
-			r.refuse("decoder nested so deep")
-			return n
-		}
-		for range r.count(1) {
-			n.Children = append(n.Children, r.dec(depth-1))
-			if r.err != nil {
-				return n
-			}
-		}
+		n.Children = children(r, "decoder", depth, r.dec)
 	default:
 		r.refuse("decoder tag %d", n.Tag)
 	}
@@ -214,4 +187,20 @@ func (r *reader) checkProgram(b string) {
 	if r.err == nil {
 		r.err = p.err
 	}
+}
+
+// children reads those of a Sequence, each with read.
+func children[T any](r *reader, kind string, depth int, read func(depth int) T) []T {
+	if depth == 0 {
+		r.refuse("%s nested so deep", kind)
+		return nil
+	}
+	var list []T
+	for range r.count(1) {
+		list = append(list, read(depth-1))
+		if r.err != nil {
+			break
+		}
+	}
+	return list
 }
