@@ -241,6 +241,9 @@ type member struct {
 }
 
 func (s *linearStep) run(f *frame) error {
+	if s.tokens == 0 {
+		return nil // a graph may cut a tensor down to nothing
+	}
 	for i := range s.members {
 		m := &s.members[i]
 		if m.opened == nil {
