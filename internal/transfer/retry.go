@@ -98,9 +98,15 @@ func (o Options) once(parent context.Context, try func(context.Context, func()) 
 	stall := cmp.Or(o.Stall, time.Minute)
 	timer := time.AfterFunc(stall, func() { cancel(errStalled) })
 	defer timer.Stop()
-	progress, err := try(ctx, func() { timer.Reset(stall) })
-	if again := (*Retryable)(nil); errors.As(err, &again) && context.Cause(ctx) == errStalled {
+	told, asked := listening(ctx)
+	progress, err := try(told, func() { timer.Reset(stall) })
+	again := (*Retryable)(nil)
+	switch {
+	case !errors.As(err, &again):
+	case context.Cause(ctx) == errStalled:
 		err = &Retryable{Err: fmt.Errorf("no byte for %v: %w", stall, errStalled)}
+	case again.After == 0:
+		again.After = asked()
 	}
 	return progress, err
 }

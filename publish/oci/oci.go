@@ -95,7 +95,7 @@ func openRepo(ref string, patience transfer.Options) (*repository, error) {
 	}
 	repo := &repository{&remote.Repository{Reference: r, PlainHTTP: loopback(r.Host())}, patience}
 	client := &auth.Client{
-		Client: &http.Client{CheckRedirect: checkRedirect}, Header: http.Header{"User-Agent": {"llmexport"}},
+		Client: &http.Client{CheckRedirect: checkRedirect, Transport: transfer.Listen(http.DefaultTransport)}, Header: http.Header{"User-Agent": {"llmexport"}},
 		Cache: auth.NewCache(), Credential: credentials.Credential(store),
 	}
 	repo.Client = client

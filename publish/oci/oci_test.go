@@ -281,6 +281,10 @@ func TestOCIRefuses(t *testing.T) {
 		"denied":       {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(403) }, fs.ErrPermission, "no right"},
 		"unauthorized": {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(401) }, fs.ErrPermission, "docker login"},
 		"down":         {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(500) }, nil, "5 tries failed"},
+		"busy": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(429)
+		}, nil, "asks to wait 1h0m0s"},
 		"elsewhere": {func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Location", "http://192.0.2.1/x")
 			w.WriteHeader(202)

@@ -108,12 +108,16 @@ func openBucket(s Place) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
+	transport, err := minio.DefaultTransport(u.Scheme == "https")
+	if err != nil {
+		return nil, err
+	}
 	client, err := minio.New(u.Host, &minio.Options{
 		Creds: credentials.NewChainCredentials([]credentials.Provider{
 			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{Client: &http.Client{Timeout: iamPatience}},
 		}),
 		Secure: u.Scheme == "https", Region: cmp.Or(s.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")),
-		MaxRetries: 1, // they are repeated here
+		Transport: transfer.Listen(transport), MaxRetries: 1, // they are repeated here
 	})
 	if err != nil {
 		return nil, err

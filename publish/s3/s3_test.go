@@ -439,6 +439,17 @@ func TestS3Refuses(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+	t.Run("busy for an hour", func(t *testing.T) {
+		s := placetest.NewS3(t)
+		s.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
+			w.Header().Set("Retry-After", "3600")
+			fakes3.Fail(w, 503, "SlowDown")
+			return true
+		})
+		if _, err := place.To(t.Context(), placeAt(s, "b"), p); err == nil || !strings.Contains(err.Error(), "asks to wait 1h0m0s") {
+			t.Errorf("got %v", err)
+		}
+	})
 	t.Run("replaced while it is pulled", func(t *testing.T) {
 		o, err := Open(t.Context(), strings.TrimPrefix(placeAt(s, "a").ref(t), "s3://"), place.OpenOptions{Transfer: placetest.Quick})
 		if err != nil {
