@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/llmexport/llmexport/publish/place"
 )
 
 // Target is one entry of a recipe's publish list. Exactly one kind of place is given, with options that the kind has.
@@ -62,9 +64,6 @@ func (t Target) permanent() bool {
 	return slices.ContainsFunc(kinds, func(k kind) bool { return k.keeps && k.ref(t) != "" })
 }
 
-// placeholder is what may stand in a place instead of the package's name.
-const placeholder = "{name}"
-
 // Named is the entry for the package of a name: {name} in a place, a branch or a tag becomes it.
 func (t Target) Named(name string) (Target, error) {
 	b, err := json.Marshal(t)
@@ -80,9 +79,9 @@ func (t Target) Named(name string) (Target, error) {
 		if !ok || slices.Contains(common, key) {
 			continue
 		}
-		text = strings.ReplaceAll(text, placeholder, name)
+		text = strings.ReplaceAll(text, place.Placeholder, name)
 		if strings.ContainsAny(text, "{}") {
-			return t, fmt.Errorf("%s: %q has braces; %s is the one placeholder there is", key, v, placeholder)
+			return t, fmt.Errorf("%s: %q has braces; %s is the one placeholder there is", key, v, place.Placeholder)
 		}
 		set[key] = text
 	}

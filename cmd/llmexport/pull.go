@@ -24,7 +24,7 @@ func (t *tool) pullCommand() *cli.Command {
 		Usage:     "bring a published package to a directory of this machine",
 		ArgsUsage: "REF [DIR]",
 		Description: "REF is where the package is, one of:\n   " + strings.Join(publish.Origins(), "\n   ") + "\n" +
-			"DIR is the package's name if absent. Every byte is compared with the manifest before DIR is there. Files that the\n" +
+			"{name} in DIR stands for the package's name, and DIR is {name} if absent. Every byte is compared with the manifest before DIR is there. Files that the\n" +
 			"package in DIR has are not fetched again. What an interrupted pull has fetched is used by the next one.\n" +
 			"The exit code is 3 when --verify finds a check that fails; DIR is then as it was.",
 		Flags: []cli.Flag{

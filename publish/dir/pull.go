@@ -1,6 +1,7 @@
 package dir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/rs/zerolog"
 
@@ -57,7 +59,7 @@ type Pulled struct {
 }
 
 // Pull brings the package of a place to the directory dir, which holds a whole package or what was there before
-// at every moment; an empty dir is the package's name in the working directory. Every byte is compared with the
+// at every moment; {name} in dir is the package's name, and an empty dir stands for it. Every byte is compared with the
 // manifest, and the manifest with its own digest, before the directory has its name. A signature comes along if the
 // place has one, and is not judged; the one that the same package in the directory has is kept if not.
 //
@@ -79,12 +81,12 @@ func Pull(ctx context.Context, from place.Origin, dir string, o PullOptions) (_ 
 	if err != nil {
 		return place.Package{}, Pulled{}, err
 	}
-	if dir == "" {
+	if dir = cmp.Or(dir, place.Placeholder); strings.Contains(dir, place.Placeholder) {
 		// Who made the package chose its name, and a directory called ~ or -rf does harm.
 		if !plainName.MatchString(m.Name) {
 			return place.Package{}, done, fmt.Errorf("the package is called %q; name the directory that it goes to", m.Name)
 		}
-		dir = m.Name
+		dir = strings.ReplaceAll(dir, place.Placeholder, m.Name)
 	}
 	d := Place{Path: dir, Replace: o.Replace, step: o.step}
 	target, err := d.target()

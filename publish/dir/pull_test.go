@@ -177,6 +177,8 @@ func TestPull(t *testing.T) {
 		t.Chdir(t.TempDir())
 		mustPull(t, from, "", PullOptions{})
 		placetest.Want(t, "tiny", one)
+		mustPull(t, from, "models/{name}-4bit", PullOptions{})
+		placetest.Want(t, "models/tiny-4bit", one)
 		for _, name := range []string{"~", "-rf", "a b", "{name}"} {
 			p := placetest.Package(t, "one")
 			p.Manifest.Name = name
@@ -397,9 +399,13 @@ func TestPullSpace(t *testing.T) {
 	defer func(f func(string, int64) error) { checkSpace = f }(checkSpace)
 	checkSpace = func(dir string, need int64) error { return &disk.FullError{Dir: dir, Need: need, Free: 100} }
 	o := newOrigin(t, p)
-	_, _, err := Pull(t.Context(), o, filepath.Join(t.TempDir(), "out"), PullOptions{})
+	dir := t.TempDir()
+	_, _, err := Pull(t.Context(), o, filepath.Join(dir, "out"), PullOptions{})
 	if err == nil || !strings.Contains(err.Error(), "100 bytes are free") || o.sent.Load() != 0 {
 		t.Errorf("%v, %d bytes sent", err, o.sent.Load())
+	}
+	if left := placetest.Tree(t, dir); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
 	}
 }
 

@@ -175,6 +175,8 @@ func (s *staged) Close() error {
 	}
 	if s.shown || s.was.same || !s.keep {
 		err = os.RemoveAll(s.work)
+	} else {
+		removeEmpty([]string{s.work, filepath.Join(s.work, wholeName), filepath.Join(s.work, partsName)})
 	}
 	if s.signing != "" {
 		err = errors.Join(err, os.RemoveAll(s.signing))

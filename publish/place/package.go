@@ -13,6 +13,9 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
+// Placeholder stands for a package's name in the place it goes to.
+const Placeholder = "{name}"
+
 // Package is a package on this machine: the files that Manifest lists, in Dir. A package that has been
 // published also has manifest.json in Dir; one that is being made need not. A signature in Dir, see
 // [manifest.SignatureName], goes where the package goes.
