@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -263,6 +264,34 @@ func TestUnfused(t *testing.T) {
 		return l
 	}
 	same(t, "logits", run(Backend{}), run(generic.Backend{}))
+}
+
+// TestNoTokens: a graph whose slice of the last tokens is empty gives no logits.
+func TestNoTokens(t *testing.T) {
+	for _, m := range models(t) {
+		g, err := mnn.Open(m.graph)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(g.Ops, func(op mnn.Op) bool { return op.Name == "/last" })
+		if i < 0 {
+			t.Fatal("there is no slice of the last tokens")
+		}
+		in := g.Ops[i].Inputs // of, begin, end
+		in[1] = in[2]
+		for _, be := range []backends.Backend{Backend{}, generic.Backend{}} {
+			for _, mode := range []backends.Mode{backends.Float, backends.Int8} {
+				e, err := be.Compile(g, m.file, backends.Options{Mode: mode})
+				if err != nil {
+					t.Fatal(err)
+				}
+				l, err := e.Run(t.Context(), []backends.State{e.NewState()}, backends.Call{Embeddings: make([]float32, 3*m.width), Tokens: 3})
+				if err != nil || len(l) != 0 {
+					t.Errorf("%T %v: %d logits, %v", be, mode, len(l), err)
+				}
+			}
+		}
+	}
 }
 
 // TestStates: states of one executable at the same time do not disturb each other.

@@ -140,6 +140,9 @@ func (l *linear) run(x value) (value, error) {
 	}
 	tokens := x.shape[0]
 	out := floats(tokens, m.Rows, 1, 1)
+	if tokens == 0 {
+		return out, nil // a graph may cut a tensor down to nothing
+	}
 	if l.int8 != nil {
 		q := quantized.Get().(*kernel.QuantizedRows)
 		defer quantized.Put(q)
