@@ -9,8 +9,12 @@ import (
 // maxSaid is how much of what a server says is shown, in bytes.
 const maxSaid = 300
 
-// address finds addresses in a text.
-var address = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>]*`)
+var (
+	// address finds addresses in a text.
+	address = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>]*`)
+	// query finds those of addresses without a host.
+	query = regexp.MustCompile(`\?[^\s"'<>]*=[^\s"'<>]*`)
+)
 
 // Said is what a server says, for a message: short, on one line, without what cannot be printed, and of addresses the host
 // only, since those of storage are signed and work for anyone.
@@ -31,9 +35,9 @@ func Said(s string) string {
 	return strings.ToValidUTF8(s[:maxSaid], "") + "..."
 }
 
-// hideAddresses leaves of each address the scheme, the host and the port.
+// hideAddresses leaves of each address the scheme, the host and the port, and of one without a host all but the query.
 func hideAddresses(s string) string {
-	return address.ReplaceAllStringFunc(s, func(a string) string {
+	s = address.ReplaceAllStringFunc(s, func(a string) string {
 		end := strings.TrimRight(a, ":,;.)") // the sentence's own
 		scheme, rest, _ := strings.Cut(end, "://")
 		host := rest
@@ -46,6 +50,7 @@ func hideAddresses(s string) string {
 		}
 		return scheme + "://" + host[strings.LastIndexByte(host, '@')+1:] + dots + a[len(end):]
 	})
+	return query.ReplaceAllString(s, "?...")
 }
 
 // Hide takes the client's secret out of an error.

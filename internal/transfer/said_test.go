@@ -15,6 +15,7 @@ func TestSaid(t *testing.T) {
 		"": "", "a  b\n c": "a b c", "\x1b[31mred\x07": "[31mred", "\u202egnp": "gnp", "a\xffb": "ab",
 		"see https://x/y?sig=secret now":     "see https://x/... now",
 		`GET "https://u:p@x:5/y": no`:        `GET "https://x:5/...": no`,
+		`PUT "/y?sig=secret": why? a = b`:    `PUT "/y?...": why? a = b`,
 		"(https://x?sig=secret)":             "(https://x/...)",
 		"https://u:secret@x\nhttp://y#s":     "https://x http://y/...",
 		strings.Repeat("é", maxSaid):         strings.Repeat("é", maxSaid/2) + "...",

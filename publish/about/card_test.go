@@ -136,6 +136,7 @@ func TestFrontMatter(t *testing.T) {
 		warn string
 	}{
 		"none":             {"# Title\n", "", "there is none"},
+		"dash in a key":    {"---\nlanguage:\n- \n-x: mnn\n---\n", "", "line \"-x: mnn\" starts no entry"},
 		"empty file":       {"", "", "there is none"},
 		"empty":            {"---\n---\n", "", "states no licence"},
 		"no end":           {"---\nlicense: mit\n", "", "it has no end"},

@@ -56,7 +56,7 @@ func parseFrontMatter(card []byte) (frontMatter, error) {
 		case m != nil:
 			fm = append(fm, field{key: m[1]})
 			start = at
-		case trimmed != "" && !strings.ContainsRune(" \t#-", rune(trimmed[0])):
+		case trimmed != "" && !strings.ContainsRune(" \t#", rune(trimmed[0])) && trimmed != "-" && !strings.HasPrefix(trimmed, "- "):
 			return nil, fmt.Errorf("line %.60q starts no entry", trimmed)
 		case len(fm) == 0 && strings.TrimSpace(trimmed) != "" && trimmed[0] != '#':
 			return nil, fmt.Errorf("line %.60q belongs to no entry", trimmed)
