@@ -294,6 +294,33 @@ func TestNoTokens(t *testing.T) {
 	}
 }
 
+// TestUnshaped: a layer that reads what another one has reshaped is refused if it did not reshape it itself.
+func TestUnshaped(t *testing.T) {
+	for _, m := range models(t) {
+		g, err := mnn.Open(m.graph)
+		if err != nil {
+			t.Fatal(err)
+		}
+		op := func(name string) *mnn.Op {
+			i := slices.IndexFunc(g.Ops, func(op mnn.Op) bool { return op.Name == name })
+			if i < 0 {
+				t.Fatalf("there is no %s", name)
+			}
+			return &g.Ops[i]
+		}
+		op("/layers.1/self_attn/q_proj/Linear/pre_convert").Inputs[0] = op("/layers.0/self_attn/q_proj/Linear/pre_reshape").Inputs[0]
+		for _, be := range []backends.Backend{Backend{}, generic.Backend{}} {
+			e, err := be.Compile(g, m.file, backends.Options{})
+			if err == nil {
+				_, err = e.Run(t.Context(), []backends.State{e.NewState()}, backends.Call{Embeddings: make([]float32, 3*m.width), Tokens: 3})
+			}
+			if !errors.Is(err, tensor.ErrCorrupt) {
+				t.Errorf("%T: %v", be, err)
+			}
+		}
+	}
+}
+
 // TestStates: states of one executable at the same time do not disturb each other.
 func TestStates(t *testing.T) {
 	m := packaged(t, "qwen3-tied", quant.Spec{Bits: 4, Block: 32, Scale: tensor.F16})

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/llmexport/llmexport/runtime/mnn"
@@ -184,8 +185,9 @@ func (f *fuser) siluMul(i int) {
 // linears joins the layers that read the same numbers in the same way. Each group stands where its first member stood.
 func (f *fuser) linears() {
 	type key struct {
-		root int32
-		as   reading
+		root  int32
+		shape string
+		as    reading
 	}
 	leader := make(map[key]int)
 	for i := range f.nodes {
@@ -193,7 +195,8 @@ func (f *fuser) linears() {
 		if n.kind != nodeLinears || f.absorb[i] {
 			continue
 		}
-		k := key{f.root(n.inputs[0]), f.e.linears[n.op].reading()}
+		k := key{as: f.e.linears[n.op].reading()}
+		k.root, k.shape = f.root(n.inputs[0])
 		if j, ok := leader[k]; ok {
 			f.nodes[j].members = append(f.nodes[j].members, n.op)
 			f.nodes[j].outputs = append(slices.Clone(f.nodes[j].outputs), n.outputs...)
@@ -204,18 +207,27 @@ func (f *fuser) linears() {
 	}
 }
 
-// root follows a tensor back through conversions of the layout, and through reshapes to what a linear layer reads.
-func (f *fuser) root(t int32) int32 {
+// root follows a tensor back through conversions of the layout and through reshapes. Tensors with one root and one shape,
+// the dimensions that the last reshape asked for, are equal.
+func (f *fuser) root(t int32) (root int32, shape string) {
 	for {
 		i, ok := f.maker[t]
 		if !ok || f.absorb[i] || f.nodes[i].kind != nodeOp {
-			return t
+			return t, shape
 		}
-		switch f.e.g.Ops[f.nodes[i].op].Type {
-		case mnn.OpConvertTensor, mnn.OpReshape:
-			t = f.nodes[i].inputs[0]
+		switch op := &f.e.g.Ops[f.nodes[i].op]; op.Type {
+		case mnn.OpConvertTensor:
+		case mnn.OpReshape:
+			dims := op.Param.(*mnn.Reshape).Dims
+			if len(op.Inputs) != 1 || slices.Contains(dims, 0) { // depends on more than the number of elements
+				return t, shape
+			}
+			if shape == "" {
+				shape = fmt.Sprint(dims)
+			}
 		default:
-			return t
+			return t, shape
 		}
+		t = f.nodes[i].inputs[0]
 	}
 }
