@@ -24,8 +24,9 @@ func (t *tool) pullCommand() *cli.Command {
 		Usage:     "bring a published package to a directory of this machine",
 		ArgsUsage: "REF [DIR]",
 		Description: "REF is where the package is, one of:\n   " + strings.Join(publish.Origins(), "\n   ") + "\n" +
-			"{name} in DIR stands for the package's name, and DIR is {name} if absent. Every byte is compared with the manifest before DIR is there. Files that the\n" +
-			"package in DIR has are not fetched again. What an interrupted pull has fetched is used by the next one.\n" +
+			"{name} in DIR stands for the package's name, and DIR is {name} if absent. Every byte is compared with the manifest\n" +
+			"before DIR is there. Files that the package in DIR has are not fetched again. What an interrupted pull has fetched\n" +
+			"is used by the next one.\n" +
 			"The exit code is 3 when --verify finds a check that fails; DIR is then as it was.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "verify", Usage: "run the package's checks and recorded outputs on this machine first"},
