@@ -100,13 +100,14 @@ func (o Options) once(parent context.Context, try func(context.Context, func()) 
 	defer timer.Stop()
 	told, asked := listening(ctx)
 	progress, err := try(told, func() { timer.Reset(stall) })
-	again := (*Retryable)(nil)
+	again, after := (*Retryable)(nil), asked()
 	switch {
 	case !errors.As(err, &again):
 	case context.Cause(ctx) == errStalled:
 		err = &Retryable{Err: fmt.Errorf("no byte for %v: %w", stall, errStalled)}
-	case again.After == 0:
-		again.After = asked()
+	case again.After == 0 && after > 0:
+		// Others may have the same error, so it is not changed.
+		err = &Retryable{Err: err, After: after, held: again.held, final: again.final}
 	}
 	return progress, err
 }
