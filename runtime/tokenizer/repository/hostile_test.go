@@ -85,10 +85,11 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
-// linear compares the times for two texts. The collector and caches make some longer, so that a bad one is measured again.
+// linear compares the times for two texts: a squared length would take 16 times as long. The collector and caches, which a
+// busy machine shares, make some longer, so that a bad one is measured again.
 func linear(t *testing.T, name, unit string, encode func(string)) {
 	t.Helper()
-	const size, times, growth, attempts = 1 << 14, 4, 6, 5
+	const size, times, growth, attempts = 1 << 14, 4, 10, 5
 	const noise = 250 * time.Millisecond // what a squared length takes at least
 	took := func(text string) time.Duration { return tokenizertest.Took(func() { encode(text) }) }
 	short := strings.Repeat(unit, size/len(unit))
