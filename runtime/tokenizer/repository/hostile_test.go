@@ -98,7 +98,7 @@ func linear(t *testing.T, name, unit string, encode func(string)) {
 		a, b, ok = grows(encode, short, long)
 	}
 	if !ok {
-		t.Errorf("%s, %q: %d bytes take %v, %d take %v", name, unit, len(short), a, len(long), b)
+		t.Fatalf("%s, %q: %d bytes take %v, %d take %v", name, unit, len(short), a, len(long), b)
 	}
 }
 
