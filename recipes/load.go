@@ -159,8 +159,8 @@ func (r *Recipe) readTarget() error {
 	for i, b := range t.Backends {
 		at := fmt.Sprintf("target.backends[%d]", i)
 		switch {
-		case !nameRE.MatchString(b):
-			return r.Errorf(at, "must be the name of a backend, such as cpu, not %s", shorten(b))
+		case !slices.Contains(Backends, b):
+			return r.Errorf(at, "must be one of %s, not %s", quoteAll(Backends), shorten(b))
 		case slices.Contains(t.Backends[:i], b):
 			return r.Errorf(at, "names %s twice", b)
 		}

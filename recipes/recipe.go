@@ -43,15 +43,17 @@ type Model struct {
 type Target struct {
 	// Engine is the oldest MNN engine that must run the package, one of [Engines].
 	Engine string `json:"engine" jsonschema:"enum=3.5,enum=3.6" jsonschema_description:"Oldest MNN engine that must run the package; a string and therefore in quotes"`
-	// Backends names the devices the package is meant for, without repetition. Whether a name exists
-	// is for the caller to check.
-	Backends []string `json:"backends" jsonschema:"minItems=1,uniqueItems=true" jsonschema_description:"Backends the package is meant for such as cpu or opencl"`
+	// Backends names the engine backends that must compute the package correctly, of [Backends], without repetition.
+	Backends []string `json:"backends" jsonschema:"minItems=1,uniqueItems=true,enum=cpu,enum=cuda,enum=hexagon,enum=metal,enum=opencl,enum=vulkan" jsonschema_description:"Backends of the engine that must compute the package correctly; what one of them computes wrongly is refused"`
 	// Context bounds the positions of the package; 0 stands for all that the checkpoint declares.
 	Context int `json:"context,omitempty" jsonschema:"minimum=1" jsonschema_description:"Longest conversation in tokens that the package holds; that of the checkpoint if absent"`
 }
 
 // Engines are the engine versions that a target may name, oldest first.
 var Engines = []string{"3.5", "3.6"}
+
+// Backends are the engine backends that a target may name, sorted.
+var Backends = []string{"cpu", "cuda", "hexagon", "metal", "opencl", "vulkan"}
 
 // Limits bounds what a run may use.
 type Limits struct {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/quant"
@@ -49,6 +50,13 @@ func TestMethodNames(t *testing.T) {
 func TestEngines(t *testing.T) {
 	if !slices.Equal(recipes.Engines, lower.Engines()) {
 		t.Errorf("recipes know %q, lowering %q", recipes.Engines, lower.Engines())
+	}
+}
+
+// TestBackends: a recipe may name the backends that have a profile.
+func TestBackends(t *testing.T) {
+	if !slices.Equal(recipes.Backends, backends.ProfileNames()) {
+		t.Errorf("recipes know %q, profiles are %q", recipes.Backends, backends.ProfileNames())
 	}
 }
 

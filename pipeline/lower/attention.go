@@ -126,6 +126,7 @@ func (b *builder) scores(at string, a *arch.Attention, q value) value {
 // attend appends an Attention op with a cache of its own. rest are the mask and the sinks.
 func (b *builder) attend(name string, kvHeads, dim int, q, k, v value, rest ...value) value {
 	b.cacheElements += 2 * int64(kvHeads) * int64(dim)
+	b.headDims[dim] = true
 	o := b.op(name, mnn.OpAttention, &mnn.Attention{KVCache: true, LayerIndex: int32(b.caches)}, append([]value{q, k, v}, rest...)...)
 	b.caches++
 	return o

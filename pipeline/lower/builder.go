@@ -32,6 +32,7 @@ type builder struct {
 	// What Model says of the graph.
 	caches        int
 	cacheElements int64
+	headDims      map[int]bool // of Attention ops
 	stateBytes    int64
 	whole         bool
 	precision     string
@@ -42,7 +43,7 @@ func newBuilder() *builder {
 	g := &mnn.Graph{Outputs: []string{"logits"}}
 	return &builder{
 		g: g, sink: newSink(&g.Ops, &g.Tensors, 1, -1),
-		angles: map[*arch.Rope][2]value{}, once: map[string]value{},
+		angles: map[*arch.Rope][2]value{}, once: map[string]value{}, headDims: map[int]bool{},
 	}
 }
 

@@ -79,6 +79,7 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	return &Model{
 		Graph: b.g, Slots: b.slots, Context: b.context, Window: b.window, Precision: b.precision, Whole: b.whole,
 		CacheElements: b.cacheElements, StateBytes: b.stateBytes, Caches: b.caches, Conditions: b.conditions,
+		Features: b.features(),
 	}, nil
 }
 

@@ -23,6 +23,14 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // other keys of config.json changed.
 func describe(t testing.TB, name string, change map[string]any) *arch.Decoder {
 	t.Helper()
+	d := describeWhole(t, name, change)
+	d.Layers = d.Layers[:min(2, len(d.Layers))]
+	return d
+}
+
+// describeWhole is describe with all layers.
+func describeWhole(t testing.TB, name string, change map[string]any) *arch.Decoder {
+	t.Helper()
 	dir := filepath.Join("..", "arch", "testdata", name)
 	text, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if err != nil {
@@ -47,7 +55,6 @@ func describe(t testing.TB, name string, change map[string]any) *arch.Decoder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Layers = d.Layers[:min(2, len(d.Layers))]
 	return d
 }
 

@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -95,6 +96,8 @@ type Model struct {
 	CacheElements, StateBytes int64
 	// Caches is the number of ops that keep keys and values or a state, layer_nums of llm_config.json.
 	Caches int
+	// Features are those on which backends differ, without storage forms.
+	Features backends.Features
 	// Conditions are sentences for manifest, card and plan.
 	Conditions []string
 }

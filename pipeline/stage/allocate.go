@@ -13,9 +13,11 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/calibrate"
+	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
@@ -122,6 +124,14 @@ func (a *Allocate) sensitivities(ctx context.Context, job *pipeline.Job, q *Quan
 		if err != nil {
 			return "", err
 		}
+		targeted, err := profiles(job.Recipe)
+		if err != nil {
+			return "", err
+		}
+		target, err := lower.TargetOf(job.Recipe.Target.Engine)
+		if err != nil {
+			return "", err
+		}
 		windows, probe, err := c.split(all.Windows)
 		if err != nil {
 			return "", err
@@ -134,7 +144,7 @@ func (a *Allocate) sensitivities(ctx context.Context, job *pipeline.Job, q *Quan
 		list, err := calibrate.Measure(ctx, o, calibrate.Measuring{
 			Chain: chain, Scale: scale, Probe: probe, Sequential: c.Sequential,
 			Options: func(w arch.Weight, lookup bool) []quant.Spec {
-				return storable(w.Rows, w.Cols, lookup, scale, job.Recipe.Target.Backends)
+				return storable(w.Rows, w.Cols, lookup, scale, targeted, target.Minimum)
 			},
 		})
 		if err != nil {
@@ -167,20 +177,9 @@ func (a *Allocate) sensitivities(ctx context.Context, job *pipeline.Job, q *Quan
 // measuringWindows are enough to tell ways to store a matrix apart.
 const measuringWindows = 48
 
-// storable lists the specs of a matrix that the declared backends run. Other backends than the CPU have kernels for 2,
-// 3, 4 and 8 bits; Hexagon takes 4 bits without zero terms.
-func storable(rows, cols int, lookup bool, scale tensor.DType, backends []string) []quant.Spec {
+// storable lists the specs of a matrix that the target's backends compute correctly.
+func storable(rows, cols int, lookup bool, scale tensor.DType, targeted []*backends.Profile, minimum string) []quant.Spec {
 	bits := []int{2, 3, 4, 5, 6, 8}
-	symmetricOnly := false
-	for _, b := range backends {
-		switch b {
-		case "cpu":
-		case "hexagon":
-			bits, symmetricOnly = []int{4}, true
-		default:
-			bits = slices.DeleteFunc(bits, func(n int) bool { return n == 5 || n == 6 })
-		}
-	}
 	blocks := []int{32, 64, 128}
 	if lookup {
 		bits = slices.DeleteFunc(bits, func(n int) bool { return n != 4 && n != 8 })
@@ -194,7 +193,8 @@ func storable(rows, cols int, lookup bool, scale tensor.DType, backends []string
 		for _, block := range blocks {
 			for _, symmetric := range []bool{false, true} {
 				s := quant.Spec{Bits: n, Block: block, Symmetric: symmetric, Scale: scale}
-				if _, err := s.Layout(rows, cols); err != nil || (symmetricOnly && !symmetric) {
+				wrong := func(p *backends.Profile) bool { return !p.Stores(s, minimum) }
+				if _, err := s.Layout(rows, cols); err != nil || slices.ContainsFunc(targeted, wrong) {
 					continue
 				}
 				list = append(list, s)
@@ -249,7 +249,7 @@ func (q *Quantize) allocate(job *pipeline.Job, src *Source, sens *quant.Sensitiv
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(job.Recipe.Target.Backends, func(b string) bool { return b != "cpu" }) {
+	if slices.ContainsFunc(base.Profiles, func(p *backends.Profile) bool { return p.Fuses }) {
 		items = fused(src.Decoder, items)
 	}
 	if len(items) == 0 {

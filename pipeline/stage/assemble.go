@@ -231,7 +231,7 @@ func (a *assembly) verify(ctx context.Context, o verify.Options) (*verify.Result
 		return nil, err
 	}
 	if slices.Contains(res.Failed(), "activations") && a.run.atLeast("normal") {
-		zerolog.Ctx(ctx).Warn().Msg("activations exceed what fp16 holds: the package is written with precision normal")
+		zerolog.Ctx(ctx).Warn().Str("precision", a.run.precision).Msg("activations exceed what fp16 holds: the package is written with a higher precision")
 		if res, err = a.again(ctx, o); err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -104,6 +105,8 @@ func tie(l plan.Lookup, t lower.Target) any {
 type runConfig struct {
 	threads   int
 	precision string
+	// halfAtNormal says that a backend of the target stores halves at precision normal, so that what needs more needs high.
+	halfAtNormal bool
 	// dynamicOption and chunk are 0 where the engine's default is right.
 	dynamicOption, chunk int
 	// measured says that the option was chosen because it is better.
@@ -123,6 +126,9 @@ var precisions = []string{"low", "normal", "high"}
 
 // atLeast raises the precision, and says whether it was lower.
 func (c *runConfig) atLeast(precision string) bool {
+	if precision == "normal" && c.halfAtNormal {
+		precision = "high"
+	}
 	if slices.Index(precisions, precision) <= slices.Index(precisions, c.precision) {
 		return false
 	}
@@ -132,14 +138,15 @@ func (c *runConfig) atLeast(precision string) bool {
 
 // runConfig is that of a planned package, before anything is measured.
 func (p *Planned) runConfig() runConfig {
-	c := newRunConfig(p.Plan, p.Source.Facts.Sampling)
+	halfAtNormal := slices.ContainsFunc(p.Profiles, func(x *backends.Profile) bool { return x.HalfAtNormal })
+	c := newRunConfig(p.Plan, p.Source.Facts.Sampling, halfAtNormal)
 	c.absolute = p.Source.Decoder.AbsolutePositions()
 	return c
 }
 
 // newRunConfig decides the run-time options that follow from the plan.
-func newRunConfig(p *plan.Plan, s Sampling) runConfig {
-	c := runConfig{threads: shippedThreads, precision: precisions[0], sampling: s}
+func newRunConfig(p *plan.Plan, s Sampling, halfAtNormal bool) runConfig {
+	c := runConfig{threads: shippedThreads, precision: precisions[0], halfAtNormal: halfAtNormal, sampling: s}
 	c.atLeast(p.Model.Precision)
 	unsafeAt, blocks := map[int]bool{}, true
 	for _, pack := range plan.PackWidths {
@@ -251,7 +258,7 @@ func conditions(p *Planned, c runConfig) []string {
 		list = append(list, fmt.Sprintf("thread_num %d is set because the engine may read stale activation scales in longer calls at %d threads", c.threads, shippedThreads))
 	}
 	if m.Precision != "" && m.Precision != precisions[0] {
-		list = append(list, fmt.Sprintf("precision %s is set because the model needs it", m.Precision))
+		list = append(list, fmt.Sprintf("precision %s is set because the model needs it", c.precision))
 	}
 	if c.noCachedMmap {
 		list = append(list, "use_cached_mmap is off: engines misread weights of fewer than 4 bits from their own cache files")
@@ -259,5 +266,5 @@ func conditions(p *Planned, c runConfig) []string {
 	if c.sampling.MinP != nil && *c.sampling.MinP > 0 {
 		list = append(list, "min_p of generation_config.json is left out: the engine takes it as an absolute probability, not relative to the likeliest token")
 	}
-	return list
+	return append(list, p.backendConditions()...)
 }

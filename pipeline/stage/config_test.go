@@ -45,7 +45,7 @@ func TestRunConfig(t *testing.T) {
 		{"high", 256, 1, lower.Model{Precision: "high", Conditions: []string{"as it is"}}, runConfig{threads: 4, precision: "high"}, "as it is"},
 	} {
 		p := withRows(c.cols, c.blocks, c.model)
-		got := newRunConfig(p, Sampling{})
+		got := newRunConfig(p, Sampling{}, false)
 		if got.threads != c.want.threads || got.precision != c.want.precision || got.dynamicOption != c.want.dynamicOption || got.chunk != c.want.chunk {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
@@ -62,6 +62,10 @@ func TestRunConfig(t *testing.T) {
 	c := runConfig{precision: "high"}
 	if c.atLeast("normal") || c.precision != "high" {
 		t.Errorf("precision %s", c.precision)
+	}
+	c = runConfig{precision: "low", halfAtNormal: true}
+	if !c.atLeast("normal") || c.precision != "high" {
+		t.Errorf("precision %s for a backend that stores halves at normal", c.precision)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/lower"
@@ -55,7 +56,11 @@ func (*Quantize) String() string { return "quantize" }
 
 // Validate implements pipeline.Validator.
 func (q *Quantize) Validate(job *pipeline.Job) error {
-	if _, err := q.policy(job); err != nil {
+	policy, err := q.policy(job)
+	if err != nil {
+		return err
+	}
+	if err := q.checkSpecs(job.Recipe, policy); err != nil {
 		return err
 	}
 	sec := job.Recipe.Stages["quantize"]
@@ -192,6 +197,8 @@ type Planned struct {
 	Allocation *allocation
 	// Kept are the specs of matrices whose codes and scales are those of the checkpoint; nil if there are none.
 	Kept map[string]quant.Spec
+	// Profiles are those of the target's backends.
+	Profiles []*backends.Profile
 }
 
 // Plan lays the model of an open source out, with the specs of the job's allocation if it has one.
@@ -242,7 +249,17 @@ func (q *Quantize) planWith(job *pipeline.Job, src *Source, a *allocation) (*Pla
 	if err := lower.CheckGraphSize(size); err != nil {
 		return nil, err
 	}
-	return &Planned{Source: src, Target: target, Plan: p, GraphBytes: int64(size), Allocation: a, Kept: kept}, nil
+	targeted, err := profiles(job.Recipe)
+	if err != nil {
+		return nil, err
+	}
+	pl := &Planned{Source: src, Target: target, Plan: p, GraphBytes: int64(size), Allocation: a, Kept: kept, Profiles: targeted}
+	// Before a budget is shared out, storage forms are provisional.
+	if q.Budget != nil && a == nil {
+		return pl, nil
+	}
+	f := pl.features()
+	return pl, checkBackends(targeted, &f, target.Minimum)
 }
 
 // FileBytes is the largest size of all files that the engine opens, with all that verification may add to config.json;
