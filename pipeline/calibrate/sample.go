@@ -15,8 +15,8 @@ type Sampling struct {
 	First           []int32
 	Seed            uint64
 	Threads         int
-	// Memory bounds keys and values, in bytes.
-	Memory int64
+	// Memory bounds keys and values, and Weights the matrices that stay in memory, both in bytes.
+	Memory, Weights int64
 	// Progress is told how many of all tokens there are; it may be nil.
 	Progress func(done, total int64)
 }
@@ -28,7 +28,7 @@ func Sample(ctx context.Context, d *arch.Decoder, src tensor.Source, s Sampling)
 	if err != nil {
 		return nil, err
 	}
-	windows, err := m.Sample(ctx, net.Sampling{Windows: s.Windows, Length: s.Length, First: s.First, Temperature: 1, Seed: s.Seed, Memory: s.Memory},
+	windows, err := m.Sample(ctx, net.Sampling{Windows: s.Windows, Length: s.Length, First: s.First, Temperature: 1, Seed: s.Seed, Memory: s.Memory, Weights: s.Weights},
 		func(done, total int) {
 			if s.Progress != nil {
 				s.Progress(int64(done), int64(total))

@@ -218,7 +218,7 @@ func (c *Calibrate) gather(ctx context.Context, job *pipeline.Job, src *Source) 
 			return nil, sec.Errorf("data", "the model has no token that begins a text, so it cannot write its own; name files only")
 		}
 		drawn, err := calibrate.Sample(ctx, src.Decoder, src.Weights, calibrate.Sampling{
-			Windows: own, Length: window, First: first, Seed: c.Seed, Threads: job.Limits.Threads, Memory: job.Limits.Memory / 4,
+			Windows: own, Length: window, First: first, Seed: c.Seed, Threads: job.Limits.Threads, Memory: job.Limits.Memory / 4, Weights: job.Limits.Memory / 2,
 			Progress: func(done, total int64) { job.Limits.Report("calibrate", "samples", done, total) },
 		})
 		if err != nil {

@@ -21,6 +21,8 @@ type Linear struct {
 	threads int
 	packed  kernel.Packed
 	ready   bool // packed holds W
+	// streamed, if set, reads the weights anew for every product, as neither W nor packed has room for them.
+	streamed *streamed
 }
 
 // Set makes w [Rows, Cols] the weights, and keeps the slice. w may be l.W itself, after its values have been changed.
@@ -51,6 +53,10 @@ func (l *Linear) Gradient(dw, x, dy []float32) {
 // apply is dst = x · Wᵀ + Bias: x [n, Cols], dst [n, Rows].
 func (l *Linear) apply(dst, x []float32) {
 	n := rowsIn("Linear", x, l.Cols, dst, l.Rows)
+	if l.streamed != nil {
+		l.applyStreamed(dst, x, n)
+		return
+	}
 	l.pack()
 	tiles(l.threads, n, l.Rows, func(from, to, lo, hi int) {
 		l.packed.MulT(dst[from*l.Rows:], x[from*l.Cols:], to-from, l.Rows, l.Cols, lo, hi)

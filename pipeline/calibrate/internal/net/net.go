@@ -31,6 +31,7 @@ package net
 
 import (
 	"fmt"
+	"sync"
 
 	goruntime "runtime"
 
@@ -52,6 +53,13 @@ type Model struct {
 	source  tensor.Source
 	infos   map[string]tensor.Info
 	threads int
+
+	// room is how many bytes of matrices products may keep, for a model that only runs forwards: those that do not fit are
+	// streamed. nil keeps all of them, and their rows as the gradient needs them.
+	room *int64
+	// broken is the first error of a streamed matrix.
+	broken error
+	lock   sync.Mutex // of broken
 
 	embedding *Linear
 	behind    *Norm // EmbeddingNorm, once read

@@ -10,7 +10,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// defaultCache is the memory for keys and values where [Sampling] names none.
+// defaultCache is the memory for keys and values, and that for weights, where [Sampling] names none.
 const defaultCache = 1 << 30
 
 // Sampling says which text [Model.Sample] writes.
@@ -29,16 +29,20 @@ type Sampling struct {
 	// Memory bounds keys and values, in bytes, and so the windows that advance together, of which there is at least one;
 	// below 1, 1 GiB.
 	Memory int64
+	// Weights bounds the bytes of matrices that stay in memory; the others are read again for every token of a batch. Below 1,
+	// 1 GiB.
+	Weights int64
 }
 
-// Sample writes windows of text, each a context of its own. It reads all weights anew, as stored in the checkpoint, but
-// those of [Model.Embedding] and [Model.Head], and keeps them in float32 until it returns. progress, if not nil, is told
-// how many of all tokens there are.
+// Sample writes windows of text, each a context of its own. It reads all weights anew, as stored in the checkpoint, and keeps
+// as many in float32 as the bound allows, until it returns. progress, if not nil, is told how many of all tokens there are.
+// The text does not depend on the bounds.
 func (m *Model) Sample(ctx context.Context, s Sampling, progress func(done, total int)) ([][]int32, error) {
 	if err := m.checkSampling(&s); err != nil {
 		return nil, err
 	}
 	w := &sampler{model: m, Sampling: s, windows: make([][]int32, s.Windows), random: make([]*rand.PCG, s.Windows)}
+	w.forward(s.Weights)
 	if err := w.load(ctx); err != nil {
 		return nil, err
 	}
@@ -70,6 +74,9 @@ func (m *Model) checkSampling(s *Sampling) error {
 	if s.Memory < 1 {
 		s.Memory = defaultCache
 	}
+	if s.Weights < 1 {
+		s.Weights = defaultCache
+	}
 	if err := m.checkLength(s.Length); err != nil {
 		return err
 	}
@@ -91,7 +98,13 @@ type sampler struct {
 	draws      sync.Pool // of *drawBuffer
 }
 
-// load reads the weights and keeps them in the layout of products only.
+// forward makes the sampler's model one of its own that keeps so many bytes of matrices, in the layout of products only.
+func (w *sampler) forward(weights int64) {
+	m := w.model
+	w.model = &Model{decoder: m.decoder, source: m.source, infos: m.infos, threads: m.threads, rotaries: m.rotaries, room: &weights}
+}
+
+// load reads the weights, or opens those that stay on disk.
 func (w *sampler) load(ctx context.Context) (err error) {
 	w.attentions.New = func() any { return new(kernel.EngineAttention) }
 	w.draws.New = func() any { return new(drawBuffer) }
@@ -105,10 +118,6 @@ func (w *sampler) load(ctx context.Context) (err error) {
 		l, err := w.model.Layer(i)
 		if err != nil {
 			return err
-		}
-		for _, linear := range l.Linears() {
-			linear.pack()
-			linear.W = nil
 		}
 		w.layers = append(w.layers, l)
 	}
@@ -188,12 +197,18 @@ func (w *sampler) write(ctx context.Context, lo, hi int, progress func(done, tot
 		}
 		for i := range w.layers {
 			w.advance(i, h, pos)
+			if m.broken != nil {
+				return m.broken
+			}
 		}
 		if pos+1 < len(w.First) {
 			continue
 		}
 		w.head.Input(h, h)
 		w.head.Logits(logits, h)
+		if m.broken != nil {
+			return m.broken
+		}
 		kernel.Parallel(m.threads, len(windows), func(from, to int) {
 			b := w.draws.Get().(*drawBuffer)
 			defer w.draws.Put(b)

@@ -40,6 +40,8 @@ func TestSampleIndependence(t *testing.T) {
 		{"threads", func(*Sampling) {}},
 		{"windows", func(s *Sampling) { s.Windows = 2 }},
 		{"batches", func(s *Sampling) { s.Memory = 1 << 20 }},
+		{"no weights in memory", func(s *Sampling) { s.Windows, s.Length, s.Weights = 2, 20, 1 }},
+		{"some weights in memory", func(s *Sampling) { s.Windows, s.Length, s.Weights = 2, 20, 9<<20 }},
 		{"length", func(s *Sampling) { s.Length = 20 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -81,11 +81,16 @@ func (m *Model) linear(d *arch.Linear) (*Linear, error) {
 	if d.Weight.Tensor == "" {
 		return nil, nil
 	}
-	w, err := m.values(d.Weight)
+	l := &Linear{Weight: d.Weight, Rows: d.Weight.Rows, Cols: d.Weight.Cols, threads: m.threads}
+	var err error
+	if m.room == nil {
+		l.W, err = m.values(d.Weight)
+	} else {
+		err = m.keepOrStream(l)
+	}
 	if err != nil {
 		return nil, err
 	}
-	l := &Linear{Weight: d.Weight, Rows: d.Weight.Rows, Cols: d.Weight.Cols, W: w, threads: m.threads}
 	if d.Bias.Tensor != "" {
 		if l.Bias, err = m.values(d.Bias); err != nil {
 			return nil, err
