@@ -45,8 +45,8 @@ func (l *Limits) Report(stage, what string, done, total int64) {
 	}
 }
 
-// Stage is one step of a job. Stages that can say early that their options are wrong implement Validator;
-// those that may have nothing to do implement Skipper.
+// Stage is one step of a job. Stages that can say early that their options are wrong implement Validator, those that can
+// say early that they will fail implement Preparer, and those that may have nothing to do implement Skipper.
 type Stage interface {
 	String() string
 	Run(ctx context.Context, job *Job) error
@@ -55,6 +55,12 @@ type Stage interface {
 // Validator is implemented by stages that check their options before any stage runs.
 type Validator interface {
 	Validate(job *Job) error
+}
+
+// Preparer is implemented by stages that can tell, before any stage runs, that the machine or a place cannot do what they
+// are to do: too little memory, a full disk, a directory that is in use. It changes nothing.
+type Preparer interface {
+	Prepare(ctx context.Context, job *Job) error
 }
 
 // Skipper is implemented by stages that may be left out; the reason is logged.
@@ -68,6 +74,15 @@ type Timing struct {
 	Seconds float64
 }
 
+// named adds the name of a stage to its error, unless that names its section of the recipe already.
+func named(s Stage, err error) error {
+	var positioned *recipes.Error
+	if errors.As(err, &positioned) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", s, err)
+}
+
 // Execute runs stages in order. The context that they get ends with it.
 func Execute(ctx context.Context, job *Job, stages []Stage) ([]Timing, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -76,6 +91,13 @@ func Execute(ctx context.Context, job *Job, stages []Stage) ([]Timing, error) {
 		if v, ok := s.(Validator); ok {
 			if err := v.Validate(job); err != nil {
 				return nil, err
+			}
+		}
+	}
+	for _, s := range stages {
+		if p, ok := s.(Preparer); ok {
+			if err := p.Prepare(ctx, job); err != nil {
+				return nil, named(s, err)
 			}
 		}
 	}
@@ -95,11 +117,7 @@ func Execute(ctx context.Context, job *Job, stages []Stage) ([]Timing, error) {
 		l.Debug().Msg("began")
 		start := time.Now()
 		if err := s.Run(l.WithContext(ctx), job); err != nil {
-			var positioned *recipes.Error
-			if errors.As(err, &positioned) { // names its section already
-				return timings, err
-			}
-			return timings, fmt.Errorf("%s: %w", s, err)
+			return timings, named(s, err)
 		}
 		d := time.Since(start)
 		timings = append(timings, Timing{Stage: s.String(), Seconds: d.Seconds()})

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/publish/dir"
+	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 )
 
@@ -163,6 +164,15 @@ func collect(shown []*place.Receipt) []place.Receipt {
 		}
 	}
 	return list
+}
+
+// Ready asks every place whether it could take a package now, see [place.Store].
+func Ready(ctx context.Context, places []Place, could func(*manifest.Manifest) bool) error {
+	var errs []error
+	for _, p := range places {
+		errs = append(errs, p.Ready(ctx, could))
+	}
+	return errors.Join(errs...)
 }
 
 // PlaceDiff is what publishing would change in one place.

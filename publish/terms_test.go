@@ -89,6 +89,9 @@ func TestAllTerms(t *testing.T) {
 }
 
 // fakeStore is a place in memory that may fail.
+// Ready implements place.Store.
+func (s *fakeStore) Ready(context.Context, func(*manifest.Manifest) bool) error { return nil }
+
 type fakeStore struct {
 	name                  string
 	public, had, shown    bool

@@ -78,10 +78,13 @@ func exitCode(err error) int {
 		verdict *verdictError
 		topic   cli.ExitCoder // of "help NAME"
 		watched *watchError
+		memory  *stage.MemoryError
 	)
 	switch {
 	case errors.As(err, &watched):
 		return watched.code
+	case errors.As(err, &memory):
+		return exitUsage
 	case errors.As(err, &failed), errors.As(err, &verdict):
 		return exitUnverified
 	case errors.As(err, &recipe), errors.As(err, &usage), errors.As(err, &ref), errors.As(err, &topic):

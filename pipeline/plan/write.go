@@ -55,6 +55,9 @@ const pieceElements = 1 << 14
 // chunkBytes is what a chunk needs at most: source (8), codes (2), scales.
 const chunkBytes = chunkElements * 11
 
+// LeastMemory is what writing takes however small the limit is, in bytes: two chunks on their way.
+const LeastMemory = 2 * chunkBytes
+
 // chunk is a run of rows of one item on its way from the source to the file.
 type chunk struct {
 	item   int

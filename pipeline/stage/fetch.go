@@ -145,6 +145,9 @@ func (f *Fetch) fetch(ctx context.Context, job *pipeline.Job) (*snapshotRecord, 
 	if err == nil {
 		err = q.suitsDir(job, s.Dir)
 	}
+	if err == nil && job.Recipe.Model.Path == "" {
+		err = q.prepareDir(job, s.Dir)
+	}
 	if err != nil {
 		return nil, err
 	}

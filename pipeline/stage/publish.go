@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 
 	"github.com/llmexport/llmexport/pipeline"
@@ -29,6 +30,40 @@ func (*Publish) String() string { return "publish" }
 func (p *Publish) Validate(job *pipeline.Job) error {
 	_, err := p.places(job)
 	return err
+}
+
+// Prepare implements pipeline.Preparer: every place could take the package now.
+func (p *Publish) Prepare(ctx context.Context, job *pipeline.Job) error {
+	places, err := p.places(job)
+	if err != nil {
+		return err
+	}
+	stages, err := New(job.Recipe)
+	if err != nil {
+		return err
+	}
+	recipe, err := EffectiveRecipe(job.Recipe, stages)
+	if err != nil {
+		return err
+	}
+	return publish.Ready(ctx, places, func(m *manifest.Manifest) bool {
+		return m.Name == job.Recipe.Name && sameRecipe(m.Recipe, recipe)
+	})
+}
+
+// sameRecipe reports whether two effective recipes may give the same package. Revisions and templates do not count, which
+// the recorded recipe has as they were resolved.
+func sameRecipe(a, b json.RawMessage) bool {
+	var x, y map[string]any
+	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
+		return false
+	}
+	for _, m := range []map[string]any{x, y} {
+		for _, key := range []string{"model", "rewrite"} {
+			delete(m, key)
+		}
+	}
+	return reflect.DeepEqual(x, y)
 }
 
 // places opens the places of the job's package.

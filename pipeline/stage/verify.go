@@ -92,12 +92,15 @@ func (v *Verify) Validate(job *pipeline.Job) error {
 	return nil
 }
 
+// verifyShare is the part of the limit, as a divisor, that an evaluation plans with: the rest is for what it does not count.
+const verifyShare = 2
+
 // options resolves texts, goldens and limits.
 func (v *Verify) options(job *pipeline.Job, bits int) (verify.Options, error) {
 	sec := job.Recipe.Stages["verify"]
 	o := verify.Options{
 		Window: v.Perplexity.Window, Windows: v.Perplexity.Windows, DecodeTokens: v.Perplexity.Decode,
-		Threads: job.Limits.Threads, Memory: job.Limits.Memory / 2,
+		Threads: job.Limits.Threads, Memory: job.Limits.Memory / verifyShare,
 		Progress: func(done, total int64) { job.Limits.Report("verify", "windows", done, total) },
 	}
 	var err error
@@ -263,6 +266,9 @@ func (s *Source) subject(o verify.Options) (*verify.Source, error) {
 		var err error
 		if ref, err = reference.New(s.Decoder, s.Weights, reference.Options{Threads: o.Threads, Memory: o.Memory}); err != nil {
 			return nil, err
+		}
+		if d := verification(ref, o.Window); d.bytes+smallestHeap(s.Decoder) > verifyShare*o.Memory {
+			return nil, &MemoryError{d.what, d.bytes + smallestHeap(s.Decoder), verifyShare * o.Memory}
 		}
 	}
 	f := s.Facts

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 )
@@ -40,6 +41,27 @@ func (d Place) String() string { return "dir " + d.Path }
 
 // Public is false: who can read the directory is not ours to know.
 func (d Place) Public() bool { return false }
+
+// Ready implements place.Store.
+func (d Place) Ready(ctx context.Context, could func(*manifest.Manifest) bool) error {
+	if err := d.ready(ctx, could); err != nil {
+		return fmt.Errorf("%s: %w", d, err)
+	}
+	return nil
+}
+
+func (d Place) ready(ctx context.Context, could func(*manifest.Manifest) bool) error {
+	target, err := d.target()
+	if err != nil {
+		return err
+	}
+	if m, err := manifest.Open(target); err != nil || !could(m) {
+		if _, err := d.inspect(ctx, target, "", nil); err != nil {
+			return err
+		}
+	}
+	return disk.CheckWritable(filepath.Dir(target))
+}
 
 // Diff compares the directory with the package.
 func (d Place) Diff(ctx context.Context, p place.Package) (place.Diff, error) {

@@ -260,6 +260,21 @@ func (h HuggingFace) Diff(ctx context.Context, p place.Package) (place.Diff, err
 	return d, nil
 }
 
+// Ready implements place.Store: the token may write, and nothing but a package is in the way.
+func (h HuggingFace) Ready(ctx context.Context, _ func(*manifest.Manifest) bool) error {
+	api, err := h.connect()
+	if err == nil {
+		err = api.whoami(ctx)
+	}
+	if err == nil {
+		_, err = h.state(ctx, api)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", h, err)
+	}
+	return nil
+}
+
 func (h HuggingFace) diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	api, err := h.connect()
 	if err != nil {

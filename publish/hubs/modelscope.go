@@ -123,6 +123,18 @@ func (m ModelScope) state(ctx context.Context, api *modelScopeAPI) (s modelScope
 	return s, err
 }
 
+// Ready implements place.Store.
+func (m ModelScope) Ready(ctx context.Context, _ func(*manifest.Manifest) bool) error {
+	api, err := m.connect()
+	if err == nil {
+		_, err = m.state(ctx, api)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", m, err)
+	}
+	return nil
+}
+
 // Diff implements Store.
 func (m ModelScope) Diff(ctx context.Context, p place.Package) (place.Diff, error) {
 	d, err := m.diff(ctx, p)

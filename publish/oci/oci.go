@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
+	orascontent "oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry"
 	"oras.land/oras-go/v2/registry/remote"
@@ -276,6 +277,61 @@ func (r *repository) resolve(ctx context.Context, reference string) (*ocispec.De
 		return nil, nil
 	}
 	return &d, err
+}
+
+// Ready implements place.Store: the registry answers, and the tag names nothing or a package.
+func (o Place) Ready(ctx context.Context, could func(*manifest.Manifest) bool) error {
+	if err := o.ready(ctx, could); err != nil {
+		return fmt.Errorf("%s: %w", o, err)
+	}
+	return nil
+}
+
+func (o Place) ready(ctx context.Context, could func(*manifest.Manifest) bool) error {
+	if err := o.Check(); err != nil {
+		return err
+	}
+	repo, err := openRepo(o.Ref, o.Transfer)
+	if err != nil {
+		return err
+	}
+	was, err := repo.resolve(ctx, repo.Reference.Reference)
+	if err != nil || was == nil {
+		return err
+	}
+	layers, err := repo.artifact(ctx, *was)
+	if err != nil {
+		return fmt.Errorf("the tag holds no package that this program reads and is left alone: %w", err)
+	}
+	i := slices.IndexFunc(layers, func(l layer) bool { return l.Name == manifest.FileName })
+	if o.Replace || i < 0 {
+		return nil
+	}
+	text, err := repo.small(ctx, layers[i].desc)
+	if err != nil {
+		return err
+	}
+	if m, err := manifest.Parse(text); err == nil && !could(m) {
+		return fmt.Errorf("holds another package, %s; set replace to move the tag", was.Digest)
+	}
+	return nil
+}
+
+// small reads a blob that is at most as long as a manifest.
+func (r *repository) small(ctx context.Context, d ocispec.Descriptor) (b []byte, err error) {
+	if err := place.CheckSize(manifest.FileName, d.Size, manifest.MaxSize); err != nil {
+		return nil, err
+	}
+	err = r.try(ctx, "read "+manifest.FileName, func(ctx context.Context, touch func()) error {
+		rc, err := r.Blobs().Fetch(ctx, d)
+		if err != nil {
+			return err
+		}
+		defer rc.Close()
+		b, err = orascontent.ReadAll(transfer.Watch(rc, touch), d)
+		return err
+	})
+	return b, err
 }
 
 // Diff implements Store.

@@ -17,6 +17,10 @@ type Store interface {
 	String() string
 	// Public reports whether people who were not given a right may read what is published there.
 	Public() bool
+	// Ready fails where Stage would fail for every package that could is true of, as far as that can be known without one:
+	// rights, something else in the place. It changes nothing, so that a run can ask before its work. could reports whether
+	// a package that is there may be the one that the run will make.
+	Ready(ctx context.Context, could func(*manifest.Manifest) bool) error
 	// Diff says what publishing would change. It changes nothing.
 	Diff(ctx context.Context, p Package) (Diff, error)
 	// Stage transfers what the place does not have and makes everything ready, while readers of the place still

@@ -199,6 +199,29 @@ type state struct {
 	receipt place.Receipt
 }
 
+// Ready implements place.Store: the bucket can be listed, and the prefix holds nothing or a package.
+func (s Place) Ready(ctx context.Context, could func(*manifest.Manifest) bool) error {
+	if err := s.ready(ctx, could); err != nil {
+		return fmt.Errorf("%s: %w", s, err)
+	}
+	return nil
+}
+
+func (s Place) ready(ctx context.Context, could func(*manifest.Manifest) bool) error {
+	b, err := openBucket(s)
+	if err != nil {
+		return err
+	}
+	x := &state{store: b}
+	if err := x.load(ctx); err != nil {
+		return err
+	}
+	if x.old != nil && !s.Replace && !could(x.old) {
+		return fmt.Errorf("holds another package, %s; set replace to replace it", x.old.Digest)
+	}
+	return nil
+}
+
 // look reads the state of the prefix. It changes nothing. The caller closes the freight.
 func (s Place) look(ctx context.Context, p place.Package) (_ *state, err error) {
 	b, err := openBucket(s)
@@ -215,19 +238,7 @@ func (s Place) look(ctx context.Context, p place.Package) (_ *state, err error) 
 		}
 	}()
 	x := &state{store: b, freight: f}
-	if x.objects, err = b.list(ctx); err != nil {
-		return nil, err
-	}
-	if _, ok := x.objects[manifest.FileName]; ok {
-		text, err := b.read(ctx, manifest.FileName, manifest.MaxSize)
-		if err != nil {
-			return nil, err
-		}
-		if x.old, err = manifest.Parse(text); err != nil {
-			return nil, fmt.Errorf("holds no package that this program reads and is left alone: %w", err)
-		}
-	}
-	if err := x.onlyOurs(); err != nil {
+	if err := x.load(ctx); err != nil {
 		return nil, err
 	}
 	x.compare()
@@ -242,6 +253,23 @@ func (s Place) look(ctx context.Context, p place.Package) (_ *state, err error) 
 		return nil, fmt.Errorf("holds this package and it is damaged; set replace to write it again: %s is another object: %w", bad, tensor.ErrCorrupt)
 	}
 	return nil, fmt.Errorf("holds another package, %s; set replace to replace it", x.old.Digest)
+}
+
+// load lists the objects of the prefix and reads the manifest among them.
+func (x *state) load(ctx context.Context) (err error) {
+	if x.objects, err = x.list(ctx); err != nil {
+		return err
+	}
+	if _, ok := x.objects[manifest.FileName]; ok {
+		text, err := x.read(ctx, manifest.FileName, manifest.MaxSize)
+		if err != nil {
+			return err
+		}
+		if x.old, err = manifest.Parse(text); err != nil {
+			return fmt.Errorf("holds no package that this program reads and is left alone: %w", err)
+		}
+	}
+	return x.onlyOurs()
 }
 
 // same reports whether the manifest that is there is that of the package.

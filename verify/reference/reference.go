@@ -227,12 +227,27 @@ func (m *Model) Fit(windows [][]int32) int {
 	return len(windows)
 }
 
+// LeastMemory is the smallest limit in bytes with which a window of length tokens fits, see [Model.Fit].
+func (m *Model) LeastMemory(length int) int64 {
+	rest := m.overhead(length) + 2*int64(length)*max(4*int64(m.decoder.Hidden), m.tokenBytes) + 1
+	// A limit of four times the weights keeps them, which leaves less if the rest is large.
+	if least := rest + m.slabBytes; least < 4*m.weightBytes {
+		return least
+	}
+	return rest + max(m.slabBytes, m.weightBytes)
+}
+
+// overhead is what the buffers of the threads and the rotary tables take with windows of up to longest tokens.
+func (m *Model) overhead(longest int) int64 {
+	// Rows of a matrix take up to 8 bytes an element as stored.
+	thread := 3*m.readBytes + 4*int64(longest)*int64(m.cost.position) + 4*int64(m.cost.fixed)
+	return int64(m.threads)*thread + 4*int64(longest)*m.ropeFloats
+}
+
 // room is half of what the limit leaves beside weights, the buffers of the threads and the rotary tables, for windows
 // of up to longest tokens: one half for hidden states, the other for activations, later for logits.
 func (m *Model) room(longest int) int64 {
-	// Rows of a matrix take up to 8 bytes an element as stored.
-	thread := 3*m.readBytes + 4*int64(longest)*int64(m.cost.position) + 4*int64(m.cost.fixed)
-	free := m.memory - int64(m.threads)*thread - 4*int64(longest)*m.ropeFloats
+	free := m.memory - m.overhead(longest)
 	if m.keeps() {
 		free -= m.weightBytes
 	} else {

@@ -34,7 +34,7 @@ func Run(ctx context.Context, recipe, cache string, threads int, overrides ...st
 		if err != nil {
 			return jobs, err
 		}
-		job := &pipeline.Job{Recipe: r, Store: store, Limits: pipeline.Limits{Memory: 1 << 30, Threads: threads}}
+		job := &pipeline.Job{Recipe: r, Store: store, Limits: pipeline.Limits{Memory: min(1<<30, int64(r.Limits.Memory)), Threads: threads}}
 		jobs = append(jobs, job)
 		if _, err := pipeline.Execute(ctx, job, stages); err != nil {
 			return jobs, err

@@ -6,8 +6,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// logitBytes bounds a tile of logits of [Head.Backward]; the number of its rows decides bits of gradients of weights.
-const logitBytes = 64 << 20
+// LogitBytes bounds a tile of logits of [Head.Backward]; the number of its rows decides bits of gradients of weights.
+const LogitBytes = 64 << 20
 
 // Head maps the residual stream behind the last layer to logits:
 //
@@ -97,7 +97,7 @@ func (m *Model) logitScale() float32 {
 func (h *Head) Backward(dh, hidden []float32, gradient func(token int, logits []float32), v Visitor) {
 	b, width, vocab := &h.model.buffers, h.Linear.Cols, h.Linear.Rows
 	n := rowsIn("Head.Backward", dh, width, hidden, width)
-	rows := max(1, min(pieceTokens, logitBytes/4/vocab))
+	rows := max(1, min(pieceTokens, LogitBytes/4/vocab))
 	for lo := 0; lo < n; lo += rows {
 		hi := min(lo+rows, n)
 		in, out := hidden[lo*width:hi*width], dh[lo*width:hi*width]

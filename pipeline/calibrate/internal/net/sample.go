@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync"
 
+	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
@@ -140,13 +141,17 @@ func (w *sampler) masked(l *Layer) bool {
 // cacheBlock and cacheTile are the positions and the values that kernel.KVCache rounds up to.
 const cacheBlock, cacheTile = 64, 16
 
+// cacheBytes is the memory of keys and values of one window of length tokens in a layer.
+func cacheBytes(a *arch.Attention, length int) int64 {
+	blocks := int64((length + cacheBlock - 1) / cacheBlock)
+	return 4 * blocks * cacheBlock * int64(a.KVHeads) * int64(a.HeadDim+(a.HeadDim+cacheTile-1)/cacheTile*cacheTile)
+}
+
 // batch is how many windows fit the memory at once.
 func (w *sampler) batch() int {
 	var bytes int64
-	blocks := int64((w.Length + cacheBlock - 1) / cacheBlock)
 	for _, l := range w.layers {
-		a := l.arch.Attention
-		bytes += 4 * blocks * cacheBlock * int64(a.KVHeads) * int64(a.HeadDim+(a.HeadDim+cacheTile-1)/cacheTile*cacheTile)
+		bytes += cacheBytes(l.arch.Attention, w.Length)
 	}
 	return int(max(1, min(w.Memory/bytes, int64(w.Windows))))
 }

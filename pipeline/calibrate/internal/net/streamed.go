@@ -3,6 +3,7 @@ package net
 import (
 	"sync"
 
+	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
@@ -91,4 +92,17 @@ func (m *Model) fail(err error) {
 	if m.broken == nil {
 		m.broken = err
 	}
+}
+
+// LeastSampling is about how many bytes [Model.Sample] needs for windows of length tokens when no matrix stays in memory: keys
+// and values of one window, the slabs of all threads, and logits.
+func LeastSampling(d *arch.Decoder, length, threads int) int64 {
+	const values, panels, stored = 1, 1, 2 // of a slab, in slabBytes; elements of up to 8 bytes are stored
+	bytes := int64(threads)*(values+panels+stored)*slabBytes + 8*int64(d.Vocab)
+	for i := range d.Layers {
+		if a := d.Pair(i).Attention; a != nil {
+			bytes += cacheBytes(a, length)
+		}
+	}
+	return bytes
 }
