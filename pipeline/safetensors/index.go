@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,10 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// index is model.safetensors.index.json: which shard holds which tensor.
+// index is model.safetensors.index.json: which shard holds which tensor. Its total_size is not read: other programs leave it
+// as it was when they change the tensors, and the shards' own headers say more.
 type index struct {
 	shards map[string]string // by tensor name
-	total  *int64            // sum of the tensors' bytes; nil when the file does not say
 }
 
 // readIndex reads an index of at most MaxHeader bytes.
@@ -52,8 +51,7 @@ func parseIndex(text string) (*index, error) {
 	x := &index{}
 	d := &decoder{text: text}
 	err := d.object("index", func(key string) error {
-		switch key {
-		case "weight_map":
+		if key == "weight_map" {
 			const nameText = 96 // somewhat less than what a tensor takes
 			x.shards = make(map[string]string, len(text)/nameText)
 			last := "" // tensors of a shard mostly stand together
@@ -72,15 +70,6 @@ func parseIndex(text string) (*index, error) {
 				x.shards[name] = last
 				return nil
 			})
-		case "metadata":
-			return d.object(key, func(key string) error {
-				if key != "total_size" {
-					return d.skip(key)
-				}
-				var err error
-				x.total, err = d.total()
-				return err
-			})
 		}
 		return d.skip(key)
 	})
@@ -96,27 +85,6 @@ func parseIndex(text string) (*index, error) {
 	return x, nil
 }
 
-// total reads total_size, which some writers store as a float such as 1.2e9.
-func (d *decoder) total() (*int64, error) {
-	n, err := d.number("total_size")
-	if err != nil {
-		return nil, err
-	}
-	if len(n) > 40 {
-		return nil, corrupt("total_size: no size at byte %d", d.at)
-	}
-	// 128 bits hold every int64 exactly; big.Float keeps a huge exponent as a number, not as digits.
-	f, _, err := big.ParseFloat(n, 10, 128, big.ToNearestEven)
-	if err != nil || !f.IsInt() {
-		return nil, corrupt("total_size: %s is not a whole number", n)
-	}
-	v, acc := f.Int64()
-	if acc != big.Exact || v < 0 {
-		return nil, corrupt("total_size: %s is not a size", n)
-	}
-	return &v, nil
-}
-
 // checkShardName keeps an index from naming a file outside its directory.
 func checkShardName(s string) error {
 	if !filepath.IsLocal(s) || s == "." || strings.ContainsAny(s, "/\\:\x00") {
@@ -127,7 +95,7 @@ func checkShardName(s string) error {
 
 // check demands that index and shard headers name the same tensors in the same places. Of several that they do not, the
 // error names the first.
-func (x *index) check(c *Checkpoint, sum int64) error {
+func (x *index) check(c *Checkpoint) error {
 	same, absent := 0, ""
 	for i := range c.infos {
 		t := &c.infos[i]
@@ -152,9 +120,6 @@ func (x *index) check(c *Checkpoint, sum int64) error {
 	if absent != "" {
 		i, _ := c.find(absent)
 		return corrupt("tensor %s: in %s and not in %s", quote(absent), quote(c.infos[i].File), indexFile)
-	}
-	if x.total != nil && *x.total != sum {
-		return corrupt("%s: total_size is %d, the tensors take %d bytes", indexFile, *x.total, sum)
 	}
 	return nil
 }
