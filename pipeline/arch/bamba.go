@@ -12,7 +12,7 @@ func (Bamba) Architectures() []string { return []string{"BambaForCausalLM"} }
 // Describe implements [Family].
 func (Bamba) Describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
-	b.finalNorm = "model.final_layernorm"
+	b.finalNorm = b.prefix + "final_layernorm"
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
 	b.Inert("z_loss_coefficient")

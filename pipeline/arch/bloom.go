@@ -49,10 +49,7 @@ func (Bloom) Describe(c *Config) (*Decoder, error) {
 
 	b.centered, b.normBias, b.activation = true, true, GELUTanh
 	b.intermediate = 4 * b.d.Hidden
-	root := "transformer."
-	if _, ok := b.Tensor("word_embeddings.weight"); ok {
-		root = ""
-	}
+	root := b.base("transformer.", "word_embeddings")
 	b.embedding, b.finalNorm, b.head = root+"word_embeddings", root+"ln_f", "lm_head"
 	a.Slopes = alibi(a.Heads)
 	d, err := b.finish(&a, func(i int, _ string) Layer {

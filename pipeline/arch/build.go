@@ -56,23 +56,44 @@ type builder struct {
 // begin reads the keys that all families share. eps is the name of the key of the norms' epsilon, with the value it has
 // where the file has none; 0 demands the key.
 func begin(c *Config, eps string, missing float64) *builder {
+	prefix, head := c.base("model.", "embed_tokens"), "lm_head"
+	if c.model != "" {
+		prefix, head = c.model, c.head
+	}
 	b := &builder{
 		Config: c,
 		d: &Decoder{
 			Hidden:       c.Int("hidden_size", maxHidden),
 			Vocab:        c.Int("vocab_size", maxVocab),
-			MaxPositions: c.Int("max_position_embeddings", maxPositions),
+			MaxPositions: c.positions(),
 		},
 		layers: c.Int("num_hidden_layers", maxLayers), eps: missing, activation: SiLU,
-		prefix: "model.", embedding: "model.embed_tokens", finalNorm: "model.norm", head: "lm_head",
-	}
-	if c.model != "" {
-		b.prefix, b.embedding, b.finalNorm, b.head = c.model, c.model+"embed_tokens", c.model+"norm", c.head
+		prefix: prefix, embedding: prefix + "embed_tokens", finalNorm: prefix + "norm", head: head,
 	}
 	if missing == 0 || c.Has(eps) {
 		b.eps = c.Float(eps, 1e-30, 1)
 	}
 	return b
+}
+
+// base returns what the names of the tensors outside the head begin with: prefix, or nothing in a checkpoint that was saved
+// without head, from the base model. embedding is the name of the embedding behind the prefix.
+func (c *Config) base(prefix, embedding string) string {
+	_, whole := c.Tensor(prefix + embedding + ".weight")
+	if _, bare := c.Tensor(embedding + ".weight"); bare && !whole {
+		return ""
+	}
+	return prefix
+}
+
+// positions reads max_position_embeddings, with the default of the class in transformers.
+func (c *Config) positions() int {
+	const key = "max_position_embeddings"
+	if _, there := c.fields.values[key]; !there && c.class != nil && c.class.positions > 0 {
+		c.note("%s has no %s: %d is the default of transformers %s", configName, key, c.class.positions, transformers().version)
+		c.provide(key, c.class.positions)
+	}
+	return c.Int(key, maxPositions)
 }
 
 // tied reads tie_word_embeddings, with the default of the family's class.

@@ -24,7 +24,7 @@ func describeKeys(t testing.TB, config []byte, ck checkpoint, ignore ...string) 
 	if f == nil {
 		t.Fatal(c.problems)
 	}
-	c.family, c.tensors = modelType, tensor.ByName(ck.tensors)
+	c.know(modelType, tensor.ByName(ck.tensors))
 	return f.Describe(c)
 }
 
@@ -273,7 +273,7 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"qkv_bias": true, "attention_bias": removed}, "biases=q k v"},
 			{object{"bias": true, "mlp_bias": removed}, "biases=o gate up down"},
 			{object{"bias": true}, "!bias: true contradicts mlp_bias"},
-			{object{"rope_scaling": object{"rope_type": "dynamic", "factor": 6}, "rope_parameters": removed}, "!rope_scaling.rope_type: \"dynamic\""},
+			{object{"rope_scaling": object{"rope_type": "dynamic", "factor": 6}, "rope_parameters": removed}, "rope=dynamic 16 0.3162 0.0003162"},
 			{object{"auto_map": object{"AutoModel": "modeling_internlm3.InternLM3Model"}}, ""},
 			{object{"head_dim": removed}, "attention=4/2 of 128, 0, 0 slopes, temperature false; rope=default 128 0.866 0.0001155"},
 		},
@@ -430,11 +430,11 @@ func TestDescribeHubChanges(t *testing.T) {
 			{object{"auto_map": object{"AutoModelForCausalLM": "modeling_minicpm.MiniCPMMoEForCausalLM"}}, "!auto_map.AutoModelForCausalLM"},
 			{object{"architectures": []string{"MiniCPMModel"}}, `!architectures: "MiniCPMModel"`},
 		}},
-		{base: "internlm2_5-7b-chat", ignore: "rope_scaling", changes: []change{
+		{base: "internlm2_5-7b-chat", changes: []change{
 			{object{"bias": removed}, "biases=q k v o"},
 			{object{"rms_norm_eps": removed}, "eps=1e-06"},
 			{object{"num_key_value_heads": 4}, "attention=32/4 of 128, 0, 0 slopes, temperature false"},
-			{object{"rope_theta": 10000}, "rope=default 128 0.866 0.0001155"},
+			{object{"rope_theta": 10000}, "rope=dynamic 128 0.866 0.0001155"},
 			{object{"hidden_act": "gelu"}, `!hidden_act: "gelu"`},
 			{object{"attention_bias": true}, "!attention_bias: unknown to family internlm2"},
 			{object{"auto_map": object{"AutoModelForCausalLM": "modeling_llama.LlamaForCausalLM"}}, "!auto_map.AutoModelForCausalLM"},

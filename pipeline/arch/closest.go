@@ -1,106 +1,193 @@
 package arch
 
 import (
+	_ "embed"
+	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// closest says what the family that comes nearest to a checkpoint of an unknown model type lacks of it: the keys of
-// config.json that it does not understand, and the tensors that it would not use or does not find. It is meant for whoever
-// wants to add the family; that nothing is missing does not say that the model is computed the same way.
-func closest(config []byte, infos []tensor.Info) string {
-	var architecture string
-	if c, err := ParseConfig(config); err == nil {
-		if list := c.Strings("architectures"); len(list) == 1 {
-			architecture = list[0]
-		}
-	}
-	best, fewest, score, byName := "", []string(nil), 0, tensor.ByName(infos)
-	for _, f := range families {
-		lacks := lacking(f.modelType, f.family, config, infos, byName)
-		s := 2 * len(lacks)
-		if f.family.Architectures()[0] != architecture {
-			s++
-		}
-		if lacks != nil && (best == "" || s < score) {
-			best, fewest, score = f.modelType, lacks, s
-		}
-	}
-	switch {
-	case best == "":
-		return ""
-	case len(fewest) == 0:
-		return best + ", which lacks nothing that config.json and the tensors show"
-	}
-	return best + ", which lacks " + enumerate(fewest, maxListedTensors, ", ")
-}
+// partsText lists what the layers of known model types are made of, one line for every checkpoint in testdata; the test of
+// it writes it anew with -update.
+//
+//go:embed parts.txt
+var partsText string
 
-// lacking lists what a family does not understand of a checkpoint; nil if it cannot say.
-func lacking(modelType string, f Family, config []byte, infos []tensor.Info, byName map[string]*tensor.Info) []string {
-	lacks := []string{}
-	var ignore []string
-	for range 2 {
-		c, err := ParseConfig(config)
-		if err != nil {
-			return nil
-		}
-		c.ignore(ignore)
-		c.take("model_type")
-		c.take("architectures")
-		c.know(modelType, byName)
-		d, err := f.Describe(c)
-		if err == nil {
-			return append(lacks, unmatched(d, infos, byName)...)
-		}
-		if ignore != nil {
-			// What cannot be overridden says the rest.
-			return lacks
-		}
-		for _, p := range c.problems {
-			key, _, _ := strings.Cut(p.text, ":")
-			lacks = append(lacks, "key "+key)
-			ignore = append(ignore, key)
-		}
-		if len(ignore) == 0 {
-			return nil
-		}
-	}
-	return lacks
-}
-
-// layerNumber is the number of a layer or an expert in the name of a tensor.
-var layerNumber = regexp.MustCompile(`\.[0-9]+\.`)
-
-// unmatched lists tensors that a description wants or does not use.
-func unmatched(d *Decoder, infos []tensor.Info, byName map[string]*tensor.Info) []string {
-	var list []string
-	add := func(text string) { // what all layers lack is said once
-		if text = layerNumber.ReplaceAllString(text, ".*."); !slices.Contains(list, text) {
-			list = append(list, text)
-		}
-	}
-	of := make(map[string]string, len(d.Views))
-	for _, v := range d.Views {
-		of[v.Name] = v.Tensor
-	}
-	used := map[string]bool{}
-	d.weights(func(w Weight) {
-		name := w.Tensor
-		if t, ok := of[name]; ok {
-			name = t
-		}
-		if name != "" && byName[name] == nil && !used[name] {
-			add("a tensor " + name)
-		}
-		used[name] = true
-	})
-	for _, info := range infos {
-		if !used[info.Name] && !strings.HasSuffix(info.Name, rotarySuffix) && info.Name != d.HeadTensor {
-			add("a place for " + printable(info.Name))
-		}
+// partLists are the lines of parts.txt.
+var partLists = sync.OnceValue(func() (list []struct {
+	modelType string
+	parts     []string
+}) {
+	for line := range strings.Lines(partsText) {
+		modelType, parts, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		list = append(list, struct {
+			modelType string
+			parts     []string
+		}{modelType, strings.Split(parts, ", ")})
 	}
 	return list
+})
+
+// closest names the known model type whose layers are made of the same parts as those of a checkpoint of an unknown type, or
+// of nearly the same, and says in what they differ. It is meant for whoever wants to add the family: it judges by the roles of
+// the tensors, whatever they and the keys of config.json are called, and that nothing is missing does not say that the model is
+// computed the same way.
+func closest(modelType string, infos []tensor.Info) string {
+	found := parts(infos)
+	if found == nil {
+		return ""
+	}
+	have := slices.Sorted(maps.Keys(found))
+	var best string
+	var lacks, wants []string
+	least, alike := 0, 0
+	for _, known := range partLists() {
+		without := func(part string) bool { return slices.Contains(known.parts, part) }
+		l := slices.DeleteFunc(slices.Clone(have), without)
+		w := slices.DeleteFunc(slices.Clone(known.parts), func(part string) bool { return found[part] != "" })
+		score, a := distance(l)+distance(w), likeness(modelType, known.modelType)
+		if best == "" || score < least || score == least && a > alike {
+			best, lacks, wants, least, alike = known.modelType, l, w, score, a
+		}
+	}
+	for i, part := range lacks {
+		lacks[i] = fmt.Sprintf("%s (%s)", part, found[part])
+	}
+	text := best + ", which lacks " + enumerate(lacks, maxListedTensors, ", ")
+	if len(lacks) == 0 {
+		text = best + ", which lacks nothing that the tensors show"
+	}
+	if len(wants) > 0 {
+		text += ", and has " + enumerate(wants, maxListedTensors, ", ") + " besides"
+	}
+	return text
+}
+
+// distance weighs differing parts: biases are often an option of a family.
+func distance(parts []string) (n int) {
+	for _, p := range parts {
+		if n += 2; strings.HasSuffix(p, " bias") {
+			n--
+		}
+	}
+	return n
+}
+
+// likeness ranks model types made of the same parts: those whose names begin alike, then Llama, from which most descend.
+func likeness(a, b string) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	if n < 3 {
+		if n = 0; b == "llama" {
+			n = 1
+		}
+	}
+	return n
+}
+
+// number is that of a layer or an expert in the name of a tensor.
+var number = regexp.MustCompile(`(^|\.)[0-9]+(\.|$)`)
+
+// maxRoles bounds the kinds of tensors that are looked at. Models have some dozens.
+const maxRoles = 1 << 10
+
+// parts gives the parts that the layers of a checkpoint are made of, with the name of a tensor of each; nil if it has no
+// layers.
+func parts(infos []tensor.Info) map[string]string {
+	roles, layers := map[string]bool{}, false
+	found, norms := map[string]string{}, map[string]bool{}
+	for _, info := range infos {
+		name := number.ReplaceAllString(info.Name, "$1*$2")
+		if roles[name] || len(roles) == maxRoles {
+			continue
+		}
+		roles[name] = true
+		_, inner, within := strings.Cut(name, "*.")
+		layers = layers || within
+		if !within {
+			inner = name
+		}
+		part := partOf(inner, within)
+		if within && part == "norm" {
+			norms[inner] = true
+		}
+		if _, ok := found[part]; part != "" && !ok {
+			found[part] = printable(name)
+		}
+	}
+	if !layers {
+		return nil
+	}
+	if name, ok := found["norm"]; ok {
+		delete(found, "norm")
+		found[fmt.Sprintf("norms: %d", len(norms))] = name
+	}
+	return found
+}
+
+// roles are what tensors of layers are for, by what their names contain; the first that fits counts.
+var roles = []struct {
+	name *regexp.Regexp
+	part string // "" for what is no part of the text model, or none to tell families apart by
+}{
+	{regexp.MustCompile(`rotary|inv_freq|masked_bias|(^|\.)(attn|attention)\.bias$|vision|visual|audio|projector`), ""},
+	{regexp.MustCompile(`shared_?(expert|mlp)`), "shared experts"},
+	{regexp.MustCompile(`router|(moe|mlp|feed_forward|ffn)\.gate\.(\w+\.)?(weight|bias)$|correction_bias|expert_bias`), "router"},
+	{regexp.MustCompile(`experts|moe\.(input|output)_linear`), "experts"},
+	{regexp.MustCompile(`linear_attn|delta`), "linear attention"},
+	{regexp.MustCompile(`mamba|ssm|mixer|A_log|dt_proj`), "Mamba"},
+	{regexp.MustCompile(`conv`), "convolution"},
+	{regexp.MustCompile(`(kv|q)_(a|b)_|kv_lora|q_lora|compress`), "latent attention"},
+	{regexp.MustCompile(`sink`), "sinks"},
+	{regexp.MustCompile(`(^|[._])(qk?|k|query|key)_?(layer)?(norm|ln)`), "norms of q and k"},
+	{regexp.MustCompile(`sub_norm|(attn|attention)\.(inner_)?(norm|ln)`), "norms within blocks"},
+	{regexp.MustCompile(`act_fn`), "learned activation"},
+	{regexp.MustCompile(`norm|(^|[._])ln`), "norm"},
+	{regexp.MustCompile(`qkv|query_key_value|c_attn|in_proj`), "fused q-k-v"},
+	{regexp.MustCompile(`(^|\.)(w?[qkv]|[qkv]_proj|query|key|value)\.`), "q-k-v"},
+	{regexp.MustCompile(`(attn|attention)\w*\.(\w+\.)?(w?o|o_proj|out_proj|c_proj|dense|proj)\.|^(o|out)_proj|wo\.`), "o"},
+	{regexp.MustCompile(`gate_up|gate_and_up|h_to_4h_gate`), "fused gate and up"},
+	{regexp.MustCompile(`gate|w3\.`), "gate"},
+	{regexp.MustCompile(`up_proj|c_fc|fc1|fc_in|h_to_4h|w1\.`), "up"},
+	{regexp.MustCompile(`down_proj|c_proj|fc2|fc_out|4h_to_h|w2\.`), "down"},
+}
+
+// outside are the parts beside the layers by which families differ.
+var outside = []struct {
+	name *regexp.Regexp
+	part string
+}{
+	{regexp.MustCompile(`wpe|position_embed|embed_position`), "learned positions"},
+	{regexp.MustCompile(`(word_)?embeddings?_(layer)?norm`), "norm of the embedding"},
+}
+
+// partOf names the part that a tensor belongs to, "" for none.
+func partOf(name string, within bool) string {
+	table := outside
+	if within {
+		table = roles
+	}
+	for _, r := range table {
+		if !r.name.MatchString(name) {
+			continue
+		}
+		if within && strings.HasSuffix(name, ".bias") && r.part != "" {
+			switch r.part {
+			case "norm", "q-k-v", "fused q-k-v", "o", "gate", "fused gate and up", "up", "down":
+				return strings.TrimPrefix(r.part, "fused ") + " bias"
+			}
+		}
+		return r.part
+	}
+	if within {
+		return "unknown " + printable(name)
+	}
+	return ""
 }

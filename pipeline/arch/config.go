@@ -19,13 +19,15 @@ const configName = "config.json"
 // problem: an accessor that finds something wrong records it and returns a harmless value, which
 // must not be used before Finish has returned nil.
 //
-// A key whose value is null counts as missing, as in transformers, except for booleans.
+// A key whose value is null counts as missing, as in transformers, except for booleans. Where the model's class in
+// transformers does not take null, neither does Finish.
 type Config struct {
 	fields   *object
 	prefix   string // "" or, for an object within the file, its key and a dot
 	consumed map[string]bool
 	wrong    map[string]bool // keys with a problem, whose values are placeholders
 	children []*Config
+	class    *class // the model's in transformers; nil if it has none
 	*record
 }
 
@@ -33,6 +35,8 @@ type Config struct {
 type record struct {
 	family   string
 	problems []problem
+	// notes are sentences for the user, see Decoder.Notes.
+	notes []string
 	// tensors are the facts of the checkpoint, for what the file leaves open.
 	tensors map[string]*tensor.Info
 	// ignored holds the keys that the caller overrides; true once a refusal was overridden.
@@ -44,10 +48,9 @@ type record struct {
 	model, head string
 }
 
-// ParseConfig reads config.json strictly: at most 4 MiB and 32 levels, valid UTF-8, no key twice,
-// nothing after the object, numbers kept as written. NaN and Infinity, which Python writes as bare
-// words, are refused by name; in the notation {"__float__": "NaN"} they are refused by whoever asks for
-// the key. Errors wrap tensor.ErrCorrupt.
+// ParseConfig reads config.json strictly: at most 4 MiB and 32 levels, valid UTF-8 with or without a byte-order mark, no key
+// twice, nothing after the object, numbers kept as written. NaN, Infinity and -Infinity, bare as Python writes them or in the
+// notation {"__float__": "NaN"}, are refused by whoever asks for the key. Errors wrap tensor.ErrCorrupt.
 func ParseConfig(b []byte) (*Config, error) {
 	fields, err := parseObject(b)
 	if err != nil {
@@ -68,6 +71,14 @@ func (c *Config) Has(key string) bool { return c.fields.values[key] != nil }
 // know sets what the keys are read for: a family, and the tensors of the checkpoint.
 func (c *Config) know(family string, tensors map[string]*tensor.Info) {
 	c.family, c.tensors = family, tensors
+	c.class = transformers().types[family]
+}
+
+// note records a sentence for the user, once, about something that does not keep the model from being described.
+func (c *Config) note(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(c.notes, text) {
+		c.notes = append(c.notes, text)
+	}
 }
 
 // Tensor gives the facts of a tensor of the checkpoint, and whether there is one. A family asks where config.json does
@@ -141,12 +152,15 @@ func (c *Config) OptFloat(key string, lo, hi float64) (f float64, ok bool) {
 	return lo, true
 }
 
-// Bool returns true or false, and missing when the key is missing. Null is an error: transformers
-// takes it for false, whatever the default of the key.
+// Bool returns true or false, and missing when the key is missing. Null is false, whatever the default of the key, where the
+// class in transformers takes it, and otherwise an error.
 func (c *Config) Bool(key string, missing bool) bool {
 	v := c.take(key)
-	if _, there := c.fields.values[key]; !there {
+	switch _, there := c.fields.values[key]; {
+	case !there:
 		return missing
+	case v == nil && c.class != nil && !c.class.notNull[key]:
+		return false
 	}
 	b, ok := v.(bool)
 	if !ok {

@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -21,14 +22,15 @@ func TestParseConfig(t *testing.T) {
 		{"trailing comma", `{"a": 1,}`, `byte 9: invalid character '}' looking for beginning of object key string`},
 		{"two objects", `{} {}`, `byte 4: invalid character '{' after top-level value`},
 		{"comment", `{} // no`, `byte 4: invalid character '/' after top-level value`},
-		{"byte order mark", "\ufeff{}", `byte 1: invalid character 'ï' looking for beginning of value`},
+		{"two byte order marks", "\ufeff\ufeff{}", `byte 1: invalid character 'ï' looking for beginning of value`},
 		{"not UTF-8", "{\"a\": \"\xff\"}", `not UTF-8`},
 		{"twice", `{"a": 1, "b": 2, "a": 1}`, `a: given twice`},
 		{"twice, escaped", `{"a": 1, "\u0061": 1}`, `a: given twice`},
 		{"twice inside", `{"a": [{"b": {"c": 1, "c": 2}}]}`, `a.[].b.c: given twice`},
-		{"NaN", `{"NaN": "NaN \" NaN", "b": NaN}`, `byte 27: NaN is not a JSON number`},
-		{"Infinity", `{"b": [0.0, Infinity]}`, `byte 12: Infinity is not a JSON number`},
-		{"-Infinity", `{"b": -Infinity}`, `byte 6: -Infinity is not a JSON number`},
+		{"word as a key", `{NaN: 1}`, `byte 2: invalid character '{' looking for beginning of object key string`},
+		{"two words", `{"b": NaNNaN}`, `byte 27: invalid character '{' after object key:value pair`},
+		{"plus", `{"b": +Infinity}`, `byte 7: invalid character '+' looking for beginning of value`},
+		{"another word", `{"b": nan}`, `byte 8: invalid character 'a' in literal null (expecting 'u')`},
 		{"deep", `{"a": ` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}`, `a: nested deeper than 32 levels`},
 		{"large", `{"a": "` + strings.Repeat("x", maxConfigBytes) + `"}`, `4194313 bytes, more than 4194304`},
 	} {
@@ -44,6 +46,26 @@ func TestParseConfig(t *testing.T) {
 				t.Errorf("%q does not wrap %q", err, tensor.ErrCorrupt)
 			}
 		})
+	}
+}
+
+// TestParsePython reads what Python's json writes and JSON does not have.
+func TestParsePython(t *testing.T) {
+	c, err := ParseConfig([]byte("\ufeff" + `{"NaN": "NaN \" -Infinity", "a": NaN, "b": [0.0, Infinity], "c": -Infinity, "d": -1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]any{}
+	for key, v := range c.fields.values {
+		got[key] = v
+	}
+	want := map[string]any{"NaN": `NaN " -Infinity`, "a": nonFinite("NaN"), "b": []any{json.Number("0.0"), nonFinite("Infinity")},
+		"c": nonFinite("-Infinity"), "d": json.Number("-1")}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if c.Float("a", 0, 1); c.Good("a") {
+		t.Error("NaN is taken for a number")
 	}
 }
 

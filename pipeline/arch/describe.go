@@ -28,7 +28,7 @@ func Describe(config []byte, tensors []tensor.Info, opts Options) (*Decoder, err
 	family, modelType, architecture := pickFamily(c)
 	if family == nil {
 		// The keys of a model of unknown type cannot be judged.
-		if near := closest(config, tensors); modelType != "" && near != "" {
+		if near := closest(modelType, tensors); modelType != "" && near != "" {
 			c.problems = append(c.problems, problem{nil, "the closest family is " + near})
 		}
 		return nil, problems{scope: configName, list: c.problems}
@@ -40,6 +40,7 @@ func Describe(config []byte, tensors []tensor.Info, opts Options) (*Decoder, err
 	}
 	d.Family, d.ModelType, d.Architecture = modelType, modelType, architecture
 	d.Ignored = slices.Sorted(maps.Keys(c.ignored))
+	d.Notes = append(d.Notes, c.notes...)
 	if err := claim(d, tensors, c.tensors); err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ func (FalconH1) Architectures() []string { return []string{"FalconH1ForCausalLM"
 // Describe implements [Family].
 func (FalconH1) Describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
-	b.finalNorm = "model.final_layernorm"
+	b.finalNorm = b.prefix + "final_layernorm"
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
 	b.Only("attn_layer_indices")

@@ -117,19 +117,29 @@ func pickFamily(c *Config) (f Family, modelType, architecture string) {
 		}
 		return nil, modelType, ""
 	}
-	list := c.Strings("architectures")
+	list, known := c.Strings("architectures"), f.Architectures()
 	switch {
+	case !c.Has("architectures") && transformers().types[modelType] != nil:
+		architecture = known[0] // which transformers picks by the model type
+		c.note("%s names no architecture: %s is that of model_type %s", configName, architecture, modelType)
 	case !c.Has("architectures"):
 		c.missing("architectures")
 	case len(list) != 1:
 		c.unsupported("architectures", "%d entries, want one", len(list))
-	case !slices.Contains(f.Architectures(), list[0]):
+	case !slices.Contains(known, list[0]) && !headless(modelType, known, list[0]):
 		c.unsupported("architectures", "%s is not supported for model_type %s (known: %s)",
-			show(list[0]), modelType, strings.Join(f.Architectures(), ", "))
+			show(list[0]), modelType, strings.Join(known, ", "))
 	default:
 		architecture = list[0]
 	}
 	return f, modelType, architecture
+}
+
+// headless reports whether an architecture is what a known one consists of besides its head: Qwen3Model of Qwen3ForCausalLM,
+// which transformers loads from such a checkpoint. What becomes of the head, the tensors say.
+func headless(modelType string, known []string, architecture string) bool {
+	name, ok := strings.CutSuffix(architecture, "Model")
+	return ok && transformers().types[modelType] != nil && slices.Contains(known, name+"ForCausalLM")
 }
 
 // Known is a line of the table of families.

@@ -17,7 +17,8 @@ var causalBuffers = Skip{Match: regexp.MustCompile(`^gpt_neox\.layers\.\d+\.atte
 func (GPTNeoX) Describe(c *Config) (*Decoder, error) {
 	b := begin(c, "layer_norm_eps", 1e-5)
 	b.centered, b.normBias = true, true
-	b.prefix, b.embedding, b.finalNorm, b.head = "gpt_neox.", "gpt_neox.embed_in", "gpt_neox.final_layer_norm", "embed_out"
+	b.prefix, b.head = b.base("gpt_neox.", "embed_in"), "embed_out"
+	b.embedding, b.finalNorm = b.prefix+"embed_in", b.prefix+"final_layer_norm"
 	b.d.Skips = append(b.d.Skips, causalBuffers)
 	b.tied(false)
 	b.geluKeys("hidden_act", GELU)

@@ -28,7 +28,7 @@ func TestDescribeHubKeys(t *testing.T) {
 		{"TinyLlama-1.1B-Chat-v1.0", 1_100_048_384, nil},
 		{"bloom-560m", 559_214_592, nil},
 		{"glm-4-9b-chat", 9_399_951_360, nil},
-		{"internlm2_5-7b-chat", 7_737_708_544, []string{"rope_scaling"}},
+		{"internlm2_5-7b-chat", 7_737_708_544, nil},
 		{"phi-2", 2_779_683_840, nil},
 		{"pythia-1.4b", 1_414_647_808, nil},
 		{"stablelm-2-1_6b", 1_644_515_328, nil},

@@ -14,19 +14,19 @@ import (
 
 func TestDescribeIgnore(t *testing.T) {
 	type object = map[string]any
-	dynamic := object{"type": "dynamic", "factor": 4}
+	proportional := object{"type": "proportional", "factor": 4}
 	for _, tt := range []struct {
 		name    string
 		changes object
 		ignore  []string
 	}{
 		{"unknown key", object{"clip_qkv": 8}, []string{"clip_qkv"}},
-		{"key with a dot", object{"my.key": 8}, []string{"my.key"}},
-		{"two keys, one twice", object{"a": 8, "quantization_config": object{}}, []string{"quantization_config", "a", "a"}},
+		{"key with a dot", object{"rope_parameters": object{"rope_theta": 1e6, "my.key": 8}}, []string{"rope_parameters.my.key"}},
+		{"two keys, one twice", object{"alibi": true, "quantization_config": object{}}, []string{"quantization_config", "alibi", "alibi"}},
 		{"layer types", object{"layer_types": []any{"x", "y", "z"}}, []string{"layer_types"}},
 		{"activation", object{"hidden_act": "gelu"}, []string{"hidden_act"}},
-		{"rope type", object{"rope_parameters": removed, "rope_theta": 1e6, "rope_scaling": dynamic}, []string{"rope_scaling.type"}},
-		{"rope object", object{"rope_parameters": removed, "rope_theta": 1e6, "rope_scaling": dynamic}, []string{"rope_scaling"}},
+		{"rope type", object{"rope_parameters": removed, "rope_theta": 1e6, "rope_scaling": proportional}, []string{"rope_scaling.type"}},
+		{"rope object", object{"rope_parameters": removed, "rope_theta": 1e6, "rope_scaling": proportional}, []string{"rope_scaling"}},
 		{"rope key", object{"rope_parameters": object{"rope_theta": 1e6, "x": 1, "y": 2}}, []string{"rope_parameters.x", "rope_parameters.y"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -77,12 +77,12 @@ func TestDescribeIgnore(t *testing.T) {
 				`hidden_size: cannot be ignored`)
 	})
 	t.Run("many unknown keys", func(t *testing.T) {
-		changes := object{}
+		keys := object{}
 		for i := range 150 {
-			changes[fmt.Sprintf("zz%03d", i)] = i
+			keys[fmt.Sprintf("zz%03d", i)] = i
 		}
-		_, err := Describe(edit(t, ck.config, changes), ck.tensors, Options{})
-		if err == nil || !strings.HasSuffix(err.Error(), "zz099: unknown to family qwen2; and 50 more") {
+		_, err := Describe(edit(t, ck.config, object{"rope_parameters": keys}), ck.tensors, Options{})
+		if err == nil || !strings.HasSuffix(err.Error(), "rope_parameters.zz099: unknown key; and 50 more") {
 			t.Errorf("%v", err)
 		}
 	})

@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// maxListedKeys bounds the keys that a note names.
+const maxListedKeys = 20
+
 // inertKey is a key of any family that does not change the computation, as long as it has one of the
 // accepted values, written as in JSON. No list means that every value is fine.
 type inertKey struct {
@@ -41,6 +44,7 @@ var inert = map[string]inertKey{
 	"is_decoder":                    {},
 	"output_attentions":             {},
 	"output_hidden_states":          {},
+	"pretraining_tp":                {}, // parts in which products are summed
 	"return_dict":                   {},
 	"torchscript":                   {},
 	"use_bfloat16":                  {},
@@ -94,24 +98,32 @@ var inert = map[string]inertKey{
 	"cross_attention_hidden_size": {accept: []string{"null"}},
 	"is_encoder_decoder":          {accept: []string{"false"}},
 	"per_layer_config":            {accept: []string{"null", "{}"}, why: "layers that differ from each other"},
-	"pretraining_tp":              {accept: []string{"1"}},
 	"pruned_heads":                {accept: []string{"null", "{}"}},
 	"quantization_config":         {accept: []string{"null"}, why: "the weights are quantized already"},
 	"rope_interleaved":            {accept: []string{"false"}},
 	"tie_encoder_decoder":         {accept: []string{"false"}},
 	"use_mrope":                   {accept: []string{"false"}},
+	"use_sliding_window":          {accept: []string{"false"}},
 }
 
-// checkInert refuses the keys of the file that nobody asked for, unless they are inert.
+// checkInert refuses the keys of the file that nobody asked for, unless they are inert, and nulls that the model's class does
+// not take.
 func (c *Config) checkInert() {
 	c.checkDType()
+	var unread []string
 	for _, key := range c.fields.keys {
+		if c.Null(key) && c.class != nil && c.class.notNull[key] && c.Good(key) {
+			c.Wrong(key, "null, which transformers %s does not take here", transformers().version)
+			continue
+		}
 		if c.consumed[key] {
 			continue
 		}
 		value := show(c.fields.values[key])
 		rule, known := inert[key]
 		switch {
+		case !known && c.unread(key):
+			unread = append(unread, printable(c.prefix+key))
 		case !known:
 			c.Refuse(key, "unknown to family %s", c.family)
 		case rule.accept == nil || slices.Contains(rule.accept, value):
@@ -121,6 +133,21 @@ func (c *Config) checkInert() {
 			c.Refuse(key, "%s is not supported, only %s", value, strings.Join(rule.accept, " or "))
 		}
 	}
+	if len(unread) > 0 {
+		c.note("keys of %s without effect: %s", configName, enumerate(unread, maxListedKeys, ", "))
+	}
+}
+
+// unread reports whether a key that the family does not ask for has no effect: a token's id, a key without a value, or one
+// that transformers reads for no model at all. What is said of a model whose class is not in transformers is unknown.
+func (c *Config) unread(key string) bool {
+	switch {
+	case strings.HasSuffix(key, "_token_id"), strings.HasSuffix(key, "_token_ids"):
+		return true
+	case c.class == nil:
+		return false
+	}
+	return c.Null(key) || !transformers().reads[key]
 }
 
 // checkDType compares the two spellings of the element type. Otherwise it says nothing: every tensor

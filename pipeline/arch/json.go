@@ -37,12 +37,10 @@ func parseObject(b []byte) (*object, error) {
 	if !utf8.Valid(b) {
 		return nil, corruptConfig("not UTF-8")
 	}
+	b = quoteNonFinite(bytes.TrimPrefix(b, []byte("\ufeff")))
 	// Unmarshal checks the whole syntax first; the token reader alone would not see trailing bytes.
 	var raw json.RawMessage
 	if err := json.Unmarshal(b, &raw); err != nil {
-		if at, word := findNonFinite(b); word != "" {
-			return nil, corruptConfig("byte %d: %s is not a JSON number", at, word)
-		}
 		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 			return nil, corruptConfig("byte %d: %v", syntax.Offset, err)
 		}
@@ -117,25 +115,32 @@ func readValue(dec *json.Decoder, path []string) (any, error) {
 	return o, nil
 }
 
-// findNonFinite looks for the bare words that Python writes for numbers that JSON cannot hold.
-func findNonFinite(b []byte) (at int, word string) {
-	inString := false
+// quoteNonFinite rewrites the bare words that Python writes for numbers that JSON cannot hold, outside strings, in the notation
+// of transformers. It returns b itself where there is none.
+func quoteNonFinite(b []byte) []byte {
+	var out []byte
+	done, inString := 0, false
 	for i := 0; i < len(b); i++ {
-		switch {
-		case inString && b[i] == '\\':
+		switch c := b[i]; {
+		case inString && c == '\\':
 			i++
-		case b[i] == '"':
+		case c == '"':
 			inString = !inString
-		case inString:
-		default:
-			for _, w := range []string{"NaN", "Infinity", "-Infinity"} {
-				if bytes.HasPrefix(b[i:], []byte(w)) {
-					return i, w
+		case !inString && (c == 'N' || c == 'I' || c == '-'):
+			for _, word := range []nonFinite{"NaN", "Infinity", "-Infinity"} {
+				if bytes.HasPrefix(b[i:], []byte(word)) {
+					out = append(append(out, b[done:i]...), `{"__float__": "`+word+`"}`...)
+					done = i + len(word)
+					i = done - 1
+					break
 				}
 			}
 		}
 	}
-	return 0, ""
+	if done == 0 {
+		return b
+	}
+	return append(out, b[done:]...)
 }
 
 // show writes a value for an error message, shortened.

@@ -22,7 +22,7 @@ const convLayer = "conv"
 // Describe implements [Family].
 func (f LFM2) Describe(c *Config) (*Decoder, error) {
 	b := begin(c, "norm_eps", 1e-5)
-	b.finalNorm = "model.embedding_norm"
+	b.finalNorm = b.prefix + "embedding_norm"
 	b.tied(true)
 	if b.Has("tie_embedding") {
 		b.d.Tied = b.Bool("tie_embedding", true)

@@ -95,6 +95,9 @@ func (m Multimodal) Architectures() []string { return []string{m.Architecture} }
 func (m Multimodal) Describe(c *Config) (*Decoder, error) {
 	c.Inert(outerInert...)
 	text, family := c, m.Texts[""]
+	if family != nil && !c.Has("text_config") {
+		c.class = transformers().types[c.family+"_text"] // which reads the keys of such a file
+	}
 	if inner := c.Object("text_config"); inner != nil || family == nil {
 		if inner == nil {
 			c.missing("text_config")
@@ -144,6 +147,7 @@ func (m Multimodal) textFamily(text *Config) Family {
 	if list := text.Strings("architectures"); len(list) > 1 || len(list) == 1 && !slices.Contains(f.Architectures(), list[0]) && list[0] != "" {
 		text.Refuse("architectures", "is not that of %s", kind)
 	}
+	text.class = transformers().types[kind]
 	return f
 }
 

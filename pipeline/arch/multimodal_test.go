@@ -135,8 +135,8 @@ func TestMultimodal(t *testing.T) {
 		{"no text", func(f object) { delete(f, "text_config") }, tensor.ErrCorrupt, `text_config: missing`},
 		{"another text", func(f object) { f["text_config"].(object)["model_type"] = "llama" }, tensor.ErrUnsupported,
 			`text_config.model_type: "llama" is not supported (known: "gemma3_text")`},
-		{"unknown key outside", func(f object) { f["late_fusion"] = true }, tensor.ErrUnsupported, `late_fusion: unknown to family gemma3`},
-		{"unknown key inside", func(f object) { f["text_config"].(object)["altup"] = 2 }, tensor.ErrUnsupported, `text_config.altup: unknown to family gemma3`},
+		{"unknown key outside", func(f object) { f["clip_qkv"] = true }, tensor.ErrUnsupported, `clip_qkv: unknown to family gemma3`},
+		{"unknown key inside", func(f object) { f["text_config"].(object)["clip_qkv"] = 2 }, tensor.ErrUnsupported, `text_config.clip_qkv: unknown to family gemma3`},
 		{"a window of 0", func(f object) { f["text_config"].(object)["sliding_window"] = 0 }, tensor.ErrCorrupt,
 			`text_config.sliding_window: 0 is not a positive number`},
 		{"rope within rope", func(f object) {
@@ -182,11 +182,11 @@ func TestMultimodal(t *testing.T) {
 		}
 	})
 	t.Run("ignored", func(t *testing.T) {
-		config, infos := multimodal(t, gemma, with(object{"late_fusion": true}), "gemma3_text", outside, "language_model.lm_head")
-		if _, err := Describe(config, infos, Options{IgnoreConfig: []string{"late_fusion"}}); err != nil {
+		config, infos := multimodal(t, gemma, with(object{"clip_qkv": true}), "gemma3_text", outside, "language_model.lm_head")
+		if _, err := Describe(config, infos, Options{IgnoreConfig: []string{"clip_qkv"}}); err != nil {
 			t.Error(err)
 		}
-		wantError(t, config, infos, Options{IgnoreConfig: []string{"late_fusion", "text_config.hidden_size"}}, nil,
+		wantError(t, config, infos, Options{IgnoreConfig: []string{"clip_qkv", "text_config.hidden_size"}}, nil,
 			`config.json: text_config.hidden_size: nothing to ignore, the value is not refused`)
 	})
 }

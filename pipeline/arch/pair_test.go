@@ -34,11 +34,7 @@ func TestPairsOfHub(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var ignore []string
-			if strings.HasPrefix(name, "internlm2") {
-				ignore = []string{"rope_scaling"} // depends on the length
-			}
-			d, err := describeKeys(t, config, checkpoint{}, ignore...)
+			d, err := describeKeys(t, config, checkpoint{})
 			if err != nil {
 				t.Fatal(err)
 			}

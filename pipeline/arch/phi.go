@@ -13,7 +13,7 @@ func (Phi) Describe(c *Config) (*Decoder, error) {
 	b := begin(c, "layer_norm_eps", 1e-5)
 	b.code("PhiConfig", "PhiModel", "PhiForCausalLM")
 	b.centered, b.normBias, b.headBias = true, true, true
-	b.finalNorm = "model.final_layernorm"
+	b.finalNorm = b.prefix + "final_layernorm"
 	b.tied(false)
 	b.geluKeys("hidden_act", GELUTanh)
 	b.Only("qk_layernorm", "false")

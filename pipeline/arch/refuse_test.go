@@ -33,8 +33,8 @@ func TestDescribeMutations(t *testing.T) {
 		{"null model type", "llama", object{"model_type": nil}, bad, `model_type: null where a value is wanted`},
 		{"empty model type", "llama", object{"model_type": ""}, no, `model_type: "" is not supported`},
 		{"model type a number", "llama", object{"model_type": 3}, bad, `model_type: 3 is not a string`},
-		{"relative", "qwen3-tied", object{"model_type": "qwen4"}, no, `model_type: "qwen4" is not supported; the closest family is qwen3, which lacks nothing that config.json and the tensors show`},
-		{"no architectures", "llama", object{"architectures": removed}, bad, `architectures: missing`},
+		{"relative", "qwen3-tied", object{"model_type": "qwen4"}, no, `model_type: "qwen4" is not supported; the closest family is qwen3, which lacks nothing that the tensors show`},
+		{"architectures a string", "llama", object{"architectures": "LlamaForCausalLM"}, bad, `architectures: "LlamaForCausalLM" is not a list of strings; architectures: 0 entries, want one`},
 		{"empty architectures", "llama", object{"architectures": []any{}}, no, `architectures: 0 entries, want one`},
 		{"two architectures", "llama", object{"architectures": []any{"LlamaForCausalLM", "LlamaForCausalLM"}}, no, `architectures: 2 entries, want one`},
 		{"foreign architecture", "llama", object{"architectures": []any{"MistralForCausalLM"}}, no,
@@ -67,7 +67,7 @@ func TestDescribeMutations(t *testing.T) {
 		{"quantized", "qwen3-tied", object{"quantization_config": object{"quant_method": "gptq"}}, no,
 			`quantization_config: an object is not supported: the weights are quantized already`},
 		{"own code", "llama", object{"auto_map": object{"AutoModel": "m.M"}}, no, `auto_map: an object is not supported: the checkpoint brings its own model code`},
-		{"tensor parallel", "llama", object{"pretraining_tp": 2}, no, `pretraining_tp: 2 is not supported, only 1`},
+		{"windows", "llama", object{"use_sliding_window": true}, no, `use_sliding_window: true is not supported, only false`},
 		{"interleaved", "llama", object{"rope_interleaved": true}, no, `rope_interleaved: true is not supported, only false`},
 		{"unknown key", "qwen2-tied", object{"clip_qkv": 8}, no, `clip_qkv: unknown to family qwen2`},
 		{"key of another family", "qwen2-tied", object{"mlp_bias": false}, no, `mlp_bias: unknown to family qwen2`},
@@ -83,10 +83,10 @@ func TestDescribeMutations(t *testing.T) {
 		{"layer types a string", "qwen3-tied", object{"layer_types": "full_attention"}, bad, `layer_types: "full_attention" is not a list of strings`},
 		{"layer types of numbers", "qwen3-tied", object{"layer_types": []any{1, 2, 3}}, bad, `layer_types: 1 within the list is not a string`},
 		{"dtype twice", "llama", object{"torch_dtype": "float16"}, bad, `torch_dtype: "float16" contradicts dtype "bfloat16"`},
-		{"control characters", "llama", object{"a\x1b[31mb": 1}, no, `"a\x1b[31mb": unknown to family llama`},
+		{"control characters", "llama", object{"rope_parameters": object{"a\x1b[31mb": 1}}, no, `"rope_parameters.a\x1b[31mb": unknown key`},
 
-		{"dynamic", "llama3-rope", rope("rope_type", "dynamic"), no, `rope_parameters.rope_type: "dynamic" is not supported: ` +
-			`beyond max_position_embeddings the frequencies depend on the length of the text; up to there they are those of "default"`},
+		{"dynamic, other keys", "llama", object{"rope_parameters": object{"rope_type": "dynamic", "factor": 2, "beta_fast": 32}}, no, `rope_parameters.beta_fast: unknown key`},
+		{"dynamic without factor", "llama", object{"rope_parameters": object{"rope_type": "dynamic"}}, bad, `rope_parameters.factor: missing`},
 		{"proportional", "llama3-rope", rope("rope_type", "proportional"), no,
 			`rope_parameters.rope_type: "proportional" is not supported (known: default, linear, llama3, longrope, yarn)`},
 		{"longrope without factors", "llama", object{"rope_parameters": removed, "rope_scaling": object{"type": "su"}}, bad,
@@ -104,8 +104,7 @@ func TestDescribeMutations(t *testing.T) {
 		{"yarn, base", "llama", object{"rope_parameters": object{"rope_type": "yarn", "factor": 4, "rope_theta": 1}}, bad, `rope_theta: 1 leaves yarn nothing to interpolate`},
 		{"yarn, truncate", "llama", object{"rope_parameters": object{"rope_type": "yarn", "factor": 4, "truncate": 1}}, bad, `rope_parameters.truncate: 1 is not true or false`},
 		{"alpha of another family", "llama", object{"rope_parameters": object{"rope_type": "dynamic", "alpha": 1000, "factor": 1}}, no,
-			`rope_parameters.rope_type: "dynamic" is not supported: beyond max_position_embeddings the frequencies depend on the length of the text; ` +
-				`up to there they are those of "default"`},
+			`rope_parameters.alpha: unknown key`},
 		{"unknown rope key", "llama3-rope", rope("mscale", 1), no, `rope_parameters.mscale: unknown key`},
 		{"rope by layer type", "llama", object{"rope_parameters": object{"full_attention": object{"rope_type": "default"}}}, no,
 			`rope_parameters.full_attention: unknown key`},
@@ -125,9 +124,9 @@ func TestDescribeMutations(t *testing.T) {
 				`rope_scaling.high_freq_factor: missing; rope_scaling.original_max_position_embeddings: missing`},
 		{"rope a string", "llama", object{"rope_parameters": "default"}, bad, `rope_parameters: "default" is not an object`},
 
-		{"all at once", "qwen3-tied", object{"vocab_size": removed, "hidden_act": "relu", "head_dim": 31, "zzz": nil, "use_mrope": true}, no,
+		{"all at once", "qwen3-tied", object{"vocab_size": removed, "hidden_act": "relu", "head_dim": 31, "clip_qkv": 1, "use_mrope": true}, no,
 			`vocab_size: missing; hidden_act: "relu" is not supported, only "silu"; head_dim: 31 is odd, and rotation needs pairs; ` +
-				`use_mrope: true is not supported, only false; zzz: unknown to family qwen3`},
+				`clip_qkv: unknown to family qwen3; use_mrope: true is not supported, only false`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ck := loadCheckpoint(t, filepath.Join("testdata", tt.base))

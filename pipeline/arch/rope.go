@@ -230,8 +230,11 @@ func (r ropeRules) readObject(c, o *Config) ropeParams {
 		p.readScaling(o, r.context(c), r.originalOf(c, o))
 		return p
 	case kind == "dynamic" && !r.long:
-		o.Refuse(key, "\"dynamic\" is not supported: beyond max_position_embeddings the frequencies depend on the length of the text; "+
-			"up to there they are those of \"default\"")
+		// The factor stretches frequencies in texts beyond max_position_embeddings alone.
+		o.Float("factor", 1, maxFactor)
+		c.note("rotary frequencies grow with texts beyond %.0f positions (dynamic) in the original model only", r.context(c))
+		p.kind = "dynamic"
+		return p
 	default:
 		o.Refuse(key, "%s is not supported (known: %s)", show(kind), strings.Join(known, ", "))
 	}
