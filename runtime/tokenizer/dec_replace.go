@@ -14,11 +14,11 @@ func readReplaceDecoder(raw json.RawMessage, _ int) (decoder, error) {
 		return nil, err
 	}
 	if n.find == nil && len(n.pattern) <= maxHeldPattern {
-		return replaceText{n.pattern, n.content}, nil
+		return growing{replaceText{n.pattern, n.content}, n.growth()}, nil
 	}
-	return mapTokens(func() func(string) string {
+	return growing{mapTokens(func() func(string) string {
 		return func(token string) string { return n.normalize(align(token)).text }
-	}), nil
+	}), n.growth()}, nil
 }
 
 // replaceText is the decoder Replace with a text as its pattern.

@@ -39,7 +39,7 @@ func readWordPieceDecoder(raw json.RawMessage, _ int) (decoder, error) {
 		Cleanup bool   `json:"cleanup"`
 	}{}
 	err := setup("decoder", "WordPiece", raw, &c)
-	return mapTokens(func() func(string) string {
+	return growing{mapTokens(func() func(string) string {
 		first := true
 		return func(token string) string {
 			if !first {
@@ -55,7 +55,7 @@ func readWordPieceDecoder(raw json.RawMessage, _ int) (decoder, error) {
 			}
 			return token
 		}
-	}), err
+	}), 2}, err
 }
 
 // readBPEDecoder reads the decoder BPEDecoder: the suffix that ends a word is a space, except in the last token.
@@ -65,7 +65,7 @@ func readBPEDecoder(raw json.RawMessage, _ int) (decoder, error) {
 		Suffix string `json:"suffix"`
 	}
 	err := setup("decoder", "BPEDecoder", raw, &c)
-	return decoderFunc(func(next sink) sink {
+	return growing{decoderFunc(func(next sink) sink {
 		var held string
 		holds := false
 		return &wholeTokens{
@@ -82,7 +82,7 @@ func readBPEDecoder(raw json.RawMessage, _ int) (decoder, error) {
 				next.close()
 			},
 		}
-	}), err
+	}), 3}, err // an empty suffix is before, between and after all characters
 }
 
 // readCTC reads the decoder CTC: of a run of equal tokens one is left, and padding goes.
@@ -94,7 +94,7 @@ func readCTC(raw json.RawMessage, _ int) (decoder, error) {
 		Cleanup   bool   `json:"cleanup"`
 	}
 	err := setup("decoder", "CTC", raw, &c)
-	return decoderFunc(func(next sink) sink {
+	return growing{decoderFunc(func(next sink) sink {
 		var before string
 		first := true
 		return &wholeTokens{
@@ -113,5 +113,5 @@ func readCTC(raw json.RawMessage, _ int) (decoder, error) {
 			},
 			end: next.close,
 		}
-	}), err
+	}), 3}, err // so is an empty delimiter
 }

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 )
 
@@ -43,8 +44,51 @@ type decoderSequence []decoder
 
 func readDecoderSequence(raw json.RawMessage, depth int) (decoder, error) {
 	list, err := decoders.sequence("decoders", raw, depth)
-	return decoderSequence(list), err
+	if err != nil {
+		return nil, err
+	}
+	return newDecoderSequence(list)
 }
+
+// newDecoderSequence refuses what takes too much memory or time, by the bounds of normalizers.
+func newDecoderSequence(list []decoder) (decoder, error) {
+	const kind = `decoder "Sequence"`
+	var l decoderSequence
+	for _, d := range list {
+		if inner, ok := d.(decoderSequence); ok {
+			l = append(l, inner...)
+		} else {
+			l = append(l, d)
+		}
+	}
+	if len(l) > maxSteps {
+		return nil, unsupported(kind, fmt.Sprintf("of %d decoders", len(l)))
+	}
+	total := 1
+	for _, d := range l {
+		if g, ok := d.(grower); ok {
+			total = min(total*g.growth(), maxGrowth+1)
+		}
+	}
+	if total > maxGrowth {
+		return nil, unsupported(kind, fmt.Sprintf("that makes more than %d bytes of one", maxGrowth))
+	}
+	return l, nil
+}
+
+// grower is a decoder that makes more bytes of a token than it has.
+type grower interface {
+	// growth is a bound of the bytes that come of one, and of those of an empty token.
+	growth() int
+}
+
+// growing is a decoder with its growth.
+type growing struct {
+	decoder
+	factor int
+}
+
+func (g growing) growth() int { return g.factor }
 
 func (l decoderSequence) stream(next sink) sink {
 	for i := len(l) - 1; i >= 0; i-- {

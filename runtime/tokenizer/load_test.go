@@ -71,6 +71,14 @@ func TestLoadRefuses(t *testing.T) {
 		"sequence of null":    {"normalizer", `{"type":"Sequence","normalizers":null}`, tensor.ErrCorrupt, "normalizers is no list"},
 		"two patterns":        {"pre_tokenizer", `{"type":"Split","pattern":{"Regex":"a","REGEX":"b"},"behavior":"Removed","invert":false}`, tensor.ErrCorrupt, "a pattern of 2 members"},
 		"folded pattern":      {"normalizer", `{"type":"Replace","pattern":{"regex":"a"},"content":"b"}`, tensor.ErrCorrupt, "pattern"},
+		"many decoders":       {"decoder", decoderList(65, `{"type":"Fuse"}`), tensor.ErrUnsupported, "of 65 decoders"},
+		"nested decoders":     {"decoder", decoderList(9, decoderList(8, `{"type":"ByteFallback"}`)), tensor.ErrUnsupported, "of 72 decoders"},
+		"deep decoders":       {"decoder", strings.Repeat(`{"type":"Sequence","decoders":[`, 9) + strings.Repeat("]}", 9), tensor.ErrUnsupported, "nested so deep"},
+		"growing decoders":    {"decoder", decoderList(9, `{"type":"Replace","pattern":{"String":"a"},"content":"aa"}`), tensor.ErrUnsupported, "more than 256 bytes of one"},
+		"growing regex":       {"decoder", decoderList(3, `{"type":"Replace","pattern":{"Regex":"a"},"content":"aaaaaaa"}`), tensor.ErrUnsupported, "more than 256 bytes of one"},
+		"one large decoder":   {"decoder", `{"type":"Replace","pattern":{"String":"a"},"content":"` + strings.Repeat("a", 257) + `"}`, tensor.ErrUnsupported, "content of 257 bytes"},
+		"empty delimiters":    {"decoder", decoderList(9, `{"type":"CTC","pad_token":"a","word_delimiter_token":"","cleanup":true}`), tensor.ErrUnsupported, "more than 256 bytes of one"},
+		"empty suffixes":      {"decoder", decoderList(9, `{"type":"BPEDecoder","suffix":""}`), tensor.ErrUnsupported, "more than 256 bytes of one"},
 		"null in sequence":    {"decoder", `{"type":"Sequence","decoders":[null]}`, tensor.ErrCorrupt, "a member is null"},
 		"template null":       {"post_processor", `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}}],"pair":[null],"special_tokens":{}}`, tensor.ErrCorrupt, "neither a text nor a token"},
 		"template text":       {"post_processor", `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}}],"pair":[{"Sequence":{"id":"","type_id":0}}],"special_tokens":{}}`, tensor.ErrCorrupt, "neither A nor B"},
@@ -220,4 +228,9 @@ func BenchmarkLoad(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// decoderList is a Sequence of n decoders.
+func decoderList(n int, decoder string) string {
+	return `{"type":"Sequence","decoders":[` + strings.TrimSuffix(strings.Repeat(decoder+",", n), ",") + "]}"
 }

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"encoding/json"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -157,4 +158,38 @@ func FuzzStream(f *testing.F) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	})
+}
+
+// TestDecoderGrowth compares what decoders make of tokens with the bound that sequences of them are judged by.
+func TestDecoderGrowth(t *testing.T) {
+	t.Parallel()
+	tokens := []string{"a", "", "\u00ff", "\u00ff\u0100", "  ", "<0xFF>", "\u2581a", "aaa", " do not", "é"}
+	for _, raw := range []string{
+		`{"type":"BPEDecoder","suffix":""}`, `{"type":"ByteFallback"}`, `{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true}`,
+		`{"type":"CTC","pad_token":"","word_delimiter_token":"","cleanup":true}`, `{"type":"Fuse"}`, `{"type":"Metaspace","replacement":"a"}`,
+		`{"type":"Replace","pattern":{"String":"a"},"content":"bbb"}`, `{"type":"Replace","pattern":{"Regex":"a?"},"content":"bbb"}`,
+		`{"type":"Strip","content":"a","start":9223372036854775808,"stop":9223372036854775808}`, `{"type":"WordPiece","prefix":"a","cleanup":true}`,
+		decoderList(4, `{"type":"Replace","pattern":{"String":"a"},"content":"aaaa"}`),
+	} {
+		d, _, err := decoders.read(json.RawMessage(raw), maxNesting)
+		if err != nil {
+			t.Fatal(raw, err)
+		}
+		factor := 1
+		switch d := d.(type) {
+		case grower:
+			factor = d.growth()
+		case decoderSequence:
+			factor = maxGrowth
+		}
+		var out text
+		in, limit := d.stream(&out), 0
+		for _, token := range tokens {
+			in.write(token, true)
+			limit += factor * max(1, len(token))
+		}
+		if in.close(); len(out) > limit {
+			t.Errorf("%s: %d bytes, want at most %d", raw, len(out), limit)
+		}
+	}
 }
