@@ -12,6 +12,10 @@ func (Qwen3Moe) Architectures() []string { return []string{"Qwen3MoeForCausalLM"
 func (Qwen3Moe) Describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.tied(false)
+	// What Qwen3-Coder's files say besides; the class reads none of it.
+	b.Only("qkv_bias", "false")
+	b.Only("shared_expert_intermediate_size", "0")
+	b.Only("use_qk_norm", "true")
 	return describeQwen3Moe(b, readRope(c), softmaxKeys{experts: 128, topK: 8, intermediate: 768}, (*builder).sameWindows)
 }
 
