@@ -45,6 +45,9 @@ func (p *ropeParams) readScaling(o *Config, context float64, original func() flo
 		if p.fast < p.slow && o.Good("beta_fast", "beta_slow") {
 			o.Wrong("beta_fast", "%g is less than beta_slow %g", p.fast, p.slow)
 		}
+		if reach := p.factor * p.original; reach < context {
+			o.note("rotary frequencies are stretched (yarn) for %.0f positions, fewer than the %.0f that %s declares", reach, context, configName)
+		}
 		p.exact = !o.Bool("truncate", true)
 		p.attention, _ = o.OptFloat("attention_factor", minFactor, maxFactor)
 		p.mscale, _ = o.OptFloat("mscale", 0, maxFactor)

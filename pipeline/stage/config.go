@@ -116,7 +116,13 @@ type runConfig struct {
 	sampling     Sampling
 	// absolute is AbsolutePositions of the model.
 	absolute string
+	// reply bounds the tokens of a reply where the engine's own bound goes beyond the positions; otherwise 0.
+	reply int
 }
+
+// engineReply is the engine's own bound of a reply (max_new_tokens). It has none for a conversation: releases up to 3.6.1 copy
+// max_all_tokens and never compare it, later ones warn when they pass max_position_embeddings and go on.
+const engineReply = 512
 
 // shippedThreads is the engine's own default.
 const shippedThreads = 4
@@ -148,6 +154,9 @@ func (p *Planned) runConfig() runConfig {
 func newRunConfig(p *plan.Plan, s Sampling, halfAtNormal bool) runConfig {
 	c := runConfig{threads: shippedThreads, precision: precisions[0], halfAtNormal: halfAtNormal, sampling: s}
 	c.atLeast(p.Model.Precision)
+	if n := p.Model.Context; n < engineReply {
+		c.reply = n
+	}
 	unsafeAt, blocks := map[int]bool{}, true
 	for _, pack := range plan.PackWidths {
 		for _, t := range p.UnsafeThreads(pack) {
@@ -199,6 +208,9 @@ func (c runConfig) json(t lower.Target, content manifest.Digest) ([]byte, error)
 	if c.noCachedMmap {
 		o = append(o, member{"use_cached_mmap", false})
 	}
+	if c.reply != 0 {
+		o = append(o, member{"max_new_tokens", c.reply})
+	}
 	o = append(o, c.sampler()...)
 	own := object{{"minimum_engine", t.Minimum}, {"content", content}}
 	if c.absolute != "" {
@@ -245,7 +257,11 @@ func conditions(p *Planned, c runConfig) []string {
 	if len(p.Source.Decoder.Ropes) > 0 {
 		positions += "; the rotary tables end there"
 	}
+	positions += "; the engine does not stop there: end or shorten conversations before, what it writes beyond is undefined"
 	list := slices.Concat([]string{positions}, p.Source.Decoder.Notes, m.Conditions)
+	if c.reply != 0 {
+		list = append(list, fmt.Sprintf("max_new_tokens %d is set because the engine's own bound of a reply, %d, goes beyond the positions", c.reply, engineReply))
+	}
 	if c.measured {
 		list = append(list, "dynamic_option 2 is set because activations in int8 for whole rows were measured to cost more")
 	} else if c.dynamicOption == 2 {

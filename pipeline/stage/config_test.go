@@ -129,8 +129,19 @@ func TestContext(t *testing.T) {
 		if err != nil || !strings.Contains(string(b), fmt.Sprintf("\"max_position_embeddings\": %d,", context)) {
 			t.Errorf("context %d: %s, %v", context, b, err)
 		}
-		if want := fmt.Sprintf("positions up to %d; the rotary tables end there", context); p.Conditions()[0] != want {
+		want := fmt.Sprintf("positions up to %d; the rotary tables end there; the engine does not stop there: end or shorten conversations before, "+
+			"what it writes beyond is undefined", context)
+		if p.Conditions()[0] != want {
 			t.Errorf("context %d: %q", context, p.Conditions())
+		}
+		// The engine's own bound of a reply is cut to the context.
+		run, err := p.runConfig().json(p.Target, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		bound := fmt.Sprintf("\"max_new_tokens\": %d,", context)
+		if cut := context < engineReply; cut != strings.Contains(string(run), bound) || cut != strings.Contains(strings.Join(p.Conditions(), "\n"), "max_new_tokens") {
+			t.Errorf("context %d: %s, %q", context, run, p.Conditions())
 		}
 	}
 	_, err = planned(all + 1)

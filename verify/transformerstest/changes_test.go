@@ -50,18 +50,19 @@ func ropes(turned ...float64) (list []object) {
 		now("llama3", 500, llama3, more),
 		now("yarn", 500, yarn, more),
 		now("yarn", 1000, yarnScaled, more),
+		now("dynamic", 300, object{"factor": 4}, more),
 		before(77.5, nil, more),
 		before(500, object{"type": "linear", "factor": 2.5}, more),
 		before(500, merged(object{"rope_type": "llama3"}, llama3), more),
 		before(2000, merged(object{"type": "yarn"}, yarn), more),
 		before(500, object{"type": "yarn", "factor": 4, "mscale": 0.7}, more),
+		before(500, object{"type": "dynamic", "factor": 4}, more),
 	}
 }
 
 // badRopes are rotary keys that no family takes.
 var badRopes = []refusal{
-	{`rope_parameters.rope_type: "dynamic" is not supported`, now("dynamic", 1e4, object{"factor": 4})},
-	{`rope_scaling.type: "dynamic" is not supported`, before(500, object{"type": "dynamic", "factor": 4})},
+	{`rope_parameters.factor: missing`, now("dynamic", 1e4)},
 	{`rope_parameters.rope_type: "proportional" is not supported`, now("proportional", 1e4, object{"factor": 4})},
 	{`rope_parameters.factor: unknown key`, now("default", 1e4, object{"factor": 4})},
 	{`rope_scaling: contradicts rope_parameters`, object{"rope_scaling": object{"type": "linear", "factor": 4}}},

@@ -37,6 +37,8 @@ var denseFamilies = map[string]family{
 			{"hidden_act": removed, "attention_bias": removed, "mlp_bias": removed, "tie_word_embeddings": removed, "head_dim": nil},
 			{"use_cache": false, "is_decoder": true, "attention_dropout": 0.5, "chunk_size_feed_forward": 4, "output_attentions": true},
 			{"rope_parameters": object{"type": "default", "rope_theta": 5e5}},
+			{"pretraining_tp": 2, "use_sliding_window": false, "max_position_embeddings": removed, "architectures": nil},
+			{"my_key": 1, "_my_key": 2, "image_token_id": 7, "clip_qkv": nil, "layer_types": nil, "attention_dropout": nil},
 		},
 		shapes: plain,
 	},
@@ -74,7 +76,6 @@ var denseFamilies = map[string]family{
 		}),
 		refuses: []refusal{
 			{`hidden_act: "silu"`, object{"hidden_act": "silu"}},
-			{`rope_parameters.rope_type: "dynamic"`, now("dynamic", 1e4, object{"factor": 4})},
 			{`rope_parameters.original_max_position_embeddings: missing`, object{"rope_parameters.original_max_position_embeddings": removed}},
 			{`rope_theta: 300 contradicts the rope_theta 1.2e+07`, before(300, nil)},
 		},
@@ -241,6 +242,7 @@ var denseFamilies = map[string]family{
 	"hunyuan_v1_dense": {
 		honours: []object{
 			{"rope_parameters.alpha": 20},
+			{"rope_parameters.alpha": removed, "rope_parameters.factor": 4},
 			{"rope_parameters": object{"type": "dynamic", "alpha": float("50.0"), "factor": float("1.0"), "rope_theta": 300}},
 			{"rope_parameters": removed},
 			before(300, object{"type": "dynamic", "alpha": 9.5, "factor": 1, "beta_fast": 32, "beta_slow": 1, "mscale": 1, "mscale_all_dim": 1}),
@@ -251,8 +253,7 @@ var denseFamilies = map[string]family{
 			{"head_dim": 24, "num_attention_heads": 2},
 		},
 		refuses: []refusal{
-			{`rope_parameters.rope_type: "dynamic"`, object{"rope_parameters.alpha": removed}},
-			{`rope_parameters.rope_type: "dynamic"`, object{"rope_parameters.alpha": removed, "rope_parameters.factor": 4}},
+			{`rope_parameters.factor: missing`, object{"rope_parameters.alpha": removed, "rope_parameters.factor": removed}},
 			{`rope_parameters.alpha: unknown key`, now("default", 1e4, object{"alpha": 1000})},
 			{`hidden_act: "gelu"`, object{"hidden_act": "gelu"}},
 			{`use_qk_norm: false`, object{"use_qk_norm": false}},

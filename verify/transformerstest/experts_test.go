@@ -121,7 +121,7 @@ var expertFamilies = map[string]family{
 			{`moe_topk: 2 entries`, object{"moe_topk": []int{1, 2}}},
 			{`num_experts: layers with different`, object{"num_experts": []int{4, 3, 4}}},
 			{`hidden_act: "gelu"`, object{"hidden_act": "gelu"}},
-			{`rope_parameters.rope_type: "dynamic"`, object{"rope_parameters.alpha": removed}},
+			{`rope_parameters.factor: missing`, object{"rope_parameters.alpha": removed, "rope_parameters.factor": removed}},
 			{`use_mla: true`, object{"use_mla": true}},
 		},
 		same: []object{{"num_shared_expert": []int{1, 1, 1}, "moe_intermediate_size": 160, "moe_layer_num_skipped": 0}},
@@ -230,6 +230,7 @@ var expertFamilies = map[string]family{
 			now("yarn", 500, object{"factor": 4, "mscale_all_dim": 1.3, "original_max_position_embeddings": 48}),
 			before(500, object{"type": "yarn", "factor": 40, "original_max_position_embeddings": 48, "beta_fast": 32, "beta_slow": 1, "mscale": 1, "mscale_all_dim": 1}),
 			{"rope_interleave": false},
+			{"rope_interleave": nil},
 			{"q_lora_rank": nil},
 			{"q_lora_rank": 20},
 			{"kv_lora_rank": 12},
@@ -252,8 +253,8 @@ var expertFamilies = map[string]family{
 		}),
 		refuses: oneOf(bad("head_dim: 16 is not supported, only 8", 16), bad("head_dim: 1 is not supported", 1), bad(`scoring_func: "softmax"`, "softmax"),
 			bad(`topk_method: "greedy"`, "greedy"), bad("num_key_value_heads: 2 is not supported", 2), bad(`hidden_act: "gelu"`, "gelu"),
-			bad("n_group: 8 experts do not divide", 3), bad("num_experts_per_tok: 5 of the 4", 5), bad("moe_layer_freq: 2", 2), bad("rope_interleave: null", nil), []refusal{
-				{`rope_parameters.rope_type: "dynamic"`, now("dynamic", 500, object{"factor": 4})},
+			bad("n_group: 8 experts do not divide", 3), bad("num_experts_per_tok: 5 of the 4", 5), bad("moe_layer_freq: 2", 2), []refusal{
+				{`rope_parameters.factor: missing`, now("dynamic", 500)},
 			}),
 		same: []object{
 			{"head_dim": removed, "qk_head_dim": removed}, {"rope_interleave": removed}, {"moe_layer_freq": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid", "ep_size": 1},

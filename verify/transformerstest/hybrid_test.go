@@ -19,6 +19,7 @@ var hybridFamilies = map[string]family{
 			{"mamba_d_conv": 3},
 			{"mamba_expand": 3, "mamba_d_head": removed},
 			{"mamba_conv_bias": false},
+			{"mamba_conv_bias": nil},
 			{"mamba_proj_bias": true},
 			{"time_step_limit": []any{0.3, 0.9}},
 			{"attention_bias": true},
@@ -26,7 +27,7 @@ var hybridFamilies = map[string]family{
 			{"rms_norm_eps": 0.1},
 		},
 		refuses: oneOf(bad("attn_layer_indices: 4 of 4", []int{4}), bad("mamba_d_head: 32 contradicts", 32),
-			bad(`hidden_act: "gelu"`, "gelu"), bad("mamba_conv_bias: null", nil), bad("attn_rotary_emb: 4 contradicts", 4), []refusal{
+			bad(`hidden_act: "gelu"`, "gelu"), bad("attn_rotary_emb: 4 contradicts", 4), []refusal{
 				{"partial_rotary_factor: 0.25 is not supported, only 0.5", object{"rope_parameters": removed, "attn_rotary_emb": removed, "partial_rotary_factor": 0.25}},
 				{"mamba_n_heads: 128 elements in 8 heads in 3 groups", object{"mamba_n_groups": 3}},
 				{"layer_types: unknown", object{"layer_types": kinds("mmam")}},
