@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -135,8 +136,11 @@ func seeds(f *testing.F, add func([]byte), patterns ...string) {
 
 func FuzzParseConfig(f *testing.F) {
 	seeds(f, func(b []byte) { f.Add(b) }, "testdata/*/config.json", "testdata/hub/*.json", "testdata/refused/*.json")
-	f.Add([]byte(`{"a": {"__float__": "NaN"}, "b": [[]], "c": NaN}`))
+	f.Add([]byte("\ufeff" + `{"a": {"__float__": "NaN"}, "b": [[-Infinity]], "c": NaN, "d": "Infinity \" \\"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if plain := PlainJSON(b); json.Valid(b) && !bytes.Equal(plain, b) || !bytes.Equal(PlainJSON(plain), plain) {
+			t.Fatalf("%q became %q", b, plain)
+		}
 		c, err := ParseConfig(b)
 		if err != nil {
 			if c != nil || !errors.Is(err, tensor.ErrCorrupt) {

@@ -72,6 +72,8 @@ func (b *builder) hunyuanTraining(a *Attention) {
 	b.Only("moe_layer_num_skipped", "0")
 	b.Only("group_limited_greedy", "false")
 	b.Only("use_mla", "false")
+	b.Only("norm_topk_prob", "true")
+	b.Only("routed_scaling_factor", "1.0", "1")
 	b.sameInLayers(1, "num_shared_expert")
 	b.sameInLayers(b.intermediate, "moe_intermediate_size")
 }

@@ -116,7 +116,7 @@ func (c *Config) checkInert() {
 			c.Wrong(key, "null, which transformers %s does not take here", transformers().version)
 			continue
 		}
-		if c.consumed[key] {
+		if c.consumed[key] || c.class != nil && c.Null(key) { // null is no value
 			continue
 		}
 		value := show(c.fields.values[key])
@@ -138,16 +138,11 @@ func (c *Config) checkInert() {
 	}
 }
 
-// unread reports whether a key that the family does not ask for has no effect: a token's id, a key without a value, or one
-// that transformers reads for no model at all. What is said of a model whose class is not in transformers is unknown.
+// unread reports whether a key that the family does not ask for has no effect: a token's id, state of the library (with an
+// underscore), or one that transformers reads for no model at all. Code that is not in transformers may read any other.
 func (c *Config) unread(key string) bool {
-	switch {
-	case strings.HasSuffix(key, "_token_id"), strings.HasSuffix(key, "_token_ids"):
-		return true
-	case c.class == nil:
-		return false
-	}
-	return c.Null(key) || !transformers().reads[key]
+	return strings.HasPrefix(key, "_") || strings.HasSuffix(key, "_token_id") || strings.HasSuffix(key, "_token_ids") ||
+		c.class != nil && !transformers().reads[key]
 }
 
 // checkDType compares the two spellings of the element type. Otherwise it says nothing: every tensor

@@ -37,7 +37,7 @@ func parseObject(b []byte) (*object, error) {
 	if !utf8.Valid(b) {
 		return nil, corruptConfig("not UTF-8")
 	}
-	b = quoteNonFinite(bytes.TrimPrefix(b, []byte("\ufeff")))
+	b = PlainJSON(b)
 	// Unmarshal checks the whole syntax first; the token reader alone would not see trailing bytes.
 	var raw json.RawMessage
 	if err := json.Unmarshal(b, &raw); err != nil {
@@ -115,10 +115,11 @@ func readValue(dec *json.Decoder, path []string) (any, error) {
 	return o, nil
 }
 
-// quoteNonFinite rewrites the bare words that Python writes for numbers that JSON cannot hold, outside strings, in the notation
-// of transformers. It returns b itself where there is none.
-func quoteNonFinite(b []byte) []byte {
+// PlainJSON makes JSON of what Python writes: it drops a byte-order mark, and rewrites the bare words NaN, Infinity and
+// -Infinity outside strings in the notation of transformers, {"__float__": "NaN"}. Other text is returned as it is.
+func PlainJSON(b []byte) []byte {
 	var out []byte
+	b = bytes.TrimPrefix(b, []byte("\ufeff"))
 	done, inString := 0, false
 	for i := 0; i < len(b); i++ {
 		switch c := b[i]; {

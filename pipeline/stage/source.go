@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/llmexport/llmexport/pipeline"
@@ -227,7 +228,7 @@ func readSmall(dir, name string) ([]byte, error) {
 	return b, err
 }
 
-// readOptional returns nil when the file does not exist.
+// readOptional returns nil when the file does not exist. Configurations are read as Python wrote them.
 func readOptional(dir, name string) ([]byte, error) {
 	f, err := os.Open(filepath.Join(dir, name))
 	if errors.Is(err, os.ErrNotExist) {
@@ -247,6 +248,9 @@ func readOptional(dir, name string) ([]byte, error) {
 	}
 	if b.Len() > maxSmall {
 		return nil, fmt.Errorf("%s: more than %d bytes: %w", name, maxSmall, tensor.ErrCorrupt)
+	}
+	if strings.HasSuffix(name, "config.json") {
+		return arch.PlainJSON(b.Bytes()), nil
 	}
 	return b.Bytes(), nil
 }
