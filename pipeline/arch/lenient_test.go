@@ -26,7 +26,8 @@ func TestLenient(t *testing.T) {
 		{"keys that no class reads", "qwen3-tied", object{"my.key": 1, "a\x1b[31mb": 2, "_my": object{"hidden_size": 7}},
 			[]string{`keys of config.json without effect: _my, "a\x1b[31mb", my.key`}},
 		{"null of a key that the class lacks", "llama", object{"clip_qkv": nil, "sliding_window": nil}, nil},
-		{"state of the library", "llama", object{"_sliding_window_pattern": 4}, []string{"keys of config.json without effect: _sliding_window_pattern"}},
+		{"state of the library", "llama", object{"_sliding_window_pattern": 4},
+			[]string{"keys of config.json without effect: _sliding_window_pattern"}},
 		{"null that the class takes", "llama", object{"head_dim": nil, "attention_dropout": nil, "rope_scaling": nil}, nil},
 		{"tensor parallel", "llama", object{"pretraining_tp": 2}, nil},
 		{"windows of another class", "llama", object{"use_sliding_window": false}, nil},
@@ -38,7 +39,8 @@ func TestLenient(t *testing.T) {
 			[]string{"config.json names no architecture: Qwen2ForCausalLM is that of model_type qwen2"}},
 		{"dynamic", "llama", object{"rope_parameters": object{"rope_type": "dynamic", "factor": 6, "rope_theta": 500000}},
 			[]string{"rotary frequencies grow with texts beyond 512 positions (dynamic) in the original model only"}},
-		{"yarn too short", "llama", object{"rope_parameters": object{"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 64, "rope_theta": 500000}},
+		{"yarn too short", "llama", object{"rope_parameters": object{"rope_type": "yarn", "factor": 4, "rope_theta": 500000,
+			"original_max_position_embeddings": 64}},
 			[]string{"rotary frequencies are stretched (yarn) for 256 positions, fewer than the 512 that config.json declares"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -88,7 +90,8 @@ func TestUnknownClass(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.know("baichuan", nil)
-	if err := c.Finish(); err == nil || err.Error() != "config.json: my_key: unknown to family baichuan; null_key: unknown to family baichuan" {
+	const want = "config.json: my_key: unknown to family baichuan; null_key: unknown to family baichuan"
+	if err := c.Finish(); err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}
 }
