@@ -227,6 +227,11 @@ engine-venvs: ## install the engines of ENGINES into .venv/mnn-<release>
 engine: engine-venvs ## test packages on the released engines of ENGINES (needs Python)
 	go test -tags engine -count=1 -timeout 2h $(TESTFLAGS) ./verify/enginetest/...
 
+.PHONY: foreign
+foreign: ## read, run, verify and compare packages that MNN's own exporter made of testdata/tiny-qwen3, in the folder LLMEXPORT_FOREIGN; LLMEXPORT_FOREIGN_TEXT is the text of their numbers
+	@if [ -z "$$LLMEXPORT_FOREIGN" ]; then echo "foreign: LLMEXPORT_FOREIGN names no folder"; exit 1; fi
+	go test -tags foreign -count=1 -timeout 20m $(TESTFLAGS) -run 'Foreign|TestForms' ./runtime ./runtime/mnn ./verify ./cmd/llmexport
+
 .PHONY: engine-families
 engine-families: engine-venvs ## measure every family on the engines of ENGINES and write it into docs/families.md
 	go test -tags engine -count=1 -timeout 2h ./verify/enginetest -run 'TestFamilies$$' -update

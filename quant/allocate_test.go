@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -177,9 +176,6 @@ func TestAllocateOptimum(t *testing.T) {
 	}
 }
 
-// patience is a thousand times what an allocation takes: a test must not fail because the machine is emulated or busy.
-const patience = 20 * time.Second
-
 // A large model, against the frontier.
 func TestAllocateLarge(t *testing.T) {
 	items := randomItems(rand.New(rand.NewPCG(5, 5)), 250, formats(), 1)
@@ -199,11 +195,7 @@ func TestAllocateLarge(t *testing.T) {
 	last := math.Inf(1)
 	for at := 1; at < 20; at++ {
 		budget := least + (points[len(points)-1].Bytes-least)*int64(at)/20
-		began := time.Now()
 		a, err := Allocate(items, Budget{Bytes: budget})
-		if took := time.Since(began); took > patience {
-			t.Errorf("%d bytes: %v", budget, took)
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,13 +226,12 @@ func TestAllocateProportional(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := points[len(points)/2]
-	began := time.Now()
 	a, err := Allocate(items, Budget{Bytes: p.Bytes + 7})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); a.KL > p.KL || took > patience {
-		t.Errorf("KL %g after %v, the frontier has %g", a.KL, took, p.KL)
+	if a.KL > p.KL {
+		t.Errorf("KL %g, the frontier has %g", a.KL, p.KL)
 	}
 }
 

@@ -1,3 +1,5 @@
+//go:build foreign
+
 package runtime_test
 
 import (
@@ -13,7 +15,7 @@ import (
 )
 
 // foreign are packages that another exporter made of tiny-qwen3, and the divergences that the engine itself has on
-// two windows of 512 tokens with memory and precision high.
+// two windows of 512 tokens of the text LLMEXPORT_FOREIGN_TEXT with memory and precision high.
 var foreign = []struct {
 	name string
 	kl   float64
@@ -32,17 +34,11 @@ var foreign = []struct {
 // three digits.
 const foreignTolerance = 0.02
 
-func foreignDir(t testing.TB, parts ...string) string {
-	t.Helper()
-	path := filepath.Join(append([]string{"..", "..", "shared"}, parts...)...)
-	if _, err := os.Stat(path); err != nil {
-		t.Skip("the packages of another exporter, ../shared/reference beside the repository, are absent")
-	}
-	return path
-}
+// foreignDir is the directory of one of them, in that which LLMEXPORT_FOREIGN names.
+func foreignDir(name string) string { return filepath.Join(os.Getenv("LLMEXPORT_FOREIGN"), name) }
 
 func TestForeignPackages(t *testing.T) {
-	text, err := os.ReadFile(foreignDir(t, "text", "heldout.txt"))
+	text, err := os.ReadFile(os.Getenv("LLMEXPORT_FOREIGN_TEXT"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +69,7 @@ func TestForeignPackages(t *testing.T) {
 	}
 	for _, f := range foreign {
 		t.Run(f.name, func(t *testing.T) {
-			s := session(t, openPackage(t, foreignDir(t, "reference", f.name)), backends.Float)
+			s := session(t, openPackage(t, foreignDir(f.name)), backends.Float)
 			kl := 0.0
 			for i, w := range windows {
 				if err := s.Advance(t.Context(), [][]int32{w}); err != nil {
@@ -121,7 +117,7 @@ func TestForms(t *testing.T) {
 	}
 	var want [][]float32
 	for _, name := range []string{"q4-classic", "q4-c4"} {
-		s := session(t, openPackage(t, foreignDir(t, "reference", name)), backends.Float)
+		s := session(t, openPackage(t, foreignDir(name)), backends.Float)
 		all, err := s.Forward(t.Context(), ids)
 		if err != nil {
 			t.Fatal(err)

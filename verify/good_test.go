@@ -4,7 +4,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/verify"
@@ -186,25 +184,6 @@ func TestLess(t *testing.T) {
 		_, skipped := run(t, s)
 		if diff := cmp.Diff([]string{"layout", "coverage", "weights", "graph", "layers", "golden"}, skipped); diff != "" {
 			t.Errorf("skipped (-want +got):\n%s", diff)
-		}
-	})
-	t.Run("another tool", func(t *testing.T) {
-		dir := filepath.FromSlash("../../shared/reference/q8-classic")
-		if _, err := os.Stat(dir); err != nil {
-			t.Skip("the packages of another exporter, ../shared/reference beside the repository, are absent")
-		}
-		o := open(t, goodPackage(t), tiny).Options
-		// Its table for NFC does not compose, and turns joiners and other format characters into spaces.
-		o.Limits.TokenizerPlain, o.Limits.TokenizerHard = 0.02, 0.25
-		res, err := stage.VerifyPackage(t.Context(), dir, tiny, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range res.Checks {
-			t.Logf("%s: %v %v %s", c.Name, c.Passed, c.Skipped, c.Detail)
-		}
-		if f := res.Failed(); len(f) > 0 {
-			t.Errorf("failed: %v", f)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -30,16 +31,18 @@ func TestMain(m *testing.M) {
 
 // Directories of the repository, relative to this package.
 const (
-	families  = "../../pipeline/arch/testdata" // small checkpoints with random weights
-	tiny      = "../../testdata/tiny-qwen3"    // a small trained one
-	reference = "../../../shared/reference"    // packages of another tool
+	families = "../../pipeline/arch/testdata" // small checkpoints with random weights
+	tiny     = "../../testdata/tiny-qwen3"    // a small trained one
 )
 
 // TestScript runs the stories in testdata/script. Each starts with copies of two checkpoints, qwen3 and llama,
 // with $TINY, the place of the trained one, and with $FAMILIES, that of one of every family.
-func TestScript(t *testing.T) {
+func TestScript(t *testing.T) { scripts(t, "testdata/script", nil) }
+
+// scripts runs the stories in dir, with further directories in variables.
+func scripts(t *testing.T, dir string, more map[string]string) {
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+		Dir:                 dir,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
@@ -48,7 +51,9 @@ func TestScript(t *testing.T) {
 					return err
 				}
 			}
-			for name, dir := range map[string]string{"TINY": tiny, "REFERENCE": reference, "FAMILIES": families} {
+			dirs := map[string]string{"TINY": tiny, "FAMILIES": families}
+			maps.Copy(dirs, more)
+			for name, dir := range dirs {
 				abs, err := filepath.Abs(dir)
 				if err != nil {
 					return err
@@ -59,13 +64,6 @@ func TestScript(t *testing.T) {
 			e.Setenv("HF_HUB_OFFLINE", "1")
 			e.Setenv("HF_HUB_CACHE", filepath.Join(e.WorkDir, "hub"))
 			return nil
-		},
-		Condition: func(cond string) (bool, error) {
-			if cond != "reference" {
-				return false, fmt.Errorf("unknown condition %q", cond)
-			}
-			_, err := os.Stat(reference)
-			return err == nil, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exit": cmdExit, "json": cmdJSON, "replace": cmdReplace, "once": cmdOnce, "interrupt": cmdInterrupt, "pack": cmdPack, "hollow": cmdHollow, "narrow": cmdNarrow,

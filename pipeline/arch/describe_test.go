@@ -13,9 +13,6 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// sharedRoot holds more checkpoints than the repository; it lies next to it where it exists.
-const sharedRoot = "../../../shared"
-
 // facts is what a test wants to know of a Decoder.
 type facts struct {
 	Architecture             string
@@ -108,34 +105,6 @@ func TestDescribeRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantError(t, config, nil, Options{}, tensor.ErrUnsupported, refusedText[name])
-		})
-	}
-}
-
-// TestDescribeShared runs over every checkpoint that lies next to the repository.
-func TestDescribeShared(t *testing.T) {
-	var dirs []string
-	for _, group := range []string{"families", "families-more"} {
-		found, err := filepath.Glob(filepath.Join(sharedRoot, group, "*", "config.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		dirs = append(dirs, found...)
-	}
-	if len(dirs) == 0 {
-		t.Skipf("%s has no checkpoints: only the copies in testdata were tested", sharedRoot)
-	}
-	for _, config := range dirs {
-		dir := filepath.Dir(config)
-		t.Run(filepath.Base(dir), func(t *testing.T) {
-			ck := loadCheckpoint(t, dir)
-			d, err := Describe(ck.config, ck.tensors, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(d.Claimed) != len(ck.tensors) {
-				t.Errorf("%d of %d tensors", len(d.Claimed), len(ck.tensors))
-			}
 		})
 	}
 }

@@ -4,16 +4,12 @@ import (
 	"encoding/json"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
-
-// sharedReference holds packages of the stock exporter, each with a JSON dump of its graph.
-const sharedReference = "../../../shared/reference"
 
 // jsonMargin is half of the last digit of a dump, which prints floats with six decimals, and some float32
 // rounding.
@@ -29,27 +25,6 @@ func floatLists(margin float64) cmp.Option {
 			return a == b || math.Abs(float64(a)-float64(b)) <= margin || a != a && b != b
 		})
 	}))
-}
-
-func TestForeignGraphsEqualTheirDumps(t *testing.T) {
-	dumps, err := filepath.Glob(filepath.Join(sharedReference, "*", "llm.mnn.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(dumps) == 0 {
-		t.Skipf("no packages of the stock exporter in %s", sharedReference)
-	}
-	for _, dump := range dumps {
-		dir := filepath.Dir(dump)
-		t.Run(filepath.Base(dir), func(t *testing.T) {
-			g := openFile(t, filepath.Join(dir, "llm.mnn"))
-			compareDump(t, g, dump)
-			again := reopen(t, g)
-			if d := cmp.Diff(g, again, sameGraph); d != "" {
-				t.Errorf("Open(Marshal(g)) differs:\n%s", d)
-			}
-		})
-	}
 }
 
 func TestForeignSample(t *testing.T) {

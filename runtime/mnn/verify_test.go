@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	flatbuffers "github.com/google/flatbuffers/go"
 	"github.com/google/go-cmp/cmp"
@@ -102,14 +101,8 @@ func TestManyOffsetsToOneTable(t *testing.T) {
 	vt := net - int(int32(binary.LittleEndian.Uint32(file[net:])))
 	field := net + int(binary.LittleEndian.Uint16(file[vt+4+2*3:])) // slot 3 is oplists
 	repeatFirst(file, field+int(binary.LittleEndian.Uint32(file[field:])))
-	start := time.Now()
-	_, err := Open(file)
-	if !errors.Is(err, tensor.ErrCorrupt) {
+	if _, err := Open(file); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "too many offsets point to the same bytes") {
 		t.Errorf("error %v", err)
-	}
-	// Far above the microseconds that it takes, far below the seconds of 20 GB.
-	if d := time.Since(start); d > time.Second {
-		t.Errorf("took %v", d)
 	}
 }
 

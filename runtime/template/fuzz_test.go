@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -67,11 +66,7 @@ func FuzzRender(f *testing.F) {
 			return
 		}
 		with := values(t, data)
-		begin := time.Now()
 		out, err := tmpl.Render(context.Background(), with, limits)
-		if d := time.Since(begin); d > 10*time.Second {
-			t.Fatalf("took %v", d)
-		}
 		if !utf8.ValidString(out) || err != nil && out != "" {
 			t.Fatalf("%q, %v", out, err)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -50,13 +49,9 @@ func TestHostile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			begin := time.Now()
 			out, err := tmpl.Render(t.Context(), nil, limits)
 			if !errors.Is(err, ErrLimit) || out != "" {
 				t.Errorf("%d bytes, %v", len(out), err)
-			}
-			if d := time.Since(begin); d > 5*time.Second {
-				t.Errorf("took %v", d)
 			}
 		})
 	}

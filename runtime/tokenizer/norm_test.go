@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -191,18 +190,15 @@ func TestNormalizersRefuse(t *testing.T) {
 	}
 }
 
-// TestNormalizersHostile bounds the time for long texts that are bad for simpler algorithms.
+// TestNormalizersHostile bounds what long texts that are bad for simpler algorithms become. One that took squared time would
+// exceed the time of the whole package.
 func TestNormalizersHostile(t *testing.T) {
-	const size, limit = 1 << 17, 20 * time.Second // hundreds of times what it takes
+	const size = 1 << 17
 	f := normalizerGoldens(t)
 	for name, g := range f.Normalizers {
 		n := f.read(t, g.Config)
 		for _, unit := range []string{"a", " ", "a\u0301", "\u0301", "\u0301\u0323", "ﷺ", "👩\u200d", "क\u094d", "\u0600", "ab"} {
-			start := time.Now()
 			out := n.normalize(align(strings.Repeat(unit, size/len(unit))))
-			if took := time.Since(start); took > limit {
-				t.Errorf("%s on %q took %v", name, unit, took)
-			}
 			if len(out.text) > growth(n)*12*size {
 				t.Errorf("%s makes %d bytes of %q", name, len(out.text), unit)
 			}

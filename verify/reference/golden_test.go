@@ -70,25 +70,6 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// More checkpoints lie beside the repository where it is developed.
-func TestSharedGoldens(t *testing.T) {
-	const root = "../../../shared"
-	dirs, err := filepath.Glob(filepath.Join(root, "families*", "*", "config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(dirs) == 0 {
-		t.Skipf("%s has no checkpoints: only those of the repository were tested", root)
-	}
-	for _, config := range dirs {
-		dir := filepath.Dir(config)
-		name := filepath.Base(dir)
-		t.Run(name, func(t *testing.T) {
-			testGolden(t, dir, filepath.Join(filepath.Dir(dir), "golden", name+".safetensors"))
-		})
-	}
-}
-
 func testGolden(t *testing.T, dir, path string) {
 	d, src := readCheckpoint(t, dir)
 	golden := readFile(t, path)
