@@ -193,6 +193,16 @@ func (f *Fetch) Validate(job *pipeline.Job) error {
 	return nil
 }
 
+// Prepare implements pipeline.Preparer: the licence of a checkpoint that is on this machine allows what the recipe publishes.
+// That of a repository is looked at once its small files are here.
+func (f *Fetch) Prepare(ctx context.Context, job *pipeline.Job) error {
+	if job.Recipe.Model.Path == "" {
+		return nil
+	}
+	_, err := f.resolve(ctx, job, f.checkTerms)
+	return err
+}
+
 // options are those of the environment, with what the recipe says instead.
 func (f *Fetch) options() (hub.Options, error) {
 	read := hub.OptionsFromEnv
