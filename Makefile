@@ -49,6 +49,7 @@ HUB_ROUNDS ?= 3
 HUB_DIR    ?= /tmp
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 # Generated code depends on the release of the generator.
 FLATC       := 2.0.8
 LDFLAGS     := -s -w -X github.com/llmexport/llmexport/pipeline/stage.Version=$(VERSION)
@@ -76,9 +77,22 @@ demo: build ## export, verify and publish the repository's tiny model, offline
 	bin/llmexport run recipes/demo.yaml
 
 .PHONY: test
-test: ## vet and test everything
+test: ## vet, and test everything but what takes long
 	go vet ./...
-	go test $(TESTFLAGS) ./...
+	go test -short -timeout 10m $(TESTFLAGS) ./...
+
+.PHONY: test-all
+test-all: ## test what takes long, too
+	go test -timeout 25m $(TESTFLAGS) ./...
+
+.PHONY: vuln
+vuln: ## look for known vulnerabilities in what the program calls (needs the Go vulnerability database)
+	@set -uo pipefail; log=$$(mktemp); trap 'rm -f "$$log"' EXIT; code=0; \
+	for dir in . cmd/llmexport-sign; do (cd $$dir && timeout 300 go run $(GOVULNCHECK) ./...) >"$$log" 2>&1 || code=$$?; \
+		if [ $$code = 3 ]; then cat "$$log"; exit 1; fi; \
+		if [ $$code != 0 ]; then echo "vuln: skipped, the vulnerability database cannot be reached: $$(tail -n 1 "$$log")"; exit 0; fi; \
+		echo "$$dir: $$(tail -n 1 "$$log")"; \
+	done
 
 .PHONY: test-sign
 test-sign: ## vet, staticcheck, test and fuzz llmexport-sign, which the other targets leave out
@@ -112,7 +126,7 @@ race: ## test the small packages under the race detector (needs a C compiler)
 	@set -euo pipefail; cc=$$(go env CC); if ! command -v "$${cc%% *}" >/dev/null; then \
 		echo "race: skipped, there is no C compiler ($$cc), which the race detector needs"; \
 	else \
-		CGO_ENABLED=1 go test -race $(TESTFLAGS) $(SMALL); \
+		CGO_ENABLED=1 go test -race -short -timeout 20m $(TESTFLAGS) $(SMALL); \
 	fi
 
 .PHONY: asan
@@ -127,16 +141,16 @@ asan: ## run bounds tests, seeds of fuzz targets and damaged graphs under the ad
 
 .PHONY: purego
 purego: ## test runtime and quant without assembly
-	go test -tags purego $(TESTFLAGS) ./runtime/... ./quant/...
-	go test -tags purego $(TESTFLAGS) -run TestPackages ./pipeline/stage
+	go test -tags purego -short -timeout 20m $(TESTFLAGS) ./runtime/... ./quant/...
+	go test -tags purego -timeout 20m $(TESTFLAGS) -run TestPackages ./pipeline/stage
 
 .PHONY: tiers
 tiers: ## test with every set of instructions that the CPU has, not only with the best
 	@set -euo pipefail; for t in generic avx2 avxvnni avx512; do \
 		if ! LLMEXPORT_KERNEL=$$t go test -count 1 -run TestTier ./runtime/kernel >/dev/null; then echo "tiers: this CPU has no $$t"; continue; fi; \
 		echo "== $$t"; \
-		LLMEXPORT_KERNEL=$$t go test -count 1 $(TESTFLAGS) ./runtime/kernel ./backends/... ./verify/reference; \
-		LLMEXPORT_KERNEL=$$t go test -count 1 $(TESTFLAGS) -run TestPackages ./pipeline/stage; \
+		LLMEXPORT_KERNEL=$$t go test -count 1 -short -timeout 20m $(TESTFLAGS) ./runtime/kernel ./backends/... ./verify/reference; \
+		LLMEXPORT_KERNEL=$$t go test -count 1 -timeout 20m $(TESTFLAGS) -run TestPackages ./pipeline/stage; \
 	done
 
 .PHONY: lint
@@ -200,7 +214,7 @@ generate-unchanged: ## fail when generated code is not what the generator makes
 .PHONY: arm64
 arm64: ## test for arm64 under qemu, or only compile where qemu-aarch64 is missing
 	@set -euo pipefail; if command -v qemu-aarch64 >/dev/null; then \
-		GOARCH=arm64 go test -timeout 30m -exec qemu-aarch64 $(TESTFLAGS) $(EXACT); \
+		GOARCH=arm64 go test -short -timeout 30m -exec qemu-aarch64 $(TESTFLAGS) $(EXACT); \
 		: "of the quantizers what holds their bits; all of their tests take very long under emulation"; \
 		GOARCH=arm64 go test -timeout 30m -exec qemu-aarch64 $(TESTFLAGS) -run 'Everywhere|Digest|RTN' ./quant; \
 		: "the tests compare all tiers; a tier must also run by itself, and on a CPU that has no better one"; \
@@ -357,7 +371,7 @@ hf-tokenizers: ## build the Rust library behind the tag hf_tokenizers into bin/,
 	echo "hf-tokenizers: passed, with the demo; bin/llmexport-hf asks the library in the check tokenizer"
 
 .PHONY: check
-check: lint test race purego fuzz-short generate-unchanged ## everything that must pass before a commit; ends with a clean tree
+check: lint test test-all race purego fuzz-short generate-unchanged ## everything that must pass before a commit; ends with a clean tree
 	@set -euo pipefail; dirty=$$(git status --porcelain); if [ -n "$$dirty" ]; then echo "the tree is not clean:"; echo "$$dirty"; exit 1; fi
 	@echo "check: all passed"
 

@@ -125,6 +125,9 @@ func peakOf(t *testing.T, dir string, args ...string) (peak int64) {
 // Headers of a terabyte of experts are planned in little memory, whichever form they have.
 func TestPlanOfATerabyte(t *testing.T) {
 	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
+	if testing.Short() {
 		t.Skip("plans 70,000 matrices")
 	}
 	for name, stacked := range map[string]bool{"fp8": false, "stacked": true} {
@@ -147,6 +150,9 @@ func TestPlanOfATerabyte(t *testing.T) {
 // Experts pass through memory one after the other. LLMEXPORT_BIG makes the checkpoints as large as a disk of 16 GB and some
 // minutes allow.
 func TestExpertsStream(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	if testing.Short() {
 		t.Skip("writes 100 MB")
 	}

@@ -11,6 +11,9 @@ import (
 // A package whose source was not kept is made again in the same way, from the hub and from a copy of the source; what
 // does not go with it is a bad recipe.
 func TestStreamed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	source := filepath.Join(families, "qwen3-untied")
 	h := serve(t, source, nil)
 	dir := t.TempDir()

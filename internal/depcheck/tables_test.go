@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/quant"

@@ -62,6 +62,9 @@ func fetchOnce(address, path, digest string) error {
 // TestKills kills a process that fetches, at random places, and starts it again until the file is there; then from the
 // beginning. LLMEXPORT_KILLS is how often; the default is 8.
 func TestKills(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	kills := 8
 	if s := os.Getenv("LLMEXPORT_KILLS"); s != "" {
 		n, err := strconv.Atoi(s)

@@ -16,6 +16,9 @@ import (
 // TestDescribeOddValues puts values that make no sense, or too much of it, under every key of every config. Nothing may
 // panic, and every error says whose fault it is.
 func TestDescribeOddValues(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	odd := []any{nil, true, 0, 7, 1 << 14, 0.5, "x", []any{-1, "x"}, map[string]any{"x": 1}}
 	files, err := filepath.Glob("testdata/*/config.json")
 	hub, errHub := filepath.Glob("testdata/hub/*.json")

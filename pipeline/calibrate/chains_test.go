@@ -59,6 +59,9 @@ func openUntied(t *testing.T) (*arch.Decoder, tensor.Source) {
 // Every kind of chain on two layers of a trained model at 3 bits, its table at 16, by the divergence in nats on text that calibration did
 // not see, 768 tokens: too few to tell kinds of gptq from each other. most is about a tenth more than what was observed; a chain must beat those that it names.
 func TestChains(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	d, src := openCheckpoint(t, tinyDir)
 	text, probe := tinyText(t, d, src)
 	d.Layers = d.Layers[:2] // for speed, as all of this

@@ -65,6 +65,9 @@ func slicesOf(windows [][]int32, length int) (list [][]int32) {
 
 // The lower tiers, in processes of their own.
 func TestDigestTiers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	if os.Getenv(tierVariable) != "" {
 		t.Skip("in a process of this test")
 	}

@@ -154,6 +154,9 @@ func TestOddWidths(t *testing.T) {
 // A trained model some channels of whose norms are thirty times as large, undone in the matrices behind: a search loses
 // their neighbours, foldings bring them back, and error feedback survives.
 func TestOutlierChannels(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	d, tiny := openCheckpoint(t, tinyDir)
 	text, probe := tinyText(t, d, tiny)
 	d.Layers = d.Layers[:2]

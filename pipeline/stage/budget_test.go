@@ -235,6 +235,9 @@ func TestBudgets(t *testing.T) {
 // A package at a budget is verified against limits for its mean width, and neither its bytes nor those of a package whose
 // codes were chosen while the model was watched depend on the number of threads.
 func TestCalibratedSameBytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, c := range []struct{ name, quantize string }{
 		{"gptq", "quantize: {method: gptq, bits: 3}\n"},
 		{"budget", "quantize: {method: rtn, budget: {bpw: 3.25}}\n"},

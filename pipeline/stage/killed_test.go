@@ -24,6 +24,9 @@ func lines(n int, pattern ...string) func(time.Time) bool {
 
 // A run that is killed while it gathers text, measures or chooses codes gives the same bytes when it is run again.
 func TestKilledCalibration(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	const sections = "calibrate: {tokens: 512, window: 64, probe: 128}\n" +
 		"quantize: {method: [awq, rtn, {distill: {steps: 4, tokens: 256}}], budget: {bpw: 4.5}}\n" + unverified
 	w := newWork(t, tiny, sections)

@@ -40,6 +40,9 @@ const verifyShort = "verify: {perplexity: {window: 64, windows: 3, decode: 4}}"
 // Codes of a checkpoint are those of its package, bit for bit, and the package is verified against the weights that they
 // stand for.
 func TestKept(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, c := range []struct {
 		name     string
 		options  packed.Options

@@ -136,6 +136,9 @@ func TestStreamed(t *testing.T) {
 
 // What can be verified without the float model is; the weights are compared while they are written.
 func TestStreamedVerified(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, method := range []string{"rtn", "hqq", "search"} {
 		t.Run(method, func(t *testing.T) {
 			w, _, dir := onHub(t, tiny, 5, "quantize: {method: "+method+", bits: 8}\nverify: {perplexity: {window: 64, windows: 1}}\nfetch: {keep: false}")

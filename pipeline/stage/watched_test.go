@@ -74,6 +74,9 @@ func TestWatchedFamilies(t *testing.T) {
 // Foldings, rotations and tuning change what feeds a matrix, under names that may be views, shared or of norms with a beta;
 // budgets measure every matrix.
 func TestWatchedMethods(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, c := range []struct{ name, sections string }{
 		{"gemma3_text", "quantize: {method: [awq, gptq, {distill: {steps: 2, tokens: 128}}], block: 32}"},
 		{"olmo", "quantize: {method: [awq, gptq, {distill: {steps: 2, tokens: 128}}], block: 32}"},

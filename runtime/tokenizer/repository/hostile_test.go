@@ -62,6 +62,9 @@ func hostileTokenizers(t testing.TB) map[string]*tokenizer.Tokenizer {
 // TestHostileTexts holds the time to the length of a text: four times the text takes some four times as long, in the
 // tokenizer and in the engine's.
 func TestHostileTexts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for name, tok := range hostileTokenizers(t) {
 		encode := func(text string) { tok.Encode(text, false) }
 		for _, unit := range hostileUnits {

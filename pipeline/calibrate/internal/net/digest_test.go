@@ -75,6 +75,9 @@ func sum(t *testing.T, m *Model, first int32, length int, sums ...hash.Hash) {
 
 // The lower tiers, in processes of their own.
 func TestDigestTiers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	if os.Getenv(tierVariable) != "" {
 		t.Skip("in a process of this test")
 	}

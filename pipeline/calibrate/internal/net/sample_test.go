@@ -78,6 +78,9 @@ func TestSampleGreedy(t *testing.T) {
 // The likelihood of text that the model draws itself is that of its own distribution: the mean over tokens of the
 // difference between likelihood and entropy vanishes.
 func TestSampleDistribution(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	m := openModel(t, tinyDir, 2)
 	p := load(t, m)
 	for _, s := range []Sampling{
