@@ -69,8 +69,10 @@ type Client struct {
 	UserAgent string
 	// Authorize adds the credentials; may be nil.
 	Authorize func(r *http.Request)
-	// Secret is what [Client.Hide] takes out of errors: a server may say it back.
-	Secret string
+	// Secrets are those of the requests; nil is a set of the client's own. No response, and no error, shows any.
+	Secrets *Secrets
+	// HandsOut reports whether the response to a request may hold credentials that are needed, see [Secrets.Transport]; may be nil.
+	HandsOut func(r *http.Request) bool
 	// Judge makes an error of an answer that is no success; nil is [StatusOf].
 	Judge func(resp *http.Response) error
 
@@ -78,7 +80,16 @@ type Client struct {
 	until map[string]time.Time // by host: no request before
 
 	answered atomic.Bool // some request has had an answer, so there is a network
+	own      Secrets
 }
+
+func (c *Client) secrets() *Secrets { return cmp.Or(c.Secrets, &c.own) }
+
+// Mask is a copy of a response without the secrets of the client's requests.
+func (c *Client) Mask(b []byte) []byte { return c.secrets().Mask(b) }
+
+// Hide takes the secrets of the client's requests out of an error.
+func (c *Client) Hide(err error) error { return c.secrets().HideError(err) }
 
 // Body gives the bytes of a request from the first on, and how many they are; -1 if that is not known. It is called again
 // when the request is sent again. A reader that is an io.Closer is closed.
@@ -106,7 +117,13 @@ func (c *Client) Get(ctx context.Context, u *url.URL, header http.Header) (*http
 // status. An error is [Retryable] if the method is idempotent or the request did not leave, and the same request may go
 // well later.
 func (c *Client) Do(ctx context.Context, method string, u *url.URL, header http.Header, body Body) (*http.Response, error) {
+	resp, err := c.do(ctx, method, u, header, body)
+	return resp, c.Hide(err)
+}
+
+func (c *Client) do(ctx context.Context, method string, u *url.URL, header http.Header, body Body) (*http.Response, error) {
 	h := *cmp.Or(c.HTTP, shared)
+	h.Transport = c.secrets().Transport(h.Transport, c.HandsOut)
 	h.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	first := u
 	for range maxHops {
@@ -154,6 +171,9 @@ func (c *Client) Do(ctx context.Context, method string, u *url.URL, header http.
 		}
 		if next.Scheme != "https" && next.Scheme != u.Scheme || next.Scheme != "https" && next.Scheme != "http" || next.Host == "" {
 			return nil, fmt.Errorf("%s redirects from %s to %.20q", u.Host, u.Scheme, next.Scheme)
+		}
+		if err := c.secrets().CheckHost(next); err != nil {
+			return nil, fmt.Errorf("%s redirects to %w", u.Host, err)
 		}
 		u = next
 	}

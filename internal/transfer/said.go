@@ -53,14 +53,6 @@ func hideAddresses(s string) string {
 	return query.ReplaceAllString(s, "?...")
 }
 
-// Hide takes the client's secret out of an error.
-func (c *Client) Hide(err error) error {
-	if err == nil || c.Secret == "" || !strings.Contains(err.Error(), c.Secret) {
-		return err
-	}
-	return &redacted{strings.ReplaceAll(err.Error(), c.Secret, "..."), err}
-}
-
 // redacted is an error that shows less than another one.
 type redacted struct {
 	text string

@@ -62,7 +62,8 @@ func TestRedactText(t *testing.T) {
 }
 
 func TestHide(t *testing.T) {
-	c := &Client{Secret: "hf_secret"}
+	c := &Client{}
+	c.secrets().Add("hf_secret")
 	again := &Retryable{Err: fmt.Errorf("no token hf_secret: %w", io.EOF)}
 	err := c.Hide(again)
 	if err.Error() != "no token ...: EOF" || !errors.Is(err, io.EOF) || !errors.As(err, &again) {

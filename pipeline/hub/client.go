@@ -89,7 +89,8 @@ func newClient(o Options, repo string) (*client, error) {
 		h := &host{repo: repo, mirror: i > 0}
 		h.Client = &transfer.Client{Home: u, HTTP: o.Client, UserAgent: cmp.Or(o.UserAgent, "llmexport"), Judge: h.statusError}
 		if i == 0 && o.Token != "" {
-			h.Secret = o.Token
+			h.Secrets = &transfer.Secrets{}
+			h.Secrets.Add(o.Token)
 			h.Authorize = func(r *http.Request) { kind.authorize(r, o.Token) }
 		}
 		h.page, h.tokenName = kind.page(h), kind.tokenName()
@@ -177,7 +178,6 @@ func (c *client) open(commit string, f remote) transfer.Range {
 // turn takes an error of host i, and passes on to the next host where that one may do better: another try is then
 // worth it. What the endpoint refuses counts; that a mirror has no file, or wants a token, does not.
 func (c *client) turn(i int32, err error) error {
-	err = c.hosts[i].Hide(err)
 	if err == nil || len(c.hosts) == 1 {
 		return err
 	}

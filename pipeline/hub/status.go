@@ -13,17 +13,9 @@ import (
 // refused and fs.ErrNotExist where there is nothing.
 type StatusError = transfer.StatusError
 
-// said gives a header of an answer without the token.
-func (h *host) said(resp *http.Response, key string) string {
-	if h.Secret == "" {
-		return resp.Header.Get(key)
-	}
-	return strings.ReplaceAll(resp.Header.Get(key), h.Secret, "...")
-}
-
 // statusError explains an answer; one that may be better next time is retryable.
 func (h *host) statusError(resp *http.Response) error {
-	e := &StatusError{Status: resp.StatusCode, Who: "the hub", Code: word(h.said(resp, "X-Error-Code")), Message: transfer.Said(h.said(resp, "X-Error-Message"))}
+	e := &StatusError{Status: resp.StatusCode, Who: "the hub", Code: word(resp.Header.Get("X-Error-Code")), Message: transfer.Said(resp.Header.Get("X-Error-Message"))}
 	if resp.Request != nil && !h.At(resp.Request.URL) && (e.Status == 401 || e.Status == 403) {
 		// A signed address ran out; asking the hub again gives a new one.
 		return &transfer.Retryable{Err: fmt.Errorf("%s answers %d", resp.Request.URL.Host, e.Status)}
@@ -43,13 +35,13 @@ func (h *host) hint(e *StatusError) string {
 	case h.mirror && (e.Status == 401 || e.Status == 403):
 		return "a mirror is sent no token, so it gives public files only"
 	case e.Status == 429:
-		if h.Secret != "" {
+		if h.Authorize != nil {
 			return "too many requests: wait some minutes"
 		}
 		return "too many requests: wait some minutes, or set a token, which has a higher limit"
 	case e.Status >= 500:
 		return "the hub is not well: try later, or name a mirror"
-	case e.Code == "GatedRepo" && h.Secret != "":
+	case e.Code == "GatedRepo" && h.Authorize != nil:
 		return "the repository is gated and the token's account has no access: accept its terms at " + h.page
 	case e.Code == "GatedRepo":
 		return "the repository is gated: accept its terms at " + h.page + " and set " + h.tokenName
@@ -57,7 +49,7 @@ func (h *host) hint(e *StatusError) string {
 		return "the hub has closed this repository"
 	case e.Status == 401 && invalid:
 		return "the token is not valid: it may have expired or been withdrawn; set another " + h.tokenName
-	case e.Status == 401 && h.Secret != "":
+	case e.Status == 401 && h.Authorize != nil:
 		return "the token is not valid, or there is no such repository"
 	case e.Status == 401:
 		return "there is no such repository, or it is private: check the name, or set " + h.tokenName
@@ -69,9 +61,9 @@ func (h *host) hint(e *StatusError) string {
 		return "there is no such branch, tag or commit"
 	case e.Code == "EntryNotFound":
 		return "there is no such file"
-	case e.Code == "RepoNotFound" && h.Secret != "":
+	case e.Code == "RepoNotFound" && h.Authorize != nil:
 		return "there is no such repository, or the token's account may not see it"
-	case e.Status == 404 && h.Secret != "":
+	case e.Status == 404 && h.Authorize != nil:
 		return "there is no such repository or revision, or the token's account may not see it"
 	case e.Status == 404:
 		return "there is no such repository or revision, or it is private: check the name, or set " + h.tokenName

@@ -51,8 +51,18 @@ type huggingFaceAPI struct{ repoClient }
 
 func newHuggingFaceAPI(options hub.Options, repo string, o transfer.Options) (*huggingFaceAPI, error) {
 	c, err := newRepoClient(options, repo, o)
-	return &huggingFaceAPI{c}, err
+	if err != nil {
+		return nil, err
+	}
+	c.http.HandsOut = handsOut
+	return &huggingFaceAPI{c}, nil
 }
+
+// batchPath ends the address of the LFS API.
+const batchPath = "/info/lfs/objects/batch"
+
+// handsOut reports whether the response to a request may hold credentials of storage, which may be those of the hub.
+func handsOut(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, batchPath) }
 
 // at is an address below the endpoint.
 func (a *huggingFaceAPI) at(elem ...string) *url.URL { return a.http.Home.JoinPath(escaped(elem)...) }
@@ -160,7 +170,7 @@ func (a *huggingFaceAPI) whoami(ctx context.Context) error {
 	b, _, err := a.get(ctx, a.at("api", "whoami-v2"), maxHubAnswer)
 	if se := (*transfer.StatusError)(nil); errors.As(err, &se) && se.Status == http.StatusUnauthorized {
 		se.Hint = "publishing needs a token: set HF_TOKEN, or log in by hf auth login"
-		if a.http.Secret != "" {
+		if a.http.Authorize != nil {
 			se.Hint = "the token is not valid, it may have expired or been withdrawn: set another HF_TOKEN, or log in by hf auth login"
 		}
 	}
@@ -275,7 +285,7 @@ func (a *huggingFaceAPI) checkCard(ctx context.Context, card []byte) error {
 		return corruptAnswer("README.md", err)
 	}
 	if len(answer.Errors) > 0 {
-		return a.http.Hide(fmt.Errorf("%s: the hub does not accept its head: %s", cardFile, transfer.Said(answer.Errors[0].Message)))
+		return fmt.Errorf("%s: the hub does not accept its head: %s", cardFile, transfer.Said(answer.Errors[0].Message))
 	}
 	return nil
 }
@@ -321,7 +331,7 @@ func (a *huggingFaceAPI) batch(ctx context.Context, branch string, objects []pla
 	if err != nil {
 		return nil, err
 	}
-	u := a.http.Home.JoinPath(a.repo+".git", "info", "lfs", "objects", "batch")
+	u := a.http.Home.JoinPath(a.repo + ".git" + batchPath)
 	var b []byte
 	err = transfer.Retry(ctx, "ask", a.o, func(ctx context.Context, _ func()) (bool, error) {
 		b, err = a.once(ctx, http.MethodPost, u, "application/vnd.git-lfs+json", body)
@@ -330,8 +340,10 @@ func (a *huggingFaceAPI) batch(ctx context.Context, branch string, objects []pla
 	if err != nil {
 		return nil, err
 	}
-	uploads, err := parseBatch(b, sizes, a.http.Home)
-	return uploads, a.http.Hide(err)
+	if _, err := parseBatch(a.http.Mask(b), sizes, a.http.Home); err != nil {
+		return nil, err
+	}
+	return parseBatch(b, sizes, a.http.Home)
 }
 
 // branch makes a branch at a commit; one that is there is left as it is.

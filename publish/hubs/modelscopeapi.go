@@ -68,8 +68,7 @@ func (a *modelScopeAPI) once(ctx context.Context, method string, u *url.URL, v a
 	if err != nil {
 		return nil, err
 	}
-	data, err := parseModelScope(resp.StatusCode, b)
-	return data, a.http.Hide(err)
+	return parseModelScope(resp.StatusCode, b)
 }
 
 func (a *modelScopeAPI) ask(ctx context.Context, method string, u *url.URL, v any) (data json.RawMessage, err error) {
@@ -147,8 +146,7 @@ func (a *modelScopeAPI) batch(ctx context.Context, objects []place.Cargo) (map[s
 	if err != nil {
 		return nil, err
 	}
-	uploads, err := parseModelScopeBatch(data, sizes, a.http.Home)
-	return uploads, a.http.Hide(err)
+	return parseModelScopeBatch(data, sizes, a.http.Home)
 }
 
 // stored judges the answer to an upload, which may be a refusal with status 200.
@@ -166,7 +164,7 @@ func (a *modelScopeAPI) stored(resp *http.Response) error {
 	if _, err = parseModelScope(resp.StatusCode, b); errors.Is(err, tensor.ErrCorrupt) {
 		return nil
 	}
-	return a.http.Hide(err)
+	return err
 }
 
 // tag gives a revision a name.

@@ -58,6 +58,8 @@ func (o Place) Public() bool { return !o.Private }
 type repository struct {
 	*remote.Repository
 	patience transfer.Options
+	secrets  *transfer.Secrets
+	base     http.RoundTripper // hides them
 }
 
 // parse reads a reference. An error is a RefError.
@@ -94,13 +96,25 @@ func openRepo(ref string, patience transfer.Options) (*repository, error) {
 	if err != nil {
 		return nil, fmt.Errorf("credentials of registries: %w", err)
 	}
-	repo := &repository{&remote.Repository{Reference: r, PlainHTTP: loopback(r.Host())}, patience}
+	repo := &repository{Repository: &remote.Repository{Reference: r, PlainHTTP: loopback(r.Host())}, patience: patience, secrets: &transfer.Secrets{}}
+	repo.base = repo.secrets.Transport(http.DefaultTransport, func(req *http.Request) bool {
+		return !strings.HasPrefix(req.URL.Path, "/v2/"+r.Repository+"/") // a token service
+	})
 	client := &auth.Client{
-		Client: &http.Client{CheckRedirect: checkRedirect, Transport: transfer.Listen(http.DefaultTransport)}, Header: http.Header{"User-Agent": {"llmexport"}},
-		Cache: auth.NewCache(), Credential: credentials.Credential(store),
+		Client: &http.Client{CheckRedirect: repo.checkRedirect, Transport: transfer.Listen(repo.base)}, Header: http.Header{"User-Agent": {"llmexport"}},
+		Cache: auth.NewCache(), Credential: repo.noting(credentials.Credential(store)),
 	}
 	repo.Client = client
 	return repo, nil
+}
+
+// noting notes the credentials that it gives: some travel in the body of a request.
+func (r *repository) noting(credential auth.CredentialFunc) auth.CredentialFunc {
+	return func(ctx context.Context, host string) (auth.Credential, error) {
+		c, err := credential(ctx, host)
+		r.secrets.Add(c.Password, c.RefreshToken, c.AccessToken)
+		return c, r.secrets.HideError(err)
+	}
 }
 
 // loopback reports whether a host is this machine, which registries serve without TLS.
@@ -113,7 +127,10 @@ func loopback(host string) bool {
 }
 
 // checkRedirect follows redirects to storage. Content is sent to nobody but the registry.
-func checkRedirect(req *http.Request, via []*http.Request) error {
+func (r *repository) checkRedirect(req *http.Request, via []*http.Request) error {
+	if err := r.secrets.CheckHost(req.URL); err != nil {
+		return fmt.Errorf("the registry redirects to %w", err)
+	}
 	switch {
 	case len(via) >= 8:
 		return errors.New("the registry redirects more than 8 times")
@@ -128,9 +145,12 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 // try repeats what may go better next time.
 func (r *repository) try(ctx context.Context, what string, do func(ctx context.Context, touch func()) error) error {
 	return transfer.Retry(ctx, what, r.patience, func(ctx context.Context, touch func()) (bool, error) {
-		return false, explain(do(ctx, touch))
+		return false, r.explain(do(ctx, touch))
 	})
 }
+
+// explain says what a registry answered, without secrets.
+func (r *repository) explain(err error) error { return r.secrets.HideError(explain(err)) }
 
 // explain says what a registry answered, without addresses: those of uploads work for anyone.
 func explain(err error) error {

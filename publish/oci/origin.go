@@ -71,7 +71,7 @@ func newOrigin(ctx context.Context, ref string, patience transfer.Options) (*ori
 	if repo.PlainHTTP {
 		home.Scheme = "http"
 	}
-	o.http = &transfer.Client{Home: home, HTTP: &http.Client{Transport: repo.transport(home)}, UserAgent: "llmexport"}
+	o.http = &transfer.Client{Home: home, HTTP: &http.Client{Transport: repo.transport(home)}, UserAgent: "llmexport", Secrets: repo.secrets}
 	return o, nil
 }
 
@@ -79,12 +79,12 @@ func newOrigin(ctx context.Context, ref string, patience transfer.Options) (*ori
 // followed by transfer.Client.
 func (r *repository) transport(home *url.URL) http.RoundTripper {
 	c := *r.Client.(*auth.Client)
-	c.Client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	c.Client = &http.Client{Transport: r.base, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		if req.URL.Scheme == home.Scheme && strings.EqualFold(req.URL.Host, home.Host) {
 			return c.Do(req.WithContext(auth.AppendRepositoryScope(req.Context(), r.Reference, auth.ActionPull)))
 		}
-		return http.DefaultTransport.RoundTrip(req)
+		return r.base.RoundTrip(req)
 	})
 }
 

@@ -41,7 +41,7 @@ func (r *repository) upload(ctx context.Context, l layer) error {
 	ctx = auth.AppendRepositoryScope(ctx, r.Reference, auth.ActionPull, auth.ActionPush)
 	return transfer.Retry(ctx, "upload "+l.Name, r.patience, func(ctx context.Context, touch func()) (bool, error) {
 		was := u.at
-		err := explain(u.run(ctx, touch))
+		err := r.explain(u.run(ctx, touch))
 		return u.at > was, err
 	})
 }

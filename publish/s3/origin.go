@@ -106,7 +106,7 @@ func (o *origin) Range(f manifest.File) transfer.Range {
 			}
 		}
 		r, info, _, err := o.GetObject(ctx, o.bucket, o.prefix+f.Name, opts)
-		if err = explain(err); err != nil {
+		if err = o.explain(err); err != nil {
 			if e := (*transfer.StatusError)(nil); errors.As(err, &e) && e.Status == 412 {
 				return nil, o.changed(f)
 			}
@@ -126,7 +126,7 @@ func (o *origin) etag(ctx context.Context, f manifest.File) (string, error) {
 		return e, nil
 	}
 	info, err := o.StatObject(ctx, o.bucket, o.prefix+f.Name, minio.StatObjectOptions{})
-	if err = explain(err); err != nil {
+	if err = o.explain(err); err != nil {
 		return "", err
 	}
 	if sum := info.UserMetadata[sumKey]; info.Size != f.Size || sum != "" && sum != f.SHA256 {

@@ -33,7 +33,7 @@ const (
 	marker = ".llmexport-upload.json"
 	// sumKey is the user metadata with the SHA-256 of an object: an ETag is none.
 	sumKey = "Llmexport-Sha256"
-	// maxS3Objects bounds the objects of a prefix that is looked at.
+	// maxObjects bounds the objects of a prefix that is looked at.
 	maxObjects = 10_000
 )
 
@@ -70,6 +70,7 @@ type store struct {
 	bucket, prefix   string // prefix is empty or ends in a slash
 	endpoint, region string // as they were given, for references
 	patience         transfer.Options
+	secrets          *transfer.Secrets
 }
 
 // parse reads bucket, prefix and endpoint. The prefix is empty or ends in a slash. An error is a RefError.
@@ -112,18 +113,20 @@ func openBucket(s Place) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
+	secrets := &transfer.Secrets{}
+	metadata := secrets.Transport(http.DefaultTransport, func(*http.Request) bool { return true })
 	client, err := minio.New(u.Host, &minio.Options{
 		Creds: credentials.NewChainCredentials([]credentials.Provider{
-			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{Client: &http.Client{Timeout: iamPatience}},
+			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{Client: &http.Client{Timeout: iamPatience, Transport: metadata}},
 		}),
 		Secure: u.Scheme == "https", Region: cmp.Or(s.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")),
-		Transport: transfer.Listen(transport), MaxRetries: 1, // they are repeated here
+		Transport: transfer.Listen(secrets.Transport(transport, nil)), MaxRetries: 1, // they are repeated here
 	})
 	if err != nil {
 		return nil, err
 	}
 	client.SetAppInfo("llmexport", "1")
-	return &store{Core: minio.Core{Client: client}, bucket: bucket, prefix: prefix, endpoint: s.Endpoint, region: s.Region, patience: s.Transfer}, nil
+	return &store{Core: minio.Core{Client: client}, bucket: bucket, prefix: prefix, endpoint: s.Endpoint, region: s.Region, patience: s.Transfer, secrets: secrets}, nil
 }
 
 // ref is what pull takes.
@@ -145,12 +148,15 @@ func (b *store) ref() string {
 // try repeats what may go better next time.
 func (b *store) try(ctx context.Context, what string, do func(ctx context.Context, touch func()) error) error {
 	return transfer.Retry(ctx, what, b.patience, func(ctx context.Context, touch func()) (bool, error) {
-		return false, explain(do(ctx, touch))
+		return false, b.explain(do(ctx, touch))
 	})
 }
 
 // againCodes are the words of a store after which the same request may go well: it was late, or damaged on its way.
 var againCodes = []string{"SlowDown", "RequestTimeout", "BadDigest", "XAmzContentSHA256Mismatch"}
+
+// explain says what a store answered, without secrets, and whether another try may go well.
+func (b *store) explain(err error) error { return b.secrets.HideError(explain(err)) }
 
 // explain says what a store answered, and whether another try may go well.
 func explain(err error) error {
