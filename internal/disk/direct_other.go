@@ -8,4 +8,4 @@ import (
 )
 
 // OpenDirect opens a file for reading and writing past the system's memory; here there is no such thing.
-func OpenDirect(string) (*os.File, error) { return nil, errors.ErrUnsupported }
+func OpenDirect(*os.Root, string) (*os.File, error) { return nil, errors.ErrUnsupported }

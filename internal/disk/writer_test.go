@@ -72,7 +72,12 @@ func TestDirect(t *testing.T) {
 	if err := os.WriteFile(path, bytes.Repeat([]byte("x"), 3*Alignment+7), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	f, err := OpenDirect(path)
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	f, err := OpenDirect(dir, "file")
 	if err != nil {
 		t.Skip("no direct access here: ", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
@@ -21,7 +23,16 @@ func (w *wrongContent) Unwrap() error { return w.error }
 // can continue, if there is anything. A file without a journal is taken for the first bytes of the blob. Content of
 // another size or digest is tensor.ErrCorrupt, after a second try from the first byte on.
 func Fetch(ctx context.Context, path string, b Blob, open Range, o Options) error {
-	p, err := openPartial(path, b)
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(FetchIn(ctx, dir, filepath.Base(path), b, open, o), dir.Close())
+}
+
+// FetchIn is [Fetch] of a file below dir, to which others may write: no link is followed out of it, or in place of the file.
+func FetchIn(ctx context.Context, dir *os.Root, name string, b Blob, open Range, o Options) error {
+	p, err := openPartial(dir, name, b)
 	if err != nil {
 		return err
 	}

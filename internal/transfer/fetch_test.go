@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"os"
 	"path/filepath"
 	"testing"
 )
@@ -42,7 +43,11 @@ func TestFetch(t *testing.T) {
 // TestFetchNothingMissing continues a file of which only the digest was not known when an earlier run ended.
 func TestFetchNothingMissing(t *testing.T) {
 	b := noise(faultSize)
-	p, err := openPartial(filepath.Join(t.TempDir(), "file"), blobOf(b))
+	path := filepath.Join(t.TempDir(), "file")
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	must(t, err)
+	defer dir.Close()
+	p, err := openPartial(dir, "file", blobOf(b))
 	must(t, err)
 	for i := range p.pieces {
 		part := b[p.start(i) : p.start(i)+p.length(i)]
@@ -50,8 +55,8 @@ func TestFetchNothingMissing(t *testing.T) {
 		must(t, errors.Join(err, p.journal.add(i, crc32.Checksum(part, castagnoli))))
 	}
 	must(t, p.close())
-	must(t, Fetch(t.Context(), p.path, p.blob, func(context.Context, int64, int64) (io.ReadCloser, error) {
+	must(t, Fetch(t.Context(), path, p.blob, func(context.Context, int64, int64) (io.ReadCloser, error) {
 		return nil, errors.New("asked for bytes that are there")
 	}, quick))
-	checkFile(t, p.path, b)
+	checkFile(t, path, b)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -94,9 +95,9 @@ type journal struct {
 	head uint32
 }
 
-// openJournal opens the journal of the file at path, and gives what is in it.
-func openJournal(path string, h journalHead) (*journal, []byte, error) {
-	f, err := os.OpenFile(path+journalName, os.O_RDWR|os.O_CREATE, 0o666)
+// openJournal opens the journal of a file in dir, and gives what is in it.
+func openJournal(dir *os.Root, name string, h journalHead) (*journal, []byte, error) {
+	f, err := disk.OpenIn(dir, name+journalName, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return nil, nil, err
 	}

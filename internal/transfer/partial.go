@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 
 	"github.com/llmexport/llmexport/internal/disk"
@@ -21,7 +22,8 @@ const (
 
 // partial is a file that is not complete, and which of its pieces are there.
 type partial struct {
-	path    string
+	dir     *os.Root
+	name    string
 	blob    Blob
 	piece   int64 // bytes of each but the last
 	file    *os.File
@@ -39,28 +41,28 @@ type piece struct {
 	doubtful bool // an earlier run finished it, and since then nobody has compared it with sum
 }
 
-// openPartial opens what an earlier run has left at path, or begins anew.
-func openPartial(path string, b Blob) (p *partial, err error) {
+// openPartial opens what an earlier run has left under a name in dir, or begins anew.
+func openPartial(dir *os.Root, name string, b Blob) (p *partial, err error) {
 	if err := b.check(); err != nil {
 		return nil, err
 	}
-	p = &partial{path: path, blob: b, piece: pieceSizeOf(b.Size)}
+	p = &partial{dir: dir, name: name, blob: b, piece: pieceSizeOf(b.Size)}
 	p.pieces = make([]piece, p.head(0).pieces())
 	defer func() {
 		switch {
 		case err == nil:
-		case p.file == nil || p.have() > 0:
+		case p.file == nil || p.have() > 0 || errors.As(err, new(*disk.KindError)):
 			err = errors.Join(p.explain(err), p.close())
 		default:
 			err = errors.Join(p.explain(err), p.remove())
 		}
 	}()
-	if p.file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666); err != nil {
+	if p.file, err = disk.OpenIn(dir, name, os.O_RDWR|os.O_CREATE, 0o666); err != nil {
 		return p, err
 	}
 	var left []byte
 	if len(p.pieces) > 1 {
-		if p.journal, left, err = openJournal(path, p.head(0)); err != nil {
+		if p.journal, left, err = openJournal(dir, name, p.head(0)); err != nil {
 			return p, err
 		}
 	}
@@ -87,9 +89,24 @@ func openPartial(path string, b Blob) (p *partial, err error) {
 	}
 	if err == nil && p.journal != nil {
 		err = disk.Reserve(p.file, b.Size)
-		p.direct, _ = disk.OpenDirect(path)
+		p.openDirect()
 	}
 	return p, err
+}
+
+// openDirect opens the file once more, if it is still the one that has the name.
+func (p *partial) openDirect() {
+	f, err := disk.OpenDirect(p.dir, p.name)
+	if err != nil {
+		return
+	}
+	st, err := p.file.Stat()
+	now, nowErr := f.Stat()
+	if err != nil || nowErr != nil || !os.SameFile(st, now) {
+		f.Close()
+		return
+	}
+	p.direct = f
 }
 
 // writeAt writes directly where that is possible.
@@ -190,11 +207,11 @@ func (p *partial) finish() error {
 
 // remove leaves nothing behind.
 func (p *partial) remove() error {
-	return errors.Join(p.close(), os.Remove(p.path), p.removeJournal())
+	return errors.Join(p.close(), p.dir.Remove(p.name), p.removeJournal())
 }
 
 func (p *partial) removeJournal() error {
-	err := os.Remove(p.path + journalName)
+	err := p.dir.Remove(p.name + journalName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -219,7 +236,7 @@ func (p *partial) close() (err error) {
 // explain says what a full disk lacks.
 func (p *partial) explain(err error) error {
 	if disk.Full(err) {
-		return fmt.Errorf("%s needs %d bytes more: %w", p.path, p.blob.Size-p.have(), err)
+		return fmt.Errorf("%s needs %d bytes more: %w", filepath.Join(p.dir.Name(), p.name), p.blob.Size-p.have(), err)
 	}
 	return err
 }

@@ -13,9 +13,14 @@ import (
 )
 
 func TestDiskFull(t *testing.T) {
-	p := &partial{path: "some/file", blob: Blob{Size: 100}, pieces: []piece{{have: 30}}}
+	dir, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	p := &partial{dir: dir, name: "file", blob: Blob{Size: 100}, pieces: []piece{{have: 30}}}
 	full := fmt.Errorf("write: %w", syscall.ENOSPC)
-	if err := p.explain(full); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "some/file needs 70 bytes more") {
+	if err := p.explain(full); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "file needs 70 bytes more") {
 		t.Error(err)
 	}
 	if err := p.explain(os.ErrPermission); err != os.ErrPermission {

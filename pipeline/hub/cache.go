@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"github.com/llmexport/llmexport/internal/disk"
 )
 
 const (
@@ -22,7 +24,7 @@ const (
 const maxRecord = 100_000_000
 
 // symlink is replaced where a test needs a system without links.
-var symlink = os.Symlink
+var symlink = (*os.Root).Symlink
 
 // cache is one repository's directory in the hub cache.
 type cache struct {
@@ -31,6 +33,7 @@ type cache struct {
 	noLinks         bool
 
 	mu      sync.Mutex
+	opened  *os.Root             // root; nil until it is needed
 	fetched map[string]memoEntry // blobs that were compared with their digests as they came, by name
 }
 
@@ -44,6 +47,167 @@ func newCache(o Options, repo string) *cache {
 	folder += strings.ReplaceAll(repo, "/", "--")
 	return &cache{root: o.CacheDir, repo: repo, dir: filepath.Join(o.CacheDir, folder), source: o.Source, noLinks: o.NoLinks,
 		fetched: map[string]memoEntry{}}
+}
+
+// open gives the directory of the cache, made if that is wanted. Others may write to it, too: through what it gives, no link leads out
+// of it.
+func (c *cache) open(create bool) (*os.Root, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.opened != nil {
+		return c.opened, nil
+	}
+	if create {
+		if err := os.MkdirAll(c.root, 0o777); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	c.opened, err = os.OpenRoot(c.root)
+	return c.opened, err
+}
+
+// rel is a path of the cache for what open gives.
+func (c *cache) rel(path string) string {
+	rel, err := filepath.Rel(c.root, path)
+	if err != nil {
+		return path // which it refuses
+	}
+	return rel
+}
+
+// read reads a file of ours, or of another program, that no link stands for.
+func (c *cache) read(path string, limit int64) ([]byte, error) {
+	root, err := c.open(false)
+	if err != nil {
+		return nil, err
+	}
+	return disk.ReadIn(root, c.rel(path), limit)
+}
+
+// create makes a file, unless there is something of that name, and the directory for it.
+func (c *cache) create(path string, data []byte) error {
+	if err := c.makeDir(filepath.Dir(path)); err != nil {
+		return err
+	}
+	f, err := c.opened.OpenFile(c.rel(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return disk.Name(c.opened, err)
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
+// replace puts under path what write gives, whole or not at all.
+func (c *cache) replace(path string, write func(io.Writer) error) error {
+	tmp := c.temp(path)
+	if err := errors.Join(c.makeDir(filepath.Dir(path)), c.makeDir(filepath.Dir(tmp))); err != nil {
+		return err
+	}
+	return replaceIn(c.opened, c.rel(tmp), c.rel(path), write)
+}
+
+// makeDir makes a directory of the cache.
+func (c *cache) makeDir(path string) error {
+	root, err := c.open(true)
+	if err != nil {
+		return err
+	}
+	return disk.MakeDirIn(root, c.rel(path))
+}
+
+// check refuses a cache in which something else is in the place of a directory, a ref or a note: a link could lead out, and a named
+// pipe holds up whoever opens it.
+func (c *cache) check(revision string) error {
+	locks := filepath.Dir(c.lockFile(""))
+	dirs := []string{c.dir, filepath.Dir(locks), locks, c.own(), filepath.Join(c.dir, "trees")}
+	for _, name := range []string{"blobs", "snapshots", "refs", ".no_exist"} {
+		dirs = append(dirs, filepath.Join(c.dir, name))
+	}
+	for _, path := range dirs {
+		if err := checkKind(path, fs.FileMode.IsDir, "directory"); err != nil {
+			return err
+		}
+	}
+	if isCommit(revision) {
+		return c.checkNotes(revision)
+	}
+	for path := filepath.Dir(c.ref(revision)); len(path) > len(c.dir); path = filepath.Dir(path) {
+		if err := checkKind(path, fs.FileMode.IsDir, "directory"); err != nil {
+			return err
+		}
+	}
+	return checkKind(c.ref(revision), fs.FileMode.IsRegular, "file")
+}
+
+// checkNotes is check for what is noted of a commit.
+func (c *cache) checkNotes(commit string) error {
+	for _, path := range []string{c.snapshotDir(commit), filepath.Join(c.dir, ".no_exist", commit)} {
+		if err := checkKind(path, fs.FileMode.IsDir, "directory"); err != nil {
+			return err
+		}
+	}
+	notes := []string{c.recordFile(commit), c.treeFile(commit), filepath.Join(c.root, "CACHEDIR.TAG")}
+	for _, name := range fixedNames {
+		notes = append(notes, c.absentFile(commit, name))
+	}
+	for _, path := range notes {
+		if err := checkKind(path, fs.FileMode.IsRegular, "file"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkKind refuses what is there and is something else than it should be.
+func checkKind(path string, is func(fs.FileMode) bool, want string) error {
+	st, err := os.Lstat(path)
+	if err != nil || is(st.Mode()) {
+		return nil // what cannot be looked at is for the one who opens it
+	}
+	return &disk.KindError{Path: path, Kind: disk.Kind(st.Mode()), Want: want}
+}
+
+// content opens a blob, or a file of a snapshot, for reading, with a link only where one belongs: from a snapshot to a blob of the
+// repository, and from there to the store of blobs that the repositories share.
+func (c *cache) content(path string) (*os.File, error) {
+	root, err := c.open(false)
+	if err != nil {
+		return nil, err
+	}
+	blobs := filepath.Join(c.dir, "blobs")
+	for _, to := range []string{blobs, filepath.Join(c.root, "blobs")} {
+		target, err := root.Readlink(c.rel(path))
+		if err != nil {
+			break
+		}
+		if target = filepath.FromSlash(target); !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		inside := filepath.Dir(target) == to || to != blobs && disk.Inside(to, target)
+		if !inside && filepath.Dir(path) != blobs {
+			return nil, fmt.Errorf("%s is a link to %s, which is not in %s", path, target, to)
+		}
+		if inside {
+			path = target
+		}
+	}
+	return disk.OpenIn(root, c.rel(path), os.O_RDONLY, 0)
+}
+
+// is compares a file with the size and, if it is a small one, with the digest: other programs compare no digests. The
+// large ones are left to [HashFiles], which remembers what it has read.
+func (c *cache) is(path string, f remote) bool {
+	r, err := c.content(path)
+	if err != nil {
+		return false
+	}
+	defer r.Close()
+	st, err := r.Stat()
+	return err == nil && st.Size() == f.Size && (f.SHA256 != "" || isGitBlob(r, f.Size, f.Blob))
 }
 
 func (c *cache) blob(name string) string { return filepath.Join(c.dir, "blobs", name) }
@@ -74,13 +238,7 @@ func (c *cache) has(commit string, f remote) bool {
 			return false
 		}
 	}
-	return f.is(path)
-}
-
-// is compares a file with the size and, if it is a small one, with the digest: other programs compare no digests. The
-// large ones are left to [HashFiles], which remembers what it has read.
-func (f remote) is(path string) bool {
-	return isFile(path, f.Size) && (f.SHA256 != "" || isGitBlob(path, f.Size, f.Blob))
+	return c.is(path, f)
 }
 
 func isFile(path string, size int64) bool {
@@ -120,15 +278,15 @@ func (c *cache) record(l *listing) error {
 		return err
 	}
 	b = append(b, '\n')
-	if old, err := readFile(path, maxRecord); err == nil && string(old) == string(b) {
+	if old, err := c.read(path, maxRecord); err == nil && string(old) == string(b) {
 		return nil
 	}
-	return replaceFrom(c.temp(path), path, b)
+	return c.replace(path, writing(b))
 }
 
 // recorded gives the files of a commit if its snapshot is known to be complete, and nil otherwise.
 func (c *cache) recorded(commit string) *listing {
-	b, err := readFile(c.recordFile(commit), maxRecord)
+	b, err := c.read(c.recordFile(commit), maxRecord)
 	if err != nil {
 		return nil
 	}
@@ -147,10 +305,10 @@ func (c *cache) recorded(commit string) *listing {
 // writeRef notes the commit of a branch or tag.
 func (c *cache) writeRef(revision, commit string) error {
 	path := c.ref(revision)
-	if b, err := readFile(path, 1000); err == nil && string(b) == commit {
+	if b, err := c.read(path, 1000); err == nil && string(b) == commit {
 		return nil
 	}
-	return replaceFrom(c.temp(path), path, []byte(commit))
+	return c.replace(path, writing([]byte(commit)))
 }
 
 // cacheTag is what huggingface_hub writes, so that programs for backups leave the cache out.
@@ -162,10 +320,10 @@ const cacheTag = "Signature: 8a477f597d28d172789f06886806bc55\n" +
 // tag marks the cache as one.
 func (c *cache) tag() error {
 	path := filepath.Join(c.root, "CACHEDIR.TAG")
-	if st, err := os.Lstat(path); err == nil && st.Size() > 0 {
-		return nil
+	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() == 0 {
+		return c.replace(path, writing([]byte(cacheTag)))
 	}
-	return os.WriteFile(path, []byte(cacheTag), 0o666)
+	return c.create(path, []byte(cacheTag))
 }
 
 // noteAbsent notes, as huggingface_hub does, which files the commit does not have of those that are looked for by
@@ -175,11 +333,7 @@ func (c *cache) noteAbsent(l *listing) error {
 		if l.names[name] || c.absent(l.commit, name) {
 			continue
 		}
-		path := c.absentFile(l.commit, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, nil, 0o666); err != nil {
+		if err := c.create(c.absentFile(l.commit, name), nil); err != nil {
 			return err
 		}
 	}
@@ -200,25 +354,25 @@ func (c *cache) link(commit string, f remote) error {
 		return nil
 	}
 	blob, dst := c.blob(f.Blob), filepath.Join(c.snapshotDir(commit), filepath.FromSlash(f.Name))
-	if err := os.MkdirAll(filepath.Dir(dst), 0o777); err != nil {
+	if err := c.makeDir(filepath.Dir(dst)); err != nil {
 		return err
 	}
-	if err := os.Remove(dst); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := c.opened.Remove(c.rel(dst)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	up := strings.Repeat("../", 2+strings.Count(f.Name, "/"))
-	if !c.noLinks && symlink(filepath.Join(up, "blobs", f.Blob), dst) == nil || os.Link(blob, dst) == nil {
+	if !c.noLinks && symlink(c.opened, filepath.Join(up, "blobs", f.Blob), c.rel(dst)) == nil || c.opened.Link(c.rel(blob), c.rel(dst)) == nil {
 		return nil
 	}
 	if c.has(commit, f) { // another process was faster
 		return nil
 	}
-	in, err := os.Open(blob)
+	in, err := c.content(blob)
 	if err != nil {
 		return fmt.Errorf("the cache has lost a file: %w", err)
 	}
 	defer in.Close()
-	return replaceWith(c.temp(dst), dst, func(w io.Writer) error {
+	return c.replace(dst, func(w io.Writer) error {
 		_, err := io.Copy(w, in)
 		return err
 	})

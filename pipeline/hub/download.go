@@ -21,7 +21,7 @@ const partName = ".llmexport-part"
 // processes from working at the same file.
 func (c *client) download(ctx context.Context, ca *cache, commit string, f remote) error {
 	blob := ca.blob(f.Blob)
-	if err := os.MkdirAll(filepath.Dir(blob), 0o777); err != nil {
+	if err := ca.makeDir(filepath.Dir(blob)); err != nil {
 		return err
 	}
 	release, err := ca.hold(ctx, f.Blob)
@@ -29,28 +29,28 @@ func (c *client) download(ctx context.Context, ca *cache, commit string, f remot
 		return err
 	}
 	defer release()
-	if f.is(blob) {
+	if ca.is(blob, f) {
 		return nil
 	}
 	zerolog.Ctx(ctx).Info().Str("file", f.Name).Int64("bytes", f.Size).Msg("downloading")
-	part := blob + partName
-	if err := adopt(blob, part); err != nil {
+	part := ca.rel(blob + partName)
+	if err := adopt(ca.opened, ca.rel(blob), part); err != nil {
 		return err
 	}
-	if err := c.bring(ctx, commit, f, part); err != nil {
+	if err := c.bring(ctx, commit, f, ca.opened, part); err != nil {
 		return err
 	}
 	ca.note(part, f)
-	return os.Rename(part, blob)
+	return ca.opened.Rename(part, ca.rel(blob))
 }
 
 // note remembers that a large file, which was brought just now, has its digest. Its time is set back, so that whatever
 // changes it from now on gives it another one, however coarse the clock is.
 func (c *cache) note(path string, f remote) {
-	if f.SHA256 == "" || os.Chtimes(path, time.Time{}, time.Now().Add(-2*racy)) != nil {
+	if f.SHA256 == "" || c.opened.Chtimes(path, time.Time{}, time.Now().Add(-2*racy)) != nil {
 		return
 	}
-	st, err := os.Stat(path)
+	st, err := c.opened.Lstat(path)
 	if err != nil || st.Size() != f.Size {
 		return
 	}
@@ -59,8 +59,8 @@ func (c *cache) note(path string, f remote) {
 	c.fetched[f.Blob] = memoEntry{Size: f.Size, MTime: st.ModTime().UnixNano(), SHA256: f.SHA256}
 }
 
-// bring completes the content of a file in part, which an earlier download may have begun. After nil it is what the hub lists.
-func (c *client) bring(ctx context.Context, commit string, f remote, part string) error {
+// bring completes the content of a file in part, below dir, which an earlier download may have begun. After nil it is what the hub lists.
+func (c *client) bring(ctx context.Context, commit string, f remote, dir *os.Root, part string) error {
 	o := c.patience()
 	o.Progress = func(done int64) {
 		if c.o.Progress != nil {
@@ -69,18 +69,18 @@ func (c *client) bring(ctx context.Context, commit string, f remote, part string
 			c.o.Progress(f.Name, done, f.Size)
 		}
 	}
-	return transfer.Fetch(ctx, part, f.content(), c.open(commit, f), o)
+	return transfer.FetchIn(ctx, dir, part, f.content(), c.open(commit, f), o)
 }
 
 // adopt continues what another program has left of a blob, once. Releases of huggingface_hub before pull request 4228 append
 // to <etag>.incomplete and continue it, so it is the beginning of the blob; should it be something else, as hf_xet may
 // leave it, the digest finds out. Later ones, 2.4.0 for one, write to <etag>.<8 hex digits>.incomplete, which they
 // delete when they fail and never continue; one that a kill has left is for `hf cache prune`.
-func adopt(blob, part string) error {
-	if _, err := os.Stat(part); !errors.Is(err, fs.ErrNotExist) {
+func adopt(dir *os.Root, blob, part string) error {
+	if _, err := dir.Lstat(part); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	err := os.Rename(blob+".incomplete", part)
+	err := dir.Rename(blob+".incomplete", part)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -196,8 +196,8 @@ func TestTwoProcesses(t *testing.T) {
 
 // TestWithoutLinks is Windows without the right to make symbolic links.
 func TestWithoutLinks(t *testing.T) {
-	defer func() { symlink = os.Symlink }()
-	symlink = func(string, string) error { return errors.New("not allowed") }
+	defer func() { symlink = (*os.Root).Symlink }()
+	symlink = func(*os.Root, string, string) error { return errors.New("not allowed") }
 	_, _, commit, o := realHub(t, tinyFiles())
 	for range 2 {
 		s, err := Resolve(t.Context(), mainRef, o)

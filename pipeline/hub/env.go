@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/transfer"
 )
 
@@ -125,7 +126,7 @@ func optionsFrom(getenv func(string) string) (Options, error) {
 		if err != nil {
 			return Options{}, fmt.Errorf("hub token: %w", err)
 		}
-		b, err := readFile(path, 10_000)
+		b, err := disk.ReadFile(path, 10_000)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return Options{}, fmt.Errorf("hub token: %w", err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -101,7 +102,7 @@ func HashFiles(ctx context.Context, s *Snapshot, cacheFile string) ([]File, erro
 
 // hashFile gives the entry of the file at path; old is right if size and time have not changed.
 func hashFile(ctx context.Context, path string, old memoEntry) (memoEntry, error) {
-	f, err := os.Open(path)
+	f, err := disk.Open(path)
 	if err != nil {
 		return memoEntry{}, err
 	}
@@ -132,8 +133,14 @@ func (s *Snapshot) drop(f File) string {
 	if s.Repo == "" || f.SHA256 == "" {
 		return ""
 	}
-	for _, path := range []string{filepath.Join(filepath.Dir(filepath.Dir(s.Dir)), "blobs", f.SHA256), filepath.Join(s.Dir, filepath.FromSlash(f.Name))} {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	repo := filepath.Dir(filepath.Dir(s.Dir))
+	root, err := os.OpenRoot(repo)
+	if err != nil {
+		return "; it has to be removed from the cache: " + err.Error()
+	}
+	defer root.Close()
+	for _, path := range []string{filepath.Join("blobs", f.SHA256), filepath.Join("snapshots", filepath.Base(s.Dir), filepath.FromSlash(f.Name))} {
+		if err := root.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "; it has to be removed from the cache: " + err.Error()
 		}
 	}
@@ -141,12 +148,7 @@ func (s *Snapshot) drop(f File) string {
 }
 
 // isGitBlob compares a file with git's name of its content.
-func isGitBlob(path string, size int64, name string) bool {
-	f, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
+func isGitBlob(f io.Reader, size int64, name string) bool {
 	h := transfer.Blob{Size: size}.Hash()
 	n, err := io.Copy(h, io.LimitReader(f, size+1))
 	return err == nil && n == size && hex.EncodeToString(h.Sum(nil)) == name
@@ -155,7 +157,7 @@ func isGitBlob(path string, size int64, name string) bool {
 func loadMemo(ctx context.Context, path string) *memo {
 	m := &memo{}
 	if path != "" {
-		b, err := readFile(path, maxRecord)
+		b, err := disk.ReadFile(path, maxRecord)
 		if err == nil {
 			err = json.Unmarshal(b, m)
 		}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -15,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -171,7 +171,7 @@ func readPart(ctx context.Context, open transfer.Range, off, n, size int64, touc
 // fromFile gives parts of a file on disk.
 func fromFile(path string) transfer.Range {
 	return func(_ context.Context, off, n int64) (io.ReadCloser, error) {
-		f, err := os.Open(path)
+		f, err := disk.Open(path)
 		if err != nil {
 			return nil, err
 		}

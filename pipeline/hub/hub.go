@@ -242,6 +242,9 @@ func find(ctx context.Context, ref Ref, o Options) (*prepared, error) {
 		return nil, errors.New("no cache directory is set")
 	}
 	p.cache = newCache(o, ref.Repo)
+	if err := p.cache.check(p.revision); err != nil {
+		return nil, err
+	}
 	var recorded *listing
 	if isCommit(p.revision) {
 		recorded = p.cache.recorded(p.revision)
@@ -286,7 +289,10 @@ func find(ctx context.Context, ref Ref, o Options) (*prepared, error) {
 		p.snapshot = s
 		return p, nil
 	}
-	return p, err
+	if err != nil {
+		return nil, err
+	}
+	return p, p.cache.checkNotes(p.listing.commit)
 }
 
 func resolve(ctx context.Context, ref Ref, o Options) (*Snapshot, error) {
@@ -350,12 +356,12 @@ func (c *client) fetch(ctx context.Context, ca *cache, commit string, files []re
 	files = slices.DeleteFunc(slices.Clone(files), func(f remote) bool { return ca.has(commit, f) })
 	need, counted := int64(0), map[string]bool{}
 	for _, f := range files {
-		if counted[f.Blob] || f.is(ca.blob(f.Blob)) {
+		if counted[f.Blob] || ca.is(ca.blob(f.Blob), f) {
 			continue
 		}
 		counted[f.Blob] = true
 		here := int64(0)
-		if st, err := os.Stat(ca.blob(f.Blob) + partName); err == nil {
+		if st, err := os.Lstat(ca.blob(f.Blob) + partName); err == nil {
 			here = min(st.Size(), f.Size)
 		}
 		if need += f.Size - here; need < 0 {
@@ -405,8 +411,11 @@ func listDir(dir string) ([]File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if st.Mode().IsRegular() {
+		switch {
+		case st.Mode().IsRegular():
 			files = append(files, File{Name: name, Size: st.Size()})
+		case !st.IsDir() || isShard(name) || slices.Contains(fixedNames, name): // not a directory of licences
+			return nil, disk.CheckRegular(filepath.Join(dir, name), st.Mode())
 		}
 	}
 	if len(files) == 0 {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -18,7 +19,7 @@ func isShard(name string) bool { return strings.HasSuffix(name, ".safetensors") 
 
 // readIndex gives the names of the shards that the index in dir names. Without an index it is fs.ErrNotExist.
 func readIndex(dir string) (map[string]bool, error) {
-	b, err := readFile(filepath.Join(dir, indexFile), maxRecord)
+	b, err := disk.ReadFile(filepath.Join(dir, indexFile), maxRecord)
 	if err != nil {
 		return nil, err
 	}

@@ -2,12 +2,16 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/llmexport/llmexport/internal/disk"
 )
 
 func (c *cache) lockFile(blob string) string {
@@ -18,23 +22,34 @@ func (c *cache) lockFile(blob string) string {
 // One process at a time then writes the blob, and the others find it.
 func (c *cache) hold(ctx context.Context, blob string) (release func(), err error) {
 	path := c.lockFile(blob)
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+	if err := c.makeDir(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
 	for {
 		// The group may write, whatever the umask, so that users who share a cache can wait for each other.
-		if f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o664); err == nil {
+		f, err := c.opened.OpenFile(c.rel(path), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o664)
+		switch {
+		case err == nil:
 			_ = f.Chmod(0o664)
 			f.Close()
+		case !errors.Is(err, fs.ErrExist):
+			return nil, disk.Name(c.opened, err)
 		}
-		l := flock.New(path, flock.SetPermissions(0o664))
-		if _, err := l.TryLockContext(ctx, 100*time.Millisecond); err != nil {
+		if err := checkKind(path, fs.FileMode.IsRegular, "file"); err != nil {
+			return nil, err
+		}
+		l := flock.New(path, flock.SetPermissions(0o664), flock.SetFlag(os.O_RDONLY|disk.Nonblock))
+		_, err = l.TryLockContext(ctx, 100*time.Millisecond)
+		if errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil {
+			continue // who cleans up was faster
+		}
+		if err != nil {
 			return nil, fmt.Errorf("waiting for another process: %w", err)
 		}
 		release := func() { _ = l.Unlock() }
 		// Who cleans up may have removed the file in the meantime: then the lock keeps nobody away.
 		mine, err := l.Stat()
-		now, nowErr := os.Stat(path)
+		now, nowErr := os.Lstat(path)
 		if err == nil && nowErr == nil && os.SameFile(mine, now) {
 			return release, nil
 		}

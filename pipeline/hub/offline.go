@@ -19,7 +19,7 @@ import (
 func (c *cache) offline(revision string) (*Snapshot, error) {
 	commit := revision
 	if !isCommit(revision) {
-		b, err := readFile(c.ref(revision), 1000)
+		b, err := c.read(c.ref(revision), 1000)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("the revision is not in the cache %s: fetch it once while online: %w", c.root, err)
 		}
@@ -29,6 +29,9 @@ func (c *cache) offline(revision string) (*Snapshot, error) {
 		if commit = strings.TrimSpace(string(b)); !isCommit(commit) {
 			return nil, fmt.Errorf("%s holds no commit: %w", c.ref(revision), tensor.ErrCorrupt)
 		}
+	}
+	if err := c.checkNotes(commit); err != nil {
+		return nil, err
 	}
 	if l := c.recorded(commit); l != nil {
 		return c.snapshot(l), nil
@@ -69,14 +72,23 @@ func (c *cache) offline(revision string) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, f := range files {
+		r, err := c.content(filepath.Join(dir, filepath.FromSlash(f.Name)))
+		if err != nil {
+			return nil, err
+		}
+		r.Close()
+	}
 	return &Snapshot{Dir: dir, Repo: c.repo, Revision: commit, Source: c.source, Files: files}, nil
 }
+
+func (c *cache) treeFile(commit string) string { return filepath.Join(c.dir, "trees", commit+".json") }
 
 // tree reads the list of a commit's files that huggingface_hub keeps in trees/, or gives nil. A commit never changes,
 // so the list is as good as the hub's. We write none: ours would have to list files that we do not fetch, and then
 // huggingface_hub took the snapshot for incomplete.
 func (c *cache) tree(commit string) *listing {
-	b, err := readFile(filepath.Join(c.dir, "trees", commit+".json"), maxRecord)
+	b, err := c.read(c.treeFile(commit), maxRecord)
 	if err != nil {
 		return nil
 	}

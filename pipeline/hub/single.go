@@ -45,9 +45,14 @@ func fetchFile(ctx context.Context, s *Snapshot, name, path string, o Options) e
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
 	}
-	part := path + ".incomplete"
-	if err := c.bring(ctx, s.Revision, f, part); err != nil {
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
 		return err
 	}
-	return os.Rename(part, path)
+	defer dir.Close()
+	part := filepath.Base(path) + ".incomplete"
+	if err := c.bring(ctx, s.Revision, f, dir, part); err != nil {
+		return err
+	}
+	return dir.Rename(part, filepath.Base(path))
 }

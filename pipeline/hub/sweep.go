@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -17,14 +16,23 @@ const (
 // sweep removes what killed runs have left and nobody will need. What cannot be removed stays, for another run.
 func (c *cache) sweep(now time.Time) {
 	remove := func(dir string, age time.Duration, left func(name string) bool) {
-		entries, err := os.ReadDir(dir)
+		root, err := c.open(false)
+		if err != nil {
+			return
+		}
+		f, err := root.Open(c.rel(dir))
+		if err != nil {
+			return
+		}
+		defer f.Close()
+		entries, err := f.ReadDir(-1)
 		if err != nil {
 			return
 		}
 		for _, e := range entries {
 			st, err := e.Info()
 			if err == nil && st.Mode().IsRegular() && left(e.Name()) && now.Sub(st.ModTime()) > age {
-				_ = os.Remove(filepath.Join(dir, e.Name()))
+				_ = root.Remove(c.rel(filepath.Join(dir, e.Name())))
 			}
 		}
 	}

@@ -1,0 +1,171 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Kind names what a file is that is none that holds bytes.
+func Kind(m fs.FileMode) string {
+	switch {
+	case m.IsRegular():
+		return "a file"
+	case m.IsDir():
+		return "a directory"
+	case m&fs.ModeSymlink != 0:
+		return "a symbolic link"
+	case m&fs.ModeNamedPipe != 0:
+		return "a named pipe"
+	case m&fs.ModeSocket != 0:
+		return "a socket"
+	}
+	return "a device"
+}
+
+// KindError says that something is in the place of a file or a directory.
+type KindError struct {
+	Path string
+	Kind string // what it is, see [Kind]
+	Want string // "file" or "directory"
+}
+
+func (e *KindError) Error() string {
+	return fmt.Sprintf("%s is %s, not a plain %s: remove it", e.Path, e.Kind, e.Want)
+}
+
+// Name is err with the whole path of the file below root that it is about.
+func Name(root *os.Root, err error) error {
+	if p, ok := err.(*fs.PathError); ok && !filepath.IsAbs(p.Path) {
+		return &fs.PathError{Op: p.Op, Path: filepath.Join(root.Name(), p.Path), Err: p.Err}
+	}
+	return err
+}
+
+// CheckRegular refuses what is no file that holds bytes, by a [KindError].
+func CheckRegular(path string, m fs.FileMode) error {
+	if m.IsRegular() {
+		return nil
+	}
+	return &KindError{path, Kind(m), "file"}
+}
+
+// Open opens a file for reading, through links. Anything else than a file, which may block or never end, is a [KindError] at once.
+func Open(path string) (*os.File, error) {
+	st, err := os.Stat(path) // first: to open a device may do something
+	if err != nil {
+		return nil, err
+	}
+	if err := CheckRegular(path, st.Mode()); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|Nonblock, 0)
+	if err != nil {
+		return nil, err
+	}
+	if st, err = f.Stat(); err == nil {
+		err = CheckRegular(path, st.Mode())
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// ReadFile reads a file of at most limit bytes as [Open] opens it. A longer one is tensor.ErrCorrupt.
+func ReadFile(path string, limit int64) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return readAll(f, path, limit)
+}
+
+func readAll(f *os.File, path string, limit int64) ([]byte, error) {
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > limit {
+		return nil, fmt.Errorf("%s is longer than %d bytes, the most that is read: %w", path, limit, tensor.ErrCorrupt)
+	}
+	return b, nil
+}
+
+// OpenIn opens a file below a directory that others may write to. A link, or anything else than a file, is a [KindError].
+// Of a file that is written to and has other names, which may be outside, the name is given to a new file. Flag has no O_TRUNC.
+func OpenIn(root *os.Root, name string, flag int, perm fs.FileMode) (*os.File, error) {
+	path := filepath.Join(root.Name(), name)
+	for range 10 { // others may put it there, or take it away, at the same time
+		was, err := root.Lstat(name)
+		if errors.Is(err, fs.ErrNotExist) && flag&os.O_CREATE != 0 {
+			f, err := root.OpenFile(name, flag|os.O_EXCL|Nonblock, perm)
+			if errors.Is(err, fs.ErrExist) {
+				continue
+			}
+			return f, Name(root, err)
+		}
+		if err == nil {
+			err = CheckRegular(path, was.Mode())
+		}
+		if err != nil {
+			return nil, Name(root, err)
+		}
+		f, err := root.OpenFile(name, flag&^os.O_CREATE|Nonblock, 0)
+		if errors.Is(err, fs.ErrNotExist) && flag&os.O_CREATE != 0 {
+			continue
+		}
+		if err != nil {
+			return nil, Name(root, err)
+		}
+		st, err := f.Stat()
+		switch {
+		case err != nil:
+			return nil, errors.Join(err, f.Close())
+		case !os.SameFile(was, st):
+			f.Close()
+			continue
+		case flag&(os.O_WRONLY|os.O_RDWR) != 0 && names(st) > 1:
+			if err := errors.Join(f.Close(), root.Remove(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+			continue
+		}
+		return f, nil
+	}
+	return nil, fmt.Errorf("%s changes while it is opened", path)
+}
+
+// ReadIn reads a file of at most limit bytes as [OpenIn] opens it.
+func ReadIn(root *os.Root, name string, limit int64) ([]byte, error) {
+	f, err := OpenIn(root, name, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	return readAll(f, filepath.Join(root.Name(), name), limit)
+}
+
+// MakeDirIn makes a directory below root, and those above it, of which none may be a link.
+func MakeDirIn(root *os.Root, name string) error {
+	if name == "." {
+		return nil
+	}
+	if err := MakeDirIn(root, filepath.Dir(name)); err != nil {
+		return err
+	}
+	err := root.Mkdir(name, 0o777)
+	if err == nil || !errors.Is(err, fs.ErrExist) {
+		return Name(root, err)
+	}
+	st, err := root.Lstat(name)
+	if err == nil && !st.IsDir() {
+		err = &KindError{filepath.Join(root.Name(), name), Kind(st.Mode()), "directory"}
+	}
+	return Name(root, err)
+}
