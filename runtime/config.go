@@ -3,10 +3,12 @@ package runtime
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -148,14 +150,14 @@ func openFile(dir, name string) (*os.File, int64, error) {
 	if !filepath.IsLocal(name) {
 		return nil, 0, fmt.Errorf("file name %q leaves the package: %w", name, tensor.ErrCorrupt)
 	}
-	f, err := os.Open(filepath.Join(dir, name))
+	f, err := disk.Open(filepath.Join(dir, name))
+	if kind := (*disk.KindError)(nil); errors.As(err, &kind) {
+		return nil, 0, fmt.Errorf("%s is %s, not a file: %w", name, kind.Kind, tensor.ErrCorrupt)
+	}
 	if err != nil {
 		return nil, 0, err
 	}
 	st, err := f.Stat()
-	if err == nil && !st.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file: %w", name, tensor.ErrCorrupt)
-	}
 	if err != nil {
 		f.Close()
 		return nil, 0, err

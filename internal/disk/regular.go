@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -88,14 +89,21 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 
 func readAll(f *os.File, path string, limit int64) ([]byte, error) {
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	st, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	if int64(len(b)) > limit {
-		return nil, fmt.Errorf("%s is longer than %d bytes, the most that is read: %w", path, limit, tensor.ErrCorrupt)
+	b := bytes.NewBuffer(make([]byte, 0, min(st.Size(), limit)+bytes.MinRead))
+	if st.Size() <= limit {
+		_, err = b.ReadFrom(io.LimitReader(f, limit+1)) // it may grow
 	}
-	return b, nil
+	if err != nil {
+		return nil, err
+	}
+	if n := max(st.Size(), int64(b.Len())); n > limit {
+		return nil, fmt.Errorf("%s has %d bytes, at most %d are read: %w", path, n, limit, tensor.ErrCorrupt)
+	}
+	return b.Bytes(), nil
 }
 
 // OpenIn opens a file below a directory that others may write to. A link, or anything else than a file, is a [KindError].

@@ -413,7 +413,11 @@ func listDir(dir string) ([]File, error) {
 		}
 		switch {
 		case st.Mode().IsRegular():
-			files = append(files, File{Name: name, Size: st.Size()})
+			f := File{Name: name, Size: st.Size()}
+			if err := f.checkSize(); err != nil {
+				return nil, fmt.Errorf("%s: %w", dir, err)
+			}
+			files = append(files, f)
 		case !st.IsDir() || isShard(name) || slices.Contains(fixedNames, name): // not a directory of licences
 			return nil, disk.CheckRegular(filepath.Join(dir, name), st.Mode())
 		}

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -59,7 +60,7 @@ func newListing(commit string, n int, at func(i int) (name string, size *int64, 
 			return nil, fmt.Errorf("%s: the hub lists no size or digest: %w", name, tensor.ErrUnsupported)
 		}
 		f.Size = *size
-		if err := f.check(); err != nil {
+		if err := errors.Join(f.check(), f.checkSize()); err != nil {
 			return nil, err
 		}
 		if seen[name] {

@@ -1,8 +1,16 @@
 package hub
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 func TestVocabularies(t *testing.T) {
@@ -26,6 +34,42 @@ func TestVocabularies(t *testing.T) {
 	for _, name := range []string{"pytorch_model.bin", "spiece.model.bin", "training_args.bin"} {
 		if wanted(name) {
 			t.Errorf("%s is wanted", name)
+		}
+	}
+}
+
+// TestMaxSize: what no export would read is refused before it is read, or fetched.
+func TestMaxSize(t *testing.T) {
+	t.Parallel()
+	for name, limit := range map[string]int64{"config.json": 16 << 20, "generation_config.json": 16 << 20, "tokenizer_config.json": 16 << 20,
+		"tokenizer.json": 256 << 20, indexFile: maxRecord, "LICENSE": 16 << 20} {
+		dir := t.TempDir()
+		for n, b := range tinyFiles() {
+			if filepath.Dir(n) == "." {
+				if err := os.WriteFile(filepath.Join(dir, n), b, 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for _, size := range []int64{limit, limit + 1} {
+			if err := errors.Join(os.WriteFile(filepath.Join(dir, name), nil, 0o666), os.Truncate(filepath.Join(dir, name), size)); err != nil {
+				t.Fatal(err)
+			}
+			_, err := listDir(dir)
+			_, listErr := newListing(testCommit, 2, func(i int) (string, *int64, string, string) {
+				return []string{singleFile, name}[i], &size, "", strings.Repeat("a", 64)
+			})
+			for _, err := range []error{err, listErr} {
+				want := fmt.Sprintf("%s has %d bytes, at most %d are read", name, size, limit)
+				if size > limit && (!errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), want)) || size == limit && err != nil {
+					t.Errorf("%s of %d bytes: %v", name, size, err)
+				}
+			}
+			if size > limit {
+				if _, err := disk.ReadFile(filepath.Join(dir, name), limit); !errors.Is(err, tensor.ErrCorrupt) {
+					t.Error(err)
+				}
+			}
 		}
 	}
 }

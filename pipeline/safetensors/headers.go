@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -24,7 +25,7 @@ type Head struct {
 
 // ReadHead reads the beginning of the file at path.
 func ReadHead(path string) (Head, error) {
-	f, err := os.Open(path)
+	f, err := disk.Open(path)
 	if err != nil {
 		return Head{}, err
 	}
@@ -84,7 +85,7 @@ func (c *Checkpoint) Attach(name, path string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.Open(path)
+	f, err := disk.Open(path)
 	if err != nil {
 		return err
 	}

@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/internal/disk"
 )
 
 // index is model.safetensors.index.json: which shard holds which tensor. Its total_size is not read: other programs leave it
@@ -19,7 +20,7 @@ type index struct {
 
 // readIndex reads an index of at most MaxHeader bytes.
 func readIndex(path string) (*index, error) {
-	f, err := os.Open(path)
+	f, err := disk.Open(path)
 	if err != nil {
 		return nil, err
 	}

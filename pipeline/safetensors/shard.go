@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+
+	"github.com/llmexport/llmexport/internal/disk"
 )
 
 // shard is one open file. It reads by position, so any number of readers may share it.
@@ -16,7 +18,7 @@ type shard struct {
 }
 
 func openShard(dir, name string) (*shard, *Header, error) {
-	f, err := os.Open(filepath.Join(dir, name))
+	f, err := disk.Open(filepath.Join(dir, name))
 	if err != nil {
 		return nil, nil, err
 	}

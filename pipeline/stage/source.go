@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/hub"
@@ -216,9 +217,6 @@ func readJSON(path string, v any) error {
 	return json.Unmarshal(b, v)
 }
 
-// maxSmall bounds the JSON files of a checkpoint; tokenizers of large vocabularies have some 30 MB.
-const maxSmall = 256 << 20
-
 // readSmall reads a file of a checkpoint; a missing one is an error that names it.
 func readSmall(dir, name string) ([]byte, error) {
 	b, err := readOptional(dir, name)
@@ -230,29 +228,14 @@ func readSmall(dir, name string) ([]byte, error) {
 
 // readOptional returns nil when the file does not exist. Configurations are read as Python wrote them.
 func readOptional(dir, name string) ([]byte, error) {
-	f, err := os.Open(filepath.Join(dir, name))
+	b, err := disk.ReadFile(filepath.Join(dir, name), hub.MaxSize(name))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
+	if err == nil && strings.HasSuffix(name, "config.json") {
+		b = arch.PlainJSON(b)
 	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	b := bytes.NewBuffer(make([]byte, 0, min(st.Size(), maxSmall)+bytes.MinRead))
-	if _, err := b.ReadFrom(io.LimitReader(f, maxSmall+1)); err != nil {
-		return nil, err
-	}
-	if b.Len() > maxSmall {
-		return nil, fmt.Errorf("%s: more than %d bytes: %w", name, maxSmall, tensor.ErrCorrupt)
-	}
-	if strings.HasSuffix(name, "config.json") {
-		return arch.PlainJSON(b.Bytes()), nil
-	}
-	return b.Bytes(), nil
+	return b, err
 }
 
 // equalTensors compares the bytes of two tensors.
