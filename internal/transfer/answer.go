@@ -9,13 +9,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // ReadAll reads the body of an answer, which has at most limit bytes, and closes it. What breaks off is [Retryable]. An
 // answer that may be long calls touch, which may be nil, as it comes.
-func ReadAll(resp *http.Response, limit int64, touch func()) ([]byte, error) {
+func ReadAll(resp *http.Response, limit int64, touch func(int)) ([]byte, error) {
 	defer resp.Body.Close()
 	r := io.Reader(resp.Body)
 	if touch != nil {
@@ -24,7 +22,7 @@ func ReadAll(resp *http.Response, limit int64, touch func()) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, limit+1))
 	switch {
 	case int64(len(b)) > limit:
-		return nil, fmt.Errorf("%s answers with more than %d bytes: %w", resp.Request.URL.Host, limit, tensor.ErrCorrupt)
+		return nil, tooLong(resp, limit)
 	case err != nil:
 		return nil, &Retryable{Err: Redact(err)}
 	}

@@ -229,7 +229,7 @@ func checkHeader(h http.Header) error {
 func (c *Client) transportError(ctx context.Context, method string, err error) error {
 	name, certificate := (*net.DNSError)(nil), (*tls.CertificateVerificationError)(nil)
 	switch {
-	case ctx.Err() != nil && context.Cause(ctx) != errStalled:
+	case ctx.Err() != nil && context.Cause(ctx) != errStalled && !errors.Is(context.Cause(ctx), errSlow):
 		return context.Cause(ctx)
 	case method != http.MethodPost && method != http.MethodPatch, noConnection(err):
 		// That a name does not exist, or is another one's, is an answer. After others it is more likely that the network changes.

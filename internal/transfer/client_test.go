@@ -138,7 +138,7 @@ func TestRetryOfMethods(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		})
 		client.HTTP = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // the transport repeats what it sent through an old connection
-		err := Retry(t.Context(), "test", quick, func(ctx context.Context, touch func()) (bool, error) {
+		err := Retry(t.Context(), "test", quick, func(ctx context.Context, touch func(int)) (bool, error) {
 			resp, err := client.Do(ctx, method, client.Home, nil, func() (io.Reader, int64, error) { return bytes.NewReader([]byte("x")), 1, nil })
 			if err == nil {
 				resp.Body.Close()
@@ -170,7 +170,7 @@ func TestReadAll(t *testing.T) {
 	})
 	resp, err := client.Get(t.Context(), client.Home, nil)
 	must(t, err)
-	if b, err := ReadAll(resp, 10_000, func() {}); err == nil || b != nil || !strings.Contains(err.Error(), "more than 10000 bytes") {
+	if b, err := ReadAll(resp, 10_000, func(int) {}); err == nil || b != nil || !strings.Contains(err.Error(), "more than 10000 bytes") {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}
 }
@@ -277,7 +277,7 @@ func TestFinal(t *testing.T) {
 			resp.Body.Close()
 		}
 		n := 0
-		err = Retry(t.Context(), "test", Options{Pause: time.Nanosecond}, func(ctx context.Context, _ func()) (bool, error) {
+		err = Retry(t.Context(), "test", Options{Pause: time.Nanosecond}, func(ctx context.Context, _ func(int)) (bool, error) {
 			n++
 			_, err := cl.Get(ctx, u, nil)
 			return false, err

@@ -26,18 +26,18 @@ func (d *download) connection(ctx context.Context, leader bool) error {
 			d.join()
 		}
 	}
-	failures := 0
+	failures, pace := 0, d.o.pace()
 	for {
 		s, ok := d.take()
 		if !ok {
 			return nil
 		}
-		got, err := d.fetch(ctx, s)
+		got, err := d.fetch(ctx, s, pace)
 		d.release(s)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if got > 0 {
+		if fair(got, s.end-s.off) && !errors.Is(err, errSlow) {
 			failures = 0
 		}
 		// A server may want fewer connections; the last one makes up its mind whether there is hope.
@@ -51,7 +51,7 @@ func (d *download) connection(ctx context.Context, leader bool) error {
 }
 
 // fetch asks for a stretch and says how many bytes came that were missing.
-func (d *download) fetch(ctx context.Context, s stretch) (got int64, err error) {
+func (d *download) fetch(ctx context.Context, s stretch, pace *pace) (got int64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stall := cmp.Or(d.o.Stall, time.Minute)
@@ -62,14 +62,19 @@ func (d *download) fetch(ctx context.Context, s stretch) (got int64, err error) 
 			err = &Retryable{Err: fmt.Errorf("no byte for %v: %w", stall, errStalled)}
 		}
 	}()
+	began := time.Now()
 	body, err := d.open(ctx, s.off, s.end-s.off)
 	timer.Stop()
+	slow := pace.add(0, time.Since(began))
 	if err != nil {
 		return 0, err
 	}
 	defer body.Close()
 	d.started()
-	r := &patient{Reader: body, timer: timer, stall: stall}
+	if slow != nil {
+		return 0, &Retryable{Err: slow}
+	}
+	r := &patient{Reader: body, timer: timer, stall: stall, pace: pace}
 	for at := s.off; at < s.end; {
 		c := chunk{buf: buffers.Get().(*[bufferSize]byte)}
 		end := min(s.end, at-at%d.piece+d.piece, at-at%bufferSize+bufferSize) // so that what follows a cut is aligned again
@@ -83,7 +88,10 @@ func (d *download) fetch(ctx context.Context, s stretch) (got int64, err error) 
 		}
 		if rerr == io.EOF || rerr == io.ErrUnexpectedEOF {
 			if got > 0 && r.last == io.EOF {
-				return got, nil // less than was asked for, which is the server's right
+				if fair(at-s.off, s.end-s.off) {
+					return got, nil // less than was asked for, which is the server's right
+				}
+				return got, &Retryable{Err: fmt.Errorf("%d bytes of %d that were asked for: %w", at-s.off, s.end-s.off, errSlow)}
 			}
 			rerr = io.ErrUnexpectedEOF
 		}
@@ -161,12 +169,17 @@ type patient struct {
 	io.Reader
 	timer *time.Timer
 	stall time.Duration
+	pace  *pace
 	last  error // io.ReadFull makes one error of an end and of a cut
 }
 
 func (p *patient) Read(b []byte) (n int, err error) {
 	p.timer.Reset(p.stall)
 	defer p.timer.Stop()
+	began := time.Now()
 	n, p.last = p.Reader.Read(b)
+	if slow := p.pace.add(int64(n), time.Since(began)); slow != nil && p.last == nil {
+		p.last = slow
+	}
 	return n, p.last
 }

@@ -58,7 +58,7 @@ func FuzzContentRange(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		first, last, total, err := contentRange(s)
+		first, last, total, err := ContentRange(s)
 		if err != nil {
 			if first != 0 || last != 0 || total != 0 {
 				t.Errorf("%q gives %d, %d, %d with %v", s, first, last, total, err)
@@ -72,7 +72,7 @@ func FuzzContentRange(f *testing.F) {
 		if total >= 0 {
 			size = fmt.Sprint(total)
 		}
-		if f2, l2, t2, err := contentRange(fmt.Sprintf("bytes %d-%d/%s", first, last, size)); f2 != first || l2 != last || t2 != total || err != nil {
+		if f2, l2, t2, err := ContentRange(fmt.Sprintf("bytes %d-%d/%s", first, last, size)); f2 != first || l2 != last || t2 != total || err != nil {
 			t.Errorf("%q does not come back", s)
 		}
 	})

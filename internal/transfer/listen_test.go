@@ -22,7 +22,7 @@ func TestListen(t *testing.T) {
 	library := &http.Client{Transport: Listen(http.DefaultTransport)}
 	shared := &Retryable{Err: errors.New("busy")}
 	for path, want := range map[string]string{"/busy": "the server asks to wait 1h0m0s: busy", "/": "5 tries failed: busy"} {
-		err := Retry(t.Context(), "ask", Options{Pause: 1}, func(ctx context.Context, _ func()) (bool, error) {
+		err := Retry(t.Context(), "ask", Options{Pause: 1}, func(ctx context.Context, _ func(int)) (bool, error) {
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+path, nil)
 			if err != nil {
 				return false, err

@@ -116,7 +116,7 @@ func (c *Client) accept(resp *http.Response, off, n, size int64) error {
 		return nil
 	case http.StatusPartialContent:
 		s := resp.Header.Get("Content-Range")
-		first, last, total, err := contentRange(s)
+		first, last, total, err := ContentRange(s)
 		switch {
 		case err != nil || first != off || last >= off+n:
 			return &Retryable{Err: fmt.Errorf("the server sends the range %.100q, not bytes %d-%d: %w", s, off, off+n-1, tensor.ErrCorrupt)}
@@ -141,9 +141,9 @@ func sizeError(got, size int64) error {
 
 var errContentRange = errors.New("no range of bytes")
 
-// contentRange reads the header of that name: the first and the last byte, and the size of the whole, -1 if the server
+// ContentRange reads the header of that name: the first and the last byte, and the size of the whole, -1 if the server
 // does not know it. RFC 9110, section 14.4.
-func contentRange(s string) (first, last, total int64, err error) {
+func ContentRange(s string) (first, last, total int64, err error) {
 	span, size, ok := strings.Cut(strings.TrimPrefix(s, "bytes "), "/")
 	a, b, dash := strings.Cut(span, "-")
 	if !ok || !dash || !strings.HasPrefix(s, "bytes ") {

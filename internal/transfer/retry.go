@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -32,20 +33,24 @@ type Retryable struct {
 func (r *Retryable) Error() string { return r.Err.Error() }
 func (r *Retryable) Unwrap() error { return r.Err }
 
-var errStalled = errors.New("the connection has stalled")
+// Errors of connections that bring too little.
+var (
+	errStalled = errors.New("the connection has stalled")
+	errSlow    = errors.New("the server is too slow")
+)
 
 // Broken reports whether err says that a connection was cut, or gave nothing for too long, so that it is not known what the
 // server has done. What may be asked twice may be asked again.
 func Broken(err error) bool {
 	op, timeout := (*net.OpError)(nil), net.Error(nil)
 	return errors.As(err, &op) || errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, errStalled) || errors.Is(err, context.Canceled)
+		errors.Is(err, errStalled) || errors.Is(err, errSlow) || errors.Is(err, context.Canceled)
 }
 
 // Retry calls try until it gives no [Retryable] error, or maxTries in a row have failed without progress.
-// The context of each call ends when touch has not been called for Options.Stall; try reads through
-// [Watch], which calls it.
-func Retry(ctx context.Context, what string, o Options, try func(ctx context.Context, touch func()) (progress bool, err error)) error {
+// The context of each call ends when touch has not been called for Options.Stall, or for fewer bytes than Options.MinSpeed wants; try
+// reads through [Watch], which calls it.
+func Retry(ctx context.Context, what string, o Options, try func(ctx context.Context, touch func(int)) (progress bool, err error)) error {
 	for failures := 0; ; {
 		progress, err := o.once(ctx, try)
 		if progress {
@@ -71,7 +76,7 @@ func (o Options) wait(ctx context.Context, what string, failures *int, err error
 	if !again.held || *failures == 0 {
 		*failures++
 	}
-	if again.final || o.Reach > 0 && *failures >= o.Reach && (noConnection(err) || errors.Is(err, errStalled)) {
+	if again.final || o.Reach > 0 && *failures >= o.Reach && (noConnection(err) || errors.Is(err, errStalled) || errors.Is(err, errSlow)) {
 		return err
 	}
 	if *failures >= maxTries {
@@ -92,19 +97,37 @@ func (o Options) wait(ctx context.Context, what string, failures *int, err error
 	}
 }
 
-func (o Options) once(parent context.Context, try func(context.Context, func()) (bool, error)) (bool, error) {
+func (o Options) once(parent context.Context, try func(context.Context, func(int)) (bool, error)) (bool, error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	stall := cmp.Or(o.Stall, time.Minute)
 	timer := time.AfterFunc(stall, func() { cancel(errStalled) })
 	defer timer.Stop()
+	var (
+		mu   sync.Mutex
+		last time.Time // of the bytes before: to begin may take its time
+		pace = o.pace()
+	)
 	told, asked := listening(ctx)
-	progress, err := try(told, func() { timer.Reset(stall) })
+	progress, err := try(told, func(n int) {
+		timer.Reset(stall)
+		mu.Lock()
+		defer mu.Unlock()
+		now := time.Now()
+		if !last.IsZero() {
+			if slow := pace.add(int64(n), now.Sub(last)); slow != nil {
+				cancel(slow)
+			}
+		}
+		last = now
+	})
 	again, after := (*Retryable)(nil), asked()
 	switch {
 	case !errors.As(err, &again):
 	case context.Cause(ctx) == errStalled:
 		err = &Retryable{Err: fmt.Errorf("no byte for %v: %w", stall, errStalled)}
+	case errors.Is(context.Cause(ctx), errSlow):
+		progress, err = false, &Retryable{Err: context.Cause(ctx)}
 	case again.After == 0 && after > 0:
 		// Others may have the same error, so it is not changed.
 		err = &Retryable{Err: err, After: after, held: again.held, final: again.final}
@@ -112,18 +135,18 @@ func (o Options) once(parent context.Context, try func(context.Context, func()) 
 	return progress, err
 }
 
-// Watch is r that calls touch whenever bytes arrive.
-func Watch(r io.Reader, touch func()) io.Reader { return &watched{r, touch} }
+// Watch is r that calls touch with the number of bytes whenever some arrive.
+func Watch(r io.Reader, touch func(int)) io.Reader { return &watched{r, touch} }
 
 type watched struct {
 	io.Reader
-	touch func()
+	touch func(int)
 }
 
 func (w *watched) Read(p []byte) (int, error) {
 	n, err := w.Reader.Read(p)
 	if n > 0 {
-		w.touch()
+		w.touch(n)
 	}
 	return n, err
 }

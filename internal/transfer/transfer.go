@@ -71,6 +71,8 @@ type Options struct {
 	Connections int
 	// Stall is how long a connection may give nothing before it is tried anew; 0 is one minute.
 	Stall time.Duration
+	// MinSpeed is the number of bytes a second that a connection has to bring over a minute before it is tried anew; 0 is 1000.
+	MinSpeed int64
 	// Pause is waited before the second try, and twice that before the third; 0 is one second.
 	Pause time.Duration
 	// Reach is the number of tries in a row after which a server that cannot be connected to, or says nothing, is given

@@ -38,7 +38,7 @@ func (c *client) askAccess(ctx context.Context, l *listing) bool {
 	defer cancel()
 	o := c.impatience()
 	o.Reach = 1 // mirrors are not asked
-	err := transfer.Retry(ctx, "access", o, func(ctx context.Context, touch func()) (bool, error) {
+	err := transfer.Retry(ctx, "access", o, func(ctx context.Context, touch func(int)) (bool, error) {
 		resp, err := h.Get(ctx, u, nil)
 		if err != nil {
 			return false, err

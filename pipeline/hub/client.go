@@ -23,7 +23,7 @@ const MaxMirrors = 4
 // service is what tells one hub's protocol from another's.
 type service interface {
 	// list asks one server for the commit behind a revision and for its files.
-	list(ctx context.Context, h *host, revision string, touch func()) (*listing, error)
+	list(ctx context.Context, h *host, revision string, touch func(int)) (*listing, error)
 	// file is where the content of a file is.
 	file(h *host, commit, name string) *url.URL
 	// access is where the hub says who may read the repository; nil if it does not say all of it.
@@ -128,7 +128,7 @@ func checkToken(token string) error {
 
 // patience is how the client waits and tries again.
 func (c *client) patience() transfer.Options {
-	return transfer.Options{Stall: c.o.Stall, Pause: c.o.Pause}
+	return transfer.Options{Stall: c.o.Stall, MinSpeed: c.o.MinSpeed, Pause: c.o.Pause}
 }
 
 // impatience is how it does so where the cache has an answer, too: each server is asked once.
@@ -144,7 +144,7 @@ const askTime = 10 * time.Second
 // list asks for the commit behind a revision and for its files.
 func (c *client) list(ctx context.Context, revision string, o transfer.Options) (*listing, error) {
 	var l *listing
-	err := transfer.Retry(ctx, "list", o, func(ctx context.Context, touch func()) (bool, error) {
+	err := transfer.Retry(ctx, "list", o, func(ctx context.Context, touch func(int)) (bool, error) {
 		i := c.at.Load()
 		var err error
 		l, err = c.service.list(ctx, c.hosts[i], revision, touch)

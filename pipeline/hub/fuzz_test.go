@@ -123,7 +123,7 @@ func FuzzHeader(f *testing.F) {
 			return io.NopCloser(bytes.NewReader(b[min(off, int64(len(b))):min(off+n, int64(len(b)))])), nil
 		}
 		var total atomic.Int64
-		h, err := readHeader(t.Context(), open, size, &total, func() {})
+		h, err := readHeader(t.Context(), open, nil, size, &total, func(int) {})
 		if err == nil && (int64(len(h)) > size || !bytes.HasPrefix(b, h) || total.Load() != int64(len(h))) {
 			t.Fatalf("%d bytes of %d", len(h), len(b))
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -91,9 +90,11 @@ func skeleton(ctx context.Context, ref Ref, o Options) (*Skeleton, error) {
 				open = fromFile(filepath.Join(s.Dir, f.Name))
 			}
 			var b []byte
-			err := transfer.Retry(ctx, "header", p.client.patience(), func(ctx context.Context, touch func()) (_ bool, err error) {
-				b, err = readHeader(ctx, open, f.Size, &total, touch)
-				return false, err
+			err := transfer.Retry(ctx, "header", p.client.patience(), func(ctx context.Context, touch func(int)) (bool, error) {
+				had := len(b)
+				var err error
+				b, err = readHeader(ctx, open, b, f.Size, &total, touch)
+				return len(b) >= had+firstPart/16, err
 			})
 			if err != nil {
 				return fmt.Errorf("%s: %w", f.Name, err)
@@ -110,14 +111,15 @@ func skeleton(ctx context.Context, ref Ref, o Options) (*Skeleton, error) {
 	return s, nil
 }
 
-// readHeader gives the first 8+n bytes of a file whose first 8 bytes are n. What it keeps is added to total.
-func readHeader(ctx context.Context, open transfer.Range, size int64, total *atomic.Int64, touch func()) ([]byte, error) {
+// readHeader continues b until it is the first 8+n bytes of a file whose first 8 bytes are n. What it keeps is added to total. After an
+// error that another try may mend the result is what has arrived.
+func readHeader(ctx context.Context, open transfer.Range, b []byte, size int64, total *atomic.Int64, touch func(int)) ([]byte, error) {
 	if size < 8 {
 		return nil, fmt.Errorf("%d bytes are no safetensors file: %w", size, tensor.ErrCorrupt)
 	}
-	b, err := readPart(ctx, open, 0, min(size, firstPart), size, touch)
+	b, err := transfer.ReadPart(ctx, open, b, 0, min(size, firstPart), size, touch)
 	if err != nil {
-		return nil, err
+		return b, err
 	}
 	n := binary.LittleEndian.Uint64(b)
 	switch {
@@ -130,42 +132,11 @@ func readHeader(ctx context.Context, open transfer.Range, size int64, total *ato
 	if total.Add(end) > maxHeaders {
 		return nil, fmt.Errorf("headers of more than %d bytes: %w", maxHeaders, tensor.ErrUnsupported)
 	}
-	if end <= int64(len(b)) {
-		return slices.Clone(b[:end]), nil
-	}
-	rest, err := readPart(ctx, open, int64(len(b)), end-int64(len(b)), size, touch)
-	if err != nil {
+	if b, err = transfer.ReadPart(ctx, open, b, 0, end, size, touch); err != nil {
 		total.Add(-end)
-		return nil, err
+		return b, err
 	}
-	return append(b, rest...), nil
-}
-
-// readPart reads n bytes at off of a file of that size. A server that knows no ranges sends the beginning, too.
-func readPart(ctx context.Context, open transfer.Range, off, n, size int64, touch func()) ([]byte, error) {
-	body, err := open(ctx, off, n)
-	skip := int64(0)
-	if errors.Is(err, transfer.ErrNoRanges) {
-		body, err = open(ctx, 0, size)
-		skip = off
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer body.Close()
-	r := transfer.Watch(body, touch)
-	_, err = io.CopyN(io.Discard, r, skip)
-	var b []byte
-	if err == nil {
-		b, err = io.ReadAll(io.LimitReader(r, n)) // which takes memory for what has come, not for what was promised
-	}
-	if err == nil && int64(len(b)) < n {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		return nil, &transfer.Retryable{Err: transfer.Redact(err)}
-	}
-	return b, nil
+	return slices.Clone(b[:end]), nil
 }
 
 // fromFile gives parts of a file on disk.

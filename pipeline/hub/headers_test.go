@@ -125,7 +125,7 @@ func TestHeadersRefused(t *testing.T) {
 	if err := os.WriteFile(path, shard("a", 10, 0), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readHeader(t.Context(), fromFile(path), int64(len(shard("a", 10, 0))), &total, func() {}); !errors.Is(err, tensor.ErrUnsupported) {
+	if _, err := readHeader(t.Context(), fromFile(path), nil, int64(len(shard("a", 10, 0))), &total, func(int) {}); !errors.Is(err, tensor.ErrUnsupported) {
 		t.Error(err)
 	}
 }

@@ -110,6 +110,8 @@ type Options struct {
 	Parallel int
 	// Stall is how long a connection may give nothing before it is tried anew; 0 is one minute.
 	Stall time.Duration
+	// MinSpeed is the number of bytes a second that a connection has to bring over a minute; 0 is 1000.
+	MinSpeed int64
 	// Ask is how long the hub may say nothing to a question that the cache can answer as well; 0 is ten seconds.
 	Ask time.Duration
 

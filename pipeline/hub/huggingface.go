@@ -14,7 +14,7 @@ import (
 // huggingface is the protocol of huggingface.co and of those that speak it.
 type huggingface struct{}
 
-func (huggingface) list(ctx context.Context, h *host, revision string, touch func()) (*listing, error) {
+func (huggingface) list(ctx context.Context, h *host, revision string, touch func(int)) (*listing, error) {
 	u := h.url("api", "models", h.repo, "revision", url.PathEscape(revision))
 	u.RawQuery = "blobs=true"
 	resp, err := h.Get(ctx, u, nil)

@@ -90,7 +90,7 @@ func (f remote) check() error {
 }
 
 // readAnswer reads a success of at most maxListing bytes, and makes an error of any other answer.
-func (h *host) readAnswer(resp *http.Response, touch func()) ([]byte, error) {
+func (h *host) readAnswer(resp *http.Response, touch func(int)) ([]byte, error) {
 	if resp.StatusCode != http.StatusOK {
 		resp.Body.Close()
 		return nil, h.statusError(resp)

@@ -38,7 +38,7 @@ type modelScopeAnswer struct {
 
 // list finds the commit behind a revision, too, which the hub does not always say. Then the commit of the newest file
 // is taken, if the hub lists the same files for it: what counts is that the commit stands for this content.
-func (m modelscope) list(ctx context.Context, h *host, revision string, touch func()) (*listing, error) {
+func (m modelscope) list(ctx context.Context, h *host, revision string, touch func(int)) (*listing, error) {
 	l, named, err := m.ask(ctx, h, revision, touch)
 	if err != nil || named || l.commit == revision {
 		return l, err
@@ -55,7 +55,7 @@ func (m modelscope) list(ctx context.Context, h *host, revision string, touch fu
 }
 
 // ask lists the files of a revision. Its commit is the right one if the hub has named it.
-func (modelscope) ask(ctx context.Context, h *host, revision string, touch func()) (l *listing, named bool, err error) {
+func (modelscope) ask(ctx context.Context, h *host, revision string, touch func(int)) (l *listing, named bool, err error) {
 	u := h.url("api", "v1", "models", h.repo, "repo", "files")
 	u.RawQuery = url.Values{"Revision": {revision}, "Recursive": {"True"}}.Encode()
 	resp, err := h.Get(ctx, u, nil)

@@ -68,7 +68,7 @@ func (c *client) head(ctx context.Context, revision, etag string) (Tip, error) {
 		header = http.Header{"If-None-Match": {etag}}
 	}
 	var t Tip
-	err := transfer.Retry(ctx, "head", c.patience(), func(ctx context.Context, touch func()) (bool, error) {
+	err := transfer.Retry(ctx, "head", c.patience(), func(ctx context.Context, touch func(int)) (bool, error) {
 		i := c.at.Load()
 		var err error
 		t, err = c.hosts[i].head(ctx, revision, header, touch)
@@ -83,7 +83,7 @@ func (c *client) head(ctx context.Context, revision, etag string) (Tip, error) {
 	return t, nil
 }
 
-func (h *host) head(ctx context.Context, revision string, header http.Header, touch func()) (t Tip, err error) {
+func (h *host) head(ctx context.Context, revision string, header http.Header, touch func(int)) (t Tip, err error) {
 	u := h.url("api", "models", h.repo, "revision", url.PathEscape(revision))
 	// Without it the answer holds counters of downloads, and its ETag changes with them.
 	u.RawQuery = "expand=sha"

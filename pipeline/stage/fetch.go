@@ -27,6 +27,8 @@ type Fetch struct {
 	Endpoint string `json:"endpoint,omitempty" jsonschema_description:"Base URL of the hub; that of the environment (HF_ENDPOINT, MODELSCOPE_ENDPOINT) or the public hub if absent. Tokens of the environment go to its own endpoint only."`
 	// Mirrors are base URLs that are asked in their order when the endpoint cannot be reached.
 	Mirrors []string `json:"mirrors,omitempty" jsonschema_description:"Base URLs of servers that are asked in their order when the endpoint cannot be reached, at most 4. They are sent no token."`
+	// MinSpeed is the number of bytes a second that a connection has to bring over a minute; 0 is transfer.DefaultMinSpeed.
+	MinSpeed int64 `json:"min_speed,omitempty" jsonschema:"minimum=1" jsonschema_description:"Bytes a second that a connection has to bring on average over a minute before it is tried anew, which is given up after five times; 1000 if absent."`
 	// Keep false brings the weights to the writer shard by shard and leaves none of them on the disk.
 	Keep bool `json:"keep" jsonschema_description:"Keep the weights of a repository in the cache; false brings them shard by shard and removes each when it is written, which leaves out what compares the package with the float model."`
 
@@ -182,6 +184,9 @@ func (f *Fetch) Validate(job *pipeline.Job) error {
 			return err
 		}
 	}
+	if f.MinSpeed < 0 {
+		return job.Recipe.Errorf("fetch.min_speed", "must be at least 1, not %d", f.MinSpeed)
+	}
 	if len(f.Mirrors) > hub.MaxMirrors {
 		return job.Recipe.Errorf("fetch.mirrors", "must be at most %d", hub.MaxMirrors)
 	}
@@ -216,7 +221,7 @@ func (f *Fetch) options() (hub.Options, error) {
 	if f.Endpoint != "" {
 		o = o.At(f.Endpoint)
 	}
-	o.Mirrors = f.Mirrors
+	o.Mirrors, o.MinSpeed = f.Mirrors, f.MinSpeed
 	return o, nil
 }
 

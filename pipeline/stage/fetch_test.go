@@ -63,6 +63,7 @@ func TestFetchValidate(t *testing.T) {
 		"{endpoint: 'https://me:secret@hub.example'}":      "fetch.endpoint: the address of hub.example has a user",
 		"{mirrors: ['https://a.example', 'ftp://secret']}": "fetch.mirrors[1]: not an http",
 		"{mirrors: [a, b, c, d, e]}":                       "fetch.mirrors: must be at most 4",
+		"{min_speed: -1}":                                  "fetch.min_speed: must be at least 1",
 	} {
 		f, job := fetchOf(t, section)
 		if err := f.Validate(job); err == nil || !strings.Contains(err.Error(), want) {

@@ -156,6 +156,13 @@ func readManifest(ctx context.Context, from place.Origin, o PullOptions) (*manif
 	}
 	m, err := manifest.Parse(data)
 	if err != nil {
+		// As of every file, what has another digest is read once more.
+		zerolog.Ctx(ctx).Warn().Err(err).Str("file", manifest.FileName).Msg("reading it again")
+		if data, err = from.Read(ctx, manifest.FileName, manifest.MaxSize); err == nil {
+			m, err = manifest.Parse(data)
+		}
+	}
+	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", manifest.FileName, err)
 	}
 	if o.Digest != "" && m.Digest != o.Digest {

@@ -88,7 +88,7 @@ func (a *huggingFaceAPI) resolve(revision, name string) *url.URL {
 
 // get reads an answer of at most limit bytes.
 func (a repoClient) get(ctx context.Context, u *url.URL, limit int64) (b []byte, head http.Header, err error) {
-	err = transfer.Retry(ctx, "ask", a.o, func(ctx context.Context, touch func()) (bool, error) {
+	err = transfer.Retry(ctx, "ask", a.o, func(ctx context.Context, touch func(int)) (bool, error) {
 		resp, err := a.http.Get(ctx, u, nil)
 		if err != nil {
 			return false, err
@@ -110,7 +110,7 @@ func (a *huggingFaceAPI) send(ctx context.Context, method string, u *url.URL, v 
 	if err != nil {
 		return nil, err
 	}
-	err = transfer.Retry(ctx, "ask", a.o, func(ctx context.Context, _ func()) (bool, error) {
+	err = transfer.Retry(ctx, "ask", a.o, func(ctx context.Context, _ func(int)) (bool, error) {
 		b, err = a.once(ctx, method, u, "application/json", body)
 		return false, err
 	})
@@ -230,7 +230,7 @@ func (a *huggingFaceAPI) file(ctx context.Context, commit, name string, f repoFi
 	if f.size > limit {
 		return nil, fmt.Errorf("%s has %d bytes, at most %d are read: %w", name, f.size, limit, tensor.ErrUnsupported)
 	}
-	b, _, err := a.get(ctx, a.resolve(commit, name), limit)
+	b, err := a.http.ReadFile(ctx, "read "+name, a.resolve(commit, name), limit, a.o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -333,7 +333,7 @@ func (a *huggingFaceAPI) batch(ctx context.Context, branch string, objects []pla
 	}
 	u := a.http.Home.JoinPath(a.repo + ".git" + batchPath)
 	var b []byte
-	err = transfer.Retry(ctx, "ask", a.o, func(ctx context.Context, _ func()) (bool, error) {
+	err = transfer.Retry(ctx, "ask", a.o, func(ctx context.Context, _ func(int)) (bool, error) {
 		b, err = a.once(ctx, http.MethodPost, u, "application/vnd.git-lfs+json", body)
 		return false, err
 	})

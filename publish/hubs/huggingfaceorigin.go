@@ -68,7 +68,7 @@ func (o huggingFaceOrigin) String() string { return "hf://" + o.api.repo + "@" +
 
 // Read implements Origin.
 func (o huggingFaceOrigin) Read(ctx context.Context, name string, limit int64) ([]byte, error) {
-	b, _, err := o.api.get(ctx, o.api.resolve(o.commit, name), limit)
+	b, err := o.api.http.ReadFile(ctx, "read "+name, o.api.resolve(o.commit, name), limit, o.api.o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

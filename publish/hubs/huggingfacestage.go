@@ -263,7 +263,7 @@ func (s *stagedHuggingFace) tag(ctx context.Context, at string) error {
 // apply commits on top of parent, exactly once: when an answer is lost, the branch is looked at, and shown tells
 // whether it holds what was to be committed.
 func (s *stagedHuggingFace) apply(ctx context.Context, parent string, ops []operation, shown func(map[string]repoFile) bool) (id string, err error) {
-	err = transfer.Retry(ctx, "commit", slow(s.api.o), func(ctx context.Context, _ func()) (bool, error) {
+	err = transfer.Retry(ctx, "commit", slow(s.api.o), func(ctx context.Context, _ func(int)) (bool, error) {
 		var err error
 		id, err = s.api.commit(ctx, s.h.branch(), ops)
 		again := (*transfer.Retryable)(nil)

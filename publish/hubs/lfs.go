@@ -283,7 +283,7 @@ func (l *lfs) put(ctx context.Context, to *url.URL, header http.Header, n int64,
 		return nil, context.Cause(ctx)
 	}
 	var head http.Header
-	err := transfer.Retry(ctx, "upload", l.o, func(ctx context.Context, touch func()) (bool, error) {
+	err := transfer.Retry(ctx, "upload", l.o, func(ctx context.Context, touch func(int)) (bool, error) {
 		resp, err := l.http.Do(ctx, http.MethodPut, to, header, func() (io.Reader, int64, error) {
 			return transfer.Watch(body(), touch), n, nil
 		})
@@ -303,7 +303,7 @@ func (l *lfs) put(ctx context.Context, to *url.URL, header http.Header, n int64,
 // tell sends JSON about an upload.
 func (l *lfs) tell(ctx context.Context, to *url.URL, body []byte) error {
 	header := http.Header{"Content-Type": {"application/vnd.git-lfs+json"}, "Accept": {"application/vnd.git-lfs+json"}}
-	return transfer.Retry(ctx, "upload", slow(l.o), func(ctx context.Context, _ func()) (bool, error) {
+	return transfer.Retry(ctx, "upload", slow(l.o), func(ctx context.Context, _ func(int)) (bool, error) {
 		resp, err := l.http.Do(ctx, http.MethodPost, to, header, inBody(body))
 		if err != nil {
 			return false, repeatable(err)

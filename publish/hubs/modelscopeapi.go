@@ -12,7 +12,6 @@ import (
 
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
-	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -72,7 +71,7 @@ func (a *modelScopeAPI) once(ctx context.Context, method string, u *url.URL, v a
 }
 
 func (a *modelScopeAPI) ask(ctx context.Context, method string, u *url.URL, v any) (data json.RawMessage, err error) {
-	err = transfer.Retry(ctx, "ask", a.o, func(ctx context.Context, _ func()) (bool, error) {
+	err = transfer.Retry(ctx, "ask", a.o, func(ctx context.Context, _ func(int)) (bool, error) {
 		data, err = a.once(ctx, method, u, v)
 		return false, err
 	})
@@ -132,11 +131,8 @@ func (a *modelScopeAPI) read(ctx context.Context, revision, name string, f repoF
 	if f.size > limit {
 		return nil, fmt.Errorf("%s has %d bytes, at most %d are read: %w", name, f.size, limit, tensor.ErrUnsupported)
 	}
-	b, _, err := a.get(ctx, a.file(revision, name), limit)
-	if err == nil {
-		err = manifest.File{Name: name, Size: f.size, SHA256: f.sha256}.Match(place.Loaded(name, b).File)
-	}
-	return b, err
+	u := a.file(revision, name)
+	return transfer.ReadBlob(ctx, "read "+name, transfer.Blob{Size: f.size, SHA256: f.sha256}, a.http.Range(u, f.size), a.o)
 }
 
 // batch implements lfs.batch.

@@ -172,7 +172,7 @@ func (s *stagedModelScope) wanted() map[string]repoFile {
 // apply commits, if the branch is still at parent, and looks whether the branch then holds what it should: that is so
 // also when the answer to an earlier try was lost.
 func (s *stagedModelScope) apply(ctx context.Context, parent, message string, actions []modelScopeAction, want map[string]repoFile) (id string, err error) {
-	err = transfer.Retry(ctx, "commit", slow(s.api.o), func(ctx context.Context, _ func()) (bool, error) {
+	err = transfer.Retry(ctx, "commit", slow(s.api.o), func(ctx context.Context, _ func(int)) (bool, error) {
 		now, err := s.api.list(ctx, s.m.branch())
 		if err != nil {
 			return false, err

@@ -143,8 +143,8 @@ func (r *repository) checkRedirect(req *http.Request, via []*http.Request) error
 }
 
 // try repeats what may go better next time.
-func (r *repository) try(ctx context.Context, what string, do func(ctx context.Context, touch func()) error) error {
-	return transfer.Retry(ctx, what, r.patience, func(ctx context.Context, touch func()) (bool, error) {
+func (r *repository) try(ctx context.Context, what string, do func(ctx context.Context, touch func(int)) error) error {
+	return transfer.Retry(ctx, what, r.patience, func(ctx context.Context, touch func(int)) (bool, error) {
 		return false, r.explain(do(ctx, touch))
 	})
 }
@@ -262,7 +262,7 @@ func (s *state) findMissing(ctx context.Context) error {
 	g.SetLimit(atOnce)
 	for i, b := range blobs {
 		g.Go(func() error {
-			return s.repo.try(ctx, "look for "+b.Name, func(ctx context.Context, _ func()) (err error) {
+			return s.repo.try(ctx, "look for "+b.Name, func(ctx context.Context, _ func(int)) (err error) {
 				have[i], err = s.repo.Blobs().Exists(ctx, b.desc)
 				return err
 			})
@@ -289,7 +289,7 @@ func (r *repository) at(d ocispec.Descriptor) string {
 // resolve gives what a tag or digest names, or nil.
 func (r *repository) resolve(ctx context.Context, reference string) (*ocispec.Descriptor, error) {
 	var d ocispec.Descriptor
-	err := r.try(ctx, "resolve "+reference, func(ctx context.Context, _ func()) (err error) {
+	err := r.try(ctx, "resolve "+reference, func(ctx context.Context, _ func(int)) (err error) {
 		d, err = r.Resolve(ctx, reference)
 		return err
 	})
@@ -466,7 +466,7 @@ func (s *staged) revert(ctx context.Context) error {
 	case s.known:
 		return errors.New("a registry cannot forget a tag alone, and the artifact was there before")
 	}
-	err := s.repo.try(ctx, "delete", func(ctx context.Context, _ func()) error {
+	err := s.repo.try(ctx, "delete", func(ctx context.Context, _ func(int)) error {
 		return s.repo.Manifests().Delete(ctx, s.artifact.desc)
 	})
 	if err != nil {

@@ -1,7 +1,6 @@
 package oci
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -106,7 +105,7 @@ func (r *repository) manifestBytes(ctx context.Context, d ocispec.Descriptor) (b
 	if d.Size > maxManifest {
 		return nil, fmt.Errorf("the manifest has %d bytes, the limit is %d: %w", d.Size, maxManifest, tensor.ErrCorrupt)
 	}
-	err = r.try(ctx, "read the manifest", func(ctx context.Context, touch func()) error {
+	err = r.try(ctx, "read the manifest", func(ctx context.Context, touch func(int)) error {
 		rc, err := r.Manifests().Fetch(ctx, d)
 		if err != nil {
 			return err
@@ -155,26 +154,14 @@ func (o *origin) Read(ctx context.Context, name string, limit int64) ([]byte, er
 	if err := place.CheckSize(name, d.Size, limit); err != nil {
 		return nil, err
 	}
-	var b bytes.Buffer
-	err := transfer.Retry(ctx, "read "+name, o.repo.patience, func(ctx context.Context, touch func()) (bool, error) {
-		b.Reset()
-		rc, err := o.blob(d)(ctx, 0, d.Size)
-		if err != nil {
-			return false, err
-		}
-		defer rc.Close()
-		if _, err := io.Copy(&b, io.LimitReader(transfer.Watch(rc, touch), d.Size+1)); err != nil {
-			return false, &transfer.Retryable{Err: transfer.Redact(err)}
-		}
-		if manifest.DigestOf(b.Bytes()) != manifest.Digest(d.Digest) {
-			return false, fmt.Errorf("is not what the artifact lists: %w", tensor.ErrCorrupt)
-		}
-		return false, nil
-	})
+	b, err := transfer.ReadBlob(ctx, "read "+name, transfer.Blob{Size: d.Size, SHA256: d.Digest.Encoded()}, o.blob(d), o.repo.patience)
+	if errors.Is(err, tensor.ErrCorrupt) {
+		return nil, fmt.Errorf("%s: is not what the artifact lists: %w", name, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return b.Bytes(), nil
+	return b, nil
 }
 
 // Range implements Origin. An artifact that lists other content than the package's manifest lies.

@@ -39,7 +39,7 @@ func (r *repository) upload(ctx context.Context, l layer) error {
 	defer src.Close()
 	u := &upload{repo: r, layer: l, src: src, sum: sha256.New(), chunk: chunkSize}
 	ctx = auth.AppendRepositoryScope(ctx, r.Reference, auth.ActionPull, auth.ActionPush)
-	return transfer.Retry(ctx, "upload "+l.Name, r.patience, func(ctx context.Context, touch func()) (bool, error) {
+	return transfer.Retry(ctx, "upload "+l.Name, r.patience, func(ctx context.Context, touch func(int)) (bool, error) {
 		was := u.at
 		err := r.explain(u.run(ctx, touch))
 		return u.at > was, err
@@ -63,7 +63,7 @@ type upload struct {
 }
 
 // run continues the session, or begins one.
-func (u *upload) run(ctx context.Context, touch func()) error {
+func (u *upload) run(ctx context.Context, touch func(int)) error {
 	if u.location != nil {
 		if err := u.ask(ctx); err != nil {
 			return err
@@ -139,7 +139,7 @@ func (u *upload) read(off, n int64) ([]byte, error) {
 
 func (u *upload) begin(ctx context.Context) error {
 	u.at = 0
-	resp, err := u.repo.send(ctx, http.MethodPost, u.repo.address("blobs/uploads/"), nil, nil, func() {})
+	resp, err := u.repo.send(ctx, http.MethodPost, u.repo.address("blobs/uploads/"), nil, nil, func(int) {})
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (u *upload) begin(ctx context.Context) error {
 
 // ask finds out how much of a session that was cut has arrived. One that is gone is forgotten.
 func (u *upload) ask(ctx context.Context) error {
-	resp, err := u.repo.send(ctx, http.MethodGet, u.location, nil, nil, func() {})
+	resp, err := u.repo.send(ctx, http.MethodGet, u.location, nil, nil, func(int) {})
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (u *upload) follow(resp *http.Response) error {
 }
 
 // send makes one request and reads the short answer; touch is called while b leaves.
-func (r *repository) send(ctx context.Context, method string, to *url.URL, header http.Header, b []byte, touch func()) (*http.Response, error) {
+func (r *repository) send(ctx context.Context, method string, to *url.URL, header http.Header, b []byte, touch func(int)) (*http.Response, error) {
 	body := func() io.ReadCloser { return io.NopCloser(transfer.Watch(bytes.NewReader(b), touch)) }
 	req, err := http.NewRequestWithContext(ctx, method, to.String(), nil)
 	if err != nil {
@@ -242,7 +242,7 @@ func answered(resp *http.Response) error {
 
 // pushManifest makes a tag name an image manifest.
 func (r *repository) pushManifest(ctx context.Context, d ocispec.Descriptor, b []byte, tag string) error {
-	return r.try(ctx, "push the manifest", func(ctx context.Context, touch func()) error {
+	return r.try(ctx, "push the manifest", func(ctx context.Context, touch func(int)) error {
 		return r.PushReference(ctx, d, transfer.Watch(bytes.NewReader(b), touch), tag)
 	})
 }
@@ -250,8 +250,8 @@ func (r *repository) pushManifest(ctx context.Context, d ocispec.Descriptor, b [
 // deleteTag makes a registry forget a tag, where it can.
 func (r *repository) deleteTag(ctx context.Context, tag string) error {
 	ctx = auth.AppendRepositoryScope(ctx, r.Reference, auth.ActionPull, auth.ActionDelete)
-	return r.try(ctx, "delete "+tag, func(ctx context.Context, _ func()) error {
-		resp, err := r.send(ctx, http.MethodDelete, r.address("manifests/"+tag), nil, nil, func() {})
+	return r.try(ctx, "delete "+tag, func(ctx context.Context, _ func(int)) error {
+		resp, err := r.send(ctx, http.MethodDelete, r.address("manifests/"+tag), nil, nil, func(int) {})
 		if err == nil && resp.StatusCode != http.StatusAccepted && resp.StatusCode != http.StatusNotFound {
 			err = answered(resp)
 		}

@@ -33,6 +33,8 @@ const (
 	marker = ".llmexport-upload.json"
 	// sumKey is the user metadata with the SHA-256 of an object: an ETag is none.
 	sumKey = "Llmexport-Sha256"
+	// listEntry is what the store sends of each object in a list, in bytes.
+	listEntry = 300
 	// maxObjects bounds the objects of a prefix that is looked at.
 	maxObjects = 10_000
 )
@@ -146,8 +148,8 @@ func (b *store) ref() string {
 }
 
 // try repeats what may go better next time.
-func (b *store) try(ctx context.Context, what string, do func(ctx context.Context, touch func()) error) error {
-	return transfer.Retry(ctx, what, b.patience, func(ctx context.Context, touch func()) (bool, error) {
+func (b *store) try(ctx context.Context, what string, do func(ctx context.Context, touch func(int)) error) error {
+	return transfer.Retry(ctx, what, b.patience, func(ctx context.Context, touch func(int)) (bool, error) {
 		return false, b.explain(do(ctx, touch))
 	})
 }
@@ -334,12 +336,12 @@ func (x *state) onlyOurs() error {
 // list gives the objects of the prefix, by name.
 func (b *store) list(ctx context.Context) (map[string]object, error) {
 	var objects map[string]object
-	err := b.try(ctx, "list", func(ctx context.Context, touch func()) error {
+	err := b.try(ctx, "list", func(ctx context.Context, touch func(int)) error {
 		objects = map[string]object{}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		for o := range b.Client.ListObjects(ctx, b.bucket, minio.ListObjectsOptions{Prefix: b.prefix, Recursive: true}) {
-			touch()
+			touch(listEntry)
 			if o.Err != nil {
 				return o.Err
 			}
@@ -365,7 +367,7 @@ func (b *store) list(ctx context.Context) (map[string]object, error) {
 }
 
 func (b *store) stat(ctx context.Context, name string) (info minio.ObjectInfo, err error) {
-	err = b.try(ctx, "look at "+name, func(ctx context.Context, _ func()) (err error) {
+	err = b.try(ctx, "look at "+name, func(ctx context.Context, _ func(int)) (err error) {
 		info, err = b.StatObject(ctx, b.bucket, b.prefix+name, minio.StatObjectOptions{})
 		return err
 	})
@@ -374,21 +376,41 @@ func (b *store) stat(ctx context.Context, name string) (info minio.ObjectInfo, e
 
 // read gives a small object.
 func (b *store) read(ctx context.Context, name string, limit int64) (text []byte, err error) {
-	err = b.try(ctx, "read "+name, func(ctx context.Context, touch func()) error {
-		r, _, _, err := b.GetObject(ctx, b.bucket, b.prefix+name, minio.GetObjectOptions{})
+	etag := ""
+	err = b.try(ctx, "read "+name, func(ctx context.Context, touch func(int)) error {
+		var o minio.GetObjectOptions
+		if len(text) > 0 && etag != "" { // what broke off is continued
+			if err := errors.Join(o.SetMatchETag(etag), o.SetRange(int64(len(text)), 0)); err != nil {
+				return err
+			}
+		}
+		r, info, head, err := b.GetObject(ctx, b.bucket, b.prefix+name, o)
+		if status := minio.ToErrorResponse(err).StatusCode; len(text) > 0 && (status == http.StatusPreconditionFailed || status == http.StatusRequestedRangeNotSatisfiable) {
+			text = nil
+			return &transfer.Retryable{Err: fmt.Errorf("%s changes while it is read: %w", name, tensor.ErrCorrupt)}
+		}
 		if err != nil {
 			return err
 		}
 		defer r.Close()
-		if text, err = io.ReadAll(io.LimitReader(transfer.Watch(r, touch), limit+1)); err != nil {
-			return err
+		first, _, size, err := transfer.ContentRange(head.Get("Content-Range"))
+		if err != nil || first != int64(len(text)) {
+			text, size = nil, -1 // all of it
 		}
+		more, err := io.ReadAll(io.LimitReader(transfer.Watch(r, touch), limit+1-int64(len(text))))
+		text, etag = append(text, more...), info.ETag
 		if int64(len(text)) > limit {
 			return fmt.Errorf("%s is longer than %d bytes: %w", name, limit, tensor.ErrCorrupt)
 		}
-		return nil
+		if err == nil && int64(len(text)) < size {
+			err = io.ErrUnexpectedEOF // the rest by another request
+		}
+		return err
 	})
-	return text, err
+	if err != nil {
+		return nil, err
+	}
+	return text, nil
 }
 
 // put writes a small object; only, if set, makes it conditional.
@@ -398,7 +420,7 @@ func (b *store) put(ctx context.Context, name string, text []byte, only func(o *
 	if only != nil {
 		only(&o)
 	}
-	err := b.try(ctx, "write "+name, func(ctx context.Context, touch func()) error {
+	err := b.try(ctx, "write "+name, func(ctx context.Context, touch func(int)) error {
 		_, err := b.PutObject(ctx, b.bucket, b.prefix+name, transfer.Watch(bytes.NewReader(text), touch), int64(len(text)), "", sum, o)
 		return err
 	})
@@ -414,7 +436,7 @@ func (b *store) put(ctx context.Context, name string, text []byte, only func(o *
 }
 
 func (b *store) remove(ctx context.Context, name string) error {
-	return b.try(ctx, "remove "+name, func(ctx context.Context, _ func()) error {
+	return b.try(ctx, "remove "+name, func(ctx context.Context, _ func(int)) error {
 		return b.RemoveObject(ctx, b.bucket, b.prefix+name, minio.RemoveObjectOptions{})
 	})
 }

@@ -133,7 +133,7 @@ func (x *staged) begin(ctx context.Context, large []place.Cargo) error {
 		}
 		if u.ID == "" {
 			o := minio.PutObjectOptions{ContentType: contentType(f.Name), UserMetadata: map[string]string{sumKey: f.SHA256}}
-			if err := x.try(ctx, "begin "+f.Name, func(ctx context.Context, _ func()) (err error) {
+			if err := x.try(ctx, "begin "+f.Name, func(ctx context.Context, _ func(int)) (err error) {
 				u.ID, err = x.NewMultipartUpload(ctx, x.bucket, x.prefix+f.Name, o)
 				return err
 			}); err != nil {
@@ -172,7 +172,7 @@ func (x *staged) giveUp(ctx context.Context) error {
 }
 
 func (b *store) abort(ctx context.Context, name string, u upload) error {
-	return b.try(ctx, "give up "+name, func(ctx context.Context, _ func()) error {
+	return b.try(ctx, "give up "+name, func(ctx context.Context, _ func(int)) error {
 		return b.AbortMultipartUpload(ctx, b.bucket, b.prefix+name, u.ID)
 	})
 }
@@ -182,7 +182,7 @@ func (b *store) listParts(ctx context.Context, name string, u upload) (map[int]m
 	parts := map[int]minio.ObjectPart{}
 	for marker := 0; ; {
 		var page minio.ListObjectPartsResult
-		err := b.try(ctx, "list parts of "+name, func(ctx context.Context, _ func()) (err error) {
+		err := b.try(ctx, "list parts of "+name, func(ctx context.Context, _ func(int)) (err error) {
 			page, err = b.ListObjectParts(ctx, b.bucket, b.prefix+name, u.ID, marker, 1000)
 			return err
 		})
@@ -254,7 +254,7 @@ func (x *staged) upload(ctx context.Context, f place.Cargo, sends chan struct{})
 // send uploads one part, whose SHA-256 the store compares.
 func (x *staged) send(ctx context.Context, name string, u upload, n int, b []byte) (part minio.ObjectPart, err error) {
 	o := minio.PutObjectPartOptions{Sha256Hex: manifest.DigestOf(b).Hex(), DisableContentSha256: true} // signed as a whole, not in chunks
-	err = x.try(ctx, fmt.Sprintf("send part %d of %s", n, name), func(ctx context.Context, touch func()) (err error) {
+	err = x.try(ctx, fmt.Sprintf("send part %d of %s", n, name), func(ctx context.Context, touch func(int)) (err error) {
 		part, err = x.PutObjectPart(ctx, x.bucket, x.prefix+name, u.ID, n, transfer.Watch(bytes.NewReader(b), touch), int64(len(b)), o)
 		return err
 	})
@@ -288,7 +288,7 @@ func (x *staged) commit(ctx context.Context) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(x.parts)) {
-		if err := x.try(ctx, "complete "+name, func(ctx context.Context, _ func()) error {
+		if err := x.try(ctx, "complete "+name, func(ctx context.Context, _ func(int)) error {
 			_, err := x.CompleteMultipartUpload(ctx, x.bucket, x.prefix+name, x.uploads.Uploads[name].ID, x.parts[name], minio.PutObjectOptions{})
 			return err
 		}); err != nil && !x.holds(ctx, name, x.uploads.Uploads[name].SHA256) {

@@ -57,7 +57,7 @@ func WantAgain(t *testing.T, ask func(url string) func(ctx context.Context) erro
 	defer close(release)
 	once := ask(server.URL)
 	tries := 0
-	err := transfer.Retry(t.Context(), "test", transfer.Options{Stall: 20 * time.Millisecond, Pause: time.Millisecond}, func(ctx context.Context, _ func()) (bool, error) {
+	err := transfer.Retry(t.Context(), "test", transfer.Options{Stall: 20 * time.Millisecond, Pause: time.Millisecond}, func(ctx context.Context, _ func(int)) (bool, error) {
 		if tries++; tries == 2 {
 			return false, nil
 		}
