@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,14 +17,17 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	ggcr "github.com/google/go-containerregistry/pkg/registry"
+	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/llmexport/llmexport/internal/fakehub"
@@ -59,7 +64,7 @@ type column struct {
 }
 
 var columns = []column{
-	{"fetch", false, fetchFaulty},
+	{"fetch", false, func(r *faultRun) error { return r.fetch("") }},
 	{"pull, hub", false, func(r *faultRun) error { return r.pull(r.hub(true)) }},
 	{"pull, modelscope", false, func(r *faultRun) error { return r.pull(r.modelScope(true)) }},
 	{"pull, oci", false, func(r *faultRun) error { return r.pull(r.oci(true)) }},
@@ -69,6 +74,14 @@ var columns = []column{
 	{"publish, oci", true, func(r *faultRun) error { return r.publish(r.oci(false)) }},
 	{"publish, s3", true, func(r *faultRun) error { return r.publish(r.s3(false)) }},
 }
+
+// operations are the columns, and what else asks servers.
+var operations = append([]column{
+	{"plan", false, func(r *faultRun) error { return r.ask(false) }},
+	{"watch", false, func(r *faultRun) error { return r.ask(true) }},
+	{"access", false, accessFaulty},
+	{"fetch, modelscope", false, func(r *faultRun) error { return r.fetch(hub.ModelScope) }},
+}, columns...)
 
 // possible reports whether a fault can happen to an operation.
 func (o column) possible(f fault) bool {
@@ -85,6 +98,7 @@ type faultRun struct {
 	p      place.Package
 	faulty *faulty
 	close  []func()
+	said   []string // what a user may see
 }
 
 // serve serves h until the run ends.
@@ -159,7 +173,7 @@ func (r *faultRun) modelScope(filled bool) (faultPlace, error) {
 }
 
 func (r *faultRun) oci(filled bool) (faultPlace, error) {
-	url := r.serve(r.faulty.wrap(ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0))), func(q *http.Request) bool {
+	url := r.registry(r.faulty.wrap(authorized(ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0)))), func(q *http.Request) bool {
 		if r.faulty.fault.list {
 			return q.Method == http.MethodGet && strings.Contains(q.URL.Path, "/manifests/")
 		}
@@ -288,15 +302,132 @@ func (r *faultRun) same(from place.Origin) error {
 	return nil
 }
 
-// fetchFaulty fetches a checkpoint into a cache.
-func fetchFaulty(r *faultRun) error {
+// slots are registries with fixed addresses, for which there are credentials.
+type slot struct {
+	server  *httptest.Server
+	handler atomic.Value // of http.HandlerFunc
+}
+
+var slots = make(chan *slot, faultsAtOnce)
+
+const (
+	faultsAtOnce  = 16
+	ociPassword   = "registry-password-of-mine"
+	ociToken      = "registry-token-0123456789"
+	refusedByTest = "no run is here"
+)
+
+// openSlots starts the registries and notes their credentials where docker does.
+func openSlots(t *testing.T) {
+	auths := map[string]any{}
+	for range faultsAtOnce {
+		s := &slot{}
+		s.handler.Store(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, refusedByTest, 503) }))
+		s.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.handler.Load().(http.HandlerFunc)(w, r)
+		}))
+		s.server.Config.ErrorLog = log.New(io.Discard, "", 0)
+		s.server.Start()
+		t.Cleanup(s.server.Close)
+		auth := base64.StdEncoding.EncodeToString([]byte("me:" + ociPassword))
+		auths[strings.TrimPrefix(s.server.URL, "http://")] = map[string]string{"auth": auth}
+		slots <- s
+	}
+	t.Cleanup(func() {
+		for range faultsAtOnce {
+			<-slots
+		}
+	})
+	b, err := json.Marshal(map[string]any{"auths": auths})
+	dir := t.TempDir()
+	if err = errors.Join(err, os.WriteFile(filepath.Join(dir, "config.json"), b, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DOCKER_CONFIG", dir)
+}
+
+// registry serves h at the address of a slot until the run ends.
+func (r *faultRun) registry(h http.Handler) string {
+	s := <-slots
+	was := s.handler.Load()
+	s.handler.Store(http.HandlerFunc(h.ServeHTTP))
+	r.close = append(r.close, func() { s.handler.Store(was); slots <- s }, s.server.CloseClientConnections)
+	return s.server.URL
+}
+
+// authorized is a registry that wants tokens, and the service that gives them for a password.
+func authorized(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch _, password, _ := r.BasicAuth(); {
+		case r.URL.Path == "/token" && password == ociPassword:
+			fmt.Fprintf(w, `{"token":%q}`, ociToken)
+		case r.URL.Path == "/token":
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+		case r.Header.Get("Authorization") != "Bearer "+ociToken:
+			const challenge = `Bearer realm="http://%s/token",service="test",scope="repository:org/tiny:pull,push"`
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf(challenge, r.Host))
+			http.Error(w, `{"errors":[{"code":"UNAUTHORIZED"}]}`, http.StatusUnauthorized)
+		default:
+			h.ServeHTTP(w, r)
+		}
+	})
+}
+
+// checkpoint is a hub with one.
+func (r *faultRun) checkpoint(source string) (o hub.Options, want map[string][]byte, err error) {
 	h, o := r.newHub(func(q *http.Request) bool { return strings.HasPrefix(q.URL.Path, "/api/models/") })
+	o.Source = source
 	weights, err := os.ReadFile(filepath.Join(r.p.Dir, "llm.mnn.weight"))
+	want = map[string][]byte{"config.json": []byte("{}"), "model.safetensors": weights, "README.md": []byte("# tiny\n")}
+	h.Repo(placetest.Repo).Commit("main", want)
+	return o, want, err
+}
+
+// ask asks for headers, or for the newest commit only, which change nothing on the disk that another run would take for complete.
+func (r *faultRun) ask(head bool) error {
+	o, _, err := r.checkpoint("")
 	if err != nil {
 		return err
 	}
-	want := map[string][]byte{"config.json": []byte("{}"), "model.safetensors": weights, "README.md": []byte("# tiny\n")}
-	h.Repo(placetest.Repo).Commit("main", want)
+	if head {
+		tip, err := hub.Head(r.ctx, hub.Ref{Repo: placetest.Repo}, "", o)
+		r.said = append(r.said, fmt.Sprintf("%+v", tip))
+		return err
+	}
+	_, err = hub.Headers(r.ctx, hub.Ref{Repo: placetest.Repo}, o)
+	return err
+}
+
+// accessFaulty asks who may read a checkpoint that another program has fetched.
+func accessFaulty(r *faultRun) error {
+	o, _, err := r.checkpoint("")
+	if err != nil {
+		return err
+	}
+	r.faulty.pause(true)
+	s, err := hub.Resolve(r.ctx, hub.Ref{Repo: placetest.Repo}, o)
+	if err != nil {
+		return &wrongFile{err.Error()}
+	}
+	record := filepath.Join(s.Dir, "..", "..", ".llmexport", s.Revision+".json")
+	b, err := os.ReadFile(record)
+	if err == nil {
+		err = os.WriteFile(record, bytes.ReplaceAll(b, []byte(`"listed": true`), []byte(`"listed": false`)), 0o666)
+	}
+	if err != nil {
+		return &wrongFile{err.Error()}
+	}
+	r.faulty.pause(false)
+	_, err = hub.Resolve(r.ctx, hub.Ref{Repo: placetest.Repo, Revision: s.Revision}, o)
+	return err
+}
+
+// fetch fetches a checkpoint into a cache.
+func (r *faultRun) fetch(source string) error {
+	o, want, err := r.checkpoint(source)
+	if err != nil {
+		return err
+	}
 	s, err := hub.Resolve(r.ctx, hub.Ref{Repo: placetest.Repo}, o)
 	if err == nil {
 		for _, f := range s.Files { // a file that is not listed is not missed here
@@ -362,12 +493,12 @@ func TestFaultTable(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", fakes3.AccessKey)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", fakes3.SecretKey)
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
-	t.Setenv("DOCKER_CONFIG", t.TempDir())
+	openSlots(t)
 	small, large := placetest.ModelScopePackage(t, 1), placetest.Big(t, 9<<20)
 	cells := map[[3]int]map[string]int{} // by row, column and whether all requests go wrong
 	var mu sync.Mutex
 	var g errgroup.Group
-	g.SetLimit(16)
+	g.SetLimit(faultsAtOnce)
 	for i, f := range faults {
 		for j, o := range columns {
 			for k := range runs {
@@ -383,7 +514,7 @@ func TestFaultTable(t *testing.T) {
 				}
 				dir := t.TempDir()
 				g.Go(func() error {
-					err := runFault(t, f, o, p, dir, k)
+					err := runFault(t, f, o, "", p, dir, k)
 					mu.Lock()
 					defer mu.Unlock()
 					at := [3]int{i, j, k % 2}
@@ -404,7 +535,40 @@ func TestFaultTable(t *testing.T) {
 		}
 	}
 	_ = g.Wait()
-	text := faultTable(cells)
+	rows := requestRows(t, small)
+	requests := map[[3]int]map[string]int{}
+	for i, row := range rows {
+		for j, f := range requestFaults {
+			for k := range runs {
+				if runs == 1 {
+					// In a plain test every request meets one fault that repeats its credentials, and every fourth another one.
+					others := len(requestFaults) - len(echoes)
+					if j >= others && j-others != i%len(echoes) || j < others && (i%4 > 0 || j != i/4%others) {
+						continue
+					}
+					k = (i/4 + j) % 2
+				}
+				dir := t.TempDir()
+				g.Go(func() error {
+					err := runFault(t, f, row.column, row.request, small, dir, k)
+					mu.Lock()
+					defer mu.Unlock()
+					at := [3]int{i, j, k % 2}
+					if requests[at] == nil {
+						requests[at] = map[string]int{}
+					}
+					word := outcome(err)
+					requests[at][word]++
+					if word == "WRONG" {
+						t.Errorf("%s, %s, %s, seed %d: %v", f.name, row.name, row.request, k, err)
+					}
+					return nil
+				})
+			}
+		}
+	}
+	_ = g.Wait()
+	text := faultTable(cells, rows, requests)
 	path := filepath.Join("..", "docs", "faults.md")
 	if t.Failed() {
 		return // and docs/faults.md stays as it is
@@ -423,8 +587,11 @@ func TestFaultTable(t *testing.T) {
 }
 
 // runFault makes one run and looks for secrets in its error.
-func runFault(t *testing.T, f fault, o column, p place.Package, dir string, seed int) error {
-	r := &faultRun{ctx: t.Context(), dir: dir, p: p, faulty: &faulty{fault: &f, always: seed%2 == 1, rand: rand.New(rand.NewPCG(uint64(seed), uint64(len(f.name))))}}
+func runFault(t *testing.T, f fault, o column, request string, p place.Package, dir string, seed int) error {
+	var said syncBuffer
+	ctx := zerolog.New(&said).Level(zerolog.DebugLevel).WithContext(t.Context())
+	dice := rand.New(rand.NewPCG(uint64(seed), uint64(len(f.name))))
+	r := &faultRun{ctx: ctx, dir: dir, p: p, faulty: &faulty{fault: &f, request: request, always: seed%2 == 1, rand: dice}}
 	defer func() {
 		for _, c := range slices.Backward(r.close) {
 			c()
@@ -435,7 +602,7 @@ func runFault(t *testing.T, f fault, o column, p place.Package, dir string, seed
 			r.faulty.sum = x.SHA256
 		}
 	}
-	if !r.faulty.always && o.write {
+	if !r.faulty.always && o.write && request == "" {
 		r.faulty.skip = r.faulty.n(3) // of the parts
 	}
 	r.faulty.other = r.serve(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -450,14 +617,72 @@ func runFault(t *testing.T, f fault, o column, p place.Package, dir string, seed
 		fmt.Fprint(w, "<html>Welcome</html>")
 	}))
 	err := o.run(r)
-	if err != nil {
-		for _, secret := range []string{fakehub.Token, fakes3.SecretKey, "ignature="} {
-			if strings.Contains(err.Error(), secret) {
-				t.Errorf("%s, %s: a secret is in the error %v", o.name, f.name, err)
+	shown := fmt.Sprint(err, r.said) + said.String()
+	werr := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() || strings.Contains(path, "blobs") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		shown += path + string(b)
+		return err
+	})
+	if werr != nil && !errors.Is(werr, fs.ErrNotExist) {
+		t.Error(werr)
+	}
+	if signature.MatchString(shown) {
+		t.Errorf("%s, %s %s: a signature is in %q", o.name, f.name, request, signature.FindString(shown))
+	}
+	for _, secret := range slices.Concat([]string{fakehub.Token, fakes3.SecretKey, ociPassword, ociToken}, r.faulty.echoed) {
+		for _, form := range formsOf(secret) {
+			if i := strings.Index(shown, form); i >= 0 && secret != "" {
+				around := shown[max(0, i-300):min(len(shown), i+len(form)+100)]
+				t.Errorf("%s, %s %s: %q is in %q", o.name, f.name, request, form, around)
 			}
 		}
 	}
 	return err
+}
+
+// signature is one that is not hidden.
+var signature = regexp.MustCompile(`(?i)signature=[^*. ]`)
+
+// syncBuffer is a buffer for several goroutines.
+type syncBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+// requestRow is a kind of request of an operation.
+type requestRow struct {
+	column
+	request string
+}
+
+// requestRows runs every operation without a fault and gives the requests that it makes.
+func requestRows(t *testing.T, p place.Package) (rows []requestRow) {
+	for _, o := range operations {
+		none := fault{name: "none", read: true, write: true}
+		none.do = func(_ *faulty, h http.Handler, w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, r) }
+		r := &faultRun{ctx: t.Context(), dir: t.TempDir(), p: p}
+		r.faulty = &faulty{fault: &none, always: true, rand: rand.New(rand.NewPCG(1, 1)), seen: map[string]bool{}}
+		err := o.run(r)
+		for _, c := range slices.Backward(r.close) {
+			c()
+		}
+		if err != nil || len(r.faulty.seen) == 0 {
+			t.Errorf("%s without a fault: %v", o.name, err)
+		}
+		for _, name := range slices.Sorted(maps.Keys(r.faulty.seen)) {
+			rows = append(rows, requestRow{o, name})
+		}
+	}
+	return rows
 }
 
 // pause lets requests pass for a while.
@@ -480,7 +705,7 @@ func firstCells(text string) []string {
 }
 
 // faultTable is the document.
-func faultTable(cells map[[3]int]map[string]int) string {
+func faultTable(cells map[[3]int]map[string]int, rows []requestRow, requests map[[3]int]map[string]int) string {
 	var b strings.Builder
 	total := 0
 	count := func(n map[string]int) string {
@@ -508,6 +733,20 @@ func faultTable(cells map[[3]int]map[string]int) string {
 		}
 		b.WriteString("\n")
 	}
+	first := b.String()
+	b.Reset()
+	b.WriteString("| request |")
+	for _, f := range requestFaults {
+		fmt.Fprintf(&b, " %s |", f.name)
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(requestFaults)) + "\n")
+	for i, row := range rows {
+		fmt.Fprintf(&b, "| %s: `%s` |", row.name, row.request)
+		for j := range requestFaults {
+			fmt.Fprintf(&b, " %s; %s |", count(requests[[3]int{i, j, 0}]), count(requests[[3]int{i, j, 1}]))
+		}
+		b.WriteString("\n")
+	}
 	return fmt.Sprintf(`# Faults
 
 What becomes of a file when a server or the network goes wrong, in %d runs, with the fault at a random place of a random request. In each cell the first half is of runs in which it happens once, the other half of runs in which it happens at every request. `+"`make faults-doc`"+` measures it again.
@@ -519,5 +758,10 @@ What becomes of a file when a server or the network goes wrong, in %d runs, with
 
 Content with a wrong digest is fetched again once; content of a wrong size is not. The servers are those of the tests: the fake hub, the registry of go-containerregistry, a small S3 store. That another host is sent no token, and that no error shows one or a signed address, holds for all runs. `+"`make kills`"+` is the same for processes that are killed at random instants.
 
-%s`, total, b.String())
+%s
+## Every request
+
+The same for each kind of request that an operation makes, the small ones of the hubs and registries included. A server that repeats credentials does so in the status line, in headers and in the body, plain, URL-escaped and in base64; no error, log or file shows them. A hub that does not say who may read a checkpoint that is in the cache (access) is no error.
+
+%s`, total, first, b.String())
 }

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -8,6 +9,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +27,8 @@ type faulty struct {
 	always bool   // every request that fits goes wrong; else one does
 	other  string // the address of a host that has no business here
 	sum    string // of the content
+	// request, if set, is the name of the requests that go wrong, whatever the operation says; see requestName.
+	request string
 
 	mu   sync.Mutex
 	rand *rand.Rand
@@ -30,6 +36,38 @@ type faulty struct {
 	off  bool
 
 	cutOne bool // the first answer has been cut, see fault.ranged
+
+	seen   map[string]bool // names of the requests while nothing is paused
+	echoed []string        // credentials that were repeated
+}
+
+// hex digits, and what follows them, that differ from run to run.
+var (
+	digestPart  = regexp.MustCompile(`(sha256:)?[0-9a-f]{32,64}`)
+	sessionPart = regexp.MustCompile(`(uploads/)[^/]+`)
+	numberPart  = regexp.MustCompile(`/[0-9]+(/|$)`)
+	filePart    = regexp.MustCompile(`/(resolve/[^/]+|bucket/tiny|files)/.+`)
+)
+
+// requestName names a kind of request.
+func requestName(q *http.Request) string {
+	path := digestPart.ReplaceAllString(q.URL.Path, "{digest}")
+	path = sessionPart.ReplaceAllString(path, "$1{session}")
+	path = numberPart.ReplaceAllString(numberPart.ReplaceAllString(path, "/{n}$1"), "/{n}$1")
+	if !strings.HasSuffix(path, manifest.FileName) {
+		path = filePart.ReplaceAllString(path, "/$1/{file}")
+	}
+	var keys []string
+	for key := range q.URL.Query() {
+		if slices.Contains(nameKeys, key) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	if len(keys) > 0 {
+		path += "?" + strings.Join(keys, "&")
+	}
+	return q.Method + " " + path
 }
 
 // n is a random number below max.
@@ -69,7 +107,13 @@ func (f *faulty) clear() {
 // wrap is h with the fault in the requests that fit.
 func (f *faulty) wrap(h http.Handler, fits func(r *http.Request) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !fits(r) {
+		name := requestName(r)
+		f.mu.Lock()
+		if f.seen != nil && !f.off {
+			f.seen[name] = true
+		}
+		f.mu.Unlock()
+		if f.request == "" && !fits(r) || f.request != "" && f.request != name {
 			h.ServeHTTP(w, r)
 			return
 		}
@@ -286,6 +330,12 @@ var faults = []fault{
 		r.Header.Del("Range")
 		h.ServeHTTP(w, r)
 	}},
+	{name: "half of what is asked for", read: true, ranged: true, do: func(_ *faulty, h http.Handler, w http.ResponseWriter, r *http.Request) {
+		shorter(h, w, r, func(n int) int { return (n + 1) / 2 })
+	}},
+	{name: "one byte in each answer", read: true, ranged: true, do: func(_ *faulty, h http.Handler, w http.ResponseWriter, r *http.Request) {
+		shorter(h, w, r, func(int) int { return 1 })
+	}},
 	{name: "wrong Content-Range", read: true, ranged: true, do: func(_ *faulty, h http.Handler, w http.ResponseWriter, r *http.Request) {
 		a := answerOf(h, r)
 		var first, last, size int
@@ -303,6 +353,129 @@ var faults = []fault{
 		a := answerOf(h, r)
 		body(w, a, lie(a.Body.Bytes(), f.sum, strings.Repeat("0", len(f.sum))))
 	}},
+}
+
+// credentials gives those of a request, and notes that they are repeated.
+func (f *faulty) credentials(r *http.Request) string {
+	var all []string
+	for _, name := range []string{"Authorization", "Cookie", "X-Amz-Security-Token"} {
+		if v := r.Header.Get(name); v != "" {
+			all = append(all, v)
+		}
+	}
+	for _, name := range []string{"X-Amz-Signature", "Signature", "sig", "token"} {
+		if v := r.URL.Query().Get(name); v != "" {
+			all = append(all, v)
+		}
+	}
+	var secrets []string
+	for _, v := range all {
+		s := v
+		for _, before := range []string{"Bearer ", "Basic ", "Signature=", "m_session_id="} {
+			if _, after, ok := strings.Cut(s, before); ok {
+				s = after
+			}
+		}
+		secrets = append(secrets, s)
+		if b, err := base64.StdEncoding.DecodeString(s); err == nil && strings.HasPrefix(v, "Basic ") {
+			_, password, _ := strings.Cut(string(b), ":")
+			secrets = append(secrets, password)
+		}
+	}
+	f.mu.Lock()
+	f.echoed = append(f.echoed, secrets...)
+	f.mu.Unlock()
+	for _, s := range secrets {
+		all = append(all, formsOf(s)...)
+	}
+	return strings.Join(all, " ")
+}
+
+// formsOf are what a server may make of a secret.
+func formsOf(s string) []string {
+	std, plain := base64.StdEncoding.EncodeToString, base64.URLEncoding.EncodeToString
+	return []string{s, url.QueryEscape(s), std([]byte(s)), plain([]byte("x:" + s))}
+}
+
+// echoHeaders are those that repeat credentials.
+var echoHeaders = []string{"X-Error-Message", "X-Error-Code", "X-Request-Id", "ETag", "WWW-Authenticate", "Link",
+	"Docker-Distribution-Api-Version", "X-Amz-Request-Id"}
+
+// nameKeys are the parameters that tell requests apart.
+var nameKeys = []string{"uploads", "uploadId", "partNumber", "list-type", "FilePath", "Revision", "expand", "blobs", "recursive"}
+
+// echo answers by hand, with credentials in the status line, in headers and in the body.
+func (f *faulty) echo(w http.ResponseWriter, r *http.Request, status int, header http.Header, body string) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	text := f.credentials(r)
+	conn, buf, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	defer conn.Close()
+	fmt.Fprintf(buf, "HTTP/1.1 %d %s\r\nConnection: close\r\n", status, text)
+	for _, name := range echoHeaders {
+		if header.Get(name) == "" {
+			fmt.Fprintf(buf, "%s: %s\r\n", name, text)
+		}
+	}
+	header.Del("Content-Length")
+	header.Del("Connection")
+	_ = header.Write(buf)
+	if body == "" && r.Method != http.MethodHead && status != http.StatusNoContent {
+		quoted, _ := json.Marshal(text)
+		body = strings.ReplaceAll(`{"error":T,"message":T,"Message":T,"Success":false,"Code":T,"sha":T,"commitOid":T,"gated":T,"private":T,
+			"siblings":[{"rfilename":T,"size":1}],"files":[{"path":T,"uploadMode":T}],"objects":[{"oid":T,"error":{"code":1,"message":T}}],
+			"errors":[{"code":T,"message":T,"detail":T}],"mediaType":T,"layers":[{"mediaType":T,"digest":T}],"name":T,"token":""}`, "T", string(quoted))
+		if strings.Contains(r.URL.Path, "bucket") {
+			body = "<Error><Code>" + text + "</Code><Message>" + text + "</Message><Resource>" + text + "</Resource></Error>"
+		}
+	}
+	fmt.Fprintf(buf, "Content-Length: %d\r\n\r\n", len(body))
+	if r.Method != http.MethodHead {
+		_, _ = buf.WriteString(body)
+	}
+	_ = buf.Flush()
+}
+
+// echoes are faults that repeat the credentials of a request; see [faulty.echo].
+var echoes = []fault{
+	{name: "credentials in a refusal", do: func(f *faulty, _ http.Handler, w http.ResponseWriter, r *http.Request) {
+		f.echo(w, r, http.StatusForbidden, http.Header{}, "")
+	}},
+	{name: "credentials in nonsense", do: func(f *faulty, _ http.Handler, w http.ResponseWriter, r *http.Request) {
+		status := http.StatusBadRequest
+		if r.Method == http.MethodGet {
+			status = http.StatusOK
+		}
+		f.echo(w, r, status, http.Header{}, "")
+	}},
+	{name: "credentials in a success", do: func(f *faulty, h http.Handler, w http.ResponseWriter, r *http.Request) {
+		a := answerOf(h, r)
+		f.echo(w, r, a.Code, a.Header(), a.Body.String())
+	}},
+	{name: "credentials in a redirect", do: func(f *faulty, _ http.Handler, w http.ResponseWriter, r *http.Request) {
+		text := url.QueryEscape(f.credentials(r))
+		f.echo(w, r, http.StatusTemporaryRedirect, http.Header{"Location": {f.other + "/" + text + "?x=" + text}}, "")
+	}},
+}
+
+// requestFaults are those that can happen to every request.
+var requestFaults = append(slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
+	return !slices.Contains([]string{"cut after some bytes", "done, and the answer is lost", "never ends", "stall", "429", "500", "404",
+		"redirect to another host", "redirect loop"}, f.name)
+}), echoes...)
+
+// shorter answers a request for a range with the beginning of it.
+func shorter(h http.Handler, w http.ResponseWriter, r *http.Request, give func(n int) int) {
+	a := answerOf(h, r)
+	b := a.Body.Bytes()
+	var first, last, size int
+	if _, err := fmt.Sscanf(a.Header().Get("Content-Range"), "bytes %d-%d/%d", &first, &last, &size); err == nil && len(b) > 0 {
+		b = b[:give(len(b))]
+		a.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, first+len(b)-1, size))
+	}
+	body(w, a, b)
 }
 
 // lie changes a list, and gives a manifest a right digest again.

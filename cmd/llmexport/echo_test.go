@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// TestEchoedTokens: a server repeats what it was sent, in headers and in the body, plain, escaped and in base64; the program shows none of
-// it in its results, its messages and its files.
+// TestEchoedTokens: a server repeats what it was sent, in headers and in the body, plain, escaped and in base64; the program shows
+// none of it in its results, its messages and its files.
 func TestEchoedTokens(t *testing.T) {
 	const token, password = "hf_0123456789_of+mine/and&no<others", "registry-password"
 	var (

@@ -11,7 +11,8 @@ const (
 	DefaultMinSpeed = 1000
 	// paceTime is the time over which the speed counts.
 	paceTime = time.Minute
-	// fairShare and fairBytes say what an answer has to bring at least, if it ends early: a part of what was asked for, or so many bytes.
+	// fairShare and fairBytes say what an answer has to bring at least, if it ends early: a part of what was asked for, or so many
+	// bytes.
 	fairShare = 16
 	fairBytes = 1000
 )
@@ -40,6 +41,6 @@ func (p *pace) add(n int64, took time.Duration) error {
 	return fmt.Errorf("%d bytes in %.0f s, fewer than %d a second: %w", got, seconds, p.least, errSlow)
 }
 
-// fair reports whether n bytes are enough for an answer to a request for so many. A server may give fewer than it is asked for, and one
-// that always gives a byte would never be done.
+// fair reports whether n bytes are enough for an answer to a request for so many. A server may give fewer than it is asked for, and
+// one that always gives a byte would never be done.
 func fair(n, asked int64) bool { return n >= fairBytes || n > 0 && n*fairShare >= asked }

@@ -14,9 +14,9 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// ReadPart continues b, which holds what is at off of a blob of that size, until it has n bytes. Answers may be shorter than what was
-// asked for; a server that knows no ranges sends the beginning, too. After an error, which is [Retryable] where another try may go
-// well, the result holds what has arrived.
+// ReadPart continues b, which holds what is at off of a blob of that size, until it has n bytes. Answers may be shorter than what
+// was asked for; a server that knows no ranges sends the beginning, too. After an error, which is [Retryable] where another try may
+// go well, the result holds what has arrived.
 func ReadPart(ctx context.Context, open Range, b []byte, off, n, size int64, touch func(int)) ([]byte, error) {
 	for int64(len(b)) < n {
 		at := off + int64(len(b))
@@ -91,7 +91,8 @@ func ReadBlob(ctx context.Context, what string, blob Blob, open Range, o Options
 	}
 }
 
-// ReadFile reads the file of at most limit bytes that is at u. What broke off is continued where the server says how long the file is.
+// ReadFile reads the file of at most limit bytes that is at u. What broke off is continued where the server says how long the file
+// is.
 func (c *Client) ReadFile(ctx context.Context, what string, u *url.URL, limit int64, o Options) ([]byte, error) {
 	var (
 		b    []byte

@@ -21,7 +21,8 @@ import (
 const (
 	// minSecret is the shortest text that is hidden, in bytes.
 	minSecret = 4
-	// minPlain is the shortest text that is hidden in successful responses, in bytes: a short password may be a word that they need.
+	// minPlain is the shortest text that is hidden in successful responses, in bytes: a short password may be a word that they
+	// need.
 	minPlain = 12
 	// maxSecrets is the number of secrets that are remembered. Registries hand out a token for every scope.
 	maxSecrets = 32
@@ -96,8 +97,8 @@ func (s *Secrets) CheckHost(u *url.URL) error {
 
 // Transport sends requests by base, notes the credentials that they carry, and hides these in the errors, the status, the
 // headers and the bodies of the responses. Location stays as it is, since it has to be followed. handsOut, which may be nil,
-// reports whether the response to a request may hold credentials that the caller needs, as that of a token service does: the body of
-// a successful one then stays as it is.
+// reports whether the response to a request may hold credentials that the caller needs, as that of a token service does: the body
+// of a successful one then stays as it is.
 func (s *Secrets) Transport(base http.RoundTripper, handsOut func(*http.Request) bool) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -150,7 +151,8 @@ func (t *secretive) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // sensitive finds the names of headers and of parameters in addresses whose values give access.
-var sensitive = regexp.MustCompile(`(?i)auth|token|secret|passw|signature|^sig$|^_state$|credential|api-?key|key-?(pair-)?id|policy|session`)
+var sensitive = regexp.MustCompile(`(?i)auth|token|secret|passw|signature|^sig$|^_state$|credential|api-?key|` +
+	`key-?(pair-)?id|policy|session`)
 
 // carried gives the secrets of a request: those that later ones carry, too, and those that are good for this one only.
 func carried(req *http.Request) (lasting, once []string) {
@@ -164,8 +166,9 @@ func carried(req *http.Request) (lasting, once []string) {
 					lasting, once = append(lasting, key), append(once, signature)
 					continue
 				}
-				lasting = append(lasting, strings.TrimSpace(rest))
-				if b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(rest)); err == nil && strings.EqualFold(scheme, "Basic") {
+				rest = strings.TrimSpace(rest)
+				lasting = append(lasting, rest)
+				if b, err := base64.StdEncoding.DecodeString(rest); err == nil && strings.EqualFold(scheme, "Basic") {
 					user, password, _ := strings.Cut(string(b), ":")
 					lasting = append(lasting, user+":"+password, password)
 				}

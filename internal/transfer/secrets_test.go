@@ -93,7 +93,8 @@ func TestEchoes(t *testing.T) {
 	}
 }
 
-// echoServer answers every request with a text in the status line, in headers and in the body; a redirect leads to a host of that name.
+// echoServer answers every request with a text in the status line, in headers and in the body; a redirect leads to a host of that
+// name.
 func echoServer(t *testing.T, status int, text string) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -49,8 +49,8 @@ func newCache(o Options, repo string) *cache {
 		fetched: map[string]memoEntry{}}
 }
 
-// open gives the directory of the cache, made if that is wanted. Others may write to it, too: through what it gives, no link leads out
-// of it.
+// open gives the directory of the cache, made if that is wanted. Others may write to it, too: through what it gives, no link leads
+// out of it.
 func (c *cache) open(create bool) (*os.Root, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -361,7 +361,10 @@ func (c *cache) link(commit string, f remote) error {
 		return err
 	}
 	up := strings.Repeat("../", 2+strings.Count(f.Name, "/"))
-	if !c.noLinks && symlink(c.opened, filepath.Join(up, "blobs", f.Blob), c.rel(dst)) == nil || c.opened.Link(c.rel(blob), c.rel(dst)) == nil {
+	if !c.noLinks && symlink(c.opened, filepath.Join(up, "blobs", f.Blob), c.rel(dst)) == nil {
+		return nil
+	}
+	if c.opened.Link(c.rel(blob), c.rel(dst)) == nil {
 		return nil
 	}
 	if c.has(commit, f) { // another process was faster

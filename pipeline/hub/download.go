@@ -59,7 +59,8 @@ func (c *cache) note(path string, f remote) {
 	c.fetched[f.Blob] = memoEntry{Size: f.Size, MTime: st.ModTime().UnixNano(), SHA256: f.SHA256}
 }
 
-// bring completes the content of a file in part, below dir, which an earlier download may have begun. After nil it is what the hub lists.
+// bring completes the content of a file in part, below dir, which an earlier download may have begun. After nil it is what the hub
+// lists.
 func (c *client) bring(ctx context.Context, commit string, f remote, dir *os.Root, part string) error {
 	o := c.patience()
 	o.Progress = func(done int64) {

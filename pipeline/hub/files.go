@@ -33,8 +33,8 @@ func writing(data []byte) func(io.Writer) error {
 	}
 }
 
-// replaceIn puts what write gives under a name below root, by way of the file tmp. One that is there is not written to, as it may have
-// other names: it is removed.
+// replaceIn puts what write gives under a name below root, by way of the file tmp. One that is there is not written to, as it may
+// have other names: it is removed.
 func replaceIn(root *os.Root, tmp, name string, write func(io.Writer) error) (err error) {
 	if err := root.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -139,7 +139,8 @@ func (s *Snapshot) drop(f File) string {
 		return "; it has to be removed from the cache: " + err.Error()
 	}
 	defer root.Close()
-	for _, path := range []string{filepath.Join("blobs", f.SHA256), filepath.Join("snapshots", filepath.Base(s.Dir), filepath.FromSlash(f.Name))} {
+	entry := filepath.Join("snapshots", filepath.Base(s.Dir), filepath.FromSlash(f.Name))
+	for _, path := range []string{filepath.Join("blobs", f.SHA256), entry} {
 		if err := root.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "; it has to be removed from the cache: " + err.Error()
 		}

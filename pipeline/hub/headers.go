@@ -111,9 +111,10 @@ func skeleton(ctx context.Context, ref Ref, o Options) (*Skeleton, error) {
 	return s, nil
 }
 
-// readHeader continues b until it is the first 8+n bytes of a file whose first 8 bytes are n. What it keeps is added to total. After an
-// error that another try may mend the result is what has arrived.
-func readHeader(ctx context.Context, open transfer.Range, b []byte, size int64, total *atomic.Int64, touch func(int)) ([]byte, error) {
+// readHeader continues b until it is the first 8+n bytes of a file whose first 8 bytes are n. What it keeps is added to total.
+// After an error that another try may mend the result is what has arrived.
+func readHeader(ctx context.Context, open transfer.Range, b []byte, size int64, total *atomic.Int64,
+	touch func(int)) ([]byte, error) {
 	if size < 8 {
 		return nil, fmt.Errorf("%d bytes are no safetensors file: %w", size, tensor.ErrCorrupt)
 	}

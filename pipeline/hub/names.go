@@ -47,8 +47,8 @@ func safePath(s string) bool {
 var fixedNames = slices.Concat([]string{"config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
 	"added_tokens.json", "chat_template.jinja", "chat_template.json", singleFile, indexFile}, slices.Concat(vocabularies...))
 
-// MaxSize is the most that is read of a file of a checkpoint other than weights, in bytes: of a tokenizer, of which large ones have 30 MB;
-// of the index, which has a line for each tensor; and of everything else, of which none is known that has one.
+// MaxSize is the most that is read of a file of a checkpoint other than weights, in bytes: of a tokenizer, of which large ones have
+// 30 MB; of the index, which has a line for each tensor; and of everything else, of which none is known that has one.
 func MaxSize(name string) int64 {
 	switch {
 	case vocabularyRank(name) < len(vocabularies):

@@ -43,7 +43,8 @@ func victim(t *testing.T) (dir string, check func()) {
 }
 
 // TestPlanted puts links, named pipes, directories and other names of a victim's file wherever the cache has a file or a directory:
-// nothing outside of the cache changes, nothing blocks, and what is in the place of a file that we would write or read is one error.
+// nothing outside of the cache changes, nothing blocks, and what is in the place of a file that we would write or read is one
+// error.
 func TestPlanted(t *testing.T) {
 	t.Parallel()
 	files := tinyFiles()

@@ -15,7 +15,8 @@ type StatusError = transfer.StatusError
 
 // statusError explains an answer; one that may be better next time is retryable.
 func (h *host) statusError(resp *http.Response) error {
-	e := &StatusError{Status: resp.StatusCode, Who: "the hub", Code: word(resp.Header.Get("X-Error-Code")), Message: transfer.Said(resp.Header.Get("X-Error-Message"))}
+	e := &StatusError{Status: resp.StatusCode, Who: "the hub", Code: word(resp.Header.Get("X-Error-Code")),
+		Message: transfer.Said(resp.Header.Get("X-Error-Message"))}
 	if resp.Request != nil && !h.At(resp.Request.URL) && (e.Status == 401 || e.Status == 403) {
 		// A signed address ran out; asking the hub again gives a new one.
 		return &transfer.Retryable{Err: fmt.Errorf("%s answers %d", resp.Request.URL.Host, e.Status)}

@@ -96,13 +96,15 @@ func openRepo(ref string, patience transfer.Options) (*repository, error) {
 	if err != nil {
 		return nil, fmt.Errorf("credentials of registries: %w", err)
 	}
-	repo := &repository{Repository: &remote.Repository{Reference: r, PlainHTTP: loopback(r.Host())}, patience: patience, secrets: &transfer.Secrets{}}
+	repo := &repository{patience: patience, secrets: &transfer.Secrets{}}
+	repo.Repository = &remote.Repository{Reference: r, PlainHTTP: loopback(r.Host())}
 	repo.base = repo.secrets.Transport(http.DefaultTransport, func(req *http.Request) bool {
 		return !strings.HasPrefix(req.URL.Path, "/v2/"+r.Repository+"/") // a token service
 	})
 	client := &auth.Client{
-		Client: &http.Client{CheckRedirect: repo.checkRedirect, Transport: transfer.Listen(repo.base)}, Header: http.Header{"User-Agent": {"llmexport"}},
-		Cache: auth.NewCache(), Credential: repo.noting(credentials.Credential(store)),
+		Client: &http.Client{CheckRedirect: repo.checkRedirect, Transport: transfer.Listen(repo.base)},
+		Header: http.Header{"User-Agent": {"llmexport"}},
+		Cache:  auth.NewCache(), Credential: repo.noting(credentials.Credential(store)),
 	}
 	repo.Client = client
 	return repo, nil

@@ -70,7 +70,8 @@ func newOrigin(ctx context.Context, ref string, patience transfer.Options) (*ori
 	if repo.PlainHTTP {
 		home.Scheme = "http"
 	}
-	o.http = &transfer.Client{Home: home, HTTP: &http.Client{Transport: repo.transport(home)}, UserAgent: "llmexport", Secrets: repo.secrets}
+	authorized := &http.Client{Transport: repo.transport(home)}
+	o.http = &transfer.Client{Home: home, HTTP: authorized, UserAgent: "llmexport", Secrets: repo.secrets}
 	return o, nil
 }
 
@@ -78,7 +79,9 @@ func newOrigin(ctx context.Context, ref string, patience transfer.Options) (*ori
 // followed by transfer.Client.
 func (r *repository) transport(home *url.URL) http.RoundTripper {
 	c := *r.Client.(*auth.Client)
-	c.Client = &http.Client{Transport: r.base, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	c.Client = &http.Client{Transport: r.base, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		if req.URL.Scheme == home.Scheme && strings.EqualFold(req.URL.Host, home.Host) {
 			return c.Do(req.WithContext(auth.AppendRepositoryScope(req.Context(), r.Reference, auth.ActionPull)))
@@ -154,7 +157,8 @@ func (o *origin) Read(ctx context.Context, name string, limit int64) ([]byte, er
 	if err := place.CheckSize(name, d.Size, limit); err != nil {
 		return nil, err
 	}
-	b, err := transfer.ReadBlob(ctx, "read "+name, transfer.Blob{Size: d.Size, SHA256: d.Digest.Encoded()}, o.blob(d), o.repo.patience)
+	blob := transfer.Blob{Size: d.Size, SHA256: d.Digest.Encoded()}
+	b, err := transfer.ReadBlob(ctx, "read "+name, blob, o.blob(d), o.repo.patience)
 	if errors.Is(err, tensor.ErrCorrupt) {
 		return nil, fmt.Errorf("%s: is not what the artifact lists: %w", name, err)
 	}

@@ -199,7 +199,8 @@ func (u *upload) follow(resp *http.Response) error {
 }
 
 // send makes one request and reads the short answer; touch is called while b leaves.
-func (r *repository) send(ctx context.Context, method string, to *url.URL, header http.Header, b []byte, touch func(int)) (*http.Response, error) {
+func (r *repository) send(ctx context.Context, method string, to *url.URL, header http.Header, b []byte,
+	touch func(int)) (*http.Response, error) {
 	body := func() io.ReadCloser { return io.NopCloser(transfer.Watch(bytes.NewReader(b), touch)) }
 	req, err := http.NewRequestWithContext(ctx, method, to.String(), nil)
 	if err != nil {

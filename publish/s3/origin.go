@@ -123,7 +123,8 @@ func (o *origin) Range(f manifest.File) transfer.Range {
 		case n < f.Size && span == "":
 			err = transfer.ErrNoRanges
 		case n < f.Size && !strings.HasPrefix(span, fmt.Sprintf("bytes %d-", off)):
-			err = &transfer.Retryable{Err: fmt.Errorf("the store sends the range %.100q, not bytes %d-%d: %w", span, off, off+n-1, tensor.ErrCorrupt)}
+			err = fmt.Errorf("the store sends the range %.100q, not bytes %d-%d: %w", span, off, off+n-1, tensor.ErrCorrupt)
+			err = &transfer.Retryable{Err: err}
 		case info.Size > n:
 			err = fmt.Errorf("the store sends %d bytes of %d: %w", info.Size, n, tensor.ErrCorrupt)
 		}

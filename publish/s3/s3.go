@@ -116,10 +116,11 @@ func openBucket(s Place) (*store, error) {
 		return nil, err
 	}
 	secrets := &transfer.Secrets{}
-	metadata := secrets.Transport(http.DefaultTransport, func(*http.Request) bool { return true })
+	metadata := &http.Client{Timeout: iamPatience,
+		Transport: secrets.Transport(http.DefaultTransport, func(*http.Request) bool { return true })}
 	client, err := minio.New(u.Host, &minio.Options{
 		Creds: credentials.NewChainCredentials([]credentials.Provider{
-			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{Client: &http.Client{Timeout: iamPatience, Transport: metadata}},
+			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{Client: metadata},
 		}),
 		Secure: u.Scheme == "https", Region: cmp.Or(s.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")),
 		Transport: transfer.Listen(secrets.Transport(transport, nil)), MaxRetries: 1, // they are repeated here
@@ -128,7 +129,8 @@ func openBucket(s Place) (*store, error) {
 		return nil, err
 	}
 	client.SetAppInfo("llmexport", "1")
-	return &store{Core: minio.Core{Client: client}, bucket: bucket, prefix: prefix, endpoint: s.Endpoint, region: s.Region, patience: s.Transfer, secrets: secrets}, nil
+	return &store{Core: minio.Core{Client: client}, bucket: bucket, prefix: prefix, endpoint: s.Endpoint, region: s.Region,
+		patience: s.Transfer, secrets: secrets}, nil
 }
 
 // ref is what pull takes.
@@ -385,7 +387,8 @@ func (b *store) read(ctx context.Context, name string, limit int64) (text []byte
 			}
 		}
 		r, info, head, err := b.GetObject(ctx, b.bucket, b.prefix+name, o)
-		if status := minio.ToErrorResponse(err).StatusCode; len(text) > 0 && (status == http.StatusPreconditionFailed || status == http.StatusRequestedRangeNotSatisfiable) {
+		status := minio.ToErrorResponse(err).StatusCode
+		if len(text) > 0 && (status == http.StatusPreconditionFailed || status == http.StatusRequestedRangeNotSatisfiable) {
 			text = nil
 			return &transfer.Retryable{Err: fmt.Errorf("%s changes while it is read: %w", name, tensor.ErrCorrupt)}
 		}
