@@ -264,8 +264,12 @@ func (s *state) findMissing(ctx context.Context) error {
 	g.SetLimit(atOnce)
 	for i, b := range blobs {
 		g.Go(func() error {
-			return s.repo.try(ctx, "look for "+b.Name, func(ctx context.Context, _ func(int)) (err error) {
-				have[i], err = s.repo.Blobs().Exists(ctx, b.desc)
+			return s.repo.try(ctx, "look for "+b.Name, func(ctx context.Context, _ func(int)) error {
+				there, err := s.repo.Blobs().Resolve(ctx, string(b.desc.Digest))
+				have[i] = err == nil && there.Size == b.desc.Size // another host may have answered
+				if errors.Is(err, errdef.ErrNotFound) {
+					err = nil
+				}
 				return err
 			})
 		})
@@ -344,7 +348,7 @@ func (r *repository) small(ctx context.Context, d ocispec.Descriptor) (b []byte,
 	if err := place.CheckSize(manifest.FileName, d.Size, manifest.MaxSize); err != nil {
 		return nil, err
 	}
-	err = r.try(ctx, "read "+manifest.FileName, func(ctx context.Context, touch func()) error {
+	err = r.try(ctx, "read "+manifest.FileName, func(ctx context.Context, touch func(int)) error {
 		rc, err := r.Blobs().Fetch(ctx, d)
 		if err != nil {
 			return err

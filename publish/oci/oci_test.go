@@ -537,3 +537,33 @@ func FuzzOCIArtifact(f *testing.F) {
 		}
 	})
 }
+
+// TestBlobElsewhere: a host that a registry redirects to, and that answers for every blob, has none of another size.
+func TestBlobElsewhere(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>Welcome</html>") }))
+	defer other.Close()
+	registry := placetest.NewOCI(t)
+	registry.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
+		elsewhere := r.Method == http.MethodHead && strings.Contains(r.URL.Path, "/blobs/")
+		if elsewhere {
+			http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+		}
+		return elsewhere
+	})
+	p, ref := placetest.Package(t, "one"), registry.Ref(":v1")
+	if _, err := place.To(t.Context(), Place{Ref: ref, Transfer: placetest.Quick}, p); err != nil {
+		t.Fatal(err)
+	}
+	from, err := Open(t.Context(), ref, place.OpenOptions{Transfer: placetest.Quick})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range p.Manifest.Files {
+		body, err := from.Range(f)(t.Context(), 0, f.Size)
+		if err != nil {
+			t.Errorf("%s: %v", f.Name, err)
+			continue
+		}
+		body.Close()
+	}
+}
