@@ -47,9 +47,9 @@ func Broken(err error) bool {
 		errors.Is(err, errStalled) || errors.Is(err, errSlow) || errors.Is(err, context.Canceled)
 }
 
-// Retry calls try, which reports whether it made progress, until it gives no [Retryable] error, or maxTries in a row have failed without progress.
-// The context of each call ends when touch has not been called for Options.Stall, or for fewer bytes than Options.MinSpeed wants;
-// try reads through [Watch], which calls it.
+// Retry calls try, which reports whether it made progress, until it gives no [Retryable] error, or maxTries in a row have failed
+// without progress. The context of each call ends when touch has not been called for Options.Stall, or for fewer bytes than
+// Options.MinSpeed wants; try reads through [Watch], which calls it.
 func Retry(ctx context.Context, what string, o Options, try func(ctx context.Context, touch func(int)) (bool, error)) error {
 	for failures := 0; ; {
 		progress, err := o.once(ctx, try)
