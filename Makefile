@@ -39,7 +39,7 @@ BENCH_TEXTS      ?= code
 BENCH_TOKENIZERS ?= qwen3 llama3
 
 # How often `make faults-doc` runs each cell of its table, and how often `make kills` kills in each test.
-FAULTS ?= 20
+FAULTS ?= 5
 KILLS  ?= 200
 # The store that `make s3` tests against.
 MINIO ?= github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
@@ -282,7 +282,7 @@ kills: ## kill programs that fetch, publish and pull, KILLS times in each test, 
 
 .PHONY: faults-doc
 faults-doc: ## let every fault happen to every operation FAULTS times and write docs/faults.md (some minutes)
-	LLMEXPORT_FAULTS=$(FAULTS) go test -count=1 -timeout 30m -run TestFaultTable ./publish -update
+	LLMEXPORT_FAULTS=$(FAULTS) go test -count=1 -timeout 1h -run TestFaultTable ./publish -update
 
 .PHONY: tokenizers-venv
 tokenizers-venv: ## install TOKENIZERS into .venv/tokenizers; download tokenizers of models unless LLMEXPORT_TOKENIZERS names a folder (needs npm and git)
