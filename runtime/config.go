@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -93,12 +93,8 @@ func readConfig(dir string) (*Config, error) {
 
 func decode(name string, b []byte, into ...any) error {
 	for _, v := range into {
-		d := json.NewDecoder(bytes.NewReader(b))
-		if err := d.Decode(v); err != nil {
+		if err := jsondoc.Decode(b, v); err != nil {
 			return fmt.Errorf("%s: %v: %w", name, err, tensor.ErrCorrupt)
-		}
-		if d.More() {
-			return fmt.Errorf("%s: text after the object: %w", name, tensor.ErrCorrupt)
 		}
 	}
 	return nil

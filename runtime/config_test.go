@@ -2,9 +2,13 @@ package runtime
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // configSeeds are configurations of both forms of tie_embeddings, good and damaged.
@@ -76,6 +80,18 @@ func TestOddBlocks(t *testing.T) {
 		if err := e.openTable(tie, &weights{b: make([]byte, 64)}); err == nil {
 			t.Errorf("%s opens as %d rows in blocks of %d", raw, e.vocab, e.block)
 		}
+	}
+}
+
+// What follows the object, a stray bracket too, and what is nested without end are no configuration.
+func TestDecodeRefuses(t *testing.T) {
+	for _, text := range []string{`{}}`, `{}]`, `{} {}`, `{},`, ``, `{"jinja":` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}`} {
+		if err := decode("config.json", []byte(text), &Config{}); !errors.Is(err, tensor.ErrCorrupt) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if err := decode("config.json", []byte(" {} \n"), &Config{}); err != nil {
+		t.Error(err)
 	}
 }
 

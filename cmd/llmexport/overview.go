@@ -2,13 +2,13 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"slices"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -129,12 +129,12 @@ func (o *overview) readConfig(root *os.Root) error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(b, &o.Config); err != nil {
+	if err := jsondoc.Decode(b, &o.Config); err != nil {
 		return fmt.Errorf("config.json: %v: %w", err, tensor.ErrCorrupt)
 	}
 	name := o.file("llm_config", "llm_config.json")
 	if b, err = readBounded(root, name, maxJSON); err == nil {
-		if err = json.Unmarshal(b, &o.Config); err != nil {
+		if err = jsondoc.Decode(b, &o.Config); err != nil {
 			err = fmt.Errorf("%s: %v: %w", name, err, tensor.ErrCorrupt)
 		}
 	}

@@ -26,7 +26,7 @@ var levels = []struct {
 	level    int
 	packages []string
 }{
-	{0, []string{"docs", "runtime/tensor"}},
+	{0, []string{"docs", "internal/jsondoc", "runtime/tensor"}},
 	{0, []string{"runtime/tokenizer/internal/bytelevel", "runtime/tokenizer/internal/chars", "runtime/tokenizer/internal/merge", "runtime/tokenizer/internal/trie", "runtime/tokenizer/internal/wordcache"}},
 	{0, []string{"runtime/tokenizer/internal/mtok", "runtime/tokenizer/internal/regex"}},
 	{0, []string{"runtime/tokenizer/internal/dialect"}},
@@ -58,6 +58,7 @@ var levels = []struct {
 // thirdParty lists what packages of level 0 import from other modules: everything else stands on them.
 var thirdParty = map[string][]string{
 	"docs":              {},
+	"internal/jsondoc":  {},
 	"runtime/tensor":    {"golang.org/x/sys"},
 	"runtime/kernel":    {"golang.org/x/sys"},
 	"runtime/tokenizer": {"golang.org/x/text"},

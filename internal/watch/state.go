@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -122,14 +122,9 @@ func parseState(b []byte) (*state, error) {
 	if len(b) > maxState {
 		return nil, fmt.Errorf("has more than %d bytes", maxState)
 	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
 	s := &state{}
-	if err := d.Decode(s); err != nil {
+	if err := jsondoc.DecodeStrict(b, s); err != nil {
 		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("more follows behind the end")
 	}
 	if s.Version != stateVersion {
 		return nil, fmt.Errorf("has version %d, this program reads %d", s.Version, stateVersion)

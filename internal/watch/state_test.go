@@ -55,6 +55,8 @@ func TestStateDamaged(t *testing.T) {
 		"cut":           entry(`"runs":[]`)[:60],
 		"zeros":         strings.Repeat("\x00", 100),
 		"more":          entry(`"runs":[]`) + "{}",
+		"a bracket":     entry(`"runs":[]`) + "]",
+		"deep":          entry(`"runs":` + strings.Repeat("[", 40) + strings.Repeat("]", 40)),
 		"version":       `{"version":2,"entries":[]}`,
 		"unknown key":   entry(`"rnus":[]`),
 		"null entry":    `{"version":1,"entries":[null]}`,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -48,7 +49,7 @@ func (c *client) askAccess(ctx context.Context, l *listing) bool {
 			return false, err
 		}
 		var a access
-		if err := json.Unmarshal(b, &a); err != nil {
+		if err := jsondoc.Decode(b, &a); err != nil {
 			return false, fmt.Errorf("the hub's answer: %w: %w", err, tensor.ErrCorrupt)
 		}
 		a.set(l)

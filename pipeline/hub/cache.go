@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/internal/jsondoc"
 )
 
 const (
@@ -291,7 +292,7 @@ func (c *cache) recorded(commit string) *listing {
 		return nil
 	}
 	var r record
-	if json.Unmarshal(b, &r) != nil || r.Version != 1 || len(r.Files) == 0 {
+	if jsondoc.Decode(b, &r) != nil || r.Version != 1 || len(r.Files) == 0 {
 		return nil
 	}
 	for _, f := range r.Files {

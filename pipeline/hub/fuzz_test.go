@@ -68,6 +68,22 @@ func FuzzListing(f *testing.F) {
 	})
 }
 
+// A list that is nested without end is refused before it is read, whoever gives it.
+func TestDeepLists(t *testing.T) {
+	deep := []byte(`{"x":` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}`)
+	for name, parse := range map[string]func([]byte) error{
+		"listing":    func(b []byte) error { _, err := parseListing(b); return err },
+		"ModelScope": func(b []byte) error { _, _, err := parseModelScope(b, "master"); return err },
+		"tree":       func(b []byte) error { _, err := parseTree(testCommit, b); return err },
+		"tip":        func(b []byte) error { _, err := parseTip(b); return err },
+		"index":      func(b []byte) error { _, err := parseIndex(b); return err },
+	} {
+		if err := parse(deep); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "nested deeper") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // FuzzOther holds the same of the lists that ModelScope gives and huggingface_hub leaves in the cache, and of an index.
 func FuzzOther(f *testing.F) {
 	for _, seed := range []string{

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -160,7 +161,7 @@ func loadMemo(ctx context.Context, path string) *memo {
 	if path != "" {
 		b, err := disk.ReadFile(path, maxRecord)
 		if err == nil {
-			err = json.Unmarshal(b, m)
+			err = jsondoc.Decode(b, m)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			zerolog.Ctx(ctx).Warn().Err(err).Str("file", path).Msg("remembered digests are unreadable, files are read again")

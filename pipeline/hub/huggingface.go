@@ -2,12 +2,12 @@ package hub
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -71,7 +71,7 @@ func parseListing(b []byte) (*listing, error) {
 			} `json:"lfs"`
 		} `json:"siblings"`
 	}
-	if err := json.Unmarshal(b, &answer); err != nil {
+	if err := jsondoc.Decode(b, &answer); err != nil {
 		return nil, fmt.Errorf("the hub's list: %w: %w", err, tensor.ErrCorrupt)
 	}
 	l, err := newListing(answer.SHA, len(answer.Siblings), func(i int) (string, *int64, string, string) {

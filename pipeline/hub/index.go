@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -30,7 +30,7 @@ func parseIndex(b []byte) (map[string]bool, error) {
 	var index struct {
 		Shards map[string]string `json:"weight_map"`
 	}
-	if err := json.Unmarshal(b, &index); err != nil {
+	if err := jsondoc.Decode(b, &index); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", indexFile, err, tensor.ErrCorrupt)
 	}
 	if len(index.Shards) == 0 {

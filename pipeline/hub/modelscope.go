@@ -2,13 +2,13 @@ package hub
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -72,7 +72,7 @@ func (modelscope) ask(ctx context.Context, h *host, revision string, touch func(
 // parseModelScope reads an answer about a revision.
 func parseModelScope(b []byte, revision string) (l *listing, named bool, err error) {
 	var answer modelScopeAnswer
-	if err := json.Unmarshal(b, &answer); err != nil {
+	if err := jsondoc.Decode(b, &answer); err != nil {
 		return nil, false, fmt.Errorf("the hub's list: %w: %w", err, tensor.ErrCorrupt)
 	}
 	if !answer.Success {

@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -109,7 +109,7 @@ func parseTree(commit string, b []byte) (*listing, error) {
 			LFSSize   *int64 `json:"lfs_size"`
 		} `json:"files"`
 	}
-	if err := json.Unmarshal(b, &tree); err != nil || tree.Version != 1 {
+	if err := jsondoc.Decode(b, &tree); err != nil || tree.Version != 1 {
 		return nil, fmt.Errorf("version %d: %w: %w", tree.Version, errors.Join(err), tensor.ErrCorrupt)
 	}
 	names := slices.Sorted(maps.Keys(tree.Files))

@@ -3,7 +3,6 @@ package hub
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +11,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -116,7 +116,7 @@ func parseTip(b []byte) (string, error) {
 	var answer struct {
 		SHA string `json:"sha"`
 	}
-	if err := json.Unmarshal(b, &answer); err != nil {
+	if err := jsondoc.Decode(b, &answer); err != nil {
 		return "", fmt.Errorf("the hub's answer: %w: %w", err, tensor.ErrCorrupt)
 	}
 	if !isCommit(answer.SHA) {

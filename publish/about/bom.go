@@ -2,7 +2,6 @@ package about
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/url"
@@ -10,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/provenance"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -50,7 +50,7 @@ func BOM(ctx context.Context, dir string) ([]byte, error) {
 		if b == nil {
 			continue
 		}
-		if err := json.Unmarshal(b, into); err != nil {
+		if err := jsondoc.Decode(b, into); err != nil {
 			return nil, fmt.Errorf("%s: %w: %w", name, err, tensor.ErrCorrupt)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -184,7 +185,7 @@ func (a *huggingFaceAPI) whoami(ctx context.Context) error {
 			} `json:"accessToken"`
 		} `json:"auth"`
 	}
-	if err := json.Unmarshal(b, &answer); err != nil {
+	if err := jsondoc.Decode(b, &answer); err != nil {
 		return corruptAnswer("the token", err)
 	}
 	if answer.Auth.Token.Role == "read" {
@@ -281,7 +282,7 @@ func (a *huggingFaceAPI) checkCard(ctx context.Context, card []byte) error {
 			Message string `json:"message"`
 		} `json:"errors"`
 	}
-	if err := json.Unmarshal(b, &answer); err != nil {
+	if err := jsondoc.Decode(b, &answer); err != nil {
 		return corruptAnswer("README.md", err)
 	}
 	if len(answer.Errors) > 0 {
@@ -380,7 +381,7 @@ func (a *huggingFaceAPI) refs(ctx context.Context) (branches, tags map[string]st
 		Branches []ref `json:"branches"`
 		Tags     []ref `json:"tags"`
 	}
-	if err := json.Unmarshal(b, &answer); err != nil {
+	if err := jsondoc.Decode(b, &answer); err != nil {
 		return nil, nil, corruptAnswer("branches", err)
 	}
 	names := func(list []ref) map[string]string {
@@ -445,7 +446,7 @@ func (a *huggingFaceAPI) commit(ctx context.Context, branch string, ops []operat
 	var answer struct {
 		OID string `json:"commitOid"`
 	}
-	if err := json.Unmarshal(b, &answer); err != nil {
+	if err := jsondoc.Decode(b, &answer); err != nil {
 		return "", corruptAnswer("the commit", err)
 	}
 	if !gitID.MatchString(answer.OID) {

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/publish/place"
@@ -91,7 +92,7 @@ func (a *modelScopeAPI) visibility(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	var m struct{ Visibility int }
-	if err := json.Unmarshal(data, &m); err != nil {
+	if err := jsondoc.Decode(data, &m); err != nil {
 		return 0, corruptAnswer("the repository", err)
 	}
 	return m.Visibility, nil
@@ -179,7 +180,7 @@ func (a *modelScopeAPI) refs(ctx context.Context) (branches, tags map[string]str
 	var answer struct {
 		RevisionMap struct{ Branches, Tags []ref }
 	}
-	if err := json.Unmarshal(data, &answer); err != nil {
+	if err := jsondoc.Decode(data, &answer); err != nil {
 		return nil, nil, corruptAnswer("branches", err)
 	}
 	names := func(list []ref) map[string]string {

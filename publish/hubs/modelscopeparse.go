@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -26,7 +27,7 @@ func parseModelScope(status int, b []byte) (json.RawMessage, error) {
 		Message string
 		Data    json.RawMessage
 	}
-	err := json.Unmarshal(b, &a)
+	err := jsondoc.Decode(b, &a)
 	switch {
 	case status/100 != 2 || err == nil && (a.Success != nil && !*a.Success || a.Code >= 400):
 		if modelScopeCodes[a.Code] {
@@ -76,7 +77,7 @@ func parseModelScopeFiles(data []byte) (modelScopeFiles, error) {
 		}
 		LatestCommitter struct{ Id string }
 	}
-	if err := json.Unmarshal(data, &a); err != nil {
+	if err := jsondoc.Decode(data, &a); err != nil {
 		return modelScopeFiles{}, corruptAnswer("the files", err)
 	}
 	if len(a.Files) >= maxModelScopeFiles {

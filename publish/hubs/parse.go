@@ -1,7 +1,6 @@
 package hubs
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -49,7 +49,7 @@ func parseInfo(b []byte) (repoInfo, error) {
 		Private bool   `json:"private"`
 		Gated   any    `json:"gated"`
 	}
-	if err := json.Unmarshal(b, &a); err != nil {
+	if err := jsondoc.Decode(b, &a); err != nil {
 		return repoInfo{}, corruptAnswer("the repository", err)
 	}
 	if !gitID.MatchString(a.SHA) {
@@ -72,7 +72,7 @@ func parseTree(b []byte, files map[string]repoFile) error {
 			Size int64  `json:"size"`
 		} `json:"lfs"`
 	}
-	if err := json.Unmarshal(b, &page); err != nil {
+	if err := jsondoc.Decode(b, &page); err != nil {
 		return corruptAnswer("the files", err)
 	}
 	for _, e := range page {
@@ -108,7 +108,7 @@ func parsePreupload(b []byte, asked []string) (map[string]bool, error) {
 			Ignore bool   `json:"shouldIgnore"`
 		} `json:"files"`
 	}
-	if err := json.Unmarshal(b, &a); err != nil {
+	if err := jsondoc.Decode(b, &a); err != nil {
 		return nil, corruptAnswer("how to upload", err)
 	}
 	lfs := map[string]bool{}
@@ -156,7 +156,7 @@ func parseBatch(b []byte, sizes map[string]int64, home *url.URL) (map[string]*lf
 			} `json:"actions"`
 		} `json:"objects"`
 	}
-	if err := json.Unmarshal(b, &a); err != nil {
+	if err := jsondoc.Decode(b, &a); err != nil {
 		return nil, corruptAnswer("large files", err)
 	}
 	uploads := map[string]*lfsUpload{}

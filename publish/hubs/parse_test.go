@@ -1,11 +1,14 @@
 package hubs
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 var fuzzHome = &url.URL{Scheme: "https", Host: "hub.example"}
@@ -70,6 +73,23 @@ func FuzzHubAnswers(f *testing.F) {
 			}
 		}
 	})
+}
+
+// An answer that is nested without end is refused before it is read, whatever was asked.
+func TestDeepAnswers(t *testing.T) {
+	deep := []byte(`{"x":` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}`)
+	for name, parse := range map[string]func([]byte) error{
+		"info":       func(b []byte) error { _, err := parseInfo(b); return err },
+		"tree":       func(b []byte) error { return parseTree(b, map[string]repoFile{}) },
+		"preupload":  func(b []byte) error { _, err := parsePreupload(b, nil); return err },
+		"batch":      func(b []byte) error { _, err := parseBatch(b, nil, fuzzHome); return err },
+		"ModelScope": func(b []byte) error { _, err := parseModelScope(200, b); return err },
+		"its files":  func(b []byte) error { _, err := parseModelScopeFiles(b); return err },
+	} {
+		if err := parse(deep); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "nested deeper") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 func TestParseTree(t *testing.T) {

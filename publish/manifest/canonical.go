@@ -3,12 +3,15 @@ package manifest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/llmexport/llmexport/internal/jsondoc"
 )
 
 // Canonical returns the one spelling of a JSON value that manifests and reports are written in:
@@ -23,10 +26,17 @@ import (
 //   - numbers written without fraction and exponent stay as they are, all others are the shortest
 //     decimal that gives the same float64, as strconv.FormatFloat prints it for 'g' and -1.
 //
-// It fails on values that encoding/json does not marshal, NaN and infinities among them.
-func Canonical(v any) ([]byte, error) {
+// It fails on values that encoding/json does not marshal, NaN and infinities among them, on those that [jsondoc.Check] refuses,
+// and beyond [MaxSize] bytes.
+func Canonical(v any) ([]byte, error) { return canonical(v, MaxSize) }
+
+// canonical writes at most limit bytes.
+func canonical(v any, limit int) ([]byte, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {
+		return nil, err
+	}
+	if err := jsondoc.Check(raw); err != nil {
 		return nil, err
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -35,35 +45,55 @@ func Canonical(v any) ([]byte, error) {
 	if err := dec.Decode(&tree); err != nil {
 		return nil, err
 	}
-	var b bytes.Buffer
-	if err := writeValue(&b, tree, 0); err != nil {
+	b := &bounded{limit: limit - 1} // and a line end
+	if err := b.value(tree, 0); err != nil {
 		return nil, err
 	}
 	b.WriteByte('\n')
 	return b.Bytes(), nil
 }
 
-func writeValue(b *bytes.Buffer, v any, depth int) error {
+// errLong ends the writing of a canonical form at its limit.
+var errLong = errors.New("the canonical form takes too many bytes")
+
+// bounded is a canonical form that is being written. Line ends and indents make it larger than what it spells, so that its
+// size is compared with the limit at every value.
+type bounded struct {
+	bytes.Buffer
+	limit int
+}
+
+func (b *bounded) value(v any, depth int) error {
+	if err := b.write(v, depth); err != nil {
+		return err
+	}
+	if b.Len() > b.limit {
+		return errLong
+	}
+	return nil
+}
+
+func (b *bounded) write(v any, depth int) error {
 	switch v := v.(type) {
 	case nil:
 		b.WriteString("null")
 	case bool:
 		b.WriteString(strconv.FormatBool(v))
 	case string:
-		writeString(b, v)
+		b.text(v)
 	case json.Number:
-		return writeNumber(b, v.String())
+		return b.number(v.String())
 	case []any:
-		return writeArray(b, v, depth)
+		return b.array(v, depth)
 	case map[string]any:
-		return writeObject(b, v, depth)
+		return b.object(v, depth)
 	default:
 		panic(fmt.Sprintf("internal error: %T in decoded JSON", v))
 	}
 	return nil
 }
 
-func writeObject(b *bytes.Buffer, v map[string]any, depth int) error {
+func (b *bounded) object(v map[string]any, depth int) error {
 	if len(v) == 0 {
 		b.WriteString("{}")
 		return nil
@@ -73,19 +103,19 @@ func writeObject(b *bytes.Buffer, v map[string]any, depth int) error {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		newline(b, depth+1)
-		writeString(b, key)
+		b.newline(depth + 1)
+		b.text(key)
 		b.WriteString(": ")
-		if err := writeValue(b, v[key], depth+1); err != nil {
+		if err := b.value(v[key], depth+1); err != nil {
 			return fmt.Errorf("%.80q: %w", key, err)
 		}
 	}
-	newline(b, depth)
+	b.newline(depth)
 	b.WriteByte('}')
 	return nil
 }
 
-func writeArray(b *bytes.Buffer, v []any, depth int) error {
+func (b *bounded) array(v []any, depth int) error {
 	oneLine := !slices.ContainsFunc(v, func(e any) bool { _, ok := e.(json.Number); return !ok })
 	b.WriteByte('[')
 	for i, e := range v {
@@ -96,27 +126,27 @@ func writeArray(b *bytes.Buffer, v []any, depth int) error {
 			b.WriteByte(',')
 		}
 		if !oneLine {
-			newline(b, depth+1)
+			b.newline(depth + 1)
 		}
-		if err := writeValue(b, e, depth+1); err != nil {
+		if err := b.value(e, depth+1); err != nil {
 			return err
 		}
 	}
 	if !oneLine {
-		newline(b, depth)
+		b.newline(depth)
 	}
 	b.WriteByte(']')
 	return nil
 }
 
-func newline(b *bytes.Buffer, depth int) {
+func (b *bounded) newline(depth int) {
 	b.WriteByte('\n')
 	for range depth {
 		b.WriteByte(' ')
 	}
 }
 
-func writeNumber(b *bytes.Buffer, s string) error {
+func (b *bounded) number(s string) error {
 	if !strings.ContainsAny(s, ".eE") {
 		b.WriteString(s)
 		return nil
@@ -129,8 +159,8 @@ func writeNumber(b *bytes.Buffer, s string) error {
 	return nil
 }
 
-// writeString does not use encoding/json, whose escapes have changed between Go releases.
-func writeString(b *bytes.Buffer, s string) {
+// text does not use encoding/json, whose escapes have changed between Go releases.
+func (b *bounded) text(s string) {
 	b.WriteByte('"')
 	for _, r := range s {
 		switch {

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 )
 
 // hashChunk is how much is read between two looks at the context, in bytes.
@@ -65,7 +67,7 @@ func HashFile(ctx context.Context, path string) (File, error) {
 }
 
 // VerifyFiles compares a directory with the manifest and names every file that is missing, not listed,
-// of another size or of other content; each such error is tensor.ErrCorrupt. Files are regular files:
+// of another size or of other content; each such error is a [DamagedError]. Files are regular files:
 // symbolic links are not followed. It does not read the manifest.json of the directory, which may be
 // absent, nor the signature, see [SignatureName], which may be there.
 func (m *Manifest) VerifyFiles(ctx context.Context, dir string) error {
@@ -86,16 +88,35 @@ func (m *Manifest) VerifyFiles(ctx context.Context, dir string) error {
 	errs = append(errs, err)
 	for i, name := range extra {
 		if i == maxExtra {
-			errs = append(errs, corrupt("%d more files are not in the manifest", len(extra)-i))
+			errs = append(errs, damaged("%d more files are not in the manifest", len(extra)-i))
 			break
 		}
 		if name == SignatureName {
 			errs = append(errs, errSignature())
 			continue
 		}
-		errs = append(errs, corrupt("%q is not in the manifest", name))
+		errs = append(errs, damaged("%q is not in the manifest", name))
 	}
 	return errors.Join(errs...)
+}
+
+// Damage looks for a file of the package in dir that is not as the manifest lists it, the smallest ones first, and says what
+// is wrong with the first that it finds: a [DamagedError]. Other than VerifyFiles it follows links and minds no other files:
+// it explains why a package cannot be read, and demands nothing else of it.
+func (m *Manifest) Damage(ctx context.Context, dir string) error {
+	for _, f := range slices.SortedStableFunc(slices.Values(m.Files), func(a, b File) int { return cmp.Compare(a.Size, b.Size) }) {
+		got, err := HashFile(ctx, filepath.Join(dir, filepath.FromSlash(f.Name)))
+		if errors.Is(err, fs.ErrNotExist) {
+			return damaged("%s is missing", f.Name)
+		}
+		if err == nil {
+			err = f.Match(got)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Extra lists what dir holds and the manifest does not, except manifest.json and a signature that
@@ -148,24 +169,24 @@ func (f File) OpenIn(root *os.Root) (*os.File, error) {
 	info, err := root.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, corrupt("%s is missing", f.Name)
+		return nil, damaged("%s is missing", f.Name)
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, corrupt("%s is not a regular file", f.Name)
+		return nil, damaged("%s is not a regular file", f.Name)
 	case info.Size() != f.Size:
-		return nil, corrupt("%s has %d bytes and the manifest says %d", f.Name, info.Size(), f.Size)
+		return nil, damaged("%s has %d bytes and the manifest says %d", f.Name, info.Size(), f.Size)
 	}
 	return root.Open(name)
 }
 
-// Match compares a description of bytes with the listed one; a difference is tensor.ErrCorrupt.
+// Match compares a description of bytes with the listed one; a difference is a [DamagedError].
 func (f File) Match(got File) error {
 	if got.Size != f.Size {
-		return corrupt("%s has %d bytes and the manifest says %d", f.Name, got.Size, f.Size)
+		return damaged("%s has %d bytes and the manifest says %d", f.Name, got.Size, f.Size)
 	}
 	if got.SHA256 != f.SHA256 {
-		return corrupt("%s has sha256 %s and the manifest says %s", f.Name, got.SHA256, f.SHA256)
+		return damaged("%s has sha256 %s and the manifest says %s", f.Name, got.SHA256, f.SHA256)
 	}
 	return nil
 }

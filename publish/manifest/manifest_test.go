@@ -8,11 +8,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -222,7 +224,9 @@ func TestParseRefuses(t *testing.T) {
 		"empty":         {"", tensor.ErrCorrupt, "unexpected end"},
 		"not JSON":      {"hello", tensor.ErrCorrupt, "invalid character"},
 		"no version":    {`{"name":"x"}`, tensor.ErrCorrupt, "no manifest"},
-		"newer":         {`{"manifest":2,"surprise":1}`, tensor.ErrUnsupported, "version 2"},
+		"newer":         {resealed(strings.Replace(good, `"manifest": 1`, `"manifest": 2`, 1)), tensor.ErrUnsupported, "version 2"},
+		"not newer":     {strings.Replace(good, `"manifest": 1`, `"manifest": 3`, 1), tensor.ErrCorrupt, "version 3 and not the digest"},
+		"no digest":     {`{"manifest":2,"surprise":1}`, tensor.ErrCorrupt, "hex digits"},
 		"unknown field": {strings.Replace(good, ` "name"`, ` "mane"`, 1), tensor.ErrCorrupt, `"mane"`},
 		"other case":    {strings.Replace(good, ` "verified"`, ` "Verified"`, 1), tensor.ErrCorrupt, "canonical"},
 		"trailing":      {good + "{}", tensor.ErrCorrupt, "invalid character"},
@@ -233,9 +237,9 @@ func TestParseRefuses(t *testing.T) {
 		"recipe twice":  {strings.Replace(good, `   "bits": 4`, `   "bits": 8,`+"\n"+`   "bits": 4`, 1), tensor.ErrCorrupt, "canonical"},
 		"value":         {strings.Replace(good, "94.4853", "94.4854", 1), tensor.ErrCorrupt, "digest"},
 		"digest form":   {strings.Replace(good, `"digest": "sha256:`, `"digest": "sha512:`, 1), tensor.ErrCorrupt, "hex digits"},
-		"bad UTF-8":     {strings.Replace(good, "float32 reference", "float32 \xff", 1), tensor.ErrCorrupt, "digest"},
+		"bad UTF-8":     {strings.Replace(good, "float32 reference", "float32 \xff", 1), tensor.ErrCorrupt, "canonical"},
 		"large":         {strings.Repeat(" ", MaxSize+1), tensor.ErrCorrupt, "more than"},
-		"deep":          {`{"manifest":1,"recipe":` + strings.Repeat("[", 100_000), tensor.ErrCorrupt, "depth"},
+		"deep":          {`{"manifest":1,"recipe":` + strings.Repeat("[", 100_000), tensor.ErrCorrupt, "nested deeper"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -243,6 +247,9 @@ func TestParseRefuses(t *testing.T) {
 				t.Fatal("the change did not apply")
 			}
 			m, err := Parse([]byte(tc.data))
+			if damaged := (*DamagedError)(nil); errors.As(err, &damaged) != (tc.is == tensor.ErrCorrupt) {
+				t.Errorf("damaged: %v, error %v", damaged != nil, err)
+			}
 			if m != nil || !errors.Is(err, tc.is) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v and error %v, want one with %q", m != nil, err, tc.want)
 			}
@@ -258,12 +265,92 @@ func TestParseRefuses(t *testing.T) {
 	t.Run("every byte", func(t *testing.T) {
 		for i := range len(good) {
 			bad := []byte(good)
-			bad[i] ^= 1
-			if m, err := Parse(bad); m != nil || err == nil {
-				t.Fatalf("flipped bit in byte %d (%q) was accepted", i, good[i])
+			bad[i] ^= 1 << (i % 8)
+			if m, err := Parse(bad); m != nil || !errors.Is(err, tensor.ErrCorrupt) {
+				t.Fatalf("flipped bit in byte %d (%q): %v", i, good[i], err)
 			}
 		}
 	})
+}
+
+// resealed puts the right digest into a manifest.
+func resealed(data string) string {
+	before, rest, _ := strings.Cut(data, digestField)
+	open := before + digestField + rest[strings.IndexByte(rest, '"'):]
+	return strings.Replace(open, digestField, digestField+string(DigestOf([]byte(open))), 1)
+}
+
+// TestHostile holds what a manifest of 190 KB may take, whatever is in it, to 64 MB.
+func TestHostile(t *testing.T) {
+	const size, most = 190_000, 64 << 20
+	good := string(marshal(t, full()))
+	// fill repeats a text between others up to the size.
+	fill := func(before, again, after string) string {
+		return before + strings.Repeat(again, (size-len(before)-len(after))/len(again)) + after
+	}
+	recipe := func(v string) string {
+		from := strings.Index(good, `"recipe": `)
+		return good[:from] + `"recipe": {"x": ` + v + `}, ` + good[strings.Index(good, `"source"`):]
+	}
+	deep := strings.Repeat("[", 9000)
+	inside := func(depth int, again string) string {
+		return recipe(strings.Repeat("[", depth) + fill("", again, again[:len(again)-1]) + strings.Repeat("]", depth))
+	}
+	for name, data := range map[string]string{
+		"texts deep inside":   recipe(deep + fill("", `"",`, `""`)[2*len(deep):] + strings.Repeat("]", len(deep))),
+		"nested only":         recipe(strings.Repeat("[", size/2) + strings.Repeat("]", size/2)),
+		"objects nested only": recipe(strings.Repeat(`{"":`, size/5) + "0" + strings.Repeat("}", size/5)),
+		"texts":               inside(29, `"",`),
+		"arrays":              inside(28, `[],`),
+		"objects":             inside(28, `{"":0},`),
+		"nulls":               inside(29, `null,`),
+		"numbers":             inside(29, `1e9,`),
+		"escapes":             recipe(`"` + fill("", `\u0001`, "") + `"`),
+		"wide characters":     recipe(`"` + fill("", "\u2028", "") + `"`),
+		"many keys":           recipe("{" + fill("", `"a":0,`, `"b":0`) + "}"),
+		"files":               fill(`{"manifest":1,"digest":"sha256:`+sumA+`","files":[`, `{},`, `{}]}`),
+		"empty tensors":       fill(`{"manifest":1,"digest":"sha256:`+sumA+`","tensors":[`, `null,`, `null]}`),
+		"metrics":             fill(`{"manifest":1,"digest":"sha256:`+sumA+`","metrics":{`, `"":{},`, `"":{}}}`),
+		"checks":              fill(`{"manifest":1,"digest":"sha256:`+sumA+`","checks":[`, `{"value":{"":0}},`, `{}]}`),
+		"a newer version":     fill(`{"manifest":2,"digest":"sha256:`+sumA+`","x":[`, `{},`, `{}]}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := Parse([]byte(data))
+			runtime.ReadMemStats(&after)
+			if err == nil {
+				t.Error("it was accepted")
+			}
+			if n := after.TotalAlloc - before.TotalAlloc; n > most {
+				t.Errorf("%d bytes took %d: %v", len(data), n, err)
+			} else {
+				t.Logf("%d bytes took %d: %.200v", len(data), n, err)
+			}
+		})
+	}
+}
+
+// What is made here has the bounds of what is read.
+func TestMarshalBounds(t *testing.T) {
+	m := full()
+	m.Recipe = json.RawMessage(`{"x":` + strings.Repeat("[", jsondoc.MaxDepth-2) + strings.Repeat("]", jsondoc.MaxDepth-2) + "}")
+	if _, err := Parse(marshal(t, m)); err != nil {
+		t.Error(err)
+	}
+	m.Recipe = json.RawMessage(`{"x":[` + string(m.Recipe[len(`{"x":`):len(m.Recipe)-1]) + "]}")
+	if _, err := m.Marshal(); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "nested deeper") {
+		t.Errorf("a recipe that is too deep: %v", err)
+	}
+	// Line ends and indents take ten times what they are of.
+	m.Recipe = json.RawMessage(`{"x":` + strings.Repeat("[", 29) + strings.Repeat(`"",`, 20_000) + `""` + strings.Repeat("]", 29) + "}")
+	data := marshal(t, m)
+	if _, _, err := m.seal(len(data)); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := m.seal(len(data) - 1); !errors.Is(err, errLong) {
+		t.Errorf("one byte more than the limit: %v", err)
+	}
 }
 
 func TestCanonical(t *testing.T) {

@@ -2,13 +2,15 @@ package manifest
 
 import (
 	"bytes"
-	"encoding/json"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -20,35 +22,51 @@ const maxRecipe = 1 << 20
 
 // Parse reads a manifest and checks all that can be known without its files: version, fields, names,
 // order, sizes, digests and its own digest. A version other than 1 is tensor.ErrUnsupported, everything
-// else that is wrong, another spelling than the canonical one included, is tensor.ErrCorrupt.
+// else that is wrong, another spelling than the canonical one included, is a [DamagedError].
 func Parse(data []byte) (*Manifest, error) {
+	m, err := parse(data)
+	if errors.Is(err, tensor.ErrCorrupt) {
+		err = &DamagedError{err}
+	}
+	return m, err
+}
+
+var errForm = corrupt("manifest is not in its canonical form")
+
+func parse(data []byte) (*Manifest, error) {
 	if len(data) > MaxSize {
-		return nil, fmt.Errorf("manifest of more than %d bytes: %w", MaxSize, tensor.ErrCorrupt)
+		return nil, corrupt("manifest of more than %d bytes", MaxSize)
 	}
 	var head struct {
-		Version *int `json:"manifest"`
+		Version *int   `json:"manifest"`
+		Digest  Digest `json:"digest"`
 	}
-	if err := json.Unmarshal(data, &head); err != nil {
+	if err := jsondoc.Decode(data, &head); err != nil {
 		return nil, fmt.Errorf("%w: %w", err, tensor.ErrCorrupt)
 	}
 	if head.Version == nil {
-		return nil, fmt.Errorf("no field %q, so this is no manifest: %w", "manifest", tensor.ErrCorrupt)
+		return nil, corrupt("no field %q, so this is no manifest", "manifest")
+	}
+	if _, err := ParseDigest(string(head.Digest)); err != nil {
+		return nil, err
 	}
 	if *head.Version != Version {
+		// Every version has its digest in this place; without it the number may be a changed one.
+		if open := bytes.Replace(data, []byte(digestField+head.Digest), []byte(digestField), 1); DigestOf(open) != head.Digest {
+			return nil, corrupt("manifest has version %d and not the digest that it says", *head.Version)
+		}
 		return nil, fmt.Errorf("manifest version %d, this program reads %d: %w", *head.Version, Version, tensor.ErrUnsupported)
 	}
 
 	m := new(Manifest)
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(m); err != nil {
+	if err := jsondoc.DecodeStrict(data, m); err != nil {
 		return nil, fmt.Errorf("%w: %w", err, tensor.ErrCorrupt)
 	}
-	if _, err := ParseDigest(string(m.Digest)); err != nil {
-		return nil, err
-	}
-	want, sum, err := m.Seal()
-	if err != nil {
+	want, sum, err := m.seal(len(data))
+	switch {
+	case errors.Is(err, errLong):
+		return nil, errForm
+	case err != nil:
 		return nil, err
 	}
 	if m.Digest != sum {
@@ -57,7 +75,7 @@ func Parse(data []byte) (*Manifest, error) {
 	// The decoder of encoding/json forgives much: repeated names, names in other case, text after the
 	// value. None of that survives this comparison.
 	if !bytes.Equal(data, want) {
-		return nil, fmt.Errorf("manifest is not in its canonical form: %w", tensor.ErrCorrupt)
+		return nil, errForm
 	}
 	return m, nil
 }
@@ -70,24 +88,25 @@ func (m *Manifest) Marshal() ([]byte, error) {
 }
 
 // Seal is Marshal that also returns the digest it wrote.
-func (m *Manifest) Seal() ([]byte, Digest, error) {
+func (m *Manifest) Seal() ([]byte, Digest, error) { return m.seal(MaxSize) }
+
+// digestField is what stands before the digest: only members of the outermost object follow a line end and one space, and no
+// string holds one.
+const digestField = "\n \"digest\": \""
+
+// seal writes a manifest of at most limit bytes.
+func (m *Manifest) seal(limit int) ([]byte, Digest, error) {
 	if err := m.validate(); err != nil {
 		return nil, "", err
 	}
 	c := *m
 	c.Digest = ""
-	open, err := Canonical(&c)
+	open, err := canonical(&c, limit-len(digestPrefix)-hex.EncodedLen(sha256.Size))
 	if err != nil {
-		return nil, "", fmt.Errorf("%w: %w", err, tensor.ErrCorrupt)
+		return nil, "", fmt.Errorf("manifest: %w: %w", err, tensor.ErrCorrupt)
 	}
 	sum := DigestOf(open)
-	// Only members of the outermost object follow a line end and one space, and no string holds one.
-	field := "\n \"digest\": \""
-	data := bytes.Replace(open, []byte(field), []byte(field+string(sum)), 1)
-	if len(data) > MaxSize {
-		return nil, "", fmt.Errorf("manifest of %d bytes, the limit is %d: %w", len(data), MaxSize, tensor.ErrCorrupt)
-	}
-	return data, sum, nil
+	return bytes.Replace(open, []byte(digestField), []byte(digestField+sum), 1), sum, nil
 }
 
 // Open reads the manifest of the package in dir; it does not look at the other files. The error is
@@ -105,7 +124,7 @@ func Open(dir string) (*Manifest, error) {
 }
 
 // ReadOwn reads a file of the package in dir that no manifest lists, as [FileName] and [SignatureName] are: a regular file of
-// at most limit bytes, or tensor.ErrCorrupt.
+// at most limit bytes, or a [DamagedError].
 func ReadOwn(dir, name string, limit int64) ([]byte, error) {
 	path := filepath.Join(dir, name)
 	info, err := os.Lstat(path)
@@ -113,7 +132,7 @@ func ReadOwn(dir, name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file: %w", path, tensor.ErrCorrupt)
+		return nil, damaged("%s is not a regular file", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -121,7 +140,7 @@ func ReadOwn(dir, name string, limit int64) ([]byte, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if int64(len(data)) > limit {
-		err = fmt.Errorf("%s: more than %d bytes: %w", path, limit, tensor.ErrCorrupt)
+		err = damaged("%s has more than %d bytes", path, limit)
 	}
 	return data, errors.Join(err, f.Close())
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // ReadFile reads the listed file of the package in dir into memory, at most limit bytes, and compares it with the
-// manifest: other bytes are tensor.ErrCorrupt, a larger file is tensor.ErrUnsupported. A file that is not listed gives
+// manifest: other bytes are a [DamagedError], a larger file is tensor.ErrUnsupported. A file that is not listed gives
 // nil and no error.
 func (m *Manifest) ReadFile(ctx context.Context, dir, name string, limit int64) (data []byte, err error) {
 	i := slices.IndexFunc(m.Files, func(f File) bool { return f.Name == name })

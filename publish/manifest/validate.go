@@ -22,6 +22,15 @@ func corrupt(format string, args ...any) error {
 	return fmt.Errorf(format+": %w", append(args, tensor.ErrCorrupt)...)
 }
 
+// DamagedError says that a package is not what its manifest says, or that this manifest is not as it was written. It is a
+// tensor.ErrCorrupt.
+type DamagedError struct{ err error }
+
+func (e *DamagedError) Error() string { return "damaged: " + e.err.Error() }
+func (e *DamagedError) Unwrap() error { return e.err }
+
+func damaged(format string, args ...any) error { return &DamagedError{corrupt(format, args...)} }
+
 func (m *Manifest) validate() error {
 	if m.Version != Version {
 		return corrupt("manifest version %d instead of %d", m.Version, Version)

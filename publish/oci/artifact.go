@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
@@ -129,7 +130,7 @@ func layerOf(f place.Cargo) layer {
 // them, and one for the signature if there is one.
 func parseArtifact(b []byte) ([]layer, error) {
 	var m ocispec.Manifest
-	if err := json.Unmarshal(b, &m); err != nil {
+	if err := jsondoc.Decode(b, &m); err != nil {
 		return nil, fmt.Errorf("the artifact's manifest: %w: %w", err, tensor.ErrCorrupt)
 	}
 	if m.MediaType != ocispec.MediaTypeImageManifest || m.ArtifactType != artifactType {

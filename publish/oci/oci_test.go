@@ -521,6 +521,14 @@ func TestOCIArtifact(t *testing.T) {
 	}
 }
 
+// An image manifest that is nested without end is refused before it is read.
+func TestDeepArtifact(t *testing.T) {
+	deep := `{"x":` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}`
+	if _, err := parseArtifact([]byte(deep)); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "nested deeper") {
+		t.Error(err)
+	}
+}
+
 func FuzzOCIArtifact(f *testing.F) {
 	a, _ := artifactOf(f, placetest.Package(f, "one"))
 	f.Add(a.json)

@@ -2,7 +2,6 @@ package oci
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	orascontent "oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/registry/remote/auth"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
@@ -130,7 +130,7 @@ func (r *repository) only(ctx context.Context, d ocispec.Descriptor) (*ocispec.D
 		return nil, err
 	}
 	var index ocispec.Index
-	if err := json.Unmarshal(b, &index); err != nil {
+	if err := jsondoc.Decode(b, &index); err != nil {
 		return nil, fmt.Errorf("the index: %w: %w", err, tensor.ErrCorrupt)
 	}
 	var found []ocispec.Descriptor

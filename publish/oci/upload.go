@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -235,7 +235,7 @@ func answered(resp *http.Response) error {
 	var text struct {
 		Errors errcode.Errors `json:"errors"`
 	}
-	if json.NewDecoder(resp.Body).Decode(&text) == nil {
+	if b, err := io.ReadAll(resp.Body); err == nil && jsondoc.Decode(b, &text) == nil { // send has bounded it
 		e.Errors = text.Errors
 	}
 	return e

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -46,7 +47,7 @@ func parseReport(data []byte) ([]text, error) {
 			} `json:"domains"`
 		} `json:"calibration"`
 	}
-	if err := json.Unmarshal(data, &report); err != nil {
+	if err := jsondoc.Decode(data, &report); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", reportName, err, tensor.ErrCorrupt)
 	}
 	var texts []text

@@ -168,6 +168,14 @@ func TestSourceURI(t *testing.T) {
 	}
 }
 
+// A report that is nested without end is refused before it is read.
+func TestDeepReport(t *testing.T) {
+	deep := `{"x":` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}`
+	if _, err := parseReport([]byte(deep)); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "nested deeper") {
+		t.Error(err)
+	}
+}
+
 // FuzzDependencies: what a report and a recipe say becomes descriptors with digests, the same ones in the same order.
 func FuzzDependencies(f *testing.F) {
 	f.Add([]byte(`{"calibration":{"domains":[{"name":"x","sha256":"`+sumA+`"},{"name":"y","sha256":"`+sumA+`"}]}}`), []byte(`[{"path":"a/b","sha256":"`+sumB+`"}]`))

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +20,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -487,7 +487,7 @@ func (b *store) marker(ctx context.Context) (*uploads, error) {
 		return nil, err
 	}
 	var m uploads
-	if err := json.Unmarshal(text, &m); err != nil {
+	if err := jsondoc.Decode(text, &m); err != nil {
 		return nil, nil // of a version that we do not know: begun anew
 	}
 	return &m, nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -150,8 +151,8 @@ func strict(what string, b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
-	if err == nil && d.More() {
-		err = fmt.Errorf("data behind the value")
+	if err == nil {
+		err = jsondoc.End(d)
 	}
 	switch {
 	case err == nil:

@@ -237,3 +237,12 @@ func BenchmarkLoad(b *testing.B) {
 func decoderList(n int, decoder string) string {
 	return `{"type":"Sequence","decoders":[` + strings.TrimSuffix(strings.Repeat(decoder+",", n), ",") + "]}"
 }
+
+// Nothing follows the value, a stray bracket neither.
+func TestStrictEnds(t *testing.T) {
+	for text, good := range map[string]bool{"{}": true, " {} \n": true, "{}}": false, "{}]": false, "{}{}": false, "{},": false} {
+		if err := strict("file", []byte(text), &struct{}{}); (err == nil) != good || err != nil && !errors.Is(err, tensor.ErrCorrupt) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
