@@ -42,8 +42,10 @@ func New(header ...string) *Table {
 // Row adds a row; texts of others are made harmless for a terminal.
 func (s *Table) Row(cells ...any) {
 	for i, c := range cells {
-		if v, ok := c.(string); ok {
-			cells[i] = Plain(v)
+		switch c.(type) {
+		case int, int64, float64:
+		default:
+			cells[i] = Plain(fmt.Sprint(c))
 		}
 	}
 	s.t.AppendRow(cells)
@@ -65,14 +67,14 @@ func (s *Table) Write(w io.Writer, first bool) error {
 	return err
 }
 
-// Plain keeps text of others from moving the cursor of a terminal.
+// Plain is [Escape] for a text that stays on its line.
 func Plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
+	return Escape(strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
 			return ' '
 		}
 		return r
-	}, s)
+	}, s))
 }
 
 // Size prints bytes exactly and in a unit.
