@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/publish/s3"
+	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -80,12 +83,41 @@ func OpenOrigin(ctx context.Context, ref string, o place.OpenOptions) (place.Ori
 	return k.origin(ctx, rest, o)
 }
 
+// registryLike is what begins as a reference to an image does: with a host that has a port or a domain.
+var registryLike = regexp.MustCompile(`^(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}|[A-Za-z0-9.-]+:[0-9]+)(:[0-9]+)?/[^/]`)
+
+// Meant is the reference that somebody means who wrote ref without a scheme: that of a registry, or of a repository of Hugging
+// Face. It is empty when ref looks like neither.
+func Meant(ref string) string {
+	named := strings.ReplaceAll(ref, place.Placeholder, "name")
+	repo, revision := recipes.MeantRepo(named)
+	switch {
+	case repo != "" && !strings.HasPrefix(named, repo): // an address of Hugging Face
+		if revision != "" {
+			revision = "@" + revision
+		}
+		return "hf://" + repo + revision
+	case strings.Contains(ref, "://"):
+		return ""
+	case registryLike.MatchString(named):
+		return "oci://" + ref
+	case repo != "":
+		return "hf://" + strings.TrimRight(ref, "/")
+	}
+	return ""
+}
+
 // ParseTarget is the publish entry of a reference, spelled as [OpenOrigin] takes it. Relative directories are relative to
-// the working directory.
+// the working directory. One whose first element is not there, and that could be a repository, is a [place.RefError].
 func ParseTarget(ref string) (t Target, err error) {
 	k, rest, err := kindOf(ref, "published to", schemes)
 	if err != nil {
 		return Target{}, err
+	}
+	if first, _, nested := strings.Cut(ref, "/"); nested && rest == ref && first != "" && first != "." && first != ".." && Meant(ref) != "" {
+		if _, err := os.Lstat(first); errors.Is(err, fs.ErrNotExist) {
+			return Target{}, &place.RefError{Err: fmt.Errorf("%.200q has no scheme:// and there is no directory %.200q; a new directory is ./%.200s", ref, first, ref)}
+		}
 	}
 	err = k.place(rest, &t)
 	return t, err

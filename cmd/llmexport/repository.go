@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/recipes"
 )
 
@@ -21,14 +22,11 @@ func repository(ref string) (recipes.Model, error) {
 	return recipes.Model{Repo: repo, Revision: revision}, nil
 }
 
-// meantHint says which repository is meant, if it is one.
+// meantHint says which repository or registry is meant, if it is one.
 func meantHint(err error, ref string) error {
-	repo, revision := recipes.MeantRepo(ref)
-	if repo == "" {
+	meant := publish.Meant(ref)
+	if meant == "" {
 		return err
 	}
-	if revision != "" {
-		revision = "@" + revision
-	}
-	return hint(err, fmt.Sprintf("did you mean hf://%s%s?", repo, revision))
+	return hint(err, fmt.Sprintf("did you mean %s?", meant))
 }
