@@ -55,6 +55,8 @@ type Subject struct {
 	Package *runtime.Package
 	// Manifest lists the package's files and tensors. While a package is being made it has no measurements yet.
 	Manifest *manifest.Manifest
+	// Compared says that the files were found to be those of the manifest before they were opened.
+	Compared bool
 	// Source is nil when only the package is there; checks that need it are skipped.
 	Source  *Source
 	Options Options
@@ -183,6 +185,19 @@ func Run(ctx context.Context, s *Subject) (*Result, error) {
 		maps.DeleteFunc(r.Metrics, func(_ string, m manifest.Metric) bool { return !finite(m.Value) || !finite(m.StdErr) })
 	}
 	return r, nil
+}
+
+// Damaged is the result for a package whose files are not those of its manifest, as err says: nothing of it was opened.
+func Damaged(err error) *Result {
+	r := &Result{}
+	for _, c := range checks {
+		x := manifest.Check{Name: c.String(), Skipped: true, Detail: layout{}.String() + " failed"}
+		if c == (layout{}) {
+			x.Skipped, x.Detail = false, err.Error()
+		}
+		r.Checks = append(r.Checks, x)
+	}
+	return r
 }
 
 // keepFinite drops NaN and infinities, which a package that computes garbage has and JSON has not; the detail of the

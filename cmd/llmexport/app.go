@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/stage"
 )
 
@@ -15,6 +17,7 @@ import (
 type tool struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	screen         io.Writer // stdout as it is: stdout itself escapes what a terminal would obey, colours too
 	progress       progress
 }
 
@@ -114,10 +117,20 @@ func jsonFlag() cli.Flag { return &cli.BoolFlag{Name: "json", Usage: "print the 
 
 // printJSON writes a result.
 func (t *tool) printJSON(v any) error {
-	e := json.NewEncoder(t.stdout)
+	return t.encode(v, "  ")
+}
+
+// encode writes a value with indents. What a terminal would obey is in strings only, where JSON has a spelling for it.
+func (t *tool) encode(v any, indent string) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+	e.SetIndent("", indent)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := io.WriteString(t.stdout, sheet.EscapeJSON(b.String()))
+	return err
 }
 
 // arguments returns the positional arguments if there are exactly as many as names.

@@ -59,11 +59,11 @@ func (t *tool) bench(c *cli.Context) error {
 	if o.Threads, err = threadList(c.String("threads")); err != nil {
 		return err
 	}
-	memory, err := recipes.ParseSize(c.String("memory"))
+	memory, err := memoryOption(c)
 	if err != nil {
-		return usagef("--memory %v", err)
+		return err
 	}
-	o.Session = runtime.Options{CacheBytes: int64(memory)}
+	o.Session = runtime.Options{CacheBytes: memory}
 	switch c.String("mode") {
 	case backends.Int8.String():
 		o.Session.Mode = backends.Int8
@@ -78,7 +78,7 @@ func (t *tool) bench(c *cli.Context) error {
 		return usagef("%v", bad)
 	}
 	if err != nil {
-		return err
+		return explained(c.Context, args[0], err)
 	}
 	if c.Bool("json") {
 		return t.printJSON(struct {

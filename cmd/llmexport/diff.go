@@ -25,7 +25,7 @@ func (t *tool) diffCommand() *cli.Command {
 		Usage:     "compare two packages",
 		ArgsUsage: "A B",
 		Description: "Files are compared byte by byte; tensors and measurements where both packages have a manifest.\n" +
-			"The exit code is 0 when the files are equal and 1 when they differ.",
+			"The exit code is 0 when the files are equal, 1 when they differ, and 3 when a file is not what its own manifest lists.",
 		Flags:              []cli.Flag{jsonFlag()},
 		CustomHelpTemplate: help("llmexport diff dist/qwen3-0.6b-int4 dist/qwen3-0.6b-int8"),
 		Action:             t.diff,
@@ -78,8 +78,25 @@ func (t *tool) diff(c *cli.Context) error {
 	}
 	if err == nil && !d.Equal {
 		err = errDiffer
+		for _, dir := range args {
+			if bad := d.damage(c.Context, dir); bad != nil {
+				err = fmt.Errorf("%s: %w", dir, bad)
+			}
+		}
 	}
 	return err
+}
+
+// damage says what is wrong with a package whose file is among those that differ and not what its own manifest lists.
+func (d *difference) damage(ctx context.Context, dir string) error {
+	m, err := readManifest(dir)
+	if err != nil || m == nil {
+		return err
+	}
+	m.Files = slices.DeleteFunc(m.Files, func(f manifest.File) bool {
+		return !slices.ContainsFunc(d.Files, func(x fileDiff) bool { return x.Name == f.Name })
+	})
+	return m.Damage(ctx, dir)
 }
 
 // compare compares two package directories.

@@ -9,10 +9,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/verify"
 )
 
 // Exit codes.
@@ -47,6 +50,22 @@ type verdictError struct{ text string }
 
 func (e *verdictError) Error() string { return e.text }
 
+// failedChecks is the verdict on a package that failed the checks of these names.
+func failedChecks(names []string, text string) error {
+	return hint(&verdictError{text}, checkHints(names))
+}
+
+// checkHints says what helps against failed checks, a line for each that has something to say.
+func checkHints(names []string) string {
+	var lines []string
+	for _, name := range names {
+		if h := verify.Hint(name); h != "" {
+			lines = append(lines, name+": "+h)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
 // errDiffer is the exit code 1 of diff, which has said everything.
 var errDiffer = errors.New("differ")
 
@@ -62,9 +81,12 @@ func report(ctx context.Context, w io.Writer, err error) int {
 		fmt.Fprintln(w, "llmexport: interrupted")
 		return exitInterrupted
 	}
-	fmt.Fprintf(w, "llmexport: %v\n", err)
+	// What others wrote is in errors and hints: names, answers of servers, texts of templates.
+	fmt.Fprintf(w, "llmexport: %s\n", sheet.Escape(err.Error()))
 	if h := hintFor(err); h != "" {
-		fmt.Fprintf(w, "hint: %s\n", h)
+		for line := range strings.Lines(h) {
+			fmt.Fprintf(w, "hint: %s\n", sheet.Escape(strings.TrimSuffix(line, "\n")))
+		}
 	}
 	return exitCode(err)
 }
@@ -79,15 +101,17 @@ func exitCode(err error) int {
 		topic   cli.ExitCoder // of "help NAME"
 		watched *watchError
 		memory  *stage.MemoryError
+		damaged *manifest.DamagedError
+		other   *stage.OtherSourceError
 	)
 	switch {
 	case errors.As(err, &watched):
 		return watched.code
 	case errors.As(err, &memory):
 		return exitUsage
-	case errors.As(err, &failed), errors.As(err, &verdict):
+	case errors.As(err, &failed), errors.As(err, &verdict), errors.As(err, &damaged):
 		return exitUnverified
-	case errors.As(err, &recipe), errors.As(err, &usage), errors.As(err, &ref), errors.As(err, &topic):
+	case errors.As(err, &recipe), errors.As(err, &usage), errors.As(err, &ref), errors.As(err, &topic), errors.As(err, &other):
 		return exitUsage
 	case errors.Is(err, tensor.ErrUnsupported):
 		return exitUnsupported
@@ -98,20 +122,26 @@ func exitCode(err error) int {
 // hintFor guesses what helps.
 func hintFor(err error) string {
 	var (
-		hinted *hintError
-		failed *stage.FailedError
-		codes  *stage.ImportError
-		text   = err.Error()
+		hinted  *hintError
+		failed  *stage.FailedError
+		codes   *stage.ImportError
+		damaged *manifest.DamagedError
+		other   *stage.OtherSourceError
+		text    = err.Error()
 	)
 	switch {
 	case errors.As(err, &hinted):
 		return hinted.hint
 	case errors.As(err, &failed):
-		return "more bits or smaller blocks come closer to the source; limits are in the verify section of the recipe"
+		return checkHints(failed.Checks)
 	case errors.As(err, &codes):
 		return "quantize.import: requantize rounds the weights of the checkpoint anew"
 	case strings.Contains(text, "set replace"):
 		return "--replace replaces what this program has published there"
+	case errors.As(err, &damaged):
+		return "make or pull the package again; pull --replace mends one whose manifest.json is whole"
+	case errors.As(err, &other):
+		return "--source names the checkpoint, at the revision, that the package was made from: llmexport inspect shows it"
 	case !errors.Is(err, tensor.ErrUnsupported):
 		return ""
 	case strings.Contains(text, "do not divide into blocks"):

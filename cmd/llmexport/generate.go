@@ -3,9 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -30,7 +30,7 @@ func (t *tool) generateCommand() *cli.Command {
 			&cli.IntFlag{Name: "top-k", Usage: "draw from the `K` likeliest tokens; 0 is all"},
 			&cli.Float64Flag{Name: "top-p", Usage: "draw from the likeliest tokens that hold probability `P`"},
 			&cli.Uint64Flag{Name: "seed", Usage: "`SEED` of the random numbers; another one each time if it is not given"},
-			&cli.BoolFlag{Name: "stdin", Usage: "read the prompt from standard input, without its last line end"},
+			&cli.BoolFlag{Name: "stdin", Usage: "read the prompt from standard input, every byte of it"},
 			&cli.StringFlag{Name: "memory", Value: recipes.DefaultLimits().Memory.String(), Usage: "`SIZE` of memory for expanded weights"},
 			&cli.IntFlag{Name: "threads", Usage: "`N` threads, 0 for all cores"},
 		},
@@ -51,12 +51,21 @@ func (t *tool) generate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	memory, err := recipes.ParseSize(c.String("memory"))
+	memory, err := memoryOption(c)
 	if err != nil {
-		return usagef("--memory %v", err)
+		return err
 	}
-	if c.Int("tokens") < 0 || c.Int("threads") < 0 {
-		return usagef("-n and --threads are not negative")
+	most, err := number(c, "tokens", 1, mostTokens)
+	if err != nil {
+		return err
+	}
+	threads, err := number(c, "threads", 0, mostThreads)
+	if err != nil {
+		return err
+	}
+	sample, err := sampling(c)
+	if err != nil {
+		return err
 	}
 	var prompt string
 	if c.Bool("stdin") {
@@ -64,7 +73,7 @@ func (t *tool) generate(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		prompt = strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
+		prompt = string(b)
 	} else {
 		prompt = args[1]
 	}
@@ -73,20 +82,20 @@ func (t *tool) generate(c *cli.Context) error {
 	defer debug.SetGCPercent(collect)
 	p, err := runtime.Open(args[0])
 	if err != nil {
-		return err
+		return explained(c.Context, args[0], err)
 	}
 	defer p.Close()
 	tokens := p.Tokenizer.Encode(prompt)
 	if len(tokens) == 0 {
 		return usagef("the prompt holds no tokens")
 	}
-	o := runtime.Options{Threads: c.Int("threads"), CacheBytes: int64(memory), DynamicOption: p.Config.DynamicOption}
+	o := runtime.Options{Threads: threads, CacheBytes: memory, DynamicOption: p.Config.DynamicOption}
 	if c.Bool("int8") {
 		o.Mode = backends.Int8
 	}
 	s, err := runtime.NewSession(p, o)
 	if err != nil {
-		return err
+		return explained(c.Context, args[0], err)
 	}
 	debug.SetGCPercent(collect)
 	seed := c.Uint64("seed")
@@ -103,7 +112,7 @@ func (t *tool) generate(c *cli.Context) error {
 	}
 	var first time.Time
 	n, start := 0, time.Now()
-	err = s.Generate(c.Context, tokens, runtime.GenerateOptions{MaxTokens: c.Int("tokens"), Sampler: sampler(c, p.Config), Seed: seed}, func(token int32) bool {
+	err = s.Generate(c.Context, tokens, runtime.GenerateOptions{MaxTokens: most, Sampler: sample(p.Config), Seed: seed}, func(token int32) bool {
 		if n++; n == 1 {
 			first = time.Now()
 		}
@@ -114,7 +123,7 @@ func (t *tool) generate(c *cli.Context) error {
 		err = failed
 	}
 	if err != nil {
-		return err
+		return explained(c.Context, args[0], err)
 	}
 	if n > 1 {
 		fmt.Fprintf(&t.progress, "%d prompt tokens in %.2f s, then %.1f tokens/s (%d tokens)\n",
@@ -125,26 +134,41 @@ func (t *tool) generate(c *cli.Context) error {
 	return nil
 }
 
-// sampler is that of the package, with what the flags change.
-func sampler(c *cli.Context, config *runtime.Config) *runtime.Sampler {
-	if c.Bool("greedy") {
-		return nil
+// sampling reads the flags that say how tokens are drawn. What it returns makes the sampler of a package, with what the flags
+// change.
+func sampling(c *cli.Context) (func(*runtime.Config) *runtime.Sampler, error) {
+	temperature, err := real(c, "temperature", 0, math.MaxFloat64)
+	if err != nil {
+		return nil, err
 	}
-	s := config.Sampler()
-	if s == nil {
-		if !c.IsSet("temperature") && !c.IsSet("top-k") && !c.IsSet("top-p") {
+	topK, err := number(c, "top-k", 0, math.MaxInt32)
+	if err != nil {
+		return nil, err
+	}
+	topP, err := real(c, "top-p", 0, 1)
+	if err != nil {
+		return nil, err
+	}
+	return func(config *runtime.Config) *runtime.Sampler {
+		if c.Bool("greedy") {
 			return nil
 		}
-		s = &runtime.Sampler{Temperature: 1}
-	}
-	if c.IsSet("temperature") {
-		s.Temperature = c.Float64("temperature")
-	}
-	if c.IsSet("top-k") {
-		s.TopK = c.Int("top-k")
-	}
-	if c.IsSet("top-p") {
-		s.TopP = c.Float64("top-p")
-	}
-	return s
+		s := config.Sampler()
+		if s == nil {
+			if !c.IsSet("temperature") && !c.IsSet("top-k") && !c.IsSet("top-p") {
+				return nil
+			}
+			s = &runtime.Sampler{Temperature: 1}
+		}
+		if c.IsSet("temperature") {
+			s.Temperature = temperature
+		}
+		if c.IsSet("top-k") {
+			s.TopK = topK
+		}
+		if c.IsSet("top-p") {
+			s.TopP = topP
+		}
+		return s
+	}, nil
 }

@@ -49,7 +49,7 @@ func (t *tool) inspect(c *cli.Context) error {
 	}
 	o, err := look(args[0])
 	if err != nil {
-		return err
+		return explained(c.Context, args[0], err)
 	}
 	var ops []opLine
 	if c.Bool("ops") && o.graph != nil {
@@ -67,7 +67,10 @@ func (t *tool) inspect(c *cli.Context) error {
 		}
 		err = s.Write(t.stdout, false)
 	}
-	return errors.Join(append(o.problems, err)...)
+	if err != nil {
+		return err
+	}
+	return explained(c.Context, args[0], errors.Join(o.problems...))
 }
 
 func lines(g *mnn.Graph) []opLine {

@@ -7,6 +7,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
@@ -33,6 +34,13 @@ func (t *tool) before(c *cli.Context) error {
 		zerolog.DurationFieldFormat = zerolog.DurationFormatString
 		log = zerolog.New(zerolog.ConsoleWriter{
 			Out: &t.progress, TimeFormat: time.TimeOnly, NoColor: !terminal || os.Getenv("NO_COLOR") != "",
+			// Fields are quoted where they have to be, messages are not.
+			FormatPrepare: func(line map[string]any) error {
+				if text, ok := line[zerolog.MessageFieldName].(string); ok {
+					line[zerolog.MessageFieldName] = sheet.Escape(text)
+				}
+				return nil
+			},
 		})
 	default:
 		return usagef("--log-format is console or json, not %q", f)

@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/llmexport/llmexport/internal/sheet"
 )
 
 func main() {
@@ -26,7 +28,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	// From the first signal on the default action is back, so that a second one ends a clean-up that hangs.
 	context.AfterFunc(ctx, stop)
 
-	t := &tool{stdin: stdin, stdout: stdout, stderr: stderr}
+	t := &tool{stdin: stdin, stdout: stdout, stderr: stderr, screen: stdout}
+	if isTerminal(stdout) {
+		t.stdout = &sheet.Screen{W: stdout}
+	}
 	app := t.app()
 	err := app.RunContext(ctx, reorder(app, args))
 	t.progress.stop()

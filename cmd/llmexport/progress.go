@@ -8,6 +8,8 @@ import (
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
+
+	"github.com/llmexport/llmexport/internal/sheet"
 )
 
 // progress draws how far a job is, and is the one writer of standard error, so that messages and bars do not
@@ -58,7 +60,7 @@ func (p *progress) Write(b []byte) (int, error) {
 func (p *progress) report(stage, what string, done, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch key := stage + " " + what; p.mode {
+	switch key := sheet.Plain(stage + " " + what); p.mode {
 	case "bar":
 		p.draw(key, done, total)
 	case "json":

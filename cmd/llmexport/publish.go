@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
@@ -130,11 +131,11 @@ func printDiff(w io.Writer, name string, d publish.PlaceDiff) error {
 	if d.Public {
 		public = " (public)"
 	}
-	if _, err := fmt.Fprintf(w, "%s: %s %s, %d bytes to upload\n", d.Place+public, name, dryWords[d.Status], d.Upload); err != nil {
+	if _, err := fmt.Fprintf(w, "%s: %s %s, %d bytes to upload\n", sheet.Plain(d.Place+public), sheet.Plain(name), dryWords[d.Status], d.Upload); err != nil {
 		return err
 	}
 	if d.Creates != "" {
-		if _, err := fmt.Fprintf(w, "  creates %s\n", d.Creates); err != nil {
+		if _, err := fmt.Fprintf(w, "  creates %s\n", sheet.Plain(d.Creates)); err != nil {
 			return err
 		}
 	}
@@ -143,7 +144,7 @@ func printDiff(w io.Writer, name string, d publish.PlaceDiff) error {
 		names []string
 	}{{"+", d.Add}, {"~", d.Change}, {"-", d.Remove}, {"=", d.Keep}} {
 		for _, n := range x.names {
-			if _, err := fmt.Fprintf(w, "  %s %s\n", x.sign, n); err != nil {
+			if _, err := fmt.Fprintf(w, "  %s %s\n", x.sign, sheet.Plain(n)); err != nil {
 				return err
 			}
 		}
@@ -154,13 +155,13 @@ func printDiff(w io.Writer, name string, d publish.PlaceDiff) error {
 // printReceipts writes a line for each place.
 func printReceipts(w io.Writer, receipts []place.Receipt) error {
 	for _, r := range receipts {
-		if _, err := fmt.Fprintf(w, "%s: %s (%d bytes, %s)\n", r.Status, r.Ref, r.Bytes, r.Digest); err != nil {
+		if _, err := fmt.Fprintf(w, "%s: %s (%d bytes, %s)\n", r.Status, sheet.Plain(r.Ref), r.Bytes, r.Digest); err != nil {
 			return err
 		}
 		if r.URL == "" {
 			continue
 		}
-		if _, err := fmt.Fprintf(w, "  %s\n", r.URL); err != nil {
+		if _, err := fmt.Fprintf(w, "  %s\n", sheet.Plain(r.URL)); err != nil {
 			return err
 		}
 	}

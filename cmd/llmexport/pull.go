@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish"
@@ -64,9 +65,13 @@ func (t *tool) pull(c *cli.Context) error {
 	o.Replace, o.Files, o.Transfer.Connections = c.Bool("replace"), c.Int("files"), c.Int("connections")
 	o.Progress = func(file string, done, total int64) { t.progress.report("pull", file, done, total) }
 	for _, name := range []string{"files", "connections"} {
-		if n := c.Int(name); n < 1 || n > mostConnections {
-			return usagef("--%s is between 1 and %d, not %d", name, mostConnections, n)
+		if _, err := number(c, name, 1, mostConnections); err != nil {
+			return err
 		}
+	}
+	limits, err := t.packageLimits(c)
+	if err != nil {
+		return err
 	}
 	if s := c.String("digest"); s != "" {
 		d, err := manifest.ParseDigest(s)
@@ -76,10 +81,7 @@ func (t *tool) pull(c *cli.Context) error {
 		o.Digest = d
 	}
 	if c.Bool("verify") {
-		limits, err := t.packageLimits(c)
-		if err != nil {
-			return err
-		}
+		holdMemory(limits.Memory)
 		o.Check = func(ctx context.Context, dir string) error { return t.checkPackage(ctx, dir, limits) }
 	}
 	_, done, err := publish.Pull(c.Context, args[0], dir, o)
@@ -94,9 +96,9 @@ func (t *tool) pull(c *cli.Context) error {
 		return t.printJSON(done)
 	}
 	_, err = fmt.Fprintf(t.stdout, "%s: %s (%d bytes, %s)\nfrom %s: %d bytes fetched, %d reused\n",
-		pullWords[done.Status], done.Dir, done.Bytes, done.Digest, done.From, done.Fetched, done.Reused)
+		pullWords[done.Status], sheet.Plain(done.Dir), done.Bytes, done.Digest, sheet.Plain(done.From), done.Fetched, done.Reused)
 	if done.Signed {
-		_, serr := fmt.Fprintf(t.stdout, "signed, not verified: llmexport-sign verify %s\n", done.Dir)
+		_, serr := fmt.Fprintf(t.stdout, "signed, not verified: llmexport-sign verify %s\n", sheet.Plain(done.Dir))
 		err = errors.Join(err, serr)
 	}
 	return err
@@ -107,15 +109,15 @@ var pullWords = map[place.Status]string{place.Published: "pulled", place.Replace
 
 // packageLimits are those of the flags --memory and --threads.
 func (t *tool) packageLimits(c *cli.Context) (pipeline.Limits, error) {
-	memory, err := recipes.ParseSize(c.String("memory"))
+	memory, err := memoryOption(c)
 	if err != nil {
-		return pipeline.Limits{}, usagef("--memory %v", err)
+		return pipeline.Limits{}, err
 	}
-	holdMemory(int64(memory))
-	l := pipeline.Limits{Memory: int64(memory), Threads: c.Int("threads"), Progress: t.progress.report}
-	if l.Threads < 0 {
-		return l, usagef("--threads is not negative")
+	threads, err := number(c, "threads", 0, mostThreads)
+	if err != nil {
+		return pipeline.Limits{}, err
 	}
+	l := pipeline.Limits{Memory: memory, Threads: threads, Progress: t.progress.report}
 	if l.Threads == 0 {
 		l.Threads = goruntime.GOMAXPROCS(0)
 	}
@@ -143,6 +145,6 @@ func (t *tool) checkPackage(ctx context.Context, dir string, limits pipeline.Lim
 	}
 	checks, metrics := stage.Measures(res)
 	return errors.Join(
-		&verdictError{fmt.Sprintf("%s failed on this machine, the package is not installed", strings.Join(failed, ", "))},
+		failedChecks(failed, fmt.Sprintf("%s failed on this machine, the package is not installed", strings.Join(failed, ", "))),
 		printChecks(&t.progress, checks, metrics))
 }

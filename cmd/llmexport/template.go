@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/template"
@@ -71,11 +72,11 @@ func (t *tool) template(c *cli.Context) error {
 	}
 	src, err := openChat(args[0], c.String("name"))
 	if err != nil {
-		return err
+		return explained(c.Context, args[0], err)
 	}
 	text, err := src.render(c.Context, conversation, c.Bool("engine"))
 	if err != nil {
-		return err
+		return explained(c.Context, args[0], err)
 	}
 	marks := findTokens(text, src.special)
 	if c.Bool("json") {
@@ -84,10 +85,11 @@ func (t *tool) template(c *cli.Context) error {
 			Special []tokenAt `json:"special"`
 		}{text, marks})
 	}
+	out := t.stdout
 	if color {
-		text = mark(text, marks)
+		out, text = t.screen, mark(text, marks)
 	}
-	_, err = fmt.Fprint(t.stdout, strings.TrimSuffix(text, "\n")+"\n")
+	_, err = fmt.Fprint(out, strings.TrimSuffix(text, "\n")+"\n")
 	return err
 }
 
@@ -99,7 +101,7 @@ func (t *tool) colored(when string) (bool, error) {
 	case "never":
 		return false, nil
 	case "auto":
-		return isTerminal(t.stdout) && os.Getenv("NO_COLOR") == "", nil
+		return isTerminal(t.screen) && os.Getenv("NO_COLOR") == "", nil
 	}
 	return false, usagef("--color is auto, always or never, not %q", when)
 }
@@ -264,13 +266,13 @@ func findTokens(text string, special []string) []tokenAt {
 	return found
 }
 
-// mark marks tokens with the colour cyan.
+// mark marks tokens with the colour cyan, which is all that a terminal is told.
 func mark(text string, marks []tokenAt) string {
 	var b strings.Builder
 	at := 0
 	for _, m := range marks {
-		b.WriteString(text[at:m.At] + "\x1b[36m" + m.Token + "\x1b[0m")
+		b.WriteString(sheet.Escape(text[at:m.At]) + "\x1b[36m" + sheet.Escape(m.Token) + "\x1b[0m")
 		at = m.At + len(m.Token)
 	}
-	return b.String() + text[at:]
+	return b.String() + sheet.Escape(text[at:])
 }

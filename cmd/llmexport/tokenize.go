@@ -69,7 +69,7 @@ func (t *tool) tokenize(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	color := isTerminal(t.stdout) && os.Getenv("NO_COLOR") == ""
+	color := isTerminal(t.screen) && os.Getenv("NO_COLOR") == ""
 	switch when := c.String("color"); when {
 	case "always", "never":
 		color = when == "always"
@@ -77,9 +77,13 @@ func (t *tool) tokenize(c *cli.Context) error {
 	default:
 		return usagef("--color is auto, always or never, not %q", when)
 	}
-	sides, err := openSides(c.Args().First(), c.String("source"), c.Bool("engine"), c.Bool("special"))
+	path := c.Args().First()
+	sides, err := openSides(path, c.String("source"), c.Bool("engine"), c.Bool("special"))
 	if err != nil {
-		return err
+		if !isDirectory(path) { // a file of a package
+			path = filepath.Dir(path)
+		}
+		return explained(c.Context, path, err)
 	}
 	if c.Bool("decode") {
 		return t.decodeIDs(sides[0], text)
@@ -334,7 +338,11 @@ func (t *tool) showTokens(text string, sides []*tokens, lists [][]int32, first i
 	}
 	fmt.Fprintf(&b, "%s, %s, %s\n", counted(strings.Join(counts, " and "), "token"), counted(strconv.Itoa(utf8.RuneCountInString(text)), "character"),
 		counted(strconv.Itoa(len(text)), "byte"))
-	_, err := io.WriteString(t.stdout, b.String())
+	out := t.stdout
+	if color {
+		out = t.screen // all pieces are quoted
+	}
+	_, err := io.WriteString(out, b.String())
 	return err
 }
 

@@ -81,7 +81,7 @@ func (t *tool) verify(c *cli.Context) error {
 		err = printChecks(t.stdout, checks, metrics)
 	}
 	if err == nil && len(failed) > 0 {
-		err = &verdictError{fmt.Sprintf("%s: %s failed", dir, strings.Join(failed, ", "))}
+		err = failedChecks(failed, fmt.Sprintf("%s: %s failed", dir, strings.Join(failed, ", ")))
 	}
 	return err
 }
@@ -92,21 +92,23 @@ func (t *tool) verifyOptions(c *cli.Context, m *manifest.Manifest) (verify.Optio
 	if err != nil {
 		return verify.Options{}, err
 	}
+	holdMemory(l.Memory)
 	o, err := stage.OptionsOf(m, l)
 	if err != nil {
 		return o, err
 	}
 	if c.IsSet("window") {
-		o.Window = c.Int("window")
+		const leastWindow = 8
+		if o.Window, err = number(c, "window", leastWindow, mostTokens); err != nil {
+			return o, err
+		}
 	}
 	if c.IsSet("windows") {
-		o.Windows = c.Int("windows")
+		if o.Windows, err = number(c, "windows", 0, mostTokens); err != nil {
+			return o, err
+		}
 	}
 	o.DecodeTokens = min(o.DecodeTokens, o.Window/2)
-	const leastWindow = 8
-	if o.Window < leastWindow || o.Windows < 0 {
-		return o, usagef("--window is at least %d, --windows is not negative", leastWindow)
-	}
 	if file := c.String("text"); file != "" {
 		b, err := os.ReadFile(file)
 		if err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -162,9 +161,7 @@ func (t *tool) runEntry(c *cli.Context, e watch.Entry, commit string) watch.Resu
 // printEvent writes a line of JSON, or a message.
 func (t *tool) printEvent(c *cli.Context, ev watch.Event) error {
 	if c.Bool("json") {
-		e := json.NewEncoder(t.stdout)
-		e.SetEscapeHTML(false)
-		return e.Encode(ev)
+		return t.encode(ev, "")
 	}
 	log := zerolog.Ctx(c.Context)
 	m := log.Info()

@@ -18,16 +18,24 @@ type Compared struct {
 	Evaluation *verify.Evaluation
 }
 
-// ComparePackages measures the packages in dirs against the checkpoint in source, all on the same windows. Keys of its
+// ComparePackages measures the packages in dirs against the checkpoint in source, all on the same windows. Packages with
+// a manifest are compared with it before they are opened, and the checkpoint must be the one that it names: see
+// [OtherSourceError]. Keys of its
 // config.json that any of the manifests names as without effect are ignored.
 func ComparePackages(ctx context.Context, dirs []string, source string, o verify.Options) ([]Compared, error) {
 	list := make([]Compared, len(dirs))
+	manifests := make([]*manifest.Manifest, len(dirs))
 	packages := make([]*runtime.Package, len(dirs))
 	var ignored []string
 	for i, dir := range dirs {
 		m, err := manifestOf(dir)
 		if err != nil {
 			return nil, err
+		}
+		if m != nil { // before any of its files is parsed
+			if err := m.Damage(ctx, dir); err != nil {
+				return nil, fmt.Errorf("%s: %w", dir, err)
+			}
 		}
 		p, err := runtime.Open(dir)
 		if err != nil {
@@ -39,7 +47,11 @@ func ComparePackages(ctx context.Context, dirs []string, source string, o verify
 			return nil, fmt.Errorf("%s: %w", dir, err)
 		}
 		ignored = append(ignored, ignoredKeys(m)...)
+		manifests[i] = m
 		list[i], packages[i] = Compared{Dir: dir, Manifest: m, Cost: cost}, p
+	}
+	if err := checkSource(ctx, source, manifests...); err != nil {
+		return nil, err
 	}
 	src, err := OpenSource(source, ignored)
 	if err != nil {

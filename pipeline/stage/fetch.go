@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/http"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/pipeline/safetensors"
+	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
@@ -50,6 +53,55 @@ type OtherSourceError struct{ Files []string }
 
 func (e *OtherSourceError) Error() string {
 	return "the source is not what the package was made from: " + strings.Join(e.Files, ", ") + " differ"
+}
+
+// checkSource compares the checkpoint in dir with what manifests say of the source of their packages: every file that one names
+// is there, but for licences and cards, which nothing is computed from, and no other weights are. Manifests may be nil.
+func checkSource(ctx context.Context, dir string, manifests ...*manifest.Manifest) error {
+	manifests = slices.DeleteFunc(manifests, func(m *manifest.Manifest) bool { return m == nil || len(m.Source.Files) == 0 })
+	if len(manifests) == 0 {
+		return nil
+	}
+	s, err := hub.Resolve(ctx, hub.Ref{Path: dir}, hub.Options{})
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil // opening it says what is missing
+	case err != nil:
+		return err
+	}
+	// other lists the names of files that are not those of a manifest, as far as compare tells.
+	other := func(files []hub.File, compare func(a hub.File, b manifest.File) bool) []string {
+		var names []string
+		for _, m := range manifests {
+			for _, b := range m.Source.Files {
+				i := slices.IndexFunc(files, func(a hub.File) bool { return a.Name == b.Name })
+				if unread := b.Name == about.CardName || about.IsLicense(b.Name); !unread && (i < 0 || !compare(files[i], b)) {
+					names = append(names, b.Name)
+				}
+			}
+			for _, a := range files {
+				named := slices.ContainsFunc(m.Source.Files, func(b manifest.File) bool { return a.Name == b.Name })
+				if strings.HasSuffix(a.Name, ".safetensors") && !named {
+					names = append(names, a.Name)
+				}
+			}
+		}
+		slices.Sort(names)
+		return slices.Compact(names)
+	}
+	// Most others have other sizes, which takes no time to see.
+	names := other(s.Files, func(a hub.File, b manifest.File) bool { return a.Size == b.Size })
+	if len(names) == 0 {
+		files, err := hub.HashFiles(ctx, s, "")
+		if err != nil {
+			return err
+		}
+		names = other(files, func(a hub.File, b manifest.File) bool { return a.SHA256 == b.SHA256 })
+	}
+	if len(names) > 0 {
+		return &OtherSourceError{names}
+	}
+	return nil
 }
 
 // differ lists the names of files that are in one list only, or with another digest.

@@ -314,15 +314,28 @@ func closeness(q *Quantize) verify.Closeness {
 	return verify.Fitted
 }
 
-// VerifyPackage checks the package in dir, against the checkpoint in source if that is not empty. Packages without
+// VerifyPackage checks the package in dir, against the checkpoint in source if that is not empty, which must be the one that
+// the manifest names: see [OtherSourceError]. Files are compared with the manifest before they are parsed. Packages without
 // a manifest, those of other tools, get the checks that need none.
 func VerifyPackage(ctx context.Context, dir, source string, o verify.Options) (*verify.Result, error) {
 	m, err := manifestOf(dir)
 	if err != nil {
 		return nil, err
 	}
+	if m != nil { // before any of them is parsed
+		err := m.VerifyFiles(ctx, dir)
+		if is := (*manifest.DamagedError)(nil); errors.As(err, &is) {
+			return verify.Damaged(err), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	var src *Source
 	if source != "" {
+		if err := checkSource(ctx, source, m); err != nil {
+			return nil, err
+		}
 		if src, err = OpenSource(source, ignoredKeys(m)); err != nil {
 			return nil, err
 		}
@@ -336,6 +349,7 @@ func VerifyPackage(ctx context.Context, dir, source string, o verify.Options) (*
 		return nil, err
 	}
 	defer s.Package.Close()
+	s.Compared = m != nil
 	return verify.Run(ctx, s)
 }
 

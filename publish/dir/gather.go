@@ -293,7 +293,7 @@ func (g *gathering) part(ctx context.Context, f manifest.File) error {
 	if err == nil {
 		g.progress(f, f.Size)
 	}
-	return err
+	return manifest.Damaged(err)
 }
 
 // progress calls Progress, one call at a time.

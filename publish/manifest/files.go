@@ -88,14 +88,14 @@ func (m *Manifest) VerifyFiles(ctx context.Context, dir string) error {
 	errs = append(errs, err)
 	for i, name := range extra {
 		if i == maxExtra {
-			errs = append(errs, damaged("%d more files are not in the manifest", len(extra)-i))
+			errs = append(errs, damagedf("%d more files are not in the manifest", len(extra)-i))
 			break
 		}
 		if name == SignatureName {
 			errs = append(errs, errSignature())
 			continue
 		}
-		errs = append(errs, damaged("%q is not in the manifest", name))
+		errs = append(errs, damagedf("%q is not in the manifest", name))
 	}
 	return errors.Join(errs...)
 }
@@ -107,7 +107,7 @@ func (m *Manifest) Damage(ctx context.Context, dir string) error {
 	for _, f := range slices.SortedStableFunc(slices.Values(m.Files), func(a, b File) int { return cmp.Compare(a.Size, b.Size) }) {
 		got, err := HashFile(ctx, filepath.Join(dir, filepath.FromSlash(f.Name)))
 		if errors.Is(err, fs.ErrNotExist) {
-			return damaged("%s is missing", f.Name)
+			return damagedf("%s is missing", f.Name)
 		}
 		if err == nil {
 			err = f.Match(got)
@@ -169,13 +169,13 @@ func (f File) OpenIn(root *os.Root) (*os.File, error) {
 	info, err := root.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, damaged("%s is missing", f.Name)
+		return nil, damagedf("%s is missing", f.Name)
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, damaged("%s is not a regular file", f.Name)
+		return nil, damagedf("%s is not a regular file", f.Name)
 	case info.Size() != f.Size:
-		return nil, damaged("%s has %d bytes and the manifest says %d", f.Name, info.Size(), f.Size)
+		return nil, damagedf("%s has %d bytes and the manifest says %d", f.Name, info.Size(), f.Size)
 	}
 	return root.Open(name)
 }
@@ -183,10 +183,10 @@ func (f File) OpenIn(root *os.Root) (*os.File, error) {
 // Match compares a description of bytes with the listed one; a difference is a [DamagedError].
 func (f File) Match(got File) error {
 	if got.Size != f.Size {
-		return damaged("%s has %d bytes and the manifest says %d", f.Name, got.Size, f.Size)
+		return damagedf("%s has %d bytes and the manifest says %d", f.Name, got.Size, f.Size)
 	}
 	if got.SHA256 != f.SHA256 {
-		return damaged("%s has sha256 %s and the manifest says %s", f.Name, got.SHA256, f.SHA256)
+		return damagedf("%s has sha256 %s and the manifest says %s", f.Name, got.SHA256, f.SHA256)
 	}
 	return nil
 }

@@ -25,10 +25,7 @@ const maxRecipe = 1 << 20
 // else that is wrong, another spelling than the canonical one included, is a [DamagedError].
 func Parse(data []byte) (*Manifest, error) {
 	m, err := parse(data)
-	if errors.Is(err, tensor.ErrCorrupt) {
-		err = &DamagedError{err}
-	}
-	return m, err
+	return m, Damaged(err)
 }
 
 var errForm = corrupt("manifest is not in its canonical form")
@@ -132,7 +129,7 @@ func ReadOwn(dir, name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, damaged("%s is not a regular file", path)
+		return nil, damagedf("%s is not a regular file", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -140,7 +137,7 @@ func ReadOwn(dir, name string, limit int64) ([]byte, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if int64(len(data)) > limit {
-		err = damaged("%s has more than %d bytes", path, limit)
+		err = damagedf("%s has more than %d bytes", path, limit)
 	}
 	return data, errors.Join(err, f.Close())
 }

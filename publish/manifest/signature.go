@@ -53,5 +53,5 @@ func plainSignature(info fs.FileInfo) bool {
 }
 
 func errSignature() error {
-	return damaged("%s is not a regular file of at most %d bytes", SignatureName, MaxSignature)
+	return damagedf("%s is not a regular file of at most %d bytes", SignatureName, MaxSignature)
 }

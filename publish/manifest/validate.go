@@ -3,6 +3,7 @@ package manifest
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -29,7 +30,16 @@ type DamagedError struct{ err error }
 func (e *DamagedError) Error() string { return "damaged: " + e.err.Error() }
 func (e *DamagedError) Unwrap() error { return e.err }
 
-func damaged(format string, args ...any) error { return &DamagedError{corrupt(format, args...)} }
+// Damaged makes a DamagedError of a tensor.ErrCorrupt, for bytes that were compared with a digest of a manifest elsewhere.
+// Other errors stay what they are.
+func Damaged(err error) error {
+	if is := (*DamagedError)(nil); errors.As(err, &is) || !errors.Is(err, tensor.ErrCorrupt) {
+		return err
+	}
+	return &DamagedError{err}
+}
+
+func damagedf(format string, args ...any) error { return &DamagedError{corrupt(format, args...)} }
 
 func (m *Manifest) validate() error {
 	if m.Version != Version {
