@@ -176,13 +176,16 @@ func (r *Recipe) readLimits() error {
 	if l.Memory == 0 {
 		return r.Errorf("limits.memory", "must be more than nothing")
 	}
-	if l.Threads < 0 {
-		return r.Errorf("limits.threads", "must be 0, for all cores, or more, not %d", l.Threads)
+	if l.Threads < 0 || l.Threads > maxThreads {
+		return r.Errorf("limits.threads", "must be 0, for all cores, or a number up to %d, not %d", maxThreads, l.Threads)
 	}
 	return nil
 }
 
-const maxVariants = 100 // each is a package to make
+const (
+	maxVariants = 100     // each is a package to make
+	maxThreads  = 1 << 10 // no machine has more
+)
 
 func (r *Recipe) readVariants() error {
 	list := r.root.get("variants")

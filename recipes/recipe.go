@@ -58,7 +58,7 @@ var Backends = []string{"cpu", "cuda", "hexagon", "metal", "opencl", "vulkan"}
 // Limits bounds what a run may use.
 type Limits struct {
 	Memory  Size `json:"memory" jsonschema_description:"Memory that a run may use such as 2GiB or 512MiB or a number of bytes"`
-	Threads int  `json:"threads" jsonschema:"minimum=0" jsonschema_description:"Number of worker threads; 0 means one for each core"` // 0 means all cores
+	Threads int  `json:"threads" jsonschema:"minimum=0,maximum=1024" jsonschema_description:"Number of worker threads; 0 means one for each core"` // 0 means all cores
 }
 
 // DefaultTarget is the target of a recipe that names none.
