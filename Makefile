@@ -41,6 +41,7 @@ BENCH_TOKENIZERS ?= qwen3 llama3
 # How often `make faults-doc` runs each cell of its table, and how often `make kills` kills in each test.
 FAULTS ?= 5
 KILLS  ?= 200
+FLIPS  ?= 10000
 # The store that `make s3` tests against.
 MINIO ?= github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
 # How much `make bench-hub` downloads, in megabytes, how often, where to, and a Python with huggingface_hub.
@@ -279,6 +280,10 @@ hub: hub-venv ## hold the fake hub, our cache and what we publish to the clients
 .PHONY: kills
 kills: ## kill programs that fetch, publish and pull, KILLS times in each test, and say what that cost
 	@set -euo pipefail; LLMEXPORT_KILLS=$(KILLS) go test -count=1 -timeout 1h -v -run 'Kill' ./internal/transfer ./publish/... ./cmd/llmexport | grep -aE '^(---|FAIL|ok|panic)|_test.go'
+
+.PHONY: flips
+flips: ## flip FLIPS bits of a package and demand that every command notices, with exit code 3 (a quarter of an hour)
+	@set -euo pipefail; LLMEXPORT_FLIPS=$(FLIPS) go test -count=1 -timeout 2h -v -run 'TestFlips$$' ./cmd/llmexport | grep -aE '^(---|FAIL|ok|panic)|_test.go'
 
 .PHONY: faults-doc
 faults-doc: ## let every fault happen to every operation FAULTS times and write docs/faults.md (some minutes)

@@ -26,7 +26,15 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"llmexport": main})
+	testscript.Main(tidy{m}, map[string]func(){"llmexport": main})
+}
+
+// tidy removes what tests have shared.
+type tidy struct{ *testing.M }
+
+func (m tidy) Run() int {
+	defer func() { os.RemoveAll(scratch) }()
+	return m.M.Run()
 }
 
 // Directories of the repository, relative to this package.
