@@ -119,11 +119,11 @@ func (t *tool) generate(c *cli.Context) error {
 		return write(text.Next(token))
 	})
 	write(text.Close() + "\n")
-	if err == nil {
-		err = failed
-	}
 	if err != nil {
 		return explained(c.Context, args[0], err)
+	}
+	if failed != nil {
+		return failed
 	}
 	if n > 1 {
 		fmt.Fprintf(&t.progress, "%d prompt tokens in %.2f s, then %.1f tokens/s (%d tokens)\n",

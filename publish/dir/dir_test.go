@@ -89,7 +89,7 @@ func TestPublishOver(t *testing.T) {
 		"damaged": {func(t *testing.T, target string) {
 			placetest.Publish(t, Place{Path: target}, two)
 			placetest.Write(t, filepath.Join(target, "llm.mnn"), "llm.mnn twp")
-		}, false, "", "it is damaged; set replace to write it again: llm.mnn has sha256"},
+		}, false, "", "it is damaged; set replace to write it again: damaged: llm.mnn has sha256"},
 		"damaged, replaced": {func(t *testing.T, target string) {
 			placetest.Publish(t, Place{Path: target}, two)
 			placetest.Write(t, filepath.Join(target, "llm.mnn"), "llm.mnn twp")

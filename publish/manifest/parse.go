@@ -44,15 +44,15 @@ func parse(data []byte) (*Manifest, error) {
 	if head.Version == nil {
 		return nil, corrupt("no field %q, so this is no manifest", "manifest")
 	}
-	if _, err := ParseDigest(string(head.Digest)); err != nil {
-		return nil, err
-	}
 	if *head.Version != Version {
 		// Every version has its digest in this place; without it the number may be a changed one.
 		if open := bytes.Replace(data, []byte(digestField+head.Digest), []byte(digestField), 1); DigestOf(open) != head.Digest {
 			return nil, corrupt("manifest has version %d and not the digest that it says", *head.Version)
 		}
 		return nil, fmt.Errorf("manifest version %d, this program reads %d: %w", *head.Version, Version, tensor.ErrUnsupported)
+	}
+	if _, err := ParseDigest(string(head.Digest)); err != nil {
+		return nil, err
 	}
 
 	m := new(Manifest)
