@@ -36,8 +36,6 @@ type Artifact struct {
 	Path   string
 	Digest manifest.Digest
 	Size   int64
-	// Made says that this run made it: nobody could change it since.
-	Made bool
 	// Detail is what its maker has to add, for those who know what it is.
 	Detail any
 }

@@ -83,8 +83,23 @@ func named(s Stage, err error) error {
 	return fmt.Errorf("%s: %w", s, err)
 }
 
-// Execute runs stages in order. The context that they get ends with it.
+// ErrAgain is wrapped by the error of a stage that has removed the wrong bytes which earlier stages began with.
+var ErrAgain = errors.New("it is done again")
+
+// Execute runs stages in order, and once more from the first one after an [ErrAgain]. The context that they get ends with
+// it.
 func Execute(ctx context.Context, job *Job, stages []Stage) ([]Timing, error) {
+	before := len(job.Artifacts)
+	timings, err := execute(ctx, job, stages)
+	if errors.Is(err, ErrAgain) && ctx.Err() == nil {
+		zerolog.Ctx(ctx).Warn().Err(err).Msg("the run begins again")
+		job.Artifacts = job.Artifacts[:before]
+		timings, err = execute(ctx, job, stages)
+	}
+	return timings, err
+}
+
+func execute(ctx context.Context, job *Job, stages []Stage) ([]Timing, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for _, s := range stages {

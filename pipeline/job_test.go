@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -66,6 +67,38 @@ func TestExecute(t *testing.T) {
 		})
 	}
 }
+
+// A stage that has removed wrong bytes has all stages run once more, without the artifacts of the first time; a second such
+// error is one.
+func TestExecuteAgain(t *testing.T) {
+	wrong := fmt.Errorf("wrong: %w", ErrAgain)
+	for name, c := range map[string]struct {
+		errs []error
+		log  string
+		err  error
+	}{
+		"mended": {[]error{wrong, nil}, "made 0, made 0", nil},
+		"not":    {[]error{wrong, wrong}, "made 0, made 0", ErrAgain},
+	} {
+		var log []string
+		job := &Job{}
+		s := stageFunc(func() error {
+			log = append(log, fmt.Sprint("made ", len(job.Artifacts)))
+			job.Artifacts.Add(Artifact{})
+			err := c.errs[0]
+			c.errs = c.errs[1:]
+			return err
+		})
+		if _, err := Execute(t.Context(), job, []Stage{s}); !errors.Is(err, c.err) || strings.Join(log, ", ") != c.log {
+			t.Errorf("%s: %v, %v", name, log, err)
+		}
+	}
+}
+
+type stageFunc func() error
+
+func (stageFunc) String() string                    { return "func" }
+func (f stageFunc) Run(context.Context, *Job) error { return f() }
 
 func errorText(err error) string {
 	if err == nil {

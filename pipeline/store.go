@@ -10,7 +10,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -18,8 +20,8 @@ import (
 
 	"github.com/gofrs/flock"
 	"github.com/rs/zerolog"
-	"golang.org/x/sync/errgroup"
 
+	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
@@ -27,21 +29,28 @@ import (
 // earlier one, or a killed one, has already made:
 //
 //	<dir>/lock
-//	<dir>/<stage>-<key>/          finished: holds done.json
+//	<dir>/<stage>-<key>/          finished: holds done.json, which lists all other files with their digests
 //	<dir>/<stage>-<key>.partial/  under construction, or left by a killed run
+//
+// Nothing is taken over that was not compared with its digest: every file of an entry is read once in a run before the
+// entry is used, unless this run has written it. An entry that differs in a single bit, lacks a file or has one more is
+// removed and made again. Files of entries may be hard links to one another; nobody writes to a file once it is finished.
 type Store struct {
 	Dir  string
 	lock *flock.Flock
-}
 
-const doneFile = "done.json"
+	digesting chan struct{} // closed when the digest of the program is known
+
+	mu   sync.Mutex
+	sums map[state]string // SHA-256 of files that this run has written or read
+}
 
 // OpenStore makes dir a store and locks it against other runs.
 func OpenStore(ctx context.Context, dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
-	s := &Store{Dir: dir, lock: flock.New(filepath.Join(dir, "lock"))}
+	s := &Store{Dir: dir, lock: flock.New(filepath.Join(dir, "lock")), digesting: make(chan struct{}), sums: map[state]string{}}
 	ok, err := s.lock.TryLock()
 	if err == nil && !ok {
 		zerolog.Ctx(ctx).Info().Str("cache", dir).Msg("waiting for another run that uses the same cache")
@@ -53,12 +62,18 @@ func OpenStore(ctx context.Context, dir string) (*Store, error) {
 	if !ok {
 		return nil, fmt.Errorf("cache %s is in use", dir)
 	}
-	go programDigest() // the first key needs it
+	go func() {
+		defer close(s.digesting)
+		_, _ = programDigest() // the first key needs it, and reports its error
+	}()
 	return s, nil
 }
 
 // Close releases the lock.
-func (s *Store) Close() error { return s.lock.Unlock() }
+func (s *Store) Close() error {
+	<-s.digesting
+	return s.lock.Unlock()
+}
 
 // Key digests what a stage's result depends on: everything given, and the program itself, because another
 // version of the program may make other bytes of the same inputs.
@@ -93,85 +108,115 @@ var programDigest = sync.OnceValues(func() (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 })
 
-// Do returns the finished directory of a stage and key, making it if it does not exist. build fills a partial
-// directory, which may hold what a killed run left; resumed says so. It need not make its files durable: they all are
-// before the directory counts as finished. What build returns is the digest of the content, recorded with it.
-func (s *Store) Do(ctx context.Context, stage, key string, build func(dir string, resumed bool) (manifest.Digest, error)) (Artifact, error) {
-	final := filepath.Join(s.Dir, stage+"-"+key)
-	if a, err := s.find(final); err == nil {
-		zerolog.Ctx(ctx).Info().Msg("nothing to do: same inputs, options and program as before")
-		return a, nil
-	}
-	// A finished name without a valid record is not ours to trust.
-	if err := os.RemoveAll(final); err != nil {
-		return Artifact{}, err
-	}
-	partial := final + ".partial"
-	_, statErr := os.Stat(partial)
-	if err := os.MkdirAll(partial, 0o777); err != nil {
-		return Artifact{}, err
-	}
-	digest, err := build(partial, statErr == nil)
-	if err != nil {
-		return Artifact{}, err
-	}
-	if err := syncFiles(partial); err != nil {
-		return Artifact{}, err
-	}
-	b, err := json.Marshal(done{Digest: digest})
-	if err != nil {
-		return Artifact{}, err
-	}
-	if err := WriteFile(filepath.Join(partial, doneFile), b); err != nil {
-		return Artifact{}, err
-	}
-	if err := os.Rename(partial, final); err != nil {
-		return Artifact{}, err
-	}
-	a, err := s.find(final)
-	a.Made = err == nil
-	return a, err
+// Partial is an entry under construction.
+type Partial struct {
+	// Dir is its directory.
+	Dir string
+	// Name is the name of the finished entry, made of stage and key. What a build writes for a later run to resume from it
+	// seals with Name, see [sealed.Marshal], so that nothing left by another build passes for it.
+	Name string
+
+	sums map[string]string
 }
 
-// syncFiles makes every file below dir durable, all at once: the file system joins what it has to do for them.
-func syncFiles(dir string) error {
-	var g errgroup.Group
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
+// Knows notes the SHA-256, in lower-case hex, of a file of the directory that was computed while it was written, so that
+// it need not be read once more. The file must not change any more.
+func (p *Partial) Knows(name, sum string) { p.sums[name] = sum }
+
+// Build fills the directory of an entry and returns the digest of its content. It need not make the files durable.
+type Build func(p *Partial) (manifest.Digest, error)
+
+// Do returns the finished directory of a stage and key, making it if it does not exist or is damaged. keep are patterns,
+// see [path.Match], of the names that build resumes from, in the directory of a killed run: build must believe nothing of
+// them that has no checksum. Everything else that such a run left is removed before.
+func (j *Job) Do(ctx context.Context, stage, key string, build Build, keep ...string) (Artifact, error) {
+	return j.Store.do(ctx, &j.Limits, stage, key, build, keep)
+}
+
+func (s *Store) do(ctx context.Context, l *Limits, stage, key string, build Build, keep []string) (Artifact, error) {
+	name := stage + "-" + key
+	final := filepath.Join(s.Dir, name)
+	a, err := s.find(ctx, l, stage, name)
+	switch {
+	case err == nil:
+		zerolog.Ctx(ctx).Info().Msg("nothing to do: same inputs, options and program as before")
+		return a, nil
+	case ctx.Err() != nil:
+		return Artifact{}, context.Cause(ctx)
+	case !errors.Is(err, errAbsent):
+		gone, rerr := s.discard(name, err)
+		zerolog.Ctx(ctx).Warn().Err(err).Strs("removed", gone).Msg("the cache is damaged: the entries are removed and made again; check the disk")
+		if rerr != nil {
+			return Artifact{}, rerr
+		}
+	}
+	p := &Partial{Dir: final + partialSuffix, Name: name, sums: map[string]string{}}
+	if err := p.prepare(keep); err != nil {
+		return Artifact{}, err
+	}
+	digest, err := build(p)
+	if err != nil {
+		return Artifact{}, err
+	}
+	if err := s.finish(ctx, l, stage, p, digest); err != nil {
+		return Artifact{}, err
+	}
+	if err := os.Rename(p.Dir, final); err != nil {
+		return Artifact{}, err
+	}
+	return Artifact{Name: name, Path: final, Digest: digest}, disk.SyncDir(s.Dir)
+}
+
+const partialSuffix = ".partial"
+
+// prepare makes the directory with nothing in it but the kept files of a killed run. A kept file has one name only, so
+// that whoever writes to it changes no other file.
+func (p *Partial) prepare(keep []string) error {
+	dir := p.Dir
+	if st, err := os.Lstat(dir); err == nil && !st.IsDir() {
+		if err := os.Remove(dir); err != nil {
 			return err
 		}
-		g.Go(func() error {
-			f, err := os.OpenFile(path, os.O_RDWR, 0)
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	items, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	kept := func(e fs.DirEntry) bool {
+		return slices.ContainsFunc(keep, func(pattern string) bool {
+			ok, err := path.Match(pattern, e.Name())
+			return ok && err == nil
+		})
+	}
+	for _, e := range items {
+		at := filepath.Join(dir, e.Name())
+		if !kept(e) {
+			if err := os.RemoveAll(at); err != nil {
+				return err
+			}
+			continue
+		}
+		err := filepath.WalkDir(at, func(at string, e fs.DirEntry, err error) error {
+			if err != nil || e.IsDir() {
+				return err
+			}
+			info, err := e.Info()
 			if err != nil {
 				return err
 			}
-			return errors.Join(f.Sync(), f.Close())
+			if _, links, ok := disk.IdentityOf(info); info.Mode().IsRegular() && (!ok || links == 1) {
+				return nil
+			}
+			return os.Remove(at)
 		})
-		return nil
-	})
-	return errors.Join(err, g.Wait())
-}
-
-type done struct {
-	Digest manifest.Digest `json:"digest"`
-}
-
-func (s *Store) find(dir string) (Artifact, error) {
-	b, err := os.ReadFile(filepath.Join(dir, doneFile))
-	if err != nil {
-		return Artifact{}, err
+		if err != nil {
+			return err
+		}
 	}
-	var d done
-	if err := json.Unmarshal(b, &d); err != nil {
-		return Artifact{}, err
-	}
-	if d.Digest, err = manifest.ParseDigest(string(d.Digest)); err != nil {
-		return Artifact{}, err
-	}
-	// The time of last use orders what gc removes.
-	now := time.Now()
-	_ = os.Chtimes(filepath.Join(dir, doneFile), now, now)
-	return Artifact{Name: filepath.Base(dir), Path: dir, Digest: d.Digest}, nil
+	return nil
 }
 
 // Entry is one directory of a store.
@@ -196,7 +241,7 @@ func List(dir string) ([]Entry, error) {
 		if !it.IsDir() {
 			continue
 		}
-		e := Entry{Name: it.Name(), Partial: strings.HasSuffix(it.Name(), ".partial")}
+		e := Entry{Name: it.Name(), Partial: strings.HasSuffix(it.Name(), partialSuffix)}
 		_ = filepath.Walk(filepath.Join(dir, it.Name()), func(_ string, fi os.FileInfo, err error) error {
 			if err == nil && fi.Mode().IsRegular() {
 				e.Size += fi.Size()

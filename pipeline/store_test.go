@@ -3,11 +3,15 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/llmexport/llmexport/publish/manifest"
 )
@@ -22,73 +26,316 @@ func openStore(t *testing.T, dir string) *Store {
 	return s
 }
 
-// builder counts how often it built, and what it was told.
-type builder struct {
-	times   int
-	resumed bool
-	err     error
+// do is Job.Do for a store of its own.
+func do(t *testing.T, s *Store, key string, build Build, keep ...string) (Artifact, error) {
+	t.Helper()
+	return (&Job{Store: s, Limits: Limits{Threads: 2}}).Do(t.Context(), "stage", key, build, keep...)
 }
 
-func (b *builder) build(dir string, resumed bool) (manifest.Digest, error) {
+// builder counts how often it built, and what it found.
+type builder struct {
+	times int
+	found []string
+	err   error
+}
+
+func (b *builder) build(p *Partial) (manifest.Digest, error) {
 	b.times++
-	b.resumed = resumed
-	if err := os.WriteFile(filepath.Join(dir, "content"), []byte("x"), 0o666); err != nil {
-		return "", err
+	b.found = nil
+	err := filepath.WalkDir(p.Dir, func(path string, e os.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			b.found = append(b.found, filepath.Base(path))
+		}
+		return err
+	})
+	for name, text := range map[string]string{"content": "x" + p.Name, "sub/more": "some longer text", "empty": ""} {
+		path := filepath.Join(p.Dir, name)
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(text), 0o666))
 	}
-	return manifest.DigestOf([]byte("x")), b.err
+	return manifest.DigestOf([]byte("x")), errors.Join(err, b.err)
+}
+
+// wantEntry demands that the entry of a key has the bytes that a builder makes.
+func wantEntry(t *testing.T, s *Store, key string) {
+	t.Helper()
+	got := map[string]string{}
+	dir := filepath.Join(s.Dir, "stage-"+key)
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() || e.Name() == doneFile {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, path)
+		b, err := os.ReadFile(path)
+		got[filepath.ToSlash(rel)] = string(b)
+		return err
+	})
+	want := map[string]string{"content": "xstage-" + key, "sub/more": "some longer text", "empty": ""}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("entry %s (-want +got):\n%s%v", key, diff, err)
+	}
 }
 
 func TestStoreDo(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	var b builder
-	a, err := s.Do(t.Context(), "stage", "key", b.build)
+	a, err := do(t, s, "key", b.build)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.times != 1 || b.resumed || !a.Made || a.Digest != manifest.DigestOf([]byte("x")) || filepath.Base(a.Path) != "stage-key" {
+	if b.times != 1 || len(b.found) > 0 || a.Digest != manifest.DigestOf([]byte("x")) || filepath.Base(a.Path) != "stage-key" || a.Name != "stage-key" {
 		t.Errorf("first: %+v, %+v", b, a)
 	}
-	again, err := s.Do(t.Context(), "stage", "key", b.build)
-	a.Made = false // not again
+	again, err := do(t, s, "key", b.build)
 	if err != nil || b.times != 1 || again != a {
 		t.Errorf("second: built %d times, %+v, %v", b.times, again, err)
 	}
-	if _, err := s.Do(t.Context(), "stage", "other", b.build); err != nil || b.times != 2 {
+	if _, err := do(t, s, "other", b.build); err != nil || b.times != 2 {
 		t.Errorf("another key: built %d times, %v", b.times, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-s.digesting:
+	default:
+		t.Error("the program is still being read after Close")
+	}
+	later := openStore(t, s.Dir)
+	if again, err := do(t, later, "key", b.build); err != nil || b.times != 2 || again != a {
+		t.Errorf("in another run: built %d times, %+v, %v", b.times, again, err)
 	}
 }
 
+// What a failed build left is not finished, and of it a later one finds what it asks for.
 func TestStoreDoFailed(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	b := builder{err: errors.New("no")}
-	if _, err := s.Do(t.Context(), "stage", "key", b.build); !errors.Is(err, b.err) {
-		t.Fatalf("error %v", err)
+	b := builder{err: errors.New("no space")}
+	fail := func() {
+		t.Helper()
+		if _, err := do(t, s, "key", b.build, "content"); !errors.Is(err, b.err) {
+			t.Fatalf("error %v", err)
+		}
 	}
+	fail()
 	if _, err := os.Stat(filepath.Join(s.Dir, "stage-key")); !os.IsNotExist(err) {
 		t.Errorf("a failed build has its name: %v", err)
 	}
+	partial := filepath.Join(s.Dir, "stage-key.partial")
+	// Neither a record nor anything else that nobody asked for stays.
+	for _, name := range []string{doneFile, doneFile + ".tmp", "stray"} {
+		if err := os.WriteFile(filepath.Join(partial, name), []byte("{}"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fail()
+	if got := strings.Join(b.found, " "); got != "content" {
+		t.Errorf("found %q", got)
+	}
+	// What would be written through to another file does not stay.
+	if runtime.GOOS != "windows" {
+		outside := filepath.Join(t.TempDir(), "outside")
+		if err := errors.Join(os.Rename(filepath.Join(partial, "content"), outside), os.Link(outside, filepath.Join(partial, "content"))); err != nil {
+			t.Fatal(err)
+		}
+		fail()
+		if text, _ := os.ReadFile(outside); len(b.found) > 0 || string(text) != "xstage-key" {
+			t.Errorf("found %q, the other name has %q", b.found, text)
+		}
+		if err := errors.Join(os.Remove(filepath.Join(partial, "content")), os.Symlink(outside, filepath.Join(partial, "content"))); err != nil {
+			t.Fatal(err)
+		}
+		if fail(); len(b.found) > 0 {
+			t.Errorf("found the link %q", b.found)
+		}
+	}
 	b.err = nil
-	if _, err := s.Do(t.Context(), "stage", "key", b.build); err != nil || !b.resumed {
-		t.Errorf("after a failure: resumed %v, %v", b.resumed, err)
+	if _, err := do(t, s, "key", b.build); err != nil || len(b.found) > 0 {
+		t.Errorf("without asking for anything: found %q, %v", b.found, err)
+	}
+	wantEntry(t, s, "key")
+}
+
+// An entry that differs from what was recorded, in whatever way, is made again.
+func TestDamagedEntry(t *testing.T) {
+	edit := func(name string, f func(b []byte) []byte) func(dir string) error {
+		return func(dir string) error {
+			path := filepath.Join(dir, name)
+			st, err := os.Stat(path)
+			if err != nil {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			// Bits that a disk loses change no time.
+			return errors.Join(err, os.WriteFile(path, f(b), 0o666), os.Chtimes(path, st.ModTime(), st.ModTime()))
+		}
+	}
+	flip := func(i int) func(b []byte) []byte {
+		return func(b []byte) []byte { b[(i+len(b))%len(b)] ^= 4; return b }
+	}
+	other := func(dir string) string { return filepath.Join(filepath.Dir(dir), "stage-other") }
+	cases := map[string]func(dir string) error{
+		"first byte": edit("content", flip(0)),
+		"middle":     edit("sub/more", flip(7)),
+		"last byte":  edit("content", flip(-1)),
+		"cut":        edit("sub/more", func(b []byte) []byte { return b[:3] }),
+		"emptied":    edit("content", func([]byte) []byte { return nil }),
+		"longer":     edit("content", func(b []byte) []byte { return append(b, 'x') }),
+		"not empty":  edit("empty", func([]byte) []byte { return []byte("x") }),
+		"removed":    func(dir string) error { return os.Remove(filepath.Join(dir, "content")) },
+		"empty gone": func(dir string) error { return os.Remove(filepath.Join(dir, "empty")) },
+		"file more":  func(dir string) error { return os.WriteFile(filepath.Join(dir, "sub", "stray"), nil, 0o666) },
+		"directory":  func(dir string) error { return os.Mkdir(filepath.Join(dir, "stray"), 0o777) },
+		"swapped": func(dir string) error {
+			return os.Rename(filepath.Join(other(dir), "content"), filepath.Join(dir, "content"))
+		},
+		"mixed up": func(dir string) error {
+			return os.Rename(filepath.Join(dir, "content"), filepath.Join(dir, "sub", "more"))
+		},
+		"a link": func(dir string) error {
+			return errors.Join(os.Rename(filepath.Join(dir, "content"), filepath.Join(dir, "../x")), os.Symlink("../x", filepath.Join(dir, "content")))
+		},
+		"other record": func(dir string) error {
+			return os.Rename(filepath.Join(other(dir), doneFile), filepath.Join(dir, doneFile))
+		},
+		"other entry":  func(dir string) error { return errors.Join(os.RemoveAll(dir), os.Rename(other(dir), dir)) },
+		"no record":    func(dir string) error { return os.Remove(filepath.Join(dir, doneFile)) },
+		"record empty": edit(doneFile, func([]byte) []byte { return nil }),
+		"record cut":   edit(doneFile, func(b []byte) []byte { return b[:len(b)/2] }),
+		"old record":   edit(doneFile, func([]byte) []byte { return []byte(`{"digest":"` + string(manifest.DigestOf(nil)) + `"}`) }),
+		"record a directory": func(dir string) error {
+			return errors.Join(os.Remove(filepath.Join(dir, doneFile)), os.Mkdir(filepath.Join(dir, doneFile), 0o777))
+		},
+		"a file": func(dir string) error { return errors.Join(os.RemoveAll(dir), os.WriteFile(dir, []byte("x"), 0o666)) },
+	}
+	for i := range 40 { // all over the record
+		cases[fmt.Sprint("record byte ", i)] = edit(doneFile, func(b []byte) []byte { b[i*len(b)/40] ^= 1 << (i % 8); return b })
+	}
+	if runtime.GOOS == "windows" {
+		delete(cases, "a link")
+	}
+	for name, damage := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			s := openStore(t, dir)
+			var b builder
+			a, err := do(t, s, "key", b.build)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := do(t, s, "other", b.build); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(damage(a.Path), s.Close()); err != nil {
+				t.Fatal(err)
+			}
+			s = openStore(t, dir)
+			for range 2 {
+				again, err := do(t, s, "key", b.build)
+				if again != a || err != nil || b.times != 3 {
+					t.Fatalf("%+v, built %d times, %v", again, b.times, err)
+				}
+				wantEntry(t, s, "key")
+			}
+			if _, err := do(t, s, "other", b.build); err != nil {
+				t.Error(err)
+			}
+			wantEntry(t, s, "other")
+		})
 	}
 }
 
-// A finished name without a valid record is built again.
-func TestStoreDoDamagedRecord(t *testing.T) {
+// A flip that changes the time is found in the same run; another time alone is no damage.
+func TestChangedTime(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	for _, record := range []string{"", "{", `{"digest":"sha256:00"}`} {
-		var b builder
-		if _, err := s.Do(t.Context(), "stage", "key", b.build); err != nil {
+	var b builder
+	a, err := do(t, s, "key", b.build)
+	path := filepath.Join(a.Path, "content")
+	for i, text := range []string{"xstage-key", "ystage-key"} {
+		at := time.Now().Add(time.Hour * time.Duration(i+1))
+		if err = errors.Join(err, os.WriteFile(path, []byte(text), 0o666), os.Chtimes(path, at, at)); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(s.Dir, "stage-key", doneFile), []byte(record), 0o666); err != nil {
-			t.Fatal(err)
+		if _, err = do(t, s, "key", b.build); err != nil || b.times != 1+i {
+			t.Errorf("%s: built %d times, %v", text, b.times, err)
 		}
-		b.times = 0
-		if _, err := s.Do(t.Context(), "stage", "key", b.build); err != nil || b.times != 1 {
-			t.Errorf("record %q: built %d times, %v", record, b.times, err)
-		}
+		wantEntry(t, s, "key")
 	}
+}
+
+// A damaged file takes all entries with it that it belongs to, finished or not, and nothing else is written to.
+func TestSharedFile(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	var b builder
+	a, err := do(t, s, "key", b.build)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := filepath.Join(a.Path, "sub", "more")
+	outside := filepath.Join(t.TempDir(), "published")
+	linked := func(p *Partial) (manifest.Digest, error) {
+		return "", errors.Join(os.Link(shared, filepath.Join(p.Dir, "link")), os.Link(shared, outside))
+	}
+	if _, err := do(t, s, "linked", linked); err != nil {
+		t.Skip(err) // a file system without hard links
+	}
+	if _, err := do(t, s, "apart", b.build); err != nil {
+		t.Fatal(err)
+	}
+	half := filepath.Join(s.Dir, "stage-half.partial")
+	if err := errors.Join(os.Mkdir(half, 0o777), os.Link(shared, filepath.Join(half, "x")), os.WriteFile(shared, []byte("Some longer text"), 0o666), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, s.Dir)
+	if _, err := do(t, s, "key", b.build); err != nil {
+		t.Fatal(err)
+	}
+	wantEntry(t, s, "key")
+	list, err := List(s.Dir)
+	if err != nil || len(list) != 2 {
+		t.Errorf("left are %+v, %v", list, err)
+	}
+	if text, err := os.ReadFile(outside); string(text) != "Some longer text" || err != nil {
+		t.Errorf("the published file was changed to %q, %v", text, err)
+	}
+}
+
+// What was computed while a file was written is what is recorded: were it wrong, the next run would find the file damaged.
+func TestKnows(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	times := 0
+	build := func(p *Partial) (manifest.Digest, error) {
+		times++
+		p.Knows("a", manifest.DigestOf([]byte("b")).Hex())
+		return "", os.WriteFile(filepath.Join(p.Dir, "a"), []byte("a"), 0o666)
+	}
+	for i := range 2 {
+		if _, err := do(t, s, "key", build); err != nil || times != i+1 {
+			t.Errorf("built %d times, %v", times, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = openStore(t, s.Dir)
+	}
+}
+
+// Who gives up while an entry is checked has not found it damaged.
+func TestCheckCancelled(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	var b builder
+	if _, err := do(t, s, "key", b.build); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.Close()
+	s = openStore(t, s.Dir)
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(enough)
+	if _, err := (&Job{Store: s}).Do(ctx, "stage", "key", b.build); !errors.Is(err, enough) || b.times != 1 {
+		t.Errorf("built %d times, %v", b.times, err)
+	}
+	wantEntry(t, s, "key")
 }
 
 func TestStoreLock(t *testing.T) {

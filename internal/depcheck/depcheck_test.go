@@ -41,7 +41,7 @@ var levels = []struct {
 	{2, []string{"backends/generic"}},
 	{2, []string{"backends/cpu"}},
 	{2, []string{"backends/all"}},
-	{2, []string{"internal/disk", "internal/sheet"}},
+	{2, []string{"internal/disk", "internal/sealed", "internal/sheet"}},
 	{2, []string{"internal/transfer", "internal/fakehub", "internal/fakes3"}},
 	{3, []string{"pipeline/arch"}},
 	{3, []string{"pipeline", "pipeline/lower", "pipeline/hub", "pipeline/safetensors", "runtime"}},

@@ -33,6 +33,8 @@ type Options struct {
 	Memory int64
 	// Dir takes what is finished, and files of activations.
 	Dir string
+	// Name tells what Dir is for: of what an earlier call has left there, what was finished under the same name is used.
+	Name string
 	// Progress is told weights encoded of all; it may be nil.
 	Progress func(done, total int64)
 }
@@ -68,12 +70,13 @@ type Scheme struct {
 	Sequential bool
 }
 
-// Quantize encodes all matrices of a model. What an earlier call left in o.Dir is used.
+// Quantize encodes all matrices of a model. What an earlier call left in o.Dir, see [Resumable], is used as far as its
+// checksums agree.
 func Quantize(ctx context.Context, o Options, s Scheme) (*Finished, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	f, err := openFinished(o.Dir, "")
+	f, err := openFinished(o.Dir, o.Name, "")
 	if err != nil {
 		return nil, err
 	}

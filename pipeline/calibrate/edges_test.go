@@ -203,7 +203,7 @@ func TestDivergenceRefuses(t *testing.T) {
 	if _, err := Divergence(t.Context(), j.Options, j.Scheme, f, nil); err == nil || !strings.Contains(err.Error(), "no text") {
 		t.Errorf("no text: %v", err)
 	}
-	missing := newFinished(j.Dir, "")
+	missing := newFinished(j.Dir, "", "")
 	if _, err := Divergence(t.Context(), j.Options, j.Scheme, missing, j.Windows); err == nil || !strings.Contains(err.Error(), "is not encoded") {
 		t.Errorf("a matrix is not encoded: %v", err)
 	}

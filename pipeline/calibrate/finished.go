@@ -9,7 +9,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 
+	"github.com/llmexport/llmexport/internal/sealed"
 	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -32,6 +34,9 @@ type Op struct {
 	SHA256 string `json:"sha256"`
 }
 
+// Resumable are patterns of the names of files that a killed [Quantize] resumes from.
+var Resumable = []string{"[0-9]*.codes", "rotated-*.f32", journalFile, overlayFile, foldingsFile}
+
 // Files of a directory. Those of scales that were tuned have a prefix.
 const (
 	journalFile = "ops.jsonl"
@@ -40,39 +45,50 @@ const (
 )
 
 // Finished is a directory of encoded matrices: one file each, with codes and scales as they lie in a package's weights,
-// and a journal with a line for each, written when its file is complete.
+// and a journal with a line for each, written when its file is complete. Its lines and the other files are sealed with the
+// name of the directory, their own, and the number of the line.
 type Finished struct {
 	// Ops in the order in which they were finished.
 	Ops []Op
 
 	dir     string
+	name    string // see Options
 	prefix  string
 	paths   map[string]string // of the files of tensors
 	journal *os.File
 }
 
-// OpenFinished reads what is finished in dir, with tuned scales if there are any. Lines whose file is missing or has
-// other bytes, and all behind them, are forgotten.
-func OpenFinished(dir string) (*Finished, error) {
+// OpenFinished reads what was finished in dir under a name, with tuned scales if there are any. Lines of another name, and
+// those whose file is missing or has other bytes, are forgotten with all behind them.
+func OpenFinished(dir, name string) (*Finished, error) {
 	if _, err := os.Stat(filepath.Join(dir, tunedPrefix+overlayFile)); err == nil {
-		return openFinished(dir, tunedPrefix)
+		return openFinished(dir, name, tunedPrefix)
 	}
-	return openFinished(dir, "")
+	return openFinished(dir, name, "")
 }
 
-func newFinished(dir, prefix string) *Finished {
-	return &Finished{dir: dir, prefix: prefix, paths: map[string]string{}}
+func newFinished(dir, name, prefix string) *Finished {
+	return &Finished{dir: dir, name: name, prefix: prefix, paths: map[string]string{}}
 }
 
-func openFinished(dir, prefix string) (*Finished, error) {
-	f := newFinished(dir, prefix)
+// about names what a file is sealed about.
+func (f *Finished) about(file string) string { return f.name + "/" + file }
+
+// line seals a line of the journal.
+func (f *Finished) line(i int, op Op) ([]byte, error) {
+	b, err := sealed.Marshal(f.about(f.prefix+journalFile)+":"+strconv.Itoa(i), op)
+	return append(b, '\n'), err
+}
+
+func openFinished(dir, name, prefix string) (*Finished, error) {
+	f := newFinished(dir, name, prefix)
 	text, err := os.ReadFile(filepath.Join(dir, prefix+journalFile))
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
 	for line := range bytes.Lines(text) {
 		var op Op
-		if json.Unmarshal(line, &op) != nil || op.File != filepath.Base(op.File) {
+		if sealed.Unmarshal(f.about(prefix+journalFile)+":"+strconv.Itoa(len(f.Ops)), line, &op) != nil || op.File != filepath.Base(op.File) {
 			break
 		}
 		if sum, err := sumOfFile(filepath.Join(dir, op.File)); err != nil || sum != op.SHA256 {
@@ -109,12 +125,12 @@ func (f *Finished) append(op Op) {
 // resume makes the journal end where it is believed, so that more can be added.
 func (f *Finished) resume() error {
 	var b []byte
-	for _, op := range f.Ops {
-		line, err := json.Marshal(op)
+	for i, op := range f.Ops {
+		line, err := f.line(i, op)
 		if err != nil {
 			return err
 		}
-		b = append(append(b, line...), '\n')
+		b = append(b, line...)
 	}
 	path := filepath.Join(f.dir, f.prefix+journalFile)
 	err := replaceFile(path, b)
@@ -132,11 +148,11 @@ func (f *Finished) add(op Op, encoded []byte) error {
 	if err := os.WriteFile(filepath.Join(f.dir, op.File), encoded, 0o666); err != nil {
 		return err
 	}
-	line, err := json.Marshal(op)
+	line, err := f.line(len(f.Ops), op)
 	if err != nil {
 		return err
 	}
-	if _, err := f.journal.Write(append(line, '\n')); err != nil {
+	if _, err := f.journal.Write(line); err != nil {
 		return err
 	}
 	f.append(op)
@@ -162,16 +178,52 @@ func (f *Finished) Encoded(tensor string) io.ReaderAt {
 	return nil
 }
 
-// Source is the checkpoint with the float tensors that the codes stand for: foldings and tuned norms applied.
-func (f *Finished) Source(base tensor.Source) (tensor.Source, error) {
-	b, err := os.ReadFile(filepath.Join(f.dir, f.prefix+overlayFile))
+// changes are what a file of an overlay holds.
+type changes struct {
+	Overlay json.RawMessage `json:"overlay"`
+	// Files are the SHA-256 of the files that the overlay reads, by name.
+	Files map[string]string `json:"files,omitempty"`
+}
+
+// changes reads the file of the overlay; nil if there is none.
+func (f *Finished) changes() (*changes, error) {
+	name := f.prefix + overlayFile
+	b, err := os.ReadFile(filepath.Join(f.dir, name))
 	if os.IsNotExist(err) {
-		return base, nil
+		return nil, nil
+	}
+	c := &changes{}
+	if err == nil {
+		err = sealed.Unmarshal(f.about(name), b, c)
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return OpenOverlay(base, b, f.dir)
+	return c, nil
+}
+
+// Source is the checkpoint with the float tensors that the codes stand for: foldings and tuned norms applied.
+func (f *Finished) Source(base tensor.Source) (tensor.Source, error) {
+	c, err := f.changes()
+	if c == nil {
+		return base, err
+	}
+	return OpenOverlay(base, c.Overlay, f.dir)
+}
+
+// rewritten reports whether an earlier run has stored the overlay, all files that it reads, and what foldings did.
+func (f *Finished) rewritten(folded bool) bool {
+	c, err := f.changes()
+	if c == nil || err != nil {
+		return false
+	}
+	for name, want := range c.Files {
+		if sum, err := sumOfFile(filepath.Join(f.dir, filepath.Base(name))); err != nil || sum != want {
+			return false
+		}
+	}
+	list, err := f.Foldings()
+	return err == nil && (list != nil || !folded)
 }
 
 // Foldings tells what foldings did; nil without any.
@@ -182,18 +234,44 @@ func (f *Finished) Foldings() ([]Folding, error) {
 	}
 	var list []Folding
 	if err == nil {
-		err = json.Unmarshal(b, &list)
+		err = sealed.Unmarshal(f.about(foldingsFile), b, &list)
 	}
-	return list, err
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", foldingsFile, err)
+	}
+	return append([]Folding{}, list...), nil
+}
+
+// setFoldings stores what foldings did.
+func (f *Finished) setFoldings(list []Folding) error {
+	b, err := sealed.Marshal(f.about(foldingsFile), list)
+	if err != nil {
+		return err
+	}
+	return replaceFile(filepath.Join(f.dir, foldingsFile), b)
 }
 
 // setOverlay stores the changes of float tensors.
 func (f *Finished) setOverlay(o *Overlay) error {
-	b, err := o.Marshal()
+	c := changes{Files: map[string]string{}}
+	var err error
+	if c.Overlay, err = o.Marshal(); err != nil {
+		return err
+	}
+	for _, x := range o.changes {
+		if x.file == "" {
+			continue
+		}
+		if c.Files[filepath.Base(x.file)], err = sumOfFile(x.file); err != nil {
+			return err
+		}
+	}
+	name := f.prefix + overlayFile
+	b, err := sealed.Marshal(f.about(name), c)
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(f.dir, f.prefix+overlayFile), b)
+	return replaceFile(filepath.Join(f.dir, name), b)
 }
 
 // replaceFile writes a file that is there completely, as it was before, or not at all.
@@ -207,8 +285,9 @@ func replaceFile(path string, b []byte) error {
 // Digest names the content.
 func (f *Finished) Digest() string {
 	h := sha256.New()
-	b, _ := os.ReadFile(filepath.Join(f.dir, f.prefix+overlayFile)) // absent without changes
-	h.Write(b)
+	if c, err := f.changes(); c != nil && err == nil { // absent without changes
+		h.Write(c.Overlay)
+	}
 	for _, op := range f.Ops {
 		fmt.Fprintln(h, op.Tensor, op.Spec, op.SHA256)
 	}

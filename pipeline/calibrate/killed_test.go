@@ -100,7 +100,7 @@ func TestQuantizeKilled(t *testing.T) {
 		t.Run(fmt.Sprint(c.where, " ", c.n), func(t *testing.T) {
 			dir := t.TempDir()
 			wantKilled(t, killedChild("TestQuantizeKilled", c.where, c.n, dir))
-			left, err := OpenFinished(dir)
+			left, err := OpenFinished(dir, "")
 			check(t, err)
 			if n := len(left.Ops); n < c.least || n >= len(f.Ops) {
 				t.Errorf("%d matrices were finished", n)

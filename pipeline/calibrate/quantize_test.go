@@ -65,7 +65,7 @@ func TestQuantizeDoesNotDependOnMachine(t *testing.T) {
 					t.Error("other digest")
 				}
 			}
-			opened, err := OpenFinished(dir)
+			opened, err := OpenFinished(dir, "")
 			check(t, err)
 			if opened.Digest() != f.Digest() {
 				t.Error("other digest after opening")
@@ -96,7 +96,7 @@ func TestQuantizeGoesOn(t *testing.T) {
 	want := content(t, dir)
 	again := func(t *testing.T, dir string, kept int) {
 		t.Helper()
-		got, err := OpenFinished(dir)
+		got, err := OpenFinished(dir, "")
 		check(t, err)
 		if len(got.Ops) != kept {
 			t.Errorf("%d matrices are believed, want %d", len(got.Ops), kept)

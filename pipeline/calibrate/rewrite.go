@@ -2,12 +2,9 @@ package calibrate
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
-	"os"
-	"path/filepath"
 
 	"github.com/rs/zerolog"
 
@@ -23,7 +20,7 @@ func rewrite(ctx context.Context, o Options, s Scheme, f *Finished) (tensor.Sour
 	if s.Chain.Rotator == nil && len(s.Chain.Folders) == 0 {
 		return o.Source, nil
 	}
-	if _, err := os.Stat(filepath.Join(o.Dir, overlayFile)); err == nil {
+	if f.rewritten(s.Chain.Rotator == nil) {
 		return f.Source(o.Source) // an earlier run got further than this
 	}
 	var overlay *Overlay
@@ -31,7 +28,7 @@ func rewrite(ctx context.Context, o Options, s Scheme, f *Finished) (tensor.Sour
 	if s.Chain.Rotator != nil {
 		overlay, err = Rotate(ctx, o.Decoder, o.Source, s.Chain.Rotator, o.Dir, o.Threads)
 	} else {
-		overlay, err = fold(ctx, o, s)
+		overlay, err = fold(ctx, o, s, f)
 	}
 	if err != nil {
 		return nil, err
@@ -43,7 +40,7 @@ func rewrite(ctx context.Context, o Options, s Scheme, f *Finished) (tensor.Sour
 var errStopped = errors.New("stopped")
 
 // fold runs the foldings over a walk of the float model.
-func fold(ctx context.Context, o Options, s Scheme) (*Overlay, error) {
+func fold(ctx context.Context, o Options, s Scheme, f *Finished) (*Overlay, error) {
 	m, err := net.New(o.Decoder, o.Source, o.Threads)
 	if err != nil {
 		return nil, err
@@ -82,9 +79,5 @@ func fold(ctx context.Context, o Options, s Scheme) (*Overlay, error) {
 	for _, x := range list {
 		zerolog.Ctx(ctx).Debug().Str("site", x.Site).Str("method", x.Method).Float64("gain", x.Gain()).Float32("least", x.Least).Float32("most", x.Most).Msg("folded")
 	}
-	b, err := json.Marshal(list)
-	if err != nil {
-		return nil, err
-	}
-	return overlay, os.WriteFile(filepath.Join(o.Dir, foldingsFile), b, 0o666)
+	return overlay, f.setFoldings(list)
 }

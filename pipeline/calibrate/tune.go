@@ -402,7 +402,7 @@ func (t *tuning) moveAll() {
 
 // write stores codes with the tuned scales, and the tuned gammas.
 func (t *tuning) write(f *Finished) (*Finished, error) {
-	out := newFinished(t.Dir, tunedPrefix)
+	out := newFinished(t.Dir, t.Options.Name, tunedPrefix)
 	// It says that all is there, so it is written last.
 	if err := os.Remove(filepath.Join(out.dir, out.prefix+overlayFile)); err != nil && !os.IsNotExist(err) {
 		return nil, err

@@ -58,7 +58,7 @@ func TestTune(t *testing.T) {
 		if again := kl(t, j, f, text); again != before {
 			t.Errorf("divergence of the encoded model %g, was %g", again, before)
 		}
-		opened, err := OpenFinished(j.Dir)
+		opened, err := OpenFinished(j.Dir, "")
 		check(t, err)
 		if opened.Digest() != g.Digest() || opened.Digest() == f.Digest() {
 			t.Error("the tuned result is not what is opened")
@@ -161,7 +161,7 @@ func TestTuneLeavesSource(t *testing.T) {
 func TestTuneKilled(t *testing.T) {
 	j := tuningJob(t, "llama-bias")
 	if _, n, dir := killPoint(); dir != "" {
-		f, err := OpenFinished(dir)
+		f, err := OpenFinished(dir, "")
 		check(t, err)
 		j.Dir = dir
 		j.Progress = func(int64, int64) {
@@ -210,7 +210,7 @@ func TestTuneKilled(t *testing.T) {
 			dir := t.TempDir()
 			f := j.run(t, dir)
 			c.stop(dir)
-			opened, err := OpenFinished(dir)
+			opened, err := OpenFinished(dir, "")
 			check(t, err)
 			if opened.Digest() != f.Digest() {
 				t.Error("a tuning that is not complete is opened")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/llmexport/llmexport/internal/disk"
-	"github.com/llmexport/llmexport/internal/jsondoc"
+	"github.com/llmexport/llmexport/internal/sealed"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -30,6 +29,9 @@ const maxHashing = 2
 // racy is how old a file must be before its digest is remembered: a clock may be too coarse to show a
 // second change soon after the first.
 const racy = 2 * time.Second
+
+// memoName is what a memo is sealed about, see [sealed.Marshal].
+const memoName = "digests"
 
 // memo remembers the digest of a file for as long as its size and time of change stay the same.
 type memo struct {
@@ -44,15 +46,17 @@ type memoEntry struct {
 }
 
 // HashFiles gives the files of s with the SHA-256 of what is on disk. A digest that the hub gave and
-// the disk does not have is tensor.ErrCorrupt, and so is another size. Digests are remembered in
-// cacheFile by path, size and time of change, so that a second run reads nothing; with an empty
-// cacheFile they are not. A cacheFile that is damaged counts as empty. What [Resolve] has just fetched into the cache was
+// the disk does not have is tensor.ErrCorrupt, and so is another size. Digests of weights are remembered in
+// cacheFile by path, size and time of change, so that a second run does not read them; with an empty
+// cacheFile they are not. That does not show that the disk still has those bytes, see [Snapshot.Reread]. A cacheFile that is
+// damaged counts as empty. What [Resolve] has just fetched into the cache was
 // hashed as it came, and is read again only if it was changed since then. A file of the cache that turns out to be wrong is
 // taken out of it, so that the next Resolve fetches it.
 func HashFiles(ctx context.Context, s *Snapshot, cacheFile string) ([]File, error) {
 	m := loadMemo(ctx, cacheFile)
 	var mu sync.Mutex
 	changed := false
+	var unread []File
 	files := slices.Clone(s.Files)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(maxHashing)
@@ -69,6 +73,9 @@ func HashFiles(ctx context.Context, s *Snapshot, cacheFile string) ([]File, erro
 			mu.Lock()
 			remembered := m.Files[path]
 			mu.Unlock()
+			if !isShard(f.Name) {
+				remembered = memoEntry{}
+			}
 			known := remembered
 			if e, ok := s.fetched[f.Name]; ok {
 				known = e
@@ -82,7 +89,12 @@ func HashFiles(ctx context.Context, s *Snapshot, cacheFile string) ([]File, erro
 					f.Name, e.Size, e.SHA256, f.Size, f.SHA256, tensor.ErrCorrupt, s.drop(*f))
 			}
 			f.SHA256 = e.SHA256
-			if e != remembered && time.Since(time.Unix(0, e.MTime)) > racy {
+			if e == remembered && known == remembered {
+				mu.Lock()
+				unread = append(unread, *f)
+				mu.Unlock()
+			}
+			if isShard(f.Name) && e != remembered && time.Since(time.Unix(0, e.MTime)) > racy {
 				mu.Lock()
 				m.Files[path], changed = e, true
 				mu.Unlock()
@@ -93,12 +105,28 @@ func HashFiles(ctx context.Context, s *Snapshot, cacheFile string) ([]File, erro
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
+	s.unread = unread
 	if changed && cacheFile != "" {
 		if err := m.save(cacheFile); err != nil {
 			return nil, err
 		}
 	}
 	return files, nil
+}
+
+// Reread reads the files whose digests the last [HashFiles] remembered from an earlier process, and compares them: neither
+// size nor time tells of bits that a disk has lost. A file that differs is tensor.ErrCorrupt, and is taken out of the cache
+// as HashFiles does. What was read once is not read again.
+func (s *Snapshot) Reread(ctx context.Context) error {
+	files := &Snapshot{Dir: s.Dir, Repo: s.Repo, Files: s.unread}
+	if _, err := HashFiles(ctx, files, ""); err != nil {
+		if s.Repo == "" && errors.Is(err, tensor.ErrCorrupt) {
+			err = fmt.Errorf("%w; its size and time are those of an earlier run: restore it, or touch it if it was meant to change", err)
+		}
+		return err
+	}
+	s.unread = nil
+	return nil
 }
 
 // hashFile gives the entry of the file at path; old is right if size and time have not changed.
@@ -161,7 +189,7 @@ func loadMemo(ctx context.Context, path string) *memo {
 	if path != "" {
 		b, err := disk.ReadFile(path, maxRecord)
 		if err == nil {
-			err = jsondoc.Decode(b, m)
+			err = sealed.Unmarshal(memoName, b, m)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			zerolog.Ctx(ctx).Warn().Err(err).Str("file", path).Msg("remembered digests are unreadable, files are read again")
@@ -184,7 +212,7 @@ func (m *memo) save(path string) error {
 			delete(m.Files, p)
 		}
 	}
-	b, err := json.MarshalIndent(m, "", " ")
+	b, err := sealed.Marshal(memoName, m)
 	if err != nil {
 		return err
 	}

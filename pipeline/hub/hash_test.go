@@ -17,7 +17,7 @@ import (
 
 func TestHashFiles(t *testing.T) {
 	dir, cacheFile := t.TempDir(), filepath.Join(t.TempDir(), "sub", "digests.json")
-	path := filepath.Join(dir, "config.json")
+	path := filepath.Join(dir, "model.safetensors")
 	old := time.Now().Add(-time.Hour)
 	put := func(text string, mtime time.Time) {
 		t.Helper()
@@ -25,7 +25,7 @@ func TestHashFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := &Snapshot{Dir: dir, Files: []File{{Name: "config.json", Size: 3}}}
+	s := &Snapshot{Dir: dir, Files: []File{{Name: "model.safetensors", Size: 3}}}
 	expect := func(text string) {
 		t.Helper()
 		got, err := HashFiles(t.Context(), s, cacheFile)
@@ -52,26 +52,73 @@ func TestHashFiles(t *testing.T) {
 	if err != nil || strings.Contains(string(b), sha256Hex([]byte("new"))) || !strings.Contains(string(b), sha256Hex([]byte("xyz"))) {
 		t.Errorf("%s, %v", b, err)
 	}
-	// A damaged memo, and one that lies about the form of a digest, count as empty.
+	// A damaged memo counts as empty, also one that names another digest.
 	put("xyz", old)
-	for _, text := range []string{"{", `[]`, `{"version":9,"files":{}}`, strings.ReplaceAll(string(b), sha256Hex([]byte("xyz")), "zz")} {
+	for _, text := range []string{"{", `[]`, `{"version":9,"files":{}}`, strings.ReplaceAll(string(b), sha256Hex([]byte("xyz")), "zz"),
+		strings.ReplaceAll(string(b), sha256Hex([]byte("xyz")), sha256Hex([]byte("abc")))} {
 		if err := os.WriteFile(cacheFile, []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
 		expect("xyz")
 	}
 	// Entries of files that have gone are forgotten.
-	second := filepath.Join(dir, "README.md")
+	second := filepath.Join(dir, "other.safetensors")
 	if err := errors.Join(os.WriteFile(second, []byte("abc"), 0o666), os.Chtimes(second, old, old), os.Remove(path)); err != nil {
 		t.Fatal(err)
 	}
-	s.Files[0].Name = "README.md"
+	s.Files[0].Name = "other.safetensors"
 	expect("abc")
-	if b, _ = os.ReadFile(cacheFile); strings.Contains(string(b), "config.json") || !strings.Contains(string(b), "README.md") {
+	if b, _ = os.ReadFile(cacheFile); strings.Contains(string(b), "model.safetensors") || !strings.Contains(string(b), "other.safetensors") {
 		t.Errorf("%s", b)
 	}
 	cacheFile = ""
 	expect("abc")
+	// Small files are read every time.
+	cacheFile = filepath.Join(t.TempDir(), "digests.json")
+	path, s.Files[0].Name = filepath.Join(dir, "config.json"), "config.json"
+	put("abc", old)
+	expect("abc")
+	put("xyz", old)
+	expect("xyz")
+}
+
+// Reread finds what a disk has lost of weights without a trace in size or time.
+func TestReread(t *testing.T) {
+	dir, cacheFile := t.TempDir(), filepath.Join(t.TempDir(), "digests.json")
+	path := filepath.Join(dir, "model.safetensors")
+	old := time.Now().Add(-time.Hour)
+	put := func(text string) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(path, []byte(text), 0o666), os.Chtimes(path, old, old)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hashed := func() *Snapshot {
+		t.Helper()
+		s := &Snapshot{Dir: dir, Files: []File{{Name: "model.safetensors", Size: 3}}}
+		if _, err := HashFiles(t.Context(), s, cacheFile); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	put("abc")
+	first := hashed()
+	put("abd")
+	if err := first.Reread(t.Context()); err != nil {
+		t.Errorf("what was just read is read again: %v", err)
+	}
+	later := hashed()
+	if err := later.Reread(t.Context()); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "model.safetensors") || !strings.Contains(err.Error(), "touch it") {
+		t.Errorf("a flipped bit: %v", err)
+	}
+	put("abc")
+	if err := later.Reread(t.Context()); err != nil {
+		t.Error(err)
+	}
+	put("abd")
+	if err := later.Reread(t.Context()); err != nil {
+		t.Errorf("read twice: %v", err)
+	}
 }
 
 func TestHashFilesRefuses(t *testing.T) {

@@ -148,6 +148,8 @@ type Snapshot struct {
 
 	// fetched is by name what was hashed as it came: [HashFiles] need not read it again as long as nobody has touched it.
 	fetched map[string]memoEntry
+	// unread are the files that [HashFiles] knows of an earlier process, see [Snapshot.Reread].
+	unread []File
 }
 
 // ModelScope is the Source of repositories of modelscope.cn.

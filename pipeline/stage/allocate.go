@@ -64,7 +64,7 @@ func (a *Allocate) Run(ctx context.Context, job *pipeline.Job) error {
 	if err != nil {
 		return err
 	}
-	art, err := job.Store.Do(ctx, "allocation", key, func(dir string, _ bool) (manifest.Digest, error) {
+	art, err := made(ctx, job, "allocation", key, func(p *pipeline.Partial) (manifest.Digest, error) {
 		src, err := openSource(job)
 		if err != nil {
 			return "", err
@@ -79,7 +79,7 @@ func (a *Allocate) Run(ctx context.Context, job *pipeline.Job) error {
 		if err != nil {
 			return "", err
 		}
-		return manifest.DigestOf(b), os.WriteFile(filepath.Join(dir, allocationFile), b, 0o666)
+		return manifest.DigestOf(b), os.WriteFile(filepath.Join(p.Dir, allocationFile), b, 0o666)
 	})
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (a *Allocate) sensitivities(ctx context.Context, job *pipeline.Job, q *Quan
 	if err != nil {
 		return nil, "", err
 	}
-	art, err := job.Store.Do(ctx, "sensitivities", key, func(dir string, _ bool) (manifest.Digest, error) {
+	art, err := made(ctx, job, "sensitivities", key, func(p *pipeline.Partial) (manifest.Digest, error) {
 		src, err := openSource(job)
 		if err != nil {
 			return "", err
@@ -138,7 +138,7 @@ func (a *Allocate) sensitivities(ctx context.Context, job *pipeline.Job, q *Quan
 		}
 		o := calibrate.Options{
 			Decoder: src.Decoder, Source: src.Weights, Windows: windows[:min(len(windows), measuringWindows)], Skip: c.SkipTokens,
-			Threads: job.Limits.Threads, Memory: job.Limits.Memory, Dir: dir,
+			Threads: job.Limits.Threads, Memory: job.Limits.Memory, Dir: p.Dir,
 			Progress: func(done, total int64) { job.Limits.Report("allocate", "matrices", done, total) },
 		}
 		list, err := calibrate.Measure(ctx, o, calibrate.Measuring{
@@ -161,7 +161,7 @@ func (a *Allocate) sensitivities(ctx context.Context, job *pipeline.Job, q *Quan
 		if err != nil {
 			return "", err
 		}
-		return manifest.DigestOf(b), os.WriteFile(filepath.Join(dir, sensitivitiesFile), b, 0o666)
+		return manifest.DigestOf(b), os.WriteFile(filepath.Join(p.Dir, sensitivitiesFile), b, 0o666)
 	})
 	if err != nil {
 		return nil, "", err

@@ -3,8 +3,6 @@ package stage
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -18,7 +16,6 @@ import (
 	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/recipes"
-	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/verify"
 )
 
@@ -29,7 +26,6 @@ type assembly struct {
 	recipe  json.RawMessage
 	dir     string
 	run     runConfig
-	made    bool // the weights by this run: their digests are known
 
 	m        *manifest.Manifest
 	compared *verify.Finding // of the weights, if their source was not kept
@@ -44,11 +40,8 @@ var roles = map[string]string{
 
 const recipeFile = "recipe.json"
 
-// make fills the directory and returns the manifest's digest.
+// make fills the directory, which does not exist yet, and returns the manifest's digest.
 func (a *assembly) make(ctx context.Context, v *Verify, o verify.Options, weights, inputs string) (manifest.Digest, error) {
-	if err := os.RemoveAll(a.dir); err != nil {
-		return "", err
-	}
 	if err := os.MkdirAll(a.dir, 0o777); err != nil {
 		return "", err
 	}
@@ -126,31 +119,14 @@ func (a *assembly) draft(ctx context.Context, weights string) error {
 		a.m.Source.Files = append(a.m.Source.Files, manifest.File{Name: f.Name, Size: f.Size, SHA256: f.SHA256})
 	}
 	a.m.Tensors, a.compared = rec.Tensors, rec.Compared
-	if a.made {
-		for name, sum := range rec.Files {
-			info, err := os.Stat(filepath.Join(a.dir, name))
-			if err != nil {
-				return err
-			}
-			a.m.Files = append(a.m.Files, manifest.File{Name: name, Size: info.Size(), SHA256: sum, Role: roles[name]})
+	for name, sum := range rec.Files {
+		info, err := os.Stat(filepath.Join(a.dir, name))
+		if err != nil {
+			return err
 		}
+		a.m.Files = append(a.m.Files, manifest.File{Name: name, Size: info.Size(), SHA256: sum, Role: roles[name]})
 	}
-	if err := a.list(ctx); err != nil {
-		return err
-	}
-	// An earlier run may have made the files; one that changed since leaves the store, so that the next run makes it
-	// anew.
-	for _, f := range a.m.Files {
-		if want, ok := rec.Files[f.Name]; ok && want != f.SHA256 {
-			return damaged(weights, fmt.Errorf("%s is not what was written: %w", f.Name, tensor.ErrCorrupt))
-		}
-	}
-	return nil
-}
-
-// damaged removes an entry of the store whose bytes have changed.
-func damaged(entry string, err error) error {
-	return fmt.Errorf("the cache was damaged and its entry is removed, run again: %w", errors.Join(err, os.RemoveAll(entry)))
+	return a.list(ctx)
 }
 
 // Version of the program, set by the release build.

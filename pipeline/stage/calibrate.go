@@ -136,7 +136,7 @@ func (c *Calibrate) Run(ctx context.Context, job *pipeline.Job) error {
 	if err != nil {
 		return err
 	}
-	a, err := job.Store.Do(ctx, "calibration", key, func(dir string, _ bool) (manifest.Digest, error) {
+	a, err := made(ctx, job, "calibration", key, func(p *pipeline.Partial) (manifest.Digest, error) {
 		src, err := openSource(job)
 		if err != nil {
 			return "", err
@@ -153,7 +153,7 @@ func (c *Calibrate) Run(ctx context.Context, job *pipeline.Job) error {
 		if err := all.Save(&b); err != nil {
 			return "", err
 		}
-		return manifest.DigestOf(b.Bytes()), os.WriteFile(filepath.Join(dir, corpusFile), b.Bytes(), 0o666)
+		return manifest.DigestOf(b.Bytes()), os.WriteFile(filepath.Join(p.Dir, corpusFile), b.Bytes(), 0o666)
 	})
 	if err != nil {
 		return err

@@ -71,14 +71,14 @@ func (q *Quantize) codes(ctx context.Context, job *pipeline.Job, pl *Planned) (*
 	if err != nil {
 		return nil, err
 	}
-	a, err := job.Store.Do(ctx, "codes", key, func(dir string, _ bool) (manifest.Digest, error) {
+	a, err := made(ctx, job, "codes", key, func(p *pipeline.Partial) (manifest.Digest, error) {
 		windows, probe, err := c.split(all.Windows)
 		if err != nil {
 			return "", err
 		}
 		o := calibrate.Options{
 			Decoder: pl.Source.Decoder, Source: pl.Source.Weights, Windows: windows, Skip: c.SkipTokens,
-			Threads: job.Limits.Threads, Memory: job.Limits.Memory, Dir: dir,
+			Threads: job.Limits.Threads, Memory: job.Limits.Memory, Dir: p.Dir, Name: p.Name,
 			Progress: func(done, total int64) { job.Limits.Report("quantize", "calibrated weights", done, total) },
 		}
 		s := calibrate.Scheme{Chain: chain, Specs: specs, Sequential: c.Sequential}
@@ -101,8 +101,8 @@ func (q *Quantize) codes(ctx context.Context, job *pipeline.Job, pl *Planned) (*
 		if err != nil {
 			return "", err
 		}
-		return manifest.DigestOf([]byte(f.Digest())), os.WriteFile(filepath.Join(dir, codesFile), b, 0o666)
-	})
+		return manifest.DigestOf([]byte(f.Digest())), os.WriteFile(filepath.Join(p.Dir, codesFile), b, 0o666)
+	}, calibrate.Resumable...)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func calibrationRows(c *about.Calibration) []about.Measure {
 func openCodes(a pipeline.Artifact, src *Source) (*codes, error) {
 	x := &codes{digest: a.Digest}
 	var err error
-	if x.finished, err = calibrate.OpenFinished(a.Path); err != nil {
+	if x.finished, err = calibrate.OpenFinished(a.Path, a.Name); err != nil {
 		return nil, err
 	}
 	if x.source, err = x.finished.Source(src.Weights); err != nil {

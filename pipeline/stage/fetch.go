@@ -18,6 +18,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/safetensors"
 	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // Fetch finds the checkpoint that the recipe names: a local directory, a snapshot in the Hugging Face cache, or
@@ -137,10 +138,45 @@ type snapshotRecord struct {
 	// they are in Dir.
 	Heads     map[string]safetensors.Head `json:"heads,omitempty"`
 	Elsewhere *hub.Snapshot               `json:"elsewhere,omitempty"`
+
+	here *hub.Snapshot // the files that are in Dir
 }
 
 func (f *Fetch) recordOf(s *hub.Snapshot, files []hub.File) snapshotRecord {
 	return snapshotRecord{Dir: s.Dir, Repo: s.Repo, Revision: s.Revision, Source: s.Source, Access: f.access(s), Files: files}
+}
+
+// hash notes the digests of the files that are here.
+func (r *snapshotRecord) hash(ctx context.Context, job *pipeline.Job, s *hub.Snapshot) error {
+	var err error
+	r.Files, err = hub.HashFiles(ctx, s, filepath.Join(job.Store.Dir, digestsFile))
+	r.here = s
+	return again(s, err)
+}
+
+// again has a run begin anew after a file turned out to be wrong that the hub has, too: it is not in the cache any more.
+func again(s *hub.Snapshot, err error) error {
+	if s.Repo != "" && errors.Is(err, tensor.ErrCorrupt) {
+		return fmt.Errorf("%w; %w", err, pipeline.ErrAgain)
+	}
+	return err
+}
+
+// made is [pipeline.Job.Do] for entries that are made of the checkpoint: before something is made its files are read, once
+// in a run, unless that was done when their digests were taken.
+func made(ctx context.Context, job *pipeline.Job, stage, key string, build pipeline.Build, keep ...string) (pipeline.Artifact, error) {
+	return job.Do(ctx, stage, key, func(p *pipeline.Partial) (manifest.Digest, error) {
+		a, err := job.Artifacts.One(pipeline.Checkpoint)
+		if err != nil {
+			return "", err
+		}
+		if s, ok := a.Detail.(*hub.Snapshot); ok {
+			if err := again(s, s.Reread(ctx)); err != nil {
+				return "", err
+			}
+		}
+		return build(p)
+	}, keep...)
 }
 
 // Run implements pipeline.Stage.
@@ -182,7 +218,7 @@ func (f *Fetch) Run(ctx context.Context, job *pipeline.Job) (err error) {
 	if err := pipeline.WriteFile(path, b); err != nil {
 		return err
 	}
-	job.Artifacts.Add(pipeline.Artifact{Kind: pipeline.Checkpoint, Name: rec.Dir, Path: path, Digest: digest, Size: size})
+	job.Artifacts.Add(pipeline.Artifact{Kind: pipeline.Checkpoint, Name: rec.Dir, Path: path, Digest: digest, Size: size, Detail: rec.here})
 	return nil
 }
 
@@ -206,12 +242,8 @@ func (f *Fetch) fetch(ctx context.Context, job *pipeline.Job) (*snapshotRecord, 
 		return nil, err
 	}
 	job.Ahead = beginAhead(ctx, job, s.Dir)
-	files, err := hub.HashFiles(ctx, s, filepath.Join(job.Store.Dir, digestsFile))
-	if err != nil {
-		return nil, err
-	}
-	rec := f.recordOf(s, files)
-	return &rec, nil
+	rec := f.recordOf(s, nil)
+	return &rec, rec.hash(ctx, job, s)
 }
 
 // sourceHuggingFace is the source that is meant where none is named.

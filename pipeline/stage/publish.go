@@ -100,7 +100,7 @@ func (p *Publish) open(job *pipeline.Job) (place.Package, string, []publish.Plac
 	if err != nil {
 		return place.Package{}, "", nil, err
 	}
-	pkg, err := place.Open(filepath.Join(verdict.Path, "files"))
+	pkg, err := place.Open(filepath.Join(verdict.Path, filesDir))
 	if err != nil {
 		return pkg, "", nil, err
 	}
@@ -126,6 +126,11 @@ func (p *Publish) Run(ctx context.Context, job *pipeline.Job) error {
 		return damaged(entry, err)
 	}
 	return entryError(job, err)
+}
+
+// damaged removes an entry of the store whose bytes have changed while it was in use.
+func damaged(entry string, err error) error {
+	return fmt.Errorf("the cache was damaged and its entry is removed, run again: %w", errors.Join(err, os.RemoveAll(entry)))
 }
 
 // ReceiptsFile is the file of a store with the receipts of every package's last publication, by name.

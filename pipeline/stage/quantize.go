@@ -337,9 +337,9 @@ func (q *Quantize) Run(ctx context.Context, job *pipeline.Job) error {
 	if err != nil {
 		return err
 	}
-	a, err := job.Store.Do(ctx, "weights", key, func(dir string, _ bool) (manifest.Digest, error) {
-		return q.build(ctx, job, pl, codes, dir)
-	})
+	a, err := made(ctx, job, "weights", key, func(p *pipeline.Partial) (manifest.Digest, error) {
+		return q.build(ctx, job, pl, codes, p)
+	}, WeightFile, journalFile, spoolDir)
 	if err != nil {
 		return err
 	}
@@ -357,7 +357,7 @@ const (
 	recordFile    = "record.json"
 )
 
-func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, codes *codes, dir string) (manifest.Digest, error) {
+func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, codes *codes, p *pipeline.Partial) (manifest.Digest, error) {
 	o, err := q.writeOptions(job, pl)
 	if err != nil {
 		return "", err
@@ -367,16 +367,16 @@ func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, co
 	var spans []string
 	var sum string
 	if pl.Source.heads != nil {
-		w := &streamWriter{dir: dir, plan: pl.Plan, src: pl.Source, closeness: closeness(q)}
+		w := &streamWriter{dir: p.Dir, entry: p.Name, plan: pl.Plan, src: pl.Source, closeness: closeness(q)}
 		if w.hub, err = hubOf(job); err != nil {
 			return "", err
 		}
 		spans, sum, rec.Compared, err = w.write(ctx, o)
 	} else {
-		if err := disk.CheckSpace(dir, pl.Plan.Bytes+pl.GraphBytes); err != nil {
+		if err := disk.CheckSpace(p.Dir, pl.Plan.Bytes+pl.GraphBytes); err != nil {
 			return "", err
 		}
-		w := &weightWriter{dir: dir, plan: pl.Plan, ahead: aheadOf(job)}
+		w := &weightWriter{dir: p.Dir, entry: p.Name, plan: pl.Plan, ahead: aheadOf(job)}
 		var src tensor.Source = pl.Source.Weights
 		if codes != nil {
 			src, o.Encoded = codes.source, codes.finished.Encoded
@@ -406,9 +406,12 @@ func (q *Quantize) build(ctx context.Context, job *pipeline.Job, pl *Planned, co
 		name string
 		b    []byte
 	}{{GraphFile, graph}, {LLMConfigFile, llmConfig}, {recordFile, b}} {
-		if err := os.WriteFile(filepath.Join(dir, f.name), f.b, 0o666); err != nil {
+		if err := os.WriteFile(filepath.Join(p.Dir, f.name), f.b, 0o666); err != nil {
 			return "", err
 		}
+	}
+	for name, sum := range rec.Files {
+		p.Knows(name, sum)
 	}
 	return manifest.DigestOf(b), nil
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // A second run finds everything and changes nothing, in the cache and in the place.
@@ -292,7 +291,7 @@ func TestDamagedPartial(t *testing.T) {
 	}
 }
 
-// Garbage in the store is made anew, or refused where it would be published.
+// Garbage in the store is made anew.
 func TestGarbageInCache(t *testing.T) {
 	w := newWork(t, families+"llama", "quantize: {block: 32}\nverify: {enabled: false}")
 	w.must(t)
@@ -318,7 +317,7 @@ func TestGarbageInCache(t *testing.T) {
 	change(t, filepath.Join(w.cache(), "digests.json"), func([]byte) []byte { return []byte("garbage") })
 	w.must(t)
 
-	// A bit of a finished package: the publisher compares with the manifest.
+	// A bit of a finished package that is an entry of the weights, too: both are made again in the same run.
 	if err := os.RemoveAll(w.out()); err != nil {
 		t.Fatal(err)
 	}
@@ -327,11 +326,9 @@ func TestGarbageInCache(t *testing.T) {
 		t.Fatalf("%v, %v", files, err)
 	}
 	change(t, files[0], func(b []byte) []byte { b[len(b)/2] ^= 1; return b })
-	if _, err := w.run(t); !errors.Is(err, tensor.ErrCorrupt) || !strings.Contains(err.Error(), "llm.mnn.weight") {
-		t.Errorf("a flipped bit: %v", err)
-	}
-	if _, err := os.Stat(w.out()); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("something was published: %v", err)
+	w.must(t)
+	if diff := cmp.Diff(want, listing(t, w.out())); diff != "" {
+		t.Errorf("a flipped bit (-want +got):\n%s", diff)
 	}
 }
 

@@ -63,7 +63,7 @@ func (w *Rewrite) Run(ctx context.Context, job *pipeline.Job) (err error) {
 	if err != nil {
 		return err
 	}
-	a, err := job.Store.Do(ctx, "rewrite", key, func(dir string, _ bool) (manifest.Digest, error) {
+	a, err := made(ctx, job, "rewrite", key, func(p *pipeline.Partial) (manifest.Digest, error) {
 		b, losses, err := src.Facts.mtok(src.Tokenizer, job.Recipe.Target.Engine)
 		if err != nil {
 			return "", err
@@ -76,10 +76,10 @@ func (w *Rewrite) Run(ctx context.Context, job *pipeline.Job) (err error) {
 		if err != nil {
 			return "", err
 		}
-		if err := os.WriteFile(filepath.Join(dir, factsFile), facts, 0o666); err != nil {
+		if err := os.WriteFile(filepath.Join(p.Dir, factsFile), facts, 0o666); err != nil {
 			return "", err
 		}
-		return manifest.DigestOf(append(facts, b...)), os.WriteFile(filepath.Join(dir, TokenizerFile), b, 0o666)
+		return manifest.DigestOf(append(facts, b...)), os.WriteFile(filepath.Join(p.Dir, TokenizerFile), b, 0o666)
 	})
 	if err != nil {
 		return err

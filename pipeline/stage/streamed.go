@@ -91,7 +91,7 @@ func (f *Fetch) fetchHeaders(ctx context.Context, job *pipeline.Job) (*snapshotR
 	if err := f.suitsStreaming(job, &rec); err != nil {
 		return nil, err
 	}
-	if rec.Files, err = hub.HashFiles(ctx, &here, filepath.Join(job.Store.Dir, digestsFile)); err != nil {
+	if err := rec.hash(ctx, job, &here); err != nil {
 		return nil, err
 	}
 	rec.Files = append(rec.Files, shards...)

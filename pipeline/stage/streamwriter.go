@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,9 +17,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/internal/sealed"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/pipeline/plan"
+	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/verify"
 )
 
@@ -30,6 +31,7 @@ import (
 // run that was killed go on with the items that are missing, and fetch only what those need.
 type streamWriter struct {
 	dir       string
+	entry     string // of the store: journals of others are not believed
 	plan      *plan.Plan
 	src       *Source
 	closeness verify.Closeness
@@ -162,19 +164,36 @@ func (w *streamWriter) sweep(visits []visit) error {
 	return err
 }
 
-// get brings a shard, whose digest is right when it has its name: it is in the source's directory or in the spool.
+// get brings a shard: from the source's directory or the spool if it lies there with the right digest, else from the hub.
 func (w *streamWriter) get(ctx context.Context, shard string) (string, error) {
 	if shard == "" { // a model of constants
 		return "", nil
 	}
-	size := w.src.heads[shard].Size
-	path := filepath.Join(w.src.Dir, shard)
-	if st, err := os.Stat(path); w.src.elsewhere == nil || err == nil && st.Size() == size {
-		return path, nil
+	inDir := filepath.Join(w.src.Dir, shard)
+	if w.src.elsewhere == nil {
+		return inDir, nil
 	}
-	zerolog.Ctx(ctx).Info().Str("file", shard).Int64("bytes", size).Msg("fetching")
-	path = w.spool(shard)
-	return path, hub.FetchFile(ctx, w.src.elsewhere, shard, path, w.hub)
+	spooled := w.spool(shard)
+	for _, path := range []string{inDir, spooled} {
+		if ok, err := w.whole(ctx, shard, path); ok || err != nil {
+			return path, err
+		}
+	}
+	if err := os.RemoveAll(spooled); err != nil {
+		return "", err
+	}
+	zerolog.Ctx(ctx).Info().Str("file", shard).Int64("bytes", w.src.heads[shard].Size).Msg("fetching")
+	return spooled, hub.FetchFile(ctx, w.src.elsewhere, shard, spooled, w.hub)
+}
+
+// whole reports whether the file at path is a shard.
+func (w *streamWriter) whole(ctx context.Context, shard, path string) (bool, error) {
+	i := slices.IndexFunc(w.src.Files, func(f hub.File) bool { return f.Name == shard })
+	if st, err := os.Stat(path); i < 0 || err != nil || st.Size() != w.src.Files[i].Size {
+		return false, nil
+	}
+	got, err := manifest.HashFile(ctx, path)
+	return err == nil && got.SHA256 == w.src.Files[i].SHA256, ctx.Err()
 }
 
 // visit writes what a shard completes, and removes what is not needed any more.
@@ -276,7 +295,7 @@ func (w *streamWriter) finding() *verify.Finding {
 
 // note appends to the journal.
 func (w *streamWriter) note(e streamEntry) error {
-	b, err := json.Marshal(e)
+	b, err := sealed.Marshal(journalOf(w.entry), e)
 	if err != nil {
 		return err
 	}
@@ -302,7 +321,7 @@ func (w *streamWriter) resume(ctx context.Context) error {
 	tied, found := w.src.tied(), 0
 	for line := range bytes.Lines(text) {
 		var e streamEntry
-		if json.Unmarshal(line, &e) != nil {
+		if sealed.Unmarshal(journalOf(w.entry), line, &e) != nil {
 			break
 		}
 		ok, err := w.believe(ctx, e, tied)

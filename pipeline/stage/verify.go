@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -133,6 +134,9 @@ func (v *Verify) options(job *pipeline.Job, bits int) (verify.Options, error) {
 	return o, nil
 }
 
+// filesDir is the directory of a package in its entry of the store.
+const filesDir = "files"
+
 // FailedError says which checks a package failed; the exit code of such a run is its own.
 type FailedError struct {
 	Checks []string
@@ -193,7 +197,7 @@ func (v *Verify) Run(ctx context.Context, job *pipeline.Job) error {
 	if err != nil {
 		return err
 	}
-	a, err := job.Store.Do(ctx, "package", key, func(dir string, _ bool) (manifest.Digest, error) {
+	a, err := made(ctx, job, "package", key, func(p *pipeline.Partial) (manifest.Digest, error) {
 		if v.Enabled {
 			if err := src.openTokenizer(); err != nil {
 				return "", err
@@ -203,15 +207,21 @@ func (v *Verify) Run(ctx context.Context, job *pipeline.Job) error {
 		if err != nil {
 			return "", err
 		}
-		as := &assembly{job: job, planned: pl, recipe: recipe, dir: filepath.Join(dir, "files"), run: pl.runConfig(), made: weights.Made}
-		return as.make(ctx, v, o, weights.Path, inputs.Path)
+		as := &assembly{job: job, planned: pl, recipe: recipe, dir: filepath.Join(p.Dir, filesDir), run: pl.runConfig()}
+		digest, err := as.make(ctx, v, o, weights.Path, inputs.Path)
+		if err == nil {
+			for _, f := range as.m.Files {
+				p.Knows(path.Join(filesDir, f.Name), f.SHA256)
+			}
+		}
+		return digest, err
 	})
 	if err != nil {
 		return err
 	}
 	a.Kind = pipeline.Verdict
 	job.Artifacts.Add(a)
-	p, err := place.Open(filepath.Join(a.Path, "files"))
+	pkg, err := place.Open(filepath.Join(a.Path, filesDir))
 	if err != nil {
 		return err
 	}
@@ -220,7 +230,7 @@ func (v *Verify) Run(ctx context.Context, job *pipeline.Job) error {
 		return nil
 	}
 	var failed FailedError
-	for _, c := range p.Manifest.Checks {
+	for _, c := range pkg.Manifest.Checks {
 		if c.Failed() {
 			failed.Checks = append(failed.Checks, c.Name)
 			failed.Details = append(failed.Details, c.Name+": "+c.Detail)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"hash"
 	"io"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/internal/sealed"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/verify"
@@ -22,9 +22,11 @@ import (
 const biasSeparator = verify.BiasSeparator
 
 // weightWriter writes the weight file item by item and keeps a journal of finished items, so that a run that was
-// killed goes on behind the last of them. The journal is believed only where the file's bytes agree with it.
+// killed goes on behind the last of them. The journal is believed only where it is of this entry and the file's bytes agree
+// with it.
 type weightWriter struct {
 	dir   string
+	entry string // of the store: journals of others are not believed
 	plan  *plan.Plan
 	ahead *ahead // or nil
 }
@@ -59,13 +61,13 @@ func (w *weightWriter) write(ctx context.Context, src tensor.Source, o plan.Writ
 	}
 	defer journal.Close()
 	for i, s := range sums {
-		if err := writeEntry(journal, i, s); err != nil {
+		if err := w.note(journal, i, s); err != nil {
 			return nil, "", err
 		}
 	}
 	o.Done = func(item int, sum string) error {
 		sums = append(sums, sum)
-		return writeEntry(journal, item, sum)
+		return w.note(journal, item, sum)
 	}
 	at, err := f.Seek(0, io.SeekCurrent)
 	if err != nil {
@@ -85,8 +87,11 @@ func (w *weightWriter) write(ctx context.Context, src tensor.Source, o plan.Writ
 	return sums, file, journal.Close()
 }
 
-func writeEntry(f *os.File, item int, sum string) error {
-	b, err := json.Marshal(entry{item, sum})
+// journalOf names what the lines of an entry's journal are about.
+func journalOf(entry string) string { return entry + "/" + journalFile }
+
+func (w *weightWriter) note(f *os.File, item int, sum string) error {
+	b, err := sealed.Marshal(journalOf(w.entry), entry{item, sum})
 	if err != nil {
 		return err
 	}
@@ -104,7 +109,7 @@ func (w *weightWriter) resume(ctx context.Context, f *os.File, file hash.Hash) (
 	buf := make([]byte, 1<<20)
 	for line := range bytes.Lines(text) {
 		var e entry
-		if json.Unmarshal(line, &e) != nil || e.Item != len(sums) || e.Item >= len(w.plan.Items) {
+		if sealed.Unmarshal(journalOf(w.entry), line, &e) != nil || e.Item != len(sums) || e.Item >= len(w.plan.Items) {
 			break
 		}
 		if err := ctx.Err(); err != nil {

@@ -1,0 +1,17 @@
+//go:build unix
+
+package disk
+
+import (
+	"io/fs"
+	"syscall"
+)
+
+// IdentityOf returns which file info is of, and how many names it has; ok is false where the system does not tell.
+func IdentityOf(info fs.FileInfo) (id Identity, links uint64, ok bool) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return Identity{}, 0, false
+	}
+	return Identity{uint64(st.Dev), st.Ino}, uint64(st.Nlink), true
+}

@@ -1,0 +1,51 @@
+// Package sealed gives records a checksum of their own. A record that is read back is what was written, and was written
+// about the same thing: neither a flipped bit nor the record of another thing passes for it.
+//
+//	{"sha256":"<64 hex digits>","record":<JSON>}
+//
+// The checksum is the SHA-256 of the name of what the record is about, a zero byte, and the bytes of the JSON. A sealed
+// record is one line, so a file of them is a journal.
+package sealed
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Marshal returns v as a sealed record about something, without an end of line.
+func Marshal(about string, v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return fmt.Appendf(nil, `{"sha256":"%s","record":%s}`, sum(about, b), b), nil
+}
+
+// Unmarshal reads what Marshal returned for the same about into v. Anything else is tensor.ErrCorrupt.
+func Unmarshal(about string, b []byte, v any) error {
+	var s struct {
+		SHA256 string          `json:"sha256"`
+		Record json.RawMessage `json:"record"`
+	}
+	if err := json.Unmarshal(b, &s); err != nil {
+		return fmt.Errorf("%w: %w", err, tensor.ErrCorrupt)
+	}
+	if s.SHA256 != sum(about, s.Record) {
+		return fmt.Errorf("the checksum of the record differs: %w", tensor.ErrCorrupt)
+	}
+	if err := json.Unmarshal(s.Record, v); err != nil {
+		return fmt.Errorf("%w: %w", err, tensor.ErrCorrupt)
+	}
+	return nil
+}
+
+func sum(about string, record []byte) string {
+	h := sha256.New()
+	h.Write(append([]byte(about), 0))
+	h.Write(record)
+	return hex.EncodeToString(h.Sum(nil))
+}
