@@ -25,6 +25,12 @@ func Marshal(about string, v any) ([]byte, error) {
 	return fmt.Appendf(nil, `{"sha256":"%s","record":%s}`, sum(about, b), b), nil
 }
 
+// Sum returns the checksum that Marshal gives v, for records that keep it in a field of their own.
+func Sum(about string, v any) (string, error) {
+	b, err := json.Marshal(v)
+	return sum(about, b), err
+}
+
 // Unmarshal reads what Marshal returned for the same about into v. Anything else is tensor.ErrCorrupt.
 func Unmarshal(about string, b []byte, v any) error {
 	var s struct {

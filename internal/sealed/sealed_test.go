@@ -3,6 +3,7 @@ package sealed
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -28,6 +29,9 @@ func TestRoundTrip(t *testing.T) {
 	}
 	if err := Unmarshal("weights-2", b, &got); !errors.Is(err, tensor.ErrCorrupt) {
 		t.Errorf("a record about something else: %v", err)
+	}
+	if sum, err := Sum("weights-1", want); err != nil || !strings.Contains(string(b), `"`+sum+`"`) {
+		t.Errorf("sum %s of %s, %v", sum, b, err)
 	}
 	if _, err := Marshal("x", func() {}); err == nil {
 		t.Error("a function is sealed")

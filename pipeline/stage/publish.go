@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/llmexport/llmexport/internal/sealed"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -118,7 +119,7 @@ func (p *Publish) Run(ctx context.Context, job *pipeline.Job) error {
 	for _, r := range receipts {
 		job.Artifacts.Add(pipeline.Artifact{Kind: pipeline.Published, Name: string(r.Status), Path: r.Ref, Digest: r.Digest, Size: r.Bytes, Detail: r})
 	}
-	if rerr := recordReceipts(job, slices.Clone(receipts)); rerr != nil {
+	if rerr := recordReceipts(job, receipts); rerr != nil {
 		err = errors.Join(err, fmt.Errorf("receipts: %w", rerr))
 	}
 	// Publishing compares every byte; what differs may be ours.
@@ -136,28 +137,48 @@ func damaged(entry string, err error) error {
 // ReceiptsFile is the file of a store with the receipts of every package's last publication, by name.
 const ReceiptsFile = "receipts.json"
 
+// keptReceipt is a receipt with a checksum of its own.
+type keptReceipt struct {
+	place.Receipt
+	SHA256 string `json:"sha256"`
+}
+
+// keep gives a receipt of a package its checksum.
+func keep(name string, r place.Receipt) (keptReceipt, error) {
+	sum, err := sealed.Sum(name, r)
+	return keptReceipt{r, sum}, err
+}
+
 // recordReceipts writes them down; the store is locked.
 func recordReceipts(job *pipeline.Job, receipts []place.Receipt) error {
 	if len(receipts) == 0 {
 		return nil
 	}
 	path := filepath.Join(job.Store.Dir, ReceiptsFile)
-	all := map[string][]place.Receipt{}
+	all := map[string][]keptReceipt{}
 	b, err := os.ReadFile(path)
 	if err == nil {
 		err = json.Unmarshal(b, &all)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		all = map[string][]place.Receipt{} // a record, and not worth failing for
+		all = map[string][]keptReceipt{} // a record, and not worth failing for
 	}
-	before := all[job.Recipe.Name]
+	for name, list := range all { // nor are those that are damaged worth keeping
+		all[name] = slices.DeleteFunc(list, func(x keptReceipt) bool {
+			again, err := keep(name, x.Receipt)
+			return err != nil || again != x
+		})
+	}
+	before, now := all[job.Recipe.Name], make([]keptReceipt, len(receipts))
 	for i, r := range receipts {
-		same := func(x place.Receipt) bool { return x.Store == r.Store && x.Ref == r.Ref && x.Digest == r.Digest }
+		same := func(x keptReceipt) bool { return x.Store == r.Store && x.Ref == r.Ref && x.Digest == r.Digest }
 		if j := slices.IndexFunc(before, same); j >= 0 && r.Status == place.Unchanged {
-			receipts[i] = before[j] // says how it came there
+			now[i] = before[j] // says how it came there
+		} else if now[i], err = keep(job.Recipe.Name, r); err != nil {
+			return err
 		}
 	}
-	all[job.Recipe.Name] = receipts
+	all[job.Recipe.Name] = now
 	text, err := json.MarshalIndent(all, "", "  ")
 	if text = append(text, '\n'); err != nil || bytes.Equal(text, b) {
 		return err

@@ -1,0 +1,50 @@
+package stage
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/recipes"
+)
+
+// An unchanged package keeps the receipt that says how it came to its place, as long as its checksum agrees.
+func TestReceipts(t *testing.T) {
+	job := &pipeline.Job{Recipe: &recipes.Recipe{Name: "tiny"}, Store: &pipeline.Store{Dir: t.TempDir()}}
+	path := filepath.Join(job.Store.Dir, ReceiptsFile)
+	record := func(status place.Status, uploaded int64) place.Receipt {
+		t.Helper()
+		r := place.Receipt{Status: status, Store: "dir", Ref: "dist/tiny", Digest: manifest.DigestOf(nil), Files: 9, Bytes: 1000, Uploaded: uploaded}
+		if err := recordReceipts(job, []place.Receipt{r}); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(path)
+		var all map[string][]place.Receipt
+		if err == nil {
+			err = json.Unmarshal(b, &all)
+		}
+		if err != nil || len(all) != 1 || len(all["tiny"]) != 1 {
+			t.Fatalf("%s: %v", b, err)
+		}
+		return all["tiny"][0]
+	}
+	record(place.Published, 1000)
+	if r := record(place.Unchanged, 0); r.Status != place.Published || r.Uploaded != 1000 {
+		t.Errorf("%+v", r)
+	}
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, bytes.Replace(b, []byte(`"files": 9`), []byte(`"files": 8`), 1), 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := record(place.Unchanged, 0); r.Status != place.Unchanged || r.Files != 9 {
+		t.Errorf("a damaged receipt is kept: %+v", r)
+	}
+}
