@@ -285,6 +285,10 @@ kills: ## kill programs that fetch, publish and pull, KILLS times in each test, 
 flips: ## flip FLIPS bits of a package and demand that every command notices, with exit code 3 (a quarter of an hour)
 	@set -euo pipefail; LLMEXPORT_FLIPS=$(FLIPS) go test -count=1 -timeout 2h -v -run 'TestFlips$$' ./cmd/llmexport | grep -aE '^(---|FAIL|ok|panic)|_test.go'
 
+.PHONY: rot
+rot: ## damage every file of the cache in every way, and demand the right bytes of the next run (half an hour)
+	@set -euo pipefail; LLMEXPORT_ROT=all go test -count=1 -timeout 4h -v -run 'TestRot$$' ./pipeline/stage | grep -avE '^=== |cases in'
+
 .PHONY: faults-doc
 faults-doc: ## let every fault happen to every operation FAULTS times and write docs/faults.md (some minutes)
 	LLMEXPORT_FAULTS=$(FAULTS) go test -count=1 -timeout 1h -run TestFaultTable ./publish -update

@@ -269,7 +269,7 @@ func (t *tool) planBudget(c *cli.Context, x *task, q *stage.Quantize) (*planned,
 	if err != nil {
 		return nil, err
 	}
-	src, err := stage.OpenJobSource(x.job)
+	src, err := stage.OpenJobSource(c.Context, x.job)
 	if err != nil {
 		return nil, err
 	}

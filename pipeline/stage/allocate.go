@@ -65,7 +65,7 @@ func (a *Allocate) Run(ctx context.Context, job *pipeline.Job) error {
 		return err
 	}
 	art, err := made(ctx, job, "allocation", key, func(p *pipeline.Partial) (manifest.Digest, error) {
-		src, err := openSource(job)
+		src, err := openSource(ctx, job)
 		if err != nil {
 			return "", err
 		}
@@ -111,7 +111,7 @@ func (a *Allocate) sensitivities(ctx context.Context, job *pipeline.Job, q *Quan
 		return nil, "", err
 	}
 	art, err := made(ctx, job, "sensitivities", key, func(p *pipeline.Partial) (manifest.Digest, error) {
-		src, err := openSource(job)
+		src, err := openSource(ctx, job)
 		if err != nil {
 			return "", err
 		}

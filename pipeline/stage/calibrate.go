@@ -137,7 +137,7 @@ func (c *Calibrate) Run(ctx context.Context, job *pipeline.Job) error {
 		return err
 	}
 	a, err := made(ctx, job, "calibration", key, func(p *pipeline.Partial) (manifest.Digest, error) {
-		src, err := openSource(job)
+		src, err := openSource(ctx, job)
 		if err != nil {
 			return "", err
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/safetensors"
 	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -170,13 +171,28 @@ func made(ctx context.Context, job *pipeline.Job, stage, key string, build pipel
 		if err != nil {
 			return "", err
 		}
-		if s, ok := a.Detail.(*hub.Snapshot); ok {
-			if err := again(s, s.Reread(ctx)); err != nil {
-				return "", err
-			}
+		if err := reread(ctx, a); err != nil {
+			return "", err
 		}
 		return build(p)
 	}, keep...)
+}
+
+// reread compares the files of a checkpoint that this run has not read yet with their digests.
+func reread(ctx context.Context, a pipeline.Artifact) error {
+	s, ok := a.Detail.(*hub.Snapshot)
+	if !ok {
+		return nil
+	}
+	return again(s, s.Reread(ctx))
+}
+
+// blame returns why a checkpoint could not be opened: its files are not what they were, or else err.
+func blame(ctx context.Context, a pipeline.Artifact, err error) error {
+	if wrong := (*recipes.Error)(nil); errors.As(err, &wrong) {
+		return err
+	}
+	return cmp.Or(reread(ctx, a), err)
 }
 
 // Run implements pipeline.Stage.

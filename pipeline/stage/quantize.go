@@ -294,7 +294,7 @@ func (p *Planned) Memory() plan.Memory {
 // Run implements pipeline.Stage.
 func (q *Quantize) Run(ctx context.Context, job *pipeline.Job) error {
 	defer aheadOf(job).stop()
-	src, err := openSource(job)
+	src, err := openSource(ctx, job)
 	if err != nil {
 		return err
 	}

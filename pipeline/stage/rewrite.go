@@ -36,7 +36,7 @@ func (w *Rewrite) Run(ctx context.Context, job *pipeline.Job) (err error) {
 	if err != nil {
 		return err
 	}
-	src, err := openSource(job)
+	src, err := openSource(ctx, job)
 	if err != nil {
 		return err
 	}

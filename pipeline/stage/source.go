@@ -2,6 +2,7 @@ package stage
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -161,11 +162,13 @@ func (s *Source) Close() {
 }
 
 // OpenJobSource opens the checkpoint of a job whose first stages have run. The caller closes it.
-func OpenJobSource(job *pipeline.Job) (*Source, error) { return openSource(job) }
+func OpenJobSource(ctx context.Context, job *pipeline.Job) (*Source, error) {
+	return openSource(ctx, job)
+}
 
 // openSource opens the checkpoint that the fetch stage found. Once the rewrite stage has read the tokenizer, its
 // facts come from there and the tokenizer is left alone: a large one takes longer to read than to quantize for.
-func openSource(job *pipeline.Job) (*Source, error) {
+func openSource(ctx context.Context, job *pipeline.Job) (*Source, error) {
 	a, err := job.Artifacts.One(pipeline.Checkpoint)
 	if err != nil {
 		return nil, err
@@ -188,7 +191,7 @@ func openSource(job *pipeline.Job) (*Source, error) {
 	}
 	if err != nil {
 		s.Close()
-		return nil, err
+		return nil, blame(ctx, a, err)
 	}
 	if err := s.isOf(job); err != nil {
 		s.Close()

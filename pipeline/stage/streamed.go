@@ -76,6 +76,10 @@ func (f *Fetch) fetchHeaders(ctx context.Context, job *pipeline.Job) (*snapshotR
 		}
 		shards = append(shards, x)
 	}
+	if err := rec.hash(ctx, job, &here); err != nil {
+		return nil, err
+	}
+	checkpoint := pipeline.Artifact{Detail: rec.here}
 	if rec.Heads != nil {
 		rec.Elsewhere = &sk.Snapshot
 	} else {
@@ -83,16 +87,13 @@ func (f *Fetch) fetchHeaders(ctx context.Context, job *pipeline.Job) (*snapshotR
 		for _, x := range here.Files {
 			if strings.HasSuffix(x.Name, ".safetensors") {
 				if rec.Heads[x.Name], err = safetensors.ReadHead(filepath.Join(sk.Dir, x.Name)); err != nil {
-					return nil, err
+					return nil, blame(ctx, checkpoint, err)
 				}
 			}
 		}
 	}
 	if err := f.suitsStreaming(job, &rec); err != nil {
-		return nil, err
-	}
-	if err := rec.hash(ctx, job, &here); err != nil {
-		return nil, err
+		return nil, blame(ctx, checkpoint, err)
 	}
 	rec.Files = append(rec.Files, shards...)
 	slices.SortFunc(rec.Files, func(a, b hub.File) int { return strings.Compare(a.Name, b.Name) })

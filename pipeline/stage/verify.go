@@ -175,7 +175,7 @@ func (v *Verify) Run(ctx context.Context, job *pipeline.Job) error {
 	if err != nil {
 		return err
 	}
-	src, err := openSource(job)
+	src, err := openSource(ctx, job)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,15 @@ import (
 // Run makes the package of a recipe's file and those of its variants, and returns their jobs, the one that failed
 // included.
 func Run(ctx context.Context, recipe, cache string, threads int, overrides ...string) ([]*pipeline.Job, error) {
+	return run(ctx, recipe, cache, threads, func(string) bool { return true }, overrides...)
+}
+
+// RunOne makes one of them, by its name.
+func RunOne(ctx context.Context, recipe, cache string, threads int, name string) ([]*pipeline.Job, error) {
+	return run(ctx, recipe, cache, threads, func(s string) bool { return s == name })
+}
+
+func run(ctx context.Context, recipe, cache string, threads int, wanted func(name string) bool, overrides ...string) ([]*pipeline.Job, error) {
 	r, err := recipes.LoadFile(recipe, stage.Sections(), overrides...)
 	if err != nil {
 		return nil, err
@@ -30,6 +39,9 @@ func Run(ctx context.Context, recipe, cache string, threads int, overrides ...st
 	defer store.Close()
 	var jobs []*pipeline.Job
 	for _, r := range all {
+		if !wanted(r.Name) {
+			continue
+		}
 		stages, err := stage.New(r)
 		if err != nil {
 			return jobs, err
