@@ -145,7 +145,8 @@ func (s *Store) do(ctx context.Context, l *Limits, stage, key string, build Buil
 		return Artifact{}, context.Cause(ctx)
 	case !errors.Is(err, errAbsent):
 		gone, rerr := s.discard(name, err)
-		zerolog.Ctx(ctx).Warn().Err(err).Strs("removed", gone).Msg("the cache is damaged: the entries are removed and made again; check the disk")
+		zerolog.Ctx(ctx).Warn().Err(err).Strs("removed", gone).
+			Msg("the cache is damaged: the entries are removed and made again; check the disk")
 		if rerr != nil {
 			return Artifact{}, rerr
 		}

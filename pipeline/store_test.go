@@ -82,7 +82,8 @@ func TestStoreDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.times != 1 || len(b.found) > 0 || a.Digest != manifest.DigestOf([]byte("x")) || filepath.Base(a.Path) != "stage-key" || a.Name != "stage-key" {
+	if b.times != 1 || len(b.found) > 0 || a.Digest != manifest.DigestOf([]byte("x")) || filepath.Base(a.Path) != "stage-key" ||
+		a.Name != "stage-key" {
 		t.Errorf("first: %+v, %+v", b, a)
 	}
 	again, err := do(t, s, "key", b.build)
@@ -133,15 +134,15 @@ func TestStoreDoFailed(t *testing.T) {
 	}
 	// What would be written through to another file does not stay.
 	if runtime.GOOS != "windows" {
-		outside := filepath.Join(t.TempDir(), "outside")
-		if err := errors.Join(os.Rename(filepath.Join(partial, "content"), outside), os.Link(outside, filepath.Join(partial, "content"))); err != nil {
+		outside, content := filepath.Join(t.TempDir(), "outside"), filepath.Join(partial, "content")
+		if err := errors.Join(os.Rename(content, outside), os.Link(outside, content)); err != nil {
 			t.Fatal(err)
 		}
 		fail()
 		if text, _ := os.ReadFile(outside); len(b.found) > 0 || string(text) != "xstage-key" {
 			t.Errorf("found %q, the other name has %q", b.found, text)
 		}
-		if err := errors.Join(os.Remove(filepath.Join(partial, "content")), os.Symlink(outside, filepath.Join(partial, "content"))); err != nil {
+		if err := errors.Join(os.WriteFile(content, nil, 0o666), os.Remove(content), os.Symlink(outside, content)); err != nil {
 			t.Fatal(err)
 		}
 		if fail(); len(b.found) > 0 {
@@ -192,7 +193,8 @@ func TestDamagedEntry(t *testing.T) {
 			return os.Rename(filepath.Join(dir, "content"), filepath.Join(dir, "sub", "more"))
 		},
 		"a link": func(dir string) error {
-			return errors.Join(os.Rename(filepath.Join(dir, "content"), filepath.Join(dir, "../x")), os.Symlink("../x", filepath.Join(dir, "content")))
+			content := filepath.Join(dir, "content")
+			return errors.Join(os.Rename(content, filepath.Join(dir, "../x")), os.Symlink("../x", content))
 		},
 		"other record": func(dir string) error {
 			return os.Rename(filepath.Join(other(dir), doneFile), filepath.Join(dir, doneFile))
@@ -283,7 +285,9 @@ func TestSharedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	half := filepath.Join(s.Dir, "stage-half.partial")
-	if err := errors.Join(os.Mkdir(half, 0o777), os.Link(shared, filepath.Join(half, "x")), os.WriteFile(shared, []byte("Some longer text"), 0o666), s.Close()); err != nil {
+	err = errors.Join(os.Mkdir(half, 0o777), os.Link(shared, filepath.Join(half, "x")),
+		os.WriteFile(shared, []byte("Some longer text"), 0o666), s.Close())
+	if err != nil {
 		t.Fatal(err)
 	}
 	s = openStore(t, s.Dir)

@@ -1,6 +1,8 @@
 package hub
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -199,8 +201,8 @@ func (c *cache) content(path string) (*os.File, error) {
 	return disk.OpenIn(root, c.rel(path), os.O_RDONLY, 0)
 }
 
-// is compares a file with the size and, if it is a small one, with the digest: other programs compare no digests. The
-// large ones are left to [HashFiles], which remembers what it has read.
+// is compares a file with the size and, unless it has weights, with the digest: other programs compare no digests, and what
+// describes the weights is read before [HashFiles] is called. The weights are left to that, which remembers what it has read.
 func (c *cache) is(path string, f remote) bool {
 	r, err := c.content(path)
 	if err != nil {
@@ -208,7 +210,17 @@ func (c *cache) is(path string, f remote) bool {
 	}
 	defer r.Close()
 	st, err := r.Stat()
-	return err == nil && st.Size() == f.Size && (f.SHA256 != "" || isGitBlob(r, f.Size, f.Blob))
+	switch {
+	case err != nil || st.Size() != f.Size:
+		return false
+	case isShard(f.Name):
+		return true
+	case f.SHA256 == "":
+		return isGitBlob(r, f.Size, f.Blob)
+	}
+	h := sha256.New()
+	_, err = io.Copy(h, r)
+	return err == nil && hex.EncodeToString(h.Sum(nil)) == f.SHA256
 }
 
 func (c *cache) blob(name string) string { return filepath.Join(c.dir, "blobs", name) }

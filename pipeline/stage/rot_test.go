@@ -97,7 +97,10 @@ func exchange(path, with string) error {
 // newRotted runs a recipe for the first time.
 func newRotted(t *testing.T, w work) *rotted {
 	t.Helper()
-	r := &rotted{work: w, packages: map[string]string{}, entries: map[string]string{}, owners: map[string]string{}, table: map[string]map[string]*[2]int{}}
+	r := &rotted{
+		work: w, packages: map[string]string{}, entries: map[string]string{}, owners: map[string]string{},
+		table: map[string]map[string]*[2]int{},
+	}
 	jobs := w.must(t)
 	for _, job := range jobs {
 		name := job.Recipe.Name
@@ -251,7 +254,8 @@ func (r *rotted) damage(t *testing.T, file string, d int) {
 }
 
 // resumed are the files that a killed run is resumed from.
-var resumed = regexp.MustCompile(`^weights-\w+/(journal|llm\.mnn\.weight)$|^codes-\w+/([0-9]+\.codes|ops\.jsonl|overlay\.json|foldings\.json|rotated-.*)$`)
+var resumed = regexp.MustCompile(`^weights-\w+/(journal|llm\.mnn\.weight)$|` +
+	`^codes-\w+/([0-9]+\.codes|ops\.jsonl|overlay\.json|foldings\.json|rotated-.*)$`)
 
 // damagePartial does it to a file of an entry that a killed run would have left.
 func (r *rotted) damagePartial(t *testing.T, file string, d int) {
