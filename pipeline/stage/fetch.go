@@ -243,7 +243,7 @@ func (f *Fetch) fetch(ctx context.Context, job *pipeline.Job) (*snapshotRecord, 
 	if !f.Keep {
 		return f.fetchHeaders(ctx, job)
 	}
-	s, err := f.resolve(ctx, job, f.checkTerms)
+	s, err := f.resolve(ctx, job, f.beforeWeights(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -306,6 +306,24 @@ func (f *Fetch) Prepare(ctx context.Context, job *pipeline.Job) error {
 	}
 	_, err := f.resolve(ctx, job, f.checkTerms)
 	return err
+}
+
+// beforeWeights judges a repository before its weights are fetched: the licence allows what the recipe publishes, and the
+// places can take it.
+func (f *Fetch) beforeWeights(ctx context.Context) checkFunc {
+	return func(job *pipeline.Job, s *hub.Snapshot) error {
+		if err := f.checkTerms(job, s); err != nil || job.Recipe.Model.Path != "" {
+			return err
+		}
+		stages, err := New(job.Recipe)
+		if err != nil {
+			return err
+		}
+		if err := Find[*Publish](stages).ready(ctx, job); err != nil {
+			return fmt.Errorf("publish: %w", err)
+		}
+		return nil
+	}
 }
 
 // options are those of the environment, with what the recipe says instead.

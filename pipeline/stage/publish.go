@@ -33,8 +33,17 @@ func (p *Publish) Validate(job *pipeline.Job) error {
 	return err
 }
 
-// Prepare implements pipeline.Preparer: every place could take the package now.
+// Prepare implements pipeline.Preparer: every place could take the package now. For a repository [Fetch] asks, once the licence
+// is known.
 func (p *Publish) Prepare(ctx context.Context, job *pipeline.Job) error {
+	if job.Recipe.Model.Path == "" {
+		return nil
+	}
+	return p.ready(ctx, job)
+}
+
+// ready reports by an error which place could not take the package.
+func (p *Publish) ready(ctx context.Context, job *pipeline.Job) error {
 	places, err := p.places(job)
 	if err != nil {
 		return err

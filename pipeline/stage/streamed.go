@@ -57,7 +57,7 @@ func (f *Fetch) validateKeep(job *pipeline.Job) error {
 // fetchHeaders brings the small files and the headers of the shards, and refuses what cannot be made of a model that is
 // read once.
 func (f *Fetch) fetchHeaders(ctx context.Context, job *pipeline.Job) (*snapshotRecord, error) {
-	sk, err := f.skeleton(ctx, job, f.checkTerms)
+	sk, err := f.skeleton(ctx, job, f.beforeWeights(ctx))
 	if err != nil {
 		return nil, err
 	}
