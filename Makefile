@@ -265,6 +265,17 @@ transformers-venv: ## install TORCH and TRANSFORMERS into .venv/transformers
 transformers: transformers-venv ## hold every family to transformers, key by key and shape by shape (needs Python)
 	go test -tags transformers -count=1 -timeout 1h $(TESTFLAGS) ./verify/transformerstest/...
 
+# The checkpoints that `make fixtures` and `make check-fixtures` make, all unless named.
+FIXTURES ?=
+
+.PHONY: fixtures
+fixtures: transformers-venv ## make the small checkpoints of the families again, or only FIXTURES; an unchanged tree stays as it is (needs Python)
+	.venv/transformers/bin/python -B pipeline/arch/testdata/make.py $(FIXTURES)
+
+.PHONY: check-fixtures
+check-fixtures: transformers-venv ## check that pipeline/arch/testdata/make.py makes the checkpoints that are committed (needs Python)
+	.venv/transformers/bin/python -B pipeline/arch/testdata/make.py --check $(FIXTURES)
+
 .PHONY: hub-venv
 hub-venv: ## install HUB into .venv/hub, unless HUB_PYTHON is set
 	@set -euo pipefail; dir=.venv/hub; py=$$dir/bin/python; \

@@ -293,7 +293,7 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"num_experts_per_tok": 2}, "!num_experts_per_tok: 2"},
 			{object{"moe_layers": []int{3}}, "blocks=AtML AtML AtML AtEx"},
 			{object{"moe_layers": removed, "interleave_moe_layer_step": 4}, "blocks=AtML AtML AtML AtEx"},
-			{object{"intermediate_size_mlp": 96}, "mlp=96 silu"},
+			{object{"intermediate_size_mlp": 112}, "mlp=112 silu"},
 		},
 		"minicpm3": {
 			{object{"scale_emb": 2}, "embedding=2"},

@@ -1,0 +1,313 @@
+"""Makes the checkpoints of this directory, with logits that transformers computes from them.
+
+    python make.py [NAME ...]           makes them again; what it would make the same is left as it is
+    python make.py --check [NAME ...]   makes them elsewhere, and fails where they differ
+
+Every weight, gain and bias is random, so that one that is lost or misplaced shows, and rounded to bfloat16. NAME/golden.safetensors
+has the logits in float32 (logits_K) of two texts (ids_K): 24 tokens, and 96, which is more than the windows and the lengths before
+rotary scaling. Needs what the Makefile calls TRANSFORMERS and TORCH; `make fixtures` installs it and runs this.
+
+To add one: a line in CHECKPOINTS, or in TWINS where transformers has no class; keep it under 250 KB, with the options of SMALL.
+"""
+import argparse
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+import zlib
+
+import torch
+import transformers
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+# What a config of a new checkpoint says, unless its line says otherwise.
+COMMON = dict(vocab_size=320, max_position_embeddings=512, rms_norm_eps=1e-6, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+SMALL = dict(COMMON, hidden_size=32, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
+BASE = dict(COMMON, hidden_size=64, intermediate_size=160, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2)
+
+# Differences in logits that another CPU may cause: 4e-5 have been seen behind recurrent layers, which add up what they differ by.
+TOLERANCE = 1e-4
+
+
+def rope(**options):
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, **options}}
+
+
+YARN = dict(rope_type="yarn", factor=8.0, beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=64)
+LLAMA3 = dict(rope_type="llama3", rope_theta=5e5, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
+MULTIPLIERS = dict(embedding_multiplier=12.0, logits_scaling=8.0, residual_multiplier=0.22, attention_multiplier=0.0625)
+MAMBA = dict(mamba_n_heads=8, mamba_n_groups=1, mamba_d_state=16, mamba_d_head=16, mamba_d_conv=4, mamba_expand=2, mamba_chunk_size=32)
+DELTA = dict(head_dim=16, num_hidden_layers=4, linear_key_head_dim=16, linear_value_head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4)
+LATENT = dict(kv_lora_rank=24, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=16, num_key_value_heads=4)
+SLIDING, FULL = "sliding_attention", "full_attention"
+
+# By name: the class without its ending, the options of its config over BASE (a key that is ... is left out), and what the seed is
+# made of where that is not the name.
+CHECKPOINTS = {
+    "apertus": ("Apertus", rope(**LLAMA3)),
+    "arcee": ("Arcee", rope()),
+    "bamba": ("Bamba", dict(num_hidden_layers=4, attn_layer_indices=[2], attn_rotary_emb=8, **MAMBA, **rope())),
+    "bitnet": ("BitNet", rope()),
+    "bloom": ("Bloom", dict(n_head=4, n_layer=3, layer_norm_epsilon=1e-5)),
+    "cohere": ("Cohere", dict(logit_scale=0.0625, use_qk_norm=False, **rope())),
+    "cohere2": ("Cohere2", dict(head_dim=16, sliding_window=16, num_hidden_layers=4, logit_scale=0.25, layer_types=[SLIDING] * 3 + [FULL], **rope())),
+    "deepseek_v2": ("DeepseekV2", dict(
+        LATENT, q_lora_rank=None, n_routed_experts=8, num_experts_per_tok=3, n_group=1, topk_group=1, topk_method="greedy", n_shared_experts=2,
+        first_k_dense_replace=1, moe_intermediate_size=48, **rope(**YARN, mscale=0.707, mscale_all_dim=0.707)), "deepseek-v2"),
+    "deepseek_v3": ("DeepseekV3", dict(
+        LATENT, q_lora_rank=32, n_routed_experts=8, num_experts_per_tok=2, n_group=2, topk_group=1, n_shared_experts=1,
+        first_k_dense_replace=1, moe_intermediate_size=48, **rope()), "deepseek-v3"),
+    "dots1": ("Dots1", dict(
+        head_dim=16, n_routed_experts=8, num_experts_per_tok=2, n_group=1, topk_group=1, n_shared_experts=1, first_k_dense_replace=1,
+        moe_intermediate_size=48, routed_scaling_factor=2.5, norm_topk_prob=True, sliding_window=None, **rope())),
+    "ernie4_5": ("Ernie4_5", dict(head_dim=16, use_bias=False, tie_word_embeddings=True, **rope(rope_theta=5e5)), "ernie4-5"),
+    "ernie4_5_moe": ("Ernie4_5_Moe", dict(
+        head_dim=16, moe_num_experts=8, moe_k=2, moe_num_shared_experts=1, moe_intermediate_size=48, moe_layer_start_index=1,
+        moe_layer_end_index=2, moe_layer_interval=1, **rope()), "ernie-moe"),
+    "exaone4": ("Exaone4", dict(
+        head_dim=16, sliding_window=16, sliding_window_pattern=4, num_hidden_layers=4, layer_types=[SLIDING] * 3 + [FULL], **rope())),
+    "falcon_h1": ("FalconH1", dict(
+        MAMBA, mamba_d_ssm=128, attention_in_multiplier=0.7, attention_out_multiplier=0.8, key_multiplier=0.6, embedding_multiplier=3.0,
+        lm_head_multiplier=0.5, mlp_multipliers=[0.9, 0.7], ssm_in_multiplier=1.2, ssm_out_multiplier=0.6,
+        ssm_multipliers=[0.9, 0.8, 1.1, 0.7, 1.3], head_dim=16, **rope()), "falconh1"),
+    "gemma": ("Gemma", dict(head_dim=16, **rope())),
+    "gemma2": ("Gemma2", dict(
+        head_dim=16, sliding_window=16, query_pre_attn_scalar=16, attn_logit_softcapping=50.0, final_logit_softcapping=30.0, **rope())),
+    "gemma3_text": ("Gemma3", dict(
+        head_dim=16, sliding_window=16, query_pre_attn_scalar=24, num_hidden_layers=7, rope_parameters={
+            FULL: {"rope_type": "default", "rope_theta": 1e6}, SLIDING: {"rope_type": "default", "rope_theta": 1e4}}), "gemma3-text"),
+    "glm": ("Glm", dict(head_dim=16, attention_bias=True, **rope(partial_rotary_factor=0.5))),
+    "glm4": ("Glm4", dict(head_dim=16, attention_bias=True, **rope(partial_rotary_factor=0.5))),
+    "glm4_moe": ("Glm4Moe", dict(
+        head_dim=16, use_qk_norm=True, n_routed_experts=8, num_experts_per_tok=2, n_group=1, topk_group=1, n_shared_experts=1,
+        first_k_dense_replace=1, moe_intermediate_size=48, attention_bias=True, **rope(partial_rotary_factor=0.5)), "glm4moe"),
+    "gpt_neox": ("GPTNeoX", dict(use_parallel_residual=True, **rope(partial_rotary_factor=0.25)), "gptneox"),
+    "gpt_oss": ("GptOss", dict(
+        head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=16, intermediate_size=64, num_hidden_layers=4,
+        **rope(**dict(YARN, rope_theta=150000.0, truncate=False))), "gpt-oss"),
+    "granite": ("Granite", dict(MULTIPLIERS, tie_word_embeddings=True, **rope())),
+    "granitemoe": ("GraniteMoe", dict(MULTIPLIERS, intermediate_size=48, num_local_experts=4, num_experts_per_tok=2, tie_word_embeddings=True, **rope())),
+    "granitemoehybrid": ("GraniteMoeHybrid", dict(
+        MAMBA, **MULTIPLIERS, num_hidden_layers=4, layer_types=["mamba", "mamba", "attention", "mamba"], num_local_experts=0,
+        num_experts_per_tok=0, shared_intermediate_size=96, position_embedding_type="nope", tie_word_embeddings=True), "granitehybrid"),
+    "helium": ("Helium", dict(head_dim=16, **rope())),
+    "hunyuan_v1_dense": ("HunYuanDenseV1", dict(
+        head_dim=16, tie_word_embeddings=True, **rope(rope_type="dynamic", alpha=1000.0, factor=1.0)), "hunyuan-dense"),
+    "hunyuan_v1_moe": ("HunYuanMoEV1", dict(
+        head_dim=16, intermediate_size=48, num_experts=4, moe_topk=2, **rope(rope_type="dynamic", alpha=1000.0, factor=1.0)), "hunyuan-moe"),
+    "lfm2": ("Lfm2", dict(
+        num_hidden_layers=4, conv_L_cache=3, layer_types=["conv", "conv", FULL, "conv"], block_auto_adjust_ff_dim=False, block_ff_dim=160,
+        **rope(rope_theta=1e6))),
+    "lfm2_moe": ("Lfm2Moe", dict(
+        num_hidden_layers=4, conv_L_cache=3, layer_types=["conv", "conv", FULL, "conv"], num_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=48, num_dense_layers=1, use_expert_bias=True, norm_topk_prob=True, routed_scaling_factor=1.0,
+        **rope(rope_theta=1e6)), "lfm2moe"),
+    "llama": ("Llama", dict(tie_word_embeddings=False, **rope(rope_theta=5e5))),
+    "llama-bias": ("Llama", dict(tie_word_embeddings=True, attention_bias=True, mlp_bias=True, **rope())),
+    "llama-linear-rope": ("Llama", dict(tie_word_embeddings=True, **rope(rope_type="linear", factor=4.0))),
+    "llama3-rope": ("Llama", dict(tie_word_embeddings=True, **rope(**LLAMA3))),
+    "llama4_text": ("Llama4", dict(
+        head_dim=16, intermediate_size=48, intermediate_size_mlp=96, num_hidden_layers=4, num_local_experts=4, num_experts_per_tok=1, attention_chunk_size=16,
+        interleave_moe_layer_step=2, no_rope_layers=[1, 1, 1, 0], attn_temperature_tuning=True, floor_scale=8, attn_scale=0.1, use_qk_norm=True,
+        **rope()), "llama4"),
+    "minicpm3": ("MiniCPM3", dict(LATENT, q_lora_rank=32, scale_emb=12, scale_depth=1.4, dim_model_base=16, **rope())),
+    "minimax_m2": ("MiniMaxM2", dict(
+        head_dim=16, intermediate_size=48, num_local_experts=4, num_experts_per_tok=2, **rope(partial_rotary_factor=0.5)), "minimaxm2"),
+    "ministral": ("Ministral", dict(head_dim=16, sliding_window=16, num_hidden_layers=4, layer_types=[SLIDING, FULL] * 2, **rope())),
+    "mistral": ("Mistral", dict(head_dim=16, sliding_window=16, tie_word_embeddings=False, **rope(rope_theta=1e6)), "mistral-sliding"),
+    "mixtral": ("Mixtral", dict(intermediate_size=48, num_local_experts=4, num_experts_per_tok=2, sliding_window=None, **rope())),
+    "nemotron": ("Nemotron", rope(partial_rotary_factor=0.5)),
+    "olmo": ("Olmo", dict(clip_qkv=None, **rope())),
+    "olmo2": ("Olmo2", dict(tie_word_embeddings=False, **rope(rope_theta=5e5))),
+    "olmo3": ("Olmo3", dict(sliding_window=16, num_hidden_layers=4, layer_types=[SLIDING] * 3 + [FULL], **rope(**YARN))),
+    "olmoe": ("Olmoe", dict(intermediate_size=48, num_experts=4, num_experts_per_tok=2, norm_topk_prob=False, clip_qkv=None, **rope())),
+    "phi": ("Phi", rope(partial_rotary_factor=0.5)),
+    "phi3": ("Phi3", dict(tie_word_embeddings=False, sliding_window=32, **rope())),
+    "phi3-longlen": ("Phi3", dict(tie_word_embeddings=True, original_max_position_embeddings=64, **rope(
+        rope_type="longrope", short_factor=[1.0 + 0.05 * i for i in range(8)], long_factor=[1.0 + 0.6 * i for i in range(8)],
+        original_max_position_embeddings=64)), "phi-longlen"),
+    "phi3-longrope": ("Phi3", dict(tie_word_embeddings=True, original_max_position_embeddings=64, **rope(
+        rope_type="longrope", partial_rotary_factor=0.75, short_factor=[1.0 + 0.05 * i for i in range(6)],
+        long_factor=[1.0 + 0.6 * i for i in range(6)], original_max_position_embeddings=64))),
+    "qwen2-slide": ("Qwen2", dict(use_sliding_window=True, sliding_window=16, max_window_layers=1, **rope())),
+    "qwen2-tied": ("Qwen2", dict(tie_word_embeddings=True, **rope(rope_theta=1e6))),
+    "qwen2-untied": ("Qwen2", dict(tie_word_embeddings=False, **rope(rope_theta=1e6))),
+    "qwen2_moe": ("Qwen2Moe", dict(
+        num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48, shared_expert_intermediate_size=96, norm_topk_prob=False,
+        **rope()), "qwen2-moe"),
+    "qwen3-tied": ("Qwen3", dict(head_dim=32, tie_word_embeddings=True, **rope(rope_theta=1e6))),
+    "qwen3-untied": ("Qwen3", dict(head_dim=16, tie_word_embeddings=False, **rope(rope_theta=1e6))),
+    "qwen3_5_moe_text": ("Qwen3_5Moe", dict(
+        DELTA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48, shared_expert_intermediate_size=48,
+        **rope(rope_theta=1e7, partial_rotary_factor=0.25)), "qwen35moe"),
+    "qwen3_5_text": ("Qwen3_5", dict(DELTA, tie_word_embeddings=True, **rope(rope_theta=1e7, partial_rotary_factor=0.25)), "qwen3-5-text"),
+    "qwen3_moe": ("Qwen3Moe", dict(
+        head_dim=16, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=48, norm_topk_prob=True, mlp_only_layers=[0],
+        decoder_sparse_step=1, tie_word_embeddings=False, **rope(rope_theta=1e6)), "qwen3-moe"),
+    "qwen3_next": ("Qwen3Next", dict(
+        DELTA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48, shared_expert_intermediate_size=48, mlp_only_layers=[],
+        **rope(rope_theta=1e7, partial_rotary_factor=0.25)), "qwen3-next"),
+    "seed_oss": ("SeedOss", dict(head_dim=16, attention_bias=True, **rope()), "seedoss"),
+    "smollm3": ("SmolLM3", dict(num_hidden_layers=4, no_rope_layers=[1, 1, 1, 0], tie_word_embeddings=True, **rope(rope_theta=5e6))),
+    "stablelm": ("StableLm", dict(use_qkv_bias=True, use_parallel_residual=False, qk_layernorm=False, **rope(partial_rotary_factor=0.25))),
+    "starcoder2": ("Starcoder2", dict(sliding_window=16, use_bias=True, **rope())),
+}
+
+
+# Those that compute something else where the second text comes token by token (logits_decode).
+STEPWISE = {"phi3-longlen", "phi3-longrope"}
+
+
+# Models whose code is in their repositories, as another family computes them: by name, a line as in CHECKPOINTS, and a function
+# that turns the config and the tensors of that family into those of the twin. The logits are the other family's.
+def internlm3(config, tensors):
+    return {k: v for k, v in config.items() if k != "pretraining_tp"} | {"model_type": "internlm3"}, tensors
+
+
+TWINS = {
+    "internlm3": ("Llama", dict(head_dim=16, **rope()), internlm3),
+}
+
+
+def classes(prefix):
+    """The classes of a config and of a model, which is called after its head where the name is an old one."""
+    config = getattr(transformers, prefix + "TextConfig", None) or getattr(transformers, prefix + "Config")
+    return config, getattr(transformers, prefix + "ForCausalLM", None) or getattr(transformers, prefix + "LMHeadModel")
+
+
+def randomise(model, rng):
+    for name, p in model.named_parameters():
+        if p.dim() >= 2:
+            value = torch.randn(p.shape, generator=rng) * (1.2 / p.shape[-1] ** 0.5)
+            if "embed_tokens" in name:
+                value = torch.randn(p.shape, generator=rng) * 0.15
+        elif name.endswith("A_log"):
+            value = torch.rand(p.shape, generator=rng) * 1.5
+        elif name.endswith("bias") or "dt_bias" in name or "sinks" in name:
+            value = torch.randn(p.shape, generator=rng) * 0.3
+        else:  # gains of norms, about the value that the class starts from, which is 0 where it adds 1
+            value = p.data.float().mean() + torch.randn(p.shape, generator=rng) * 0.2
+        p.data.copy_(value.to(torch.bfloat16).to(p.dtype))
+    for name, b in model.named_buffers():
+        if "e_score_correction_bias" in name:
+            b.copy_((torch.randn(b.shape, generator=rng) * 0.1).to(torch.bfloat16))
+
+
+def stepwise(model, ids):
+    """The logits of 32 tokens, and of single ones behind them that use the keys of those."""
+    out = model(input_ids=ids[:, :32], use_cache=True)
+    rows = [out.logits[0]]
+    for i in range(32, ids.shape[1]):
+        out = model(input_ids=ids[:, i:i + 1], past_key_values=out.past_key_values, use_cache=True)
+        rows.append(out.logits[0])
+    return torch.cat(rows).float().contiguous()
+
+
+def make(name, dir):
+    """Writes all files of a checkpoint into dir."""
+    prefix, options, *rest = CHECKPOINTS.get(name) or TWINS[name]
+    twin = rest[0] if name in TWINS else None
+    seed = rest[0] if rest and not twin else name
+    options = {k: v for k, v in {**BASE, **options}.items() if v is not ...}
+    torch.manual_seed(1)
+    rng = torch.Generator().manual_seed(1000003 + zlib.crc32(seed.encode()))
+    config_class, model_class = classes(prefix)
+    config = config_class(**options)
+    config._attn_implementation = "eager"
+    model = model_class(config).float().eval()
+    randomise(model, rng)
+    golden = {}
+    with torch.no_grad():
+        for k, length in enumerate((24, 96)):
+            ids = torch.randint(3, config.vocab_size, (length,), generator=rng)
+            logits = model(input_ids=ids[None], use_cache=False).logits[0].float().contiguous()
+            assert torch.isfinite(logits).all(), name
+            golden[f"ids_{k}"], golden[f"logits_{k}"] = ids, logits
+        if name in STEPWISE:
+            golden["logits_decode"] = stepwise(model, ids[None])
+    model.to(torch.bfloat16).save_pretrained(dir, max_shard_size="1GB")
+    (dir / "generation_config.json").unlink(missing_ok=True)
+    written = dict(json.loads((dir / "config.json").read_text()), dtype="bfloat16")
+    if twin:
+        tensors = load_file(dir / "model.safetensors")
+        written, tensors = twin(written, tensors)
+        save_file({k: v.contiguous() for k, v in tensors.items()}, dir / "model.safetensors", metadata={"format": "pt"})
+    (dir / "config.json").write_text(json.dumps(written, indent=2, sort_keys=bool(twin)) + "\n")
+    save_file(golden, dir / "golden.safetensors", metadata={"transformers": transformers.__version__, "seed": "1"})
+    # One tokenizer for all: byte-level BPE with 320 tokens.
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(HERE / "llama" / file, dir / file)
+    for file in dir.iterdir():
+        file.chmod(0o644)
+
+
+def content(path):
+    """What a file says: a config without the version that wrote it, tensors that are compared by value, or bytes."""
+    if path.name == "config.json":
+        config = json.loads(path.read_text())
+        config.pop("transformers_version", None)
+        return config
+    return path.read_bytes()
+
+
+def differences(new, old):
+    """What differs between two directories of a checkpoint, as lines."""
+    lines = []
+    for file in sorted({p.name for p in new.iterdir()} | ({p.name for p in old.iterdir()} if old.is_dir() else set())):
+        a, b = new / file, old / file
+        if not (a.exists() and b.exists()):
+            lines.append(f"{file}: {'missing' if a.exists() else 'not made'}")
+        elif file != "golden.safetensors":
+            if content(a) != content(b):
+                lines.append(f"{file}: differs")
+        else:
+            with safe_open(a, "pt") as x, safe_open(b, "pt") as y:
+                if sorted(x.keys()) != sorted(y.keys()):
+                    lines.append(f"{file}: other tensors")
+                    continue
+                for key in sorted(x.keys()):
+                    p, q = x.get_tensor(key), y.get_tensor(key)
+                    if p.shape != q.shape or p.dtype != q.dtype:
+                        lines.append(f"{file}: {key} has another shape")
+                    elif not (worst := (p - q).abs().max().item()) <= TOLERANCE:
+                        lines.append(f"{file}: {key} differs by {worst:.3g}")
+    return lines
+
+
+def main():
+    args = argparse.ArgumentParser()
+    args.add_argument("names", nargs="*", metavar="NAME")
+    args.add_argument("--check", action="store_true", help="write nothing; fail where a checkpoint differs")
+    args = args.parse_args()
+    everything = sorted(CHECKPOINTS.keys() | TWINS.keys())
+    if unknown := [n for n in args.names if n not in everything]:
+        sys.exit(f"no such checkpoint: {', '.join(unknown)} (there are: {', '.join(everything)})")
+    torch.set_num_threads(1)
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    failed = 0
+    for name in args.names or everything:
+        with tempfile.TemporaryDirectory() as tmp:
+            new = pathlib.Path(tmp) / name
+            new.mkdir()
+            make(name, new)
+            lines = differences(new, HERE / name)
+            if lines and not args.check:
+                shutil.rmtree(HERE / name, ignore_errors=True)
+                shutil.copytree(new, HERE / name)
+            print(name, "; ".join(lines) or "as it is", sep=": ", flush=True)
+            failed += bool(lines)
+    if not args.names:
+        for stray in sorted(p.parent.name for p in HERE.glob("*/golden.safetensors") if p.parent.name not in everything):
+            print(f"{stray}: no line in make.py makes it")
+            failed += 1
+    if failed and args.check:
+        sys.exit(f"{failed} checkpoints differ")
+
+
+if __name__ == "__main__":
+    main()
