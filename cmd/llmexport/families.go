@@ -34,6 +34,7 @@ type knownFamily struct {
 	Architectures []string           `json:"architectures"`
 	Texts         []string           `json:"texts,omitempty"`
 	KL            map[string]float64 `json:"kl,omitempty"`
+	Unmeasured    bool               `json:"unmeasured,omitempty"`
 	Conditions    []string           `json:"conditions,omitempty"`
 	Recipes       []struct {
 		Name string `json:"name"`
@@ -82,6 +83,8 @@ func (f *knownFamily) measured() string {
 	switch {
 	case len(f.Texts) > 0:
 		return "text part only, see " + strings.Join(f.Texts, ", ")
+	case f.Unmeasured:
+		return "unmeasured"
 	case len(f.KL) == 0:
 		return "not measured"
 	}

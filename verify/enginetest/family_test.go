@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -90,12 +91,44 @@ func TestFamilies(t *testing.T) {
 	if !*update || t.Failed() {
 		return
 	}
-	b, err := json.MarshalIndent(rounded(found), "", "  ")
+	var was measured
+	b, err := os.ReadFile(measuredFile)
+	if err == nil {
+		err = json.Unmarshal(b, &was)
+	}
+	if err == nil {
+		b, err = json.MarshalIndent(was.with(rounded(found), checkpointDirs(t)), "", "  ")
+	}
 	if err == nil {
 		err = os.WriteFile(measuredFile, append(b, '\n'), 0o666)
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// with takes the place of what was measured before, and keeps the numbers of the other checkpoints that there are, as -run
+// leaves some out.
+func (m measured) with(found measured, dirs []string) measured {
+	out := measured{}
+	for _, d := range dirs {
+		name := filepath.Base(d)
+		if kl, ok := found[name]; ok {
+			out[name] = kl
+		} else if kl, ok := m[name]; ok {
+			out[name] = kl
+		}
+	}
+	return out
+}
+
+// TestPartialUpdate: measuring some checkpoints keeps the numbers of the others, and forgets those that are gone.
+func TestPartialUpdate(t *testing.T) {
+	was := measured{"llama": {"3.6.1": 1}, "phi": {"3.6.1": 2}, "gone": {"3.6.1": 3}}
+	got := was.with(measured{"phi": {"3.6.1": 4}, "opt": {"3.6.1": 5}}, []string{"a/llama", "a/phi", "a/opt", "a/new"})
+	want := measured{"llama": {"3.6.1": 1}, "phi": {"3.6.1": 4}, "opt": {"3.6.1": 5}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 
