@@ -1,9 +1,6 @@
 package arch
 
-import (
-	"math/big"
-	"strings"
-)
+import "math/big"
 
 // Bloom is BLOOM and BLOOMZ: no rotation, but scores that fall with the distance (ALiBi, arXiv 2108.12409), a LayerNorm
 // behind the embedding, LayerNorms and linear layers with biases, q, k and v of a head side by side in one matrix, and an
@@ -53,7 +50,7 @@ func (Bloom) Describe(c *Config) (*Decoder, error) {
 	b.embedding, b.finalNorm, b.head = root+"word_embeddings", root+"ln_f", "lm_head"
 	a.Slopes = alibi(a.Heads)
 	d, err := b.finish(&a, func(i int, _ string) Layer {
-		p := root + strings.Replace(layerName(i), "layers.", "h.", 1)
+		p := root + shortName(layerName(i))
 		x := b.perHead(p+"self_attention.query_key_value", a, true)
 		x.O = b.linear(p+"self_attention.dense", b.d.Hidden, b.d.Hidden, true)
 		return b.preNorm(p, x, b.plainMLP(p+"mlp.dense_h_to_4h", p+"mlp.dense_4h_to_h", b.intermediate, true))

@@ -21,6 +21,7 @@ func TestDescribeHubKeys(t *testing.T) {
 	}{
 		{"Baichuan2-13B-Chat", 13_896_668_160, nil},
 		{"Baichuan2-7B-Chat", 7_505_973_248, nil},
+		{"MiMo-7B-RL", 7_622_619_136, nil},
 		{"MiniCPM-2B-sft-bf16", 2_724_880_896, nil},
 		{"OLMo-1B-hf", 1_176_764_416, nil},
 		{"Seed-OSS-36B-Instruct", 36_151_104_512, nil},

@@ -26,13 +26,18 @@ func (Phi3) Describe(c *Config) (*Decoder, error) {
 	a, w := b.heads(0), b.window(0)
 	windows := b.spread(w, always(w))
 	return b.finish(&a, func(i int, p string) Layer {
-		x, fused := a, p+"self_attn.qkv_proj"
-		q, kv := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
-		x.Q = b.part(fused+".q", fused, b.d.Hidden, false, Run{Start: 0, Count: q})
-		x.K = b.part(fused+".k", fused, b.d.Hidden, false, Run{Start: q, Count: kv})
-		x.V = b.part(fused+".v", fused, b.d.Hidden, false, Run{Start: q + kv, Count: kv})
-		x.O = b.linear(p+"self_attn.o_proj", b.d.Hidden, q, false)
+		x := b.fusedHeads(p+"self_attn.qkv_proj", a, false)
+		x.O = b.linear(p+"self_attn.o_proj", b.d.Hidden, a.Heads*a.HeadDim, false)
 		x.Rope, x.Window = b.rope(rope, a.HeadDim), windows[i]
-		return b.preNorm(p, &x, b.fusedMLP(p+"mlp.gate_up_proj", p+"mlp.down_proj", b.intermediate))
+		return b.preNorm(p, x, b.fusedMLP(p+"mlp.gate_up_proj", p+"mlp.down_proj", b.intermediate))
 	})
+}
+
+// fusedHeads takes q, k and v from a matrix that has the rows of all heads of q, then those of k, then those of v.
+func (b *builder) fusedHeads(name string, a Attention, bias bool) *Attention {
+	q, kv := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
+	a.Q = b.part(name+".q", name, b.d.Hidden, bias, Run{Start: 0, Count: q})
+	a.K = b.part(name+".k", name, b.d.Hidden, bias, Run{Start: q, Count: kv})
+	a.V = b.part(name+".v", name, b.d.Hidden, bias, Run{Start: q + kv, Count: kv})
+	return &a
 }

@@ -21,8 +21,10 @@ var hubFiles = []struct {
 }{
 	{"DeepSeek-V2-Lite", 15_706_484_224, expertTensorsOf("mlp", 1, 27, 64, 2048, 1408, "gate_proj", "up_proj", "down_proj")},
 	{"DeepSeek-V3", 671_026_419_200, expertTensorsOf("mlp", 3, 61, 256, 7168, 2048, "gate_proj", "up_proj", "down_proj")},
+	{"EXAONE-3.5-7.8B-Instruct", 7_818_448_896, nil},
 	{"EXAONE-4.0-32B", 32_003_216_384, nil},
 	{"GLM-4.5", 352_797_829_024, expertTensorsOf("mlp", 3, 92, 160, 5120, 1536, "gate_proj", "up_proj", "down_proj")},
+	{"Ling-lite-1.5", 16_801_974_272, expertTensorsOf("mlp", 0, 28, 64, 2048, 1408, "gate_proj", "up_proj", "down_proj")},
 	{"Llama-3.1-8B-Instruct", 8_030_261_248, nil},
 	{"Llama-3.2-1B-Instruct", 1_235_814_400, nil},
 	{"Llama-4-Scout-17B-16E-Instruct", 107_769_861_120, append(stackedTensorsOf("feed_forward", 48, 16, 5120, 8192, true), shaped("lm_head.weight", 202048, 5120))},

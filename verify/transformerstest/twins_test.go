@@ -4,6 +4,7 @@ package transformerstest
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"os"
@@ -115,6 +116,77 @@ var twins = map[string]twin{
 			pair(divided[2], nil, object{"head_dim": removed}),
 		},
 	},
+	"bailing_moe": {
+		of: "granitemoehybrid", theirs: object{
+			"layer_types": []string{"attention", "attention"}, "num_hidden_layers": 2, "position_embedding_type": "rope", "num_local_experts": 4,
+			"num_experts_per_tok": 2, "intermediate_size": 24, "shared_intermediate_size": 24, "embedding_multiplier": 1, "logits_scaling": 1,
+			"residual_multiplier": 1, "attention_multiplier": 0.25, "tie_word_embeddings": false,
+		},
+		config: common("bailing_moe", "BailingMoeForCausalLM", object{
+			"num_hidden_layers": 2, "num_experts": 4, "num_experts_per_tok": 2, "num_shared_experts": 1, "moe_intermediate_size": 24,
+			"use_bias": false, "rope_theta": 10000,
+		}),
+		build: bailingMoe,
+		changes: [][2]object{
+			{nil, nil},
+			{{"rope_theta": 300}, {"rope_parameters": object{"rope_type": "default", "rope_theta": 300}}},
+			both(object{"rms_norm_eps": 0.1}),
+			both(object{"num_experts_per_tok": 3}),
+			{{"num_experts": 6}, {"num_local_experts": 6}},
+			{{"num_shared_experts": 3}, {"shared_intermediate_size": 72}},
+			both(object{"tie_word_embeddings": true}),
+			both(object{"num_key_value_heads": 1}),
+			{
+				{"num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 321},
+				{"num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 321, "layer_types": []string{"attention"}, "attention_multiplier": math.Sqrt(1. / 32)},
+			},
+			{
+				{"moe_intermediate_size": 33, "hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 3},
+				{"intermediate_size": 33, "shared_intermediate_size": 33, "hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 3, "mamba_n_heads": 12},
+			},
+		},
+	},
+	"exaone": {
+		of: "llama3-rope", theirs: object{"num_hidden_layers": 2},
+		config: object{
+			"model_type": "exaone", "architectures": []string{"ExaoneForCausalLM"}, "activation_function": "silu", "hidden_size": 64,
+			"intermediate_size": 160, "max_position_embeddings": 512, "num_attention_heads": 4, "num_layers": 2, "num_key_value_heads": 2,
+			"layer_norm_epsilon": 1e-6, "tie_word_embeddings": true, "vocab_size": 320, "rope_theta": 5e5, "rope_scaling": exaoneRope,
+		},
+		build: exaone,
+		changes: [][2]object{
+			{nil, nil},
+			{{"rope_theta": 300}, {"rope_parameters.rope_theta": 300}},
+			{{"rope_scaling": nil}, {"rope_parameters": object{"rope_type": "default", "rope_theta": 5e5}}},
+			{{"rope_scaling": object{"type": "linear", "factor": 4}}, now("linear", 5e5, object{"factor": 4})},
+			{{"layer_norm_epsilon": 0.1}, {"rms_norm_eps": 0.1}},
+			{{"layer_norm_epsilon": removed}, {"rms_norm_eps": 1e-5}},
+			{{"tie_word_embeddings": false}, {"tie_word_embeddings": false}},
+			{{"num_key_value_heads": removed}, {"num_key_value_heads": 4}},
+			{{"num_key_value_heads": 1}, {"num_key_value_heads": 1}},
+			{{"head_dim": 24}, {"head_dim": 24}},
+			{{"num_layers": 1, "vocab_size": 321}, {"num_hidden_layers": 1, "vocab_size": 321}},
+			{
+				{"num_layers": 3, "hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 3, "intermediate_size": 100},
+				{"num_hidden_layers": 3, "hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 3, "intermediate_size": 100, "head_dim": 16},
+			},
+		},
+	},
+	"mimo": {
+		of: "qwen2-untied", config: common("mimo", "MiMoForCausalLM", object{"rope_theta": 1e6, "num_nextn_predict_layers": 1, "attention_bias": true}), build: mimo,
+		changes: [][2]object{
+			{nil, nil},
+			{{"rope_theta": 300}, {"rope_parameters.rope_theta": 300}},
+			{{"rope_scaling": object{"type": "linear", "factor": 4}}, now("linear", 1e6, object{"factor": 4})},
+			both(object{"rms_norm_eps": 0.1}),
+			both(object{"tie_word_embeddings": true}),
+			both(object{"num_key_value_heads": 1}),
+			both(object{"head_dim": 24}),
+			alike(plain[0], object{"head_dim": removed, "layer_types": removed}),
+			alike(divided[1], object{"head_dim": removed, "layer_types": removed}),
+			alike(divided[2], object{"head_dim": removed, "layer_types": removed}),
+		},
+	},
 	"chatglm": {
 		of: "glm", config: chatGLMConfig, build: chatGLM,
 		changes: [][2]object{
@@ -162,6 +234,8 @@ func common(modelType, architecture string, more object) object {
 		"num_key_value_heads": 2, "rms_norm_eps": 1e-6, "tie_word_embeddings": false, "vocab_size": 320,
 	}, more)
 }
+
+var exaoneRope = object{"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 64}
 
 var chatGLMConfig = object{
 	"model_type": "chatglm", "architectures": []string{"ChatGLMModel"}, "hidden_size": 64, "padded_vocab_size": 320,
@@ -339,6 +413,62 @@ func chatGLM(b *twinBuilder) {
 	})
 	for i := range b.out {
 		b.out[i].Name = strings.Replace(b.out[i].Name, "model.layers.", "transformer.encoder.layers.", 1)
+	}
+}
+
+func exaone(b *twinBuilder) {
+	b.rename("embed_tokens", "embed_tokens", "model.norm", "model.norm", "lm_head", "lm_head", "_proj", "_proj", "layernorm", "layernorm")
+	names := strings.NewReplacer(
+		"model.embed_tokens", "transformer.wte", "model.norm", "transformer.ln_f", "model.layers", "transformer.h", "self_attn.o_proj", "attn.attention.out_proj",
+		"self_attn", "attn.attention", "mlp.gate_proj", "mlp.c_fc_0", "mlp.up_proj", "mlp.c_fc_1", "mlp.down_proj", "mlp.c_proj", "input_layernorm", "ln_1",
+		"post_attention_layernorm", "ln_2",
+	)
+	for i := range b.out {
+		b.out[i].Name = names.Replace(b.out[i].Name)
+	}
+}
+
+func mimo(b *twinBuilder) {
+	asItIs(b)
+	for _, name := range []string{"token_layernorm", "hidden_layernorm", "final_layernorm"} {
+		b.put("model.mtp_layers.0."+name+".weight", "model.norm.weight", b.rows("model.norm.weight"))
+	}
+	b.rename("model.layers.0.", "model.mtp_layers.0.")
+}
+
+func bailingMoe(b *twinBuilder) {
+	b.rename("model.embed_tokens", "model.word_embeddings", "model.norm", "model.norm", "lm_head", "lm_head", "self_attn.o_proj", "attention.dense",
+		"block_sparse_moe.router.layer", "mlp.gate", "shared_mlp.output_linear", "mlp.shared_experts.down_proj", "layernorm", "layernorm")
+	halves := func(name string, cut func(part string) string) {
+		rows := b.rows(name)
+		b.put(cut("gate_proj"), name, rows[:len(rows)/2])
+		b.put(cut("up_proj"), name, rows[len(rows)/2:])
+	}
+	for _, info := range b.src.Tensors() {
+		p, ok := strings.CutSuffix(info.Name, "self_attn.q_proj.weight")
+		if !ok {
+			continue
+		}
+		a := p + "self_attn."
+		b.put(p+"attention.query_key_value.weight", info.Name, b.rows(a+"q_proj.weight", a+"k_proj.weight", a+"v_proj.weight"))
+		halves(p+"shared_mlp.input_linear.weight", func(part string) string { return p + "mlp.shared_experts." + part + ".weight" })
+		for _, stacked := range []string{"input", "output"} {
+			whole := b.info(p + "block_sparse_moe." + stacked + "_linear.weight")
+			for j, data := range b.rows(whole.Name) {
+				q := fmt.Sprintf("%smlp.experts.%d.", p, j)
+				parts := []string{"down_proj"}
+				if stacked == "input" {
+					parts = []string{"gate_proj", "up_proj"}
+				}
+				for k, part := range parts {
+					one := tensor.Info{
+						Name: q + part + ".weight", DType: whole.DType, Shape: tensor.Shape{whole.Shape[1] / int64(len(parts)), whole.Shape[2]},
+					}
+					n := len(data) / len(parts)
+					b.out = append(b.out, packed.Tensor{Info: one, Data: data[k*n : (k+1)*n]})
+				}
+			}
+		}
 	}
 }
 

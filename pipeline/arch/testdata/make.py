@@ -26,7 +26,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 # What a config of a new checkpoint says, unless its line says otherwise.
 COMMON = dict(vocab_size=320, max_position_embeddings=512, rms_norm_eps=1e-6, bos_token_id=1, eos_token_id=2, pad_token_id=0)
-SMALL = dict(COMMON, hidden_size=32, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
+SMALL = dict(COMMON, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
 BASE = dict(COMMON, hidden_size=64, intermediate_size=160, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2)
 
 # Differences in logits that another CPU may cause: 4e-5 have been seen behind recurrent layers, which add up what they differ by.
@@ -164,12 +164,71 @@ STEPWISE = {"phi3-longlen", "phi3-longrope"}
 
 # Models whose code is in their repositories, as another family computes them: by name, a line as in CHECKPOINTS, and a function
 # that turns the config and the tensors of that family into those of the twin. The logits are the other family's.
+def bailing_moe(config, tensors):
+    """Ling from Qwen2-MoE, whose shared experts have a gate: a gate without weights halves what they give."""
+    out = {}
+    for name, t in tensors.items():
+        if "q_proj" in name:
+            name, t = name.replace("q_proj", "query_key_value"), torch.cat([tensors[name.replace("q_proj", x + "_proj")] for x in "qkv"])
+        elif "k_proj" in name or "v_proj" in name or "shared_expert_gate" in name:
+            continue
+        elif "shared_expert.down_proj" in name:
+            t = t * 0.5
+        for old, new in (("embed_tokens", "word_embeddings"), ("self_attn.", "attention."), ("o_proj", "dense"), ("shared_expert.", "shared_experts.")):
+            name = name.replace(old, new)
+        out[name] = t
+    keys = ("bos_token_id", "eos_token_id", "hidden_act", "hidden_size", "intermediate_size", "max_position_embeddings", "moe_intermediate_size",
+            "norm_topk_prob", "num_attention_heads", "num_experts", "num_experts_per_tok", "num_hidden_layers", "num_key_value_heads", "pad_token_id",
+            "rms_norm_eps", "tie_word_embeddings", "vocab_size")
+    return {k: config[k] for k in keys} | {
+        "architectures": ["BailingMoeForCausalLM"], "model_type": "bailing_moe", "first_k_dense_replace": 1, "num_shared_experts": 2,
+        "norm_head": False, "rope_theta": 10000.0, "torch_dtype": "bfloat16", "use_bias": False, "use_qkv_bias": True}, out
+
+
+def exaone(config, tensors):
+    keys = ("bos_token_id", "eos_token_id", "head_dim", "hidden_size", "intermediate_size", "max_position_embeddings", "num_attention_heads",
+            "num_key_value_heads", "pad_token_id", "tie_word_embeddings", "vocab_size")
+    scaling = dict(config["rope_parameters"])
+    out = {k: config[k] for k in keys} | {
+        "architectures": ["ExaoneForCausalLM"], "model_type": "exaone", "activation_function": "silu", "layer_norm_epsilon": config["rms_norm_eps"],
+        "num_layers": config["num_hidden_layers"], "rope_theta": scaling.pop("rope_theta"), "rope_scaling": scaling, "torch_dtype": "bfloat16"}
+    names = (("model.embed_tokens", "transformer.wte"), ("model.norm", "transformer.ln_f"), ("model.layers", "transformer.h"),
+             ("self_attn.", "attn.attention."), ("o_proj", "out_proj"), ("input_layernorm", "ln_1"), ("post_attention_layernorm", "ln_2"),
+             ("gate_proj", "c_fc_0"), ("up_proj", "c_fc_1"), ("down_proj", "c_proj"))
+    return out, renamed(tensors, names)
+
+
+def mimo(config, tensors):
+    """MiMo from Qwen2, with a layer that guesses one token more."""
+    draft = {f"model.mtp_layers.0.{x}_layernorm.weight": tensors["model.norm.weight"] for x in ("token", "hidden", "final")}
+    draft["model.mtp_layers.0.input_proj.weight"] = torch.cat([tensors["model.layers.0.self_attn.o_proj.weight"]] * 2, 1)
+    draft |= {k.replace("layers.0", "mtp_layers.0"): v.clone() for k, v in tensors.items() if k.startswith("model.layers.0.")}
+    keys = [k for k in config if k not in ("layer_types", "max_window_layers", "sliding_window", "use_sliding_window")]
+    return {k: config[k] for k in keys} | {
+        "architectures": ["MiMoForCausalLM"], "model_type": "mimo", "attention_bias": True, "num_nextn_predict_layers": 1}, tensors | draft
+
+
+def renamed(tensors, names):
+    """The tensors with parts of their names replaced."""
+    out = {}
+    for name, t in tensors.items():
+        for old, new in names:
+            name = name.replace(old, new)
+        out[name] = t
+    return out
+
+
 def internlm3(config, tensors):
     return {k: v for k, v in config.items() if k != "pretraining_tp"} | {"model_type": "internlm3"}, tensors
 
 
 TWINS = {
+    "bailing_moe": ("Qwen2Moe", dict(
+        SMALL, intermediate_size=32, num_experts=5, num_experts_per_tok=3, moe_intermediate_size=16, shared_expert_intermediate_size=32, norm_topk_prob=True,
+        mlp_only_layers=[0], **rope()), bailing_moe),
+    "exaone": ("Llama", dict(SMALL, tie_word_embeddings=True, **rope(**LLAMA3)), exaone),
     "internlm3": ("Llama", dict(head_dim=16, **rope()), internlm3),
+    "mimo": ("Qwen2", dict(SMALL, tie_word_embeddings=True, **rope(rope_theta=640000.0)), mimo),
 }
 
 
@@ -179,7 +238,7 @@ def classes(prefix):
     return config, getattr(transformers, prefix + "ForCausalLM", None) or getattr(transformers, prefix + "LMHeadModel")
 
 
-def randomise(model, rng):
+def randomise(model, rng, twin):
     for name, p in model.named_parameters():
         if p.dim() >= 2:
             value = torch.randn(p.shape, generator=rng) * (1.2 / p.shape[-1] ** 0.5)
@@ -191,6 +250,8 @@ def randomise(model, rng):
             value = torch.randn(p.shape, generator=rng) * 0.3
         else:  # gains of norms, about the value that the class starts from, which is 0 where it adds 1
             value = p.data.float().mean() + torch.randn(p.shape, generator=rng) * 0.2
+        if twin is bailing_moe and "shared_expert_gate" in name:
+            value = torch.zeros_like(p)
         p.data.copy_(value.to(torch.bfloat16).to(p.dtype))
     for name, b in model.named_buffers():
         if "e_score_correction_bias" in name:
@@ -219,7 +280,7 @@ def make(name, dir):
     config = config_class(**options)
     config._attn_implementation = "eager"
     model = model_class(config).float().eval()
-    randomise(model, rng)
+    randomise(model, rng, twin)
     golden = {}
     with torch.no_grad():
         for k, length in enumerate((24, 96)):
@@ -235,7 +296,7 @@ def make(name, dir):
     if twin:
         tensors = load_file(dir / "model.safetensors")
         written, tensors = twin(written, tensors)
-        save_file({k: v.contiguous() for k, v in tensors.items()}, dir / "model.safetensors", metadata={"format": "pt"})
+        save_file({k: v.clone().contiguous() for k, v in tensors.items()}, dir / "model.safetensors", metadata={"format": "pt"})
     (dir / "config.json").write_text(json.dumps(written, indent=2, sort_keys=bool(twin)) + "\n")
     save_file(golden, dir / "golden.safetensors", metadata={"transformers": transformers.__version__, "seed": "1"})
     # One tokenizer for all: byte-level BPE with 320 tokens.
