@@ -34,6 +34,9 @@ func traits(d *Decoder) map[string]string {
 		"eps": fmt.Sprint(d.FinalNorm.Eps), "tied": fmt.Sprint(d.Tied), "positions": fmt.Sprint(d.MaxPositions),
 		"embedding": fmt.Sprintf("%.4g", d.EmbeddingScale), "logits": fmt.Sprintf("%.4g", d.LogitScale), "headbias": fmt.Sprint(d.Head.Bias.Tensor != ""),
 	}
+	if d.Positions.Tensor != "" {
+		f["learned"] = fmt.Sprint(d.Positions.Rows, " from ", d.FirstPosition)
+	}
 	if len(d.Ropes) > 0 {
 		r := d.Ropes[0]
 		f["rope"] = fmt.Sprintf("%s %d %.4g %.4g", r.Type, r.Dim, r.InvFreq[1], r.InvFreq[len(r.InvFreq)-1])
@@ -278,6 +281,25 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"mamba_d_ssm": 64}, "!mamba_d_head: 16 contradicts 64 elements in 8 heads"},
 			{object{"attn_layer_indices": []int{1}}, "!attn_layer_indices: a list"},
 		},
+		"gpt2": {
+			{object{"n_inner": nil}, "mlp=128 gelu_tanh"},
+			{object{"n_inner": 64}, "mlp=64 gelu_tanh"},
+			{object{"n_head": 2}, "attention=2/2 of 16, 0, 0 slopes, temperature false"},
+			{object{"n_head": 3}, "!n_head: hidden_size 32 does not divide by it"},
+			{object{"n_positions": 64}, "learned=64 from 0; positions=64"},
+			{object{"n_positions": removed, "max_position_embeddings": 64}, "learned=64 from 0; positions=64"},
+			{object{"max_position_embeddings": 64}, "!max_position_embeddings: 64 contradicts n_positions 128"},
+			{object{"hidden_size": 64}, "!hidden_size: 64 contradicts n_embd 32"},
+			{object{"scale_attn_weights": false}, "attention=4/4 of 8, 1, 0 slopes, temperature false"},
+			{object{"scale_attn_by_inverse_layer_idx": true}, "attention=4/4 of 8, 0.3536, 0 slopes, temperature false"},
+			{object{"reorder_and_upcast_attn": true, "n_ctx": 64}, ""},
+			{object{"layer_norm_epsilon": 0.1}, "eps=0.1"},
+			{object{"activation_function": "relu"}, "mlp=48 relu"},
+			{object{"activation_function": "gelu"}, "mlp=48 gelu"},
+			{object{"activation_function": "tanh"}, `!activation_function: "tanh" is not supported, only "gelu" or`},
+			{object{"add_cross_attention": true}, "!add_cross_attention: true is not supported"},
+			{object{"tie_word_embeddings": false}, "tied=false"},
+		},
 		"gpt_neox": {
 			{object{"use_parallel_residual": false}, "blocks=AtML AtML AtML"},
 			{object{"layer_norm_eps": 1e-3}, "eps=0.001"},
@@ -384,6 +406,19 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"hidden_act": "gelu"}, `!hidden_act: "gelu"`},
 			{theta(1e6), "rope=default 16 0.1778 5.623e-06"},
 			{object{"num_key_value_heads": removed}, "attention=4/4 of 16, 0, 0 slopes, temperature false"},
+		},
+		"opt": {
+			{object{"ffn_dim": 64}, "mlp=64 relu"},
+			{object{"enable_bias": false}, "biases="},
+			{object{"activation_function": "gelu"}, "mlp=48 gelu"},
+			{object{"activation_function": "elu"}, `!activation_function: "elu" is not supported`},
+			{object{"max_position_embeddings": 64}, "learned=66 from 2; positions=64"},
+			{object{"do_layer_norm_before": false}, "!do_layer_norm_before: false is not supported, only true"},
+			{object{"_remove_final_layer_norm": true}, "!_remove_final_layer_norm: true is not supported, only false"},
+			{object{"layer_norm_elementwise_affine": false}, "!layer_norm_elementwise_affine: false is not supported"},
+			{object{"word_embed_proj_dim": 16}, "!word_embed_proj_dim: 16 is not supported, only 32"},
+			{object{"word_embed_proj_dim": removed}, ""},
+			{object{"tie_word_embeddings": false}, "tied=false"},
 		},
 		"olmoe": {
 			{object{"clip_qkv": 8}, "!clip_qkv: 8"},

@@ -13,7 +13,7 @@ import "strconv"
 
 // Decoder describes a decoder-only language model, one token row in, one row of logits out.
 //
-//	h = EmbeddingScale · EmbeddingNorm(Embedding[token])
+//	h = EmbeddingScale · EmbeddingNorm(Embedding[token]) + Positions[FirstPosition + position]
 //	for each layer, for each of its branches: h += Scale · PostNorm(Block(Norm(h)))
 //	logits = cap(LogitScale · Head · FinalNorm(h))      cap(x) = LogitCap · tanh(x / LogitCap)
 type Decoder struct {
@@ -30,8 +30,11 @@ type Decoder struct {
 	// EmbeddingScale multiplies token rows; 0 stands for 1.
 	EmbeddingScale float64
 	EmbeddingNorm  *Norm // or nil
-	Layers         []Layer
-	FinalNorm      Norm
+	// Positions [FirstPosition + MaxPositions, Hidden], if it has a tensor, holds what is added for the position of a token.
+	Positions     Weight
+	FirstPosition int
+	Layers        []Layer
+	FinalNorm     Norm
 	// Head maps hidden to logits, [Vocab, Hidden]. Tied says that it is the embedding's tensor.
 	Head Linear
 	Tied bool
@@ -170,6 +173,7 @@ type Activation string
 // The activations.
 const (
 	SiLU     Activation = "silu"      // x·sigmoid(x)
+	ReLU     Activation = "relu"      // max(x, 0)
 	GELU     Activation = "gelu"      // x·Φ(x), by erf
 	GELUTanh Activation = "gelu_tanh" // its tanh form
 	ReLU2    Activation = "relu2"     // max(x, 0)²
@@ -308,6 +312,7 @@ func (d *Decoder) weights(f func(Weight)) {
 	}
 	f(d.Embedding)
 	d.EmbeddingNorm.vectors(f)
+	some(f, d.Positions)
 	for _, layer := range d.Layers {
 		for _, b := range layer {
 			b.Norm.vectors(f)

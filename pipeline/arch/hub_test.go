@@ -32,6 +32,7 @@ func TestDescribeHubKeys(t *testing.T) {
 		{"glm-4-9b-chat", 9_399_951_360, nil},
 		{"internlm2_5-7b-chat", 7_737_708_544, nil},
 		{"internlm3-8b-instruct", 8_804_241_408, nil},
+		{"opt-125m", 125_239_296, nil},
 		{"phi-2", 2_779_683_840, nil},
 		{"pythia-1.4b", 1_414_647_808, nil},
 		{"stablelm-2-1_6b", 1_644_515_328, nil},

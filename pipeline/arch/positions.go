@@ -3,6 +3,9 @@ package arch
 // AbsolutePositions says why the same tokens may give other logits elsewhere in a context, with nothing before them; it
 // is empty for most models, which see distances between tokens only.
 func (d *Decoder) AbsolutePositions() string {
+	if d.Positions.Tensor != "" {
+		return "every position has a vector of its own"
+	}
 	for _, r := range d.Ropes {
 		if r.Long != nil {
 			return "rotary factors depend on the length"

@@ -3,6 +3,10 @@ package arch
 import "testing"
 
 func TestAbsolutePositions(t *testing.T) {
+	learned := &Decoder{Positions: Weight{"wpe", 8, 4}}
+	if got := learned.AbsolutePositions(); got != "every position has a vector of its own" {
+		t.Error(got)
+	}
 	rope, norm := &Rope{Dim: 4}, &Norm{}
 	for want, a := range map[string]Attention{
 		"": {Rope: rope, QNorm: norm, KNorm: norm, Window: 16, Slopes: []float64{1}},

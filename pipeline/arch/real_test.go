@@ -59,6 +59,7 @@ var hubFiles = []struct {
 	{"glm-4-9b", 9_399_951_360, nil},
 	{"gpt-oss-20b", 20_914_757_184, stackedTensorsOf("mlp", 24, 32, 2880, 2880, true)},
 	{"granite-3.3-8b-instruct", 8_170_864_640, nil},
+	{"gpt2", 124_439_808, nil},
 	{"stablelm-3b-4e1t", 2_795_443_200, nil},
 }
 

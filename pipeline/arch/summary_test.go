@@ -9,9 +9,9 @@ import (
 // summary says in words what a model computes, without names of tensors: a line for what stands outside the layers, one for
 // every rotary table, and one for every branch, with the layers that have it.
 func summary(d *Decoder) []string {
-	lines := []string{fmt.Sprintf("model %d tokens to %d, context %d%s%s%s%s%s%s", d.Vocab, d.Hidden, d.MaxPositions,
+	lines := []string{fmt.Sprintf("model %d tokens to %d, context %d%s%s%s%s%s%s%s", d.Vocab, d.Hidden, d.MaxPositions,
 		given(" embeddings times", d.EmbeddingScale), given(" logits times", d.LogitScale), given(" logits within", d.LogitCap),
-		flag(" tied", d.Tied), flag(" head bias", d.Head.Bias.Tensor != ""), flag(" "+d.Precision, d.Precision != "")) +
+		flag(" tied", d.Tied), flag(" head bias", d.Head.Bias.Tensor != ""), flag(fmt.Sprintf(" learned positions from %d", d.FirstPosition), d.Positions.Tensor != ""), flag(" "+d.Precision, d.Precision != "")) +
 		" norm" + describeNorm(&d.FinalNorm)}
 	names := map[*Rope]string{}
 	for i, r := range d.Ropes {

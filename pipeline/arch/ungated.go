@@ -1,6 +1,9 @@
 package arch
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // plainMLP is an MLP without gate: down · act(up · x).
 func (b *builder) plainMLP(up, down string, intermediate int, bias bool) *MLP {
@@ -18,17 +21,40 @@ var geluNames = map[Activation][]string{
 	GELUTanh: {"gelu_pytorch_tanh", "gelu_new", "gelu_fast"},
 }
 
+// ungatedNames are the words of transformers for what an MLP without gate may apply.
+var ungatedNames = map[Activation][]string{
+	GELU: geluNames[GELU], GELUTanh: geluNames[GELUTanh], ReLU: {"relu"}, ReLU2: {"relu2"}, SiLU: {"silu", "swish"},
+}
+
 // geluKeys is mlpKeys of an MLP with either form of GELU; missing is the form of the family's class.
 func (b *builder) geluKeys(key string, missing Activation) {
 	b.mlpKeys(key, append(slices.Clone(geluNames[GELU]), geluNames[GELUTanh]...)...)
+	b.readActivation(key, missing, geluNames)
+}
+
+// ungatedKeys reads the activation of an MLP that may have any of ungatedNames; missing is that of the family's class.
+func (b *builder) ungatedKeys(key string, missing Activation) {
+	if !b.readActivation(key, missing, ungatedNames) {
+		name, _ := b.OptString(key)
+		known := slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(ungatedNames))...)))
+		b.Refuse(key, "%s is not supported, only %s", show(name), quoted(known))
+	}
+}
+
+// readActivation sets the activation to the one that a key names, and reports whether it is there; no name stands for missing.
+func (b *builder) readActivation(key string, missing Activation, known map[Activation][]string) bool {
 	b.activation = missing
-	if name, ok := b.OptString(key); ok {
-		for form, names := range geluNames {
-			if slices.Contains(names, name) {
-				b.activation = form
-			}
+	name, ok := b.OptString(key)
+	if !ok {
+		return true
+	}
+	for form, names := range known {
+		if slices.Contains(names, name) {
+			b.activation = form
+			return true
 		}
 	}
+	return false
 }
 
 // sameNorm is the layer of families whose attention and MLP read the stream, and one norm of it, at the same time:

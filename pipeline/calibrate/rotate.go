@@ -98,6 +98,9 @@ func CheckRotation(d *arch.Decoder, by quant.Rotator) error {
 	if stream && d.EmbeddingNorm != nil {
 		return refuse("normalised embeddings")
 	}
+	if stream && d.Positions.Tensor != "" {
+		return refuse("learned positions")
+	}
 	if what := reads(&d.FinalNorm); stream && what != "" {
 		return refuse(what)
 	}

@@ -48,6 +48,9 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	if d.EmbeddingScale != 0 {
 		h = b.times("/embedding_scale", h, d.EmbeddingScale)
 	}
+	if d.Positions.Tensor != "" {
+		h = b.binary("/embedding_positions", mnn.BinaryAdd, h, b.learnedPositions())
+	}
 	b.chooseMasks()
 	for _, r := range ropes(d) {
 		b.rotary(r)

@@ -3,6 +3,7 @@ package lower
 import (
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -115,6 +116,15 @@ var madeCases = []struct {
 			t.Errorf("precision %q", m.Precision)
 		}
 	}},
+	{name: "learned positions", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
+		a[0].Rope, a[1].Rope, d.Ropes = nil, nil, nil
+		d.Positions, d.FirstPosition = arch.Weight{Tensor: "positions", Rows: madePositions + 2, Cols: madeHidden}, 2
+	}, check: func(t *testing.T, m *Model) {
+		i := slices.IndexFunc(m.Slots, func(s Slot) bool { return s.Weight.Tensor == "positions" })
+		if i < 0 || m.Slots[i].Kind != ConstSlot || m.Slots[i].Weight.Rows != madePositions+2 {
+			t.Errorf("slot %d of %v", i, m.Slots)
+		}
+	}},
 	{name: "parallel branches", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 		for i := range d.Layers {
 			d.Layers[i][1].Parallel = true
@@ -225,7 +235,7 @@ var madeCases = []struct {
 	}},
 	{name: "activations", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 		d.Layers = d.Layers[:0]
-		for i, act := range []arch.Activation{arch.GELU, arch.GELUTanh, arch.ReLU2, arch.XIELU, arch.SiLU, arch.ClampedSwiGLU} {
+		for i, act := range []arch.Activation{arch.GELU, arch.GELUTanh, arch.ReLU2, arch.XIELU, arch.SiLU, arch.ClampedSwiGLU, arch.ReLU} {
 			p := strconv.Itoa(i) + "."
 			m := madeMLP(p, i%2 == 1)
 			m.Activation, m.Alpha, m.Limit = act, 1.702, 7

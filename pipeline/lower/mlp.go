@@ -53,6 +53,8 @@ func (b *builder) activate(ml string, m *arch.MLP, x value) (value, error) {
 		return b.unary(ml+"gelu", mnn.UnaryGeluStandard, x), nil
 	case arch.GELUTanh:
 		return b.unary(ml+"gelu", mnn.UnaryGelu, x), nil
+	case arch.ReLU:
+		return b.relu(ml+"relu", x), nil
 	case arch.ReLU2:
 		y := b.relu(ml+"relu", x)
 		return b.binary(ml+"relu2", mnn.BinaryMul, y, y), nil

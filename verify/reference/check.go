@@ -23,6 +23,14 @@ func (m *Model) check() error {
 	if err := m.checkNorm("embedding norm", d.EmbeddingNorm, d.Hidden); err != nil {
 		return err
 	}
+	if d.Positions.Tensor != "" {
+		if d.FirstPosition < 0 || d.MaxPositions < 1 {
+			return fmt.Errorf("%d learned positions from row %d on: %w", d.MaxPositions, d.FirstPosition, tensor.ErrCorrupt)
+		}
+		if err := m.checkWeight("positions", d.Positions, d.FirstPosition+d.MaxPositions, d.Hidden); err != nil {
+			return err
+		}
+	}
 	for _, f := range []float64{d.EmbeddingScale, d.LogitScale, d.LogitCap} {
 		if !finite(f, 0) {
 			return fmt.Errorf("embeddings times %v, logits times %v within %v: %w", d.EmbeddingScale, d.LogitScale, d.LogitCap, tensor.ErrCorrupt)

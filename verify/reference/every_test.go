@@ -113,6 +113,7 @@ func everything() (*arch.Decoder, *memory) {
 
 	d := &arch.Decoder{
 		Hidden: hidden, Vocab: vocab, MaxPositions: 512, Embedding: m.weight(vocab, hidden, 0, 1), EmbeddingScale: 1.5, EmbeddingNorm: m.norm(hidden),
+		Positions: m.weight(514, hidden, 0, .5), FirstPosition: 2,
 		FinalNorm: *m.norm(hidden), Head: m.linear(vocab, hidden), LogitScale: .7, LogitCap: 5, Ropes: []*arch.Rope{rope},
 	}
 	d.Layers = []arch.Layer{
@@ -163,7 +164,7 @@ func TestDigest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const want = "c11c50280c1454896f518e6f100b7257ee24a5883f8f5b211d9e70f6580a2dbf"
+	const want = "8c415a8c4b047cac7002b314eb5a773e6158b07b27d3137537b71207a00eff34"
 	if got := hex.EncodeToString(h.Sum(nil)); got != want {
 		t.Errorf("the logits have changed: sha256 %s, want %s", got, want)
 	}
@@ -252,6 +253,8 @@ func TestBlockErrors(t *testing.T) {
 		{"bias of RMSNorm", func(d *arch.Decoder) { d.Layers[0][0].Norm.Centered = false }, tensor.ErrUnsupported, "RMSNorm with a bias"},
 		{"norm bias", func(d *arch.Decoder) { d.Layers[0][0].Norm.Beta.Tensor = "none" }, tensor.ErrCorrupt, "norm of branch 0 bias"},
 		{"embedding norm", func(d *arch.Decoder) { d.EmbeddingNorm.Gamma.Rows = 3 }, tensor.ErrCorrupt, "embedding norm"},
+		{"positions", func(d *arch.Decoder) { d.FirstPosition = 1 }, tensor.ErrCorrupt, "positions: the description says 514 x"},
+		{"first position", func(d *arch.Decoder) { d.FirstPosition = -1 }, tensor.ErrCorrupt, "512 learned positions from row -1 on"},
 		{"post norm", func(d *arch.Decoder) { d.Layers[0][0].PostNorm.Gamma.Tensor = "none" }, tensor.ErrCorrupt, "norm of branch 0"},
 		{"head bias", func(d *arch.Decoder) { d.Head.Bias.Tensor = "none" }, tensor.ErrCorrupt, "head bias"},
 

@@ -34,7 +34,7 @@ func (p mlp) check(m *Model) error {
 		return err
 	}
 	switch p.Activation {
-	case arch.SiLU, arch.GELU, arch.GELUTanh, arch.ReLU2:
+	case arch.SiLU, arch.GELU, arch.GELUTanh, arch.ReLU, arch.ReLU2:
 	case arch.XIELU:
 		for _, w := range p.XIELU {
 			if err := m.checkWeight("xielu", w, 1, 0); err != nil {
@@ -115,6 +115,8 @@ func (p mlp) function(m *Model) (func(x, up []float32), error) {
 		return each(gelu)
 	case arch.GELUTanh:
 		return each(geluTanh)
+	case arch.ReLU:
+		return each(func(x float64) float64 { return max(x, 0) })
 	case arch.ReLU2:
 		return each(func(x float64) float64 { x = max(x, 0); return x * x })
 	case arch.XIELU:

@@ -122,5 +122,28 @@ func (m *Model) embed(ctx context.Context, windows [][]int32) ([]float32, error)
 		}
 	}
 	m.scaleAll(h, d.EmbeddingScale)
+	if d.Positions.Tensor != "" {
+		return h, m.addPositions(ctx, h, windows, starts)
+	}
 	return h, nil
+}
+
+// addPositions adds the vectors of positions to windows, which begin at rows starts of h.
+func (m *Model) addPositions(ctx context.Context, h []float32, windows [][]int32, starts []int) error {
+	d := m.decoder
+	table, err := m.open(d.Positions)
+	if err != nil {
+		return err
+	}
+	return m.each(ctx, len(windows), func(i int, b *buffer) error {
+		row := grow(&b.f32, d.Hidden)
+		for p := range windows[i] {
+			if err := table.rows(row, d.FirstPosition+p, b); err != nil {
+				return err
+			}
+			at := h[(starts[i]+p)*d.Hidden:][:d.Hidden]
+			kernel.Add(at, at, row)
+		}
+		return nil
+	})
 }

@@ -116,6 +116,62 @@ var denseFamilies = map[string]family{
 			{"n_head": 25, "hidden_size": 100, "n_layer": 1},
 		},
 	},
+	"gpt2": {
+		honours: []object{
+			{"layer_norm_epsilon": 0.1},
+			{"n_head": 2},
+			{"n_head": removed, "num_attention_heads": 8},
+			{"n_layer": removed, "num_hidden_layers": 1},
+			{"n_inner": nil},
+			{"n_inner": 64},
+			{"activation_function": "gelu"},
+			{"activation_function": "relu"},
+			{"activation_function": "silu"},
+			{"activation_function": "relu2"},
+			{"scale_attn_weights": false},
+			{"scale_attn_by_inverse_layer_idx": true},
+			{"scale_attn_by_inverse_layer_idx": true, "scale_attn_weights": false},
+			{"n_embd": 48, "n_head": 3},
+		},
+		refuses: []refusal{
+			{`n_head: hidden_size 32 does not divide`, object{"n_head": 5}},
+			{`activation_function: "tanh"`, object{"activation_function": "tanh"}},
+			{`add_cross_attention: true`, object{"add_cross_attention": true}},
+		},
+		same: []object{
+			{"reorder_and_upcast_attn": true}, {"n_ctx": 64, "attn_pdrop": 0.5, "summary_type": "mean"}, {"activation_function": removed, "layer_norm_epsilon": removed},
+		},
+		shapes: []object{
+			{"n_head": 6, "n_embd": 60, "n_layer": 1, "vocab_size": 321},
+			{"n_head": 2, "n_embd": 96, "n_layer": 5, "vocab_size": 333, "n_inner": nil, "scale_attn_by_inverse_layer_idx": true},
+			{"n_head": 3, "n_embd": 240, "n_layer": 2, "n_positions": 97},
+			{"n_head": 1, "n_embd": 32, "n_layer": 2, "n_inner": 33},
+		},
+	},
+	"opt": {
+		honours: []object{
+			{"num_attention_heads": 2},
+			{"num_hidden_layers": 1},
+			{"ffn_dim": 64},
+			{"enable_bias": false},
+			{"activation_function": "gelu"},
+			{"activation_function": "gelu_new"},
+			{"hidden_size": 48, "word_embed_proj_dim": removed, "num_attention_heads": 3},
+		},
+		refuses: []refusal{
+			{`do_layer_norm_before: false`, object{"do_layer_norm_before": false}},
+			{`word_embed_proj_dim: 16`, object{"word_embed_proj_dim": 16}},
+			{`layer_norm_elementwise_affine: false`, object{"layer_norm_elementwise_affine": false}},
+			{`_remove_final_layer_norm: true`, object{"_remove_final_layer_norm": true}},
+			{`activation_function: "tanh"`, object{"activation_function": "tanh"}},
+		},
+		same: []object{{"dropout": 0.5, "layerdrop": 0.5, "activation_dropout": 0.5, "init_std": 0.5}, {"enable_bias": removed, "do_layer_norm_before": removed}},
+		shapes: []object{
+			{"num_attention_heads": 6, "hidden_size": 60, "word_embed_proj_dim": 60, "num_hidden_layers": 1, "vocab_size": 321},
+			{"num_attention_heads": 2, "hidden_size": 96, "word_embed_proj_dim": 96, "num_hidden_layers": 5, "vocab_size": 333, "enable_bias": false},
+			{"num_attention_heads": 3, "hidden_size": 240, "word_embed_proj_dim": 240, "max_position_embeddings": 97, "ffn_dim": 33},
+		},
+	},
 	"cohere": {
 		honours: oneOf(ropes(), []object{
 			{"logit_scale": float("1.0")},

@@ -85,6 +85,9 @@ CHECKPOINTS = {
     "glm4_moe": ("Glm4Moe", dict(
         head_dim=16, use_qk_norm=True, n_routed_experts=8, num_experts_per_tok=2, n_group=1, topk_group=1, n_shared_experts=1,
         first_k_dense_replace=1, moe_intermediate_size=48, attention_bias=True, **rope(partial_rotary_factor=0.5)), "glm4moe"),
+    "gpt2": ("GPT2", dict(
+        SMALL, num_attention_heads=..., num_key_value_heads=..., intermediate_size=..., rms_norm_eps=..., n_head=4, n_inner=48,
+        max_position_embeddings=128)),
     "gpt_neox": ("GPTNeoX", dict(use_parallel_residual=True, **rope(partial_rotary_factor=0.25)), "gptneox"),
     "gpt_oss": ("GptOss", dict(
         head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=16, intermediate_size=64, num_hidden_layers=4,
@@ -125,6 +128,8 @@ CHECKPOINTS = {
     "olmo2": ("Olmo2", dict(tie_word_embeddings=False, **rope(rope_theta=5e5))),
     "olmo3": ("Olmo3", dict(sliding_window=16, num_hidden_layers=4, layer_types=[SLIDING] * 3 + [FULL], **rope(**YARN))),
     "olmoe": ("Olmoe", dict(intermediate_size=48, num_experts=4, num_experts_per_tok=2, norm_topk_prob=False, clip_qkv=None, **rope())),
+    "opt": ("OPT", dict(
+        SMALL, num_key_value_heads=..., intermediate_size=..., rms_norm_eps=..., ffn_dim=48, max_position_embeddings=128)),
     "phi": ("Phi", rope(partial_rotary_factor=0.5)),
     "phi3": ("Phi3", dict(tie_word_embeddings=False, sliding_window=32, **rope())),
     "phi3-longlen": ("Phi3", dict(tie_word_embeddings=True, original_max_position_embeddings=64, **rope(

@@ -41,6 +41,10 @@ func (a *activation) apply(dst, x []float32) {
 		for i, v := range x {
 			dst[i] = v * part(s[i], y[i])
 		}
+	case arch.ReLU:
+		for i, v := range x {
+			dst[i] = max(v, 0)
+		}
 	case arch.ReLU2:
 		for i, v := range x {
 			v = max(v, 0)
@@ -71,6 +75,13 @@ func (a *activation) slopes(value, slope, x []float32) {
 			s, w := float64(part(value[i], v)), limited(float64(v))
 			rise := geluLinear + float64(3*geluCubic*float64(w*w))
 			slope[i] = float32(s + float64(float64(w*float64(s*(1-s)))*rise))
+		}
+	case arch.ReLU:
+		for i, v := range x {
+			slope[i] = 0
+			if v > 0 {
+				slope[i] = 1
+			}
 		}
 	case arch.ReLU2:
 		for i, v := range x {

@@ -34,6 +34,12 @@ func (m *Model) check() error {
 		return fmt.Errorf("embeddings times %v, logits times %v within %v: %w", d.EmbeddingScale, d.LogitScale, d.LogitCap, tensor.ErrCorrupt)
 	}
 	slots := appendNorm([]slot{{"embedding", d.Embedding, d.Vocab, d.Hidden}}, "embedding norm", d.EmbeddingNorm, d.Hidden)
+	if d.Positions.Tensor != "" {
+		if d.FirstPosition < 0 || d.MaxPositions < 1 {
+			return fmt.Errorf("%d learned positions from row %d on: %w", d.MaxPositions, d.FirstPosition, tensor.ErrCorrupt)
+		}
+		slots = append(slots, slot{"positions", d.Positions, d.FirstPosition + d.MaxPositions, d.Hidden})
+	}
 	slots = appendNorm(slots, "final norm", &d.FinalNorm, d.Hidden)
 	if err := m.checkSlots(appendLinear(slots, "head", &d.Head, d.Vocab, d.Hidden)); err != nil {
 		return err
@@ -137,7 +143,7 @@ func (m *Model) layerSlots(l arch.Pair) ([]slot, error) {
 	slots = appendLinear(slots, "mlp.up", &mlp.Up, mlp.Intermediate, hidden)
 	slots = appendLinear(slots, "mlp.down", &mlp.Down, hidden, mlp.Intermediate)
 	switch mlp.Activation {
-	case arch.SiLU, arch.GELU, arch.GELUTanh, arch.ReLU2:
+	case arch.SiLU, arch.GELU, arch.GELUTanh, arch.ReLU, arch.ReLU2:
 	case arch.XIELU:
 		for _, w := range mlp.XIELU {
 			slots = append(slots, slot{"xielu", w, 1, 0})

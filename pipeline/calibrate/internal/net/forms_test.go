@@ -124,6 +124,8 @@ var forms = []form{
 	{"gelu", withActivation(arch.GELU, false)},
 	{"gelu_tanh, gated", withActivation(arch.GELUTanh, true)},
 	{"gelu_tanh", withActivation(arch.GELUTanh, false)},
+	{"relu, gated", withActivation(arch.ReLU, true)},
+	{"relu", withActivation(arch.ReLU, false)},
 	{"relu2, gated", withActivation(arch.ReLU2, true)},
 	{"relu2", withActivation(arch.ReLU2, false)},
 	{"xielu, gated", withActivation(arch.XIELU, true)},
@@ -133,6 +135,10 @@ var forms = []form{
 	{"normalised embeddings", func(d *arch.Decoder, m *maker) {
 		d.EmbeddingScale, d.EmbeddingNorm = 0.8, m.norm("embedding norm", d.Hidden)
 		layerNorm(d.EmbeddingNorm, m)
+	}},
+	{"learned positions", func(d *arch.Decoder, m *maker) {
+		d.EmbeddingScale, d.MaxPositions, d.FirstPosition = 0.8, 160, 2
+		d.Positions = m.linear("positions", 162, d.Hidden).Weight
 	}},
 	{"scaled logits", func(d *arch.Decoder, _ *maker) { d.LogitScale = 0.6 }},
 	{"capped logits", func(d *arch.Decoder, _ *maker) { d.LogitScale, d.LogitCap = 1.4, 2.5 }},

@@ -15,6 +15,9 @@ import (
 // lengths of gradient and direction: the loss is rounded to float32 on its way.
 const gradientBound = 4e-4
 
+// kinkBound is gradientBound where an activation has a kink, which steps go across.
+const kinkBound = 1e-2
+
 // parameter is something that a loss depends on; changed is called after a change, and gradient is filled by the test.
 type parameter struct {
 	name     string
@@ -24,7 +27,7 @@ type parameter struct {
 }
 
 // checkGradients compares gradients with five-point differences along random directions.
-func checkGradients(t *testing.T, loss func() float64, list []*parameter) {
+func checkGradients(t *testing.T, loss func() float64, list []*parameter, bound float64) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, p := range list {
@@ -55,13 +58,13 @@ func checkGradients(t *testing.T, loss func() float64, list []*parameter) {
 				return loss()
 			}
 			want = (8*(at(1)-at(-1)) - (at(2) - at(-2))) / (12 * step)
-			if e = math.Abs(got-want) / norm; e <= gradientBound {
+			if e = math.Abs(got-want) / norm; e <= bound {
 				break
 			}
 		}
 		copy(p.x, saved)
 		p.changed()
-		if !(e <= gradientBound) {
+		if !(e <= bound) {
 			t.Errorf("%s: derivative %v, differences %v, gradient of length %v", p.name, got, want, norm)
 		}
 		t.Logf("%-16s %.1e", p.name, e)
@@ -185,7 +188,11 @@ func testGradients(t *testing.T, d *arch.Decoder, src *memory) {
 	if len(list) != want {
 		t.Errorf("%d gradients, want %d", len(list), want)
 	}
-	checkGradients(t, loss, list)
+	bound := gradientBound
+	if d.Pair(0).MLP.Activation == arch.ReLU {
+		bound = kinkBound
+	}
+	checkGradients(t, loss, list, bound)
 }
 
 func doubles(x []float32) []float64 {
@@ -222,7 +229,7 @@ func TestLosses(t *testing.T) {
 	for _, g := range gradient {
 		one.gradient = append(one.gradient, float64(g))
 	}
-	checkGradients(t, loss, []*parameter{one})
+	checkGradients(t, loss, []*parameter{one}, gradientBound)
 	copy(q, saved)
 	if sum := m.KLGradient(q, saved); sum != 0 {
 		t.Errorf("divergence from itself %v", sum)

@@ -36,6 +36,7 @@ import (
 	goruntime "runtime"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -133,7 +134,7 @@ func (m *Model) Embed(windows [][]int32, table []float32) ([]float32, error) {
 	}
 	h := make([]float32, len(windows)*length*d.Hidden)
 	for i, w := range windows {
-		if err := m.embed(h[i*length*d.Hidden:(i+1)*length*d.Hidden], w, table); err != nil {
+		if err := m.embed(h[i*length*d.Hidden:(i+1)*length*d.Hidden], w, table, func(i int) int { return i }); err != nil {
 			return nil, err
 		}
 	}
@@ -163,8 +164,8 @@ func (m *Model) EmbedBackward(dh []float32, windows [][]int32, table []float32, 
 	return nil
 }
 
-// embed writes the states of tokens before the first layer to h.
-func (m *Model) embed(h []float32, tokens []int32, table []float32) error {
+// embed writes the states of tokens before the first layer to h; position says where the i-th of them stands.
+func (m *Model) embed(h []float32, tokens []int32, table []float32, position func(i int) int) error {
 	if err := m.lookUp(h, tokens, table); err != nil {
 		return err
 	}
@@ -177,6 +178,21 @@ func (m *Model) embed(h []float32, tokens []int32, table []float32) error {
 	}
 	if s := m.decoder.EmbeddingScale; s != 0 {
 		scaleAll(m.threads, h, float32(s))
+	}
+	if m.decoder.Positions.Tensor == "" {
+		return nil
+	}
+	t, err := m.open(m.decoder.Positions)
+	if err != nil {
+		return err
+	}
+	row := make([]float32, m.decoder.Hidden)
+	for i := range tokens {
+		if err := t.read(row, m.decoder.FirstPosition+position(i)); err != nil {
+			return err
+		}
+		at := h[i*len(row):][:len(row)]
+		kernel.Add(at, at, row)
 	}
 	return nil
 }

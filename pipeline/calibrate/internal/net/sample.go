@@ -197,7 +197,7 @@ func (w *sampler) write(ctx context.Context, lo, hi int, progress func(done, tot
 		for i, window := range windows {
 			tokens[i] = window[pos]
 		}
-		if err := m.embed(h, tokens, nil); err != nil {
+		if err := m.embed(h, tokens, nil, func(int) int { return pos }); err != nil {
 			return err
 		}
 		for i := range w.layers {
