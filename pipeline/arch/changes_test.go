@@ -78,7 +78,11 @@ func traits(d *Decoder) map[string]string {
 					f["gate"] = fmt.Sprint(x.GateScale)
 				}
 			case *Experts:
-				f["experts"] = fmt.Sprintf("%d of %d, %s, %t, %.4g, %d/%d", x.TopK, len(x.Experts), x.Scoring, x.Normalize, x.Scale, x.TopGroups, x.Groups)
+				scoring := string(x.Scoring)
+				if x.Near != 0 {
+					scoring += fmt.Sprintf(" within %g", x.Near)
+				}
+				f["experts"] = fmt.Sprintf("%d of %d, %s, %t, %.4g, %d/%d", x.TopK, len(x.Experts), scoring, x.Normalize, x.Scale, x.TopGroups, x.Groups)
 				if x.Shared != nil {
 					f["shared"] = fmt.Sprint(x.Shared.Intermediate)
 				}
@@ -439,6 +443,21 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"rope_parameters": removed, "partial_rotary_factor": 0.2}, "!partial_rotary_factor: 3 elements"},
 			{object{"auto_map": object{"AutoConfig": "configuration_phi.PhiConfig", "AutoTokenizer": []any{"x.Y", nil}}}, ""},
 		},
+		"phimoe": {
+			{object{"router_jitter_noise": 0.01}, "experts=2 of 4, sparsemixer within 0.02, false, 0, 0/0"},
+			{object{"router_jitter_noise": removed}, "experts=2 of 4, sparsemixer within 0.02, false, 0, 0/0"},
+			{object{"num_experts_per_tok": 1}, "!num_experts_per_tok: 1 is not supported, only 2"},
+			{object{"lm_head_bias": false}, "headbias=false"},
+			{object{"attention_bias": false}, "biases="},
+			{object{"sliding_window": 16}, "windows=16 16"},
+			{object{"sliding_window": 512}, ""},
+			{object{"input_jitter_noise": 0.5, "hidden_dropout": 0.5}, ""},
+			{object{"original_max_position_embeddings": 64}, "!original_max_position_embeddings: 64 is not supported, only 128"},
+			{phimoeRope(object{"short_mscale": 1.2, "long_mscale": 1.5}), "!rope_parameters.long_mscale: 1.5 is not supported, only that of short_mscale, 1.2"},
+			{phimoeRope(object{"long_mscale": 1.5}), "!rope_parameters.short_mscale: missing"},
+			{object{"rope_parameters": object{"rope_type": "yarn", "factor": 4}}, `!rope_parameters.rope_type: "yarn" is not supported (known: default, longrope)`},
+			{object{"rope_parameters": removed}, "rope=default 8 0.03162 3.162e-05"},
+		},
 		"qwen2_moe": {
 			{object{"norm_topk_prob": true}, "experts=2 of 4, softmax, true, 0, 0/0"},
 			{object{"mlp_only_layers": []int{1}}, "blocks=AtEx AtML AtEx; mlp=160 silu"},
@@ -558,6 +577,16 @@ func TestDescribeHubChanges(t *testing.T) {
 		}
 		testChanges(t, tt.base, checkpoint{config: config}, tt.changes, ignore...)
 	}
+}
+
+// phimoeRope changes the multipliers of cosine and sine.
+func phimoeRope(mscales map[string]any) map[string]any {
+	rope := map[string]any{
+		"rope_type": "longrope", "short_factor": []int{1, 1, 1, 1}, "long_factor": []int{2, 2, 2, 2},
+		"original_max_position_embeddings": 128,
+	}
+	maps.Copy(rope, mscales)
+	return map[string]any{"rope_parameters": rope}
 }
 
 func testChanges(t *testing.T, base string, ck checkpoint, changes []change, ignore ...string) {

@@ -206,6 +206,9 @@ const (
 	Softmax     Scoring = "softmax"      // over all experts, then the largest
 	Sigmoid     Scoring = "sigmoid"      // of each, then the largest
 	TopKSoftmax Scoring = "topk_softmax" // the largest, then softmax over them
+	// SparseMixer (arXiv 2409.12136) chooses two. The weight of one is its part of a softmax over itself and those that are
+	// not chosen before it and not far below it: (m - s)/max(|s|, m) <= Near, m being its own score.
+	SparseMixer Scoring = "sparsemixer"
 )
 
 // Experts is a mixture of experts: the sum over the TopK chosen experts of weight · MLP(x), plus Shared.
@@ -221,6 +224,7 @@ type Experts struct {
 	Normalize  bool
 	Epsilon    float64
 	Scale      float64 // 0 stands for 1
+	Near       float64 // of SparseMixer
 	// With Groups > 1 only the experts of the TopGroups best of so many groups can be chosen. A group is as good as the
 	// sum of its GroupTop best experts.
 	Groups, TopGroups, GroupTop int

@@ -12,7 +12,8 @@ func (Exaone) Architectures() []string { return []string{"ExaoneForCausalLM"} }
 // Describe implements [Family].
 func (Exaone) Describe(c *Config) (*Decoder, error) {
 	b := &builder{Config: c, d: &Decoder{
-		Hidden: c.Int("hidden_size", maxHidden), Vocab: c.Int("vocab_size", maxVocab), MaxPositions: c.Int("max_position_embeddings", maxPositions),
+		Hidden: c.Int("hidden_size", maxHidden), Vocab: c.Int("vocab_size", maxVocab),
+		MaxPositions: c.Int("max_position_embeddings", maxPositions),
 	}, activation: SiLU}
 	b.layers = b.either("num_layers", "num_hidden_layers", maxLayers)
 	b.eps = b.number("layer_norm_epsilon", 1e-30, 1, 1e-5)

@@ -79,6 +79,7 @@ var families = []struct {
 	{"opt", OPT{}},
 	{"phi", Phi{}},
 	{"phi3", Phi3{}},
+	{"phimoe", PhiMoE{}},
 	{"qwen2", Qwen2{}},
 	{"qwen2_5_vl", qwen25VL},
 	{"qwen2_moe", Qwen2Moe{}},

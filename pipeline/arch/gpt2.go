@@ -37,8 +37,8 @@ func (GPT2) Describe(c *Config) (*Decoder, error) {
 	a := b.unshared(heads)
 	byHead, byLayer := b.Bool("scale_attn_weights", true), b.Bool("scale_attn_by_inverse_layer_idx", false)
 	// The order of products (reorder_and_upcast_attn), the size of a buffer, and heads for other purposes.
-	b.Inert("attn_pdrop", "embd_pdrop", "gradient_checkpointing", "n_ctx", "reorder_and_upcast_attn", "resid_pdrop", "summary_activation",
-		"summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj")
+	b.Inert("attn_pdrop", "embd_pdrop", "gradient_checkpointing", "n_ctx", "reorder_and_upcast_attn", "resid_pdrop",
+		"summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj")
 	root := "transformer."
 	if _, ok := b.Tensor("wte.weight"); ok {
 		root = ""
@@ -59,7 +59,8 @@ func (GPT2) Describe(c *Config) (*Decoder, error) {
 			x.Scale /= float64(i + 1)
 		}
 		hidden, fused := b.d.Hidden, p+"attn.c_attn"
-		x.Q, x.K, x.V = b.inputRows(fused, ".q", hidden, hidden, 0), b.inputRows(fused, ".k", hidden, hidden, hidden), b.inputRows(fused, ".v", hidden, hidden, 2*hidden)
+		x.Q, x.K = b.inputRows(fused, ".q", hidden, hidden, 0), b.inputRows(fused, ".k", hidden, hidden, hidden)
+		x.V = b.inputRows(fused, ".v", hidden, hidden, 2*hidden)
 		x.O = b.inputRows(p+"attn.c_proj", ".turned", hidden, hidden, 0)
 		mlp := &MLP{
 			Intermediate: b.intermediate, Activation: b.activation,
@@ -73,8 +74,9 @@ func (GPT2) Describe(c *Config) (*Decoder, error) {
 // inputRows is a linear layer with a bias, made of rows outputs from first on of a matrix whose rows are inputs.
 func (b *builder) inputRows(of, what string, rows, cols, first int) Linear {
 	runs := []Run{{Start: first, Count: rows}}
+	weight := View{Name: of + what + ".weight", Tensor: of + ".weight", Rows: rows, Cols: cols, Runs: runs, Transposed: true}
 	return Linear{
-		Weight: b.view(View{Name: of + what + ".weight", Tensor: of + ".weight", Rows: rows, Cols: cols, Runs: runs, Transposed: true}),
+		Weight: b.view(weight),
 		Bias:   b.view(View{Name: of + what + ".bias", Tensor: of + ".bias", Rows: rows, Runs: runs}),
 	}
 }

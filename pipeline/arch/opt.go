@@ -15,8 +15,8 @@ const optFirstPosition = 2
 // Describe implements [Family].
 func (OPT) Describe(c *Config) (*Decoder, error) {
 	b := &builder{Config: c, eps: 1e-5, centered: true, normBias: true, d: &Decoder{
-		Hidden: c.Int("hidden_size", maxHidden), Vocab: c.Int("vocab_size", maxVocab), MaxPositions: c.Int("max_position_embeddings", maxPositions),
-		FirstPosition: optFirstPosition,
+		Hidden: c.Int("hidden_size", maxHidden), Vocab: c.Int("vocab_size", maxVocab),
+		MaxPositions: c.Int("max_position_embeddings", maxPositions), FirstPosition: optFirstPosition,
 	}}
 	b.layers, b.intermediate = b.Int("num_hidden_layers", maxLayers), b.Int("ffn_dim", maxIntermediate)
 	b.tied(true)

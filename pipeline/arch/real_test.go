@@ -36,6 +36,7 @@ var hubFiles = []struct {
 	{"OLMo-2-1124-7B-Instruct", 7_298_617_344, nil},
 	{"Olmo-3.1-32B-Instruct", 32_233_522_176, nil},
 	{"Phi-3-mini-128k-instruct", 3_821_079_552, nil},
+	{"Phi-3.5-MoE-instruct", 41_873_153_344, expertTensorsOf("block_sparse_moe", 0, 32, 16, 4096, 6400, "w1", "w3", "w2")},
 	{"Phi-4-mini-instruct", 3_836_021_760, nil},
 	{"Qwen2-VL-2B-Instruct", 1_543_714_304, nil},
 	{"Qwen2.5-0.5B-Instruct", 494_032_768, nil},

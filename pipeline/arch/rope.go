@@ -33,6 +33,9 @@ type ropeRules struct {
 	// whatever stands within the object.
 	long     bool
 	original int
+	// mscales says that there is no type but default and longrope, and that short_mscale and long_mscale are what cosine and
+	// sine are multiplied by.
+	mscales bool
 	// missing, if it has a kind, is used where the file has neither rope_parameters nor rope_scaling.
 	missing ropeParams
 }
@@ -221,15 +224,18 @@ func (r ropeRules) readObject(c, o *Config) ropeParams {
 		return p
 	}
 	known := []string{"default", "linear", "llama3", "longrope", "yarn"}
-	if r.long {
+	if r.long || r.mscales {
 		known = []string{"default", "longrope"}
 	}
 	switch {
 	case slices.Contains(known, kind), kind == "dynamic" && r.alpha && o.Has("alpha"):
 		p.kind = kind
 		p.readScaling(o, r.context(c), r.originalOf(c, o))
+		if kind == "longrope" && r.mscales {
+			p.readMscales(o)
+		}
 		return p
-	case kind == "dynamic" && !r.long:
+	case kind == "dynamic" && !r.long && !r.mscales:
 		// The factor stretches frequencies in texts beyond max_position_embeddings alone.
 		o.Float("factor", 1, maxFactor)
 		c.note("rotary frequencies grow with texts beyond %.0f positions (dynamic) in the original model only", r.context(c))

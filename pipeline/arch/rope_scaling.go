@@ -71,6 +71,16 @@ func (p *ropeParams) readScaling(o *Config, context float64, original func() flo
 	}
 }
 
+// readMscales reads the multipliers of cosine and sine in short and in long texts, which take the place of what factor and
+// attention_factor say.
+func (p *ropeParams) readMscales(o *Config) {
+	short, long := o.Float("short_mscale", minFactor, maxFactor), o.Float("long_mscale", minFactor, maxFactor)
+	if o.Good("short_mscale", "long_mscale") && short != long {
+		o.Refuse("long_mscale", "%g is not supported, only that of short_mscale, %g", long, short)
+	}
+	p.attention = short
+}
+
 // factors reads a list that longrope needs.
 func (*ropeParams) factors(o *Config, key string) []float64 {
 	list := o.Floats(key, minFactor, maxFactor)

@@ -113,6 +113,11 @@ var blockCases = []struct {
 		}
 		d.Layers[0][1].Block = e
 	}},
+	{name: "experts of a sparse mixer", golden: true, cache: 64, caches: 2, change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
+		e := madeExperts("0.", 3, 2)
+		e.Scoring, e.Near = arch.SparseMixer, 0.02
+		d.Layers[0][1].Block = e
+	}},
 	{name: "experts chosen by a corrected softmax", cache: 64, caches: 2, change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 		e := madeExperts("0.", 3, 2)
 		e.Correction = madeVector("0.correction", 3)

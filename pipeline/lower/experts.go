@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/mnn"
@@ -45,6 +46,10 @@ func (b *builder) experts(i int, p string, e *arch.Experts, x value) (value, err
 func (b *builder) route(p string, e *arch.Experts, x value) (weights, choice value) {
 	n := int32(len(e.Experts))
 	logits := b.linear(p+"Linear", x, &e.Router, Slot{Fine: true}, -1, n)
+	if e.Scoring == arch.SparseMixer {
+		best, choice := b.topK(p+"top", logits, e.TopK)
+		return b.weigh(p, e, b.sparseMixer(p, e, logits, best)), choice
+	}
 	plain := e.Correction.Tensor == "" && e.Groups <= 1
 	if plain && e.Scoring != arch.Softmax {
 		// The largest logits are the largest of their sigmoids too, and do not saturate.
@@ -81,6 +86,27 @@ func (b *builder) score(p string, s arch.Scoring, x value) value {
 		return b.unary(p+"sigmoid", mnn.UnarySigmoid, x)
 	}
 	return b.op(p+"softmax", mnn.OpSoftmax, &mnn.Axis{Axis: -1}, x)
+}
+
+// sparseMixer gives the weights of the two best, whose logits are best [tokens, 2].
+func (b *builder) sparseMixer(p string, e *arch.Experts, logits, best value) value {
+	magnitude := b.unary(p+"magnitude", mnn.UnaryAbs, logits)
+	weights := make([]value, 0, e.TopK)
+	for i := range e.TopK {
+		p := p + "choice_" + strconv.Itoa(i) + "/"
+		m := b.slice(p+"score", best, b.list(int32(i)), int32(i+1), 1)
+		behind := b.binary(p+"behind", mnn.BinarySub, logits, m)
+		far := b.binary(p+"far", mnn.BinaryRealDiv, behind, b.binary(p+"unit", mnn.BinaryMaximum, magnitude, m))
+		// A comparison gives int32.
+		near := b.toFloat(p+"near_float", b.binary(p+"near", mnn.BinaryGreaterEqual, far, b.scalarFloat(-e.Near)))
+		parts := b.unary(p+"exp", mnn.UnaryExp, b.binary(p+"below", mnn.BinaryMinimum, behind, b.scalarFloat(0)))
+		sum := b.sum(p+"sum", b.binary(p+"parts", mnn.BinaryMul, parts, near))
+		if i > 0 { // those chosen before are in the sum with 1 each
+			sum = b.binary(p+"others", mnn.BinarySub, sum, b.scalarFloat(float64(i)))
+		}
+		weights = append(weights, b.binary(p+"weight", mnn.BinaryRealDiv, b.scalarFloat(1), sum))
+	}
+	return b.concat(p+"weights", 1, weights...)
 }
 
 // weigh normalises and scales the weights of the chosen.
@@ -143,8 +169,11 @@ func checkExperts(e *arch.Experts) error {
 		return wrong("%d of %d experts for a token", e.TopK, n)
 	case e.ScaleInput && e.TopK != 1:
 		return fmt.Errorf("scaled inputs of %d experts for a token, not one: %w", e.TopK, tensor.ErrUnsupported)
-	case e.Scoring != arch.Softmax && e.Scoring != arch.Sigmoid && e.Scoring != arch.TopKSoftmax:
+	case e.Scoring != arch.Softmax && e.Scoring != arch.Sigmoid && e.Scoring != arch.TopKSoftmax && e.Scoring != arch.SparseMixer:
 		return fmt.Errorf("router scoring %q: %w", e.Scoring, tensor.ErrUnsupported)
+	case e.Scoring == arch.SparseMixer && (e.TopK != 2 || e.Correction.Tensor != "" || e.Groups > 1 || !(e.Near >= 0)):
+		return fmt.Errorf("%s of %d experts, near being %v, in %d groups: %w",
+			e.Scoring, e.TopK, e.Near, e.Groups, tensor.ErrUnsupported)
 	case e.Groups <= 1:
 		return nil
 	case n%e.Groups != 0 || e.TopGroups < 1 || e.TopGroups > e.Groups || e.GroupTop < 1 || e.GroupTop > n/e.Groups:

@@ -28,7 +28,8 @@ func checkLimits(d *arch.Decoder, context, split, high int) error {
 		return err
 	}
 	if n := int64(d.Positions.Rows) * int64(d.Positions.Cols); n > maxOpElements {
-		return fmt.Errorf("%s: %d x %d is more than 2^31-1 elements, the engine's limit for one op: %w", d.Positions.Tensor, d.Positions.Rows, d.Positions.Cols, tensor.ErrUnsupported)
+		return fmt.Errorf("%s: %d x %d is more than 2^31-1 elements, the engine's limit for one op: %w",
+			d.Positions.Tensor, d.Positions.Rows, d.Positions.Cols, tensor.ErrUnsupported)
 	}
 	if context > maxPositions {
 		return fmt.Errorf("%d positions are more than 2^26: %w", context, tensor.ErrUnsupported)

@@ -23,8 +23,11 @@ func (e experts) check(m *Model) error {
 		return fmt.Errorf("weights of experts times %v, epsilon %v: %w", e.Scale, e.Epsilon, tensor.ErrCorrupt)
 	case e.ScaleInput && e.TopK != 1:
 		return fmt.Errorf("inputs of %d experts scaled: %w", e.TopK, tensor.ErrCorrupt)
-	case e.Scoring != arch.Softmax && e.Scoring != arch.Sigmoid && e.Scoring != arch.TopKSoftmax:
+	case e.Scoring != arch.Softmax && e.Scoring != arch.Sigmoid && e.Scoring != arch.TopKSoftmax && e.Scoring != arch.SparseMixer:
 		return fmt.Errorf("scoring %q: %w", e.Scoring, tensor.ErrUnsupported)
+	case e.Scoring == arch.SparseMixer && (e.TopK != 2 || e.Correction.Tensor != "" || e.Groups > 1 || !finite(e.Near, 0)):
+		return fmt.Errorf("%s of %d experts, near being %v, in %d groups: %w",
+			e.Scoring, e.TopK, e.Near, e.Groups, tensor.ErrUnsupported)
 	}
 	if e.Groups > 1 {
 		size := count / e.Groups

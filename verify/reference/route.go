@@ -2,6 +2,7 @@ package reference
 
 import (
 	"math"
+	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -32,6 +33,9 @@ func (e experts) route(scores, correction []float32, chosen []int32, weights []f
 		}
 		return
 	}
+	if e.Scoring == arch.SparseMixer {
+		e.mix(scores, chosen)
+	}
 	sum := 0.0
 	for i, j := range chosen {
 		weights[i] = scores[j]
@@ -50,6 +54,25 @@ func (e experts) route(scores, correction []float32, chosen []int32, weights []f
 	}
 	for i, w := range weights {
 		weights[i] = float32(float64(w) * factor)
+	}
+}
+
+// mix makes the scores of the chosen their weights.
+func (e experts) mix(scores []float32, chosen []int32) {
+	var weights [2]float32
+	for i, c := range chosen {
+		m, sum := float64(scores[c]), 0.0
+		for j, s := range scores {
+			x := float64(s)
+			if slices.Contains(chosen[:i], int32(j)) || m-x > e.Near*max(math.Abs(x), m) {
+				continue
+			}
+			sum += kernel.Exp(x - m)
+		}
+		weights[i] = float32(1 / sum)
+	}
+	for i, c := range chosen {
+		scores[c] = weights[i]
 	}
 }
 

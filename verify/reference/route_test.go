@@ -35,6 +35,14 @@ func TestRoute(t *testing.T) {
 			"softmax of the largest", arch.Experts{Scoring: arch.TopKSoftmax, TopK: 3}, []float32{0, 2, 1, -1}, nil,
 			[]int32{1, 2, 0}, []float64{e(2) / (1 + e(2) + e(1)), e(1) / (1 + e(2) + e(1)), 1 / (1 + e(2) + e(1))},
 		},
+		{ // 1 is too far from 2.5 and from 2, 1.5 is not
+			"sparse mixer", arch.Experts{Scoring: arch.SparseMixer, TopK: 2, Near: .45}, []float32{2, 1.5, 1, 2.5, -3}, nil,
+			[]int32{3, 0}, []float64{1 / (1 + e(-.5) + e(-1)), 1 / (1 + e(-.5))},
+		},
+		{ // below 0 a score is measured by itself: 1 is 1/2 of -2
+			"sparse mixer of negative scores", arch.Experts{Scoring: arch.SparseMixer, TopK: 2, Near: .6}, []float32{-5, -1, -2}, nil,
+			[]int32{1, 2}, []float64{1 / (1 + e(-1)), 1 / (1 + e(-3))},
+		},
 		{
 			"ties take the first", arch.Experts{Scoring: arch.Sigmoid, TopK: 2}, []float32{1, 3, 1, 1}, nil,
 			[]int32{1, 0}, []float64{sigmoid(3), sigmoid(1)},

@@ -21,6 +21,39 @@ var expertFamilies = map[string]family{
 		shapes: with(plain, object{"num_local_experts": 5, "num_experts_per_tok": 3}, object{"num_local_experts": 3, "num_experts_per_tok": 1},
 			object{"num_local_experts": 8, "intermediate_size": 33, "sliding_window": 600}),
 	},
+	"phimoe": {
+		honours: []object{
+			{"router_jitter_noise": 0.01},
+			{"router_jitter_noise": float("0.0")},
+			{"router_jitter_noise": 0.7},
+			{"num_local_experts": 6},
+			{"lm_head_bias": false},
+			{"attention_bias": false},
+			{"rms_norm_eps": 0.1},
+			{"rope_parameters.rope_theta": 300},
+			{"rope_parameters.short_mscale": 1.5, "rope_parameters.long_mscale": 1.5},
+			{"rope_parameters": removed},
+			before(300, merged(longrope(4, "longrope"), object{"short_mscale": 1.1, "long_mscale": 1.1, "original_max_position_embeddings": 128})),
+			{"sliding_window": 17},
+			{"num_key_value_heads": 1},
+		},
+		refuses: []refusal{
+			{`num_experts_per_tok: 3`, object{"num_experts_per_tok": 3}},
+			{`hidden_act: "gelu"`, object{"hidden_act": "gelu"}},
+			{`sliding_window: 0 is not`, object{"sliding_window": 0}},
+			{`rope_parameters.long_mscale: 1.3 is not supported`, object{"rope_parameters.long_mscale": 1.3}},
+			{`rope_parameters.rope_type: "linear"`, object{"rope_parameters.rope_type": "linear", "rope_parameters.factor": 4}},
+		},
+		same: []object{
+			{"input_jitter_noise": 0.5, "router_aux_loss_coef": 0.5}, {"architectures": []string{"PhiMoEForCausalLM"}}, {"num_experts_per_tok": removed},
+			{"rope_parameters.attention_factor": 1.7},
+		},
+		shapes: []object{
+			{"num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 48, "num_hidden_layers": 1, "vocab_size": 321, "num_local_experts": 5},
+			{"num_attention_heads": 2, "num_key_value_heads": 2, "hidden_size": 16, "num_hidden_layers": 5, "intermediate_size": 33, "sliding_window": 40},
+			{"num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 64, "num_local_experts": 3, "lm_head_bias": false},
+		},
+	},
 	"qwen2_moe": {
 		honours: oneOf(ropes()[:6], []object{
 			{"norm_topk_prob": true},

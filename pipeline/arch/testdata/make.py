@@ -138,6 +138,10 @@ CHECKPOINTS = {
     "phi3-longrope": ("Phi3", dict(tie_word_embeddings=True, original_max_position_embeddings=64, **rope(
         rope_type="longrope", partial_rotary_factor=0.75, short_factor=[1.0 + 0.05 * i for i in range(6)],
         long_factor=[1.0 + 0.6 * i for i in range(6)], original_max_position_embeddings=64))),
+    "phimoe": ("Phimoe", dict(
+        SMALL, intermediate_size=16, num_local_experts=4, num_experts_per_tok=2, router_jitter_noise=0.2, attention_bias=True, lm_head_bias=True,
+        **rope(rope_type="longrope", short_factor=[1.0 + 0.05 * i for i in range(4)], long_factor=[1.0 + 0.6 * i for i in range(4)],
+               short_mscale=1.2, long_mscale=1.2, original_max_position_embeddings=128))),
     "qwen2-slide": ("Qwen2", dict(use_sliding_window=True, sliding_window=16, max_window_layers=1, **rope())),
     "qwen2-tied": ("Qwen2", dict(tie_word_embeddings=True, **rope(rope_theta=1e6))),
     "qwen2-untied": ("Qwen2", dict(tie_word_embeddings=False, **rope(rope_theta=1e6))),

@@ -20,7 +20,7 @@ var unknown = map[string]string{
 	"no attention":      "bamba deepseek_v2 deepseek_v3 granitemoehybrid lfm2 lfm2_moe minicpm3 qwen3_5_moe_text qwen3_5_text qwen3_next",
 	"parallel branches": "cohere cohere2 gpt_neox phi",
 	"3 branches":        "falcon_h1",
-	"no MLP":            "bailing_moe dots1 ernie4_5_moe glm4_moe gpt_oss granitemoe hunyuan_v1_moe llama4_text minimax_m2 mixtral olmoe qwen2_moe qwen3_moe",
+	"no MLP":            "bailing_moe dots1 ernie4_5_moe glm4_moe gpt_oss granitemoe hunyuan_v1_moe llama4_text minimax_m2 mixtral olmoe phimoe qwen2_moe qwen3_moe",
 }
 
 // Goldens are logits of transformers from the same weights, for every family that calibration knows.
