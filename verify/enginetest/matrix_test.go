@@ -76,7 +76,7 @@ func checkpoints(t *testing.T, full bool) []string {
 // export makes a package without verification.
 func export(t *testing.T, checkpoint string, f form) string {
 	t.Helper()
-	quantize := fmt.Sprintf("{bits: %d, block: %s, symmetric: %v, overrides: [{match: embed, bits: %d}]}", f.bits, f.block, f.symmetric, f.table)
+	quantize := fmt.Sprintf("{bits: %d, block: %s, symmetric: %v, overrides: [{match: embed|wte, bits: %d}]}", f.bits, f.block, f.symmetric, f.table)
 	if f.bits == 16 {
 		quantize = "{bits: 16}"
 	}
