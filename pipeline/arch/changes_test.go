@@ -163,7 +163,7 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"norm_softmax": true, "embedding_dropout": 0.5}, ""},
 			{object{"hidden_act": "gelu"}, `!hidden_act: "gelu"`},
 			{object{"score_function": "sigmoid"}, "!score_function: unknown to family bailing_moe"},
-			{object{"rope_scaling": object{"type": "dynamic", "factor": 4}}, `!rope_scaling.type: "dynamic" is not supported`},
+			{object{"rope_scaling": object{"type": "dynamic", "factor": 4}}, "rope=dynamic 8 0.1 0.001"},
 		},
 		"bamba": {
 			{object{"attn_layer_indices": []int{0, 3}}, "blocks=AtML MaML MaML AtML; turns=true true; windows=0 0"},

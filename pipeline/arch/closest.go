@@ -105,7 +105,7 @@ func parts(infos []tensor.Info) map[string]string {
 	found, norms := map[string]string{}, map[string]bool{}
 	for _, info := range infos {
 		name := number.ReplaceAllString(info.Name, "$1*$2")
-		if roles[name] || len(roles) == maxRoles {
+		if roles[name] || len(roles) == maxRoles || drafts.MatchString(name) {
 			continue
 		}
 		roles[name] = true
@@ -131,6 +131,9 @@ func parts(infos []tensor.Info) map[string]string {
 	}
 	return found
 }
+
+// drafts are layers beside the others that guess more tokens than the next.
+var drafts = regexp.MustCompile(`(^|\.)mtp(_layers)?\.`)
 
 // roles are what tensors of layers are for, by what their names contain; the first that fits counts.
 var roles = []struct {

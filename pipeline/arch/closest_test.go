@@ -75,10 +75,11 @@ func TestClosest(t *testing.T) {
 		{"deepseek_v32", append(loadCheckpoint(t, "testdata/deepseek_v3").tensors,
 			names("model.layers.0.self_attn.indexer.weights_proj.weight")...),
 			"deepseek_v3, which lacks unknown self_attn.indexer.weights_proj.weight (model.layers.*.self_attn.indexer.weights_proj.weight)"},
-		{"gpt2", names("wte.weight", "wpe.weight", "h.0.ln_1.weight", "h.0.ln_1.bias", "h.0.attn.bias", "h.0.attn.c_attn.weight",
+		{"gpt4", names("wte.weight", "wpe.weight", "h.0.ln_1.weight", "h.0.ln_1.bias", "h.0.attn.bias", "h.0.attn.c_attn.weight",
 			"h.0.attn.c_attn.bias", "h.0.attn.c_proj.weight", "h.0.attn.c_proj.bias", "h.0.ln_2.weight", "h.0.ln_2.bias", "h.0.mlp.c_fc.weight", "h.0.mlp.c_fc.bias",
 			"h.0.mlp.c_proj.weight", "h.0.mlp.c_proj.bias", "ln_f.weight", "ln_f.bias"),
-			"gpt_neox, which lacks learned positions (wpe.weight)"},
+			"gpt2, which lacks nothing that the tensors show"},
+		{"llama0", append(names("wpe.weight"), llama...), "llama, which lacks learned positions (wpe.weight)"},
 		{"bert", names("pooler.weight"), ""},
 	} {
 		if got := closest(tt.modelType, tt.infos); got != tt.want {

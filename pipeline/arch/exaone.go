@@ -26,7 +26,8 @@ func (Exaone) Describe(c *Config) (*Decoder, error) {
 	b.mlpKeys("activation_function", "silu")
 	b.Inert("embed_dropout", "resid_dropout")
 	a, rope := b.heads(0), readRope(c)
-	b.prefix, b.embedding, b.finalNorm, b.head = "transformer.", "transformer.wte", "transformer.ln_f", "lm_head"
+	root := b.base("transformer.", "wte")
+	b.prefix, b.embedding, b.finalNorm, b.head = root, root+"wte", root+"ln_f", "lm_head"
 	return b.finish(&a, func(_ int, p string) Layer {
 		p = shortName(p)
 		x := b.projections(p+"attn.attention.", a, false, false)

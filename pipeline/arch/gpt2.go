@@ -39,10 +39,7 @@ func (GPT2) Describe(c *Config) (*Decoder, error) {
 	// The order of products (reorder_and_upcast_attn), the size of a buffer, and heads for other purposes.
 	b.Inert("attn_pdrop", "embd_pdrop", "gradient_checkpointing", "n_ctx", "reorder_and_upcast_attn", "resid_pdrop",
 		"summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj")
-	root := "transformer."
-	if _, ok := b.Tensor("wte.weight"); ok {
-		root = ""
-	}
+	root := b.base("transformer.", "wte")
 	b.prefix, b.embedding, b.finalNorm, b.head = root, root+"wte", root+"ln_f", "lm_head"
 	b.skip("mask buffer", false, `^`+regexp.QuoteMeta(root)+`h\.\d+\.attn\.(masked_)?bias$`)
 	b.d.Positions = Weight{root + "wpe.weight", b.d.MaxPositions, b.d.Hidden}

@@ -16,7 +16,7 @@ const optFirstPosition = 2
 func (OPT) Describe(c *Config) (*Decoder, error) {
 	b := &builder{Config: c, eps: 1e-5, centered: true, normBias: true, d: &Decoder{
 		Hidden: c.Int("hidden_size", maxHidden), Vocab: c.Int("vocab_size", maxVocab),
-		MaxPositions: c.Int("max_position_embeddings", maxPositions), FirstPosition: optFirstPosition,
+		MaxPositions: c.positions(), FirstPosition: optFirstPosition,
 	}}
 	b.layers, b.intermediate = b.Int("num_hidden_layers", maxLayers), b.Int("ffn_dim", maxIntermediate)
 	b.tied(true)
@@ -27,10 +27,7 @@ func (OPT) Describe(c *Config) (*Decoder, error) {
 	b.same(float64(b.d.Hidden), "word_embed_proj_dim")
 	b.Inert("activation_dropout", "dropout", "init_std", "layerdrop")
 	a, bias := b.unshared("num_attention_heads"), b.Bool("enable_bias", true)
-	root := "model.decoder."
-	if _, ok := b.Tensor("decoder.embed_tokens.weight"); ok {
-		root = "decoder."
-	}
+	root := b.base("model.", "decoder.embed_tokens") + "decoder."
 	b.prefix, b.embedding, b.finalNorm, b.head = root, root+"embed_tokens", root+"final_layer_norm", "lm_head"
 	b.d.Positions = Weight{root + "embed_positions.weight", optFirstPosition + b.d.MaxPositions, b.d.Hidden}
 	return b.finish(&a, func(_ int, p string) Layer {
