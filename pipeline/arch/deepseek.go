@@ -30,11 +30,7 @@ func (f DeepSeek) Describe(c *Config) (*Decoder, error) {
 	a, rope := f.attention(b), readRope(c)
 	bias := b.Bool("attention_bias", false)
 	interleaved := f.V2 || b.Bool("rope_interleave", true)
-	a.Scale = 1 / math.Sqrt(float64(a.NopeDim+a.RopeDim))
-	if rope.mscaleAll != 0 {
-		m := yarnScale(rope.factor, rope.mscaleAll)
-		a.Scale *= m * m
-	}
+	a.scaleBy(rope)
 	missing := groupedKeys{
 		experts: 256, topK: 8, intermediate: 2048, shared: 1, dense: 3, groups: 8, topGroups: 4, normalize: true, scale: 2.5,
 	}
@@ -54,28 +50,43 @@ func (f DeepSeek) Describe(c *Config) (*Decoder, error) {
 
 // attention reads the dimensions.
 func (f DeepSeek) attention(b *builder) LatentAttention {
-	a := LatentAttention{
-		Heads:    b.Int("num_attention_heads", maxHeads),
-		KVRank:   b.Range("kv_lora_rank", 1, maxHidden, 512),
-		NopeDim:  b.Range("qk_nope_head_dim", 1, maxHeadDim, 128),
-		RopeDim:  b.Range("qk_rope_head_dim", 2, maxHeadDim, 64),
-		ValueDim: b.Range("v_head_dim", 1, maxHeadDim, 128),
-	}
-	if n, ok := b.OptInt("q_lora_rank", maxHidden); ok {
-		a.QRank = n
-	} else if !b.Null("q_lora_rank") {
-		a.QRank = 1536
-	}
-	if n, ok := b.OptInt("num_key_value_heads", maxHeads); ok && n != a.Heads {
-		b.Refuse("num_key_value_heads", "%d is not supported, only num_attention_heads %d: all heads share the latent", n, a.Heads)
-	}
-	b.Inert("qk_head_dim") // follows from the others
+	a := b.latentKeys(LatentAttention{QRank: 1536, KVRank: 512, NopeDim: 128, RopeDim: 64, ValueDim: 128})
 	if f.V2 {
 		b.Inert("head_dim")
 	} else {
 		b.same(float64(a.RopeDim), "head_dim") // transformers takes it for the width of the rotation
 	}
 	return a
+}
+
+// latentKeys reads the dimensions of latent attention; missing has those of the class.
+func (b *builder) latentKeys(missing LatentAttention) LatentAttention {
+	a := LatentAttention{
+		Heads:    b.Int("num_attention_heads", maxHeads),
+		KVRank:   b.Range("kv_lora_rank", 1, maxHidden, missing.KVRank),
+		NopeDim:  b.Range("qk_nope_head_dim", 1, maxHeadDim, missing.NopeDim),
+		RopeDim:  b.Range("qk_rope_head_dim", 2, maxHeadDim, missing.RopeDim),
+		ValueDim: b.Range("v_head_dim", 1, maxHeadDim, missing.ValueDim),
+	}
+	if n, ok := b.OptInt("q_lora_rank", maxHidden); ok {
+		a.QRank = n
+	} else if !b.Null("q_lora_rank") {
+		a.QRank = missing.QRank
+	}
+	if n, ok := b.OptInt("num_key_value_heads", maxHeads); ok && n != a.Heads {
+		b.Refuse("num_key_value_heads", "%d is not supported, only num_attention_heads %d: all heads share the latent", n, a.Heads)
+	}
+	b.Inert("qk_head_dim") // follows from the others
+	return a
+}
+
+// scaleBy sets the scale of the scores, which yarn may raise.
+func (a *LatentAttention) scaleBy(rope ropeParams) {
+	a.Scale = 1 / math.Sqrt(float64(a.NopeDim+a.RopeDim))
+	if rope.mscaleAll != 0 {
+		m := yarnScale(rope.factor, rope.mscaleAll)
+		a.Scale *= m * m
+	}
 }
 
 // latent fills in the projections of latent attention, p being "model.layers.3.self_attn.".

@@ -23,6 +23,7 @@ var families = []struct {
 }{
 	{"apertus", Apertus{}},
 	{"arcee", Arcee{}},
+	{"axk1", AXK1{}},
 	{"baichuan", Baichuan{}},
 	{"bailing_moe", BailingMoe{}},
 	{"bamba", Bamba{}},
@@ -57,6 +58,7 @@ var families = []struct {
 	{"hunyuan_v1_moe", Hunyuan{Experts: true}},
 	{"internlm2", InternLM2{}},
 	{"internlm3", InternLM3{}},
+	{"iquestcoder", IQuestCoder{}},
 	{"kimi_k2", DeepSeek{}}, // the words of its authors: DeepSeek-V3 under another name
 	{"lfm2", LFM2{}},
 	{"lfm2_moe", LFM2{Experts: true}},
@@ -95,8 +97,10 @@ var families = []struct {
 	{"qwen3_vl_moe", qwen3VLMoe},
 	{"seed_oss", SeedOss{}},
 	{"smollm3", SmolLM3{}},
+	{"solar_open", SolarOpen{}},
 	{"stablelm", StableLM{}},
 	{"starcoder2", Starcoder2{}},
+	{"youtu", Youtu{}},
 }
 
 // ModelTypes lists the values of "model_type" that are understood, sorted.

@@ -65,6 +65,11 @@ func (b *builder) groupedBlock(g groupedKeys, i int, p string) Block {
 	if i < g.dense {
 		return b.mlp(p, b.intermediate, b.mlpBias)
 	}
+	return b.mixture(g, p)
+}
+
+// mixture is the block of a layer that is not dense.
+func (b *builder) mixture(g groupedKeys, p string) *Experts {
 	e := &Experts{
 		Router: b.linear(p+"gate", g.experts, b.d.Hidden, false), Scoring: Sigmoid, TopK: g.topK,
 		Normalize: g.normalize, Scale: orZero(g.scale),

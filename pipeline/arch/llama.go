@@ -9,11 +9,15 @@ func (Llama) Architectures() []string { return []string{"LlamaForCausalLM"} }
 
 // Describe implements [Family].
 func (Llama) Describe(c *Config) (*Decoder, error) {
-	b := begin(c, "rms_norm_eps", 0)
+	return describeLlama(begin(c, "rms_norm_eps", 0), 0)
+}
+
+// describeLlama describes a model of Llama's layers; dim is the size of a head where the file has no head_dim.
+func describeLlama(b *builder, dim int) (*Decoder, error) {
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
-	a, bias, mlpBias := b.heads(0), b.Bool("attention_bias", false), b.Bool("mlp_bias", false)
-	rope := readRope(c)
+	a, bias, mlpBias := b.heads(dim), b.Bool("attention_bias", false), b.Bool("mlp_bias", false)
+	rope := readRope(b.Config)
 	return b.finish(&a, func(_ int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, bias, bias)
 		x.Rope = b.rope(rope, a.HeadDim)

@@ -7,8 +7,9 @@ import (
 
 // more are checkpoints in testdata, by model type.
 var more = []string{
-	"apertus", "arcee", "bailing_moe", "bamba", "bitnet", "bloom", "cohere", "cohere2", "dots1", "exaone", "exaone4", "falcon_h1", "gpt2", "gpt_neox", "helium",
-	"internlm3", "llama4_text", "mimo", "minicpm3", "minimax_m2", "mixtral", "nemotron", "olmo", "olmoe", "opt", "phi", "phimoe", "qwen2_moe", "seed_oss", "stablelm", "starcoder2",
+	"apertus", "arcee", "axk1", "bailing_moe", "bamba", "bitnet", "bloom", "cohere", "cohere2", "dots1", "exaone", "exaone4", "falcon_h1", "gpt2",
+	"gpt_neox", "helium", "internlm3", "iquestcoder", "llama4_text", "mimo", "minicpm3", "minimax_m2", "mixtral", "nemotron", "olmo", "olmoe", "opt",
+	"phi", "phimoe", "qwen2_moe", "seed_oss", "solar_open", "stablelm", "starcoder2", "youtu",
 }
 
 // TestDescribeMore accounts for every key and every tensor of a checkpoint of each family.

@@ -54,6 +54,23 @@ var denseFamilies = map[string]family{
 		same:    []object{{"bias": false, "qkv_bias": false}, {"mlp_bias": removed, "attention_bias": removed}},
 		shapes:  plain,
 	},
+	"iquestcoder": {
+		honours: oneOf(ropes(), []object{
+			{"rms_norm_eps": 0.1},
+			{"rms_norm_eps": removed},
+			{"attention_bias": removed},
+			{"mlp_bias": false},
+			{"num_key_value_heads": 4},
+			{"head_dim": nil},
+			{"head_dim": removed},
+			{"head_dim": 24},
+			{"rope_parameters": removed},
+		}),
+		refuses: oneOf(badRopes, bad(`hidden_act: "gelu"`, "gelu"), bad("clip_qkv: 0.5", 0.5), bad("use_sliding_window: true", true),
+			bad("loop_num: unknown", 2)),
+		same:   []object{{"use_sliding_window": false, "sliding_window": 16, "max_window_layers": 1, "clip_qkv": nil}, {"tie_word_embeddings": removed}},
+		shapes: plain,
+	},
 	"arcee": {
 		honours: oneOf(ropes()[5:], []object{
 			{"rms_norm_eps": removed},

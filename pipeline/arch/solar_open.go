@@ -1,0 +1,27 @@
+package arch
+
+// SolarOpen is Solar Open: attention as in [Llama], with heads of 128 unless the file says otherwise and biases on q, k and v
+// alone if attention_bias; every layer is a mixture of [groupedKeys].
+type SolarOpen struct{}
+
+// Architectures implements [Family].
+func (SolarOpen) Architectures() []string { return []string{"SolarOpenForCausalLM"} }
+
+// Describe implements [Family].
+func (SolarOpen) Describe(c *Config) (*Decoder, error) {
+	b := begin(c, "rms_norm_eps", 1e-5)
+	b.code("SolarOpenConfig", "SolarOpenModel", "SolarOpenForCausalLM")
+	b.tied(false)
+	b.Only("hidden_act", `"silu"`)
+	b.Only("use_qk_norm", "false")
+	b.Only("first_k_dense_replace", "0") // the class has no dense layers, whatever the file says
+	b.Inert("intermediate_size")         // of dense layers
+	a, bias, rope := b.heads(128), b.Bool("attention_bias", false), ropeRules{theta: 1e6}.read(c)
+	g := b.groupedKeys(groupedKeys{experts: 128, topK: 8, intermediate: 1280, shared: 1, groups: 1, topGroups: 1, normalize: true, scale: 1})
+	b.skipDrafts("num_nextn_predict_layers")
+	return b.finish(&a, func(_ int, p string) Layer {
+		x := b.projections(p+"self_attn.", a, bias, false)
+		x.Rope = b.rope(rope, a.HeadDim)
+		return b.preNorm(p, x, b.mixture(g, p+"mlp."))
+	})
+}
