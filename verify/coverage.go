@@ -29,7 +29,7 @@ func (coverage) Check(_ context.Context, s *Subject) (Finding, error) {
 	for i := range s.Source.Decoder.Views {
 		v := &s.Source.Decoder.Views[i]
 		views[v.Name] = true
-		for _, of := range []string{v.Tensor, v.Plus} {
+		for _, of := range v.Parts() {
 			forms[of] = append(forms[of], v.Name)
 		}
 	}

@@ -37,8 +37,7 @@ func (Bamba) Describe(c *Config) (*Decoder, error) {
 			block = x
 		} else {
 			x := b.mamba2(p+"mamba.", m, m.projBias)
-			n := b.norm(p+"mamba.norm", m.inner)
-			x.Norm, x.NormGroups = &n, m.groups
+			x.Norm = b.partNorm(p+"mamba.norm", m.inner, m.groups)
 			block = x
 		}
 		return Layer{

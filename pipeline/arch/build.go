@@ -236,6 +236,13 @@ func (b *builder) norm(name string, n int) Norm {
 	return out
 }
 
+// partNorm is a norm of n elements in equal parts.
+func (b *builder) partNorm(name string, n, parts int) *Norm {
+	out := b.norm(name, n)
+	out.Parts = parts
+	return &out
+}
+
 // maxRuns bounds the rows that views list one by one. The largest models have some ten thousand.
 const maxRuns = 1 << 21
 

@@ -64,7 +64,10 @@ func traits(d *Decoder) map[string]string {
 				if f["attention"] == "" {
 					f["attention"] = fmt.Sprintf("%d/%d of %d, %.4g, %d slopes, temperature %v", x.Heads, x.KVHeads, x.HeadDim, x.Scale, len(x.Slopes), x.Temperature != nil)
 					if x.QNorm != nil {
-						f["qnorm"] = fmt.Sprint(x.QNorm.Gamma.Rows, x.NormAfter)
+						f["qnorm"] = fmt.Sprint(x.QNorm.Gamma.Rows, x.NormAfter) + flag(fmt.Sprint(" in ", x.QNorm.Parts), x.QNorm.Parts > 0)
+					}
+					if x.Clip != 0 {
+						f["clip"] = fmt.Sprint(x.Clip)
 					}
 				}
 				if x.Temperature != nil {
@@ -224,7 +227,7 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"layer_norm_eps": 1e-3}, "eps=0.001"},
 			{object{"logit_scale": 0.5}, "logits=0.5"},
 			{object{"logit_scale": removed}, ""},
-			{object{"use_qk_norm": true}, "!use_qk_norm: true"},
+			{object{"use_qk_norm": true}, "qnorm=64 false in 4"},
 			{object{"attention_bias": true}, "biases=q k v o"},
 			{object{"rope_parameters": removed}, "rope=default 16 0.1939 1.031e-05"},
 			{object{"tie_word_embeddings": removed}, ""},
@@ -232,6 +235,7 @@ func TestDescribeChanges(t *testing.T) {
 		},
 		"cohere2": {
 			{object{"logit_scale": removed}, "logits=0.0625"},
+			{object{"use_qk_norm": true}, "!use_qk_norm: true"},
 			{object{"sliding_window": 32}, "windows=32 32 32 0"},
 			{object{"sliding_window": 0}, "!sliding_window: 0"},
 			{object{"sliding_window": nil}, "!sliding_window: null"},
@@ -433,7 +437,10 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"rope_percent": 0.25}, "!rope_percent: 0.25 is not supported, only 0.5"},
 		},
 		"olmo": {
-			{object{"clip_qkv": 8}, "!clip_qkv: 8"},
+			{object{"clip_qkv": 8}, "clip=8"},
+			{object{"clip_qkv": nil}, ""},
+			{object{"clip_qkv": 0}, "!clip_qkv: 0 is not between"},
+			{object{"clip_qkv": "8"}, `!clip_qkv: "8" is not a finite number`},
 			{object{"rms_norm_eps": 1e-3}, ""},
 			{object{"attention_bias": true}, "biases=q k v o"},
 			{object{"hidden_act": "gelu"}, `!hidden_act: "gelu"`},
@@ -454,7 +461,8 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"tie_word_embeddings": false}, "tied=false"},
 		},
 		"olmoe": {
-			{object{"clip_qkv": 8}, "!clip_qkv: 8"},
+			{object{"clip_qkv": 8}, "clip=8"},
+			{object{"clip_qkv": -8}, "!clip_qkv: -8 is not between"},
 			{object{"norm_topk_prob": true}, "experts=2 of 4, softmax, true, 0, 0/0"},
 			{object{"num_experts_per_tok": 3}, "experts=3 of 4, softmax, false, 0, 0/0"},
 			{object{"num_local_experts": 3}, "!num_local_experts: 3 contradicts num_experts 4"},
@@ -512,7 +520,7 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"first_k_dense_replace": 0, "use_qk_norm": false, "intermediate_size": 99}, ""},
 			{object{"first_k_dense_replace": 1}, "!first_k_dense_replace: 1"},
 			{object{"use_qk_norm": true}, "!use_qk_norm: true"},
-			{object{"n_shared_experts": 2}, "shared=32"},
+			{object{"n_shared_experts": 2}, "shared=16"},
 			{object{"n_group": 3, "topk_group": 2}, "experts=2 of 6, sigmoid, true, 1.5, 2/3"},
 			{object{"norm_topk_prob": false}, "experts=2 of 6, sigmoid, false, 1.5, 0/0"},
 			{object{"routed_scaling_factor": removed}, "experts=2 of 6, sigmoid, true, 0, 0/0"},
@@ -525,7 +533,7 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"layer_norm_eps": 1e-3}, "eps=0.001"},
 			{object{"use_qkv_bias": false}, "biases="},
 			{object{"use_parallel_residual": true}, "blocks=At|ML At|ML At|ML"},
-			{object{"qk_layernorm": true}, "!qk_layernorm: true"},
+			{object{"qk_layernorm": true}, "qnorm=64 false in 4"},
 			{object{"rope_parameters": removed}, ""},
 			{object{"rope_parameters": removed, "rope_pct": 0.5}, "!rope_pct: 0.5 is not supported, only 0.25"},
 			{half, "rope=default 8 0.1 0.001"},

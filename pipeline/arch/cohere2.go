@@ -12,6 +12,7 @@ func (Cohere2) Describe(c *Config) (*Decoder, error) {
 	b := beginCohere(c)
 	// Keys of published files that the class does not read: the training framework's words for what the class does.
 	b.Only("order_of_interleaved_layers", `"local_attn_first"`)
+	b.Only("use_qk_norm", "false")
 	b.Only("position_embedding_type", `"rope_gptj"`)
 	for _, key := range []string{"use_embedding_sharing", "use_gated_activation", "use_parallel_block"} {
 		b.Only(key, "true")

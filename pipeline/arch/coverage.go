@@ -39,8 +39,8 @@ func (c *coverage) take(v *View, w Weight) (missing, misshapen, mistyped []strin
 	if v.Rows != w.Rows || v.Cols != w.Cols {
 		return nil, []string{fmt.Sprintf("%s has %d x %d of %d x %d", v.Name, v.Rows, v.Cols, w.Rows, w.Cols)}, nil
 	}
-	for _, name := range []string{v.Tensor, v.Plus} {
-		if _, ok := c.infos[name]; name == "" || ok || c.bad[name] {
+	for _, name := range v.Parts() {
+		if _, ok := c.infos[name]; ok || c.bad[name] {
 			continue
 		}
 		c.bad[name] = true
@@ -49,7 +49,7 @@ func (c *coverage) take(v *View, w Weight) (missing, misshapen, mistyped []strin
 	if missing != nil || v.Tensor == "" || c.bad[v.Tensor] || c.bad[v.Plus] {
 		return missing, nil, nil
 	}
-	o := openView{View: v, of: c.infos[v.Tensor], plus: c.infos[v.Plus]}
+	o := newOpenView(v, c.infos)
 	if text := floating(o.of); text != "" {
 		c.bad[v.Tensor] = true
 		return nil, nil, []string{text}
@@ -60,7 +60,13 @@ func (c *coverage) take(v *View, w Weight) (missing, misshapen, mistyped []strin
 		text := fmt.Sprintf("%s is %v (%d x %d), which does not hold %d x %d of %s", v.Tensor, o.of.Shape, rows, cols, v.Rows, v.width(), v.Name)
 		return nil, []string{text}, nil
 	}
-	c.mark(v.Tensor, v)
+	if v.Then == nil {
+		c.mark(v.Tensor, v)
+	}
+	for _, t := range o.whole() {
+		n, _ := v.matrix(t.Shape)
+		c.mark(t.Name, &View{Rows: int(n), Cols: v.Cols})
+	}
 	if v.Plus != "" {
 		n, _ := o.plus.Shape.Elements()
 		c.mark(v.Plus, &View{Rows: int(n)})

@@ -85,6 +85,8 @@ type Norm struct {
 	Beta     Weight
 	Eps      float64
 	Centered bool
+	// Parts above 1 divides Gamma into so many equal parts, and normalises the elements of each part by themselves.
+	Parts int
 }
 
 // Layer is a list of branches of the residual stream, in the order in which they are added to it.
@@ -112,15 +114,18 @@ type Block interface {
 // Attention is causal grouped-query attention:
 //
 //	q, k, v = Q x, K x, V x, in heads of HeadDim
-//	q, k = rotate(QNorm(q)), rotate(KNorm(k)), or the norms behind the rotation
+//	q, k = rotate(clip(QNorm(q))), rotate(clip(KNorm(k))), or the norms behind the rotation; v = clip(v)
 //	y = O · OutNorm(softmax(cap(Scale · q kᵀ) + mask) v · sigmoid(Gate x))
 type Attention struct {
 	Heads, KVHeads, HeadDim int
 	Q, K, V, O              Linear
-	// QNorm and KNorm, if not nil, normalise every head (Gamma has HeadDim elements) or the whole projection
-	// (Heads*HeadDim or KVHeads*HeadDim). NormAfter: they follow the rotation.
+	// QNorm and KNorm, if not nil, normalise every head (Gamma has HeadDim elements), the whole projection
+	// (Heads*HeadDim or KVHeads*HeadDim), or every head with gains of its own (as many, with a part for each head).
+	// NormAfter: they follow the rotation.
 	QNorm, KNorm *Norm
 	NormAfter    bool
+	// Clip, if not 0, bounds the elements of q, k and v: clip(x) = min(max(x, -Clip), Clip).
+	Clip float64
 	// Rope turns q and k, the first Dim elements of every head, half-split; nil leaves them as they are.
 	Rope *Rope
 	// Scale multiplies scores; 0 stands for 1/sqrt(HeadDim).
@@ -277,10 +282,9 @@ type Mamba2 struct {
 	ConvBias         Weight // or without tensor
 	DtBias, Decay, D Weight // [Heads]; Decay is -exp(A_log)
 	TimeMin, TimeMax float64
-	// Norm, if not nil, normalises NormGroups parts of the row each for itself; Gamma has Heads*HeadDim elements.
-	Norm       *Norm
-	NormGroups int
-	Out        Linear
+	// Norm, if not nil, has a Gamma of Heads*HeadDim elements.
+	Norm *Norm
+	Out  Linear
 }
 
 // Rope holds the rotary frequencies: pair j (j and j+Dim/2 of a head) turns by position*InvFreq[j], and cosine and sine

@@ -60,8 +60,7 @@ func (FalconH1) Describe(c *Config) (*Decoder, error) {
 		s := b.mamba2(p+"mamba.", m, outBias)
 		s.Scales = scales
 		if norm {
-			n := b.norm(p+"mamba.norm", m.inner)
-			s.Norm, s.NormGroups = &n, m.groups
+			s.Norm = b.partNorm(p+"mamba.norm", m.inner, m.groups)
 		}
 		f := b.mlp(p+"feed_forward.", b.intermediate, mlpBias)
 		f.GateScale = mlp[0]

@@ -35,8 +35,8 @@ func (GraniteHybrid) Describe(c *Config) (*Decoder, error) {
 	return b.finish(&a, func(i int, p string) Layer {
 		var first Block
 		if recurrent(i) {
-			x, norm := b.mamba2(p+"mamba.", m, m.projBias), b.norm(p+"mamba.norm", m.inner)
-			x.Norm, x.NormGroups = &norm, m.groups
+			x := b.mamba2(p+"mamba.", m, m.projBias)
+			x.Norm = b.partNorm(p+"mamba.norm", m.inner, m.groups)
 			first = x
 		} else {
 			x := b.projections(p+"self_attn.", a, bias, bias)

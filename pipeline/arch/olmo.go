@@ -1,7 +1,7 @@
 package arch
 
-// Olmo is the first OLMo: LayerNorms without weights, whose epsilon is 1e-5 and in no file. Clipped projections (clip_qkv)
-// are refused.
+// Olmo is the first OLMo: LayerNorms without weights, whose epsilon is 1e-5 and in no file. clip_qkv bounds q, k
+// and v.
 type Olmo struct{}
 
 // Architectures implements [Family].
@@ -13,8 +13,8 @@ func (Olmo) Describe(c *Config) (*Decoder, error) {
 	b.eps, b.centered = 1e-5, true // the class reads no epsilon
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
-	b.Only("clip_qkv")
 	a, bias, rope := b.heads(0), b.Bool("attention_bias", false), readRope(c)
+	a.Clip = b.clip()
 	norm := &Norm{Gamma: b.ones("model.norm.ones", b.d.Hidden), Eps: b.eps, Centered: true}
 	d, err := b.finish(&a, func(_ int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, bias, bias)
@@ -26,6 +26,12 @@ func (Olmo) Describe(c *Config) (*Decoder, error) {
 	}
 	d.FinalNorm = *norm
 	return d, nil
+}
+
+// clip reads clip_qkv; 0 stands for none.
+func (b *builder) clip() float64 {
+	f, _ := b.OptFloat("clip_qkv", minMultiplier, maxMultiplier)
+	return f
 }
 
 // ones is the gamma of norms without weights, all of which may share it.

@@ -1,7 +1,7 @@
 package arch
 
 // Olmoe has experts (softmax over all, then the largest, whose weights sum to 1 only with norm_topk_prob), and norms of the
-// whole projections of q and k. Clipped projections (clip_qkv) are refused.
+// whole projections of q and k. clip_qkv bounds q and k behind these norms, and v.
 type Olmoe struct{}
 
 // Architectures implements [Family].
@@ -12,9 +12,9 @@ func (Olmoe) Describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
-	b.Only("clip_qkv")
 	b.routerKeys()
 	a, bias, rope := b.heads(0), b.Bool("attention_bias", false), readRope(c)
+	a.Clip = b.clip()
 	n, k := b.expertKeys("num_experts_per_tok", 8, 64, "num_experts", "num_local_experts")
 	normalize := b.Bool("norm_topk_prob", false)
 	return b.finish(&a, func(_ int, p string) Layer {

@@ -28,7 +28,7 @@ func Open(d *Decoder, src tensor.Source) (tensor.Source, error) {
 	all := make([]openView, len(d.Views))
 	for i := range d.Views {
 		v := &all[i]
-		*v = openView{View: &d.Views[i], of: base[d.Views[i].Tensor], plus: base[d.Views[i].Plus]}
+		*v = newOpenView(&d.Views[i], base)
 		if err := v.check(base); err != nil {
 			return nil, fmt.Errorf("%s: %w", v.Name, err)
 		}
@@ -84,6 +84,23 @@ func (s *views) Open(name string) (*io.SectionReader, error) {
 type openView struct {
 	*View
 	of, plus *tensor.Info // or nil
+	then     []*tensor.Info
+}
+
+// whole lists the tensors of a view that stacks them.
+func (v *openView) whole() []*tensor.Info {
+	if v.then == nil {
+		return nil
+	}
+	return append([]*tensor.Info{v.of}, v.then...)
+}
+
+func newOpenView(v *View, base map[string]*tensor.Info) openView {
+	o := openView{View: v, of: base[v.Tensor], plus: base[v.Plus]}
+	for _, name := range v.Then {
+		o.then = append(o.then, base[name])
+	}
+	return o
 }
 
 // matrix gives the shape of a tensor as views see it.
@@ -147,6 +164,16 @@ func (v *openView) check(base map[string]*tensor.Info) error {
 	rows, cols := v.matrix(v.of.Shape)
 	wrong := func() error {
 		return fmt.Errorf("%s has shape %v, which does not hold %d x %d: %w", v.Tensor, v.of.Shape, v.Rows, v.width(), tensor.ErrCorrupt)
+	}
+	for i, t := range v.then {
+		if t == nil {
+			return fmt.Errorf("the checkpoint has no tensor %q: %w", v.Then[i], tensor.ErrCorrupt)
+		}
+		n, width := v.matrix(t.Shape)
+		if width != cols || t.DType != v.of.DType || v.Runs != nil || v.Transposed || v.computed() {
+			return fmt.Errorf("%s cannot follow %s: %w", v.Then[i], v.Tensor, tensor.ErrCorrupt)
+		}
+		rows += n
 	}
 	limit, want := rows, v.Rows
 	switch {

@@ -72,6 +72,9 @@ func TestOpen(t *testing.T) {
 		{"softplus plus", View{Rows: 1, Tensor: "scalar", Map: Softplus, Plus: "scalar"}, []float32{sigma(0)}},
 		{"unit rows", View{Rows: 2, Cols: 4, Tensor: "matrix", Map: UnitRows, Runs: []Run{{Start: 0, Count: 2}}},
 			[]float32{0, unit(1, 14), unit(2, 14), unit(3, 14), unit(4, 126), unit(5, 126), unit(6, 126), unit(7, 126)}},
+		{"stacked vectors", View{Rows: 18, Tensor: "vector", Then: []string{"conv"}}, []float32{0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
+		{"stacked rows", View{Rows: 9, Cols: 4, Tensor: "conv", Then: []string{"matrix"}}, []float32{
+			0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23}},
 		{"ones", View{Rows: 3}, []float32{1, 1, 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -125,6 +128,11 @@ func TestOpenRefused(t *testing.T) {
 		{"beyond", "does not hold 2 x 4", View{Name: "v", Rows: 2, Cols: 4, Tensor: "matrix", Runs: []Run{{Start: 5, Count: 2}}}},
 		{"count", "does not hold 3 x 4", View{Name: "v", Rows: 3, Cols: 4, Tensor: "matrix", Runs: []Run{{Count: 2}}}},
 		{"columns", "does not hold 2 x 3", View{Name: "v", Rows: 2, Cols: 3, Tensor: "matrix", Transposed: true, From: 4, Runs: []Run{{Count: 2}}}},
+		{"stacked missing", `no tensor "x"`, View{Name: "v", Rows: 12, Tensor: "vector", Then: []string{"x"}}},
+		{"stacked width", "vector cannot follow matrix", View{Name: "v", Rows: 7, Cols: 4, Tensor: "matrix", Then: []string{"vector"}}},
+		{"stacked rows", "does not hold 13 x 1", View{Name: "v", Rows: 13, Tensor: "vector", Then: []string{"vector"}}},
+		{"stacked runs", "vector cannot follow vector", View{Name: "v", Rows: 6, Tensor: "vector", Then: []string{"vector"}, Runs: []Run{{Count: 6}}}},
+		{"stacked map", "vector cannot follow vector", View{Name: "v", Rows: 12, Tensor: "vector", Then: []string{"vector"}, Map: OnePlus}},
 		{"plus", "vector is not of the same size", View{Name: "v", Rows: 1, Tensor: "matrix", Transposed: true, Runs: []Run{{Count: 1}}, Plus: "vector"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

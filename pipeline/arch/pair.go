@@ -2,6 +2,7 @@ package arch
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -29,7 +30,7 @@ func (d *Decoder) Pair(i int) Pair {
 }
 
 // CheckPairs refuses, with tensor.ErrUnsupported, a decoder that calibration does not know, and says what is different:
-// its layers are pairs of attention and an MLP, without attention sinks, attention temperature and ClampedSwiGLU.
+// its layers are pairs of attention and an MLP, without attention sinks, attention temperature, norms in parts and ClampedSwiGLU.
 func (d *Decoder) CheckPairs() error {
 	for i, l := range d.Layers {
 		if _, err := pair(l); err != nil {
@@ -59,8 +60,15 @@ func pair(l Layer) (Pair, error) {
 		return refuse("attention sinks")
 	case a.Temperature != nil:
 		return refuse("attention temperature")
+	case parted(a.QNorm, a.KNorm, a.OutNorm, m.Norm, l[0].Norm, l[0].PostNorm, l[1].Norm, l[1].PostNorm):
+		return refuse("norms in parts with gains of their own")
 	case m.Activation == ClampedSwiGLU:
 		return refuse("an MLP of another kind")
 	}
 	return Pair{l[0].Norm, l[0].PostNorm, l[0].Scale, a, l[1].Norm, l[1].PostNorm, l[1].Scale, m}, nil
+}
+
+// parted reports whether any of some norms, each of which may be nil, is one of [Norm.Parts].
+func parted(norms ...*Norm) bool {
+	return slices.ContainsFunc(norms, func(n *Norm) bool { return n != nil && n.Parts > 1 })
 }

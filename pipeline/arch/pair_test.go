@@ -58,6 +58,7 @@ func TestPairsRefused(t *testing.T) {
 		{"no MLP", Layer{{Block: attention()}, {Block: &Experts{}}}},
 		{"attention sinks", Layer{{Block: &Attention{Sinks: Weight{Tensor: "sinks"}}}, {Block: mlp()}}},
 		{"attention temperature", Layer{{Block: &Attention{Temperature: &Temperature{}}}, {Block: mlp()}}},
+		{"norms in parts with gains of their own", Layer{{Block: &Attention{KNorm: &Norm{Parts: 2}}}, {Block: mlp()}}},
 		{"an MLP of another kind", Layer{{Block: attention()}, {Block: &MLP{Activation: ClampedSwiGLU}}}},
 	} {
 		d := &Decoder{Layers: []Layer{{{Block: attention()}, {Block: mlp()}}, c.layer}}

@@ -58,6 +58,13 @@ func describeNorm(n *Norm) string {
 	return fmt.Sprintf(" %g%s%s", n.Eps, flag(" 1+w", strings.HasSuffix(n.Gamma.Tensor, ".gamma")), flag(" centered", n.Centered))
 }
 
+func normParts(n *Norm) int {
+	if n == nil {
+		return 0
+	}
+	return n.Parts
+}
+
 func describeMLP(m *MLP) string {
 	return fmt.Sprintf("%d %s%s%s%s%s%s", m.Intermediate, m.Activation, given(" alpha", m.Alpha), given(" limit", m.Limit),
 		flag(" ungated", m.Gate.Weight.Tensor == ""), flag(" bias", m.Up.Bias.Tensor != ""), flag(" fused", isView(m.Up)))
@@ -77,9 +84,10 @@ func describeBlock(d *Decoder, block Block, names map[*Rope]string) string {
 			text += " " + names[x.Rope]
 		}
 		if x.QNorm != nil {
-			text += fmt.Sprintf(" norms of %d%s%s", x.QNorm.Gamma.Rows, describeNorm(x.QNorm), flag(" behind", x.NormAfter))
+			text += fmt.Sprintf(" norms of %d%s%s%s", x.QNorm.Gamma.Rows, describeNorm(x.QNorm),
+				flag(fmt.Sprintf(" in %d parts", x.QNorm.Parts), x.QNorm.Parts > 0), flag(" behind", x.NormAfter))
 		}
-		return text + given(" scale", x.Scale) + given(" cap", x.Cap) + given(" window", float64(x.Window)) + given(" chunk", float64(x.Chunk)) +
+		return text + given(" scale", x.Scale) + given(" cap", x.Cap) + given(" clip", x.Clip) + given(" window", float64(x.Window)) + given(" chunk", float64(x.Chunk)) +
 			flag(" sinks", x.Sinks.Tensor != "") + flag(" gate", x.Gate.Weight.Tensor != "") + flag(" bias", x.Q.Bias.Tensor != "") +
 			flag(" out bias", x.O.Bias.Tensor != "") + flag(" cut", isView(x.Q))
 	case *LatentAttention:
@@ -105,7 +113,7 @@ func describeBlock(d *Decoder, block Block, names map[*Rope]string) string {
 		return fmt.Sprintf("delta %d of %d and %d of %d, %d taps%s", x.KeyHeads, x.KeyDim, x.ValueHeads, x.ValueDim, len(x.Taps), describeNorm(&x.Norm))
 	case *Mamba2:
 		return fmt.Sprintf("mamba %d of %d, %d groups of %d, %d taps, time %g to %g norm of %d%s%s", x.Heads, x.HeadDim, x.Groups, x.State, len(x.Taps),
-			x.TimeMin, x.TimeMax, x.NormGroups, describeNorm(x.Norm), flag(" bias", x.Out.Bias.Tensor != ""))
+			x.TimeMin, x.TimeMax, normParts(x.Norm), describeNorm(x.Norm), flag(" bias", x.Out.Bias.Tensor != ""))
 	}
 	return fmt.Sprintf("%T", block)
 }

@@ -15,6 +15,9 @@ type View struct {
 	Rows, Cols int
 	// Tensor is the checkpoint's. Without one, all elements are 1.
 	Tensor string
+	// Then names further tensors of the same kind, whose rows follow those of Tensor. Such a view has all rows as they are:
+	// nothing below is set.
+	Then []string
 	// Runs are the rows of the tensor that make those of the view, one run behind the other; nil stands for all rows. If
 	// Transposed, they are columns of the tensor instead, within its rows From to From+Cols-1 (a vector counts as one row
 	// of the view).
@@ -29,7 +32,7 @@ type View struct {
 
 // Parts lists the tensors of the checkpoint that are read for the view.
 func (v *View) Parts() []string {
-	return slices.DeleteFunc([]string{v.Tensor, v.Plus}, func(name string) bool { return name == "" })
+	return slices.DeleteFunc(append([]string{v.Tensor, v.Plus}, v.Then...), func(name string) bool { return name == "" })
 }
 
 // Run is Count rows from Start on, Step apart (0 stands for 1). Scale 0 stands for 1.

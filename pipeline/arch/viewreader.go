@@ -26,7 +26,11 @@ func (r *viewReader) ReadAt(p []byte, off int64) (int, error) {
 		return 0, io.EOF
 	}
 	n := int(min(int64(len(p)), info.Size-off))
-	if r.Transposed {
+	if r.then != nil {
+		if err := r.stacked(p[:n], off); err != nil {
+			return 0, err
+		}
+	} else if r.Transposed {
 		b, err := r.s.turned(r)
 		if err != nil {
 			return 0, err
@@ -39,6 +43,28 @@ func (r *viewReader) ReadAt(p []byte, off int64) (int, error) {
 		return n, io.EOF
 	}
 	return n, nil
+}
+
+// stacked fills p from offset off of tensors that lie behind one another.
+func (r *viewReader) stacked(p []byte, off int64) error {
+	for _, t := range r.whole() {
+		if off >= t.Size {
+			off -= t.Size
+			continue
+		}
+		src, err := r.s.src.Open(t.Name)
+		if err != nil {
+			return err
+		}
+		n := min(int64(len(p)), t.Size-off)
+		if err := readFull(src, p[:n], off); err != nil {
+			return err
+		}
+		if p, off = p[n:], 0; len(p) == 0 {
+			break
+		}
+	}
+	return nil
 }
 
 // rows fills p from offset off; a row of the view has width bytes.

@@ -137,6 +137,7 @@ func TestRotationRefuses(t *testing.T) {
 	}{
 		{"glm4", stream, "rotation: norms behind the blocks: "}, {"olmo2", stream, "rotation: blocks without a norm before them: "},
 		{"olmo", stream, "rotation: LayerNorm: "}, {"stablelm", quant.NewRotation(), "rotation: LayerNorm: "},
+		{"olmo-clip", values, "rotation: clipped values: "},
 		{"bitnet", values, "rotation: attention with a gate or a norm before its output: "},
 	} {
 		d, src := openCheckpoint(t, familyDir(c.name))

@@ -117,6 +117,9 @@ func CheckRotation(d *arch.Decoder, by quant.Rotator) error {
 		if a := l.Attention; by.Head(a.HeadDim) != nil && (a.Gate.Weight.Tensor != "" || a.OutNorm != nil) {
 			return refuse("attention with a gate or a norm before its output")
 		}
+		if a := l.Attention; by.Head(a.HeadDim) != nil && a.Clip != 0 {
+			return refuse("clipped values")
+		}
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ const sampleRows = 512
 // head share its scales; the norm before the MLP with gate and up; the rows of up with the columns of down, which the
 // activation of gate leaves alone; the final norm with a head that is not the embedding's table. Where o or down have a
 // norm of their own before them, that is their producer. There is no site at an input without a norm, at a norm that
-// shares its gamma with others, and between up and down of an MLP without a gate.
+// shares its gamma with others, between clipped values and o, and between up and down of an MLP without a gate.
 func Sites(d *arch.Decoder) []Site {
 	var all []Site
 	users := gammas(d)
@@ -59,7 +59,7 @@ func Sites(d *arch.Decoder) []Site {
 		norm(name+"attention.input", l.AttentionNorm, true, a.Q, a.K, a.V, a.Gate)
 		if a.OutNorm != nil {
 			norm(name+"attention.o", a.OutNorm, false, a.O)
-		} else {
+		} else if a.Clip == 0 {
 			of := make([]int, a.Heads*a.HeadDim)
 			for j := range of {
 				head := j / a.HeadDim

@@ -60,6 +60,7 @@ func TestSitesOfForms(t *testing.T) {
 			"mlp.input: post_attention_layernorm.weight post_attention_layernorm.bias"},
 		{"olmo2", "attention.o: self_attn.v_proj.weight, mlp.down: mlp.up_proj.weight"},
 		{"olmo", "attention.o: self_attn.v_proj.weight, mlp.down: mlp.up_proj.weight"},
+		{"olmo-clip", "mlp.down: mlp.up_proj.weight"},
 		{"bitnet", "attention.input: input_layernorm.weight, attention.o: self_attn.attn_sub_norm.weight, mlp.input: post_attention_layernorm.weight, " +
 			"mlp.down: mlp.ffn_sub_norm.weight"},
 		{"gemma3_text", "attention.input: input_layernorm.gamma, attention.o: self_attn.v_proj.weight, mlp.input: pre_feedforward_layernorm.gamma, " +

@@ -24,6 +24,11 @@ func (b *builder) attention(at string, a *arch.Attention, x value) (value, error
 		return 0, err
 	}
 	v := b.linear(at+"v_proj/Linear", x, &a.V, Slot{}, 1, -1, int32(a.KVHeads), dim)
+	clip := func(name string, x value) value { return x }
+	if a.Clip != 0 {
+		clip = func(name string, x value) value { return b.clamp(at+name, x, -a.Clip, a.Clip) }
+		v = clip("v_clip", v)
+	}
 	normed := func() {
 		q = b.headNorm(at+"q_norm", q, a.Heads, a.HeadDim, a.QNorm)
 		k = b.headNorm(at+"k_norm", k, a.KVHeads, a.HeadDim, a.KNorm)
@@ -31,6 +36,7 @@ func (b *builder) attention(at string, a *arch.Attention, x value) (value, error
 	if !a.NormAfter {
 		normed()
 	}
+	q, k = clip("q_clip", q), clip("k_clip", k)
 	if a.Rope != nil {
 		q = b.rotate(at+"q_rotary", q, a.Rope, a.HeadDim)
 		k = b.rotate(at+"k_rotary", k, a.Rope, a.HeadDim)
@@ -93,7 +99,10 @@ func checkAttention(a *arch.Attention) error {
 
 // projection gives heads of dim elements. A norm of the whole row stands before they are divided.
 func (b *builder) projection(name string, x value, l *arch.Linear, heads, dim int, n *arch.Norm) (value, error) {
-	if n == nil || n.Gamma.Rows == dim {
+	if n != nil && n.Parts > 1 && (n.Parts != heads || n.Gamma.Rows != heads*dim || n.Beta.Tensor != "") {
+		return 0, fmt.Errorf("%s: a norm of %d parts of %d elements for %d heads of %d: %w", n.Gamma.Tensor, n.Parts, n.Gamma.Rows, heads, dim, tensor.ErrUnsupported)
+	}
+	if n == nil || n.Parts > 1 || n.Gamma.Rows == dim {
 		return b.linear(name, x, l, Slot{}, 1, -1, int32(heads), int32(dim)), nil
 	}
 	if n.Gamma.Rows != heads*dim {
@@ -106,6 +115,10 @@ func (b *builder) projection(name string, x value, l *arch.Linear, heads, dim in
 func (b *builder) headNorm(name string, x value, heads, dim int, n *arch.Norm) value {
 	if n == nil {
 		return x
+	}
+	if n.Parts > 1 {
+		gamma := b.constant(name+"/gamma", n.Gamma, 1, 1, int32(heads), int32(dim))
+		return b.binary(name, mnn.BinaryMul, b.unitNorm(name+"/each", x, n), gamma)
 	}
 	x = b.norm(name, x, n)
 	if n.Gamma.Rows == dim {

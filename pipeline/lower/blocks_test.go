@@ -78,7 +78,7 @@ func madeMamba(p string, groups int) *arch.Mamba2 {
 		Z: madeLinear(p+"z", inner, madeHidden, false), XBC: madeLinear(p+"xbc", width, madeHidden, false), Dt: madeLinear(p+"dt", heads, madeHidden, false),
 		Taps: madeTaps(p, width, 4), ConvBias: madeVector(p+"conv_bias", width),
 		DtBias: madeVector(p+"dt_bias", heads), Decay: madeVector(p+"decay", heads), D: madeVector(p+"d", heads), TimeMax: math.Inf(1),
-		Norm: madeNorm(p+"norm", inner), NormGroups: groups, Out: madeLinear(p+"out", madeHidden, inner, false),
+		Norm: madeParts(p+"norm", inner, groups), Out: madeLinear(p+"out", madeHidden, inner, false),
 	}
 }
 
@@ -292,7 +292,7 @@ func TestBlockRefusals(t *testing.T) {
 		{"rows of no delta net", 0, func() arch.Block { n := madeDelta("0."); n.KeyDim = 7; return n }(), Options{}, tensor.ErrCorrupt, "0.qkv.weight: 44 rows for 2 key heads of 7"},
 		{"heads that share no keys", 0, func() arch.Block { n := madeDelta("0."); n.KeyHeads, n.KeyDim = 3, 4; return n }(), Options{}, tensor.ErrCorrupt, "3 key heads of 4"},
 		{"rows of no mamba", 0, func() arch.Block { n := madeMamba("0.", 1); n.State = 7; return n }(), Options{}, tensor.ErrCorrupt, "0.xbc.weight: 34 rows"},
-		{"parts of a norm", 0, func() arch.Block { n := madeMamba("0.", 1); n.NormGroups = 5; return n }(), Options{}, tensor.ErrUnsupported, "0.norm.gamma: a norm of 5 groups"},
+		{"parts of a norm", 0, func() arch.Block { n := madeMamba("0.", 1); n.Norm.Parts = 5; return n }(), Options{}, tensor.ErrUnsupported, "0.norm.gamma: a norm of 5 parts"},
 		{"wide values expanded", 0, func() arch.Block { a := madeLatent("0.", madeRope(4, 10000)); a.ValueDim = 13; return a }(), Options{Latent: LatentExpanded}, tensor.ErrUnsupported, "values of 13 elements and keys of 12"},
 		{"a bias in the cache", 0, func() arch.Block {
 			a := madeLatent("0.", madeRope(4, 10000))

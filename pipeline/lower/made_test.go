@@ -36,6 +36,13 @@ func madeNorm(name string, n int) *arch.Norm {
 	return &arch.Norm{Gamma: arch.Weight{Tensor: name + ".gamma", Rows: n}, Eps: 1e-6}
 }
 
+// madeParts is a norm in parts.
+func madeParts(name string, n, parts int) *arch.Norm {
+	norm := madeNorm(name, n)
+	norm.Parts = parts
+	return norm
+}
+
 // madeLayerNorm is centered, with a bias if asked for.
 func madeLayerNorm(name string, n int, bias bool) *arch.Norm {
 	norm := madeNorm(name, n)
@@ -151,6 +158,12 @@ var madeCases = []struct {
 		a[0].QNorm, a[0].KNorm = madeNorm("0.q_norm", madeHeads*madeDim), madeNorm("0.k_norm", madeKV*madeDim)
 		a[0].OutNorm = madeNorm("0.o_norm", madeHeads*madeDim)
 		a[1].QNorm, a[1].KNorm, a[1].NormAfter = madeLayerNorm("1.q_norm", madeDim, false), madeLayerNorm("1.k_norm", madeDim, true), true
+	}},
+	{name: "norms of every head and clipping", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
+		a[0].QNorm, a[0].KNorm = madeParts("0.q_norm", madeHeads*madeDim, madeHeads), madeParts("0.k_norm", madeKV*madeDim, madeKV)
+		a[0].QNorm.Centered, a[0].KNorm.Centered = true, true
+		a[0].Clip, a[1].Clip = 8, 4
+		a[1].QNorm, a[1].NormAfter = madeParts("1.q_norm", madeHeads*madeDim, madeHeads), true
 	}},
 	{name: "rotary tables", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 		a[1].Rope = madeRope(madeDim/2, 500)
@@ -302,6 +315,12 @@ func TestMadeRefusals(t *testing.T) {
 		{"slopes of other heads", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[0].Slopes = []float64{1} }, Options{}, "1 biases of the distance for 4 heads"},
 		{"rotation of too much", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[0].Rope.Dim = madeDim + 2 }, Options{}, "rotation of 10 elements"},
 		{"norm of two heads", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[0].QNorm = madeNorm("q_norm", 2*madeDim) }, Options{}, "q_norm.gamma: a norm of 16 elements for 4 heads of 8"},
+		{"norm of fewer parts than heads", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
+			a[0].QNorm = madeParts("q_norm", madeHeads*madeDim, 2)
+		}, Options{}, "q_norm.gamma: a norm of 2 parts of 32 elements for 4 heads of 8"},
+		{"norm of the stream in parts", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
+			d.Layers[0][0].Norm.Parts = 2
+		}, Options{}, "a norm of 2 parts"},
 		{"norm of a head before the output", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[0].OutNorm = madeNorm("o_norm", madeDim) }, Options{}, "o_norm.gamma: a norm of 8 elements for rows of 32"},
 		{"norm of a part of the MLP", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { m[0].Norm = madeNorm("norm", 12) }, Options{}, "norm.gamma: a norm of 12 elements for rows of 24"},
 		{"RMSNorm with a bias", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {

@@ -62,7 +62,7 @@ func (b *builder) mamba2(p string, m *arch.Mamba2, x value) (value, error) {
 	y = b.binary(p+"product", mnn.BinaryMul, b.reshape(p+"rows", y, 1, -1, rows), b.unary(p+"silu", mnn.UnarySilu, z))
 	if m.Norm != nil {
 		var err error
-		if y, err = b.groupNorm(p+"norm", y, m.Norm, max(m.NormGroups, 1)); err != nil {
+		if y, err = b.partNorm(p+"norm", y, m.Norm); err != nil {
 			return 0, err
 		}
 	}
@@ -93,22 +93,4 @@ func or1(f float64) float64 {
 		return 1
 	}
 	return f
-}
-
-// groupNorm normalises so many equal parts of every row, each for itself.
-func (b *builder) groupNorm(name string, x value, n *arch.Norm, groups int) (value, error) {
-	if groups == 1 {
-		return b.norm(name, x, n), nil
-	}
-	if n.Centered || n.Gamma.Rows%groups != 0 {
-		return 0, fmt.Errorf("%s: a norm of %d groups: %w", n.Gamma.Tensor, groups, tensor.ErrUnsupported)
-	}
-	part := n.Gamma.Rows / groups
-	x = b.reshape(name+"/parts", x, 1, -1, int32(groups), int32(part))
-	x = b.op(name+"/each", mnn.OpLayerNorm, &mnn.LayerNorm{
-		Axis: []int32{-1}, Epsilon: float32(n.Eps), Group: 1, RMS: true,
-		Gamma: slices.Repeat([]float32{1}, part), Beta: make([]float32, part),
-	}, x)
-	x = b.reshape(name+"/rows", x, 1, -1, int32(n.Gamma.Rows))
-	return b.binary(name, mnn.BinaryMul, x, b.constant(name+"/gamma", n.Gamma)), nil
 }

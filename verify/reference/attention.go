@@ -23,8 +23,8 @@ func (a attention) check(m *Model) error {
 	}
 	hidden, kv := m.decoder.Hidden, q/a.Heads*a.KVHeads
 	switch {
-	case !finite(a.Scale, 0) || !finite(a.Cap, 0) || a.Window < 0 || a.Chunk < 0:
-		return fmt.Errorf("scale %v, cap %v, window %d, chunk %d: %w", a.Scale, a.Cap, a.Window, a.Chunk, tensor.ErrCorrupt)
+	case !finite(a.Scale, 0) || !finite(a.Cap, 0) || !finite(a.Clip, 0) || a.Window < 0 || a.Chunk < 0:
+		return fmt.Errorf("scale %v, cap %v, clip %v, window %d, chunk %d: %w", a.Scale, a.Cap, a.Clip, a.Window, a.Chunk, tensor.ErrCorrupt)
 	case a.Slopes != nil && len(a.Slopes) != a.Heads:
 		return fmt.Errorf("%d slopes of %d heads: %w", len(a.Slopes), a.Heads, tensor.ErrCorrupt)
 	case slices.ContainsFunc(a.Slopes, func(x float64) bool { return !finite(math.Abs(x), 0) }):
@@ -81,23 +81,33 @@ func (a attention) run(ctx context.Context, m *Model, out, x []float32, s *space
 	if err := m.linear(ctx, v, x, n, &a.V); err != nil {
 		return err
 	}
-	if a.NormAfter {
-		s.rotate(m.threads, q, a.Rope, a.Heads, a.HeadDim)
-		s.rotate(m.threads, k, a.Rope, a.KVHeads, a.HeadDim)
-	}
-	if a.QNorm != nil {
-		if err := m.norm(q, q, a.QNorm); err != nil {
-			return err
+	normed := func() error {
+		if a.QNorm != nil {
+			if err := m.norm(q, q, a.QNorm); err != nil {
+				return err
+			}
 		}
-	}
-	if a.KNorm != nil {
-		if err := m.norm(k, k, a.KNorm); err != nil {
-			return err
+		if a.KNorm != nil {
+			return m.norm(k, k, a.KNorm)
 		}
+		return nil
 	}
 	if !a.NormAfter {
-		s.rotate(m.threads, q, a.Rope, a.Heads, a.HeadDim)
-		s.rotate(m.threads, k, a.Rope, a.KVHeads, a.HeadDim)
+		if err := normed(); err != nil {
+			return err
+		}
+	}
+	if a.Clip != 0 {
+		for _, x := range [][]float32{q, k, v} {
+			m.pointwise(x, func(x float64) float64 { return min(max(x, -a.Clip), a.Clip) })
+		}
+	}
+	s.rotate(m.threads, q, a.Rope, a.Heads, a.HeadDim)
+	s.rotate(m.threads, k, a.Rope, a.KVHeads, a.HeadDim)
+	if a.NormAfter {
+		if err := normed(); err != nil {
+			return err
+		}
 	}
 	if a.Temperature != nil {
 		s.warm(q, a.Heads*a.HeadDim, a.Temperature)

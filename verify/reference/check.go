@@ -94,6 +94,9 @@ func (m *Model) checkNorm(slot string, n *arch.Norm, sizes ...int) error {
 	if err := m.checkWeight(slot, n.Gamma, size, 0); err != nil {
 		return err
 	}
+	if n.Parts < 0 || n.Parts > 1 && size%n.Parts != 0 {
+		return fmt.Errorf("%s: %d parts of %d elements: %w", slot, n.Parts, size, tensor.ErrCorrupt)
+	}
 	if !finite(n.Eps, 0) {
 		return fmt.Errorf("%s: epsilon %v: %w", slot, n.Eps, tensor.ErrCorrupt)
 	}

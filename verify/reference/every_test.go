@@ -49,6 +49,12 @@ func (m *maker) norm(n int) *arch.Norm {
 	return &arch.Norm{Gamma: m.weight(n, 0, 1, .1), Eps: 1e-6}
 }
 
+// parted divides a norm.
+func parted(n *arch.Norm, parts int) *arch.Norm {
+	n.Parts = parts
+	return n
+}
+
 func (m *maker) taps(channels, n int) (w []arch.Weight) {
 	for range n {
 		w = append(w, m.weight(channels, 0, 0, .5))
@@ -122,7 +128,7 @@ func everything() (*arch.Decoder, *memory) {
 			{Parallel: true, Norm: m.norm(hidden), Block: &arch.Mamba2{
 				Heads: 6, HeadDim: 8, Groups: 2, State: 5, Z: m.linear(48, hidden), XBC: m.linear(68, hidden), Dt: m.linear(6, hidden),
 				Taps: m.taps(68, 4), ConvBias: m.weight(68, 0, 0, .1), DtBias: m.weight(6, 0, 0, 1), Decay: m.weight(6, 0, -1, .3), D: m.weight(6, 0, 1, .1),
-				TimeMin: .01, TimeMax: math.Inf(1), Norm: m.norm(48), NormGroups: 2, Out: m.linear(hidden, 48),
+				TimeMin: .01, TimeMax: math.Inf(1), Norm: parted(m.norm(48), 2), Out: m.linear(hidden, 48),
 			}},
 			{Block: m.mlp(arch.ClampedSwiGLU, 50)},
 		},
@@ -258,6 +264,8 @@ func TestBlockErrors(t *testing.T) {
 		{"post norm", func(d *arch.Decoder) { d.Layers[0][0].PostNorm.Gamma.Tensor = "none" }, tensor.ErrCorrupt, "norm of branch 0"},
 		{"head bias", func(d *arch.Decoder) { d.Head.Bias.Tensor = "none" }, tensor.ErrCorrupt, "head bias"},
 
+		{"parts of a query norm", func(d *arch.Decoder) { attention(d).QNorm.Parts = 5 }, tensor.ErrCorrupt, "query norm: 5 parts of 48 elements"},
+		{"clip", func(d *arch.Decoder) { attention(d).Clip = -1 }, tensor.ErrCorrupt, "clip -1"},
 		{"query norm", func(d *arch.Decoder) { attention(d).QNorm.Gamma.Rows = 24 }, tensor.ErrCorrupt, "query norm"},
 		{"sinks", func(d *arch.Decoder) { attention(d).Sinks.Tensor = "none" }, tensor.ErrCorrupt, "sinks"},
 		{"slopes", func(d *arch.Decoder) { attention(d).Slopes = []float64{1} }, tensor.ErrCorrupt, "1 slopes of 4 heads"},
@@ -304,7 +312,7 @@ func TestBlockErrors(t *testing.T) {
 		{"mamba groups", func(d *arch.Decoder) { mamba(d).Groups = 4 }, tensor.ErrCorrupt, "6 heads in 4 groups"},
 		{"mamba state", func(d *arch.Decoder) { mamba(d).State = 0 }, tensor.ErrCorrupt, "[2 0]"},
 		{"mamba times", func(d *arch.Decoder) { mamba(d).TimeMax = 0 }, tensor.ErrCorrupt, "times from 0.01 to 0"},
-		{"mamba norm", func(d *arch.Decoder) { mamba(d).NormGroups = 5 }, tensor.ErrCorrupt, "norms of 5 parts"},
+		{"mamba norm", func(d *arch.Decoder) { mamba(d).Norm.Parts = 5 }, tensor.ErrCorrupt, "mamba norm: 5 parts of 48 elements"},
 		{"mamba factor", func(d *arch.Decoder) { mamba(d).D.Tensor = "none" }, tensor.ErrCorrupt, "direct factor"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

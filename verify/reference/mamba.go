@@ -26,9 +26,6 @@ func (a mamba) check(m *Model) error {
 	if !(a.TimeMin >= 0 && a.TimeMax > a.TimeMin) {
 		return fmt.Errorf("times from %v to %v: %w", a.TimeMin, a.TimeMax, tensor.ErrCorrupt)
 	}
-	if a.Norm != nil && (a.NormGroups < 1 || a.inner()%a.NormGroups != 0) {
-		return fmt.Errorf("norms of %d parts of %d elements: %w", a.NormGroups, a.inner(), tensor.ErrCorrupt)
-	}
 	if err := m.checkNorm("mamba norm", a.Norm, a.inner()); err != nil {
 		return err
 	}
@@ -106,7 +103,7 @@ func (a mamba) run(ctx context.Context, m *Model, out, x []float32, s *space) er
 	m.siluAll(z)
 	m.mulAll(o, z)
 	if a.Norm != nil {
-		if err := m.normParts(o, o, a.Norm, a.NormGroups); err != nil {
+		if err := m.norm(o, o, a.Norm); err != nil {
 			return err
 		}
 	}

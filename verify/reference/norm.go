@@ -7,11 +7,10 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// norm normalises x in runs of as many elements as the norm has gains; dst may be x.
-func (m *Model) norm(dst, x []float32, n *arch.Norm) error { return m.normParts(dst, x, n, 1) }
-
-// normParts normalises parts of such a run each for itself, with their parts of the gains.
-func (m *Model) normParts(dst, x []float32, n *arch.Norm, parts int) error {
+// norm normalises x in runs of as many elements as the norm has gains, or parts of such a run each for itself, with their
+// parts of the gains; dst may be x.
+func (m *Model) norm(dst, x []float32, n *arch.Norm) error {
+	parts := max(n.Parts, 1)
 	gamma, err := m.vector(n.Gamma)
 	if err != nil {
 		return err

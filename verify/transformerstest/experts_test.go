@@ -110,11 +110,13 @@ var expertFamilies = map[string]family{
 			{"attention_bias": true},
 			{"rms_norm_eps": 0.1},
 			{"num_attention_heads": 2, "num_key_value_heads": 1},
+			{"clip_qkv": 0.5},
+			{"clip_qkv": float("1.0"), "attention_bias": true},
 		}),
-		refuses: oneOf(badRopes, bad("clip_qkv: 0.5", 0.5), bad(`hidden_act: "gelu"`, "gelu"), bad("num_experts_per_tok: 5 of 4", 5),
+		refuses: oneOf(badRopes, bad("clip_qkv: 0.0 is not between", float("0.0")), bad(`hidden_act: "gelu"`, "gelu"), bad("num_experts_per_tok: 5 of 4", 5),
 			bad("num_local_experts: 3 contradicts", 3)),
 		shapes: with(divided, object{"num_experts": 5, "num_experts_per_tok": 3}, object{"num_experts": 3, "num_experts_per_tok": 1},
-			object{"num_experts": 8, "intermediate_size": 33}),
+			object{"num_experts": 8, "intermediate_size": 33, "clip_qkv": 0.3}),
 	},
 	"granitemoe": {
 		honours: oneOf(ropes()[:3], []object{

@@ -43,6 +43,7 @@ MULTIPLIERS = dict(embedding_multiplier=12.0, logits_scaling=8.0, residual_multi
 MAMBA = dict(mamba_n_heads=8, mamba_n_groups=1, mamba_d_state=16, mamba_d_head=16, mamba_d_conv=4, mamba_expand=2, mamba_chunk_size=32)
 DELTA = dict(head_dim=16, num_hidden_layers=4, linear_key_head_dim=16, linear_value_head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4)
 LATENT = dict(kv_lora_rank=24, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=16, num_key_value_heads=4)
+SLIM_LATENT = dict(q_lora_rank=24, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8, num_key_value_heads=4)
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 # By name: the class without its ending, the options of its config over BASE (a key that is ... is left out), and what the seed is
@@ -50,10 +51,14 @@ SLIDING, FULL = "sliding_attention", "full_attention"
 CHECKPOINTS = {
     "apertus": ("Apertus", rope(**LLAMA3)),
     "arcee": ("Arcee", rope()),
+    "axk1": ("AXK1", dict(
+        SMALL, **SLIM_LATENT, tie_word_embeddings=True, n_routed_experts=6, num_experts_per_tok=2, n_group=3, topk_group=2, n_shared_experts=1,
+        moe_intermediate_size=16, mlp_layer_types=["dense", "sparse"], **rope(**YARN, mscale=1.0, mscale_all_dim=1.0))),
     "bamba": ("Bamba", dict(num_hidden_layers=4, attn_layer_indices=[2], attn_rotary_emb=8, **MAMBA, **rope())),
     "bitnet": ("BitNet", rope()),
     "bloom": ("Bloom", dict(n_head=4, n_layer=3, layer_norm_epsilon=1e-5)),
     "cohere": ("Cohere", dict(logit_scale=0.0625, use_qk_norm=False, **rope())),
+    "cohere-norms": ("Cohere", dict(SMALL, logit_scale=0.8333333333333334, use_qk_norm=True, **rope(rope_theta=75e6))),
     "cohere2": ("Cohere2", dict(head_dim=16, sliding_window=16, num_hidden_layers=4, logit_scale=0.25, layer_types=[SLIDING] * 3 + [FULL], **rope())),
     "deepseek_v2": ("DeepseekV2", dict(
         LATENT, q_lora_rank=None, n_routed_experts=8, num_experts_per_tok=3, n_group=1, topk_group=1, topk_method="greedy", n_shared_experts=2,
@@ -125,11 +130,14 @@ CHECKPOINTS = {
     "mixtral": ("Mixtral", dict(intermediate_size=48, num_local_experts=4, num_experts_per_tok=2, sliding_window=None, **rope())),
     "nemotron": ("Nemotron", rope(partial_rotary_factor=0.5)),
     "olmo": ("Olmo", dict(clip_qkv=None, **rope())),
+    "olmo-clip": ("Olmo", dict(SMALL, intermediate_size=48, clip_qkv=0.5, **rope())),
     "olmo2": ("Olmo2", dict(tie_word_embeddings=False, **rope(rope_theta=5e5))),
     "olmo3": ("Olmo3", dict(sliding_window=16, num_hidden_layers=4, layer_types=[SLIDING] * 3 + [FULL], **rope(**YARN))),
     "olmoe": ("Olmoe", dict(intermediate_size=48, num_experts=4, num_experts_per_tok=2, norm_topk_prob=False, clip_qkv=None, **rope())),
     "opt": ("OPT", dict(
         SMALL, num_key_value_heads=..., intermediate_size=..., rms_norm_eps=..., ffn_dim=48, max_position_embeddings=128)),
+    "olmoe-clip": ("Olmoe", dict(
+        SMALL, intermediate_size=24, tie_word_embeddings=True, num_experts=4, num_experts_per_tok=2, norm_topk_prob=False, clip_qkv=0.7, **rope())),
     "phi": ("Phi", rope(partial_rotary_factor=0.5)),
     "phi3": ("Phi3", dict(tie_word_embeddings=False, sliding_window=32, **rope())),
     "phi3-longlen": ("Phi3", dict(tie_word_embeddings=True, original_max_position_embeddings=64, **rope(
@@ -162,8 +170,16 @@ CHECKPOINTS = {
         **rope(rope_theta=1e7, partial_rotary_factor=0.25)), "qwen3-next"),
     "seed_oss": ("SeedOss", dict(head_dim=16, attention_bias=True, **rope()), "seedoss"),
     "smollm3": ("SmolLM3", dict(num_hidden_layers=4, no_rope_layers=[1, 1, 1, 0], tie_word_embeddings=True, **rope(rope_theta=5e6))),
+    "solar_open": ("SolarOpen", dict(
+        SMALL, head_dim=16, tie_word_embeddings=True, attention_bias=True, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1,
+        moe_intermediate_size=8, routed_scaling_factor=1.5, **rope(**dict(YARN, rope_theta=1e6, factor=2.0)))),
     "stablelm": ("StableLm", dict(use_qkv_bias=True, use_parallel_residual=False, qk_layernorm=False, **rope(partial_rotary_factor=0.25))),
+    "stablelm-norms": ("StableLm", dict(
+        SMALL, intermediate_size=48, use_qkv_bias=False, use_parallel_residual=True, qk_layernorm=True, **rope(partial_rotary_factor=0.5))),
     "starcoder2": ("Starcoder2", dict(sliding_window=16, use_bias=True, **rope())),
+    # Without a token for padding: its class clears that token's row of the table when it loads weights.
+    "youtu": ("Youtu", dict(
+        SMALL, **SLIM_LATENT, tie_word_embeddings=True, pad_token_id=None, **rope(rope_theta=16e5))),
 }
 
 
@@ -231,6 +247,11 @@ def internlm3(config, tensors):
     return {k: v for k, v in config.items() if k != "pretraining_tp"} | {"model_type": "internlm3"}, tensors
 
 
+def iquestcoder(config, tensors):
+    config = {k: v for k, v in config.items() if k != "pretraining_tp"}
+    return config | {"model_type": "iquestcoder", "architectures": ["IQuestCoderForCausalLM"]}, tensors
+
+
 TWINS = {
     "bailing_moe": ("Qwen2Moe", dict(
         SMALL, intermediate_size=32, num_experts=5, num_experts_per_tok=3, moe_intermediate_size=16, shared_expert_intermediate_size=32, norm_topk_prob=True,
@@ -238,6 +259,8 @@ TWINS = {
     "exaone": ("Llama", dict(SMALL, tie_word_embeddings=True, **rope(**LLAMA3)), exaone),
     "internlm3": ("Llama", dict(head_dim=16, **rope()), internlm3),
     "mimo": ("Qwen2", dict(SMALL, tie_word_embeddings=True, **rope(rope_theta=640000.0)), mimo),
+    "iquestcoder": ("Llama", dict(
+        SMALL, head_dim=16, intermediate_size=40, attention_bias=True, mlp_bias=True, **rope(rope_theta=5e5)), iquestcoder),
 }
 
 

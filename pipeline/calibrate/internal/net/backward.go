@@ -59,6 +59,7 @@ func (l *Layer) backward(dh, h []float32, length int, v Visitor) {
 	if !a.NormAfter {
 		m.unturn(q, a.Rope, a.Heads, a.HeadDim, at)
 		m.unturn(key, a.Rope, a.KVHeads, a.HeadDim, at)
+		l.unclip(q, key, value)
 	}
 	if l.QNorm != nil {
 		l.QNorm.back(b.plainQ[:len(q)], q, len(q)/n/len(l.QNorm.Gamma), v)
@@ -69,6 +70,7 @@ func (l *Layer) backward(dh, h []float32, length int, v Visitor) {
 	if a.NormAfter {
 		m.unturn(q, a.Rope, a.Heads, a.HeadDim, at)
 		m.unturn(key, a.Rope, a.KVHeads, a.HeadDim, at)
+		l.unclip(q, key, value)
 	}
 	v.linear(l.Q, x, q)
 	v.linear(l.K, x, key)

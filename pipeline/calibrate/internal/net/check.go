@@ -71,8 +71,8 @@ func checkAttention(a *arch.Attention) (q, kv int, err error) {
 	if err != nil || query > math.MaxInt32 {
 		return 0, 0, fmt.Errorf("%d heads of %d elements: %w", a.Heads, a.HeadDim, tensor.ErrCorrupt)
 	}
-	if !positive(a.Scale) || !positive(a.Cap) || a.Window < 0 || a.Chunk < 0 {
-		return 0, 0, fmt.Errorf("scale %v, cap %v, window %d, chunk %d: %w", a.Scale, a.Cap, a.Window, a.Chunk, tensor.ErrCorrupt)
+	if !positive(a.Scale) || !positive(a.Cap) || !positive(a.Clip) || a.Window < 0 || a.Chunk < 0 {
+		return 0, 0, fmt.Errorf("scale %v, cap %v, clip %v, window %d, chunk %d: %w", a.Scale, a.Cap, a.Clip, a.Window, a.Chunk, tensor.ErrCorrupt)
 	}
 	if a.Slopes != nil && len(a.Slopes) != a.Heads {
 		return 0, 0, fmt.Errorf("%d slopes of %d heads: %w", len(a.Slopes), a.Heads, tensor.ErrCorrupt)

@@ -100,6 +100,9 @@ var forms = []form{
 			a.Window = 19
 		}
 	})},
+	{"clipped", onAttention(func(_ string, a *arch.Attention, _ *maker) { a.Clip, a.QNorm, a.KNorm = 0.4, nil, nil })},
+	{"clipped behind norms", onAttention(func(_ string, a *arch.Attention, _ *maker) { a.Clip = 0.8 })},
+	{"clipped before norms", onAttention(func(_ string, a *arch.Attention, _ *maker) { a.Clip, a.NormAfter = 0.4, true })},
 	{"chunks", onAttention(func(_ string, a *arch.Attention, _ *maker) { a.Chunk = 24 })},
 	{"slopes", onAttention(func(_ string, a *arch.Attention, _ *maker) {
 		a.Rope = nil

@@ -135,8 +135,8 @@ func (l *Layer) Attend(dst, x []float32, length int) {
 	})
 }
 
-// project computes queries, keys and values of rows at some places, normalised and turned. keep says that queries and
-// keys as they were before their norms are wanted in the buffers.
+// project computes queries, keys and values of rows at some places, normalised, clipped and turned. keep says that
+// queries and keys as they were before their norms, and what was clipped, are wanted in the buffers.
 func (l *Layer) project(q, x []float32, at places, keep bool) (k, v []float32) {
 	m, b, a := l.model, &l.model.buffers, l.arch.Attention
 	n := len(x) / l.Q.Cols
@@ -145,6 +145,7 @@ func (l *Layer) project(q, x []float32, at places, keep bool) (k, v []float32) {
 	l.K.apply(k, x)
 	l.V.apply(v, x)
 	if a.NormAfter {
+		l.clip(q, k, v, keep)
 		m.turn(q, a.Rope, a.Heads, a.HeadDim, at)
 		m.turn(k, a.Rope, a.KVHeads, a.HeadDim, at)
 	}
@@ -161,10 +162,47 @@ func (l *Layer) project(q, x []float32, at places, keep bool) (k, v []float32) {
 		l.KNorm.apply(k, k)
 	}
 	if !a.NormAfter {
+		l.clip(q, k, v, keep)
 		m.turn(q, a.Rope, a.Heads, a.HeadDim, at)
 		m.turn(k, a.Rope, a.KVHeads, a.HeadDim, at)
 	}
 	return k, v
+}
+
+// clip bounds queries, keys and values. keep says that they are wanted as they were, in the buffers.
+func (l *Layer) clip(q, k, v []float32, keep bool) {
+	bound, b := float32(l.arch.Attention.Clip), &l.model.buffers
+	if bound == 0 {
+		return
+	}
+	for i, x := range [][]float32{q, k, v} {
+		if keep {
+			copy(grow(&b.loud[i], len(x)), x)
+		}
+		kernel.Parallel(l.model.threads, len(x), func(lo, hi int) {
+			for j, y := range x[lo:hi] {
+				x[lo+j] = min(max(y, -bound), bound)
+			}
+		})
+	}
+}
+
+// unclip clears the gradients of queries, keys and values that clip has changed, which it has kept.
+func (l *Layer) unclip(dq, dk, dv []float32) {
+	bound, b := float32(l.arch.Attention.Clip), &l.model.buffers
+	if bound == 0 {
+		return
+	}
+	for i, d := range [][]float32{dq, dk, dv} {
+		x := b.loud[i][:len(d)]
+		kernel.Parallel(l.model.threads, len(d), func(lo, hi int) {
+			for j := lo; j < hi; j++ {
+				if x[j] < -bound || x[j] > bound {
+					d[j] = 0
+				}
+			}
+		})
+	}
 }
 
 // finish makes of what attention gives, o, the input of O, in place: gated and normalised. keep says that what it was

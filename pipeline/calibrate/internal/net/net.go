@@ -260,6 +260,7 @@ type buffers struct {
 	attention, mlp, branch   []float32
 	plainO, plainDown, mixed []float32
 	gates                    []float32
+	loud                     [3][]float32 // queries, keys and values before they are clipped
 	sums                     []float64
 }
 
