@@ -12,29 +12,37 @@ import (
 
 // TestDescribeHubKeys uses configs in the shape of published models (transformers 4 spelling, inert keys and all). They were put
 // together from descriptions of those models, so they may differ from the published files in keys that do not matter here. The
-// number of parameters is the one that is commonly given.
+// number of parameters is the one that is commonly given, as exactly as it is given.
 func TestDescribeHubKeys(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		parameters int64
-		ignore     []string
+		experts    []tensor.Info // that a description looks at
 	}{
+		{"A.X-K1", 518_983_052_288, expertTensorsOf("mlp", 1, 61, 192, 7168, 2048, "gate_proj", "up_proj", "down_proj")},
 		{"Baichuan2-13B-Chat", 13_896_668_160, nil},
 		{"Baichuan2-7B-Chat", 7_505_973_248, nil},
+		{"IQuest-Coder-V1-40B-Instruct", 39_794_283_520, nil},
 		{"MiMo-7B-RL", 7_622_619_136, nil},
 		{"MiniCPM-2B-sft-bf16", 2_724_880_896, nil},
 		{"OLMo-1B-hf", 1_176_764_416, nil},
+		{"OLMo-7B-0424-hf", 6_888_095_744, nil},
+		{"OLMo-7B-hf", 6_888_095_744, nil},
 		{"Seed-OSS-36B-Instruct", 36_151_104_512, nil},
 		{"SmolLM2-135M-Instruct", 134_515_008, nil},
 		{"SmolLM3-3B", 3_075_098_624, nil},
+		{"Solar-Open-100B", 102_651_799_552, expertTensorsOf("mlp", 0, 48, 128, 4096, 1280, "gate_proj", "up_proj", "down_proj")},
 		{"TinyLlama-1.1B-Chat-v1.0", 1_100_048_384, nil},
+		{"Youtu-LLM-2B", 1_961_560_064, nil},
 		{"bloom-560m", 559_214_592, nil},
+		{"c4ai-command-r-plus", 103_810_674_688, nil},
 		{"glm-4-9b-chat", 9_399_951_360, nil},
 		{"internlm2_5-7b-chat", 7_737_708_544, nil},
 		{"internlm3-8b-instruct", 8_804_241_408, nil},
 		{"opt-125m", 125_239_296, nil},
 		{"phi-2", 2_779_683_840, nil},
 		{"pythia-1.4b", 1_414_647_808, nil},
+		{"stablelm-2-12b", 12_143_185_920, nil}, // its card says 419,840 more, as many as 41 more norms have
 		{"stablelm-2-1_6b", 1_644_515_328, nil},
 		{"starcoder2-3b", 3_030_371_328, nil},
 	} {
@@ -43,7 +51,7 @@ func TestDescribeHubKeys(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := describeKeys(t, config, checkpoint{}, tt.ignore...)
+			d, err := describeKeys(t, config, checkpoint{tensors: tt.experts})
 			if err != nil {
 				t.Fatal(err)
 			}
