@@ -67,7 +67,7 @@ var denseFamilies = map[string]family{
 			{"rope_parameters": removed},
 		}),
 		refuses: oneOf(badRopes, bad(`hidden_act: "gelu"`, "gelu"), bad("clip_qkv: 0.5", 0.5), bad("use_sliding_window: true", true),
-			bad("loop_num: unknown", 2)),
+			bad("loop_num: 2", 2)),
 		same:   []object{{"use_sliding_window": false, "sliding_window": 16, "max_window_layers": 1, "clip_qkv": nil}, {"tie_word_embeddings": removed}},
 		shapes: plain,
 	},

@@ -247,6 +247,7 @@ var expertFamilies = map[string]family{
 			now("linear", 500, object{"factor": 3}),
 			before(500, object{"type": "yarn", "factor": 40, "original_max_position_embeddings": 48, "mscale": 1, "mscale_all_dim": 1}),
 			{"rope_interleave": false},
+			{"rope_interleave": nil},
 			{"q_lora_rank": nil},
 			{"q_lora_rank": 20},
 			{"kv_lora_rank": 12},
@@ -260,7 +261,7 @@ var expertFamilies = map[string]family{
 			{"rope_parameters": removed},
 		},
 		refuses: oneOf(bad("head_dim: 16 is not supported, only 8", 16), bad("num_key_value_heads: 2 is not supported", 2), bad(`hidden_act: "gelu"`, "gelu"),
-			bad("mlp_bias: true", true), bad("rope_interleave: null", nil), bad("n_routed_experts: unknown", 4)),
+			bad("mlp_bias: true", true), bad("n_routed_experts: unknown", 4)),
 		same: []object{{"head_dim": removed, "qk_head_dim": removed}, {"rope_interleave": removed, "tie_word_embeddings": removed},
 			{"embedding_initializer_range": 0.5, "mlp_bias": false, "rms_norm_eps": removed}},
 		shapes: []object{
@@ -277,6 +278,7 @@ var expertFamilies = map[string]family{
 			now("yarn", 500, yarn),
 			before(500, object{"type": "yarn", "factor": 40, "original_max_position_embeddings": 48, "mscale": 1, "mscale_all_dim": 1}),
 			{"rope_interleave": false},
+			{"rope_interleave": nil},
 			{"q_lora_rank": 20},
 			{"kv_lora_rank": 12},
 			{"qk_nope_head_dim": 10},
@@ -299,7 +301,7 @@ var expertFamilies = map[string]family{
 		},
 		refuses: oneOf(bad("head_dim: 16 is not supported, only 8", 16), bad(`scoring_func: "softmax"`, "softmax"), bad("q_lora_rank: null", nil),
 			bad(`topk_method: "greedy"`, "greedy"), bad("num_key_value_heads: 2 is not supported", 2), bad(`hidden_act: "gelu"`, "gelu"),
-			bad("n_group: 6 experts do not divide", 4), bad("rope_interleave: null", nil), []refusal{
+			bad("n_group: 6 experts do not divide", 4), []refusal{
 				{"mlp_layer_types: 1 entries for 2 layers", object{"mlp_layer_types": []string{"dense"}}},
 				{`mlp_layer_types: "moe" of layer 1`, object{"mlp_layer_types": []string{"dense", "moe"}}},
 			}),
