@@ -49,6 +49,9 @@ func traits(d *Decoder) map[string]string {
 				shape += "|"
 			}
 			shape += strings.TrimPrefix(fmt.Sprintf("%T", b.Block), "*arch.")[:2]
+			if b.PostNorm != nil {
+				list("behind", i)
+			}
 			if i == 0 {
 				list("scales", fmt.Sprintf("%.4g", b.Scale))
 				b.Block.linears(func(name string, l *Linear) {
@@ -249,6 +252,18 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"order_of_interleaved_layers": "global_attn_first"}, "!order_of_interleaved_layers"},
 			{object{"rotary_pct": 0.5}, "!rotary_pct: 0.5 is not supported, only 1"},
 		},
+		"cwm": {
+			{object{"sliding_window": 32}, "windows=0 32 32 32"},
+			{object{"sliding_window": nil}, "!sliding_window: none, but layer 1 slides"},
+			{object{"layer_types": removed}, ""},
+			{object{"layer_types": kinds("sfff")}, "windows=16 0 0 0"},
+			{object{"mlp_bias": removed}, "biases="},
+			{object{"attention_bias": true}, "!attention_bias: true"},
+			{object{"rope_parameters": removed}, "rope=llama3 16 0.1778 3.515e-07"},
+			{theta(1e4), "rope=default 16 0.3162 0.0003162"},
+			{object{"rope_parameters": removed, "rope_theta": 300}, "!rope_theta: 300 contradicts"},
+			{object{"head_dim": 32}, "attention=4/2 of 32, 0, 0 slopes, temperature false; rope=llama3 32 0.4217 1.482e-07"},
+		},
 		"dots1": {
 			{object{"first_k_dense_replace": 2}, "blocks=AtML AtML AtEx"},
 			{object{"norm_topk_prob": false}, "experts=2 of 8, sigmoid, false, 2.5, 1/1"},
@@ -323,6 +338,22 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"add_cross_attention": true}, "!add_cross_attention: true is not supported"},
 			{object{"tie_word_embeddings": false}, "tied=false"},
 		},
+		"glm4_moe_lite": {
+			{object{"mlp_layer_types": []string{"dense", "sparse", "dense"}}, "blocks=LaML LaEx LaML"},
+			{object{"mlp_layer_types": []string{"sparse", "dense", "sparse"}}, "!missing: model.layers.0.mlp.experts.0.gate_proj.weight"},
+			{object{"mlp_layer_types": []string{"dense", "dense", "dense"}}, "blocks=LaML LaML LaML; experts=; shared="},
+			{object{"mlp_layer_types": []string{"dense"}}, "!mlp_layer_types: 1 entries for 3 layers"},
+			{object{"first_k_dense_replace": 1}, ""},
+			{object{"first_k_dense_replace": 2}, "!first_k_dense_replace: 2 is not supported, only 1"},
+			{object{"routed_scaling_factor": 1}, "experts=2 of 4, sigmoid, true, 0, 0/0"},
+			{object{"norm_topk_prob": false}, "experts=2 of 4, sigmoid, false, 1.8, 0/0"},
+			{object{"n_shared_experts": 2}, "shared=40"},
+			{object{"q_lora_rank": nil}, "attention=2 of 12+8, 16, ranks 0 20, 0.2236"},
+			{object{"head_dim": 16}, "!head_dim: 16 is not supported, only 8"},
+			{object{"partial_rotary_factor": 0.5}, "!partial_rotary_factor: 0.5"},
+			{rope(object{"rope_type": "yarn", "rope_theta": 1e6, "factor": 4, "mscale": 1, "mscale_all_dim": 1}),
+				"attention=2 of 12+8, 16, ranks 24 20, 0.2899; rope=yarn 8 0.01976 7.906e-06"},
+		},
 		"gpt_neox": {
 			{object{"use_parallel_residual": false}, "blocks=AtML AtML AtML"},
 			{object{"layer_norm_eps": 1e-3}, "eps=0.001"},
@@ -342,6 +373,30 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"attention_bias": true}, "biases=q k v"},
 			{object{"mlp_bias": true}, "biases=gate up down"},
 			{object{"rope_parameters": removed}, "rope=default 16 0.2371 4.217e-05"},
+		},
+		"granitemoeshared": {
+			{object{"shared_intermediate_size": 40}, "shared=40"},
+			{object{"shared_intermediate_size": 0}, "shared="},
+			{object{"shared_intermediate_size": removed}, "shared="},
+			{object{"embedding_multiplier": removed}, "embedding=0"},
+			{object{"logits_scaling": 2}, "logits=0.5"},
+			{object{"residual_multiplier": 1}, "scales=0 0"},
+			{object{"attention_multiplier": removed}, "attention=4/2 of 8, 1, 0 slopes, temperature false"},
+			{object{"num_experts_per_tok": 5}, "!num_experts_per_tok: 5 of 4"},
+			{object{"num_experts_per_tok": removed, "num_local_experts": 3}, "!wrong shape: model.layers.0.block_sparse_moe.input_linear.weight"},
+			{object{"mlp_bias": true}, "!mlp_bias: unknown to family granitemoeshared"},
+		},
+		"hyperclovax": {
+			{object{"use_post_norm": false}, "behind="},
+			{object{"logits_scaling": 4}, "logits=4"},
+			{object{"logits_scaling": removed}, "logits=0"},
+			{object{"embedding_multiplier": removed}, "embedding=0"},
+			{object{"residual_multiplier": removed}, "scales=0 0"},
+			{object{"attention_multiplier": nil}, "attention=4/2 of 16, 0, 0 slopes, temperature false"},
+			{object{"attention_bias": true}, "biases=q k v o"},
+			{object{"mlp_bias": true}, "biases=gate up down"},
+			{object{"auto_map": object{"AutoModelForCausalLM": "modeling_hyperclovax.HyperCLOVAXForCausalLM"}}, ""},
+			{object{"auto_map": object{"AutoModelForCausalLM": "modeling_hyperclovax.OtherForCausalLM"}}, "!auto_map.AutoModelForCausalLM"},
 		},
 		"internlm3": {
 			{object{"attention_bias": true}, "biases=q k v"},
@@ -377,8 +432,8 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"no_rope_layers": []int{}, "layer_types": removed, "no_rope_layer_interval": 2}, "turns=true false true false; windows=16 0 16 0"},
 			{object{"attn_temperature_tuning": false}, "temperature="},
 			{object{"attn_temperature_tuning": 4}, ""},
-			{object{"attn_scale": 0.2}, "temperature={8 0.2}"},
-			{object{"floor_scale": 16}, "temperature={16 0.1}"},
+			{object{"attn_scale": 0.2}, "temperature={8 0.2 1}"},
+			{object{"floor_scale": 16}, "temperature={16 0.1 1}"},
 			{object{"use_qk_norm": false}, "qnorm="},
 			{object{"num_experts_per_tok": 2}, "!num_experts_per_tok: 2"},
 			{object{"moe_layers": []int{3}}, "blocks=AtML AtML AtML AtEx"},
@@ -392,6 +447,16 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"tie_word_embeddings": false}, "tied=false"},
 			{object{"rms_norm_eps": removed}, "!rms_norm_eps: missing"},
 			{object{"use_mrope": true}, "!use_mrope: true is not supported"},
+		},
+		"llama4_text-dense": {
+			{object{"moe_layers": removed}, "!interleave_moe_layer_step: 0, and there is no moe_layers"},
+			{object{"num_experts_per_tok": 1}, ""},
+			{object{"moe_layers": []int{1}}, "!num_experts_per_tok: 0 is not a positive number"},
+			{object{"intermediate_size_mlp": 96}, "mlp=96 silu"},
+			{object{"cache_implementation": "hybrid"}, ""},
+			{object{"attn_temperature_tuning": true}, ""},
+			{object{"attn_temperature_tuning": true, "no_rope_layers": []int{1, 0, 1}},
+				"temperature={8192 0.1 1}; turns=true false true"},
 		},
 		"minicpm3": {
 			{object{"scale_emb": 2}, "embedding=2"},
@@ -416,6 +481,20 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"shared_intermediate_size": 64}, "!shared_intermediate_size: 64"},
 			{object{"attn_type_list": []int{1, 0, 1}}, "!attn_type_list: 0 of layer 1"},
 			{object{"sliding_window": 16}, "!sliding_window: 16"},
+		},
+		"ministral3": {
+			{object{"sliding_window": nil}, "windows=0 0 0"},
+			{object{"sliding_window": removed}, "windows=0 0 0"},
+			{object{"sliding_window": 8}, "windows=8 8 8"},
+			{object{"rope_parameters": removed}, "rope=yarn 16 0.1778 3.515e-07; temperature={16384 0.1 0}"},
+			{rope(object{"rope_type": "default", "rope_theta": 1e4, "llama_4_scaling_beta": 0.2, "original_max_position_embeddings": 32}),
+				"rope=default 16 0.3162 0.0003162; temperature={32 0.2 0}"},
+			{rope(object{"rope_type": "default", "rope_theta": 1e6, "llama_4_scaling_beta": 0, "original_max_position_embeddings": 32}),
+				"attention=4/2 of 16, 0, 0 slopes, temperature false; rope=default 16 0.1778 5.623e-06; temperature="},
+			{theta(1e4), "!rope_parameters.llama_4_scaling_beta: missing"},
+			{object{"head_dim": nil}, "attention=4/2 of 8, 0, 0 slopes, temperature true; rope=yarn 8 0.001976 1.976e-06"},
+			{object{"hidden_act": "gelu"}, `!hidden_act: "gelu"`},
+			{object{"layer_types": kinds("fff")}, "!layer_types: unknown to family ministral3"},
 		},
 		"mixtral": {
 			{object{"sliding_window": 16}, "windows=16 16 16"},

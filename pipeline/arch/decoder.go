@@ -143,12 +143,15 @@ type Attention struct {
 	Gate Linear
 	// OutNorm, if not nil, normalises the input of O.
 	OutNorm *Norm
-	// Temperature, if not nil, multiplies q by 1 + Scale·ln(1 + floor((position+1)/Floor)).
+	// Temperature, if not nil, multiplies q by 1 + Scale·ln(1 + floor((position+Offset)/Floor)).
 	Temperature *Temperature
 }
 
 // Temperature grows queries with their position, see [Attention].
-type Temperature struct{ Floor, Scale float64 }
+type Temperature struct {
+	Floor, Scale float64
+	Offset       int
+}
 
 // LatentAttention is DeepSeek's multi-head latent attention (DeepSeek-V2, arXiv 2405.04434):
 //

@@ -3,12 +3,16 @@ package arch
 // Granite is IBM's Granite 3: Llama with four factors, each 1 where the file has none: embedding_multiplier of token rows,
 // attention_multiplier of scores in place of 1/sqrt(head_dim), residual_multiplier of what blocks add to the stream, and
 // logits_scaling, which divides logits. With Experts, which is granitemoe, the MLPs are mixtures of num_local_experts of
-// intermediate_size: the num_experts_per_tok largest scores, softmax over them.
-type Granite struct{ Experts bool }
+// intermediate_size: the num_experts_per_tok largest scores, softmax over them. With Shared too, which is granitemoeshared,
+// they share an MLP of shared_intermediate_size, 0 for none.
+type Granite struct{ Experts, Shared bool }
 
 // Architectures implements [Family].
 func (f Granite) Architectures() []string {
-	if f.Experts {
+	switch {
+	case f.Shared:
+		return []string{"GraniteMoeSharedForCausalLM"}
+	case f.Experts:
 		return []string{"GraniteMoeForCausalLM"}
 	}
 	return []string{"GraniteForCausalLM"}
@@ -21,18 +25,25 @@ func (f Granite) Describe(c *Config) (*Decoder, error) {
 	b.mlpKeys("hidden_act", "silu")
 	a, bias, rope := b.heads(0), b.Bool("attention_bias", false), readRope(c)
 	residual := b.graniteFactors(&a)
-	mlpBias, n, k := false, 0, 0
+	mlpBias, n, k, shared := false, 0, 0, 0
 	if f.Experts {
 		n, k = b.expertKeys("num_experts_per_tok", 2, 8, "num_local_experts")
 		b.routerKeys()
 	} else {
 		mlpBias = b.Bool("mlp_bias", false)
 	}
+	if f.Shared {
+		shared = b.Range("shared_intermediate_size", 0, maxIntermediate, 0)
+	}
 	return b.finish(&a, func(_ int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, bias, bias)
 		x.Rope = b.rope(rope, a.HeadDim)
 		if f.Experts {
-			return scaled(residual, b.preNorm(p, x, b.graniteExperts(p+"block_sparse_moe.", n, k)))
+			e := b.graniteExperts(p+"block_sparse_moe.", n, k)
+			if shared > 0 {
+				e.Shared = b.fusedMLP(p+"shared_mlp.input_linear", p+"shared_mlp.output_linear", shared)
+			}
+			return scaled(residual, b.preNorm(p, x, e))
 		}
 		return scaled(residual, b.preNorm(p, x, b.mlp(p+"mlp.", b.intermediate, mlpBias)))
 	})

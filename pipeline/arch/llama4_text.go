@@ -23,7 +23,7 @@ func (Llama4Text) Describe(c *Config) (*Decoder, error) {
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
 	b.routerKeys()
-	b.Inert("for_llm_compressor")
+	b.Inert("for_llm_compressor", "cache_implementation")
 	missing := 128
 	if b.Null("head_dim") {
 		missing = 0 // hidden_size / num_attention_heads
@@ -41,9 +41,11 @@ func (Llama4Text) Describe(c *Config) (*Decoder, error) {
 		}
 	}
 	t := b.temperature()
-	n, k := b.expertKeys("num_experts_per_tok", 1, 16, "num_local_experts", "num_experts")
-	if k != 1 && b.Good("num_experts_per_tok") {
-		b.unsupported("num_experts_per_tok", "%d is not supported, only 1: scores multiply the inputs of experts", k)
+	n := 0
+	if len(sparse) > 0 {
+		n = b.llama4Experts()
+	} else {
+		b.Inert("num_experts_per_tok", "num_local_experts", "num_experts")
 	}
 	dense := b.Range("intermediate_size_mlp", 1, maxIntermediate, 16384)
 	return b.finish(&a, func(i int, p string) Layer {
@@ -104,12 +106,27 @@ func (b *builder) llama4Chunked() []bool {
 	return out
 }
 
-// llama4Sparse lists the layers with experts.
+// llama4Experts reads how many experts there are.
+func (b *builder) llama4Experts() int {
+	n, k := b.expertKeys("num_experts_per_tok", 1, 16, "num_local_experts", "num_experts")
+	if k != 1 && b.Good("num_experts_per_tok") {
+		b.unsupported("num_experts_per_tok", "%d is not supported, only 1: scores multiply the inputs of experts", k)
+	}
+	return n
+}
+
+// llama4Sparse lists the layers with experts. Where the file lists them, the step between them may be 0, as MobileLLM-R1,
+// which has none, says it.
 func (b *builder) llama4Sparse() []int {
-	list := b.Ints("moe_layers", 0, maxLayers)
-	step := b.Range("interleave_moe_layer_step", 1, maxLayers, 1)
-	if b.Has("moe_layers") {
+	const key = "interleave_moe_layer_step"
+	list, listed := b.Ints("moe_layers", 0, maxLayers), b.Has("moe_layers")
+	step := b.Range(key, 0, maxLayers, 1)
+	if listed {
 		return list
+	}
+	if step == 0 {
+		b.Wrong(key, "0, and there is no moe_layers")
+		return nil
 	}
 	for i := step - 1; i < b.layers; i += step {
 		list = append(list, i)
@@ -119,7 +136,7 @@ func (b *builder) llama4Sparse() []int {
 
 // temperature reads attn_temperature_tuning, which the first published files have as a number.
 func (b *builder) temperature() *Temperature {
-	t := &Temperature{Floor: b.number("floor_scale", 1, maxPositions, 8192), Scale: b.number("attn_scale", 0, 1e3, 0.1)}
+	t := &Temperature{Floor: b.number("floor_scale", 1, maxPositions, 8192), Scale: b.number("attn_scale", 0, 1e3, 0.1), Offset: 1}
 	const key = "attn_temperature_tuning"
 	var on bool
 	if _, number := b.fields.values[key].(json.Number); number {

@@ -36,7 +36,7 @@ var (
 	}
 	mistral3Multimodal = Multimodal{
 		Architecture: "Mistral3ForConditionalGeneration",
-		Texts:        map[string]Family{"mistral": Mistral{}, "ministral": Mistral{}},
+		Texts:        map[string]Family{"mistral": Mistral{}, "ministral": Mistral{}, "ministral3": Ministral3{}},
 	}
 	qwen2VL = Multimodal{
 		Architecture: "Qwen2VLForConditionalGeneration",

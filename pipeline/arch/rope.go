@@ -27,6 +27,9 @@ type ropeRules struct {
 	innerPartial, innerTheta bool
 	// alpha says that the type "dynamic" with a key alpha stretches the base once and for all.
 	alpha bool
+	// warm says that the keys of an attention temperature, llama_4_scaling_beta and original_max_position_embeddings, stand
+	// among the rotary ones, whatever the type.
+	warm bool
 	// mrope says that mrope_section is understood: with text alone its axes are equal, and the table is the plain one.
 	mrope bool
 	// long says that there is no type but default and longrope, also called yarn, and that original is the original length,
@@ -56,6 +59,7 @@ type ropeParams struct {
 	attention, mscale, mscaleAll float64
 	short, long                  []float64 // longrope: what every frequency is divided by
 	alpha                        float64   // dynamic
+	warmth                       float64   // llama_4_scaling_beta
 	path                         string    // of the object in the file, with a dot behind it
 }
 
@@ -205,6 +209,10 @@ func (r ropeRules) readObject(c, o *Config) ropeParams {
 	p := ropeParams{kind: "default", path: strings.TrimPrefix(o.prefix, c.prefix)}
 	p.theta, _ = o.OptFloat("rope_theta", 1, 1e15)
 	p.partial = r.readPartial(c, o, "partial_rotary_factor")
+	if r.warm {
+		p.warmth, p.original = o.Float("llama_4_scaling_beta", 0, 1e3), float64(o.Int("original_max_position_embeddings", maxPositions))
+		o.same(r.context(c), "max_position_embeddings")
+	}
 	if r.mrope {
 		o.Ints("mrope_section", 0, maxHeadDim)
 		o.Bool("mrope_interleaved", false)

@@ -173,7 +173,10 @@ func (b *builder) biased(at string, a *arch.Attention, q, k, v value) value {
 func (b *builder) temperature(t *arch.Temperature) value {
 	name := fmt.Sprintf("/temperature_%d_%08x", int(t.Floor), math.Float32bits(float32(t.Scale)))
 	return b.shares(name, func() value {
-		n := b.binary(name+"/lengths", mnn.BinaryAdd, b.reshape(name+"/positions", b.positions, 1, -1, 1, 1), b.scalar(1))
+		n := b.reshape(name+"/positions", b.positions, 1, -1, 1, 1)
+		if t.Offset != 0 {
+			n = b.binary(name+"/lengths", mnn.BinaryAdd, n, b.scalar(int32(t.Offset)))
+		}
 		n = b.binary(name+"/steps", mnn.BinaryAdd, b.binary(name+"/floor", mnn.BinaryRealDiv, n, b.scalar(int32(t.Floor))), b.scalar(1))
 		y := b.unary(name+"/log", mnn.UnaryLog, b.toFloat(name+"/float", n))
 		return b.binary(name, mnn.BinaryAdd, b.times(name+"/scaled", y, t.Scale), b.scalarFloat(1))

@@ -191,7 +191,7 @@ var madeCases = []struct {
 		a[0].Scale = .5
 		a[0].Gate = madeLinear("0.attention_gate", madeHeads*madeDim, madeHidden, true)
 		a[1].Scale = 1 / math.Sqrt(madeDim) // the op's own
-		a[1].Temperature = &arch.Temperature{Floor: 8, Scale: .1}
+		a[1].Temperature = &arch.Temperature{Floor: 8, Scale: .1, Offset: 1}
 	}},
 	{name: "one window", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 		a[0].Window = 8

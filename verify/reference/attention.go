@@ -148,7 +148,7 @@ func (a attention) run(ctx context.Context, m *Model, out, x []float32, s *space
 // warm multiplies rows of queries by the factor of their positions.
 func (s *space) warm(q []float32, width int, t *arch.Temperature) {
 	for i, pos := range s.positions {
-		steps := math.Floor(float64(pos+1) / t.Floor)
+		steps := math.Floor(float64(pos+t.Offset) / t.Floor)
 		if steps < 1 {
 			continue // the factor is 1
 		}

@@ -285,6 +285,27 @@ var denseFamilies = map[string]family{
 		},
 		shapes: with(divided, object{"rope_parameters.partial_rotary_factor": 0.4}, object{}, object{"use_parallel_residual": false}),
 	},
+	"hyperclovax": {
+		honours: oneOf(ropes()[:6], []object{
+			{"embedding_multiplier": removed},
+			{"logits_scaling": 3},
+			{"logits_scaling": removed},
+			{"residual_multiplier": removed},
+			{"attention_multiplier": removed},
+			{"attention_multiplier": nil},
+			{"attention_multiplier": 0.9},
+			{"use_post_norm": false},
+			{"attention_bias": true},
+			{"mlp_bias": true},
+			{"rms_norm_eps": 0.1},
+			{"head_dim": removed},
+			{"head_dim": 24},
+		}),
+		refuses: oneOf(badRopes, bad(`hidden_act: "gelu"`, "gelu"), bad("residual_multiplier: 0.0 is not", float("0.0")), bad("use_post_norm: null", nil),
+			bad("sliding_window: unknown", 16)),
+		same:   []object{{"use_post_norm": removed}, {"embedding_multiplier": 6}},
+		shapes: with(divided, object{"head_dim": 10}, object{"use_post_norm": false, "head_dim": removed}, object{"attention_multiplier": nil, "head_dim": 64}),
+	},
 	"granite": {
 		honours: oneOf(ropes()[:6], []object{
 			{"embedding_multiplier": removed},

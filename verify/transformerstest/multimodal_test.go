@@ -51,7 +51,9 @@ var multimodalFamilies = map[string]family{
 			"vision_config":     merged(tower, object{"model_type": "pixtral", "image_size": 16, "patch_size": 4, "head_dim": 16}),
 			"image_token_index": 310, "spatial_merge_size": 2, "projector_hidden_act": "gelu", "vision_feature_layer": -1,
 		}),
-		honours: inner("text_config", oneOf(ropes()[:6], windowFamilies["mistral"].honours[6:])),
+		honours: inner("text_config", oneOf(ropes()[:6], windowFamilies["mistral"].honours[6:], []object{
+			merged(object{"model_type": "ministral3"}, warm([]object{now("yarn", 500, yarnScaled)})[0]),
+		})),
 		refuses: []refusal{
 			{`text_config.hidden_act: "gelu"`, object{"text_config.hidden_act": "gelu"}},
 			{`text_config.model_type: "llama" is not supported`, object{"text_config.model_type": "llama"}},

@@ -2,6 +2,8 @@
 
 package transformerstest
 
+import "maps"
+
 // windowFamilies have layers that see the last positions alone.
 var windowFamilies = map[string]family{
 	"mistral": {
@@ -126,6 +128,45 @@ var windowFamilies = map[string]family{
 		},
 		shapes: with(plain, object{"layer_types": kinds("s")}, object{"layer_types": kinds("fs")},
 			object{"layer_types": kinds("ssfsf"), "sliding_window": 600}),
+	},
+	"cwm": {
+		honours: oneOf(ropes()[:5], each("sliding_window", 1, 33, 95), []object{
+			{"layer_types": kinds("sfsf")},
+			{"layer_types": kinds("ssss")},
+			{"layer_types": kinds("ffff")},
+			{"rope_parameters": removed},
+			{"mlp_bias": false},
+			{"mlp_bias": removed},
+			{"rms_norm_eps": 0.1},
+			{"head_dim": 24, "num_key_value_heads": 1},
+		}),
+		refuses: oneOf(badRopes, bad(`hidden_act: "gelu"`, "gelu"), bad("sliding_window: 0 is not", 0), bad("attention_bias: true", true),
+			bad("sliding_window: none, but layer 1 slides", nil), bad(`layer_types: "chunked_attention"`, kinds("sfsc"))),
+		same:   []object{{"layer_types": removed}, {"layer_types": nil}, {"attention_bias": false}},
+		shapes: with(divided, object{"layer_types": kinds("s"), "head_dim": 10}, object{"layer_types": kinds("fs"), "head_dim": 80}, object{"layer_types": kinds("sfsss"), "sliding_window": 600, "head_dim": 64}),
+	},
+	"ministral3": {
+		honours: oneOf(warm(ropes()[:5]), each("sliding_window", 1, 17, 95, nil), []object{
+			{"rope_parameters.llama_4_scaling_beta": 0.7},
+			{"rope_parameters.llama_4_scaling_beta": 0},
+			{"rope_parameters.original_max_position_embeddings": 40},
+			{"rope_parameters.factor": 4},
+			{"rope_parameters": removed},
+			{"rope_parameters.mscale_all_dim": 0.5},
+			{"rms_norm_eps": 0.1},
+			{"head_dim": 24},
+			{"num_key_value_heads": 1},
+		}),
+		refuses: []refusal{
+			{`rope_parameters.rope_type: "dynamic" is not supported`, warm([]object{now("dynamic", 1e4, object{"factor": 4})})[0]},
+			{`rope_parameters.llama_4_scaling_beta: missing`, object{"rope_parameters.llama_4_scaling_beta": removed}},
+			{`rope_parameters.original_max_position_embeddings: missing`, object{"rope_parameters.original_max_position_embeddings": removed}},
+			{`hidden_act: "gelu"`, object{"hidden_act": "gelu"}},
+			{`sliding_window: 0 is not`, object{"sliding_window": 0}},
+			{`attention_bias: unknown`, object{"attention_bias": true}},
+		},
+		same:   []object{{"rope_parameters.max_position_embeddings": 512}, {"rope_parameters.beta_fast": removed, "rope_parameters.beta_slow": removed}},
+		shapes: with(plain, object{}, object{"rope_parameters.original_max_position_embeddings": 7}, object{"sliding_window": 600}),
 	},
 	"olmo3": {
 		honours: oneOf(each("sliding_window", 1, 33, 95), []object{
@@ -258,4 +299,14 @@ func longrope(pairs int, kind string) object {
 		o["type"] = kind
 	}
 	return o
+}
+
+// warm adds the keys of an attention temperature to rotary ones.
+func warm(list []object) []object {
+	out := make([]object, len(list))
+	for i, change := range list {
+		out[i] = maps.Clone(change)
+		out[i]["rope_parameters"] = merged(object{"original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.3}, change["rope_parameters"].(object))
+	}
+	return out
 }
