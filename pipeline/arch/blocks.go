@@ -33,6 +33,7 @@ func (a *Attention) linears(f func(string, *Linear)) {
 func (a *Attention) vectors(f func(Weight)) {
 	a.QNorm.vectors(f)
 	a.KNorm.vectors(f)
+	a.VNorm.vectors(f)
 	a.OutNorm.vectors(f)
 	some(f, a.Sinks)
 }
@@ -74,12 +75,28 @@ func (e *Experts) linears(f func(string, *Linear)) {
 }
 
 func (e *Experts) vectors(f func(Weight)) {
-	some(f, e.Correction)
+	e.RouterNorm.vectors(f)
+	e.Norm.vectors(f)
+	some(f, e.Correction, e.Gains)
 	for j := range e.Experts {
 		e.Experts[j].vectors(f)
 	}
 	if e.Shared != nil {
 		e.Shared.vectors(f)
+	}
+}
+
+func (s *Sum) linears(f func(string, *Linear)) {
+	for _, b := range s.Branches {
+		b.Block.linears(f)
+	}
+}
+
+func (s *Sum) vectors(f func(Weight)) {
+	for _, b := range s.Branches {
+		b.Norm.vectors(f)
+		b.Block.vectors(f)
+		b.PostNorm.vectors(f)
 	}
 }
 

@@ -32,7 +32,7 @@ func describeKeys(t testing.TB, config []byte, ck checkpoint, ignore ...string) 
 func traits(d *Decoder) map[string]string {
 	f := map[string]string{
 		"eps": fmt.Sprint(d.FinalNorm.Eps), "tied": fmt.Sprint(d.Tied), "positions": fmt.Sprint(d.MaxPositions),
-		"embedding": fmt.Sprintf("%.4g", d.EmbeddingScale), "logits": fmt.Sprintf("%.4g", d.LogitScale), "headbias": fmt.Sprint(d.Head.Bias.Tensor != ""),
+		"embedding": fmt.Sprintf("%.4g", d.EmbeddingScale), "cap": fmt.Sprint(d.LogitCap), "logits": fmt.Sprintf("%.4g", d.LogitScale), "headbias": fmt.Sprint(d.Head.Bias.Tensor != ""),
 	}
 	if d.Positions.Tensor != "" {
 		f["learned"] = fmt.Sprint(d.Positions.Rows, " from ", d.FirstPosition)
@@ -64,6 +64,9 @@ func traits(d *Decoder) map[string]string {
 			case *Attention:
 				list("windows", x.Window+x.Chunk)
 				list("turns", x.Rope != nil)
+				if x.V.Weight.Tensor == "" {
+					list("values", i)
+				}
 				if f["attention"] == "" {
 					f["attention"] = fmt.Sprintf("%d/%d of %d, %.4g, %d slopes, temperature %v", x.Heads, x.KVHeads, x.HeadDim, x.Scale, len(x.Slopes), x.Temperature != nil)
 					if x.QNorm != nil {
@@ -337,6 +340,36 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"activation_function": "tanh"}, `!activation_function: "tanh" is not supported, only "gelu" or`},
 			{object{"add_cross_attention": true}, "!add_cross_attention: true is not supported"},
 			{object{"tie_word_embeddings": false}, "tied=false"},
+		},
+		"gemma4_text": {
+			{object{"per_layer_config": object{}}, "attention=4/2 of 16, 1, 0 slopes, temperature false; qnorm=16 false; rope=proportional 16 0.1778 0"},
+			{object{"per_layer_config": removed}, "attention=4/2 of 512, 1, 0 slopes, temperature false; qnorm=512 false; rope=proportional 512 0.9475 0"},
+			{object{"per_layer_config": removed, "global_head_dim": 24, "num_global_key_value_heads": 1},
+				"attention=4/1 of 24, 1, 0 slopes, temperature false; qnorm=24 false; rope=proportional 24 0.3162 0"},
+			{object{"per_layer_config": removed, "global_head_dim": 32, "num_global_key_value_heads": 3}, "!num_global_key_value_heads: 4 heads cannot share 3"},
+			{object{"per_layer_config": removed, "global_head_dim": nil}, "!global_head_dim: null"},
+			{object{"global_head_dim": 32}, "!global_head_dim: is not supported together with per_layer_config"},
+			{object{"per_layer_config": object{"0": object{"sliding_window": 8}}}, "!per_layer_config.0.sliding_window: unknown key"},
+			{object{"attention_k_eq_v": false}, "values="},
+			{object{"attention_bias": true}, "biases=q k o"},
+			{object{"layer_types": kinds("sff"), "per_layer_config": object{}}, "attention=4/2 of 16, 1, 0 slopes, temperature false; qnorm=16 false; rope=proportional 16 0.1778 0; values=1 2; windows=16 0 0"},
+			{object{"sliding_window": 32}, "windows=0 32 0"},
+			{object{"final_logit_softcapping": removed}, "cap=0"},
+			{object{"final_logit_softcapping": 30}, "cap=30"},
+			{object{"hidden_size_per_layer_input": 256}, "!hidden_size_per_layer_input: 256 is not supported, only 0: the input of the graph is one row"},
+			{object{"hidden_size_per_layer_input": removed}, "!hidden_size_per_layer_input: 256"},
+			{object{"num_kv_shared_layers": 2}, "!num_kv_shared_layers: 2 is not supported, only 0: every layer has keys and values of its own"},
+			{object{"use_bidirectional_attention": "all"}, `!use_bidirectional_attention: "all"`},
+			{object{"use_bidirectional_attention": "vision"}, ""},
+			{object{"rope_parameters": object{"full_attention": object{"rope_type": "proportional", "rope_theta": 1e4}}}, "!rope_parameters.sliding_attention: missing"},
+			{object{"rope_theta": 1e4}, "!rope_theta: unknown to family gemma4_text"},
+			{object{"enable_moe_block": true}, "!num_experts: null where a value is wanted"},
+		},
+		"gemma4_text-moe": {
+			{object{"top_k_experts": 5}, "!top_k_experts: 5 of 4 experts"},
+			{object{"moe_intermediate_size": 8}, "!wrong shape: model.layers.0.experts.gate_up_proj"},
+			{object{"num_experts": 5}, "!wrong shape: model.layers.0.experts.gate_up_proj"},
+			{object{"enable_moe_block": false}, "blocks=AtML AtML; mlp=40 gelu_tanh; rows="},
 		},
 		"glm4_moe_lite": {
 			{object{"mlp_layer_types": []string{"dense", "sparse", "dense"}}, "blocks=LaML LaEx LaML"},

@@ -14,7 +14,7 @@ import "strconv"
 // Decoder describes a decoder-only language model, one token row in, one row of logits out.
 //
 //	h = EmbeddingScale · EmbeddingNorm(Embedding[token]) + Positions[FirstPosition + position]
-//	for each layer, for each of its branches: h += Scale · PostNorm(Block(Norm(h)))
+//	for each layer, for each of its branches: h = Gain · (h + Scale · PostNorm(Block(Norm(h))))
 //	logits = cap(LogitScale · Head · FinalNorm(h))      cap(x) = LogitCap · tanh(x / LogitCap)
 type Decoder struct {
 	// Family is the name in the table of families; ModelType is the checkpoint's own word.
@@ -92,7 +92,7 @@ type Norm struct {
 // Layer is a list of branches of the residual stream, in the order in which they are added to it.
 type Layer []Branch
 
-// Branch is h += Scale · PostNorm(Block(Norm(h))).
+// Branch is h = Gain · (h + Scale · PostNorm(Block(Norm(h)))).
 type Branch struct {
 	// Parallel says that the branch reads the stream as the branch before it did.
 	Parallel bool
@@ -100,10 +100,11 @@ type Branch struct {
 	Block    Block
 	PostNorm *Norm   // or nil
 	Scale    float64 // 0 stands for 1
+	Gain     Weight  // [1], or without tensor
 }
 
 // Block is what a branch computes from its normalised input: one of [*Attention], [*LatentAttention], [*MLP],
-// [*Experts], [*ShortConv], [*DeltaNet], [*Mamba2].
+// [*Experts], [*Sum], [*ShortConv], [*DeltaNet], [*Mamba2].
 type Block interface {
 	// linears calls f with every linear layer and its name within the layer, in the order of the computation.
 	linears(f func(name string, l *Linear))
@@ -113,17 +114,17 @@ type Block interface {
 
 // Attention is causal grouped-query attention:
 //
-//	q, k, v = Q x, K x, V x, in heads of HeadDim
+//	q, k, v = Q x, K x, VNorm(V x), in heads of HeadDim; without V, v = VNorm(K x)
 //	q, k = rotate(clip(QNorm(q))), rotate(clip(KNorm(k))), or the norms behind the rotation; v = clip(v)
 //	y = O · OutNorm(softmax(cap(Scale · q kᵀ) + mask) v · sigmoid(Gate x))
 type Attention struct {
 	Heads, KVHeads, HeadDim int
 	Q, K, V, O              Linear
-	// QNorm and KNorm, if not nil, normalise every head (Gamma has HeadDim elements), the whole projection
+	// QNorm, KNorm and VNorm, if not nil, normalise every head (Gamma has HeadDim elements), the whole projection
 	// (Heads*HeadDim or KVHeads*HeadDim), or every head with gains of its own (as many, with a part for each head).
-	// NormAfter: they follow the rotation.
-	QNorm, KNorm *Norm
-	NormAfter    bool
+	// NormAfter: the first two follow the rotation.
+	QNorm, KNorm, VNorm *Norm
+	NormAfter           bool
 	// Clip, if not 0, bounds the elements of q, k and v: clip(x) = min(max(x, -Clip), Clip).
 	Clip float64
 	// Rope turns q and k, the first Dim elements of every head, half-split; nil leaves them as they are.
@@ -219,13 +220,15 @@ const (
 	SparseMixer Scoring = "sparsemixer"
 )
 
-// Experts is a mixture of experts: the sum over the TopK chosen experts of weight · MLP(x), plus Shared.
+// Experts is a mixture of experts: the sum over the TopK chosen experts of weight · MLP(Norm(x)), plus Shared, whose input is
+// the same.
 //
-//	s = scoring(Router x), c = s + Correction; the TopK largest of c are chosen, their weights are those of s
-//	Normalize: weights /= sum + Epsilon;  then weights *= Scale
+//	s = scoring(Router RouterNorm(x)), c = s + Correction; the TopK largest of c are chosen, their weights are those of s
+//	Normalize: weights /= sum + Epsilon;  then weights *= Scale · Gains
 type Experts struct {
-	Router  Linear // [experts, Hidden]
-	Scoring Scoring
+	RouterNorm, Norm *Norm  // or nil
+	Router           Linear // [experts, Hidden]
+	Scoring          Scoring
 	// Correction [experts], if it has a tensor, takes part in the choice and not in the weights.
 	Correction Weight
 	TopK       int
@@ -233,6 +236,7 @@ type Experts struct {
 	Epsilon    float64
 	Scale      float64 // 0 stands for 1
 	Near       float64 // of SparseMixer
+	Gains      Weight  // [experts], or without tensor
 	// With Groups > 1 only the experts of the TopGroups best of so many groups can be chosen. A group is as good as the
 	// sum of its GroupTop best experts.
 	Groups, TopGroups, GroupTop int
@@ -243,6 +247,10 @@ type Experts struct {
 	Shared     *MLP
 	SharedGate Linear
 }
+
+// Sum is the sum over branches, which all read its input x, of Scale · PostNorm(Block(Norm(x))). None of them is Parallel or
+// has a Gain.
+type Sum struct{ Branches []Branch }
 
 // ShortConv is LFM2's gated short convolution: B, C, X = In x; y = Out (C * (conv(B * X) + Bias)).
 type ShortConv struct {
@@ -330,6 +338,7 @@ func (d *Decoder) weights(f func(Weight)) {
 			b.Block.linears(linear)
 			b.Block.vectors(f)
 			b.PostNorm.vectors(f)
+			some(f, b.Gain)
 		}
 	}
 	d.FinalNorm.vectors(f)

@@ -45,6 +45,8 @@ var families = []struct {
 	{"gemma2", Gemma2{}},
 	{"gemma3", gemma3Multimodal},
 	{"gemma3_text", Gemma3{}},
+	{"gemma4", gemma4Multimodal},
+	{"gemma4_text", Gemma4{}},
 	{"glm", GLM{}},
 	{"glm4", GLM4{}},
 	{"glm4_moe", GLM4Moe{}},

@@ -11,7 +11,7 @@ func (Gemma) Architectures() []string { return []string{"GemmaForCausalLM"} }
 
 // Describe implements [Family].
 func (Gemma) Describe(c *Config) (*Decoder, error) {
-	b := beginGemma(c)
+	b := beginGemma(c, "false")
 	b.mlpKeys("hidden_act", "gelu_pytorch_tanh", "gelu")
 	b.Only("hidden_activation", `"gelu_pytorch_tanh"`)
 	a, bias, rope := b.heads(256), b.Bool("attention_bias", false), readRope(c)
@@ -22,13 +22,13 @@ func (Gemma) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// beginGemma reads what all Gemmas share.
-func beginGemma(c *Config) *builder {
+// beginGemma reads what all Gemmas share. causal are the values of use_bidirectional_attention with which text is causal.
+func beginGemma(c *Config, causal ...string) *builder {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.tied(true)
 	b.onePlus, b.activation = true, GELUTanh
 	b.d.EmbeddingScale, b.d.Precision = math.Sqrt(float64(b.d.Hidden)), "normal"
-	b.Only("use_bidirectional_attention", "false")
+	b.Only("use_bidirectional_attention", causal...)
 	b.Inert("cache_implementation")
 	return b
 }

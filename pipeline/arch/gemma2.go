@@ -10,7 +10,7 @@ func (Gemma2) Architectures() []string { return []string{"Gemma2ForCausalLM"} }
 
 // Describe implements [Family].
 func (Gemma2) Describe(c *Config) (*Decoder, error) {
-	b := beginGemma(c)
+	b := beginGemma(c, "false")
 	b.mlpKeys("hidden_activation", "gelu_pytorch_tanh")
 	b.Only("hidden_act", `"gelu_pytorch_tanh"`)
 	a, bias, rope := b.heads(256), b.Bool("attention_bias", false), readRope(c)

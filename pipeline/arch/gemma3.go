@@ -11,7 +11,7 @@ func (Gemma3) Architectures() []string { return []string{"Gemma3ForCausalLM"} }
 
 // Describe implements [Family].
 func (f Gemma3) Describe(c *Config) (*Decoder, error) {
-	b := beginGemma(c)
+	b := beginGemma(c, "false")
 	b.mlpKeys("hidden_activation", "gelu_pytorch_tanh")
 	b.Only("hidden_act", `"gelu_pytorch_tanh"`)
 	a, bias := b.heads(256), b.Bool("attention_bias", false)

@@ -9,9 +9,9 @@ import (
 // more are checkpoints in testdata, by model type, and what is special about them.
 var more = []string{
 	"apertus", "arcee", "axk1", "bailing_moe", "bamba", "bitnet", "bloom", "cohere", "cohere2", "cwm", "dots1", "exaone", "exaone4", "falcon_h1",
-	"glm4_moe_lite", "gpt2", "gpt_neox", "granitemoeshared", "helium", "hyperclovax", "internlm3", "iquestcoder", "llama4_text", "llama4_text-dense",
-	"mimo", "minicpm3", "minimax_m2", "ministral3", "mixtral", "nemotron", "olmo", "olmoe", "opt", "phi", "phimoe", "qwen2_moe", "seed_oss",
-	"solar_open", "stablelm", "starcoder2", "youtu",
+	"gemma4_text", "gemma4_text-moe", "glm4_moe_lite", "gpt2", "gpt_neox", "granitemoeshared", "helium", "hyperclovax", "internlm3", "iquestcoder",
+	"llama4_text", "llama4_text-dense", "mimo", "minicpm3", "minimax_m2", "ministral3", "mixtral", "nemotron", "olmo", "olmoe", "opt", "phi", "phimoe",
+	"qwen2_moe", "seed_oss", "solar_open", "stablelm", "starcoder2", "youtu",
 }
 
 // TestDescribeMore accounts for every key and every tensor of a checkpoint of each family.

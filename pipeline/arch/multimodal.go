@@ -30,6 +30,10 @@ var (
 			"vocab_size": 262208, "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
 		},
 	}
+	gemma4Multimodal = Multimodal{
+		Architecture: "Gemma4ForConditionalGeneration",
+		Texts:        map[string]Family{"gemma4_text": Gemma4{}},
+	}
 	llama4Multimodal = Multimodal{
 		Architecture: "Llama4ForConditionalGeneration",
 		Texts:        map[string]Family{"llama4_text": Llama4Text{}},
@@ -68,10 +72,11 @@ var (
 
 // outerInert are the keys beside text_config that concern what is not text.
 var outerInert = []string{
-	"audio_config", "audio_token_id", "boi_token_id", "boi_token_index", "eoi_token_id", "eoi_token_index", "image_token_id",
+	"audio_config", "audio_token_id", "boa_token_id", "boi_token_id", "boi_token_index", "eoa_token_id", "eoa_token_index", "eoi_token_id", "eoi_token_index",
+	"image_token_id",
 	"image_token_index", "language_model_only", "mm_tokens_per_image", "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size",
 	"video_token_id", "vision_config", "vision_end_token_id", "vision_feature_layer", "vision_feature_select_strategy",
-	"vision_start_token_id", "vision_token_id",
+	"vision_soft_tokens_per_image", "vision_start_token_id", "vision_token_id",
 }
 
 // textPrefixes are what the names of the text model's tensors begin with, and what its head is called.
@@ -84,8 +89,8 @@ var textPrefixes = []struct{ model, head string }{
 // The tensors of other modalities.
 const (
 	visionTensors = `^(model\.)?(vision_tower|vision_model|visual)\.`
-	joinerTensors = `^(model\.)?(multi_modal_projector|mm_projector)\.`
-	audioTensors  = `^(model\.)?(audio_tower|audio_model)\.`
+	joinerTensors = `^(model\.)?(multi_modal_projector|mm_projector|embed_vision)\.`
+	audioTensors  = `^(model\.)?(audio_tower|audio_model|embed_audio)\.`
 )
 
 // Architectures implements [Family].

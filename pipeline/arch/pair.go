@@ -30,7 +30,8 @@ func (d *Decoder) Pair(i int) Pair {
 }
 
 // CheckPairs refuses, with tensor.ErrUnsupported, a decoder that calibration does not know, and says what is different:
-// its layers are pairs of attention and an MLP, without attention sinks, attention temperature, norms in parts and ClampedSwiGLU.
+// its layers are pairs of attention and an MLP, without attention sinks, attention temperature, norms in parts, norms of values,
+// factors of the stream and ClampedSwiGLU.
 func (d *Decoder) CheckPairs() error {
 	for i, l := range d.Layers {
 		if _, err := pair(l); err != nil {
@@ -62,6 +63,10 @@ func pair(l Layer) (Pair, error) {
 		return refuse("attention temperature")
 	case parted(a.QNorm, a.KNorm, a.OutNorm, m.Norm, l[0].Norm, l[0].PostNorm, l[1].Norm, l[1].PostNorm):
 		return refuse("norms in parts with gains of their own")
+	case a.V.Weight.Tensor == "" || a.VNorm != nil:
+		return refuse("values that are keys or have a norm")
+	case l[0].Gain.Tensor != "" || l[1].Gain.Tensor != "":
+		return refuse("a factor of the stream")
 	case m.Activation == ClampedSwiGLU:
 		return refuse("an MLP of another kind")
 	}

@@ -30,6 +30,9 @@ type ropeRules struct {
 	// warm says that the keys of an attention temperature, llama_4_scaling_beta and original_max_position_embeddings, stand
 	// among the rotary ones, whatever the type.
 	warm bool
+	// proportional says that the type of this name is known: partial_rotary_factor is then the part of the pairs that turn,
+	// by the frequencies that they have where all do.
+	proportional bool
 	// mrope says that mrope_section is understood: with text alone its axes are equal, and the table is the plain one.
 	mrope bool
 	// long says that there is no type but default and longrope, also called yarn, and that original is the original length,
@@ -60,6 +63,7 @@ type ropeParams struct {
 	short, long                  []float64 // longrope: what every frequency is divided by
 	alpha                        float64   // dynamic
 	warmth                       float64   // llama_4_scaling_beta
+	turning                      float64   // proportional: the part of the pairs that turn
 	path                         string    // of the object in the file, with a dot behind it
 }
 
@@ -208,6 +212,17 @@ func (r ropeRules) settle(c *Config, p ropeParams, theta float64, key string) ro
 func (r ropeRules) readObject(c, o *Config) ropeParams {
 	p := ropeParams{kind: "default", path: strings.TrimPrefix(o.prefix, c.prefix)}
 	p.theta, _ = o.OptFloat("rope_theta", 1, 1e15)
+	if kind, _ := o.fields.values["rope_type"].(string); r.proportional && kind == "proportional" {
+		o.Inert("rope_type")
+		p.kind, p.turning, p.factor = kind, 1, 1
+		if f, ok := o.OptFloat("partial_rotary_factor", 0, 1); ok {
+			p.turning = f
+		}
+		if f, ok := o.OptFloat("factor", minFactor, maxFactor); ok {
+			p.factor = f
+		}
+		return p
+	}
 	p.partial = r.readPartial(c, o, "partial_rotary_factor")
 	if r.warm {
 		p.warmth, p.original = o.Float("llama_4_scaling_beta", 0, 1e3), float64(o.Int("original_max_position_embeddings", maxPositions))

@@ -20,6 +20,7 @@ import (
 //	          within the original length (arXiv 2309.00071)
 //	longrope  f_j / short_j, and f_j / long_j for texts beyond the original length (arXiv 2402.13753)
 //	dynamic   theta · alpha^(dim/(dim-2)) in place of theta
+//	proportional  f_j / factor for the first pairs, 0 for the others
 func (p ropeParams) table(dim int) Rope {
 	r := Rope{Type: p.kind, Dim: dim, Scale: p.multiplier()}
 	if p.alpha != 0 {
@@ -32,6 +33,12 @@ func (p ropeParams) table(dim int) Rope {
 		for j, f := range r.InvFreq {
 			r.InvFreq[j] = f / p.factor
 		}
+	case "proportional":
+		turning := int(math.Floor(p.turning * float64(dim) / 2))
+		for j, f := range r.InvFreq {
+			r.InvFreq[j] = f / p.factor
+		}
+		clear(r.InvFreq[turning:])
 	case "llama3":
 		p.llama3(r.InvFreq)
 	case "yarn":

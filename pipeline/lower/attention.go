@@ -23,7 +23,13 @@ func (b *builder) attention(at string, a *arch.Attention, x value) (value, error
 	if err != nil {
 		return 0, err
 	}
-	v := b.linear(at+"v_proj/Linear", x, &a.V, Slot{}, 1, -1, int32(a.KVHeads), dim)
+	v := k
+	if a.V.Weight.Tensor != "" {
+		if v, err = b.projection(at+"v_proj/Linear", x, &a.V, a.KVHeads, a.HeadDim, a.VNorm); err != nil {
+			return 0, err
+		}
+	}
+	v = b.headNorm(at+"v_norm", v, a.KVHeads, a.HeadDim, a.VNorm)
 	clip := func(name string, x value) value { return x }
 	if a.Clip != 0 {
 		clip = func(name string, x value) value { return b.clamp(at+name, x, -a.Clip, a.Clip) }
@@ -83,6 +89,8 @@ func checkAttention(a *arch.Attention) error {
 	switch {
 	case a.Cap != 0 && (a.Sinks.Tensor != "" || a.Slopes != nil || a.Chunk != 0):
 		what = "capped attention scores together with sinks, biases or chunks"
+	case a.V.Weight.Tensor == "" && (wide(a.KNorm, a.HeadDim) || wide(a.VNorm, a.HeadDim)):
+		what = "values that are keys, with norms of all heads together"
 	case a.Slopes != nil && a.Sinks.Tensor != "":
 		what = "attention sinks together with biases of the distance"
 	case a.Slopes != nil && len(a.Slopes) != a.Heads:
@@ -96,6 +104,9 @@ func checkAttention(a *arch.Attention) error {
 	}
 	return fmt.Errorf("%s: %w", what, tensor.ErrUnsupported)
 }
+
+// wide reports whether a norm is one of all heads together.
+func wide(n *arch.Norm, dim int) bool { return n != nil && n.Gamma.Rows != dim }
 
 // projection gives heads of dim elements. A norm of the whole row stands before they are divided.
 func (b *builder) projection(name string, x value, l *arch.Linear, heads, dim int, n *arch.Norm) (value, error) {

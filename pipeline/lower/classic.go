@@ -123,26 +123,68 @@ func (b *builder) layer(i int, l arch.Layer, h value) (value, error) {
 			}
 			x = y
 		}
-		y, err := b.block(i, name, br.Block, x)
+		y, err := b.addend(i, name, br, x)
 		if err != nil {
 			return 0, err
 		}
-		if br.PostNorm != nil {
-			y = b.norm(name+"post_norm", y, br.PostNorm)
-		}
-		if br.Scale != 0 {
-			y = b.times(name+"scale", y, br.Scale)
-		}
 		out := name + "sum"
 		switch {
-		case k == len(l)-1:
+		case k == len(l)-1 && br.Gain.Tensor == "":
 			out = LayerOutput(i)
 		case kind != "mlp":
 			out = name + "residual"
 		}
 		h = b.binary(out, mnn.BinaryAdd, h, y)
+		if br.Gain.Tensor != "" {
+			if out = name + "gained"; k == len(l)-1 {
+				out = LayerOutput(i)
+			}
+			h = b.binary(out, mnn.BinaryMul, h, b.constant(name+"gain", br.Gain))
+		}
 	}
 	return h, nil
+}
+
+// addend is what a branch adds to the stream; x is the normalised input of its block.
+func (b *builder) addend(i int, name string, br *arch.Branch, x value) (value, error) {
+	y, err := b.block(i, name, br.Block, x)
+	if err != nil {
+		return 0, err
+	}
+	if br.PostNorm != nil {
+		y = b.norm(name+"post_norm", y, br.PostNorm)
+	}
+	if br.Scale != 0 {
+		y = b.times(name+"scale", y, br.Scale)
+	}
+	return y, nil
+}
+
+// sumOf lowers a block of several branches.
+func (b *builder) sumOf(i int, p string, s *arch.Sum, x value) (value, error) {
+	var sum value
+	for k := range s.Branches {
+		br := &s.Branches[k]
+		if br.Parallel || br.Gain.Tensor != "" {
+			return 0, fmt.Errorf("a branch of a sum is parallel or has a factor: %w", tensor.ErrCorrupt)
+		}
+		name, in := p+"part_"+strconv.Itoa(k)+"/", x
+		if br.Norm != nil {
+			in = b.norm(name+"norm", x, br.Norm)
+		}
+		y, err := b.addend(i, name, br, in)
+		if err != nil {
+			return 0, err
+		}
+		if k > 0 {
+			y = b.binary(name+"sum", mnn.BinaryAdd, sum, y)
+		}
+		sum = y
+	}
+	if len(s.Branches) == 0 {
+		return 0, fmt.Errorf("a sum of no branches: %w", tensor.ErrCorrupt)
+	}
+	return sum, nil
 }
 
 // names are those that a layer has used, and how often.
@@ -190,6 +232,8 @@ func (b *builder) block(i int, p string, block arch.Block, x value) (value, erro
 		return b.mlp(p, block, x)
 	case *arch.Experts:
 		return b.experts(i, p, block, x)
+	case *arch.Sum:
+		return b.sumOf(i, p, block, x)
 	case *arch.LatentAttention:
 		return b.latentAttention(p, block, x)
 	case *arch.ShortConv:

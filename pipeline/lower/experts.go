@@ -15,8 +15,18 @@ func (b *builder) experts(i int, p string, e *arch.Experts, x value) (value, err
 	if err := checkExperts(e); err != nil {
 		return 0, err
 	}
-	hidden := int32(e.Router.Weight.Cols)
-	weights, choice := b.route(p+"router/", e, x)
+	hidden, in := int32(e.Router.Weight.Cols), x
+	if e.RouterNorm != nil {
+		in = b.norm(p+"router/norm", x, e.RouterNorm)
+	}
+	weights, choice := b.route(p+"router/", e, in)
+	if e.Gains.Tensor != "" {
+		gains := b.gather(p+"router/gains_of_chosen", b.constant(p+"router/gains", e.Gains), choice)
+		weights = b.binary(p+"router/gained", mnn.BinaryMul, weights, gains)
+	}
+	if e.Norm != nil {
+		x = b.norm(p+"norm", x, e.Norm)
+	}
 	rows := b.reshape(p+"rows", x, -1, hidden)
 	if e.ScaleInput {
 		rows = b.binary(p+"scaled", mnn.BinaryMul, rows, weights)

@@ -36,10 +36,14 @@ func (a attention) check(m *Model) error {
 		return err
 	}
 	if err := m.checkLinears(
-		slot{"attention.q", &a.Q, q, hidden}, slot{"attention.k", &a.K, kv, hidden}, slot{"attention.v", &a.V, kv, hidden},
-		slot{"attention.o", &a.O, hidden, q},
+		slot{"attention.q", &a.Q, q, hidden}, slot{"attention.k", &a.K, kv, hidden}, slot{"attention.o", &a.O, hidden, q},
 	); err != nil {
 		return err
+	}
+	if a.V.Weight.Tensor != "" {
+		if err := m.checkLinear("attention.v", &a.V, kv, hidden); err != nil {
+			return err
+		}
 	}
 	if a.Gate.Weight.Tensor != "" {
 		if err := m.checkLinear("attention.gate", &a.Gate, q, hidden); err != nil {
@@ -55,6 +59,9 @@ func (a attention) check(m *Model) error {
 		return err
 	}
 	if err := m.checkNorm("key norm", a.KNorm, a.HeadDim, kv); err != nil {
+		return err
+	}
+	if err := m.checkNorm("value norm", a.VNorm, a.HeadDim, kv); err != nil {
 		return err
 	}
 	return m.checkNorm("output norm", a.OutNorm, q)
@@ -78,8 +85,15 @@ func (a attention) run(ctx context.Context, m *Model, out, x []float32, s *space
 	if err := m.linear(ctx, k, x, n, &a.K); err != nil {
 		return err
 	}
-	if err := m.linear(ctx, v, x, n, &a.V); err != nil {
+	if a.V.Weight.Tensor == "" {
+		copy(v, k)
+	} else if err := m.linear(ctx, v, x, n, &a.V); err != nil {
 		return err
+	}
+	if a.VNorm != nil {
+		if err := m.norm(v, v, a.VNorm); err != nil {
+			return err
+		}
 	}
 	normed := func() error {
 		if a.QNorm != nil {

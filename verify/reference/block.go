@@ -30,6 +30,8 @@ func newBlock(b arch.Block) (block, error) {
 		return mlp{b}, nil
 	case *arch.Experts:
 		return experts{b}, nil
+	case *arch.Sum:
+		return &sum{Sum: b}, nil
 	case *arch.ShortConv:
 		return shortConv{b}, nil
 	case *arch.DeltaNet:

@@ -60,26 +60,36 @@ func (m *Model) checkLayer(l arch.Layer) ([]branch, error) {
 		if b.Parallel && i == 0 {
 			return nil, fmt.Errorf("the first branch is parallel to none: %w", tensor.ErrCorrupt)
 		}
-		if !finite(b.Scale, math.Inf(-1)) {
-			return nil, fmt.Errorf("branch %d is multiplied by %v: %w", i, b.Scale, tensor.ErrCorrupt)
-		}
-		for _, n := range []*arch.Norm{b.Norm, b.PostNorm} {
-			if err := m.checkNorm(fmt.Sprintf("norm of branch %d", i), n, m.decoder.Hidden); err != nil {
-				return nil, err
-			}
-		}
-		block, err := newBlock(b.Block)
-		if err == nil {
-			err = block.check(m)
-		}
+		part, err := m.checkBranch(i, b)
 		if err != nil {
 			return nil, err
 		}
+		if b.Gain.Tensor != "" {
+			if err := m.checkWeight(fmt.Sprintf("gain of branch %d", i), b.Gain, 1, 0); err != nil {
+				return nil, err
+			}
+		}
 		m.parallel = m.parallel || b.Parallel
-		m.cost = m.cost.max(block.cost())
-		layer = append(layer, branch{b, block})
+		m.cost = m.cost.max(part.block.cost())
+		layer = append(layer, part)
 	}
 	return layer, nil
+}
+
+func (m *Model) checkBranch(i int, b arch.Branch) (branch, error) {
+	if !finite(b.Scale, math.Inf(-1)) {
+		return branch{}, fmt.Errorf("branch %d is multiplied by %v: %w", i, b.Scale, tensor.ErrCorrupt)
+	}
+	for _, n := range []*arch.Norm{b.Norm, b.PostNorm} {
+		if err := m.checkNorm(fmt.Sprintf("norm of branch %d", i), n, m.decoder.Hidden); err != nil {
+			return branch{}, err
+		}
+	}
+	block, err := newBlock(b.Block)
+	if err == nil {
+		err = block.check(m)
+	}
+	return branch{b, block}, err
 }
 
 // checkNorm demands a norm of one of several sizes, if there is one.

@@ -96,7 +96,7 @@ func everything() (*arch.Decoder, *memory) {
 	first.Scale, first.Cap, first.Window = .3, 20, 16
 	first.Slopes = []float64{.5, .25, .125, .0625}
 	first.Sinks, first.Gate = m.weight(4, 0, 0, 1), m.linear(48, hidden)
-	first.Temperature = &arch.Temperature{Floor: 8, Scale: .1}
+	first.Temperature = &arch.Temperature{Floor: 8, Scale: .1, Offset: 1}
 	centered := m.norm(hidden)
 	centered.Centered, centered.Beta = true, m.weight(hidden, 0, 0, .1)
 

@@ -43,6 +43,16 @@ func (e experts) check(m *Model) error {
 			return err
 		}
 	}
+	if e.Gains.Tensor != "" {
+		if err := m.checkWeight("experts.gains", e.Gains, count, 0); err != nil {
+			return err
+		}
+	}
+	for _, n := range []*arch.Norm{e.RouterNorm, e.Norm} {
+		if err := m.checkNorm("norm of experts", n, hidden); err != nil {
+			return err
+		}
+	}
 	for j := range e.Experts {
 		if err := (mlp{&e.Experts[j]}).check(m); err != nil {
 			return fmt.Errorf("expert %d: %w", j, err)
@@ -79,25 +89,54 @@ func (e experts) cost() cost {
 	if e.SharedGate.Weight.Tensor != "" {
 		c.token++
 	}
+	if e.RouterNorm != nil || e.Norm != nil {
+		c.token += e.Router.Weight.Cols
+	}
 	return c
 }
 
 func (e experts) run(ctx context.Context, m *Model, out, x []float32, s *space) error {
 	n, hidden := s.tokens(), e.Router.Weight.Cols
 	scores, weights := s.take(len(e.Experts)), s.take(e.TopK)
-	if err := m.linear(ctx, scores, x, n, &e.Router); err != nil {
+	in := x
+	var normed []float32
+	if e.RouterNorm != nil || e.Norm != nil {
+		normed = s.take(hidden)
+	}
+	if e.RouterNorm != nil {
+		in = normed
+		if err := m.norm(in, x, e.RouterNorm); err != nil {
+			return err
+		}
+	}
+	if err := m.linear(ctx, scores, in, n, &e.Router); err != nil {
 		return err
 	}
-	var correction []float32
-	if e.Correction.Tensor != "" {
+	if e.Norm != nil {
+		if err := m.norm(normed, x, e.Norm); err != nil {
+			return err
+		}
+		x = normed
+	}
+	var correction, gains []float32
+	for _, v := range []struct {
+		to *[]float32
+		w  arch.Weight
+	}{{&correction, e.Correction}, {&gains, e.Gains}} {
+		if v.w.Tensor == "" {
+			continue
+		}
 		var err error
-		if correction, err = m.vector(e.Correction); err != nil {
+		if *v.to, err = m.vector(v.w); err != nil {
 			return err
 		}
 	}
 	chosen := make([]int32, n*e.TopK)
 	if err := m.each(ctx, n, func(i int, b *buffer) error {
 		e.route(scores[i*len(e.Experts):(i+1)*len(e.Experts)], correction, chosen[i*e.TopK:(i+1)*e.TopK], weights[i*e.TopK:(i+1)*e.TopK], b)
+		for c := i * e.TopK; c < (i+1)*e.TopK && gains != nil; c++ {
+			weights[c] *= gains[chosen[c]]
+		}
 		return nil
 	}); err != nil {
 		return err

@@ -133,6 +133,13 @@ func (m *Model) layer(ctx context.Context, layer []branch, h []float32, g group,
 		}
 		m.scaleAll(out, b.Scale)
 		m.addAll(h, out)
+		if b.Gain.Tensor != "" {
+			gain, err := m.vector(b.Gain)
+			if err != nil {
+				return err
+			}
+			kernel.Parallel(m.threads, len(h), func(lo, hi int) { kernel.Scale(h[lo:hi], h[lo:hi], gain[0]) })
+		}
 	}
 	return nil
 }

@@ -62,6 +62,8 @@ def randomise(model, gen):
     for name, b in model.named_buffers():
         if "e_score_correction_bias" in name or "expert_bias" in name:
             b.copy_(torch.randn(b.shape, generator=gen) * 0.1)
+        elif "layer_scalar" in name:
+            b.copy_(1 + torch.randn(b.shape, generator=gen) * 0.2)
 
 
 def write_random(folder, config, seed):

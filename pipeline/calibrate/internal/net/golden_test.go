@@ -17,11 +17,12 @@ const logitBound = 1e-4
 
 // unknown are the checkpoints that calibration does not know, by what it says of them.
 var unknown = map[string]string{
-	"no attention":          "axk1 bamba deepseek_v2 deepseek_v3 glm4_moe_lite granitemoehybrid lfm2 lfm2_moe minicpm3 qwen3_5_moe_text qwen3_5_text qwen3_next youtu",
-	"parallel branches":     "cohere cohere-norms cohere2 gpt_neox phi stablelm-norms",
-	"3 branches":            "falcon_h1",
-	"no MLP":                "bailing_moe dots1 ernie4_5_moe glm4_moe gpt_oss granitemoe granitemoeshared hunyuan_v1_moe llama4_text minimax_m2 mixtral olmoe olmoe-clip phimoe qwen2_moe qwen3_moe solar_open",
-	"attention temperature": "ministral3",
+	"no attention":                        "axk1 bamba deepseek_v2 deepseek_v3 glm4_moe_lite granitemoehybrid lfm2 lfm2_moe minicpm3 qwen3_5_moe_text qwen3_5_text qwen3_next youtu",
+	"parallel branches":                   "cohere cohere-norms cohere2 gpt_neox phi stablelm-norms",
+	"3 branches":                          "falcon_h1",
+	"no MLP":                              "bailing_moe dots1 ernie4_5_moe gemma4_text-moe glm4_moe gpt_oss granitemoe granitemoeshared hunyuan_v1_moe llama4_text minimax_m2 mixtral olmoe olmoe-clip phimoe qwen2_moe qwen3_moe solar_open",
+	"attention temperature":               "ministral3",
+	"values that are keys or have a norm": "gemma4_text",
 }
 
 // Goldens are logits of transformers from the same weights, for every family that calibration knows.

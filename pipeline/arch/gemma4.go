@@ -1,0 +1,216 @@
+package arch
+
+import (
+	"slices"
+	"strconv"
+)
+
+// Gemma4 is the text model of Gemma 4: norms before and behind both blocks with plain weights, every head of q and k
+// normalised, and of v without weights; scores as they are; logits bounded by final_logit_softcapping. All layers but every
+// sixth, or those that layer_types names, see sliding_window positions. The others, of which the last layer is always one,
+// have heads of global_head_dim, in newer files per_layer_config, only the first of whose pairs turn ("proportional"), and with
+// attention_k_eq_v num_global_key_value_heads, whose keys are the values too. layer_scalar multiplies the stream behind every
+// layer. With enable_moe_block the MLP is the sum of one for every token and of num_experts, of which the router, behind a norm
+// of its own, chooses top_k_experts.
+//
+// Tables of embeddings for every layer (hidden_size_per_layer_input) and layers that read the keys and values of others
+// (num_kv_shared_layers), which the smallest models have, are refused.
+type Gemma4 struct{}
+
+// Architectures implements [Family].
+func (Gemma4) Architectures() []string { return []string{"Gemma4ForCausalLM"} }
+
+// Describe implements [Family].
+func (Gemma4) Describe(c *Config) (*Decoder, error) {
+	b := beginGemma(c, `"vision"`) // pictures alone see ahead
+	b.onePlus = false
+	b.mlpKeys("hidden_activation", "gelu_pytorch_tanh")
+	b.gemma4Refused()
+	a, bias := b.heads(256), b.Bool("attention_bias", false)
+	a.Scale = 1
+	b.d.LogitCap = b.cap("final_logit_softcapping", 0)
+	slides := b.gemma4Slides()
+	windows := b.spread(b.window(512), func(i int) bool { return slides[i] })
+	full, sliding := b.gemma4Ropes(slides)
+	dims, same := b.gemma4Heads(a, slides)
+	n, k, width := b.gemma4Experts()
+	return b.finish(&a, func(i int, p string) Layer {
+		x := b.gemma4Attention(p+"self_attn.", dims[i], bias, same && !slides[i])
+		if x.Rope, x.Window = b.rope(full, x.HeadDim), windows[i]; slides[i] {
+			x.Rope = b.rope(sliding, x.HeadDim)
+		}
+		layer := b.fourNorms(p, x, b.mlp(p+"mlp.", b.intermediate, false))
+		if n > 0 {
+			dense := layer[1]
+			dense.PostNorm = b.norms(p + "post_feedforward_layernorm_1")
+			layer[1].Norm, layer[1].Block = nil, &Sum{[]Branch{dense, {
+				Block: b.gemma4Mixture(p, n, k, width), PostNorm: b.norms(p + "post_feedforward_layernorm_2"),
+			}}}
+		}
+		layer[1].Gain = vector(p+"layer_scalar", 1)
+		return layer
+	})
+}
+
+// gemma4Refused reads the keys of what has no form in the graph.
+func (b *builder) gemma4Refused() {
+	if n := b.Range("hidden_size_per_layer_input", 0, maxHidden, 256); n > 0 {
+		b.Refuse("hidden_size_per_layer_input", "%d is not supported, only 0: the input of the graph is one row of one table for every token", n)
+	}
+	b.Inert("vocab_size_per_layer_input")
+	if n := b.Range("num_kv_shared_layers", 0, maxLayers, 0); n > 0 {
+		b.Refuse("num_kv_shared_layers", "%d is not supported, only 0: every layer has keys and values of its own", n)
+	}
+	b.Inert("use_double_wide_mlp") // of layers that share keys and values
+}
+
+// gemma4Slides says which layers have a window.
+func (b *builder) gemma4Slides() []bool {
+	slides, out := everyNth(6), make([]bool, b.layers)
+	if types := b.layerTypes(fullAttention, slidingAttention); types != nil {
+		slides = func(i int) bool { return types[i] == slidingAttention }
+	}
+	for i := range out[:b.layers-1] {
+		out[i] = slides(i)
+	}
+	return out
+}
+
+// gemma4Ropes reads the rotary parameters of both kinds. Where the file has any, it has those of every kind of layer.
+func (b *builder) gemma4Ropes(slides []bool) (full, sliding ropeParams) {
+	full, sliding = ropeParams{kind: "proportional", theta: 1e6, turning: 0.25, factor: 1}, ropeParams{kind: "default", theta: 1e4}
+	o := b.Object("rope_parameters")
+	if o == nil {
+		return full, sliding
+	}
+	for _, x := range []struct {
+		to   *ropeParams
+		key  string
+		used bool
+	}{{&full, fullAttention, true}, {&sliding, slidingAttention, slices.Contains(slides, true)}} {
+		switch kind := o.Object(x.key); {
+		case kind != nil:
+			*x.to = ropeRules{proportional: true}.readKind(b.Config, kind)
+			if x.to.theta == 0 {
+				kind.missing("rope_theta")
+			}
+		case x.used:
+			o.missing(x.key)
+		}
+	}
+	return full, sliding
+}
+
+// gemma4Heads gives the dimensions of attention in every layer, and whether the keys of full layers are their values.
+func (b *builder) gemma4Heads(a Attention, slides []bool) (dims []Attention, same bool) {
+	same = b.Bool("attention_k_eq_v", false)
+	dims = make([]Attention, b.layers)
+	const headDim, kvHeads, each = "global_head_dim", "num_global_key_value_heads", "per_layer_config"
+	if o := b.Object(each); o != nil {
+		for _, key := range []string{headDim, kvHeads} {
+			if b.Has(key) {
+				b.Refuse(key, "is not supported together with %s, beside which it has no effect", each)
+			}
+			b.Inert(key)
+		}
+		for i := range dims {
+			dims[i] = a
+			if l := o.Object(strconv.Itoa(i)); l != nil {
+				l.overrides(&dims[i])
+			}
+		}
+		b.alikeHeads(dims, slides)
+		return dims, same
+	}
+	global := a
+	global.HeadDim = b.Range(headDim, 2, maxHeadDim, 512)
+	if b.Null(headDim) {
+		b.missing(headDim)
+	}
+	if n, ok := b.OptInt(kvHeads, maxHeads); ok && same {
+		global.KVHeads = n
+	}
+	for i := range dims {
+		if dims[i] = global; slides[i] {
+			dims[i] = a
+		}
+		b.checkHeads(dims[i], headDim, kvHeads)
+	}
+	return dims, same
+}
+
+// overrides reads what a layer has of its own.
+func (c *Config) overrides(a *Attention) {
+	if n, ok := c.OptInt("head_dim", maxHeadDim); ok {
+		a.HeadDim = n
+	}
+	if n, ok := c.OptInt("num_key_value_heads", maxHeads); ok {
+		a.KVHeads = n
+	}
+}
+
+// alikeHeads demands that layers of one kind have the same heads, as transformers does.
+func (b *builder) alikeHeads(dims []Attention, slides []bool) {
+	const key = "per_layer_config"
+	first := map[bool]Attention{}
+	for i, a := range dims {
+		f, seen := first[slides[i]]
+		if !seen {
+			f, first[slides[i]] = a, a
+		}
+		if (a.HeadDim != f.HeadDim || a.KVHeads != f.KVHeads) && b.Good(key) {
+			b.Wrong(key, "layer %d has %d heads of %d, others of its kind %d of %d", i, a.KVHeads, a.HeadDim, f.KVHeads, f.HeadDim)
+		}
+		b.checkHeads(a, key, key)
+	}
+}
+
+// checkHeads judges dimensions that other keys than the usual ones gave.
+func (b *builder) checkHeads(a Attention, headDim, kvHeads string) {
+	if a.KVHeads > 0 && a.Heads%a.KVHeads != 0 && b.Good("num_attention_heads", "num_key_value_heads", kvHeads) {
+		b.Wrong(kvHeads, "%d heads cannot share %d key-value heads", a.Heads, a.KVHeads)
+	}
+	if a.HeadDim%2 != 0 && b.Good("head_dim", headDim) {
+		b.unsupported(headDim, "%d is odd, and rotation needs pairs", a.HeadDim)
+	}
+}
+
+// gemma4Attention fills in the projections and norms.
+func (b *builder) gemma4Attention(p string, a Attention, bias, same bool) *Attention {
+	x := b.projections(p, a, bias, bias)
+	if same {
+		x.V = Linear{}
+	}
+	b.headNorms(x, p+"q_norm", p+"k_norm")
+	x.VNorm = &Norm{Gamma: b.ones("v_norm.ones."+strconv.Itoa(a.HeadDim), a.HeadDim), Eps: b.eps}
+	return x
+}
+
+// gemma4Experts reads the keys of mixtures, n being 0 where there are none.
+func (b *builder) gemma4Experts() (n, k, width int) {
+	b.Only("expert_intermediate_size") // an older name, null in published files
+	if !b.Bool("enable_moe_block", false) {
+		b.Inert("num_experts", "top_k_experts", "moe_intermediate_size")
+		return 0, 0, 0
+	}
+	n, k = b.Int("num_experts", maxExperts), b.Int("top_k_experts", maxExperts)
+	if k > n && b.Good("num_experts", "top_k_experts") {
+		b.Wrong("top_k_experts", "%d of %d experts", k, n)
+	}
+	return n, k, b.Int("moe_intermediate_size", maxIntermediate)
+}
+
+// gemma4Mixture is the mixture of a layer, p being "model.layers.3.". The router's norm is one without weights, whose result is
+// multiplied by router.scale and divided by sqrt(hidden_size).
+func (b *builder) gemma4Mixture(p string, n, k, width int) *Experts {
+	scale := View{
+		Name: p + "router.gamma", Tensor: p + "router.scale", Rows: b.d.Hidden,
+		Runs: []Run{{Count: b.d.Hidden, Scale: 1 / b.d.EmbeddingScale}},
+	}
+	return &Experts{
+		RouterNorm: &Norm{Gamma: b.view(scale), Eps: b.eps}, Norm: b.norms(p + "pre_feedforward_layernorm_2"),
+		Router: b.linear(p+"router.proj", n, b.d.Hidden, false), Scoring: Softmax, TopK: k, Normalize: true,
+		Gains:   vector(p+"router.per_expert_scale", n),
+		Experts: b.experts(p+"experts.", n, width, usualExperts),
+	}
+}
