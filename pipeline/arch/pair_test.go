@@ -13,14 +13,15 @@ import (
 
 // needTensors are published files that are described with the facts of their tensors only: experts, quantized matrices.
 var needTensors = []string{
-	"A.X-K1", "DeepSeek-V2-Lite", "DeepSeek-V3", "GLM-4.5", "Ling-lite-1.5", "Llama-4-Scout-17B-16E-Instruct", "MiniMax-M2.7", "Mixtral-8x7B-v0.1",
-	"Phi-3.5-MoE-instruct", "Qwen3-235B-A22B-Instruct-2507", "Qwen3-30B-A3B", "Qwen3-Next-80B-A3B-Instruct", "Qwen3.5-35B-A3B", "Solar-Open-100B",
-	"bitnet-b1.58-2B-4T-bf16", "gpt-oss-20b",
+	"A.X-K1", "DeepSeek-V2-Lite", "DeepSeek-V3", "GLM-4.5", "GLM-4.7-Flash", "Ling-lite-1.5", "Llama-4-Scout-17B-16E-Instruct", "MiniMax-M2.7",
+	"Mixtral-8x7B-v0.1", "Phi-3.5-MoE-instruct", "Qwen3-235B-A22B-Instruct-2507", "Qwen3-30B-A3B", "Qwen3-Next-80B-A3B-Instruct", "Qwen3.5-35B-A3B",
+	"Solar-Open-100B", "bitnet-b1.58-2B-4T-bf16", "gpt-oss-20b",
 }
 
 // otherBlocks are published files of models with parallel branches or blocks that calibration does not know.
 var otherBlocks = []string{
-	"phi-2", "pythia-1.4b", "MiniCPM3-4B", "Qwen3.5-0.8B", "Qwen3.6-27B", "Youtu-LLM-2B", "c4ai-command-r-plus", "c4ai-command-r-v01", "stablelm-2-12b",
+	"MiniCPM3-4B", "Ministral-3-3B-Instruct-2512", "Qwen3.5-0.8B", "Qwen3.6-27B", "Youtu-LLM-2B", "c4ai-command-r-plus", "c4ai-command-r-v01",
+	"gemma-4-31B-it", "phi-2", "pythia-1.4b", "stablelm-2-12b",
 }
 
 // Configs of published models, or in their shape: calibration knows all of them but those with parallel branches or blocks of
@@ -53,7 +54,8 @@ func TestPairsOfHub(t *testing.T) {
 }
 
 func TestPairsRefused(t *testing.T) {
-	attention, mlp := func() *Attention { return &Attention{} }, func() *MLP { return &MLP{Activation: SiLU} }
+	values := Linear{Weight: Weight{Tensor: "v"}}
+	attention, mlp := func() *Attention { return &Attention{V: values} }, func() *MLP { return &MLP{Activation: SiLU} }
 	for _, c := range []struct {
 		want  string
 		layer Layer
@@ -64,7 +66,11 @@ func TestPairsRefused(t *testing.T) {
 		{"no MLP", Layer{{Block: attention()}, {Block: &Experts{}}}},
 		{"attention sinks", Layer{{Block: &Attention{Sinks: Weight{Tensor: "sinks"}}}, {Block: mlp()}}},
 		{"attention temperature", Layer{{Block: &Attention{Temperature: &Temperature{}}}, {Block: mlp()}}},
-		{"norms in parts with gains of their own", Layer{{Block: &Attention{KNorm: &Norm{Parts: 2}}}, {Block: mlp()}}},
+		{"norms in parts with gains of their own", Layer{{Block: &Attention{V: values, KNorm: &Norm{Parts: 2}}}, {Block: mlp()}}},
+		{"values that are keys or have a norm", Layer{{Block: &Attention{}}, {Block: mlp()}}},
+		{"values that are keys or have a norm", Layer{{Block: &Attention{V: values, VNorm: &Norm{}}}, {Block: mlp()}}},
+		{"a factor of the stream", Layer{{Block: attention()}, {Block: mlp(), Gain: Weight{Tensor: "gain"}}}},
+		{"no MLP", Layer{{Block: attention()}, {Block: &Sum{}}}},
 		{"an MLP of another kind", Layer{{Block: attention()}, {Block: &MLP{Activation: ClampedSwiGLU}}}},
 	} {
 		d := &Decoder{Layers: []Layer{{{Block: attention()}, {Block: mlp()}}, c.layer}}
