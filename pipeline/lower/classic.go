@@ -166,7 +166,7 @@ func (b *builder) sumOf(i int, p string, s *arch.Sum, x value) (value, error) {
 	for k := range s.Branches {
 		br := &s.Branches[k]
 		if br.Parallel || br.Gain.Tensor != "" {
-			return 0, fmt.Errorf("a branch of a sum is parallel or has a factor: %w", tensor.ErrCorrupt)
+			return 0, fmt.Errorf("a branch of a sum is parallel or has a factor: %w", tensor.ErrUnsupported)
 		}
 		name, in := p+"part_"+strconv.Itoa(k)+"/", x
 		if br.Norm != nil {
@@ -182,7 +182,7 @@ func (b *builder) sumOf(i int, p string, s *arch.Sum, x value) (value, error) {
 		sum = y
 	}
 	if len(s.Branches) == 0 {
-		return 0, fmt.Errorf("a sum of no branches: %w", tensor.ErrCorrupt)
+		return 0, fmt.Errorf("a sum of no branches: %w", tensor.ErrUnsupported)
 	}
 	return sum, nil
 }

@@ -193,6 +193,22 @@ var madeCases = []struct {
 		a[1].Scale = 1 / math.Sqrt(madeDim) // the op's own
 		a[1].Temperature = &arch.Temperature{Floor: 8, Scale: .1, Offset: 1}
 	}},
+	{name: "values that are keys", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
+		a[0].V, a[0].KNorm, a[0].VNorm = arch.Linear{}, madeNorm("0.k_norm", madeDim), madeNorm("0.v_norm", madeDim)
+		a[1].VNorm = madeNorm("1.v_norm", madeKV*madeDim)
+		d.Layers[0][0].Gain = arch.Weight{Tensor: "0.gain", Rows: 1}
+		d.Layers[1][1].Gain = arch.Weight{Tensor: "1.gain", Rows: 1}
+	}},
+	{name: "sum of branches", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
+		e := &arch.Experts{
+			RouterNorm: madeNorm("router_norm", madeHidden), Norm: madeNorm("experts_norm", madeHidden), Router: madeLinear("router", 2, madeHidden, false),
+			Scoring: arch.Softmax, TopK: 1, Normalize: true, Gains: arch.Weight{Tensor: "gains", Rows: 2},
+			Experts: []arch.MLP{*madeMLP("e0.", true), *madeMLP("e1.", true)},
+		}
+		d.Layers[1][1] = arch.Branch{PostNorm: madeNorm("post", madeHidden), Block: &arch.Sum{Branches: []arch.Branch{
+			{Norm: madeNorm("dense_norm", madeHidden), Block: m[1], PostNorm: madeNorm("dense_post", madeHidden)}, {Block: e, Scale: .5},
+		}}}
+	}},
 	{name: "one window", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 		a[0].Window = 8
 		a[1].Window = madePositions // no window
@@ -321,6 +337,13 @@ func TestMadeRefusals(t *testing.T) {
 		{"norm of the stream in parts", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
 			d.Layers[0][0].Norm.Parts = 2
 		}, Options{}, "a norm of 2 parts"},
+		{"values that are keys with a norm of all heads", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
+			a[0].V, a[0].KNorm = arch.Linear{}, madeNorm("k_norm", madeKV*madeDim)
+		}, Options{}, "values that are keys, with norms of all heads together"},
+		{"sum of none", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { d.Layers[0][1].Block = &arch.Sum{} }, Options{}, "a sum of no branches"},
+		{"gain within a sum", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
+			d.Layers[0][1].Block = &arch.Sum{Branches: []arch.Branch{{Block: m[0], Gain: arch.Weight{Tensor: "gain", Rows: 1}}}}
+		}, Options{}, "a branch of a sum is parallel or has a factor"},
 		{"norm of a head before the output", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { a[0].OutNorm = madeNorm("o_norm", madeDim) }, Options{}, "o_norm.gamma: a norm of 8 elements for rows of 32"},
 		{"norm of a part of the MLP", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) { m[0].Norm = madeNorm("norm", 12) }, Options{}, "norm.gamma: a norm of 12 elements for rows of 24"},
 		{"RMSNorm with a bias", func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {

@@ -83,6 +83,7 @@ const (
 	deltaLayer            // delta net, MLP without gate
 	convLayer             // short convolution, xIELU
 	chunkLayer            // attention in chunks, experts that scale their input
+	sumLayer              // attention whose keys are its values, the sum of an MLP and experts with norms
 )
 
 // everything is a decoder with every block and every option of them.
@@ -115,6 +116,15 @@ func everything() (*arch.Decoder, *memory) {
 	single := &arch.Experts{Router: m.linear(4, hidden), Scoring: arch.Softmax, TopK: 1, ScaleInput: true}
 	for range 4 {
 		single.Experts = append(single.Experts, *m.mlp(arch.ReLU2, 24))
+	}
+
+	same, normed := m.attention(4, 2, 10, rope), &arch.Experts{
+		RouterNorm: m.norm(hidden), Norm: m.norm(hidden), Router: m.linear(4, hidden), Scoring: arch.Softmax, TopK: 2, Normalize: true,
+		Gains: m.weight(4, 0, 1, .2),
+	}
+	same.V, same.VNorm = arch.Linear{}, m.norm(10)
+	for range 4 {
+		normed.Experts = append(normed.Experts, *m.mlp(arch.GELUTanh, 20))
 	}
 
 	d := &arch.Decoder{
@@ -153,6 +163,15 @@ func everything() (*arch.Decoder, *memory) {
 			{Norm: m.norm(hidden), Block: xielu},
 		},
 		chunkLayer: {{Norm: m.norm(hidden), Block: chunked}, {Norm: m.norm(hidden), Block: single}},
+		sumLayer: {
+			{Norm: m.norm(hidden), Block: same, Gain: m.weight(1, 0, .8, 0)},
+			{
+				Block: &arch.Sum{Branches: []arch.Branch{
+					{Norm: m.norm(hidden), Block: m.mlp(arch.GELUTanh, 30), PostNorm: m.norm(hidden)}, {Block: normed, PostNorm: m.norm(hidden), Scale: .5},
+				}},
+				PostNorm: m.norm(hidden),
+			},
+		},
 	}
 	return d, m.memory
 }
@@ -170,7 +189,7 @@ func TestDigest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const want = "8c415a8c4b047cac7002b314eb5a773e6158b07b27d3137537b71207a00eff34"
+	const want = "c6c12f568955e1b78793777d3843b108951040d8e3b5b3e46a52b67ff9d95dcd"
 	if got := hex.EncodeToString(h.Sum(nil)); got != want {
 		t.Errorf("the logits have changed: sha256 %s, want %s", got, want)
 	}
@@ -216,7 +235,11 @@ func TestCost(t *testing.T) {
 					t.Error("the output is not finite")
 				}
 				left := len(s.free)
-				if e, ok := b.block.(experts); ok {
+				last := b.block
+				if s, ok := last.(*sum); ok {
+					last = s.parts[len(s.parts)-1].block // the one that needs most
+				}
+				if e, ok := last.(experts); ok {
 					left -= 2 * n * e.TopK // lists of integers
 				}
 				if left != 0 {
@@ -243,6 +266,7 @@ func TestBlockErrors(t *testing.T) {
 	experts := func(d *arch.Decoder) *arch.Experts { return block(d, latentLayer, 1).(*arch.Experts) }
 	delta := func(d *arch.Decoder) *arch.DeltaNet { return block(d, deltaLayer, 0).(*arch.DeltaNet) }
 	conv := func(d *arch.Decoder) *arch.ShortConv { return block(d, convLayer, 0).(*arch.ShortConv) }
+	sum := func(d *arch.Decoder) *arch.Sum { return block(d, sumLayer, 1).(*arch.Sum) }
 	mlp := func(d *arch.Decoder, layer int) *arch.MLP { return block(d, layer, 1).(*arch.MLP) }
 	for _, c := range []struct {
 		name   string
@@ -299,6 +323,14 @@ func TestBlockErrors(t *testing.T) {
 		{"expert", func(d *arch.Decoder) { experts(d).Experts[5].Up.Weight.Tensor = "none" }, tensor.ErrCorrupt, "layer 1: expert 5: mlp.up"},
 		{"shared expert", func(d *arch.Decoder) { experts(d).Shared.Intermediate = 41 }, tensor.ErrCorrupt, "shared expert: mlp.gate"},
 		{"shared gate", func(d *arch.Decoder) { experts(d).SharedGate.Weight.Rows = 2 }, tensor.ErrCorrupt, "experts.shared_gate"},
+
+		{"router norm", func(d *arch.Decoder) { experts(d).RouterNorm = &arch.Norm{} }, tensor.ErrCorrupt, "norm of experts"},
+		{"gains", func(d *arch.Decoder) { experts(d).Gains = arch.Weight{Tensor: "none", Rows: 8} }, tensor.ErrCorrupt, "experts.gains"},
+		{"value norm", func(d *arch.Decoder) { attention(d).VNorm = &arch.Norm{} }, tensor.ErrCorrupt, "value norm"},
+		{"gain", func(d *arch.Decoder) { d.Layers[sumLayer][0].Gain.Rows = 2 }, tensor.ErrCorrupt, "gain of branch 0"},
+		{"sum of none", func(d *arch.Decoder) { sum(d).Branches = nil }, tensor.ErrCorrupt, "a sum of no branches"},
+		{"gain within a sum", func(d *arch.Decoder) { sum(d).Branches[1].Gain.Tensor = "gain" }, tensor.ErrCorrupt, "branch 1 of a sum"},
+		{"part of a sum", func(d *arch.Decoder) { sum(d).Branches[0].Norm.Eps = -1 }, tensor.ErrCorrupt, "norm of branch 0: epsilon -1"},
 
 		{"no taps", func(d *arch.Decoder) { conv(d).Taps = nil }, tensor.ErrCorrupt, "without taps"},
 		{"tap", func(d *arch.Decoder) { conv(d).Taps[2].Rows = 2 }, tensor.ErrCorrupt, "tap 2"},
