@@ -44,6 +44,9 @@ MAMBA = dict(mamba_n_heads=8, mamba_n_groups=1, mamba_d_state=16, mamba_d_head=1
 DELTA = dict(head_dim=16, num_hidden_layers=4, linear_key_head_dim=16, linear_value_head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4)
 LATENT = dict(kv_lora_rank=24, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=16, num_key_value_heads=4)
 SLIM_LATENT = dict(q_lora_rank=24, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8, num_key_value_heads=4)
+GEMMA4 = dict(
+    head_dim=8, global_head_dim=16, num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=16, hidden_size_per_layer_input=0,
+    final_logit_softcapping=5.0, tie_word_embeddings=True)
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 # By name: the class without its ending, the options of its config over BASE (a key that is ... is left out), and what the seed is
@@ -60,6 +63,9 @@ CHECKPOINTS = {
     "cohere": ("Cohere", dict(logit_scale=0.0625, use_qk_norm=False, **rope())),
     "cohere-norms": ("Cohere", dict(SMALL, logit_scale=0.8333333333333334, use_qk_norm=True, **rope(rope_theta=75e6))),
     "cohere2": ("Cohere2", dict(head_dim=16, sliding_window=16, num_hidden_layers=4, logit_scale=0.25, layer_types=[SLIDING] * 3 + [FULL], **rope())),
+    "cwm": ("Cwm", dict(
+        SMALL, head_dim=16, intermediate_size=32, sliding_window=16, num_hidden_layers=3, mlp_bias=True,
+        tie_word_embeddings=True, eos_token_id=[2], **rope(**dict(LLAMA3, rope_theta=1e6, factor=16.0)))),
     "deepseek_v2": ("DeepseekV2", dict(
         LATENT, q_lora_rank=None, n_routed_experts=8, num_experts_per_tok=3, n_group=1, topk_group=1, topk_method="greedy", n_shared_experts=2,
         first_k_dense_replace=1, moe_intermediate_size=48, **rope(**YARN, mscale=0.707, mscale_all_dim=0.707)), "deepseek-v2"),
@@ -85,6 +91,10 @@ CHECKPOINTS = {
     "gemma3_text": ("Gemma3", dict(
         head_dim=16, sliding_window=16, query_pre_attn_scalar=24, num_hidden_layers=7, rope_parameters={
             FULL: {"rope_type": "default", "rope_theta": 1e6}, SLIDING: {"rope_type": "default", "rope_theta": 1e4}}), "gemma3-text"),
+    "gemma4_text": ("Gemma4", dict(SMALL, **GEMMA4, intermediate_size=24, num_hidden_layers=3, layer_types=[FULL, SLIDING, FULL])),
+    "gemma4_text-moe": ("Gemma4", dict(
+        SMALL, **GEMMA4, intermediate_size=32, layer_types=[SLIDING, FULL], enable_moe_block=True, num_experts=3, top_k_experts=2,
+        moe_intermediate_size=12)),
     "glm": ("Glm", dict(head_dim=16, attention_bias=True, **rope(partial_rotary_factor=0.5))),
     "glm4": ("Glm4", dict(head_dim=16, attention_bias=True, **rope(partial_rotary_factor=0.5))),
     "glm4_moe": ("Glm4Moe", dict(
@@ -93,6 +103,10 @@ CHECKPOINTS = {
     "gpt2": ("GPT2", dict(
         SMALL, num_attention_heads=..., num_key_value_heads=..., intermediate_size=..., rms_norm_eps=..., n_head=4, n_inner=48,
         max_position_embeddings=128)),
+    "glm4_moe_lite": ("Glm4MoeLite", dict(
+        SMALL, q_lora_rank=24, kv_lora_rank=20, qk_rope_head_dim=8, qk_nope_head_dim=12, v_head_dim=16, num_attention_heads=2,
+        intermediate_size=32, n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=16,
+        mlp_layer_types=["dense", "sparse"], tie_word_embeddings=True, **rope(rope_theta=1e6))),
     "gpt_neox": ("GPTNeoX", dict(use_parallel_residual=True, **rope(partial_rotary_factor=0.25)), "gptneox"),
     "gpt_oss": ("GptOss", dict(
         head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=16, intermediate_size=64, num_hidden_layers=4,
@@ -102,11 +116,17 @@ CHECKPOINTS = {
     "granitemoehybrid": ("GraniteMoeHybrid", dict(
         MAMBA, **MULTIPLIERS, num_hidden_layers=4, layer_types=["mamba", "mamba", "attention", "mamba"], num_local_experts=0,
         num_experts_per_tok=0, shared_intermediate_size=96, position_embedding_type="nope", tie_word_embeddings=True), "granitehybrid"),
+    "granitemoeshared": ("GraniteMoeShared", dict(
+        SMALL, **MULTIPLIERS, intermediate_size=16, num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=24,
+        tie_word_embeddings=True, **rope())),
     "helium": ("Helium", dict(head_dim=16, **rope())),
     "hunyuan_v1_dense": ("HunYuanDenseV1", dict(
         head_dim=16, tie_word_embeddings=True, **rope(rope_type="dynamic", alpha=1000.0, factor=1.0)), "hunyuan-dense"),
     "hunyuan_v1_moe": ("HunYuanMoEV1", dict(
         head_dim=16, intermediate_size=48, num_experts=4, moe_topk=2, **rope(rope_type="dynamic", alpha=1000.0, factor=1.0)), "hunyuan-moe"),
+    "hyperclovax": ("HyperCLOVAX", dict(
+        SMALL, head_dim=16, embedding_multiplier=6.0, logits_scaling=0.5, residual_multiplier=0.5, attention_multiplier=0.0625,
+        use_post_norm=True, tie_word_embeddings=True, **rope())),
     "lfm2": ("Lfm2", dict(
         num_hidden_layers=4, conv_L_cache=3, layer_types=["conv", "conv", FULL, "conv"], block_auto_adjust_ff_dim=False, block_ff_dim=160,
         **rope(rope_theta=1e6))),
@@ -122,10 +142,17 @@ CHECKPOINTS = {
         head_dim=16, intermediate_size=48, intermediate_size_mlp=96, num_hidden_layers=4, num_local_experts=4, num_experts_per_tok=1, attention_chunk_size=16,
         interleave_moe_layer_step=2, no_rope_layers=[1, 1, 1, 0], attn_temperature_tuning=True, floor_scale=8, attn_scale=0.1, use_qk_norm=True,
         **rope()), "llama4"),
+    "llama4_text-dense": ("Llama4", dict(
+        SMALL, head_dim=16, intermediate_size_mlp=56, moe_layers=[], interleave_moe_layer_step=0, num_local_experts=0,
+        num_experts_per_tok=0, attention_chunk_size=16, no_rope_layers=[1, 1], use_qk_norm=True, attn_temperature_tuning=False,
+        tie_word_embeddings=True, **rope(rope_theta=1e6))),
     "minicpm3": ("MiniCPM3", dict(LATENT, q_lora_rank=32, scale_emb=12, scale_depth=1.4, dim_model_base=16, **rope())),
     "minimax_m2": ("MiniMaxM2", dict(
         head_dim=16, intermediate_size=48, num_local_experts=4, num_experts_per_tok=2, **rope(partial_rotary_factor=0.5)), "minimaxm2"),
     "ministral": ("Ministral", dict(head_dim=16, sliding_window=16, num_hidden_layers=4, layer_types=[SLIDING, FULL] * 2, **rope())),
+    "ministral3": ("Ministral3", dict(SMALL, head_dim=16, sliding_window=40, tie_word_embeddings=True, **rope(
+        rope_type="yarn", rope_theta=1e6, factor=16.0, original_max_position_embeddings=16, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
+        mscale_all_dim=1.0, llama_4_scaling_beta=0.3))),
     "mistral": ("Mistral", dict(head_dim=16, sliding_window=16, tie_word_embeddings=False, **rope(rope_theta=1e6)), "mistral-sliding"),
     "mixtral": ("Mixtral", dict(intermediate_size=48, num_local_experts=4, num_experts_per_tok=2, sliding_window=None, **rope())),
     "nemotron": ("Nemotron", rope(partial_rotary_factor=0.5)),
@@ -288,6 +315,8 @@ def randomise(model, rng, twin):
     for name, b in model.named_buffers():
         if "e_score_correction_bias" in name:
             b.copy_((torch.randn(b.shape, generator=rng) * 0.1).to(torch.bfloat16))
+        elif "layer_scalar" in name:
+            b.copy_((1 + torch.randn(b.shape, generator=rng) * 0.2).to(torch.bfloat16))
 
 
 def stepwise(model, ids):
