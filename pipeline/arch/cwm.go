@@ -1,8 +1,8 @@
 package arch
 
-// CWM is Meta's Code World Model: [Llama] without biases in attention, whose layers see sliding_window positions, all but
-// every fourth, the first one included, or those that layer_types names. Rotary frequencies are stretched by llama3's rule where the
-// file has none.
+// CWM is Meta's Code World Model: [Llama] without biases in attention, whose layers see sliding_window positions, but for
+// every fourth from the first one on, or those that layer_types names. Where the file has no rotary keys, frequencies are
+// stretched by llama3's rule.
 type CWM struct{}
 
 // Architectures implements [Family].

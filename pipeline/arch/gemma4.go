@@ -54,12 +54,13 @@ func (Gemma4) Describe(c *Config) (*Decoder, error) {
 
 // gemma4Refused reads the keys of what has no form in the graph.
 func (b *builder) gemma4Refused() {
-	if n := b.Range("hidden_size_per_layer_input", 0, maxHidden, 256); n > 0 {
-		b.Refuse("hidden_size_per_layer_input", "%d is not supported, only 0: the input of the graph is one row of one table for every token", n)
+	const inputs, shared = "hidden_size_per_layer_input", "num_kv_shared_layers"
+	if n := b.Range(inputs, 0, maxHidden, 256); n > 0 {
+		b.Refuse(inputs, "%d is not supported, only 0: the input of the graph is one row of one table for every token", n)
 	}
 	b.Inert("vocab_size_per_layer_input")
-	if n := b.Range("num_kv_shared_layers", 0, maxLayers, 0); n > 0 {
-		b.Refuse("num_kv_shared_layers", "%d is not supported, only 0: every layer has keys and values of its own", n)
+	if n := b.Range(shared, 0, maxLayers, 0); n > 0 {
+		b.Refuse(shared, "%d is not supported, only 0: every layer has keys and values of its own", n)
 	}
 	b.Inert("use_double_wide_mlp") // of layers that share keys and values
 }

@@ -15,7 +15,8 @@ func (HyperCLOVAX) Describe(c *Config) (*Decoder, error) {
 	b.mlpKeys("hidden_act", "silu")
 	a, bias, mlpBias, rope := b.heads(0), b.Bool("attention_bias", false), b.Bool("mlp_bias", false), readRope(c)
 	const lo, hi = 1e-9, 1e9
-	b.d.EmbeddingScale, b.d.LogitScale = orZero(b.number("embedding_multiplier", lo, hi, 1)), orZero(b.number("logits_scaling", lo, hi, 1))
+	b.d.EmbeddingScale = orZero(b.number("embedding_multiplier", lo, hi, 1))
+	b.d.LogitScale = orZero(b.number("logits_scaling", lo, hi, 1))
 	a.Scale = b.number("attention_multiplier", lo, hi, 0)
 	residual, post := orZero(b.number("residual_multiplier", lo, hi, 1)), b.Bool("use_post_norm", true)
 	return b.finish(&a, func(_ int, p string) Layer {
