@@ -525,7 +525,7 @@ func TestDescribeChanges(t *testing.T) {
 			{rope(object{"rope_type": "default", "rope_theta": 1e6, "llama_4_scaling_beta": 0, "original_max_position_embeddings": 32}),
 				"attention=4/2 of 16, 0, 0 slopes, temperature false; rope=default 16 0.1778 5.623e-06; temperature="},
 			{theta(1e4), "!rope_parameters.llama_4_scaling_beta: missing"},
-			{object{"head_dim": nil}, "attention=4/2 of 8, 0, 0 slopes, temperature true; rope=yarn 8 0.001976 1.976e-06"},
+			{object{"head_dim": nil}, "!head_dim: null, which transformers 5.23.0 does not take"},
 			{object{"hidden_act": "gelu"}, `!hidden_act: "gelu"`},
 			{object{"layer_types": kinds("ff")}, "!layer_types: unknown to family ministral3"},
 		},

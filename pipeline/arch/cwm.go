@@ -14,7 +14,7 @@ func (CWM) Describe(c *Config) (*Decoder, error) {
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
 	b.Only("attention_bias", "false")
-	a, bias := b.heads(b.headDim(128)), b.Bool("mlp_bias", false)
+	a, bias := b.heads(128), b.Bool("mlp_bias", false)
 	rope := ropeRules{theta: 1e6, missing: ropeParams{
 		kind: "llama3", theta: 1e6, factor: 16, low: 1, high: 4, original: 8192,
 	}}.read(c)

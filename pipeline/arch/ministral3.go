@@ -13,7 +13,7 @@ func (Ministral3) Describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
-	a, rope := b.heads(b.headDim(128)), ropeRules{warm: true, missing: ropeParams{
+	a, rope := b.heads(128), ropeRules{warm: true, missing: ropeParams{
 		kind: "yarn", theta: 1e6, factor: 16, original: 16384, fast: 32, slow: 1, mscale: 1, mscaleAll: 1, warmth: 0.1,
 	}}.read(c)
 	if rope.warmth != 0 {

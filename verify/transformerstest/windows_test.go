@@ -163,7 +163,7 @@ var windowFamilies = map[string]family{
 			bad("hidden_size_per_layer_input: 256 is not supported", removed), bad("num_kv_shared_layers: 1 is not supported", 1), bad("sliding_window: none, but layer 1 slides", nil), []refusal{
 				{`rope_parameters.full_attention: missing`, object{"rope_parameters.full_attention": removed}},
 				{`rope_parameters.full_attention.rope_theta: missing`, object{"rope_parameters.full_attention.rope_theta": removed}},
-				{`rope_parameters.sliding_attention.rope_type: "dynamic"`, object{"rope_parameters.sliding_attention.rope_type": "dynamic"}},
+				{`rope_parameters.sliding_attention.rope_type: "axial"`, object{"rope_parameters.sliding_attention.rope_type": "axial"}},
 				{`rope_parameters.full_attention.partial_rotary_factor: 0.25 is not supported`, object{"rope_parameters.full_attention.rope_type": "default"}},
 				{`global_head_dim: is not supported together with per_layer_config`, object{"global_head_dim": 24}},
 				{`per_layer_config: layer 2 has 1 heads of 24, others of its kind 1 of 16`, object{"per_layer_config.2.head_dim": 24}},
@@ -212,7 +212,7 @@ var windowFamilies = map[string]family{
 			{"num_key_value_heads": 1},
 		}),
 		refuses: []refusal{
-			{`rope_parameters.rope_type: "dynamic" is not supported`, warm([]object{now("dynamic", 1e4, object{"factor": 4})})[0]},
+			{`rope_parameters.rope_type: "proportional" is not supported`, warm([]object{now("proportional", 1e4, object{"factor": 4})})[0]},
 			{`rope_parameters.llama_4_scaling_beta: missing`, object{"rope_parameters.llama_4_scaling_beta": removed}},
 			{`rope_parameters.original_max_position_embeddings: missing`, object{"rope_parameters.original_max_position_embeddings": removed}},
 			{`hidden_act: "gelu"`, object{"hidden_act": "gelu"}},
