@@ -51,7 +51,7 @@ func closest(modelType string, infos []tensor.Info) string {
 		l := slices.DeleteFunc(slices.Clone(have), without)
 		w := slices.DeleteFunc(slices.Clone(known.parts), func(part string) bool { return found[part] != "" })
 		score, a := distance(l)+distance(w), likeness(modelType, known.modelType)
-		if best == "" || score < least || score == least && a > alike {
+		if best == "" || score < least || score == least && (a > alike || a == alike && len(known.modelType) < len(best)) {
 			best, lacks, wants, least, alike = known.modelType, l, w, score, a
 		}
 	}
@@ -78,7 +78,8 @@ func distance(parts []string) (n int) {
 	return n
 }
 
-// likeness ranks model types made of the same parts: those whose names begin alike, then Llama, from which most descend.
+// likeness ranks model types made of the same parts: those whose names begin alike, then Llama, from which most descend. Of
+// equal ones the shorter name is the plainer model.
 func likeness(a, b string) int {
 	n := 0
 	for n < min(len(a), len(b)) && a[n] == b[n] {

@@ -68,7 +68,7 @@ func TestClosest(t *testing.T) {
 	}{
 		{"qwen4", loadCheckpoint(t, "testdata/qwen3-tied").tensors, "qwen3, which lacks nothing that the tensors show"},
 		{"zamba", llama, "llama, which lacks nothing that the tensors show"},
-		{"ministral3", llama, "ministral, which lacks nothing that the tensors show"},
+		{"ministral4", llama, "ministral, which lacks nothing that the tensors show"},
 		{"xverse", renamed("model.", "transformer.", "layers", "h", "self_attn.q_proj", "attn.wq", "self_attn.k_proj", "attn.wk",
 			"self_attn.v_proj", "attn.wv", "self_attn.o_proj", "attn.wo", "gate_proj", "w3", "up_proj", "w1", "down_proj", "w2", "input_layernorm", "ln_1",
 			"post_attention_layernorm", "ln_2"), "llama, which lacks nothing that the tensors show"},
