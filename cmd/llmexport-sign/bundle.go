@@ -33,13 +33,10 @@ func parseBundle(data []byte) (*bundle.Bundle, error) {
 	if err := b.UnmarshalJSON(data); err != nil {
 		return nil, fmt.Errorf("not a sigstore bundle: %w: %w", err, tensor.ErrCorrupt)
 	}
-	if b.GetDsseEnvelope() == nil {
-		return nil, fmt.Errorf("the bundle holds no statement, but the signature of a file: %w", tensor.ErrCorrupt)
-	}
 	return b, nil
 }
 
-// readBundle reads the bundle at path, or the one in the package if path is empty.
+// readBundle reads the bundle of a package at path, or the one in the package if path is empty.
 func readBundle(path, dir string) (*bundle.Bundle, error) {
 	var data []byte
 	var err error
@@ -55,6 +52,9 @@ func readBundle(path, dir string) (*bundle.Bundle, error) {
 		return nil, err
 	}
 	b, err := parseBundle(data)
+	if err == nil && b.GetDsseEnvelope() == nil {
+		err = fmt.Errorf("the bundle holds no statement, but the signature of a file: %w", tensor.ErrCorrupt)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -100,7 +100,18 @@ func (p place) holds(n int) error {
 }
 
 // write writes the file in one step: whoever reads it finds the old one or the new one.
-func (p place) write(data []byte) (err error) {
+func (p place) write(data []byte) error {
+	if err := p.stage(data); err != nil {
+		return err
+	}
+	if err := os.Rename(p.tmp, p.path); err != nil {
+		return errors.Join(err, os.Remove(p.tmp))
+	}
+	return nil
+}
+
+// stage writes the temporary file, which is renamed next. On an error there is none.
+func (p place) stage(data []byte) error {
 	if err := os.Remove(p.tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -108,16 +119,11 @@ func (p place) write(data []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(p.tmp))
-		}
-	}()
 	_, err = f.Write(data)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
+		return errors.Join(err, os.Remove(p.tmp))
 	}
-	return os.Rename(p.tmp, p.path)
+	return nil
 }
 
 // outside refuses a path in the package: a file of any other name would make it one that its manifest does not describe.

@@ -16,7 +16,7 @@ import (
 type command struct {
 	name, arguments, does string
 	// prepare defines the flags and returns what to do with the positional arguments, which are as many as names in
-	// arguments.
+	// arguments, or more if those end in dots.
 	prepare func(*flag.FlagSet) action
 }
 
@@ -25,6 +25,8 @@ type action func(ctx context.Context, args []string, stdout io.Writer) error
 var commands = []command{
 	{"sign", "PACKAGE_DIR", "sign a package, after comparing every file with its manifest", signCommand},
 	{"verify", "PACKAGE_DIR", "check a signature, that it is about this package, and every file", verifyCommand},
+	{"sign-file", "FILE...", "sign files, each in FILE" + fileBundle + "; all of them or none", signFileCommand},
+	{"verify-file", "FILE...", "check the signatures of files", verifyFileCommand},
 	{"keygen", "NAME", "make a key: NAME.key, which stays secret, and NAME.pub", keygenCommand},
 	{"provenance", "PACKAGE_DIR", "print the statement that would be signed", provenanceCommand},
 }
@@ -59,10 +61,16 @@ func execute(ctx context.Context, args []string, stdout io.Writer) error {
 		return commandHelp(stdout, c, flags)
 	case err != nil:
 		return usagef("%s: %v", c.name, err)
-	case len(positional) != len(strings.Fields(c.arguments)):
+	case !c.takes(len(positional)):
 		return usagef("%s wants %s, got %d arguments", c.name, c.arguments, len(positional))
 	}
 	return act(ctx, positional, stdout)
+}
+
+// takes reports whether the command takes n positional arguments.
+func (c command) takes(n int) bool {
+	names := len(strings.Fields(c.arguments))
+	return n == names || n > names && strings.HasSuffix(c.arguments, "...")
 }
 
 func parse(flags *flag.FlagSet, args []string) (positional []string, err error) {
@@ -84,7 +92,7 @@ func parse(flags *flag.FlagSet, args []string) (positional []string, err error) 
 
 func help(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString("llmexport-sign signs packages of llmexport and checks such signatures.\n\nCOMMANDS:\n")
+	b.WriteString("llmexport-sign signs packages of llmexport, and files, and checks such signatures.\n\nCOMMANDS:\n")
 	for _, c := range commands {
 		fmt.Fprintf(&b, "   %-23s %s\n", c.name+" "+c.arguments, c.does)
 	}

@@ -107,7 +107,12 @@ func newSigstore(t *testing.T) *sigstore {
 
 // command is a keyless signature by these services.
 func (s *sigstore) command(dir string, more ...string) []string {
-	return append([]string{"sign", dir, "--keyless", "--fulcio", s.url, "--rekor", s.url, "--tsa", s.url + tsaPath}, more...)
+	return append(s.keyless("sign", dir), more...)
+}
+
+// keyless is a command that signs by these services.
+func (s *sigstore) keyless(args ...string) []string {
+	return append(args, "--keyless", "--fulcio", s.url, "--rekor", s.url, "--tsa", s.url+tsaPath)
 }
 
 // trustedRoot writes what change leaves of the services into a file.

@@ -21,7 +21,12 @@ func (s *sigstore) login(t *testing.T) {
 
 // verifyBy is a check of an identity.
 func verifyBy(dir, who, knownTo, rootFile string) []string {
-	return []string{"verify", dir, "--identity", who, "--issuer", knownTo, "--trusted-root", rootFile}
+	return append([]string{"verify", dir}, trusting(who, knownTo, rootFile)...)
+}
+
+// trusting are the flags of a check of an identity.
+func trusting(who, knownTo, rootFile string) []string {
+	return []string{"--identity", who, "--issuer", knownTo, "--trusted-root", rootFile}
 }
 
 func TestKeyless(t *testing.T) {

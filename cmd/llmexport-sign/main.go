@@ -1,8 +1,9 @@
-// Command llmexport-sign signs packages of llmexport and checks such signatures. It is a program of its own, in a module
-// of its own, because what it needs is larger than the rest of the project.
+// Command llmexport-sign signs packages of llmexport, and files such as its own releases, and checks such signatures. It is
+// a program of its own, in a module of its own, because what it needs is larger than the rest of the project.
 //
-// A signature is a sigstore bundle v0.3: a DSSE envelope around the statement that `llmexport provenance` prints, signed
-// with a key from a file or with a certificate of Fulcio for an identity. It lies beside the package, not in it.
+// A signature is a sigstore bundle v0.3, signed with a key from a file or with a certificate of Fulcio for an identity. The
+// one of a package is a DSSE envelope around the statement that `llmexport provenance` prints, and a file of the package. The
+// one of a file is a message signature over its SHA-256, next to the file.
 //
 // Exit codes: 0 done, 1 failed, 2 bad usage, 3 verification failed, 4 not supported, 130 interrupted.
 package main

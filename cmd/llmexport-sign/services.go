@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -41,8 +44,8 @@ func (s *services) flags(flags *flag.FlagSet) {
 	flags.StringVar(&s.tsa, "tsa", "https://timestamp.sigstore.dev/api/v1/timestamp", "`URL` of the time stamp authority, or none, with --keyless")
 }
 
-// keyless prepares a key for one signature and the services that vouch for it.
-func (s *services) keyless(ctx context.Context) (sign.Keypair, sign.BundleOptions, error) {
+// keyless prepares a key for the signatures of one run and the services that vouch for it.
+func (s *services) keyless(ctx context.Context) (*key, sign.BundleOptions, error) {
 	var options sign.BundleOptions
 	if s.rekor == none && s.tsa == none {
 		return nil, options, usagef("without --rekor and --tsa nobody could tell later that the certificate was valid")
@@ -56,14 +59,19 @@ func (s *services) keyless(ctx context.Context) (sign.Keypair, sign.BundleOption
 		}
 		*x = strings.TrimRight(*x, "/")
 	}
-	keys, err := sign.NewEphemeralKeypair(nil)
+	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, options, err
+	}
+	keys, err := newKey(signer)
 	if err != nil {
 		return nil, options, err
 	}
 	if s.token, err = identityToken(ctx); err != nil {
 		return nil, options, err
 	}
-	options.CertificateProvider = sign.NewFulcio(&sign.FulcioOptions{BaseURL: s.fulcio, Timeout: patience, Retries: retries, Transport: confined{}})
+	fulcio := sign.NewFulcio(&sign.FulcioOptions{BaseURL: s.fulcio, Timeout: patience, Retries: retries, Transport: confined{}})
+	options.CertificateProvider = &oneCertificate{fulcio: fulcio}
 	options.CertificateProviderOptions = &sign.CertificateProviderOptions{IDToken: s.token}
 	if s.tsa != none {
 		options.TimestampAuthorities = []*sign.TimestampAuthority{
@@ -78,6 +86,24 @@ func (s *services) keyless(ctx context.Context) (sign.Keypair, sign.BundleOption
 		options.TransparencyLogs = []sign.Transparency{sign.NewRekor(&sign.RekorOptions{BaseURL: s.rekor, Timeout: patience, Client: log})}
 	}
 	return keys, options, nil
+}
+
+// oneCertificate requests a certificate for the key of the run once, however many signatures the key makes.
+type oneCertificate struct {
+	fulcio sign.CertificateProvider
+	der    []byte
+}
+
+// GetCertificate returns the certificate. It implements sign.CertificateProvider.
+func (c *oneCertificate) GetCertificate(ctx context.Context, keys sign.Keypair, options *sign.CertificateProviderOptions) ([]byte, error) {
+	if c.der == nil {
+		der, err := c.fulcio.GetCertificate(ctx, keys, options)
+		if err != nil {
+			return nil, err
+		}
+		c.der = der
+	}
+	return c.der, nil
 }
 
 // checkService demands https, or http on this machine.

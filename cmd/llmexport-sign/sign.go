@@ -13,31 +13,65 @@ import (
 	"github.com/llmexport/llmexport/publish/provenance"
 )
 
+// signer is who signs: a key in a file, or an identity that services vouch for.
+type signer struct {
+	keyFile  string
+	keyless  bool
+	services services
+}
+
+// flags defines the flags that name the signer. Only some kinds of keys sign, and a keyless signature makes something
+// public.
+func (s *signer) flags(flags *flag.FlagSet, kinds, public string) {
+	flags.StringVar(&s.keyFile, "key", "", "sign with the private key in `FILE`: PEM, PKCS#8, "+kinds)
+	flags.BoolVar(&s.keyless, "keyless", false,
+		"sign as the identity of GitHub Actions or of the token in SIGSTORE_ID_TOKEN; "+public+" and the identity become public")
+	s.services.flags(flags)
+}
+
+// check demands one signer of the flags of a command.
+func (s *signer) check(command string) error {
+	if (s.keyFile != "") == s.keyless {
+		return usagef("%s wants either --key or --keyless", command)
+	}
+	return nil
+}
+
+// key returns the key to sign with, and what else goes into a bundle.
+func (s *signer) key(ctx context.Context) (k *key, options sign.BundleOptions, err error) {
+	if s.keyless {
+		k, options, err = s.services.keyless(ctx)
+	} else {
+		k, err = readKey(s.keyFile)
+	}
+	options.Context = ctx
+	return k, options, err
+}
+
+// bundle signs the content and returns the bundle as it is written.
+func (s *signer) bundle(content sign.Content, keys sign.Keypair, options sign.BundleOptions) ([]byte, error) {
+	b, err := sign.Bundle(content, keys, options)
+	if err != nil {
+		return nil, s.services.redact(err)
+	}
+	return marshalBundle(b)
+}
+
 func signCommand(flags *flag.FlagSet) action {
-	var services services
-	keyFile := flags.String("key", "", "sign with the private key in `FILE`: PEM, PKCS#8, ECDSA P-256 or Ed25519")
-	keyless := flags.Bool("keyless", false, "sign as the identity of GitHub Actions or of the token in SIGSTORE_ID_TOKEN; the statement and the identity become public")
+	var signer signer
+	signer.flags(flags, "ECDSA P-256 or Ed25519", "the statement")
 	out := flags.String("out", "", "write the bundle to `FILE` instead of PACKAGE_DIR/"+manifest.SignatureName)
-	services.flags(flags)
 	return func(ctx context.Context, args []string, stdout io.Writer) error {
 		dir := args[0]
-		if (*keyFile != "") == *keyless {
-			return usagef("sign wants either --key or --keyless")
+		if err := signer.check("sign"); err != nil {
+			return err
 		}
 		// All that can go wrong without the package is found before gigabytes are read.
 		to, err := placeOf(*out, dir)
 		if err != nil {
 			return err
 		}
-		var (
-			keys    sign.Keypair
-			options sign.BundleOptions
-		)
-		if *keyless {
-			keys, options, err = services.keyless(ctx)
-		} else {
-			keys, err = readKey(*keyFile)
-		}
+		keys, options, err := signer.key(ctx)
 		if err != nil {
 			return err
 		}
@@ -51,12 +85,7 @@ func signCommand(flags *flag.FlagSet) action {
 		if err := to.holds(base64.StdEncoding.EncodedLen(len(statement))); err != nil { // before it becomes public
 			return err
 		}
-		options.Context = ctx
-		b, err := sign.Bundle(&sign.DSSEData{Data: statement, PayloadType: provenance.PayloadType}, keys, options)
-		if err != nil {
-			return services.redact(err)
-		}
-		data, err := marshalBundle(b)
+		data, err := signer.bundle(&sign.DSSEData{Data: statement, PayloadType: provenance.PayloadType}, keys, options)
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/sigstore/sigstore-go/pkg/bundle"
 	"github.com/sigstore/sigstore-go/pkg/root"
 	"github.com/sigstore/sigstore-go/pkg/verify"
+	"github.com/sigstore/sigstore/pkg/signature"
 
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/provenance"
@@ -26,15 +27,20 @@ type trust struct {
 	identity, issuer, root string
 }
 
-func verifyCommand(flags *flag.FlagSet) action {
-	var t trust
-	path := flags.String("bundle", "", "read the bundle from `FILE` instead of PACKAGE_DIR/"+manifest.SignatureName)
-	flags.StringVar(&t.key, "key", "", "the signer's public key in `FILE`: PEM, PKIX, ECDSA P-256 or Ed25519")
+// flags defines the flags that name the signer, whose key is of one of the kinds.
+func (t *trust) flags(flags *flag.FlagSet, kinds string) {
+	flags.StringVar(&t.key, "key", "", "the signer's public key in `FILE`: PEM, PKIX, "+kinds)
 	flags.StringVar(&t.identity, "identity", "", "the signer's `NAME`, exactly as in the certificate: a mail address, or the URL of a workflow with its ref")
 	flags.StringVar(&t.issuer, "issuer", "", "`URL` of who knows the identity, such as https://token.actions.githubusercontent.com")
 	flags.StringVar(&t.root, "trusted-root", "", "`FILE` with the authorities and logs to believe, trusted_root.json of sigstore")
+}
+
+func verifyCommand(flags *flag.FlagSet) action {
+	var t trust
+	path := flags.String("bundle", "", "read the bundle from `FILE` instead of PACKAGE_DIR/"+manifest.SignatureName)
+	t.flags(flags, "ECDSA P-256 or Ed25519")
 	return func(ctx context.Context, args []string, stdout io.Writer) error {
-		policy, err := t.policy()
+		policy, err := t.policy("verify")
 		if err != nil {
 			return err
 		}
@@ -66,17 +72,19 @@ type policy struct {
 	options  []verify.VerifierOption
 	signer   verify.PolicyOption
 	name     string // of a key
+	noFiles  bool   // the key signs whole messages, not digests
 }
 
-func (t trust) policy() (*policy, error) {
+// policy reads the files of t. The command is for the error.
+func (t trust) policy(command string) (*policy, error) {
 	byName := t.identity != "" || t.issuer != "" || t.root != ""
 	switch {
 	case t.key != "" && byName:
-		return nil, usagef("verify wants either --key, or --identity with --issuer and --trusted-root")
+		return nil, usagef("%s wants either --key, or --identity with --issuer and --trusted-root", command)
 	case t.key != "":
 		return keyPolicy(t.key)
 	case t.identity == "" || t.issuer == "" || t.root == "":
-		return nil, usagef("verify wants --key, or all of --identity, --issuer and --trusted-root: a signature says nothing if anybody could have made it")
+		return nil, usagef("%s wants --key, or all of --identity, --issuer and --trusted-root: a signature says nothing if anybody could have made it", command)
 	}
 	return t.identityPolicy()
 }
@@ -90,7 +98,8 @@ func keyPolicy(path string) (*policy, error) {
 	material := root.NewTrustedPublicKeyMaterial(func(string) (root.TimeConstrainedVerifier, error) {
 		return root.NewExpiringKey(v, time.Time{}, time.Time{}), nil
 	})
-	return &policy{material, []verify.VerifierOption{verify.WithNoObserverTimestamps()}, verify.WithKey(), "key SHA256:" + name}, nil
+	_, whole := v.(*signature.ED25519Verifier)
+	return &policy{material, []verify.VerifierOption{verify.WithNoObserverTimestamps()}, verify.WithKey(), "key SHA256:" + name, whole}, nil
 }
 
 // maxRoot bounds a trusted root in bytes.
@@ -129,18 +138,9 @@ func (p *policy) check(b *bundle.Bundle, m *manifest.Manifest) (signer string, e
 	if err != nil {
 		return "", err
 	}
-	v, err := verify.NewVerifier(p.material, p.options...)
+	result, signer, err := p.verify(b, sumOf(subjects, manifest.FileName), "package")
 	if err != nil {
 		return "", err
-	}
-	digest, err := hex.DecodeString(sumOf(subjects, manifest.FileName))
-	if err != nil {
-		return "", err
-	}
-	result, err := v.Verify(b, verify.NewPolicy(verify.WithArtifactDigest("sha256", digest), p.signer))
-	if err != nil {
-		who := cmp.Or(p.name, "this identity")
-		return "", &verdictError{fmt.Errorf("signature: it is not one of %s about this package: %w", who, err)}
 	}
 	if result.Statement == nil {
 		return "", &verdictError{errors.New("signature: it is about a file, not about a package")}
@@ -148,10 +148,29 @@ func (p *policy) check(b *bundle.Bundle, m *manifest.Manifest) (signer string, e
 	if err := about(result.Statement, subjects); err != nil {
 		return "", &verdictError{err}
 	}
-	if c := result.Signature.Certificate; c != nil {
-		return fmt.Sprintf("%s, known to %s", c.SubjectAlternativeName, c.Issuer), nil
+	return signer, nil
+}
+
+// verify checks that the bundle is a signature of a file with this SHA-256, or of a statement that names one, and says who
+// signed. A signature that is not is a verdict; what names what the bundle should be about.
+func (p *policy) verify(b *bundle.Bundle, sum, what string) (result *verify.VerificationResult, signer string, err error) {
+	v, err := verify.NewVerifier(p.material, p.options...)
+	if err != nil {
+		return nil, "", err
 	}
-	return p.name, nil
+	digest, err := hex.DecodeString(sum)
+	if err != nil {
+		return nil, "", err
+	}
+	result, err = v.Verify(b, verify.NewPolicy(verify.WithArtifactDigest("sha256", digest), p.signer))
+	if err != nil {
+		who := cmp.Or(p.name, "this identity")
+		return nil, "", &verdictError{fmt.Errorf("signature: it is not one of %s about this %s: %w", who, what, err)}
+	}
+	if c := result.Signature.Certificate; c != nil {
+		return result, fmt.Sprintf("%s, known to %s", c.SubjectAlternativeName, c.Issuer), nil
+	}
+	return result, p.name, nil
 }
 
 func sumOf(subjects []provenance.Descriptor, name string) string {
