@@ -177,7 +177,7 @@ func TestDescribeChanges(t *testing.T) {
 		"axk1": {
 			{object{"mlp_layer_types": []string{"sparse", "dense"}}, "!missing: model.layers.0.mlp.experts.0.gate_proj.weight"},
 			{object{"mlp_layer_types": removed, "first_k_dense_replace": 0, "moe_layer_freq": 2}, "!missing: model.layers.0.mlp.experts.0.gate_proj.weight"},
-			{object{"mlp_layer_types": removed, "first_k_dense_replace": 2}, "blocks=LaML LaML; experts=; shared="},
+			{object{"mlp_layer_types": removed, "first_k_dense_replace": 2}, "behind=; blocks=LaML LaML; experts=; shared="},
 			{object{"mlp_layer_types": removed}, ""},
 			{object{"first_k_dense_replace": 2, "moe_layer_freq": 2}, ""},
 			{object{"mlp_layer_types": []string{"dense"}}, "!mlp_layer_types: 1 entries for 2 layers"},
