@@ -1,6 +1,8 @@
 package backendtest
 
 import (
+	"context"
+	"errors"
 	"math"
 	"testing"
 
@@ -147,6 +149,22 @@ func testExperts(t *testing.T, be backends.Backend) {
 				}
 				if rows != tokens*m.k {
 					t.Errorf("experts were seen on %d rows, want %d", rows, tokens*m.k)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				behind := 0 // ops that ran although the call was cancelled in the middle of an expert
+				_, err = e.Run(ctx, []backends.State{e.NewState()}, backends.Call{
+					Embeddings: x, Tokens: tokens,
+					Observe: func(op *mnn.Op, _ int, _ []int, _ []float32) {
+						if ctx.Err() != nil {
+							behind++
+						}
+						if op.Type == mnn.OpUnaryOp {
+							cancel()
+						}
+					},
+				})
+				if !errors.Is(err, context.Canceled) || behind > 0 {
+					t.Errorf("cancelled in an expert: %v, %d more ops were seen", err, behind)
 				}
 				last := &b.Subgraphs[0].Ops[len(b.Subgraphs[0].Ops)-2]
 				if last.Type != mnn.OpConvolution || peaks[last.Name] == 0 {

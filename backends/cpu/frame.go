@@ -29,6 +29,7 @@ type frame struct {
 	// Set by every call.
 	states []*state
 	call   backends.Call
+	ctx    context.Context // of the call, for the graphs that its steps run
 
 	embeddings [][]float32 // memory of the inputs
 	positions  [][]int32
@@ -121,7 +122,7 @@ func (e *executable) release(s *state) {
 	}
 	s.frame = nil
 	clear(f.states)
-	f.call = backends.Call{}
+	f.call, f.ctx = backends.Call{}, nil
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.idle) == maxIdle {
@@ -145,6 +146,7 @@ func (f *frame) run(ctx context.Context, c backends.Call) error {
 
 // execute runs the steps on inputs that are there.
 func (f *frame) execute(ctx context.Context) error {
+	f.ctx = ctx
 	for _, p := range f.peaks {
 		p.bits.Store(0) // a call before this one may have failed
 	}
@@ -172,7 +174,7 @@ func (f *frame) rows(ctx context.Context, lo, hi int) ([]float32, error) {
 		vocab := len(f.logits) / (f.key.tokens * f.key.states)
 		return f.logits[lo*vocab : hi*vocab], nil
 	}
-	return f.head.rows(f, lo, hi), nil
+	return f.head.rows(f, lo, hi)
 }
 
 // observeStep shows a float output.

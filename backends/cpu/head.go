@@ -53,7 +53,7 @@ func (p *planner) head(n *node) error {
 
 // rows computes rows lo to hi-1 as they come out when all rows are computed at once: the engine takes rows in groups of
 // four, and has other formulas for what is left over and for a single row.
-func (h *head) rows(f *frame, lo, hi int) []float32 {
+func (h *head) rows(f *frame, lo, hi int) ([]float32, error) {
 	cols, vocab := h.m.Cols, h.m.Rows
 	all := len(h.x) / cols
 	from, to := lo&^3, min((hi+3)&^3, all)
@@ -69,6 +69,8 @@ func (h *head) rows(f *frame, lo, hi int) []float32 {
 	if h.quantized {
 		h.step.q = h.q.reset(&h.step, h.linear)
 	}
-	h.step.run(f)
-	return out[(lo-from)*vocab : (hi-from)*vocab]
+	if err := h.step.run(f); err != nil {
+		return nil, err
+	}
+	return out[(lo-from)*vocab : (hi-from)*vocab], nil
 }

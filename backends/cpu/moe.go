@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/llmexport/llmexport/backends"
@@ -119,8 +118,8 @@ func (s *moeStep) work(f *frame, w *generic.Work, x []float32, mix *generic.Mix)
 		}
 	}
 	sub.call = f.call
-	err = sub.execute(context.Background())
-	sub.call = backends.Call{}
+	err = sub.execute(f.ctx)
+	sub.call, sub.ctx = backends.Call{}, nil
 	if err == nil {
 		mix.Add(w, sub.logits)
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
-	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -163,7 +162,7 @@ func (m *Model) checkWeight(slot string, w arch.Weight, rows, cols int) error {
 	if !slices.Equal(info.Shape, shape) {
 		return fmt.Errorf("%s: %s has shape %v, not %v: %w", slot, w.Tensor, info.Shape, shape, tensor.ErrCorrupt)
 	}
-	if err := kernel.ToF32(nil, nil, info.DType); err != nil {
+	if err := widen(nil, nil, info.DType); err != nil {
 		return fmt.Errorf("%s: %s: %w", slot, w.Tensor, err)
 	}
 	n, err := shape.Elements()

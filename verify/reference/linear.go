@@ -30,19 +30,28 @@ func rowsIn(bytes, cols int) int { return max(1, bytes/4/cols/kernel.PanelRows) 
 // matrix is the weight of a linear layer.
 type matrix struct {
 	arch.Weight
-	// kept is the whole matrix, widened once.
-	kept func() (*kernel.Packed, error)
+	mu sync.Mutex
+	// whole is the whole matrix, widened once, if it is kept.
+	whole *kernel.Packed
 }
 
-func (m *Model) newMatrix(w arch.Weight) *matrix {
-	return &matrix{w, sync.OnceValues(func() (*kernel.Packed, error) {
-		t, err := m.open(w)
-		if err != nil {
-			return nil, err
-		}
-		p := new(kernel.Packed)
-		return p, m.widen(context.Background(), p, t, 0, w.Rows)
-	})}
+// kept returns the whole matrix and widens it the first time. A call that is cancelled leaves that to the next one.
+func (m *Model) kept(ctx context.Context, w *matrix) (*kernel.Packed, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.whole != nil {
+		return w.whole, nil
+	}
+	t, err := m.open(w.Weight)
+	if err != nil {
+		return nil, err
+	}
+	p := new(kernel.Packed)
+	if err := m.widen(ctx, p, t, 0, w.Rows); err != nil {
+		return nil, err
+	}
+	w.whole = p
+	return p, nil
 }
 
 // widen makes p rows lo to lo+n-1 of a tensor.
@@ -75,7 +84,7 @@ func (m *Model) linear(ctx context.Context, dst, x []float32, n int, l *arch.Lin
 	}
 	w := m.matrices[l.Weight]
 	if m.keeps() {
-		p, err := w.kept()
+		p, err := m.kept(ctx, w)
 		if err != nil {
 			return err
 		}

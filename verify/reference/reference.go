@@ -1,6 +1,9 @@
 // Package reference runs a model in float32 straight from its description and the tensors of its
 // checkpoint. It is the second opinion that packages are judged by: it knows neither graphs nor packages
-// and shares no code with what writes or executes them.
+// and shares no code with what writes or executes them but functions of runtime/kernel, which have tests of their own
+// against plain loops and higher precision: products of matrices (MatMul, Packed), sums, products and scales of vectors,
+// Softmax, SiLU, RMSNorm, RotateHeads, TopK, Exp, Log and Sincos. What numbers a checkpoint's bytes are, how a layer is
+// put together of these functions, attention, routing and recurrences are its own.
 //
 // Call [New], then [Model.Score] for logits, or [Model.Hidden] and [Model.Logits] to advance two models
 // side by side and compare their heads tile by tile. [Model.Layers] shows the residual stream after every
@@ -109,7 +112,7 @@ func (m *Model) addMatrix(w arch.Weight) {
 	if m.matrices[w] != nil { // tied
 		return
 	}
-	m.matrices[w] = m.newMatrix(w)
+	m.matrices[w] = &matrix{Weight: w}
 	m.weightBytes += 4 * int64(w.Rows) * int64(w.Cols)
 	m.slabBytes = max(m.slabBytes, 4*int64(min(w.Rows, rowsIn(slabBytes, w.Cols)))*int64(w.Cols))
 	m.readBytes = max(m.readBytes, 4*int64(min(w.Rows, rowsIn(readBytes, w.Cols)))*int64(w.Cols))

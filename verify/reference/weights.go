@@ -64,7 +64,7 @@ func (w *weight) rows(dst []float32, lo int, b *buffer) error {
 	default:
 		return fmt.Errorf("%s: %w", w.name, err)
 	}
-	if err := kernel.ToF32(dst, raw, w.dtype); err != nil {
+	if err := widen(dst, raw, w.dtype); err != nil {
 		return fmt.Errorf("%s: %w", w.name, err)
 	}
 	if i := kernel.NonFinite(dst); i >= 0 {
