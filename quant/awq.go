@@ -32,6 +32,9 @@ func NewAWQ() *AWQ { return &AWQ{Most: 0.8, Step: 0.05} }
 // Name implements Method.
 func (*AWQ) Name() string { return "awq" }
 
+// Closeness implements Method.
+func (*AWQ) Closeness() Closeness { return Closeness{Floats: Rewritten} }
+
 // Calibrated implements Method.
 func (*AWQ) Calibrated() bool { return true }
 

@@ -19,6 +19,9 @@ func NewDistill() *Distill { return &Distill{Steps: 48, Tokens: 2048, Rate: 1e-3
 // Name implements Method.
 func (*Distill) Name() string { return "distill" }
 
+// Closeness implements Method: scales and norms move behind the choice of codes.
+func (*Distill) Closeness() Closeness { return Closeness{Weights: Fitted, Floats: Rewritten} }
+
 // Calibrated implements Method.
 func (*Distill) Calibrated() bool { return true }
 

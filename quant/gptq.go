@@ -49,6 +49,9 @@ func NewGPTQ() *GPTQ { return &GPTQ{Mismatch: 0.5, Sweeps: 3, Candidates: 24, Or
 // Name implements Method.
 func (*GPTQ) Name() string { return "gptq" }
 
+// Closeness implements Method.
+func (*GPTQ) Closeness() Closeness { return Closeness{Weights: Fitted} }
+
 // Calibrated implements Method.
 func (*GPTQ) Calibrated() bool { return true }
 

@@ -44,6 +44,9 @@ func NewHQQ() *HQQ { return &HQQ{P: 0.7, Beta: 10, Growth: 1.01, Iterations: 20,
 // Name implements Method.
 func (*HQQ) Name() string { return "hqq" }
 
+// Closeness implements Method.
+func (*HQQ) Closeness() Closeness { return Closeness{Weights: Near, Factor: searchedFactor} }
+
 // Calibrated implements Method.
 func (*HQQ) Calibrated() bool { return false }
 

@@ -15,6 +15,8 @@ type Method interface {
 	Name() string
 	// Calibrated says whether the method, with its options, needs statistics of activations.
 	Calibrated() bool
+	// Closeness is what the method promises of stored weights; of one that chooses no codes, what it does to floats.
+	Closeness() Closeness
 	// Validate refuses options that make no sense.
 	Validate() error
 }

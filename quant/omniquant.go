@@ -39,6 +39,14 @@ func NewOmniQuant() *OmniQuant { return &OmniQuant{Steps: 50, Rate: 0.02, Dampin
 // Name implements Method.
 func (*OmniQuant) Name() string { return "omniquant" }
 
+// Closeness implements Method.
+func (o *OmniQuant) Closeness() Closeness {
+	if o.LET {
+		return Closeness{Weights: Fitted, Floats: Rewritten}
+	}
+	return Closeness{Weights: Fitted}
+}
+
 // Calibrated implements Method.
 func (*OmniQuant) Calibrated() bool { return true }
 

@@ -20,6 +20,9 @@ func NewRotation() *Rotation { return &Rotation{Seed: 1, Residual: true, Values:
 // Name implements Method.
 func (*Rotation) Name() string { return "rotation" }
 
+// Closeness implements Method.
+func (*Rotation) Closeness() Closeness { return Closeness{Floats: Turned} }
+
 // Calibrated implements Method.
 func (*Rotation) Calibrated() bool { return false }
 

@@ -18,6 +18,9 @@ type RTN struct{}
 // Name implements Method.
 func (RTN) Name() string { return "rtn" }
 
+// Closeness implements Method.
+func (RTN) Closeness() Closeness { return Closeness{Weights: Rounded} }
+
 // Calibrated implements Method.
 func (RTN) Calibrated() bool { return false }
 

@@ -49,6 +49,20 @@ func NewSearch() *Search { return &Search{Candidates: 20, Importance: Importance
 // Name implements Method.
 func (*Search) Name() string { return "search" }
 
+// weighedFactor is about twice what weights that count by their size leave at most, on blocks with outliers of any size.
+const weighedFactor = 4
+
+// Closeness implements Method.
+func (s *Search) Closeness() Closeness {
+	switch {
+	case s.Calibrated():
+		return Closeness{Weights: Fitted}
+	case s.Importance == ImportanceWeights:
+		return Closeness{Weights: Near, Factor: weighedFactor}
+	}
+	return Closeness{Weights: Near, Factor: searchedFactor}
+}
+
 // Calibrated implements Method.
 func (s *Search) Calibrated() bool {
 	return s.Importance == ImportanceHessian || s.Importance == ImportanceMixed

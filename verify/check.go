@@ -18,6 +18,7 @@ import (
 	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
@@ -60,13 +61,16 @@ type Subject struct {
 	// Source is nil when only the package is there; checks that need it are skipped.
 	Source  *Source
 	Options Options
-	// Closeness is what the package's methods promise of its weights.
-	Closeness Closeness
+	// Closeness is what the package's methods promise of its weights, and Fits what they left behind, or nil.
+	Closeness quant.Closeness
+	Fits      *Fits
 	// Exact are checkpoint tensors whose packaged weights must equal the source's: their codes were taken over.
 	Exact map[string]bool
 	// Weights is the finding of the weights check, if they were compared while they were written.
 	Weights *Finding
 
+	// faithful says that the checks weights and graph have passed.
+	faithful bool
 	eval     *Evaluation
 	encoded  encoded
 	sessions map[backends.Mode]*runtime.Session // shared by all checks, one after another
@@ -128,6 +132,23 @@ func (s *Subject) float() (src *Source, reason string) {
 	return s.Source, ""
 }
 
+// klLimit bounds the divergence of a package whose weights alone cost float; layerLimit bounds the error of a layer.
+func (s *Subject) klLimit(float float64) float64 {
+	l := &s.Options.Limits
+	if s.faithful {
+		return max(l.KL, l.KLNoise*float)
+	}
+	return l.KL
+}
+
+func (s *Subject) layerLimit() float64 {
+	l := &s.Options.Limits
+	if s.faithful {
+		return max(l.LayerError, l.LayerNoise)
+	}
+	return l.LayerError
+}
+
 // verdict passes or fails by a limit: value must be at most limit.
 func verdict(ok bool, value map[string]float64, format string, args ...any) (Finding, error) {
 	if ok {
@@ -158,7 +179,7 @@ func (r *Result) Failed() []string {
 // so that a report shows everything; when the package's bytes are already wrong the expensive ones are skipped.
 func Run(ctx context.Context, s *Subject) (*Result, error) {
 	r := &Result{}
-	broken := ""
+	broken, passed := "", map[string]bool{}
 	for _, c := range checks {
 		if broken != "" && !cheap[c.String()] {
 			r.Checks = append(r.Checks, manifest.Check{Name: c.String(), Skipped: true, Detail: broken + " failed"})
@@ -175,6 +196,8 @@ func Run(ctx context.Context, s *Subject) (*Result, error) {
 		keepFinite(f.Value)
 		zerolog.Ctx(ctx).Debug().Str("check", c.String()).Bool("passed", f.Passed).Bool("skipped", f.Skipped).Msg(f.Detail)
 		r.Checks = append(r.Checks, manifest.Check{Name: c.String(), Passed: f.Passed, Skipped: f.Skipped, Detail: f.Detail, Value: f.Value})
+		passed[c.String()] = f.Passed
+		s.faithful = passed[weights{}.String()] && passed[graph{}.String()]
 		if !f.Passed && !f.Skipped && structural[c.String()] {
 			broken = c.String()
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/lower"
+	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
@@ -182,7 +183,7 @@ func (layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if s.Source.Reference == nil {
 		return skip(needsWeights)
 	}
-	if s.Closeness == Rotated {
+	if s.Closeness.Floats == quant.Turned {
 		return skip("the states between layers are rotated, so those of the source do not tell")
 	}
 	windows, err := s.windows()
@@ -208,7 +209,8 @@ func (layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return Finding{}, err
 	}
 	worst, bad, badAt := 0.0, -1, 0.0
-	value := map[string]float64{"limit": s.Options.Limits.LayerError}
+	limit := s.layerLimit()
+	value := map[string]float64{"limit": limit}
 	err = s.Source.Reference.Layers(ctx, [][]int32{w}, func(i int, want []float32) error {
 		if len(got[i]) != len(want) {
 			return fmt.Errorf("layer %d: the graph has no op %q with %d numbers", i, lower.LayerOutput(i), len(want))
@@ -216,7 +218,7 @@ func (layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 		e := relativeError(want, got[i])
 		value[fmt.Sprintf("layer_%d", i)] = e
 		worst = max(worst, e)
-		if bad < 0 && !(e <= s.Options.Limits.LayerError) {
+		if bad < 0 && !(e <= limit) {
 			bad, badAt = i, e
 		}
 		return nil
@@ -225,7 +227,7 @@ func (layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return fail(value, "%v", err)
 	}
 	if bad >= 0 {
-		return fail(value, "layer %d is the first bad one: relative error %.3g of its output, limit %.3g", bad, badAt, s.Options.Limits.LayerError)
+		return fail(value, "layer %d is the first bad one: relative error %.3g of its output, limit %.3g", bad, badAt, limit)
 	}
 	value["worst"] = worst
 	return pass(value, "largest relative error of a layer's output %.3g", worst)

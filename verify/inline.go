@@ -7,109 +7,82 @@ import (
 
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/mnn"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Compare reads rows of a matrix back as the engine does and compares them with the source's, as the weights check
+// CompareWritten reads rows of a matrix back as the engine does and compares them with the source's, as the weights check
 // compares a finished package. It is for sources that are not kept: whoever writes the weights asks while both are at
-// hand. want holds whole rows of cols columns, codes and alpha are what spec makes of them. worst is the largest share
-// that an error has of its bound; off and total are the squares of errors and of weights, where the methods promise
-// no more than nearness. A weight that is too far off is tensor.ErrCorrupt.
-func (c Closeness) Compare(spec quant.Spec, cols int, codes, alpha []byte, want []float32) (worst, off, total float64, err error) {
-	if cols <= 0 || len(want)%cols != 0 {
-		return 0, 0, 0, fmt.Errorf("internal error: %d weights in rows of %d", len(want), cols)
+// hand. want holds whole rows of cols columns, codes and alpha are what spec makes of them. share is the largest share that
+// an error has of its bound, more than 1 where one is too far off.
+func CompareWritten(c quant.Closeness, spec quant.Spec, cols int, codes, alpha []byte, want []float32) (share float64, err error) {
+	if cols <= 0 || len(want)%cols != 0 || c.Weights == quant.Fitted || c.Floats != quant.Kept {
+		return 0, fmt.Errorf("internal error: %d weights in rows of %d, %+v", len(want), cols, c)
 	}
 	if err := numbers(want); err != nil {
-		return 0, 0, 0, err
+		return 0, err
 	}
 	x := rowsPool.Get().(*storedRows)
 	defer rowsPool.Put(x)
 	m, err := x.open(spec, cols, codes, alpha, len(want)/cols)
 	if err != nil {
-		return 0, 0, 0, err
+		return 0, err
 	}
 	m.Rows32(x.floats, x.codes, 0, m.Rows)
+	judge := func(r int, got, want []float32) (float64, error) { return compareBlocks(m, spec, r, got, want), nil }
+	if spec.Bits == 16 || c.Weights != quant.Rounded {
+		if judge, err = judgeOf(c, spec, cols, func(r, col int, want []float32) float64 { return bound(m, spec, want, r, col, false) }); err != nil {
+			return 0, err
+		}
+	}
 	for r := range m.Rows {
 		got, want := x.floats[r*cols:(r+1)*cols], want[r*cols:(r+1)*cols]
-		switch {
-		case c >= Rewritten || c == Fitted && spec.Bits != 16:
-			var d, w float64
-			if d, w, err = distance(got, want); err == nil && c == Fitted && d > fittedRow*fittedError[spec.Bits]*w {
-				err = tooFar(d/w, fittedRow*fittedError[spec.Bits], spec.Bits)
-			}
-			off, total = off+d, total+w
-		case spec.Bits == 16:
-			var share float64
-			share, err = compareRow(got, want, func(c int) float64 { return bound(m, spec, want, r, c, false) })
-			worst = max(worst, share)
-		default:
-			var share float64
-			share, err = compareBlocks(m, spec, r, got, want)
-			worst = max(worst, share)
+		if _, _, err := distance(got, want); err != nil {
+			share = math.Max(share, broken)
+			continue
 		}
+		s, err := judge(r, got, want)
 		if err != nil {
-			return 0, 0, 0, fmt.Errorf("row %d of them: %w", r, err)
+			return 0, fmt.Errorf("row %d of them: %w", r, err)
 		}
-	}
-	return worst, off, total, nil
-}
-
-// Share is what a whole matrix has used up of its bound, from the worst and the sums that Compare gave of its rows.
-func (c Closeness) Share(spec quant.Spec, worst, off, total float64) (float64, error) {
-	if c != Fitted || spec.Bits == 16 || total == 0 {
-		return worst, nil
-	}
-	share := off / total / fittedError[spec.Bits]
-	if share > 1 {
-		return 0, tooFar(off/total, fittedError[spec.Bits], spec.Bits)
+		share = math.Max(share, s)
 	}
 	return share, nil
 }
 
-// Compared is the finding of the weights check for a package whose weights were compared while they were written.
+// broken is the share that counts for weights that are no numbers, and for rows of zeros that are none in the source.
+const broken = 1e6
+
+// Compared is the finding of the weights check for a package whose weights were compared while they were written; worst is
+// the largest share that CompareWritten gave.
 func Compared(tensors int, worst float64, name string) Finding {
-	f, _ := pass(map[string]float64{"tensors": float64(tensors), "worst_share_of_bound": worst},
-		"all weights of %d tensors within the bounds of their specs, compared while they were written; closest is %s at %.3f of its bound", tensors, name, worst)
+	value := map[string]float64{"tensors": float64(tensors), "worst_share_of_bound": worst}
+	if worst > 1 {
+		f, _ := fail(value, "%s: is off by %.3g times what its method promises, compared while it was written", name, worst)
+		return f
+	}
+	f, _ := pass(value, "all weights of %d tensors are as near to the source's as their methods promise, compared while they were written; closest is %s at %.3f of its bound", tensors, name, worst)
 	return f
 }
 
-func tooFar(off, limit float64, bits int) error {
-	return fmt.Errorf("is off by %.3g of its squared weights, more than the %.3g that %d bits leave: %w", off, limit, bits, tensor.ErrCorrupt)
-}
-
-// compareBlocks is compareRow with one bound for each block.
-func compareBlocks(m *mnn.Matrix, spec quant.Spec, r int, got, want []float32) (worst float64, err error) {
+// compareBlocks is compareRow with one bound for each block: it returns the largest share.
+func compareBlocks(m *mnn.Matrix, spec quant.Spec, r int, got, want []float32) (worst float64) {
 	width := m.Cols / m.Blocks
-	var zeroGot, zeroWant = true, true
 	for b := range m.Blocks {
-		scale, zero := m.Scale[r*m.Blocks+b], float32(0)
+		var zero float32
 		if !m.Symmetric {
 			zero = m.Zero[r*m.Blocks+b]
-		}
-		if scale-scale != 0 || zero-zero != 0 {
-			return 0, fmt.Errorf("block %d has scale %g and zero term %g: %w", b, scale, zero, tensor.ErrCorrupt)
 		}
 		var largest float32
 		g, w := got[b*width:(b+1)*width], want[b*width:(b+1)*width]
 		for i, v := range g {
-			zeroGot, zeroWant = zeroGot && v == 0, zeroWant && w[i] == 0
 			if d := float32(math.Abs(float64(v - w[i]))); d > largest {
 				largest = d
 			}
 		}
-		if largest == 0 {
-			continue
+		if largest > 0 {
+			worst = math.Max(worst, float64(largest)/spec.Bound(m.Scale[r*m.Blocks+b], zero))
 		}
-		limit := spec.Bound(scale, zero)
-		if float64(largest) > limit {
-			return 0, fmt.Errorf("block %d is off by %.3g, more than the %.3g of its spec: %w", b, largest, limit, tensor.ErrCorrupt)
-		}
-		worst = max(worst, float64(largest)/limit)
 	}
-	if zeroGot && !zeroWant {
-		return 0, fmt.Errorf("all weights are 0, those of the source are not: %w", tensor.ErrCorrupt)
-	}
-	return worst, nil
+	return worst
 }
 
 // storedRows is the memory of a comparison.

@@ -262,6 +262,12 @@ func editCheckpoint(t testing.TB, dir string, change func(path func(name string)
 // scaleBF16 multiplies the tensors of a safetensors file whose names contain part by 2^exponent.
 func scaleBF16(t testing.TB, path, part string, exponent int) {
 	t.Helper()
+	scaleBF16At(t, path, part, func(int, int) int { return exponent })
+}
+
+// scaleBF16At multiplies elements by powers of two, which rounds nothing: those of a vector count as columns.
+func scaleBF16At(t testing.TB, path, part string, exponent func(row, col int) int) {
+	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -269,6 +275,7 @@ func scaleBF16(t testing.TB, path, part string, exponent int) {
 	head := 8 + int(binary.LittleEndian.Uint64(b))
 	var entries map[string]struct {
 		DType   string `json:"dtype"`
+		Shape   []int  `json:"shape"`
 		Offsets [2]int `json:"data_offsets"`
 	}
 	if err := json.Unmarshal(b[8:head], &entries); err != nil {
@@ -283,14 +290,16 @@ func scaleBF16(t testing.TB, path, part string, exponent int) {
 		if e.DType != "BF16" {
 			t.Fatalf("%s is %s", name, e.DType)
 		}
-		for i := head + e.Offsets[0]; i < head+e.Offsets[1]; i += 2 {
-			v := binary.LittleEndian.Uint16(b[i:])
+		cols := e.Shape[len(e.Shape)-1]
+		for i := range (e.Offsets[1] - e.Offsets[0]) / 2 {
+			at := b[head+e.Offsets[0]+2*i:]
+			v := binary.LittleEndian.Uint16(at)
 			was := int(v >> 7 & 0xff)
 			if was == 0 {
 				continue // zero, or as good as zero
 			}
-			is := min(max(was+exponent, 0), 254)
-			binary.LittleEndian.PutUint16(b[i:], v&0x807f|uint16(is)<<7)
+			is := min(max(was+exponent(i/cols, i%cols), 0), 254)
+			binary.LittleEndian.PutUint16(at, v&0x807f|uint16(is)<<7)
 		}
 	}
 	if !found {

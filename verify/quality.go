@@ -82,11 +82,12 @@ func (divergence) Check(ctx context.Context, s *Subject) (Finding, error) {
 	}
 	kl, se := e.Int8.KL.Mean()
 	float, _ := e.Float.KL.Mean()
+	limit := s.klLimit(float)
 	value := map[string]float64{
 		"kl": kl, "std_err": se, "kl_float": float, "median": e.Int8.KL.Quantile(0.5), "p99": e.Int8.KL.Quantile(0.99),
-		"max": e.Int8.KL.Quantile(1), "same_top_token": e.Int8.Top1(), "limit": s.Options.Limits.KL,
+		"max": e.Int8.KL.Quantile(1), "same_top_token": e.Int8.Top1(), "limit": limit,
 	}
-	return verdict(kl <= s.Options.Limits.KL, value, "KL %.4g ± %.1g nats (weights alone %.4g), median %.3g, 99 %% %.3g, max %.3g, same top token %.2f %%",
+	return verdict(kl <= limit, value, "KL %.4g ± %.1g nats (weights alone %.4g), median %.3g, 99 %% %.3g, max %.3g, same top token %.2f %%",
 		kl, se, float, value["median"], value["p99"], value["max"], 100*e.Int8.Top1())
 }
 
@@ -116,8 +117,10 @@ func (decode) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return pass(value, "one by one equals at once: KL %.2g over %d tokens", gap, e.DecodeGap.Len())
 	}
 	kl, _ := e.Decode.KL.Mean()
-	value["kl"], value["limit"] = kl, s.Options.Limits.KL
-	return verdict(kl <= s.Options.Limits.KL, value, "one by one equals at once (KL %.2g over %d tokens); decode path as shipped: KL %.4g", gap, e.DecodeGap.Len(), kl)
+	float, _ := e.Float.KL.Mean()
+	limit := s.klLimit(float)
+	value["kl"], value["limit"] = kl, limit
+	return verdict(kl <= limit, value, "one by one equals at once (KL %.2g over %d tokens); decode path as shipped: KL %.4g", gap, e.DecodeGap.Len(), kl)
 }
 
 // activations: nothing a device computes in fp16 comes near the largest half, 65504, unless the package asks for

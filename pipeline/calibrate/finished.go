@@ -22,7 +22,7 @@ type Op struct {
 	Tensor string `json:"tensor"`
 	Spec   string `json:"spec"`
 	// WeightError is the relative squared error of the weights, OutputError that of the op's outputs over the calibration
-	// tokens; 0 where no statistics were taken, as for matrices in 16 bits.
+	// tokens, before scales were tuned; 0 where no statistics were taken, as for matrices in 16 bits.
 	WeightError float64 `json:"weight_error"`
 	OutputError float64 `json:"output_error"`
 	// Dead is the number of input columns that were 0 for all tokens.

@@ -400,6 +400,44 @@ func (t *tuning) moveAll() {
 	}
 }
 
+// weightErrors are the relative squared errors of the weights with the tuned scales.
+func (t *tuning) weightErrors() (map[string]float64, error) {
+	m, err := net.New(t.Decoder, t.source, t.Threads)
+	if err != nil {
+		return nil, err
+	}
+	left := map[string]float64{}
+	add := func(list ...*net.Linear) {
+		for _, l := range list {
+			x, total := t.matrices[l.Weight.Tensor], distance(l.W, nil)
+			if x == nil || total == 0 {
+				continue
+			}
+			hat := make([]float32, len(l.W))
+			x.now(true).Dequantize(hat, x.spec)
+			left[x.name] = distance(l.W, hat) / total
+		}
+	}
+	embedding, err := m.Embedding()
+	if err != nil {
+		return nil, err
+	}
+	add(embedding)
+	for i := range t.Decoder.Layers {
+		l, err := m.Layer(i)
+		if err != nil {
+			return nil, err
+		}
+		add(l.Linears()...)
+	}
+	head, err := m.Head()
+	if err != nil {
+		return nil, err
+	}
+	add(head.Linear)
+	return left, nil
+}
+
 // write stores codes with the tuned scales, and the tuned gammas.
 func (t *tuning) write(f *Finished) (*Finished, error) {
 	out := newFinished(t.Dir, t.Options.Name, tunedPrefix)
@@ -411,6 +449,10 @@ func (t *tuning) write(f *Finished) (*Finished, error) {
 		return nil, err
 	}
 	defer out.close()
+	left, err := t.weightErrors()
+	if err != nil {
+		return nil, err
+	}
 	for _, op := range f.Ops {
 		b, err := os.ReadFile(f.paths[op.Tensor])
 		if err != nil {
@@ -418,6 +460,7 @@ func (t *tuning) write(f *Finished) (*Finished, error) {
 		}
 		if x := t.matrices[op.Tensor]; x != nil {
 			quant.PackAlpha(b[x.layout.Codes:], x.now(true), x.spec)
+			op.WeightError = left[op.Tensor]
 		}
 		if err := out.add(op, b); err != nil {
 			return nil, err

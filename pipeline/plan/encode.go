@@ -18,7 +18,7 @@ type encoder struct {
 	src       tensor.Source
 	quantizer quant.Quantizer
 	encoded   func(tensor string) io.ReaderAt // or nil
-	compare   func(it *Item, codes, alpha []byte, rows []float32) (Fit, error)
+	compare   func(it *Item, codes, alpha []byte, rows []float32) (share float64, err error)
 	item      *Item
 	encode    quant.Encoder // of item
 	raw       []byte
@@ -62,11 +62,11 @@ func (e *encoder) run(c *chunk) error {
 			return fmt.Errorf("rows %d to %d: %w", lo, hi-1, err)
 		}
 		if e.compare != nil {
-			fit, err := e.compare(it, c.codes[from*codes:to*codes], c.alpha[from*alpha:to*alpha], e.rows)
+			share, err := e.compare(it, c.codes[from*codes:to*codes], c.alpha[from*alpha:to*alpha], e.rows)
 			if err != nil {
 				return fmt.Errorf("rows %d to %d: %w", lo, hi-1, err)
 			}
-			c.fit.Add(fit)
+			c.share = max(c.share, share)
 		}
 	}
 	return nil

@@ -2,10 +2,12 @@ package plan
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/llmexport/llmexport/quant"
@@ -29,7 +31,8 @@ func TestItemsApart(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		sums, fits := map[int]string{}, map[int]Fit{}
+		sums, shares := map[int]string{}, map[int]float64{}
+		var compared atomic.Int64 // weights
 		for _, items := range groups {
 			items = slices.DeleteFunc(slices.Clone(items), func(i int) bool { return sums[i] != "" })
 			var bytesDone, size int64
@@ -37,10 +40,11 @@ func TestItemsApart(t *testing.T) {
 				size += p.Items[i].Size()
 			}
 			o := WriteOptions{Quantizer: quant.RTN{}, Threads: 3, Memory: 1 << 24, Items: items,
-				Compare: func(it *Item, codes, alpha []byte, rows []float32) (Fit, error) {
-					return Fit{Worst: float64(len(codes)), Total: float64(len(rows))}, nil
+				Compare: func(it *Item, codes, alpha []byte, rows []float32) (float64, error) {
+					compared.Add(int64(len(rows)))
+					return float64(len(codes)), nil
 				},
-				Compared: func(i int, f Fit) error { fits[i] = f; return nil },
+				Compared: func(i int, share float64) { shares[i] = share },
 				Done:     func(i int, sum string) error { sums[i] = sum; return nil },
 				Progress: func(n int64) { bytesDone = n },
 			}
@@ -56,14 +60,19 @@ func TestItemsApart(t *testing.T) {
 		if err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("other bytes, %v", err)
 		}
+		all := int64(0)
 		for i := range p.Items {
 			it := &p.Items[i]
 			if sums[i] != digest(want[it.Offset:it.Offset+it.Size()]) {
 				t.Errorf("item %d: digest %s", i, sums[i])
 			}
-			if rows := float64(it.Slot.Weight.Rows * max(it.Slot.Weight.Cols, 1)); fits[i].Total != rows || fits[i].Worst == 0 {
-				t.Errorf("item %d: %+v of %g weights", i, fits[i], rows)
+			all += int64(it.Slot.Weight.Rows * max(it.Slot.Weight.Cols, 1))
+			if shares[i] == 0 {
+				t.Errorf("item %d: no share", i)
 			}
+		}
+		if n := compared.Load(); n != all {
+			t.Errorf("%d of %d weights were compared", n, all)
 		}
 	}
 }
@@ -71,19 +80,12 @@ func TestItemsApart(t *testing.T) {
 // What the comparison says ends the writing, with the name of the tensor.
 func TestCompareFails(t *testing.T) {
 	p, src := smallModel(t)
-	for _, at := range []string{"rows", "whole"} {
-		o := WriteOptions{Quantizer: quant.RTN{}, Threads: 2, Memory: 1 << 24}
-		o.Compare = func(*Item, []byte, []byte, []float32) (Fit, error) { return Fit{}, nil }
-		o.Compared = func(int, Fit) error { return nil }
-		if at == "rows" {
-			o.Compare = func(*Item, []byte, []byte, []float32) (Fit, error) { return Fit{}, os.ErrInvalid }
-		} else {
-			o.Compared = func(int, Fit) error { return os.ErrInvalid }
-		}
-		var b bytes.Buffer
-		if _, err := p.Write(t.Context(), &b, src, o); err == nil || !strings.Contains(err.Error(), p.Items[0].Slot.Weight.Tensor) {
-			t.Errorf("%s: %v", at, err)
-		}
+	o := WriteOptions{Quantizer: quant.RTN{}, Threads: 2, Memory: 1 << 24}
+	o.Compare = func(*Item, []byte, []byte, []float32) (float64, error) { return 0, os.ErrInvalid }
+	o.Compared = func(int, float64) {}
+	var b bytes.Buffer
+	if _, err := p.Write(t.Context(), &b, src, o); !errors.Is(err, os.ErrInvalid) || !strings.Contains(err.Error(), p.Items[0].Slot.Weight.Tensor) {
+		t.Error(err)
 	}
 }
 

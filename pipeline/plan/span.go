@@ -19,8 +19,8 @@ type spanner struct {
 
 	at    int64 // in the span
 	span  hash.Hash
-	alpha []byte // scales of the item so far; they follow the codes
-	fit   Fit    // of the item so far
+	alpha []byte  // scales of the item so far; they follow the codes
+	share float64 // of the item so far
 }
 
 func (s *spanner) chunk(c *chunk) error {
@@ -29,13 +29,13 @@ func (s *spanner) chunk(c *chunk) error {
 		return fmt.Errorf("%s: %w", it.Slot.Weight.Tensor, c.err)
 	}
 	if c.lo == 0 {
-		s.at, s.span, s.fit, s.alpha = 0, sha256.New(), Fit{}, grow(*alphas.Get().(*[]byte), int(it.Alpha+it.Bias))[:0]
+		s.at, s.span, s.share, s.alpha = 0, sha256.New(), 0, grow(*alphas.Get().(*[]byte), int(it.Alpha+it.Bias))[:0]
 		if it.Header > 0 {
 			c.head = mnn.AppendHeader(nil, it.Layout.Rows, it.Layout.Cols, it.Choice.Spec.Bits)
 		}
 	}
 	s.alpha = append(s.alpha, c.alpha...)
-	s.fit.Add(c.fit)
+	s.share = max(s.share, c.share)
 	last := c.hi == it.Slot.Weight.Rows
 	if last {
 		c.tail = s.alpha
@@ -55,7 +55,7 @@ func (s *spanner) chunk(c *chunk) error {
 		if s.at != it.Size() {
 			return fmt.Errorf("internal error: %s has %d bytes, planned %d", it.Slot.Name, s.at, it.Size())
 		}
-		c.sum, c.fit = hex.EncodeToString(s.span.Sum(nil)), s.fit
+		c.sum, c.share = hex.EncodeToString(s.span.Sum(nil)), s.share
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ type writer struct {
 	plan     *Plan
 	dst      io.Writer
 	seeker   io.Seeker // dst, if items do not follow one another
-	compared func(item int, f Fit) error
+	compared func(item int, share float64)
 	done     func(item int, sum string) error
 	progress func(done int64)
 	at       int64
@@ -100,9 +100,7 @@ func (w *writer) chunk(c *chunk) error {
 		w.progress(w.written)
 	}
 	if c.sum != "" && w.compared != nil {
-		if err := w.compared(c.item, c.fit); err != nil {
-			return fmt.Errorf("%s: %w", w.plan.Items[c.item].Slot.Weight.Tensor, err)
-		}
+		w.compared(c.item, c.share)
 	}
 	if c.sum != "" && w.done != nil {
 		return w.done(c.item, c.sum)

@@ -33,10 +33,10 @@ type WriteOptions struct {
 	// (io.Seeker), and the file gets no digest: From and File are not used.
 	Items []int
 	// Compare, if set, is given rows of an item behind one another, as they are stored and as the source has them: it says
-	// how near they are, or that they are too far off. It is called by all threads.
-	Compare func(it *Item, codes, alpha []byte, rows []float32) (Fit, error)
-	// Compared is told of the whole item before Done is; it goes with Compare.
-	Compared func(item int, f Fit) error
+	// which share of its bound the largest error takes, more than 1 where one is too far off. All threads call it.
+	Compare func(it *Item, codes, alpha []byte, rows []float32) (share float64, err error)
+	// Compared is told the largest share of the whole item before Done is called; it goes with Compare.
+	Compared func(item int, share float64)
 	// File is the running hash of the file, fed with the bytes before From; nil starts a new one.
 	File hash.Hash
 	// Done is called after each item with the hex SHA-256 of its span, once its bytes are written.
@@ -72,20 +72,7 @@ type chunk struct {
 	head, tail []byte
 	sum        string
 
-	fit Fit // of the rows; behind the last chunk, of the item
-}
-
-// Fit is how near stored weights are to the source's.
-type Fit struct {
-	// Worst is the largest share that an error has of its bound.
-	Worst float64
-	// Off and Total are sums of squares: of errors and of weights.
-	Off, Total float64
-}
-
-// Add joins the fits of rows. Sums depend on the order.
-func (f *Fit) Add(g Fit) {
-	f.Worst, f.Off, f.Total = max(f.Worst, g.Worst), f.Off+g.Off, f.Total+g.Total
+	share float64 // of the rows; behind the last chunk, of the item
 }
 
 // Write streams the plan's items from src to dst in order. The bytes do not depend on Threads or Memory. It
@@ -100,7 +87,7 @@ type Writing struct {
 	plan     *Plan
 	from     int
 	apart    bool // items that do not follow one another
-	compared func(item int, f Fit) error
+	compared func(item int, share float64)
 	ctx      context.Context
 	group    *errgroup.Group
 	places   chan struct{}

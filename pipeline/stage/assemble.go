@@ -254,6 +254,11 @@ func (a *assembly) runVerify(ctx context.Context, o verify.Options) (*verify.Res
 	}
 	defer s.Package.Close()
 	s.Weights = a.compared
+	if _, err := a.job.Artifacts.One(pipeline.Codes); err == nil {
+		if s.Fits, err = a.fits(); err != nil {
+			return nil, err
+		}
+	}
 	if a.m.Goldens == nil {
 		if a.m.Goldens, err = verify.Record(ctx, s, "llmexport runtime, float32, packaged weights"); err != nil {
 			return nil, err

@@ -15,6 +15,7 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/verify"
 )
 
 // codes are matrices that were encoded while the model was watched.
@@ -136,6 +137,41 @@ func (a *assembly) calibration() (*about.Calibration, error) {
 		c.Foldings = append(c.Foldings, about.Folding{Site: f.Site, Method: f.Method, Gain: f.Gain()})
 	}
 	return c, err
+}
+
+// fits are what the methods reported of the matrices that they encoded, and the floats that codes stand for.
+func (a *assembly) fits() (*verify.Fits, error) {
+	art, err := a.job.Artifacts.One(pipeline.Codes)
+	if err != nil {
+		return nil, err
+	}
+	x, err := openCodes(art, a.planned.Source)
+	if err != nil {
+		return nil, err
+	}
+	f := &verify.Fits{Floats: x.source, Reported: map[string]verify.Fit{}}
+	for _, o := range x.finished.Ops {
+		f.Reported[o.Tensor] = verify.Fit{Spec: o.Spec, Weights: o.WeightError, Outputs: o.OutputError}
+	}
+	return f, nil
+}
+
+// packagedFits are the reports that a package carries itself; nil if there are none. The layout check compares the digest
+// of their file.
+func packagedFits(dir string) (*verify.Fits, error) {
+	b, err := readOptional(dir, about.ReportName)
+	if err != nil || b == nil {
+		return nil, err
+	}
+	var report about.Report
+	if err := json.Unmarshal(b, &report); err != nil || report.Calibration == nil {
+		return nil, nil // of another program, or of methods that watch nothing
+	}
+	f := &verify.Fits{Reported: map[string]verify.Fit{}}
+	for _, o := range report.Calibration.Ops {
+		f.Reported[o.Tensor] = verify.Fit{Spec: o.Spec, Weights: o.WeightError, Outputs: o.OutputError}
+	}
+	return f, nil
 }
 
 // calibrationRows are the divergences on the probe as measures.

@@ -22,6 +22,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/verify"
 )
 
@@ -34,7 +35,7 @@ type streamWriter struct {
 	entry     string // of the store: journals of others are not believed
 	plan      *plan.Plan
 	src       *Source
-	closeness verify.Closeness
+	closeness quant.Closeness
 	hub       hub.Options
 
 	file    *os.File
@@ -211,15 +212,7 @@ func (w *streamWriter) visit(ctx context.Context, v visit, path string, o plan.W
 	if len(v.items) > 0 {
 		before := w.written
 		o.Items = v.items
-		o.Compare, o.Compared = w.compare, func(item int, f plan.Fit) error {
-			it := &w.plan.Items[item]
-			if !it.Matrix() {
-				return nil
-			}
-			share, err := w.closeness.Share(it.Choice.Spec, f.Worst, f.Off, f.Total)
-			w.shares[item] = share
-			return err
-		}
+		o.Compare, o.Compared = w.compare, func(item int, share float64) { w.shares[item] = share }
 		o.Done = func(item int, sum string) error {
 			w.sums[item] = sum
 			w.written += w.plan.Items[item].Size()
@@ -247,11 +240,11 @@ func (w *streamWriter) visit(ctx context.Context, v visit, path string, o plan.W
 }
 
 // compare holds stored rows against those of the source.
-func (w *streamWriter) compare(it *plan.Item, codes, alpha []byte, rows []float32) (f plan.Fit, err error) {
-	if it.Matrix() { // else the floats are stored as they are
-		f.Worst, f.Off, f.Total, err = w.closeness.Compare(it.Choice.Spec, it.Layout.Cols, codes, alpha, rows)
+func (w *streamWriter) compare(it *plan.Item, codes, alpha []byte, rows []float32) (share float64, err error) {
+	if !it.Matrix() { // the floats are stored as they are
+		return 0, nil
 	}
-	return f, err
+	return verify.CompareWritten(w.closeness, it.Choice.Spec, it.Layout.Cols, codes, alpha, rows)
 }
 
 // tie notes the digest of a tied tensor and compares it with that of the other.

@@ -29,6 +29,7 @@ type Verify struct {
 	Perplexity Perplexity `json:"perplexity" jsonschema_description:"How and on what perplexity is measured."`
 	KL         Limit      `json:"kl" jsonschema_description:"Largest mean KL divergence from the source, in nats."`
 	Layers     Limit      `json:"layers" jsonschema_description:"Largest relative error of the hidden state behind a layer."`
+	Weights    Limit      `json:"weights" jsonschema_description:"Largest error of an op's outputs that a method which watches the model may report of a matrix, relative and squared."`
 	Tokenizer  Tokenizer  `json:"tokenizer" jsonschema_description:"Shares of strings whose ids may differ in the engine."`
 	Golden     string     `json:"golden,omitempty" jsonschema_description:"JSON file with outputs that were recorded elsewhere and must be reproduced."`
 }
@@ -83,6 +84,7 @@ func (v *Verify) Validate(job *pipeline.Job) error {
 		{p.MaxSource != nil && !(*p.MaxSource > 1), "perplexity.max_source", "must be more than 1"},
 		{v.KL.Max != nil && !(*v.KL.Max >= 0), "kl.max", "must not be negative"},
 		{v.Layers.Max != nil && !(*v.Layers.Max >= 0), "layers.max", "must not be negative"},
+		{v.Weights.Max != nil && !(*v.Weights.Max > 0), "weights.max", "must be more than 0"},
 		{!(v.Tokenizer.MaxPlain >= 0 && v.Tokenizer.MaxPlain <= 1), "tokenizer.max_plain", "must be between 0 and 1"},
 		{!(v.Tokenizer.MaxHard >= 0 && v.Tokenizer.MaxHard <= 1), "tokenizer.max_hard", "must be between 0 and 1"},
 	} {
@@ -114,8 +116,13 @@ func (v *Verify) options(job *pipeline.Job, bits int) (verify.Options, error) {
 			*dst = *v
 		}
 	}
-	set(&o.Limits.KL, v.KL.Max)
-	set(&o.Limits.LayerError, v.Layers.Max)
+	if set(&o.Limits.KL, v.KL.Max); v.KL.Max != nil {
+		o.Limits.KLNoise = 0
+	}
+	if set(&o.Limits.LayerError, v.Layers.Max); v.Layers.Max != nil {
+		o.Limits.LayerNoise = 0
+	}
+	set(&o.Limits.OutputError, v.Weights.Max)
 	set(&o.Limits.PerplexityRatio, v.Perplexity.MaxRatio)
 	set(&o.Limits.SourcePerplexity, v.Perplexity.MaxSource)
 	if o.Text, o.TextName, err = v.Perplexity.Text.read(job.Recipe); err != nil {
@@ -305,23 +312,14 @@ func quantizeOfManifest(m *manifest.Manifest) *Quantize {
 	return q
 }
 
-// closeness follows from the methods of a recipe.
-func closeness(q *Quantize) verify.Closeness {
-	if q == nil {
-		return verify.Rounded
+// closeness is what the methods of a recipe promise; without one weights count as rounded.
+func closeness(q *Quantize) quant.Closeness {
+	if q != nil {
+		if chain, err := quant.NewChain(q.Method); err == nil {
+			return chain.Closeness()
+		}
 	}
-	chain, err := quant.NewChain(q.Method)
-	switch {
-	case err != nil:
-		return verify.Rounded
-	case chain.Rotator != nil:
-		return verify.Rotated
-	case len(chain.Folders) > 0 || chain.Tuner != nil:
-		return verify.Rewritten
-	case chain.Quantizer.Name() == "rtn":
-		return verify.Rounded
-	}
-	return verify.Fitted
+	return quant.RTN{}.Closeness()
 }
 
 // VerifyPackage checks the package in dir, against the checkpoint in source if that is not empty, which must be the one that
@@ -360,6 +358,9 @@ func VerifyPackage(ctx context.Context, dir, source string, o verify.Options) (*
 	}
 	defer s.Package.Close()
 	s.Compared = m != nil
+	if s.Fits, err = packagedFits(dir); err != nil {
+		return nil, err
+	}
 	return verify.Run(ctx, s)
 }
 
@@ -395,16 +396,17 @@ func OptionsOf(m *manifest.Manifest, limits pipeline.Limits) (verify.Options, er
 	return v.options(job, bits)
 }
 
-// bodyBits is the mean width of matrices, rounded down to one that has limits; 16 if there are none.
+// bodyBits is the mean width of matrices, rounded down to one that has limits; 16 if there are none. Among others a matrix
+// in 16 bits counts as 8, which leave hardly more noise: a few small ones do not make the limits those of more bits.
 func bodyBits(list []manifest.Tensor) int {
-	sum, count := 0, 0
+	sum, count, coded := 0, 0, false
 	for _, t := range list {
 		if s, err := quant.ParseSpec(t.Spec); err == nil { // else a norm
-			sum, count = sum+s.Bits, count+1
+			sum, count, coded = sum+min(s.Bits, 8), count+1, coded || s.Bits != 16
 		}
 	}
 	for _, bits := range []int{8, 6, 5, 4, 3, 2} {
-		if sum < 16*count && sum >= bits*count {
+		if coded && sum >= bits*count {
 			return bits
 		}
 	}
