@@ -66,6 +66,9 @@ type Subject struct {
 	Fits      *Fits
 	// Exact are checkpoint tensors whose packaged weights must equal the source's: their codes were taken over.
 	Exact map[string]bool
+	// Recall, if set, stands between the check tokenizer and its measurement: it may know the result from an earlier run with
+	// the same bytes.
+	Recall func(ctx context.Context, measure func() Parity) (Parity, error)
 	// Weights is the finding of the weights check, if they were compared while they were written.
 	Weights *Finding
 

@@ -293,7 +293,9 @@ var damages = map[string][]damage{
 			fails: []string{"perplexity"}, detail: "ratio"},
 	},
 	"kl": {
-		{name: "above the limit", subject: func(_ *testing.T, s *verify.Subject) { s.Options.Limits.KL = 1e-3 },
+		{name: "above the limit", subject: func(_ *testing.T, s *verify.Subject) { s.Options.Limits.KL, s.Options.Limits.KLNoise = 1e-3, 0 },
+			fails: []string{"kl", "decode"}, detail: "nats"},
+		{name: "above what the weights alone explain", subject: func(_ *testing.T, s *verify.Subject) { s.Options.Limits.KL, s.Options.Limits.KLNoise = 1e-3, 0.5 },
 			fails: []string{"kl", "decode"}, detail: "nats"},
 	},
 	"decode": {

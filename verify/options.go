@@ -23,6 +23,8 @@ type Options struct {
 	ScoreFrom int
 	// DecodeTokens is the number of last tokens of a window that are also fed one by one.
 	DecodeTokens int
+	// TokenizerStrings is how many strings the check tokenizer takes, spread evenly over those that there are; 0 takes all.
+	TokenizerStrings int
 	// Goldens are outputs recorded elsewhere that the source must reproduce.
 	Goldens []Golden
 	Limits  Limits

@@ -76,7 +76,7 @@ func open(t testing.TB, dir, source string) *verify.Subject {
 		t.Fatal(err)
 	}
 	s := &verify.Subject{Package: pkg, Manifest: m, Options: verify.Options{
-		Text: verify.Text, TextName: "the built-in text", Window: 64, Windows: 2, DecodeTokens: 8, Limits: limits, Threads: 2, Memory: 1 << 30,
+		Text: verify.Text, TextName: "the built-in text", TokenizerStrings: stagetest.Strings, Window: 64, Windows: 2, DecodeTokens: 8, Limits: limits, Threads: 2, Memory: 1 << 30,
 	}}
 	if source != "" {
 		s.Source = openSource(t, source)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/rs/zerolog"
 
@@ -253,7 +254,7 @@ func (a *assembly) runVerify(ctx context.Context, o verify.Options) (*verify.Res
 		return nil, err
 	}
 	defer s.Package.Close()
-	s.Weights = a.compared
+	s.Weights, s.Recall = a.compared, a.recall(o)
 	if _, err := a.job.Artifacts.One(pipeline.Codes); err == nil {
 		if s.Fits, err = a.fits(); err != nil {
 			return nil, err
@@ -265,6 +266,42 @@ func (a *assembly) runVerify(ctx context.Context, o verify.Options) (*verify.Res
 		}
 	}
 	return verify.Run(ctx, s)
+}
+
+// parityFile is what is kept of a comparison of tokenizers.
+const parityFile = "parity.json"
+
+// recall keeps what comparing tokenizers gave under the digests of the packaged tokenizer and of all files of the source
+// that are no weights, for variants of a recipe and later runs.
+func (a *assembly) recall(o verify.Options) func(context.Context, func() verify.Parity) (verify.Parity, error) {
+	return func(ctx context.Context, measure func() verify.Parity) (p verify.Parity, err error) {
+		packaged, err := manifest.HashFile(ctx, filepath.Join(a.dir, TokenizerFile))
+		if err != nil {
+			return p, err
+		}
+		parts := []any{packaged.SHA256, o.TextSHA256, o.TokenizerStrings}
+		for _, f := range a.planned.Source.Files {
+			if !strings.HasSuffix(f.Name, ".safetensors") {
+				parts = append(parts, f.Name, f.SHA256)
+			}
+		}
+		key, err := pipeline.Key("parity", parts...)
+		if err != nil {
+			return p, err
+		}
+		quiet := zerolog.Ctx(ctx).Level(zerolog.WarnLevel)
+		kept, err := a.job.Store.Do(quiet.WithContext(ctx), "parity", key, func(dir string, _ bool) (manifest.Digest, error) {
+			b, err := json.Marshal(measure())
+			if err != nil {
+				return "", err
+			}
+			return manifest.DigestOf(b), os.WriteFile(filepath.Join(dir, parityFile), b, 0o666)
+		})
+		if err != nil {
+			return p, err
+		}
+		return p, readJSON(filepath.Join(kept.Path, parityFile), &p)
+	}
 }
 
 // finish writes report, card and manifest.

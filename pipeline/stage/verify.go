@@ -49,10 +49,11 @@ type Limit struct {
 	Max *float64 `json:"max,omitempty" jsonschema_description:"Limit; by bit width if absent."`
 }
 
-// Tokenizer limits.
+// Tokenizer limits, and how many strings are compared.
 type Tokenizer struct {
 	MaxPlain float64 `json:"max_plain" jsonschema:"minimum=0,maximum=1" jsonschema_description:"Share of plain strings."`
 	MaxHard  float64 `json:"max_hard" jsonschema:"minimum=0,maximum=1" jsonschema_description:"Share of hard strings."`
+	Strings  int     `json:"strings,omitempty" jsonschema:"minimum=0" jsonschema_description:"Strings that are compared, spread evenly over those that there are; 0 is all of them."`
 }
 
 // NewVerify returns the defaults.
@@ -85,6 +86,7 @@ func (v *Verify) Validate(job *pipeline.Job) error {
 		{v.KL.Max != nil && !(*v.KL.Max >= 0), "kl.max", "must not be negative"},
 		{v.Layers.Max != nil && !(*v.Layers.Max >= 0), "layers.max", "must not be negative"},
 		{v.Weights.Max != nil && !(*v.Weights.Max > 0), "weights.max", "must be more than 0"},
+		{v.Tokenizer.Strings < 0, "tokenizer.strings", "must not be negative"},
 		{!(v.Tokenizer.MaxPlain >= 0 && v.Tokenizer.MaxPlain <= 1), "tokenizer.max_plain", "must be between 0 and 1"},
 		{!(v.Tokenizer.MaxHard >= 0 && v.Tokenizer.MaxHard <= 1), "tokenizer.max_hard", "must be between 0 and 1"},
 	} {
@@ -102,7 +104,7 @@ const verifyShare = 2
 func (v *Verify) options(job *pipeline.Job, bits int) (verify.Options, error) {
 	sec := job.Recipe.Stages["verify"]
 	o := verify.Options{
-		Window: v.Perplexity.Window, Windows: v.Perplexity.Windows, DecodeTokens: v.Perplexity.Decode,
+		Window: v.Perplexity.Window, Windows: v.Perplexity.Windows, DecodeTokens: v.Perplexity.Decode, TokenizerStrings: v.Tokenizer.Strings,
 		Threads: job.Limits.Threads, Memory: job.Limits.Memory / verifyShare,
 		Progress: func(done, total int64) { job.Limits.Report("verify", "windows", done, total) },
 	}

@@ -6,11 +6,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/recipes"
 )
+
+// Strings is how many strings the check tokenizer takes in tests, of more than 30,000.
+const Strings = 300
 
 // Run makes the package of a recipe's file and those of its variants, and returns their jobs, the one that failed
 // included.
@@ -24,6 +29,10 @@ func RunOne(ctx context.Context, recipe, cache string, threads int, name string)
 }
 
 func run(ctx context.Context, recipe, cache string, threads int, wanted func(name string) bool, overrides ...string) ([]*pipeline.Job, error) {
+	// A few strings tell what a test wants to know; all of them are compared in TestAllStrings of verify.
+	if !slices.ContainsFunc(overrides, func(o string) bool { return strings.HasPrefix(o, "verify.tokenizer.strings=") }) {
+		overrides = append(slices.Clone(overrides), fmt.Sprintf("verify.tokenizer.strings=%d", Strings))
+	}
 	r, err := recipes.LoadFile(recipe, stage.Sections(), overrides...)
 	if err != nil {
 		return nil, err
