@@ -39,16 +39,46 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return Finding{}, err
 	}
 	w := windows[0][:min(graphTokens, len(windows[0]))]
+	sess, err := s.sourceSession(s.Package)
+	if err != nil {
+		return Finding{}, err
+	}
+	got, err := sess.Forward(ctx, w)
+	if err != nil {
+		return Finding{}, err
+	}
+	h, err := s.Source.Reference.Hidden(ctx, [][]int32{w})
+	if err != nil {
+		return Finding{}, err
+	}
+	want := make([]float32, len(w)*s.Source.Decoder.Vocab)
+	if err := s.Source.Reference.Logits(ctx, want, h); err != nil {
+		return Finding{}, err
+	}
+	if len(got) != len(want) {
+		return fail(nil, "the graph makes %d logits for %d tokens, the source %d", len(got), len(w), len(want))
+	}
+	kl, diff := compareLogits(want, got, s.Source.Decoder.Vocab, s.Options.Threads)
+	value := map[string]float64{"kl": kl, "largest_difference": diff, "limit": maxGraphKL}
+	f, err := verdict(kl <= maxGraphKL, value, "KL %.2g of the graph at the source's precision from the source, largest logit difference %.2g", kl, diff)
+	if err != nil || !f.Passed {
+		return f, err
+	}
+	return s.graphFar(ctx, len(w), f)
+}
+
+// sourceSession runs the graph of pkg, the package or a part of it, with the source's own weights in float32.
+func (s *Subject) sourceSession(pkg *runtime.Package) (*runtime.Session, error) {
 	names := map[string][]string{} // of weights, and of a bias
 	for _, t := range s.Manifest.Tensors {
 		names[t.Op] = strings.SplitN(t.Name, BiasSeparator, 2)
 	}
 	table, _, err := s.Source.open(s.Source.Decoder.Embedding.Tensor)
 	if err != nil {
-		return Finding{}, err
+		return nil, err
 	}
 	hidden := s.Source.Decoder.Hidden
-	sess, err := runtime.NewSession(s.Package, runtime.Options{
+	return runtime.NewSession(pkg, runtime.Options{
 		Mode: backends.Float, Threads: s.Options.Threads,
 		Replace: func(op *mnn.Op) (weights, bias []float32, err error) {
 			list, ok := names[op.Name]
@@ -74,27 +104,6 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 			return v, nil
 		},
 	})
-	if err != nil {
-		return Finding{}, err
-	}
-	got, err := sess.Forward(ctx, w)
-	if err != nil {
-		return Finding{}, err
-	}
-	h, err := s.Source.Reference.Hidden(ctx, [][]int32{w})
-	if err != nil {
-		return Finding{}, err
-	}
-	want := make([]float32, len(w)*s.Source.Decoder.Vocab)
-	if err := s.Source.Reference.Logits(ctx, want, h); err != nil {
-		return Finding{}, err
-	}
-	if len(got) != len(want) {
-		return fail(nil, "the graph makes %d logits for %d tokens, the source %d", len(got), len(w), len(want))
-	}
-	kl, diff := compareLogits(want, got, s.Source.Decoder.Vocab, s.Options.Threads)
-	value := map[string]float64{"kl": kl, "largest_difference": diff, "limit": maxGraphKL}
-	return verdict(kl <= maxGraphKL, value, "KL %.2g of the graph at the source's precision from the source, largest logit difference %.2g", kl, diff)
 }
 
 // floats reads all n elements of a tensor.
@@ -176,6 +185,11 @@ type layers struct{}
 
 func (layers) String() string { return "layers" }
 
+// Hint implements [Hinted].
+func (layers) Hint() string {
+	return closer + "; the limit is verify.layers.max"
+}
+
 func (layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if reason, ok := s.comparable(); !ok {
 		return skip("%s", reason)
@@ -230,7 +244,11 @@ func (layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 		return fail(value, "layer %d is the first bad one: relative error %.3g of its output, limit %.3g", bad, badAt, limit)
 	}
 	value["worst"] = worst
-	return pass(value, "largest relative error of a layer's output %.3g", worst)
+	f, err := pass(value, "largest relative error of a layer's output %.3g", worst)
+	if err != nil {
+		return f, err
+	}
+	return s.layersFar(ctx, len(w), limit, f)
 }
 
 // relativeError is |got - want| / |want| in the Euclidean norm over all tokens and channels.

@@ -7,7 +7,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/rs/zerolog"
 
@@ -151,10 +153,37 @@ type FailedError struct {
 	Checks []string
 	// Details has a sentence per check.
 	Details []string
+	// Dir holds the package all the same, Source the checkpoint where its weights were kept.
+	Dir, Source string
 }
 
 func (e *FailedError) Error() string {
-	return fmt.Sprintf("%s failed, nothing was published\n  %s", strings.Join(e.Checks, ", "), strings.Join(e.Details, "\n  "))
+	text := fmt.Sprintf("%s failed, nothing was published\n  %s\nthe package is in %s: `llmexport verify %s", strings.Join(e.Checks, ", "), strings.Join(e.Details, "\n  "), e.Dir, shellWord(e.Dir))
+	if e.Source != "" {
+		text += " --source " + shellWord(e.Source)
+	}
+	return text + fmt.Sprintf("` looks at it again, `llmexport publish %s PLACE` publishes it as it is, not verified; a run with other limits makes nothing else anew", shellWord(e.Dir))
+}
+
+// Hint is what helps with the checks that failed, in their order.
+func (e *FailedError) Hint() string {
+	var hints []string
+	for _, name := range e.Checks {
+		if h := verify.Hint(name); h != "" && !slices.Contains(hints, h) {
+			hints = append(hints, h)
+		}
+	}
+	return strings.Join(hints, "; ")
+}
+
+// shellWord quotes what a shell would take apart.
+func shellWord(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("/._-+:@%=,", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) {
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	return s
 }
 
 // Run implements pipeline.Stage.
@@ -238,7 +267,10 @@ func (v *Verify) Run(ctx context.Context, job *pipeline.Job) error {
 		zerolog.Ctx(ctx).Warn().Msg("not verified: the recipe or the command line switched verification off")
 		return nil
 	}
-	var failed FailedError
+	failed := FailedError{Dir: filepath.Join(a.Path, "files")}
+	if src.heads == nil {
+		failed.Source = src.Dir
+	}
 	for _, c := range pkg.Manifest.Checks {
 		if c.Failed() {
 			failed.Checks = append(failed.Checks, c.Name)

@@ -1,0 +1,247 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/lower"
+	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/verify/reference"
+)
+
+const (
+	// farTokens are fed behind the largest window, and the last farRows of them are compared.
+	farTokens, farRows = 64, 32
+	// farthest is the longest window that is tried: the work of a token grows with it.
+	farthest = 8192
+)
+
+// far is a part of a package that is cheap enough to be run behind its windows, chunks and the switch of its rotary
+// frequencies: one layer of each kind, between embedding and head.
+type far struct {
+	layers []int
+	pkg    *runtime.Package
+	model  *reference.Model
+	tokens []int32
+}
+
+// far makes the part; nil without a reason if the model has nothing that begins behind the first tokens, which have been
+// compared already, and with one if it cannot be tried.
+func (s *Subject) far(compared int) (p *far, reason string, err error) {
+	d := s.Source.Decoder
+	most := d.MaxPositions
+	if n := s.Package.Config.MaxPositions; n > 0 {
+		most = min(most, n)
+	}
+	reach, beyond := 0, 0
+	for _, at := range bounds(d) {
+		switch {
+		case at >= most: // no position lies behind it
+		case at > farthest:
+			beyond = at
+		default:
+			reach = max(reach, at)
+		}
+	}
+	if beyond > 0 {
+		reason = fmt.Sprintf("positions behind %d are not tried", beyond)
+	}
+	n := min(reach+farTokens, most)
+	if reach == 0 || n <= compared {
+		return nil, reason, nil
+	}
+	p = &far{layers: kinds(d), tokens: make([]int32, n)}
+	for i := range p.tokens { // any will do, as long as they differ
+		p.tokens[i] = int32(uint64(i+1) * 0x9e3779b97f4a7c15 >> 33 % uint64(d.Vocab))
+	}
+	part := *d
+	part.Layers = nil
+	for _, i := range p.layers {
+		part.Layers = append(part.Layers, d.Layers[i])
+	}
+	if p.model, err = reference.New(&part, s.Source.Tensors, reference.Options{Threads: s.Options.Threads, Memory: s.Options.Memory}); err != nil {
+		return nil, "", err
+	}
+	if p.model.Fit([][]int32{p.tokens}) == 0 {
+		return nil, fmt.Sprintf("%d tokens do not fit the memory limit, positions behind %d are not tried", n, reach), nil
+	}
+	g, err := cut(s.Package.Graph, p.layers, len(d.Layers))
+	if err != nil {
+		return nil, "", err
+	}
+	pkg := *s.Package
+	pkg.Graph = g
+	p.pkg = &pkg
+	return p, reason, nil
+}
+
+// bounds are the positions behind which attention sees less than everything, or turns otherwise.
+func bounds(d *arch.Decoder) []int {
+	at := map[int]bool{}
+	rope := func(r *arch.Rope) {
+		if r != nil && r.Long != nil {
+			at[r.Original] = true
+		}
+	}
+	for _, layer := range d.Layers {
+		for _, b := range layer {
+			switch a := b.Block.(type) {
+			case *arch.Attention:
+				at[a.Window], at[a.Chunk] = true, true
+				rope(a.Rope)
+			case *arch.LatentAttention:
+				rope(a.Rope)
+			}
+		}
+	}
+	delete(at, 0)
+	return slices.Sorted(maps.Keys(at))
+}
+
+// kinds are the first layers of each kind.
+func kinds(d *arch.Decoder) (layers []int) {
+	seen := map[string]bool{}
+	for i, layer := range d.Layers {
+		kind := ""
+		for _, b := range layer {
+			kind += fmt.Sprintf("%T ", b.Block)
+			if a, ok := b.Block.(*arch.Attention); ok {
+				kind += fmt.Sprint(a.Window, a.Chunk, a.Temperature != nil, a.Slopes != nil)
+				if a.Rope != nil {
+					kind += fmt.Sprint(*a.Rope)
+				}
+			}
+		}
+		if !seen[kind] {
+			seen[kind] = true
+			layers = append(layers, i)
+		}
+	}
+	return layers
+}
+
+// cut leaves of a graph of n layers those that are listed, the first one among them: each reads what the one before it in
+// the list adds up, and the head what the last one does.
+func cut(g *mnn.Graph, layers []int, n int) (*mnn.Graph, error) {
+	outputs := make([]int32, n)
+	for i := range outputs {
+		at := slices.IndexFunc(g.Ops, func(o mnn.Op) bool { return o.Name == lower.LayerOutput(i) })
+		if at < 0 || len(g.Ops[at].Outputs) != 1 {
+			return nil, fmt.Errorf("layer %d: the graph has no op %q", i, lower.LayerOutput(i))
+		}
+		outputs[i] = g.Ops[at].Outputs[0]
+	}
+	instead := map[int32]int32{outputs[n-1]: outputs[layers[len(layers)-1]]}
+	for i, l := range layers[1:] {
+		instead[outputs[l-1]] = outputs[layers[i]]
+	}
+	c := *g
+	c.Ops = slices.Clone(g.Ops)
+	for i := range c.Ops {
+		in := slices.Clone(c.Ops[i].Inputs)
+		for j, t := range in {
+			if to, ok := instead[t]; ok {
+				in[j] = to
+			}
+		}
+		c.Ops[i].Inputs = in
+	}
+	return &c, nil
+}
+
+// graphFar adds to f what the graph check sees behind the first tokens.
+func (s *Subject) graphFar(ctx context.Context, compared int, f Finding) (Finding, error) {
+	p, reason, err := s.far(compared)
+	if err != nil {
+		return fail(f.Value, "%v", err)
+	}
+	if p == nil {
+		return f.and(reason), nil
+	}
+	sess, err := s.sourceSession(p.pkg)
+	if err != nil {
+		return Finding{}, err
+	}
+	n := len(p.tokens)
+	if err := sess.Advance(ctx, [][]int32{p.tokens}); err != nil {
+		return Finding{}, err
+	}
+	got, err := sess.Logits(ctx, n-farRows, n)
+	if err != nil {
+		return Finding{}, err
+	}
+	h, err := p.model.Hidden(ctx, [][]int32{p.tokens})
+	if err != nil {
+		return Finding{}, err
+	}
+	d := s.Source.Decoder
+	want := make([]float32, farRows*d.Vocab)
+	if err := p.model.Logits(ctx, want, h[(n-farRows)*d.Hidden:]); err != nil {
+		return Finding{}, err
+	}
+	kl, _ := compareLogits(want, got, d.Vocab, s.Options.Threads)
+	f.Value["kl_far"], f.Value["far"] = kl, float64(n)
+	if !(kl <= maxGraphKL) {
+		return fail(f.Value, "KL %.2g of layers %v alone at the source's precision from the source, over the last %d of %d tokens: a window, a chunk or rotary frequencies differ there", kl, p.layers, farRows, n)
+	}
+	return f.and(fmt.Sprintf("KL %.2g of layers %v alone behind %d tokens", kl, p.layers, n-farRows)).and(reason), nil
+}
+
+// layersFar adds to f what the layers check sees behind the first tokens.
+func (s *Subject) layersFar(ctx context.Context, compared int, limit float64, f Finding) (Finding, error) {
+	p, reason, err := s.far(compared)
+	if err != nil {
+		return fail(f.Value, "%v", err)
+	}
+	if p == nil {
+		return f.and(reason), nil
+	}
+	sess, err := runtime.NewSession(p.pkg, runtime.Options{
+		Mode: backends.Float, Threads: s.Options.Threads, CacheBytes: s.Options.Memory / sessionShare, ExpertBytes: max(1, s.Options.Memory/expertShare),
+	})
+	if err != nil {
+		return Finding{}, err
+	}
+	tail := func(v []float32) []float32 { return v[len(v)/len(p.tokens)*(len(p.tokens)-farRows):] }
+	got := make([][]float32, len(p.layers))
+	sess.Observe = func(op *mnn.Op, _ int, _ []int, v []float32) {
+		for i, l := range p.layers {
+			if op.Name == lower.LayerOutput(l) {
+				got[i] = slices.Clone(tail(v))
+			}
+		}
+	}
+	if err := sess.Advance(ctx, [][]int32{p.tokens}); err != nil {
+		return Finding{}, err
+	}
+	worst, worstAt := 0.0, 0
+	if err := p.model.Layers(ctx, [][]int32{p.tokens}, func(i int, want []float32) error {
+		if len(got[i]) != len(tail(want)) {
+			return fmt.Errorf("layer %d: the graph has no op %q with %d numbers", p.layers[i], lower.LayerOutput(p.layers[i]), len(want))
+		}
+		if e := relativeError(tail(want), got[i]); !(e <= worst) {
+			worst, worstAt = e, p.layers[i]
+		}
+		return nil
+	}); err != nil {
+		return fail(f.Value, "%v", err)
+	}
+	f.Value["worst_far"] = worst
+	if !(worst <= limit) {
+		return fail(f.Value, "layer %d is bad behind %d tokens: relative error %.3g of its output, limit %.3g", worstAt, len(p.tokens)-farRows, worst, limit)
+	}
+	return f.and(fmt.Sprintf("%.3g behind %d tokens", worst, len(p.tokens)-farRows)).and(reason), nil
+}
+
+// and adds to what a check has seen.
+func (f Finding) and(text string) Finding {
+	if text != "" {
+		f.Detail += "; " + text
+	}
+	return f
+}
