@@ -76,6 +76,7 @@ type Subject struct {
 	faithful bool
 	eval     *Evaluation
 	encoded  encoded
+	parts    *parts
 	sessions map[backends.Mode]*runtime.Session // shared by all checks, one after another
 }
 

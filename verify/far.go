@@ -26,13 +26,32 @@ const (
 type far struct {
 	layers []int
 	pkg    *runtime.Package
-	model  *reference.Model
 	tokens []int32
+	// What the source computes at the last farRows tokens: states behind the layers, and logits.
+	states [][]float32
+	logits []float32
 }
 
-// far makes the part; nil without a reason if the model has nothing that begins behind the first tokens, which have been
-// compared already, and with one if it cannot be tried.
-func (s *Subject) far(compared int) (p *far, reason string, err error) {
+// farPart is the part and what the source computes with it, once for all checks. It is nil without a reason if the model has
+// nothing that begins behind the first tokens, which have been compared already, and with one if it cannot be tried.
+func (s *Subject) farPart(ctx context.Context, compared int) (p *far, reason string, err error) {
+	if s.parts == nil {
+		p, reason, err := s.newFar(ctx, compared)
+		if err != nil {
+			return nil, "", err
+		}
+		s.parts = &parts{p, reason}
+	}
+	return s.parts.far, s.parts.reason, nil
+}
+
+// parts is what farPart has made.
+type parts struct {
+	far    *far
+	reason string
+}
+
+func (s *Subject) newFar(ctx context.Context, compared int) (p *far, reason string, err error) {
 	d := s.Source.Decoder
 	most := d.MaxPositions
 	if n := s.Package.Config.MaxPositions; n > 0 {
@@ -64,10 +83,11 @@ func (s *Subject) far(compared int) (p *far, reason string, err error) {
 	for _, i := range p.layers {
 		part.Layers = append(part.Layers, d.Layers[i])
 	}
-	if p.model, err = reference.New(&part, s.Source.Tensors, reference.Options{Threads: s.Options.Threads, Memory: s.Options.Memory}); err != nil {
+	model, err := reference.New(&part, s.Source.Tensors, reference.Options{Threads: s.Options.Threads, Memory: s.Options.Memory})
+	if err != nil {
 		return nil, "", err
 	}
-	if p.model.Fit([][]int32{p.tokens}) == 0 {
+	if model.Fit([][]int32{p.tokens}) == 0 {
 		return nil, fmt.Sprintf("%d tokens do not fit the memory limit, positions behind %d are not tried", n, reach), nil
 	}
 	g, err := cut(s.Package.Graph, p.layers, len(d.Layers))
@@ -77,7 +97,23 @@ func (s *Subject) far(compared int) (p *far, reason string, err error) {
 	pkg := *s.Package
 	pkg.Graph = g
 	p.pkg = &pkg
-	return p, reason, nil
+	if err := model.Layers(ctx, [][]int32{p.tokens}, func(_ int, h []float32) error {
+		p.states = append(p.states, slices.Clone(p.tail(h)))
+		return nil
+	}); err != nil {
+		return nil, "", err
+	}
+	last := slices.Clone(p.states[len(p.states)-1])
+	if err := model.Norm(last); err != nil {
+		return nil, "", err
+	}
+	p.logits = make([]float32, farRows*d.Vocab)
+	return p, reason, model.Logits(ctx, p.logits, last)
+}
+
+// tail is what v, which has as much for every token, has for the last farRows.
+func (p *far) tail(v []float32) []float32 {
+	return v[len(v)/len(p.tokens)*(len(p.tokens)-farRows):]
 }
 
 // bounds are the positions behind which attention sees less than everything, or turns otherwise.
@@ -156,7 +192,7 @@ func cut(g *mnn.Graph, layers []int, n int) (*mnn.Graph, error) {
 
 // graphFar adds to f what the graph check sees behind the first tokens.
 func (s *Subject) graphFar(ctx context.Context, compared int, f Finding) (Finding, error) {
-	p, reason, err := s.far(compared)
+	p, reason, err := s.farPart(ctx, compared)
 	if err != nil {
 		return fail(f.Value, "%v", err)
 	}
@@ -175,16 +211,10 @@ func (s *Subject) graphFar(ctx context.Context, compared int, f Finding) (Findin
 	if err != nil {
 		return Finding{}, err
 	}
-	h, err := p.model.Hidden(ctx, [][]int32{p.tokens})
-	if err != nil {
-		return Finding{}, err
+	if len(got) != len(p.logits) {
+		return fail(f.Value, "the graph makes %d logits for %d tokens, the source %d", len(got), farRows, len(p.logits))
 	}
-	d := s.Source.Decoder
-	want := make([]float32, farRows*d.Vocab)
-	if err := p.model.Logits(ctx, want, h[(n-farRows)*d.Hidden:]); err != nil {
-		return Finding{}, err
-	}
-	kl, _ := compareLogits(want, got, d.Vocab, s.Options.Threads)
+	kl, _ := compareLogits(p.logits, got, s.Source.Decoder.Vocab, s.Options.Threads)
 	f.Value["kl_far"], f.Value["far"] = kl, float64(n)
 	if !(kl <= maxGraphKL) {
 		return fail(f.Value, "KL %.2g of layers %v alone at the source's precision from the source, over the last %d of %d tokens: a window, a chunk or rotary frequencies differ there", kl, p.layers, farRows, n)
@@ -194,7 +224,7 @@ func (s *Subject) graphFar(ctx context.Context, compared int, f Finding) (Findin
 
 // layersFar adds to f what the layers check sees behind the first tokens.
 func (s *Subject) layersFar(ctx context.Context, compared int, limit float64, f Finding) (Finding, error) {
-	p, reason, err := s.far(compared)
+	p, reason, err := s.farPart(ctx, compared)
 	if err != nil {
 		return fail(f.Value, "%v", err)
 	}
@@ -207,12 +237,11 @@ func (s *Subject) layersFar(ctx context.Context, compared int, limit float64, f 
 	if err != nil {
 		return Finding{}, err
 	}
-	tail := func(v []float32) []float32 { return v[len(v)/len(p.tokens)*(len(p.tokens)-farRows):] }
 	got := make([][]float32, len(p.layers))
 	sess.Observe = func(op *mnn.Op, _ int, _ []int, v []float32) {
 		for i, l := range p.layers {
 			if op.Name == lower.LayerOutput(l) {
-				got[i] = slices.Clone(tail(v))
+				got[i] = slices.Clone(p.tail(v))
 			}
 		}
 	}
@@ -220,16 +249,13 @@ func (s *Subject) layersFar(ctx context.Context, compared int, limit float64, f 
 		return Finding{}, err
 	}
 	worst, worstAt := 0.0, 0
-	if err := p.model.Layers(ctx, [][]int32{p.tokens}, func(i int, want []float32) error {
-		if len(got[i]) != len(tail(want)) {
-			return fmt.Errorf("layer %d: the graph has no op %q with %d numbers", p.layers[i], lower.LayerOutput(p.layers[i]), len(want))
+	for i, want := range p.states {
+		if len(got[i]) != len(want) {
+			return fail(f.Value, "layer %d: the graph has no op %q with %d numbers for %d tokens", p.layers[i], lower.LayerOutput(p.layers[i]), len(want), farRows)
 		}
-		if e := relativeError(tail(want), got[i]); !(e <= worst) {
+		if e := relativeError(want, got[i]); !(e <= worst) {
 			worst, worstAt = e, p.layers[i]
 		}
-		return nil
-	}); err != nil {
-		return fail(f.Value, "%v", err)
 	}
 	f.Value["worst_far"] = worst
 	if !(worst <= limit) {

@@ -184,11 +184,11 @@ func (m *Model) Hidden(ctx context.Context, windows [][]int32) ([]float32, error
 	if err != nil {
 		return nil, err
 	}
-	if err := m.norm(h, h, &m.decoder.FinalNorm); err != nil {
-		return nil, err
-	}
-	return h, nil
+	return h, m.Norm(h)
 }
+
+// Norm applies the final norm to rows of what [Model.Layers] gave last, in place.
+func (m *Model) Norm(hidden []float32) error { return m.norm(hidden, hidden, &m.decoder.FinalNorm) }
 
 // Layers hands out the residual stream after layers 0, 1, and so on: [total tokens, Hidden], windows one
 // after another, valid until visit returns and not to be changed. All windows must fit the memory limit at
