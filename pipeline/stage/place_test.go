@@ -13,6 +13,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/verify"
@@ -182,6 +183,31 @@ func TestFailedVerification(t *testing.T) {
 		if _, err := os.Stat(filepath.Dir(w.out())); !os.IsNotExist(err) {
 			t.Errorf("something was published: %v", err)
 		}
+		// The commands that the error names have a package to work on, and nothing is repeated for them.
+		if !strings.Contains(err.Error(), "llmexport verify "+failed.Dir+" --source "+failed.Source) || !strings.Contains(err.Error(), "llmexport publish "+failed.Dir) {
+			t.Errorf("the error names no way on: %v", err)
+		}
+		if _, err := place.OpenVerified(t.Context(), failed.Dir); err != nil {
+			t.Errorf("publish: %v", err)
+		}
+		m, err := manifest.Open(failed.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := stage.OptionsOf(m, pipeline.Limits{Memory: 1 << 30, Threads: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := stage.VerifyPackage(t.Context(), failed.Dir, failed.Source, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(failed.Checks, res.Failed()); diff != "" {
+			t.Errorf("verify (-run +verify):\n%s", diff)
+		}
+		if h := failed.Hint(); !strings.Contains(h, "verify.kl.max") || !strings.Contains(h, "verify.perplexity.max_source") || strings.Contains(h, "layers") {
+			t.Errorf("hint %q", h)
+		}
 	}
 	// Larger limits are another recipe.
 	if jobs := w.must(t, "verify.kl.max=1", "verify.perplexity.max_source=10000"); len(jobs) != 1 {
@@ -193,6 +219,27 @@ func TestFailedVerification(t *testing.T) {
 	}
 	if !m.Verified || len(m.Checks) != len(verify.Names()) || len(m.Goldens) != 1 || len(m.Metrics) < 10 {
 		t.Errorf("verified %v, %d checks, %d goldens, %d metrics", m.Verified, len(m.Checks), len(m.Goldens), len(m.Metrics))
+	}
+}
+
+// Tokenizers are compared once for all variants and runs that package the same tokenizer, and again for another one.
+func TestParityKept(t *testing.T) {
+	w := newWork(t, families+"qwen3-tied", "quantize: {block: 32}\nverify: {perplexity: {window: 16, windows: 1, decode: 4, max_source: 10000}}\npublish: [{dir: a}]")
+	kept := func() int {
+		list, err := filepath.Glob(filepath.Join(w.cache(), "parity-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	w.must(t)
+	w.must(t, "quantize.bits=8", "publish[0].dir=b")
+	if n := kept(); n != 1 {
+		t.Errorf("%d comparisons of one tokenizer", n)
+	}
+	w.must(t, "rewrite.template.text=hello", "publish[0].dir=c")
+	if n := kept(); n != 2 {
+		t.Errorf("%d comparisons of two tokenizers", n)
 	}
 }
 
