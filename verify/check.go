@@ -94,22 +94,6 @@ type Check interface {
 	Check(ctx context.Context, s *Subject) (Finding, error)
 }
 
-// Hinted is a check that knows what helps when it fails.
-type Hinted interface {
-	Check
-	Hint() string
-}
-
-// Hint says what helps when the check of a name fails; it is empty where nothing does.
-func Hint(name string) string {
-	for _, c := range checks {
-		if h, ok := c.(Hinted); ok && c.String() == name {
-			return h.Hint()
-		}
-	}
-	return ""
-}
-
 func pass(value map[string]float64, format string, args ...any) (Finding, error) {
 	return Finding{Passed: true, Detail: fmt.Sprintf(format, args...), Value: value}, nil
 }

@@ -185,11 +185,6 @@ type layers struct{}
 
 func (layers) String() string { return "layers" }
 
-// Hint implements [Hinted].
-func (layers) Hint() string {
-	return closer + "; the limit is verify.layers.max"
-}
-
 func (layers) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if reason, ok := s.comparable(); !ok {
 		return skip("%s", reason)

@@ -26,7 +26,7 @@ func (layout) Hint() string {
 func (coverage) Hint() string { return ours }
 
 func (weights) Hint() string {
-	return "the stored weights are further from the source than the method leaves them: more bits, smaller blocks or another quantize.method come closer"
+	return "weights that are not those that the method chose are a fault of this program; verify.weights.max of the recipe limits the errors of outputs that a method may report"
 }
 
 func (tokenizerParity) Hint() string {

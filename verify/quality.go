@@ -8,9 +8,6 @@ import (
 
 func exp(v float64) float64 { return kernel.Exp(v) }
 
-// closer is what helps where the limits are those of quality.
-const closer = "more bits, smaller blocks or a method that watches the model come closer to the source"
-
 // absurd is the perplexity above which a model does not model the text.
 func (s *Subject) absurd() float64 {
 	if l := s.Options.Limits.SourcePerplexity; l != 0 {
@@ -24,11 +21,6 @@ func (s *Subject) absurd() float64 {
 type sourceSane struct{}
 
 func (sourceSane) String() string { return "source" }
-
-// Hint implements [Hinted].
-func (sourceSane) Hint() string {
-	return "verify.perplexity.text names another text, for models of code or of other languages; the limit is verify.perplexity.max_source"
-}
 
 func (sourceSane) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if src, reason := s.float(); src == nil {
@@ -49,11 +41,6 @@ func (sourceSane) Check(ctx context.Context, s *Subject) (Finding, error) {
 type perplexity struct{}
 
 func (perplexity) String() string { return "perplexity" }
-
-// Hint implements [Hinted].
-func (perplexity) Hint() string {
-	return closer + "; the limit is verify.perplexity.max_ratio"
-}
 
 func (perplexity) Check(ctx context.Context, s *Subject) (Finding, error) {
 	e, err := s.evaluation(ctx)
@@ -82,11 +69,6 @@ type divergence struct{}
 
 func (divergence) String() string { return "kl" }
 
-// Hint implements [Hinted].
-func (divergence) Hint() string {
-	return closer + "; the limit is verify.kl.max"
-}
-
 func (divergence) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if src, reason := s.float(); src == nil {
 		return skip("%s", reason)
@@ -114,11 +96,6 @@ func (divergence) Check(ctx context.Context, s *Subject) (Finding, error) {
 type decode struct{}
 
 func (decode) String() string { return "decode" }
-
-// Hint implements [Hinted].
-func (decode) Hint() string {
-	return closer + "; the limit is verify.kl.max"
-}
 
 // maxDecodeKL bounds the difference of two float32 orders of the same sums, as maxGraphKL does.
 const maxDecodeKL = 1e-8

@@ -17,11 +17,6 @@ type tokenizerParity struct{}
 
 func (tokenizerParity) String() string { return "tokenizer" }
 
-// Hint implements [Hinted].
-func (tokenizerParity) Hint() string {
-	return "verify.tokenizer.max_plain and verify.tokenizer.max_hard are the shares of strings that may get other ids"
-}
-
 func (tokenizerParity) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if s.Source == nil {
 		return skip(needsSource)

@@ -43,11 +43,6 @@ type Fit struct {
 
 func (weights) String() string { return "weights" }
 
-// Hint implements [Hinted].
-func (weights) Hint() string {
-	return "verify.weights.max limits what a method may report; weights that are not those that it chose are a fault of this program"
-}
-
 func (weights) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if s.Weights != nil {
 		return *s.Weights, nil

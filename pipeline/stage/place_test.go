@@ -205,9 +205,6 @@ func TestFailedVerification(t *testing.T) {
 		if diff := cmp.Diff(failed.Checks, res.Failed()); diff != "" {
 			t.Errorf("verify (-run +verify):\n%s", diff)
 		}
-		if h := failed.Hint(); !strings.Contains(h, "verify.kl.max") || !strings.Contains(h, "verify.perplexity.max_source") || strings.Contains(h, "layers") {
-			t.Errorf("hint %q", h)
-		}
 	}
 	// Larger limits are another recipe.
 	if jobs := w.must(t, "verify.kl.max=1", "verify.perplexity.max_source=10000"); len(jobs) != 1 {

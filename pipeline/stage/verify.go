@@ -7,7 +7,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -163,17 +162,6 @@ func (e *FailedError) Error() string {
 		text += " --source " + shellWord(e.Source)
 	}
 	return text + fmt.Sprintf("` looks at it again, `llmexport publish %s PLACE` publishes it as it is, not verified; a run with other limits makes nothing else anew", shellWord(e.Dir))
-}
-
-// Hint is what helps with the checks that failed, in their order.
-func (e *FailedError) Hint() string {
-	var hints []string
-	for _, name := range e.Checks {
-		if h := verify.Hint(name); h != "" && !slices.Contains(hints, h) {
-			hints = append(hints, h)
-		}
-	}
-	return strings.Join(hints, "; ")
 }
 
 // shellWord quotes what a shell would take apart.
