@@ -26,7 +26,7 @@ func (layout) Hint() string {
 func (coverage) Hint() string { return ours }
 
 func (weights) Hint() string {
-	return "weights that are not those that the method chose are a fault of this program; verify.weights.max of the recipe limits the errors of outputs that a method may report"
+	return "errors that a method reports are lowered by more bits, smaller blocks or another quantize.method, and verify.weights.max of the recipe is their limit; weights that it did not choose are a fault of this program"
 }
 
 func (tokenizerParity) Hint() string {
