@@ -290,12 +290,12 @@ func (a *assembly) recall(o verify.Options) func(context.Context, func() verify.
 			return p, err
 		}
 		quiet := zerolog.Ctx(ctx).Level(zerolog.WarnLevel)
-		kept, err := a.job.Store.Do(quiet.WithContext(ctx), "parity", key, func(dir string, _ bool) (manifest.Digest, error) {
+		kept, err := made(quiet.WithContext(ctx), a.job, "parity", key, func(entry *pipeline.Partial) (manifest.Digest, error) {
 			b, err := json.Marshal(measure())
 			if err != nil {
 				return "", err
 			}
-			return manifest.DigestOf(b), os.WriteFile(filepath.Join(dir, parityFile), b, 0o666)
+			return manifest.DigestOf(b), os.WriteFile(filepath.Join(entry.Dir, parityFile), b, 0o666)
 		})
 		if err != nil {
 			return p, err

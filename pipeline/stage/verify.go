@@ -255,7 +255,7 @@ func (v *Verify) Run(ctx context.Context, job *pipeline.Job) error {
 		zerolog.Ctx(ctx).Warn().Msg("not verified: the recipe or the command line switched verification off")
 		return nil
 	}
-	failed := FailedError{Dir: filepath.Join(a.Path, "files")}
+	failed := FailedError{Dir: filepath.Join(a.Path, filesDir)}
 	if src.heads == nil {
 		failed.Source = src.Dir
 	}
