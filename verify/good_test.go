@@ -16,6 +16,23 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
+// TestAllStrings: the check tokenizer passes on all of its strings, of which other tests take a few.
+func TestAllStrings(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
+	s := open(t, goodPackage(t), tiny)
+	s.Options.TokenizerStrings, s.Options.Windows = 0, 1
+	res, err := verify.Run(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(res.Checks, func(c manifest.Check) bool { return c.Name == "tokenizer" })
+	if i < 0 || !res.Checks[i].Passed || res.Checks[i].Value["plain"] != 13475 || res.Checks[i].Value["hard"] != 17633 {
+		t.Errorf("checks %+v", res.Checks)
+	}
+}
+
 // Every check passes, and none is skipped, on a good package.
 func TestGood(t *testing.T) {
 	s := open(t, goodPackage(t), tiny)

@@ -55,7 +55,7 @@ func fits(t *testing.T, dir string, base tensor.Source) *verify.Fits {
 	if err != nil || len(entries) == 0 {
 		return nil
 	}
-	finished, err := calibrate.OpenFinished(entries[0])
+	finished, err := calibrate.OpenFinished(entries[0], filepath.Base(entries[0]))
 	if err != nil {
 		t.Fatal(err)
 	}
