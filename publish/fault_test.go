@@ -486,6 +486,9 @@ func outcome(err error) string {
 // error, and never with a wrong file under its name. LLMEXPORT_FAULTS is the number of runs of a cell, half of them with
 // one fault and the others with nothing but faults; with -update they become docs/faults.md.
 func TestFaultTable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	runs := 1
 	if n, err := strconv.Atoi(os.Getenv("LLMEXPORT_FAULTS")); err == nil {
 		runs = n

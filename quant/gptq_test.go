@@ -194,6 +194,9 @@ func zeros(rows, cols, block int) Blocks {
 
 // No sweep raises the objective of a row, and the first result is below those of methods without feedback.
 func TestGPTQObjectiveFalls(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	// slack is what rounding may cost a row in a sweep: gradients are float32 sums.
 	const slack = 1e-5
 	const rows, cols = 24, 256

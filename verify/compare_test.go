@@ -41,6 +41,9 @@ var sameEvaluation = cmp.AllowUnexported(verify.Sample{})
 
 // Packages side by side give what each gives alone, bit by bit, for any memory and number of threads.
 func TestCompare(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	dirs := []string{goodPackage(t), threeBits(t)}
 	var want []*verify.Evaluation
 	var o verify.Options

@@ -63,6 +63,9 @@ func killRepo(t *testing.T) string {
 // TestRunKilled kills runs that fetch shards into the cache, at random instants, LLMEXPORT_KILLS times in all: whatever has
 // a name there is what the hub has, and not much travels twice.
 func TestRunKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	kills := 3
 	if n, err := strconv.Atoi(os.Getenv("LLMEXPORT_KILLS")); err == nil {
 		kills = n

@@ -128,6 +128,9 @@ var (
 // What a journal says of outputs is what the codes do to the inputs that a walk sees: more with rtn than with a search, and
 // with that more than with gptq, for every op of the body.
 func TestOutputErrors(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	d, src := openCheckpoint(t, tinyDir)
 	text, _ := tinyText(t, d, src)
 	d.Layers = d.Layers[:1]

@@ -68,6 +68,9 @@ func chainOf(t *testing.T, list ...quant.Method) *quant.Chain {
 // loses the weights that read them among those of their block (KL divergence 2.61), foldings bring them back (0.027). At
 // most a twentieth must be left.
 func TestFoldingOfOutliers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	d, tiny := openCheckpoint(t, tinyDir)
 	src := outlying(t, d, tiny, 30)
 	windows := text(t, d)

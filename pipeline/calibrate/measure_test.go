@@ -43,6 +43,9 @@ func measured(t *testing.T, o Options, ms Measuring) []Sensitivity {
 // Every matrix once, in order, with numbers that are positive, finite, and fall with every bit; the sum over ops of the
 // divergence at 3 bits is that of the model with all of them.
 func TestMeasure(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	d, src := openCheckpoint(t, tinyDir)
 	text, probe := tinyText(t, d, src)
 	d.Layers = d.Layers[:2]
@@ -99,6 +102,9 @@ const measureDigest = "bd4835b68e112f83"
 
 // Neither threads nor memory are seen; random models, one of them with a head of its own.
 func TestMeasureDigest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	h := sha256.New()
 	for _, name := range []string{"qwen3-untied", "llama-bias"} {
 		d, src := openCheckpoint(t, familyDir(name))

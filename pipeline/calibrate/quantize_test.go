@@ -46,6 +46,9 @@ func smallJobs(t *testing.T) map[string]job {
 
 // Neither threads nor memory are seen in any file.
 func TestQuantizeDoesNotDependOnMachine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for name, j := range smallJobs(t) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

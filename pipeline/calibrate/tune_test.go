@@ -25,6 +25,9 @@ func quickly(steps int) *quant.Distill {
 // On a trained model the divergence on the text of the tuning falls, of symmetric specs too, and nothing but scales, zero
 // terms and gammas moves.
 func TestTune(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	d, src := openCheckpoint(t, tinyDir)
 	text, _ := tinyText(t, d, src)
 	d.Layers = d.Layers[:2]

@@ -193,7 +193,7 @@ func TestBadCheckpoints(t *testing.T) {
 			c.set("config.json", "quantization_config", map[string]any{"quant_method": "bitsandbytes", "load_in_4bit": true})
 		}, tensor.ErrUnsupported, "quantization_config"},
 		{"another model type", func(c checkpoint) { c.set("config.json", "model_type", "mamba") }, tensor.ErrUnsupported, "mamba"},
-		{"an unknown key", func(c checkpoint) { c.set("config.json", "logit_scale_multiplier", 0.5) }, tensor.ErrUnsupported, "logit_scale_multiplier"},
+		{"an unknown key", func(c checkpoint) { c.set("config.json", "logits_scaling", 0.5) }, tensor.ErrUnsupported, "logits_scaling"},
 		{"eos that is no token", func(c checkpoint) { c.set("config.json", "eos_token_id", 31999) }, tensor.ErrCorrupt, "31999"},
 		{"eos that is a word", func(c checkpoint) { c.set("config.json", "eos_token_id", "end") }, tensor.ErrCorrupt, "eos_token_id"},
 		{"generation config garbage", func(c checkpoint) { c.write("generation_config.json", "[") }, tensor.ErrCorrupt, "generation_config.json"},

@@ -97,6 +97,9 @@ func (w work) atBudget(t *testing.T, budget string, overrides ...string) (alloca
 
 // A package keeps to its budget and uses it up; sensitivities are measured once for all budgets.
 func TestBudgets(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	w := newWork(t, tiny, watch+"quantize: {method: rtn}\n"+unverified)
 
 	// The choices lie close enough together.
@@ -182,6 +185,7 @@ func TestBudgets(t *testing.T) {
 		for _, c := range []struct {
 			key, small string
 		}{{"bytes", "1000"}, {"bytes", "2000000"}, {"bpw", "0.5"}, {"device_ram", "1000"}, {"kl", "0.000001"}} {
+			w.unpublish(t)
 			_, err := w.run(t, fmt.Sprintf("quantize.budget={%s: %s}", c.key, c.small))
 			var at *recipes.Error
 			if !errors.As(err, &at) || !strings.HasPrefix(at.Message, "quantize.budget."+c.key+": cannot be met: the smallest ") {
@@ -191,6 +195,7 @@ func TestBudgets(t *testing.T) {
 			t.Logf("%s: %s", c.key, least)
 			w.atBudget(t, fmt.Sprintf("{%s: %s}", c.key, least))
 			if n, err := strconv.ParseInt(least, 10, 64); err == nil {
+				w.unpublish(t)
 				if _, err := w.run(t, fmt.Sprintf("quantize.budget={%s: %d}", c.key, n-1)); err == nil {
 					t.Errorf("%s: %s is not the smallest", c.key, least)
 				}
@@ -207,6 +212,7 @@ func TestBudgets(t *testing.T) {
 		if specs["w6-b128-asym"] < 1 || specs["f16"] != 1 {
 			t.Errorf("%v", specs)
 		}
+		w.unpublish(t)
 		_, err := w.run(t, "quantize.budget={bpw: 4.5}", "quantize.overrides=[{match: ., bits: 4}]")
 		if err == nil || !strings.Contains(err.Error(), "quantize.budget: overrides fix every matrix") {
 			t.Errorf("everything fixed: %v", err)
@@ -215,9 +221,7 @@ func TestBudgets(t *testing.T) {
 
 	t.Run("measured once", func(t *testing.T) {
 		var log bytes.Buffer
-		if err := os.RemoveAll(w.out()); err != nil {
-			t.Fatal(err)
-		}
+		w.unpublish(t)
 		ctx := zerolog.New(&log).WithContext(t.Context())
 		if _, err := stagetest.Run(ctx, w.recipe(), w.cache(), 2, "quantize.budget={bpw: 5}"); err != nil {
 			t.Fatal(err)

@@ -37,6 +37,9 @@ func writeTexts(t *testing.T, dir string) {
 // Text of all sources is shared by weight; conversations are written down by the model's template; the recipe in the
 // package names the files and not where they lie.
 func TestCalibrationSources(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	w := newWork(t, tiny, "calibrate: {tokens: 1024, window: 64, probe: 256, data: [samples, {path: texts/prose.txt, weight: 1}, {path: texts/chats.jsonl, chat: true, weight: 2}]}\n"+
 		"quantize: {method: gptq}\n"+unverified)
 	texts := filepath.Join(w.dir, "texts")
@@ -104,6 +107,9 @@ func TestCalibrationSources(t *testing.T) {
 
 // More text than the columns ask for gives no warning, and a recipe that needs no text carries none.
 func TestCalibrationUnasked(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	w := newWork(t, tiny, "calibrate: {tokens: 1536, window: 64, probe: 64}\nquantize: {method: rtn}\n"+unverified)
 	w.must(t)
 	stored, err := os.ReadFile(filepath.Join(w.out(), "recipe.json"))

@@ -22,6 +22,9 @@ const halvesBound = 0.05
 // A checkpoint of narrow floats is the model of the numbers that they stand for: the reference has the same logits of both,
 // bit for bit, and the packages have the same bytes, which give those logits.
 func TestNarrow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, tt := range []struct {
 		name, family string
 		narrow       packed.Narrow

@@ -112,6 +112,9 @@ func wholeOrAbsent(t testing.TB, dir string) {
 
 // A run that is killed, at whatever moment, leaves no half package, and the next run gives the same bytes.
 func TestKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	const sections = "verify: {enabled: false}"
 	w := newWork(t, tiny, sections)
 	begin := time.Now()

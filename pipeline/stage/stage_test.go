@@ -68,6 +68,14 @@ func (w work) cache() string  { return filepath.Join(w.dir, "cache") }
 // out is where a recipe without places publishes.
 func (w work) out() string { return filepath.Join(w.dir, "dist", "small") }
 
+// unpublish removes the package, so that another one can take its place.
+func (w work) unpublish(t testing.TB) {
+	t.Helper()
+	if err := os.RemoveAll(w.out()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (w work) run(t testing.TB, overrides ...string) ([]*pipeline.Job, error) {
 	t.Helper()
 	return stagetest.Run(t.Context(), w.recipe(), w.cache(), 2, overrides...)

@@ -261,6 +261,9 @@ func TestStreamedResume(t *testing.T) {
 
 // A run that is killed at any moment, several times, ends in the same package.
 func TestStreamedKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	w, h, _ := onHub(t, tiny, 6, "quantize: {block: auto}\nverify: {enabled: false}\nfetch: {keep: false}")
 	h.Fault(fakehub.Rule{Fault: fakehub.Slow, Rate: 30 << 20, Path: "*.safetensors"})
 	kills := 0

@@ -46,6 +46,9 @@ func measuredTemplates(t *testing.T) map[string]struct {
 // TestRepresentable packs every template of the collection of runtime/template, for a model whose tokenizer puts nothing
 // before a prompt and for one that puts bos there, and compares what the engine makes of the result.
 func TestRepresentable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	files, err := filepath.Glob("../../runtime/template/testdata/templates/*.jinja")
 	if err != nil || len(files) < 25 {
 		t.Fatal(len(files), err)

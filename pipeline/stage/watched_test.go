@@ -55,6 +55,9 @@ func watchedFamilies(t *testing.T) (names []string) {
 // Packages whose codes were chosen while the model was watched are verified, and closer to the source than those that were
 // rounded.
 func TestWatchedFamilies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	names := watchedFamilies(t)
 	if os.Getenv("LLMEXPORT_FAMILIES") != "all" { // half a minute more
 		names = []string{"bloom", "gemma3_text", "glm4", "granite", "olmo2", "phi3", "smollm3", "starcoder2"}

@@ -61,8 +61,11 @@ func TestFlippedBytes(t *testing.T) {
 			}
 		}
 	}
-	full := marshal(t, fullGraph())
-	for i := range full {
+	full, step := marshal(t, fullGraph()), 1
+	if testing.Short() {
+		step = 7
+	}
+	for i := 0; i < len(full); i += step {
 		b := slices.Clone(full)
 		b[i] ^= 0xff
 		openOrRefuse(t, b)

@@ -86,6 +86,9 @@ func TestGradients(t *testing.T) {
 			testGradients(t, d, src)
 		})
 	}
+	if testing.Short() {
+		return
+	}
 	eachForm(t, testGradients)
 }
 
