@@ -86,6 +86,9 @@ func TestOutlierWeights(t *testing.T) {
 	} {
 		widths[method] = []int{4}
 	}
+	if testing.Short() {
+		widths = map[string][]int{`"rtn"`: {4}, `"gptq"`: {8}}
+	}
 	for method, widths := range widths {
 		for _, bits := range widths {
 			t.Run(fmt.Sprintf("%s at %d bits", method, bits), func(t *testing.T) {

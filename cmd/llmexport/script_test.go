@@ -47,6 +47,14 @@ const (
 // with $TINY, the place of the trained one, and with $FAMILIES, that of one of every family.
 func TestScript(t *testing.T) { scripts(t, "testdata/script", nil) }
 
+// TestLongScript runs the stories that take long.
+func TestLongScript(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
+	scripts(t, "testdata/long", nil)
+}
+
 // scripts runs the stories in dir, with further directories in variables.
 func scripts(t *testing.T, dir string, more map[string]string) {
 	testscript.Run(t, testscript.Params{
