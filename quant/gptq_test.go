@@ -127,6 +127,9 @@ func synthetic(cols int) (in *Stats, truth []float32) {
 // What each rung is worth on a synthetic layer, as the relative power of the output's error on inputs that calibration has
 // not seen. Names give what a prototype reached on such a layer at 4 bits, in percent.
 func TestGPTQLadder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	const cols, rows = 512, 64
 	in, truth := synthetic(cols)
 	w := gaussian(rows, cols, 5)

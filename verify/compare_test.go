@@ -82,6 +82,9 @@ func TestCompare(t *testing.T) {
 
 // Positions before ScoreFrom are context: the others give what they gave.
 func TestScoreFrom(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	s := open(t, goodPackage(t), tiny)
 	s.Options.Memory = 1 << 20 // tiles smaller than a window
 	all, err := verify.Evaluate(t.Context(), s)

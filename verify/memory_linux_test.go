@@ -22,6 +22,9 @@ const memoryFamily = families + "qwen3-tied"
 
 // An evaluation takes its share of the memory and a constant, however long the text is.
 func TestMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	const (
 		limit = 32 << 20
 		// over covers the program, the mapped package, its tokenizer and the text.

@@ -67,6 +67,9 @@ func (e *edition) stored(b []byte, op string) []byte {
 
 // Constants and the matrices of experts are held to the source as everything else is.
 func TestExpertsAndConstants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, c := range []struct {
 		name   string
 		damage func(e *edition)

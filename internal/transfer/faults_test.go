@@ -313,6 +313,9 @@ func must(t *testing.T, err error) {
 
 // TestRetryAfterHoldsAll demands that no connection asks while one has been told to wait.
 func TestRetryAfterHoldsAll(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	s := newServer(t, faultSize)
 	var until atomic.Int64
 	s.setAnswer(func(w http.ResponseWriter, r *http.Request, n int32) bool {

@@ -28,6 +28,9 @@ func randomScales(r *rand.Rand, n int) []float32 {
 }
 
 func TestScalesAreExact(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, name := range append(known(t), "tiny-qwen3") {
 		t.Run(name, func(t *testing.T) {
 			dir := familyDir(name)

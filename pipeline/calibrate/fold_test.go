@@ -108,6 +108,9 @@ func of(stats map[string]*quant.Stats) func(string) (*quant.Stats, error) {
 // Two foldings at the sites of one layer: the second sees what the first one left, tensors without codes are let be, and
 // the number of threads is not seen.
 func TestFoldInOrder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	d, tiny := openCheckpoint(t, tinyDir)
 	src := outlying(t, d, tiny, 30)
 	windows := [][]int32{text(t, d)[0]}

@@ -93,6 +93,9 @@ func TestQuantizeDoesNotDependOnMachine(t *testing.T) {
 
 // A directory that was cut or damaged anywhere is completed to the same bytes.
 func TestQuantizeGoesOn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	j := smallJobs(t)["llama"]
 	dir := t.TempDir()
 	f := j.run(t, dir)
@@ -191,6 +194,9 @@ func TestQuantizeProgress(t *testing.T) {
 
 // Whenever it is cancelled, Quantize returns the cause before the next matrix, and goes on later.
 func TestQuantizeCancelled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for name, j := range smallJobs(t) {
 		t.Run(name, func(t *testing.T) {
 			whole := t.TempDir()

@@ -121,6 +121,9 @@ func unlike(a, b []seen) string {
 // Whatever the streams, the threads and the memory: every input in its order, with the bits that the net computes for
 // single windows. 40 windows of 64 tokens are two chunks.
 func TestWalk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, name := range []string{"llama-bias", "qwen3-untied"} {
 		t.Run(name, func(t *testing.T) {
 			d, src := openCheckpoint(t, familyDir(name))

@@ -26,6 +26,9 @@ func onModelScope(t *testing.T) {
 // A package whose source comes from ModelScope is the same whether the source is kept or passes by, and what goes with it
 // names the right hub.
 func TestModelScope(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	w, h, dir := onHub(t, tiny, 5, "quantize: {bits: 8}\nverify: {perplexity: {window: 64, windows: 1}}\nfetch: {source: modelscope, keep: false}")
 	onModelScope(t)
 	w.must(t)

@@ -150,6 +150,9 @@ func TestPackages(t *testing.T) {
 
 // Neither the number of threads nor the memory limit nor the place changes a byte, measurements included.
 func TestSameBytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	const sections = "verify: {perplexity: {window: 16, windows: 2, decode: 4}}"
 	w := newWork(t, tiny, sections)
 	var want string

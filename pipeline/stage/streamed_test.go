@@ -120,6 +120,9 @@ func none(t *testing.T, dir string) {
 // A package whose source passes by is the one that is made of a source on the disk, byte for byte, whatever lies in which
 // shard: fused experts, views and fp8 codes with their scales included.
 func TestStreamed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, checkpoint := range []string{tiny, families + "qwen3-untied", families + "gpt_oss", families + "phi3", families + "bloom", families + "qwen3_moe", families + "qwen2-tied"} {
 		t.Run(filepath.Base(checkpoint), func(t *testing.T) {
 			w, _, _ := onHub(t, checkpoint, 5, "quantize: {block: auto}\nverify: {enabled: false}\nfetch: {keep: false}")
@@ -291,6 +294,9 @@ func TestStreamedKilled(t *testing.T) {
 
 // A journal or a file that was damaged is not believed.
 func TestStreamedDamagedPartial(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	for _, name := range []string{"journal", "llm.mnn.weight"} {
 		t.Run(name, func(t *testing.T) {
 			w, h, _ := onHub(t, tiny, 6, "quantize: {block: auto}\nverify: {enabled: false}\nfetch: {keep: false}")

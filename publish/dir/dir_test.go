@@ -346,6 +346,9 @@ func killedPublish(target string) error {
 // TestPublishKilled ends the process at every step. Whatever it leaves, the target is one of the two
 // packages or absent, and the next run ends as if nothing had happened.
 func TestPublishKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	staged := filepath.Join(t.TempDir(), "two")
 	placetest.Publish(t, Place{Path: staged}, two)

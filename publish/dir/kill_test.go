@@ -15,6 +15,9 @@ import (
 const publishTo = "PUBLISH_TEST_DIR"
 
 func TestDirKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	base := t.TempDir()
 	placetest.Kill(t, placetest.Killable{
 		Open: func(ctx context.Context, ref string) (place.Origin, error) {

@@ -579,6 +579,9 @@ func killedPull(from string) error {
 // TestPullKilled kills a puller again and again, at any moment, LLMEXPORT_KILLS times in all. The directory is always
 // one of two packages or absent, and not much travels twice.
 func TestPullKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	kills := placetest.Kills(10)
 	one := placetest.Package(t, "one")
 	from := filepath.Join(t.TempDir(), "from")

@@ -31,6 +31,9 @@ func revertDirs(ctx context.Context, target string, p place.Package, step func(s
 // TestRevertKilled ends the process at every step of a publication that is taken back. The target is one of the
 // packages or absent, and the next run ends as if nothing had happened.
 func TestRevertKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
 	staged := filepath.Join(t.TempDir(), "two")
 	placetest.Publish(t, Place{Path: staged}, two)

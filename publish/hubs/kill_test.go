@@ -31,6 +31,9 @@ var children = map[string]func(value string) error{publishTo: func(endpoint stri
 // interrupted is finished by the next run. On Hugging Face that makes one commit; on ModelScope, where a commit does not
 // name what it is made on, a second and equal one is possible.
 func TestHubKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	t.Run("hub", func(t *testing.T) { killPublishers(t, "hub", placetest.HubPackage) })
 	t.Run("modelscope", func(t *testing.T) { killPublishers(t, "modelscope", placetest.ModelScopePackage) })
 }

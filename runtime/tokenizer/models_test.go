@@ -135,6 +135,9 @@ func hostileModels(t testing.TB) map[string][]byte {
 
 // TestHostileModels bounds the time for a word of half a megabyte.
 func TestHostileModels(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	const size, limit = 1 << 19, 30 * time.Second // far above the second or so that it takes
 	for name, file := range hostileModels(t) {
 		tok := mustLoad(t, file)
@@ -152,6 +155,9 @@ func TestHostileModels(t *testing.T) {
 
 // TestLoadMemory holds what Load allocates to a multiple of the file, also for tokens of a megabyte.
 func TestLoadMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	long := strings.Repeat("a", 1<<20)
 	var many, list []string
 	for i := range 50000 {

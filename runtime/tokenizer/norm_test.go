@@ -193,6 +193,9 @@ func TestNormalizersRefuse(t *testing.T) {
 // TestNormalizersHostile bounds what long texts that are bad for simpler algorithms become. One that took squared time would
 // exceed the time of the whole package.
 func TestNormalizersHostile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long; make test-all runs it")
+	}
 	const size = 1 << 17
 	f := normalizerGoldens(t)
 	for name, g := range f.Normalizers {
