@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -113,7 +112,7 @@ func TestFlips(t *testing.T) {
 		t.Error("something was published")
 	}
 	for _, command := range slices.Sorted(maps.Keys(codes)) {
-		t.Log(fmt.Sprintf("%-25s exit codes %v", command, codes[command]))
+		t.Logf("%-25s exit codes %v", command, codes[command])
 	}
 	t.Logf("%d flipped bits, %d missed", flips, missed)
 }
