@@ -82,9 +82,14 @@ test: ## vet, and test everything but what takes long
 	go vet ./...
 	go test -short -timeout 10m $(TESTFLAGS) ./...
 
+.PHONY: test-long
+test-long: ## run the tests that make test leaves out or cuts short
+	@set -euo pipefail; list=$$(grep -rl --include='*_test.go' --exclude-dir=.venv --exclude-dir=.git 'testing\.Short()' . | xargs awk 'FNR == 1 {n = ""} /^func Test/ {n = $$2; sub(/\(.*/, "", n)} n && /testing\.Short\(\)/ {f = FILENAME; sub(/\/[^\/]*$$/, "", f); print f, n}' | sort -u); \
+	dirs=$$(cut -d' ' -f1 <<< "$$list" | sort -u); names=$$(cut -d' ' -f2 <<< "$$list" | sort -u | paste -sd'|'); \
+	go test -timeout 25m $(TESTFLAGS) -run "^($$names)\$$" $$dirs
+
 .PHONY: test-all
-test-all: ## test what takes long, too
-	go test -timeout 25m $(TESTFLAGS) ./...
+test-all: test test-long ## test everything
 
 .PHONY: vuln
 vuln: ## look for known vulnerabilities in what the program calls (needs the Go vulnerability database)
@@ -391,7 +396,7 @@ hf-tokenizers: ## build the Rust library behind the tag hf_tokenizers into bin/,
 	echo "hf-tokenizers: passed, with the demo; bin/llmexport-hf asks the library in the check tokenizer"
 
 .PHONY: check
-check: lint test test-all race purego fuzz-short generate-unchanged ## everything that must pass before a commit; ends with a clean tree
+check: lint test-all race purego fuzz-short generate-unchanged ## everything that must pass before a commit; ends with a clean tree
 	@set -euo pipefail; dirty=$$(git status --porcelain); if [ -n "$$dirty" ]; then echo "the tree is not clean:"; echo "$$dirty"; exit 1; fi
 	@echo "check: all passed"
 
