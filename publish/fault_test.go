@@ -322,7 +322,9 @@ func openSlots(t *testing.T) {
 	auths := map[string]any{}
 	for range faultsAtOnce {
 		s := &slot{}
-		s.handler.Store(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, refusedByTest, http.StatusServiceUnavailable) }))
+		s.handler.Store(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, refusedByTest, http.StatusServiceUnavailable)
+		}))
 		s.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s.handler.Load().(http.HandlerFunc)(w, r)
 		}))
