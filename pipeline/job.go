@@ -1,13 +1,13 @@
-// Package pipeline runs a job: stages in the order of one list, each of which turns artifacts into artifacts.
-//
-// [Execute] validates every stage before the first one runs, gives each a logger, measures it, and adds its
-// name to its errors. Stages are found in pipeline/stage; this package knows none of them.
+// Package pipeline runs jobs: stages in the order of one list. [Execute] validates every stage before the first one runs,
+// gives each a logger, measures it, and adds its name to its errors. The stages are those of pipeline/stage; this package
+// knows none of them, nor what they share.
 package pipeline
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -15,20 +15,16 @@ import (
 	"github.com/llmexport/llmexport/recipes"
 )
 
-// Job is what stages share.
+// Job is the outer frame of a run.
 type Job struct {
 	// Recipe says what the user asked for.
 	Recipe *recipes.Recipe
 	// Store keeps the artifacts of this and earlier runs.
-	Store *Store
-	// Artifacts is what the stages of this run have made so far.
-	Artifacts Artifacts
-	Limits    Limits
-	// Ahead is what an early stage has begun for later ones; only they know what it is.
-	Ahead any
+	Store  *Store
+	Limits Limits
 }
 
-// Limits bound a job and tell its progress.
+// Limits bound a job and report its progress.
 type Limits struct {
 	// Memory in bytes.
 	Memory int64
@@ -45,27 +41,33 @@ func (l *Limits) Report(stage, what string, done, total int64) {
 	}
 }
 
-// Stage is one step of a job. Stages that can say early that their options are wrong implement Validator, those that can
-// say early that they will fail implement Preparer, and those that may have nothing to do implement Skipper.
-type Stage interface {
+// Stage is one step of a run R. A stage whose options may be wrong implements [Validator], one that can tell early that it
+// will fail [Preparer], and one that may have nothing to do [Skipper].
+type Stage[R any] interface {
 	String() string
-	Run(ctx context.Context, job *Job) error
+	Run(ctx context.Context, run R) error
 }
 
-// Validator is implemented by stages that check their options before any stage runs.
-type Validator interface {
-	Validate(job *Job) error
+// Validator is a stage that checks its options before any stage runs.
+type Validator[R any] interface {
+	Validate(run R) error
 }
 
-// Preparer is implemented by stages that can tell, before any stage runs, that the machine or a place cannot do what they
-// are to do: too little memory, a full disk, a directory that is in use. It changes nothing.
-type Preparer interface {
-	Prepare(ctx context.Context, job *Job) error
+// Preparer is a stage that checks, before any stage runs, whether the machine and the places are able to do its work: enough
+// memory, room on the disk, a directory that is not in use. It changes nothing.
+type Preparer[R any] interface {
+	Prepare(ctx context.Context, run R) error
 }
 
-// Skipper is implemented by stages that may be left out; the reason is logged.
-type Skipper interface {
-	Skip(job *Job) (reason string, skip bool)
+// Skipper is a stage that may be left out; the reason is logged.
+type Skipper[R any] interface {
+	Skip(run R) (reason string, skip bool)
+}
+
+// Restarter is a run that can begin again.
+type Restarter interface {
+	// Restart drops everything that the stages have made and opened so far. Entries of the store stay.
+	Restart()
 }
 
 // Timing is how long a stage took.
@@ -74,69 +76,119 @@ type Timing struct {
 	Seconds float64
 }
 
-// named adds the name of a stage to its error, unless that names its section of the recipe already.
-func named(s Stage, err error) error {
-	var positioned *recipes.Error
-	if errors.As(err, &positioned) {
-		return err
-	}
-	return fmt.Errorf("%s: %w", s, err)
-}
-
-// ErrAgain is wrapped by the error of a stage that has removed the wrong bytes which earlier stages began with.
+// ErrAgain is wrapped by the error of a stage that has removed wrong bytes with which earlier stages began.
 var ErrAgain = errors.New("it is done again")
 
+// Until returns the stages up to and including the one of a name. An unknown name is an error that lists the known ones.
+func Until[R any](stages []Stage[R], name string) ([]Stage[R], error) {
+	var names []string
+	for i, s := range stages {
+		if s.String() == name {
+			return stages[:i+1], nil
+		}
+		names = append(names, s.String())
+	}
+	return nil, fmt.Errorf("there is no stage %q; the stages are %s", name, strings.Join(names, ", "))
+}
+
+// Validate lets all stages check their options.
+func Validate[R any](run R, stages []Stage[R]) error {
+	for _, s := range stages {
+		if v, ok := s.(Validator[R]); ok {
+			if err := v.Validate(run); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Execute runs stages in order, and once more from the first one after an [ErrAgain]. The context that they get ends with
-// it.
-func Execute(ctx context.Context, job *Job, stages []Stage) ([]Timing, error) {
-	before := len(job.Artifacts)
-	timings, err := execute(ctx, job, stages)
+// it. What a stage finds in the store it does not make again, so that executing some of the stages, see [Until], and later
+// all of them makes nothing twice.
+func Execute[R Restarter](ctx context.Context, run R, stages []Stage[R]) ([]Timing, error) {
+	timings, err := execute(ctx, run, stages)
 	if errors.Is(err, ErrAgain) && ctx.Err() == nil {
 		zerolog.Ctx(ctx).Warn().Err(err).Msg("the run begins again")
-		job.Artifacts = job.Artifacts[:before]
-		timings, err = execute(ctx, job, stages)
+		run.Restart()
+		timings, err = execute(ctx, run, stages)
 	}
 	return timings, err
 }
 
-func execute(ctx context.Context, job *Job, stages []Stage) ([]Timing, error) {
+func execute[R any](ctx context.Context, run R, stages []Stage[R]) ([]Timing, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if err := Validate(run, stages); err != nil {
+		return nil, err
+	}
 	for _, s := range stages {
-		if v, ok := s.(Validator); ok {
-			if err := v.Validate(job); err != nil {
+		if p, ok := s.(Preparer[R]); ok {
+			err := named(s.String(), func(ctx context.Context) error { return p.Prepare(ctx, run) })(ctx)
+			if err != nil {
 				return nil, err
 			}
 		}
 	}
-	for _, s := range stages {
-		if p, ok := s.(Preparer); ok {
-			if err := p.Prepare(ctx, job); err != nil {
-				return nil, named(s, err)
-			}
-		}
-	}
-	log := zerolog.Ctx(ctx)
 	var timings []Timing
 	for _, s := range stages {
 		if err := ctx.Err(); err != nil {
 			return timings, context.Cause(ctx)
 		}
-		l := log.With().Str("stage", s.String()).Logger()
-		if sk, ok := s.(Skipper); ok {
-			if reason, skip := sk.Skip(job); skip {
-				l.Info().Msg("skipped: " + reason)
-				continue
-			}
+		name, act := s.String(), func(ctx context.Context) error { return s.Run(ctx, run) }
+		if err := logged(name, skipped(s, run, timed(name, &timings, named(name, act))))(ctx); err != nil {
+			return timings, err
 		}
-		l.Debug().Msg("began")
-		start := time.Now()
-		if err := s.Run(l.WithContext(ctx), job); err != nil {
-			return timings, named(s, err)
-		}
-		d := time.Since(start)
-		timings = append(timings, Timing{Stage: s.String(), Seconds: d.Seconds()})
-		l.Info().Dur("dur", d).Msg("done")
 	}
 	return timings, nil
+}
+
+// action is a stage at work, or one of the functions below around it.
+type action func(ctx context.Context) error
+
+// logged adds the name of the stage to the log.
+func logged(name string, next action) action {
+	return func(ctx context.Context) error {
+		log := zerolog.Ctx(ctx).With().Str("stage", name).Logger()
+		return next(log.WithContext(ctx))
+	}
+}
+
+// skipped leaves out a stage that has nothing to do.
+func skipped[R any](s Stage[R], run R, next action) action {
+	return func(ctx context.Context) error {
+		if sk, ok := s.(Skipper[R]); ok {
+			if reason, skip := sk.Skip(run); skip {
+				zerolog.Ctx(ctx).Info().Msg("skipped: " + reason)
+				return nil
+			}
+		}
+		return next(ctx)
+	}
+}
+
+// timed logs the beginning and the end of a stage, and adds its time to a list.
+func timed(name string, timings *[]Timing, next action) action {
+	return func(ctx context.Context) error {
+		zerolog.Ctx(ctx).Debug().Msg("began")
+		start := time.Now()
+		if err := next(ctx); err != nil {
+			return err
+		}
+		d := time.Since(start)
+		*timings = append(*timings, Timing{Stage: name, Seconds: d.Seconds()})
+		zerolog.Ctx(ctx).Info().Dur("dur", d).Msg("done")
+		return nil
+	}
+}
+
+// named adds the name of the stage to its error, unless that is positioned in the stage's section of the recipe.
+func named(name string, next action) action {
+	return func(ctx context.Context) error {
+		err := next(ctx)
+		if positioned := (*recipes.Error)(nil); err == nil || errors.As(err, &positioned) {
+			return err
+		}
+		return fmt.Errorf("%s: %w", name, err)
+	}
 }

@@ -10,6 +10,11 @@ import (
 	"github.com/llmexport/llmexport/recipes"
 )
 
+// notes is a run that counts what its stages have made.
+type notes struct{ made int }
+
+func (n *notes) Restart() { n.made = 0 }
+
 // fake is a stage that notes what happens to it.
 type fake struct {
 	name          string
@@ -21,14 +26,14 @@ type fake struct {
 
 func (f *fake) String() string { return f.name }
 
-func (f *fake) Validate(*Job) error {
+func (f *fake) Validate(*notes) error {
 	*f.log = append(*f.log, "validate "+f.name)
 	return f.invalid
 }
 
-func (f *fake) Skip(*Job) (string, bool) { return "not wanted", f.skip }
+func (f *fake) Skip(*notes) (string, bool) { return "not wanted", f.skip }
 
-func (f *fake) Run(context.Context, *Job) error {
+func (f *fake) Run(context.Context, *notes) error {
 	*f.log = append(*f.log, "run "+f.name)
 	if f.cancel != nil {
 		f.cancel()
@@ -54,7 +59,7 @@ func TestExecute(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var log []string
 			c.a.name, c.a.log, c.b.name, c.b.log = "a", &log, "b", &log
-			timings, err := Execute(t.Context(), &Job{}, []Stage{&c.a, &c.b})
+			timings, err := Execute(t.Context(), &notes{}, []Stage[*notes]{&c.a, &c.b})
 			if got := strings.Join(log, ", "); got != c.log {
 				t.Errorf("happened: %s, want %s", got, c.log)
 			}
@@ -81,15 +86,15 @@ func TestExecuteAgain(t *testing.T) {
 		"not":    {[]error{wrong, wrong}, "made 0, made 0", ErrAgain},
 	} {
 		var log []string
-		job := &Job{}
+		run := &notes{}
 		s := stageFunc(func() error {
-			log = append(log, fmt.Sprint("made ", len(job.Artifacts)))
-			job.Artifacts.Add(Artifact{})
+			log = append(log, fmt.Sprint("made ", run.made))
+			run.made++
 			err := c.errs[0]
 			c.errs = c.errs[1:]
 			return err
 		})
-		if _, err := Execute(t.Context(), job, []Stage{s}); !errors.Is(err, c.err) || strings.Join(log, ", ") != c.log {
+		if _, err := Execute(t.Context(), run, []Stage[*notes]{s}); !errors.Is(err, c.err) || strings.Join(log, ", ") != c.log {
 			t.Errorf("%s: %v, %v", name, log, err)
 		}
 	}
@@ -97,8 +102,8 @@ func TestExecuteAgain(t *testing.T) {
 
 type stageFunc func() error
 
-func (stageFunc) String() string                    { return "func" }
-func (f stageFunc) Run(context.Context, *Job) error { return f() }
+func (stageFunc) String() string                      { return "func" }
+func (f stageFunc) Run(context.Context, *notes) error { return f() }
 
 func errorText(err error) string {
 	if err == nil {
@@ -110,21 +115,25 @@ func errorText(err error) string {
 func TestExecuteCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var log []string
-	_, err := Execute(ctx, &Job{}, []Stage{&fake{name: "a", log: &log, cancel: cancel}, &fake{name: "b", log: &log}})
+	_, err := Execute(ctx, &notes{}, []Stage[*notes]{&fake{name: "a", log: &log, cancel: cancel}, &fake{name: "b", log: &log}})
 	if !errors.Is(err, context.Canceled) || strings.Contains(strings.Join(log, " "), "run b") {
 		t.Errorf("%v after %v", err, log)
 	}
 }
 
-func TestArtifacts(t *testing.T) {
-	var a Artifacts
-	if _, err := a.One(Weights); err == nil {
-		t.Error("an artifact that nobody made")
+// The stages up to a name are a prefix of the list, and run like all of them.
+func TestUntil(t *testing.T) {
+	var log []string
+	a, b, c := &fake{name: "a", log: &log}, &fake{name: "b", log: &log}, &fake{name: "c", log: &log}
+	all := []Stage[*notes]{a, b, c}
+	some, err := Until(all, "b")
+	if err != nil {
+		t.Fatal(err)
 	}
-	a.Add(Artifact{Kind: Weights, Name: "1"})
-	a.Add(Artifact{Kind: Inputs, Name: "2"})
-	a.Add(Artifact{Kind: Weights, Name: "3"})
-	if w, err := a.One(Weights); err != nil || w.Name != "3" {
-		t.Errorf("%+v, %v", w, err)
+	if _, err := Execute(t.Context(), &notes{}, some); err != nil || strings.Join(log, ", ") != "validate a, validate b, run a, run b" {
+		t.Errorf("%v, %v", log, err)
+	}
+	if _, err := Until(all, "d"); err == nil || err.Error() != `there is no stage "d"; the stages are a, b, c` {
+		t.Error(err)
 	}
 }

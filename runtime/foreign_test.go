@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/backends"
-	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/verify/reference"
 )
@@ -42,7 +42,7 @@ func TestForeignPackages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := stage.OpenSource("../testdata/tiny-qwen3", nil)
+	src, err := source.Open(t.Context(), source.Origin{Dir: "../testdata/tiny-qwen3"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

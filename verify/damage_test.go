@@ -14,8 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/lower"
-	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime"
@@ -46,7 +47,7 @@ type damage struct {
 var damages = map[string][]damage{
 	"layout": {
 		{name: "a byte behind the weights", files: func(e *edition) {
-			e.file(stage.WeightFile, func(b []byte) []byte { return append(b, 0) })
+			e.file(assemble.WeightFile, func(b []byte) []byte { return append(b, 0) })
 		}, fails: []string{"layout"}, detail: "tensors cover"},
 		{name: "spans overlap", files: func(e *edition) {
 			e.m.Tensors[1].Offset--
@@ -67,7 +68,7 @@ var damages = map[string][]damage{
 		}, unsealed: true, fails: []string{"layout"}, detail: `"more.txt"`},
 		{name: "config.json names another content", files: func(e *edition) {
 			e.seal()
-			e.json(stage.ConfigFile, "llmexport", map[string]any{"content": manifest.DigestOf(nil)})
+			e.json(assemble.ConfigFile, "llmexport", map[string]any{"content": manifest.DigestOf(nil)})
 			e.list()
 			e.write()
 		}, unsealed: true, fails: []string{"layout"}, detail: "config.json names the content"},
@@ -166,7 +167,7 @@ var damages = map[string][]damage{
 			s.Source.Facts.Stop = append(s.Source.Facts.Stop, 7)
 		}, fails: []string{"tokenizer", "template"}, detail: "stop ids are"},
 		{name: "another chat template", files: func(e *edition) {
-			e.json(stage.LLMConfigFile, "jinja", map[string]string{"chat_template": "{{ messages }}", "eos": "<|im_end|>"})
+			e.json(assemble.LLMConfigFile, "jinja", map[string]string{"chat_template": "{{ messages }}", "eos": "<|im_end|>"})
 		}, fails: []string{"tokenizer", "template"}, detail: "different chat templates"},
 		{name: "a merge left out", files: func(e *edition) {
 			e.tokenizer(func(model map[string]any) {
@@ -311,7 +312,7 @@ var damages = map[string][]damage{
 			})
 		}, fails: []string{"positions"}, detail: "at 4080"},
 		{name: "more positions promised than the tables have", files: func(e *edition) {
-			e.json(stage.LLMConfigFile, "max_position_embeddings", 8192)
+			e.json(assemble.LLMConfigFile, "max_position_embeddings", 8192)
 		}, fails: []string{"positions"}, detail: "up to position 8191"},
 	},
 	"activations": {
@@ -542,12 +543,12 @@ func largeActivations(t *testing.T) string {
 // tokenizer replaces tokenizer.mtok by that of a changed tokenizer.json.
 func (e *edition) tokenizer(change func(model map[string]any)) {
 	e.t.Helper()
-	src, err := stage.OpenSource(tiny, nil)
+	src, err := source.Open(e.t.Context(), source.Origin{Dir: tiny}, nil)
 	if err != nil {
 		e.t.Fatal(err)
 	}
 	defer src.Close()
-	e.file(stage.TokenizerFile, func([]byte) []byte {
+	e.file(assemble.TokenizerFile, func([]byte) []byte {
 		b, err := os.ReadFile(tiny + "/tokenizer.json")
 		if err != nil {
 			e.t.Fatal(err)

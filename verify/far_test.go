@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/mnn"
@@ -37,7 +37,7 @@ func TestFar(t *testing.T) {
 		}
 	}
 	window := func(n int) func(e *edition) {
-		return func(e *edition) { e.json(stage.LLMConfigFile, "sliding_window", n) }
+		return func(e *edition) { e.json(assemble.LLMConfigFile, "sliding_window", n) }
 	}
 	for _, c := range []struct {
 		family, key string

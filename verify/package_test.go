@@ -11,7 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/assemble"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime"
@@ -86,7 +87,7 @@ func open(t testing.TB, dir, source string) *verify.Subject {
 
 func openSource(t testing.TB, dir string) *verify.Source {
 	t.Helper()
-	src, err := stage.OpenSource(dir, nil)
+	src, err := source.Open(t.Context(), source.Origin{Dir: dir}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +99,7 @@ func openSource(t testing.TB, dir string) *verify.Source {
 	f := src.Facts
 	return &verify.Source{
 		Decoder: src.Decoder, Tensors: src.Weights, Tokenizer: src.Tokenizer, Reference: ref,
-		TokenizerJSON: func() ([]byte, error) { return stage.TokenizerJSON(dir) },
+		TokenizerJSON: func() ([]byte, error) { return source.TokenizerJSON(dir) },
 		Facts:         verify.TokenizerFacts{Stop: f.Stop, Special: f.Special, Prefix: f.Prefix, ChatTemplate: f.ChatTemplate, BOS: f.BOS, EOS: f.EOS},
 	}
 }
@@ -142,7 +143,7 @@ func (e *edition) file(name string, change func(b []byte) []byte) {
 // graph rewrites the graph.
 func (e *edition) graph(change func(g *mnn.Graph)) {
 	e.t.Helper()
-	e.file(stage.GraphFile, func(b []byte) []byte {
+	e.file(assemble.GraphFile, func(b []byte) []byte {
 		g, err := mnn.Open(b)
 		if err != nil {
 			e.t.Fatal(err)
@@ -189,7 +190,7 @@ func (e *edition) tensor(name string) manifest.Tensor {
 func (e *edition) span(name string, change func(span []byte)) {
 	e.t.Helper()
 	t := e.tensor(name)
-	e.file(stage.WeightFile, func(b []byte) []byte {
+	e.file(assemble.WeightFile, func(b []byte) []byte {
 		change(b[t.Offset : t.Offset+t.Size])
 		return b
 	})
@@ -198,7 +199,7 @@ func (e *edition) span(name string, change func(span []byte)) {
 // seal makes the manifest agree with the files again.
 func (e *edition) seal() {
 	e.t.Helper()
-	w, err := os.ReadFile(e.path(stage.WeightFile))
+	w, err := os.ReadFile(e.path(assemble.WeightFile))
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -208,7 +209,7 @@ func (e *edition) seal() {
 	}
 	e.list()
 	// config.json names the content of the others.
-	e.json(stage.ConfigFile, "llmexport", map[string]any{"minimum_engine": e.m.MinimumEngine, "content": e.m.Content()})
+	e.json(assemble.ConfigFile, "llmexport", map[string]any{"minimum_engine": e.m.MinimumEngine, "content": e.m.Content()})
 	e.list()
 	e.write()
 }

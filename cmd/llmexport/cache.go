@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,35 +28,21 @@ func cacheFlag() cli.Flag {
 
 // cacheDir is the cache of a recipe: what the user says, or the default, which lies on the file system of the
 // packages. With dist/name it is beside dist; it is never above the recipe's own directory.
-func cacheDir(c *cli.Context, r *recipes.Recipe) (string, error) {
-	if d := c.String("cache"); d != "" || r == nil {
-		if d == "" {
-			d = cacheName
-		}
-		return d, nil
+func cacheDir(c *cli.Context, x *stage.Run) string {
+	if d := c.String("cache"); d != "" || x == nil {
+		return cmp.Or(d, cacheName)
 	}
-	var places stage.Publish
-	if err := r.Stages[places.String()].Decode(&places); err != nil {
-		return "", err
+	first := cmp.Or(x.Publish.Targets(x)[0].Dir, filepath.Join("dist", x.Recipe.Name))
+	parent := filepath.Dir(x.Recipe.Resolve(first))
+	if own := filepath.Clean(x.Recipe.Dir); parent == own || filepath.Dir(parent) == parent {
+		return filepath.Join(parent, cacheName)
 	}
-	first := filepath.Join("dist", r.Name)
-	if len(places) > 0 && places[0].Dir != "" {
-		first = places[0].Dir
-	}
-	parent := filepath.Dir(r.Resolve(first))
-	if own := filepath.Clean(r.Dir); parent == own || filepath.Dir(parent) == parent {
-		return filepath.Join(parent, cacheName), nil
-	}
-	return filepath.Join(filepath.Dir(parent), cacheName), nil
+	return filepath.Join(filepath.Dir(parent), cacheName)
 }
 
 // openStore opens the cache, and says what to do when that is impossible.
-func openStore(c *cli.Context, r *recipes.Recipe) (*pipeline.Store, error) {
-	dir, err := cacheDir(c, r)
-	if err != nil {
-		return nil, err
-	}
-	st, err := pipeline.OpenStore(c.Context, dir)
+func openStore(c *cli.Context, x *stage.Run) (*pipeline.Store, error) {
+	st, err := pipeline.OpenStore(c.Context, cacheDir(c, x))
 	if err != nil && c.Context.Err() == nil {
 		return nil, hint(fmt.Errorf("cache: %w", err), "--cache DIR or LLMEXPORT_CACHE puts the cache elsewhere")
 	}
@@ -93,26 +80,26 @@ func (t *tool) cacheCommand() *cli.Command {
 }
 
 // cacheRecipe loads the optional argument of the cache commands.
-func cacheRecipe(c *cli.Context) (*recipes.Recipe, error) {
+func cacheRecipe(c *cli.Context) (*stage.Run, error) {
 	switch c.NArg() {
 	case 0:
 		return nil, nil
 	case 1:
-		return loadRecipe(c.Args().First(), nil)
+		r, err := loadRecipe(c.Args().First(), nil)
+		if err != nil {
+			return nil, err
+		}
+		return stage.New(r, pipeline.Limits{})
 	}
 	return nil, usagef("%s wants at most one RECIPE", c.Command.HelpName)
 }
 
 func (t *tool) cachePath(c *cli.Context) error {
-	r, err := cacheRecipe(c)
+	x, err := cacheRecipe(c)
 	if err != nil {
 		return err
 	}
-	dir, err := cacheDir(c, r)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(t.stdout, dir)
+	_, err = fmt.Fprintln(t.stdout, cacheDir(c, x))
 	return err
 }
 
@@ -150,14 +137,11 @@ func (t *tool) printEntries(c *cli.Context, dir string, list []pipeline.Entry) e
 }
 
 func (t *tool) cacheList(c *cli.Context) error {
-	r, err := cacheRecipe(c)
+	x, err := cacheRecipe(c)
 	if err != nil {
 		return err
 	}
-	dir, err := cacheDir(c, r)
-	if err != nil {
-		return err
-	}
+	dir := cacheDir(c, x)
 	list, err := pipeline.List(dir)
 	if err != nil {
 		return err
@@ -166,7 +150,7 @@ func (t *tool) cacheList(c *cli.Context) error {
 }
 
 func (t *tool) cacheCollect(c *cli.Context) error {
-	r, err := cacheRecipe(c)
+	x, err := cacheRecipe(c)
 	if err != nil {
 		return err
 	}
@@ -174,15 +158,12 @@ func (t *tool) cacheCollect(c *cli.Context) error {
 	if err != nil {
 		return usagef("--keep %v", err)
 	}
-	dir, err := cacheDir(c, r)
-	if err != nil {
-		return err
-	}
+	dir := cacheDir(c, x)
 	// Opening would create it.
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return t.printEntries(c, dir, nil)
 	}
-	st, err := openStore(c, r)
+	st, err := openStore(c, x)
 	if err != nil {
 		return err
 	}

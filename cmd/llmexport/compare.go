@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/sheet"
+	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/recipes"
@@ -21,7 +22,7 @@ import (
 )
 
 func (t *tool) compareCommand() *cli.Command {
-	d := stage.NewVerify().Perplexity
+	d := stage.Defaults().Verify.Perplexity
 	return &cli.Command{
 		Name:      "compare",
 		Usage:     "measure packages of one source side by side",
@@ -176,7 +177,7 @@ func newComparison(list []stage.Compared, o verify.Options) *comparison {
 	for i, x := range list {
 		p := comparedTo{
 			Name: names[i], Dir: x.Dir, Bytes: x.Cost.Bytes, BitsPerWeight: x.Cost.BitsPerWeight(),
-			DeviceBytes: x.Cost.Memory.Total(stage.DeviceContext), NotFinite: x.Evaluation.NotFinite,
+			DeviceBytes: x.Cost.Memory.Total(assemble.DeviceContext), NotFinite: x.Evaluation.NotFinite,
 		}
 		if x.Manifest != nil {
 			p.Digest = x.Manifest.Digest

@@ -10,6 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/sheet"
+	"github.com/llmexport/llmexport/pipeline/assemble"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
@@ -100,9 +102,9 @@ func exitCode(err error) int {
 		verdict *verdictError
 		topic   cli.ExitCoder // of "help NAME"
 		watched *watchError
-		memory  *stage.MemoryError
+		memory  *assemble.MemoryError
 		damaged *manifest.DamagedError
-		other   *stage.OtherSourceError
+		other   *source.OtherError
 	)
 	switch {
 	case errors.As(err, &watched):
@@ -126,7 +128,7 @@ func hintFor(err error) string {
 		failed  *stage.FailedError
 		codes   *stage.ImportError
 		damaged *manifest.DamagedError
-		other   *stage.OtherSourceError
+		other   *source.OtherError
 		text    = err.Error()
 	)
 	switch {

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/urfave/cli/v2"
 
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -36,7 +37,7 @@ func TestReport(t *testing.T) {
 		"a failed check": {failedChecks([]string{"template"}, "x"), exitUnverified, []string{"template: llmexport template"}},
 		"damage":         {fmt.Errorf("dist: %w", damage), exitUnverified, []string{"make or pull the package again"}},
 		"other bytes":    {fmt.Errorf("x: %w", tensor.ErrCorrupt), exitFailed, nil},
-		"another source": {fmt.Errorf("x: %w", &stage.OtherSourceError{Files: []string{"a"}}), exitUsage, []string{"--source names"}},
+		"another source": {fmt.Errorf("x: %w", &source.OtherError{Files: []string{"a"}}), exitUsage, []string{"--source names"}},
 		"not supported":  {fmt.Errorf("x: %w", tensor.ErrUnsupported), exitUnsupported, nil},
 		"not there":      {fs.ErrNotExist, exitFailed, nil},
 	} {

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/recipes"
 )
@@ -39,10 +40,10 @@ func (t *tool) init(c *cli.Context) error {
 	}
 	name := args[0]
 	var model recipes.Model
-	var src *stage.Source
+	var src *source.Source
 	if st, err := os.Stat(name); err == nil && st.IsDir() {
 		model = recipes.Model{Path: name}
-		if src, err = stage.OpenSource(name, nil); err != nil {
+		if src, err = source.Open(c.Context, source.Origin{Dir: name}, nil); err != nil {
 			return err
 		}
 	} else {
@@ -90,16 +91,16 @@ func (t *tool) init(c *cli.Context) error {
 }
 
 // look opens a repository by its headers. It gives nil if nothing of it is here and nothing may be asked.
-func (t *tool) look(c *cli.Context, model recipes.Model) (*stage.Source, error) {
+func (t *tool) look(c *cli.Context, model recipes.Model) (*source.Source, error) {
 	tasks, err := t.modelTask(c, model.Repo, model.Repo, model)
 	if err != nil {
 		return nil, err
 	}
 	x := tasks[0]
-	sk, err := stage.Find[*stage.Fetch](x.stages).Skeleton(c.Context, x.job)
+	sk, err := x.Fetch.Skeleton(c.Context, x)
 	t.progress.stop()
 	if err == nil {
-		return stage.OpenSkeleton(sk, nil)
+		return source.Open(c.Context, source.OfSkeleton(sk), nil)
 	}
 	if o, oerr := hub.OptionsFromEnv(); oerr == nil && o.Offline && errors.Is(err, fs.ErrNotExist) {
 		zerolog.Ctx(c.Context).Warn().Str("repo", model.Repo).Msg("the model was not looked at: it is not in the cache, and HF_HUB_OFFLINE is set")

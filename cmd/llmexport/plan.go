@@ -14,10 +14,11 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/sheet"
-	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/pipeline/safetensors"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/recipes"
 )
@@ -118,7 +119,7 @@ func (t *tool) plan(c *cli.Context) error {
 		return err
 	}
 	saveMemory()
-	var tasks []*task
+	var tasks []*stage.Run
 	if strings.HasPrefix(args[0], "hf://") {
 		model, err := repository(args[0])
 		if err != nil {
@@ -161,7 +162,7 @@ func (t *tool) plan(c *cli.Context) error {
 }
 
 // modelTask is the task of a recipe that only names a model; file stands for the recipe's file.
-func (t *tool) modelTask(c *cli.Context, file, name string, model recipes.Model) ([]*task, error) {
+func (t *tool) modelTask(c *cli.Context, file, name string, model recipes.Model) ([]*stage.Run, error) {
 	b, err := json.Marshal(map[string]any{"version": recipes.Version, "name": stage.PackageName(name, 0), "model": model})
 	if err != nil {
 		return nil, err
@@ -171,17 +172,18 @@ func (t *tool) modelTask(c *cli.Context, file, name string, model recipes.Model)
 		return nil, err
 	}
 	x, err := t.task(r)
-	return []*task{x}, err
+	return []*stage.Run{x}, err
 }
 
-func (t *tool) planTask(c *cli.Context, x *task) (*planned, error) {
-	q, f := stage.Find[*stage.Quantize](x.stages), stage.Find[*stage.Fetch](x.stages)
+func (t *tool) planTask(c *cli.Context, x *stage.Run) (*planned, error) {
+	defer x.Close()
+	f := &x.Fetch
 	ctx, m := c.Context, &meter{}
 	f.Client = m.client()
-	sk, err := f.Skeleton(ctx, x.job)
+	sk, err := f.Skeleton(ctx, x)
 	if f.Client = nil; err == nil && len(sk.Headers) > 0 && c.Bool("download") {
 		var s *hub.Snapshot
-		if s, err = f.Resolve(ctx, x.job); err == nil {
+		if s, err = f.Resolve(ctx, x); err == nil {
 			sk = &hub.Skeleton{Snapshot: *s}
 		}
 	}
@@ -189,11 +191,11 @@ func (t *tool) planTask(c *cli.Context, x *task) (*planned, error) {
 	if err != nil {
 		return nil, err
 	}
-	terms, err := f.Terms(x.job, &sk.Snapshot)
+	terms, err := f.Terms(x, &sk.Snapshot)
 	if err != nil {
 		return nil, err
 	}
-	p, err := t.planSource(c, x, q, sk)
+	p, err := t.planSource(c, x, sk)
 	if err != nil {
 		return nil, err
 	}
@@ -207,19 +209,19 @@ func (t *tool) planTask(c *cli.Context, x *task) (*planned, error) {
 }
 
 // planSource plans the package of a checkpoint.
-func (t *tool) planSource(c *cli.Context, x *task, q *stage.Quantize, sk *hub.Skeleton) (*planned, error) {
-	if q.Budget != nil {
+func (t *tool) planSource(c *cli.Context, x *stage.Run, sk *hub.Skeleton) (*planned, error) {
+	if x.Quantize.Budget != nil {
 		if len(sk.Headers) > 0 {
 			return nil, needsWeights("a budget is shared out by measuring the model", sk)
 		}
-		return t.planBudget(c, x, q)
+		return t.planBudget(c, x)
 	}
-	src, err := stage.OpenSkeleton(sk, x.job.Recipe.Model.IgnoreConfig)
-	var pl *stage.Planned
+	src, err := source.Open(c.Context, source.OfSkeleton(sk), x.Recipe.Model.IgnoreConfig)
+	var pl *assemble.Planned
 	if err == nil {
 		defer src.Close()
 		src.Tokenizer = nil // its facts are known, and it is large
-		pl, err = q.Plan(x.job, src)
+		pl, err = x.Plan(src, nil)
 	}
 	if errors.Is(err, safetensors.ErrNoWeights) {
 		err = needsWeights("the matrices are codes, whose scales decide how they are stored", sk)
@@ -227,10 +229,10 @@ func (t *tool) planSource(c *cli.Context, x *task, q *stage.Quantize, sk *hub.Sk
 	if err != nil {
 		return nil, err
 	}
-	p := describe(x.job.Recipe.Name, pl)
+	p := describe(x.Recipe.Name, pl)
 	if len(sk.Headers) > 0 {
 		p.Remote = &plannedRemote{Download: missing(sk), Unseen: pl.Unseen()}
-		if !stage.Find[*stage.Fetch](x.stages).Keep {
+		if !x.Fetch.Keep {
 			p.Remote.Download, p.Remote.Held = pl.Streaming()
 		}
 	}
@@ -257,35 +259,30 @@ func needsWeights(why string, sk *hub.Skeleton) error {
 }
 
 // planBudget runs the stages that a budget needs, and plans with what they decided.
-func (t *tool) planBudget(c *cli.Context, x *task, q *stage.Quantize) (*planned, error) {
-	st, err := openStore(c, x.job.Recipe)
+func (t *tool) planBudget(c *cli.Context, x *stage.Run) (*planned, error) {
+	st, err := openStore(c, x)
 	if err != nil {
 		return nil, err
 	}
 	defer st.Close()
-	x.job.Store = st
-	_, err = pipeline.Execute(c.Context, x.job, stage.Before(x.stages, q))
+	x.Store = st
+	_, err = x.Execute(c.Context, x.Allocate.String())
 	t.progress.stop()
 	if err != nil {
 		return nil, err
 	}
-	src, err := stage.OpenJobSource(c.Context, x.job)
+	pl, err := x.Planned(c.Context)
 	if err != nil {
 		return nil, err
 	}
-	defer src.Close()
-	pl, err := q.Plan(x.job, src)
-	if err != nil {
-		return nil, err
-	}
-	return describe(x.job.Recipe.Name, pl), nil
+	return describe(x.Recipe.Name, pl), nil
 }
 
 // describe sums a plan up.
-func describe(name string, pl *stage.Planned) *planned {
+func describe(name string, pl *assemble.Planned) *planned {
 	p := &planned{
 		Name: name, MinimumEngine: pl.Target.Minimum, WeightBytes: pl.Plan.Bytes, GraphBytes: pl.GraphBytes,
-		Positions: stage.DeviceContext, UnsafeThreads: map[int][]int{},
+		Positions: assemble.DeviceContext, UnsafeThreads: map[int][]int{},
 		Specs: []plannedSpec{}, AutoBlocks: []plannedBlock{},
 		Warnings: append(append([]string{}, pl.Source.Facts.Warnings...), pl.Conditions()...),
 	}
@@ -315,7 +312,7 @@ func describe(name string, pl *stage.Planned) *planned {
 	slices.SortStableFunc(p.Specs, func(a, b plannedSpec) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	p.BitsPerWeight = 8 * float64(bytes) / float64(max(weights, 1))
 	m := pl.Memory()
-	p.DeviceBytes, p.DevicePosition = m.Total(stage.DeviceContext), m.PerToken
+	p.DeviceBytes, p.DevicePosition = m.Total(assemble.DeviceContext), m.PerToken
 	for _, w := range plan.PackWidths {
 		p.UnsafeThreads[w] = append([]int{}, pl.Plan.UnsafeThreads(w)...)
 	}

@@ -100,35 +100,27 @@ func (t *tool) limits(r *recipes.Recipe) pipeline.Limits {
 	return l
 }
 
-// task is one package to make: a job and its stages, valid as far as can be told without the source.
-type task struct {
-	job    *pipeline.Job
-	stages []pipeline.Stage
-}
-
-func (t *tool) task(r *recipes.Recipe) (*task, error) {
-	x := &task{job: &pipeline.Job{Recipe: r, Limits: t.limits(r)}}
-	var err error
-	if x.stages, err = stage.New(r); err != nil {
+// task checks the options of one package to make, as far as possible without the source. The caller closes the run.
+func (t *tool) task(r *recipes.Recipe) (*stage.Run, error) {
+	x, err := stage.New(r, t.limits(r))
+	if err != nil {
 		return nil, err
 	}
-	for _, s := range x.stages {
-		if v, ok := s.(pipeline.Validator); ok {
-			if err := v.Validate(x.job); err != nil {
-				return nil, err
-			}
-		}
+	if err := x.Validate(); err != nil {
+		x.Close()
+		return nil, err
 	}
 	return x, nil
 }
 
 // tasks loads the recipe of a command.
-func (t *tool) tasks(c *cli.Context, arg string) ([]*task, error) {
+func (t *tool) tasks(c *cli.Context, arg string) ([]*stage.Run, error) {
 	return t.tasksOf(arg, overrides(c), c.String("variant"))
 }
 
-// tasksOf loads a recipe and checks all of its packages, or the one of a variant, before the first one is made.
-func (t *tool) tasksOf(arg string, overrides []string, variant string) ([]*task, error) {
+// tasksOf loads a recipe and checks all of its packages, or the one of a variant, before the first one is made. Of several only
+// the one at work has its checkpoint open.
+func (t *tool) tasksOf(arg string, overrides []string, variant string) ([]*stage.Run, error) {
 	r, err := loadRecipe(arg, overrides)
 	if err != nil {
 		return nil, err
@@ -137,14 +129,17 @@ func (t *tool) tasksOf(arg string, overrides []string, variant string) ([]*task,
 	if err != nil {
 		return nil, err
 	}
-	var list []*task
+	var list []*stage.Run
 	taken := map[string]string{}
 	for _, v := range all {
 		x, err := t.task(v)
 		if err != nil {
 			return nil, err
 		}
-		places, err := stage.Find[*stage.Publish](x.stages).Places(x.job)
+		if len(all) > 1 {
+			x.Close()
+		}
+		places, err := x.Publish.Places(x)
 		if err != nil {
 			return nil, err
 		}

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
@@ -103,25 +103,21 @@ func (t *tool) rebuild(ctx context.Context, r *recipes.Recipe, local string, m *
 	if err != nil {
 		return "", "", err
 	}
-	if x.job.Store, err = pipeline.OpenStore(ctx, filepath.Join(tmp, "cache")); err != nil {
+	defer x.Close()
+	if x.Store, err = pipeline.OpenStore(ctx, filepath.Join(tmp, "cache")); err != nil {
 		return "", "", err
 	}
-	defer x.job.Store.Close()
-	fetch := stage.Find[*stage.Fetch](x.stages)
-	fetch.Local, fetch.Access = local, &m.Source.Access
-	fetch.Want = make([]hub.File, len(m.Source.Files))
+	defer x.Store.Close()
+	x.Fetch.Local, x.Fetch.Access = local, &m.Source.Access
+	x.Fetch.Want = make([]hub.File, len(m.Source.Files))
 	for i, f := range m.Source.Files {
-		fetch.Want[i] = hub.File{Name: f.Name, Size: f.Size, SHA256: f.SHA256}
+		x.Fetch.Want[i] = hub.File{Name: f.Name, Size: f.Size, SHA256: f.SHA256}
 	}
+	holdMemory(x.Limits.Memory)
 	// Publishing is left out: the result is compared where it is made.
-	stages := slices.DeleteFunc(x.stages, func(s pipeline.Stage) bool {
-		_, ok := s.(*stage.Publish)
-		return ok
-	})
-	holdMemory(x.job.Limits.Memory)
-	_, err = pipeline.Execute(ctx, x.job, stages)
+	_, err = x.Execute(ctx, x.Verify.String())
 	t.progress.stop()
-	var other *stage.OtherSourceError
+	var other *source.OtherError
 	if errors.As(err, &other) {
 		return "", "", &verdictError{other.Error()}
 	}
@@ -129,11 +125,7 @@ func (t *tool) rebuild(ctx context.Context, r *recipes.Recipe, local string, m *
 	if err != nil && !errors.As(err, &failed) {
 		return "", "", err
 	}
-	verdict, err := x.job.Artifacts.One(pipeline.Verdict)
-	if err != nil {
-		return "", "", err
-	}
-	p, err := place.Open(filepath.Join(verdict.Path, "files"))
+	p, err := place.Open(x.Package())
 	if err != nil {
 		return "", "", err
 	}

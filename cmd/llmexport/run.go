@@ -10,10 +10,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish"
 	"github.com/llmexport/llmexport/publish/about"
+	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 )
 
@@ -49,14 +49,15 @@ type outcome struct {
 	Published []place.Receipt `json:"published"`
 	Error     string          `json:"error,omitempty"`
 
-	dry *stage.Preview // of a dry run
+	digest  manifest.Digest // of a package whose publication a dry run has compared
+	changes []publish.PlaceDiff
 }
 
 // printPreviews prints what publishing would change.
 func (t *tool) printPreviews(asJSON bool, results []outcome) error {
 	var previews []preview
 	for _, o := range results {
-		previews = append(previews, preview{Name: o.Name, Digest: o.dry.Digest, Places: o.dry.Changes, Error: o.Error})
+		previews = append(previews, preview{Name: o.Name, Digest: o.digest, Places: o.changes, Error: o.Error})
 	}
 	if !asJSON {
 		fmt.Fprintln(t.stdout)
@@ -87,8 +88,8 @@ func (t *tool) run(c *cli.Context) error {
 }
 
 // makeAll makes the packages of a recipe one after the other, and prints what came out unless JSON is wanted.
-func (t *tool) makeAll(c *cli.Context, tasks []*task) ([]outcome, error) {
-	st, err := openStore(c, tasks[0].job.Recipe)
+func (t *tool) makeAll(c *cli.Context, tasks []*stage.Run) ([]outcome, error) {
+	st, err := openStore(c, tasks[0])
 	if err != nil {
 		return nil, err
 	}
@@ -96,17 +97,13 @@ func (t *tool) makeAll(c *cli.Context, tasks []*task) ([]outcome, error) {
 	results := make([]outcome, 0, len(tasks))
 	var errs []error
 	for _, x := range tasks {
-		x.job.Store = st
+		x.Store, x.DryRun = st, c.Bool("dry-run")
 		if c.Bool("replace") {
-			if err := x.replace(); err != nil {
+			if err := allowReplace(x); err != nil {
 				return nil, err
 			}
 		}
-		holdMemory(x.job.Limits.Memory)
-		var dry *stage.Preview
-		if c.Bool("dry-run") {
-			dry = x.preview()
-		}
+		holdMemory(x.Limits.Memory)
 		o, err := t.execute(c.Context, x)
 		if err != nil {
 			o.Error = err.Error()
@@ -115,7 +112,6 @@ func (t *tool) makeAll(c *cli.Context, tasks []*task) ([]outcome, error) {
 			}
 			errs = append(errs, err)
 		}
-		o.dry = dry
 		results = append(results, o)
 		if !c.Bool("json") {
 			if werr := t.printOutcome(o, len(results) == 1); werr != nil {
@@ -131,48 +127,31 @@ func (t *tool) makeAll(c *cli.Context, tasks []*task) ([]outcome, error) {
 	return results, errors.Join(errs...)
 }
 
-// replace allows packages of ours to be replaced wherever the task publishes.
-func (x *task) replace() error {
-	p := stage.Find[*stage.Publish](x.stages)
-	if len(*p) == 0 {
-		*p = stage.Publish{{Dir: "dist/" + x.job.Recipe.Name}}
-	}
-	for i, t := range *p {
+// allowReplace allows packages of ours to be replaced wherever a run publishes.
+func allowReplace(x *stage.Run) error {
+	x.Publish = x.Publish.Targets(x)
+	for i, t := range x.Publish {
 		var err error
-		if (*p)[i], err = t.With("replace"); err != nil {
+		if x.Publish[i], err = t.With("replace"); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// preview makes the task end with what publishing would change.
-func (x *task) preview() *stage.Preview {
-	for i, s := range x.stages {
-		if p, ok := s.(*stage.Publish); ok {
-			dry := &stage.Preview{Publish: p, Changes: []publish.PlaceDiff{}}
-			x.stages[i] = dry
-			return dry
-		}
-	}
-	panic("internal error: the job does not publish")
-}
-
 // execute makes one package. What was found out is returned with an error too.
-func (t *tool) execute(ctx context.Context, x *task) (outcome, error) {
-	o := outcome{Name: x.job.Recipe.Name, Published: []place.Receipt{}}
-	timings, err := pipeline.Execute(ctx, x.job, x.stages)
+func (t *tool) execute(ctx context.Context, x *stage.Run) (outcome, error) {
+	defer x.Close()
+	timings, err := x.Execute(ctx, "")
 	t.progress.stop()
-	for _, a := range x.job.Artifacts {
-		if r, ok := a.Detail.(place.Receipt); ok && a.Kind == pipeline.Published {
-			o.Published = append(o.Published, r)
-		}
-	}
-	verdict, verr := x.job.Artifacts.One(pipeline.Verdict)
-	if verr != nil { // it ended before there was one
+	o := outcome{Name: x.Recipe.Name, Published: append([]place.Receipt{}, x.Published...), changes: append([]publish.PlaceDiff{}, x.Changes...)}
+	if !x.Verdict.Made() { // it ended before there was one
 		return o, err
 	}
-	b, rerr := os.ReadFile(filepath.Join(verdict.Path, "files", about.ReportName))
+	if x.Changes != nil {
+		o.digest = x.Verdict.Digest
+	}
+	b, rerr := os.ReadFile(filepath.Join(x.Package(), about.ReportName))
 	if rerr == nil {
 		rerr = json.Unmarshal(b, &o.Report)
 	}

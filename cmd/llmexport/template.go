@@ -12,7 +12,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/sheet"
-	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/assemble"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/template"
 	"github.com/llmexport/llmexport/runtime/template/conversations"
@@ -175,13 +176,13 @@ func openChat(path, name string) (*chatSource, error) {
 		b, err := os.ReadFile(path)
 		return &chatSource{template: string(b)}, err
 	}
-	if _, err := os.Stat(filepath.Join(path, stage.LLMConfigFile)); err == nil {
+	if _, err := os.Stat(filepath.Join(path, assemble.LLMConfigFile)); err == nil {
 		if name != "" {
 			return nil, usagef("--name is of a checkpoint's templates; a package has one")
 		}
 		return openPackagedChat(path)
 	}
-	facts, tok, err := stage.ReadFacts(path)
+	facts, tok, err := source.ReadFacts(path)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/runtime/tokenizer"
 	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
 )
@@ -133,7 +133,7 @@ func (t *tool) tokenizeText(c *cli.Context) (string, error) {
 }
 
 // openSides opens what the text is given to: one tokenizer, or two to compare.
-func openSides(path, source string, compare, special bool) ([]*tokens, error) {
+func openSides(path, checkpoint string, compare, special bool) ([]*tokens, error) {
 	mtok, err := mtokOf(path)
 	if err != nil {
 		return nil, err
@@ -147,8 +147,8 @@ func openSides(path, source string, compare, special bool) ([]*tokens, error) {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		sides := []*tokens{engineTokens(e)}
-		if source != "" {
-			t, err := stage.LoadTokenizer(source)
+		if checkpoint != "" {
+			t, err := source.LoadTokenizer(checkpoint)
 			if err != nil {
 				return nil, err
 			}
@@ -157,14 +157,14 @@ func openSides(path, source string, compare, special bool) ([]*tokens, error) {
 		}
 		return sides, nil
 	}
-	if source != "" {
+	if checkpoint != "" {
 		return nil, usagef("--source is for packages, and %s is none", path)
 	}
-	dir, load := filepath.Dir(path), stage.LoadTokenizerFile
+	dir, load := filepath.Dir(path), source.LoadTokenizerFile
 	if st, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if st.IsDir() {
-		dir, load = path, stage.LoadTokenizer
+		dir, load = path, source.LoadTokenizer
 	}
 	t, err := load(path)
 	if err != nil {
@@ -172,7 +172,7 @@ func openSides(path, source string, compare, special bool) ([]*tokens, error) {
 	}
 	sides := []*tokens{sourceTokens(t, special || compare)}
 	if compare {
-		b, err := stage.PackagedTokenizer(dir, t)
+		b, err := source.PackagedTokenizer(dir, t)
 		if err != nil {
 			return nil, err
 		}

@@ -36,7 +36,8 @@ func (t *tool) validate(c *cli.Context) error {
 		}
 		var names []string
 		for _, x := range tasks {
-			names = append(names, x.job.Recipe.Name)
+			x.Close()
+			names = append(names, x.Recipe.Name)
 		}
 		if _, err := fmt.Fprintf(t.stdout, "ok  %s: %s\n", arg, strings.Join(names, ", ")); err != nil {
 			return err
@@ -54,7 +55,7 @@ func (t *tool) schemaCommand() *cli.Command {
 			if _, err := arguments(c); err != nil {
 				return err
 			}
-			b, err := recipes.Schema(stage.Options())
+			b, err := recipes.Schema(stage.Defaults().BySection())
 			if err != nil {
 				return err
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/sheet"
+	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -66,7 +67,7 @@ func (t *tool) verify(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	checks, metrics := stage.Measures(res)
+	checks, metrics := assemble.Measures(res)
 	failed := res.Failed()
 	if c.Bool("json") {
 		if checks == nil {

@@ -103,7 +103,7 @@ func stateHint(list *watch.List, err error) error {
 }
 
 // entryTasks loads the recipe of an entry for a commit.
-func (t *tool) entryTasks(c *cli.Context, e watch.Entry, commit string) ([]*task, error) {
+func (t *tool) entryTasks(c *cli.Context, e watch.Entry, commit string) ([]*stage.Run, error) {
 	return t.tasksOf(e.Source(), append(e.Overrides(commit), overrides(c)...), "")
 }
 
@@ -116,7 +116,7 @@ func (t *tool) checkList(c *cli.Context, list *watch.List) error {
 			return fmt.Errorf("%s: %w", e, err)
 		}
 		for _, x := range tasks {
-			places, err := stage.Find[*stage.Publish](x.stages).Places(x.job)
+			places, err := x.Publish.Places(x)
 			if err != nil {
 				return fmt.Errorf("%s: %w", e, err)
 			}
@@ -141,7 +141,7 @@ func (t *tool) pollEntry(ctx context.Context, c *cli.Context, e watch.Entry, eta
 	if err != nil {
 		return hub.Tip{}, err
 	}
-	o.Endpoint = cmp.Or(stage.Find[*stage.Fetch](tasks[0].stages).Endpoint, o.Endpoint)
+	o.Endpoint = cmp.Or(tasks[0].Fetch.Endpoint, o.Endpoint)
 	return hub.Head(ctx, hub.Ref{Repo: e.Repo, Revision: e.Revision}, etag, o)
 }
 

@@ -49,6 +49,8 @@ var levels = []struct {
 	{4, []string{"pipeline/calibrate/corpus", "publish/place/placetest"}},
 	{4, []string{"publish/dir", "publish/hubs", "publish/oci", "publish/s3"}},
 	{4, []string{"pipeline/plan", "pipeline/calibrate", "pipeline/quantized", "verify", "publish", "runtime/bench", "internal/synthetic/checkpoint", "internal/synthetic/packed"}},
+	{4, []string{"pipeline/source"}},
+	{4, []string{"pipeline/assemble"}},
 	{5, []string{"pipeline/stage"}},
 	{5, []string{"internal/watch"}},
 	{5, []string{"pipeline/stage/stagetest"}},

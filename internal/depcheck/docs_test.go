@@ -92,7 +92,7 @@ func commands(help string) []string {
 
 // TestRecipesDoc: docs/recipes.md has every key of the schema, and no other in its tables.
 func TestRecipesDoc(t *testing.T) {
-	b, err := recipes.Schema(stage.Options())
+	b, err := recipes.Schema(stage.Defaults().BySection())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/lower"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/recipes"
 )
@@ -134,7 +135,7 @@ func families(t *testing.T, measured map[string]map[string]float64) []*family {
 	}
 	for _, d := range dirs {
 		dir := filepath.Dir(d)
-		src, err := stage.OpenSource(dir, nil)
+		src, err := source.Open(t.Context(), source.Origin{Dir: dir}, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", dir, err)
 		}

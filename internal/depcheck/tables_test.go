@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/stage"
@@ -72,7 +73,7 @@ func TestShippedRecipes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := stage.New(r); err != nil {
+			if _, err := stage.New(r, pipeline.Limits{}); err != nil {
 				t.Error(err)
 			}
 		})

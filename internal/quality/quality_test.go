@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/recipes"
 )
@@ -49,11 +50,11 @@ func TestRecipes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stages, err := stage.New(r)
+		run, err := stage.New(r, pipeline.Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := stage.Find[*stage.Quantize](stages)
+		q := &run.Quantize
 		switch w.name {
 		case "budget-4000000":
 			if q.Budget == nil || q.Budget.Bytes == nil || *q.Budget.Bytes != 4_000_000 {

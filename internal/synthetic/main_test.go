@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/internal/synthetic/checkpoint"
-	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/source"
 )
 
 func TestWrite(t *testing.T) {
@@ -20,7 +20,7 @@ func TestWrite(t *testing.T) {
 			if err := write(options{shape: "llama-tiny", out: dir, tokenizer: tokenizer, gguf: gguf, seed: 1}); err != nil {
 				t.Fatal(err)
 			}
-			src, err := stage.OpenSource(dir, nil)
+			src, err := source.Open(t.Context(), source.Origin{Dir: dir}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -122,7 +123,7 @@ func TestBudgets(t *testing.T) {
 	}
 	for _, n := range []int64{11_400_000, 13_000_000} {
 		_, c := w.atBudget(t, fmt.Sprintf("{device_ram: %d}", n))
-		if got := c.Memory.Total(stage.DeviceContext); got > n || float64(got) < 0.9*float64(n) { // 3 bits take as much as 8
+		if got := c.Memory.Total(assemble.DeviceContext); got > n || float64(got) < 0.9*float64(n) { // 3 bits take as much as 8
 			t.Errorf("%d bytes of memory: %d", n, got)
 		}
 	}

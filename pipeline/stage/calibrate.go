@@ -15,6 +15,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/calibrate"
 	"github.com/llmexport/llmexport/pipeline/calibrate/corpus"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/template"
 )
@@ -35,12 +36,12 @@ func NewCalibrate() *Calibrate {
 	return &Calibrate{Tokens: 65536, Window: 512, Probe: 6144, SkipTokens: 4, Sequential: true, Data: []CalibrationData{{Samples: true, Data: corpus.Data{Weight: 1}}}}
 }
 
-// String implements pipeline.Stage.
+// String implements [pipeline.Stage].
 func (*Calibrate) String() string { return "calibrate" }
 
-// Validate implements pipeline.Validator.
-func (c *Calibrate) Validate(job *pipeline.Job) error {
-	sec := job.Recipe.Stages["calibrate"]
+// Validate implements [pipeline.Validator].
+func (c *Calibrate) Validate(r *Run) error {
+	sec := r.Recipe.Stages["calibrate"]
 	for _, x := range []struct {
 		bad bool
 		key string
@@ -73,59 +74,35 @@ func (c *Calibrate) Validate(job *pipeline.Job) error {
 			return sec.Errorf(at, "%s", plainError(err))
 		}
 	}
-	if _, skip := c.Skip(job); skip {
+	if _, skip := c.Skip(r); skip {
 		return nil
 	}
 	for i, d := range c.Data {
 		if d.Path == "" {
 			continue
 		}
-		if err := corpus.Check(context.Background(), d.Data, job.Recipe.Resolve); err != nil {
+		if err := corpus.Check(context.Background(), d.Data, r.Recipe.Resolve); err != nil {
 			return sec.Errorf(fmt.Sprintf("data[%d]", i), "%s", plainError(err))
 		}
 	}
 	return nil
 }
 
-// Skip implements pipeline.Skipper.
-func (c *Calibrate) Skip(job *pipeline.Job) (string, bool) {
-	q, err := quantizeOf(job)
-	if err == nil && !q.calibrated() {
-		return "no method needs it", true
-	}
-	return "", false
-}
-
-// quantizeOf decodes the options of the quantize stage.
-func quantizeOf(job *pipeline.Job) (*Quantize, error) {
-	q := NewQuantize()
-	return q, job.Recipe.Stages["quantize"].Decode(q)
-}
-
-// calibrateOf decodes the options of the calibrate stage.
-func calibrateOf(job *pipeline.Job) (*Calibrate, error) {
-	c := NewCalibrate()
-	return c, job.Recipe.Stages["calibrate"].Decode(c)
+// Skip implements [pipeline.Skipper].
+func (c *Calibrate) Skip(r *Run) (string, bool) {
+	return "no method needs it", !r.Quantize.calibrated()
 }
 
 const corpusFile = "corpus.json"
 
-// Run implements pipeline.Stage.
-func (c *Calibrate) Run(ctx context.Context, job *pipeline.Job) error {
-	checkpoint, err := job.Artifacts.One(pipeline.Checkpoint)
-	if err != nil {
-		return err
-	}
-	inputs, err := job.Artifacts.One(pipeline.Inputs)
-	if err != nil {
-		return err
-	}
+// Run implements [pipeline.Stage].
+func (c *Calibrate) Run(ctx context.Context, r *Run) error {
 	o := *c
-	o.Sequential = false // says what is done with the text
-	parts := []any{checkpoint.Digest, inputs.Digest, job.Recipe.Model.IgnoreConfig, o}
+	o.Sequential = false // is about the use of the text
+	parts := []any{r.Checkpoint.Digest, r.Inputs.Digest, r.Recipe.Model.IgnoreConfig, o}
 	for _, d := range c.Data {
 		if d.Path != "" {
-			sum, err := manifest.HashFile(ctx, job.Recipe.Resolve(d.Path))
+			sum, err := manifest.HashFile(ctx, r.Recipe.Resolve(d.Path))
 			if err != nil {
 				return err
 			}
@@ -136,16 +113,12 @@ func (c *Calibrate) Run(ctx context.Context, job *pipeline.Job) error {
 	if err != nil {
 		return err
 	}
-	a, err := made(ctx, job, "calibration", key, func(p *pipeline.Partial) (manifest.Digest, error) {
-		src, err := openSource(ctx, job)
+	r.Calibration, err = r.entry(ctx, "calibration", key, func(p *pipeline.Partial) (manifest.Digest, error) {
+		src, err := r.Source(ctx)
 		if err != nil {
 			return "", err
 		}
-		defer src.Close()
-		if err := src.openTokenizer(); err != nil {
-			return "", err
-		}
-		all, err := c.gather(ctx, job, src)
+		all, err := c.gather(ctx, r, src)
 		if err != nil {
 			return "", err
 		}
@@ -158,9 +131,7 @@ func (c *Calibrate) Run(ctx context.Context, job *pipeline.Job) error {
 	if err != nil {
 		return err
 	}
-	a.Kind = pipeline.Calibration
-	job.Artifacts.Add(a)
-	all, _, err := openCorpus(job)
+	all, err := openCorpus(r.Calibration)
 	if err != nil {
 		return err
 	}
@@ -171,9 +142,9 @@ func (c *Calibrate) Run(ctx context.Context, job *pipeline.Job) error {
 }
 
 // gather makes the windows of all sources of text.
-func (c *Calibrate) gather(ctx context.Context, job *pipeline.Job, src *Source) (*corpus.Corpus, error) {
+func (c *Calibrate) gather(ctx context.Context, r *Run, src *source.Source) (*corpus.Corpus, error) {
 	most := src.Decoder.MaxPositions
-	if context := job.Recipe.Target.Context; context > 0 {
+	if context := r.Recipe.Target.Context; context > 0 {
 		most = min(most, context)
 	}
 	window := min(c.Window, most)
@@ -181,7 +152,7 @@ func (c *Calibrate) gather(ctx context.Context, job *pipeline.Job, src *Source) 
 		zerolog.Ctx(ctx).Warn().Int("window", window).Msg("the model has no positions for longer windows")
 	}
 	total, samples, sum := (c.Tokens+window-1)/window+c.probeWindows(window), 0.0, 0.0
-	sec := job.Recipe.Stages["calibrate"]
+	sec := r.Recipe.Stages["calibrate"]
 	var files []corpus.Data
 	for i, d := range c.Data {
 		sum += d.Weight
@@ -203,7 +174,7 @@ func (c *Calibrate) gather(ctx context.Context, job *pipeline.Job, src *Source) 
 		}
 		all, err = corpus.Build(ctx, files, corpus.Options{
 			Tokens: (total - own) * window, Window: window, Seed: c.Seed, Prefix: src.Facts.Prefix, EndOfText: endOfText(src),
-			Encode: func(text string) ([]int32, error) { return src.Tokenizer.Encode(text, false), nil }, Render: render, Resolve: job.Recipe.Resolve,
+			Encode: func(text string) ([]int32, error) { return src.Tokenizer.Encode(text, false), nil }, Render: render, Resolve: r.Recipe.Resolve,
 		})
 		if err != nil {
 			return nil, err
@@ -218,8 +189,8 @@ func (c *Calibrate) gather(ctx context.Context, job *pipeline.Job, src *Source) 
 			return nil, sec.Errorf("data", "the model has no token that begins a text, so it cannot write its own; name files only")
 		}
 		drawn, err := calibrate.Sample(ctx, src.Decoder, src.Weights, calibrate.Sampling{
-			Windows: own, Length: window, First: first, Seed: c.Seed, Threads: job.Limits.Threads, Memory: job.Limits.Memory / 4, Weights: job.Limits.Memory / 2,
-			Progress: func(done, total int64) { job.Limits.Report("calibrate", "samples", done, total) },
+			Windows: own, Length: window, First: first, Seed: c.Seed, Threads: r.Limits.Threads, Memory: r.Limits.Memory / 4, Weights: r.Limits.Memory / 2,
+			Progress: func(done, total int64) { r.Limits.Report("calibrate", "samples", done, total) },
 		})
 		if err != nil {
 			return nil, err
@@ -263,24 +234,19 @@ func (c *Calibrate) split(windows [][]int32) (text, probe [][]int32, err error) 
 	return text, probe, nil
 }
 
-// openCorpus reads what the calibrate stage made.
-func openCorpus(job *pipeline.Job) (*corpus.Corpus, pipeline.Artifact, error) {
-	a, err := job.Artifacts.One(pipeline.Calibration)
+// openCorpus reads the text of a calibration.
+func openCorpus(calibration pipeline.Artifact) (*corpus.Corpus, error) {
+	f, err := os.Open(filepath.Join(calibration.Path, corpusFile))
 	if err != nil {
-		return nil, a, err
-	}
-	f, err := os.Open(filepath.Join(a.Path, corpusFile))
-	if err != nil {
-		return nil, a, err
+		return nil, err
 	}
 	defer f.Close()
-	all, err := corpus.Load(f)
-	return all, a, err
+	return corpus.Load(f)
 }
 
 // endOfText is the token between documents: the prefix of a text, the first token that config.json names, or one that
 // is called so; -1 if there is none.
-func endOfText(src *Source) int32 {
+func endOfText(src *source.Source) int32 {
 	for _, name := range []string{"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"} {
 		if id, ok := src.Tokenizer.ID(name); ok {
 			return id
@@ -293,7 +259,7 @@ func endOfText(src *Source) int32 {
 }
 
 // renderer writes conversations down as the model's chat template says.
-func renderer(ctx context.Context, src *Source) (func([]corpus.Message) (string, error), error) {
+func renderer(ctx context.Context, src *source.Source) (func([]corpus.Message) (string, error), error) {
 	if strings.TrimSpace(src.Facts.ChatTemplate) == "" {
 		return nil, nil
 	}

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 )
 
@@ -21,7 +21,7 @@ func TestCalibrationTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := writtenCorpus(t, w)
-	tok, err := stage.LoadTokenizer(tiny)
+	tok, err := source.LoadTokenizer(tiny)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/pipeline/calibrate/corpus"
-	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/recipes"
 )
@@ -59,7 +59,7 @@ func TestCalibrationSources(t *testing.T) {
 	if diff := cmp.Diff([]string{"prose.txt text 5 of 1", "chats.jsonl jsonl 10 of 2", "samples samples 5 of 1"}, got); diff != "" {
 		t.Errorf("domains (-want +got):\n%s", diff)
 	}
-	src, err := stage.OpenSource(tiny, nil)
+	src, err := source.Open(t.Context(), source.Origin{Dir: tiny}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/calibrate"
 	"github.com/llmexport/llmexport/pipeline/calibrate/corpus"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
@@ -24,7 +26,6 @@ type codes struct {
 	// source has the float tensors that the codes stand for, foldings applied.
 	source tensor.Source
 	record codesRecord
-	digest manifest.Digest
 }
 
 // codesRecord is what a report says of a calibration.
@@ -40,24 +41,9 @@ type codesRecord struct {
 
 const codesFile = "codes.json"
 
-// codes chooses the codes of all matrices, or finds those of an earlier run; nil if no method needs to see the model.
-func (q *Quantize) codes(ctx context.Context, job *pipeline.Job, pl *Planned) (*codes, error) {
-	chain, err := quant.NewChain(q.Method)
-	if err != nil || !chain.Calibrated() {
-		return nil, err
-	}
-	c, err := calibrateOf(job)
-	if err != nil {
-		return nil, err
-	}
-	all, text, err := openCorpus(job)
-	if err != nil {
-		return nil, err
-	}
-	checkpoint, err := job.Artifacts.One(pipeline.Checkpoint)
-	if err != nil {
-		return nil, err
-	}
+// encode chooses the codes of all matrices of a plan, or finds those of an earlier run.
+func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, chain *quant.Chain) error {
+	c := &r.Calibrate
 	specs := map[string]quant.Spec{}
 	for i := range pl.Plan.Items {
 		if it := &pl.Plan.Items[i]; it.Matrix() {
@@ -68,19 +54,23 @@ func (q *Quantize) codes(ctx context.Context, job *pipeline.Job, pl *Planned) (*
 	for n, s := range specs {
 		names[n] = s.String()
 	}
-	key, err := pipeline.Key("codes", checkpoint.Digest, text.Digest, job.Recipe.Model.IgnoreConfig, q.Method, names, c)
+	key, err := pipeline.Key("codes", r.Checkpoint.Digest, r.Calibration.Digest, r.Recipe.Model.IgnoreConfig, q.Method, names, c)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	a, err := made(ctx, job, "codes", key, func(p *pipeline.Partial) (manifest.Digest, error) {
+	r.Codes, err = r.entry(ctx, "codes", key, func(p *pipeline.Partial) (manifest.Digest, error) {
+		all, err := openCorpus(r.Calibration)
+		if err != nil {
+			return "", err
+		}
 		windows, probe, err := c.split(all.Windows)
 		if err != nil {
 			return "", err
 		}
 		o := calibrate.Options{
 			Decoder: pl.Source.Decoder, Source: pl.Source.Weights, Windows: windows, Skip: c.SkipTokens,
-			Threads: job.Limits.Threads, Memory: job.Limits.Memory, Dir: p.Dir, Name: p.Name,
-			Progress: func(done, total int64) { job.Limits.Report("quantize", "calibrated weights", done, total) },
+			Threads: r.Limits.Threads, Memory: r.Limits.Memory, Dir: p.Dir, Name: p.Name,
+			Progress: func(done, total int64) { r.Limits.Report("quantize", "calibrated weights", done, total) },
 		}
 		s := calibrate.Scheme{Chain: chain, Specs: specs, Sequential: c.Sequential}
 		f, err := calibrate.Quantize(ctx, o, s)
@@ -88,12 +78,12 @@ func (q *Quantize) codes(ctx context.Context, job *pipeline.Job, pl *Planned) (*
 			return "", err
 		}
 		if chain.Tuner != nil {
-			o.Progress = func(done, total int64) { job.Limits.Report("quantize", "tuning steps", done, total) }
+			o.Progress = func(done, total int64) { r.Limits.Report("quantize", "tuning steps", done, total) }
 			if f, err = calibrate.Tune(ctx, o, s, f); err != nil {
 				return "", err
 			}
 		}
-		rec := codesRecord{Text: text.Digest, Domains: all.Domains, Tokens: len(windows) * len(windows[0]), ProbeTokens: len(probe) * len(probe[0])}
+		rec := codesRecord{Text: r.Calibration.Digest, Domains: all.Domains, Tokens: len(windows) * len(windows[0]), ProbeTokens: len(probe) * len(probe[0])}
 		if rec.ProbeKL, err = calibrate.Divergence(ctx, o, s, f, probe); err != nil {
 			return "", err
 		}
@@ -104,27 +94,17 @@ func (q *Quantize) codes(ctx context.Context, job *pipeline.Job, pl *Planned) (*
 		}
 		return manifest.DigestOf([]byte(f.Digest())), os.WriteFile(filepath.Join(p.Dir, codesFile), b, 0o666)
 	}, calibrate.Resumable...)
-	if err != nil {
-		return nil, err
-	}
-	a.Kind = pipeline.Codes
-	job.Artifacts.Add(a)
-	return openCodes(a, pl.Source)
+	return err
 }
 
-// calibration sums up how the codes were chosen; nil if the weights alone decided them.
-func (a *assembly) calibration() (*about.Calibration, error) {
-	art, err := a.job.Artifacts.One(pipeline.Codes)
-	if err != nil {
-		return nil, nil
+// summary sums up how codes were chosen, with the divergence in nats that an allocation predicted, and returns what the
+// methods reported of every matrix.
+func (x *codes) summary(a *assemble.Allocation) (*about.Calibration, *verify.Fits, error) {
+	c := &about.Calibration{
+		Text: string(x.record.Text), Tokens: x.record.Tokens, ProbeKL: x.record.ProbeKL, ProbeTokens: x.record.ProbeTokens,
 	}
-	x, err := openCodes(art, a.planned.Source)
-	if err != nil {
-		return nil, err
-	}
-	c := &about.Calibration{Text: string(x.record.Text), Tokens: x.record.Tokens, ProbeKL: x.record.ProbeKL, ProbeTokens: x.record.ProbeTokens}
-	if a.planned.Allocation != nil {
-		c.PredictedKL = a.planned.Allocation.KL
+	if a != nil {
+		c.PredictedKL = a.KL
 	}
 	for _, d := range x.record.Domains {
 		c.Domains = append(c.Domains, about.CalibrationText{Name: d.Name, SHA256: d.SHA256, Windows: d.Windows, Tokens: d.Tokens, Weight: d.Weight})
@@ -136,30 +116,24 @@ func (a *assembly) calibration() (*about.Calibration, error) {
 	for _, f := range foldings {
 		c.Foldings = append(c.Foldings, about.Folding{Site: f.Site, Method: f.Method, Gain: f.Gain()})
 	}
-	return c, err
+	fits := fitsOf(c)
+	fits.Floats = x.source
+	return c, fits, err
 }
 
-// fits are what the methods reported of the matrices that they encoded, and the floats that codes stand for.
-func (a *assembly) fits() (*verify.Fits, error) {
-	art, err := a.job.Artifacts.One(pipeline.Codes)
-	if err != nil {
-		return nil, err
-	}
-	x, err := openCodes(art, a.planned.Source)
-	if err != nil {
-		return nil, err
-	}
-	f := &verify.Fits{Floats: x.source, Reported: map[string]verify.Fit{}}
-	for _, o := range x.finished.Ops {
+// fitsOf are the errors that the methods of a calibration reported.
+func fitsOf(c *about.Calibration) *verify.Fits {
+	f := &verify.Fits{Reported: map[string]verify.Fit{}}
+	for _, o := range c.Ops {
 		f.Reported[o.Tensor] = verify.Fit{Spec: o.Spec, Weights: o.WeightError, Outputs: o.OutputError}
 	}
-	return f, nil
+	return f
 }
 
 // packagedFits are the reports that a package carries itself; nil if there are none. The layout check compares the digest
 // of their file.
 func packagedFits(dir string) (*verify.Fits, error) {
-	b, err := readOptional(dir, about.ReportName)
+	b, err := source.ReadOptional(dir, about.ReportName)
 	if err != nil || b == nil {
 		return nil, err
 	}
@@ -167,24 +141,12 @@ func packagedFits(dir string) (*verify.Fits, error) {
 	if err := json.Unmarshal(b, &report); err != nil || report.Calibration == nil {
 		return nil, nil // of another program, or of methods that watch nothing
 	}
-	f := &verify.Fits{Reported: map[string]verify.Fit{}}
-	for _, o := range report.Calibration.Ops {
-		f.Reported[o.Tensor] = verify.Fit{Spec: o.Spec, Weights: o.WeightError, Outputs: o.OutputError}
-	}
-	return f, nil
+	return fitsOf(report.Calibration), nil
 }
 
-// calibrationRows are the divergences on the probe as measures.
-func calibrationRows(c *about.Calibration) []about.Measure {
-	rows := []about.Measure{{Name: "kl_probe", Value: &c.ProbeKL}}
-	if c.PredictedKL > 0 {
-		rows = append(rows, about.Measure{Name: "kl_predicted", Value: &c.PredictedKL})
-	}
-	return rows
-}
-
-func openCodes(a pipeline.Artifact, src *Source) (*codes, error) {
-	x := &codes{digest: a.Digest}
+// openCodes opens the codes of a source.
+func openCodes(a pipeline.Artifact, src *source.Source) (*codes, error) {
+	x := &codes{}
 	var err error
 	if x.finished, err = calibrate.OpenFinished(a.Path, a.Name); err != nil {
 		return nil, err
@@ -192,5 +154,5 @@ func openCodes(a pipeline.Artifact, src *Source) (*codes, error) {
 	if x.source, err = x.finished.Source(src.Weights); err != nil {
 		return nil, err
 	}
-	return x, readJSON(filepath.Join(a.Path, codesFile), &x.record)
+	return x, a.ReadJSON(codesFile, &x.record)
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/llmexport/llmexport/pipeline/assemble"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/verify"
 )
 
-// Compared is a package, what it takes and what was measured of it.
+// Compared is a package with its cost and its measurements.
 type Compared struct {
 	Dir string
 	// Manifest is nil for a package without one.
@@ -18,11 +20,11 @@ type Compared struct {
 	Evaluation *verify.Evaluation
 }
 
-// ComparePackages measures the packages in dirs against the checkpoint in source, all on the same windows. Packages with
+// ComparePackages measures the packages in dirs against a checkpoint, all on the same windows. Packages with
 // a manifest are compared with it before they are opened, and the checkpoint must be the one that it names: see
-// [OtherSourceError]. Keys of its
-// config.json that any of the manifests names as without effect are ignored.
-func ComparePackages(ctx context.Context, dirs []string, source string, o verify.Options) ([]Compared, error) {
+// [source.OtherError]. Keys of its config.json
+// that one of the manifests lists as without effect are ignored.
+func ComparePackages(ctx context.Context, dirs []string, checkpoint string, o verify.Options) ([]Compared, error) {
 	list := make([]Compared, len(dirs))
 	manifests := make([]*manifest.Manifest, len(dirs))
 	packages := make([]*runtime.Package, len(dirs))
@@ -50,15 +52,15 @@ func ComparePackages(ctx context.Context, dirs []string, source string, o verify
 		manifests[i] = m
 		list[i], packages[i] = Compared{Dir: dir, Manifest: m, Cost: cost}, p
 	}
-	if err := checkSource(ctx, source, manifests...); err != nil {
+	if err := source.CheckManifests(ctx, checkpoint, manifests...); err != nil {
 		return nil, err
 	}
-	src, err := OpenSource(source, ignored)
+	src, err := source.Open(ctx, source.Origin{Dir: checkpoint}, ignored)
 	if err != nil {
 		return nil, err
 	}
 	defer src.Close()
-	s, err := src.subject(o)
+	s, err := assemble.VerifySource(src, o)
 	if err != nil {
 		return nil, err
 	}

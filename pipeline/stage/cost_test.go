@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/llmexport/llmexport/pipeline/assemble"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime"
@@ -21,20 +23,16 @@ func TestCost(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWork(t, c.checkpoint, c.sections+"\nverify: {enabled: false}")
-			jobs, err := stagetest.Run(t.Context(), filepath.Join(w.dir, "recipe.yaml"), filepath.Join(w.dir, "cache"), 1)
+			runs, err := stagetest.Run(t.Context(), filepath.Join(w.dir, "recipe.yaml"), filepath.Join(w.dir, "cache"), 1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			stages, err := stage.New(jobs[0].Recipe)
-			if err != nil {
-				t.Fatal(err)
-			}
-			src, err := stage.OpenSource(c.checkpoint, nil)
+			src, err := source.Open(t.Context(), source.Origin{Dir: c.checkpoint}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer src.Close()
-			pl, err := stage.Find[*stage.Quantize](stages).Plan(jobs[0], src)
+			pl, err := runs[0].Plan(src, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +60,7 @@ func TestCost(t *testing.T) {
 				t.Errorf("memory %+v, planned was %+v", got.Memory, pl.Memory())
 			}
 			var files int64
-			for _, f := range []string{stage.ConfigFile, stage.LLMConfigFile, stage.GraphFile, stage.WeightFile, "tokenizer.mtok"} {
+			for _, f := range []string{assemble.ConfigFile, assemble.LLMConfigFile, assemble.GraphFile, assemble.WeightFile, "tokenizer.mtok"} {
 				st, err := os.Stat(filepath.Join(dir, f))
 				if err != nil {
 					t.Fatal(err)

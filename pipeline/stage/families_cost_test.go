@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime/bench"
 	"github.com/llmexport/llmexport/runtime/mnn"
@@ -24,7 +25,7 @@ func TestCostsOfFamilies(t *testing.T) {
 			continue
 		}
 		t.Run(d.Name(), func(t *testing.T) {
-			src, err := OpenSource(dir, nil)
+			src, err := source.Open(t.Context(), source.Origin{Dir: dir}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -33,11 +34,11 @@ func TestCostsOfFamilies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			stages, err := New(r)
+			run, err := New(r, pipeline.Limits{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			pl, err := Find[*Quantize](stages).Plan(&pipeline.Job{Recipe: r}, src)
+			pl, err := run.Plan(src, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/backends"
-	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -98,7 +98,7 @@ func TestTokenizerFacts(t *testing.T) {
 			dir = families + dir
 		}
 		t.Run(filepath.Base(dir), func(t *testing.T) {
-			src, err := stage.OpenSource(dir, nil)
+			src, err := source.Open(t.Context(), source.Origin{Dir: dir}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,7 +1,6 @@
 package stage
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,17 +14,17 @@ import (
 )
 
 // fetchOf gives the stage of a recipe with a fetch section.
-func fetchOf(t *testing.T, section string) (*Fetch, *pipeline.Job) {
+func fetchOf(t *testing.T, section string) (*Fetch, *Run) {
 	t.Helper()
 	r, err := recipes.Load([]byte("version: 1\nname: x\nmodel: {repo: org/name}\nfetch: "+section+"\n"), "x.yaml", Sections())
 	if err != nil {
 		t.Fatal(err)
 	}
-	stages, err := New(r)
+	run, err := New(r, pipeline.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Find[*Fetch](stages), &pipeline.Job{Recipe: r}
+	return &run.Fetch, run
 }
 
 // TestFetchToken holds that a recipe sends the token of the environment nowhere else.
@@ -45,11 +44,11 @@ func TestFetchToken(t *testing.T) {
 		{"{source: modelscope}", hub.Options{Source: hub.ModelScope, Endpoint: "https://modelscope.cn", Token: "ms"}},
 		{"{source: modelscope, endpoint: 'https://hub.example'}", hub.Options{Source: hub.ModelScope, Endpoint: "https://hub.example"}},
 	} {
-		f, job := fetchOf(t, c.section)
-		if err := f.Validate(job); err != nil {
+		f, run := fetchOf(t, c.section)
+		if err := f.Validate(run); err != nil {
 			t.Error(err)
 		}
-		got, err := f.options()
+		got, err := f.hub(&run.Limits)
 		if err != nil || got.Source != c.want.Source || got.Endpoint != c.want.Endpoint || got.Token != c.want.Token {
 			t.Errorf("%s: %v, %v", c.section, got, err)
 		}
@@ -65,15 +64,15 @@ func TestFetchValidate(t *testing.T) {
 		"{mirrors: [a, b, c, d, e]}":                       "fetch.mirrors: must be at most 4",
 		"{min_speed: -1}":                                  "fetch.min_speed: must be at least 1",
 	} {
-		f, job := fetchOf(t, section)
-		if err := f.Validate(job); err == nil || !strings.Contains(err.Error(), want) {
+		f, run := fetchOf(t, section)
+		if err := f.Validate(run); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", section, err)
 		}
 	}
 }
 
-// TestFetchRecord fetches from both hubs, and notes what they say of the repository.
-func TestFetchRecord(t *testing.T) {
+// TestFetchOrigin fetches from both hubs, and records the access that they state.
+func TestFetchOrigin(t *testing.T) {
 	files := map[string][]byte{}
 	for _, name := range []string{"config.json", "model.safetensors"} {
 		b, err := os.ReadFile(filepath.Join("../arch/testdata/llama", name))
@@ -102,18 +101,14 @@ func TestFetchRecord(t *testing.T) {
 	} {
 		h.Repo("org/name").SetGated(c.gated).SetPrivate(c.private)
 
-		f, job := fetchOf(t, c.section)
-		got, err := f.Resolve(t.Context(), job)
+		f, run := fetchOf(t, c.section)
+		got, err := f.Resolve(t.Context(), run)
 		if err != nil {
 			t.Fatal(err)
 		}
-		rec := f.recordOf(got, nil)
-		if rec.Repo != "org/name" || rec.Revision != commit || rec.Source != c.source || rec.Access != c.access {
-			t.Errorf("%+v", rec)
+		o := f.originOf(got)
+		if o.Repo != "org/name" || o.Revision != commit || o.Hub != c.source || o.Access != c.access {
+			t.Errorf("%+v", o)
 		}
-	}
-	b, err := json.Marshal(NewFetch().recordOf(&hub.Snapshot{Dir: "d"}, nil))
-	if err != nil || string(b) != `{"dir":"d","repo":"","revision":"","files":null}` {
-		t.Errorf("%s, %v", b, err)
 	}
 }

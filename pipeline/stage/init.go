@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/recipes"
 )
 
@@ -45,7 +46,7 @@ func PackageName(model string, bits int) string {
 
 // InitRecipe writes a recipe with comments: the defaults, and what had to differ from them for the checkpoint. src
 // is nil when the model is not here to be looked at.
-func InitRecipe(m recipes.Model, src *Source) ([]byte, error) {
+func InitRecipe(m recipes.Model, src *source.Source) ([]byte, error) {
 	q, v := NewQuantize(), NewVerify()
 	of := m.Repo
 	if m.Path != "" {

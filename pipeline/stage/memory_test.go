@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/recipes"
 )
@@ -54,7 +55,7 @@ func TestVerifyWithin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var little *stage.MemoryError
+	var little *assemble.MemoryError
 	if _, err := stage.VerifyPackage(t.Context(), w.out(), families+"llama", o); !errors.As(err, &little) || little.Need <= 1<<20 {
 		t.Errorf("error %v", err)
 	}

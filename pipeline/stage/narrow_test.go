@@ -9,7 +9,8 @@ import (
 
 	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/internal/synthetic/packed"
-	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/assemble"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/verify/reference"
@@ -57,7 +58,7 @@ func TestNarrow(t *testing.T) {
 				narrow, wide := newWork(t, dir, sections), newWork(t, floats, sections)
 				narrow.must(t)
 				wide.must(t)
-				for _, file := range []string{stage.WeightFile, stage.GraphFile} {
+				for _, file := range []string{assemble.WeightFile, assemble.GraphFile} {
 					a, err := os.ReadFile(filepath.Join(narrow.out(), file))
 					if err != nil {
 						t.Fatal(err)
@@ -79,7 +80,7 @@ func TestNarrow(t *testing.T) {
 // referenceLogits are those of all positions of a checkpoint.
 func referenceLogits(t *testing.T, dir string, ids []int32) (logits []float32) {
 	t.Helper()
-	src, err := stage.OpenSource(dir, nil)
+	src, err := source.Open(t.Context(), source.Origin{Dir: dir}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

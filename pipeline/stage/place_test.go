@@ -22,16 +22,14 @@ import (
 // A package goes to every place that the recipe names.
 func TestTwoPlaces(t *testing.T) {
 	w := newWork(t, families+"qwen3-tied", "quantize: {block: 32}\nverify: {enabled: false}\npublish: [{dir: a}, {dir: deep/b}]")
-	jobs := w.must(t)
+	runs := w.must(t)
 	a, b := filepath.Join(w.dir, "a"), filepath.Join(w.dir, "deep", "b")
 	if diff := cmp.Diff(listing(t, a), listing(t, b)); diff != "" {
 		t.Errorf("places (-a +b):\n%s", diff)
 	}
 	var places []string
-	for _, x := range jobs[0].Artifacts {
-		if x.Kind == pipeline.Published {
-			places = append(places, x.Path)
-		}
+	for _, x := range runs[0].Published {
+		places = append(places, x.Ref)
 	}
 	if !slices.Equal(places, []string{a, b}) {
 		t.Errorf("places %q", places)
@@ -91,9 +89,9 @@ func TestReplace(t *testing.T) {
 	if diff := cmp.Diff(old, listing(t, w.out())); diff != "" {
 		t.Errorf("(-before +after):\n%s", diff)
 	}
-	jobs := w.must(t, "quantize.bits=8", "publish[0].dir=dist/small", "publish[0].replace=true")
-	if a := jobs[0].Artifacts; a[len(a)-1].Name != "replaced" {
-		t.Errorf("%+v", a[len(a)-1])
+	runs := w.must(t, "quantize.bits=8", "publish[0].dir=dist/small", "publish[0].replace=true")
+	if list := runs[0].Published; len(list) != 1 || list[0].Status != place.Replaced {
+		t.Errorf("%+v", list)
 	}
 	if listing(t, w.out()) == old {
 		t.Error("the old package is still there")
@@ -103,9 +101,9 @@ func TestReplace(t *testing.T) {
 // Variants are packages of their own that share what does not differ.
 func TestVariants(t *testing.T) {
 	w := newWork(t, families+"qwen2-tied", "quantize: {block: 32, bits: 4}\nverify: {enabled: false}\nvariants: [{name: small-8, quantize: {bits: 8}}, {name: small-old, target: {engine: \"3.5\"}}]")
-	jobs := w.must(t)
-	if len(jobs) != 3 {
-		t.Fatalf("%d jobs", len(jobs))
+	runs := w.must(t)
+	if len(runs) != 3 {
+		t.Fatalf("%d runs", len(runs))
 	}
 	for i, c := range []struct{ name, spec, engine string }{
 		{"small", "w4-b32-asym", "3.6.0"}, {"small-8", "w8-b32-asym", "3.6.0"}, {"small-old", "w4-b32-asym", "3.5.0"},
@@ -127,7 +125,7 @@ func TestVariants(t *testing.T) {
 		}
 	}
 	// The checkpoint of all, the tokenizer of those for one engine.
-	if a, b := jobs[0].Artifacts, jobs[1].Artifacts; a[0].Path != b[0].Path || a[0].Digest != b[0].Digest || a[1].Path != b[1].Path || a[2].Path == b[2].Path {
+	if a, b := runs[0], runs[1]; a.Checkpoint != b.Checkpoint || a.Inputs.Path != b.Inputs.Path || a.Weights.Path == b.Weights.Path {
 		t.Errorf("artifacts %+v, %+v", a, b)
 	}
 }
@@ -207,8 +205,8 @@ func TestFailedVerification(t *testing.T) {
 		}
 	}
 	// Larger limits are another recipe.
-	if jobs := w.must(t, "verify.kl.max=1", "verify.perplexity.max_source=10000"); len(jobs) != 1 {
-		t.Error("no job")
+	if runs := w.must(t, "verify.kl.max=1", "verify.perplexity.max_source=10000"); len(runs) != 1 {
+		t.Error("no run")
 	}
 	m, err := manifest.Open(w.out())
 	if err != nil {
@@ -284,18 +282,18 @@ func TestTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stages, err := stage.New(r)
+	run, err := stage.New(r, pipeline.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var names []string
-	for _, s := range stages {
+	for _, s := range run.Stages() {
 		names = append(names, s.String())
 	}
 	if diff := cmp.Diff([]string{"fetch", "rewrite", "calibrate", "allocate", "quantize", "verify", "publish"}, names); diff != "" {
 		t.Errorf("stages (-want +got):\n%s", diff)
 	}
-	text, err := recipes.Effective(r, stage.Decoded(stages))
+	text, err := recipes.Effective(r, run.BySection())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,11 +301,11 @@ func TestTable(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	stages2, err := stage.New(again)
+	run2, err := stage.New(again, pipeline.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(stage.Decoded(stages), stage.Decoded(stages2)); diff != "" {
+	if diff := cmp.Diff(run.BySection(), run2.BySection()); diff != "" {
 		t.Errorf("defaults (-first +again):\n%s", diff)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/synthetic/packed"
 	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
@@ -57,7 +58,7 @@ func TestKept(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := pack(t, c.options)
-			src, err := stage.OpenSource(dir, nil)
+			src, err := source.Open(t.Context(), source.Origin{Dir: dir}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,7 +75,7 @@ func TestKept(t *testing.T) {
 }
 
 // compareCodes demands that the matrices of a package are those of its source.
-func compareCodes(t *testing.T, src *stage.Source, dir string) {
+func compareCodes(t *testing.T, src *source.Source, dir string) {
 	t.Helper()
 	m, err := manifest.Open(dir)
 	if err != nil {

@@ -9,82 +9,73 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/assemble"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// Rewrite describes the model, lowers it once to see that the target can hold it, and converts the tokenizer.
+// Rewrite describes the model, checks that the target can hold it, and converts the tokenizer and its chat template.
 type Rewrite struct {
 	Template ChatTemplate `json:"template" jsonschema_description:"Which chat template the package carries."`
 }
 
-// String implements pipeline.Stage.
+// String implements [pipeline.Stage].
 func (*Rewrite) String() string { return "rewrite" }
 
-// TokenizerFile is the tokenizer's name in a package.
-const TokenizerFile = "tokenizer.mtok"
-
+// factsFile holds the facts of the source with the chosen template.
 const factsFile = "facts.json"
 
-// Run implements pipeline.Stage.
-func (w *Rewrite) Run(ctx context.Context, job *pipeline.Job) (err error) {
-	defer func() {
-		if err != nil {
-			aheadOf(job).stop()
-		}
-	}()
-	checkpoint, err := job.Artifacts.One(pipeline.Checkpoint)
+// Run implements [pipeline.Stage].
+func (w *Rewrite) Run(ctx context.Context, r *Run) error {
+	src, err := r.Source(ctx)
 	if err != nil {
 		return err
 	}
-	src, err := openSource(ctx, job)
-	if err != nil {
+	if _, err := r.lowered(src.Decoder); err != nil {
 		return err
 	}
-	defer src.Close()
-	if _, err := lowered(job, src.Decoder); err != nil {
-		return err
-	}
-	d := src.Decoder
-	zerolog.Ctx(ctx).Info().Str("family", d.Family).Int("layers", len(d.Layers)).Int("hidden", d.Hidden).Int("vocab", d.Vocab).
+	log, d := zerolog.Ctx(ctx), src.Decoder
+	log.Info().Str("family", d.Family).Int("layers", len(d.Layers)).Int("hidden", d.Hidden).Int("vocab", d.Vocab).
 		Bool("tied", d.Tied).Int("tensors", len(d.Claimed)).Msg("described")
 	for _, k := range d.Ignored {
-		zerolog.Ctx(ctx).Warn().Str("key", k).Msg("config key ignored, as the recipe asks")
+		log.Warn().Str("key", k).Msg("config key ignored, as the recipe asks")
 	}
 	for _, n := range d.Notes {
-		zerolog.Ctx(ctx).Warn().Msg(n)
+		log.Warn().Msg(n)
 	}
-	if err := src.chooseTemplate(ctx, job, w.Template); err != nil {
+	if err := w.Template.pack(ctx, r, src); err != nil {
 		return err
 	}
-	for _, w := range src.Facts.Warnings {
-		zerolog.Ctx(ctx).Info().Msg("tokenizer: " + w)
+	facts := &src.Facts
+	for _, w := range facts.Warnings {
+		log.Info().Msg("tokenizer: " + w)
 	}
-	key, err := pipeline.Key("rewrite", checkpoint.Digest, job.Recipe.Target, job.Recipe.Model.IgnoreConfig, src.Facts.ChatTemplate, src.Facts.PackagedTemplate, w.Template.Simplify)
+	key, err := pipeline.Key("rewrite", r.Checkpoint.Digest, r.Recipe.Target, r.Recipe.Model.IgnoreConfig,
+		facts.ChatTemplate, facts.PackagedTemplate, w.Template.Simplify)
 	if err != nil {
 		return err
 	}
-	a, err := made(ctx, job, "rewrite", key, func(p *pipeline.Partial) (manifest.Digest, error) {
-		b, losses, err := src.Facts.mtok(src.Tokenizer, job.Recipe.Target.Engine)
+	r.Inputs, err = r.entry(ctx, "rewrite", key, func(p *pipeline.Partial) (manifest.Digest, error) {
+		file, losses, err := facts.MTOK(src.Tokenizer, r.Recipe.Target.Engine)
 		if err != nil {
 			return "", err
 		}
 		for _, l := range losses {
-			zerolog.Ctx(ctx).Info().Msg("tokenizer: " + l)
+			log.Info().Msg("tokenizer: " + l)
 		}
-		src.Facts.Warnings = append(src.Facts.Warnings, losses...)
-		facts, err := json.Marshal(src.Facts)
+		facts.Warnings = append(facts.Warnings, losses...)
+		b, err := json.Marshal(facts)
 		if err != nil {
 			return "", err
 		}
-		if err := os.WriteFile(filepath.Join(p.Dir, factsFile), facts, 0o666); err != nil {
+		if err := os.WriteFile(filepath.Join(p.Dir, factsFile), b, 0o666); err != nil {
 			return "", err
 		}
-		return manifest.DigestOf(append(facts, b...)), os.WriteFile(filepath.Join(p.Dir, TokenizerFile), b, 0o666)
+		return manifest.DigestOf(append(b, file...)), os.WriteFile(filepath.Join(p.Dir, assemble.TokenizerFile), file, 0o666)
 	})
 	if err != nil {
 		return err
 	}
-	a.Kind = pipeline.Inputs
-	job.Artifacts.Add(a)
-	return nil
+	src.Facts = source.Facts{} // a run that finds the entry has the same
+	return r.Inputs.ReadJSON(factsFile, &src.Facts)
 }

@@ -19,12 +19,12 @@ func TestRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stages, err := New(r)
+	run, err := New(r, pipeline.Limits{Memory: 1 << 30, Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	job := &pipeline.Job{Recipe: r, Store: &pipeline.Store{Dir: filepath.Join(dir, "cache")}, Limits: pipeline.Limits{Memory: 1 << 30, Threads: 1}}
-	defer func() { checkSpace = disk.CheckSpace }()
+	defer run.Close()
+	run.Store = &pipeline.Store{Dir: filepath.Join(dir, "cache")}
 	for _, c := range []struct {
 		name       string
 		full       string // the directory without room
@@ -43,13 +43,13 @@ func TestRoom(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			checkSpace = func(at string, need int64) error {
+			run.checkSpace = func(at string, need int64) error {
 				if filepath.Base(at) == c.full && need > 0 {
 					return &disk.FullError{Dir: at, Need: need}
 				}
 				return nil
 			}
-			err := Find[*Quantize](stages).Prepare(t.Context(), job)
+			err := run.Quantize.Prepare(t.Context(), run)
 			if (err != nil) != c.wantRefuse || err != nil && !strings.Contains(err.Error(), "this run writes") {
 				t.Errorf("error %v", err)
 			}

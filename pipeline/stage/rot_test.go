@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
@@ -101,12 +102,12 @@ func newRotted(t *testing.T, w work) *rotted {
 		work: w, packages: map[string]string{}, entries: map[string]string{}, owners: map[string]string{},
 		table: map[string]map[string]*[2]int{},
 	}
-	jobs := w.must(t)
-	for _, job := range jobs {
-		name := job.Recipe.Name
+	for _, run := range w.must(t) {
+		name := run.Recipe.Name
 		r.variants = append(r.variants, name)
 		r.packages[name] = listing(t, filepath.Join(w.dir, "dist", name))
-		for _, a := range job.Artifacts {
+		m := &run.Made
+		for _, a := range []pipeline.Artifact{m.Inputs, m.Calibration, m.Allocation, m.Codes, m.Weights, m.Verdict} {
 			if strings.HasPrefix(a.Path, w.cache()) && r.owners[filepath.Base(a.Path)] == "" {
 				r.owners[filepath.Base(a.Path)] = name
 			}

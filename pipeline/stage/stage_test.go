@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
@@ -76,12 +76,12 @@ func (w work) unpublish(t testing.TB) {
 	}
 }
 
-func (w work) run(t testing.TB, overrides ...string) ([]*pipeline.Job, error) {
+func (w work) run(t testing.TB, overrides ...string) ([]*stage.Run, error) {
 	t.Helper()
 	return stagetest.Run(t.Context(), w.recipe(), w.cache(), 2, overrides...)
 }
 
-func (w work) must(t testing.TB, overrides ...string) []*pipeline.Job {
+func (w work) must(t testing.TB, overrides ...string) []*stage.Run {
 	t.Helper()
 	jobs, err := w.run(t, overrides...)
 	if err != nil {

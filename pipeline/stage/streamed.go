@@ -8,31 +8,25 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/pipeline/safetensors"
-	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// validateKeep refuses what Keep false does not go with. Weights that are not kept are read once, while the package is
-// written: everything that would need them before or after is refused at its place in the recipe.
-func (f *Fetch) validateKeep(job *pipeline.Job) error {
+// validateKeep rejects options that need the weights before or after the package is written, where Keep is false: weights that
+// are not kept are read once.
+func (f *Fetch) validateKeep(r *Run) error {
 	if f.Keep {
 		return nil
 	}
-	r := job.Recipe
-	if r.Model.Path != "" {
-		return r.Stages["fetch"].Errorf("keep", "is about repositories; the checkpoint in %s stays where it is", r.Model.Path)
+	if path := r.Recipe.Model.Path; path != "" {
+		return r.Recipe.Stages["fetch"].Errorf("keep", "is about repositories; the checkpoint in %s stays where it is", path)
 	}
-	stages, err := New(r)
+	q, v := &r.Quantize, &r.Verify
+	chain, err := q.chain()
 	if err != nil {
-		return err
-	}
-	q, v := Find[*Quantize](stages), Find[*Verify](stages)
-	chain, err := quant.NewChain(q.Method)
-	if err != nil {
-		return r.Stages["quantize"].Errorf("method", "%v", err)
+		return r.Recipe.Stages["quantize"].Errorf("method", "%v", err)
 	}
 	const gone = "with fetch.keep: false the weights are gone when the package is written"
 	for _, c := range []struct {
@@ -48,21 +42,21 @@ func (f *Fetch) validateKeep(job *pipeline.Job) error {
 		{v.Enabled && v.Golden != "", "verify", "golden", "outputs that were recorded elsewhere are compared with those of the source; " + gone},
 	} {
 		if c.bad {
-			return r.Stages[c.section].Errorf(c.key, "%s", c.text)
+			return r.Recipe.Stages[c.section].Errorf(c.key, "%s", c.text)
 		}
 	}
 	return nil
 }
 
-// fetchHeaders brings the small files and the headers of the shards, and refuses what cannot be made of a model that is
-// read once.
-func (f *Fetch) fetchHeaders(ctx context.Context, job *pipeline.Job) (*snapshotRecord, error) {
-	sk, err := f.skeleton(ctx, job, f.beforeWeights(ctx))
+// fetchHeaders brings the small files and the headers of the shards, and rejects models whose weights must be read before the
+// package is laid out.
+func (f *Fetch) fetchHeaders(ctx context.Context, r *Run) error {
+	sk, err := f.Skeleton(ctx, r, f.beforeWeights(ctx, r))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	rec := f.recordOf(&sk.Snapshot, nil)
-	rec.Heads = heads(sk)
+	r.origin = source.OfSkeleton(sk)
+	r.origin.Access = f.access(&sk.Snapshot)
 	here := sk.Snapshot
 	here.Files = nil
 	var shards []hub.File
@@ -72,48 +66,42 @@ func (f *Fetch) fetchHeaders(ctx context.Context, job *pipeline.Job) (*snapshotR
 			continue
 		}
 		if x.SHA256 == "" {
-			return nil, fmt.Errorf("%s: the hub lists no SHA-256 of it, which fetch.keep: false needs: %w", x.Name, tensor.ErrUnsupported)
+			return fmt.Errorf("%s: the hub lists no SHA-256 of it, which fetch.keep: false needs: %w", x.Name, tensor.ErrUnsupported)
 		}
 		shards = append(shards, x)
 	}
-	if err := rec.hash(ctx, job, &here); err != nil {
-		return nil, err
+	if err := f.hash(ctx, r, &here); err != nil {
+		return err
 	}
-	checkpoint := pipeline.Artifact{Detail: rec.here}
-	if rec.Heads != nil {
-		rec.Elsewhere = &sk.Snapshot
+	if r.origin.Heads != nil {
+		r.origin.Elsewhere = &sk.Snapshot
 	} else {
-		rec.Heads = map[string]safetensors.Head{}
+		r.origin.Heads = map[string]safetensors.Head{}
 		for _, x := range here.Files {
 			if strings.HasSuffix(x.Name, ".safetensors") {
-				if rec.Heads[x.Name], err = safetensors.ReadHead(filepath.Join(sk.Dir, x.Name)); err != nil {
-					return nil, blame(ctx, checkpoint, err)
+				if r.origin.Heads[x.Name], err = safetensors.ReadHead(filepath.Join(sk.Dir, x.Name)); err != nil {
+					return r.blame(ctx, err)
 				}
 			}
 		}
 	}
-	if err := f.suitsStreaming(job, &rec); err != nil {
-		return nil, blame(ctx, checkpoint, err)
-	}
-	rec.Files = append(rec.Files, shards...)
-	slices.SortFunc(rec.Files, func(a, b hub.File) int { return strings.Compare(a.Name, b.Name) })
-	return &rec, nil
+	r.origin.Files = append(r.origin.Files, shards...)
+	slices.SortFunc(r.origin.Files, func(a, b hub.File) int { return strings.Compare(a.Name, b.Name) })
+	return f.planWithoutWeights(ctx, r)
 }
 
-// suitsStreaming plans the package, which must not need weights.
-func (f *Fetch) suitsStreaming(job *pipeline.Job, rec *snapshotRecord) error {
-	q, err := quantizeOf(job)
-	if err != nil {
-		return err
-	}
-	src := &Source{Dir: rec.Dir, heads: rec.Heads}
-	defer src.Close()
-	err = src.open(job.Recipe.Model.IgnoreConfig)
+// planWithoutWeights lays the package out before any weights are here.
+func (f *Fetch) planWithoutWeights(ctx context.Context, r *Run) error {
+	src, err := r.open(ctx, r.origin)
 	if err == nil {
-		_, err = q.Plan(job, src)
+		_, err = r.plan(src)
 	}
 	if errors.Is(err, safetensors.ErrNoWeights) {
-		return job.Recipe.Stages["fetch"].Errorf("keep", "the matrices of this checkpoint are codes, and the package is laid out by their scales, which have to be read first: keep the weights")
+		return r.Recipe.Stages["fetch"].Errorf("keep",
+			"the matrices of this checkpoint are codes, and the package is laid out by their scales, which have to be read first: keep the weights")
 	}
-	return err
+	if err != nil {
+		return r.blame(ctx, err)
+	}
+	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish/about"
 	"github.com/llmexport/llmexport/publish/manifest"
-	"github.com/llmexport/llmexport/publish/place"
 	"github.com/llmexport/llmexport/recipes"
 )
 
@@ -34,7 +33,7 @@ func TestTerms(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(source, about.CardName), []byte(tc.card), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		jobs := w.must(t, "publish=[{dir: dist/small, replace: true}]")
+		runs := w.must(t, "publish=[{dir: dist/small, replace: true}]")
 		m, err := manifest.Open(w.out())
 		if err != nil {
 			t.Fatal(err)
@@ -42,10 +41,8 @@ func TestTerms(t *testing.T) {
 		if got := m.Source; got.License != tc.want.License || got.LicenseName != tc.want.LicenseName || got.Access != "" {
 			t.Errorf("%q: license %q, name %q, access %q", tc.card, got.License, got.LicenseName, got.Access)
 		}
-		for _, a := range jobs[0].Artifacts {
-			if r, ok := a.Detail.(place.Receipt); a.Kind == pipeline.Published && (!ok || r.Digest != m.Digest) {
-				t.Errorf("receipt %+v", a.Detail)
-			}
+		if list := runs[0].Published; len(list) != 1 || list[0].Digest != m.Digest {
+			t.Errorf("receipts %+v", list)
 		}
 		if _, err := os.Stat(filepath.Join(w.cache(), stage.ReceiptsFile)); err != nil {
 			t.Error(err)
@@ -92,16 +89,15 @@ func TestTermsBeforeWeights(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				stages, err := stage.New(r)
+				run, err := stage.New(r, pipeline.Limits{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				f, job := stage.Find[*stage.Fetch](stages), &pipeline.Job{Recipe: r}
-				sk, err := f.Skeleton(t.Context(), job)
+				sk, err := run.Fetch.Skeleton(t.Context(), run)
 				if err != nil {
 					t.Fatal(err)
 				}
-				note, err := f.Terms(job, &sk.Snapshot)
+				note, err := run.Fetch.Terms(run, &sk.Snapshot)
 				if err != nil || (note == "") != (c.access == "") || !strings.Contains(note, c.why) {
 					t.Fatalf("%q, %v", note, err)
 				}

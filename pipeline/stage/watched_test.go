@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
@@ -37,7 +37,7 @@ func watchedFamilies(t *testing.T) (names []string) {
 		if _, err := os.Stat(families + name + "/model.safetensors"); err != nil {
 			continue
 		}
-		src, err := stage.OpenSource(families+name, nil)
+		src, err := source.Open(t.Context(), source.Origin{Dir: families + name}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

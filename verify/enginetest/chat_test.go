@@ -8,7 +8,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/assemble"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/runtime/template"
 	"github.com/llmexport/llmexport/runtime/template/conversations"
 	emulation "github.com/llmexport/llmexport/runtime/template/engine"
@@ -38,7 +39,7 @@ func TestChatIDs(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	f, tok, err := stage.ReadFacts(dir)
+	f, tok, err := source.ReadFacts(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +68,7 @@ func TestChatIDs(t *testing.T) {
 		texts = append(texts, text)
 	}
 	pkg := export(t, checkpoints(t, false)[0], form{engine: "3.5", bits: 4, table: 8, block: "64"})
-	if err := os.WriteFile(filepath.Join(pkg, stage.TokenizerFile), file, 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(pkg, assemble.TokenizerFile), file, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	bos, _ := tok.ID(f.BOS)

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/backends"
-	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime"
@@ -232,7 +232,7 @@ func TestThreads(t *testing.T) {
 // TestTokenizer: the engine's tokenizer gives the ids of tokenizer.json.
 func TestTokenizer(t *testing.T) {
 	dir := export(t, checkpoints(t, false)[0], form{engine: "3.6", bits: 4, table: 8, block: "64"})
-	src, err := stage.OpenSource(checkpoints(t, false)[0], nil)
+	src, err := source.Open(t.Context(), source.Origin{Dir: checkpoints(t, false)[0]}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime/template"
 	"github.com/llmexport/llmexport/runtime/template/conversations"
@@ -184,7 +184,7 @@ func measureTemplate(t *testing.T, workers map[string]*templates, want *rendered
 	}
 	// Once for a tokenizer that puts nothing before a prompt, and once for one that puts bos there.
 	for _, prefix := range []string{templatetest.BOS, ""} {
-		f := &stage.Facts{ChatTemplate: source, BOS: templatetest.BOS, EOS: templatetest.EOS}
+		f := &source.Facts{ChatTemplate: source, BOS: templatetest.BOS, EOS: templatetest.EOS}
 		err := f.PackTemplate(t.Context(), false, prefix)
 		simplified := errors.Is(err, tensor.ErrUnsupported)
 		if simplified {

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime/template"
 	emulation "github.com/llmexport/llmexport/runtime/template/engine"
@@ -100,7 +100,7 @@ func withBOS(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := filepath.Join(dir, stage.TokenizerFile)
+	name := filepath.Join(dir, assemble.TokenizerFile)
 	b, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/llmexport/llmexport/pipeline/stage"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/template"
@@ -61,7 +61,7 @@ func TestChats(t *testing.T) {
 			if m.template != "" {
 				write(t, dir, "chat_template.jinja", []byte(m.template))
 			}
-			tok, err := stage.LoadTokenizer(dir)
+			tok, err := source.LoadTokenizer(dir)
 			if err != nil {
 				t.Fatal(err)
 			}

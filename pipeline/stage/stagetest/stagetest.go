@@ -17,18 +17,18 @@ import (
 // Strings is how many strings the check tokenizer takes in tests, of more than 30,000.
 const Strings = 300
 
-// Run makes the package of a recipe's file and those of its variants, and returns their jobs, the one that failed
+// Run makes the package of a recipe's file and those of its variants, and returns their runs, the one that failed
 // included.
-func Run(ctx context.Context, recipe, cache string, threads int, overrides ...string) ([]*pipeline.Job, error) {
+func Run(ctx context.Context, recipe, cache string, threads int, overrides ...string) ([]*stage.Run, error) {
 	return run(ctx, recipe, cache, threads, func(string) bool { return true }, overrides...)
 }
 
 // RunOne makes one of them, by its name.
-func RunOne(ctx context.Context, recipe, cache string, threads int, name string) ([]*pipeline.Job, error) {
+func RunOne(ctx context.Context, recipe, cache string, threads int, name string) ([]*stage.Run, error) {
 	return run(ctx, recipe, cache, threads, func(s string) bool { return s == name })
 }
 
-func run(ctx context.Context, recipe, cache string, threads int, wanted func(name string) bool, overrides ...string) ([]*pipeline.Job, error) {
+func run(ctx context.Context, recipe, cache string, threads int, wanted func(name string) bool, overrides ...string) ([]*stage.Run, error) {
 	// A few strings tell what a test wants to know; all of them are compared in TestAllStrings of verify.
 	if !slices.ContainsFunc(overrides, func(o string) bool { return strings.HasPrefix(o, "verify.tokenizer.strings=") }) {
 		overrides = append(slices.Clone(overrides), fmt.Sprintf("verify.tokenizer.strings=%d", Strings))
@@ -46,22 +46,24 @@ func run(ctx context.Context, recipe, cache string, threads int, wanted func(nam
 		return nil, err
 	}
 	defer store.Close()
-	var jobs []*pipeline.Job
+	var runs []*stage.Run
 	for _, r := range all {
 		if !wanted(r.Name) {
 			continue
 		}
-		stages, err := stage.New(r)
+		run, err := stage.New(r, pipeline.Limits{Memory: min(1<<30, int64(r.Limits.Memory)), Threads: threads})
 		if err != nil {
-			return jobs, err
+			return runs, err
 		}
-		job := &pipeline.Job{Recipe: r, Store: store, Limits: pipeline.Limits{Memory: min(1<<30, int64(r.Limits.Memory)), Threads: threads}}
-		jobs = append(jobs, job)
-		if _, err := pipeline.Execute(ctx, job, stages); err != nil {
-			return jobs, err
+		run.Store = store
+		runs = append(runs, run)
+		_, err = run.Execute(ctx, "")
+		run.Close()
+		if err != nil {
+			return runs, err
 		}
 	}
-	return jobs, nil
+	return runs, nil
 }
 
 // WriteRecipe writes dir/recipe.yaml for a checkpoint, with sections in YAML, and returns its path.

@@ -1,21 +1,16 @@
-package stage
+package assemble
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/plan"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/quant"
-	"github.com/llmexport/llmexport/recipes"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -48,7 +43,7 @@ func TestRunConfig(t *testing.T) {
 		{"high", 256, 1, lower.Model{Precision: "high", Conditions: []string{"as it is"}}, runConfig{threads: 4, precision: "high"}, "as it is"},
 	} {
 		p := withRows(c.cols, c.blocks, c.model)
-		got := newRunConfig(p, Sampling{}, false)
+		got := newRunConfig(p, source.Sampling{}, false)
 		if got.threads != c.want.threads || got.precision != c.want.precision || got.dynamicOption != c.want.dynamicOption || got.chunk != c.want.chunk {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
@@ -57,7 +52,7 @@ func TestRunConfig(t *testing.T) {
 				t.Errorf("%s: %d threads are unsafe with %d channels", c.name, got.threads, pack)
 			}
 		}
-		list := conditions(&Planned{Source: &Source{Decoder: &arch.Decoder{}}, Plan: p}, got)
+		list := conditions(&Planned{Source: &source.Source{Decoder: &arch.Decoder{}}, Plan: p}, got)
 		if !strings.Contains(strings.Join(list[1:], "\n"), c.condition) || c.condition == "" && len(list) > 1 {
 			t.Errorf("%s: conditions %q", c.name, list)
 		}
@@ -80,7 +75,7 @@ func TestLLMConfig(t *testing.T) {
 		{lower.Model{Context: 100, Caches: 3}, map[string]any{"attention_type": "full", "sliding_window": nil, "max_position_embeddings": 100., "layer_nums": 3.}},
 		{lower.Model{Context: 64, Caches: 1, Window: 16}, map[string]any{"attention_type": "mix", "sliding_window": 16., "max_position_embeddings": 64., "layer_nums": 1.}},
 	} {
-		p := &Planned{Source: &Source{Decoder: &arch.Decoder{MaxPositions: 4096}}, Plan: withRows(64, 1, c.model)}
+		p := &Planned{Source: &source.Source{Decoder: &arch.Decoder{MaxPositions: 4096}}, Plan: withRows(64, 1, c.model)}
 		b, err := llmConfig(p)
 		if err != nil {
 			t.Fatal(err)
@@ -97,100 +92,15 @@ func TestLLMConfig(t *testing.T) {
 	}
 }
 
-// target.context bounds the positions of a package, and must be among those of the checkpoint.
-func TestContext(t *testing.T) {
-	src, err := OpenSource("../arch/testdata/llama", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
-	planned := func(context int) (*Planned, error) {
-		text := "version: 1\nname: x\nmodel: {path: x}\nquantize: {block: 32}\n"
-		if context > 0 {
-			text += fmt.Sprintf("target:\n  context: %d\n", context)
-		}
-		r, err := recipes.Load([]byte(text), "x.yaml", Sections())
-		if err != nil {
-			t.Fatal(err)
-		}
-		stages, err := New(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return Find[*Quantize](stages).Plan(&pipeline.Job{Recipe: r}, src)
-	}
-	all := src.Decoder.MaxPositions
-	for _, context := range []int{0, 1, 40, all} {
-		p, err := planned(context)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if context == 0 {
-			context = all
-		}
-		b, err := llmConfig(p)
-		if err != nil || !strings.Contains(string(b), fmt.Sprintf("\"max_position_embeddings\": %d,", context)) {
-			t.Errorf("context %d: %s, %v", context, b, err)
-		}
-		want := fmt.Sprintf("positions up to %d; the rotary tables end there; the engine does not stop there: end or shorten conversations before, "+
-			"what it writes beyond is undefined", context)
-		if p.Conditions()[0] != want {
-			t.Errorf("context %d: %q", context, p.Conditions())
-		}
-		// The engine's own bound of a reply is cut to the context.
-		run, err := p.runConfig().json(p.Target, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		bound := fmt.Sprintf("\"max_new_tokens\": %d,", context)
-		if cut := context < engineReply; cut != strings.Contains(string(run), bound) || cut != strings.Contains(strings.Join(p.Conditions(), "\n"), "max_new_tokens") {
-			t.Errorf("context %d: %s, %q", context, run, p.Conditions())
-		}
-	}
-	_, err = planned(all + 1)
-	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("x.yaml:6:12: target.context: the checkpoint has %d positions, fewer than %d", all, all+1)) {
-		t.Errorf("error %v", err)
-	}
-}
-
 // The configuration of a package says where its logits depend on more than distances.
 func TestAbsolutePositions(t *testing.T) {
 	d := &arch.Decoder{Ropes: []*arch.Rope{{Long: []float64{1}}}}
-	p := &Planned{Source: &Source{Decoder: d}, Plan: withRows(64, 1, lower.Model{})}
+	p := &Planned{Source: &source.Source{Decoder: d}, Plan: withRows(64, 1, lower.Model{})}
 	for _, want := range []string{d.AbsolutePositions(), ""} {
 		b, err := p.runConfig().json(lower.Target{}, "")
 		if err != nil || strings.Contains(string(b), "absolute_positions") != (want != "") || !strings.Contains(string(b), want) {
 			t.Errorf("%s, %v", b, err)
 		}
 		d.Ropes = nil
-	}
-}
-
-// TestPythonJSON reads a checkpoint whose JSON files are as Python writes them and JSON does not allow.
-func TestPythonJSON(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("../arch/testdata/llama")); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"config.json", "generation_config.json"} {
-		b, err := readOptional(dir, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if b == nil {
-			b = []byte(`{"eos_token_id": 2}`)
-		}
-		b = append([]byte("\ufeff"), bytes.Replace(b, []byte("{"), []byte(`{"my_key": [NaN, -Infinity], `), 1)...)
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	src, err := OpenSource(dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
-	if want := []string{"keys of config.json without effect: my_key"}; !slices.Equal(src.Decoder.Notes, want) {
-		t.Errorf("notes %q", src.Decoder.Notes)
 	}
 }

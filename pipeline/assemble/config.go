@@ -1,4 +1,4 @@
-package stage
+package assemble
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/pipeline/lower"
 	"github.com/llmexport/llmexport/pipeline/plan"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
@@ -81,8 +82,8 @@ func llmConfig(p *Planned) ([]byte, error) {
 	))
 }
 
-// tie says where the engine finds embedding rows. Engine 3.5 reads five numbers and fp32 scales only; newer ones
-// take an object, and would read fp32 scales behind five numbers too.
+// tie tells the engine where embedding rows are. Engine 3.5 reads five numbers and fp32 scales only; newer ones
+// take an object, and would read fp32 scales after five numbers too.
 func tie(l plan.Lookup, t lower.Target) any {
 	if t.Minimum < "3.6" {
 		return []int64{l.WeightOffset, l.AlphaOffset, l.AlphaSize, int64(l.Bits), int64(l.Block)}
@@ -101,7 +102,7 @@ func tie(l plan.Lookup, t lower.Target) any {
 	}
 }
 
-// runConfig is what config.json says of running the package.
+// runConfig holds the settings of config.json.
 type runConfig struct {
 	threads   int
 	precision string
@@ -109,11 +110,11 @@ type runConfig struct {
 	halfAtNormal bool
 	// dynamicOption and chunk are 0 where the engine's default is right.
 	dynamicOption, chunk int
-	// measured says that the option was chosen because it is better.
+	// measured reports whether the option was chosen because it measured better.
 	measured bool
 	// noCachedMmap keeps the engine from its second-load path, which misreads weights of fewer than 4 bits.
 	noCachedMmap bool
-	sampling     Sampling
+	sampling     source.Sampling
 	// absolute is AbsolutePositions of the model.
 	absolute string
 	// reply bounds the tokens of a reply where the engine's own bound goes beyond the positions; otherwise 0.
@@ -130,7 +131,7 @@ const shippedThreads = 4
 // precisions are the engine's words, the lowest first.
 var precisions = []string{"low", "normal", "high"}
 
-// atLeast raises the precision, and says whether it was lower.
+// atLeast raises the precision, and reports whether it was lower.
 func (c *runConfig) atLeast(precision string) bool {
 	if precision == "normal" && c.halfAtNormal {
 		precision = "high"
@@ -151,7 +152,7 @@ func (p *Planned) runConfig() runConfig {
 }
 
 // newRunConfig decides the run-time options that follow from the plan.
-func newRunConfig(p *plan.Plan, s Sampling, halfAtNormal bool) runConfig {
+func newRunConfig(p *plan.Plan, s source.Sampling, halfAtNormal bool) runConfig {
 	c := runConfig{threads: shippedThreads, precision: precisions[0], halfAtNormal: halfAtNormal, sampling: s}
 	c.atLeast(p.Model.Precision)
 	if n := p.Model.Context; n < engineReply {

@@ -1,4 +1,4 @@
-package stage
+package source
 
 import (
 	"context"
@@ -12,10 +12,10 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// errNotPlain says that a template does not put the same around every message.
+// errNotPlain is the error of a template that does not put the same text around every message.
 var errNotPlain = errors.New("no plain template renders even plain conversations as the source's does")
 
-// simplifyTemplate finds what the source's template writes around the messages of each role.
+// simplifyTemplate makes a plain template of the texts that the source's template puts around the messages of each role.
 func (f *Facts) simplifyTemplate(ctx context.Context, source *template.Template, prefix string) error {
 	for _, trim := range []bool{false, true} {
 		text, err := f.plainTemplate(ctx, source, prefix, trim)
@@ -41,7 +41,7 @@ func (f *Facts) simplifyTemplate(ctx context.Context, source *template.Template,
 	return fmt.Errorf("%w: %w", errNotPlain, tensor.ErrUnsupported)
 }
 
-// plainTemplate writes a template from what the source's gives for marks in place of contents.
+// plainTemplate returns a template made of the source's output for conversations whose contents are marks.
 func (f *Facts) plainTemplate(ctx context.Context, source *template.Template, prefix string, trim bool) (string, error) {
 	const system, user, assistant, again = "\x01S\x01", "\x01U\x01", "\x01A\x01", "\x01V\x01"
 	render := func(ask bool, messages ...template.Message) (string, error) {
@@ -64,14 +64,14 @@ func (f *Facts) plainTemplate(ctx context.Context, source *template.Template, pr
 	if err != nil {
 		return "", err
 	}
-	begin, behindUser, ok1 := strings.Cut(one, user)
+	begin, afterUser, ok1 := strings.Cut(one, user)
 	prompt, ok2 := strings.CutPrefix(asked, one)
 	_, rest, ok3 := strings.Cut(long, user)
 	between, rest, ok4 := strings.Cut(rest, assistant)
 	betweenTurns, _, ok5 := strings.Cut(rest, again)
-	_, behindAssistant, ok6 := strings.Cut(answered, assistant)
-	beforeAssistant, ok7 := strings.CutPrefix(between, behindUser)
-	beforeUser, ok8 := strings.CutPrefix(betweenTurns, behindAssistant)
+	_, afterAssistant, ok6 := strings.Cut(answered, assistant)
+	beforeAssistant, ok7 := strings.CutPrefix(between, afterUser)
+	beforeUser, ok8 := strings.CutPrefix(betweenTurns, afterAssistant)
 	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !ok7 || !ok8 {
 		return "", errors.New("it does not put the same around every turn")
 	}
@@ -88,20 +88,20 @@ func (f *Facts) plainTemplate(ctx context.Context, source *template.Template, pr
 	clause := "if"
 	if err == nil {
 		before, rest, ok := strings.Cut(withSystem, system)
-		behind, _, ok2 := strings.Cut(rest, user)
+		after, _, ok2 := strings.Cut(rest, user)
 		if !ok || !ok2 {
 			return "", errors.New("it does not show the system prompt")
 		}
-		// The first turn may begin otherwise than later ones.
-		first, ok := strings.CutSuffix(behind, beforeUser)
+		// The first turn may begin differently.
+		first, ok := strings.CutSuffix(after, beforeUser)
 		if !ok {
-			first, beforeUser = "", behind
+			first, beforeUser = "", after
 		}
 		fmt.Fprintf(&b, "{%% if message.role == 'system' %%}{{ %s ~ (%s) ~ %s }}", q(strings.TrimPrefix(before, prefix)), content, q(first))
 		clause = "elif"
 	}
-	fmt.Fprintf(&b, "{%% %s message.role == 'user' %%}{{ (%s if loop.first else %s) ~ (%s) ~ %s }}", clause, q(between), q(beforeUser), content, q(behindUser))
-	fmt.Fprintf(&b, "{%% elif message.role == 'assistant' %%}{{ %s ~ (%s) ~ %s }}", q(beforeAssistant), content, q(behindAssistant))
+	fmt.Fprintf(&b, "{%% %s message.role == 'user' %%}{{ (%s if loop.first else %s) ~ (%s) ~ %s }}", clause, q(between), q(beforeUser), content, q(afterUser))
+	fmt.Fprintf(&b, "{%% elif message.role == 'assistant' %%}{{ %s ~ (%s) ~ %s }}", q(beforeAssistant), content, q(afterAssistant))
 	fmt.Fprintf(&b, "{%% endif %%}{%% endfor %%}{%% if add_generation_prompt %%}{{ %s }}{%% endif %%}", q(prompt))
 	return b.String(), nil
 }

@@ -1,29 +1,30 @@
-package stage
+package assemble
 
 import (
 	"maps"
 	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/plan"
+	"github.com/llmexport/llmexport/pipeline/source"
 )
 
-// visit is one shard on its way through: what it completes, and what is not needed any more behind it.
+// visit is one shard on its way through: the items that it completes, and the shards that are not needed after it.
 type visit struct {
 	// shard is the one that has come.
 	shard string
 	// items of the plan and tied tensors have all that they are made of when it is here.
 	items []int
 	ties  []string
-	// drop are the shards that nothing behind needs.
+	// drop are the shards that nothing after it needs.
 	drop []string
 	// held is the size of all shards that are here, in bytes, with the next one that is on its way.
 	held int64
 }
 
-// visits lists the shards that items of a plan, and ties, are read from, in the order of their names, and what can be done
-// with each. Items whose tensors lie in several shards keep those until the last one has come.
-func (s *Source) visits(p *plan.Plan, items []int, ties []string) []visit {
-	shardsOf := s.shardsOf()
+// visits lists the shards that items of a plan, and ties, are read from, in the order of their names. Items whose tensors
+// lie in several shards keep those until the last one has come.
+func visits(s *source.Source, p *plan.Plan, items []int, ties []string) []visit {
+	shardsOf := shardsOf(s)
 	used := map[string]bool{}
 	need := func(names ...string) (list []string) {
 		for _, n := range names {
@@ -36,7 +37,7 @@ func (s *Source) visits(p *plan.Plan, items []int, ties []string) []visit {
 		}
 		return list
 	}
-	needs := make([][]string, len(items)) // of items, and behind them of ties
+	needs := make([][]string, len(items)) // of items, then of ties
 	for i, k := range items {
 		it := &p.Items[k]
 		names := []string{it.Source.Name}
@@ -79,19 +80,19 @@ func (s *Source) visits(p *plan.Plan, items []int, ties []string) []visit {
 			}
 		}
 		slices.Sort(v.drop)
-		held += s.heads[v.shard].Size
+		held += s.Heads[v.shard].Size
 		if v.held = held; i+1 < len(list) {
-			v.held += s.heads[list[i+1].shard].Size
+			v.held += s.Heads[list[i+1].shard].Size
 		}
 		for _, shard := range v.drop {
-			held -= s.heads[shard].Size
+			held -= s.Heads[shard].Size
 		}
 	}
 	return list
 }
 
 // shardsOf returns a function that names the shards which are read for a tensor.
-func (s *Source) shardsOf() func(name string) []string {
+func shardsOf(s *source.Source) func(name string) []string {
 	files := map[string]string{}
 	for _, t := range s.Checkpoint.Tensors() {
 		files[t.Name] = t.File
@@ -129,28 +130,28 @@ func all(p *plan.Plan) []int {
 }
 
 // tied lists the tensors that ties compare, sorted.
-func (s *Source) tied() []string {
-	list := slices.Concat(slices.Collect(maps.Keys(s.ties)), slices.Collect(maps.Values(s.ties)))
+func tied(s *source.Source) []string {
+	list := slices.Concat(slices.Collect(maps.Keys(s.Ties)), slices.Collect(maps.Values(s.Ties)))
 	slices.Sort(list)
 	return slices.Compact(list)
 }
 
-// Streaming is what a run takes from the network that does not keep the weights: the bytes of the shards that it needs, and
-// how many of these are on the disk at once, at most.
+// Streaming returns the bytes that a run downloads if it does not keep the weights: those of the shards that it needs, and
+// of these the most that are on the disk at once.
 func (p *Planned) Streaming() (bytes, held int64) {
-	for _, v := range p.Source.visits(p.Plan, all(p.Plan), p.Source.tied()) {
-		bytes, held = bytes+p.Source.heads[v.shard].Size, max(held, v.held)
+	for _, v := range visits(p.Source, p.Plan, all(p.Plan), tied(p.Source)) {
+		bytes, held = bytes+p.Source.Heads[v.shard].Size, max(held, v.held)
 	}
 	return bytes, held
 }
 
-// Unseen says what could not be looked at for want of weights, and is checked when there are some.
+// Unseen lists what could not be checked without weights, and is checked when there are some.
 func (p *Planned) Unseen() (list []string) {
-	if p.Source.heads == nil {
+	if p.Source.Heads == nil {
 		return nil
 	}
-	for _, dup := range slices.Sorted(maps.Keys(p.Source.ties)) {
-		list = append(list, dup+" is equal to "+p.Source.ties[dup]+", to which config.json ties it")
+	for _, dup := range slices.Sorted(maps.Keys(p.Source.Ties)) {
+		list = append(list, dup+" is equal to "+p.Source.Ties[dup]+", to which config.json ties it")
 	}
 	return list
 }

@@ -1,4 +1,4 @@
-package stage
+package assemble
 
 import (
 	"slices"
@@ -23,9 +23,7 @@ var headline = map[string]struct{ value, limit, sense, unit string }{
 }
 
 // Measures turns the result of a verification into table rows: checks, then metrics.
-func Measures(r *verify.Result) (checks, metrics []about.Measure) { return measures(r) }
-
-func measures(r *verify.Result) (checks, metrics []about.Measure) {
+func Measures(r *verify.Result) (checks, metrics []about.Measure) {
 	for _, c := range r.Checks {
 		m := about.Measure{Name: c.Name, Outcome: about.Passed, Detail: c.Detail}
 		switch {
@@ -66,3 +64,15 @@ func metricRows(m map[string]manifest.Metric) []about.Measure {
 }
 
 func formatNumber(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
+
+// probeMeasures are the divergences on the probe of a calibration, which may be nil.
+func probeMeasures(c *about.Calibration) []about.Measure {
+	if c == nil {
+		return nil
+	}
+	rows := []about.Measure{{Name: "kl_probe", Value: &c.ProbeKL}}
+	if c.PredictedKL > 0 {
+		rows = append(rows, about.Measure{Name: "kl_predicted", Value: &c.PredictedKL})
+	}
+	return rows
+}

@@ -1,4 +1,4 @@
-package stage
+package source
 
 import (
 	"bytes"
@@ -59,7 +59,7 @@ func read(d *repository.Definition, err error) (*tokenizer.Tokenizer, error) {
 }
 
 // LoadTokenizer reads the tokenizer of the checkpoint in dir, as AutoTokenizer of transformers 5.23 does: from tokenizer.json or
-// from another vocabulary, with what the files beside it say. Errors name the file.
+// from another vocabulary, with the settings in the files next to it. Errors name the file.
 func LoadTokenizer(dir string) (*tokenizer.Tokenizer, error) {
 	return fromVocabulary(dir, (*repository.Config).JSON, (*repository.Definition).Tokenizer)
 }
@@ -73,7 +73,7 @@ func TokenizerJSON(dir string) ([]byte, error) {
 func fromVocabulary[T any](dir string, fromJSON func(*repository.Config, []byte) (T, error), from func(*repository.Definition) (T, error)) (T, error) {
 	var none T
 	for _, f := range vocabularyFiles {
-		b, err := readOptional(dir, f.name)
+		b, err := ReadOptional(dir, f.name)
 		if err != nil {
 			return none, err
 		}
@@ -101,14 +101,14 @@ func fromVocabulary[T any](dir string, fromJSON func(*repository.Config, []byte)
 	return none, fmt.Errorf("%s has no tokenizer.json, and no other vocabulary that is known: %w", dir, tensor.ErrUnsupported)
 }
 
-// readTokenizerConfig reads the files beside the vocabulary.
+// readTokenizerConfig reads the files next to the vocabulary.
 func readTokenizerConfig(dir string) (*repository.Config, error) {
 	var files repository.ConfigFiles
 	for name, to := range map[string]*[]byte{
 		"tokenizer_config.json": &files.TokenizerConfig, "special_tokens_map.json": &files.SpecialTokensMap,
 		"added_tokens.json": &files.AddedTokens, "config.json": &files.Model,
 	} {
-		b, err := readOptional(dir, name)
+		b, err := ReadOptional(dir, name)
 		if err != nil {
 			return nil, err
 		}
@@ -117,8 +117,8 @@ func readTokenizerConfig(dir string) (*repository.Config, error) {
 	return repository.ReadConfig(files)
 }
 
-// LoadTokenizerFile reads a vocabulary by itself, with what the files beside it say. A SentencePiece model gives the ids of its
-// own library, for which the files beside it do not matter.
+// LoadTokenizerFile reads a vocabulary by its path, with the settings in the files next to it. A SentencePiece model gives
+// the ids of its own library, for which these files do not matter.
 func LoadTokenizerFile(path string) (*tokenizer.Tokenizer, error) {
 	dir, base := filepath.Split(path)
 	b, err := readSmall(dir, base)
@@ -151,23 +151,23 @@ func LoadTokenizerFile(path string) (*tokenizer.Tokenizer, error) {
 	return t, nil
 }
 
-// isBinary tells what cannot be the lines of a tiktoken vocabulary, in the words of which a reader's error would be a riddle.
+// isBinary reports whether b cannot be the lines of a tiktoken vocabulary, whose reader would give a misleading error.
 func isBinary(b []byte) bool {
 	head := b[:min(len(b), 512)]
 	return bytes.IndexByte(head, 0) >= 0 || !utf8.Valid(head)
 }
 
-// mtok writes the tokenizer of a package; the oldest engine that must read it is of release, such as "3.5".
-func (f *Facts) mtok(t *tokenizer.Tokenizer, release string) (file []byte, losses []string, err error) {
+// MTOK writes the tokenizer of a package; the oldest engine that must read it is of release, such as "3.5".
+func (f *Facts) MTOK(t *tokenizer.Tokenizer, release string) (file []byte, losses []string, err error) {
 	return t.MTOK(tokenizer.MTOKOptions{
 		Special: f.Special, Stop: f.Stop, Prefix: f.Prefix, ChatTemplate: f.PackagedTemplate, EOS: f.EOS, Release: release,
 	})
 }
 
-// PackagedTokenizer is the tokenizer.mtok that a package of t would hold, with what the files in dir say, none of which need
-// be there. It carries the source's chat template, not the one that the rewrite stage decides on; ids do not depend on that.
+// PackagedTokenizer is the tokenizer.mtok that a package of t would hold, with the facts in the files of dir, all of which
+// are optional. It carries the source's chat template, not the one that the rewrite stage chooses; ids do not depend on it.
 func PackagedTokenizer(dir string, t *tokenizer.Tokenizer) ([]byte, error) {
-	config, err := readOptional(dir, "config.json")
+	config, err := ReadOptional(dir, "config.json")
 	if err != nil {
 		return nil, err
 	}
@@ -176,6 +176,6 @@ func PackagedTokenizer(dir string, t *tokenizer.Tokenizer) ([]byte, error) {
 		return nil, err
 	}
 	f.PackagedTemplate = f.ChatTemplate
-	b, _, err := f.mtok(t, "")
+	b, _, err := f.MTOK(t, "")
 	return b, err
 }

@@ -1,4 +1,4 @@
-package stage
+package source
 
 import (
 	"crypto/sha256"

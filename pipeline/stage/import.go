@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/quant"
 )
 
@@ -16,7 +16,7 @@ const (
 
 // ImportError says that codes of the checkpoint cannot be stored without a change.
 type ImportError struct {
-	// Err is what is in the way of the first such matrix; Others counts further ones.
+	// Err is the reason for the first such matrix; Others counts further ones.
 	Err    error
 	Others int
 }
@@ -30,17 +30,17 @@ func (e *ImportError) Error() string {
 
 func (e *ImportError) Unwrap() error { return e.Err }
 
-// keeps says whether matrices that are codes in src are stored as they are.
-func (q *Quantize) keeps(src *Source) bool {
+// keeps reports whether matrices that are codes in src are stored as they are.
+func (q *Quantize) keeps(src *source.Source) bool {
 	return src.Quantized != nil && len(src.Quantized.Names()) > 0 && q.Import != importRequantize
 }
 
 // kept are the specs of matrices that are stored as the checkpoint has them; nil if there are none.
-func (q *Quantize) kept(job *pipeline.Job, src *Source, policy *quant.Policy) (map[string]quant.Spec, error) {
+func (q *Quantize) kept(r *Run, src *source.Source, policy *quant.Policy) (map[string]quant.Spec, error) {
 	if !q.keeps(src) {
 		return nil, nil
 	}
-	scale, err := q.scaleOf(job)
+	scale, err := q.scale(r)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (q *Quantize) kept(job *pipeline.Job, src *Source, policy *quant.Policy) (m
 	for i, o := range policy.Overrides {
 		for _, name := range src.Quantized.Names() {
 			if o.Match.MatchString(name) {
-				return nil, job.Recipe.Stages["quantize"].Errorf(fmt.Sprintf("overrides[%d].match", i),
+				return nil, r.Recipe.Stages["quantize"].Errorf(fmt.Sprintf("overrides[%d].match", i),
 					"%q matches %s, which is stored as the checkpoint has it; match fewer, or set quantize.import to requantize", o.Match, name)
 			}
 		}

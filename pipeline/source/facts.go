@@ -1,4 +1,4 @@
-package stage
+package source
 
 import (
 	"context"
@@ -21,11 +21,11 @@ type Facts struct {
 	Stop []int32
 	// Special lists the special added tokens, sorted.
 	Special []int32
-	// Prefix is what the tokenizer puts before a text.
+	// Prefix is the ids that the tokenizer puts before a text.
 	Prefix []int32
 	// Templates are the chat templates of the checkpoint by name; ChatTemplate is the chosen one of them, the default
-	// where nothing else is asked for, and PackagedTemplate what the package carries for it. Simplified says that this is
-	// a plain one that the recipe asked for.
+	// unless the recipe names another, and PackagedTemplate the one that the package carries for it. Simplified reports
+	// whether that is a plain one, as the recipe asks.
 	Templates                      map[string]string
 	ChatTemplate, PackagedTemplate string
 	Simplified                     bool
@@ -33,11 +33,11 @@ type Facts struct {
 	BOS, EOS string
 	// Sampling holds the values of generation_config.json; nil fields are absent there.
 	Sampling Sampling
-	// Warnings say what could not be carried over.
+	// Warnings list what could not be carried over.
 	Warnings []string
 }
 
-// Sampling is what generation_config.json says of drawing tokens.
+// Sampling holds the settings of generation_config.json for drawing tokens.
 type Sampling struct {
 	DoSample          *bool    `json:"do_sample"`
 	Temperature       *float64 `json:"temperature"`
@@ -67,11 +67,11 @@ func ReadFacts(dir string) (Facts, *tokenizer.Tokenizer, error) {
 func readFacts(dir string, config []byte, t *tokenizer.Tokenizer) (Facts, error) {
 	f := Facts{Prefix: t.PrefixIDs(), Special: t.SpecialIDs()}
 
-	generation, err := readOptional(dir, "generation_config.json")
+	generation, err := ReadOptional(dir, "generation_config.json")
 	if err != nil {
 		return f, err
 	}
-	tokConfig, err := readOptional(dir, "tokenizer_config.json")
+	tokConfig, err := ReadOptional(dir, "tokenizer_config.json")
 	if err != nil {
 		return f, err
 	}
@@ -99,16 +99,16 @@ func readFacts(dir string, config []byte, t *tokenizer.Tokenizer) (Facts, error)
 	if f.EOS != "" {
 		id, ok := t.ID(f.EOS)
 		if !ok {
-			return f, fmt.Errorf("tokenizer_config.json: eos_token %q is no token: %w", f.EOS, tensor.ErrCorrupt)
+			return f, fmt.Errorf("tokenizer_config.json: eos_token %q is not a token: %w", f.EOS, tensor.ErrCorrupt)
 		}
 		f.stopAt(id)
 	}
 	for _, id := range f.Stop {
 		if _, ok := t.Token(id); !ok {
-			return f, fmt.Errorf("eos_token_id %d is no token of tokenizer.json: %w", id, tensor.ErrCorrupt)
+			return f, fmt.Errorf("eos_token_id %d is not a token of tokenizer.json: %w", id, tensor.ErrCorrupt)
 		}
 	}
-	f.takeTemplate(f.Templates[defaultTemplate], t)
+	f.TakeTemplate(f.Templates[DefaultTemplate], t)
 	f.Warnings = append(f.Warnings, t.Notes()...)
 	return f, nil
 }
@@ -120,9 +120,9 @@ func (f *Facts) stopAt(ids ...int32) {
 	f.Stop = slices.Compact(f.Stop)
 }
 
-// takeTemplate makes text the chosen template and stops also at what it writes behind an answer, if it is not the chosen
-// one already.
-func (f *Facts) takeTemplate(text string, t *tokenizer.Tokenizer) {
+// TakeTemplate makes text the chosen template, and adds the token that it writes after an answer to the stop tokens. It
+// changes nothing if text is the chosen template already.
+func (f *Facts) TakeTemplate(text string, t *tokenizer.Tokenizer) {
 	if text == f.ChatTemplate {
 		return
 	}
@@ -137,7 +137,7 @@ func (f *Facts) takeTemplate(text string, t *tokenizer.Tokenizer) {
 	}
 }
 
-// turnEnd is the added token that the chosen template writes behind the last answer of a conversation.
+// turnEnd is the added token that the chosen template writes after the last answer of a conversation.
 func (f *Facts) turnEnd(t *tokenizer.Tokenizer) (int32, bool) {
 	parsed, err := template.Parse("chat_template", f.ChatTemplate)
 	if err != nil {
@@ -203,7 +203,7 @@ func parseTemplates(raw json.RawMessage) (map[string]string, error) {
 	var one string
 	if len(raw) == 0 || json.Unmarshal(raw, &one) == nil {
 		if one != "" {
-			list[defaultTemplate] = one
+			list[DefaultTemplate] = one
 		}
 		return list, nil
 	}
@@ -224,7 +224,7 @@ const maxTemplates = 100
 // over those of tokenizer_config.json. It does not read chat_template.json, which processors of older multimodal models
 // have, so that counts only where there is no other.
 func (f *Facts) readTemplates(dir string) error {
-	if b, err := readOptional(dir, "chat_template.json"); err != nil {
+	if b, err := ReadOptional(dir, "chat_template.json"); err != nil {
 		return err
 	} else if b != nil && len(f.Templates) == 0 {
 		var c struct {
@@ -237,7 +237,7 @@ func (f *Facts) readTemplates(dir string) error {
 			return fmt.Errorf("chat_template.json: %w", err)
 		}
 	}
-	files := map[string]string{defaultTemplate: "chat_template.jinja"}
+	files := map[string]string{DefaultTemplate: "chat_template.jinja"}
 	entries, err := os.ReadDir(filepath.Join(dir, "additional_chat_templates"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -248,7 +248,7 @@ func (f *Facts) readTemplates(dir string) error {
 		}
 	}
 	for name, file := range files {
-		b, err := readOptional(dir, file)
+		b, err := ReadOptional(dir, file)
 		if err != nil {
 			return err
 		}

@@ -1,29 +1,29 @@
 package stage
 
 import (
-	"github.com/llmexport/llmexport/pipeline"
+	"context"
+
 	"github.com/llmexport/llmexport/pipeline/calibrate"
-	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/pipeline/source"
 )
 
-// suitsDir refuses early what the options cannot do with the checkpoint in dir. A checkpoint that cannot be opened is
-// left to the stage that needs it.
-func (q *Quantize) suitsDir(job *pipeline.Job, dir string) error {
+// checkDir rejects options that cannot work with the checkpoint of an origin. One that cannot be opened is left to the stage
+// that needs it.
+func (q *Quantize) checkDir(ctx context.Context, r *Run, o source.Origin) error {
 	if !q.calibrated() {
 		return nil
 	}
-	src := &Source{Dir: dir}
-	defer src.Close()
-	if src.open(job.Recipe.Model.IgnoreConfig) != nil {
+	src, err := r.open(ctx, o)
+	if err != nil {
 		return nil
 	}
-	return q.suits(job, src)
+	return q.check(r, src)
 }
 
-// suits refuses what the options cannot do with a checkpoint, at its place in the recipe.
-func (q *Quantize) suits(job *pipeline.Job, src *Source) error {
-	sec := job.Recipe.Stages["quantize"]
-	chain, err := quant.NewChain(q.Method)
+// check rejects options that cannot work with a checkpoint, at their place in the recipe.
+func (q *Quantize) check(r *Run, src *source.Source) error {
+	sec := r.Recipe.Stages["quantize"]
+	chain, err := q.chain()
 	unknown := src.Decoder.CheckPairs()
 	switch {
 	case err != nil:

@@ -1,4 +1,4 @@
-package stage
+package assemble
 
 import (
 	"bytes"
@@ -21,32 +21,33 @@ import (
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/pipeline/plan"
+	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/verify"
 )
 
 // streamWriter writes the weight file of a source whose shards come one after another. Each item goes to its place as soon
-// as the last shard that it is made of is here, and is compared with its source; a shard is removed when nothing is left
-// that needs it. The next one is fetched meanwhile. A journal like that of weightWriter, in the order of writing, lets a
-// run that was killed go on with the items that are missing, and fetch only what those need.
+// as the last shard that it is made of is here, and is compared with its source; a shard is removed when nothing needs it
+// any more. The next one is fetched meanwhile. A journal in the order of writing lets a killed run resume with the items
+// that are missing, and fetch only the shards of those.
 type streamWriter struct {
 	dir       string
-	entry     string // of the store: journals of others are not believed
+	entry     string // of the store
 	plan      *plan.Plan
-	src       *Source
+	src       *source.Source
 	closeness quant.Closeness
 	hub       hub.Options
 
 	file    *os.File
-	journal *os.File
+	journal journal
 	sums    []string          // of items, empty for those that are missing
 	shares  []float64         // of their bounds that items have used up
 	ties    map[string]string // SHA-256 of tied tensors that have been here
 	written int64
 }
 
-// streamEntry is one line of the journal: an item whose bytes are in the file, or a tied tensor.
+// streamEntry is one line of the journal of a streamed file: an item whose bytes are in the file, or a tied tensor.
 type streamEntry struct {
 	Item  int     `json:"item"`
 	Tie   string  `json:"tie,omitempty"`
@@ -66,7 +67,7 @@ func (w *streamWriter) write(ctx context.Context, o plan.WriteOptions) (sums []s
 	if err := w.resume(ctx); err != nil {
 		return nil, "", nil, err
 	}
-	defer w.journal.Close()
+	defer w.journal.file.Close()
 	visits := w.left()
 	if err := w.checkSpace(visits); err != nil {
 		return nil, "", nil, err
@@ -79,7 +80,7 @@ func (w *streamWriter) write(ctx context.Context, o plan.WriteOptions) (sums []s
 	if _, err := io.Copy(h, transfer.Cancellable(ctx, io.NewSectionReader(w.file, 0, w.plan.Bytes))); err != nil {
 		return nil, "", nil, err
 	}
-	if err := errors.Join(w.file.Close(), w.journal.Close(), os.RemoveAll(w.spool(""))); err != nil {
+	if err := errors.Join(w.file.Close(), w.journal.file.Close(), os.RemoveAll(w.spool(""))); err != nil {
 		return nil, "", nil, err
 	}
 	return w.sums, hex.EncodeToString(h.Sum(nil)), w.finding(), nil
@@ -93,8 +94,8 @@ func (w *streamWriter) left() []visit {
 			items = append(items, i)
 		}
 	}
-	ties := slices.DeleteFunc(w.src.tied(), func(name string) bool { return w.ties[name] != "" })
-	return w.src.visits(w.plan, items, ties)
+	ties := slices.DeleteFunc(tied(w.src), func(name string) bool { return w.ties[name] != "" })
+	return visits(w.src, w.plan, items, ties)
 }
 
 // checkSpace refuses to begin what the disk cannot hold.
@@ -104,7 +105,7 @@ func (w *streamWriter) checkSpace(visits []visit) error {
 	for _, v := range visits {
 		held = max(held, v.held)
 	}
-	if w.src.elsewhere != nil {
+	if w.src.Elsewhere != nil {
 		need += held
 	}
 	return disk.CheckSpace(w.dir, need)
@@ -171,7 +172,7 @@ func (w *streamWriter) get(ctx context.Context, shard string) (string, error) {
 		return "", nil
 	}
 	inDir := filepath.Join(w.src.Dir, shard)
-	if w.src.elsewhere == nil {
+	if w.src.Elsewhere == nil {
 		return inDir, nil
 	}
 	spooled := w.spool(shard)
@@ -183,8 +184,8 @@ func (w *streamWriter) get(ctx context.Context, shard string) (string, error) {
 	if err := os.RemoveAll(spooled); err != nil {
 		return "", err
 	}
-	zerolog.Ctx(ctx).Info().Str("file", shard).Int64("bytes", w.src.heads[shard].Size).Msg("fetching")
-	return spooled, hub.FetchFile(ctx, w.src.elsewhere, shard, spooled, w.hub)
+	zerolog.Ctx(ctx).Info().Str("file", shard).Int64("bytes", w.src.Heads[shard].Size).Msg("fetching")
+	return spooled, hub.FetchFile(ctx, w.src.Elsewhere, shard, spooled, w.hub)
 }
 
 // whole reports whether the file at path is a shard.
@@ -216,7 +217,7 @@ func (w *streamWriter) visit(ctx context.Context, v visit, path string, o plan.W
 		o.Done = func(item int, sum string) error {
 			w.sums[item] = sum
 			w.written += w.plan.Items[item].Size()
-			return w.note(streamEntry{Item: item, Sum: sum, Share: w.shares[item]})
+			return w.journal.note(streamEntry{Item: item, Sum: sum, Share: w.shares[item]})
 		}
 		progress := o.Progress
 		o.Progress = func(done int64) {
@@ -261,14 +262,14 @@ func (w *streamWriter) tie(ctx context.Context, name string) error {
 	if err := w.tiesHold(); err != nil {
 		return err
 	}
-	return w.note(streamEntry{Tie: name, Sum: w.ties[name]})
+	return w.journal.note(streamEntry{Tie: name, Sum: w.ties[name]})
 }
 
 // tiesHold compares the tied tensors that have been here.
 func (w *streamWriter) tiesHold() error {
-	for dup, of := range w.src.ties {
+	for dup, of := range w.src.Ties {
 		if a, b := w.ties[dup], w.ties[of]; a != "" && b != "" && a != b {
-			return untied(dup, of)
+			return source.Untied(dup, of)
 		}
 	}
 	return nil
@@ -286,17 +287,7 @@ func (w *streamWriter) finding() *verify.Finding {
 	return &f
 }
 
-// note appends to the journal.
-func (w *streamWriter) note(e streamEntry) error {
-	b, err := sealed.Marshal(journalOf(w.entry), e)
-	if err != nil {
-		return err
-	}
-	_, err = w.journal.Write(append(b, '\n'))
-	return err
-}
-
-// resume reads back what an earlier run wrote, and begins the journal anew with what of it is in the file.
+// resume reads back what an earlier run wrote, and begins the journal anew with the lines that agree with the file.
 func (w *streamWriter) resume(ctx context.Context) error {
 	n := len(w.plan.Items)
 	w.sums, w.shares, w.ties = make([]string, n), make([]float64, n), map[string]string{}
@@ -308,35 +299,36 @@ func (w *streamWriter) resume(ctx context.Context) error {
 	if err := w.file.Truncate(w.plan.Bytes); err != nil {
 		return err
 	}
-	if w.journal, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666); err != nil {
+	w.journal.entry = w.entry
+	if w.journal.file, err = os.Create(path); err != nil {
 		return err
 	}
-	tied, found := w.src.tied(), 0
+	tied, found := tied(w.src), 0
 	for line := range bytes.Lines(text) {
 		var e streamEntry
-		if sealed.Unmarshal(journalOf(w.entry), line, &e) != nil {
+		if sealed.Unmarshal(w.journal.about(), line, &e) != nil {
 			break
 		}
-		ok, err := w.believe(ctx, e, tied)
+		ok, err := w.take(ctx, e, tied)
 		if err != nil {
-			return errors.Join(err, w.journal.Close())
+			return errors.Join(err, w.journal.file.Close())
 		}
 		if !ok {
 			continue
 		}
-		if err := w.note(e); err != nil {
-			return errors.Join(err, w.journal.Close())
+		if err := w.journal.note(e); err != nil {
+			return errors.Join(err, w.journal.file.Close())
 		}
 		found++
 	}
 	if found > 0 {
-		zerolog.Ctx(ctx).Info().Int("tensors", found).Int("of", n).Msg("going on with what an earlier run wrote")
+		zerolog.Ctx(ctx).Info().Int("tensors", found).Int("of", n).Msg("resuming with the tensors of an earlier run")
 	}
 	return nil
 }
 
-// believe takes an entry over if the file's bytes agree with it.
-func (w *streamWriter) believe(ctx context.Context, e streamEntry, tied []string) (bool, error) {
+// take uses a line of the journal if the file's bytes agree with it, and reports whether they do.
+func (w *streamWriter) take(ctx context.Context, e streamEntry, tied []string) (bool, error) {
 	if e.Tie != "" {
 		if b, err := hex.DecodeString(e.Sum); err != nil || len(b) != sha256.Size || !slices.Contains(tied, e.Tie) {
 			return false, nil

@@ -1,0 +1,378 @@
+// Package assemble lays packages out, and makes their directories: [Planned] decides, [Weights] writes the weights of a plan,
+// and [Package] puts everything around them, verifies it, and describes it in manifest, report and card.
+package assemble
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/plan"
+	"github.com/llmexport/llmexport/pipeline/source"
+	"github.com/llmexport/llmexport/publish/about"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/verify"
+)
+
+// Package makes the directory of a package, file by file, around weights that are already written.
+type Package struct {
+	*Planned
+	// Version is that of the program.
+	Version string
+	Name    string
+	Recipe  json.RawMessage // with all options
+	Target  recipes.Target  // of the recipe
+	// Weights and Inputs are the entries of the store with the weights and with the tokenizer.
+	Weights, Inputs pipeline.Artifact
+	// Closeness is the one that the recipe's methods promise.
+	Closeness quant.Closeness
+	// Calibration sums up how codes were chosen, and Fits has the methods' reports of them; nil if the weights alone decided.
+	Calibration *about.Calibration
+	Fits        *verify.Fits
+	// Warnings are those of calibration.
+	Warnings []string
+	// Keep makes and finds entries of the store.
+	Keep func(ctx context.Context, stage, key string, build pipeline.Build, keep ...string) (pipeline.Artifact, error)
+
+	dir      string
+	run      runConfig
+	m        *manifest.Manifest
+	compared *verify.Finding // of the weights, if their source was not kept
+}
+
+// roles says what a file of a package is for.
+var roles = map[string]string{
+	GraphFile: manifest.RoleGraph, WeightFile: manifest.RoleWeights, LLMConfigFile: manifest.RoleModel, TokenizerFile: manifest.RoleTokenizer,
+	ConfigFile:     "config",
+	about.CardName: "card", about.ReportName: "report", recipeFile: "recipe",
+}
+
+const recipeFile = "recipe.json"
+
+// Make fills dir, which does not exist yet, and returns the manifest. Without options the package is not verified.
+func (a *Package) Make(ctx context.Context, dir string, o *verify.Options) (*manifest.Manifest, error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	a.dir, a.run = dir, a.runConfig()
+	if err := a.collect(); err != nil {
+		return nil, err
+	}
+	licenses, warnings, err := about.Licenses(a.Source.Dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range licenses {
+		if err := copyFile(filepath.Join(a.Source.Dir, n), filepath.Join(dir, n)); err != nil {
+			return nil, err
+		}
+	}
+	if err := a.draft(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.writeConfig(ctx); err != nil {
+		return nil, err
+	}
+	var checks, metrics []about.Measure
+	if o != nil {
+		res, err := a.verify(ctx, *o)
+		if err != nil {
+			return nil, err
+		}
+		checks, metrics = Measures(res)
+		a.m.Checks, a.m.Metrics = res.Checks, res.Metrics
+		a.m.Verified = len(res.Failed()) == 0
+	}
+	a.m.Conditions = conditions(a.Planned, a.run)
+	return a.m, a.finish(ctx, checks, metrics, slices.Concat(warnings, a.Warnings, a.Source.Facts.Warnings))
+}
+
+// collect links the files of other entries into the directory, and writes the recipe.
+func (a *Package) collect() error {
+	for name, from := range map[string]pipeline.Artifact{
+		GraphFile: a.Weights, WeightFile: a.Weights, LLMConfigFile: a.Weights, TokenizerFile: a.Inputs,
+	} {
+		if err := link(filepath.Join(from.Path, name), filepath.Join(a.dir, name)); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(a.dir, recipeFile), append(slices.Clone(a.Recipe), '\n'), 0o666)
+}
+
+// draft is the manifest without measurements; its file list grows with the directory.
+func (a *Package) draft(ctx context.Context) error {
+	rec, err := ReadRecord(a.Weights)
+	if err != nil {
+		return err
+	}
+	src := a.Source
+	backends := slices.Clone(a.Target.Backends)
+	slices.Sort(backends)
+	a.m = &manifest.Manifest{
+		Version: manifest.Version, Name: a.Name,
+		Tool:          manifest.Tool{Name: "llmexport", Version: a.Version},
+		MinimumEngine: a.Planned.Target.Minimum,
+		Target:        manifest.Target{Engine: a.Target.Engine, Backends: backends},
+		Source:        manifest.Source{Hub: src.Hub, Repo: src.Repo, Revision: src.Revision, Access: src.Access},
+		Recipe:        a.Recipe,
+		Threads:       threads(a.Plan),
+		IgnoredKeys:   slices.Clone(src.Decoder.Ignored),
+	}
+	if a.m.Source.License, a.m.Source.LicenseName, err = source.Terms(src.Dir); err != nil {
+		return err
+	}
+	for _, f := range src.Files {
+		a.m.Source.Files = append(a.m.Source.Files, manifest.File{Name: f.Name, Size: f.Size, SHA256: f.SHA256})
+	}
+	a.m.Tensors, a.compared = rec.Tensors, rec.Compared
+	for name, sum := range rec.Files {
+		info, err := os.Stat(filepath.Join(a.dir, name))
+		if err != nil {
+			return err
+		}
+		a.m.Files = append(a.m.Files, manifest.File{Name: name, Size: info.Size(), SHA256: sum, Role: roles[name]})
+	}
+	return a.list(ctx)
+}
+
+// threads lists safe and unsafe counts per pack width, up to what phones and desktops have.
+func threads(p *plan.Plan) []manifest.Threads {
+	const most = 16
+	var list []manifest.Threads
+	for _, pack := range plan.PackWidths {
+		t := manifest.Threads{Pack: pack}
+		unsafe := p.UnsafeThreads(pack)
+		for n := 1; n <= most; n++ {
+			if slices.Contains(unsafe, n) {
+				t.Unsafe = append(t.Unsafe, n)
+			} else {
+				t.Safe = append(t.Safe, n)
+			}
+		}
+		list = append(list, t)
+	}
+	return list
+}
+
+// list takes the directory's files into the manifest.
+func (a *Package) list(ctx context.Context) error {
+	entries, err := os.ReadDir(a.dir)
+	if err != nil {
+		return err
+	}
+	known := map[string]manifest.File{}
+	for _, f := range a.m.Files {
+		known[f.Name] = f
+	}
+	a.m.Files = nil
+	for _, e := range entries {
+		if e.Name() == manifest.FileName {
+			continue
+		}
+		f, ok := known[e.Name()]
+		// Large files do not change once they are linked.
+		if !ok || e.Name() == ConfigFile {
+			if f, err = manifest.HashFile(ctx, filepath.Join(a.dir, e.Name())); err != nil {
+				return err
+			}
+			f.Role = roles[f.Name]
+			if about.IsLicense(f.Name) {
+				f.Role = "license"
+			}
+		}
+		a.m.Files = append(a.m.Files, f)
+	}
+	a.m.Sort()
+	return nil
+}
+
+// writeConfig writes config.json with the digest of the files that determine the model's answers.
+func (a *Package) writeConfig(ctx context.Context) error {
+	if err := a.list(ctx); err != nil {
+		return err
+	}
+	b, err := a.run.json(a.Planned.Target, a.m.Content())
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(a.dir, ConfigFile), b, 0o666); err != nil {
+		return err
+	}
+	return a.list(ctx)
+}
+
+// verify runs the checks. If activations are too large for fp16, the package asks for more precision and is judged again; if
+// int8 activations cost too much, it asks for those of blocks, and keeps them if they are better. Nothing else changes.
+func (a *Package) verify(ctx context.Context, o verify.Options) (*verify.Result, error) {
+	res, err := a.runVerify(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(res.Failed(), "activations") && a.run.atLeast("normal") {
+		zerolog.Ctx(ctx).Warn().Str("precision", a.run.precision).Msg("activations exceed what fp16 holds: the package is written with a higher precision")
+		if res, err = a.again(ctx, o); err != nil {
+			return nil, err
+		}
+	}
+	cost, tolerated := activationCost(res)
+	if a.run.dynamicOption != 0 || cost <= tolerated {
+		return res, nil
+	}
+	before := a.run
+	a.run.dynamicOption, a.run.measured = 2, true
+	second, err := a.again(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	// At decode the engine rounds zero points of blocks, which can cost more than it gains.
+	decode := second.Metrics["kl_decode"].Value <= 1.5*res.Metrics["kl_decode"].Value+1e-3
+	if better, _ := activationCost(second); better < cost && decode {
+		zerolog.Ctx(ctx).Info().Float64("before", cost).Float64("after", better).Msg("int8 activations cost too much for whole rows: the package is written with dynamic_option 2")
+		return second, nil
+	}
+	a.run = before
+	return res, a.writeConfig(ctx)
+}
+
+// again judges the package with its configuration as it is now.
+func (a *Package) again(ctx context.Context, o verify.Options) (*verify.Result, error) {
+	if err := a.writeConfig(ctx); err != nil {
+		return nil, err
+	}
+	return a.runVerify(ctx, o)
+}
+
+// activationCost is the divergence in nats that int8 activations add to the package, and the part of it that is tolerated: a
+// tenth of the cost of the weights, and a little that nobody notices.
+func activationCost(r *verify.Result) (cost, tolerated float64) {
+	float := r.Metrics["kl_float"].Value
+	return r.Metrics["kl"].Value - float, 0.1*float + 2e-4
+}
+
+func (a *Package) runVerify(ctx context.Context, o verify.Options) (*verify.Result, error) {
+	s, err := Subject(a.dir, a.m, a.Source, a.Closeness, a.Kept != nil, o)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Package.Close()
+	s.Weights, s.Fits, s.Recall = a.compared, a.Fits, a.recall(o)
+	if a.m.Goldens == nil {
+		if a.m.Goldens, err = verify.Record(ctx, s, "llmexport runtime, float32, packaged weights"); err != nil {
+			return nil, err
+		}
+	}
+	return verify.Run(ctx, s)
+}
+
+// parityFile holds the result of a comparison of tokenizers.
+const parityFile = "parity.json"
+
+// recall keeps the result of comparing tokenizers, for variants of a recipe and later runs, under the digests of the packaged
+// tokenizer and of all files of the source other than weights.
+func (a *Package) recall(o verify.Options) func(context.Context, func() verify.Parity) (verify.Parity, error) {
+	return func(ctx context.Context, measure func() verify.Parity) (p verify.Parity, err error) {
+		packaged, err := manifest.HashFile(ctx, filepath.Join(a.dir, TokenizerFile))
+		if err != nil {
+			return p, err
+		}
+		parts := []any{packaged.SHA256, o.TextSHA256, o.TokenizerStrings}
+		for _, f := range a.Source.Files {
+			if !strings.HasSuffix(f.Name, ".safetensors") {
+				parts = append(parts, f.Name, f.SHA256)
+			}
+		}
+		key, err := pipeline.Key("parity", parts...)
+		if err != nil {
+			return p, err
+		}
+		quiet := zerolog.Ctx(ctx).Level(zerolog.WarnLevel)
+		kept, err := a.Keep(quiet.WithContext(ctx), "parity", key, func(entry *pipeline.Partial) (manifest.Digest, error) {
+			b, err := json.Marshal(measure())
+			if err != nil {
+				return "", err
+			}
+			return manifest.DigestOf(b), os.WriteFile(filepath.Join(entry.Dir, parityFile), b, 0o666)
+		})
+		if err != nil {
+			return p, err
+		}
+		return p, kept.ReadJSON(parityFile, &p)
+	}
+}
+
+// finish writes report, card and manifest.
+func (a *Package) finish(ctx context.Context, checks, metrics []about.Measure, warnings []string) error {
+	card, err := source.ReadOptional(a.Source.Dir, about.CardName)
+	if err != nil {
+		return err
+	}
+	for _, r := range probeMeasures(a.Calibration) {
+		if a.m.Metrics == nil {
+			a.m.Metrics = map[string]manifest.Metric{}
+		}
+		a.m.Metrics[r.Name] = manifest.Metric{Value: *r.Value}
+		metrics = append(metrics, r)
+	}
+	text, cardWarnings, err := about.Card(about.CardInput{Manifest: a.m, SourceCard: card, Metrics: append(slices.Clone(metrics), checks...)})
+	if err != nil {
+		return err
+	}
+	report := about.Report{
+		Name: a.m.Name, Hub: a.m.Source.Hub, Repo: a.m.Source.Repo, Revision: a.m.Source.Revision, Target: a.m.Target, MinimumEngine: a.m.MinimumEngine,
+		Verified: a.m.Verified, Specs: about.Specs(a.m.Tensors), PackageBytes: a.m.Bytes(),
+		DeviceBytes: a.Memory().Total(DeviceContext), Checks: checks, Metrics: metrics,
+		Calibration: a.Calibration, Warnings: append(warnings, cardWarnings...),
+	}
+	b, err := report.PackageJSON()
+	if err != nil {
+		return err
+	}
+	for name, data := range map[string][]byte{about.CardName: text, about.ReportName: b} {
+		if err := os.WriteFile(filepath.Join(a.dir, name), data, 0o666); err != nil {
+			return err
+		}
+	}
+	if err := a.list(ctx); err != nil {
+		return err
+	}
+	data, digest, err := a.m.Seal()
+	if err != nil {
+		return err
+	}
+	a.m.Digest = digest
+	return os.WriteFile(filepath.Join(a.dir, manifest.FileName), data, 0o666)
+}
+
+// link makes a hard link where the file system can, else a copy.
+func link(from, to string) error {
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	return copyFile(from, to)
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	if cerr := out.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

@@ -1,0 +1,88 @@
+package assemble
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/pipeline/lower"
+	"github.com/llmexport/llmexport/pipeline/plan"
+	"github.com/llmexport/llmexport/pipeline/source"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/quant"
+)
+
+// Files of a package.
+const (
+	GraphFile     = "llm.mnn"
+	WeightFile    = "llm.mnn.weight"
+	TokenizerFile = "tokenizer.mtok"
+	ConfigFile    = "config.json"
+	LLMConfigFile = "llm_config.json"
+)
+
+// Planned is a package that is laid out, before a weight is read.
+type Planned struct {
+	Source *source.Source
+	Target lower.Target
+	Plan   *plan.Plan
+	// GraphBytes is the size of the linked graph's file.
+	GraphBytes int64
+	// Allocation is the choice of specs for a budget; nil without one.
+	Allocation *Allocation
+	// Kept are the specs of matrices whose codes and scales are those of the checkpoint; nil if there are none.
+	Kept map[string]quant.Spec
+	// Profiles are those of the target's backends.
+	Profiles []*backends.Profile
+}
+
+// Allocation is a choice of specs for a budget.
+type Allocation struct {
+	// Specs by tensor.
+	Specs map[string]string `json:"specs"`
+	// KL is the predicted divergence from the source in nats, Probe the number of tokens that it was measured on.
+	KL    float64 `json:"kl"`
+	Probe int64   `json:"probe"`
+	// Bytes of all files that the engine opens.
+	Bytes int64 `json:"bytes"`
+}
+
+// Fixed are the specs as a [quant.Policy] takes them.
+func (a *Allocation) Fixed() (map[string]quant.Spec, error) {
+	specs := map[string]quant.Spec{}
+	for name, text := range a.Specs {
+		s, err := quant.ParseSpec(text)
+		if err != nil {
+			return nil, err
+		}
+		specs[name] = s
+	}
+	return specs, nil
+}
+
+// FileBytes is the largest size of all files that the engine opens, with everything that verification may add to
+// config.json; inputs is the directory of the tokenizer.
+func (p *Planned) FileBytes(inputs string) (int64, error) {
+	llm, err := llmConfig(p)
+	if err != nil {
+		return 0, err
+	}
+	run := p.runConfig()
+	run.dynamicOption = 2
+	run.atLeast("normal")
+	config, err := run.json(p.Target, manifest.DigestOf(nil))
+	if err != nil {
+		return 0, err
+	}
+	st, err := os.Stat(filepath.Join(inputs, TokenizerFile))
+	if err != nil {
+		return 0, err
+	}
+	return p.Plan.Bytes + p.GraphBytes + int64(len(llm)+len(config)) + st.Size(), nil
+}
+
+// DeviceContext is the number of positions that estimates of device memory include.
+const DeviceContext = 2048
+
+// Memory estimates the memory that a device needs to run the package.
+func (p *Planned) Memory() plan.Memory { return p.Plan.Memory() }

@@ -1,0 +1,99 @@
+package assemble
+
+import (
+	"fmt"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/source"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/verify"
+	"github.com/llmexport/llmexport/verify/reference"
+)
+
+// Subject opens the package in dir for verification, against src unless that is nil. Closeness is the one that the methods
+// of the package promise; kept reports whether matrices that are codes in src are stored as they are. The caller closes the
+// package.
+func Subject(dir string, m *manifest.Manifest, src *source.Source, c quant.Closeness, kept bool, o verify.Options) (*verify.Subject, error) {
+	pkg, err := runtime.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if most := pkg.Config.MaxPositions; most > 0 { // beyond them results are undefined
+		o.Window = min(o.Window, most)
+	}
+	s := &verify.Subject{Package: pkg, Manifest: m, Options: o, Closeness: c}
+	if src == nil {
+		return s, nil
+	}
+	if s.Source, err = VerifySource(src, o); err != nil {
+		pkg.Close()
+		return nil, err
+	}
+	if kept && src.Quantized != nil {
+		s.Exact = map[string]bool{}
+		for _, name := range src.Quantized.Names() {
+			s.Exact[name] = true
+		}
+	}
+	return s, nil
+}
+
+// VerifySource is the source as packages are compared with it.
+func VerifySource(s *source.Source, o verify.Options) (*verify.Source, error) {
+	var ref *reference.Model // none without weights
+	if s.Heads == nil {
+		var err error
+		if ref, err = reference.New(s.Decoder, s.Weights, reference.Options{Threads: o.Threads, Memory: o.Memory}); err != nil {
+			return nil, err
+		}
+		if err := Verification(ref, o.Window).Within(VerifyShare*o.Memory, s.Decoder); err != nil {
+			return nil, err
+		}
+	}
+	f := s.Facts
+	return &verify.Source{
+		Decoder: s.Decoder, Tensors: s.Weights, Tokenizer: s.Tokenizer, Reference: ref,
+		TokenizerJSON: func() ([]byte, error) { return source.TokenizerJSON(s.Dir) },
+		Facts: verify.TokenizerFacts{
+			Stop: f.Stop, Special: f.Special, Prefix: f.Prefix, ChatTemplate: f.ChatTemplate, BOS: f.BOS, EOS: f.EOS, Simplified: f.Simplified,
+		},
+	}, nil
+}
+
+// VerifyShare is the part of the limit on memory, as a divisor, that an evaluation plans with: the rest is for what it does
+// not count.
+const VerifyShare = 2
+
+// Demand is the least memory of a part of a run.
+type Demand struct {
+	What  string
+	Bytes int64
+}
+
+// Verification is the demand of comparing packages with the source in windows of length tokens.
+func Verification(ref *reference.Model, length int) Demand {
+	return Demand{fmt.Sprintf("verification with windows of %d tokens", length), VerifyShare * ref.LeastMemory(length)}
+}
+
+// Within returns a [MemoryError] if a limit in bytes is too small for the demand and the tables of the program itself.
+func (d Demand) Within(limit int64, model *arch.Decoder) error {
+	heap := 16<<20 + 256*int64(model.Vocab) // most of it for the words of a tokenizer
+	if need := d.Bytes + heap; need > limit {
+		return &MemoryError{d.What, need, limit}
+	}
+	return nil
+}
+
+// MemoryError rejects a limit on memory that some work cannot keep.
+type MemoryError struct {
+	What        string
+	Need, Limit int64 // bytes
+}
+
+func (e *MemoryError) Error() string {
+	need := (e.Need + 1<<20 - 1) >> 20 << 20 // whole mebibytes that suffice
+	return fmt.Sprintf("%s needs %s of memory, the limit is %s", e.What, recipes.Size(need), recipes.Size(e.Limit))
+}

@@ -1,0 +1,206 @@
+// Package source opens checkpoints: the headers of their shards, the description of the model, its tokenizer, and the
+// [Facts] of using it. [Open] opens all of it at once. [OpenModel] opens what planning needs, and [Source.Complete] reads
+// the rest when it is wanted.
+//
+// No weights are read, except to compare tensors that config.json ties to each other. What is wrong with a file is a
+// [tensor.ErrCorrupt], and what is not understood a [tensor.ErrUnsupported]; both name the file.
+package source
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/pipeline/quantized"
+	"github.com/llmexport/llmexport/pipeline/safetensors"
+	"github.com/llmexport/llmexport/runtime/tensor"
+	"github.com/llmexport/llmexport/runtime/tokenizer"
+)
+
+// Source is an open checkpoint.
+type Source struct {
+	Origin
+	Checkpoint *safetensors.Checkpoint
+	// Weights are the tensors of Checkpoint, with matrices that are packed codes as floats, and the views of Decoder.
+	Weights tensor.Source
+	// Quantized is Weights if there are such matrices, else nil.
+	Quantized *quantized.Source
+	Decoder   *arch.Decoder
+	// Ties maps the names of tensors to those of tensors that they must equal. Without weights that is still to be compared.
+	Ties map[string]string
+
+	// Tokenizer and Facts are valid after Complete.
+	Tokenizer *tokenizer.Tokenizer
+	Facts     Facts
+
+	config    []byte // config.json
+	completed sync.Once
+	err       error // of completing
+}
+
+// Open opens the checkpoint of an origin, and reads its tokenizer and its facts. ignore lists keys of config.json that may
+// be ignored. The caller closes the source.
+func Open(ctx context.Context, o Origin, ignore []string) (*Source, error) {
+	var tok *tokenizer.Tokenizer
+	var wg sync.WaitGroup
+	// Large ones take as long as the headers of all shards. An error is found again by Complete.
+	wg.Go(func() { tok, _ = LoadTokenizer(o.Dir) })
+	s, err := OpenModel(ctx, o, ignore)
+	wg.Wait()
+	if err != nil {
+		return nil, err
+	}
+	s.Tokenizer = tok
+	if err := s.Complete(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// OpenModel opens what the computation needs, without tokenizer and facts. Of an origin whose weights are elsewhere, what
+// needs weights is [safetensors.ErrNoWeights]. The caller closes the source.
+func OpenModel(ctx context.Context, o Origin, ignore []string) (*Source, error) {
+	zerolog.Ctx(ctx).Debug().Str("dir", o.Dir).Msg("opening the checkpoint")
+	s := &Source{Origin: o}
+	if err := s.open(ignore); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Source) open(ignore []string) error {
+	var err error
+	if s.config, err = readSmall(s.Dir, "config.json"); err != nil {
+		return err
+	}
+	if s.Heads == nil {
+		s.Checkpoint, err = safetensors.OpenDir(s.Dir)
+	} else {
+		s.Checkpoint, err = safetensors.OpenHeaders(s.Dir, s.Heads)
+	}
+	if err != nil {
+		return err
+	}
+	config := s.config
+	s.Weights = s.Checkpoint
+	if !slices.Contains(ignore, "quantization_config") {
+		if s.Quantized, err = quantized.Open(s.config, s.Checkpoint); err != nil {
+			return err
+		}
+		if s.Quantized != nil {
+			s.Weights, config = s.Quantized, s.Quantized.Config()
+		}
+	}
+	if s.Decoder, err = arch.Describe(config, s.Weights.Tensors(), arch.Options{IgnoreConfig: ignore}); err != nil {
+		return err
+	}
+	s.Ties = s.Decoder.Duplicates()
+	for dup, of := range s.Ties {
+		if s.Heads != nil {
+			break
+		}
+		if err := equalTensors(s.Weights, dup, of); err != nil {
+			return err
+		}
+	}
+	s.Weights, err = arch.Open(s.Decoder, s.Weights)
+	return err
+}
+
+// Complete reads the tokenizer and the facts of using the model, once: later and concurrent calls return the same error.
+func (s *Source) Complete(ctx context.Context) error {
+	s.completed.Do(func() { s.err = s.complete(ctx) })
+	return s.err
+}
+
+func (s *Source) complete(ctx context.Context) error {
+	zerolog.Ctx(ctx).Debug().Str("dir", s.Dir).Msg("reading the tokenizer")
+	var err error
+	if s.Tokenizer == nil {
+		if s.Tokenizer, err = LoadTokenizer(s.Dir); err != nil {
+			return err
+		}
+	}
+	if n := s.Tokenizer.VocabSize(); n > s.Decoder.Vocab {
+		return fmt.Errorf("the tokenizer has ids up to %d, the embedding only %d rows: %w", n-1, s.Decoder.Vocab, tensor.ErrCorrupt)
+	}
+	s.Facts, err = readFacts(s.Dir, s.config, s.Tokenizer)
+	return err
+}
+
+// Close closes the files of the checkpoint.
+func (s *Source) Close() {
+	if s.Checkpoint != nil {
+		s.Checkpoint.Close()
+	}
+}
+
+// readSmall reads a file of a checkpoint; a missing one is an error that names it.
+func readSmall(dir, name string) ([]byte, error) {
+	b, err := ReadOptional(dir, name)
+	if err == nil && b == nil {
+		err = fmt.Errorf("%s: the checkpoint has no such file: %w", name, tensor.ErrUnsupported)
+	}
+	return b, err
+}
+
+// ReadOptional reads a small file of a checkpoint or a package; nil if it does not exist. Configurations are read as Python
+// writes them.
+func ReadOptional(dir, name string) ([]byte, error) {
+	b, err := disk.ReadFile(filepath.Join(dir, name), hub.MaxSize(name))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil && strings.HasSuffix(name, "config.json") {
+		b = arch.PlainJSON(b)
+	}
+	return b, err
+}
+
+// equalTensors compares the bytes of two tensors.
+func equalTensors(src tensor.Source, a, b string) error {
+	ra, err := src.Open(a)
+	if err != nil {
+		return err
+	}
+	rb, err := src.Open(b)
+	if err != nil {
+		return err
+	}
+	if ra.Size() != rb.Size() {
+		return Untied(a, b)
+	}
+	x, y := make([]byte, 1<<20), make([]byte, 1<<20)
+	for {
+		n, errA := io.ReadFull(ra, x)
+		m, errB := io.ReadFull(rb, y)
+		if n != m || !bytes.Equal(x[:n], y[:m]) {
+			return Untied(a, b)
+		}
+		if errA != nil || errB != nil {
+			if errA == io.EOF || errA == io.ErrUnexpectedEOF {
+				return nil
+			}
+			return errors.Join(errA, errB)
+		}
+	}
+}
+
+// Untied is the error of a tensor that differs from the one that it is tied to.
+func Untied(a, of string) error {
+	return fmt.Errorf("%s: config.json ties it to %s, but their bytes differ: %w", a, of, tensor.ErrCorrupt)
+}

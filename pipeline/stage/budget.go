@@ -1,0 +1,218 @@
+package stage
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/assemble"
+	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/recipes"
+)
+
+// Budget is what a package may cost; one of its fields is set.
+type Budget struct {
+	Bytes     *recipes.Size `json:"bytes,omitempty" jsonschema_description:"All files that the engine opens, such as 400MB."`
+	BPW       float64       `json:"bpw,omitempty" jsonschema_description:"Mean bits of a weight, scales counted."`
+	DeviceRAM *recipes.Size `json:"device_ram,omitempty" jsonschema_description:"Memory on the device with a context of 2048."`
+	KL        float64       `json:"kl,omitempty" jsonschema_description:"Predicted divergence from the source in nats; the smallest package below it is made."`
+}
+
+// validate rejects a budget without a value, with several, or with one that makes no sense.
+func (b *Budget) validate(sec recipes.Section) error {
+	if b == nil {
+		return nil
+	}
+	set := 0
+	for _, is := range []bool{b.Bytes != nil, b.BPW != 0, b.DeviceRAM != nil, b.KL != 0} {
+		if is {
+			set++
+		}
+	}
+	switch {
+	case set != 1:
+		return sec.Errorf("budget", "must name one of bytes, bpw, device_ram and kl")
+	case b.BPW != 0 && !(b.BPW > 0 && b.BPW <= 16):
+		return sec.Errorf("budget.bpw", "must be from 0 to 16, not %g", b.BPW)
+	case b.KL != 0 && !(b.KL > 0 && b.KL < 100):
+		return sec.Errorf("budget.kl", "must be more than 0 nats and sensible, not %g", b.KL)
+	}
+	return nil
+}
+
+// remainder is the part of a package that is not allocated.
+type remainder struct {
+	// allocated and ram are bytes of the items as they were planned, matrices those of other matrices; weights counts
+	// all matrices.
+	allocated, ram, matrices, weights int64
+}
+
+// unfixed returns those of the measured matrices that no override fixes.
+func unfixed(p *assemble.Planned, measured []quant.Item) ([]quant.Item, remainder, error) {
+	var list []quant.Item
+	var r remainder
+	for i := range p.Plan.Items {
+		it := &p.Plan.Items[i]
+		if !it.Matrix() {
+			continue
+		}
+		r.weights += int64(it.Layout.Rows) * int64(it.Layout.Cols)
+		if it.Choice.Override >= 0 {
+			r.matrices += it.Size() - it.Bias
+			continue
+		}
+		name := it.Slot.Weight.Tensor
+		at := slices.IndexFunc(measured, func(m quant.Item) bool { return m.Members[0] == name })
+		if at < 0 {
+			return nil, r, fmt.Errorf("internal error: %s was not measured", name)
+		}
+		bytes, ram, err := it.Cost(it.Choice.Spec)
+		if err != nil {
+			return nil, r, err
+		}
+		r.allocated, r.ram = r.allocated+bytes, r.ram+ram
+		list = append(list, measured[at])
+	}
+	return list, r, nil
+}
+
+// bound is a budget as a limit of an allocation.
+type bound struct {
+	key string // of the recipe
+	// limit is that of the package, fixed the part of it that is not allocated, both in bytes; a bound on divergence has none.
+	limit, fixed int64
+	budget       quant.Budget
+}
+
+// bound turns the budget into a limit on the items of a plan.
+func (b *Budget) bound(base *assemble.Planned, rest remainder, inputs string) (x bound, err error) {
+	switch {
+	case b.Bytes != nil:
+		files, err := base.FileBytes(inputs)
+		if err != nil {
+			return x, err
+		}
+		x = bound{key: "budget.bytes", limit: int64(*b.Bytes), fixed: files - rest.allocated}
+		x.budget.Bytes = max(x.limit-x.fixed, 1) // too little is rejected as too little
+	case b.BPW > 0:
+		x = bound{key: "budget.bpw", limit: int64(b.BPW * float64(rest.weights) / 8), fixed: rest.matrices}
+		x.budget.Bytes = max(x.limit-x.fixed, 1)
+	case b.DeviceRAM != nil:
+		x = bound{key: "budget.device_ram", limit: int64(*b.DeviceRAM), fixed: base.Memory().Total(assemble.DeviceContext) - rest.ram}
+		x.budget.RAM = max(x.limit-x.fixed, 1)
+	default:
+		x = bound{key: "budget.kl", budget: quant.Budget{KL: b.KL}}
+	}
+	return x, nil
+}
+
+// tooSmall is the error of a bound that even the smallest allocation exceeds.
+func (x *bound) tooSmall(sec recipes.Section, smallest quant.Budget, weights int64) error {
+	least := max(smallest.Bytes, smallest.RAM) + x.fixed
+	switch x.key {
+	case "budget.kl":
+		return sec.Errorf(x.key, "cannot be met: the smallest divergence possible is %s", roundUp(smallest.KL))
+	case "budget.bpw":
+		return sec.Errorf(x.key, "cannot be met: the smallest possible is %.3f", math.Ceil(8000*float64(least)/float64(weights))/1000)
+	}
+	return sec.Errorf(x.key, "cannot be met: the smallest possible is %d bytes", least)
+}
+
+// share shares the budget of a run out over the matrices of a plan.
+func share(r *Run, base *assemble.Planned, sens *quant.Sensitivities) (*assemble.Allocation, error) {
+	sec := r.Recipe.Stages["quantize"]
+	items, rest, err := unfixed(base, sens.Items)
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(base.Profiles, func(p *backends.Profile) bool { return p.Fuses }) {
+		items = fused(base.Source.Decoder, items)
+	}
+	if len(items) == 0 {
+		return nil, sec.Errorf("budget", "overrides fix every matrix, so that there is nothing to choose")
+	}
+	x, err := r.Quantize.Budget.bound(base, rest, r.Inputs.Path)
+	if err != nil {
+		return nil, err
+	}
+	files := x.key == "budget.bytes"
+	for smallest := false; ; {
+		chosen, err := quant.Allocate(items, x.budget)
+		if small := (*quant.BudgetError)(nil); errors.As(err, &small) {
+			if !files {
+				return nil, x.tooSmall(sec, small.Smallest, rest.weights)
+			}
+			// How large the graph of the smallest package is shows when it is laid out.
+			smallest, x.budget = true, small.Smallest
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		a := &assemble.Allocation{Specs: map[string]string{}, KL: chosen.KL, Probe: sens.Text.Tokens}
+		for i, o := range chosen.Options {
+			for _, name := range items[i].Members {
+				a.Specs[name] = o.Spec.String()
+			}
+		}
+		pl, err := r.Plan(base.Source, a)
+		if err != nil {
+			return nil, err
+		}
+		if a.Bytes, err = pl.FileBytes(r.Inputs.Path); err != nil {
+			return nil, err
+		}
+		// The graph says how ops are stored, so its size may move by some bytes.
+		over := a.Bytes - x.limit
+		switch {
+		case !files || over <= 0:
+			return a, nil
+		case smallest:
+			return nil, sec.Errorf(x.key, "cannot be met: the smallest possible is %d bytes", a.Bytes)
+		}
+		x.budget.Bytes = max(x.budget.Bytes-over, 1)
+	}
+}
+
+// roundUp writes a number with three digits or a few more, never less than it is.
+func roundUp(v float64) string {
+	for digits := 3; ; digits++ {
+		s := strconv.FormatFloat(v, 'g', digits, 64)
+		if w, err := strconv.ParseFloat(s, 64); err != nil || w >= v {
+			return s
+		}
+	}
+}
+
+// fused makes one item of the matrices that read the same vector: backends other than the CPU may compute q, k and v, and
+// gate and up, as one op, which has one storage form.
+func fused(d *arch.Decoder, items []quant.Item) []quant.Item {
+	group := map[string]string{} // of tensors to the first of their group
+	for i := range d.Layers {
+		a, m := d.Pair(i).Attention, d.Pair(i).MLP
+		for _, l := range []*arch.Linear{&a.Q, &a.K, &a.V} {
+			group[l.Weight.Tensor] = a.Q.Weight.Tensor
+		}
+		if m.Gate.Weight.Tensor != "" {
+			group[m.Gate.Weight.Tensor], group[m.Up.Weight.Tensor] = m.Gate.Weight.Tensor, m.Gate.Weight.Tensor
+		}
+	}
+	var list []quant.Item
+	at := map[string]int{}
+	for _, it := range items {
+		first, ok := group[it.Members[0]]
+		if i, known := at[first]; ok && known {
+			list[i] = quant.Fuse(list[i], it)
+			continue
+		}
+		if ok {
+			at[first] = len(list)
+		}
+		list = append(list, it)
+	}
+	return list
+}

@@ -1,0 +1,55 @@
+package stage
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/llmexport/llmexport/pipeline/source"
+	"github.com/llmexport/llmexport/publish/place"
+)
+
+// FailedError says which checks a package failed; the exit code of such a run is its own.
+type FailedError struct {
+	Checks []string
+	// Details has a sentence per check.
+	Details []string
+	// Dir holds the package all the same, Source the checkpoint where its weights were kept.
+	Dir, Source string
+}
+
+func (e *FailedError) Error() string {
+	text := fmt.Sprintf("%s failed, nothing was published\n  %s\nthe package is in %s: `llmexport verify %s", strings.Join(e.Checks, ", "), strings.Join(e.Details, "\n  "), e.Dir, shellWord(e.Dir))
+	if e.Source != "" {
+		text += " --source " + shellWord(e.Source)
+	}
+	return text + fmt.Sprintf("` looks at it again, `llmexport publish %s PLACE` publishes it as it is, not verified; a run with other limits makes nothing else anew", shellWord(e.Dir))
+}
+
+// failure is a [FailedError] if the package of a source has failed a check.
+func failure(p place.Package, src *source.Source) error {
+	failed := &FailedError{Dir: p.Dir}
+	if src.Heads == nil {
+		failed.Source = src.Dir
+	}
+	for _, c := range p.Manifest.Checks {
+		if c.Failed() {
+			failed.Checks = append(failed.Checks, c.Name)
+			failed.Details = append(failed.Details, c.Name+": "+c.Detail)
+		}
+	}
+	if len(failed.Checks) == 0 {
+		return nil
+	}
+	return failed
+}
+
+// shellWord quotes what a shell would take apart.
+func shellWord(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("/._-+:@%=,", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) {
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	return s
+}

@@ -1,0 +1,53 @@
+package stage
+
+import (
+	"errors"
+
+	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/pipeline/source"
+	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/manifest"
+)
+
+// access says who may read the repository of s, see [manifest.Source].
+func (f *Fetch) access(s *hub.Snapshot) string {
+	switch {
+	case f.Access != nil:
+		return *f.Access
+	case s.Private:
+		return manifest.Private
+	case s.Gated != "":
+		return manifest.Gated
+	case s.Repo != "" && !s.Listed:
+		return manifest.Unknown
+	}
+	return ""
+}
+
+// checkTerms rejects a run whose package may not go where the recipe says, because of its source's licence or access.
+func (f *Fetch) checkTerms(r *Run, s *hub.Snapshot) error {
+	return entryError(r, f.ask(r, s))
+}
+
+// Terms returns what a place asks for before it takes a package of s; empty if there is nothing. Without it a run stops before
+// anything is made.
+func (f *Fetch) Terms(r *Run, s *hub.Snapshot) (string, error) {
+	err := f.ask(r, s)
+	if missing := (*publish.TermsError)(nil); errors.As(err, &missing) {
+		return missing.Error(), nil
+	}
+	return "", entryError(r, err)
+}
+
+// ask is [publish.CheckSource] of a checkpoint whose small files are here.
+func (f *Fetch) ask(r *Run, s *hub.Snapshot) error {
+	places, err := r.Publish.places(r)
+	if err != nil {
+		return err
+	}
+	src := manifest.Source{Hub: s.Source, Repo: s.Repo, Access: f.access(s)}
+	if src.License, src.LicenseName, err = source.Terms(s.Dir); err != nil {
+		return err
+	}
+	return publish.CheckSource(src, places)
+}

@@ -1,0 +1,72 @@
+package stage
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/pipeline/assemble"
+	"github.com/llmexport/llmexport/pipeline/lower"
+	"github.com/llmexport/llmexport/pipeline/plan"
+	"github.com/llmexport/llmexport/pipeline/source"
+)
+
+// lowered is the graph of a decoder for the target of the run, whose backends all compute it correctly.
+func (r *Run) lowered(d *arch.Decoder) (*lower.Model, error) {
+	context := r.Recipe.Target.Context
+	if context > d.MaxPositions {
+		return nil, r.Recipe.Errorf("target.context", "the checkpoint has %d positions, fewer than %d", d.MaxPositions, context)
+	}
+	m, err := lower.Classic(d, lower.Options{Context: context})
+	if err != nil {
+		return nil, err
+	}
+	return m, assemble.CheckBackends(r.profiles, &m.Features, r.target.Minimum)
+}
+
+// Plan lays the package of an open source out, with the specs of an allocation unless that is nil.
+func (r *Run) Plan(src *source.Source, a *assemble.Allocation) (*assemble.Planned, error) {
+	policy, err := r.Quantize.policy(r)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := r.Quantize.kept(r, src, policy)
+	if err != nil {
+		return nil, err
+	}
+	policy.Fixed = kept
+	if a != nil {
+		if policy.Fixed, err = a.Fixed(); err != nil {
+			return nil, err
+		}
+	}
+	m, err := r.lowered(src.Decoder)
+	if err != nil {
+		return nil, err
+	}
+	p, err := plan.New(m, src.Weights.Tensors(), policy)
+	if err != nil {
+		var unused *plan.UnusedOverride
+		if errors.As(err, &unused) {
+			at := fmt.Sprintf("overrides[%d].match", unused.Index)
+			return nil, r.Recipe.Stages["quantize"].Errorf(at, "%q matches no matrix of the checkpoint", unused.Pattern)
+		}
+		return nil, err
+	}
+	size, err := p.Graph().Size()
+	if err != nil {
+		return nil, err
+	}
+	if err := lower.CheckGraphSize(size); err != nil {
+		return nil, err
+	}
+	pl := &assemble.Planned{
+		Source: src, Target: r.target, Plan: p, GraphBytes: int64(size), Allocation: a, Kept: kept, Profiles: r.profiles,
+	}
+	// Before a budget is shared out, storage forms are provisional.
+	if r.Quantize.Budget != nil && a == nil {
+		return pl, nil
+	}
+	f := pl.Features()
+	return pl, assemble.CheckBackends(r.profiles, &f, r.target.Minimum)
+}

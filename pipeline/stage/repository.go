@@ -1,0 +1,100 @@
+package stage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/hub"
+)
+
+// Resolve finds the checkpoint without reading it, and downloads what of a repository is not in the cache. Checks judge it
+// before weights are fetched; their errors are returned as they are, without the name of the model.
+func (f *Fetch) Resolve(ctx context.Context, r *Run, checks ...func(*hub.Snapshot) error) (*hub.Snapshot, error) {
+	return find(r, checks, func(ref hub.Ref, o hub.Options) (*hub.Snapshot, *hub.Snapshot, error) {
+		s, err := hub.Resolve(ctx, ref, o)
+		return s, s, err
+	})
+}
+
+// Skeleton is Resolve without weights: of a repository that is not in the cache only small files and headers are fetched.
+func (f *Fetch) Skeleton(ctx context.Context, r *Run, checks ...func(*hub.Snapshot) error) (*hub.Skeleton, error) {
+	return find(r, checks, func(ref hub.Ref, o hub.Options) (*hub.Skeleton, *hub.Snapshot, error) {
+		s, err := hub.Headers(ctx, ref, o)
+		if err != nil {
+			return nil, nil, err
+		}
+		return s, &s.Snapshot, nil
+	})
+}
+
+// find asks for the checkpoint of a run, and gives a copy of it the names of the original.
+func find[T any](r *Run, checks []func(*hub.Snapshot) error, ask func(hub.Ref, hub.Options) (T, *hub.Snapshot, error)) (T, error) {
+	var none T
+	ref, o, err := r.Fetch.ref(r)
+	if err != nil {
+		return none, err
+	}
+	var refused error // names its own place in the recipe, which the client does not know
+	o.Check = func(s *hub.Snapshot) error {
+		r.Fetch.name(r, s)
+		for _, check := range checks {
+			if refused = check(s); refused != nil {
+				return refused
+			}
+		}
+		return nil
+	}
+	found, s, err := ask(ref, o)
+	if err != nil && ref.Path == "" {
+		err = fmt.Errorf("model: %w", err)
+	}
+	if err := cmp.Or(refused, err); err != nil {
+		return none, err
+	}
+	r.Fetch.name(r, s)
+	return found, nil
+}
+
+// name gives a local copy of a repository the names of the original.
+func (f *Fetch) name(r *Run, s *hub.Snapshot) {
+	if f.Local == "" {
+		return
+	}
+	s.Repo, s.Revision, s.Source = r.Recipe.Model.Repo, r.Recipe.Model.Revision, ""
+	if f.Source == hub.ModelScope {
+		s.Source = hub.ModelScope
+	}
+}
+
+// ref says where the checkpoint is, and how to ask for it.
+func (f *Fetch) ref(r *Run) (hub.Ref, hub.Options, error) {
+	m := r.Recipe.Model
+	if f.Local != "" {
+		return hub.Ref{Path: f.Local}, hub.Options{}, nil
+	}
+	if m.Path != "" {
+		return hub.Ref{Path: r.Recipe.Resolve(m.Path)}, hub.Options{}, nil
+	}
+	o, err := f.hub(&r.Limits)
+	return hub.Ref{Repo: m.Repo, Revision: m.Revision}, o, err
+}
+
+// hub returns the options of the hub's client: those of the environment, unless the recipe has others.
+func (f *Fetch) hub(l *pipeline.Limits) (hub.Options, error) {
+	read := hub.OptionsFromEnv
+	if f.Source == hub.ModelScope {
+		read = hub.ModelScopeFromEnv
+	}
+	o, err := read()
+	if err != nil {
+		return hub.Options{}, err
+	}
+	if f.Endpoint != "" {
+		o = o.At(f.Endpoint)
+	}
+	o.Mirrors, o.MinSpeed, o.Client = f.Mirrors, f.MinSpeed, f.Client
+	o.Progress = func(file string, done, total int64) { l.Report("fetch", file, done, total) }
+	return o, nil
+}

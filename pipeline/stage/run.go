@@ -1,0 +1,244 @@
+package stage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/internal/disk"
+	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/assemble"
+	"github.com/llmexport/llmexport/pipeline/hub"
+	"github.com/llmexport/llmexport/pipeline/lower"
+	"github.com/llmexport/llmexport/pipeline/source"
+	"github.com/llmexport/llmexport/publish"
+	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/publish/place"
+	"github.com/llmexport/llmexport/recipes"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Version of the program, set by the release build.
+var Version = "dev"
+
+// Run is one package to make. It holds all that its stages share: each reads the options of the others and the artifacts of
+// the stages before it, and adds its own. The checkpoint is opened once, and stays open until Close.
+type Run struct {
+	pipeline.Job
+	Options
+	Made
+	// DryRun has the publish stage list what it would change, and change nothing.
+	DryRun bool
+
+	target   lower.Target
+	profiles []*backends.Profile // of the target's backends, in the recipe's order
+
+	checkSpace func(dir string, need int64) error // disk.CheckSpace
+
+	source     *source.Source    // nil until it is opened
+	sourceOf   manifest.Digest   // of the checkpoint; empty until that is known
+	planned    *assemble.Planned // of source, nil until it is planned
+	plannedFor manifest.Digest   // of the allocation
+	ahead      *assemble.Ahead
+	reading    sync.WaitGroup // of the tokenizer, ahead
+}
+
+// Made lists what the stages of a run have made so far.
+type Made struct {
+	// Checkpoint is the directory of the source model, with the digest of its files; origin says more.
+	Checkpoint pipeline.Artifact
+	// Inputs is a directory with the package's small files that need no weights: tokenizer, facts of the model.
+	Inputs pipeline.Artifact
+	// Calibration is a directory with the text on which the model is watched.
+	Calibration pipeline.Artifact
+	// Allocation is a directory with the specs that meet a budget.
+	Allocation pipeline.Artifact
+	// Codes is a directory with matrices whose codes were chosen with calibration.
+	Codes pipeline.Artifact
+	// Weights is a directory with the graph, the weights and their spans.
+	Weights pipeline.Artifact
+	// Verdict is a directory with the package as it will be published, see [Run.Package].
+	Verdict pipeline.Artifact
+	// Published has a receipt for every place that has the package, Changes what a dry run would change in each.
+	Published []place.Receipt
+	Changes   []publish.PlaceDiff
+
+	origin source.Origin
+	here   *hub.Snapshot // the files of the checkpoint that are in its directory
+}
+
+// New decodes the options of a recipe; errors are positioned in it.
+func New(r *recipes.Recipe, l pipeline.Limits) (*Run, error) {
+	run := &Run{Job: pipeline.Job{Recipe: r, Limits: l}, Options: *Defaults(), checkSpace: disk.CheckSpace}
+	for _, s := range run.Stages() {
+		if err := r.Stages[s.String()].Decode(s); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if run.target, err = lower.TargetOf(r.Target.Engine); err != nil {
+		return nil, r.Errorf("target.engine", "%v", err)
+	}
+	for i, name := range r.Target.Backends {
+		p, err := backends.ProfileOf(name)
+		if err != nil {
+			return nil, r.Errorf(fmt.Sprintf("target.backends[%d]", i), "%v", err)
+		}
+		run.profiles = append(run.profiles, p)
+	}
+	return run, nil
+}
+
+// Validate lets all stages check their options.
+func (r *Run) Validate() error { return pipeline.Validate(r, r.Stages()) }
+
+// Execute runs the stages up to and including the one called until; empty stands for all. A run that has been executed begins
+// anew.
+func (r *Run) Execute(ctx context.Context, until string) ([]pipeline.Timing, error) {
+	if r.Checkpoint.Made() {
+		r.Restart()
+	}
+	stages, err := r.Stages(), error(nil)
+	if until != "" {
+		if stages, err = pipeline.Until(stages, until); err != nil {
+			return nil, err
+		}
+	}
+	return pipeline.Execute(ctx, r, stages)
+}
+
+// Restart implements [pipeline.Restarter].
+func (r *Run) Restart() {
+	r.Close()
+	r.Made = Made{}
+}
+
+// Close ends what is at work ahead, and closes the checkpoint. A run that goes on opens it again.
+func (r *Run) Close() {
+	r.stop()
+	r.reading.Wait()
+	if r.source != nil {
+		r.source.Close()
+	}
+	r.source, r.sourceOf, r.planned = nil, "", nil
+}
+
+// Source is the checkpoint that the fetch stage found, open, with tokenizer and facts. It is opened again only if another
+// checkpoint was found.
+func (r *Run) Source(ctx context.Context) (*source.Source, error) {
+	if r.sourceOf != "" && r.sourceOf != r.Checkpoint.Digest {
+		r.Close()
+	}
+	src, err := r.open(ctx, r.origin)
+	if err == nil {
+		err = src.Complete(ctx)
+	}
+	if err != nil {
+		return nil, r.blame(ctx, err)
+	}
+	if t := r.Recipe.Model.Type; t != "" && t != src.Decoder.ModelType {
+		return nil, r.Recipe.Errorf("model.type", "the checkpoint is of model_type %s, not %s", src.Decoder.ModelType, t)
+	}
+	src.Origin, r.sourceOf = r.origin, r.Checkpoint.Digest
+	return src, nil
+}
+
+// open opens what the computation needs of a checkpoint, unless that is open.
+func (r *Run) open(ctx context.Context, o source.Origin) (*source.Source, error) {
+	if r.source != nil && r.source.Dir == o.Dir {
+		return r.source, nil
+	}
+	r.Close()
+	var err error
+	r.source, err = source.OpenModel(ctx, o, r.Recipe.Model.IgnoreConfig)
+	return r.source, err
+}
+
+// Planned is the package, laid out: with the specs of the allocation if there is one. It is laid out again only for another
+// allocation.
+func (r *Run) Planned(ctx context.Context) (*assemble.Planned, error) {
+	src, err := r.Source(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.plan(src)
+}
+
+func (r *Run) plan(src *source.Source) (*assemble.Planned, error) {
+	if r.planned != nil && r.planned.Source == src && r.plannedFor == r.Allocation.Digest {
+		return r.planned, nil
+	}
+	var a *assemble.Allocation
+	if r.Allocation.Made() {
+		a = &assemble.Allocation{}
+		if err := r.Allocation.ReadJSON(allocationFile, a); err != nil {
+			return nil, err
+		}
+	}
+	p, err := r.Plan(src, a)
+	if err == nil {
+		r.planned, r.plannedFor = p, r.Allocation.Digest
+	}
+	return p, err
+}
+
+// begin starts what can be computed of the open checkpoint while its digests are taken: the tokenizer, and the first weights
+// unless methods watch the model. What fails is found again by the stage that needs it.
+func (r *Run) begin(ctx context.Context) {
+	src := r.source
+	if src == nil {
+		return
+	}
+	r.reading.Go(func() { _ = src.Complete(ctx) })
+	chain, err := r.Quantize.chain()
+	if err != nil || r.Quantize.calibrated() {
+		return
+	}
+	if p, err := r.plan(src); err == nil {
+		r.ahead = p.Begin(ctx, chain.Quantizer, &r.Limits)
+	}
+}
+
+// stop ends the writing that begin started.
+func (r *Run) stop() {
+	r.ahead.Stop()
+	r.ahead = nil
+}
+
+// entry finds an entry of the store, or makes it. Before something is made of the checkpoint its files are read, once in a
+// run, unless that was done when their digests were taken.
+func (r *Run) entry(ctx context.Context, stage, key string, build pipeline.Build, keep ...string) (pipeline.Artifact, error) {
+	return r.Do(ctx, stage, key, func(p *pipeline.Partial) (manifest.Digest, error) {
+		if err := r.reread(ctx); err != nil {
+			return "", err
+		}
+		return build(p)
+	}, keep...)
+}
+
+// reread compares the files of the checkpoint that this run has not read yet with their digests.
+func (r *Run) reread(ctx context.Context) error {
+	if r.here == nil {
+		return nil
+	}
+	return again(r.here, r.here.Reread(ctx))
+}
+
+// blame returns why the checkpoint could not be opened: its files have changed, or else err.
+func (r *Run) blame(ctx context.Context, err error) error {
+	if positioned := (*recipes.Error)(nil); errors.As(err, &positioned) {
+		return err
+	}
+	return cmp.Or(r.reread(ctx), err)
+}
+
+// again has a run begin anew after a file turned out to be wrong that the hub has, too: it is not in the cache any more.
+func again(s *hub.Snapshot, err error) error {
+	if s.Repo != "" && errors.Is(err, tensor.ErrCorrupt) {
+		return fmt.Errorf("%w; %w", err, pipeline.ErrAgain)
+	}
+	return err
+}
