@@ -50,7 +50,7 @@ type Stage[R any] interface {
 
 // Validator is a stage that checks its options before any stage runs.
 type Validator[R any] interface {
-	Validate(run R) error
+	Validate(ctx context.Context, run R) error
 }
 
 // Preparer is a stage that checks, before any stage runs, whether the machine and the places are able to do its work: enough
@@ -92,10 +92,10 @@ func Until[R any](stages []Stage[R], name string) ([]Stage[R], error) {
 }
 
 // Validate lets all stages check their options.
-func Validate[R any](run R, stages []Stage[R]) error {
+func Validate[R any](ctx context.Context, run R, stages []Stage[R]) error {
 	for _, s := range stages {
 		if v, ok := s.(Validator[R]); ok {
-			if err := v.Validate(run); err != nil {
+			if err := v.Validate(ctx, run); err != nil {
 				return err
 			}
 		}
@@ -119,7 +119,7 @@ func Execute[R Restarter](ctx context.Context, run R, stages []Stage[R]) ([]Timi
 func execute[R any](ctx context.Context, run R, stages []Stage[R]) ([]Timing, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := Validate(run, stages); err != nil {
+	if err := Validate(ctx, run, stages); err != nil {
 		return nil, err
 	}
 	for _, s := range stages {

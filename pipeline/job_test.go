@@ -26,7 +26,7 @@ type fake struct {
 
 func (f *fake) String() string { return f.name }
 
-func (f *fake) Validate(*notes) error {
+func (f *fake) Validate(context.Context, *notes) error {
 	*f.log = append(*f.log, "validate "+f.name)
 	return f.invalid
 }

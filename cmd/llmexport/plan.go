@@ -171,7 +171,7 @@ func (t *tool) modelTask(c *cli.Context, file, name string, model recipes.Model)
 	if err != nil {
 		return nil, err
 	}
-	x, err := t.task(r)
+	x, err := t.task(c.Context, r)
 	return []*stage.Run{x}, err
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -101,12 +102,12 @@ func (t *tool) limits(r *recipes.Recipe) pipeline.Limits {
 }
 
 // task checks the options of one package to make, as far as possible without the source. The caller closes the run.
-func (t *tool) task(r *recipes.Recipe) (*stage.Run, error) {
+func (t *tool) task(ctx context.Context, r *recipes.Recipe) (*stage.Run, error) {
 	x, err := stage.New(r, t.limits(r))
 	if err != nil {
 		return nil, err
 	}
-	if err := x.Validate(); err != nil {
+	if err := x.Validate(ctx); err != nil {
 		x.Close()
 		return nil, err
 	}
@@ -115,12 +116,12 @@ func (t *tool) task(r *recipes.Recipe) (*stage.Run, error) {
 
 // tasks loads the recipe of a command.
 func (t *tool) tasks(c *cli.Context, arg string) ([]*stage.Run, error) {
-	return t.tasksOf(arg, overrides(c), c.String("variant"))
+	return t.tasksOf(c.Context, arg, overrides(c), c.String("variant"))
 }
 
 // tasksOf loads a recipe and checks all of its packages, or the one of a variant, before the first one is made. Of several only
 // the one at work has its checkpoint open.
-func (t *tool) tasksOf(arg string, overrides []string, variant string) ([]*stage.Run, error) {
+func (t *tool) tasksOf(ctx context.Context, arg string, overrides []string, variant string) ([]*stage.Run, error) {
 	r, err := loadRecipe(arg, overrides)
 	if err != nil {
 		return nil, err
@@ -132,7 +133,7 @@ func (t *tool) tasksOf(arg string, overrides []string, variant string) ([]*stage
 	var list []*stage.Run
 	taken := map[string]string{}
 	for _, v := range all {
-		x, err := t.task(v)
+		x, err := t.task(ctx, v)
 		if err != nil {
 			return nil, err
 		}

@@ -99,7 +99,7 @@ func (t *tool) reproduce(c *cli.Context) (err error) {
 // rebuild makes the package of a recipe below tmp, from a local copy of the source if one is named, and returns its
 // directory and digest.
 func (t *tool) rebuild(ctx context.Context, r *recipes.Recipe, local string, m *manifest.Manifest, tmp string) (string, manifest.Digest, error) {
-	x, err := t.task(r)
+	x, err := t.task(ctx, r)
 	if err != nil {
 		return "", "", err
 	}

@@ -104,7 +104,7 @@ func stateHint(list *watch.List, err error) error {
 
 // entryTasks loads the recipe of an entry for a commit.
 func (t *tool) entryTasks(c *cli.Context, e watch.Entry, commit string) ([]*stage.Run, error) {
-	return t.tasksOf(e.Source(), append(e.Overrides(commit), overrides(c)...), "")
+	return t.tasksOf(c.Context, e.Source(), append(e.Overrides(commit), overrides(c)...), "")
 }
 
 // checkList loads all recipes before the hub is asked, and refuses two that publish into one place.

@@ -40,7 +40,7 @@ func NewCalibrate() *Calibrate {
 func (*Calibrate) String() string { return "calibrate" }
 
 // Validate implements [pipeline.Validator].
-func (c *Calibrate) Validate(r *Run) error {
+func (c *Calibrate) Validate(ctx context.Context, r *Run) error {
 	sec := r.Recipe.Stages["calibrate"]
 	for _, x := range []struct {
 		bad bool
@@ -81,7 +81,7 @@ func (c *Calibrate) Validate(r *Run) error {
 		if d.Path == "" {
 			continue
 		}
-		if err := corpus.Check(context.Background(), d.Data, r.Recipe.Resolve); err != nil {
+		if err := corpus.Check(ctx, d.Data, r.Recipe.Resolve); err != nil {
 			return sec.Errorf(fmt.Sprintf("data[%d]", i), "%s", plainError(err))
 		}
 	}

@@ -102,7 +102,7 @@ func (f *Fetch) hash(ctx context.Context, r *Run, s *hub.Snapshot) (err error) {
 const sourceHuggingFace = "huggingface"
 
 // Validate implements [pipeline.Validator].
-func (f *Fetch) Validate(r *Run) error {
+func (f *Fetch) Validate(_ context.Context, r *Run) error {
 	if err := f.validateKeep(r); err != nil || r.Recipe.Model.Path != "" {
 		return err
 	}

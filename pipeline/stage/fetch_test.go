@@ -45,7 +45,7 @@ func TestFetchToken(t *testing.T) {
 		{"{source: modelscope, endpoint: 'https://hub.example'}", hub.Options{Source: hub.ModelScope, Endpoint: "https://hub.example"}},
 	} {
 		f, run := fetchOf(t, c.section)
-		if err := f.Validate(run); err != nil {
+		if err := f.Validate(t.Context(), run); err != nil {
 			t.Error(err)
 		}
 		got, err := f.hub(&run.Limits)
@@ -65,7 +65,7 @@ func TestFetchValidate(t *testing.T) {
 		"{min_speed: -1}":                                  "fetch.min_speed: must be at least 1",
 	} {
 		f, run := fetchOf(t, section)
-		if err := f.Validate(run); err == nil || !strings.Contains(err.Error(), want) {
+		if err := f.Validate(t.Context(), run); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", section, err)
 		}
 	}

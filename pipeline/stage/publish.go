@@ -23,7 +23,7 @@ type Publish []publish.Target
 func (*Publish) String() string { return "publish" }
 
 // Validate implements [pipeline.Validator].
-func (p *Publish) Validate(r *Run) error {
+func (p *Publish) Validate(_ context.Context, r *Run) error {
 	_, err := p.places(r)
 	return err
 }

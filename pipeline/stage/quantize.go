@@ -45,7 +45,7 @@ func NewQuantize() *Quantize {
 func (*Quantize) String() string { return "quantize" }
 
 // Validate implements [pipeline.Validator].
-func (q *Quantize) Validate(r *Run) error {
+func (q *Quantize) Validate(ctx context.Context, r *Run) error {
 	policy, err := q.policy(r)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (q *Quantize) Validate(r *Run) error {
 		return err
 	}
 	if path := r.Recipe.Model.Path; path != "" {
-		return q.checkDir(context.Background(), r, source.Origin{Dir: r.Recipe.Resolve(path)})
+		return q.checkDir(ctx, r, source.Origin{Dir: r.Recipe.Resolve(path)})
 	}
 	return nil
 }

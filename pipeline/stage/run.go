@@ -93,7 +93,7 @@ func New(r *recipes.Recipe, l pipeline.Limits) (*Run, error) {
 }
 
 // Validate lets all stages check their options.
-func (r *Run) Validate() error { return pipeline.Validate(r, r.Stages()) }
+func (r *Run) Validate(ctx context.Context) error { return pipeline.Validate(ctx, r, r.Stages()) }
 
 // Execute runs the stages up to and including the one called until; empty stands for all. A run that has been executed begins
 // anew.

@@ -66,7 +66,7 @@ func NewVerify() *Verify {
 func (*Verify) String() string { return "verify" }
 
 // Validate implements [pipeline.Validator].
-func (v *Verify) Validate(r *Run) error {
+func (v *Verify) Validate(_ context.Context, r *Run) error {
 	sec := r.Recipe.Stages["verify"]
 	p := v.Perplexity
 	for _, c := range []struct {
