@@ -50,7 +50,7 @@ func testLayer(rows, cols, tokens int) (Matrix, *Stats) {
 		}
 	}
 	s := &Stats{Cols: cols, Tokens: int64(tokens), Hessian: make([]float32, cols*cols)}
-	kernel.Syrk(s.Hessian, x.Data, tokens, cols, cols, cols)
+	kernel.SyrkRows(s.Hessian, x.Data, tokens, cols, 0, cols, cols, cols)
 	for i := range cols {
 		for j := range i + 1 {
 			v := s.Hessian[i*cols+j] / float32(tokens)

@@ -80,7 +80,7 @@ func siteStats(t *testing.T, d *arch.Decoder, src tensor.Source, windows [][]int
 		} {
 			n := len(x) / tokens
 			s := &quant.Stats{Cols: n, Tokens: int64(tokens), Hessian: make([]float32, n*n)}
-			kernel.Syrk(s.Hessian, x, tokens, n, n, n)
+			kernel.SyrkRows(s.Hessian, x, tokens, n, 0, n, n, n)
 			for r := range n {
 				for c := range r + 1 {
 					v := s.Hessian[r*n+c] / float32(tokens)

@@ -3,6 +3,7 @@ package kernel
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -47,6 +48,20 @@ func F64ToF32(dst []float32, src []byte) {
 func F32ToF16(dst []byte, src []float32) {
 	checkBytes("F32ToF16", len(src), len(dst), 2)
 	f32ToF16(dst, src)
+}
+
+// F32ToBF16 rounds each value of src to the nearest bfloat16, ties to even; a NaN stays one. It panics unless dst is at
+// least as long as src.
+func F32ToBF16(dst []uint16, src []float32) {
+	dst = dst[:len(src)]
+	for i, v := range src {
+		b := math.Float32bits(v)
+		if v != v {
+			dst[i] = uint16(b>>16) | 0x40
+			continue
+		}
+		dst[i] = uint16((b + 0x7fff + b>>16&1) >> 16)
+	}
 }
 
 // ToF32 widens len(dst) stored values of a floating-point type. A type it cannot widen is

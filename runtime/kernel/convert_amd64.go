@@ -2,26 +2,6 @@
 
 package kernel
 
-// Each of these converts n elements, not 0: a multiple of convertGroup, with AVX-512 of convertWide.
-
-//go:noescape
-func bf16ToF32AVX2(dst *float32, src *byte, n int)
-
-//go:noescape
-func f16ToF32F16C(dst *float32, src *byte, n int)
-
-//go:noescape
-func f32ToF16F16C(dst *byte, src *float32, n int)
-
-//go:noescape
-func bf16ToF32AVX512(dst *float32, src *byte, n int)
-
-//go:noescape
-func f16ToF32AVX512(dst *float32, src *byte, n int)
-
-//go:noescape
-func f32ToF16AVX512(dst *byte, src *float32, n int)
-
 const (
 	convertGroup = 8
 	convertWide  = 64

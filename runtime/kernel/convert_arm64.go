@@ -2,17 +2,6 @@
 
 package kernel
 
-// Each of these converts n elements, a multiple of convertGroup and not 0.
-
-//go:noescape
-func bf16ToF32NEON(dst *float32, src *byte, n int)
-
-//go:noescape
-func f16ToF32NEON(dst *float32, src *byte, n int)
-
-//go:noescape
-func f32ToF16NEON(dst *byte, src *float32, n int)
-
 const (
 	convertGroup = 8
 	// convertPiece keeps a call, which nothing can interrupt, to microseconds.

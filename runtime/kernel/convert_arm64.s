@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// func bf16ToF32NEON(dst, src, n)
+// func bf16ToF32NEON(dst *float32, src *byte, n int)
 TEXT ·bf16ToF32NEON(SB), NOSPLIT, $0-24
 	MOVD dst+0(FP), R0
 	MOVD src+8(FP), R1
@@ -18,7 +18,7 @@ loop:
 	BNE loop
 	RET
 
-// func f16ToF32NEON(dst, src, n)
+// func f16ToF32NEON(dst *float32, src *byte, n int)
 TEXT ·f16ToF32NEON(SB), NOSPLIT, $0-24
 	MOVD dst+0(FP), R0
 	MOVD src+8(FP), R1
@@ -32,7 +32,7 @@ loop:
 	BNE loop
 	RET
 
-// func f32ToF16NEON(dst, src, n)
+// func f32ToF16NEON(dst *byte, src *float32, n int)
 TEXT ·f32ToF16NEON(SB), NOSPLIT, $0-24
 	MOVD dst+0(FP), R0
 	MOVD src+8(FP), R1

@@ -245,3 +245,16 @@ func BenchmarkConvert(b *testing.B) {
 		}
 	})
 }
+
+func TestF32ToBF16(t *testing.T) {
+	for bits, want := range map[uint32]uint16{
+		0x3f800000: 0x3f80, 0x3f808000: 0x3f80, 0x3f808001: 0x3f81, 0x3f818000: 0x3f82, 0xbf818000: 0xbf82, 0x80000000: 0x8000,
+		0x7f7fffff: 0x7f80, 0x7f800000: 0x7f80, 0xff800000: 0xff80, 0x7f800001: 0x7fc0, 0xffffffff: 0xffff, 1: 0, 0x00018000: 2,
+	} {
+		dst := []uint16{7, 7}
+		F32ToBF16(dst, []float32{math.Float32frombits(bits)})
+		if dst[0] != want || dst[1] != 7 {
+			t.Fatalf("%08x: %04x, want %04x", bits, dst, want)
+		}
+	}
+}

@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// func addNEON(dst, x, y, n)
+// func addNEON(dst *float32, x *float32, y *float32, n int)
 TEXT ·addNEON(SB), NOSPLIT, $0-32
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
@@ -20,7 +20,7 @@ loop:
 	BNE loop
 	RET
 
-// func mulNEON(dst, x, y, n)
+// func mulNEON(dst *float32, x *float32, y *float32, n int)
 TEXT ·mulNEON(SB), NOSPLIT, $0-32
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
@@ -36,7 +36,7 @@ loop:
 	BNE loop
 	RET
 
-// func scaleNEON(dst, x, n, factor float32)
+// func scaleNEON(dst *float32, x *float32, n int, factor float32)
 TEXT ·scaleNEON(SB), NOSPLIT, $0-28
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1

@@ -17,7 +17,7 @@ DATA engineExpTerms<>+36(SB)/4, $0x3f800000
 DATA engineExpTerms<>+40(SB)/4, $0x0000007f
 GLOBL engineExpTerms<>(SB), RODATA|NOPTR, $44
 
-// func engineExpsNEON(dst, x, n, shift float32)
+// func engineExpsNEON(dst *float32, x *float32, n int, shift float32)
 TEXT ·engineExpsNEON(SB), NOSPLIT, $0-28
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
@@ -89,7 +89,7 @@ loop:
 	BNE loop
 	RET
 
-// func engineSiLUNEON(dst, x, n)
+// func engineSiLUNEON(dst *float32, x *float32, n int)
 TEXT ·engineSiLUNEON(SB), NOSPLIT, $0-24
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
@@ -163,11 +163,11 @@ loop:
 	BNE loop
 	RET
 
-// func engineSiLUMulNEON(dst, x, up, n)
+// func engineSiLUMulNEON(dst *float32, x *float32, y *float32, n int)
 TEXT ·engineSiLUMulNEON(SB), NOSPLIT, $0-32
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
-	MOVD up+16(FP), R2
+	MOVD y+16(FP), R2
 	MOVD n+24(FP), R3
 	MOVD $engineExpTerms<>(SB), R4
 	VLD1R.P 4(R4), [V16.S4]

@@ -2,68 +2,6 @@
 
 package kernel
 
-// laneProduct512 is tileProduct with the ascending sums for 8*groups columns, transposed: dst is [8*groups][32],
-// x [n][32], and the tiles lie stride apart. Without factors, of each lane, sums are scaled.
-//
-//go:noescape
-func laneProduct512(dst *float32, x *float32, tiles *float32, n int, groups int, stride int, scale float32, factors *float32)
-
-// laneProductFMA is laneProduct512 for 24 lanes.
-//
-//go:noescape
-func laneProductFMA(dst *float32, x *float32, tiles *float32, n int, groups int, stride int, scale float32, factors *float32)
-
-// laneWeights512 is rowWeights.weigh for scores [n][32], n > 0, of which a lane sees the first seen; the others become 0.
-//
-//go:noescape
-func laneWeights512(scores *float32, n int, top *float32, sum *float32, factors *float32, seen *int32)
-
-// laneWeightsFMA is laneWeights512 for 24 lanes.
-//
-//go:noescape
-func laneWeightsFMA(scores *float32, n int, top *float32, sum *float32, factors *float32, seen *int32)
-
-// quadProduct1FMA and the next ones are tileProduct.quad for one, two or three rows of x.
-//
-//go:noescape
-func quadProduct1FMA(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
-
-//go:noescape
-func quadProduct2FMA(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
-
-//go:noescape
-func quadProduct3FMA(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
-
-//go:noescape
-func quadProduct1512(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
-
-//go:noescape
-func quadProduct2512(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
-
-//go:noescape
-func quadProduct3512(dst *float32, x *float32, tiles *float32, n int, count int, stride int, dstStride int, xStride int, scale float32, factors *float32, next *float32)
-
-// rowWeightsFMA is rowWeights.weigh for one row, without the sum; it reads and writes the first n scores only.
-//
-//go:noescape
-func rowWeightsFMA(scores *float32, n int, top *float32, factor *float32)
-
-// rowSumsFMA is the sum of rowWeights.weigh, for one, two or three rows.
-//
-//go:noescape
-func rowSumsFMA(weights *float32, n int, heads int, sum *float32, factors *float32)
-
-// gatherColumnsAVX2 moves 4*groups elements of eight rows, which begin at the offsets, to columns: element d of row r
-// goes to dst[d*stride+r].
-//
-//go:noescape
-func gatherColumnsAVX2(dst *float32, src *float32, offsets *[8]int, stride int, groups int)
-
-// scatterColumnsAVX2 is the reverse: element d of row r comes from src[d*stride+r].
-//
-//go:noescape
-func scatterColumnsAVX2(dst *float32, src *float32, offsets *[8]int, stride int, groups int)
-
 // pointer is that of the first element, or nil.
 func pointer(x []float32) *float32 {
 	if len(x) == 0 {
@@ -92,19 +30,10 @@ func (p *tileProduct) quad(dst, x, tiles []float32, scale float32, factors, next
 		if f != nil {
 			f = &factors[h]
 		}
-		switch {
-		case n == 1 && use.avx512:
-			quadProduct1512(d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, f, ahead)
-		case n == 2 && use.avx512:
-			quadProduct2512(d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, f, ahead)
-		case use.avx512:
-			quadProduct3512(d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, f, ahead)
-		case n == 1:
-			quadProduct1FMA(d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, f, ahead)
-		case n == 2:
-			quadProduct2FMA(d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, f, ahead)
-		default:
-			quadProduct3FMA(d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, f, ahead)
+		if use.avx512 {
+			quadProduct512(n, d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, f, ahead)
+		} else {
+			quadProductFMA(n, d, in, t, p.n, p.count, p.tStride, p.dstStride, p.xStride, scale, f, ahead)
 		}
 		h += n
 	}

@@ -2,21 +2,6 @@
 
 package kernel
 
-// Each of these computes as many rows of a tileProduct as its name says with one tile, tileQuadNEON a row of four sums.
-// Without factors the sums are scaled.
-
-//go:noescape
-func tileSum1NEON(dst, x, tile, factors *float32, n, dstStride, xStride int, scale float32)
-
-//go:noescape
-func tileSum2NEON(dst, x, tile, factors *float32, n, dstStride, xStride int, scale float32)
-
-//go:noescape
-func tileSum4NEON(dst, x, tile, factors *float32, n, dstStride, xStride int, scale float32)
-
-//go:noescape
-func tileQuadNEON(dst, x, tile, factors *float32, n, dstStride, xStride int, scale float32)
-
 // attentionRows bounds the rows, one for each query and head, that are computed together.
 const attentionRows = 32
 
@@ -110,24 +95,24 @@ func (p *tileProduct) rows(dst, x, tiles []float32, scale float32, factors []flo
 		if factors != nil {
 			factor = &factors[h]
 		}
-		n := 1
+		n := 1 // rows at once
+		switch left := p.heads - h; {
+		case quad:
+		case left >= 4:
+			n = 4
+		case left >= 2:
+			n = 2
+		}
 		for t := range p.count {
 			var tile *float32
 			if p.n > 0 {
 				tile = &tiles[t*p.tStride]
 			}
 			d := &dst[h*p.dstStride+t*tileColumns]
-			switch left := p.heads - h; {
-			case quad:
+			if quad {
 				tileQuadNEON(d, row, tile, factor, p.n, p.dstStride, p.xStride, scale)
-			case left >= 4:
-				n = 4
-				tileSum4NEON(d, row, tile, factor, p.n, p.dstStride, p.xStride, scale)
-			case left >= 2:
-				n = 2
-				tileSum2NEON(d, row, tile, factor, p.n, p.dstStride, p.xStride, scale)
-			default:
-				tileSum1NEON(d, row, tile, factor, p.n, p.dstStride, p.xStride, scale)
+			} else {
+				tileSumNEON(n, d, row, tile, factor, p.n, p.dstStride, p.xStride, scale)
 			}
 		}
 		h += n

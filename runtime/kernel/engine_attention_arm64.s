@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// func tileSum1NEON(dst, x, tile, factors, n, dstStride, xStride, scale float32)
+// func tileSum1NEON(dst *float32, x *float32, tile *float32, factors *float32, n int, dstStride int, xStride int, scale float32)
 TEXT ·tileSum1NEON(SB), NOSPLIT, $0-60
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
@@ -88,7 +88,7 @@ store:
 	FMOVQ F3, 48(R0)
 	RET
 
-// func tileSum2NEON(dst, x, tile, factors, n, dstStride, xStride, scale float32)
+// func tileSum2NEON(dst *float32, x *float32, tile *float32, factors *float32, n int, dstStride int, xStride int, scale float32)
 TEXT ·tileSum2NEON(SB), NOSPLIT, $0-60
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
@@ -222,7 +222,7 @@ store:
 	FMOVQ F7, 48(R0)
 	RET
 
-// func tileSum4NEON(dst, x, tile, factors, n, dstStride, xStride, scale float32)
+// func tileSum4NEON(dst *float32, x *float32, tile *float32, factors *float32, n int, dstStride int, xStride int, scale float32)
 TEXT ·tileSum4NEON(SB), NOSPLIT, $0-60
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
@@ -456,7 +456,7 @@ store:
 	FMOVQ F15, 48(R0)
 	RET
 
-// func tileQuadNEON(dst, x, tile, factors, n, dstStride, xStride, scale float32)
+// func tileQuadNEON(dst *float32, x *float32, tile *float32, factors *float32, n int, dstStride int, xStride int, scale float32)
 TEXT ·tileQuadNEON(SB), NOSPLIT, $0-60
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1

@@ -22,15 +22,10 @@ func EngineRMSNormRows(dst, x, gamma []float32, rows int, eps float32) {
 	norm(engineNorm).rows("EngineRMSNormRows", dst, x, gamma, rows, eps)
 }
 
-// EngineRMSNormPacked is EngineRMSNorm for two or more tokens in the layout NC4HW4: squares are added one by one, and
+// EngineRMSNormPackedRows is EngineRMSNormRows for two or more tokens in the layout NC4HW4: squares are added one by one, and
 // the result is (x*inv) * gamma.
 //
 // Emulates _MNNNormPacked_Float (x86_x64/AVX2Functions.cpp), which MNN has since 3.6.1.
-func EngineRMSNormPacked(dst, x, gamma []float32, eps float32) {
-	EngineRMSNormPackedRows(dst, x, gamma, 1, eps)
-}
-
-// EngineRMSNormPackedRows is [EngineRMSNormPacked] for each row of x [rows, len(gamma)].
 func EngineRMSNormPackedRows(dst, x, gamma []float32, rows int, eps float32) {
 	norm(enginePackedNorm).rows("EngineRMSNormPackedRows", dst, x, gamma, rows, eps)
 }

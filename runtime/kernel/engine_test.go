@@ -88,12 +88,12 @@ func (g *engineGolden) compute() [][]float32 {
 	case 0:
 		x := engineValues(g.seed, int(g.calls[0])*n, float32(g.a[2])/16)
 		gamma := engineValues(g.seed+1000, n, 1)
-		norm := EngineRMSNorm
+		norm := EngineRMSNormRows
 		if g.a[1] != 0 && g.calls[0] > 1 {
-			norm = EngineRMSNormPacked
+			norm = EngineRMSNormPackedRows
 		}
 		for ; len(x) > 0; x = x[n:] {
-			norm(x[:n], x[:n], gamma, 1e-6)
+			norm(x[:n], x[:n], gamma, 1, 1e-6)
 			rows = append(rows, x[:n])
 		}
 	case 1:
@@ -291,7 +291,7 @@ func TestEngineFormulas(t *testing.T) {
 	RMSNorm(want, x, gamma, 1e-6)
 	EngineRMSNorm(got, x, gamma, 1e-6)
 	near(t, got, want, 1e-6)
-	EngineRMSNormPacked(got, x, gamma, 1e-6)
+	EngineRMSNormPackedRows(got, x, gamma, 1, 1e-6)
 	near(t, got, want, 2e-6)
 	SiLU(want, x)
 	EngineSiLU(got, x)

@@ -2,56 +2,6 @@
 
 package kernel
 
-// Each of these computes a segment of k > 0 positions of as many rows as its name says times PanelRows columns:
-// c = a · b, or c += a · b. a is [k][rows], b [k][PanelRows]; ldc is in elements.
-
-//go:noescape
-func gemm1x32NEON(c, a, b *float32, k, ldc int, add bool)
-
-//go:noescape
-func gemm2x32NEON(c, a, b *float32, k, ldc int, add bool)
-
-//go:noescape
-func gemm3x32NEON(c, a, b *float32, k, ldc int, add bool)
-
-//go:noescape
-func gemm4x32NEON(c, a, b *float32, k, ldc int, add bool)
-
-//go:noescape
-func gemm5x32NEON(c, a, b *float32, k, ldc int, add bool)
-
-//go:noescape
-func gemm6x32NEON(c, a, b *float32, k, ldc int, add bool)
-
-//go:noescape
-func gemm7x32NEON(c, a, b *float32, k, ldc int, add bool)
-
-//go:noescape
-func gemm8x32NEON(c, a, b *float32, k, ldc int, add bool)
-
-//go:noescape
-func gemm9x32NEON(c, a, b *float32, k, ldc int, add bool)
-
-//go:noescape
-func gemm10x32NEON(c, a, b *float32, k, ldc int, add bool)
-
-//go:noescape
-func gemm11x32NEON(c, a, b *float32, k, ldc int, add bool)
-
-//go:noescape
-func gemm12x32NEON(c, a, b *float32, k, ldc int, add bool)
-
-// gemm1x64NEON takes one row and two panels, ldb elements apart.
-//
-//go:noescape
-func gemm1x64NEON(c, a, b *float32, k, ldb int, add bool)
-
-// transpose4NEON writes four elements of four rows of src as four rows of dst, then the next four of each, blocks > 0
-// times. Strides are in elements.
-//
-//go:noescape
-func transpose4NEON(dst, src *float32, blocks, lddst, ldsrc int)
-
 // gemmTileRows is the number of rows of a whole tile.
 func gemmTileRows() int { return gemmTileMax }
 
@@ -80,33 +30,7 @@ func gemmSums(t *gemmTile) {
 		return
 	}
 	_, _, _ = t.c[(t.rows-1)*t.ldc+PanelRows-1], t.a[t.rows*t.k-1], t.b[PanelRows*t.k-1]
-	c, a, b := &t.c[0], &t.a[0], &t.b[0]
-	switch t.rows {
-	case 12:
-		gemm12x32NEON(c, a, b, t.k, t.ldc, t.add)
-	case 11:
-		gemm11x32NEON(c, a, b, t.k, t.ldc, t.add)
-	case 10:
-		gemm10x32NEON(c, a, b, t.k, t.ldc, t.add)
-	case 9:
-		gemm9x32NEON(c, a, b, t.k, t.ldc, t.add)
-	case 8:
-		gemm8x32NEON(c, a, b, t.k, t.ldc, t.add)
-	case 7:
-		gemm7x32NEON(c, a, b, t.k, t.ldc, t.add)
-	case 6:
-		gemm6x32NEON(c, a, b, t.k, t.ldc, t.add)
-	case 5:
-		gemm5x32NEON(c, a, b, t.k, t.ldc, t.add)
-	case 4:
-		gemm4x32NEON(c, a, b, t.k, t.ldc, t.add)
-	case 3:
-		gemm3x32NEON(c, a, b, t.k, t.ldc, t.add)
-	case 2:
-		gemm2x32NEON(c, a, b, t.k, t.ldc, t.add)
-	case 1:
-		gemm1x32NEON(c, a, b, t.k, t.ldc, t.add)
-	}
+	gemmx32NEON(t.rows, &t.c[0], &t.a[0], &t.b[0], t.k, t.ldc, t.add)
 }
 
 func transpose(dst, src []float32, rows, n, lddst, ldsrc int) {

@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// func gemm1x32NEON(c, a, b, k, ldc, add bool)
+// func gemm1x32NEON(c *float32, a *float32, b *float32, k int, ldc int, add bool)
 TEXT ·gemm1x32NEON(SB), NOSPLIT, $0-41
 	MOVD c+0(FP), R0
 	MOVD a+8(FP), R1
@@ -63,7 +63,7 @@ store:
 	FSTPQ (F6, F7), 96(R9)
 	RET
 
-// func gemm2x32NEON(c, a, b, k, ldc, add bool)
+// func gemm2x32NEON(c *float32, a *float32, b *float32, k int, ldc int, add bool)
 TEXT ·gemm2x32NEON(SB), NOSPLIT, $0-41
 	MOVD c+0(FP), R0
 	MOVD a+8(FP), R1
@@ -156,7 +156,7 @@ store:
 	FSTPQ (F14, F15), 96(R9)
 	RET
 
-// func gemm3x32NEON(c, a, b, k, ldc, add bool)
+// func gemm3x32NEON(c *float32, a *float32, b *float32, k int, ldc int, add bool)
 TEXT ·gemm3x32NEON(SB), NOSPLIT, $0-41
 	MOVD c+0(FP), R0
 	MOVD a+8(FP), R1
@@ -284,7 +284,7 @@ store:
 	FSTPQ (F22, F23), 96(R9)
 	RET
 
-// func gemm4x32NEON(c, a, b, k, ldc, add bool)
+// func gemm4x32NEON(c *float32, a *float32, b *float32, k int, ldc int, add bool)
 TEXT ·gemm4x32NEON(SB), NOSPLIT, $0-41
 	MOVD c+0(FP), R0
 	MOVD a+8(FP), R1
@@ -385,7 +385,7 @@ store:
 	BNE columns
 	RET
 
-// func gemm5x32NEON(c, a, b, k, ldc, add bool)
+// func gemm5x32NEON(c *float32, a *float32, b *float32, k int, ldc int, add bool)
 TEXT ·gemm5x32NEON(SB), NOSPLIT, $0-41
 	MOVD c+0(FP), R0
 	MOVD a+8(FP), R1
@@ -505,7 +505,7 @@ store:
 	BNE columns
 	RET
 
-// func gemm6x32NEON(c, a, b, k, ldc, add bool)
+// func gemm6x32NEON(c *float32, a *float32, b *float32, k int, ldc int, add bool)
 TEXT ·gemm6x32NEON(SB), NOSPLIT, $0-41
 	MOVD c+0(FP), R0
 	MOVD a+8(FP), R1
@@ -643,7 +643,7 @@ store:
 	BNE columns
 	RET
 
-// func gemm7x32NEON(c, a, b, k, ldc, add bool)
+// func gemm7x32NEON(c *float32, a *float32, b *float32, k int, ldc int, add bool)
 TEXT ·gemm7x32NEON(SB), NOSPLIT, $0-41
 	MOVD c+0(FP), R0
 	MOVD a+8(FP), R1
@@ -743,7 +743,7 @@ store:
 	BNE columns
 	RET
 
-// func gemm8x32NEON(c, a, b, k, ldc, add bool)
+// func gemm8x32NEON(c *float32, a *float32, b *float32, k int, ldc int, add bool)
 TEXT ·gemm8x32NEON(SB), NOSPLIT, $0-41
 	MOVD c+0(FP), R0
 	MOVD a+8(FP), R1
@@ -852,7 +852,7 @@ store:
 	BNE columns
 	RET
 
-// func gemm9x32NEON(c, a, b, k, ldc, add bool)
+// func gemm9x32NEON(c *float32, a *float32, b *float32, k int, ldc int, add bool)
 TEXT ·gemm9x32NEON(SB), NOSPLIT, $0-41
 	MOVD c+0(FP), R0
 	MOVD a+8(FP), R1
@@ -972,7 +972,7 @@ store:
 	BNE columns
 	RET
 
-// func gemm10x32NEON(c, a, b, k, ldc, add bool)
+// func gemm10x32NEON(c *float32, a *float32, b *float32, k int, ldc int, add bool)
 TEXT ·gemm10x32NEON(SB), NOSPLIT, $0-41
 	MOVD c+0(FP), R0
 	MOVD a+8(FP), R1
@@ -1102,7 +1102,7 @@ store:
 	BNE columns
 	RET
 
-// func gemm11x32NEON(c, a, b, k, ldc, add bool)
+// func gemm11x32NEON(c *float32, a *float32, b *float32, k int, ldc int, add bool)
 TEXT ·gemm11x32NEON(SB), NOSPLIT, $0-41
 	MOVD c+0(FP), R0
 	MOVD a+8(FP), R1
@@ -1243,7 +1243,7 @@ store:
 	BNE columns
 	RET
 
-// func gemm12x32NEON(c, a, b, k, ldc, add bool)
+// func gemm12x32NEON(c *float32, a *float32, b *float32, k int, ldc int, add bool)
 TEXT ·gemm12x32NEON(SB), NOSPLIT, $0-41
 	MOVD c+0(FP), R0
 	MOVD a+8(FP), R1
@@ -1393,7 +1393,7 @@ store:
 	BNE columns
 	RET
 
-// func gemm1x64NEON(c, a, b, k, ldb, add bool)
+// func gemm1x64NEON(c *float32, a *float32, b *float32, k int, ldb int, add bool)
 TEXT ·gemm1x64NEON(SB), NOSPLIT, $0-41
 	MOVD c+0(FP), R0
 	MOVD a+8(FP), R1
@@ -1485,7 +1485,7 @@ store:
 	FSTPQ (F14, F15), 224(R0)
 	RET
 
-// func transpose4NEON(dst, src, blocks, lddst, ldsrc)
+// func transpose4NEON(dst *float32, src *float32, blocks int, lddst int, ldsrc int)
 TEXT ·transpose4NEON(SB), NOSPLIT, $0-40
 	MOVD dst+0(FP), R0
 	MOVD src+8(FP), R1

@@ -21,18 +21,16 @@ const (
 // is [positions][rows], of a panel [positions][PanelRows], so that a kernel walks one stream of each.
 type gemm struct {
 	a, b  gemmSide
-	k     int  // words
+	k     int  // positions
 	ldd   int  // stride of dst
 	add   bool // to what dst holds, instead of replacing it
 	lower bool // only columns j <= i
-	pairs bool // the words are pairs of bf16
 }
 
 // gemmScratch is what a product needs besides its operands.
 type gemmScratch struct {
-	a    [gemmBlock]float32
-	b    [gemmStrip * gemmSegment]float32
-	wide [PanelRows * gemmSegment]float32 // bf16 as float32
+	a [gemmBlock]float32
+	b [gemmStrip * gemmSegment]float32
 }
 
 var gemmScratches = sync.Pool{New: func() any { return new(gemmScratch) }}
@@ -66,7 +64,7 @@ func (g *gemm) run(dst []float32, i0, i1, j0, j1 int) {
 func (g *gemm) block(s *gemmScratch, dst []float32, i, rows, j0, j1, p, n int) {
 	direct := rows == 1 && g.a.layout == gemmByRow // one row is a tile as it is
 	for q := 0; q < n && !direct; q += gemmSegment {
-		g.a.fillAll(s, s.a[rows*q:], i, rows, p+q, min(gemmSegment, n-q), gemmTileRows())
+		g.a.fillAll(s.a[rows*q:], i, rows, p+q, min(gemmSegment, n-q), gemmTileRows())
 	}
 	if g.lower {
 		j1 = min(j1, i+rows)
@@ -82,7 +80,7 @@ func (g *gemm) block(s *gemmScratch, dst []float32, i, rows, j0, j1, p, n int) {
 		cols := min(width, j1-j)
 		for q := 0; q < n; q += gemmSegment {
 			depth := min(gemmSegment, n-q)
-			t := gemmTile{rows: rows, k: depth, ldc: g.ldd, add: g.add || p+q > 0, pairs: g.pairs}
+			t := gemmTile{rows: rows, k: depth, ldc: g.ldd, add: g.add || p+q > 0}
 			if direct {
 				t.a = g.a.f[i*g.a.ld+p+q:][:depth]
 			} else {
@@ -112,7 +110,7 @@ func (g *gemm) strip(s *gemmScratch, t gemmTile, c []float32, i, j, cols, p int,
 			return
 		}
 	} else {
-		g.b.fillAll(s, panels, j, cols, p, t.k, PanelRows)
+		g.b.fillAll(panels, j, cols, p, t.k, PanelRows)
 	}
 	tile := gemmTileRows()
 	tiles := (t.rows + tile - 1) / tile * ((cols + PanelRows - 1) / PanelRows)
@@ -146,7 +144,7 @@ func (g *gemm) strip(s *gemmScratch, t gemmTile, c []float32, i, j, cols, p int,
 type gemmTile struct {
 	c, a, b            []float32
 	rows, cols, k, ldc int
-	add, pairs         bool
+	add                bool
 }
 
 // limit computes the first columns of row 0, one more of row 1 and so on, up to cols of each.

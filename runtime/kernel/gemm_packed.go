@@ -2,7 +2,7 @@ package kernel
 
 import "fmt"
 
-// PanelRows is the number of rows of a panel of [Packed] and [PackedBF16].
+// PanelRows is the number of rows of a panel of [Packed].
 const PanelRows = 32
 
 // Packed is a float32 matrix [rows, cols] laid out as the right-hand side of products: [panels][cols][PanelRows], the
@@ -63,7 +63,7 @@ func checkColumns(function string, lo, hi, n int) {
 	}
 }
 
-// resizePanels returns panels of n rows of k words.
+// resizePanels returns panels of n rows of k positions.
 func resizePanels(panels []float32, n, k int) []float32 {
 	if n < 0 || k < 0 {
 		panic(fmt.Sprintf("internal error: kernel: panels of %d x %d", n, k))
@@ -75,7 +75,7 @@ func resizePanels(panels []float32, n, k int) []float32 {
 	return panels[:size]
 }
 
-// packPanels fills the panels of rows lo to lo+rows-1 of a matrix of n rows of k words.
+// packPanels fills the panels of rows lo to lo+rows-1 of a matrix of n rows of k positions.
 func packPanels(panels []float32, side *gemmSide, lo, rows, n, k int) {
 	if lo < 0 || lo%PanelRows != 0 || rows < 0 || rows > n-lo || rows%PanelRows != 0 && lo+rows != n {
 		panic(fmt.Sprintf("internal error: kernel: packing %d of %d rows from row %d", rows, n, lo))
@@ -83,15 +83,13 @@ func packPanels(panels []float32, side *gemmSide, lo, rows, n, k int) {
 	if rows == 0 || k == 0 {
 		return
 	}
-	s := gemmScratches.Get().(*gemmScratch)
-	defer gemmScratches.Put(s)
 	for j := 0; j < rows; j += PanelRows {
 		panel, count := panels[(lo+j)*k:][:PanelRows*k], min(PanelRows, rows-j)
 		if count < PanelRows {
 			clear(panel)
 		}
 		for p := 0; p < k; p += gemmSegment {
-			side.fill(s, panel[p*PanelRows:], j, count, p, min(gemmSegment, k-p), PanelRows)
+			side.fill(panel[p*PanelRows:], j, count, p, min(gemmSegment, k-p), PanelRows)
 		}
 	}
 }

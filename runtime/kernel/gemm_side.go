@@ -9,22 +9,18 @@ const (
 	gemmByRow      gemmLayout = iota // f is [rows, k]
 	gemmByPosition                   // f is [k, rows]
 	gemmPacked                       // f is panels, see Packed
-	gemmHalves                       // h is [rows, k] of bf16, read as float32
-	gemmPairs                        // h is [rows, k] of bf16, of which two are a word
 )
 
 // gemmSide is a factor of a product: its rows become rows or columns of the result.
 type gemmSide struct {
 	layout gemmLayout
 	f      []float32
-	h      []uint16
-	ld     int // stride of f or h
-	k      int // positions, for gemmPairs
+	ld     int // stride of f
 }
 
-// fillAll lays out n words from p on of rows from i on, size rows after the other: each [n][size], the last one [n][rest]
+// fillAll lays out positions p to p+n-1 of rows from i on, size rows after the other: each [n][size], the last one [n][rest]
 // unless it is a panel, which is filled up with zeros.
-func (s *gemmSide) fillAll(scratch *gemmScratch, dst []float32, i, rows, p, n, size int) {
+func (s *gemmSide) fillAll(dst []float32, i, rows, p, n, size int) {
 	step := n
 	if s.layout == gemmByPosition { // all rows of few positions, which lie side by side
 		step = 16
@@ -39,25 +35,17 @@ func (s *gemmSide) fillAll(scratch *gemmScratch, dst []float32, i, rows, p, n, s
 					clear(dst[r*n:][:size*n])
 				}
 			}
-			s.fill(scratch, dst[r*n+q*ld:], i+r, count, p+q, min(step, n-q), ld)
+			s.fill(dst[r*n+q*ld:], i+r, count, p+q, min(step, n-q), ld)
 		}
 	}
 }
 
-// fill lays out rows of the factor, from i on, at the words p to p+n-1: row r at position q is at dst[(q-p)*ld+r-i].
-func (s *gemmSide) fill(scratch *gemmScratch, dst []float32, i, rows, p, n, ld int) {
-	switch s.layout {
-	case gemmByRow:
+// fill lays out rows of the factor, from i on, at the positions p to p+n-1: row r at position q is at dst[(q-p)*ld+r-i].
+func (s *gemmSide) fill(dst []float32, i, rows, p, n, ld int) {
+	if s.layout == gemmByRow {
 		transpose(dst, s.f[i*s.ld+p:], rows, n, ld, s.ld)
-	case gemmByPosition:
+	} else {
 		copyRows(dst, s.f[p*s.ld+i:], rows, n, ld, s.ld)
-	case gemmHalves:
-		for r := range rows {
-			widenBF16(scratch.wide[r*n:][:n], s.h[(i+r)*s.ld+p:][:n])
-		}
-		transpose(dst, scratch.wide[:rows*n], rows, n, ld, n)
-	case gemmPairs:
-		transposePairs(dst, s.h[i*s.ld+2*p:], rows, min(2*n, s.k-2*p), ld, s.ld)
 	}
 }
 
@@ -67,19 +55,15 @@ type gemmPiece struct {
 	rows, bytes, ld int
 }
 
-// piece is what n words from p on of some rows, at most a panel, cover; k is the length of a row.
+// piece is the memory of n positions from p on of some rows, at most a panel; k is the length of a row.
 func (s *gemmSide) piece(i, rows, p, n, k int) gemmPiece {
 	switch s.layout {
 	case gemmByRow:
 		return gemmPiece{unsafe.Pointer(&s.f[i*s.ld+p]), rows, 4 * n, 4 * s.ld}
 	case gemmByPosition:
 		return gemmPiece{unsafe.Pointer(&s.f[p*s.ld+i]), n, 4 * rows, 4 * s.ld}
-	case gemmPacked:
-		return gemmPiece{unsafe.Pointer(&s.f[i*k+p*PanelRows]), PanelRows, 4 * n, 4 * n}
-	case gemmHalves:
-		return gemmPiece{unsafe.Pointer(&s.h[i*s.ld+p]), rows, 2 * n, 2 * s.ld}
 	}
-	return gemmPiece{unsafe.Pointer(&s.h[i*s.ld+2*p]), rows, 4 * n, 2 * s.ld} // gemmPairs
+	return gemmPiece{unsafe.Pointer(&s.f[i*k+p*PanelRows]), PanelRows, 4 * n, 4 * n} // gemmPacked
 }
 
 // prefetch asks for the first rows and drops them.

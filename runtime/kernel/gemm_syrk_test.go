@@ -31,7 +31,7 @@ func TestSyrk(t *testing.T) {
 		for _, n := range []int{0, 1, 2, 5, 6, 7, 11, 12, 13, 31, 32, 33, 36, 47, 64, 65, 100} {
 			for _, tokens := range []int{0, 1, 5, 40} {
 				h, x := random(r, n*n), spiced(r, tokens*n, 1000)
-				checkSyrk(t, h, x, tokens, n, n%3, func(h, x []float32, ldh, ldx int) { Syrk(h, x, tokens, n, ldh, ldx) })
+				checkSyrk(t, h, x, tokens, n, n%3, func(h, x []float32, ldh, ldx int) { SyrkRows(h, x, tokens, n, 0, n, ldh, ldx) })
 				checkSyrk(t, h, x, tokens, n, 1, func(h, x []float32, ldh, ldx int) { // by rows
 					for lo := 0; lo < n; {
 						hi := min(n, lo+1+r.IntN(40))
@@ -43,13 +43,13 @@ func TestSyrk(t *testing.T) {
 		}
 		for _, s := range [][2]int{{600, 50}, {256, 33}, {257, 12}, {3, 450}} {
 			tokens, n := s[0], s[1]
-			checkSyrk(t, random(r, n*n), random(r, tokens*n), tokens, n, 1, func(h, x []float32, ldh, ldx int) { Syrk(h, x, tokens, n, ldh, ldx) })
+			checkSyrk(t, random(r, n*n), random(r, tokens*n), tokens, n, 1, func(h, x []float32, ldh, ldx int) { SyrkRows(h, x, tokens, n, 0, n, ldh, ldx) })
 		}
 		// Whole segments in several calls.
 		const tokens, n = 700, 40
 		checkSyrk(t, random(r, n*n), random(r, tokens*n), tokens, n, 0, func(h, x []float32, ldh, ldx int) {
-			Syrk(h, x, 512, n, ldh, ldx)
-			Syrk(h, x[512*ldx:], tokens-512, n, ldh, ldx)
+			SyrkRows(h, x, 512, n, 0, n, ldh, ldx)
+			SyrkRows(h, x[512*ldx:], tokens-512, n, 0, n, ldh, ldx)
 		})
 	})
 }
@@ -57,11 +57,11 @@ func TestSyrk(t *testing.T) {
 func TestSyrkPanics(t *testing.T) {
 	x := make([]float32, 16)
 	for name, f := range map[string]func(){
-		"h":      func() { Syrk(x[:15], x, 4, 4, 4, 4) },
-		"x":      func() { Syrk(x, x[:15], 4, 4, 4, 4) },
+		"h":      func() { SyrkRows(x[:15], x, 4, 4, 0, 4, 4, 4) },
+		"x":      func() { SyrkRows(x, x[:15], 4, 4, 0, 4, 4, 4) },
 		"hi":     func() { SyrkRows(x, x, 4, 4, 0, 5, 4, 4) },
 		"lo":     func() { SyrkRows(x, x, 4, 4, -1, 4, 4, 4) },
-		"tokens": func() { Syrk(x, x, -1, 4, 4, 4) },
+		"tokens": func() { SyrkRows(x, x, -1, 4, 0, 4, 4, 4) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {

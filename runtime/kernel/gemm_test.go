@@ -233,7 +233,7 @@ func TestMatMulAllocations(t *testing.T) {
 			"MatMulT": func() { MatMulT(dst, a, b, m, n, k, n, k, k) },
 			"Packed":  func() { p.MulT(dst, a, m, n, k, 0, n) },
 			"Pack":    func() { p.Pack(b, n, k, k) },
-			"Syrk":    func() { Syrk(b, a, m, n, n, n) },
+			"Syrk":    func() { SyrkRows(b, a, m, n, 0, n, n, n) },
 		} {
 			if n := testing.AllocsPerRun(20, f); n >= 1 {
 				t.Errorf("%s: %g allocations a call", name, n)
@@ -421,7 +421,7 @@ func BenchmarkSyrk(b *testing.B) {
 	x, h := random(r, tokens*n), make([]float32, n*n)
 	forEachTier(b, func(b *testing.B) {
 		for b.Loop() {
-			Syrk(h, x, tokens, n, n, n)
+			SyrkRows(h, x, tokens, n, 0, n, n, n)
 		}
 		reportFlops(b, float64(tokens)*n*(n+1))
 	})

@@ -5,20 +5,6 @@ package kernel
 // gridLanes is the number of grids that the AVX-512 code takes at once; the AVX2 code takes half as many.
 const gridLanes = 32
 
-// Each of the next four takes n values, at least one, and two registers of grids: 32, or 16 with AVX2.
-
-//go:noescape
-func gridSumsAVX2(sums, x, importance, zero, inverse *float32, n int, least, most float32)
-
-//go:noescape
-func gridSumsAVX512(sums, x, importance, zero, inverse *float32, n int, least, most float32)
-
-//go:noescape
-func gridErrorsAVX2(sums, x, importance, zero, scale, inverse *float32, n int, least, most float32)
-
-//go:noescape
-func gridErrorsAVX512(sums, x, importance, zero, scale, inverse *float32, n int, least, most float32)
-
 // gridWidth is the number of grids that the tier in use takes at once.
 func gridWidth() int {
 	if use.avx512 {
@@ -43,11 +29,7 @@ func gridSums(sums []float64, x, importance, zero, inverse []float32, bits int) 
 			copy(pad[1][:], f)
 			z, f = pad[0][:], pad[1][:]
 		}
-		if use.avx512 {
-			gridSumsAVX512(&out[0], &x[0], &importance[0], &z[0], &f[0], len(x), least, most)
-		} else {
-			gridSumsAVX2(&out[0], &x[0], &importance[0], &z[0], &f[0], len(x), least, most)
-		}
+		gridSumsSIMD(&out[0], &x[0], &importance[0], &z[0], &f[0], len(x), least, most)
 		m := min(width, n-at)
 		for k := range 3 {
 			addSums(sums[k*n+at:][:m], out[k*width:][:m])
@@ -72,11 +54,7 @@ func gridErrors(errors []float64, x, importance, zero, scale, inverse []float32,
 			copy(pad[2][:], f)
 			z, s, f = pad[0][:], pad[1][:], pad[2][:]
 		}
-		if use.avx512 {
-			gridErrorsAVX512(&out[0], &x[0], &importance[0], &z[0], &s[0], &f[0], len(x), least, most)
-		} else {
-			gridErrorsAVX2(&out[0], &x[0], &importance[0], &z[0], &s[0], &f[0], len(x), least, most)
-		}
+		gridErrorsSIMD(&out[0], &x[0], &importance[0], &z[0], &s[0], &f[0], len(x), least, most)
 		m := min(width, n-at)
 		addSums(errors[at:][:m], out[:m])
 	}

@@ -49,6 +49,9 @@ func (s switches) and(o switches) switches {
 	}
 }
 
+// simd reports whether any assembly runs.
+func (s switches) simd() bool { return s.avx2 || s.neon }
+
 // use is fixed at start; only tests change it.
 var use, tierErr = choose(os.Getenv(tierVariable), supported())
 

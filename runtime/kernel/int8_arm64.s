@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// func int8Nibbles1NEON(c)
+// func int8Nibbles1NEON(c *int8Call)
 TEXT ·int8Nibbles1NEON(SB), NOSPLIT, $0-8
 	MOVD c+0(FP), R0
 	MOVD 64(R0), R2
@@ -294,7 +294,7 @@ written:
 	BNE tile
 	RET
 
-// func int8Nibbles1DotProd(c)
+// func int8Nibbles1DotProd(c *int8Call)
 TEXT ·int8Nibbles1DotProd(SB), NOSPLIT, $0-8
 	MOVD c+0(FP), R0
 	MOVD 64(R0), R2
@@ -661,7 +661,7 @@ written:
 	BNE tile
 	RET
 
-// func int8Nibbles2DotProd(c)
+// func int8Nibbles2DotProd(c *int8Call)
 TEXT ·int8Nibbles2DotProd(SB), NOSPLIT, $0-8
 	MOVD c+0(FP), R0
 	MOVD 64(R0), R2
@@ -1225,7 +1225,7 @@ written:
 	BNE tile
 	RET
 
-// func int8Nibbles4DotProd(c)
+// func int8Nibbles4DotProd(c *int8Call)
 TEXT ·int8Nibbles4DotProd(SB), NOSPLIT, $0-8
 	MOVD c+0(FP), R0
 	MOVD 64(R0), R2
@@ -1816,7 +1816,7 @@ written:
 	BNE tile
 	RET
 
-// func int8Nibbles8DotProd(c)
+// func int8Nibbles8DotProd(c *int8Call)
 TEXT ·int8Nibbles8DotProd(SB), NOSPLIT, $0-8
 	MOVD c+0(FP), R0
 	MOVD 64(R0), R2
@@ -2512,7 +2512,7 @@ written:
 	BNE tile
 	RET
 
-// func int8Nibbles8I8MM(c)
+// func int8Nibbles8I8MM(c *int8Call)
 TEXT ·int8Nibbles8I8MM(SB), NOSPLIT, $0-8
 	MOVD c+0(FP), R0
 	MOVD 64(R0), R2
@@ -3232,7 +3232,7 @@ written:
 	BNE tile
 	RET
 
-// func int8Bytes1NEON(c)
+// func int8Bytes1NEON(c *int8Call)
 TEXT ·int8Bytes1NEON(SB), NOSPLIT, $0-8
 	MOVD c+0(FP), R0
 	MOVD 64(R0), R2
@@ -3543,7 +3543,7 @@ written:
 	BNE tile
 	RET
 
-// func int8Bytes1DotProd(c)
+// func int8Bytes1DotProd(c *int8Call)
 TEXT ·int8Bytes1DotProd(SB), NOSPLIT, $0-8
 	MOVD c+0(FP), R0
 	MOVD 64(R0), R2
@@ -3944,7 +3944,7 @@ written:
 	BNE tile
 	RET
 
-// func int8Bytes2DotProd(c)
+// func int8Bytes2DotProd(c *int8Call)
 TEXT ·int8Bytes2DotProd(SB), NOSPLIT, $0-8
 	MOVD c+0(FP), R0
 	MOVD 64(R0), R2
@@ -4550,7 +4550,7 @@ written:
 	BNE tile
 	RET
 
-// func int8Bytes4DotProd(c)
+// func int8Bytes4DotProd(c *int8Call)
 TEXT ·int8Bytes4DotProd(SB), NOSPLIT, $0-8
 	MOVD c+0(FP), R0
 	MOVD 64(R0), R2
@@ -5172,7 +5172,7 @@ written:
 	BNE tile
 	RET
 
-// func int8Bytes8DotProd(c)
+// func int8Bytes8DotProd(c *int8Call)
 TEXT ·int8Bytes8DotProd(SB), NOSPLIT, $0-8
 	MOVD c+0(FP), R0
 	MOVD 64(R0), R2
@@ -5895,7 +5895,7 @@ written:
 	BNE tile
 	RET
 
-// func int8Bytes8I8MM(c)
+// func int8Bytes8I8MM(c *int8Call)
 TEXT ·int8Bytes8I8MM(SB), NOSPLIT, $0-8
 	MOVD c+0(FP), R0
 	MOVD 64(R0), R2
@@ -6612,7 +6612,7 @@ written:
 	BNE tile
 	RET
 
-// func int8Bytes1I8MM(c)
+// func int8Bytes1I8MM(c *int8Call)
 TEXT ·int8Bytes1I8MM(SB), NOSPLIT, $0-8
 	MOVD c+0(FP), R0
 	MOVD 64(R0), R2
@@ -6970,7 +6970,7 @@ written:
 	BNE tile
 	RET
 
-// func int8Bytes2I8MM(c)
+// func int8Bytes2I8MM(c *int8Call)
 TEXT ·int8Bytes2I8MM(SB), NOSPLIT, $0-8
 	MOVD c+0(FP), R0
 	MOVD 64(R0), R2
@@ -7525,7 +7525,7 @@ written:
 	BNE tile
 	RET
 
-// func int8Bytes4I8MM(c)
+// func int8Bytes4I8MM(c *int8Call)
 TEXT ·int8Bytes4I8MM(SB), NOSPLIT, $0-8
 	MOVD c+0(FP), R0
 	MOVD 64(R0), R2
@@ -8111,7 +8111,7 @@ written:
 	BNE tile
 	RET
 
-// func int8RoundEvenNEON(dst, x, n, stride, quant float32, bias float32, sum result)
+// func int8RoundEvenNEON(dst *byte, x *float32, n int, stride int, quant float32, bias float32) (sum int)
 TEXT ·int8RoundEvenNEON(SB), NOSPLIT, $0-48
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
@@ -8150,7 +8150,7 @@ loop:
 	MOVD R6, sum+40(FP)
 	RET
 
-// func int8RoundAwayNEON(dst, x, n, stride, quant float32, bias float32, sum result)
+// func int8RoundAwayNEON(dst *byte, x *float32, n int, stride int, quant float32, bias float32) (sum int)
 TEXT ·int8RoundAwayNEON(SB), NOSPLIT, $0-48
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
@@ -8207,7 +8207,7 @@ loop:
 	MOVD R6, sum+40(FP)
 	RET
 
-// func int8RangeNEON(x, n, lo float32 result, hi float32 result)
+// func int8RangeNEON(x *float32, n int) (lo float32, hi float32)
 TEXT ·int8RangeNEON(SB), NOSPLIT, $0-24
 	MOVD x+0(FP), R0
 	MOVD n+8(FP), R1

@@ -66,7 +66,7 @@ func benchmarkInt8(b *testing.B, rows, cols, block, bits, tokens int, cold bool)
 		matrices[i] = m
 	}
 	var q QuantizedRows
-	Quantize(&q, dynquantRows(tokens, cols), tokens, cols, block, DynToken)
+	quantizeFor(&q, dynquantRows(tokens, cols), tokens, cols, block, DynToken)
 	dst := make([]float32, tokens*rows)
 	i := 0
 	each := bestOf(b, func() {
@@ -113,7 +113,7 @@ func BenchmarkQuantize(b *testing.B) {
 					withTier(b, tier.name, func() {
 						x := dynquantRows(rows, 1536)
 						var q QuantizedRows
-						best := bestOf(b, func() { Quantize(&q, x, rows, 1536, 64, option) })
+						best := bestOf(b, func() { quantizeFor(&q, x, rows, 1536, 64, option) })
 						b.ReportMetric(float64(4*len(x))/best, "GB/s")
 					})
 				})

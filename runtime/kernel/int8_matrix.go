@@ -229,5 +229,5 @@ func (m *Int8Matrix) Rows() int { return m.rows }
 // Cols is the number of input channels.
 func (m *Int8Matrix) Cols() int { return m.cols }
 
-// Block is the number of columns that share a scale; pass it to Quantize.
+// Block is the number of columns that share a scale; pass it to [QuantizedRows.Reset].
 func (m *Int8Matrix) Block() int { return m.block }

@@ -8,12 +8,12 @@ import "fmt"
 //
 //	f  = D * weight scale
 //	f *= activation scale
-//	f += activation zero * sum of the block's weights      QuantizeBlocks
+//	f += activation zero * sum of the block's weights      DynBlock
 //	f += activation scale*-128 * sum of the row's weights  the others, in the last block only
 //	f += activation scale * sum of (activation code + 128) * weight of code 0
 //	y  = f + y
 //
-// and at the end y += bias, which QuantizeAsym replaces by bias + zero * sum of the row's weights. No
+// and at the end y += bias, which a decode without DynBlock replaces by bias + zero * sum of the row's weights. No
 // step is fused. The 4-bit kernel of a single row adds the bias after block 0 instead; it runs
 // decodes and, when the rows of a call are one more than a multiple of four, the last of them.
 //

@@ -7,7 +7,7 @@ func minMax(x []float32) (lo, hi float32) {
 	if layoutOfInt8().group == 0 || n == 0 {
 		return minMaxGeneric(x)
 	}
-	lo, hi = int8Range(&x[0], n)
+	lo, hi = int8RangeSIMD(&x[0], n)
 	for _, v := range x[n:] {
 		lo, hi = min(lo, v), max(hi, v)
 	}
@@ -21,7 +21,11 @@ func quantizeBlock(codes []uint8, x []float32, stride int, quant, bias float32, 
 	n, sum := len(x)&^7, 0
 	if n > 0 {
 		_ = codes[(n/4-1)*stride+3]
-		sum = int8Round(&codes[0], &x[0], n, stride, quant, bias, away)
+		if away {
+			sum = int8RoundAwaySIMD(&codes[0], &x[0], n, stride, quant, bias)
+		} else {
+			sum = int8RoundEvenSIMD(&codes[0], &x[0], n, stride, quant, bias)
+		}
 	}
 	if n == len(x) {
 		return int32(sum)

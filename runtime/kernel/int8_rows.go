@@ -31,18 +31,16 @@ const (
 // QuantizedRows holds the activations of a linear layer as int8 codes. A row of activations is the
 // vector of one token. With s, z a scale and a zero and c a code, the represented value is
 //
-//	QuantizeSym     s*c              s per row
-//	QuantizeAsym    s*c + z          s and z per row
-//	QuantizeBlocks  s*(c+128) + z    s and z per row and block
+//	several tokens   s*c              s per row
+//	one token        s*c + z          s and z per row
+//	DynBlock         s*(c+128) + z    s and z per row and block
 //
-// The zero value is empty. It is filled by a Quantize function, or by Reset and, from several
-// goroutines, Set; both reuse its slices.
+// The zero value is empty. It is filled by Reset and, possibly from several goroutines, Set, which reuse its slices.
 type QuantizedRows struct {
 	Rows, Cols int
 	// Block is the number of columns that share a scale in the weights this is multiplied with.
 	Block int
-	// Scales and Zeros are [Rows, 1], or [Rows, Cols/Block] from QuantizeBlocks. QuantizeSym leaves
-	// Zeros empty.
+	// Scales and Zeros are [Rows, 1], or [Rows, Cols/Block] with DynBlock. Zeros is empty where no z is used.
 	Scales, Zeros []float32
 
 	scheme scheme
@@ -97,16 +95,10 @@ func (q *QuantizedRows) tile(r int) (first, size int) {
 	}
 }
 
-// Quantize does what MNN does to the activations x [rows, cols] of a linear layer whose weights have
-// blocks of block columns (block is cols for one scale a weight row). A call of one token is a
-// decode, wherever it comes from: also a chunk of one token, and the head behind a prefill that
-// wants the last logits only (ConvInt8TiledExecutor.cpp, mUseBatchQuan).
-func Quantize(dst *QuantizedRows, x []float32, rows, cols, block int, option DynOption) {
-	dst.Reset(rows, cols, block, option)
-	dst.Set(x, 0, rows)
-}
-
-// Reset prepares q for what Quantize does: Set has to follow for all rows.
+// Reset prepares q for what MNN does to the activations [rows, cols] of a linear layer whose weights have blocks of block
+// columns (block is cols for one scale a weight row); a call of Set for all rows has to follow. A call of one token is a
+// decode, wherever it comes from, a chunk of one token and the head after a prefill that wants the last logits only
+// included (ConvInt8TiledExecutor.cpp, mUseBatchQuan).
 func (q *QuantizedRows) Reset(rows, cols, block int, option DynOption) {
 	switch {
 	case option == DynBlock:
@@ -137,7 +129,7 @@ func (q *QuantizedRows) Set(x []float32, lo, hi int) {
 	}
 }
 
-// QuantizeSym is the prefill of option 0. For each row of x [rows, cols]
+// setSym is the prefill of option 0. For each row
 //
 //	scale = absmax/127, code = clamp(round(x * (127/absmax)), -128, 127)
 //
@@ -145,11 +137,6 @@ func (q *QuantizedRows) Set(x []float32, lo, hi int) {
 //
 // Emulates _AVX_MNNAbsMaxFP32 and _AVX_MNNDynamicQuant (GemmAVX2.cpp) and MNNQuantScaleFP32
 // (CommonOptFunction.cpp), as called by BatchSymDynamicQuant with one thread.
-func QuantizeSym(dst *QuantizedRows, x []float32, rows, cols, block int) {
-	dst.reset(rows, cols, block, schemeSym)
-	dst.Set(x, 0, rows)
-}
-
 func (q *QuantizedRows) setSym(r int, x []float32) {
 	lo, hi := rangeOf(x, false)
 	absMax := max(-lo, hi)
@@ -161,7 +148,7 @@ func (q *QuantizedRows) setSym(r int, x []float32) {
 	q.setRow(r, x, quant, 0)
 }
 
-// QuantizeAsym is the decode of option 0. For each row of x [rows, cols], as if decoded on its own,
+// setAsym is the decode of option 0. For each row, as if decoded on its own,
 // with q = 255/(max-min) and b = -min*255/(max-min) - 128, not rounded,
 //
 //	scale = (max-min)/255, zero = -b*scale, code = round(clamp(x*q + b, -128, 127))
@@ -172,11 +159,6 @@ func (q *QuantizedRows) setSym(r int, x []float32) {
 // Emulates the single-scale half of _AVX_MNNAsyQuantInfo (GemmAVX2.cpp), _AVX_MNNFloat2Int8
 // (avx/GemmInt8.cpp) and BatchAsyDynamicQuant (ConvInt8TiledExecutor.cpp). Builds of MNN with
 // AVX-512 round b; the wheels of PyPI have none of that code.
-func QuantizeAsym(dst *QuantizedRows, x []float32, rows, cols, block int) {
-	dst.reset(rows, cols, block, schemeAsym)
-	dst.Set(x, 0, rows)
-}
-
 func (q *QuantizedRows) setAsym(r int, x []float32) {
 	lo, hi := rangeOf(x, q.Cols%8 != 0)
 	span := hi - lo
@@ -189,7 +171,7 @@ func (q *QuantizedRows) setAsym(r int, x []float32) {
 	q.setRow(r, x, quant, bias)
 }
 
-// QuantizeBlocks is option 2, prefill and decode. For each row of x [rows, cols] and each block,
+// setBlocks is option 2, prefill and decode. For each row and each block,
 // with q = 255/(max-min) and b = -min*255/(max-min) - 128,
 //
 //	scale = (max-min)/255, zero = min, code = clamp(round(x*q + b), -128, 127)
@@ -203,11 +185,6 @@ func (q *QuantizedRows) setAsym(r int, x []float32) {
 //
 // Emulates the block half of _AVX_MNNAsyQuantInfo, _AVX_BatchMinMax and _AVX_MNNAsyQuantFunc
 // (GemmAVX2.cpp).
-func QuantizeBlocks(dst *QuantizedRows, x []float32, rows, cols, block int) {
-	dst.reset(rows, cols, block, schemeBlocks)
-	dst.Set(x, 0, rows)
-}
-
 func (q *QuantizedRows) setBlocks(r int, x []float32) {
 	blocks, grouped := q.Cols/q.Block, q.Rows/4*4
 	codes, terms, size := q.row(r)

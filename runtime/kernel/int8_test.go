@@ -116,7 +116,7 @@ func TestDynQuantGoldens(t *testing.T) {
 				t.Fatal(err)
 			}
 			var q QuantizedRows
-			Quantize(&q, g.x, g.tokens, m.Cols(), m.Block(), g.option)
+			quantizeFor(&q, g.x, g.tokens, m.Cols(), m.Block(), g.option)
 			got := make([]float32, g.tokens*m.Rows())
 			m.Mul(got, &q, 0, m.Rows())
 			var a dynquantAgreement
@@ -155,8 +155,29 @@ func dynquantRows(rows, cols int) []float32 {
 	return x
 }
 
+// quantizeFor quantizes all rows as [QuantizedRows.Reset] chooses.
+func quantizeFor(q *QuantizedRows, x []float32, rows, cols, block int, option DynOption) {
+	q.Reset(rows, cols, block, option)
+	q.Set(x, 0, rows)
+}
+
+func quantizeSym(q *QuantizedRows, x []float32, rows, cols, block int) {
+	q.reset(rows, cols, block, schemeSym)
+	q.Set(x, 0, rows)
+}
+
+func quantizeAsym(q *QuantizedRows, x []float32, rows, cols, block int) {
+	q.reset(rows, cols, block, schemeAsym)
+	q.Set(x, 0, rows)
+}
+
+func quantizeBlocks(q *QuantizedRows, x []float32, rows, cols, block int) {
+	q.reset(rows, cols, block, schemeBlocks)
+	q.Set(x, 0, rows)
+}
+
 var dynquantSchemes = map[string]func(dst *QuantizedRows, x []float32, rows, cols, block int){
-	"sym": QuantizeSym, "asym": QuantizeAsym, "blocks": QuantizeBlocks,
+	"sym": quantizeSym, "asym": quantizeAsym, "blocks": quantizeBlocks,
 }
 
 // TestInt8MatrixMulIsTheFormula compares with the documented meaning of codes, in float64.
@@ -284,7 +305,7 @@ func TestInt8MatrixMulExtremes(t *testing.T) {
 			for i := range x {
 				x[i] = 1
 			}
-			QuantizeSym(q, x, rows, cols, block)
+			quantizeSym(q, x, rows, cols, block)
 		}, 4, [][2]int{{0, 4}})
 	})
 }
@@ -304,7 +325,7 @@ func TestNewInt8MatrixNibbles(t *testing.T) {
 					t.Fatal(err)
 				}
 				var q QuantizedRows
-				QuantizeSym(&q, dynquantRows(3, s[1]), 3, s[1], s[2])
+				quantizeSym(&q, dynquantRows(3, s[1]), 3, s[1], s[2])
 				got[i] = make([]float32, 3*s[0])
 				m.Mul(got[i], &q, 0, s[0])
 			}
@@ -356,13 +377,13 @@ func TestInt8Panics(t *testing.T) {
 	}
 	x := dynquantRows(10, 64)
 	for name, call := range map[string]func(q *QuantizedRows){
-		"columns": func(q *QuantizedRows) { Quantize(q, x, 10, 32, 32, DynToken); m.Mul(make([]float32, 400), q, 0, 40) },
-		"block":   func(q *QuantizedRows) { Quantize(q, x, 10, 64, 64, DynToken); m.Mul(make([]float32, 400), q, 0, 40) },
+		"columns": func(q *QuantizedRows) { quantizeFor(q, x, 10, 32, 32, DynToken); m.Mul(make([]float32, 400), q, 0, 40) },
+		"block":   func(q *QuantizedRows) { quantizeFor(q, x, 10, 64, 64, DynToken); m.Mul(make([]float32, 400), q, 0, 40) },
 		"dst":     func(q *QuantizedRows) { m.Mul(make([]float32, 399), q, 0, 40) },
 		"outputs": func(q *QuantizedRows) { m.Mul(make([]float32, 500), q, 0, 41) },
 		"tokens":  func(q *QuantizedRows) { q.Rows = 11; m.Mul(make([]float32, 500), q, 0, 40) },
 		"zeros": func(q *QuantizedRows) {
-			QuantizeAsym(q, x, 10, 64, 32)
+			quantizeAsym(q, x, 10, 64, 32)
 			q.Zeros = nil
 			m.Mul(make([]float32, 400), q, 0, 40)
 		},
@@ -373,7 +394,7 @@ func TestInt8Panics(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var q QuantizedRows
-			Quantize(&q, x, 10, 64, 32, DynToken)
+			quantizeFor(&q, x, 10, 64, 32, DynToken)
 			defer func() {
 				if recover() == nil {
 					t.Error("no panic")
@@ -392,9 +413,9 @@ func TestDynQuantDoesNotAllocate(t *testing.T) {
 	x, dst := dynquantRows(1, 64), make([]float32, 16)
 	var q QuantizedRows
 	for _, option := range []DynOption{DynBlock, DynToken} {
-		Quantize(&q, x, 1, 64, 32, option)
+		quantizeFor(&q, x, 1, 64, 32, option)
 		if n := testing.AllocsPerRun(10, func() {
-			Quantize(&q, x, 1, 64, 32, option)
+			quantizeFor(&q, x, 1, 64, 32, option)
 			m.Mul(dst, &q, 0, 16)
 		}); n != 0 {
 			t.Errorf("option %d: %v allocations a decode", option, n)

@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// func engineSquaresNEON(lanes, x, rows, width, stride)
+// func engineSquaresNEON(lanes *float32, x *float32, rows int, width int, stride int)
 TEXT ·engineSquaresNEON(SB), NOSPLIT, $0-40
 	MOVD lanes+0(FP), R0
 	MOVD x+8(FP), R1
@@ -31,7 +31,7 @@ loop:
 	BNE row
 	RET
 
-// func normalizeNEON(dst, x, gamma, inv, rows, columns, stride)
+// func normalizeNEON(dst *float32, x *float32, gamma *float32, inv *float32, rows int, columns int, stride int)
 TEXT ·normalizeNEON(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
@@ -66,7 +66,7 @@ loop:
 	BNE row
 	RET
 
-// func normalizePackedNEON(dst, x, gamma, inv, rows, columns, stride)
+// func normalizePackedNEON(dst *float32, x *float32, gamma *float32, inv *float32, rows int, columns int, stride int)
 TEXT ·normalizePackedNEON(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1

@@ -72,7 +72,7 @@ func TestInt8MatrixParityTokens(t *testing.T) {
 			}
 		}
 		w := dynquantWeights(32, 1<<15, 64, 4) // more columns than a call takes of several tiles
-		checkInt8Mul(t, w, QuantizeSym, 17, [][2]int{{0, 32}})
+		checkInt8Mul(t, w, quantizeSym, 17, [][2]int{{0, 32}})
 	})
 }
 
@@ -178,7 +178,7 @@ func TestInt8MatrixParityLimits(t *testing.T) {
 								x[i] = 127 - float32(code)
 							}
 						}
-						QuantizeBlocks(q, x, rows, cols, block)
+						quantizeBlocks(q, x, rows, cols, block)
 					}, 5, [][2]int{{0, 16}})
 				}
 			}

@@ -2,25 +2,6 @@
 
 package kernel
 
-// Each of these runs turns times peakUnroll instructions.
-
-func peakFMAAVX2(turns int)
-
-func peakFMAAVX512(turns int)
-
-func peakMADDUBSAVX2(turns int)
-
-func peakDPBUSDAVXVNNI(turns int)
-
-func peakDPBUSDAVX512(turns int)
-
-func peakDPBF16AVX512(turns int)
-
-// peakReadAVX2 loads blocks of PeakReadBlock bytes.
-//
-//go:noescape
-func peakReadAVX2(b *byte, blocks int)
-
 const (
 	// peakUnroll is the constant of that name in _asm/peak.go.
 	peakUnroll = 24

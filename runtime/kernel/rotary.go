@@ -2,17 +2,14 @@ package kernel
 
 import "fmt"
 
-// Rotate turns the first len(cos) elements of one head by halves. With half = len(cos)/2, for j < half, every product
-// and sum rounded to float32:
+// RotateHeads turns the first len(cos) elements of each head by halves; dst and x are [heads, dim], and the heads share
+// the angles. With half = len(cos)/2, for j < half, every product and sum rounded to float32:
 //
 //	dst[j]      = x[j]*cos[j]           - x[j+half]*sin[j]
 //	dst[j+half] = x[j+half]*cos[j+half] + x[j]*sin[j+half]
 //
-// The other elements are copied. dst may be x itself. It panics unless dst and x have the same length, and cos and sin
-// an even one that is no longer.
-func Rotate(dst, x, cos, sin []float32) { RotateHeads(dst, x, cos, sin, 1, len(x)) }
-
-// RotateHeads is [Rotate] for heads that share the angles: dst and x are [heads, dim].
+// The other elements are copied. dst may be x itself. It panics unless dst and x have heads*dim elements, and cos and sin
+// the same even number of them, at most dim.
 func RotateHeads(dst, x, cos, sin []float32, heads, dim int) {
 	if len(dst) != heads*dim || len(x) != heads*dim || len(sin) != len(cos) || len(cos)%2 != 0 || len(cos) > dim {
 		panic(fmt.Sprintf("internal error: kernel.RotateHeads: lengths %d, %d, %d, %d, %d heads of %d", len(dst), len(x), len(cos), len(sin), heads, dim))

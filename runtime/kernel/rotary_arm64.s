@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// func rotateNEON(dst, x, cos, sin, half, heads, dim)
+// func rotateNEON(dst *float32, x *float32, cos *float32, sin *float32, half int, heads int, dim int)
 TEXT ·rotateNEON(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1

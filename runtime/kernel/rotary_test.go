@@ -40,7 +40,7 @@ func checkRotate(t *testing.T, r *rand.Rand, heads, cut, dim, oneOf int) {
 		t.Fatalf("%d heads, %d of %d, in place: element %d is %x, want %x", heads, cut, dim, i, got[i], want[i])
 	}
 	for h := range heads {
-		Rotate(got[h*dim:(h+1)*dim], x[h*dim:(h+1)*dim], cos, sin)
+		RotateHeads(got[h*dim:(h+1)*dim], x[h*dim:(h+1)*dim], cos, sin, 1, dim)
 	}
 	if i := firstDifference(got, want); i >= 0 {
 		t.Fatalf("%d heads, %d of %d, one by one: element %d is %x, want %x", heads, cut, dim, i, got[i], want[i])

@@ -9,37 +9,6 @@ const (
 	rtnPiece = 1 << 14
 )
 
-// Each of the next four takes n blocks, at least one, whose length is a multiple of rtnGroup and not 0.
-
-//go:noescape
-func extremesAVX2(lo, hi, x *float32, block, n int)
-
-//go:noescape
-func extremesAVX512(lo, hi, x *float32, block, n int)
-
-//go:noescape
-func gridCodesAVX2(dst *byte, x, zero, inverse *float32, block, n int, bias float32, top uint32)
-
-//go:noescape
-func gridCodesAVX512(dst *byte, x, zero, inverse *float32, block, n int, bias float32, top uint32)
-
-// Each of these packs n codes, a multiple of rtnGroup and not 0.
-
-//go:noescape
-func packCodes2AVX2(dst, codes *byte, n int)
-
-//go:noescape
-func packCodes3AVX2(dst, codes *byte, n int)
-
-//go:noescape
-func packCodes4AVX2(dst, codes *byte, n int)
-
-//go:noescape
-func packCodes5AVX2(dst, codes *byte, n int)
-
-//go:noescape
-func packCodes6AVX2(dst, codes *byte, n int)
-
 func blockExtremes(lo, hi, x []float32, block int) {
 	if !use.avx2 || block < rtnGroup {
 		blockExtremesGeneric(lo, hi, x, block)
@@ -79,11 +48,7 @@ func extremesLong(lo, hi, x []float32) {
 }
 
 func extremesBlocks(lo, hi, x []float32, block int) {
-	if use.avx512 {
-		extremesAVX512(&lo[0], &hi[0], &x[0], block, len(lo))
-	} else {
-		extremesAVX2(&lo[0], &hi[0], &x[0], block, len(lo))
-	}
+	extremesSIMD(&lo[0], &hi[0], &x[0], block, len(lo))
 }
 
 func gridCodes(dst []uint8, x, zero, inverse []float32, block, bits int) {
@@ -112,30 +77,13 @@ func gridCodes(dst []uint8, x, zero, inverse []float32, block, bits int) {
 
 func gridCodesBlocks(dst []uint8, x, zero, inverse []float32, block, bits int) {
 	bias, top := gridTerms(bits)
-	if use.avx512 {
-		gridCodesAVX512(&dst[0], &x[0], &zero[0], &inverse[0], block, len(zero), bias, top)
-	} else {
-		gridCodesAVX2(&dst[0], &x[0], &zero[0], &inverse[0], block, len(zero), bias, top)
-	}
+	gridCodesSIMD(&dst[0], &x[0], &zero[0], &inverse[0], block, len(zero), bias, top)
 }
 
 func packCodes(dst []byte, codes []uint8, bits int) {
-	var pack func(dst, codes *byte, n int)
-	switch bits {
-	case 2:
-		pack = packCodes2AVX2
-	case 3:
-		pack = packCodes3AVX2
-	case 4:
-		pack = packCodes4AVX2
-	case 5:
-		pack = packCodes5AVX2
-	case 6:
-		pack = packCodes6AVX2
-	}
-	for use.avx2 && pack != nil && len(codes) >= rtnGroup {
+	for use.avx2 && bits >= 2 && bits <= 6 && len(codes) >= rtnGroup {
 		n := min(len(codes), rtnPiece) &^ (rtnGroup - 1)
-		pack(&dst[0], &codes[0], n)
+		packCodesAVX2(bits, &dst[0], &codes[0], n)
 		dst, codes = dst[n/8*bits:], codes[n:]
 	}
 	packCodesGeneric(dst, codes, bits)

@@ -4,46 +4,10 @@ package kernel
 
 import "math"
 
-// Each of these takes n elements, a multiple of eight and not 0, and adds to the sums of eight lanes.
-
-//go:noescape
-func sumExpAVX2(lanes *float64, x *float32, n int, top, scale float64)
-
-//go:noescape
-func sumExpAVX512(lanes *float64, x *float32, n int, top, scale float64)
-
-//go:noescape
-func softmaxExpAVX2(lanes *float64, x *float32, n int, top float64)
-
-//go:noescape
-func softmaxExpAVX512(lanes *float64, x *float32, n int, top float64)
-
-//go:noescape
-func divergenceAVX2(lanes *float64, p, q *float32, n int, norm, shift float64)
-
-//go:noescape
-func divergenceAVX512(lanes *float64, p, q *float32, n int, norm, shift float64)
-
-//go:noescape
-func exactScaleAVX2(x *float32, n int, scale float64)
-
-//go:noescape
-func exactScaleAVX512(x *float32, n int, scale float64)
-
-//go:noescape
-func exactSiLUAVX2(dst, x *float32, n int)
-
-//go:noescape
-func exactSiLUAVX512(dst, x *float32, n int)
-
 func sumExp(lanes *[8]float64, row []float32, top, scale float64) {
 	for use.avx2 && len(row) >= 8 {
 		n := piece(len(row))
-		if use.avx512 {
-			sumExpAVX512(&lanes[0], &row[0], n, top, scale)
-		} else {
-			sumExpAVX2(&lanes[0], &row[0], n, top, scale)
-		}
+		sumExpSIMD(&lanes[0], &row[0], n, top, scale)
 		row = row[n:]
 	}
 	sumExpGeneric(lanes, row, top, scale)
@@ -65,11 +29,7 @@ func softmaxExp(lanes *[8]float64, x []float32, top float64) {
 	}
 	for len(x) >= 8 {
 		n := piece(len(x))
-		if use.avx512 {
-			softmaxExpAVX512(&lanes[0], &x[0], n, top)
-		} else {
-			softmaxExpAVX2(&lanes[0], &x[0], n, top)
-		}
+		softmaxExpSIMD(&lanes[0], &x[0], n, top)
 		x = x[n:]
 	}
 	if len(x) > 0 {
@@ -82,11 +42,7 @@ func softmaxExp(lanes *[8]float64, x []float32, top float64) {
 func divergence(lanes *[8]float64, p, q []float32, norm, shift float64) {
 	for use.avx2 && len(p) >= 8 {
 		n := piece(len(p))
-		if use.avx512 {
-			divergenceAVX512(&lanes[0], &p[0], &q[0], n, norm, shift)
-		} else {
-			divergenceAVX2(&lanes[0], &p[0], &q[0], n, norm, shift)
-		}
+		divergenceSIMD(&lanes[0], &p[0], &q[0], n, norm, shift)
 		p, q = p[n:], q[n:]
 	}
 	divergenceGeneric(lanes, p, q, norm, shift)
@@ -95,11 +51,7 @@ func divergence(lanes *[8]float64, p, q []float32, norm, shift float64) {
 func exactScale(x []float32, scale float64) {
 	for use.avx2 && len(x) >= 8 {
 		n := piece(len(x))
-		if use.avx512 {
-			exactScaleAVX512(&x[0], n, scale)
-		} else {
-			exactScaleAVX2(&x[0], n, scale)
-		}
+		exactScaleSIMD(&x[0], n, scale)
 		x = x[n:]
 	}
 	exactScaleGeneric(x, scale)
@@ -108,11 +60,7 @@ func exactScale(x []float32, scale float64) {
 func exactSiLU(dst, x []float32) {
 	for use.avx2 && len(x) >= 8 {
 		n := piece(len(x))
-		if use.avx512 {
-			exactSiLUAVX512(&dst[0], &x[0], n)
-		} else {
-			exactSiLUAVX2(&dst[0], &x[0], n)
-		}
+		exactSiLUSIMD(&dst[0], &x[0], n)
 		dst, x = dst[n:], x[n:]
 	}
 	exactSiLUGeneric(dst, x)

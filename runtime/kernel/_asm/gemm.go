@@ -18,15 +18,18 @@ const (
 )
 
 func gemm() {
-	gemmTiles512("AVX512", VFMADD231PS)
+	for rows := 1; rows <= gemmTileRows512; rows++ {
+		gemmTile{name: fmt.Sprintf("gemm%dx32AVX512", rows), rows: rows, vectors: 2, width: 64, registers: z}.emit()
+	}
+	gemmTile{name: "gemm1x128AVX512", rows: 1, panels: 4, vectors: 2, width: 64, registers: z}.emit()
 	for rows := 1; rows <= gemmTileRows256; rows++ {
-		g := gemmTile{name: fmt.Sprintf("gemm%dx32AVX2", rows), rows: rows, vectors: 4, width: 32, registers: y, multiplyAdd: VFMADD231PS}
+		g := gemmTile{name: fmt.Sprintf("gemm%dx32AVX2", rows), rows: rows, vectors: 4, width: 32, registers: y}
 		if rows > 3 { // half a panel after the other, or the sums would not fit the registers
 			g.vectors = 2
 		}
 		g.emit()
 	}
-	gemmTile{name: "gemm1x64AVX2", rows: 1, panels: 2, vectors: 4, width: 32, registers: y, multiplyAdd: VFMADD231PS}.emit()
+	gemmTile{name: "gemm1x64AVX2", rows: 1, panels: 2, vectors: 4, width: 32, registers: y}.emit()
 	transpose8()
 	transpose4()
 	copyRows("copyRows8AVX2", y)
@@ -34,24 +37,15 @@ func gemm() {
 	prefetchRows()
 }
 
-// gemmTiles512 emits the tiles of 1 to 12 rows, and that of one row and four panels.
-func gemmTiles512(suffix string, multiplyAdd func(...Op)) {
-	for rows := 1; rows <= gemmTileRows512; rows++ {
-		gemmTile{name: fmt.Sprintf("gemm%dx32%s", rows, suffix), rows: rows, vectors: 2, width: 64, registers: z, multiplyAdd: multiplyAdd}.emit()
-	}
-	gemmTile{name: "gemm1x128" + suffix, rows: 1, panels: 4, vectors: 2, width: 64, registers: z, multiplyAdd: multiplyAdd}.emit()
-}
-
 // gemmTile is a segment of the sums of a tile: c = a · b or c += a · b, where a is [k][rows] and every panel of b
 // [k][gemmPanel]. More than one panel means one row.
 type gemmTile struct {
-	name        string
-	rows        int
-	panels      int // 0 is one, without a parameter for their distance
-	vectors     int // of a panel, that are summed at once
-	width       int // bytes of a vector
-	registers   []reg.VecPhysical
-	multiplyAdd func(...Op) // of b, a and the sum
+	name      string
+	rows      int
+	panels    int // 0 is one, without a parameter for their distance
+	vectors   int // of a panel, that are summed at once
+	width     int // bytes of a vector
+	registers []reg.VecPhysical
 }
 
 func (g gemmTile) emit() {
@@ -128,7 +122,7 @@ func (g gemmTile) emit() {
 			w := rest[v%len(rest)]
 			VMOVUPS(vector(v), w)
 			for i := range g.rows {
-				g.multiplyAdd(w, free[i], sum(i, v))
+				VFMADD231PS(w, free[i], sum(i, v))
 			}
 		}
 	default:
@@ -140,7 +134,7 @@ func (g gemmTile) emit() {
 			x := rest[i%len(rest)]
 			VBROADCASTSS(Mem{Base: a, Disp: 4 * i}, x)
 			for v := range columns {
-				g.multiplyAdd(free[v], x, sum(i, v))
+				VFMADD231PS(free[v], x, sum(i, v))
 			}
 		}
 	}

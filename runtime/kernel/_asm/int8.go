@@ -73,6 +73,7 @@ func int8Tile(f *int8Frame, tier string, acc func(t, v int) reg.VecPhysical, p [
 		kind = "Bytes"
 	}
 	begin(fmt.Sprintf("int8%s%d%s", kind, f.tokens, tier), "(c *byte)")
+	functions[len(functions)-1].Signature = "(c *int8Call)" // a type that avo does not know
 	f.call, f.lane = param("c"), GP64()
 	f.w, f.x, f.y = GP64(), GP64(), GP64()
 	load := func(at int, r reg.GPVirtual) { MOVQ(Mem{Base: f.call, Disp: at}, r) }

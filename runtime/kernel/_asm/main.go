@@ -1,5 +1,5 @@
-// Program _asm writes the amd64 assembly of package kernel: go run . -kernel gemm -out ../gemm_amd64.s. See
-// ../generate.go.
+// Program _asm writes the amd64 assembly of package kernel, and its Go declarations:
+// go run . -kernel gemm -out ../gemm_amd64.s -go ../gemm_asm_amd64.go. See ../generate.go.
 package main
 
 import (
@@ -10,6 +10,8 @@ import (
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
+
+	"github.com/llmexport/llmexport/runtime/kernel/_asm/declare"
 )
 
 var kernels = map[string]func(){
@@ -18,7 +20,6 @@ var kernels = map[string]func(){
 	"elements": elements,
 	"engine":   engine,
 	"gemm":     gemm,
-	"gemmbf16": gemmBF16,
 	"grid":     gridSearch,
 	"int8":     int8,
 	"peak":     peak,
@@ -28,6 +29,7 @@ var kernels = map[string]func(){
 
 func main() {
 	name := flag.String("kernel", "", "the file to write: one of the table of kernels")
+	file := flag.String("go", "", "the Go file to write")
 	flag.Parse()
 	kernel, ok := kernels[*name]
 	if !ok {
@@ -37,7 +39,14 @@ func main() {
 	ConstraintExpr("!purego")
 	kernel()
 	Generate()
+	if err := declare.Write(*file, "_asm -kernel "+*name, functions); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
+
+// functions are those begun so far.
+var functions []declare.Function
 
 var (
 	x = []reg.VecPhysical{reg.X0, reg.X1, reg.X2, reg.X3, reg.X4, reg.X5, reg.X6, reg.X7, reg.X8, reg.X9, reg.X10, reg.X11, reg.X12, reg.X13, reg.X14, reg.X15}
@@ -48,8 +57,8 @@ var (
 
 // begin starts a function that neither grows the stack nor keeps its pointers.
 func begin(name, signature string) {
+	functions = append(functions, declare.Function{Name: name, Signature: signature})
 	TEXT(name, NOSPLIT, "func"+signature)
-	Pragma("noescape")
 }
 
 func end() {

@@ -16,7 +16,7 @@ func elementwise() {
 		name string
 		do   func(d, n, m v)
 	}{{"addNEON", fadd}, {"mulNEON", fmul}} {
-		begin(op.name, "dst", "x", "y", "n")
+		begin(op.name, "(dst *float32, x *float32, y *float32, n int)")
 		loop(3, func() {
 			ins("VLD1.P 32(%s), [V2.S4, V3.S4]", y)
 			for i := range v(2) {
@@ -24,7 +24,7 @@ func elementwise() {
 			}
 		})
 	}
-	begin("scaleNEON", "dst", "x", "n", "factor float32")
+	begin("scaleNEON", "(dst *float32, x *float32, n int, factor float32)")
 	broadcast(2, 3)
 	loop(2, func() {
 		for i := range v(2) {
@@ -35,7 +35,7 @@ func elementwise() {
 
 // rotary turns pairs of elements that lie half a head apart.
 func rotary() {
-	begin("rotateNEON", "dst", "x", "cos", "sin", "half", "heads", "dim")
+	begin("rotateNEON", "(dst *float32, x *float32, cos *float32, sin *float32, half int, heads int, dim int)")
 	const dst, x, cos, sin, half, heads, dim, left = r(0), r(1), r(2), r(3), r(4), r(5), r(6), r(7)
 	// Pointers to both halves of x, cos, sin and dst.
 	halves := []struct{ base, low, high r }{{x, 8, 9}, {cos, 10, 11}, {sin, 12, 13}, {dst, 14, 15}}

@@ -56,7 +56,7 @@ func exp() {
 }
 
 func engineExps() {
-	begin("engineExpsNEON", "dst", "x", "n", "shift float32")
+	begin("engineExpsNEON", "(dst *float32, x *float32, n int, shift float32)")
 	const dst, x, n, shift = r(0), r(1), r(2), r(3)
 	broadcast(27, shift)
 	loadExp(3)
@@ -74,13 +74,13 @@ func engineExps() {
 
 // engineSiLU divides by 1 + the exponential of the negative; product multiplies the result.
 func engineSiLU(product bool) {
-	name, args := "engineSiLUNEON", []string{"dst", "x", "n"}
+	name, signature := "engineSiLUNEON", "(dst *float32, x *float32, n int)"
 	const dst, x = r(0), r(1)
 	n, up := r(2), r(2)
 	if product {
-		name, args, n = "engineSiLUMulNEON", []string{"dst", "x", "up", "n"}, 3
+		name, signature, n = "engineSiLUMulNEON", "(dst *float32, x *float32, y *float32, n int)", 3
 	}
-	begin(name, args...)
+	begin(name, signature)
 	loadExp(4)
 	label("loop")
 	ins("VLD1.P 32(%s), [V8.S4, V9.S4]", x)

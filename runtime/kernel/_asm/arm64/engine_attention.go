@@ -18,7 +18,7 @@ func tileSums(rows int, quad bool) {
 	if quad {
 		name = "tileQuadNEON"
 	}
-	begin(name, "dst", "x", "tile", "factors", "n", "dstStride", "xStride", "scale float32")
+	begin(name, "(dst *float32, x *float32, tile *float32, factors *float32, n int, dstStride int, xStride int, scale float32)")
 	const dst, x, tile, factors, n, dstStride, xStride, scale, left = r(0), r(1), r(2), r(3), r(4), r(5), r(6), r(7), r(8)
 	const columns, element = v(16), v(20)
 	px := []r{x, 9, 10, 11}[:rows]

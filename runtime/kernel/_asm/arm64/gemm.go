@@ -22,7 +22,7 @@ func gemmTile(rows int) {
 	case rows <= 6:
 		columns = 16
 	}
-	begin(fmt.Sprintf("gemm%dx%dNEON", rows, panelRows), "c", "a", "b", "k", "ldc", "add bool")
+	begin(fmt.Sprintf("gemm%dx%dNEON", rows, panelRows), "(c *float32, a *float32, b *float32, k int, ldc int, add bool)")
 	const c, a, b, k, ldc, add, pa, pb, left, pc, groups = r(0), r(1), r(2), r(3), r(4), r(5), r(6), r(7), r(8), r(9), r(10)
 	vectors := columns / 4
 	sum := func(row, i int) v { return v(row*vectors + i) }
@@ -109,7 +109,7 @@ func gemmTile(rows int) {
 
 // gemmRow computes one row of two panels, ldb elements apart.
 func gemmRow() {
-	begin(fmt.Sprintf("gemm1x%dNEON", 2*panelRows), "c", "a", "b", "k", "ldb", "add bool")
+	begin(fmt.Sprintf("gemm1x%dNEON", 2*panelRows), "(c *float32, a *float32, b *float32, k int, ldb int, add bool)")
 	const c, a, k, add, left = r(0), r(1), r(3), r(5), r(6)
 	b := []r{2, 4}
 	ins("ADD %s<<2, %s, %s", b[1], b[0], b[1])
@@ -145,7 +145,7 @@ func gemmRow() {
 
 // transpose4 writes blocks of four elements of four rows as columns.
 func transpose4() {
-	begin("transpose4NEON", "dst", "src", "blocks", "lddst", "ldsrc")
+	begin("transpose4NEON", "(dst *float32, src *float32, blocks int, lddst int, ldsrc int)")
 	const dst, src, blocks, lddst, ldsrc = r(0), r(1), r(2), r(3), r(4)
 	rows := []r{1, 5, 6, 7}
 	ins("LSL $2, %s", lddst)

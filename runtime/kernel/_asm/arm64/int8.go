@@ -90,7 +90,7 @@ func (f *int8Tile) emit(tier string) {
 	if f.bytes {
 		kind = "Bytes"
 	}
-	begin(fmt.Sprintf("int8%s%d%s", kind, f.tokens, tier), "c")
+	begin(fmt.Sprintf("int8%s%d%s", kind, f.tokens, tier), "(c *int8Call)")
 	for _, a := range []struct {
 		at int
 		to r
@@ -500,7 +500,7 @@ func int8Quantize(away bool) {
 	if away {
 		name = "int8RoundAwayNEON"
 	}
-	begin(name, "dst", "x", "n", "stride", "quant float32", "bias float32", "sum result")
+	begin(name, "(dst *byte, x *float32, n int, stride int, quant float32, bias float32) (sum int)")
 	const dst, x, n, stride, quant, bias, sum = r(0), r(1), r(2), r(3), r(4), r(5), r(6)
 	const q, b, low, high, half, sign, flip, total = v(16), v(17), v(18), v(19), v(20), v(21), v(22), v(23)
 	broadcast(q, quant)
@@ -558,7 +558,7 @@ func int8Quantize(away bool) {
 
 // int8Range finds the smallest and the largest element.
 func int8Range() {
-	begin("int8RangeNEON", "x", "n", "lo float32 result", "hi float32 result")
+	begin("int8RangeNEON", "(x *float32, n int) (lo float32, hi float32)")
 	const x, n = r(0), r(1)
 	ins("VLD1 (%s), [V0.S4, V1.S4]", x)
 	move(2, 0)

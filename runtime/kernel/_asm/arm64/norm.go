@@ -8,7 +8,7 @@ func norm() {
 
 // engineSquares adds up squares in eight lanes, products and sums rounded.
 func engineSquares() {
-	begin("engineSquaresNEON", "lanes", "x", "rows", "width", "stride")
+	begin("engineSquaresNEON", "(lanes *float32, x *float32, rows int, width int, stride int)")
 	const lanes, x, rows, width, stride, px, left = r(0), r(1), r(2), r(3), r(4), r(5), r(6)
 	ins("LSL $2, %s", stride)
 	label("row")
@@ -39,7 +39,7 @@ func normalize(packed bool) {
 	if packed {
 		name = "normalizePackedNEON"
 	}
-	begin(name, "dst", "x", "gamma", "inv", "rows", "columns", "stride")
+	begin(name, "(dst *float32, x *float32, gamma *float32, inv *float32, rows int, columns int, stride int)")
 	const dst, x, gamma, inv, rows, columns, stride, pd, px, pg, left = r(0), r(1), r(2), r(3), r(4), r(5), r(6), r(7), r(8), r(9), r(10)
 	ins("LSL $2, %s", stride)
 	zero(5)

@@ -1,0 +1,56 @@
+//go:build !amd64 || purego
+
+package kernel
+
+// These are the functions with assembly on amd64 only: the definitions elsewhere.
+
+func peaks(x []float32) (top float32, size uint32) { return peaksGeneric(x) }
+
+func atLeast(x []float32, limit float32) int { return atLeastGeneric(x, limit) }
+
+func nonFinite(x []float32) int { return nonFiniteGeneric(x) }
+
+func exactNorm(dst, x, gamma []float32, rows int, eps float32) {
+	rmsNormGeneric(dst, x, gamma, rows, eps)
+}
+
+// tileLanes is how many rows tileRows takes at once, 0 for none.
+func tileLanes() int { return 0 }
+
+func tileRows([]float32, []float32, []float32, int) {}
+
+func gridSums(sums []float64, x, importance, zero, inverse []float32, bits int) {
+	gridSumsGeneric(sums, x, importance, zero, inverse, bits)
+}
+
+func gridErrors(errors []float64, x, importance, zero, scale, inverse []float32, bits int) {
+	gridErrorsGeneric(errors, x, importance, zero, scale, inverse, bits)
+}
+
+func peakLoops() []PeakLoop { return nil }
+
+func canPeakRead() bool { return false }
+
+func peakRead([]byte) {}
+
+func blockExtremes(lo, hi, x []float32, block int) { blockExtremesGeneric(lo, hi, x, block) }
+
+func gridCodes(dst []uint8, x, zero, inverse []float32, block, bits int) {
+	gridCodesGeneric(dst, x, zero, inverse, block, bits)
+}
+
+func packCodes(dst []byte, codes []uint8, bits int) { packCodesGeneric(dst, codes, bits) }
+
+func sumExp(lanes *[8]float64, row []float32, top, scale float64) {
+	sumExpGeneric(lanes, row, top, scale)
+}
+
+func softmaxExp(lanes *[8]float64, x []float32, top float64) { softmaxExpGeneric(lanes, x, top) }
+
+func exactScale(x []float32, scale float64) { exactScaleGeneric(x, scale) }
+
+func exactSiLU(dst, x []float32) { exactSiLUGeneric(dst, x) }
+
+func divergence(lanes *[8]float64, p, q []float32, norm, shift float64) {
+	divergenceGeneric(lanes, p, q, norm, shift)
+}

@@ -1,9 +1,0 @@
-//go:build !amd64 || purego
-
-package kernel
-
-func peakLoops() []PeakLoop { return nil }
-
-func canPeakRead() bool { return false }
-
-func peakRead([]byte) {}
