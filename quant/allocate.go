@@ -105,8 +105,8 @@ const maxSum = 1 << 62
 //
 // The result is the optimum, so that a larger budget is never worse, as long as the search stays within a bound on its
 // time. Instances whose bytes and divergences are all but proportional to each other reach it; the result is then still
-// at least as good as every smaller point of [Frontier]. It depends neither on the order of the items nor on that of
-// their options.
+// at least as good as every allocation on the lower convex hull of bytes and divergence that fits. It depends neither on
+// the order of the items nor on that of their options.
 //
 // A budget that is too small is a [*BudgetError]; values that are negative or not finite are tensor.ErrCorrupt.
 func Allocate(items []Item, b Budget) (*Allocation, error) {

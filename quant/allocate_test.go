@@ -179,7 +179,7 @@ func TestAllocateOptimum(t *testing.T) {
 // A large model, against the frontier.
 func TestAllocateLarge(t *testing.T) {
 	items := randomItems(rand.New(rand.NewPCG(5, 5)), 250, formats(), 1)
-	points, err := Frontier(items)
+	points, err := frontier(items)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestAllocateLarge(t *testing.T) {
 			t.Fatal(err)
 		}
 		sums(t, items, a)
-		k := slices.IndexFunc(points, func(p Point) bool { return p.Bytes > budget })
+		k := slices.IndexFunc(points, func(p point) bool { return p.Bytes > budget })
 		p, q := points[k-1], points[k]
 		below := p.KL + (q.KL-p.KL)*float64(budget-p.Bytes)/float64(q.Bytes-p.Bytes)
 		if a.KL > p.KL || a.KL < below*(1-optimal) || a.KL > last {
@@ -221,7 +221,7 @@ func TestAllocateProportional(t *testing.T) {
 			items[i].Options = append(items[i].Options, Option{Spec: s, Bytes: n, KL: float64(10_000_000-n)*1e-10 + rng.Float64()*1e-9})
 		}
 	}
-	points, err := Frontier(items)
+	points, err := frontier(items)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +312,7 @@ func TestAllocateDigest(t *testing.T) {
 func TestAllocateExtremes(t *testing.T) {
 	items := randomItems(rand.New(rand.NewPCG(9, 9)), 12, formats(), 1)
 	least, most := extent(items)
-	points, err := Frontier(items)
+	points, err := frontier(items)
 	if err != nil {
 		t.Fatal(err)
 	}

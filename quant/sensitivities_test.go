@@ -150,7 +150,7 @@ func FuzzParseSensitivities(f *testing.F) {
 		if err != nil || !bytes.Equal(again, data) {
 			t.Fatalf("%v: written as %s", err, again)
 		}
-		if _, err := Frontier(s.Items); err != nil {
+		if _, err := frontier(s.Items); err != nil {
 			t.Fatal(err)
 		}
 	})
