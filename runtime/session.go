@@ -6,14 +6,14 @@ import (
 	goruntime "runtime"
 
 	"github.com/llmexport/llmexport/backends"
-	"github.com/llmexport/llmexport/backends/all"
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // Options of a session.
 type Options struct {
-	// Backend executes the graph; nil means the default.
+	// Backend executes the graph; nil means backends/cpu.
 	Backend backends.Backend
 	Mode    backends.Mode
 	// DynamicOption is the engine's key of that name, used in int8 mode.
@@ -51,7 +51,7 @@ type Session struct {
 func NewSession(p *Package, o Options) (*Session, error) {
 	b := o.Backend
 	if b == nil {
-		b = all.Default()
+		b = cpu.Backend{}
 	}
 	threads := o.Threads
 	if threads <= 0 {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/llmexport/llmexport/backends/generic"
+	"github.com/llmexport/llmexport/backends/internal/ops"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -39,13 +39,13 @@ func (p *planner) attention(n *node, prm *mnn.Attention) error {
 			return fmt.Errorf("attention on integers: %w", tensor.ErrCorrupt)
 		}
 	}
-	if err := generic.CheckAttention(prm, shapes); err != nil {
+	if err := ops.CheckAttention(prm, shapes); err != nil {
 		return err
 	}
 	explicit := len(shapes) > maskInput && len(shapes[maskInput]) > 0
 	if len(shapes) > maskInput && !explicit {
 		if mask := p.in(n, maskInput); mask.f == nil || mask.f[0] > 1e-6 {
-			return generic.ErrMask
+			return ops.ErrMask
 		}
 	}
 	q, k, v := p.in(n, 0), p.in(n, 1), p.in(n, 2)
@@ -81,7 +81,7 @@ func (s *attentionStep) run(f *frame) error {
 		if m.Ints != nil {
 			return fmt.Errorf("attention on integers: %w", tensor.ErrCorrupt)
 		}
-		if s.rows, s.rowsLength, err = generic.Mask(m.Shape, m.Floats, len(f.states)*s.tokens, past+s.tokens, f.call.Offset); err != nil {
+		if s.rows, s.rowsLength, err = ops.Mask(m.Shape, m.Floats, len(f.states)*s.tokens, past+s.tokens, f.call.Offset); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,7 @@ package cpu
 import (
 	"slices"
 
-	"github.com/llmexport/llmexport/backends/generic"
+	"github.com/llmexport/llmexport/backends/internal/ops"
 )
 
 // place is what a plan knows of a tensor. Floats lie in f or, from off on, in a buffer; integers are known, or computed by
@@ -21,7 +21,7 @@ type place struct {
 
 func (p *place) float() bool { return p.known == nil && p.ints == nil && !p.dynamic }
 
-func (p *place) count() int { return generic.Count(p.shape) }
+func (p *place) count() int { return ops.Count(p.shape) }
 
 // floats is the memory of p, which has to be there: see planner.flush.
 func (p *place) floats() []float32 {
@@ -45,7 +45,7 @@ type buffer struct {
 
 // make is a place for an output of the next op of the stage or, without one, of a step.
 func (p *planner) make(shape ...int) place {
-	b := &buffer{size: generic.Count(shape), stage: p.stage}
+	b := &buffer{size: ops.Count(shape), stage: p.stage}
 	if p.stage == nil {
 		p.allocate(b)
 	} else {

@@ -3,14 +3,14 @@ package cpu
 import (
 	"fmt"
 
-	"github.com/llmexport/llmexport/backends/generic"
+	"github.com/llmexport/llmexport/backends/internal/ops"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // cast changes the type of elements: integers become booleans or floats, floats integers.
 func (p *planner) cast(n *node, prm *mnn.Cast) error {
-	toInts, err := generic.CastInts(prm)
+	toInts, err := ops.CastInts(prm)
 	if err != nil {
 		return err
 	}
@@ -20,28 +20,28 @@ func (p *planner) cast(n *node, prm *mnn.Cast) error {
 		return fmt.Errorf("cast of floats to %v: %w", prm.To, tensor.ErrUnsupported)
 	case prm.To == mnn.DTBool:
 		ints := x.integers()
-		return p.integers(n, x.shape, x.known != nil, func(dst []int32) { generic.ToBools(dst, ints) })
+		return p.integers(n, x.shape, x.known != nil, func(dst []int32) { ops.ToBools(dst, ints) })
 	case toInts && x.float():
 		p.flush()
 		f := x.floats()
-		return p.integers(n, x.shape, x.buffer == nil, func(dst []int32) { generic.ToInts(dst, f) })
+		return p.integers(n, x.shape, x.buffer == nil, func(dst []int32) { ops.ToInts(dst, f) })
 	case toInts || x.float():
 		return p.put(n, *x)
 	case x.known != nil:
 		f := make([]float32, len(x.known))
-		generic.ToFloats(f, x.known)
+		ops.ToFloats(f, x.known)
 		return p.put(n, place{shape: x.shape, f: f})
 	}
 	p.flush()
 	v := p.make(x.shape...)
 	dst, ints := v.floats(), x.ints
-	p.step(stepFunc(func() { generic.ToFloats(dst, ints) }))
+	p.step(stepFunc(func() { ops.ToFloats(dst, ints) }))
 	return p.put(n, v)
 }
 
 // integers makes the node's only output, of integers that do computes: now, if they are known, or in every call.
 func (p *planner) integers(n *node, shape []int, known bool, do func(dst []int32)) error {
-	v := place{shape: shape, ints: make([]int32, generic.Count(shape))}
+	v := place{shape: shape, ints: make([]int32, ops.Count(shape))}
 	if known {
 		do(v.ints)
 		v.known, v.ints = v.ints, nil
@@ -62,15 +62,15 @@ func (s stepFunc) run(*frame) error {
 
 // counts plans a Range of known bounds; others are dynamic.
 func (p *planner) counts(n *node, op *mnn.Op) error {
-	in := make([]generic.Tensor, len(n.inputs))
+	in := make([]ops.Tensor, len(n.inputs))
 	for k := range in {
 		v := p.in(n, k)
 		if v.known == nil {
 			return fmt.Errorf("range by numbers that are not known: %w", tensor.ErrUnsupported)
 		}
-		in[k] = generic.Tensor{Shape: v.shape, Ints: v.known}
+		in[k] = ops.Tensor{Shape: v.shape, Ints: v.known}
 	}
-	out, err := generic.Evaluate(op, in, 1)
+	out, err := ops.Evaluate(op, in, 1)
 	if err != nil {
 		return err
 	}

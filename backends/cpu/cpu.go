@@ -16,6 +16,7 @@ import (
 
 	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/backends/generic"
+	"github.com/llmexport/llmexport/backends/internal/ops"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -37,7 +38,7 @@ type executable struct {
 	logits  int32
 	// One entry per op; nil where the op has no weights.
 	linears []*linear
-	norms   []*generic.Norm
+	norms   []*ops.Norm
 	consts  []mnn.Constant
 	dynamic []bool // ops that every call evaluates
 	// attentions counts the Attention ops; attention numbers them by op.
@@ -90,7 +91,7 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backend
 func newExecutable(g *mnn.Graph, output int32, o backends.Options) *executable {
 	return &executable{
 		g: g, options: o, logits: output,
-		linears: make([]*linear, len(g.Ops)), norms: make([]*generic.Norm, len(g.Ops)), dynamic: make([]bool, len(g.Ops)), consts: make([]mnn.Constant, len(g.Ops)),
+		linears: make([]*linear, len(g.Ops)), norms: make([]*ops.Norm, len(g.Ops)), dynamic: make([]bool, len(g.Ops)), consts: make([]mnn.Constant, len(g.Ops)),
 	}
 }
 
@@ -158,9 +159,9 @@ func (e *executable) compile(live []bool, w mnn.Weights, left *room) error {
 func (e *executable) open(i int, op *mnn.Op, w mnn.Weights) (err error) {
 	switch p := op.Param.(type) {
 	case *mnn.LayerNorm:
-		e.norms[i], err = generic.OpenNorm(op, p, w, &e.options)
+		e.norms[i], err = ops.OpenNorm(op, p, w, &e.options)
 	case *mnn.Blob:
-		e.consts[i], err = generic.OpenConst(op, p, w, &e.options)
+		e.consts[i], err = ops.OpenConst(op, p, w, &e.options)
 	case *mnn.Attention:
 		e.attention[i] = e.attentions
 		e.attentions++
@@ -169,7 +170,7 @@ func (e *executable) open(i int, op *mnn.Op, w mnn.Weights) (err error) {
 		e.recurrences++
 	case *mnn.Input:
 		if !e.expert {
-			err = generic.CheckInput(op.Name)
+			err = ops.CheckInput(op.Name)
 		}
 	}
 	return err

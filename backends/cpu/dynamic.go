@@ -3,7 +3,7 @@ package cpu
 import (
 	"fmt"
 
-	"github.com/llmexport/llmexport/backends/generic"
+	"github.com/llmexport/llmexport/backends/internal/ops"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
@@ -41,7 +41,7 @@ func findDynamic(g *mnn.Graph, live []bool, logits int32, window int) (dynamic [
 		if op.Type == mnn.OpInput {
 			varying = op.Name != "logits_index" && (op.Name != "attention_mask" || window > 0)
 			dynamic[i] = op.Name == "attention_mask" && window > 0
-		} else if dynamic[i] && !generic.Evaluates(op.Type) {
+		} else if dynamic[i] && !ops.Evaluates(op.Type) {
 			return nil, false
 		}
 		for _, t := range op.Outputs {
@@ -53,7 +53,7 @@ func findDynamic(g *mnn.Graph, live []bool, logits int32, window int) (dynamic [
 
 // operand is an input of a step that takes tensors whole: planned ones, and dynamic ones that a call has made before.
 type operand struct {
-	planned generic.Tensor
+	planned ops.Tensor
 	tensor  int32 // of a dynamic one, else -1
 }
 
@@ -63,7 +63,7 @@ func (p *planner) operand(n *node, k int) operand {
 	if v.dynamic {
 		return operand{tensor: n.inputs[k]}
 	}
-	o := operand{tensor: -1, planned: generic.Tensor{Shape: v.shape}}
+	o := operand{tensor: -1, planned: ops.Tensor{Shape: v.shape}}
 	if v.float() {
 		o.planned.Floats = v.floats()
 	} else {
@@ -72,7 +72,7 @@ func (p *planner) operand(n *node, k int) operand {
 	return o
 }
 
-func (o *operand) get(f *frame) generic.Tensor {
+func (o *operand) get(f *frame) ops.Tensor {
 	if o.tensor < 0 {
 		return o.planned
 	}
@@ -111,23 +111,23 @@ type evaluateStep struct {
 }
 
 func (s *evaluateStep) run(f *frame) error {
-	in := make([]generic.Tensor, len(s.in))
+	in := make([]ops.Tensor, len(s.in))
 	for k := range s.in {
 		in[k] = s.in[k].get(f)
 	}
-	out, err := generic.Evaluate(s.op, in, f.threads)
+	out, err := ops.Evaluate(s.op, in, f.threads)
 	if err != nil {
 		return fmt.Errorf("op %s (%v): %w", s.op.Name, s.op.Type, err)
 	}
 	for _, t := range s.drop {
-		f.values[t] = generic.Tensor{}
+		f.values[t] = ops.Tensor{}
 	}
 	f.give(s.op, s.outputs, out)
 	return nil
 }
 
 // give sets dynamic tensors.
-func (f *frame) give(op *mnn.Op, outputs []int32, values []generic.Tensor) {
+func (f *frame) give(op *mnn.Op, outputs []int32, values []ops.Tensor) {
 	for k, t := range outputs {
 		f.values[t] = values[k]
 		if v := values[k]; f.call.Observe != nil && v.Ints == nil {
@@ -146,7 +146,7 @@ type maskStep struct {
 func (s *maskStep) run(f *frame) error {
 	past, states := f.states[0].len, len(f.states)
 	keys := past + s.tokens
-	mask := generic.WindowMask(s.tokens, past, s.window)
+	mask := ops.WindowMask(s.tokens, past, s.window)
 	if states > 1 {
 		part := s.tokens * keys
 		all := make([]float32, 0, states*len(mask))
@@ -157,6 +157,6 @@ func (s *maskStep) run(f *frame) error {
 		}
 		mask = all
 	}
-	f.give(s.op, s.outputs, []generic.Tensor{{Shape: []int{2, 1, 1, states * s.tokens, keys}, Floats: mask}})
+	f.give(s.op, s.outputs, []ops.Tensor{{Shape: []int{2, 1, 1, states * s.tokens, keys}, Floats: mask}})
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/llmexport/llmexport/backends"
-	"github.com/llmexport/llmexport/backends/generic"
+	"github.com/llmexport/llmexport/backends/internal/ops"
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
@@ -34,8 +34,8 @@ type frame struct {
 	embeddings [][]float32 // memory of the inputs
 	positions  [][]int32
 	logits     []float32
-	values     []generic.Tensor // dynamic ones, by tensor, during a call
-	head       *head            // makes deferred logits, unless they are in logits already
+	values     []ops.Tensor // dynamic ones, by tensor, during a call
+	head       *head        // makes deferred logits, unless they are in logits already
 	peaks      []*peak
 	bytes      int64 // of buffers
 	// slab is memory that others use when this frame does not run.
@@ -89,7 +89,7 @@ func (e *executable) planned(k frameKey, memory *slab) (*frame, error) {
 func (e *executable) newFrame(k frameKey) *frame {
 	f := &frame{key: k, threads: e.options.Threads, tile: e.tile(k.tokens * k.states), states: make([]*state, k.states)}
 	if slices.Contains(e.dynamic, true) {
-		f.values = make([]generic.Tensor, len(e.g.Tensors))
+		f.values = make([]ops.Tensor, len(e.g.Tensors))
 	}
 	return f
 }

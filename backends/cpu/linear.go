@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/llmexport/llmexport/backends"
-	"github.com/llmexport/llmexport/backends/generic"
+	"github.com/llmexport/llmexport/backends/internal/ops"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -54,7 +54,7 @@ func compileLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backends.Opt
 		if l.replace, bias, err = o.Replace(op); err != nil {
 			return nil, err
 		}
-		if err := generic.ReplaceBias(m, bias); err != nil {
+		if err := ops.ReplaceBias(m, bias); err != nil {
 			return nil, err
 		}
 	}
@@ -63,10 +63,10 @@ func compileLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backends.Opt
 	}
 	if l.quantizes(o) {
 		l.setInt8(o)
-		l.int8, err = generic.Int8(m, l.option, o.RepackLowBits, o.Threads)
+		l.int8, err = ops.Int8(m, l.option, o.RepackLowBits, o.Threads)
 		return l, err
 	}
-	if l.exact = l.replace == nil && generic.Exact(m, o.Mode); l.exact {
+	if l.exact = l.replace == nil && ops.Exact(m, o.Mode); l.exact {
 		return l, nil
 	}
 	if o.CacheBytes >= 4*int64(m.Rows)*int64(m.Cols) {
@@ -154,7 +154,7 @@ func (p *planner) linears(n *node) error {
 	}
 	tokens := x.shape[0]
 	for _, op := range n.members {
-		if err := generic.Limited([]int{tokens, p.e.linears[op].m.Rows}); err != nil {
+		if err := ops.Limited([]int{tokens, p.e.linears[op].m.Rows}); err != nil {
 			return err
 		}
 	}

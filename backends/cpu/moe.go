@@ -4,20 +4,20 @@ import (
 	"fmt"
 
 	"github.com/llmexport/llmexport/backends"
-	"github.com/llmexport/llmexport/backends/generic"
+	"github.com/llmexport/llmexport/backends/internal/ops"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // compileExperts makes an executable of each expert of every MoE.
 func (e *executable) compileExperts(live []bool, w mnn.Weights, left *room) error {
-	made, named := make(map[string]*executable), generic.Named(e.g)
+	made, named := make(map[string]*executable), ops.Named(e.g)
 	for i := range e.g.Ops {
 		p, ok := e.g.Ops[i].Param.(*mnn.MoE)
 		if !ok || !live[i] {
 			continue
 		}
-		list, err := generic.Experts(named, p)
+		list, err := ops.Experts(named, p)
 		if err != nil {
 			return fmt.Errorf("op %s (%v): %w", e.g.Ops[i].Name, e.g.Ops[i].Type, err)
 		}
@@ -60,7 +60,7 @@ func (p *planner) moe(n *node, prm *mnn.MoE) error {
 			return fmt.Errorf("experts of integers, or chosen by floats: %w", tensor.ErrCorrupt)
 		}
 	}
-	if err := generic.CheckExperts(prm, shapes); err != nil {
+	if err := ops.CheckExperts(prm, shapes); err != nil {
 		return err
 	}
 	if shapes[0][0] != p.tokens {
@@ -92,11 +92,11 @@ func (s *moeStep) run(f *frame) error {
 	tokens, k := f.key.tokens, int(s.p.TopK)
 	for i := range f.states {
 		from, to := i*tokens, (i+1)*tokens
-		works, err := generic.Route(s.p, s.weights[from*k:to*k], s.choices[from*k:to*k])
+		works, err := ops.Route(s.p, s.weights[from*k:to*k], s.choices[from*k:to*k])
 		if err != nil {
 			return err
 		}
-		x, mix := s.x[from*s.width:to*s.width], generic.NewMix(s.dst[from*s.width:to*s.width], tokens)
+		x, mix := s.x[from*s.width:to*s.width], ops.NewMix(s.dst[from*s.width:to*s.width], tokens)
 		for j := range works {
 			if err := s.work(f, &works[j], x, mix); err != nil {
 				return fmt.Errorf("expert %d: %w", works[j].Expert, err)
@@ -107,7 +107,7 @@ func (s *moeStep) run(f *frame) error {
 }
 
 // work runs an expert on its rows of x.
-func (s *moeStep) work(f *frame, w *generic.Work, x []float32, mix *generic.Mix) error {
+func (s *moeStep) work(f *frame, w *ops.Work, x []float32, mix *ops.Mix) error {
 	sub, err := s.frame(f, w.Expert, len(w.Rows))
 	if err != nil {
 		return err

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/llmexport/llmexport/backends/generic"
+	"github.com/llmexport/llmexport/backends/internal/ops"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -21,12 +21,12 @@ func (p *planner) move(n *node, op *mnn.Op) error {
 	default:
 		first = 1
 	}
-	in := make([]generic.Tensor, len(n.inputs))
+	in := make([]ops.Tensor, len(n.inputs))
 	from := make([]int, len(n.inputs)) // number of an input's first element
 	total, known, float := 0, true, false
 	for k := range n.inputs {
 		v := p.in(n, k)
-		in[k] = generic.Tensor{Shape: v.shape, Ints: v.known}
+		in[k] = ops.Tensor{Shape: v.shape, Ints: v.known}
 		from[k] = total
 		if k >= first {
 			if v.ints != nil {
@@ -38,10 +38,10 @@ func (p *planner) move(n *node, op *mnn.Op) error {
 		if v.known == nil {
 			known = false
 		}
-		total += generic.Count(v.shape)
+		total += ops.Count(v.shape)
 	}
 	if len(n.inputs) == 0 {
-		_, err := generic.Move(op, in)
+		_, err := ops.Move(op, in)
 		return err
 	}
 	if float || !known {
@@ -56,11 +56,11 @@ func (p *planner) move(n *node, op *mnn.Op) error {
 				if v := p.in(n, k); v.float() != float {
 					return fmt.Errorf("floats and integers: %w", tensor.ErrCorrupt)
 				}
-				in[k].Ints = numbers(from[k], generic.Count(in[k].Shape))
+				in[k].Ints = numbers(from[k], ops.Count(in[k].Shape))
 			}
 		}
 	}
-	out, err := generic.Move(op, in)
+	out, err := ops.Move(op, in)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func numbers(from, n int) []int32 {
 }
 
 // copies turns the numbers of elements into copies of runs.
-func (p *planner) copies(n *node, out generic.Tensor, from []int) error {
+func (p *planner) copies(n *node, out ops.Tensor, from []int) error {
 	var runs []run
 	for at := 0; at < len(out.Ints); {
 		src := int(out.Ints[at])
@@ -163,7 +163,7 @@ func (p *planner) gather(n *node) error {
 		return fmt.Errorf("gather from a scalar: %w", tensor.ErrCorrupt)
 	}
 	shape := append(slices.Clone(index.shape), table.shape[1:]...)
-	if err := generic.Limited(shape); err != nil {
+	if err := ops.Limited(shape); err != nil {
 		return err
 	}
 	p.flush()

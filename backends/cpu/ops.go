@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/llmexport/llmexport/backends/generic"
+	"github.com/llmexport/llmexport/backends/internal/ops"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -55,7 +55,7 @@ func (p *planner) norm(n *node, op *mnn.Op) error {
 // tokens.
 func (p *planner) rowsOfWidth(shape []int, width int) int {
 	rows := p.rowsOf(shape)
-	if generic.Count(shape)/rows%width != 0 {
+	if ops.Count(shape)/rows%width != 0 {
 		return 1
 	}
 	return rows
@@ -66,7 +66,7 @@ func (p *planner) softmax(n *node, prm *mnn.Axis) error {
 	if !x.float() {
 		return fmt.Errorf("softmax of integers: %w", tensor.ErrUnsupported)
 	}
-	width, err := generic.SoftmaxWidth(prm, x.shape)
+	width, err := ops.SoftmaxWidth(prm, x.shape)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (p *planner) binary(n *node, prm *mnn.Binary) error {
 		return fmt.Errorf("%v with an activation: %w", op, tensor.ErrUnsupported)
 	}
 	if a.float() {
-		if e, err := generic.FloatComparison(op, a.shape, b.shape); e != nil || err != nil {
+		if e, err := ops.FloatComparison(op, a.shape, b.shape); e != nil || err != nil {
 			if err != nil {
 				return err
 			}
@@ -102,7 +102,7 @@ func (p *planner) binary(n *node, prm *mnn.Binary) error {
 		}
 		return p.put(n, v)
 	}
-	e, err := generic.IntElementwise(op, a.shape, b.shape)
+	e, err := ops.IntElementwise(op, a.shape, b.shape)
 	if err != nil {
 		return err
 	}
@@ -119,11 +119,11 @@ func (p *place) integers() []int32 {
 
 // elementwise is a float op; without broadcasting, or with a number for all elements, it is one of rows.
 func (p *planner) elementwise(op mnn.BinaryOp, a, b *place) (place, error) {
-	e, err := generic.FloatElementwise(op, a.shape, b.shape)
+	e, err := ops.FloatElementwise(op, a.shape, b.shape)
 	if err != nil {
 		return place{}, err
 	}
-	f, n := e.Function(), generic.Count(e.Shape)
+	f, n := e.Function(), ops.Count(e.Shape)
 	switch {
 	case n == 0:
 	case a.count() == n && b.count() == n:
@@ -167,13 +167,13 @@ func (p *planner) scalar(shape []int, x *place, number []float32, first bool, f 
 func (p *planner) unary(n *node, op mnn.UnaryOp) error {
 	x := p.in(n, 0)
 	if !x.float() {
-		if err := generic.IntUnary(op, nil, nil); err != nil {
+		if err := ops.IntUnary(op, nil, nil); err != nil {
 			return err
 		}
 		ints := x.integers()
-		return p.integers(n, x.shape, x.known != nil, func(dst []int32) { _ = generic.IntUnary(op, dst, ints) })
+		return p.integers(n, x.shape, x.known != nil, func(dst []int32) { _ = ops.IntUnary(op, dst, ints) })
 	}
-	u, err := generic.FloatUnary(op)
+	u, err := ops.FloatUnary(op)
 	if err != nil {
 		return err
 	}
@@ -185,10 +185,10 @@ func (p *planner) relu(n *node, prm *mnn.Relu) error {
 	if !x.float() {
 		return fmt.Errorf("ReLU of integers: %w", tensor.ErrUnsupported)
 	}
-	return p.put(n, p.apply(generic.ReLU(prm), x))
+	return p.put(n, p.apply(ops.ReLU(prm), x))
 }
 
-func (p *planner) apply(u generic.Unary, x *place) place {
+func (p *planner) apply(u ops.Unary, x *place) place {
 	rows := p.rowsOf(x.shape)
 	if u.Eights {
 		rows = p.eights(x.shape)

@@ -169,7 +169,7 @@ func (p *planner) step(s step) {
 }
 
 // input is what the engine feeds: embeddings [tokens, 1, hidden], a mask of rank 0 that means causal or those of
-// generic.WindowMask, positions [1, tokens], and the index of the first position whose logits are wanted.
+// ops.WindowMask, positions [1, tokens], and the index of the first position whose logits are wanted.
 func (p *planner) input(n *node, op *mnn.Op) error {
 	if p.e.expert {
 		p.flush()

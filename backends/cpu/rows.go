@@ -3,7 +3,7 @@ package cpu
 import (
 	"sync"
 
-	"github.com/llmexport/llmexport/backends/generic"
+	"github.com/llmexport/llmexport/backends/internal/ops"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
@@ -198,7 +198,7 @@ func (o *unaryRows) do(w *worker, lo, hi int) { o.f(o.dst.rows(w, lo, hi), o.x.r
 // normRows normalises all rows of a tensor.
 type normRows struct {
 	dst, x *span
-	norm   *generic.Norm
+	norm   *ops.Norm
 	all    int
 }
 

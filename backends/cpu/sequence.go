@@ -3,7 +3,7 @@ package cpu
 import (
 	"fmt"
 
-	"github.com/llmexport/llmexport/backends/generic"
+	"github.com/llmexport/llmexport/backends/internal/ops"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -32,7 +32,7 @@ func (p *planner) each(n int, f task) { p.step(&parallelStep{n, f}) }
 // permute is another view of the same memory if no element moves, and else a copy.
 func (p *planner) permute(n *node, prm *mnn.Permute) error {
 	x := p.in(n, 0)
-	m, err := generic.NewPermutation(prm, x.shape)
+	m, err := ops.NewPermutation(prm, x.shape)
 	if err != nil {
 		return err
 	}
@@ -45,17 +45,17 @@ func (p *planner) permute(n *node, prm *mnn.Permute) error {
 		p.flush()
 		v := p.make(m.Shape...)
 		dst, src := v.floats(), x.floats()
-		p.each(m.Parts(), func(lo, hi int) { generic.Permuted(m, dst, src, lo, hi) })
+		p.each(m.Parts(), func(lo, hi int) { ops.Permuted(m, dst, src, lo, hi) })
 		return p.put(n, v)
 	}
 	v := place{shape: m.Shape, ints: make([]int32, x.count())}
 	src := x.integers()
 	if x.known != nil {
-		generic.Permuted(m, v.ints, src, 0, m.Parts())
+		ops.Permuted(m, v.ints, src, 0, m.Parts())
 		v.known, v.ints = v.ints, nil
 		return p.put(n, v)
 	}
-	p.each(m.Parts(), func(lo, hi int) { generic.Permuted(m, v.ints, src, lo, hi) })
+	p.each(m.Parts(), func(lo, hi int) { ops.Permuted(m, v.ints, src, lo, hi) })
 	return p.put(n, v)
 }
 
@@ -73,18 +73,18 @@ func (p *planner) topK(n *node, prm *mnn.TopK) error {
 	if k.known == nil {
 		return fmt.Errorf("a number of elements that is computed: %w", tensor.ErrUnsupported)
 	}
-	shape, err := generic.TopKShape(prm, x.shape, k.known)
+	shape, err := ops.TopKShape(prm, x.shape, k.known)
 	if err != nil {
 		return err
 	}
 	p.flush()
 	values := p.make(shape...)
-	places := place{shape: shape, ints: make([]int32, generic.Count(shape))}
+	places := place{shape: shape, ints: make([]int32, ops.Count(shape))}
 	width, count := x.shape[len(x.shape)-1], int(k.known[0])
 	dst, src := values.floats(), x.floats()
 	rows := len(src) / width
 	p.each((rows+rowsPerTask-1)/rowsPerTask, func(lo, hi int) {
-		generic.TopK(dst, places.ints, src, width, count, lo*rowsPerTask, min(hi*rowsPerTask, rows))
+		ops.TopK(dst, places.ints, src, width, count, lo*rowsPerTask, min(hi*rowsPerTask, rows))
 	})
 	p.set(n.outputs[0], values)
 	p.set(n.outputs[1], places)
@@ -105,7 +105,7 @@ func (p *planner) gatherElements(n *node) error {
 			return fmt.Errorf("an axis that is computed: %w", tensor.ErrUnsupported)
 		}
 	}
-	g, err := generic.NewElementGather(x.shape, index.shape, axis)
+	g, err := ops.NewElementGather(x.shape, index.shape, axis)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (p *planner) gatherElements(n *node) error {
 }
 
 type gatherElementsStep struct {
-	*generic.ElementGather
+	*ops.ElementGather
 	dst, x []float32
 	index  []int32
 }
@@ -128,7 +128,7 @@ func (p *planner) reduction(n *node, prm *mnn.Reduction) error {
 	if len(n.inputs) != 1 || !x.float() {
 		return fmt.Errorf("reduction of integers, or over dimensions that are an input: %w", tensor.ErrUnsupported)
 	}
-	fold, err := generic.NewFold(prm, x.shape)
+	fold, err := ops.NewFold(prm, x.shape)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (p *planner) reduction(n *node, prm *mnn.Reduction) error {
 }
 
 type foldStep struct {
-	*generic.Fold
+	*ops.Fold
 	dst, x []float32
 }
 
@@ -153,7 +153,7 @@ func (p *planner) matMul(n *node, prm *mnn.BatchMatMul) error {
 	if len(n.inputs) != 2 || !a.float() || !b.float() {
 		return fmt.Errorf("matrix product of integers, or with %d inputs: %w", len(n.inputs), tensor.ErrUnsupported)
 	}
-	m, err := generic.NewMatMul(prm, a.shape, b.shape)
+	m, err := ops.NewMatMul(prm, a.shape, b.shape)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (p *planner) recurrence(n *node, prm *mnn.LinearAttention) error {
 			return fmt.Errorf("linear attention on integers: %w", tensor.ErrCorrupt)
 		}
 	}
-	r, err := generic.NewRecurrence(prm, shapes, p.tokens, &p.e.options)
+	r, err := ops.NewRecurrence(prm, shapes, p.tokens, &p.e.options)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (p *planner) recurrence(n *node, prm *mnn.LinearAttention) error {
 
 // recurrenceStep is a LinearAttention, one state after the other.
 type recurrenceStep struct {
-	*generic.Recurrence
+	*ops.Recurrence
 	op    int // index of the states' recurrences
 	dst   []float32
 	in    [4][]float32

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/backends/internal/ops"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -39,8 +40,8 @@ type executable struct {
 	logits  int32
 	// One entry per op; nil where the op has no weights.
 	linears []*linear
-	norms   []*Norm
-	consts  []value
+	norms   []*ops.Norm
+	consts  []ops.Tensor
 	experts [][]*executable // of a MoE
 	// expert says that the graph is an expert of another.
 	expert bool
@@ -77,7 +78,7 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backend
 func newExecutable(g *mnn.Graph, live []bool, output int32, o backends.Options) *executable {
 	return &executable{
 		g: g, options: o, logits: output, live: live,
-		linears: make([]*linear, len(g.Ops)), norms: make([]*Norm, len(g.Ops)), consts: make([]value, len(g.Ops)),
+		linears: make([]*linear, len(g.Ops)), norms: make([]*ops.Norm, len(g.Ops)), consts: make([]ops.Tensor, len(g.Ops)),
 		experts: make([][]*executable, len(g.Ops)), last: make([]int, len(g.Tensors)),
 	}
 }
@@ -116,26 +117,17 @@ func (e *executable) compile(i int, op *mnn.Op, w mnn.Weights, cache *int64) (er
 			e.linears[i].drop(op, &e.options, cache)
 		}
 	case *mnn.LayerNorm:
-		e.norms[i], err = OpenNorm(op, p, w, &e.options)
+		e.norms[i], err = ops.OpenNorm(op, p, w, &e.options)
 	case *mnn.Blob:
 		var c mnn.Constant
-		c, err = OpenConst(op, p, w, &e.options)
-		e.consts[i] = value{shape: c.Shape, f: c.Floats, i: c.Ints}
+		c, err = ops.OpenConst(op, p, w, &e.options)
+		e.consts[i] = ops.Tensor{Shape: c.Shape, Floats: c.Floats, Ints: c.Ints}
 	case *mnn.Input:
 		if !e.expert {
-			err = CheckInput(op.Name)
+			err = ops.CheckInput(op.Name)
 		}
 	}
 	return err
-}
-
-// CheckInput refuses inputs that engines do not feed.
-func CheckInput(name string) error {
-	switch name {
-	case "input_ids", "attention_mask", "position_ids", "logits_index":
-		return nil
-	}
-	return fmt.Errorf("unknown input: %w", tensor.ErrUnsupported)
 }
 
 // state implements backends.State.
@@ -174,9 +166,9 @@ type run struct {
 	exe   *executable
 	state *state
 	call  *backends.Call
-	vals  []value
+	vals  []ops.Tensor
 	// input0 is the input of an expert.
-	input0 value
+	input0 ops.Tensor
 }
 
 // Run implements backends.Executable.
@@ -188,7 +180,7 @@ func (e *executable) Run(ctx context.Context, states []backends.State, c backend
 		return backends.OneByOne(ctx, e, states, c)
 	}
 	c.All = c.All || c.Defer
-	r := &run{exe: e, state: states[0].(*state), call: &c, vals: make([]value, len(e.g.Tensors))}
+	r := &run{exe: e, state: states[0].(*state), call: &c, vals: make([]ops.Tensor, len(e.g.Tensors))}
 	if err := r.ops(ctx); err != nil {
 		// A call that failed half way leaves no trace in the caches.
 		for _, c := range r.state.caches {
@@ -204,7 +196,7 @@ func (e *executable) Run(ctx context.Context, states []backends.State, c backend
 		}
 	}
 	r.state.len += c.Tokens
-	logits := r.vals[e.logits].f
+	logits := r.vals[e.logits].Floats
 	if c.Defer {
 		r.state.logits, r.state.tokens = logits, c.Tokens
 		return nil, nil
@@ -253,7 +245,7 @@ func (r *run) ops(ctx context.Context) error {
 		if !r.exe.live[i] {
 			continue
 		}
-		in := make([]value, len(op.Inputs))
+		in := make([]ops.Tensor, len(op.Inputs))
 		for k, t := range op.Inputs {
 			in[k] = r.vals[t]
 		}
@@ -266,16 +258,16 @@ func (r *run) ops(ctx context.Context) error {
 		}
 		for k, t := range op.Outputs {
 			r.vals[t] = out[k]
-			if r.call.Observe != nil && out[k].i == nil {
-				r.call.Observe(op, k, out[k].shape, out[k].f)
+			if r.call.Observe != nil && out[k].Ints == nil {
+				r.call.Observe(op, k, out[k].Shape, out[k].Floats)
 			}
-			if r.call.Peaks != nil && out[k].i == nil && computes[op.Type] {
-				r.call.Peaks(op, kernel.AbsMax(out[k].f))
+			if r.call.Peaks != nil && out[k].Ints == nil && computes[op.Type] {
+				r.call.Peaks(op, kernel.AbsMax(out[k].Floats))
 			}
 		}
 		for _, t := range op.Inputs {
 			if r.exe.last[t] == i && t != r.exe.logits {
-				r.vals[t] = value{}
+				r.vals[t] = ops.Tensor{}
 			}
 		}
 	}
@@ -289,19 +281,11 @@ var computes = map[mnn.OpType]bool{
 	mnn.OpAttention: true, mnn.OpBinaryOp: true, mnn.OpConvolution: true, mnn.OpLayerNorm: true, mnn.OpRoPE: true, mnn.OpUnaryOp: true,
 }
 
-// arity is the smallest number of inputs of the ops that index theirs.
-var arity = map[mnn.OpType]int{
-	mnn.OpCast: 1, mnn.OpRange: 3, mnn.OpReLU: 1, mnn.OpSoftmax: 1,
-	mnn.OpBatchMatMul: 2, mnn.OpGatherElements: 2, mnn.OpMoE: 3, mnn.OpPermute: 1, mnn.OpReduction: 1, mnn.OpTopKV2: 2,
-	mnn.OpBinaryOp: 2, mnn.OpConcat: 1, mnn.OpConvertTensor: 1, mnn.OpConvolution: 1, mnn.OpGatherV2: 2, mnn.OpLayerNorm: 1,
-	mnn.OpRank: 1, mnn.OpReshape: 1, mnn.OpShape: 1, mnn.OpSqueeze: 1, mnn.OpStridedSlice: 3, mnn.OpUnaryOp: 1, mnn.OpUnsqueeze: 1,
-}
-
-func (r *run) op(ctx context.Context, i int, op *mnn.Op, in []value) ([]value, error) {
-	if len(in) < arity[op.Type] {
-		return nil, fmt.Errorf("%d inputs: %w", len(in), tensor.ErrCorrupt)
+func (r *run) op(ctx context.Context, i int, op *mnn.Op, in []ops.Tensor) ([]ops.Tensor, error) {
+	if err := ops.CheckArity(op, in); err != nil {
+		return nil, err
 	}
-	one := func(v value, err error) ([]value, error) { return []value{v}, err }
+	one := func(v ops.Tensor, err error) ([]ops.Tensor, error) { return []ops.Tensor{v}, err }
 	threads := r.exe.options.Threads
 	switch p := op.Param.(type) {
 	case *mnn.Input:
@@ -319,89 +303,55 @@ func (r *run) op(ctx context.Context, i int, op *mnn.Op, in []value) ([]value, e
 		return one(r.attention(i, p, in))
 	case *mnn.RoPE:
 		q, k, err := r.rope(p, in)
-		return []value{q, k}, err
+		return []ops.Tensor{q, k}, err
 	case *mnn.LinearAttention:
 		return one(r.recurrence(i, p, in))
 	case *mnn.MoE:
 		return one(r.experts(ctx, i, p, in))
 	}
-	return evaluate(op, in, threads)
-}
-
-// move runs the ops that move elements or change shapes.
-func move(op *mnn.Op, in []value) (value, error) {
-	switch p := op.Param.(type) {
-	case *mnn.Convert:
-		return in[0], nil
-	case *mnn.Reshape:
-		return runReshape(p, in)
-	case *mnn.StridedSlice:
-		return runStridedSlice(p, in)
-	case *mnn.GatherV2:
-		return runGather(in)
-	case *mnn.Axis:
-		if op.Type == mnn.OpConcat {
-			return runConcat(p, in)
-		}
-	case *mnn.Squeeze:
-		if op.Type == mnn.OpSqueeze {
-			return runSqueeze(p, in)
-		}
-		return runUnsqueeze(p, in)
-	}
-	switch op.Type {
-	case mnn.OpSqueeze:
-		return runSqueeze(nil, in)
-	case mnn.OpUnsqueeze:
-		return runUnsqueeze(nil, in)
-	case mnn.OpShape:
-		return runShape(in), nil
-	case mnn.OpRank:
-		return runRank(in), nil
-	}
-	return value{}, tensor.ErrUnsupported
+	return ops.Evaluate(op, in, threads)
 }
 
 // norm is RMSNorm; with two inputs their sum is normalised and is the first output.
-func (r *run) norm(i int, op *mnn.Op, in []value) ([]value, error) {
+func (r *run) norm(i int, op *mnn.Op, in []ops.Tensor) ([]ops.Tensor, error) {
 	n, threads := r.exe.norms[i], r.exe.options.Threads
 	if len(in) == 1 {
-		y, err := n.run(in[0], threads)
-		return []value{y}, err
+		y, err := n.Run(in[0], threads)
+		return []ops.Tensor{y}, err
 	}
-	sum, err := runBinary(&mnn.Binary{Op: mnn.BinaryAdd}, in, threads)
+	sum, err := ops.Binary(&mnn.Binary{Op: mnn.BinaryAdd}, in, threads)
 	if err != nil {
 		return nil, err
 	}
-	y, err := n.run(sum, threads)
+	y, err := n.Run(sum, threads)
 	if len(op.Outputs) == 1 {
-		return []value{y}, err
+		return []ops.Tensor{y}, err
 	}
-	return []value{sum, y}, err
+	return []ops.Tensor{sum, y}, err
 }
 
 // input is what the engine feeds: embeddings [tokens, 1, hidden], a mask of rank 0 that means causal or those of
 // [WindowMask], positions [1, tokens], and the index of the first position whose logits are wanted.
-func (r *run) input(name string) (value, error) {
+func (r *run) input(name string) (ops.Tensor, error) {
 	c := r.call
 	switch name {
 	case "input_ids":
-		return value{shape: []int{c.Tokens, 1, len(c.Embeddings) / c.Tokens}, f: c.Embeddings}, nil
+		return ops.Tensor{Shape: []int{c.Tokens, 1, len(c.Embeddings) / c.Tokens}, Floats: c.Embeddings}, nil
 	case "attention_mask":
 		if w := r.exe.options.Window; w > 0 {
-			return value{shape: []int{2, 1, 1, c.Tokens, r.state.len + c.Tokens}, f: WindowMask(c.Tokens, r.state.len, w)}, nil
+			return ops.Tensor{Shape: []int{2, 1, 1, c.Tokens, r.state.len + c.Tokens}, Floats: ops.WindowMask(c.Tokens, r.state.len, w)}, nil
 		}
-		return value{shape: []int{}, f: []float32{0}}, nil
+		return ops.Tensor{Shape: []int{}, Floats: []float32{0}}, nil
 	case "position_ids":
 		p := make([]int32, c.Tokens)
 		for t := range p {
 			p[t] = int32(c.Offset + r.state.len + t)
 		}
-		return ints(p, 1, c.Tokens), nil
+		return ops.NewInts(p, 1, c.Tokens), nil
 	default:
 		if c.All {
-			return ints([]int32{0}, 1), nil
+			return ops.NewInts([]int32{0}, 1), nil
 		}
-		return ints([]int32{-1}, 1), nil
+		return ops.NewInts([]int32{-1}, 1), nil
 	}
 }

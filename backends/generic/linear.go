@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/llmexport/llmexport/backends"
+	"github.com/llmexport/llmexport/backends/internal/ops"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -49,7 +50,7 @@ func compileLinear(p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache
 	if err != nil {
 		return nil, err
 	}
-	if err := ReplaceBias(m, bias); err != nil {
+	if err := ops.ReplaceBias(m, bias); err != nil {
 		return nil, err
 	}
 	if replace != nil && len(replace) != m.Rows*m.Cols {
@@ -61,10 +62,10 @@ func compileLinear(p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache
 		if o.DynamicOption%8 == int(kernel.DynBlock) {
 			l.option = kernel.DynBlock
 		}
-		l.int8, err = Int8(m, l.option, o.RepackLowBits, o.Threads)
+		l.int8, err = ops.Int8(m, l.option, o.RepackLowBits, o.Threads)
 		return l, err
 	}
-	l.exact = replace == nil && Exact(m, o.Mode)
+	l.exact = replace == nil && ops.Exact(m, o.Mode)
 	size := 4 * int64(m.Rows) * int64(m.Cols)
 	if l.floats == nil && *cache >= size {
 		*cache -= size
@@ -74,41 +75,6 @@ func compileLinear(p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache
 		})
 	}
 	return l, nil
-}
-
-// Exact says whether a layer that multiplies float weights takes the engine's order of sums. What it gives becomes int8 codes
-// later in Int8 mode, where a difference in the last bit counts: routers and gates, which are kept as floats, are small.
-func Exact(m *mnn.Matrix, mode backends.Mode) bool {
-	const most = 1 << 22
-	return mode == backends.Int8 && int64(m.Rows)*int64(m.Cols) <= most
-}
-
-// Int8 makes the form of m that computes in int8 with activations quantized as option says, on so many threads. repack runs codes of fewer than 4 bits as 4-bit
-// codes.
-func Int8(m *mnn.Matrix, option kernel.DynOption, repack bool, threads int) (*kernel.Int8Matrix, error) {
-	c := kernel.WeightCodes{
-		Rows: m.Rows, Cols: m.Cols, Block: m.Cols / m.Blocks, Bits: m.Bits, Scale: m.Scale, Zero: m.Zero, Bias: m.Bias, Option: option,
-	}
-	if !m.Linear {
-		return nil, fmt.Errorf("codebook weights in int8 mode: %w", tensor.ErrUnsupported)
-	}
-	switch m.Bits {
-	case 4:
-		c.Nibbles = m.Codes
-	case 8:
-		c.Codes = m.Codes
-	default:
-		c.Codes = make([]uint8, m.Rows*m.Cols)
-		m.Unpack(c.Codes, 0, m.Rows)
-	}
-	if repack && m.Bits < 4 {
-		// The same values on a 4-bit grid; only the order of roundings differs.
-		for i := range c.Codes {
-			c.Codes[i] += 8 - 1<<(m.Bits-1)
-		}
-		c.Bits = 4
-	}
-	return kernel.NewInt8Matrix(c, threads)
 }
 
 // panel is the number of weight rows that are decoded and multiplied at a time.
@@ -126,20 +92,20 @@ var (
 )
 
 // run multiplies x [tokens, cols] and adds the bias; the result is [tokens, rows].
-func (l *linear) run(x value) (value, error) {
+func (l *linear) run(x ops.Tensor) (ops.Tensor, error) {
 	m := l.m
-	if x.i != nil || len(x.shape) != 4 || x.shape[1] != m.Cols || x.shape[2] != 1 || x.shape[3] != 1 {
-		return value{}, fmt.Errorf("linear layer of %d inputs on shape %v: %w", m.Cols, x.shape, tensor.ErrCorrupt)
+	if x.Ints != nil || len(x.Shape) != 4 || x.Shape[1] != m.Cols || x.Shape[2] != 1 || x.Shape[3] != 1 {
+		return ops.Tensor{}, fmt.Errorf("linear layer of %d inputs on shape %v: %w", m.Cols, x.Shape, tensor.ErrCorrupt)
 	}
 	if l.replaced != nil {
 		w, err := l.replaced()
 		if err != nil {
-			return value{}, err
+			return ops.Tensor{}, err
 		}
 		l = &linear{m: m, floats: w, threads: l.threads}
 	}
-	tokens := x.shape[0]
-	out := floats(tokens, m.Rows, 1, 1)
+	tokens := x.Shape[0]
+	out := ops.NewFloats(tokens, m.Rows, 1, 1)
 	if tokens == 0 {
 		return out, nil // a graph may cut a tensor down to nothing
 	}
@@ -149,10 +115,10 @@ func (l *linear) run(x value) (value, error) {
 		q.Reset(tokens, m.Cols, l.int8.Block(), l.option)
 		const tile = kernel.QuantizeTile
 		kernel.Parallel(l.threads, (tokens+tile-1)/tile, func(lo, hi int) {
-			q.Set(x.f, lo*tile, min(hi*tile, tokens))
+			q.Set(x.Floats, lo*tile, min(hi*tile, tokens))
 		})
 		kernel.Parallel(l.threads, (m.Rows+panel-1)/panel, func(lo, hi int) {
-			l.int8.Mul(out.f, q, lo*panel, min(hi*panel, m.Rows))
+			l.int8.Mul(out.Floats, q, lo*panel, min(hi*panel, m.Rows))
 		})
 		return out, nil
 	}
@@ -160,7 +126,7 @@ func (l *linear) run(x value) (value, error) {
 		s := scratches.Get().(*scratch)
 		defer scratches.Put(s)
 		for p := lo; p < hi; p++ {
-			l.panel(out.f, x.f, tokens, p*panel, min(p*panel+panel, m.Rows), s)
+			l.panel(out.Floats, x.Floats, tokens, p*panel, min(p*panel+panel, m.Rows), s)
 		}
 	})
 	return out, nil
@@ -196,16 +162,4 @@ func (l *linear) panel(dst, x []float32, tokens, lo, hi int, s *scratch) {
 			row[r] += m.Bias[r]
 		}
 	}
-}
-
-// ReplaceBias gives an opened matrix another bias; nil keeps its own.
-func ReplaceBias(m *mnn.Matrix, bias []float32) error {
-	if bias == nil {
-		return nil
-	}
-	if len(bias) != m.Rows {
-		return fmt.Errorf("a bias of %d replaces that of %d rows: %w", len(bias), m.Rows, tensor.ErrCorrupt)
-	}
-	m.Bias = bias
-	return nil
 }

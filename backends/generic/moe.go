@@ -3,133 +3,21 @@ package generic
 import (
 	"context"
 	"fmt"
-	"slices"
 
-	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/backends/internal/ops"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Named are the subgraphs of a graph by name.
-func Named(g *mnn.Graph) map[string]*mnn.Subgraph {
-	named := make(map[string]*mnn.Subgraph, len(g.Subgraphs))
-	for i := range g.Subgraphs {
-		named[g.Subgraphs[i].Name] = g.Subgraphs[i].Full()
-	}
-	return named
-}
-
-// Experts are the subgraphs that a MoE calls. Ops that keep a state, and experts of their own, are refused in them.
-func Experts(named map[string]*mnn.Subgraph, p *mnn.MoE) ([]*mnn.Subgraph, error) {
-	if p.TopK < 1 || p.TopK > p.Experts || int(p.Experts) > len(named) {
-		return nil, fmt.Errorf("%d of %d experts, %d subgraphs: %w", p.TopK, p.Experts, len(named), tensor.ErrCorrupt)
-	}
-	list := make([]*mnn.Subgraph, p.Experts)
-	for j := range p.Experts {
-		s := named[p.Expert(j)]
-		if s == nil || len(s.Inputs) != 1 || len(s.Outputs) != 1 {
-			return nil, fmt.Errorf("expert %s is missing, or has not one input and one output: %w", p.Expert(j), tensor.ErrCorrupt)
-		}
-		for i := range s.Ops {
-			switch op := &s.Ops[i]; op.Type {
-			case mnn.OpAttention, mnn.OpLinearAttention, mnn.OpMoE:
-				return nil, fmt.Errorf("op %s (%v) in an expert: %w", op.Name, op.Type, tensor.ErrUnsupported)
-			}
-		}
-		list[j] = s
-	}
-	return list, nil
-}
-
-// CheckExperts refuses a MoE with inputs of these shapes: hidden [rows, width], weights [rows, k] and choices [rows, k].
-func CheckExperts(p *mnn.MoE, shapes [][]int) error {
-	if len(shapes) != 3 || len(shapes[0]) != 2 || Count(shapes[0]) == 0 || !slices.Equal(shapes[1], []int{shapes[0][0], int(p.TopK)}) ||
-		!slices.Equal(shapes[2], shapes[1]) {
-		return fmt.Errorf("%d experts of %d on %v: %w", p.TopK, p.Experts, shapes, tensor.ErrCorrupt)
-	}
-	return nil
-}
-
-// Work is what one call of an expert computes: the rows that chose it, and for each the weight of its result.
-type Work struct {
-	Expert  int
-	Rows    []int
-	Weights []float32
-}
-
-// Route divides the rows of a MoE into calls of experts, in the order in which the engine runs them and adds their results:
-// the experts of a single row in the order of the choices, and of several rows in their own order, an expert with all its
-// rows at once.
-//
-// Emulates MoEModule::onForward (express/module/MoEModule.cpp).
-func Route(p *mnn.MoE, weights []float32, choices []int32) ([]Work, error) {
-	k, experts := int(p.TopK), int(p.Experts)
-	for _, c := range choices {
-		if c < 0 || int(c) >= experts {
-			return nil, fmt.Errorf("expert %d of %d: %w", c, experts, tensor.ErrCorrupt)
-		}
-	}
-	list := make([]Work, 0, min(experts, len(choices)))
-	if len(choices) == k {
-		for i, c := range choices {
-			list = append(list, Work{int(c), []int{0}, weights[i : i+1]})
-		}
-		return list, nil
-	}
-	byExpert := make([]int, experts) // place in list plus one
-	for i, c := range choices {
-		if byExpert[c] == 0 {
-			list = append(list, Work{Expert: int(c)})
-			byExpert[c] = len(list)
-		}
-		w := &list[byExpert[c]-1]
-		w.Rows, w.Weights = append(w.Rows, i/k), append(w.Weights, weights[i])
-	}
-	slices.SortFunc(list, func(a, b Work) int { return a.Expert - b.Expert })
-	return list, nil
-}
-
-// Mix adds up the weighted results of experts.
-type Mix struct {
-	Out   []float32 // [rows, width]
-	Width int
-	begun []bool // by row
-	row   []float32
-}
-
-// NewMix returns a Mix that writes to out, for so many rows.
-func NewMix(out []float32, rows int) *Mix {
-	m := &Mix{Out: out, Width: len(out) / rows, begun: make([]bool, rows), row: make([]float32, len(out)/rows)}
-	if rows == 1 { // the engine's sum of a single row begins with 0
-		clear(out)
-		m.begun[0] = true
-	}
-	return m
-}
-
-// Add adds the result y of a call, [rows of the call, width].
-func (m *Mix) Add(w *Work, y []float32) {
-	for i, r := range w.Rows {
-		row, dst := y[i*m.Width:][:m.Width], m.Out[r*m.Width:][:m.Width]
-		if !m.begun[r] {
-			kernel.Scale(dst, row, w.Weights[i])
-			m.begun[r] = true
-			continue
-		}
-		kernel.Scale(m.row, row, w.Weights[i])
-		kernel.Add(dst, dst, m.row)
-	}
-}
-
 // compileExperts makes an executable of each expert of every MoE.
 func (e *executable) compileExperts(w mnn.Weights, cache *int64) error {
-	made, named := make(map[string]*executable), Named(e.g)
+	made, named := make(map[string]*executable), ops.Named(e.g)
 	for i := range e.g.Ops {
 		p, ok := e.g.Ops[i].Param.(*mnn.MoE)
 		if !ok || !e.live[i] {
 			continue
 		}
-		list, err := Experts(named, p)
+		list, err := ops.Experts(named, p)
 		if err != nil {
 			return fmt.Errorf("op %s (%v): %w", e.g.Ops[i].Name, e.g.Ops[i].Type, err)
 		}
@@ -150,35 +38,35 @@ func (e *executable) compileExperts(w mnn.Weights, cache *int64) error {
 }
 
 // experts runs a MoE.
-func (r *run) experts(ctx context.Context, i int, p *mnn.MoE, in []value) (value, error) {
+func (r *run) experts(ctx context.Context, i int, p *mnn.MoE, in []ops.Tensor) (ops.Tensor, error) {
 	shapes := make([][]int, len(in))
 	for k, v := range in {
-		if shapes[k] = v.shape; (v.i != nil) != (k == 2) {
-			return value{}, fmt.Errorf("experts of integers, or chosen by floats: %w", tensor.ErrCorrupt)
+		if shapes[k] = v.Shape; (v.Ints != nil) != (k == 2) {
+			return ops.Tensor{}, fmt.Errorf("experts of integers, or chosen by floats: %w", tensor.ErrCorrupt)
 		}
 	}
-	if err := CheckExperts(p, shapes); err != nil {
-		return value{}, err
+	if err := ops.CheckExperts(p, shapes); err != nil {
+		return ops.Tensor{}, err
 	}
 	x := in[0]
-	works, err := Route(p, in[1].f, in[2].i)
+	works, err := ops.Route(p, in[1].Floats, in[2].Ints)
 	if err != nil {
-		return value{}, err
+		return ops.Tensor{}, err
 	}
-	out := floats(x.shape...)
-	mix := NewMix(out.f, x.shape[0])
+	out := ops.NewFloats(x.Shape...)
+	mix := ops.NewMix(out.Floats, x.Shape[0])
 	for k := range works {
 		w := &works[k]
 		e := r.exe.experts[i][w.Expert]
-		sub := &run{exe: e, call: r.call, input0: x.pick(0, w.Rows, []int{len(w.Rows), x.shape[1]}), vals: make([]value, len(e.g.Tensors))}
+		sub := &run{exe: e, call: r.call, input0: x.Pick(0, w.Rows, []int{len(w.Rows), x.Shape[1]}), vals: make([]ops.Tensor, len(e.g.Tensors))}
 		if err := sub.ops(ctx); err != nil {
-			return value{}, fmt.Errorf("expert %d: %w", w.Expert, err)
+			return ops.Tensor{}, fmt.Errorf("expert %d: %w", w.Expert, err)
 		}
 		y := sub.vals[e.logits]
-		if y.i != nil || len(y.f) != len(sub.input0.f) {
-			return value{}, fmt.Errorf("expert %d gives shape %v for %v: %w", w.Expert, y.shape, sub.input0.shape, tensor.ErrCorrupt)
+		if y.Ints != nil || len(y.Floats) != len(sub.input0.Floats) {
+			return ops.Tensor{}, fmt.Errorf("expert %d gives shape %v for %v: %w", w.Expert, y.Shape, sub.input0.Shape, tensor.ErrCorrupt)
 		}
-		mix.Add(w, y.f)
+		mix.Add(w, y.Floats)
 	}
 	return out, nil
 }

@@ -34,13 +34,13 @@ var levels = []struct {
 	{0, []string{"runtime/kernel", "runtime/tokenizer", "runtime/template"}},
 	{0, []string{"runtime/template/conversations", "runtime/template/engine", "runtime/tokenizer/repository"}},
 	{0, []string{"runtime/template/templatetest"}},
+	{0, []string{"internal/synthetic/shard"}},
 	{1, []string{"recipes", "quant", "runtime/mnn", "publish/manifest", "runtime/tokenizer/parity"}},
 	{1, []string{"publish/provenance"}},
 	{2, []string{"backends"}},
 	{2, []string{"backends/backendtest"}},
 	{2, []string{"backends/generic"}},
 	{2, []string{"backends/cpu"}},
-	{2, []string{"backends/all"}},
 	{2, []string{"internal/disk", "internal/sealed", "internal/sheet"}},
 	{2, []string{"internal/transfer", "internal/fakehub", "internal/fakes3"}},
 	{3, []string{"pipeline/arch"}},
@@ -80,6 +80,8 @@ var thirdParty = map[string][]string{
 	"runtime/template/conversations": {},
 	"runtime/template/engine":        {},
 	"runtime/template/templatetest":  {},
+
+	"internal/synthetic/shard": {},
 }
 
 // owners are the packages that alone import from a module: what others need of it they ask them for.

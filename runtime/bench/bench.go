@@ -15,7 +15,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/llmexport/llmexport/backends/all"
+	"github.com/llmexport/llmexport/backends/cpu"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -99,7 +99,7 @@ func Run(ctx context.Context, dir string, o Options) (*Report, error) {
 		return nil, err
 	}
 	if o.Session.Backend == nil {
-		o.Session.Backend = all.Default()
+		o.Session.Backend = cpu.Backend{}
 	}
 	tier, _ := kernel.Tier()
 	r := &Report{

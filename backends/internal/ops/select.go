@@ -1,4 +1,4 @@
-package generic
+package ops
 
 import (
 	"fmt"
@@ -32,7 +32,7 @@ func TopK(values []float32, places []int32, x []float32, width, k, lo, hi int) {
 	}
 }
 
-func runTopK(p *mnn.TopK, in []value) (values, places value, err error) {
+func runTopK(p *mnn.TopK, in []Tensor) (values, places Tensor, err error) {
 	if len(in) != 2 {
 		return values, places, fmt.Errorf("TopKV2 with %d inputs: %w", len(in), tensor.ErrUnsupported)
 	}
@@ -41,17 +41,17 @@ func runTopK(p *mnn.TopK, in []value) (values, places value, err error) {
 	if err != nil {
 		return values, places, err
 	}
-	if x.i != nil {
+	if x.Ints != nil {
 		return values, places, fmt.Errorf("the largest of integers: %w", tensor.ErrUnsupported)
 	}
-	shape, err := TopKShape(p, x.shape, k)
+	shape, err := TopKShape(p, x.Shape, k)
 	if err != nil {
 		return values, places, err
 	}
-	values = floats(shape...)
-	places = ints(make([]int32, len(values.f)), shape...)
-	width, n := x.shape[len(x.shape)-1], int(k[0])
-	TopK(values.f, places.i, x.f, width, n, 0, len(x.f)/width)
+	values = NewFloats(shape...)
+	places = NewInts(make([]int32, len(values.Floats)), shape...)
+	width, n := x.Shape[len(x.Shape)-1], int(k[0])
+	TopK(values.Floats, places.Ints, x.Floats, width, n, 0, len(x.Floats)/width)
 	return values, places, nil
 }
 
@@ -68,7 +68,7 @@ func NewElementGather(x, index []int, axis []int32) (*ElementGather, error) {
 	if len(axis) != 1 || len(x) != len(index) {
 		return nil, fmt.Errorf("gather of %v by %v along %v: %w", x, index, axis, tensor.ErrCorrupt)
 	}
-	a, err := value{shape: x}.axis(int(axis[0]))
+	a, err := Tensor{Shape: x}.axis(int(axis[0]))
 	if err != nil {
 		return nil, err
 	}
@@ -94,25 +94,25 @@ func (g *ElementGather) Do(dst, x []float32, index []int32) error {
 	return nil
 }
 
-func runGatherElements(in []value) (value, error) {
+func runGatherElements(in []Tensor) (Tensor, error) {
 	x := in[0]
 	index, err := in[1].integers()
 	if err != nil {
-		return value{}, err
+		return Tensor{}, err
 	}
 	axis := []int32{0}
 	if len(in) > 2 {
 		if axis, err = in[2].integers(); err != nil {
-			return value{}, err
+			return Tensor{}, err
 		}
 	}
-	g, err := NewElementGather(x.shape, in[1].shape, axis)
+	g, err := NewElementGather(x.Shape, in[1].Shape, axis)
 	if err != nil {
-		return value{}, err
+		return Tensor{}, err
 	}
-	if x.i != nil {
-		return value{}, fmt.Errorf("gather of integers along an axis: %w", tensor.ErrUnsupported)
+	if x.Ints != nil {
+		return Tensor{}, fmt.Errorf("gather of integers along an axis: %w", tensor.ErrUnsupported)
 	}
-	out := floats(g.Shape...)
-	return out, g.Do(out.f, x.f, index)
+	out := NewFloats(g.Shape...)
+	return out, g.Do(out.Floats, x.Floats, index)
 }

@@ -1,4 +1,4 @@
-package generic
+package ops
 
 import (
 	"fmt"
@@ -65,18 +65,18 @@ func (m *MatMul) Do(out, a, b []float32, lo, hi int) {
 	}
 }
 
-func runMatMul(p *mnn.BatchMatMul, in []value, threads int) (value, error) {
+func runMatMul(p *mnn.BatchMatMul, in []Tensor, threads int) (Tensor, error) {
 	if len(in) != 2 {
-		return value{}, fmt.Errorf("matrix product with %d inputs: %w", len(in), tensor.ErrUnsupported)
+		return Tensor{}, fmt.Errorf("matrix product with %d inputs: %w", len(in), tensor.ErrUnsupported)
 	}
-	if in[0].i != nil || in[1].i != nil {
-		return value{}, fmt.Errorf("matrix product of integers: %w", tensor.ErrUnsupported)
+	if in[0].Ints != nil || in[1].Ints != nil {
+		return Tensor{}, fmt.Errorf("matrix product of integers: %w", tensor.ErrUnsupported)
 	}
-	m, err := NewMatMul(p, in[0].shape, in[1].shape)
+	m, err := NewMatMul(p, in[0].Shape, in[1].Shape)
 	if err != nil {
-		return value{}, err
+		return Tensor{}, err
 	}
-	out := floats(m.Shape...)
-	kernel.Parallel(threads, m.Products(), func(lo, hi int) { m.Do(out.f, in[0].f, in[1].f, lo, hi) })
+	out := NewFloats(m.Shape...)
+	kernel.Parallel(threads, m.Products(), func(lo, hi int) { m.Do(out.Floats, in[0].Floats, in[1].Floats, lo, hi) })
 	return out, nil
 }

@@ -1,4 +1,4 @@
-package generic
+package ops
 
 import (
 	"fmt"
@@ -68,31 +68,31 @@ func negate(dst, x []float32) {
 	}
 }
 
-func runUnary(op mnn.UnaryOp, x value, threads int) (value, error) {
-	if x.i != nil {
-		out := make([]int32, len(x.i))
-		return ints(out, x.shape...), IntUnary(op, out, x.i)
+func runUnary(op mnn.UnaryOp, x Tensor, threads int) (Tensor, error) {
+	if x.Ints != nil {
+		out := make([]int32, len(x.Ints))
+		return NewInts(out, x.Shape...), IntUnary(op, out, x.Ints)
 	}
 	u, err := FloatUnary(op)
 	if err != nil {
-		return value{}, err
+		return Tensor{}, err
 	}
 	return u.run(x, threads), nil
 }
 
-func runReLU(p *mnn.Relu, x value, threads int) (value, error) {
-	if x.i != nil {
-		return value{}, fmt.Errorf("ReLU of integers: %w", tensor.ErrUnsupported)
+func runReLU(p *mnn.Relu, x Tensor, threads int) (Tensor, error) {
+	if x.Ints != nil {
+		return Tensor{}, fmt.Errorf("ReLU of integers: %w", tensor.ErrUnsupported)
 	}
 	return ReLU(p).run(x, threads), nil
 }
 
-func (u Unary) run(x value, threads int) value {
+func (u Unary) run(x Tensor, threads int) Tensor {
 	const chunk = 1 << 12 // a multiple of the engine's groups of eight
-	out := floats(x.shape...)
-	kernel.Parallel(threads, (len(x.f)+chunk-1)/chunk, func(lo, hi int) {
-		hi = min(hi*chunk, len(x.f))
-		u.Do(out.f[lo*chunk:hi], x.f[lo*chunk:hi])
+	out := NewFloats(x.Shape...)
+	kernel.Parallel(threads, (len(x.Floats)+chunk-1)/chunk, func(lo, hi int) {
+		hi = min(hi*chunk, len(x.Floats))
+		u.Do(out.Floats[lo*chunk:hi], x.Floats[lo*chunk:hi])
 	})
 	return out
 }

@@ -1,4 +1,4 @@
-package generic
+package ops
 
 import (
 	"fmt"
@@ -77,19 +77,19 @@ func Permuted[T any](p *Permutation, dst, x []T, lo, hi int) {
 	}
 }
 
-func runPermute(p *mnn.Permute, in []value) (value, error) {
+func runPermute(p *mnn.Permute, in []Tensor) (Tensor, error) {
 	x := in[0]
-	m, err := NewPermutation(p, x.shape)
+	m, err := NewPermutation(p, x.Shape)
 	if err != nil {
-		return value{}, err
+		return Tensor{}, err
 	}
-	out := value{shape: m.Shape}
-	if x.i != nil {
-		out.i = make([]int32, len(x.i))
-		Permuted(m, out.i, x.i, 0, m.Parts())
+	out := Tensor{Shape: m.Shape}
+	if x.Ints != nil {
+		out.Ints = make([]int32, len(x.Ints))
+		Permuted(m, out.Ints, x.Ints, 0, m.Parts())
 		return out, nil
 	}
-	out.f = make([]float32, len(x.f))
-	Permuted(m, out.f, x.f, 0, m.Parts())
+	out.Floats = make([]float32, len(x.Floats))
+	Permuted(m, out.Floats, x.Floats, 0, m.Parts())
 	return out, nil
 }

@@ -1,4 +1,4 @@
-package generic
+package ops
 
 import (
 	"fmt"
@@ -220,39 +220,40 @@ func floorMod(x, y int32) int32 {
 	return r
 }
 
-func runBinary(p *mnn.Binary, in []value, threads int) (value, error) {
+// Binary runs a binary op.
+func Binary(p *mnn.Binary, in []Tensor, threads int) (Tensor, error) {
 	a, b, op := in[0], in[1], p.Op
-	if op == mnn.BinaryMulSilu && b.i == nil {
+	if op == mnn.BinaryMulSilu && b.Ints == nil {
 		b, op = unaries[mnn.UnarySilu].run(b, threads), mnn.BinaryMul
 	}
 	if p.Activation != 0 {
-		return value{}, fmt.Errorf("%v with an activation: %w", op, tensor.ErrUnsupported)
+		return Tensor{}, fmt.Errorf("%v with an activation: %w", op, tensor.ErrUnsupported)
 	}
-	if (a.i == nil) != (b.i == nil) {
-		return value{}, fmt.Errorf("%v of floats and integers: %w", op, tensor.ErrUnsupported)
+	if (a.Ints == nil) != (b.Ints == nil) {
+		return Tensor{}, fmt.Errorf("%v of floats and integers: %w", op, tensor.ErrUnsupported)
 	}
-	if a.i != nil {
-		e, err := IntElementwise(op, a.shape, b.shape)
+	if a.Ints != nil {
+		e, err := IntElementwise(op, a.Shape, b.Shape)
 		if err != nil {
-			return value{}, err
+			return Tensor{}, err
 		}
-		out := value{shape: e.Shape, i: make([]int32, Count(e.Shape))}
-		e.Do(out.i, a.i, b.i)
+		out := Tensor{Shape: e.Shape, Ints: make([]int32, Count(e.Shape))}
+		e.Do(out.Ints, a.Ints, b.Ints)
 		return out, nil
 	}
-	if e, err := FloatComparison(op, a.shape, b.shape); e != nil || err != nil {
+	if e, err := FloatComparison(op, a.Shape, b.Shape); e != nil || err != nil {
 		if err != nil {
-			return value{}, err
+			return Tensor{}, err
 		}
-		out := ints(make([]int32, Count(e.Shape)), e.Shape...)
-		e.Do(out.i, a.f, b.f)
+		out := NewInts(make([]int32, Count(e.Shape)), e.Shape...)
+		e.Do(out.Ints, a.Floats, b.Floats)
 		return out, nil
 	}
-	e, err := FloatElementwise(op, a.shape, b.shape)
+	e, err := FloatElementwise(op, a.Shape, b.Shape)
 	if err != nil {
-		return value{}, err
+		return Tensor{}, err
 	}
-	out := floats(e.Shape...)
-	e.Do(out.f, a.f, b.f)
+	out := NewFloats(e.Shape...)
+	e.Do(out.Floats, a.Floats, b.Floats)
 	return out, nil
 }

@@ -1,4 +1,4 @@
-package generic
+package ops
 
 import (
 	"fmt"
@@ -48,46 +48,46 @@ func ToBools(dst, x []int32) {
 	}
 }
 
-func runCast(p *mnn.Cast, x value) (value, error) {
+func runCast(p *mnn.Cast, x Tensor) (Tensor, error) {
 	toInts, err := CastInts(p)
 	switch {
 	case err != nil:
-		return value{}, err
-	case p.To == mnn.DTBool && x.i == nil:
+		return Tensor{}, err
+	case p.To == mnn.DTBool && x.Ints == nil:
 		// The engine looks at the bits.
-		return value{}, fmt.Errorf("cast of floats to %v: %w", p.To, tensor.ErrUnsupported)
+		return Tensor{}, fmt.Errorf("cast of floats to %v: %w", p.To, tensor.ErrUnsupported)
 	case p.To == mnn.DTBool:
-		out := make([]int32, len(x.i))
-		ToBools(out, x.i)
-		return ints(out, x.shape...), nil
-	case toInts && x.i == nil:
-		out := make([]int32, len(x.f))
-		ToInts(out, x.f)
-		return ints(out, x.shape...), nil
-	case !toInts && x.i != nil:
-		out := floats(x.shape...)
-		ToFloats(out.f, x.i)
+		out := make([]int32, len(x.Ints))
+		ToBools(out, x.Ints)
+		return NewInts(out, x.Shape...), nil
+	case toInts && x.Ints == nil:
+		out := make([]int32, len(x.Floats))
+		ToInts(out, x.Floats)
+		return NewInts(out, x.Shape...), nil
+	case !toInts && x.Ints != nil:
+		out := NewFloats(x.Shape...)
+		ToFloats(out.Floats, x.Ints)
 		return out, nil
 	}
 	return x, nil
 }
 
 // runRange counts from the first input to before the second in steps of the third.
-func runRange(in []value) (value, error) {
+func runRange(in []Tensor) (Tensor, error) {
 	var arg [3]int64
 	for k := range arg {
 		v, err := in[k].integers()
 		if err != nil {
-			return value{}, err
+			return Tensor{}, err
 		}
 		if len(v) != 1 {
-			return value{}, fmt.Errorf("range by %d integers: %w", len(v), tensor.ErrCorrupt)
+			return Tensor{}, fmt.Errorf("range by %d integers: %w", len(v), tensor.ErrCorrupt)
 		}
 		arg[k] = int64(v[0])
 	}
 	from, to, step := arg[0], arg[1], arg[2]
 	if step == 0 {
-		return value{}, fmt.Errorf("range with a step of 0: %w", tensor.ErrCorrupt)
+		return Tensor{}, fmt.Errorf("range with a step of 0: %w", tensor.ErrCorrupt)
 	}
 	n := (to - from) / step
 	if (to-from)%step != 0 {
@@ -97,13 +97,13 @@ func runRange(in []value) (value, error) {
 		n = 0
 	}
 	if n > maxRange {
-		return value{}, fmt.Errorf("range of %d: %w", n, tensor.ErrUnsupported)
+		return Tensor{}, fmt.Errorf("range of %d: %w", n, tensor.ErrUnsupported)
 	}
 	out := make([]int32, n)
 	for i := range out {
 		out[i] = int32(from + int64(i)*step)
 	}
-	return ints(out, len(out)), nil
+	return NewInts(out, len(out)), nil
 }
 
 // maxRange bounds a range, which counts positions.

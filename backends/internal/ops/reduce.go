@@ -1,4 +1,4 @@
-package generic
+package ops
 
 import (
 	"fmt"
@@ -35,7 +35,7 @@ func NewFold(p *mnn.Reduction, shape []int) (*Fold, error) {
 	}
 	folded := make([]bool, len(shape))
 	for _, d := range p.Dims {
-		a, err := value{shape: shape}.axis(int(d))
+		a, err := Tensor{Shape: shape}.axis(int(d))
 		if err != nil {
 			return nil, err
 		}
@@ -81,15 +81,15 @@ func (f *Fold) Do(out, x []float32) {
 	}
 }
 
-func runReduction(p *mnn.Reduction, in []value) (value, error) {
-	if len(in) != 1 || in[0].i != nil {
-		return value{}, fmt.Errorf("reduction of integers, or over dimensions that are an input: %w", tensor.ErrUnsupported)
+func runReduction(p *mnn.Reduction, in []Tensor) (Tensor, error) {
+	if len(in) != 1 || in[0].Ints != nil {
+		return Tensor{}, fmt.Errorf("reduction of integers, or over dimensions that are an input: %w", tensor.ErrUnsupported)
 	}
-	f, err := NewFold(p, in[0].shape)
+	f, err := NewFold(p, in[0].Shape)
 	if err != nil {
-		return value{}, err
+		return Tensor{}, err
 	}
-	out := floats(f.Shape...)
-	f.Do(out.f, in[0].f)
+	out := NewFloats(f.Shape...)
+	f.Do(out.Floats, in[0].Floats)
 	return out, nil
 }

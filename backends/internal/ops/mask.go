@@ -1,4 +1,4 @@
-package generic
+package ops
 
 import (
 	"fmt"

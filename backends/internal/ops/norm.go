@@ -1,4 +1,4 @@
-package generic
+package ops
 
 import (
 	"fmt"
@@ -82,15 +82,16 @@ func (n *Norm) Rows(dst, x []float32, all int) {
 	}
 }
 
-func (n *Norm) run(x value, threads int) (value, error) {
-	if x.i != nil {
-		return value{}, fmt.Errorf("norm of integers: %w", tensor.ErrCorrupt)
+// Run normalises a tensor.
+func (n *Norm) Run(x Tensor, threads int) (Tensor, error) {
+	if x.Ints != nil {
+		return Tensor{}, fmt.Errorf("norm of integers: %w", tensor.ErrCorrupt)
 	}
-	if err := n.Check(x.shape); err != nil {
-		return value{}, err
+	if err := n.Check(x.Shape); err != nil {
+		return Tensor{}, err
 	}
-	out, w := floats(x.shape...), len(n.Gamma)
-	all := len(x.f) / w
-	kernel.Parallel(threads, all, func(lo, hi int) { n.Rows(out.f[lo*w:hi*w], x.f[lo*w:hi*w], all) })
+	out, w := NewFloats(x.Shape...), len(n.Gamma)
+	all := len(x.Floats) / w
+	kernel.Parallel(threads, all, func(lo, hi int) { n.Rows(out.Floats[lo*w:hi*w], x.Floats[lo*w:hi*w], all) })
 	return out, nil
 }

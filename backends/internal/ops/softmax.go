@@ -1,4 +1,4 @@
-package generic
+package ops
 
 import (
 	"fmt"
@@ -23,17 +23,17 @@ func SoftmaxWidth(p *mnn.Axis, shape []int) (int, error) {
 	return shape[last], nil
 }
 
-func runSoftmax(p *mnn.Axis, x value, threads int) (value, error) {
-	if x.i != nil {
-		return value{}, fmt.Errorf("softmax of integers: %w", tensor.ErrUnsupported)
+func runSoftmax(p *mnn.Axis, x Tensor, threads int) (Tensor, error) {
+	if x.Ints != nil {
+		return Tensor{}, fmt.Errorf("softmax of integers: %w", tensor.ErrUnsupported)
 	}
-	width, err := SoftmaxWidth(p, x.shape)
+	width, err := SoftmaxWidth(p, x.Shape)
 	if err != nil {
-		return value{}, err
+		return Tensor{}, err
 	}
-	out := floats(x.shape...)
-	kernel.Parallel(threads, len(x.f)/width, func(lo, hi int) {
-		kernel.EngineSoftmaxRows(out.f[lo*width:hi*width], x.f[lo*width:hi*width], width)
+	out := NewFloats(x.Shape...)
+	kernel.Parallel(threads, len(x.Floats)/width, func(lo, hi int) {
+		kernel.EngineSoftmaxRows(out.Floats[lo*width:hi*width], x.Floats[lo*width:hi*width], width)
 	})
 	return out, nil
 }

@@ -1,0 +1,40 @@
+package ops
+
+import (
+	"fmt"
+
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// ErrMask refuses masks that are neither the number 0, which means causal, nor [1, 1, queries, keys].
+var ErrMask = fmt.Errorf("attention with a mask of another kind: %w", tensor.ErrUnsupported)
+
+// CheckAttention refuses what is no attention with a cache of its own, for inputs of these shapes: queries, keys, values
+// and, if there are any, a mask and the sinks of the heads. Of a mask it looks at the rank.
+func CheckAttention(p *mnn.Attention, shapes [][]int) error {
+	if !p.KVCache || p.KVShared {
+		return fmt.Errorf("attention without a cache of its own: %w", tensor.ErrUnsupported)
+	}
+	if len(shapes) < 3 || len(shapes) > 5 {
+		return fmt.Errorf("attention with %d inputs: %w", len(shapes), tensor.ErrUnsupported)
+	}
+	if p.Scale != 0 {
+		return fmt.Errorf("attention with a scale of %g: %w", p.Scale, tensor.ErrUnsupported)
+	}
+	if len(shapes) > 3 && len(shapes[3]) != 0 && len(shapes[3]) != 4 {
+		return ErrMask
+	}
+	if len(shapes) > 4 && len(shapes[3]) == 0 {
+		// The engine lets every query see all keys then.
+		return fmt.Errorf("attention with sinks and without an explicit mask is not causal: %w", tensor.ErrUnsupported)
+	}
+	q, k, v := shapes[0], shapes[1], shapes[2]
+	if len(q) != 4 || len(k) != 4 || q[0] != 1 || k[0] != 1 || q[1] != k[1] || q[3] != k[3] || Count(k) == 0 || q[2]%k[2] != 0 || Count(v) != Count(k) {
+		return fmt.Errorf("attention on %v, %v, %v: %w", q, k, v, tensor.ErrCorrupt)
+	}
+	if len(shapes) > 4 && Count(shapes[4]) != q[2] {
+		return fmt.Errorf("attention of %d heads with sinks %v: %w", q[2], shapes[4], tensor.ErrCorrupt)
+	}
+	return nil
+}
