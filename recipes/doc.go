@@ -3,7 +3,7 @@
 // Call [Load] or [LoadFile] first. The keys version, name, model, target, limits and variants belong to
 // this package; every other top-level key is a section that belongs to the stage of its name, which
 // decodes it with [Section.Decode] onto a struct that holds its defaults. [Recipe.Expand] turns the
-// variants into recipes of their own, [Effective] prints a recipe with all defaults filled in, and
+// variants into recipes of their own, [EffectiveJSON] prints a recipe with all defaults filled in, and
 // [Schema] describes the format to editors.
 //
 // Loading is strict, because a key that is silently ignored changes results: unknown and repeated keys,

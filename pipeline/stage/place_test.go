@@ -293,7 +293,7 @@ func TestTable(t *testing.T) {
 	if diff := cmp.Diff([]string{"fetch", "rewrite", "calibrate", "allocate", "quantize", "verify", "publish"}, names); diff != "" {
 		t.Errorf("stages (-want +got):\n%s", diff)
 	}
-	text, err := recipes.Effective(r, run.BySection())
+	text, err := recipes.EffectiveJSON(r, run.BySection())
 	if err != nil {
 		t.Fatal(err)
 	}
