@@ -15,7 +15,7 @@ import (
 	"path/filepath"
 
 	"github.com/llmexport/llmexport/internal/synthetic/checkpoint"
-	"github.com/llmexport/llmexport/pipeline/safetensors"
+	"github.com/llmexport/llmexport/internal/synthetic/shard"
 )
 
 func main() {
@@ -106,7 +106,7 @@ func writeWeights(path string, src *checkpoint.Source) error {
 		return err
 	}
 	b := bufio.NewWriterSize(f, 1<<20)
-	err = safetensors.Write(b, src.Tensors(), func(name string) (io.Reader, error) { return src.Open(name) })
+	err = shard.Write(b, src.Tensors(), func(name string) (io.Reader, error) { return src.Open(name) })
 	return errors.Join(err, b.Flush(), f.Close())
 }
 

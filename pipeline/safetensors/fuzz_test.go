@@ -2,13 +2,16 @@ package safetensors
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	writer "github.com/llmexport/llmexport/internal/synthetic/shard"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -37,6 +40,7 @@ func FuzzReadHeader(f *testing.F) {
 		if err := crossCheck(b, h); err != nil {
 			t.Fatal(err)
 		}
+		checkJSON(t, b, h)
 		// Writing what was read gives the same tensors and bytes, in the writer's order.
 		infos := make([]tensor.Info, len(h.Entries))
 		bytesOf := map[string][]byte{}
@@ -45,7 +49,7 @@ func FuzzReadHeader(f *testing.F) {
 			bytesOf[e.Name] = b[e.Offset : e.Offset+e.Size]
 		}
 		out := new(bytes.Buffer)
-		err = Write(out, infos, func(name string) (io.Reader, error) { return bytes.NewReader(bytesOf[name]), nil })
+		err = writer.Write(out, infos, func(name string) (io.Reader, error) { return bytes.NewReader(bytesOf[name]), nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,6 +69,33 @@ func FuzzReadHeader(f *testing.F) {
 			t.Fatal(d)
 		}
 	})
+}
+
+// checkJSON holds our JSON decoder, which is faster and rejects repeated keys, to encoding/json.
+func checkJSON(t *testing.T, b []byte, h *Header) {
+	t.Helper()
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(b[8:h.Size], &all); err != nil {
+		t.Fatal(err)
+	}
+	delete(all, metadataKey)
+	if len(all) != len(h.Entries) {
+		t.Fatalf("%d tensors, encoding/json finds %d", len(h.Entries), len(all))
+	}
+	for _, e := range h.Entries {
+		var want struct {
+			DType   string
+			Shape   tensor.Shape
+			Offsets [2]int64 `json:"data_offsets"`
+		}
+		if err := json.Unmarshal(all[e.Name], &want); err != nil {
+			t.Fatal(err)
+		}
+		begin := e.Offset - h.Size
+		if want.DType != e.DType.String() || !slices.Equal(want.Shape, e.Shape) || want.Offsets != [2]int64{begin, begin + e.Size} {
+			t.Fatalf("%q is %+v, encoding/json reads %+v", e.Name, e, want)
+		}
+	}
 }
 
 func FuzzIndex(f *testing.F) {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/llmexport/llmexport/internal/fakehub"
+	"github.com/llmexport/llmexport/internal/synthetic/shard"
 	"github.com/llmexport/llmexport/pipeline/safetensors"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/publish/manifest"
@@ -79,7 +80,7 @@ func inShards(t *testing.T, checkpoint string, n int) string {
 	}
 	for i, list := range lists {
 		var b bytes.Buffer
-		if err := safetensors.Write(&b, list, func(name string) (io.Reader, error) { return src.Open(name) }); err != nil {
+		if err := shard.Write(&b, list, func(name string) (io.Reader, error) { return src.Open(name) }); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, name(i)), b.Bytes(), 0o666); err != nil {

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/llmexport/llmexport/pipeline/safetensors"
+	"github.com/llmexport/llmexport/internal/synthetic/shard"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -50,7 +50,7 @@ func writeHole(path string, tensors []tensor.Info) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	w := bufio.NewWriter(f)
-	size, err := safetensors.WriteHeader(w, tensors)
+	size, err := shard.WriteHeader(w, tensors)
 	if err = errors.Join(err, w.Flush()); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/llmexport/llmexport/internal/synthetic/shard"
 	"github.com/llmexport/llmexport/pipeline/safetensors"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -78,7 +79,7 @@ func Write(dir string, tensors []Tensor) (err error) {
 	for i, t := range tensors {
 		infos[i], data[t.Name] = t.Info, t.Data
 	}
-	return safetensors.Write(f, infos, func(name string) (io.Reader, error) { return bytes.NewReader(data[name]), nil })
+	return shard.Write(f, infos, func(name string) (io.Reader, error) { return bytes.NewReader(data[name]), nil })
 }
 
 func readAll(src tensor.Source, name string) ([]byte, error) {

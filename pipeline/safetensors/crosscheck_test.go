@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	writer "github.com/llmexport/llmexport/internal/synthetic/shard"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -38,7 +36,7 @@ func generate(t testing.TB, seed uint64) []byte {
 func write(t testing.TB, infos []tensor.Info) []byte {
 	t.Helper()
 	b := new(bytes.Buffer)
-	if err := Write(b, infos, content(infos)); err != nil {
+	if err := writer.Write(b, infos, content(infos)); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -62,65 +60,6 @@ func contentOf(t tensor.Info) []byte {
 		b[i] = byte(i + len(t.Name) + int(t.Name[len(t.Name)-1]))
 	}
 	return b
-}
-
-// golden is the whole file that TestWrite expects, without its data.
-const golden = `{"__metadata__":{"format":"pt"},` +
-	`"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},` +
-	`"c":{"dtype":"BF16","shape":[1,3],"data_offsets":[8,14]},` +
-	`"b":{"dtype":"F8_E5M2","shape":[],"data_offsets":[14,15]}}`
-
-func TestWrite(t *testing.T) {
-	infos := []tensor.Info{
-		{Name: "b", DType: tensor.F8E5M2},
-		{Name: "c", DType: tensor.BF16, Shape: tensor.Shape{1, 3}},
-		{Name: "a", DType: tensor.F32, Shape: tensor.Shape{2}},
-	}
-	got := write(t, infos)
-	want := file(golden, 0)
-	for _, i := range []int{2, 1, 0} {
-		want = append(want, contentOf(infos[i])...)
-	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
-	if _, err := read(got); err != nil {
-		t.Error(err)
-	}
-	infos[0], infos[2] = infos[2], infos[0]
-	if !bytes.Equal(got, write(t, infos)) {
-		t.Error("the order of the arguments changes the file")
-	}
-}
-
-func TestWriteRefuses(t *testing.T) {
-	one := tensor.Info{Name: "a", DType: tensor.U8, Shape: tensor.Shape{2}}
-	give := func(s string) func(string) (io.Reader, error) {
-		return func(string) (io.Reader, error) { return strings.NewReader(s), nil }
-	}
-	cases := []struct {
-		name  string
-		infos []tensor.Info
-		data  func(string) (io.Reader, error)
-		want  error
-	}{
-		{"duplicate", []tensor.Info{one, one}, give("ab"), tensor.ErrUnsupported},
-		{"metadata name", []tensor.Info{{Name: metadataKey, DType: tensor.U8}}, give("a"), tensor.ErrUnsupported},
-		{"bad UTF-8", []tensor.Info{{Name: "\xff", DType: tensor.U8}}, give("a"), tensor.ErrUnsupported},
-		{"no dtype", []tensor.Info{{Name: "a"}}, give(""), tensor.ErrUnsupported},
-		{"negative shape", []tensor.Info{{Name: "a", DType: tensor.U8, Shape: tensor.Shape{-1}}}, give(""), tensor.ErrCorrupt},
-		{"overflow", []tensor.Info{{Name: "a", DType: tensor.F64, Shape: tensor.Shape{1 << 61}}}, give(""), tensor.ErrCorrupt},
-		{"data short", []tensor.Info{one}, give("a"), tensor.ErrCorrupt},
-		{"data long", []tensor.Info{one}, give("abc"), tensor.ErrCorrupt},
-		{"data fails", []tensor.Info{one}, func(string) (io.Reader, error) { return nil, io.ErrClosedPipe }, io.ErrClosedPipe},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			if err := Write(io.Discard, c.infos, c.data); !errors.Is(err, c.want) {
-				t.Errorf("got %v, want %v", err, c.want)
-			}
-		})
-	}
 }
 
 // TestCrossCheck lets both parsers read many files, and lets the check fail on each kind of difference.
