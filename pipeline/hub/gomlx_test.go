@@ -51,9 +51,9 @@ func TestOtherGoClient(t *testing.T) {
 			t.Errorf("%s was fetched again", f.Name)
 		}
 	}
-	// Why its types are not ours: a card with two licences is none to them, and a size that is not listed is 0.
+	// Why its type of a whole repository is not used: it rejects a card with two licences.
 	if json.Unmarshal([]byte(`{"cardData":{"license":["mit","apache-2.0"]}}`), &gomlx.RepoInfo{}) == nil {
-		t.Error("its types read cards with several licences now: see the package comment")
+		t.Error("its type reads cards with several licences now: see the package comment")
 	}
 	if again, err := Resolve(t.Context(), Ref{Repo: testRepo, Revision: commit}, o); err != nil || again.Dir != s.Dir {
 		t.Errorf("%+v, %v", again, err)

@@ -35,11 +35,10 @@
 //
 // # Another client
 //
-// The client is our own because the one of gomlx/go-huggingface (v0.4.0) reports a cut transfer as success,
-// cannot resume and checks no digest. Its types would cost 33 KB in the program; they are not used because they take
-// an answer as a whole for damaged when one field that we do not read has another form, such as a card with two
-// licences, and cannot tell a size of 0 from one that is not listed. It serves in a test, as a client that no one here
-// wrote, and finds in the cache what we have fetched.
+// The types of a repository's files are those of gomlx/go-huggingface (v0.4.0), and a test checks that its client finds in
+// the cache what this package fetched. Transfers are our own, because that client reports a cut transfer as success, cannot
+// resume and checks no digest. Its type of a whole repository is not used: it rejects the answer when one field that is not
+// read here has another form, such as a card with two licences. See docs/dependencies.md.
 package hub
 
 import (

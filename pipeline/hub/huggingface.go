@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 
+	gomlx "github.com/gomlx/go-huggingface/hub"
+
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -56,33 +58,29 @@ func (huggingface) endpointName() string { return "HF_ENDPOINT" }
 
 func (huggingface) branch(revision string) string { return revision }
 
+// emptyBlob is git's digest of an empty file. [gomlx.FileInfo] has no other way to tell an empty file from one whose size is
+// not listed.
+const emptyBlob = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+
 // parseListing reads the hub's answer about a revision.
 func parseListing(b []byte) (*listing, error) {
 	var answer struct {
 		access
-		SHA      string `json:"sha"`
-		Siblings []struct {
-			Name string `json:"rfilename"`
-			Size *int64 `json:"size"`
-			Blob string `json:"blobId"`
-			LFS  *struct {
-				SHA256 string `json:"sha256"`
-				Size   int64  `json:"size"`
-			} `json:"lfs"`
-		} `json:"siblings"`
+		SHA      string           `json:"sha"`
+		Siblings []gomlx.FileInfo `json:"siblings"`
 	}
 	if err := jsondoc.Decode(b, &answer); err != nil {
 		return nil, fmt.Errorf("the hub's list: %w: %w", err, tensor.ErrCorrupt)
 	}
 	l, err := newListing(answer.SHA, len(answer.Siblings), func(i int) (string, *int64, string, string) {
 		s := &answer.Siblings[i]
-		if s.LFS != nil {
-			if s.LFS.SHA256 == "" {
-				return s.Name, nil, "", ""
-			}
-			return s.Name, &s.LFS.Size, s.Blob, s.LFS.SHA256
+		switch {
+		case s.LFS != nil && s.LFS.SHA256 != "":
+			return s.Name, &s.LFS.Size, s.BlobID, s.LFS.SHA256
+		case s.LFS != nil, s.Size == 0 && s.BlobID != emptyBlob:
+			return s.Name, nil, "", ""
 		}
-		return s.Name, s.Size, s.Blob, ""
+		return s.Name, &s.Size, s.BlobID, ""
 	})
 	if err != nil {
 		return nil, err
