@@ -36,13 +36,6 @@ func F32FromBytes(dst []float32, src []byte) {
 	f32FromBytesGeneric(dst, src)
 }
 
-// F64ToF32 reads len(dst) little-endian float64 values and rounds each to the nearest float32, ties to
-// even; what is too large becomes an infinity. It panics unless src has 8 bytes for each.
-func F64ToF32(dst []float32, src []byte) {
-	checkBytes("F64ToF32", len(dst), len(src), 8)
-	f64ToF32Generic(dst, src)
-}
-
 // F32ToF16 writes src as little-endian half-precision values, each rounded as [F16Bits] says. It panics
 // unless dst has 2 bytes for each.
 func F32ToF16(dst []byte, src []float32) {
@@ -64,7 +57,8 @@ func F32ToBF16(dst []uint16, src []float32) {
 	}
 }
 
-// ToF32 widens len(dst) stored values of a floating-point type. A type it cannot widen is
+// ToF32 reads len(dst) stored values of a floating-point type. Those of F64 are rounded to the nearest float32, ties to even;
+// values that are too large become infinities. A type that is not one is
 // tensor.ErrUnsupported; a src that does not hold exactly len(dst) values is tensor.ErrCorrupt.
 func ToF32(dst []float32, src []byte, dtype tensor.DType) error {
 	var widen func([]float32, []byte)
@@ -76,7 +70,7 @@ func ToF32(dst []float32, src []byte, dtype tensor.DType) error {
 	case tensor.F32:
 		widen = F32FromBytes
 	case tensor.F64:
-		widen = F64ToF32
+		widen = f64ToF32Generic
 	default:
 		return fmt.Errorf("%s as float32: %w", dtype, tensor.ErrUnsupported)
 	}

@@ -148,7 +148,9 @@ func TestF64ToF32(t *testing.T) {
 		src = binary.LittleEndian.AppendUint64(src, math.Float64bits(x))
 	}
 	dst := make([]float32, 4)
-	F64ToF32(dst, src)
+	if err := ToF32(dst, src, tensor.F64); err != nil {
+		t.Fatal(err)
+	}
 	inf := float32(math.Inf(1))
 	if want := [4]float32{0.1, inf, -inf, 0}; [4]float32(dst) != want {
 		t.Errorf("got %v, want %v", dst, want)

@@ -606,6 +606,101 @@ found:
 	VZEROUPPER
 	RET
 
+// func engineExpsAVX2(dst *float32, x *float32, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·engineExpsAVX2(SB), NOSPLIT, $0-24
+	MOVQ    dst+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPS siluLow<>+0(SB), Y12
+	VMOVUPS siluHigh<>+0(SB), Y13
+	VMOVUPS siluInvLn2<>+0(SB), Y14
+	VMOVUPS siluShift<>+0(SB), Y15
+
+loop0:
+	CMPQ         DX, $0x00000010
+	JLT          loop0done
+	VMOVUPS      (CX), Y0
+	VMOVUPS      32(CX), Y3
+	VMAXPS       Y0, Y12, Y0
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y0, Y13, Y0
+	VMINPS       Y3, Y13, Y3
+	VMULPS       Y14, Y0, Y1
+	VMULPS       Y14, Y3, Y4
+	VADDPS       Y15, Y1, Y1
+	VADDPS       Y15, Y4, Y4
+	VSUBPS       Y15, Y1, Y1
+	VSUBPS       Y15, Y4, Y4
+	VFNMADD231PS siluLn2<>+0(SB), Y1, Y0
+	VFNMADD231PS siluLn2<>+0(SB), Y4, Y3
+	VMULPS       siluQuarter<>+0(SB), Y0, Y0
+	VMULPS       siluQuarter<>+0(SB), Y3, Y3
+	VMOVUPS      silu120<>+0(SB), Y2
+	VMOVUPS      silu120<>+0(SB), Y5
+	VFMADD213PS  silu24<>+0(SB), Y0, Y2
+	VFMADD213PS  silu24<>+0(SB), Y3, Y5
+	VFMADD213PS  silu6<>+0(SB), Y0, Y2
+	VFMADD213PS  silu6<>+0(SB), Y3, Y5
+	VFMADD213PS  siluHalf<>+0(SB), Y0, Y2
+	VFMADD213PS  siluHalf<>+0(SB), Y3, Y5
+	VFMADD213PS  siluOne<>+0(SB), Y0, Y2
+	VFMADD213PS  siluOne<>+0(SB), Y3, Y5
+	VFMADD213PS  siluOne<>+0(SB), Y0, Y2
+	VFMADD213PS  siluOne<>+0(SB), Y3, Y5
+	VMULPS       Y2, Y2, Y2
+	VMULPS       Y5, Y5, Y5
+	VMULPS       Y2, Y2, Y2
+	VMULPS       Y5, Y5, Y5
+	VCVTPS2DQ    Y1, Y1
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       siluBias<>+0(SB), Y1, Y1
+	VPADDD       siluBias<>+0(SB), Y4, Y4
+	VPSLLD       $0x17, Y1, Y1
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y2, Y1, Y2
+	VMULPS       Y5, Y4, Y5
+	VMOVUPS      Y2, (AX)
+	VMOVUPS      Y5, 32(AX)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, CX
+	SUBQ         $0x00000010, DX
+	JMP          loop0
+
+loop0done:
+loop1:
+	CMPQ         DX, $0x00000008
+	JLT          loop1done
+	VMOVUPS      (CX), Y0
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMULPS       Y14, Y0, Y1
+	VADDPS       Y15, Y1, Y1
+	VSUBPS       Y15, Y1, Y1
+	VFNMADD231PS siluLn2<>+0(SB), Y1, Y0
+	VMULPS       siluQuarter<>+0(SB), Y0, Y0
+	VMOVUPS      silu120<>+0(SB), Y2
+	VFMADD213PS  silu24<>+0(SB), Y0, Y2
+	VFMADD213PS  silu6<>+0(SB), Y0, Y2
+	VFMADD213PS  siluHalf<>+0(SB), Y0, Y2
+	VFMADD213PS  siluOne<>+0(SB), Y0, Y2
+	VFMADD213PS  siluOne<>+0(SB), Y0, Y2
+	VMULPS       Y2, Y2, Y2
+	VMULPS       Y2, Y2, Y2
+	VCVTPS2DQ    Y1, Y1
+	VPADDD       siluBias<>+0(SB), Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y2, Y1, Y2
+	VMOVUPS      Y2, (AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	SUBQ         $0x00000008, DX
+	JMP          loop1
+
+loop1done:
+	VZEROUPPER
+	RET
+
 // func engineSiLUAVX2(dst *float32, x *float32, n int)
 // Requires: AVX, AVX2, FMA3
 TEXT ·engineSiLUAVX2(SB), NOSPLIT, $0-24
@@ -1570,6 +1665,182 @@ found:
 	SUBQ CX, DX
 	ADDQ BX, DX
 	MOVQ DX, ret+16(FP)
+	VZEROUPPER
+	RET
+
+// func engineExpsAVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX2, AVX512F, FMA3
+TEXT ·engineExpsAVX512(SB), NOSPLIT, $0-24
+	MOVQ    dst+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPS siluLow<>+0(SB), Z12
+	VMOVUPS siluHigh<>+0(SB), Z13
+	VMOVUPS siluInvLn2<>+0(SB), Z14
+	VMOVUPS siluShift<>+0(SB), Z15
+	VMOVUPS siluLn2<>+0(SB), Z16
+	VMOVUPS siluQuarter<>+0(SB), Z17
+	VMOVUPS silu120<>+0(SB), Z18
+	VMOVUPS silu24<>+0(SB), Z19
+	VMOVUPS silu6<>+0(SB), Z20
+	VMOVUPS siluHalf<>+0(SB), Z21
+	VMOVUPS siluOne<>+0(SB), Z22
+	VMOVUPS siluSign<>+0(SB), Z23
+	VMOVUPS siluBias<>+0(SB), Z24
+
+loop0:
+	CMPQ         DX, $0x00000040
+	JLT          loop0done
+	VMOVUPS      (CX), Z0
+	VMOVUPS      64(CX), Z3
+	VMOVUPS      128(CX), Z6
+	VMOVUPS      192(CX), Z9
+	VMAXPS       Z0, Z12, Z0
+	VMAXPS       Z3, Z12, Z3
+	VMAXPS       Z6, Z12, Z6
+	VMAXPS       Z9, Z12, Z9
+	VMINPS       Z0, Z13, Z0
+	VMINPS       Z3, Z13, Z3
+	VMINPS       Z6, Z13, Z6
+	VMINPS       Z9, Z13, Z9
+	VMULPS       Z14, Z0, Z1
+	VMULPS       Z14, Z3, Z4
+	VMULPS       Z14, Z6, Z7
+	VMULPS       Z14, Z9, Z10
+	VADDPS       Z15, Z1, Z1
+	VADDPS       Z15, Z4, Z4
+	VADDPS       Z15, Z7, Z7
+	VADDPS       Z15, Z10, Z10
+	VSUBPS       Z15, Z1, Z1
+	VSUBPS       Z15, Z4, Z4
+	VSUBPS       Z15, Z7, Z7
+	VSUBPS       Z15, Z10, Z10
+	VFNMADD231PS Z16, Z1, Z0
+	VFNMADD231PS Z16, Z4, Z3
+	VFNMADD231PS Z16, Z7, Z6
+	VFNMADD231PS Z16, Z10, Z9
+	VMULPS       Z17, Z0, Z0
+	VMULPS       Z17, Z3, Z3
+	VMULPS       Z17, Z6, Z6
+	VMULPS       Z17, Z9, Z9
+	VMOVUPS      Z18, Z2
+	VMOVUPS      Z18, Z5
+	VMOVUPS      Z18, Z8
+	VMOVUPS      Z18, Z11
+	VFMADD213PS  Z19, Z0, Z2
+	VFMADD213PS  Z19, Z3, Z5
+	VFMADD213PS  Z19, Z6, Z8
+	VFMADD213PS  Z19, Z9, Z11
+	VFMADD213PS  Z20, Z0, Z2
+	VFMADD213PS  Z20, Z3, Z5
+	VFMADD213PS  Z20, Z6, Z8
+	VFMADD213PS  Z20, Z9, Z11
+	VFMADD213PS  Z21, Z0, Z2
+	VFMADD213PS  Z21, Z3, Z5
+	VFMADD213PS  Z21, Z6, Z8
+	VFMADD213PS  Z21, Z9, Z11
+	VFMADD213PS  Z22, Z0, Z2
+	VFMADD213PS  Z22, Z3, Z5
+	VFMADD213PS  Z22, Z6, Z8
+	VFMADD213PS  Z22, Z9, Z11
+	VFMADD213PS  Z22, Z0, Z2
+	VFMADD213PS  Z22, Z3, Z5
+	VFMADD213PS  Z22, Z6, Z8
+	VFMADD213PS  Z22, Z9, Z11
+	VMULPS       Z2, Z2, Z2
+	VMULPS       Z5, Z5, Z5
+	VMULPS       Z8, Z8, Z8
+	VMULPS       Z11, Z11, Z11
+	VMULPS       Z2, Z2, Z2
+	VMULPS       Z5, Z5, Z5
+	VMULPS       Z8, Z8, Z8
+	VMULPS       Z11, Z11, Z11
+	VCVTPS2DQ    Z1, Z1
+	VCVTPS2DQ    Z4, Z4
+	VCVTPS2DQ    Z7, Z7
+	VCVTPS2DQ    Z10, Z10
+	VPADDD       Z24, Z1, Z1
+	VPADDD       Z24, Z4, Z4
+	VPADDD       Z24, Z7, Z7
+	VPADDD       Z24, Z10, Z10
+	VPSLLD       $0x17, Z1, Z1
+	VPSLLD       $0x17, Z4, Z4
+	VPSLLD       $0x17, Z7, Z7
+	VPSLLD       $0x17, Z10, Z10
+	VMULPS       Z2, Z1, Z2
+	VMULPS       Z5, Z4, Z5
+	VMULPS       Z8, Z7, Z8
+	VMULPS       Z11, Z10, Z11
+	VMOVUPS      Z2, (AX)
+	VMOVUPS      Z5, 64(AX)
+	VMOVUPS      Z8, 128(AX)
+	VMOVUPS      Z11, 192(AX)
+	ADDQ         $0x00000100, AX
+	ADDQ         $0x00000100, CX
+	SUBQ         $0x00000040, DX
+	JMP          loop0
+
+loop0done:
+loop1:
+	CMPQ         DX, $0x00000010
+	JLT          loop1done
+	VMOVUPS      (CX), Z0
+	VMAXPS       Z0, Z12, Z0
+	VMINPS       Z0, Z13, Z0
+	VMULPS       Z14, Z0, Z1
+	VADDPS       Z15, Z1, Z1
+	VSUBPS       Z15, Z1, Z1
+	VFNMADD231PS Z16, Z1, Z0
+	VMULPS       Z17, Z0, Z0
+	VMOVUPS      Z18, Z2
+	VFMADD213PS  Z19, Z0, Z2
+	VFMADD213PS  Z20, Z0, Z2
+	VFMADD213PS  Z21, Z0, Z2
+	VFMADD213PS  Z22, Z0, Z2
+	VFMADD213PS  Z22, Z0, Z2
+	VMULPS       Z2, Z2, Z2
+	VMULPS       Z2, Z2, Z2
+	VCVTPS2DQ    Z1, Z1
+	VPADDD       Z24, Z1, Z1
+	VPSLLD       $0x17, Z1, Z1
+	VMULPS       Z2, Z1, Z2
+	VMOVUPS      Z2, (AX)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, CX
+	SUBQ         $0x00000010, DX
+	JMP          loop1
+
+loop1done:
+loop2:
+	CMPQ         DX, $0x00000008
+	JLT          loop2done
+	VMOVUPS      (CX), Y0
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMULPS       Y14, Y0, Y1
+	VADDPS       Y15, Y1, Y1
+	VSUBPS       Y15, Y1, Y1
+	VFNMADD231PS Y16, Y1, Y0
+	VMULPS       Y17, Y0, Y0
+	VMOVUPS      Y18, Y2
+	VFMADD213PS  Y19, Y0, Y2
+	VFMADD213PS  Y20, Y0, Y2
+	VFMADD213PS  Y21, Y0, Y2
+	VFMADD213PS  Y22, Y0, Y2
+	VFMADD213PS  Y22, Y0, Y2
+	VMULPS       Y2, Y2, Y2
+	VMULPS       Y2, Y2, Y2
+	VCVTPS2DQ    Y1, Y1
+	VPADDD       Y24, Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y2, Y1, Y2
+	VMOVUPS      Y2, (AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	SUBQ         $0x00000008, DX
+	JMP          loop2
+
+loop2done:
 	VZEROUPPER
 	RET
 

@@ -23,6 +23,9 @@ func atLeastAVX2(x *float32, n int, limit float32) int
 func nonFiniteAVX2(x *float32, n int) int
 
 //go:noescape
+func engineExpsAVX2(dst *float32, x *float32, n int)
+
+//go:noescape
 func engineSiLUAVX2(dst *float32, x *float32, n int)
 
 //go:noescape
@@ -60,6 +63,9 @@ func atLeastAVX512(x *float32, n int, limit float32) int
 
 //go:noescape
 func nonFiniteAVX512(x *float32, n int) int
+
+//go:noescape
+func engineExpsAVX512(dst *float32, x *float32, n int)
 
 //go:noescape
 func engineSiLUAVX512(dst *float32, x *float32, n int)
@@ -131,6 +137,14 @@ func nonFiniteSIMD(x *float32, n int) int {
 		return nonFiniteAVX512(x, n)
 	}
 	return nonFiniteAVX2(x, n)
+}
+
+func engineExpsSIMD(dst *float32, x *float32, n int) {
+	if use.avx512 {
+		engineExpsAVX512(dst, x, n)
+	} else {
+		engineExpsAVX2(dst, x, n)
+	}
 }
 
 func engineSiLUSIMD(dst *float32, x *float32, n int) {

@@ -5,13 +5,17 @@
 package kernel
 
 //go:noescape
-func engineExpsNEON(dst *float32, x *float32, n int, shift float32)
+func engineExpsNEON(dst *float32, x *float32, n int)
 
 //go:noescape
 func engineSiLUNEON(dst *float32, x *float32, n int)
 
 //go:noescape
 func engineSiLUMulNEON(dst *float32, x *float32, y *float32, n int)
+
+func engineExpsSIMD(dst *float32, x *float32, n int) {
+	engineExpsNEON(dst, x, n)
+}
 
 func engineSiLUSIMD(dst *float32, x *float32, n int) {
 	engineSiLUNEON(dst, x, n)

@@ -136,11 +136,12 @@ func (w *rowWeights) weighRow(s []float32, row int) {
 		top = max(top, x)
 	}
 	full, sum := len(s)&^7, float32(0)
-	if full > 0 {
-		engineExpsNEON(&s[0], &s[0], full, top)
+	for j := range s {
+		s[j] -= top
 	}
+	engineExps(s[:full], s[:full])
 	for j, x := range s[full:] {
-		s[full+j] = expf(x - top)
+		s[full+j] = expf(x)
 	}
 	for _, p := range s {
 		sum += p

@@ -106,14 +106,11 @@ func (c *EngineDeltaRule) Channels() int {
 	return 2*c.KeyHeads*c.KeyDim + c.ValueHeads*c.ValueDim
 }
 
-// Matrices is how many elements the matrices of the state have.
-func (c *EngineDeltaRule) Matrices() int { return c.ValueHeads * c.KeyDim * c.ValueDim }
-
 // Run computes all of it on so many workers. It panics unless the slices have the sizes of the fields.
 func (c *EngineDeltaRule) Run(workers int) {
 	channels, gates := c.Channels(), c.Tokens*c.ValueHeads
 	if len(c.X) != c.Tokens*channels || len(c.Gates) != gates || len(c.Betas) != gates || len(c.Out) != gates*c.ValueDim ||
-		len(c.Weights) != channels*c.Taps || !c.State.Fits(channels, c.Taps, c.Matrices()) || c.ValueHeads%c.KeyHeads != 0 {
+		len(c.Weights) != channels*c.Taps || !c.State.Fits(channels, c.Taps, c.ValueHeads*c.KeyDim*c.ValueDim) || c.ValueHeads%c.KeyHeads != 0 {
 		panic(fmt.Sprintf("internal error: kernel.EngineDeltaRule: %d values, %d gates, %d betas, %d weights to %d, for %d tokens, heads %d of %d and %d of %d",
 			len(c.X), len(c.Gates), len(c.Betas), len(c.Weights), len(c.Out), c.Tokens, c.KeyHeads, c.KeyDim, c.ValueHeads, c.ValueDim))
 	}

@@ -6,7 +6,6 @@ package kernel
 //go:generate go run -C _asm . -kernel attend -out ../engine_attention_amd64.s -go ../engine_attention_asm_amd64.go
 //go:generate go run -C _asm . -kernel convert -out ../convert_amd64.s -go ../convert_asm_amd64.go
 //go:generate go run -C _asm . -kernel elements -out ../elements_amd64.s -go ../elements_asm_amd64.go
-//go:generate go run -C _asm . -kernel engine -out ../engine_amd64.s -go ../engine_asm_amd64.go
 //go:generate go run -C _asm . -kernel gemm -out ../gemm_amd64.s -go ../gemm_asm_amd64.go
 //go:generate go run -C _asm . -kernel grid -out ../gridsearch_amd64.s -go ../gridsearch_asm_amd64.go
 //go:generate go run -C _asm . -kernel int8 -out ../int8_amd64.s -go ../int8_asm_amd64.go

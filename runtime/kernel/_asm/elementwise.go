@@ -26,8 +26,9 @@ func elements() {
 		find("nonFinite", v, "(x *float32, n int) int", 21, func(limit reg.VecPhysical) {
 			VMOVUPS(infinity, limit)
 		}, magnitude)
-		silu.emit(v, false)
-		silu.emit(v, true)
+		for _, name := range []string{"engineExps", "engineSiLU", "engineSiLUMul"} {
+			silu.emit(v, name)
+		}
 		rotate(v)
 		exactSquares(v)
 		normalize(v, false)

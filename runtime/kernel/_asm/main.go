@@ -18,7 +18,6 @@ var kernels = map[string]func(){
 	"attend":   attention,
 	"convert":  convert,
 	"elements": elements,
-	"engine":   engine,
 	"gemm":     gemm,
 	"grid":     gridSearch,
 	"int8":     int8,

@@ -30,11 +30,13 @@ func newSilu() *engineSilu {
 	}
 }
 
-// emit writes x / (1 + engineExp(-x)), times y if asked for. 512-bit code holds all constants in registers.
-func (c *engineSilu) emit(v vectors, product bool) {
-	name, signature := "engineSiLU", "(dst *float32, x *float32, n int)"
+// emit writes a function of n elements: engineExps, engineSiLU, x / (1 + engineExp(-x)), or engineSiLUMul, which is that times
+// y. 512-bit code holds all constants in registers.
+func (c *engineSilu) emit(v vectors, name string) {
+	silu, product := name != "engineExps", name == "engineSiLUMul"
+	signature := "(dst *float32, x *float32, n int)"
 	if product {
-		name, signature = "engineSiLUMul", "(dst *float32, x *float32, y *float32, n int)"
+		signature = "(dst *float32, x *float32, y *float32, n int)"
 	}
 	begin(name+v.tier, signature)
 	dst, px, n := param("dst"), param("x"), param("n")
@@ -67,7 +69,9 @@ func (c *engineSilu) emit(v vectors, product bool) {
 			}
 		}
 		all(func(u int, t, k, p reg.VecPhysical) { VMOVUPS(Mem{Base: px, Disp: u * s.bytes()}, t) })
-		all(func(u int, t, k, p reg.VecPhysical) { VXORPS(constant(c.sign), t, t) })
+		if silu {
+			all(func(u int, t, k, p reg.VecPhysical) { VXORPS(constant(c.sign), t, t) })
+		}
 		all(func(u int, t, k, p reg.VecPhysical) { VMAXPS(t, s.reg[held[c.low]], t) }) // keeps a NaN, being the second source
 		all(func(u int, t, k, p reg.VecPhysical) { VMINPS(t, s.reg[held[c.high]], t) })
 		all(func(u int, t, k, p reg.VecPhysical) { VMULPS(constant(c.invLn2), t, k) })
@@ -86,9 +90,11 @@ func (c *engineSilu) emit(v vectors, product bool) {
 		all(func(u int, t, k, p reg.VecPhysical) { VPADDD(constant(c.bias), k, k) })
 		all(func(u int, t, k, p reg.VecPhysical) { VPSLLD(Imm(23), k, k) })
 		all(func(u int, t, k, p reg.VecPhysical) { VMULPS(p, k, p) })
-		all(func(u int, t, k, p reg.VecPhysical) { VADDPS(constant(c.one), p, p) })
-		all(func(u int, t, k, p reg.VecPhysical) { VMOVUPS(Mem{Base: px, Disp: u * s.bytes()}, t) })
-		all(func(u int, t, k, p reg.VecPhysical) { VDIVPS(p, t, p) })
+		if silu {
+			all(func(u int, t, k, p reg.VecPhysical) { VADDPS(constant(c.one), p, p) })
+			all(func(u int, t, k, p reg.VecPhysical) { VMOVUPS(Mem{Base: px, Disp: u * s.bytes()}, t) })
+			all(func(u int, t, k, p reg.VecPhysical) { VDIVPS(p, t, p) })
+		}
 		if product {
 			all(func(u int, t, k, p reg.VecPhysical) { VMULPS(Mem{Base: py, Disp: u * s.bytes()}, p, p) })
 		}

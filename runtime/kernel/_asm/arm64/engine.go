@@ -6,9 +6,9 @@ func engine() {
 	bits := math.Float32bits
 	constants("engineExpTerms", bits(-87), bits(87), bits(0x1.715476p0), bits(0x1.62e43p-1), bits(0.25),
 		bits(float32(1)/120), bits(float32(1)/24), bits(float32(1)/6), bits(0.5), bits(1), 127)
-	engineExps()
-	engineSiLU(false)
-	engineSiLU(true)
+	for _, name := range []string{"engineExps", "engineSiLU", "engineSiLUMul"} {
+		engineExps(name)
+	}
 }
 
 // Constants of the exponential.
@@ -55,47 +55,35 @@ func exp() {
 	both(func(t, k, p v) { fmul(p, k, p) })
 }
 
-func engineExps() {
-	begin("engineExpsNEON", "(dst *float32, x *float32, n int, shift float32)")
-	const dst, x, n, shift = r(0), r(1), r(2), r(3)
-	broadcast(27, shift)
-	loadExp(3)
-	label("loop")
-	ins("VLD1.P 32(%s), [V0.S4, V1.S4]", x)
-	for i := range v(2) {
-		fsub(i, i, 27)
-	}
-	exp()
-	ins("VST1.P [V4.S4, V5.S4], 32(%s)", dst)
-	ins("SUBS $8, %s", n)
-	ins("BNE loop")
-	ret()
-}
-
-// engineSiLU divides by 1 + the exponential of the negative; product multiplies the result.
-func engineSiLU(product bool) {
-	name, signature := "engineSiLUNEON", "(dst *float32, x *float32, n int)"
-	const dst, x = r(0), r(1)
-	n, up := r(2), r(2)
+// engineExps emits a function of n elements: the exponential, engineSiLU, which divides by 1 + the exponential of the negative,
+// or engineSiLUMul, which multiplies that by y.
+func engineExps(name string) {
+	silu, product, signature := name != "engineExps", name == "engineSiLUMul", "(dst *float32, x *float32, n int)"
+	const dst, x, y = r(0), r(1), r(2)
+	n := r(2)
 	if product {
-		name, signature, n = "engineSiLUMulNEON", "(dst *float32, x *float32, y *float32, n int)", 3
+		signature, n = "(dst *float32, x *float32, y *float32, n int)", 3
 	}
-	begin(name, signature)
+	begin(name+"NEON", signature)
 	loadExp(4)
 	label("loop")
 	ins("VLD1.P 32(%s), [V8.S4, V9.S4]", x)
 	for i := range v(2) {
-		two(0x6ea0f800, "FNEG", "4S", "4S", i, 8+i)
+		if silu {
+			two(0x6ea0f800, "FNEG", "4S", "4S", i, 8+i)
+		} else {
+			move(i, 8+i)
+		}
 	}
 	exp()
 	for i := range v(2) {
-		fadd(4+i, 4+i, expOne)
-	}
-	for i := range v(2) {
-		three(0x6e20fc00, "FDIV", "4S", "4S", 4+i, 8+i, 4+i)
+		if silu {
+			fadd(4+i, 4+i, expOne)
+			three(0x6e20fc00, "FDIV", "4S", "4S", 4+i, 8+i, 4+i)
+		}
 	}
 	if product {
-		ins("VLD1.P 32(%s), [V2.S4, V3.S4]", up)
+		ins("VLD1.P 32(%s), [V2.S4, V3.S4]", y)
 		for i := range v(2) {
 			fmul(4+i, 4+i, 2+i)
 		}

@@ -2,6 +2,18 @@
 
 package kernel
 
+func engineExps(dst, x []float32) {
+	if !use.simd() {
+		engineExpsGeneric(dst, x)
+		return
+	}
+	for len(dst) > 0 {
+		n := piece(len(dst))
+		engineExpsSIMD(&dst[0], &x[0], n)
+		dst, x = dst[n:], x[n:]
+	}
+}
+
 func engineSiLU(dst, x []float32) {
 	if !use.simd() {
 		engineSiLUGeneric(dst, x)
