@@ -1,4 +1,4 @@
-// Package backends says what it takes to run a graph: a [Backend] compiles the graph of a package with its
+// Package backends defines how a graph is run: a [Backend] compiles the graph of a package with its
 // weights into an [Executable], which runs calls over a [State], the KV cache of one conversation.
 //
 // A backend interprets the graph op by op and knows nothing of model families, so that a wrong graph gives a
@@ -38,25 +38,25 @@ type Options struct {
 	// like several, as engines before 3.6.0 do.
 	RepackLowBits bool
 	// Window is sliding_window of a package whose attention_type is "mix": the input attention_mask is then
-	// [2, 1, 1, tokens, keys], 0 where a query sees a key and the lowest float elsewhere; part 0 is causal, part 1 lets a
-	// query see the last Window positions. 0: the mask is a number without dimensions, causal.
+	// [2, 1, 1, tokens, keys], 0 where a query attends to a key and the lowest float elsewhere; part 0 is causal, part 1 limits a
+	// query to the last Window positions. 0: the mask is a number without dimensions, causal.
 	Window int
 	// Threads that compute; results do not depend on it. At least 1.
 	Threads int
 	// CacheBytes is how much memory may be spent on weights kept in the form the kernels read; what does not fit
-	// is decoded anew in every call.
+	// is decoded again in every call.
 	CacheBytes int64
-	// ExpertBytes, if not 0, is how much memory the codes and scales of experts may take beside those of the package; experts
-	// beyond are opened anew in every call. Without it all are kept. A backend that is not made for speed keeps all.
+	// ExpertBytes, if not 0, is how much memory the codes and scales of experts may take in addition to those of the package; experts
+	// beyond are opened again in every call. Without it all are kept. A backend that is not made for speed keeps all.
 	ExpertBytes int64
 	// Replace, if set, gives float weights [rows, cols] and the bias [rows] to use instead of the stored ones of a
 	// Convolution, the factors and offsets of a LayerNorm, or the values of a Const in the weight file; nil keeps either.
 	// It lets a graph run at the precision of the source. Calls may overlap. Weights of experts that CacheBytes
-	// has no room for are asked for again in every call.
+	// has no room for are requested again in every call.
 	Replace func(op *mnn.Op) (weights, bias []float32, err error)
 }
 
-// Capabilities says what a backend runs.
+// Capabilities lists the ops and modes that a backend runs.
 type Capabilities struct {
 	Ops   []mnn.OpType
 	Modes []Mode
@@ -75,23 +75,24 @@ type Call struct {
 	Embeddings []float32
 	// Tokens of each state.
 	Tokens int
-	// Offset is added to the positions of the tokens; the cache is not asked whether anything lies before.
+	// Offset is added to the positions of the tokens; whether the cache holds the positions before is not checked.
 	Offset int
-	// All asks for the logits of every position instead of the last.
+	// All requests the logits of every position instead of the last.
 	All bool
-	// Defer asks for no logits at all: Executable.Logits makes those of every position later, some rows at a time. A
+	// Defer returns no logits: Executable.Logits computes those of every position later, some rows at a time. A
 	// window of 512 over a vocabulary of 151,936 would be 311 MB at once.
 	Defer bool
-	// Observe, if set, sees every float output but deferred logits: the op, the output's place among op.Outputs, the
-	// logical shape, and the values, which are only valid during the call. Several states may be seen together or one
-	// after another. Ops of an expert are seen before the MoE that calls it, with the rows that chose the expert.
+	// Observe, if set, is called with every float output except deferred logits: the op, the output's place among op.Outputs, the
+	// logical shape, and the values, which are only valid during the call. Several states may come together or one
+	// after another. Ops of an expert come before the MoE that calls it, with the rows that chose the expert.
 	Observe func(op *mnn.Op, output int, shape []int, values []float32)
-	// Peaks, if set, is told the largest magnitude in the outputs of ops that compute, once for each state or all of them;
+	// Peaks, if set, is called with the largest magnitude in the outputs of ops that compute, once for each state or all of them;
 	// a NaN if there is one; of ops of experts, once for each call of the expert. Ops that were fused with the next one, and deferred logits, are left out.
 	Peaks func(op *mnn.Op, peak float32)
 }
 
-// State is what one conversation has left behind: the KV cache, and the memory of recurrent layers. It belongs to the Executable that made it and to one goroutine.
+// State is the memory of one conversation: the KV cache, and the states of recurrent layers. It belongs to the Executable that
+// made it and to one goroutine.
 type State interface {
 	// Len is the number of cached positions.
 	Len() int
@@ -106,7 +107,7 @@ type Executable interface {
 	// one state after another; a state's logits are [1 or Tokens, vocabulary] and valid until the next call with the
 	// first of the states. States are different ones.
 	Run(ctx context.Context, states []State, c Call) (logits []float32, err error)
-	// Logits returns rows from to to-1 of what the last call with these states deferred, counted over all states. They are
+	// Logits returns rows from to to-1 of the logits that the last call with these states deferred, counted over all states. They are
 	// valid until the next use of the states.
 	Logits(ctx context.Context, states []State, from, to int) ([]float32, error)
 	// TokenBytes is about how much memory a call takes for each of its tokens, deferred logits left out.

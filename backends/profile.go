@@ -24,7 +24,7 @@ type Profile struct {
 	Rules []Rule
 }
 
-// Verdict says what a backend does with a feature.
+// Verdict is how a backend treats a feature.
 type Verdict int
 
 // The verdicts. A feature without a rule is computed correctly.

@@ -16,7 +16,7 @@ import (
 func decodeInto(n *node, v any, path string) error {
 	p := reflect.ValueOf(v)
 	if p.Kind() != reflect.Pointer || p.IsNil() {
-		panic(fmt.Sprintf("internal error: decoding %s into %T, which is no pointer", path, v))
+		panic(fmt.Sprintf("internal error: decoding %s into %T, which is not a pointer", path, v))
 	}
 	return n.decode(p.Elem(), path)
 }
@@ -189,7 +189,7 @@ func (n *node) wrap(err error, path string) error {
 	return n.errorf(path, "%s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// words says what a Go type holds.
+// words describes the values of a Go type.
 func words(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Pointer:

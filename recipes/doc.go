@@ -1,4 +1,4 @@
-// Package recipes reads recipes: YAML files that say which package is wanted from which checkpoint.
+// Package recipes reads recipes: YAML files that describe a package and the checkpoint it is made from.
 //
 // Call [Load] or [LoadFile] first. The keys version, name, model, target, limits and variants belong to
 // this package; every other top-level key is a section that belongs to the stage of its name, which

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// ReadDocument reads a YAML file that is no recipe with the strictness of one: the result is the whole document, to
+// ReadDocument reads a YAML file that is not a recipe with the strictness of one: the result is the whole document, to
 // be decoded as a section is. An error of the file system is returned as it is, any other one is an *Error.
 func ReadDocument(path string) (Section, error) {
 	data, err := readLimited(path)
@@ -25,7 +25,7 @@ func ParseDocument(data []byte, filename string) (Section, error) {
 	return Section{file: filename, node: n}, nil
 }
 
-// readLimited reads a file as far as it takes to see that it is too large.
+// readLimited reads a file, at most one byte beyond the limit.
 func readLimited(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

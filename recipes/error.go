@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// An Error says what is wrong with a recipe and where.
+// An Error is a mistake in a recipe and its place.
 type Error struct {
 	// File is the recipe's file as it was given to Load, or "--set " and the override that is at fault.
 	File string

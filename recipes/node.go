@@ -35,7 +35,7 @@ type entry struct {
 	value *node
 }
 
-// String describes the value for a message that says what it should have been.
+// String describes the value for a message about the expected value.
 func (n *node) String() string {
 	switch n.kind {
 	case null:
@@ -56,7 +56,7 @@ func (n *node) errorf(path, format string, args ...any) error {
 	return n.at.errorf(path, format, args...)
 }
 
-// get is the value of a key, nil if there is none or n is no mapping.
+// get is the value of a key, nil if there is none or n is not a mapping.
 func (n *node) get(key string) *node {
 	if i := n.index(key); i >= 0 {
 		return n.entries[i].value
@@ -166,8 +166,8 @@ func joinKey(path, key string) string {
 
 func joinIndex(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
 
-// errorAt is an *Error about what lies at a path below n, whose own path is base. The whole file is the
-// place of what is missing from the top of a recipe.
+// errorAt is an *Error about what lies at a path below n, whose own path is base. A key that is missing
+// at the top of a recipe is placed at the whole file.
 func errorAt(file string, n *node, base, path, format string, args ...any) error {
 	at := position{src: &source{name: file}}
 	if n != nil {

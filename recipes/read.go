@@ -95,7 +95,7 @@ func attempt[T any](f func() (T, error)) (v T, err error) {
 	return f()
 }
 
-// checkText refuses what YAML does not allow in a text and what readers skip or translate differently.
+// checkText rejects characters that YAML does not allow or that readers skip or translate differently.
 func checkText(src *source, data string) error {
 	for i, line := range strings.Split(data, "\n") {
 		column := 0
@@ -113,7 +113,7 @@ func checkText(src *source, data string) error {
 	return nil
 }
 
-// checkTokens refuses what recipes do not use before the recursive parser sees it.
+// checkTokens rejects constructs that recipes do not use, before the recursive parser runs.
 func checkTokens(src *source, tokens token.Tokens) error {
 	if len(tokens) > maxTokens {
 		return position{src: src}.errorf("", "the file has more than %d YAML tokens", maxTokens)
@@ -204,7 +204,7 @@ func convert(src *source, from ast.Node, at position, path string, depth int) (*
 	case *ast.IntegerNode, *ast.FloatNode:
 		n.kind, n.scalar = number, tk.Value
 		if _, err := strconv.ParseFloat(tk.Value, 64); err != nil || !numberRE.MatchString(tk.Value) {
-			return nil, n.errorf(path, "must be a plain decimal number, not %s; put it in quotes if it is meant as a string", shorten(tk.Value))
+			return nil, n.errorf(path, "must be a plain decimal number, not %s; put it in quotes if it is a string", shorten(tk.Value))
 		}
 	case *ast.InfinityNode, *ast.NanNode:
 		return nil, n.errorf(path, "must be a finite number, not %s", tk.Value)
@@ -283,7 +283,7 @@ func confirm(src *source, data string, n *node) error {
 	return nil
 }
 
-// differs is the first value that is not what the second reader found, or nil.
+// differs returns the first value that differs from that of the second reader, or nil.
 func (n *node) differs(second any, path string) (*node, string) {
 	same := false
 	switch n.kind {

@@ -2,12 +2,14 @@ package recipes
 
 import (
 	"path/filepath"
+
+	"github.com/invopop/jsonschema"
 )
 
 // Version is the only recipe version that this program reads.
 const Version = 1
 
-// A Recipe says what the user asked for. It is immutable after Load.
+// A Recipe is a request for packages. It is immutable after Load.
 type Recipe struct {
 	Version int    `json:"version"`
 	Name    string `json:"name"` // names the package and its files: letters, digits, '.', '_' and '-'
@@ -33,20 +35,20 @@ type Recipe struct {
 // Model names the source checkpoint: a repository or a local directory, never both.
 type Model struct {
 	Repo         string   `json:"repo,omitempty" jsonschema_description:"Hugging Face repository such as Qwen/Qwen3-0.6B"`
-	Revision     string   `json:"revision,omitempty" jsonschema_description:"Commit hash, tag or branch of the repository; main if absent. It is resolved to a commit and recorded."`
+	Revision     string   `json:"revision,omitempty" jsonschema_description:"Commit, tag or branch; main if absent. The commit is recorded."`
 	Path         string   `json:"path,omitempty" jsonschema_description:"Directory of a local checkpoint, relative to the recipe"`
-	Type         string   `json:"type,omitempty" jsonschema_description:"model_type that config.json must have; another one is refused before anything is made"`
+	Type         string   `json:"type,omitempty" jsonschema_description:"model_type that config.json must have; any other is rejected before anything is made"`
 	IgnoreConfig []string `json:"ignore_config,omitempty" jsonschema_description:"Keys of config.json that are known not to change results and may be ignored"`
 }
 
-// Target says what must be able to run the package.
+// Target is the engine and the devices that must run the package.
 type Target struct {
 	// Engine is the oldest MNN engine that must run the package, one of [Engines].
-	Engine string `json:"engine" jsonschema:"enum=3.5,enum=3.6" jsonschema_description:"Oldest MNN engine that must run the package; a string and therefore in quotes"`
+	Engine string `json:"engine" jsonschema_description:"Oldest MNN engine that must run the package; a string and therefore in quotes"`
 	// Backends names the engine backends that must compute the package correctly, of [Backends], without repetition.
-	Backends []string `json:"backends" jsonschema:"minItems=1,uniqueItems=true,enum=cpu,enum=cuda,enum=hexagon,enum=metal,enum=opencl,enum=vulkan" jsonschema_description:"Backends of the engine that must compute the package correctly; what one of them computes wrongly is refused"`
+	Backends []string `json:"backends" jsonschema:"minItems=1,uniqueItems=true" jsonschema_description:"Engine backends that must compute it correctly"`
 	// Context bounds the positions of the package; 0 stands for all that the checkpoint declares.
-	Context int `json:"context,omitempty" jsonschema:"minimum=1" jsonschema_description:"Longest conversation in tokens that the package holds; that of the checkpoint if absent"`
+	Context int `json:"context,omitempty" jsonschema:"minimum=1" jsonschema_description:"Longest conversation in tokens; that of the checkpoint if absent"`
 }
 
 // Engines are the engine versions that a target may name, oldest first.
@@ -55,10 +57,22 @@ var Engines = []string{"3.5", "3.6"}
 // Backends are the engine backends that a target may name, sorted.
 var Backends = []string{"cpu", "cuda", "hexagon", "metal", "opencl", "vulkan"}
 
+// JSONSchemaExtend adds the values that the schema allows.
+func (Target) JSONSchemaExtend(s *jsonschema.Schema) {
+	engine, _ := s.Properties.Get("engine")
+	backends, _ := s.Properties.Get("backends")
+	for _, e := range Engines {
+		engine.Enum = append(engine.Enum, e)
+	}
+	for _, b := range Backends {
+		backends.Items.Enum = append(backends.Items.Enum, b)
+	}
+}
+
 // Limits bounds what a run may use.
 type Limits struct {
 	Memory  Size `json:"memory" jsonschema_description:"Memory that a run may use such as 2GiB or 512MiB or a number of bytes"`
-	Threads int  `json:"threads" jsonschema:"minimum=0,maximum=1024" jsonschema_description:"Number of worker threads; 0 means one for each core"` // 0 means all cores
+	Threads int  `json:"threads" jsonschema:"minimum=0,maximum=1024" jsonschema_description:"Number of worker threads; 0 means one for each core"`
 }
 
 // DefaultTarget is the target of a recipe that names none.

@@ -26,7 +26,8 @@ func TestMeantRepo(t *testing.T) {
 		"a/b@refs/pr/1":              {"a/b", "refs/pr/1"},
 
 		"": {}, "a": {}, "./a/b": {}, "/a/b": {}, "../b": {}, "a/..": {}, "a/b/c": {}, "datasets/a": {}, "a b/c": {}, "ä/b": {},
-		"https://huggingface.co/datasets/a/b": {}, "https://huggingface.co/Qwen": {}, "https://example.com/a/b": {}, "oci://a/b": {}, "s3://a/b": {}, "~/a": {}, "a\\b": {}, "a/b\nc": {},
+		"https://huggingface.co/datasets/a/b": {}, "https://huggingface.co/Qwen": {}, "https://example.com/a/b": {}, "oci://a/b": {},
+		"s3://a/b": {}, "~/a": {}, "a\\b": {}, "a/b\nc": {},
 	} {
 		if repo, revision := MeantRepo(s); repo != want[0] || revision != want[1] {
 			t.Errorf("%q: %q, %q", s, repo, revision)

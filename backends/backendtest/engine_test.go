@@ -65,21 +65,23 @@ func engineCases() (list []engineCase) {
 		for _, width := range []int{3, 16, 37} {
 			for _, op := range []mnn.ReductionOp{mnn.ReduceSum, mnn.ReduceMean, mnn.ReduceMaximum} {
 				for _, dims := range [][]int32{{-1}, {0}, {1}, {0, 2}} {
-					list = append(list, engineCase{fmt.Sprintf("%v of [%d 3 %d] over %v", op, rows, width, dims), 3 * width, []int{rows}, 0, func(_ *testing.T, b *builder, x int32) int32 {
-						return b.op(mnn.OpReduction, &mnn.Reduction{Op: op, Dims: dims, Keep: true, T: mnn.DTFloat}, b.reshape(x, -1, 3, int32(width)))
-					}, nil})
+					list = append(list, engineCase{fmt.Sprintf("%v of [%d 3 %d] over %v", op, rows, width, dims), 3 * width, []int{rows}, 0,
+						func(_ *testing.T, b *builder, x int32) int32 {
+							return b.op(mnn.OpReduction, &mnn.Reduction{Op: op, Dims: dims, Keep: true, T: mnn.DTFloat}, b.reshape(x, -1, 3, int32(width)))
+						}, nil})
 				}
 			}
 		}
 		for _, k := range []int32{1, 2, 8} {
-			list = append(list, engineCase{fmt.Sprintf("places of the largest %d in %d rows", k, rows), 24, []int{rows}, 0, func(_ *testing.T, b *builder, x int32) int32 {
-				y := b.ops(2, mnn.OpTopKV2, &mnn.TopK{T: mnn.DTFloat, Sorted: true, Largest: true}, b.reshape(x, -1, 24), b.scalar(k))
-				return b.gather(b.floats(iota32(24), 24), y+1, 0)
-			}, func(x []float32) {
-				for i := range x {
-					x[i] = float32(math.Round(float64(3 * x[i]))) // many are equal
-				}
-			}})
+			list = append(list, engineCase{fmt.Sprintf("places of the largest %d in %d rows", k, rows), 24, []int{rows}, 0,
+				func(_ *testing.T, b *builder, x int32) int32 {
+					y := b.ops(2, mnn.OpTopKV2, &mnn.TopK{T: mnn.DTFloat, Sorted: true, Largest: true}, b.reshape(x, -1, 24), b.scalar(k))
+					return b.gather(b.floats(iota32(24), 24), y+1, 0)
+				}, func(x []float32) {
+					for i := range x {
+						x[i] = float32(math.Round(float64(3 * x[i]))) // many are equal
+					}
+				}})
 		}
 	}
 	m := mixture{32, 64, 6, 2}

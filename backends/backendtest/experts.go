@@ -113,7 +113,10 @@ func testExperts(t *testing.T, be backends.Backend) {
 		t.Run(s.String(), func(t *testing.T) {
 			cuts := [][]int{{tokens}, {1, 1, 37, 1}, {20, 20}}
 			first := make([][]float32, len(cuts))
-			for _, o := range []backends.Options{{Threads: 1}, {Threads: 2, CacheBytes: 1 << 20}, {Threads: 5, CacheBytes: 10_000}, {Threads: 2, ExpertBytes: 1}, {Threads: 3, CacheBytes: 10_000, ExpertBytes: 6000}} {
+			for _, o := range []backends.Options{
+				{Threads: 1}, {Threads: 2, CacheBytes: 1 << 20}, {Threads: 5, CacheBytes: 10_000}, {Threads: 2, ExpertBytes: 1}, {Threads: 3,
+					CacheBytes: 10_000, ExpertBytes: 6000},
+			} {
 				b := &builder{}
 				y, experts := b.mixture(t, b.input("input_ids"), 3, m, router, s)
 				e, err := b.compile(be, y, o)
@@ -258,7 +261,10 @@ func testHybrid(t *testing.T, be backends.Backend) {
 		t.Run(mode.String(), func(t *testing.T) {
 			cuts := [][]int{{tokens}, {1, 1, 50}, {32, 20}}
 			first := make([][]float32, len(cuts))
-			for _, o := range []backends.Options{{Threads: 1}, {Threads: 2, CacheBytes: 1 << 20}, {Threads: 5, CacheBytes: 20_000}, {Threads: 2, ExpertBytes: 1}, {Threads: 3, CacheBytes: 20_000, ExpertBytes: 6000}} {
+			for _, o := range []backends.Options{
+				{Threads: 1}, {Threads: 2, CacheBytes: 1 << 20}, {Threads: 5, CacheBytes: 20_000}, {Threads: 2, ExpertBytes: 1}, {Threads: 3,
+					CacheBytes: 20_000, ExpertBytes: 6000},
+			} {
 				o.Mode = mode
 				e, err := be.Compile(g, w, o)
 				if err != nil {

@@ -16,7 +16,7 @@ func (b *builder) masked(x int32, h heads, mask int32, sinks []float32) int32 {
 	op.Inputs[3] = mask
 	if sinks != nil {
 		s := b.floats(sinks, int32(len(sinks)))
-		last := len(b.Ops) - 1 // behind its reader so far
+		last := len(b.Ops) - 1 // after its reader so far
 		b.Ops[last], b.Ops[last-1] = b.Ops[last-1], b.Ops[last]
 		b.Ops[last].Inputs = append(b.Ops[last].Inputs, s)
 	}

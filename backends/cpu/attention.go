@@ -13,7 +13,7 @@ import (
 // queryBlock is the number of queries that a worker takes at a time.
 const queryBlock = 32
 
-// attentionStep appends keys and values to the caches of the states and lets every new query see all keys up to its own
+// attentionStep appends keys and values to the caches of the states and computes every new query over all keys up to its own
 // position.
 type attentionStep struct {
 	layer                       int // index of the states' caches
@@ -28,7 +28,7 @@ type attentionStep struct {
 	rowsLength int
 }
 
-// attention checks what Attention is asked for and plans it.
+// attention checks and plans an Attention.
 func (p *planner) attention(n *node, prm *mnn.Attention) error {
 	shapes := make([][]int, len(n.inputs))
 	for k := range shapes {
@@ -131,7 +131,7 @@ func (s *attentionStep) write(lo, hi int) {
 // workspaces are scratch memory of attention.
 var workspaces = sync.Pool{New: func() any { return new(kernel.EngineAttention) }}
 
-// Do implements kernel.Task. A piece is some heads and queries of a state; the last queries see the most keys and come
+// Do implements kernel.Task. A piece is some heads and queries of a state; the last queries have the most keys and come
 // first.
 func (s *attentionStep) Do(lo, hi int) {
 	w := workspaces.Get().(*kernel.EngineAttention)

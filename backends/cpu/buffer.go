@@ -6,7 +6,7 @@ import (
 	"github.com/llmexport/llmexport/backends/internal/ops"
 )
 
-// place is what a plan knows of a tensor. Floats lie in f or, from off on, in a buffer; integers are known, or computed by
+// place describes a tensor of a plan. Floats lie in f or, from off on, in a buffer; integers are known, or computed by
 // every call in ints; of a dynamic tensor the plan knows nothing.
 type place struct {
 	shape  []int
@@ -31,7 +31,7 @@ func (p *place) floats() []float32 {
 	return p.buffer.mem[p.off : p.off+p.count()]
 }
 
-// buffer is what a tensor and its views lie in: memory of the frame, or a slot of the workers of a stage.
+// buffer is the memory of a tensor and its views: of the frame, or a slot of the workers of a stage.
 type buffer struct {
 	size int
 	mem  []float32 // nil for a slot

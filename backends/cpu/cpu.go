@@ -47,11 +47,11 @@ type executable struct {
 	// recurrences counts the LinearAttention ops; recurrence numbers them by op.
 	recurrences int
 	recurrence  map[int]int
-	// experts of the MoE ops; expert says that the graph is one of another.
+	// experts of the MoE ops; expert is set if the graph is one of another.
 	experts map[int][]*executable
 	expert  bool
-	fused   []node // what a call runs
-	plain   []node // what a call with an observer runs: every op on its own
+	fused   []node // run by a call
+	plain   []node // run by a call with an observer: every op on its own
 
 	mu   sync.Mutex
 	idle []*frame // least recently used first
@@ -80,7 +80,7 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backend
 	if err := e.compile(live, w, left); err != nil {
 		return nil, err
 	}
-	// What every token goes through comes first.
+	// The layers of every token come first.
 	if err := e.compileExperts(live, w, left); err != nil {
 		return nil, err
 	}
@@ -98,10 +98,10 @@ func newExecutable(g *mnn.Graph, output int32, o backends.Options) *executable {
 // large is how many weights a layer has that all threads compile together; smaller ones go to one thread each.
 const large = 1 << 22
 
-// compile opens what the live ops hold. Layers are the bulk of it and independent of each other.
+// compile opens the weights of the live ops. Layers are the bulk of it and independent of each other.
 func (e *executable) compile(live []bool, w mnn.Weights, left *room) error {
 	g := e.g
-	var layers []func(threads int) // one for each Convolution, smaller ones behind larger ones
+	var layers []func(threads int) // one for each Convolution, smaller ones after larger ones
 	var small []func(threads int)
 	errs := make([]error, len(g.Ops))
 	for i := range g.Ops {
@@ -155,7 +155,7 @@ func (e *executable) compile(live []bool, w mnn.Weights, left *room) error {
 	return nil
 }
 
-// open is compile for an op that is no layer.
+// open is compile for an op that is not a layer.
 func (e *executable) open(i int, op *mnn.Op, w mnn.Weights) (err error) {
 	switch p := op.Param.(type) {
 	case *mnn.LayerNorm:
@@ -281,12 +281,12 @@ func (e *executable) TokenBytes() int64 {
 	const tokens = 64 // enough to make the parts that do not grow small
 	f := e.newFrame(frameKey{tokens: tokens, states: 1, width: e.width(), all: true, deferred: true})
 	if err := e.plan(f, e.fused); err != nil {
-		return 0 // a call will say what is wrong
+		return 0 // a call will report the error
 	}
 	return f.bytes/tokens + e.expertBytes()
 }
 
-// layerBytes is about what the weights between two attentions take, with a share of the head.
+// layerBytes is about the size of the weights between two attentions, with a share of the head.
 func (e *executable) layerBytes() int64 {
 	var sum int64
 	for _, l := range e.linears {
@@ -311,15 +311,15 @@ func (e *executable) width() int {
 	return 1
 }
 
-// aligned says whether masks of one state are those of all.
+// aligned reports whether masks of one state are those of all.
 func (e *executable) aligned(states []backends.State) bool {
 	return !slices.Contains(e.dynamic, true) || !slices.ContainsFunc(states, func(s backends.State) bool { return s.Len() != states[0].Len() })
 }
 
-// batches says whether states can share the rows of one call with the same results. A single token, and in int8 mode the
-// tokens behind the last group of four, are computed in another order; some elementwise ops compute the elements behind the
+// batches reports whether states can share the rows of one call with the same results. A single token, and in int8 mode the
+// tokens after the last group of four, are computed in another order; some elementwise ops compute the elements after the
 // last group of eight in another way, and a tensor may have one for each token; sums with a bias that are exact begin
-// otherwise behind the last group of 24.
+// otherwise after the last group of 24.
 func (e *executable) batches(c *backends.Call) bool {
 	group := 8
 	if slices.ContainsFunc(e.linears, func(l *linear) bool { return l != nil && l.exact && l.m.Bias != nil }) {

@@ -10,7 +10,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
-// frameKey is what a list of steps depends on.
+// frameKey holds everything that a list of steps depends on.
 type frameKey struct {
 	tokens, states int // tokens of each state
 	width          int // of an embedding

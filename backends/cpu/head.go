@@ -17,7 +17,7 @@ type head struct {
 	q    quantizeStep
 }
 
-// headOf is the linear layer behind which nothing happens to the logits but changes of shape, or -1.
+// headOf is the linear layer after which nothing happens to the logits but changes of shape, or -1.
 func (e *executable) headOf(nodes []node) int {
 	t := e.logits
 	for i, n := range slices.Backward(nodes) {

@@ -14,7 +14,7 @@ import (
 // linear is a compiled 1x1 Convolution.
 type linear struct {
 	m *mnn.Matrix
-	// quantized layers compute in int8, with activations in blocks of so many columns; int8 has their weights. Others hold
+	// quantized layers compute in int8, with activations in blocks of that many columns; int8 has their weights. Others hold
 	// packed weights, or where the cache is too small decode replace or m in every call.
 	quantized bool
 	block     int
@@ -22,7 +22,7 @@ type linear struct {
 	int8      *kernel.Int8Matrix
 	packed    *kernel.Packed
 	replace   []float32
-	// exact says that float weights are multiplied in the engine's order; they are not packed.
+	// exact is set if float weights are multiplied in the engine's order; they are not packed.
 	exact bool
 	// opened, if set, gives the layer with its weights in every call.
 	opened func() (*linear, error)
@@ -85,7 +85,7 @@ func compileLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backends.Opt
 	return l, nil
 }
 
-// quantizes says whether the layer computes in int8: the engine quantizes activations only for weights that are packed codes.
+// quantizes reports whether the layer computes in int8: the engine quantizes activations only for weights that are packed codes.
 func (l *linear) quantizes(o backends.Options) bool {
 	return o.Mode == backends.Int8 && l.replace == nil && l.m.Bits <= 8
 }
@@ -119,7 +119,7 @@ func (l *linear) drop(op *mnn.Op, replace func(*mnn.Op) ([]float32, []float32, e
 // panel is the number of weight rows that are decoded and multiplied at a time.
 const panel = kernel.PanelRows
 
-// scratch is what a worker decodes into.
+// scratch is the memory into which a worker decodes.
 type scratch struct {
 	rows   []float32
 	codes  []uint8
@@ -185,7 +185,7 @@ func (p *planner) linears(n *node) error {
 	return nil
 }
 
-// deep says whether every worker takes tiles of tokens through whole layers, instead of all workers sharing the rows of
+// deep reports whether every worker takes tiles of tokens through whole layers, instead of all workers sharing the rows of
 // each layer. That wants tokens enough, and weights that need no decoding.
 func (p *planner) deep(tokens int, n *node) bool {
 	if p.f.tile < leastTile || tokens != p.tokens || p.f.key.observed {

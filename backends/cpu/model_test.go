@@ -210,7 +210,7 @@ func TestPeaks(t *testing.T) {
 			collect := func(be backends.Backend) map[string]float32 {
 				e := m.compile(t, be, backends.Options{Threads: 2, CacheBytes: 1 << 30})
 				peaks := map[string]float32{}
-				for range 2 { // the second call begins anew
+				for range 2 { // the second call begins again
 					clear(peaks)
 					_, err := e.Run(t.Context(), []backends.State{e.NewState()}, backends.Call{
 						Embeddings: x, Tokens: tokens, All: true, Peaks: func(op *mnn.Op, v float32) { peaks[op.Name] = max(peaks[op.Name], v) },

@@ -37,7 +37,7 @@ func (e *executable) compileExperts(live []bool, w mnn.Weights, left *room) erro
 	return nil
 }
 
-// expertBytes is about what the experts of the largest MoE take for each token.
+// expertBytes is about the memory that the experts of the largest MoE take for each token.
 func (e *executable) expertBytes() int64 {
 	most := 0
 	for _, list := range e.experts {
@@ -77,7 +77,7 @@ func (p *planner) moe(n *node, prm *mnn.MoE) error {
 }
 
 // moeStep runs each expert on the rows that chose it, all at once. States do not share a call of an expert, because a single
-// row, and in int8 mode the rows behind the last group of four, are computed in another way.
+// row, and in int8 mode the rows after the last group of four, are computed in another way.
 type moeStep struct {
 	p               *mnn.MoE
 	experts         []*executable
@@ -126,7 +126,7 @@ func (s *moeStep) work(f *frame, w *ops.Work, x []float32, mix *ops.Mix) error {
 	return err
 }
 
-// frame is a frame of an expert for so many rows.
+// frame is a frame of an expert for that many rows.
 func (s *moeStep) frame(f *frame, expert, rows int) (*frame, error) {
 	if rows == 1 && s.single != nil && s.single[expert] != nil {
 		return s.single[expert], nil

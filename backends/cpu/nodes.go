@@ -7,7 +7,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
-// node is what a plan turns into steps: an op, or several that are computed together.
+// node is an op, or several that are computed together, which a plan turns into steps.
 type node struct {
 	op      int // of the graph; the last one of those that are fused
 	kind    nodeKind

@@ -11,12 +11,12 @@ import (
 // room is what layers may still take of the memory that Options gives.
 type room struct {
 	cache int64
-	// experts is that of Options.ExpertBytes; bounded says that there is such a bound.
+	// experts is that of Options.ExpertBytes; bounded is set if there is such a bound.
 	experts int64
 	bounded bool
 }
 
-// keeps says whether a layer of an expert may keep its codes and scales, and takes their memory.
+// keeps reports whether a layer of an expert may keep its codes and scales, and takes their memory.
 func (r *room) keeps(c *mnn.Convolution) bool {
 	if !r.bounded {
 		return true
@@ -36,7 +36,7 @@ func (r *room) keeps(c *mnn.Convolution) bool {
 	return true
 }
 
-// openedLinear is the layer without its scales, which is compiled anew in every call: experts hold most of the weights of a
+// openedLinear is the layer without its scales, which is compiled again in every call: experts hold most of the weights of a
 // model, and a call needs few of them.
 func openedLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backends.Options) (*linear, error) {
 	o.CacheBytes = 0

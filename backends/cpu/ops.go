@@ -196,7 +196,7 @@ func (p *planner) apply(u ops.Unary, x *place) place {
 	return p.elements(x, rows, u.Do)
 }
 
-// elements applies a function to all elements, so many rows of them.
+// elements applies a function to all elements, that many rows of them.
 func (p *planner) elements(x *place, rows int, f func(dst, x []float32)) place {
 	p.begin(rows)
 	v := p.make(x.shape...)

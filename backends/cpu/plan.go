@@ -16,12 +16,12 @@ type planner struct {
 	// uses counts the reads of each tensor that are still to come.
 	uses []int
 	left []int // of a dynamic tensor: reads by evaluated ops and others that have no step yet
-	// free memory may hold the next tensor; that of done may do so behind the stage, whose rows run at different times.
+	// free memory may hold the next tensor; that of done may do so after the stage, whose rows run at different times.
 	free, done [][]float32
 	stage      *stage
 }
 
-// errUnfused says that shapes are not those of a fused node.
+// errUnfused is returned where shapes are not those of a fused node.
 var errUnfused = fmt.Errorf("fused ops of unexpected shape: %w", tensor.ErrUnsupported)
 
 // plan makes the steps of a frame for its key.
@@ -155,7 +155,7 @@ func (p *planner) set(t int32, v place) {
 	p.places[t] = v
 	if v.buffer != nil {
 		v.buffer.uses += p.uses[t]
-		if p.uses[t] == 0 { // somebody has to give it back
+		if p.uses[t] == 0 { // nothing reads it, so it is released here
 			v.buffer.uses++
 			p.release(v.buffer)
 		}
@@ -168,7 +168,7 @@ func (p *planner) step(s step) {
 	p.f.steps = append(p.f.steps, s)
 }
 
-// input is what the engine feeds: embeddings [tokens, 1, hidden], a mask of rank 0 that means causal or those of
+// input returns an input as the engine feeds it: embeddings [tokens, 1, hidden], a mask of rank 0 that means causal or those of
 // ops.WindowMask, positions [1, tokens], and the index of the first position whose logits are wanted.
 func (p *planner) input(n *node, op *mnn.Op) error {
 	if p.e.expert {

@@ -7,7 +7,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// stage takes rows through ops that treat each row apart, a tile of rows at a time, so that what one op wrote is still in
+// stage takes rows through ops that treat each row apart, a tile of rows at a time, so that the output of one op is still in
 // the cache when the next one reads it. A row is what belongs to one token.
 type stage struct {
 	rows, tile int
@@ -15,7 +15,7 @@ type stage struct {
 	// made are the buffers that ops of the stage write, spans what they read and write.
 	made  []*buffer
 	spans []*span
-	// slots are the lengths of what a worker keeps for itself, in rows of a tile.
+	// slots are the lengths of the buffers that each worker has for itself, in rows of a tile.
 	slots []int
 }
 
@@ -93,7 +93,7 @@ func (p *planner) rowsOf(shape []int) int {
 	return 1
 }
 
-// begin opens a stage of so many rows, if it is not the one at hand.
+// begin opens a stage of that many rows, if it is not the one in use.
 func (p *planner) begin(rows int) {
 	if p.stage != nil && p.stage.rows != rows {
 		p.flush()
@@ -120,7 +120,7 @@ func (p *planner) span(v *place) *span {
 
 func (p *planner) row(op rowOp) { p.stage.ops = append(p.stage.ops, op) }
 
-// flush ends the stage, because what comes needs all of its rows. Buffers that are not read any more get slots, the
+// flush ends the stage, because the next steps need all of its rows. Buffers that are not read any longer get slots, the
 // others memory.
 func (p *planner) flush() {
 	s := p.stage

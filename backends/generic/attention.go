@@ -10,13 +10,13 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// queryBlock is the number of queries that a worker takes at once: full lanes whatever the number of heads.
+// queryBlock is the number of queries that a worker takes at once: full lanes for any number of heads.
 const queryBlock = 32
 
 // attentions keeps the scratch of workers.
 var attentions = sync.Pool{New: func() any { return new(kernel.EngineAttention) }}
 
-// attention appends k and v to the op's cache and lets every new query see all keys up to its own position:
+// attention appends k and v to the op's cache and computes every new query over all keys up to its own position:
 // out = softmax(q k / sqrt(dim)) v, per query head; several query heads share a key head. A mask of rank 4 is added to the
 // scores instead, and a sink takes part in the softmax without a value.
 func (r *run) attention(op int, p *mnn.Attention, in []ops.Tensor) (ops.Tensor, error) {
@@ -84,7 +84,8 @@ func (r *run) rope(p *mnn.RoPE, in []ops.Tensor) (q, k ops.Tensor, err error) {
 		return q, k, fmt.Errorf("RoPE of %d of %d: %w", cut, dim, tensor.ErrCorrupt)
 	}
 	one := func(x ops.Tensor, heads int, n *mnn.LayerNorm) (ops.Tensor, error) {
-		if x.Ints != nil || in[2].Ints != nil || in[3].Ints != nil || len(x.Shape) != 4 || heads <= 0 || x.Shape[1] != heads*dim || ops.Count(in[2].Shape) != x.Shape[0]*cut || ops.Count(in[3].Shape) != x.Shape[0]*cut {
+		if x.Ints != nil || in[2].Ints != nil || in[3].Ints != nil || len(x.Shape) != 4 || heads <= 0 || x.Shape[1] != heads*dim ||
+			ops.Count(in[2].Shape) != x.Shape[0]*cut || ops.Count(in[3].Shape) != x.Shape[0]*cut {
 			return ops.Tensor{}, fmt.Errorf("RoPE on %v with %d heads and angles %v: %w", x.Shape, heads, in[2].Shape, tensor.ErrCorrupt)
 		}
 		if n != nil && len(n.Gamma) != dim {

@@ -43,11 +43,11 @@ type executable struct {
 	norms   []*ops.Norm
 	consts  []ops.Tensor
 	experts [][]*executable // of a MoE
-	// expert says that the graph is an expert of another.
+	// expert is set if the graph is an expert of another.
 	expert bool
 	// live ops are those that an output depends on; stock graphs hold others, some of which read nothing.
 	live []bool
-	// last is the op after which a tensor is not read any more; 0 keeps it.
+	// last is the op after which a tensor is not read any longer; 0 keeps it.
 	last []int
 }
 
@@ -68,7 +68,7 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backend
 	if err := e.open(w, &cache); err != nil {
 		return nil, err
 	}
-	// What every token goes through comes first.
+	// The layers of every token come first.
 	if err := e.compileExperts(w, &cache); err != nil {
 		return nil, err
 	}
@@ -274,7 +274,7 @@ func (r *run) ops(ctx context.Context) error {
 	return nil
 }
 
-// computes says which ops make new numbers.
+// computes lists the ops that make new numbers.
 var computes = map[mnn.OpType]bool{
 	mnn.OpReLU: true, mnn.OpSoftmax: true,
 	mnn.OpBatchMatMul: true, mnn.OpLinearAttention: true, mnn.OpMoE: true, mnn.OpReduction: true,
@@ -330,7 +330,7 @@ func (r *run) norm(i int, op *mnn.Op, in []ops.Tensor) ([]ops.Tensor, error) {
 	return []ops.Tensor{sum, y}, err
 }
 
-// input is what the engine feeds: embeddings [tokens, 1, hidden], a mask of rank 0 that means causal or those of
+// input returns an input as the engine feeds it: embeddings [tokens, 1, hidden], a mask of rank 0 that means causal or those of
 // [WindowMask], positions [1, tokens], and the index of the first position whose logits are wanted.
 func (r *run) input(name string) (ops.Tensor, error) {
 	c := r.call

@@ -20,7 +20,7 @@ type linear struct {
 	int8    *kernel.Int8Matrix
 	option  kernel.DynOption
 	threads int
-	// exact says that float weights are multiplied in the engine's order.
+	// exact is set if float weights are multiplied in the engine's order.
 	exact bool
 	// replaced, if set, gives the weights in every call.
 	replaced func() ([]float32, error)

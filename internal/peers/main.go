@@ -1,5 +1,5 @@
 // Program peers runs this program, MNN's llm_bench and llama.cpp's llama-bench in turns on the same model, and prints one
-// table: prefill of 512 tokens, and decode of 64 behind them.
+// table: prefill of 512 tokens, and decode of 64 after them.
 //
 //	go run ./internal/peers -llmexport bin/llmexport -pkg DIR -mnn llm_bench -llama llama-bench -gguf FILE -t 1,2 -r 5
 //
@@ -18,7 +18,7 @@ import (
 	"strings"
 )
 
-// The measurement that all programs can make: a prompt, and a decode behind it.
+// The measurement that all programs can make: a prompt, and a decode after it.
 const (
 	prompt = 512
 	decode = 64
@@ -75,7 +75,7 @@ func numbers(list string) ([]int, error) {
 	for word := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(word))
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("-t %q: %q is no number of threads", list, word)
+			return nil, fmt.Errorf("-t %q: %q is not a number of threads", list, word)
 		}
 		out = append(out, n)
 	}

@@ -78,7 +78,7 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-// fake is a program that prints the file it finds beside itself, or fails.
+// fake is a program that prints the file it finds next to itself, or fails.
 func fake(t *testing.T, script string) string {
 	t.Helper()
 	if runtime.GOOS == "windows" {

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// speed is what a run measured, in tokens a second.
+// speed is the result of a run, in tokens a second.
 type speed struct{ prefill, decode float64 }
 
 // program is one that measures itself.
@@ -22,7 +22,7 @@ type program struct {
 	path, model string
 	// runs gives the command lines that a measurement takes; result is a file that one may write instead of printing.
 	runs func(model, result string, threads int) [][]string
-	// parse reads what one of them printed or wrote, and fills in what that says.
+	// parse reads what one of them printed or wrote, and fills in the speeds that it holds.
 	parse func(output []byte, s *speed) error
 }
 
@@ -70,7 +70,7 @@ func tail(b []byte) string {
 	return string(bytes.TrimSpace(b[max(0, len(b)-most):]))
 }
 
-// ours is this program: one repetition behind one that does not count, as in llm_bench.
+// ours is this program: one repetition after one that does not count, as in llm_bench.
 func ours(path, pkg string) program {
 	return program{
 		name: "llmexport", path: path, model: pkg,

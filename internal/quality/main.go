@@ -1,5 +1,5 @@
 // Program quality makes packages of one checkpoint, at budgets of bytes and in uniform storage forms, measures them with
-// llmexport compare and, if one is given, with a judge of somebody else's, and prints one Markdown table.
+// llmexport compare and, if one is given, with an independent judge, and prints one Markdown table.
 //
 //	go run ./internal/quality -llmexport bin/llmexport -checkpoint DIR -text FILE -out DIR -budget 300MB -budget 400MB -spec w4-b64-asym \
 //		-judge "python judge.py" -svg quality.svg -point Q4_K_M,396705472,0.0213
@@ -40,7 +40,8 @@ func main() {
 	flag.IntVar(&s.windows, "windows", 64, "contexts of the text, 0 for all")
 	flag.IntVar(&s.window, "window", 512, "tokens of a context")
 	flag.IntVar(&s.scoreFrom, "score-from", 256, "first position that is scored")
-	flag.StringVar(&judge, "judge", "", "command that gets PACKAGE CHECKPOINT --text FILE --windows N --window N --score-from N --memory high|low --json and prints {\"kld\": nats}")
+	flag.StringVar(&judge, "judge", "",
+		"command that gets PACKAGE CHECKPOINT --text FILE --windows N --window N --score-from N --memory high|low --json and prints {\"kld\": nats}")
 	flag.StringVar(&s.svg, "svg", "", "draw divergence over bytes to this file")
 	flag.Var((*list)(&s.points), "point", "draw NAME,BYTES,KL too; may be repeated")
 	flag.Parse()

@@ -78,7 +78,7 @@ func TestRecipes(t *testing.T) {
 	}
 }
 
-// fake is a program that appends its arguments to a file beside it and then runs a script.
+// fake is a program that appends its arguments to a file next to it and then runs a script.
 func fake(t *testing.T, script string) (path, log string) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
@@ -123,8 +123,10 @@ func TestRun(t *testing.T) {
 		{runs, "run OUT/recipes/w4-b64-asym.yaml --cache OUT/cache --set quantize.method=[awq, search] --set calibrate.tokens=2048\n" +
 			"run OUT/recipes/w3-b64-asym.yaml --cache OUT/cache --set quantize.method=[awq, search] --set calibrate.tokens=2048\n" +
 			"compare --source C --json --windows 8 --window 128 --score-from 64 --text T --svg S --point Q4,5,0.5 OUT/packages/w4-b64-asym OUT/packages/w3-b64-asym\n"},
-		{asked, "-q D3 C --windows 8 --window 128 --score-from 64 --text T --memory high --json\n-q D3 C --windows 8 --window 128 --score-from 64 --text T --memory low --json\n" +
-			"-q D4 C --windows 8 --window 128 --score-from 64 --text T --memory high --json\n-q D4 C --windows 8 --window 128 --score-from 64 --text T --memory low --json\n"},
+		{asked, "-q D3 C --windows 8 --window 128 --score-from 64 --text T --memory high --json\n" +
+			"-q D3 C --windows 8 --window 128 --score-from 64 --text T --memory low --json\n" +
+			"-q D4 C --windows 8 --window 128 --score-from 64 --text T --memory high --json\n" +
+			"-q D4 C --windows 8 --window 128 --score-from 64 --text T --memory low --json\n"},
 	} {
 		b, err := os.ReadFile(c.log)
 		if err != nil {

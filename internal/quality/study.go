@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// study is what is to be made and measured.
+// study lists the packages to make and measure.
 type study struct {
 	llmexport, checkpoint, text, out, method, svg string
 	set, points, judge                            []string
@@ -30,7 +30,7 @@ type row struct {
 	KLFloat    *float64 `json:"kl_float"`
 	Perplexity *float64 `json:"perplexity"`
 	Front      bool     `json:"front"`
-	// judged is the divergence that the judge sees with float and with int8 activations.
+	// judged is the divergence that the judge measures with float and with int8 activations.
 	judged [2]float64
 }
 
@@ -113,7 +113,7 @@ func (s *study) ask(ctx context.Context, dir, memory string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// What an engine prints stands before the result.
+	// The output of an engine comes before the result.
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	var doc struct {
 		KLD *float64 `json:"kld"`

@@ -1,5 +1,5 @@
 // Program synthetic writes a checkpoint of random weights in the shape of a published model, to measure speed where no
-// weights are at hand: go run ./internal/synthetic -shape llama-135m -out DIR. With -holes only its headers take disk, so that
+// weights are available: go run ./internal/synthetic -shape llama-135m -out DIR. With -holes only its headers take disk, so that
 // models of any size can be planned, and what zeros are enough for can be tried.
 package main
 

@@ -13,16 +13,16 @@ import (
 
 const configKey = "quantization_config"
 
-// settings is what quantization_config says.
+// settings is the content of quantization_config.
 type settings struct {
 	method string
 	// schemes are those that a matrix may have; the shapes of its tensors say which it is.
 	schemes []scheme
-	// anyScheme says that single modules may differ from the scheme.
+	// anyScheme is set if single modules may differ from the scheme.
 	anyScheme bool
-	// zeroAdd is what has to be added to a stored zero point.
+	// zeroAdd is added to a stored zero point.
 	zeroAdd int
-	// tile is what a scale of fp8 belongs to, rows and columns.
+	// tile is the rows and columns that share a scale of fp8.
 	tile [2]int
 	// excluded modules are not quantized.
 	excluded     []func(module string) bool
@@ -34,7 +34,7 @@ type scheme struct {
 	bits int
 	// group is the number of columns that share a scale; -1 is the whole row.
 	group int
-	// symmetric says that all zero points are 2^(bits-1).
+	// symmetric is set if all zero points are 2^(bits-1).
 	symmetric bool
 }
 
@@ -60,7 +60,7 @@ func (s *settings) excludes(module string) string {
 
 // readConfig returns nil settings if config.json has no quantization_config, and the config without it.
 func readConfig(config []byte) (*settings, []byte, error) {
-	if _, err := arch.ParseConfig(config); err != nil { // no key twice, nothing behind the end
+	if _, err := arch.ParseConfig(config); err != nil { // no key twice, nothing after the end
 		return nil, nil, err
 	}
 	var top map[string]json.RawMessage
@@ -102,7 +102,7 @@ func readConfig(config []byte) (*settings, []byte, error) {
 	return s, rest, nil
 }
 
-// producers lists what the programs that write GPTQ and AWQ say of how codes were chosen and are to be executed.
+// producers lists keys of programs that write GPTQ and AWQ about how codes were chosen and are to be executed.
 var producers = []string{
 	"act_group_aware", "backend", "batch_size", "block_name_to_quantize", "cache_block_outputs", "damp_auto_increment", "damp_percent",
 	"dataset", "desc_act", "disable_exllama", "do_fuse", "exllama_config", "failsafe", "fallback", "foem", "fuse_max_seq_len", "gptaq",
@@ -181,7 +181,7 @@ func (s *settings) readNotConverted(f *fields) {
 }
 
 func (s *settings) readFP8(f *fields) {
-	// Activations are not quantized here; what the scales were rounded to shows in their numbers.
+	// Activations are not quantized here; the rounding of the scales shows in their numbers.
 	f.inert("act_per_tensor", "activation_scheme", "scale_fmt")
 	// The second is PyTorch's name of the same format, which MiniMax-M2 has.
 	if v, ok := f.text("fmt"); ok && v != "e4m3" && v != "float8_e4m3fn" {

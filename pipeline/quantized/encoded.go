@@ -33,7 +33,7 @@ func (s *Source) Specs(scale tensor.DType) (map[string]quant.Spec, error) {
 	return specs, nil
 }
 
-// Encoded returns a function that opens the bytes of a matrix as a package has them, codes and behind them scales, for
+// Encoded returns a function that opens the bytes of a matrix as a package has them, codes and after them scales, for
 // matrices of specs, which [Source.Specs] gave. For others it returns nil. The readers are safe for concurrent use; they
 // compute what is read, so that nothing is kept.
 func (s *Source) Encoded(specs map[string]quant.Spec) func(name string) io.ReaderAt {

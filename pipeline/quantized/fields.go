@@ -10,8 +10,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// fields is a JSON object of quantization_config that is read key by key. It remembers what was asked for, so that
-// finish can refuse the rest, and collects what is wrong; an accessor that finds something wrong returns a zero value.
+// fields is a JSON object of quantization_config that is read key by key. It remembers which keys were read, so that
+// finish can reject the rest, and collects errors; an accessor that finds something wrong returns a zero value.
 // Null counts as missing.
 type fields struct {
 	path string
@@ -66,7 +66,7 @@ func (f *fields) list(key string) (v []string) {
 	return v
 }
 
-// object returns the object of a key, nil if it is missing. Its keys have to be asked for too.
+// object returns the object of a key, nil if it is missing. Its keys have to be read too.
 func (f *fields) object(key string) *fields {
 	var raw json.RawMessage
 	if !f.take(key, &raw, "an object") {
@@ -110,7 +110,7 @@ func (f *fields) add(kind error, key, format string, args ...any) {
 	*f.errs = append(*f.errs, fmt.Errorf("%s.%.100s: %s: %w", f.path, key, fmt.Sprintf(format, args...), kind))
 }
 
-// finish refuses the keys that nobody asked for and returns everything that is wrong.
+// finish rejects keys that were not read and returns all errors.
 func (f *fields) finish() error {
 	f.rest()
 	return errors.Join(*f.errs...)

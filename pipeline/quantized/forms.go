@@ -182,7 +182,8 @@ func openCompressed(p *parts, set *settings) (*linear, error) {
 					return nil, err
 				}
 				if zr != o.need(l.rows, c.bits) || zc != l.groups {
-					return nil, fmt.Errorf("weight_zero_point [%d %d] does not go with %d rows of %d groups and %d bits: %w", zr, zc, l.rows, l.groups, c.bits, tensor.ErrCorrupt)
+					return nil, fmt.Errorf("weight_zero_point [%d %d] does not go with %d rows of %d groups and %d bits: %w", zr, zc, l.rows, l.groups,
+						c.bits, tensor.ErrCorrupt)
 				}
 				l.zeros = &words{data: zeros, rows: zr, cols: zc, bits: c.bits, axis: down, order: o}
 			}
@@ -220,7 +221,7 @@ func (l *linear) describe() error {
 	return err
 }
 
-// index reads the group of every column, where a tensor gives it, and keeps it if it is not what the place says.
+// index reads the group of every column, where a tensor gives it, and keeps it if it differs from column/group.
 func (l *linear) index(p *parts, part string) error {
 	if !p.has(part) {
 		return nil

@@ -18,7 +18,8 @@ import (
 )
 
 func gptqConfig(format string, bits, group int, sym bool) string {
-	return fmt.Sprintf(`{"quant_method":"gptq","checkpoint_format":%q,"bits":%d,"group_size":%d,"sym":%t,"desc_act":false,"damp_percent":0.01}`, format, bits, group, sym)
+	const config = `{"quant_method":"gptq","checkpoint_format":%q,"bits":%d,"group_size":%d,"sym":%t,"desc_act":false,"damp_percent":0.01}`
+	return fmt.Sprintf(config, format, bits, group, sym)
 }
 
 func awqConfig(group int) string {
@@ -73,7 +74,7 @@ var goldens = []struct {
 	{"compressed-8-asym", compressedConfig(8, 32, false), "w8-b32-asym-s32", ""},
 	{"compressed-4-row", compressedConfig(4, -1, true), "w4-brow-sym", ""},
 	{"compressed-4-f32", compressedConfig(4, 32, true), "w4-b32-sym-s32", ""},
-	{"compressed-4-f32-asym", compressedConfig(4, 32, false), "", "is no float32"},
+	{"compressed-4-f32-asym", compressedConfig(4, 32, false), "", "is not a float32"},
 	{"compressed-3-padded", compressedConfig(3, 32, false), "w3-b32-asym-s32", ""},
 	{"compressed-6-padded", compressedConfig(6, 32, false), "w6-b32-asym-s32", ""},
 }
@@ -182,7 +183,7 @@ func checkBlocks(t *testing.T, s *Source, spec quant.Spec, lo, hi int, codes []u
 			zero = b.Zero[k]
 		}
 		if spec.Scale == tensor.F16 && (kernel.RoundF16(scale) != scale || kernel.RoundF16(zero) != zero) {
-			t.Fatalf("%g and %g are no halves", scale, zero)
+			t.Fatalf("%g and %g are not halves", scale, zero)
 		}
 		// Exact in float64, so that the grid is compared in real arithmetic. Only products with float32 scales round.
 		got := float64(float64(scale)*float64(int(codes[i])-1<<(spec.Bits-1))) + float64(zero)

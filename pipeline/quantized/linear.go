@@ -21,7 +21,7 @@ type linear struct {
 	group, groups int
 	// of is the group of each column, nil if that is column/group.
 	of []int32
-	// transposed says that codes are stored as [cols, rows], and scales and zero points as [groups, rows].
+	// transposed is set if codes are stored as [cols, rows], and scales and zero points as [groups, rows].
 	transposed bool
 	codes      words
 	zeros      *words // nil: all are 2^(bits-1)
@@ -92,8 +92,8 @@ func (l *linear) readTerms(lo, hi int) (*points, error) {
 	for i, v := range stored {
 		zp := int(v) + l.zeroAdd
 		if zp >= 2*mid {
-			return nil, fmt.Errorf("row %d: zero point of group %d is stored as %d, which stands for -1 or %d: programs that read gptq differ, gptq_v2 has no such numbers: %w",
-				lo+i/l.groups, i%l.groups, v, zp, tensor.ErrCorrupt)
+			return nil, fmt.Errorf("row %d: zero point of group %d is stored as %d, which stands for -1 or %d: "+
+				"programs that read gptq differ, gptq_v2 has no such numbers: %w", lo+i/l.groups, i%l.groups, v, zp, tensor.ErrCorrupt)
 		}
 		if l.symmetric && zp != mid {
 			return nil, fmt.Errorf("row %d: zero point of group %d is %d, but the config says symmetric, which is %d: %w",
@@ -119,7 +119,7 @@ const requantize = "its weights have to be quantized again, best from the float 
 func (l *linear) decide() (quant.Spec, error) {
 	s := quant.Spec{Bits: l.bits, Symmetric: true, Scale: tensor.F16}
 	if l.of != nil {
-		return s, fmt.Errorf("g_idx: groups of columns in the order of their activations (desc_act) are no blocks; %s: %w", requantize, tensor.ErrUnsupported)
+		return s, fmt.Errorf("g_idx: groups of columns in the order of their activations (desc_act) are not blocks; %s: %w", requantize, tensor.ErrUnsupported)
 	}
 	if l.groups > 1 {
 		if s.Block = block(l.group, l.cols); s.Block == 0 {
@@ -142,7 +142,8 @@ func (l *linear) decide() (quant.Spec, error) {
 			zero := float64(v) * float64(t.shift[i]) // exact: 24 and 9 bits
 			z := float32(zero)
 			if float64(z) != zero {
-				return s, fmt.Errorf("row %d: zero term %g*%d of group %d is no float32; %s: %w", lo+i/l.groups, v, t.shift[i], i%l.groups, requantize, tensor.ErrUnsupported)
+				return s, fmt.Errorf("row %d: zero term %g*%d of group %d is not a float32; %s: %w", lo+i/l.groups, v, t.shift[i], i%l.groups, requantize,
+					tensor.ErrUnsupported)
 			}
 			if kernel.RoundF16(v) != v || kernel.RoundF16(z) != z {
 				s.Scale = tensor.F32
@@ -169,7 +170,8 @@ func (l *linear) blocks(dst quant.Blocks, s quant.Spec, lo, hi int) error {
 		return err
 	}
 	if lo < 0 || hi > l.rows || len(dst.Codes) != (hi-lo)*l.cols || len(dst.Scale) != (hi-lo)*lay.Blocks || (!s.Symmetric && len(dst.Zero) != len(dst.Scale)) {
-		return fmt.Errorf("internal error: rows %d to %d of %d in %v: %d codes, %d scales, %d zero terms", lo, hi, l.rows, s, len(dst.Codes), len(dst.Scale), len(dst.Zero))
+		return fmt.Errorf("internal error: rows %d to %d of %d in %v: %d codes, %d scales, %d zero terms", lo, hi, l.rows, s, len(dst.Codes),
+			len(dst.Scale), len(dst.Zero))
 	}
 	if err := l.readCodes(dst.Codes, lo, hi); err != nil {
 		return err

@@ -200,7 +200,7 @@ func openMXFP4(codes, scales *tensor.Info, _ *settings) (narrow, error) {
 	}, nil
 }
 
-// narrowParts are the tensors of a narrow matrix. There may be a hundred thousand: what follows from their shapes is found
+// narrowParts are the tensors of a narrow matrix. There may be a hundred thousand: facts that follow from their shapes are computed
 // again when one is opened.
 type narrowParts struct{ codes, scales *tensor.Info }
 
@@ -264,7 +264,7 @@ func (s *Source) findNarrow() error {
 	return nil
 }
 
-// hides says that a tensor of the checkpoint is a part of a narrow matrix of another name.
+// hides reports whether a tensor of the checkpoint is a part of a narrow matrix of another name.
 func (s *Source) hides(name string) bool {
 	form, ok := narrowForms[s.method]
 	if !ok {
@@ -274,7 +274,7 @@ func (s *Source) hides(name string) bool {
 	return ok && (name == p.scales.Name || name == p.codes.Name)
 }
 
-// openNarrow opens the float view of a narrow matrix. Its parts are opened anew for every reader: the base may count them.
+// openNarrow opens the float view of a narrow matrix. Its parts are opened again for every reader: the base may count them.
 func (s *Source) openNarrow(name string, p narrowParts) (*io.SectionReader, error) {
 	m, err := p.matrix(name, s.set)
 	if err != nil {

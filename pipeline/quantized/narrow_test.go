@@ -36,7 +36,7 @@ func floatsLE(v ...float32) (b []byte) {
 	return b
 }
 
-// narrowSource is a module of fp8 and one of mxfp4, with a tensor of floats beside them.
+// narrowSource is a module of fp8 and one of mxfp4, with a tensor of floats next to them.
 func narrowSource() memory {
 	codes := make([]byte, 3*5)
 	for i := range codes {
@@ -124,7 +124,8 @@ func TestNarrowRefused(t *testing.T) {
 		{"half a block", mxfp4Config, "e.up_blocks", func(m memory) {
 			m[2].Shape = tensor.Shape{2, 2, 2, 8}
 		}, tensor.ErrCorrupt},
-		{"excluded", `{"quantization_config":{"quant_method":"fp8","weight_block_size":[2,2],"modules_to_not_convert":["a"]}}`, "names it", func(memory) {}, tensor.ErrCorrupt},
+		{"excluded", `{"quantization_config":{"quant_method":"fp8","weight_block_size":[2,2],"modules_to_not_convert":["a"]}}`, "names it",
+			func(memory) {}, tensor.ErrCorrupt},
 		{"nothing", fp8Config, "no such tensors", func(m memory) { m[0].DType = tensor.U8 }, tensor.ErrCorrupt},
 		{"NaN", fp8Config, "is not a number", func(m memory) { m[0].Data[7] = 0x7f }, tensor.ErrCorrupt},
 		{"NaN scale", mxfp4Config, "is not a number", func(m memory) { m[3].Data[1] = 255 }, tensor.ErrCorrupt},

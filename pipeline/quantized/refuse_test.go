@@ -25,9 +25,12 @@ func TestConfig(t *testing.T) {
 		want         string
 	}{
 		{"gptq", gptq(``), nil, ""},
-		{"gptq of AutoGPTQ", gptq(`,"desc_act":true,"static_groups":true,"sym":true,"model_name_or_path":null,"model_file_base_name":"model","damp_percent":0.1,"true_sequential":true`), nil, ""},
-		{"gptq of GPTQModel", gptq(`,"format":"gptq","checkpoint_format":"gptq","lm_head":false,"pack_dtype":"int32","method":"gptq","meta":{"quantizer":["gptqmodel:5.0"]},"dynamic":null`), nil, ""},
-		{"gptq of transformers", gptq(`,"batch_size":1,"dataset":["x"],"exllama_config":{"version":1},"modules_in_block_to_quantize":null,"use_exllama":true,"tokenizer":null`), nil, ""},
+		{"gptq of AutoGPTQ", gptq(`,"desc_act":true,"static_groups":true,"sym":true,"model_name_or_path":null,` +
+			`"model_file_base_name":"model","damp_percent":0.1,"true_sequential":true`), nil, ""},
+		{"gptq of GPTQModel", gptq(`,"format":"gptq","checkpoint_format":"gptq","lm_head":false,"pack_dtype":"int32",` +
+			`"method":"gptq","meta":{"quantizer":["gptqmodel:5.0"]},"dynamic":null`), nil, ""},
+		{"gptq of transformers",
+			gptq(`,"batch_size":1,"dataset":["x"],"exllama_config":{"version":1},"modules_in_block_to_quantize":null,"use_exllama":true,"tokenizer":null`), nil, ""},
 		{"gptq with rules", gptq(`,"dynamic":{"-:.*down":{}}`), nil, ""},
 		{"awq", awq(`,"version":"GEMM","zero_point":true,"modules_to_not_convert":["lm_head"]`), nil, ""},
 		{"compressed", ct(packedFormat+`,"ignore":["lm_head","re:.*gate$"],"kv_cache_scheme":null,"sparsity_config":{},"transform_config":{},"version":"0.12"`,
@@ -35,9 +38,12 @@ func TestConfig(t *testing.T) {
 
 		{"bitsandbytes", `{"quant_method":"bitsandbytes","load_in_4bit":true}`, tensor.ErrUnsupported, `quant_method: "bitsandbytes" is not supported`},
 		{"fp8", `{"quant_method":"fp8","fmt":"e4m3","activation_scheme":"dynamic","weight_block_size":[128,128],"modules_to_not_convert":["lm_head"]}`, nil, ""},
-		{"floats that become ternary in use", `{"quant_method":"bitnet","linear_class":"autobitlinear","quantization_mode":"online"}`, tensor.ErrUnsupported, `quant_method: "bitnet"`},
-		{"fp8 of MiniMax-M2", `{"quant_method":"fp8","fmt":"float8_e4m3fn","activation_scheme":"dynamic","weight_block_size":[128,128],"modules_to_not_convert":["gate","e_score_correction_bias","lm_head"]}`, nil, ""},
-		{"fp8 of Qwen3.5", `{"quant_method":"fp8","activation_scheme":"dynamic","weight_per_tensor":false,"act_per_tensor":false,"weight_block_size":[128,128]}`, nil, ""},
+		{"floats that become ternary in use", `{"quant_method":"bitnet","linear_class":"autobitlinear","quantization_mode":"online"}`,
+			tensor.ErrUnsupported, `quant_method: "bitnet"`},
+		{"fp8 of MiniMax-M2", `{"quant_method":"fp8","fmt":"float8_e4m3fn","activation_scheme":"dynamic","weight_block_size":[128,128],` +
+			`"modules_to_not_convert":["gate","e_score_correction_bias","lm_head"]}`, nil, ""},
+		{"fp8 of Qwen3.5",
+			`{"quant_method":"fp8","activation_scheme":"dynamic","weight_per_tensor":false,"act_per_tensor":false,"weight_block_size":[128,128]}`, nil, ""},
 		{"fp8 of whole matrices", `{"quant_method":"fp8","weight_per_tensor":true,"weight_block_size":[128,128]}`, tensor.ErrUnsupported, `weight_per_tensor: true`},
 		{"fp8 of one scale", `{"quant_method":"fp8","weight_block_size":null}`, tensor.ErrUnsupported, `weight_block_size: missing`},
 		{"fp8 of another type", `{"quant_method":"fp8","fmt":"e5m2","weight_block_size":[128,128]}`, tensor.ErrUnsupported, `fmt: "e5m2"`},
@@ -72,9 +78,11 @@ func TestConfig(t *testing.T) {
 		{"sparse", ct(packedFormat+`,"sparsity_config":{"format":"sparse-24"}`, group), tensor.ErrUnsupported, `sparsity_config.format`},
 		{"not compressed", ct(packedFormat+`,"quantization_status":"frozen"`, group), tensor.ErrUnsupported, `quantization_status`},
 		{"no groups", `{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{}}`, tensor.ErrCorrupt, `config_groups`},
-		{"activations", `{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{"g":{"targets":[],"input_activations":{"num_bits":8},"weights":{"num_bits":4,` + group + `}}}}`,
+		{"activations", `{"quant_method":"compressed-tensors","format":"pack-quantized",` +
+			`"config_groups":{"g":{"targets":[],"input_activations":{"num_bits":8},"weights":{"num_bits":4,` + group + `}}}}`,
 			tensor.ErrUnsupported, `input_activations`},
-		{"no weights", `{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{"g":{"targets":[],"weights":null}}}`, tensor.ErrCorrupt, `weights: missing`},
+		{"no weights", `{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{"g":{"targets":[],"weights":null}}}`,
+			tensor.ErrCorrupt, `weights: missing`},
 		{"pattern", ct(packedFormat+`,"ignore":["re:(?=x)"]`, group), tensor.ErrUnsupported, `ignore: pattern`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -174,7 +182,8 @@ func TestDamage(t *testing.T) {
 		{"more than stored", gptq, shape("qweight", 8, 33), nil, tensor.ErrCorrupt, "takes 1056 bytes, not 1024", false},
 		{"rows differ", gptq, shape("qweight", 4, 64), nil, tensor.ErrCorrupt, "", false},
 		{"zero points of other rows", gptq, shape("qzeros", 4, 2), nil, tensor.ErrCorrupt, "qzeros [4 2]", false},
-		{"group of the config", gptq, nil, func(s string) string { return strings.Replace(s, `"group_size":32`, `"group_size":64`, 1) }, tensor.ErrCorrupt, "2 groups of 64 columns, group_size of the config is 64", false},
+		{"group of the config", gptq, nil, func(s string) string { return strings.Replace(s, `"group_size":32`, `"group_size":64`, 1) },
+			tensor.ErrCorrupt, "2 groups of 64 columns, group_size of the config is 64", false},
 		{"bits of the config", gptq, nil, func(s string) string { return strings.Replace(s, `"bits":4`, `"bits":8`, 1) }, tensor.ErrCorrupt, "", false},
 		{"bits of a rule", gptq, nil, func(s string) string {
 			return strings.Replace(s, `"bits":4`, `"dynamic":{"+:m":{"bits":4}},"bits":8`, 1)
@@ -190,15 +199,18 @@ func TestDamage(t *testing.T) {
 			return m
 		}, nil, tensor.ErrCorrupt, "g_idx has 32 numbers, not 64", false},
 		{"zero point of v1", gptq, put("qzeros", 0, 0xf), nil, tensor.ErrCorrupt, "zero point of group 0 is stored as 15", true},
-		{"symmetric by the config only", gptqSym, put("qzeros", 0, 0x77777778), nil, tensor.ErrCorrupt, "zero point of group 0 is 9, but the config says symmetric", true},
+		{"symmetric by the config only", gptqSym, put("qzeros", 0, 0x77777778), nil, tensor.ErrCorrupt,
+			"zero point of group 0 is 9, but the config says symmetric", true},
 		{"NaN", gptq, put("scales", 0, 0x7e007e00), nil, tensor.ErrCorrupt, "row 0: scale of group 0 is NaN", true},
 		{"infinity", ct, put("weight_scale", 0, 0x7f80), nil, tensor.ErrCorrupt, "scale of group 0 is +Inf", true},
 		{"overflow", ct, put("weight_scale", 0, 0x7f7f), nil, tensor.ErrCorrupt, "scale of group 0 is 3.38", true},
 		{"weight_shape", ct, put("weight_shape", 0, 31), nil, tensor.ErrCorrupt, "weight_shape is [31 64], weight_packed has 32 rows", false},
 		{"columns of weight_shape", ct, put("weight_shape", 2, 128), nil, tensor.ErrCorrupt, "no group of config_groups is like that", false},
 		{"no zero points", ct, drop("weight_zero_point"), nil, tensor.ErrCorrupt, "zero points: false: no group", false},
-		{"zero points of symmetric", ctSym, nil, func(s string) string { return strings.Replace(s, `"symmetric":true`, `"symmetric":false`, 1) }, tensor.ErrCorrupt, "no group of config_groups", false},
-		{"ignored", ct, nil, func(s string) string { return strings.Replace(s, `"lm_head"`, `"m"`, 1) }, tensor.ErrCorrupt, `quantization_config.ignore "m" names it`, false},
+		{"zero points of symmetric", ctSym, nil, func(s string) string { return strings.Replace(s, `"symmetric":true`, `"symmetric":false`, 1) },
+			tensor.ErrCorrupt, "no group of config_groups", false},
+		{"ignored", ct, nil, func(s string) string { return strings.Replace(s, `"lm_head"`, `"m"`, 1) }, tensor.ErrCorrupt,
+			`quantization_config.ignore "m" names it`, false},
 		{"ignored by pattern", ct, nil, func(s string) string { return strings.Replace(s, `"lm_head"`, `"re:[a-m]"`, 1) }, tensor.ErrCorrupt, "names it", false},
 		{"not converted", awq, nil, func(s string) string {
 			return strings.Replace(s, `"modules_to_not_convert":null`, `"modules_to_not_convert":["m"]`, 1)

@@ -167,7 +167,7 @@ func (s *Source) Open(name string) (*io.SectionReader, error) {
 //
 // Codes stay as they are. A matrix whose zero points all are 2^(bits-1) is symmetric. Scales are F16 if F16 holds every
 // scale and zero term exactly, else F32; a caller may always widen them to F32. Groups become blocks of 128, 64 or 32
-// columns, the longest that divides them, or a whole row. What has no such form is tensor.ErrUnsupported: columns in
+// columns, the longest that divides them, or a whole row. Matrices without such a form are tensor.ErrUnsupported: columns in
 // the order of their activations, short groups, zero terms that F32 does not hold.
 func (s *Source) Spec(name string) (quant.Spec, bool, error) {
 	l := s.linears[name]

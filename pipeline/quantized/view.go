@@ -8,8 +8,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// tileElements is the number of weights that are computed at a time; rows of a transposed matrix are cheap only in
-// company.
+// tileElements is the number of weights that are computed at a time; rows of a transposed matrix are cheap only
+// together.
 const tileElements = 1 << 18
 
 // floatMatrix is a matrix whose rows can be computed as F32.
@@ -18,7 +18,7 @@ type floatMatrix interface {
 	shape() (info tensor.Info, rows, cols int)
 	// floats writes rows lo to hi-1 as F32, little endian.
 	floats(dst []byte, lo, hi int) error
-	// single says that one row takes as long by itself as in company.
+	// single reports whether one row takes as long by itself as together with others.
 	single() bool
 }
 

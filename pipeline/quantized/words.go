@@ -112,7 +112,7 @@ func (w *words) read(dst []uint8, r0, r1, c0, c1, rowStep, colStep int) error {
 	return nil
 }
 
-// lines unpacks n numbers of each of the lines lo to hi-1, one line behind the other. It is read for whole lines, in the
+// lines unpacks n numbers of each of the lines lo to hi-1, one line after the other. It is read for whole lines, in the
 // order in which they lie: a column of a matrix of packed columns is spread over the file.
 func (w *words) lines(dst []uint8, lo, hi, n int) error {
 	switch {
@@ -135,7 +135,7 @@ func (w *words) lines(dst []uint8, lo, hi, n int) error {
 	if err := readRect(w.data, raw, 4*w.cols, 0, w.rows, 4*lo, 4*hi); err != nil {
 		return err
 	}
-	var run [40]byte // up to 8 words of one column, which are 32 numbers, and what unpack may read behind them
+	var run [40]byte // up to 8 words of one column, which are 32 numbers, and what unpack may read after them
 	for top := 0; top < w.rows; top += w.bits {
 		high, from := min(w.bits, w.rows-top), top/w.bits*32
 		to := min(from+32, n)

@@ -40,7 +40,7 @@ var _ tensor.Source = (*Checkpoint)(nil)
 // OpenDir opens the checkpoint in dir: model.safetensors, or else the shards that
 // model.safetensors.index.json names, the order in which transformers looks for them. Only headers are
 // read. Every shard must exist and each tensor be in exactly one of them, the one the index names; sizes
-// must add up. What does not is tensor.ErrCorrupt and names file and tensor; a directory that holds
+// must add up. Any contradiction is tensor.ErrCorrupt and names file and tensor; a directory that holds
 // weights in another format only is tensor.ErrUnsupported. The caller closes the checkpoint.
 func OpenDir(dir string) (*Checkpoint, error) {
 	c := &Checkpoint{}
@@ -95,7 +95,7 @@ func (c *Checkpoint) addAll(names []string, open opener) error {
 			})
 		}
 		wg.Wait()
-		// Close finds what has been opened, whatever fails.
+		// Close closes the opened shards even if one fails.
 		c.shards = append(c.shards, slices.DeleteFunc(slices.Clone(shards), func(s *shard) bool { return s == nil })...)
 		for i, name := range batch {
 			if errors.Is(errs[i], fs.ErrNotExist) {

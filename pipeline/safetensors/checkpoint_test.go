@@ -110,7 +110,8 @@ func TestOpenDirRefuses(t *testing.T) {
 		want   string
 	}{
 		{"missing shard", func(f map[string][]byte) { delete(f, "s2.safetensors") }, fs.ErrNotExist, "shard s2.safetensors is missing"},
-		{"tensor in two shards", func(f map[string][]byte) { f["s2.safetensors"] = f["s1.safetensors"] }, tensor.ErrCorrupt, `"a.weight": in s1.safetensors and in s2.safetensors`},
+		{"tensor in two shards", func(f map[string][]byte) { f["s2.safetensors"] = f["s1.safetensors"] }, tensor.ErrCorrupt,
+			`"a.weight": in s1.safetensors and in s2.safetensors`},
 		{"other keys", replace(`"other":[1]`, `"x":{"y":[null]}`), nil, ""},
 		{"tensor not in the index", replace(`"a.weight":"s1.safetensors",`, ``), tensor.ErrCorrupt, `"a.weight": in "s1.safetensors" and not in`},
 		{"tensor in no shard", replace(`"weight_map":{`, `"weight_map":{"d":"s1.safetensors",`), tensor.ErrCorrupt, `"d": model.safetensors.index.json places it`},

@@ -49,7 +49,7 @@ func crossCheck(b []byte, h *Header) error {
 	}
 	tensors := meta.Tensors()
 	if int64(n)+8 != h.Size || len(tensors) != len(h.Entries) || len(meta.Metadata()) != len(h.Metadata) {
-		return corrupt("header: the second parser finds %d tensors behind byte %d, not %d behind %d",
+		return corrupt("header: the second parser finds %d tensors after byte %d, not %d after %d",
 			len(tensors), n+8, len(h.Entries), h.Size)
 	}
 	for k, v := range h.Metadata {

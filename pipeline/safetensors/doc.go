@@ -12,7 +12,7 @@
 //
 // Offsets count from byte 8+n. Everything is little endian and row-major. The parser is strict where
 // the format leaves room for two readings: a key that comes twice, an unknown key, a hole, an overlap,
-// or bytes behind the last tensor are errors that wrap [tensor.ErrCorrupt]. Element types that
+// or bytes after the last tensor are errors that wrap [tensor.ErrCorrupt]. Element types that
 // [tensor.ParseDType] does not know are errors that wrap [tensor.ErrUnsupported].
 //
 // This package's own parser decides, because it also reads FP8 files, remote headers and duplicate

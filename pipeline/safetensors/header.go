@@ -21,7 +21,7 @@ const maxRank = 32
 
 const metadataKey = "__metadata__"
 
-// Header is what the head of one file says.
+// Header describes the tensors of one file.
 type Header struct {
 	// Entries are the tensors in the order of their bytes. Info.File is empty.
 	Entries []Entry
@@ -97,7 +97,7 @@ func readAt(r io.ReaderAt, b []byte) error {
 }
 
 // ParseHeader checks the header in b, the first bytes of a file that is fileSize bytes long; b holds at
-// least what [HeaderSize] asks for and may hold more. Errors are those of [ReadHeader].
+// least the bytes that [HeaderSize] counts and may hold more. Errors are those of [ReadHeader].
 func ParseHeader(b []byte, fileSize int64) (*Header, error) {
 	size, err := HeaderSize(b, fileSize)
 	if err != nil {
@@ -133,7 +133,7 @@ func (h *Header) decode(text string) error {
 	n := strings.Count(text, `"data_offsets"`)
 	h.Entries = make([]Entry, 0, n)
 	seen := make(map[string]struct{}, n)
-	// Shapes lie behind one another, and none can grow into the next.
+	// Shapes lie one after another, and none can grow into the next.
 	dims := make([]int64, 0, 2*n)
 	err := d.members("header", func(name string) error {
 		if _, ok := seen[name]; ok {
@@ -165,7 +165,7 @@ func (h *Header) decode(text string) error {
 	return d.end("header")
 }
 
-// entry reads what the header says of a tensor. Its shape is appended to dims.
+// entry reads the header's entry of a tensor. Its shape is appended to dims.
 func (d *decoder) entry(name string, dims *[]int64) (Entry, error) {
 	e := Entry{Info: tensor.Info{Name: name, Shape: tensor.Shape{}}}
 	first := len(*dims)
@@ -252,7 +252,7 @@ func (h *Header) place(fileSize int64) error {
 		next = e.Offset + e.Size // cannot overflow: it is the end that was read
 		e.Offset += h.Size
 		if next > fileSize-h.Size {
-			return corrupt("tensor %s: ends at %d, %d bytes behind the end of the file", quote(e.Name), next, next-(fileSize-h.Size))
+			return corrupt("tensor %s: ends at %d, %d bytes past the end of the file", quote(e.Name), next, next-(fileSize-h.Size))
 		}
 	}
 	if end := h.Size + next; end != fileSize {

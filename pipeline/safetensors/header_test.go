@@ -15,7 +15,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// file puts the length before a header and n data bytes behind it.
+// file puts the length before a header and n data bytes after it.
 func file(header string, n int) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	b = append(b, header...)
@@ -76,7 +76,8 @@ var hostile = []struct {
 	{"entry is null", `{"a":null}`, 0, "entry"},
 	{"entry is deep", `{"a":` + strings.Repeat("[", 100_000), 0, "entry"},
 	{"duplicate tensor", `{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}`, 2, `"a" comes twice`},
-	{"duplicate by escape", `{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"\u0061":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}`, 2, `"a" comes twice`},
+	{"duplicate by escape", `{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"\u0061":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}`,
+		2, `"a" comes twice`},
 	{"duplicate key", `{"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 1, `"dtype" comes twice`},
 	{"unknown key", `{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"x":0}}`, 1, `unknown key "x"`},
 	{"key in capitals", `{"a":{"DType":"U8","shape":[1],"data_offsets":[0,1]}}`, 1, `unknown key "DType"`},
@@ -100,11 +101,12 @@ var hostile = []struct {
 	{"end before begin", `{"a":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}}`, 1, "before begin"},
 	{"wrong size for dtype", `{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}`, 4, "F32 [2] takes 8 bytes, data_offsets give 4"},
 	{"hole at the start", `{"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}`, 2, `tensor "a": begins at 1, a hole`},
-	{"hole inside", `{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}`, 3, `tensor "b": begins at 2, a hole`},
+	{"hole inside", `{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}`, 3,
+		`tensor "b": begins at 2, a hole`},
 	{"overlap", `{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}}`, 3, `tensor "b": begins at 1, inside`},
 	{"same bytes twice", `{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}`, 2, "inside"},
-	{"behind the end", `{"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}}`, 8, `tensor "a": ends at 9, 1 bytes behind`},
-	{"huge end", `{"a":{"dtype":"U8","shape":[9223372036854775807],"data_offsets":[0,9223372036854775807]}}`, 8, "behind the end"},
+	{"past the end", `{"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}}`, 8, `tensor "a": ends at 9, 1 bytes past`},
+	{"huge end", `{"a":{"dtype":"U8","shape":[9223372036854775807],"data_offsets":[0,9223372036854775807]}}`, 8, "past the end"},
 	{"extra bytes", `{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 2, "the tensors end at"},
 	{"metadata is a list", `{"__metadata__":[]}`, 0, "__metadata__: no {"},
 	{"metadata holds a number", `{"__metadata__":{"a":1}}`, 0, "__metadata__: no string"},

@@ -12,7 +12,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// ErrNoWeights says that of a shard only the header is here. What needs its weights has to wait until there are any.
+// ErrNoWeights is the error of reading weights of a shard of which only the header is here.
 var ErrNoWeights = errors.New("only the header of the file is here")
 
 // Head is the beginning of a file that is elsewhere.
@@ -57,7 +57,7 @@ func noEOF(name string, err error) error {
 }
 
 // OpenHeaders is [OpenDir] of a checkpoint whose shards are elsewhere: heads has their beginnings by name, and dir holds
-// the index if there is one. Reading weights is [ErrNoWeights] for shards that [Checkpoint.Attach] has not brought.
+// the index if there is one. Reading weights is [ErrNoWeights] for shards without an [Checkpoint.Attach].
 func OpenHeaders(dir string, heads map[string]Head) (*Checkpoint, error) {
 	c := &Checkpoint{}
 	_, single := heads[singleFile]
@@ -120,7 +120,7 @@ func (c *Checkpoint) shard(name string) (*shard, error) {
 	return nil, fmt.Errorf("shard %s: %w", quote(name), os.ErrNotExist)
 }
 
-// is says that f is the file whose beginning was read.
+// is reports whether f is the file whose beginning was read.
 func (s *shard) is(f *os.File) error {
 	st, err := f.Stat()
 	if err != nil {

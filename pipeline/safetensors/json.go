@@ -13,7 +13,7 @@ type decoder struct {
 	at   int
 }
 
-// space skips white space and gives the byte behind it, or 0 at the end.
+// space skips white space and gives the byte after it, or 0 at the end.
 func (d *decoder) space() byte {
 	for ; d.at < len(d.text); d.at++ {
 		switch c := d.text[d.at]; c {
@@ -67,7 +67,7 @@ func (d *decoder) object(what string, visit func(key string) error) error {
 
 func twice(what, key string) error { return corrupt("%s: %s comes twice", what, quote(key)) }
 
-// members is object for visitors that see for themselves whether a key comes twice. A key is a part of the whole text
+// members is object for visitors that reject repeated keys themselves. A key is a part of the whole text
 // unless it has escapes.
 func (d *decoder) members(what string, visit func(key string) error) error {
 	return d.list(what, '{', '}', func() error {
@@ -76,7 +76,7 @@ func (d *decoder) members(what string, visit func(key string) error) error {
 			return err
 		}
 		if d.space() != ':' {
-			return d.invalid(what, "no colon behind a key")
+			return d.invalid(what, "no colon after a key")
 		}
 		d.at++
 		return visit(key)
@@ -224,7 +224,7 @@ scan:
 	return nil
 }
 
-// end says that nothing but white space follows.
+// end reports whether nothing but white space follows.
 func (d *decoder) end(what string) error {
 	if d.space(); d.at < len(d.text) {
 		return corrupt("%s: more than one JSON object", what)

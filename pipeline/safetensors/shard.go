@@ -54,7 +54,7 @@ func readShard(f *os.File) (*Header, error) {
 	return h, crossCheckFile(f, st.Size(), h)
 }
 
-// ReadAt turns the end of the file into an error: every position asked for lies in a tensor that was
+// ReadAt turns the end of the file into an error: every requested position lies in a tensor that was
 // inside the file when it was opened, and an io.EOF would pass for the end of the tensor.
 func (s *shard) ReadAt(p []byte, off int64) (int, error) {
 	f := s.file.Load()

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// guarded copies x to memory behind which a page may be neither read nor written: a kernel that goes beyond the end of
+// guarded copies x to memory after which a page may be neither read nor written: a kernel that goes beyond the end of
 // a slice, by a single byte, ends the test.
 func guarded[T any](t *testing.T, x []T) []T {
 	t.Helper()

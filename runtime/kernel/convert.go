@@ -23,7 +23,7 @@ func F16ToF32(dst []float32, src []byte) {
 	f16ToF32(dst, src)
 }
 
-// littleEndian says that float32 lie in memory as in files.
+// littleEndian is set if float32 lie in memory as in files.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 // F32FromBytes reads len(dst) little-endian float32 values. It panics unless src has 4 bytes for each.

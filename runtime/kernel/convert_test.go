@@ -127,7 +127,7 @@ func TestToF32(t *testing.T) {
 					}
 				}
 				if dst[n] != canary {
-					t.Error("wrote behind dst")
+					t.Error("wrote past dst")
 				}
 				if err := ToF32(dst, src, c.dtype); !errors.Is(err, tensor.ErrCorrupt) {
 					t.Errorf("short source: %v", err)
@@ -188,7 +188,7 @@ func FuzzF16(f *testing.F) {
 		src, dst := []float32{x}, []byte{0, 0, 0x5a}
 		F32ToF16(dst[:2], src)
 		if dst[2] != 0x5a {
-			t.Fatal("wrote behind dst")
+			t.Fatal("wrote past dst")
 		}
 		h := binary.LittleEndian.Uint16(dst)
 		y := make([]float32, 1)

@@ -53,7 +53,7 @@ func ArgMax(row []float32) int {
 	if best < 0 {
 		return 0
 	}
-	// All -Inf in the first piece may be what a piece of NaNs gives.
+	// A piece of NaNs looks like one of -Inf.
 	if i := best + atLeast(row[best:], top); i < len(row) {
 		return i
 	}

@@ -29,7 +29,7 @@ func fma32(x, y, z float64) float64 {
 	return float64(float32(math.Float64frombits(b)))
 }
 
-// twice says whether rounding s, a rounded sum, once more could go wrong: s lies in the middle of two float32, or the
+// twice reports whether rounding s, a rounded sum, once more could go wrong: s lies in the middle of two float32, or the
 // float32 is subnormal. A sum of 0 is exact.
 func twice(s float64) bool {
 	b := math.Float64bits(s)

@@ -6,12 +6,12 @@ import (
 )
 
 // EngineAttention computes causal attention of Tokens queries, the last positions of a cache, as MNN does with
-// attention_mode 8: out = softmax(q k / sqrt(dim)) v, where a query sees the keys up to its own position, and
+// attention_mode 8: out = softmax(q k / sqrt(dim)) v, where a query attends to the keys up to its own position, and
 // Heads/KVHeads() query heads share a key head.
 //
 // Keys come in blocks of 64. For each query and block, in float32:
 //
-//	s[j] = scale * sum over d of q[d]*k[j][d]       for the keys that the query sees
+//	s[j] = scale * sum over d of q[d]*k[j][d]       for the keys of the query
 //	m    = max(m, max s)
 //	p[j] = exp(s[j] - m)                            expf for the last elements that fill no group of eight
 //	a    = exp(m before - m)
@@ -19,9 +19,10 @@ import (
 //	o[d] = sum over j of p[j]*v[j][d] + o[d]*a
 //
 // and out = o * (1/l) at the end. m begins with the lowest float32 and l with 0, or with the sink of the head and 1. A mask
-// is added to s after the scale; queries then see all keys, and weights are as small as exp(-87) but not 0. The sums over d and j are ascending and fused, and nothing else is. Where the engine's
-// tiles leave a single query (see leavesOne), four sums f0 to f3 take every fourth term, the result is (f0+f2)+(f1+f3),
-// and the last len%4 terms are added to it. Every decode is such a query.
+// is added to s after the scale; queries then attend to all keys, and weights are as small as exp(-87) but not 0. The sums over d
+// and j are ascending and fused, and nothing else is. Where the engine's tiles leave a single query (see leavesOne), four
+// sums f0 to f3 take every fourth term, the result is (f0+f2)+(f1+f3), and the last len%4 terms are added to it. Every decode
+// is such a query.
 //
 // Emulates CPUAttention::onExecute, _AVX_MNNPackedMatMulFMA and _AVX_MNNPackedMatMulRemainFMA (avxfma/GemmAVX2FMA.cpp),
 // _AVX_MNNSoftmax (avx/MathFunctions.cpp) and _AVX_MNNFlashAttentionUpdateBlockOutput (avx/PackedFunction.cpp) on CPUs
@@ -29,7 +30,7 @@ import (
 type EngineAttention struct {
 	// Tokens and Heads, of queries, may change between calls, and so may the next two.
 	Tokens, Heads int
-	// Mask, if not nil, replaces the rule that a query sees the keys up to its own position: it is [Tokens, MaskWidth], and
+	// Mask, if not nil, replaces the rule that a query attends to the keys up to its own position: it is [Tokens, MaskWidth], and
 	// the first Len() values of a row are added to the scores of the keys.
 	Mask      []float32
 	MaskWidth int
@@ -55,7 +56,7 @@ type attentionJob struct {
 	sinks                     []float32 // one for each head, or nil
 }
 
-// sees is how many keys query t sees.
+// sees is the number of keys that query t attends to.
 func (j *attentionJob) sees(t int) int {
 	if j.mask != nil {
 		return j.cache.len
@@ -63,7 +64,7 @@ func (j *attentionJob) sees(t int) int {
 	return j.past + t + 1
 }
 
-// maskRow is what is added to the scores of query t with n keys from start on.
+// maskRow is added to the scores of query t with n keys from start on.
 func (j *attentionJob) maskRow(t, start, n int) []float32 {
 	return j.mask[t*j.maskWidth+start:][:n]
 }
@@ -80,7 +81,7 @@ func (a *EngineAttention) Attend(out, q []float32, c *KVCache, lo, hi, from, end
 	}
 	if a.Tokens <= 0 || a.Tokens > c.len || a.Heads <= 0 || a.Heads%c.kvHeads != 0 || len(out) < size || len(q) < size ||
 		lo < 0 || hi > a.Heads || from < 0 || end > a.Tokens {
-		panic(fmt.Sprintf("internal error: EngineAttention: %d heads of %d, %d to %d, queries %d to %d of %d behind %d, %d and %d values",
+		panic(fmt.Sprintf("internal error: EngineAttention: %d heads of %d, %d to %d, queries %d to %d of %d after %d, %d and %d values",
 			a.Heads, c.kvHeads, lo, hi, from, end, a.Tokens, c.len, len(out), len(q)))
 	}
 	j := attentionJob{
@@ -98,7 +99,7 @@ func (a *EngineAttention) Attend(out, q []float32, c *KVCache, lo, hi, from, end
 	}
 }
 
-// leavesOne says whether n rows leave a single one when the matrix kernels take 24 at a time, of the rest 20 or 16, and
+// leavesOne reports whether n rows leave a single one when the matrix kernels take 24 at a time, of the rest 20 or 16, and
 // of what is then left five.
 func leavesOne(n int) bool {
 	n %= 24
@@ -111,7 +112,7 @@ func leavesOne(n int) bool {
 	return n%5 == 1
 }
 
-// singleDot says whether the keys are multiplied with query t alone.
+// singleDot reports whether the keys are multiplied with query t alone.
 func (j *attentionJob) singleDot(t int) bool { return t == j.tokens-1 && leavesOne(j.tokens) }
 
 // singleMix says the same of the values of the block that begins at start: without a mask the engine skips queries before it.

@@ -60,7 +60,7 @@ func (c attentionCase) compute(t *testing.T, split func(n int) []int) []float32 
 		}
 		for i, x := range out[len(q):] {
 			if x != canary {
-				t.Fatalf("%v: element %d behind the end was written", c, i)
+				t.Fatalf("%v: element %d past the end was written", c, i)
 			}
 		}
 		all = append(all, out[:len(q)]...)
@@ -152,7 +152,7 @@ func TestEngineAttentionLimits(t *testing.T) {
 				a := EngineAttention{Tokens: tokens, Heads: 2}
 				a.Attend(out, q, cache, 0, 2, 0, tokens) // ends, within bounds
 				if out[len(out)-1] != canary {
-					t.Errorf("%v: wrote behind the end", x)
+					t.Errorf("%v: wrote past the end", x)
 				}
 			}
 		}

@@ -21,7 +21,7 @@ type EngineShortConv struct {
 	State           *LinearState
 }
 
-// Run computes all of it on so many workers. It panics unless the slices have the sizes of the fields.
+// Run computes all of it on that many workers. It panics unless the slices have the sizes of the fields.
 func (c *EngineShortConv) Run(workers int) {
 	n := c.Tokens * c.Channels
 	if len(c.X) != 3*n || len(c.Out) != n || len(c.Weights) != c.Channels*c.Taps || !c.State.Fits(c.Channels, c.Taps, 0) {
@@ -68,7 +68,7 @@ type convScratch struct {
 
 var convScratches = sync.Pool{New: func() any { return new(convScratch) }}
 
-// EngineDeltaRule is the gated delta rule behind a causal convolution. Channels are the queries and keys of KeyHeads heads
+// EngineDeltaRule is the gated delta rule after a causal convolution. Channels are the queries and keys of KeyHeads heads
 // of KeyDim each, and the values of ValueHeads heads of ValueDim. The convolution is that of [EngineShortConv] without gates,
 // with SiLU of its sums. Then, per value head, with the matrix S [KeyDim, ValueDim] of the state, for one token after the
 // other:
@@ -106,7 +106,7 @@ func (c *EngineDeltaRule) Channels() int {
 	return 2*c.KeyHeads*c.KeyDim + c.ValueHeads*c.ValueDim
 }
 
-// Run computes all of it on so many workers. It panics unless the slices have the sizes of the fields.
+// Run computes all of it on that many workers. It panics unless the slices have the sizes of the fields.
 func (c *EngineDeltaRule) Run(workers int) {
 	channels, gates := c.Channels(), c.Tokens*c.ValueHeads
 	if len(c.X) != c.Tokens*channels || len(c.Gates) != gates || len(c.Betas) != gates || len(c.Out) != gates*c.ValueDim ||
@@ -127,7 +127,7 @@ func (c *EngineDeltaRule) Run(workers int) {
 	ParallelTask(workers, c.ValueHeads, (*deltaTask)(c))
 }
 
-// decodes says whether the form for a single token is asked for.
+// decodes reports whether the form for a single token is used.
 func (c *EngineDeltaRule) decodes() bool { return c.Tokens == 1 && !c.OneLikeMany }
 
 // engineExpRow is MNNExp of x: groups of eight, and the rest another way.
@@ -199,7 +199,7 @@ func (c *deltaTask) Do(lo, hi int) {
 	}
 }
 
-// normalize writes what the recurrence takes of q and k to the scratch memory.
+// normalize writes the scaled q and k of the recurrence to the scratch memory.
 func (c *deltaTask) normalize(s *convScratch, q, k []float32, factor float32) {
 	if !c.QKNorm {
 		scale(s.q, q, factor)

@@ -217,7 +217,7 @@ const biasRows = 24
 
 // EngineMatMulT is MatMulT in the engine's order for linear layers with float weights: what EngineMatMul does for several
 // rows and columns, for any number of them. dst is [m, n] with rows ldd apart, a is [m, k], b is [n, k]; bias is [n] or
-// nil. Sums of whole groups of 24 rows begin with the bias, that of the other rows is added behind.
+// nil. Sums of whole groups of 24 rows begin with the bias, that of the other rows is added after.
 //
 // Emulates Convolution1x1Strassen.cpp where it does not divide the product: Strassen's scheme wants 48 rows or more; with
 // _AVX_MNNGemmFloatUnitMainFMA_Fused.S and AVX2GemmPostTreat.

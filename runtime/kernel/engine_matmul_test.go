@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestEngineMatMulTBias: sums of whole groups of 24 rows begin with the bias, that of the rows behind them is added last.
+// TestEngineMatMulTBias: sums of whole groups of 24 rows begin with the bias, that of the rows after them is added last.
 func TestEngineMatMulTBias(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 24))
 	random := func(n int) []float32 {

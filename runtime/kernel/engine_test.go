@@ -276,7 +276,7 @@ func TestExpf(t *testing.T) {
 	}
 }
 
-// TestEngineFormulas says that the ops are, up to rounding, what they are called.
+// TestEngineFormulas checks that the ops are, up to rounding, what they are called.
 func TestEngineFormulas(t *testing.T) {
 	near := func(t *testing.T, got, want []float32, bound float64) {
 		t.Helper()

@@ -48,7 +48,7 @@ type partialSort struct {
 	order []int32
 }
 
-// less says whether i comes before j.
+// less reports whether i comes before j.
 func (s *partialSort) less(i, j int32) bool { return s.row[i] > s.row[j] }
 
 // pop moves the first of a heap of n to place at, and what was there into the heap.

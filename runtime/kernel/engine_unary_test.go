@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestEngineUnary says that the elementwise ops are, up to the engine's approximations, what they are called, in every tier
+// TestEngineUnary checks that the elementwise ops are, up to the engine's approximations, what they are called, in every tier
 // and from one place to another or in place.
 func TestEngineUnary(t *testing.T) {
 	sigmoid := func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
@@ -45,7 +45,7 @@ func TestEngineUnary(t *testing.T) {
 				}
 				for i, v := range dst[n:] {
 					if v != canary {
-						t.Fatalf("element %d behind the end was written", i)
+						t.Fatalf("element %d past the end was written", i)
 					}
 				}
 				c.f(x, x)

@@ -27,7 +27,7 @@ type gemm struct {
 	lower bool // only columns j <= i
 }
 
-// gemmScratch is what a product needs besides its operands.
+// gemmScratch is the memory of a product besides its operands.
 type gemmScratch struct {
 	a [gemmBlock]float32
 	b [gemmStrip * gemmSegment]float32

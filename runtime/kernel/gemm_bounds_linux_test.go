@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestMatMulBounds runs the products on slices behind which no memory is.
+// TestMatMulBounds runs the products on slices that end where the memory ends.
 func TestMatMulBounds(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(23, 24))

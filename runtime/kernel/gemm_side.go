@@ -66,7 +66,7 @@ func (s *gemmSide) piece(i, rows, p, n, k int) gemmPiece {
 	return gemmPiece{unsafe.Pointer(&s.f[i*k+p*PanelRows]), PanelRows, 4 * n, 4 * n} // gemmPacked
 }
 
-// prefetch asks for the first rows and drops them.
+// prefetch prefetches the first rows and drops them.
 func (p *gemmPiece) prefetch(rows int) {
 	rows = min(rows, p.rows)
 	if rows == 0 {

@@ -10,7 +10,7 @@ import "fmt"
 const gridSpan = 128
 
 // GridSums stores what a weighted least-squares fit of x by scale*q + zero needs, for each of len(zero) grids: the sums
-// over the block of importance*q, of importance*q*q and of importance*q*x, each of len(zero) entries, one behind the
+// over the block of importance*q, of importance*q*q and of importance*q*x, each of len(zero) entries, one after the
 // other in sums. Runs of 128 values are summed in float32, in order, and the runs in float64. x, zero and inverse must
 // be finite. GridSums panics unless x and importance, and zero and inverse, have the same length, sums three times as
 // many entries as zero, and bits is from 1 to 8.

@@ -45,7 +45,7 @@ func TestGridSearchParity(t *testing.T) {
 					}
 				}
 				if got[4*grids] != float64(canary) {
-					t.Fatal("written behind the end")
+					t.Fatal("written past the end")
 				}
 			}
 		}

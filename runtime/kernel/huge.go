@@ -5,17 +5,17 @@ import (
 	"unsafe"
 )
 
-// hugeChunk is how much memory for weights is asked for at a time, in bytes. Weights of a model are made together and
+// hugeChunk is how much memory for weights is allocated at a time, in bytes. Weights of a model are made together and
 // dropped together, so that sharing chunks keeps little alive.
 const hugeChunk = 4 << 20
 
-// huge is the chunk at hand.
+// huge is the current chunk.
 var huge struct {
 	mu   sync.Mutex
 	rest []float32
 }
 
-// hugeFloats is make([]float32, n) for weights: memory that the system is asked to give in large pages, because the first
+// hugeFloats is make([]float32, n) for weights: memory for which large pages are requested, because the first
 // touch of thousands of small ones takes longer than packing weights. It begins at a cache line.
 func hugeFloats(n int) []float32 {
 	const line = 16

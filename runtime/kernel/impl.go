@@ -40,7 +40,7 @@ type switches struct {
 	i8mm    bool // SMMLA; implies dotprod
 }
 
-// and keeps what both have.
+// and returns the switches that both have.
 func (s switches) and(o switches) switches {
 	return switches{
 		avx2: s.avx2 && o.avx2, avxvnni: s.avxvnni && o.avxvnni,
@@ -55,7 +55,7 @@ func (s switches) simd() bool { return s.avx2 || s.neon }
 // use is fixed at start; only tests change it.
 var use, tierErr = choose(os.Getenv(tierVariable), supported())
 
-// choose limits what the CPU has to a tier; "" is the best one. After an error the best one runs.
+// choose limits the instructions of the CPU to a tier; "" is the best one. After an error the best one runs.
 func choose(name string, have switches) (switches, error) {
 	if name == "" {
 		return have, nil

@@ -58,7 +58,7 @@ type int8Plain struct {
 	terms []weightTerm // [rows, blocks]
 }
 
-// weightTerm is what Mul needs of one row and block besides the codes.
+// weightTerm holds the terms of one row and block for Mul.
 type weightTerm struct {
 	scale  float32
 	offset float32 // the weight of code 0
@@ -120,7 +120,7 @@ func (m *Int8Matrix) packPlain(w *WeightCodes, lo, hi int) {
 	}
 }
 
-// half is what the unsigned codes exceed those of the matrix by: the 4-bit kernel works on 0..15 and has the 8 in its
+// half is the difference of the unsigned codes and those of the matrix: the 4-bit kernel works on 0..15 and has the 8 in its
 // offset.
 func (w *WeightCodes) half() int {
 	if w.Bits == 4 {
@@ -173,7 +173,7 @@ func (w *WeightCodes) check() error {
 		return fmt.Errorf("weights of %d bits: %w", w.Bits, tensor.ErrUnsupported)
 	}
 	if w.Block != w.Cols && w.Block%8 != 0 {
-		return fmt.Errorf("int8 activations with blocks of %d columns, no multiple of 8: %w", w.Block, tensor.ErrUnsupported)
+		return fmt.Errorf("int8 activations with blocks of %d columns, not a multiple of 8: %w", w.Block, tensor.ErrUnsupported)
 	}
 	if w.Block > maxBlock {
 		return fmt.Errorf("int8 activations with blocks of %d columns, more than %d: %w", w.Block, maxBlock, tensor.ErrUnsupported)
@@ -185,7 +185,7 @@ func (w *WeightCodes) check() error {
 	codes, want := len(w.Codes), n
 	if w.Nibbles != nil {
 		if w.Bits != 4 || w.Codes != nil {
-			return fmt.Errorf("packed codes of %d bits, besides %d others: %w", w.Bits, len(w.Codes), tensor.ErrCorrupt)
+			return fmt.Errorf("packed codes of %d bits in addition to %d others: %w", w.Bits, len(w.Codes), tensor.ErrCorrupt)
 		}
 		codes, want = len(w.Nibbles), n/2+n%2
 	}

@@ -21,7 +21,7 @@ func packStored(to, codes []byte) int32 {
 }
 
 // packBytes spreads unsigned codes as signed ones, which are less by half, and returns the sum of the unsigned ones.
-// What fills up the columns is no weight of 0 then, but meets a 0.
+// Padding of the columns is not a weight of 0 then, but is multiplied with a 0.
 func packBytes(to []byte, codes []uint8, half int) int32 {
 	n := len(codes) &^ 15
 	sum := 0

@@ -20,7 +20,7 @@ const panelBytes = 4 * int8PanelRows
 // int8CallColumns limits the columns of all tiles of a call, which cannot be interrupted, to some ten microseconds.
 const int8CallColumns = 1 << 14
 
-// int8Call is what one panel and some tiles of rows of activations, their tokens, are multiplied from. The assembly
+// int8Call describes the product of one panel and some tiles of rows of activations, their tokens. The assembly
 // knows the layout.
 type int8Call struct {
 	out    *float32 // [tiles*tokens][int8PanelRows], stride bytes apart

@@ -32,6 +32,6 @@ func quantizeBlock(codes []uint8, x []float32, stride int, quant, bias float32, 
 	}
 	codes = codes[n/4*stride:]
 	clear(codes[:4])
-	clear(codes[stride:][:4]) // what fills up the columns counts as 0
+	clear(codes[stride:][:4]) // padding counts as 0
 	return int32(sum) + quantizeBlockGeneric(codes, x[n:], stride, quant, bias, away)
 }

@@ -45,7 +45,7 @@ type QuantizedRows struct {
 
 	scheme scheme
 	layout int8Layout
-	// codes are bytes, code + 128, and terms what Int8Matrix.Mul needs of a row and block besides them. Both lie in
+	// codes are bytes, code + 128, and terms the other factors of a row and block for Int8Matrix.Mul. Both lie in
 	// tiles of rows, see tile: for each tile
 	//
 	//	codes  [layout.pad(Cols)/layout.group][rows of the tile][layout.group]
@@ -57,7 +57,7 @@ type QuantizedRows struct {
 	terms []float32
 }
 
-// int8Layout is what the code that multiplies wants of the codes of activations.
+// int8Layout is the layout of the codes of activations for the code that multiplies.
 type int8Layout struct {
 	rows int // the largest tile, a power of two and at most QuantizeTile
 	// group is the number of columns whose codes lie together, 0 for all of a row; then a tile is one row. Of each
@@ -154,7 +154,7 @@ func (q *QuantizedRows) setSym(r int, x []float32) {
 //	scale = (max-min)/255, zero = -b*scale, code = round(clamp(x*q + b, -128, 127))
 //
 // with halves away from zero. A range of at most 1e-7 gives scale 1, zero max and codes of 0. When
-// cols is no multiple of 8 the zeros of MNN's padding take part in min and max. x must be finite.
+// cols is not a multiple of 8 the zeros of MNN's padding take part in min and max. x must be finite.
 //
 // Emulates the single-scale half of _AVX_MNNAsyQuantInfo (GemmAVX2.cpp), _AVX_MNNFloat2Int8
 // (avx/GemmInt8.cpp) and BatchAsyDynamicQuant (ConvInt8TiledExecutor.cpp). Builds of MNN with
@@ -179,7 +179,7 @@ func (q *QuantizedRows) setAsym(r int, x []float32) {
 // with halves to even. MNN takes rows in groups of four: b is not rounded in the full groups, and
 // is rounded, halves away from zero, in the last rows%4 rows, so in every decode; zero stays min
 // there, which shifts those values by up to half a step. A block whose range is below 1e-6 (full
-// groups) or 1e-7 (last rows) gets scale 0, zero max and codes of 0. When cols is no multiple of 8,
+// groups) or 1e-7 (last rows) gets scale 0, zero max and codes of 0. When cols is not a multiple of 8,
 // which only a single block allows, the zeros of MNN's padding take part in min and max. x must be
 // finite.
 //

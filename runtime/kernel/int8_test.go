@@ -237,7 +237,7 @@ func dynquantFormula(w WeightCodes, q *QuantizedRows, token, row int) float64 {
 	return y
 }
 
-// TestInt8MatrixMulSplits says that the ways to share the work give the same bits and that nothing
+// TestInt8MatrixMulSplits checks that the ways to share the work give the same bits and that nothing
 // outside of the range is written.
 func TestInt8MatrixMulSplits(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {
@@ -310,7 +310,7 @@ func TestInt8MatrixMulExtremes(t *testing.T) {
 	})
 }
 
-// TestNewInt8MatrixNibbles says that stored nibbles, also those of rows that begin in the middle of a byte, and several
+// TestNewInt8MatrixNibbles checks that stored nibbles, also those of rows that begin in the middle of a byte, and several
 // goroutines make the same matrix.
 func TestNewInt8MatrixNibbles(t *testing.T) {
 	forEachImpl(t, func(t *testing.T) {
@@ -369,7 +369,7 @@ func TestNewInt8MatrixErrors(t *testing.T) {
 	}
 }
 
-// TestInt8Panics says that a call that would leave a slice panics before it computes anything.
+// TestInt8Panics checks that a call that would leave a slice panics before it computes anything.
 func TestInt8Panics(t *testing.T) {
 	m, err := NewInt8Matrix(dynquantWeights(40, 64, 32, 4), 1)
 	if err != nil {

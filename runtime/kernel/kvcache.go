@@ -8,7 +8,7 @@ import "fmt"
 // head there are
 //
 //	keys   [4][dim][16]                 tile, dimension, position of the tile
-//	values [ceil(dim/16)][64][16]       tile, position, dimension of the tile; zero behind dim
+//	values [ceil(dim/16)][64][16]       tile, position, dimension of the tile; zero after dim
 //
 // A block is never moved, so growing copies nothing.
 type KVCache struct {

@@ -2,7 +2,7 @@ package kernel
 
 import "fmt"
 
-// LinearState is what a LinearAttention op keeps of the tokens before: the last inputs of its convolution and, per head,
+// LinearState is the memory of a LinearAttention op: the last inputs of its convolution and, per head,
 // a matrix. A call writes a second copy, which becomes the state with [LinearState.Commit]; a call that fails leaves the
 // state as it was.
 type LinearState struct {
@@ -13,7 +13,7 @@ type LinearState struct {
 	heads, next   []float32 // [heads, key dim, value dim]
 }
 
-// NewLinearState returns the state of an op with so many channels and taps of the convolution, and so many elements of the
+// NewLinearState returns the state of an op with that many channels and taps of the convolution, and that many elements of the
 // matrices of all heads.
 func NewLinearState(channels, taps, matrices int) *LinearState {
 	if channels <= 0 || taps <= 1 || matrices < 0 {
@@ -26,10 +26,10 @@ func NewLinearState(channels, taps, matrices int) *LinearState {
 	}
 }
 
-// Len is the number of tokens behind the state.
+// Len is the number of tokens that the state has processed.
 func (s *LinearState) Len() int { return s.len }
 
-// Fits says whether the state is one of the shape that NewLinearState was asked for.
+// Fits reports whether the state is one of the shape that NewLinearState was asked for.
 func (s *LinearState) Fits(channels, taps, matrices int) bool {
 	return s.channels == channels && s.old == taps-1 && s.matrices == matrices
 }
@@ -41,7 +41,7 @@ func (s *LinearState) Reset() {
 	clear(s.heads)
 }
 
-// Commit makes what the last call left the state.
+// Commit makes the result of the last call the state.
 func (s *LinearState) Commit() {
 	if s.pending == 0 {
 		return

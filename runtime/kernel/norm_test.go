@@ -26,7 +26,7 @@ func checkNorm(t *testing.T, x, gamma []float32, eps float32) {
 		}
 	}
 	if dst[len(x)] != canary {
-		t.Fatal("wrote behind dst")
+		t.Fatal("wrote past dst")
 	}
 	inPlace := append([]float32{}, x...)
 	RMSNorm(inPlace, inPlace, gamma, eps)

@@ -24,7 +24,7 @@ const chunksPerWorker = 4
 
 // ParallelTask is Parallel for a Task; it allocates nothing once enough helpers exist.
 //
-// Helpers are goroutines of the process. Behind a job each spins for some microseconds, because between the ops of one
+// Helpers are goroutines of the process. After a job each spins for some microseconds, because between the ops of one
 // token the next job comes sooner than a sleeping goroutine wakes up, and then sleeps until it is needed again.
 func ParallelTask(workers, n int, t Task) {
 	if workers < 1 {
@@ -99,8 +99,8 @@ func (h *helper) give(j *job) {
 	}
 }
 
-// await returns when h does not work on j any more. A helper that has not begun is told not to: the caller has seen to
-// all chunks.
+// await blocks until h has stopped working on j. A helper that has not started yet is cancelled: the caller has done all
+// chunks.
 func (h *helper) await(j *job) {
 	if h.box.CompareAndSwap(j, nil) {
 		return

@@ -9,7 +9,7 @@ import (
 )
 
 // Every tier has to give the bits of the generic code. The slices have exactly the length that the call needs, canaries
-// lie behind the destinations, and the first element is at an odd offset.
+// lie after the destinations, and the first element is at an odd offset.
 
 // spiced is random data in which one element of many is an extreme.
 func spiced(r *rand.Rand, n, oneOf int) []float32 {

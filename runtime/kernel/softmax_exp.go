@@ -8,7 +8,8 @@ const (
 	ln2Lo = math.Ln2 - ln2Hi
 )
 
-// expTerms are 1/n! for n = 13 down to 2, of which every other belongs to the even half of the polynomial. What is left out is below 2^-57 for |x| <= ln(2)/2.
+// expTerms are 1/n! for n = 13 down to 2, of which every other belongs to the even half of the polynomial. The terms left out
+// are below 2^-57 for |x| <= ln(2)/2.
 var expTerms = [...]float64{
 	1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
 	1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 1.0 / 2,

@@ -165,7 +165,7 @@ func checkSoftmax(t *testing.T, x []float32) {
 		}
 	}
 	if buf[len(x)] != canary {
-		t.Fatal("wrote behind x")
+		t.Fatal("wrote past x")
 	}
 	if len(x) == 0 {
 		return
@@ -226,7 +226,7 @@ func TestSiLU(t *testing.T) {
 		}
 	}
 	if dst[len(x)] != canary {
-		t.Error("wrote behind dst")
+		t.Error("wrote past dst")
 	}
 	SiLU(x, x)
 	for i := range x {

@@ -24,7 +24,7 @@ func TopK(dst []int32, row []float32, k int) []int32 {
 		h.sink(i, len(h.index))
 	}
 	for at < len(row) && k > 0 {
-		// An element that equals the least of those kept comes behind it.
+		// An element that equals the least of those kept comes after it.
 		worst := row[h.index[0]]
 		at += atLeast(row[at:], math.Nextafter32(worst, float32(math.Inf(1))))
 		if at < len(row) && row[at] > worst {
@@ -46,7 +46,7 @@ type topHeap struct {
 	index []int32
 }
 
-// after says whether index i comes behind index j.
+// after reports whether index i comes after index j.
 func (h *topHeap) after(i, j int32) bool {
 	if a, b := h.row[i], h.row[j]; a != b {
 		return a < b

@@ -10,8 +10,8 @@ import (
 // ErrMask refuses masks that are neither the number 0, which means causal, nor [1, 1, queries, keys].
 var ErrMask = fmt.Errorf("attention with a mask of another kind: %w", tensor.ErrUnsupported)
 
-// CheckAttention refuses what is no attention with a cache of its own, for inputs of these shapes: queries, keys, values
-// and, if there are any, a mask and the sinks of the heads. Of a mask it looks at the rank.
+// CheckAttention rejects attention without a cache of its own, and inputs of shapes that do not fit: queries, keys, values
+// and, if there are any, a mask and the sinks of the heads. Only the rank of a mask is checked.
 func CheckAttention(p *mnn.Attention, shapes [][]int) error {
 	if !p.KVCache || p.KVShared {
 		return fmt.Errorf("attention without a cache of its own: %w", tensor.ErrUnsupported)
@@ -26,7 +26,7 @@ func CheckAttention(p *mnn.Attention, shapes [][]int) error {
 		return ErrMask
 	}
 	if len(shapes) > 4 && len(shapes[3]) == 0 {
-		// The engine lets every query see all keys then.
+		// In the engine every query attends to all keys then.
 		return fmt.Errorf("attention with sinks and without an explicit mask is not causal: %w", tensor.ErrUnsupported)
 	}
 	q, k, v := shapes[0], shapes[1], shapes[2]

@@ -8,7 +8,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// CastInts says whether a Cast gives integers; other types than float32, int32 and booleans, which are int32, are
+// CastInts reports whether a Cast gives integers; other types than float32, int32 and booleans, which are int32, are
 // tensor.ErrUnsupported.
 func CastInts(p *mnn.Cast) (bool, error) {
 	switch p.To {
@@ -27,7 +27,7 @@ func ToFloats(dst []float32, x []int32) {
 	}
 }
 
-// ToInts writes x without its fraction to dst. What an int32 does not hold becomes the lowest one, as x86 does it.
+// ToInts writes x without its fraction to dst. Values that an int32 does not hold become the lowest one, as on x86.
 func ToInts(dst []int32, x []float32) {
 	for i, v := range x {
 		if v > -0x1p31 && v < 0x1p31 {

@@ -9,15 +9,15 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Exact says whether a layer that multiplies float weights takes the engine's order of sums. What it gives becomes int8 codes
+// Exact reports whether a layer that multiplies float weights takes the engine's order of sums. Its results become int8 codes
 // later in Int8 mode, where a difference in the last bit counts: routers and gates, which are kept as floats, are small.
 func Exact(m *mnn.Matrix, mode backends.Mode) bool {
 	const most = 1 << 22
 	return mode == backends.Int8 && int64(m.Rows)*int64(m.Cols) <= most
 }
 
-// Int8 makes the form of m that computes in int8 with activations quantized as option says, on so many threads. repack runs codes of fewer than 4 bits as 4-bit
-// codes.
+// Int8 makes the form of m that computes in int8 with activations quantized as in option, on that many threads. repack runs
+// codes of fewer than 4 bits as 4-bit codes.
 func Int8(m *mnn.Matrix, option kernel.DynOption, repack bool, threads int) (*kernel.Int8Matrix, error) {
 	c := kernel.WeightCodes{
 		Rows: m.Rows, Cols: m.Cols, Block: m.Cols / m.Blocks, Bits: m.Bits, Scale: m.Scale, Zero: m.Zero, Bias: m.Bias, Option: option,

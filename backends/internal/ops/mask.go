@@ -7,8 +7,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// WindowMask is the input attention_mask of a graph for so many new tokens behind past cached ones, [2, 1, 1, tokens,
-// past+tokens]: 0 where a query sees a key and the lowest float elsewhere. Part 0 is causal, part 1 lets a query see the
+// WindowMask is the input attention_mask of a graph for so many new tokens after past cached ones, [2, 1, 1, tokens,
+// past+tokens]: 0 where a query attends to a key and the lowest float elsewhere. Part 0 is causal, part 1 limits a query to the
 // last window positions.
 func WindowMask(tokens, past, window int) []float32 {
 	keys := past + tokens

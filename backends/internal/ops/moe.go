@@ -40,7 +40,7 @@ func Experts(named map[string]*mnn.Subgraph, p *mnn.MoE) ([]*mnn.Subgraph, error
 	return list, nil
 }
 
-// CheckExperts refuses a MoE with inputs of these shapes: hidden [rows, width], weights [rows, k] and choices [rows, k].
+// CheckExperts rejects a MoE with inputs of these shapes: hidden [rows, width], weights [rows, k] and choices [rows, k].
 func CheckExperts(p *mnn.MoE, shapes [][]int) error {
 	if len(shapes) != 3 || len(shapes[0]) != 2 || Count(shapes[0]) == 0 || !slices.Equal(shapes[1], []int{shapes[0][0], int(p.TopK)}) ||
 		!slices.Equal(shapes[2], shapes[1]) {
@@ -49,7 +49,7 @@ func CheckExperts(p *mnn.MoE, shapes [][]int) error {
 	return nil
 }
 
-// Work is what one call of an expert computes: the rows that chose it, and for each the weight of its result.
+// Work is one call of an expert: the rows that chose it, and for each the weight of its result.
 type Work struct {
 	Expert  int
 	Rows    []int
@@ -96,7 +96,7 @@ type Mix struct {
 	row   []float32
 }
 
-// NewMix returns a Mix that writes to out, for so many rows.
+// NewMix returns a Mix that writes to out, for that many rows.
 func NewMix(out []float32, rows int) *Mix {
 	m := &Mix{Out: out, Width: len(out) / rows, begun: make([]bool, rows), row: make([]float32, len(out)/rows)}
 	if rows == 1 { // the engine's sum of a single row begins with 0

@@ -11,7 +11,7 @@ import (
 type Permutation struct {
 	// Shape of the output.
 	Shape []int
-	// Still says that no element moves: the dimensions that change places have length 1.
+	// Still is set if no element moves: the dimensions that change places have length 1.
 	Still   bool
 	strides []int // of the input, by output dimension
 }

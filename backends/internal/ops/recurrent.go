@@ -19,7 +19,7 @@ type Recurrence struct {
 	delta kernel.EngineDeltaRule
 }
 
-// NewRecurrence checks a LinearAttention with inputs of these shapes for so many tokens.
+// NewRecurrence checks a LinearAttention with inputs of these shapes for that many tokens.
 func NewRecurrence(p *mnn.LinearAttention, shapes [][]int, tokens int, o *backends.Options) (*Recurrence, error) {
 	const most = 1 << 20 // of heads, of what a head holds, and of taps
 	hk, hv, dk, dv := int(p.KeyHeads), int(p.ValueHeads), int(p.KeyDim), int(p.ValueDim)
@@ -74,13 +74,13 @@ func (r *Recurrence) matrices() int {
 	return int(r.p.ValueHeads) * int(r.p.KeyDim) * int(r.p.ValueDim)
 }
 
-// State is s if it is one, or a new one; it must be the state behind so many tokens.
+// State is s if it is one, or a new one; it must be the state after that many tokens.
 func (r *Recurrence) State(s *kernel.LinearState, len int) (*kernel.LinearState, error) {
 	if s == nil {
 		s = kernel.NewLinearState(r.channels(), r.taps, r.matrices())
 	}
 	if !s.Fits(r.channels(), r.taps, r.matrices()) || s.Len() != len {
-		return s, fmt.Errorf("state of linear attention behind %d tokens, want %d: %w", s.Len(), len, tensor.ErrCorrupt)
+		return s, fmt.Errorf("state of linear attention after %d tokens, want %d: %w", s.Len(), len, tensor.ErrCorrupt)
 	}
 	return s, nil
 }

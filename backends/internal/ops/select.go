@@ -60,7 +60,7 @@ type ElementGather struct {
 	// Shape of the output.
 	Shape []int
 	n     int // of x along the axis
-	inner int // elements of x behind the axis
+	inner int // elements of x after the axis
 }
 
 // NewElementGather prepares GatherElements on x and an index of these shapes, which agree but along the axis.

@@ -77,7 +77,7 @@ func (v Tensor) integers() ([]int32, error) {
 	return v.Ints, nil
 }
 
-// spans gives the extents around an axis: elements before, along and behind it.
+// spans gives the extents around an axis: elements before, along and after it.
 func (v Tensor) spans(axis int) (outer, n, inner int) {
 	return Count(v.Shape[:axis]), v.Shape[axis], Count(v.Shape[axis+1:])
 }

@@ -12,7 +12,7 @@ import (
 type Unary struct {
 	// Do writes f(x) to dst, which may be x.
 	Do func(dst, x []float32)
-	// Eights says that the last elements of a tensor which fill no group of eight are computed in another way: pieces
+	// Eights is set if the last elements of a tensor which fill no group of eight are computed in another way: pieces
 	// have to start at multiples of eight.
 	Eights bool
 }

@@ -23,7 +23,7 @@ type Source struct {
 	scale float32
 }
 
-// config is what the tensors of a family follow from.
+// config holds the keys that determine the tensors of a family.
 type config struct {
 	experts
 

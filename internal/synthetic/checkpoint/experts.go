@@ -6,7 +6,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// experts is what the tensors of mixtures of experts follow from.
+// experts holds the keys that determine the tensors of mixtures of experts.
 type experts struct {
 	Width     int64 `json:"moe_intermediate_size"`
 	Qwen      int64 `json:"num_experts"`

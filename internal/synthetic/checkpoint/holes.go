@@ -13,7 +13,7 @@ import (
 )
 
 // WriteHoles writes the shards of a checkpoint, of about shardBytes each, and their index, with headers and without
-// elements: what lies behind a header is a hole in the file, which reads as zeros and takes no disk. Tensors stay in the
+// elements: what lies after a header is a hole in the file, which reads as zeros and takes no disk. Tensors stay in the
 // order in which they are given.
 func WriteHoles(dir string, tensors []tensor.Info, shardBytes int64) error {
 	var shards [][]tensor.Info

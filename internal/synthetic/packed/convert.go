@@ -90,7 +90,7 @@ func readAll(src tensor.Source, name string) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// copyOthers copies the files beside config and weights.
+// copyOthers copies all files except config and weights.
 func copyOthers(dst, src string) error {
 	files, err := os.ReadDir(src)
 	if err != nil {

@@ -165,8 +165,8 @@ func mxfp4(t tensor.Info, w []float32) ([]Tensor, error) {
 	}, nil
 }
 
-// e4m3 and e2m1 are the values of codes: a sign, so many bits of exponent, so many of mantissa. The last of each half of e4m3
-// is no number.
+// e4m3 and e2m1 are the values of codes: a sign, that many bits of exponent, so many of mantissa. The last of each half of e4m3
+// is not a number.
 var e4m3, e2m1 = narrowValues(4, 3, 7), narrowValues(2, 1, 1)
 
 func narrowValues(exponent, mantissa, bias int) []float32 {

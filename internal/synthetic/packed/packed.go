@@ -204,7 +204,7 @@ func (o Options) compressed(module string, m *Matrix) []Tensor {
 	return append(t, integers(module+".weight_zero_point", zeros, high, m.Groups))
 }
 
-// stream packs numbers one behind the other, low bits first.
+// stream packs numbers one after the other, low bits first.
 func stream(v []uint8, bits int) []uint32 {
 	words := make([]uint32, (len(v)*bits+31)/32)
 	for i, u := range v {

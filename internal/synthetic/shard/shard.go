@@ -51,7 +51,7 @@ func WriteHeader(w io.Writer, tensors []tensor.Info) (fileSize int64, err error)
 	return int64(len(head)) + size, err
 }
 
-// entry is what a header holds of a tensor.
+// entry is the header's description of a tensor.
 type entry struct {
 	DType   string       `json:"dtype"`
 	Shape   tensor.Shape `json:"shape"`

@@ -43,7 +43,7 @@ func (s attentionISA) product() {
 	begin("laneProduct"+s.name, "(dst *float32, x *float32, tiles *float32, n int, groups int, stride int, scale float32, factors *float32)")
 	dst, xs, tile, n, left, stride, factors := param("dst"), param("x"), param("tiles"), param("n"), param("groups"), param("stride"), param("factors")
 	row := s.lanes * s.bytes
-	// The next tile begins stride behind this one's first column.
+	// The next tile begins stride after this one's first column.
 	SHLQ(U8(2), stride)
 	SUBQ(U8(64), stride)
 	for i := 8 / s.columns; i > 1; i /= 2 {

@@ -8,7 +8,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// laneWeights turns scores [n][lanes] into weights. A lane sees the keys before seen; those behind weigh 0.
+// laneWeights turns scores [n][lanes] into weights. A lane sees the keys before seen; those after weigh 0.
 func (s attentionISA) laneWeights(c attentionConstants) {
 	begin("laneWeights"+s.name, "(scores *float32, n int, top *float32, sum *float32, factors *float32, seen *int32)")
 	scores, top, sum, factors, seenAt := param("scores"), param("top"), param("sum"), param("factors"), param("seen")
@@ -73,7 +73,7 @@ func (s attentionISA) laneWeights(c attentionConstants) {
 	VMOVUPS(t, diff)
 	s.exps(c, t, k, p)
 	VMOVUPS(t, p)
-	behind := func() { // of those that the lane sees, the ones behind the last group of eight
+	behind := func() { // of those that the lane sees, the ones after the last group of eight
 		VPCMPGTD(j, full, t)
 		VPANDN(mask, t, t)
 	}

@@ -56,7 +56,7 @@ func (p gridPass) code(q reg.VecPhysical) {
 	VSUBPS(p.magic, q, q)
 }
 
-// store writes the sums behind each other.
+// store writes the sums one after the other.
 func (p gridPass) store(sums ...reg.VecPhysical) {
 	to := param("sums")
 	for i, r := range sums {
@@ -105,7 +105,8 @@ func gridSums(v vectors, round Mem) {
 }
 
 func gridErrors(v vectors, round Mem) {
-	begin("gridErrors"+v.tier, "(sums *float32, x *float32, importance *float32, zero *float32, scale *float32, inverse *float32, n int, least float32, most float32)")
+	begin("gridErrors"+v.tier,
+		"(sums *float32, x *float32, importance *float32, zero *float32, scale *float32, inverse *float32, n int, least float32, most float32)")
 	p := newGridPass(v, round)
 	r := v.reg
 	zero, inverse, scale, sums := r[0:2], r[2:4], r[4:6], r[6:8]

@@ -66,7 +66,7 @@ type int8Frame struct {
 	w, x, y         reg.GPVirtual
 }
 
-// int8Tile emits a function; dots leaves the sums of a block in acc(t, v) and has moved w and x behind its codes.
+// int8Tile emits a function; dots leaves the sums of a block in acc(t, v) and has moved w and x after its codes.
 func int8Tile(f *int8Frame, tier string, acc func(t, v int) reg.VecPhysical, p [2]reg.VecPhysical, setup, dots func()) {
 	kind := "Nibbles"
 	if f.bytes {
@@ -205,7 +205,7 @@ func (f *int8Frame) finish512(acc func(t, v int) reg.VecPhysical, terms, sums, l
 	})
 }
 
-// alternate emits the stages for each output, each stage two outputs behind the one before it.
+// alternate emits the stages for each output, each stage two outputs after the one before it.
 func (f *int8Frame) alternate(stages ...func(t, v int)) {
 	n := f.tokens * f.vectors
 	for step := range n + 2*len(stages) {

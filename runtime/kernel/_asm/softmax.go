@@ -41,7 +41,8 @@ func newExp64() *exp64 {
 	c := &exp64{
 		lowest: double("expLowest", -700), cut: double("expCut", -60), half: double("expHalf", 0.5), one: double("expOne", 1),
 		log2e: double("expLog2E", math.Log2E), ln2Hi: double("expLn2Hi", ln2Hi), ln2Lo: double("expLn2Lo", math.Ln2-ln2Hi),
-		zero: double("expZero", 0), infinity: double("expInfinity", math.Inf(1)), sign: double("expSign", math.Copysign(0, -1)), minus: double("expMinus", -700), plus: double("expPlus", 700),
+		zero: double("expZero", 0), infinity: double("expInfinity", math.Inf(1)), sign: double("expSign", math.Copysign(0, -1)),
+		minus: double("expMinus", -700), plus: double("expPlus", 700),
 		bias: words("expBias", repeat(1023, 4)...),
 	}
 	for i, v := range []float64{
@@ -133,7 +134,7 @@ func doubleLoops(v vectors, n reg.GPVirtual, pointers []reg.GPVirtual, body func
 	}
 }
 
-// sum is part i of the eight sums, behind the registers of doubles.
+// sum is part i of the eight sums, after the registers of doubles.
 func sum(v vectors, i int) reg.VecPhysical {
 	if v.lanes == 16 {
 		return z[30]

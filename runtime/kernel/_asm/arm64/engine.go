@@ -12,7 +12,8 @@ func engine() {
 }
 
 // Constants of the exponential.
-const expLow, expHigh, expInvLn2, expLn2, expQuarter, exp120, exp24, exp6, expHalf, expOne, expBias = v(16), v(17), v(18), v(19), v(20), v(21), v(22), v(23), v(24), v(25), v(26)
+const expLow, expHigh, expInvLn2, expLn2, expQuarter, exp120, exp24, exp6, expHalf, expOne, expBias = v(16), v(17), v(18), v(19), v(20),
+	v(21), v(22), v(23), v(24), v(25), v(26)
 
 // loadExp loads the constants.
 func loadExp(p r) {

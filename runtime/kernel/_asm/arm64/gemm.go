@@ -40,7 +40,7 @@ func gemmTile(rows int) {
 	ins("MOVD %s, %s", b, pb)
 	ins("MOVD %s, %s", k, left)
 	label("position")
-	// The rows of a, four, two or one in a register: nothing behind the last position may be read.
+	// The rows of a, four, two or one in a register: nothing after the last position may be read.
 	type element struct {
 		reg  v
 		lane int

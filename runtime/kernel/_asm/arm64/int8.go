@@ -120,7 +120,7 @@ func (f *int8Tile) emit(tier string) {
 	ins("ADD $%d, %s", 4*f.rows, int8Row)
 	ins("CMP $%d, %s", panelBytes, int8Row)
 	ins("BNE rows")
-	// The last rows ended behind the codes, and so before scales and offsets.
+	// The last rows ended after the codes, and so before scales and offsets.
 	ins("ADD $%d, %s, %s", 4*f.rows+panelBytes, int8PW, int8W)
 	ins("MOVD %s, %s", int8PX, int8X)
 	ins("ADD $%d, %s", 12*f.tokens, int8Terms)

@@ -101,7 +101,7 @@ func constants(name string, values ...uint32) {
 	fmt.Fprintf(&text, "GLOBL %s<>(SB), RODATA|NOPTR, $%d\n", name, 4*len(values))
 }
 
-// load and store move the 16 bytes at a multiple of 16 behind a pointer.
+// load and store move the 16 bytes at a multiple of 16 after a pointer.
 func load(d v, base r, at int)  { ins("FMOVQ %d(%s), %s", at, base, d.f()) }
 func store(d v, base r, at int) { ins("FMOVQ %s, %d(%s)", d.f(), at, base) }
 
