@@ -77,7 +77,7 @@ func (s *attentionStep) run(f *frame) error {
 	s.states = f.states
 	defer func() { s.states, s.rows = nil, nil }()
 	if s.mask != nil {
-		m, past, err := s.mask.get(f), f.states[0].len, error(nil)
+		m, past, err := s.mask.get(f), f.states[0].Positions, error(nil)
 		if m.Ints != nil {
 			return fmt.Errorf("attention on integers: %w", tensor.ErrCorrupt)
 		}
@@ -86,14 +86,14 @@ func (s *attentionStep) run(f *frame) error {
 		}
 	}
 	for _, st := range f.states {
-		c := st.caches[s.layer]
+		c := st.Caches[s.layer]
 		if c == nil {
 			c = kernel.NewKVCache(s.kvHeads, s.dim)
-			st.caches[s.layer] = c
+			st.Caches[s.layer] = c
 		}
-		if c.Len() != st.len || c.KVHeads() != s.kvHeads || c.Dim() != s.dim {
+		if c.Len() != st.Positions || c.KVHeads() != s.kvHeads || c.Dim() != s.dim {
 			return fmt.Errorf("attention cache of %d positions and %d heads of %d, want %d, %d and %d: %w",
-				c.Len(), c.KVHeads(), c.Dim(), st.len, s.kvHeads, s.dim, tensor.ErrCorrupt)
+				c.Len(), c.KVHeads(), c.Dim(), st.Positions, s.kvHeads, s.dim, tensor.ErrCorrupt)
 		}
 		c.Extend(s.tokens)
 	}
@@ -123,7 +123,7 @@ func (s *attentionStep) write(lo, hi int) {
 	size := s.tokens * s.kvHeads * s.dim
 	for i := lo; i < hi; i++ {
 		st, head := i/s.kvHeads, i%s.kvHeads
-		c := s.states[st].caches[s.layer]
+		c := s.states[st].Caches[s.layer]
 		c.Write(s.k[st*size:][:size], s.v[st*size:][:size], s.tokens, head, head+1)
 	}
 }
@@ -145,7 +145,7 @@ func (s *attentionStep) Do(lo, hi int) {
 		if s.rows != nil {
 			w.Mask = s.rows[st*s.tokens*s.rowsLength:]
 		}
-		w.Attend(s.dst[st*size:][:size], s.q[st*size:][:size], s.states[st].caches[s.layer],
+		w.Attend(s.dst[st*size:][:size], s.q[st*size:][:size], s.states[st].Caches[s.layer],
 			piece*s.heads/s.pieces, (piece+1)*s.heads/s.pieces, from, min(from+queryBlock, s.tokens))
 	}
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/llmexport/llmexport/backends/internal/ops"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // Backend implements backends.Backend.
@@ -60,17 +59,12 @@ type executable struct {
 // Compile implements backends.Backend.
 func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backends.Executable, error) {
 	o.Threads = max(o.Threads, 1)
-	logits := int32(-1)
-	for i, name := range g.Tensors {
-		if name == "logits" {
-			logits = int32(i)
-		}
-	}
-	if logits < 0 {
-		return nil, fmt.Errorf("graph has no tensor named logits: %w", tensor.ErrCorrupt)
+	logits, err := ops.Logits(g)
+	if err != nil {
+		return nil, err
 	}
 	e := newExecutable(g, logits, o)
-	e.attention, e.recurrence, e.experts = make(map[int]int), make(map[int]int), make(map[int][]*executable)
+	e.attention, e.recurrence = make(map[int]int), make(map[int]int)
 	live := g.Live()
 	var ok bool
 	if e.dynamic, ok = findDynamic(g, live, e.logits, o.Window); !ok {
@@ -81,7 +75,12 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backend
 		return nil, err
 	}
 	// The layers of every token come first.
-	if err := e.compileExperts(live, w, left); err != nil {
+	e.experts, err = ops.CompileExperts(g, live, func(s *mnn.Subgraph) (*executable, error) {
+		x := newExecutable(&mnn.Graph{Ops: s.Ops, Tensors: s.Tensors}, s.Outputs[0], o)
+		x.expert = true
+		return x, x.compile(s.Live(), w, left)
+	})
+	if err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -128,7 +127,7 @@ func (e *executable) compile(live []bool, w mnn.Weights, left *room) error {
 			}
 			o.Threads = threads
 			if e.linears[i], errs[i] = compileLinear(op, p, w, o); e.expert && errs[i] == nil {
-				e.linears[i].drop(op, o.Replace)
+				e.linears[i].drop(op, &o)
 			}
 		}
 		if size >= large {
@@ -176,38 +175,16 @@ func (e *executable) open(i int, op *mnn.Op, w mnn.Weights) (err error) {
 	return err
 }
 
-// state implements backends.State.
+// state implements backends.State; the caches and linear states are those of the ops that have one.
 type state struct {
-	len    int
-	caches []*kernel.KVCache     // one per Attention op; nil before its first call
-	linear []*kernel.LinearState // one per LinearAttention op; nil before its first call
+	ops.Memory
 	// frame holds the logits that the last call gave out.
 	frame *frame
 }
 
-func (s *state) Len() int { return s.len }
-
-func (s *state) Reset() {
-	s.len = 0
-	s.truncate()
-	for _, l := range s.linear {
-		if l != nil {
-			l.Reset()
-		}
-	}
-}
-
-func (s *state) truncate() {
-	for _, c := range s.caches {
-		if c != nil {
-			c.Truncate(min(c.Len(), s.len))
-		}
-	}
-}
-
 // NewState implements backends.Executable.
 func (e *executable) NewState() backends.State {
-	return &state{caches: make([]*kernel.KVCache, e.attentions), linear: make([]*kernel.LinearState, e.recurrences)}
+	return &state{Memory: ops.Memory{Caches: make([]*kernel.KVCache, e.attentions), Linear: make([]*kernel.LinearState, e.recurrences)}}
 }
 
 // Run implements backends.Executable.
@@ -233,17 +210,12 @@ func (e *executable) Run(ctx context.Context, states []backends.State, c backend
 	}
 	if err := f.run(ctx, c); err != nil {
 		for _, s := range f.states {
-			s.truncate() // a call that failed half way leaves no trace
+			s.Truncate() // a call that failed half way leaves no trace
 		}
 		return nil, err
 	}
 	for _, s := range f.states {
-		s.len += c.Tokens
-		for _, l := range s.linear {
-			if l != nil {
-				l.Commit()
-			}
-		}
+		s.Commit(c.Tokens)
 	}
 	if c.Defer {
 		return nil, nil

@@ -144,7 +144,7 @@ type maskStep struct {
 }
 
 func (s *maskStep) run(f *frame) error {
-	past, states := f.states[0].len, len(f.states)
+	past, states := f.states[0].Positions, len(f.states)
 	keys := past + s.tokens
 	mask := ops.WindowMask(s.tokens, past, s.window)
 	if states > 1 {

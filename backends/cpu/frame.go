@@ -138,7 +138,7 @@ func (f *frame) run(ctx context.Context, c backends.Call) error {
 	}
 	for _, ids := range f.positions {
 		for i := range ids {
-			ids[i] = int32(c.Offset + f.states[i/c.Tokens].len + i%c.Tokens)
+			ids[i] = int32(c.Offset + f.states[i/c.Tokens].Positions + i%c.Tokens)
 		}
 	}
 	return f.execute(ctx)

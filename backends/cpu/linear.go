@@ -44,25 +44,12 @@ func (l *linear) reading() reading {
 
 // compileLinear packs the weights if o.CacheBytes has room for them as floats, or if they compute in int8.
 func compileLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backends.Options) (*linear, error) {
-	m, err := c.Open(w)
+	m, replace, err := ops.OpenLinear(op, c, w, &o)
 	if err != nil {
 		return nil, err
 	}
-	l := &linear{m: m}
-	if o.Replace != nil {
-		var bias []float32
-		if l.replace, bias, err = o.Replace(op); err != nil {
-			return nil, err
-		}
-		if err := ops.ReplaceBias(m, bias); err != nil {
-			return nil, err
-		}
-	}
-	if l.replace != nil && len(l.replace) != m.Rows*m.Cols {
-		return nil, fmt.Errorf("%d weights replace %d x %d: %w", len(l.replace), m.Rows, m.Cols, tensor.ErrCorrupt)
-	}
-	if l.quantizes(o) {
-		l.setInt8(o)
+	l := &linear{m: m, replace: replace}
+	if l.setInt8(&o); l.quantized {
 		l.int8, err = ops.Int8(m, l.option, o.RepackLowBits, o.Threads)
 		return l, err
 	}
@@ -85,22 +72,16 @@ func compileLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backends.Opt
 	return l, nil
 }
 
-// quantizes reports whether the layer computes in int8: the engine quantizes activations only for weights that are packed codes.
-func (l *linear) quantizes(o backends.Options) bool {
-	return o.Mode == backends.Int8 && l.replace == nil && l.m.Bits <= 8
-}
-
-// setInt8 sets how activations are quantized.
-func (l *linear) setInt8(o backends.Options) {
-	l.quantized, l.block = true, l.m.Cols/l.m.Blocks
-	if o.DynamicOption%8 == int(kernel.DynBlock) {
-		l.option = kernel.DynBlock
+// setInt8 sets whether the layer computes in int8, and how activations are quantized then.
+func (l *linear) setInt8(o *backends.Options) {
+	if l.option, l.quantized = ops.Quantizes(l.m, l.replace, o); l.quantized {
+		l.block = l.m.Cols / l.m.Blocks
 	}
 }
 
 // drop gives up the replaced weights of a layer that the cache has no room for. Experts hold most of the weights of a model,
 // and a call needs few of them.
-func (l *linear) drop(op *mnn.Op, replace func(*mnn.Op) ([]float32, []float32, error)) {
+func (l *linear) drop(op *mnn.Op, o *backends.Options) {
 	if l.replace == nil {
 		return
 	}
@@ -108,10 +89,7 @@ func (l *linear) drop(op *mnn.Op, replace func(*mnn.Op) ([]float32, []float32, e
 	m.Scale, m.Zero = nil, nil
 	l.m, l.replace = &m, nil
 	l.opened = func() (*linear, error) {
-		w, _, err := replace(op)
-		if err == nil && len(w) != m.Rows*m.Cols {
-			err = fmt.Errorf("%d weights replace %d x %d: %w", len(w), m.Rows, m.Cols, tensor.ErrCorrupt)
-		}
+		w, err := ops.Replacement(op, m.Rows, m.Cols, o)
 		return &linear{m: &m, replace: w}, err
 	}
 }

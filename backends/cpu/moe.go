@@ -9,34 +9,6 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// compileExperts makes an executable of each expert of every MoE.
-func (e *executable) compileExperts(live []bool, w mnn.Weights, left *room) error {
-	made, named := make(map[string]*executable), ops.Named(e.g)
-	for i := range e.g.Ops {
-		p, ok := e.g.Ops[i].Param.(*mnn.MoE)
-		if !ok || !live[i] {
-			continue
-		}
-		list, err := ops.Experts(named, p)
-		if err != nil {
-			return fmt.Errorf("op %s (%v): %w", e.g.Ops[i].Name, e.g.Ops[i].Type, err)
-		}
-		for _, s := range list {
-			x := made[s.Name]
-			if x == nil {
-				x = newExecutable(&mnn.Graph{Ops: s.Ops, Tensors: s.Tensors}, s.Outputs[0], e.options)
-				x.expert = true
-				if err := x.compile(s.Live(), w, left); err != nil {
-					return fmt.Errorf("expert %s: %w", s.Name, err)
-				}
-				made[s.Name] = x
-			}
-			e.experts[i] = append(e.experts[i], x)
-		}
-	}
-	return nil
-}
-
 // expertBytes is about the memory that the experts of the largest MoE take for each token.
 func (e *executable) expertBytes() int64 {
 	most := 0

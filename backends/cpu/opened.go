@@ -47,11 +47,8 @@ func openedLinear(op *mnn.Op, c *mnn.Convolution, w mnn.Weights, o backends.Opti
 	facts := *m
 	facts.Scale, facts.Zero = nil, nil
 	l := &linear{m: &facts, opened: func() (*linear, error) { return compileLinear(op, c, w, o) }}
-	if l.quantizes(o) {
-		if !m.Linear {
-			return nil, fmt.Errorf("codebook weights in int8 mode: %w", tensor.ErrUnsupported)
-		}
-		l.setInt8(o)
+	if l.setInt8(&o); l.quantized && !m.Linear {
+		return nil, fmt.Errorf("codebook weights in int8 mode: %w", tensor.ErrUnsupported)
 	}
 	return l, nil
 }

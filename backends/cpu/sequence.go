@@ -198,11 +198,11 @@ type recurrenceStep struct {
 func (s *recurrenceStep) run(f *frame) error {
 	states := len(f.states)
 	for i, st := range f.states {
-		l, err := s.State(st.linear[s.op], st.len)
+		l, err := s.State(st.Linear[s.op], st.Positions)
 		if err != nil {
 			return err
 		}
-		st.linear[s.op] = l
+		st.Linear[s.op] = l
 		part := func(x []float32) []float32 { return x[i*len(x)/states : (i+1)*len(x)/states] }
 		in := s.in
 		if states > 1 {

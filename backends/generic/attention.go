@@ -35,12 +35,12 @@ func (r *run) attention(op int, p *mnn.Attention, in []ops.Tensor) (ops.Tensor, 
 	}
 	q, k, v := in[0], in[1], in[2]
 	tokens, heads, kv, dim := q.Shape[1], q.Shape[2], k.Shape[2], q.Shape[3]
-	c := r.state.caches[op]
+	c := r.state.Caches[op]
 	if c == nil {
 		c = kernel.NewKVCache(kv, dim)
-		r.state.caches[op] = c
+		r.state.Caches[op] = c
 	}
-	if c.KVHeads() != kv || c.Dim() != dim || c.Len() != r.state.len {
+	if c.KVHeads() != kv || c.Dim() != dim || c.Len() != r.state.Positions {
 		return ops.Tensor{}, fmt.Errorf("attention cache of %d heads of %d, not %d of %d: %w", c.KVHeads(), c.Dim(), kv, dim, tensor.ErrCorrupt)
 	}
 	var mask, sinks []float32
@@ -95,10 +95,12 @@ func (r *run) rope(p *mnn.RoPE, in []ops.Tensor) (q, k ops.Tensor, err error) {
 		out := ops.NewFloats(1, tokens, heads, dim)
 		kernel.Parallel(r.exe.options.Threads, tokens, func(lo, hi int) {
 			for t := lo; t < hi; t++ {
+				from, to := t*heads*dim, (t+1)*heads*dim
 				cos, sin := in[2].Floats[t*cut:(t+1)*cut], in[3].Floats[t*cut:(t+1)*cut]
-				for h := range heads {
-					at := (t*heads + h) * dim
-					turn(out.Floats[at:at+dim], x.Floats[at:at+dim], cos, sin, n)
+				if n != nil {
+					kernel.EngineNormRotateHeads(out.Floats[from:to], x.Floats[from:to], n.Gamma, cos, sin, heads, dim, n.Epsilon)
+				} else {
+					kernel.RotateHeads(out.Floats[from:to], x.Floats[from:to], cos, sin, heads, dim)
 				}
 			}
 		})
@@ -109,17 +111,4 @@ func (r *run) rope(p *mnn.RoPE, in []ops.Tensor) (q, k ops.Tensor, err error) {
 	}
 	k, err = one(in[1], int(p.KVHeads), p.KNorm)
 	return q, k, err
-}
-
-func turn(dst, x, cos, sin []float32, n *mnn.LayerNorm) {
-	copy(dst, x)
-	if n != nil {
-		kernel.EngineRMSNorm(dst, x, n.Gamma, n.Epsilon)
-	}
-	half := len(cos) / 2
-	for j := range half {
-		a, b := dst[j], dst[j+half]
-		dst[j] = float32(a*cos[j]) - float32(b*sin[j])
-		dst[j+half] = float32(b*cos[j+half]) + float32(a*sin[j+half])
-	}
 }

@@ -42,7 +42,7 @@ type executable struct {
 	linears []*linear
 	norms   []*ops.Norm
 	consts  []ops.Tensor
-	experts [][]*executable // of a MoE
+	experts map[int][]*executable // of a MoE, by op
 	// expert is set if the graph is an expert of another.
 	expert bool
 	// live ops are those that an output depends on; stock graphs hold others, some of which read nothing.
@@ -54,14 +54,9 @@ type executable struct {
 // Compile implements backends.Backend.
 func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backends.Executable, error) {
 	o.Threads = max(o.Threads, 1)
-	logits := int32(-1)
-	for i, name := range g.Tensors {
-		if name == "logits" {
-			logits = int32(i)
-		}
-	}
-	if logits < 0 {
-		return nil, fmt.Errorf("graph has no tensor named logits: %w", tensor.ErrCorrupt)
+	logits, err := ops.Logits(g)
+	if err != nil {
+		return nil, err
 	}
 	e := newExecutable(g, g.Live(), logits, o)
 	cache := o.CacheBytes
@@ -69,7 +64,12 @@ func (Backend) Compile(g *mnn.Graph, w mnn.Weights, o backends.Options) (backend
 		return nil, err
 	}
 	// The layers of every token come first.
-	if err := e.compileExperts(w, &cache); err != nil {
+	e.experts, err = ops.CompileExperts(g, e.live, func(s *mnn.Subgraph) (*executable, error) {
+		x := newExecutable(&mnn.Graph{Ops: s.Ops, Tensors: s.Tensors}, s.Live(), s.Outputs[0], o)
+		x.expert = true
+		return x, x.open(w, &cache)
+	})
+	if err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -79,7 +79,7 @@ func newExecutable(g *mnn.Graph, live []bool, output int32, o backends.Options) 
 	return &executable{
 		g: g, options: o, logits: output, live: live,
 		linears: make([]*linear, len(g.Ops)), norms: make([]*ops.Norm, len(g.Ops)), consts: make([]ops.Tensor, len(g.Ops)),
-		experts: make([][]*executable, len(g.Ops)), last: make([]int, len(g.Tensors)),
+		last: make([]int, len(g.Tensors)),
 	}
 }
 
@@ -101,21 +101,9 @@ func (e *executable) open(w mnn.Weights, cache *int64) error {
 }
 
 func (e *executable) compile(i int, op *mnn.Op, w mnn.Weights, cache *int64) (err error) {
-	var replace, bias []float32
-	switch op.Param.(type) {
-	case *mnn.Convolution:
-		if e.options.Replace != nil {
-			if replace, bias, err = e.options.Replace(op); err != nil {
-				return err
-			}
-		}
-	}
 	switch p := op.Param.(type) {
 	case *mnn.Convolution:
-		e.linears[i], err = compileLinear(p, w, &e.options, cache, replace, bias)
-		if err == nil && e.expert && replace != nil {
-			e.linears[i].drop(op, &e.options, cache)
-		}
+		e.linears[i], err = compileLinear(op, p, w, &e.options, cache, e.expert)
 	case *mnn.LayerNorm:
 		e.norms[i], err = ops.OpenNorm(op, p, w, &e.options)
 	case *mnn.Blob:
@@ -130,35 +118,17 @@ func (e *executable) compile(i int, op *mnn.Op, w mnn.Weights, cache *int64) (er
 	return err
 }
 
-// state implements backends.State.
+// state implements backends.State; there is a cache and a linear state for each op, most of which stay nil.
 type state struct {
-	len    int
-	caches []*kernel.KVCache     // one per op; nil before the first Attention
-	linear []*kernel.LinearState // one per op; nil before the first LinearAttention
+	ops.Memory
 	// logits [tokens, vocabulary] of the last call, if it deferred them.
 	logits []float32
 	tokens int
 }
 
-func (s *state) Len() int { return s.len }
-
-func (s *state) Reset() {
-	s.len = 0
-	for _, c := range s.caches {
-		if c != nil {
-			c.Truncate(0)
-		}
-	}
-	for _, l := range s.linear {
-		if l != nil {
-			l.Reset()
-		}
-	}
-}
-
 // NewState implements backends.Executable.
 func (e *executable) NewState() backends.State {
-	return &state{caches: make([]*kernel.KVCache, len(e.g.Ops)), linear: make([]*kernel.LinearState, len(e.g.Ops))}
+	return &state{Memory: ops.Memory{Caches: make([]*kernel.KVCache, len(e.g.Ops)), Linear: make([]*kernel.LinearState, len(e.g.Ops))}}
 }
 
 // run is one call.
@@ -182,20 +152,10 @@ func (e *executable) Run(ctx context.Context, states []backends.State, c backend
 	c.All = c.All || c.Defer
 	r := &run{exe: e, state: states[0].(*state), call: &c, vals: make([]ops.Tensor, len(e.g.Tensors))}
 	if err := r.ops(ctx); err != nil {
-		// A call that failed half way leaves no trace in the caches.
-		for _, c := range r.state.caches {
-			if c != nil {
-				c.Truncate(min(c.Len(), r.state.len))
-			}
-		}
+		r.state.Truncate() // a call that failed half way leaves no trace
 		return nil, err
 	}
-	for _, l := range r.state.linear {
-		if l != nil {
-			l.Commit()
-		}
-	}
-	r.state.len += c.Tokens
+	r.state.Commit(c.Tokens)
 	logits := r.vals[e.logits].Floats
 	if c.Defer {
 		r.state.logits, r.state.tokens = logits, c.Tokens
@@ -339,13 +299,13 @@ func (r *run) input(name string) (ops.Tensor, error) {
 		return ops.Tensor{Shape: []int{c.Tokens, 1, len(c.Embeddings) / c.Tokens}, Floats: c.Embeddings}, nil
 	case "attention_mask":
 		if w := r.exe.options.Window; w > 0 {
-			return ops.Tensor{Shape: []int{2, 1, 1, c.Tokens, r.state.len + c.Tokens}, Floats: ops.WindowMask(c.Tokens, r.state.len, w)}, nil
+			return ops.Tensor{Shape: []int{2, 1, 1, c.Tokens, r.state.Positions + c.Tokens}, Floats: ops.WindowMask(c.Tokens, r.state.Positions, w)}, nil
 		}
 		return ops.Tensor{Shape: []int{}, Floats: []float32{0}}, nil
 	case "position_ids":
 		p := make([]int32, c.Tokens)
 		for t := range p {
-			p[t] = int32(c.Offset + r.state.len + t)
+			p[t] = int32(c.Offset + r.state.Positions + t)
 		}
 		return ops.NewInts(p, 1, c.Tokens), nil
 	default:

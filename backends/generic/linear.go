@@ -26,47 +26,30 @@ type linear struct {
 	replaced func() ([]float32, error)
 }
 
-// drop gives up the replaced weights of a layer that the cache has no room for. Experts hold most of the weights of a model,
-// and a call needs few of them.
-func (l *linear) drop(op *mnn.Op, o *backends.Options, cache *int64) {
-	size := 4 * int64(len(l.floats))
-	if *cache >= size {
-		*cache -= size
-		return
-	}
-	l.floats = nil
-	n := l.m.Rows * l.m.Cols
-	l.replaced = func() ([]float32, error) {
-		w, _, err := o.Replace(op)
-		if err == nil && len(w) != n {
-			err = fmt.Errorf("%d weights replace %d: %w", len(w), n, tensor.ErrCorrupt)
-		}
-		return w, err
-	}
-}
-
-func compileLinear(p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache *int64, replace, bias []float32) (*linear, error) {
-	m, err := p.Open(w)
+// compileLinear opens a layer. The cache takes its weights as floats if it has room. The replaced weights of an expert that it
+// has no room for are not kept: experts hold most of the weights of a model, and a call needs few of them.
+func compileLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backends.Options, cache *int64, expert bool) (*linear, error) {
+	m, replace, err := ops.OpenLinear(op, p, w, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := ops.ReplaceBias(m, bias); err != nil {
-		return nil, err
-	}
-	if replace != nil && len(replace) != m.Rows*m.Cols {
-		return nil, fmt.Errorf("%d weights replace %d x %d: %w", len(replace), m.Rows, m.Cols, tensor.ErrCorrupt)
-	}
 	l := &linear{m: m, threads: o.Threads, floats: replace}
-	// The engine quantizes activations only for weights that are packed codes.
-	if o.Mode == backends.Int8 && replace == nil && m.Bits <= 8 {
-		if o.DynamicOption%8 == int(kernel.DynBlock) {
-			l.option = kernel.DynBlock
+	size := 4 * int64(m.Rows) * int64(m.Cols)
+	if expert && replace != nil {
+		if *cache < size {
+			l.floats = nil
+			l.replaced = func() ([]float32, error) { return ops.Replacement(op, m.Rows, m.Cols, o) }
+		} else {
+			*cache -= size
 		}
+		return l, nil
+	}
+	var quantized bool
+	if l.option, quantized = ops.Quantizes(m, replace, o); quantized {
 		l.int8, err = ops.Int8(m, l.option, o.RepackLowBits, o.Threads)
 		return l, err
 	}
 	l.exact = replace == nil && ops.Exact(m, o.Mode)
-	size := 4 * int64(m.Rows) * int64(m.Cols)
 	if l.floats == nil && *cache >= size {
 		*cache -= size
 		l.floats = make([]float32, m.Rows*m.Cols)

@@ -9,34 +9,6 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// compileExperts makes an executable of each expert of every MoE.
-func (e *executable) compileExperts(w mnn.Weights, cache *int64) error {
-	made, named := make(map[string]*executable), ops.Named(e.g)
-	for i := range e.g.Ops {
-		p, ok := e.g.Ops[i].Param.(*mnn.MoE)
-		if !ok || !e.live[i] {
-			continue
-		}
-		list, err := ops.Experts(named, p)
-		if err != nil {
-			return fmt.Errorf("op %s (%v): %w", e.g.Ops[i].Name, e.g.Ops[i].Type, err)
-		}
-		for _, s := range list {
-			x := made[s.Name]
-			if x == nil {
-				x = newExecutable(&mnn.Graph{Ops: s.Ops, Tensors: s.Tensors}, s.Live(), s.Outputs[0], e.options)
-				x.expert = true
-				if err := x.open(w, cache); err != nil {
-					return fmt.Errorf("expert %s: %w", s.Name, err)
-				}
-				made[s.Name] = x
-			}
-			e.experts[i] = append(e.experts[i], x)
-		}
-	}
-	return nil
-}
-
 // experts runs a MoE.
 func (r *run) experts(ctx context.Context, i int, p *mnn.MoE, in []ops.Tensor) (ops.Tensor, error) {
 	shapes := make([][]int, len(in))

@@ -23,11 +23,11 @@ func (r *run) recurrence(op int, p *mnn.LinearAttention, in []ops.Tensor) (ops.T
 	if err != nil {
 		return ops.Tensor{}, err
 	}
-	s, err := rec.State(r.state.linear[op], r.state.len)
+	s, err := rec.State(r.state.Linear[op], r.state.Positions)
 	if err != nil {
 		return ops.Tensor{}, err
 	}
-	r.state.linear[op] = s
+	r.state.Linear[op] = s
 	out := ops.NewFloats(rec.Shape...)
 	rec.Run(out.Floats, x, s, r.exe.options.Threads)
 	return out, nil

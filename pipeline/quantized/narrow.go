@@ -52,7 +52,7 @@ func (m *narrow) floats(dst []byte, lo, hi int) error {
 		row = m.cols / 2
 	}
 	codes := make([]byte, (hi-lo)*row)
-	if err := readAll(m.codes, codes, int64(lo)*int64(row)); err != nil {
+	if err := readFull(m.codes, codes, int64(lo)*int64(row)); err != nil {
 		return err
 	}
 	perRow := (m.cols + m.width - 1) / m.width
@@ -105,7 +105,7 @@ func byteFloats(dst []byte, codes []byte, scale float32) int {
 func (m *narrow) readScales(lo, hi int) ([]float32, error) {
 	size := int(m.scaleType.Size())
 	raw, s := make([]byte, (hi-lo)*size), make([]float32, hi-lo)
-	if err := readAll(m.scales, raw, int64(lo)*int64(size)); err != nil {
+	if err := readFull(m.scales, raw, int64(lo)*int64(size)); err != nil {
 		return nil, err
 	}
 	if m.scaleType == tensor.U8 {
@@ -126,17 +126,6 @@ func (m *narrow) readScales(lo, hi int) ([]float32, error) {
 		}
 	}
 	return s, nil
-}
-
-// readAll fills p from offset at.
-func readAll(r io.ReaderAt, p []byte, at int64) error {
-	if n, err := r.ReadAt(p, at); n < len(p) {
-		if err == nil || err == io.EOF {
-			return fmt.Errorf("ends early: %w", tensor.ErrCorrupt)
-		}
-		return err
-	}
-	return nil
 }
 
 // narrowForm finds the narrow matrices of a checkpoint: view gives, for a tensor of codes, what the float view is called, and
@@ -286,7 +275,7 @@ func (s *Source) openNarrow(name string, p narrowParts) (*io.SectionReader, erro
 	if m.scales, err = s.base.Open(p.scales.Name); err != nil {
 		return nil, err
 	}
-	return io.NewSectionReader(&view{matrix: &m}, 0, m.info.Size), nil
+	return io.NewSectionReader(&view{info: m.info, rows: m.rows, cols: m.cols, floats: m.floats, single: true}, 0, m.info.Size), nil
 }
 
 func (m *narrow) check(scales *tensor.Info) error {

@@ -151,7 +151,7 @@ func (s *Source) Tensors() []tensor.Info { return slices.Clip(s.infos) }
 // cannot be opened by their own names.
 func (s *Source) Open(name string) (*io.SectionReader, error) {
 	if l := s.linears[name]; l != nil {
-		return io.NewSectionReader(&view{matrix: l}, 0, l.info.Size), nil
+		return io.NewSectionReader(&view{info: l.info, rows: l.rows, cols: l.cols, floats: l.floats}, 0, l.info.Size), nil
 	}
 	if p, ok := s.narrow[name]; ok {
 		return s.openNarrow(name, p)

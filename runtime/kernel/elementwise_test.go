@@ -181,7 +181,7 @@ func FuzzElementwise(f *testing.F) {
 				"mul":     {func(d []float32) { mul(d, x, y) }, func(d []float32) { mulGeneric(d, x, y) }},
 				"silumul": {func(d []float32) { engineSiLUMul(d[:n&^7], x, y) }, func(d []float32) { engineSiLUMulGeneric(d[:n&^7], x, y) }},
 				"silu":    {func(d []float32) { exactSiLU(d, x) }, func(d []float32) { exactSiLUGeneric(d, x) }},
-				"norm":    {func(d []float32) { EngineRMSNorm(d, x, y, 1e-6) }, func(d []float32) { engineNormRows(d, x, y) }},
+				"norm":    {func(d []float32) { EngineRMSNormRows(d, x, y, 1, 1e-6) }, func(d []float32) { engineNormRows(d, x, y) }},
 			} {
 				got, want := canaries(n), canaries(n)
 				f[0](got)

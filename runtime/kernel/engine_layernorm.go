@@ -6,7 +6,7 @@ import (
 )
 
 // EngineLayerNormRows writes (x - mean) / sqrt(variance + eps) * gamma + beta to dst, for each row of x [rows, len(gamma)],
-// in float32. Sums are those of [EngineRMSNorm]: eight lanes and the last elements.
+// in float32. Sums are those of [EngineRMSNormRows]: eight lanes and the last elements.
 //
 //	mean = sum of x / len
 //	inv  = 1 / sqrt(sum of (x-mean)² / len + eps)

@@ -2,22 +2,17 @@ package kernel
 
 import "math"
 
-// EngineRMSNorm writes x / sqrt(mean(x²) + eps) * gamma to dst, for one row, in float32:
+// EngineRMSNormRows writes x / sqrt(mean(x²) + eps) * gamma to dst, for each row of x [rows, len(gamma)], in float32:
 //
 //	lane l = x[l]² + x[l+8]² + ...                over the full groups of eight
 //	sum    = lane 0 + ... + lane 7, then the squares of the last len%8 elements
 //	inv    = 1 / sqrt(sum/len + eps)
 //	dst    = (x*gamma) * inv
 //
-// dst may be x itself. It panics unless the three have the same length.
+// dst may be x itself. It panics unless both have that many rows.
 //
 // Emulates _AVX_MNNNorm (avx/MathFunctions.cpp), which CPULayerNorm and CPURoPE call for rows that lie in one piece and
 // for a single token in the packed layout.
-func EngineRMSNorm(dst, x, gamma []float32, eps float32) {
-	EngineRMSNormRows(dst, x, gamma, 1, eps)
-}
-
-// EngineRMSNormRows is [EngineRMSNorm] for each row of x [rows, len(gamma)].
 func EngineRMSNormRows(dst, x, gamma []float32, rows int, eps float32) {
 	norm(engineNorm).rows("EngineRMSNormRows", dst, x, gamma, rows, eps)
 }

@@ -289,7 +289,7 @@ func TestEngineFormulas(t *testing.T) {
 	x, gamma := engineValues(1, 1003, 3), engineValues(2, 1003, 1)
 	got, want := make([]float32, len(x)), make([]float32, len(x))
 	RMSNorm(want, x, gamma, 1e-6)
-	EngineRMSNorm(got, x, gamma, 1e-6)
+	EngineRMSNormRows(got, x, gamma, 1, 1e-6)
 	near(t, got, want, 1e-6)
 	EngineRMSNormPackedRows(got, x, gamma, 1, 1e-6)
 	near(t, got, want, 2e-6)
@@ -325,7 +325,7 @@ func BenchmarkEngine(b *testing.B) {
 	x, gamma, dst := engineValues(1, 768, 3), engineValues(2, 768, 1), make([]float32, 768)
 	b.Run("norm", func(b *testing.B) {
 		for b.Loop() {
-			EngineRMSNorm(dst, x, gamma, 1e-6)
+			EngineRMSNormRows(dst, x, gamma, 1, 1e-6)
 		}
 	})
 	b.Run("silu", func(b *testing.B) {

@@ -27,7 +27,7 @@ func RotateHeads(dst, x, cos, sin []float32, heads, dim int) {
 	}
 }
 
-// EngineNormRotateHeads is [EngineRMSNorm] of each head, with gamma and eps, and then [RotateHeads].
+// EngineNormRotateHeads is [EngineRMSNormRows] of each head, with gamma and eps, and then [RotateHeads].
 func EngineNormRotateHeads(dst, x, gamma, cos, sin []float32, heads, dim int, eps float32) {
 	if len(gamma) != dim {
 		panic(fmt.Sprintf("internal error: kernel.EngineNormRotateHeads: gamma has %d of %d", len(gamma), dim))

@@ -44,14 +44,40 @@ func Int8(m *mnn.Matrix, option kernel.DynOption, repack bool, threads int) (*ke
 	return kernel.NewInt8Matrix(c, threads)
 }
 
-// ReplaceBias gives an opened matrix another bias; nil keeps its own.
-func ReplaceBias(m *mnn.Matrix, bias []float32) error {
-	if bias == nil {
-		return nil
+// OpenLinear opens a 1x1 Convolution with its bias, or that of Options.Replace, and the weights [rows, cols] of Options.Replace.
+func OpenLinear(op *mnn.Op, p *mnn.Convolution, w mnn.Weights, o *backends.Options) (m *mnn.Matrix, replace []float32, err error) {
+	if m, err = p.Open(w); err != nil || o.Replace == nil {
+		return m, nil, err
 	}
-	if len(bias) != m.Rows {
-		return fmt.Errorf("a bias of %d replaces that of %d rows: %w", len(bias), m.Rows, tensor.ErrCorrupt)
+	replace, bias, err := o.Replace(op)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case bias != nil && len(bias) != m.Rows:
+		return nil, nil, fmt.Errorf("a bias of %d replaces that of %d rows: %w", len(bias), m.Rows, tensor.ErrCorrupt)
+	case replace != nil && len(replace) != m.Rows*m.Cols:
+		return nil, nil, fmt.Errorf("%d weights replace %d x %d: %w", len(replace), m.Rows, m.Cols, tensor.ErrCorrupt)
+	case bias != nil:
+		m.Bias = bias
 	}
-	m.Bias = bias
-	return nil
+	return m, replace, nil
+}
+
+// Replacement gives the weights of Options.Replace again, for a layer of rows x cols that does not keep them.
+func Replacement(op *mnn.Op, rows, cols int, o *backends.Options) ([]float32, error) {
+	w, _, err := o.Replace(op)
+	if err == nil && len(w) != rows*cols {
+		err = fmt.Errorf("%d weights replace %d x %d: %w", len(w), rows, cols, tensor.ErrCorrupt)
+	}
+	return w, err
+}
+
+// Quantizes reports whether a layer computes in int8, and how its activations are quantized then. The engine quantizes
+// activations only for weights that are packed codes.
+func Quantizes(m *mnn.Matrix, replace []float32, o *backends.Options) (kernel.DynOption, bool) {
+	option := kernel.DynToken
+	if o.DynamicOption%8 == int(kernel.DynBlock) {
+		option = kernel.DynBlock
+	}
+	return option, o.Mode == backends.Int8 && replace == nil && m.Bits <= 8
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Named are the subgraphs of a graph by name.
-func Named(g *mnn.Graph) map[string]*mnn.Subgraph {
-	named := make(map[string]*mnn.Subgraph, len(g.Subgraphs))
+// named are the subgraphs of a graph by name.
+func named(g *mnn.Graph) map[string]*mnn.Subgraph {
+	all := make(map[string]*mnn.Subgraph, len(g.Subgraphs))
 	for i := range g.Subgraphs {
-		named[g.Subgraphs[i].Name] = g.Subgraphs[i].Full()
+		all[g.Subgraphs[i].Name] = g.Subgraphs[i].Full()
 	}
-	return named
+	return all
 }
 
-// Experts are the subgraphs that a MoE calls. Ops that keep a state, and experts of their own, are refused in them.
-func Experts(named map[string]*mnn.Subgraph, p *mnn.MoE) ([]*mnn.Subgraph, error) {
+// experts are the subgraphs that a MoE calls. Ops that keep a state, and experts of their own, are refused in them.
+func experts(named map[string]*mnn.Subgraph, p *mnn.MoE) ([]*mnn.Subgraph, error) {
 	if p.TopK < 1 || p.TopK > p.Experts || int(p.Experts) > len(named) {
 		return nil, fmt.Errorf("%d of %d experts, %d subgraphs: %w", p.TopK, p.Experts, len(named), tensor.ErrCorrupt)
 	}
@@ -38,6 +38,32 @@ func Experts(named map[string]*mnn.Subgraph, p *mnn.MoE) ([]*mnn.Subgraph, error
 		list[j] = s
 	}
 	return list, nil
+}
+
+// CompileExperts compiles each expert of the live MoE ops once. The result is by op.
+func CompileExperts[E any](g *mnn.Graph, live []bool, compile func(s *mnn.Subgraph) (E, error)) (map[int][]E, error) {
+	byOp, made, subgraphs := make(map[int][]E), make(map[string]E), named(g)
+	for i := range g.Ops {
+		p, ok := g.Ops[i].Param.(*mnn.MoE)
+		if !ok || !live[i] {
+			continue
+		}
+		list, err := experts(subgraphs, p)
+		if err != nil {
+			return nil, fmt.Errorf("op %s (%v): %w", g.Ops[i].Name, g.Ops[i].Type, err)
+		}
+		for _, s := range list {
+			x, ok := made[s.Name]
+			if !ok {
+				if x, err = compile(s); err != nil {
+					return nil, fmt.Errorf("expert %s: %w", s.Name, err)
+				}
+				made[s.Name] = x
+			}
+			byOp[i] = append(byOp[i], x)
+		}
+	}
+	return byOp, nil
 }
 
 // CheckExperts rejects a MoE with inputs of these shapes: hidden [rows, width], weights [rows, k] and choices [rows, k].

@@ -49,22 +49,7 @@ func Convert(dst, src string, o Options) error {
 	if err := Write(dst, out); err != nil {
 		return err
 	}
-	config, err := os.ReadFile(filepath.Join(src, "config.json"))
-	if err != nil {
-		return err
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(config, &fields); err != nil {
-		return err
-	}
-	fields["quantization_config"] = o.Config()
-	if config, err = json.MarshalIndent(fields, "", "  "); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dst, "config.json"), config, 0o666); err != nil {
-		return err
-	}
-	return copyOthers(dst, src)
+	return copyOthers(dst, src, o.Config())
 }
 
 // Write writes tensors as model.safetensors of a directory.
@@ -90,17 +75,24 @@ func readAll(src tensor.Source, name string) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// copyOthers copies all files except config and weights.
-func copyOthers(dst, src string) error {
+// copyOthers copies all files except the weights. Unless it is nil, config.json gets a quantization_config.
+func copyOthers(dst, src string, quantization json.RawMessage) error {
 	files, err := os.ReadDir(src)
 	if err != nil {
 		return err
 	}
 	for _, f := range files {
-		if !f.Type().IsRegular() || f.Name() == "config.json" || strings.Contains(f.Name(), ".safetensors") {
+		if !f.Type().IsRegular() || strings.Contains(f.Name(), ".safetensors") {
 			continue
 		}
 		b, err := os.ReadFile(filepath.Join(src, f.Name()))
+		if err == nil && f.Name() == "config.json" && quantization != nil {
+			var fields map[string]json.RawMessage
+			if err = json.Unmarshal(b, &fields); err == nil {
+				fields["quantization_config"] = quantization
+				b, err = json.MarshalIndent(fields, "", "  ")
+			}
+		}
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dst, f.Name()), b, 0o666)
 		}

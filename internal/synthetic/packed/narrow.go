@@ -3,10 +3,9 @@ package packed
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 
@@ -61,30 +60,8 @@ func (n Narrow) Convert(dst, floats, src string) error {
 		}
 		out, wide = append(out, parts...), append(wide, Tensor{tensor.Info{Name: t.Name, DType: tensor.F32, Shape: t.Shape}, floatBytes(w)})
 	}
-	for dir, tensors := range map[string][]Tensor{dst: out, floats: wide} {
-		if err := Write(dir, tensors); err != nil {
-			return err
-		}
-		if err := copyOthers(dir, src); err != nil {
-			return err
-		}
-	}
-	config, err := os.ReadFile(filepath.Join(src, "config.json"))
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(floats, "config.json"), config, 0o666); err != nil {
-		return err
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(config, &fields); err != nil {
-		return err
-	}
-	fields["quantization_config"] = n.Config()
-	if config, err = json.MarshalIndent(fields, "", "  "); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dst, "config.json"), config, 0o666)
+	err = errors.Join(Write(dst, out), Write(floats, wide))
+	return errors.Join(err, copyOthers(dst, src, n.Config()), copyOthers(floats, src, nil))
 }
 
 // Config is the quantization_config that goes with the format.

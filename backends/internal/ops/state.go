@@ -1,0 +1,59 @@
+package ops
+
+import (
+	"fmt"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/mnn"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Memory holds the caches and recurrent states of a conversation. It implements Len and Reset of backends.State.
+type Memory struct {
+	Positions int
+	Caches    []*kernel.KVCache     // nil before the first call of an Attention op
+	Linear    []*kernel.LinearState // nil before the first call of a LinearAttention op
+}
+
+// Len is the number of positions.
+func (m *Memory) Len() int { return m.Positions }
+
+// Reset forgets them.
+func (m *Memory) Reset() {
+	m.Positions = 0
+	m.Truncate()
+	for _, l := range m.Linear {
+		if l != nil {
+			l.Reset()
+		}
+	}
+}
+
+// Truncate forgets the positions of a call that failed.
+func (m *Memory) Truncate() {
+	for _, c := range m.Caches {
+		if c != nil {
+			c.Truncate(min(c.Len(), m.Positions))
+		}
+	}
+}
+
+// Commit keeps the positions of a call.
+func (m *Memory) Commit(tokens int) {
+	m.Positions += tokens
+	for _, l := range m.Linear {
+		if l != nil {
+			l.Commit()
+		}
+	}
+}
+
+// Logits finds the output of a graph.
+func Logits(g *mnn.Graph) (int32, error) {
+	for i, name := range g.Tensors {
+		if name == "logits" {
+			return int32(i), nil
+		}
+	}
+	return 0, fmt.Errorf("graph has no tensor named logits: %w", tensor.ErrCorrupt)
+}
