@@ -11,87 +11,183 @@ TEXT ·bf16ToF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ src+8(FP), CX
 	MOVQ n+16(FP), DX
 
-loop:
+loop0:
+	CMPQ      DX, $0x00000020
+	JLT       loop0done
 	VPMOVZXWD (CX), Y0
 	VPSLLD    $0x10, Y0, Y0
-	VMOVDQU   Y0, (AX)
+	VMOVUPS   Y0, (AX)
+	VPMOVZXWD 16(CX), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VMOVUPS   Y1, 32(AX)
+	VPMOVZXWD 32(CX), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VMOVUPS   Y2, 64(AX)
+	VPMOVZXWD 48(CX), Y3
+	VPSLLD    $0x10, Y3, Y3
+	VMOVUPS   Y3, 96(AX)
+	ADDQ      $0x00000080, AX
+	ADDQ      $0x00000040, CX
+	SUBQ      $0x00000020, DX
+	JMP       loop0
+
+loop0done:
+loop1:
+	CMPQ      DX, $0x00000008
+	JLT       loop1done
+	VPMOVZXWD (CX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, (AX)
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000010, CX
 	SUBQ      $0x00000008, DX
-	JNZ       loop
+	JMP       loop1
+
+loop1done:
 	VZEROUPPER
 	RET
 
-// func f16ToF32F16C(dst *float32, src *byte, n int)
+// func f16ToF32AVX2(dst *float32, src *byte, n int)
 // Requires: AVX, F16C
-TEXT ·f16ToF32F16C(SB), NOSPLIT, $0-24
+TEXT ·f16ToF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), AX
 	MOVQ src+8(FP), CX
 	MOVQ n+16(FP), DX
 
-loop:
+loop0:
+	CMPQ      DX, $0x00000020
+	JLT       loop0done
+	VCVTPH2PS (CX), Y0
+	VMOVUPS   Y0, (AX)
+	VCVTPH2PS 16(CX), Y1
+	VMOVUPS   Y1, 32(AX)
+	VCVTPH2PS 32(CX), Y2
+	VMOVUPS   Y2, 64(AX)
+	VCVTPH2PS 48(CX), Y3
+	VMOVUPS   Y3, 96(AX)
+	ADDQ      $0x00000080, AX
+	ADDQ      $0x00000040, CX
+	SUBQ      $0x00000020, DX
+	JMP       loop0
+
+loop0done:
+loop1:
+	CMPQ      DX, $0x00000008
+	JLT       loop1done
 	VCVTPH2PS (CX), Y0
 	VMOVUPS   Y0, (AX)
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000010, CX
 	SUBQ      $0x00000008, DX
-	JNZ       loop
+	JMP       loop1
+
+loop1done:
 	VZEROUPPER
 	RET
 
-// func f32ToF16F16C(dst *byte, src *float32, n int)
+// func f32ToF16AVX2(dst *byte, src *float32, n int)
 // Requires: AVX, F16C
-TEXT ·f32ToF16F16C(SB), NOSPLIT, $0-24
+TEXT ·f32ToF16AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), AX
 	MOVQ src+8(FP), CX
 	MOVQ n+16(FP), DX
 
-loop:
+loop0:
+	CMPQ      DX, $0x00000020
+	JLT       loop0done
 	VMOVUPS   (CX), Y0
-	VCVTPS2PH $0x00, Y0, X0
-	VMOVDQU   X0, (AX)
+	VCVTPS2PH $0x00, Y0, (AX)
+	VMOVUPS   32(CX), Y1
+	VCVTPS2PH $0x00, Y1, 16(AX)
+	VMOVUPS   64(CX), Y2
+	VCVTPS2PH $0x00, Y2, 32(AX)
+	VMOVUPS   96(CX), Y3
+	VCVTPS2PH $0x00, Y3, 48(AX)
+	ADDQ      $0x00000040, AX
+	ADDQ      $0x00000080, CX
+	SUBQ      $0x00000020, DX
+	JMP       loop0
+
+loop0done:
+loop1:
+	CMPQ      DX, $0x00000008
+	JLT       loop1done
+	VMOVUPS   (CX), Y0
+	VCVTPS2PH $0x00, Y0, (AX)
 	ADDQ      $0x00000010, AX
 	ADDQ      $0x00000020, CX
 	SUBQ      $0x00000008, DX
-	JNZ       loop
+	JMP       loop1
+
+loop1done:
 	VZEROUPPER
 	RET
 
 // func bf16ToF32AVX512(dst *float32, src *byte, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX2, AVX512F
 TEXT ·bf16ToF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), AX
 	MOVQ src+8(FP), CX
 	MOVQ n+16(FP), DX
 
-loop:
+loop0:
+	CMPQ      DX, $0x00000040
+	JLT       loop0done
 	VPMOVZXWD (CX), Z0
 	VPSLLD    $0x10, Z0, Z0
-	VMOVDQU32 Z0, (AX)
+	VMOVUPS   Z0, (AX)
 	VPMOVZXWD 32(CX), Z1
 	VPSLLD    $0x10, Z1, Z1
-	VMOVDQU32 Z1, 64(AX)
+	VMOVUPS   Z1, 64(AX)
 	VPMOVZXWD 64(CX), Z2
 	VPSLLD    $0x10, Z2, Z2
-	VMOVDQU32 Z2, 128(AX)
+	VMOVUPS   Z2, 128(AX)
 	VPMOVZXWD 96(CX), Z3
 	VPSLLD    $0x10, Z3, Z3
-	VMOVDQU32 Z3, 192(AX)
+	VMOVUPS   Z3, 192(AX)
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000040, DX
-	JNZ       loop
+	JMP       loop0
+
+loop0done:
+loop1:
+	CMPQ      DX, $0x00000010
+	JLT       loop1done
+	VPMOVZXWD (CX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $0x00000040, AX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x00000010, DX
+	JMP       loop1
+
+loop1done:
+loop2:
+	CMPQ      DX, $0x00000008
+	JLT       loop2done
+	VPMOVZXWD (CX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $0x00000020, AX
+	ADDQ      $0x00000010, CX
+	SUBQ      $0x00000008, DX
+	JMP       loop2
+
+loop2done:
 	VZEROUPPER
 	RET
 
 // func f16ToF32AVX512(dst *float32, src *byte, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, F16C
 TEXT ·f16ToF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), AX
 	MOVQ src+8(FP), CX
 	MOVQ n+16(FP), DX
 
-loop:
+loop0:
+	CMPQ      DX, $0x00000040
+	JLT       loop0done
 	VCVTPH2PS (CX), Z0
 	VMOVUPS   Z0, (AX)
 	VCVTPH2PS 32(CX), Z1
@@ -103,33 +199,79 @@ loop:
 	ADDQ      $0x00000100, AX
 	ADDQ      $0x00000080, CX
 	SUBQ      $0x00000040, DX
-	JNZ       loop
+	JMP       loop0
+
+loop0done:
+loop1:
+	CMPQ      DX, $0x00000010
+	JLT       loop1done
+	VCVTPH2PS (CX), Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $0x00000040, AX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x00000010, DX
+	JMP       loop1
+
+loop1done:
+loop2:
+	CMPQ      DX, $0x00000008
+	JLT       loop2done
+	VCVTPH2PS (CX), Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $0x00000020, AX
+	ADDQ      $0x00000010, CX
+	SUBQ      $0x00000008, DX
+	JMP       loop2
+
+loop2done:
 	VZEROUPPER
 	RET
 
 // func f32ToF16AVX512(dst *byte, src *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, F16C
 TEXT ·f32ToF16AVX512(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), AX
 	MOVQ src+8(FP), CX
 	MOVQ n+16(FP), DX
 
-loop:
+loop0:
+	CMPQ      DX, $0x00000040
+	JLT       loop0done
 	VMOVUPS   (CX), Z0
-	VCVTPS2PH $0x00, Z0, Y0
-	VMOVDQU   Y0, (AX)
+	VCVTPS2PH $0x00, Z0, (AX)
 	VMOVUPS   64(CX), Z1
-	VCVTPS2PH $0x00, Z1, Y1
-	VMOVDQU   Y1, 32(AX)
+	VCVTPS2PH $0x00, Z1, 32(AX)
 	VMOVUPS   128(CX), Z2
-	VCVTPS2PH $0x00, Z2, Y2
-	VMOVDQU   Y2, 64(AX)
+	VCVTPS2PH $0x00, Z2, 64(AX)
 	VMOVUPS   192(CX), Z3
-	VCVTPS2PH $0x00, Z3, Y3
-	VMOVDQU   Y3, 96(AX)
+	VCVTPS2PH $0x00, Z3, 96(AX)
 	ADDQ      $0x00000080, AX
 	ADDQ      $0x00000100, CX
 	SUBQ      $0x00000040, DX
-	JNZ       loop
+	JMP       loop0
+
+loop0done:
+loop1:
+	CMPQ      DX, $0x00000010
+	JLT       loop1done
+	VMOVUPS   (CX), Z0
+	VCVTPS2PH $0x00, Z0, (AX)
+	ADDQ      $0x00000020, AX
+	ADDQ      $0x00000040, CX
+	SUBQ      $0x00000010, DX
+	JMP       loop1
+
+loop1done:
+loop2:
+	CMPQ      DX, $0x00000008
+	JLT       loop2done
+	VMOVUPS   (CX), Y0
+	VCVTPS2PH $0x00, Y0, (AX)
+	ADDQ      $0x00000010, AX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x00000008, DX
+	JMP       loop2
+
+loop2done:
 	VZEROUPPER
 	RET

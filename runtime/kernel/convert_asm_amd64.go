@@ -8,10 +8,10 @@ package kernel
 func bf16ToF32AVX2(dst *float32, src *byte, n int)
 
 //go:noescape
-func f16ToF32F16C(dst *float32, src *byte, n int)
+func f16ToF32AVX2(dst *float32, src *byte, n int)
 
 //go:noescape
-func f32ToF16F16C(dst *byte, src *float32, n int)
+func f32ToF16AVX2(dst *byte, src *float32, n int)
 
 //go:noescape
 func bf16ToF32AVX512(dst *float32, src *byte, n int)
@@ -21,3 +21,27 @@ func f16ToF32AVX512(dst *float32, src *byte, n int)
 
 //go:noescape
 func f32ToF16AVX512(dst *byte, src *float32, n int)
+
+func bf16ToF32SIMD(dst *float32, src *byte, n int) {
+	if use.avx512 {
+		bf16ToF32AVX512(dst, src, n)
+	} else {
+		bf16ToF32AVX2(dst, src, n)
+	}
+}
+
+func f16ToF32SIMD(dst *float32, src *byte, n int) {
+	if use.avx512 {
+		f16ToF32AVX512(dst, src, n)
+	} else {
+		f16ToF32AVX2(dst, src, n)
+	}
+}
+
+func f32ToF16SIMD(dst *byte, src *float32, n int) {
+	if use.avx512 {
+		f32ToF16AVX512(dst, src, n)
+	} else {
+		f32ToF16AVX2(dst, src, n)
+	}
+}

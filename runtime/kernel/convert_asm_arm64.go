@@ -12,3 +12,15 @@ func f16ToF32NEON(dst *float32, src *byte, n int)
 
 //go:noescape
 func f32ToF16NEON(dst *byte, src *float32, n int)
+
+func bf16ToF32SIMD(dst *float32, src *byte, n int) {
+	bf16ToF32NEON(dst, src, n)
+}
+
+func f16ToF32SIMD(dst *float32, src *byte, n int) {
+	f16ToF32NEON(dst, src, n)
+}
+
+func f32ToF16SIMD(dst *byte, src *float32, n int) {
+	f32ToF16NEON(dst, src, n)
+}

@@ -1,6 +1,6 @@
 package kernel
 
-// The assembly is written by the avo programs of _asm, a module of its own. After a change there, or with a new version
+// The assembly and its Go declarations are written by the programs of _asm, a module of its own. After a change there, or with a new version
 // of avo, run `go generate ./runtime/kernel` and commit the result; a second run must leave no difference.
 
 //go:generate go run -C _asm . -kernel attend -out ../engine_attention_amd64.s -go ../engine_attention_asm_amd64.go

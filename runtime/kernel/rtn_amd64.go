@@ -2,22 +2,18 @@
 
 package kernel
 
-const (
-	// rtnGroup is the number of elements that the assembly takes at once.
-	rtnGroup = 16
-	// rtnPiece keeps a call, which nothing can interrupt, to microseconds.
-	rtnPiece = 1 << 14
-)
+// rtnGroup is the number of elements that the assembly takes at once.
+const rtnGroup = 16
 
 func blockExtremes(lo, hi, x []float32, block int) {
 	if !use.avx2 || block < rtnGroup {
 		blockExtremesGeneric(lo, hi, x, block)
 		return
 	}
-	if block%rtnGroup == 0 && block <= rtnPiece {
+	if block%rtnGroup == 0 && block <= elementPiece {
 		for len(lo) > 0 {
-			n := min(len(lo), rtnPiece/block)
-			extremesBlocks(lo[:n], hi[:n], x[:n*block], block)
+			n := min(len(lo), elementPiece/block)
+			extremesSIMD(&lo[0], &hi[0], &x[0], block, n)
 			lo, hi, x = lo[n:], hi[n:], x[n*block:]
 		}
 		return
@@ -36,8 +32,8 @@ func extremesLong(lo, hi, x []float32) {
 	lo[0], hi[0] = x[0], x[0]
 	var l, h [1]float32
 	for len(x) >= rtnGroup {
-		n := min(len(x), rtnPiece) &^ (rtnGroup - 1)
-		extremesBlocks(l[:], h[:], x[:n], n)
+		n := min(len(x), elementPiece) &^ (rtnGroup - 1)
+		extremesSIMD(&l[0], &h[0], &x[0], n, 1)
 		join(l[0], h[0])
 		x = x[n:]
 	}
@@ -47,18 +43,14 @@ func extremesLong(lo, hi, x []float32) {
 	}
 }
 
-func extremesBlocks(lo, hi, x []float32, block int) {
-	extremesSIMD(&lo[0], &hi[0], &x[0], block, len(lo))
-}
-
 func gridCodes(dst []uint8, x, zero, inverse []float32, block, bits int) {
 	if !use.avx2 || block < rtnGroup {
 		gridCodesGeneric(dst, x, zero, inverse, block, bits)
 		return
 	}
-	if block%rtnGroup == 0 && block <= rtnPiece {
+	if block%rtnGroup == 0 && block <= elementPiece {
 		for len(zero) > 0 {
-			n := min(len(zero), rtnPiece/block)
+			n := min(len(zero), elementPiece/block)
 			gridCodesBlocks(dst[:n*block], x[:n*block], zero[:n], inverse[:n], block, bits)
 			dst, x, zero, inverse = dst[n*block:], x[n*block:], zero[n:], inverse[n:]
 		}
@@ -67,7 +59,7 @@ func gridCodes(dst []uint8, x, zero, inverse []float32, block, bits int) {
 	for i := range zero {
 		d, v := dst[i*block:(i+1)*block], x[i*block:(i+1)*block]
 		for len(v) >= rtnGroup {
-			n := min(len(v), rtnPiece) &^ (rtnGroup - 1)
+			n := min(len(v), elementPiece) &^ (rtnGroup - 1)
 			gridCodesBlocks(d[:n], v[:n], zero[i:i+1], inverse[i:i+1], n, bits)
 			d, v = d[n:], v[n:]
 		}
@@ -82,7 +74,7 @@ func gridCodesBlocks(dst []uint8, x, zero, inverse []float32, block, bits int) {
 
 func packCodes(dst []byte, codes []uint8, bits int) {
 	for use.avx2 && bits >= 2 && bits <= 6 && len(codes) >= rtnGroup {
-		n := min(len(codes), rtnPiece) &^ (rtnGroup - 1)
+		n := min(len(codes), elementPiece) &^ (rtnGroup - 1)
 		packCodesAVX2(bits, &dst[0], &codes[0], n)
 		dst, codes = dst[n/8*bits:], codes[n:]
 	}

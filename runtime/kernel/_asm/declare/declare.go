@@ -54,7 +54,7 @@ func (f Function) call() string {
 // shared are the functions with SIMD code on both amd64 and arm64, without the suffix of their tier.
 var shared = []string{
 	"add", "mul", "scale", "engineExps", "engineSiLU", "engineSiLUMul", "rotate", "engineSquares", "normalize",
-	"int8Range", "int8RoundEven", "int8RoundAway",
+	"int8Range", "int8RoundEven", "int8RoundAway", "bf16ToF32", "f16ToF32", "f32ToF16",
 }
 
 var numbered = regexp.MustCompile(`^(.*?[a-zA-Z])(\d{1,2})((?:x32)?(?:AVX2|AVX512|AVXVNNI|FMA|512|NEON|DotProd|I8MM))$`)
@@ -70,8 +70,7 @@ func Write(path, program string, functions []Function) error {
 	for _, f := range functions {
 		fmt.Fprintf(&b, "\n//go:noescape\nfunc %s%s\n", f.Name, f.Signature)
 	}
-	byNumber(&b, functions)
-	byTier(&b, functions)
+	byTier(&b, byNumber(&b, functions))
 	text, err := format.Source(b.Bytes())
 	if err != nil {
 		return err
@@ -79,7 +78,8 @@ func Write(path, program string, functions []Function) error {
 	return os.WriteFile(path, text, 0o644)
 }
 
-func byNumber(b *bytes.Buffer, functions []Function) {
+// byNumber returns the functions without those that it groups.
+func byNumber(b *bytes.Buffer, functions []Function) []Function {
 	type member struct {
 		number string
 		Function
@@ -100,12 +100,16 @@ func byNumber(b *bytes.Buffer, functions []Function) {
 		if len(g) < 2 {
 			continue
 		}
+		functions = slices.DeleteFunc(slices.Clone(functions), func(f Function) bool {
+			return slices.ContainsFunc(g, func(m member) bool { return m.Function == f })
+		})
 		fmt.Fprintf(b, "\nfunc %s(number int, %s {\nswitch number {\n", name, strings.TrimPrefix(g[0].Signature, "("))
 		for _, m := range g {
 			fmt.Fprintf(b, "case %s:\n%s\n", m.number, m.call())
 		}
 		b.WriteString("}\n}\n")
 	}
+	return functions
 }
 
 func byTier(b *bytes.Buffer, functions []Function) {
@@ -118,7 +122,7 @@ func byTier(b *bytes.Buffer, functions []Function) {
 	}
 	for _, f := range functions {
 		base := strings.TrimSuffix(strings.TrimSuffix(f.Name, "AVX2"), "NEON")
-		if base == f.Name || numbered.MatchString(f.Name) {
+		if base == f.Name {
 			continue
 		}
 		wide, both := find(base + "AVX512")
