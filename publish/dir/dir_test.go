@@ -485,7 +485,7 @@ func TestTwoPublishers(t *testing.T) {
 func TestLock(t *testing.T) {
 	p := placetest.Package(t, "one")
 	target := filepath.Join(t.TempDir(), "out")
-	path := filepath.Join(filepath.Dir(target), ".out.llmexport-lock")
+	path, moment := filepath.Join(filepath.Dir(target), ".out.llmexport-lock"), 100*time.Millisecond
 	live := target + ".tmp-0123456789abcdef"
 
 	t.Run("a live publisher is not disturbed", func(t *testing.T) {
@@ -494,7 +494,7 @@ func TestLock(t *testing.T) {
 			t.Fatal(err)
 		}
 		placetest.Write(t, filepath.Join(live, "x"), "being written")
-		ctx, cancel := context.WithTimeout(t.Context(), 3*lockPoll)
+		ctx, cancel := context.WithTimeout(t.Context(), moment)
 		defer cancel()
 		if _, err := place.To(ctx, Place{Path: target}, p); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want context.DeadlineExceeded", err)
@@ -502,7 +502,7 @@ func TestLock(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(live, "x")); err != nil {
 			t.Error(err)
 		}
-		time.AfterFunc(2*lockPoll, func() { l.Close() })
+		time.AfterFunc(moment, func() { l.Close() })
 		placetest.Publish(t, Place{Path: target}, p)
 		placetest.Want(t, target, p)
 	})
@@ -513,7 +513,7 @@ func TestLock(t *testing.T) {
 	})
 	t.Run("somebody's file", func(t *testing.T) {
 		placetest.Write(t, path, "mine")
-		if _, err := place.To(t.Context(), Place{Path: target}, p); err == nil || !strings.Contains(err.Error(), "no lock") {
+		if _, err := place.To(t.Context(), Place{Path: target}, p); err == nil || !strings.Contains(err.Error(), "not a lock") {
 			t.Errorf("got %v", err)
 		}
 		if data, err := os.ReadFile(path); err != nil || string(data) != "mine" {

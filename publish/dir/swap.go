@@ -38,6 +38,11 @@ type staged struct {
 	log     *zerolog.Logger
 }
 
+// lockFile is held by the process that publishes to target.
+func lockFile(target string) string {
+	return filepath.Join(filepath.Dir(target), "."+filepath.Base(target)+".llmexport-lock")
+}
+
 // begin locks the target, mends what killed runs left, and says what is there, compared with the package of a digest
 // and signature. Close must follow after a nil error.
 func (d Place) begin(ctx context.Context, target string, sum manifest.Digest, signature []byte, b beside) (_ *staged, err error) {
@@ -54,7 +59,7 @@ func (d Place) begin(ctx context.Context, target string, sum manifest.Digest, si
 	if s.parents, err = makeParents(filepath.Dir(target)); err != nil {
 		return nil, err
 	}
-	if s.unlock, err = lock(ctx, target); err != nil {
+	if s.unlock, err = disk.Lock(ctx, lockFile(target), "waiting for another publisher"); err != nil {
 		return nil, err
 	}
 	if err := d.repair(ctx, target, b.work); err != nil {

@@ -1,6 +1,6 @@
 //go:build !windows
 
-package dir
+package disk
 
 import (
 	"os"
@@ -8,7 +8,7 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// release removes the file while it is locked: whoever waits for it then sees that its name is gone.
+// release removes the file while it is locked, so that a process that has just opened it notices.
 func release(l *flock.Flock, path string) {
 	_ = os.Remove(path)
 	_ = l.Close()
