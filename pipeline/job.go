@@ -20,7 +20,7 @@ type Job struct {
 	// Recipe says what the user asked for.
 	Recipe *recipes.Recipe
 	// Store keeps the artifacts of this and earlier runs.
-	Store  *Store
+	Store  Store
 	Limits Limits
 }
 

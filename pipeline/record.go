@@ -9,34 +9,33 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/sealed"
 	"github.com/llmexport/llmexport/publish/manifest"
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// doneFile makes a directory a finished entry: a sealed [record] about the name of the entry.
+// doneFile is the file that makes a directory a finished entry: its [record], sealed with the name of the entry.
 const doneFile = "done.json"
 
 const (
-	// maxRecord bounds it, in bytes; an entry of 100,000 files has some 10 MB.
+	// maxRecord bounds the size of a record in bytes; that of 100,000 files has 10 MB.
 	maxRecord = 256 << 20
-	// maxSyncs is how many files are made durable at once: each takes a thread of the system while the disk is at work.
+	// maxSyncs is how many files are made durable at once: each occupies a thread of the system meanwhile.
 	maxSyncs = 64
-	// longRead is how many bytes take long enough to show progress.
+	// longRead is from how many bytes reading shows progress.
 	longRead = 256 << 20
 )
 
-// record is what an entry holds.
+// record lists the content of an entry.
 type record struct {
 	Digest manifest.Digest `json:"digest"`
 	Files  []recordedFile  `json:"files"`
@@ -49,7 +48,7 @@ type recordedFile struct {
 	SHA256 string `json:"sha256"`
 }
 
-// state tells whether a file is the one that was read before. Where the system has no identities of files, path stands in.
+// state identifies a file that was read, until it changes. On systems where files have no identity, path takes its place.
 type state struct {
 	id         disk.Identity
 	path       string
@@ -64,10 +63,10 @@ func stateOf(path string, info fs.FileInfo) state {
 	return state{id, path, info.Size(), info.ModTime().UnixNano()}
 }
 
-// errAbsent says that there is no such entry.
+// errAbsent means that an entry does not exist.
 var errAbsent = errors.New("no such entry")
 
-// damageError says which files of an entry differ from its record.
+// damageError lists the files of an entry that differ from its record.
 type damageError struct {
 	files []string
 	ids   []disk.Identity
@@ -92,23 +91,39 @@ func (e *damageError) add(why string, name string, info fs.FileInfo) {
 	}
 }
 
-// find returns a finished entry all of whose files are as they were written; errAbsent if there is none.
-func (s *Store) find(ctx context.Context, l *Limits, stage, name string) (Artifact, error) {
-	dir := filepath.Join(s.Dir, name)
-	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+// find returns a finished entry, whose files all agree with its record; errAbsent if there is none.
+func (s *Directory) find(ctx context.Context, l *Limits, stage, name string) (Artifact, error) {
+	dir := filepath.Join(s.dir, name)
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) || !s.use(name) {
 		return Artifact{}, errAbsent
 	}
-	rec, err := readRecord(dir, name)
-	if err != nil {
-		return Artifact{}, fmt.Errorf("%s: %w", doneFile, err)
-	}
-	files, err := listEntry(dir)
+	rec, _, err := s.check(ctx, l, stage, name, dir)
 	if err != nil {
 		return Artifact{}, err
 	}
-	damage := &damageError{}
-	var same []entryFile // in their sizes
-	want := map[string]recordedFile{}
+	// The time of last use determines what Collect removes.
+	now := time.Now()
+	_ = os.Chtimes(filepath.Join(dir, doneFile), now, now)
+	zerolog.Ctx(ctx).Info().Msg("nothing to do: same inputs, options and program as before")
+	return Artifact{Name: name, Path: dir, Digest: rec.Digest}, nil
+}
+
+// check compares the files of an entry, which is in dir, with its record.
+func (s *Directory) check(ctx context.Context, l *Limits, stage, name, dir string) (*record, []entryFile, error) {
+	rec := &record{}
+	b, err := disk.ReadFile(filepath.Join(dir, doneFile), maxRecord)
+	if err == nil {
+		err = sealed.Unmarshal(name, b, rec)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", doneFile, err)
+	}
+	files, err := listEntry(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	var same []entryFile // those of the right size
+	damage, want := &damageError{}, map[string]recordedFile{}
 	for _, f := range rec.Files {
 		want[f.Name] = f
 	}
@@ -131,112 +146,75 @@ func (s *Store) find(ctx context.Context, l *Limits, stage, name string) (Artifa
 		}
 	}
 	if err := s.digest(ctx, l, stage, same); err != nil {
-		return Artifact{}, err
+		return nil, nil, err
 	}
 	for _, f := range same {
 		if f.sum != f.want {
-			damage.add("has other content", f.name, f.info)
+			damage.add("has different content", f.name, f.info)
 		}
 	}
 	if len(damage.files) > 0 {
-		return Artifact{}, damage
+		return nil, nil, damage
 	}
-	// The time of last use orders what gc removes.
-	now := time.Now()
-	_ = os.Chtimes(filepath.Join(dir, doneFile), now, now)
-	return Artifact{Name: name, Path: dir, Digest: rec.Digest}, nil
+	return rec, same, nil
 }
 
-// readRecord reads the record of the entry in dir.
-func readRecord(dir, name string) (*record, error) {
-	path := filepath.Join(dir, doneFile)
-	st, err := os.Lstat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() || st.Size() > maxRecord {
-		return nil, fmt.Errorf("not a record: %w", tensor.ErrCorrupt)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	rec := &record{}
-	return rec, sealed.Unmarshal(name, b, rec)
-}
-
-// entryFile is a regular file of an entry.
+// entryFile is a regular file of an entry on disk.
 type entryFile struct {
 	name, path string
 	info       fs.FileInfo
 	want, sum  string // SHA-256, as recorded and as it is; sum is empty if the file cannot be read
 }
 
-// listEntry lists the files of the entry in dir but for its record. Links, special files and empty directories, none of
-// which an entry has, are damage.
+// listEntry lists the files of the entry in dir except its record. Links, special files and empty directories, none of which an
+// entry has, are damage.
 func listEntry(dir string) ([]entryFile, error) {
 	var files []entryFile
-	var dirs []string
 	damage := &damageError{}
 	err := filepath.WalkDir(dir, func(at string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(dir, at)
+		name, err := filepath.Rel(dir, at)
 		if err != nil {
 			return err
 		}
-		name := filepath.ToSlash(rel)
+		name = filepath.ToSlash(name)
 		info, err := e.Info()
 		switch {
 		case err != nil:
 			return err
-		case name == doneFile:
 		case e.IsDir():
-			dirs = append(dirs, name)
+			inside, err := os.ReadDir(at)
+			if len(inside) == 0 && name != "." {
+				damage.add("is an empty directory", name, nil)
+			}
+			return err
 		case !info.Mode().IsRegular():
 			damage.add("is not a regular file", name, nil)
-		default:
+		case name != doneFile:
 			files = append(files, entryFile{name: name, path: at, info: info})
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
+	if err == nil && len(damage.files) > 0 {
+		err = damage
 	}
-	used := map[string]bool{".": true}
-	for _, f := range files {
-		for d := path.Dir(f.name); !used[d]; d = path.Dir(d) {
-			used[d] = true
-		}
-	}
-	for _, d := range dirs {
-		if !used[d] {
-			damage.add("is an empty directory", d, nil)
-		}
-	}
-	if len(damage.files) > 0 {
-		return nil, damage
-	}
-	return files, nil
+	return files, err
 }
 
-// digest computes the SHA-256 of files that this run has neither written nor read, several at once. A file that cannot be
-// read has none.
-func (s *Store) digest(ctx context.Context, l *Limits, stage string, files []entryFile) error {
-	read := map[state][]int{} // names of one file are read once
+// digest fills in the SHA-256 of files, reading those that this run has neither written nor read, several at once. It stays
+// empty for a file that cannot be read.
+func (s *Directory) digest(ctx context.Context, l *Limits, stage string, files []entryFile) error {
+	var unread []*entryFile
 	var total int64
 	s.mu.Lock()
 	for i := range files {
 		f := &files[i]
-		key := stateOf(f.path, f.info)
-		if f.sum = s.sums[key]; f.sum != "" {
-			continue
-		}
-		if read[key] == nil {
+		if f.sum = s.sums[stateOf(f.path, f.info)]; f.sum == "" {
+			unread = append(unread, f)
 			total += f.info.Size()
 		}
-		read[key] = append(read[key], i)
 	}
 	s.mu.Unlock()
 	var done atomic.Int64
@@ -247,28 +225,26 @@ func (s *Store) digest(ctx context.Context, l *Limits, stage string, files []ent
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(max(1, l.Threads))
-	for key, same := range read {
+	for _, f := range unread {
 		g.Go(func() error {
-			sum, err := sumOf(ctx, files[same[0]], report)
+			sum, err := sumOf(ctx, *f, report)
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 			if err != nil {
-				return nil // as damaged as one with other content
+				return nil // the file is damaged
 			}
-			for _, i := range same {
-				files[i].sum = sum
-			}
+			f.sum = sum
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.sums[key] = sum
+			s.sums[stateOf(f.path, f.info)] = sum
 			return nil
 		})
 	}
 	return g.Wait()
 }
 
-// sumOf returns the SHA-256 of a file in hex; report is told how many bytes were read.
+// sumOf returns the SHA-256 of a file in hex, and passes the number of bytes in each read to report.
 func sumOf(ctx context.Context, file entryFile, report func(n int)) (string, error) {
 	f, err := os.Open(file.path)
 	if err != nil {
@@ -290,16 +266,14 @@ func sumOf(ctx context.Context, file entryFile, report func(n int)) (string, err
 	return "", context.Cause(ctx)
 }
 
-// finish records the files of an entry that is complete, and makes it durable: files, their names, and the record.
-func (s *Store) finish(ctx context.Context, l *Limits, stage string, p *Partial, digest manifest.Digest) error {
+// finish records the files of a complete entry, and makes the files, their names and the record durable.
+func (s *Directory) finish(ctx context.Context, l *Limits, stage string, p *Partial, digest manifest.Digest) error {
 	files, err := listEntry(p.Dir)
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	dirs := map[string]bool{p.Dir: true}
 	s.mu.Lock()
 	for _, f := range files {
-		dirs[filepath.Dir(f.path)] = true
 		if sum := p.sums[f.name]; sum != "" {
 			s.sums[stateOf(f.path, f.info)] = sum
 		}
@@ -315,24 +289,24 @@ func (s *Store) finish(ctx context.Context, l *Limits, stage string, p *Partial,
 		}
 		rec.Files = append(rec.Files, recordedFile{Name: f.name, Size: f.info.Size(), SHA256: f.sum})
 	}
-	if err := syncFiles(files, dirs); err != nil {
+	if err := syncFiles(p.Dir, files); err != nil {
 		return err
 	}
 	b, err := sealed.Marshal(p.Name, rec)
-	if err != nil {
-		return err
+	if err == nil {
+		err = WriteFile(filepath.Join(p.Dir, doneFile), b)
 	}
-	if err := WriteFile(filepath.Join(p.Dir, doneFile), b); err != nil {
-		return err
-	}
-	return disk.SyncDir(p.Dir)
+	return errors.Join(err, disk.SyncDir(p.Dir))
 }
 
-// syncFiles makes files durable, many at once, as the file system joins what it has to do for them, and then their names.
-func syncFiles(files []entryFile, dirs map[string]bool) error {
+// syncFiles makes the files of an entry in dir durable, many at once because file systems combine such requests, and then their
+// names.
+func syncFiles(dir string, files []entryFile) error {
+	dirs := map[string]bool{dir: true}
 	var g errgroup.Group
 	g.SetLimit(maxSyncs)
 	for _, e := range files {
+		dirs[filepath.Dir(e.path)] = true
 		g.Go(func() error {
 			f, err := os.OpenFile(e.path, os.O_RDWR, 0)
 			if err != nil {
@@ -348,35 +322,40 @@ func syncFiles(files []entryFile, dirs map[string]bool) error {
 	return err
 }
 
-// discard removes an entry for what find says of it, and every entry that shares a damaged file with it. It returns the
-// names of what is removed.
-func (s *Store) discard(name string, why error) (gone []string, err error) {
+// discard removes an entry, which is locked, because of err of find, and the entries that share a damaged file with it, unless
+// they are in use. It returns the names of the entries it removed.
+func (s *Directory) discard(name string, why error) (gone []string, err error) {
 	var ids []disk.Identity
 	if d := (*damageError)(nil); errors.As(why, &d) {
 		ids = d.ids
 	}
-	items, err := os.ReadDir(s.Dir)
+	items, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range items {
-		dir := filepath.Join(s.Dir, e.Name())
-		if e.Name() != name && !(e.IsDir() && holds(dir, ids)) {
-			continue
+		dir, removed := filepath.Join(s.dir, e.Name()), false
+		if e.Name() == name {
+			s.disuse(name)
+			removed, err = true, os.RemoveAll(dir)
+		} else if e.IsDir() && holds(dir, ids) {
+			removed, err = s.remove(e.Name())
 		}
-		if err := os.RemoveAll(dir); err != nil {
+		if err != nil {
 			return gone, err
 		}
-		gone = append(gone, e.Name())
+		if removed {
+			gone = append(gone, e.Name())
+		}
 	}
 	return gone, nil
 }
 
-// holds reports whether one of the files is below dir.
+// holds reports whether dir contains one of the files.
 func holds(dir string, ids []disk.Identity) (found bool) {
 	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
-			return nil // what cannot be looked at is not known to be shared
+			return nil // unreadable directories are not known to share anything
 		}
 		if info, err := e.Info(); err == nil {
 			if id, _, ok := disk.IdentityOf(info); ok && slices.Contains(ids, id) {

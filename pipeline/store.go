@@ -2,18 +2,13 @@ package pipeline
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -25,202 +20,211 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// Store keeps finished artifacts in directories named by what they were made from, so that a run finds what an
-// earlier one, or a killed one, has already made:
-//
-//	<dir>/lock
-//	<dir>/<stage>-<key>/          finished: holds done.json, which lists all other files with their digests
-//	<dir>/<stage>-<key>.partial/  under construction, or left by a killed run
-//
-// Nothing is taken over that was not compared with its digest: every file of an entry is read once in a run before the
-// entry is used, unless this run has written it. An entry that differs in a single bit, lacks a file or has one more is
-// removed and made again. Files of entries may be hard links to one another; nobody writes to a file once it is finished.
-type Store struct {
-	Dir  string
-	lock *flock.Flock
-
-	digesting chan struct{} // closed when the digest of the program is known
-
-	mu   sync.Mutex
-	sums map[state]string // SHA-256 of files that this run has written or read
+// Store keeps finished artifacts under names made of everything that they depend on, so that a run finds the results of
+// earlier runs, of killed ones and of those that work at the same time.
+type Store interface {
+	// Do returns the finished directory of a stage and key, building it if it is absent or damaged. Of several runs that need
+	// it, one builds it and the others wait. keep are patterns, see [path.Match], of the names that build resumes from in the
+	// directory that a killed run left; build must trust only files with a checksum. All other files there are removed first.
+	//
+	// A build may call Do for entries that it needs. Its own entry is locked meanwhile, so a run waits only for parts of what
+	// it builds. As no entry is part of itself, runs cannot wait for each other.
+	Do(ctx context.Context, l *Limits, stage, key string, build Build, keep ...string) (Artifact, error)
+	// Dir returns the directory of small files that outlive a run.
+	Dir() string
+	// Lock waits for the lock of such a file and returns the function that releases it.
+	Lock(ctx context.Context, name string) (unlock func(), err error)
 }
 
-// OpenStore makes dir a store and locks it against other runs.
-func OpenStore(ctx context.Context, dir string) (*Store, error) {
+// Directory is a Store on disk:
+//
+//	<dir>/<stage>-<key>/          finished: holds done.json, which lists all other files with their digests
+//	<dir>/<stage>-<key>.partial/  under construction, or left by a killed run
+//	<dir>/<stage>-<key>.lock      held by the run that builds or removes the entry
+//
+// Every file of an entry is compared with its digest once in a run before the entry is used, unless this run has written
+// it. An entry that differs in a single bit, lacks a file or has an extra one is removed and built again. Files of entries may
+// be hard links to one another; a finished file is never written to.
+//
+// Finished entries are found without waiting. A run holds a shared lock on the done.json of the entries that it uses, which
+// only keeps [Directory.Collect] away.
+type Directory struct {
+	// Shared is asked for entries that are absent here, and offered those that are built here. It may be nil.
+	Shared Shared
+
+	dir    string
+	warned sync.Once // that Shared cannot be used
+
+	mu   sync.Mutex
+	sums map[state]string        // SHA-256 of files that this run has written or read
+	used map[string]*flock.Flock // locks of done.json by the name of the entry
+}
+
+// OpenStore makes dir a store. Close must follow.
+func OpenStore(dir string) (*Directory, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
-	s := &Store{Dir: dir, lock: flock.New(filepath.Join(dir, "lock")), digesting: make(chan struct{}), sums: map[state]string{}}
-	ok, err := s.lock.TryLock()
-	if err == nil && !ok {
-		zerolog.Ctx(ctx).Info().Str("cache", dir).Msg("waiting for another run that uses the same cache")
-		ok, err = s.lock.TryLockContext(ctx, 200*time.Millisecond)
+	if err := disk.CheckWritable(dir); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("cache %s: %w", dir, err)
-	}
-	if !ok {
-		return nil, fmt.Errorf("cache %s is in use", dir)
-	}
-	go func() {
-		defer close(s.digesting)
-		_, _ = programDigest() // the first key needs it, and reports its error
-	}()
-	return s, nil
+	return &Directory{dir: dir, sums: map[state]string{}, used: map[string]*flock.Flock{}}, nil
 }
 
-// Close releases the lock.
-func (s *Store) Close() error {
-	<-s.digesting
-	return s.lock.Unlock()
+// Close releases the entries for Collect.
+func (s *Directory) Close() (err error) {
+	for _, l := range s.used {
+		err = errors.Join(err, l.Unlock())
+	}
+	return err
 }
 
-// Key digests what a stage's result depends on: everything given, and the program itself, because another
-// version of the program may make other bytes of the same inputs.
-func Key(stage string, parts ...any) (string, error) {
-	code, err := programDigest()
-	if err != nil {
-		return "", err
-	}
-	b, err := json.Marshal(append([]any{stage, code}, parts...))
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:12]), nil
+// Dir implements Store.
+func (s *Directory) Dir() string { return s.dir }
+
+// Lock implements Store.
+func (s *Directory) Lock(ctx context.Context, name string) (unlock func(), err error) {
+	return disk.Lock(ctx, s.lockFile(name), "waiting for another run to finish this")
 }
 
-// programDigest is the SHA-256 of the running executable.
-var programDigest = sync.OnceValues(func() (string, error) {
-	path, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-})
+// lockFile is held while an entry or a small file is written or removed.
+func (s *Directory) lockFile(name string) string { return filepath.Join(s.dir, name+".lock") }
 
 // Partial is an entry under construction.
 type Partial struct {
 	// Dir is its directory.
 	Dir string
-	// Name is the name of the finished entry, made of stage and key. What a build writes for a later run to resume from it
-	// seals with Name, see [sealed.Marshal], so that nothing left by another build passes for it.
+	// Name is the name of the finished entry. A build seals the files from which a later run resumes with Name, see
+	// [sealed.Marshal], so that the files of another build are not mistaken for them.
 	Name string
 
 	sums map[string]string
 }
 
-// Knows notes the SHA-256, in lower-case hex, of a file of the directory that was computed while it was written, so that
-// it need not be read once more. The file must not change any more.
+// Knows records the SHA-256, in lower-case hex, that was computed while a file of the directory was written, so that the file
+// need not be read again. The file must not change after that.
 func (p *Partial) Knows(name, sum string) { p.sums[name] = sum }
 
 // Build fills the directory of an entry and returns the digest of its content. It need not make the files durable.
 type Build func(p *Partial) (manifest.Digest, error)
 
-// Do returns the finished directory of a stage and key, making it if it does not exist or is damaged. keep are patterns,
-// see [path.Match], of the names that build resumes from, in the directory of a killed run: build must believe nothing of
-// them that has no checksum. Everything else that such a run left is removed before.
-func (j *Job) Do(ctx context.Context, stage, key string, build Build, keep ...string) (Artifact, error) {
-	return j.Store.do(ctx, &j.Limits, stage, key, build, keep)
+// Do implements Store.
+func (s *Directory) Do(ctx context.Context, l *Limits, stage, key string, build Build, keep ...string) (Artifact, error) {
+	name := stage + "-" + key
+	a, err := s.find(ctx, l, stage, name)
+	if err == nil {
+		return a, nil
+	}
+	a, built, err := s.obtain(ctx, l, stage, name, build, keep)
+	if built {
+		s.offer(ctx, a)
+	}
+	return a, err
 }
 
-func (s *Store) do(ctx context.Context, l *Limits, stage, key string, build Build, keep []string) (Artifact, error) {
-	name := stage + "-" + key
-	final := filepath.Join(s.Dir, name)
-	a, err := s.find(ctx, l, stage, name)
+// obtain locks an entry, and then finds, fetches or builds it.
+func (s *Directory) obtain(ctx context.Context, l *Limits, stage, name string, build Build, keep []string) (a Artifact, built bool, err error) {
+	unlock, err := s.Lock(ctx, name)
+	if err != nil {
+		return a, false, err
+	}
+	defer unlock()
+	a, err = s.find(ctx, l, stage, name) // another run may have built it by now
 	switch {
 	case err == nil:
-		zerolog.Ctx(ctx).Info().Msg("nothing to do: same inputs, options and program as before")
-		return a, nil
+		return a, false, nil
 	case ctx.Err() != nil:
-		return Artifact{}, context.Cause(ctx)
+		return a, false, context.Cause(ctx)
 	case !errors.Is(err, errAbsent):
 		gone, rerr := s.discard(name, err)
-		zerolog.Ctx(ctx).Warn().Err(err).Strs("removed", gone).
-			Msg("the cache is damaged: the entries are removed and made again; check the disk")
+		zerolog.Ctx(ctx).Warn().Err(err).Strs("removed", gone).Msg("the cache is damaged: the entries are removed and built again; check the disk")
 		if rerr != nil {
-			return Artifact{}, rerr
+			return a, false, rerr
 		}
 	}
-	p := &Partial{Dir: final + partialSuffix, Name: name, sums: map[string]string{}}
+	if a, err = s.fetch(ctx, l, stage, name); !errors.Is(err, errAbsent) {
+		return a, false, err
+	}
+	p := &Partial{Dir: filepath.Join(s.dir, name+partialSuffix), Name: name, sums: map[string]string{}}
 	if err := p.prepare(keep); err != nil {
-		return Artifact{}, err
+		return a, false, err
 	}
 	digest, err := build(p)
-	if err != nil {
+	if err == nil {
+		err = s.finish(ctx, l, stage, p, digest)
+	}
+	if err == nil {
+		a, err = s.place(name, p.Dir, digest)
+	}
+	return a, err == nil, err
+}
+
+// place gives a finished entry its name.
+func (s *Directory) place(name, dir string, digest manifest.Digest) (Artifact, error) {
+	a := Artifact{Name: name, Path: filepath.Join(s.dir, name), Digest: digest}
+	if err := os.Rename(dir, a.Path); err != nil {
 		return Artifact{}, err
 	}
-	if err := s.finish(ctx, l, stage, p, digest); err != nil {
-		return Artifact{}, err
+	s.use(name)
+	return a, disk.SyncDir(s.dir)
+}
+
+// use keeps Collect away from an entry until the store is closed. It returns false if Collect is removing the entry.
+func (s *Directory) use(name string) bool {
+	l := flock.New(filepath.Join(s.dir, name, doneFile), flock.SetFlag(os.O_RDONLY))
+	if ok, err := l.TryRLock(); !ok {
+		return err != nil // damaged, or on a file system without locks
 	}
-	if err := os.Rename(p.Dir, final); err != nil {
-		return Artifact{}, err
+	s.disuse(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used[name] = l
+	return true
+}
+
+// disuse undoes use.
+func (s *Directory) disuse(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.used[name]; l != nil {
+		_ = l.Unlock()
 	}
-	return Artifact{Name: name, Path: final, Digest: digest}, disk.SyncDir(s.Dir)
 }
 
 const partialSuffix = ".partial"
 
-// prepare makes the directory with nothing in it but the kept files of a killed run. A kept file has one name only, so
-// that whoever writes to it changes no other file.
+// prepare makes the directory, and leaves in it only those files of a killed run that match keep and have no other name, which
+// writing to them would change as well.
 func (p *Partial) prepare(keep []string) error {
-	dir := p.Dir
-	if st, err := os.Lstat(dir); err == nil && !st.IsDir() {
-		if err := os.Remove(dir); err != nil {
+	_ = os.Remove(p.Dir) // unless it is a directory with files
+	if err := os.MkdirAll(p.Dir, 0o777); err != nil {
+		return err
+	}
+	return filepath.WalkDir(p.Dir, func(at string, e fs.DirEntry, err error) error {
+		kept := func(pattern string) bool { ok, _ := path.Match(pattern, e.Name()); return ok }
+		switch {
+		case err != nil || at == p.Dir:
 			return err
+		case filepath.Dir(at) == p.Dir && !slices.ContainsFunc(keep, kept):
+			if err := os.RemoveAll(at); err != nil || !e.IsDir() {
+				return err
+			}
+			return fs.SkipDir
+		case e.IsDir():
+			return nil
 		}
-	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return err
-	}
-	items, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	kept := func(e fs.DirEntry) bool {
-		return slices.ContainsFunc(keep, func(pattern string) bool {
-			ok, err := path.Match(pattern, e.Name())
-			return ok && err == nil
-		})
-	}
-	for _, e := range items {
-		at := filepath.Join(dir, e.Name())
-		if !kept(e) {
-			if err := os.RemoveAll(at); err != nil {
-				return err
-			}
-			continue
-		}
-		err := filepath.WalkDir(at, func(at string, e fs.DirEntry, err error) error {
-			if err != nil || e.IsDir() {
-				return err
-			}
-			info, err := e.Info()
-			if err != nil {
-				return err
-			}
-			if _, links, ok := disk.IdentityOf(info); info.Mode().IsRegular() && (!ok || links == 1) {
-				return nil
-			}
-			return os.Remove(at)
-		})
+		info, err := e.Info()
 		if err != nil {
 			return err
 		}
-	}
-	return nil
+		if _, links, ok := disk.IdentityOf(info); info.Mode().IsRegular() && (!ok || links == 1) {
+			return nil
+		}
+		return os.Remove(at)
+	})
 }
 
-// Entry is one directory of a store.
+// Entry describes a directory of a store, finished or partial.
 type Entry struct {
 	Name    string
 	Size    int64
@@ -231,10 +235,7 @@ type Entry struct {
 // List returns the entries of the store in dir, most recently used first. It needs no lock.
 func List(dir string) ([]Entry, error) {
 	items, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	var list []Entry
@@ -254,14 +255,14 @@ func List(dir string) ([]Entry, error) {
 		})
 		list = append(list, e)
 	}
-	sort.Slice(list, func(i, j int) bool { return list[i].Used.After(list[j].Used) })
+	slices.SortStableFunc(list, func(a, b Entry) int { return b.Used.Compare(a.Used) })
 	return list, nil
 }
 
-// Collect removes entries until those that stay are at most keep bytes, least recently used first, and tells
-// what it removed.
-func (s *Store) Collect(keep int64) ([]Entry, error) {
-	list, err := List(s.Dir)
+// Collect removes entries, least recently used first, until the rest take at most keep bytes, and returns those it removed.
+// Entries that a run is using or building stay.
+func (s *Directory) Collect(keep int64) ([]Entry, error) {
+	list, err := List(s.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -272,28 +273,42 @@ func (s *Store) Collect(keep int64) ([]Entry, error) {
 		if total <= keep {
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(s.Dir, e.Name)); err != nil {
+		if removed, err := s.remove(e.Name); err != nil {
 			return gone, err
+		} else if removed {
+			gone = append(gone, e)
 		}
-		gone = append(gone, e)
 	}
 	return gone, nil
 }
 
-// WriteFile writes a file and makes it durable before it has its name.
+// remove removes an entry, finished or not, unless it is in use, and reports whether it did.
+func (s *Directory) remove(name string) (bool, error) {
+	entry, _, _ := strings.Cut(name, ".")
+	unlock, err := disk.TryLock(s.lockFile(entry))
+	if unlock == nil || err != nil {
+		return false, err
+	}
+	defer unlock()
+	l := flock.New(filepath.Join(s.dir, name, doneFile), flock.SetFlag(os.O_RDONLY))
+	if ok, err := l.TryLock(); !ok && err == nil {
+		return false, nil
+	}
+	if runtime.GOOS == "windows" { // removes no open files
+		_ = l.Unlock()
+	}
+	return true, errors.Join(os.RemoveAll(filepath.Join(s.dir, name)), l.Unlock())
+}
+
+// WriteFile writes a file, which gets its name once it is durable.
 func WriteFile(path string, b []byte) error {
 	tmp := path + ".tmp"
 	f, err := os.Create(tmp)
 	if err != nil {
 		return err
 	}
-	if _, err = f.Write(b); err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(tmp, path)
 	}
 	if err != nil {

@@ -1,24 +1,30 @@
 package pipeline
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-func openStore(t *testing.T, dir string) *Store {
+func openStore(t *testing.T, dir string) *Directory {
 	t.Helper()
-	s, err := OpenStore(t.Context(), dir)
+	s, err := OpenStore(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,10 +32,10 @@ func openStore(t *testing.T, dir string) *Store {
 	return s
 }
 
-// do is Job.Do for a store of its own.
-func do(t *testing.T, s *Store, key string, build Build, keep ...string) (Artifact, error) {
+// do is Store.Do for one stage.
+func do(t *testing.T, s *Directory, key string, build Build, keep ...string) (Artifact, error) {
 	t.Helper()
-	return (&Job{Store: s, Limits: Limits{Threads: 2}}).Do(t.Context(), "stage", key, build, keep...)
+	return s.Do(t.Context(), &Limits{Threads: 2}, "stage", key, build, keep...)
 }
 
 // builder counts how often it built, and what it found.
@@ -56,10 +62,10 @@ func (b *builder) build(p *Partial) (manifest.Digest, error) {
 }
 
 // wantEntry demands that the entry of a key has the bytes that a builder makes.
-func wantEntry(t *testing.T, s *Store, key string) {
+func wantEntry(t *testing.T, s *Directory, key string) {
 	t.Helper()
 	got := map[string]string{}
-	dir := filepath.Join(s.Dir, "stage-"+key)
+	dir := filepath.Join(s.dir, "stage-"+key)
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() || e.Name() == doneFile {
 			return err
@@ -96,12 +102,7 @@ func TestStoreDo(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-s.digesting:
-	default:
-		t.Error("the program is still being read after Close")
-	}
-	later := openStore(t, s.Dir)
+	later := openStore(t, s.dir)
 	if again, err := do(t, later, "key", b.build); err != nil || b.times != 2 || again != a {
 		t.Errorf("in another run: built %d times, %+v, %v", b.times, again, err)
 	}
@@ -118,10 +119,10 @@ func TestStoreDoFailed(t *testing.T) {
 		}
 	}
 	fail()
-	if _, err := os.Stat(filepath.Join(s.Dir, "stage-key")); !os.IsNotExist(err) {
+	if _, err := os.Stat(filepath.Join(s.dir, "stage-key")); !os.IsNotExist(err) {
 		t.Errorf("a failed build has its name: %v", err)
 	}
-	partial := filepath.Join(s.Dir, "stage-key.partial")
+	partial := filepath.Join(s.dir, "stage-key.partial")
 	// Neither a record nor anything else that nobody asked for stays.
 	for _, name := range []string{doneFile, doneFile + ".tmp", "stray"} {
 		if err := os.WriteFile(filepath.Join(partial, name), []byte("{}"), 0o666); err != nil {
@@ -284,18 +285,18 @@ func TestSharedFile(t *testing.T) {
 	if _, err := do(t, s, "apart", b.build); err != nil {
 		t.Fatal(err)
 	}
-	half := filepath.Join(s.Dir, "stage-half.partial")
+	half := filepath.Join(s.dir, "stage-half.partial")
 	err = errors.Join(os.Mkdir(half, 0o777), os.Link(shared, filepath.Join(half, "x")),
 		os.WriteFile(shared, []byte("Some longer text"), 0o666), s.Close())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = openStore(t, s.Dir)
+	s = openStore(t, s.dir)
 	if _, err := do(t, s, "key", b.build); err != nil {
 		t.Fatal(err)
 	}
 	wantEntry(t, s, "key")
-	list, err := List(s.Dir)
+	list, err := List(s.dir)
 	if err != nil || len(list) != 2 {
 		t.Errorf("left are %+v, %v", list, err)
 	}
@@ -320,7 +321,7 @@ func TestKnows(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		s = openStore(t, s.Dir)
+		s = openStore(t, s.dir)
 	}
 }
 
@@ -332,38 +333,190 @@ func TestCheckCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = s.Close()
-	s = openStore(t, s.Dir)
+	s = openStore(t, s.dir)
 	enough := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(enough)
-	if _, err := (&Job{Store: s}).Do(ctx, "stage", "key", b.build); !errors.Is(err, enough) || b.times != 1 {
+	if _, err := s.Do(ctx, &Limits{}, "stage", "key", b.build); !errors.Is(err, enough) || b.times != 1 {
 		t.Errorf("built %d times, %v", b.times, err)
 	}
 	wantEntry(t, s, "key")
 }
 
-func TestStoreLock(t *testing.T) {
-	dir := t.TempDir()
-	s := openStore(t, dir)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := OpenStore(ctx, dir); err == nil {
-		t.Fatal("two runs opened one store")
-	}
-	if err := s.Close(); err != nil {
+// waiting is a logger that closes told when a run says that it waits.
+func waiting(ctx context.Context) (_ context.Context, told chan struct{}) {
+	told = make(chan struct{})
+	var once sync.Once
+	return zerolog.New(nil).Hook(zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, text string) {
+		if strings.HasPrefix(text, "waiting for another run") {
+			once.Do(func() { close(told) })
+		}
+	})).WithContext(ctx), told
+}
+
+// Of two runs that need an entry one makes it; the other says that it waits, and uses it. Entries with other keys are made in
+// the meantime, and whoever gives up does so at once.
+func TestDoWaits(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, t.TempDir())
+	begun, finish := make(chan struct{}), make(chan struct{})
+	var b builder
+	first := make(chan Artifact, 1)
+	go func() {
+		a, err := do(t, s, "key", func(p *Partial) (manifest.Digest, error) {
+			close(begun)
+			<-finish
+			return b.build(p)
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		first <- a
+	}()
+	<-begun
+
+	other := openStore(t, s.dir)
+	if _, err := do(t, other, "other", new(builder).build); err != nil {
 		t.Fatal(err)
 	}
-	other, err := OpenStore(t.Context(), dir)
+	never := func(*Partial) (manifest.Digest, error) { panic("built twice") }
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ctx, told := waiting(ctx)
+	go func() { <-told; cancel(enough) }()
+	if _, err := other.Do(ctx, &Limits{}, "stage", "key", never); !errors.Is(err, enough) {
+		t.Errorf("gave up: %v", err)
+	}
+	ctx, told = waiting(t.Context())
+	go func() { <-told; close(finish) }()
+	second, err := other.Do(ctx, &Limits{}, "stage", "key", never)
+	if a := <-first; err != nil || a != second {
+		t.Errorf("%+v and %+v, %v", a, second, err)
+	}
+	wantEntry(t, s, "key")
+}
+
+// Many runs at once that need the same entries, some inside of others, make each once and wait for each other in no circle.
+func TestDoNested(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var built [4]atomic.Int32
+	var entry func(s *Directory, i int) error
+	entry = func(s *Directory, i int) error { // needs those of smaller numbers, in either order
+		_, err := s.Do(t.Context(), &Limits{}, "stage", fmt.Sprint(i), func(p *Partial) (manifest.Digest, error) {
+			built[i].Add(1)
+			var g errgroup.Group
+			for j := range i {
+				g.Go(func() error { return entry(s, j) })
+			}
+			return "", errors.Join(g.Wait(), os.WriteFile(filepath.Join(p.Dir, "x"), []byte{byte(i)}, 0o666))
+		})
+		return err
+	}
+	var g errgroup.Group
+	for k := range 12 {
+		s := openStore(t, dir)
+		g.Go(func() error { return entry(s, len(built)-1-k%len(built)) })
+	}
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+	for i := range built {
+		if n := built[i].Load(); n != 1 {
+			t.Errorf("entry %d was built %d times", i, n)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*.lock")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// childStore has the test binary build an entry in a store for ever.
+const childStore = "LLMEXPORT_TEST_STORE"
+
+func TestStoreChild(t *testing.T) {
+	dir := os.Getenv(childStore)
+	if dir == "" {
+		t.Skip("runs in a process of its own, for TestKilledBuild")
+	}
+	_, _ = do(t, openStore(t, dir), "key", func(p *Partial) (manifest.Digest, error) {
+		if err := os.WriteFile(filepath.Join(p.Dir, "content"), []byte("begun"), 0o666); err != nil {
+			return "", err
+		}
+		fmt.Println("building")
+		_, err := os.Stdin.Read(make([]byte, 1)) // until it is killed
+		return "", err
+	})
+}
+
+// A run that is killed while it builds keeps nobody from going on with its entry.
+func TestKilledBuild(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, t.TempDir())
+	child := exec.Command(os.Args[0], "-test.run=^TestStoreChild$")
+	child.Env = append(os.Environ(), childStore+"="+s.dir)
+	in, err := child.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = other.Close()
+	defer in.Close()
+	out, err := child.StdoutPipe()
+	if err == nil {
+		err = child.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.HasPrefix(line, "building") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	if gone, err := s.Collect(0); err != nil || len(gone) > 0 {
+		t.Errorf("removed what is being built: %+v, %v", gone, err)
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = child.Wait()
+	var b builder
+	if _, err := do(t, s, "key", b.build, "content"); err != nil || strings.Join(b.found, " ") != "content" {
+		t.Errorf("found %q, %v", b.found, err)
+	}
+	wantEntry(t, s, "key")
+}
+
+// What a run uses stays until it ends.
+func TestCollectInUse(t *testing.T) {
+	t.Parallel()
+	s, other := openStore(t, t.TempDir()), (*Directory)(nil)
+	var b builder
+	for _, key := range []string{"key", "unused"} {
+		other = openStore(t, s.dir)
+		if _, err := do(t, other, key, b.build); err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := do(t, s, "key", b.build); err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := other.Collect(0); err != nil || len(gone) != 1 || gone[0].Name != "stage-unused" {
+		t.Errorf("removed %+v, %v", gone, err)
+	}
+	wantEntry(t, s, "key")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := other.Collect(0); err != nil || len(gone) != 1 {
+		t.Errorf("removed %+v, %v", gone, err)
+	}
 }
 
 func TestListAndCollect(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for i, name := range []string{"a-1", "b-2", "c-3.partial"} {
-		dir := filepath.Join(s.Dir, name)
+		dir := filepath.Join(s.dir, name)
 		if err := os.Mkdir(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}
@@ -376,7 +529,7 @@ func TestListAndCollect(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	list, err := List(s.Dir)
+	list, err := List(s.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -394,29 +547,10 @@ func TestListAndCollect(t *testing.T) {
 	if err != nil || len(gone) != 2 || gone[0].Name != "b-2" {
 		t.Errorf("collected %+v, %v", gone, err)
 	}
-	if list, _ := List(s.Dir); len(list) != 1 || list[0].Name != "a-1" {
+	if list, _ := List(s.dir); len(list) != 1 || list[0].Name != "a-1" {
 		t.Errorf("left %+v", list)
 	}
-	if list, err := List(filepath.Join(s.Dir, "absent")); err != nil || list != nil {
+	if list, err := List(filepath.Join(s.dir, "absent")); err != nil || list != nil {
 		t.Errorf("absent store: %v, %v", list, err)
-	}
-}
-
-func TestKey(t *testing.T) {
-	a, err := Key("stage", 1, "x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, _ := Key("stage", 1, "x")
-	if a != b || len(a) != 24 {
-		t.Errorf("keys %s, %s", a, b)
-	}
-	for _, parts := range [][]any{{1, "y"}, {2, "x"}, {1}, {"1", "x"}} {
-		if k, _ := Key("stage", parts...); k == a {
-			t.Errorf("%v has the key of another input", parts)
-		}
-	}
-	if k, _ := Key("other", 1, "x"); k == a {
-		t.Error("two stages share a key")
 	}
 }

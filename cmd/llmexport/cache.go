@@ -41,9 +41,9 @@ func cacheDir(c *cli.Context, x *stage.Run) string {
 }
 
 // openStore opens the cache, and says what to do when that is impossible.
-func openStore(c *cli.Context, x *stage.Run) (*pipeline.Store, error) {
-	st, err := pipeline.OpenStore(c.Context, cacheDir(c, x))
-	if err != nil && c.Context.Err() == nil {
+func openStore(c *cli.Context, x *stage.Run) (*pipeline.Directory, error) {
+	st, err := pipeline.OpenStore(cacheDir(c, x))
+	if err != nil {
 		return nil, hint(fmt.Errorf("cache: %w", err), "--cache DIR or LLMEXPORT_CACHE puts the cache elsewhere")
 	}
 	return st, err

@@ -104,10 +104,12 @@ func (t *tool) rebuild(ctx context.Context, r *recipes.Recipe, local string, m *
 		return "", "", err
 	}
 	defer x.Close()
-	if x.Store, err = pipeline.OpenStore(ctx, filepath.Join(tmp, "cache")); err != nil {
+	store, err := pipeline.OpenStore(filepath.Join(tmp, "cache"))
+	if err != nil {
 		return "", "", err
 	}
-	defer x.Store.Close()
+	defer store.Close()
+	x.Store = store
 	x.Fetch.Local, x.Fetch.Access = local, &m.Source.Access
 	x.Fetch.Want = make([]hub.File, len(m.Source.Files))
 	for i, f := range m.Source.Files {

@@ -1,9 +1,9 @@
-// Package sealed gives records a checksum of their own. A record that is read back is what was written, and was written
-// about the same thing: neither a flipped bit nor the record of another thing passes for it.
+// Package sealed adds a checksum to records. Reading a sealed record detects flipped bits, and records that were written about
+// something else.
 //
 //	{"sha256":"<64 hex digits>","record":<JSON>}
 //
-// The checksum is the SHA-256 of the name of what the record is about, a zero byte, and the bytes of the JSON. A sealed
+// The checksum is the SHA-256 of the name of the thing that the record is about, a zero byte, and the bytes of the JSON. A sealed
 // record is one line, so a file of them is a journal.
 package sealed
 
@@ -16,7 +16,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Marshal returns v as a sealed record about something, without an end of line.
+// Marshal returns v as a sealed record about the named thing, without a line end.
 func Marshal(about string, v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -25,13 +25,13 @@ func Marshal(about string, v any) ([]byte, error) {
 	return fmt.Appendf(nil, `{"sha256":"%s","record":%s}`, sum(about, b), b), nil
 }
 
-// Sum returns the checksum that Marshal gives v, for records that keep it in a field of their own.
+// Sum returns the checksum that Marshal computes for v, for records that store it in a field of their own.
 func Sum(about string, v any) (string, error) {
 	b, err := json.Marshal(v)
 	return sum(about, b), err
 }
 
-// Unmarshal reads what Marshal returned for the same about into v. Anything else is tensor.ErrCorrupt.
+// Unmarshal decodes the result of Marshal for the same name into v. Anything else is tensor.ErrCorrupt.
 func Unmarshal(about string, b []byte, v any) error {
 	var s struct {
 		SHA256 string          `json:"sha256"`

@@ -93,8 +93,13 @@ const digestsFile = "digests.json"
 
 // hash notes the digests of the files that are here.
 func (f *Fetch) hash(ctx context.Context, r *Run, s *hub.Snapshot) (err error) {
+	unlock, err := r.Store.Lock(ctx, digestsFile)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	r.here = s
-	r.origin.Files, err = hub.HashFiles(ctx, s, filepath.Join(r.Store.Dir, digestsFile))
+	r.origin.Files, err = hub.HashFiles(ctx, s, filepath.Join(r.Store.Dir(), digestsFile))
 	return again(s, err)
 }
 

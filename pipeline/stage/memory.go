@@ -97,7 +97,7 @@ func (q *Quantize) room(r *Run, src *source.Source) error {
 		}
 		return nil
 	}
-	if err := check(r.Store.Dir, inCache); err != nil {
+	if err := check(r.Store.Dir(), inCache); err != nil {
 		return err
 	}
 	places, err := r.Publish.places(r)

@@ -114,7 +114,7 @@ func (p *Publish) Run(ctx context.Context, r *Run) error {
 		return entryError(r, err)
 	}
 	r.Published, err = publish.All(ctx, places, pkg)
-	if rerr := recordReceipts(r.Store.Dir, r.Recipe.Name, r.Published); rerr != nil {
+	if rerr := recordReceipts(ctx, r.Store, r.Recipe.Name, r.Published); rerr != nil {
 		err = errors.Join(err, fmt.Errorf("receipts: %w", rerr))
 	}
 	// Publishing compares every byte; those that differ may be ours.

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -29,12 +30,17 @@ func keep(name string, r place.Receipt) (keptReceipt, error) {
 	return keptReceipt{r, sum}, err
 }
 
-// recordReceipts writes down the receipts of the package of a name in the store in dir, which is locked.
-func recordReceipts(dir, name string, receipts []place.Receipt) error {
+// recordReceipts adds the receipts of the package of a name to those in the store.
+func recordReceipts(ctx context.Context, store pipeline.Store, name string, receipts []place.Receipt) error {
 	if len(receipts) == 0 {
 		return nil
 	}
-	path := filepath.Join(dir, ReceiptsFile)
+	unlock, err := store.Lock(ctx, ReceiptsFile)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	path := filepath.Join(store.Dir(), ReceiptsFile)
 	all := map[string][]keptReceipt{}
 	b, err := os.ReadFile(path)
 	if err == nil {

@@ -7,18 +7,22 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/publish/place"
 )
 
 // An unchanged package keeps the receipt that says how it came to its place, as long as its checksum agrees.
 func TestReceipts(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, ReceiptsFile)
+	store, err := pipeline.OpenStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(store.Dir(), ReceiptsFile)
 	record := func(status place.Status, uploaded int64) place.Receipt {
 		t.Helper()
 		r := place.Receipt{Status: status, Store: "dir", Ref: "dist/tiny", Digest: manifest.DigestOf(nil), Files: 9, Bytes: 1000, Uploaded: uploaded}
-		if err := recordReceipts(dir, "tiny", []place.Receipt{r}); err != nil {
+		if err := recordReceipts(t.Context(), store, "tiny", []place.Receipt{r}); err != nil {
 			t.Fatal(err)
 		}
 		b, err := os.ReadFile(path)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
@@ -27,9 +28,9 @@ func TestRerun(t *testing.T) {
 	state := func() map[string]int64 {
 		s := tree(t, w.dir)
 		for name := range s {
-			// The time of last use orders what gc removes; the record of the checkpoint and the lock are written anew.
+			// The time of last use orders what gc removes; the record of the checkpoint is written anew.
 			base := filepath.Base(name)
-			if base == "done.json" || base == "lock" || strings.HasPrefix(base, "checkpoint-") || base == "digests.json" {
+			if base == "done.json" || strings.HasPrefix(base, "checkpoint-") || base == "digests.json" {
 				delete(s, name)
 			}
 		}
@@ -333,27 +334,38 @@ func TestGarbageInCache(t *testing.T) {
 	}
 }
 
-// Two runs that share a cache take turns.
-func TestTwoRuns(t *testing.T) {
-	w := newWork(t, families+"llama", "quantize: {block: 32}\nverify: {enabled: false}")
-	results := make(chan error, 2)
-	for range 2 {
-		go func() { _, err := stagetest.Run(t.Context(), w.recipe(), w.cache(), 1); results <- err }()
+// Six variants that are made at the same time in one cache are those that are made one after the other, and what they have in
+// common is made once.
+func TestSideBySide(t *testing.T) {
+	t.Parallel()
+	const sections = `
+quantize: {block: 32}
+verify: {kl: {max: 9}, layers: {max: 9}, perplexity: {window: 16, windows: 1, decode: 2, max_source: 1e9, max_ratio: 1e9}}
+variants:
+  - {name: hqq, quantize: {method: hqq}}
+  - {name: again}
+  - {name: eight, quantize: {bits: 8}, verify: {enabled: false}}
+  - {name: six, quantize: {bits: 6}, verify: {enabled: false}}
+  - {name: symmetric, quantize: {symmetric: true}, verify: {enabled: false}}
+`
+	names := []string{"small", "hqq", "again", "eight", "six", "symmetric"}
+	w, apart := newWork(t, families+"llama", sections), newWork(t, families+"llama", sections)
+	apart.must(t)
+	var g errgroup.Group
+	for _, name := range names {
+		g.Go(func() error { _, err := stagetest.RunOne(t.Context(), w.recipe(), w.cache(), 1, name); return err })
 	}
-	for range 2 {
-		if err := <-results; err != nil {
-			t.Error(err)
-		}
-	}
-	listing(t, w.out())
-	store, err := pipeline.OpenStore(t.Context(), w.cache())
-	if err != nil {
+	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := stagetest.Run(ctx, w.recipe(), w.cache(), 1); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a cache in use: %v", err)
+	for _, name := range names {
+		if diff := cmp.Diff(listing(t, filepath.Join(apart.dir, "dist", name)), listing(t, filepath.Join(w.dir, "dist", name))); diff != "" {
+			t.Errorf("%s (-apart +side by side):\n%s", name, diff)
+		}
+	}
+	for pattern, want := range map[string]int{"rewrite-*": 1, "weights-*": 5, "parity-*": 1, "package-*": 6, "*.partial": 0, "*.lock": 0} {
+		if found, err := filepath.Glob(filepath.Join(w.cache(), pattern)); err != nil || len(found) != want {
+			t.Errorf("%s: %q, want %d, %v", pattern, found, want, err)
+		}
 	}
 }

@@ -24,7 +24,9 @@ func TestRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer run.Close()
-	run.Store = &pipeline.Store{Dir: filepath.Join(dir, "cache")}
+	if run.Store, err = pipeline.OpenStore(filepath.Join(dir, "cache")); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name       string
 		full       string // the directory without room

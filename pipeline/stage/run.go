@@ -211,7 +211,7 @@ func (r *Run) stop() {
 // entry finds an entry of the store, or makes it. Before something is made of the checkpoint its files are read, once in a
 // run, unless that was done when their digests were taken.
 func (r *Run) entry(ctx context.Context, stage, key string, build pipeline.Build, keep ...string) (pipeline.Artifact, error) {
-	return r.Do(ctx, stage, key, func(p *pipeline.Partial) (manifest.Digest, error) {
+	return r.Store.Do(ctx, &r.Limits, stage, key, func(p *pipeline.Partial) (manifest.Digest, error) {
 		if err := r.reread(ctx); err != nil {
 			return "", err
 		}

@@ -27,10 +27,12 @@ func newRun(t *testing.T, w work, overrides ...string) (*stage.Run, *bytes.Buffe
 		t.Fatal(err)
 	}
 	t.Cleanup(run.Close)
-	if run.Store, err = pipeline.OpenStore(t.Context(), w.cache()); err != nil {
+	store, err := pipeline.OpenStore(w.cache())
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { run.Store.Close() })
+	t.Cleanup(func() { store.Close() })
+	run.Store = store
 	return run, &bytes.Buffer{}
 }
 
@@ -112,7 +114,6 @@ func TestUntilStage(t *testing.T) {
 		return m
 	}
 	before, weights := entries(), run.Weights
-	run.Store.Close()
 	w.must(t)
 	if diff := cmp.Diff(before, entries()); diff != "" {
 		t.Errorf("entries (-quantize +publish):\n%s", diff)

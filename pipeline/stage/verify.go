@@ -160,7 +160,7 @@ func (v *Verify) Run(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	key, err := pipeline.Key("verify", r.Weights.Name, r.Weights.Digest, r.Inputs.Digest, r.Checkpoint.Digest,
+	key, err := pipeline.Key("verify", Version, r.Weights.Name, r.Weights.Digest, r.Inputs.Digest, r.Checkpoint.Digest,
 		src.Hub, src.Repo, src.Revision, src.Access, r.Recipe.Name, string(recipe), o.TextSHA256, o.Goldens)
 	if err != nil {
 		return err

@@ -41,7 +41,7 @@ func run(ctx context.Context, recipe, cache string, threads int, wanted func(nam
 	if err != nil {
 		return nil, err
 	}
-	store, err := pipeline.OpenStore(ctx, cache)
+	store, err := pipeline.OpenStore(cache)
 	if err != nil {
 		return nil, err
 	}
