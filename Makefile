@@ -53,7 +53,12 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 # Generated code depends on the release of the generator.
 FLATC       := 2.0.8
-LDFLAGS     := -s -w -X github.com/llmexport/llmexport/pipeline/stage.Version=$(VERSION)
+# The digest of everything but tests and prose, which is the version of the code where git has none: in a modified tree. Where it
+# cannot be computed it is empty, and the program counts as a version of its own.
+SOURCES = $(shell set -o pipefail; sha=$$(command -v sha256sum || echo shasum -a 256); \
+	sum=$$(git ls-files -coz --exclude-standard -- ':!*_test.go' ':!*testdata/*' ':!*.md' | LC_ALL=C sort -zu | \
+		while read -rd '' f; do if [ -f "$$f" ]; then printf '%s\0' "$$f"; fi; done | xargs -0 $$sha | $$sha) && echo $${sum%% *})
+LDFLAGS = -s -w -X github.com/llmexport/llmexport/pipeline/stage.Version=$(VERSION) -X github.com/llmexport/llmexport/pipeline.sources=$(SOURCES)
 
 # Packages whose tests stay quick under the race detector.
 SMALL := ./runtime/tensor/... ./runtime/kernel/... ./runtime/tokenizer/... ./runtime/mnn/... ./quant/... ./recipes/... \

@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/llmexport/llmexport/internal/sheet"
+	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/runtime/bench"
 	"github.com/llmexport/llmexport/runtime/kernel"
@@ -40,21 +41,35 @@ type versionFacts struct {
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 	Kernels  string `json:"kernels"`
+	// Code is the version of the code that computes, see [pipeline.Code].
+	Code string `json:"code"`
+}
+
+func newVersionFacts(tier string) (versionFacts, error) {
+	code, err := pipeline.Code()
+	return versionFacts{stage.Version, goruntime.Version(), goruntime.GOOS + "/" + goruntime.GOARCH, tier, code}, err
 }
 
 func (t *tool) printVersion(asJSON bool) error {
 	tier, _ := kernel.Tier()
-	v := versionFacts{stage.Version, goruntime.Version(), goruntime.GOOS + "/" + goruntime.GOARCH, tier}
+	v, err := newVersionFacts(tier)
+	if err != nil {
+		return err
+	}
 	if asJSON {
 		return t.printJSON(v)
 	}
-	_, err := fmt.Fprintf(t.stdout, "llmexport %s %s %s, %s kernels\n", v.Version, v.Go, v.Platform, v.Kernels)
+	_, err = fmt.Fprintf(t.stdout, "llmexport %s %s %s, %s kernels\ncode %s\n", v.Version, v.Go, v.Platform, v.Kernels, v.Code)
 	return err
 }
 
 // printCPU is the version with what the CPU can do.
 func (t *tool) printCPU(asJSON bool) error {
 	tier, ignored := kernel.Tier()
+	facts, err := newVersionFacts(tier)
+	if err != nil {
+		return err
+	}
 	v := struct {
 		versionFacts
 		CPU      string   `json:"cpu"`
@@ -62,7 +77,7 @@ func (t *tool) printCPU(asJSON bool) error {
 		// Note says why the wanted kernels do not run.
 		Note string `json:"note,omitempty"`
 	}{
-		versionFacts{stage.Version, goruntime.Version(), goruntime.GOOS + "/" + goruntime.GOARCH, tier},
+		facts,
 		bench.CPUModel(), append([]string{}, kernel.Features()...), "",
 	}
 	if ignored != nil {
@@ -73,6 +88,7 @@ func (t *tool) printCPU(asJSON bool) error {
 	}
 	s := sheet.New()
 	s.Row("llmexport", v.Version)
+	s.Row("code", v.Code)
 	s.Row("go", v.Go)
 	s.Row("platform", v.Platform)
 	s.Row("cpu", v.CPU)
