@@ -1,6 +1,6 @@
 // Package pipeline runs jobs: stages in the order of one list. [Execute] validates every stage before the first one runs,
 // gives each a logger, measures it, and adds its name to its errors. The stages are those of pipeline/stage; this package
-// knows none of them, nor what they share.
+// knows neither them nor the run that they share.
 package pipeline
 
 import (
@@ -17,7 +17,7 @@ import (
 
 // Job is the outer frame of a run.
 type Job struct {
-	// Recipe says what the user asked for.
+	// Recipe is the user's request.
 	Recipe *recipes.Recipe
 	// Store keeps the artifacts of this and earlier runs.
 	Store  Store

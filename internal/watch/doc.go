@@ -1,5 +1,5 @@
 // Package watch runs recipes for new revisions of Hugging Face repositories, each revision exactly once. [ReadList]
-// reads which repositories and recipes are meant; a [Watcher] asks the hub and calls what it is given to run a recipe.
+// reads the repositories and their recipes; a [Watcher] asks the hub, and calls a function to run a recipe.
 //
 // What was seen and done is kept in a state file, replaced as a whole before and after every run, with a lock beside it
 // that keeps a second watcher away. A run that ended with its process is found there and is run again by the next

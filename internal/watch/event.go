@@ -24,7 +24,7 @@ const (
 type Event struct {
 	Time time.Time `json:"time"`
 	Kind string    `json:"event"`
-	// Repo, Revision, Recipe and Commit say what it is about.
+	// Repo, Revision, Recipe and Commit name its subject.
 	Repo     string `json:"repo,omitempty"`
 	Revision string `json:"revision,omitempty"`
 	Recipe   string `json:"recipe,omitempty"`
@@ -35,7 +35,7 @@ type Event struct {
 	ExitCode   int       `json:"exit_code,omitempty"`
 	Error      string    `json:"error,omitempty"`
 	RetryAfter time.Time `json:"retry_after,omitzero"`
-	// Packages are what the run has made.
+	// Packages describes the packages that the run has made, for JSON.
 	Packages any `json:"packages,omitempty"`
 	// Asked, Unchanged and Waiting are counts of repositories of a poll: those that were asked, those of them that gave
 	// no new answer, and those that want to be asked later.
@@ -43,6 +43,6 @@ type Event struct {
 	Unchanged int `json:"unchanged,omitempty"`
 	Waiting   int `json:"waiting,omitempty"`
 
-	// Err is the error behind Error.
+	// Err is the error of which Error is the text.
 	Err error `json:"-"`
 }

@@ -16,7 +16,7 @@ import (
 // Version is the only version of watch lists that this program reads.
 const Version = 1
 
-// Bounds and default of the time between two polls, and of what one list may hold.
+// Bounds and default of the time between two polls, and the largest number of entries of a list.
 const (
 	DefaultInterval = 15 * time.Minute
 	minInterval     = time.Minute
@@ -24,7 +24,7 @@ const (
 	maxEntries      = 1000
 )
 
-// A List says what is watched.
+// A List names the repositories to watch.
 type List struct {
 	// Interval lies between two polls.
 	Interval time.Duration
@@ -33,7 +33,7 @@ type List struct {
 	Entries []Entry
 }
 
-// An Entry is one repository and what is made of it.
+// An Entry is one repository and its recipe.
 type Entry struct {
 	// Repo is "org/name".
 	Repo string `json:"repo"`

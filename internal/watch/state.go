@@ -28,19 +28,19 @@ const (
 	maxMessage   = 1000     // bytes of an error that is kept
 )
 
-// state is what the state file holds.
+// state is the content of the state file.
 type state struct {
 	Version int     `json:"version"`
 	Entries []*seen `json:"entries"`
 }
 
-// seen is what is known of an entry. What left the list is kept, so that nothing is run again if it comes back.
+// seen is the state of an entry. Entries that leave the list are kept, so that nothing is run again if they return.
 type seen struct {
 	Entry
 	// Commit is the newest one, ETag the name of the answer that told it.
 	Commit string `json:"commit,omitempty"`
 	ETag   string `json:"etag,omitempty"`
-	// Problem is why there is no answer and will be none until something changes; it was reported.
+	// Problem is the reported reason for which there will be no answer until something changes.
 	Problem string `json:"problem,omitempty"`
 	// PollAfter is when the hub wants to be asked again.
 	PollAfter time.Time `json:"poll_after,omitzero"`
@@ -56,7 +56,7 @@ const (
 	skipped = "skipped" // the commit that was there before the watch began
 )
 
-// run is one revision and what became of it.
+// run is one revision and its outcome.
 type run struct {
 	Commit  string `json:"commit"`
 	Outcome string `json:"outcome"`
@@ -74,7 +74,7 @@ type run struct {
 	RetryAfter time.Time `json:"retry_after,omitzero"`
 }
 
-// find returns what is known of an entry, made if it is new.
+// find returns the state of an entry, made if it is new.
 func (s *state) find(e Entry) *seen {
 	for _, x := range s.Entries {
 		if x.same(e) {
@@ -147,7 +147,7 @@ func (s *seen) check() error {
 	case s.Commit == "" && s.ETag != "":
 		return errors.New("has an ETag and no commit")
 	case s.Commit != "" && !commitPattern.MatchString(s.Commit):
-		return fmt.Errorf("%.60q is no commit", s.Commit)
+		return fmt.Errorf("%.60q is not a commit", s.Commit)
 	}
 	known := map[string]bool{}
 	for _, r := range s.Runs {
@@ -155,11 +155,11 @@ func (s *seen) check() error {
 		case r == nil:
 			return errors.New("has an empty run")
 		case !commitPattern.MatchString(r.Commit):
-			return fmt.Errorf("%.60q is no commit", r.Commit)
+			return fmt.Errorf("%.60q is not a commit", r.Commit)
 		case known[r.Commit]:
 			return fmt.Errorf("commit %s has two runs", r.Commit)
 		case !slices.Contains([]string{running, done, failed, skipped}, r.Outcome):
-			return fmt.Errorf("commit %s: %.60q is no outcome", r.Commit, r.Outcome)
+			return fmt.Errorf("commit %s: %.60q is not an outcome", r.Commit, r.Outcome)
 		}
 		known[r.Commit] = true
 	}

@@ -26,16 +26,16 @@ const (
 // A Watcher looks for new revisions and has them run. Fields are not changed while it works.
 type Watcher struct {
 	List *List
-	// Poll asks for the commit behind an entry's revision, as [hub.Head] does. It is called for several entries at once.
+	// Poll asks for the commit of an entry's revision, as [hub.Head] does. It is called for several entries at once.
 	Poll func(ctx context.Context, e Entry, etag string) (hub.Tip, error)
 	// Run makes the packages of an entry from a commit.
 	Run func(ctx context.Context, e Entry, commit string) Result
-	// Event is told what happens, one event after the other.
+	// Event receives all events, one after the other.
 	Event func(Event)
 
 	// FromNow leaves the commits that are there at first sight.
 	FromNow bool
-	// RetryFailed runs again what has failed, in the first poll.
+	// RetryFailed repeats failed runs in the first poll.
 	RetryFailed bool
 	// DryRun runs nothing, writes nothing and needs no lock.
 	DryRun bool
@@ -43,14 +43,14 @@ type Watcher struct {
 
 // Result is how a run ended.
 type Result struct {
-	// Packages describe what was made, for Event.
+	// Packages describes the packages that were made, for Event.
 	Packages any
-	// Err is why the run failed, and ExitCode what it stands for.
+	// Err is the error of a failed run, and ExitCode the exit code that it stands for.
 	Err      error
 	ExitCode int
 }
 
-// Once polls every entry and runs what is new. The result is the largest exit code of what it ran, 0 if there was
+// Once polls every entry and runs new revisions. The result is the largest exit code of these runs, 0 if there was
 // nothing or all went well; an entry whose repository cannot be asked counts as 1, if the reason is new or may pass. The
 // error is one that keeps the watcher from working.
 func (w *Watcher) Once(ctx context.Context) (worst int, err error) {
@@ -61,7 +61,7 @@ func (w *Watcher) Once(ctx context.Context) (worst int, err error) {
 	return worst, err
 }
 
-// Loop does what Once does again and again, until ctx ends, whose cause it returns, or the state cannot be kept.
+// Loop repeats Once until ctx ends, whose cause it returns, or the state cannot be kept.
 func (w *Watcher) Loop(ctx context.Context) error {
 	return w.with(func(s *state) error {
 		for retry := w.RetryFailed; ; retry = false {
@@ -231,7 +231,7 @@ func (w *Watcher) poll(ctx context.Context, s *state) (worst int, err error) {
 	return worst, nil
 }
 
-// noteProblem remembers why there is no commit; the result is the exit code.
+// noteProblem records the reason for which there is no commit; the result is the exit code.
 func (w *Watcher) noteProblem(x *seen, err error) int {
 	after, transient := hub.Transient(err)
 	x.PollAfter = time.Time{}
@@ -289,7 +289,7 @@ func (w *Watcher) run(ctx context.Context, s *state, x *seen, r *run) (code int,
 	w.tell(x, Event{Kind: Started, Commit: r.Commit, Resumed: resumed})
 	res := w.Run(ctx, x.Entry, r.Commit)
 	if res.Err != nil && ctx.Err() != nil {
-		return 0, context.Cause(ctx) // it still counts as running, and the next watcher goes on with it
+		return 0, context.Cause(ctx) // it still counts as running, and the next watcher resumes it
 	}
 	r.PID, r.Ended = 0, now()
 	ev := Event{Kind: Done, Commit: r.Commit, Packages: res.Packages}
@@ -317,5 +317,5 @@ func (r *run) fail(res Result) {
 	r.RetryAfter = now().Add(max(pause, min(after, maxAsked)))
 }
 
-// now is what is written into files: to the second, the same everywhere.
+// now is the time as files have it: UTC, to the second.
 func now() time.Time { return time.Now().UTC().Truncate(time.Second) }

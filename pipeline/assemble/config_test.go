@@ -24,6 +24,7 @@ func withRows(cols, blocks int, m lower.Model) *plan.Plan {
 }
 
 func TestRunConfig(t *testing.T) {
+	t.Parallel()
 	// With 40 inputs there are 3, 5 or 10 packs: of 5 and of 10, 4 threads leave one without any.
 	for _, c := range []struct {
 		name         string
@@ -32,24 +33,24 @@ func TestRunConfig(t *testing.T) {
 		want         runConfig
 		condition    string
 	}{
-		{"safe", 256, 1, lower.Model{}, runConfig{threads: 4, precision: "low"}, ""},
-		{"unsafe in blocks", 40, 5, lower.Model{}, runConfig{threads: 4, precision: "low", dynamicOption: 2}, "dynamic_option 2"},
-		{"unsafe in rows", 40, 1, lower.Model{}, runConfig{threads: 4, precision: "low", chunk: 255}, "chunk 255"},
-		{"whole and safe", 256, 1, lower.Model{Whole: true}, runConfig{threads: 4, precision: "low"}, ""},
-		{"whole in blocks", 40, 5, lower.Model{Whole: true}, runConfig{threads: 4, precision: "low", dynamicOption: 2}, "dynamic_option 2"},
-		{"whole in rows", 40, 1, lower.Model{Whole: true}, runConfig{threads: 3, precision: "low"}, "thread_num 3 is set"},
-		{"low", 256, 1, lower.Model{Precision: "low"}, runConfig{threads: 4, precision: "low"}, ""},
-		{"normal", 256, 1, lower.Model{Precision: "normal"}, runConfig{threads: 4, precision: "normal"}, "precision normal is set"},
-		{"high", 256, 1, lower.Model{Precision: "high", Conditions: []string{"as it is"}}, runConfig{threads: 4, precision: "high"}, "as it is"},
+		{"safe", 256, 1, lower.Model{}, runConfig{Threads: 4, Precision: "low"}, ""},
+		{"unsafe in blocks", 40, 5, lower.Model{}, runConfig{Threads: 4, Precision: "low", DynamicOption: 2}, "dynamic_option 2"},
+		{"unsafe in rows", 40, 1, lower.Model{}, runConfig{Threads: 4, Precision: "low", Chunk: 255}, "chunk 255"},
+		{"whole and safe", 256, 1, lower.Model{Whole: true}, runConfig{Threads: 4, Precision: "low"}, ""},
+		{"whole in blocks", 40, 5, lower.Model{Whole: true}, runConfig{Threads: 4, Precision: "low", DynamicOption: 2}, "dynamic_option 2"},
+		{"whole in rows", 40, 1, lower.Model{Whole: true}, runConfig{Threads: 3, Precision: "low"}, "thread_num 3 is set"},
+		{"low", 256, 1, lower.Model{Precision: "low"}, runConfig{Threads: 4, Precision: "low"}, ""},
+		{"normal", 256, 1, lower.Model{Precision: "normal"}, runConfig{Threads: 4, Precision: "normal"}, "precision normal is set"},
+		{"high", 256, 1, lower.Model{Precision: "high", Conditions: []string{"as it is"}}, runConfig{Threads: 4, Precision: "high"}, "as it is"},
 	} {
 		p := withRows(c.cols, c.blocks, c.model)
 		got := newRunConfig(p, source.Sampling{}, false)
-		if got.threads != c.want.threads || got.precision != c.want.precision || got.dynamicOption != c.want.dynamicOption || got.chunk != c.want.chunk {
+		if got.Threads != c.want.Threads || got.Precision != c.want.Precision || got.DynamicOption != c.want.DynamicOption || got.Chunk != c.want.Chunk {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 		for _, pack := range plan.PackWidths {
-			if got.dynamicOption == 0 && got.chunk == 0 && slices.Contains(p.UnsafeThreads(pack), got.threads) {
-				t.Errorf("%s: %d threads are unsafe with %d channels", c.name, got.threads, pack)
+			if got.DynamicOption == 0 && got.Chunk == 0 && slices.Contains(p.UnsafeThreads(pack), got.Threads) {
+				t.Errorf("%s: %d threads are unsafe with %d channels", c.name, got.Threads, pack)
 			}
 		}
 		list := conditions(&Planned{Source: &source.Source{Decoder: &arch.Decoder{}}, Plan: p}, got)
@@ -57,17 +58,18 @@ func TestRunConfig(t *testing.T) {
 			t.Errorf("%s: conditions %q", c.name, list)
 		}
 	}
-	c := runConfig{precision: "high"}
-	if c.atLeast("normal") || c.precision != "high" {
-		t.Errorf("precision %s", c.precision)
+	c := runConfig{Precision: "high"}
+	if c.atLeast("normal") || c.Precision != "high" {
+		t.Errorf("precision %s", c.Precision)
 	}
-	c = runConfig{precision: "low", halfAtNormal: true}
-	if !c.atLeast("normal") || c.precision != "high" {
-		t.Errorf("precision %s for a backend that stores halves at normal", c.precision)
+	c = runConfig{Precision: "low", halfAtNormal: true}
+	if !c.atLeast("normal") || c.Precision != "high" {
+		t.Errorf("precision %s for a backend that stores halves at normal", c.Precision)
 	}
 }
 
 func TestLLMConfig(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		model lower.Model
 		want  map[string]any
@@ -94,10 +96,11 @@ func TestLLMConfig(t *testing.T) {
 
 // The configuration of a package says where its logits depend on more than distances.
 func TestAbsolutePositions(t *testing.T) {
+	t.Parallel()
 	d := &arch.Decoder{Ropes: []*arch.Rope{{Long: []float64{1}}}}
 	p := &Planned{Source: &source.Source{Decoder: d}, Plan: withRows(64, 1, lower.Model{})}
 	for _, want := range []string{d.AbsolutePositions(), ""} {
-		b, err := p.runConfig().json(lower.Target{}, "")
+		b, err := p.runConfig().json("")
 		if err != nil || strings.Contains(string(b), "absolute_positions") != (want != "") || !strings.Contains(string(b), want) {
 			t.Errorf("%s, %v", b, err)
 		}

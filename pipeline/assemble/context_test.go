@@ -14,6 +14,7 @@ import (
 
 // target.context bounds the positions of a package, and must be among those of the checkpoint.
 func TestContext(t *testing.T) {
+	t.Parallel()
 	src, err := source.Open(t.Context(), source.Origin{Dir: "../arch/testdata/llama"}, nil)
 	if err != nil {
 		t.Fatal(err)

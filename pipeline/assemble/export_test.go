@@ -8,6 +8,6 @@ func (p *Planned) Configs() (llm, run []byte, err error) {
 	if llm, err = llmConfig(p); err != nil {
 		return nil, nil, err
 	}
-	run, err = p.runConfig().json(p.Target, "")
+	run, err = p.runConfig().json("")
 	return llm, run, err
 }

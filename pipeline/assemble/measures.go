@@ -1,6 +1,7 @@
 package assemble
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 
@@ -9,7 +10,7 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// headline is the value of a check's numbers that a table shows, with what limits it.
+// headline is the one of a check's numbers that a table shows, with its limit.
 var headline = map[string]struct{ value, limit, sense, unit string }{
 	"graph":       {"kl", "limit", "<=", "nats"},
 	"layers":      {"worst", "limit", "<=", ""},
@@ -50,13 +51,8 @@ func Measures(r *verify.Result) (checks, metrics []about.Measure) {
 }
 
 func metricRows(m map[string]manifest.Metric) []about.Measure {
-	names := make([]string, 0, len(m))
-	for n := range m {
-		names = append(names, n)
-	}
-	slices.Sort(names)
 	var rows []about.Measure
-	for _, n := range names {
+	for _, n := range slices.Sorted(maps.Keys(m)) {
 		v := m[n].Value
 		rows = append(rows, about.Measure{Name: n, Value: &v, StdErr: m[n].StdErr})
 	}

@@ -49,7 +49,7 @@ type Package struct {
 	compared *verify.Finding // of the weights, if their source was not kept
 }
 
-// roles says what a file of a package is for.
+// roles are those of the files of a package.
 var roles = map[string]string{
 	GraphFile: manifest.RoleGraph, WeightFile: manifest.RoleWeights, LLMConfigFile: manifest.RoleModel, TokenizerFile: manifest.RoleTokenizer,
 	ConfigFile:     "config",
@@ -144,7 +144,7 @@ func (a *Package) draft(ctx context.Context) error {
 	return a.list(ctx)
 }
 
-// threads lists safe and unsafe counts per pack width, up to what phones and desktops have.
+// threads lists safe and unsafe counts per pack width, up to those of phones and desktops.
 func threads(p *plan.Plan) []manifest.Threads {
 	const most = 16
 	var list []manifest.Threads
@@ -200,7 +200,7 @@ func (a *Package) writeConfig(ctx context.Context) error {
 	if err := a.list(ctx); err != nil {
 		return err
 	}
-	b, err := a.run.json(a.Planned.Target, a.m.Content())
+	b, err := a.run.json(a.m.Content())
 	if err != nil {
 		return err
 	}
@@ -218,17 +218,17 @@ func (a *Package) verify(ctx context.Context, o verify.Options) (*verify.Result,
 		return nil, err
 	}
 	if slices.Contains(res.Failed(), "activations") && a.run.atLeast("normal") {
-		zerolog.Ctx(ctx).Warn().Str("precision", a.run.precision).Msg("activations exceed what fp16 holds: the package is written with a higher precision")
+		zerolog.Ctx(ctx).Warn().Str("precision", a.run.Precision).Msg("activations exceed what fp16 holds: the package is written with a higher precision")
 		if res, err = a.again(ctx, o); err != nil {
 			return nil, err
 		}
 	}
 	cost, tolerated := activationCost(res)
-	if a.run.dynamicOption != 0 || cost <= tolerated {
+	if a.run.DynamicOption != 0 || cost <= tolerated {
 		return res, nil
 	}
 	before := a.run
-	a.run.dynamicOption, a.run.measured = 2, true
+	a.run.DynamicOption, a.run.measured = 2, true
 	second, err := a.again(ctx, o)
 	if err != nil {
 		return nil, err

@@ -68,9 +68,9 @@ func (p *Planned) FileBytes(inputs string) (int64, error) {
 		return 0, err
 	}
 	run := p.runConfig()
-	run.dynamicOption = 2
+	run.DynamicOption = 2
 	run.atLeast("normal")
-	config, err := run.json(p.Target, manifest.DigestOf(nil))
+	config, err := run.json(manifest.DigestOf(nil))
 	if err != nil {
 		return 0, err
 	}

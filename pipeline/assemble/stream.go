@@ -1,12 +1,10 @@
 package assemble
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -17,7 +15,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/llmexport/llmexport/internal/disk"
-	"github.com/llmexport/llmexport/internal/sealed"
 	"github.com/llmexport/llmexport/internal/transfer"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/pipeline/plan"
@@ -40,25 +37,17 @@ type streamWriter struct {
 	hub       hub.Options
 
 	file    *os.File
-	journal journal
+	journal *journal
 	sums    []string          // of items, empty for those that are missing
 	shares  []float64         // of their bounds that items have used up
 	ties    map[string]string // SHA-256 of tied tensors that have been here
 	written int64
 }
 
-// streamEntry is one line of the journal of a streamed file: an item whose bytes are in the file, or a tied tensor.
-type streamEntry struct {
-	Item  int     `json:"item"`
-	Tie   string  `json:"tie,omitempty"`
-	Sum   string  `json:"sha256"`
-	Share float64 `json:"share,omitempty"`
-}
-
 // spoolDir holds the shards that are here, in the directory of the weights.
 const spoolDir = "source"
 
-// write returns the SHA-256 of every item's span and of the file, and what the comparison found.
+// write returns the SHA-256 of every item's span and of the file, and the finding of the comparison.
 func (w *streamWriter) write(ctx context.Context, o plan.WriteOptions) (sums []string, file string, found *verify.Finding, err error) {
 	if w.file, err = os.OpenFile(filepath.Join(w.dir, WeightFile), os.O_RDWR|os.O_CREATE, 0o666); err != nil {
 		return nil, "", nil, err
@@ -86,7 +75,7 @@ func (w *streamWriter) write(ctx context.Context, o plan.WriteOptions) (sums []s
 	return w.sums, hex.EncodeToString(h.Sum(nil)), w.finding(), nil
 }
 
-// left lists what has to be read for what is missing.
+// left lists the shards that have to be read for the missing items.
 func (w *streamWriter) left() []visit {
 	var items []int
 	for i, sum := range w.sums {
@@ -98,7 +87,7 @@ func (w *streamWriter) left() []visit {
 	return visits(w.src, w.plan, items, ties)
 }
 
-// checkSpace refuses to begin what the disk cannot hold.
+// checkSpace rejects a file that the disk cannot hold.
 func (w *streamWriter) checkSpace(visits []visit) error {
 	need := w.plan.Bytes - w.written
 	var held int64
@@ -198,7 +187,7 @@ func (w *streamWriter) whole(ctx context.Context, shard, path string) (bool, err
 	return err == nil && got.SHA256 == w.src.Files[i].SHA256, ctx.Err()
 }
 
-// visit writes what a shard completes, and removes what is not needed any more.
+// visit writes the items that a shard completes, and removes shards that are not needed any more.
 func (w *streamWriter) visit(ctx context.Context, v visit, path string, o plan.WriteOptions) error {
 	if v.shard != "" {
 		if err := w.src.Checkpoint.Attach(v.shard, path); err != nil {
@@ -217,7 +206,7 @@ func (w *streamWriter) visit(ctx context.Context, v visit, path string, o plan.W
 		o.Done = func(item int, sum string) error {
 			w.sums[item] = sum
 			w.written += w.plan.Items[item].Size()
-			return w.journal.note(streamEntry{Item: item, Sum: sum, Share: w.shares[item]})
+			return w.journal.note(line{Item: item, Sum: sum, Share: w.shares[item]})
 		}
 		progress := o.Progress
 		o.Progress = func(done int64) {
@@ -262,7 +251,7 @@ func (w *streamWriter) tie(ctx context.Context, name string) error {
 	if err := w.tiesHold(); err != nil {
 		return err
 	}
-	return w.journal.note(streamEntry{Tie: name, Sum: w.ties[name]})
+	return w.journal.note(line{Tie: name, Sum: w.ties[name]})
 }
 
 // tiesHold compares the tied tensors that have been here.
@@ -275,7 +264,7 @@ func (w *streamWriter) tiesHold() error {
 	return nil
 }
 
-// finding is what the comparison of all items has shown.
+// finding is the result of comparing all items.
 func (w *streamWriter) finding() *verify.Finding {
 	worst, name := 0.0, ""
 	for i, t := range tensorsOf(w.plan, w.sums) {
@@ -287,68 +276,44 @@ func (w *streamWriter) finding() *verify.Finding {
 	return &f
 }
 
-// resume reads back what an earlier run wrote, and begins the journal anew with the lines that agree with the file.
-func (w *streamWriter) resume(ctx context.Context) error {
+// resume begins the journal anew with the lines of an earlier run that the file agrees with.
+func (w *streamWriter) resume(ctx context.Context) (err error) {
 	n := len(w.plan.Items)
 	w.sums, w.shares, w.ties = make([]string, n), make([]float64, n), map[string]string{}
-	path := filepath.Join(w.dir, journalFile)
-	text, err := os.ReadFile(path)
-	if err != nil && !os.IsNotExist(err) {
-		return err
-	}
 	if err := w.file.Truncate(w.plan.Bytes); err != nil {
 		return err
 	}
-	w.journal.entry = w.entry
-	if w.journal.file, err = os.Create(path); err != nil {
-		return err
-	}
 	tied, found := tied(w.src), 0
-	for line := range bytes.Lines(text) {
-		var e streamEntry
-		if sealed.Unmarshal(w.journal.about(), line, &e) != nil {
-			break
+	w.journal, err = openJournal(w.dir, w.entry, func(l line) (bool, error) {
+		ok, err := w.take(ctx, l, tied)
+		if ok {
+			found++
 		}
-		ok, err := w.take(ctx, e, tied)
-		if err != nil {
-			return errors.Join(err, w.journal.file.Close())
-		}
-		if !ok {
-			continue
-		}
-		if err := w.journal.note(e); err != nil {
-			return errors.Join(err, w.journal.file.Close())
-		}
-		found++
-	}
+		return ok, err
+	})
 	if found > 0 {
 		zerolog.Ctx(ctx).Info().Int("tensors", found).Int("of", n).Msg("resuming with the tensors of an earlier run")
 	}
-	return nil
+	return err
 }
 
 // take uses a line of the journal if the file's bytes agree with it, and reports whether they do.
-func (w *streamWriter) take(ctx context.Context, e streamEntry, tied []string) (bool, error) {
-	if e.Tie != "" {
-		if b, err := hex.DecodeString(e.Sum); err != nil || len(b) != sha256.Size || !slices.Contains(tied, e.Tie) {
+func (w *streamWriter) take(ctx context.Context, l line, tied []string) (bool, error) {
+	if l.Tie != "" {
+		if b, err := hex.DecodeString(l.Sum); err != nil || len(b) != sha256.Size || !slices.Contains(tied, l.Tie) {
 			return false, nil
 		}
-		w.ties[e.Tie] = e.Sum
+		w.ties[l.Tie] = l.Sum
 		return true, w.tiesHold()
 	}
-	if e.Item < 0 || e.Item >= len(w.sums) || w.sums[e.Item] != "" {
+	if l.Item < 0 || l.Item >= len(w.sums) || w.sums[l.Item] != "" {
 		return false, nil
 	}
-	it := &w.plan.Items[e.Item]
-	h := sha256.New()
-	n, err := io.Copy(h, transfer.Cancellable(ctx, io.NewSectionReader(w.file, it.Offset, it.Size())))
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", WeightFile, err)
+	it := &w.plan.Items[l.Item]
+	ok, err := holds(ctx, w.file, it, l.Sum)
+	if ok {
+		w.sums[l.Item], w.shares[l.Item] = l.Sum, l.Share
+		w.written += it.Size()
 	}
-	if n != it.Size() || hex.EncodeToString(h.Sum(nil)) != e.Sum {
-		return false, nil
-	}
-	w.sums[e.Item], w.shares[e.Item] = e.Sum, e.Share
-	w.written += it.Size()
-	return true, nil
+	return ok, err
 }

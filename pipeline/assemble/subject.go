@@ -63,8 +63,8 @@ func VerifySource(s *source.Source, o verify.Options) (*verify.Source, error) {
 	}, nil
 }
 
-// VerifyShare is the part of the limit on memory, as a divisor, that an evaluation plans with: the rest is for what it does
-// not count.
+// VerifyShare is the part of the limit on memory, as a divisor, that an evaluation plans with; the rest is for allocations that
+// it does not count.
 const VerifyShare = 2
 
 // Demand is the least memory of a part of a run.

@@ -1,12 +1,10 @@
 package assemble
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"hash"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -15,7 +13,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/internal/disk"
-	"github.com/llmexport/llmexport/internal/sealed"
 	"github.com/llmexport/llmexport/pipeline"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/pipeline/plan"
@@ -35,8 +32,8 @@ type Weights struct {
 	Codes *Codes
 	// Ahead is the beginning of the weight file.
 	Ahead *Ahead
-	// Closeness and Hub are for weights that are fetched while they are written: what their rows are held to, and how the
-	// hub is asked.
+	// Closeness and Hub are for weights that are fetched while they are written: the closeness that their rows must have, and
+	// the options of the hub's client.
 	Closeness quant.Closeness
 	Hub       hub.Options
 }
@@ -128,34 +125,6 @@ func tensorsOf(p *plan.Plan, sums []string) []manifest.Tensor {
 	return list
 }
 
-// journal lists the finished items of a weight file, so that a killed run resumes after the last of them. A line counts
-// only if it is sealed with the name of its entry and the bytes of the file agree with it.
-type journal struct {
-	entry string // of the store
-	file  *os.File
-}
-
-const journalFile = "journal"
-
-// about names the subject of the lines.
-func (j *journal) about() string { return j.entry + "/" + journalFile }
-
-// note appends a line.
-func (j *journal) note(line any) error {
-	b, err := sealed.Marshal(j.about(), line)
-	if err != nil {
-		return err
-	}
-	_, err = j.file.Write(append(b, '\n'))
-	return err
-}
-
-// item is a line of the journal of a file that is written in order.
-type item struct {
-	Item int    `json:"item"`
-	Sum  string `json:"sha256"`
-}
-
 // write writes the weight file in order, and returns the SHA-256 of every item's span and of the file.
 func (w *Weights) write(ctx context.Context, p *pipeline.Partial, o plan.WriteOptions) (sums []string, file string, err error) {
 	pl, src := w.Plan, w.Source.Weights
@@ -169,84 +138,43 @@ func (w *Weights) write(ctx context.Context, p *pipeline.Partial, o plan.WriteOp
 		return nil, "", err
 	}
 	defer f.Close()
-	o.File = sha256.New()
-	j := &journal{entry: p.Name}
-	if sums, err = j.resume(ctx, pl, p.Dir, f, o.File); err != nil {
-		return nil, "", err
-	}
-	if o.From = len(sums); o.From > 0 {
-		zerolog.Ctx(ctx).Info().Int("tensors", o.From).Int("of", len(pl.Items)).Msg("resuming after the tensors of an earlier run")
-	}
-	if j.file, err = os.Create(filepath.Join(p.Dir, journalFile)); err != nil {
+	var end int64 // of the last whole item
+	j, err := openJournal(p.Dir, p.Name, func(l line) (bool, error) {
+		if l.Item != len(sums) || l.Item >= len(pl.Items) {
+			return false, nil
+		}
+		it := &pl.Items[l.Item]
+		ok, err := holds(ctx, f, it, l.Sum)
+		if ok {
+			sums, end = append(sums, l.Sum), it.Offset+it.Size()
+		}
+		return ok, err
+	})
+	if err != nil {
 		return nil, "", err
 	}
 	defer j.file.Close()
-	for i, s := range sums {
-		if err := j.note(item{i, s}); err != nil {
-			return nil, "", err
-		}
+	o.File = sha256.New()
+	if o.From = len(sums); o.From > 0 {
+		zerolog.Ctx(ctx).Info().Int("tensors", o.From).Int("of", len(pl.Items)).Msg("resuming after the tensors of an earlier run")
+	}
+	if err := f.Truncate(end); err != nil {
+		return nil, "", err
+	}
+	if _, err := io.Copy(o.File, f); err != nil { // and stand at its end
+		return nil, "", err
 	}
 	o.Done = func(i int, sum string) error {
 		sums = append(sums, sum)
-		return j.note(item{i, sum})
-	}
-	at, err := f.Seek(0, io.SeekCurrent)
-	if err != nil {
-		return nil, "", err
+		return j.note(line{Item: i, Sum: sum})
 	}
 	writing := w.Ahead.take(w.Planned)
 	if o.From > 0 || writing == nil {
 		w.Ahead.Stop()
 		writing = pl.Begin(ctx, src, o)
 	}
-	if file, err = writing.Finish(disk.NewWriter(f, at), o.Done, o.Progress); err != nil {
+	if file, err = writing.Finish(disk.NewWriter(f, end), o.Done, o.Progress); err != nil {
 		return nil, "", err
 	}
-	if err := f.Close(); err != nil {
-		return nil, "", err
-	}
-	return sums, file, j.file.Close()
-}
-
-// resume reads back what an earlier run wrote of the plan into f, feeds it to the file's hash, and cuts f after the last
-// whole item.
-func (j *journal) resume(ctx context.Context, p *plan.Plan, dir string, f *os.File, file hash.Hash) ([]string, error) {
-	text, err := os.ReadFile(filepath.Join(dir, journalFile))
-	if err != nil && !os.IsNotExist(err) {
-		return nil, err
-	}
-	var sums []string
-	buf := make([]byte, 1<<20)
-	for line := range bytes.Lines(text) {
-		var e item
-		if sealed.Unmarshal(j.about(), line, &e) != nil || e.Item != len(sums) || e.Item >= len(p.Items) {
-			break
-		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		it := &p.Items[e.Item]
-		span := sha256.New()
-		n, err := io.CopyBuffer(span, io.NewSectionReader(f, it.Offset, it.Size()), buf)
-		if err != nil {
-			return nil, err
-		}
-		if n != it.Size() || hex.EncodeToString(span.Sum(nil)) != e.Sum {
-			break
-		}
-		sums = append(sums, e.Sum)
-	}
-	var end int64
-	if len(sums) > 0 {
-		last := &p.Items[len(sums)-1]
-		end = last.Offset + last.Size()
-	}
-	if err := f.Truncate(end); err != nil {
-		return nil, err
-	}
-	if _, err := io.CopyBuffer(file, io.NewSectionReader(f, 0, end), buf); err != nil {
-		return nil, err
-	}
-	_, err = f.Seek(end, io.SeekStart)
-	return sums, err
+	return sums, file, errors.Join(f.Close(), j.file.Close())
 }

@@ -39,6 +39,7 @@ func factsDir(t *testing.T, files map[string]string) string {
 }
 
 func TestTemplateSources(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		files  map[string]string
@@ -73,6 +74,7 @@ func TestTemplateSources(t *testing.T) {
 
 // TestTemplatesCorrupt has values that are no templates; the error names the file.
 func TestTemplatesCorrupt(t *testing.T) {
+	t.Parallel()
 	for name, text := range map[string]string{
 		"tokenizer_config.json": `{"chat_template": 3}`, "chat_template.json": `{"chat_template": {"name": "x"}}`, "generation_config.json": "[",
 	} {
@@ -85,6 +87,7 @@ func TestTemplatesCorrupt(t *testing.T) {
 
 // TestStopSources has every place that names a token at which to stop.
 func TestStopSources(t *testing.T) {
+	t.Parallel()
 	b, err := os.ReadFile(filepath.Join(tinyCheckpoint, "tokenizer.json"))
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// Origin says where a checkpoint comes from and where its files are.
+// Origin is the place of a checkpoint: where it comes from, and where its files are.
 type Origin struct {
 	// Dir holds its files.
 	Dir string
@@ -50,7 +50,7 @@ func Terms(dir string) (license, name string, err error) {
 	return license, name, nil
 }
 
-// OtherError says which files of a checkpoint differ from those that are wanted.
+// OtherError lists the files of a checkpoint that differ from those that are wanted.
 type OtherError struct{ Files []string }
 
 func (e *OtherError) Error() string {

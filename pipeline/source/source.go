@@ -2,8 +2,8 @@
 // [Facts] of using it. [Open] opens all of it at once. [OpenModel] opens what planning needs, and [Source.Complete] reads
 // the rest when it is wanted.
 //
-// No weights are read, except to compare tensors that config.json ties to each other. What is wrong with a file is a
-// [tensor.ErrCorrupt], and what is not understood a [tensor.ErrUnsupported]; both name the file.
+// No weights are read, except to compare tensors that config.json ties to each other. A damaged file is a [tensor.ErrCorrupt],
+// and one that is not understood a [tensor.ErrUnsupported]; both errors name the file.
 package source
 
 import (
@@ -70,8 +70,8 @@ func Open(ctx context.Context, o Origin, ignore []string) (*Source, error) {
 	return s, nil
 }
 
-// OpenModel opens what the computation needs, without tokenizer and facts. Of an origin whose weights are elsewhere, what
-// needs weights is [safetensors.ErrNoWeights]. The caller closes the source.
+// OpenModel opens what the computation needs, without tokenizer and facts. If the weights of the origin are elsewhere,
+// reading one is [safetensors.ErrNoWeights]. The caller closes the source.
 func OpenModel(ctx context.Context, o Origin, ignore []string) (*Source, error) {
 	zerolog.Ctx(ctx).Debug().Str("dir", o.Dir).Msg("opening the checkpoint")
 	s := &Source{Origin: o}

@@ -10,6 +10,7 @@ import (
 
 // TestPythonJSON reads a checkpoint whose JSON files are as Python writes them and JSON does not allow.
 func TestPythonJSON(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS("../arch/testdata/llama")); err != nil {
 		t.Fatal(err)

@@ -74,7 +74,7 @@ func (f *Facts) PackTemplate(ctx context.Context, simplify bool, prefix string) 
 	for _, e := range left {
 		why = append(why, e.Error())
 	}
-	// One line says what; the constructs may be many.
+	// There may be many; a few fit into a line.
 	reason := strings.Join(why[:min(len(why), 3)], "; ")
 	if reason == "" {
 		reason = closest.Different[0].String()

@@ -49,6 +49,7 @@ func TestRepresentable(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
+	t.Parallel()
 	files, err := filepath.Glob("../../runtime/template/testdata/templates/*.jinja")
 	if err != nil || len(files) < 25 {
 		t.Fatal(len(files), err)
@@ -93,6 +94,7 @@ func TestRepresentable(t *testing.T) {
 
 // TestSimplified makes a plain template of one that the engine cannot render.
 func TestSimplified(t *testing.T) {
+	t.Parallel()
 	const source = "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>\n{{ m.content|trim }}<|end|>\n{% endfor %}" +
 		"{% if tools %}{{ tools|tojson|wordcount }}{% endif %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
 	for _, prefix := range []string{"", "<s>"} {
@@ -116,6 +118,7 @@ func TestSimplified(t *testing.T) {
 
 // TestAllRefused: a template that renders nothing proves nothing.
 func TestAllRefused(t *testing.T) {
+	t.Parallel()
 	f := &Facts{ChatTemplate: "{{ raise_exception('no') }}", EOS: "</s>"}
 	if err := f.PackTemplate(t.Context(), true, ""); !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), "refuses all") {
 		t.Error(err)

@@ -16,6 +16,7 @@ import (
 const models = "../../runtime/tokenizer/testdata/"
 
 func TestLoadTokenizer(t *testing.T) {
+	t.Parallel()
 	llama := `{"tokenizer_class":"LlamaTokenizer","add_bos_token":true}`
 	for _, c := range []struct {
 		name   string
@@ -95,6 +96,7 @@ func TestLoadTokenizer(t *testing.T) {
 
 // GPT2Tokenizer of transformers 5 forgets that digits are apart; the file is followed and a note says so.
 func TestFileIsFollowed(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	b, err := os.ReadFile(models + "gpt2.tokenizer.json")
 	if err != nil {

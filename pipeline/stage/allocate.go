@@ -64,11 +64,11 @@ func (a *Allocate) Run(ctx context.Context, r *Run) error {
 	return err
 }
 
-// sensitivities measures the cost of the ways to store every matrix, or finds what was measured before: it does not depend on
-// the budget.
+// sensitivities measures the cost of the ways to store every matrix, or finds an earlier measurement: the cost does not depend
+// on the budget.
 func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivities, manifest.Digest, error) {
 	q, c := &r.Quantize, &r.Calibrate
-	// Tuning moves what all ways to store a matrix have in common.
+	// Tuning changes all ways to store a matrix alike.
 	measured := slices.DeleteFunc(slices.Clone(q.Method), func(m quant.Method) bool { return m.Name() == "distill" })
 	key, err := pipeline.Key("sensitivities", r.Checkpoint.Digest, r.Calibration.Digest, r.Recipe.Target, r.Recipe.Model.IgnoreConfig,
 		measured, q.Scale, c.SkipTokens, c.Probe, c.Sequential)
@@ -164,7 +164,7 @@ func storable(rows, cols int, lookup bool, scale tensor.DType, targeted []*backe
 	return list
 }
 
-// priced adds the cost of every option to what was measured of the matrices.
+// priced adds the bytes of every option to the measurements.
 func priced(base *assemble.Planned, list []calibrate.Sensitivity) ([]quant.Item, error) {
 	var items []quant.Item
 	for _, s := range list {

@@ -130,6 +130,7 @@ const up = "model.layers.0.mlp.up_proj.weight"
 // A checkpoint that is damaged, or that is not understood, is refused by one error that names the thing; nothing is
 // published, and nothing that could be taken for a package stays.
 func TestBadCheckpoints(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		damage func(c checkpoint)
@@ -204,6 +205,7 @@ func TestBadCheckpoints(t *testing.T) {
 		}, tensor.ErrUnsupported, "chat_template"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			cp := checkpoint{t, t.TempDir()}
 			for _, n := range []string{"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"} {
 				b, err := os.ReadFile(families + "qwen3-untied/" + n)
@@ -244,6 +246,7 @@ func nothing(t testing.TB, w work) {
 }
 
 func TestBadPlaces(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, path, text string
 	}{
@@ -252,6 +255,7 @@ func TestBadPlaces(t *testing.T) {
 		{"an empty directory", "empty", "holds no file of a checkpoint"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			dir := t.TempDir()
 			if err := os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o666); err != nil {
 				t.Fatal(err)
@@ -271,6 +275,7 @@ func TestBadPlaces(t *testing.T) {
 
 // Options are refused at their place in the recipe, before anything is read.
 func TestBadOptions(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, sections, key, text string }{
 		{"engine 3.5 with fp16 scales", "target: {engine: \"3.5\"}\nquantize: {scale: fp16}", "quantize.scale", "misreads fp16"},
 		{"an override with fp16 scales", "target: {engine: \"3.5\"}\nquantize: {overrides: [{match: a, scale: fp16}]}", "quantize.overrides[0].scale", "misreads fp16"},
@@ -319,6 +324,7 @@ func TestBadOptions(t *testing.T) {
 		{"two places in one", "publish: [{}]", "publish[0]", "one place"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			w := newWork(t, families+"qwen3-tied", c.sections)
 			_, err := w.run(t)
 			var at *recipes.Error
@@ -335,6 +341,7 @@ func TestBadOptions(t *testing.T) {
 
 // A text or golden file that cannot be used is found at its place in the recipe, and nothing is published.
 func TestBadVerifyFiles(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, sections, key, text string }{
 		{"no text", "verify: {perplexity: {text: absent.txt}}", "verify.perplexity.text", "absent.txt"},
 		{"another text", "verify: {perplexity: {text: {path: recipe.yaml, sha256: \"00\"}}}", "verify.perplexity.text", "SHA-256"},
@@ -342,6 +349,7 @@ func TestBadVerifyFiles(t *testing.T) {
 		{"golden garbage", "verify: {golden: recipe.yaml}", "verify.golden", "golden file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			w := newWork(t, families+"qwen3-tied", "quantize: {block: 32}\n"+c.sections)
 			_, err := w.run(t)
 			var at *recipes.Error

@@ -15,7 +15,7 @@ type Block struct {
 	Auto bool
 }
 
-// autoBlock is what auto begins with.
+// autoBlock is the first block that auto tries.
 const autoBlock = 64
 
 func (b Block) cols() int {
@@ -43,7 +43,7 @@ func (b *Block) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// MarshalJSON writes what UnmarshalJSON reads.
+// MarshalJSON writes a form that UnmarshalJSON reads.
 func (b Block) MarshalJSON() ([]byte, error) {
 	switch {
 	case b.Auto:

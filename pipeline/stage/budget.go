@@ -14,7 +14,7 @@ import (
 	"github.com/llmexport/llmexport/recipes"
 )
 
-// Budget is what a package may cost; one of its fields is set.
+// Budget is the largest cost of a package; one of its fields is set.
 type Budget struct {
 	Bytes     *recipes.Size `json:"bytes,omitempty" jsonschema_description:"All files that the engine opens, such as 400MB."`
 	BPW       float64       `json:"bpw,omitempty" jsonschema_description:"Mean bits of a weight, scales counted."`

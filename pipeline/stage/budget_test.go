@@ -101,6 +101,7 @@ func TestBudgets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
+	t.Parallel()
 	w := newWork(t, tiny, watch+"quantize: {method: rtn}\n"+unverified)
 
 	// The choices lie close enough together.
@@ -243,6 +244,7 @@ func TestCalibratedSameBytes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
+	t.Parallel()
 	for _, c := range []struct{ name, quantize string }{
 		{"gptq", "quantize: {method: gptq, bits: 3}\n"},
 		{"budget", "quantize: {method: rtn, budget: {bpw: 3.25}}\n"},

@@ -20,7 +20,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/template"
 )
 
-// Calibrate gathers the text on which the model is watched: what it writes itself, and files.
+// Calibrate gathers the text on which the model is watched: the model's own, and files.
 type Calibrate struct {
 	Data       []CalibrationData `json:"data" jsonschema_description:"Where the text comes from; the model's own text if absent."`
 	Tokens     int               `json:"tokens" jsonschema:"minimum=1" jsonschema_description:"Tokens of text, in whole windows."`
@@ -42,20 +42,15 @@ func (*Calibrate) String() string { return "calibrate" }
 // Validate implements [pipeline.Validator].
 func (c *Calibrate) Validate(ctx context.Context, r *Run) error {
 	sec := r.Recipe.Stages["calibrate"]
-	for _, x := range []struct {
-		bad bool
-		key string
-		msg string
-	}{
-		{len(c.Data) == 0, "data", "must name text"},
-		{c.Window < 16, "window", "must be 16 or more"},
-		{c.SkipTokens < 0 || c.SkipTokens >= c.Window/2, "skip", "must be from 0 to less than half of the window"},
-		{c.Tokens < c.Window, "tokens", fmt.Sprintf("must be a window of %d or more", c.Window)},
-		{c.Probe < c.Window, "probe", fmt.Sprintf("must be a window of %d or more", c.Window)},
-	} {
-		if x.bad {
-			return sec.Errorf(x.key, "%s", x.msg)
-		}
+	err := check(sec,
+		rule{len(c.Data) == 0, "data", "must name text"},
+		rule{c.Window < 16, "window", "must be 16 or more"},
+		rule{c.SkipTokens < 0 || c.SkipTokens >= c.Window/2, "skip", "must be from 0 to less than half of the window"},
+		rule{c.Tokens < c.Window, "tokens", fmt.Sprintf("must be a window of %d or more", c.Window)},
+		rule{c.Probe < c.Window, "probe", fmt.Sprintf("must be a window of %d or more", c.Window)},
+	)
+	if err != nil {
+		return err
 	}
 	for i, d := range c.Data {
 		at := fmt.Sprintf("data[%d]", i)
@@ -258,7 +253,7 @@ func endOfText(src *source.Source) int32 {
 	return -1
 }
 
-// renderer writes conversations down as the model's chat template says.
+// renderer returns a function that renders conversations with the model's chat template; nil if there is none.
 func renderer(ctx context.Context, src *source.Source) (func([]corpus.Message) (string, error), error) {
 	if strings.TrimSpace(src.Facts.ChatTemplate) == "" {
 		return nil, nil

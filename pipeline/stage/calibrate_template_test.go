@@ -13,6 +13,7 @@ func TestCalibrationTemplate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
+	t.Parallel()
 	w := newWork(t, tiny, "rewrite: {template: {text: \"{% for m in messages %}@{{ m.role }}: {{ m.content }}<|endoftext|>{% endfor %}\"}}\n"+
 		"calibrate: {tokens: 256, window: 32, probe: 64, data: [{path: chats.jsonl, chat: true}]}\n"+
 		"quantize: {method: gptq}\n"+unverified)

@@ -40,6 +40,7 @@ func TestCalibrationSources(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
+	t.Parallel()
 	w := newWork(t, tiny, "calibrate: {tokens: 1024, window: 64, probe: 256, data: [samples, {path: texts/prose.txt, weight: 1}, {path: texts/chats.jsonl, chat: true, weight: 2}]}\n"+
 		"quantize: {method: gptq}\n"+unverified)
 	texts := filepath.Join(w.dir, "texts")
@@ -110,6 +111,7 @@ func TestCalibrationUnasked(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
+	t.Parallel()
 	w := newWork(t, tiny, "calibrate: {tokens: 1536, window: 64, probe: 64}\nquantize: {method: rtn}\n"+unverified)
 	w.must(t)
 	stored, err := os.ReadFile(filepath.Join(w.out(), "recipe.json"))
@@ -130,6 +132,7 @@ func TestCalibrationUnasked(t *testing.T) {
 
 // Files of calibration data are looked through before anything is made, where a method needs them.
 func TestBadData(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, data, key, text string }{
 		{"missing", "absent.txt", "calibrate.data[0]", "no such file"},
 		{"a directory", "dir.txt", "calibrate.data[0]", "regular"},
@@ -175,6 +178,7 @@ func TestBadData(t *testing.T) {
 
 // Too little text, and conversations for a model without a template, show when the model is there.
 func TestUnfitData(t *testing.T) {
+	t.Parallel()
 	plain := checkpoint{t, t.TempDir()}
 	for _, n := range []string{"config.json", "model.safetensors", "tokenizer.json"} {
 		b, err := os.ReadFile(families + "qwen3-untied/" + n)

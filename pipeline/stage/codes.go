@@ -28,7 +28,7 @@ type codes struct {
 	record codesRecord
 }
 
-// codesRecord is what a report says of a calibration.
+// codesRecord describes a calibration for reports.
 type codesRecord struct {
 	// Text is the digest of the calibration text.
 	Text    manifest.Digest `json:"text"`
@@ -97,8 +97,8 @@ func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, cha
 	return err
 }
 
-// summary sums up how codes were chosen, with the divergence in nats that an allocation predicted, and returns what the
-// methods reported of every matrix.
+// summary describes how codes were chosen, with the divergence in nats that an allocation predicted, and returns the reports of
+// the methods on every matrix.
 func (x *codes) summary(a *assemble.Allocation) (*about.Calibration, *verify.Fits, error) {
 	c := &about.Calibration{
 		Text: string(x.record.Text), Tokens: x.record.Tokens, ProbeKL: x.record.ProbeKL, ProbeTokens: x.record.ProbeTokens,

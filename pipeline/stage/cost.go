@@ -9,11 +9,11 @@ import (
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
-// Cost is what a package takes, one of this program or of another.
+// Cost is the size of a package of this program or of another.
 type Cost struct {
 	// Bytes are those of the files that the engine opens.
 	Bytes int64
-	// Weights counts those of all matrices, MatrixBytes is what they are stored in: headers, codes, scales and zero terms.
+	// Weights counts those of all matrices, MatrixBytes the bytes that store them: headers, codes, scales and zero terms.
 	// A matrix that is table and head counts once.
 	Weights, MatrixBytes int64
 	// Memory is the estimate for a device that a plan makes of the same package.
@@ -66,7 +66,7 @@ func CostOf(p *runtime.Package) (*Cost, error) {
 	return c, nil
 }
 
-// stateBytes is what a recurrence of a graph keeps: the inputs of its convolution, and a matrix of every head.
+// stateBytes is the size of a recurrence's state: the inputs of its convolution, and a matrix of every head.
 func stateBytes(g *mnn.Graph, op *mnn.Op, p *mnn.LinearAttention) int64 {
 	var n int64
 	for i := range g.Ops {

@@ -14,6 +14,7 @@ import (
 
 // What is read off a package is what was planned.
 func TestCost(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, checkpoint, sections string }{
 		{"tied", tiny, "quantize: {bits: 4}"},
 		{"row blocks", tiny, "quantize: {bits: 3, block: row, symmetric: true}"},
@@ -22,6 +23,7 @@ func TestCost(t *testing.T) {
 		{"fp32 scales", families + "llama", "quantize: {block: 32}\ntarget: {engine: \"3.5\"}"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			w := newWork(t, c.checkpoint, c.sections+"\nverify: {enabled: false}")
 			runs, err := stagetest.Run(t.Context(), filepath.Join(w.dir, "recipe.yaml"), filepath.Join(w.dir, "cache"), 1)
 			if err != nil {

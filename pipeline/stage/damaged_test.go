@@ -105,6 +105,7 @@ func TestDamagedBlobs(t *testing.T) {
 
 // Of a directory of the user's nobody has another copy: the run ends before something is made of it.
 func TestDamagedDirectory(t *testing.T) {
+	t.Parallel()
 	checkpoint := inShards(t, families+"qwen3-untied", 2)
 	shards := age(t, checkpoint, "*.safetensors")
 	w := newWork(t, checkpoint, "quantize: {block: auto}\nverify: {enabled: false}")
@@ -179,6 +180,7 @@ func TestStreamedDamaged(t *testing.T) {
 
 // What a run of another recipe wrote is not taken over, though its journal and its bytes agree.
 func TestOtherPartial(t *testing.T) {
+	t.Parallel()
 	const sections = "quantize: {block: 32}\nverify: {enabled: false}"
 	w, o := newWork(t, families+"llama", sections), newWork(t, families+"llama", strings.Replace(sections, "block", "method: search, block", 1))
 	w.must(t)

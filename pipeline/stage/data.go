@@ -1,7 +1,6 @@
 package stage
 
 import (
-	"bytes"
 	"encoding/json"
 
 	"github.com/invopop/jsonschema"
@@ -30,12 +29,10 @@ func (d *CalibrationData) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 	type plain CalibrationData
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	return dec.Decode((*plain)(d))
+	return decodeStrict(b, (*plain)(d))
 }
 
-// MarshalJSON writes what UnmarshalJSON reads.
+// MarshalJSON writes a form that UnmarshalJSON reads.
 func (d CalibrationData) MarshalJSON() ([]byte, error) {
 	switch {
 	case !d.Samples:

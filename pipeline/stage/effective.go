@@ -36,7 +36,7 @@ func effective(r recipes.Recipe, o Options) (json.RawMessage, error) {
 	if r.Model.Repo != "" && o.Fetch.Source == hub.ModelScope {
 		kept["source"] = o.Fetch.Source
 	}
-	if !o.Fetch.Keep && o.Verify.Enabled { // what can be verified depends on it
+	if !o.Fetch.Keep && o.Verify.Enabled { // the possible checks depend on it
 		kept["keep"] = false
 	}
 	if len(kept) > 0 {

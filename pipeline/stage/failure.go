@@ -9,7 +9,7 @@ import (
 	"github.com/llmexport/llmexport/publish/place"
 )
 
-// FailedError says which checks a package failed; the exit code of such a run is its own.
+// FailedError lists the checks that a package failed; such a run has an exit code of its own.
 type FailedError struct {
 	Checks []string
 	// Details has a sentence per check.
@@ -44,7 +44,7 @@ func failure(p place.Package, src *source.Source) error {
 	return failed
 }
 
-// shellWord quotes what a shell would take apart.
+// shellWord quotes a word that a shell would split or expand.
 func shellWord(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool {
 		return !strings.ContainsRune("/._-+:@%=,", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)

@@ -14,6 +14,7 @@ import (
 
 // What a graph tells of the memory of keys, values and states is what lowering said of it, in every family.
 func TestCostsOfFamilies(t *testing.T) {
+	t.Parallel()
 	const root = "../arch/testdata"
 	dirs, err := os.ReadDir(root)
 	if err != nil {
@@ -25,6 +26,7 @@ func TestCostsOfFamilies(t *testing.T) {
 			continue
 		}
 		t.Run(d.Name(), func(t *testing.T) {
+			t.Parallel()
 			src, err := source.Open(t.Context(), source.Origin{Dir: dir}, nil)
 			if err != nil {
 				t.Fatal(err)

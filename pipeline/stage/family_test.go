@@ -33,6 +33,7 @@ func divergence(want, got []float32, width int) (kl float64) {
 
 // The bytes of a 16-bit package give the logits of transformers, at once, and in a prefill followed by single tokens.
 func TestFamilies(t *testing.T) {
+	t.Parallel()
 	names, err := stagetest.Families(families)
 	if err != nil {
 		t.Fatal(err)
@@ -43,6 +44,7 @@ func TestFamilies(t *testing.T) {
 		}
 		for _, engine := range []string{"3.5", "3.6"} {
 			t.Run(name+"/"+engine, func(t *testing.T) {
+				t.Parallel()
 				w := newWork(t, families+name, "target: {engine: \""+engine+"\"}\nquantize: {bits: 16}\nverify: {enabled: false}")
 				w.must(t)
 				p, err := runtime.Open(w.out())
@@ -93,6 +95,7 @@ func TestFamilies(t *testing.T) {
 
 // What ends a turn, and what stands before a text, is the same in the package's tokenizer and the source's files.
 func TestTokenizerFacts(t *testing.T) {
+	t.Parallel()
 	for _, dir := range []string{tiny, "llama", "qwen2-tied", "qwen3-untied"} {
 		if dir != tiny {
 			dir = families + dir

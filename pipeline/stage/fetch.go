@@ -28,11 +28,11 @@ type Fetch struct {
 	// Keep false brings the weights to the writer shard by shard and leaves none of them on the disk.
 	Keep bool `json:"keep" jsonschema_description:"Keep the weights of a repository in the cache; false brings them shard by shard and removes each when it is written, which leaves out what compares the package with the float model."`
 
-	// Local is a directory with a copy of the checkpoint that the recipe names; it is read instead.
+	// Local is a directory with a copy of the checkpoint that the recipe names, which is read instead.
 	Local string `json:"-"`
 	// Want, if not nil, lists the files that the checkpoint must consist of.
 	Want []hub.File `json:"-"`
-	// Access, if not nil, is what is recorded instead of what the hub says now; see manifest.Source.
+	// Access, if not nil, is recorded instead of the hub's present answer; see [manifest.Source].
 	Access *string `json:"-"`
 	// Client sends the requests; nil is http.DefaultClient.
 	Client *http.Client `json:"-"`
@@ -58,8 +58,7 @@ func (f *Fetch) Run(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	digest := manifest.DigestOf(b)
-	r.Checkpoint = pipeline.Artifact{Name: "checkpoint-" + digest.Hex()[:24], Path: r.origin.Dir, Digest: digest}
+	r.Checkpoint = pipeline.Artifact{Name: "checkpoint", Path: r.origin.Dir, Digest: manifest.DigestOf(b)}
 	return nil
 }
 
@@ -111,29 +110,24 @@ func (f *Fetch) Validate(_ context.Context, r *Run) error {
 	if err := f.validateKeep(r); err != nil || r.Recipe.Model.Path != "" {
 		return err
 	}
-	if f.Source != "" && f.Source != sourceHuggingFace && f.Source != hub.ModelScope {
-		return r.Recipe.Errorf("fetch.source", "must be %s or %s, not %q", sourceHuggingFace, hub.ModelScope, f.Source)
-	}
-	check := func(path, address string) error {
-		if err := hub.CheckEndpoint(address); err != nil {
-			return r.Recipe.Errorf(path, "%v", err)
-		}
-		return nil
+	sec := r.Recipe.Stages["fetch"]
+	err := check(sec,
+		rule{f.Source != "" && f.Source != sourceHuggingFace && f.Source != hub.ModelScope, "source",
+			fmt.Sprintf("must be %s or %s, not %q", sourceHuggingFace, hub.ModelScope, f.Source)},
+		rule{f.MinSpeed < 0, "min_speed", fmt.Sprintf("must be at least 1, not %d", f.MinSpeed)},
+		rule{len(f.Mirrors) > hub.MaxMirrors, "mirrors", fmt.Sprintf("must be at most %d", hub.MaxMirrors)},
+	)
+	if err != nil {
+		return err
 	}
 	if f.Endpoint != "" {
-		if err := check("fetch.endpoint", f.Endpoint); err != nil {
-			return err
+		if err := hub.CheckEndpoint(f.Endpoint); err != nil {
+			return sec.Errorf("endpoint", "%v", err)
 		}
 	}
-	if f.MinSpeed < 0 {
-		return r.Recipe.Errorf("fetch.min_speed", "must be at least 1, not %d", f.MinSpeed)
-	}
-	if len(f.Mirrors) > hub.MaxMirrors {
-		return r.Recipe.Errorf("fetch.mirrors", "must be at most %d", hub.MaxMirrors)
-	}
 	for i, m := range f.Mirrors {
-		if err := check(fmt.Sprintf("fetch.mirrors[%d]", i), m); err != nil {
-			return err
+		if err := hub.CheckEndpoint(m); err != nil {
+			return sec.Errorf(fmt.Sprintf("mirrors[%d]", i), "%v", err)
 		}
 	}
 	return nil

@@ -56,6 +56,7 @@ func TestFetchToken(t *testing.T) {
 }
 
 func TestFetchValidate(t *testing.T) {
+	t.Parallel()
 	for section, want := range map[string]string{
 		"{source: github}":                                 "x.yaml:4:17: fetch.source: must be huggingface or modelscope",
 		"{endpoint: hub.example}":                          "fetch.endpoint: not an http",

@@ -11,6 +11,7 @@ import (
 // q, k and v get one spec, gate and up another, and everything else one each; a matrix that an override has taken out
 // leaves the rest of its group together.
 func TestFused(t *testing.T) {
+	t.Parallel()
 	w := func(name string) arch.Linear { return arch.Linear{Weight: arch.Weight{Tensor: name}} }
 	d := &arch.Decoder{Layers: []arch.Layer{{
 		{Norm: &arch.Norm{}, Block: &arch.Attention{Q: w("q"), K: w("k"), V: w("v"), O: w("o"), Rope: &arch.Rope{}}},

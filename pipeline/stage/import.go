@@ -14,7 +14,7 @@ const (
 	importRequantize = "requantize"
 )
 
-// ImportError says that codes of the checkpoint cannot be stored without a change.
+// ImportError is the error of a checkpoint whose codes cannot be stored without a change.
 type ImportError struct {
 	// Err is the reason for the first such matrix; Others counts further ones.
 	Err    error

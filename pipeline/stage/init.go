@@ -16,7 +16,7 @@ import (
 )
 
 // PackageName makes the name of a package from a repository or a directory: its last element, in lower case, with
-// -int4 and the like behind it. With 0 bits nothing is put behind it.
+// followed by -int4 and the like, or by nothing with 0 bits.
 func PackageName(model string, bits int) string {
 	model = filepath.ToSlash(model)
 	if abs, err := filepath.Abs(model); err == nil && strings.HasPrefix(model, ".") {
@@ -44,7 +44,7 @@ func PackageName(model string, bits int) string {
 	return fmt.Sprintf("%s-int%d", name, bits)
 }
 
-// InitRecipe writes a recipe with comments: the defaults, and what had to differ from them for the checkpoint. src
+// InitRecipe writes a recipe with comments: the defaults, and where the checkpoint needs it other values. src
 // is nil when the model is not here to be looked at.
 func InitRecipe(m recipes.Model, src *source.Source) ([]byte, error) {
 	q, v := NewQuantize(), NewVerify()

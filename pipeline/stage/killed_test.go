@@ -27,6 +27,7 @@ func TestKilledCalibration(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
+	t.Parallel()
 	const sections = "calibrate: {tokens: 512, window: 64, probe: 128}\n" +
 		"quantize: {method: [awq, rtn, {distill: {steps: 4, tokens: 256}}], budget: {bpw: 4.5}}\n" + unverified
 	w := newWork(t, tiny, sections)

@@ -9,7 +9,7 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// access says who may read the repository of s, see [manifest.Source].
+// access is the access to the repository of s, as [manifest.Source] records it.
 func (f *Fetch) access(s *hub.Snapshot) string {
 	switch {
 	case f.Access != nil:
@@ -29,8 +29,8 @@ func (f *Fetch) checkTerms(r *Run, s *hub.Snapshot) error {
 	return entryError(r, f.ask(r, s))
 }
 
-// Terms returns what a place asks for before it takes a package of s; empty if there is nothing. Without it a run stops before
-// anything is made.
+// Terms returns the condition of a place that the run does not meet for a package of s, because of which it would stop before
+// anything is made; empty if there is none.
 func (f *Fetch) Terms(r *Run, s *hub.Snapshot) (string, error) {
 	err := f.ask(r, s)
 	if missing := (*publish.TermsError)(nil); errors.As(err, &missing) {

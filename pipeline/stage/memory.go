@@ -77,7 +77,7 @@ func (q *Quantize) fits(r *Run, src *source.Source) error {
 	return nil
 }
 
-// room rejects disks that are too full for what a run writes: weights, and codes before them if the model is watched, into
+// room rejects disks that are too full for the files of a run: weights, and codes before them if the model is watched, into
 // the cache, and a package into every directory. Files that are there already may be used again, so they count as room.
 func (q *Quantize) room(r *Run, src *source.Source) error {
 	pl, err := r.plan(src)

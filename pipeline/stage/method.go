@@ -47,9 +47,7 @@ func readMethod(b []byte) (quant.Method, error) {
 		if err != nil {
 			return nil, err
 		}
-		d := json.NewDecoder(bytes.NewReader(options))
-		d.DisallowUnknownFields()
-		if err := d.Decode(x); err != nil {
+		if err := decodeStrict(options, x); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		return x, nil

@@ -26,6 +26,7 @@ func TestNarrow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
+	t.Parallel()
 	for _, tt := range []struct {
 		name, family string
 		narrow       packed.Narrow

@@ -88,7 +88,7 @@ func manifestOf(dir string) (*manifest.Manifest, error) {
 }
 
 // OptionsOf are the windows and limits of a package's own recipe, or the defaults for the mean width of its
-// matrices; 16 bits, with the strictest limits, when nothing says so. Files that the recipe names are not in the
+// matrices; 16 bits, with the strictest limits, when neither is known. Files that the recipe names are not in the
 // package: the built-in text stands in for its text.
 func OptionsOf(m *manifest.Manifest, limits pipeline.Limits) (verify.Options, error) {
 	v, r, bits := NewVerify(), &recipes.Recipe{}, bodyBits(nil)

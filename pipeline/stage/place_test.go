@@ -21,6 +21,7 @@ import (
 
 // A package goes to every place that the recipe names.
 func TestTwoPlaces(t *testing.T) {
+	t.Parallel()
 	w := newWork(t, families+"qwen3-tied", "quantize: {block: 32}\nverify: {enabled: false}\npublish: [{dir: a}, {dir: deep/b}]")
 	runs := w.must(t)
 	a, b := filepath.Join(w.dir, "a"), filepath.Join(w.dir, "deep", "b")
@@ -44,6 +45,7 @@ func TestTwoPlaces(t *testing.T) {
 
 // What stands at the place and is no package of ours is left alone.
 func TestOccupied(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		put  func(path string) error
@@ -58,6 +60,7 @@ func TestOccupied(t *testing.T) {
 		}, "no package"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			w := newWork(t, families+"qwen3-tied", "quantize: {block: 32}\nverify: {enabled: false}\npublish: [{dir: there, replace: true}]")
 			place := filepath.Join(w.dir, "there")
 			if err := c.put(place); err != nil {
@@ -80,6 +83,7 @@ func TestOccupied(t *testing.T) {
 
 // Another package at the place is replaced only when the recipe allows it.
 func TestReplace(t *testing.T) {
+	t.Parallel()
 	w := newWork(t, families+"qwen3-tied", "quantize: {block: 32}\nverify: {enabled: false}")
 	w.must(t)
 	old := listing(t, w.out())
@@ -100,6 +104,7 @@ func TestReplace(t *testing.T) {
 
 // Variants are packages of their own that share what does not differ.
 func TestVariants(t *testing.T) {
+	t.Parallel()
 	w := newWork(t, families+"qwen2-tied", "quantize: {block: 32, bits: 4}\nverify: {enabled: false}\nvariants: [{name: small-8, quantize: {bits: 8}}, {name: small-old, target: {engine: \"3.5\"}}]")
 	runs := w.must(t)
 	if len(runs) != 3 {
@@ -132,6 +137,7 @@ func TestVariants(t *testing.T) {
 
 // The last override that matches wins, and counts on whole names of the checkpoint.
 func TestOverrides(t *testing.T) {
+	t.Parallel()
 	w := newWork(t, families+"qwen3-untied", `quantize: {block: 32, overrides: [{match: mlp, bits: 8}, {match: "layers[.]1[.]mlp[.]up", bits: 16}, {match: "q_proj", symmetric: true, block: row}, {match: "^lm_head", bits: 5}]}`+"\nverify: {enabled: false}")
 	w.must(t)
 	m, err := manifest.Open(w.out())
@@ -162,6 +168,7 @@ func TestOverrides(t *testing.T) {
 
 // A package that fails its checks is kept for a look and not published; the error has the names and the reasons.
 func TestFailedVerification(t *testing.T) {
+	t.Parallel()
 	w := newWork(t, families+"qwen3-tied", "quantize: {block: 32}\nverify: {kl: {max: 0}, perplexity: {window: 16, windows: 1, decode: 4}}")
 	for range 2 { // the verdict is an artifact: a second run says the same
 		_, err := w.run(t)
@@ -219,6 +226,7 @@ func TestFailedVerification(t *testing.T) {
 
 // Tokenizers are compared once for all variants and runs that package the same tokenizer, and again for another one.
 func TestParityKept(t *testing.T) {
+	t.Parallel()
 	w := newWork(t, families+"qwen3-tied", "quantize: {block: 32}\nverify: {perplexity: {window: 16, windows: 1, decode: 4, max_source: 10000}}\npublish: [{dir: a}]")
 	kept := func() int {
 		list, err := filepath.Glob(filepath.Join(w.cache(), "parity-*"))
@@ -243,6 +251,7 @@ func TestLargeActivations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
+	t.Parallel()
 	cp := checkpoint{t, t.TempDir()}
 	if err := os.CopyFS(cp.dir, os.DirFS(tiny)); err != nil {
 		t.Fatal(err)
@@ -275,6 +284,7 @@ func TestLargeActivations(t *testing.T) {
 
 // Every section has options whose schema and defaults can be printed, and no section is a stranger.
 func TestTable(t *testing.T) {
+	t.Parallel()
 	if diff := cmp.Diff([]string{"fetch", "rewrite", "calibrate", "quantize", "verify", "publish"}, stage.Sections()); diff != "" {
 		t.Errorf("sections (-want +got):\n%s", diff)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// policy turns options into what the planner reads; errors are positioned in the recipe.
+// policy turns options into the policy of the planner; errors are positioned in the recipe.
 func (q *Quantize) policy(r *Run) (*quant.Policy, error) {
 	sec := r.Recipe.Stages["quantize"]
 	if _, err := q.chain(); err != nil {

@@ -15,6 +15,7 @@ import (
 
 // A target's backends are a promise: what one of them computes wrongly is refused, before anything is made.
 func TestBackendsRefused(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, model, sections, what string }{
 		{"unknown", "llama", `target: {backends: [cpu, banana]}`, `target.backends[1]: must be one of "cpu", "cuda"`},
 		{"width", "llama", "target: {backends: [cpu, opencl]}\nquantize: {bits: 5}", "target.backends[1]: opencl misreads weights of 5 and 6 bits"},
@@ -44,6 +45,7 @@ func TestBackendsRefused(t *testing.T) {
 
 // What all of them compute correctly is made, and the package says on what that rests.
 func TestBackendsAccepted(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, model, sections, condition, precision string }{
 		{"plain", "llama", `target: {backends: [cpu, opencl, vulkan, metal]}`, "opencl: this package was not run on it", `"low"`},
 		{"inside the window", "mistral", `target: {backends: [cpu, opencl], context: 16}`, "positions up to 16", `"low"`},

@@ -15,7 +15,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Publish puts the verified package into every place the recipe names; dist/<name> beside the recipe if it names
+// Publish puts the verified package into every place the recipe names; dist/<name> next to the recipe if it names
 // none. Places get it together, see [publish.All].
 type Publish []publish.Target
 

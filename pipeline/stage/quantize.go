@@ -115,7 +115,7 @@ func (q *Quantize) Run(ctx context.Context, r *Run) error {
 		if w.Hub, err = r.Fetch.hub(&r.Limits); err != nil {
 			return err
 		}
-		parts = append(parts, "streamed") // the record has what was found by comparing
+		parts = append(parts, "streamed") // the record has the finding of the comparison
 	}
 	key, err := pipeline.Key("quantize", parts...)
 	if err != nil {

@@ -45,6 +45,7 @@ func TestKept(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
+	t.Parallel()
 	for _, c := range []struct {
 		name     string
 		options  packed.Options
@@ -131,6 +132,7 @@ func TestRequantized(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
+	t.Parallel()
 	w := newWork(t, pack(t, gptq), "quantize: {import: requantize, bits: 8, method: search}\n"+verifyShort)
 	w.must(t)
 	if specs := specsOf(t, w.out()); !cmp.Equal(specs, map[string]int{"w8-b64-asym": 7*tinyLayers + 1}) {
@@ -156,6 +158,7 @@ func specsOf(t *testing.T, dir string) map[string]int {
 
 // What cannot be kept, or asked for where codes are kept, is refused before anything is made.
 func TestNotKept(t *testing.T) {
+	t.Parallel()
 	odd := packed.Options{Format: packed.GPTQ, Bits: 4, Group: 16, Scale: tensor.F16}
 	w := newWork(t, pack(t, odd), "verify: {enabled: false}")
 	_, err := w.run(t)
@@ -186,6 +189,7 @@ func TestNotKept(t *testing.T) {
 
 // One bit of one scale of the source is a difference, although it is far below what rounding to the spec leaves.
 func TestKeptDiffers(t *testing.T) {
+	t.Parallel()
 	dir := pack(t, gptq)
 	w := newWork(t, dir, "verify: {enabled: false}")
 	w.must(t)

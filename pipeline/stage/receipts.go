@@ -59,7 +59,7 @@ func recordReceipts(ctx context.Context, store pipeline.Store, name string, rece
 	for i, r := range receipts {
 		same := func(x keptReceipt) bool { return x.Store == r.Store && x.Ref == r.Ref && x.Digest == r.Digest }
 		if j := slices.IndexFunc(before, same); j >= 0 && r.Status == place.Unchanged {
-			now[i] = before[j] // says how it came there
+			now[i] = before[j] // states how it came there
 		} else if now[i], err = keep(name, r); err != nil {
 			return err
 		}

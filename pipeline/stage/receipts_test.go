@@ -14,6 +14,7 @@ import (
 
 // An unchanged package keeps the receipt that says how it came to its place, as long as its checksum agrees.
 func TestReceipts(t *testing.T) {
+	t.Parallel()
 	store, err := pipeline.OpenStore(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

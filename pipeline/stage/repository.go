@@ -9,8 +9,8 @@ import (
 	"github.com/llmexport/llmexport/pipeline/hub"
 )
 
-// Resolve finds the checkpoint without reading it, and downloads what of a repository is not in the cache. Checks judge it
-// before weights are fetched; their errors are returned as they are, without the name of the model.
+// Resolve finds the checkpoint without reading it, and downloads the files of a repository that are not in the cache. Checks
+// judge it before weights are fetched; their errors are returned as they are, without the name of the model.
 func (f *Fetch) Resolve(ctx context.Context, r *Run, checks ...func(*hub.Snapshot) error) (*hub.Snapshot, error) {
 	return find(r, checks, func(ref hub.Ref, o hub.Options) (*hub.Snapshot, *hub.Snapshot, error) {
 		s, err := hub.Resolve(ctx, ref, o)
@@ -68,7 +68,7 @@ func (f *Fetch) name(r *Run, s *hub.Snapshot) {
 	}
 }
 
-// ref says where the checkpoint is, and how to ask for it.
+// ref is the place of the checkpoint, with the options of the hub's client.
 func (f *Fetch) ref(r *Run) (hub.Ref, hub.Options, error) {
 	m := r.Recipe.Model
 	if f.Local != "" {

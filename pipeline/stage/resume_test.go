@@ -23,6 +23,7 @@ import (
 
 // A second run finds everything and changes nothing, in the cache and in the place.
 func TestRerun(t *testing.T) {
+	t.Parallel()
 	w := newWork(t, families+"qwen3-tied", "quantize: {block: 32}\nverify: {enabled: false}")
 	first := w.must(t)
 	state := func() map[string]int64 {
@@ -114,6 +115,7 @@ func TestKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
+	t.Parallel()
 	const sections = "verify: {enabled: false}"
 	w := newWork(t, tiny, sections)
 	begin := time.Now()
@@ -186,6 +188,7 @@ func TestKilled(t *testing.T) {
 
 // A run that is cancelled returns the cause, and the next one goes on.
 func TestCancelled(t *testing.T) {
+	t.Parallel()
 	w := newWork(t, tiny, "verify: {enabled: false}")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("enough")
@@ -242,6 +245,7 @@ func change(t testing.TB, path string, f func(b []byte) []byte) {
 
 // What a killed run left is believed only where journal and bytes agree.
 func TestDamagedPartial(t *testing.T) {
+	t.Parallel()
 	w := newWork(t, families+"llama-bias", "quantize: {block: 32}\nverify: {enabled: false}")
 	w.must(t)
 	want := listing(t, w.out())
@@ -295,6 +299,7 @@ func TestDamagedPartial(t *testing.T) {
 
 // Garbage in the store is made anew.
 func TestGarbageInCache(t *testing.T) {
+	t.Parallel()
 	w := newWork(t, families+"llama", "quantize: {block: 32}\nverify: {enabled: false}")
 	w.must(t)
 	want := listing(t, w.out())

@@ -13,6 +13,7 @@ import (
 
 // A disk that is too full for the package is found before any work, wherever it is; what a place holds counts as room.
 func TestRoom(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	text := "version: 1\nname: small\nmodel: {path: ../../arch/testdata/llama}\nquantize: {block: 32}\npublish: [{dir: " + filepath.ToSlash(dir) + "/out}]\n"
 	r, err := recipes.Load([]byte(text), filepath.Join("testdata", "recipe.yaml"), Sections())

@@ -30,7 +30,7 @@ type Run struct {
 	pipeline.Job
 	Options
 	Made
-	// DryRun has the publish stage list what it would change, and change nothing.
+	// DryRun makes the publish stage list its changes instead of publishing.
 	DryRun bool
 
 	target   lower.Target
@@ -46,7 +46,7 @@ type Run struct {
 	reading    sync.WaitGroup // of the tokenizer, ahead
 }
 
-// Made lists what the stages of a run have made so far.
+// Made holds the artifacts of the stages that have run so far.
 type Made struct {
 	// Checkpoint is the directory of the source model, with the digest of its files; origin says more.
 	Checkpoint pipeline.Artifact
@@ -62,7 +62,7 @@ type Made struct {
 	Weights pipeline.Artifact
 	// Verdict is a directory with the package as it will be published, see [Run.Package].
 	Verdict pipeline.Artifact
-	// Published has a receipt for every place that has the package, Changes what a dry run would change in each.
+	// Published has a receipt for every place that has the package, Changes the difference to every place after a dry run.
 	Published []place.Receipt
 	Changes   []publish.PlaceDiff
 
@@ -95,8 +95,8 @@ func New(r *recipes.Recipe, l pipeline.Limits) (*Run, error) {
 // Validate lets all stages check their options.
 func (r *Run) Validate(ctx context.Context) error { return pipeline.Validate(ctx, r, r.Stages()) }
 
-// Execute runs the stages up to and including the one called until; empty stands for all. A run that has been executed begins
-// anew.
+// Execute runs the stages up to and including the one called until; empty stands for all. A second call starts again from the
+// first stage.
 func (r *Run) Execute(ctx context.Context, until string) ([]pipeline.Timing, error) {
 	if r.Checkpoint.Made() {
 		r.Restart()
@@ -116,7 +116,7 @@ func (r *Run) Restart() {
 	r.Made = Made{}
 }
 
-// Close ends what is at work ahead, and closes the checkpoint. A run that goes on opens it again.
+// Close ends the work ahead and closes the checkpoint; a later stage opens it again.
 func (r *Run) Close() {
 	r.stop()
 	r.reading.Wait()
@@ -146,7 +146,7 @@ func (r *Run) Source(ctx context.Context) (*source.Source, error) {
 	return src, nil
 }
 
-// open opens what the computation needs of a checkpoint, unless that is open.
+// open opens a checkpoint without its tokenizer, unless it is open.
 func (r *Run) open(ctx context.Context, o source.Origin) (*source.Source, error) {
 	if r.source != nil && r.source.Dir == o.Dir {
 		return r.source, nil
@@ -185,8 +185,8 @@ func (r *Run) plan(src *source.Source) (*assemble.Planned, error) {
 	return p, err
 }
 
-// begin starts what can be computed of the open checkpoint while its digests are taken: the tokenizer, and the first weights
-// unless methods watch the model. What fails is found again by the stage that needs it.
+// begin starts the work that can be done while the digests of the checkpoint are taken: it reads the tokenizer, and encodes the
+// first weights unless methods watch the model. Errors are reported by the stage that needs the result.
 func (r *Run) begin(ctx context.Context) {
 	src := r.source
 	if src == nil {
@@ -235,7 +235,7 @@ func (r *Run) blame(ctx context.Context, err error) error {
 	return cmp.Or(r.reread(ctx), err)
 }
 
-// again has a run begin anew after a file turned out to be wrong that the hub has, too: it is not in the cache any more.
+// again restarts a run after a file of a hub turned out to be damaged: it has been removed from the cache.
 func again(s *hub.Snapshot, err error) error {
 	if s.Repo != "" && errors.Is(err, tensor.ErrCorrupt) {
 		return fmt.Errorf("%w; %w", err, pipeline.ErrAgain)

@@ -96,6 +96,7 @@ func TestOpenedOnce(t *testing.T) {
 
 // A run up to a stage leaves its entries in the store, where another run finds them: it makes the later ones only.
 func TestUntilStage(t *testing.T) {
+	t.Parallel()
 	w := newWork(t, families+"llama", "quantize: {block: 32}\n"+unverified)
 	run, log := newRun(t, w)
 	if err := execute(t, run, log, "quantize"); err != nil {
@@ -129,6 +130,7 @@ func TestUntilStage(t *testing.T) {
 
 // Options that a caller changes on a run are those that every stage works with.
 func TestChangedOptions(t *testing.T) {
+	t.Parallel()
 	w := newWork(t, families+"llama", "quantize: {block: 32}\n")
 	w.must(t, "verify.enabled=false")
 	run, log := newRun(t, w)
@@ -151,6 +153,7 @@ func TestChangedOptions(t *testing.T) {
 
 // A source that was opened is used again for the same checkpoint only.
 func TestReopened(t *testing.T) {
+	t.Parallel()
 	cp := checkpoint{t, t.TempDir()}
 	if err := os.CopyFS(cp.dir, os.DirFS(families+"qwen3-untied")); err != nil {
 		t.Fatal(err)

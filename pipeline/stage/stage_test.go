@@ -118,6 +118,7 @@ func listing(t testing.TB, dir string) string {
 // TestPackages exports what testdata/e2e asks for and compares every byte of the packages by digest. One of them is
 // verified: its measurements, too, are the same on every machine.
 func TestPackages(t *testing.T) {
+	t.Parallel()
 	cases, err := filepath.Glob(filepath.Join("testdata", "e2e", "*", "recipe.yaml"))
 	if err != nil || len(cases) == 0 {
 		t.Fatalf("no cases: %v", err)
@@ -125,6 +126,7 @@ func TestPackages(t *testing.T) {
 	for _, recipe := range cases {
 		dir := filepath.Dir(recipe)
 		t.Run(filepath.Base(dir), func(t *testing.T) {
+			t.Parallel()
 			tmp := t.TempDir()
 			out := filepath.Join(tmp, "out")
 			if _, err := stagetest.Run(t.Context(), recipe, filepath.Join(tmp, "cache"), 2, "publish[0].dir="+filepath.ToSlash(out)); err != nil {
@@ -153,6 +155,7 @@ func TestSameBytes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
+	t.Parallel()
 	const sections = "verify: {perplexity: {window: 16, windows: 2, decode: 4}}"
 	w := newWork(t, tiny, sections)
 	var want string
@@ -174,6 +177,7 @@ func TestSameBytes(t *testing.T) {
 
 // The recipe inside a package loads again, gives the same package, and tells neither limits nor places.
 func TestStoredRecipe(t *testing.T) {
+	t.Parallel()
 	w := newWork(t, families+"qwen3-tied", "quantize: {block: 32, overrides: [{match: down, bits: 8}]}\nverify: {enabled: false}\nlimits: {memory: 1234MiB, threads: 3}\npublish: [{dir: secret-place}]")
 	w.must(t)
 	first := filepath.Join(w.dir, "secret-place")

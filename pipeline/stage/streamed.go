@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,23 +30,15 @@ func (f *Fetch) validateKeep(r *Run) error {
 		return r.Recipe.Stages["quantize"].Errorf("method", "%v", err)
 	}
 	const gone = "with fetch.keep: false the weights are gone when the package is written"
-	for _, c := range []struct {
-		bad          bool
-		section, key string
-		text         string
-	}{
-		{q.Budget != nil, "quantize", "budget", "a budget reads the whole model before anything is written; " + gone + ": choose bits, or keep the weights"},
-		{chain.Calibrated(), "quantize", "method", "methods that watch the model read it before anything is written; " + gone + ": choose rtn, search or hqq, or keep the weights"},
-		{v.Enabled && v.Perplexity.MaxRatio != nil, "verify", "perplexity.max_ratio", "the perplexity of the source is measured on its weights; " + gone},
-		{v.Enabled && v.KL.Max != nil, "verify", "kl.max", "divergence is measured against the source; " + gone},
-		{v.Enabled && v.Layers.Max != nil, "verify", "layers.max", "layers are compared with those of the source; " + gone},
-		{v.Enabled && v.Golden != "", "verify", "golden", "outputs that were recorded elsewhere are compared with those of the source; " + gone},
-	} {
-		if c.bad {
-			return r.Recipe.Stages[c.section].Errorf(c.key, "%s", c.text)
-		}
-	}
-	return nil
+	return cmp.Or(check(r.Recipe.Stages["quantize"],
+		rule{q.Budget != nil, "budget", "a budget reads the whole model before anything is written; " + gone + ": choose bits, or keep the weights"},
+		rule{chain.Calibrated(), "method", "methods that watch the model read it before anything is written; " + gone + ": choose rtn, search or hqq, or keep the weights"},
+	), check(r.Recipe.Stages["verify"],
+		rule{v.Enabled && v.Perplexity.MaxRatio != nil, "perplexity.max_ratio", "the perplexity of the source is measured on its weights; " + gone},
+		rule{v.Enabled && v.KL.Max != nil, "kl.max", "divergence is measured against the source; " + gone},
+		rule{v.Enabled && v.Layers.Max != nil, "layers.max", "layers are compared with those of the source; " + gone},
+		rule{v.Enabled && v.Golden != "", "golden", "outputs that were recorded elsewhere are compared with those of the source; " + gone},
+	))
 }
 
 // fetchHeaders brings the small files and the headers of the shards, and rejects models whose weights must be read before the

@@ -1,6 +1,6 @@
 // Package stage holds the stages of a run, one file each, and the order in which they run. A stage is the struct of its
-// options, which [New] decodes from the section of its name in a recipe; a [Run] has the options of all of them, and what
-// they have opened and made so far.
+// options, which [New] decodes from the section of its name in a recipe; a [Run] has the options of all of them, the
+// checkpoint that they have open, and the artifacts that they have made.
 package stage
 
 import (

@@ -13,7 +13,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// ChatTemplate says which chat template the package carries; the zero value is the checkpoint's default one.
+// ChatTemplate selects the chat template of the package; the zero value is the checkpoint's default one.
 type ChatTemplate struct {
 	Name     string `json:"name,omitempty" jsonschema_description:"Name of one of the checkpoint's templates such as tool_use; default if absent."`
 	Path     string `json:"path,omitempty" jsonschema_description:"File with a template that replaces those of the checkpoint, relative to the recipe."`
@@ -21,7 +21,7 @@ type ChatTemplate struct {
 	Simplify bool   `json:"simplify,omitempty" jsonschema_description:"Where the engine cannot render the template carry a plain one, without tools and thinking, instead of refusing the model."`
 }
 
-// pack makes the facts of a source those of the template that the recipe asks for, and decides what the package carries.
+// pack makes the facts of a source those of the template that the recipe asks for, and packs it.
 func (c ChatTemplate) pack(ctx context.Context, r *Run, src *source.Source) error {
 	text, err := c.choose(r, &src.Facts)
 	if err != nil {

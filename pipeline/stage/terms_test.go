@@ -17,6 +17,7 @@ import (
 
 // What the checkpoint's card says of its licence is in the manifest, and a change of it makes another package.
 func TestTerms(t *testing.T) {
+	t.Parallel()
 	source := filepath.Join(t.TempDir(), "source")
 	if err := os.CopyFS(source, os.DirFS(families+"qwen3-tied")); err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/invopop/jsonschema"
@@ -34,12 +33,10 @@ func (t *Text) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 	type plain Text
-	d := json.NewDecoder(strings.NewReader(string(b)))
-	d.DisallowUnknownFields()
-	return d.Decode((*plain)(t))
+	return decodeStrict(b, (*plain)(t))
 }
 
-// MarshalJSON writes what UnmarshalJSON reads.
+// MarshalJSON writes a form that UnmarshalJSON reads.
 func (t Text) MarshalJSON() ([]byte, error) {
 	if t.Path == "" {
 		return json.Marshal(builtin)

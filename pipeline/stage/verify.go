@@ -20,7 +20,7 @@ import (
 // Verify assembles the package, runs it, compares it with the source, and writes manifest, report and card. A limit
 // that is missed ends the job before anything is published.
 type Verify struct {
-	// Enabled false publishes an unverified package, which says so.
+	// Enabled false publishes the package as not verified.
 	Enabled    bool       `json:"enabled" jsonschema_description:"Run and compare the package; false publishes it as not verified."`
 	Perplexity Perplexity `json:"perplexity" jsonschema_description:"How and on what perplexity is measured."`
 	KL         Limit      `json:"kl" jsonschema_description:"Largest mean KL divergence from the source, in nats."`
@@ -30,7 +30,7 @@ type Verify struct {
 	Golden     string     `json:"golden,omitempty" jsonschema_description:"JSON file with outputs that were recorded elsewhere and must be reproduced."`
 }
 
-// Perplexity says what is measured.
+// Perplexity configures the measurement of perplexity.
 type Perplexity struct {
 	Text      Text     `json:"text" jsonschema_description:"Evaluation text: builtin, or a file with its digest."`
 	Window    int      `json:"window" jsonschema:"minimum=8" jsonschema_description:"Tokens of a fresh context."`
@@ -67,30 +67,20 @@ func (*Verify) String() string { return "verify" }
 
 // Validate implements [pipeline.Validator].
 func (v *Verify) Validate(_ context.Context, r *Run) error {
-	sec := r.Recipe.Stages["verify"]
 	p := v.Perplexity
-	for _, c := range []struct {
-		bad bool
-		key string
-		msg string
-	}{
-		{p.Window < 8, "perplexity.window", "must be 8 or more"},
-		{p.Windows < 0, "perplexity.windows", "must not be negative"},
-		{p.Decode < 0, "perplexity.decode", "must not be negative"},
-		{p.MaxRatio != nil && !(*p.MaxRatio > 0), "perplexity.max_ratio", "must be more than 0"},
-		{p.MaxSource != nil && !(*p.MaxSource > 1), "perplexity.max_source", "must be more than 1"},
-		{v.KL.Max != nil && !(*v.KL.Max >= 0), "kl.max", "must not be negative"},
-		{v.Layers.Max != nil && !(*v.Layers.Max >= 0), "layers.max", "must not be negative"},
-		{v.Weights.Max != nil && !(*v.Weights.Max > 0), "weights.max", "must be more than 0"},
-		{v.Tokenizer.Strings < 0, "tokenizer.strings", "must not be negative"},
-		{!(v.Tokenizer.MaxPlain >= 0 && v.Tokenizer.MaxPlain <= 1), "tokenizer.max_plain", "must be between 0 and 1"},
-		{!(v.Tokenizer.MaxHard >= 0 && v.Tokenizer.MaxHard <= 1), "tokenizer.max_hard", "must be between 0 and 1"},
-	} {
-		if c.bad {
-			return sec.Errorf(c.key, "%s", c.msg)
-		}
-	}
-	return nil
+	return check(r.Recipe.Stages["verify"],
+		rule{p.Window < 8, "perplexity.window", "must be 8 or more"},
+		rule{p.Windows < 0, "perplexity.windows", "must not be negative"},
+		rule{p.Decode < 0, "perplexity.decode", "must not be negative"},
+		rule{p.MaxRatio != nil && !(*p.MaxRatio > 0), "perplexity.max_ratio", "must be more than 0"},
+		rule{p.MaxSource != nil && !(*p.MaxSource > 1), "perplexity.max_source", "must be more than 1"},
+		rule{v.KL.Max != nil && !(*v.KL.Max >= 0), "kl.max", "must not be negative"},
+		rule{v.Layers.Max != nil && !(*v.Layers.Max >= 0), "layers.max", "must not be negative"},
+		rule{v.Weights.Max != nil && !(*v.Weights.Max > 0), "weights.max", "must be more than 0"},
+		rule{v.Tokenizer.Strings < 0, "tokenizer.strings", "must not be negative"},
+		rule{!(v.Tokenizer.MaxPlain >= 0 && v.Tokenizer.MaxPlain <= 1), "tokenizer.max_plain", "must be between 0 and 1"},
+		rule{!(v.Tokenizer.MaxHard >= 0 && v.Tokenizer.MaxHard <= 1), "tokenizer.max_hard", "must be between 0 and 1"},
+	)
 }
 
 // options resolves texts, goldens and limits.

@@ -58,12 +58,14 @@ func TestWatchedFamilies(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
+	t.Parallel()
 	names := watchedFamilies(t)
 	if os.Getenv("LLMEXPORT_FAMILIES") != "all" { // half a minute more
 		names = []string{"bloom", "gemma3_text", "glm4", "granite", "olmo2", "phi3", "smollm3", "starcoder2"}
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			nearest := klOf(t, name, "quantize: {method: rtn, block: 32}")
 			gptq := klOf(t, name, "quantize: {method: gptq, block: 32}")
 			t.Logf("KL of rtn %.3g, gptq %.3g", nearest, gptq)
@@ -80,6 +82,7 @@ func TestWatchedMethods(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long; make test-all runs it")
 	}
+	t.Parallel()
 	for _, c := range []struct{ name, sections string }{
 		{"gemma3_text", "quantize: {method: [awq, gptq, {distill: {steps: 2, tokens: 128}}], block: 32}"},
 		{"olmo", "quantize: {method: [awq, gptq, {distill: {steps: 2, tokens: 128}}], block: 32}"},
@@ -102,6 +105,7 @@ func TestWatchedMethods(t *testing.T) {
 
 // What cannot be done with a model is refused at its place in the recipe, by name and before anything is made.
 func TestWatchedRefused(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, quantize, where, what string }{
 		{"gpt_neox", "{method: gptq, block: 32}", "quantize.method", "parallel branches"},
 		{"qwen3_moe", "{method: [awq, search], block: 32}", "quantize.method", "no MLP"},

@@ -10,7 +10,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/safetensors"
 )
 
-// Families lists the checkpoints of random weights below a directory, which have logits of transformers beside them: one
+// Families lists the checkpoints of random weights below a directory, which have logits of transformers next to them: one
 // at least for every model type.
 func Families(dir string) ([]string, error) {
 	goldens, err := filepath.Glob(filepath.Join(dir, "*", "golden.safetensors"))
@@ -48,8 +48,8 @@ func ReadGolden(path, n string) (g Golden, err error) {
 	return g, err
 }
 
-// ReadStepwise reads the logits that transformers gave to the second ids one by one behind the first 32 of them, of a
-// golden file where they are others than at once; it has nil otherwise.
+// ReadStepwise reads the logits that transformers computed for the second ids one by one after the first 32 of them. They are
+// nil in a golden file whose logits are the same as those computed at once.
 func ReadStepwise(path string) (logits []float32, err error) {
 	err = entries(path, func(name string, _ int, raw []byte) {
 		if name == "logits_decode" {

@@ -29,7 +29,7 @@ func RunOne(ctx context.Context, recipe, cache string, threads int, name string)
 }
 
 func run(ctx context.Context, recipe, cache string, threads int, wanted func(name string) bool, overrides ...string) ([]*stage.Run, error) {
-	// A few strings tell what a test wants to know; all of them are compared in TestAllStrings of verify.
+	// A few strings suffice; TestAllStrings of verify compares all of them.
 	if !slices.ContainsFunc(overrides, func(o string) bool { return strings.HasPrefix(o, "verify.tokenizer.strings=") }) {
 		overrides = append(slices.Clone(overrides), fmt.Sprintf("verify.tokenizer.strings=%d", Strings))
 	}

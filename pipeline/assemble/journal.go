@@ -1,0 +1,84 @@
+package assemble
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/llmexport/llmexport/internal/sealed"
+	"github.com/llmexport/llmexport/internal/transfer"
+	"github.com/llmexport/llmexport/pipeline/plan"
+)
+
+// journal lists the finished items of a weight file, so that a killed run resumes with those that are missing. A line counts
+// only if it is sealed with the name of its entry and the bytes of the file agree with it.
+type journal struct {
+	entry string // of the store
+	file  *os.File
+}
+
+// line is an item whose bytes are in the file, or a tied tensor that has been compared.
+type line struct {
+	Item  int     `json:"item"`
+	Tie   string  `json:"tie,omitempty"`
+	Sum   string  `json:"sha256"`
+	Share float64 `json:"share,omitempty"` // of its bound, where the item was compared
+}
+
+const journalFile = "journal"
+
+// openJournal begins the journal of an entry anew, with the lines of an earlier run that take accepts.
+func openJournal(dir, entry string, take func(line) (bool, error)) (*journal, error) {
+	path := filepath.Join(dir, journalFile)
+	before, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	j := &journal{entry: entry}
+	if j.file, err = os.Create(path); err != nil {
+		return nil, err
+	}
+	for text := range bytes.Lines(before) {
+		var l line
+		if sealed.Unmarshal(j.about(), text, &l) != nil {
+			break
+		}
+		ok, err := take(l)
+		if ok && err == nil {
+			err = j.note(l)
+		}
+		if err != nil {
+			return nil, errors.Join(err, j.file.Close())
+		}
+	}
+	return j, nil
+}
+
+// about names the subject of the lines.
+func (j *journal) about() string { return j.entry + "/" + journalFile }
+
+// note appends a line.
+func (j *journal) note(l line) error {
+	b, err := sealed.Marshal(j.about(), l)
+	if err != nil {
+		return err
+	}
+	_, err = j.file.Write(append(b, '\n'))
+	return err
+}
+
+// holds reports whether a weight file has the bytes of an item with this SHA-256.
+func holds(ctx context.Context, f *os.File, it *plan.Item, sum string) (bool, error) {
+	h := sha256.New()
+	n, err := io.Copy(h, transfer.Cancellable(ctx, io.NewSectionReader(f, it.Offset, it.Size())))
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", WeightFile, err)
+	}
+	return n == it.Size() && hex.EncodeToString(h.Sum(nil)) == sum, nil
+}

@@ -1,0 +1,32 @@
+package stage
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/llmexport/llmexport/recipes"
+)
+
+// rule is one that an option of a section may break.
+type rule struct {
+	broken bool
+	key    string // of the option
+	text   string // what it must be
+}
+
+// check returns the first broken rule at its place in a section.
+func check(sec recipes.Section, rules ...rule) error {
+	for _, r := range rules {
+		if r.broken {
+			return sec.Errorf(r.key, "%s", r.text)
+		}
+	}
+	return nil
+}
+
+// decodeStrict decodes an option that is a JSON object; unknown keys are errors.
+func decodeStrict(b []byte, to any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	return d.Decode(to)
+}
