@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,49 +53,60 @@ var turnEnds = []string{"<|im_end|>", "<|eot_id|>", "<end_of_turn>"}
 
 // ReadFacts reads the tokenizer of the checkpoint in dir and the facts of using it; no weights are needed.
 func ReadFacts(dir string) (Facts, *tokenizer.Tokenizer, error) {
-	config, err := readSmall(dir, "config.json")
-	if err != nil {
+	if _, err := readSmall(dir, "config.json"); err != nil {
 		return Facts{}, nil, err
 	}
 	t, err := LoadTokenizer(dir)
 	if err != nil {
 		return Facts{}, nil, err
 	}
-	f, err := readFacts(dir, config, t)
+	f, err := readFacts(dir, t)
 	return f, t, err
 }
 
-func readFacts(dir string, config []byte, t *tokenizer.Tokenizer) (Facts, error) {
-	f := Facts{Prefix: t.PrefixIDs(), Special: t.SpecialIDs()}
-
-	generation, err := ReadOptional(dir, "generation_config.json")
-	if err != nil {
-		return f, err
+func readFacts(dir string, t *tokenizer.Tokenizer) (Facts, error) {
+	f := Facts{Prefix: t.PrefixIDs(), Special: t.SpecialIDs(), Templates: map[string]string{}}
+	var config endings
+	var generation struct {
+		Sampling
+		endings
 	}
-	tokConfig, err := ReadOptional(dir, "tokenizer_config.json")
-	if err != nil {
-		return f, err
+	var tok struct {
+		BOS      tokenText `json:"bos_token"`
+		EOS      tokenText `json:"eos_token"`
+		Template templates `json:"chat_template"`
 	}
-	if generation != nil {
-		if err := json.Unmarshal(generation, &f.Sampling); err != nil {
-			return f, fmt.Errorf("generation_config.json: %v: %w", err, tensor.ErrCorrupt)
+	var processor struct {
+		Template templates `json:"chat_template"`
+	}
+	for _, x := range []struct {
+		name string
+		to   any
+	}{
+		{"generation_config.json", &generation}, {"tokenizer_config.json", &tok}, {"chat_template.json", &processor}, {"config.json", &config},
+	} {
+		b, err := ReadOptional(dir, x.name)
+		if err != nil {
+			return f, err
+		}
+		if b != nil {
+			if err := json.Unmarshal(b, x.to); err != nil {
+				return f, fmt.Errorf("%s: %v: %w", x.name, err, tensor.ErrCorrupt)
+			}
 		}
 	}
-	if err := f.readTokenizerConfig(tokConfig); err != nil {
-		return f, err
+	f.Sampling, f.BOS, f.EOS = generation.Sampling, string(tok.BOS), string(tok.EOS)
+	if maps.Copy(f.Templates, tok.Template); len(f.Templates) == 0 {
+		// The tokenizer of transformers 5.23 does not read this file, which processors of older multimodal models have.
+		maps.Copy(f.Templates, processor.Template)
 	}
 	if err := f.readTemplates(dir); err != nil {
 		return f, err
 	}
-	for _, c := range []struct {
-		name string
-		b    []byte
-	}{{"config.json", config}, {"generation_config.json", generation}} {
-		ids, err := eosIDs(c.b)
-		if err != nil {
-			return f, fmt.Errorf("%s: eos_token_id: %w", c.name, err)
+	for _, e := range []*endings{&config, &generation.endings} {
+		for ; e != nil; e = e.Text {
+			f.stopAt(e.EOS...)
 		}
-		f.stopAt(ids...)
 	}
 	if f.EOS != "" {
 		id, ok := t.ID(f.EOS)
@@ -160,83 +172,71 @@ func (f *Facts) turnEnd(t *tokenizer.Tokenizer) (int32, bool) {
 	return end, length > 0
 }
 
-// readTokenizerConfig takes bos, eos and the chat templates.
-func (f *Facts) readTokenizerConfig(b []byte) error {
-	f.Templates = map[string]string{}
-	if b == nil {
+// endings are the ids at the end of a sequence in a configuration.
+type endings struct {
+	EOS  tokenIDs `json:"eos_token_id"`
+	Text *endings `json:"text_config"`
+}
+
+// tokenIDs is a value of eos_token_id: null, a number or a list.
+type tokenIDs []int32
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (ids *tokenIDs) UnmarshalJSON(b []byte) error {
+	if json.Unmarshal(b, (*[]int32)(ids)) == nil {
 		return nil
 	}
-	var c struct {
-		BOS      json.RawMessage `json:"bos_token"`
-		EOS      json.RawMessage `json:"eos_token"`
-		Template json.RawMessage `json:"chat_template"`
-	}
-	if err := json.Unmarshal(b, &c); err != nil {
-		return fmt.Errorf("tokenizer_config.json: %v: %w", err, tensor.ErrCorrupt)
-	}
-	for _, t := range []struct {
-		name string
-		raw  json.RawMessage
-		to   *string
-	}{{"bos_token", c.BOS, &f.BOS}, {"eos_token", c.EOS, &f.EOS}} {
-		if len(t.raw) == 0 || json.Unmarshal(t.raw, t.to) == nil {
-			continue
-		}
-		var o struct {
-			Content string `json:"content"`
-		}
-		if err := json.Unmarshal(t.raw, &o); err != nil {
-			return fmt.Errorf("tokenizer_config.json: %s: %v: %w", t.name, err, tensor.ErrCorrupt)
-		}
-		*t.to = o.Content
-	}
-	var err error
-	if f.Templates, err = parseTemplates(c.Template); err != nil {
-		return fmt.Errorf("tokenizer_config.json: %w", err)
+	*ids = make(tokenIDs, 1)
+	if err := json.Unmarshal(b, &(*ids)[0]); err != nil {
+		return fmt.Errorf("eos_token_id: %w", err)
 	}
 	return nil
 }
 
-// parseTemplates reads a value of chat_template: one template, or a list of such with names.
-func parseTemplates(raw json.RawMessage) (map[string]string, error) {
-	list := map[string]string{}
+// tokenText is a value of bos_token or eos_token: a text, or an object with the text as its content.
+type tokenText string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (t *tokenText) UnmarshalJSON(b []byte) error {
+	if json.Unmarshal(b, (*string)(t)) == nil {
+		return nil
+	}
+	var o struct {
+		Content string `json:"content"`
+	}
+	err := json.Unmarshal(b, &o)
+	*t = tokenText(o.Content)
+	return err
+}
+
+// templates is a value of chat_template: one template, or a list of templates with names.
+type templates map[string]string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (t *templates) UnmarshalJSON(b []byte) error {
+	*t = templates{}
 	var one string
-	if len(raw) == 0 || json.Unmarshal(raw, &one) == nil {
+	if json.Unmarshal(b, &one) == nil {
 		if one != "" {
-			list[DefaultTemplate] = one
+			(*t)[DefaultTemplate] = one
 		}
-		return list, nil
+		return nil
 	}
 	var named []struct{ Name, Template string }
-	if err := json.Unmarshal(raw, &named); err != nil {
-		return nil, fmt.Errorf("chat_template: %v: %w", err, tensor.ErrCorrupt)
+	if err := json.Unmarshal(b, &named); err != nil {
+		return fmt.Errorf("chat_template: %w", err)
 	}
 	for _, n := range named {
-		list[n.Name] = n.Template
+		(*t)[n.Name] = n.Template
 	}
-	return list, nil
+	return nil
 }
 
 // maxTemplates bounds the files of templates that are read.
 const maxTemplates = 100
 
-// readTemplates takes templates in files of their own. As for the tokenizer of transformers 5.23, those in .jinja files win
-// over those of tokenizer_config.json. It does not read chat_template.json, which processors of older multimodal models
-// have, so that counts only where there is no other.
+// readTemplates reads the templates in .jinja files, which win over those of tokenizer_config.json.
 func (f *Facts) readTemplates(dir string) error {
-	if b, err := ReadOptional(dir, "chat_template.json"); err != nil {
-		return err
-	} else if b != nil && len(f.Templates) == 0 {
-		var c struct {
-			Template json.RawMessage `json:"chat_template"`
-		}
-		if err := json.Unmarshal(b, &c); err != nil {
-			return fmt.Errorf("chat_template.json: %v: %w", err, tensor.ErrCorrupt)
-		}
-		if f.Templates, err = parseTemplates(c.Template); err != nil {
-			return fmt.Errorf("chat_template.json: %w", err)
-		}
-	}
 	files := map[string]string{DefaultTemplate: "chat_template.jinja"}
 	entries, err := os.ReadDir(filepath.Join(dir, "additional_chat_templates"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -257,43 +257,4 @@ func (f *Facts) readTemplates(dir string) error {
 		}
 	}
 	return nil
-}
-
-// eosIDs reads eos_token_id: absent, null, a number or a list.
-func eosIDs(b []byte) ([]int32, error) {
-	if b == nil {
-		return nil, nil
-	}
-	var c struct {
-		EOS  json.RawMessage `json:"eos_token_id"`
-		Text json.RawMessage `json:"text_config"`
-	}
-	if err := json.Unmarshal(b, &c); err != nil {
-		return nil, fmt.Errorf("%v: %w", err, tensor.ErrCorrupt)
-	}
-	if len(c.Text) > 0 && string(c.Text) != "null" {
-		inner, err := eosIDs(c.Text)
-		if err != nil {
-			return nil, fmt.Errorf("text_config: %w", err)
-		}
-		own, err := eosIDsOf(c.EOS)
-		return append(own, inner...), err
-	}
-	return eosIDsOf(c.EOS)
-}
-
-// eosIDsOf reads a value of eos_token_id.
-func eosIDsOf(raw json.RawMessage) ([]int32, error) {
-	if len(raw) == 0 || string(raw) == "null" {
-		return nil, nil
-	}
-	var list []int32
-	if json.Unmarshal(raw, &list) == nil {
-		return list, nil
-	}
-	var one int32
-	if err := json.Unmarshal(raw, &one); err != nil {
-		return nil, fmt.Errorf("%v: %w", err, tensor.ErrCorrupt)
-	}
-	return []int32{one}, nil
 }

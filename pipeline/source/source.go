@@ -45,7 +45,6 @@ type Source struct {
 	Tokenizer *tokenizer.Tokenizer
 	Facts     Facts
 
-	config    []byte // config.json
 	completed sync.Once
 	err       error // of completing
 }
@@ -83,8 +82,8 @@ func OpenModel(ctx context.Context, o Origin, ignore []string) (*Source, error) 
 }
 
 func (s *Source) open(ignore []string) error {
-	var err error
-	if s.config, err = readSmall(s.Dir, "config.json"); err != nil {
+	config, err := readSmall(s.Dir, "config.json")
+	if err != nil {
 		return err
 	}
 	if s.Heads == nil {
@@ -95,10 +94,9 @@ func (s *Source) open(ignore []string) error {
 	if err != nil {
 		return err
 	}
-	config := s.config
 	s.Weights = s.Checkpoint
 	if !slices.Contains(ignore, "quantization_config") {
-		if s.Quantized, err = quantized.Open(s.config, s.Checkpoint); err != nil {
+		if s.Quantized, err = quantized.Open(config, s.Checkpoint); err != nil {
 			return err
 		}
 		if s.Quantized != nil {
@@ -138,7 +136,7 @@ func (s *Source) complete(ctx context.Context) error {
 	if n := s.Tokenizer.VocabSize(); n > s.Decoder.Vocab {
 		return fmt.Errorf("the tokenizer has ids up to %d, the embedding only %d rows: %w", n-1, s.Decoder.Vocab, tensor.ErrCorrupt)
 	}
-	s.Facts, err = readFacts(s.Dir, s.config, s.Tokenizer)
+	s.Facts, err = readFacts(s.Dir, s.Tokenizer)
 	return err
 }
 

@@ -167,11 +167,7 @@ func (f *Facts) MTOK(t *tokenizer.Tokenizer, release string) (file []byte, losse
 // PackagedTokenizer is the tokenizer.mtok that a package of t would hold, with the facts in the files of dir, all of which
 // are optional. It carries the source's chat template, not the one that the rewrite stage chooses; ids do not depend on it.
 func PackagedTokenizer(dir string, t *tokenizer.Tokenizer) ([]byte, error) {
-	config, err := ReadOptional(dir, "config.json")
-	if err != nil {
-		return nil, err
-	}
-	f, err := readFacts(dir, config, t)
+	f, err := readFacts(dir, t)
 	if err != nil {
 		return nil, err
 	}

@@ -31,8 +31,10 @@ func (w *Rewrite) Run(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	if _, err := r.lowered(src.Decoder); err != nil {
-		return err
+	if r.planned == nil { // else it has been lowered
+		if _, err := r.lowered(src.Decoder); err != nil {
+			return err
+		}
 	}
 	log, d := zerolog.Ctx(ctx), src.Decoder
 	log.Info().Str("family", d.Family).Int("layers", len(d.Layers)).Int("hidden", d.Hidden).Int("vocab", d.Vocab).
