@@ -244,15 +244,7 @@ func List(dir string) ([]Entry, error) {
 			continue
 		}
 		e := Entry{Name: it.Name(), Partial: strings.HasSuffix(it.Name(), partialSuffix)}
-		_ = filepath.Walk(filepath.Join(dir, it.Name()), func(_ string, fi os.FileInfo, err error) error {
-			if err == nil && fi.Mode().IsRegular() {
-				e.Size += fi.Size()
-				if fi.ModTime().After(e.Used) {
-					e.Used = fi.ModTime()
-				}
-			}
-			return nil
-		})
+		e.Size, e.Used = disk.Usage(filepath.Join(dir, it.Name()))
 		list = append(list, e)
 	}
 	slices.SortStableFunc(list, func(a, b Entry) int { return b.Used.Compare(a.Used) })
