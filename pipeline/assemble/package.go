@@ -40,8 +40,8 @@ type Package struct {
 	Fits        *verify.Fits
 	// Warnings are those of calibration.
 	Warnings []string
-	// Keep makes and finds entries of the store.
-	Keep func(ctx context.Context, stage, key string, build pipeline.Build, keep ...string) (pipeline.Artifact, error)
+	// Keep finds the entry of the store of a name that depends on some inputs, or makes it.
+	Keep func(ctx context.Context, name string, of []any, build pipeline.Build, keep ...string) (pipeline.Artifact, error)
 
 	dir      string
 	run      runConfig
@@ -290,12 +290,8 @@ func (a *Package) recall(o verify.Options) func(context.Context, func() verify.P
 				parts = append(parts, f.Name, f.SHA256)
 			}
 		}
-		key, err := pipeline.Key("parity", parts...)
-		if err != nil {
-			return p, err
-		}
 		quiet := zerolog.Ctx(ctx).Level(zerolog.WarnLevel)
-		kept, err := a.Keep(quiet.WithContext(ctx), "parity", key, func(entry *pipeline.Partial) (manifest.Digest, error) {
+		kept, err := a.Keep(quiet.WithContext(ctx), "parity", parts, func(entry *pipeline.Partial) (manifest.Digest, error) {
 			b, err := json.Marshal(measure())
 			if err != nil {
 				return "", err

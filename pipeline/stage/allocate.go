@@ -41,11 +41,7 @@ func (a *Allocate) Run(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	key, err := pipeline.Key("allocate", digest, r.Recipe.Target, &r.Quantize)
-	if err != nil {
-		return err
-	}
-	r.Allocation, err = r.entry(ctx, "allocation", key, func(p *pipeline.Partial) (manifest.Digest, error) {
+	r.Allocation, err = r.entry(ctx, "allocation", inputs{digest, r.Recipe.Target, &r.Quantize}, func(p *pipeline.Partial) (manifest.Digest, error) {
 		base, err := r.Planned(ctx)
 		if err != nil {
 			return "", err
@@ -70,12 +66,11 @@ func (a *Allocate) sensitivities(ctx context.Context, r *Run) (*quant.Sensitivit
 	q, c := &r.Quantize, &r.Calibrate
 	// Tuning changes all ways to store a matrix alike.
 	measured := slices.DeleteFunc(slices.Clone(q.Method), func(m quant.Method) bool { return m.Name() == "distill" })
-	key, err := pipeline.Key("sensitivities", r.Checkpoint.Digest, r.Calibration.Digest, r.Recipe.Target, r.Recipe.Model.IgnoreConfig,
-		measured, q.Scale, c.SkipTokens, c.Probe, c.Sequential)
-	if err != nil {
-		return nil, "", err
+	of := inputs{
+		r.Checkpoint.Digest, r.Calibration.Digest, r.Recipe.Target, r.Recipe.Model.IgnoreConfig,
+		measured, q.Scale, c.SkipTokens, c.Probe, c.Sequential,
 	}
-	art, err := r.entry(ctx, "sensitivities", key, func(p *pipeline.Partial) (manifest.Digest, error) {
+	art, err := r.entry(ctx, "sensitivities", of, func(p *pipeline.Partial) (manifest.Digest, error) {
 		base, err := r.Planned(ctx)
 		if err != nil {
 			return "", err

@@ -94,21 +94,18 @@ const corpusFile = "corpus.json"
 func (c *Calibrate) Run(ctx context.Context, r *Run) error {
 	o := *c
 	o.Sequential = false // is about the use of the text
-	parts := []any{r.Checkpoint.Digest, r.Inputs.Digest, r.Recipe.Model.IgnoreConfig, o}
+	of := inputs{r.Checkpoint.Digest, r.Inputs.Digest, r.Recipe.Model.IgnoreConfig, o}
 	for _, d := range c.Data {
 		if d.Path != "" {
 			sum, err := manifest.HashFile(ctx, r.Recipe.Resolve(d.Path))
 			if err != nil {
 				return err
 			}
-			parts = append(parts, sum)
+			of = append(of, sum)
 		}
 	}
-	key, err := pipeline.Key("calibrate", parts...)
-	if err != nil {
-		return err
-	}
-	r.Calibration, err = r.entry(ctx, "calibration", key, func(p *pipeline.Partial) (manifest.Digest, error) {
+	var err error
+	r.Calibration, err = r.entry(ctx, "calibration", of, func(p *pipeline.Partial) (manifest.Digest, error) {
 		src, err := r.Source(ctx)
 		if err != nil {
 			return "", err

@@ -54,11 +54,9 @@ func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, cha
 	for n, s := range specs {
 		names[n] = s.String()
 	}
-	key, err := pipeline.Key("codes", r.Checkpoint.Digest, r.Calibration.Digest, r.Recipe.Model.IgnoreConfig, q.Method, names, c)
-	if err != nil {
-		return err
-	}
-	r.Codes, err = r.entry(ctx, "codes", key, func(p *pipeline.Partial) (manifest.Digest, error) {
+	of := inputs{r.Checkpoint.Digest, r.Calibration.Digest, r.Recipe.Model.IgnoreConfig, q.Method, names, c}
+	var err error
+	r.Codes, err = r.entry(ctx, "codes", of, func(p *pipeline.Partial) (manifest.Digest, error) {
 		all, err := openCorpus(r.Calibration)
 		if err != nil {
 			return "", err

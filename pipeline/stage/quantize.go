@@ -99,7 +99,7 @@ func (q *Quantize) Run(ctx context.Context, r *Run) error {
 		return err
 	}
 	w.Quantizer = chain.Quantizer
-	parts := []any{r.Checkpoint.Digest, r.Inputs.Digest, r.Recipe.Target, r.Recipe.Model.IgnoreConfig, q, pl.Allocation}
+	of := inputs{r.Checkpoint.Digest, r.Inputs.Digest, r.Recipe.Target, r.Recipe.Model.IgnoreConfig, q, pl.Allocation}
 	if chain.Calibrated() {
 		if err := q.encode(ctx, r, pl, chain); err != nil {
 			return err
@@ -109,19 +109,15 @@ func (q *Quantize) Run(ctx context.Context, r *Run) error {
 			return err
 		}
 		w.Codes = &assemble.Codes{Source: c.source, Encoded: c.finished.Encoded}
-		parts = append(parts, r.Codes.Digest)
+		of = append(of, r.Codes.Digest)
 	}
 	if pl.Source.Heads != nil {
 		if w.Hub, err = r.Fetch.hub(&r.Limits); err != nil {
 			return err
 		}
-		parts = append(parts, "streamed") // the record has the finding of the comparison
+		of = append(of, "streamed") // the record has the finding of the comparison
 	}
-	key, err := pipeline.Key("quantize", parts...)
-	if err != nil {
-		return err
-	}
-	r.Weights, err = r.entry(ctx, "weights", key, func(p *pipeline.Partial) (manifest.Digest, error) {
+	r.Weights, err = r.entry(ctx, "weights", of, func(p *pipeline.Partial) (manifest.Digest, error) {
 		return w.Make(ctx, p)
 	}, assemble.Resumable...)
 	return err

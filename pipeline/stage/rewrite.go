@@ -52,12 +52,10 @@ func (w *Rewrite) Run(ctx context.Context, r *Run) error {
 	for _, w := range facts.Warnings {
 		log.Info().Msg("tokenizer: " + w)
 	}
-	key, err := pipeline.Key("rewrite", r.Checkpoint.Digest, r.Recipe.Target, r.Recipe.Model.IgnoreConfig,
-		facts.ChatTemplate, facts.PackagedTemplate, w.Template.Simplify)
-	if err != nil {
-		return err
+	of := inputs{
+		r.Checkpoint.Digest, r.Recipe.Target, r.Recipe.Model.IgnoreConfig, facts.ChatTemplate, facts.PackagedTemplate, w.Template.Simplify,
 	}
-	r.Inputs, err = r.entry(ctx, "rewrite", key, func(p *pipeline.Partial) (manifest.Digest, error) {
+	r.Inputs, err = r.entry(ctx, "rewrite", of, func(p *pipeline.Partial) (manifest.Digest, error) {
 		file, losses, err := facts.MTOK(src.Tokenizer, r.Recipe.Target.Engine)
 		if err != nil {
 			return "", err

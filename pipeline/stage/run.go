@@ -208,10 +208,17 @@ func (r *Run) stop() {
 	r.ahead = nil
 }
 
-// entry finds an entry of the store, or makes it. Before something is made of the checkpoint its files are read, once in a
-// run, unless that was done when their digests were taken.
-func (r *Run) entry(ctx context.Context, stage, key string, build pipeline.Build, keep ...string) (pipeline.Artifact, error) {
-	return r.Store.Do(ctx, &r.Limits, stage, key, func(p *pipeline.Partial) (manifest.Digest, error) {
+// inputs are all that an entry of the store depends on.
+type inputs = []any
+
+// entry finds the entry of the store that depends on these inputs, or makes it. Before something is made of the checkpoint its
+// files are read, once in a run, unless that was done when their digests were taken.
+func (r *Run) entry(ctx context.Context, name string, of inputs, build pipeline.Build, keep ...string) (pipeline.Artifact, error) {
+	key, err := pipeline.Key(name, of...)
+	if err != nil {
+		return pipeline.Artifact{}, err
+	}
+	return r.Store.Do(ctx, &r.Limits, name, key, func(p *pipeline.Partial) (manifest.Digest, error) {
 		if err := r.reread(ctx); err != nil {
 			return "", err
 		}

@@ -150,12 +150,11 @@ func (v *Verify) Run(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	key, err := pipeline.Key("verify", Version, r.Weights.Name, r.Weights.Digest, r.Inputs.Digest, r.Checkpoint.Digest,
-		src.Hub, src.Repo, src.Revision, src.Access, r.Recipe.Name, string(recipe), o.TextSHA256, o.Goldens)
-	if err != nil {
-		return err
+	of := inputs{
+		Version, r.Weights.Name, r.Weights.Digest, r.Inputs.Digest, r.Checkpoint.Digest,
+		src.Hub, src.Repo, src.Revision, src.Access, r.Recipe.Name, string(recipe), o.TextSHA256, o.Goldens,
 	}
-	r.Verdict, err = r.entry(ctx, "package", key, func(p *pipeline.Partial) (manifest.Digest, error) {
+	r.Verdict, err = r.entry(ctx, "package", of, func(p *pipeline.Partial) (manifest.Digest, error) {
 		pkg, err := r.assembly(ctx, recipe)
 		if err != nil {
 			return "", err
