@@ -1,7 +1,7 @@
 package kernel
 
-// The assembly and its Go declarations are written by the programs of _asm, a module of its own. After a change there, or with a new version
-// of avo, run `go generate ./runtime/kernel` and commit the result; a second run must leave no difference.
+// The assembly and its Go declarations are written by the programs of _asm, a module of its own. After a change there, or
+// with a new version of avo, run `go generate ./runtime/kernel` and commit the result; a second run must leave no difference.
 
 //go:generate go run -C _asm . -kernel attend -out ../engine_attention_amd64.s -go ../engine_attention_asm_amd64.go
 //go:generate go run -C _asm . -kernel convert -out ../convert_amd64.s -go ../convert_asm_amd64.go
