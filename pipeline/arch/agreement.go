@@ -1,6 +1,6 @@
 package arch
 
-// either reads a number under one of two keys, which must agree where both are there.
+// either reads a number under one of two keys, which must agree if both exist.
 func (c *Config) either(key, other string, max int) int {
 	if !c.Has(key) {
 		return c.Int(other, max)
@@ -9,7 +9,7 @@ func (c *Config) either(key, other string, max int) int {
 	return c.Int(key, max)
 }
 
-// sameInt demands that a key, if the file has it, says the same as another.
+// sameInt requires that an optional key agrees with another one.
 func (c *Config) sameInt(key, other string, max int) {
 	n, ok := c.OptInt(other, max)
 	if m := c.Int(key, max); ok && m != n && c.Good(key, other) {
@@ -17,7 +17,7 @@ func (c *Config) sameInt(key, other string, max int) {
 	}
 }
 
-// eitherBool reads one of two keys, false if the file has neither; both must say the same.
+// eitherBool reads one of two keys, which must agree; false if both are missing.
 func (b *builder) eitherBool(key, other string) bool {
 	v := b.Bool(key, b.Bool(other, false))
 	if b.Has(other) && v != b.Bool(other, false) && b.Good(key, other) {

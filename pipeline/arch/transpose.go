@@ -4,7 +4,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// turned gives a transposed view, made once as long as it is kept.
+// turned returns a transposed view, which is computed once and cached.
 func (s *views) turned(r *viewReader) ([]byte, error) {
 	s.mu.Lock()
 	var t *turned
@@ -24,7 +24,7 @@ func (s *views) turned(r *viewReader) ([]byte, error) {
 	return t.b, t.err
 }
 
-// turn reads a transposed view as a whole, some rows of the tensor at a time.
+// turn computes a whole transposed view, some rows of the tensor at a time.
 func (r *viewReader) turn() ([]byte, error) {
 	const atOnce = 4 << 20
 	_, cols := matrix(r.of.Shape)

@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// lie changes a listing.
+// lie falsifies a listing.
 func lie(f *Rule, list []listed) []listed {
 	if f == nil || !f.Fault.listing() {
 		return list
@@ -38,7 +38,7 @@ func lie(f *Rule, list []listed) []listed {
 	return list
 }
 
-// other gives another digest of the same form.
+// other returns a different digest of the same form.
 func other(digest string) string {
 	if digest == "" {
 		return ""
