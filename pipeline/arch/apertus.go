@@ -2,7 +2,7 @@ package arch
 
 import "regexp"
 
-// Apertus has norms of every head of q and k before rotation, and an MLP without gate whose activation is xIELU with a
+// Apertus normalizes every head of q and k before rotation, and has an ungated MLP whose activation is xIELU with a
 // learned positive and negative factor per layer:
 //
 //	x > 0: softplus(alpha_p)·x² + beta·x
@@ -29,7 +29,7 @@ func (Apertus) Describe(c *Config) (*Decoder, error) {
 	b.Only("mlp_bias", "false")
 	b.Inert("hidden_dropout")
 	a, bias := b.heads(0), b.Bool("attention_bias", false)
-	// The class has these parameters where the file has none.
+	// These are the defaults of the class.
 	missing := ropeParams{kind: "llama3", theta: 12000000, factor: 8, low: 1, high: 4, original: 8192}
 	rope := ropeRules{theta: 12000000, missing: missing}.read(c)
 	return b.finish(&a, func(_ int, p string) Layer {

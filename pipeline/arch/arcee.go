@@ -1,6 +1,6 @@
 package arch
 
-// Arcee is AFM: Llama with an MLP without gate (squared ReLU).
+// Arcee is AFM: Llama with an ungated MLP (squared ReLU).
 type Arcee struct{}
 
 // Architectures implements [Family].

@@ -2,9 +2,10 @@ package arch
 
 import "regexp"
 
-// AXK1 is A.X-K1: [DeepSeek] V3 whose queries always have a rank, whose mixtures end with a norm (post_mlp_layernorm), and
-// whose router may lack the correction. mlp_layer_types says which layers are mixtures; without it those from
-// first_k_dense_replace on whose index divides by moe_layer_freq. Dense layers may have the norm too; nothing reads it.
+// AXK1 is A.X-K1: [DeepSeek] V3 with these differences: q_lora_rank is required, mixtures end with a norm
+// (post_mlp_layernorm), and the router may lack the correction. mlp_layer_types lists the mixtures; by default they are
+// the layers from first_k_dense_replace on whose index is divisible by moe_layer_freq. Dense layers may have the norm,
+// too; it is not used.
 type AXK1 struct{}
 
 // Architectures implements [Family].
@@ -17,7 +18,7 @@ func (AXK1) Describe(c *Config) (*Decoder, error) {
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
 	if b.Null("q_lora_rank") {
-		b.Wrong("q_lora_rank", "null where a value is wanted")
+		b.Wrong("q_lora_rank", "null is not allowed")
 	}
 	a, rope := DeepSeek{}.attention(b), readRope(c)
 	bias, interleaved := b.Bool("attention_bias", false), b.Bool("rope_interleave", true)
@@ -40,7 +41,7 @@ func (AXK1) Describe(c *Config) (*Decoder, error) {
 		const norm = "post_mlp_layernorm"
 		x := b.latent(a, p+"self_attn.", rope, bias, interleaved)
 		if !sparse(i) {
-			b.skip("norm of a dense layer that nothing reads", false, `^`+regexp.QuoteMeta(p+norm+".weight")+`$`)
+			b.skip("unused norm of a dense layer", false, `^`+regexp.QuoteMeta(p+norm+".weight")+`$`)
 			return b.preNorm(p, x, b.mlp(p+"mlp.", b.intermediate, false))
 		}
 		e := b.mixture(g, p+"mlp.")

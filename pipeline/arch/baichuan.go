@@ -1,9 +1,9 @@
 package arch
 
-// Baichuan is Baichuan 1 and 2 with 7B and 13B parameters: Llama with q, k and v in one matrix. The 7B models, whose files
-// have max_position_embeddings, rotate; the 13B ones, whose files have model_max_length instead, have scores that fall with
-// the distance (ALiBi). Baichuan 2 divides the rows of the head by their length. It computes what the code that the
-// checkpoints bring (modeling_baichuan.py) does; the class is not in transformers.
+// Baichuan is Baichuan 1 and 2 with 7B and 13B parameters: Llama with q, k and v in one matrix. The 7B models, which
+// have the key max_position_embeddings, use rotation; the 13B ones, which have model_max_length instead, use ALiBi.
+// Baichuan 2 divides the rows of the head by their length. The source is the code in the repositories of the
+// checkpoints (modeling_baichuan.py); the class is not in transformers.
 type Baichuan struct{}
 
 // Architectures implements [Family].
@@ -11,7 +11,7 @@ func (Baichuan) Architectures() []string {
 	return []string{"BaichuanForCausalLM", "BaiChuanForCausalLM"}
 }
 
-// What tells the generations and sizes apart, for which the files have no key.
+// Constants that distinguish the generations and sizes, for which there is no key.
 const (
 	baichuan2Vocab     = 125696
 	baichuan7BHidden   = 4096
@@ -42,7 +42,7 @@ func (Baichuan) Describe(c *Config) (*Decoder, error) {
 	b.Inert("_from_model_config", "gradient_checkpointing", "gradient_checkpointing_enable", "model_max_length", "z_loss_weight")
 	a, rotates := b.unshared("num_attention_heads"), c.Has("max_position_embeddings")
 	if rotates && b.d.Hidden == baichuan13BHidden || !rotates && b.d.Hidden == baichuan7BHidden {
-		b.unsupported(length, "with a hidden_size of %d it is not clear whether the model rotates", b.d.Hidden)
+		b.unsupported(length, "with hidden_size %d, it is unclear whether the model uses rotation", b.d.Hidden)
 	}
 	var rope ropeParams
 	if rotates {

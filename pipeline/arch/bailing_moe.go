@@ -1,12 +1,12 @@
 package arch
 
-// BailingMoe is Ling-lite and Ling-plus: q, k and v are one matrix, and the MLPs from layer first_k_dense_replace on are
-// num_experts experts, chosen by softmax over all; the weights of the num_experts_per_tok largest sum to 1 with
-// norm_topk_prob. num_shared_experts experts, which are one MLP, work for every token. The class is not in transformers but
-// in the repositories of the checkpoints (modeling_bailing_moe.py).
+// BailingMoe is Ling-lite and Ling-plus: q, k and v are one matrix, and the MLPs from layer first_k_dense_replace on
+// are num_experts experts, chosen by softmax over all; the weights of the num_experts_per_tok largest sum to 1 if
+// norm_topk_prob is set. num_shared_experts experts, stored as one MLP, apply to every token. The class is not in
+// transformers but in the repositories of the checkpoints (modeling_bailing_moe.py).
 //
-// A head whose columns are brought to length 1 (norm_head, of the first Ling) is refused: that would take a pass over the
-// whole matrix before a row of it is known.
+// A head with normalized columns (norm_head, of the first Ling) is rejected: it would need a pass over the whole matrix
+// before the first row is known.
 type BailingMoe struct{}
 
 // Architectures implements [Family].
@@ -25,7 +25,7 @@ func (BailingMoe) Describe(c *Config) (*Decoder, error) {
 	b.routerKeys()
 	bias := b.Bool("use_qkv_bias", false)
 	if b.Bool("use_bias", true) {
-		b.Refuse("use_bias", "true, which is the default, is not supported, only false")
+		b.Refuse("use_bias", "true, the default, is not supported, only false")
 	}
 	a, rope := b.heads(0), readRope(c)
 	n, k := b.expertKeys("num_experts_per_tok", 0, 0, "num_experts")

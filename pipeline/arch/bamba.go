@@ -2,8 +2,8 @@ package arch
 
 import "slices"
 
-// Bamba has Mamba 2 blocks in all layers but those of attn_layer_indices, whose attention turns a part of every head
-// (partial_rotary_factor within rope_parameters, .5 if the file has none).
+// Bamba has Mamba 2 blocks in all layers except those of attn_layer_indices, whose attention rotates a part of every
+// head (partial_rotary_factor within rope_parameters, by default 0.5).
 type Bamba struct{}
 
 // Architectures implements [Family].

@@ -1,8 +1,8 @@
 package arch
 
-// BitNet is BitNet b1.58 with plain float weights: norms of what o_proj and down_proj read, and a gated MLP with squared
-// ReLU. Published checkpoints quantize weights and activations while they run and say so in quantization_config, which is
-// refused.
+// BitNet is BitNet b1.58 with plain float weights: norms of the inputs of o_proj and down_proj, and a gated MLP with
+// squared ReLU. Published checkpoints quantize weights and activations at run time and say so in quantization_config,
+// which is rejected.
 type BitNet struct{}
 
 // Architectures implements [Family].

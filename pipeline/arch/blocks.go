@@ -53,7 +53,7 @@ func (a *LatentAttention) vectors(f func(Weight)) {
 func (m *MLP) linears(f func(string, *Linear)) { m.named("mlp.", f) }
 
 func (m *MLP) named(prefix string, f func(string, *Linear)) {
-	// One piece of memory for three names: there are tens of thousands of experts.
+	// One allocation for three names: there are tens of thousands of experts.
 	all, n := prefix+"gate"+prefix+"up"+prefix+"down", len(prefix)
 	each(f, []string{all[:n+4], all[n+4 : 2*n+6], all[2*n+6:]}, &m.Gate, &m.Up, &m.Down)
 }

@@ -2,15 +2,15 @@ package arch
 
 import "math/big"
 
-// Bloom is BLOOM and BLOOMZ: no rotation, but scores that fall with the distance (ALiBi, arXiv 2108.12409), a LayerNorm
-// behind the embedding, LayerNorms and linear layers with biases, q, k and v of a head side by side in one matrix, and an
-// MLP of 4·hidden_size without gate. Tensors may be called "transformer.h.0..." or "h.0...".
+// Bloom is BLOOM and BLOOMZ: ALiBi (arXiv 2108.12409) instead of rotation, a LayerNorm after the embedding, LayerNorms
+// and linear layers with biases, q, k and v of each head adjacent in one matrix, and an ungated MLP of 4·hidden_size.
+// Names of tensors may begin with "transformer.h.0..." or "h.0...".
 type Bloom struct{}
 
 // Architectures implements [Family].
 func (Bloom) Architectures() []string { return []string{"BloomForCausalLM"} }
 
-// bloomPositions is the length that BLOOM was trained with, for files that do not say (seq_length).
+// bloomPositions is the context length in BLOOM's training, the default of seq_length.
 const bloomPositions = 2048
 
 // Describe implements [Family].
@@ -32,7 +32,7 @@ func (Bloom) Describe(c *Config) (*Decoder, error) {
 	if n, ok := b.OptInt("n_inner", maxIntermediate); ok && n != 4*b.d.Hidden && b.Good("n_inner", "n_embed", "hidden_size") {
 		b.Refuse("n_inner", "%d is not supported, only 4 * hidden_size", n)
 	}
-	// What the class does not read, and ways to compute the same.
+	// Keys that the class does not read, and alternative ways of the same computation.
 	b.Inert("attention_softmax_in_fp32", "bias_dropout_fusion", "hidden_dropout", "intermediate_size", "masked_softmax_fusion",
 		"offset_alibi", "pretraining_pp", "pretraining_tp", "rms_norm_eps", "skip_bias_add", "skip_bias_add_qkv", "slow_but_exact",
 		"unk_token_id")
@@ -62,8 +62,9 @@ func (Bloom) Describe(c *Config) (*Decoder, error) {
 	return d, nil
 }
 
-// alibi gives the slopes of heads (arXiv 2108.12409, section 3): the powers 1, 2, ... n of 2^(-8/n), n being the largest
-// power of 2 that is not more than heads, and then the odd powers of 2^(-4/n). In float32, as all published code has them.
+// alibi returns the slopes of heads (arXiv 2108.12409, section 3): the powers 1, 2, ... n of 2^(-8/n), n being the
+// largest power of 2 that is at most heads, and then the odd powers of 2^(-4/n). They are computed in float32, as in
+// all published code.
 func alibi(heads int) []float64 {
 	n := 1
 	for 2*n <= heads {
@@ -79,8 +80,8 @@ func alibi(heads int) []float64 {
 	return slopes
 }
 
-// halving is 2^(-p/n) as a float32, n being a power of 2: square roots of a half, exact enough in big.Float that the
-// result is correctly rounded.
+// halving returns 2^(-p/n) as a float32, n being a power of 2: square roots of a half, exact enough in big.Float that
+// the result is correctly rounded.
 func halving(p, n int) float64 {
 	out, root := bigFloat(1), bigFloat(0.5)
 	whole := p / n

@@ -7,8 +7,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Bounds of the dimensions. They are far above every published model, and small enough that a hostile
-// config.json makes nothing large before the tensors have been compared with it.
+// Bounds of the dimensions. They are far above every published model, and small enough that a hostile config.json
+// causes no large allocation before the tensors have been compared with it.
 const (
 	maxLayers       = 4096
 	maxHidden       = 1 << 20
@@ -21,40 +21,40 @@ const (
 	maxElements     = 1 << 40 // of one matrix
 )
 
-// builder makes a Decoder. A family calls begin, reads the keys of its own, and ends with finish, whose function
-// describes one layer with the methods below; they give what most checkpoints call model.layers.N.self_attn.q_proj and so
-// on, and a family changes what is different. What a family does not ask for is refused.
+// builder makes a Decoder. A family calls begin, reads its own keys, and ends with finish, whose function describes one
+// layer with the methods below; these use the names of most checkpoints, such as model.layers.N.self_attn.q_proj, and a
+// family changes what is different. Keys that a family does not read are rejected.
 //
-// A guess that the file leaves to defaults (key-value heads, head_dim) is confirmed by the shapes of the tensors; what no
-// shape tells, the file has to say, or the default is that of the family's class in transformers.
+// Defaults that the file leaves open (key-value heads, head_dim) are confirmed by the shapes of the tensors. Otherwise,
+// the default is that of the family's class in transformers, or the key is required.
 type builder struct {
 	*Config
 	d      *Decoder
 	layers int
-	// eps is that of all norms. centered makes them LayerNorms, normBias gives them a bias; onePlus says that the
-	// checkpoint holds gamma - 1.
+	// eps is that of all norms. centered makes them LayerNorms, normBias gives them a bias; onePlus means that the
+	// checkpoint stores gamma - 1.
 	eps                         float64
 	centered, normBias, onePlus bool
-	// prefix stands before the layers: "model." of most.
+	// prefix is the prefix of the layers, mostly "model.".
 	prefix string
-	// What the tensors outside the layers are called.
+	// Names of the tensors outside the layers.
 	embedding, finalNorm, head string
 	activation                 Activation
 	intermediate               int
 	// headBias gives the head a bias.
 	headBias bool
-	// mlpBias gives the matrices of MLPs a bias, where a family has that key.
+	// mlpBias gives the matrices of MLPs a bias, for families with that key.
 	mlpBias bool
-	// tables are the rotary tables that were asked for.
+	// tables are the rotary tables in use.
 	tables []ropeTable
-	// runs is how many runs the views have.
+	// runs is the total number of runs of the views.
 	runs int
-	// broken lists what is wrong with tensors, as far as it was seen while layers were described.
+	// broken lists problems of tensors found while describing layers.
 	broken []problem
 }
 
-// begin reads the keys that all families share. eps is the name of the key of the norms' epsilon, with the value it has
-// where the file has none; 0 demands the key.
+// begin reads the keys that all families share. eps is the name of the key of the norms' epsilon, with its default; if
+// that is 0, the key is required.
 func begin(c *Config, eps string, missing float64) *builder {
 	prefix, head := c.base("model.", "embed_tokens"), "lm_head"
 	if c.model != "" {
@@ -76,8 +76,8 @@ func begin(c *Config, eps string, missing float64) *builder {
 	return b
 }
 
-// base returns what the names of the tensors outside the head begin with: prefix, or nothing in a checkpoint that was saved
-// without head, from the base model. embedding is the name of the embedding behind the prefix.
+// base returns the prefix of the tensors other than the head: prefix, or "" in a checkpoint of the base model, which
+// was saved without the head. embedding is the name of the embedding after the prefix.
 func (c *Config) base(prefix, embedding string) string {
 	_, whole := c.Tensor(prefix + embedding + ".weight")
 	if _, bare := c.Tensor(embedding + ".weight"); bare && !whole {
@@ -86,7 +86,7 @@ func (c *Config) base(prefix, embedding string) string {
 	return prefix
 }
 
-// positions reads max_position_embeddings, with the default of the class in transformers.
+// positions reads max_position_embeddings, whose default is that of the class in transformers.
 func (c *Config) positions() int {
 	const key = "max_position_embeddings"
 	if _, there := c.fields.values[key]; !there && c.class != nil && c.class.positions > 0 {
@@ -96,10 +96,10 @@ func (c *Config) positions() int {
 	return c.Int(key, maxPositions)
 }
 
-// tied reads tie_word_embeddings, with the default of the family's class.
+// tied reads tie_word_embeddings, whose default is that of the family's class.
 func (b *builder) tied(missing bool) { b.d.Tied = b.Bool("tie_word_embeddings", missing) }
 
-// mlpKeys reads intermediate_size and the activation of the MLP, under the key that the family has for it.
+// mlpKeys reads intermediate_size and the activation of the MLP, under the family's key.
 func (b *builder) mlpKeys(key string, want ...string) {
 	b.intermediate = b.Int("intermediate_size", maxIntermediate)
 	if act, ok := b.OptString(key); ok {
@@ -109,8 +109,7 @@ func (b *builder) mlpKeys(key string, want ...string) {
 	}
 }
 
-// heads reads the dimensions of attention. dim is the size of a head when the file has no head_dim; 0 means
-// hidden_size / num_attention_heads.
+// heads reads the dimensions of attention. dim is the default of head_dim; 0 means hidden_size / num_attention_heads.
 func (b *builder) heads(dim int) Attention {
 	a := Attention{Heads: b.Int("num_attention_heads", maxHeads)}
 	var ok bool
@@ -128,7 +127,7 @@ func (b *builder) heads(dim int) Attention {
 			return a
 		}
 		if b.d.Hidden%a.Heads != 0 {
-			b.Wrong("head_dim", "missing, and hidden_size %d does not divide by num_attention_heads %d", b.d.Hidden, a.Heads)
+			b.Wrong("head_dim", "missing, and hidden_size %d is not divisible by num_attention_heads %d", b.d.Hidden, a.Heads)
 		}
 		if a.HeadDim = b.d.Hidden / a.Heads; a.HeadDim > maxHeadDim {
 			b.unsupported("head_dim", "%d is more than %d", a.HeadDim, maxHeadDim)
@@ -140,8 +139,8 @@ func (b *builder) heads(dim int) Attention {
 	return a
 }
 
-// finish judges the keys, and builds the description if nothing is wrong with them: f describes layer i, whose tensors
-// are called prefix and so on ("model.layers.3.").
+// finish checks the keys, and builds the description if they are valid: f describes layer i, whose tensors begin with
+// prefix ("model.layers.3.").
 func (b *builder) finish(a *Attention, f func(i int, prefix string) Layer) (*Decoder, error) {
 	d := b.d
 	for _, m := range []struct {
@@ -174,7 +173,7 @@ func (b *builder) finish(a *Attention, f func(i int, prefix string) Layer) (*Dec
 	return d, nil
 }
 
-// preNorm is the layer of most families: attention and MLP, each behind a norm.
+// preNorm is the layer of most families: attention and MLP, each after a norm.
 func (b *builder) preNorm(p string, attention, mlp Block) Layer {
 	return Layer{
 		{Norm: b.norms(p + "input_layernorm"), Block: attention},
@@ -182,8 +181,8 @@ func (b *builder) preNorm(p string, attention, mlp Block) Layer {
 	}
 }
 
-// projections fills in q, k, v and o under their usual names, p being "model.layers.3.self_attn.". a holds the
-// dimensions, and what else the family sets.
+// projections sets q, k, v and o with their usual names, p being "model.layers.3.self_attn.". a has the dimensions, and
+// other fields that the family sets.
 func (b *builder) projections(p string, a Attention, qkvBias, outBias bool) *Attention {
 	a.Q = b.linear(p+"q_proj", a.Heads*a.HeadDim, b.d.Hidden, qkvBias)
 	a.K = b.linear(p+"k_proj", a.KVHeads*a.HeadDim, b.d.Hidden, qkvBias)
@@ -198,7 +197,7 @@ func (b *builder) headNorms(a *Attention, q, k string) {
 	a.QNorm, a.KNorm = &qn, &kn
 }
 
-// mlp is the gated MLP under its usual names, p being "model.layers.3.mlp.".
+// mlp returns the gated MLP with its usual names, p being "model.layers.3.mlp.".
 func (b *builder) mlp(p string, intermediate int, bias bool) *MLP {
 	return &MLP{
 		Intermediate: intermediate,
@@ -209,7 +208,7 @@ func (b *builder) mlp(p string, intermediate int, bias bool) *MLP {
 	}
 }
 
-// linear is a linear layer under a name without ".weight".
+// linear returns a linear layer by its name without ".weight".
 func (b *builder) linear(name string, rows, cols int, bias bool) Linear {
 	l := Linear{Weight: Weight{name + ".weight", rows, cols}}
 	if bias {
@@ -218,13 +217,13 @@ func (b *builder) linear(name string, rows, cols int, bias bool) Linear {
 	return l
 }
 
-// norms is norm of the hidden size, as a pointer.
+// norms returns a norm of the hidden size, as a pointer.
 func (b *builder) norms(name string) *Norm {
 	n := b.norm(name, b.d.Hidden)
 	return &n
 }
 
-// norm is a norm of n elements as the family's norms are.
+// norm returns a norm of n elements, of the family's kind.
 func (b *builder) norm(name string, n int) Norm {
 	out := Norm{Gamma: Weight{Tensor: name + ".weight", Rows: n}, Eps: b.eps, Centered: b.centered}
 	if b.onePlus {
@@ -236,27 +235,26 @@ func (b *builder) norm(name string, n int) Norm {
 	return out
 }
 
-// partNorm is a norm of n elements in equal parts.
+// partNorm returns a norm of n elements in equal parts.
 func (b *builder) partNorm(name string, n, parts int) *Norm {
 	out := b.norm(name, n)
 	out.Parts = parts
 	return &out
 }
 
-// maxRuns bounds the rows that views list one by one. The largest models have some ten thousand.
+// maxRuns bounds the rows that views list one by one. The largest models have about ten thousand.
 const maxRuns = 1 << 21
 
-// view adds a view, once, and names it.
+// view adds a view unless it exists, and returns its name.
 func (b *builder) view(v View) Weight {
 	if b.runs += len(v.Runs); b.runs > maxRuns && len(b.broken) == 0 {
-		b.breaks(tensor.ErrUnsupported, "%s and those before it are made of more than %d pieces", v.Name, maxRuns)
+		b.breaks(tensor.ErrUnsupported, "%s and the views before it have more than %d pieces", v.Name, maxRuns)
 	}
 	b.d.Views = append(b.d.Views, v)
 	return Weight{v.Name, v.Rows, v.Cols}
 }
 
-// part is a linear layer made of rows of a fused one: name is what it would be called by itself, of the fused one; both
-// without ".weight".
+// part returns a linear layer made of rows of a fused one, both named without ".weight".
 func (b *builder) part(name, of string, cols int, bias bool, runs ...Run) Linear {
 	rows := 0
 	for _, r := range runs {
@@ -269,9 +267,9 @@ func (b *builder) part(name, of string, cols int, bias bool, runs ...Run) Linear
 	return l
 }
 
-// halves gives the rows of heads with interleaved rotary pairs, (0, 1), (2, 3) and so on of the first turned elements of
-// every head of dim, in the order of half-split ones: 0, 2, 4, ..., 1, 3, 5, .... The rows begin at start and heads are
-// stride apart.
+// halves returns the rows of heads with interleaved rotary pairs, (0, 1), (2, 3) and so on of the first turned elements
+// of every head of dim, in half-split order: 0, 2, 4, ..., 1, 3, 5, .... The rows begin at start, and heads are stride
+// apart.
 func halves(start, heads, dim, stride, turned int) []Run {
 	runs := make([]Run, 0, 3*heads)
 	for h := range heads {
@@ -284,7 +282,7 @@ func halves(start, heads, dim, stride, turned int) []Run {
 	return runs
 }
 
-// interleaved makes q and k, whose pairs the checkpoint interleaves, half-split. Scores do not change, because both get
+// interleaved makes q and k half-split, whose pairs the checkpoint interleaves. Scores do not change, because both get
 // the same order.
 func (b *builder) interleaved(a *Attention, bias bool) {
 	for _, x := range []struct {
@@ -296,7 +294,7 @@ func (b *builder) interleaved(a *Attention, bias bool) {
 	}
 }
 
-// layerTypes reads layer_types and demands one of known for every layer; nil if the file has none.
+// layerTypes reads layer_types, which must have one of known for every layer; nil if the key is missing.
 func (b *builder) layerTypes(known ...string) []string {
 	return b.layerTypesOf("layer_types", known...)
 }
@@ -320,7 +318,7 @@ func (b *builder) layerTypesOf(key string, known ...string) []string {
 	return types
 }
 
-// quoted lists words of a config file.
+// quoted formats words of a config file.
 func quoted(words []string) string {
 	list := make([]string, 0, len(words))
 	for _, w := range words {

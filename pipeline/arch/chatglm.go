@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// ChatGLM is ChatGLM 2 and 3 and GLM-4 9B as first published, with keys and tensors of their own: q, k and v in one matrix
+// ChatGLM is ChatGLM 2 and 3 and the first GLM-4 9B, with their own keys and tensor names: q, k and v in one matrix
 // (multi_query_group_num key-value heads), gate and up in another, interleaved rotary pairs in the first half of every
-// head, whose base is 10000·rope_ratio. It computes what the code that the checkpoints bring (modeling_chatglm.py) does;
-// the class is not in transformers, unlike that of the checkpoints whose names end in -hf.
+// head, with the base 10000·rope_ratio. The source is the code in the repositories of the checkpoints
+// (modeling_chatglm.py); the class is not in transformers, unlike that of the checkpoints whose names end in -hf.
 type ChatGLM struct{}
 
 // Architectures implements [Family].
@@ -48,7 +48,7 @@ func (ChatGLM) Describe(c *Config) (*Decoder, error) {
 	if !b.Has("multi_query_attention") {
 		b.missing("multi_query_attention")
 	}
-	// Other ways to compute the same, and names that repeat others.
+	// Alternative ways of the same computation, and duplicate keys.
 	b.Inert("apply_query_key_layer_scaling", "attention_softmax_in_fp32", "bias_dropout_fusion", "classifier_dropout",
 		"hidden_dropout", "max_position_embeddings", "vocab_size")
 	a := Attention{
@@ -62,7 +62,7 @@ func (ChatGLM) Describe(c *Config) (*Decoder, error) {
 	qkvBias := b.Bool("add_qkv_bias", false) || bias
 	rope := ropeParams{kind: "default", theta: defaultTheta, partial: .5}
 	if ratio, ok := b.OptFloat("rope_ratio", 1e-3, 1e9); ok && ratio != 1 {
-		// The code of ChatGLM 2 divides positions instead, and nothing but its name tells the two apart.
+		// The code of ChatGLM 2 divides positions instead, and only its name distinguishes it.
 		if name, _ := b.OptString("_name_or_path"); strings.Contains(name, "chatglm2") {
 			b.unsupported("rope_ratio", "%g is not supported in ChatGLM 2", ratio)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// partsText lists what the layers of known model types are made of, one line for every checkpoint in testdata; the test of
-// it writes it anew with -update.
+// partsText lists the parts of the layers of known model types, one line for every checkpoint in testdata; its test
+// rewrites it with -update.
 //
 //go:embed parts.txt
 var partsText string
@@ -33,10 +33,9 @@ var partLists = sync.OnceValue(func() (list []struct {
 	return list
 })
 
-// closest names the known model type whose layers are made of the same parts as those of a checkpoint of an unknown type, or
-// of nearly the same, and says in what they differ. It is meant for whoever wants to add the family: it judges by the roles of
-// the tensors, whatever they and the keys of config.json are called, and that nothing is missing does not say that the model is
-// computed the same way.
+// closest names the known model type whose layers have the same or nearly the same parts as those of a checkpoint of an
+// unknown type, and the differences. It helps whoever wants to add the family: it classifies tensors by their roles,
+// regardless of names and config keys, and equal parts do not imply the same computation.
 func closest(modelType string, infos []tensor.Info) string {
 	found := parts(infos)
 	if found == nil {
@@ -60,10 +59,10 @@ func closest(modelType string, infos []tensor.Info) string {
 	}
 	text := best + ", which lacks " + enumerate(lacks, maxListedTensors, ", ")
 	if len(lacks) == 0 {
-		text = best + ", which lacks nothing that the tensors show"
+		text = best + ", which has all of its parts"
 	}
 	if len(wants) > 0 {
-		text += ", and has " + enumerate(wants, maxListedTensors, ", ") + " besides"
+		text += ", and also has " + enumerate(wants, maxListedTensors, ", ")
 	}
 	return text
 }
@@ -78,8 +77,8 @@ func distance(parts []string) (n int) {
 	return n
 }
 
-// likeness ranks model types made of the same parts: those whose names begin alike, then Llama, from which most descend. Of
-// equal ones the shorter name is the plainer model.
+// likeness ranks model types with the same parts: those whose names begin alike come first, then Llama, the ancestor of
+// most. Among equals, the shorter name is the simpler model.
 func likeness(a, b string) int {
 	n := 0
 	for n < min(len(a), len(b)) && a[n] == b[n] {
@@ -93,14 +92,13 @@ func likeness(a, b string) int {
 	return n
 }
 
-// number is that of a layer or an expert in the name of a tensor.
+// number matches the number of a layer or an expert in the name of a tensor.
 var number = regexp.MustCompile(`(^|\.)[0-9]+(\.|$)`)
 
-// maxRoles bounds the kinds of tensors that are looked at. Models have some dozens.
+// maxRoles bounds the kinds of tensors. Models have a few dozen.
 const maxRoles = 1 << 10
 
-// parts gives the parts that the layers of a checkpoint are made of, with the name of a tensor of each; nil if it has no
-// layers.
+// parts returns the parts of the layers of a checkpoint, with the name of one tensor of each; nil if it has no layers.
 func parts(infos []tensor.Info) map[string]string {
 	roles, layers := map[string]bool{}, false
 	found, norms := map[string]string{}, map[string]bool{}
@@ -133,10 +131,10 @@ func parts(infos []tensor.Info) map[string]string {
 	return found
 }
 
-// drafts are layers beside the others that guess more tokens than the next.
+// drafts matches layers for speculative decoding.
 var drafts = regexp.MustCompile(`(^|\.)mtp(_layers)?\.`)
 
-// roles are what tensors of layers are for, by what their names contain; the first that fits counts.
+// roles are the roles of tensors in layers, by parts of their names; the first match counts.
 var roles = []struct {
 	name *regexp.Regexp
 	part string // "" for what is no part of the text model, or none to tell families apart by
@@ -164,7 +162,7 @@ var roles = []struct {
 	{regexp.MustCompile(`down_proj|c_proj|fc2|fc_out|4h_to_h|w2\.`), "down"},
 }
 
-// outside are the parts beside the layers by which families differ.
+// outside are the parts outside the layers that distinguish families.
 var outside = []struct {
 	name *regexp.Regexp
 	part string
@@ -173,7 +171,7 @@ var outside = []struct {
 	{regexp.MustCompile(`(word_)?embeddings?_(layer)?norm`), "norm of the embedding"},
 }
 
-// partOf names the part that a tensor belongs to, "" for none.
+// partOf returns the part that a tensor belongs to, "" for none.
 func partOf(name string, within bool) string {
 	table := outside
 	if within {

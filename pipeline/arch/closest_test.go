@@ -66,19 +66,19 @@ func TestClosest(t *testing.T) {
 		infos     []tensor.Info
 		want      string
 	}{
-		{"qwen4", loadCheckpoint(t, "testdata/qwen3-tied").tensors, "qwen3, which lacks nothing that the tensors show"},
-		{"zamba", llama, "llama, which lacks nothing that the tensors show"},
-		{"ministral4", llama, "ministral, which lacks nothing that the tensors show"},
+		{"qwen4", loadCheckpoint(t, "testdata/qwen3-tied").tensors, "qwen3, which has all of its parts"},
+		{"zamba", llama, "llama, which has all of its parts"},
+		{"ministral4", llama, "ministral, which has all of its parts"},
 		{"xverse", renamed("model.", "transformer.", "layers", "h", "self_attn.q_proj", "attn.wq", "self_attn.k_proj", "attn.wk",
 			"self_attn.v_proj", "attn.wv", "self_attn.o_proj", "attn.wo", "gate_proj", "w3", "up_proj", "w1", "down_proj", "w2", "input_layernorm", "ln_1",
-			"post_attention_layernorm", "ln_2"), "llama, which lacks nothing that the tensors show"},
+			"post_attention_layernorm", "ln_2"), "llama, which has all of its parts"},
 		{"deepseek_v32", append(loadCheckpoint(t, "testdata/deepseek_v3").tensors,
 			names("model.layers.0.self_attn.indexer.weights_proj.weight")...),
 			"deepseek_v3, which lacks unknown self_attn.indexer.weights_proj.weight (model.layers.*.self_attn.indexer.weights_proj.weight)"},
 		{"gpt4", names("wte.weight", "wpe.weight", "h.0.ln_1.weight", "h.0.ln_1.bias", "h.0.attn.bias", "h.0.attn.c_attn.weight",
 			"h.0.attn.c_attn.bias", "h.0.attn.c_proj.weight", "h.0.attn.c_proj.bias", "h.0.ln_2.weight", "h.0.ln_2.bias", "h.0.mlp.c_fc.weight", "h.0.mlp.c_fc.bias",
 			"h.0.mlp.c_proj.weight", "h.0.mlp.c_proj.bias", "ln_f.weight", "ln_f.bias"),
-			"gpt2, which lacks nothing that the tensors show"},
+			"gpt2, which has all of its parts"},
 		{"llama0", append(names("wpe.weight"), llama...), "llama, which lacks learned positions (wpe.weight)"},
 		{"bert", names("pooler.weight"), ""},
 	} {

@@ -1,7 +1,7 @@
 package arch
 
-// Cohere is Command R and Aya 23: attention and MLP read one LayerNorm without bias, rotary pairs are interleaved, and
-// logits are multiplied by logit_scale. With use_qk_norm (Command R+) every head of q and k has a LayerNorm of its own.
+// Cohere is Command R and Aya 23: attention and MLP share one LayerNorm without bias, rotary pairs are interleaved, and
+// logits are multiplied by logit_scale. With use_qk_norm (Command R+), every head of q and k has its own LayerNorm.
 type Cohere struct{}
 
 // Architectures implements [Family].
@@ -32,7 +32,7 @@ func (b *builder) interleavedNorm(name string, n, dim, turned int) *Norm {
 	return &Norm{Gamma: gamma, Eps: b.eps, Centered: true, Parts: n}
 }
 
-// beginCohere reads what both generations have.
+// beginCohere reads the keys that both generations share.
 func beginCohere(c *Config) *builder {
 	b := begin(c, "layer_norm_eps", 1e-5)
 	b.centered = true

@@ -1,7 +1,7 @@
 package arch
 
-// Cohere2 is Command R7B and Command A: [Cohere], of whose layers every sliding_window_pattern-th, or those that
-// layer_types names, see everything and have no rotation; the others slide.
+// Cohere2 is Command R7B and Command A: [Cohere] in which every sliding_window_pattern-th layer, or those that
+// layer_types names, has full attention without rotation; the others have a sliding window.
 type Cohere2 struct{}
 
 // Architectures implements [Family].
@@ -10,7 +10,8 @@ func (Cohere2) Architectures() []string { return []string{"Cohere2ForCausalLM"} 
 // Describe implements [Family].
 func (Cohere2) Describe(c *Config) (*Decoder, error) {
 	b := beginCohere(c)
-	// Keys of published files that the class does not read: the training framework's words for what the class does.
+	// Keys of published files that the class does not read: the training framework's names for the behaviour of the
+	// class.
 	b.Only("order_of_interleaved_layers", `"local_attn_first"`)
 	b.Only("use_qk_norm", "false")
 	b.Only("position_embedding_type", `"rope_gptj"`)
@@ -40,7 +41,8 @@ func (Cohere2) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// slides says of every layer whether its attention slides: what layer_types says, or missing where the file has no such key.
+// slides returns for every layer whether its attention has a sliding window, from layer_types, or missing if there is
+// no such key.
 func (b *builder) slides(missing func(int) bool) func(layer int) bool {
 	types := b.layerTypes(fullAttention, slidingAttention)
 	if types == nil {

@@ -14,13 +14,12 @@ import (
 
 const configName = "config.json"
 
-// Config is a parsed config.json, read key by key. It remembers which keys were asked for, so that
-// [Config.Finish] can refuse the others, and collects what is wrong instead of stopping at the first
-// problem: an accessor that finds something wrong records it and returns a harmless value, which
-// must not be used before Finish has returned nil.
+// Config is a parsed config.json, read key by key. It records which keys were read, so that [Config.Finish] can reject
+// the others, and collects problems instead of stopping at the first: an accessor that finds a problem records it and
+// returns a harmless value, which must not be used before Finish has returned nil.
 //
-// A key whose value is null counts as missing, as in transformers, except for booleans. Where the model's class in
-// transformers does not take null, neither does Finish.
+// A key with the value null counts as missing, as in transformers, except for booleans. Nulls that the model's class in
+// transformers does not accept are rejected by Finish.
 type Config struct {
 	fields   *object
 	prefix   string // "" or, for an object within the file, its key and a dot
@@ -35,22 +34,23 @@ type Config struct {
 type record struct {
 	family   string
 	problems []problem
-	// notes are sentences for the user, see Decoder.Notes.
+	// notes are messages for the user, see Decoder.Notes.
 	notes []string
-	// tensors are the facts of the checkpoint, for what the file leaves open.
+	// tensors are the tensors of the checkpoint, used where the file leaves something open.
 	tensors map[string]*tensor.Info
-	// ignored holds the keys that the caller overrides; true once a refusal was overridden.
+	// ignored has the keys that the caller overrides; true once a refusal was overridden.
 	ignored map[string]bool
 	// root is the whole file.
 	root *Config
-	// model and head are what tensors outside the layers begin with, and the head is called, in a checkpoint where the
-	// model is a part of a larger one; otherwise empty.
+	// model is the prefix of tensors outside the layers, and head the name of the head, in a checkpoint where the model
+	// is part of a larger one; otherwise empty.
 	model, head string
 }
 
-// ParseConfig reads config.json strictly: at most 4 MiB and 32 levels, valid UTF-8 with or without a byte-order mark, no key
-// twice, nothing after the object, numbers kept as written. NaN, Infinity and -Infinity, bare as Python writes them or in the
-// notation {"__float__": "NaN"}, are refused by whoever asks for the key. Errors wrap tensor.ErrCorrupt.
+// ParseConfig parses config.json strictly: at most 4 MiB and 32 levels, valid UTF-8 with or without a byte-order mark,
+// no duplicate keys, nothing after the object, numbers kept as written. NaN, Infinity and -Infinity, bare as Python
+// writes them or in the notation {"__float__": "NaN"}, are rejected when their key is read. Errors wrap
+// tensor.ErrCorrupt.
 func ParseConfig(b []byte) (*Config, error) {
 	fields, err := parseObject(b)
 	if err != nil {
@@ -65,24 +65,24 @@ func newConfig(fields *object, prefix string, r *record) *Config {
 	return &Config{fields: fields, prefix: prefix, consumed: map[string]bool{}, wrong: map[string]bool{}, record: r}
 }
 
-// Has reports whether the key is there with a value other than null.
+// Has reports whether the key exists with a value other than null.
 func (c *Config) Has(key string) bool { return c.fields.values[key] != nil }
 
-// know sets what the keys are read for: a family, and the tensors of the checkpoint.
+// know sets the family and the tensors of the checkpoint.
 func (c *Config) know(family string, tensors map[string]*tensor.Info) {
 	c.family, c.tensors = family, tensors
 	c.class = transformers().types[family]
 }
 
-// note records a sentence for the user, once, about something that does not keep the model from being described.
+// note records a message for the user, once, about something that does not prevent a description.
 func (c *Config) note(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(c.notes, text) {
 		c.notes = append(c.notes, text)
 	}
 }
 
-// Tensor gives the facts of a tensor of the checkpoint, and whether there is one. A family asks where config.json does
-// not decide: how experts are stored, whether there is a head.
+// Tensor returns the facts of a tensor of the checkpoint, and whether it exists. A family uses it where config.json
+// does not decide: how experts are stored, whether there is a head.
 func (c *Config) Tensor(name string) (tensor.Info, bool) {
 	if info, ok := c.tensors[name]; ok {
 		return *info, true
@@ -100,7 +100,7 @@ func (c *Config) Int(key string, max int) int {
 	return n
 }
 
-// OptInt is Int for a key that may be missing; then ok is false.
+// OptInt is Int for an optional key; if it is missing, ok is false.
 func (c *Config) OptInt(key string, max int) (n int, ok bool) {
 	v := c.take(key)
 	if v == nil {
@@ -133,7 +133,7 @@ func (c *Config) Float(key string, lo, hi float64) float64 {
 	return f
 }
 
-// OptFloat is Float for a key that may be missing; then ok is false.
+// OptFloat is Float for an optional key; if it is missing, ok is false.
 func (c *Config) OptFloat(key string, lo, hi float64) (f float64, ok bool) {
 	v := c.take(key)
 	if v == nil {
@@ -152,8 +152,8 @@ func (c *Config) OptFloat(key string, lo, hi float64) (f float64, ok bool) {
 	return lo, true
 }
 
-// Bool returns true or false, and missing when the key is missing. Null is false, whatever the default of the key, where the
-// class in transformers takes it, and otherwise an error.
+// Bool returns true or false, or missing if the key is missing. Null is false, regardless of the default, where the
+// class in transformers accepts it, and otherwise an error.
 func (c *Config) Bool(key string, missing bool) bool {
 	v := c.take(key)
 	switch _, there := c.fields.values[key]; {
@@ -178,7 +178,7 @@ func (c *Config) String(key string) string {
 	return s
 }
 
-// OptString is String for a key that may be missing; then ok is false.
+// OptString is String for an optional key; if it is missing, ok is false.
 func (c *Config) OptString(key string) (s string, ok bool) {
 	v := c.take(key)
 	if v == nil {
@@ -191,7 +191,7 @@ func (c *Config) OptString(key string) (s string, ok bool) {
 	return s, true
 }
 
-// Strings returns a list of strings, or nil when the key is missing.
+// Strings returns a list of strings, or nil if the key is missing.
 func (c *Config) Strings(key string) []string {
 	v := c.take(key)
 	if v == nil {
@@ -206,7 +206,7 @@ func (c *Config) Strings(key string) []string {
 	for _, item := range list {
 		s, ok := item.(string)
 		if !ok {
-			c.Wrong(key, "%s within the list is not a string", show(item))
+			c.Wrong(key, "%s in the list is not a string", show(item))
 			return nil
 		}
 		out = append(out, s)
@@ -214,8 +214,7 @@ func (c *Config) Strings(key string) []string {
 	return out
 }
 
-// Object returns the object of a key, or nil when the key is missing. Every key of that object has to
-// be asked for too.
+// Object returns the object of a key, or nil if the key is missing. Every key of that object must be read, too.
 func (c *Config) Object(key string) *Config {
 	v := c.take(key)
 	if v == nil {
@@ -231,15 +230,14 @@ func (c *Config) Object(key string) *Config {
 	return child
 }
 
-// Wrong records that the value of a key makes no sense: missing, of the wrong type, contradicting
-// another. The caller of Describe cannot override it. The error wraps tensor.ErrCorrupt.
+// Wrong records an invalid value: missing, of the wrong type, or contradicting another. The caller of Describe cannot
+// override it. The error wraps tensor.ErrCorrupt.
 func (c *Config) Wrong(key, format string, args ...any) {
 	c.add(tensor.ErrCorrupt, key, fmt.Sprintf(format, args...))
 }
 
-// Refuse records that the value of a key asks for something that is not implemented, unless the
-// caller of Describe overrides the key: then what follows is as if the key were missing. The error
-// wraps tensor.ErrUnsupported.
+// Refuse records an unsupported value of a key, unless the caller of Describe overrides the key: then it counts as
+// missing. The error wraps tensor.ErrUnsupported.
 func (c *Config) Refuse(key, format string, args ...any) {
 	names := []string{c.prefix + key}
 	if parent, nested := strings.CutSuffix(c.prefix, "."); nested {
@@ -254,13 +252,13 @@ func (c *Config) Refuse(key, format string, args ...any) {
 	c.unsupported(key, format, args...)
 }
 
-// Good reports whether nothing is wrong so far with these keys, so that their values can be compared.
+// Good reports whether these keys have no problem so far, so that their values can be compared.
 func (c *Config) Good(keys ...string) bool {
 	return !slices.ContainsFunc(keys, func(key string) bool { return c.wrong[key] })
 }
 
-// Finish refuses the keys that nobody asked for and that are not inert, and returns everything that
-// is wrong as one error. It is called once, after the last key was read, for the object that describes the model.
+// Finish rejects the keys that were not read and are not inert, and returns all problems as one error. It is called
+// once, after the last key was read, for the object that describes the model.
 func (c *Config) Finish() error {
 	c.checkInert()
 	c.checkObjects()
@@ -268,9 +266,9 @@ func (c *Config) Finish() error {
 		if c.ignored[name] {
 			continue
 		}
-		reason := "nothing to ignore, there is no such key"
+		reason := "cannot be ignored: no such key"
 		if owner, key := c.root.find(name); owner != nil {
-			reason = "nothing to ignore, the value is not refused"
+			reason = "cannot be ignored: the value is accepted"
 			if !owner.Good(key) {
 				reason = "cannot be ignored"
 			}
@@ -283,7 +281,7 @@ func (c *Config) Finish() error {
 	return nil
 }
 
-// checkObjects refuses the keys within objects that nobody asked for.
+// checkObjects rejects the unread keys within objects.
 func (c *Config) checkObjects() {
 	for _, child := range c.children {
 		for _, key := range child.fields.keys {
@@ -303,7 +301,7 @@ func (c *Config) ignore(names []string) {
 	}
 }
 
-// find returns the object that has the key of a name, as the caller of Describe writes it, or nil.
+// find returns the object with the key of a name, as the caller of Describe writes it, or nil.
 func (c *Config) find(name string) (owner *Config, key string) {
 	if key, ok := strings.CutPrefix(name, c.prefix); ok {
 		if _, ok := c.fields.values[key]; ok {
@@ -318,7 +316,7 @@ func (c *Config) find(name string) (owner *Config, key string) {
 	return nil, ""
 }
 
-// take marks a key as known and returns its value, nil when it is missing or null.
+// take marks a key as known and returns its value, nil if it is missing or null.
 func (c *Config) take(key string) any {
 	c.consumed[key] = true
 	return c.fields.values[key]
@@ -326,7 +324,7 @@ func (c *Config) take(key string) any {
 
 func (c *Config) missing(key string) {
 	if _, there := c.fields.values[key]; there {
-		c.Wrong(key, "null where a value is wanted")
+		c.Wrong(key, "null is not allowed")
 		return
 	}
 	c.Wrong(key, "missing")

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Range returns an integer from lo to hi, both included, and missing when the key is missing.
+// Range returns an integer from lo to hi, both included, or missing if the key is missing.
 func (c *Config) Range(key string, lo, hi, missing int) int {
 	v := c.take(key)
 	if v == nil {
@@ -20,7 +20,7 @@ func (c *Config) Range(key string, lo, hi, missing int) int {
 	return n
 }
 
-// Ints returns a list of integers from lo to hi, both included, or nil when the key is missing.
+// Ints returns a list of integers from lo to hi, both included, or nil if the key is missing.
 func (c *Config) Ints(key string, lo, hi int) []int {
 	var out []int
 	c.list(key, "integers", func(item any) string {
@@ -34,7 +34,7 @@ func (c *Config) Ints(key string, lo, hi int) []int {
 	return out
 }
 
-// Floats returns a list of numbers from lo to hi, both included, or nil when the key is missing.
+// Floats returns a list of numbers from lo to hi, both included, or nil if the key is missing.
 func (c *Config) Floats(key string, lo, hi float64) []float64 {
 	var out []float64
 	c.list(key, "numbers", func(item any) string {
@@ -55,20 +55,20 @@ func (c *Config) Floats(key string, lo, hi float64) []float64 {
 	return out
 }
 
-// Null reports whether the key is there and null, which for some keys means something else than their absence.
+// Null reports whether the key exists with the value null, which for some keys differs from a missing one.
 func (c *Config) Null(key string) bool {
 	v, there := c.fields.values[key]
 	return there && v == nil
 }
 
-// Inert marks keys that have no effect on what a family computes, whatever their value.
+// Inert marks keys that have no effect on what a family computes, with any value.
 func (c *Config) Inert(keys ...string) {
 	for _, key := range keys {
 		c.take(key)
 	}
 }
 
-// Only refuses a key whose value, written as in JSON, is none of those given. A missing key is fine, and so is null.
+// Only rejects a key whose value, written as in JSON, is none of those given. A missing key or null is accepted.
 func (c *Config) Only(key string, values ...string) {
 	v := c.take(key)
 	if v == nil {
@@ -106,7 +106,7 @@ func (c *Config) list(key, what string, f func(item any) (problem string)) {
 	}
 }
 
-// integer reads a number of a config file, or says what is wrong with it.
+// integer parses a number of a config file, or returns what is wrong with it.
 func integer(v any, lo, hi int) (n int, problem string) {
 	number, ok := v.(json.Number)
 	i, err := strconv.ParseInt(string(number), 10, 64)

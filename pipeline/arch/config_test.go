@@ -18,8 +18,8 @@ func TestParseConfig(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"empty", ``, `byte 0: unexpected end of JSON input`},
 		{"truncated", `{"a": 1`, `byte 7: unexpected end of JSON input`},
-		{"list", `[]`, `[] where an object is wanted`},
-		{"null", `null`, `null where an object is wanted`},
+		{"list", `[]`, `[] instead of an object`},
+		{"null", `null`, `null instead of an object`},
 		{"trailing comma", `{"a": 1,}`, `byte 9: invalid character '}' looking for beginning of object key string`},
 		{"two objects", `{} {}`, `byte 4: invalid character '{' after top-level value`},
 		{"comment", `{} // no`, `byte 4: invalid character '/' after top-level value`},

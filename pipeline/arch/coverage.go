@@ -9,16 +9,17 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// coverage says which elements of the checkpoint's tensors views use: what nobody reads would be a mistake of the family.
+// coverage records which elements of the checkpoint's tensors views use: an unused element would be a mistake of the
+// family.
 type coverage struct {
 	views map[string]*View
 	infos map[string]*tensor.Info
 	used  map[string]*usedPart
-	bad   map[string]bool // tensors that were complained of
+	bad   map[string]bool // tensors with a reported problem
 }
 
-// usedPart holds the used rows of a tensor; of one that is transposed, the used columns of every block of rows; of one that
-// vectors are cut from, the used elements. Rows are not marked one by one: experts that are stacked have a million in a layer.
+// usedPart has the used rows of a tensor; for a transposed one, the used columns of every block of rows; for one that
+// vectors are cut from, the used elements. Rows are not marked one by one: stacked experts have a million in a layer.
 type usedPart struct {
 	rows, elements []Run
 	blocks         map[block][]Run
@@ -34,7 +35,7 @@ func newCoverage(d *Decoder, infos map[string]*tensor.Info) *coverage {
 	return c
 }
 
-// take marks what a view uses for a slot, and returns complaints.
+// take marks what a view uses for a slot, and returns problems.
 func (c *coverage) take(v *View, w Weight) (missing, misshapen, mistyped []string) {
 	if v.Rows != w.Rows || v.Cols != w.Cols {
 		return nil, []string{fmt.Sprintf("%s has %d x %d of %d x %d", v.Name, v.Rows, v.Cols, w.Rows, w.Cols)}, nil
@@ -57,7 +58,7 @@ func (c *coverage) take(v *View, w Weight) (missing, misshapen, mistyped []strin
 	if err := o.check(nil); err != nil {
 		c.bad[v.Tensor] = true
 		rows, cols := matrix(o.of.Shape)
-		text := fmt.Sprintf("%s is %v (%d x %d), which does not hold %d x %d of %s", v.Tensor, o.of.Shape, rows, cols, v.Rows, v.width(), v.Name)
+		text := fmt.Sprintf("%s is %v (%d x %d), too small for %d x %d of %s", v.Tensor, o.of.Shape, rows, cols, v.Rows, v.width(), v.Name)
 		return nil, []string{text}, nil
 	}
 	if v.Then == nil {
@@ -96,10 +97,10 @@ func (c *coverage) mark(name string, v *View) {
 	}
 }
 
-// tensors lists what views use, sorted.
+// tensors lists the tensors that views use, sorted.
 func (c *coverage) tensors() []string { return slices.Sorted(maps.Keys(c.used)) }
 
-// gaps says what of a tensor no view uses, or nothing.
+// gaps describes the first part of a tensor that no view uses, or returns "".
 func (c *coverage) gaps(name string) string {
 	u := c.used[name]
 	rows, cols := matrix(c.infos[name].Shape)
@@ -111,7 +112,7 @@ func (c *coverage) gaps(name string) string {
 		runs = append(runs, Run{Start: b.from, Count: b.rows})
 	}
 	each := 1
-	if u.elements != nil { // then all are runs of elements
+	if u.elements != nil { // then every run is one of elements
 		each = int(cols)
 		whole := runs
 		runs = u.elements
@@ -131,7 +132,7 @@ func (c *coverage) gaps(name string) string {
 	return ""
 }
 
-// gap is the first of n elements that no run has, or -1. It changes the order of the runs.
+// gap returns the first of n elements that is in no run, or -1. It sorts the runs.
 func gap(runs []Run, n int) int {
 	if slices.ContainsFunc(runs, func(r Run) bool { return r.Step > 1 }) {
 		used := make([]bool, n)

@@ -1,8 +1,8 @@
 package arch
 
-// CWM is Meta's Code World Model: [Llama] without biases in attention, whose layers see sliding_window positions, but for
-// every fourth from the first one on, or those that layer_types names. Where the file has no rotary keys, frequencies are
-// stretched by llama3's rule.
+// CWM is Meta's Code World Model: [Llama] without biases in attention. All layers have a sliding window except every
+// fourth, beginning with the first, or those that layer_types names. By default, frequencies are scaled by llama3's
+// rule.
 type CWM struct{}
 
 // Architectures implements [Family].

@@ -3,11 +3,12 @@ package arch
 import "math"
 
 // DeepSeek is DeepSeek-V3 and R1, and with V2 DeepSeek-V2: multi-head latent attention, see [LatentAttention], with
-// kv_lora_rank, q_lora_rank (null: q is projected at once), qk_nope_head_dim, qk_rope_head_dim and v_head_dim. Its inner norms
-// have an epsilon of 1e-6 whatever the file says. Rotated pairs are interleaved, in V3 if rope_interleave. Scores are divided
-// by sqrt(qk_nope_head_dim + qk_rope_head_dim); yarn with mscale_all_dim multiplies them by (0.1·mscale_all_dim·ln(factor) + 1)².
-// The layers from first_k_dense_replace on are mixtures with n_shared_experts in one, see [groupedKeys]; those of V2 have
-// softmax and no correction, and a group is as good as its best expert.
+// kv_lora_rank, q_lora_rank (null: q is projected directly), qk_nope_head_dim, qk_rope_head_dim and v_head_dim. Its
+// inner norms always have an epsilon of 1e-6. Rotary pairs are interleaved, in V3 if rope_interleave is set. Scores are
+// divided by sqrt(qk_nope_head_dim + qk_rope_head_dim); yarn with mscale_all_dim multiplies them by
+// (0.1·mscale_all_dim·ln(factor) + 1)². The layers from first_k_dense_replace on are mixtures with n_shared_experts in
+// one, see [groupedKeys]; those of V2 have softmax and no correction, and the score of a group is that of its best
+// expert.
 type DeepSeek struct{ V2 bool }
 
 // Architectures implements [Family].
@@ -18,7 +19,7 @@ func (f DeepSeek) Architectures() []string {
 	return []string{"DeepseekV3ForCausalLM"}
 }
 
-// latentEps is the epsilon of the norms of latents, whatever the file says of the others.
+// latentEps is the epsilon of the norms of latents, which config.json does not change.
 const latentEps = 1e-6
 
 // Describe implements [Family].
@@ -54,12 +55,12 @@ func (f DeepSeek) attention(b *builder) LatentAttention {
 	if f.V2 {
 		b.Inert("head_dim")
 	} else {
-		b.same(float64(a.RopeDim), "head_dim") // transformers takes it for the width of the rotation
+		b.same(float64(a.RopeDim), "head_dim") // transformers uses it as the width of the rotation
 	}
 	return a
 }
 
-// latentKeys reads the dimensions of latent attention; missing has those of the class.
+// latentKeys reads the dimensions of latent attention; missing has the defaults of the class.
 func (b *builder) latentKeys(missing LatentAttention) LatentAttention {
 	a := LatentAttention{
 		Heads:    b.Int("num_attention_heads", maxHeads),
@@ -89,7 +90,7 @@ func (a *LatentAttention) scaleBy(rope ropeParams) {
 	}
 }
 
-// latent fills in the projections of latent attention, p being "model.layers.3.self_attn.".
+// latent sets the projections of latent attention, p being "model.layers.3.self_attn.".
 func (b *builder) latent(a LatentAttention, p string, rope ropeParams, bias, interleaved bool) *LatentAttention {
 	hidden, hd := b.d.Hidden, a.NopeDim+a.RopeDim
 	norm := func(name string, n int) *Norm {
@@ -101,7 +102,7 @@ func (b *builder) latent(a LatentAttention, p string, rope ropeParams, bias, int
 		a.QDown, a.QNorm = b.linear(p+"q_a_proj", a.QRank, hidden, bias), norm("q_a_layernorm", a.QRank)
 		query, width = p+"q_b_proj", a.QRank
 	}
-	// turned are rows of heads that turn, stride apart, half-split.
+	// turned returns rows of heads with rotation, stride apart, half-split.
 	turned := func(start, heads, stride int) []Run {
 		if interleaved {
 			return halves(start, heads, a.RopeDim, stride, a.RopeDim)
@@ -120,7 +121,7 @@ func (b *builder) latent(a LatentAttention, p string, rope ropeParams, bias, int
 	return &a
 }
 
-// perHead gives count rows of every head from start on, heads being stride apart.
+// perHead returns count rows of every head from start on, heads being stride apart.
 func perHead(start, heads, count, stride int) []Run {
 	runs := make([]Run, 0, heads)
 	for h := range heads {

@@ -1,9 +1,9 @@
 package arch
 
-// Dots1 is dots.llm1: norms of every head of q and k before rotation; behind first_k_dense_replace dense layers experts,
-// chosen by sigmoid and a correction that does not take part in their weights, which are normalised with norm_topk_prob and
-// multiplied by routed_scaling_factor; and n_shared_experts for every token. With sliding_window the layers from
-// max_window_layers on slide, or those that layer_types names.
+// Dots1 is dots.llm1: norms of every head of q and k before rotation; after first_k_dense_replace dense layers, experts
+// chosen by sigmoid and a correction that does not affect their weights, which are normalized with norm_topk_prob and
+// multiplied by routed_scaling_factor; and n_shared_experts for every token. With sliding_window, the layers from
+// max_window_layers on, or those that layer_types names, have a sliding window.
 type Dots1 struct{}
 
 // Architectures implements [Family].
@@ -33,7 +33,7 @@ func (Dots1) Describe(c *Config) (*Decoder, error) {
 	shared, dense := b.Int("n_shared_experts", maxExperts), b.Range("first_k_dense_replace", 0, maxLayers, 0)
 	groups, top := b.Range("n_group", 1, maxExperts, 1), b.Range("topk_group", 1, maxExperts, 1)
 	if b.Good("n_group", "topk_group", "n_routed_experts") && (n%groups != 0 || n/groups < 2 || top > groups) {
-		b.Wrong("n_group", "%d experts in %d groups, of which %d are taken", n, groups, top)
+		b.Wrong("n_group", "%d experts in %d groups, of which %d are chosen", n, groups, top)
 	}
 	normalize, scale := b.Bool("norm_topk_prob", false), orZero(b.multiplier("routed_scaling_factor"))
 	return b.finish(&a, func(i int, p string) Layer {

@@ -1,9 +1,9 @@
 package arch
 
-// Ernie is Baidu's ERNIE 4.5: rotated pairs are interleaved, use_bias puts biases on all matrices of attention and MLP, and
-// with Experts on the head. With Experts the layers from moe_layer_start_index to moe_layer_end_index (-1: the last), every
-// moe_layer_interval-th, are mixtures of moe_num_experts of moe_intermediate_size: softmax, moe_k of them chosen with a
-// correction, normalised; the moe_num_shared_experts are one MLP for every token.
+// Ernie is Baidu's ERNIE 4.5: rotary pairs are interleaved; use_bias adds biases to all matrices of attention and MLP,
+// and with Experts to the head. With Experts, the layers from moe_layer_start_index to moe_layer_end_index (-1: the
+// last), every moe_layer_interval-th, are mixtures of moe_num_experts of moe_intermediate_size: softmax, moe_k of them
+// chosen with a correction, normalized; the moe_num_shared_experts are one MLP for every token.
 type Ernie struct{ Experts bool }
 
 // Architectures implements [Family].
@@ -38,7 +38,7 @@ func (f Ernie) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// ernieExperts reads the keys of mixtures, and returns what makes the second block.
+// ernieExperts reads the keys of mixtures, and returns a function that makes the second block.
 func (b *builder) ernieExperts(bias bool) func(i int, p string) Block {
 	n, k := b.expertKeys("moe_k", 6, 64, "moe_num_experts", "num_experts")
 	b.same(float64(k), "num_experts_per_tok")
@@ -49,7 +49,7 @@ func (b *builder) ernieExperts(bias bool) func(i int, p string) Block {
 	if last == -1 {
 		last = b.layers - 1
 	}
-	// The sum of weights is not taken for less than this; sums of softmax are larger.
+	// The sum of weights is bounded from below by this; sums of softmax are larger.
 	b.number("moe_norm_min", 0, 1e-6, 1e-12)
 	b.routerKeys()
 	b.Inert("moe_capacity")

@@ -2,7 +2,7 @@ package arch
 
 import "strings"
 
-// Exaone is EXAONE 3 and 3.5, and EXAONE Deep: Llama under other names. The class is not in transformers but in the
+// Exaone is EXAONE 3 and 3.5, and EXAONE Deep: Llama with other names. The class is not in transformers but in the
 // repositories of the checkpoints (modeling_exaone.py).
 type Exaone struct{}
 
@@ -18,7 +18,7 @@ func (Exaone) Describe(c *Config) (*Decoder, error) {
 	b.layers = b.either("num_layers", "num_hidden_layers", maxLayers)
 	b.eps = b.number("layer_norm_epsilon", 1e-30, 1, 1e-5)
 	b.code("ExaoneConfig", "ExaoneModel", "ExaoneForCausalLM")
-	// A file that does not say is read as tied by some versions of the code, and as not tied by others.
+	// Without the key, some versions of the code tie the head, and others do not.
 	if !b.Has("tie_word_embeddings") {
 		b.missing("tie_word_embeddings")
 	}
@@ -43,5 +43,5 @@ func (Exaone) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// shortName is the prefix of a layer in families that call their layers h, as GPT-2 did.
+// shortName returns the prefix of a layer in families that call their layers h, as GPT-2 did.
 func shortName(prefix string) string { return strings.Replace(prefix, "layers.", "h.", 1) }

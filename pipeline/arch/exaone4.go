@@ -1,8 +1,8 @@
 package arch
 
-// Exaone4 normalises what attention and MLP return instead of what they read, and every head of q and k before rotation.
-// With sliding_window every sliding_window_pattern-th layer, or those that layer_types names, see everything and have no
-// rotation; without, all layers see everything and rotate.
+// Exaone4 normalizes the outputs of attention and MLP instead of their inputs, and every head of q and k before
+// rotation. With sliding_window, every sliding_window_pattern-th layer, or those that layer_types names, has full
+// attention without rotation; without it, all layers have full attention with rotation.
 type Exaone4 struct{}
 
 // Architectures implements [Family].
@@ -27,8 +27,8 @@ func (Exaone4) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// exaonePattern reads how many layers there are to one that sees everything: 1 without windows. Published files also write
-// it as "LLLG" beside layer_types, which then decide.
+// exaonePattern reads the period of layers with full attention: 1 without windows. Published files also write it as
+// "LLLG" in addition to layer_types, which then decides.
 func (b *builder) exaonePattern(window int) int {
 	const key = "sliding_window_pattern"
 	switch text, isText := b.fields.values[key].(string); {

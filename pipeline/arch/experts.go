@@ -8,26 +8,26 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// expertTensors says what the tensors of experts are called, behind a prefix like "model.layers.3.mlp.experts.". One for
-// every matrix of every expert, "7.gate_proj.weight", as most checkpoints have them; or one for all experts, of three
-// dimensions: gate and up together, [experts, 2*intermediate, hidden], and down, [experts, hidden, intermediate]. Input-major
-// ones have their last two dimensions swapped. Which form a checkpoint has is seen from its names, and which order from
-// its shapes.
+// expertTensors describes the names of expert tensors, after a prefix like "model.layers.3.mlp.experts.". There is one
+// for every matrix of every expert, "7.gate_proj.weight", as in most checkpoints; or one for all experts, of three
+// dimensions: gate and up together, [experts, 2*intermediate, hidden], and down, [experts, hidden, intermediate].
+// Input-major ones have their last two dimensions swapped. The names in a checkpoint determine its form, and the shapes
+// the order.
 type expertTensors struct {
-	// Gate, Up and Down are the names of an expert's own, without ".weight".
+	// Gate, Up and Down are the names within one expert, without ".weight".
 	Gate, Up, Down string
-	// GateUp and StackedDown are whole names behind the prefix.
+	// GateUp and StackedDown are whole names after the prefix.
 	GateUp, StackedDown string
-	// InputMajor decides where the shapes fit both orders.
+	// InputMajor decides if the shapes fit both orders.
 	InputMajor bool
-	// Transposed, if not empty, ends the names of stacked tensors that are there instead, in the order that is not
-	// input-major, whatever the shapes. Their biases are called like those of the others.
+	// Transposed, if not empty, is the suffix of stacked tensors in the order that is not input-major, regardless of
+	// the shapes. It does not apply to the names of biases.
 	Transposed string
-	// Interleaved: of the stacked gate and up, the even rows are gate.
+	// Interleaved: the even rows of the stacked gate and up are gate.
 	Interleaved bool
 	// Stacked: there is no other form.
 	Stacked bool
-	// Bias: every matrix has one. Those of stacked ones are called like them, with "_bias" behind.
+	// Bias: every matrix has one. Those of stacked ones have the suffix "_bias".
 	Bias bool
 }
 
@@ -36,7 +36,8 @@ var usualExperts = expertTensors{
 	Gate: "gate_proj", Up: "up_proj", Down: "down_proj", GateUp: "gate_up_proj", StackedDown: "down_proj",
 }
 
-// experts describes n experts. What is wrong with their tensors is recorded for [builder.finish], by the name of the first.
+// experts describes n experts. Problems of their tensors are recorded for [builder.finish], under the name of the
+// first.
 func (b *builder) experts(p string, n, intermediate int, names expertTensors) []MLP {
 	if n > maxExperts {
 		b.breaks(tensor.ErrUnsupported, "%d experts are more than %d", n, maxExperts)
@@ -70,7 +71,7 @@ func (b *builder) experts(p string, n, intermediate int, names expertTensors) []
 	return out
 }
 
-// stackedExperts is experts for tensors that hold all of them.
+// stackedExperts is experts for stacked tensors.
 func (b *builder) stackedExperts(p string, n, intermediate int, names expertTensors) []MLP {
 	gateUp, down, suffix := p+names.GateUp, p+names.StackedDown, ""
 	if _, ok := b.Tensor(gateUp + names.Transposed); ok {
@@ -86,7 +87,7 @@ func (b *builder) stackedExperts(p string, n, intermediate int, names expertTens
 		b.breaks(tensor.ErrCorrupt, "missing: %s", missing+suffix)
 		return nil
 	}
-	// want is the shape of a tensor in one of the orders.
+	// want returns the shape of a tensor in one of the orders.
 	want := func(rows, cols int, swapped bool) tensor.Shape {
 		if swapped {
 			rows, cols = cols, rows
@@ -98,7 +99,7 @@ func (b *builder) stackedExperts(p string, n, intermediate int, names expertTens
 	for _, t := range []struct {
 		info       tensor.Info
 		rows, cols int
-	}{{downInfo, h, intermediate}, {gateUpInfo, 2 * intermediate, h}} { // gate and up have the last word
+	}{{downInfo, h, intermediate}, {gateUpInfo, 2 * intermediate, h}} { // gate and up decide
 		turned := slices.Equal(t.info.Shape, want(t.rows, t.cols, true))
 		if plain := slices.Equal(t.info.Shape, want(t.rows, t.cols, false)); plain != turned {
 			swapped = turned
@@ -118,7 +119,7 @@ func (b *builder) stackedExperts(p string, n, intermediate int, names expertTens
 	}
 	out := make([]MLP, 0, n)
 	for j := range n {
-		// cut is count outputs of a tensor with all outputs of an expert, from the one at first on, step apart.
+		// cut returns count outputs of a tensor with all outputs of an expert, from first on, step apart.
 		cut := func(name, of string, all, cols, first, count, step int) Linear {
 			v := View{Name: p + strconv.Itoa(j) + "." + name + ".weight", Tensor: of + suffix, Rows: count, Cols: cols, Transposed: swapped}
 			if swapped {
@@ -147,8 +148,7 @@ func (b *builder) stackedExperts(p string, n, intermediate int, names expertTens
 	return out
 }
 
-// expertKeys reads how many experts there are, under the first of the keys that the file has, and how many of them a token
-// takes.
+// expertKeys reads the number of experts, under the first existing key, and the number of experts per token.
 func (b *builder) expertKeys(topK string, missingTopK int, missing int, keys ...string) (n, k int) {
 	n = missing
 	seen := ""
@@ -172,7 +172,7 @@ func (b *builder) expertKeys(topK string, missingTopK int, missing int, keys ...
 	return n, k
 }
 
-// breaks records what is wrong with a tensor.
+// breaks records a problem of a tensor.
 func (b *builder) breaks(kind error, format string, args ...any) {
 	b.broken = append(b.broken, problem{kind, fmt.Sprintf(format, args...)})
 }

@@ -2,16 +2,15 @@ package arch
 
 import "math"
 
-// FalconH1 has a Mamba 2 block and attention side by side in every layer, reading the same norm, and multipliers
-// everywhere:
+// FalconH1 has a parallel Mamba 2 block and attention in every layer, with a common norm, and multipliers everywhere:
 //
 //	h = embedding_multiplier · Embedding[token];  logits = lm_head_multiplier · Head · FinalNorm(h)
 //	h += ssm_out_multiplier · Mamba(n) + attention_out_multiplier · Attention(attention_in_multiplier · n)
 //	k is multiplied by key_multiplier; the MLP is mlp_multipliers[1] · Down(silu(mlp_multipliers[0] · Gate n) * Up n)
 //	z, x, b, c and dt are multiplied by ssm_multipliers, their input by ssm_in_multiplier
 //
-// Those of attention are folded into the scale of its scores and that of the branch. None is folded into a matrix, whose
-// elements would not be halves any more. A norm of the Mamba block (mamba_rms_norm) has to stand behind its gate
+// Those of attention are folded into the scale of its scores and that of the branch. None is folded into a matrix,
+// whose elements would then not fit fp16. A norm of the Mamba block (mamba_rms_norm) must follow its gate
 // (mamba_norm_before_gate false).
 type FalconH1 struct{}
 
@@ -36,19 +35,19 @@ func (FalconH1) Describe(c *Config) (*Decoder, error) {
 	m := b.mambaKeys(inner)
 	outBias, norm := b.Bool("projectors_bias", false), b.Bool("mamba_rms_norm", false)
 	if b.Bool("mamba_norm_before_gate", true) && norm {
-		b.unsupported("mamba_norm_before_gate", "true is not supported where mamba_rms_norm is true")
+		b.unsupported("mamba_norm_before_gate", "true is not supported together with mamba_rms_norm true")
 	}
 	b.d.EmbeddingScale, b.d.LogitScale = b.multiplier("embedding_multiplier"), b.multiplier("lm_head_multiplier")
 	in, key := b.multiplier("attention_in_multiplier"), b.multiplier("key_multiplier")
 	if bias && in != 1 {
-		b.unsupported("attention_in_multiplier", "%g is not supported where attention_bias is true", in)
+		b.unsupported("attention_in_multiplier", "%g is not supported together with attention_bias true", in)
 	}
 	a.Scale = in * in * key / math.Sqrt(float64(a.HeadDim))
 	attentionOut, mambaOut := in*b.multiplier("attention_out_multiplier"), b.multiplier("ssm_out_multiplier")
 	mlp := b.multipliers("mlp_multipliers", 2)
 	mamba, biases := b.multipliers("ssm_multipliers", 5), b.multiplier("ssm_in_multiplier")
 	if m.projBias && biases != 1 {
-		b.unsupported("ssm_in_multiplier", "%g is not supported where mamba_proj_bias is true", biases)
+		b.unsupported("ssm_in_multiplier", "%g is not supported together with mamba_proj_bias true", biases)
 	}
 	scales := [5]float64{}
 	for i := range mamba {
@@ -73,13 +72,13 @@ func (FalconH1) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// The bounds of multipliers keep out 0, which would leave nothing of what they multiply.
+// The bounds of multipliers exclude 0, which would remove what they multiply.
 const (
 	minMultiplier = 1e-9
 	maxMultiplier = 1e9
 )
 
-// multiplier reads a factor, 1 if the file has none.
+// multiplier reads a factor, by default 1.
 func (b *builder) multiplier(key string) float64 {
 	if f, ok := b.OptFloat(key, minMultiplier, maxMultiplier); ok {
 		return f
@@ -87,7 +86,7 @@ func (b *builder) multiplier(key string) float64 {
 	return 1
 }
 
-// multipliers reads n factors, 1 if the file has none.
+// multipliers reads n factors, by default 1.
 func (b *builder) multipliers(key string, n int) []float64 {
 	list := b.Floats(key, minMultiplier, maxMultiplier)
 	if list != nil && len(list) != n {

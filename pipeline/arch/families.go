@@ -10,13 +10,13 @@ import (
 type Family interface {
 	// Architectures lists the entries of "architectures" in config.json that the family describes.
 	Architectures() []string
-	// Describe asks c for every key that the computation depends on, lets c.Finish judge the rest,
-	// and returns the description with its dimensions checked. It fills neither the names (Family,
-	// ModelType, Architecture) nor Claimed and Ignored; [Describe] does.
+	// Describe reads every key of c that the computation depends on, lets c.Finish check the rest, and returns the
+	// description with checked dimensions. It sets neither the names (Family, ModelType, Architecture) nor Claimed and
+	// Ignored; [Describe] does.
 	Describe(c *Config) (*Decoder, error)
 }
 
-// families is the table by "model_type", sorted. A model type that is not here is refused.
+// families is the table by "model_type", sorted. Other model types are rejected.
 var families = []struct {
 	modelType string
 	family    Family
@@ -110,7 +110,7 @@ var families = []struct {
 	{"youtu", Youtu{}},
 }
 
-// ModelTypes lists the values of "model_type" that are understood, sorted.
+// ModelTypes lists the supported values of "model_type", sorted.
 func ModelTypes() []string {
 	names := make([]string, 0, len(families))
 	for _, f := range families {
@@ -119,8 +119,8 @@ func ModelTypes() []string {
 	return names
 }
 
-// pickFamily reads model_type and architectures. Both must be known, whatever the caller ignores: no
-// model is described by the code of another.
+// pickFamily reads model_type and architectures. Both must be known, regardless of ignored keys: no model is described
+// by the code of another.
 func pickFamily(c *Config) (f Family, modelType, architecture string) {
 	modelType = c.String("model_type")
 	for _, entry := range families {
@@ -152,8 +152,8 @@ func pickFamily(c *Config) (f Family, modelType, architecture string) {
 	return f, modelType, architecture
 }
 
-// headless reports whether an architecture is what a known one consists of besides its head: Qwen3Model of Qwen3ForCausalLM,
-// which transformers loads from such a checkpoint. What becomes of the head, the tensors say.
+// headless reports whether an architecture is a known one without its head: Qwen3Model for Qwen3ForCausalLM, which
+// transformers loads from such a checkpoint. The tensors decide about the head.
 func headless(modelType string, known []string, architecture string) bool {
 	name, ok := strings.CutSuffix(architecture, "Model")
 	return ok && transformers().types[modelType] != nil && slices.Contains(known, name+"ForCausalLM")

@@ -2,8 +2,8 @@ package arch
 
 import "math"
 
-// Gemma is the first Gemma: token rows times sqrt(hidden_size), norms with 1 + w, an MLP with GELU (the tanh form, also where
-// the file says "gelu"), head_dim on its own.
+// Gemma is the first Gemma: token rows times sqrt(hidden_size), norms with 1 + w, an MLP with GELU (the tanh form, even
+// if config.json has "gelu"), and an independent head_dim.
 type Gemma struct{}
 
 // Architectures implements [Family].
@@ -22,7 +22,8 @@ func (Gemma) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// beginGemma reads what all Gemmas share. causal are the values of use_bidirectional_attention with which text is causal.
+// beginGemma reads the keys that all Gemmas share. causal are the values of use_bidirectional_attention for which text
+// is causal.
 func beginGemma(c *Config, causal ...string) *builder {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.tied(true)
@@ -33,14 +34,14 @@ func beginGemma(c *Config, causal ...string) *builder {
 	return b
 }
 
-// scoreScale reads query_pre_attn_scalar: scores are divided by its square root.
+// scoreScale reads query_pre_attn_scalar, whose square root divides scores.
 func (b *builder) scoreScale(a *Attention) {
 	if s := b.number("query_pre_attn_scalar", 1e-3, 1e9, 256); s != float64(a.HeadDim) {
 		a.Scale = 1 / math.Sqrt(s)
 	}
 }
 
-// cap reads a bound of scores or logits: missing when the key is missing, none for null.
+// cap reads a bound of scores or logits: missing if the key is missing, none for null.
 func (b *builder) cap(key string, missing float64) float64 {
 	if b.Null(key) {
 		missing = 0
@@ -48,7 +49,7 @@ func (b *builder) cap(key string, missing float64) float64 {
 	return b.number(key, 1e-3, 1e6, missing)
 }
 
-// fourNorms is the layer of Gemma 2 and 3: both blocks between two norms.
+// fourNorms is the layer of Gemma 2 and 3, with norms before and after both blocks.
 func (b *builder) fourNorms(p string, attention, mlp Block) Layer {
 	return Layer{
 		{Norm: b.norms(p + "input_layernorm"), Block: attention, PostNorm: b.norms(p + "post_attention_layernorm")},

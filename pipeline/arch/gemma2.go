@@ -1,8 +1,8 @@
 package arch
 
-// Gemma2 is Gemma 2: as [Gemma], with norms behind the blocks too, scores divided by sqrt(query_pre_attn_scalar) and bounded
-// by attn_logit_softcapping, logits bounded by final_logit_softcapping, and, unless layer_types says otherwise, a
-// sliding_window in every other layer, the first one included.
+// Gemma2 is Gemma 2: [Gemma] with norms after the blocks, too, scores divided by sqrt(query_pre_attn_scalar) and
+// bounded by attn_logit_softcapping, logits bounded by final_logit_softcapping, and a sliding_window in the layers that
+// layer_types names, by default every other layer beginning with the first.
 type Gemma2 struct{}
 
 // Architectures implements [Family].

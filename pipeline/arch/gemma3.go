@@ -1,9 +1,9 @@
 package arch
 
-// Gemma3 is the text model of Gemma 3: the layers of [Gemma2] without bounds on scores, every head of q and k normalised
-// before rotation. All layers but every sixth (sliding_window_pattern), or those that layer_types names, see sliding_window
-// positions and turn by frequencies of their own (rope_local_base_freq). Within a multimodal model, which is Inner, logits have
-// no bound either.
+// Gemma3 is the text model of Gemma 3: the layers of [Gemma2] without bounds on scores, and with every head of q and k
+// normalized before rotation. All layers but every sixth (sliding_window_pattern), or those that layer_types names,
+// have a sliding_window and their own rotary base (rope_local_base_freq). In a multimodal model, which is Inner, logits
+// are unbounded, too.
 type Gemma3 struct{ Inner bool }
 
 // Architectures implements [Family].
@@ -18,10 +18,10 @@ func (f Gemma3) Describe(c *Config) (*Decoder, error) {
 	full, sliding := readByType(b.Config, ropeRules{theta: 1e6}, ropeRules{theta: 1e4}, "rope_local_base_freq")
 	b.scoreScale(&a)
 	if f.Inner {
-		b.Only("final_logit_softcapping") // transformers 5 does not read it, some of 4 do
+		b.Only("final_logit_softcapping") // transformers 5 does not read it, some versions of 4 do
 	}
 	b.d.LogitCap = b.cap("final_logit_softcapping", 0)
-	b.Only("attn_logit_softcapping") // of no effect in transformers, but hardly meant to be
+	b.Only("attn_logit_softcapping") // ignored by transformers, but probably not on purpose
 	every := b.Range("sliding_window_pattern", 1, maxLayers, 6)
 	if b.Has("layer_types") {
 		b.Inert("_sliding_window_pattern")

@@ -5,16 +5,16 @@ import (
 	"strconv"
 )
 
-// Gemma4 is the text model of Gemma 4: norms before and behind both blocks with plain weights, every head of q and k
-// normalised, and of v without weights; scores as they are; logits bounded by final_logit_softcapping. All layers but every
-// sixth, or those that layer_types names, see sliding_window positions. The others, of which the last layer is always one,
-// have heads of global_head_dim, in newer files per_layer_config, only the first of whose pairs turn ("proportional"), and with
-// attention_k_eq_v num_global_key_value_heads, whose keys are the values too. layer_scalar multiplies the stream behind every
-// layer. With enable_moe_block the MLP is the sum of one for every token and of num_experts, of which the router, behind a norm
-// of its own, chooses top_k_experts.
+// Gemma4 is the text model of Gemma 4: norms before and after both blocks with plain weights, every head of q and k
+// normalized, and of v without weights; unscaled scores; logits bounded by final_logit_softcapping. All layers but
+// every sixth, or those that layer_types names, have a sliding_window. The others, which always include the last layer,
+// have heads of global_head_dim (per_layer_config in newer files), only the first pairs of which are rotated
+// ("proportional"), and with attention_k_eq_v num_global_key_value_heads, whose keys are also the values. layer_scalar
+// multiplies the stream after every layer. With enable_moe_block, the MLP is the sum of one for every token and of
+// top_k_experts of num_experts, chosen by a router with its own norm.
 //
-// Tables of embeddings for every layer (hidden_size_per_layer_input) and layers that read the keys and values of others
-// (num_kv_shared_layers), which the smallest models have, are refused.
+// Tables of embeddings for every layer (hidden_size_per_layer_input) and layers that share the keys and values of
+// others (num_kv_shared_layers), as in the smallest models, are rejected.
 type Gemma4 struct{}
 
 // Architectures implements [Family].
@@ -22,7 +22,7 @@ func (Gemma4) Architectures() []string { return []string{"Gemma4ForCausalLM"} }
 
 // Describe implements [Family].
 func (Gemma4) Describe(c *Config) (*Decoder, error) {
-	b := beginGemma(c, `"vision"`) // pictures alone see ahead
+	b := beginGemma(c, `"vision"`) // only images have bidirectional attention
 	b.onePlus = false
 	b.mlpKeys("hidden_activation", "gelu_pytorch_tanh")
 	b.gemma4Refused()
@@ -52,7 +52,7 @@ func (Gemma4) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// gemma4Refused reads the keys of what has no form in the graph.
+// gemma4Refused reads the keys of features that the graph cannot express.
 func (b *builder) gemma4Refused() {
 	const inputs, shared = "hidden_size_per_layer_input", "num_kv_shared_layers"
 	if n := b.Range(inputs, 0, maxHidden, 256); n > 0 {
@@ -65,7 +65,7 @@ func (b *builder) gemma4Refused() {
 	b.Inert("use_double_wide_mlp") // of layers that share keys and values
 }
 
-// gemma4Slides says which layers have a window.
+// gemma4Slides returns which layers have a window.
 func (b *builder) gemma4Slides() []bool {
 	slides, out := everyNth(6), make([]bool, b.layers)
 	if types := b.layerTypes(fullAttention, slidingAttention); types != nil {
@@ -77,7 +77,7 @@ func (b *builder) gemma4Slides() []bool {
 	return out
 }
 
-// gemma4Ropes reads the rotary parameters of both kinds. Where the file has any, it has those of every kind of layer.
+// gemma4Ropes reads the rotary parameters of both kinds. If the file has any, it has those of every kind of layer.
 func (b *builder) gemma4Ropes(slides []bool) (full, sliding ropeParams) {
 	full, sliding = ropeParams{kind: "proportional", theta: 1e6, turning: 0.25, factor: 1}, ropeParams{kind: "default", theta: 1e4}
 	o := b.Object("rope_parameters")
@@ -102,7 +102,7 @@ func (b *builder) gemma4Ropes(slides []bool) (full, sliding ropeParams) {
 	return full, sliding
 }
 
-// gemma4Heads gives the dimensions of attention in every layer, and whether the keys of full layers are their values.
+// gemma4Heads returns the dimensions of attention in every layer, and whether the keys of full layers are their values.
 func (b *builder) gemma4Heads(a Attention, slides []bool) (dims []Attention, same bool) {
 	same = b.Bool("attention_k_eq_v", false)
 	dims = make([]Attention, b.layers)
@@ -110,7 +110,7 @@ func (b *builder) gemma4Heads(a Attention, slides []bool) (dims []Attention, sam
 	if o := b.Object(each); o != nil {
 		for _, key := range []string{headDim, kvHeads} {
 			if b.Has(key) {
-				b.Refuse(key, "is not supported together with %s, beside which it has no effect", each)
+				b.Refuse(key, "is not supported together with %s, which overrides it", each)
 			}
 			b.Inert(key)
 		}
@@ -140,7 +140,7 @@ func (b *builder) gemma4Heads(a Attention, slides []bool) (dims []Attention, sam
 	return dims, same
 }
 
-// overrides reads what a layer has of its own.
+// overrides reads the overrides of a layer.
 func (c *Config) overrides(a *Attention) {
 	if n, ok := c.OptInt("head_dim", maxHeadDim); ok {
 		a.HeadDim = n
@@ -150,7 +150,7 @@ func (c *Config) overrides(a *Attention) {
 	}
 }
 
-// alikeHeads demands that layers of one kind have the same heads, as transformers does.
+// alikeHeads requires that layers of one kind have the same heads, as transformers does.
 func (b *builder) alikeHeads(dims []Attention, slides []bool) {
 	const key = "per_layer_config"
 	first := map[bool]Attention{}
@@ -166,7 +166,7 @@ func (b *builder) alikeHeads(dims []Attention, slides []bool) {
 	}
 }
 
-// checkHeads judges dimensions that other keys than the usual ones gave.
+// checkHeads checks dimensions from other keys than the usual ones.
 func (b *builder) checkHeads(a Attention, headDim, kvHeads string) {
 	if a.KVHeads > 0 && a.Heads%a.KVHeads != 0 && b.Good("num_attention_heads", "num_key_value_heads", kvHeads) {
 		b.Wrong(kvHeads, "%d heads cannot share %d key-value heads", a.Heads, a.KVHeads)
@@ -176,7 +176,7 @@ func (b *builder) checkHeads(a Attention, headDim, kvHeads string) {
 	}
 }
 
-// gemma4Attention fills in the projections and norms.
+// gemma4Attention sets the projections and norms.
 func (b *builder) gemma4Attention(p string, a Attention, bias, same bool) *Attention {
 	x := b.projections(p, a, bias, bias)
 	if same {
@@ -187,7 +187,7 @@ func (b *builder) gemma4Attention(p string, a Attention, bias, same bool) *Atten
 	return x
 }
 
-// gemma4Experts reads the keys of mixtures, n being 0 where there are none.
+// gemma4Experts reads the keys of mixtures; n is 0 without them.
 func (b *builder) gemma4Experts() (n, k, width int) {
 	b.Only("expert_intermediate_size") // an older name, null in published files
 	if !b.Bool("enable_moe_block", false) {
@@ -201,8 +201,8 @@ func (b *builder) gemma4Experts() (n, k, width int) {
 	return n, k, b.Int("moe_intermediate_size", maxIntermediate)
 }
 
-// gemma4Mixture is the mixture of a layer, p being "model.layers.3.". The router's norm is one without weights, whose result is
-// multiplied by router.scale and divided by sqrt(hidden_size).
+// gemma4Mixture returns the mixture of a layer, p being "model.layers.3.". The router's norm has no weights; its result
+// is multiplied by router.scale and divided by sqrt(hidden_size).
 func (b *builder) gemma4Mixture(p string, n, k, width int) *Experts {
 	scale := View{
 		Name: p + "router.gamma", Tensor: p + "router.scale", Rows: b.d.Hidden,

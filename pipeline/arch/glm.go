@@ -1,7 +1,7 @@
 package arch
 
-// GLM is GLM-4 9B as transformers stores it: half of every head turns (partial_rotary_factor), in interleaved pairs; biases on
-// q, k and v if attention_bias; gate and up are one matrix.
+// GLM is GLM-4 9B as stored by transformers: half of every head is rotated (partial_rotary_factor), in interleaved
+// pairs; q, k and v have biases if attention_bias is set; gate and up are one matrix.
 type GLM struct{}
 
 // Architectures implements [Family].
@@ -15,7 +15,7 @@ func (GLM) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// GLM4 is GLM-4-0414: [GLM] with norms behind the blocks too. Its post_attention_layernorm is the one before the MLP.
+// GLM4 is GLM-4-0414: [GLM] with norms after the blocks, too. Its post_attention_layernorm is the one before the MLP.
 type GLM4 struct{}
 
 // Architectures implements [Family].
@@ -32,7 +32,7 @@ func (GLM4) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// beginGLM reads the keys of both, and returns what makes attention.
+// beginGLM reads the keys of both, and returns a function that makes attention.
 func beginGLM(c *Config) (b *builder, a Attention, block func(p string) *Attention) {
 	b = begin(c, "rms_norm_eps", 1.5625e-7)
 	b.tied(false)

@@ -1,8 +1,8 @@
 package arch
 
-// GLM4Moe is GLM-4.5 and 4.6: half of every head turns (partial_rotary_factor), half-split; heads of q and k are normalised if
-// use_qk_norm; biases on q, k and v if attention_bias; the layers from first_k_dense_replace on are the mixtures of
-// [DeepSeek].
+// GLM4Moe is GLM-4.5 and 4.6: half of every head is rotated (partial_rotary_factor), half-split; heads of q and k are
+// normalized if use_qk_norm is set; q, k and v have biases if attention_bias is set; the layers from
+// first_k_dense_replace on are the mixtures of [DeepSeek].
 type GLM4Moe struct{}
 
 // Architectures implements [Family].

@@ -28,7 +28,7 @@ func (GLM4MoeLite) Describe(c *Config) (*Decoder, error) {
 	g := b.groupedKeys(groupedKeys{
 		experts: 64, topK: 4, intermediate: 1536, shared: 1, dense: dense, groups: 1, topGroups: 1, normalize: true, scale: 1.8,
 	})
-	g.dense = dense // mlp_layer_types is what counts
+	g.dense = dense // only mlp_layer_types counts
 	b.same(float64(dense), "first_k_dense_replace")
 	b.skipDrafts("num_nextn_predict_layers", "num_mtp_layers")
 	shape := Attention{Heads: a.Heads, HeadDim: a.NopeDim + a.RopeDim}

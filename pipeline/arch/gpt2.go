@@ -5,10 +5,10 @@ import (
 	"regexp"
 )
 
-// GPT2 is GPT-2 and models that were trained with its code: a vector for every position instead of rotation, LayerNorms with
-// biases, matrices whose rows are inputs (Conv1D), q, k and v side by side in one of them, and an MLP without gate, of
-// 4·n_embd unless n_inner says otherwise. Scores are divided by the root of the head's size unless scale_attn_weights is
-// false, and with scale_attn_by_inverse_layer_idx by the number of the layer, from 1 on. Tensors may be called
+// GPT2 is GPT-2 and models trained with its code: a vector for every position instead of rotation, LayerNorms with
+// biases, matrices whose rows are inputs (Conv1D), q, k and v adjacent in one of them, and an ungated MLP of n_inner,
+// by default 4·n_embd. Scores are divided by the root of the head's size unless scale_attn_weights is false, and with
+// scale_attn_by_inverse_layer_idx by the number of the layer, from 1 on. Names of tensors may begin with
 // "transformer.h.0..." or "h.0...".
 type GPT2 struct{}
 
@@ -68,7 +68,7 @@ func (GPT2) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// inputRows is a linear layer with a bias, made of rows outputs from first on of a matrix whose rows are inputs.
+// inputRows returns a linear layer with a bias, made of rows outputs from first on of a matrix whose rows are inputs.
 func (b *builder) inputRows(of, what string, rows, cols, first int) Linear {
 	runs := []Run{{Start: first, Count: rows}}
 	weight := View{Name: of + what + ".weight", Tensor: of + ".weight", Rows: rows, Cols: cols, Runs: runs, Transposed: true}

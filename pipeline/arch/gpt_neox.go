@@ -2,15 +2,15 @@ package arch
 
 import "regexp"
 
-// GPTNeoX is Pythia, GPT-NeoX-20B and Dolly: LayerNorms with biases, q, k and v of a head side by side in one matrix
-// without sharing of heads, rotation of rotary_pct of every head (.25 if the file has none), and an MLP without gate. With
-// use_parallel_residual, the default, attention and MLP read the same stream, each through a norm of its own.
+// GPTNeoX is Pythia, GPT-NeoX-20B and Dolly: LayerNorms with biases, q, k and v of each head adjacent in one matrix
+// without sharing of heads, rotation of rotary_pct of every head (default 0.25), and an ungated MLP. With
+// use_parallel_residual, the default, attention and MLP are parallel, each with its own norm.
 type GPTNeoX struct{}
 
 // Architectures implements [Family].
 func (GPTNeoX) Architectures() []string { return []string{"GPTNeoXForCausalLM"} }
 
-// causalBuffers are the masks that old versions of transformers saved along with the weights.
+// causalBuffers are masks that old versions of transformers saved with the weights.
 var causalBuffers = Skip{Match: regexp.MustCompile(`^gpt_neox\.layers\.\d+\.attention\.(masked_)?bias$`), Reason: "mask buffer"}
 
 // Describe implements [Family].
@@ -40,8 +40,8 @@ func (GPTNeoX) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// unshared reads the dimensions of attention in families where every head has keys of its own, of hidden_size / heads
-// elements, whatever the file has under the keys that other families use.
+// unshared reads the dimensions of attention in families where every head has its own keys, of hidden_size / heads
+// elements, regardless of the keys that other families read.
 func (b *builder) unshared(key string) Attention {
 	b.Inert("num_key_value_heads")
 	heads := b.Int(key, maxHeads)
@@ -49,7 +49,7 @@ func (b *builder) unshared(key string) Attention {
 	switch {
 	case !b.Good("hidden_size", key):
 	case b.d.Hidden%heads != 0:
-		b.Wrong(key, "hidden_size %d does not divide by it", b.d.Hidden)
+		b.Wrong(key, "hidden_size %d is not divisible by it", b.d.Hidden)
 	case a.HeadDim > maxHeadDim || a.HeadDim%2 != 0:
 		b.unsupported(key, "a head of %d elements is not supported", a.HeadDim)
 	}
@@ -59,7 +59,7 @@ func (b *builder) unshared(key string) Attention {
 	return a
 }
 
-// perHead takes q, k and v from a matrix that has them side by side for every head.
+// perHead takes q, k and v from a matrix in which they are adjacent for every head.
 func (b *builder) perHead(name string, a Attention, bias bool) *Attention {
 	part := func(what string, at int) Linear {
 		runs := make([]Run, 0, a.Heads)

@@ -1,10 +1,10 @@
 package arch
 
-// Granite is IBM's Granite 3: Llama with four factors, each 1 where the file has none: embedding_multiplier of token rows,
-// attention_multiplier of scores in place of 1/sqrt(head_dim), residual_multiplier of what blocks add to the stream, and
-// logits_scaling, which divides logits. With Experts, which is granitemoe, the MLPs are mixtures of num_local_experts of
-// intermediate_size: the num_experts_per_tok largest scores, softmax over them. With Shared too, which is granitemoeshared,
-// they share an MLP of shared_intermediate_size, 0 for none.
+// Granite is IBM's Granite 3: Llama with four factors, each 1 by default: embedding_multiplier of token rows,
+// attention_multiplier of scores in place of 1/sqrt(head_dim), residual_multiplier of the outputs of blocks, and
+// logits_scaling, which divides logits. With Experts, which is granitemoe, the MLPs are mixtures of num_local_experts
+// of intermediate_size: the num_experts_per_tok largest scores, softmax over them. With Shared as well, which is
+// granitemoeshared, they have a shared MLP of shared_intermediate_size, 0 for none.
 type Granite struct{ Experts, Shared bool }
 
 // Architectures implements [Family].
@@ -58,7 +58,7 @@ func (b *builder) graniteFactors(a *Attention) (residual float64) {
 	return orZero(b.number("residual_multiplier", lo, hi, 1))
 }
 
-// graniteExperts is a mixture, p being "model.layers.3.block_sparse_moe.".
+// graniteExperts returns a mixture, p being "model.layers.3.block_sparse_moe.".
 func (b *builder) graniteExperts(p string, n, k int) *Experts {
 	return &Experts{
 		Router: b.linear(p+"router.layer", n, b.d.Hidden, false), Scoring: TopKSoftmax, TopK: k,

@@ -2,11 +2,11 @@ package arch
 
 import "strings"
 
-// GraniteHybrid is Granite 4: the factors of [Granite]; layers that layer_types (once layers_block_type) calls
+// GraniteHybrid is Granite 4: the factors of [Granite]; layers that layer_types (formerly layers_block_type) calls
 // linear_attention, by default all, are [Mamba2] with mamba_n_heads of mamba_d_head, mamba_d_state, mamba_n_groups and
-// mamba_d_conv; the others are attention, which turns if position_embedding_type is "rope". The MLP, of
-// shared_intermediate_size, has gate and up in one matrix, and where there are num_local_experts it is what their mixture
-// shares.
+// mamba_d_conv; the others are attention, with rotation if position_embedding_type is "rope". The MLP, of
+// shared_intermediate_size, has gate and up in one matrix; with num_local_experts it is the shared MLP of their
+// mixture.
 type GraniteHybrid struct{}
 
 // Architectures implements [Family].
@@ -55,7 +55,7 @@ func (GraniteHybrid) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// graniteLayers reads which layers are recurrent.
+// graniteLayers returns which layers are recurrent.
 func (b *builder) graniteLayers() func(i int) bool {
 	now, before := b.Has("layer_types"), b.Has("layers_block_type")
 	key := "layer_types"
@@ -64,7 +64,7 @@ func (b *builder) graniteLayers() func(i int) bool {
 	}
 	types := b.layerTypesOf(key, fullAttention, linearAttention, "attention", "mamba")
 	if now && before {
-		b.Inert("layers_block_type") // another name of the same
+		b.Inert("layers_block_type") // the former name of the key
 	}
 	if types == nil {
 		return func(int) bool { return true }

@@ -1,19 +1,19 @@
 package arch
 
-// groupedKeys are the keys of DeepSeek's mixtures, which other families have too: n_routed_experts of
-// moe_intermediate_size, num_experts_per_tok of them by sigmoid and a correction that takes part in the choice alone; only
-// experts of the topk_group best of n_group groups can be chosen, a group being as good as its two best experts; weights are
-// normalised if norm_topk_prob, and multiplied by routed_scaling_factor. The n_shared_experts are one MLP for every token.
-// Layers below first_k_dense_replace are dense.
+// groupedKeys are the keys of DeepSeek's mixtures, which other families share: n_routed_experts of
+// moe_intermediate_size, num_experts_per_tok of them chosen by sigmoid and a correction that affects only the choice;
+// only experts of the topk_group best of n_group groups can be chosen, the score of a group being that of its two best
+// experts; weights are normalized if norm_topk_prob is set, and multiplied by routed_scaling_factor. The
+// n_shared_experts are one MLP for every token. Layers below first_k_dense_replace are dense.
 type groupedKeys struct {
 	experts, topK, intermediate, shared, dense, groups, topGroups int
 	normalize                                                     bool
 	scale                                                         float64
-	// softmax is DeepSeek-V2's: no correction, and the best expert stands for its group.
+	// softmax selects DeepSeek-V2's rules: no correction, and the best expert stands for its group.
 	softmax bool
 }
 
-// groupedKeys reads the keys; missing has what the class has for those that the file has not.
+// groupedKeys reads the keys; missing has the defaults of the class.
 func (b *builder) groupedKeys(missing groupedKeys) groupedKeys {
 	g := missing
 	g.experts, g.topK = b.expertKeys("num_experts_per_tok", missing.topK, missing.experts, "n_routed_experts", "num_local_experts", "num_experts")
@@ -60,7 +60,7 @@ func (b *builder) groupedKeys(missing groupedKeys) groupedKeys {
 	return g
 }
 
-// groupedBlock is the second block of layer i, p being "model.layers.3.mlp.".
+// groupedBlock returns the second block of layer i, p being "model.layers.3.mlp.".
 func (b *builder) groupedBlock(g groupedKeys, i int, p string) Block {
 	if i < g.dense {
 		return b.mlp(p, b.intermediate, b.mlpBias)
@@ -68,7 +68,7 @@ func (b *builder) groupedBlock(g groupedKeys, i int, p string) Block {
 	return b.mixture(g, p)
 }
 
-// mixture is the block of a layer that is not dense.
+// mixture returns the block of a layer that is not dense.
 func (b *builder) mixture(g groupedKeys, p string) *Experts {
 	e := &Experts{
 		Router: b.linear(p+"gate", g.experts, b.d.Hidden, false), Scoring: Sigmoid, TopK: g.topK,

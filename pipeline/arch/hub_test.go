@@ -85,7 +85,7 @@ func TestDescribeHubKeys(t *testing.T) {
 func TestDescribeHugeKeys(t *testing.T) {
 	config := []byte(`{"model_type": "gpt_neox", "architectures": ["GPTNeoXForCausalLM"], "hidden_size": 262144, "vocab_size": 320,
 		"max_position_embeddings": 512, "num_hidden_layers": 4096, "num_attention_heads": 16384, "intermediate_size": 64}`)
-	const want = "made of more than 2097152 pieces"
+	const want = "have more than 2097152 pieces"
 	if _, err := describeKeys(t, config, checkpoint{}); !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 		t.Fatal(err)
 	}

@@ -1,8 +1,8 @@
 package arch
 
-// Hunyuan is Tencent's Hunyuan, version 1: heads of q and k are normalised behind the rotation, whose base a "dynamic" scaling
-// stretches by alpha^(d/(d-2)). With Experts every MLP is a mixture of num_experts: softmax, moe_topk of them (one number, or
-// one for every layer), normalised, and one more MLP for every token; all have intermediate_size.
+// Hunyuan is Tencent's Hunyuan, version 1: heads of q and k are normalized after the rotation, whose base a "dynamic"
+// scaling multiplies by alpha^(d/(d-2)). With Experts, every MLP is a mixture of num_experts: softmax, moe_topk of them
+// (one number, or one for every layer), normalized, and one more MLP for every token; all have intermediate_size.
 type Hunyuan struct{ Experts bool }
 
 // Architectures implements [Family].
@@ -54,7 +54,7 @@ func (f Hunyuan) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// hunyuanTraining judges the keys that published checkpoints have beside those of the class.
+// hunyuanTraining checks the keys of published checkpoints that the class does not have.
 func (b *builder) hunyuanTraining(a *Attention) {
 	b.Inert("eod_token_id", "im_end_id", "im_newline_id", "im_start_id", "image_token_id", "text_start_id", "text_end_id",
 		"video_start_id", "video_end_id", "class_num", "dense_list", "pool_type", "cla_share_factor", "head_dim_list", "moe_drop_tokens",

@@ -1,7 +1,7 @@
 package arch
 
-// HyperCLOVAX is Naver's HyperCLOVA X SEED: [Granite] with norms behind the blocks too if use_post_norm, the usual scale of
-// scores where there is no attention_multiplier, and logits that logits_scaling multiplies.
+// HyperCLOVAX is Naver's HyperCLOVA X SEED: [Granite] with norms after the blocks, too, if use_post_norm is set, the
+// usual scale of scores without attention_multiplier, and logits multiplied by logits_scaling.
 type HyperCLOVAX struct{}
 
 // Architectures implements [Family].

@@ -57,13 +57,13 @@ func TestDescribeIgnore(t *testing.T) {
 		ignore string
 		want   string
 	}{
-		{"absent", "clip_qkv", `clip_qkv: nothing to ignore, there is no such key`},
-		{"empty", "", `"": nothing to ignore, there is no such key`},
-		{"absent in the object", "rope_parameters.x", `rope_parameters.x: nothing to ignore, there is no such key`},
-		{"inert", "use_cache", `use_cache: nothing to ignore, the value is not refused`},
-		{"consumed", "hidden_size", `hidden_size: nothing to ignore, the value is not refused`},
-		{"object", "rope_parameters", `rope_parameters: nothing to ignore, the value is not refused`},
-		{"in the object", "rope_parameters.rope_theta", `rope_parameters.rope_theta: nothing to ignore, the value is not refused`},
+		{"absent", "clip_qkv", `clip_qkv: cannot be ignored: no such key`},
+		{"empty", "", `"": cannot be ignored: no such key`},
+		{"absent in the object", "rope_parameters.x", `rope_parameters.x: cannot be ignored: no such key`},
+		{"inert", "use_cache", `use_cache: cannot be ignored: the value is accepted`},
+		{"consumed", "hidden_size", `hidden_size: cannot be ignored: the value is accepted`},
+		{"object", "rope_parameters", `rope_parameters: cannot be ignored: the value is accepted`},
+		{"in the object", "rope_parameters.rope_theta", `rope_parameters.rope_theta: cannot be ignored: the value is accepted`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			wantError(t, ck.config, ck.tensors, Options{IgnoreConfig: []string{tt.ignore}}, nil, "config.json: "+tt.want)

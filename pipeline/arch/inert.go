@@ -8,21 +8,20 @@ import (
 // maxListedKeys bounds the keys that a note names.
 const maxListedKeys = 20
 
-// inertKey is a key of any family that does not change the computation, as long as it has one of the
-// accepted values, written as in JSON. No list means that every value is fine.
+// inertKey is a key of any family that does not change the computation, provided it has one of the accepted values,
+// written as in JSON. An empty list accepts every value.
 type inertKey struct {
 	accept []string
-	why    string // the reason for refusing other values, if it needs words
+	why    string // the reason for refusing other values, if not obvious
 }
 
-// inert lists the keys that every family may carry. What a family computes with is not here: it asks
-// for its keys itself.
+// inert lists the keys that every family may have. Keys that affect a computation are not here: families read them.
 var inert = map[string]inertKey{
-	// Where the file comes from and how it was saved.
+	// Origin of the file and how it was saved.
 	"_commit_hash":           {},
 	"_name_or_path":          {},
 	"is_llama_config":        {}, // the training framework of SmolLM
-	"max_sequence_length":    {}, // of LLaMA 1 and some that come from it; max_position_embeddings is what counts
+	"max_sequence_length":    {}, // of LLaMA 1 and some derived models; max_position_embeddings counts
 	"name_or_path":           {},
 	"tokenizer_class":        {},
 	"transformers.js_config": {},
@@ -44,13 +43,13 @@ var inert = map[string]inertKey{
 	"is_decoder":                    {},
 	"output_attentions":             {},
 	"output_hidden_states":          {},
-	"pretraining_tp":                {}, // parts in which products are summed
+	"pretraining_tp":                {}, // number of partial sums in products
 	"return_dict":                   {},
 	"torchscript":                   {},
 	"use_bfloat16":                  {},
 	"use_cache":                     {},
 
-	// Tokens and defaults of generation; generation_config.json and the tokenizer have the last word.
+	// Tokens and defaults of generation; generation_config.json and the tokenizer override them.
 	"bad_words_ids":                    {},
 	"begin_suppress_tokens":            {},
 	"bos_token_id":                     {},
@@ -92,7 +91,7 @@ var inert = map[string]inertKey{
 	"task_specific_params": {},
 	"tf_legacy_loss":       {},
 
-	// Inert at these values only.
+	// Inert only with these values.
 	"add_cross_attention":         {accept: []string{"false"}},
 	"auto_map":                    {accept: []string{"null"}, why: "the checkpoint brings its own model code"},
 	"cross_attention_hidden_size": {accept: []string{"null"}},
@@ -106,8 +105,8 @@ var inert = map[string]inertKey{
 	"use_sliding_window":          {accept: []string{"false"}},
 }
 
-// checkInert refuses the keys of the file that nobody asked for, unless they are inert, and nulls that the model's class does
-// not take.
+// checkInert rejects the unread keys of the file unless they are inert, and nulls that the model's class does not
+// accept.
 func (c *Config) checkInert() {
 	c.checkDType()
 	var unread []string
@@ -116,7 +115,7 @@ func (c *Config) checkInert() {
 			c.Wrong(key, "null, which transformers %s does not take here", transformers().version)
 			continue
 		}
-		if c.consumed[key] || c.class != nil && c.Null(key) { // null is no value
+		if c.consumed[key] || c.class != nil && c.Null(key) { // null counts as missing
 			continue
 		}
 		value := show(c.fields.values[key])
@@ -138,15 +137,14 @@ func (c *Config) checkInert() {
 	}
 }
 
-// unread reports whether a key that the family does not ask for has no effect: a token's id, state of the library (with an
+// unread reports whether a key that the family does not read has no effect: a token's id, state of the library (with an
 // underscore), or one that transformers reads for no model at all. Code that is not in transformers may read any other.
 func (c *Config) unread(key string) bool {
 	return strings.HasPrefix(key, "_") || strings.HasSuffix(key, "_token_id") || strings.HasSuffix(key, "_token_ids") ||
 		c.class != nil && !transformers().reads[key]
 }
 
-// checkDType compares the two spellings of the element type. Otherwise it says nothing: every tensor
-// has its own type.
+// checkDType compares the two spellings of the element type. The type itself is ignored: every tensor has its own.
 func (c *Config) checkDType() {
 	now, haveNow := c.OptString("dtype")
 	before, haveBefore := c.OptString("torch_dtype")

@@ -1,8 +1,9 @@
 package arch
 
-// InternLM2 is InternLM 2 and 2.5: Llama under other names, with q, k and v in one matrix that is grouped by key-value head
-// (the query heads of the group, its key, its value). bias, true if the file has none, puts biases on that matrix and on o.
-// It computes what the code that the checkpoints bring (modeling_internlm2.py) does; the class is not in transformers.
+// InternLM2 is InternLM 2 and 2.5: Llama with other names, and with q, k and v in one matrix that is grouped by
+// key-value head (the query heads of the group, its key, its value). bias, by default true, adds biases to that matrix
+// and to o. The source is the code in the repositories of the checkpoints (modeling_internlm2.py); the class is not in
+// transformers.
 type InternLM2 struct{}
 
 // Architectures implements [Family].

@@ -1,7 +1,7 @@
 package arch
 
-// InternLM3 is Llama with heads of 128 elements; qkv_bias puts biases on q, k and v, bias on o and the MLP. transformers
-// calls them attention_bias and mlp_bias.
+// InternLM3 is Llama with heads of 128 elements; qkv_bias adds biases to q, k and v, bias to o and the MLP.
+// transformers calls them attention_bias and mlp_bias.
 type InternLM3 struct{}
 
 // Architectures implements [Family].

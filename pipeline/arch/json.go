@@ -19,17 +19,17 @@ const (
 	maxConfigDepth = 32
 )
 
-// object is a JSON object with its keys in the order of the file. Its values are nil, bool, string,
-// json.Number, []any, *object or nonFinite.
+// object is a JSON object with its keys in the order of the file. Its values are nil, bool, string, json.Number, []any,
+// *object or nonFinite.
 type object struct {
 	keys   []string
 	values map[string]any
 }
 
-// nonFinite is a number that JSON cannot hold, in the notation of transformers: {"__float__": "Infinity"}.
+// nonFinite is a number without a JSON form, in the notation of transformers: {"__float__": "Infinity"}.
 type nonFinite string
 
-// parseObject reads one JSON object strictly: valid UTF-8, no key twice, nothing after the end.
+// parseObject parses one JSON object strictly: valid UTF-8, no duplicate keys, nothing after the end.
 func parseObject(b []byte) (*object, error) {
 	if len(b) > maxConfigBytes {
 		return nil, corruptConfig("%d bytes, more than %d", len(b), maxConfigBytes)
@@ -38,7 +38,7 @@ func parseObject(b []byte) (*object, error) {
 		return nil, corruptConfig("not UTF-8")
 	}
 	b = PlainJSON(b)
-	// Unmarshal checks the whole syntax first; the token reader alone would not see trailing bytes.
+	// Unmarshal checks the whole syntax first; the token reader alone would not find trailing bytes.
 	var raw json.RawMessage
 	if err := json.Unmarshal(b, &raw); err != nil {
 		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
@@ -54,12 +54,12 @@ func parseObject(b []byte) (*object, error) {
 	}
 	o, ok := v.(*object)
 	if !ok {
-		return nil, corruptConfig("%s where an object is wanted", show(v))
+		return nil, corruptConfig("%s instead of an object", show(v))
 	}
 	return o, nil
 }
 
-// readValue reads the next value; path holds the keys and brackets that lead to it.
+// readValue reads the next value; path has the keys and brackets that lead to it.
 func readValue(dec *json.Decoder, path []string) (any, error) {
 	t, err := dec.Token()
 	if err != nil {
@@ -115,8 +115,9 @@ func readValue(dec *json.Decoder, path []string) (any, error) {
 	return o, nil
 }
 
-// PlainJSON makes JSON of what Python writes: it drops a byte-order mark, and rewrites the bare words NaN, Infinity and
-// -Infinity outside strings in the notation of transformers, {"__float__": "NaN"}. Other text is returned as it is.
+// PlainJSON converts JSON as written by Python: it drops a byte-order mark, and rewrites the bare words NaN, Infinity
+// and -Infinity outside strings in the notation of transformers, {"__float__": "NaN"}. Other text is returned
+// unchanged.
 func PlainJSON(b []byte) []byte {
 	var out []byte
 	b = bytes.TrimPrefix(b, []byte("\ufeff"))
@@ -144,7 +145,7 @@ func PlainJSON(b []byte) []byte {
 	return append(out, b[done:]...)
 }
 
-// show writes a value for an error message, shortened.
+// show formats a value for an error message, shortened.
 func show(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -171,7 +172,7 @@ func show(v any) string {
 	panic(fmt.Sprintf("internal error: config value of type %T", v))
 }
 
-// printable makes a name out of a file safe for a terminal, and short.
+// printable shortens a name from a file and makes it safe for a terminal.
 func printable(name string) string {
 	q := strconv.Quote(clip(name))
 	if q == `"`+name+`"` && name != "" {

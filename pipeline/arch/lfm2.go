@@ -1,10 +1,10 @@
 package arch
 
-// LFM2 is Liquid's LFM2: short convolutions of conv_L_cache taps, see [ShortConv], with biases if conv_bias, and attention
-// with normalised heads in the layers that layer_types calls full_attention (full_attn_idxs; all of them if there is
-// neither). The epsilon of norms is norm_eps. With block_auto_adjust_ff_dim the MLP has two thirds of intermediate_size (once
-// block_ff_dim), times block_ffn_dim_multiplier, rounded up to block_multiple_of. With Experts the layers from
-// num_dense_layers on are mixtures: sigmoid, chosen with expert_bias, normalised if norm_topk_prob, times
+// LFM2 is Liquid's LFM2: short convolutions of conv_L_cache taps, see [ShortConv], with biases if conv_bias is set, and
+// attention with normalized heads in the layers that layer_types calls full_attention (or full_attn_idxs; by default
+// all). The epsilon of norms is norm_eps. With block_auto_adjust_ff_dim, the MLP has two thirds of intermediate_size
+// (formerly block_ff_dim), times block_ffn_dim_multiplier, rounded up to block_multiple_of. With Experts, the layers
+// from num_dense_layers on are mixtures: sigmoid, chosen with expert_bias, normalized if norm_topk_prob is set, times
 // routed_scaling_factor.
 type LFM2 struct{ Experts bool }
 
@@ -16,7 +16,7 @@ func (f LFM2) Architectures() []string {
 	return []string{"Lfm2ForCausalLM"}
 }
 
-// convLayer is what layer_types calls a short convolution.
+// convLayer is the name of a short convolution in layer_types.
 const convLayer = "conv"
 
 // Describe implements [Family].
@@ -27,7 +27,7 @@ func (f LFM2) Describe(c *Config) (*Decoder, error) {
 	if b.Has("tie_embedding") {
 		b.d.Tied = b.Bool("tie_embedding", true)
 	}
-	b.Inert("rms_norm_eps") // of no effect
+	b.Inert("rms_norm_eps") // not used
 	a, rope := b.heads(0), ropeRules{theta: 1e6}.read(c)
 	bias, taps := b.Bool("conv_bias", false), b.Range("conv_L_cache", 1, 64, 3)
 	conv := b.lfm2Layers(f.Experts)
@@ -58,7 +58,7 @@ func (f LFM2) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// lfm2Layers reads which layers are convolutions.
+// lfm2Layers returns which layers are convolutions.
 func (b *builder) lfm2Layers(listed bool) func(i int) bool {
 	if types := b.layerTypes(fullAttention, convLayer); types != nil {
 		b.Inert("full_attn_idxs")
@@ -75,7 +75,7 @@ func (b *builder) lfm2Layers(listed bool) func(i int) bool {
 	return func(i int) bool { return !full[i] }
 }
 
-// lfm2Training judges the keys that the first checkpoints have beside those of the class.
+// lfm2Training checks the keys of the first checkpoints that the class does not have.
 func (b *builder) lfm2Training(a *Attention) {
 	b.Inert("block_mlp_init_scale", "block_out_init_scale", "block_use_xavier_init", "conv_use_xavier_init")
 	b.Only("block_use_swiglu", "true")
@@ -88,7 +88,7 @@ func (b *builder) lfm2Training(a *Attention) {
 	}
 }
 
-// feedForward reads the keys of the second block, and returns what makes it.
+// feedForward reads the keys of the second block, and returns a function that makes it.
 func (f LFM2) feedForward(b *builder) func(i int, p string) Block {
 	plain := func(p string, n int) *MLP {
 		return &MLP{

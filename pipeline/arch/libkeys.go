@@ -7,28 +7,28 @@ import (
 	"sync"
 )
 
-// libkeysText is what libkeys.py beside it recorded of the library transformers.
+// libkeysText is the output of libkeys.py, next to it, for the library transformers.
 //
 //go:embed libkeys.txt
 var libkeysText string
 
-// library is what transformers knows of the keys of config.json.
+// library describes how transformers reads the keys of config.json.
 type library struct {
 	version string
-	// reads holds the keys that the library reads for a model of whatever type, and those that a configuration declares.
+	// reads has the keys that the library reads for a model of any type, and those that a configuration declares.
 	reads map[string]bool
 	types map[string]*class
 }
 
 // class is the configuration of a model type.
 type class struct {
-	// positions is max_position_embeddings where the file has none; 0 if the class does not say.
+	// positions is the default of max_position_embeddings; 0 if the class has none.
 	positions int
-	// notNull holds the keys whose value must not be null.
+	// notNull has the keys whose value must not be null.
 	notNull map[string]bool
 }
 
-// transformers reads libkeys.txt once.
+// transformers parses libkeys.txt once.
 var transformers = sync.OnceValue(func() *library {
 	l := &library{reads: map[string]bool{}, types: map[string]*class{}}
 	for line := range strings.Lines(libkeysText) {

@@ -1,7 +1,7 @@
 package arch
 
-// Llama is Llama 2 and 3, and the many models that were trained with the same code (SmolLM2,
-// TinyLlama). attention_bias puts biases on q, k, v and o, mlp_bias on the three matrices of the MLP.
+// Llama is Llama 2 and 3, and the many models trained with the same code (SmolLM2, TinyLlama). attention_bias adds
+// biases to q, k, v and o, mlp_bias to the three matrices of the MLP.
 type Llama struct{}
 
 // Architectures implements [Family].
@@ -12,7 +12,7 @@ func (Llama) Describe(c *Config) (*Decoder, error) {
 	return describeLlama(begin(c, "rms_norm_eps", 0), 0)
 }
 
-// describeLlama describes a model of Llama's layers; dim is the size of a head where the file has no head_dim.
+// describeLlama describes a model with Llama's layers; dim is the default of head_dim.
 func describeLlama(b *builder, dim int) (*Decoder, error) {
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")

@@ -5,13 +5,14 @@ import (
 	"slices"
 )
 
-// Llama4Text is the text model of Llama 4. Rotary pairs are interleaved; with use_qk_norm every head of q and k is
-// normalised behind the rotation, without weights. Layers with a 0 in no_rope_layers (every no_rope_layer_interval-th
-// where the list is missing or empty) neither rotate nor normalise; with attn_temperature_tuning their q grows with the
-// position, by attn_scale and floor_scale. Layers of type chunked_attention, all others where there is no list, see their
-// own chunk of attention_chunk_size positions. Layers in moe_layers (every interleave_moe_layer_step-th) have experts of
-// intermediate_size, one of which is chosen per token and gets its input times the sigmoid of its score, and one for
-// every token; the others have an MLP of intermediate_size_mlp. More than one expert per token is refused.
+// Llama4Text is the text model of Llama 4. Rotary pairs are interleaved; with use_qk_norm, every head of q and k is
+// normalized after the rotation, without weights. Layers with a 0 in no_rope_layers (every no_rope_layer_interval-th if
+// the list is missing or empty) have neither rotation nor these norms; with attn_temperature_tuning, their q grows with
+// the position, by attn_scale and floor_scale. Layers of type chunked_attention, by default all others, attend only
+// within chunks of attention_chunk_size positions. Layers in moe_layers (every interleave_moe_layer_step-th) have
+// experts of intermediate_size, one of which is chosen per token, with its input multiplied by the sigmoid of its
+// score, and one for every token; the others have an MLP of intermediate_size_mlp. More than one expert per token is
+// rejected.
 type Llama4Text struct{}
 
 // Architectures implements [Family].
@@ -79,7 +80,7 @@ var llama4Tensors = expertTensors{
 	Gate: "gate_proj", Up: "up_proj", Down: "down_proj", GateUp: "gate_up_proj", StackedDown: "down_proj", InputMajor: true,
 }
 
-// llama4Rotating says which layers rotate.
+// llama4Rotating returns which layers have rotation.
 func (b *builder) llama4Rotating() []bool {
 	list := b.Ints("no_rope_layers", 0, 1)
 	interval := b.Range("no_rope_layer_interval", 1, maxLayers, 4)
@@ -97,7 +98,7 @@ func (b *builder) llama4Rotating() []bool {
 	return out
 }
 
-// llama4Chunked says which layers see chunks, nil if the file does not.
+// llama4Chunked returns which layers have chunks, nil if the file does not say.
 func (b *builder) llama4Chunked() []bool {
 	var out []bool
 	for _, t := range b.layerTypes("chunked_attention", fullAttention) {
@@ -106,7 +107,7 @@ func (b *builder) llama4Chunked() []bool {
 	return out
 }
 
-// llama4Experts reads how many experts there are.
+// llama4Experts reads the number of experts.
 func (b *builder) llama4Experts() int {
 	n, k := b.expertKeys("num_experts_per_tok", 1, 16, "num_local_experts", "num_experts")
 	if k != 1 && b.Good("num_experts_per_tok") {
@@ -115,8 +116,8 @@ func (b *builder) llama4Experts() int {
 	return n
 }
 
-// llama4Sparse lists the layers with experts. Where the file lists them, the step between them may be 0, as MobileLLM-R1,
-// which has none, says it.
+// llama4Sparse lists the layers with experts. If the file lists them, the step between them may be 0, as in
+// MobileLLM-R1, which has none.
 func (b *builder) llama4Sparse() []int {
 	const key = "interleave_moe_layer_step"
 	list, listed := b.Ints("moe_layers", 0, maxLayers), b.Has("moe_layers")
@@ -134,7 +135,7 @@ func (b *builder) llama4Sparse() []int {
 	return list
 }
 
-// temperature reads attn_temperature_tuning, which the first published files have as a number.
+// temperature reads attn_temperature_tuning, which is a number in the first published files.
 func (b *builder) temperature() *Temperature {
 	t := &Temperature{Floor: b.number("floor_scale", 1, maxPositions, 8192), Scale: b.number("attn_scale", 0, 1e3, 0.1), Offset: 1}
 	const key = "attn_temperature_tuning"

@@ -6,15 +6,15 @@ import (
 	"strconv"
 )
 
-// mambaDims are the dimensions of Mamba 2 blocks and what else their keys say.
+// mambaDims are the dimensions and options of Mamba 2 blocks.
 type mambaDims struct {
 	inner, heads, headDim, groups, state, taps int
 	projBias, convBias                         bool
 	timeMin, timeMax                           float64
 }
 
-// mambaKeys reads the keys with the prefix mamba_. inner is the width of the block, 0 for mamba_expand * hidden_size; the
-// defaults are those of BambaConfig, which FalconH1Config shares.
+// mambaKeys reads the keys with the prefix mamba_. inner is the width of the block, 0 for mamba_expand * hidden_size;
+// the defaults are those of BambaConfig, which FalconH1Config shares.
 func (b *builder) mambaKeys(inner int) mambaDims {
 	m := mambaDims{
 		inner:  inner,
@@ -39,7 +39,7 @@ func (b *builder) mambaKeys(inner int) mambaDims {
 	}
 	m.projBias, m.convBias = b.Bool("mamba_proj_bias", false), b.Bool("mamba_conv_bias", true)
 	m.timeMin, m.timeMax = b.timeLimit()
-	// How the Python code cuts a text, and which logits it computes.
+	// How the Python code splits a text, and which logits it computes.
 	b.Inert("mamba_chunk_size", "num_logits_to_keep")
 	return m
 }
@@ -73,7 +73,7 @@ func bound(v any) (float64, bool) {
 	return f, ok && err == nil
 }
 
-// mamba2 is a block whose tensors are called p and so on ("model.layers.3.mamba."), without norm.
+// mamba2 returns a block without norm, whose tensors begin with p ("model.layers.3.mamba.").
 func (b *builder) mamba2(p string, m mambaDims, outBias bool) *Mamba2 {
 	bc := m.groups * m.state
 	at := 0
@@ -100,7 +100,7 @@ func (b *builder) mamba2(p string, m mambaDims, outBias bool) *Mamba2 {
 	return out
 }
 
-// convTaps are the columns of the weight of a depthwise convolution, [width, 1, taps].
+// convTaps returns the columns of the weight of a depthwise convolution, [width, 1, taps].
 func (b *builder) convTaps(name string, width, taps int) []Weight {
 	out := make([]Weight, taps)
 	for j := range out {

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// MiMo is MiMo-7B: Qwen2 with num_nextn_predict_layers layers beside the others that guess more tokens than the next, which
-// are left out. The class is not in transformers; that of the checkpoints (modeling_mimo.py) takes all else from Qwen2.
+// MiMo is MiMo-7B: Qwen2 with num_nextn_predict_layers additional layers for speculative decoding, which are left out.
+// The class is not in transformers; that of the checkpoints (modeling_mimo.py) is otherwise Qwen2's.
 type MiMo struct{}
 
 // Architectures implements [Family].

@@ -8,8 +8,8 @@ import "math"
 //	h += scale_depth / sqrt(num_hidden_layers) · Block(Norm(h))
 //	logits = Head · FinalNorm(h) / (hidden_size / dim_model_base)
 //
-// as the code that the checkpoints bring (configuration_minicpm.py) computes it. The class is not in transformers.
-// Experts and sparse attention of later models are refused.
+// as in the code of the checkpoints (configuration_minicpm.py). The class is not in transformers. Experts and sparse
+// attention of later models are rejected.
 type MiniCPM struct{}
 
 // Architectures implements [Family].
@@ -33,8 +33,8 @@ func (MiniCPM) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// miniCPMScales reads the multipliers of embeddings and logits, and returns that of branches. The arguments are the values
-// for files that have none; a depth of 0 stands for the root of num_hidden_layers, a base of 0 for hidden_size.
+// miniCPMScales reads the multipliers of embeddings and logits, and returns that of branches. The arguments are the
+// defaults; a depth of 0 stands for the root of num_hidden_layers, a base of 0 for hidden_size.
 func (b *builder) miniCPMScales(embedding, depth, base float64) float64 {
 	read := func(key string, missing, zero float64) float64 {
 		if f, ok := b.OptFloat(key, minMultiplier, maxMultiplier); ok {
@@ -51,7 +51,7 @@ func (b *builder) miniCPMScales(embedding, depth, base float64) float64 {
 	return orZero(read("scale_depth", depth, root) / root)
 }
 
-// scaled gives all branches of a layer a multiplier.
+// scaled sets the multiplier of all branches of a layer.
 func scaled(by float64, l Layer) Layer {
 	for i := range l {
 		l[i].Scale = by

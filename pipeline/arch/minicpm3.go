@@ -2,8 +2,8 @@ package arch
 
 import "math"
 
-// MiniCPM3 has the multipliers of [MiniCPM] and multi-head latent attention whose rotary pairs are halves. The norms of the
-// latents have an epsilon of 1e-6, whatever rms_norm_eps is.
+// MiniCPM3 has the multipliers of [MiniCPM] and multi-head latent attention with half-split rotary pairs. The norms of
+// the latents have an epsilon of 1e-6, regardless of rms_norm_eps.
 type MiniCPM3 struct{}
 
 // Architectures implements [Family].
@@ -17,7 +17,7 @@ func (MiniCPM3) Describe(c *Config) (*Decoder, error) {
 	b.mlpKeys("hidden_act", "silu")
 	b.Only("mlp_bias", "false")
 	b.Only("num_experts", "0")
-	// The head size of the class is that of the part that turns; keys and values are as many as queries.
+	// The head size of the class is that of the rotated part; there are as many keys and values as queries.
 	b.Inert("head_dim", "qk_head_dim", "mup_denominator")
 	scale, bias, rope := b.miniCPMScales(12, 1.4, 256), b.Bool("attention_bias", false), readRope(c)
 	l := LatentAttention{
@@ -36,7 +36,7 @@ func (MiniCPM3) Describe(c *Config) (*Decoder, error) {
 	}
 	if l.ValueDim == 0 && b.Good("hidden_size", "num_attention_heads") {
 		if l.ValueDim = b.d.Hidden / l.Heads; b.d.Hidden%l.Heads != 0 {
-			b.Wrong("v_head_dim", "missing, and hidden_size %d does not divide by num_attention_heads %d", b.d.Hidden, l.Heads)
+			b.Wrong("v_head_dim", "missing, and hidden_size %d is not divisible by num_attention_heads %d", b.d.Hidden, l.Heads)
 		}
 	}
 	l.Scale = 1 / math.Sqrt(float64(l.NopeDim+l.RopeDim))

@@ -1,8 +1,8 @@
 package arch
 
 // MiniMaxM2 has norms of the whole projections of q and k, rotation of a part of every head (rotary_dim elements, or
-// partial_rotary_factor), and experts in every layer, chosen by sigmoid and a correction that does not take part in their
-// weights, which are made to sum to 1.
+// partial_rotary_factor), and experts in every layer, chosen by sigmoid and a correction that does not affect their
+// weights, which are scaled to a sum of 1.
 type MiniMaxM2 struct{}
 
 // Architectures implements [Family].
@@ -15,7 +15,7 @@ func (MiniMaxM2) Describe(c *Config) (*Decoder, error) {
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
 	b.routerKeys()
-	// Keys of published files that the class does not read. What they say is what the class does.
+	// Keys of published files that the class does not read. Their values match the behaviour of the class.
 	b.Only("qk_norm_type", `"per_layer"`)
 	b.Only("scoring_func", `"sigmoid"`)
 	b.Only("shared_intermediate_size", "0")

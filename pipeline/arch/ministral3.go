@@ -1,8 +1,8 @@
 package arch
 
-// Ministral3 is Ministral 3 and Devstral 2: [Mistral], whose queries grow with their position by llama_4_scaling_beta in
-// steps of original_max_position_embeddings, both among the rotary keys, which are yarn's where the file has none. With
-// sliding_window, which is none where the file has none, every layer slides.
+// Ministral3 is Ministral 3 and Devstral 2: [Mistral] whose queries grow with their position by llama_4_scaling_beta in
+// steps of original_max_position_embeddings, both among the rotary keys, which are yarn's by default. With
+// sliding_window, by default none, every layer has a window.
 type Ministral3 struct{}
 
 // Architectures implements [Family].

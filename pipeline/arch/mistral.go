@@ -1,8 +1,7 @@
 package arch
 
-// Mistral is Mistral 7B and what followed it, and Ministral: Llama without biases, head_dim on its own. With a
-// sliding_window, which is 4096 where the file does not say and none where it says null, the layers that layer_types names see
-// so many positions; all of them if there is no such key.
+// Mistral is Mistral 7B and its successors, and Ministral: Llama without biases, with an independent head_dim. With a
+// sliding_window, 4096 by default and none if null, the layers that layer_types names have that window; by default all.
 type Mistral struct{ Architecture string }
 
 // Architectures implements [Family].

@@ -1,7 +1,7 @@
 package arch
 
-// Mixtral is a Mistral whose MLPs are experts: softmax over all, the num_experts_per_tok largest, whose weights are made to
-// sum to 1. With sliding_window every layer slides.
+// Mixtral is a Mistral whose MLPs are experts: softmax over all, the num_experts_per_tok largest, whose weights are
+// scaled to a sum of 1. With sliding_window, every layer has a window.
 type Mixtral struct{}
 
 // Architectures implements [Family].
@@ -27,12 +27,13 @@ func (Mixtral) Describe(c *Config) (*Decoder, error) {
 // mixtralTensors are the names of experts in checkpoints of Mixtral.
 var mixtralTensors = expertTensors{Gate: "w1", Up: "w3", Down: "w2", GateUp: "gate_up_proj", StackedDown: "down_proj"}
 
-// routerKeys marks the keys of routers that have an effect in training alone.
+// routerKeys marks the keys of routers that affect only training.
 func (b *builder) routerKeys() {
 	b.Inert("output_router_logits", "router_aux_loss_coef", "router_jitter_noise")
 }
 
-// mixtralExperts are the experts of a layer, under block_sparse_moe or, as newer libraries call it, mlp; p is "model.layers.3.".
+// mixtralExperts returns the experts of a layer, under block_sparse_moe or, in newer libraries, mlp; p is
+// "model.layers.3.".
 func (b *builder) mixtralExperts(p string, n, k, intermediate int) *Experts {
 	at := p + "block_sparse_moe."
 	if _, ok := b.Tensor(at + "gate.weight"); !ok {

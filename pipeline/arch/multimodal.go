@@ -7,21 +7,21 @@ import (
 	"strconv"
 )
 
-// Multimodal is a model that sees or hears besides reading, of which only the text model is described. Its config stands
-// under text_config, its tensors behind a prefix, and what the rest of the file and of the tensors is for is known: towers and
-// projectors are left out, with a note.
+// Multimodal is a model with vision or audio, of which only the text model is described. Its config is in text_config,
+// its tensors have a prefix, and the rest of the file and of the tensors is known: towers and projectors are left out,
+// with a note.
 //
 // Rotation by several axes (mrope) is the plain one: the axes of text are equal.
 type Multimodal struct {
 	Architecture string
-	// Texts are the text models by the model_type of text_config. The one for "" describes files without text_config, whose
-	// text keys stand beside the others.
+	// Texts are the text models by the model_type of text_config. The one for "" describes files without text_config,
+	// whose text keys are at the top level.
 	Texts map[string]Family
 	// Missing are the values of the text class that published files leave out.
 	Missing map[string]int
 }
 
-// multimodals are the families of this kind. Published files of Gemma 3 leave out whatever is as in its class.
+// multimodals are the families of this kind. Published files of Gemma 3 leave out the defaults of its class.
 var (
 	gemma3Multimodal = Multimodal{
 		Architecture: "Gemma3ForConditionalGeneration",
@@ -70,7 +70,7 @@ var (
 	}
 )
 
-// outerInert are the keys beside text_config that concern what is not text.
+// outerInert are the keys outside text_config that do not concern text.
 var outerInert = []string{
 	"audio_config", "audio_token_id", "boa_token_id", "boi_token_id", "boi_token_index", "eoa_token_id", "eoa_token_index", "eoi_token_id", "eoi_token_index",
 	"image_token_id",
@@ -79,7 +79,7 @@ var outerInert = []string{
 	"vision_soft_tokens_per_image", "vision_start_token_id", "vision_token_id",
 }
 
-// textPrefixes are what the names of the text model's tensors begin with, and what its head is called.
+// textPrefixes are the prefixes of the text model's tensors, and the names of its head.
 var textPrefixes = []struct{ model, head string }{
 	{"language_model.model.", "language_model.lm_head"},
 	{"model.language_model.", "lm_head"},
@@ -101,7 +101,7 @@ func (m Multimodal) Describe(c *Config) (*Decoder, error) {
 	c.Inert(outerInert...)
 	text, family := c, m.Texts[""]
 	if family != nil && !c.Has("text_config") {
-		c.class = transformers().types[c.family+"_text"] // which reads the keys of such a file
+		c.class = transformers().types[c.family+"_text"] // the class that reads such a file
 	}
 	if inner := c.Object("text_config"); inner != nil || family == nil {
 		if inner == nil {
@@ -156,8 +156,8 @@ func (m Multimodal) textFamily(text *Config) Family {
 	return f
 }
 
-// tie says within text_config whether the head is the embedding. The outer object may say it instead; where neither does, the
-// model is tied if there is no head: versions of the library have different defaults.
+// tie reads from text_config or the outer object whether the head is the embedding. If neither has the key, the model
+// is tied if there is no head: versions of the library have different defaults.
 func (m Multimodal) tie(c, text *Config) {
 	const key = "tie_word_embeddings"
 	_, head := c.Tensor(c.head + ".weight")
@@ -175,15 +175,15 @@ func (m Multimodal) tie(c, text *Config) {
 	text.fields.values[key] = tied
 }
 
-// provide sets a key that the file has not to the value that the class has for it.
+// provide sets key to n, the class default, unless the file has it.
 func (c *Config) provide(key string, n int) {
 	if _, there := c.fields.values[key]; !there {
 		c.fields.values[key] = json.Number(strconv.Itoa(n))
 	}
 }
 
-// qwenText is the text model of Qwen2-VL and 2.5-VL, and with three of Qwen3-VL: [Qwen2], [Qwen3] or [Qwen3Moe] with other
-// defaults, those of Qwen3-VL without windows.
+// qwenText is the text model of Qwen2-VL and 2.5-VL, and with three of Qwen3-VL: [Qwen2], [Qwen3] or [Qwen3Moe] with
+// other defaults, those of Qwen3-VL without windows.
 type qwenText struct{ three, experts bool }
 
 // Architectures implements [Family].

@@ -187,6 +187,6 @@ func TestMultimodal(t *testing.T) {
 			t.Error(err)
 		}
 		wantError(t, config, infos, Options{IgnoreConfig: []string{"clip_qkv", "text_config.hidden_size"}}, nil,
-			`config.json: text_config.hidden_size: nothing to ignore, the value is not refused`)
+			`config.json: text_config.hidden_size: cannot be ignored: the value is accepted`)
 	})
 }

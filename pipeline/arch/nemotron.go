@@ -1,8 +1,8 @@
 package arch
 
-// Nemotron is Nemotron 3 and 4 and Minitron: LayerNorms whose checkpoints hold gamma - 1, rotation of a part of every head
-// (partial_rotary_factor, .5 if the file has none), and an MLP without gate (squared ReLU). attention_bias puts biases on
-// q, k, v and o, mlp_bias on the MLP.
+// Nemotron is Nemotron 3 and 4 and Minitron: LayerNorms whose checkpoints store gamma - 1, rotation of a part of every
+// head (partial_rotary_factor, by default 0.5), and an ungated MLP (squared ReLU). attention_bias adds biases to q, k,
+// v and o, mlp_bias to the MLP.
 type Nemotron struct{}
 
 // Architectures implements [Family].
@@ -18,7 +18,7 @@ func (Nemotron) Describe(c *Config) (*Decoder, error) {
 	b.Inert("rms_norm_eps")
 	a, bias, mlpBias := b.heads(0), b.Bool("attention_bias", false), b.Bool("mlp_bias", false)
 	rope := ropeRules{partial: .5}.read(c)
-	b.same(rope.partial, "rope_percent") // of published files, not read by the class
+	b.same(rope.partial, "rope_percent") // in published files, not read by the class
 	return b.finish(&a, func(_ int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, bias, bias)
 		x.Rope = b.rope(rope, a.HeadDim)

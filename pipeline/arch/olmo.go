@@ -1,7 +1,6 @@
 package arch
 
-// Olmo is the first OLMo: LayerNorms without weights, whose epsilon is 1e-5 and in no file. clip_qkv bounds q, k
-// and v.
+// Olmo is the first OLMo: LayerNorms without weights, with a fixed epsilon of 1e-5. clip_qkv bounds q, k and v.
 type Olmo struct{}
 
 // Architectures implements [Family].
@@ -10,7 +9,7 @@ func (Olmo) Architectures() []string { return []string{"OlmoForCausalLM"} }
 // Describe implements [Family].
 func (Olmo) Describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
-	b.eps, b.centered = 1e-5, true // the class reads no epsilon
+	b.eps, b.centered = 1e-5, true // fixed in the class
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
 	a, bias, rope := b.heads(0), b.Bool("attention_bias", false), readRope(c)
@@ -34,7 +33,7 @@ func (b *builder) clip() float64 {
 	return f
 }
 
-// ones is the gamma of norms without weights, all of which may share it.
+// ones returns the gamma of norms without weights, which they all share.
 func (b *builder) ones(name string, n int) Weight {
 	for _, v := range b.d.Views {
 		if v.Name == name {

@@ -1,6 +1,6 @@
 package arch
 
-// Olmo2 is OLMo 2: no norms before the blocks but behind them, and q and k normalised as whole projections.
+// Olmo2 is OLMo 2: norms after the blocks instead of before them, and q and k normalized as whole projections.
 type Olmo2 struct{}
 
 // Architectures implements [Family].
@@ -18,14 +18,14 @@ func (Olmo2) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// Olmo3 is OLMo 3: [Olmo2], but three of four layers, or those that layer_types names, see sliding_window positions, and full
-// and sliding layers may turn by different frequencies: in older files rope_scaling is for full layers alone.
+// Olmo3 is OLMo 3: [Olmo2] with a sliding_window in three of four layers, or those that layer_types names. Full and
+// sliding layers may have different rotary frequencies: in older files, rope_scaling is for full layers only.
 type Olmo3 struct{}
 
 // Architectures implements [Family].
 func (Olmo3) Architectures() []string { return []string{"Olmo3ForCausalLM"} }
 
-// olmo3Theta is the base of OLMo 3's rotary frequencies where the file has none.
+// olmo3Theta is the default base of OLMo 3's rotary frequencies.
 const olmo3Theta = 500000
 
 // Describe implements [Family].
@@ -33,7 +33,7 @@ func (Olmo3) Describe(c *Config) (*Decoder, error) {
 	b, a, bias := beginOlmo(c)
 	full, sliding := readByType(c, ropeRules{theta: olmo3Theta}, ropeRules{theta: olmo3Theta}, "")
 	if c.Has("rope_theta") && full.theta != sliding.theta && !c.Has("rope_parameters") {
-		// transformers 4 takes it for all layers, transformers 5 for full ones.
+		// transformers 4 uses it for all layers, transformers 5 for full ones.
 		c.Refuse("rope_theta", "%g is not supported, only %d: versions differ in whether sliding layers have it too", full.theta, olmo3Theta)
 	}
 	slides := everyNth(4)

@@ -1,7 +1,7 @@
 package arch
 
-// Olmoe has experts (softmax over all, then the largest, whose weights sum to 1 only with norm_topk_prob), and norms of the
-// whole projections of q and k. clip_qkv bounds q and k behind these norms, and v.
+// Olmoe has experts (softmax over all, then the largest, whose weights sum to 1 only with norm_topk_prob), and norms of
+// the whole projections of q and k. clip_qkv bounds q and k after these norms, and v.
 type Olmoe struct{}
 
 // Architectures implements [Family].

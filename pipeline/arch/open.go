@@ -11,12 +11,12 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Open shows the tensors of a checkpoint and, computed when they are read, the views of its description. Without views it
-// is src itself.
+// Open returns a source with the tensors of a checkpoint and the views of its description, which are computed when they
+// are read. Without views it is src itself.
 //
-// Rows that are taken as they are have the element type and the bits of the checkpoint; what is computed is F32, in
-// float32, with the same bits on every machine. A transposed view is held in memory as a whole while it is read, the last
-// few of them at a time.
+// Rows that are only moved keep the element type and the bits of the checkpoint; computed elements are F32, in float32,
+// with the same bits on every machine. A transposed view is in memory as a whole while it is read; the last few of them
+// are cached.
 func Open(d *Decoder, src tensor.Source) (tensor.Source, error) {
 	if len(d.Views) == 0 {
 		return src, nil
@@ -46,10 +46,10 @@ type views struct {
 	infos  []tensor.Info
 
 	mu   sync.Mutex
-	kept []*turned // transposed views, the last read one last
+	kept []*turned // cached transposed views, the newest last
 }
 
-// keptViews is how many transposed views are kept: as many as there are matrices of an expert.
+// keptViews is the number of cached transposed views: as many as there are matrices of an expert.
 const keptViews = 3
 
 // turned is a transposed view in memory.
@@ -103,7 +103,7 @@ func newOpenView(v *View, base map[string]*tensor.Info) openView {
 	return o
 }
 
-// matrix gives the shape of a tensor as views see it.
+// matrix returns the shape of a tensor as views see it.
 func matrix(shape tensor.Shape) (rows, cols int64) {
 	if len(shape) == 0 {
 		return 1, 1
@@ -119,7 +119,8 @@ func matrix(shape tensor.Shape) (rows, cols int64) {
 	return rows, shape[last]
 }
 
-// matrix gives the shape of a tensor as the view sees it: for a vector that is not transposed every element is a row.
+// matrix returns the shape of a tensor as the view uses it: for a vector that is not transposed, every element is a
+// row.
 func (v *View) matrix(shape tensor.Shape) (rows, cols int64) {
 	rows, cols = matrix(shape)
 	if v.Cols == 0 && !v.Transposed {
@@ -128,10 +129,10 @@ func (v *View) matrix(shape tensor.Shape) (rows, cols int64) {
 	return rows, cols
 }
 
-// width is the number of elements of a row of the view, 1 for a vector.
+// width returns the number of elements of a row of the view, 1 for a vector.
 func (v *View) width() int { return max(v.Cols, 1) }
 
-// runs are those of the view, or one for all rows.
+// runs returns those of the view, or one for all rows.
 func (v *View) runs() []Run {
 	if v.Runs == nil {
 		return []Run{{Count: v.Rows}}
@@ -139,7 +140,8 @@ func (v *View) runs() []Run {
 	return v.Runs
 }
 
-// turnedRows is the number of rows of a transposed view, and of rows of the tensor that are its columns.
+// turnedRows returns the number of rows of a transposed view, and the number of rows of the tensor that are its
+// columns.
 func (v *View) turnedShape() (rows, cols int) {
 	if v.Cols == 0 {
 		return 1, v.Rows
@@ -147,10 +149,10 @@ func (v *View) turnedShape() (rows, cols int) {
 	return v.Rows, v.Cols
 }
 
-// check demands that the tensors have what the view takes.
+// check requires that the tensors have the elements that the view uses.
 func (v *openView) check(base map[string]*tensor.Info) error {
 	if _, ok := base[v.Name]; ok {
-		return fmt.Errorf("the checkpoint has a tensor of this name: %w", tensor.ErrUnsupported)
+		return fmt.Errorf("the checkpoint already has a tensor of this name: %w", tensor.ErrUnsupported)
 	}
 	if v.Tensor == "" {
 		return nil
@@ -163,7 +165,7 @@ func (v *openView) check(base map[string]*tensor.Info) error {
 	}
 	rows, cols := v.matrix(v.of.Shape)
 	wrong := func() error {
-		return fmt.Errorf("%s has shape %v, which does not hold %d x %d: %w", v.Tensor, v.of.Shape, v.Rows, v.width(), tensor.ErrCorrupt)
+		return fmt.Errorf("%s has shape %v, too small for %d x %d: %w", v.Tensor, v.of.Shape, v.Rows, v.width(), tensor.ErrCorrupt)
 	}
 	for i, t := range v.then {
 		if t == nil {
@@ -206,14 +208,14 @@ func (v *openView) check(base map[string]*tensor.Info) error {
 		}
 		n, err := v.plus.Shape.Elements()
 		if err != nil || n != int64(v.Rows)*int64(v.width()) {
-			return fmt.Errorf("%s is not of the same size: %w", v.Plus, tensor.ErrCorrupt)
+			return fmt.Errorf("%s has a different size: %w", v.Plus, tensor.ErrCorrupt)
 		}
 		return kernel.ToF32(nil, nil, v.plus.DType)
 	}
 	return nil
 }
 
-// computed says that elements are not taken as they are.
+// computed reports whether elements are computed rather than copied.
 func (v *View) computed() bool {
 	if v.Tensor == "" || v.Map != "" || v.Plus != "" {
 		return true

@@ -123,17 +123,17 @@ func TestOpenRefused(t *testing.T) {
 	}{
 		{"name", "has a tensor of this name", View{Name: "matrix", Rows: 6, Cols: 4, Tensor: "matrix"}},
 		{"missing", `no tensor "x"`, View{Name: "v", Rows: 6, Cols: 4, Tensor: "x"}},
-		{"width", "does not hold 6 x 5", View{Name: "v", Rows: 6, Cols: 5, Tensor: "matrix"}},
-		{"rows", "does not hold 7 x 4", View{Name: "v", Rows: 7, Cols: 4, Tensor: "matrix"}},
-		{"beyond", "does not hold 2 x 4", View{Name: "v", Rows: 2, Cols: 4, Tensor: "matrix", Runs: []Run{{Start: 5, Count: 2}}}},
-		{"count", "does not hold 3 x 4", View{Name: "v", Rows: 3, Cols: 4, Tensor: "matrix", Runs: []Run{{Count: 2}}}},
-		{"columns", "does not hold 2 x 3", View{Name: "v", Rows: 2, Cols: 3, Tensor: "matrix", Transposed: true, From: 4, Runs: []Run{{Count: 2}}}},
+		{"width", "too small for 6 x 5", View{Name: "v", Rows: 6, Cols: 5, Tensor: "matrix"}},
+		{"rows", "too small for 7 x 4", View{Name: "v", Rows: 7, Cols: 4, Tensor: "matrix"}},
+		{"beyond", "too small for 2 x 4", View{Name: "v", Rows: 2, Cols: 4, Tensor: "matrix", Runs: []Run{{Start: 5, Count: 2}}}},
+		{"count", "too small for 3 x 4", View{Name: "v", Rows: 3, Cols: 4, Tensor: "matrix", Runs: []Run{{Count: 2}}}},
+		{"columns", "too small for 2 x 3", View{Name: "v", Rows: 2, Cols: 3, Tensor: "matrix", Transposed: true, From: 4, Runs: []Run{{Count: 2}}}},
 		{"stacked missing", `no tensor "x"`, View{Name: "v", Rows: 12, Tensor: "vector", Then: []string{"x"}}},
 		{"stacked width", "vector cannot follow matrix", View{Name: "v", Rows: 7, Cols: 4, Tensor: "matrix", Then: []string{"vector"}}},
-		{"stacked rows", "does not hold 13 x 1", View{Name: "v", Rows: 13, Tensor: "vector", Then: []string{"vector"}}},
+		{"stacked rows", "too small for 13 x 1", View{Name: "v", Rows: 13, Tensor: "vector", Then: []string{"vector"}}},
 		{"stacked runs", "vector cannot follow vector", View{Name: "v", Rows: 6, Tensor: "vector", Then: []string{"vector"}, Runs: []Run{{Count: 6}}}},
 		{"stacked map", "vector cannot follow vector", View{Name: "v", Rows: 12, Tensor: "vector", Then: []string{"vector"}, Map: OnePlus}},
-		{"plus", "vector is not of the same size", View{Name: "v", Rows: 1, Tensor: "matrix", Transposed: true, Runs: []Run{{Count: 1}}, Plus: "vector"}},
+		{"plus", "vector has a different size", View{Name: "v", Rows: 1, Tensor: "matrix", Transposed: true, Runs: []Run{{Count: 1}}, Plus: "vector"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Open(&Decoder{Views: []View{tt.view}}, counting(map[string]tensor.Shape{"matrix": {6, 4}, "vector": {6}}))

@@ -1,9 +1,9 @@
 package arch
 
-// OPT has a vector for every position, in a table whose first two rows nothing reads, LayerNorms and linear layers with
-// biases (the latter unless enable_bias is false), and an MLP without gate, of ffn_dim. Tensors may be called
-// "model.decoder..." or "decoder...". Norms behind the residual sum (do_layer_norm_before false) and embeddings of another
-// width (word_embed_proj_dim), both of OPT-350M, are refused.
+// OPT has a vector for every position, in a table whose first two rows are unused, LayerNorms and linear layers with
+// biases (the latter unless enable_bias is false), and an ungated MLP of ffn_dim. Names of tensors may begin with
+// "model.decoder..." or "decoder...". Norms after the residual sum (do_layer_norm_before false) and embeddings of
+// another width (word_embed_proj_dim), both of OPT-350M, are rejected.
 type OPT struct{}
 
 // Architectures implements [Family].

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// headDim is head_dim where the file has none: a size that the family has, or, for null, 0 for hidden_size / heads.
+// headDim returns the default of head_dim: a size that the family has, or, for null, 0 for hidden_size / heads.
 func (b *builder) headDim(missing int) int {
 	if b.Null("head_dim") {
 		return 0
@@ -14,7 +14,7 @@ func (b *builder) headDim(missing int) int {
 	return missing
 }
 
-// orZero is x for fields of which 0 stands for 1.
+// orZero returns x for fields of which 0 stands for 1.
 func orZero(x float64) float64 {
 	if x == 1 {
 		return 0
@@ -22,7 +22,7 @@ func orZero(x float64) float64 {
 	return x
 }
 
-// number is a number of a key that may be missing or null, and missing then.
+// number reads an optional number; missing if it is absent or null.
 func (b *builder) number(key string, lo, hi, missing float64) float64 {
 	if f, ok := b.OptFloat(key, lo, hi); ok {
 		return f
@@ -30,8 +30,8 @@ func (b *builder) number(key string, lo, hi, missing float64) float64 {
 	return missing
 }
 
-// same demands that a key, if the file has it, repeats a number that another key gives: configs written by a family's own
-// code say some things twice.
+// same requires that an optional key repeats the number of another key: configs written by a family's own code have
+// duplicates.
 func (c *Config) same(want float64, keys ...string) {
 	for _, key := range keys {
 		v := c.take(key)
@@ -64,7 +64,7 @@ func (b *builder) eachLayer(key string, max, missing int) []int {
 	return out
 }
 
-// chosen marks the layers of a list of indices.
+// chosen marks the layers in a list of indices.
 func (b *builder) chosen(key string) []bool {
 	out := make([]bool, b.layers)
 	for _, i := range b.Ints(key, 0, maxLayers) {
@@ -75,7 +75,7 @@ func (b *builder) chosen(key string) []bool {
 	return out
 }
 
-// fusedMLP is a gated MLP whose gate and up are one matrix, gate rows first.
+// fusedMLP returns a gated MLP whose gate and up are one matrix, gate rows first.
 func (b *builder) fusedMLP(gateUp, down string, intermediate int) *MLP {
 	return &MLP{
 		Intermediate: intermediate,
@@ -86,10 +86,10 @@ func (b *builder) fusedMLP(gateUp, down string, intermediate int) *MLP {
 	}
 }
 
-// vector is a weight of n elements under its whole name.
+// vector returns a weight of n elements with its whole name.
 func vector(name string, n int) Weight { return Weight{Tensor: name, Rows: n} }
 
-// mapped is a vector of n elements, every one the image of the tensor's.
+// mapped returns a vector of n elements, each a function of one of the tensor's.
 func (b *builder) mapped(name, tensor string, n int, f Map) Weight {
 	return b.view(View{Name: name, Tensor: tensor, Rows: n, Map: f})
 }
@@ -99,10 +99,10 @@ func (b *builder) skip(reason string, warn bool, pattern string) {
 	b.d.Skips = append(b.d.Skips, Skip{Match: regexp.MustCompile(pattern), Reason: reason, Warn: warn})
 }
 
-// draftHead is the reason for leaving out layers that guess more tokens than the next.
+// draftHead is the reason for leaving out layers for speculative decoding.
 const draftHead = "draft head"
 
-// skipDrafts leaves out the layers behind the last one, of which the file says how many there are.
+// skipDrafts leaves out the layers after the last one, whose number is in the file.
 func (b *builder) skipDrafts(keys ...string) {
 	n := 1
 	for _, key := range keys {

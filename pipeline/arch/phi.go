@@ -1,8 +1,8 @@
 package arch
 
-// Phi is Phi 1, 1.5 and 2: attention and MLP read one LayerNorm with bias, a part of every head turns
-// (partial_rotary_factor, .5 if the file has none), the MLP has no gate, and there are biases everywhere, on the head too.
-// Norms of q and k (qk_layernorm) are refused.
+// Phi is Phi 1, 1.5 and 2: attention and MLP share one LayerNorm with bias, a part of every head is rotated
+// (partial_rotary_factor, by default 0.5), the MLP is ungated, and there are biases everywhere, including the head.
+// Norms of q and k (qk_layernorm) are rejected.
 type Phi struct{}
 
 // Architectures implements [Family].

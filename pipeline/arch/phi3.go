@@ -1,8 +1,8 @@
 package arch
 
-// Phi3 is Phi-3, Phi-3.5 and Phi-4: q, k and v are one matrix, and so are gate and up. sliding_window is that of all layers.
-// A part of every head turns (partial_rotary_factor), by plain frequencies or by longrope, which divides them by
-// short_factor and, in texts longer than original_max_position_embeddings, by long_factor.
+// Phi3 is Phi-3, Phi-3.5 and Phi-4: q, k and v are one matrix, and so are gate and up. sliding_window is that of all
+// layers. A part of every head is rotated (partial_rotary_factor), by plain frequencies or by longrope, which divides
+// them by short_factor and, in texts longer than original_max_position_embeddings, by long_factor.
 type Phi3 struct{}
 
 // Architectures implements [Family].
@@ -15,10 +15,10 @@ func (Phi3) Describe(c *Config) (*Decoder, error) {
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
 	b.Inert("resid_pdrop", "embd_pdrop")
-	// Without longrope the original length means nothing.
+	// Without longrope, the original length has no effect.
 	rope := ropeRules{partial: 1, long: true, original: b.Range("original_max_position_embeddings", 1, maxPositions, 4096)}.read(c)
 	b.Only("attention_bias", "false")
-	// What Phi-4-mini says of a larger family; transformers reads none of it.
+	// Keys of Phi-4-mini from a larger family, which transformers does not read.
 	b.Only("full_attn_mod", "1")
 	b.Only("interpolate_factor", "1")
 	b.Only("lm_head_bias", "false")

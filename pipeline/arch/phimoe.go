@@ -1,12 +1,12 @@
 package arch
 
-// PhiMoE is Phi-3.5-MoE and GRIN-MoE: LayerNorms with biases, experts like those of Mixtral, two of which [SparseMixer] chooses
-// and weighs (router_jitter_noise has a part in that), and biases of attention (attention_bias) and of the head
-// (lm_head_bias) where the file says so. With sliding_window every layer slides.
+// PhiMoE is Phi-3.5-MoE and GRIN-MoE: LayerNorms with biases, experts like those of Mixtral, two of which [SparseMixer]
+// chooses and weighs with router_jitter_noise, and optional biases of attention (attention_bias) and of the head
+// (lm_head_bias). With sliding_window, every layer has a window.
 //
-// Longrope divides frequencies by short_factor, and by long_factor in texts beyond original_max_position_embeddings, as the
-// code does that the checkpoints bring; transformers 5.23 keeps the short factors there. Cosine and sine are multiplied by
-// short_mscale and, in such texts, by long_mscale: only where the two agree, as in all published models, is it supported.
+// Longrope divides frequencies by short_factor, and by long_factor in texts beyond original_max_position_embeddings, as
+// in the code of the checkpoints; transformers 5.23 keeps the short factors there. Cosine and sine are multiplied by
+// short_mscale and, in such texts, by long_mscale: this is supported only if the two agree, as in all published models.
 type PhiMoE struct{}
 
 // Architectures implements [Family].

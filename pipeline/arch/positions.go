@@ -1,7 +1,7 @@
 package arch
 
-// AbsolutePositions says why the same tokens may give other logits elsewhere in a context, with nothing before them; it
-// is empty for most models, which see distances between tokens only.
+// AbsolutePositions returns why the same tokens may have other logits elsewhere in a context, with nothing before them;
+// it is empty for most models, which depend only on distances between tokens.
 func (d *Decoder) AbsolutePositions() string {
 	if d.Positions.Tensor != "" {
 		return "every position has a vector of its own"
@@ -19,13 +19,13 @@ func (d *Decoder) AbsolutePositions() string {
 			}
 			switch {
 			case a.NormAfter && a.Rope != nil && (a.QNorm != nil || a.KNorm != nil):
-				return "heads are normalised behind the rotation"
+				return "heads are normalized after the rotation"
 			case a.Temperature != nil:
 				return "attention temperatures grow with the position"
 			case a.Chunk != 0:
 				return "attention ends at multiples of a position"
 			case a.Cap != 0:
-				return "capped attention keeps a place for every position"
+				return "capped attention depends on the length of the cache"
 			}
 		}
 	}

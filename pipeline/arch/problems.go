@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// maxListed bounds what one error lists of config keys; files with more of them are not models.
+// maxListed bounds the problems in one error; files with more of them are not models.
 const maxListed = 100
 
 // problem is one reason why a checkpoint is not described.
@@ -15,7 +15,7 @@ type problem struct {
 	text string
 }
 
-// problems is everything that is wrong with one file, as one error.
+// problems are all problems of one file, as one error.
 type problems struct {
 	scope string
 	list  []problem
@@ -29,7 +29,7 @@ func (p problems) Error() string {
 	return p.scope + ": " + enumerate(texts, maxListed, "; ")
 }
 
-// Unwrap gives the kinds of the problems, so that errors.Is finds tensor.ErrUnsupported.
+// Unwrap returns the kinds of the problems, so that errors.Is finds tensor.ErrUnsupported.
 func (p problems) Unwrap() []error {
 	var kinds []error
 	for _, q := range p.list {

@@ -1,7 +1,7 @@
 package arch
 
-// Qwen2 is Qwen 1.5, 2 and 2.5: always biases on q, k and v, never on o. With
-// use_sliding_window the layers from max_window_layers on, or those that layer_types names, see sliding_window positions.
+// Qwen2 is Qwen 1.5, 2 and 2.5: q, k and v always have biases, o never. With use_sliding_window, the layers from
+// max_window_layers on, or those that layer_types names, have a sliding_window.
 type Qwen2 struct{}
 
 // Architectures implements [Family].

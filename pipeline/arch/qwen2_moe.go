@@ -2,10 +2,11 @@ package arch
 
 import "slices"
 
-// Qwen2Moe is Qwen 1.5 and 2 with experts: softmax over all, the largest, whose weights sum to 1 only with norm_topk_prob;
-// for every token a shared expert, multiplied by the sigmoid of a gate of its own. Layers in mlp_only_layers, and all but
-// every decoder_sparse_step-th, have an MLP of intermediate_size instead. With use_sliding_window the layers that
-// layer_types names, or every second one below max_window_layers, slide.
+// Qwen2Moe is Qwen 1.5 and 2 with experts: softmax over all, the largest, whose weights sum to 1 only with
+// norm_topk_prob; for every token a shared expert, multiplied by the sigmoid of its own gate. Layers in
+// mlp_only_layers, and all but every decoder_sparse_step-th, have an MLP of intermediate_size instead. With
+// use_sliding_window, the layers that layer_types names, by default every second one below max_window_layers, have a
+// window.
 type Qwen2Moe struct{}
 
 // Architectures implements [Family].
@@ -39,7 +40,7 @@ func (Qwen2Moe) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// alternatingWindows reads the keys of Qwen's windows with the rule of Qwen2MoeConfig, which is another than that of Qwen2.
+// alternatingWindows reads the keys of Qwen's windows by the rule of Qwen2MoeConfig, which differs from that of Qwen2.
 func (b *builder) alternatingWindows() []int {
 	below := b.Range("max_window_layers", 0, maxPositions, 28)
 	if !b.Bool("use_sliding_window", false) {

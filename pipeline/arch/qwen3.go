@@ -1,7 +1,7 @@
 package arch
 
-// Qwen3 is the dense Qwen 3: every head of q and k is normalised before rotation, attention_bias puts
-// biases on q, k, v and o. Windows are those of Qwen2.
+// Qwen3 is the dense Qwen 3: every head of q and k is normalized before rotation, attention_bias adds biases to q, k, v
+// and o. Windows are those of Qwen2.
 type Qwen3 struct{}
 
 // Architectures implements [Family].
@@ -15,7 +15,7 @@ func (Qwen3) Describe(c *Config) (*Decoder, error) {
 func describeQwen3(b *builder, rules ropeRules, readWindows func(*builder) []int) (*Decoder, error) {
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
-	// Unlike the others, Qwen3Config has a head_dim of its own when the file has none.
+	// Unlike the others, Qwen3Config has its own default of head_dim.
 	a, bias, rope := b.heads(128), b.Bool("attention_bias", false), rules.read(b.Config)
 	windows := readWindows(b)
 	return b.finish(&a, func(i int, p string) Layer {

@@ -1,10 +1,11 @@
 package arch
 
-// Qwen35 is the text model of Qwen 3.5: of every four layers (full_attention_interval, or layer_types) three are gated delta
-// rules, see [DeltaNet], with linear_num_key_heads of linear_key_head_dim and linear_num_value_heads of linear_value_head_dim
-// behind a convolution of linear_conv_kernel_dim. The fourth is attention whose output is multiplied by sigmoid of a gate, the
-// second half of q_proj's rows for every head; a quarter of the head turns (partial_rotary_factor). Norms hold w - 1, but for
-// those of the delta rule. With Experts the MLPs are mixtures with a gated shared expert, always normalised.
+// Qwen35 is the text model of Qwen 3.5: of every four layers (full_attention_interval, or layer_types) three are gated
+// delta rules, see [DeltaNet], with linear_num_key_heads of linear_key_head_dim and linear_num_value_heads of
+// linear_value_head_dim after a convolution of linear_conv_kernel_dim. The fourth is attention whose output is
+// multiplied by the sigmoid of a gate, the second half of q_proj's rows for every head; a quarter of the head is
+// rotated (partial_rotary_factor). Norms store w - 1, except those of the delta rule. With Experts, the MLPs are
+// mixtures with a gated shared expert, always normalized.
 type Qwen35 struct{ Experts bool }
 
 // Architectures implements [Family].
@@ -25,8 +26,8 @@ func (f Qwen35) Describe(c *Config) (*Decoder, error) {
 func (f Qwen35) describe(b *builder) (*Decoder, error) {
 	b.onePlus = true
 	h := b.hybridKeys()
-	// Of no effect in transformers: all layers of a model have the same kind of MLP, and what multiplies the output of a delta
-	// rule is always silu.
+	// Ignored by transformers: all layers of a model have the same kind of MLP, and the activation of the gate of a
+	// delta rule is always silu.
 	b.Only("mlp_only_layers", "[]")
 	b.Only("output_gate_type", `"swish"`)
 	b.skip(draftHead, false, `^mtp\.`)
@@ -45,7 +46,7 @@ func (f Qwen35) describe(b *builder) (*Decoder, error) {
 	})
 }
 
-// hybrid holds what the layers of Qwen 3.5 and Qwen3-Next have in common.
+// hybrid has the common parameters of the layers of Qwen 3.5 and Qwen3-Next.
 type hybrid struct {
 	attention Attention
 	bias      bool
@@ -55,7 +56,7 @@ type hybrid struct {
 	linear    func(i int) bool
 }
 
-// linearAttention is what layer_types calls recurrent layers.
+// linearAttention is the name of recurrent layers in layer_types.
 const linearAttention = "linear_attention"
 
 // hybridKeys reads the keys of the layers.
@@ -83,7 +84,7 @@ func (b *builder) hybridKeys() hybrid {
 	return h
 }
 
-// hybridBlock is the first block of a layer; delta fills in the projections of a gated delta rule.
+// hybridBlock returns the first block of a layer; delta sets the projections of a gated delta rule.
 func (b *builder) hybridBlock(h hybrid, i int, p string, delta func(d *DeltaNet, p string)) Block {
 	if h.linear(i) {
 		d, p := h.delta, p+"linear_attn."
@@ -104,7 +105,7 @@ func (b *builder) hybridBlock(h hybrid, i int, p string, delta func(d *DeltaNet,
 	return x
 }
 
-// gatedQuery splits a projection whose rows are, head by head, those of the query and those of the gate.
+// gatedQuery splits a projection whose rows alternate, by head, between query and gate.
 func (b *builder) gatedQuery(name string, heads, dim int, bias bool) (q, gate Linear) {
 	var queries, gates []Run
 	for h := range heads {

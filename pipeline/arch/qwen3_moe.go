@@ -1,8 +1,8 @@
 package arch
 
-// Qwen3Moe is Qwen 3 with experts: [Qwen3], but of every decoder_sparse_step-th layer that mlp_only_layers does not name the
-// MLP is a mixture: softmax over num_experts, the num_experts_per_tok largest, normalised if norm_topk_prob.
-// With use_sliding_window all layers see sliding_window positions.
+// Qwen3Moe is Qwen 3 with experts: [Qwen3], but in every decoder_sparse_step-th layer that is not in mlp_only_layers
+// the MLP is a mixture: softmax over num_experts, the num_experts_per_tok largest, normalized if norm_topk_prob is set.
+// With use_sliding_window, all layers have a sliding_window.
 type Qwen3Moe struct{}
 
 // Architectures implements [Family].
@@ -12,7 +12,7 @@ func (Qwen3Moe) Architectures() []string { return []string{"Qwen3MoeForCausalLM"
 func (Qwen3Moe) Describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.tied(false)
-	// What Qwen3-Coder's files say besides; the class reads none of it.
+	// Keys of Qwen3-Coder's files that the class does not read.
 	b.Only("qkv_bias", "false")
 	b.Only("shared_expert_intermediate_size", "0")
 	b.Only("use_qk_norm", "true")
@@ -37,17 +37,17 @@ func describeQwen3Moe(b *builder, rope ropeParams, missing softmaxKeys, readWind
 
 // softmaxKeys are the keys of Qwen's mixtures.
 type softmaxKeys struct {
-	experts, topK, intermediate, shared int // shared is the size of the shared expert, 0 without one
+	experts, topK, intermediate, shared int // shared is the size of the shared expert, or 0
 	normalize                           bool
 }
 
-// sparseLayers reads which layers are mixtures.
+// sparseLayers returns which layers are mixtures.
 func (b *builder) sparseLayers() func(i int) bool {
 	step, dense := b.Range("decoder_sparse_step", 1, maxLayers, 1), b.chosen("mlp_only_layers")
 	return func(i int) bool { return !dense[i] && (i+1)%step == 0 }
 }
 
-// softmaxKeys reads the keys of a mixture; missing has what the class has for the others.
+// softmaxKeys reads the keys of a mixture; missing has the defaults of the class.
 func (b *builder) softmaxKeys(missing softmaxKeys) softmaxKeys {
 	m := missing
 	m.experts, m.topK = b.expertKeys("num_experts_per_tok", missing.topK, missing.experts, "num_experts", "num_local_experts")
@@ -60,7 +60,7 @@ func (b *builder) softmaxKeys(missing softmaxKeys) softmaxKeys {
 	return m
 }
 
-// softmaxExperts is the mixture under its usual names, p being "model.layers.3.mlp.".
+// softmaxExperts returns the mixture with its usual names, p being "model.layers.3.mlp.".
 func (b *builder) softmaxExperts(p string, m softmaxKeys) *Experts {
 	e := &Experts{
 		Router:    b.linear(p+"gate", m.experts, b.d.Hidden, false),

@@ -14,7 +14,7 @@ func (Qwen3Next) Describe(c *Config) (*Decoder, error) {
 	b.onePlus = true
 	b.mlpKeys("hidden_act", "silu")
 	h := b.hybridKeys()
-	b.Only("use_sliding_window", "false") // of no effect in transformers, but hardly meant to be
+	b.Only("use_sliding_window", "false") // ignored by transformers, but probably not on purpose
 	sparse := b.sparseLayers()
 	m := b.softmaxKeys(softmaxKeys{experts: 512, topK: 10, intermediate: 512, shared: 512, normalize: true})
 	b.skip(draftHead, false, `^mtp\.`)
@@ -30,7 +30,7 @@ func (Qwen3Next) Describe(c *Config) (*Decoder, error) {
 // groupedDelta is for checkpoints whose projections are grouped by key heads.
 func (b *builder) groupedDelta(d *DeltaNet, p string) {
 	ratio := d.ValueHeads / d.KeyHeads
-	// parts gives, for sizes of the parts of a group, the rows of each part in all groups.
+	// parts returns, for sizes of the parts of a group, the rows of each part in all groups.
 	parts := func(sizes ...int) [][]Run {
 		group := 0
 		for _, n := range sizes {

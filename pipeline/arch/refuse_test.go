@@ -30,10 +30,10 @@ func TestDescribeMutations(t *testing.T) {
 		want    string // after "config.json: "
 	}{
 		{"no model type", "llama", object{"model_type": removed}, bad, `model_type: missing`},
-		{"null model type", "llama", object{"model_type": nil}, bad, `model_type: null where a value is wanted`},
+		{"null model type", "llama", object{"model_type": nil}, bad, `model_type: null is not allowed`},
 		{"empty model type", "llama", object{"model_type": ""}, no, `model_type: "" is not supported`},
 		{"model type a number", "llama", object{"model_type": 3}, bad, `model_type: 3 is not a string`},
-		{"relative", "qwen3-tied", object{"model_type": "qwen4"}, no, `model_type: "qwen4" is not supported; the closest family is qwen3, which lacks nothing that the tensors show`},
+		{"relative", "qwen3-tied", object{"model_type": "qwen4"}, no, `model_type: "qwen4" is not supported; the closest family is qwen3, which has all of its parts`},
 		{"architectures a string", "llama", object{"architectures": "LlamaForCausalLM"}, bad, `architectures: "LlamaForCausalLM" is not a list of strings; architectures: 0 entries, want one`},
 		{"empty architectures", "llama", object{"architectures": []any{}}, no, `architectures: 0 entries, want one`},
 		{"two architectures", "llama", object{"architectures": []any{"LlamaForCausalLM", "LlamaForCausalLM"}}, no, `architectures: 2 entries, want one`},
@@ -43,7 +43,7 @@ func TestDescribeMutations(t *testing.T) {
 			`architectures: "Qwen2ForSequenceClassification" is not supported for model_type qwen2 (known: Qwen2ForCausalLM)`},
 
 		{"no hidden size", "llama", object{"hidden_size": removed}, bad, `hidden_size: missing`},
-		{"null hidden size", "llama", object{"hidden_size": nil}, bad, `hidden_size: null where a value is wanted`},
+		{"null hidden size", "llama", object{"hidden_size": nil}, bad, `hidden_size: null is not allowed`},
 		{"fraction", "llama", object{"hidden_size": 64.5}, bad, `hidden_size: 64.5 is not an integer`},
 		{"string for a number", "llama", object{"hidden_size": "64"}, bad, `hidden_size: "64" is not an integer`},
 		{"huge number", "llama", object{"hidden_size": json.Number("99999999999999999999")}, bad, `hidden_size: 99999999999999999999 is out of range`},
@@ -56,7 +56,7 @@ func TestDescribeMutations(t *testing.T) {
 		{"more key-value heads", "llama", object{"num_key_value_heads": 8}, bad, `num_attention_heads: 4 heads cannot share 8 key-value heads`},
 		{"odd head", "llama", object{"head_dim": 15}, no, `head_dim: 15 is odd, and rotation needs pairs`},
 		{"no head_dim", "llama", object{"head_dim": removed, "hidden_size": 66}, bad,
-			`head_dim: missing, and hidden_size 66 does not divide by num_attention_heads 4`},
+			`head_dim: missing, and hidden_size 66 is not divisible by num_attention_heads 4`},
 		{"no eps", "qwen3-tied", object{"rms_norm_eps": removed}, bad, `rms_norm_eps: missing`},
 		{"zero eps", "qwen3-tied", object{"rms_norm_eps": 0}, bad, `rms_norm_eps: 0 is not between 1e-30 and 1`},
 		{"eps a float tag", "qwen3-tied", object{"rms_norm_eps": object{"__float__": "NaN"}}, bad, `rms_norm_eps: NaN is not a finite number`},
@@ -81,7 +81,7 @@ func TestDescribeMutations(t *testing.T) {
 			`layer_types: "linear_attention" of layer 1 is not supported, only "full_attention" or "sliding_attention"`},
 		{"too few layer types", "qwen3-tied", object{"layer_types": []any{"full_attention"}}, bad, `layer_types: 1 entries for 3 layers`},
 		{"layer types a string", "qwen3-tied", object{"layer_types": "full_attention"}, bad, `layer_types: "full_attention" is not a list of strings`},
-		{"layer types of numbers", "qwen3-tied", object{"layer_types": []any{1, 2, 3}}, bad, `layer_types: 1 within the list is not a string`},
+		{"layer types of numbers", "qwen3-tied", object{"layer_types": []any{1, 2, 3}}, bad, `layer_types: 1 in the list is not a string`},
 		{"dtype twice", "llama", object{"torch_dtype": "float16"}, bad, `torch_dtype: "float16" contradicts dtype "bfloat16"`},
 		{"control characters", "llama", object{"rope_parameters": object{"a\x1b[31mb": 1}}, no, `"rope_parameters.a\x1b[31mb": unknown key`},
 
@@ -101,7 +101,7 @@ func TestDescribeMutations(t *testing.T) {
 		{"yarn without factor", "llama", object{"rope_parameters": object{"rope_type": "yarn"}}, bad, `rope_parameters.factor: missing`},
 		{"yarn, turns", "llama", object{"rope_parameters": object{"rope_type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 2}}, bad,
 			`rope_parameters.beta_fast: 1 is less than beta_slow 2`},
-		{"yarn, base", "llama", object{"rope_parameters": object{"rope_type": "yarn", "factor": 4, "rope_theta": 1}}, bad, `rope_theta: 1 leaves yarn nothing to interpolate`},
+		{"yarn, base", "llama", object{"rope_parameters": object{"rope_type": "yarn", "factor": 4, "rope_theta": 1}}, bad, `rope_theta: 1 gives yarn no range to interpolate`},
 		{"yarn, truncate", "llama", object{"rope_parameters": object{"rope_type": "yarn", "factor": 4, "truncate": 1}}, bad, `rope_parameters.truncate: 1 is not true or false`},
 		{"alpha of another family", "llama", object{"rope_parameters": object{"rope_type": "dynamic", "alpha": 1000, "factor": 1}}, no,
 			`rope_parameters.alpha: unknown key`},

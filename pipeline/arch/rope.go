@@ -6,72 +6,72 @@ import (
 	"strings"
 )
 
-// defaultTheta is the base of the rotary frequencies when the file has none, unless the family has another.
+// defaultTheta is the default base of the rotary frequencies, unless the family has its own.
 const defaultTheta = 10000
 
-// Bounds of what rotary tables are scaled by.
+// Bounds of scaling factors of rotary tables.
 const (
 	maxFactor = 1e6
 	minFactor = 1e-6
 )
 
-// ropeRules are what a family makes of the rotary keys.
+// ropeRules are a family's rules for the rotary keys.
 type ropeRules struct {
-	theta float64 // the base when the file has none; 0 stands for defaultTheta
-	// partial is the part of a head that turns when the file does not say; 0 means that the family turns whole heads and
-	// knows no other. partialKey is the family's name of partial_rotary_factor outside the object of rotary keys.
+	theta float64 // default of the base; 0 stands for defaultTheta
+	// partial is the default of the rotated part of a head; 0 means that the family always rotates whole heads.
+	// partialKey is the family's name of partial_rotary_factor outside the object of rotary keys.
 	partial    float64
 	partialKey string
-	// innerPartial and innerTheta say that transformers does not read partial_rotary_factor or rope_theta outside the object
-	// of rotary keys: there they have to repeat what counts.
+	// innerPartial and innerTheta mean that transformers does not read partial_rotary_factor or rope_theta outside the
+	// object of rotary keys: there, they must repeat the effective value.
 	innerPartial, innerTheta bool
-	// alpha says that the type "dynamic" with a key alpha stretches the base once and for all.
+	// alpha means that the type "dynamic" with a key alpha stretches the base permanently.
 	alpha bool
-	// warm says that the keys of an attention temperature, llama_4_scaling_beta and original_max_position_embeddings, stand
-	// among the rotary ones, whatever the type.
+	// warm means that the keys of an attention temperature, llama_4_scaling_beta and original_max_position_embeddings,
+	// are among the rotary ones, for every type.
 	warm bool
-	// proportional says that the type of this name is known: partial_rotary_factor is then the part of the pairs that turn,
-	// by the frequencies that they have where all do.
+	// proportional enables the type of this name: partial_rotary_factor is then the part of the pairs that are rotated,
+	// with the frequencies of a whole rotation.
 	proportional bool
-	// mrope says that mrope_section is understood: with text alone its axes are equal, and the table is the plain one.
+	// mrope means that mrope_section is supported: for text alone its axes are equal, and the table is the plain one.
 	mrope bool
-	// long says that there is no type but default and longrope, also called yarn, and that original is the original length,
-	// whatever stands within the object.
+	// long means that there is no type but default and longrope, also called yarn, and that original is the original
+	// length, regardless of the object.
 	long     bool
 	original int
-	// mscales says that there is no type but default and longrope, and that short_mscale and long_mscale are what cosine and
-	// sine are multiplied by.
+	// mscales means that there is no type but default and longrope, and that short_mscale and long_mscale multiply
+	// cosine and sine.
 	mscales bool
-	// missing, if it has a kind, is used where the file has neither rope_parameters nor rope_scaling.
+	// missing, if it has a kind, is the default if the file has neither rope_parameters nor rope_scaling.
 	missing ropeParams
 }
 
-// ropeParams are the parameters of a rotary table, without the dimension. Zero is "not given" or "not of this type".
+// ropeParams are the parameters of a rotary table, without the dimension. Zero means "not given" or "not of this type".
 type ropeParams struct {
 	kind    string
 	theta   float64
-	partial float64 // the part of a head that turns; 0 stands for 1
+	partial float64 // the rotated part of a head; 0 stands for 1
 	factor  float64
 	// llama3: bounds of the wavelength, as fractions of the original context length, which yarn and longrope have too.
 	low, high, original float64
-	// yarn: turns within the original length above which frequencies stay and below which they are divided; exact says that
-	// the pairs where that begins and ends are not rounded.
+	// yarn: rotations within the original length above which frequencies stay and below which they are divided; exact
+	// means that the bounding pairs are not rounded.
 	fast, slow float64
 	exact      bool
-	// The multiplier of cosine and sine, or what it follows from.
+	// The multiplier of cosine and sine, or its parameters.
 	attention, mscale, mscaleAll float64
-	short, long                  []float64 // longrope: what every frequency is divided by
+	short, long                  []float64 // longrope: divisors of every frequency
 	alpha                        float64   // dynamic
 	warmth                       float64   // llama_4_scaling_beta
-	turning                      float64   // proportional: the part of the pairs that turn
-	path                         string    // of the object in the file, with a dot behind it
+	turning                      float64   // proportional: the rotated part of the pairs
+	path                         string    // path of the object in the file, ending in a dot
 }
 
-// readRope reads the rotary keys of a family without rules of its own.
+// readRope reads the rotary keys of a family without special rules.
 func readRope(c *Config) ropeParams { return ropeRules{}.read(c) }
 
-// read reads both spellings: rope_parameters of transformers 5, rope_theta and rope_scaling of 4. A file that has both must
-// say the same twice.
+// read reads both spellings: rope_parameters of transformers 5, rope_theta and rope_scaling of 4. If a file has both,
+// they must agree.
 func (r ropeRules) read(c *Config) ropeParams {
 	key := "partial_rotary_factor"
 	if r.partialKey != "" {
@@ -126,9 +126,10 @@ func (r ropeRules) read(c *Config) ropeParams {
 	return p
 }
 
-// readByType reads the parameters of families whose layers turn by their kind: full_attention and sliding_attention
-// within rope_parameters; in older files rope_theta and rope_scaling for full layers, and local for sliding ones. Keys
-// beside the two kinds have no effect in transformers and none here, but for truncate, see [readKind].
+// readByType reads the parameters of families whose rotation depends on the kind of layer: full_attention and
+// sliding_attention within rope_parameters; in older files rope_theta and rope_scaling for full layers, and local for
+// sliding ones. Other keys next to the two kinds have no effect in transformers and none here, except truncate, see
+// [readKind].
 func readByType(c *Config, full, sliding ropeRules, local string) (f, s ropeParams) {
 	f, s = ropeParams{kind: "default"}, ropeParams{kind: "default"}
 	theta, _ := c.OptFloat("rope_theta", 1, 1e15)
@@ -174,7 +175,7 @@ func readByType(c *Config, full, sliding ropeRules, local string) (f, s ropePara
 	return full.settle(c, f, theta, "rope_theta"), sliding.settle(c, s, localTheta, local)
 }
 
-// readKind is readObject for the layers of one kind. transformers looks for truncate beside the kinds, not within them, so
+// readKind is readObject for the layers of one kind. transformers reads truncate next to the kinds, not within them, so
 // that it is the same for both.
 func (r ropeRules) readKind(c, o *Config) ropeParams {
 	p := r.readObject(c, o)
@@ -185,7 +186,7 @@ func (r ropeRules) readKind(c, o *Config) ropeParams {
 	return p
 }
 
-// settle fills in what the object leaves open: theta is the base that stands beside it, under key.
+// settle fills in the values that the object leaves open: theta is the base outside of it, under key.
 func (r ropeRules) settle(c *Config, p ropeParams, theta float64, key string) ropeParams {
 	switch {
 	case p.theta == 0 && theta == 0:
@@ -202,13 +203,13 @@ func (r ropeRules) settle(c *Config, p ropeParams, theta float64, key string) ro
 		p.partial = r.partial
 	}
 	if p.kind == "yarn" && p.theta <= 1 {
-		c.Wrong(key, "%g leaves yarn nothing to interpolate", p.theta)
+		c.Wrong(key, "%g gives yarn no range to interpolate", p.theta)
 	}
 	return p
 }
 
 // readObject reads rope_parameters or rope_scaling. Keys that do not belong to the type stay unread, so that Finish
-// refuses them.
+// rejects them.
 func (r ropeRules) readObject(c, o *Config) ropeParams {
 	p := ropeParams{kind: "default", path: strings.TrimPrefix(o.prefix, c.prefix)}
 	p.theta, _ = o.OptFloat("rope_theta", 1, 1e15)
@@ -259,7 +260,7 @@ func (r ropeRules) readObject(c, o *Config) ropeParams {
 		}
 		return p
 	case kind == "dynamic" && !r.long && !r.mscales:
-		// The factor stretches frequencies in texts beyond max_position_embeddings alone.
+		// The factor stretches frequencies only in texts beyond max_position_embeddings.
 		o.Float("factor", 1, maxFactor)
 		c.note("rotary frequencies grow with texts beyond %.0f positions (dynamic) in the original model only", r.context(c))
 		p.kind = "dynamic"
@@ -272,7 +273,7 @@ func (r ropeRules) readObject(c, o *Config) ropeParams {
 	return p
 }
 
-// canonical gives the present name of a type.
+// canonical returns the current name of a type.
 func (r ropeRules) canonical(kind string) string {
 	switch {
 	case kind == "su", r.long && kind == "yarn":
@@ -283,7 +284,7 @@ func (r ropeRules) canonical(kind string) string {
 	return kind
 }
 
-// readPartial reads the part of a head that turns, 0 if it is not given.
+// readPartial reads the rotated part of a head, 0 if it is not given.
 func (r ropeRules) readPartial(c, o *Config, key string) float64 {
 	f, ok := o.OptFloat(key, 0, 1)
 	switch {
@@ -293,13 +294,13 @@ func (r ropeRules) readPartial(c, o *Config, key string) float64 {
 		o.Refuse(key, "%g is not supported, only 1", f)
 		return 0
 	case f == 0:
-		o.Refuse(key, "0 is not supported: nothing would turn")
+		o.Refuse(key, "0 is not supported: nothing would be rotated")
 		return 0
 	}
 	return f
 }
 
-// rotary is how many elements of a head turn.
+// rotary returns the number of rotated elements of a head.
 func (p ropeParams) rotary(headDim int) int {
 	if p.partial == 0 {
 		return headDim
@@ -307,7 +308,7 @@ func (p ropeParams) rotary(headDim int) int {
 	return int(float64(headDim) * p.partial)
 }
 
-// rope adds the rotary table for heads of headDim elements, and returns the one at hand if it is the same.
+// rope adds the rotary table for heads of headDim elements, and returns it, or an equal one.
 func (b *builder) rope(p ropeParams, headDim int) *Rope {
 	for _, have := range b.tables {
 		if have.headDim == headDim && reflect.DeepEqual(have.p, p) {
@@ -331,18 +332,18 @@ func (b *builder) rope(p ropeParams, headDim int) *Rope {
 	return out
 }
 
-// ropeTable is a table that was asked for.
+// ropeTable is a rotary table in use.
 type ropeTable struct {
 	p       ropeParams
 	headDim int
 	rope    *Rope
 }
 
-// ropeFits judges what the parameters say of the dimension.
+// ropeFits checks the parameters against the dimension.
 func (b *builder) ropeFits(p ropeParams, dim int) bool {
 	switch {
 	case dim < 2 || dim%2 != 0:
-		b.unsupported(p.path+"partial_rotary_factor", "%d elements of a head turn, which are no pairs", dim)
+		b.unsupported(p.path+"partial_rotary_factor", "%d rotated elements of a head are not pairs", dim)
 	case p.alpha != 0 && dim < 4:
 		b.unsupported(p.path+"alpha", "is not defined for %d elements", dim)
 	case p.kind == "longrope" && len(p.short) != dim/2:

@@ -1,12 +1,12 @@
 package arch
 
-// context is max_position_embeddings.
+// context returns max_position_embeddings.
 func (ropeRules) context(c *Config) float64 {
 	n, _ := integer(c.fields.values["max_position_embeddings"], 1, maxPositions)
 	return float64(n)
 }
 
-// originalOf is the length of the contexts that a model was trained with before they were stretched, by default
+// originalOf returns the context length of the original training, before it was extended, by default
 // max_position_embeddings.
 func (r ropeRules) originalOf(c, o *Config) func() float64 {
 	return func() float64 {
@@ -66,13 +66,13 @@ func (p *ropeParams) readScaling(o *Config, context float64, original func() flo
 		}
 	case "dynamic":
 		p.alpha = o.Float("alpha", 1, 1e9)
-		// What the checkpoints carry beside alpha. A factor would act beyond max_position_embeddings alone.
+		// Other keys of the checkpoints with alpha. A factor would only act beyond max_position_embeddings.
 		o.Inert("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
 	}
 }
 
-// readMscales reads the multipliers of cosine and sine in short and in long texts, which take the place of what factor and
-// attention_factor say.
+// readMscales reads the multipliers of cosine and sine in short and in long texts, which replace factor and
+// attention_factor.
 func (p *ropeParams) readMscales(o *Config) {
 	short, long := o.Float("short_mscale", minFactor, maxFactor), o.Float("long_mscale", minFactor, maxFactor)
 	if o.Good("short_mscale", "long_mscale") && short != long {
@@ -81,7 +81,7 @@ func (p *ropeParams) readMscales(o *Config) {
 	p.attention = short
 }
 
-// factors reads a list that longrope needs.
+// factors reads a list that longrope requires.
 func (*ropeParams) factors(o *Config, key string) []float64 {
 	list := o.Floats(key, minFactor, maxFactor)
 	if list == nil && o.Good(key) {

@@ -68,7 +68,7 @@ func (p ropeParams) llama3(freq []float64) {
 }
 
 func (p ropeParams) yarn(freq []float64, dim int) {
-	// pair is the one that turns so many times within the original length.
+	// pair returns the pair with that many rotations within the original length.
 	pair := func(turns float64) float64 {
 		return float64(float64(dim)*kernel.Log(p.original/(turns*2*math.Pi))) / (2 * kernel.Log(p.theta))
 	}
@@ -86,7 +86,7 @@ func (p ropeParams) yarn(freq []float64, dim int) {
 	}
 }
 
-// multiplier is that of cosine and sine.
+// multiplier returns that of cosine and sine.
 func (p ropeParams) multiplier() float64 {
 	switch {
 	case p.attention != 0:
@@ -101,7 +101,7 @@ func (p ropeParams) multiplier() float64 {
 	return 1
 }
 
-// yarnScale is the growth of attention scores that yarn wants for contexts that are factor times as long.
+// yarnScale is the factor of attention scores that yarn uses for contexts that are factor times as long.
 func yarnScale(factor, mscale float64) float64 {
 	if factor <= 1 {
 		return 1
@@ -114,12 +114,12 @@ func (r *Rope) equal(o *Rope) bool {
 	return r.Dim == o.Dim && r.Scale == o.Scale && r.Original == o.Original && slices.Equal(r.InvFreq, o.InvFreq) && slices.Equal(r.Long, o.Long)
 }
 
-// ropePrecision is that of the computation of frequencies, in bits.
+// ropePrecision is the precision of the frequencies, in bits.
 const ropePrecision = 256
 
 func bigFloat(x float64) *big.Float { return big.NewFloat(x).SetPrec(ropePrecision) }
 
-// stretched is theta · alpha^(dim/(dim-2)), for dim of at least 4.
+// stretched returns theta · alpha^(dim/(dim-2)), for dim of at least 4.
 func stretched(theta, alpha float64, dim int) *big.Float {
 	// The exponent is 1 + 1/n.
 	n := (dim - 2) / 2
@@ -127,8 +127,8 @@ func stretched(theta, alpha float64, dim int) *big.Float {
 	return out.Mul(out, bigFloat(alpha)).Mul(out, bigFloat(theta))
 }
 
-// inverseFrequencies returns theta^(-2j/dim) for j below dim/2, correctly rounded. math.Pow is not:
-// its last bit depends on the processor, and packages must not.
+// inverseFrequencies returns theta^(-2j/dim) for j below dim/2, correctly rounded. math.Pow is not: its last bit
+// depends on the processor, and packages must not.
 func inverseFrequencies(theta float64, dim int) []float64 { return powers(bigFloat(theta), dim) }
 
 func powers(theta *big.Float, dim int) []float64 {
@@ -143,7 +143,7 @@ func powers(theta *big.Float, dim int) []float64 {
 
 // nthRoot returns the n-th root of x >= 1.
 func nthRoot(x *big.Float, n int) *big.Float {
-	// Newton's iteration. The start is good to 50 bits, every round doubles that.
+	// Newton's iteration. The start is accurate to 50 bits, and every round doubles that.
 	near, _ := x.Float64()
 	root := bigFloat(math.Pow(near, 1/float64(n)))
 	for range 4 {

@@ -1,7 +1,7 @@
 package arch
 
-// SmolLM3 is Llama with some layers that do not turn: every no_rope_layer_interval-th, or those with a 0 in no_rope_layers.
-// With use_sliding_window these are, unless layer_types says otherwise, the layers that see sliding_window positions.
+// SmolLM3 is Llama with some layers without rotation: every no_rope_layer_interval-th, or those with a 0 in
+// no_rope_layers. With use_sliding_window, these have a sliding_window, unless layer_types lists others.
 type SmolLM3 struct{}
 
 // Architectures implements [Family].

@@ -1,7 +1,7 @@
 package arch
 
-// SolarOpen is Solar Open: attention as in [Llama], with heads of 128 unless the file says otherwise and biases on q, k and v
-// alone if attention_bias; every layer is a mixture of [groupedKeys].
+// SolarOpen is Solar Open: attention as in [Llama], with heads of 128 by default and biases on q, k and v alone if
+// attention_bias is set; every layer is a mixture of [groupedKeys].
 type SolarOpen struct{}
 
 // Architectures implements [Family].
@@ -14,7 +14,7 @@ func (SolarOpen) Describe(c *Config) (*Decoder, error) {
 	b.tied(false)
 	b.Only("hidden_act", `"silu"`)
 	b.Only("use_qk_norm", "false")
-	b.Only("first_k_dense_replace", "0") // the class has no dense layers, whatever the file says
+	b.Only("first_k_dense_replace", "0") // the class has no dense layers
 	b.Inert("intermediate_size")         // of dense layers
 	a, bias, rope := b.heads(128), b.Bool("attention_bias", false), ropeRules{theta: 1e6}.read(c)
 	g := b.groupedKeys(groupedKeys{experts: 128, topK: 8, intermediate: 1280, shared: 1, groups: 1, topGroups: 1, normalize: true, scale: 1})

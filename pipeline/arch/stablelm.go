@@ -3,8 +3,8 @@ package arch
 import "strconv"
 
 // StableLM is StableLM 2, Zephyr and Stable Code: LayerNorms with biases, rotation of a part of every head
-// (partial_rotary_factor, .25 if the file has none), biases on q, k and v with use_qkv_bias. With use_parallel_residual
-// attention and MLP read one norm. With qk_layernorm (StableLM 2 12B) every head of q and k has a LayerNorm of its own,
+// (partial_rotary_factor, by default 0.25), biases on q, k and v with use_qkv_bias. With use_parallel_residual,
+// attention and MLP share one norm. With qk_layernorm (StableLM 2 12B), every head of q and k has its own LayerNorm,
 // without a bias.
 type StableLM struct{}
 
@@ -21,7 +21,7 @@ func (StableLM) Describe(c *Config) (*Decoder, error) {
 	a, bias := b.heads(0), b.Bool("use_qkv_bias", false)
 	parallel, norms := b.Bool("use_parallel_residual", false), b.Bool("qk_layernorm", false)
 	rope := ropeRules{partial: .25}.read(c)
-	b.same(rope.partial, "rope_pct") // of published files, not read by the class
+	b.same(rope.partial, "rope_pct") // in published files, not read by the class
 	return b.finish(&a, func(_ int, p string) Layer {
 		x, mlp := b.projections(p+"self_attn.", a, bias, false), b.mlp(p+"mlp.", b.intermediate, false)
 		x.Rope = b.rope(rope, a.HeadDim)
@@ -36,7 +36,7 @@ func (StableLM) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// listedNorm is a LayerNorm without bias for each of n heads, whose gains are tensors of their own, p + ".0.weight" and so
+// listedNorm is a LayerNorm without bias for each of n heads, whose gains are separate tensors, p + ".0.weight" and so
 // on.
 func (b *builder) listedNorm(p string, n, dim int) *Norm {
 	v := View{Name: p + ".weight", Tensor: p + ".0.weight", Rows: n * dim}

@@ -1,7 +1,7 @@
 package arch
 
-// Starcoder2 has LayerNorms with biases, an MLP without gate (tanh form of GELU), and biases everywhere unless use_bias is
-// false. With sliding_window every layer slides.
+// Starcoder2 has LayerNorms with biases, an ungated MLP (tanh form of GELU), and biases everywhere unless use_bias is
+// false. With sliding_window, every layer has a window.
 type Starcoder2 struct{}
 
 // Architectures implements [Family].

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// plainMLP is an MLP without gate: down · act(up · x).
+// plainMLP returns an ungated MLP: down · act(up · x).
 func (b *builder) plainMLP(up, down string, intermediate int, bias bool) *MLP {
 	return &MLP{
 		Intermediate: intermediate,
@@ -15,24 +15,25 @@ func (b *builder) plainMLP(up, down string, intermediate int, bias bool) *MLP {
 	}
 }
 
-// geluNames are the words of transformers for the two forms of GELU.
+// geluNames are the names of the two forms of GELU in transformers.
 var geluNames = map[Activation][]string{
 	GELU:     {"gelu"},
 	GELUTanh: {"gelu_pytorch_tanh", "gelu_new", "gelu_fast"},
 }
 
-// ungatedNames are the words of transformers for what an MLP without gate may apply.
+// ungatedNames are the names of the activations of ungated MLPs in transformers.
 var ungatedNames = map[Activation][]string{
 	GELU: geluNames[GELU], GELUTanh: geluNames[GELUTanh], ReLU: {"relu"}, ReLU2: {"relu2"}, SiLU: {"silu", "swish"},
 }
 
-// geluKeys is mlpKeys of an MLP with either form of GELU; missing is the form of the family's class.
+// geluKeys is mlpKeys for an MLP with either form of GELU; missing is the default of the family's class.
 func (b *builder) geluKeys(key string, missing Activation) {
 	b.mlpKeys(key, append(slices.Clone(geluNames[GELU]), geluNames[GELUTanh]...)...)
 	b.readActivation(key, missing, geluNames)
 }
 
-// ungatedKeys reads the activation of an MLP that may have any of ungatedNames; missing is that of the family's class.
+// ungatedKeys reads the activation of an MLP that may have any of ungatedNames; missing is the default of the family's
+// class.
 func (b *builder) ungatedKeys(key string, missing Activation) {
 	if !b.readActivation(key, missing, ungatedNames) {
 		name, _ := b.OptString(key)
@@ -41,7 +42,8 @@ func (b *builder) ungatedKeys(key string, missing Activation) {
 	}
 }
 
-// readActivation sets the activation to the one that a key names, and reports whether it is there; no name stands for missing.
+// readActivation sets the activation that a key names, and reports whether it is known; an empty name stands for
+// missing.
 func (b *builder) readActivation(key string, missing Activation, known map[Activation][]string) bool {
 	b.activation = missing
 	name, ok := b.OptString(key)
@@ -57,13 +59,13 @@ func (b *builder) readActivation(key string, missing Activation, known map[Activ
 	return false
 }
 
-// sameNorm is the layer of families whose attention and MLP read the stream, and one norm of it, at the same time:
-// h += Attention(n) + MLP(n) with n = Norm(h).
+// sameNorm is the layer of families with parallel attention and MLP and a common norm: h += Attention(n) + MLP(n) with
+// n = Norm(h).
 func sameNorm(n *Norm, attention, mlp Block) Layer {
 	return Layer{{Norm: n, Block: attention}, {Parallel: true, Norm: n, Block: mlp}}
 }
 
-// postNorm is the layer of families that normalise what a block returns instead of what it reads.
+// postNorm is the layer of families that normalize the outputs of blocks instead of their inputs.
 func (b *builder) postNorm(p string, attention, mlp Block) Layer {
 	return Layer{
 		{Block: attention, PostNorm: b.norms(p + "post_attention_layernorm")},

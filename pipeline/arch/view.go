@@ -5,27 +5,28 @@ import (
 	"slices"
 )
 
-// View is a tensor that the checkpoint has in another form: fused with others, stacked, transposed, in another order of
-// rows, or as the argument of a function. The checkpoint's tensor counts as a matrix: rows of its last dimension, all
-// dimensions before it being one. Of a vector, and for a view that is a vector and not transposed, every element is a row.
+// View is a tensor that the checkpoint stores in another form: fused with others, stacked, transposed, with another
+// order of rows, or as the argument of a function. The checkpoint's tensor counts as a matrix: rows of its last
+// dimension, with all dimensions before it merged. For a vector, and for a view that is a vector and not transposed,
+// every element is a row.
 type View struct {
-	// Name is what a Weight calls it; the checkpoint has no tensor of this name. Rows and Cols are its shape, Cols 0 for a
-	// vector.
+	// Name is its name in a Weight; the checkpoint has no tensor of this name. Rows and Cols are its shape, Cols 0 for
+	// a vector.
 	Name       string
 	Rows, Cols int
 	// Tensor is the checkpoint's. Without one, all elements are 1.
 	Tensor string
-	// Then names further tensors of the same kind, whose rows follow those of Tensor. Such a view has all rows as they are:
-	// nothing below is set.
+	// Then names further tensors of the same kind, whose rows follow those of Tensor. Such a view has all rows
+	// unchanged: none of the fields below is set.
 	Then []string
-	// Runs are the rows of the tensor that make those of the view, one run behind the other; nil stands for all rows. If
-	// Transposed, they are columns of the tensor instead, within its rows From to From+Cols-1 (a vector counts as one row
-	// of the view).
+	// Runs are the rows of the tensor that make those of the view, one run after the other; nil stands for all rows. If
+	// Transposed, they are columns of the tensor instead, within its rows From to From+Cols-1 (a vector counts as one
+	// row of the view).
 	Runs       []Run
 	Transposed bool
 	From       int
 	// Map is applied to every element, then the Scale of the run; then the same element of the tensor Plus, if any, is
-	// added. All in float32, where any of them is set; otherwise elements keep their type and bits.
+	// added. If any of them is set, the computation is in float32; otherwise elements keep their type and bits.
 	Map  Map
 	Plus string
 }
@@ -52,11 +53,11 @@ const (
 	UnitRows Map = "w/|w|" // rows of length 1, as NormHead of Baichuan 2 has them
 )
 
-// Skip says that tensors are no part of the model that is described.
+// Skip selects tensors that are not part of the described model.
 type Skip struct {
-	// Match is anchored by whoever writes it.
+	// Match must be anchored.
 	Match  *regexp.Regexp
 	Reason string // "draft head", "vision tower"
-	// Warn says that the user should hear of it.
+	// Warn requests a message for the user.
 	Warn bool
 }

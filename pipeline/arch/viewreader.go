@@ -19,7 +19,7 @@ type viewReader struct {
 	base *io.SectionReader
 }
 
-// ReadAt implements io.ReaderAt. Rows that are read in part are computed as a whole.
+// ReadAt implements io.ReaderAt. Partly read rows are computed as a whole.
 func (r *viewReader) ReadAt(p []byte, off int64) (int, error) {
 	info := r.info()
 	if off < 0 || off >= info.Size {
@@ -45,7 +45,7 @@ func (r *viewReader) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// stacked fills p from offset off of tensors that lie behind one another.
+// stacked fills p from offset off of concatenated tensors.
 func (r *viewReader) stacked(p []byte, off int64) error {
 	for _, t := range r.whole() {
 		if off >= t.Size {
@@ -161,7 +161,7 @@ func (v *View) apply(x []float32, run Run) {
 	}
 }
 
-// unit divides a row by its length, or by 1e-12 if that is more.
+// unit divides a row by its length, at least 1e-12.
 func unit(row []float32) {
 	sum := 0.0
 	for _, w := range row {

@@ -6,8 +6,8 @@ const (
 	slidingAttention = "sliding_attention"
 )
 
-// window reads sliding_window: missing when the key is missing, 0 for null, which means that nothing slides. A window of 0
-// is an error.
+// window reads sliding_window: missing if the key is missing, 0 for null, which means no windows. A window of 0 is an
+// error.
 func (b *builder) window(missing int) int {
 	if w, ok := b.OptInt("sliding_window", maxPositions); ok {
 		return w
@@ -18,8 +18,8 @@ func (b *builder) window(missing int) int {
 	return missing
 }
 
-// windows gives every layer its window, 0 for those that see everything: layer_types says which layers slide, or slides
-// where the file has no such key.
+// windows returns the window of every layer, 0 for full attention: layer_types names the layers with a window, or
+// slides if there is no such key.
 func (b *builder) windows(window int, slides func(layer int) bool) []int {
 	types := b.layerTypes(fullAttention, slidingAttention)
 	return b.spread(window, func(i int) bool {
@@ -30,7 +30,7 @@ func (b *builder) windows(window int, slides func(layer int) bool) []int {
 	})
 }
 
-// spread gives the window to the layers that slide. One that no position of the declared context lies beyond is none.
+// spread assigns the window to the layers that slide. A window of at least the declared context is none.
 func (b *builder) spread(window int, slides func(layer int) bool) []int {
 	out := make([]int, b.layers)
 	for i := range out {
@@ -56,8 +56,8 @@ func always(window int) func(int) bool { return func(int) bool { return window !
 // everyNth is the rule of families whose n-th, 2n-th and so on layer is full and whose other layers slide.
 func everyNth(n int) func(int) bool { return func(i int) bool { return (i+1)%n != 0 } }
 
-// switchedWindows reads the keys of Qwen: with use_sliding_window the layers from max_window_layers on slide, unless
-// layer_types says otherwise. Without it sliding_window and max_window_layers mean nothing.
+// switchedWindows reads the keys of Qwen: with use_sliding_window, the layers from max_window_layers on slide, unless
+// layer_types names others. Without it, sliding_window and max_window_layers have no effect.
 func (b *builder) switchedWindows() []int {
 	from := b.Range("max_window_layers", 0, maxPositions, 28)
 	if !b.Bool("use_sliding_window", false) {

@@ -1,6 +1,6 @@
 package arch
 
-// Youtu is Youtu-LLM: the latent attention of [DeepSeek] in front of dense MLPs, and a head that is the embedding unless
+// Youtu is Youtu-LLM: the latent attention of [DeepSeek] with dense MLPs, and a head that is the embedding unless
 // tie_word_embeddings is false.
 type Youtu struct{}
 

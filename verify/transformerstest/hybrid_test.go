@@ -69,9 +69,9 @@ var hybridFamilies = map[string]family{
 		}),
 		refuses: oneOf(badRopes, bad("attention_in_multiplier: 0.0 is not", float("0.0")), bad("ssm_multipliers: 4 numbers", []float64{1.5, 1.5, 1.5, 1.5}),
 			bad(`hidden_act: "gelu"`, "gelu"), bad("attn_layer_indices: a list", []int{1}), []refusal{
-				{"mamba_norm_before_gate: true is not supported where mamba_rms_norm is true", object{"mamba_rms_norm": true}},
-				{"ssm_in_multiplier: 1.2 is not supported where mamba_proj_bias is true", object{"mamba_proj_bias": true}},
-				{"attention_in_multiplier: 0.7 is not supported where attention_bias is true", object{"attention_bias": true}},
+				{"mamba_norm_before_gate: true is not supported together with mamba_rms_norm true", object{"mamba_rms_norm": true}},
+				{"ssm_in_multiplier: 1.2 is not supported together with mamba_proj_bias true", object{"mamba_proj_bias": true}},
+				{"attention_in_multiplier: 0.7 is not supported together with attention_bias true", object{"attention_bias": true}},
 			}),
 		same: []object{{"mamba_chunk_size": 7}, {"mamba_norm_before_gate": false}, {"mamba_use_mlp": true}},
 		shapes: with(plain, object{"mamba_d_ssm": 48, "mamba_n_heads": 6, "mamba_d_head": 8, "mamba_n_groups": 3}, object{"mamba_d_ssm": 36, "mamba_n_heads": 3, "mamba_d_head": 12, "mamba_d_conv": 2},
