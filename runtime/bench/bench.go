@@ -1,7 +1,7 @@
-// Package bench measures how fast this program's runtime executes a package, and compares that with what the machine
-// could do at most: memory bandwidth for decode, arithmetic for prefill.
+// Package bench measures how fast the runtime executes a package, and compares that with the limits of the machine:
+// memory bandwidth for decode, arithmetic for prefill.
 //
-// Call [Run]. Its [Report] is what `llmexport bench --json` prints; the names of its fields are stable.
+// Call [Run]. `llmexport bench --json` prints its [Report]; the names of its fields are stable.
 package bench
 
 import (
@@ -21,30 +21,30 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// Options of Run.
+// Options configures Run.
 type Options struct {
 	// Prompt is the number of tokens of the measured prefill, Decode that of the measured decode; 0 leaves one out.
 	Prompt, Decode int
 	// Depth is the number of tokens before the decode.
 	Depth int
-	// Threads lists the numbers of threads to measure.
+	// Threads lists the thread counts to measure.
 	Threads []int
-	// Repetitions of every measurement; one more comes before them and does not count.
+	// Repetitions is the number of measurements, after one warm-up.
 	Repetitions int
-	// Session says how to run the package; its Threads are not read.
+	// Session configures the package; its Threads are ignored.
 	Session runtime.Options
-	// Progress, if set, hears how many repetitions with a number of threads are done.
+	// Progress, if set, is called with the number of finished repetitions for a thread count.
 	Progress func(threads, done, total int)
 }
 
-// OptionError says what is wrong with Options.
+// OptionError is the error for invalid Options.
 type OptionError struct{ text string }
 
 func (e *OptionError) Error() string { return e.text }
 
 func optionf(format string, args ...any) error { return &OptionError{fmt.Sprintf(format, args...)} }
 
-// Bounds of the options, against typing errors: no package has more positions, no machine more threads.
+// Upper bounds of options, to catch typing errors: no package has more positions, no machine more threads.
 const (
 	maxTokens      = 1 << 20
 	maxThreads     = 1 << 10
@@ -65,10 +65,10 @@ func (o *Options) check() error {
 		}
 	}
 	if o.Prompt == 0 && o.Decode == 0 {
-		return optionf("no tokens of a prompt and none to decode: nothing is left to measure")
+		return optionf("neither prompt nor tokens to decode: nothing to measure")
 	}
 	if len(o.Threads) == 0 {
-		return optionf("no number of threads")
+		return optionf("no thread counts")
 	}
 	for _, t := range o.Threads {
 		if t < 1 || t > maxThreads {
@@ -78,7 +78,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// checkPositions keeps the tokens within what the model was made for.
+// checkPositions keeps the number of tokens within the positions of the model.
 func (o *Options) checkPositions(p *runtime.Package) error {
 	n := o.Prompt
 	if o.Decode > 0 {
@@ -121,9 +121,9 @@ func Run(ctx context.Context, dir string, o Options) (*Report, error) {
 		}
 		r.Package.Cost = cost
 		r.Results = append(r.Results, *res)
-		debug.FreeOSMemory() // the next session is not to come on top of this one
+		debug.FreeOSMemory() // free this session before the next one
 	}
-	// Before the peaks, which need memory of their own.
+	// Before the peaks, which need memory themselves.
 	r.PeakRSS = peakRSS()
 	for i, p := range machinePeaks(o.Threads) {
 		r.Results[i].Peaks = p
@@ -132,7 +132,7 @@ func Run(ctx context.Context, dir string, o Options) (*Report, error) {
 	return r, nil
 }
 
-// describe gives the facts that do not open the package, so that the first load finds its files as they were.
+// describe returns the facts that do not open the package, so that the first load is not affected by the cache.
 func describe(dir string) (Facts, error) {
 	f := Facts{Dir: dir}
 	m, err := manifest.Open(dir)
@@ -154,7 +154,7 @@ func describe(dir string) (Facts, error) {
 	return f, nil
 }
 
-// run measures with one number of threads.
+// run measures with one thread count.
 func (o *Options) run(ctx context.Context, dir string, threads int) (*Result, Cost, error) {
 	res := &Result{Threads: threads}
 	start := time.Now()
@@ -187,7 +187,7 @@ func (o *Options) run(ctx context.Context, dir string, threads int) (*Result, Co
 		if err != nil {
 			return nil, Cost{}, err
 		}
-		if i > 0 { // the first one warms up
+		if i > 0 { // the first one is a warm-up
 			prefill, decode = append(prefill, pre), append(decode, dec)
 		}
 		if o.Progress != nil {
@@ -203,10 +203,11 @@ func (o *Options) run(ctx context.Context, dir string, threads int) (*Result, Co
 	return res, CostOf(p.Graph), nil
 }
 
-// once measures a prefill and a decode, in tokens a second. The decode follows the prefill if that has its depth.
+// once measures a prefill and a decode, in tokens per second. The decode continues the prefill if that has the right
+// depth.
 func (o *Options) once(ctx context.Context, s *runtime.Session, tokens []int32) (prefill, decode float64, err error) {
 	s.Reset()
-	goruntime.GC() // garbage of earlier repetitions is not this one's
+	goruntime.GC() // collect the garbage of earlier repetitions
 	if o.Prompt > 0 {
 		start := time.Now()
 		if _, err := s.Prefill(ctx, tokens[:o.Prompt]); err != nil {
@@ -234,7 +235,7 @@ func (o *Options) once(ctx context.Context, s *runtime.Session, tokens []int32) 
 	return prefill, float64(o.Decode) / time.Since(start).Seconds(), nil
 }
 
-// randomTokens are the same for everyone who asks for them.
+// randomTokens returns the same tokens at every call.
 func randomTokens(n, vocabulary int) []int32 {
 	r := rand.New(rand.NewPCG(1, 2))
 	tokens := make([]int32, n)

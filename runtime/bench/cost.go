@@ -4,16 +4,16 @@ import (
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
-// Cost is what a graph computes and reads.
+// Cost is the computation and memory traffic of a graph.
 type Cost struct {
 	// Bits of a code of most weights.
 	Bits int `json:"bits"`
-	// Weights counts the weights of linear layers that a token passes: of experts, those that are chosen. HeadWeights are
-	// those of the layer that gives the logits, which a prefill runs for one token only.
+	// Weights counts the weights of linear layers used for a token; of experts, only the chosen ones. HeadWeights are
+	// those of the layer that computes the logits, which a prefill runs for one token only.
 	Weights     int64 `json:"weights"`
 	HeadWeights int64 `json:"head_weights"`
-	// WeightBytes is what the same layers take in the package: codes, scales, zero terms and biases. A decode reads them
-	// once a token, in this form or another.
+	// WeightBytes is the size of the same layers in the package: codes, scales, zero terms and biases. A decode reads
+	// them once per token.
 	WeightBytes int64 `json:"weight_bytes"`
 	// CacheWidth is the number of keys and values of a position in all layers.
 	CacheWidth int64 `json:"cache_width"`
@@ -24,8 +24,8 @@ type Cost struct {
 // cacheElement is the size of a key or value in the cache of the runtime, in bytes.
 const cacheElement = 4
 
-// prefillOperations counts two for every multiplication whose product is added to a sum, of linear layers and of
-// attention to the position itself and all before it.
+// prefillOperations counts two operations for every multiply-add of linear layers and of attention to the position
+// itself and all before it.
 func (c *Cost) prefillOperations(tokens int) float64 {
 	n := float64(tokens)
 	linear := float64(c.Weights-c.HeadWeights)*n + float64(c.HeadWeights)
@@ -33,14 +33,14 @@ func (c *Cost) prefillOperations(tokens int) float64 {
 	return 2 * (linear + 2*float64(c.QueryWidth)*pairs)
 }
 
-// decodeBytes is what decoding tokens behind depth reads.
+// decodeBytes returns the bytes read to decode tokens after depth.
 func (c *Cost) decodeBytes(depth, tokens int) float64 {
 	n := float64(tokens)
 	positions := n*float64(depth) + n*(n+1)/2
 	return n*float64(c.WeightBytes) + positions*float64(c.CacheWidth)*cacheElement
 }
 
-// CostOf counts what the live ops of a graph compute and read.
+// CostOf counts the computation and memory traffic of the live ops of a graph.
 func CostOf(g *mnn.Graph) Cost {
 	f := newFinder(g)
 	widths := &shapes{f, map[int32][]int64{}}
@@ -80,7 +80,7 @@ func CostOf(g *mnn.Graph) Cost {
 	return c
 }
 
-// chosenExperts names as many experts of every layer as a token passes; all of a layer are equally large.
+// chosenExperts names as many experts of every layer as a token uses; all experts of a layer have the same size.
 func chosenExperts(g *mnn.Graph) map[string]bool {
 	names := map[string]bool{}
 	for i := range g.Ops {
@@ -93,7 +93,7 @@ func chosenExperts(g *mnn.Graph) map[string]bool {
 	return names
 }
 
-// storedBytes is what a linear layer takes in the package.
+// storedBytes returns the size of a linear layer in the package.
 func storedBytes(p *mnn.Convolution) int64 {
 	n := 4 * int64(len(p.Weight)+len(p.Bias))
 	for _, x := range p.External[min(1, len(p.External)):min(4, len(p.External))] {
@@ -102,7 +102,7 @@ func storedBytes(p *mnn.Convolution) int64 {
 	return n
 }
 
-// codeBits is the width of a stored weight, from the bytes of all of them: the header in front is too short to matter.
+// codeBits derives the width of a stored weight from the size of all of them; the header is too short to matter.
 func codeBits(p *mnn.Convolution) int {
 	if n := int64(p.Outputs) * int64(p.Inputs); len(p.External) > 1 && n > 0 {
 		return int(8 * p.External[1] / n)
@@ -110,7 +110,7 @@ func codeBits(p *mnn.Convolution) int {
 	return 32
 }
 
-// finder looks for the linear layer that a tensor comes from.
+// finder finds the linear layer that produces a tensor, possibly through other ops.
 type finder struct {
 	g *mnn.Graph
 	// op and output are the producer of each tensor; op is -1 without one.
@@ -130,7 +130,7 @@ func newFinder(g *mnn.Graph) *finder {
 	return f
 }
 
-// width is the number of outputs of that layer, 0 if there is none.
+// width returns the number of outputs of that layer, 0 if there is none.
 func (f *finder) width(t int32) int64 {
 	if p := f.linear(t); p != nil {
 		return int64(p.Outputs)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// CPUModel is the name of the CPU as the system tells it, or the architecture.
+// CPUModel returns the name of the CPU as the system reports it, or the architecture.
 func CPUModel() string {
 	if name := strings.Join(strings.Fields(systemCPUModel()), " "); name != "" {
 		return name

@@ -10,21 +10,21 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// Peaks are the most that the machine does with some number of threads: the best of many short rounds, measured right
-// behind the package. They are empty in a build without assembly.
+// Peaks are the maximum rates of the machine with some number of threads: the best of many short rounds, measured right
+// after the package. They are empty in a build without assembly.
 type Peaks struct {
-	// Read is the bandwidth of reading memory that no cache holds, in GB/s (10^9 bytes); 0 if it was not measured.
+	// Read is the bandwidth of memory reads outside all caches, in GB/s (10^9 bytes); 0 if not measured.
 	Read float64 `json:"read_gb_per_second,omitempty"`
-	// Compute lists arithmetic on registers alone.
+	// Compute lists rates of register-only arithmetic.
 	Compute []Compute `json:"compute"`
 }
 
-// Compute is a peak of arithmetic.
+// Compute is a peak rate of arithmetic.
 type Compute struct {
 	// Kind is "fp32", "int8" or "bf16".
 	Kind        string `json:"kind"`
 	Instruction string `json:"instruction"`
-	// Giga is 10^9 operations a second, a multiplication and an addition being two.
+	// Giga is 10^9 operations per second; a multiply-add is two operations.
 	Giga float64 `json:"giga_per_second"`
 }
 
@@ -40,22 +40,22 @@ func (p *Peaks) compute(kind string) float64 {
 const (
 	// readBytes is more than a last-level cache holds.
 	readBytes = 288 << 20
-	// peakBudget is the time for all rounds; filling the memory to read comes on top.
+	// peakBudget is the time for all rounds, in addition to that for filling the memory.
 	peakBudget = 500 * time.Millisecond
-	// peakKinds is how many peaks there are at most: three of arithmetic and one of memory.
+	// peakKinds is the maximum number of peaks: three of arithmetic and one of memory.
 	peakKinds = 4
-	// roundCalls of a loop take two milliseconds, against which the meeting of threads does not count.
+	// roundCalls of a loop take two milliseconds, long compared to the synchronization of threads.
 	roundCalls = 160
 )
 
-// machinePeaks measures for every number of threads.
+// machinePeaks measures the peaks for every thread count.
 func machinePeaks(threads []int) []Peaks {
 	all := make([]Peaks, len(threads))
 	budget := peakBudget / time.Duration(peakKinds*len(threads))
 	var memory []byte
 	if kernel.PeakRead(nil) {
 		memory = make([]byte, readBytes)
-		for i := 0; i < len(memory); i += 4096 { // pages that nobody wrote to are one page of zeros
+		for i := 0; i < len(memory); i += 4096 { // unwritten pages all map to the same zero page
 			memory[i] = 1
 		}
 	}
@@ -79,7 +79,7 @@ func machinePeaks(threads []int) []Peaks {
 }
 
 // fastest runs rounds in which all threads call f once, and returns the time of the shortest. Threads spin between
-// rounds, as waking one takes as long as much of the work.
+// rounds, because waking one takes as long as much of the work.
 func fastest(threads int, budget time.Duration, f func(thread int)) time.Duration {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()

@@ -5,7 +5,7 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// Report is what was measured.
+// Report is the result of Run.
 type Report struct {
 	Machine Machine `json:"machine"`
 	Package Facts   `json:"package"`
@@ -17,22 +17,22 @@ type Report struct {
 	Decode      int `json:"decode"`
 	Depth       int `json:"depth"`
 	Repetitions int `json:"repetitions"`
-	// PeakRSS is the largest resident size of the process in bytes, mapped weights included; absent where the system
-	// does not tell.
+	// PeakRSS is the largest resident size of the process in bytes, including mapped weights; absent where the system
+	// does not report it.
 	PeakRSS int64 `json:"peak_rss_bytes,omitempty"`
-	// Results has one entry for every number of threads, in the order of the options.
+	// Results has one entry for every thread count, in the order of the options.
 	Results []Result `json:"results"`
 }
 
-// Machine is what ran.
+// Machine describes the hardware.
 type Machine struct {
-	// CPU is the model's name, or the architecture where the system does not tell it.
+	// CPU is the model's name, or the architecture where the system does not report it.
 	CPU string `json:"cpu"`
-	// Processors that the process may use.
+	// Processors available to the process.
 	Processors int    `json:"processors"`
 	Platform   string `json:"platform"`
 	Go         string `json:"go"`
-	// Features are the instruction sets of the CPU that the kernels know, Tier the kernels in use.
+	// Features are the instruction sets of the CPU that the kernels support, Tier the kernels in use.
 	Features []string `json:"features"`
 	Tier     string   `json:"tier"`
 }
@@ -47,7 +47,7 @@ type Facts struct {
 	Cost
 }
 
-// Result is what one number of threads gave.
+// Result is the result for one thread count.
 type Result struct {
 	Threads int  `json:"threads"`
 	Load    Load `json:"load"`
@@ -58,8 +58,8 @@ type Result struct {
 	Peaks Peaks `json:"peaks"`
 }
 
-// Load is the way from files to the first logits, in seconds. It happens once for each number of threads; the first
-// may find the files on disk, later ones find them in memory.
+// Load is the time from opening the files to the first logits, in seconds. It happens once for each thread count; the
+// first may read the files from disk, later ones from the page cache.
 type Load struct {
 	Open    float64 `json:"open_s"`
 	Compile float64 `json:"compile_s"`
@@ -67,17 +67,17 @@ type Load struct {
 	Total   float64 `json:"total_s"`
 }
 
-// Rate is a speed. Giga is, of the median run, billions a second of arithmetic operations in a prefill, and of bytes of
-// weights and KV cache in a decode.
+// Rate is a speed. Giga is that of the median run, in 10^9 per second: arithmetic operations for a prefill, bytes of
+// weights and KV cache for a decode.
 type Rate struct {
 	TokensPerSecond Spread  `json:"tokens_per_second"`
 	Giga            float64 `json:"giga_per_second"`
-	// Share of the machine's peak, 1 being all of it: of the arithmetic of the mode for a prefill, of reading memory for
-	// a decode. Absent where the peak was not measured. A package that fits a cache can exceed 1.
+	// Share of the machine's peak, from 0 to 1: of arithmetic for a prefill, of memory reads for a decode. Absent if
+	// the peak was not measured. A package that fits in a cache can exceed 1.
 	Share float64 `json:"share_of_peak,omitempty"`
 }
 
-// rate fills in what follows from the package's cost and the machine's peaks.
+// rate sets the fields that depend on the package's cost and the machine's peaks.
 func (r *Report) rate(res *Result, mode backends.Mode) {
 	c := r.Package.Cost
 	if p := res.Prefill; p != nil {

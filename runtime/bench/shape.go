@@ -6,18 +6,18 @@ import (
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
-// tokens stands in a shape for the dimension that counts them.
+// tokens stands for the dimension that counts tokens in a shape.
 const tokens = -1
 
-// shapes infers the shapes of float tensors between linear layers and attention, as far as parameters and constants tell
-// them.
+// shapes infers the shapes of float tensors between linear layers and attention, as far as parameters and constants
+// determine them.
 type shapes struct {
 	f     *finder
-	known map[int32][]int64 // nil where nothing is known
+	known map[int32][]int64 // nil if unknown
 }
 
-// width is the number of elements that a tensor has of every token; that of the linear layer it comes from when its
-// shape is not known.
+// width returns the number of elements of a tensor per token; if its shape is unknown, that of the linear layer which
+// produces it.
 func (s *shapes) width(t int32) int64 {
 	shape := s.of(t)
 	if i := slices.Index(shape, tokens); i < 0 || slices.Contains(shape[i+1:], tokens) {
@@ -36,7 +36,7 @@ func (s *shapes) of(t int32) []int64 {
 	if shape, ok := s.known[t]; ok {
 		return shape
 	}
-	s.known[t] = nil // for graphs that go in circles
+	s.known[t] = nil // for graphs with cycles
 	if s.f.op[t] >= 0 {
 		s.known[t] = s.infer(&s.f.g.Ops[s.f.op[t]], s.f.output[t])
 	}
@@ -128,7 +128,7 @@ func (s *shapes) concat(inputs []int32, axis int) []int64 {
 	return shape
 }
 
-// slice is ONNX Slice with constant begin, end, axes and steps.
+// slice evaluates ONNX Slice with constant begin, end, axes and steps.
 func (s *shapes) slice(inputs []int32) []int64 {
 	shape := slices.Clone(s.of(inputs[0]))
 	if len(inputs) != 5 || shape == nil {
@@ -155,7 +155,7 @@ func (s *shapes) slice(inputs []int32) []int64 {
 		}
 		n := shape[at]
 		if n == tokens {
-			continue // some of the tokens
+			continue // a slice of the tokens
 		}
 		within := func(v int32) int64 {
 			x := int64(v)

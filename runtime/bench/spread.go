@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Spread summarises repetitions of a measurement.
+// Spread summarizes repeated measurements.
 type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
@@ -16,7 +16,7 @@ type Spread struct {
 	Samples []float64 `json:"samples"`
 }
 
-// SpreadOf summarises samples, of which there is one at least.
+// SpreadOf summarizes samples, of which there is at least one.
 func SpreadOf(samples []float64) Spread {
 	sorted := slices.Sorted(slices.Values(samples))
 	n := len(sorted)

@@ -10,7 +10,7 @@ func systemCPUModel() string {
 	return name
 }
 
-// peakRSS is the largest resident size of the process in bytes, or 0.
+// peakRSS returns the largest resident size of the process in bytes, or 0.
 func peakRSS() int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// systemCPUModel reads the name from /proc/cpuinfo, which has none on many machines with ARM.
+// systemCPUModel returns the name from /proc/cpuinfo, which has none on many ARM machines.
 func systemCPUModel() string { return procValue("/proc/cpuinfo", "model name") }
 
-// peakRSS is the largest resident size of the process in bytes, or 0.
+// peakRSS returns the largest resident size of the process in bytes, or 0.
 func peakRSS() int64 {
 	kib, err := strconv.ParseInt(strings.TrimSuffix(procValue("/proc/self/status", "VmHWM"), " kB"), 10, 64)
 	if err != nil {
@@ -19,7 +19,7 @@ func peakRSS() int64 {
 	return kib << 10
 }
 
-// procValue is the first value of a key in a file of lines "key: value".
+// procValue returns the first value of a key in a file of lines "key: value".
 func procValue(path, key string) string {
 	f, err := os.Open(path)
 	if err != nil {

@@ -4,7 +4,7 @@ package bench
 
 import "os"
 
-// systemCPUModel is what Windows puts into the environment.
+// systemCPUModel returns the name that Windows provides in the environment.
 func systemCPUModel() string { return os.Getenv("PROCESSOR_IDENTIFIER") }
 
 func peakRSS() int64 { return 0 }

@@ -22,7 +22,7 @@ import (
 // WideShape reports whether the header of a matrix needs 32-bit dimensions.
 func WideShape(rows, cols int) bool { return rows > 0xffff || cols > 0xffff }
 
-// HeaderSize is the length in bytes of the header of a linear matrix.
+// HeaderSize returns the length in bytes of the header of a linear matrix.
 func HeaderSize(rows, cols, bits int) int64 {
 	n := int64(1 + 4 + 1 + 1<<bits)
 	if WideShape(rows, cols) {
@@ -51,7 +51,7 @@ func AppendHeader(b []byte, rows, cols, bits int) []byte {
 // Matrix is a decoded view of a stored weight. Codes stay packed in the file's bytes.
 type Matrix struct {
 	Rows, Cols int
-	// Bits of a code; 16 for halves, 32 for floats, which have no blocks.
+	// Bits of a code; 16 for halves and 32 for floats, which have no blocks.
 	Bits int
 	// Blocks per row; 0 for 16 and 32 bits.
 	Blocks int
@@ -68,21 +68,21 @@ type Matrix struct {
 	Bias []float32
 }
 
-// Weights is random access to the bytes of llm.mnn.weight.
+// Weights provides random access to the bytes of llm.mnn.weight.
 type Weights interface {
 	// Size is the length of the file in bytes.
 	Size() int64
-	// Bytes returns n bytes from off, which stay valid and unchanged as long as the package is open. A range
-	// outside the file is tensor.ErrCorrupt.
+	// Bytes returns n bytes from off, which stay valid and unchanged while the package is open. A range outside the
+	// file is tensor.ErrCorrupt.
 	Bytes(off, n int64) ([]byte, error)
 }
 
-// Open decodes the weight and bias of a linear layer from the weight file. Convolutions of other kinds are
+// Open decodes the weight and bias of a linear layer from the weight file. Other convolutions are
 // tensor.ErrUnsupported.
 func (c *Convolution) Open(w Weights) (*Matrix, error) {
 	for _, v := range []int32{c.KernelX, c.KernelY, c.StrideX, c.StrideY, c.DilateX, c.DilateY, c.Group} {
 		if v != 1 {
-			return nil, fmt.Errorf("convolution that is no linear layer: %w", tensor.ErrUnsupported)
+			return nil, fmt.Errorf("convolution that is not a linear layer: %w", tensor.ErrUnsupported)
 		}
 	}
 	if c.Relu || c.Relu6 || c.PadX != 0 || c.PadY != 0 {
@@ -166,7 +166,7 @@ func (m *Matrix) openBias(w Weights, off, size int64, inline []float32) error {
 
 // openCodes reads the header and finds the packed codes.
 func (m *Matrix) openCodes(b []byte, q *Quan) error {
-	short := fmt.Errorf("weight header is cut off: %w", tensor.ErrCorrupt)
+	short := fmt.Errorf("weight header is truncated: %w", tensor.ErrCorrupt)
 	if len(b) < 1 {
 		return short
 	}
@@ -189,7 +189,7 @@ func (m *Matrix) openCodes(b []byte, q *Quan) error {
 		b = b[4:]
 	}
 	if rows != m.Rows || cols != m.Cols {
-		return fmt.Errorf("weight header says %d x %d, the op %d x %d: %w", rows, cols, m.Rows, m.Cols, tensor.ErrCorrupt)
+		return fmt.Errorf("weight header has %d x %d, the op %d x %d: %w", rows, cols, m.Rows, m.Cols, tensor.ErrCorrupt)
 	}
 	if len(b) < 1 {
 		return short
@@ -235,7 +235,7 @@ func (m *Matrix) openAlpha(b []byte, q *Quan) error {
 		return fmt.Errorf("%d scales do not divide into %d rows of %d columns: %w", count/per, m.Rows, m.Cols, tensor.ErrCorrupt)
 	}
 	m.Blocks = count / (per * m.Rows)
-	// Engines multiply alpha by quantScale; 0 is what old writers leave for "unused".
+	// Engines multiply alpha by quantScale; old writers leave it 0 for "unused".
 	scale := q.QuantScale
 	if scale == 0 {
 		scale = 1
@@ -244,7 +244,7 @@ func (m *Matrix) openAlpha(b []byte, q *Quan) error {
 	if !m.Symmetric {
 		m.Zero = make([]float32, count/per)
 	}
-	// In pieces: a large model has many scales, and memory that is used once has to be cleared first.
+	// Convert in pieces: a large model has many scales, and a buffer for all would have to be cleared first.
 	var piece [1024]float32
 	for at := 0; at < count; at += len(piece) {
 		alpha := piece[:min(len(piece), count-at)]

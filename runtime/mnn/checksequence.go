@@ -15,7 +15,7 @@ func (p *Permute) check() error {
 	}
 	for k := range p.Dims {
 		if !slices.Contains(p.Dims, int32(k)) {
-			return fmt.Errorf("dims %v are not an order of %d dimensions", p.Dims, len(p.Dims))
+			return fmt.Errorf("dims %v are not a permutation of %d dimensions", p.Dims, len(p.Dims))
 		}
 	}
 	return nil
@@ -38,7 +38,7 @@ func (p *Cast) check() error {
 
 func (p *Relu) check() error {
 	if p.Slope != p.Slope {
-		return errors.New("the slope is no number")
+		return errors.New("the slope is not a number")
 	}
 	return nil
 }

@@ -2,10 +2,10 @@ package mnn
 
 import "fmt"
 
-// Format is the order in which a tensor lies in memory.
+// Format is the order in which a tensor is stored in memory.
 type Format int8
 
-// The memory layouts. NC4HW4 keeps four channels of a position side by side.
+// The memory layouts. NC4HW4 interleaves four channels of a position.
 const (
 	NCHW   Format = 0
 	NHWC   Format = 1
@@ -28,7 +28,7 @@ const (
 
 var dimFormats = [...]Format{DimNHWC: NHWC, DimNCHW: NCHW, DimNC4HW4: NC4HW4}
 
-// Format is the layout of the same name.
+// Format returns the layout with the same name.
 func (f DimFormat) Format() Format {
 	if f < 0 || int(f) >= len(dimFormats) {
 		return FormatUnknown
@@ -104,7 +104,7 @@ const (
 	UnarySilu         UnaryOp = 34
 )
 
-// ReductionOp is how a Reduction folds.
+// ReductionOp is the operation of a Reduction.
 type ReductionOp int8
 
 // The reductions in use.
@@ -121,7 +121,7 @@ func (o BinaryOp) String() string    { return name(binaryNames, o, "BinaryOpOper
 func (o UnaryOp) String() string     { return name(unaryNames, o, "UnaryOpOperation") }
 func (o ReductionOp) String() string { return name(reductionNames, o, "ReductionType") }
 
-// name looks a value up; one that is not in the table prints as, for example, "OpType(5)".
+// name returns the name of a value; unknown values print as, for example, "OpType(5)".
 func name[T ~int8 | ~uint8 | ~int32](names map[T]string, v T, kind string) string {
 	if s, ok := names[v]; ok {
 		return s

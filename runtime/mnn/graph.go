@@ -1,14 +1,14 @@
-// Package mnn reads and writes the two files that hold a model in an MNN package: the graph (llm.mnn, a
-// FlatBuffers buffer) and the blocks of weights that the graph points into (llm.mnn.weight).
+// Package mnn reads and writes the two files of a model in an MNN package: the graph (llm.mnn, a FlatBuffers buffer)
+// and the blocks of weights that the graph refers to (llm.mnn.weight).
 //
-// [Open] decodes a graph after a bounds check of the whole buffer; [Graph.Marshal] writes one, the same
-// bytes for the same graph. Both refuse what the rules of ops.go do not allow. Ops, parameters, fields and
-// enum values that no table of this package names are refused with tensor.ErrUnsupported, so nothing that
-// changes a result is silently dropped; what no engine looks at (bizCode, preferForwardType, sourceType,
-// tensorNumber, and the name and buffer of ExtraInfo) is.
+// [Open] decodes a graph after a bounds check of the whole buffer; [Graph.Marshal] encodes one, with the same bytes for
+// the same graph. Both reject violations of the rules in ops.go. Ops, parameters, fields and enum values without a name
+// in this package are rejected with tensor.ErrUnsupported, so nothing that changes a result is silently dropped; fields
+// that no engine reads (bizCode, preferForwardType, sourceType, tensorNumber, and the name and buffer of ExtraInfo) are
+// dropped.
 //
-// The files of the graph side are mnn.fbs (the format), internal/fb (code generated from it), schema.go and
-// verify.go (the bounds check), enums.go, params.go and sequence.go, subgraph.go, ops.go (the rules), open.go and marshal.go.
+// The files of the graph side are mnn.fbs (the format), internal/fb (code generated from it), schema.go and verify.go
+// (the bounds check), enums.go, params.go and sequence.go, subgraph.go, ops.go (the rules), open.go and marshal.go.
 package mnn
 
 import (
@@ -17,7 +17,7 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-// Graph is MNN's Net: ops in the order in which they run, over tensors that are named by index.
+// Graph is MNN's Net: ops in the order of their execution, over tensors referred to by index.
 type Graph struct {
 	// Ops come after the ops whose outputs they read.
 	Ops []Op
@@ -25,17 +25,17 @@ type Graph struct {
 	Tensors []string
 	// Subgraphs are the experts that MoE ops call.
 	Subgraphs []Subgraph
-	// Outputs names the outputs, each of them one of Tensors; the LLM engine asks for "logits" by name.
+	// Outputs names the outputs, each of them one of Tensors; the LLM engine looks up "logits" by name.
 	Outputs []string
 	// Version is ExtraInfo.version, printed by the engine and never compared.
 	Version string
-	// UUID is the mnn_uuid of foreign graphs; ours carry none.
+	// UUID is the mnn_uuid of graphs of other tools; ours have none.
 	UUID string
 }
 
-// Live says for each op whether an output of the graph depends on it; all do when Outputs is empty. A runtime
-// skips the others: MNN's converter leaves ops behind which read tensors that no op writes any more. The graph is
-// one that Open gave or Marshal takes.
+// Live returns for each op whether an output of the graph depends on it; all do if Outputs is empty. A runtime skips
+// the others: MNN's converter leaves ops behind that read tensors which no op writes. The graph must be valid for Open
+// or Marshal.
 func (g *Graph) Live() []bool {
 	outputs := make(map[string]bool, len(g.Outputs))
 	for _, name := range g.Outputs {
@@ -48,7 +48,7 @@ func (g *Graph) Live() []bool {
 	return live(g.Ops, needed)
 }
 
-// live says which ops the needed tensors depend on, and adds to these the tensors that such ops read.
+// live returns which ops the needed tensors depend on, and adds the tensors that such ops read to needed.
 func live(ops []Op, needed []bool) []bool {
 	live := make([]bool, len(ops))
 	for i, op := range slices.Backward(ops) {
@@ -68,19 +68,19 @@ type Op struct {
 	Type    OpType
 	Inputs  []int32
 	Outputs []int32
-	// Format is defaultDimentionFormat; the zero value is NHWC, as in the schema.
-	// Of the ops in use only LayerNorm, Shape and Size look at it.
+	// Format is defaultDimentionFormat; the zero value is NHWC, as in the schema. Of the ops in use, only LayerNorm,
+	// Shape and Size use it.
 	Format DimFormat
 	Param  Param
 }
 
-// Param is the parameter of an op: nil, or a pointer to one of the types of params.go, as the type of the op
-// demands. Numbers are written as they stand: the zero value of a field is zero, whatever the default of the
-// file format. A list without elements is the same as a nil list.
+// Param is the parameter of an op: nil, or a pointer to one of the types of params.go, as required by the type of the
+// op. The zero value of a field is zero, regardless of the default of the file format. An empty list is the same as a
+// nil list.
 type Param interface {
 	paramType() ParamType
-	// check refuses values that no engine runs, with tensor.ErrUnsupported where the format allows them.
+	// check rejects values that no engine supports; those that the format allows are tensor.ErrUnsupported.
 	check() error
-	// marshal appends the table and returns its place.
+	// marshal appends the table and returns its offset.
 	marshal(e *encoder) flatbuffers.UOffsetT
 }

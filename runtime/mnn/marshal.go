@@ -9,14 +9,14 @@ import (
 	"github.com/llmexport/llmexport/runtime/mnn/internal/fb"
 )
 
-// maxGraphBytes bounds what Marshal writes. The builder doubles its buffer and gives up at 2 GiB; values of
-// this size belong into the weight file.
+// maxGraphBytes bounds the output of Marshal. The builder doubles its buffer and fails at 2 GiB; large values belong in
+// the weight file.
 const maxGraphBytes = 1 << 29
 
 var errTooLarge = fmt.Errorf("more than %d bytes: put large values into the weight file", maxGraphBytes)
 
-// Marshal encodes the graph as llm.mnn: the same bytes for the same graph, default values left out. [Open]
-// gives an equal graph back. It refuses a graph that Open would refuse, and one of more than 512 MiB.
+// Marshal encodes the graph as llm.mnn: the same bytes for the same graph, default values left out. [Open] decodes it
+// to an equal graph. It rejects a graph that Open would reject, and one of more than 512 MiB.
 func (g *Graph) Marshal() ([]byte, error) {
 	if err := g.check(); err != nil {
 		return nil, fmt.Errorf("graph: %w", err)
@@ -24,7 +24,7 @@ func (g *Graph) Marshal() ([]byte, error) {
 	return g.encode()
 }
 
-// Size is the number of bytes that Marshal gives. Of subgraphs that are made it needs only some of each kind.
+// Size returns the number of bytes that Marshal would return. It expands only some generated subgraphs of each kind.
 func (g *Graph) Size() (int, error) {
 	e := newEncoder(1 << 20)
 	e.known = map[likeness]*sizes{}
@@ -32,10 +32,10 @@ func (g *Graph) Size() (int, error) {
 	return len(b) + e.left, err
 }
 
-// encode is Marshal without the rules, which only subgraphs that are made are held to.
+// encode is Marshal without the rules, except for generated subgraphs.
 func (g *Graph) encode() ([]byte, error) { return newEncoder(g.sizeHint()).graph(g) }
 
-// graph writes the whole file.
+// graph encodes the whole file.
 func (e *encoder) graph(g *Graph) ([]byte, error) {
 	oplists, err := e.ops(g.Ops)
 	if err != nil {
@@ -75,10 +75,10 @@ func (e *encoder) graph(g *Graph) ([]byte, error) {
 	return e.FinishedBytes(), nil
 }
 
-// sizeHint is somewhat more than what encode writes, so that the buffer need not grow: a graph of many experts has
-// a hundred megabytes.
+// sizeHint returns somewhat more than the size of the output, so that the buffer need not grow: a graph of many experts
+// has a hundred megabytes.
 func (g *Graph) sizeHint() int {
-	const table, text = 32, 12 // with what points to them
+	const table, text = 32, 12 // including references to them
 	n := 1<<10 + opsHint(g.Ops)
 	for _, name := range g.Tensors {
 		n += len(name) + text
@@ -121,12 +121,12 @@ func opsHint(ops []Op) (n int) {
 	return n
 }
 
-// encoder is a builder that stops to grow at maxGraphBytes. Offset 0 stands for an absent value.
+// encoder is a builder that stops growing at maxGraphBytes. Offset 0 stands for an absent value.
 type encoder struct {
 	*flatbuffers.Builder
-	full bool // something was left out
+	full bool // the limit was reached
 
-	// Only where the size is wanted: the sizes of subgraphs, and how many bytes of known size were not written.
+	// Used only by Size: the sizes of subgraphs, and the number of bytes of known size that were not written.
 	known map[likeness]*sizes
 	left  int
 }
@@ -139,20 +139,20 @@ func (e *encoder) room(n int) bool {
 	return !e.full
 }
 
-// alignment is the largest of any value: what is written depends on the offset as a multiple of it.
+// alignment is the largest alignment of a value: the output depends on the offset modulo alignment.
 const alignment = 8
 
-// likeness is what the size of a subgraph that is made depends on.
+// likeness is what determines the size of a generated subgraph.
 type likeness struct{ like, name, phase int }
 
-// sizes are what subgraphs of one likeness took: the last one, and whether the one before took as much. The first of a
-// kind takes more, for layouts of tables that all others share.
+// sizes are the sizes of subgraphs of one likeness: the last one, and whether the one before was equal. The first of a
+// kind is larger, by layouts of tables that all others share.
 type sizes struct {
 	last int
 	sure bool
 }
 
-// subgraph writes a subgraph, unless its size is wanted and known.
+// subgraph encodes a subgraph, unless only its size is needed and known.
 func (e *encoder) subgraph(s *Subgraph) (flatbuffers.UOffsetT, error) {
 	if s.Make == nil {
 		return s.marshal(e)
@@ -208,12 +208,12 @@ func (e *encoder) texts(list []string) flatbuffers.UOffsetT {
 		if !e.room(len(s)) {
 			return 0
 		}
-		at[i] = e.CreateString(s) // an element is present even when empty
+		at[i] = e.CreateString(s) // empty elements are present, too
 	}
 	return e.CreateVectorOfTables(at)
 }
 
-// vector appends the elements in one piece: a table of rotary factors has millions.
+// vector appends the elements at once: a table of rotary factors has millions.
 func vector[T int8 | uint8 | uint16 | int32 | uint32 | int64 | float32](e *encoder, s []T) flatbuffers.UOffsetT {
 	size := binary.Size(s)
 	if len(s) == 0 || !e.room(size) {
@@ -223,7 +223,7 @@ func vector[T int8 | uint8 | uint16 | int32 | uint32 | int64 | float32](e *encod
 	e.StartVector(elem, len(s), elem)
 	e.Pad(size)
 	if _, err := binary.Encode(e.Bytes[e.Head():], binary.LittleEndian, s); err != nil {
-		panic(fmt.Sprintf("internal error: %v", err)) // the room was made by Pad
+		panic(fmt.Sprintf("internal error: %v", err)) // Pad has made room
 	}
 	return e.EndVector(len(s))
 }

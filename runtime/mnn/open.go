@@ -11,9 +11,9 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Open decodes llm.mnn. The graph keeps no reference to b. The error is tensor.ErrCorrupt for bytes that are
-// no graph or break a rule, and tensor.ErrUnsupported, naming the op, for a graph that uses what this package
-// does not know. Memory and time are proportional to the length of b.
+// Open decodes llm.mnn. The graph keeps no reference to b. The error is tensor.ErrCorrupt for bytes that are not a
+// graph or break a rule, and tensor.ErrUnsupported, naming the op, for a graph that uses unknown features. Memory and
+// time are proportional to the length of b.
 func Open(b []byte) (*Graph, error) {
 	if err := verify(b); err != nil {
 		return nil, fmt.Errorf("graph: %w", err)
@@ -74,7 +74,7 @@ func decodeOps(n int, at func(*fb.Op, int) bool) ([]Op, error) {
 	return ops, nil
 }
 
-// decode fills in the format and the parameter.
+// decode sets the format and the parameter.
 func (op *Op) decode(src *fb.Op) error {
 	format := Format(src.DefaultDimentionFormat())
 	op.Format = DimFormat(slices.Index(dimFormats[:], format))
@@ -101,7 +101,7 @@ func (op *Op) decode(src *fb.Op) error {
 	return err
 }
 
-// list copies a vector; an empty one is nil.
+// list copies a vector; an empty one becomes nil.
 func list[T any](n int, at func(int) T) []T {
 	if n == 0 {
 		return nil

@@ -6,15 +6,15 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Constant is the value of a Const op. Exactly one of Floats and Ints is in use.
+// Constant is the value of a Const op. Exactly one of Floats and Ints is used.
 type Constant struct {
 	Shape  []int
 	Floats []float32
 	Ints   []int32
 }
 
-// Open reads the constant. Values that do not fill its shape are tensor.ErrCorrupt, other types than float32 and int32
-// tensor.ErrUnsupported.
+// Open decodes the constant. Values that do not fill its shape are tensor.ErrCorrupt, types other than float32 and
+// int32 tensor.ErrUnsupported.
 func (p *Blob) Open(w Weights) (Constant, error) {
 	c := Constant{Shape: make([]int, len(p.Dims)), Floats: p.Float32s, Ints: p.Int32s}
 	shape := make(tensor.Shape, len(p.Dims))

@@ -7,9 +7,9 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Norm32 reads the factors and offsets of a norm over the last axis, or over the channels of a packed tensor: gamma is nil
-// when there are none, beta when there are none or all are 0. Other axes and groups are tensor.ErrUnsupported, lists of
-// different lengths tensor.ErrCorrupt.
+// Norm32 returns the factors and offsets of a norm over the last axis, or over the channels of a packed tensor: gamma
+// is nil if there are none, beta if there are none or all are 0. Other axes and groups are tensor.ErrUnsupported, lists
+// of different lengths tensor.ErrCorrupt.
 func (p *LayerNorm) Norm32(w Weights) (gamma, beta []float32, err error) {
 	if len(p.Axis) > 1 || (len(p.Axis) == 1 && p.Axis[0] != -1) || p.Group > 1 {
 		return nil, nil, fmt.Errorf("norm over axes %v in %d groups: %w", p.Axis, p.Group, tensor.ErrUnsupported)
@@ -41,11 +41,11 @@ func (p *LayerNorm) Norm32(w Weights) (gamma, beta []float32, err error) {
 	return gamma, beta, nil
 }
 
-// RMS32 reads the factors of an RMSNorm as [LayerNorm.Norm32] does. Norms of other kinds, and offsets, are
+// RMS32 returns the factors of an RMSNorm as [LayerNorm.Norm32] does. Other norms, and offsets, are
 // tensor.ErrUnsupported.
 func (p *LayerNorm) RMS32(w Weights) (gamma []float32, err error) {
 	if !p.RMS {
-		return nil, fmt.Errorf("LayerNorm that is no RMSNorm: %w", tensor.ErrUnsupported)
+		return nil, fmt.Errorf("LayerNorm that is not an RMSNorm: %w", tensor.ErrUnsupported)
 	}
 	gamma, beta, err := p.Norm32(w)
 	if err == nil && beta != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// readers decodes the parameters of paramLayouts, from tables that have been verified.
+// readers decode the parameters of paramLayouts from verified tables.
 var readers = map[ParamType]func(t flatbuffers.Table) (Param, error){
 	ParamAxis:                 readAxis,
 	ParamBinaryOp:             readBinary,

@@ -51,13 +51,13 @@ func readBatchMatMul(t flatbuffers.Table) (Param, error) {
 	return &BatchMatMul{TransposeX: p.AdjX(), TransposeY: p.AdjY()}, nil
 }
 
-// attribute is a number of an Extra.
+// attribute is a numeric attribute of an Extra.
 type attribute struct {
 	key   string
 	value *int32
 }
 
-// attributes are the numbers of p under the keys by which engines find them.
+// attributes returns the numbers of p with their keys.
 func (p *MoE) attributes() []attribute {
 	return []attribute{{"layer_id", &p.Layer}, {"num_experts", &p.Experts}, {"top_k", &p.TopK}}
 }
@@ -65,7 +65,7 @@ func (p *MoE) attributes() []attribute {
 func readMoE(t flatbuffers.Table) (Param, error) {
 	var extra fb.Extra
 	extra.Init(t.Bytes, t.Pos)
-	p := &MoE{Layer: 0, Experts: 128, TopK: 1} // what the engine assumes for attributes that are missing
+	p := &MoE{Layer: 0, Experts: 128, TopK: 1} // defaults of the engine for missing attributes
 	seen := map[string]bool{}
 	var a fb.Attribute
 	for k := range extra.AttrLength() {

@@ -10,15 +10,15 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// rule says what an op of a type looks like: its parameter and the numbers of its inputs and outputs.
+// rule describes an op type: its parameter and its numbers of inputs and outputs.
 type rule struct {
 	param                  ParamType
-	minIn, maxIn, out, alt int // alt is another number of outputs, or 0
+	minIn, maxIn, out, alt int // alt is an alternative to out, or 0
 }
 
 const many = 1 << 16
 
-// rules has the op types that this package reads and writes.
+// rules lists the op types that this package reads and writes.
 var rules = map[OpType]rule{
 	OpInput:           {ParamInput, 0, 0, 1, 0},
 	OpConst:           {ParamBlob, 0, 0, 1, 0},
@@ -51,9 +51,9 @@ var rules = map[OpType]rule{
 	OpSize:            {ParamNone, 1, 1, 1, 0},
 }
 
-// check applies the rules to every op of the graph and of its subgraphs. It demands that each tensor is written at most
-// once and before it is read, and that every tensor which the outputs need is written. What the format allows and this
-// package does not support is tensor.ErrUnsupported.
+// check applies the rules to every op of the graph and of its subgraphs. Each tensor must be written at most once and
+// before it is read, and every tensor that the outputs need must be written. Features that the format allows and this
+// package does not support are tensor.ErrUnsupported.
 func (g *Graph) check() error {
 	written, err := checkOps(g.Ops, g.Tensors)
 	if err != nil {
@@ -74,7 +74,7 @@ func (g *Graph) check() error {
 	return g.checkSubgraphs()
 }
 
-// checkOps applies the rules to ops and says which tensors they write.
+// checkOps applies the rules to ops and returns the tensors that they write.
 func checkOps(ops []Op, tensors []string) (written []bool, err error) {
 	if len(ops) == 0 || len(tensors) == 0 {
 		return nil, errors.New("no ops or no tensors")
@@ -108,7 +108,7 @@ func checkOps(ops []Op, tensors []string) (written []bool, err error) {
 	return written, nil
 }
 
-// checkReads demands that live ops read nothing but what is written.
+// checkReads requires that live ops read only tensors that are written.
 func checkReads(ops []Op, live []bool, tensors []string, written []bool) error {
 	for i := range ops {
 		op := &ops[i]
@@ -167,7 +167,7 @@ func (op *Op) check() error {
 	return op.Param.check()
 }
 
-// known demands that an enum value has a name here.
+// known requires that an enum value has a name in this package.
 func known[T interface {
 	comparable
 	fmt.Stringer
@@ -229,7 +229,7 @@ func (p *Blob) check() error {
 		if err := cmp.Or(known(dataTypeNames, p.DType), external(p.External, 2, 2)); err != nil {
 			return err
 		}
-		// Engines read as many bytes as it says into room for the dimensions.
+		// Engines read that many bytes into a buffer sized by the dimensions.
 		if size := elementBytes[p.DType]; size > 0 && (count > math.MaxInt64/size || p.External[1] != size*count) {
 			return fmt.Errorf("dims %v of type %s with %d bytes", p.Dims, p.DType, p.External[1])
 		}
@@ -245,7 +245,7 @@ func (p *Blob) check() error {
 	return nil
 }
 
-// elementBytes are the sizes of the types that weight files have values of.
+// elementBytes are the sizes of the element types in weight files.
 var elementBytes = map[DataType]int64{DTFloat: 4, DTInt32: 4, DTHalf: 2, DTBFloat16: 2, DTInt8: 1, DTUint8: 1}
 
 func (p *Convolution) check() error {
@@ -289,7 +289,7 @@ func (p *LayerNorm) check() error {
 	if err := external(p.External, 2, 3); err != nil {
 		return err
 	}
-	// Engines read the offsets into room for as many as there are factors.
+	// Engines read the offsets into a buffer for as many factors.
 	if len(p.External) == 3 && p.External[2] != 0 && p.External[2] != p.External[1] {
 		return fmt.Errorf("gamma of %d bytes with beta of %d", p.External[1], p.External[2])
 	}

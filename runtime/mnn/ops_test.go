@@ -129,7 +129,7 @@ func TestSequenceRules(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{"expert missing", func(g *Graph) { moe(g).Experts = 3 }, tensor.ErrCorrupt, `op 3 MoE "y": there is no subgraph "/expert/5_2"`},
+		{"expert missing", func(g *Graph) { moe(g).Experts = 3 }, tensor.ErrCorrupt, `op 3 MoE "y": no subgraph "/expert/5_2"`},
 		{"experts of another layer", func(g *Graph) { moe(g).Layer = 4 }, tensor.ErrCorrupt, `"/expert/4_0"`},
 		{"more experts than graphs", func(g *Graph) { moe(g).Experts = math.MaxInt32 }, tensor.ErrCorrupt, `"/expert/5_2"`},
 		{"no experts", func(g *Graph) { moe(g).Experts = 0 }, tensor.ErrCorrupt, "1 of 0 experts"},
@@ -161,8 +161,8 @@ func TestSequenceRules(t *testing.T) {
 		{"axes of a choice", func(g *Graph) { g.Ops[top].Inputs = []int32{0, 1, 1} }, tensor.ErrUnsupported, "3 inputs"},
 		{"type of a choice", func(g *Graph) { g.Ops[top].Param.(*TopK).T = 8 }, tensor.ErrUnsupported, "DataType(8)"},
 		{"order of nothing", last(OpPermute, &Permute{}, 0), tensor.ErrUnsupported, "dims are missing"},
-		{"no order", last(OpPermute, &Permute{Dims: []int32{0, 2, 2}}, 0), tensor.ErrCorrupt, "not an order of 3"},
-		{"order from the end", last(OpPermute, &Permute{Dims: []int32{0, -1}}, 0), tensor.ErrCorrupt, "not an order of 2"},
+		{"no order", last(OpPermute, &Permute{Dims: []int32{0, 2, 2}}, 0), tensor.ErrCorrupt, "not a permutation of 3"},
+		{"order from the end", last(OpPermute, &Permute{Dims: []int32{0, -1}}, 0), tensor.ErrCorrupt, "not a permutation of 2"},
 		{"reduction", last(OpReduction, &Reduction{Op: 6, T: DTFloat}, 0), tensor.ErrUnsupported, "ReductionType(6)"},
 		{"type of a reduction", last(OpReduction, &Reduction{T: 8}, 0), tensor.ErrUnsupported, "DataType(8)"},
 		{"cast", last(OpCast, &Cast{To: DTHalf}, 0), tensor.ErrUnsupported, "to DT_HALF"},

@@ -1,7 +1,6 @@
 package mnn
 
-// OpType says what an op does. The numbers and names are MNN's; those that [Open] accepts are the ones with
-// rules in ops.go, the others can be named and nothing else.
+// OpType is the type of an op. Numbers and names are MNN's; [Open] accepts only those with rules in ops.go.
 type OpType int32
 
 // The op types of language models and their encoders.
@@ -78,7 +77,7 @@ const (
 	OpGridSample           OpType = 604
 )
 
-// ParamType says which table holds the parameter of an op.
+// ParamType is the table that contains the parameter of an op.
 type ParamType uint8
 
 // The parameter tables of these ops.

@@ -7,7 +7,7 @@ type Input struct {
 	Format Format
 }
 
-// Blob is the value of a Const. The slice that DType names, or External, holds it; Dims is nil for a scalar.
+// Blob is the value of a Const, in the slice for DType or in External; Dims is nil for a scalar.
 type Blob struct {
 	Dims     []int32
 	Format   Format
@@ -20,17 +20,17 @@ type Blob struct {
 	External []int64
 }
 
-// Reshape gives a tensor new dimensions: 0 copies, -1 is inferred. An op with two inputs takes them from the
+// Reshape changes the dimensions of a tensor: 0 copies, -1 is inferred. An op with two inputs takes them from the
 // second one and ignores Dims.
 type Reshape struct {
 	Dims    []int32
 	DimType Format
 }
 
-// Convert changes the memory layout and no value.
+// Convert changes the memory layout but no values.
 type Convert struct{ Source, Dest Format }
 
-// Convolution is a linear layer when kernel and stride are 1, as everywhere in a language model.
+// Convolution is a linear layer if kernel and stride are 1, as everywhere in a language model.
 type Convolution struct {
 	KernelX, KernelY, StrideX, StrideY, DilateX, DilateY, PadX, PadY, Group int32
 	// PadMode: 0 Caffe's explicit padding, 1 valid, 2 same.
@@ -38,7 +38,7 @@ type Convolution struct {
 	// Outputs and Inputs count channels: rows and columns of a linear layer.
 	Outputs, Inputs int32
 	Relu, Relu6     bool
-	// Quan says how the weight is stored; nil means fp32.
+	// Quan is the storage of the weight; nil means fp32.
 	Quan *Quan
 	// External is [offset, weight incl. header, alpha, bias, index] in bytes, or with nil Quan
 	// [offset, weight, bias].
@@ -51,8 +51,8 @@ type Convolution struct {
 type Quan struct {
 	// Type: 1 packed codes, 2 sparse, 3 fp16, 4 raw int8.
 	Type int32
-	// MaxOrBits is informational; Min is 1 when alpha holds the value of code 2^(bits-1), negative when
-	// it holds the block minimum.
+	// MaxOrBits is informational; Min is 1 if alpha contains the value of code 2^(bits-1), negative if it contains the
+	// block minimum.
 	MaxOrBits, Min int32
 	// ReadType not 0 means asymmetric: alpha holds pairs.
 	ReadType   int32
@@ -62,7 +62,7 @@ type Quan struct {
 	// ScaleInt is has_scaleInt, an int8 convolution of old models.
 	ScaleInt bool
 	UseInt32 bool
-	// ShapeInt32: the header holds rows and columns as 32-bit numbers.
+	// ShapeInt32: the header has 32-bit rows and columns.
 	ShapeInt32 bool
 	WeightSize uint32
 	// ScaleFP16: alpha is stored as IEEE halves instead of fp32.
@@ -74,7 +74,7 @@ type Quan struct {
 	Index     []uint32
 }
 
-// LayerNorm normalises over the last axis; RMS selects RMSNorm.
+// LayerNorm normalizes over the last axis; RMS selects RMSNorm.
 type LayerNorm struct {
 	Axis        []int32
 	Epsilon     float32
@@ -109,8 +109,8 @@ type StridedSlice struct {
 	FromType                                                      int32
 }
 
-// Squeeze is the parameter of Squeeze and Unsqueeze. With nil Dims they are the second input; Squeeze with
-// one input and nil Dims removes every dimension of length 1.
+// Squeeze is the parameter of Squeeze and Unsqueeze. If Dims is nil, they are the second input; Squeeze with one input
+// and nil Dims removes every dimension of length 1.
 type Squeeze struct{ Dims []int32 }
 
 // GatherV2 takes table, indices and axis as inputs.
@@ -119,10 +119,10 @@ type GatherV2 struct{ Axis, Indices, Params DataType }
 // Attention appends keys and values to the op's own cache and attends over it.
 type Attention struct {
 	KVCache bool
-	// LayerIndex is the number of the layer; -1 when not given.
+	// LayerIndex is the number of the layer; -1 if absent.
 	LayerIndex int32
-	// KVShared reads the cache of the op whose LayerIndex is KVSharedLayer and stores nothing.
-	// KVSharedLayer is 0 without it.
+	// KVShared reads the cache of the op whose LayerIndex is KVSharedLayer and stores nothing. Without it,
+	// KVSharedLayer is 0.
 	KVShared      bool
 	KVSharedLayer int32
 	// OutputC4: the value input and the result are NC4HW4 [tokens, heads*dim, 1, 1].

@@ -1,12 +1,12 @@
 package mnn
 
-// kind is what a slot of a table holds, as far as a bounds check needs to know.
+// kind is the type of a slot of a table, as far as a bounds check needs it.
 type kind uint8
 
 const (
 	byteValue kind = iota // a bool, a byte or a union's type, in the table itself
 	wordValue             // an int, uint or float, in the table itself
-	text                  // all others lie elsewhere and the table holds an offset
+	text                  // this and all others are stored elsewhere, and the table has an offset
 	bytes1                // vectors of elements of 1, 2, 4 and 8 bytes
 	bytes2
 	bytes4
@@ -17,7 +17,7 @@ const (
 	param    // a union; the slot before it is its type
 )
 
-// layout describes a table: its fields in the order of their slots. The names are those of mnn.fbs.
+// layout describes a table: its fields in the order of their slots, with the names of mnn.fbs.
 type layout struct {
 	name   string
 	fields []field
@@ -27,7 +27,7 @@ type field struct {
 	name string
 	kind kind
 	of   *layout // of child and children
-	// refuse marks a field that this package has no place for: only zero and empty values pass.
+	// refuse marks an unsupported field, which must be zero or empty.
 	refuse bool
 }
 
@@ -172,7 +172,7 @@ var attentionLayout = &layout{"AttentionParam", []field{
 	{name: "attnScale", kind: wordValue},
 }}
 
-// extraLayout holds attributes, of which only numbered ones are read; the engine does not look at their type.
+// extraLayout has attributes, of which only numeric ones are read; the engine ignores their type.
 var extraLayout = &layout{"Extra", []field{
 	{name: "type", kind: text, refuse: true},
 	{name: "engine", kind: text, refuse: true},
@@ -203,7 +203,7 @@ var linearAttentionLayout = &layout{"LinearAttentionParam", []field{
 	{name: "gate_bias", kind: bytes4, refuse: true},
 }}
 
-// words are fields of four bytes each.
+// words returns fields of four bytes each.
 func words(names ...string) []field {
 	fields := make([]field, len(names))
 	for i, n := range names {

@@ -5,7 +5,7 @@ import "fmt"
 // Permute reorders dimensions: output dimension k is input dimension Dims[k].
 type Permute struct{ Dims []int32 }
 
-// Reduction folds the dimensions Dims, or all with nil Dims; Keep leaves them with length 1.
+// Reduction folds the dimensions Dims, or all if Dims is nil; Keep leaves them with length 1.
 type Reduction struct {
 	Op   ReductionOp
 	Dims []int32
@@ -13,13 +13,13 @@ type Reduction struct {
 	T    DataType
 }
 
-// TopK gives the k largest elements of the last dimension and their int32 indices; k is the second input, a scalar.
+// TopK returns the k largest elements of the last dimension and their int32 indices; k is the second input, a scalar.
 type TopK struct {
 	T               DataType
 	Sorted, Largest bool
 }
 
-// Cast changes the type of elements. Engines look at To and at the type that the input has.
+// Cast changes the element type. Engines use To and the type of the input.
 type Cast struct{ From, To DataType }
 
 // Range counts from the first input to before the second in steps of the third, all int32 scalars.
@@ -37,10 +37,10 @@ type BatchMatMul struct{ TransposeX, TransposeY bool }
 // It is an Extra of the file format, with the attributes layer_id, num_experts and top_k.
 type MoE struct{ Layer, Experts, TopK int32 }
 
-// Expert is the name of the subgraph of expert j.
+// Expert returns the name of the subgraph of expert j.
 func (p *MoE) Expert(j int32) string { return fmt.Sprintf("/expert/%d_%d", p.Layer, j) }
 
-// LinearAttention is a causal convolution of the first input [1,D,s] with the fourth [D,1,K], and behind it, by Type:
+// LinearAttention is a causal convolution of the first input [1,D,s] with the fourth [D,1,K], followed, by Type, by:
 //
 //	short_conv         y = C * conv(B*x), where D = 3*H are B, C, x
 //	gated_delta_rule   the recurrence over q, k, v of the SiLU of the convolution, with the second input as log decay and

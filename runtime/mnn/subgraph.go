@@ -21,15 +21,15 @@ type Subgraph struct {
 	// Ops come after the ops whose outputs they read.
 	Ops []Op
 
-	// Make, if not nil, gives Tensors and Ops, which are then empty here, anew at every call. A model has tens of thousands
-	// of experts, which are alike but for names and where their weights lie, and each takes kilobytes.
+	// Make, if not nil, generates Tensors and Ops, which are then empty here, at every call. A model has tens of
+	// thousands of experts, which differ only in names and offsets of weights, and each takes kilobytes.
 	Make func() (tensors []string, ops []Op)
-	// Like, if not 0, is the same number for subgraphs that are made and, if their names are equally long too, marshal to as
-	// many bytes.
+	// Like, if not 0, is the same number for generated subgraphs that marshal to the same number of bytes if their
+	// names have the same length.
 	Like int
 }
 
-// Full is the subgraph with Tensors and Ops.
+// Full returns the subgraph with Tensors and Ops.
 func (s *Subgraph) Full() *Subgraph {
 	if s.Make == nil {
 		return s
@@ -39,15 +39,15 @@ func (s *Subgraph) Full() *Subgraph {
 	return full
 }
 
-// Expand makes all subgraphs that are to be made.
+// Expand replaces all generated subgraphs by their results.
 func (g *Graph) Expand() {
 	for k := range g.Subgraphs {
 		g.Subgraphs[k] = *g.Subgraphs[k].Full()
 	}
 }
 
-// AllOps yields the ops of the graph, with 0, and after them those of its subgraphs, with 1 plus the index of the
-// subgraph. Ops of subgraphs that are made live for the call.
+// AllOps yields the ops of the graph, with 0, and then those of its subgraphs, with 1 plus the index of the subgraph.
+// Ops of generated subgraphs are valid only during the call.
 func (g *Graph) AllOps() iter.Seq2[int, *Op] {
 	return func(yield func(int, *Op) bool) {
 		for i := range g.Ops {
@@ -66,7 +66,7 @@ func (g *Graph) AllOps() iter.Seq2[int, *Op] {
 	}
 }
 
-// LiveOps is AllOps without the ops on which no output depends: those that an engine runs.
+// LiveOps is AllOps without the ops that no output depends on, which an engine skips.
 func (g *Graph) LiveOps() iter.Seq2[int, *Op] {
 	return func(yield func(int, *Op) bool) {
 		live, of := g.Live(), 0
@@ -82,7 +82,7 @@ func (g *Graph) LiveOps() iter.Seq2[int, *Op] {
 	}
 }
 
-// Live says for each op whether an output of the subgraph depends on it.
+// Live returns for each op whether an output of the subgraph depends on it.
 func (s *Subgraph) Live() []bool {
 	s = s.Full()
 	needed := make([]bool, len(s.Tensors))
@@ -92,8 +92,8 @@ func (s *Subgraph) Live() []bool {
 	return live(s.Ops, needed)
 }
 
-// checkSubgraphs applies the rules of graphs to the subgraphs, and demands that the experts of every MoE are among them:
-// engines look them up without asking whether they are there. Subgraphs that are made are checked where they are made.
+// checkSubgraphs applies the rules of graphs to the subgraphs, and requires that the experts of every MoE exist:
+// engines do not check that. Generated subgraphs are checked when they are generated.
 func (g *Graph) checkSubgraphs() error {
 	byName := make(map[string]*Subgraph, len(g.Subgraphs))
 	for k := range g.Subgraphs {
@@ -119,7 +119,7 @@ func (g *Graph) checkSubgraphs() error {
 		for j := range p.Experts {
 			switch s := byName[p.Expert(j)]; {
 			case s == nil:
-				return opError(i, op, fmt.Errorf("there is no subgraph %q", p.Expert(j)))
+				return opError(i, op, fmt.Errorf("no subgraph %q", p.Expert(j)))
 			case len(s.Inputs) != 1 || len(s.Outputs) != 1:
 				return opError(i, op, fmt.Errorf("%d inputs and %d outputs of the expert %q", len(s.Inputs), len(s.Outputs), s.Name))
 			}
@@ -180,7 +180,7 @@ func (s *Subgraph) decode(src *fb.SubGraphProto) error {
 	return nil
 }
 
-// marshal appends the subgraph; when there is no room left, e is full.
+// marshal appends the subgraph; at the size limit, it sets e.full.
 func (s *Subgraph) marshal(e *encoder) (flatbuffers.UOffsetT, error) {
 	nodes, err := e.ops(s.Ops)
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// verify checks a whole buffer before anything reads it: afterwards every table, vector and string that the
-// generated code can reach lies inside b. The runtime library trusts its offsets and has no such check.
+// verify checks a whole buffer before anything reads it: afterwards every table, vector and string that the generated
+// code can reach is inside b. The runtime library trusts its offsets and has no such check.
 //
-// No limit on depth is needed, since no layout contains itself. The work is limited to workFactor bytes for
-// every byte of the file, so that many offsets to one large vector do not become many copies of it.
+// No limit on depth is needed, since no layout contains itself. The work is limited to workFactor bytes for every byte
+// of the file, so that many offsets to one large vector do not become many copies of it.
 func verify(b []byte) error {
 	if len(b) > math.MaxInt32 {
 		return fmt.Errorf("graph of %d bytes: offsets have 31 bits: %w", len(b), tensor.ErrUnsupported)
@@ -34,10 +34,10 @@ const workFactor = 16
 
 type verifier struct {
 	b      []byte
-	budget int64 // bytes that may still be looked at
+	budget int64 // bytes that may still be checked
 }
 
-// table checks a table and all that hangs on it.
+// table checks a table and everything it refers to.
 func (v *verifier) table(pos int64, l *layout) error {
 	back, err := v.uint32(pos)
 	if err != nil {
@@ -68,7 +68,7 @@ func (v *verifier) table(pos int64, l *layout) error {
 			continue // the field has its default
 		}
 		if slot >= int64(len(l.fields)) {
-			return fmt.Errorf("field number %d, which this version does not know: %w", slot, tensor.ErrUnsupported)
+			return fmt.Errorf("unknown field number %d: %w", slot, tensor.ErrUnsupported)
 		}
 		f := &l.fields[slot]
 		width := int64(4)
@@ -89,7 +89,7 @@ func (v *verifier) table(pos int64, l *layout) error {
 	return nil
 }
 
-// field checks the value of a field whose place in the table is known to be inside the file.
+// field checks the value of a field whose position in the table is known to be inside the file.
 func (v *verifier) field(pos int64, f *field, member ParamType) error {
 	switch f.kind {
 	case byteValue:
@@ -119,7 +119,7 @@ func (v *verifier) field(pos int64, f *field, member ParamType) error {
 				return fmt.Errorf("%s: %w", l.name, err)
 			}
 		}
-		return nil // nothing reads a member without a layout
+		return nil // members without a layout are never read
 	}
 	n, err := v.vector(at, f.kind)
 	if err != nil {
@@ -162,18 +162,18 @@ func (v *verifier) vector(at int64, k kind) (int64, error) {
 	}
 	size := 4 + int64(n)*width
 	if k == text {
-		size++ // the terminating zero, on which the engine insists
+		size++ // the terminating zero, which the engine requires
 	}
 	if err := v.span(at, size); err != nil {
 		return 0, err
 	}
 	if k == text && v.b[at+size-1] != 0 {
-		return 0, fmt.Errorf("string at byte %d has no end: %w", at, tensor.ErrCorrupt)
+		return 0, fmt.Errorf("string at byte %d is not terminated: %w", at, tensor.ErrCorrupt)
 	}
 	return int64(n), nil
 }
 
-// follow returns where the offset stored at pos points.
+// follow returns the target of the offset stored at pos.
 func (v *verifier) follow(pos int64) (int64, error) {
 	off, err := v.uint32(pos)
 	if err != nil {
@@ -185,7 +185,7 @@ func (v *verifier) follow(pos int64) (int64, error) {
 	return pos + int64(off), nil
 }
 
-// span demands that n bytes at pos lie inside the file, and charges them to the budget.
+// span requires that n bytes at pos are inside the file, and charges them to the budget.
 func (v *verifier) span(pos, n int64) error {
 	if err := v.inside(pos, n); err != nil {
 		return err

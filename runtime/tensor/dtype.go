@@ -47,7 +47,7 @@ var dtypes = [...]struct {
 	F8E5M2:  {"F8_E5M2", 1},
 }
 
-// ParseDType reads the spelling of safetensors, for example "BF16" or "F8_E4M3".
+// ParseDType parses a type name of safetensors, for example "BF16" or "F8_E4M3".
 func ParseDType(s string) (DType, error) {
 	for d, t := range dtypes {
 		if t.name == s && d != int(Invalid) {
@@ -57,7 +57,7 @@ func ParseDType(s string) (DType, error) {
 	return Invalid, fmt.Errorf("element type %q: %w", s, ErrUnsupported)
 }
 
-// Size is the number of bytes of one element.
+// Size returns the number of bytes of one element.
 func (d DType) Size() int64 {
 	if int(d) >= len(dtypes) {
 		return 0

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// MapFile fails: this system has no memory maps.
+// MapFile always fails: this system has no memory maps.
 func MapFile(*os.File, int) (b []byte, unmap func(), err error) {
 	return nil, nil, errors.ErrUnsupported
 }

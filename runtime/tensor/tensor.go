@@ -1,5 +1,5 @@
-// Package tensor holds the words that every other package shares: element types, shapes, the facts
-// about a stored tensor, and where its bytes come from.
+// Package tensor defines the types that all other packages share: element types, shapes, facts about stored tensors,
+// and sources of their bytes.
 package tensor
 
 import (
@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// ErrCorrupt says that bytes are wrong: truncated, inconsistent, or not what they claim to be.
+// ErrCorrupt means that bytes are wrong: truncated, inconsistent, or different from what was expected.
 var ErrCorrupt = errors.New("corrupt")
 
-// ErrUnsupported says that the bytes are fine and this program is not able to use them.
+// ErrUnsupported means that the bytes are valid but this program cannot use them.
 var ErrUnsupported = errors.New("not supported")
 
 // Shape lists the lengths of the dimensions, outermost first. An empty shape is a scalar.
 type Shape []int64
 
-// Elements is the product of the dimensions, or ErrCorrupt when one is negative or the product
-// does not fit an int64.
+// Elements returns the product of the dimensions, or ErrCorrupt if one is negative or the product does not fit an
+// int64.
 func (s Shape) Elements() (int64, error) {
 	n := int64(1)
 	for _, d := range s {
@@ -45,7 +45,7 @@ func (s Shape) String() string {
 	return b.String()
 }
 
-// Mul multiplies two sizes. A negative factor and an overflow are ErrCorrupt.
+// Mul multiplies two sizes. A negative factor or an overflow is ErrCorrupt.
 func Mul(a, b int64) (int64, error) {
 	if a < 0 || b < 0 || (a != 0 && b > math.MaxInt64/a) {
 		return 0, fmt.Errorf("size %d x %d: %w", a, b, ErrCorrupt)
@@ -53,7 +53,7 @@ func Mul(a, b int64) (int64, error) {
 	return a * b, nil
 }
 
-// Add adds two sizes. A negative summand and an overflow are ErrCorrupt.
+// Add adds two sizes. A negative summand or an overflow is ErrCorrupt.
 func Add(a, b int64) (int64, error) {
 	if a < 0 || b < 0 || a > math.MaxInt64-b {
 		return 0, fmt.Errorf("size %d + %d: %w", a, b, ErrCorrupt)
@@ -61,18 +61,18 @@ func Add(a, b int64) (int64, error) {
 	return a + b, nil
 }
 
-// Info is what is known of a tensor before its bytes are read.
+// Info describes a tensor before its bytes are read.
 type Info struct {
 	Name  string
 	DType DType
 	Shape Shape
-	// File names the shard that holds the tensor; empty for a source that has none.
+	// File names the shard that contains the tensor; empty if the source has no shards.
 	File string
 	// Size is the length in bytes.
 	Size int64
 }
 
-// ByName finds tensors of a list by their names; of two with one name, the last.
+// ByName returns the tensors of a list by name; for duplicates, the last.
 func ByName(infos []Info) map[string]*Info {
 	m := make(map[string]*Info, len(infos))
 	for i := range infos {
@@ -81,8 +81,8 @@ func ByName(infos []Info) map[string]*Info {
 	return m
 }
 
-// Source gives named tensors: facts now, bytes on request. Implementations are safe for concurrent
-// use; Tensors returns the same order every time, sorted by name. Its list must not be changed.
+// Source provides named tensors: facts immediately, bytes on request. Implementations are safe for concurrent use;
+// Tensors returns the same order every time, sorted by name. Its list must not be changed.
 type Source interface {
 	Tensors() []Info
 	// Open returns the tensor's bytes, row-major, little endian.
