@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// Allocated is the number of bytes that a file takes on disk; holes take none.
+// Allocated returns the number of bytes that a file takes on disk; holes take none.
 func Allocated(info fs.FileInfo) int64 {
-	const blockSize = 512 // of the system call, whatever the file system has
+	const blockSize = 512 // unit of the system call, on every file system
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return st.Blocks * blockSize
 	}

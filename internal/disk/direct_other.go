@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// OpenDirect opens a file for reading and writing past the system's memory; here there is no such thing.
+// OpenDirect always fails: this system has no direct access.
 func OpenDirect(*os.Root, string) (*os.File, error) { return nil, errors.ErrUnsupported }

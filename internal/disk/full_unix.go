@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// Full reports whether err says that a disk or a quota has no room.
+// Full reports whether err means that a disk is full or a quota exceeded.
 func Full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

@@ -1,4 +1,4 @@
 package disk
 
-// Identity tells files apart: hard links to one file have the same.
+// Identity identifies a file: hard links to the same file have the same one.
 type Identity struct{ Device, Inode uint64 }

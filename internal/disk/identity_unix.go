@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// IdentityOf returns which file info is of, and how many names it has; ok is false where the system does not tell.
+// IdentityOf returns the identity of a file, and its number of names; ok is false where the system does not report it.
 func IdentityOf(info fs.FileInfo) (id Identity, links uint64, ok bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -17,7 +17,7 @@ func Resolve(path string) string {
 	return filepath.Join(Resolve(parent), filepath.Base(path))
 }
 
-// Inside reports whether inner lies below outer, of two absolute paths without links, see [Resolve].
+// Inside reports whether inner is below outer. Both are absolute paths without links, see [Resolve].
 func Inside(outer, inner string) bool {
 	rel, err := filepath.Rel(outer, inner)
 	return err == nil && rel != "." && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))

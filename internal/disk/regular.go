@@ -12,7 +12,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Kind names what a file is that is none that holds bytes.
+// Kind names the type of a file that is not regular.
 func Kind(m fs.FileMode) string {
 	switch {
 	case m.IsRegular():
@@ -29,10 +29,10 @@ func Kind(m fs.FileMode) string {
 	return "a device"
 }
 
-// KindError says that something is in the place of a file or a directory.
+// KindError is the error for a path that is not a regular file or a directory.
 type KindError struct {
 	Path string
-	Kind string // what it is, see [Kind]
+	Kind string // its type, see [Kind]
 	Want string // "file" or "directory"
 }
 
@@ -40,7 +40,7 @@ func (e *KindError) Error() string {
 	return fmt.Sprintf("%s is %s, not a plain %s: remove it", e.Path, e.Kind, e.Want)
 }
 
-// Name is err with the whole path of the file below root that it is about.
+// Name returns err with the whole path of the file below root.
 func Name(root *os.Root, err error) error {
 	if p, ok := err.(*fs.PathError); ok && !filepath.IsAbs(p.Path) {
 		return &fs.PathError{Op: p.Op, Path: filepath.Join(root.Name(), p.Path), Err: p.Err}
@@ -48,7 +48,7 @@ func Name(root *os.Root, err error) error {
 	return err
 }
 
-// CheckRegular refuses what is no file that holds bytes, by a [KindError].
+// CheckRegular returns a [KindError] unless the file is regular.
 func CheckRegular(path string, m fs.FileMode) error {
 	if m.IsRegular() {
 		return nil
@@ -56,9 +56,10 @@ func CheckRegular(path string, m fs.FileMode) error {
 	return &KindError{path, Kind(m), "file"}
 }
 
-// Open opens a file for reading, through links. Anything else than a file, which may block or never end, is a [KindError] at once.
+// Open opens a file for reading, following links. Anything but a regular file, which could block or never end, is a
+// [KindError].
 func Open(path string) (*os.File, error) {
-	st, err := os.Stat(path) // first: to open a device may do something
+	st, err := os.Stat(path) // first: opening a device may have side effects
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +79,7 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// ReadFile reads a file of at most limit bytes as [Open] opens it. A longer one is tensor.ErrCorrupt.
+// ReadFile reads a file of at most limit bytes, opened by [Open]. A longer one is tensor.ErrCorrupt.
 func ReadFile(path string, limit int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -95,22 +96,23 @@ func readAll(f *os.File, path string, limit int64) ([]byte, error) {
 	}
 	b := bytes.NewBuffer(make([]byte, 0, min(st.Size(), limit)+bytes.MinRead))
 	if st.Size() <= limit {
-		_, err = b.ReadFrom(io.LimitReader(f, limit+1)) // it may grow
+		_, err = b.ReadFrom(io.LimitReader(f, limit+1)) // the file may grow
 	}
 	if err != nil {
 		return nil, err
 	}
 	if n := max(st.Size(), int64(b.Len())); n > limit {
-		return nil, fmt.Errorf("%s has %d bytes, at most %d are read: %w", path, n, limit, tensor.ErrCorrupt)
+		return nil, fmt.Errorf("%s has %d bytes, the limit is %d: %w", path, n, limit, tensor.ErrCorrupt)
 	}
 	return b.Bytes(), nil
 }
 
-// OpenIn opens a file below a directory that others may write to. A link, or anything else than a file, is a [KindError].
-// Of a file that is written to and has other names, which may be outside, the name is given to a new file. Flag has no O_TRUNC.
+// OpenIn opens a file below a directory that others may write to. A link, or anything but a regular file, is a
+// [KindError]. A file that is opened for writing and has other names, possibly outside the directory, is replaced by a
+// new file. Flag must not contain O_TRUNC.
 func OpenIn(root *os.Root, name string, flag int, perm fs.FileMode) (*os.File, error) {
 	path := filepath.Join(root.Name(), name)
-	for range 10 { // others may put it there, or take it away, at the same time
+	for range 10 { // others may create or remove the file at the same time
 		was, err := root.Lstat(name)
 		if errors.Is(err, fs.ErrNotExist) && flag&os.O_CREATE != 0 {
 			f, err := root.OpenFile(name, flag|os.O_EXCL|Nonblock, perm)
@@ -147,10 +149,10 @@ func OpenIn(root *os.Root, name string, flag int, perm fs.FileMode) (*os.File, e
 		}
 		return f, nil
 	}
-	return nil, fmt.Errorf("%s changes while it is opened", path)
+	return nil, fmt.Errorf("%s changed while it was being opened", path)
 }
 
-// ReadIn reads a file of at most limit bytes as [OpenIn] opens it.
+// ReadIn reads a file of at most limit bytes, opened by [OpenIn].
 func ReadIn(root *os.Root, name string, limit int64) ([]byte, error) {
 	f, err := OpenIn(root, name, os.O_RDONLY, 0)
 	if err != nil {
@@ -159,7 +161,7 @@ func ReadIn(root *os.Root, name string, limit int64) ([]byte, error) {
 	return readAll(f, filepath.Join(root.Name(), name), limit)
 }
 
-// MakeDirIn makes a directory below root, and those above it, of which none may be a link.
+// MakeDirIn makes a directory below root, and its parents, none of which may be a link.
 func MakeDirIn(root *os.Root, name string) error {
 	if name == "." {
 		return nil

@@ -7,10 +7,10 @@ import (
 	"syscall"
 )
 
-// Nonblock has a named pipe that nobody writes to open at once.
+// Nonblock makes opening a named pipe without a writer return at once.
 const Nonblock = syscall.O_NONBLOCK
 
-// names is how many names a file has.
+// names returns the number of names of a file.
 func names(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Nlink)

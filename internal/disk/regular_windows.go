@@ -2,8 +2,8 @@ package disk
 
 import "io/fs"
 
-// Nonblock is nothing: named pipes have a place of their own.
+// Nonblock does nothing: named pipes are not in directories.
 const Nonblock = 0
 
-// names is how many names a file has; here it is not asked, as a link needs the right to write to the file.
+// names returns 1, because creating a link requires write access to the file.
 func names(fs.FileInfo) uint64 { return 1 }

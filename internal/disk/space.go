@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// FullError says that a file system has too little room.
+// FullError is the error for a file system with too little free space.
 type FullError struct {
-	Dir        string // the directory that was to be written to
+	Dir        string // the directory to write to
 	Need, Free int64  // bytes
 }
 
@@ -16,8 +16,8 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("%s: %d bytes are free, %d are needed", e.Dir, e.Free, e.Need)
 }
 
-// CheckSpace refuses, by a [FullError], to begin what the file system of dir cannot hold. The directory need not exist
-// yet: then the nearest one above it counts. Where the system does not tell, nothing is refused.
+// CheckSpace returns a [FullError] if the file system of dir has less than the needed space. If the directory does not
+// exist, its nearest existing parent counts. If the free space is unknown, there is no error.
 func CheckSpace(dir string, need int64) error {
 	if n := free(nearest(dir)); n >= 0 && n < need {
 		return &FullError{Dir: dir, Need: need, Free: n}
@@ -25,7 +25,7 @@ func CheckSpace(dir string, need int64) error {
 	return nil
 }
 
-// nearest is dir, or the nearest directory above it that exists.
+// nearest returns dir or its nearest existing parent.
 func nearest(dir string) string {
 	at := filepath.Clean(dir)
 	for {
@@ -36,8 +36,8 @@ func nearest(dir string) string {
 	}
 }
 
-// CheckWritable returns an error if the process may not make files in dir, which need not exist: then the nearest directory
-// above it counts.
+// CheckWritable returns an error if the process may not create files in dir. If dir does not exist, its nearest
+// existing parent counts.
 func CheckWritable(dir string) error {
 	at := nearest(dir)
 	info, err := os.Stat(at)

@@ -4,7 +4,7 @@ package disk
 
 import "golang.org/x/sys/unix"
 
-// free is the number of bytes that may still be written to dir's file system, or -1 if it is not known.
+// free returns the free space of dir's file system in bytes, or -1 if unknown.
 func free(dir string) int64 {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {

@@ -2,7 +2,7 @@ package disk
 
 import "golang.org/x/sys/windows"
 
-// free is the number of bytes that may still be written to dir's file system, or -1 if it is not known.
+// free returns the free space of dir's file system in bytes, or -1 if unknown.
 func free(dir string) int64 {
 	p, err := windows.UTF16PtrFromString(dir)
 	if err != nil {

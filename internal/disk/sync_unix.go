@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// SyncDir makes the names in a directory durable. Some file systems have no such thing and say so.
+// SyncDir makes the names in a directory durable. File systems that do not support that are ignored.
 func SyncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -1,4 +1,4 @@
 package disk
 
-// SyncDir does nothing: Windows has no handle on a directory that could be flushed.
+// SyncDir does nothing: Windows cannot flush directories.
 func SyncDir(string) error { return nil }

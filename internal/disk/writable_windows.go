@@ -1,4 +1,4 @@
 package disk
 
-// writable is known only by trying: rights are not in a directory's mode.
+// writable returns nil: on Windows, the mode of a directory does not contain its access rights.
 func writable(string) error { return nil }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// lfsExtensions are the endings that a new repository on the hub has in its .gitattributes.
+// lfsExtensions are the file extensions in the .gitattributes of a new repository on the hub.
 var lfsExtensions = []string{"7z", "arrow", "bin", "bz2", "ckpt", "ftz", "gz", "h5", "joblib", "mlmodel", "model",
 	"msgpack", "npy", "npz", "onnx", "ot", "parquet", "pb", "pickle", "pkl", "pt", "pth", "rar", "safetensors", "tar",
 	"tflite", "tgz", "wasm", "xz", "zip", "zst"}
@@ -21,7 +21,7 @@ var defaultAttributes = func() []byte {
 	return []byte(b.String())
 }()
 
-// attributes gives the .gitattributes of a commit, or those of a new repository. The commit may be nil.
+// attributes returns the .gitattributes of a commit, or those of a new repository. The commit may be nil.
 func (r *Repo) attributes(c *commit) []byte {
 	if c == nil || c.files[".gitattributes"] == nil {
 		return defaultAttributes
@@ -33,8 +33,8 @@ func (r *Repo) attributes(c *commit) []byte {
 	return b
 }
 
-// lfs reports whether a file of that name and size is an LFS file. Of patterns those count that gitattributes(5) has
-// for one level: without a slash for the last element of the name, with one for the whole. The last that matches wins.
+// lfs reports whether a file of that name and size is an LFS file. It supports the patterns of gitattributes(5) for one
+// level: without a slash they match the last element of the name, with one the whole name. The last match wins.
 func (h *Hub) lfs(attributes []byte, name string, size int64) bool {
 	if size >= h.o.LFSFrom {
 		return true

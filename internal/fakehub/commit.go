@@ -16,7 +16,7 @@ import (
 const (
 	// maxCommit bounds the body of a commit, in bytes.
 	maxCommit = 512 << 20
-	// maxRegular bounds a file that is committed as it is, in bytes, as the hub does.
+	// maxRegular bounds a file that is committed without LFS, in bytes, as the hub does.
 	maxRegular = 10 << 20
 )
 
@@ -29,20 +29,20 @@ type header struct {
 	ParentCommit string `json:"parentCommit"`
 }
 
-// operation is a further line of a commit.
+// operation is one of the other lines of a commit.
 type operation struct {
 	key      string // "file", "lfsFile", "deletedFile", "deletedFolder" or "copyFile"
 	path     string
 	content  []byte // of a file
 	digest   string // of an LFS file, SHA-256 in hex
-	size     int64  // of an LFS file, -1 if the line does not say
+	size     int64  // of an LFS file, -1 if the line has none
 	source   string // of a copy
-	revision string // of a copy's source, "" for the commit's parent
+	revision string // revision of a copy's source, "" for the commit's parent
 }
 
-var errCommit = errors.New("the commit's body is wrong")
+var errCommit = errors.New("the commit's body is invalid")
 
-// parseCommit reads the lines of a commit. On an error the other results are nil.
+// parseCommit parses the lines of a commit.
 func parseCommit(r io.Reader) (*header, []operation, error) {
 	var head *header
 	var list []operation
@@ -74,7 +74,7 @@ func parseCommit(r io.Reader) (*header, []operation, error) {
 	}
 }
 
-// parseOperation reads one line. copyFile is what hubs for git clients know; huggingface_hub does not send it.
+// parseOperation parses one line. copyFile is for hubs that git clients use; huggingface_hub does not send it.
 func parseOperation(key string, value json.RawMessage) (operation, error) {
 	var v struct {
 		Path        string `json:"path"`
@@ -108,7 +108,7 @@ func parseOperation(key string, value json.RawMessage) (operation, error) {
 			return operation{}, fmt.Errorf("encoding %q", v.Encoding)
 		}
 		if len(op.content) > maxRegular {
-			return operation{}, fmt.Errorf("%s: a file of more than %d bytes has to be an LFS file", v.Path, maxRegular)
+			return operation{}, fmt.Errorf("%s: a file of more than %d bytes must be an LFS file", v.Path, maxRegular)
 		}
 	case "lfsFile":
 		if v.Algo != "sha256" || !digestPattern.MatchString(v.OID) || v.Size != nil && *v.Size < 0 {
@@ -130,7 +130,7 @@ func parseOperation(key string, value json.RawMessage) (operation, error) {
 	return op, nil
 }
 
-// refusal is an error with the answer it is to have.
+// refusal is an error with its HTTP response.
 type refusal struct {
 	status        int
 	code, message string
@@ -138,7 +138,7 @@ type refusal struct {
 
 func (e *refusal) Error() string { return e.message }
 
-// refuse answers with an error.
+// refuse responds with an error.
 func refuse(w http.ResponseWriter, err error) {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		fail(w, r.status, r.code, r.message)
@@ -147,9 +147,9 @@ func refuse(w http.ResponseWriter, err error) {
 	fail(w, http.StatusBadRequest, "", err.Error())
 }
 
-// commit answers POST /api/models/ID/commit/REVISION: all operations or none.
+// commit handles POST /api/models/ID/commit/REVISION: all operations or none.
 func (c *call) commit(revision string) {
-	if !c.write() {
+	if !c.mayWrite() {
 		return
 	}
 	head, ops, err := parseCommit(http.MaxBytesReader(c.w, c.r.Body, maxCommit))
@@ -173,12 +173,12 @@ func (c *call) commit(revision string) {
 	c.json(answer)
 }
 
-// page is the repository's address.
+// page returns the repository's address.
 func (r *Repo) page() string {
 	return r.h.url(onHub) + "/" + strings.TrimPrefix(r.key, "models/")
 }
 
-// commitAll applies operations on top of a branch, or on top of it as a new pull request, whose address it gives.
+// commitAll applies operations on top of a branch, or as a new pull request, whose address it returns.
 func (r *Repo) commitAll(revision, author string, head *header, ops []operation, pr bool) (*commit, string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -216,7 +216,7 @@ func (r *Repo) commitAll(revision, author string, head *header, ops []operation,
 	return made, url, err
 }
 
-// changes are what operations do to a commit, which may be nil.
+// changes returns the changes that operations make to a commit, which may be nil.
 func (r *Repo) changes(parent *commit, ops []operation) ([]change, error) {
 	var list []change
 	has := func(name string) *object {

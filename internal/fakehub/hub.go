@@ -9,47 +9,47 @@ import (
 	"time"
 )
 
-// Token is the token that every hub knows. Its user may read and write everything.
+// Token is a token that every hub accepts. Its user may read and write everything.
 const Token = "hf_fakeToken0123456789"
 
-// Role is what a user may do.
+// Role is the access that a user has.
 type Role int
 
 const (
 	// Owner reads and writes every repository.
 	Owner Role = iota
-	// Reader reads every repository, private and gated ones too.
+	// Reader reads every repository, including private and gated ones.
 	Reader
-	// Stranger reads what is public. Gated files are refused, private repositories are not found.
+	// Stranger reads public repositories. Gated files are forbidden, private repositories are not found.
 	Stranger
 )
 
-// User is who a token belongs to.
+// User is the owner of a token.
 type User struct {
 	// Name is the user's name.
 	Name string
-	// Role is what the user may do.
+	// Role is the access that the user has.
 	Role Role
 }
 
-// Options are what tests may want otherwise. The zero value is as the real hub.
+// Options configure a hub. The zero value is as the real hub.
 type Options struct {
-	// LFSFrom is the size in bytes from which on a file is an LFS file whatever its name. Default 10 MiB.
+	// LFSFrom is the size in bytes from which a file is an LFS file regardless of its name. Default 10 MiB.
 	LFSFrom int64
-	// PartSize is the size in bytes of the parts of an upload, and of the largest upload in one piece. Default 8 MiB,
-	// where the real hub has some gigabytes and parts of tens of megabytes.
+	// PartSize is the size in bytes of the parts of an upload, and of the largest upload in one piece. Default 8 MiB;
+	// on the real hub some gigabytes, with parts of tens of megabytes.
 	PartSize int64
-	// PageSize is the number of entries of one page of a listing. Default 1000, and 50 of what is expanded.
+	// PageSize is the number of entries on a page of a listing. Default 1000, or 50 for expanded listings.
 	PageSize int
-	// SignedFor is how long an address of storage holds. Default 1 hour.
+	// SignedFor is the time for which an address of storage is valid. Default 1 hour.
 	SignedFor time.Duration
-	// Dir is where uploaded objects are kept. Default: in memory.
+	// Dir is the directory for uploaded objects. Default: in memory.
 	Dir string
-	// Direct makes the hub answer itself for small files, as it did before it redirected to its cache.
+	// Direct makes the hub serve small files itself, as it did before it redirected to its cache.
 	Direct bool
 }
 
-// Hub holds repositories and serves them. Make one by New. Its methods may be called at any time by any goroutine.
+// Hub holds repositories and serves them. Make one with New. Its methods are safe for concurrent use.
 type Hub struct {
 	o      Options
 	secret []byte // signs addresses of storage
@@ -60,15 +60,15 @@ type Hub struct {
 	repos   map[string]*Repo   // by kind and name, such as "models/org/name"
 	objects map[string]*object // LFS objects by SHA-256
 	parts   map[string]*upload // uploads in parts, by SHA-256
-	clock   time.Time          // of the next commit: fixed, so that commits have the same names in every run
+	clock   time.Time          // time of the next commit; fixed, so that commits have the same ids in every run
 
 	faults faults
 	stats  stats
-	done   chan struct{} // closed when the servers stop, so that stalled answers end
+	done   chan struct{} // closed when the servers stop, to end stalled responses
 	stop   sync.Once
 }
 
-// New makes a hub without repositories.
+// New returns a hub without repositories.
 func New(o ...Options) *Hub {
 	h := &Hub{secret: make([]byte, 32), users: map[string]User{Token: {Name: "tester"}}, repos: map[string]*Repo{},
 		objects: map[string]*object{}, parts: map[string]*upload{}, done: make(chan struct{}),
@@ -89,14 +89,14 @@ func New(o ...Options) *Hub {
 	return h
 }
 
-// AddToken makes a token known.
+// AddToken adds a token.
 func (h *Hub) AddToken(token string, u User) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.users[token] = u
 }
 
-// Repo gives the repository of that name, and makes it if there is none. Names are "org/name" of a model or
+// Repo returns the repository called name, and creates it if necessary. Names are "org/name" for models or
 // "datasets/org/name".
 func (h *Hub) Repo(name string) *Repo {
 	key := repoKey(name)
@@ -110,7 +110,7 @@ func (h *Hub) Repo(name string) *Repo {
 	return r
 }
 
-// repoKey is a name with its kind.
+// repoKey returns a name with its kind.
 func repoKey(name string) string {
 	for _, kind := range kinds {
 		if strings.HasPrefix(name, kind+"/") {
@@ -120,16 +120,16 @@ func repoKey(name string) string {
 	return "models/" + name
 }
 
-// find gives a repository, or nil.
+// find returns a repository, or nil.
 func (h *Hub) find(key string) *Repo {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return h.repos[key]
 }
 
-// Server is a hub that listens.
+// Server is a listening hub.
 type Server struct {
-	// URL is the endpoint of the hub: HF_ENDPOINT. StorageURL is where large files are.
+	// URL is the endpoint of the hub: HF_ENDPOINT. StorageURL is the address of large files.
 	URL, StorageURL string
 
 	servers [2]*http.Server
@@ -160,7 +160,7 @@ func (h *Hub) Listen(address string) (*Server, error) {
 	return s, nil
 }
 
-// Close stops both servers and cuts what they are sending.
+// Close stops both servers and drops their connections.
 func (s *Server) Close() {
 	s.h.stop.Do(func() { close(s.h.done) })
 	for _, srv := range s.servers {
@@ -168,7 +168,7 @@ func (s *Server) Close() {
 	}
 }
 
-// TB is what Start needs of a test.
+// TB is the part of testing.TB that Start needs.
 type TB interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -187,21 +187,21 @@ func (h *Hub) Start(t TB) *Server {
 	return s
 }
 
-// Handler serves the hub's side: API, files by name, faults and counters. Without Listen, SetURLs must say where the
-// servers are.
+// Handler returns the handler of the hub: API, files by name, faults and counters. Without Listen, SetURLs must set the
+// addresses of the servers.
 func (h *Hub) Handler() http.Handler { return h.observed(onHub, http.HandlerFunc(h.serveHub)) }
 
-// Storage serves the storage's side.
+// Storage returns the handler of the storage server.
 func (h *Hub) Storage() http.Handler { return h.observed(onStorage, http.HandlerFunc(h.serveStorage)) }
 
-// SetURLs says where the two handlers are reached, for who serves them otherwise than by Listen.
+// SetURLs sets the addresses of the two handlers if they are not served by Listen.
 func (h *Hub) SetURLs(hub, storage string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.urls = [2]string{strings.TrimRight(hub, "/"), strings.TrimRight(storage, "/")}
 }
 
-// url is the address of one of the two servers.
+// url returns the address of one of the two servers.
 func (h *Hub) url(side int) string {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

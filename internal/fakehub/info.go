@@ -13,10 +13,10 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// date is a time as the hub writes it.
+// date formats a time as the hub does.
 func date(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// info answers what is known of a revision.
+// info returns the facts about a revision.
 func (c *call) info(revision string) {
 	at := c.at(revision)
 	if at == nil {
@@ -56,7 +56,7 @@ func (c *call) info(revision string) {
 	if card != nil {
 		all["cardData"] = card
 	}
-	// What is asked for by expand is all there is.
+	// All fields are there already, so expand selects from them.
 	if want := slices.Concat(query["expand"], query["expand[]"]); len(want) > 0 {
 		maps.DeleteFunc(all, func(key string, _ any) bool { return !slices.Contains(want, key) })
 	}
@@ -67,10 +67,10 @@ func (c *call) info(revision string) {
 	c.json(all)
 }
 
-// id is the repository's number on the hub, 24 hex digits.
+// id returns the repository's number on the hub, 24 hex digits.
 func (r *Repo) id() string { return gitID("repo", []byte(r.key))[:24] }
 
-// card reads the block at the head of README.md; nil if there is none.
+// card parses the front matter of README.md; nil if there is none.
 func (r *Repo) card(at *commit) map[string]any {
 	o := at.files["README.md"]
 	if o == nil || o.size > 1<<20 {
@@ -99,7 +99,7 @@ func (r *Repo) card(at *commit) map[string]any {
 	return card
 }
 
-// whoami tells who the token belongs to.
+// whoami returns the owner of the token.
 func (c *call) whoami() {
 	if c.user == nil {
 		fail(c.w, http.StatusUnauthorized, "", "Invalid username or password.")
@@ -114,7 +114,7 @@ func (c *call) whoami() {
 		"auth": map[string]any{"type": "access_token", "accessToken": map[string]any{"displayName": "test", "role": role}}})
 }
 
-// refs answers branches and tags.
+// refs returns branches and tags.
 func (c *call) refs() {
 	out := map[string]any{}
 	c.repo.mu.RLock()
@@ -134,7 +134,7 @@ func (c *call) refs() {
 	c.json(out)
 }
 
-// commits answers the history, the latest first.
+// commits returns the history, latest first.
 func (c *call) commits(revision string) {
 	if c.at(revision) == nil {
 		return

@@ -16,14 +16,14 @@ import (
 	"strings"
 )
 
-// object gives an LFS object by its digest, or nil.
+// object returns an LFS object by its digest, or nil.
 func (h *Hub) object(digest string) *object {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return h.objects[digest]
 }
 
-// keep makes an LFS object known.
+// keep adds an LFS object.
 func (h *Hub) keep(o *object) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -32,7 +32,8 @@ func (h *Hub) keep(o *object) {
 	}
 }
 
-// lfs answers what is under /ID.git/info/lfs. Protocol: https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md.
+// lfs handles requests under /ID.git/info/lfs. Protocol:
+// https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md.
 func (c *call) lfs(s []string) {
 	if c.r.Method != http.MethodPost || len(s) != 3 || s[0] != "lfs" || s[1] != "objects" {
 		c.notFound()
@@ -40,11 +41,11 @@ func (c *call) lfs(s []string) {
 	}
 	switch s[2] {
 	case "batch":
-		if c.write() {
+		if c.mayWrite() {
 			c.batch()
 		}
 	case "verify":
-		if c.write() {
+		if c.mayWrite() {
 			c.verify()
 		}
 	default:
@@ -55,7 +56,7 @@ func (c *call) lfs(s []string) {
 // maxParts bounds an upload, as S3 does.
 const maxParts = 10_000
 
-// pointer is an object as clients name it.
+// pointer identifies an object as clients do.
 type pointer struct {
 	OID  string `json:"oid"`
 	Size int64  `json:"size"`
@@ -63,9 +64,9 @@ type pointer struct {
 
 func (p pointer) valid() bool { return digestPattern.MatchString(p.OID) && p.Size > 0 }
 
-// batch answers where to send objects. Those that are there have no actions. An object larger than a part goes in
-// parts, if the client knows the transfer "multipart" of this hub: the header of the action has chunk_size and
-// an address for each part, and the address of the action is that of the completion.
+// batch returns upload addresses. Existing objects have no actions. An object larger than a part is sent in parts, if
+// the client supports the transfer "multipart" of this hub: the header of the action has chunk_size and an address for
+// each part, and the address of the action is that of the completion.
 func (c *call) batch() {
 	var a struct {
 		Operation string    `json:"operation"`
@@ -106,7 +107,7 @@ func (c *call) batch() {
 	_ = json.NewEncoder(c.w).Encode(map[string]any{"transfer": transfer, "objects": objects})
 }
 
-// verify answers whether an object has arrived.
+// verify reports whether an object has arrived.
 func (c *call) verify() {
 	var p pointer
 	if !c.body(&p) {
@@ -119,8 +120,8 @@ func (c *call) verify() {
 	c.w.WriteHeader(http.StatusOK)
 }
 
-// put answers PUT /uploads/DIGEST/SIZE and, for parts, /uploads/DIGEST/SIZE/UPLOAD/NUMBER. Like S3 it wants a
-// Content-Length; unlike S3 it takes an object for what it is called only if it is that.
+// put handles PUT /uploads/DIGEST/SIZE and, for parts, /uploads/DIGEST/SIZE/UPLOAD/NUMBER. Like S3 it requires a
+// Content-Length; unlike S3 it checks the digest of an object.
 func (h *Hub) put(w http.ResponseWriter, r *http.Request, digest, rest string) {
 	s := strings.Split(rest, "/")
 	size, err := strconv.ParseInt(s[0], 10, 64)
@@ -166,7 +167,7 @@ func (h *Hub) put(w http.ResponseWriter, r *http.Request, digest, rest string) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// spool takes in size bytes. The object's digest is that of the bytes.
+// spool stores size bytes. The object's digest is that of the bytes.
 func (h *Hub) spool(r io.Reader, size int64) (*object, string, error) {
 	sum, tag := sha256.New(), md5.New()
 	r = io.TeeReader(io.LimitReader(r, size), io.MultiWriter(sum, tag))
@@ -196,14 +197,14 @@ func (h *Hub) spool(r io.Reader, size int64) (*object, string, error) {
 	return o, `"` + hex.EncodeToString(tag.Sum(nil)) + `"`, nil
 }
 
-// remove ends an object that is of no use.
+// remove deletes an object that is not needed.
 func (o *object) remove() {
 	if o.path != "" {
 		_ = os.Remove(o.path)
 	}
 }
 
-// finish keeps an object that was uploaded, if it is what it was announced as.
+// finish keeps an uploaded object if it has the announced digest and size.
 func (h *Hub) finish(digest string, size int64, o *object) error {
 	if o.sha256 != digest || o.size != size {
 		return fmt.Errorf("the object has %d bytes of SHA-256 %s", o.size, o.sha256)

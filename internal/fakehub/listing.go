@@ -14,13 +14,13 @@ import (
 	"strings"
 )
 
-// listed is a file as a listing has it, where the listing may lie.
+// listed is a file as it appears in a listing, which may be false.
 type listed struct {
 	name string
 	*object
 }
 
-// list gives the files of a commit in order of their names, changed by the fault of the request if it has one.
+// list returns the files of a commit sorted by name, changed by the request's fault if it has one.
 func (c *call) list(at *commit) []listed {
 	var list []listed
 	for _, name := range slices.Sorted(maps.Keys(at.files)) {
@@ -29,12 +29,12 @@ func (c *call) list(at *commit) []listed {
 	return lie(faultOf(c.r), list)
 }
 
-// lfsInfo is what listings say of an LFS file. The names of the digest differ between answers.
+// lfsInfo describes an LFS file in listings. The key of the digest differs between responses.
 func (o *object) lfsInfo(digest string) map[string]any {
 	return map[string]any{digest: o.sha256, "size": o.size, "pointerSize": len(o.pointer())}
 }
 
-// entry is a file or a folder as tree and paths-info have it.
+// entry describes a file or a folder for tree and paths-info.
 func (c *call) entry(at *commit, name string, o *object, expand bool) map[string]any {
 	e := map[string]any{"type": "directory", "path": name, "size": 0, "oid": at.trees[name]}
 	if o != nil {
@@ -53,7 +53,7 @@ func (c *call) entry(at *commit, name string, o *object, expand bool) map[string
 	return e
 }
 
-// last is the commit that changed a file or folder last.
+// last returns the last commit that changed a file or folder.
 func (r *Repo) last(at *commit, name string) *commit {
 	same := func(a, b *commit) bool {
 		if o := a.files[name]; o != nil {
@@ -72,7 +72,7 @@ func (r *Repo) last(at *commit, name string) *commit {
 	}
 }
 
-// under gives the files in a folder, and nil for each folder in it. Deeper ones are there if it is recursive.
+// under returns the files in a folder, and nil for each folder in it; with recursive, also those below.
 func (c *call) under(at *commit, dir string, recursive bool) map[string]*object {
 	prefix := dir
 	if dir != "" {
@@ -96,7 +96,7 @@ func (c *call) under(at *commit, dir string, recursive bool) map[string]*object 
 	return found
 }
 
-// tree answers the entries of a folder, page by page.
+// tree lists the entries of a folder, page by page.
 func (c *call) tree(revision, dir string) {
 	at := c.at(revision)
 	if at == nil {
@@ -138,7 +138,7 @@ func (c *call) tree(revision, dir string) {
 	c.json(entries)
 }
 
-// pathsInfo answers what is known of some files and folders. Names that there are not are left out.
+// pathsInfo describes some files and folders. Missing ones are left out.
 func (c *call) pathsInfo(revision string) {
 	at := c.at(revision)
 	if at == nil {

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// ModelScope's API under /api/v1, as the client modelscope_hub (src/modelscope_hub/_legacy_api.py) uses it. From that
-// client's source are: the addresses, the parameters, the envelope Code, Data, Message, Success, and the fields that it
-// reads. Not from there, and so a guess: the numbers in Code of errors, what a commit answers beside Success, that large
-// files are redirected to another host without a token, and that no upload is in parts.
+// ModelScope's API under /api/v1, as the client modelscope_hub (src/modelscope_hub/_legacy_api.py) uses it. The
+// addresses, the parameters, the envelope Code, Data, Message, Success, and the fields that the client reads come from
+// its source. The following are guesses: the numbers in Code of errors, the fields of the response to a commit other
+// than Success, that large files are redirected to another host without a token, and that no upload is in parts.
 //
-// The same repositories are served as by Hugging Face's API. The branch "master" is "main" where there is no master.
+// The repositories are the same as in Hugging Face's API. The branch "master" is "main" if there is no master.
 
-// serveModelScope answers what is under /api/v1.
+// serveModelScope handles requests under /api/v1.
 func (h *Hub) serveModelScope(w http.ResponseWriter, r *http.Request, s []string) {
 	m := &modelScope{call{h: h, w: w, r: r}}
 	if !m.login() {
@@ -44,7 +44,7 @@ func (h *Hub) serveModelScope(w http.ResponseWriter, r *http.Request, s []string
 // modelScope is one request to ModelScope's API.
 type modelScope struct{ call }
 
-// login finds the user: by the header or by the cookie. Without either nobody in particular asks.
+// login finds the user by the header or the cookie. Without either, the user is nil.
 func (m *modelScope) login() bool {
 	token, given := strings.CutPrefix(m.r.Header.Get("Authorization"), "Bearer ")
 	if c, err := m.r.Cookie(sessionCookie); err == nil && !given {
@@ -64,7 +64,7 @@ func (m *modelScope) login() bool {
 	return true
 }
 
-// sessionCookie carries ModelScope's token.
+// sessionCookie contains ModelScope's token.
 const sessionCookie = "m_session_id"
 
 func (m *modelScope) data(v any) {
@@ -79,7 +79,7 @@ func (m *modelScope) failCode(status, code int, message string) {
 	_ = json.NewEncoder(m.w).Encode(map[string]any{"Code": code, "Message": message, "RequestId": "0", "Success": false})
 }
 
-// session answers a login. The token serves as the session, as the client has it.
+// session handles a login. The token is also the session, as in the client.
 func (m *modelScope) session() {
 	var a struct{ AccessToken string }
 	if json.NewDecoder(http.MaxBytesReader(m.w, m.r.Body, maxBody)).Decode(&a) != nil {
@@ -97,7 +97,7 @@ func (m *modelScope) session() {
 	m.data(map[string]any{"AccessToken": a.AccessToken, "Username": u.Name, "Email": u.Name + "@example.org"})
 }
 
-// find opens a repository, or answers that there is none.
+// find finds a repository, or responds that there is none.
 func (m *modelScope) find(key string) bool {
 	m.repo = m.h.find(key)
 	if m.repo != nil {
@@ -109,8 +109,8 @@ func (m *modelScope) find(key string) bool {
 	return false
 }
 
-// may reports whether the user may write, or answers that not.
-func (m *modelScope) may() bool {
+// mayWrite reports whether the user may write; if not, it has written the 401 or 403.
+func (m *modelScope) mayWrite() bool {
 	switch {
 	case m.user == nil:
 		m.fail(http.StatusUnauthorized, "not logged in")
@@ -130,7 +130,7 @@ func (m *modelScope) body(v any) bool {
 	return true
 }
 
-// modelScopeBranch is a branch of ModelScope's as the repository has it.
+// modelScopeBranch maps a branch of ModelScope to one of the repository.
 func (r *Repo) modelScopeBranch(revision string) string {
 	if revision == "" || revision == "master" && r.at("master") == nil {
 		return "main"
@@ -138,7 +138,7 @@ func (r *Repo) modelScopeBranch(revision string) string {
 	return revision
 }
 
-// at finds a revision, or answers that there is none.
+// at finds a revision, or responds that there is none.
 func (m *modelScope) at(revision string) *commit {
 	at := m.repo.at(m.repo.modelScopeBranch(revision))
 	if at == nil {
@@ -147,7 +147,7 @@ func (m *modelScope) at(revision string) *commit {
 	return at
 }
 
-// inside answers /api/v1/models/ORG/NAME and what is under it.
+// inside handles requests for /api/v1/models/ORG/NAME and below it.
 func (m *modelScope) inside(s []string) {
 	query := m.r.URL.Query()
 	get, post, del := m.r.Method == http.MethodGet || m.r.Method == http.MethodHead, m.r.Method == http.MethodPost, m.r.Method == http.MethodDelete
@@ -161,7 +161,7 @@ func (m *modelScope) inside(s []string) {
 		}
 		m.data(map[string]any{"Path": org, "Name": name, "Id": m.repo.id(), "Visibility": visibility, "Revision": "master"})
 	case path == "" && del:
-		if m.may() {
+		if m.mayWrite() {
 			m.h.mu.Lock()
 			delete(m.h.repos, m.repo.key)
 			m.h.mu.Unlock()
@@ -175,7 +175,7 @@ func (m *modelScope) inside(s []string) {
 		m.file(query)
 	case path == "repo/tag" && post:
 		var a struct{ TagName, Ref string }
-		if !m.may() || !m.body(&a) {
+		if !m.mayWrite() || !m.body(&a) {
 			return
 		}
 		if at := m.at(a.Ref); at != nil {
@@ -187,7 +187,7 @@ func (m *modelScope) inside(s []string) {
 			m.data(nil)
 		}
 	case path == "file" && del:
-		if m.may() {
+		if m.mayWrite() {
 			m.apply(query.Get("Revision"), &header{Summary: "Delete " + query.Get("FilePath")}, []operation{{key: "deletedFile", path: query.Get("FilePath")}})
 		}
 	default:
@@ -195,7 +195,7 @@ func (m *modelScope) inside(s []string) {
 	}
 }
 
-// revisions answers branches and tags.
+// revisions lists branches and tags.
 func (m *modelScope) revisions() {
 	list := func(prefix string) []map[string]any {
 		out := []map[string]any{}
@@ -217,7 +217,7 @@ func (m *modelScope) revisions() {
 	m.data(map[string]any{"RevisionMap": map[string]any{"Branches": list("refs/heads/"), "Tags": list("refs/tags/")}})
 }
 
-// list answers the files of a revision. Revision of a file is the commit that changed it last.
+// list lists the files of a revision. Revision of a file is the last commit that changed it.
 func (m *modelScope) list(query url.Values) {
 	at := m.at(query.Get("Revision"))
 	if at == nil {
@@ -239,7 +239,7 @@ func (m *modelScope) list(query url.Values) {
 	m.data(map[string]any{"Files": files, "IsVisual": 0, "LatestCommitter": map[string]any{"Id": at.id, "Revision": at.id}})
 }
 
-// file answers with a file, a large one by a redirect to storage.
+// file serves a file, a large one by a redirect to storage.
 func (m *modelScope) file(query url.Values) {
 	at := m.at(query.Get("Revision"))
 	if at == nil {

@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// modelExists is the code that the client knows for a name that is taken.
+// modelExists is the code for a name that is taken.
 const modelExists = 10010101001
 
 // private is a value of Visibility: 1 is private, 3 internal, 5 public.
 const private = 1
 
-// create answers POST /api/v1/models.
+// create handles POST /api/v1/models.
 func (m *modelScope) create() {
 	var a struct {
 		Path, Name string
 		Visibility int
 	}
-	if !m.may() || !m.body(&a) {
+	if !m.mayWrite() || !m.body(&a) {
 		return
 	}
 	if !validName(a.Path) || !validName(a.Name) {
@@ -34,12 +34,12 @@ func (m *modelScope) create() {
 	m.data(map[string]any{"Model": map[string]any{"Path": a.Path, "Name": a.Name, "Id": repo.id()}})
 }
 
-// repos answers what is under /api/v1/repos/models/ORG/NAME: the LFS batch and commits.
+// repos handles requests under /api/v1/repos/models/ORG/NAME: the LFS batch and commits.
 func (m *modelScope) repos(s []string) {
 	switch path := strings.Join(s, "/"); {
 	case m.r.Method != http.MethodPost:
 		m.fail(http.StatusNotFound, "not found")
-	case !m.may():
+	case !m.mayWrite():
 	case path == "info/lfs/objects/batch":
 		m.batch()
 	case len(s) > 1 && s[0] == "commit":
@@ -49,8 +49,8 @@ func (m *modelScope) repos(s []string) {
 	}
 }
 
-// batch answers where to send objects; those that are there have no action. The client sends its token to that address,
-// so it is under /open, where storage takes one.
+// batch returns upload addresses; existing objects have no action. The client sends its token to that address, so it is
+// under /open, where storage accepts one.
 func (m *modelScope) batch() {
 	var a struct {
 		Operation string    `json:"operation"`
@@ -86,7 +86,7 @@ type action struct {
 	Encoding string `json:"encoding"`
 }
 
-// operation is the same in this package's words.
+// operation converts an action.
 func (a *action) operation() (operation, error) {
 	op := operation{path: a.Path, size: -1}
 	if err := checkPath(a.Path); err != nil {
@@ -111,7 +111,7 @@ func (a *action) operation() (operation, error) {
 	return op, nil
 }
 
-// commit answers POST commit/REVISION: all actions or none.
+// commit handles POST commit/REVISION: all actions or none.
 func (m *modelScope) commit(revision string) {
 	var a struct {
 		Message string   `json:"commit_message"`
@@ -132,7 +132,7 @@ func (m *modelScope) commit(revision string) {
 	m.apply(revision, &header{Summary: a.Message}, ops)
 }
 
-// apply commits operations and answers with the commit.
+// apply commits operations and responds with the commit.
 func (m *modelScope) apply(revision string, head *header, ops []operation) {
 	made, _, err := m.repo.commitAll(m.repo.modelScopeBranch(revision), m.user.Name, head, ops, false)
 	if err != nil {

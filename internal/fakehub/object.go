@@ -12,17 +12,17 @@ import (
 	"strings"
 )
 
-// object is the content of a file, in memory or on the disk. It does not change.
+// object is the content of a file, in memory or on disk. It is immutable.
 type object struct {
 	size   int64
 	sha256 string // hex
-	blob   string // git's name in hex: of the content, or of the pointer to it if lfs
+	blob   string // git's hash in hex: of the content, or of the pointer to it if lfs
 	lfs    bool
 	data   []byte // the content, if path is empty
 	path   string
 }
 
-// etag is what the hub calls the content.
+// etag returns the hub's ETag of the content.
 func (o *object) etag() string {
 	if o.lfs {
 		return o.sha256
@@ -30,7 +30,7 @@ func (o *object) etag() string {
 	return o.blob
 }
 
-// open gives the content. The file is not wrapped, so that the server can send it by sendfile.
+// open opens the content. A file is not wrapped, so that the server can use sendfile.
 func (o *object) open() (io.ReadSeekCloser, error) {
 	if o.path != "" {
 		return os.Open(o.path)
@@ -41,7 +41,7 @@ func (o *object) open() (io.ReadSeekCloser, error) {
 	}{bytes.NewReader(o.data), io.NopCloser(nil)}, nil
 }
 
-// bytes gives the whole content.
+// bytes returns the whole content.
 func (o *object) bytes() ([]byte, error) {
 	if o.path != "" {
 		return os.ReadFile(o.path)
@@ -49,7 +49,7 @@ func (o *object) bytes() ([]byte, error) {
 	return o.data, nil
 }
 
-// as gives the same content as an LFS file or as a regular one.
+// as returns the same content as an LFS file or as a regular one.
 func (o *object) as(lfs bool) (*object, error) {
 	if o.lfs == lfs && o.blob != "" {
 		return o, nil
@@ -74,27 +74,27 @@ func (o *object) as(lfs bool) (*object, error) {
 	return &c, nil
 }
 
-// pointer is what git stores in place of an LFS file.
-// Format: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md.
+// pointer returns the file that git stores in place of an LFS file. Format:
+// https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md.
 func (o *object) pointer() []byte {
 	return fmt.Appendf(nil, "version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %d\n", o.sha256, o.size)
 }
 
-// memory makes an object of bytes, which must not change afterwards.
+// memory returns an object for b, which must not change afterwards.
 func memory(b []byte) *object {
 	s := sha256.Sum256(b)
 	return &object{size: int64(len(b)), sha256: hex.EncodeToString(s[:]), data: b}
 }
 
-// Disk is a file on the disk that a repository holds by its path: it is read when it is served.
+// Disk is a file on disk, which is read when it is served.
 type Disk struct {
-	// Path is where it is.
+	// Path is the path of the file.
 	Path string
-	// SHA256 is its digest in hex. If empty, the file is read to find out.
+	// SHA256 is its digest in hex. If empty, it is computed.
 	SHA256 string
 }
 
-// object makes an object of a file.
+// object returns the object for a file.
 func (d Disk) object() (*object, error) {
 	st, err := os.Stat(d.Path)
 	if err != nil {
@@ -120,22 +120,22 @@ func (d Disk) object() (*object, error) {
 	return o, nil
 }
 
-// gitID is git's name of an object, in hex.
+// gitID returns git's hash of an object, in hex.
 func gitID(kind string, b []byte) string {
 	s := sha1.Sum(append(fmt.Appendf(nil, "%s %d\x00", kind, len(b)), b...))
 	return hex.EncodeToString(s[:])
 }
 
-// ReadSums reads digests by name from what sha256sum writes.
+// ReadSums parses the output of sha256sum into digests by name.
 func ReadSums(r io.Reader) (map[string]string, error) {
 	sums := map[string]string{}
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		sum, name, ok := strings.Cut(lines.Text(), " ")
 		if len(name) < 2 || !ok || !digestPattern.MatchString(sum) {
-			return nil, fmt.Errorf("line %.100q is no digest and name", lines.Text())
+			return nil, fmt.Errorf("line %.100q is not a digest and a name", lines.Text())
 		}
-		sums[strings.TrimPrefix(name[1:], "./")] = sum // a space or a star goes before the name
+		sums[strings.TrimPrefix(name[1:], "./")] = sum // the name follows a space or a star
 	}
 	if err := lines.Err(); err != nil {
 		return nil, err

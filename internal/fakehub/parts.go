@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// upload is one that comes in parts. It may be completed once all parts are there, and taken up again until then.
+// upload is an upload in parts. It may be completed once all parts have arrived, and extended until then.
 type upload struct {
 	digest string
 	size   int64
@@ -21,13 +21,13 @@ type upload struct {
 	parts  map[int]*part
 }
 
-// part is one that has arrived.
+// part is a received part.
 type part struct {
 	etag string
 	*object
 }
 
-// beginParts gives the action of an upload in parts.
+// beginParts returns the action for an upload in parts.
 func (h *Hub) beginParts(p pointer) map[string]any {
 	b := make([]byte, 16)
 	_, _ = rand.Read(b)
@@ -45,7 +45,7 @@ func (h *Hub) beginParts(p pointer) map[string]any {
 	return map[string]any{"href": href, "header": header}
 }
 
-// complete answers POST /api/complete_multipart, which carries no token: its address is signed.
+// complete handles POST /api/complete_multipart, which needs no token: its address is signed.
 func (c *call) complete() {
 	query := c.r.URL.Query()
 	id := query.Get("uploadId")
@@ -71,7 +71,7 @@ func (c *call) complete() {
 	}
 	c.h.mu.RUnlock()
 	if u == nil {
-		// A completion whose answer was lost is asked for again.
+		// A client repeats a completion whose response was lost.
 		if c.h.object(a.OID) == nil {
 			fail(c.w, http.StatusNotFound, "", "The specified upload does not exist.")
 			return

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// preupload answers which files are to be LFS files, which are to be left out, and what there is in their places.
+// preupload returns which files must be LFS files, which are ignored, and the objects that they replace.
 func (c *call) preupload(revision string) {
 	var a struct {
 		Files []struct {
@@ -16,7 +16,7 @@ func (c *call) preupload(revision string) {
 		GitIgnore     *string `json:"gitIgnore"`
 		GitAttributes *string `json:"gitAttributes"`
 	}
-	if !c.write() || !c.body(&a) {
+	if !c.mayWrite() || !c.body(&a) {
 		return
 	}
 	at := c.repo.at(revision)
@@ -57,7 +57,7 @@ func (c *call) preupload(revision string) {
 	c.json(map[string]any{"files": list, "commitOid": c.repo.Head(revision)})
 }
 
-// ignored knows of gitignore(5) the patterns without a slash, those of whole names, and those of folders.
+// ignored supports three kinds of patterns of gitignore(5): without a slash, whole names, and folders.
 func ignored(patterns, name string) bool {
 	for line := range strings.Lines(patterns) {
 		p := strings.TrimPrefix(strings.TrimSpace(line), "/")

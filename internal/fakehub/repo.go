@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// kinds are the kinds of repositories as addresses of the API name them. Models have no prefix elsewhere.
+// kinds are the kinds of repositories in addresses of the API. Models have no prefix elsewhere.
 var kinds = []string{"models", "datasets"}
 
 var commitPattern = regexp.MustCompile(`^[0-9a-f]{40}$`)
@@ -67,15 +67,15 @@ func (r *Repo) SetGated(how string) *Repo {
 	return r
 }
 
-// Settings gives what SetPrivate and SetGated, or clients, have set.
+// Settings returns the current settings.
 func (r *Repo) Settings() (private bool, gated string) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.private, r.gated
 }
 
-// Commit adds files to a branch, or takes those away that are nil, and gives the commit's name. The branch is made
-// if there is none. Whether a file is an LFS file follows the rules for uploads. It panics on a wrong name.
+// Commit adds files to a branch, or removes those that are nil, and returns the commit's id. The branch is created if
+// necessary. The rules for uploads decide whether a file is an LFS file. It panics on an invalid name.
 func (r *Repo) Commit(branch string, files map[string][]byte) string {
 	changes := make([]change, 0, len(files))
 	for name, b := range files {
@@ -92,7 +92,7 @@ func (r *Repo) Commit(branch string, files map[string][]byte) string {
 	return id
 }
 
-// CommitDisk is Commit for files on the disk, without their bytes in memory.
+// CommitDisk is Commit for files on disk, which are not read into memory.
 func (r *Repo) CommitDisk(branch string, files map[string]Disk) (string, error) {
 	var changes []change
 	for name, d := range files {
@@ -105,7 +105,7 @@ func (r *Repo) CommitDisk(branch string, files map[string]Disk) (string, error) 
 	return r.add(branch, changes)
 }
 
-// CommitDir is CommitDisk for all files of a folder. The digests, by name, may lack.
+// CommitDir is CommitDisk for all files of a folder. Digests, by name, are optional.
 func (r *Repo) CommitDir(branch, dir string, sha256 map[string]string) (string, error) {
 	files := map[string]Disk{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -126,7 +126,7 @@ func (r *Repo) CommitDir(branch, dir string, sha256 map[string]string) (string, 
 	return r.CommitDisk(branch, files)
 }
 
-// add commits changes, with the rules for uploads on what is an LFS file.
+// add commits changes; the rules for uploads decide what is an LFS file.
 func (r *Repo) add(branch string, changes []change) (string, error) {
 	slices.SortFunc(changes, func(a, b change) int { return strings.Compare(a.path, b.path) })
 	r.mu.Lock()
@@ -153,13 +153,13 @@ func (r *Repo) add(branch string, changes []change) (string, error) {
 	return c.id, nil
 }
 
-// Branch makes or moves a branch to a revision.
+// Branch creates a branch or moves it to a revision.
 func (r *Repo) Branch(name, revision string) { r.setRef("refs/heads/"+name, revision) }
 
-// Tag makes or moves a tag to a revision.
+// Tag creates a tag or moves it to a revision.
 func (r *Repo) Tag(name, revision string) { r.setRef("refs/tags/"+name, revision) }
 
-// Ref makes or moves a reference of a full name, such as "refs/pr/1".
+// Ref creates or moves a reference with a full name, such as "refs/pr/1".
 func (r *Repo) Ref(name, revision string) { r.setRef(name, revision) }
 
 func (r *Repo) setRef(name, revision string) {
@@ -172,7 +172,7 @@ func (r *Repo) setRef(name, revision string) {
 	r.refs[name] = c.id
 }
 
-// Head gives the commit behind a revision, or "".
+// Head returns the commit id of a revision, or "".
 func (r *Repo) Head(revision string) string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -182,7 +182,7 @@ func (r *Repo) Head(revision string) string {
 	return ""
 }
 
-// Files gives what a revision holds; nil if there is no such revision or a file cannot be read.
+// Files returns the contents of a revision; nil if there is no such revision or a file cannot be read.
 func (r *Repo) Files(revision string) map[string][]byte {
 	c := r.at(revision)
 	if c == nil {
@@ -199,7 +199,7 @@ func (r *Repo) Files(revision string) map[string][]byte {
 	return files
 }
 
-// History gives the commits behind a revision, the latest first.
+// History returns the commits of a revision, latest first.
 func (r *Repo) History(revision string) []string {
 	var ids []string
 	for _, c := range r.history(revision) {
@@ -218,14 +218,14 @@ func (r *Repo) history(revision string) []*commit {
 	return list
 }
 
-// at is resolve for who does not hold the lock.
+// at is resolve for callers that do not hold the lock.
 func (r *Repo) at(revision string) *commit {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.resolve(revision)
 }
 
-// resolve gives the commit behind a branch, a tag, a full reference, or a commit's name or what it begins with; or nil.
+// resolve returns the commit of a branch, a tag, a full reference, or a possibly abbreviated commit id; or nil.
 func (r *Repo) resolve(revision string) *commit {
 	for _, ref := range []string{"refs/heads/" + revision, "refs/tags/" + revision, revision} {
 		if c := r.commits[r.refs[ref]]; c != nil {
@@ -247,7 +247,7 @@ func (r *Repo) resolve(revision string) *commit {
 	return found
 }
 
-// change is one file of a commit: put, or taken away if there is no object.
+// change writes one file in a commit, or removes it if there is no object.
 type change struct {
 	path   string
 	object *object

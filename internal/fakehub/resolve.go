@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// resolve answers for a file by its name: large ones by a redirect to storage, small ones by a relative redirect to
-// the hub's own cache, which then serves them. Of a gated repository only those read who may.
+// resolve serves a file by its name: large ones by a redirect to storage, small ones by a relative redirect to the
+// hub's own cache. In a gated repository, only authorized users may read.
 func (c *call) resolve(revision, name string, cached bool) {
 	at := c.at(revision)
 	if at == nil {
@@ -51,7 +51,7 @@ func (c *call) resolve(revision, name string, cached bool) {
 	serveObject(c.w, c.r, o, name)
 }
 
-// redirect sends the client elsewhere. http.Redirect would make a relative address absolute.
+// redirect sends a redirect. http.Redirect would make a relative address absolute.
 func redirect(w http.ResponseWriter, status int, location string) {
 	w.Header().Set("Location", location)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -61,7 +61,7 @@ func redirect(w http.ResponseWriter, status int, location string) {
 	_, _ = w.Write([]byte(body))
 }
 
-// escape is a file's name in an address.
+// escape escapes a file name for an address.
 func escape(name string) string {
 	s := strings.Split(name, "/")
 	for i := range s {
@@ -70,7 +70,7 @@ func escape(name string) string {
 	return strings.Join(s, "/")
 }
 
-// serveObject sends content, or the range of it that is asked for.
+// serveObject sends content, or the requested range of it.
 func serveObject(w http.ResponseWriter, r *http.Request, o *object, name string) {
 	f, err := o.open()
 	if err != nil {
@@ -86,13 +86,13 @@ func serveObject(w http.ResponseWriter, r *http.Request, o *object, name string)
 	http.ServeContent(w, r, "", time.Time{}, f)
 }
 
-// sign gives the address of an LFS object in storage. It ends with the name of the file, for faults and counters.
+// sign returns the address of an LFS object in storage. It ends with the name of the file, for faults and counters.
 func (h *Hub) sign(repo *Repo, name string, o *object) string {
 	p := "/objects/" + o.sha256 + "/" + repo.key + "/" + name
 	return h.url(onStorage) + h.signed(http.MethodGet, p)
 }
 
-// signed gives a path of storage with a signature that ends.
+// signed returns a path of storage with an expiring signature.
 func (h *Hub) signed(method, path string) string {
 	expires := strconv.FormatInt(time.Now().Add(h.o.SignedFor).Unix(), 10)
 	return escape(path) + "?" + url.Values{"X-Amz-Expires": {expires}, "X-Amz-Signature": {h.signature(method, path, expires)}}.Encode()
@@ -104,7 +104,7 @@ func (h *Hub) signature(method, path, expires string) string {
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// serveStorage answers for storage.
+// serveStorage handles requests to storage.
 func (h *Hub) serveStorage(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	expires := query.Get("X-Amz-Expires")
@@ -141,7 +141,7 @@ func (h *Hub) serveStorage(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// storageError answers as S3 does.
+// storageError responds as S3 does.
 func storageError(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/xml")
 	w.WriteHeader(status)

@@ -18,13 +18,12 @@ const (
 
 var sides = [2]string{"hub", "storage"}
 
-// piece is how much of a file is handed to the kernel at a time, in bytes: counters move between pieces.
+// piece is the size of the pieces of a file passed to the kernel, in bytes; counters are updated after each.
 const piece = 4 << 20
 
 var errDropped = errors.New("the connection was dropped on purpose")
 
-// response counts what is sent and does to it what a rule wants. It is an io.ReaderFrom, so that files still leave by
-// sendfile.
+// response counts sent bytes and applies a rule. It is an io.ReaderFrom, so that files are still sent with sendfile.
 type response struct {
 	http.ResponseWriter
 	r     *http.Request
@@ -32,10 +31,10 @@ type response struct {
 	fault *Rule
 
 	record  *record
-	count   *atomic.Int64 // of the file, for all requests
+	count   *atomic.Int64 // bytes of the file, over all requests
 	status  int
 	start   int64 // where in the file the body begins, in bytes
-	left    int64 // for Short: the bytes to send at all
+	left    int64 // for Short: the total number of bytes to send
 	sent    int64 // bytes of the body
 	dropped bool
 }
@@ -73,7 +72,7 @@ func (w *response) Write(b []byte) (int, error) {
 	return w.body(b)
 }
 
-// ReadFrom sends a file by sendfile if no rule wants to see its bytes.
+// ReadFrom uses sendfile unless a rule needs the bytes.
 func (w *response) ReadFrom(src io.Reader) (int64, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
@@ -102,7 +101,7 @@ func (w *response) ReadFrom(src io.Reader) (int64, error) {
 	return total, nil
 }
 
-// send sends bytes as they are.
+// send sends bytes unchanged.
 func (w *response) send(b []byte) (int, error) {
 	if w.dropped {
 		return 0, errDropped
@@ -113,7 +112,7 @@ func (w *response) send(b []byte) (int, error) {
 	return n, err
 }
 
-// add counts bytes, before they are sent: a client that has them finds them counted.
+// add counts bytes before they are sent, so that a client that has received them finds them counted.
 func (w *response) add(n int64) {
 	w.sent += n
 	w.record.sent.Add(n)
@@ -122,7 +121,7 @@ func (w *response) add(n int64) {
 
 func (w *response) flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
 
-// wait waits for a time, or without one for ever. It is false if client or server end before.
+// wait waits for a time, or forever if it is 0. It returns false if client or server end first.
 func (w *response) wait(d time.Duration) bool {
 	var end <-chan time.Time
 	if d > 0 {
@@ -139,14 +138,14 @@ func (w *response) wait(d time.Duration) bool {
 	return false
 }
 
-// drop closes the connection behind what was sent so far, with a reset or without. Only rules do so.
+// drop closes the connection after the bytes sent so far, with a reset or without. Only rules do so.
 func (w *response) drop(reset bool) {
 	if w.dropped {
 		return
 	}
 	w.dropped = true
 	if w.status != 0 && w.fault.Fault != Lost {
-		w.flush() // Hijack loses what the server has not sent yet
+		w.flush() // Hijack discards unsent bytes
 	}
 	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err != nil {

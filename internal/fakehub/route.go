@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// maxBody bounds what is read of a request's body that is kept in memory, in bytes.
+// maxBody bounds a request body in memory, in bytes.
 const maxBody = 64 << 20
 
-// serveHub answers for the hub.
+// serveHub handles requests to the hub.
 func (h *Hub) serveHub(w http.ResponseWriter, r *http.Request) {
 	segments, err := segments(r.URL)
 	if err != nil {
@@ -45,7 +45,7 @@ func (h *Hub) serveHub(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// segments are the elements of an address's path, each unescaped by itself: a revision may hold slashes.
+// segments returns the elements of an address's path, each unescaped by itself: a revision may contain slashes.
 func segments(u *url.URL) ([]string, error) {
 	list := strings.Split(strings.Trim(u.EscapedPath(), "/"), "/")
 	for i, s := range list {
@@ -57,7 +57,7 @@ func segments(u *url.URL) ([]string, error) {
 	return list, nil
 }
 
-// user tells who asks: nil if nobody in particular. It answers itself if the token is not known.
+// user returns the user of a request; nil if anonymous. If the token is unknown, it responds itself.
 func (h *Hub) user(w http.ResponseWriter, r *http.Request) (*User, bool) {
 	given := r.Header.Get("Authorization")
 	if given == "" {
@@ -65,7 +65,7 @@ func (h *Hub) user(w http.ResponseWriter, r *http.Request) (*User, bool) {
 	}
 	token, _ := strings.CutPrefix(given, "Bearer ")
 	if name, password, ok := r.BasicAuth(); ok && name != "" {
-		token = password // as git does it
+		token = password // as git sends it
 	}
 	h.mu.RLock()
 	u, ok := h.users[token]
@@ -86,7 +86,7 @@ type call struct {
 	repo *Repo
 }
 
-// api answers what is under /api.
+// api handles requests under /api.
 func (c *call) api(s []string) {
 	switch {
 	case s[0] == "whoami-v2":
@@ -122,10 +122,10 @@ func (c *call) api(s []string) {
 	}
 }
 
-// actions are what may follow the name of a repository.
+// actions are the path elements that may follow the name of a repository.
 var actions = []string{"revision", "tree", "paths-info", "refs", "commits", "commit", "preupload", "branch", "tag", "settings", "resolve"}
 
-// cutRepo parts the name of a repository, which has one element or two, from what follows.
+// cutRepo splits off the name of a repository, which has one or two elements.
 func cutRepo(s []string) (name string, rest []string) {
 	if len(s) == 1 || slices.Contains(actions, s[1]) || commitPattern.MatchString(s[1]) {
 		return s[0], s[1:]
@@ -167,8 +167,8 @@ func (c *call) repoAPI(action string, rest []string) {
 	}
 }
 
-// cutRevision parts a revision from the name of a file. One with slashes is escaped, except that clients send
-// refs/pr/1 as it is.
+// cutRevision splits a revision from the name of a file. Slashes in revisions are escaped, except that clients send
+// refs/pr/1 unescaped.
 func cutRevision(rest []string) (revision, name string) {
 	n := 1
 	if len(rest) >= 3 && rest[0] == "refs" {
@@ -177,7 +177,7 @@ func cutRevision(rest []string) (revision, name string) {
 	return strings.Join(rest[:n], "/"), strings.Join(rest[n:], "/")
 }
 
-// files answers /org/name/resolve/REVISION/PATH, and the LFS API at /org/name.git/info/lfs.
+// files handles /org/name/resolve/REVISION/PATH, and the LFS API at /org/name.git/info/lfs.
 func (c *call) files(s []string) {
 	kind := "models"
 	if len(s) > 1 && s[0] == "datasets" {
@@ -201,7 +201,7 @@ func (c *call) files(s []string) {
 	}
 }
 
-// open finds a repository, or answers as the hub does: one that the user may not see is one that there is not.
+// open finds a repository, or responds as the hub does, which hides repositories that the user may not read.
 func (c *call) open(key string) bool {
 	repo := c.h.find(key)
 	if repo != nil {
@@ -218,8 +218,8 @@ func (c *call) open(key string) bool {
 	return false
 }
 
-// write reports whether the user may write, or answers that not.
-func (c *call) write() bool {
+// mayWrite reports whether the user may write; if not, it has written the 401 or 403.
+func (c *call) mayWrite() bool {
 	switch {
 	case c.user == nil:
 		fail(c.w, http.StatusUnauthorized, "", "Invalid username or password.")
@@ -231,7 +231,7 @@ func (c *call) write() bool {
 	return false
 }
 
-// at finds a revision, or answers that there is none.
+// at finds a revision, or responds that there is none.
 func (c *call) at(revision string) *commit {
 	found := c.repo.at(revision)
 	if found == nil {
@@ -244,7 +244,7 @@ func (c *call) notFound() {
 	fail(c.w, http.StatusNotFound, "", "Sorry, we can't find the page you are looking for.")
 }
 
-// fail answers with an error as the hub does.
+// fail responds with an error as the hub does.
 func fail(w http.ResponseWriter, status int, code, message string) {
 	if code != "" {
 		w.Header().Set("X-Error-Code", code)
@@ -255,7 +255,7 @@ func fail(w http.ResponseWriter, status int, code, message string) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": message})
 }
 
-// json answers with v, or that it has not changed.
+// json responds with v, or with 304.
 func (c *call) json(v any) {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// faults are the rules in force.
+// faults are the active rules.
 type faults struct {
 	mu    sync.Mutex
 	rules []*active
@@ -16,17 +16,17 @@ type faults struct {
 
 type active struct {
 	Rule
-	met int // requests that fitted
+	met int // matching requests
 }
 
-// Fault makes requests go wrong. It panics on a rule that makes no sense.
+// Fault adds a rule. It panics if the rule is invalid.
 func (h *Hub) Fault(rules ...Rule) {
 	if err := h.TryFault(rules...); err != nil {
 		panic("internal error: fakehub: " + err.Error())
 	}
 }
 
-// TryFault is Fault for rules from outside: it gives an error where Fault panics, and then adds none.
+// TryFault is Fault for untrusted rules: it returns an error instead of panicking.
 func (h *Hub) TryFault(rules ...Rule) error {
 	for i := range rules {
 		if err := rules[i].check(); err != nil {
@@ -41,14 +41,14 @@ func (h *Hub) TryFault(rules ...Rule) error {
 	return nil
 }
 
-// ClearFaults ends all rules.
+// ClearFaults removes all rules.
 func (h *Hub) ClearFaults() {
 	h.faults.mu.Lock()
 	defer h.faults.mu.Unlock()
 	h.faults.rules = nil
 }
 
-// Met gives how many requests have gone wrong by each rule, in the order in which they were added.
+// Met returns the number of failures caused by each rule, in the order in which the rules were added.
 func (h *Hub) Met() []int {
 	h.faults.mu.Lock()
 	defer h.faults.mu.Unlock()
@@ -63,7 +63,7 @@ func (h *Hub) Met() []int {
 	return n
 }
 
-// pick gives the rule that a request meets, or nil.
+// pick returns the rule that applies to a request, or nil.
 func (f *faults) pick(side int, r *http.Request, t target) *Rule {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,7 +83,7 @@ func (f *faults) pick(side int, r *http.Request, t target) *Rule {
 	return nil
 }
 
-// glob compares with a pattern in which * stands for any characters.
+// glob matches s against a pattern in which * stands for any characters.
 func glob(pattern, s string) bool {
 	parts := strings.Split(pattern, "*")
 	if len(parts) == 1 {
@@ -104,8 +104,8 @@ func glob(pattern, s string) bool {
 	return true
 }
 
-// serveFaults is the control for scripts: POST a rule or a list of them, GET them with how often each was met, DELETE
-// them all.
+// serveFaults lets scripts control the faults: POST adds a rule or a list of them, GET returns them with their counts,
+// DELETE removes them all.
 func (h *Hub) serveFaults(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodGet:

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// shape applies a rule to the head of an answer, before it is sent.
+// shape applies a rule to the response header before it is sent.
 func (w *response) shape(status int) {
 	head := w.Header()
 	f := w.fault
@@ -50,7 +50,7 @@ func (w *response) shape(status int) {
 	}
 }
 
-// body writes bytes of the body as the rule wants.
+// body writes bytes of the body, changed by the rule.
 func (w *response) body(b []byte) (int, error) {
 	f := w.fault
 	total := len(b)
@@ -97,7 +97,7 @@ func (w *response) body(b []byte) (int, error) {
 	return w.send(b)
 }
 
-// finish is called when the handler has ended.
+// finish is called after the handler returns.
 func (w *response) finish(r *http.Request) {
 	switch f := w.fault; {
 	case f == nil || w.dropped:

@@ -10,36 +10,36 @@ import (
 	"sync/atomic"
 )
 
-// maxRequests bounds what is remembered of single requests.
+// maxRequests bounds the number of recorded requests.
 const maxRequests = 200_000
 
-// Request is one request that was answered.
+// Request is a request and its response.
 type Request struct {
 	// Server is "hub" or "storage".
 	Server string `json:"server"`
-	// Method and Path are the request's; the query is left out, as it may be a signature.
+	// Method and Path are the request's; the query is left out, because it may contain a signature.
 	Method string `json:"method"`
 	Path   string `json:"path"`
-	// File is the file that was asked for, such as "org/name/model.safetensors"; may be empty.
+	// File is the requested file, such as "org/name/model.safetensors"; may be empty.
 	File string `json:"file,omitempty"`
 	// Range is the header.
 	Range string `json:"range,omitempty"`
-	// Conn tells connections apart: the client's address.
+	// Conn identifies the connection: the client's address.
 	Conn string `json:"conn"`
 	// UserAgent is the header.
 	UserAgent string `json:"user_agent,omitempty"`
-	// Authorized tells whether there was an Authorization header.
+	// Authorized reports whether there was an Authorization header.
 	Authorized bool `json:"authorized,omitempty"`
-	// Status is the answer's; 0 if there is none yet, or the connection was dropped before.
+	// Status is the response's; 0 if there is none yet, or the connection was dropped before.
 	Status int `json:"status"`
-	// Sent and Received are the bytes of the bodies so far. What was sent may not have arrived.
+	// Sent and Received are the bytes of the bodies so far. Sent bytes may not have arrived.
 	Sent     int64 `json:"sent"`
 	Received int64 `json:"received,omitempty"`
-	// Fault is the rule that was met.
+	// Fault is the rule that applied.
 	Fault Fault `json:"fault,omitempty"`
 }
 
-// Total is what was asked and sent of one file or path.
+// Total counts requests and bytes of one file or path.
 type Total struct {
 	// Requests is the number of requests.
 	Requests int `json:"requests"`
@@ -49,27 +49,27 @@ type Total struct {
 
 // Stats are all counters.
 type Stats struct {
-	// Files are totals by name of file, of answers with content only: redirects are not among them.
+	// Files are totals by file name, of responses with content: redirects are not counted.
 	Files map[string]Total `json:"files"`
-	// Requests are all requests in the order in which they came.
+	// Requests are all requests in the order of their arrival.
 	Requests []Request `json:"requests"`
 	// Conns are totals by connection.
 	Conns map[string]Total `json:"conns"`
-	// LFSUploads is the number of LFS objects that were uploaded and found right.
+	// LFSUploads is the number of valid uploaded LFS objects.
 	LFSUploads int `json:"lfs_uploads"`
 	// Commits is the number of commits by clients.
 	Commits int `json:"commits"`
-	// Leaked is the number of requests to storage with an Authorization header or ModelScope's cookie. It has to be 0.
+	// Leaked is the number of requests to storage with an Authorization header or ModelScope's cookie. It must be 0.
 	Leaked int `json:"leaked"`
 }
 
-// record is a request, while it is being answered and afterwards. Nothing is counted later than a client can see it.
+// record is a request during and after its handling. Everything is counted before a client can notice it.
 type record struct {
 	Request
 	status, sent, received atomic.Int64
 }
 
-// now gives the request as it is.
+// now returns a snapshot of the request.
 func (r *record) now() Request {
 	n := r.Request
 	n.Status, n.Sent, n.Received = int(r.status.Load()), r.sent.Load(), r.received.Load()
@@ -79,13 +79,13 @@ func (r *record) now() Request {
 type stats struct {
 	mu       sync.Mutex
 	requests []*record
-	sent     map[string]*atomic.Int64 // of each file, while it is being sent
+	sent     map[string]*atomic.Int64 // bytes of each file, updated while it is being sent
 	uploads  int
 	commits  int
 	leaked   int
 }
 
-// counter is the one for a file's bytes.
+// counter returns the counter for a file's bytes.
 func (s *stats) counter(file string) *atomic.Int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ func (s *stats) add(r *record, leaked bool) {
 	}
 }
 
-// observed counts requests and lets rules have their way.
+// observed counts requests and applies rules.
 func (h *Hub) observed(side int, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if side == onHub && (r.URL.Path == "/_faults" || r.URL.Path == "/_stats") {
@@ -145,7 +145,7 @@ func (h *Hub) observed(side int, next http.Handler) http.Handler {
 	})
 }
 
-// counted counts what is read of a request's body.
+// counted counts the bytes read from a request body.
 type counted struct {
 	io.ReadCloser
 	n *atomic.Int64
@@ -157,7 +157,7 @@ func (c *counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Stats gives the counters as they are now.
+// Stats returns the current counters.
 func (h *Hub) Stats() Stats {
 	h.stats.mu.Lock()
 	defer h.stats.mu.Unlock()
@@ -181,11 +181,11 @@ func (h *Hub) Stats() Stats {
 	return s
 }
 
-// Sent gives the bytes of a file, such as "org/name/model.safetensors", that were sent so far.
+// Sent returns the number of bytes sent so far of a file, such as "org/name/model.safetensors".
 func (h *Hub) Sent(file string) int64 { return h.stats.counter(file).Load() }
 
-// Requests gives the requests so far whose method and path fit. A * in either stands for any characters; the
-// path is compared with the name of the file too.
+// Requests returns the requests so far whose method and path match. A * in either stands for any characters; the path
+// is also matched against the name of the file.
 func (h *Hub) Requests(method, path string) []Request {
 	h.stats.mu.Lock()
 	defer h.stats.mu.Unlock()
@@ -212,7 +212,7 @@ func (h *Hub) ResetStats() {
 	h.stats.requests, h.stats.sent, h.stats.uploads, h.stats.commits, h.stats.leaked = nil, nil, 0, 0, 0
 }
 
-// serveStats answers GET with the counters; DELETE sets them to 0.
+// serveStats returns the counters on GET, and sets them to 0 on DELETE.
 func (h *Hub) serveStats(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodDelete {
 		h.ResetStats()

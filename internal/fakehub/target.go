@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// target is what a request asks for, as far as rules and counters want to know.
+// target is the object of a request, for rules and counters.
 type target struct {
 	file    string // such as "org/name/model.safetensors", if it asks for a file
-	content bool   // it asks for the content of a file
+	content bool   // whether it requests the content of a file
 	listing bool
-	// redirects says that the answer will be where the content is.
+	// redirects reports whether the response will be a redirect to the content.
 	redirects bool
 }
 
-// targetOf tells from the address.
+// targetOf parses the address of a request.
 func (h *Hub) targetOf(side int, r *http.Request) target {
 	s, err := segments(r.URL)
 	if err != nil || len(s) < 2 {
@@ -73,7 +73,7 @@ func (r *Repo) redirects(revision, file string) bool {
 	return at != nil && at.files[file] != nil && at.files[file].lfs
 }
 
-// modelScopeTarget is targetOf for what is under /api/v1.
+// modelScopeTarget is targetOf for requests under /api/v1.
 func (h *Hub) modelScopeTarget(s []string, query url.Values) target {
 	if len(s) < 4 || !slices.Contains(kinds, s[0]) || s[3] != "repo" {
 		return target{}

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// checkPath refuses names that git does not store.
+// checkPath rejects names that git does not store.
 func checkPath(name string) error {
 	if !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, "\x00\\") || slices.Contains(strings.Split(name, "/"), ".git") {
-		return fmt.Errorf("%q is no name of a file", name)
+		return fmt.Errorf("%q is not a file name", name)
 	}
 	return nil
 }
 
-// trees gives git's names of all folders.
+// trees returns git's hashes of all folders.
 func trees(files map[string]*object) map[string]string {
 	type entry struct{ sortBy, mode, name, id string }
 	entries := map[string][]entry{"": nil}
@@ -49,7 +49,7 @@ func trees(files map[string]*object) map[string]string {
 	return ids
 }
 
-// split parts a name from its folder, which is "" at the root.
+// split splits a name into its folder, which is "" at the root, and its last element.
 func split(name string) (dir, base string) {
 	if i := strings.LastIndexByte(name, '/'); i >= 0 {
 		return name[:i], name[i+1:]

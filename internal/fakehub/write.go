@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// body reads the JSON of a request, or answers that it is wrong.
+// body parses the JSON of a request, or responds that it is invalid.
 func (c *call) body(v any) bool {
 	if err := json.NewDecoder(http.MaxBytesReader(c.w, c.r.Body, maxBody)).Decode(v); err != nil {
 		fail(c.w, http.StatusBadRequest, "", "Bad Request")
@@ -16,7 +16,7 @@ func (c *call) body(v any) bool {
 	return true
 }
 
-// wanted is what create and delete say of a repository.
+// wanted is the body of create and delete requests.
 type wanted struct {
 	Name         string `json:"name"`
 	Organization string `json:"organization"`
@@ -25,7 +25,7 @@ type wanted struct {
 	Visibility   string `json:"visibility"`
 }
 
-// key is the repository's, or "" if the name is not one.
+// key returns the repository's key, or "" if the name is invalid.
 func (a *wanted) key(u *User) string {
 	if a.Organization == "" {
 		a.Organization = u.Name
@@ -40,7 +40,7 @@ func (a *wanted) key(u *User) string {
 	return kind + "/" + a.Organization + "/" + a.Name
 }
 
-// validName follows the rules that huggingface_hub has in validate_repo_id.
+// validName follows the rules of validate_repo_id in huggingface_hub.
 func validName(s string) bool {
 	return s != "" && len(s) <= 96 && !strings.ContainsFunc(s, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.", r)
@@ -48,14 +48,14 @@ func validName(s string) bool {
 		!strings.HasSuffix(s, ".git") && !strings.Contains(s, "--") && !strings.Contains(s, "..")
 }
 
-// createRepo answers POST /api/repos/create. A new repository has one commit, with .gitattributes.
+// createRepo handles POST /api/repos/create. A new repository has one commit, with .gitattributes.
 func (c *call) createRepo() {
 	var a wanted
 	if c.r.Method != http.MethodPost {
 		c.notFound()
 		return
 	}
-	if !c.write() || !c.body(&a) {
+	if !c.mayWrite() || !c.body(&a) {
 		return
 	}
 	key := a.key(c.user)
@@ -73,7 +73,7 @@ func (c *call) createRepo() {
 	c.json(map[string]string{"url": repo.page(), "name": repo.name, "id": repo.id()})
 }
 
-// create makes a repository with its first commit; nil if there is one of that name.
+// create makes a repository with its first commit; nil if the name is taken.
 func (h *Hub) create(key string, private bool) *Repo {
 	h.mu.Lock()
 	if h.repos[key] != nil {
@@ -96,14 +96,14 @@ func (h *Hub) create(key string, private bool) *Repo {
 	return r
 }
 
-// deleteRepo answers DELETE /api/repos/delete.
+// deleteRepo handles DELETE /api/repos/delete.
 func (c *call) deleteRepo() {
 	var a wanted
 	if c.r.Method != http.MethodDelete {
 		c.notFound()
 		return
 	}
-	if !c.write() || !c.body(&a) {
+	if !c.mayWrite() || !c.body(&a) {
 		return
 	}
 	if !c.open(a.key(c.user)) {
@@ -116,14 +116,14 @@ func (c *call) deleteRepo() {
 	_, _ = c.w.Write([]byte("OK"))
 }
 
-// settings answers PUT /api/models/ID/settings.
+// settings handles PUT /api/models/ID/settings.
 func (c *call) settings() {
 	var a struct {
 		Private    *bool  `json:"private"`
 		Visibility string `json:"visibility"`
 		Gated      any    `json:"gated"` // "auto", "manual" or false
 	}
-	if !c.write() || !c.body(&a) {
+	if !c.mayWrite() || !c.body(&a) {
 		return
 	}
 	switch g := a.Gated.(type) {
@@ -155,9 +155,9 @@ func (c *call) settings() {
 	c.json(answer)
 }
 
-// branch answers POST and DELETE of /api/models/ID/branch/NAME.
+// branch handles POST and DELETE of /api/models/ID/branch/NAME.
 func (c *call) branch(name string) {
-	if !c.write() {
+	if !c.mayWrite() {
 		return
 	}
 	switch c.r.Method {
@@ -180,9 +180,9 @@ func (c *call) branch(name string) {
 	}
 }
 
-// tag answers POST of /api/models/ID/tag/REVISION and DELETE of /api/models/ID/tag/NAME.
+// tag handles POST of /api/models/ID/tag/REVISION and DELETE of /api/models/ID/tag/NAME.
 func (c *call) tag(s string) {
-	if !c.write() {
+	if !c.mayWrite() {
 		return
 	}
 	switch c.r.Method {

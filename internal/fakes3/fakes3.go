@@ -1,5 +1,6 @@
-// Package fakes3 is as much of an S3 store as tests of this repository need, in memory, with faults on demand. It checks
-// who asks and the digests that requests declare; it does not check signatures. The tagged tests run against a real store.
+// Package fakes3 implements the part of S3 that the tests of this repository need, in memory, with faults on demand. It
+// checks the account and the digests that requests declare; it does not check signatures. Tests with build tags run
+// against a real store.
 package fakes3
 
 import (
@@ -19,15 +20,15 @@ import (
 )
 
 const (
-	// AccessKey is the one account that the store knows, SecretKey its secret.
+	// AccessKey is the only account, SecretKey its secret.
 	AccessKey, SecretKey = "me", "secret-key"
-	// Bucket is the one bucket that there is.
+	// Bucket is the only bucket.
 	Bucket = "bucket"
 )
 
-// Store is a store. Its methods may be called at any time by any goroutine.
+// Store is a store. Its methods are safe for concurrent use.
 type Store struct {
-	// Plain makes the store one without conditional writes; set it before the first request.
+	// Plain disables conditional writes; set it before the first request.
 	Plain bool
 
 	mu       sync.Mutex
@@ -38,55 +39,56 @@ type Store struct {
 	fault    func(w http.ResponseWriter, r *http.Request) bool
 }
 
-// Object is what the store has under a key.
+// Object is an object of the store.
 type Object struct {
 	Body []byte
 	Meta http.Header // Content-Type and X-Amz-Meta-
 	ETag string      // without quotes
 }
 
-// pending is an upload in parts that is not complete.
+// pending is an incomplete multipart upload.
 type pending struct {
 	key   string
 	meta  http.Header
 	parts map[int]Object
 }
 
-// New makes an empty store.
+// New returns an empty store.
 func New() *Store { return &Store{objects: map[string]Object{}, uploads: map[string]*pending{}} }
 
-// SetFault lets f answer in place of the store, where it is true, and forgets the requests so far; nil ends that.
+// SetFault makes f respond in place of the store whenever it returns true, and forgets the requests so far; nil ends
+// that.
 func (s *Store) SetFault(f func(w http.ResponseWriter, r *http.Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault, s.requests = f, nil
 }
 
-// Objects gives what a reader sees, by key.
+// Objects returns the visible objects by key.
 func (s *Store) Objects() map[string]Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.objects)
 }
 
-// Keys lists what a reader sees, sorted.
+// Keys returns the keys of the visible objects, sorted.
 func (s *Store) Keys() []string { return slices.Sorted(maps.Keys(s.Objects())) }
 
-// Put stores an object, as somebody else may.
+// Put stores an object, as another client may.
 func (s *Store) Put(key string, o Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.objects[key] = o
 }
 
-// Requests lists the requests since the last SetFault, each as its method and address.
+// Requests returns the requests since the last SetFault, each as its method and address.
 func (s *Store) Requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
 }
 
-// Pending counts the uploads in parts that are not complete, and the parts that they have.
+// Pending counts the incomplete multipart uploads and their parts.
 func (s *Store) Pending() (uploads, parts int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +165,7 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// NewObject is an object with those of the headers that a store keeps.
+// NewObject returns an object with the headers that a store keeps.
 func NewObject(body []byte, h http.Header) Object {
 	sum := md5.Sum(body)
 	o := Object{Body: body, ETag: hex.EncodeToString(sum[:]), Meta: http.Header{}}
@@ -175,7 +177,7 @@ func NewObject(body []byte, h http.Header) Object {
 	return o
 }
 
-// Fail answers with an error of a store.
+// Fail responds with an error of a store.
 func Fail(w http.ResponseWriter, status int, code string) {
 	w.Header().Set("Content-Type", "application/xml")
 	w.WriteHeader(status)

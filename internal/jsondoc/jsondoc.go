@@ -1,6 +1,6 @@
-// Package jsondoc reads JSON documents that others wrote: the files of a package, the answers of hubs and registries, state
-// on a disk. encoding/json takes a value nested 10,000 deep, and fills some hundred bytes for every three that it reads; here
-// both have a bound. How many bytes a document has is bounded by who reads them.
+// Package jsondoc decodes untrusted JSON documents: files of a package, responses of hubs and registries, state on a
+// disk. encoding/json allows values nested 10,000 deep, and allocates some hundred bytes for every three that it reads;
+// this package bounds both. The caller bounds the size of the document.
 package jsondoc
 
 import (
@@ -13,9 +13,9 @@ import (
 
 // Bounds on a document.
 const (
-	// MaxDepth is how deep arrays and objects may lie in each other. A manifest with its recipe has 9 levels.
+	// MaxDepth bounds the nesting of arrays and objects. A manifest with its recipe has 9 levels.
 	MaxDepth = 32
-	// MaxValues is how many values a document may hold. The manifest of 60,000 tensors has half a million.
+	// MaxValues bounds the number of values in a document. The manifest of 60,000 tensors has half a million.
 	MaxValues = 1 << 21
 )
 
@@ -27,7 +27,7 @@ func Decode(b []byte, v any) error {
 	return json.Unmarshal(b, v)
 }
 
-// DecodeStrict is [Decode] that also refuses members of objects that v has no place for.
+// DecodeStrict is [Decode], and rejects object members that v has no field for.
 func DecodeStrict(b []byte, v any) error {
 	if err := Check(b); err != nil {
 		return err
@@ -40,15 +40,15 @@ func DecodeStrict(b []byte, v any) error {
 	return End(d)
 }
 
-// End demands that nothing follows the value that d has read. Decoder.More does not: it takes a stray bracket for the end.
+// End returns an error if anything follows the value that d has decoded. Decoder.More does not detect a stray bracket.
 func End(d *json.Decoder) error {
 	if _, err := d.Token(); err != io.EOF {
-		return errors.New("more follows behind the end")
+		return errors.New("data after the end")
 	}
 	return nil
 }
 
-// Check holds a document to the bounds. Of the syntax it knows brackets, commas and strings.
+// Check checks a document against the bounds. It looks only at brackets, commas and strings.
 func Check(b []byte) error {
 	depth, values := 0, 1
 	for i := 0; i < len(b); i++ {

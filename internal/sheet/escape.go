@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// Escape spells what a terminal obeys or hides, as Go does in a string: what moves its cursor or colours it, what turns the
-// direction of a text, bytes that are no characters. Line ends and tabs stay, and what writing needs: spaces of every kind,
-// and the joiners of letters and of emoji.
+// Escape escapes characters with an effect on terminals, as Go does in strings: control characters, colours, changes of
+// the text direction, and invalid UTF-8. It keeps newlines, tabs, spaces of every kind, and the joiners of letters and
+// emoji.
 func Escape(s string) string {
 	if strings.IndexFunc(s, obeyed) < 0 && utf8.ValidString(s) {
 		return s
@@ -36,7 +36,7 @@ func Escape(s string) string {
 	return b.String()
 }
 
-// EscapeJSON is [Escape] for a JSON document, in whose strings alone there is something to escape.
+// EscapeJSON is [Escape] for a JSON document, in which only strings need escaping.
 func EscapeJSON(s string) string {
 	if strings.IndexFunc(s, obeyed) < 0 {
 		return s
@@ -56,19 +56,19 @@ func EscapeJSON(s string) string {
 	return b.String()
 }
 
-// obeyed reports whether a terminal may do something else with a character than show it.
+// obeyed reports whether a terminal may do anything but show a character.
 func obeyed(r rune) bool {
 	const nonJoiner, joiner = 0x200c, 0x200d
 	return !unicode.IsPrint(r) && !unicode.Is(unicode.Zs, r) && r != '\n' && r != '\t' && r != nonJoiner && r != joiner
 }
 
-// Screen writes to a terminal what [Escape] makes of a text.
+// Screen is a writer to a terminal that applies [Escape].
 type Screen struct {
 	W    io.Writer
-	part []byte // the beginning of a character
+	part []byte // an incomplete character
 }
 
-// Write implements io.Writer. A character may come in parts.
+// Write implements io.Writer. A character may be split over several calls.
 func (s *Screen) Write(b []byte) (int, error) {
 	all := append(s.part, b...)
 	end := len(all)

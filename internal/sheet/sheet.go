@@ -11,11 +11,11 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// Table is a table without lines, so that its columns can be cut and pasted. Columns whose header begins with ">"
-// are aligned to the right.
+// Table is a table without borders, so that its columns can be cut and pasted. Columns whose header begins with ">" are
+// aligned to the right.
 type Table struct{ t table.Writer }
 
-// New begins a table; without headers it has none.
+// New returns a table; without headers it has none.
 func New(header ...string) *Table {
 	t := table.NewWriter()
 	style := table.StyleDefault
@@ -39,7 +39,7 @@ func New(header ...string) *Table {
 	return &Table{t}
 }
 
-// Row adds a row; texts of others are made harmless for a terminal.
+// Row adds a row; texts are escaped for terminals.
 func (s *Table) Row(cells ...any) {
 	for i, c := range cells {
 		switch c.(type) {
@@ -51,7 +51,7 @@ func (s *Table) Row(cells ...any) {
 	s.t.AppendRow(cells)
 }
 
-// Write prints the table, and a blank line before it unless it is the first; an empty table prints nothing.
+// Write prints the table, after a blank line unless it is the first; an empty table prints nothing.
 func (s *Table) Write(w io.Writer, first bool) error {
 	if s.t.Length() == 0 {
 		return nil
@@ -67,7 +67,7 @@ func (s *Table) Write(w io.Writer, first bool) error {
 	return err
 }
 
-// Plain is [Escape] for a text that stays on its line.
+// Plain is [Escape] for text that stays on one line.
 func Plain(s string) string {
 	return Escape(strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -77,7 +77,7 @@ func Plain(s string) string {
 	}, s))
 }
 
-// Size prints bytes exactly and in a unit.
+// Size formats a number of bytes, exactly and in a unit.
 func Size(n int64) string {
 	const units = "KMGT"
 	v, unit := float64(n), -1
