@@ -21,8 +21,8 @@ type Place struct {
 	Target Target
 }
 
-// Places opens the stores of publish entries for the package of a name. Relative directories start at baseDir. Two
-// entries for one place are an error, and so are directories inside each other.
+// Places opens the stores of publish entries for the package called name. Relative directories start at baseDir. Two
+// entries for the same place are an error, and so are directories inside each other.
 func Places(targets []Target, baseDir, name string) ([]Place, error) {
 	var places []Place
 	for i, t := range targets {
@@ -51,7 +51,7 @@ func Places(targets []Target, baseDir, name string) ([]Place, error) {
 	return places, nil
 }
 
-// EntryError says which publish entry is wrong.
+// EntryError is an error in a publish entry.
 type EntryError struct {
 	Entry int // from 0
 	Err   error
@@ -60,15 +60,15 @@ type EntryError struct {
 func (e *EntryError) Error() string { return e.Err.Error() }
 func (e *EntryError) Unwrap() error { return e.Err }
 
-// undoTime bounds how long committed places are reverted after the context has ended.
+// undoTime bounds the time to revert committed places after the context has ended.
 const undoTime = 2 * time.Minute
 
 // All publishes a package to several places, all or nothing as far as their protocols allow: it is staged everywhere
-// before the first place shows it, and when one place fails, those that show it are reverted. Places that cannot be
-// reverted come last. The receipts are in the order of the places. After an error they are of those places that show
-// the package, and the error says what state every place is in.
+// before the first place shows it, and if one place fails, the others are reverted. Places that cannot be reverted are
+// committed last. The receipts are in the order of the places. After an error, they are for the places that show the
+// package, and the error describes the state of every place.
 //
-// A package that a place shows already stays there, so a call after a killed one finishes its work.
+// A place that already shows the package is left alone, so calling All again after a killed run completes it.
 func All(ctx context.Context, places []Place, p place.Package) (receipts []place.Receipt, err error) {
 	if err := CheckTerms(p, places); err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func All(ctx context.Context, places []Place, p place.Package) (receipts []place
 	}()
 	for i, place := range places {
 		if staged[i], err = place.Stage(ctx, p); err != nil {
-			staged[i] = nil // an interface may hold a nil pointer
+			staged[i] = nil // the interface could contain a nil pointer
 			if len(places) > 1 {
 				err = fmt.Errorf("%w; no place shows it", err)
 			}
@@ -105,7 +105,7 @@ func All(ctx context.Context, places []Place, p place.Package) (receipts []place
 	return collect(shown), nil
 }
 
-// commit asks the context once more: between two places there is time to stop.
+// The context is checked between places, where stopping is safe.
 func commit(ctx context.Context, s place.Staged) (place.Receipt, error) {
 	if ctx.Err() != nil {
 		return place.Receipt{}, context.Cause(ctx)
@@ -113,7 +113,7 @@ func commit(ctx context.Context, s place.Staged) (place.Receipt, error) {
 	return s.Commit(ctx)
 }
 
-// commitOrder is the order of the entries, with the places behind the others that keep what they show.
+// commitOrder returns the order of the commits: places that cannot be reverted come last.
 func commitOrder(places []Place) []int {
 	var first, last []int
 	for i, p := range places {
@@ -126,7 +126,8 @@ func commitOrder(places []Place) []int {
 	return append(first, last...)
 }
 
-// undo reverts the committed places, the last one first, after place failed with err, and says what state each is in.
+// undo reverts the committed places, the last one first, after place failed with err. The error describes the state of
+// each place.
 func undo(ctx context.Context, places []Place, staged []place.Staged, shown []*place.Receipt, committed []int, failed int, err error) error {
 	if len(places) == 1 {
 		return err
@@ -135,20 +136,20 @@ func undo(ctx context.Context, places []Place, staged []place.Staged, shown []*p
 	defer cancel()
 	state := make([]string, len(places))
 	for i := range state {
-		state[i] = "as before"
+		state[i] = "unchanged"
 	}
 	state[failed] = "failed"
 	for _, i := range slices.Backward(committed) {
 		if shown[i].Status == place.Unchanged {
-			state[i] = "has the package, as before"
+			state[i] = "unchanged, already had the package"
 			continue
 		}
 		if rerr := staged[i].Revert(ctx); rerr != nil {
-			state[i] = fmt.Sprintf("shows the package, it could not be taken back: %v", rerr)
+			state[i] = fmt.Sprintf("still shows the package, reverting failed: %v", rerr)
 			continue
 		}
 		shown[i] = nil
-		state[i] = "taken back, as before"
+		state[i] = "reverted"
 	}
 	for i, p := range places {
 		state[i] = fmt.Sprintf("%s: %s", p, state[i])
@@ -166,7 +167,7 @@ func collect(shown []*place.Receipt) []place.Receipt {
 	return list
 }
 
-// Ready asks every place whether it could take a package now, see [place.Store].
+// Ready checks whether every place can take a package now; see [place.Store].
 func Ready(ctx context.Context, places []Place, could func(*manifest.Manifest) bool) error {
 	var errs []error
 	for _, p := range places {
@@ -182,7 +183,7 @@ type PlaceDiff struct {
 	place.Diff
 }
 
-// Changes says what [All] would change. It changes nothing, and fails where All would, as far as that can be known.
+// Changes returns what [All] would change. It changes nothing, and fails where All would, as far as that can be known.
 func Changes(ctx context.Context, places []Place, p place.Package) ([]PlaceDiff, error) {
 	if err := CheckTerms(p, places); err != nil {
 		return nil, err

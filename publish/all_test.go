@@ -38,13 +38,13 @@ func TestAll(t *testing.T) {
 		"good":        {log: "stage a, stage b, stage c, commit a, commit b, commit c", refs: []string{"a", "b", "c"}},
 		"stage fails": {b: fakeStore{stage: fail}, log: "stage a, stage b", want: []string{"no more room; no place shows it"}},
 		"commit fails": {c: fakeStore{commit: fail}, log: "stage a, stage b, stage c, commit a, commit b, commit c, revert b, revert a",
-			want: []string{"no more room (a: taken back, as before; b: taken back, as before; c: failed)"}},
+			want: []string{"no more room (a: reverted; b: reverted; c: failed)"}},
 		"first commit fails": {a: fakeStore{commit: fail}, log: "stage a, stage b, stage c, commit a",
-			want: []string{"no more room (a: failed; b: as before; c: as before)"}},
+			want: []string{"no more room (a: failed; b: unchanged; c: unchanged)"}},
 		"revert fails": {a: fakeStore{revert: fail}, c: fakeStore{commit: fail}, log: "stage a, stage b, stage c, commit a, commit b, commit c, revert b, revert a",
-			want: []string{"a: shows the package, it could not be taken back: no more room; b: taken back"}, refs: []string{"a"}},
+			want: []string{"a: still shows the package, reverting failed: no more room; b: reverted"}, refs: []string{"a"}},
 		"was there": {a: fakeStore{had: true}, c: fakeStore{commit: fail}, log: "stage a, stage b, stage c, commit a, commit b, commit c, revert b",
-			want: []string{"a: has the package, as before; b: taken back"}, refs: []string{"a"}},
+			want: []string{"a: unchanged, already had the package; b: reverted"}, refs: []string{"a"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestAllDirs(t *testing.T) {
 		target := filepath.Join(t.TempDir(), "out")
 		bad := &fakeStore{name: "bad", commit: func() error { placetest.Write(t, filepath.Join(target, "notes"), "mine"); return syscall.ENOSPC }}
 		receipts, err := All(t.Context(), []Place{{dir.Place{Path: target}, Target{}}, {bad, Target{}}}, two)
-		if len(receipts) != 1 || err == nil || !strings.Contains(err.Error(), `shows the package, it could not be taken back`) || placetest.Tree(t, target)["notes"] != "mine" {
+		if len(receipts) != 1 || err == nil || !strings.Contains(err.Error(), `still shows the package, reverting failed`) || placetest.Tree(t, target)["notes"] != "mine" {
 			t.Errorf("%v %v", receipts, err)
 		}
 	})

@@ -15,22 +15,22 @@ import (
 	"github.com/llmexport/llmexport/publish/s3"
 )
 
-// kind is one kind of place: packages are published to it and pulled from it.
+// kind is a kind of place that packages are published to and pulled from.
 type kind struct {
-	key     string   // of the entry in a recipe
-	options []string // further keys that an entry of this kind may have, beside those of all kinds
+	key     string   // key of an entry in a recipe
+	options []string // keys that an entry of this kind may have in addition to the common ones
 	doc     string
-	ref     func(t Target) string // empty when the entry is of another kind
+	ref     func(t Target) string // "" if the entry is of another kind
 	open    func(t Target, baseDir string) (place.Store, error)
 	scheme  string                             // of references, without the colon
-	form    string                             // how references are spelled
+	form    string                             // syntax of references
 	place   func(rest string, t *Target) error // fills the entry of a reference without its scheme
-	// origin finds the package behind rest, the reference without its scheme, and fixes the state it is read at.
+	// origin opens the package at rest, the reference without its scheme, and fixes its state.
 	origin func(ctx context.Context, rest string, o place.OpenOptions) (place.Origin, error)
 	keeps  bool // a commit cannot be undone
 }
 
-// common lists the keys that entries of all kinds may have.
+// common lists the options of all kinds.
 var common = []string{"license_ack"}
 
 // kinds lists every kind of place, sorted by key. A reference without a scheme is a directory.
@@ -131,7 +131,7 @@ func New(t Target, baseDir string) (place.Store, error) {
 		}
 	}
 	if len(named) != 1 {
-		return nil, fmt.Errorf("a publish entry names one place, this one names %d; known: %s", len(named), strings.Join(known, ", "))
+		return nil, fmt.Errorf("a publish entry must name one place, not %d; the kinds are %s", len(named), strings.Join(known, ", "))
 	}
 	b, err := json.Marshal(t)
 	if err != nil {
@@ -143,7 +143,7 @@ func New(t Target, baseDir string) (place.Store, error) {
 	}
 	for key := range set {
 		if key != named[0].key && !slices.Contains(named[0].options, key) && !slices.Contains(common, key) {
-			return nil, fmt.Errorf("%s: is no option of %s", key, named[0].key)
+			return nil, fmt.Errorf("%s: not an option of %s", key, named[0].key)
 		}
 	}
 	return named[0].open(t, baseDir)

@@ -44,17 +44,17 @@ func TestNew(t *testing.T) {
 	}{
 		"relative":    {Target{Dir: "dist/x"}, dir.Place{Path: filepath.Join(base, "dist", "x")}, ""},
 		"absolute":    {Target{Dir: abs, Replace: true}, dir.Place{Path: abs, Replace: true}, ""},
-		"oci":         {Target{OCI: "ghcr.io"}, dir.Place{}, "not of the form registry/repository:tag"},
+		"oci":         {Target{OCI: "ghcr.io"}, dir.Place{}, "does not have the form registry/repository:tag"},
 		"oci case":    {Target{OCI: "ghcr.io/Someone/x:v1"}, dir.Place{}, "in lower case"},
-		"oci tag":     {Target{OCI: "ghcr.io/a/b"}, dir.Place{}, "names no tag"},
-		"oci digest":  {Target{OCI: "ghcr.io/a/b@sha256:" + strings.Repeat("0", 64)}, dir.Place{}, "names no tag"},
-		"oci scheme":  {Target{OCI: "oci://ghcr.io/a/b:c"}, dir.Place{}, "not of the form registry/repository:tag"},
-		"s3":          {Target{S3: "bucket/x"}, dir.Place{}, "not of the form s3://bucket/prefix"},
-		"s3 bucket":   {Target{S3: "s3://B/x"}, dir.Place{}, "not of the form s3://bucket/prefix"},
-		"s3 above":    {Target{S3: "s3://bucket/../x"}, dir.Place{}, "not of the form s3://bucket/prefix"},
-		"s3 endpoint": {Target{S3: "s3://bucket/x", Endpoint: "minio:9000"}, dir.Place{}, "endpoint is not of the form https://host"},
-		"s3 user":     {Target{S3: "s3://bucket/x", Endpoint: "http://me:word@host"}, dir.Place{}, "endpoint is not of the form https://host"},
-		"nothing":     {Target{Replace: true}, dir.Place{}, "known: dir (a directory of this machine)"},
+		"oci tag":     {Target{OCI: "ghcr.io/a/b"}, dir.Place{}, "has no tag"},
+		"oci digest":  {Target{OCI: "ghcr.io/a/b@sha256:" + strings.Repeat("0", 64)}, dir.Place{}, "has no tag"},
+		"oci scheme":  {Target{OCI: "oci://ghcr.io/a/b:c"}, dir.Place{}, "does not have the form registry/repository:tag"},
+		"s3":          {Target{S3: "bucket/x"}, dir.Place{}, "does not have the form s3://bucket/prefix"},
+		"s3 bucket":   {Target{S3: "s3://B/x"}, dir.Place{}, "does not have the form s3://bucket/prefix"},
+		"s3 above":    {Target{S3: "s3://bucket/../x"}, dir.Place{}, "does not have the form s3://bucket/prefix"},
+		"s3 endpoint": {Target{S3: "s3://bucket/x", Endpoint: "minio:9000"}, dir.Place{}, "endpoint does not have the form https://host"},
+		"s3 user":     {Target{S3: "s3://bucket/x", Endpoint: "http://me:word@host"}, dir.Place{}, "endpoint does not have the form https://host"},
+		"nothing":     {Target{Replace: true}, dir.Place{}, "the kinds are dir (a directory of this machine)"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -10,19 +10,19 @@ import (
 	"github.com/llmexport/llmexport/publish/place"
 )
 
-// PullOptions say how a package is pulled. The zero value of each field is useful.
+// PullOptions configures Pull. The zero value of each field is useful.
 type PullOptions struct {
 	dir.PullOptions
-	// HTTP sends the requests to hubs; nil is a client that all share. See transfer.Client.HTTP.
+	// HTTP sends the requests to hubs; nil is a shared client. See transfer.Client.HTTP.
 	HTTP *http.Client
-	// UserAgent names the program to servers.
+	// UserAgent identifies the program to servers.
 	UserAgent string
 }
 
-// Pull brings the package that ref names to the directory to, see [dir.Pull]; an empty one is the package's name in the
-// working directory.
+// Pull pulls the package that ref names to the directory to, see [dir.Pull]; if to is empty, the directory is named
+// after the package, in the working directory.
 func Pull(ctx context.Context, ref, to string, o PullOptions) (p place.Package, done dir.Pulled, err error) {
-	at, _, _ := strings.Cut(ref, "?") // until it is known that nothing but a place follows
+	at, _, _ := strings.Cut(ref, "?") // the query may contain secrets
 	from, err := OpenOrigin(ctx, ref, place.OpenOptions{HTTP: o.HTTP, UserAgent: o.UserAgent, Transfer: o.Transfer})
 	if err == nil {
 		at = from.String()

@@ -24,7 +24,7 @@ func TestOrigins(t *testing.T) {
 		}
 	}
 	for ref, want := range map[string]string{
-		"gopher://x": `"gopher" is no kind of place`, "": "names no place", "dir:": "names no place", "none": "no such file",
+		"gopher://x": `"gopher" is not a kind of place`, "": "the reference is empty", "dir:": "the reference is empty", "none": "no such file",
 	} {
 		if _, err := OpenOrigin(t.Context(), ref, place.OpenOptions{}); err == nil || !strings.Contains(err.Error(), want) && !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%q: %v, want %q", ref, err, want)

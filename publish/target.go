@@ -9,7 +9,7 @@ import (
 	"github.com/llmexport/llmexport/publish/place"
 )
 
-// Target is one entry of a recipe's publish list. Exactly one kind of place is given, with options that the kind has.
+// Target is an entry of a recipe's publish list. Exactly one kind of place is given, with options of that kind.
 type Target struct {
 	// Dir is a directory of this machine; a relative one is relative to the recipe.
 	Dir string `json:"dir,omitempty" jsonschema_description:"Directory of this machine, relative to the recipe."`
@@ -21,26 +21,28 @@ type Target struct {
 	OCI string `json:"oci,omitempty" jsonschema_description:"Tag of an OCI registry such as ghcr.io/org/name:int4."`
 	// S3 is a prefix of a bucket, as s3://bucket/prefix.
 	S3 string `json:"s3,omitempty" jsonschema_description:"Prefix of a bucket in an S3-compatible store such as s3://bucket/prefix."`
-	// Private says that not everyone may read the place. A new repository is made so; one that is public is an error.
-	Private bool `json:"private,omitempty" jsonschema_description:"Not everyone may read the place."`
+	// Private makes a new repository private; an existing public one is an error.
+	Private bool `json:"private,omitempty" jsonschema_description:"The place is not public."`
 	// Gated is "auto" or "manual".
-	Gated string `json:"gated,omitempty" jsonschema:"enum=auto,enum=manual" jsonschema_description:"Readers accept terms first, and are let in by themselves or by hand."`
+	Gated string `json:"gated,omitempty" jsonschema:"enum=auto,enum=manual" jsonschema_description:"Readers must accept terms first; access is granted automatically or by hand."`
 	// Branch and Tag are those of a repository.
-	Branch string `json:"branch,omitempty" jsonschema_description:"Branch that is committed to; main by default, and made from main if there is none."`
-	Tag    string `json:"tag,omitempty" jsonschema_description:"Tag of the commit; one that is there is never moved."`
-	// Endpoint is the address of the service. A hub's is the one of the environment: its token goes nowhere else.
+	Branch string `json:"branch,omitempty" jsonschema_description:"Branch to commit to; main by default, and created from main if it does not exist."`
+	Tag    string `json:"tag,omitempty" jsonschema_description:"Tag of the commit; an existing one is never moved."`
+	// Endpoint is the address of the service. For a hub, it must be that of the environment, whose token is sent
+	// nowhere else.
 	Endpoint string `json:"endpoint,omitempty" jsonschema_description:"Base URL of the store or hub if it is not the usual one."`
 	// Region is that of a bucket.
 	Region string `json:"region,omitempty" jsonschema_description:"Region of the bucket."`
 	// Message is the title of the commit.
 	Message string `json:"message,omitempty" jsonschema_description:"Title of the commit."`
-	// Replace allows another package of ours at the same place to be replaced.
+	// Replace allows replacing another package of llmexport in the same place.
 	Replace bool `json:"replace,omitempty" jsonschema_description:"Replace another package of this program that is already there."`
-	// LicenseAck is the id of a licence that asks for care, which a package in a public place must name.
-	LicenseAck string `json:"license_ack,omitempty" jsonschema_description:"Id of the source's licence; needed in a public place when the source is gated, private, non-commercial or of no known licence."`
+	// LicenseAck is the id of a restrictive licence, which must be acknowledged to publish the package in a public
+	// place.
+	LicenseAck string `json:"license_ack,omitempty" jsonschema_description:"Id of the source's licence; required in a public place if the source is gated, private, non-commercial or without a known licence."`
 }
 
-// With is the entry with those of the given options that its kind of place has: a command line sets them for all of
+// With returns t with those of the given options that its kind of place supports; a command line sets them for all of
 // its places.
 func (t Target) With(options ...string) (Target, error) {
 	set := map[string]bool{}
@@ -59,12 +61,12 @@ func (t Target) With(options ...string) (Target, error) {
 	return t, err
 }
 
-// permanent reports whether what a place has shown stays there.
+// permanent reports whether a place cannot be reverted.
 func (t Target) permanent() bool {
 	return slices.ContainsFunc(kinds, func(k kind) bool { return k.keeps && k.ref(t) != "" })
 }
 
-// Named is the entry for the package of a name: {name} in a place, a branch or a tag becomes it.
+// Named returns t with {name} in places, branches and tags replaced by the name of a package.
 func (t Target) Named(name string) (Target, error) {
 	b, err := json.Marshal(t)
 	if err != nil {
@@ -81,7 +83,7 @@ func (t Target) Named(name string) (Target, error) {
 		}
 		text = strings.ReplaceAll(text, place.Placeholder, name)
 		if strings.ContainsAny(text, "{}") {
-			return t, fmt.Errorf("%s: %q has braces; %s is the one placeholder there is", key, v, place.Placeholder)
+			return t, fmt.Errorf("%s: %q contains braces; the only placeholder is %s", key, v, place.Placeholder)
 		}
 		set[key] = text
 	}

@@ -12,7 +12,7 @@ func TestNamed(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, bad := range []string{"dist/{nam}", "dist/{name", "name}"} {
-		if _, err := (Target{Dir: bad}).Named("x"); err == nil || !strings.Contains(err.Error(), "the one placeholder") {
+		if _, err := (Target{Dir: bad}).Named("x"); err == nil || !strings.Contains(err.Error(), "the only placeholder") {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}

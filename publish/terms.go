@@ -11,14 +11,14 @@ import (
 	"github.com/llmexport/llmexport/publish/place"
 )
 
-// unknownLicense is the id of none.
+// unknownLicense is the id for a missing licence.
 const unknownLicense = "unknown"
 
-// openLicenses are the licence ids of the Hugging Face hub that let anyone pass a changed model on, also for money.
-// What is not listed needs license_ack: ids of research-only and non-commercial terms (cc-by-nc-*, h-research,
-// intel-research, apple-amlr, fair-noncommercial-research-license, deepfloyd-if-license), those that allow no changes
-// (cc-by-nd-*), the unspecific cc, and whatever the hub may add. Terms that a company adds for use, as those of Llama
-// and Gemma, are listed: they ask for a copy of the licence, and packages carry it.
+// openLicenses are the licence ids of the Hugging Face hub that let anyone redistribute a modified model, also
+// commercially. Others need license_ack: research-only and non-commercial terms (cc-by-nc-*, h-research,
+// intel-research, apple-amlr, fair-noncommercial-research-license, deepfloyd-if-license), those that forbid changes
+// (cc-by-nd-*), the unspecific cc, and ids that the hub adds later. Company licences with terms of use, such as those
+// of Llama and Gemma, are listed: they require a copy of the licence, which packages contain.
 var openLicenses = []string{
 	"afl-3.0", "agpl-3.0", "apache-2.0", "apple-ascl", "artistic-2.0", "bigcode-openrail-m", "bigscience-bloom-rail-1.0",
 	"bigscience-openrail-m", "bsd", "bsd-2-clause", "bsd-3-clause", "bsd-3-clause-clear", "bsl-1.0", "c-uda", "cc-by-2.0",
@@ -30,8 +30,8 @@ var openLicenses = []string{
 	"wtfpl", "zlib",
 }
 
-// NeedsAck says which id license_ack must have before a package of this source goes to a public place, and why; both
-// are empty when anyone may have it.
+// NeedsAck returns the id that license_ack must have before a package of this source is published publicly, and the
+// reason; both are empty if none is needed.
 func NeedsAck(s manifest.Source) (id, why string) {
 	id = cmp.Or(s.License, unknownLicense)
 	if id == about.OtherLicense {
@@ -40,26 +40,26 @@ func NeedsAck(s manifest.Source) (id, why string) {
 	closed := slices.ContainsFunc(strings.Split(s.License, ", "), func(l string) bool { return !slices.Contains(openLicenses, l) })
 	switch {
 	case s.Access == manifest.Gated:
-		return id, "the source's terms must be accepted by everyone who gets it"
+		return id, "the source is gated: everyone who downloads it must accept its terms"
 	case s.Access == manifest.Private:
 		return id, "the source is private"
 	case id == unknownLicense:
-		return id, "the source states no licence"
+		return id, "the source has no licence"
 	case s.License == about.OtherLicense:
-		return id, fmt.Sprintf("the source has a licence of its own, %s", id)
+		return id, fmt.Sprintf("the source has its own licence, %s", id)
 	case closed:
-		return id, fmt.Sprintf("the licence %s is not one that lets anyone pass the model on", id)
+		return id, fmt.Sprintf("the licence %s does not let everyone redistribute the model", id)
 	case s.Access == manifest.Unknown && s.Hub == manifest.ModelScope:
-		return id, "ModelScope does not say whether the source's terms must be accepted"
+		return id, "ModelScope does not report whether the source is gated"
 	case s.Access == manifest.Unknown:
-		return id, "it is not known whether the source is gated or private, since its hub was not asked or did not say"
+		return id, "it is unknown whether the source is gated or private, because its hub was not queried or did not report it"
 	}
 	return "", ""
 }
 
-// TermsError says that a package may not go to a public place without a word of the user.
+// TermsError is the error for publishing a package publicly whose licence needs an acknowledgement.
 type TermsError struct {
-	// Place is where it would go, ID what license_ack must be, Got what it is, Why the reason.
+	// Place is the public place, ID the value that license_ack needs, Got its actual value, Why the reason.
 	Place, ID, Got, Why string
 }
 
@@ -68,10 +68,10 @@ func (e *TermsError) Error() string {
 	if e.Got != "" {
 		got = fmt.Sprintf(", not %q", e.Got)
 	}
-	return fmt.Sprintf("%s is public and %s; when you have the right to publish it there, set license_ack: %q%s", e.Place, e.Why, e.ID, got)
+	return fmt.Sprintf("%s is public and %s; if you have the right to publish the package there, set license_ack: %q%s", e.Place, e.Why, e.ID, got)
 }
 
-// CheckSource compares the terms of a source with the places that a package of it goes to; see [TermsError].
+// CheckSource compares the terms of a source with the places to publish to. Its errors are [TermsError].
 func CheckSource(s manifest.Source, places []Place) error {
 	id, why := NeedsAck(s)
 	if id == "" {
@@ -85,8 +85,8 @@ func CheckSource(s manifest.Source, places []Place) error {
 	return nil
 }
 
-// CheckTerms is [CheckSource] for the source of a package. One whose manifest says nothing of a licence has that of
-// its card.
+// CheckTerms is [CheckSource] for the source of a package. Without a licence in the manifest, that of the model card
+// counts.
 func CheckTerms(p place.Package, places []Place) error {
 	if !slices.ContainsFunc(places, func(p Place) bool { return p.Public() }) {
 		return nil

@@ -44,7 +44,7 @@ func TestNeedsAck(t *testing.T) {
 			t.Errorf("%+v: %q %q", tc, id, why)
 		}
 	}
-	for hub, want := range map[string]string{"": "since its hub was not asked", manifest.ModelScope: "ModelScope does not say"} {
+	for hub, want := range map[string]string{"": "because its hub was not queried", manifest.ModelScope: "ModelScope does not report"} {
 		if _, why := NeedsAck(manifest.Source{Hub: hub, Repo: "org/name", License: "mit", Access: manifest.Unknown}); !strings.Contains(why, want) {
 			t.Errorf("%q: %s", hub, why)
 		}

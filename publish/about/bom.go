@@ -15,20 +15,20 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// maxBOMFile bounds each file of a package that a bill of materials reads, in bytes.
+// maxBOMFile bounds each file that a bill of materials reads, in bytes.
 const maxBOMFile = 16 << 20
 
-// confidence is the distance of the bounds of a 95 % interval from the mean, in standard errors.
+// confidence is the half width of a 95 % interval in standard errors.
 const confidence = 1.96
 
-// homepage is where the program comes from.
+// homepage is the home page of the program.
 const homepage = "https://github.com/llmexport/llmexport"
 
-// BOM is the bill of materials of the package in dir: CycloneDX 1.6 in canonical JSON, with the model as the component
-// that it is about, its files and their SHA-256, the checkpoint as its ancestor, and a model card with storage forms and
-// measurements. It names neither time nor machine, and its serial number follows from the manifest, so one package has
-// one bill. Of the files it reads manifest.json and, where they are listed, the report, the card, which states the
-// licence, and the facts of the model; those must have their listed digests.
+// BOM returns the bill of materials of the package in dir: CycloneDX 1.6 in canonical JSON, with the model as its main
+// component, its files with SHA-256, the checkpoint as its ancestor, and a model card with storage formats and
+// measurements. It contains neither time nor machine, and its serial number is derived from the manifest, so a package
+// always has the same one. It reads manifest.json and, if listed, the report, the card, which has the licence, and the
+// facts of the model; those must have their listed digests.
 func BOM(ctx context.Context, dir string) ([]byte, error) {
 	m, err := manifest.Open(dir)
 	if err != nil {
@@ -86,7 +86,7 @@ func BOM(ctx context.Context, dir string) ([]byte, error) {
 	})
 }
 
-// serial makes a UUID of a digest: version 8 of RFC 9562, whose other bits are free.
+// serial derives a UUID from a digest: version 8 of RFC 9562, with 122 free bits.
 func serial(d manifest.Digest) string {
 	h := []byte(d.Hex()[:32])
 	h[12] = '8'
@@ -104,7 +104,7 @@ func bomFile(owner string, f manifest.File) bomComponent {
 
 func bomHashes(f manifest.File) []bomHash { return []bomHash{{"SHA-256", f.SHA256}} }
 
-// bomSource is the checkpoint with its files.
+// bomSource describes the checkpoint and its files.
 func bomSource(s manifest.Source) *bomPedigree {
 	a := bomComponent{Type: "machine-learning-model", Ref: "source", Name: s.Name(), Version: s.Revision}
 	if uri := provenance.SourceURI(s); strings.HasPrefix(uri, "pkg:") {
@@ -121,7 +121,7 @@ func bomSource(s manifest.Source) *bomPedigree {
 	return &bomPedigree{Ancestors: []bomComponent{a}, Notes: "Converted and quantized from the ancestor; provenance says how."}
 }
 
-// bomReferences point at the files of the package that explain it.
+// bomReferences returns references to files of the package that explain it.
 func bomReferences(m *manifest.Manifest) []bomReference {
 	list := []bomReference{{Type: "build-system", URL: homepage}}
 	kinds := map[string]string{"card": "model-card", "report": "quality-metrics", "recipe": "configuration", "license": "license"}
@@ -185,7 +185,7 @@ func bomCard(m *manifest.Manifest, c *Calibration, modelType string) *bomModelCa
 	}
 	limits := slices.Clone(m.Conditions)
 	if !m.Verified {
-		limits = append([]string{"Not verified: no check has shown that the package answers like its source."}, limits...)
+		limits = append([]string{"Not verified: no check has shown that the package behaves like its source."}, limits...)
 	}
 	if len(limits) > 0 {
 		card.Considerations = &bomConsiderations{limits}
@@ -193,5 +193,5 @@ func bomCard(m *manifest.Manifest, c *Calibration, modelType string) *bomModelCa
 	return card
 }
 
-// decimal writes the shortest number that gives the same float64.
+// decimal returns the shortest representation of a float64.
 func decimal(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }

@@ -43,7 +43,7 @@ type (
 	bomLicenseChoice struct {
 		License bomLicense `json:"license"`
 	}
-	// bomLicense has an ID of SPDX or a name.
+	// bomLicense has an SPDX id or a name.
 	bomLicense struct {
 		ID              string `json:"id,omitempty"`
 		Name            string `json:"name,omitempty"`
@@ -54,7 +54,7 @@ type (
 		Ancestors []bomComponent `json:"ancestors"`
 		Notes     string         `json:"notes"`
 	}
-	// bomReference has a URL that is relative to the package for a file of it.
+	// bomReference has a URL, which is relative for a file of the package.
 	bomReference struct {
 		Type   string    `json:"type"`
 		URL    string    `json:"url"`

@@ -9,14 +9,14 @@ import (
 	"github.com/llmexport/llmexport/internal/sheet"
 )
 
-// Calibration says on which text the codes of a package were chosen, and how close its matrices came.
+// Calibration describes the text that the codes of a package were chosen on, and the errors of its matrices.
 type Calibration struct {
-	// Text is the digest of the tokens, Tokens how many of them statistics were taken from.
+	// Text is the digest of the tokens; Tokens is the number of them used for statistics.
 	Text    string            `json:"text"`
 	Tokens  int               `json:"tokens"`
 	Domains []CalibrationText `json:"domains"`
-	// PredictedKL is the divergence that the allocation of a budget foresaw, 0 without one; ProbeKL was measured after
-	// encoding, both in nats on ProbeTokens of the same text that no statistics saw.
+	// PredictedKL is the divergence predicted by the allocation of a budget, 0 without one; ProbeKL was measured after
+	// encoding. Both are in nats, on ProbeTokens tokens of the same text that statistics did not use.
 	PredictedKL float64   `json:"predicted_kl,omitempty"`
 	ProbeKL     float64   `json:"probe_kl"`
 	ProbeTokens int       `json:"probe_tokens"`
@@ -33,7 +33,7 @@ type CalibrationText struct {
 	Weight  float64 `json:"weight"`
 }
 
-// OpError is what encoding left of one matrix.
+// OpError is the error of one encoded matrix.
 type OpError struct {
 	Tensor string `json:"tensor"`
 	Spec   string `json:"spec"`
@@ -44,14 +44,14 @@ type OpError struct {
 	Dead int `json:"dead,omitempty"`
 }
 
-// Folding is a place where scales of channels moved between matrices, and the part of the loss that it removed.
+// Folding is a place where channel scales were moved between matrices, with the relative reduction of the loss.
 type Folding struct {
 	Site   string  `json:"site"`
 	Method string  `json:"method"`
 	Gain   float64 `json:"gain"`
 }
 
-// shownOps is how many matrices a terminal sees; the file has all of them.
+// shownOps is the number of matrices printed to a terminal; the file lists all of them.
 const shownOps = 8
 
 func (c *Calibration) write(w io.Writer) error {

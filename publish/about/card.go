@@ -1,5 +1,5 @@
-// Package about makes what goes with a package and says what it is: the model card, the report, the bill of materials, the
-// licence files of the source and what its card says of the terms. It knows no places.
+// Package about describes packages: it makes the model card, the report and the bill of materials, and finds licence
+// files and licence terms in a checkpoint. It knows no places.
 package about
 
 import (
@@ -17,20 +17,20 @@ import (
 // CardName is the file name of a model card in a package and in a checkpoint.
 const CardName = "README.md"
 
-// CardInput is what a model card is made from.
+// CardInput is the input of a model card.
 type CardInput struct {
-	// Manifest needs no digest yet and may still lack the card itself.
+	// Manifest needs no digest yet and may lack the card itself.
 	Manifest *manifest.Manifest
-	// SourceCard is the README.md of the checkpoint, nil when it has none.
+	// SourceCard is the README.md of the checkpoint, nil if it has none.
 	SourceCard []byte
-	// Metrics are the rows of the measured table.
+	// Metrics are the rows of the table of measurements.
 	Metrics []Measure
 }
 
-// Card writes the README.md of a package: the front matter of the source card with what hubs want to know
-// of a quantized model, and a body that says what the package is, how it was measured and how to run it.
-// The same input gives the same bytes. Front matter that cannot be carried over is left out, and a
-// warning says so; it is no error, because the source's author made it and the user cannot mend it.
+// Card returns the README.md of a package: the front matter of the source card with the fields that hubs need for a
+// quantized model, and a body that describes the package, its measurements and how to run it. The same input gives the
+// same bytes. Front matter that cannot be carried over is left out with a warning; it is not an error, because the user
+// cannot fix the source's card.
 func Card(in CardInput) (card []byte, warnings []string, err error) {
 	if in.Manifest == nil {
 		return nil, nil, errors.New("internal error: a card without a manifest")
@@ -50,23 +50,23 @@ func cardHead(in CardInput) (frontMatter, []string) {
 
 	var fm frontMatter
 	if in.SourceCard == nil {
-		warn("the source has no %s, so the card of the package states no licence", CardName)
+		warn("the source has no %s, so the package's card names no licence", CardName)
 	} else {
 		parsed, err := parseFrontMatter(in.SourceCard)
 		if err == nil {
 			if _, ok := parsed.find("model-index"); ok {
-				warn("model-index of the source's %s is left out: those results were measured on the source", CardName)
+				warn("model-index of the source's %s is left out, because those results were measured on the source", CardName)
 			}
 			parsed = parsed.without("model-index", "base_model", "base_model_relation", "library_name")
 			err = parsed.check()
 		}
 		switch {
 		case err != nil:
-			warn("front matter of the source's %s is left out, and with it the licence: %v", CardName, err)
+			warn("front matter of the source's %s is left out, including the licence: %v", CardName, err)
 		default:
 			fm = parsed
 			if _, ok := fm.find("license"); !ok {
-				warn("the source's %s states no licence", CardName)
+				warn("the source's %s names no licence", CardName)
 			}
 		}
 	}
@@ -80,7 +80,7 @@ func cardHead(in CardInput) (frontMatter, []string) {
 		}
 	}
 	fm = fm.set("tags", yamlList("tags", tags))
-	// The name is read as that of a repository of Hugging Face, which one of ModelScope need not have there.
+	// The name is interpreted as a repository of Hugging Face, where one of ModelScope may not exist.
 	if repo := in.Manifest.Source.Repo; repo != "" && in.Manifest.Source.Hub == "" {
 		fm = fm.set("base_model", "base_model: "+yamlString(repo)+"\n")
 		fm = fm.set("base_model_relation", "base_model_relation: quantized\n")
@@ -88,7 +88,7 @@ func cardHead(in CardInput) (frontMatter, []string) {
 	return fm.set("library_name", "library_name: mnn\n"), warnings
 }
 
-// cardPrompts says how close the engine's tokens and prompts come to the source's.
+// cardPrompts describes how the engine's tokens and prompts differ from the source's.
 func cardPrompts(b *bytes.Buffer, measures []Measure) {
 	title := "\n## Tokens and prompts\n\n"
 	for _, x := range measures {
@@ -103,7 +103,7 @@ func cardBody(b *bytes.Buffer, in CardInput) error {
 	m := in.Manifest
 	fmt.Fprintf(b, "# %s\n\n", prose(m.Name))
 	if !m.Verified {
-		b.WriteString("> **NOT VERIFIED.** No check has shown that this package answers like its source. Do not rely on it.\n\n")
+		b.WriteString("> **NOT VERIFIED.** No check has shown that this package behaves like its source. Do not rely on it.\n\n")
 	}
 	fmt.Fprintf(b, "%s as a package for the LLM engine of [MNN](https://github.com/alibaba/MNN), written by %s %s.\n\n",
 		sourceText(m.Source), prose(m.Tool.Name), prose(m.Tool.Version))
@@ -138,7 +138,7 @@ func cardBody(b *bytes.Buffer, in CardInput) error {
 	row(b, "file", "bytes", "SHA-256")
 	row(b, "---", "---:", "---")
 	for _, f := range m.Files {
-		if f.Name != CardName { // its digest cannot stand in itself
+		if f.Name != CardName { // it cannot contain its own digest
 			row(b, codeCell(f.Name), strconv.FormatInt(f.Size, 10), code(f.SHA256))
 		}
 	}
@@ -156,7 +156,7 @@ func cardBody(b *bytes.Buffer, in CardInput) error {
 func cardThreads(b *bytes.Buffer, m *manifest.Manifest) {
 	for i, t := range m.Threads {
 		if i == 0 {
-			b.WriteString("\nSome thread counts make the engine answer wrong (`thread_num` in `config.json`):\n\n")
+			b.WriteString("\nWith some thread counts the engine computes wrong results (`thread_num` in `config.json`):\n\n")
 		}
 		fmt.Fprintf(b, "- CPUs that pack %d channels: ", t.Pack)
 		switch {
@@ -179,7 +179,7 @@ func cardThreads(b *bytes.Buffer, m *manifest.Manifest) {
 
 func sourceText(s manifest.Source) string {
 	name := code(s.Name())
-	if s.Hub != "" { // base_model links to the others
+	if s.Hub != "" { // base_model links to repositories of Hugging Face
 		name = "[" + name + "](" + s.Page() + ")"
 	}
 	switch {
@@ -205,12 +205,12 @@ func row(b *bytes.Buffer, cells ...string) {
 
 var markdown = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\r", " ", "\n", " ", "[", `\[`, "]", `\]`)
 
-// prose makes text of others one line that opens no HTML and no link.
+// prose puts foreign text on one line without HTML and links.
 func prose(s string) string { return markdown.Replace(s) }
 
 func cell(s string) string { return strings.ReplaceAll(prose(s), "|", `\|`) }
 
-// code is a code span; longer runs of backticks around it than inside keep it closed.
+// code returns a code span, with a longer run of backticks around it than inside.
 func code(s string) string {
 	s = strings.NewReplacer("\r", " ", "\n", " ").Replace(s)
 	if !strings.Contains(s, "`") {
@@ -220,7 +220,7 @@ func code(s string) string {
 	return fence + " " + s + " " + fence
 }
 
-// codeCell is a code span in a table, where even code has its bars escaped.
+// codeCell returns a code span for a table, where bars are escaped even in code.
 func codeCell(s string) string { return strings.ReplaceAll(code(s), "|", `\|`) }
 
 func fenced(language, text string) string {

@@ -15,16 +15,16 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// Bounds of a source card's front matter. Cards of embedding models carry a megabyte of results in
-// model-index, which is cut out before anything is parsed; the longest rest is a licence in a prompt.
+// Bounds of a source card's front matter. Cards of embedding models have a megabyte of results in model-index, which is
+// cut out before parsing; the longest remaining field is a licence in a prompt.
 const (
 	maxFrontMatter = 4 << 20
 	maxParsed      = 64 << 10
-	maxNesting     = 64 // the parser needs quadratic time for deep nesting
+	maxNesting     = 64 // the parser takes quadratic time for deep nesting
 	maxTags        = 200
 )
 
-// field is one top-level entry of a front matter, its lines as they were written.
+// field is a top-level entry of a front matter, with its original lines.
 type field struct {
 	key, text string
 }
@@ -34,21 +34,21 @@ type frontMatter []field
 
 var (
 	topKey = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_.-]*)[ ]*:([ ]|$)`)
-	// markers is a run of indicators that open one level each on a single line, as in "- - - a".
+	// markers matches indicators that open one level each on a single line, as in "- - - a".
 	markers = regexp.MustCompile(`([-?:][ ]+){16}`)
-	// bare is what YAML 1.1 and 1.2 both read as a string without quotes.
+	// bare matches plain scalars that YAML 1.1 and 1.2 both read as strings.
 	bare = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
 )
 
-// parseFrontMatter takes the front matter of a model card apart. Entries keep their bytes, because
-// writing them anew would change what other YAML readers see: the language "no" is a boolean to some.
+// parseFrontMatter splits the front matter of a model card. Entries keep their bytes, because other YAML readers could
+// interpret re-encoded ones differently: the language "no" is a boolean to some.
 func parseFrontMatter(card []byte) (frontMatter, error) {
 	text, err := cutFrontMatter(card)
 	if err != nil {
 		return nil, err
 	}
 	var fm frontMatter
-	start, at := 0, 0 // of the last entry, of the line; a megabyte of lines is not added up one by one
+	start, at := 0, 0 // offsets of the last entry and of the line
 	for line := range strings.Lines(text) {
 		trimmed := strings.TrimRight(line, "\n")
 		m := topKey.FindStringSubmatch(trimmed)
@@ -57,9 +57,9 @@ func parseFrontMatter(card []byte) (frontMatter, error) {
 			fm = append(fm, field{key: m[1]})
 			start = at
 		case trimmed != "" && !strings.ContainsRune(" \t#", rune(trimmed[0])) && trimmed != "-" && !strings.HasPrefix(trimmed, "- "):
-			return nil, fmt.Errorf("line %.60q starts no entry", trimmed)
+			return nil, fmt.Errorf("line %.60q does not start an entry", trimmed)
 		case len(fm) == 0 && strings.TrimSpace(trimmed) != "" && trimmed[0] != '#':
-			return nil, fmt.Errorf("line %.60q belongs to no entry", trimmed)
+			return nil, fmt.Errorf("line %.60q comes before the first entry", trimmed)
 		}
 		at += len(line)
 		if len(fm) > 0 {
@@ -69,7 +69,7 @@ func parseFrontMatter(card []byte) (frontMatter, error) {
 	return fm, nil
 }
 
-// cutFrontMatter returns what stands between the two lines of three dashes, with plain line ends.
+// cutFrontMatter returns the text between the two lines of three dashes, with LF line ends.
 func cutFrontMatter(card []byte) (string, error) {
 	card = bytes.TrimPrefix(card, []byte("\ufeff"))
 	if len(card) > maxFrontMatter {
@@ -78,7 +78,7 @@ func cutFrontMatter(card []byte) (string, error) {
 	text := strings.ReplaceAll(string(card), "\r\n", "\n")
 	text, ok := strings.CutPrefix(text, "---\n")
 	if !ok {
-		return "", errors.New("there is none")
+		return "", errors.New("it is missing")
 	}
 	if strings.HasPrefix(text, "---\n") || text == "---" {
 		return "", nil
@@ -94,7 +94,7 @@ func cutFrontMatter(card []byte) (string, error) {
 		return "", errors.New("it is not UTF-8")
 	}
 	if strings.ContainsFunc(text, func(r rune) bool { return r < 0x20 && r != '\n' && r != '\t' || r == 0x7f }) {
-		return "", errors.New("it has control characters")
+		return "", errors.New("it contains control characters")
 	}
 	return text + "\n", nil
 }
@@ -107,13 +107,13 @@ func (fm frontMatter) String() string {
 	return b.String()
 }
 
-// check parses what is left of a front matter and demands that YAML sees the same entries as the split
-// by lines did, and nothing that reaches from one entry into another.
+// check parses the rest of a front matter and requires that YAML finds the same entries as the split by lines, and
+// nothing that refers from one entry to another.
 func (fm frontMatter) check() (err error) {
-	// The parser is not ours and the text is a stranger's.
+	// The parser is third-party and the text untrusted.
 	defer func() {
 		if r := recover(); r != nil {
-			err = errors.New("the YAML parser failed on it")
+			err = errors.New("the YAML parser crashed on it")
 		}
 	}()
 	text := fm.String()
@@ -121,7 +121,7 @@ func (fm frontMatter) check() (err error) {
 		return fmt.Errorf("it has %d bytes, the limit is %d", len(text), maxParsed)
 	}
 	if nesting(text) > maxNesting || markers.MatchString(text) {
-		return errors.New("it is nested too deep")
+		return errors.New("it is nested too deeply")
 	}
 	file, err := parser.ParseBytes([]byte(text), 0)
 	if err != nil {
@@ -135,7 +135,7 @@ func (fm frontMatter) check() (err error) {
 	}
 	body, ok := file.Docs[0].Body.(*ast.MappingNode)
 	if !ok {
-		return errors.New("it is no mapping")
+		return errors.New("it is not a mapping")
 	}
 	for _, t := range []ast.NodeType{ast.AnchorType, ast.AliasType, ast.MergeKeyType} {
 		if len(ast.Filter(t, body)) > 0 {
@@ -152,7 +152,7 @@ func (fm frontMatter) check() (err error) {
 	return nil
 }
 
-// nesting bounds the depth of brackets from above, inside strings or not.
+// nesting returns an upper bound for the depth of brackets, counting those inside strings.
 func nesting(text string) int {
 	depth, most := 0, 0
 	for _, c := range []byte(text) {
@@ -167,7 +167,7 @@ func nesting(text string) int {
 	return most
 }
 
-// without drops entries.
+// without removes entries.
 func (fm frontMatter) without(keys ...string) frontMatter {
 	return slices.DeleteFunc(slices.Clone(fm), func(f field) bool { return slices.Contains(keys, f.key) })
 }
@@ -181,7 +181,7 @@ func (fm frontMatter) find(key string) (string, bool) {
 	return fm[i].text, true
 }
 
-// set replaces an entry where it stands, or adds it at the end.
+// set replaces an entry in place, or appends it.
 func (fm frontMatter) set(key, text string) frontMatter {
 	i := slices.IndexFunc(fm, func(f field) bool { return f.key == key })
 	if i < 0 {
@@ -192,7 +192,7 @@ func (fm frontMatter) set(key, text string) frontMatter {
 	return fm
 }
 
-// list reads an entry that is a string or a list of strings; ok is false when it is anything else.
+// list reads an entry that is a string or a list of strings; otherwise, ok is false.
 func (fm frontMatter) list(key string) (values []string, ok bool) {
 	text, found := fm.find(key)
 	if !found {
@@ -234,7 +234,7 @@ func yamlList(key string, values []string) string {
 	return b.String()
 }
 
-// yamlString quotes whatever some reader of YAML could take for something else than a string.
+// yamlString quotes strings that some YAML reader could interpret as something else.
 func yamlString(s string) string {
 	words := []string{"true", "false", "yes", "no", "on", "off", "y", "n", "null"}
 	if bare.MatchString(s) && !slices.Contains(words, strings.ToLower(s)) {
@@ -244,7 +244,7 @@ func yamlString(s string) string {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(s); err != nil {
-		panic("internal error: " + err.Error()) // strings always encode
+		panic("internal error: " + err.Error()) // strings can always be encoded
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -17,8 +17,8 @@ const maxLicense = 1 << 20
 
 var licensePrefixes = []string{"license", "licence", "notice", "use_policy"}
 
-// IsLicense reports whether a checkpoint's file of this name has to stay with what is made from it:
-// LICENSE, NOTICE and USE_POLICY in any case, with any ending.
+// IsLicense reports whether a file of a checkpoint must be distributed with packages made from it: LICENSE, NOTICE and
+// USE_POLICY in any case, with any extension.
 func IsLicense(name string) bool {
 	low := strings.ToLower(name)
 	for _, p := range licensePrefixes {
@@ -29,10 +29,9 @@ func IsLicense(name string) bool {
 	return false
 }
 
-// Licenses lists the licence files at the top of a checkpoint's directory, sorted, for copying into a
-// package. They are regular files of at most 1 MiB with names that packages may use; a warning names each
-// one that is left out. A symbolic link counts as its file only when that lies in the checkpoint or, for
-// a snapshot in a hub's cache, among the cache's blobs: another link could publish any file of this
+// Licenses lists the licence files at the top of a checkpoint's directory, sorted. They are regular files of at most 1
+// MiB with names that are valid in packages; a warning names each one that is left out. Symbolic links are followed
+// only inside the checkpoint or, for a snapshot in a hub's cache, to its blobs: others could publish any file of this
 // machine.
 func Licenses(dir string) (names, warnings []string, err error) {
 	entries, err := os.ReadDir(dir)
@@ -51,7 +50,7 @@ func Licenses(dir string) (names, warnings []string, err error) {
 		low := strings.ToLower(e.Name())
 		err := checkLicense(filepath.Join(dir, e.Name()), roots)
 		if err == nil && folded[low] {
-			err = errors.New("another file has this name in other case")
+			err = errors.New("another file has the same name in different case")
 		}
 		if err == nil {
 			err = manifest.CheckName(e.Name())
@@ -107,7 +106,7 @@ func checkLicense(path string, roots []string) error {
 	return nil
 }
 
-// withoutPath drops the path of a file error: warnings go into reports, and those name no place on this
+// withoutPath removes the path from a file error: warnings go into reports, which must not contain paths of this
 // machine.
 func withoutPath(err error) error {
 	var pe *fs.PathError

@@ -9,7 +9,7 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// Outcome is the result of comparing a measure with its limit; empty when it has none.
+// Outcome is the result of comparing a measure with its limit; empty if it has none.
 type Outcome string
 
 // The outcomes.
@@ -19,18 +19,18 @@ const (
 	Skipped Outcome = "skipped"
 )
 
-// Measure is one row of a table: something that was checked or measured.
+// Measure is one row of a table: a check or a measurement.
 type Measure struct {
 	Name string `json:"name"`
-	// Value is nil for a check that gives no number; Unit is printed behind it.
+	// Value is nil for a check without a number; Unit is printed after it.
 	Value *float64 `json:"value,omitempty"`
 	Unit  string   `json:"unit,omitempty"`
-	// StdErr is the standard error of Value, 0 when none was estimated.
+	// StdErr is the standard error of Value, 0 if unknown.
 	StdErr float64 `json:"std_err,omitempty"`
-	// Limit is what Value was compared with, as it is printed, for example "<= 1.05".
+	// Limit is the limit of Value as it is printed, for example "<= 1.05".
 	Limit   string  `json:"limit,omitempty"`
 	Outcome Outcome `json:"outcome,omitempty"`
-	// Detail is a sentence on a check that failed or was skipped.
+	// Detail explains a check that failed or was skipped, in a sentence.
 	Detail string `json:"detail,omitempty"`
 }
 
@@ -41,7 +41,7 @@ func (m Measure) valueText() string {
 	return strings.TrimSpace(strconv.FormatFloat(*m.Value, 'g', 6, 64) + " " + m.Unit)
 }
 
-// number prints a measured number to six digits, and nothing for 0.
+// number formats a measured number to six digits, and 0 as "".
 func number(v float64) string {
 	if v == 0 {
 		return ""
@@ -49,15 +49,15 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 6, 64)
 }
 
-// SpecSummary says how much of a package is stored in one way.
+// SpecSummary counts the tensors stored in one format.
 type SpecSummary struct {
 	Spec string `json:"spec"`
-	// Tensors counts stored spans and Bytes their bytes; a span that several ops read counts once.
+	// Tensors counts stored spans and Bytes their bytes; a span shared by several ops counts once.
 	Tensors int   `json:"tensors"`
 	Bytes   int64 `json:"bytes"`
 }
 
-// Specs summarises the tensors of a manifest by spec, the one with most bytes first.
+// Specs summarizes the tensors of a manifest by spec, the largest first.
 func Specs(tensors []manifest.Tensor) []SpecSummary {
 	type span struct {
 		file         string

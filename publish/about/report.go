@@ -14,7 +14,7 @@ import (
 // ReportName is the file name of a report.
 const ReportName = "report.json"
 
-// Report sums up how a package came out.
+// Report summarizes how a package was made and verified.
 type Report struct {
 	Name          string          `json:"name"`
 	Hub           string          `json:"hub,omitempty"`
@@ -24,17 +24,16 @@ type Report struct {
 	MinimumEngine string          `json:"minimum_engine"`
 	Verified      bool            `json:"verified"`
 	Specs         []SpecSummary   `json:"specs,omitempty"`
-	// PackageBytes is the size of what a device loads; the report itself is no part of it.
+	// PackageBytes is the size of the files that a device loads, which excludes the report.
 	PackageBytes int64 `json:"package_bytes"`
-	// DeviceBytes is the memory that the package needs on a device, 0 when it was not estimated.
+	// DeviceBytes is the memory that the package needs on a device, 0 if unknown.
 	DeviceBytes int64     `json:"device_bytes,omitempty"`
 	Checks      []Measure `json:"checks,omitempty"`
 	Metrics     []Measure `json:"metrics,omitempty"`
-	// Calibration is absent from packages whose codes follow from the weights alone.
+	// Calibration is absent from packages whose codes depend only on the weights.
 	Calibration *Calibration `json:"calibration,omitempty"`
 	Warnings    []string     `json:"warnings,omitempty"`
-	// Timings say how long each stage took. They stay out of the package, whose bytes are the same for
-	// every run.
+	// Timings are left out of the package, so that its bytes are reproducible.
 	Timings []Timing `json:"timings,omitempty"`
 }
 
@@ -44,10 +43,10 @@ type Timing struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// JSON is the report in canonical form, timings included.
+// JSON returns the report in canonical form, including timings.
 func (r Report) JSON() ([]byte, error) { return manifest.Canonical(r) }
 
-// PackageJSON is the report as it goes into the package: without what differs between two runs.
+// PackageJSON returns the report for the package, without timings.
 func (r Report) PackageJSON() ([]byte, error) {
 	r.Timings = nil
 	return r.JSON()

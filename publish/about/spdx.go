@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// spdx lists the licences that model cards on hubs call by the SPDX identifier in lower case; a card's word for any
-// other licence stands as a name. The list is that of https://huggingface.co/docs/hub/repositories-licenses.
+// spdx lists the licences that model cards on hubs identify by the SPDX identifier in lower case; others are names. The
+// list is that of https://huggingface.co/docs/hub/repositories-licenses.
 var spdx = []string{
 	"AFL-3.0", "AGPL-3.0", "Apache-2.0", "Artistic-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSD-3-Clause-Clear", "BSL-1.0",
 	"C-UDA-1.0", "CC-BY-2.0", "CC-BY-2.5", "CC-BY-3.0", "CC-BY-4.0", "CC-BY-NC-2.0", "CC-BY-NC-3.0", "CC-BY-NC-4.0",
@@ -18,7 +18,7 @@ var spdx = []string{
 	"LPPL-1.3c", "MIT", "MPL-2.0", "MS-PL", "NCSA", "OFL-1.1", "OSL-3.0", "PostgreSQL", "Unlicense", "WTFPL", "Zlib",
 }
 
-// bomLicenses is the licence that a card's front matter declares; nothing if it declares none that can be read.
+// bomLicenses returns the licence from the front matter of a card; nil if there is none that can be read.
 func bomLicenses(card []byte) []bomLicenseChoice {
 	fm, err := parseFrontMatter(card)
 	if err != nil || fm.check() != nil {
@@ -46,7 +46,7 @@ func bomLicenses(card []byte) []bomLicenseChoice {
 	return list
 }
 
-// webAddress returns what is one, without a user's name and password.
+// webAddress returns s without user and password if it is a web address.
 func webAddress(s string) string {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {

@@ -12,14 +12,14 @@ import (
 	"unicode/utf8"
 )
 
-// OtherLicense is the id of a licence that hubs have none for; its name stands beside it.
+// OtherLicense is the id of licences without an id of their own; the name is a separate field.
 const OtherLicense = "other"
 
-// maxLicenseID bounds the name of a licence in bytes; longer ones are texts.
+// maxLicenseID bounds the name of a licence in bytes; longer ones are whole texts.
 const maxLicenseID = 128
 
-// Terms reads what a checkpoint's README.md says of its licence: the id, and the name of one whose id is "other".
-// Both are empty when it says nothing that can be read.
+// Terms reads the licence from a checkpoint's README.md: the id, and the name of one whose id is "other". Both are
+// empty if there is none that can be read.
 func Terms(card []byte) (license, name string) {
 	fm, err := parseFrontMatter(card)
 	if err != nil {
@@ -45,7 +45,7 @@ func Terms(card []byte) (license, name string) {
 	return license, name
 }
 
-// TermsIn is [Terms] of the card in a directory; both are empty when there is none.
+// TermsIn is [Terms] of the card in a directory; both are empty if there is none.
 func TermsIn(dir string) (license, name string, err error) {
 	f, err := os.Open(filepath.Join(dir, CardName))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,5 +1,5 @@
-// Package dir publishes packages to directories of this machine, and brings packages from elsewhere to one: see [Place] and
-// [Pull].
+// Package dir publishes packages to directories of this machine, and pulls packages from elsewhere to one: see [Place]
+// and [Pull].
 package dir
 
 import (
@@ -14,32 +14,32 @@ import (
 	"github.com/llmexport/llmexport/publish/place"
 )
 
-// Place publishes to a directory of this machine. The package is built beside it and renamed, so that the
-// directory holds a whole package at every moment but one: between the two renames of a replacement it
-// is absent, and a run killed there is repaired by the next Stage at the same place.
+// Place publishes to a directory of this machine. The package is built next to it and renamed, so that the directory
+// always contains a whole package, except between the two renames of a replacement, when it is absent; after a kill at
+// that moment, the next Stage in the same place repairs it.
 //
-//	<path>.tmp-<16 hex digits>       being built or removed, never looked at
+//	<path>.tmp-<16 hex digits>       being built or removed, never read
 //	<path>.pull-<16 hex digits>      being pulled, see [Pull]
-//	<path>.old-<16 hex digits>       the whole package that was replaced, until the other places have theirs
-//	.<name>.llmexport-lock           held by the process that publishes here, removed after it
+//	<path>.old-<16 hex digits>       the replaced package, until the other places are done
+//	.<name>.llmexport-lock           held by the publishing process, then removed
 //
-// Files are copied and never hard-linked: users edit config.json in place, and a link would carry the
-// edit into the files that the next run starts from.
+// Files are copied and never hard-linked: users edit config.json in place, and a link would carry the edit into the
+// files that the next run starts from.
 type Place struct {
 	// Path is the directory. Its parent is created.
 	Path string
-	// Replace allows a package that is already there to be replaced. It never allows anything else to be:
-	// a file, a link, a directory without a manifest, or a package with files that it does not list.
+	// Replace allows replacing an existing package, but nothing else: no file, link, directory without a manifest, or
+	// package with files that its manifest does not list.
 	Replace bool
 
-	// step is called before every action on the disk; tests let it fail, cancel or exit.
+	// step is called before every disk operation; tests let it fail, cancel or exit.
 	step func(action string) error
 }
 
 // String names the directory.
 func (d Place) String() string { return "dir " + d.Path }
 
-// Public is false: who can read the directory is not ours to know.
+// Public returns false: who can read the directory is unknown.
 func (d Place) Public() bool { return false }
 
 // Ready implements place.Store.
@@ -112,32 +112,32 @@ func (d Place) diff(ctx context.Context, p place.Package) (place.Diff, error) {
 			case errors.Is(err, fs.ErrNotExist):
 				delete(had, name)
 			default:
-				had[name] = got.SHA256 // none for what is no file
+				had[name] = got.SHA256 // absent for anything but a regular file
 			}
 		}
 	}
 	diff := place.Compare(had, f.Files)
 	diff.Status = was.status()
 	if !was.same {
-		diff.Upload = f.Receipt("dir", "", "").Bytes // all files are written anew
+		diff.Upload = f.Receipt("dir", "", "").Bytes // all files are rewritten
 	}
 	return diff, nil
 }
 
-// target is the directory's absolute path.
+// target returns the absolute path of the directory.
 func (d Place) target() (string, error) {
 	if d.Path == "" {
 		return "", errors.New("no directory is given")
 	}
 	target, err := filepath.Abs(d.Path)
 	if err == nil && filepath.Dir(target) == target {
-		err = errors.New("a file system's root holds no package")
+		err = errors.New("the root of a file system cannot be a package")
 	}
 	return target, err
 }
 
-// Stage builds the package beside the directory. Two publishers of one directory take turns. An empty
-// directory is used; when anything else but this package is there, see [Place.Replace].
+// Stage builds the package next to the directory. Two publishers of one directory take turns. An empty directory is
+// used; for other contents see [Place.Replace].
 func (d Place) Stage(ctx context.Context, p place.Package) (place.Staged, error) {
 	s, err := d.stage(ctx, p)
 	if err != nil {
@@ -184,7 +184,7 @@ func (d Place) stage(ctx context.Context, p place.Package) (_ *staged, err error
 	return s, d.fill(ctx, tmp, p, f.Files)
 }
 
-// do runs one action on the disk.
+// do runs one disk operation.
 func (d Place) do(action string, run func() error) error {
 	if d.step != nil {
 		if err := d.step(action); err != nil {

@@ -79,17 +79,17 @@ func TestPublishOver(t *testing.T) {
 		}, false, place.Published, ""},
 		"file":            {func(t *testing.T, target string) { placetest.Write(t, target, "mine") }, true, "", "is not a directory"},
 		"directory":       {func(t *testing.T, target string) { placetest.Write(t, filepath.Join(target, "mine"), "") }, true, "", "no package"},
-		"broken manifest": {func(t *testing.T, target string) { placetest.Write(t, filepath.Join(target, manifest.FileName), "{}") }, true, "", "no package that this program reads"},
+		"broken manifest": {func(t *testing.T, target string) { placetest.Write(t, filepath.Join(target, manifest.FileName), "{}") }, true, "", "no package that llmexport can read"},
 		"foreign manifest": {func(t *testing.T, target string) {
 			placetest.Write(t, filepath.Join(target, manifest.FileName), `{"manifest":9}`)
 		}, true, "", "version 9"},
-		"another package": {func(t *testing.T, target string) { placetest.Publish(t, Place{Path: target}, one) }, false, "", "holds another package, sha256:"},
+		"another package": {func(t *testing.T, target string) { placetest.Publish(t, Place{Path: target}, one) }, false, "", "contains another package, sha256:"},
 		"replaced":        {func(t *testing.T, target string) { placetest.Publish(t, Place{Path: target}, one) }, true, place.Replaced, ""},
 		"same":            {func(t *testing.T, target string) { placetest.Publish(t, Place{Path: target}, two) }, true, place.Unchanged, ""},
 		"damaged": {func(t *testing.T, target string) {
 			placetest.Publish(t, Place{Path: target}, two)
 			placetest.Write(t, filepath.Join(target, "llm.mnn"), "llm.mnn twp")
-		}, false, "", "it is damaged; set replace to write it again: damaged: llm.mnn has sha256"},
+		}, false, "", "damaged; set replace to rewrite it: damaged: llm.mnn has sha256"},
 		"damaged, replaced": {func(t *testing.T, target string) {
 			placetest.Publish(t, Place{Path: target}, two)
 			placetest.Write(t, filepath.Join(target, "llm.mnn"), "llm.mnn twp")
@@ -145,7 +145,7 @@ func TestPublishSymlink(t *testing.T) {
 		if err := os.Symlink(p.Dir, link); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := place.To(t.Context(), Place{Path: filepath.Join(link, "x", "out")}, p); err == nil || !strings.Contains(err.Error(), "lies inside the other") {
+		if _, err := place.To(t.Context(), Place{Path: filepath.Join(link, "x", "out")}, p); err == nil || !strings.Contains(err.Error(), "is inside the other") {
 			t.Errorf("target inside the package: %v", err)
 		}
 	})
@@ -202,7 +202,7 @@ func TestPublishRefuses(t *testing.T) {
 	t.Run("inside each other", func(t *testing.T) {
 		p := placetest.Package(t, "one")
 		for _, path := range []string{filepath.Join(p.Dir, "out"), filepath.Dir(p.Dir)} {
-			if _, err := place.To(t.Context(), Place{Path: path, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "lies inside the other") {
+			if _, err := place.To(t.Context(), Place{Path: path, Replace: true}, p); err == nil || !strings.Contains(err.Error(), "is inside the other") {
 				t.Errorf("%s: %v", path, err)
 			}
 		}
@@ -374,7 +374,7 @@ func TestPublishKilled(t *testing.T) {
 			// A run that may not replace repairs too, and leaves one of the packages.
 			killed := placetest.Tree(t, base)
 			_, err := place.To(t.Context(), Place{Path: target}, one)
-			if err != nil && !strings.Contains(err.Error(), "holds another package") {
+			if err != nil && !strings.Contains(err.Error(), "contains another package") {
 				t.Errorf("after %v: %v", killed, err)
 			}
 			placetest.Publish(t, Place{Path: target, Replace: true}, two)
@@ -410,7 +410,7 @@ func TestRepair(t *testing.T) {
 		target := filepath.Join(t.TempDir(), "out")
 		placetest.Publish(t, Place{Path: target + ".old-" + hex}, one)
 		_, err := place.To(t.Context(), Place{Path: target}, two)
-		if err == nil || !strings.Contains(err.Error(), "holds another package") {
+		if err == nil || !strings.Contains(err.Error(), "contains another package") {
 			t.Errorf("got %v", err)
 		}
 		placetest.Want(t, target, one)

@@ -17,7 +17,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// fill makes dir a complete, durable copy of the package, which consists of content, its manifest written last.
+// fill makes dir a complete, durable copy of the package: content, then its manifest.
 func (d Place) fill(ctx context.Context, dir string, p place.Package, content []place.Cargo) (err error) {
 	extra, err := p.Manifest.Extra(p.Dir)
 	if err != nil {
@@ -62,7 +62,7 @@ func (d Place) fill(ctx context.Context, dir string, p place.Package, content []
 	return nil
 }
 
-// syncFiles makes files durable, all at once: the file system joins what it has to do for them.
+// syncFiles makes files durable, all at once, so that the file system can combine its work.
 func syncFiles(files []*os.File) error {
 	var g errgroup.Group
 	for _, f := range files {
@@ -71,13 +71,13 @@ func syncFiles(files []*os.File) error {
 	return g.Wait()
 }
 
-// copyFile returns the new file, open and not yet durable, also with an error once there is one.
+// copyFile returns the new file, open and not yet durable; also with an error after the file has been created.
 func (d Place) copyFile(ctx context.Context, f place.Cargo, path string) (*os.File, error) {
 	r, err := f.Open()
 	if err != nil {
 		return nil, err
 	}
-	// One byte more than listed shows that the file grew; more than that need not be written.
+	// One byte more than listed proves that the file grew; the rest need not be written.
 	out, got, err := d.writeFile(ctx, path, io.NewSectionReader(r, 0, f.Size+1))
 	if err := errors.Join(err, r.Close()); err != nil {
 		return out, err
@@ -85,7 +85,7 @@ func (d Place) copyFile(ctx context.Context, f place.Cargo, path string) (*os.Fi
 	return out, f.Match(got)
 }
 
-// copyDurable is copyFile that makes the file durable and closes it.
+// copyDurable is copyFile, and makes the file durable and closes it.
 func (d Place) copyDurable(ctx context.Context, f place.Cargo, path string) error {
 	out, err := d.copyFile(ctx, f, path)
 	if out != nil {
@@ -97,7 +97,7 @@ func (d Place) copyDurable(ctx context.Context, f place.Cargo, path string) erro
 	return err
 }
 
-// writeFile copies r to a new file and describes what was written. The file stays open, also with an error.
+// writeFile copies r to a new file and describes the written bytes. The file stays open, also with an error.
 func (d Place) writeFile(ctx context.Context, path string, r io.Reader) (*os.File, manifest.File, error) {
 	name := filepath.Base(path)
 	var f *os.File
@@ -108,7 +108,7 @@ func (d Place) writeFile(ctx context.Context, path string, r io.Reader) (*os.Fil
 	if err != nil {
 		return nil, manifest.File{}, err
 	}
-	// The digest is taken on a thread of its own, of what was written.
+	// The digest of the written bytes is computed on a thread of its own.
 	written, write := io.Pipe()
 	w, finished := disk.NewWriter(f, 0), make(chan struct{})
 	go func() {
@@ -132,7 +132,7 @@ type writerFunc func(b []byte) (int, error)
 
 func (w writerFunc) Write(b []byte) (int, error) { return w(b) }
 
-// makeParents is os.MkdirAll that returns what it made, outermost first, also when it fails half way.
+// makeParents is os.MkdirAll, and returns the directories that it made, outermost first, also with an error.
 func makeParents(dir string) ([]string, error) {
 	var missing []string
 	for d := dir; ; d = filepath.Dir(d) {
@@ -153,7 +153,7 @@ func makeParents(dir string) ([]string, error) {
 	return made, nil
 }
 
-// removeEmpty takes back what makeParents made, as far as nobody else has used it.
+// removeEmpty removes the directories that makeParents made, as far as they are empty.
 func removeEmpty(dirs []string) {
 	for _, d := range slices.Backward(dirs) {
 		if os.Remove(d) != nil {
@@ -162,8 +162,8 @@ func removeEmpty(dirs []string) {
 	}
 }
 
-// Apart refuses two directories of which one lies inside the other: putting a package in the place of the outer one
-// would remove the inner one, and of the inner one add to the outer one.
+// Apart rejects two directories if one is inside the other: replacing the outer one would remove the inner one, and the
+// inner one would become part of the outer one.
 func Apart(a, b string) error {
 	absA, err := filepath.Abs(a)
 	absB, errB := filepath.Abs(b)
@@ -172,7 +172,7 @@ func Apart(a, b string) error {
 	}
 	realA, realB := disk.Resolve(absA), disk.Resolve(absB)
 	if disk.Inside(realA, realB) || disk.Inside(realB, realA) {
-		return fmt.Errorf("of %s and %s one lies inside the other", a, b)
+		return fmt.Errorf("one of %s and %s is inside the other", a, b)
 	}
 	return nil
 }

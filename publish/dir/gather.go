@@ -21,20 +21,20 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// The two directories in which a package is put together. A file is in the first under its name once its digest was
-// that of the manifest, and before in the second under its digest.
+// The two directories in which a package is assembled. Verified files are in the first, under their names; unverified
+// ones are in the second, under their digests.
 const (
 	wholeName = "package"
 	partsName = "parts"
 )
 
-// gathering puts a package together from a place and from what is on this machine.
+// gathering assembles a package from a place and from files on this machine.
 type gathering struct {
 	d      Place
 	from   place.Origin
 	m      *manifest.Manifest
-	own    []place.Cargo      // that the manifest does not list: its signature if there is one, and itself last
-	work   string             // the directory of the two
+	own    []place.Cargo      // unlisted files: the signature if there is one, and the manifest last
+	work   string             // contains the two directories
 	old    *manifest.Manifest // of the package in oldDir, nil if there is none
 	oldDir string
 	o      PullOptions
@@ -45,7 +45,7 @@ type gathering struct {
 	fetched, reused atomic.Int64
 }
 
-// run makes work/package a complete and durable copy, its manifest written last.
+// run makes work/package a complete and durable copy, with its manifest written last.
 func (g *gathering) run(ctx context.Context) (err error) {
 	jobs, err := g.jobs()
 	if err != nil {
@@ -82,7 +82,7 @@ func parallel(n int) int {
 	return 4
 }
 
-// jobs groups the files by content, which travels once.
+// jobs groups the files by content, so that each content is fetched once.
 func (g *gathering) jobs() ([][]manifest.File, error) {
 	var jobs [][]manifest.File
 	at := map[string]int{}
@@ -94,14 +94,14 @@ func (g *gathering) jobs() ([][]manifest.File, error) {
 			continue
 		}
 		if jobs[i][0].Size != f.Size {
-			return nil, fmt.Errorf("%s and %s have one digest and two sizes: %w", jobs[i][0].Name, f.Name, tensor.ErrCorrupt)
+			return nil, fmt.Errorf("%s and %s have the same digest and different sizes: %w", jobs[i][0].Name, f.Name, tensor.ErrCorrupt)
 		}
 		jobs[i] = append(jobs[i], f)
 	}
 	return jobs, nil
 }
 
-// open makes the directories, or takes those of an earlier run. They are never links.
+// open creates the directories, or reuses those of an earlier run. They are never links.
 func (g *gathering) open() error {
 	for _, dir := range []string{g.work, filepath.Join(g.work, wholeName), filepath.Join(g.work, partsName)} {
 		err := os.Mkdir(dir, 0o755)
@@ -125,7 +125,7 @@ func (g *gathering) open() error {
 	return nil
 }
 
-// room compares what is missing with what is free.
+// room compares the size of missing files with the free space.
 func (g *gathering) room() error {
 	need := g.m.Bytes()
 	for _, c := range g.own {
@@ -149,8 +149,8 @@ func (g *gathering) room() error {
 	return checkSpace(g.work, need)
 }
 
-// makeDirs makes the directories of the package. One that is not a directory is refused: nothing is written behind a
-// link.
+// makeDirs makes the directories of the package. Existing links are rejected, because files would be written through
+// them.
 func (g *gathering) makeDirs() error {
 	made := map[string]bool{}
 	for _, f := range g.m.Files {
@@ -176,7 +176,7 @@ func (g *gathering) makeDirs() error {
 	return nil
 }
 
-// content brings one content and gives it all its names.
+// content fetches one content and gives it all its names.
 func (g *gathering) content(ctx context.Context, files []manifest.File) error {
 	var missing []manifest.File
 	for _, f := range files {
@@ -195,7 +195,7 @@ func (g *gathering) content(ctx context.Context, files []manifest.File) error {
 	}
 	first := missing[0]
 	if len(missing) < len(files) {
-		// Another name has the content already.
+		// Another name already has the content.
 		if err := g.copies(ctx, g.whole, files, missing); err == nil || ctx.Err() != nil {
 			return err
 		}
@@ -209,7 +209,7 @@ func (g *gathering) content(ctx context.Context, files []manifest.File) error {
 	return g.copies(ctx, g.whole, []manifest.File{first}, missing[1:])
 }
 
-// has reports whether a file is there under its name. One that is wrong is removed: it is in our own directory.
+// has reports whether a file exists under its name. A wrong one is removed, because the directory is ours.
 func (g *gathering) has(ctx context.Context, f manifest.File) (bool, error) {
 	r, err := f.OpenIn(g.whole)
 	if err == nil {
@@ -227,7 +227,7 @@ func (g *gathering) has(ctx context.Context, f manifest.File) (bool, error) {
 	return false, nil
 }
 
-// copies makes the missing files from one of those that root has.
+// copies makes the missing files of a content from one of those below root that has it.
 func (g *gathering) copies(ctx context.Context, root *os.Root, from, missing []manifest.File) error {
 	for _, f := range missing {
 		err := fs.ErrNotExist
@@ -250,7 +250,7 @@ func (g *gathering) copies(ctx context.Context, root *os.Root, from, missing []m
 	return nil
 }
 
-// part brings a content to its place among the parts: from the package that is replaced, or from the place.
+// part fetches a content into the parts directory, from the package that is replaced or from the place.
 func (g *gathering) part(ctx context.Context, f manifest.File) error {
 	if err := g.checkPart(f); err != nil {
 		return err
@@ -310,7 +310,7 @@ func (g *gathering) partPath(f manifest.File) string {
 	return filepath.Join(g.work, partsName, f.SHA256)
 }
 
-// checkPart refuses a part that is a link or a directory.
+// checkPart rejects a part that is a link or a directory.
 func (g *gathering) checkPart(f manifest.File) error {
 	info, err := os.Lstat(g.partPath(f))
 	if err == nil && !info.Mode().IsRegular() {
@@ -322,7 +322,7 @@ func (g *gathering) checkPart(f manifest.File) error {
 	return err
 }
 
-// copy makes a part from a file below root, whose bytes may have changed since: tensor.ErrCorrupt then.
+// copy makes a part from a file below root; tensor.ErrCorrupt if the file has changed.
 func (g *gathering) copy(ctx context.Context, root *os.Root, f manifest.File) error {
 	if err := g.parts.RemoveAll(f.SHA256); err != nil {
 		return err
@@ -333,7 +333,7 @@ func (g *gathering) copy(ctx context.Context, root *os.Root, f manifest.File) er
 	return nil
 }
 
-// name gives a complete part its name in the package.
+// name renames a complete part to its name in the package.
 func (g *gathering) name(f manifest.File) error {
 	to := filepath.Join(g.work, wholeName, filepath.FromSlash(f.Name))
 	return g.d.do("name "+path.Base(f.Name), func() error { return os.Rename(g.partPath(f), to) })
@@ -346,9 +346,9 @@ func (g *gathering) finish(ctx context.Context) error {
 		return err
 	}
 	if len(extra) > 0 {
-		return fmt.Errorf("%s is not of the package; move it away", filepath.Join(g.work, wholeName, filepath.FromSlash(extra[0])))
+		return fmt.Errorf("%s is not part of the package; move it away", filepath.Join(g.work, wholeName, filepath.FromSlash(extra[0])))
 	}
-	for _, name := range []string{manifest.FileName, manifest.SignatureName} { // of an earlier run
+	for _, name := range []string{manifest.FileName, manifest.SignatureName} { // left by an earlier run
 		if err := g.whole.RemoveAll(name); err != nil {
 			return err
 		}
@@ -366,7 +366,7 @@ func (g *gathering) finish(ctx context.Context) error {
 	return nil
 }
 
-// counter counts the bytes that come.
+// counter counts received bytes.
 type counter struct {
 	io.ReadCloser
 	n *atomic.Int64

@@ -33,7 +33,7 @@ func suffix() string {
 	return hex.EncodeToString(b)
 }
 
-// marked reports whether name is that of a directory which this program made for base.
+// marked reports whether name is that of a directory which llmexport made for base.
 func marked(name, base, mark string) bool {
 	s, ok := strings.CutPrefix(name, base+mark)
 	if !ok || len(s) != hex.EncodedLen(suffixBytes) || strings.ToLower(s) != s {
@@ -43,9 +43,9 @@ func marked(name, base, mark string) bool {
 	return err == nil
 }
 
-// repair finishes what killed runs left beside the target. The lock is held, so none of it is in use.
-// What a run was building is removed, but keep, with which this one goes on. A package that was moved aside goes back when nothing took its
-// place, and is removed when something did and replacing is allowed.
+// repair cleans up after killed runs next to the target. The lock is held, so nothing is in use. Unfinished directories
+// are removed, except keep, which this run continues. A package that was moved aside is restored if nothing has taken
+// its place, and otherwise removed if replacing is allowed.
 func (d Place) repair(ctx context.Context, target, keep string) error {
 	parent, base := filepath.Split(target)
 	entries, err := os.ReadDir(parent)
@@ -59,13 +59,13 @@ func (d Place) repair(ctx context.Context, target, keep string) error {
 		switch {
 		case !e.IsDir() || path == keep:
 		case marked(e.Name(), base, pullMark):
-			log.Info().Str("dir", e.Name()).Msg("removing what a pull of another package had begun")
+			log.Info().Str("dir", e.Name()).Msg("removing an unfinished pull of another package")
 			if err := os.RemoveAll(path); err != nil {
-				log.Warn().Err(err).Msg("what a killed pull left could not be removed")
+				log.Warn().Err(err).Msg("an unfinished pull could not be removed")
 			}
 		case marked(e.Name(), base, tmpMark):
 			if err := os.RemoveAll(path); err != nil {
-				log.Warn().Err(err).Msg("what a killed run left could not be removed")
+				log.Warn().Err(err).Msg("leftovers of a killed run could not be removed")
 			}
 		case marked(e.Name(), base, oldMark):
 			if _, err := manifest.Open(path); err == nil {
@@ -81,7 +81,7 @@ func (d Place) repair(ctx context.Context, target, keep string) error {
 	case errors.Is(err, fs.ErrNotExist) && len(olds) > 1:
 		return fmt.Errorf("is absent, and %d packages that were moved aside from it exist, %s first; rename one back or remove them", len(olds), filepath.Base(olds[0]))
 	case errors.Is(err, fs.ErrNotExist):
-		log.Info().Str("from", filepath.Base(olds[0])).Msg("put back a package that a killed run had moved aside")
+		log.Info().Str("from", filepath.Base(olds[0])).Msg("restored a package that a killed run had moved aside")
 		return os.Rename(olds[0], target)
 	case err != nil:
 		return err
@@ -97,8 +97,7 @@ func (d Place) repair(ctx context.Context, target, keep string) error {
 	return nil
 }
 
-// discard removes a replaced package. It is renamed first, so that a package under its old name is always
-// whole: one that a killed run had begun to remove is never put back.
+// discard removes a replaced package. It is renamed first, so that a partly removed package is never restored.
 func (d Place) discard(old, target string) error {
 	tmp := target + tmpMark + suffix()
 	if err := d.do("rename old", func() error { return os.Rename(old, tmp) }); err != nil {

@@ -14,14 +14,14 @@ import (
 	"github.com/llmexport/llmexport/publish/place"
 )
 
-// origin is a package in a directory of this machine. What changes there while it is read shows in the digests.
+// origin is a package in a directory of this machine. Changes while it is read are detected by digests.
 type origin string
 
 // Open opens the package in a directory.
 func Open(_ context.Context, rest string, _ place.OpenOptions) (place.Origin, error) {
 	info, err := os.Stat(rest)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no such directory; other places begin with hf://, ms://, oci:// or s3://: %w", fs.ErrNotExist)
+		return nil, fmt.Errorf("no such directory; other places begin with hf://, ms://, oci:// or s3://: %w", fs.ErrNotExist)
 	}
 	if err != nil {
 		return nil, err

@@ -20,54 +20,54 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// PullOptions say how a package is pulled. The zero value of each field is useful.
+// PullOptions configures Pull. The zero value of each field is useful.
 type PullOptions struct {
-	// Digest, if not empty, is that of the package which is expected; another one is tensor.ErrCorrupt.
+	// Digest, if not empty, is the expected digest of the package; any other is tensor.ErrCorrupt.
 	Digest manifest.Digest
-	// Replace allows another package of ours in the directory to be replaced; nothing else is ever overwritten.
+	// Replace allows replacing another package of llmexport in the directory; nothing else is ever overwritten.
 	Replace bool
-	// Files is the number of files on their way at once; 0 is 4.
+	// Files is the number of concurrent transfers; 0 is 4.
 	Files int
-	// Transfer is for each of them; its Progress is not used.
+	// Transfer configures each transfer; its Progress is not used.
 	Transfer transfer.Options
-	// Progress is told how many bytes of a file are here. Calls do not overlap.
+	// Progress is called with the number of received bytes of a file. Calls do not overlap.
 	Progress func(file string, done, total int64)
-	// Check judges the complete package in dir before it gets its name; when it fails, nothing is installed.
+	// Check is called on the complete package in dir before it is installed; if it fails, nothing is installed.
 	Check func(ctx context.Context, dir string) error
 
 	step func(action string) error // see Place.step
 }
 
-// plainName is the name of a package that its directory may have without anybody saying so: one that a recipe may give.
+// plainName matches package names that may be used as directory names without asking: those valid in recipes.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 
-// Pulled says what a pull did.
+// Pulled is the result of a pull.
 type Pulled struct {
 	Status place.Status `json:"status"`
-	// From is the reference with the state in it that was pulled; a later pull of it gives the same bytes.
+	// From is the reference including the pulled state; pulling it later gives the same bytes.
 	From   string          `json:"from"`
 	Dir    string          `json:"dir"`
 	Digest manifest.Digest `json:"digest"`
-	// Signed says that the package in Dir has a signature, see [manifest.SignatureName]. It was not verified.
+	// Signed reports whether the package in Dir has a signature, see [manifest.SignatureName]. It was not verified.
 	Signed bool `json:"signed"`
-	// Files and Bytes count manifest.json and the signature of the place too.
+	// Files and Bytes include manifest.json and the signature.
 	Files int   `json:"files"`
 	Bytes int64 `json:"bytes"`
-	// Fetched counts the bytes that came from the place in this run, Reused those that were on this machine.
+	// Fetched counts the bytes from the place in this run, Reused those that were already on this machine.
 	Fetched int64 `json:"fetched"`
 	Reused  int64 `json:"reused"`
 }
 
-// Pull brings the package of a place to the directory dir, which holds a whole package or what was there before
-// at every moment; {name} in dir is the package's name, and an empty dir stands for it. Every byte is compared with the
-// manifest, and the manifest with its own digest, before the directory has its name. A signature comes along if the
-// place has one, and is not judged; the one that the same package in the directory has is kept if not.
+// Pull pulls the package of a place to the directory dir, which contains the whole new or the whole old package at
+// every moment; {name} in dir is the package's name, and an empty dir is the same as {name}. Every byte is compared
+// with the manifest, and the manifest with its own digest, before the directory is renamed. A signature is pulled
+// without being verified; if the place has none, the one of the same package in the directory is kept.
 //
-// The package is put together beside the directory, in <dir>.pull-<16 hex digits of its digest>, where a later pull of
-// it goes on after an error or a kill. Files that the replaced package has are copied. Two pulls to one directory take
-// turns: the second finds what the first has brought.
+// The package is assembled next to the directory, in <dir>.pull-<16 hex digits of its digest>, where a later pull of it
+// resumes after an error or a kill. Files of the replaced package are reused. Two pulls to one directory take turns:
+// the second reuses the result of the first.
 //
-// Errors: tensor.ErrCorrupt when the manifest or a file is not what it says, and those of the place.
+// Errors: tensor.ErrCorrupt if the manifest or a file does not have its digest, and those of the place.
 func Pull(ctx context.Context, from place.Origin, dir string, o PullOptions) (_ place.Package, done Pulled, err error) {
 	done.From = from.String()
 	m, data, err := readManifest(ctx, from, o)
@@ -82,9 +82,9 @@ func Pull(ctx context.Context, from place.Origin, dir string, o PullOptions) (_ 
 		return place.Package{}, Pulled{}, err
 	}
 	if dir = cmp.Or(dir, place.Placeholder); strings.Contains(dir, place.Placeholder) {
-		// Who made the package chose its name, and a directory called ~ or -rf does harm.
+		// The maker of the package chose its name, and a directory called ~ or -rf is dangerous.
 		if !plainName.MatchString(m.Name) {
-			return place.Package{}, done, fmt.Errorf("the package is called %q; name the directory that it goes to", m.Name)
+			return place.Package{}, done, fmt.Errorf("the package is called %q, which is not used as a directory name; give the directory", m.Name)
 		}
 		dir = strings.ReplaceAll(dir, place.Placeholder, m.Name)
 	}
@@ -149,14 +149,14 @@ func Pull(ctx context.Context, from place.Origin, dir string, o PullOptions) (_ 
 func readManifest(ctx context.Context, from place.Origin, o PullOptions) (*manifest.Manifest, []byte, error) {
 	data, err := from.Read(ctx, manifest.FileName, manifest.MaxSize)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("holds no package of this program: %w", err)
+		err = fmt.Errorf("contains no package of llmexport: %w", err)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
 	m, err := manifest.Parse(data)
 	if err != nil {
-		// As of every file, what has another digest is read once more.
+		// Like any file, it is read again if its digest is wrong.
 		zerolog.Ctx(ctx).Warn().Err(err).Str("file", manifest.FileName).Msg("reading it again")
 		if data, err = from.Read(ctx, manifest.FileName, manifest.MaxSize); err == nil {
 			m, err = manifest.Parse(data)
@@ -166,7 +166,7 @@ func readManifest(ctx context.Context, from place.Origin, o PullOptions) (*manif
 		return nil, nil, fmt.Errorf("%s: %w", manifest.FileName, err)
 	}
 	if o.Digest != "" && m.Digest != o.Digest {
-		return nil, nil, fmt.Errorf("the package there is %s, not %s: %w", m.Digest, o.Digest, tensor.ErrCorrupt)
+		return nil, nil, fmt.Errorf("the package there has digest %s, not %s: %w", m.Digest, o.Digest, tensor.ErrCorrupt)
 	}
 	return m, data, nil
 }

@@ -143,7 +143,7 @@ func TestPull(t *testing.T) {
 		if done := mustPull(t, at(t, target), target, PullOptions{}); done.Status != place.Unchanged {
 			t.Errorf("onto itself: %+v", done)
 		}
-		if _, _, err := Pull(t.Context(), at(t, target), filepath.Join(target, "x"), PullOptions{}); err == nil || !strings.Contains(err.Error(), "lies inside the other") {
+		if _, _, err := Pull(t.Context(), at(t, target), filepath.Join(target, "x"), PullOptions{}); err == nil || !strings.Contains(err.Error(), "is inside the other") {
 			t.Errorf("into itself: %v", err)
 		}
 	})
@@ -155,7 +155,7 @@ func TestPull(t *testing.T) {
 	})
 	t.Run("another package", func(t *testing.T) {
 		_, _, err := Pull(t.Context(), newOrigin(t, two), target, PullOptions{})
-		if err == nil || !strings.Contains(err.Error(), "holds another package") {
+		if err == nil || !strings.Contains(err.Error(), "contains another package") {
 			t.Errorf("got %v", err)
 		}
 		placetest.Want(t, target, one)
@@ -182,7 +182,7 @@ func TestPull(t *testing.T) {
 		for _, name := range []string{"~", "-rf", "a b", "{name}"} {
 			p := placetest.Package(t, "one")
 			p.Manifest.Name = name
-			if _, _, err := Pull(t.Context(), newOrigin(t, p), "", PullOptions{}); err == nil || !strings.Contains(err.Error(), "name the directory") {
+			if _, _, err := Pull(t.Context(), newOrigin(t, p), "", PullOptions{}); err == nil || !strings.Contains(err.Error(), "give the directory") {
 				t.Errorf("%s: %v", name, err)
 			}
 			if _, err := os.Lstat(name); err == nil {
@@ -218,7 +218,7 @@ func TestPullReuses(t *testing.T) {
 
 	t.Run("damaged", func(t *testing.T) {
 		placetest.Write(t, filepath.Join(target, "llm.mnn"), "llm.mnn onf")
-		if _, _, err := Pull(t.Context(), from, target, PullOptions{}); err == nil || !strings.Contains(err.Error(), "is damaged") {
+		if _, _, err := Pull(t.Context(), from, target, PullOptions{}); err == nil || !strings.Contains(err.Error(), "package, damaged") {
 			t.Errorf("got %v", err)
 		}
 		from.sent.Store(0)
@@ -289,7 +289,7 @@ func TestPullRefuses(t *testing.T) {
 		"negative":           {lie(`"size": 18`, `"size": -1`), "size -1"},
 		"overflow":           {lie(`"size": 18`, `"size": 9223372036854775807`), ""},
 		"another digest":     {lie(p.Manifest.Files[0].SHA256, strings.Repeat("0", 64)), "digest is"},
-		"two sizes":          {lie(p.Manifest.Files[0].SHA256, p.Manifest.Files[1].SHA256), "two sizes"},
+		"different sizes":    {lie(p.Manifest.Files[0].SHA256, p.Manifest.Files[1].SHA256), "different sizes"},
 		"changed in between": {func(o *fakeOrigin) { o.files["llm.mnn"][0] ^= 1 }, "digest is"},
 		"too little": {func(o *fakeOrigin) {
 			o.open = func(f manifest.File, off, n int64) (io.ReadCloser, error) {
@@ -362,7 +362,7 @@ func TestPullLinks(t *testing.T) {
 		"file":      {"package/llm.mnn", ""},
 		"part":      {"parts/" + part, "is not a regular file"},
 		"manifest":  {"package/manifest.json", ""},
-		"more":      {"package/more", "is not of the package"},
+		"more":      {"package/more", "is not part of the package"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base, outside := t.TempDir(), t.TempDir()

@@ -16,14 +16,14 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// beside is where a package is made that a directory will become.
+// beside is the directory next to the target in which a package is made.
 type beside struct {
 	work  string // removed at the end
-	whole string // the package: work, or a directory in it
-	keep  bool   // when the package got no place: a later run goes on with it
+	whole string // the package: work or a directory in it
+	keep  bool   // keep work if the package was not shown, for a later run to continue
 }
 
-// staged is a directory whose lock is held, and a package beside it that may take its place.
+// staged is a directory whose lock is held, and a package next to it that may replace it.
 type staged struct {
 	beside
 	d       Place
@@ -31,8 +31,8 @@ type staged struct {
 	was     occupant
 	receipt place.Receipt
 	shown   bool
-	old     string   // where the replaced package is, until Close
-	signing string   // the directory in which the signature is that was.sign gives the package
+	old     string   // path of the replaced package, until Close
+	signing string   // directory with the new signature, was.sign
 	parents []string // that were made
 	unlock  func()
 	log     *zerolog.Logger
@@ -43,8 +43,8 @@ func lockFile(target string) string {
 	return filepath.Join(filepath.Dir(target), "."+filepath.Base(target)+".llmexport-lock")
 }
 
-// begin locks the target, mends what killed runs left, and says what is there, compared with the package of a digest
-// and signature. Close must follow after a nil error.
+// begin locks the target, cleans up after killed runs, and compares the contents of the target with the package of a
+// digest and signature. Close must be called unless it returns an error.
 func (d Place) begin(ctx context.Context, target string, sum manifest.Digest, signature []byte, b beside) (_ *staged, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -86,8 +86,8 @@ func (s *staged) Commit(ctx context.Context) (place.Receipt, error) {
 	return s.receipt, nil
 }
 
-// show puts the package in the target's place. The context is not asked between the steps: it is a matter of a few
-// renames, and stopping between them helps nobody.
+// show puts the package in place of the target. The context is not checked between the steps: they are a few renames,
+// and stopping between them would not help.
 func (s *staged) show() (err error) {
 	if s.was.same {
 		return s.showSignature()
@@ -108,7 +108,7 @@ func (s *staged) show() (err error) {
 			return err
 		}
 		undo = append(undo, func() error { return os.Rename(old, s.target) })
-		// Somebody may have put a file there during the copy, which takes minutes.
+		// A file may have been put there during the copy, which takes minutes.
 		if err := onlyListed(s.was.old, old); err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func (s *staged) show() (err error) {
 	return nil
 }
 
-// Revert implements Staged. A run that is killed in it leaves what one leaves that is killed in Commit.
+// Revert implements Staged. If it is killed, the state is as after a kill in Commit.
 func (s *staged) Revert(context.Context) error {
 	if !s.shown {
 		return nil
@@ -195,16 +195,16 @@ func (s *staged) Close() error {
 	return err
 }
 
-// occupant is what the target held before.
+// occupant is the previous contents of the target.
 type occupant struct {
 	same      bool               // the package itself, intact
-	old       *manifest.Manifest // a package, which may be replaced if it is another one
-	signature []byte             // of old
-	sign      []byte             // the signature that the same package gets, nil if it has it
+	old       *manifest.Manifest // another package, which may be replaced
+	signature []byte             // signature of old
+	sign      []byte             // signature to add to the same package, nil if it has it
 	empty     fs.FileMode        // mode of an empty directory, else 0
 }
 
-// kept is the signature that stays when the package of a digest, without one, is put there.
+// kept returns the signature that stays when the package of a digest, without a signature, is put there.
 func (o occupant) kept(sum manifest.Digest) []byte {
 	if o.old == nil || o.old.Digest != sum {
 		return nil
@@ -212,7 +212,7 @@ func (o occupant) kept(sum manifest.Digest) []byte {
 	return o.signature
 }
 
-// status is what putting a package there makes of it.
+// status returns the effect of putting a package there.
 func (o occupant) status() place.Status {
 	switch {
 	case o.same && o.sign == nil:
@@ -223,7 +223,7 @@ func (o occupant) status() place.Status {
 	return place.Published
 }
 
-// inspect compares what the target holds with the package of a digest and signature, nil for none.
+// inspect compares the contents of the target with the package of a digest and signature, which may be nil.
 func (d Place) inspect(ctx context.Context, target string, sum manifest.Digest, signature []byte) (occupant, error) {
 	info, err := os.Lstat(target)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -233,10 +233,10 @@ func (d Place) inspect(ctx context.Context, target string, sum manifest.Digest, 
 		return occupant{}, err
 	}
 	if info.Mode()&fs.ModeSymlink != 0 {
-		return occupant{}, errors.New("is a symbolic link and is left alone; name the directory itself")
+		return occupant{}, errors.New("is a symbolic link, which is never replaced; name the directory itself")
 	}
 	if !info.IsDir() {
-		return occupant{}, errors.New("exists and is not a directory; it is left alone")
+		return occupant{}, errors.New("exists and is not a directory")
 	}
 	entries, err := os.ReadDir(target)
 	if err != nil {
@@ -248,9 +248,9 @@ func (d Place) inspect(ctx context.Context, target string, sum manifest.Digest, 
 	m, err := manifest.Open(target)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return occupant{}, errors.New("holds files and no package; it is left alone")
+		return occupant{}, errors.New("contains files but no package, so it is not replaced")
 	case err != nil:
-		return occupant{}, fmt.Errorf("holds no package that this program reads and is left alone: %w", err)
+		return occupant{}, fmt.Errorf("contains no package that llmexport can read, so it is not replaced: %w", err)
 	}
 	if m.Digest == sum {
 		err = m.VerifyFiles(ctx, target)
@@ -260,11 +260,11 @@ func (d Place) inspect(ctx context.Context, target string, sum manifest.Digest, 
 		if !errors.Is(err, tensor.ErrCorrupt) {
 			return occupant{}, err
 		}
-		err = fmt.Errorf("holds this package and it is damaged; set replace to write it again: %w", err)
+		err = fmt.Errorf("contains this package, damaged; set replace to rewrite it: %w", err)
 	} else {
-		err = fmt.Errorf("holds another package, %s; set replace to replace it", m.Digest)
+		err = fmt.Errorf("contains another package, %s; set replace to replace it", m.Digest)
 	}
-	// What --replace would be refused for comes first, so that nobody is sent the wrong way.
+	// Errors that --replace does not fix come first.
 	if err := onlyListed(m, target); err != nil {
 		return occupant{}, err
 	}
@@ -278,24 +278,24 @@ func (d Place) inspect(ctx context.Context, target string, sum manifest.Digest, 
 	return occupant{old: m, signature: was}, err
 }
 
-// notWorking refuses to replace the working directory: the directory that takes its name is another one, and who works
-// here, such as the shell that called, would be left in one that is gone.
+// notWorking refuses to replace the working directory: processes working in it, such as the calling shell, would be
+// left in a removed directory.
 func notWorking(target fs.FileInfo) error {
 	here, err := os.Stat(".")
 	if err == nil && os.SameFile(here, target) {
-		err = errors.New("is the working directory, in whose place nothing can be put; name a new directory")
+		err = errors.New("is the working directory, which cannot be replaced; name a new directory")
 	}
 	return err
 }
 
-// onlyListed refuses a package whose removal would remove more than was published.
+// onlyListed rejects a package whose removal would remove more than was published.
 func onlyListed(m *manifest.Manifest, dir string) error {
 	extra, err := m.Extra(dir)
 	if err != nil {
 		return err
 	}
 	if len(extra) > 0 {
-		return fmt.Errorf("holds a package and other files, %q first of %d; move them away before it is replaced", extra[0], len(extra))
+		return fmt.Errorf("contains files that are not part of the package, %q first of %d; move them away before replacing it", extra[0], len(extra))
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/llmexport/llmexport/publish/place"
 )
 
-// inspectSignature compares the signature of the same package in target with the one that it is to have, nil for any.
+// inspectSignature compares the signature of the same package in target with the wanted one, nil for any.
 func (d Place) inspectSignature(o occupant, target string, signature []byte) (_ occupant, err error) {
 	if o.signature, err = manifest.ReadSignature(target); err != nil {
 		return occupant{}, err
@@ -27,7 +27,7 @@ func (d Place) inspectSignature(o occupant, target string, signature []byte) (_ 
 	return o, nil
 }
 
-// stageSignature writes the signature that the package in the target gets beside it.
+// stageSignature writes the new signature of the package next to the target.
 func (s *staged) stageSignature(ctx context.Context) error {
 	s.signing = s.target + tmpMark + suffix()
 	if err := s.d.do("make directory", func() error { return os.Mkdir(s.signing, 0o755) }); err != nil {
@@ -40,7 +40,7 @@ func (s *staged) writeSignature(ctx context.Context, data []byte) error {
 	return s.d.copyDurable(ctx, place.Loaded(manifest.SignatureName, data), filepath.Join(s.signing, manifest.SignatureName))
 }
 
-// showSignature puts the signature into the package, in one step.
+// showSignature renames the signature into the package.
 func (s *staged) showSignature() error {
 	if err := s.moveSignature(); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (s *staged) moveSignature() error {
 	return s.d.do("move signature in", func() error { return os.Rename(filepath.Join(s.signing, manifest.SignatureName), in) })
 }
 
-// revertSignature restores the signature that was there, or that there was none.
+// revertSignature restores the previous signature, or removes the new one if there was none.
 func (s *staged) revertSignature() error {
 	var err error
 	if s.was.signature == nil {

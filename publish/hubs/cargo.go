@@ -11,7 +11,7 @@ import (
 	"github.com/llmexport/llmexport/publish/place"
 )
 
-// headOf gives the first bytes of a file.
+// headOf returns the first bytes of a file.
 func headOf(c place.Cargo, n int64) ([]byte, error) {
 	f, err := c.Open()
 	if err != nil {
@@ -21,7 +21,7 @@ func headOf(c place.Cargo, n int64) ([]byte, error) {
 	return b, errors.Join(err, f.Close())
 }
 
-// gitName gives git's name of a file's content, which it compares with its digest.
+// gitName returns git's name of a file's content after comparing the content with its digest.
 func gitName(ctx context.Context, c place.Cargo) (string, error) {
 	f, err := c.Open()
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 
 const attributesFile = ".gitattributes"
 
-// attributesLine makes git keep a pointer in place of a file.
+// attributesLine makes git store a pointer in place of a file.
 const attributesLine = " filter=lfs diff=lfs merge=lfs -text\n"
 
-// withAttributes adds a line for each name whose files git would not keep by LFS; who clones the repository needs
-// them, and the hub adds them itself only for what it finds too large. It gives nil when nothing is to be added.
+// withAttributes adds a line for each name that git would not store in LFS; clones of the repository need them, and the
+// hub adds them itself only for large files. It returns nil if nothing is to be added.
 func withAttributes(attributes []byte, names []string) []byte {
 	var missing []string
 	for _, name := range names {
@@ -31,8 +31,7 @@ func withAttributes(attributes []byte, names []string) []byte {
 	return []byte(text + strings.Join(missing, ""))
 }
 
-// attributesPattern spells a name as gitattributes(5) wants it. Characters that mean something there become ?, which
-// matches them.
+// attributesPattern escapes a name for gitattributes(5). Special characters become ?, which matches them.
 func attributesPattern(name string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(" []#!", r) {
@@ -42,8 +41,8 @@ func attributesPattern(name string) string {
 	}, name)
 }
 
-// keptByLFS reports whether one of the lines says so and no later one takes it back. Patterns with ** are not
-// understood and match nothing: a line too much does no harm.
+// keptByLFS reports whether a line puts the file into LFS and no later one reverses it. Patterns with ** are not
+// supported and match nothing: a redundant line is harmless.
 func keptByLFS(attributes []byte, name string) bool {
 	kept := false
 	for line := range strings.Lines(string(attributes)) {

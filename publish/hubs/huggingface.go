@@ -1,5 +1,5 @@
-// Package hubs publishes packages to repositories of Hugging Face and of ModelScope, and opens packages there. Both are git
-// repositories with storage of large files beside them (LFS); what differs is how one talks to them.
+// Package hubs publishes packages to repositories of Hugging Face and of ModelScope, and opens packages there. Both use
+// git repositories with separate storage for large files (LFS); only the protocols differ.
 package hubs
 
 import (
@@ -22,33 +22,34 @@ const (
 	cardFile   = "README.md"
 )
 
-// HuggingFace publishes to a repository of Hugging Face, or of a hub that speaks its protocol.
+// HuggingFace publishes to a repository of Hugging Face, or of a hub with the same protocol.
 //
-// Stage makes the repository if there is none and sends large files to storage, where nobody sees them. Commit makes
-// one commit on top of the state that Stage saw: when somebody else has committed meanwhile, nothing is shown. The
-// repository holds the package and what the hub itself puts there; a repository with other files is left alone.
+// Stage creates the repository if it does not exist and uploads large files to storage, where they are invisible.
+// Commit makes one commit on top of the state that Stage read: if somebody else has committed in between, nothing is
+// shown. The repository contains the package and the files that the hub adds; a repository with other files is left
+// alone.
 type HuggingFace struct {
 	// Repo is "org/name".
 	Repo string
-	// Private makes a new repository private. One that is public already is an error then.
+	// Private makes a new repository private. For one that is already public it is an error.
 	Private bool
-	// Gated asks readers to accept terms: "auto" or "manual"; empty leaves the repository as it is.
+	// Gated makes readers accept terms: "auto" or "manual"; empty leaves the repository as it is.
 	Gated string
-	// Branch is where the commit goes; empty is "main". A new branch starts at main.
+	// Branch is the branch to commit to; empty is "main". A new branch starts at main.
 	Branch string
-	// Tag names the commit; may be empty. A tag is never moved.
+	// Tag names the commit; may be empty. An existing tag is never moved.
 	Tag string
 	// Endpoint must be that of the environment, whose token is used; empty accepts any.
 	Endpoint string
 	// Message is the title of the commit; empty names the package.
 	Message string
-	// Options say where the hub is and who we are; nil is hub.OptionsFromEnv.
+	// Options hold the address of the hub and the credentials; nil is hub.OptionsFromEnv.
 	Options *hub.Options
-	// Transfer says how patient requests are.
+	// Transfer sets retries and timeouts of requests.
 	Transfer transfer.Options
 }
 
-// String names the repository, and the branch if it is not the main one.
+// String names the repository, and the branch unless it is the default one.
 func (h HuggingFace) String() string {
 	if h.Branch != "" && h.Branch != mainBranch {
 		return "hub " + h.Repo + "@" + h.Branch
@@ -56,32 +57,32 @@ func (h HuggingFace) String() string {
 	return "hub " + h.Repo
 }
 
-// Public reports whether everybody may read the repository. People who may ask for access to a gated one are everybody.
+// Public reports whether everybody may read the repository, or request access to it.
 func (h HuggingFace) Public() bool { return !h.Private }
 
-// Check refuses options that no hub understands.
+// Check rejects invalid options.
 func (h HuggingFace) Check() error {
 	err := hub.CheckRepo(h.Repo)
 	if err == nil && !strings.Contains(h.Repo, "/") {
-		err = fmt.Errorf("repository %q is not of the form org/name", h.Repo)
+		err = fmt.Errorf("repository %q does not have the form org/name", h.Repo)
 	}
 	for _, name := range []string{h.Branch, h.Tag} {
 		if err == nil && name != "" {
 			err = hub.CheckRevision(name)
 		}
 		if err == nil && gitID.MatchString(name) {
-			err = fmt.Errorf("%s is a commit, and no name of a branch or tag", name)
+			err = fmt.Errorf("%s looks like a commit, not the name of a branch or tag", name)
 		}
 	}
 	if err == nil && h.Gated != "" && h.Gated != "auto" && h.Gated != "manual" {
-		err = fmt.Errorf("gated: %.40q is not auto or manual", h.Gated)
+		err = fmt.Errorf("gated: %.40q is neither auto nor manual", h.Gated)
 	}
 	return err
 }
 
 func (h HuggingFace) branch() string { return cmp.Or(h.Branch, mainBranch) }
 
-// connect gives the client. A recipe may come from anywhere: it cannot choose where the token is sent.
+// connect returns the client. A recipe is untrusted: it cannot choose where the token is sent.
 func (h HuggingFace) connect() (*huggingFaceAPI, error) {
 	if err := h.Check(); err != nil {
 		return nil, err
@@ -97,22 +98,22 @@ func (h HuggingFace) connect() (*huggingFaceAPI, error) {
 	}
 	have := strings.TrimRight(cmp.Or(o.Endpoint, hub.DefaultEndpoint), "/")
 	if want := strings.TrimRight(h.Endpoint, "/"); want != "" && want != have {
-		return nil, fmt.Errorf("the endpoint is not %s, for which the token is: set HF_ENDPOINT", have)
+		return nil, fmt.Errorf("the endpoint is not %s, which the token is for; set HF_ENDPOINT", have)
 	}
 	return newHuggingFaceAPI(o, h.Repo, h.Transfer)
 }
 
-// repoState is what a repository holds.
+// repoState is the contents of a repository.
 type repoState struct {
-	repoInfo        // of the branch, or of main where the branch will start; no commit in an empty repository
-	exists   bool   // the repository
-	branched bool   // the branch
-	tagged   string // commit of the tag; "unknown" where that is not said
+	repoInfo        // of the branch, or of main if the branch will start there; no commit in an empty repository
+	exists   bool   // whether the repository exists
+	branched bool   // whether the branch exists
+	tagged   string // commit of the tag; "unknown" if not reported
 	files    map[string]repoFile
-	old      *manifest.Manifest // the package that is there
+	old      *manifest.Manifest // the existing package
 }
 
-// state reads what is there.
+// state reads the state of the repository.
 func (h HuggingFace) state(ctx context.Context, api *huggingFaceAPI) (s repoState, err error) {
 	s.repoInfo, err = api.info(ctx, h.branch())
 	switch {
@@ -121,10 +122,10 @@ func (h HuggingFace) state(ctx context.Context, api *huggingFaceAPI) (s repoStat
 	case noRevision(err) && h.branch() != mainBranch:
 		s.exists = true
 		if s.repoInfo, err = api.info(ctx, mainBranch); noRevision(err) {
-			return s, fmt.Errorf("has no branch %s to begin %s at", mainBranch, h.branch())
+			return s, fmt.Errorf("has no branch %s to start %s from", mainBranch, h.branch())
 		}
 	case noRevision(err):
-		return repoState{exists: true}, nil // empty: the commit makes the branch
+		return repoState{exists: true}, nil // empty: the commit will create the branch
 	case errors.Is(err, fs.ErrNotExist):
 		return repoState{}, nil
 	}
@@ -132,7 +133,7 @@ func (h HuggingFace) state(ctx context.Context, api *huggingFaceAPI) (s repoStat
 		return s, err
 	}
 	if h.Private && !s.private {
-		return s, errors.New("exists and is public; make it private, or take `private: true` away")
+		return s, errors.New("exists and is public; make it private, or remove `private: true`")
 	}
 	if h.Tag != "" {
 		_, tags, err := api.refs(ctx)
@@ -150,14 +151,14 @@ func (h HuggingFace) state(ctx context.Context, api *huggingFaceAPI) (s repoStat
 	return s, err
 }
 
-// noRevision reports whether a repository lacks the revision, and is there.
+// noRevision reports whether a repository exists and lacks the revision.
 func noRevision(err error) bool {
 	se := (*transfer.StatusError)(nil)
 	return errors.As(err, &se) && se.Code == "RevisionNotFound"
 }
 
-// oldPackage reads the manifest of the package that a repository holds; nil if it holds none. It refuses a repository
-// that holds anything else than the package and what hubs put into new repositories.
+// oldPackage reads the manifest of the package in a repository; nil if there is none. It rejects repositories with
+// files other than the package and those that hubs put into new repositories.
 func oldPackage(files map[string]repoFile, read func(string, repoFile) ([]byte, error)) (*manifest.Manifest, error) {
 	ours := func(name string) bool { return name == cardFile || name == attributesFile }
 	var old *manifest.Manifest
@@ -167,7 +168,7 @@ func oldPackage(files map[string]repoFile, read func(string, repoFile) ([]byte, 
 			return nil, err
 		}
 		if old, err = manifest.Parse(b); err != nil {
-			return nil, fmt.Errorf("holds no package that this program reads and is left alone: %w", err)
+			return nil, fmt.Errorf("contains no package that llmexport can read, so it is not replaced: %w", err)
 		}
 		ours = func(name string) bool {
 			return name == attributesFile || name == manifest.FileName || name == manifest.SignatureName ||
@@ -175,12 +176,12 @@ func oldPackage(files map[string]repoFile, read func(string, repoFile) ([]byte, 
 		}
 	}
 	if extra := foreign(files, ours); len(extra) > 0 {
-		return nil, fmt.Errorf("holds %d files that no package of ours lists, %.200q first; it is left alone", len(extra), extra[0])
+		return nil, fmt.Errorf("contains %d files that are not part of a package, %.200q first, so it is not replaced", len(extra), extra[0])
 	}
 	return old, nil
 }
 
-// repoChanges compares a package with what is there.
+// repoChanges compares a package with the contents of the repository.
 type repoChanges struct {
 	place.Diff
 	send []place.Cargo
@@ -222,7 +223,7 @@ func compare(ctx context.Context, files []place.Cargo, there map[string]repoFile
 
 func (c repoChanges) none() bool { return len(c.send) == 0 && len(c.Remove) == 0 }
 
-// status is what committing the changes does.
+// status returns the effect of committing the changes.
 func (s repoState) status(c repoChanges) place.Status {
 	switch {
 	case !s.branched:
@@ -235,8 +236,7 @@ func (s repoState) status(c repoChanges) place.Status {
 	return place.Published
 }
 
-// diff says what publishing changes. Whether storage has some of the files already is not asked: that needs the right to
-// write.
+// diff returns what publishing changes. It does not check which files are already in storage, which needs write access.
 func (s repoState) diff(ctx context.Context, p place.Package, tag string) (place.Diff, error) {
 	f, err := place.FreightOf(p)
 	if err != nil {
@@ -260,7 +260,7 @@ func (h HuggingFace) Diff(ctx context.Context, p place.Package) (place.Diff, err
 	return d, nil
 }
 
-// Ready implements place.Store: the token may write, and nothing but a package is in the way.
+// Ready implements place.Store: the token may write, and the repository contains nothing but a package.
 func (h HuggingFace) Ready(ctx context.Context, _ func(*manifest.Manifest) bool) error {
 	api, err := h.connect()
 	if err == nil {
@@ -289,7 +289,7 @@ func (h HuggingFace) diff(ctx context.Context, p place.Package) (place.Diff, err
 	return d, err
 }
 
-// creates says what is not there yet.
+// creates lists what does not exist yet.
 func (h HuggingFace) creates(s repoState) string {
 	var list []string
 	if !s.exists {
@@ -308,12 +308,12 @@ func (h HuggingFace) creates(s repoState) string {
 	return strings.Join(list, ", ")
 }
 
-// tagFree refuses a tag that names something else.
+// tagFree rejects a tag that names another commit.
 func (s repoState) tagFree(tag string, c repoChanges) error {
 	if s.tagged == "" || c.none() && s.tagged == s.commit {
 		return nil
 	}
-	return fmt.Errorf("the tag %s is at commit %s and is not moved; choose another", tag, s.tagged)
+	return fmt.Errorf("the tag %s already names commit %s; choose another", tag, s.tagged)
 }
 
 // Stage implements Store.

@@ -100,7 +100,7 @@ func TestHub(t *testing.T) {
 
 	// A tag is not moved.
 	s.Tag = "v1"
-	if _, err := s.Stage(h.Ctx, q); err == nil || !strings.Contains(err.Error(), "tag v1 is at commit "+head) {
+	if _, err := s.Stage(h.Ctx, q); err == nil || !strings.Contains(err.Error(), "tag v1 already names commit "+head) {
 		t.Errorf("moved tag: %v", err)
 	}
 }
@@ -134,23 +134,23 @@ func TestHubRefuses(t *testing.T) {
 	}{
 		"foreign files": {func(h *placetest.Hub) {
 			h.Repo(placetest.Repo).Commit("main", map[string][]byte{"notes.txt": {1}, "z": {2}})
-		}, nil, `holds 2 files that no package of ours lists, "notes.txt" first`, nil},
+		}, nil, `contains 2 files that are not part of a package, "notes.txt" first`, nil},
 		"foreign manifest": {func(h *placetest.Hub) {
 			h.Repo(placetest.Repo).Commit("main", map[string][]byte{"manifest.json": []byte("{}")})
-		}, nil, "holds no package that this program reads", nil},
+		}, nil, "contains no package that llmexport can read", nil},
 		"public, not private": {func(h *placetest.Hub) { h.Repo(placetest.Repo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(s *HuggingFace) { s.Private = true }, "exists and is public", nil},
 		"no token":            {nil, func(s *HuggingFace) { s.Options.Token = "" }, "publishing needs a token: set HF_TOKEN", fs.ErrPermission},
-		"wrong token":         {nil, func(s *HuggingFace) { s.Options.Token = "hf_wrong" }, "the token is not valid", fs.ErrPermission},
+		"wrong token":         {nil, func(s *HuggingFace) { s.Options.Token = "hf_wrong" }, "the token is invalid", fs.ErrPermission},
 		"no rights": {func(h *placetest.Hub) { h.AddToken("hf_reader", fakehub.User{Name: "reader", Role: fakehub.Reader}) },
-			func(s *HuggingFace) { s.Options.Token = "hf_reader" }, "write to tester/tiny", fs.ErrPermission},
+			func(s *HuggingFace) { s.Options.Token = "hf_reader" }, "write access to tester/tiny", fs.ErrPermission},
 		"not ours to see": {func(h *placetest.Hub) {
 			h.AddToken("hf_other", fakehub.User{Name: "other", Role: fakehub.Stranger})
 			h.Repo(placetest.Repo).SetPrivate(true).Commit("main", map[string][]byte{"README.md": {1}})
-		}, func(s *HuggingFace) { s.Options.Token = "hf_other" }, "write to tester/tiny", fs.ErrPermission},
+		}, func(s *HuggingFace) { s.Options.Token = "hf_other" }, "write access to tester/tiny", fs.ErrPermission},
 		"other endpoint": {nil, func(s *HuggingFace) { s.Endpoint = "https://evil.example" }, "set HF_ENDPOINT", nil},
 		"no branch":      {nil, func(s *HuggingFace) { s.Branch = "a/../b" }, "is not a branch", nil},
-		"commit":         {nil, func(s *HuggingFace) { s.Tag = strings.Repeat("a", 40) }, "is a commit", nil},
-		"gated":          {nil, func(s *HuggingFace) { s.Gated = "yes" }, "auto or manual", nil},
+		"commit":         {nil, func(s *HuggingFace) { s.Tag = strings.Repeat("a", 40) }, "looks like a commit", nil},
+		"gated":          {nil, func(s *HuggingFace) { s.Gated = "yes" }, "neither auto nor manual", nil},
 		"offline":        {nil, func(s *HuggingFace) { s.Options.Offline = true }, "HF_HUB_OFFLINE", nil},
 	}
 	for name, tc := range tests {
@@ -220,7 +220,7 @@ func TestHubFaults(t *testing.T) {
 		"commit lost":           {[]rule{{Fault: fakehub.Lost, Path: "*/commit/main", Times: 1}}, ""},
 		"commit cut":            {[]rule{{Fault: fakehub.CutRequest, Path: "*/commit/main", After: 100, Times: 2}}, ""},
 		"commit 500":            {[]rule{{Fault: fakehub.Status, Status: 500, Path: "*/commit/main", Times: 1}}, ""},
-		"commit 403":            {[]rule{{Fault: fakehub.Status, Status: 403, Path: "*/commit/main"}}, "write to tester/tiny"},
+		"commit 403":            {[]rule{{Fault: fakehub.Status, Status: 403, Path: "*/commit/main"}}, "write access to tester/tiny"},
 		"create lost":           {[]rule{{Fault: fakehub.Lost, Path: "/api/repos/create", Times: 1}}, ""},
 		"tag lost":              {[]rule{{Fault: fakehub.Lost, Path: "*/tag/*", Times: 1}}, ""},
 		"tree cut":              {[]rule{{Fault: fakehub.Cut, Path: "*/tree/*", After: 30, Times: 2}}, ""},
@@ -295,7 +295,7 @@ func TestHubRevert(t *testing.T) {
 	}
 	// A repository that the run has made.
 	s := stage(hubStore(h, func(s *HuggingFace) { s.Tag = "v1" }), p)
-	if err := s.Revert(h.Ctx); err == nil || !strings.Contains(err.Error(), "stays, without the package") {
+	if err := s.Revert(h.Ctx); err == nil || !strings.Contains(err.Error(), "remains without the package") {
 		t.Errorf("got %v", err)
 	}
 	s.Close()
@@ -366,7 +366,7 @@ func TestHubOrigin(t *testing.T) {
 		"gated":       {"tester/tiny", "hf_stranger", "accept its terms"},
 		"no revision": {"tester/tiny@v9", fakehub.Token, "no such branch, tag or commit"},
 		"absent":      {"tester/other", fakehub.Token, "no such repository"},
-		"no name":     {"../x", fakehub.Token, "not of the form"},
+		"no name":     {"../x", fakehub.Token, "does not have the form"},
 		"hostile":     {"tester/tiny@../x", fakehub.Token, "not a branch"},
 	} {
 		t.Run(name, func(t *testing.T) {

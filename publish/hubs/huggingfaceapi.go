@@ -25,17 +25,17 @@ import (
 
 const (
 	maxSmallFile  = 16 << 20 // bytes of a file whose content is in git; the hub allows 10 MB
-	preuploadHead = 512      // bytes that the hub wants to see of a file before it decides
-	preuploadMany = 256      // files of one request
+	preuploadHead = 512      // bytes of a file that the hub needs for its decision
+	preuploadMany = 256      // files per request
 )
 
-// slow is for requests after which a server has much to do before it answers.
+// slow is the timeout of requests that keep a server busy before it responds.
 func slow(o transfer.Options) transfer.Options {
 	o.Stall = max(10*time.Minute, o.Stall)
 	return o
 }
 
-// repoClient asks a hub about one repository.
+// repoClient sends requests about one repository to a hub.
 type repoClient struct {
 	http *transfer.Client
 	repo string
@@ -47,7 +47,7 @@ func newRepoClient(options hub.Options, repo string, o transfer.Options) (repoCl
 	return repoClient{http: c, repo: repo, o: o}, err
 }
 
-// huggingFaceAPI is what we ask a Hugging Face hub about one repository.
+// huggingFaceAPI is the API of a Hugging Face hub for one repository.
 type huggingFaceAPI struct{ repoClient }
 
 func newHuggingFaceAPI(options hub.Options, repo string, o transfer.Options) (*huggingFaceAPI, error) {
@@ -59,16 +59,17 @@ func newHuggingFaceAPI(options hub.Options, repo string, o transfer.Options) (*h
 	return &huggingFaceAPI{c}, nil
 }
 
-// batchPath ends the address of the LFS API.
+// batchPath is the end of the address of the LFS API.
 const batchPath = "/info/lfs/objects/batch"
 
-// handsOut reports whether the response to a request may hold credentials of storage, which may be those of the hub.
+// handsOut reports whether the response to a request may contain credentials for storage, which may be those of the
+// hub.
 func handsOut(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, batchPath) }
 
-// at is an address below the endpoint.
+// at returns an address below the endpoint.
 func (a *huggingFaceAPI) at(elem ...string) *url.URL { return a.http.Home.JoinPath(escaped(elem)...) }
 
-// model is an address of the repository's API.
+// model returns an address of the repository's API.
 func (a *huggingFaceAPI) model(elem ...string) *url.URL {
 	return a.http.Home.JoinPath("api", "models", a.repo).JoinPath(escaped(elem)...)
 }
@@ -81,13 +82,13 @@ func escaped(elem []string) []string {
 	return out
 }
 
-// resolve is the address of a file.
+// resolve returns the address of a file.
 func (a *huggingFaceAPI) resolve(revision, name string) *url.URL {
 	elem := append([]string{"resolve", revision}, strings.Split(name, "/")...)
 	return a.http.Home.JoinPath(a.repo).JoinPath(escaped(elem)...)
 }
 
-// get reads an answer of at most limit bytes.
+// get reads a response of at most limit bytes.
 func (a repoClient) get(ctx context.Context, u *url.URL, limit int64) (b []byte, head http.Header, err error) {
 	err = transfer.Retry(ctx, "ask", a.o, func(ctx context.Context, touch func(int)) (bool, error) {
 		resp, err := a.http.Get(ctx, u, nil)
@@ -105,7 +106,7 @@ func (a repoClient) get(ctx context.Context, u *url.URL, limit int64) (b []byte,
 	return b, head, err
 }
 
-// send sends v as JSON and reads the answer.
+// send sends v as JSON and reads the response.
 func (a *huggingFaceAPI) send(ctx context.Context, method string, u *url.URL, v any) (b []byte, err error) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -118,7 +119,7 @@ func (a *huggingFaceAPI) send(ctx context.Context, method string, u *url.URL, v 
 	return b, err
 }
 
-// once is send without a second try.
+// once is send without retries.
 func (a *huggingFaceAPI) once(ctx context.Context, method string, u *url.URL, kind string, body []byte) ([]byte, error) {
 	resp, err := a.http.Do(ctx, method, u, http.Header{"Content-Type": {kind}}, inBody(body))
 	if err != nil {
@@ -135,8 +136,7 @@ func inBody(b []byte) transfer.Body {
 	return func() (io.Reader, int64, error) { return bytes.NewReader(b), int64(len(b)), nil }
 }
 
-// repeatable makes an error without an answer retryable for a request that does no more when it is sent twice, whatever
-// its method.
+// repeatable makes an error without a response retryable, for an idempotent request of any method.
 func repeatable(err error) error {
 	if transfer.Broken(err) {
 		return &transfer.Retryable{Err: err}
@@ -144,21 +144,21 @@ func repeatable(err error) error {
 	return err
 }
 
-// refused explains an answer to who wants to write.
+// refused adds a hint to the response to a write request.
 func (a *huggingFaceAPI) refused(resp *http.Response) error {
 	err := a.http.Judge(resp)
 	if se := (*transfer.StatusError)(nil); errors.As(err, &se) {
 		switch {
 		case se.Status == http.StatusConflict && strings.Contains(se.Message, "conflicting operation"):
-			return &transfer.Retryable{Err: err} // the hub makes one repository of an account at a time
+			return &transfer.Retryable{Err: err} // the hub creates only one repository per account at a time
 		case se.Status == http.StatusForbidden:
-			se.Hint = "the token needs the right to write to " + a.repo
+			se.Hint = "the token needs write access to " + a.repo
 		}
 	}
 	return err
 }
 
-// status is that of an answer which was refused, or 0.
+// status returns the HTTP status of an error, or 0.
 func status(err error) int {
 	if se := (*transfer.StatusError)(nil); errors.As(err, &se) {
 		return se.Status
@@ -166,13 +166,13 @@ func status(err error) int {
 	return 0
 }
 
-// whoami checks the token: it must be known, and one that may only read is refused before anything is sent.
+// whoami checks the token: a token that is unknown or read-only is rejected before anything is sent.
 func (a *huggingFaceAPI) whoami(ctx context.Context) error {
 	b, _, err := a.get(ctx, a.at("api", "whoami-v2"), maxHubAnswer)
 	if se := (*transfer.StatusError)(nil); errors.As(err, &se) && se.Status == http.StatusUnauthorized {
-		se.Hint = "publishing needs a token: set HF_TOKEN, or log in by hf auth login"
+		se.Hint = "publishing needs a token: set HF_TOKEN, or run hf auth login"
 		if a.http.Authorize != nil {
-			se.Hint = "the token is not valid, it may have expired or been withdrawn: set another HF_TOKEN, or log in by hf auth login"
+			se.Hint = "the token is invalid, expired or revoked: set another HF_TOKEN, or run hf auth login"
 		}
 	}
 	if err != nil {
@@ -189,12 +189,12 @@ func (a *huggingFaceAPI) whoami(ctx context.Context) error {
 		return corruptAnswer("the token", err)
 	}
 	if answer.Auth.Token.Role == "read" {
-		return &transfer.StatusError{Status: http.StatusForbidden, Who: "the hub", Hint: "the token may only read; make one that may write to " + a.repo}
+		return &transfer.StatusError{Status: http.StatusForbidden, Who: "the hub", Hint: "the token is read-only; create one with write access to " + a.repo}
 	}
 	return nil
 }
 
-// info describes a revision. No repository or no such revision is fs.ErrNotExist.
+// info describes a revision. A missing repository or revision is fs.ErrNotExist.
 func (a *huggingFaceAPI) info(ctx context.Context, revision string) (repoInfo, error) {
 	b, _, err := a.get(ctx, a.model("revision", revision), maxHubAnswer)
 	if err != nil {
@@ -210,7 +210,7 @@ func (a *huggingFaceAPI) tree(ctx context.Context, commit string) (map[string]re
 	u.RawQuery = "recursive=true"
 	for pages := 0; u != nil; pages++ {
 		if pages > maxHubFiles/100 {
-			return nil, fmt.Errorf("the hub's list of files has no end: %w", tensor.ErrCorrupt)
+			return nil, fmt.Errorf("the hub's list of files is endless: %w", tensor.ErrCorrupt)
 		}
 		b, head, err := a.get(ctx, u, maxHubAnswer)
 		if err != nil {
@@ -226,10 +226,10 @@ func (a *huggingFaceAPI) tree(ctx context.Context, commit string) (map[string]re
 	return files, nil
 }
 
-// file reads a file of a commit whole, compared with what the tree lists.
+// file reads a whole file of a commit, and compares it with the tree.
 func (a *huggingFaceAPI) file(ctx context.Context, commit, name string, f repoFile, limit int64) ([]byte, error) {
 	if f.size > limit {
-		return nil, fmt.Errorf("%s has %d bytes, at most %d are read: %w", name, f.size, limit, tensor.ErrUnsupported)
+		return nil, fmt.Errorf("%s has %d bytes, the limit is %d: %w", name, f.size, limit, tensor.ErrUnsupported)
 	}
 	b, err := a.http.ReadFile(ctx, "read "+name, a.resolve(commit, name), limit, a.o)
 	if err != nil {
@@ -238,12 +238,12 @@ func (a *huggingFaceAPI) file(ctx context.Context, commit, name string, f repoFi
 	h := transfer.Blob{Size: int64(len(b))}.Hash()
 	h.Write(b)
 	if f.git != "" && hex.EncodeToString(h.Sum(nil)) != f.git || f.sha256 != "" && manifest.DigestOf(b).Hex() != f.sha256 {
-		return nil, fmt.Errorf("%s: the hub sends something else than it lists: %w", name, tensor.ErrCorrupt)
+		return nil, fmt.Errorf("%s: the hub's response does not match its list of files: %w", name, tensor.ErrCorrupt)
 	}
 	return b, nil
 }
 
-// create makes the repository, and says whether there was none.
+// create creates the repository, and reports whether there was none.
 func (a *huggingFaceAPI) create(ctx context.Context, private bool) (made bool, err error) {
 	org, name, ok := strings.Cut(a.repo, "/")
 	body := map[string]any{"name": name, "organization": org, "type": "model", "visibility": "public"}
@@ -268,11 +268,11 @@ func (a *huggingFaceAPI) gate(ctx context.Context, gated string) error {
 	return err
 }
 
-// checkCard lets the hub judge the head of README.md, which it otherwise does only when everything is uploaded.
+// checkCard makes the hub check the head of README.md, which it otherwise does only after the upload.
 func (a *huggingFaceAPI) checkCard(ctx context.Context, card []byte) error {
 	b, err := a.send(ctx, http.MethodPost, a.at("api", "validate-yaml"), map[string]any{"content": string(card), "repoType": "model"})
 	if status(err) == http.StatusBadRequest {
-		return fmt.Errorf("%s: the hub does not accept its head: %w", cardFile, err)
+		return fmt.Errorf("%s: the hub rejects its front matter: %w", cardFile, err)
 	}
 	if err != nil {
 		return err
@@ -286,12 +286,12 @@ func (a *huggingFaceAPI) checkCard(ctx context.Context, card []byte) error {
 		return corruptAnswer("README.md", err)
 	}
 	if len(answer.Errors) > 0 {
-		return fmt.Errorf("%s: the hub does not accept its head: %s", cardFile, transfer.Said(answer.Errors[0].Message))
+		return fmt.Errorf("%s: the hub rejects its front matter: %s", cardFile, transfer.Said(answer.Errors[0].Message))
 	}
 	return nil
 }
 
-// preupload asks which files are to be LFS files.
+// preupload returns which files must be LFS files.
 func (a *huggingFaceAPI) preupload(ctx context.Context, revision string, files []place.Cargo) (map[string]bool, error) {
 	lfs := map[string]bool{}
 	for len(files) > 0 {
@@ -316,13 +316,13 @@ func (a *huggingFaceAPI) preupload(ctx context.Context, revision string, files [
 			return nil, err
 		}
 		for _, c := range some {
-			lfs[c.Name] = modes[c.Name] && c.Size > 0 // storage takes no empty objects
+			lfs[c.Name] = modes[c.Name] && c.Size > 0 // storage rejects empty objects
 		}
 	}
 	return lfs, nil
 }
 
-// batch implements lfs.batch for what goes to a branch that is there.
+// batch implements lfs.batch for an existing branch.
 func (a *huggingFaceAPI) batch(ctx context.Context, branch string, objects []place.Cargo) (map[string]*lfsUpload, error) {
 	list, sizes := lfsObjects(objects)
 	body, err := json.Marshal(map[string]any{
@@ -347,19 +347,19 @@ func (a *huggingFaceAPI) batch(ctx context.Context, branch string, objects []pla
 	return parseBatch(b, sizes, a.http.Home)
 }
 
-// branch makes a branch at a commit; one that is there is left as it is.
+// branch creates a branch at a commit; an existing one is left alone.
 func (a *huggingFaceAPI) branch(ctx context.Context, name, commit string) (made bool, err error) {
 	_, err = a.send(ctx, http.MethodPost, a.model("branch", name), map[string]string{"startingPoint": commit})
 	return unlessThere(err)
 }
 
-// tag gives a commit a name; a tag that is there is left as it is.
+// tag names a commit; an existing tag is left alone.
 func (a *huggingFaceAPI) tag(ctx context.Context, name, commit, message string) (made bool, err error) {
 	_, err = a.send(ctx, http.MethodPost, a.model("tag", commit), map[string]string{"tag": name, "message": message})
 	return unlessThere(err)
 }
 
-// unlessThere reads the outcome of making something.
+// unlessThere ignores the error that something exists already.
 func unlessThere(err error) (made bool, _ error) {
 	if status(err) == http.StatusConflict {
 		return false, nil
@@ -367,7 +367,7 @@ func unlessThere(err error) (made bool, _ error) {
 	return err == nil, err
 }
 
-// refs gives the commits of the repository's branches and tags.
+// refs returns the commits of the repository's branches and tags.
 func (a *huggingFaceAPI) refs(ctx context.Context) (branches, tags map[string]string, err error) {
 	b, _, err := a.get(ctx, a.model("refs"), maxHubAnswer)
 	if err != nil {
@@ -394,7 +394,7 @@ func (a *huggingFaceAPI) refs(ctx context.Context) (branches, tags map[string]st
 	return names(answer.Branches), names(answer.Tags), nil
 }
 
-// remove deletes a branch or a tag; one that is not there is no error.
+// remove deletes a branch or a tag; a missing one is not an error.
 func (a *huggingFaceAPI) remove(ctx context.Context, kind, name string) error {
 	_, err := a.send(ctx, http.MethodDelete, a.model(kind, name), nil)
 	if status(err) == http.StatusNotFound {
@@ -403,7 +403,7 @@ func (a *huggingFaceAPI) remove(ctx context.Context, kind, name string) error {
 	return err
 }
 
-// operation is one line of a commit.
+// operation is a line of a commit.
 type operation struct {
 	Key   string `json:"key"`
 	Value any    `json:"value"`
@@ -429,7 +429,7 @@ func opDelete(name string) operation {
 	return operation{"deletedFile", map[string]string{"path": name}}
 }
 
-// commit puts the operations on top of a branch, once: after an error that is retryable it may have happened.
+// commit commits the operations on top of a branch, without retries: after a retryable error it may have succeeded.
 func (a *huggingFaceAPI) commit(ctx context.Context, branch string, ops []operation) (string, error) {
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
@@ -450,7 +450,7 @@ func (a *huggingFaceAPI) commit(ctx context.Context, branch string, ops []operat
 		return "", corruptAnswer("the commit", err)
 	}
 	if !gitID.MatchString(answer.OID) {
-		return "", fmt.Errorf("the hub names the commit %.60q: %w", cmp.Or(answer.OID, "nothing"), tensor.ErrCorrupt)
+		return "", fmt.Errorf("the hub returned the commit %.60q: %w", cmp.Or(answer.OID, "nothing"), tensor.ErrCorrupt)
 	}
 	return answer.OID, nil
 }

@@ -27,7 +27,7 @@ func OpenHuggingFace(ctx context.Context, rest string, po place.OpenOptions) (pl
 	return OpenHuggingFaceAt(ctx, rest, o, po.Transfer)
 }
 
-// OpenHuggingFaceAt is [OpenHuggingFace] with options that are not those of the environment.
+// OpenHuggingFaceAt is [OpenHuggingFace] with explicit options in place of those of the environment.
 func OpenHuggingFaceAt(ctx context.Context, rest string, o hub.Options, t transfer.Options) (place.Origin, error) {
 	repo, revision, err := splitRevision(rest, mainBranch)
 	if err != nil {
@@ -44,15 +44,14 @@ func OpenHuggingFaceAt(ctx context.Context, rest string, o hub.Options, t transf
 	return huggingFaceOrigin{api, info.commit}, nil
 }
 
-// splitRevision parts the revision from "org/name@revision"; without one it is fallback. An error
-// is a RefError.
+// splitRevision splits "org/name@revision"; the default revision is fallback. An error is a RefError.
 func splitRevision(s, fallback string) (repo, revision string, err error) {
 	repo, revision, named := strings.Cut(s, "@")
 	if !named {
 		revision = fallback
 	}
 	if err = hub.CheckRepo(repo); err == nil {
-		err = hub.CheckRevision(revision) // none behind the @ is that of a variable which is not set
+		err = hub.CheckRevision(revision) // an empty one after the @ is probably an unset variable
 	}
 	if err != nil {
 		err = &place.RefError{Err: err}

@@ -17,7 +17,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// maxInline bounds the files that go into a commit's request because the hub keeps them in git, in bytes all together.
+// maxInline bounds the total size in bytes of files in a commit request because the hub stores them in git.
 const maxInline = 64 << 20
 
 // stagedHuggingFace is a package whose large files are in storage.
@@ -25,18 +25,18 @@ type stagedHuggingFace struct {
 	h       HuggingFace
 	api     *huggingFaceAPI
 	state   repoState
-	created bool // the repository, by this run
+	created bool // whether this run created the repository
 	changes repoChanges
-	lfs     map[string]bool // which of the files that are sent are in storage
+	lfs     map[string]bool // which of the sent files are in storage
 	freight *place.Freight
 	title   string
 	about   string
 	receipt place.Receipt
 
-	done      string // the commit that Commit made
-	gated     bool   // Commit changed who may read the files
-	branched  bool   // Commit made the branch
-	tagged    bool   // Commit made the tag
+	done      string // commit of Commit
+	gated     bool   // whether Commit changed the access to the files
+	branched  bool   // whether Commit created the branch
+	tagged    bool   // whether Commit created the tag
 	committed bool
 }
 
@@ -84,7 +84,7 @@ func (h HuggingFace) stage(ctx context.Context, p place.Package) (_ *stagedHuggi
 	return s, s.upload(ctx)
 }
 
-// create makes the repository, closed from the beginning as far as it shall be.
+// create creates the repository, private or gated from the beginning if it is to be.
 func (s *stagedHuggingFace) create(ctx context.Context) error {
 	made, err := s.api.create(ctx, s.h.Private)
 	if err != nil {
@@ -94,10 +94,10 @@ func (s *stagedHuggingFace) create(ctx context.Context) error {
 		return err
 	}
 	if !s.state.exists {
-		return errors.New("the name is taken by a repository that the token may not see")
+		return errors.New("the name is taken by a repository that the token cannot access")
 	}
 	if s.created = made; made {
-		zerolog.Ctx(ctx).Info().Str("repo", s.h.Repo).Bool("private", s.h.Private).Msg("made the repository, which stays whatever becomes of the package")
+		zerolog.Ctx(ctx).Info().Str("repo", s.h.Repo).Bool("private", s.h.Private).Msg("created the repository, which remains even if publishing fails")
 	}
 	if made && s.h.Gated != "" {
 		return s.api.gate(ctx, s.h.Gated)
@@ -105,7 +105,7 @@ func (s *stagedHuggingFace) create(ctx context.Context) error {
 	return nil
 }
 
-// commitText is what the history of the repository says.
+// commitText returns the commit message.
 func commitText(title string, m *manifest.Manifest, sum manifest.Digest) (string, string) {
 	about := "Package " + m.Name + " " + string(sum) + "\n"
 	if m.Source.Repo != "" {
@@ -115,7 +115,7 @@ func commitText(title string, m *manifest.Manifest, sum manifest.Digest) (string
 	return cmp.Or(title, "Publish "+m.Name+" "+sum.Hex()[:12]), about
 }
 
-// upload brings to storage what belongs there, and reads the rest once, so that Commit cannot fail on it.
+// upload sends large files to storage, and reads the others once, so that Commit cannot fail on them.
 func (s *stagedHuggingFace) upload(ctx context.Context) error {
 	revision := s.h.branch()
 	if !s.state.branched {
@@ -134,7 +134,7 @@ func (s *stagedHuggingFace) upload(ctx context.Context) error {
 			continue
 		}
 		if inline += c.Size; inline > maxInline {
-			return fmt.Errorf("the hub wants more than %d bytes kept in git: %w", maxInline, tensor.ErrUnsupported)
+			return fmt.Errorf("the hub requires more than %d bytes in git: %w", maxInline, tensor.ErrUnsupported)
 		}
 		b, err := c.ReadAll()
 		if err != nil {
@@ -157,7 +157,7 @@ func (s *stagedHuggingFace) upload(ctx context.Context) error {
 	return err
 }
 
-// attributes adds to .gitattributes what the large files need.
+// attributes adds the lines for large files to .gitattributes.
 func (s *stagedHuggingFace) attributes(ctx context.Context, large []string) error {
 	var have []byte
 	if f, ok := s.state.files[attributesFile]; ok {
@@ -237,14 +237,14 @@ func (s *stagedHuggingFace) send(ctx context.Context) (err error) {
 	return err
 }
 
-// tag names the commit, unless it has the name.
+// tag tags the commit, unless it has the tag.
 func (s *stagedHuggingFace) tag(ctx context.Context, at string) error {
 	if s.h.Tag == "" || s.state.tagged != "" || s.tagged {
 		return nil
 	}
 	made, err := s.api.tag(ctx, s.h.Tag, at, s.title)
 	if err != nil {
-		return fmt.Errorf("commit %s is shown, without the tag %s: %w", at, s.h.Tag, err)
+		return fmt.Errorf("commit %s is visible, without the tag %s: %w", at, s.h.Tag, err)
 	}
 	s.tagged = made
 	if made {
@@ -255,13 +255,13 @@ func (s *stagedHuggingFace) tag(ctx context.Context, at string) error {
 		return err
 	}
 	if got := tags[s.h.Tag]; got != at {
-		return fmt.Errorf("commit %s is shown; somebody else has put the tag %s at commit %s", at, s.h.Tag, got)
+		return fmt.Errorf("commit %s is visible, but somebody else has set the tag %s to commit %s", at, s.h.Tag, got)
 	}
 	return nil
 }
 
-// apply commits on top of parent, exactly once: when an answer is lost, the branch is looked at, and shown tells
-// whether it holds what was to be committed.
+// apply commits on top of parent, exactly once: if a response is lost, the branch is read, and shown reports whether it
+// has the committed contents.
 func (s *stagedHuggingFace) apply(ctx context.Context, parent string, ops []operation, shown func(map[string]repoFile) bool) (id string, err error) {
 	err = transfer.Retry(ctx, "commit", slow(s.api.o), func(ctx context.Context, _ func(int)) (bool, error) {
 		var err error
@@ -272,17 +272,17 @@ func (s *stagedHuggingFace) apply(ctx context.Context, parent string, ops []oper
 		}
 		now, ierr := s.api.info(ctx, s.h.branch())
 		if ierr != nil && !noRevision(ierr) {
-			return false, fmt.Errorf("it is not known whether the commit was made: %w", errors.Join(err, ierr))
+			return false, fmt.Errorf("it is unknown whether the commit succeeded: %w", errors.Join(err, ierr))
 		}
 		if now.commit == parent {
 			return false, err
 		}
 		files, terr := s.api.tree(ctx, now.commit)
 		if terr != nil {
-			return false, fmt.Errorf("it is not known whether the commit was made: %w", errors.Join(err, terr))
+			return false, fmt.Errorf("it is unknown whether the commit succeeded: %w", errors.Join(err, terr))
 		}
 		if !shown(files) {
-			return false, fmt.Errorf("somebody else has committed %s on top of %s meanwhile, nothing of ours is shown; publish again: %w", now.commit, parent, errConflict)
+			return false, fmt.Errorf("somebody else has committed %s on top of %s in the meantime, so the package is not visible; publish again: %w", now.commit, parent, errConflict)
 		}
 		id = now.commit
 		return false, nil
@@ -290,14 +290,14 @@ func (s *stagedHuggingFace) apply(ctx context.Context, parent string, ops []oper
 	return id, err
 }
 
-// errConflict is a place that somebody else has changed between Stage and Commit.
+// errConflict is the error for a place that somebody else changed between Stage and Commit.
 var errConflict = errors.New("the place has changed")
 
-// shows reports whether a listing has all that Commit sends and nothing that it removes.
+// shows reports whether a listing has everything that Commit sends and nothing that it removes.
 func (s *stagedHuggingFace) shows(files map[string]repoFile) bool {
 	for _, c := range s.changes.send {
 		if c.Name == attributesFile {
-			continue // the hub adds lines of its own
+			continue // the hub adds its own lines
 		}
 		f, ok := files[c.Name]
 		if !ok || f.size != c.Size || s.lfs[c.Name] && f.sha256 != c.SHA256 {
@@ -312,7 +312,7 @@ func (s *stagedHuggingFace) shows(files map[string]repoFile) bool {
 	return !slices.ContainsFunc(s.changes.Remove, func(name string) bool { _, there := files[name]; return there })
 }
 
-// Revert implements Staged: a further commit that restores what was there. The history keeps both.
+// Revert implements Staged: another commit restores the previous contents. The history keeps both.
 func (s *stagedHuggingFace) Revert(ctx context.Context) error {
 	if err := s.revert(ctx); err != nil {
 		return fmt.Errorf("%s: %w", s.h, err)
@@ -341,12 +341,12 @@ func (s *stagedHuggingFace) revert(ctx context.Context) error {
 	s.done, s.committed = "", false
 	if s.gated {
 		if err := s.api.gate(ctx, s.state.gated); err != nil {
-			return fmt.Errorf("the package is taken back, but readers are still asked to accept terms (%s): %w", s.h.Gated, err)
+			return fmt.Errorf("the package was reverted, but readers must still accept terms (%s): %w", s.h.Gated, err)
 		}
 		s.gated = false
 	}
 	if s.created {
-		return errors.New("the repository was made by this run and stays, without the package")
+		return errors.New("the repository, created by this run, remains without the package")
 	}
 	return nil
 }
@@ -389,5 +389,5 @@ func (s *stagedHuggingFace) restore(ctx context.Context) error {
 	return err
 }
 
-// Close implements Staged. What is in storage stays there for the next Stage; the hub removes it in its own time.
+// Close implements Staged. Files in storage remain for the next Stage; the hub removes them eventually.
 func (s *stagedHuggingFace) Close() error { return s.freight.Close() }

@@ -23,31 +23,31 @@ import (
 )
 
 const (
-	uploadsAtOnce = 4 // requests with content on their way
-	askAgain      = 3 // times that new addresses are asked for one object
+	uploadsAtOnce = 4 // concurrent uploads
+	askAgain      = 3 // requests for new addresses per object
 	batchObjects  = 100
 )
 
-// errRefused is an address of storage that is not accepted, most often because it has run out.
+// errRefused is the error for a rejected storage address, most often an expired one.
 var errRefused = errors.New("storage does not accept the upload")
 
-// lfs sends objects to the storage of a hub.
+// lfs uploads objects to the storage of a hub.
 //
-// A cut connection costs the part that was on its way. Addresses that ran out are replaced; finished parts are kept
-// if the new addresses are of the same upload. A later process does not continue the parts of an earlier one: the
-// protocol has no way to ask which parts are there. Objects that are there are never sent again.
+// A broken connection costs only the part in transfer. Expired addresses are replaced; finished parts are kept if the
+// new addresses belong to the same upload. The parts of an earlier process are not continued: the protocol cannot list
+// existing parts. Existing objects are never sent again.
 type lfs struct {
 	http *transfer.Client
 	o    transfer.Options
-	// batch asks where the objects go.
+	// batch requests the addresses of objects.
 	batch func(ctx context.Context, objects []place.Cargo) (map[string]*lfsUpload, error)
-	// accept judges the answer to an upload; nil is judgeUpload.
+	// accept checks the response to an upload; nil is judgeUpload.
 	accept func(*http.Response) error
-	// sent counts the bytes that were accepted.
+	// sent counts accepted bytes.
 	sent atomic.Int64
 }
 
-// send brings all of the objects to storage.
+// send uploads all objects.
 func (l *lfs) send(ctx context.Context, objects []place.Cargo) error {
 	slots := make(chan struct{}, uploadsAtOnce)
 	g, ctx := errgroup.WithContext(ctx)
@@ -85,7 +85,7 @@ type lfsObject struct {
 	Size int64  `json:"size"`
 }
 
-// lfsObjects lists objects for a batch request, each once.
+// lfsObjects returns the objects of a batch request without duplicates.
 func lfsObjects(files []place.Cargo) (list []lfsObject, sizes map[string]int64) {
 	sizes = map[string]int64{}
 	for _, c := range files {
@@ -97,7 +97,7 @@ func lfsObjects(files []place.Cargo) (list []lfsObject, sizes map[string]int64) 
 	return list, sizes
 }
 
-// object sends one, with new addresses where they ran out.
+// object uploads an object, with new addresses after old ones expire.
 func (l *lfs) object(ctx context.Context, c place.Cargo, u *lfsUpload, slots chan struct{}) error {
 	var done progress
 	for try := 1; ; try++ {
@@ -110,7 +110,7 @@ func (l *lfs) object(ctx context.Context, c place.Cargo, u *lfsUpload, slots cha
 			return berr
 		}
 		if u = uploads[c.SHA256]; u == nil {
-			return nil // it is there after all
+			return nil // it exists already
 		}
 	}
 }
@@ -136,7 +136,7 @@ func (l *lfs) upload(ctx context.Context, c place.Cargo, u *lfsUpload, done *pro
 	return l.tell(ctx, u.verify, body)
 }
 
-// whole sends an object by one request.
+// whole uploads an object in one request.
 func (l *lfs) whole(ctx context.Context, c place.Cargo, u *lfsUpload, f place.Content, slots chan struct{}) error {
 	var p *place.Proof
 	_, err := l.put(ctx, u.to, u.header, c.Size, slots, func() io.Reader {
@@ -146,17 +146,17 @@ func (l *lfs) whole(ctx context.Context, c place.Cargo, u *lfsUpload, f place.Co
 	return err
 }
 
-// progress is what was sent of an object in parts.
+// progress is the state of an upload in parts.
 type progress struct {
-	upload string // names it
+	upload string // identity of the upload
 	etags  []string
-	sums   []uint32 // CRC-32C of what was sent as each part
+	sums   []uint32 // CRC-32C of each part as it was sent
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// inParts sends several parts at once. The digest needs the content in order, so the file is read once more for it
-// beside the uploads, mostly from memory; checksums of the parts prove that both readings saw the same.
+// inParts uploads several parts concurrently. The digest needs the content in order, so the file is read a second time,
+// mostly from the page cache; checksums of the parts prove that both readings are the same.
 func (l *lfs) inParts(ctx context.Context, c place.Cargo, u *lfsUpload, f place.Content, done *progress, slots chan struct{}) error {
 	if id := uploadID(u.to); id == "" || id != done.upload || len(done.etags) != len(u.parts) {
 		*done = progress{upload: id, etags: make([]string, len(u.parts)), sums: make([]uint32, len(u.parts))}
@@ -203,7 +203,7 @@ func (l *lfs) inParts(ctx context.Context, c place.Cargo, u *lfsUpload, f place.
 				}
 				etag := head.Get("ETag")
 				if etag == "" {
-					return fmt.Errorf("part %d of %d: storage gives it no ETag: %w", i+1, len(u.parts), tensor.ErrUnsupported)
+					return fmt.Errorf("part %d of %d: storage returned no ETag: %w", i+1, len(u.parts), tensor.ErrUnsupported)
 				}
 				done.sums[i], done.etags[i] = crc.sum.Load(), etag
 			}
@@ -229,22 +229,22 @@ func (l *lfs) inParts(ctx context.Context, c place.Cargo, u *lfsUpload, f place.
 	}
 	err = l.tell(ctx, u.to, body)
 	if err != nil {
-		// Parts that storage does not recognize are sent again, under new addresses.
+		// Parts that storage rejects are sent again, to new addresses.
 		*done = progress{}
 	}
 	return err
 }
 
-// uploadID names an upload in parts; empty if its address does not.
+// uploadID returns the identity of an upload in parts; empty if its address has none.
 func uploadID(u *url.URL) string { return u.Query().Get("uploadId") }
 
-// summed sums what is read.
+// summed is a reader that computes a checksum.
 type summed struct {
 	name string
 	r    *io.SectionReader
 	n    int64
 	crc  uint32
-	sum  atomic.Uint32 // crc, for who does not read
+	sum  atomic.Uint32 // crc, for other goroutines
 	bad  atomic.Pointer[error]
 }
 
@@ -262,9 +262,9 @@ func (s *summed) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// err is what was wrong with reading, or nil.
+// err returns the error of reading, or nil.
 func (s *summed) err() error {
-	if s == nil { // nothing was read yet
+	if s == nil { // nothing has been read
 		return nil
 	}
 	if bad := s.bad.Load(); bad != nil {
@@ -273,8 +273,8 @@ func (s *summed) err() error {
 	return nil
 }
 
-// put sends n bytes to an address of storage, again where that may help; bad tells what is wrong with the bytes
-// themselves. It gives the head of the answer.
+// put uploads n bytes to an address of storage, with retries; bad returns an error in the bytes themselves. It returns
+// the response header.
 func (l *lfs) put(ctx context.Context, to *url.URL, header http.Header, n int64, slots chan struct{}, body func() io.Reader, bad func() error) (http.Header, error) {
 	select {
 	case slots <- struct{}{}:
@@ -300,7 +300,7 @@ func (l *lfs) put(ctx context.Context, to *url.URL, header http.Header, n int64,
 	return head, err
 }
 
-// tell sends JSON about an upload.
+// tell posts JSON about an upload.
 func (l *lfs) tell(ctx context.Context, to *url.URL, body []byte) error {
 	header := http.Header{"Content-Type": {"application/vnd.git-lfs+json"}, "Accept": {"application/vnd.git-lfs+json"}}
 	return transfer.Retry(ctx, "upload", slow(l.o), func(ctx context.Context, _ func(int)) (bool, error) {
@@ -313,7 +313,7 @@ func (l *lfs) tell(ctx context.Context, to *url.URL, body []byte) error {
 	})
 }
 
-// judgeUpload tells an address that ran out, and what else new addresses may cure, from errors of another kind.
+// judgeUpload distinguishes expired addresses, and other errors that new addresses may fix, from the rest.
 func judgeUpload(resp *http.Response) error {
 	switch s := resp.StatusCode; {
 	case s/100 == 2:
@@ -327,7 +327,7 @@ func judgeUpload(resp *http.Response) error {
 	}
 }
 
-// drain lets the connection be used again.
+// drain reads the rest of a body, so that the connection can be reused.
 func drain(resp *http.Response) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
 	resp.Body.Close()

@@ -16,36 +16,36 @@ import (
 
 const (
 	masterBranch = "master"
-	// modelScopeFile is what ModelScope puts into repositories beside the card.
+	// modelScopeFile is a file that ModelScope adds to repositories.
 	modelScopeFile = "configuration.json"
 )
 
 // ModelScope publishes to a repository of modelscope.cn.
 //
-// It works as [HuggingFace] does, with what the service offers: a commit cannot name the state it is made on, so another one
-// between the last look and ours is not noticed, and the last request of a killed run may be done beside that of the next,
-// which makes two equal commits. It is all files in one request, then looked at again. Branches cannot be made. What of
-// this is known and what is believed is said at modelScopeAPI.
+// It works as [HuggingFace], within the limits of the service: a commit does not name its parent, so another commit
+// between the last check and ours goes unnoticed, and the last request of a killed run may overlap with that of the
+// next one, which makes two equal commits. All files are committed in one request, and then checked. Branches cannot be
+// created. See modelScopeAPI for what is verified of this and what is assumed.
 type ModelScope struct {
 	// Repo is "org/name".
 	Repo string
-	// Private makes a new repository private. One that is public already is an error then.
+	// Private makes a new repository private. For one that is already public it is an error.
 	Private bool
-	// Branch is where the commit goes; empty is "master". It must be there.
+	// Branch is the branch to commit to; empty is "master". It must exist.
 	Branch string
-	// Tag names the commit; may be empty. A tag is never moved.
+	// Tag names the commit; may be empty. An existing tag is never moved.
 	Tag string
 	// Endpoint must be that of the environment, whose token is used; empty accepts any.
 	Endpoint string
 	// Message is the title of the commit; empty names the package.
 	Message string
-	// Options say where ModelScope is and who we are; nil is hub.ModelScopeFromEnv.
+	// Options hold the address of ModelScope and the credentials; nil is hub.ModelScopeFromEnv.
 	Options *hub.Options
-	// Transfer says how patient requests are.
+	// Transfer sets retries and timeouts of requests.
 	Transfer transfer.Options
 }
 
-// String names the repository, and the branch if it is not the usual one.
+// String names the repository, and the branch unless it is the default one.
 func (m ModelScope) String() string {
 	if m.branch() != masterBranch {
 		return "modelscope " + m.Repo + "@" + m.branch()
@@ -58,7 +58,7 @@ func (m ModelScope) Public() bool { return !m.Private }
 
 func (m ModelScope) branch() string { return cmp.Or(m.Branch, masterBranch) }
 
-// Check refuses options that ModelScope does not understand.
+// Check rejects invalid options.
 func (m ModelScope) Check() error {
 	return HuggingFace{Repo: m.Repo, Branch: m.Branch, Tag: m.Tag}.Check()
 }
@@ -77,15 +77,15 @@ func (m ModelScope) connect() (*modelScopeAPI, error) {
 		}
 	}
 	if want := strings.TrimRight(m.Endpoint, "/"); want != "" && want != strings.TrimRight(o.Endpoint, "/") {
-		return nil, fmt.Errorf("the endpoint is not %s, for which the token is: set MODELSCOPE_ENDPOINT", o.Endpoint)
+		return nil, fmt.Errorf("the endpoint is not %s, which the token is for; set MODELSCOPE_ENDPOINT", o.Endpoint)
 	}
 	return newModelScopeAPI(o, m.Repo, m.Transfer)
 }
 
-// modelScopeState is what a repository holds.
+// modelScopeState is the contents of a repository.
 type modelScopeState struct {
 	repoState
-	inGit map[string]bool // which files have their content in git
+	inGit map[string]bool // files whose content is in git
 }
 
 func (m ModelScope) state(ctx context.Context, api *modelScopeAPI) (s modelScopeState, err error) {
@@ -97,14 +97,14 @@ func (m ModelScope) state(ctx context.Context, api *modelScopeAPI) (s modelScope
 		return s, err
 	}
 	if m.Private && visibility == modelScopePublic {
-		return s, errors.New("exists and is public; make it private, or take `private: true` away")
+		return s, errors.New("exists and is public; make it private, or remove `private: true`")
 	}
 	branches, tags, err := api.refs(ctx)
 	if err != nil {
 		return s, err
 	}
 	if _, ok := branches[m.branch()]; !ok && m.branch() != masterBranch {
-		return s, fmt.Errorf("has no branch %s, and ModelScope makes none on request: make it first: %w", m.branch(), fs.ErrNotExist)
+		return s, fmt.Errorf("has no branch %s, and ModelScope has no API to create it; create it in the browser: %w", m.branch(), fs.ErrNotExist)
 	}
 	l, err := api.list(ctx, m.branch())
 	if err != nil {
@@ -115,7 +115,7 @@ func (m ModelScope) state(ctx context.Context, api *modelScopeAPI) (s modelScope
 	if _, there := tags[m.Tag]; there && s.tagged == "" {
 		s.tagged = "unknown"
 	}
-	// What ModelScope puts there itself is neither ours nor in the way.
+	// Files that ModelScope adds are neither ours nor in the way.
 	delete(s.files, modelScopeFile)
 	s.old, err = oldPackage(s.files, func(name string, f repoFile) ([]byte, error) {
 		return api.read(ctx, cmp.Or(s.commit, m.branch()), name, f, manifest.MaxSize)

@@ -108,7 +108,7 @@ func TestModelScopeFaults(t *testing.T) {
 		"commit 502":      {rule{Fault: fakehub.Status, Status: 502, Path: "*/commit/master", Times: 2}, ""},
 		"commit refused":  {rule{Fault: fakehub.Status, Status: 400, Path: "*/commit/master"}, "400"},
 		"create lost":     {rule{Fault: fakehub.Lost, Path: "/api/v1/models", Times: 1}, ""},
-		"not ours":        {rule{Fault: fakehub.Status, Status: 403, Path: "/api/v1/models"}, "no right"},
+		"not ours":        {rule{Fault: fakehub.Status, Status: 403, Path: "/api/v1/models"}, "is not allowed"},
 		"storage is down": {rule{Fault: fakehub.Status, Status: 500, Path: "/open/*"}, "5 tries failed"},
 	}
 	for name, tc := range tests {
@@ -144,11 +144,11 @@ func TestModelScopeRefuses(t *testing.T) {
 	}{
 		"foreign files": {func(h *placetest.Hub) {
 			h.Repo(placetest.Repo).Commit("main", map[string][]byte{"notes.txt": {1}, "configuration.json": {2}})
-		}, nil, `holds 1 files that no package of ours lists, "notes.txt" first`},
+		}, nil, `contains 1 files that are not part of a package, "notes.txt" first`},
 		"public":      {func(h *placetest.Hub) { h.Repo(placetest.Repo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(m *ModelScope) { m.Private = true }, "exists and is public"},
 		"no branch":   {func(h *placetest.Hub) { h.Repo(placetest.Repo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(m *ModelScope) { m.Branch = "b" }, "has no branch b"},
 		"no token":    {nil, func(m *ModelScope) { m.Options.Token = "" }, "set MODELSCOPE_API_TOKEN"},
-		"wrong token": {nil, func(m *ModelScope) { m.Options.Token = "x" }, "the token is not valid"},
+		"wrong token": {nil, func(m *ModelScope) { m.Options.Token = "x" }, "missing or invalid"},
 		"endpoint":    {nil, func(m *ModelScope) { m.Endpoint = "https://evil.example" }, "set MODELSCOPE_ENDPOINT"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,12 +17,12 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// modelScopeAPI is what we ask ModelScope about one repository.
+// modelScopeAPI is the API of ModelScope for one repository.
 //
-// The requests are those of its library modelscope-hub, as its source shows them. They have been tried against a server
-// of our own that follows the same source, and never against modelscope.cn. What the source does not show: whether a
-// commit is atomic, whether its action "delete" is served, and whether storage accepts an upload without our token,
-// which goes to the endpoint's own host only, while that library sends it along to wherever the upload goes.
+// The requests follow the source of its library modelscope-hub. They have been tested against a server of our own that
+// follows the same source, and never against modelscope.cn. The source leaves open whether a commit is atomic, whether
+// the action "delete" is supported, and whether storage accepts an upload without our token, which we send only to the
+// endpoint's own host, while that library sends it to any upload address.
 type modelScopeAPI struct{ repoClient }
 
 func newModelScopeAPI(options hub.Options, repo string, o transfer.Options) (*modelScopeAPI, error) {
@@ -35,7 +35,7 @@ func (a *modelScopeAPI) at(elem ...string) *url.URL {
 	return a.http.Home.JoinPath("api", "v1").JoinPath(escaped(elem)...)
 }
 
-// model is an address of the repository, and repos one of its other half.
+// model returns an address of the repository, repos one in the other half of the API.
 func (a *modelScopeAPI) model(elem ...string) *url.URL {
 	return a.at("models").JoinPath(a.repo).JoinPath(escaped(elem)...)
 }
@@ -44,7 +44,7 @@ func (a *modelScopeAPI) repos(elem ...string) *url.URL {
 	return a.at("repos", "models").JoinPath(a.repo).JoinPath(escaped(elem)...)
 }
 
-// once sends v as JSON, nil for nothing, and gives the Data of the answer.
+// once sends v as JSON, or nothing if it is nil, and returns the Data of the response.
 func (a *modelScopeAPI) once(ctx context.Context, method string, u *url.URL, v any) (json.RawMessage, error) {
 	var body transfer.Body
 	header := http.Header{}
@@ -85,7 +85,7 @@ const (
 	modelScopePublic  = 5
 )
 
-// visibility tells who may see the repository; fs.ErrNotExist if there is none.
+// visibility returns who may read the repository; fs.ErrNotExist if it does not exist.
 func (a *modelScopeAPI) visibility(ctx context.Context) (int, error) {
 	data, err := a.ask(ctx, http.MethodGet, a.model(), nil)
 	if err != nil {
@@ -98,7 +98,7 @@ func (a *modelScopeAPI) visibility(ctx context.Context) (int, error) {
 	return m.Visibility, nil
 }
 
-// create makes the repository, and says whether there was none.
+// create creates the repository, and reports whether there was none.
 func (a *modelScopeAPI) create(ctx context.Context, private bool, license string) (made bool, err error) {
 	owner, name, _ := strings.Cut(a.repo, "/")
 	visibility := modelScopePublic
@@ -109,7 +109,7 @@ func (a *modelScopeAPI) create(ctx context.Context, private bool, license string
 	return unlessThere(err)
 }
 
-// list gives the files of a revision.
+// list returns the files of a revision.
 func (a *modelScopeAPI) list(ctx context.Context, revision string) (modelScopeFiles, error) {
 	u := a.model("repo", "files")
 	u.RawQuery = url.Values{"Revision": {revision}, "Recursive": {"True"}}.Encode()
@@ -120,17 +120,17 @@ func (a *modelScopeAPI) list(ctx context.Context, revision string) (modelScopeFi
 	return parseModelScopeFiles(data)
 }
 
-// file is the address of a file.
+// file returns the address of a file.
 func (a *modelScopeAPI) file(revision, name string) *url.URL {
 	u := a.model("repo")
 	u.RawQuery = url.Values{"Revision": {revision}, "FilePath": {name}}.Encode()
 	return u
 }
 
-// read gives a file whole, compared with what is listed.
+// read reads a whole file, and compares it with the list of files.
 func (a *modelScopeAPI) read(ctx context.Context, revision, name string, f repoFile, limit int64) ([]byte, error) {
 	if f.size > limit {
-		return nil, fmt.Errorf("%s has %d bytes, at most %d are read: %w", name, f.size, limit, tensor.ErrUnsupported)
+		return nil, fmt.Errorf("%s has %d bytes, the limit is %d: %w", name, f.size, limit, tensor.ErrUnsupported)
 	}
 	u := a.file(revision, name)
 	return transfer.ReadBlob(ctx, "read "+name, transfer.Blob{Size: f.size, SHA256: f.sha256}, a.http.Range(u, f.size), a.o)
@@ -146,7 +146,7 @@ func (a *modelScopeAPI) batch(ctx context.Context, objects []place.Cargo) (map[s
 	return parseModelScopeBatch(data, sizes, a.http.Home)
 }
 
-// stored judges the answer to an upload, which may be a refusal with status 200.
+// stored checks the response to an upload, which may report an error with status 200.
 func (a *modelScopeAPI) stored(resp *http.Response) error {
 	if resp.StatusCode/100 != 2 {
 		return judgeUpload(resp)
@@ -156,7 +156,7 @@ func (a *modelScopeAPI) stored(resp *http.Response) error {
 		return err
 	}
 	if len(b) == 0 || b[0] != '{' {
-		return nil // storage has nothing to say
+		return nil // an empty response of storage
 	}
 	if _, err = parseModelScope(resp.StatusCode, b); errors.Is(err, tensor.ErrCorrupt) {
 		return nil
@@ -164,13 +164,13 @@ func (a *modelScopeAPI) stored(resp *http.Response) error {
 	return err
 }
 
-// tag gives a revision a name.
+// tag tags a revision.
 func (a *modelScopeAPI) tag(ctx context.Context, name, revision string) error {
 	_, err := a.ask(ctx, http.MethodPost, a.model("repo", "tag"), map[string]string{"TagName": name, "Ref": revision})
 	return err
 }
 
-// refs gives the commits of branches and tags, empty where ModelScope does not say.
+// refs returns the commits of branches and tags, empty where ModelScope does not report them.
 func (a *modelScopeAPI) refs(ctx context.Context) (branches, tags map[string]string, err error) {
 	data, err := a.ask(ctx, http.MethodGet, a.model("revisions"), nil)
 	if err != nil {
@@ -193,7 +193,7 @@ func (a *modelScopeAPI) refs(ctx context.Context) (branches, tags map[string]str
 	return names(answer.RevisionMap.Branches), names(answer.RevisionMap.Tags), nil
 }
 
-// modelScopeAction is one file of a commit.
+// modelScopeAction is a file of a commit.
 type modelScopeAction struct {
 	Action   string `json:"action"`
 	Path     string `json:"path"`
@@ -204,7 +204,7 @@ type modelScopeAction struct {
 	Encoding string `json:"encoding"`
 }
 
-// A file that is there is "created" anew: the library knows no other way.
+// An existing file is "created" again: the library knows no other way.
 func putInGit(name string, b []byte) modelScopeAction {
 	return modelScopeAction{Action: "create", Path: name, Type: "normal", Size: int64(len(b)), Content: base64.StdEncoding.EncodeToString(b), Encoding: "base64"}
 }
@@ -217,7 +217,7 @@ func takeAway(name string) modelScopeAction {
 	return modelScopeAction{Action: "delete", Path: name, Type: "normal"}
 }
 
-// commit sends the actions once: after an error that is retryable they may have been done.
+// commit sends the actions without retries: after a retryable error they may have succeeded.
 func (a *modelScopeAPI) commit(ctx context.Context, branch, message string, actions []modelScopeAction) error {
 	_, err := a.once(ctx, http.MethodPost, a.repos("commit", branch), map[string]any{"commit_message": message, "actions": actions})
 	return err

@@ -29,7 +29,7 @@ func OpenModelScope(ctx context.Context, rest string, po place.OpenOptions) (pla
 	return OpenModelScopeAt(ctx, rest, o, po.Transfer)
 }
 
-// OpenModelScopeAt is [OpenModelScope] with options that are not those of the environment.
+// OpenModelScopeAt is [OpenModelScope] with explicit options in place of those of the environment.
 func OpenModelScopeAt(ctx context.Context, rest string, o hub.Options, t transfer.Options) (place.Origin, error) {
 	repo, revision, err := splitRevision(rest, masterBranch)
 	if err != nil {
@@ -47,14 +47,14 @@ func OpenModelScopeAt(ctx context.Context, rest string, o hub.Options, t transfe
 		return modelScopeOrigin{api, revision, l.files}, nil
 	}
 	if !l.named && l.commit != "" {
-		// The commit of the newest file stands for the revision if it holds the same.
+		// The commit of the newest file stands for the revision if it has the same contents.
 		at, err := api.list(ctx, l.commit)
 		if err != nil || !sameFiles(at.files, l.files) {
 			l.commit = ""
 		}
 	}
 	if l.commit == "" {
-		return nil, fmt.Errorf("%s: ModelScope does not say which commit %s is: name a commit: %w", repo, revision, tensor.ErrUnsupported)
+		return nil, fmt.Errorf("%s: ModelScope does not report the commit of %s; use a commit as the revision: %w", repo, revision, tensor.ErrUnsupported)
 	}
 	return modelScopeOrigin{api, l.commit, l.files}, nil
 }

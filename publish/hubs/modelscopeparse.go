@@ -12,14 +12,14 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// maxModelScopeFiles is where ModelScope ends its list of files without saying so.
+// maxModelScopeFiles is the length at which ModelScope silently truncates its list of files.
 const maxModelScopeFiles = 3000
 
-// modelScopeCodes are what ModelScope answers to a name that is taken, on its two sites.
+// modelScopeCodes are the error codes of ModelScope for a name that is taken, on its two sites.
 var modelScopeCodes = map[int64]bool{10010101001: true, 10010202004: true}
 
-// parseModelScope takes the envelope off an answer: its Data, or an error. ModelScope refuses some requests with status
-// 200; without a Code of its own the status counts.
+// parseModelScope unwraps a response: it returns its Data, or an error. ModelScope reports some errors with status 200;
+// without a Code, the HTTP status counts.
 func parseModelScope(status int, b []byte) (json.RawMessage, error) {
 	var a struct {
 		Code    int64
@@ -48,25 +48,26 @@ func parseModelScope(status int, b []byte) (json.RawMessage, error) {
 func modelScopeHint(status int) string {
 	switch status {
 	case http.StatusUnauthorized:
-		return "the token is not valid, or none is set: set MODELSCOPE_API_TOKEN"
+		return "the token is missing or invalid: set MODELSCOPE_API_TOKEN"
 	case http.StatusForbidden:
-		return "the token's account has no right to do this"
+		return "the token's account is not allowed to do this"
 	case http.StatusNotFound:
-		return "there is no such repository, branch or file, or the token's account may not see it"
+		return "the repository, branch or file does not exist, or the token's account cannot access it"
 	}
 	return ""
 }
 
 // modelScopeFiles are the files of one revision.
 type modelScopeFiles struct {
-	// commit stands for the revision: the one that ModelScope names, or else the one that changed the newest file.
+	// commit stands for the revision: the one that ModelScope reports, or else the one that changed the newest file.
 	commit string
 	named  bool
 	files  map[string]repoFile
-	inGit  map[string]bool // which have their content in git
+	inGit  map[string]bool // files whose content is in git
 }
 
-// parseModelScopeFiles reads the Data of a listing. The names are compared, and never become paths of this machine.
+// parseModelScopeFiles parses the Data of a listing. The names are only compared, and never used as paths of this
+// machine.
 func parseModelScopeFiles(data []byte) (modelScopeFiles, error) {
 	var a struct {
 		Files []struct {
@@ -94,7 +95,7 @@ func parseModelScopeFiles(data []byte) (modelScopeFiles, error) {
 		}
 		sum := strings.ToLower(f.Sha256)
 		if f.Path == "" || f.Size < 0 || !sha256Hex.MatchString(sum) {
-			return modelScopeFiles{}, fmt.Errorf("ModelScope lists %.200q with impossible size or digest: %w", f.Path, tensor.ErrCorrupt)
+			return modelScopeFiles{}, fmt.Errorf("ModelScope lists %.200q with an invalid size or digest: %w", f.Path, tensor.ErrCorrupt)
 		}
 		if _, twice := l.files[f.Path]; twice {
 			return modelScopeFiles{}, fmt.Errorf("ModelScope lists %.200q twice: %w", f.Path, tensor.ErrCorrupt)
@@ -107,12 +108,12 @@ func parseModelScopeFiles(data []byte) (modelScopeFiles, error) {
 	return l, nil
 }
 
-// parseModelScopeBatch reads where large files go: nil for those that are there.
+// parseModelScopeBatch parses the upload addresses of large files: nil for those that exist.
 func parseModelScopeBatch(data []byte, sizes map[string]int64, home *url.URL) (map[string]*lfsUpload, error) {
 	uploads, err := parseBatch(data, sizes, home)
 	for _, u := range uploads {
 		if u != nil && u.chunk > 0 {
-			return nil, fmt.Errorf("ModelScope wants an upload in parts: %w", tensor.ErrUnsupported)
+			return nil, fmt.Errorf("ModelScope requires an upload in parts: %w", tensor.ErrUnsupported)
 		}
 	}
 	return uploads, err

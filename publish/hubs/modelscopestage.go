@@ -16,10 +16,10 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// modelScopeLarge is the size in bytes beyond which ModelScope's library sends a file to LFS storage.
+// modelScopeLarge is the size in bytes above which ModelScope's library sends a file to LFS storage.
 const modelScopeLarge = 1 << 20
 
-// modelScopeSuffixes are the endings that go to LFS storage at any size.
+// modelScopeSuffixes are the extensions of files that go to LFS storage at any size.
 var modelScopeSuffixes = []string{".7z", ".arrow", ".bin", ".bz2", ".ckpt", ".ftz", ".gz", ".h5", ".joblib", ".mlmodel", ".model", ".msgpack",
 	".npy", ".npz", ".onnx", ".ot", ".parquet", ".pb", ".pickle", ".pkl", ".pt", ".pth", ".rar", ".safetensors", ".tar", ".tflite", ".tgz",
 	".wasm", ".xz", ".zip", ".zst"}
@@ -29,14 +29,14 @@ type stagedModelScope struct {
 	m       ModelScope
 	api     *modelScopeAPI
 	state   modelScopeState
-	created bool // the repository, by this run
+	created bool // whether this run created the repository
 	changes repoChanges
 	freight *place.Freight
 	message string
 	receipt place.Receipt
 
-	done      string // the commit that Commit made
-	tagged    bool   // Commit made the tag
+	done      string // commit of Commit
+	tagged    bool   // whether Commit created the tag
 	committed bool
 }
 
@@ -66,13 +66,13 @@ func (m ModelScope) stage(ctx context.Context, p place.Package) (_ *stagedModelS
 			return nil, err
 		}
 		if s.created {
-			zerolog.Ctx(ctx).Info().Str("repo", m.Repo).Bool("private", m.Private).Msg("made the repository, which stays whatever becomes of the package")
+			zerolog.Ctx(ctx).Info().Str("repo", m.Repo).Bool("private", m.Private).Msg("created the repository, which remains even if publishing fails")
 		}
 		if s.state, err = m.state(ctx, api); err != nil {
 			return nil, err
 		}
 		if !s.state.exists {
-			return nil, errors.New("the name is taken by a repository that the token may not see")
+			return nil, errors.New("the name is taken by a repository that the token cannot access")
 		}
 	}
 	if s.changes, err = compare(ctx, f.Files, s.state.files); err != nil {
@@ -87,12 +87,12 @@ func (m ModelScope) stage(ctx context.Context, p place.Package) (_ *stagedModelS
 	return s, s.upload(ctx)
 }
 
-// isLarge reports whether a file goes to LFS storage. ModelScope leaves that to its library.
+// isLarge reports whether a file goes to LFS storage, which ModelScope leaves to the client.
 func isLarge(c place.Cargo) bool {
 	return c.Size > modelScopeLarge || c.Size > 0 && slices.Contains(modelScopeSuffixes, strings.ToLower(path.Ext(c.Name)))
 }
 
-// upload brings to storage what belongs there, and reads the rest once, so that Commit cannot fail on it.
+// upload sends large files to storage, and reads the others once, so that Commit cannot fail on them.
 func (s *stagedModelScope) upload(ctx context.Context) error {
 	var large []place.Cargo
 	for _, c := range s.changes.send {
@@ -146,7 +146,7 @@ func (s *stagedModelScope) commit(ctx context.Context) (err error) {
 	at := cmp.Or(s.done, s.state.commit)
 	if s.m.Tag != "" && s.state.tagged == "" && !s.tagged {
 		if err := s.api.tag(ctx, s.m.Tag, at); err != nil {
-			return fmt.Errorf("commit %s is shown, without the tag %s: %w", at, s.m.Tag, err)
+			return fmt.Errorf("commit %s is visible, without the tag %s: %w", at, s.m.Tag, err)
 		}
 		s.tagged = true
 	}
@@ -155,7 +155,7 @@ func (s *stagedModelScope) commit(ctx context.Context) (err error) {
 	return nil
 }
 
-// wanted is what the repository holds after the commit.
+// wanted returns the contents of the repository after the commit.
 func (s *stagedModelScope) wanted() map[string]repoFile {
 	files := map[string]repoFile{}
 	for name, f := range s.state.files {
@@ -169,8 +169,8 @@ func (s *stagedModelScope) wanted() map[string]repoFile {
 	return files
 }
 
-// apply commits, if the branch is still at parent, and looks whether the branch then holds what it should: that is so
-// also when the answer to an earlier try was lost.
+// apply commits if the branch is still at parent, and checks that the branch then has the committed contents, which is
+// also the case if the response to an earlier try was lost.
 func (s *stagedModelScope) apply(ctx context.Context, parent, message string, actions []modelScopeAction, want map[string]repoFile) (id string, err error) {
 	err = transfer.Retry(ctx, "commit", slow(s.api.o), func(ctx context.Context, _ func(int)) (bool, error) {
 		now, err := s.api.list(ctx, s.m.branch())
@@ -181,23 +181,23 @@ func (s *stagedModelScope) apply(ctx context.Context, parent, message string, ac
 			if id = now.commit; sameFiles(now.files, want) {
 				return false, nil
 			}
-			return false, fmt.Errorf("somebody else has committed %s on top of %s meanwhile, nothing of ours is shown; publish again: %w", now.commit, parent, errConflict)
+			return false, fmt.Errorf("somebody else has committed %s on top of %s in the meantime, so the package is not visible; publish again: %w", now.commit, parent, errConflict)
 		}
 		if err := s.api.commit(ctx, s.m.branch(), message, actions); err != nil {
 			return false, err
 		}
 		if now, err = s.api.list(ctx, s.m.branch()); err != nil {
-			return false, fmt.Errorf("the commit was made and cannot be looked at: %w", err)
+			return false, fmt.Errorf("the commit was made and cannot be read: %w", err)
 		}
 		if id = now.commit; !sameFiles(now.files, want) {
-			return false, fmt.Errorf("after the commit the branch %s at %s does not hold what was committed: %w", s.m.branch(), id, tensor.ErrCorrupt)
+			return false, fmt.Errorf("after the commit, the branch %s at %s does not have the committed contents: %w", s.m.branch(), id, tensor.ErrCorrupt)
 		}
 		return false, nil
 	})
 	return id, err
 }
 
-// sameFiles compares a listing with what it should be, without the files that the service changes itself.
+// sameFiles compares a listing with the expected one, without the files that the service changes itself.
 func sameFiles(files, want map[string]repoFile) bool {
 	for name, f := range want {
 		if files[name] != f && name != attributesFile {
@@ -210,8 +210,8 @@ func sameFiles(files, want map[string]repoFile) bool {
 	})) == 0
 }
 
-// Revert implements Staged: a further commit that restores what was there. A tag that Commit made stays, for ModelScope
-// offers no way to take one away.
+// Revert implements Staged: another commit restores the previous contents. A tag of Commit stays, because ModelScope
+// has no API to delete one.
 func (s *stagedModelScope) Revert(ctx context.Context) error {
 	if err := s.revert(ctx); err != nil {
 		return fmt.Errorf("%s: %w", s.m, err)
@@ -229,10 +229,10 @@ func (s *stagedModelScope) revert(ctx context.Context) error {
 		}
 	}
 	if s.tagged {
-		errs = append(errs, fmt.Errorf("the package stays visible at the tag %s; take it away in the browser", s.m.Tag))
+		errs = append(errs, fmt.Errorf("the package stays visible at the tag %s; delete the tag in the browser", s.m.Tag))
 	}
 	if s.created {
-		errs = append(errs, errors.New("the repository was made by this run and stays"))
+		errs = append(errs, errors.New("the repository, created by this run, remains"))
 	}
 	return errors.Join(errs...)
 }

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	maxHubAnswer = 32 << 20 // bytes of one answer of a hub
+	maxHubAnswer = 32 << 20 // bytes of a response of a hub
 	maxHubFiles  = 100_000  // files of a repository
-	maxParts     = 10_000   // of one upload, the limit of S3
+	maxParts     = 10_000   // parts of an upload, the limit of S3
 )
 
 var (
@@ -28,11 +28,11 @@ var (
 // repoFile is a file of a repository.
 type repoFile struct {
 	size   int64  // bytes
-	git    string // git's name of the content, where the content itself is in git
-	sha256 string // of the content, where an LFS pointer is in git
+	git    string // git's name of the content, if the content is in git
+	sha256 string // digest of the content, if git has an LFS pointer
 }
 
-// repoInfo is what a hub says of a repository and one revision of it.
+// repoInfo describes a repository and one of its revisions.
 type repoInfo struct {
 	commit  string
 	private bool
@@ -40,7 +40,7 @@ type repoInfo struct {
 }
 
 func corruptAnswer(what string, err error) error {
-	return fmt.Errorf("the hub's answer about %s: %w: %w", what, err, tensor.ErrCorrupt)
+	return fmt.Errorf("the hub's response about %s: %w: %w", what, err, tensor.ErrCorrupt)
 }
 
 func parseInfo(b []byte) (repoInfo, error) {
@@ -53,14 +53,13 @@ func parseInfo(b []byte) (repoInfo, error) {
 		return repoInfo{}, corruptAnswer("the repository", err)
 	}
 	if !gitID.MatchString(a.SHA) {
-		return repoInfo{}, fmt.Errorf("the hub names the commit %.60q: %w", a.SHA, tensor.ErrCorrupt)
+		return repoInfo{}, fmt.Errorf("the hub returned the commit %.60q: %w", a.SHA, tensor.ErrCorrupt)
 	}
-	gated, _ := a.Gated.(string) // false where it is not
+	gated, _ := a.Gated.(string) // it is the boolean false if not gated
 	return repoInfo{commit: a.SHA, private: a.Private, gated: gated}, nil
 }
 
-// parseTree adds one page of a listing to files. The names are the hub's: they are compared, and never become paths
-// of this machine.
+// parseTree adds one page of a listing to files. The names are only compared, and never used as paths of this machine.
 func parseTree(b []byte, files map[string]repoFile) error {
 	var page []struct {
 		Type string `json:"type"`
@@ -86,7 +85,7 @@ func parseTree(b []byte, files map[string]repoFile) error {
 			ok = sha256Hex.MatchString(e.LFS.OID)
 		}
 		if !ok || f.size < 0 || e.Path == "" {
-			return fmt.Errorf("the hub lists %.200q with impossible size or digest: %w", e.Path, tensor.ErrCorrupt)
+			return fmt.Errorf("the hub lists %.200q with an invalid size or digest: %w", e.Path, tensor.ErrCorrupt)
 		}
 		if _, twice := files[e.Path]; twice {
 			return fmt.Errorf("the hub lists %.200q twice: %w", e.Path, tensor.ErrCorrupt)
@@ -99,7 +98,7 @@ func parseTree(b []byte, files map[string]repoFile) error {
 	return nil
 }
 
-// parsePreupload tells which of the asked paths are to be LFS files.
+// parsePreupload returns which of the asked paths must be LFS files.
 func parsePreupload(b []byte, asked []string) (map[string]bool, error) {
 	var a struct {
 		Files []struct {
@@ -114,32 +113,32 @@ func parsePreupload(b []byte, asked []string) (map[string]bool, error) {
 	lfs := map[string]bool{}
 	for _, f := range a.Files {
 		if !slices.Contains(asked, f.Path) || f.Mode != "lfs" && f.Mode != "regular" {
-			return nil, fmt.Errorf("the hub wants %.200q uploaded as %.40q: %w", f.Path, f.Mode, tensor.ErrCorrupt)
+			return nil, fmt.Errorf("the hub requires %.200q to be uploaded as %.40q: %w", f.Path, f.Mode, tensor.ErrCorrupt)
 		}
 		if f.Ignore {
-			return nil, fmt.Errorf("%s: the repository's .gitignore leaves it out", f.Path)
+			return nil, fmt.Errorf("%s: the repository's .gitignore excludes it", f.Path)
 		}
 		lfs[f.Path] = f.Mode == "lfs"
 	}
 	if len(lfs) != len(asked) {
-		return nil, fmt.Errorf("the hub answers for %d of %d files: %w", len(lfs), len(asked), tensor.ErrCorrupt)
+		return nil, fmt.Errorf("the hub responded for %d of %d files: %w", len(lfs), len(asked), tensor.ErrCorrupt)
 	}
 	return lfs, nil
 }
 
-// lfsUpload says how an LFS object gets to its storage. The addresses are signed: they are never shown.
+// lfsUpload describes how to upload an LFS object. The addresses are signed: they are never shown.
 type lfsUpload struct {
 	to     *url.URL
-	header http.Header // for one upload of the whole
-	verify *url.URL    // is told afterwards; may be nil
+	header http.Header // for an upload in one request
+	verify *url.URL    // notified afterwards; may be nil
 
-	// With parts, each goes to its own address in turn and to is told in the end.
+	// With parts, each is sent to its own address, and to is notified at the end.
 	parts []*url.URL
 	chunk int64 // bytes of a part
 }
 
-// parseBatch reads the answer to an LFS batch request for objects of these sizes: nil for each object that is there.
-// Addresses are on https, or on the scheme of home.
+// parseBatch parses the response to an LFS batch request for objects of these sizes: nil for each object that exists.
+// Addresses use https, or the scheme of home.
 func parseBatch(b []byte, sizes map[string]int64, home *url.URL) (map[string]*lfsUpload, error) {
 	var a struct {
 		Objects []struct {
@@ -163,10 +162,10 @@ func parseBatch(b []byte, sizes map[string]int64, home *url.URL) (map[string]*lf
 	for _, o := range a.Objects {
 		size, asked := sizes[o.OID]
 		if _, twice := uploads[o.OID]; twice || !asked {
-			return nil, fmt.Errorf("the hub answers for the large file %.80q, which was not asked for: %w", o.OID, tensor.ErrCorrupt)
+			return nil, fmt.Errorf("the hub responded for the large file %.80q, which was not requested: %w", o.OID, tensor.ErrCorrupt)
 		}
 		if o.Error != nil {
-			return nil, fmt.Errorf("the hub refuses a large file of %d bytes: %d %s", size, o.Error.Code, transfer.Said(o.Error.Message))
+			return nil, fmt.Errorf("the hub rejects a large file of %d bytes: %d %s", size, o.Error.Code, transfer.Said(o.Error.Message))
 		}
 		uploads[o.OID] = nil
 		if o.Actions.Upload == nil {
@@ -188,13 +187,13 @@ func parseBatch(b []byte, sizes map[string]int64, home *url.URL) (map[string]*lf
 		uploads[o.OID] = u
 	}
 	if len(uploads) != len(sizes) {
-		return nil, fmt.Errorf("the hub answers for %d of %d large files: %w", len(uploads), len(sizes), tensor.ErrCorrupt)
+		return nil, fmt.Errorf("the hub responded for %d of %d large files: %w", len(uploads), len(sizes), tensor.ErrCorrupt)
 	}
 	return uploads, nil
 }
 
-// parseHeader reads what comes with an address: the addresses of parts under "1", "2" and so on and their size under
-// "chunk_size", which is an extension of Hugging Face, or headers to send along.
+// parseHeader parses the header of an address: the addresses of parts under "1", "2" and so on and their size under
+// "chunk_size", an extension of Hugging Face, or HTTP headers to send.
 func (u *lfsUpload) parseHeader(header map[string]any, size int64, home *url.URL) error {
 	chunk, ok := header["chunk_size"]
 	if !ok {
@@ -210,13 +209,13 @@ func (u *lfsUpload) parseHeader(header map[string]any, size int64, home *url.URL
 		n, err = int64(f), nil
 	}
 	if err != nil || n <= 0 || n > size+(1<<40) || (size-1)/n+1 > maxParts {
-		return fmt.Errorf("the hub wants %d bytes in parts of %.40v: %w", size, chunk, tensor.ErrCorrupt)
+		return fmt.Errorf("the hub requires %d bytes in parts of %.40v: %w", size, chunk, tensor.ErrCorrupt)
 	}
 	u.chunk = n
 	u.parts = make([]*url.URL, (size-1)/n+1)
 	for i := range u.parts {
 		s, _ := header[strconv.Itoa(i+1)].(string)
-		if s == "" { // some answers pad the numbers
+		if s == "" { // some responses pad the numbers
 			s, _ = header[fmt.Sprintf("%05d", i+1)].(string)
 		}
 		if u.parts[i], err = storageURL(s, home); err != nil {
@@ -225,22 +224,22 @@ func (u *lfsUpload) parseHeader(header map[string]any, size int64, home *url.URL
 	}
 	for k := range header {
 		if i, err := strconv.Atoi(k); err == nil && (i < 1 || i > len(u.parts)) {
-			return fmt.Errorf("the hub gives an address for part %d of %d: %w", i, len(u.parts), tensor.ErrCorrupt)
+			return fmt.Errorf("the hub returned an address for part %d of %d: %w", i, len(u.parts), tensor.ErrCorrupt)
 		}
 	}
 	return nil
 }
 
-// storageURL reads an address that a hub gives. What is encrypted up to the hub is encrypted beyond it.
+// storageURL parses an address from a hub. It must be encrypted if the connection to the hub is.
 func storageURL(s string, home *url.URL) (*url.URL, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || home.Scheme != "http") {
-		return nil, fmt.Errorf("the hub gives no usable address of its storage: %w", tensor.ErrCorrupt)
+		return nil, fmt.Errorf("the hub returned no usable address of its storage: %w", tensor.ErrCorrupt)
 	}
 	return u, nil
 }
 
-// nextPage reads the Link header of a page: the address of the next, or nil. It must be on the hub itself.
+// nextPage parses the Link header of a page: the address of the next page, or nil. It must be on the hub itself.
 func nextPage(link string, here *url.URL) (*url.URL, error) {
 	for part := range strings.SplitSeq(link, ",") {
 		target, params, ok := strings.Cut(part, ";")
@@ -249,7 +248,7 @@ func nextPage(link string, here *url.URL) (*url.URL, error) {
 		}
 		next, err := here.Parse(strings.Trim(target, " <>"))
 		if err != nil || next.Scheme != here.Scheme || next.Host != here.Host {
-			return nil, fmt.Errorf("the hub's list goes on at another place: %w", tensor.ErrCorrupt)
+			return nil, fmt.Errorf("the hub's list continues on another server: %w", tensor.ErrCorrupt)
 		}
 		return next, nil
 	}

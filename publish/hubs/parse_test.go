@@ -60,7 +60,7 @@ func FuzzHubAnswers(f *testing.F) {
 			if u != nil && (u.to.Scheme != "https" || u.chunk > 0 && (int64(len(u.parts)) != (size-1)/u.chunk+1)) {
 				t.Fatalf("%+v", u)
 			}
-		} else if strings.Contains(err.Error(), "refuses a large file") && signed.MatchString(err.Error()) {
+		} else if strings.Contains(err.Error(), "rejects a large file") && signed.MatchString(err.Error()) {
 			t.Fatalf("a signed address in %v", err)
 		}
 		if data, err := parseModelScope(200, b); err == nil {
@@ -95,9 +95,9 @@ func TestDeepAnswers(t *testing.T) {
 func TestParseTree(t *testing.T) {
 	for name, tc := range map[string]struct{ page, err string }{
 		"twice":    {`[{"type":"file","path":"a","oid":"` + strings.Repeat("a", 40) + `"},{"type":"file","path":"a","oid":"` + strings.Repeat("a", 40) + `"}]`, "twice"},
-		"negative": {`[{"type":"file","path":"a","size":-1,"oid":"` + strings.Repeat("a", 40) + `"}]`, "impossible"},
-		"digest":   {`[{"type":"file","path":"a","size":1,"oid":"x"}]`, "impossible"},
-		"no list":  {`{}`, "the hub's answer"},
+		"negative": {`[{"type":"file","path":"a","size":-1,"oid":"` + strings.Repeat("a", 40) + `"}]`, "an invalid size or digest"},
+		"digest":   {`[{"type":"file","path":"a","size":1,"oid":"x"}]`, "an invalid size or digest"},
+		"no list":  {`{}`, "the hub's response"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := parseTree([]byte(tc.page), map[string]repoFile{}); err == nil || !strings.Contains(err.Error(), tc.err) {
@@ -112,8 +112,8 @@ func TestParseBatch(t *testing.T) {
 		return `{"objects":[{"oid":"` + fuzzOID + `","actions":{"upload":{"href":"https://s.example/x","header":` + header + `}}}]}`
 	}
 	for name, tc := range map[string]struct{ answer, err string }{
-		"none":               {`{"objects":[]}`, "answers for 0 of 1"},
-		"another":            {`{"objects":[{"oid":"abc"}]}`, "was not asked for"},
+		"none":               {`{"objects":[]}`, "responded for 0 of 1"},
+		"another":            {`{"objects":[{"oid":"abc"}]}`, "was not requested"},
 		"refused":            {`{"objects":[{"oid":"` + fuzzOID + `","error":{"code":413,"message":"too\nlarge, see https://x?sig=1"}}]}`, "413 too large, see https://x/..."},
 		"http":               {`{"objects":[{"oid":"` + fuzzOID + `","actions":{"upload":{"href":"http://s.example/x"}}}]}`, "no usable address"},
 		"part lacks":         {upload(`{"chunk_size":"4","1":"https://s/1","3":"https://s/3"}`), "part 2 of 3"},

@@ -18,7 +18,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// The media types and annotations of ModelPack, and the annotation with the digest of manifest.json.
+// Media types and annotations of ModelPack, and the annotation with the digest of manifest.json.
 const (
 	artifactType     = "application/vnd.cncf.model.manifest.v1+json"
 	configType       = "application/vnd.cncf.model.config.v1+json"
@@ -30,7 +30,7 @@ const (
 	packageDigest    = "io.github.llmexport.package.digest"
 )
 
-// maxLayers bounds the files of an artifact; packages have some twenty.
+// maxLayers bounds the files of an artifact; packages have about twenty.
 const maxLayers = 10_000
 
 // layer is a file as a blob.
@@ -39,7 +39,7 @@ type layer struct {
 	desc ocispec.Descriptor
 }
 
-// artifactOf is a package as a registry holds it.
+// artifactOf is a package as an OCI artifact.
 type artifact struct {
 	config layer
 	layers []layer // sorted by name
@@ -47,10 +47,10 @@ type artifact struct {
 	desc   ocispec.Descriptor
 }
 
-// blobs are everything but the image manifest.
+// blobs are all blobs except the image manifest.
 func (a *artifact) blobs() []layer { return append(slices.Clone(a.layers), a.config) }
 
-// modelConfig is the configuration of ModelPack as far as a package says it.
+// modelConfig is the configuration of ModelPack, with the fields that a package provides.
 type modelConfig struct {
 	Descriptor struct {
 		Name      string `json:"name,omitempty"`
@@ -68,8 +68,8 @@ type modelConfig struct {
 	} `json:"modelfs"`
 }
 
-// newArtifact describes the package of a manifest and a digest, which consists of files; the same package gives the same
-// bytes.
+// newArtifact describes the package of a manifest and a digest, which consists of files; the same package gives the
+// same bytes.
 func newArtifact(m *manifest.Manifest, sum manifest.Digest, files []place.Cargo) (*artifact, error) {
 	a := &artifact{}
 	for _, f := range files {
@@ -126,8 +126,8 @@ func layerOf(f place.Cargo) layer {
 	}}
 }
 
-// parseArtifact reads an image manifest as [newArtifact] writes it: one raw layer for each file, manifest.json among
-// them, and one for the signature if there is one.
+// parseArtifact parses an image manifest as [newArtifact] writes it: one raw layer for each file, including
+// manifest.json, and one for the signature if there is one.
 func parseArtifact(b []byte) ([]layer, error) {
 	var m ocispec.Manifest
 	if err := jsondoc.Decode(b, &m); err != nil {

@@ -29,22 +29,22 @@ import (
 	"github.com/llmexport/llmexport/publish/place"
 )
 
-// atOnce is the number of blobs on their way to a registry at once.
+// atOnce is the number of concurrent uploads.
 const atOnce = 4
 
 // Place publishes to a tag of an OCI registry, as an artifact of the ModelPack format
-// (https://github.com/modelpack/model-spec): one raw layer for each file, whose digest is the one in
-// manifest.json, and nothing that depends on a time or a machine, so that one package is one artifact.
-// Blobs are not visible before the tag names their manifest. A registry has no compare and swap: a tag that
-// somebody moves between the last look at it and the push is overwritten.
+// (https://github.com/modelpack/model-spec): one raw layer for each file, whose digest is the one in manifest.json, and
+// nothing that depends on a time or a machine, so that a package is always the same artifact. Blobs are invisible until
+// the tag names their manifest. Registries have no compare and swap: a tag that somebody moves between the last check
+// and the push is overwritten.
 type Place struct {
 	// Ref is registry/repository:tag.
 	Ref string
-	// Replace allows the tag to be moved from another package. It never allows anything else to lose it.
+	// Replace allows moving the tag from another package, but from nothing else.
 	Replace bool
-	// Private states that the repository is not open to everyone, which a registry does not tell.
+	// Private declares that the repository is not public, which a registry does not report.
 	Private bool
-	// Transfer says how patient requests are.
+	// Transfer sets retries and timeouts of requests.
 	Transfer transfer.Options
 }
 
@@ -59,10 +59,10 @@ type repository struct {
 	*remote.Repository
 	patience transfer.Options
 	secrets  *transfer.Secrets
-	base     http.RoundTripper // hides them
+	base     http.RoundTripper // redacts them
 }
 
-// parse reads a reference. An error is a RefError.
+// parse parses a reference. An error is a RefError.
 func parse(ref string) (registry.Reference, error) {
 	r, err := registry.ParseReference(ref)
 	if err == nil {
@@ -71,22 +71,22 @@ func parse(ref string) (registry.Reference, error) {
 	why := ""
 	if host, name, _ := strings.Cut(ref, "/"); strings.ToLower(name) != name {
 		if _, err := registry.ParseReference(host + "/" + strings.ToLower(name)); err == nil {
-			why = ": repositories of registries have names in lower case"
+			why = ": names of repositories are in lower case"
 		}
 	}
-	return r, &place.RefError{Err: fmt.Errorf("%.300q is not of the form registry/repository:tag%s", ref, why)}
+	return r, &place.RefError{Err: fmt.Errorf("%.300q does not have the form registry/repository:tag%s", ref, why)}
 }
 
-// Check judges the spelling of what is published to.
+// Check checks the syntax of the reference.
 func (o Place) Check() error {
 	r, err := parse(o.Ref)
 	if err == nil && (r.Reference == "" || r.ValidateReferenceAsTag() != nil) {
-		err = &place.RefError{Err: fmt.Errorf("%.300q names no tag: write registry/repository:tag", o.Ref)}
+		err = &place.RefError{Err: fmt.Errorf("%.300q has no tag: write registry/repository:tag", o.Ref)}
 	}
 	return err
 }
 
-// openRepo reads the reference and the credentials; it sends nothing.
+// openRepo parses the reference and reads the credentials; it sends nothing.
 func openRepo(ref string, patience transfer.Options) (*repository, error) {
 	r, err := parse(ref)
 	if err != nil {
@@ -110,7 +110,7 @@ func openRepo(ref string, patience transfer.Options) (*repository, error) {
 	return repo, nil
 }
 
-// noting notes the credentials that it gives: some travel in the body of a request.
+// noting wraps a credential function and registers its secrets: some are sent in the body of a request.
 func (r *repository) noting(credential auth.CredentialFunc) auth.CredentialFunc {
 	return func(ctx context.Context, host string) (auth.Credential, error) {
 		c, err := credential(ctx, host)
@@ -128,7 +128,7 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// checkRedirect follows redirects to storage. Content is sent to nobody but the registry.
+// checkRedirect follows redirects to storage. Uploads are sent only to the registry.
 func (r *repository) checkRedirect(req *http.Request, via []*http.Request) error {
 	if err := r.secrets.CheckHost(req.URL); err != nil {
 		return fmt.Errorf("the registry redirects to %w", err)
@@ -137,24 +137,24 @@ func (r *repository) checkRedirect(req *http.Request, via []*http.Request) error
 	case len(via) >= 8:
 		return errors.New("the registry redirects more than 8 times")
 	case req.Method != http.MethodGet && req.Method != http.MethodHead:
-		return fmt.Errorf("the registry redirects what is sent to it to %s", req.URL.Host)
+		return fmt.Errorf("the registry redirects an upload to %s", req.URL.Host)
 	case via[0].URL.Scheme == "https" && req.URL.Scheme != "https":
 		return fmt.Errorf("the registry redirects from https to %s", req.URL.Scheme)
 	}
 	return nil
 }
 
-// try repeats what may go better next time.
+// try runs f with retries.
 func (r *repository) try(ctx context.Context, what string, do func(ctx context.Context, touch func(int)) error) error {
 	return transfer.Retry(ctx, what, r.patience, func(ctx context.Context, touch func(int)) (bool, error) {
 		return false, r.explain(do(ctx, touch))
 	})
 }
 
-// explain says what a registry answered, without secrets.
+// explain describes the response of a registry, without secrets.
 func (r *repository) explain(err error) error { return r.secrets.HideError(explain(err)) }
 
-// explain says what a registry answered, without addresses: those of uploads work for anyone.
+// explain describes the response of a registry, without addresses: those of uploads work for anyone.
 func explain(err error) error {
 	again := (*transfer.Retryable)(nil)
 	if err == nil || errors.As(err, &again) {
@@ -169,35 +169,35 @@ func explain(err error) error {
 		e.Code = strings.Join(codes, ", ")
 		switch e.Status {
 		case 401:
-			e.Hint = "log in, for example by docker login " + e.Who
+			e.Hint = "log in, for example with docker login " + e.Who
 		case 403:
-			e.Hint = "the account has no right to do this"
+			e.Hint = "the account is not allowed to do this"
 		}
 		if transfer.Transient(e.Status) {
 			return &transfer.Retryable{Err: e}
 		}
 		return e
 	}
-	// What the redirect policy and the disk said is final; a connection that broke is not.
+	// Errors of the redirect policy and the disk are final; a broken connection is not.
 	if transfer.Broken(err) {
 		return &transfer.Retryable{Err: transfer.Redact(err)}
 	}
 	return transfer.Redact(err)
 }
 
-// state is the state of a tag and what publishing makes of it.
+// state is the state of a tag and the effect of publishing to it.
 type state struct {
 	repo     *repository
 	freight  *place.Freight
 	artifact *artifact
 	tag      string
-	was      *ocispec.Descriptor // what the tag named; nil if nothing
+	was      *ocispec.Descriptor // previous artifact of the tag; nil if there was none
 	diff     place.Diff
-	missing  []layer // that the registry does not have
+	missing  []layer // layers that the registry lacks
 	receipt  place.Receipt
 }
 
-// look reads the state of the tag. It changes nothing. The caller closes the freight.
+// look reads the state of the tag without changing it. The caller closes the freight.
 func (o Place) look(ctx context.Context, p place.Package) (_ *state, err error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -225,14 +225,14 @@ func (o Place) look(ctx context.Context, p place.Package) (_ *state, err error) 
 		status = place.Replaced
 		old, err := repo.artifact(ctx, *s.was)
 		if err != nil {
-			return nil, fmt.Errorf("the tag holds no package that this program reads and is left alone: %w", err)
+			return nil, fmt.Errorf("the tag does not name a package that llmexport can read, so it is not replaced: %w", err)
 		}
 		for _, l := range old {
 			had[l.Name] = l.SHA256
 		}
 		if s.diff = place.Compare(had, f.Files); f.Signature() == nil && slices.Contains(s.diff.Keep, manifest.SignatureName) {
 			i := slices.IndexFunc(old, func(l layer) bool { return l.Name == manifest.SignatureName })
-			f.Add(old[i].Cargo) // which the registry has
+			f.Add(old[i].Cargo) // layers that the registry has
 		}
 	}
 	s.diff = place.Compare(had, f.Files)
@@ -247,7 +247,7 @@ func (o Place) look(ctx context.Context, p place.Package) (_ *state, err error) 
 	case s.diff.SignsAnew():
 		return nil, place.ErrSignedAlready
 	default:
-		return nil, fmt.Errorf("holds another package, %s; set replace to move the tag", s.was.Digest)
+		return nil, fmt.Errorf("contains another package, %s; set replace to move the tag", s.was.Digest)
 	}
 	s.receipt = f.Receipt("oci", "oci://"+repo.at(s.artifact.desc), status)
 	if status == place.Unchanged {
@@ -256,7 +256,7 @@ func (o Place) look(ctx context.Context, p place.Package) (_ *state, err error) 
 	return s, s.findMissing(ctx)
 }
 
-// findMissing asks for each blob whether it has to be sent.
+// findMissing finds the blobs that the registry lacks.
 func (s *state) findMissing(ctx context.Context) error {
 	blobs := s.artifact.blobs()
 	have := make([]bool, len(blobs))
@@ -266,7 +266,7 @@ func (s *state) findMissing(ctx context.Context) error {
 		g.Go(func() error {
 			return s.repo.try(ctx, "look for "+b.Name, func(ctx context.Context, _ func(int)) error {
 				there, err := s.repo.Blobs().Resolve(ctx, string(b.desc.Digest))
-				have[i] = err == nil && there.Size == b.desc.Size // another host may have answered
+				have[i] = err == nil && there.Size == b.desc.Size // another host may have responded
 				if errors.Is(err, errdef.ErrNotFound) {
 					err = nil
 				}
@@ -287,12 +287,12 @@ func (s *state) findMissing(ctx context.Context) error {
 	return nil
 }
 
-// at is the reference of an artifact in the repository.
+// at returns the reference of an artifact in the repository.
 func (r *repository) at(d ocispec.Descriptor) string {
 	return r.Reference.Registry + "/" + r.Reference.Repository + "@" + string(d.Digest)
 }
 
-// resolve gives what a tag or digest names, or nil.
+// resolve returns the artifact that a tag or digest names, or nil.
 func (r *repository) resolve(ctx context.Context, reference string) (*ocispec.Descriptor, error) {
 	var d ocispec.Descriptor
 	err := r.try(ctx, "resolve "+reference, func(ctx context.Context, _ func(int)) (err error) {
@@ -305,7 +305,7 @@ func (r *repository) resolve(ctx context.Context, reference string) (*ocispec.De
 	return &d, err
 }
 
-// Ready implements place.Store: the registry answers, and the tag names nothing or a package.
+// Ready implements place.Store: the registry responds, and the tag names nothing or a package.
 func (o Place) Ready(ctx context.Context, could func(*manifest.Manifest) bool) error {
 	if err := o.ready(ctx, could); err != nil {
 		return fmt.Errorf("%s: %w", o, err)
@@ -327,7 +327,7 @@ func (o Place) ready(ctx context.Context, could func(*manifest.Manifest) bool) e
 	}
 	layers, err := repo.artifact(ctx, *was)
 	if err != nil {
-		return fmt.Errorf("the tag holds no package that this program reads and is left alone: %w", err)
+		return fmt.Errorf("the tag does not name a package that llmexport can read, so it is not replaced: %w", err)
 	}
 	i := slices.IndexFunc(layers, func(l layer) bool { return l.Name == manifest.FileName })
 	if o.Replace || i < 0 {
@@ -338,7 +338,7 @@ func (o Place) ready(ctx context.Context, could func(*manifest.Manifest) bool) e
 		return err
 	}
 	if m, err := manifest.Parse(text); err == nil && !could(m) {
-		return fmt.Errorf("holds another package, %s; set replace to move the tag", was.Digest)
+		return fmt.Errorf("contains another package, %s; set replace to move the tag", was.Digest)
 	}
 	return nil
 }
@@ -417,7 +417,7 @@ type staged struct {
 	*state
 	o         Place
 	committed bool
-	known     bool // the artifact was there before, without the tag
+	known     bool // the artifact existed before, without the tag
 }
 
 // Commit implements Staged: the push of the manifest under the tag is one step.
@@ -438,7 +438,7 @@ func (s *staged) commit(ctx context.Context) error {
 		return err
 	}
 	if digestOf(now) != digestOf(s.was) {
-		return fmt.Errorf("the tag was %s and is %s now: somebody else has moved it", cmp.Or(digestOf(s.was), "absent"), cmp.Or(digestOf(now), "absent"))
+		return fmt.Errorf("the tag was %s and is now %s: somebody else has moved it", cmp.Or(digestOf(s.was), "absent"), cmp.Or(digestOf(now), "absent"))
 	}
 	before, err := s.repo.resolve(ctx, string(s.artifact.desc.Digest))
 	if err != nil {
@@ -470,7 +470,7 @@ func (s *staged) revert(ctx context.Context) error {
 		}
 		return s.repo.pushManifest(ctx, *s.was, b, s.tag)
 	case s.known:
-		return errors.New("a registry cannot forget a tag alone, and the artifact was there before")
+		return errors.New("registries cannot delete just the tag, and the artifact existed before")
 	}
 	err := s.repo.try(ctx, "delete", func(ctx context.Context, _ func(int)) error {
 		return s.repo.Manifests().Delete(ctx, s.artifact.desc)
@@ -478,7 +478,8 @@ func (s *staged) revert(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Most registries forget the tags of what is deleted; others want to be told, by an address that the library does not use.
+	// Most registries remove the tags of deleted artifacts; others need a request, to an address that the library does
+	// not use.
 	now, err := s.repo.resolve(ctx, s.tag)
 	if err != nil || now == nil {
 		return err
@@ -486,8 +487,8 @@ func (s *staged) revert(ctx context.Context) error {
 	return s.repo.deleteTag(ctx, s.tag)
 }
 
-// Close implements Staged. Blobs without a manifest are left to the registry, which collects them; the next Stage
-// finds those that are still there.
+// Close implements Staged. Blobs without a manifest are left to the garbage collection of the registry; the next Stage
+// reuses those that still exist.
 func (s *staged) Close() error { return nil }
 
 func digestOf(d *ocispec.Descriptor) string {

@@ -113,7 +113,7 @@ func TestOCI(t *testing.T) {
 		}
 	})
 	t.Run("another package", func(t *testing.T) {
-		if _, err := place.To(t.Context(), store, two); err == nil || !strings.Contains(err.Error(), "holds another package, sha256:") {
+		if _, err := place.To(t.Context(), store, two); err == nil || !strings.Contains(err.Error(), "contains another package, sha256:") {
 			t.Errorf("got %v", err)
 		}
 		wantAt(t, s.Ref(":v1"), one)
@@ -198,7 +198,7 @@ func TestOCI(t *testing.T) {
 		resp.Body.Close()
 		store := placeAt(s, ":image")
 		store.Replace = true
-		if _, err := place.To(t.Context(), store, one); !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), "is left alone") {
+		if _, err := place.To(t.Context(), store, one); !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), "is not replaced") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -278,7 +278,7 @@ func TestOCIRefuses(t *testing.T) {
 		is    error
 		want  string
 	}{
-		"denied":       {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(403) }, fs.ErrPermission, "no right"},
+		"denied":       {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(403) }, fs.ErrPermission, "not allowed"},
 		"unauthorized": {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(401) }, fs.ErrPermission, "docker login"},
 		"down":         {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(500) }, nil, "5 tries failed"},
 		"busy": {func(w http.ResponseWriter, r *http.Request) {
@@ -291,12 +291,12 @@ func TestOCIRefuses(t *testing.T) {
 		}, tensor.ErrUnsupported, "http://192.0.2.1"},
 		"redirected": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://192.0.2.1/x?secret=1", http.StatusTemporaryRedirect)
-		}, nil, "redirects what is sent"},
+		}, nil, "redirects an upload"},
 		"huge chunks": {func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("OCI-Chunk-Min-Length", "99999999999")
 			w.Header().Set("Location", r.URL.Path+"x")
 			w.WriteHeader(202)
-		}, tensor.ErrUnsupported, "wants chunks of"},
+		}, tensor.ErrUnsupported, "requires chunks of"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := placetest.NewOCI(t)
@@ -354,7 +354,7 @@ func TestOCILies(t *testing.T) {
 			}
 			fmt.Fprint(w, strings.Repeat("x", int(m.Size)))
 			return true
-		}, "is not what the artifact lists"},
+		}, "does not match the artifact"},
 		"a manifest.json without end": {func(w http.ResponseWriter, r *http.Request) bool {
 			if !strings.Contains(r.URL.Path, "/blobs/") {
 				return false
@@ -365,7 +365,7 @@ func TestOCILies(t *testing.T) {
 				}
 			}
 			return true
-		}, "is not what the artifact lists"},
+		}, "does not match the artifact"},
 		"a redirect loop": {func(w http.ResponseWriter, r *http.Request) bool {
 			if !strings.Contains(r.URL.Path, "/blobs/") {
 				return false

@@ -32,11 +32,11 @@ type origin struct {
 	http   *transfer.Client
 }
 
-// Open finds the artifact that registry/repository[:tag|@digest] names; without a tag it is latest.
+// Open opens the artifact that registry/repository[:tag|@digest] names; the default tag is latest.
 func Open(ctx context.Context, ref string, o place.OpenOptions) (place.Origin, error) {
 	origin, err := newOrigin(ctx, ref, o.Transfer)
 	if err != nil {
-		return nil, err // an interface may hold a nil pointer
+		return nil, err // the interface could contain a nil pointer
 	}
 	return origin, nil
 }
@@ -51,7 +51,7 @@ func newOrigin(ctx context.Context, ref string, patience transfer.Options) (*ori
 		return nil, err
 	}
 	if desc == nil {
-		return nil, fmt.Errorf("the registry has no %q there, or does not show it: %w", repo.Reference.ReferenceOrDefault(), fs.ErrNotExist)
+		return nil, fmt.Errorf("the registry has no %q there, or does not grant access to it: %w", repo.Reference.ReferenceOrDefault(), fs.ErrNotExist)
 	}
 	if desc.MediaType == ocispec.MediaTypeImageIndex {
 		if desc, err = repo.only(ctx, *desc); err != nil {
@@ -75,8 +75,8 @@ func newOrigin(ctx context.Context, ref string, patience transfer.Options) (*ori
 	return o, nil
 }
 
-// transport authorizes requests to the registry; others, which go to its storage, are sent as they are. Redirects are
-// followed by transfer.Client.
+// transport authorizes requests to the registry; others, which go to its storage, are sent as they are. transfer.Client
+// follows redirects.
 func (r *repository) transport(home *url.URL) http.RoundTripper {
 	c := *r.Client.(*auth.Client)
 	c.Client = &http.Client{Transport: r.base, CheckRedirect: func(*http.Request, []*http.Request) error {
@@ -103,7 +103,7 @@ func (r *repository) artifact(ctx context.Context, d ocispec.Descriptor) ([]laye
 	return parseArtifact(b)
 }
 
-// manifestBytes reads what a descriptor names, which has its digest.
+// manifestBytes reads the manifest of a descriptor and checks its digest.
 func (r *repository) manifestBytes(ctx context.Context, d ocispec.Descriptor) (b []byte, err error) {
 	if d.Size > maxManifest {
 		return nil, fmt.Errorf("the manifest has %d bytes, the limit is %d: %w", d.Size, maxManifest, tensor.ErrCorrupt)
@@ -116,14 +116,14 @@ func (r *repository) manifestBytes(ctx context.Context, d ocispec.Descriptor) (b
 		defer rc.Close()
 		b, err = orascontent.ReadAll(transfer.Watch(rc, touch), d)
 		if errors.Is(err, orascontent.ErrMismatchedDigest) || errors.Is(err, orascontent.ErrTrailingData) {
-			return fmt.Errorf("the manifest is not what its digest says: %w", tensor.ErrCorrupt)
+			return fmt.Errorf("the manifest does not match its digest: %w", tensor.ErrCorrupt)
 		}
 		return err
 	})
 	return b, err
 }
 
-// only is the one model of an index.
+// only returns the only model of an index.
 func (r *repository) only(ctx context.Context, d ocispec.Descriptor) (*ocispec.Descriptor, error) {
 	b, err := r.manifestBytes(ctx, d)
 	if err != nil {
@@ -140,7 +140,7 @@ func (r *repository) only(ctx context.Context, d ocispec.Descriptor) (*ocispec.D
 		}
 	}
 	if len(found) != 1 {
-		return nil, fmt.Errorf("an index of %d models, name one by its digest: %w", len(found), tensor.ErrUnsupported)
+		return nil, fmt.Errorf("the index has %d models; name one by its digest: %w", len(found), tensor.ErrUnsupported)
 	}
 	return &found[0], nil
 }
@@ -160,7 +160,7 @@ func (o *origin) Read(ctx context.Context, name string, limit int64) ([]byte, er
 	blob := transfer.Blob{Size: d.Size, SHA256: d.Digest.Encoded()}
 	b, err := transfer.ReadBlob(ctx, "read "+name, blob, o.blob(d), o.repo.patience)
 	if errors.Is(err, tensor.ErrCorrupt) {
-		return nil, fmt.Errorf("%s: is not what the artifact lists: %w", name, err)
+		return nil, fmt.Errorf("%s does not match the artifact: %w", name, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -168,7 +168,7 @@ func (o *origin) Read(ctx context.Context, name string, limit int64) ([]byte, er
 	return b, nil
 }
 
-// Range implements Origin. An artifact that lists other content than the package's manifest lies.
+// Range implements Origin. It rejects artifacts whose layers differ from the package's manifest.
 func (o *origin) Range(f manifest.File) transfer.Range {
 	d, ok := o.layers[f.Name]
 	if !ok || d.Size != f.Size || d.Digest.Encoded() != f.SHA256 {

@@ -23,14 +23,14 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Sizes of the pieces of a blob that are sent one after the other, in bytes. A registry may ask for larger ones.
+// Sizes of the chunks of a blob, in bytes. A registry may require larger ones.
 const (
 	chunkSize = 8 << 20
 	maxChunk  = 64 << 20
 )
 
-// upload sends one blob: small ones in one request, others in chunks, of which one that was cut is sent again. An upload
-// that a killed process had begun is not continued: its address is a secret of the registry that is kept nowhere.
+// upload uploads one blob: small ones in one request, others in chunks, which are sent again after a broken connection.
+// An upload of a killed process is not continued: its address is a secret of the registry, which is not stored.
 func (r *repository) upload(ctx context.Context, l layer) error {
 	src, err := l.Open()
 	if err != nil {
@@ -51,11 +51,11 @@ type upload struct {
 	repo     *repository
 	layer    layer
 	src      place.Content
-	location *url.URL // of the session; nil if there is none
+	location *url.URL // address of the session; nil if there is none
 	at       int64    // bytes that the registry has
 	chunk    int64
 
-	hashed int64 // bytes that sum covers
+	hashed int64 // bytes covered by sum
 	sum    interface {
 		io.Writer
 		Sum([]byte) []byte
@@ -113,21 +113,21 @@ func (u *upload) run(ctx context.Context, touch func(int)) error {
 		return err
 	}
 	if resp.StatusCode != http.StatusCreated {
-		u.location, u.at = nil, 0 // the session is over, whatever became of it
+		u.location, u.at = nil, 0 // the session is over in any case
 		return answered(resp)
 	}
 	return nil
 }
 
-// read gives the next bytes, and digests those that are new.
+// read reads the next bytes, and adds the new ones to the digest.
 func (u *upload) read(off, n int64) ([]byte, error) {
 	b := make([]byte, n)
 	if _, err := u.src.ReadAt(b, off); err != nil && err != io.EOF {
 		return nil, err
 	} else if err == io.EOF && n > 0 {
-		// ReadAt may report the end together with the last byte.
+		// ReadAt may return io.EOF together with the last byte.
 		if m, _ := u.src.ReadAt(make([]byte, 1), off+n-1); m == 0 {
-			return nil, fmt.Errorf("has become shorter: %w", tensor.ErrCorrupt)
+			return nil, fmt.Errorf("was truncated: %w", tensor.ErrCorrupt)
 		}
 	}
 	if end := off + n; end > u.hashed {
@@ -148,14 +148,14 @@ func (u *upload) begin(ctx context.Context) error {
 	}
 	if n, err := strconv.ParseInt(resp.Header.Get("OCI-Chunk-Min-Length"), 10, 64); err == nil && n > u.chunk {
 		if n > maxChunk {
-			return fmt.Errorf("the registry wants chunks of %d bytes, the limit is %d: %w", n, maxChunk, tensor.ErrUnsupported)
+			return fmt.Errorf("the registry requires chunks of %d bytes, the limit is %d: %w", n, maxChunk, tensor.ErrUnsupported)
 		}
 		u.chunk = n
 	}
 	return u.follow(resp)
 }
 
-// ask finds out how much of a session that was cut has arrived. One that is gone is forgotten.
+// ask finds out how much of an interrupted session has arrived. An expired session is forgotten.
 func (u *upload) ask(ctx context.Context) error {
 	resp, err := u.repo.send(ctx, http.MethodGet, u.location, nil, nil, func(int) {})
 	if err != nil {
@@ -166,7 +166,7 @@ func (u *upload) ask(ctx context.Context) error {
 		if first, last, cut := strings.Cut(strings.TrimPrefix(resp.Header.Get("Range"), "bytes="), "-"); cut && first == "0" {
 			n, err := strconv.ParseInt(last, 10, 64)
 			have, ok = n+1, err == nil && n >= 0 && n < u.layer.desc.Size
-			// An empty session says 0-0, as one of a single byte does.
+			// An empty session reports 0-0, as one of a single byte does.
 			ok = ok && have > 1
 		}
 	}
@@ -178,27 +178,28 @@ func (u *upload) ask(ctx context.Context) error {
 	return u.follow(resp)
 }
 
-// follow takes the address of the next request. It has to be on the registry: content and credentials go nowhere else.
+// follow returns the address of the next request. It must be on the registry: content and credentials are sent nowhere
+// else.
 func (u *upload) follow(resp *http.Response) error {
 	next, err := resp.Location()
 	if errors.Is(err, http.ErrNoLocation) && u.location != nil {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("the registry gives no address to upload to: %w", tensor.ErrCorrupt)
+		return fmt.Errorf("the registry returned no upload address: %w", tensor.ErrCorrupt)
 	}
 	home := resp.Request.URL
 	if next.Port() == "" && home.Port() == "443" && next.Hostname() == home.Hostname() {
 		next.Host = home.Host
 	}
 	if next.Scheme != home.Scheme || !strings.EqualFold(next.Host, home.Host) {
-		return fmt.Errorf("the registry wants the upload to go to %s://%s: %w", next.Scheme, next.Host, tensor.ErrUnsupported)
+		return fmt.Errorf("the registry redirects the upload to %s://%s: %w", next.Scheme, next.Host, tensor.ErrUnsupported)
 	}
 	u.location = next
 	return nil
 }
 
-// send makes one request and reads the short answer; touch is called while b leaves.
+// send makes one request and reads the short response; touch is called while b is being sent.
 func (r *repository) send(ctx context.Context, method string, to *url.URL, header http.Header, b []byte,
 	touch func(int)) (*http.Response, error) {
 	body := func() io.ReadCloser { return io.NopCloser(transfer.Watch(bytes.NewReader(b), touch)) }
@@ -229,26 +230,26 @@ func (r *repository) send(ctx context.Context, method string, to *url.URL, heade
 	return resp, nil
 }
 
-// answered is the error of an answer that is no success.
+// answered returns the error for an unsuccessful response.
 func answered(resp *http.Response) error {
 	e := &errcode.ErrorResponse{Method: resp.Request.Method, URL: resp.Request.URL, StatusCode: resp.StatusCode}
 	var text struct {
 		Errors errcode.Errors `json:"errors"`
 	}
-	if b, err := io.ReadAll(resp.Body); err == nil && jsondoc.Decode(b, &text) == nil { // send has bounded it
+	if b, err := io.ReadAll(resp.Body); err == nil && jsondoc.Decode(b, &text) == nil { // bounded by send
 		e.Errors = text.Errors
 	}
 	return e
 }
 
-// pushManifest makes a tag name an image manifest.
+// pushManifest pushes an image manifest under a tag.
 func (r *repository) pushManifest(ctx context.Context, d ocispec.Descriptor, b []byte, tag string) error {
 	return r.try(ctx, "push the manifest", func(ctx context.Context, touch func(int)) error {
 		return r.PushReference(ctx, d, transfer.Watch(bytes.NewReader(b), touch), tag)
 	})
 }
 
-// deleteTag makes a registry forget a tag, where it can.
+// deleteTag deletes a tag, if the registry supports it.
 func (r *repository) deleteTag(ctx context.Context, tag string) error {
 	ctx = auth.AppendRepositoryScope(ctx, r.Reference, auth.ActionPull, auth.ActionDelete)
 	return r.try(ctx, "delete "+tag, func(ctx context.Context, _ func(int)) error {
@@ -260,7 +261,7 @@ func (r *repository) deleteTag(ctx context.Context, tag string) error {
 	})
 }
 
-// address is where a part of the repository is.
+// address returns an address of the repository.
 func (r *repository) address(part string) *url.URL {
 	u := &url.URL{Scheme: "https", Host: r.Reference.Host(), Path: "/v2/" + r.Reference.Repository + "/" + part}
 	if r.PlainHTTP {

@@ -16,30 +16,30 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Cargo is a file that is sent: one of a package's directory, or data that is in memory.
+// Cargo is a file to send: one in a package's directory, or data in memory.
 type Cargo struct {
 	manifest.File
 	root *os.Root
 	data []byte
 }
 
-// File is cargo of a file below root.
+// File returns the cargo for a file below root.
 func File(root *os.Root, f manifest.File) Cargo { return Cargo{File: f, root: root} }
 
-// InMemory reports whether the content is data.
+// InMemory reports whether the content is in memory.
 func (c Cargo) InMemory() bool { return c.root == nil }
 
-// Loaded is cargo of data.
+// Loaded returns cargo for data.
 func Loaded(name string, data []byte) Cargo {
 	return Cargo{File: manifest.File{Name: name, Size: int64(len(data)), SHA256: manifest.DigestOf(data).Hex()}, data: data}
 }
 
-// Freight is what travels of a package: the files that the manifest lists, its signature if it has one, and
+// Freight is the files of a package to send: those that the manifest lists, its signature if it has one, and
 // manifest.json last. Close closes the directory that the files are read from.
 type Freight struct {
 	*os.Root
 	Files []Cargo
-	Sum   manifest.Digest // of the manifest
+	Sum   manifest.Digest // digest of the manifest
 }
 
 // FreightOf reads the signature of a package and opens its directory. The other files are read when they are sent.
@@ -69,7 +69,7 @@ func FreightOf(p Package) (*Freight, error) {
 // Add adds a file.
 func (f *Freight) Add(c Cargo) { f.Files = slices.Insert(f.Files, len(f.Files)-1, c) }
 
-// Find gives a file by its name.
+// Find returns the file called name.
 func (f *Freight) Find(name string) (Cargo, bool) {
 	i := slices.IndexFunc(f.Files, func(c Cargo) bool { return c.Name == name })
 	if i < 0 {
@@ -78,13 +78,13 @@ func (f *Freight) Find(name string) (Cargo, bool) {
 	return f.Files[i], true
 }
 
-// Signature is that of the package; nil if it has none.
+// Signature returns the signature of the package; nil if it has none.
 func (f *Freight) Signature() []byte {
 	c, _ := f.Find(manifest.SignatureName)
 	return c.data
 }
 
-// Receipt is one for all of the files.
+// Receipt returns the receipt for all of the files.
 func (f *Freight) Receipt(store, ref string, s Status) Receipt {
 	r := Receipt{Status: s, Store: store, Ref: ref, Digest: f.Sum, Files: len(f.Files)}
 	for _, c := range f.Files {
@@ -103,7 +103,7 @@ type closing struct{ *bytes.Reader }
 
 func (closing) Close() error { return nil }
 
-// Open gives the content, of which only the size is right for sure.
+// Open opens the content. Only its size has been checked.
 func (c Cargo) Open() (Content, error) {
 	if c.InMemory() {
 		return closing{bytes.NewReader(c.data)}, nil
@@ -111,7 +111,7 @@ func (c Cargo) Open() (Content, error) {
 	return c.OpenIn(c.root)
 }
 
-// ReadAll gives all of it, compared with its digest.
+// ReadAll returns the content after comparing it with its digest.
 func (c Cargo) ReadAll() ([]byte, error) {
 	f, err := c.Open()
 	if err != nil {
@@ -124,17 +124,17 @@ func (c Cargo) ReadAll() ([]byte, error) {
 	return b, nil
 }
 
-// Proof reads content on its way out. The last bytes are given only if all of them together have the listed digest, so
-// that no server ever gets the whole of something else.
+// Proof is a reader that checks content while it is sent. It returns the last bytes only if everything has the listed
+// digest, so that no server ever receives the whole of a different file.
 type Proof struct {
 	want manifest.File
 	r    io.Reader
 	h    hash.Hash
 	n    int64
-	bad  atomic.Pointer[error] // what was wrong: not every transport hands on the errors of a body
+	bad  atomic.Pointer[error] // the error of Read: not every transport returns the errors of a body
 }
 
-// NewProof reads the content that want describes from r.
+// NewProof returns a Proof for r, which must have the content that want describes.
 func NewProof(want manifest.File, r io.ReaderAt) *Proof {
 	return &Proof{want: want, r: io.NewSectionReader(r, 0, want.Size), h: sha256.New()}
 }
@@ -157,9 +157,9 @@ func (p *Proof) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Err is what was wrong with the content, or nil.
+// Err returns the error of reading, or nil.
 func (p *Proof) Err() error {
-	if p == nil { // nothing was read yet
+	if p == nil { // nothing has been read
 		return nil
 	}
 	if bad := p.bad.Load(); bad != nil {
@@ -168,7 +168,7 @@ func (p *Proof) Err() error {
 	return nil
 }
 
-// Changed is a file whose bytes were not the same at two readings.
+// Changed is the error for a file whose bytes changed between two readings.
 func Changed(name string) error {
 	return fmt.Errorf("%s changed while it was sent: %w", name, tensor.ErrCorrupt)
 }

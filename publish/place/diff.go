@@ -7,8 +7,8 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// Compare compares what a place holds, the SHA-256 of every file by its name, with what a package consists of. Upload
-// counts the new and changed files; the status is the caller's. The signature of a manifest that stays is kept.
+// Compare compares the contents of a place, the SHA-256 of every file by its name, with those of a package. Upload
+// counts the new and changed files; the caller sets the status. The signature of an unchanged manifest is kept.
 func Compare(had map[string]string, files []Cargo) Diff {
 	var d Diff
 	wanted := map[string]bool{}
@@ -34,7 +34,7 @@ func Compare(had map[string]string, files []Cargo) Diff {
 	return d
 }
 
-// Drop notes a file of the place that the package does not have, once the others are noted.
+// Drop records a file of the place that the package does not have. It is called after the others are recorded.
 func (d *Diff) Drop(name string) {
 	if name == manifest.SignatureName && slices.Contains(d.Keep, manifest.FileName) {
 		d.Keep = append(d.Keep, name)
@@ -50,13 +50,13 @@ func (d *Diff) Sort() {
 	}
 }
 
-// Signs reports whether nothing happens but that a package which is there gets a signature.
+// Signs reports whether the only change is to add a signature to an existing package.
 func (d Diff) Signs() bool { return len(d.Change) == 0 && only(d.Add) }
 
-// SignsAnew reports whether nothing happens but that a package which is there gets another signature than it has.
+// SignsAnew reports whether the only change is to replace the signature of an existing package.
 func (d Diff) SignsAnew() bool { return len(d.Add) == 0 && only(d.Change) }
 
 func only(names []string) bool { return len(names) == 1 && names[0] == manifest.SignatureName }
 
-// ErrSignedAlready refuses to replace a signature.
-var ErrSignedAlready = errors.New("holds this package with another signature; set replace to replace it")
+// ErrSignedAlready is the error for replacing a signature.
+var ErrSignedAlready = errors.New("contains this package with another signature; set replace to replace it")

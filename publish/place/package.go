@@ -1,9 +1,9 @@
-// Package place is what all kinds of places have in common that packages are published to and pulled from: a [Store] for
-// the one, an [Origin] for the other, and the [Freight] that travels. Nothing here speaks a protocol.
+// Package place defines what all kinds of places have in common: a [Store] to publish packages to, an [Origin] to pull
+// them from, and the [Freight] to send. It implements no protocol.
 //
-// Publishing has two steps, so that several places get a package together: [Store.Stage] transfers everything and shows
-// nothing, [Staged.Commit] shows it. Whatever the kind, a package arrives whole or not at all, every byte is compared with
-// the manifest on its way, and nothing that this program did not write is overwritten or removed.
+// Publishing has two steps, so that several places receive a package together: [Store.Stage] transfers everything and
+// shows nothing, [Staged.Commit] shows it. In every kind of place, a package arrives whole or not at all, every byte is
+// compared with the manifest on its way, and nothing that llmexport did not write is overwritten or removed.
 package place
 
 import (
@@ -13,12 +13,12 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// Placeholder stands for a package's name in the place it goes to.
+// Placeholder stands for the name of the package in a place.
 const Placeholder = "{name}"
 
-// Package is a package on this machine: the files that Manifest lists, in Dir. A package that has been
-// published also has manifest.json in Dir; one that is being made need not. A signature in Dir, see
-// [manifest.SignatureName], goes where the package goes.
+// Package is a package on this machine: the files that Manifest lists, in Dir. After publishing, Dir also contains
+// manifest.json; while the package is being made, it need not. A signature in Dir, see [manifest.SignatureName], is
+// published with the package.
 type Package struct {
 	Dir      string
 	Manifest *manifest.Manifest
@@ -34,7 +34,7 @@ func Open(dir string) (Package, error) {
 	return Package{Dir: dir, Manifest: m}, nil
 }
 
-// OpenVerified is [Open] that also compares every file with the manifest.
+// OpenVerified is [Open], and compares every file with the manifest.
 func OpenVerified(ctx context.Context, dir string) (Package, error) {
 	p, err := Open(dir)
 	if err != nil {

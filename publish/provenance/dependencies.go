@@ -24,12 +24,12 @@ const (
 
 var commit = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
-// text is data that the build read beside the checkpoint.
+// text is data that the build read in addition to the checkpoint.
 type text struct {
 	name, sha256 string
 }
 
-// calibration lists the texts that codes were chosen on, from the report.
+// calibration returns the calibration texts from the report.
 func calibration(ctx context.Context, m *manifest.Manifest, dir string) ([]text, error) {
 	data, err := m.ReadFile(ctx, dir, reportName, maxReport)
 	if err != nil || data == nil {
@@ -60,8 +60,8 @@ func parseReport(data []byte) ([]text, error) {
 	return texts, nil
 }
 
-// dependencies lists the repository at its commit, the files of the checkpoint, the calibration texts, and what else the
-// recipe pins by its digest.
+// dependencies lists the repository at its commit, the files of the checkpoint, the calibration texts, and everything
+// else that the recipe pins by digest.
 func dependencies(m *manifest.Manifest, texts []text) []Descriptor {
 	var list []Descriptor
 	uri := SourceURI(m.Source)
@@ -93,9 +93,9 @@ func dependencies(m *manifest.Manifest, texts []text) []Descriptor {
 	return list
 }
 
-// SourceURI is the package URL of the source at its revision, and empty for a local checkpoint. ModelScope has no type of
-// package URLs: its repositories are named as SPDX 2.3, section 7.7, names those of git.
-// Source: https://github.com/package-url/purl-spec, type huggingface.
+// SourceURI returns the package URL of the source at its revision, or "" for a local checkpoint. ModelScope has no type
+// of package URLs: its repositories are named as git repositories in SPDX 2.3, section 7.7. Source:
+// https://github.com/package-url/purl-spec, type huggingface.
 func SourceURI(s manifest.Source) string {
 	switch {
 	case s.Repo == "":
@@ -113,7 +113,7 @@ func at(revision string) string {
 	return "@" + url.PathEscape(revision)
 }
 
-// escape is the form of a path in a package URL.
+// escape encodes a path in a package URL.
 func escape(p string) string {
 	parts := strings.Split(p, "/")
 	for i, x := range parts {
@@ -122,7 +122,7 @@ func escape(p string) string {
 	return strings.Join(parts, "/")
 }
 
-// pinned finds every {path, sha256} of a recipe, whatever stage it belongs to.
+// pinned finds every {path, sha256} of a recipe, in all stages.
 func pinned(recipe json.RawMessage) []text {
 	var tree any
 	if len(recipe) == 0 || json.Unmarshal(recipe, &tree) != nil {

@@ -1,10 +1,10 @@
-// Package provenance says of a package, in the form that tools for supply chains read, what it was made of: an in-toto
-// Statement v1 whose predicate is SLSA Provenance v1.
+// Package provenance describes how a package was made, in a format for supply chain tools: an in-toto Statement v1
+// whose predicate is SLSA Provenance v1.
 //
-// [Of] makes the statement of a package. The subjects are all of its files with their SHA-256, manifest.json included;
-// the recipe is the external parameter; what the package was made of, file by file, are the resolved dependencies. The
-// statement names neither time nor machine, so one package has one statement. docs/attest.md explains the fields and
-// what they do not claim.
+// [Of] makes the statement of a package. The subjects are all of its files with their SHA-256, including manifest.json;
+// the recipe is the external parameter; the source files are the resolved dependencies. The statement contains neither
+// time nor machine, so a package always has the same one. docs/attest.md explains the fields and what they do not
+// claim.
 //
 // Sources: https://github.com/in-toto/attestation/tree/main/spec/v1 and https://slsa.dev/spec/v1.0/provenance.
 package provenance
@@ -23,16 +23,16 @@ import (
 const (
 	StatementType = "https://in-toto.io/Statement/v1"
 	PredicateType = "https://slsa.dev/provenance/v1"
-	// PayloadType is what a DSSE envelope calls a statement.
+	// PayloadType is the type of a statement in a DSSE envelope.
 	PayloadType = "application/vnd.in-toto+json"
-	// BuildType says how to read the parameters. The fragment changes when their meaning does.
+	// BuildType defines the meaning of the parameters. The fragment changes with that meaning.
 	BuildType = "https://github.com/llmexport/llmexport/blob/main/docs/attest.md#build-type-v1"
-	// Builder names the program wherever it runs. Who vouches for a run is the signer's identity.
+	// Builder identifies the program, on any machine. The signer's identity vouches for a run.
 	Builder = "https://github.com/llmexport/llmexport/blob/main/docs/attest.md#builder"
 )
 
-// MaxSubjects is how many subjects verifiers read (sigstore-go v1.3.0, maxAllowedSubjects). A package with more files
-// is refused, since nobody could check its statement.
+// MaxSubjects is the number of subjects that verifiers accept (sigstore-go v1.3.0, maxAllowedSubjects). Packages with
+// more files are rejected, since nobody could check their statement.
 const MaxSubjects = 1024
 
 // Statement is the in-toto Statement v1.
@@ -57,17 +57,17 @@ type Predicate struct {
 	RunDetails      RunDetails      `json:"runDetails"`
 }
 
-// BuildDefinition says what the build was asked for and what it read.
+// BuildDefinition describes the inputs of the build.
 type BuildDefinition struct {
 	BuildType string `json:"buildType"`
-	// ExternalParameters hold what the user decided: the name and, if there was one, the effective recipe.
+	// ExternalParameters are set by the user: the name and, if there was one, the effective recipe.
 	ExternalParameters map[string]any `json:"externalParameters"`
-	// InternalParameters hold what the program decided: the version of the manifest.
+	// InternalParameters are set by the program: the version of the manifest.
 	InternalParameters   map[string]any `json:"internalParameters"`
 	ResolvedDependencies []Descriptor   `json:"resolvedDependencies,omitempty"`
 }
 
-// RunDetails says who built.
+// RunDetails identifies the builder.
 type RunDetails struct {
 	Builder    BuilderDetails `json:"builder"`
 	Byproducts []Descriptor   `json:"byproducts,omitempty"`
@@ -79,8 +79,8 @@ type BuilderDetails struct {
 	Version map[string]string `json:"version,omitempty"`
 }
 
-// Of makes the statement of the package in dir, in canonical JSON. Of the files it reads manifest.json and report.json,
-// which must be the listed one; it does not look at the others: [manifest.Manifest.VerifyFiles] does.
+// Of returns the statement of the package in dir, in canonical JSON. It reads manifest.json and report.json, which must
+// have the listed digest, and no other files; [manifest.Manifest.VerifyFiles] checks those.
 func Of(ctx context.Context, dir string) (m *manifest.Manifest, statement []byte, err error) {
 	m, err = manifest.Open(dir)
 	if err != nil {
@@ -119,10 +119,10 @@ func Of(ctx context.Context, dir string) (m *manifest.Manifest, statement []byte
 	return m, statement, nil
 }
 
-// Subjects lists what a statement of the package is about: every file, and manifest.json, sorted by name.
+// Subjects lists the subjects of a package's statement: every file, and manifest.json, sorted by name.
 func Subjects(m *manifest.Manifest) ([]Descriptor, error) {
 	if len(m.Files) >= MaxSubjects {
-		return nil, fmt.Errorf("the package has %d files, a statement can name %d: %w", len(m.Files), MaxSubjects-1, tensor.ErrUnsupported)
+		return nil, fmt.Errorf("the package has %d files, and a statement can list only %d: %w", len(m.Files), MaxSubjects-1, tensor.ErrUnsupported)
 	}
 	data, err := m.Marshal()
 	if err != nil {
@@ -138,7 +138,7 @@ func Subjects(m *manifest.Manifest) ([]Descriptor, error) {
 
 func sha256(hex string) map[string]string { return map[string]string{"sha256": hex} }
 
-// byproducts is the report, with the verdict that it holds.
+// byproducts returns the report and its verdict.
 func byproducts(m *manifest.Manifest) []Descriptor {
 	for _, f := range m.Files {
 		if f.Role == reportRole {

@@ -19,21 +19,21 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// origin is the package of a prefix, with the objects that it had when it was opened.
+// origin is the package of a prefix, with the objects it had when it was opened.
 type origin struct {
 	*store
 	text []byte // manifest.json
 
 	mu    sync.Mutex
-	etags map[string]string // of files, when first looked at
+	etags map[string]string // by file name, at the first request
 }
 
-// Parse takes endpoint and region off a reference without its scheme.
+// Parse splits endpoint and region off a reference without its scheme.
 func Parse(rest string) (Place, error) {
 	path, query, _ := strings.Cut(rest, "?")
 	q, err := url.ParseQuery(query)
 	if err != nil {
-		return Place{}, &place.RefError{Err: fmt.Errorf("s3://%.300s: what follows the question mark is not of the form endpoint=URL&region=NAME", path)}
+		return Place{}, &place.RefError{Err: fmt.Errorf("s3://%.300s: the part after the question mark does not have the form endpoint=URL&region=NAME", path)}
 	}
 	s := Place{Ref: "s3://" + path, Endpoint: q.Get("endpoint"), Region: q.Get("region")}
 	for key := range q {
@@ -44,7 +44,7 @@ func Parse(rest string) (Place, error) {
 	return s, nil
 }
 
-// Open finds the package in bucket/prefix[?endpoint=URL&region=NAME].
+// Open opens the package in bucket/prefix[?endpoint=URL&region=NAME].
 func Open(ctx context.Context, rest string, o place.OpenOptions) (place.Origin, error) {
 	s, err := Parse(rest)
 	if err != nil {
@@ -57,12 +57,12 @@ func Open(ctx context.Context, rest string, o place.OpenOptions) (place.Origin, 
 	}
 	text, err := b.read(ctx, manifest.FileName, manifest.MaxSize)
 	if err == nil {
-		if _, bad := manifest.Parse(text); bad != nil { // damaged on its way, or in the store
+		if _, bad := manifest.Parse(text); bad != nil { // damaged in transfer or in the store
 			text, err = b.read(ctx, manifest.FileName, manifest.MaxSize)
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("holds no package of this program: %w", err)
+		err = fmt.Errorf("contains no package of llmexport: %w", err)
 	}
 	if err != nil {
 		return nil, err
@@ -70,17 +70,17 @@ func Open(ctx context.Context, rest string, o place.OpenOptions) (place.Origin, 
 	return &origin{store: b, text: text, etags: map[string]string{}}, nil
 }
 
-// String implements Origin. A prefix has no states; the digest of the package tells them apart.
+// String implements Origin. A prefix has no states; the digest of the package distinguishes them.
 func (o *origin) String() string { return o.ref() }
 
-// Read implements Origin. The signature is read between two looks at manifest.json, which it is about.
+// Read implements Origin. The signature is read between two reads of manifest.json, which it signs.
 func (o *origin) Read(ctx context.Context, name string, limit int64) ([]byte, error) {
 	if name == manifest.FileName {
 		return o.text, nil
 	}
 	text, err := o.read(ctx, name, limit)
 	if errors.Is(err, fs.ErrPermission) {
-		// To who may not list a bucket Amazon does not tell what is not there from what may not be read.
+		// Without permission to list a bucket, Amazon does not distinguish missing objects from forbidden ones.
 		err = fmt.Errorf("%w: %w", err, fs.ErrNotExist)
 	}
 	if err != nil {
@@ -93,8 +93,8 @@ func (o *origin) Read(ctx context.Context, name string, limit int64) ([]byte, er
 	return text, err
 }
 
-// Range implements Origin. An object that changes between two requests, or is not of the listed size, is an error: the
-// package is being replaced.
+// Range implements Origin. An object that changes between two requests, or has the wrong size, is an error: the package
+// is being replaced.
 func (o *origin) Range(f manifest.File) transfer.Range {
 	return func(ctx context.Context, off, n int64) (io.ReadCloser, error) {
 		etag, err := o.etag(ctx, f)
@@ -117,16 +117,16 @@ func (o *origin) Range(f manifest.File) transfer.Range {
 			}
 			return nil, err
 		}
-		// It may send fewer bytes than were asked for.
+		// The store may send fewer bytes than requested.
 		span := head.Get("Content-Range")
 		switch {
 		case n < f.Size && span == "":
 			err = transfer.ErrNoRanges
 		case n < f.Size && !strings.HasPrefix(span, fmt.Sprintf("bytes %d-", off)):
-			err = fmt.Errorf("the store sends the range %.100q, not bytes %d-%d: %w", span, off, off+n-1, tensor.ErrCorrupt)
+			err = fmt.Errorf("the store sent the range %.100q, not bytes %d-%d: %w", span, off, off+n-1, tensor.ErrCorrupt)
 			err = &transfer.Retryable{Err: err}
 		case info.Size > n:
-			err = fmt.Errorf("the store sends %d bytes of %d: %w", info.Size, n, tensor.ErrCorrupt)
+			err = fmt.Errorf("the store sent %d bytes of %d: %w", info.Size, n, tensor.ErrCorrupt)
 		}
 		if err != nil {
 			return nil, errors.Join(err, r.Close())
@@ -153,5 +153,5 @@ func (o *origin) etag(ctx context.Context, f manifest.File) (string, error) {
 }
 
 func (o *origin) changed(f manifest.File) error {
-	return fmt.Errorf("%s is not the object that %s lists: the package is being replaced, or damaged: %w", f.Name, manifest.FileName, tensor.ErrCorrupt)
+	return fmt.Errorf("%s does not match %s: the package is being replaced, or is damaged: %w", f.Name, manifest.FileName, tensor.ErrCorrupt)
 }

@@ -29,34 +29,34 @@ import (
 )
 
 const (
-	// marker names what is on its way to a prefix, so that a run that was killed is continued.
+	// marker lists unfinished uploads to a prefix, so that they are continued after a kill.
 	marker = ".llmexport-upload.json"
-	// sumKey is the user metadata with the SHA-256 of an object: an ETag is none.
+	// sumKey is the user metadata with the SHA-256 of an object, which an ETag is not.
 	sumKey = "Llmexport-Sha256"
-	// listEntry is what the store sends of each object in a list, in bytes.
+	// listEntry is the size of an object's entry in a listing, in bytes.
 	listEntry = 300
-	// maxObjects bounds the objects of a prefix that is looked at.
+	// maxObjects bounds the objects of a prefix.
 	maxObjects = 10_000
 )
 
-// Place publishes to a prefix of a bucket in an S3-compatible store, one object for each file, manifest.json last, but for its
-// signature: a prefix without it holds no package. Large files are multipart uploads, which nobody sees before Commit completes them. In
-// a prefix that holds another package there is a moment in Commit, between the first file and manifest.json, when
-// files and manifest do not fit together; a pull notices and says so.
+// Place publishes to a prefix of a bucket in an S3-compatible store, one object for each file; manifest.json and then
+// its signature come last: a prefix without a manifest contains no package. Large files are multipart uploads, which
+// are invisible until Commit completes them. When another package is replaced, files and manifest do not match for a
+// moment in Commit, between the first file and manifest.json; a pull at that moment fails.
 type Place struct {
 	// Ref is s3://bucket/prefix.
 	Ref string
 	// Endpoint is the store's base URL; empty is AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or Amazon's.
 	Endpoint string
-	// Region is the bucket's; empty is AWS_REGION, AWS_DEFAULT_REGION or what the store says.
+	// Region is the bucket's; empty is AWS_REGION, AWS_DEFAULT_REGION or the one that the store reports.
 	Region string
-	// Replace allows another package in the prefix to be replaced. It never allows other objects to be.
+	// Replace allows replacing another package in the prefix, but no other objects.
 	Replace bool
-	// Private states that the bucket is not open to everyone.
+	// Private declares that the bucket is not public.
 	Private bool
-	// Transfer says how patient requests are.
+	// Transfer sets retries and timeouts of requests.
 	Transfer transfer.Options
-	// Part is the size of parts of large files in bytes; 0 is 16 MiB. Stores take no less than 5 MiB.
+	// Part is the size of parts of large files in bytes; 0 is 16 MiB. Stores require at least 5 MiB.
 	Part int64
 }
 
@@ -70,17 +70,17 @@ func (s Place) Public() bool { return !s.Private }
 type store struct {
 	minio.Core
 	bucket, prefix   string // prefix is empty or ends in a slash
-	endpoint, region string // as they were given, for references
+	endpoint, region string // as given, for references
 	patience         transfer.Options
 	secrets          *transfer.Secrets
 }
 
-// parse reads bucket, prefix and endpoint. The prefix is empty or ends in a slash. An error is a RefError.
+// parse parses bucket, prefix and endpoint. The prefix is empty or ends in a slash. An error is a RefError.
 func (s Place) parse() (bucket, prefix string, endpoint *url.URL, err error) {
 	rest, ok := strings.CutPrefix(s.Ref, "s3://")
 	bucket, prefix, _ = strings.Cut(rest, "/")
 	if prefix = strings.Trim(prefix, "/"); !ok || prefix != "" && manifest.CheckName(prefix) != nil || s3utils.CheckValidBucketName(bucket) != nil {
-		return "", "", nil, &place.RefError{Err: fmt.Errorf("%.300q is not of the form s3://bucket/prefix", s.Ref)}
+		return "", "", nil, &place.RefError{Err: fmt.Errorf("%.300q does not have the form s3://bucket/prefix", s.Ref)}
 	}
 	if prefix != "" {
 		prefix += "/"
@@ -93,19 +93,19 @@ func (s Place) parse() (bucket, prefix string, endpoint *url.URL, err error) {
 	}
 	endpoint, err = url.Parse(cmp.Or(address, "https://s3.amazonaws.com"))
 	if err != nil || endpoint.Host == "" || endpoint.Scheme != "https" && endpoint.Scheme != "http" || strings.Trim(endpoint.Path, "/") != "" || endpoint.User != nil || endpoint.RawQuery != "" || endpoint.Fragment != "" {
-		// It is not said: it may hold a password.
-		return "", "", nil, &place.RefError{Err: fmt.Errorf("%s is not of the form https://host or http://host:port", key)}
+		// The endpoint is not printed: it may contain a password.
+		return "", "", nil, &place.RefError{Err: fmt.Errorf("%s does not have the form https://host or http://host:port", key)}
 	}
 	return bucket, prefix, endpoint, nil
 }
 
-// Check judges the spelling of what is published to.
+// Check checks the syntax of the reference.
 func (s Place) Check() error {
 	_, _, _, err := s.parse()
 	return err
 }
 
-// openBucket reads reference and credentials; it sends nothing.
+// openBucket parses the reference and reads the credentials; it sends nothing.
 func openBucket(s Place) (*store, error) {
 	bucket, prefix, u, err := s.parse()
 	if err != nil {
@@ -123,7 +123,7 @@ func openBucket(s Place) (*store, error) {
 			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{Client: metadata},
 		}),
 		Secure: u.Scheme == "https", Region: cmp.Or(s.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")),
-		Transport: transfer.Listen(secrets.Transport(transport, nil)), MaxRetries: 1, // they are repeated here
+		Transport: transfer.Listen(secrets.Transport(transport, nil)), MaxRetries: 1, // we retry ourselves
 	})
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func openBucket(s Place) (*store, error) {
 		patience: s.Transfer, secrets: secrets}, nil
 }
 
-// ref is what pull takes.
+// ref returns the reference for pull.
 func (b *store) ref() string {
 	q := url.Values{}
 	if b.endpoint != "" {
@@ -149,20 +149,20 @@ func (b *store) ref() string {
 	return ref
 }
 
-// try repeats what may go better next time.
+// try runs f with retries.
 func (b *store) try(ctx context.Context, what string, do func(ctx context.Context, touch func(int)) error) error {
 	return transfer.Retry(ctx, what, b.patience, func(ctx context.Context, touch func(int)) (bool, error) {
 		return false, b.explain(do(ctx, touch))
 	})
 }
 
-// againCodes are the words of a store after which the same request may go well: it was late, or damaged on its way.
+// againCodes are the retryable error codes of a store: timeouts and damage in transfer.
 var againCodes = []string{"SlowDown", "RequestTimeout", "BadDigest", "XAmzContentSHA256Mismatch"}
 
-// explain says what a store answered, without secrets, and whether another try may go well.
+// explain describes the response of a store, without secrets, and makes it retryable if it is.
 func (b *store) explain(err error) error { return b.secrets.HideError(explain(err)) }
 
-// explain says what a store answered, and whether another try may go well.
+// explain describes the response of a store, and makes it retryable if it is.
 func explain(err error) error {
 	again := (*transfer.Retryable)(nil)
 	if err == nil || errors.As(err, &again) {
@@ -170,13 +170,13 @@ func explain(err error) error {
 	}
 	if answer := (minio.ErrorResponse{}); errors.As(err, &answer) && answer.StatusCode > 0 {
 		e := &transfer.StatusError{Status: answer.StatusCode, Who: "the store", Code: transfer.Said(answer.Code), Message: transfer.Said(answer.Message)}
-		// For an answer that is not the store's own, the library repeats the status line.
+		// For a response that is not the store's own, the library repeats the status line.
 		if text := http.StatusText(e.Status); e.Code == fmt.Sprint(e.Status, " ", text) {
 			e.Code, e.Message = text, ""
 		}
 		switch {
 		case e.Code == "NoSuchBucket":
-			e.Hint = "make the bucket first"
+			e.Hint = "create the bucket first"
 		case e.Status == 401 || e.Status == 403:
 			e.Hint = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and the rights of the account"
 		}
@@ -185,7 +185,7 @@ func explain(err error) error {
 		}
 		return e
 	}
-	// The library hides what broke a connection in an error of the request.
+	// The library hides the cause of a broken connection in the error of the request.
 	if u := (*url.Error)(nil); errors.As(err, &u) || transfer.Broken(err) {
 		return &transfer.Retryable{Err: transfer.Redact(err)}
 	}
@@ -196,10 +196,10 @@ func explain(err error) error {
 type object struct {
 	size int64
 	etag string
-	sum  string // SHA-256 that we noted; empty for an object that is not ours
+	sum  string // SHA-256 in our metadata; empty for foreign objects
 }
 
-// state is the state of a prefix and what publishing makes of it.
+// state is the state of a prefix and the effect of publishing to it.
 type state struct {
 	*store
 	freight *place.Freight
@@ -209,7 +209,7 @@ type state struct {
 	receipt place.Receipt
 }
 
-// Ready implements place.Store: the bucket can be listed, and the prefix holds nothing or a package.
+// Ready implements place.Store: the bucket can be listed, and the prefix contains nothing or a package.
 func (s Place) Ready(ctx context.Context, could func(*manifest.Manifest) bool) error {
 	if err := s.ready(ctx, could); err != nil {
 		return fmt.Errorf("%s: %w", s, err)
@@ -227,12 +227,12 @@ func (s Place) ready(ctx context.Context, could func(*manifest.Manifest) bool) e
 		return err
 	}
 	if x.old != nil && !s.Replace && !could(x.old) {
-		return fmt.Errorf("holds another package, %s; set replace to replace it", x.old.Digest)
+		return fmt.Errorf("contains another package, %s; set replace to replace it", x.old.Digest)
 	}
 	return nil
 }
 
-// look reads the state of the prefix. It changes nothing. The caller closes the freight.
+// look reads the state of the prefix without changing it. The caller closes the freight.
 func (s Place) look(ctx context.Context, p place.Package) (_ *state, err error) {
 	b, err := openBucket(s)
 	if err != nil {
@@ -260,9 +260,9 @@ func (s Place) look(ctx context.Context, p place.Package) (_ *state, err error) 
 		return nil, place.ErrSignedAlready
 	case x.same():
 		bad := append(x.diff.Change, x.diff.Add...)[0]
-		return nil, fmt.Errorf("holds this package and it is damaged; set replace to write it again: %s is another object: %w", bad, tensor.ErrCorrupt)
+		return nil, fmt.Errorf("contains this package, damaged; set replace to rewrite it: %s differs: %w", bad, tensor.ErrCorrupt)
 	}
-	return nil, fmt.Errorf("holds another package, %s; set replace to replace it", x.old.Digest)
+	return nil, fmt.Errorf("contains another package, %s; set replace to replace it", x.old.Digest)
 }
 
 // load lists the objects of the prefix and reads the manifest among them.
@@ -276,16 +276,16 @@ func (x *state) load(ctx context.Context) (err error) {
 			return err
 		}
 		if x.old, err = manifest.Parse(text); err != nil {
-			return fmt.Errorf("holds no package that this program reads and is left alone: %w", err)
+			return fmt.Errorf("contains no package that llmexport can read, so it is not replaced: %w", err)
 		}
 	}
 	return x.onlyOurs()
 }
 
-// same reports whether the manifest that is there is that of the package.
+// same reports whether the existing manifest is that of the package.
 func (x *state) same() bool { return x.old != nil && x.old.Digest == x.freight.Sum }
 
-// compare compares the objects with the package. Of the manifest, which was read, the metadata do not count.
+// compare compares the objects with the package. The metadata of the manifest, which was read, are ignored.
 func (x *state) compare() {
 	had := map[string]string{}
 	for name, o := range x.objects {
@@ -318,7 +318,7 @@ func (x *state) sends(name string) bool {
 	return slices.Contains(x.diff.Add, name) || slices.Contains(x.diff.Change, name)
 }
 
-// onlyOurs refuses a prefix with objects of somebody else.
+// onlyOurs rejects a prefix with foreign objects.
 func (x *state) onlyOurs() error {
 	listed := map[string]bool{manifest.FileName: true, marker: true}
 	if x.old != nil {
@@ -329,13 +329,13 @@ func (x *state) onlyOurs() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(x.objects)) {
 		if !listed[name] && x.objects[name].sum == "" {
-			return fmt.Errorf("holds objects that are of no package, %q first; it is left alone", name)
+			return fmt.Errorf("contains objects that are not part of a package, %q first, so it is not replaced", name)
 		}
 	}
 	return nil
 }
 
-// list gives the objects of the prefix, by name.
+// list returns the objects of the prefix by name.
 func (b *store) list(ctx context.Context) (map[string]object, error) {
 	var objects map[string]object
 	err := b.try(ctx, "list", func(ctx context.Context, touch func(int)) error {
@@ -348,7 +348,7 @@ func (b *store) list(ctx context.Context) (map[string]object, error) {
 				return o.Err
 			}
 			if len(objects) == maxObjects {
-				return fmt.Errorf("holds more than %d objects; it is left alone", maxObjects)
+				return fmt.Errorf("contains more than %d objects, so it is not replaced", maxObjects)
 			}
 			objects[strings.TrimPrefix(o.Key, b.prefix)] = object{size: o.Size, etag: o.ETag}
 		}
@@ -376,12 +376,12 @@ func (b *store) stat(ctx context.Context, name string) (info minio.ObjectInfo, e
 	return info, err
 }
 
-// read gives a small object.
+// read reads a small object.
 func (b *store) read(ctx context.Context, name string, limit int64) (text []byte, err error) {
 	etag := ""
 	err = b.try(ctx, "read "+name, func(ctx context.Context, touch func(int)) error {
 		var o minio.GetObjectOptions
-		if len(text) > 0 && etag != "" { // what broke off is continued
+		if len(text) > 0 && etag != "" { // resume after a broken connection
 			if err := errors.Join(o.SetMatchETag(etag), o.SetRange(int64(len(text)), 0)); err != nil {
 				return err
 			}
@@ -390,7 +390,7 @@ func (b *store) read(ctx context.Context, name string, limit int64) (text []byte
 		status := minio.ToErrorResponse(err).StatusCode
 		if len(text) > 0 && (status == http.StatusPreconditionFailed || status == http.StatusRequestedRangeNotSatisfiable) {
 			text = nil
-			return &transfer.Retryable{Err: fmt.Errorf("%s changes while it is read: %w", name, tensor.ErrCorrupt)}
+			return &transfer.Retryable{Err: fmt.Errorf("%s changed while it was read: %w", name, tensor.ErrCorrupt)}
 		}
 		if err != nil {
 			return err
@@ -398,7 +398,7 @@ func (b *store) read(ctx context.Context, name string, limit int64) (text []byte
 		defer r.Close()
 		first, _, size, err := transfer.ContentRange(head.Get("Content-Range"))
 		if err != nil || first != int64(len(text)) {
-			text, size = nil, -1 // all of it
+			text, size = nil, -1 // read all of it again
 		}
 		more, err := io.ReadAll(io.LimitReader(transfer.Watch(r, touch), limit+1-int64(len(text))))
 		text, etag = append(text, more...), info.ETag
@@ -406,7 +406,7 @@ func (b *store) read(ctx context.Context, name string, limit int64) (text []byte
 			return fmt.Errorf("%s is longer than %d bytes: %w", name, limit, tensor.ErrCorrupt)
 		}
 		if err == nil && int64(len(text)) < size {
-			err = io.ErrUnexpectedEOF // the rest by another request
+			err = io.ErrUnexpectedEOF // another request reads the rest
 		}
 		return err
 	})
@@ -416,7 +416,7 @@ func (b *store) read(ctx context.Context, name string, limit int64) (text []byte
 	return text, nil
 }
 
-// put writes a small object; only, if set, makes it conditional.
+// put writes a small object; only makes it conditional unless nil.
 func (b *store) put(ctx context.Context, name string, text []byte, only func(o *minio.PutObjectOptions)) error {
 	sum := manifest.DigestOf(text).Hex()
 	o := minio.PutObjectOptions{ContentType: contentType(name), UserMetadata: map[string]string{sumKey: sum}, DisableContentSha256: true}
@@ -431,9 +431,9 @@ func (b *store) put(ctx context.Context, name string, text []byte, only func(o *
 	switch {
 	case only == nil || !errors.As(err, &e):
 	case e.Code == "NotImplemented":
-		return b.put(ctx, name, text, nil) // the store knows no conditions
+		return b.put(ctx, name, text, nil) // the store does not support conditions
 	case (e.Status == http.StatusPreconditionFailed || e.Status == http.StatusConflict) && b.holds(ctx, name, sum):
-		return nil // by a try whose answer was lost
+		return nil // written by a try whose response was lost
 	}
 	return err
 }
@@ -444,7 +444,7 @@ func (b *store) remove(ctx context.Context, name string) error {
 	})
 }
 
-// contentType is the content type of a file, for people who look at it in a browser.
+// contentType returns the content type of a file, for browsers.
 func contentType(name string) string {
 	switch {
 	case strings.HasSuffix(name, ".json"):
@@ -477,7 +477,7 @@ type upload struct {
 	Part   int64  `json:"part"` // bytes of each part but the last
 }
 
-// marker reads what is on its way; nil if nothing is.
+// marker reads the unfinished uploads; nil if there are none.
 func (b *store) marker(ctx context.Context) (*uploads, error) {
 	text, err := b.read(ctx, marker, manifest.MaxSize)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -488,7 +488,7 @@ func (b *store) marker(ctx context.Context) (*uploads, error) {
 	}
 	var m uploads
 	if err := jsondoc.Decode(text, &m); err != nil {
-		return nil, nil // of a version that we do not know: begun anew
+		return nil, nil // unknown version: start again
 	}
 	return &m, nil
 }

@@ -144,7 +144,7 @@ func testS3(t *testing.T, store func(prefix string) Place) {
 	if again, err := place.To(t.Context(), a, one); err != nil || again.Status != place.Unchanged || again.Uploaded != 0 {
 		t.Errorf("%+v, %v", again, err)
 	}
-	if _, err := place.To(t.Context(), a, big); err == nil || !strings.Contains(err.Error(), "holds another package, sha256:") {
+	if _, err := place.To(t.Context(), a, big); err == nil || !strings.Contains(err.Error(), "contains another package, sha256:") {
 		t.Errorf("got %v", err)
 	}
 	t.Run("replaced", func(t *testing.T) {
@@ -243,7 +243,7 @@ func testS3(t *testing.T, store func(prefix string) Place) {
 	})
 	none := store("x")
 	none.Ref = "s3://no-such-bucket/x"
-	if _, err := place.To(t.Context(), none, one); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "make the bucket first") {
+	if _, err := place.To(t.Context(), none, one); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "create the bucket first") {
 		t.Errorf("got %v", err)
 	}
 	for _, ref := range []string{"", "s3://", "bucket/x", "s3://bucket/../x", "s3://bucket/a\\b"} {

@@ -30,10 +30,10 @@ import (
 
 const (
 	partSize    = 16 << 20 // bytes of a part, unless a file would have more than s3Parts
-	maxParts    = 9_000    // a store takes storeParts
-	storeParts  = 10_000   // of one upload, the limit of S3
+	maxParts    = 9_000    // the limit of stores is storeParts
+	storeParts  = 10_000   // parts of an upload, the limit of S3
 	smallSize   = 1 << 20  // smaller files are written in one request, by Commit
-	sendsAtOnce = 4        // parts on their way at once
+	sendsAtOnce = 4        // concurrent uploads of parts
 	iamPatience = 2 * time.Second
 )
 
@@ -46,16 +46,16 @@ func (s Place) Stage(ctx context.Context, p place.Package) (place.Staged, error)
 	return staged, nil
 }
 
-// staged is a package whose large files are uploads that nobody sees.
+// staged is a package whose large files are uploads that are not visible yet.
 type staged struct {
 	*state
 	s         Place
 	uploads   uploads
-	have      map[string]map[int]minio.ObjectPart // by file name and number: parts that a run which was killed has sent
+	have      map[string]map[int]minio.ObjectPart // parts sent by a killed run, by file name and number
 	parts     map[string][]minio.CompletePart     // by file name
 	small     []place.Cargo
 	committed bool
-	fresh     bool // the prefix held no package
+	fresh     bool // the prefix contained no package
 	sent      atomic.Int64
 }
 
@@ -91,7 +91,7 @@ func (s Place) stage(ctx context.Context, p place.Package) (_ *staged, err error
 	}
 	sends := make(chan struct{}, sendsAtOnce)
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(2) // files that are read at once
+	g.SetLimit(2) // files read concurrently
 	all := make([][]minio.CompletePart, len(large))
 	for i, f := range large {
 		g.Go(func() (err error) {
@@ -102,7 +102,7 @@ func (s Place) stage(ctx context.Context, p place.Package) (_ *staged, err error
 		})
 	}
 	if err := g.Wait(); err != nil {
-		if errors.Is(err, tensor.ErrCorrupt) { // nobody will continue them
+		if errors.Is(err, tensor.ErrCorrupt) { // they will not be continued
 			err = errors.Join(err, x.giveUp(context.WithoutCancel(ctx)))
 		}
 		return nil, err
@@ -113,8 +113,8 @@ func (s Place) stage(ctx context.Context, p place.Package) (_ *staged, err error
 	return x, nil
 }
 
-// begin makes the uploads of large files known, or takes over those of a run that was killed. The uploads of another
-// package are given up: its publisher finds that out.
+// begin starts uploads of large files, or takes over those of a killed run. The uploads of another package are aborted:
+// its publisher notices that.
 func (x *staged) begin(ctx context.Context, large []place.Cargo) error {
 	was, err := x.marker(ctx)
 	if err != nil {
@@ -152,21 +152,21 @@ func (x *staged) begin(ctx context.Context, large []place.Cargo) error {
 	if was != nil {
 		for name, u := range was.Uploads {
 			if !taken[u.ID] {
-				_ = x.abort(ctx, name, u) // the store may have forgotten it
+				_ = x.abort(ctx, name, u) // it may have expired
 			}
 		}
 	}
 	return nil
 }
 
-// giveUp removes what begin made.
+// giveUp aborts the uploads of begin.
 func (x *staged) giveUp(ctx context.Context) error {
 	var errs []error
 	for name, u := range x.uploads.Uploads {
 		errs = append(errs, x.abort(ctx, name, u))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return err // the marker still names them
+		return err // the marker still lists them
 	}
 	return x.remove(ctx, marker)
 }
@@ -177,7 +177,7 @@ func (b *store) abort(ctx context.Context, name string, u upload) error {
 	})
 }
 
-// listParts gives the parts that the store has, by number.
+// listParts returns the uploaded parts by number.
 func (b *store) listParts(ctx context.Context, name string, u upload) (map[int]minio.ObjectPart, error) {
 	parts := map[int]minio.ObjectPart{}
 	for marker := 0; ; {
@@ -199,8 +199,8 @@ func (b *store) listParts(ctx context.Context, name string, u upload) (map[int]m
 	}
 }
 
-// upload sends the parts of a file that the store does not have. The ETag of a part is the MD5 of its content in
-// stores that do not encrypt; in others parts are sent again.
+// upload uploads the missing parts of a file. The ETag of a part is the MD5 of its content in stores that do not
+// encrypt; in others, parts are sent again.
 func (x *staged) upload(ctx context.Context, f place.Cargo, sends chan struct{}) ([]minio.CompletePart, error) {
 	u, have := x.uploads.Uploads[f.Name], x.have[f.Name]
 	content, err := f.Open()
@@ -251,9 +251,9 @@ func (x *staged) upload(ctx context.Context, f place.Cargo, sends chan struct{})
 	return parts, nil
 }
 
-// send uploads one part, whose SHA-256 the store compares.
+// send uploads one part; the store checks its SHA-256.
 func (x *staged) send(ctx context.Context, name string, u upload, n int, b []byte) (part minio.ObjectPart, err error) {
-	o := minio.PutObjectPartOptions{Sha256Hex: manifest.DigestOf(b).Hex(), DisableContentSha256: true} // signed as a whole, not in chunks
+	o := minio.PutObjectPartOptions{Sha256Hex: manifest.DigestOf(b).Hex(), DisableContentSha256: true} // sign it as a whole, not in chunks
 	err = x.try(ctx, fmt.Sprintf("send part %d of %s", n, name), func(ctx context.Context, touch func(int)) (err error) {
 		part, err = x.PutObjectPart(ctx, x.bucket, x.prefix+name, u.ID, n, transfer.Watch(bytes.NewReader(b), touch), int64(len(b)), o)
 		return err
@@ -264,8 +264,8 @@ func (x *staged) send(ctx context.Context, name string, u upload, n int, b []byt
 	return part, err
 }
 
-// Commit implements Staged: files first, manifest.json last. At no moment is there the signature of another manifest than
-// the one that is there: the old one goes before, and the new one comes after.
+// Commit implements Staged: files first, manifest.json last. The prefix never contains the signature of another
+// manifest: the old one is removed before, and the new one is written after the manifest.
 func (x *staged) Commit(ctx context.Context) (place.Receipt, error) {
 	if x.committed || x.receipt.Status == place.Unchanged {
 		return x.receipt, nil
@@ -305,16 +305,16 @@ func (x *staged) commit(ctx context.Context) error {
 			return err
 		}
 	}
-	// The package is shown: from here on nothing can fail.
+	// The package is visible: later errors are only warnings.
 	for _, name := range append(x.diff.Remove, marker) {
 		if err := x.remove(ctx, name); err != nil {
-			zerolog.Ctx(ctx).Warn().Err(err).Str("to", x.receipt.Ref).Str("object", name).Msg("what was there before could not be removed")
+			zerolog.Ctx(ctx).Warn().Err(err).Str("to", x.receipt.Ref).Str("object", name).Msg("an object of the replaced package could not be removed")
 		}
 	}
 	return nil
 }
 
-// write puts a file that is not large.
+// write writes a small file.
 func (x *staged) write(ctx context.Context, f place.Cargo, only func(o *minio.PutObjectOptions)) error {
 	text, err := f.ReadAll()
 	if err != nil {
@@ -327,7 +327,7 @@ func (x *staged) write(ctx context.Context, f place.Cargo, only func(o *minio.Pu
 	return nil
 }
 
-// writeManifest shows the package.
+// writeManifest makes the package visible.
 func (x *staged) writeManifest(ctx context.Context) error {
 	if _, signed := x.objects[manifest.SignatureName]; signed {
 		if err := x.remove(ctx, manifest.SignatureName); err != nil {
@@ -345,42 +345,41 @@ func (x *staged) writeManifest(ctx context.Context) error {
 	})
 }
 
-// stillOurs notices another publisher.
+// stillOurs detects another publisher.
 func (x *staged) stillOurs(ctx context.Context) error {
 	m, err := x.marker(ctx)
 	if err != nil {
 		return err
 	}
 	if m == nil || m.Package != x.receipt.Digest {
-		return errors.New("somebody else has begun to publish here")
+		return errors.New("somebody else has started publishing here")
 	}
 	now, err := x.stat(ctx, manifest.FileName)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if now.ETag != x.objects[manifest.FileName].etag {
-		return errors.New("somebody else has published here meanwhile")
+		return errors.New("somebody else has published here in the meantime")
 	}
 	return nil
 }
 
-// holds reports whether an object is there: the answer to what wrote it may have been lost, and what cannot be done twice
-// is then refused.
+// holds reports whether an object exists: if the response to its write was lost, a retry may be rejected.
 func (b *store) holds(ctx context.Context, name, sum string) bool {
 	info, err := b.stat(ctx, name)
 	return err == nil && info.UserMetadata[sumKey] == sum
 }
 
-// Revert implements Staged. What a package replaced is gone: only a prefix that was empty can be so again.
+// Revert implements Staged. Files of a replaced package are lost, so only an empty prefix can be restored.
 func (x *staged) Revert(ctx context.Context) error {
 	if !x.committed {
 		return nil
 	}
 	if !x.fresh && !x.diff.Signs() {
-		return fmt.Errorf("%s: the package stays: the objects of the one that it replaced are overwritten", x.s.Ref)
+		return fmt.Errorf("%s: the package stays, because it has overwritten the objects of the one that it replaced", x.s.Ref)
 	}
 	var errs []error
-	for _, f := range slices.Backward(x.freight.Files) { // manifest.json first
+	for _, f := range slices.Backward(x.freight.Files) { // manifest.json comes first
 		if x.fresh || f.Name == manifest.SignatureName {
 			errs = append(errs, x.remove(ctx, f.Name))
 		}
@@ -392,5 +391,5 @@ func (x *staged) Revert(ctx context.Context) error {
 	return nil
 }
 
-// Close implements Staged. Uploads stay for the next Stage; the marker names them.
+// Close implements Staged. Uploads remain for the next Stage; the marker lists them.
 func (x *staged) Close() error { return x.freight.Close() }
