@@ -23,8 +23,7 @@ import (
 // at most manifest.MaxSignature.
 const maxBundle = 32 << 20
 
-// parseBundle reads a bundle as a stranger may have written it. What is none is tensor.ErrCorrupt. That it has the right
-// form says nothing of its signature.
+// parseBundle parses an untrusted bundle. A malformed one is tensor.ErrCorrupt. Its signature is not checked.
 func parseBundle(data []byte) (*bundle.Bundle, error) {
 	if len(data) > maxBundle {
 		return nil, fmt.Errorf("a bundle of more than %d bytes: %w", maxBundle, tensor.ErrCorrupt)
@@ -53,7 +52,7 @@ func readBundle(path, dir string) (*bundle.Bundle, error) {
 	}
 	b, err := parseBundle(data)
 	if err == nil && b.GetDsseEnvelope() == nil {
-		err = fmt.Errorf("the bundle holds no statement, but the signature of a file: %w", tensor.ErrCorrupt)
+		err = fmt.Errorf("the bundle contains the signature of a file, not a statement: %w", tensor.ErrCorrupt)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -61,7 +60,7 @@ func readBundle(path, dir string) (*bundle.Bundle, error) {
 	return b, nil
 }
 
-// marshalBundle writes a bundle on one line. The encoder of protobuf puts spaces where it likes.
+// marshalBundle encodes a bundle on one line. The encoder of protobuf inserts random spaces, so it is encoded again.
 func marshalBundle(m proto.Message) ([]byte, error) {
 	loose, err := protojson.Marshal(m)
 	if err != nil {
@@ -75,14 +74,14 @@ func marshalBundle(m proto.Message) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// place is where a bundle is written.
+// place is the destination of a bundle.
 type place struct {
 	path, tmp string
 	limit     int // bytes
 }
 
-// placeOf is the file that was asked for, or the one in the package. What is half written is never in the package, which
-// a killed run would leave as one that its manifest does not describe; the next run removes it.
+// placeOf returns the destination that was asked for, or the default one in the package. Temporary files are never in
+// the package, where a killed run would leave a file that is not in the manifest; the next run removes them.
 func placeOf(asked, dir string) (place, error) {
 	if asked != "" {
 		return place{asked, asked + ".tmp", maxBundle}, outside(asked, dir)
@@ -91,7 +90,7 @@ func placeOf(asked, dir string) (place, error) {
 	return place{filepath.Join(abs, manifest.SignatureName), abs + ".sigstore.tmp", manifest.MaxSignature}, err
 }
 
-// holds refuses a bundle of so many bytes if it is too long.
+// holds returns an error if a bundle of n bytes is too long.
 func (p place) holds(n int) error {
 	if n <= p.limit {
 		return nil
@@ -99,7 +98,7 @@ func (p place) holds(n int) error {
 	return fmt.Errorf("%s: the bundle has %d bytes, the limit is %d; --out FILE takes longer ones: %w", p.path, n, p.limit, tensor.ErrUnsupported)
 }
 
-// write writes the file in one step: whoever reads it finds the old one or the new one.
+// write replaces the file atomically: readers get either the old bundle or the new one.
 func (p place) write(data []byte) error {
 	if err := p.stage(data); err != nil {
 		return err
@@ -110,7 +109,7 @@ func (p place) write(data []byte) error {
 	return nil
 }
 
-// stage writes the temporary file, which is renamed next. On an error there is none.
+// stage writes the temporary file, which is renamed next. On error, it leaves none.
 func (p place) stage(data []byte) error {
 	if err := os.Remove(p.tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -126,7 +125,7 @@ func (p place) stage(data []byte) error {
 	return nil
 }
 
-// outside refuses a path in the package: a file of any other name would make it one that its manifest does not describe.
+// outside rejects a path in the package: a file of any other name would not be in the manifest.
 func outside(path, dir string) error {
 	parent, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {

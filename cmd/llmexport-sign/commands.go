@@ -12,11 +12,11 @@ import (
 	"github.com/llmexport/llmexport/publish/provenance"
 )
 
-// command is one verb of the program.
+// command is a subcommand.
 type command struct {
 	name, arguments, does string
-	// prepare defines the flags and returns what to do with the positional arguments, which are as many as names in
-	// arguments, or more if those end in dots.
+	// prepare defines the flags and returns a function that runs the command on the positional arguments. There are as
+	// many as names in arguments, or more if those end in dots.
 	prepare func(*flag.FlagSet) action
 }
 
@@ -24,11 +24,11 @@ type action func(ctx context.Context, args []string, stdout io.Writer) error
 
 var commands = []command{
 	{"sign", "PACKAGE_DIR", "sign a package, after comparing every file with its manifest", signCommand},
-	{"verify", "PACKAGE_DIR", "check a signature, that it is about this package, and every file", verifyCommand},
+	{"verify", "PACKAGE_DIR", "check that a signature is valid and for this package, and every file", verifyCommand},
 	{"sign-file", "FILE...", "sign files, each in FILE" + fileBundle + "; all of them or none", signFileCommand},
 	{"verify-file", "FILE...", "check the signatures of files", verifyFileCommand},
 	{"keygen", "NAME", "make a key: NAME.key, which stays secret, and NAME.pub", keygenCommand},
-	{"provenance", "PACKAGE_DIR", "print the statement that would be signed", provenanceCommand},
+	{"provenance", "PACKAGE_DIR", "print the statement that sign would sign", provenanceCommand},
 }
 
 func provenanceCommand(*flag.FlagSet) action {
@@ -42,14 +42,14 @@ func provenanceCommand(*flag.FlagSet) action {
 	}
 }
 
-// execute finds the command and its flags, which may stand before or behind arguments.
+// execute finds the command and parses its flags, which may come before or after arguments.
 func execute(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) == 0 || slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]) {
 		return help(stdout)
 	}
 	i := slices.IndexFunc(commands, func(c command) bool { return c.name == args[0] })
 	if i < 0 {
-		return usagef("there is no command %q; llmexport-sign help lists them", args[0])
+		return usagef("unknown command %q; llmexport-sign help lists them", args[0])
 	}
 	c := commands[i]
 	flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
@@ -62,7 +62,7 @@ func execute(ctx context.Context, args []string, stdout io.Writer) error {
 	case err != nil:
 		return usagef("%s: %v", c.name, err)
 	case !c.takes(len(positional)):
-		return usagef("%s wants %s, got %d arguments", c.name, c.arguments, len(positional))
+		return usagef("%s needs %s, got %d arguments", c.name, c.arguments, len(positional))
 	}
 	return act(ctx, positional, stdout)
 }
@@ -92,7 +92,7 @@ func parse(flags *flag.FlagSet, args []string) (positional []string, err error) 
 
 func help(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString("llmexport-sign signs packages of llmexport, and files, and checks such signatures.\n\nCOMMANDS:\n")
+	b.WriteString("llmexport-sign signs packages of llmexport and other files, and verifies such signatures.\n\nCOMMANDS:\n")
 	for _, c := range commands {
 		fmt.Fprintf(&b, "   %-23s %s\n", c.name+" "+c.arguments, c.does)
 	}

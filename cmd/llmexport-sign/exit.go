@@ -11,7 +11,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Exit codes, those of llmexport.
+// Exit codes are those of llmexport.
 const (
 	exitFailed      = 1
 	exitUsage       = 2
@@ -20,20 +20,20 @@ const (
 	exitInterrupted = 130
 )
 
-// usageError is a mistake of the command line.
+// usageError is an error in the command line.
 type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
-// verdictError says that a package or its signature was found wanting.
+// verdictError reports an invalid package or signature.
 type verdictError struct{ err error }
 
 func (e *verdictError) Error() string { return e.err.Error() }
 func (e *verdictError) Unwrap() error { return e.err }
 
-// verdict turns errors about bytes that are wrong into a verdict; a file that cannot be read is none.
+// verdict turns errors about invalid bytes into a verdict; a file that cannot be read is not one.
 func verdict(err error) error {
 	if errors.Is(err, tensor.ErrCorrupt) {
 		return &verdictError{err}
@@ -41,7 +41,7 @@ func verdict(err error) error {
 	return err
 }
 
-// maxMessage bounds an error message, which may hold what a server answered, in characters.
+// maxMessage bounds an error message, which may contain the response of a server, in characters.
 const maxMessage = 2000
 
 // report prints an error once and returns the exit code.
@@ -69,7 +69,7 @@ func report(ctx context.Context, w io.Writer, err error) int {
 	return exitFailed
 }
 
-// plain drops what a terminal could take for a command; lines stay.
+// plain removes control characters other than newlines.
 func plain(s string) string {
 	r := []rune(strings.Map(func(r rune) rune {
 		if r != '\n' && !unicode.IsPrint(r) {

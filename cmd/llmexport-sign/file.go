@@ -22,7 +22,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// fileBundle ends the name of a file's bundle, which begins with the name of the file.
+// fileBundle is the suffix that turns the name of a file into that of its bundle.
 const fileBundle = ".sigstore.json"
 
 func signFileCommand(flags *flag.FlagSet) action {
@@ -76,19 +76,21 @@ func signFileCommand(flags *flag.FlagSet) action {
 	}
 }
 
-// errWhole refuses an Ed25519 key. Its signatures are over whole messages; Ed25519ph is over a digest, but over SHA-512.
+// errWhole rejects an Ed25519 key. Its signatures are over whole messages; Ed25519ph is over a digest, but over
+// SHA-512.
 func errWhole(path string) error {
 	return fmt.Errorf("%s: an Ed25519 key does not sign files, because it does not sign a SHA-256; use an ECDSA P-256 key: %w",
 		path, tensor.ErrUnsupported)
 }
 
-// digestKey signs a file that only its SHA-256 is known of. The content for sign.Bundle is the digest.
+// digestKey signs a file given only its SHA-256. The content for sign.Bundle is the digest.
 type digestKey struct {
 	*key
 	digest []byte
 }
 
-// SignData signs the file if it is given the digest. Other data, which prove to Fulcio that we have the key, are hashed.
+// SignData signs the file if data is its digest. Other data, which prove to Fulcio that we have the key, are hashed
+// first.
 func (k digestKey) SignData(ctx context.Context, data []byte) ([]byte, []byte, error) {
 	if !bytes.Equal(data, k.digest) {
 		return k.key.SignData(ctx, data)
@@ -97,13 +99,13 @@ func (k digestKey) SignData(ctx context.Context, data []byte) ([]byte, []byte, e
 	return sig, data, err
 }
 
-// output is the bundle of a file, and the one that was there before.
+// output is the bundle of a file, and the one that it replaces.
 type output struct {
 	place
 	data, before []byte // before is nil if there was none
 }
 
-// outputsOf finds out where the bundles of the files are written, and refuses what cannot work.
+// outputsOf returns where the bundles of the files are written, and rejects arguments that cannot work.
 func outputsOf(files []string) ([]output, error) {
 	outputs := make([]output, len(files))
 	given := map[string]string{} // by their absolute paths
@@ -141,7 +143,7 @@ func outputsOf(files []string) ([]output, error) {
 	return outputs, nil
 }
 
-// writeAll writes all bundles. On an error there are those from before.
+// writeAll writes all bundles. On error, it restores the previous ones.
 func writeAll(outputs []output) (err error) {
 	staged, done := 0, 0
 	defer func() {
@@ -188,7 +190,7 @@ func verifyFileCommand(flags *flag.FlagSet) action {
 		if policy.noFiles {
 			return errWhole(t.key)
 		}
-		// Every file that is wrong is named, not only the first.
+		// Every invalid file is reported, not only the first.
 		var (
 			errs   []error
 			signer string
@@ -202,7 +204,7 @@ func verifyFileCommand(flags *flag.FlagSet) action {
 				errs = append(errs, verdict(err))
 				continue
 			}
-			signer = who // the same for all: of one key or one identity
+			signer = who // the same for all files
 			if _, err := fmt.Fprintf(stdout, "verified: %s, sha256:%s\n", plain(path), sum); err != nil {
 				return err
 			}
@@ -215,7 +217,7 @@ func verifyFileCommand(flags *flag.FlagSet) action {
 	}
 }
 
-// checkFile verifies the signature of a file, and says who signed and which SHA-256.
+// checkFile verifies the signature of a file, and returns the signer and the SHA-256.
 func (p *policy) checkFile(ctx context.Context, path string) (signer, sum string, err error) {
 	f, err := manifest.HashFile(ctx, path)
 	if err != nil {
@@ -238,7 +240,7 @@ func (p *policy) checkFile(ctx context.Context, path string) (signer, sum string
 	return signer, f.SHA256, nil
 }
 
-// parseFileBundle reads the bundle of a file as a stranger may have written it.
+// parseFileBundle parses an untrusted bundle of a file.
 func parseFileBundle(data []byte) (*bundle.Bundle, error) {
 	b, err := parseBundle(data)
 	if err != nil {
@@ -246,9 +248,9 @@ func parseFileBundle(data []byte) (*bundle.Bundle, error) {
 	}
 	m := b.GetMessageSignature()
 	if m == nil {
-		return nil, fmt.Errorf("the bundle holds a statement, not the signature of a file: %w", tensor.ErrCorrupt)
+		return nil, fmt.Errorf("the bundle contains a statement, not the signature of a file: %w", tensor.ErrCorrupt)
 	}
-	// The verifier of sigstore-go compares the digests alone, whatever their algorithm is called.
+	// The verifier of sigstore-go compares only the digests, regardless of the name of their algorithm.
 	if a := m.GetMessageDigest().GetAlgorithm(); a != protocommon.HashAlgorithm_SHA2_256 {
 		return nil, fmt.Errorf("the signature is over %s of the file, not over SHA2_256: %w", a, tensor.ErrCorrupt)
 	}

@@ -174,9 +174,9 @@ func TestFileTampering(t *testing.T) {
 		want   string // with the name of the file in place of FILE
 	}{
 		"nothing":   {func(*testing.T, string, string, signed) {}, 0, "verified: FILE"},
-		"bit":       {func(t *testing.T, a, _ string, _ signed) { write(t, a, "one fild") }, 3, "FILE: signature: it is not one of key"},
-		"longer":    {func(t *testing.T, a, _ string, _ signed) { write(t, a, "one file\n") }, 3, "about this file"},
-		"empty":     {func(t *testing.T, a, _ string, _ signed) { write(t, a, "") }, 3, "about this file"},
+		"bit":       {func(t *testing.T, a, _ string, _ signed) { write(t, a, "one fild") }, 3, "FILE: signature: it is not a signature of key"},
+		"longer":    {func(t *testing.T, a, _ string, _ signed) { write(t, a, "one file\n") }, 3, "for this file"},
+		"empty":     {func(t *testing.T, a, _ string, _ signed) { write(t, a, "") }, 3, "for this file"},
 		"gone":      {func(t *testing.T, a, _ string, _ signed) { os.Remove(a) }, 1, "FILE"},
 		"directory": {func(t *testing.T, a, _ string, _ signed) { os.Remove(a); os.Mkdir(a, 0o755) }, 1, "FILE: not a regular file"},
 		// The bundle.
@@ -190,13 +190,13 @@ func TestFileTampering(t *testing.T) {
 		}, 3, "FILE: signature:"},
 		"bundle of a package": {func(t *testing.T, a, _ string, s signed) {
 			write(t, a+fileBundle, read(t, s.bundle))
-		}, 3, "FILE" + fileBundle + ": the bundle holds a statement"},
+		}, 3, "FILE" + fileBundle + ": the bundle contains a statement"},
 		"statement about the file": {func(t *testing.T, a, _ string, s signed) {
 			sum := sha256.Sum256([]byte("one file"))
 			s.bundle = a + fileBundle
 			s.sign(t, &sign.DSSEData{Data: []byte(`{"_type":"https://in-toto.io/Statement/v1","subject":[{"name":"a","digest":{"sha256":"` +
 				hex.EncodeToString(sum[:]) + `"}}],"predicateType":"x","predicate":{}}`), PayloadType: provenance.PayloadType})
-		}, 3, "the bundle holds a statement"},
+		}, 3, "the bundle contains a statement"},
 		"no JSON": {func(t *testing.T, a, _ string, _ signed) {
 			write(t, a+fileBundle, "")
 		}, 3, "FILE" + fileBundle + ": not a sigstore bundle"},
@@ -219,7 +219,7 @@ func TestFileTampering(t *testing.T) {
 			editFile(t, a, func(_, m map[string]any) { digest(m)["digest"] = base64.StdEncoding.EncodeToString(sum[:]) })
 		}, 3, "FILE: signature:"},
 		// The key.
-		"other key": {func(t *testing.T, _, _ string, s signed) { swapKey(t, s) }, 3, "FILE: signature: it is not one of key SHA256:"},
+		"other key": {func(t *testing.T, _, _ string, s signed) { swapKey(t, s) }, 3, "FILE: signature: it is not a signature of key SHA256:"},
 		"Ed25519 key": {func(t *testing.T, _, _ string, s signed) {
 			write(t, s.key+".pub", read(t, newKeyFiles(t, "ed25519")+".pub"))
 		}, 4, "use an ECDSA P-256 key"},
@@ -303,7 +303,7 @@ func TestFilesAllOrNothing(t *testing.T) {
 		"no key":         {with("--key", key), nil, 1, filepath.Base(key)},
 		"public key":     {with("--key", key+".pub"), nil, 4, "PRIVATE KEY"},
 		"Ed25519":        {with("--key", ed25519+".key"), nil, 4, "use an ECDSA P-256 key"},
-		"no signer":      {with(), nil, 2, "sign-file wants either --key or --keyless"},
+		"no signer":      {with(), nil, 2, "sign-file needs either --key or --keyless"},
 		"no files":       {func(_, _ string) []string { return []string{"sign-file", "--keyless"} }, nil, 2, "wants FILE..., got 0"},
 		"interrupted":    {withKey, interrupt, 130, "interrupted"},
 		"interrupted at the log": {

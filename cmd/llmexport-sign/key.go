@@ -32,7 +32,7 @@ const (
 	publicBlock  = "PUBLIC KEY"  // PKIX
 )
 
-// key signs with a private key of a file. It implements sign.Keypair of sigstore-go.
+// key signs with a private key from a file. It implements sign.Keypair of sigstore-go.
 type key struct {
 	signer  crypto.Signer
 	details signature.AlgorithmDetails
@@ -48,12 +48,12 @@ func readKey(path string) (*key, error) {
 	}
 	private, err := x509.ParsePKCS8PrivateKey(block)
 	if err != nil {
-		// What the parser says could quote the key.
-		return nil, fmt.Errorf("%s: not a key in the form of PKCS#8: %w", path, tensor.ErrCorrupt)
+		// The error of the parser could quote the key.
+		return nil, fmt.Errorf("%s: not a PKCS#8 key: %w", path, tensor.ErrCorrupt)
 	}
 	signer, ok := private.(crypto.Signer)
 	if !ok {
-		return nil, fmt.Errorf("%s: a key that does not sign: %w", path, tensor.ErrUnsupported)
+		return nil, fmt.Errorf("%s: not a signing key: %w", path, tensor.ErrUnsupported)
 	}
 	k, err := newKey(signer)
 	if err != nil {
@@ -74,13 +74,13 @@ func newKey(signer crypto.Signer) (*key, error) {
 	return &key{signer, details, pem.EncodeToMemory(&pem.Block{Type: publicBlock, Bytes: der}), []byte(fingerprint(der))}, nil
 }
 
-// fingerprint is what bundles call a key by: the SHA-256 of its PKIX form in base64, as sigstore-go makes it.
+// fingerprint returns the name of a key in bundles: the SHA-256 of its PKIX form in base64, as in sigstore-go.
 func fingerprint(der []byte) string {
 	sum := sha256.Sum256(der)
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// algorithm is the way of signing with a key; other kinds of keys are tensor.ErrUnsupported.
+// algorithm returns the signature algorithm for a key; other kinds of keys are tensor.ErrUnsupported.
 func algorithm(public crypto.PublicKey) (signature.AlgorithmDetails, error) {
 	switch p := public.(type) {
 	case ed25519.PublicKey:
@@ -89,12 +89,12 @@ func algorithm(public crypto.PublicKey) (signature.AlgorithmDetails, error) {
 		if p.Curve == elliptic.P256() {
 			return signature.GetAlgorithmDetails(protocommon.PublicKeyDetails_PKIX_ECDSA_P256_SHA_256)
 		}
-		return signature.AlgorithmDetails{}, fmt.Errorf("ECDSA on curve %s, only P-256 is known: %w", p.Curve.Params().Name, tensor.ErrUnsupported)
+		return signature.AlgorithmDetails{}, fmt.Errorf("ECDSA on curve %s is not supported, only P-256: %w", p.Curve.Params().Name, tensor.ErrUnsupported)
 	}
-	return signature.AlgorithmDetails{}, fmt.Errorf("keys of type %T, only Ed25519 and ECDSA P-256 are known: %w", public, tensor.ErrUnsupported)
+	return signature.AlgorithmDetails{}, fmt.Errorf("keys of type %T are not supported, only Ed25519 and ECDSA P-256: %w", public, tensor.ErrUnsupported)
 }
 
-// readPublic reads a public key and returns its fingerprint, too.
+// readPublic reads a public key and returns it with its fingerprint.
 func readPublic(path string) (signature.Verifier, string, error) {
 	block, err := readPEM(path, publicBlock)
 	if err != nil {
@@ -102,7 +102,7 @@ func readPublic(path string) (signature.Verifier, string, error) {
 	}
 	public, err := x509.ParsePKIXPublicKey(block)
 	if err != nil {
-		return nil, "", fmt.Errorf("%s: not a public key in the form of PKIX: %w", path, tensor.ErrUnsupported)
+		return nil, "", fmt.Errorf("%s: not a PKIX public key: %w", path, tensor.ErrUnsupported)
 	}
 	if _, err := algorithm(public); err != nil {
 		return nil, "", fmt.Errorf("%s: %w", path, err)
@@ -111,7 +111,7 @@ func readPublic(path string) (signature.Verifier, string, error) {
 	return v, fingerprint(block), err
 }
 
-// readPEM returns the one block of a file, which must be of this type.
+// readPEM returns the only block of a file, which must be of type kind.
 func readPEM(path, kind string) ([]byte, error) {
 	data, err := readBounded(path, maxKey)
 	if err != nil {
@@ -120,7 +120,7 @@ func readPEM(path, kind string) ([]byte, error) {
 	block, rest := pem.Decode(data)
 	switch {
 	case block == nil:
-		return nil, fmt.Errorf("%s: no key in the form of PEM: %w", path, tensor.ErrUnsupported)
+		return nil, fmt.Errorf("%s: no PEM key: %w", path, tensor.ErrUnsupported)
 	case block.Type != kind:
 		return nil, fmt.Errorf("%s: PEM of type %.60q instead of %q: %w", path, block.Type, kind, tensor.ErrUnsupported)
 	case len(block.Headers) > 0 || func() bool { more, _ := pem.Decode(rest); return more != nil }():
@@ -146,7 +146,7 @@ func (k *key) GetKeyAlgorithm() string {
 	return "ECDSA"
 }
 
-// SignData returns the signature and what was signed: a digest, or for Ed25519 the data themselves.
+// SignData returns the signature and the signed data: a digest, or for Ed25519 the data themselves.
 func (k *key) SignData(_ context.Context, data []byte) ([]byte, []byte, error) {
 	hash := k.details.GetHashType()
 	if hash != crypto.Hash(0) {
@@ -171,7 +171,7 @@ func keygenCommand(flags *flag.FlagSet) action {
 		case "ed25519":
 			_, signer, err = ed25519.GenerateKey(rand.Reader)
 		default:
-			return usagef("--type %q is neither ecdsa nor ed25519", *kind)
+			return usagef("--type must be ecdsa or ed25519, not %q", *kind)
 		}
 		if err != nil {
 			return err
@@ -180,7 +180,7 @@ func keygenCommand(flags *flag.FlagSet) action {
 	}
 }
 
-// writeKey writes NAME.pub and NAME.key, neither over a file that is there.
+// writeKey writes NAME.pub and NAME.key. It overwrites neither.
 func writeKey(name string, signer crypto.Signer, stdout io.Writer) error {
 	k, err := newKey(signer)
 	if err != nil {

@@ -107,13 +107,13 @@ func TestUsage(t *testing.T) {
 		"no such key":       {[]string{"sign", dir, "--key", dir + "x"}, 1, "tinyx"},
 		"no such bundle":    {[]string{"verify", dir, "--key", newKeyFiles(t, "ecdsa") + ".pub"}, 1, manifest.SignatureName},
 		"key is a package":  {[]string{"sign", dir, "--key", dir}, 1, "not a regular file"},
-		"kind of key":       {[]string{"keygen", "x", "--type", "rsa"}, 2, "neither ecdsa nor ed25519"},
+		"kind of key":       {[]string{"keygen", "x", "--type", "rsa"}, 2, "must be ecdsa or ed25519"},
 		"keygen over a key": {[]string{"keygen", newKeyFiles(t, "ecdsa")}, 1, ".pub"},
 		"bundle in package": {[]string{"sign", dir, "--key", newKeyFiles(t, "ecdsa") + ".key", "--out", filepath.Join(dir, "sub", "x")}, 2, "lies in the package"},
-		"nobody vouches":    {[]string{"sign", dir, "--keyless", "--rekor", "none", "--tsa", "none"}, 2, "nobody could tell"},
-		"plain http":        {[]string{"sign", dir, "--keyless", "--fulcio", "http://example.com"}, 2, "no address of a service"},
-		"no authority":      {[]string{"sign", dir, "--keyless", "--fulcio", "none"}, 2, "no address of a service"},
-		"password":          {[]string{"sign", dir, "--keyless", "--rekor", "https://u:p@example.com"}, 2, "no address of a service"},
+		"nobody vouches":    {[]string{"sign", dir, "--keyless", "--rekor", "none", "--tsa", "none"}, 2, "cannot both be none"},
+		"plain http":        {[]string{"sign", dir, "--keyless", "--fulcio", "http://example.com"}, 2, "is not the address of a service"},
+		"no authority":      {[]string{"sign", dir, "--keyless", "--fulcio", "none"}, 2, "is not the address of a service"},
+		"password":          {[]string{"sign", dir, "--keyless", "--rekor", "https://u:p@example.com"}, 2, "is not the address of a service"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -16,13 +16,13 @@ import (
 	"github.com/sigstore/sigstore-go/pkg/sign"
 )
 
-// rekor is the client of a transparency log. It checks what it is told, because sigstore-go v1.3.0 takes every field of
-// an answer for granted and panics where one is missing.
+// rekor is the client of a transparency log. It validates responses, because sigstore-go v1.3.0 panics on missing
+// fields.
 type rekor struct {
 	entries entries.ClientService
 }
 
-// newRekor makes the client on our transport; the default one reads answers of any length.
+// newRekor makes a client with our transport; the default one reads responses of any length.
 func newRekor(base string) (sign.RekorClient, error) {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -41,7 +41,7 @@ func (r rekor) CreateLogEntry(p *entries.CreateLogEntryParams, o ...entries.Clie
 	}
 	e, ok := answer.Payload[answer.ETag]
 	if !ok {
-		return nil, errors.New("the transparency log does not show the entry that it made")
+		return nil, errors.New("the transparency log returned no entry")
 	}
 	return answer, checkEntry(e)
 }
@@ -52,7 +52,7 @@ func (r rekor) GetLogEntryByUUID(p *entries.GetLogEntryByUUIDParams, o ...entrie
 		return nil, err
 	}
 	if len(answer.Payload) != 1 {
-		return nil, fmt.Errorf("the transparency log shows %d entries instead of one", len(answer.Payload))
+		return nil, fmt.Errorf("the transparency log returned %d entries instead of one", len(answer.Payload))
 	}
 	for _, e := range answer.Payload {
 		err = checkEntry(e)
@@ -60,15 +60,15 @@ func (r rekor) GetLogEntryByUUID(p *entries.GetLogEntryByUUIDParams, o ...entrie
 	return answer, err
 }
 
-// checkEntry demands the fields of an entry. The validation of the client does not do: it refuses a log of one entry,
-// whose proof needs no hashes.
+// checkEntry requires the fields of an entry. The validation of the client is too strict: it rejects a log of one
+// entry, whose proof needs no hashes.
 func checkEntry(e models.LogEntryAnon) error {
 	v := e.Verification
 	if e.LogID == nil || e.LogIndex == nil || e.IntegratedTime == nil || v == nil || v.InclusionProof == nil {
-		return errors.New("the transparency log does not prove that it has the entry")
+		return errors.New("the transparency log returned no inclusion proof")
 	}
 	if p := v.InclusionProof; p.RootHash == nil || p.LogIndex == nil || p.TreeSize == nil || p.Checkpoint == nil {
-		return errors.New("the transparency log gives half a proof that it has the entry")
+		return errors.New("the transparency log returned an incomplete inclusion proof")
 	}
 	return nil
 }

@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// audience is whom tokens for Fulcio are made out to.
+	// audience is the audience of tokens for Fulcio.
 	audience = "sigstore"
-	// patience is the time that one request to a service may take, retries how often a busy one is asked again.
+	// patience is the timeout of a request to a service, retries the number of retries if it is busy.
 	patience = 30 * time.Second
 	retries  = 2
-	// maxAnswer bounds an answer of a service in bytes.
+	// maxAnswer bounds a response in bytes.
 	maxAnswer = 4 << 20
-	// none switches a service off.
+	// none disables a service.
 	none = "none"
 )
 
-// services are those that a signature without a key of one's own needs. The defaults are the public ones of sigstore.
+// services are the addresses that a keyless signature needs. The defaults are the public instances of sigstore.
 type services struct {
 	fulcio, rekor, tsa string
 	token              string
@@ -44,11 +44,11 @@ func (s *services) flags(flags *flag.FlagSet) {
 	flags.StringVar(&s.tsa, "tsa", "https://timestamp.sigstore.dev/api/v1/timestamp", "`URL` of the time stamp authority, or none, with --keyless")
 }
 
-// keyless prepares a key for the signatures of one run and the services that vouch for it.
+// keyless creates a key for the signatures of one run, and the services that certify it.
 func (s *services) keyless(ctx context.Context) (*key, sign.BundleOptions, error) {
 	var options sign.BundleOptions
 	if s.rekor == none && s.tsa == none {
-		return nil, options, usagef("without --rekor and --tsa nobody could tell later that the certificate was valid")
+		return nil, options, usagef("--rekor and --tsa cannot both be none: without a log entry or a time stamp, nobody can verify the signature later")
 	}
 	for _, x := range []*string{&s.fulcio, &s.rekor, &s.tsa} {
 		if *x == none && x != &s.fulcio {
@@ -88,7 +88,7 @@ func (s *services) keyless(ctx context.Context) (*key, sign.BundleOptions, error
 	return keys, options, nil
 }
 
-// oneCertificate requests a certificate for the key of the run once, however many signatures the key makes.
+// oneCertificate requests a certificate for the key once per run, regardless of the number of signatures.
 type oneCertificate struct {
 	fulcio sign.CertificateProvider
 	der    []byte
@@ -106,11 +106,11 @@ func (c *oneCertificate) GetCertificate(ctx context.Context, keys sign.Keypair, 
 	return c.der, nil
 }
 
-// checkService demands https, or http on this machine.
+// checkService requires https, or http on this machine.
 func checkService(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
-		return usagef("%.200q is no address of a service: it must be https://HOST[/PATH]", address)
+		return usagef("%.200q is not the address of a service, which must be https://HOST[/PATH]", address)
 	}
 	return nil
 }
@@ -120,8 +120,7 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// confined carries requests with tokens. It follows no redirect, because a token is for the host it is sent to, and
-// bounds answers.
+// confined carries requests with tokens. It bounds responses and follows no redirects, because a token is for one host.
 type confined struct{}
 
 func (confined) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -131,7 +130,7 @@ func (confined) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if resp.StatusCode/100 == 3 {
 		resp.Body.Close()
-		return nil, fmt.Errorf("%s wants the request elsewhere (%s), which is refused", r.URL.Host, resp.Status)
+		return nil, fmt.Errorf("%s redirects the request (%s), which is not followed", r.URL.Host, resp.Status)
 	}
 	resp.Body = struct {
 		io.Reader
@@ -140,40 +139,40 @@ func (confined) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// Variables of the environment that tokens come from.
+// Environment variables with tokens.
 const (
 	envToken         = "SIGSTORE_ID_TOKEN"
 	envActionsURL    = "ACTIONS_ID_TOKEN_REQUEST_URL"
 	envActionsSecret = "ACTIONS_ID_TOKEN_REQUEST_TOKEN"
 )
 
-// identityToken gets the OpenID Connect token that says who signs.
+// identityToken returns the OpenID Connect token of the signer.
 func identityToken(ctx context.Context) (string, error) {
 	if t := strings.TrimSpace(os.Getenv(envToken)); t != "" {
 		return t, checkToken(envToken, t)
 	}
 	address, secret := os.Getenv(envActionsURL), strings.TrimSpace(os.Getenv(envActionsSecret))
 	if address == "" || secret == "" {
-		return "", fmt.Errorf("there is no identity: set %s, or give the GitHub workflow the permission id-token: write", envToken)
+		return "", fmt.Errorf("no identity: set %s, or give the GitHub workflow the permission id-token: write", envToken)
 	}
 	if err := checkToken(envActionsSecret, secret); err != nil {
 		return "", err
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
-		return "", fmt.Errorf("%s is no https address", envActionsURL)
+		return "", fmt.Errorf("%s is not an https address", envActionsURL)
 	}
 	q := u.Query()
 	q.Set("audience", audience)
 	u.RawQuery = q.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return "", fmt.Errorf("%s is no https address", envActionsURL)
+		return "", fmt.Errorf("%s is not an https address", envActionsURL)
 	}
 	req.Header.Set("Authorization", "Bearer "+secret)
 	resp, err := (&http.Client{Transport: confined{}, Timeout: patience}).Do(req)
 	if err != nil {
-		var where *url.Error // has the whole address, which may hold secrets
+		var where *url.Error // contains the whole address, which may contain secrets
 		if errors.As(err, &where) {
 			err = where.Err
 		}
@@ -186,22 +185,22 @@ func identityToken(ctx context.Context) (string, error) {
 	var answer struct {
 		Value string `json:"value"`
 	}
-	// An error of the decoder could quote the token.
+	// The error of the decoder could quote the token.
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || answer.Value == "" {
-		return "", errors.New("identity token of GitHub Actions: the answer holds none")
+		return "", errors.New("identity token of GitHub Actions: the response contains no token")
 	}
 	return answer.Value, checkToken("the token of GitHub Actions", answer.Value)
 }
 
-// checkToken refuses what would end a header.
+// checkToken rejects characters that would end a header.
 func checkToken(name, token string) error {
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return fmt.Errorf("%s holds characters that no token has", name)
+		return fmt.Errorf("%s contains invalid characters", name)
 	}
 	return nil
 }
 
-// redact takes the token out of what services answer.
+// redact removes the token from responses of services.
 func (s *services) redact(err error) error {
 	if s.token == "" || !strings.Contains(err.Error(), s.token) {
 		return err

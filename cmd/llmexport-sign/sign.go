@@ -13,15 +13,15 @@ import (
 	"github.com/llmexport/llmexport/publish/provenance"
 )
 
-// signer is who signs: a key in a file, or an identity that services vouch for.
+// signer is a key in a file, or an identity certified by services.
 type signer struct {
 	keyFile  string
 	keyless  bool
 	services services
 }
 
-// flags defines the flags that name the signer. Only some kinds of keys sign, and a keyless signature makes something
-// public.
+// flags defines the flags that name the signer. Commands differ in the kinds of keys and in what a keyless signature
+// makes public.
 func (s *signer) flags(flags *flag.FlagSet, kinds, public string) {
 	flags.StringVar(&s.keyFile, "key", "", "sign with the private key in `FILE`: PEM, PKCS#8, "+kinds)
 	flags.BoolVar(&s.keyless, "keyless", false,
@@ -29,15 +29,15 @@ func (s *signer) flags(flags *flag.FlagSet, kinds, public string) {
 	s.services.flags(flags)
 }
 
-// check demands one signer of the flags of a command.
+// check requires that the flags name exactly one signer.
 func (s *signer) check(command string) error {
 	if (s.keyFile != "") == s.keyless {
-		return usagef("%s wants either --key or --keyless", command)
+		return usagef("%s needs either --key or --keyless", command)
 	}
 	return nil
 }
 
-// key returns the key to sign with, and what else goes into a bundle.
+// key returns the key to sign with, and the options of the bundle.
 func (s *signer) key(ctx context.Context) (k *key, options sign.BundleOptions, err error) {
 	if s.keyless {
 		k, options, err = s.services.keyless(ctx)
@@ -48,7 +48,7 @@ func (s *signer) key(ctx context.Context) (k *key, options sign.BundleOptions, e
 	return k, options, err
 }
 
-// bundle signs the content and returns the bundle as it is written.
+// bundle signs content and returns the encoded bundle.
 func (s *signer) bundle(content sign.Content, keys sign.Keypair, options sign.BundleOptions) ([]byte, error) {
 	b, err := sign.Bundle(content, keys, options)
 	if err != nil {
@@ -66,7 +66,7 @@ func signCommand(flags *flag.FlagSet) action {
 		if err := signer.check("sign"); err != nil {
 			return err
 		}
-		// All that can go wrong without the package is found before gigabytes are read.
+		// Errors that do not depend on the package are found before gigabytes are read.
 		to, err := placeOf(*out, dir)
 		if err != nil {
 			return err

@@ -156,9 +156,9 @@ func TestTampering(t *testing.T) {
 		}, 3, "signature:"},
 		"a signed file": {func(t *testing.T, s signed) {
 			s.sign(t, &sign.PlainData{Data: []byte(read(t, filepath.Join(s.dir, manifest.FileName)))})
-		}, 3, "holds no statement"},
+		}, 3, "not a statement"},
 		// The key.
-		"other key": {func(t *testing.T, s signed) { swapKey(t, s) }, 3, "signature: it is not one of key SHA256:"},
+		"other key": {func(t *testing.T, s signed) { swapKey(t, s) }, 3, "signature: it is not a signature of key SHA256:"},
 		"no key":    {func(t *testing.T, s signed) { write(t, s.key+".pub", "") }, 4, "no key"},
 		"hint is free": {func(t *testing.T, s signed) {
 			s.edit(t, func(b, _ map[string]any) { material(b)["publicKey"] = map[string]any{"hint": "x"} })

@@ -21,18 +21,18 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// trust is whom the user believes: a key, or an identity that others vouch for.
+// trust is the trusted signer: a key, or a certified identity.
 type trust struct {
 	key                    string
 	identity, issuer, root string
 }
 
-// flags defines the flags that name the signer, whose key is of one of the kinds.
+// flags defines the flags that name the signer, whose key is one of kinds.
 func (t *trust) flags(flags *flag.FlagSet, kinds string) {
 	flags.StringVar(&t.key, "key", "", "the signer's public key in `FILE`: PEM, PKIX, "+kinds)
-	flags.StringVar(&t.identity, "identity", "", "the signer's `NAME`, exactly as in the certificate: a mail address, or the URL of a workflow with its ref")
-	flags.StringVar(&t.issuer, "issuer", "", "`URL` of who knows the identity, such as https://token.actions.githubusercontent.com")
-	flags.StringVar(&t.root, "trusted-root", "", "`FILE` with the authorities and logs to believe, trusted_root.json of sigstore")
+	flags.StringVar(&t.identity, "identity", "", "the signer's `NAME`, exactly as in the certificate: an email address, or the URL of a workflow with its ref")
+	flags.StringVar(&t.issuer, "issuer", "", "`URL` of the issuer of the identity, such as https://token.actions.githubusercontent.com")
+	flags.StringVar(&t.root, "trusted-root", "", "`FILE` with the trusted authorities and logs, trusted_root.json of sigstore")
 }
 
 func verifyCommand(flags *flag.FlagSet) action {
@@ -75,16 +75,16 @@ type policy struct {
 	noFiles  bool   // the key signs whole messages, not digests
 }
 
-// policy reads the files of t. The command is for the error.
+// policy reads the files of t. The command is for errors.
 func (t trust) policy(command string) (*policy, error) {
 	byName := t.identity != "" || t.issuer != "" || t.root != ""
 	switch {
 	case t.key != "" && byName:
-		return nil, usagef("%s wants either --key, or --identity with --issuer and --trusted-root", command)
+		return nil, usagef("%s needs either --key, or --identity with --issuer and --trusted-root", command)
 	case t.key != "":
 		return keyPolicy(t.key)
 	case t.identity == "" || t.issuer == "" || t.root == "":
-		return nil, usagef("%s wants --key, or all of --identity, --issuer and --trusted-root: a signature says nothing if anybody could have made it", command)
+		return nil, usagef("%s needs --key, or all of --identity, --issuer and --trusted-root: a signature is worthless if anybody could have made it", command)
 	}
 	return t.identityPolicy()
 }
@@ -94,7 +94,7 @@ func keyPolicy(path string) (*policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The bundle only hints at a key. The one that the user gives is taken, whatever it is called there.
+	// The key given by the user is used, whatever name the bundle has for it.
 	material := root.NewTrustedPublicKeyMaterial(func(string) (root.TimeConstrainedVerifier, error) {
 		return root.NewExpiringKey(v, time.Time{}, time.Time{}), nil
 	})
@@ -119,8 +119,8 @@ func (t trust) identityPolicy() (*policy, error) {
 		return nil, usagef("--identity, --issuer: %v", err)
 	}
 	p := &policy{material: material, signer: verify.WithCertificateIdentity(who)}
-	// A certificate lives some minutes: somebody must have seen the signature in that time. What the root lists is
-	// demanded; a bundle that leaves it out is not as good as the root promises.
+	// A certificate is valid for some minutes: a log or authority must have witnessed the signature in that time.
+	// Everything listed in the root is required; a bundle that leaves it out is weaker than the root promises.
 	p.options = append(p.options, verify.WithObserverTimestamps(1))
 	if len(material.RekorLogs()) > 0 {
 		p.options = append(p.options, verify.WithTransparencyLog(1))
@@ -131,8 +131,8 @@ func (t trust) identityPolicy() (*policy, error) {
 	return p, nil
 }
 
-// check verifies the signature and that the signed statement is about the package, and says who signed. Whatever is
-// wrong is a verdict.
+// check verifies the signature and that the signed statement is about the package, and returns the signer. Any failure
+// is a verdict.
 func (p *policy) check(b *bundle.Bundle, m *manifest.Manifest) (signer string, err error) {
 	subjects, err := provenance.Subjects(m)
 	if err != nil {
@@ -143,7 +143,7 @@ func (p *policy) check(b *bundle.Bundle, m *manifest.Manifest) (signer string, e
 		return "", err
 	}
 	if result.Statement == nil {
-		return "", &verdictError{errors.New("signature: it is about a file, not about a package")}
+		return "", &verdictError{errors.New("signature: it is for a file, not for a package")}
 	}
 	if err := about(result.Statement, subjects); err != nil {
 		return "", &verdictError{err}
@@ -151,8 +151,8 @@ func (p *policy) check(b *bundle.Bundle, m *manifest.Manifest) (signer string, e
 	return signer, nil
 }
 
-// verify checks that the bundle is a signature of a file with this SHA-256, or of a statement that names one, and says who
-// signed. A signature that is not is a verdict; what names what the bundle should be about.
+// verify checks that the bundle is a signature of a file with this SHA-256, or of a statement that names one, and
+// returns the signer. An invalid signature is a verdict; what describes the expected subject.
 func (p *policy) verify(b *bundle.Bundle, sum, what string) (result *verify.VerificationResult, signer string, err error) {
 	v, err := verify.NewVerifier(p.material, p.options...)
 	if err != nil {
@@ -165,10 +165,10 @@ func (p *policy) verify(b *bundle.Bundle, sum, what string) (result *verify.Veri
 	result, err = v.Verify(b, verify.NewPolicy(verify.WithArtifactDigest("sha256", digest), p.signer))
 	if err != nil {
 		who := cmp.Or(p.name, "this identity")
-		return nil, "", &verdictError{fmt.Errorf("signature: it is not one of %s about this %s: %w", who, what, err)}
+		return nil, "", &verdictError{fmt.Errorf("signature: it is not a signature of %s for this %s: %w", who, what, err)}
 	}
 	if c := result.Signature.Certificate; c != nil {
-		return result, fmt.Sprintf("%s, known to %s", c.SubjectAlternativeName, c.Issuer), nil
+		return result, fmt.Sprintf("%s, certified by %s", c.SubjectAlternativeName, c.Issuer), nil
 	}
 	return result, p.name, nil
 }
@@ -182,8 +182,8 @@ func sumOf(subjects []provenance.Descriptor, name string) string {
 	return ""
 }
 
-// about compares a statement with the subjects that one of the package has: the same files with the same SHA-256, no
-// other files. The error names the first difference.
+// about compares a statement with the subjects of the package's own one: the same files with the same SHA-256, no other
+// files. The error names the first difference.
 func about(s *intoto.Statement, want []provenance.Descriptor) error {
 	if s.GetType() != provenance.StatementType || s.GetPredicateType() != provenance.PredicateType {
 		return fmt.Errorf("the statement is %.80q of %.80q, not provenance: %w", s.GetPredicateType(), s.GetType(), tensor.ErrCorrupt)
@@ -200,7 +200,7 @@ func about(s *intoto.Statement, want []provenance.Descriptor) error {
 		case !ok:
 			return fmt.Errorf("the statement does not name %s: %w", d.Name, tensor.ErrCorrupt)
 		case sum != d.Digest["sha256"]:
-			return fmt.Errorf("the statement is about another %s: %w", d.Name, tensor.ErrCorrupt)
+			return fmt.Errorf("the statement is about a different %s: %w", d.Name, tensor.ErrCorrupt)
 		}
 		delete(got, d.Name)
 	}

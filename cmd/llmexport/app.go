@@ -13,11 +13,11 @@ import (
 	"github.com/llmexport/llmexport/pipeline/stage"
 )
 
-// tool is what every command shares: the streams and what is drawn on them.
+// tool holds what every command shares: the standard streams and the progress display.
 type tool struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	screen         io.Writer // stdout as it is: stdout itself escapes what a terminal would obey, colours too
+	screen         io.Writer // the unfiltered stdout; stdout itself escapes control sequences, colours included
 	progress       progress
 }
 
@@ -38,7 +38,7 @@ func (t *tool) app() *cli.App {
 		ErrWriter:                 t.stderr,
 		Suggest:                   true,
 		EnableBashCompletion:      true,
-		DisableSliceFlagSeparator: true, // values of --set hold commas
+		DisableSliceFlagSeparator: true, // values of --set contain commas
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "log-level", Value: "info", Usage: "`LEVEL` of messages: debug, info, warn, error or off"},
 			&cli.StringFlag{Name: "log-format", Value: "console", Usage: "`FORMAT` of messages: console or json"},
@@ -61,15 +61,15 @@ func (t *tool) app() *cli.App {
 	return app
 }
 
-// finish sets what all commands have in common.
+// finish sets the fields that all commands have in common.
 func finish(c *cli.Command) {
 	c.OnUsageError = usageProblem
-	c.HideHelpCommand = true // its name would hide a file called help
+	c.HideHelpCommand = true // a help subcommand would shadow a file called help
 	switch {
 	case len(c.Subcommands) > 0:
 		c.ArgsUsage = "COMMAND"
 	case c.ArgsUsage == "":
-		c.ArgsUsage = " " // the template has words of its own for nothing
+		c.ArgsUsage = " " // an empty one makes the template print a default
 	}
 	for _, s := range c.Subcommands {
 		finish(s)
@@ -79,7 +79,7 @@ func finish(c *cli.Command) {
 	}
 }
 
-// unknownCommand is the action of whatever has subcommands.
+// unknownCommand is the action of every command that has subcommands.
 func unknownCommand(c *cli.Context) error {
 	if !c.Args().Present() {
 		if c.Command.Name == c.App.Name {
@@ -88,10 +88,10 @@ func unknownCommand(c *cli.Context) error {
 		return cli.ShowSubcommandHelp(c)
 	}
 	name := c.Args().First()
-	return hint(usagef("there is no command %q", name), cli.SuggestCommand(c.Command.Subcommands, name))
+	return hint(usagef("unknown command %q", name), cli.SuggestCommand(c.Command.Subcommands, name))
 }
 
-// usageProblem explains a flag that does not parse.
+// usageProblem explains a flag that cannot be parsed.
 func usageProblem(c *cli.Context, err error, _ bool) error {
 	e := usagef("%v", err)
 	_, name, ok := strings.Cut(err.Error(), "not defined: -")
@@ -104,23 +104,23 @@ func usageProblem(c *cli.Context, err error, _ bool) error {
 	return e
 }
 
-// examples is the part of a help text that shows invocations.
+// examples formats the EXAMPLES section of a help text.
 func examples(lines ...string) string {
 	return "\nEXAMPLES:\n   " + strings.Join(lines, "\n   ") + "\n"
 }
 
-// help is the template of a command's help.
+// help returns the help template of a command with examples.
 func help(lines ...string) string { return cli.CommandHelpTemplate + examples(lines...) }
 
-// jsonFlag switches a command's output.
+// jsonFlag selects JSON output.
 func jsonFlag() cli.Flag { return &cli.BoolFlag{Name: "json", Usage: "print the result as JSON"} }
 
-// printJSON writes a result.
+// printJSON writes v, indented.
 func (t *tool) printJSON(v any) error {
 	return t.encode(v, "  ")
 }
 
-// encode writes a value with indents. What a terminal would obey is in strings only, where JSON has a spelling for it.
+// encode writes v as JSON. Only strings can contain control sequences, and JSON can escape them.
 func (t *tool) encode(v any, indent string) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -138,7 +138,7 @@ func arguments(c *cli.Context, names ...string) ([]string, error) {
 	if c.NArg() == len(names) {
 		return c.Args().Slice(), nil
 	}
-	what := "wants " + strings.Join(names, " ")
+	what := "needs " + strings.Join(names, " ")
 	if len(names) == 0 {
 		what = "takes no arguments"
 	}

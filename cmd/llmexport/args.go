@@ -7,12 +7,12 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// completionFlag is what shells append to ask for completions.
+// completionFlag is the argument that shells append to request completions.
 const completionFlag = "--generate-bash-completion"
 
-// reorder moves flags before positional arguments, as the flag parser wants them: those of the program before the
-// command, those of a command behind its name. "--" ends flags and stays in front of the positional arguments, so
-// that these are never taken for anything else.
+// reorder moves flags before positional arguments, as the flag parser requires: flags of the program before the
+// command, flags of a command right after its name. "--" ends flags and stays in front of the positional arguments, so
+// that these are never parsed as flags.
 func reorder(app *cli.App, args []string) []string {
 	if len(args) == 0 || args[len(args)-1] == completionFlag {
 		return args
@@ -42,7 +42,7 @@ func reorder(app *cli.App, args []string) []string {
 			}
 			*dst = append(*dst, a)
 			if f != nil && !hasValue && takesValue(f) {
-				if i++; i == len(args) { // last in line, so that the parser finds no value and says so
+				if i++; i == len(args) { // put it last, so that the parser reports the missing value
 					if dst == &global {
 						command = nil
 					}

@@ -21,16 +21,16 @@ func (t *tool) benchCommand() *cli.Command {
 		Name:      "bench",
 		Usage:     "measure how fast a package runs",
 		ArgsUsage: "PACKAGE",
-		Description: "Measures the runtime of this program: the way from files to the first logits, the prefill of a prompt, and the\n" +
-			"decode behind it, as medians of repetitions. Prefill is compared with the arithmetic that the machine can do, decode\n" +
-			"with how fast it reads memory; both are measured in the same run. docs/performance.md explains the numbers.",
+		Description: "Measures the runtime of this program: loading until the first logits, prefill of a prompt, and decode, each as the\n" +
+			"median of several repetitions. Prefill is compared with the machine's peak arithmetic rate, decode with its peak\n" +
+			"memory bandwidth; both peaks are measured in the same run. docs/performance.md explains the numbers.",
 		Flags: []cli.Flag{
-			&cli.IntFlag{Name: "prompt", Aliases: []string{"p"}, Value: 512, Usage: "prefill `N` tokens; 0 leaves the prefill out"},
-			&cli.IntFlag{Name: "decode", Aliases: []string{"n"}, Value: 128, Usage: "decode `N` tokens; 0 leaves the decode out"},
-			&cli.IntFlag{Name: "depth", Aliases: []string{"d"}, DefaultText: "as many as -p", Usage: "decode behind `N` tokens"},
-			&cli.StringFlag{Name: "threads", Aliases: []string{"t"}, DefaultText: "all cores", Usage: "`LIST` of numbers of threads to measure with, for example 1,2"},
-			&cli.IntFlag{Name: "repetitions", Aliases: []string{"r"}, Value: 10, Usage: "measure `N` times, after once that does not count"},
-			&cli.StringFlag{Name: "mode", Value: backends.Int8.String(), Usage: "`MODE` of linear layers: int8 as the engine at memory: low, or float"},
+			&cli.IntFlag{Name: "prompt", Aliases: []string{"p"}, Value: 512, Usage: "prefill `N` tokens; 0 skips prefill"},
+			&cli.IntFlag{Name: "decode", Aliases: []string{"n"}, Value: 128, Usage: "decode `N` tokens; 0 skips decode"},
+			&cli.IntFlag{Name: "depth", Aliases: []string{"d"}, DefaultText: "as many as -p", Usage: "decode after a context of `N` tokens"},
+			&cli.StringFlag{Name: "threads", Aliases: []string{"t"}, DefaultText: "all cores", Usage: "`LIST` of thread counts to measure, for example 1,2"},
+			&cli.IntFlag{Name: "repetitions", Aliases: []string{"r"}, Value: 10, Usage: "measure `N` times, after one warm-up run"},
+			&cli.StringFlag{Name: "mode", Value: backends.Int8.String(), Usage: "`MODE` of linear layers: int8, as the engine with memory: low, or float"},
 			&cli.StringFlag{Name: "memory", Value: recipes.DefaultLimits().Memory.String(), Usage: "`SIZE` of memory for expanded weights"},
 			jsonFlag(),
 		},
@@ -70,7 +70,7 @@ func (t *tool) bench(c *cli.Context) error {
 	case backends.Float.String():
 		o.Session.Mode = backends.Float
 	default:
-		return usagef("--mode %q is neither int8 nor float", c.String("mode"))
+		return usagef("--mode must be int8 or float, not %q", c.String("mode"))
 	}
 	r, err := bench.Run(c.Context, args[0], o)
 	t.progress.stop()
@@ -89,7 +89,7 @@ func (t *tool) bench(c *cli.Context) error {
 	return writeBench(t.stdout, r)
 }
 
-// threadList reads numbers of threads; none are all cores.
+// threadList parses a list of thread counts. An empty one means all cores.
 func threadList(text string) ([]int, error) {
 	if text == "" {
 		return []int{goruntime.GOMAXPROCS(0)}, nil
@@ -98,7 +98,7 @@ func threadList(text string) ([]int, error) {
 	for word := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(word))
 		if err != nil || n < 1 {
-			return nil, usagef("--threads %q: %q is no number of threads", text, word)
+			return nil, usagef("--threads %q: %q is not a thread count", text, word)
 		}
 		list = append(list, n)
 	}

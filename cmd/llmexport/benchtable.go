@@ -10,7 +10,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/bench"
 )
 
-// writeBench prints a report for people.
+// writeBench prints r as tables.
 func writeBench(w io.Writer, r *bench.Report) error {
 	s := sheet.New()
 	s.Row("cpu", fmt.Sprintf("%s, %s kernels", r.Machine.CPU, r.Machine.Tier))
@@ -34,7 +34,7 @@ func writeBench(w io.Writer, r *bench.Report) error {
 	}
 	for _, res := range r.Results {
 		benchRow(s, fmt.Sprintf("prefill %d", r.Prompt), res.Threads, res.Prefill, unit)
-		benchRow(s, fmt.Sprintf("decode %d behind %d", r.Decode, r.Depth), res.Threads, res.Decode, "GB/s")
+		benchRow(s, fmt.Sprintf("decode %d after %d", r.Decode, r.Depth), res.Threads, res.Decode, "GB/s")
 	}
 	errs = append(errs, s.Write(w, false))
 
@@ -59,7 +59,7 @@ func writeBench(w io.Writer, r *bench.Report) error {
 	return errors.Join(append(errs, s.Write(w, false))...)
 }
 
-// computeUnit says which numbers are multiplied.
+// computeUnit returns the unit of operations of a kind.
 func computeUnit(kind string) string {
 	if kind == "int8" {
 		return "GOPS"
@@ -67,7 +67,7 @@ func computeUnit(kind string) string {
 	return "GFLOPS"
 }
 
-// benchRow adds a measurement, if it was made.
+// benchRow adds a row for rate unless it is nil.
 func benchRow(s *sheet.Table, test string, threads int, rate *bench.Rate, unit string) {
 	if rate == nil {
 		return

@@ -9,10 +9,10 @@ import (
 func (t *tool) bomCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "bom",
-		Usage:     "print the bill of materials of a package, as CycloneDX 1.6",
+		Usage:     "print the bill of materials of a package as CycloneDX 1.6",
 		ArgsUsage: "DIR",
-		Description: "The bill names the model, its files, the checkpoint it was made from, its licence, how it is stored and what was\n" +
-			"measured. One package has one bill: it names neither time nor machine.",
+		Description: "The bill of materials lists the model, its files, the source checkpoint, its licence, how the weights are stored,\n" +
+			"and the measurements. It contains neither time nor machine, so a package always has the same one.",
 		CustomHelpTemplate: help("llmexport bom dist/qwen3-0.6b-int4 > bom.cdx.json"),
 		Action: func(c *cli.Context) error {
 			args, err := arguments(c, "DIR")

@@ -22,7 +22,7 @@ const cacheName = ".llmexport"
 func cacheFlag() cli.Flag {
 	return &cli.StringFlag{
 		Name: "cache", EnvVars: []string{"LLMEXPORT_CACHE"},
-		Usage: "`DIR` for what is made on the way; default is " + cacheName + " beside the directory that holds the packages",
+		Usage: "`DIR` for intermediate results; default is " + cacheName + " next to the directory that holds the packages",
 	}
 }
 
@@ -52,9 +52,9 @@ func openStore(c *cli.Context, x *stage.Run) (*pipeline.Directory, error) {
 func (t *tool) cacheCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "cache",
-		Usage: "look at or shrink the store of intermediate results",
-		Description: "Without RECIPE the cache is the one of --cache, of LLMEXPORT_CACHE, or " + cacheName + " here; with RECIPE it is\n" +
-			"the one that run uses.",
+		Usage: "show or shrink the cache of intermediate results",
+		Description: "Without RECIPE, the cache is --cache, LLMEXPORT_CACHE, or " + cacheName + " in the working directory; with RECIPE, it is\n" +
+			"the cache that run would use.",
 		CustomHelpTemplate: cli.SubcommandHelpTemplate + examples("llmexport cache list", "llmexport cache gc --keep 10GiB", "llmexport cache path qwen3.yaml"),
 		Subcommands: []*cli.Command{
 			{
@@ -66,7 +66,7 @@ func (t *tool) cacheCommand() *cli.Command {
 				Name: "gc", Usage: "remove the least recently used entries", ArgsUsage: "[RECIPE]",
 				Flags: []cli.Flag{
 					cacheFlag(), jsonFlag(),
-					&cli.StringFlag{Name: "keep", Value: "10GiB", Usage: "`SIZE` that may stay; 0 removes everything"},
+					&cli.StringFlag{Name: "keep", Value: "10GiB", Usage: "`SIZE` to keep; 0 removes everything"},
 				},
 				Action: t.cacheCollect, CustomHelpTemplate: help("llmexport cache gc --keep 0", "llmexport cache gc --keep 10GiB qwen3.yaml"),
 			},
@@ -91,7 +91,7 @@ func cacheRecipe(c *cli.Context) (*stage.Run, error) {
 		}
 		return stage.New(r, pipeline.Limits{})
 	}
-	return nil, usagef("%s wants at most one RECIPE", c.Command.HelpName)
+	return nil, usagef("%s takes at most one RECIPE", c.Command.HelpName)
 }
 
 func (t *tool) cachePath(c *cli.Context) error {
@@ -103,7 +103,7 @@ func (t *tool) cachePath(c *cli.Context) error {
 	return err
 }
 
-// cacheEntry is an entry in JSON.
+// cacheEntry describes an entry in JSON output.
 type cacheEntry struct {
 	Name    string    `json:"name"`
 	Bytes   int64     `json:"bytes"`

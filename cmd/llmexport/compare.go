@@ -25,19 +25,19 @@ func (t *tool) compareCommand() *cli.Command {
 	d := stage.Defaults().Verify.Perplexity
 	return &cli.Command{
 		Name:      "compare",
-		Usage:     "measure packages of one source side by side",
+		Usage:     "measure packages of one checkpoint side by side",
 		ArgsUsage: "PACKAGE...",
-		Description: "Packages of this program and of others, evaluated against their source on the same windows: what they take and\n" +
-			"how far they diverge. Bytes are those of the files that the engine opens. A star marks packages of which none is\n" +
-			"both smaller and closer to the source. --score-from 256 with windows of 512 scores what llama-perplexity scores.",
+		Description: "Evaluates packages, including those of other tools, against their source on the same windows: their size and their\n" +
+			"divergence. Bytes count the files that the engine opens. A star marks packages for which no other one is both\n" +
+			"smaller and closer to the source. --score-from 256 with windows of 512 scores the same tokens as llama-perplexity.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "source", Usage: "`CHECKPOINT` directory that the packages were made from"},
 			&cli.StringFlag{Name: "text", Usage: "evaluate on the text in `FILE` instead of the built-in one"},
-			&cli.IntFlag{Name: "window", Value: d.Window, Usage: "`N` tokens of a fresh context"},
-			&cli.IntFlag{Name: "windows", Value: d.Windows, Usage: "`N` contexts spread over the text, 0 for all"},
-			&cli.IntFlag{Name: "score-from", Usage: "score positions of a window from `N` on"},
-			&cli.StringFlag{Name: "svg", Usage: "draw divergence over bytes to `FILE`"},
-			&cli.StringSliceFlag{Name: "point", Usage: "draw `NAME,BYTES,KL` too, measured elsewhere"},
+			&cli.IntFlag{Name: "window", Value: d.Window, Usage: "`N` tokens per window"},
+			&cli.IntFlag{Name: "windows", Value: d.Windows, Usage: "`N` windows spread over the text, 0 for all"},
+			&cli.IntFlag{Name: "score-from", Usage: "score only positions from `N` on in each window"},
+			&cli.StringFlag{Name: "svg", Usage: "write a plot of divergence over size to `FILE`"},
+			&cli.StringSliceFlag{Name: "point", Usage: "also plot `NAME,BYTES,KL`, measured elsewhere"},
 			&cli.StringFlag{Name: "memory", Value: recipes.DefaultLimits().Memory.String(), Usage: "`SIZE` of memory for this run"},
 			&cli.IntFlag{Name: "threads", Usage: "`N` threads, 0 for all cores"},
 			jsonFlag(),
@@ -55,14 +55,14 @@ func (t *tool) compareCommand() *cli.Command {
 type comparison struct {
 	Source string         `json:"source"`
 	Text   comparisonText `json:"text"`
-	// Perplexity of the source.
+	// Perplexity is that of the source.
 	Perplexity float64      `json:"source_perplexity"`
 	Packages   []comparedTo `json:"packages"`
-	// Points are those of the command line.
+	// Points are those given on the command line.
 	Points []plotPoint `json:"points"`
 }
 
-// comparisonText says what was measured on.
+// comparisonText describes the text that was measured on.
 type comparisonText struct {
 	Name      string `json:"name"`
 	SHA256    string `json:"sha256"`
@@ -73,40 +73,40 @@ type comparisonText struct {
 	Scored int `json:"scored_tokens"`
 }
 
-// comparedTo is a package beside its source. Numbers are null if logits of the package are not finite.
+// comparedTo compares a package with its source. Numbers are null if logits of the package are not finite.
 type comparedTo struct {
 	Name          string          `json:"name"`
 	Dir           string          `json:"dir"`
 	Digest        manifest.Digest `json:"digest,omitempty"`
 	Bytes         int64           `json:"bytes"`
 	BitsPerWeight float64         `json:"bits_per_weight"`
-	// DeviceBytes is an estimate with as many positions as that of plan.
+	// DeviceBytes is an estimate for the same number of positions as in plan.
 	DeviceBytes   int64  `json:"device_bytes"`
 	MinimumEngine string `json:"minimum_engine"`
-	// KL is of the package as shipped, KLFloat of its weights alone.
+	// KL is that of the package as shipped, KLFloat that of its weights alone.
 	KL         *float64 `json:"kl"`
 	KLStdErr   *float64 `json:"kl_std_err"`
 	KLFloat    *float64 `json:"kl_float"`
 	Perplexity *float64 `json:"perplexity"`
 	Ratio      *float64 `json:"perplexity_ratio"`
 	Top1       *float64 `json:"same_top_token"`
-	// NotFinite counts positions whose logits hold a NaN or an infinity.
+	// NotFinite counts positions whose logits contain a NaN or an infinity.
 	NotFinite int `json:"not_finite"`
-	// Front: no other package is both smaller and closer to the source.
+	// Front reports whether no other package is both smaller and closer to the source.
 	Front bool `json:"front"`
 }
 
 func (t *tool) compare(c *cli.Context) error {
 	dirs := c.Args().Slice()
 	if len(dirs) == 0 || c.String("source") == "" {
-		return hint(usagef("compare wants PACKAGE... and --source CHECKPOINT"), c.Command.HelpName+" --help shows examples")
+		return hint(usagef("compare needs PACKAGE... and --source CHECKPOINT"), c.Command.HelpName+" --help shows examples")
 	}
 	points, err := parsePoints(c.StringSlice("point"))
 	if err != nil {
 		return err
 	}
 	if len(points) > 0 && c.String("svg") == "" {
-		return usagef("--point draws in what --svg names")
+		return usagef("--point needs --svg")
 	}
 	for _, dir := range dirs {
 		if st, err := os.Stat(dir); err != nil {
@@ -121,7 +121,7 @@ func (t *tool) compare(c *cli.Context) error {
 	}
 	o.DecodeTokens, o.ScoreFrom = 0, c.Int("score-from")
 	if o.ScoreFrom < 0 || o.ScoreFrom > o.Window-2 {
-		return usagef("--score-from %d leaves nothing of a window of %d tokens", o.ScoreFrom, o.Window)
+		return usagef("--score-from %d leaves no tokens to score in a window of %d", o.ScoreFrom, o.Window)
 	}
 	list, err := stage.ComparePackages(c.Context, dirs, c.String("source"), o)
 	t.progress.stop()
@@ -144,7 +144,7 @@ func (t *tool) compare(c *cli.Context) error {
 	return err
 }
 
-// parsePoints reads NAME,BYTES,KL; a name may hold commas.
+// parsePoints parses NAME,BYTES,KL; a name may contain commas.
 func parsePoints(texts []string) ([]plotPoint, error) {
 	var points []plotPoint
 	for _, text := range texts {
@@ -165,7 +165,7 @@ func parsePoints(texts []string) ([]plotPoint, error) {
 	return points, nil
 }
 
-// newComparison sorts packages by bytes and finds the front.
+// newComparison sorts packages by size and marks the front.
 func newComparison(list []stage.Compared, o verify.Options) *comparison {
 	first := list[0].Evaluation
 	r := &comparison{
@@ -202,7 +202,7 @@ func newComparison(list []stage.Compared, o verify.Options) *comparison {
 	return r
 }
 
-// packageNames are the last elements of the directories where these differ, and the directories elsewhere.
+// packageNames returns the last path elements of the directories where these differ, and the whole paths otherwise.
 func packageNames(list []stage.Compared) []string {
 	count := map[string]int{}
 	base := func(dir string) string {
@@ -223,7 +223,7 @@ func packageNames(list []stage.Compared) []string {
 	return names
 }
 
-// findEngines says which engine each package needs: what its manifest says, or what is in it shows.
+// findEngines sets the engine that each package needs, from its manifest or, without one, from its contents.
 func (r *comparison) findEngines(list []stage.Compared) error {
 	for i := range r.Packages {
 		p := &r.Packages[i]
@@ -241,7 +241,7 @@ func (r *comparison) findEngines(list []stage.Compared) error {
 	return nil
 }
 
-// plotPoints are what can be drawn.
+// plotPoints returns the points that can be plotted.
 func (r *comparison) plotPoints() []plotPoint {
 	var points []plotPoint
 	for _, p := range r.Packages {
@@ -281,7 +281,7 @@ func (r *comparison) write(w io.Writer) error {
 	errs = append(errs, s.Write(w, false))
 	for _, p := range r.Packages {
 		if p.NotFinite > 0 {
-			_, err := fmt.Fprintf(w, "\nnote: %s has logits that are NaN or infinite at %d positions\n", sheet.Plain(p.Name), p.NotFinite)
+			_, err := fmt.Fprintf(w, "\nnote: %s has NaN or infinite logits at %d positions\n", sheet.Plain(p.Name), p.NotFinite)
 			errs = append(errs, err)
 		}
 	}

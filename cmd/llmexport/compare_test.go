@@ -24,7 +24,7 @@ func TestComparisonNotFinite(t *testing.T) {
 	if err := r.write(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"\nbroken ", " 4.000 ", " - ", "note: broken has logits that are NaN or infinite at 3 positions"} {
+	for _, want := range []string{"\nbroken ", " 4.000 ", " - ", "note: broken has NaN or infinite logits at 3 positions"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}

@@ -8,9 +8,9 @@ import (
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
-// explained is for commands that run or show a package without comparing its files with the manifest first, which would read
-// gigabytes before the first token. Once something of the package in dir cannot be read, as err says, they are compared: what
-// is not as listed is the cause, and the error becomes a [manifest.DamagedError].
+// explained is for commands that run or show a package without first comparing its files with the manifest, which would
+// read gigabytes before the first token. After err, a failure to read part of the package in dir, it compares them;
+// files that differ are the cause, and the error becomes a [manifest.DamagedError].
 func explained(ctx context.Context, dir string, err error) error {
 	var (
 		damaged *manifest.DamagedError
@@ -26,5 +26,5 @@ func explained(ctx context.Context, dir string, err error) error {
 	if !errors.As(merr, &damaged) {
 		return err
 	}
-	return fmt.Errorf("%s: %w; before that was seen: %v", dir, merr, err)
+	return fmt.Errorf("%s: %w; the first error was: %v", dir, merr, err)
 }

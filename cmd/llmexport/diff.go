@@ -24,8 +24,8 @@ func (t *tool) diffCommand() *cli.Command {
 		Name:      "diff",
 		Usage:     "compare two packages",
 		ArgsUsage: "A B",
-		Description: "Files are compared byte by byte; tensors and measurements where both packages have a manifest.\n" +
-			"The exit code is 0 when the files are equal, 1 when they differ, and 3 when a file is not what its own manifest lists.",
+		Description: "Compares files byte by byte, and tensors and measurements if both packages have a manifest.\n" +
+			"The exit code is 0 when the files are equal, 1 when they differ, and 3 when a file does not match its own manifest.",
 		Flags:              []cli.Flag{jsonFlag()},
 		CustomHelpTemplate: help("llmexport diff dist/qwen3-0.6b-int4 dist/qwen3-0.6b-int8"),
 		Action:             t.diff,
@@ -40,14 +40,14 @@ type difference struct {
 	Metrics []metricDiff `json:"metrics"`
 }
 
-// fileDiff is a file that is not the same; a size is -1 where there is no file.
+// fileDiff is a file that differs. Its size is -1 in a package that lacks it.
 type fileDiff struct {
 	Name string `json:"name"`
 	A    int64  `json:"a_bytes"`
 	B    int64  `json:"b_bytes"`
 }
 
-// tensorDiff is a tensor that is not stored the same; a spec is empty where there is no tensor.
+// tensorDiff is a tensor that is stored differently. Its spec is empty in a package that lacks it.
 type tensorDiff struct {
 	Name string `json:"name"`
 	Op   string `json:"op"`
@@ -55,7 +55,7 @@ type tensorDiff struct {
 	B    string `json:"b_spec"`
 }
 
-// metricDiff is a measurement of both.
+// metricDiff is a measurement that differs.
 type metricDiff struct {
 	Name string   `json:"name"`
 	A    *float64 `json:"a"`
@@ -87,7 +87,7 @@ func (t *tool) diff(c *cli.Context) error {
 	return err
 }
 
-// damage says what is wrong with a package whose file is among those that differ and not what its own manifest lists.
+// damage returns an error if a file that differs does not match the manifest of its own package.
 func (d *difference) damage(ctx context.Context, dir string) error {
 	m, err := readManifest(dir)
 	if err != nil || m == nil {
@@ -248,7 +248,7 @@ func listFiles(dir string) (map[string]int64, error) {
 		if err != nil || e.IsDir() {
 			return err
 		}
-		st, err := os.Stat(path) // through links
+		st, err := os.Stat(path) // follows links
 		if err != nil {
 			return err
 		}
@@ -260,7 +260,7 @@ func listFiles(dir string) (map[string]int64, error) {
 		return err
 	})
 	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("%s holds no files", strings.TrimSpace(dir))
+		err = fmt.Errorf("%s contains no files", strings.TrimSpace(dir))
 	}
 	return all, err
 }

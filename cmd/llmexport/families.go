@@ -16,11 +16,11 @@ import (
 func (t *tool) familiesCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "families",
-		Usage:     "list the model types that can be exported, with what was measured of each",
+		Usage:     "list the supported model types, with the measured accuracy of each",
 		ArgsUsage: "[MODEL_TYPE]",
-		Description: "KL is the largest divergence, in nats, of the stock engine's logits from those of transformers, for packages at 16 bits of\n" +
-			"small checkpoints, over all engines and situations that were tried. With a MODEL_TYPE, the word of config.json, the conditions\n" +
-			"of such packages are listed too, with the numbers of the small checkpoint. A model type that is not listed is refused;\n" +
+		Description: "KL is the largest divergence, in nats, of the stock engine's logits from those of transformers, for 16-bit packages of\n" +
+			"small checkpoints, over all tested engine releases and settings. With a MODEL_TYPE, as in config.json, the conditions of\n" +
+			"such packages are listed too, with the numbers of the small checkpoint. Model types that are not listed are rejected;\n" +
 			"llmexport plan then names the closest family and what it lacks.",
 		Flags:              []cli.Flag{jsonFlag()},
 		CustomHelpTemplate: help("llmexport families", "llmexport families gemma2", "llmexport families --json"),
@@ -53,7 +53,7 @@ func (t *tool) families(c *cli.Context) error {
 	if name := c.Args().First(); name != "" {
 		i := slices.IndexFunc(list, func(f knownFamily) bool { return f.ModelType == name })
 		if i < 0 {
-			return usagef("no family is called %q; llmexport families lists them", name)
+			return usagef("unknown model type %q; llmexport families lists them", name)
 		}
 		list = list[i : i+1]
 	}
@@ -78,7 +78,7 @@ func (t *tool) families(c *cli.Context) error {
 	return nil
 }
 
-// measured is the largest divergence, or why there is none.
+// measured returns the largest divergence, or the reason why there is none.
 func (f *knownFamily) measured() string {
 	switch {
 	case len(f.Texts) > 0:

@@ -18,19 +18,19 @@ import (
 func (t *tool) generateCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "generate",
-		Usage:     "continue a text with a package",
+		Usage:     "generate text with a package",
 		ArgsUsage: "PACKAGE PROMPT",
-		Description: "The prompt is taken as it is, without a chat template. Tokens are drawn as the package's config.json says, unless\n" +
-			"flags say otherwise. Speed goes to standard error.",
+		Description: "The prompt is used as it is, without a chat template. Sampling follows the package's config.json unless flags\n" +
+			"override it. The speed is printed to standard error.",
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "tokens", Aliases: []string{"n"}, Value: 64, Usage: "generate at most `N` tokens"},
-			&cli.BoolFlag{Name: "int8", Usage: "quantize activations as the engine does at memory: low"},
+			&cli.BoolFlag{Name: "int8", Usage: "quantize activations, as the engine does with memory: low"},
 			&cli.BoolFlag{Name: "greedy", Usage: "always take the likeliest token"},
 			&cli.Float64Flag{Name: "temperature", Usage: "divide logits by `T`"},
-			&cli.IntFlag{Name: "top-k", Usage: "draw from the `K` likeliest tokens; 0 is all"},
-			&cli.Float64Flag{Name: "top-p", Usage: "draw from the likeliest tokens that hold probability `P`"},
-			&cli.Uint64Flag{Name: "seed", Usage: "`SEED` of the random numbers; another one each time if it is not given"},
-			&cli.BoolFlag{Name: "stdin", Usage: "read the prompt from standard input, every byte of it"},
+			&cli.IntFlag{Name: "top-k", Usage: "sample from the `K` likeliest tokens; 0 for all"},
+			&cli.Float64Flag{Name: "top-p", Usage: "sample from the likeliest tokens with a total probability of `P`"},
+			&cli.Uint64Flag{Name: "seed", Usage: "`SEED` of the random numbers; random if it is not given"},
+			&cli.BoolFlag{Name: "stdin", Usage: "read the whole prompt from standard input"},
 			&cli.StringFlag{Name: "memory", Value: recipes.DefaultLimits().Memory.String(), Usage: "`SIZE` of memory for expanded weights"},
 			&cli.IntFlag{Name: "threads", Usage: "`N` threads, 0 for all cores"},
 		},
@@ -77,7 +77,8 @@ func (t *tool) generate(c *cli.Context) error {
 	} else {
 		prompt = args[1]
 	}
-	// Opening makes much that stays and little garbage: looking for it would take a fifth of the time to the first token.
+	// Opening allocates much that stays and little garbage; collecting it would take a fifth of the time to the first
+	// token.
 	collect := debug.SetGCPercent(-1)
 	defer debug.SetGCPercent(collect)
 	p, err := runtime.Open(args[0])
@@ -87,7 +88,7 @@ func (t *tool) generate(c *cli.Context) error {
 	defer p.Close()
 	tokens := p.Tokenizer.Encode(prompt)
 	if len(tokens) == 0 {
-		return usagef("the prompt holds no tokens")
+		return usagef("the prompt is empty")
 	}
 	o := runtime.Options{Threads: threads, CacheBytes: memory, DynamicOption: p.Config.DynamicOption}
 	if c.Bool("int8") {
@@ -102,7 +103,7 @@ func (t *tool) generate(c *cli.Context) error {
 	if !c.IsSet("seed") {
 		seed = rand.Uint64()
 	}
-	text := p.Tokenizer.Stream() // a terminal shows half a character as garbage
+	text := p.Tokenizer.Stream() // holds back incomplete characters
 	var failed error
 	write := func(s string) bool {
 		if s != "" && failed == nil {
@@ -134,8 +135,8 @@ func (t *tool) generate(c *cli.Context) error {
 	return nil
 }
 
-// sampling reads the flags that say how tokens are drawn. What it returns makes the sampler of a package, with what the flags
-// change.
+// sampling reads the sampling flags. The result makes the sampler of a package, with its options overridden by the
+// flags.
 func sampling(c *cli.Context) (func(*runtime.Config) *runtime.Sampler, error) {
 	temperature, err := real(c, "temperature", 0, math.MaxFloat64)
 	if err != nil {

@@ -21,10 +21,10 @@ func (t *tool) initCommand() *cli.Command {
 		Name:      "init",
 		Usage:     "write a commented recipe",
 		ArgsUsage: "REPO|DIR",
-		Description: "DIR is a local checkpoint, REPO is ORG/NAME[@REVISION], with hf:// before it or without. Of a repository that is\n" +
-			"not in the Hugging Face cache only small files and the headers of its shards are fetched; with HF_HUB_OFFLINE it is\n" +
-			"written down as it is. The recipe goes to FILE, or to the package's name with .yaml; - is standard output. A file\n" +
-			"that exists is left alone.",
+		Description: "DIR is a local checkpoint; REPO is ORG/NAME[@REVISION], with or without hf:// before it. Of a repository that is\n" +
+			"not in the Hugging Face cache only small files and the headers of its shards are fetched; with HF_HUB_OFFLINE, it is\n" +
+			"not inspected. The recipe is written to FILE, by default NAME.yaml with the name of the package; - is standard\n" +
+			"output. An existing file is never overwritten.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write"},
 		},
@@ -77,7 +77,7 @@ func (t *tool) init(c *cli.Context) error {
 	}
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if errors.Is(err, fs.ErrExist) {
-		return hint(fmt.Errorf("%s exists and is left alone", file), "-o names another file")
+		return hint(fmt.Errorf("%s already exists", file), "use -o to write to another file")
 	}
 	if err != nil {
 		return err
@@ -103,13 +103,13 @@ func (t *tool) look(c *cli.Context, model recipes.Model) (*source.Source, error)
 		return source.Open(c.Context, source.OfSkeleton(sk), nil)
 	}
 	if o, oerr := hub.OptionsFromEnv(); oerr == nil && o.Offline && errors.Is(err, fs.ErrNotExist) {
-		zerolog.Ctx(c.Context).Warn().Str("repo", model.Repo).Msg("the model was not looked at: it is not in the cache, and HF_HUB_OFFLINE is set")
+		zerolog.Ctx(c.Context).Warn().Str("repo", model.Repo).Msg("the model was not inspected: it is not in the cache, and HF_HUB_OFFLINE is set")
 		return nil, nil
 	}
 	return nil, err
 }
 
-// relative writes a path as seen from the recipe's directory where that is possible.
+// relative makes a path relative to the recipe's directory where possible.
 func relative(file, path string) (string, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {

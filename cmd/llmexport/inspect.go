@@ -18,10 +18,10 @@ import (
 func (t *tool) inspectCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "inspect",
-		Usage:     "show what is in a package, of this program or another",
+		Usage:     "show the contents of a package, of this program or another",
 		ArgsUsage: "PACKAGE",
-		Description: "The engine that the package needs is judged by what is in it. What cannot be read is reported at the end,\n" +
-			"behind everything that can.",
+		Description: "The required engine release is derived from the contents of the package. Parts that cannot be read are reported\n" +
+			"last.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "ops", Usage: "list every op of the graph"},
 			jsonFlag(),
@@ -31,10 +31,10 @@ func (t *tool) inspectCommand() *cli.Command {
 	}
 }
 
-// opLine is an op in JSON.
+// opLine is an op in JSON output.
 type opLine struct {
 	Name string `json:"name"`
-	// Subgraph is the function that the op is part of, if it is not part of the graph itself.
+	// Subgraph is the function that contains the op; empty for ops of the graph itself.
 	Subgraph string    `json:"subgraph,omitempty"`
 	Op       string    `json:"op"`
 	Inputs   []string  `json:"inputs"`
@@ -88,7 +88,7 @@ func lines(g *mnn.Graph) []opLine {
 			return list
 		}
 		l := opLine{Name: op.Name, Subgraph: subgraph, Op: opName(op), Inputs: names(op.Inputs), Outputs: names(op.Outputs), Param: op.Param}
-		if _, ok := op.Param.(*mnn.Blob); ok { // a constant may be a whole table
+		if _, ok := op.Param.(*mnn.Blob); ok { // a constant may be a large table
 			l.Param = nil
 		}
 		out = append(out, l)
@@ -161,7 +161,7 @@ func (o *overview) write(w io.Writer) error {
 	return errors.Join(append(errs, s.Write(w, false))...)
 }
 
-// shown is a value of the configuration on one line.
+// shown formats a value of the configuration on one line.
 func shown(v any) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)

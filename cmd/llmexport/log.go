@@ -16,7 +16,7 @@ var logLevels = map[string]zerolog.Level{
 	"off": zerolog.Disabled,
 }
 
-// before sets up what goes to standard error.
+// before sets up logging and progress on standard error.
 func (t *tool) before(c *cli.Context) error {
 	terminal := isTerminal(t.stderr)
 	if err := t.progress.start(c.String("progress"), t.stderr, terminal); err != nil {
@@ -24,7 +24,7 @@ func (t *tool) before(c *cli.Context) error {
 	}
 	level, ok := logLevels[c.String("log-level")]
 	if !ok {
-		return usagef("--log-level is debug, info, warn, error or off, not %q", c.String("log-level"))
+		return usagef("--log-level must be debug, info, warn, error or off, not %q", c.String("log-level"))
 	}
 	var log zerolog.Logger
 	switch f := c.String("log-format"); f {
@@ -34,7 +34,7 @@ func (t *tool) before(c *cli.Context) error {
 		zerolog.DurationFieldFormat = zerolog.DurationFormatString
 		log = zerolog.New(zerolog.ConsoleWriter{
 			Out: &t.progress, TimeFormat: time.TimeOnly, NoColor: !terminal || os.Getenv("NO_COLOR") != "",
-			// Fields are quoted where they have to be, messages are not.
+			// Fields are quoted where necessary, messages are not.
 			FormatPrepare: func(line map[string]any) error {
 				if text, ok := line[zerolog.MessageFieldName].(string); ok {
 					line[zerolog.MessageFieldName] = sheet.Escape(text)
@@ -43,7 +43,7 @@ func (t *tool) before(c *cli.Context) error {
 			},
 		})
 	default:
-		return usagef("--log-format is console or json, not %q", f)
+		return usagef("--log-format must be console or json, not %q", f)
 	}
 	log = log.Level(level).With().Timestamp().Logger()
 	if tier, err := kernel.Tier(); err != nil {

@@ -1,4 +1,4 @@
-// Command llmexport turns a Hugging Face checkpoint into a package for the LLM engine of MNN, and looks at packages.
+// Command llmexport turns a Hugging Face checkpoint into a package for the LLM engine of MNN, and inspects packages.
 //
 // Results go to standard output, logs and progress to standard error. Exit codes: 0 done, 1 failed, 2 bad recipe or
 // usage, 3 verification failed, 4 source not supported, 130 interrupted.
@@ -16,16 +16,16 @@ import (
 )
 
 func main() {
-	// net/http logs there what a server sends without being asked, which may be a token that it was sent.
+	// net/http logs unsolicited responses there, which may contain a token.
 	log.SetOutput(io.Discard)
 	os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr))
 }
 
-// run is the program without the process around it.
+// run is main without access to the process.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// From the first signal on the default action is back, so that a second one ends a clean-up that hangs.
+	// After the first signal the default action is restored, so that a second one ends a clean-up that hangs.
 	context.AfterFunc(ctx, stop)
 
 	t := &tool{stdin: stdin, stdout: stdout, stderr: stderr, screen: stdout}

@@ -2,11 +2,11 @@ package main
 
 import "runtime/debug"
 
-// saveMemory makes the collector run twice as often, for commands that hold much and throw little away.
+// saveMemory makes the garbage collector run twice as often, for commands that keep most of what they allocate.
 func saveMemory() { debug.SetGCPercent(50) }
 
-// programBytes is what the process takes beside its heap: code, stacks, and what the collector sets aside.
+// programBytes is the memory of the process outside its heap: code, stacks and the reserve of the collector.
 const programBytes = 40 << 20
 
-// holdMemory makes the collector keep the process within n bytes, where what it holds allows that. Mapped files do not count.
+// holdMemory sets the collector's soft limit so that the process stays within n bytes. Mapped files do not count.
 func holdMemory(n int64) { debug.SetMemoryLimit(n - min(programBytes, n/8)) }

@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// meter counts the bytes of answers.
+// meter counts the bytes of response bodies.
 type meter struct{ read atomic.Int64 }
 
-// client sends requests as http.DefaultClient does.
+// client returns a client that counts into m and otherwise works as http.DefaultClient.
 func (m *meter) client() *http.Client { return &http.Client{Transport: m} }
 
 // RoundTrip implements http.RoundTripper.

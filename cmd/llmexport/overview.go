@@ -15,8 +15,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/engine"
 )
 
-// overview is what can be said of a package, ours or another tool's. Parts that cannot be read are missing and have
-// an entry in problems.
+// overview describes a package of this or another tool. Parts that cannot be read are missing and have an entry in
+// problems.
 type overview struct {
 	Dir string `json:"dir"`
 	// Config is config.json with llm_config.json over it, as the engine merges them.
@@ -43,7 +43,7 @@ type opCount struct {
 	Count int    `json:"count"`
 }
 
-// storage is how a linear layer is stored. Block is 0 without blocks.
+// storage is how a linear layer is stored. Block is 0 if there are no blocks.
 type storage struct {
 	Bits      int    `json:"bits"`
 	Block     int    `json:"block"`
@@ -87,12 +87,12 @@ type manifestFacts struct {
 	Verified bool            `json:"verified"`
 	Passed   int             `json:"checks_passed"`
 	Skipped  int             `json:"checks_skipped"`
-	// Signed says that there is a signature, which was not verified.
+	// Signed reports whether there is a signature, which was not verified.
 	Signed     bool     `json:"signed"`
 	Conditions []string `json:"conditions"`
 }
 
-// look reads a package. The error is that of a directory that is none.
+// look reads a package. It returns an error if dir is not a package at all.
 func look(dir string) (*overview, error) {
 	o := &overview{Dir: dir, Config: map[string]any{}, Files: []fileSize{}, Reasons: []string{}, Ops: []opCount{}, Linears: []linearGroup{}}
 	root, err := os.OpenRoot(dir)
@@ -124,7 +124,7 @@ func look(dir string) (*overview, error) {
 func (o *overview) readConfig(root *os.Root) error {
 	b, err := readBounded(root, "config.json", maxJSON)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s has no config.json and is no package of an MNN language model: %w", o.Dir, err)
+		return fmt.Errorf("%s has no config.json, so it is not a package of an MNN language model: %w", o.Dir, err)
 	}
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (o *overview) readConfig(root *os.Root) error {
 	return nil
 }
 
-// file is the name of a file that the configuration may give.
+// file returns the name of a file from the configuration, or its default.
 func (o *overview) file(key, missing string) string {
 	if s, ok := o.Config[key].(string); ok {
 		return s
@@ -172,7 +172,7 @@ func (o *overview) readGraph(root *os.Root) error {
 	return o.readLinears(root)
 }
 
-// opName tells elementwise ops apart.
+// opName distinguishes elementwise ops.
 func opName(op *mnn.Op) string {
 	switch p := op.Param.(type) {
 	case *mnn.Binary:
@@ -215,13 +215,13 @@ func (o *overview) readLinears(root *os.Root) error {
 		o.Linears[at].Bytes += bytes
 	}
 	slices.SortStableFunc(o.Linears, func(a, b linearGroup) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	if len(errs) > 0 { // one is as good as all
+	if len(errs) > 0 { // the first one is enough
 		return fmt.Errorf("%s: %w", name, errs[0])
 	}
 	return nil
 }
 
-// stored reads how a linear layer is stored, and in how many bytes.
+// stored returns how a linear layer is stored, and its size in bytes.
 func stored(c *mnn.Convolution, w mnn.Weights) (storage, int64, error) {
 	m, err := c.Open(w)
 	if err != nil {
@@ -287,8 +287,8 @@ func (o *overview) readManifest(*os.Root) error {
 	return err
 }
 
-// judge says which engine the package needs, from what is in it: releases before 3.6.0 misread fp16 scales and do
-// not know the long form of tie_embeddings; the fused ops came with 3.6.1.
+// judge derives the required engine release from the contents: releases before 3.6.0 misread fp16 scales and do not
+// support the object form of tie_embeddings; the fused ops came with 3.6.1.
 func (o *overview) judge() {
 	if o.graph == nil {
 		return

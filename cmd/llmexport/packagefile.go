@@ -9,14 +9,14 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// maxJSON and maxTokenizer bound what is read of a package, in bytes.
+// maxJSON and maxTokenizer bound the size of files that are read from a package, in bytes.
 const (
 	maxJSON      = 16 << 20
 	maxTokenizer = 256 << 20
 	maxGraph     = 1<<31 - 1
 )
 
-// readBounded reads a regular file of a package.
+// readBounded reads a regular file of at most limit bytes.
 func readBounded(root *os.Root, name string, limit int64) ([]byte, error) {
 	f, err := root.Open(filepath.FromSlash(name))
 	if err != nil {
@@ -39,7 +39,7 @@ func readBounded(root *os.Root, name string, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// weightFile is a weight file that is read in pieces. It implements mnn.Weights.
+// weightFile reads parts of a weight file on demand. It implements mnn.Weights.
 type weightFile struct {
 	f    *os.File
 	size int64
@@ -49,7 +49,7 @@ func (w *weightFile) Size() int64 { return w.size }
 
 func (w *weightFile) Bytes(off, n int64) ([]byte, error) {
 	if off < 0 || n < 0 || off > w.size || n > w.size-off {
-		return nil, fmt.Errorf("bytes %d+%d of a weight file of %d: %w", off, n, w.size, tensor.ErrCorrupt)
+		return nil, fmt.Errorf("bytes %d+%d are outside the weight file of %d bytes: %w", off, n, w.size, tensor.ErrCorrupt)
 	}
 	b := make([]byte, n)
 	_, err := w.f.ReadAt(b, off)

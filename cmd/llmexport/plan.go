@@ -26,12 +26,12 @@ import (
 func (t *tool) planCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "plan",
-		Usage:     "show how every tensor would be stored, and what the package costs",
+		Usage:     "show the layout and size of the package",
 		ArgsUsage: planArgs,
-		Description: "No weights are read. Of a repository that is not in the Hugging Face cache only small files and the headers of\n" +
-			"its shards are fetched; what cannot be planned without weights says how much would be downloaded. A checkpoint\n" +
-			"directory, or a repository hf://ORG/NAME[@REVISION], is planned with the default options. A recipe with\n" +
-			"quantize.budget is measured first, as run would do, which takes minutes; the cache keeps it for run and for other\n" +
+		Description: "No weights are read. Of a repository that is not in the Hugging Face cache, only small files and the headers of\n" +
+			"its shards are fetched; if planning needs the weights, the error tells the size of the download. A checkpoint\n" +
+			"directory, or a repository hf://ORG/NAME[@REVISION], is planned with default options. For a recipe with\n" +
+			"quantize.budget, the model is measured first, which takes minutes; the cache keeps the result for run and for other\n" +
 			"budgets.",
 		Flags: append(recipeFlags(), cacheFlag(),
 			&cli.BoolFlag{Name: "download", Usage: "download the weights of a repository that are not in the cache"},
@@ -48,7 +48,7 @@ func (t *tool) planCommand() *cli.Command {
 
 const planArgs = "RECIPE|CHECKPOINT_DIR|hf://REPO"
 
-// planned is a plan in JSON.
+// planned is a plan in JSON output.
 type planned struct {
 	Name          string          `json:"name"`
 	MinimumEngine string          `json:"minimum_engine"`
@@ -61,31 +61,31 @@ type planned struct {
 	DeviceBytes    int64   `json:"device_bytes"`
 	DevicePosition int64   `json:"device_bytes_per_position"`
 	Positions      int     `json:"device_positions"`
-	// Allocation is what a budget decided; absent without one.
+	// Allocation is absent without a budget.
 	Allocation    *plannedAllocation `json:"allocation,omitempty"`
 	UnsafeThreads map[int][]int      `json:"unsafe_threads"`
 	AutoBlocks    []plannedBlock     `json:"auto_blocks"`
 	Warnings      []string           `json:"warnings"`
-	// Remote is what the plan took from the network; absent if the weights are here.
+	// Remote is absent if the weights are on this machine.
 	Remote *plannedRemote `json:"remote,omitempty"`
 }
 
-// plannedRemote says what was read of a checkpoint that is not here, and what a run reads of it, in bytes.
+// plannedRemote counts what was read of a checkpoint whose weights are not on this machine, and what a run will read.
 type plannedRemote struct {
-	// Read came over the network for this plan, Download comes for a run.
+	// Read is what this plan downloaded, Download what a run will download, in bytes.
 	Read     int64 `json:"read_bytes"`
 	Download int64 `json:"download_bytes"`
-	// Held is how much of that is on the disk at once, at most, if the recipe does not keep it; else absent.
+	// Held is the largest part of the download on disk at once; absent if the recipe keeps the checkpoint.
 	Held int64 `json:"held_bytes,omitempty"`
-	// Unseen is what only weights can tell, and run checks.
+	// Unseen lists conditions that depend on the weights; run checks them.
 	Unseen []string `json:"unseen,omitempty"`
 }
 
-// plannedAllocation is how a budget was shared out.
+// plannedAllocation is the result of a budget.
 type plannedAllocation struct {
-	// FileBytes are those of all files that the engine opens.
+	// FileBytes counts all files that the engine opens.
 	FileBytes int64 `json:"file_bytes"`
-	// PredictedKL is the divergence from the source in nats, from what was measured on ProbeTokens.
+	// PredictedKL is the expected divergence from the source in nats, extrapolated from ProbeTokens tokens.
 	PredictedKL float64 `json:"predicted_kl"`
 	ProbeTokens int64   `json:"probe_tokens"`
 }
@@ -105,7 +105,7 @@ type plannedSpec struct {
 	Bytes   int64  `json:"bytes"`
 }
 
-// plannedBlock is a choice of "block: auto".
+// plannedBlock is a block size chosen by "block: auto".
 type plannedBlock struct {
 	Name  string `json:"name"`
 	Cols  int    `json:"cols"`
@@ -212,7 +212,7 @@ func (t *tool) planTask(c *cli.Context, x *stage.Run) (*planned, error) {
 func (t *tool) planSource(c *cli.Context, x *stage.Run, sk *hub.Skeleton) (*planned, error) {
 	if x.Quantize.Budget != nil {
 		if len(sk.Headers) > 0 {
-			return nil, needsWeights("a budget is shared out by measuring the model", sk)
+			return nil, needsWeights("a budget needs measurements of the model", sk)
 		}
 		return t.planBudget(c, x)
 	}
@@ -224,7 +224,7 @@ func (t *tool) planSource(c *cli.Context, x *stage.Run, sk *hub.Skeleton) (*plan
 		pl, err = x.Plan(src, nil)
 	}
 	if errors.Is(err, safetensors.ErrNoWeights) {
-		err = needsWeights("the matrices are codes, whose scales decide how they are stored", sk)
+		err = needsWeights("the matrices are quantized, and their scales decide how they are stored", sk)
 	}
 	if err != nil {
 		return nil, err
@@ -239,7 +239,7 @@ func (t *tool) planSource(c *cli.Context, x *stage.Run, sk *hub.Skeleton) (*plan
 	return p, nil
 }
 
-// missing is the size of the weights that are not here.
+// missing returns the size of the weights that are not on this machine.
 func missing(sk *hub.Skeleton) (bytes int64) {
 	for _, f := range sk.Files {
 		if _, ok := sk.Headers[f.Name]; !ok {
@@ -252,10 +252,10 @@ func missing(sk *hub.Skeleton) (bytes int64) {
 	return bytes
 }
 
-// needsWeights says why a plan needs what it would have to download.
+// needsWeights is the error for plans that need weights which would have to be downloaded.
 func needsWeights(why string, sk *hub.Skeleton) error {
 	return hint(fmt.Errorf("%s: %s, and the weights are not in the cache: %s would be downloaded", sk.Repo, why, sheet.Size(missing(sk))),
-		"--download fetches them, as run does")
+		"use --download to fetch them, as run does")
 }
 
 // planBudget runs the stages that a budget needs, and plans with what they decided.
@@ -335,10 +335,10 @@ func (p *planned) write(w io.Writer, first bool) error {
 	s = sheet.New()
 	s.Row("package", p.Name)
 	s.Row("needs", "MNN "+p.MinimumEngine)
-	s.Row("size", sheet.Size(p.WeightBytes+p.GraphBytes)+", tokenizer and texts not counted")
+	s.Row("size", sheet.Size(p.WeightBytes+p.GraphBytes)+" without tokenizer and texts")
 	if a := p.Allocation; a != nil {
-		s.Row("files", sheet.Size(a.FileBytes)+", all that the engine opens")
-		s.Row("predicted", fmt.Sprintf("%.4g nats of divergence from the source, measured on %d tokens", a.PredictedKL, a.ProbeTokens))
+		s.Row("files", sheet.Size(a.FileBytes)+" in all files that the engine opens")
+		s.Row("predicted", fmt.Sprintf("%.4g nats of divergence from the source, extrapolated from %d tokens", a.PredictedKL, a.ProbeTokens))
 	}
 	s.Row("weights", fmt.Sprintf("%s, %.3f bits per weight", sheet.Size(p.WeightBytes), p.BitsPerWeight))
 	s.Row("graph", sheet.Size(p.GraphBytes))
@@ -350,7 +350,7 @@ func (p *planned) write(w io.Writer, first bool) error {
 		s.Row("read", sheet.Size(r.Read)+" from the hub, no weights")
 		text := sheet.Size(r.Download) + " by run"
 		if r.Held > 0 {
-			text += ", at most " + sheet.Size(r.Held) + " on the disk at once beside the package"
+			text += ", at most " + sheet.Size(r.Held) + " on disk at once in addition to the package"
 		}
 		s.Row("download", text)
 		for _, x := range r.Unseen {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// printPlans prints plans as printJSON would print {"plans": [...]}. Tensors are written one by one: a mixture of experts has
-// tens of thousands, and their JSON is larger than all else that a plan takes.
+// printPlans prints plans as printJSON would print {"plans": [...]}. It writes tensors one by one: a mixture of experts
+// has tens of thousands, and their JSON would need more memory than the rest of the plan.
 func (t *tool) printPlans(plans []*planned) error {
 	w := bufio.NewWriterSize(t.stdout, 1<<16)
 	if _, err := w.WriteString("{\n  \"plans\": ["); err != nil {
@@ -31,7 +31,7 @@ func (t *tool) printPlans(plans []*planned) error {
 
 // writeJSON writes a plan, with indent before every line but the first.
 func (p *planned) writeJSON(w io.Writer, indent string) error {
-	const none = `"tensors": []` // quotes in a text would have backslashes
+	const none = `"tensors": []` // quotes inside a string would be escaped
 	rest := *p
 	rest.Tensors = []plannedTensor{}
 	var b bytes.Buffer
@@ -69,7 +69,7 @@ func (p *planned) writeJSON(w io.Writer, indent string) error {
 	return err
 }
 
-// appendJSON appends what json.Encoder would write, at a depth of two behind indent.
+// appendJSON appends the output of json.Encoder for t, two levels deeper than indent.
 func (t *plannedTensor) appendJSON(b []byte, indent string) []byte {
 	inner := "\n" + indent + "      "
 	b = append(b, "    {"...)
@@ -91,7 +91,7 @@ func (t *plannedTensor) appendJSON(b []byte, indent string) []byte {
 	return append(append(append(append(b, '\n'), indent...), "    "...), '}')
 }
 
-// appendText appends a string as JSON.
+// appendText appends s as a JSON string.
 func appendText(b []byte, s string) []byte {
 	if !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }) {
 		return append(append(append(b, '"'), s...), '"')
@@ -100,7 +100,7 @@ func appendText(b []byte, s string) []byte {
 	e := json.NewEncoder(&q)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(s); err != nil {
-		panic("internal error: " + err.Error()) // a string always has a form
+		panic("internal error: " + err.Error()) // strings can always be encoded
 	}
 	return append(b, bytes.TrimSuffix(q.Bytes(), []byte("\n"))...)
 }

@@ -196,8 +196,8 @@ func TestPlanNeedsWeights(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ name, dir, set, says string }{
-		{"budget", filepath.Join(families, "qwen3-untied"), "quantize.budget.bpw=5", "a budget is shared out by measuring the model"},
-		{"codes", codes, "quantize.block=auto", "the matrices are codes"},
+		{"budget", filepath.Join(families, "qwen3-untied"), "quantize.budget.bpw=5", "a budget needs measurements of the model"},
+		{"codes", codes, "quantize.block=auto", "the matrices are quantized"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := serve(t, c.dir, nil)

@@ -12,12 +12,13 @@ import (
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
-// plotPoint is a package in a plot: its size and how far it diverges.
+// plotPoint is a package in a plot: its size and its divergence.
 type plotPoint struct {
 	Name  string  `json:"name"`
 	Bytes int64   `json:"bytes"`
 	KL    float64 `json:"kl"`
-	// front says that no package that was measured is smaller and closer; given that the numbers are not ours.
+	// front reports whether no other measured package is both smaller and closer to the source, given whether the
+	// numbers come from the command line.
 	front, given bool
 }
 
@@ -28,18 +29,18 @@ const (
 	marginTop, marginBottom = 24, 56
 	innerWidth, innerHeight = plotWidth - marginLeft - marginRight, plotHeight - marginTop - marginBottom
 	dotRadius               = 4.5
-	// charWidth and lineHeight are what text of 12 pixels takes, rather more than less.
+	// charWidth and lineHeight are generous estimates for text of 12 pixels.
 	charWidth, lineHeight = 6.9, 14
 )
 
 const (
-	// leastPlotExponent is that of ten at which smaller divergences are drawn, as the axis has no 0.
+	// leastPlotExponent is the power of ten at which smaller divergences are drawn, as a logarithmic axis has no 0.
 	leastPlotExponent = -6
-	// xTicks is about how many sizes the axis names.
+	// xTicks is the approximate number of marks on the size axis.
 	xTicks = 8
 )
 
-// plotStyle is readable in light and in dark; the page comes with it, as a viewer may put either behind it.
+// plotStyle is readable in light and in dark mode; it includes the background, because a viewer may use either.
 const plotStyle = `
 .page{fill:#fff}text{font:12px system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;fill:#1f2328}
 .name{paint-order:stroke;stroke:#fff;stroke-width:3px}.axis{stroke:#59636e;fill:none}.grid{stroke:#e3e7eb;fill:none}
@@ -50,7 +51,7 @@ const plotStyle = `
 .given{stroke:#f0883e;fill:#0d1117}}
 `
 
-// plot draws divergence, on a logarithmic axis, over bytes: a document of its own in SVG. The same points give the same
+// plot draws divergence, on a logarithmic axis, over size, and returns an SVG document. The same points give the same
 // bytes on every machine.
 func plot(points []plotPoint, title string) string {
 	points = slices.Clone(points)
@@ -100,7 +101,7 @@ func plot(points []plotPoint, title string) string {
 	return b.String()
 }
 
-// spot is a place in the plot, in pixels from the left and the top.
+// spot is a position in the plot, in pixels from the left and the top.
 type spot struct{ x, y float64 }
 
 // axis maps values to pixels.
@@ -119,7 +120,7 @@ func (a *axis) place(v float64) float64 {
 	return a.first + float64((a.last-a.first)*((v-a.low)/(a.high-a.low)))
 }
 
-// axes are bytes from left to right and the decadic logarithm of divergences from bottom to top, with room around all
+// axes returns a linear axis for bytes and one for the decadic logarithm of divergences, with a margin around all
 // points.
 func axes(points []plotPoint) (x, y axis) {
 	x = axis{math.Inf(1), math.Inf(-1), marginLeft, marginLeft + innerWidth, nil}
@@ -132,13 +133,13 @@ func axes(points []plotPoint) (x, y axis) {
 		x.low, x.high, y.low, y.high = 0, 1e6, -3, 0
 	}
 	room := max(float64(0.08*(x.high-x.low)), float64(0.02*x.high), 1)
-	x.low, x.high = max(0, x.low-room), x.high+float64(2*room) // labels stand to the right
+	x.low, x.high = max(0, x.low-room), x.high+float64(2*room) // room for labels on the right
 	step := tickStep((x.high - x.low) / xTicks)
 	for k := math.Ceil(x.low / step); float64(k*step) <= x.high; k++ {
 		x.ticks = append(x.ticks, tick{x.place(float64(k * step)), strconv.FormatFloat(float64(k*step)/1e6, 'f', -1, 64)})
 	}
 	y.low, y.high = y.low-0.15, y.high+0.15
-	// Marks at 1, 2 and 5 as long as there are few decades.
+	// Marks are at 1, 2 and 5 if there are few decades.
 	marks := []float64{1, 2, 5}
 	if y.high-y.low > 3 {
 		marks = marks[:1]
@@ -159,7 +160,7 @@ func axes(points []plotPoint) (x, y axis) {
 	return x, y
 }
 
-// decimal is m*10^exponent.
+// decimal formats m*10^exponent.
 func decimal(m, exponent int) string {
 	if exponent < -4 || exponent > 3 {
 		return fmt.Sprintf("%de%d", m, exponent)
@@ -167,7 +168,7 @@ func decimal(m, exponent int) string {
 	return strconv.FormatFloat(float64(m)*[]float64{1e-4, 1e-3, 1e-2, 1e-1, 1, 10, 100, 1000}[exponent+4], 'g', 3, 64)
 }
 
-// tickStep is the least of 1, 2 and 5 times a power of ten that is not below v.
+// tickStep returns the least 1, 2 or 5 times a power of ten that is at least v.
 func tickStep(v float64) float64 {
 	step := 1.0
 	for {
@@ -180,7 +181,7 @@ func tickStep(v float64) float64 {
 	}
 }
 
-// logKL is the decadic logarithm of a divergence, as far as it is drawn.
+// logKL returns the decadic logarithm of a divergence, at least leastPlotExponent.
 func logKL(kl float64) float64 {
 	if kl <= 0 {
 		return leastPlotExponent
@@ -188,11 +189,11 @@ func logKL(kl float64) float64 {
 	return max(kernel.Log(kl)/kernel.Log(10), leastPlotExponent)
 }
 
-// px prints pixels to a tenth.
+// px formats pixels to a tenth.
 func px(v float64) string { return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) }
 
 func escape(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a Builder does not fail
+	_ = xml.EscapeText(&b, []byte(s)) // writes to a Builder do not fail
 	return b.String()
 }

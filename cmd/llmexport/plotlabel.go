@@ -5,10 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// label is where the name of a point stands: the upper left corner of its text.
+// label is the position of a point's name: the upper left corner of its text.
 type label struct {
 	spot
-	// leader says that a line joins the label, at joint, with its point.
+	// leader reports whether a line joins the label, at joint, with its point.
 	leader bool
 	joint  spot
 }
@@ -24,16 +24,16 @@ func (a box) inside(b box) bool {
 	return a.left >= b.left && a.right <= b.right && a.top >= b.top && a.bottom <= b.bottom
 }
 
-// directions are where a label may stand as seen from its point, the best first: -1, 0 and 1 for left, centred, right,
-// and for above, level, below. A front falls to the right, so that above it to the right there is room.
+// directions are the positions of a label relative to its point, best first: -1, 0 and 1 for left, centred and right,
+// and for above, level and below. A front falls to the right, so there is usually room above it to the right.
 var directions = [][2]float64{{1, -1}, {1, 0}, {1, 1}, {0, -1}, {0, 1}, {-1, 0}, {-1, -1}, {-1, 1}}
 
-// labels finds a place for every name: the nearest one, in some directions, that lies in the plot and covers no point and
-// no label before it. With too many points the last ones stay at their points all the same.
+// labels places the names of all points. Each gets the nearest position that is inside the plot and overlaps no point
+// and no earlier label, or the best direction if there is none.
 func labels(points []plotPoint, dots []spot) []label {
 	const (
 		gap, furthest, stride = 4.0, 300.0, 9.0
-		leaderFrom            = 22.0 // nearer labels need no line to their point
+		leaderFrom            = 22.0 // closer labels need no leader
 	)
 	frame := box{marginLeft + 2, 2, plotWidth - 2, marginTop + innerHeight - 2}
 	taken := make([]box, len(dots))

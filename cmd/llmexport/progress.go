@@ -12,8 +12,8 @@ import (
 	"github.com/llmexport/llmexport/internal/sheet"
 )
 
-// progress draws how far a job is, and is the one writer of standard error, so that messages and bars do not
-// overwrite each other. The zero value draws nothing.
+// progress displays the progress of jobs. It is the only writer of standard error, so that messages and bars do not
+// overwrite each other. The zero value displays nothing.
 type progress struct {
 	mu   sync.Mutex
 	w    io.Writer
@@ -24,10 +24,10 @@ type progress struct {
 	last map[string]time.Time
 }
 
-// progressInterval is the least time between two JSON lines about one thing.
+// progressInterval is the minimum time between two JSON lines about the same item.
 const progressInterval = 100 * time.Millisecond
 
-// start chooses what is drawn. Bars need a terminal.
+// start selects the display. Bars need a terminal.
 func (p *progress) start(mode string, w io.Writer, terminal bool) error {
 	switch mode {
 	case "auto", "bar":
@@ -38,7 +38,7 @@ func (p *progress) start(mode string, w io.Writer, terminal bool) error {
 	case "json", "none":
 		p.mode = mode
 	default:
-		return usagef("--progress is auto, bar, json or none, not %q", mode)
+		return usagef("--progress must be auto, bar, json or none, not %q", mode)
 	}
 	p.w, p.bars, p.last = w, map[string]*mpb.Bar{}, map[string]time.Time{}
 	return nil
@@ -56,7 +56,7 @@ func (p *progress) Write(b []byte) (int, error) {
 	return p.w.Write(b)
 }
 
-// report is pipeline.Limits.Progress.
+// report implements pipeline.Limits.Progress.
 func (p *progress) report(stage, what string, done, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +99,7 @@ func (p *progress) draw(key string, done, total int64) {
 	bar.SetTotal(total, total > 0 && done >= total)
 }
 
-// stop removes the bars; more may follow.
+// stop removes the bars; new ones may follow.
 func (p *progress) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

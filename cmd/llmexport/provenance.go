@@ -9,10 +9,10 @@ import (
 func (t *tool) provenanceCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "provenance",
-		Usage:     "print what a package was made of, as an in-toto statement with SLSA provenance",
+		Usage:     "print the provenance of a package as an in-toto statement with an SLSA predicate",
 		ArgsUsage: "DIR",
-		Description: "One package has one statement: it names neither time nor machine. It repeats what the manifest says and does\n" +
-			"not look at the other files. llmexport-sign signs it, after comparing every file.",
+		Description: "The statement is derived from the manifest alone; other files are not read. It contains neither time nor machine,\n" +
+			"so a package always has the same one. llmexport-sign signs it, after comparing every file.",
 		CustomHelpTemplate: help("llmexport provenance dist/qwen3-0.6b-int4 > provenance.json"),
 		Action: func(c *cli.Context) error {
 			args, err := arguments(c, "DIR")

@@ -16,15 +16,15 @@ import (
 func (t *tool) publishCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "publish",
-		Usage:     "publish a package that is on this machine already",
+		Usage:     "publish an existing package",
 		ArgsUsage: "DIR REF...",
-		Description: "DIR is compared with its manifest first. Every REF is a place as pull takes it; {name} in it stands for the package's\n" +
-			"name. Several places get the package together or not at all, as far as their protocols allow.",
+		Description: "DIR is first compared with its manifest. A REF is a place in the syntax of pull; {name} in it stands for the name of\n" +
+			"the package. Several places receive the package together or not at all, as far as their protocols allow.",
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "dry-run", Usage: "say what would change and change nothing"},
-			&cli.BoolFlag{Name: "replace", Usage: "replace packages of this program that are in these places"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "show what would change, and change nothing"},
+			&cli.BoolFlag{Name: "replace", Usage: "replace packages that llmexport published in these places"},
 			&cli.BoolFlag{Name: "private", Usage: "make new repositories private"},
-			&cli.StringFlag{Name: "license-ack", Usage: "`ID` of a licence under which you have the right to publish the package in a public place"},
+			&cli.StringFlag{Name: "license-ack", Usage: "`ID` of a licence that permits you to publish the package publicly"},
 			jsonFlag(),
 		},
 		CustomHelpTemplate: help(
@@ -37,7 +37,7 @@ func (t *tool) publishCommand() *cli.Command {
 
 func (t *tool) publish(c *cli.Context) error {
 	if c.NArg() < 2 {
-		return hint(usagef("publish wants DIR REF..., got %d arguments", c.NArg()), c.Command.HelpName+" --help shows examples")
+		return hint(usagef("publish needs DIR REF..., got %d arguments", c.NArg()), c.Command.HelpName+" --help shows examples")
 	}
 	dir := c.Args().First()
 	var options []string
@@ -90,7 +90,7 @@ func (t *tool) publish(c *cli.Context) error {
 	return errors.Join(ackHint(err), printReceipts(t.stdout, receipts))
 }
 
-// ackHint says how a licence is acknowledged on the command line.
+// ackHint adds the flag that acknowledges the licence.
 func ackHint(err error) error {
 	if e := (*publish.TermsError)(nil); errors.As(err, &e) {
 		return hint(usagef("%v", err), fmt.Sprintf("--license-ack %q", e.ID))
@@ -98,7 +98,7 @@ func ackHint(err error) error {
 	return err
 }
 
-// preview is what publishing one package would change.
+// preview is what publishing a package would change.
 type preview struct {
 	Name   string              `json:"name"`
 	Digest manifest.Digest     `json:"digest,omitempty"`
@@ -106,7 +106,7 @@ type preview struct {
 	Error  string              `json:"error,omitempty"`
 }
 
-// printChanges writes what a dry run found.
+// printChanges prints the result of a dry run.
 func (t *tool) printChanges(asJSON bool, list []preview) error {
 	if asJSON {
 		return t.printJSON(struct {
@@ -123,8 +123,8 @@ func (t *tool) printChanges(asJSON bool, list []preview) error {
 	return nil
 }
 
-// dryWords says what a publication would do.
-var dryWords = map[place.Status]string{place.Published: "would be published", place.Replaced: "would replace what is there", place.Unchanged: "is there"}
+// dryWords describe the effect of a publication.
+var dryWords = map[place.Status]string{place.Published: "would be published", place.Replaced: "would replace what is there", place.Unchanged: "is already there"}
 
 func printDiff(w io.Writer, name string, d publish.PlaceDiff) error {
 	public := ""
@@ -152,7 +152,7 @@ func printDiff(w io.Writer, name string, d publish.PlaceDiff) error {
 	return nil
 }
 
-// printReceipts writes a line for each place.
+// printReceipts prints a line for each place.
 func printReceipts(w io.Writer, receipts []place.Receipt) error {
 	for _, r := range receipts {
 		if _, err := fmt.Fprintf(w, "%s: %s (%d bytes, %s)\n", r.Status, sheet.Plain(r.Ref), r.Bytes, r.Digest); err != nil {

@@ -23,18 +23,18 @@ import (
 func (t *tool) pullCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "pull",
-		Usage:     "bring a published package to a directory of this machine",
+		Usage:     "download a published package",
 		ArgsUsage: "REF [DIR]",
-		Description: "REF is where the package is, one of:\n   " + strings.Join(publish.Origins(), "\n   ") + "\n" +
-			"{name} in DIR stands for the package's name, and DIR is {name} if absent. Every byte is compared with the manifest\n" +
-			"before DIR is there. Files that the package in DIR has are not fetched again. What an interrupted pull has fetched\n" +
-			"is used by the next one.\n" +
-			"The exit code is 3 when --verify finds a check that fails; DIR is then as it was.",
+		Description: "REF is one of:\n   " + strings.Join(publish.Origins(), "\n   ") + "\n" +
+			"DIR is {name} by default; {name} in it stands for the name of the package. DIR appears only after every byte has been\n" +
+			"compared with the manifest. Files that the package in DIR already has are not fetched again, and an interrupted pull\n" +
+			"resumes where it stopped.\n" +
+			"The exit code is 3 when a check of --verify fails; DIR is then unchanged.",
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "verify", Usage: "run the package's checks and recorded outputs on this machine first"},
-			&cli.BoolFlag{Name: "replace", Usage: "replace another package of this program in DIR, or mend a damaged one"},
-			&cli.StringFlag{Name: "digest", Usage: "`DIGEST` that the package must have, sha256:..."},
-			&cli.IntFlag{Name: "connections", Value: 4, Usage: "`N` connections for one file"},
+			&cli.BoolFlag{Name: "verify", Usage: "run the checks of the package on this machine first"},
+			&cli.BoolFlag{Name: "replace", Usage: "replace another package of llmexport in DIR, or repair a damaged one"},
+			&cli.StringFlag{Name: "digest", Usage: "expected `DIGEST` of the package, sha256:..."},
+			&cli.IntFlag{Name: "connections", Value: 4, Usage: "`N` connections per file"},
 			&cli.IntFlag{Name: "files", Value: 4, Usage: "`N` files at once"},
 			&cli.StringFlag{Name: "memory", Value: recipes.DefaultLimits().Memory.String(), Usage: "`SIZE` of memory for --verify"},
 			&cli.IntFlag{Name: "threads", Usage: "`N` threads for --verify, 0 for all cores"},
@@ -49,7 +49,7 @@ func (t *tool) pullCommand() *cli.Command {
 	}
 }
 
-// mostConnections bounds --connections and --files: more helps nobody and servers take it amiss.
+// mostConnections bounds --connections and --files: more do not help, and servers may block them.
 const mostConnections = 64
 
 func (t *tool) pull(c *cli.Context) error {
@@ -77,7 +77,7 @@ func (t *tool) pull(c *cli.Context) error {
 	if s := c.String("digest"); s != "" {
 		d, err := manifest.ParseDigest(s)
 		if err != nil {
-			return usagef("--digest is sha256: and 64 hexadecimal digits, not %.80q", s)
+			return usagef("--digest must be sha256: and 64 hexadecimal digits, not %.80q", s)
 		}
 		o.Digest = d
 	}
@@ -105,10 +105,10 @@ func (t *tool) pull(c *cli.Context) error {
 	return err
 }
 
-// pullWords says what a pull did.
+// pullWords describe the effect of a pull.
 var pullWords = map[place.Status]string{place.Published: "pulled", place.Replaced: "replaced", place.Unchanged: "unchanged"}
 
-// packageLimits are those of the flags --memory and --threads.
+// packageLimits returns the limits of --memory and --threads.
 func (t *tool) packageLimits(c *cli.Context) (pipeline.Limits, error) {
 	memory, err := memoryOption(c)
 	if err != nil {
@@ -125,7 +125,7 @@ func (t *tool) packageLimits(c *cli.Context) (pipeline.Limits, error) {
 	return l, nil
 }
 
-// checkPackage runs a package as the command verify does, without its source.
+// checkPackage verifies a package as the command verify does without a source.
 func (t *tool) checkPackage(ctx context.Context, dir string, limits pipeline.Limits) error {
 	m, err := readManifest(dir)
 	if err != nil {
@@ -146,6 +146,6 @@ func (t *tool) checkPackage(ctx context.Context, dir string, limits pipeline.Lim
 	}
 	checks, metrics := assemble.Measures(res)
 	return errors.Join(
-		failedChecks(failed, fmt.Sprintf("%s failed on this machine, the package is not installed", strings.Join(failed, ", "))),
+		failedChecks(failed, fmt.Sprintf("%s failed on this machine; the package was not installed", strings.Join(failed, ", "))),
 		printChecks(&t.progress, checks, metrics))
 }

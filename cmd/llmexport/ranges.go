@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// ranges prints ascending numbers as "3, 5-7".
+// ranges formats ascending numbers as "3, 5-7".
 func ranges(list []int) string {
 	var parts []string
 	for i := 0; i < len(list); {

@@ -18,17 +18,17 @@ import (
 	"github.com/llmexport/llmexport/recipes"
 )
 
-// recipeFlags change a recipe on its way in.
+// recipeFlags override parts of a recipe.
 func recipeFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringSliceFlag{Name: "set", Usage: "replace a value of the recipe, `PATH=VALUE`, for example quantize.bits=8; repeatable"},
-		&cli.StringFlag{Name: "memory", Usage: "memory of this run, a `SIZE` such as 2GiB (same as --set limits.memory=SIZE)"},
+		&cli.StringSliceFlag{Name: "set", Usage: "override a value of the recipe: `PATH=VALUE`, for example quantize.bits=8; repeatable"},
+		&cli.StringFlag{Name: "memory", Usage: "memory limit `SIZE`, such as 2GiB (same as --set limits.memory=SIZE)"},
 		&cli.StringFlag{Name: "threads", Usage: "`N` threads, 0 for all cores (same as --set limits.threads=N)"},
-		&cli.StringFlag{Name: "variant", Usage: "only the package of this `NAME`"},
+		&cli.StringFlag{Name: "variant", Usage: "make only the package called `NAME`"},
 	}
 }
 
-// overrides turns flags into overrides of the recipe.
+// overrides returns the overrides given by flags.
 func overrides(c *cli.Context) []string {
 	list := slices.Clone(c.StringSlice("set"))
 	for _, n := range []string{"memory", "threads"} {
@@ -42,11 +42,10 @@ func overrides(c *cli.Context) []string {
 	return list
 }
 
-// shippedDir is where shipped recipes stand in for their own file: their paths are relative to a directory beside
-// dist.
+// shippedDir replaces the directory of a shipped recipe: its paths are relative to a directory next to dist.
 const shippedDir = "recipes"
 
-// loadRecipe reads the recipe in a file, or the shipped one of that name.
+// loadRecipe reads the recipe in a file, or the shipped one called arg.
 func loadRecipe(arg string, overrides []string) (*recipes.Recipe, error) {
 	st, err := os.Stat(arg)
 	shipped := slices.Contains(recipes.Shipped(), arg)
@@ -67,16 +66,16 @@ func loadRecipe(arg string, overrides []string) (*recipes.Recipe, error) {
 	return recipes.Load(b, filepath.Join(shippedDir, arg+".yaml"), stage.Sections(), overrides...)
 }
 
-// absent is the error about a recipe that is neither a file nor shipped.
+// absent is the error for a recipe that is neither a file nor shipped.
 func absent(arg string) error {
-	err := usagef("%s: there is no such file", arg)
+	err := usagef("%s: no such file", arg)
 	if repo, _ := recipes.MeantRepo(arg); repo != "" && filepath.Ext(arg) != ".yaml" && filepath.Ext(arg) != ".yml" {
-		return hint(err, fmt.Sprintf("llmexport init %s writes a recipe for the repository, llmexport plan hf://%s looks at it", repo, repo))
+		return hint(err, fmt.Sprintf("llmexport init %s writes a recipe for the repository; llmexport plan hf://%s shows the layout of its package", repo, repo))
 	}
 	return hint(err, "shipped recipes are "+strings.Join(recipes.Shipped(), ", "))
 }
 
-// expand returns the recipes of all packages, or of the one that --variant names.
+// expand returns the recipes of all packages, or only the one that --variant names.
 func expand(r *recipes.Recipe, variant string) ([]*recipes.Recipe, error) {
 	all, err := r.Expand()
 	if err != nil || variant == "" {
@@ -92,7 +91,7 @@ func expand(r *recipes.Recipe, variant string) ([]*recipes.Recipe, error) {
 	return nil, usagef("--variant: the recipe makes no package called %q; it makes %s", variant, strings.Join(names, ", "))
 }
 
-// limits are those of the recipe for this machine.
+// limits returns the limits of the recipe on this machine.
 func (t *tool) limits(r *recipes.Recipe) pipeline.Limits {
 	l := pipeline.Limits{Memory: int64(r.Limits.Memory), Threads: r.Limits.Threads, Progress: t.progress.report}
 	if l.Threads == 0 {
@@ -155,7 +154,7 @@ func (t *tool) tasksOf(ctx context.Context, arg string, overrides []string, vari
 	return list, nil
 }
 
-// completeRecipes offers shipped recipes; shells add files themselves.
+// completeRecipes completes names of shipped recipes; shells add files themselves.
 func completeRecipes(c *cli.Context) {
 	if last := len(os.Args) - 2; last > 0 && strings.HasPrefix(os.Args[last], "-") {
 		cli.DefaultCompleteWithFlags(c.Command)(c)

@@ -9,7 +9,7 @@ import (
 	"github.com/llmexport/llmexport/recipes"
 )
 
-// repository is the model that "ORG/NAME[@REVISION]" names, with hf:// before it or without.
+// repository parses "ORG/NAME[@REVISION]", with or without hf:// before it.
 func repository(ref string) (recipes.Model, error) {
 	repo, revision, named := strings.Cut(strings.TrimPrefix(ref, "hf://"), "@")
 	err := hub.CheckRepo(repo)
@@ -22,7 +22,7 @@ func repository(ref string) (recipes.Model, error) {
 	return recipes.Model{Repo: repo, Revision: revision}, nil
 }
 
-// meantHint says which repository or registry is meant, if it is one.
+// meantHint suggests the repository or registry that arg may refer to.
 func meantHint(err error, ref string) error {
 	meant := publish.Meant(ref)
 	if meant == "" {

@@ -21,15 +21,15 @@ import (
 func (t *tool) reproduceCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "reproduce",
-		Usage:     "build a package again from its own manifest and compare every byte",
+		Usage:     "rebuild a package from its manifest and compare every byte",
 		ArgsUsage: "DIR",
-		Description: "The source is the recorded revision of the repository, or the directory of --source. The package is built in a\n" +
+		Description: "The source is the recorded revision of the repository, or the directory given by --source. The package is built in a\n" +
 			"temporary directory with a cache of its own. The exit code is 3 when the result differs.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "source", Usage: "`CHECKPOINT` directory to build from"},
-			&cli.StringFlag{Name: "base", Value: ".", Usage: "`DIR` to which paths of the recipe, for example of texts, are relative"},
-			&cli.StringFlag{Name: "tmp", Usage: "`DIR` for the temporary directory; needs room for two packages"},
-			&cli.StringFlag{Name: "memory", Usage: "`SIZE` of memory for this run"},
+			&cli.StringFlag{Name: "base", Value: ".", Usage: "`DIR` that paths in the recipe, for example of texts, are relative to"},
+			&cli.StringFlag{Name: "tmp", Usage: "parent `DIR` of the temporary directory; needs room for two packages"},
+			&cli.StringFlag{Name: "memory", Usage: "memory limit `SIZE`"},
 			&cli.StringFlag{Name: "threads", Usage: "`N` threads, 0 for all cores"},
 			jsonFlag(),
 		},
@@ -52,14 +52,14 @@ func (t *tool) reproduce(c *cli.Context) (err error) {
 		return err
 	}
 	if len(m.Recipe) == 0 {
-		return fmt.Errorf("%s: the manifest holds no recipe", dir)
+		return fmt.Errorf("%s: the manifest contains no recipe", dir)
 	}
 	r, err := recipes.Load(m.Recipe, filepath.Join(c.String("base"), "recipe.json"), stage.Sections(), overrides(c)...)
 	if err != nil {
 		return err
 	}
 	if m.Source.Repo == "" && c.String("source") == "" {
-		return usagef("the package was made from a local checkpoint: name it with --source")
+		return usagef("the package was made from a local checkpoint; use --source to name it")
 	}
 	tmp, err := os.MkdirTemp(c.String("tmp"), "llmexport-reproduce-")
 	if err != nil {
@@ -88,16 +88,16 @@ func (t *tool) reproduce(c *cli.Context) (err error) {
 		err = errors.Join(err, d.write(t.stdout))
 	}
 	if err == nil && !d.Equal {
-		err = &verdictError{dir + " is not reproduced"}
+		err = &verdictError{dir + " was not reproduced"}
 		if m.Tool.Version != stage.Version {
-			err = hint(err, fmt.Sprintf("it was made by version %s, this is %s", m.Tool.Version, stage.Version))
+			err = hint(err, fmt.Sprintf("the package was made by version %s, this is version %s", m.Tool.Version, stage.Version))
 		}
 	}
 	return err
 }
 
-// rebuild makes the package of a recipe below tmp, from a local copy of the source if one is named, and returns its
-// directory and digest.
+// rebuild makes the package of a recipe below tmp, from a copy of source if it is not empty, and returns its directory
+// and digest.
 func (t *tool) rebuild(ctx context.Context, r *recipes.Recipe, local string, m *manifest.Manifest, tmp string) (string, manifest.Digest, error) {
 	x, err := t.task(ctx, r)
 	if err != nil {

@@ -22,13 +22,13 @@ func (t *tool) runCommand() *cli.Command {
 		Name:      "run",
 		Usage:     "make, verify and publish the packages of a recipe",
 		ArgsUsage: "RECIPE",
-		Description: "RECIPE is a file or the name of a shipped recipe. Every package of the recipe is made, its variants too.\n" +
-			"What an earlier run made of the same inputs is used again. A package that fails its checks is not published.",
+		Description: "RECIPE is a file or the name of a shipped recipe. All packages of the recipe are made, including its variants.\n" +
+			"Results of earlier runs with the same inputs are reused. A package that fails verification is not published.",
 		Flags: append(recipeFlags(),
 			cacheFlag(),
-			&cli.BoolFlag{Name: "no-verify", Usage: "publish without running the package (same as --set verify.enabled=false)"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "do everything but publish, and say what publishing would change"},
-			&cli.BoolFlag{Name: "replace", Usage: "replace packages of this program that are in the places to publish to"},
+			&cli.BoolFlag{Name: "no-verify", Usage: "publish without verifying (same as --set verify.enabled=false)"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "do everything but publish, and show what publishing would change"},
+			&cli.BoolFlag{Name: "replace", Usage: "replace packages that llmexport published in the target places"},
 			jsonFlag(),
 		),
 		BashComplete: completeRecipes,
@@ -41,11 +41,11 @@ func (t *tool) runCommand() *cli.Command {
 	}
 }
 
-// outcome is the result of one package in JSON.
+// outcome is the result for one package in JSON output.
 type outcome struct {
 	Name   string        `json:"name"`
 	Report *about.Report `json:"report,omitempty"`
-	// Published is where the package is now.
+	// Published lists where the package is now.
 	Published []place.Receipt `json:"published"`
 	Error     string          `json:"error,omitempty"`
 
@@ -118,7 +118,7 @@ func (t *tool) makeAll(c *cli.Context, tasks []*stage.Run) ([]outcome, error) {
 				return results, errors.Join(append(errs, werr)...)
 			}
 		}
-		// The other packages do not depend on one that came out too bad.
+		// The other packages do not depend on one that failed verification.
 		var failed *stage.FailedError
 		if err != nil && !errors.As(err, &failed) {
 			break

@@ -24,18 +24,18 @@ import (
 func (t *tool) templateCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "template",
-		Usage:     "show the prompt that a chat template makes of a conversation",
+		Usage:     "render a conversation with a chat template",
 		ArgsUsage: "PATH [CONVERSATION]",
-		Description: "PATH is a checkpoint, a package, or a file of a template. CONVERSATION is a JSON file: a list of messages, or an\n" +
-			"object with messages, tools, context and add_generation_prompt; or the name of a built-in one, one-turn if absent.\n" +
-			"The text is what transformers makes of the template; with --engine it is what the MNN engine does.",
+		Description: "PATH is a checkpoint, a package, or a template file. CONVERSATION is a JSON file: a list of messages, or an\n" +
+			"object with messages, tools, context and add_generation_prompt; or the name of a built-in one, by default one-turn.\n" +
+			"The template is rendered as transformers does, or with --engine, as the MNN engine does.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "engine", Usage: "render as the MNN engine does"},
-			&cli.StringFlag{Name: "name", Usage: "`NAME` of one of a checkpoint's templates, such as tool_use"},
+			&cli.StringFlag{Name: "name", Usage: "`NAME` of a template of the checkpoint, such as tool_use"},
 			&cli.StringFlag{Name: "tools", Usage: "JSON `FILE` with a list of tools to offer"},
 			&cli.StringFlag{Name: "thinking", Usage: "switch thinking `on` or off"},
-			&cli.StringSliceFlag{Name: "set", Usage: "give the template a variable, `KEY=VALUE`; a value that is JSON is taken as such"},
-			&cli.StringFlag{Name: "color", Value: "auto", Usage: "mark special tokens: `WHEN` is auto, always or never"},
+			&cli.StringSliceFlag{Name: "set", Usage: "set a variable of the template, `KEY=VALUE`; VALUE may be JSON"},
+			&cli.StringFlag{Name: "color", Value: "auto", Usage: "highlight special tokens: `WHEN` is auto, always or never"},
 			jsonFlag(),
 		},
 		CustomHelpTemplate: help(
@@ -47,10 +47,10 @@ func (t *tool) templateCommand() *cli.Command {
 	}
 }
 
-// chatSource is where a prompt comes from.
+// chatSource is the source of a prompt.
 type chatSource struct {
 	template, bos, eos string
-	prefix             string   // of the engine, before every prompt
+	prefix             string   // added by the engine before every prompt
 	special            []string // texts of special tokens
 }
 
@@ -94,7 +94,7 @@ func (t *tool) template(c *cli.Context) error {
 	return err
 }
 
-// colored decides about escape sequences.
+// colored reports whether to use colours.
 func (t *tool) colored(when string) (bool, error) {
 	switch when {
 	case "always":
@@ -104,10 +104,10 @@ func (t *tool) colored(when string) (bool, error) {
 	case "auto":
 		return isTerminal(t.screen) && os.Getenv("NO_COLOR") == "", nil
 	}
-	return false, usagef("--color is auto, always or never, not %q", when)
+	return false, usagef("--color must be auto, always or never, not %q", when)
 }
 
-// chosenConversation reads the file, or takes a built-in one, and adds what the flags say.
+// chosenConversation reads a conversation from a file, or takes a built-in one, and applies the flags.
 func chosenConversation(c *cli.Context, args []string) (conversations.Conversation, error) {
 	name := "one-turn"
 	if len(args) > 0 {
@@ -137,15 +137,15 @@ func chosenConversation(c *cli.Context, args []string) (conversations.Conversati
 	switch on := c.String("thinking"); on {
 	case "":
 	case "on", "off":
-		// Templates know one of these names.
+		// Templates use one of these two names.
 		chosen.Context["enable_thinking"], chosen.Context["thinking"] = on == "on", on == "on"
 	default:
-		return chosen, usagef("--thinking is on or off, not %q", on)
+		return chosen, usagef("--thinking must be on or off, not %q", on)
 	}
 	for _, s := range c.StringSlice("set") {
 		key, value, ok := strings.Cut(s, "=")
 		if !ok || key == "" {
-			return chosen, usagef("--set wants KEY=VALUE, not %q", s)
+			return chosen, usagef("--set needs KEY=VALUE, not %q", s)
 		}
 		chosen.Context[key] = value
 		if v, err := template.DecodeJSON([]byte(value)); err == nil {
@@ -163,7 +163,7 @@ func chosenConversation(c *cli.Context, args []string) (conversations.Conversati
 		}
 		tools, ok := v.([]any)
 		if !ok {
-			return chosen, fmt.Errorf("%s: no list of tools: %w", file, tensor.ErrCorrupt)
+			return chosen, fmt.Errorf("%s: not a list of tools: %w", file, tensor.ErrCorrupt)
 		}
 		chosen.Tools = tools
 	}
@@ -178,7 +178,7 @@ func openChat(path, name string) (*chatSource, error) {
 	}
 	if _, err := os.Stat(filepath.Join(path, assemble.LLMConfigFile)); err == nil {
 		if name != "" {
-			return nil, usagef("--name is of a checkpoint's templates; a package has one")
+			return nil, usagef("--name is for checkpoints; a package has one template")
 		}
 		return openPackagedChat(path)
 	}
@@ -190,7 +190,7 @@ func openChat(path, name string) (*chatSource, error) {
 	if name != "" {
 		t, ok := facts.Templates[name]
 		if !ok {
-			return nil, hint(usagef("the checkpoint has no chat template %q", name), "it has "+strings.Join(slices.Sorted(maps.Keys(facts.Templates)), ", "))
+			return nil, hint(usagef("the checkpoint has no chat template called %q", name), "it has "+strings.Join(slices.Sorted(maps.Keys(facts.Templates)), ", "))
 		}
 		src.template = t
 	}
@@ -241,13 +241,13 @@ func (s *chatSource) render(ctx context.Context, c conversations.Conversation, b
 	return c.Render(conversations.With(ctx, parsed, s.bos, s.eos, template.Limits{}))
 }
 
-// tokenAt is a special token in a text, at a byte.
+// tokenAt is a special token at a byte offset of a text.
 type tokenAt struct {
 	Token string `json:"token"`
 	At    int    `json:"at"`
 }
 
-// findTokens finds the longest special token at every place, from the left.
+// findTokens returns the special tokens in text from left to right, the longest one at every position.
 func findTokens(text string, special []string) []tokenAt {
 	found := []tokenAt{}
 	for at := 0; at < len(text); {
@@ -267,7 +267,7 @@ func findTokens(text string, special []string) []tokenAt {
 	return found
 }
 
-// mark marks tokens with the colour cyan, which is all that a terminal is told.
+// mark prints text with the special tokens in cyan, and escapes everything else.
 func mark(text string, marks []tokenAt) string {
 	var b strings.Builder
 	at := 0

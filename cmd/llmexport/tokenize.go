@@ -24,18 +24,18 @@ func (t *tool) tokenizeCommand() *cli.Command {
 		Name:      "tokenize",
 		Usage:     "show the tokens of a text",
 		ArgsUsage: "PATH [TEXT]",
-		Description: "PATH is a checkpoint, a package, or a file: tokenizer.json, .model, .tiktoken, tekken.json or .mtok. A package and a\n" +
-			".mtok file give what the engine makes of a text. Two columns appear if there are two to compare; the exit code is\n" +
-			"1 if they differ.",
+		Description: "PATH is a checkpoint, a package, or a file: tokenizer.json, .model, .tiktoken, tekken.json or .mtok. For a package or\n" +
+			".mtok file, the text is tokenized as the engine does. When two tokenizers are compared, there are two columns, and the\n" +
+			"exit code is 1 if they differ.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "file", Usage: "read the text from `FILE`, - is standard input"},
+			&cli.StringFlag{Name: "file", Usage: "read the text from `FILE`; - is standard input"},
 			&cli.BoolFlag{Name: "ids", Usage: "print the ids on one line"},
 			jsonFlag(),
-			&cli.BoolFlag{Name: "decode", Usage: "the text is ids, print their text"},
-			&cli.BoolFlag{Name: "special", Usage: "add what the tokenizer puts around a text; a package always does"},
-			&cli.BoolFlag{Name: "engine", Usage: "compare with what the engine would do with this checkpoint's tokenizer"},
+			&cli.BoolFlag{Name: "decode", Usage: "TEXT is ids; print the text they stand for"},
+			&cli.BoolFlag{Name: "special", Usage: "add the special tokens around a text; a package always does"},
+			&cli.BoolFlag{Name: "engine", Usage: "compare with the engine's version of the checkpoint's tokenizer"},
 			&cli.StringFlag{Name: "source", Usage: "compare a package with `CHECKPOINT`"},
-			&cli.StringFlag{Name: "color", Value: "auto", Usage: "`WHEN` pieces have colours: auto, always or never"},
+			&cli.StringFlag{Name: "color", Value: "auto", Usage: "colour the tokens: `WHEN` is auto, always or never"},
 		},
 		CustomHelpTemplate: help(
 			"llmexport tokenize ./Qwen3-0.6B 'Hello, world'",
@@ -46,7 +46,7 @@ func (t *tool) tokenizeCommand() *cli.Command {
 	}
 }
 
-// tokens is a tokenizer, or the engine's view of one.
+// tokens is a tokenizer, or the engine's version of one.
 type tokens struct {
 	name    string
 	encode  func(string) []int32
@@ -56,7 +56,7 @@ type tokens struct {
 	size    int
 }
 
-// tokenLine is a token in JSON. Text is missing where the bytes are no characters.
+// tokenLine is a token in JSON output. Text is absent if the bytes are not valid UTF-8.
 type tokenLine struct {
 	ID      int32  `json:"id"`
 	Text    string `json:"text,omitempty"`
@@ -75,7 +75,7 @@ func (t *tool) tokenize(c *cli.Context) error {
 		color = when == "always"
 	case "auto":
 	default:
-		return usagef("--color is auto, always or never, not %q", when)
+		return usagef("--color must be auto, always or never, not %q", when)
 	}
 	path := c.Args().First()
 	sides, err := openSides(path, c.String("source"), c.Bool("engine"), c.Bool("special"))
@@ -112,7 +112,7 @@ func (t *tool) tokenize(c *cli.Context) error {
 	return err
 }
 
-// tokenizeText is the text of the command line, of a file or of standard input.
+// tokenizeText returns the text from the command line, a file or standard input.
 func (t *tool) tokenizeText(c *cli.Context) (string, error) {
 	file := c.String("file")
 	switch n := c.NArg(); {
@@ -122,7 +122,7 @@ func (t *tool) tokenizeText(c *cli.Context) (string, error) {
 		file = "-"
 	case n == 1 && file != "":
 	default:
-		return "", hint(usagef("tokenize wants PATH and a text, or --file"), c.Command.HelpName+" --help shows examples")
+		return "", hint(usagef("tokenize needs PATH and a text, or --file"), c.Command.HelpName+" --help shows examples")
 	}
 	if file == "-" {
 		b, err := io.ReadAll(t.stdin)
@@ -140,7 +140,7 @@ func openSides(path, checkpoint string, compare, special bool) ([]*tokens, error
 	}
 	if mtok != nil {
 		if compare {
-			return nil, usagef("%s is the engine's view already; --source names what to compare it with", path)
+			return nil, usagef("%s is already tokenized as the engine does; use --source to compare it with a checkpoint", path)
 		}
 		e, err := engine.Open(mtok)
 		if err != nil {
@@ -152,7 +152,7 @@ func openSides(path, checkpoint string, compare, special bool) ([]*tokens, error
 			if err != nil {
 				return nil, err
 			}
-			// The engine always puts there what stands around a text.
+			// The engine always adds the special tokens around a text.
 			sides = slices.Insert(sides, 0, sourceTokens(t, true))
 		}
 		return sides, nil
@@ -185,7 +185,7 @@ func openSides(path, checkpoint string, compare, special bool) ([]*tokens, error
 	return sides, nil
 }
 
-// mtokOf reads the tokenizer file of a package, or a file of this kind itself; nil if path is neither.
+// mtokOf reads the tokenizer file of a package, or an .mtok file itself; nil if path is neither.
 func mtokOf(path string) ([]byte, error) {
 	dir, name := filepath.Dir(path), filepath.Base(path)
 	if !strings.HasSuffix(name, ".mtok") {
@@ -240,13 +240,13 @@ func engineTokens(e *engine.Tokenizer) *tokens {
 	return s
 }
 
-// decodeIDs prints the text of ids that are written down, with spaces or commas between them.
+// decodeIDs prints the text of ids that are separated by spaces or commas.
 func (t *tool) decodeIDs(s *tokens, text string) error {
 	var ids []int32
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ,[]\n\r\t", r) }) {
 		id, err := strconv.ParseInt(word, 10, 32)
 		if err != nil || id < 0 || int(id) >= s.size {
-			return usagef("%q is no id of %d tokens", word, s.size)
+			return usagef("%q is not an id; ids are below %d", word, s.size)
 		}
 		ids = append(ids, int32(id))
 	}
@@ -254,7 +254,7 @@ func (t *tool) decodeIDs(s *tokens, text string) error {
 	return err
 }
 
-// firstDifference is the first place where two lists differ.
+// firstDifference returns the index of the first difference between two lists.
 func firstDifference(a, b []int32) int {
 	n := 0
 	for n < min(len(a), len(b)) && a[n] == b[n] {
@@ -346,7 +346,7 @@ func (t *tool) showTokens(text string, sides []*tokens, lists [][]int32, first i
 	return err
 }
 
-// counted puts a noun behind a number.
+// counted formats a number with a noun.
 func counted(number, noun string) string {
 	if number == "1" {
 		return "1 " + noun
@@ -354,8 +354,8 @@ func counted(number, noun string) string {
 	return number + " " + noun + "s"
 }
 
-// showPiece quotes a piece, so that spaces show and no terminal obeys it; bytes that are no character appear as hex. Special
-// tokens stand in brackets.
+// showPiece quotes a token, so that spaces are visible and control sequences are escaped; bytes that are not valid
+// UTF-8 appear as hex. Special tokens are in brackets.
 func showPiece(piece string, special bool) string {
 	s := strconv.Quote(piece)
 	if special {
@@ -364,7 +364,7 @@ func showPiece(piece string, special bool) string {
 	return s
 }
 
-// paint gives neighbours different backgrounds, and special tokens a colour of their own.
+// paint gives neighbouring tokens different backgrounds, and special tokens a colour of their own.
 func paint(s string, special bool, place int, color bool) string {
 	code := "\x1b[48;5;24m"
 	switch {

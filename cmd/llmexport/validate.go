@@ -14,7 +14,7 @@ import (
 func (t *tool) validateCommand() *cli.Command {
 	return &cli.Command{
 		Name:               "validate",
-		Usage:              "check recipes without looking at their sources",
+		Usage:              "check recipes without reading their sources",
 		ArgsUsage:          "RECIPE...",
 		Flags:              []cli.Flag{recipeFlags()[0]},
 		BashComplete:       completeRecipes,
@@ -25,7 +25,7 @@ func (t *tool) validateCommand() *cli.Command {
 
 func (t *tool) validate(c *cli.Context) error {
 	if c.NArg() == 0 {
-		return usagef("validate wants at least one RECIPE")
+		return usagef("validate needs at least one RECIPE")
 	}
 	var errs []error
 	for _, arg := range c.Args().Slice() {

@@ -22,16 +22,16 @@ import (
 func (t *tool) verifyCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "verify",
-		Usage:     "check a package, with its source or without",
+		Usage:     "check a package, with or without its source",
 		ArgsUsage: "DIR",
-		Description: "Windows and limits are those of the package's own recipe, or the default ones of the width that most tensors\n" +
-			"have. Checks that compare are skipped without the source. The exit code is 3 when a check fails.",
+		Description: "Windows and limits are those of the package's recipe, by default those for the most common bit width of its\n" +
+			"tensors. Comparing checks are skipped without the source. The exit code is 3 when a check fails.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "source", Usage: "`CHECKPOINT` directory that the package was made from"},
 			&cli.StringFlag{Name: "text", Usage: "evaluate on the text in `FILE` instead of the built-in one"},
-			&cli.IntFlag{Name: "window", DefaultText: "of the recipe", Usage: "`N` tokens of a fresh context"},
-			&cli.IntFlag{Name: "windows", DefaultText: "of the recipe", Usage: "`N` contexts spread over the text, 0 for all"},
-			&cli.StringFlag{Name: "memory", Value: recipes.DefaultLimits().Memory.String(), Usage: "`SIZE` of memory for this run"},
+			&cli.IntFlag{Name: "window", DefaultText: "from the recipe", Usage: "`N` tokens per window"},
+			&cli.IntFlag{Name: "windows", DefaultText: "from the recipe", Usage: "`N` windows spread over the text, 0 for all"},
+			&cli.StringFlag{Name: "memory", Value: recipes.DefaultLimits().Memory.String(), Usage: "memory limit `SIZE`"},
 			&cli.IntFlag{Name: "threads", Usage: "`N` threads, 0 for all cores"},
 			jsonFlag(),
 		},
@@ -87,7 +87,7 @@ func (t *tool) verify(c *cli.Context) error {
 	return err
 }
 
-// verifyOptions are those of the package's recipe, where no flag says otherwise.
+// verifyOptions returns the options of the package's recipe, overridden by the flags.
 func (t *tool) verifyOptions(c *cli.Context, m *manifest.Manifest) (verify.Options, error) {
 	l, err := t.packageLimits(c)
 	if err != nil {

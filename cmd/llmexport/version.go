@@ -19,7 +19,7 @@ func (t *tool) versionCommand() *cli.Command {
 		Name:  "version",
 		Usage: "print the version",
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "cpu", Usage: "say what the CPU can do and which kernels run on it"},
+			&cli.BoolFlag{Name: "cpu", Usage: "show the CPU's instruction sets and the kernels in use"},
 			jsonFlag(),
 		},
 		CustomHelpTemplate: help("llmexport version --json", "llmexport version --cpu"),
@@ -35,7 +35,7 @@ func (t *tool) versionCommand() *cli.Command {
 	}
 }
 
-// versionFacts is the version in JSON.
+// versionFacts is the version in JSON output.
 type versionFacts struct {
 	Version  string `json:"version"`
 	Go       string `json:"go"`
@@ -63,7 +63,7 @@ func (t *tool) printVersion(asJSON bool) error {
 	return err
 }
 
-// printCPU is the version with what the CPU can do.
+// printCPU prints the version and the features of the CPU.
 func (t *tool) printCPU(asJSON bool) error {
 	tier, ignored := kernel.Tier()
 	facts, err := newVersionFacts(tier)
@@ -74,7 +74,7 @@ func (t *tool) printCPU(asJSON bool) error {
 		versionFacts
 		CPU      string   `json:"cpu"`
 		Features []string `json:"features"`
-		// Note says why the wanted kernels do not run.
+		// Note is the reason why the requested kernels do not run.
 		Note string `json:"note,omitempty"`
 	}{
 		facts,
@@ -94,7 +94,7 @@ func (t *tool) printCPU(asJSON bool) error {
 	s.Row("cpu", v.CPU)
 	features := strings.Join(v.Features, " ")
 	if features == "" {
-		features = "none that the kernels of this build know"
+		features = "none used by the kernels of this build"
 	}
 	s.Row("instructions", features)
 	s.Row("kernels", v.Kernels)

@@ -20,17 +20,17 @@ func (t *tool) watchCommand() *cli.Command {
 		Name:      "watch",
 		Usage:     "run recipes for new revisions of repositories, each once",
 		ArgsUsage: "WATCHLIST",
-		Description: "WATCHLIST is a YAML file that names repositories and their recipes. Each repository is asked for its newest\n" +
-			"commit, and the recipe is run with it as run does, exactly once for each commit, also if this program is killed\n" +
-			"in between. Without --once this goes on until it is interrupted. The file beside the list, or the one that the\n" +
-			"list names, keeps what was done.",
+		Description: "WATCHLIST is a YAML file that lists repositories and their recipes. Each repository is polled for its newest commit,\n" +
+			"and its recipe is run exactly once for each commit, even if this program is killed in between. Without --once, it\n" +
+			"runs until it is interrupted. The state is kept in a file next to the list, or the one named in it; what ran is not\n" +
+			"run again.",
 		Flags: append(recipeFlags()[1:3],
 			&cli.BoolFlag{Name: "once", Usage: "poll once, run what is new, and exit with the largest exit code of these runs"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "poll once and say what would be run"},
-			&cli.BoolFlag{Name: "from-now", Usage: "do not run the revisions that are there when a repository is seen for the first time"},
-			&cli.BoolFlag{Name: "retry-failed", Usage: "in the first poll, run again what has failed"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "poll once and show what would be run"},
+			&cli.BoolFlag{Name: "from-now", Usage: "skip the revision that a repository has when it is first polled"},
+			&cli.BoolFlag{Name: "retry-failed", Usage: "in the first poll, retry failed runs"},
 			cacheFlag(),
-			&cli.BoolFlag{Name: "json", Usage: "print every event as a line of JSON"},
+			&cli.BoolFlag{Name: "json", Usage: "print each event as a line of JSON"},
 		),
 		CustomHelpTemplate: help(
 			"llmexport watch watch.yaml",
@@ -41,10 +41,10 @@ func (t *tool) watchCommand() *cli.Command {
 	}
 }
 
-// watchError ends a poll in which something failed, whose messages are printed.
+// watchError ends a poll with failures, which have been printed already.
 type watchError struct{ code int }
 
-func (e *watchError) Error() string { return "not everything went well, see the messages above" }
+func (e *watchError) Error() string { return "some repositories failed; see the messages above" }
 
 func (t *tool) watch(c *cli.Context) error {
 	args, err := arguments(c, "WATCHLIST")
@@ -58,7 +58,7 @@ func (t *tool) watch(c *cli.Context) error {
 	if err := t.checkList(c, list); err != nil {
 		return err
 	}
-	// Who cannot be told what happens is gone.
+	// Stop when events can no longer be printed.
 	ctx, stop := context.WithCancelCause(c.Context)
 	defer stop(nil)
 	c.Context = ctx
@@ -94,10 +94,10 @@ func (t *tool) watch(c *cli.Context) error {
 	return nil
 }
 
-// stateHint says what to do about a damaged state file.
+// stateHint adds a hint about a damaged state file.
 func stateHint(list *watch.List, err error) error {
 	if errors.Is(err, tensor.ErrCorrupt) {
-		return hint(err, fmt.Sprintf("without %s everything is seen for the first time; with --from-now nothing of it is run again", list.State))
+		return hint(err, fmt.Sprintf("remove %s to start over; with --from-now, current revisions are not run again", list.State))
 	}
 	return err
 }
@@ -107,7 +107,7 @@ func (t *tool) entryTasks(c *cli.Context, e watch.Entry, commit string) ([]*stag
 	return t.tasksOf(c.Context, e.Source(), append(e.Overrides(commit), overrides(c)...), "")
 }
 
-// checkList loads all recipes before the hub is asked, and refuses two that publish into one place.
+// checkList loads all recipes before the first poll, and rejects two that publish to the same place.
 func (t *tool) checkList(c *cli.Context, list *watch.List) error {
 	taken := map[string]int{}
 	for i, e := range list.Entries {
@@ -122,7 +122,7 @@ func (t *tool) checkList(c *cli.Context, list *watch.List) error {
 			}
 			for _, p := range places {
 				if j, ok := taken[p]; ok && j != i {
-					return hint(usagef("%s and %s would both go to %s", list.Entries[j], e, p), `set: ["publish=[{dir: DIR}]"] gives an entry a place of its own`)
+					return hint(usagef("%s and %s would both publish to %s", list.Entries[j], e, p), `set: ["publish=[{dir: DIR}]"] gives an entry its own place`)
 				}
 				taken[p] = i
 			}
@@ -131,7 +131,7 @@ func (t *tool) checkList(c *cli.Context, list *watch.List) error {
 	return nil
 }
 
-// pollEntry asks the hub that the recipe would fetch from.
+// pollEntry polls the hub that the recipe fetches from.
 func (t *tool) pollEntry(ctx context.Context, c *cli.Context, e watch.Entry, etag string) (hub.Tip, error) {
 	tasks, err := t.entryTasks(c, e, e.Revision)
 	if err != nil {
@@ -158,7 +158,7 @@ func (t *tool) runEntry(c *cli.Context, e watch.Entry, commit string) watch.Resu
 	return watch.Result{Packages: results}
 }
 
-// printEvent writes a line of JSON, or a message.
+// printEvent prints an event as a line of JSON or as a message.
 func (t *tool) printEvent(c *cli.Context, ev watch.Event) error {
 	if c.Bool("json") {
 		return t.encode(ev, "")

@@ -70,13 +70,13 @@ func TestPlacesFirst(t *testing.T) {
 		name, what string
 		occupy     func(t *testing.T, w work)
 	}{
-		{"files", "holds files and no package", func(t *testing.T, w work) {
+		{"files", "contains files but no package", func(t *testing.T, w work) {
 			write(t, filepath.Join(w.dir, "out", "note.txt"))
 		}},
 		{"a file", "is not a directory", func(t *testing.T, w work) {
 			write(t, filepath.Join(w.dir, "out"))
 		}},
-		{"another package", "holds another package", func(t *testing.T, w work) {
+		{"another package", "contains another package", func(t *testing.T, w work) {
 			w.must(t, "quantize.bits=8")
 		}},
 	} {

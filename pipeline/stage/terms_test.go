@@ -78,7 +78,7 @@ func TestTermsBeforeWeights(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Setenv("HF_HUB_OFFLINE", "1")
-		}, manifest.Unknown, "its hub was not asked"},
+		}, manifest.Unknown, "its hub was not queried"},
 	} {
 		for _, keep := range []string{"true", "false"} {
 			t.Run(c.name+", keep "+keep, func(t *testing.T) {
