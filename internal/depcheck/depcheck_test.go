@@ -27,7 +27,8 @@ var levels = []struct {
 	packages []string
 }{
 	{0, []string{"docs", "internal/jsondoc", "runtime/tensor"}},
-	{0, []string{"runtime/tokenizer/internal/bytelevel", "runtime/tokenizer/internal/chars", "runtime/tokenizer/internal/merge", "runtime/tokenizer/internal/trie", "runtime/tokenizer/internal/wordcache"}},
+	{0, []string{"runtime/tokenizer/internal/bytelevel", "runtime/tokenizer/internal/chars", "runtime/tokenizer/internal/merge",
+		"runtime/tokenizer/internal/trie", "runtime/tokenizer/internal/wordcache"}},
 	{0, []string{"runtime/tokenizer/internal/mtok", "runtime/tokenizer/internal/regex"}},
 	{0, []string{"runtime/tokenizer/internal/dialect"}},
 	{0, []string{"runtime/tokenizer/engine"}},
@@ -54,7 +55,8 @@ var levels = []struct {
 	{5, []string{"pipeline/stage"}},
 	{5, []string{"internal/watch"}},
 	{5, []string{"pipeline/stage/stagetest"}},
-	{6, []string{"cmd/llmexport", "cmd/llmexport-sign", "verify/enginetest", "verify/transformerstest", "verify/tokenizerstest", "internal/depcheck", "internal/fakehub/cmd", "internal/synthetic", "internal/peers", "internal/quality", "internal/transfer/benchhub"}},
+	{6, []string{"cmd/llmexport", "cmd/llmexport-sign", "verify/enginetest", "verify/transformerstest", "verify/tokenizerstest",
+		"internal/depcheck", "internal/fakehub/cmd", "internal/synthetic", "internal/peers", "internal/quality", "internal/transfer/benchhub"}},
 }
 
 // thirdParty lists what packages of level 0 import from other modules: everything else stands on them.

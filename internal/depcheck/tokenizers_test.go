@@ -149,7 +149,8 @@ func TestTokenizersDoc(t *testing.T) {
 func halves() string {
 	none := func(string) []int32 { return nil }
 	r := parity.Compare(none, none, parity.Corpus(), 1)
-	return fmt.Sprintf("Corpus: %d plain and %d hard strings, and %d that are not UTF-8; SHA-256 of the lines %s.", r.Plain.Strings, r.Hard.Strings, r.Invalid.Strings, parity.SHA256[:16])
+	return fmt.Sprintf("Corpus: %d plain and %d hard strings, and %d that are not UTF-8; SHA-256 of the lines %s.", r.Plain.Strings,
+		r.Hard.Strings, r.Invalid.Strings, parity.SHA256[:16])
 }
 
 // takenByEngines is how many strings the Python binding of the engine takes: UTF-8 without U+0000.
