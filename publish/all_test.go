@@ -139,7 +139,8 @@ func TestAllDirs(t *testing.T) {
 		target := filepath.Join(t.TempDir(), "out")
 		bad := &fakeStore{name: "bad", commit: func() error { placetest.Write(t, filepath.Join(target, "notes"), "mine"); return syscall.ENOSPC }}
 		receipts, err := All(t.Context(), []Place{{dir.Place{Path: target}, Target{}}, {bad, Target{}}}, two)
-		if len(receipts) != 1 || err == nil || !strings.Contains(err.Error(), `still shows the package, reverting failed`) || placetest.Tree(t, target)["notes"] != "mine" {
+		if len(receipts) != 1 || err == nil || !strings.Contains(err.Error(), `still shows the package, reverting failed`) ||
+			placetest.Tree(t, target)["notes"] != "mine" {
 			t.Errorf("%v %v", receipts, err)
 		}
 	})

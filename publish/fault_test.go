@@ -441,7 +441,7 @@ func (r *faultRun) fetch(source string) error {
 			return &wrongFile{fmt.Sprintf("only %d files", len(s.Files))}
 		}
 	}
-	// Whatever became of it, what has a name in the cache is what the name says, and nothing is beside the cache.
+	// Whatever became of it, what has a name in the cache is what the name says, and nothing is next to the cache.
 	werr := filepath.WalkDir(r.dir, func(path string, e fs.DirEntry, err error) error {
 		rel, _ := filepath.Rel(r.dir, path)
 		if err != nil || e.IsDir() || !strings.Contains(rel, "snapshots") {
@@ -754,19 +754,27 @@ func faultTable(cells map[[3]int]map[string]int, rows []requestRow, requests map
 	}
 	return fmt.Sprintf(`# Faults
 
-What becomes of a file when a server or the network goes wrong, in %d runs, with the fault at a random place of a random request. In each cell the first half is of runs in which it happens once, the other half of runs in which it happens at every request. `+"`make faults-doc`"+` measures it again.
+What becomes of a file when a server or the network goes wrong, in %d runs,
+	with the fault at a random place of a random request. In each cell the first half is of runs in which it happens once,
+		the other half of runs in which it happens at every request. `+"`make faults-doc`"+` measures it again.
 
 * right: the operation succeeds, and every file has its content
-* corrupt, not supported, refused, not found, failed: it ends with one error of that class (failed: the tries are used up), and there is no file under its name, or with publishing a reader finds all of the package or nothing
+* corrupt, not supported, refused, not found, failed: it ends with one error of that class (failed: the tries are used up),
+	and there is no file under its name, or with publishing a reader finds all of the package or nothing
 * a wrong file under its name: 0 runs, which the test demands
 * -: the operation does not meet the fault
 
-Content with a wrong digest is fetched again once; content of a wrong size is not. The servers are those of the tests: the fake hub, the registry of go-containerregistry, a small S3 store. That another host is sent no token, and that no error shows one or a signed address, holds for all runs. `+"`make kills`"+` is the same for processes that are killed at random instants.
+Content with a wrong digest is fetched again once; content of a wrong size is not. The servers are those of the tests: the fake hub,
+	the registry of go-containerregistry, a small S3 store. That another host is sent no token,
+		and that no error shows one or a signed address, holds for all runs. `+"`make kills`"+` is the same for processes that are killed at random instants.
 
 %s
 ## Every request
 
-The same for each kind of request that an operation makes, the small ones of the hubs and registries included. A server that repeats credentials does so in the status line, in headers and in the body, plain, URL-escaped and in base64; no error, log or file shows them. A hub that does not say who may read a checkpoint that is in the cache (access) is no error.
+The same for each kind of request that an operation makes,
+	the small ones of the hubs and registries included. A server that repeats credentials does so in the status line,
+		in headers and in the body, plain, URL-escaped and in base64; no error,
+			log or file shows them. A hub that does not say who may read a checkpoint that is in the cache (access) is no error.
 
 %s`, total, first, b.String())
 }

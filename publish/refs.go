@@ -59,7 +59,8 @@ func kindOf(ref, done string, known func() []string) (kind, string, error) {
 	}
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.scheme == scheme })
 	if i < 0 {
-		return kind{}, "", &place.RefError{Err: fmt.Errorf("%.40q is not a kind of place that packages are %s; the kinds are %s: %w", scheme, done, strings.Join(known(), ", "), tensor.ErrUnsupported)}
+		return kind{}, "", &place.RefError{Err: fmt.Errorf("%.40q is not a kind of place that packages are %s; the kinds are %s: %w", scheme,
+			done, strings.Join(known(), ", "), tensor.ErrUnsupported)}
 	}
 	return kinds[i], rest, nil
 }

@@ -40,7 +40,8 @@ func TestOrigins(t *testing.T) {
 // What cannot be read is known from what is not there.
 func TestRefError(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
-	for _, ref := range []string{"", "dir:", "gopher://x", "hf://a/b/c", "hf://../x", "hf://a/b@../x", "ms://a/b/c", "oci://x", "s3:///a", "s3://bucket/a?acl=x", "s3://bucket/a?endpoint=%zz"} {
+	for _, ref := range []string{"", "dir:", "gopher://x", "hf://a/b/c", "hf://../x", "hf://a/b@../x", "ms://a/b/c", "oci://x", "s3:///a",
+		"s3://bucket/a?acl=x", "s3://bucket/a?endpoint=%zz"} {
 		if _, err := OpenOrigin(t.Context(), ref, place.OpenOptions{}); !errors.As(err, new(*place.RefError)) {
 			t.Errorf("%q: %v", ref, err)
 		}
@@ -68,7 +69,8 @@ func TestPullDir(t *testing.T) {
 func TestParseTarget(t *testing.T) {
 	base := t.TempDir()
 	t.Chdir(base)
-	for ref, want := range map[string]string{"out": filepath.Join(base, "out"), "dir:out": filepath.Join(base, "out"), "dir:///x/y": "/x/y", "/x": "/x", "./a:b": filepath.Join(base, "a:b")} {
+	for ref, want := range map[string]string{"out": filepath.Join(base, "out"), "dir:out": filepath.Join(base, "out"), "dir:///x/y": "/x/y",
+		"/x": "/x", "./a:b": filepath.Join(base, "a:b")} {
 		got, err := ParseTarget(ref)
 		if err != nil || got.Dir != filepath.ToSlash(want) {
 			t.Errorf("%s: %+v, %v, want %s", ref, got, err, want)
@@ -83,7 +85,8 @@ func TestParseTarget(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	for _, bad := range []string{"hf://a/b/", "hf://a/b@../c", "ms://a/b c", "ms://a/b@", "oci://ghcr.io", "oci://ghcr.io/A/b:c", "s3://B/x", "s3://bucket/x?endpoint=h", "s3://bucket/x?y=z"} {
+	for _, bad := range []string{"hf://a/b/", "hf://a/b@../c", "ms://a/b c", "ms://a/b@", "oci://ghcr.io", "oci://ghcr.io/A/b:c", "s3://B/x",
+		"s3://bucket/x?endpoint=h", "s3://bucket/x?y=z"} {
 		if _, err := OpenOrigin(t.Context(), bad, place.OpenOptions{}); !errors.As(err, &wrong) {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -93,11 +96,12 @@ func TestParseTarget(t *testing.T) {
 	}
 }
 
-// What stands in a reference behind its place is not said back.
+// The rest of a reference after its place is not repeated.
 func TestPullHides(t *testing.T) {
 	for _, ref := range []string{"s3://bucket/a?acl=x", "s3://bucket/a?endpoint=ftp://x", "s3://bucket/a?endpoint=%zz", "s3:///a",
 		"s3://bucket/a?endpoint=http://me:hush@127.0.0.1:1", "s3://bucket/a?endpoint=http://127.0.0.1:1?key=hush", "s3://bucket/a?secret=hush&endpoint=%zz"} {
-		if _, _, err := Pull(t.Context(), ref, filepath.Join(t.TempDir(), "p"), PullOptions{PullOptions: dir.PullOptions{Transfer: placetest.Quick}}); err == nil || strings.Contains(err.Error(), "hush") {
+		if _, _, err := Pull(t.Context(), ref, filepath.Join(t.TempDir(), "p"),
+			PullOptions{PullOptions: dir.PullOptions{Transfer: placetest.Quick}}); err == nil || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%q: %v", ref, err)
 		}
 	}

@@ -86,7 +86,8 @@ func signedStory(t *testing.T, make func(testing.TB, uint64) place.Package, open
 		has := func(list, want []string) bool {
 			return !slices.ContainsFunc(want, func(name string) bool { return !slices.Contains(list, name) })
 		}
-		if err != nil || d.Status != want.Status || !slices.Equal(d.Add, want.Add) || !has(d.Change, want.Change) || !slices.Equal(d.Remove, want.Remove) || !has(d.Keep, want.Keep) {
+		if err != nil || d.Status != want.Status || !slices.Equal(d.Add, want.Add) || !has(d.Change, want.Change) ||
+			!slices.Equal(d.Remove, want.Remove) || !has(d.Keep, want.Keep) {
 			t.Errorf("got %+v, %v, want %+v", d, err, want)
 		}
 	}
@@ -114,7 +115,7 @@ func signedStory(t *testing.T, make func(testing.TB, uint64) place.Package, open
 	}
 	pull(false, place.Published, "")
 
-	// It is signed later: the signature is added, and can be taken back.
+	// It is signed later: the signature is added, and can be reverted.
 	p := placetest.Signed(t, make(t, 1), "one")
 	sign := []string{manifest.SignatureName}
 	diff(store, p, place.Diff{Status: place.Replaced, Add: sign, Keep: []string{"llm.mnn", "llm.mnn.weight", manifest.FileName}})
@@ -149,7 +150,7 @@ func signedStory(t *testing.T, make func(testing.TB, uint64) place.Package, open
 	p = placetest.Signed(t, make(t, 1), "two")
 	if !free {
 		if _, err := place.To(ctx, store, p); !errors.Is(err, place.ErrSignedAlready) {
-			t.Errorf("signed anew: %v", err)
+			t.Errorf("signed again: %v", err)
 		}
 	}
 	diff(open(true), p, place.Diff{Status: place.Replaced, Change: sign, Keep: []string{manifest.FileName}})
@@ -201,7 +202,8 @@ func TestHostileSignatures(t *testing.T) {
 			plant(t, p.Dir)
 			plant(t, target)
 			out := filepath.Join(base, "out")
-			for _, s := range []place.Store{dir.Place{Path: out}, hubs.HuggingFace{Repo: placetest.Repo, Options: &hub.Options{}}, hubs.ModelScope{Repo: placetest.Repo, Options: &hub.Options{}},
+			for _, s := range []place.Store{dir.Place{Path: out}, hubs.HuggingFace{Repo: placetest.Repo, Options: &hub.Options{}},
+				hubs.ModelScope{Repo: placetest.Repo, Options: &hub.Options{}},
 				oci.Place{Ref: "127.0.0.1:1/org/tiny:v1"}, s3.Place{Ref: "s3://bucket/x", Endpoint: "http://127.0.0.1:1"}} {
 				if _, err := s.Stage(t.Context(), p); !errors.Is(err, tensor.ErrCorrupt) {
 					t.Errorf("%s: %v", s, err)

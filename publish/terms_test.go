@@ -83,7 +83,8 @@ func TestAllTerms(t *testing.T) {
 	if err := CheckTerms(p, []Place{{public, Target{}}}); err != nil {
 		t.Error(err)
 	}
-	if err := CheckTerms(place.Package{Dir: t.TempDir(), Manifest: &manifest.Manifest{}}, []Place{{public, Target{}}}); err == nil || !strings.Contains(err.Error(), `license_ack: "unknown"`) {
+	if err := CheckTerms(place.Package{Dir: t.TempDir(), Manifest: &manifest.Manifest{}}, []Place{{public, Target{}}}); err == nil ||
+		!strings.Contains(err.Error(), `license_ack: "unknown"`) {
 		t.Errorf("no card: %v", err)
 	}
 }

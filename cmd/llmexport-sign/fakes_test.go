@@ -68,14 +68,16 @@ func newSigstore(t *testing.T) *sigstore {
 	claims, err := json.Marshal(map[string]any{"iss": issuer, "aud": audience, "sub": "1", "email": identity, "email_verified": true})
 	must(t, err)
 	encode := base64.RawURLEncoding.EncodeToString
-	s := &sigstore{token: strings.Join([]string{encode([]byte(`{"alg":"none"}`)), encode(claims), encode([]byte("signature"))}, "."), answers: map[string]http.HandlerFunc{}}
+	s := &sigstore{token: strings.Join([]string{encode([]byte(`{"alg":"none"}`)), encode(claims), encode([]byte("signature"))}, "."),
+		answers: map[string]http.HandlerFunc{}}
 
 	rootCert, rootKey, err := ca.GenerateRootCa()
 	must(t, err)
 	from, to := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	middle, key, err := ca.GenerateFulcioIntermediate(rootCert, rootKey)
 	must(t, err)
-	s.fulcio, s.fulcioKey = &root.FulcioCertificateAuthority{Root: rootCert, Intermediates: []*x509.Certificate{middle}, ValidityPeriodStart: from, ValidityPeriodEnd: to, URI: "https://fulcio.localhost"}, key
+	s.fulcio, s.fulcioKey = &root.FulcioCertificateAuthority{Root: rootCert, Intermediates: []*x509.Certificate{middle},
+		ValidityPeriodStart: from, ValidityPeriodEnd: to, URI: "https://fulcio.localhost"}, key
 
 	middle, key, err = ca.GenerateTSAIntermediate(rootCert, rootKey)
 	must(t, err)
@@ -83,7 +85,8 @@ func newSigstore(t *testing.T) *sigstore {
 	must(t, err)
 	leaf, err := ca.GenerateTSALeafCert(time.Now().Add(-time.Minute), s.tsaKey, middle, key)
 	must(t, err)
-	s.tsa = &root.SigstoreTimestampingAuthority{Root: rootCert, Intermediates: []*x509.Certificate{middle}, Leaf: leaf, ValidityPeriodStart: from, ValidityPeriodEnd: to, URI: "https://tsa.localhost"}
+	s.tsa = &root.SigstoreTimestampingAuthority{Root: rootCert, Intermediates: []*x509.Certificate{middle}, Leaf: leaf,
+		ValidityPeriodStart: from, ValidityPeriodEnd: to, URI: "https://tsa.localhost"}
 
 	s.log, err = ca.NewVirtualSigstore()
 	must(t, err)
@@ -116,7 +119,8 @@ func (s *sigstore) keyless(args ...string) []string {
 }
 
 // trustedRoot writes what change leaves of the services into a file.
-func (s *sigstore) trustedRoot(t *testing.T, change func(logs, ct map[string]*root.TransparencyLog) (rekor, certificates map[string]*root.TransparencyLog)) string {
+func (s *sigstore) trustedRoot(t *testing.T, change func(logs, ct map[string]*root.TransparencyLog) (rekor,
+	certificates map[string]*root.TransparencyLog)) string {
 	t.Helper()
 	logs, ct := s.log.RekorLogs(), s.log.CTLogs()
 	for _, list := range []map[string]*root.TransparencyLog{logs, ct} {

@@ -205,7 +205,8 @@ func entryWithout(w http.ResponseWriter, tag string, body any) {
 	w.Header().Set("ETag", tag)
 	writeJSON(w, 201, models.LogEntry{"1": models.LogEntryAnon{
 		Body: body, IntegratedTime: n, LogIndex: n, LogID: &sum,
-		Verification: &models.LogEntryAnonVerification{InclusionProof: &models.InclusionProof{Hashes: []string{}, RootHash: &sum, LogIndex: n, TreeSize: n, Checkpoint: &text}},
+		Verification: &models.LogEntryAnonVerification{InclusionProof: &models.InclusionProof{Hashes: []string{}, RootHash: &sum, LogIndex: n,
+			TreeSize: n, Checkpoint: &text}},
 	}})
 }
 
@@ -235,7 +236,8 @@ func TestServicesThatFail(t *testing.T) {
 		},
 		"no answer": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(200) },
 		"other JSON": func(w http.ResponseWriter, r *http.Request) {
-			writeJSON(w, 201, map[string]any{"1": map[string]any{}, "signedCertificateEmbeddedSct": map[string]any{"chain": map[string]any{"certificates": []string{"x"}}}})
+			writeJSON(w, 201, map[string]any{"1": map[string]any{},
+				"signedCertificateEmbeddedSct": map[string]any{"chain": map[string]any{"certificates": []string{"x"}}}})
 		},
 		"other entry": func(w http.ResponseWriter, r *http.Request) {
 			entryWithout(w, "1", base64.StdEncoding.EncodeToString([]byte("null")))

@@ -109,7 +109,8 @@ func (c *oneCertificate) GetCertificate(ctx context.Context, keys sign.Keypair, 
 // checkService requires https, or http on this machine.
 func checkService(address string) error {
 	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" &&
+		(u.Scheme != "http" || !loopback(u.Hostname())) {
 		return usagef("%.200q is not the address of a service, which must be https://HOST[/PATH]", address)
 	}
 	return nil

@@ -141,10 +141,10 @@ func TestTampering(t *testing.T) {
 				l[0].(map[string]any)["digest"] = map[string]any{"sha256": strings.Repeat("0", 64)}
 				return l
 			}))
-		}, 3, "another config.json"},
+		}, 3, "a different config.json"},
 		"subject without SHA-256": {func(t *testing.T, s signed) {
 			s.statement(t, subjects(func(l []any) []any { l[0].(map[string]any)["digest"] = map[string]any{"sha512": "00"}; return l }))
-		}, 3, "another config.json"},
+		}, 3, "a different config.json"},
 		"other predicate": {func(t *testing.T, s signed) {
 			s.statement(t, func(m map[string]any) { m["predicateType"] = "https://example.com/x" })
 		}, 3, "not provenance"},
@@ -278,7 +278,8 @@ func FuzzBundle(f *testing.F) {
 	program(f, 0, "sign", dir, "--key", name+".key")
 	good := read(f, bundleOf(dir))
 	f.Add([]byte(good))
-	f.Add([]byte(strings.Replace(good, `"publicKey":{`, `"tlogEntries":[{"logIndex":"1","logId":{"keyId":"AA=="},"kindVersion":{"kind":"dsse","version":"0.0.1"},"integratedTime":"1","inclusionPromise":{"signedEntryTimestamp":"AA=="},"inclusionProof":{"logIndex":"1","rootHash":"AA==","treeSize":"1","checkpoint":{"envelope":"x"}},"canonicalizedBody":"e30="}],"publicKey":{`, 1)))
+	f.Add([]byte(strings.Replace(good, `"publicKey":{`,
+		`"tlogEntries":[{"logIndex":"1","logId":{"keyId":"AA=="},"kindVersion":{"kind":"dsse","version":"0.0.1"},"integratedTime":"1","inclusionPromise":{"signedEntryTimestamp":"AA=="},"inclusionProof":{"logIndex":"1","rootHash":"AA==","treeSize":"1","checkpoint":{"envelope":"x"}},"canonicalizedBody":"e30="}],"publicKey":{`, 1)))
 	f.Add([]byte(strings.Replace(good, `"publicKey":{`, `"timestampVerificationData":{"rfc3161Timestamps":[{"signedTimestamp":"MAA="}]},"publicKey":{`, 1)))
 	f.Add([]byte(`{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","verificationMaterial":{"x509CertificateChain":{"certificates":[{"rawBytes":"MAA="}]}},"dsseEnvelope":{}}`))
 	m, err := manifest.Open(dir)

@@ -89,7 +89,8 @@ func TestEchoedTokens(t *testing.T) {
 				t.Error(err)
 			}
 			for _, secret := range slices.Concat([]string{token, password, auth}, sent) {
-				for _, form := range []string{secret, url.QueryEscape(secret), base64.StdEncoding.EncodeToString([]byte(secret)), base64.StdEncoding.EncodeToString([]byte("Bearer " + secret))[3:]} {
+				for _, form := range []string{secret, url.QueryEscape(secret), base64.StdEncoding.EncodeToString([]byte(secret)),
+					base64.StdEncoding.EncodeToString([]byte("Bearer " + secret))[3:]} {
 					if strings.Contains(shown, form) {
 						t.Fatalf("%q, %d: %q is in\n%s", args, status, form, shown)
 					}

@@ -137,7 +137,7 @@ func hintFor(err error) string {
 	case errors.As(err, &failed):
 		return checkHints(failed.Checks)
 	case errors.As(err, &codes):
-		return "quantize.import: requantize rounds the weights of the checkpoint anew"
+		return "quantize.import: requantize rounds the weights of the checkpoint again"
 	case strings.Contains(text, "set replace"):
 		return "--replace replaces what this program has published there"
 	case errors.As(err, &damaged):

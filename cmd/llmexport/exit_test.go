@@ -33,7 +33,8 @@ func TestReport(t *testing.T) {
 		code  int
 		hints []string // what each begins with
 	}{
-		"a failed run":   {&stage.FailedError{Checks: []string{"tokenizer", "layers"}, Details: []string{"a", "b"}}, exitUnverified, []string{"tokenizer: llmexport tokenize", "layers: more bits"}},
+		"a failed run": {&stage.FailedError{Checks: []string{"tokenizer", "layers"}, Details: []string{"a", "b"}}, exitUnverified,
+			[]string{"tokenizer: llmexport tokenize", "layers: more bits"}},
 		"a failed check": {failedChecks([]string{"template"}, "x"), exitUnverified, []string{"template: llmexport template"}},
 		"damage":         {fmt.Errorf("dist: %w", damage), exitUnverified, []string{"make or pull the package again"}},
 		"other bytes":    {fmt.Errorf("x: %w", tensor.ErrCorrupt), exitFailed, nil},

@@ -75,7 +75,8 @@ func TestRunKilled(t *testing.T) {
 	h.Fault(fakehub.Rule{Fault: fakehub.Slow, Path: "*.safetensors", Server: "storage", Rate: killRate})
 	cache := os.Getenv("HF_HUB_CACHE")
 	recipe := filepath.Join(t.TempDir(), "recipe.yaml")
-	if err := os.WriteFile(recipe, []byte("version: 1\nname: tiny\nmodel: {repo: org/model}\nquantize: {bits: 8, block: 32}\nverify: {enabled: false}\n"), 0o644); err != nil {
+	if err := os.WriteFile(recipe, []byte("version: 1\nname: tiny\nmodel: {repo: org/model}\nquantize: {bits: 8, block: 32}\nverify: "+
+		"{enabled: false}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	// check demands of all that has a name in the cache that it is right, and counts the shards.

@@ -99,7 +99,8 @@ func TestOptionsOutOfRange(t *testing.T) {
 		{"plan qwen3", "threads", threads},
 		{"validate qwen3", "set", []string{
 			"verify.kl.max=.nan", "verify.kl.max=NaN", "verify.kl.max=.inf", "verify.kl.max=-1", "verify.layers.max=.nan", "verify.perplexity.max_ratio=0",
-			"verify.perplexity.max_ratio=.nan", "verify.perplexity.max_source=1", "verify.perplexity.window=7", "verify.perplexity.windows=-1", "verify.perplexity.decode=-1",
+			"verify.perplexity.max_ratio=.nan", "verify.perplexity.max_source=1", "verify.perplexity.window=7", "verify.perplexity.windows=-1",
+			"verify.perplexity.decode=-1",
 			"verify.tokenizer.max_plain=1.1", "verify.tokenizer.max_hard=.nan", "limits.threads=1025", "limits.memory=0",
 		}},
 		{"watch --dry-run " + list, "memory", sizes},

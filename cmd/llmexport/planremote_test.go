@@ -192,7 +192,8 @@ func TestInitRemote(t *testing.T) {
 // What cannot be planned without weights says so, and how much they are; --download fetches them.
 func TestPlanNeedsWeights(t *testing.T) {
 	codes := t.TempDir()
-	if err := packed.Convert(codes, filepath.Join(families, "qwen3-untied"), packed.Options{Format: packed.GPTQ, Bits: 4, Group: 32, Symmetric: true, Scale: tensor.F16}); err != nil {
+	if err := packed.Convert(codes, filepath.Join(families, "qwen3-untied"),
+		packed.Options{Format: packed.GPTQ, Bits: 4, Group: 32, Symmetric: true, Scale: tensor.F16}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ name, dir, set, says string }{
@@ -204,7 +205,8 @@ func TestPlanNeedsWeights(t *testing.T) {
 			args := []string{"llmexport", "plan", "hf://org/model", "--set", c.set}
 			var stderr bytes.Buffer
 			code := run(args, strings.NewReader(""), io.Discard, &stderr)
-			if text := stderr.String(); code != 1 || !strings.Contains(text, c.says) || !strings.Contains(text, "would be downloaded") || !strings.Contains(text, "--download") {
+			if text := stderr.String(); code != 1 || !strings.Contains(text, c.says) || !strings.Contains(text, "would be downloaded") ||
+				!strings.Contains(text, "--download") {
 				t.Errorf("exit %d: %s", code, text)
 			}
 			if c.name == "budget" {

@@ -58,14 +58,17 @@ func plot(points []plotPoint, title string) string {
 	slices.SortStableFunc(points, func(a, b plotPoint) int { return cmp.Or(cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.KL, b.KL)) })
 	x, y := axes(points)
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img">`+"\n", plotWidth, plotHeight, plotWidth, plotHeight)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img">`+"\n", plotWidth,
+		plotHeight, plotWidth, plotHeight)
 	fmt.Fprintf(&b, "<title>%s</title>\n<style>%s</style>\n<rect class=\"page\" width=\"100%%\" height=\"100%%\"/>\n", escape(title), plotStyle)
 	const bottom, right = marginTop + innerHeight, marginLeft + innerWidth
 	for _, t := range x.ticks {
-		fmt.Fprintf(&b, `<path class="grid" d="M%s %dV%d"/><text x="%s" y="%d" text-anchor="middle">%s</text>`+"\n", px(t.at), marginTop, bottom, px(t.at), bottom+18, t.text)
+		fmt.Fprintf(&b, `<path class="grid" d="M%s %dV%d"/><text x="%s" y="%d" text-anchor="middle">%s</text>`+"\n", px(t.at), marginTop, bottom,
+			px(t.at), bottom+18, t.text)
 	}
 	for _, t := range y.ticks {
-		fmt.Fprintf(&b, `<path class="grid" d="M%d %sH%d"/><text x="%d" y="%s" text-anchor="end">%s</text>`+"\n", marginLeft, px(t.at), right, marginLeft-8, px(t.at+4), t.text)
+		fmt.Fprintf(&b, `<path class="grid" d="M%d %sH%d"/><text x="%d" y="%s" text-anchor="end">%s</text>`+"\n", marginLeft, px(t.at), right,
+			marginLeft-8, px(t.at+4), t.text)
 	}
 	fmt.Fprintf(&b, `<path class="axis" d="M%d %dV%dH%d"/>`+"\n", marginLeft, marginTop, bottom, right)
 	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle">size, MB</text>`+"\n", marginLeft+innerWidth/2, plotHeight-14)

@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden plots in testdata/plot")
 
-// plots are what is drawn: packages of one model beside those of another program, and what is hard to draw.
+// plots are what is drawn: packages of one model next to those of another program, and difficult cases.
 var plots = map[string][]plotPoint{
 	"packages": {
 		{Name: "small-int4", Bytes: 15_440_000, KL: 0.0053, front: true},

@@ -124,7 +124,8 @@ func (t *tool) printChanges(asJSON bool, list []preview) error {
 }
 
 // dryWords describe the effect of a publication.
-var dryWords = map[place.Status]string{place.Published: "would be published", place.Replaced: "would replace what is there", place.Unchanged: "is already there"}
+var dryWords = map[place.Status]string{place.Published: "would be published", place.Replaced: "would replace what is there",
+	place.Unchanged: "is already there"}
 
 func printDiff(w io.Writer, name string, d publish.PlaceDiff) error {
 	public := ""

@@ -82,7 +82,8 @@ func scripts(t *testing.T, dir string, more map[string]string) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exit": cmdExit, "json": cmdJSON, "replace": cmdReplace, "once": cmdOnce, "interrupt": cmdInterrupt, "pack": cmdPack, "hollow": cmdHollow, "narrow": cmdNarrow,
+			"exit": cmdExit, "json": cmdJSON, "replace": cmdReplace, "once": cmdOnce, "interrupt": cmdInterrupt, "pack": cmdPack,
+			"hollow": cmdHollow, "narrow": cmdNarrow,
 			"hub": cmdHub, "crash": cmdCrash, "hold": cmdHold, "stores": cmdStores,
 		},
 	})
@@ -277,7 +278,7 @@ func cmdInterrupt(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// environment is that of a process started beside a script: the settings of the script that the program reads.
+// environment is that of a process started next to a script: the settings of the script that the program reads.
 func environment(ts *testscript.TestScript) []string {
 	env := os.Environ()
 	for _, name := range []string{"LLMEXPORT_CACHE", "HF_ENDPOINT", "HF_HUB_CACHE", "HF_HUB_OFFLINE"} {

@@ -36,7 +36,8 @@ func TestStreamed(t *testing.T) {
 		t.Errorf("%d requests for a bad recipe", n)
 	}
 	llmexport(0, "published: ", "run", recipe)
-	if b, err := os.ReadFile(filepath.Join(out, "manifest.json")); err != nil || !bytes.Contains(b, []byte("as their methods promise, compared while they were written")) {
+	if b, err := os.ReadFile(filepath.Join(out, "manifest.json")); err != nil ||
+		!bytes.Contains(b, []byte("as their methods promise, compared while they were written")) {
 		t.Errorf("the manifest does not say that weights were compared: %v", err)
 	}
 	llmexport(0, "equal: ", "reproduce", out, "--tmp", t.TempDir())

@@ -67,7 +67,8 @@ func TestCommit(t *testing.T) {
 			}
 		})
 	}
-	if status, head, _ := ask(t, "POST", s.URL+"/api/models/org/tiny/commit/none", Token, ndjson("", putFile("x", "x"))); status != 404 || head.Get("X-Error-Code") != "RevisionNotFound" {
+	if status, head, _ := ask(t, "POST", s.URL+"/api/models/org/tiny/commit/none", Token, ndjson("", putFile("x", "x"))); status != 404 ||
+		head.Get("X-Error-Code") != "RevisionNotFound" {
 		t.Errorf("no branch: %d %v", status, head)
 	}
 
@@ -76,7 +77,8 @@ func TestCommit(t *testing.T) {
 	if status != 200 || v["commitOid"] != r.Head("main") || len(r.History("main")) != 2 {
 		t.Fatalf("%d %v", status, v)
 	}
-	want := map[string][]byte{"a.txt": []byte("a"), "copy.txt": []byte("b"), "d/c.txt": []byte("new"), "m.safetensors": []byte("weights"), "n.safetensors": []byte("weights"), "x": []byte("x")}
+	want := map[string][]byte{"a.txt": []byte("a"), "copy.txt": []byte("b"), "d/c.txt": []byte("new"), "m.safetensors": []byte("weights"),
+		"n.safetensors": []byte("weights"), "x": []byte("x")}
 	if diff := cmp.Diff(want, r.Files("main")); diff != "" {
 		t.Error(diff)
 	}

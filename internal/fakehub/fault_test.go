@@ -86,11 +86,12 @@ func TestFaults(t *testing.T) {
 				t.Errorf("%d bytes, %v", len(got), err)
 			}
 		}},
-		{name: "flip in a range", rule: Rule{Fault: Flip, After: 5000}, ranges: "bytes=4990-5009", check: func(t *testing.T, _ *http.Response, got, want []byte, err error) {
-			if err != nil || len(got) != 20 || got[10] != want[5000]^1 || got[9] != want[4999] {
-				t.Errorf("%d bytes, %v", len(got), err)
-			}
-		}},
+		{name: "flip in a range", rule: Rule{Fault: Flip, After: 5000}, ranges: "bytes=4990-5009",
+			check: func(t *testing.T, _ *http.Response, got, want []byte, err error) {
+				if err != nil || len(got) != 20 || got[10] != want[5000]^1 || got[9] != want[4999] {
+					t.Errorf("%d bytes, %v", len(got), err)
+				}
+			}},
 		{name: "long", rule: Rule{Fault: Long, Bytes: 7}, check: func(t *testing.T, resp *http.Response, got, want []byte, err error) {
 			if !errors.Is(err, io.ErrUnexpectedEOF) || resp.ContentLength != int64(len(want)+7) || !bytes.Equal(got, want) {
 				t.Errorf("%d bytes, %v", len(got), err)
@@ -131,11 +132,12 @@ func TestFaults(t *testing.T) {
 				t.Errorf("%v %v", resp, err)
 			}
 		}},
-		{name: "unavailable in storage", rule: Rule{Fault: Status, Status: 503, Server: "storage"}, check: func(t *testing.T, resp *http.Response, _, _ []byte, err error) {
-			if err != nil || resp.StatusCode != 503 {
-				t.Errorf("%v %v", resp, err)
-			}
-		}},
+		{name: "unavailable in storage", rule: Rule{Fault: Status, Status: 503, Server: "storage"},
+			check: func(t *testing.T, resp *http.Response, _, _ []byte, err error) {
+				if err != nil || resp.StatusCode != 503 {
+					t.Errorf("%v %v", resp, err)
+				}
+			}},
 		{name: "expired", rule: Rule{Fault: Expired, Server: "storage"}, check: func(t *testing.T, resp *http.Response, got, _ []byte, err error) {
 			if err != nil || resp.StatusCode != 403 || !bytes.Contains(got, []byte("Request has expired")) {
 				t.Errorf("%v %v", resp, err)

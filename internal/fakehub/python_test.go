@@ -141,7 +141,8 @@ func TestPythonWrites(t *testing.T) {
 		if diff := cmp.Diff(digests(repo, "main"), made["files"]); diff != "" {
 			t.Errorf("files: %s", diff)
 		}
-		want := []string{".gitattributes", "COPY.md", "README.md", "copy.safetensors", "empty.txt", "model.safetensors", "new.bin", "small.safetensors", "sub/second.bin"}
+		want := []string{".gitattributes", "COPY.md", "README.md", "copy.safetensors", "empty.txt", "model.safetensors", "new.bin",
+			"small.safetensors", "sub/second.bin"}
 		if diff := cmp.Diff(toAny(want), made["listed"]); diff != "" {
 			t.Errorf("listed: %s", diff)
 		}

@@ -24,7 +24,8 @@ func TestAnswers(t *testing.T) {
 
 	status, head, _ := ask(t, "HEAD", s.URL+"/org/tiny/resolve/main/config.json", "", "")
 	want := `"` + gitID("blob", []byte("{}")) + `"`
-	if status != 307 || !strings.HasPrefix(head.Get("Location"), "/api/resolve-cache/models/org/tiny/"+id+"/config.json?") || head.Get("X-Linked-Etag") != want || head.Get("X-Repo-Commit") != id {
+	if status != 307 || !strings.HasPrefix(head.Get("Location"), "/api/resolve-cache/models/org/tiny/"+id+"/config.json?") ||
+		head.Get("X-Linked-Etag") != want || head.Get("X-Repo-Commit") != id {
 		t.Errorf("small: %d %v", status, head)
 	}
 	status, head, _ = ask(t, "GET", s.URL+head.Get("Location"), "", "")
@@ -32,7 +33,8 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("small: %d %v", status, head)
 	}
 	status, head, _ = ask(t, "HEAD", s.URL+"/org/tiny/resolve/main/m.safetensors", "", "")
-	if status != 302 || !strings.HasPrefix(head.Get("Location"), s.StorageURL) || head.Get("X-Linked-Size") != "7" || head.Get("X-Linked-Etag") != `"`+memory([]byte("weights")).sha256+`"` {
+	if status != 302 || !strings.HasPrefix(head.Get("Location"), s.StorageURL) || head.Get("X-Linked-Size") != "7" ||
+		head.Get("X-Linked-Etag") != `"`+memory([]byte("weights")).sha256+`"` {
 		t.Errorf("large: %d %v", status, head)
 	}
 	if status, _, _ = ask(t, "GET", head.Get("Location"), "", ""); status != 403 {
@@ -71,7 +73,8 @@ func TestAnswers(t *testing.T) {
 	if status, _, _ := ask(t, "GET", s.URL+"/api/models/org/none", Token, ""); status != 404 {
 		t.Errorf("with a token: %d", status)
 	}
-	if status, head, _ := ask(t, "GET", s.URL+"/api/models/org/tiny", "hf_wrong", ""); status != 401 || head.Get("X-Error-Message") != "Invalid credentials in Authorization header" {
+	if status, head, _ := ask(t, "GET", s.URL+"/api/models/org/tiny", "hf_wrong", ""); status != 401 ||
+		head.Get("X-Error-Message") != "Invalid credentials in Authorization header" {
 		t.Errorf("a wrong token: %d %v", status, head)
 	}
 }

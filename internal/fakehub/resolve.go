@@ -22,9 +22,11 @@ func (c *call) resolve(revision, name string, cached bool) {
 	head := c.w.Header()
 	head.Set("X-Repo-Commit", at.id)
 	if _, gated := c.repo.Settings(); gated != "" && (c.user == nil || c.user.Role == Stranger) {
-		status, message := http.StatusForbidden, "Access to model "+c.repo.name+" is restricted and you are not in the authorized list. Visit its page to ask for access."
+		status, message := http.StatusForbidden, "Access to model "+c.repo.name+" is restricted and you are not in the authorized list. "+
+			"Visit its page to ask for access."
 		if c.user == nil {
-			status, message = http.StatusUnauthorized, "Access to model "+c.repo.name+" is restricted. You must have access to it and be authenticated to access it. Please log in."
+			status, message = http.StatusUnauthorized, "Access to model "+c.repo.name+" is restricted. You must have access to it and be "+
+				"authenticated to access it. Please log in."
 		}
 		fail(c.w, status, "GatedRepo", message)
 		return
@@ -45,7 +47,8 @@ func (c *call) resolve(revision, name string, cached bool) {
 	if !cached && !c.h.o.Direct {
 		head.Set("X-Linked-Size", strconv.FormatInt(o.size, 10))
 		head.Set("X-Linked-ETag", `"`+o.etag()+`"`)
-		redirect(c.w, http.StatusTemporaryRedirect, fmt.Sprintf("/api/resolve-cache/%s/%s/%s?etag=%s", c.repo.key, at.id, escape(name), url.QueryEscape(`"`+o.etag()+`"`)))
+		redirect(c.w, http.StatusTemporaryRedirect, fmt.Sprintf("/api/resolve-cache/%s/%s/%s?etag=%s", c.repo.key, at.id, escape(name),
+			url.QueryEscape(`"`+o.etag()+`"`)))
 		return
 	}
 	serveObject(c.w, c.r, o, name)

@@ -96,7 +96,8 @@ func TestUpload(t *testing.T) {
 			t.Errorf("an object that is there has actions %v", a)
 		}
 
-		_, _, v := ask(t, "POST", s.URL+"/org/tiny.git/info/lfs/objects/batch", Token, fmt.Sprintf(`{"operation":"upload","transfers":["basic","multipart"],"objects":[{"oid":%q,"size":%d}]}`, o.sha256, int64(1)<<62))
+		_, _, v := ask(t, "POST", s.URL+"/org/tiny.git/info/lfs/objects/batch", Token,
+			fmt.Sprintf(`{"operation":"upload","transfers":["basic","multipart"],"objects":[{"oid":%q,"size":%d}]}`, o.sha256, int64(1)<<62))
 		if e, ok := v["objects"].([]any)[0].(map[string]any)["error"]; !ok {
 			t.Errorf("an object of 4 EiB gives %v", e)
 		}
@@ -163,7 +164,8 @@ func FuzzRequests(f *testing.F) {
 	}
 	for i := range paths {
 		for _, body := range []string{"", "{}", "null", "[]", `{"name":"x","Path":"org","Name":"x","tag":"t","TagName":"t","Ref":"main","gated":"auto"}`,
-			`{"files":[{"path":"a","size":1}],"objects":[{"oid":"` + strings.Repeat("a", 64) + `","size":100000000}],"operation":"upload","transfers":["basic","multipart"]}`,
+			`{"files":[{"path":"a","size":1}],"objects":[{"oid":"` + strings.Repeat("a", 64) +
+				`","size":100000000}],"operation":"upload","transfers":["basic","multipart"]}`,
 			`{"commit_message":"m","actions":[{"action":"create","path":"a","type":"normal","size":1,"content":"eA==","encoding":"base64"}]}`,
 			`{"fault":"cut","path":"nothing"}`} {
 			f.Add(uint8(i), []byte(body))

@@ -188,7 +188,8 @@ func (s *Store) list(w http.ResponseWriter, prefix string) {
 	fmt.Fprint(w, `<ListBucketResult><IsTruncated>false</IsTruncated>`)
 	for _, k := range slices.Sorted(maps.Keys(s.objects)) {
 		if strings.HasPrefix(k, prefix) {
-			fmt.Fprintf(w, "<Contents><Key>%s</Key><Size>%d</Size><ETag>&quot;%s&quot;</ETag><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>", k, len(s.objects[k].Body), s.objects[k].ETag)
+			fmt.Fprintf(w, "<Contents><Key>%s</Key><Size>%d</Size><ETag>&quot;%s&quot;</ETag>", k, len(s.objects[k].Body), s.objects[k].ETag)
+			fmt.Fprint(w, "<LastModified>2026-01-01T00:00:00Z</LastModified></Contents>")
 		}
 	}
 	fmt.Fprint(w, `</ListBucketResult>`)

@@ -41,7 +41,8 @@ func TestDecode(t *testing.T) {
 
 func TestDecodeStrict(t *testing.T) {
 	for in, want := range map[string]string{
-		`{"a":1}` + "\n": "", `{"b":1}`: "unknown field", `{"a":1}}`: "data after the end", `{"a":1}]`: "data after the end", `{"a":1}{}`: "data after the end", `{"a":1},`: "data after the end",
+		`{"a":1}` + "\n": "", `{"b":1}`: "unknown field", `{"a":1}}`: "data after the end", `{"a":1}]`: "data after the end",
+		`{"a":1}{}`: "data after the end", `{"a":1},`: "data after the end",
 		`{"a":` + nested(MaxDepth) + `}`: "nested deeper",
 	} {
 		var v struct{ A json.RawMessage }

@@ -35,7 +35,8 @@ watch:
 	}
 	want := &List{Interval: 90 * time.Minute, State: filepath.Join(dir, "models.state.json"), Entries: []Entry{
 		{Repo: "Qwen/Qwen3-0.6B", Revision: "main", Recipe: "qwen3"},
-		{Repo: "org/tiny", Revision: "v1.0", Recipe: "sub/my.yaml", Set: []string{"quantize.bits=8", "publish=[{dir: out}]"}, file: filepath.Join(dir, "sub", "my.yaml")},
+		{Repo: "org/tiny", Revision: "v1.0", Recipe: "sub/my.yaml", Set: []string{"quantize.bits=8", "publish=[{dir: out}]"},
+			file: filepath.Join(dir, "sub", "my.yaml")},
 	}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Entry{}), cmpopts.EquateEmpty()); diff != "" {
 		t.Error(diff)
@@ -66,7 +67,8 @@ func TestReadListRefuses(t *testing.T) {
 		"bad revision":  {"version: 1\nwatch: [{repo: a/b, revision: ../x, recipe: qwen3}]\n", "x.yaml:2:31: watch[0].revision: revision"},
 		"no recipe":     {"version: 1\nwatch: [{repo: a/b}]\n", "x.yaml:2:9: watch[0].recipe: is missing"},
 		"bad recipe":    {"version: 1\nwatch: [{repo: a/b, recipe: qwen33}]\n", "x.yaml:2:29: watch[0].recipe: \"qwen33\" is neither"},
-		"twice":         {"version: 1\nwatch:\n  - {repo: a/b, recipe: qwen3}\n  - {repo: a/b, revision: main, recipe: qwen3}\n", "x.yaml:4:5: watch[1]: is the same as watch[0]"},
+		"twice": {"version: 1\nwatch:\n  - {repo: a/b, recipe: qwen3}\n  - {repo: a/b, revision: main, recipe: qwen3}\n",
+			"x.yaml:4:5: watch[1]: is the same as watch[0]"},
 		"two documents": {"version: 1\n---\nversion: 1\n", "x.yaml:2:1: a file holds one document"},
 		"anchor":        {"version: &a 1\n", "x.yaml:1:10: "},
 	} {

@@ -28,7 +28,8 @@ func TestStateSaved(t *testing.T) {
 	}
 	x := s.find(Entry{Repo: "a/b", Revision: "main", Recipe: "qwen3", Set: []string{"quantize.bits=8"}})
 	x.Commit, x.ETag, x.PollAfter = commitA, `W/"1"`, time.Unix(1e9, 0).UTC()
-	x.Runs = append(x.Runs, &run{Commit: commitB, Outcome: failed, ExitCode: 3, Error: "no", Failures: 2}, &run{Commit: commitA, Outcome: running, PID: 7, Started: time.Unix(2e9, 0).UTC()})
+	x.Runs = append(x.Runs, &run{Commit: commitB, Outcome: failed, ExitCode: 3, Error: "no", Failures: 2},
+		&run{Commit: commitA, Outcome: running, PID: 7, Started: time.Unix(2e9, 0).UTC()})
 	for range 2 {
 		if err := s.save(path); err != nil {
 			t.Fatal(err)
@@ -42,7 +43,7 @@ func TestStateSaved(t *testing.T) {
 		t.Error(diff)
 	}
 	if list, _ := os.ReadDir(filepath.Dir(path)); len(list) != 1 {
-		t.Errorf("%d files beside the state", len(list))
+		t.Errorf("%d files next to the state", len(list))
 	}
 }
 
@@ -83,7 +84,8 @@ func TestStateDamaged(t *testing.T) {
 
 func FuzzParseState(f *testing.F) {
 	f.Add([]byte(`{"version":1,"entries":[]}`))
-	f.Add([]byte(`{"version":1,"entries":[{"repo":"a/b","revision":"main","recipe":"qwen3","set":["a=b"],"commit":"` + commitA + `","etag":"\"x\"","runs":[{"commit":"` + commitA + `","outcome":"done"}]}]}`))
+	f.Add([]byte(`{"version":1,"entries":[{"repo":"a/b","revision":"main","recipe":"qwen3","set":["a=b"],"commit":"` + commitA +
+		`","etag":"\"x\"","runs":[{"commit":"` + commitA + `","outcome":"done"}]}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := parseState(b)
 		if (s == nil) != (err != nil) {

@@ -219,7 +219,7 @@ func TestInterrupted(t *testing.T) {
 }
 
 // TestStopsAnywhere ends the watcher at each of its steps by a copy of the state as it lies on the disk there, as a kill
-// would leave it: whatever the step, every commit is done in the end and none is begun anew.
+// would leave it: whatever the step, every commit is done in the end and none is run twice.
 func TestStopsAnywhere(t *testing.T) {
 	w := newWorld()
 	x := w.watcher(t, "a/one")

@@ -32,7 +32,8 @@ func describeKeys(t testing.TB, config []byte, ck checkpoint, ignore ...string) 
 func traits(d *Decoder) map[string]string {
 	f := map[string]string{
 		"eps": fmt.Sprint(d.FinalNorm.Eps), "tied": fmt.Sprint(d.Tied), "positions": fmt.Sprint(d.MaxPositions),
-		"embedding": fmt.Sprintf("%.4g", d.EmbeddingScale), "cap": fmt.Sprint(d.LogitCap), "logits": fmt.Sprintf("%.4g", d.LogitScale), "headbias": fmt.Sprint(d.Head.Bias.Tensor != ""),
+		"embedding": fmt.Sprintf("%.4g", d.EmbeddingScale), "cap": fmt.Sprint(d.LogitCap), "logits": fmt.Sprintf("%.4g", d.LogitScale),
+		"headbias": fmt.Sprint(d.Head.Bias.Tensor != ""),
 	}
 	if d.Positions.Tensor != "" {
 		f["learned"] = fmt.Sprint(d.Positions.Rows, " from ", d.FirstPosition)
@@ -96,7 +97,8 @@ func traits(d *Decoder) map[string]string {
 					f["shared"] = fmt.Sprint(x.Shared.Intermediate)
 				}
 			case *Mamba2:
-				f["mamba"] = fmt.Sprintf("%d of %d, %d groups of %d, %d taps, %v to %v, %t", x.Heads, x.HeadDim, x.Groups, x.State, len(x.Taps), x.TimeMin, x.TimeMax, x.Norm != nil)
+				f["mamba"] = fmt.Sprintf("%d of %d, %d groups of %d, %d taps, %v to %v, %t", x.Heads, x.HeadDim, x.Groups, x.State, len(x.Taps),
+					x.TimeMin, x.TimeMax, x.Norm != nil)
 				f["mambascales"] = fmt.Sprintf("%.4g", x.Scales)
 				f["convbias"] = fmt.Sprint(x.ConvBias.Tensor != "")
 			}
@@ -213,7 +215,8 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"rope_parameters": removed}, "rope=default 16 0.1939 1.031e-05"},
 			{object{"quantization_config": object{"quant_method": "bitnet"}}, "!quantization_config: an object"},
 			{object{"auto_map": object{"AutoConfig": "configuration_bitnet.BitNetConfig"}}, ""},
-			{object{"auto_map": object{"AutoModelForCausalLM": "modeling_bitnet.OtherForCausalLM"}}, "!auto_map.AutoModelForCausalLM: \"modeling_bitnet.OtherForCausalLM\""},
+			{object{"auto_map": object{"AutoModelForCausalLM": "modeling_bitnet.OtherForCausalLM"}},
+				"!auto_map.AutoModelForCausalLM: \"modeling_bitnet.OtherForCausalLM\""},
 			{object{"tie_word_embeddings": true}, "tied=true"},
 		},
 		"bloom": {
@@ -352,7 +355,8 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"per_layer_config": object{"0": object{"sliding_window": 8}}}, "!per_layer_config.0.sliding_window: unknown key"},
 			{object{"attention_k_eq_v": false}, "values="},
 			{object{"attention_bias": true}, "biases=q k o"},
-			{object{"layer_types": kinds("sff"), "per_layer_config": object{}}, "attention=4/2 of 8, 1, 0 slopes, temperature false; qnorm=8 false; rope=proportional 8 0 0; values=1 2; windows=16 0 0"},
+			{object{"layer_types": kinds("sff"), "per_layer_config": object{}},
+				"attention=4/2 of 8, 1, 0 slopes, temperature false; qnorm=8 false; rope=proportional 8 0 0; values=1 2; windows=16 0 0"},
 			{object{"sliding_window": 32}, "windows=0 32 0"},
 			{object{"final_logit_softcapping": removed}, "cap=0"},
 			{object{"final_logit_softcapping": 30}, "cap=30"},
@@ -451,7 +455,8 @@ func TestDescribeChanges(t *testing.T) {
 			{object{"use_sliding_window": true}, "!use_sliding_window: true"},
 			{object{"loop_num": 2}, "!loop_num: 2 is not supported, only 1"},
 			{object{"loop_window_size": 64}, "!loop_window_size: 64"},
-			{object{"architectures": []string{"IQuestLoopCoderForCausalLM"}}, `!architectures: "IQuestLoopCoderForCausalLM" is not supported for model_type iquestcoder`},
+			{object{"architectures": []string{"IQuestLoopCoderForCausalLM"}},
+				`!architectures: "IQuestLoopCoderForCausalLM" is not supported for model_type iquestcoder`},
 			{object{"auto_map": object{"AutoModelForCausalLM": "modeling_iquestcoder.IQuestCoderForCausalLM"}}, ""},
 			{object{"auto_map": object{"AutoModelForCausalLM": "modeling_x.OtherForCausalLM"}}, "!auto_map.AutoModelForCausalLM"},
 		},

@@ -34,7 +34,7 @@ var partLists = sync.OnceValue(func() (list []struct {
 })
 
 // closest names the known model type whose layers have the same or nearly the same parts as those of a checkpoint of an
-// unknown type, and the differences. It helps whoever wants to add the family: it classifies tensors by their roles,
+// unknown type, and the differences. It helps to add the family: it classifies tensors by their roles,
 // regardless of names and config keys, and equal parts do not imply the same computation.
 func closest(modelType string, infos []tensor.Info) string {
 	found := parts(infos)

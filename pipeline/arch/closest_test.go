@@ -13,7 +13,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-var update = stdflag.Bool("update", false, "write parts.txt anew")
+var update = stdflag.Bool("update", false, "rewrite parts.txt")
 
 // TestParts holds parts.txt to the checkpoints in testdata.
 func TestParts(t *testing.T) {

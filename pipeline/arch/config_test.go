@@ -93,7 +93,8 @@ func TestConfigAccessors(t *testing.T) {
 	if s := c.String("string"); s != "s" {
 		t.Errorf("string is %q", s)
 	}
-	if diff := cmp.Diff([][]string{{"a", "b"}, {}, nil, nil}, [][]string{c.Strings("list"), c.Strings("empty"), c.Strings("null"), c.Strings("absent")}); diff != "" {
+	if diff := cmp.Diff([][]string{{"a", "b"}, {}, nil, nil},
+		[][]string{c.Strings("list"), c.Strings("empty"), c.Strings("null"), c.Strings("absent")}); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	for _, key := range []string{"null", "absent"} {

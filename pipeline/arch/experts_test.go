@@ -16,7 +16,8 @@ func TestExpertForms(t *testing.T) {
 		infos := slices.DeleteFunc(slices.Clone(ck.tensors), func(i tensor.Info) bool { return strings.Contains(i.Name, ".experts.") })
 		for i := 1; i <= 2; i++ {
 			p := fmt.Sprintf("model.layers.%d.mlp.experts.", i)
-			infos = append(infos, tensor.Info{Name: p + "gate_up_proj", DType: tensor.BF16, Shape: gateUp}, tensor.Info{Name: p + "down_proj", DType: tensor.BF16, Shape: down})
+			infos = append(infos, tensor.Info{Name: p + "gate_up_proj", DType: tensor.BF16, Shape: gateUp},
+				tensor.Info{Name: p + "down_proj", DType: tensor.BF16, Shape: down})
 		}
 		return infos
 	}

@@ -11,7 +11,8 @@ import (
 func summary(d *Decoder) []string {
 	lines := []string{fmt.Sprintf("model %d tokens to %d, context %d%s%s%s%s%s%s%s", d.Vocab, d.Hidden, d.MaxPositions,
 		given(" embeddings times", d.EmbeddingScale), given(" logits times", d.LogitScale), given(" logits within", d.LogitCap),
-		flag(" tied", d.Tied), flag(" head bias", d.Head.Bias.Tensor != ""), flag(fmt.Sprintf(" learned positions from %d", d.FirstPosition), d.Positions.Tensor != ""), flag(" "+d.Precision, d.Precision != "")) +
+		flag(" tied", d.Tied), flag(" head bias", d.Head.Bias.Tensor != ""),
+		flag(fmt.Sprintf(" learned positions from %d", d.FirstPosition), d.Positions.Tensor != ""), flag(" "+d.Precision, d.Precision != "")) +
 		" norm" + describeNorm(&d.FinalNorm)}
 	names := map[*Rope]string{}
 	for i, r := range d.Ropes {
@@ -87,7 +88,8 @@ func describeBlock(d *Decoder, block Block, names map[*Rope]string) string {
 			text += fmt.Sprintf(" norms of %d%s%s%s", x.QNorm.Gamma.Rows, describeNorm(x.QNorm),
 				flag(fmt.Sprintf(" in %d parts", x.QNorm.Parts), x.QNorm.Parts > 0), flag(" behind", x.NormAfter))
 		}
-		return text + given(" scale", x.Scale) + given(" cap", x.Cap) + given(" clip", x.Clip) + given(" window", float64(x.Window)) + given(" chunk", float64(x.Chunk)) +
+		return text + given(" scale", x.Scale) + given(" cap", x.Cap) + given(" clip", x.Clip) + given(" window", float64(x.Window)) +
+			given(" chunk", float64(x.Chunk)) +
 			flag(" sinks", x.Sinks.Tensor != "") + flag(" gate", x.Gate.Weight.Tensor != "") + flag(" bias", x.Q.Bias.Tensor != "") +
 			flag(" out bias", x.O.Bias.Tensor != "") + flag(" cut", isView(x.Q))
 	case *LatentAttention:

@@ -25,7 +25,7 @@ const maxListedTensors = 10
 
 // Duplicates maps tensors that were left out because they repeat another to the name of that other
 // (lm_head.weight of a tied model to model.embed_tokens.weight). Shape and element type are known to be
-// equal; the bytes are not, so whoever reads the weights must compare them.
+// equal; the bytes are not, so readers of the weights must compare them.
 func (d *Decoder) Duplicates() map[string]string {
 	out := map[string]string{}
 	for name, reason := range d.Claimed {

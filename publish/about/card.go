@@ -131,7 +131,8 @@ func cardBody(b *bytes.Buffer, in CardInput) error {
 	}
 
 	b.WriteString("\n## Run\n\n")
-	b.WriteString(fenced("sh", "llm_demo config.json       # MNN's own program, in this directory\nllmexport verify DIR       # compare every file with manifest.json and check the model"))
+	b.WriteString(fenced("sh", "llm_demo config.json       # MNN's own program, in this directory\nllmexport verify DIR       # compare "+
+		"every file with manifest.json and check the model"))
 	cardThreads(b, m)
 
 	b.WriteString("\n## Files\n\n")

@@ -179,7 +179,8 @@ func TestFrontMatter(t *testing.T) {
 }
 
 func TestYAMLString(t *testing.T) {
-	for _, s := range []string{"mnn", "no", "Yes", "null", "1.0", "0x1", "", "a: b", "#x", "- x", "a\"b\\c\nd", "é", "<x>", "someone/Qwen3-0.6B", "~", "2024-01-01"} {
+	for _, s := range []string{"mnn", "no", "Yes", "null", "1.0", "0x1", "", "a: b", "#x", "- x", "a\"b\\c\nd", "é", "<x>",
+		"someone/Qwen3-0.6B", "~", "2024-01-01"} {
 		var v map[string]any
 		if err := yaml.Unmarshal([]byte("a: "+yamlString(s)+"\n"), &v); err != nil || v["a"] != s {
 			t.Errorf("%q was written %s and read as %#v, %v", s, yamlString(s), v["a"], err)

@@ -29,12 +29,15 @@ func TestDirDiff(t *testing.T) {
 	}{
 		"nothing": {func(string) {}, place.Diff{Status: place.Published, Add: all, Upload: size}, ""},
 		"same":    {func(d string) { placetest.Publish(t, Place{Path: d}, two) }, place.Diff{Status: place.Unchanged, Keep: all}, ""},
-		"another": {func(d string) { placetest.Publish(t, Place{Path: d}, one) }, place.Diff{Status: place.Replaced, Change: []string{"config.json", "llm.mnn.weight", "manifest.json"}, Keep: []string{"llm.mnn", "sub/empty.bin"}, Upload: size}, ""},
+		"another": {func(d string) { placetest.Publish(t, Place{Path: d}, one) },
+			place.Diff{Status: place.Replaced, Change: []string{"config.json", "llm.mnn.weight", "manifest.json"},
+				Keep: []string{"llm.mnn", "sub/empty.bin"}, Upload: size}, ""},
 		"damaged": {func(d string) {
 			placetest.Publish(t, Place{Path: d}, two)
 			placetest.Write(t, filepath.Join(d, "llm.mnn"), "llm.mnn onf")
 			os.Remove(filepath.Join(d, "config.json"))
-		}, place.Diff{Status: place.Replaced, Add: []string{"config.json"}, Change: []string{"llm.mnn"}, Keep: []string{"llm.mnn.weight", "manifest.json", "sub/empty.bin"}, Upload: size}, ""},
+		}, place.Diff{Status: place.Replaced, Add: []string{"config.json"}, Change: []string{"llm.mnn"},
+			Keep: []string{"llm.mnn.weight", "manifest.json", "sub/empty.bin"}, Upload: size}, ""},
 		"file": {func(d string) { placetest.Write(t, d, "mine") }, place.Diff{}, "is not a directory"},
 	}
 	for name, tc := range tests {

@@ -160,7 +160,7 @@ func (d Place) stage(ctx context.Context, p place.Package) (_ *staged, err error
 		return nil, err
 	}
 	tmp := target + tmpMark + suffix()
-	s, err := d.begin(ctx, target, f.Sum, f.Signature(), beside{work: tmp, whole: tmp})
+	s, err := d.begin(ctx, target, f.Sum, f.Signature(), workplace{work: tmp, whole: tmp})
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,8 @@ func TestPublish(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := place.Receipt{Status: place.Published, Store: "dir", Ref: target, Digest: sum, Files: 5, Bytes: p.Manifest.Bytes() + info.Size(), Uploaded: p.Manifest.Bytes() + info.Size()}
+	want := place.Receipt{Status: place.Published, Store: "dir", Ref: target, Digest: sum, Files: 5, Bytes: p.Manifest.Bytes() + info.Size(),
+		Uploaded: p.Manifest.Bytes() + info.Size()}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Errorf("receipt (-want +got):\n%s", diff)
 	}
@@ -77,9 +78,10 @@ func TestPublishOver(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, false, place.Published, ""},
-		"file":            {func(t *testing.T, target string) { placetest.Write(t, target, "mine") }, true, "", "is not a directory"},
-		"directory":       {func(t *testing.T, target string) { placetest.Write(t, filepath.Join(target, "mine"), "") }, true, "", "no package"},
-		"broken manifest": {func(t *testing.T, target string) { placetest.Write(t, filepath.Join(target, manifest.FileName), "{}") }, true, "", "no package that llmexport can read"},
+		"file":      {func(t *testing.T, target string) { placetest.Write(t, target, "mine") }, true, "", "is not a directory"},
+		"directory": {func(t *testing.T, target string) { placetest.Write(t, filepath.Join(target, "mine"), "") }, true, "", "no package"},
+		"broken manifest": {func(t *testing.T, target string) { placetest.Write(t, filepath.Join(target, manifest.FileName), "{}") }, true, "",
+			"no package that llmexport can read"},
 		"foreign manifest": {func(t *testing.T, target string) {
 			placetest.Write(t, filepath.Join(target, manifest.FileName), `{"manifest":9}`)
 		}, true, "", "version 9"},

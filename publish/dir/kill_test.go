@@ -30,7 +30,7 @@ func TestDirKilled(t *testing.T) {
 			}
 			return []string{publishTo + "=" + dir}, dir
 		},
-		Sent: func() int64 { return 0 }, // a directory is copied anew
+		Sent: func() int64 { return 0 }, // a directory is copied again
 	}, placetest.Kills(6), placetest.Big(t, 6<<20))
 	left, err := os.ReadDir(base)
 	if err != nil {

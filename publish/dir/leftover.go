@@ -79,7 +79,8 @@ func (d Place) repair(ctx context.Context, target, keep string) error {
 	_, err = os.Lstat(target)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && len(olds) > 1:
-		return fmt.Errorf("is absent, and %d packages that were moved aside from it exist, %s first; rename one back or remove them", len(olds), filepath.Base(olds[0]))
+		return fmt.Errorf("is absent, and %d packages that were moved aside from it exist, %s first; rename one back or remove them", len(olds),
+			filepath.Base(olds[0]))
 	case errors.Is(err, fs.ErrNotExist):
 		log.Info().Str("from", filepath.Base(olds[0])).Msg("restored a package that a killed run had moved aside")
 		return os.Rename(olds[0], target)

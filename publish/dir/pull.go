@@ -100,7 +100,7 @@ func Pull(ctx context.Context, from place.Origin, dir string, o PullOptions) (_ 
 	}
 	const digits = 2 * suffixBytes
 	work := target + pullMark + m.Digest.Hex()[:digits]
-	s, err := d.begin(ctx, target, m.Digest, signature, beside{work: work, whole: filepath.Join(work, wholeName), keep: true})
+	s, err := d.begin(ctx, target, m.Digest, signature, workplace{work: work, whole: filepath.Join(work, wholeName), keep: true})
 	if err != nil {
 		return place.Package{}, Pulled{}, fmt.Errorf("%s: %w", dir, err)
 	}
@@ -141,7 +141,8 @@ func Pull(ctx context.Context, from place.Origin, dir string, o PullOptions) (_ 
 	if _, err := s.Commit(ctx); err != nil {
 		return place.Package{}, Pulled{}, err
 	}
-	zerolog.Ctx(ctx).Info().Str("dir", dir).Str("status", string(done.Status)).Int64("fetched", done.Fetched).Int64("reused", done.Reused).Str("digest", string(m.Digest)).Msg("pulled")
+	zerolog.Ctx(ctx).Info().Str("dir", dir).Str("status", string(done.Status)).Int64("fetched", done.Fetched).Int64("reused",
+		done.Reused).Str("digest", string(m.Digest)).Msg("pulled")
 	return place.Package{Dir: dir, Manifest: m}, done, nil
 }
 

@@ -143,7 +143,8 @@ func TestPull(t *testing.T) {
 		if done := mustPull(t, at(t, target), target, PullOptions{}); done.Status != place.Unchanged {
 			t.Errorf("onto itself: %+v", done)
 		}
-		if _, _, err := Pull(t.Context(), at(t, target), filepath.Join(target, "x"), PullOptions{}); err == nil || !strings.Contains(err.Error(), "is inside the other") {
+		if _, _, err := Pull(t.Context(), at(t, target), filepath.Join(target, "x"), PullOptions{}); err == nil ||
+			!strings.Contains(err.Error(), "is inside the other") {
 			t.Errorf("into itself: %v", err)
 		}
 	})
@@ -166,7 +167,8 @@ func TestPull(t *testing.T) {
 			t.Errorf("empty: %v", err)
 		}
 		t.Chdir(target)
-		if _, _, err := Pull(t.Context(), newOrigin(t, two), target, PullOptions{Replace: true}); err == nil || !strings.Contains(err.Error(), "is the working directory") {
+		if _, _, err := Pull(t.Context(), newOrigin(t, two), target, PullOptions{Replace: true}); err == nil ||
+			!strings.Contains(err.Error(), "is the working directory") {
 			t.Errorf("another package: %v", err)
 		}
 		if done := mustPull(t, from, ".", PullOptions{}); done.Status != place.Unchanged {
@@ -212,7 +214,8 @@ func TestPullReuses(t *testing.T) {
 	placetest.Publish(t, Place{Path: target}, one)
 	done := mustPull(t, from, target, PullOptions{Replace: true})
 	placetest.Want(t, target, two)
-	if done.Status != place.Replaced || from.sent.Load() != int64(len("changed")) || done.Fetched != from.sent.Load()+int64(len(from.data)) || done.Fetched+done.Reused != done.Bytes {
+	if done.Status != place.Replaced || from.sent.Load() != int64(len("changed")) || done.Fetched != from.sent.Load()+int64(len(from.data)) ||
+		done.Fetched+done.Reused != done.Bytes {
 		t.Errorf("%+v, %d sent", done, from.sent.Load())
 	}
 
@@ -343,7 +346,7 @@ func TestPullRefuses(t *testing.T) {
 	}
 }
 
-// Links in the directory beside the target lead nowhere.
+// Links in the directory next to the target lead nowhere.
 func TestPullLinks(t *testing.T) {
 	p := placetest.Package(t, "one")
 	m, err := manifest.Parse(newOrigin(t, p).data)
@@ -572,7 +575,8 @@ func killedPull(from string) error {
 		r, err := dir.Range(f)(context.Background(), off, n)
 		return slowFile{r, count}, err
 	}}
-	_, _, err = Pull(context.Background(), o, os.Getenv(pullTo), PullOptions{Replace: true, Files: pullFiles, Transfer: transfer.Options{Connections: pullFiles, Pause: time.Millisecond}})
+	_, _, err = Pull(context.Background(), o, os.Getenv(pullTo),
+		PullOptions{Replace: true, Files: pullFiles, Transfer: transfer.Options{Connections: pullFiles, Pause: time.Millisecond}})
 	return err
 }
 

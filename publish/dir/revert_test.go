@@ -15,7 +15,7 @@ import (
 	"github.com/llmexport/llmexport/publish/place/placetest"
 )
 
-// revertDirs publishes to a directory beside a place that fails.
+// revertDirs publishes to a directory and to a place that fails.
 func revertDirs(ctx context.Context, target string, p place.Package, step func(string) error) (err error) {
 	s, err := Place{Path: target, Replace: true, step: step}.Stage(ctx, p)
 	if err != nil {
@@ -28,7 +28,7 @@ func revertDirs(ctx context.Context, target string, p place.Package, step func(s
 	return errors.Join(syscall.ENOSPC, s.Revert(ctx))
 }
 
-// TestRevertKilled ends the process at every step of a publication that is taken back. The target is one of the
+// TestRevertKilled ends the process at every step of a publication that is reverted. The target is one of the
 // packages or absent, and the next run ends as if nothing had happened.
 func TestRevertKilled(t *testing.T) {
 	if testing.Short() {

@@ -13,7 +13,7 @@ import (
 // TestSignFails stops the signing of a package that is there at every step: it has the signature or not, and all else
 // is as it was.
 func TestSignFails(t *testing.T) {
-	for name, first := range map[string]string{"signed": "", "signed anew": "one"} {
+	for name, first := range map[string]string{"signed": "", "signed again": "one"} {
 		plain := func() place.Package {
 			if first == "" {
 				return placetest.Package(t, "one")

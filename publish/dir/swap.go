@@ -16,8 +16,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// beside is the directory next to the target in which a package is made.
-type beside struct {
+// workplace is the directory next to the target in which a package is made.
+type workplace struct {
 	work  string // removed at the end
 	whole string // the package: work or a directory in it
 	keep  bool   // keep work if the package was not shown, for a later run to continue
@@ -25,7 +25,7 @@ type beside struct {
 
 // staged is a directory whose lock is held, and a package next to it that may replace it.
 type staged struct {
-	beside
+	workplace
 	d       Place
 	target  string
 	was     occupant
@@ -45,11 +45,11 @@ func lockFile(target string) string {
 
 // begin locks the target, cleans up after killed runs, and compares the contents of the target with the package of a
 // digest and signature. Close must be called unless it returns an error.
-func (d Place) begin(ctx context.Context, target string, sum manifest.Digest, signature []byte, b beside) (_ *staged, err error) {
+func (d Place) begin(ctx context.Context, target string, sum manifest.Digest, signature []byte, b workplace) (_ *staged, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s := &staged{beside: b, d: d, target: target, log: zerolog.Ctx(ctx)}
+	s := &staged{workplace: b, d: d, target: target, log: zerolog.Ctx(ctx)}
 	defer func() {
 		if err != nil {
 			s.keep = true // it is not ours yet

@@ -35,7 +35,8 @@ func TestTokenSaidBack(t *testing.T) {
 			}))
 			defer server.Close()
 			o := &hub.Options{Endpoint: server.URL, Token: token}
-			for _, s := range []place.Store{ModelScope{Repo: "org/name", Options: o, Transfer: placetest.Quick}, HuggingFace{Repo: "org/name", Options: o, Transfer: placetest.Quick}} {
+			for _, s := range []place.Store{ModelScope{Repo: "org/name", Options: o, Transfer: placetest.Quick},
+				HuggingFace{Repo: "org/name", Options: o, Transfer: placetest.Quick}} {
 				if _, err := place.To(t.Context(), s, p); err == nil || strings.Contains(err.Error(), token) {
 					t.Errorf("%s: %v", s, err)
 				}

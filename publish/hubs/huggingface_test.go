@@ -88,7 +88,8 @@ func TestHub(t *testing.T) {
 	q.Manifest.Files = slices.DeleteFunc(q.Manifest.Files, func(f manifest.File) bool { return f.Name == "config.json" })
 	s.Tag = "v2"
 	d, err = s.Diff(h.Ctx, q)
-	if err != nil || !slices.Equal(d.Remove, []string{"config.json"}) || !slices.Equal(d.Change, []string{"manifest.json"}) || d.Status != place.Replaced || d.Creates != "tag v2" {
+	if err != nil || !slices.Equal(d.Remove, []string{"config.json"}) || !slices.Equal(d.Change, []string{"manifest.json"}) ||
+		d.Status != place.Replaced || d.Creates != "tag v2" {
 		t.Errorf("diff %+v, %v", d, err)
 	}
 	r = h.Publish(t, s, q)
@@ -138,9 +139,10 @@ func TestHubRefuses(t *testing.T) {
 		"foreign manifest": {func(h *placetest.Hub) {
 			h.Repo(placetest.Repo).Commit("main", map[string][]byte{"manifest.json": []byte("{}")})
 		}, nil, "contains no package that llmexport can read", nil},
-		"public, not private": {func(h *placetest.Hub) { h.Repo(placetest.Repo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(s *HuggingFace) { s.Private = true }, "exists and is public", nil},
-		"no token":            {nil, func(s *HuggingFace) { s.Options.Token = "" }, "publishing needs a token: set HF_TOKEN", fs.ErrPermission},
-		"wrong token":         {nil, func(s *HuggingFace) { s.Options.Token = "hf_wrong" }, "the token is invalid", fs.ErrPermission},
+		"public, not private": {func(h *placetest.Hub) { h.Repo(placetest.Repo).Commit("main", map[string][]byte{"README.md": {1}}) },
+			func(s *HuggingFace) { s.Private = true }, "exists and is public", nil},
+		"no token":    {nil, func(s *HuggingFace) { s.Options.Token = "" }, "publishing needs a token: set HF_TOKEN", fs.ErrPermission},
+		"wrong token": {nil, func(s *HuggingFace) { s.Options.Token = "hf_wrong" }, "the token is invalid", fs.ErrPermission},
 		"no rights": {func(h *placetest.Hub) { h.AddToken("hf_reader", fakehub.User{Name: "reader", Role: fakehub.Reader}) },
 			func(s *HuggingFace) { s.Options.Token = "hf_reader" }, "write access to tester/tiny", fs.ErrPermission},
 		"not ours to see": {func(h *placetest.Hub) {
@@ -386,7 +388,8 @@ func TestHubOrigin(t *testing.T) {
 func TestWithAttributes(t *testing.T) {
 	have := "*.bin filter=lfs diff=lfs merge=lfs -text\n/top.x filter=lfs\nno.bin -filter\nsub/*.y filter=lfs"
 	got := string(withAttributes([]byte(have), []string{"a.bin", "s/a.bin", "top.x", "s/top.x", "no.bin", "sub/z.y", "z.y", "a b[1].w"}))
-	want := have + "\na?b?1?.w filter=lfs diff=lfs merge=lfs -text\nno.bin filter=lfs diff=lfs merge=lfs -text\ns/top.x filter=lfs diff=lfs merge=lfs -text\nz.y filter=lfs diff=lfs merge=lfs -text\n"
+	want := have + "\na?b?1?.w filter=lfs diff=lfs merge=lfs -text\nno.bin filter=lfs diff=lfs merge=lfs -text\ns/top.x filter=lfs " +
+		"diff=lfs merge=lfs -text\nz.y filter=lfs diff=lfs merge=lfs -text\n"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -282,7 +282,8 @@ func (s *stagedHuggingFace) apply(ctx context.Context, parent string, ops []oper
 			return false, fmt.Errorf("it is unknown whether the commit succeeded: %w", errors.Join(err, terr))
 		}
 		if !shown(files) {
-			return false, fmt.Errorf("somebody else has committed %s on top of %s in the meantime, so the package is not visible; publish again: %w", now.commit, parent, errConflict)
+			return false, fmt.Errorf("somebody else has committed %s on top of %s in the meantime, so the package is not visible; publish again: %w",
+				now.commit, parent, errConflict)
 		}
 		id = now.commit
 		return false, nil

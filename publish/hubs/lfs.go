@@ -275,7 +275,8 @@ func (s *summed) err() error {
 
 // put uploads n bytes to an address of storage, with retries; bad returns an error in the bytes themselves. It returns
 // the response header.
-func (l *lfs) put(ctx context.Context, to *url.URL, header http.Header, n int64, slots chan struct{}, body func() io.Reader, bad func() error) (http.Header, error) {
+func (l *lfs) put(ctx context.Context, to *url.URL, header http.Header, n int64, slots chan struct{}, body func() io.Reader,
+	bad func() error) (http.Header, error) {
 	select {
 	case slots <- struct{}{}:
 		defer func() { <-slots }()

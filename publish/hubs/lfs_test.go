@@ -85,7 +85,7 @@ func TestLFSParts(t *testing.T) {
 				return 403, ""
 			}
 			return ok(path, n)
-		}, true, 9, nil}, // and what was on its way beside it
+		}, true, 9, nil}, // and the concurrent uploads
 		"ran out, another upload": {func(path string, n int) (int, string) {
 			if path == "/u1/5" {
 				return 403, ""

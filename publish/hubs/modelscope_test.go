@@ -145,8 +145,10 @@ func TestModelScopeRefuses(t *testing.T) {
 		"foreign files": {func(h *placetest.Hub) {
 			h.Repo(placetest.Repo).Commit("main", map[string][]byte{"notes.txt": {1}, "configuration.json": {2}})
 		}, nil, `contains 1 files that are not part of a package, "notes.txt" first`},
-		"public":      {func(h *placetest.Hub) { h.Repo(placetest.Repo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(m *ModelScope) { m.Private = true }, "exists and is public"},
-		"no branch":   {func(h *placetest.Hub) { h.Repo(placetest.Repo).Commit("main", map[string][]byte{"README.md": {1}}) }, func(m *ModelScope) { m.Branch = "b" }, "has no branch b"},
+		"public": {func(h *placetest.Hub) { h.Repo(placetest.Repo).Commit("main", map[string][]byte{"README.md": {1}}) },
+			func(m *ModelScope) { m.Private = true }, "exists and is public"},
+		"no branch": {func(h *placetest.Hub) { h.Repo(placetest.Repo).Commit("main", map[string][]byte{"README.md": {1}}) },
+			func(m *ModelScope) { m.Branch = "b" }, "has no branch b"},
 		"no token":    {nil, func(m *ModelScope) { m.Options.Token = "" }, "set MODELSCOPE_API_TOKEN"},
 		"wrong token": {nil, func(m *ModelScope) { m.Options.Token = "x" }, "missing or invalid"},
 		"endpoint":    {nil, func(m *ModelScope) { m.Endpoint = "https://evil.example" }, "set MODELSCOPE_ENDPOINT"},

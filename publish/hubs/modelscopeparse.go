@@ -82,7 +82,8 @@ func parseModelScopeFiles(data []byte) (modelScopeFiles, error) {
 		return modelScopeFiles{}, corruptAnswer("the files", err)
 	}
 	if len(a.Files) >= maxModelScopeFiles {
-		return modelScopeFiles{}, fmt.Errorf("ModelScope lists only the first %d files of a repository, and this one has as many: %w", maxModelScopeFiles, tensor.ErrUnsupported)
+		return modelScopeFiles{}, fmt.Errorf("ModelScope lists only the first %d files of a repository, and this one has as many: %w",
+			maxModelScopeFiles, tensor.ErrUnsupported)
 	}
 	l := modelScopeFiles{files: map[string]repoFile{}, inGit: map[string]bool{}}
 	newest := int64(-1)

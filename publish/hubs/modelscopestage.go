@@ -181,7 +181,8 @@ func (s *stagedModelScope) apply(ctx context.Context, parent, message string, ac
 			if id = now.commit; sameFiles(now.files, want) {
 				return false, nil
 			}
-			return false, fmt.Errorf("somebody else has committed %s on top of %s in the meantime, so the package is not visible; publish again: %w", now.commit, parent, errConflict)
+			return false, fmt.Errorf("somebody else has committed %s on top of %s in the meantime, so the package is not visible; publish again: %w",
+				now.commit, parent, errConflict)
 		}
 		if err := s.api.commit(ctx, s.m.branch(), message, actions); err != nil {
 			return false, err

@@ -94,7 +94,8 @@ func TestDeepAnswers(t *testing.T) {
 
 func TestParseTree(t *testing.T) {
 	for name, tc := range map[string]struct{ page, err string }{
-		"twice":    {`[{"type":"file","path":"a","oid":"` + strings.Repeat("a", 40) + `"},{"type":"file","path":"a","oid":"` + strings.Repeat("a", 40) + `"}]`, "twice"},
+		"twice": {`[{"type":"file","path":"a","oid":"` + strings.Repeat("a", 40) + `"},{"type":"file","path":"a","oid":"` +
+			strings.Repeat("a", 40) + `"}]`, "twice"},
 		"negative": {`[{"type":"file","path":"a","size":-1,"oid":"` + strings.Repeat("a", 40) + `"}]`, "an invalid size or digest"},
 		"digest":   {`[{"type":"file","path":"a","size":1,"oid":"x"}]`, "an invalid size or digest"},
 		"no list":  {`{}`, "the hub's response"},
@@ -112,9 +113,10 @@ func TestParseBatch(t *testing.T) {
 		return `{"objects":[{"oid":"` + fuzzOID + `","actions":{"upload":{"href":"https://s.example/x","header":` + header + `}}}]}`
 	}
 	for name, tc := range map[string]struct{ answer, err string }{
-		"none":               {`{"objects":[]}`, "responded for 0 of 1"},
-		"another":            {`{"objects":[{"oid":"abc"}]}`, "was not requested"},
-		"refused":            {`{"objects":[{"oid":"` + fuzzOID + `","error":{"code":413,"message":"too\nlarge, see https://x?sig=1"}}]}`, "413 too large, see https://x/..."},
+		"none":    {`{"objects":[]}`, "responded for 0 of 1"},
+		"another": {`{"objects":[{"oid":"abc"}]}`, "was not requested"},
+		"refused": {`{"objects":[{"oid":"` + fuzzOID + `","error":{"code":413,"message":"too\nlarge, see https://x?sig=1"}}]}`,
+			"413 too large, see https://x/..."},
 		"http":               {`{"objects":[{"oid":"` + fuzzOID + `","actions":{"upload":{"href":"http://s.example/x"}}}]}`, "no usable address"},
 		"part lacks":         {upload(`{"chunk_size":"4","1":"https://s/1","3":"https://s/3"}`), "part 2 of 3"},
 		"part too many":      {upload(`{"chunk_size":"5","1":"https://s/1","2":"https://s/2","3":"https://s/3"}`), "part 3 of 2"},

@@ -18,6 +18,7 @@ func TestHugeSignature(t *testing.T) {
 	}
 	t.Run("hub", func(t *testing.T) { placetest.WantShort(t, huggingFaceOrigin{api, strings.Repeat("0", 40)}, sent) })
 	t.Run("modelscope", func(t *testing.T) {
-		placetest.WantShort(t, modelScopeOrigin{&modelScopeAPI{repoClient{repo: placetest.Repo}}, "", map[string]repoFile{manifest.SignatureName: {size: placetest.Huge}}}, sent)
+		placetest.WantShort(t, modelScopeOrigin{&modelScopeAPI{repoClient{repo: placetest.Repo}}, "",
+			map[string]repoFile{manifest.SignatureName: {size: placetest.Huge}}}, sent)
 	})
 }

@@ -385,7 +385,8 @@ func TestCheckName(t *testing.T) {
 	good := []string{"a", "llm.mnn.weight", "sub/dir/file", ".hidden", "..a", "con1", "com", "company", "é", "a b", strings.Repeat("x", 255)}
 	bad := []string{
 		"", ".", "..", "/a", "a/", "a//b", "./a", "a/../b", `a\b`, "C:a", "a\x00", "a\nb", "a\u202eb", "\xff", "a*", "a.", "a ", "a./b",
-		"CON", ".git/config", "x/.GIT/hooks/y", "git~1/config", "con.txt", "x/nul", "COM1", "lpt9.log", "aux .txt", "com\u00b9", strings.Repeat("x", 256), strings.Repeat("x/", 600) + "x",
+		"CON", ".git/config", "x/.GIT/hooks/y", "git~1/config", "con.txt", "x/nul", "COM1", "lpt9.log", "aux .txt", "com\u00b9",
+		strings.Repeat("x", 256), strings.Repeat("x/", 600) + "x",
 	}
 	for _, name := range good {
 		if err := CheckName(name); err != nil {

@@ -90,7 +90,8 @@ func newArtifact(m *manifest.Manifest, sum manifest.Digest, files []place.Cargo)
 	if err != nil {
 		return nil, err
 	}
-	a.config = layer{place.Loaded("config of the artifact", config), ocispec.Descriptor{MediaType: configType, Digest: digest.FromBytes(config), Size: int64(len(config))}}
+	a.config = layer{place.Loaded("config of the artifact", config),
+		ocispec.Descriptor{MediaType: configType, Digest: digest.FromBytes(config), Size: int64(len(config))}}
 
 	image := ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifactType, Config: a.config.desc,
@@ -117,7 +118,8 @@ func layerOf(f place.Cargo) layer {
 		kind = signatureType
 	case about.IsLicense(low), strings.HasSuffix(low, ".md"):
 		kind = documentType
-	case f.Role == manifest.RoleWeights, f.Role == manifest.RoleGraph, strings.HasSuffix(low, ".weight"), strings.HasSuffix(low, ".mnn"), strings.HasSuffix(low, ".bin"):
+	case f.Role == manifest.RoleWeights, f.Role == manifest.RoleGraph, strings.HasSuffix(low, ".weight"), strings.HasSuffix(low, ".mnn"),
+		strings.HasSuffix(low, ".bin"):
 		kind = weightsType
 	}
 	return layer{f, ocispec.Descriptor{

@@ -30,7 +30,7 @@ func TestOCIKilled(t *testing.T) {
 			return []string{publishTo + "=" + ref}, "oci://" + ref
 		},
 		Sent: f.Sent.Load,
-		Most: p.Manifest.Bytes() + 1<<20, // a blob that was not complete is begun anew
+		Most: p.Manifest.Bytes() + 1<<20, // a blob that was not complete is sent again
 	}, placetest.Kills(6), p)
 }
 func TestMain(m *testing.M) { placetest.Main(m, children) }

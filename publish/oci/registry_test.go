@@ -29,7 +29,8 @@ func startRegistry(t *testing.T) string {
 	addr := l.Addr().String()
 	l.Close()
 	dir := t.TempDir()
-	config := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage:\n  filesystem: {rootdirectory: %s}\n  delete: {enabled: true}\nhttp: {addr: %s}\n", filepath.Join(dir, "data"), addr)
+	config := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage:\n  filesystem: {rootdirectory: %s}\n  delete: {enabled: "+
+		"true}\nhttp: {addr: %s}\n", filepath.Join(dir, "data"), addr)
 	placetest.Write(t, filepath.Join(dir, "config.yml"), config)
 	cmd := exec.Command(bin, "serve", filepath.Join(dir, "config.yml"))
 	if err := cmd.Start(); err != nil {

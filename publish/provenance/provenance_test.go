@@ -178,7 +178,8 @@ func TestDeepReport(t *testing.T) {
 
 // FuzzDependencies: what a report and a recipe say becomes descriptors with digests, the same ones in the same order.
 func FuzzDependencies(f *testing.F) {
-	f.Add([]byte(`{"calibration":{"domains":[{"name":"x","sha256":"`+sumA+`"},{"name":"y","sha256":"`+sumA+`"}]}}`), []byte(`[{"path":"a/b","sha256":"`+sumB+`"}]`))
+	f.Add([]byte(`{"calibration":{"domains":[{"name":"x","sha256":"`+sumA+`"},{"name":"y","sha256":"`+sumA+`"}]}}`),
+		[]byte(`[{"path":"a/b","sha256":"`+sumB+`"}]`))
 	f.Add([]byte(`{}`), []byte(`{"a":[{"path":"..\\x","sha256":"`+sumC+`"},{"path":7}]}`))
 	f.Fuzz(func(t *testing.T, report, recipe []byte) {
 		texts, err := parseReport(report)

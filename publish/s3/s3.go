@@ -92,7 +92,8 @@ func (s Place) parse() (bucket, prefix string, endpoint *url.URL, err error) {
 		}
 	}
 	endpoint, err = url.Parse(cmp.Or(address, "https://s3.amazonaws.com"))
-	if err != nil || endpoint.Host == "" || endpoint.Scheme != "https" && endpoint.Scheme != "http" || strings.Trim(endpoint.Path, "/") != "" || endpoint.User != nil || endpoint.RawQuery != "" || endpoint.Fragment != "" {
+	if err != nil || endpoint.Host == "" || endpoint.Scheme != "https" && endpoint.Scheme != "http" ||
+		strings.Trim(endpoint.Path, "/") != "" || endpoint.User != nil || endpoint.RawQuery != "" || endpoint.Fragment != "" {
 		// The endpoint is not printed: it may contain a password.
 		return "", "", nil, &place.RefError{Err: fmt.Errorf("%s does not have the form https://host or http://host:port", key)}
 	}

@@ -194,7 +194,8 @@ func testS3(t *testing.T, store func(prefix string) Place) {
 		if err := staged.Revert(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if _, err := Open(t.Context(), strings.TrimPrefix(store("models/b").ref(t), "s3://"), place.OpenOptions{Transfer: placetest.Quick}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := Open(t.Context(), strings.TrimPrefix(store("models/b").ref(t), "s3://"),
+			place.OpenOptions{Transfer: placetest.Quick}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -218,7 +219,8 @@ func testS3(t *testing.T, store func(prefix string) Place) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.PutObject(t.Context(), b.bucket, "other/holiday.jpg", strings.NewReader("x"), 1, "", manifest.DigestOf([]byte("x")).Hex(), minio.PutObjectOptions{DisableContentSha256: true}); err != nil {
+		if _, err := b.PutObject(t.Context(), b.bucket, "other/holiday.jpg", strings.NewReader("x"), 1, "", manifest.DigestOf([]byte("x")).Hex(),
+			minio.PutObjectOptions{DisableContentSha256: true}); err != nil {
 			t.Fatal(err)
 		}
 		d.Replace = true
@@ -237,7 +239,8 @@ func testS3(t *testing.T, store func(prefix string) Place) {
 		if _, err := place.To(t.Context(), store("models/f"), p); !errors.Is(err, tensor.ErrCorrupt) {
 			t.Errorf("got %v", err)
 		}
-		if _, err := Open(t.Context(), strings.TrimPrefix(store("models/f").ref(t), "s3://"), place.OpenOptions{Transfer: placetest.Quick}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := Open(t.Context(), strings.TrimPrefix(store("models/f").ref(t), "s3://"),
+			place.OpenOptions{Transfer: placetest.Quick}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("a damaged package is there: %v", err)
 		}
 	})
@@ -363,7 +366,7 @@ func TestS3GivesUp(t *testing.T) {
 	}
 }
 
-// TestS3LeftOver: a package that is shown is published, whatever becomes of the objects that it does not have.
+// TestS3LeftOver: a package that is shown is published, regardless of objects that it does not have.
 func TestS3LeftOver(t *testing.T) {
 	s := placetest.NewS3(t)
 	one, two := placetest.Package(t, "one"), placetest.Package(t, "two")
@@ -428,7 +431,8 @@ func TestS3Refuses(t *testing.T) {
 	}
 	t.Run("rights", func(t *testing.T) {
 		t.Setenv("AWS_ACCESS_KEY_ID", "somebody")
-		if _, err := place.To(t.Context(), placeAt(s, "b"), p); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "AWS_PROFILE") || strings.Contains(err.Error(), "secret-key") {
+		if _, err := place.To(t.Context(), placeAt(s, "b"), p); !errors.Is(err, fs.ErrPermission) ||
+			!strings.Contains(err.Error(), "AWS_PROFILE") || strings.Contains(err.Error(), "secret-key") {
 			t.Errorf("got %v", err)
 		}
 	})

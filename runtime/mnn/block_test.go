@@ -108,7 +108,8 @@ func agree(t *testing.T, w quant.Matrix, s quant.Spec, bias []float32) {
 				if v != want {
 					t.Fatalf("%v: weight %d of rows %d to %d is %g, want %g", s, i, lo, hi, v, want)
 				}
-				if d := math.Abs(float64(v) - float64(w.Data[lo*w.Cols+i])); w.Data[lo*w.Cols+i] != 0 && !(d <= s.Bound(b.Scale[k], zero(b, k))+0x1p-22*math.Abs(float64(v))) {
+				if d := math.Abs(float64(v) - float64(w.Data[lo*w.Cols+i])); w.Data[lo*w.Cols+i] != 0 &&
+					!(d <= s.Bound(b.Scale[k], zero(b, k))+0x1p-22*math.Abs(float64(v))) {
 					t.Fatalf("%v: weight %g came back as %g", s, w.Data[lo*w.Cols+i], v)
 				}
 			}
@@ -174,7 +175,8 @@ func TestOpenWorkedExample(t *testing.T) {
 	file = append(file, 0x01, 0x23, 0x45, 0x68, 0x9a, 0xbc, 0xde, 0xf0, 0x12, 0x34, 0x56, 0x89, 0xab, 0xcd, 0xef, 0x01)
 	file = append(append(file, ramp...), ramp...)
 	file = append(file, 0, 0, 0, 0x30, 0, 0x44, 0, 0x38, 0x77, 0x37, 0x77, 0x3b, 0, 0, 0, 0x34)
-	c := &mnn.Convolution{KernelX: 1, KernelY: 1, StrideX: 1, StrideY: 1, DilateX: 1, DilateY: 1, Group: 1, Outputs: 2, Inputs: 64, External: []int64{0, 86, 16, 0, 0}, Quan: &mnn.Quan{Type: 1, Min: 1, ReadType: 4, QuantScale: 1, ScaleFP16: true}}
+	c := &mnn.Convolution{KernelX: 1, KernelY: 1, StrideX: 1, StrideY: 1, DilateX: 1, DilateY: 1, Group: 1, Outputs: 2, Inputs: 64,
+		External: []int64{0, 86, 16, 0, 0}, Quan: &mnn.Quan{Type: 1, Min: 1, ReadType: 4, QuantScale: 1, ScaleFP16: true}}
 	m, err := c.Open(memory(file))
 	if err != nil {
 		t.Fatal(err)

@@ -56,11 +56,13 @@ func TestRules(t *testing.T) {
 		{"unsqueeze of nothing", func(g *Graph) { replace(g, OpUnsqueeze, &Squeeze{}) }, tensor.ErrCorrupt, "neither dims"},
 		{"norm of two", func(g *Graph) { replace(g, OpLayerNorm, &LayerNorm{Group: 1}); g.Ops[logits].Inputs = []int32{1, 2} }, tensor.ErrCorrupt, "two of each"},
 		{"norm lists", func(g *Graph) { replace(g, OpLayerNorm, &LayerNorm{Group: 1, Beta: []float32{1}}) }, tensor.ErrCorrupt, "gamma of length 0"},
-		{"norm in the file", func(g *Graph) { replace(g, OpLayerNorm, &LayerNorm{Group: 1, External: []int64{0, 8, 12}}) }, tensor.ErrCorrupt, "gamma of 8 bytes with beta of 12"},
+		{"norm in the file", func(g *Graph) { replace(g, OpLayerNorm, &LayerNorm{Group: 1, External: []int64{0, 8, 12}}) }, tensor.ErrCorrupt,
+			"gamma of 8 bytes with beta of 12"},
 		{"norm group", func(g *Graph) { replace(g, OpLayerNorm, &LayerNorm{}) }, tensor.ErrCorrupt, "group 0"},
 		{"unary", func(g *Graph) { replace(g, OpUnaryOp, &Unary{Op: 99}) }, tensor.ErrUnsupported, "UnaryOpOperation(99)"},
 		{"binary", func(g *Graph) { replace(g, OpBinaryOp, &Binary{Op: 18}); g.Ops[logits].Inputs = []int32{1, 1} }, tensor.ErrUnsupported, "BinaryOpOperation(18)"},
-		{"activation", func(g *Graph) { replace(g, OpBinaryOp, &Binary{Activation: 2}); g.Ops[logits].Inputs = []int32{1, 1} }, tensor.ErrUnsupported, "activationType 2"},
+		{"activation", func(g *Graph) { replace(g, OpBinaryOp, &Binary{Activation: 2}); g.Ops[logits].Inputs = []int32{1, 1} },
+			tensor.ErrUnsupported, "activationType 2"},
 		{"slice", func(g *Graph) {
 			replace(g, OpStridedSlice, &StridedSlice{FromType: 2})
 			g.Ops[logits].Inputs = []int32{1, 1, 1, 1}
@@ -151,7 +153,8 @@ func TestSequenceRules(t *testing.T) {
 		{"input not declared", func(g *Graph) { g.Subgraphs[1].Inputs[0] = 1 }, tensor.ErrCorrupt, "not among the inputs"},
 		{"input twice", func(g *Graph) { g.Subgraphs[1].Inputs = []int32{0, 0} }, tensor.ErrCorrupt, "input 0 is given twice"},
 		{"input out of range", func(g *Graph) { g.Subgraphs[1].Inputs = []int32{0, 9} }, tensor.ErrCorrupt, "2 inputs of which 1"},
-		{"order of a subgraph", func(g *Graph) { o := g.Subgraphs[0].Ops; o[0], o[1] = o[1], o[0] }, tensor.ErrCorrupt, `subgraph 0 "/expert/5_0": op 1 Input "/x": output 0 "x" is read before`},
+		{"order of a subgraph", func(g *Graph) { o := g.Subgraphs[0].Ops; o[0], o[1] = o[1], o[0] }, tensor.ErrCorrupt,
+			`subgraph 0 "/expert/5_0": op 1 Input "/x": output 0 "x" is read before`},
 		{"op of a subgraph", func(g *Graph) { g.Subgraphs[0].Ops[1].Type = OpFill }, tensor.ErrUnsupported, `"/expert/5_0": op 1 Fill`},
 		{"parameter of a subgraph", func(g *Graph) { g.Subgraphs[0].Ops[1].Param = &Unary{Op: 99} }, tensor.ErrUnsupported, "UnaryOpOperation(99)"},
 		{"empty subgraph", func(g *Graph) { g.Subgraphs[0].Ops = nil }, tensor.ErrCorrupt, "no ops"},
@@ -169,9 +172,11 @@ func TestSequenceRules(t *testing.T) {
 		{"cast from", last(OpCast, &Cast{From: 8, To: DTFloat}, 0), tensor.ErrUnsupported, "DataType(8)"},
 		{"range", last(OpRange, &Range{T: 8}, 1, 1, 1), tensor.ErrUnsupported, "DataType(8)"},
 		{"slope", last(OpReLU, &Relu{Slope: float32(math.NaN())}, 0), tensor.ErrCorrupt, "slope"},
-		{"recurrence", recurrence(LinearAttention{Type: "lightning", KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1}), tensor.ErrUnsupported, `attn_type "lightning"`},
+		{"recurrence", recurrence(LinearAttention{Type: "lightning", KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1}), tensor.ErrUnsupported,
+			`attn_type "lightning"`},
 		{"no recurrence", recurrence(LinearAttention{KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1}), tensor.ErrUnsupported, `attn_type ""`},
-		{"heads of a recurrence", recurrence(LinearAttention{Type: GatedDeltaRule, KeyHeads: 2, ValueHeads: 3, KeyDim: 1, ValueDim: 1}), tensor.ErrCorrupt, "2 heads of keys"},
+		{"heads of a recurrence", recurrence(LinearAttention{Type: GatedDeltaRule, KeyHeads: 2, ValueHeads: 3, KeyDim: 1, ValueDim: 1}),
+			tensor.ErrCorrupt, "2 heads of keys"},
 		{"size of a recurrence", recurrence(LinearAttention{Type: ShortConv, KeyHeads: 1, ValueHeads: 1, ValueDim: 1}), tensor.ErrCorrupt, "of 0 elements"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -15,7 +15,8 @@ import (
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	digest := strings.Repeat("ab", 32)
-	for name, content := range map[string]string{"org/tiny/config.json": "{}", "org/tiny/sub/m.safetensors": "weights", "org/tiny.sha256": digest + "  sub/m.safetensors\n",
+	for name, content := range map[string]string{"org/tiny/config.json": "{}", "org/tiny/sub/m.safetensors": "weights",
+		"org/tiny.sha256":     digest + "  sub/m.safetensors\n",
 		"org/other/README.md": "other"} {
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {

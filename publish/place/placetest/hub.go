@@ -107,7 +107,7 @@ func Secrets(t testing.TB, err error) {
 	}
 }
 
-// Want demands that a revision holds exactly p, beside .gitattributes.
+// Want demands that a revision holds exactly p and .gitattributes.
 func (h *Hub) Want(t testing.TB, revision string, p place.Package) {
 	t.Helper()
 	want := map[string][]byte{}

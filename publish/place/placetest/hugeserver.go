@@ -57,12 +57,13 @@ func WantAgain(t *testing.T, ask func(url string) func(ctx context.Context) erro
 	defer close(release)
 	once := ask(server.URL)
 	tries := 0
-	err := transfer.Retry(t.Context(), "test", transfer.Options{Stall: 20 * time.Millisecond, Pause: time.Millisecond}, func(ctx context.Context, _ func(int)) (bool, error) {
-		if tries++; tries == 2 {
-			return false, nil
-		}
-		return false, once(ctx)
-	})
+	err := transfer.Retry(t.Context(), "test", transfer.Options{Stall: 20 * time.Millisecond, Pause: time.Millisecond},
+		func(ctx context.Context, _ func(int)) (bool, error) {
+			if tries++; tries == 2 {
+				return false, nil
+			}
+			return false, once(ctx)
+		})
 	if again := (*transfer.Retryable)(nil); err != nil || errors.As(err, &again) || tries != 2 {
 		t.Errorf("%d tries, %v", tries, err)
 	}

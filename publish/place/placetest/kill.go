@@ -152,7 +152,7 @@ func (m *meter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Seal writes manifest.json beside the files of a package, for a process that opens it.
+// Seal writes manifest.json next to the files of a package, for a process that opens it.
 func Seal(t testing.TB, p place.Package) {
 	t.Helper()
 	b, err := p.Manifest.Marshal()

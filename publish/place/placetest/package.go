@@ -101,7 +101,7 @@ func Publish(t testing.TB, s place.Store, p place.Package) place.Receipt {
 	return r
 }
 
-// Want demands that dir holds exactly p, and that nothing of ours is beside it.
+// Want demands that dir holds exactly p, and that nothing of ours is next to it.
 func Want(t testing.TB, dir string, p place.Package) {
 	t.Helper()
 	want := Tree(t, p.Dir)
@@ -116,7 +116,7 @@ func Want(t testing.TB, dir string, p place.Package) {
 	Alone(t, dir)
 }
 
-// Alone demands that nothing of ours is beside a directory.
+// Alone demands that nothing of ours is next to a directory.
 func Alone(t testing.TB, target string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(target))
