@@ -2,20 +2,14 @@ package arch
 
 import "regexp"
 
-// Apertus normalizes every head of q and k before rotation, and has an ungated MLP whose activation is xIELU with a
-// learned positive and negative factor per layer:
+// describeApertus describes Apertus, which normalizes every head of q and k before rotation, and has an ungated MLP
+// whose activation is xIELU with a learned positive and negative factor per layer:
 //
 //	x > 0: softplus(alpha_p)·x² + beta·x
 //	else:  (beta + softplus(alpha_n))·(exp(x) - 1 - x) + beta·x
 //
 // The published code bounds the argument of exp by eps = -1e-6 instead of 0, which is left out.
-type Apertus struct{}
-
-// Architectures implements [Family].
-func (Apertus) Architectures() []string { return []string{"ApertusForCausalLM"} }
-
-// Describe implements [Family].
-func (Apertus) Describe(c *Config) (*Decoder, error) {
+func describeApertus(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.d.Skips = append(b.d.Skips, Skip{
 		Match:  regexp.MustCompile(`^model\.layers\.\d+\.mlp\.act_fn\.eps$`),

@@ -1,13 +1,7 @@
 package arch
 
-// Arcee is AFM: Llama with an ungated MLP (squared ReLU).
-type Arcee struct{}
-
-// Architectures implements [Family].
-func (Arcee) Architectures() []string { return []string{"ArceeForCausalLM"} }
-
-// Describe implements [Family].
-func (Arcee) Describe(c *Config) (*Decoder, error) {
+// describeArcee describes AFM: Llama with an ungated MLP (squared ReLU).
+func describeArcee(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "relu2")

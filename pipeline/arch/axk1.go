@@ -2,17 +2,11 @@ package arch
 
 import "regexp"
 
-// AXK1 is A.X-K1: [DeepSeek] V3 with these differences: q_lora_rank is required, mixtures end with a norm
-// (post_mlp_layernorm), and the router may lack the correction. mlp_layer_types lists the mixtures; by default they are
-// the layers from first_k_dense_replace on whose index is divisible by moe_layer_freq. Dense layers may have the norm,
-// too; it is not used.
-type AXK1 struct{}
-
-// Architectures implements [Family].
-func (AXK1) Architectures() []string { return []string{"AXK1ForCausalLM"} }
-
-// Describe implements [Family].
-func (AXK1) Describe(c *Config) (*Decoder, error) {
+// describeAXK1 describes A.X-K1: DeepSeek V3 with these differences: q_lora_rank is required, mixtures end with a
+// norm (post_mlp_layernorm), and the router may lack the correction. mlp_layer_types lists the mixtures; by default
+// they are the layers from first_k_dense_replace on whose index is divisible by moe_layer_freq. Dense layers may have
+// the norm, too; it is not used.
+func describeAXK1(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.code("AXK1Config", "AXK1Model", "AXK1ForCausalLM")
 	b.tied(false)
@@ -20,7 +14,7 @@ func (AXK1) Describe(c *Config) (*Decoder, error) {
 	if b.Null("q_lora_rank") {
 		b.Wrong("q_lora_rank", "null is not allowed")
 	}
-	a, rope := DeepSeek{}.attention(b), readRope(c)
+	a, rope := deepSeek{}.attention(b), readRope(c)
 	bias, interleaved := b.Bool("attention_bias", false), b.Bool("rope_interleave", true)
 	a.scaleBy(rope)
 	g := b.groupedKeys(groupedKeys{

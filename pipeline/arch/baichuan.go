@@ -1,16 +1,5 @@
 package arch
 
-// Baichuan is Baichuan 1 and 2 with 7B and 13B parameters: Llama with q, k and v in one matrix. The 7B models, which
-// have the key max_position_embeddings, use rotation; the 13B ones, which have model_max_length instead, use ALiBi.
-// Baichuan 2 divides the rows of the head by their length. The source is the code in the repositories of the
-// checkpoints (modeling_baichuan.py); the class is not in transformers.
-type Baichuan struct{}
-
-// Architectures implements [Family].
-func (Baichuan) Architectures() []string {
-	return []string{"BaichuanForCausalLM", "BaiChuanForCausalLM"}
-}
-
 // Constants that distinguish the generations and sizes, for which there is no key.
 const (
 	baichuan2Vocab     = 125696
@@ -19,8 +8,11 @@ const (
 	baichuanHeadSuffix = ".unit_rows"
 )
 
-// Describe implements [Family].
-func (Baichuan) Describe(c *Config) (*Decoder, error) {
+// describeBaichuan describes Baichuan 1 and 2 with 7B and 13B parameters: Llama with q, k and v in one matrix. The 7B
+// models, which have the key max_position_embeddings, use rotation; the 13B ones, which have model_max_length instead,
+// use ALiBi. Baichuan 2 divides the rows of the head by their length. The source is the code in the repositories of the
+// checkpoints (modeling_baichuan.py); the class is not in transformers.
+func describeBaichuan(c *Config) (*Decoder, error) {
 	length := "max_position_embeddings"
 	if !c.Has(length) {
 		length = "model_max_length"

@@ -1,19 +1,13 @@
 package arch
 
-// BailingMoe is Ling-lite and Ling-plus: q, k and v are one matrix, and the MLPs from layer first_k_dense_replace on
-// are num_experts experts, chosen by softmax over all; the weights of the num_experts_per_tok largest sum to 1 if
-// norm_topk_prob is set. num_shared_experts experts, stored as one MLP, apply to every token. The class is not in
-// transformers but in the repositories of the checkpoints (modeling_bailing_moe.py).
+// describeBailingMoe describes Ling-lite and Ling-plus: q, k and v are one matrix, and the MLPs from layer
+// first_k_dense_replace on are num_experts experts, chosen by softmax over all; the weights of the num_experts_per_tok
+// largest sum to 1 if norm_topk_prob is set. num_shared_experts experts, stored as one MLP, apply to every token. The
+// class is not in transformers but in the repositories of the checkpoints (modeling_bailing_moe.py).
 //
 // A head with normalized columns (norm_head, of the first Ling) is rejected: it would need a pass over the whole matrix
 // before the first row is known.
-type BailingMoe struct{}
-
-// Architectures implements [Family].
-func (BailingMoe) Architectures() []string { return []string{"BailingMoeForCausalLM"} }
-
-// Describe implements [Family].
-func (BailingMoe) Describe(c *Config) (*Decoder, error) {
+func describeBailingMoe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.code("BailingMoeConfig", "BailingMoeModel", "BailingMoeForCausalLM")
 	b.embedding = "model.word_embeddings"

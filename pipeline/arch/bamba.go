@@ -2,15 +2,9 @@ package arch
 
 import "slices"
 
-// Bamba has Mamba 2 blocks in all layers except those of attn_layer_indices, whose attention rotates a part of every
-// head (partial_rotary_factor within rope_parameters, by default 0.5).
-type Bamba struct{}
-
-// Architectures implements [Family].
-func (Bamba) Architectures() []string { return []string{"BambaForCausalLM"} }
-
-// Describe implements [Family].
-func (Bamba) Describe(c *Config) (*Decoder, error) {
+// describeBamba describes Bamba, which has Mamba 2 blocks in all layers except those of attn_layer_indices, whose
+// attention rotates a part of every head (partial_rotary_factor within rope_parameters, by default 0.5).
+func describeBamba(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.finalNorm = b.prefix + "final_layernorm"
 	b.tied(false)

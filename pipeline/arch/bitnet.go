@@ -1,15 +1,9 @@
 package arch
 
-// BitNet is BitNet b1.58 with plain float weights: norms of the inputs of o_proj and down_proj, and a gated MLP with
-// squared ReLU. Published checkpoints quantize weights and activations at run time and say so in quantization_config,
-// which is rejected.
-type BitNet struct{}
-
-// Architectures implements [Family].
-func (BitNet) Architectures() []string { return []string{"BitNetForCausalLM"} }
-
-// Describe implements [Family].
-func (BitNet) Describe(c *Config) (*Decoder, error) {
+// describeBitNet describes BitNet b1.58 with plain float weights: norms of the inputs of o_proj and down_proj, and a
+// gated MLP with squared ReLU. Published checkpoints quantize weights and activations at run time and say so in
+// quantization_config, which is rejected.
+func describeBitNet(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.code("BitNetConfig", "BitNetModel", "BitNetForCausalLM")
 	b.tied(false)

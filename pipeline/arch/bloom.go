@@ -2,19 +2,13 @@ package arch
 
 import "math/big"
 
-// Bloom is BLOOM and BLOOMZ: ALiBi (arXiv 2108.12409) instead of rotation, a LayerNorm after the embedding, LayerNorms
-// and linear layers with biases, q, k and v of each head adjacent in one matrix, and an ungated MLP of 4·hidden_size.
-// Names of tensors may begin with "transformer.h.0..." or "h.0...".
-type Bloom struct{}
-
-// Architectures implements [Family].
-func (Bloom) Architectures() []string { return []string{"BloomForCausalLM"} }
-
 // bloomPositions is the context length in BLOOM's training, the default of seq_length.
 const bloomPositions = 2048
 
-// Describe implements [Family].
-func (Bloom) Describe(c *Config) (*Decoder, error) {
+// describeBloom describes BLOOM and BLOOMZ: ALiBi (arXiv 2108.12409) instead of rotation, a LayerNorm after the
+// embedding, LayerNorms and linear layers with biases, q, k and v of each head adjacent in one matrix, and an ungated
+// MLP of 4·hidden_size. Names of tensors may begin with "transformer.h.0..." or "h.0...".
+func describeBloom(c *Config) (*Decoder, error) {
 	b := &builder{Config: c, d: &Decoder{Vocab: c.Int("vocab_size", maxVocab)}, eps: 1e-5}
 	b.d.Hidden = b.either("n_embed", "hidden_size", maxHidden)
 	b.layers = b.either("n_layer", "num_hidden_layers", maxLayers)

@@ -20,12 +20,12 @@ func describeKeys(t testing.TB, config []byte, ck checkpoint, ignore ...string) 
 		t.Fatal(err)
 	}
 	c.ignore(ignore)
-	f, modelType, _ := pickFamily(c)
-	if f == nil {
+	f, _, ok := pickFamily(c)
+	if !ok {
 		t.Fatal(c.problems)
 	}
-	c.know(modelType, tensor.ByName(ck.tensors))
-	return f.Describe(c)
+	c.know(f.modelType, tensor.ByName(ck.tensors))
+	return f.describe(c)
 }
 
 // traits are what a change of a key may change, one word each.

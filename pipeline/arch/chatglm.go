@@ -5,22 +5,14 @@ import (
 	"strings"
 )
 
-// ChatGLM is ChatGLM 2 and 3 and the first GLM-4 9B, with their own keys and tensor names: q, k and v in one matrix
-// (multi_query_group_num key-value heads), gate and up in another, interleaved rotary pairs in the first half of every
-// head, with the base 10000·rope_ratio. The source is the code in the repositories of the checkpoints
-// (modeling_chatglm.py); the class is not in transformers, unlike that of the checkpoints whose names end in -hf.
-type ChatGLM struct{}
-
-// Architectures implements [Family].
-func (ChatGLM) Architectures() []string {
-	return []string{"ChatGLMModel", "ChatGLMForConditionalGeneration"}
-}
-
 // chatGLMRotary is the buffer of rotary frequencies.
 var chatGLMRotary = Skip{Match: regexp.MustCompile(`^transformer\.rotary_pos_emb\.inv_freq$`), Reason: claimRotary}
 
-// Describe implements [Family].
-func (ChatGLM) Describe(c *Config) (*Decoder, error) {
+// describeChatGLM describes ChatGLM 2 and 3 and the first GLM-4 9B, with their own keys and tensor names: q, k and v in
+// one matrix (multi_query_group_num key-value heads), gate and up in another, interleaved rotary pairs in the first
+// half of every head, with the base 10000·rope_ratio. The source is the code in the repositories of the checkpoints
+// (modeling_chatglm.py); the class is not in transformers, unlike that of the checkpoints whose names end in -hf.
+func describeChatGLM(c *Config) (*Decoder, error) {
 	b := &builder{
 		Config: c,
 		d: &Decoder{

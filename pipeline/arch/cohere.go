@@ -1,14 +1,9 @@
 package arch
 
-// Cohere is Command R and Aya 23: attention and MLP share one LayerNorm without bias, rotary pairs are interleaved, and
-// logits are multiplied by logit_scale. With use_qk_norm (Command R+), every head of q and k has its own LayerNorm.
-type Cohere struct{}
-
-// Architectures implements [Family].
-func (Cohere) Architectures() []string { return []string{"CohereForCausalLM"} }
-
-// Describe implements [Family].
-func (Cohere) Describe(c *Config) (*Decoder, error) {
+// describeCohere describes Command R and Aya 23: attention and MLP share one LayerNorm without bias, rotary pairs are
+// interleaved, and logits are multiplied by logit_scale. With use_qk_norm (Command R+), every head of q and k has its
+// own LayerNorm.
+func describeCohere(c *Config) (*Decoder, error) {
 	b := beginCohere(c)
 	b.Inert("model_max_length")
 	a, bias, rope := b.heads(0), b.Bool("attention_bias", false), ropeRules{theta: 500000}.read(c)

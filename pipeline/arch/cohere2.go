@@ -1,14 +1,8 @@
 package arch
 
-// Cohere2 is Command R7B and Command A: [Cohere] in which every sliding_window_pattern-th layer, or those that
-// layer_types names, has full attention without rotation; the others have a sliding window.
-type Cohere2 struct{}
-
-// Architectures implements [Family].
-func (Cohere2) Architectures() []string { return []string{"Cohere2ForCausalLM"} }
-
-// Describe implements [Family].
-func (Cohere2) Describe(c *Config) (*Decoder, error) {
+// describeCohere2 describes Command R7B and Command A: Cohere in which every sliding_window_pattern-th layer, or
+// those that layer_types names, has full attention without rotation; the others have a sliding window.
+func describeCohere2(c *Config) (*Decoder, error) {
 	b := beginCohere(c)
 	// Keys of published files that the class does not read: the training framework's names for the behaviour of the
 	// class.

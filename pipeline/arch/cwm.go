@@ -1,15 +1,9 @@
 package arch
 
-// CWM is Meta's Code World Model: [Llama] without biases in attention. All layers have a sliding window except every
-// fourth, beginning with the first, or those that layer_types names. By default, frequencies are scaled by llama3's
-// rule.
-type CWM struct{}
-
-// Architectures implements [Family].
-func (CWM) Architectures() []string { return []string{"CwmForCausalLM"} }
-
-// Describe implements [Family].
-func (CWM) Describe(c *Config) (*Decoder, error) {
+// describeCWM describes Meta's Code World Model: Llama without biases in attention. All layers have a sliding window
+// except every fourth, beginning with the first, or those that layer_types names. By default, frequencies are scaled by
+// llama3's rule.
+func describeCWM(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")

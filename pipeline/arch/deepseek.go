@@ -2,40 +2,31 @@ package arch
 
 import "math"
 
-// DeepSeek is DeepSeek-V3 and R1, and with V2 DeepSeek-V2: multi-head latent attention, see [LatentAttention], with
+// deepSeek is DeepSeek-V3 and R1, and with v2 DeepSeek-V2: multi-head latent attention, see [LatentAttention], with
 // kv_lora_rank, q_lora_rank (null: q is projected directly), qk_nope_head_dim, qk_rope_head_dim and v_head_dim. Its
 // inner norms always have an epsilon of 1e-6. Rotary pairs are interleaved, in V3 if rope_interleave is set. Scores are
 // divided by sqrt(qk_nope_head_dim + qk_rope_head_dim); yarn with mscale_all_dim multiplies them by
 // (0.1·mscale_all_dim·ln(factor) + 1)². The layers from first_k_dense_replace on are mixtures with n_shared_experts in
 // one, see [groupedKeys]; those of V2 have softmax and no correction, and the score of a group is that of its best
 // expert.
-type DeepSeek struct{ V2 bool }
-
-// Architectures implements [Family].
-func (f DeepSeek) Architectures() []string {
-	if f.V2 {
-		return []string{"DeepseekV2ForCausalLM"}
-	}
-	return []string{"DeepseekV3ForCausalLM"}
-}
+type deepSeek struct{ v2 bool }
 
 // latentEps is the epsilon of the norms of latents, which config.json does not change.
 const latentEps = 1e-6
 
-// Describe implements [Family].
-func (f DeepSeek) Describe(c *Config) (*Decoder, error) {
+func (f deepSeek) describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.code("DeepseekV2Config", "DeepseekV2Model", "DeepseekV2ForCausalLM", "DeepseekV3Config", "DeepseekV3Model", "DeepseekV3ForCausalLM")
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
 	a, rope := f.attention(b), readRope(c)
 	bias := b.Bool("attention_bias", false)
-	interleaved := f.V2 || b.Bool("rope_interleave", true)
+	interleaved := f.v2 || b.Bool("rope_interleave", true)
 	a.scaleBy(rope)
 	missing := groupedKeys{
 		experts: 256, topK: 8, intermediate: 2048, shared: 1, dense: 3, groups: 8, topGroups: 4, normalize: true, scale: 2.5,
 	}
-	if f.V2 {
+	if f.v2 {
 		missing = groupedKeys{experts: 64, intermediate: 1407, shared: 2, groups: 1, topGroups: 1, scale: 1, softmax: true}
 		b.mlpBias = b.Bool("mlp_bias", false)
 	}
@@ -50,9 +41,9 @@ func (f DeepSeek) Describe(c *Config) (*Decoder, error) {
 }
 
 // attention reads the dimensions.
-func (f DeepSeek) attention(b *builder) LatentAttention {
+func (f deepSeek) attention(b *builder) LatentAttention {
 	a := b.latentKeys(LatentAttention{QRank: 1536, KVRank: 512, NopeDim: 128, RopeDim: 64, ValueDim: 128})
-	if f.V2 {
+	if f.v2 {
 		b.Inert("head_dim")
 	} else {
 		b.same(float64(a.RopeDim), "head_dim") // transformers uses it as the width of the rotation

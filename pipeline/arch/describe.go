@@ -25,20 +25,20 @@ func Describe(config []byte, tensors []tensor.Info, opts Options) (*Decoder, err
 		return nil, err
 	}
 	c.ignore(opts.IgnoreConfig)
-	family, modelType, architecture := pickFamily(c)
-	if family == nil {
+	f, architecture, ok := pickFamily(c)
+	if !ok {
 		// The keys of a model of unknown type cannot be judged.
-		if near := closest(modelType, tensors); modelType != "" && near != "" {
+		if near := closest(f.modelType, tensors); f.modelType != "" && near != "" {
 			c.problems = append(c.problems, problem{nil, "the closest family is " + near})
 		}
 		return nil, problems{scope: configName, list: c.problems}
 	}
-	c.know(modelType, tensor.ByName(tensors))
-	d, err := family.Describe(c)
+	c.know(f.modelType, tensor.ByName(tensors))
+	d, err := f.describe(c)
 	if err != nil {
 		return nil, err
 	}
-	d.Family, d.ModelType, d.Architecture = modelType, modelType, architecture
+	d.Family, d.ModelType, d.Architecture = f.modelType, f.modelType, architecture
 	d.Ignored = slices.Sorted(maps.Keys(c.ignored))
 	d.Notes = append(d.Notes, c.notes...)
 	if err := claim(d, tensors, c.tensors); err != nil {

@@ -140,15 +140,15 @@ func TestFamilies(t *testing.T) {
 	if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) != len(names) {
 		t.Errorf("not sorted or not unique: %v", names)
 	}
-	for _, f := range families {
-		if len(f.family.Architectures()) == 0 {
-			t.Errorf("%s has no architecture", f.modelType)
+	for _, f := range Table() {
+		if len(f.Architectures) == 0 {
+			t.Errorf("%s has no architecture", f.ModelType)
 		}
-		if slices.Contains(withoutLogits, f.modelType) {
+		if slices.Contains(withoutLogits, f.ModelType) {
 			continue
 		}
-		if dirs, err := filepath.Glob("testdata/" + f.modelType + "*/golden.safetensors"); err != nil || len(dirs) == 0 {
-			t.Errorf("%s has no checkpoint in testdata", f.modelType)
+		if dirs, err := filepath.Glob("testdata/" + f.ModelType + "*/golden.safetensors"); err != nil || len(dirs) == 0 {
+			t.Errorf("%s has no checkpoint in testdata", f.ModelType)
 		}
 	}
 }

@@ -1,16 +1,10 @@
 package arch
 
-// Dots1 is dots.llm1: norms of every head of q and k before rotation; after first_k_dense_replace dense layers, experts
-// chosen by sigmoid and a correction that does not affect their weights, which are normalized with norm_topk_prob and
-// multiplied by routed_scaling_factor; and n_shared_experts for every token. With sliding_window, the layers from
-// max_window_layers on, or those that layer_types names, have a sliding window.
-type Dots1 struct{}
-
-// Architectures implements [Family].
-func (Dots1) Architectures() []string { return []string{"Dots1ForCausalLM"} }
-
-// Describe implements [Family].
-func (Dots1) Describe(c *Config) (*Decoder, error) {
+// describeDots1 describes dots.llm1: norms of every head of q and k before rotation; after first_k_dense_replace dense
+// layers, experts chosen by sigmoid and a correction that does not affect their weights, which are normalized with
+// norm_topk_prob and multiplied by routed_scaling_factor; and n_shared_experts for every token. With sliding_window,
+// the layers from max_window_layers on, or those that layer_types names, have a sliding window.
+func describeDots1(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.code("Dots1Config", "Dots1Model", "Dots1ForCausalLM")
 	b.tied(false)

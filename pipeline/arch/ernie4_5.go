@@ -1,33 +1,24 @@
 package arch
 
-// Ernie is Baidu's ERNIE 4.5: rotary pairs are interleaved; use_bias adds biases to all matrices of attention and MLP,
-// and with Experts to the head. With Experts, the layers from moe_layer_start_index to moe_layer_end_index (-1: the
+// ernie is Baidu's ERNIE 4.5: rotary pairs are interleaved; use_bias adds biases to all matrices of attention and MLP,
+// and with experts to the head. With experts, the layers from moe_layer_start_index to moe_layer_end_index (-1: the
 // last), every moe_layer_interval-th, are mixtures of moe_num_experts of moe_intermediate_size: softmax, moe_k of them
 // chosen with a correction, normalized; the moe_num_shared_experts are one MLP for every token.
-type Ernie struct{ Experts bool }
+type ernie struct{ experts bool }
 
-// Architectures implements [Family].
-func (f Ernie) Architectures() []string {
-	if f.Experts {
-		return []string{"Ernie4_5_MoeForCausalLM"}
-	}
-	return []string{"Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"}
-}
-
-// Describe implements [Family].
-func (f Ernie) Describe(c *Config) (*Decoder, error) {
+func (f ernie) describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.code("Ernie4_5_Config", "Ernie4_5_Model", "Ernie4_5_ForCausalLM", "Ernie4_5_MoeConfig", "Ernie4_5_MoeModel", "Ernie4_5_MoeForCausalLM")
 	b.tied(true)
 	b.mlpKeys("hidden_act", "silu")
 	dim := 0
-	if !f.Experts {
+	if !f.experts {
 		dim = b.headDim(128)
 	}
 	a, bias, rope := b.heads(dim), b.Bool("use_bias", false), ropeRules{theta: 500000}.read(c)
 	b.same(1, "compression_ratio")
 	second := func(_ int, p string) Block { return b.mlp(p, b.intermediate, bias) }
-	if f.Experts {
+	if f.experts {
 		second, b.headBias = b.ernieExperts(bias), bias
 	}
 	return b.finish(&a, func(i int, p string) Layer {

@@ -2,15 +2,9 @@ package arch
 
 import "strings"
 
-// Exaone is EXAONE 3 and 3.5, and EXAONE Deep: Llama with other names. The class is not in transformers but in the
-// repositories of the checkpoints (modeling_exaone.py).
-type Exaone struct{}
-
-// Architectures implements [Family].
-func (Exaone) Architectures() []string { return []string{"ExaoneForCausalLM"} }
-
-// Describe implements [Family].
-func (Exaone) Describe(c *Config) (*Decoder, error) {
+// describeExaone describes EXAONE 3 and 3.5, and EXAONE Deep: Llama with other names. The class is not in transformers
+// but in the repositories of the checkpoints (modeling_exaone.py).
+func describeExaone(c *Config) (*Decoder, error) {
 	b := &builder{Config: c, d: &Decoder{
 		Hidden: c.Int("hidden_size", maxHidden), Vocab: c.Int("vocab_size", maxVocab),
 		MaxPositions: c.Int("max_position_embeddings", maxPositions),

@@ -1,15 +1,9 @@
 package arch
 
-// Exaone4 normalizes the outputs of attention and MLP instead of their inputs, and every head of q and k before
-// rotation. With sliding_window, every sliding_window_pattern-th layer, or those that layer_types names, has full
-// attention without rotation; without it, all layers have full attention with rotation.
-type Exaone4 struct{}
-
-// Architectures implements [Family].
-func (Exaone4) Architectures() []string { return []string{"Exaone4ForCausalLM"} }
-
-// Describe implements [Family].
-func (Exaone4) Describe(c *Config) (*Decoder, error) {
+// describeExaone4 describes Exaone4, which normalizes the outputs of attention and MLP instead of their inputs, and
+// every head of q and k before rotation. With sliding_window, every sliding_window_pattern-th layer, or those that
+// layer_types names, has full attention without rotation; without it, all layers have full attention with rotation.
+func describeExaone4(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")

@@ -2,7 +2,8 @@ package arch
 
 import "math"
 
-// FalconH1 has a parallel Mamba 2 block and attention in every layer, with a common norm, and multipliers everywhere:
+// describeFalconH1 describes FalconH1, which has a parallel Mamba 2 block and attention in every layer, with a common
+// norm, and multipliers everywhere:
 //
 //	h = embedding_multiplier · Embedding[token];  logits = lm_head_multiplier · Head · FinalNorm(h)
 //	h += ssm_out_multiplier · Mamba(n) + attention_out_multiplier · Attention(attention_in_multiplier · n)
@@ -12,13 +13,7 @@ import "math"
 // Those of attention are folded into the scale of its scores and that of the branch. None is folded into a matrix,
 // whose elements would then not fit fp16. A norm of the Mamba block (mamba_rms_norm) must follow its gate
 // (mamba_norm_before_gate false).
-type FalconH1 struct{}
-
-// Architectures implements [Family].
-func (FalconH1) Architectures() []string { return []string{"FalconH1ForCausalLM"} }
-
-// Describe implements [Family].
-func (FalconH1) Describe(c *Config) (*Decoder, error) {
+func describeFalconH1(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.finalNorm = b.prefix + "final_layernorm"
 	b.tied(false)

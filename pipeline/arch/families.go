@@ -6,135 +6,121 @@ import (
 	"strings"
 )
 
-// Family is the code for one kind of model.
-type Family interface {
-	// Architectures lists the entries of "architectures" in config.json that the family describes.
-	Architectures() []string
-	// Describe reads every key of c that the computation depends on, lets c.Finish check the rest, and returns the
+// family describes the models of one model_type.
+type family struct {
+	modelType string
+	// architectures lists the entries of "architectures" in config.json that the family describes.
+	architectures []string
+	// describe reads every key of c that the computation depends on, lets c.Finish check the rest, and returns the
 	// description with checked dimensions. It sets neither the names (Family, ModelType, Architecture) nor Claimed and
 	// Ignored; [Describe] does.
-	Describe(c *Config) (*Decoder, error)
+	describe func(c *Config) (*Decoder, error)
 }
 
-// families is the table by "model_type", sorted. Other model types are rejected.
-var families = []struct {
-	modelType string
-	family    Family
-}{
-	{"apertus", Apertus{}},
-	{"arcee", Arcee{}},
-	{"axk1", AXK1{}},
-	{"baichuan", Baichuan{}},
-	{"bailing_moe", BailingMoe{}},
-	{"bamba", Bamba{}},
-	{"bitnet", BitNet{}},
-	{"bloom", Bloom{}},
-	{"chatglm", ChatGLM{}},
-	{"cohere", Cohere{}},
-	{"cohere2", Cohere2{}},
-	{"cwm", CWM{}},
-	{"deepseek_v2", DeepSeek{V2: true}},
-	{"deepseek_v3", DeepSeek{}},
-	{"dots1", Dots1{}},
-	{"ernie4_5", Ernie{}},
-	{"ernie4_5_moe", Ernie{Experts: true}},
-	{"exaone", Exaone{}},
-	{"exaone4", Exaone4{}},
-	{"falcon_h1", FalconH1{}},
-	{"gemma", Gemma{}},
-	{"gemma2", Gemma2{}},
-	{"gemma3", gemma3Multimodal},
-	{"gemma3_text", Gemma3{}},
-	{"gemma4", gemma4Multimodal},
-	{"gemma4_text", Gemma4{}},
-	{"glm", GLM{}},
-	{"glm4", GLM4{}},
-	{"glm4_moe", GLM4Moe{}},
-	{"glm4_moe_lite", GLM4MoeLite{}},
-	{"gpt2", GPT2{}},
-	{"gpt_neox", GPTNeoX{}},
-	{"gpt_oss", GptOss{}},
-	{"granite", Granite{}},
-	{"granitemoe", Granite{Experts: true}},
-	{"granitemoehybrid", GraniteHybrid{}},
-	{"granitemoeshared", Granite{Experts: true, Shared: true}},
-	{"helium", Helium{}},
-	{"hunyuan_v1_dense", Hunyuan{}},
-	{"hunyuan_v1_moe", Hunyuan{Experts: true}},
-	{"hyperclovax", HyperCLOVAX{}},
-	{"internlm2", InternLM2{}},
-	{"internlm3", InternLM3{}},
-	{"iquestcoder", IQuestCoder{}},
-	{"kimi_k2", DeepSeek{}}, // the words of its authors: DeepSeek-V3 under another name
-	{"lfm2", LFM2{}},
-	{"lfm2_moe", LFM2{Experts: true}},
-	{"llama", Llama{}},
-	{"llama4", llama4Multimodal},
-	{"llama4_text", Llama4Text{}},
-	{"mimo", MiMo{}},
-	{"minicpm", MiniCPM{}},
-	{"minicpm3", MiniCPM3{}},
-	{"minimax_m2", MiniMaxM2{}},
-	{"ministral", Mistral{"MinistralForCausalLM"}},
-	{"ministral3", Ministral3{}},
-	{"mistral", Mistral{"MistralForCausalLM"}},
-	{"mistral3", mistral3Multimodal},
-	{"mixtral", Mixtral{}},
-	{"nemotron", Nemotron{}},
-	{"olmo", Olmo{}},
-	{"olmo2", Olmo2{}},
-	{"olmo3", Olmo3{}},
-	{"olmoe", Olmoe{}},
-	{"opt", OPT{}},
-	{"phi", Phi{}},
-	{"phi3", Phi3{}},
-	{"phimoe", PhiMoE{}},
-	{"qwen2", Qwen2{}},
-	{"qwen2_5_vl", qwen25VL},
-	{"qwen2_moe", Qwen2Moe{}},
-	{"qwen2_vl", qwen2VL},
-	{"qwen3", Qwen3{}},
-	{"qwen3_5", qwen35Multimodal},
-	{"qwen3_5_moe", qwen35MoeMultimodal},
-	{"qwen3_5_moe_text", Qwen35{Experts: true}},
-	{"qwen3_5_text", Qwen35{}},
-	{"qwen3_moe", Qwen3Moe{}},
-	{"qwen3_next", Qwen3Next{}},
-	{"qwen3_vl", qwen3VL},
-	{"qwen3_vl_moe", qwen3VLMoe},
-	{"seed_oss", SeedOss{}},
-	{"smollm3", SmolLM3{}},
-	{"solar_open", SolarOpen{}},
-	{"stablelm", StableLM{}},
-	{"starcoder2", Starcoder2{}},
-	{"youtu", Youtu{}},
+// families is the table by "model_type", sorted. Model types that are neither here nor in multimodals are rejected.
+var families = []family{
+	{"apertus", []string{"ApertusForCausalLM"}, describeApertus},
+	{"arcee", []string{"ArceeForCausalLM"}, describeArcee},
+	{"axk1", []string{"AXK1ForCausalLM"}, describeAXK1},
+	{"baichuan", []string{"BaichuanForCausalLM", "BaiChuanForCausalLM"}, describeBaichuan},
+	{"bailing_moe", []string{"BailingMoeForCausalLM"}, describeBailingMoe},
+	{"bamba", []string{"BambaForCausalLM"}, describeBamba},
+	{"bitnet", []string{"BitNetForCausalLM"}, describeBitNet},
+	{"bloom", []string{"BloomForCausalLM"}, describeBloom},
+	{"chatglm", []string{"ChatGLMModel", "ChatGLMForConditionalGeneration"}, describeChatGLM},
+	{"cohere", []string{"CohereForCausalLM"}, describeCohere},
+	{"cohere2", []string{"Cohere2ForCausalLM"}, describeCohere2},
+	{"cwm", []string{"CwmForCausalLM"}, describeCWM},
+	{"deepseek_v2", []string{"DeepseekV2ForCausalLM"}, deepSeek{v2: true}.describe},
+	{"deepseek_v3", []string{"DeepseekV3ForCausalLM"}, deepSeek{}.describe},
+	{"dots1", []string{"Dots1ForCausalLM"}, describeDots1},
+	{"ernie4_5", []string{"Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"}, ernie{}.describe},
+	{"ernie4_5_moe", []string{"Ernie4_5_MoeForCausalLM"}, ernie{experts: true}.describe},
+	{"exaone", []string{"ExaoneForCausalLM"}, describeExaone},
+	{"exaone4", []string{"Exaone4ForCausalLM"}, describeExaone4},
+	{"falcon_h1", []string{"FalconH1ForCausalLM"}, describeFalconH1},
+	{"gemma", []string{"GemmaForCausalLM"}, describeGemma},
+	{"gemma2", []string{"Gemma2ForCausalLM"}, describeGemma2},
+	{"gemma3_text", []string{"Gemma3ForCausalLM"}, gemma3{}.describe},
+	{"gemma4_text", []string{"Gemma4ForCausalLM"}, describeGemma4},
+	{"glm", []string{"GlmForCausalLM"}, describeGLM},
+	{"glm4", []string{"Glm4ForCausalLM"}, describeGLM4},
+	{"glm4_moe", []string{"Glm4MoeForCausalLM"}, describeGLM4Moe},
+	{"glm4_moe_lite", []string{"Glm4MoeLiteForCausalLM"}, describeGLM4MoeLite},
+	{"gpt2", []string{"GPT2LMHeadModel"}, describeGPT2},
+	{"gpt_neox", []string{"GPTNeoXForCausalLM"}, describeGPTNeoX},
+	{"gpt_oss", []string{"GptOssForCausalLM"}, describeGptOss},
+	{"granite", []string{"GraniteForCausalLM"}, granite{}.describe},
+	{"granitemoe", []string{"GraniteMoeForCausalLM"}, granite{experts: true}.describe},
+	{"granitemoehybrid", []string{"GraniteMoeHybridForCausalLM"}, describeGraniteHybrid},
+	{"granitemoeshared", []string{"GraniteMoeSharedForCausalLM"}, granite{experts: true, shared: true}.describe},
+	{"helium", []string{"HeliumForCausalLM"}, describeHelium},
+	{"hunyuan_v1_dense", []string{"HunYuanDenseV1ForCausalLM"}, hunyuan{}.describe},
+	{"hunyuan_v1_moe", []string{"HunYuanMoEV1ForCausalLM"}, hunyuan{experts: true}.describe},
+	{"hyperclovax", []string{"HyperCLOVAXForCausalLM"}, describeHyperCLOVAX},
+	{"internlm2", []string{"InternLM2ForCausalLM"}, describeInternLM2},
+	{"internlm3", []string{"InternLM3ForCausalLM", "LlamaForCausalLM"}, describeInternLM3},
+	{"iquestcoder", []string{"IQuestCoderForCausalLM", "LlamaForCausalLM"}, describeIQuestCoder},
+	{"kimi_k2", []string{"DeepseekV3ForCausalLM"}, deepSeek{}.describe}, // the words of its authors: DeepSeek-V3 under another name
+	{"lfm2", []string{"Lfm2ForCausalLM"}, lfm2{}.describe},
+	{"lfm2_moe", []string{"Lfm2MoeForCausalLM"}, lfm2{experts: true}.describe},
+	{"llama", []string{"LlamaForCausalLM"}, describeLlama},
+	{"llama4_text", []string{"Llama4ForCausalLM"}, describeLlama4Text},
+	{"mimo", []string{"MiMoForCausalLM"}, describeMiMo},
+	{"minicpm", []string{"MiniCPMForCausalLM"}, describeMiniCPM},
+	{"minicpm3", []string{"MiniCPM3ForCausalLM"}, describeMiniCPM3},
+	{"minimax_m2", []string{"MiniMaxM2ForCausalLM"}, describeMiniMaxM2},
+	{"ministral", []string{"MinistralForCausalLM"}, describeMistral},
+	{"ministral3", []string{"Ministral3ForCausalLM"}, describeMinistral3},
+	{"mistral", []string{"MistralForCausalLM"}, describeMistral},
+	{"mixtral", []string{"MixtralForCausalLM"}, describeMixtral},
+	{"nemotron", []string{"NemotronForCausalLM"}, describeNemotron},
+	{"olmo", []string{"OlmoForCausalLM"}, describeOlmo},
+	{"olmo2", []string{"Olmo2ForCausalLM"}, describeOlmo2},
+	{"olmo3", []string{"Olmo3ForCausalLM"}, describeOlmo3},
+	{"olmoe", []string{"OlmoeForCausalLM"}, describeOlmoe},
+	{"opt", []string{"OPTForCausalLM"}, describeOPT},
+	{"phi", []string{"PhiForCausalLM"}, describePhi},
+	{"phi3", []string{"Phi3ForCausalLM"}, describePhi3},
+	{"phimoe", []string{"PhiMoEForCausalLM", "PhimoeForCausalLM"}, describePhiMoE},
+	{"qwen2", []string{"Qwen2ForCausalLM"}, describeQwen2},
+	{"qwen2_moe", []string{"Qwen2MoeForCausalLM"}, describeQwen2Moe},
+	{"qwen3", []string{"Qwen3ForCausalLM"}, describeQwen3},
+	{"qwen3_5_moe_text", []string{"Qwen3_5MoeForCausalLM"}, qwen35{experts: true}.describe},
+	{"qwen3_5_text", []string{"Qwen3_5ForCausalLM"}, qwen35{}.describe},
+	{"qwen3_moe", []string{"Qwen3MoeForCausalLM"}, describeQwen3Moe},
+	{"qwen3_next", []string{"Qwen3NextForCausalLM"}, describeQwen3Next},
+	{"seed_oss", []string{"SeedOssForCausalLM"}, describeSeedOss},
+	{"smollm3", []string{"SmolLM3ForCausalLM"}, describeSmolLM3},
+	{"solar_open", []string{"SolarOpenForCausalLM"}, describeSolarOpen},
+	{"stablelm", []string{"StableLmForCausalLM"}, describeStableLM},
+	{"starcoder2", []string{"Starcoder2ForCausalLM"}, describeStarcoder2},
+	{"youtu", []string{"YoutuForCausalLM"}, describeYoutu},
 }
 
-// ModelTypes lists the supported values of "model_type", sorted.
-func ModelTypes() []string {
-	names := make([]string, 0, len(families))
-	for _, f := range families {
-		names = append(names, f.modelType)
+// findFamily returns the family of a model type.
+func findFamily(modelType string) (family, bool) {
+	if m, ok := multimodals[modelType]; ok {
+		return family{modelType, []string{m.architecture}, m.describe}, true
 	}
-	return names
+	i := slices.IndexFunc(families, func(f family) bool { return f.modelType == modelType })
+	if i < 0 {
+		return family{}, false
+	}
+	return families[i], true
 }
 
 // pickFamily reads model_type and architectures. Both must be known, regardless of ignored keys: no model is described
 // by the code of another.
-func pickFamily(c *Config) (f Family, modelType, architecture string) {
-	modelType = c.String("model_type")
-	for _, entry := range families {
-		if entry.modelType == modelType {
-			f = entry.family
-		}
-	}
-	if f == nil {
+func pickFamily(c *Config) (f family, architecture string, ok bool) {
+	modelType := c.String("model_type")
+	if f, ok = findFamily(modelType); !ok {
 		if c.Good("model_type") {
 			c.unsupported("model_type", "%s is not supported", show(modelType))
 		}
-		return nil, modelType, ""
+		return family{modelType: modelType}, "", false
 	}
-	list, known := c.Strings("architectures"), f.Architectures()
+	list, known := c.Strings("architectures"), f.architectures
 	switch {
 	case !c.Has("architectures") && transformers().types[modelType] != nil:
 		architecture = known[0] // which transformers picks by the model type
@@ -149,7 +135,7 @@ func pickFamily(c *Config) (f Family, modelType, architecture string) {
 	default:
 		architecture = list[0]
 	}
-	return f, modelType, architecture
+	return f, architecture, true
 }
 
 // headless reports whether an architecture is a known one without its head: Qwen3Model for Qwen3ForCausalLM, which
@@ -157,6 +143,15 @@ func pickFamily(c *Config) (f Family, modelType, architecture string) {
 func headless(modelType string, known []string, architecture string) bool {
 	name, ok := strings.CutSuffix(architecture, "Model")
 	return ok && transformers().types[modelType] != nil && slices.Contains(known, name+"ForCausalLM")
+}
+
+// ModelTypes lists the supported values of "model_type", sorted.
+func ModelTypes() []string {
+	var names []string
+	for _, k := range Table() {
+		names = append(names, k.ModelType)
+	}
+	return names
 }
 
 // Known is a line of the table of families.
@@ -169,17 +164,14 @@ type Known struct {
 
 // Table lists the families, sorted by model type.
 func Table() []Known {
-	list := make([]Known, 0, len(families))
+	list := make([]Known, 0, len(families)+len(multimodals))
 	for _, f := range families {
-		k := Known{ModelType: f.modelType, Architectures: f.family.Architectures()}
-		if m, ok := f.family.(Multimodal); ok {
-			for _, t := range slices.Sorted(maps.Keys(m.Texts)) {
-				if t != "" {
-					k.Texts = append(k.Texts, t)
-				}
-			}
-		}
-		list = append(list, k)
+		list = append(list, Known{ModelType: f.modelType, Architectures: f.architectures})
 	}
+	for modelType, m := range multimodals {
+		texts := slices.DeleteFunc(slices.Sorted(maps.Keys(m.texts)), func(t string) bool { return t == "" })
+		list = append(list, Known{modelType, []string{m.architecture}, texts})
+	}
+	slices.SortFunc(list, func(a, b Known) int { return strings.Compare(a.ModelType, b.ModelType) })
 	return list
 }

@@ -2,15 +2,9 @@ package arch
 
 import "math"
 
-// Gemma is the first Gemma: token rows times sqrt(hidden_size), norms with 1 + w, an MLP with GELU (the tanh form, even
-// if config.json has "gelu"), and an independent head_dim.
-type Gemma struct{}
-
-// Architectures implements [Family].
-func (Gemma) Architectures() []string { return []string{"GemmaForCausalLM"} }
-
-// Describe implements [Family].
-func (Gemma) Describe(c *Config) (*Decoder, error) {
+// describeGemma describes the first Gemma: token rows times sqrt(hidden_size), norms with 1 + w, an MLP with GELU (the
+// tanh form, even if config.json has "gelu"), and an independent head_dim.
+func describeGemma(c *Config) (*Decoder, error) {
 	b := beginGemma(c, "false")
 	b.mlpKeys("hidden_act", "gelu_pytorch_tanh", "gelu")
 	b.Only("hidden_activation", `"gelu_pytorch_tanh"`)

@@ -1,15 +1,9 @@
 package arch
 
-// Gemma2 is Gemma 2: [Gemma] with norms after the blocks, too, scores divided by sqrt(query_pre_attn_scalar) and
-// bounded by attn_logit_softcapping, logits bounded by final_logit_softcapping, and a sliding_window in the layers that
-// layer_types names, by default every other layer beginning with the first.
-type Gemma2 struct{}
-
-// Architectures implements [Family].
-func (Gemma2) Architectures() []string { return []string{"Gemma2ForCausalLM"} }
-
-// Describe implements [Family].
-func (Gemma2) Describe(c *Config) (*Decoder, error) {
+// describeGemma2 describes Gemma 2: Gemma with norms after the blocks, too, scores divided by
+// sqrt(query_pre_attn_scalar) and bounded by attn_logit_softcapping, logits bounded by final_logit_softcapping, and a
+// sliding_window in the layers that layer_types names, by default every other layer beginning with the first.
+func describeGemma2(c *Config) (*Decoder, error) {
 	b := beginGemma(c, "false")
 	b.mlpKeys("hidden_activation", "gelu_pytorch_tanh")
 	b.Only("hidden_act", `"gelu_pytorch_tanh"`)

@@ -1,23 +1,19 @@
 package arch
 
-// Gemma3 is the text model of Gemma 3: the layers of [Gemma2] without bounds on scores, and with every head of q and k
+// gemma3 is the text model of Gemma 3: the layers of Gemma2 without bounds on scores, and with every head of q and k
 // normalized before rotation. All layers but every sixth (sliding_window_pattern), or those that layer_types names,
-// have a sliding_window and their own rotary base (rope_local_base_freq). In a multimodal model, which is Inner, logits
+// have a sliding_window and their own rotary base (rope_local_base_freq). In a multimodal model, which is inner, logits
 // are unbounded, too.
-type Gemma3 struct{ Inner bool }
+type gemma3 struct{ inner bool }
 
-// Architectures implements [Family].
-func (Gemma3) Architectures() []string { return []string{"Gemma3ForCausalLM"} }
-
-// Describe implements [Family].
-func (f Gemma3) Describe(c *Config) (*Decoder, error) {
+func (f gemma3) describe(c *Config) (*Decoder, error) {
 	b := beginGemma(c, "false")
 	b.mlpKeys("hidden_activation", "gelu_pytorch_tanh")
 	b.Only("hidden_act", `"gelu_pytorch_tanh"`)
 	a, bias := b.heads(256), b.Bool("attention_bias", false)
 	full, sliding := readByType(b.Config, ropeRules{theta: 1e6}, ropeRules{theta: 1e4}, "rope_local_base_freq")
 	b.scoreScale(&a)
-	if f.Inner {
+	if f.inner {
 		b.Only("final_logit_softcapping") // transformers 5 does not read it, some versions of 4 do
 	}
 	b.d.LogitCap = b.cap("final_logit_softcapping", 0)

@@ -5,23 +5,17 @@ import (
 	"strconv"
 )
 
-// Gemma4 is the text model of Gemma 4: norms before and after both blocks with plain weights, every head of q and k
-// normalized, and of v without weights; unscaled scores; logits bounded by final_logit_softcapping. All layers but
-// every sixth, or those that layer_types names, have a sliding_window. The others, which always include the last layer,
-// have heads of global_head_dim (per_layer_config in newer files), only the first pairs of which are rotated
-// ("proportional"), and with attention_k_eq_v num_global_key_value_heads, whose keys are also the values. layer_scalar
-// multiplies the stream after every layer. With enable_moe_block, the MLP is the sum of one for every token and of
-// top_k_experts of num_experts, chosen by a router with its own norm.
+// describeGemma4 describes the text model of Gemma 4: norms before and after both blocks with plain weights, every head
+// of q and k normalized, and of v without weights; unscaled scores; logits bounded by final_logit_softcapping. All
+// layers but every sixth, or those that layer_types names, have a sliding_window. The others, which always include the
+// last layer, have heads of global_head_dim (per_layer_config in newer files), only the first pairs of which are
+// rotated ("proportional"), and with attention_k_eq_v num_global_key_value_heads, whose keys are also the values.
+// layer_scalar multiplies the stream after every layer. With enable_moe_block, the MLP is the sum of one for every
+// token and of top_k_experts of num_experts, chosen by a router with its own norm.
 //
 // Tables of embeddings for every layer (hidden_size_per_layer_input) and layers that share the keys and values of
 // others (num_kv_shared_layers), as in the smallest models, are rejected.
-type Gemma4 struct{}
-
-// Architectures implements [Family].
-func (Gemma4) Architectures() []string { return []string{"Gemma4ForCausalLM"} }
-
-// Describe implements [Family].
-func (Gemma4) Describe(c *Config) (*Decoder, error) {
+func describeGemma4(c *Config) (*Decoder, error) {
 	b := beginGemma(c, `"vision"`) // only images have bidirectional attention
 	b.onePlus = false
 	b.mlpKeys("hidden_activation", "gelu_pytorch_tanh")

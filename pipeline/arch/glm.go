@@ -1,28 +1,17 @@
 package arch
 
-// GLM is GLM-4 9B as stored by transformers: half of every head is rotated (partial_rotary_factor), in interleaved
-// pairs; q, k and v have biases if attention_bias is set; gate and up are one matrix.
-type GLM struct{}
-
-// Architectures implements [Family].
-func (GLM) Architectures() []string { return []string{"GlmForCausalLM"} }
-
-// Describe implements [Family].
-func (GLM) Describe(c *Config) (*Decoder, error) {
+// describeGLM describes GLM-4 9B as stored by transformers: half of every head is rotated (partial_rotary_factor), in
+// interleaved pairs; q, k and v have biases if attention_bias is set; gate and up are one matrix.
+func describeGLM(c *Config) (*Decoder, error) {
 	b, a, block := beginGLM(c)
 	return b.finish(&a, func(_ int, p string) Layer {
 		return b.preNorm(p, block(p), b.fusedMLP(p+"mlp.gate_up_proj", p+"mlp.down_proj", b.intermediate))
 	})
 }
 
-// GLM4 is GLM-4-0414: [GLM] with norms after the blocks, too. Its post_attention_layernorm is the one before the MLP.
-type GLM4 struct{}
-
-// Architectures implements [Family].
-func (GLM4) Architectures() []string { return []string{"Glm4ForCausalLM"} }
-
-// Describe implements [Family].
-func (GLM4) Describe(c *Config) (*Decoder, error) {
+// describeGLM4 describes GLM-4-0414: GLM with norms after the blocks, too. Its post_attention_layernorm is the one
+// before the MLP.
+func describeGLM4(c *Config) (*Decoder, error) {
 	b, a, block := beginGLM(c)
 	return b.finish(&a, func(_ int, p string) Layer {
 		layer := b.preNorm(p, block(p), b.fusedMLP(p+"mlp.gate_up_proj", p+"mlp.down_proj", b.intermediate))

@@ -1,15 +1,9 @@
 package arch
 
-// GLM4Moe is GLM-4.5 and 4.6: half of every head is rotated (partial_rotary_factor), half-split; heads of q and k are
-// normalized if use_qk_norm is set; q, k and v have biases if attention_bias is set; the layers from
-// first_k_dense_replace on are the mixtures of [DeepSeek].
-type GLM4Moe struct{}
-
-// Architectures implements [Family].
-func (GLM4Moe) Architectures() []string { return []string{"Glm4MoeForCausalLM"} }
-
-// Describe implements [Family].
-func (GLM4Moe) Describe(c *Config) (*Decoder, error) {
+// describeGLM4Moe describes GLM-4.5 and 4.6: half of every head is rotated (partial_rotary_factor), half-split; heads
+// of q and k are normalized if use_qk_norm is set; q, k and v have biases if attention_bias is set; the layers from
+// first_k_dense_replace on are the mixtures of DeepSeek.
+func describeGLM4Moe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")

@@ -2,15 +2,9 @@ package arch
 
 import "slices"
 
-// GLM4MoeLite is GLM-4.7 Flash: the attention of [DeepSeek]-V3, and its mixtures in the layers that mlp_layer_types calls
-// sparse, by default all but the first.
-type GLM4MoeLite struct{}
-
-// Architectures implements [Family].
-func (GLM4MoeLite) Architectures() []string { return []string{"Glm4MoeLiteForCausalLM"} }
-
-// Describe implements [Family].
-func (GLM4MoeLite) Describe(c *Config) (*Decoder, error) {
+// describeGLM4MoeLite describes GLM-4.7 Flash: the attention of DeepSeek-V3, and its mixtures in the layers that
+// mlp_layer_types calls sparse, by default all but the first.
+func describeGLM4MoeLite(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")

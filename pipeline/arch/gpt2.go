@@ -5,18 +5,12 @@ import (
 	"regexp"
 )
 
-// GPT2 is GPT-2 and models trained with its code: a vector for every position instead of rotation, LayerNorms with
-// biases, matrices whose rows are inputs (Conv1D), q, k and v adjacent in one of them, and an ungated MLP of n_inner,
-// by default 4·n_embd. Scores are divided by the root of the head's size unless scale_attn_weights is false, and with
-// scale_attn_by_inverse_layer_idx by the number of the layer, from 1 on. Names of tensors may begin with
-// "transformer.h.0..." or "h.0...".
-type GPT2 struct{}
-
-// Architectures implements [Family].
-func (GPT2) Architectures() []string { return []string{"GPT2LMHeadModel"} }
-
-// Describe implements [Family].
-func (GPT2) Describe(c *Config) (*Decoder, error) {
+// describeGPT2 describes GPT-2 and models trained with its code: a vector for every position instead of rotation,
+// LayerNorms with biases, matrices whose rows are inputs (Conv1D), q, k and v adjacent in one of them, and an ungated
+// MLP of n_inner, by default 4·n_embd. Scores are divided by the root of the head's size unless scale_attn_weights is
+// false, and with scale_attn_by_inverse_layer_idx by the number of the layer, from 1 on. Names of tensors may begin
+// with "transformer.h.0..." or "h.0...".
+func describeGPT2(c *Config) (*Decoder, error) {
 	b := &builder{Config: c, d: &Decoder{Vocab: c.Int("vocab_size", maxVocab)}, centered: true, normBias: true}
 	b.d.Hidden = b.either("n_embd", "hidden_size", maxHidden)
 	b.layers = b.either("n_layer", "num_hidden_layers", maxLayers)

@@ -2,19 +2,13 @@ package arch
 
 import "regexp"
 
-// GPTNeoX is Pythia, GPT-NeoX-20B and Dolly: LayerNorms with biases, q, k and v of each head adjacent in one matrix
-// without sharing of heads, rotation of rotary_pct of every head (default 0.25), and an ungated MLP. With
-// use_parallel_residual, the default, attention and MLP are parallel, each with its own norm.
-type GPTNeoX struct{}
-
-// Architectures implements [Family].
-func (GPTNeoX) Architectures() []string { return []string{"GPTNeoXForCausalLM"} }
-
 // causalBuffers are masks that old versions of transformers saved with the weights.
 var causalBuffers = Skip{Match: regexp.MustCompile(`^gpt_neox\.layers\.\d+\.attention\.(masked_)?bias$`), Reason: "mask buffer"}
 
-// Describe implements [Family].
-func (GPTNeoX) Describe(c *Config) (*Decoder, error) {
+// describeGPTNeoX describes Pythia, GPT-NeoX-20B and Dolly: LayerNorms with biases, q, k and v of each head adjacent in
+// one matrix without sharing of heads, rotation of rotary_pct of every head (default 0.25), and an ungated MLP. With
+// use_parallel_residual, the default, attention and MLP are parallel, each with its own norm.
+func describeGPTNeoX(c *Config) (*Decoder, error) {
 	b := begin(c, "layer_norm_eps", 1e-5)
 	b.centered, b.normBias = true, true
 	b.prefix, b.head = b.base("gpt_neox.", "embed_in"), "embed_out"

@@ -1,17 +1,11 @@
 package arch
 
-// GptOss is OpenAI's gpt-oss: biases everywhere (attention_bias), a learned sink for every head, a sliding_window in
-// every other layer (layer_types), and mixtures of num_local_experts in all layers: the num_experts_per_tok largest
-// scores, softmax over them. An expert is a clamped SwiGLU (swiglu_alpha, swiglu_limit), see [ClampedSwiGLU], of
-// intermediate_size; its tensors are stacked, input-major, with gate and up alternating; those of MXFP4
-// (pipeline/quantized) are called *.transposed.
-type GptOss struct{}
-
-// Architectures implements [Family].
-func (GptOss) Architectures() []string { return []string{"GptOssForCausalLM"} }
-
-// Describe implements [Family].
-func (GptOss) Describe(c *Config) (*Decoder, error) {
+// describeGptOss describes OpenAI's gpt-oss: biases everywhere (attention_bias), a learned sink for every head, a
+// sliding_window in every other layer (layer_types), and mixtures of num_local_experts in all layers: the
+// num_experts_per_tok largest scores, softmax over them. An expert is a clamped SwiGLU (swiglu_alpha, swiglu_limit),
+// see [ClampedSwiGLU], of intermediate_size; its tensors are stacked, input-major, with gate and up alternating; those
+// of MXFP4 (pipeline/quantized) are called *.transposed.
+func describeGptOss(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu") // written but not used by transformers

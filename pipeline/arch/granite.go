@@ -1,44 +1,32 @@
 package arch
 
-// Granite is IBM's Granite 3: Llama with four factors, each 1 by default: embedding_multiplier of token rows,
+// granite is IBM's Granite 3: Llama with four factors, each 1 by default: embedding_multiplier of token rows,
 // attention_multiplier of scores in place of 1/sqrt(head_dim), residual_multiplier of the outputs of blocks, and
-// logits_scaling, which divides logits. With Experts, which is granitemoe, the MLPs are mixtures of num_local_experts
-// of intermediate_size: the num_experts_per_tok largest scores, softmax over them. With Shared as well, which is
+// logits_scaling, which divides logits. With experts, which is granitemoe, the MLPs are mixtures of num_local_experts
+// of intermediate_size: the num_experts_per_tok largest scores, softmax over them. With shared as well, which is
 // granitemoeshared, they have a shared MLP of shared_intermediate_size, 0 for none.
-type Granite struct{ Experts, Shared bool }
+type granite struct{ experts, shared bool }
 
-// Architectures implements [Family].
-func (f Granite) Architectures() []string {
-	switch {
-	case f.Shared:
-		return []string{"GraniteMoeSharedForCausalLM"}
-	case f.Experts:
-		return []string{"GraniteMoeForCausalLM"}
-	}
-	return []string{"GraniteForCausalLM"}
-}
-
-// Describe implements [Family].
-func (f Granite) Describe(c *Config) (*Decoder, error) {
+func (f granite) describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
 	a, bias, rope := b.heads(0), b.Bool("attention_bias", false), readRope(c)
 	residual := b.graniteFactors(&a)
 	mlpBias, n, k, shared := false, 0, 0, 0
-	if f.Experts {
+	if f.experts {
 		n, k = b.expertKeys("num_experts_per_tok", 2, 8, "num_local_experts")
 		b.routerKeys()
 	} else {
 		mlpBias = b.Bool("mlp_bias", false)
 	}
-	if f.Shared {
+	if f.shared {
 		shared = b.Range("shared_intermediate_size", 0, maxIntermediate, 0)
 	}
 	return b.finish(&a, func(_ int, p string) Layer {
 		x := b.projections(p+"self_attn.", a, bias, bias)
 		x.Rope = b.rope(rope, a.HeadDim)
-		if f.Experts {
+		if f.experts {
 			e := b.graniteExperts(p+"block_sparse_moe.", n, k)
 			if shared > 0 {
 				e.Shared = b.fusedMLP(p+"shared_mlp.input_linear", p+"shared_mlp.output_linear", shared)

@@ -2,18 +2,12 @@ package arch
 
 import "strings"
 
-// GraniteHybrid is Granite 4: the factors of [Granite]; layers that layer_types (formerly layers_block_type) calls
-// linear_attention, by default all, are [Mamba2] with mamba_n_heads of mamba_d_head, mamba_d_state, mamba_n_groups and
-// mamba_d_conv; the others are attention, with rotation if position_embedding_type is "rope". The MLP, of
-// shared_intermediate_size, has gate and up in one matrix; with num_local_experts it is the shared MLP of their
-// mixture.
-type GraniteHybrid struct{}
-
-// Architectures implements [Family].
-func (GraniteHybrid) Architectures() []string { return []string{"GraniteMoeHybridForCausalLM"} }
-
-// Describe implements [Family].
-func (GraniteHybrid) Describe(c *Config) (*Decoder, error) {
+// describeGraniteHybrid describes Granite 4: the factors of Granite; layers that layer_types (formerly
+// layers_block_type) calls linear_attention, by default all, are [Mamba2] with mamba_n_heads of mamba_d_head,
+// mamba_d_state, mamba_n_groups and mamba_d_conv; the others are attention, with rotation if position_embedding_type is
+// "rope". The MLP, of shared_intermediate_size, has gate and up in one matrix; with num_local_experts it is the shared
+// MLP of their mixture.
+func describeGraniteHybrid(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")

@@ -1,13 +1,7 @@
 package arch
 
-// Helium is Llama with interleaved rotary pairs and heads of 128 elements; o never has a bias.
-type Helium struct{}
-
-// Architectures implements [Family].
-func (Helium) Architectures() []string { return []string{"HeliumForCausalLM"} }
-
-// Describe implements [Family].
-func (Helium) Describe(c *Config) (*Decoder, error) {
+// describeHelium describes Llama with interleaved rotary pairs and heads of 128 elements; o never has a bias.
+func describeHelium(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-8)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")

@@ -1,20 +1,11 @@
 package arch
 
-// Hunyuan is Tencent's Hunyuan, version 1: heads of q and k are normalized after the rotation, whose base a "dynamic"
-// scaling multiplies by alpha^(d/(d-2)). With Experts, every MLP is a mixture of num_experts: softmax, moe_topk of them
+// hunyuan is Tencent's Hunyuan, version 1: heads of q and k are normalized after the rotation, whose base a "dynamic"
+// scaling multiplies by alpha^(d/(d-2)). With experts, every MLP is a mixture of num_experts: softmax, moe_topk of them
 // (one number, or one for every layer), normalized, and one more MLP for every token; all have intermediate_size.
-type Hunyuan struct{ Experts bool }
+type hunyuan struct{ experts bool }
 
-// Architectures implements [Family].
-func (f Hunyuan) Architectures() []string {
-	if f.Experts {
-		return []string{"HunYuanMoEV1ForCausalLM"}
-	}
-	return []string{"HunYuanDenseV1ForCausalLM"}
-}
-
-// Describe implements [Family].
-func (f Hunyuan) Describe(c *Config) (*Decoder, error) {
+func (f hunyuan) describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.code("HunYuanConfig", "HunYuanModel", "HunYuanForCausalLM", "HunYuanMoEV1ForCausalLM", "HunYuanDenseV1ForCausalLM")
 	b.tied(false)
@@ -24,7 +15,7 @@ func (f Hunyuan) Describe(c *Config) (*Decoder, error) {
 	rope := ropeRules{alpha: true}.read(c)
 	b.hunyuanTraining(&a)
 	var experts, topK []int
-	if f.Experts {
+	if f.experts {
 		experts, topK = b.eachLayer("num_experts", maxExperts, 1), b.eachLayer("moe_topk", maxExperts, 1)
 		for i := range experts {
 			if experts[i] != experts[0] {
@@ -42,7 +33,7 @@ func (f Hunyuan) Describe(c *Config) (*Decoder, error) {
 		x := b.projections(p+"self_attn.", a, bias, bias)
 		x.Rope = b.rope(rope, a.HeadDim)
 		b.headNorms(x, p+"self_attn.query_layernorm", p+"self_attn.key_layernorm")
-		if !f.Experts {
+		if !f.experts {
 			return b.preNorm(p, x, b.mlp(p+"mlp.", b.intermediate, false))
 		}
 		q := p + "mlp."

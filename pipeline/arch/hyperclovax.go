@@ -1,14 +1,8 @@
 package arch
 
-// HyperCLOVAX is Naver's HyperCLOVA X SEED: [Granite] with norms after the blocks, too, if use_post_norm is set, the
-// usual scale of scores without attention_multiplier, and logits multiplied by logits_scaling.
-type HyperCLOVAX struct{}
-
-// Architectures implements [Family].
-func (HyperCLOVAX) Architectures() []string { return []string{"HyperCLOVAXForCausalLM"} }
-
-// Describe implements [Family].
-func (HyperCLOVAX) Describe(c *Config) (*Decoder, error) {
+// describeHyperCLOVAX describes Naver's HyperCLOVA X SEED: Granite with norms after the blocks, too, if use_post_norm
+// is set, the usual scale of scores without attention_multiplier, and logits multiplied by logits_scaling.
+func describeHyperCLOVAX(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.code("HyperCLOVAXConfig", "HyperCLOVAXModel", "HyperCLOVAXForCausalLM")
 	b.tied(false)

@@ -1,16 +1,10 @@
 package arch
 
-// InternLM2 is InternLM 2 and 2.5: Llama with other names, and with q, k and v in one matrix that is grouped by
-// key-value head (the query heads of the group, its key, its value). bias, by default true, adds biases to that matrix
-// and to o. The source is the code in the repositories of the checkpoints (modeling_internlm2.py); the class is not in
-// transformers.
-type InternLM2 struct{}
-
-// Architectures implements [Family].
-func (InternLM2) Architectures() []string { return []string{"InternLM2ForCausalLM"} }
-
-// Describe implements [Family].
-func (InternLM2) Describe(c *Config) (*Decoder, error) {
+// describeInternLM2 describes InternLM 2 and 2.5: Llama with other names, and with q, k and v in one matrix that is
+// grouped by key-value head (the query heads of the group, its key, its value). bias, by default true, adds biases to
+// that matrix and to o. The source is the code in the repositories of the checkpoints (modeling_internlm2.py); the
+// class is not in transformers.
+func describeInternLM2(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.code("InternLM2Config", "InternLM2Model", "InternLM2ForCausalLM")
 	b.embedding, b.head = "model.tok_embeddings", "output"

@@ -1,16 +1,8 @@
 package arch
 
-// InternLM3 is Llama with heads of 128 elements; qkv_bias adds biases to q, k and v, bias to o and the MLP.
-// transformers calls them attention_bias and mlp_bias.
-type InternLM3 struct{}
-
-// Architectures implements [Family].
-func (InternLM3) Architectures() []string {
-	return []string{"InternLM3ForCausalLM", "LlamaForCausalLM"} // the second is what transformers 5 saves
-}
-
-// Describe implements [Family].
-func (InternLM3) Describe(c *Config) (*Decoder, error) {
+// describeInternLM3 describes Llama with heads of 128 elements; qkv_bias adds biases to q, k and v, bias to o and the
+// MLP. transformers calls them attention_bias and mlp_bias.
+func describeInternLM3(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.code("InternLM3Config", "InternLM3Model", "InternLM3ForCausalLM")
 	b.tied(false)

@@ -1,26 +1,17 @@
 package arch
 
-// LFM2 is Liquid's LFM2: short convolutions of conv_L_cache taps, see [ShortConv], with biases if conv_bias is set, and
+// lfm2 is Liquid's LFM2: short convolutions of conv_L_cache taps, see [ShortConv], with biases if conv_bias is set, and
 // attention with normalized heads in the layers that layer_types calls full_attention (or full_attn_idxs; by default
 // all). The epsilon of norms is norm_eps. With block_auto_adjust_ff_dim, the MLP has two thirds of intermediate_size
-// (formerly block_ff_dim), times block_ffn_dim_multiplier, rounded up to block_multiple_of. With Experts, the layers
+// (formerly block_ff_dim), times block_ffn_dim_multiplier, rounded up to block_multiple_of. With experts, the layers
 // from num_dense_layers on are mixtures: sigmoid, chosen with expert_bias, normalized if norm_topk_prob is set, times
 // routed_scaling_factor.
-type LFM2 struct{ Experts bool }
-
-// Architectures implements [Family].
-func (f LFM2) Architectures() []string {
-	if f.Experts {
-		return []string{"Lfm2MoeForCausalLM"}
-	}
-	return []string{"Lfm2ForCausalLM"}
-}
+type lfm2 struct{ experts bool }
 
 // convLayer is the name of a short convolution in layer_types.
 const convLayer = "conv"
 
-// Describe implements [Family].
-func (f LFM2) Describe(c *Config) (*Decoder, error) {
+func (f lfm2) describe(c *Config) (*Decoder, error) {
 	b := begin(c, "norm_eps", 1e-5)
 	b.finalNorm = b.prefix + "embedding_norm"
 	b.tied(true)
@@ -30,7 +21,7 @@ func (f LFM2) Describe(c *Config) (*Decoder, error) {
 	b.Inert("rms_norm_eps") // not used
 	a, rope := b.heads(0), ropeRules{theta: 1e6}.read(c)
 	bias, taps := b.Bool("conv_bias", false), b.Range("conv_L_cache", 1, 64, 3)
-	conv := b.lfm2Layers(f.Experts)
+	conv := b.lfm2Layers(f.experts)
 	b.lfm2Training(&a)
 	ff := f.feedForward(b)
 	return b.finish(&a, func(i int, p string) Layer {
@@ -89,7 +80,7 @@ func (b *builder) lfm2Training(a *Attention) {
 }
 
 // feedForward reads the keys of the second block, and returns a function that makes it.
-func (f LFM2) feedForward(b *builder) func(i int, p string) Block {
+func (f lfm2) feedForward(b *builder) func(i int, p string) Block {
 	plain := func(p string, n int) *MLP {
 		return &MLP{
 			Intermediate: n, Activation: SiLU,
@@ -103,7 +94,7 @@ func (f LFM2) feedForward(b *builder) func(i int, p string) Block {
 		key = "block_ff_dim"
 	}
 	b.intermediate = b.Int(key, maxIntermediate)
-	if !f.Experts {
+	if !f.experts {
 		multiple, factor := b.Range("block_multiple_of", 1, maxIntermediate, 256), b.number("block_ffn_dim_multiplier", 1e-3, 1e3, 1)
 		if b.Bool("block_auto_adjust_ff_dim", true) {
 			n := 2 * b.intermediate / 3

@@ -5,21 +5,15 @@ import (
 	"slices"
 )
 
-// Llama4Text is the text model of Llama 4. Rotary pairs are interleaved; with use_qk_norm, every head of q and k is
-// normalized after the rotation, without weights. Layers with a 0 in no_rope_layers (every no_rope_layer_interval-th if
-// the list is missing or empty) have neither rotation nor these norms; with attn_temperature_tuning, their q grows with
-// the position, by attn_scale and floor_scale. Layers of type chunked_attention, by default all others, attend only
-// within chunks of attention_chunk_size positions. Layers in moe_layers (every interleave_moe_layer_step-th) have
-// experts of intermediate_size, one of which is chosen per token, with its input multiplied by the sigmoid of its
-// score, and one for every token; the others have an MLP of intermediate_size_mlp. More than one expert per token is
-// rejected.
-type Llama4Text struct{}
-
-// Architectures implements [Family].
-func (Llama4Text) Architectures() []string { return []string{"Llama4ForCausalLM"} }
-
-// Describe implements [Family].
-func (Llama4Text) Describe(c *Config) (*Decoder, error) {
+// describeLlama4Text describes the text model of Llama 4. Rotary pairs are interleaved; with use_qk_norm, every head of
+// q and k is normalized after the rotation, without weights. Layers with a 0 in no_rope_layers (every
+// no_rope_layer_interval-th if the list is missing or empty) have neither rotation nor these norms; with
+// attn_temperature_tuning, their q grows with the position, by attn_scale and floor_scale. Layers of type
+// chunked_attention, by default all others, attend only within chunks of attention_chunk_size positions. Layers in
+// moe_layers (every interleave_moe_layer_step-th) have experts of intermediate_size, one of which is chosen per token,
+// with its input multiplied by the sigmoid of its score, and one for every token; the others have an MLP of
+// intermediate_size_mlp. More than one expert per token is rejected.
+func describeLlama4Text(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")

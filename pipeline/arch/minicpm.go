@@ -2,7 +2,7 @@ package arch
 
 import "math"
 
-// MiniCPM is MiniCPM 1, 2 and 4: Llama with three multipliers,
+// describeMiniCPM describes MiniCPM 1, 2 and 4: Llama with three multipliers,
 //
 //	h = scale_emb · Embedding[token]
 //	h += scale_depth / sqrt(num_hidden_layers) · Block(Norm(h))
@@ -10,13 +10,7 @@ import "math"
 //
 // as in the code of the checkpoints (configuration_minicpm.py). The class is not in transformers. Experts and sparse
 // attention of later models are rejected.
-type MiniCPM struct{}
-
-// Architectures implements [Family].
-func (MiniCPM) Architectures() []string { return []string{"MiniCPMForCausalLM"} }
-
-// Describe implements [Family].
-func (MiniCPM) Describe(c *Config) (*Decoder, error) {
+func describeMiniCPM(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.code("MiniCPMConfig", "MiniCPMModel", "MiniCPMForCausalLM")
 	b.tied(true)

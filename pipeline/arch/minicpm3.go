@@ -2,15 +2,9 @@ package arch
 
 import "math"
 
-// MiniCPM3 has the multipliers of [MiniCPM] and multi-head latent attention with half-split rotary pairs. The norms of
-// the latents have an epsilon of 1e-6, regardless of rms_norm_eps.
-type MiniCPM3 struct{}
-
-// Architectures implements [Family].
-func (MiniCPM3) Architectures() []string { return []string{"MiniCPM3ForCausalLM"} }
-
-// Describe implements [Family].
-func (MiniCPM3) Describe(c *Config) (*Decoder, error) {
+// describeMiniCPM3 describes MiniCPM3, which has the multipliers of MiniCPM and multi-head latent attention with
+// half-split rotary pairs. The norms of the latents have an epsilon of 1e-6, regardless of rms_norm_eps.
+func describeMiniCPM3(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.code("MiniCPM3Config", "MiniCPM3Model", "MiniCPM3ForCausalLM")
 	b.tied(true)

@@ -1,15 +1,9 @@
 package arch
 
-// MiniMaxM2 has norms of the whole projections of q and k, rotation of a part of every head (rotary_dim elements, or
-// partial_rotary_factor), and experts in every layer, chosen by sigmoid and a correction that does not affect their
-// weights, which are scaled to a sum of 1.
-type MiniMaxM2 struct{}
-
-// Architectures implements [Family].
-func (MiniMaxM2) Architectures() []string { return []string{"MiniMaxM2ForCausalLM"} }
-
-// Describe implements [Family].
-func (MiniMaxM2) Describe(c *Config) (*Decoder, error) {
+// describeMiniMaxM2 describes MiniMaxM2, which has norms of the whole projections of q and k, rotation of a part of
+// every head (rotary_dim elements, or partial_rotary_factor), and experts in every layer, chosen by sigmoid and a
+// correction that does not affect their weights, which are scaled to a sum of 1.
+func describeMiniMaxM2(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.code("MiniMaxM2Config", "MiniMaxM2Model", "MiniMaxM2ForCausalLM")
 	b.tied(false)

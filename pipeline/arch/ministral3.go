@@ -1,15 +1,9 @@
 package arch
 
-// Ministral3 is Ministral 3 and Devstral 2: [Mistral] whose queries grow with their position by llama_4_scaling_beta in
-// steps of original_max_position_embeddings, both among the rotary keys, which are yarn's by default. With
-// sliding_window, by default none, every layer has a window.
-type Ministral3 struct{}
-
-// Architectures implements [Family].
-func (Ministral3) Architectures() []string { return []string{"Ministral3ForCausalLM"} }
-
-// Describe implements [Family].
-func (Ministral3) Describe(c *Config) (*Decoder, error) {
+// describeMinistral3 describes Ministral 3 and Devstral 2: Mistral whose queries grow with their position by
+// llama_4_scaling_beta in steps of original_max_position_embeddings, both among the rotary keys, which are yarn's by
+// default. With sliding_window, by default none, every layer has a window.
+func describeMinistral3(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")

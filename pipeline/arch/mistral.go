@@ -1,14 +1,9 @@
 package arch
 
-// Mistral is Mistral 7B and its successors, and Ministral: Llama without biases, with an independent head_dim. With a
-// sliding_window, 4096 by default and none if null, the layers that layer_types names have that window; by default all.
-type Mistral struct{ Architecture string }
-
-// Architectures implements [Family].
-func (m Mistral) Architectures() []string { return []string{m.Architecture} }
-
-// Describe implements [Family].
-func (Mistral) Describe(c *Config) (*Decoder, error) {
+// describeMistral describes Mistral 7B and its successors, and Ministral: Llama without biases, with an independent
+// head_dim. With a sliding_window, 4096 by default and none if null, the layers that layer_types names have that
+// window; by default all.
+func describeMistral(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")

@@ -1,14 +1,8 @@
 package arch
 
-// Mixtral is a Mistral whose MLPs are experts: softmax over all, the num_experts_per_tok largest, whose weights are
-// scaled to a sum of 1. With sliding_window, every layer has a window.
-type Mixtral struct{}
-
-// Architectures implements [Family].
-func (Mixtral) Architectures() []string { return []string{"MixtralForCausalLM"} }
-
-// Describe implements [Family].
-func (Mixtral) Describe(c *Config) (*Decoder, error) {
+// describeMixtral describes a Mistral whose MLPs are experts: softmax over all, the num_experts_per_tok largest, whose
+// weights are scaled to a sum of 1. With sliding_window, every layer has a window.
+func describeMixtral(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")

@@ -7,68 +7,53 @@ import (
 	"strconv"
 )
 
-// Multimodal is a model with vision or audio, of which only the text model is described. Its config is in text_config,
+// multimodal is a model with vision or audio, of which only the text model is described. Its config is in text_config,
 // its tensors have a prefix, and the rest of the file and of the tensors is known: towers and projectors are left out,
 // with a note.
 //
 // Rotation by several axes (mrope) is the plain one: the axes of text are equal.
-type Multimodal struct {
-	Architecture string
-	// Texts are the text models by the model_type of text_config. The one for "" describes files without text_config,
+type multimodal struct {
+	architecture string
+	// texts are the text models by the model_type of text_config. The one for "" describes files without text_config,
 	// whose text keys are at the top level.
-	Texts map[string]Family
-	// Missing are the values of the text class that published files leave out.
-	Missing map[string]int
+	texts map[string]textModel
+	// missing are the values of the text class that published files leave out.
+	missing map[string]int
 }
 
-// multimodals are the families of this kind. Published files of Gemma 3 leave out the defaults of its class.
-var (
-	gemma3Multimodal = Multimodal{
-		Architecture: "Gemma3ForConditionalGeneration",
-		Texts:        map[string]Family{"gemma3_text": Gemma3{Inner: true}},
-		Missing: map[string]int{
-			"vocab_size": 262208, "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
-		},
-	}
-	gemma4Multimodal = Multimodal{
-		Architecture: "Gemma4ForConditionalGeneration",
-		Texts:        map[string]Family{"gemma4_text": Gemma4{}},
-	}
-	llama4Multimodal = Multimodal{
-		Architecture: "Llama4ForConditionalGeneration",
-		Texts:        map[string]Family{"llama4_text": Llama4Text{}},
-	}
-	mistral3Multimodal = Multimodal{
-		Architecture: "Mistral3ForConditionalGeneration",
-		Texts:        map[string]Family{"mistral": Mistral{}, "ministral": Mistral{}, "ministral3": Ministral3{}},
-	}
-	qwen2VL = Multimodal{
-		Architecture: "Qwen2VLForConditionalGeneration",
-		Texts:        map[string]Family{"": qwenText{}, "qwen2_vl_text": qwenText{}},
-		Missing:      map[string]int{"max_window_layers": 80},
-	}
-	qwen25VL = Multimodal{
-		Architecture: "Qwen2_5_VLForConditionalGeneration",
-		Texts:        map[string]Family{"": qwenText{}, "qwen2_5_vl_text": qwenText{}},
-		Missing:      map[string]int{"max_window_layers": 80},
-	}
-	qwen3VL = Multimodal{
-		Architecture: "Qwen3VLForConditionalGeneration",
-		Texts:        map[string]Family{"qwen3_vl_text": qwenText{three: true}},
-	}
-	qwen3VLMoe = Multimodal{
-		Architecture: "Qwen3VLMoeForConditionalGeneration",
-		Texts:        map[string]Family{"qwen3_vl_moe_text": qwenText{three: true, experts: true}},
-	}
-	qwen35Multimodal = Multimodal{
-		Architecture: "Qwen3_5ForConditionalGeneration",
-		Texts:        map[string]Family{"qwen3_5_text": Qwen35{}},
-	}
-	qwen35MoeMultimodal = Multimodal{
-		Architecture: "Qwen3_5MoeForConditionalGeneration",
-		Texts:        map[string]Family{"qwen3_5_moe_text": Qwen35{Experts: true}},
-	}
-)
+// textModel describes a text_config. Its architecture may be missing there; empty if no name is accepted.
+type textModel struct {
+	architecture string
+	describe     func(c *Config) (*Decoder, error)
+}
+
+// multimodals is the table by "model_type". Published files of Gemma 3 leave out the defaults of its class.
+var multimodals = map[string]multimodal{
+	"gemma3": {"Gemma3ForConditionalGeneration", map[string]textModel{
+		"gemma3_text": {"Gemma3ForCausalLM", gemma3{inner: true}.describe},
+	}, map[string]int{
+		"vocab_size": 262208, "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
+	}},
+	"gemma4": {"Gemma4ForConditionalGeneration", map[string]textModel{"gemma4_text": {"Gemma4ForCausalLM", describeGemma4}}, nil},
+	"llama4": {"Llama4ForConditionalGeneration", map[string]textModel{"llama4_text": {"Llama4ForCausalLM", describeLlama4Text}}, nil},
+	"mistral3": {"Mistral3ForConditionalGeneration", map[string]textModel{
+		"mistral": {"", describeMistral}, "ministral": {"", describeMistral}, "ministral3": {"Ministral3ForCausalLM", describeMinistral3},
+	}, nil},
+	"qwen2_vl": {"Qwen2VLForConditionalGeneration", map[string]textModel{
+		"": {"", qwenText{}.describe}, "qwen2_vl_text": {"", qwenText{}.describe},
+	}, map[string]int{"max_window_layers": 80}},
+	"qwen2_5_vl": {"Qwen2_5_VLForConditionalGeneration", map[string]textModel{
+		"": {"", qwenText{}.describe}, "qwen2_5_vl_text": {"", qwenText{}.describe},
+	}, map[string]int{"max_window_layers": 80}},
+	"qwen3_5": {"Qwen3_5ForConditionalGeneration", map[string]textModel{"qwen3_5_text": {"Qwen3_5ForCausalLM", qwen35{}.describe}}, nil},
+	"qwen3_5_moe": {"Qwen3_5MoeForConditionalGeneration", map[string]textModel{
+		"qwen3_5_moe_text": {"Qwen3_5MoeForCausalLM", qwen35{experts: true}.describe},
+	}, nil},
+	"qwen3_vl": {"Qwen3VLForConditionalGeneration", map[string]textModel{"qwen3_vl_text": {"", qwenText{three: true}.describe}}, nil},
+	"qwen3_vl_moe": {"Qwen3VLMoeForConditionalGeneration", map[string]textModel{
+		"qwen3_vl_moe_text": {"", qwenText{three: true, experts: true}.describe},
+	}, nil},
+}
 
 // outerInert are the keys outside text_config that do not concern text.
 var outerInert = []string{
@@ -93,28 +78,26 @@ const (
 	audioTensors  = `^(model\.)?(audio_tower|audio_model|embed_audio)\.`
 )
 
-// Architectures implements [Family].
-func (m Multimodal) Architectures() []string { return []string{m.Architecture} }
-
-// Describe implements [Family].
-func (m Multimodal) Describe(c *Config) (*Decoder, error) {
+func (m multimodal) describe(c *Config) (*Decoder, error) {
 	c.Inert(outerInert...)
-	text, family := c, m.Texts[""]
-	if family != nil && !c.Has("text_config") {
+	text := c
+	model, flat := m.texts[""]
+	if flat && !c.Has("text_config") {
 		c.class = transformers().types[c.family+"_text"] // the class that reads such a file
 	}
-	if inner := c.Object("text_config"); inner != nil || family == nil {
+	if inner := c.Object("text_config"); inner != nil || !flat {
 		if inner == nil {
 			c.missing("text_config")
 			c.Inert("tie_word_embeddings")
 			return nil, c.Finish()
 		}
 		text = inner
-		if family = m.textFamily(text); family == nil {
+		var ok bool
+		if model, ok = m.textModel(text); !ok {
 			return nil, problems{scope: configName, list: c.problems}
 		}
 	}
-	for key, n := range m.Missing {
+	for key, n := range m.missing {
 		text.provide(key, n)
 	}
 	c.model, c.head = "model.", "lm_head"
@@ -128,7 +111,7 @@ func (m Multimodal) Describe(c *Config) (*Decoder, error) {
 		m.tie(c, text)
 		c.checkInert()
 	}
-	d, err := family.Describe(text)
+	d, err := model.describe(text)
 	if err != nil {
 		return nil, err
 	}
@@ -139,26 +122,25 @@ func (m Multimodal) Describe(c *Config) (*Decoder, error) {
 	return d, nil
 }
 
-// textFamily picks the family of text_config.
-func (m Multimodal) textFamily(text *Config) Family {
+// textModel picks the text model of text_config.
+func (m multimodal) textModel(text *Config) (model textModel, ok bool) {
 	kind := text.String("model_type")
-	f := m.Texts[kind]
-	if f == nil || kind == "" {
+	if model, ok = m.texts[kind]; !ok || kind == "" {
 		if text.Good("model_type") {
-			text.unsupported("model_type", "%s is not supported (known: %s)", show(kind), quoted(slices.Sorted(maps.Keys(m.Texts))))
+			text.unsupported("model_type", "%s is not supported (known: %s)", show(kind), quoted(slices.Sorted(maps.Keys(m.texts))))
 		}
-		return nil
+		return textModel{}, false
 	}
-	if list := text.Strings("architectures"); len(list) > 1 || len(list) == 1 && !slices.Contains(f.Architectures(), list[0]) && list[0] != "" {
+	if list := text.Strings("architectures"); len(list) > 1 || len(list) == 1 && list[0] != model.architecture && list[0] != "" {
 		text.Refuse("architectures", "is not that of %s", kind)
 	}
 	text.class = transformers().types[kind]
-	return f
+	return model, true
 }
 
 // tie reads from text_config or the outer object whether the head is the embedding. If neither has the key, the model
 // is tied if there is no head: versions of the library have different defaults.
-func (m Multimodal) tie(c, text *Config) {
+func (m multimodal) tie(c, text *Config) {
 	const key = "tie_word_embeddings"
 	_, head := c.Tensor(c.head + ".weight")
 	outer, inner := c.Has(key), text.Has(key)
@@ -182,24 +164,20 @@ func (c *Config) provide(key string, n int) {
 	}
 }
 
-// qwenText is the text model of Qwen2-VL and 2.5-VL, and with three of Qwen3-VL: [Qwen2], [Qwen3] or [Qwen3Moe] with
+// qwenText is the text model of Qwen2-VL and 2.5-VL, and with three of Qwen3-VL: Qwen2, Qwen3 or Qwen3Moe with
 // other defaults, those of Qwen3-VL without windows.
 type qwenText struct{ three, experts bool }
 
-// Architectures implements [Family].
-func (qwenText) Architectures() []string { return nil }
-
-// Describe implements [Family].
-func (f qwenText) Describe(c *Config) (*Decoder, error) {
+func (f qwenText) describe(c *Config) (*Decoder, error) {
 	switch {
 	case f.experts:
 		b := begin(c, "rms_norm_eps", 1e-6)
 		b.tied(true)
 		b.Only("norm_topk_prob", "true")
 		rope := ropeRules{theta: 500000, mrope: true}.read(c)
-		return describeQwen3Moe(b, rope, softmaxKeys{experts: 60, topK: 4, intermediate: 1408, normalize: true}, (*builder).noWindows)
+		return finishQwen3Moe(b, rope, softmaxKeys{experts: 60, topK: 4, intermediate: 1408, normalize: true}, (*builder).noWindows)
 	case f.three:
-		return describeQwen3(begin(c, "rms_norm_eps", 1e-6), ropeRules{theta: 500000, mrope: true}, (*builder).noWindows)
+		return finishQwen3(begin(c, "rms_norm_eps", 1e-6), ropeRules{theta: 500000, mrope: true}, (*builder).noWindows)
 	}
-	return describeQwen2(begin(c, "rms_norm_eps", 1e-5), ropeRules{theta: 1e6, mrope: true})
+	return finishQwen2(begin(c, "rms_norm_eps", 1e-5), ropeRules{theta: 1e6, mrope: true})
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// multimodal makes a checkpoint of a larger model out of a text model: its config moves under text_config, its tensors get
+// multimodalCheckpoint makes a checkpoint of a larger model out of a text model: its config moves under text_config, its tensors get
 // another prefix, and there are a vision tower and a projector.
-func multimodal(t *testing.T, ck checkpoint, outer map[string]any, textType, model, head string) ([]byte, []tensor.Info) {
+func multimodalCheckpoint(t *testing.T, ck checkpoint, outer map[string]any, textType, model, head string) ([]byte, []tensor.Info) {
 	t.Helper()
 	var text map[string]any
 	if err := json.Unmarshal(ck.config, &text); err != nil {
@@ -91,7 +91,7 @@ func TestMultimodal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			config, infos := multimodal(t, ck, tt.outer, tt.text, tt.model, tt.head)
+			config, infos := multimodalCheckpoint(t, ck, tt.outer, tt.text, tt.model, tt.head)
 			d, err := Describe(config, infos, Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -146,7 +146,7 @@ func TestMultimodal(t *testing.T) {
 			`tie_word_embeddings: true contradicts the false of text_config`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			config, infos := multimodal(t, gemma, with(nil), "gemma3_text", outside, "language_model.lm_head")
+			config, infos := multimodalCheckpoint(t, gemma, with(nil), "gemma3_text", outside, "language_model.lm_head")
 			var file object
 			if err := json.Unmarshal(config, &file); err != nil {
 				t.Fatal(err)
@@ -160,7 +160,7 @@ func TestMultimodal(t *testing.T) {
 		})
 	}
 	t.Run("what published files leave out", func(t *testing.T) {
-		config, infos := multimodal(t, gemma, with(object{"tie_word_embeddings": nil}), "gemma3_text", outside, "language_model.lm_head")
+		config, infos := multimodalCheckpoint(t, gemma, with(object{"tie_word_embeddings": nil}), "gemma3_text", outside, "language_model.lm_head")
 		var file object
 		if err := json.Unmarshal(config, &file); err != nil {
 			t.Fatal(err)
@@ -182,7 +182,7 @@ func TestMultimodal(t *testing.T) {
 		}
 	})
 	t.Run("ignored", func(t *testing.T) {
-		config, infos := multimodal(t, gemma, with(object{"clip_qkv": true}), "gemma3_text", outside, "language_model.lm_head")
+		config, infos := multimodalCheckpoint(t, gemma, with(object{"clip_qkv": true}), "gemma3_text", outside, "language_model.lm_head")
 		if _, err := Describe(config, infos, Options{IgnoreConfig: []string{"clip_qkv"}}); err != nil {
 			t.Error(err)
 		}

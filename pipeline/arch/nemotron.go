@@ -1,15 +1,9 @@
 package arch
 
-// Nemotron is Nemotron 3 and 4 and Minitron: LayerNorms whose checkpoints store gamma - 1, rotation of a part of every
-// head (partial_rotary_factor, by default 0.5), and an ungated MLP (squared ReLU). attention_bias adds biases to q, k,
-// v and o, mlp_bias to the MLP.
-type Nemotron struct{}
-
-// Architectures implements [Family].
-func (Nemotron) Architectures() []string { return []string{"NemotronForCausalLM"} }
-
-// Describe implements [Family].
-func (Nemotron) Describe(c *Config) (*Decoder, error) {
+// describeNemotron describes Nemotron 3 and 4 and Minitron: LayerNorms whose checkpoints store gamma - 1, rotation of a
+// part of every head (partial_rotary_factor, by default 0.5), and an ungated MLP (squared ReLU). attention_bias adds
+// biases to q, k, v and o, mlp_bias to the MLP.
+func describeNemotron(c *Config) (*Decoder, error) {
 	b := begin(c, "norm_eps", 1e-5)
 	b.centered, b.normBias, b.onePlus = true, true, true
 	b.tied(false)

@@ -1,13 +1,8 @@
 package arch
 
-// Olmo is the first OLMo: LayerNorms without weights, with a fixed epsilon of 1e-5. clip_qkv bounds q, k and v.
-type Olmo struct{}
-
-// Architectures implements [Family].
-func (Olmo) Architectures() []string { return []string{"OlmoForCausalLM"} }
-
-// Describe implements [Family].
-func (Olmo) Describe(c *Config) (*Decoder, error) {
+// describeOlmo describes the first OLMo: LayerNorms without weights, with a fixed epsilon of 1e-5. clip_qkv bounds q, k
+// and v.
+func describeOlmo(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.eps, b.centered = 1e-5, true // fixed in the class
 	b.tied(false)

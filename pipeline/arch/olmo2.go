@@ -1,13 +1,8 @@
 package arch
 
-// Olmo2 is OLMo 2: norms after the blocks instead of before them, and q and k normalized as whole projections.
-type Olmo2 struct{}
-
-// Architectures implements [Family].
-func (Olmo2) Architectures() []string { return []string{"Olmo2ForCausalLM"} }
-
-// Describe implements [Family].
-func (Olmo2) Describe(c *Config) (*Decoder, error) {
+// describeOlmo2 describes OLMo 2: norms after the blocks instead of before them, and q and k normalized as whole
+// projections.
+func describeOlmo2(c *Config) (*Decoder, error) {
 	b, a, bias := beginOlmo(c)
 	rope := readRope(c)
 	return b.finish(&a, func(_ int, p string) Layer {
@@ -18,18 +13,13 @@ func (Olmo2) Describe(c *Config) (*Decoder, error) {
 	})
 }
 
-// Olmo3 is OLMo 3: [Olmo2] with a sliding_window in three of four layers, or those that layer_types names. Full and
-// sliding layers may have different rotary frequencies: in older files, rope_scaling is for full layers only.
-type Olmo3 struct{}
-
-// Architectures implements [Family].
-func (Olmo3) Architectures() []string { return []string{"Olmo3ForCausalLM"} }
-
 // olmo3Theta is the default base of OLMo 3's rotary frequencies.
 const olmo3Theta = 500000
 
-// Describe implements [Family].
-func (Olmo3) Describe(c *Config) (*Decoder, error) {
+// describeOlmo3 describes OLMo 3: Olmo2 with a sliding_window in three of four layers, or those that layer_types
+// names. Full and sliding layers may have different rotary frequencies: in older files, rope_scaling is for full layers
+// only.
+func describeOlmo3(c *Config) (*Decoder, error) {
 	b, a, bias := beginOlmo(c)
 	full, sliding := readByType(c, ropeRules{theta: olmo3Theta}, ropeRules{theta: olmo3Theta}, "")
 	if c.Has("rope_theta") && full.theta != sliding.theta && !c.Has("rope_parameters") {

@@ -1,14 +1,9 @@
 package arch
 
-// Olmoe has experts (softmax over all, then the largest, whose weights sum to 1 only with norm_topk_prob), and norms of
-// the whole projections of q and k. clip_qkv bounds q and k after these norms, and v.
-type Olmoe struct{}
-
-// Architectures implements [Family].
-func (Olmoe) Architectures() []string { return []string{"OlmoeForCausalLM"} }
-
-// Describe implements [Family].
-func (Olmoe) Describe(c *Config) (*Decoder, error) {
+// describeOlmoe describes Olmoe, which has experts (softmax over all, then the largest, whose weights sum to 1 only
+// with norm_topk_prob), and norms of the whole projections of q and k. clip_qkv bounds q and k after these norms, and
+// v.
+func describeOlmoe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")

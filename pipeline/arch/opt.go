@@ -1,19 +1,13 @@
 package arch
 
-// OPT has a vector for every position, in a table whose first two rows are unused, LayerNorms and linear layers with
-// biases (the latter unless enable_bias is false), and an ungated MLP of ffn_dim. Names of tensors may begin with
-// "model.decoder..." or "decoder...". Norms after the residual sum (do_layer_norm_before false) and embeddings of
-// another width (word_embed_proj_dim), both of OPT-350M, are rejected.
-type OPT struct{}
-
-// Architectures implements [Family].
-func (OPT) Architectures() []string { return []string{"OPTForCausalLM"} }
-
 // optFirstPosition is the row of the first position.
 const optFirstPosition = 2
 
-// Describe implements [Family].
-func (OPT) Describe(c *Config) (*Decoder, error) {
+// describeOPT describes OPT, which has a vector for every position, in a table whose first two rows are unused,
+// LayerNorms and linear layers with biases (the latter unless enable_bias is false), and an ungated MLP of ffn_dim.
+// Names of tensors may begin with "model.decoder..." or "decoder...". Norms after the residual sum
+// (do_layer_norm_before false) and embeddings of another width (word_embed_proj_dim), both of OPT-350M, are rejected.
+func describeOPT(c *Config) (*Decoder, error) {
 	b := &builder{Config: c, eps: 1e-5, centered: true, normBias: true, d: &Decoder{
 		Hidden: c.Int("hidden_size", maxHidden), Vocab: c.Int("vocab_size", maxVocab),
 		MaxPositions: c.positions(), FirstPosition: optFirstPosition,

@@ -1,15 +1,9 @@
 package arch
 
-// Phi is Phi 1, 1.5 and 2: attention and MLP share one LayerNorm with bias, a part of every head is rotated
-// (partial_rotary_factor, by default 0.5), the MLP is ungated, and there are biases everywhere, including the head.
-// Norms of q and k (qk_layernorm) are rejected.
-type Phi struct{}
-
-// Architectures implements [Family].
-func (Phi) Architectures() []string { return []string{"PhiForCausalLM"} }
-
-// Describe implements [Family].
-func (Phi) Describe(c *Config) (*Decoder, error) {
+// describePhi describes Phi 1, 1.5 and 2: attention and MLP share one LayerNorm with bias, a part of every head is
+// rotated (partial_rotary_factor, by default 0.5), the MLP is ungated, and there are biases everywhere, including the
+// head. Norms of q and k (qk_layernorm) are rejected.
+func describePhi(c *Config) (*Decoder, error) {
 	b := begin(c, "layer_norm_eps", 1e-5)
 	b.code("PhiConfig", "PhiModel", "PhiForCausalLM")
 	b.centered, b.normBias, b.headBias = true, true, true

@@ -1,15 +1,9 @@
 package arch
 
-// Phi3 is Phi-3, Phi-3.5 and Phi-4: q, k and v are one matrix, and so are gate and up. sliding_window is that of all
-// layers. A part of every head is rotated (partial_rotary_factor), by plain frequencies or by longrope, which divides
-// them by short_factor and, in texts longer than original_max_position_embeddings, by long_factor.
-type Phi3 struct{}
-
-// Architectures implements [Family].
-func (Phi3) Architectures() []string { return []string{"Phi3ForCausalLM"} }
-
-// Describe implements [Family].
-func (Phi3) Describe(c *Config) (*Decoder, error) {
+// describePhi3 describes Phi-3, Phi-3.5 and Phi-4: q, k and v are one matrix, and so are gate and up. sliding_window is
+// that of all layers. A part of every head is rotated (partial_rotary_factor), by plain frequencies or by longrope,
+// which divides them by short_factor and, in texts longer than original_max_position_embeddings, by long_factor.
+func describePhi3(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.code("Phi3Config", "Phi3Model", "Phi3ForCausalLM")
 	b.tied(false)

@@ -1,19 +1,13 @@
 package arch
 
-// PhiMoE is Phi-3.5-MoE and GRIN-MoE: LayerNorms with biases, experts like those of Mixtral, two of which [SparseMixer]
-// chooses and weighs with router_jitter_noise, and optional biases of attention (attention_bias) and of the head
-// (lm_head_bias). With sliding_window, every layer has a window.
+// describePhiMoE describes Phi-3.5-MoE and GRIN-MoE: LayerNorms with biases, experts like those of Mixtral, two of
+// which [SparseMixer] chooses and weighs with router_jitter_noise, and optional biases of attention (attention_bias)
+// and of the head (lm_head_bias). With sliding_window, every layer has a window.
 //
 // Longrope divides frequencies by short_factor, and by long_factor in texts beyond original_max_position_embeddings, as
 // in the code of the checkpoints; transformers 5.23 keeps the short factors there. Cosine and sine are multiplied by
 // short_mscale and, in such texts, by long_mscale: this is supported only if the two agree, as in all published models.
-type PhiMoE struct{}
-
-// Architectures implements [Family].
-func (PhiMoE) Architectures() []string { return []string{"PhiMoEForCausalLM", "PhimoeForCausalLM"} }
-
-// Describe implements [Family].
-func (PhiMoE) Describe(c *Config) (*Decoder, error) {
+func describePhiMoE(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.code("PhiMoEConfig", "PhiMoEForCausalLM")
 	b.centered, b.normBias, b.headBias = true, true, b.Bool("lm_head_bias", false)

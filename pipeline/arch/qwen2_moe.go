@@ -2,18 +2,12 @@ package arch
 
 import "slices"
 
-// Qwen2Moe is Qwen 1.5 and 2 with experts: softmax over all, the largest, whose weights sum to 1 only with
-// norm_topk_prob; for every token a shared expert, multiplied by the sigmoid of its own gate. Layers in
+// describeQwen2Moe describes Qwen 1.5 and 2 with experts: softmax over all, the largest, whose weights sum to 1 only
+// with norm_topk_prob; for every token a shared expert, multiplied by the sigmoid of its own gate. Layers in
 // mlp_only_layers, and all but every decoder_sparse_step-th, have an MLP of intermediate_size instead. With
 // use_sliding_window, the layers that layer_types names, by default every second one below max_window_layers, have a
 // window.
-type Qwen2Moe struct{}
-
-// Architectures implements [Family].
-func (Qwen2Moe) Architectures() []string { return []string{"Qwen2MoeForCausalLM"} }
-
-// Describe implements [Family].
-func (Qwen2Moe) Describe(c *Config) (*Decoder, error) {
+func describeQwen2Moe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")

@@ -1,18 +1,12 @@
 package arch
 
-// Qwen3 is the dense Qwen 3: every head of q and k is normalized before rotation, attention_bias adds biases to q, k, v
-// and o. Windows are those of Qwen2.
-type Qwen3 struct{}
-
-// Architectures implements [Family].
-func (Qwen3) Architectures() []string { return []string{"Qwen3ForCausalLM"} }
-
-// Describe implements [Family].
-func (Qwen3) Describe(c *Config) (*Decoder, error) {
-	return describeQwen3(begin(c, "rms_norm_eps", 0), ropeRules{}, (*builder).switchedWindows)
+// describeQwen3 describes the dense Qwen 3: every head of q and k is normalized before rotation, attention_bias adds
+// biases to q, k, v and o. Windows are those of Qwen2.
+func describeQwen3(c *Config) (*Decoder, error) {
+	return finishQwen3(begin(c, "rms_norm_eps", 0), ropeRules{}, (*builder).switchedWindows)
 }
 
-func describeQwen3(b *builder, rules ropeRules, readWindows func(*builder) []int) (*Decoder, error) {
+func finishQwen3(b *builder, rules ropeRules, readWindows func(*builder) []int) (*Decoder, error) {
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")
 	// Unlike the others, Qwen3Config has its own default of head_dim.

@@ -1,29 +1,20 @@
 package arch
 
-// Qwen35 is the text model of Qwen 3.5: of every four layers (full_attention_interval, or layer_types) three are gated
+// qwen35 is the text model of Qwen 3.5: of every four layers (full_attention_interval, or layer_types) three are gated
 // delta rules, see [DeltaNet], with linear_num_key_heads of linear_key_head_dim and linear_num_value_heads of
 // linear_value_head_dim after a convolution of linear_conv_kernel_dim. The fourth is attention whose output is
 // multiplied by the sigmoid of a gate, the second half of q_proj's rows for every head; a quarter of the head is
-// rotated (partial_rotary_factor). Norms store w - 1, except those of the delta rule. With Experts, the MLPs are
+// rotated (partial_rotary_factor). Norms store w - 1, except those of the delta rule. With experts, the MLPs are
 // mixtures with a gated shared expert, always normalized.
-type Qwen35 struct{ Experts bool }
+type qwen35 struct{ experts bool }
 
-// Architectures implements [Family].
-func (f Qwen35) Architectures() []string {
-	if f.Experts {
-		return []string{"Qwen3_5MoeForCausalLM"}
-	}
-	return []string{"Qwen3_5ForCausalLM"}
-}
-
-// Describe implements [Family].
-func (f Qwen35) Describe(c *Config) (*Decoder, error) {
+func (f qwen35) describe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.tied(false)
-	return f.describe(b)
+	return f.finish(b)
 }
 
-func (f Qwen35) describe(b *builder) (*Decoder, error) {
+func (f qwen35) finish(b *builder) (*Decoder, error) {
 	b.onePlus = true
 	h := b.hybridKeys()
 	// Ignored by transformers: all layers of a model have the same kind of MLP, and the activation of the gate of a
@@ -31,7 +22,7 @@ func (f Qwen35) describe(b *builder) (*Decoder, error) {
 	b.Only("mlp_only_layers", "[]")
 	b.Only("output_gate_type", `"swish"`)
 	b.skip(draftHead, false, `^mtp\.`)
-	if f.Experts {
+	if f.experts {
 		b.Only("hidden_act", `"silu"`)
 		b.Inert("intermediate_size")
 		b.Only("norm_topk_prob", "true")

@@ -1,25 +1,19 @@
 package arch
 
-// Qwen3Moe is Qwen 3 with experts: [Qwen3], but in every decoder_sparse_step-th layer that is not in mlp_only_layers
-// the MLP is a mixture: softmax over num_experts, the num_experts_per_tok largest, normalized if norm_topk_prob is set.
-// With use_sliding_window, all layers have a sliding_window.
-type Qwen3Moe struct{}
-
-// Architectures implements [Family].
-func (Qwen3Moe) Architectures() []string { return []string{"Qwen3MoeForCausalLM"} }
-
-// Describe implements [Family].
-func (Qwen3Moe) Describe(c *Config) (*Decoder, error) {
+// describeQwen3Moe describes Qwen 3 with experts: Qwen3, but in every decoder_sparse_step-th layer that is not in
+// mlp_only_layers the MLP is a mixture: softmax over num_experts, the num_experts_per_tok largest, normalized if
+// norm_topk_prob is set. With use_sliding_window, all layers have a sliding_window.
+func describeQwen3Moe(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.tied(false)
 	// Keys of Qwen3-Coder's files that the class does not read.
 	b.Only("qkv_bias", "false")
 	b.Only("shared_expert_intermediate_size", "0")
 	b.Only("use_qk_norm", "true")
-	return describeQwen3Moe(b, readRope(c), softmaxKeys{experts: 128, topK: 8, intermediate: 768}, (*builder).sameWindows)
+	return finishQwen3Moe(b, readRope(c), softmaxKeys{experts: 128, topK: 8, intermediate: 768}, (*builder).sameWindows)
 }
 
-func describeQwen3Moe(b *builder, rope ropeParams, missing softmaxKeys, readWindows func(*builder) []int) (*Decoder, error) {
+func finishQwen3Moe(b *builder, rope ropeParams, missing softmaxKeys, readWindows func(*builder) []int) (*Decoder, error) {
 	b.mlpKeys("hidden_act", "silu")
 	a, bias := b.heads(0), b.Bool("attention_bias", false)
 	windows := readWindows(b)

@@ -1,14 +1,9 @@
 package arch
 
-// Qwen3Next is Qwen3-Next: the layers of [Qwen35], with mixtures as in [Qwen3Moe] and a gated shared expert. The rows of
-// in_proj_qkvz and in_proj_ba are grouped by key heads: those of q, k, v and z, or b and a, of one key head follow each other.
-type Qwen3Next struct{}
-
-// Architectures implements [Family].
-func (Qwen3Next) Architectures() []string { return []string{"Qwen3NextForCausalLM"} }
-
-// Describe implements [Family].
-func (Qwen3Next) Describe(c *Config) (*Decoder, error) {
+// describeQwen3Next describes Qwen3-Next: the layers of Qwen35, with mixtures as in Qwen3Moe and a gated shared
+// expert. The rows of in_proj_qkvz and in_proj_ba are grouped by key heads: those of q, k, v and z, or b and a, of one
+// key head follow each other.
+func describeQwen3Next(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.tied(false)
 	b.onePlus = true

@@ -1,14 +1,8 @@
 package arch
 
-// SeedOss is Llama with heads of 128 elements and biases on q, k and v unless attention_bias is false, on o with
-// attention_out_bias.
-type SeedOss struct{}
-
-// Architectures implements [Family].
-func (SeedOss) Architectures() []string { return []string{"SeedOssForCausalLM"} }
-
-// Describe implements [Family].
-func (SeedOss) Describe(c *Config) (*Decoder, error) {
+// describeSeedOss describes Llama with heads of 128 elements and biases on q, k and v unless attention_bias is false,
+// on o with attention_out_bias.
+func describeSeedOss(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.tied(false)
 	b.mlpKeys("hidden_act", "silu")

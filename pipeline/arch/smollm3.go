@@ -1,14 +1,8 @@
 package arch
 
-// SmolLM3 is Llama with some layers without rotation: every no_rope_layer_interval-th, or those with a 0 in
-// no_rope_layers. With use_sliding_window, these have a sliding_window, unless layer_types lists others.
-type SmolLM3 struct{}
-
-// Architectures implements [Family].
-func (SmolLM3) Architectures() []string { return []string{"SmolLM3ForCausalLM"} }
-
-// Describe implements [Family].
-func (SmolLM3) Describe(c *Config) (*Decoder, error) {
+// describeSmolLM3 describes Llama with some layers without rotation: every no_rope_layer_interval-th, or those with a 0
+// in no_rope_layers. With use_sliding_window, these have a sliding_window, unless layer_types lists others.
+func describeSmolLM3(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-6)
 	b.tied(true)
 	b.mlpKeys("hidden_act", "silu")

@@ -1,14 +1,8 @@
 package arch
 
-// SolarOpen is Solar Open: attention as in [Llama], with heads of 128 by default and biases on q, k and v alone if
-// attention_bias is set; every layer is a mixture of [groupedKeys].
-type SolarOpen struct{}
-
-// Architectures implements [Family].
-func (SolarOpen) Architectures() []string { return []string{"SolarOpenForCausalLM"} }
-
-// Describe implements [Family].
-func (SolarOpen) Describe(c *Config) (*Decoder, error) {
+// describeSolarOpen describes Solar Open: attention as in Llama, with heads of 128 by default and biases on q, k and
+// v alone if attention_bias is set; every layer is a mixture of [groupedKeys].
+func describeSolarOpen(c *Config) (*Decoder, error) {
 	b := begin(c, "rms_norm_eps", 1e-5)
 	b.code("SolarOpenConfig", "SolarOpenModel", "SolarOpenForCausalLM")
 	b.tied(false)

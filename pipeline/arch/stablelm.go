@@ -2,17 +2,11 @@ package arch
 
 import "strconv"
 
-// StableLM is StableLM 2, Zephyr and Stable Code: LayerNorms with biases, rotation of a part of every head
-// (partial_rotary_factor, by default 0.25), biases on q, k and v with use_qkv_bias. With use_parallel_residual,
+// describeStableLM describes StableLM 2, Zephyr and Stable Code: LayerNorms with biases, rotation of a part of every
+// head (partial_rotary_factor, by default 0.25), biases on q, k and v with use_qkv_bias. With use_parallel_residual,
 // attention and MLP share one norm. With qk_layernorm (StableLM 2 12B), every head of q and k has its own LayerNorm,
 // without a bias.
-type StableLM struct{}
-
-// Architectures implements [Family].
-func (StableLM) Architectures() []string { return []string{"StableLmForCausalLM"} }
-
-// Describe implements [Family].
-func (StableLM) Describe(c *Config) (*Decoder, error) {
+func describeStableLM(c *Config) (*Decoder, error) {
 	b := begin(c, "layer_norm_eps", 1e-5)
 	b.centered, b.normBias = true, true
 	b.tied(false)

@@ -1,14 +1,8 @@
 package arch
 
-// Starcoder2 has LayerNorms with biases, an ungated MLP (tanh form of GELU), and biases everywhere unless use_bias is
-// false. With sliding_window, every layer has a window.
-type Starcoder2 struct{}
-
-// Architectures implements [Family].
-func (Starcoder2) Architectures() []string { return []string{"Starcoder2ForCausalLM"} }
-
-// Describe implements [Family].
-func (Starcoder2) Describe(c *Config) (*Decoder, error) {
+// describeStarcoder2 describes Starcoder2, which has LayerNorms with biases, an ungated MLP (tanh form of GELU), and
+// biases everywhere unless use_bias is false. With sliding_window, every layer has a window.
+func describeStarcoder2(c *Config) (*Decoder, error) {
 	b := begin(c, "norm_epsilon", 1e-5)
 	b.centered, b.normBias = true, true
 	b.tied(true)
