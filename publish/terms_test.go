@@ -90,7 +90,6 @@ func TestAllTerms(t *testing.T) {
 }
 
 // fakeStore is a place in memory that may fail.
-// Ready implements place.Store.
 func (s *fakeStore) Ready(context.Context, func(*manifest.Manifest) bool) error { return nil }
 
 type fakeStore struct {

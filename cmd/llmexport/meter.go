@@ -12,7 +12,6 @@ type meter struct{ read atomic.Int64 }
 // client returns a client that counts into m and otherwise works as http.DefaultClient.
 func (m *meter) client() *http.Client { return &http.Client{Transport: m} }
 
-// RoundTrip implements http.RoundTripper.
 func (m *meter) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := http.DefaultTransport.RoundTrip(r)
 	if err == nil {

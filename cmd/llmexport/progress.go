@@ -56,7 +56,6 @@ func (p *progress) Write(b []byte) (int, error) {
 	return p.w.Write(b)
 }
 
-// report implements pipeline.Limits.Progress.
 func (p *progress) report(stage, what string, done, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -67,7 +67,6 @@ func (e Entry) same(o Entry) bool {
 // interval is written as "15m" or "1h30m".
 type interval time.Duration
 
-// UnmarshalText implements encoding.TextUnmarshaler.
 func (i *interval) UnmarshalText(b []byte) error {
 	d, err := time.ParseDuration(string(b))
 	if err != nil || d < minInterval || d > maxInterval {

@@ -60,10 +60,8 @@ type turned struct {
 	err  error
 }
 
-// Tensors implements tensor.Source.
 func (s *views) Tensors() []tensor.Info { return s.infos }
 
-// Open implements tensor.Source.
 func (s *views) Open(name string) (*io.SectionReader, error) {
 	v := s.byName[name]
 	if v == nil {

@@ -33,15 +33,12 @@ func Open(_ context.Context, rest string, _ place.OpenOptions) (place.Origin, er
 	return origin(abs), err
 }
 
-// String implements Origin.
 func (d origin) String() string { return string(d) }
 
-// Read implements Origin.
 func (d origin) Read(_ context.Context, name string, limit int64) ([]byte, error) {
 	return manifest.ReadOwn(string(d), name, limit)
 }
 
-// Range implements Origin.
 func (d origin) Range(f manifest.File) transfer.Range {
 	return func(_ context.Context, off, n int64) (io.ReadCloser, error) {
 		root, err := os.OpenRoot(string(d))

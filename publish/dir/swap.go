@@ -71,7 +71,6 @@ func (d Place) begin(ctx context.Context, target string, sum manifest.Digest, si
 	return s, s.stageSignature(ctx)
 }
 
-// Commit implements Staged.
 func (s *staged) Commit(ctx context.Context) (place.Receipt, error) {
 	if s.shown || s.was.same && s.was.sign == nil {
 		return s.receipt, nil
@@ -170,7 +169,6 @@ func (s *staged) revert() error {
 	return s.d.do("sync parent back", func() error { return disk.SyncDir(filepath.Dir(s.target)) })
 }
 
-// Close implements Staged.
 func (s *staged) Close() error {
 	var err error
 	if s.old != "" {

@@ -368,7 +368,7 @@ func TestHubOrigin(t *testing.T) {
 		"gated":       {"tester/tiny", "hf_stranger", "accept its terms"},
 		"no revision": {"tester/tiny@v9", fakehub.Token, "no such branch, tag or commit"},
 		"absent":      {"tester/other", fakehub.Token, "no such repository"},
-		"no name":     {"../x", fakehub.Token, "does not have the form"},
+		"no name":     {"../x", fakehub.Token, "not of the form"},
 		"hostile":     {"tester/tiny@../x", fakehub.Token, "not a branch"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -62,10 +62,8 @@ func splitRevision(s, fallback string) (repo, revision string, err error) {
 	return repo, revision, err
 }
 
-// String implements Origin.
 func (o huggingFaceOrigin) String() string { return "hf://" + o.api.repo + "@" + o.commit }
 
-// Read implements Origin.
 func (o huggingFaceOrigin) Read(ctx context.Context, name string, limit int64) ([]byte, error) {
 	b, err := o.api.http.ReadFile(ctx, "read "+name, o.api.resolve(o.commit, name), limit, o.api.o)
 	if err != nil {
@@ -74,7 +72,6 @@ func (o huggingFaceOrigin) Read(ctx context.Context, name string, limit int64) (
 	return b, nil
 }
 
-// Range implements Origin.
 func (o huggingFaceOrigin) Range(f manifest.File) transfer.Range {
 	return o.api.http.Range(o.api.resolve(o.commit, f.Name), f.Size)
 }

@@ -172,7 +172,6 @@ func (s *stagedHuggingFace) attributes(ctx context.Context, large []string) erro
 	return nil
 }
 
-// Commit implements Staged.
 func (s *stagedHuggingFace) Commit(ctx context.Context) (place.Receipt, error) {
 	if !s.committed {
 		if err := s.commit(ctx); err != nil {

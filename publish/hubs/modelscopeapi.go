@@ -136,7 +136,6 @@ func (a *modelScopeAPI) read(ctx context.Context, revision, name string, f repoF
 	return transfer.ReadBlob(ctx, "read "+name, transfer.Blob{Size: f.size, SHA256: f.sha256}, a.http.Range(u, f.size), a.o)
 }
 
-// batch implements lfs.batch.
 func (a *modelScopeAPI) batch(ctx context.Context, objects []place.Cargo) (map[string]*lfsUpload, error) {
 	list, sizes := lfsObjects(objects)
 	data, err := a.ask(ctx, http.MethodPost, a.repos("info", "lfs", "objects", "batch"), map[string]any{"operation": "upload", "objects": list})

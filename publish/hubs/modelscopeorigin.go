@@ -59,10 +59,8 @@ func OpenModelScopeAt(ctx context.Context, rest string, o hub.Options, t transfe
 	return modelScopeOrigin{api, l.commit, l.files}, nil
 }
 
-// String implements Origin.
 func (o modelScopeOrigin) String() string { return "ms://" + o.api.repo + "@" + o.commit }
 
-// Read implements Origin.
 func (o modelScopeOrigin) Read(ctx context.Context, name string, limit int64) ([]byte, error) {
 	f, ok := o.files[name]
 	if !ok {
@@ -78,7 +76,6 @@ func (o modelScopeOrigin) Read(ctx context.Context, name string, limit int64) ([
 	return b, nil
 }
 
-// Range implements Origin.
 func (o modelScopeOrigin) Range(f manifest.File) transfer.Range {
 	return o.api.http.Range(o.api.file(o.commit, f.Name), f.Size)
 }

@@ -108,7 +108,6 @@ func (s *stagedModelScope) upload(ctx context.Context) error {
 	return err
 }
 
-// Commit implements Staged.
 func (s *stagedModelScope) Commit(ctx context.Context) (place.Receipt, error) {
 	if !s.committed {
 		if err := s.commit(ctx); err != nil {
@@ -268,5 +267,4 @@ func (s *stagedModelScope) restore(ctx context.Context) error {
 	return err
 }
 
-// Close implements Staged.
 func (s *stagedModelScope) Close() error { return s.freight.Close() }

@@ -448,7 +448,6 @@ func (s *staged) commit(ctx context.Context) error {
 	return s.repo.pushManifest(ctx, s.artifact.desc, s.artifact.json, s.tag)
 }
 
-// Revert implements Staged.
 func (s *staged) Revert(ctx context.Context) error {
 	if !s.committed {
 		return nil

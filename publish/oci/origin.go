@@ -145,10 +145,8 @@ func (r *repository) only(ctx context.Context, d ocispec.Descriptor) (*ocispec.D
 	return &found[0], nil
 }
 
-// String implements Origin.
 func (o *origin) String() string { return "oci://" + o.repo.at(o.desc) }
 
-// Read implements Origin.
 func (o *origin) Read(ctx context.Context, name string, limit int64) ([]byte, error) {
 	d, ok := o.layers[name]
 	if !ok {

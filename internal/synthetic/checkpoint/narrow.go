@@ -13,7 +13,6 @@ type narrow struct {
 	info tensor.Info
 }
 
-// ReadAt implements io.ReaderAt.
 func (n *narrow) ReadAt(b []byte, off int64) (int, error) {
 	size := n.info.DType.Size()
 	for k := range b {
