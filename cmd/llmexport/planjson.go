@@ -4,9 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
-	"strconv"
-	"strings"
 )
 
 // printPlans prints plans as printJSON would print {"plans": [...]}. It writes tensors one by one: a mixture of experts
@@ -48,59 +47,28 @@ func (p *planned) writeJSON(w io.Writer, indent string) error {
 	if _, err := w.Write(head); err != nil {
 		return err
 	}
-	line := append(make([]byte, 0, 1<<10), `"tensors": [`...)
+	tensors := "\"tensors\": ["
+	var tensor bytes.Buffer // head and tail are parts of b
+	e = json.NewEncoder(&tensor)
+	e.SetEscapeHTML(false)
+	e.SetIndent(indent+"    ", "  ")
 	for i := range p.Tensors {
-		if i > 0 {
-			line = append(line, ',')
-		}
-		line = p.Tensors[i].appendJSON(append(append(line, '\n'), indent...), indent)
-		if _, err := w.Write(line); err != nil {
+		tensor.Reset()
+		if err := e.Encode(&p.Tensors[i]); err != nil {
 			return err
 		}
-		line = line[:0]
+		if _, err := fmt.Fprintf(w, "%s\n%s    %s", tensors, indent, bytes.TrimSuffix(tensor.Bytes(), []byte("\n"))); err != nil {
+			return err
+		}
+		tensors = ","
 	}
-	if len(p.Tensors) > 0 {
-		line = append(append(append(line, '\n'), indent...), "  "...)
+	end := "\n" + indent + "  ]"
+	if len(p.Tensors) == 0 {
+		end = tensors + "]"
 	}
-	if _, err := w.Write(append(line, ']')); err != nil {
+	if _, err := io.WriteString(w, end); err != nil {
 		return err
 	}
 	_, err := w.Write(tail)
 	return err
-}
-
-// appendJSON appends the output of json.Encoder for t, two levels deeper than indent.
-func (t *plannedTensor) appendJSON(b []byte, indent string) []byte {
-	inner := "\n" + indent + "      "
-	b = append(b, "    {"...)
-	b = appendText(append(append(b, inner...), `"name": `...), t.Name)
-	b = appendText(append(append(append(b, ','), inner...), `"op": `...), t.Op)
-	b = append(append(append(b, ','), inner...), `"shape": [`...)
-	for i, n := range t.Shape {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(append(append(b, inner...), "  "...), n, 10)
-	}
-	if len(t.Shape) > 0 {
-		b = append(b, inner...)
-	}
-	b = appendText(append(append(append(b, "],"...), inner...), `"spec": `...), t.Spec)
-	b = strconv.AppendInt(append(append(append(b, ','), inner...), `"offset": `...), t.Offset, 10)
-	b = strconv.AppendInt(append(append(append(b, ','), inner...), `"bytes": `...), t.Bytes, 10)
-	return append(append(append(append(b, '\n'), indent...), "    "...), '}')
-}
-
-// appendText appends s as a JSON string.
-func appendText(b []byte, s string) []byte {
-	if !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }) {
-		return append(append(append(b, '"'), s...), '"')
-	}
-	var q bytes.Buffer
-	e := json.NewEncoder(&q)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(s); err != nil {
-		panic("internal error: " + err.Error()) // strings can always be encoded
-	}
-	return append(b, bytes.TrimSuffix(q.Bytes(), []byte("\n"))...)
 }

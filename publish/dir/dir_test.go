@@ -99,7 +99,7 @@ func TestPublishOver(t *testing.T) {
 		"notes of the user": {func(t *testing.T, target string) {
 			placetest.Publish(t, Place{Path: target}, one)
 			placetest.Write(t, filepath.Join(target, "notes.txt"), "mine")
-		}, true, "", `other files, "notes.txt" first of 1`},
+		}, true, "", `not part of the package, "notes.txt" first of 1`},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -223,6 +223,23 @@ func compare(ctx context.Context, files []place.Cargo, there map[string]repoFile
 
 func (c repoChanges) none() bool { return len(c.send) == 0 && len(c.Remove) == 0 }
 
+// undo calls put for the files that the changes replace or remove, and remove for those that they add.
+func (c *repoChanges) undo(was map[string]repoFile, put func(name string) error, remove func(name string)) error {
+	for _, f := range c.send {
+		if _, ok := was[f.Name]; !ok {
+			remove(f.Name)
+		} else if err := put(f.Name); err != nil {
+			return err
+		}
+	}
+	for _, name := range c.Remove {
+		if err := put(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // status returns the effect of committing the changes.
 func (s repoState) status(c repoChanges) place.Status {
 	switch {

@@ -366,17 +366,8 @@ func (s *stagedHuggingFace) restore(ctx context.Context) error {
 		}
 		return err
 	}
-	for _, c := range s.changes.send {
-		if _, was := s.state.files[c.Name]; !was {
-			ops = append(ops, opDelete(c.Name))
-		} else if err := put(c.Name); err != nil {
-			return err
-		}
-	}
-	for _, name := range s.changes.Remove {
-		if err := put(name); err != nil {
-			return err
-		}
+	if err := s.changes.undo(s.state.files, put, func(name string) { ops = append(ops, opDelete(name)) }); err != nil {
+		return err
 	}
 	_, err := s.apply(ctx, s.done, ops, func(files map[string]repoFile) bool {
 		for name, f := range s.state.files {

@@ -251,17 +251,8 @@ func (s *stagedModelScope) restore(ctx context.Context) error {
 		}
 		return err
 	}
-	for _, c := range s.changes.send {
-		if _, was := s.state.files[c.Name]; !was {
-			actions = append(actions, takeAway(c.Name))
-		} else if err := put(c.Name); err != nil {
-			return err
-		}
-	}
-	for _, name := range s.changes.Remove {
-		if err := put(name); err != nil {
-			return err
-		}
+	if err := s.changes.undo(s.state.files, put, func(name string) { actions = append(actions, takeAway(name)) }); err != nil {
+		return err
 	}
 	_, err := s.apply(ctx, s.done, "Revert: the package could not be published everywhere", actions, s.state.files)
 	return err
