@@ -139,7 +139,7 @@ func TestFrontMatter(t *testing.T) {
 		"none":             {"# Title\n", "", "it is missing"},
 		"dash in a key":    {"---\nlanguage:\n- \n-x: mnn\n---\n", "", "line \"-x: mnn\" does not start an entry"},
 		"empty file":       {"", "", "it is missing"},
-		"empty":            {"---\n---\n", "", "names no licence"},
+		"empty":            {"---\n---\n", "", "states no licence"},
 		"no end":           {"---\nlicense: mit\n", "", "it has no end"},
 		"ends at the end":  {"---\nlicense: mit\n---", "license: mit\n", ""},
 		"CRLF and BOM":     {"\ufeff---\r\nlicense: mit\r\n---\r\nx", "license: mit\n", ""},

@@ -23,7 +23,7 @@ func report() Report {
 			{Name: "golden", Outcome: Skipped, Detail: "no goldens are given"},
 		},
 		Metrics:  measures(),
-		Warnings: []string{"the source's README.md names no licence\x1b[31m"},
+		Warnings: []string{"the source's README.md states no licence\x1b[31m"},
 		Timings:  []Timing{{"fetch", 1.234567}, {"quantize", 83.2}},
 	}
 }
