@@ -113,7 +113,7 @@ func TestFilesKeyless(t *testing.T) {
 	}
 	full := s.trustedRoot(t, nil)
 	out, _ := program(t, 0, append([]string{"verify-file", a, b}, trusting(identity, issuer, full)...)...)
-	if !strings.Contains(out, "signed by: "+identity+", known to "+issuer) {
+	if !strings.Contains(out, "signed by: "+identity+", certified by "+issuer) {
 		t.Errorf("verify-file says %q", out)
 	}
 	for name, tc := range map[string]struct {
@@ -304,7 +304,7 @@ func TestFilesAllOrNothing(t *testing.T) {
 		"public key":     {with("--key", key+".pub"), nil, 4, "PRIVATE KEY"},
 		"Ed25519":        {with("--key", ed25519+".key"), nil, 4, "use an ECDSA P-256 key"},
 		"no signer":      {with(), nil, 2, "sign-file needs either --key or --keyless"},
-		"no files":       {func(_, _ string) []string { return []string{"sign-file", "--keyless"} }, nil, 2, "wants FILE..., got 0"},
+		"no files":       {func(_, _ string) []string { return []string{"sign-file", "--keyless"} }, nil, 2, "needs FILE..., got 0"},
 		"interrupted":    {withKey, interrupt, 130, "interrupted"},
 		"interrupted at the log": {
 			keyless, second(rekorPath, s.enter, interrupt), 130, "interrupted",

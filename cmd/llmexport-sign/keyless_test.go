@@ -36,7 +36,7 @@ func TestKeyless(t *testing.T) {
 	program(t, 0, s.command(dir)...)
 	full := s.trustedRoot(t, nil)
 	out, _ := program(t, 0, verifyBy(dir, identity, issuer, full)...)
-	if !strings.Contains(out, "signed by: "+identity+", known to "+issuer) {
+	if !strings.Contains(out, "signed by: "+identity+", certified by "+issuer) {
 		t.Errorf("verify says %q", out)
 	}
 

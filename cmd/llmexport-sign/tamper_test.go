@@ -159,7 +159,7 @@ func TestTampering(t *testing.T) {
 		}, 3, "not a statement"},
 		// The key.
 		"other key": {func(t *testing.T, s signed) { swapKey(t, s) }, 3, "signature: it is not a signature of key SHA256:"},
-		"no key":    {func(t *testing.T, s signed) { write(t, s.key+".pub", "") }, 4, "no key"},
+		"no key":    {func(t *testing.T, s signed) { write(t, s.key+".pub", "") }, 4, "no PEM key"},
 		"hint is free": {func(t *testing.T, s signed) {
 			s.edit(t, func(b, _ map[string]any) { material(b)["publicKey"] = map[string]any{"hint": "x"} })
 		}, 0, "verified"},
