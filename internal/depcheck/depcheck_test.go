@@ -32,7 +32,8 @@ var levels = []struct {
 	{0, []string{"runtime/tokenizer/internal/mtok", "runtime/tokenizer/internal/regex"}},
 	{0, []string{"runtime/tokenizer/internal/dialect"}},
 	{0, []string{"runtime/tokenizer/engine"}},
-	{0, []string{"runtime/kernel", "runtime/tokenizer", "runtime/template"}},
+	{0, []string{"runtime/template/syntax"}},
+	{0, []string{"runtime/kernel", "runtime/tokenizer", "runtime/template", "runtime/template/lower"}},
 	{0, []string{"runtime/template/conversations", "runtime/template/engine", "runtime/tokenizer/repository"}},
 	{0, []string{"runtime/template/templatetest"}},
 	{0, []string{"internal/synthetic/shard"}},
@@ -81,6 +82,8 @@ var thirdParty = map[string][]string{
 
 	"runtime/template/conversations": {},
 	"runtime/template/engine":        {},
+	"runtime/template/lower":         {},
+	"runtime/template/syntax":        {},
 	"runtime/template/templatetest":  {},
 
 	"internal/synthetic/shard": {},

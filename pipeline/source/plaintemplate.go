@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/runtime/template"
+	"github.com/llmexport/llmexport/runtime/template/syntax"
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/verify"
 )
@@ -80,7 +81,7 @@ func (f *Facts) plainTemplate(ctx context.Context, source *template.Template, pr
 	if trim {
 		content = "message.content|trim"
 	}
-	q := template.Quote
+	q := syntax.Quote
 	var b strings.Builder
 	b.WriteString("{% for message in messages %}")
 	between = begin

@@ -7,6 +7,8 @@ import (
 
 	"github.com/llmexport/llmexport/runtime/template"
 	"github.com/llmexport/llmexport/runtime/template/conversations"
+	"github.com/llmexport/llmexport/runtime/template/lower"
+	"github.com/llmexport/llmexport/runtime/template/syntax"
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/verify"
 )
@@ -27,11 +29,11 @@ func (f *Facts) PackTemplate(ctx context.Context, simplify bool, prefix string) 
 	if err != nil {
 		return err
 	}
-	lowered, left := source.Lower()
+	lowered, left := lower.Template(source.Syntax())
 	first := ""
 	if f.BOS != "" && prefix == "" {
 		// The engine knows no bos_token.
-		first = "{% set bos_token = " + template.Quote(f.BOS) + " %}\n"
+		first = "{% set bos_token = " + syntax.Quote(f.BOS) + " %}\n"
 	}
 	candidates := []struct{ text, how string }{
 		{first + f.ChatTemplate, ""},
@@ -92,7 +94,7 @@ func (f *Facts) compareTemplate(ctx context.Context, packaged, prefix string) (*
 // withoutFirst lets a lowered template write bos, except for the one at the start of the text, which the prefix ids are.
 func withoutFirst(lowered, bos string) string {
 	const mark = "\x01" // of a text's start; no text has it
-	q := template.Quote
+	q := syntax.Quote
 	return "{% set bos_token = " + q(bos) + " %}\n{% macro _text() %}\n" + lowered + "{% endmacro %}\n" +
 		"{{ namespace(v=" + q(mark) + " ~ _text()).v.replace(" + q(mark+bos) + ", '').replace(" + q(mark) + ", '') }}"
 }

@@ -3,6 +3,8 @@ package template
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/template/syntax"
 )
 
 // missing is what an attribute or element gives that does not exist.
@@ -11,31 +13,31 @@ func missing(owner, name any) *undefined {
 }
 
 // attribute is v.id: an attribute or method, or else the element of a dict.
-func (r *renderer) attribute(v any, id string) (any, error) {
-	a, ok, err := r.member(v, id)
-	if err != nil || ok {
-		return a, err
+func (r *renderer) attribute(v any, id string) any {
+	a, ok := r.member(v, id)
+	if ok {
+		return a
 	}
 	if o, ok := v.(*Object); ok {
 		if e, ok := o.get(id); ok {
-			return e, nil
+			return e
 		}
 	}
-	return missing(v, id), nil
+	return missing(v, id)
 }
 
 // member is an attribute or method of v, without elements.
-func (r *renderer) member(v any, id string) (any, bool, error) {
+func (r *renderer) member(v any, id string) (any, bool) {
 	if n, ok := v.(*namespace); ok {
 		a, ok := n.attributes.get(id)
-		return a, ok, nil
+		return a, ok
 	}
 	if u, ok := v.(*undefined); ok {
-		return nil, false, r.use(u)
+		panic(r.use(u))
 	}
 	if strings.HasPrefix(id, "__") && strings.HasSuffix(id, "__") {
 		// The sandbox hides what all objects have; what they have not is undefined as well.
-		return unsafe(v, id), true, nil
+		return unsafe(v, id), true
 	}
 	switch v := v.(type) {
 	case string, markup:
@@ -45,19 +47,19 @@ func (r *renderer) member(v any, id string) (any, bool, error) {
 		}
 		s, _ := str(v)
 		_, escape := v.(markup)
-		return &function{id, func(r *renderer, args []any, keywords []keyword) (any, error) {
+		return &function{id, func(r *renderer, args []any, keywords []keyword) any {
 			return r.textMethod(id, m, s, escape, args, keywords)
-		}}, true, nil
+		}}, true
 	case *Object:
 		if m := dictMethods[id]; m.call != nil {
-			return bindMethod(id, m.parameters, v, m.call), true, nil
+			return bindMethod(id, m.parameters, v, m.call), true
 		}
 	case *group:
 		switch id {
 		case "grouper":
-			return v.grouper, true, nil
+			return v.grouper, true
 		case "list":
-			return v.list, true, nil
+			return v.list, true
 		}
 		return listMember(v, id)
 	case []any, tuple, *sequence:
@@ -66,37 +68,37 @@ func (r *renderer) member(v any, id string) (any, bool, error) {
 		return v.attribute(r, id)
 	case *macro:
 		a, ok := v.attribute(id)
-		return a, ok, nil
+		return a, ok
 	}
 	kind := typeName(v)
 	if strings.Contains(changing[kind], " "+id+" ") {
-		return unsafe(v, id), true, nil
+		return unsafe(v, id), true
 	}
 	if strings.Contains(lacking[kind], " "+id+" ") {
-		return nil, false, r.unsupported("%s.%s", kind, id)
+		panic(r.unsupported("%s.%s", kind, id))
 	}
-	return nil, false, nil
+	return nil, false
 }
 
-func listMember(v any, id string) (any, bool, error) {
+func listMember(v any, id string) (any, bool) {
 	_, isList := v.([]any)
 	if m := listMethods[id]; m.call != nil && (isList || id != "copy") {
-		return bindMethod(id, m.parameters, v, m.call), true, nil
+		return bindMethod(id, m.parameters, v, m.call), true
 	}
 	if s, ok := v.(*sequence); ok {
 		switch id {
 		case "start":
-			return s.start, true, nil
+			return s.start, true
 		case "stop":
-			return s.stop, true, nil
+			return s.stop, true
 		case "step":
-			return s.step, true, nil
+			return s.step, true
 		}
 	}
 	if isList && strings.Contains(changing["list"], " "+id+" ") {
-		return unsafe(v, id), true, nil
+		return unsafe(v, id), true
 	}
-	return nil, false, nil
+	return nil, false
 }
 
 // unsafe is what the sandbox gives for an attribute that it forbids.
@@ -128,58 +130,60 @@ var lacking = map[string]string{
 }
 
 // item is v[key]: an element, or else an attribute or method.
-func (r *renderer) item(v, key any) (any, error) {
+func (r *renderer) item(v, key any) any {
 	if u, ok := v.(*undefined); ok {
-		return nil, r.use(u)
+		panic(r.use(u))
 	}
-	e, ok, err := r.element(v, key)
-	if err != nil || ok {
-		return e, err
+	e, ok := r.element(v, key)
+	if ok {
+		return e
 	}
 	if id, ok := str(key); ok {
-		a, ok, err := r.member(v, id)
-		if err != nil || ok {
-			return a, err
+		a, ok := r.member(v, id)
+		if ok {
+			return a
 		}
 	}
-	return missing(v, key), nil
+	return missing(v, key)
 }
 
 // element is an element of a dict by key, or of a list or text by index.
-func (r *renderer) element(v, key any) (any, bool, error) {
+func (r *renderer) element(v, key any) (any, bool) {
 	if o, ok := v.(*Object); ok {
-		h, ok, err := r.hash(key)
-		if err != nil || !ok {
-			return nil, false, err
+		h, ok := r.hash(key)
+		if !ok {
+			return nil, false
 		}
 		e, ok := o.get(h)
-		return e, ok, nil
+		return e, ok
 	}
 	i, ok := integer(key)
 	if !ok {
-		return nil, false, nil
+		return nil, false
 	}
 	n, _ := length(v)
 	if i < 0 {
 		i += int64(n)
 	}
 	if i < 0 || i >= int64(n) {
-		return nil, false, nil
+		return nil, false
 	}
 	if t, ok := asTuple(v); ok {
-		return t[i], true, nil
+		return t[i], true
 	}
 	switch v := v.(type) {
 	case []any:
-		return v[i], true, nil
+		return v[i], true
 	case *sequence:
-		return v.start + i*v.step, true, nil
+		return v.start + i*v.step, true
 	case string:
-		return character(v, int(i)), true, r.step(len(v) >> 4)
+		r.step(len(v) >> 4)
+		return character(v, int(i)), true
 	case markup:
-		return markup(character(string(v), int(i))), true, r.step(len(v) >> 4)
+		r.step(len(v) >> 4)
+		return markup(character(string(v), int(i))), true
 	}
-	return nil, false, nil
+	return nil, false
 }
 
 // character is the i-th character of a text.
@@ -193,75 +197,62 @@ func character(s string, i int) string {
 }
 
 // setAttribute gives a namespace's attribute its value.
-func (r *renderer) setAttribute(n *namespace, id string, v any) error {
+func (r *renderer) setAttribute(n *namespace, id string, v any) {
 	if strings.HasPrefix(id, "_") {
-		return r.fail("SecurityError", "chat templates cannot store underscore-prefixed attributes on a namespace, but got %s", quote(id))
+		panic(r.fail("SecurityError", "chat templates cannot store underscore-prefixed attributes on a namespace, but got %s", quote(id)))
 	}
 	n.attributes.Set(id, v)
-	return nil
 }
 
 // sliceExpression is x[start:stop:step].
-func (r *renderer) sliceExpression(n *slice, s *scope) (any, error) {
-	v, err := r.evaluate(n.x, s)
-	if err != nil {
-		return nil, err
-	}
+func (r *renderer) sliceExpression(n *syntax.Slice, s *scope) any {
+	v := r.evaluate(n.X, s)
 	var part [3]any
-	for i, x := range []expression{n.start, n.stop, n.step} {
-		if x == nil {
-			continue
-		}
-		if part[i], err = r.evaluate(x, s); err != nil {
-			return nil, err
+	for i, x := range []syntax.Expression{n.Start, n.Stop, n.Step} {
+		if x != nil {
+			part[i] = r.evaluate(x, s)
 		}
 	}
-	r.line = n.line
+	r.line = n.Line
 	if u, ok := v.(*undefined); ok {
-		return nil, r.use(u)
+		panic(r.use(u))
 	}
 	size, _ := length(v)
-	from, to, by, count, err := r.sliceIndices(part, int64(size))
-	if err != nil {
-		return nil, err
-	}
-	if err := r.size(16 * int(count)); err != nil {
-		return nil, err
-	}
-	t, isTuple := asTuple(v)
-	if isTuple {
-		return tuple(pick(t, from, by, count)), nil
+	from, to, by, count := r.sliceIndices(part, int64(size))
+	r.size(16 * int(count))
+	if t, ok := asTuple(v); ok {
+		return tuple(pick(t, from, by, count))
 	}
 	switch v := v.(type) {
 	case []any:
-		return pick(v, from, by, count), nil
+		return pick(v, from, by, count)
 	case *sequence:
-		return &sequence{v.start + from*v.step, v.start + to*v.step, v.step * by, count}, nil
+		return &sequence{v.start + from*v.step, v.start + to*v.step, v.step * by, count}
 	case string:
-		return sliceText(v, from, by, count, size), nil
+		return sliceText(v, from, by, count, size)
 	case markup:
-		return markup(sliceText(string(v), from, by, count, size)), nil
+		return markup(sliceText(string(v), from, by, count, size))
 	case *Object:
-		return nil, r.fail("TypeError", "unhashable type: 'slice'")
+		panic(r.fail("TypeError", "unhashable type: 'slice'"))
 	}
-	return nil, r.fail("TypeError", "'%s' object is not subscriptable", typeName(v))
+	panic(r.fail("TypeError", "'%s' object is not subscriptable", typeName(v)))
 }
 
 // sliceIndices are the first index, the one behind the last, the step and the number of elements of a slice of n
 // elements.
-func (r *renderer) sliceIndices(part [3]any, n int64) (from, to, by, count int64, err error) {
+func (r *renderer) sliceIndices(part [3]any, n int64) (from, to, by, count int64) {
 	var value [3]int64
 	for i, p := range part {
 		j, ok := integer(p)
 		if p != nil && !ok {
-			return 0, 0, 0, 0, r.fail("TypeError", "slice indices must be integers or None or have an __index__ method")
+			panic(r.fail("TypeError", "slice indices must be integers or None or have an __index__ method"))
 		}
 		value[i] = j
 	}
 	by = 1
 	if part[2] != nil {
 		if by = value[2]; by == 0 {
-			return 0, 0, 0, 0, r.fail("ValueError", "slice step cannot be zero")
+			panic(r.fail("ValueError", "slice step cannot be zero"))
 		}
 	}
 	by = min(max(by, -n-1), n+1) // a larger step takes one element too
@@ -281,10 +272,10 @@ func (r *renderer) sliceIndices(part [3]any, n int64) (from, to, by, count int64
 	}
 	if by > 0 {
 		from, to = bound(0, low), bound(1, high)
-		return from, to, by, max(0, (to-from+by-1)/by), nil
+		return from, to, by, max(0, (to-from+by-1)/by)
 	}
 	from, to = bound(0, high), bound(1, low)
-	return from, to, by, max(0, (from-to-by-1)/-by), nil
+	return from, to, by, max(0, (from-to-by-1)/-by)
 }
 
 func pick[T any](l []T, from, by, count int64) []T {

@@ -1,62 +1,35 @@
 package template
 
-import (
-	"fmt"
-
-	"github.com/llmexport/llmexport/runtime/tensor"
-)
-
-// unsupported is the error of what jinja2 can do and this package cannot.
-func (r *renderer) unsupported(format string, args ...any) error {
-	return &Error{Line: r.line, Kind: "NotImplementedError", Message: fmt.Sprintf(format, args...) + " is not supported", err: tensor.ErrUnsupported}
-}
+import "github.com/llmexport/llmexport/runtime/template/syntax"
 
 // arguments evaluates the arguments of a call.
-func (r *renderer) arguments(a *arguments, s *scope) ([]any, []keyword, error) {
-	args, err := r.all(a.positional, s)
-	if err != nil {
-		return nil, nil, err
-	}
+func (r *renderer) arguments(a *syntax.Arguments, s *scope) ([]any, []keyword) {
+	args := r.all(a.Positional, s)
 	var keywords []keyword
-	for _, k := range a.keyword {
-		v, err := r.evaluate(k.x, s)
-		if err != nil {
-			return nil, nil, err
-		}
-		keywords = append(keywords, keyword{k.name, v})
+	for _, k := range a.Keyword {
+		keywords = append(keywords, keyword{k.Name, r.evaluate(k.X, s)})
 	}
-	if a.star != nil {
-		v, err := r.evaluate(a.star, s)
-		if err != nil {
-			return nil, nil, err
-		}
-		more, err := r.list(v)
-		if err != nil {
-			return nil, nil, err
-		}
-		args = append(args, more...)
+	if a.Star != nil {
+		args = append(args, r.list(r.evaluate(a.Star, s))...)
 	}
-	if a.starStar != nil {
-		v, err := r.evaluate(a.starStar, s)
-		if err != nil {
-			return nil, nil, err
-		}
+	if a.StarStar != nil {
+		v := r.evaluate(a.StarStar, s)
 		o, ok := v.(*Object)
 		if !ok {
-			return nil, nil, r.fail("TypeError", "argument after ** must be a mapping, not %s", typeName(v))
+			panic(r.fail("TypeError", "argument after ** must be a mapping, not %s", typeName(v)))
 		}
 		for i, key := range o.keys {
 			id, ok := str(key)
 			if !ok {
-				return nil, nil, r.fail("TypeError", "keywords must be strings")
+				panic(r.fail("TypeError", "keywords must be strings"))
 			}
 			if _, ok := find(keywords, id); ok {
-				return nil, nil, r.fail("TypeError", "got multiple values for keyword argument '%s'", id)
+				panic(r.fail("TypeError", "got multiple values for keyword argument '%s'", id))
 			}
 			keywords = append(keywords, keyword{id, o.values[i]})
 		}
 	}
-	return args, keywords, nil
+	return args, keywords
 }
 
 func find(keywords []keyword, id string) (any, bool) {
@@ -68,46 +41,42 @@ func find(keywords []keyword, id string) (any, bool) {
 	return nil, false
 }
 
-// call calls what can be called.
-func (r *renderer) call(f any, args []any, keywords []keyword) (any, error) {
+// call calls a function, a macro or a recursive loop.
+func (r *renderer) call(f any, args []any, keywords []keyword) any {
 	switch f := f.(type) {
 	case *function:
 		return f.call(r, args, keywords)
 	case *macro:
 		return r.callMacro(f, args, keywords)
 	case *loop:
-		bound, err := r.bind("loop", parameters{required: 1, names: []string{"iterable"}}, args, keywords)
-		if err != nil {
-			return nil, err
-		}
+		bound := r.bind("loop", parameters{required: 1, names: []string{"iterable"}}, args, keywords)
 		if f.body == nil {
-			return nil, r.fail("TypeError", "the loop must have the 'recursive' marker to be called recursively")
+			panic(r.fail("TypeError", "the loop must have the 'recursive' marker to be called recursively"))
 		}
 		return f.body(bound[0], f.depth0+1)
 	case *undefined:
-		return nil, r.use(f)
+		panic(r.use(f))
 	}
-	return nil, r.fail("TypeError", "'%s' object is not callable", typeName(f))
+	panic(r.fail("TypeError", "'%s' object is not callable", typeName(f)))
 }
 
-// parameters describe what a function takes. The first ones are required; positional says how many may be given
-// without their names, 0 for all of them, and unnamed how many may be given only so.
+// parameters are those of a function. The first ones are required; the first unnamed ones are passed by position only.
 type parameters struct {
 	names    []string
 	required int
 	unnamed  int
-	any      bool // further arguments, and any names: bound as a list behind the parameters, and a list of keywords
+	any      bool // further arguments, and any names: bound as a list after the parameters, and a list of keywords
 }
 
-// bind sorts the arguments of a call by parameter; what is not given is unset.
-func (r *renderer) bind(name string, p parameters, args []any, keywords []keyword) ([]any, error) {
+// bind sorts the arguments of a call by parameter; missing ones are unset.
+func (r *renderer) bind(name string, p parameters, args []any, keywords []keyword) []any {
 	bound := make([]any, len(p.names), len(p.names)+2)
 	for i := range bound {
 		bound[i] = unset
 	}
 	n := copy(bound, args)
 	if len(args) > n && !p.any {
-		return nil, r.fail("TypeError", "%s() takes at most %d arguments (%d given)", name, len(p.names), len(args))
+		panic(r.fail("TypeError", "%s() takes at most %d arguments (%d given)", name, len(p.names), len(args)))
 	}
 	var others []keyword
 next:
@@ -117,41 +86,39 @@ next:
 				continue
 			}
 			if bound[i] != unset {
-				return nil, r.fail("TypeError", "%s() got multiple values for argument '%s'", name, id)
+				panic(r.fail("TypeError", "%s() got multiple values for argument '%s'", name, id))
 			}
 			bound[i] = k.value
 			continue next
 		}
 		if !p.any {
-			return nil, r.fail("TypeError", "%s() got an unexpected keyword argument '%s'", name, k.name)
+			panic(r.fail("TypeError", "%s() got an unexpected keyword argument '%s'", name, k.name))
 		}
 		others = append(others, k)
 	}
 	for i := range p.required {
 		if bound[i] == unset {
-			return nil, r.fail("TypeError", "%s() missing argument '%s'", name, p.names[i])
+			panic(r.fail("TypeError", "%s() missing argument '%s'", name, p.names[i]))
 		}
 	}
 	if p.any {
 		bound = append(bound, args[n:], others)
 	}
-	return bound, nil
+	return bound
 }
 
 // macro is a macro, or the body of a call block, with the scope that it sees.
 type macro struct {
-	definition *macroDefinition
+	definition *syntax.Definition
 	scope      *scope
 }
 
 // callMacro runs a macro for its text.
-func (r *renderer) callMacro(m *macro, args []any, keywords []keyword) (any, error) {
-	if err := r.enter(); err != nil {
-		return nil, err
-	}
+func (r *renderer) callMacro(m *macro, args []any, keywords []keyword) any {
+	r.enter()
 	defer r.leave()
 	d := m.definition
-	inner := newScope(m.scope, d.hidden)
+	inner := newScope(m.scope, d.Hidden)
 	rest := NewObject()
 	for _, k := range keywords {
 		rest.Set(k.name, k.value)
@@ -165,13 +132,13 @@ func (r *renderer) callMacro(m *macro, args []any, keywords []keyword) (any, err
 		rest.values[i] = unset
 		return v, true
 	}
-	n := min(len(args), len(d.parameters))
+	n := min(len(args), len(d.Parameters))
 	foundCaller := false
-	for i, id := range d.parameters {
+	for i, id := range d.Parameters {
 		var v any = unset
 		if i < n {
 			v = args[i]
-			foundCaller = foundCaller || id == "caller" && n == len(d.parameters)
+			foundCaller = foundCaller || id == "caller" && n == len(d.Parameters)
 		} else {
 			if w, ok := take(id); ok {
 				v = w
@@ -180,7 +147,7 @@ func (r *renderer) callMacro(m *macro, args []any, keywords []keyword) (any, err
 		}
 		inner.set(id, v)
 	}
-	if d.caller && !foundCaller {
+	if d.Caller && !foundCaller {
 		v, ok := take("caller")
 		if !ok || v == nil {
 			v = &undefined{hint: "No caller defined"}
@@ -193,31 +160,28 @@ func (r *renderer) callMacro(m *macro, args []any, keywords []keyword) (any, err
 			left.put(rest.keys[i], rest.keys[i], v)
 		}
 	}
-	if d.kwargs {
+	if d.Kwargs {
 		inner.set("kwargs", left)
 	} else if left.Len() > 0 {
-		return nil, r.fail("TypeError", "macro %s takes no keyword argument %v", quote(d.name), left.keys[0])
+		panic(r.fail("TypeError", "macro %s takes no keyword argument %v", quote(d.Name), left.keys[0]))
 	}
-	if d.varargs {
+	if d.Varargs {
 		inner.set("varargs", append(tuple{}, args[n:]...))
 	} else if len(args) > n {
-		return nil, r.fail("TypeError", "macro %s takes not more than %d argument(s)", quote(d.name), len(d.parameters))
+		panic(r.fail("TypeError", "macro %s takes not more than %d argument(s)", quote(d.Name), len(d.Parameters)))
 	}
-	for i, id := range d.parameters {
+	for i, id := range d.Parameters {
 		if inner.names[id] != unset {
 			continue
 		}
 		v := any(&undefined{hint: "parameter " + quote(id) + " was not provided"})
-		if j := i - len(d.parameters) + len(d.defaults); j >= 0 {
-			var err error
-			if v, err = r.evaluate(d.defaults[j], inner); err != nil {
-				return nil, err
-			}
+		if j := i - len(d.Parameters) + len(d.Defaults); j >= 0 {
+			v = r.evaluate(d.Defaults[j], inner)
 		}
 		inner.set(id, v)
 	}
-	text, _, err := r.capture(d.body, inner)
-	return text, err
+	text, _ := r.capture(d.Body, inner)
+	return text
 }
 
 // attribute is macro.name.
@@ -225,22 +189,22 @@ func (m *macro) attribute(id string) (any, bool) {
 	d := m.definition
 	switch id {
 	case "name":
-		if d.name == "" { // the body of a call block
+		if d.Name == "" { // the body of a call block
 			return nil, true
 		}
-		return d.name, true
+		return d.Name, true
 	case "arguments":
 		t := tuple{}
-		for _, p := range d.parameters {
+		for _, p := range d.Parameters {
 			t = append(t, p)
 		}
 		return t, true
 	case "catch_kwargs":
-		return d.kwargs, true
+		return d.Kwargs, true
 	case "catch_varargs":
-		return d.varargs, true
+		return d.Varargs, true
 	case "caller":
-		return d.caller, true
+		return d.Caller, true
 	}
 	return nil, false
 }

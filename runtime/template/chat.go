@@ -38,8 +38,7 @@ func Chat(ctx context.Context, t *Template, messages any, addGenerationPrompt bo
 // dropped, and reasoning has all of its names. It takes a []Message, or a list of objects such as [DecodeJSON] gives.
 // transformers: tokenization_utils_base.py, apply_chat_template.
 func Messages(messages any) ([]*Object, error) {
-	r := &renderer{ctx: context.Background(), limits: Limits{}.withDefaults()}
-	v, err := r.convert(messages, 0)
+	v, err := newRenderer(context.Background(), Limits{}).value(messages)
 	if err != nil {
 		return nil, fmt.Errorf("messages: %w", err)
 	}

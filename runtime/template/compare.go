@@ -7,18 +7,16 @@ import (
 )
 
 // compare is one of == != < <= > >= in, not in.
-func (r *renderer) compare(operator string, v, w any) (bool, error) {
+func (r *renderer) compare(operator string, v, w any) bool {
 	switch operator {
 	case "==":
 		return r.equal(v, w)
 	case "!=":
-		ok, err := r.equal(v, w)
-		return !ok, err
+		return !r.equal(v, w)
 	case "in":
 		return r.contains(w, v)
 	case "not in":
-		ok, err := r.contains(w, v)
-		return !ok, err
+		return !r.contains(w, v)
 	}
 	return r.order(operator, v, w)
 }
@@ -41,31 +39,29 @@ func same(v, w any) bool {
 }
 
 // equal is Python's ==.
-func (r *renderer) equal(v, w any) (bool, error) {
-	if err := r.step(1); err != nil {
-		return false, err
-	}
+func (r *renderer) equal(v, w any) bool {
+	r.step(1)
 	if r.depth++; r.depth > maxDepth {
-		return false, r.limit("values nested more than %d deep", maxDepth)
+		panic(r.limit("values nested more than %d deep", maxDepth))
 	}
 	defer func() { r.depth-- }()
 	if i, ok := integer(v); ok {
 		if j, ok := integer(w); ok {
-			return i == j, nil
+			return i == j
 		}
 	}
 	if f, ok := float(v); ok {
 		g, ok := float(w)
-		return ok && f == g, nil
+		return ok && f == g
 	}
 	if s, ok := str(v); ok {
 		t, ok := str(w)
-		return ok && s == t, nil
+		return ok && s == t
 	}
 	if t, ok := asTuple(v); ok {
 		u, ok := asTuple(w)
 		if !ok {
-			return false, nil
+			return false
 		}
 		return r.equalLists(t, u)
 	}
@@ -73,70 +69,68 @@ func (r *renderer) equal(v, w any) (bool, error) {
 	case []any:
 		l, ok := w.([]any)
 		if !ok {
-			return false, nil
+			return false
 		}
 		return r.equalLists(v, l)
 	case *Object:
 		o, ok := w.(*Object)
 		if !ok || v.Len() != o.Len() {
-			return false, nil
+			return false
 		}
 		for i, hashed := range v.hashed {
 			x, ok := o.get(hashed)
 			if !ok {
-				return false, nil
+				return false
 			}
-			if ok, err := r.equal(v.values[i], x); err != nil || !ok {
-				return false, err
+			if !r.equal(v.values[i], x) {
+				return false
 			}
 		}
-		return true, nil
+		return true
 	case *undefined:
 		_, ok := w.(*undefined)
-		return ok, nil
+		return ok
 	case *sequence:
 		x, ok := w.(*sequence)
 		return ok && v.length == x.length &&
-			(v.length == 0 || v.start == x.start && (v.length == 1 || v.step == x.step)), nil
+			(v.length == 0 || v.start == x.start && (v.length == 1 || v.step == x.step))
 	}
-	return same(v, w), nil
+	return same(v, w)
 }
 
-func (r *renderer) equalLists(v, w []any) (bool, error) {
+func (r *renderer) equalLists(v, w []any) bool {
 	if len(v) != len(w) {
-		return false, nil
+		return false
 	}
 	for i := range v {
-		if ok, err := r.equal(v[i], w[i]); err != nil || !ok {
-			return false, err
+		if !r.equal(v[i], w[i]) {
+			return false
 		}
 	}
-	return true, nil
+	return true
 }
 
 // order is one of < <= > >=.
-func (r *renderer) order(operator string, v, w any) (bool, error) {
-	if err := r.step(1); err != nil {
-		return false, err
-	}
+func (r *renderer) order(operator string, v, w any) bool {
+	r.step(1)
 	for _, x := range []any{v, w} {
 		if u, ok := x.(*undefined); ok {
-			return false, r.use(u)
+			panic(r.use(u))
 		}
 	}
 	if i, ok := integer(v); ok {
 		if j, ok := integer(w); ok {
-			return ordered(operator, i, j), nil
+			return ordered(operator, i, j)
 		}
 	}
 	if f, ok := float(v); ok {
 		if g, ok := float(w); ok {
-			return ordered(operator, f, g), nil
+			return ordered(operator, f, g)
 		}
 	}
 	if s, ok := str(v); ok {
 		if t, ok := str(w); ok {
-			return ordered(operator, s, t), nil
+			return ordered(operator, s, t)
 		}
 	}
 	if l, ok := v.([]any); ok {
@@ -149,7 +143,7 @@ func (r *renderer) order(operator string, v, w any) (bool, error) {
 			return r.orderLists(operator, l, m)
 		}
 	}
-	return false, r.fail("TypeError", "'%s' not supported between instances of '%s' and '%s'", operator, typeName(v), typeName(w))
+	panic(r.fail("TypeError", "'%s' not supported between instances of '%s' and '%s'", operator, typeName(v), typeName(w)))
 }
 
 func ordered[T cmp.Ordered](operator string, v, w T) bool {
@@ -164,31 +158,28 @@ func ordered[T cmp.Ordered](operator string, v, w T) bool {
 	return v >= w
 }
 
-func (r *renderer) orderLists(operator string, l, m []any) (bool, error) {
+func (r *renderer) orderLists(operator string, l, m []any) bool {
 	for i := range min(len(l), len(m)) {
-		ok, err := r.equal(l[i], m[i])
-		if err != nil {
-			return false, err
-		}
-		if !ok {
+		if !r.equal(l[i], m[i]) {
 			if r.depth++; r.depth > maxDepth {
-				return false, r.limit("values nested more than %d deep", maxDepth)
+				panic(r.limit("values nested more than %d deep", maxDepth))
 			}
 			defer func() { r.depth-- }()
 			return r.order(operator, l[i], m[i])
 		}
 	}
-	return ordered(operator, len(l), len(m)), nil
+	return ordered(operator, len(l), len(m))
 }
 
 // contains is Python's v in container.
-func (r *renderer) contains(container, v any) (bool, error) {
+func (r *renderer) contains(container, v any) bool {
 	if s, ok := str(container); ok {
 		t, ok := str(v)
 		if !ok {
-			return false, r.fail("TypeError", "'in <string>' requires string as left operand, not %s", typeName(v))
+			panic(r.fail("TypeError", "'in <string>' requires string as left operand, not %s", typeName(v)))
 		}
-		return strings.Contains(s, t), r.step(len(s) >> 4)
+		r.step(len(s) >> 4)
+		return strings.Contains(s, t)
 	}
 	o, ok := container.(*Object)
 	if !ok {
@@ -197,63 +188,34 @@ func (r *renderer) contains(container, v any) (bool, error) {
 		}
 	}
 	if ok {
-		h, hashable, err := r.hash(v)
-		if err != nil {
-			return false, err
-		}
-		if !hashable {
-			return false, r.fail("TypeError", "unhashable type: '%s'", typeName(v))
-		}
-		_, found := o.get(h)
-		return found, nil
+		_, found := o.get(r.key(v))
+		return found
 	}
-	next, err := r.iterate(container)
-	if err != nil {
-		return false, r.fail("TypeError", "argument of type '%s' is not iterable", typeName(container))
-	}
+	next := r.iterate(container)
 	for {
-		e, ok, err := next()
-		if err != nil || !ok {
-			return false, err
-		}
-		if ok, err := r.equal(e, v); err != nil || ok {
-			return ok, err
+		e, ok := next()
+		if !ok || r.equal(e, v) {
+			return ok
 		}
 	}
 }
 
 // sorted is Python's sorted: stable, by keys, which are compared with <.
-func (r *renderer) sorted(l []any, key func(any) (any, error), reverse bool) ([]any, error) {
+func (r *renderer) sorted(l []any, key func(any) any, reverse bool) []any {
 	type pair struct{ key, value any }
 	pairs := make([]pair, len(l))
 	for i, v := range l {
-		k, err := key(v)
-		if err != nil {
-			return nil, err
-		}
-		pairs[i] = pair{k, v}
+		pairs[i] = pair{key(v), v}
 	}
-	var failed error
 	slices.SortStableFunc(pairs, func(a, b pair) int {
-		if failed != nil {
-			return 0
-		}
 		if reverse {
 			a, b = b, a
 		}
-		less, err := r.order("<", a.key, b.key)
-		if err == nil && !less {
-			var more bool
-			if more, err = r.order("<", b.key, a.key); err == nil && more {
-				return 1
-			}
-		}
-		if err != nil {
-			failed = err
-			return 0
-		}
-		if less {
+		switch {
+		case r.order("<", a.key, b.key):
 			return -1
+		case r.order("<", b.key, a.key):
+			return 1
 		}
 		return 0
 	})
@@ -261,5 +223,5 @@ func (r *renderer) sorted(l []any, key func(any) (any, error), reverse bool) ([]
 	for i, p := range pairs {
 		out[i] = p.value
 	}
-	return out, failed
+	return out
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/llmexport/llmexport/runtime/template/syntax"
 )
 
 // continueTag marks the end of an answer that goes on. transformers: utils/chat_template_utils.py.
@@ -31,13 +33,13 @@ func Continue(messages []*Object, render func([]*Object) (string, error)) (strin
 	}
 	mark := strings.TrimSuffix(continueTag, " ")
 	at := strings.LastIndex(out, mark)
-	if at < 0 || !strings.Contains(out, strings.TrimFunc(final, isSpace)) {
+	if at < 0 || !strings.Contains(out, strings.TrimFunc(final, syntax.IsSpace)) {
 		return "", errors.New("the template leaves out the message to continue, or parts of it")
 	}
 	if strings.HasPrefix(out[at:], continueTag) {
 		return out[:at], nil
 	}
-	return strings.TrimRightFunc(out[:at], isSpace), nil // the template trims what follows the text
+	return strings.TrimRightFunc(out[:at], syntax.IsSpace), nil // the template trims what follows the text
 }
 
 // tag appends the mark to a content, or to the last of its texts, which it returns.

@@ -1,255 +1,173 @@
 package template
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/llmexport/llmexport/runtime/template/syntax"
+)
 
 // maxDepth bounds the recursion of the interpreter itself.
-const maxDepth = 2 * maxExpression
+const maxDepth = 20_000 // twice the parts that syntax allows an expression
 
 // evaluate computes an expression.
-func (r *renderer) evaluate(x expression, s *scope) (any, error) {
-	if err := r.step(1); err != nil {
-		return nil, err
-	}
+func (r *renderer) evaluate(x syntax.Expression, s *scope) any {
+	r.step(1)
 	if r.depth++; r.depth > maxDepth {
-		return nil, r.limit("expressions nested more than %d deep", maxDepth)
+		panic(r.limit("expressions nested more than %d deep", maxDepth))
 	}
 	defer func() { r.depth-- }()
 	switch n := x.(type) {
-	case *constant:
-		return n.value, nil
-	case *name:
-		return s.get(n.id), nil
-	case *tupleLiteral:
-		l, err := r.all(n.items, s)
-		return tuple(l), err
-	case *listLiteral:
-		return r.all(n.items, s)
-	case *dictLiteral:
+	case *syntax.Constant:
+		return n.Value
+	case *syntax.Name:
+		return s.get(n.ID)
+	case *syntax.Tuple:
+		return tuple(r.all(n.Items, s))
+	case *syntax.List:
+		return r.all(n.Items, s)
+	case *syntax.Dict:
 		return r.dictLiteral(n, s)
-	case *unary:
-		v, err := r.evaluate(n.x, s)
-		if err != nil {
-			return nil, err
+	case *syntax.Unary:
+		v := r.evaluate(n.X, s)
+		if n.Operator == "not" {
+			return !truth(v)
 		}
-		if n.operator == "not" {
-			return !truth(v), nil
+		r.line = n.Line
+		return r.sign(n.Operator, v)
+	case *syntax.Binary:
+		v := r.evaluate(n.X, s)
+		if n.Operator == "and" && !truth(v) || n.Operator == "or" && truth(v) {
+			return v
 		}
-		r.line = n.line
-		return r.sign(n.operator, v)
-	case *binary:
-		v, err := r.evaluate(n.x, s)
-		if err != nil {
-			return nil, err
+		w := r.evaluate(n.Y, s)
+		if n.Operator == "and" || n.Operator == "or" {
+			return w
 		}
-		if n.operator == "and" && !truth(v) || n.operator == "or" && truth(v) {
-			return v, nil
-		}
-		w, err := r.evaluate(n.y, s)
-		if err != nil || n.operator == "and" || n.operator == "or" {
-			return w, err
-		}
-		r.line = n.line
-		return r.arithmetic(n.operator, v, w)
-	case *concat:
-		return r.concat(n, s)
-	case *comparison:
+		r.line = n.Line
+		return r.arithmetic(n.Operator, v, w)
+	case *syntax.Concat:
+		return r.join("", r.all(n.Parts, s))
+	case *syntax.Comparison:
 		return r.comparison(n, s)
-	case *conditional:
+	case *syntax.Conditional:
 		return r.conditional(n, s)
-	case *attribute:
-		v, err := r.evaluate(n.x, s)
-		if err != nil {
-			return nil, err
-		}
-		r.line = n.line
-		return r.attribute(v, n.name)
-	case *item:
-		v, err := r.evaluate(n.x, s)
-		if err != nil {
-			return nil, err
-		}
-		key, err := r.evaluate(n.key, s)
-		if err != nil {
-			return nil, err
-		}
-		r.line = n.line
+	case *syntax.Attribute:
+		v := r.evaluate(n.X, s)
+		r.line = n.Line
+		return r.attribute(v, n.Name)
+	case *syntax.Item:
+		v := r.evaluate(n.X, s)
+		key := r.evaluate(n.Key, s)
+		r.line = n.Line
 		return r.item(v, key)
-	case *slice:
+	case *syntax.Slice:
 		return r.sliceExpression(n, s)
-	case *call:
-		function, err := r.evaluate(n.function, s)
-		if err != nil {
-			return nil, err
-		}
-		args, keywords, err := r.arguments(&n.arguments, s)
-		if err != nil {
-			return nil, err
-		}
-		r.line = n.line
+	case *syntax.Call:
+		function := r.evaluate(n.Function, s)
+		args, keywords := r.arguments(&n.Arguments, s)
+		r.line = n.Line
 		return r.call(function, args, keywords)
-	case *filter:
-		return r.filterExpression(n, s)
-	case *test:
-		return r.testExpression(n, s)
+	case *syntax.Filter:
+		v := r.evaluate(n.X, s)
+		args, keywords := r.arguments(&n.Arguments, s)
+		r.line = n.Line
+		return r.filter(n.Name, v, args, keywords)
+	case *syntax.Test:
+		v := r.evaluate(n.X, s)
+		args, keywords := r.arguments(&n.Arguments, s)
+		r.line = n.Line
+		return r.test(n.Name, v, args, keywords)
 	}
-	return nil, r.fail("TypeError", "internal error: an expression of type %T", x)
+	panic(fmt.Sprintf("internal error: an expression of type %T", x))
 }
 
-func (r *renderer) all(xs []expression, s *scope) ([]any, error) {
+func (r *renderer) all(xs []syntax.Expression, s *scope) []any {
 	l := make([]any, len(xs))
 	for i, x := range xs {
-		var err error
-		if l[i], err = r.evaluate(x, s); err != nil {
-			return nil, err
-		}
+		l[i] = r.evaluate(x, s)
 	}
-	return l, nil
+	return l
 }
 
-func (r *renderer) dictLiteral(n *dictLiteral, s *scope) (any, error) {
+func (r *renderer) dictLiteral(n *syntax.Dict, s *scope) any {
 	o := NewObject()
-	for i := range n.keys {
-		key, err := r.evaluate(n.keys[i], s)
-		if err != nil {
-			return nil, err
-		}
-		v, err := r.evaluate(n.values[i], s)
-		if err != nil {
-			return nil, err
-		}
-		if err := r.put(o, key, v); err != nil {
-			return nil, err
-		}
+	for i := range n.Keys {
+		key := r.evaluate(n.Keys[i], s)
+		r.put(o, key, r.evaluate(n.Values[i], s))
 	}
-	return o, nil
+	return o
 }
 
-func (r *renderer) unhashable(v any) error {
-	return r.fail("TypeError", "unhashable type: '%s'", typeName(v))
+// key is the hashable form of a key, which must have one.
+func (r *renderer) key(v any) any {
+	h, ok := r.hash(v)
+	if !ok {
+		panic(r.fail("TypeError", "unhashable type: '%s'", typeName(v)))
+	}
+	return h
 }
 
 // put sets a key of any type.
-func (r *renderer) put(o *Object, key, v any) error {
-	h, ok, err := r.hash(key)
-	if err == nil && !ok {
-		err = r.unhashable(key)
-	}
-	if err == nil {
-		o.put(key, h, v)
-	}
-	return err
-}
-
-func (r *renderer) concat(n *concat, s *scope) (any, error) {
-	l, err := r.all(n.parts, s)
-	if err != nil {
-		return nil, err
-	}
-	return r.join("", l)
-}
+func (r *renderer) put(o *Object, key, v any) { o.put(key, r.key(key), v) }
 
 // join is Python's sep.join(map(str, l)).
-func (r *renderer) join(sep string, l []any) (string, error) {
+func (r *renderer) join(sep string, l []any) string {
 	var b strings.Builder
 	for i, v := range l {
 		if i > 0 {
 			b.WriteString(sep)
 		}
-		t, err := r.text(v)
-		if err != nil {
-			return "", err
-		}
-		if err := r.write(&b, t); err != nil {
-			return "", err
-		}
+		r.write(&b, r.text(v))
 	}
-	return b.String(), r.size(b.Len())
+	r.size(b.Len())
+	return b.String()
 }
 
-func (r *renderer) comparison(n *comparison, s *scope) (any, error) {
-	v, err := r.evaluate(n.first, s)
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range n.rest {
-		w, err := r.evaluate(o.x, s)
-		if err != nil {
-			return nil, err
-		}
-		r.line = n.line
-		ok, err := r.compare(o.operator, v, w)
-		if err != nil || !ok {
-			return false, err
+func (r *renderer) comparison(n *syntax.Comparison, s *scope) any {
+	v := r.evaluate(n.First, s)
+	for _, o := range n.Rest {
+		w := r.evaluate(o.X, s)
+		r.line = n.Line
+		if !r.compare(o.Operator, v, w) {
+			return false
 		}
 		v = w
 	}
-	return true, nil
+	return true
 }
 
-func (r *renderer) conditional(n *conditional, s *scope) (any, error) {
-	v, err := r.evaluate(n.test, s)
-	if err != nil {
-		return nil, err
-	}
+func (r *renderer) conditional(n *syntax.Conditional, s *scope) any {
+	v := r.evaluate(n.Test, s)
 	switch {
 	case truth(v):
-		return r.evaluate(n.yes, s)
-	case n.no != nil:
-		return r.evaluate(n.no, s)
+		return r.evaluate(n.Yes, s)
+	case n.No != nil:
+		return r.evaluate(n.No, s)
 	}
-	return &undefined{hint: "the inline if-expression evaluated to false and no else section was defined"}, nil
-}
-
-func (r *renderer) filterExpression(n *filter, s *scope) (any, error) {
-	v, err := r.evaluate(n.x, s)
-	if err != nil {
-		return nil, err
-	}
-	args, keywords, err := r.arguments(&n.arguments, s)
-	if err != nil {
-		return nil, err
-	}
-	r.line = n.line
-	return r.filter(n.name, v, args, keywords)
+	return &undefined{hint: "the inline if-expression evaluated to false and no else section was defined"}
 }
 
 // filter applies a filter by name.
-func (r *renderer) filter(name string, v any, args []any, keywords []keyword) (any, error) {
+func (r *renderer) filter(name string, v any, args []any, keywords []keyword) any {
 	f := filters[name]
 	if f == nil {
 		if missingFilters[name] {
-			return nil, r.unsupported("the filter %q", name)
+			panic(r.unsupported("the filter %q", name))
 		}
-		return nil, r.fail("TemplateRuntimeError", "no filter named %q", name)
+		panic(r.fail("TemplateRuntimeError", "no filter named %q", name))
 	}
-	bound, err := r.bind(name, f.parameters, args, keywords)
-	if err != nil {
-		return nil, err
-	}
-	return f.apply(r, v, bound)
-}
-
-func (r *renderer) testExpression(n *test, s *scope) (any, error) {
-	v, err := r.evaluate(n.x, s)
-	if err != nil {
-		return nil, err
-	}
-	args, keywords, err := r.arguments(&n.arguments, s)
-	if err != nil {
-		return nil, err
-	}
-	r.line = n.line
-	return r.test(n.name, v, args, keywords)
+	return f.apply(r, v, r.bind(name, f.parameters, args, keywords))
 }
 
 // test applies a test by name.
-func (r *renderer) test(name string, v any, args []any, keywords []keyword) (bool, error) {
+func (r *renderer) test(name string, v any, args []any, keywords []keyword) bool {
 	t := tests[name]
 	if t == nil {
-		return false, r.fail("TemplateRuntimeError", "no test named %q", name)
+		panic(r.fail("TemplateRuntimeError", "no test named %q", name))
 	}
 	if len(keywords) > 0 || len(args) != t.arguments {
-		return false, r.fail("TypeError", "the test %q takes %d arguments", name, t.arguments)
+		panic(r.fail("TypeError", "the test %q takes %d arguments", name, t.arguments))
 	}
 	return t.holds(r, v, args)
 }

@@ -5,12 +5,14 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/template/syntax"
 )
 
 // namedFilter is a filter: its parameters without the value that it is applied to.
 type namedFilter struct {
 	parameters parameters
-	apply      func(r *renderer, v any, args []any) (any, error)
+	apply      func(r *renderer, v any, args []any) any
 }
 
 // filters are the filters by name.
@@ -37,9 +39,9 @@ func init() { // map and its kin look filters up
 		"indent":     {takes(0, "width", "first", "blank"), indentFilter},
 		"lower":      {none, ofText(lower)},
 		"replace":    {takes(2, "old", "new", "count"), replaceFilter},
-		"safe":       {none, func(r *renderer, v any, _ []any) (any, error) { s, err := r.text(v); return markup(s), err }},
-		"string":     {none, func(r *renderer, v any, _ []any) (any, error) { return r.soft(v) }},
-		"title":      {none, func(r *renderer, v any, _ []any) (any, error) { s, err := r.text(v); return titleFilter(s), err }},
+		"safe":       {none, func(r *renderer, v any, _ []any) any { return markup(r.text(v)) }},
+		"string":     {none, func(r *renderer, v any, _ []any) any { return r.soft(v) }},
+		"title":      {none, func(r *renderer, v any, _ []any) any { return titleFilter(r.text(v)) }},
 		"tojson":     {takes(0, "ensure_ascii", "indent", "separators", "sort_keys"), tojson},
 		"trim":       {takes(0, "chars"), trimFilter},
 		"upper":      {none, ofText(upper)},
@@ -61,7 +63,7 @@ func init() { // map and its kin look filters up
 		"items":      {none, itemsFilter},
 		"join":       {takes(0, "d", "attribute"), joinFilter},
 		"last":       {none, lastFilter},
-		"list":       {none, func(r *renderer, v any, _ []any) (any, error) { return r.list(v) }},
+		"list":       {none, func(r *renderer, v any, _ []any) any { return r.list(v) }},
 		"map":        {parameters{any: true}, mapFilter},
 		"max":        {takes(0, "case_sensitive", "attribute"), extreme(">", "max")},
 		"min":        {takes(0, "case_sensitive", "attribute"), extreme("<", "min")},
@@ -80,21 +82,19 @@ func init() { // map and its kin look filters up
 }
 
 // soft is a value as a text; a markup stays one.
-func (r *renderer) soft(v any) (any, error) {
+func (r *renderer) soft(v any) any {
 	if _, ok := str(v); ok {
-		return v, nil
+		return v
 	}
 	return r.text(v)
 }
 
 // ofText is a filter of texts, and of other values as they print.
-func ofText(f func(string) string) func(*renderer, any, []any) (any, error) {
-	return func(r *renderer, v any, _ []any) (any, error) {
-		s, err := r.text(v)
-		if err != nil {
-			return nil, err
-		}
-		return like(v, f(s)), r.step(len(s) >> 2)
+func ofText(f func(string) string) func(*renderer, any, []any) any {
+	return func(r *renderer, v any, _ []any) any {
+		s := r.text(v)
+		r.step(len(s) >> 2)
+		return like(v, f(s))
 	}
 }
 
@@ -106,47 +106,30 @@ func like(v any, s string) any {
 	return s
 }
 
-func trimFilter(r *renderer, v any, args []any) (any, error) {
-	s, err := r.text(v)
-	if err != nil {
-		return nil, err
-	}
-	t, err := r.strip(s, given(args[0], nil), true, true)
-	return like(v, t), err
+func trimFilter(r *renderer, v any, args []any) any {
+	return like(v, r.strip(r.text(v), given(args[0], nil), true, true))
 }
 
-func centerFilter(r *renderer, v any, args []any) (any, error) {
-	width, err := r.intArgument(args[0], 80)
-	if err != nil {
-		return nil, err
-	}
-	s, err := r.text(v)
-	if err != nil {
-		return nil, err
-	}
-	t, err := r.pad(s, " ", width, padBoth)
-	return like(v, t), err
+func centerFilter(r *renderer, v any, args []any) any {
+	width := r.intArgument(args[0], 80)
+	return like(v, r.pad(r.text(v), " ", width, padBoth))
 }
 
-func escapeFilter(r *renderer, v any, _ []any) (any, error) {
+func escapeFilter(r *renderer, v any, _ []any) any {
 	if _, ok := v.(markup); ok {
-		return v, nil
+		return v
 	}
-	s, err := r.text(v)
-	return markup(escape(s)), err
+	return markup(escape(r.text(v)))
 }
 
-func formatFilter(r *renderer, v any, args []any) (any, error) {
-	s, err := r.soft(v)
-	if err != nil {
-		return nil, err
-	}
+func formatFilter(r *renderer, v any, args []any) any {
+	s := r.soft(v)
 	positional, keywords := args[0].([]any), args[1].([]keyword)
 	if len(keywords) == 0 {
 		return r.arithmetic("%", s, tuple(positional))
 	}
 	if len(positional) > 0 {
-		return nil, r.fail("FilterArgumentError", "can't handle positional and keyword arguments at the same time")
+		panic(r.fail("FilterArgumentError", "can't handle positional and keyword arguments at the same time"))
 	}
 	o := NewObject()
 	for _, k := range keywords {
@@ -155,26 +138,20 @@ func formatFilter(r *renderer, v any, args []any) (any, error) {
 	return r.arithmetic("%", s, o)
 }
 
-func indentFilter(r *renderer, v any, args []any) (any, error) {
+func indentFilter(r *renderer, v any, args []any) any {
 	s, ok := str(v)
 	if !ok {
 		if u, ok := v.(*undefined); ok {
-			return nil, r.use(u)
+			panic(r.use(u))
 		}
 		if _, ok := v.([]any); ok {
-			return nil, r.fail("AttributeError", "'list' object has no attribute 'splitlines'")
+			panic(r.fail("AttributeError", "'list' object has no attribute 'splitlines'"))
 		}
-		return nil, r.mismatch("+=", v, "")
+		panic(r.mismatch("+=", v, ""))
 	}
 	indent, ok := str(given(args[0], nil))
 	if !ok {
-		n, err := r.intArgument(args[0], 4)
-		if err != nil {
-			return nil, err
-		}
-		if indent, err = r.pad("", " ", n, padRight); err != nil {
-			return nil, err
-		}
+		indent = r.pad("", " ", r.intArgument(args[0], 4), padRight)
 	}
 	blank := truth(given(args[2], false))
 	var b strings.Builder
@@ -189,27 +166,20 @@ func indentFilter(r *renderer, v any, args []any) (any, error) {
 				b.WriteString(indent)
 			}
 		}
-		if err := r.write(&b, line); err != nil {
-			return nil, err
-		}
+		r.write(&b, line)
 	}
-	return like(v, b.String()), r.size(b.Len())
+	r.size(b.Len())
+	return like(v, b.String())
 }
 
-func replaceFilter(r *renderer, v any, args []any) (any, error) {
+func replaceFilter(r *renderer, v any, args []any) any {
 	var s [3]string
 	for i, a := range []any{v, args[0], args[1]} {
-		var err error
-		if s[i], err = r.text(a); err != nil {
-			return nil, err
-		}
+		s[i] = r.text(a)
 	}
 	count := -1
 	if given(args[2], nil) != nil {
-		var err error
-		if count, err = r.intArgument(args[2], -1); err != nil {
-			return nil, err
-		}
+		count = r.intArgument(args[2], -1)
 	}
 	return r.replace(s[0], s[1], s[2], count)
 }
@@ -233,32 +203,30 @@ func titleFilter(s string) string {
 	return b.String()
 }
 
-func beginsWord(c rune) bool { return isSpace(c) || strings.ContainsRune("-({[<", c) }
+func beginsWord(c rune) bool { return syntax.IsSpace(c) || strings.ContainsRune("-({[<", c) }
 
-func wordCount(r *renderer, v any, _ []any) (any, error) {
-	s, err := r.text(v)
-	if err != nil {
-		return nil, err
-	}
-	return int64(len(strings.FieldsFunc(s, func(c rune) bool { return !isAlphanumeric(c) && c != '_' }))), r.step(len(s) >> 4)
+func wordCount(r *renderer, v any, _ []any) any {
+	s := r.text(v)
+	r.step(len(s) >> 4)
+	return int64(len(strings.FieldsFunc(s, func(c rune) bool { return !isAlphanumeric(c) && c != '_' })))
 }
 
-func absFilter(r *renderer, v any, _ []any) (any, error) {
+func absFilter(r *renderer, v any, _ []any) any {
 	if i, ok := integer(v); ok {
 		if i < 0 {
 			return r.sign("-", i)
 		}
-		return i, nil
+		return i
 	}
 	if f, ok := v.(float64); ok {
-		return math.Abs(f), nil
+		return math.Abs(f)
 	}
-	return nil, r.fail("TypeError", "bad operand type for abs(): '%s'", typeName(v))
+	panic(r.fail("TypeError", "bad operand type for abs(): '%s'", typeName(v)))
 }
 
 // parseFloat is Python's float of a text.
 func parseFloat(s string) (float64, bool) {
-	s = plainDigits(strings.TrimFunc(s, isSpace))
+	s = plainDigits(strings.TrimFunc(s, syntax.IsSpace))
 	if strings.ContainsAny(s, "xXpP") { // which Go reads as hexadecimal
 		return 0, false
 	}
@@ -271,51 +239,48 @@ func parseFloat(s string) (float64, bool) {
 	return f, err == nil || math.IsInf(f, 0)
 }
 
-func floatFilter(r *renderer, v any, args []any) (any, error) {
+func floatFilter(r *renderer, v any, args []any) any {
 	if u, ok := v.(*undefined); ok {
-		return nil, r.use(u)
+		panic(r.use(u))
 	}
 	if f, ok := float(v); ok {
-		return f, nil
+		return f
 	}
 	if s, ok := str(v); ok {
 		if f, ok := parseFloat(s); ok {
-			return f, nil
+			return f
 		}
 	}
-	return given(args[0], 0.0), nil
+	return given(args[0], 0.0)
 }
 
-func intFilter(r *renderer, v any, args []any) (any, error) {
-	base, err := r.intArgument(args[1], 10)
-	if err != nil {
-		return nil, err
-	}
+func intFilter(r *renderer, v any, args []any) any {
+	base := r.intArgument(args[1], 10)
 	if u, ok := v.(*undefined); ok {
-		return nil, r.use(u)
+		panic(r.use(u))
 	}
 	if i, ok := integer(v); ok {
-		return i, nil
+		return i
 	}
 	f, ok := v.(float64)
 	if s, isText := str(v); isText {
-		if i, ok, err := r.parseInt(s, base); err != nil || ok {
-			return i, err
+		if i, ok := r.parseInt(s, base); ok {
+			return i
 		}
 		f, ok = parseFloat(s)
 		if math.IsInf(f, 0) {
 			ok = false
 		}
 	} else if math.IsInf(f, 0) {
-		return nil, r.fail("OverflowError", "cannot convert float infinity to integer")
+		panic(r.fail("OverflowError", "cannot convert float infinity to integer"))
 	}
 	switch {
 	case !ok || math.IsNaN(f):
-		return given(args[0], int64(0)), nil
+		return given(args[0], int64(0))
 	case math.Abs(f) >= 1<<63:
-		return nil, r.overflow()
+		panic(r.overflow())
 	}
-	return int64(f), nil
+	return int64(f)
 }
 
 // plainDigits replaces the digits of other scripts.
@@ -333,14 +298,14 @@ func plainDigits(s string) string {
 }
 
 // parseInt is Python's int of a text.
-func (r *renderer) parseInt(s string, base int) (any, bool, error) {
-	s = plainDigits(strings.TrimFunc(s, isSpace))
+func (r *renderer) parseInt(s string, base int) (any, bool) {
+	s = plainDigits(strings.TrimFunc(s, syntax.IsSpace))
 	negative := strings.HasPrefix(s, "-")
 	if negative || strings.HasPrefix(s, "+") {
 		s = s[1:]
 	}
 	if base != 0 && (base < 2 || base > 36) {
-		return nil, false, nil
+		return nil, false
 	}
 	if len(s) > 2 && s[0] == '0' {
 		of := map[byte]int{'b': 2, 'o': 8, 'x': 16}[s[1]|0x20]
@@ -352,98 +317,93 @@ func (r *renderer) parseInt(s string, base int) (any, bool, error) {
 		base = 10
 	}
 	if s == "" || strings.HasPrefix(s, "_") || strings.HasSuffix(s, "_") || strings.Contains(s, "__") || s[0] == '-' || s[0] == '+' {
-		return nil, false, nil
+		return nil, false
 	}
 	u, err := strconv.ParseUint(strings.ReplaceAll(s, "_", ""), base, 64)
 	if err != nil {
 		if e, ok := err.(*strconv.NumError); ok && e.Err == strconv.ErrRange {
-			return nil, false, r.overflow()
+			panic(r.overflow())
 		}
-		return nil, false, nil
+		return nil, false
 	}
 	if u > math.MaxInt64 {
-		return nil, false, r.overflow()
+		panic(r.overflow())
 	}
 	if negative {
-		return -int64(u), true, nil
+		return -int64(u), true
 	}
-	return int64(u), true, nil
+	return int64(u), true
 }
 
-func roundFilter(r *renderer, v any, args []any) (any, error) {
-	precision, err := r.intArgument(args[0], 0)
-	if err != nil {
-		return nil, err
-	}
+func roundFilter(r *renderer, v any, args []any) any {
+	precision := r.intArgument(args[0], 0)
 	method, _ := str(given(args[1], "common"))
 	if method != "common" && method != "ceil" && method != "floor" {
-		return nil, r.fail("FilterArgumentError", "method must be common, ceil or floor")
+		panic(r.fail("FilterArgumentError", "method must be common, ceil or floor"))
 	}
 	f, ok := float(v)
 	if !ok {
 		if u, ok := v.(*undefined); ok && method != "common" {
-			return nil, r.use(u)
+			panic(r.use(u))
 		}
-		return nil, r.fail("TypeError", "type %s doesn't define __round__ method", typeName(v))
+		panic(r.fail("TypeError", "type %s doesn't define __round__ method", typeName(v)))
 	}
 	if precision < 0 || precision > 300 {
-		return nil, r.unsupported("round with a precision of %d", precision)
+		panic(r.unsupported("round with a precision of %d", precision))
 	}
 	if i, ok := integer(v); ok && method == "common" {
-		return i, nil
+		return i
 	}
 	if method == "common" {
 		if !math.IsNaN(f) && !math.IsInf(f, 0) {
 			f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'f', precision, 64), 64)
 		}
-		return f, nil
+		return f
 	}
 	if precision > 22 { // the greatest power of ten that is a float64
-		return nil, r.unsupported("round with a precision of %d and the method %s", precision, method)
+		panic(r.unsupported("round with a precision of %d and the method %s", precision, method))
 	}
 	scale := 1.0
 	for range precision {
 		scale *= 10
 	}
 	if f *= scale; math.IsInf(f, 0) {
-		return nil, r.fail("OverflowError", "cannot convert float infinity to integer")
+		panic(r.fail("OverflowError", "cannot convert float infinity to integer"))
 	} else if math.IsNaN(f) {
-		return nil, r.fail("ValueError", "cannot convert float NaN to integer")
+		panic(r.fail("ValueError", "cannot convert float NaN to integer"))
 	}
 	round := math.Floor
 	if method == "ceil" {
 		round = math.Ceil
 	}
-	return (round(f) + 0) / scale, nil // the reference makes an integer of it, which has no -0
+	return (round(f) + 0) / scale // jinja2 converts to an integer, which has no -0
 }
 
-func attrFilter(r *renderer, v any, args []any) (any, error) {
+func attrFilter(r *renderer, v any, args []any) any {
 	id, ok := str(args[0])
 	if !ok {
-		return nil, r.fail("TypeError", "attribute name must be string, not '%s'", typeName(args[0]))
+		panic(r.fail("TypeError", "attribute name must be string, not '%s'", typeName(args[0])))
 	}
-	a, ok, err := r.member(v, id)
-	if err == nil && !ok {
-		return missing(v, id), nil
+	if a, ok := r.member(v, id); ok {
+		return a
 	}
-	return a, err
+	return missing(v, id)
 }
 
-func defaultFilter(_ *renderer, v any, args []any) (any, error) {
+func defaultFilter(_ *renderer, v any, args []any) any {
 	if _, ok := v.(*undefined); ok || truth(given(args[1], false)) && !truth(v) {
-		return given(args[0], ""), nil
+		return given(args[0], "")
 	}
-	return v, nil
+	return v
 }
 
-func lengthFilter(r *renderer, v any, _ []any) (any, error) {
+func lengthFilter(r *renderer, v any, _ []any) any {
 	if l, ok := v.(*loop); ok {
-		n, err := l.count(r)
-		return int64(n), err
+		return int64(l.count(r))
 	}
 	n, ok := length(v)
 	if !ok {
-		return nil, r.fail("TypeError", "object of type '%s' has no len()", typeName(v))
+		panic(r.fail("TypeError", "object of type '%s' has no len()", typeName(v)))
 	}
-	return int64(n), nil
+	return int64(n)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // format is Python's s.format(*args, **keywords), or s.format_map(mapping) when mapping is not nil.
-func (r *renderer) format(s string, args []any, keywords []keyword, mapping *Object) (string, error) {
+func (r *renderer) format(s string, args []any, keywords []keyword, mapping *Object) string {
 	f := &formatter{r: r, args: args, keywords: keywords, mapping: mapping}
 	return f.format(s, 2)
 }
@@ -22,9 +22,9 @@ type formatter struct {
 	next     int
 }
 
-func (f *formatter) format(s string, depth int) (string, error) {
+func (f *formatter) format(s string, depth int) string {
 	if depth < 0 {
-		return "", f.r.fail("ValueError", "max string recursion exceeded")
+		panic(f.r.fail("ValueError", "max string recursion exceeded"))
 	}
 	var b strings.Builder
 	for s != "" {
@@ -40,22 +40,16 @@ func (f *formatter) format(s string, depth int) (string, error) {
 			s = s[i+2:]
 			continue
 		case s[i] == '}':
-			return "", f.r.fail("ValueError", "Single '}' encountered in format string")
+			panic(f.r.fail("ValueError", "Single '}' encountered in format string"))
 		}
 		end := fieldEnd(s[i+1:])
 		if end < 0 {
-			return "", f.r.fail("ValueError", "expected '}' before end of string")
+			panic(f.r.fail("ValueError", "expected '}' before end of string"))
 		}
-		t, err := f.field(s[i+1:i+1+end], depth)
-		if err != nil {
-			return "", err
-		}
-		if err := f.r.write(&b, t); err != nil {
-			return "", err
-		}
+		f.r.write(&b, f.field(s[i+1:i+1+end], depth))
 		s = s[i+end+2:]
 	}
-	return b.String(), nil
+	return b.String()
 }
 
 // fieldEnd is the place of the brace that closes a field, which may have fields within.
@@ -75,7 +69,7 @@ func fieldEnd(s string) int {
 }
 
 // field is one field without its braces: name[!conversion][:spec].
-func (f *formatter) field(s string, depth int) (string, error) {
+func (f *formatter) field(s string, depth int) string {
 	name, spec := s, ""
 	bracket := false
 	for i := range len(s) {
@@ -88,96 +82,87 @@ func (f *formatter) field(s string, depth int) (string, error) {
 			break
 		}
 	}
-	v, err := f.value(name)
-	if err != nil {
-		return "", err
-	}
+	v := f.value(name)
 	if strings.HasPrefix(spec, "!") {
 		if len(spec) < 2 || len(spec) > 2 && spec[2] != ':' {
-			return "", f.r.fail("ValueError", "expected ':' after conversion specifier")
+			panic(f.r.fail("ValueError", "expected ':' after conversion specifier"))
 		}
 		switch spec[1] {
 		case 's':
-			v, err = f.r.text(v)
+			v = f.r.text(v)
 		case 'r':
-			v, err = f.r.repr(v)
+			v = f.r.repr(v)
 		case 'a':
-			return "", f.r.unsupported("the conversion !a")
+			panic(f.r.unsupported("the conversion !a"))
 		default:
-			return "", f.r.fail("ValueError", "unknown conversion specifier %q", spec[1:2])
-		}
-		if err != nil {
-			return "", err
+			panic(f.r.fail("ValueError", "unknown conversion specifier %q", spec[1:2]))
 		}
 		spec = spec[2:]
 	}
-	spec, err = f.format(strings.TrimPrefix(spec, ":"), depth-1)
-	if err != nil {
-		return "", err
-	}
+	spec = f.format(strings.TrimPrefix(spec, ":"), depth-1)
 	return f.r.formatValue(v, spec)
 }
 
 // value is what a field's name stands for: an argument, and attributes and elements of it.
-func (f *formatter) value(name string) (any, error) {
+func (f *formatter) value(name string) any {
 	end := strings.IndexAny(name, ".[")
 	if end < 0 {
 		end = len(name)
 	}
-	v, err := f.argument(name[:end])
+	v := f.argument(name[:end])
 	rest := name[end:]
-	for err == nil && rest != "" {
+	for rest != "" {
 		if rest[0] == '.' {
 			end := strings.IndexAny(rest[1:], ".[")
 			if end < 0 {
 				end = len(rest) - 1
 			}
-			v, err = f.r.attribute(v, rest[1:1+end])
+			v = f.r.attribute(v, rest[1:1+end])
 			rest = rest[1+end:]
 			continue
 		}
 		end := strings.IndexByte(rest, ']')
 		if rest[0] != '[' || end < 2 {
-			return nil, f.r.fail("ValueError", "empty attribute in format string")
+			panic(f.r.fail("ValueError", "empty attribute in format string"))
 		}
 		var key any = rest[1:end]
 		if i, err := strconv.ParseInt(rest[1:end], 10, 64); err == nil && i >= 0 {
 			key = i
 		}
-		v, err = f.r.item(v, key)
+		v = f.r.item(v, key)
 		rest = rest[end+1:]
 	}
-	return v, err
+	return v
 }
 
-func (f *formatter) argument(name string) (any, error) {
+func (f *formatter) argument(name string) any {
 	i, err := strconv.Atoi(name)
 	switch {
 	case name == "":
 		if f.next < 0 {
-			return nil, f.r.fail("ValueError", "cannot switch from manual field specification to automatic field numbering")
+			panic(f.r.fail("ValueError", "cannot switch from manual field specification to automatic field numbering"))
 		}
 		i = f.next
 		f.next++
 	case err != nil:
 		if f.mapping != nil {
 			if v, ok := f.mapping.get(name); ok {
-				return v, nil
+				return v
 			}
 		}
 		if v, ok := find(f.keywords, name); ok {
-			return v, nil
+			return v
 		}
-		return nil, f.r.fail("KeyError", "%s", quote(name))
+		panic(f.r.fail("KeyError", "%s", quote(name)))
 	case f.next > 0:
-		return nil, f.r.fail("ValueError", "cannot switch from manual field specification to automatic field numbering")
+		panic(f.r.fail("ValueError", "cannot switch from manual field specification to automatic field numbering"))
 	default:
 		f.next = -1
 	}
 	if i < 0 || i >= len(f.args) {
-		return nil, f.r.fail("IndexError", "Replacement index %d out of range for positional args tuple", i)
+		panic(f.r.fail("IndexError", "Replacement index %d out of range for positional args tuple", i))
 	}
-	return f.args[i], nil
+	return f.args[i]
 }
 
 // layout is how a value is laid out: Python's format specification, or what stands behind a % sign.
@@ -193,7 +178,7 @@ type layout struct {
 }
 
 // parseLayout reads [[fill]align][sign][#][0][width][group][.precision][kind].
-func (r *renderer) parseLayout(s string) (layout, error) {
+func (r *renderer) parseLayout(s string) layout {
 	l := layout{fill: " ", precision: -1}
 	_, n := utf8.DecodeRuneInString(s)
 	if len(s) > n && strings.IndexByte("<>^=", s[n]) >= 0 {
@@ -216,13 +201,11 @@ func (r *renderer) parseLayout(s string) (layout, error) {
 	if take("0") != 0 && l.align == 0 {
 		l.fill, l.align = "0", '='
 	}
-	var err error
 	number := func() int {
 		n := 0
 		for s != "" && s[0] >= '0' && s[0] <= '9' {
-			if n = n*10 + int(s[0]-'0'); n > r.limits.Output && err == nil {
-				err = r.size(n)
-				n = 0
+			if n = n*10 + int(s[0]-'0'); n > r.limits.Output {
+				r.size(n)
 			}
 			s = s[1:]
 		}
@@ -234,51 +217,48 @@ func (r *renderer) parseLayout(s string) (layout, error) {
 	}
 	if take(".") != 0 {
 		if s == "" || s[0] < '0' || s[0] > '9' {
-			return l, r.fail("ValueError", "format specifier missing precision")
+			panic(r.fail("ValueError", "format specifier missing precision"))
 		}
 		l.precision = number()
 	}
 	if s != "" {
 		l.kind, s = s[0], s[1:]
 	}
-	if s != "" && err == nil {
-		err = r.fail("ValueError", "invalid format specifier")
+	if s != "" {
+		panic(r.fail("ValueError", "invalid format specifier"))
 	}
-	return l, err
+	return l
 }
 
 // formatValue is Python's format(v, spec).
-func (r *renderer) formatValue(v any, spec string) (string, error) {
+func (r *renderer) formatValue(v any, spec string) string {
 	if spec == "" {
 		return r.text(v)
 	}
-	l, err := r.parseLayout(spec)
-	if err != nil {
-		return "", err
-	}
+	l := r.parseLayout(spec)
 	if s, ok := str(v); ok {
 		if l.align == '=' && l.fill == "0" {
 			l.align = '<'
 		}
 		if l.kind != 0 && l.kind != 's' || l.sign != 0 || l.align == '=' || l.group != "" || l.alternate {
-			return "", r.fail("ValueError", "invalid format specifier %s for object of type 'str'", quote(spec))
+			panic(r.fail("ValueError", "invalid format specifier %s for object of type 'str'", quote(spec)))
 		}
 		return r.layText(s, l, '<')
 	}
 	if i, ok := integer(v); ok && strings.IndexByte("eEfFgG%", l.kind) < 0 || ok && l.kind == 0 {
 		if l.precision >= 0 {
-			return "", r.fail("ValueError", "Precision not allowed in integer format specifier")
+			panic(r.fail("ValueError", "Precision not allowed in integer format specifier"))
 		}
 		return r.layInteger(i, l)
 	}
 	if f, ok := float(v); ok {
 		return r.layFloat(f, l)
 	}
-	return "", r.fail("TypeError", "unsupported format string passed to %s.__format__", typeName(v))
+	panic(r.fail("TypeError", "unsupported format string passed to %s.__format__", typeName(v)))
 }
 
 // layText fits a text into a layout.
-func (r *renderer) layText(s string, l layout, align byte) (string, error) {
+func (r *renderer) layText(s string, l layout, align byte) string {
 	if n := utf8.RuneCountInString(s); l.precision >= 0 && l.precision < n {
 		s = sliceText(s, 0, 1, int64(l.precision), n)
 	}
@@ -295,7 +275,7 @@ func (r *renderer) layText(s string, l layout, align byte) (string, error) {
 }
 
 // layNumber fits a number into a layout: its sign, what stands before its digits, its digits, what follows them.
-func (r *renderer) layNumber(negative bool, prefix, digits, rest string, l layout) (string, error) {
+func (r *renderer) layNumber(negative bool, prefix, digits, rest string, l layout) string {
 	sign := ""
 	if negative {
 		sign = "-"
@@ -304,7 +284,7 @@ func (r *renderer) layNumber(negative bool, prefix, digits, rest string, l layou
 	}
 	if l.group != "" {
 		if l.align == '=' && l.width > 0 {
-			return "", r.unsupported("a number filled up between groups of digits")
+			panic(r.unsupported("a number filled up between groups of digits"))
 		}
 		every := 3
 		if strings.IndexByte("bxoX", l.kind) >= 0 && l.kind != 0 {
@@ -316,13 +296,12 @@ func (r *renderer) layNumber(negative bool, prefix, digits, rest string, l layou
 	}
 	l.precision = -1
 	if l.align == '=' {
-		t, err := r.pad(digits+rest, l.fill, l.width-len(sign)-len(prefix), padLeft)
-		return sign + prefix + t, err
+		return sign + prefix + r.pad(digits+rest, l.fill, l.width-len(sign)-len(prefix), padLeft)
 	}
 	return r.layText(sign+prefix+digits+rest, l, '>')
 }
 
-func (r *renderer) layInteger(i int64, l layout) (string, error) {
+func (r *renderer) layInteger(i int64, l layout) string {
 	base, prefix := 10, ""
 	switch l.kind {
 	case 0, 'd', 'n':
@@ -336,11 +315,11 @@ func (r *renderer) layInteger(i int64, l layout) (string, error) {
 		base, prefix = 16, "0X"
 	case 'c':
 		if i < 0 || i > utf8.MaxRune || !utf8.ValidRune(rune(i)) {
-			return "", r.fail("OverflowError", "%%c arg not in range(0x110000)")
+			panic(r.fail("OverflowError", "%%c arg not in range(0x110000)"))
 		}
 		return r.layText(string(rune(i)), l, '<')
 	default:
-		return "", r.fail("ValueError", "Unknown format code '%c' for object of type 'int'", l.kind)
+		panic(r.fail("ValueError", "Unknown format code '%c' for object of type 'int'", l.kind))
 	}
 	digits := strconv.FormatUint(magnitude(i), base)
 	if l.kind == 'X' {
@@ -353,12 +332,12 @@ func (r *renderer) layInteger(i int64, l layout) (string, error) {
 }
 
 // layFloat fits a float into a layout.
-func (r *renderer) layFloat(f float64, l layout) (string, error) {
+func (r *renderer) layFloat(f float64, l layout) string {
 	if l.alternate {
-		return "", r.unsupported("the alternate form of a float")
+		panic(r.unsupported("the alternate form of a float"))
 	}
 	if l.precision > 1000 {
-		return "", r.unsupported("a precision of %d digits", l.precision)
+		panic(r.unsupported("a precision of %d digits", l.precision))
 	}
 	precision, kind, suffix := l.precision, l.kind, ""
 	if precision < 0 {
@@ -382,7 +361,7 @@ func (r *renderer) layFloat(f float64, l layout) (string, error) {
 	case kind == 0:
 		s = shortFloat(abs, max(precision, 1))
 	default:
-		return "", r.fail("ValueError", "Unknown format code '%c' for object of type 'float'", kind)
+		panic(r.fail("ValueError", "Unknown format code '%c' for object of type 'float'", kind))
 	}
 	if kind >= 'A' && kind <= 'Z' {
 		s = strings.ToUpper(s)

@@ -54,7 +54,7 @@ func check(t *testing.T, g golden, with map[string]any) {
 	}
 	if err != nil && g.When == "render" {
 		e, ok := errors.AsType[*Error](err)
-		if !ok || e.Kind != g.Error && e.err == nil {
+		if !ok || e.Kind != g.Error && e.Err == nil {
 			t.Errorf("%s\nerror %v, want %s: %s", g.Source, err, g.Error, g.Message)
 		}
 		if g.Error == "TemplateError" && e.Message != g.Message {

@@ -1,74 +1,72 @@
 package template
 
-import (
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
 // iterator gives the next element, or false at the end.
-type iterator func() (any, bool, error)
+type iterator func() (any, bool)
 
 // each iterates over a list.
 func each(l []any) iterator {
 	i := 0
-	return func() (any, bool, error) {
+	return func() (any, bool) {
 		if i >= len(l) {
-			return nil, false, nil
+			return nil, false
 		}
 		i++
-		return l[i-1], true, nil
+		return l[i-1], true
 	}
 }
 
 // iterate begins to read the elements of a value: characters of a text, keys of a dict. Undefined has none.
-func (r *renderer) iterate(v any) (iterator, error) {
+func (r *renderer) iterate(v any) iterator {
 	switch v := v.(type) {
 	case []any:
-		return each(v), nil
+		return each(v)
 	case *Object:
-		return each(v.keys), nil
+		return each(v.keys)
 	case *undefined:
-		return each(nil), nil
+		return each(nil)
 	case *generator:
-		return v.next, nil
+		return v.next
 	case *view:
 		i := 0
-		return func() (any, bool, error) {
+		return func() (any, bool) {
 			if i >= v.of.Len() {
-				return nil, false, nil
+				return nil, false
 			}
 			i++
-			return v.at(i - 1), true, nil
-		}, nil
+			return v.at(i - 1), true
+		}
 	case *sequence:
 		i := int64(0)
-		return func() (any, bool, error) {
+		return func() (any, bool) {
 			if i >= v.length {
-				return nil, false, nil
+				return nil, false
 			}
 			i++
-			return v.start + (i-1)*v.step, true, nil
-		}, nil
+			return v.start + (i-1)*v.step, true
+		}
 	case *loop:
-		return func() (any, bool, error) {
-			e, ok, err := v.advance()
-			return tuple{e, v}, ok, err
-		}, nil
+		return func() (any, bool) {
+			e, ok := v.advance()
+			return tuple{e, v}, ok
+		}
 	}
 	if t, ok := asTuple(v); ok {
-		return each(t), nil
+		return each(t)
 	}
 	if s, ok := str(v); ok {
-		return func() (any, bool, error) {
+		return func() (any, bool) {
 			if s == "" {
-				return nil, false, nil
+				return nil, false
 			}
 			_, n := utf8.DecodeRuneInString(s)
 			c := s[:n]
 			s = s[n:]
-			return c, true, nil
-		}, nil
+			return c, true
+		}
 	}
-	return nil, r.fail("TypeError", "'%s' object is not iterable", typeName(v))
+	panic(r.fail("TypeError", "'%s' object is not iterable", typeName(v)))
 }
 
 func (v *view) at(i int) any {
@@ -82,62 +80,48 @@ func (v *view) at(i int) any {
 }
 
 // collect reads an iterator to its end.
-func (r *renderer) collect(next iterator) ([]any, error) {
+func (r *renderer) collect(next iterator) []any {
 	l := []any{}
 	for {
-		v, ok, err := next()
-		if err != nil {
-			return nil, err
-		}
+		v, ok := next()
 		if !ok {
-			return l, nil
+			return l
 		}
-		if err := r.step(1); err != nil {
-			return nil, err
-		}
+		r.step(1)
 		l = append(l, v)
 	}
 }
 
 // list reads all elements of a value.
-func (r *renderer) list(v any) ([]any, error) {
-	next, err := r.iterate(v)
-	if err != nil {
-		return nil, err
-	}
-	return r.collect(next)
+func (r *renderer) list(v any) []any {
+	return r.collect(r.iterate(v))
 }
 
 // lazy is a generator over the elements of v; make gives an element, or false to leave it out. As in Python nothing
 // happens, and nothing fails, before the first element is asked for.
-func (r *renderer) lazy(name string, v any, make func(e any) (any, bool, error)) *generator {
+func (r *renderer) lazy(name string, v any, make func(e any) (any, bool)) *generator {
 	var next iterator
-	return &generator{name, func() (any, bool, error) {
+	return &generator{name, func() (any, bool) {
 		if next == nil {
-			var err error
-			if next, err = r.iterate(v); err != nil {
-				return nil, false, err
-			}
+			next = r.iterate(v)
 		}
 		for {
-			if err := r.step(1); err != nil {
-				return nil, false, err
+			r.step(1)
+			e, ok := next()
+			if !ok {
+				return nil, false
 			}
-			e, ok, err := next()
-			if err != nil || !ok {
-				return nil, false, err
-			}
-			if e, ok, err = make(e); err != nil || ok {
-				return e, ok, err
+			if e, ok = make(e); ok {
+				return e, ok
 			}
 		}
 	}}
 }
 
 // newRange is Python's range with the sandbox's limit.
-func (r *renderer) newRange(start, stop, step int64) (*sequence, error) {
+func (r *renderer) newRange(start, stop, step int64) *sequence {
 	if step == 0 {
-		return nil, r.fail("ValueError", "range() arg 3 must not be zero")
+		panic(r.fail("ValueError", "range() arg 3 must not be zero"))
 	}
 	s := &sequence{start, stop, step, 0}
 	const maxRange = 100_000
@@ -148,8 +132,8 @@ func (r *renderer) newRange(start, stop, step int64) (*sequence, error) {
 		n = (uint64(start)-uint64(stop)-1)/-uint64(step) + 1
 	}
 	if n > maxRange {
-		return nil, r.fail("OverflowError", "range too big: the sandbox blocks ranges larger than %d", maxRange)
+		panic(r.fail("OverflowError", "range too big: the sandbox blocks ranges larger than %d", maxRange))
 	}
 	s.length = int64(n)
-	return s, nil
+	return s
 }

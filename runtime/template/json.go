@@ -21,62 +21,57 @@ type dumper struct {
 }
 
 // tojson is the filter that transformers puts in the place of jinja2's: nothing is escaped for HTML.
-func tojson(r *renderer, v any, args []any) (any, error) {
+func tojson(r *renderer, v any, args []any) any {
 	d := &dumper{r: r, ascii: truth(given(args[0], false)), comma: ", ", colon: ": ", sortKeys: truth(given(args[3], false))}
 	if indent := given(args[1], nil); indent != nil {
 		d.lines, d.comma = true, ","
 		if s, ok := str(indent); ok {
 			d.indent = s
-		} else if n, err := r.intArgument(indent, 0); err != nil {
-			return nil, err
-		} else if d.indent, err = r.pad("", " ", n, padRight); err != nil {
-			return nil, err
+		} else {
+			d.indent = r.pad("", " ", r.intArgument(indent, 0), padRight)
 		}
 	}
 	if separators := given(args[2], nil); separators != nil {
-		l, err := r.list(separators)
-		if err != nil {
-			return nil, err
-		}
+		l := r.list(separators)
 		if len(l) != 2 {
-			return nil, r.fail("ValueError", "two separators are needed, got %d", len(l))
+			panic(r.fail("ValueError", "two separators are needed, got %d", len(l)))
 		}
 		var ok1, ok2 bool
 		d.comma, ok1 = str(l[0])
 		d.colon, ok2 = str(l[1])
 		if !ok1 || !ok2 {
-			return nil, r.fail("TypeError", "separators must be strings")
+			panic(r.fail("TypeError", "separators must be strings"))
 		}
 	}
-	err := d.value(v)
-	return d.out.String(), err
+	d.value(v)
+	return d.out.String()
 }
 
-func (d *dumper) value(v any) error {
-	if err := d.r.step(1); err != nil {
-		return err
-	}
+func (d *dumper) value(v any) {
+	d.r.step(1)
 	if s, ok := str(v); ok {
-		return d.text(s)
+		d.text(s)
+		return
 	}
 	if t, ok := asTuple(v); ok {
 		v = []any(t)
 	}
 	switch v := v.(type) {
 	case nil:
-		return d.r.write(&d.out, "null")
+		d.r.write(&d.out, "null")
 	case bool:
-		return d.r.write(&d.out, strconv.FormatBool(v))
+		d.r.write(&d.out, strconv.FormatBool(v))
 	case int64:
-		return d.r.write(&d.out, strconv.FormatInt(v, 10))
+		d.r.write(&d.out, strconv.FormatInt(v, 10))
 	case float64:
-		return d.r.write(&d.out, jsonFloat(v))
+		d.r.write(&d.out, jsonFloat(v))
 	case []any:
-		return d.elements('[', ']', len(v), func(i int) error { return d.value(v[i]) })
+		d.elements('[', ']', len(v), func(i int) { d.value(v[i]) })
 	case *Object:
-		return d.object(v)
+		d.object(v)
+	default:
+		panic(d.r.fail("TypeError", "Object of type %s is not JSON serializable", typeName(v)))
 	}
-	return d.r.fail("TypeError", "Object of type %s is not JSON serializable", typeName(v))
 }
 
 func jsonFloat(f float64) string {
@@ -92,92 +87,70 @@ func jsonFloat(f float64) string {
 }
 
 // elements writes n elements between brackets.
-func (d *dumper) elements(open, end byte, n int, element func(i int) error) error {
+func (d *dumper) elements(open, end byte, n int, element func(i int)) {
 	if d.level++; d.level > maxValueDepth {
-		return d.r.fail("RecursionError", "maximum recursion depth exceeded while encoding a JSON object")
+		panic(d.r.fail("RecursionError", "maximum recursion depth exceeded while encoding a JSON object"))
 	}
 	d.out.WriteByte(open)
 	for i := range n {
 		if i > 0 {
-			if err := d.r.write(&d.out, d.comma); err != nil {
-				return err
-			}
+			d.r.write(&d.out, d.comma)
 		}
-		if err := d.newline(d.level); err != nil {
-			return err
-		}
-		if err := element(i); err != nil {
-			return err
-		}
+		d.newline(d.level)
+		element(i)
 	}
 	d.level--
 	if n > 0 {
-		if err := d.newline(d.level); err != nil {
-			return err
-		}
+		d.newline(d.level)
 	}
-	return d.r.write(&d.out, string(end))
+	d.r.write(&d.out, string(end))
 }
 
-func (d *dumper) newline(level int) error {
+func (d *dumper) newline(level int) {
 	if !d.lines {
-		return nil
+		return
 	}
 	d.out.WriteByte('\n')
 	for range level {
-		if err := d.r.write(&d.out, d.indent); err != nil {
-			return err
-		}
+		d.r.write(&d.out, d.indent)
 	}
-	return nil
 }
 
-func (d *dumper) object(o *Object) error {
+func (d *dumper) object(o *Object) {
 	order := make([]any, o.Len())
 	for i := range order {
 		order[i] = int64(i)
 	}
 	if d.sortKeys {
-		var err error
-		if order, err = d.r.sorted(order, func(i any) (any, error) { return o.keys[i.(int64)], nil }, false); err != nil {
-			return err
-		}
+		order = d.r.sorted(order, func(i any) any { return o.keys[i.(int64)] }, false)
 	}
-	return d.elements('{', '}', o.Len(), func(i int) error {
+	d.elements('{', '}', o.Len(), func(i int) {
 		at := order[i].(int64)
-		key, err := d.key(o.keys[at])
-		if err != nil {
-			return err
-		}
-		if err := d.text(key); err != nil {
-			return err
-		}
-		if err := d.r.write(&d.out, d.colon); err != nil {
-			return err
-		}
-		return d.value(o.values[at])
+		d.text(d.key(o.keys[at]))
+		d.r.write(&d.out, d.colon)
+		d.value(o.values[at])
 	})
 }
 
 // key is a key as a text.
-func (d *dumper) key(v any) (string, error) {
+func (d *dumper) key(v any) string {
 	if s, ok := str(v); ok {
-		return s, nil
+		return s
 	}
 	switch v := v.(type) {
 	case nil:
-		return "null", nil
+		return "null"
 	case bool:
-		return strconv.FormatBool(v), nil
+		return strconv.FormatBool(v)
 	case int64:
-		return strconv.FormatInt(v, 10), nil
+		return strconv.FormatInt(v, 10)
 	case float64:
-		return jsonFloat(v), nil
+		return jsonFloat(v)
 	}
-	return "", d.r.fail("TypeError", "keys must be str, int, float, bool or None, not %s", typeName(v))
+	panic(d.r.fail("TypeError", "keys must be str, int, float, bool or None, not %s", typeName(v)))
 }
 
-func (d *dumper) text(s string) error {
+func (d *dumper) text(s string) {
 	d.out.WriteByte('"')
 	begin := 0
 	for i, c := range s {
@@ -206,14 +179,9 @@ func (d *dumper) text(s string) error {
 			continue
 		}
 		d.out.WriteString(s[begin:i])
-		if err := d.r.write(&d.out, t); err != nil {
-			return err
-		}
+		d.r.write(&d.out, t)
 		begin = i + utf8.RuneLen(c)
 	}
-	if err := d.r.write(&d.out, s[begin:]); err != nil {
-		return err
-	}
+	d.r.write(&d.out, s[begin:])
 	d.out.WriteByte('"')
-	return nil
 }

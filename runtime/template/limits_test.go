@@ -115,7 +115,7 @@ func TestParseLimits(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Parse("x", strings.Repeat("a", maxSource+1)); !errors.Is(err, tensor.ErrUnsupported) {
+	if _, err := Parse("x", strings.Repeat("a", 1<<20+1)); !errors.Is(err, tensor.ErrUnsupported) {
 		t.Error(err)
 	}
 	if _, err := Parse("x", "\xff"); !errors.Is(err, tensor.ErrCorrupt) {

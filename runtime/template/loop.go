@@ -1,5 +1,7 @@
 package template
 
+import "github.com/llmexport/llmexport/runtime/template/syntax"
+
 // loop is the variable of that name within a for loop, and its iteration.
 type loop struct {
 	iterable any
@@ -11,229 +13,182 @@ type loop struct {
 	depth0   int
 	length   int // -1 before it is known
 	changed  tuple
-	body     func(iterable any, depth int) (string, error) // nil unless recursive
+	body     func(iterable any, depth int) string // nil unless recursive
 }
 
-func (r *renderer) newLoop(iterable any, depth int) (*loop, error) {
-	next, err := r.iterate(iterable)
-	return &loop{iterable: iterable, next: next, ahead: unset, current: unset, previous: unset, index0: -1, depth0: depth, length: -1}, err
+func (r *renderer) newLoop(iterable any, depth int) *loop {
+	return &loop{iterable: iterable, next: r.iterate(iterable), ahead: unset, current: unset, previous: unset, index0: -1, depth0: depth, length: -1}
 }
 
 // advance goes to the next element.
-func (l *loop) advance() (any, bool, error) {
-	v, ok, err := l.peek()
-	if err != nil || !ok {
-		return nil, false, err
+func (l *loop) advance() (any, bool) {
+	v, ok := l.peek()
+	if !ok {
+		return nil, false
 	}
 	l.ahead = unset
 	l.index0++
 	l.previous, l.current = l.current, v
-	return v, true, nil
+	return v, true
 }
 
 // peek is the next element without going there.
-func (l *loop) peek() (any, bool, error) {
+func (l *loop) peek() (any, bool) {
 	if l.ahead != unset {
-		return l.ahead, true, nil
+		return l.ahead, true
 	}
-	v, ok, err := l.next()
-	if ok && err == nil {
+	v, ok := l.next()
+	if ok {
 		l.ahead = v
 	}
-	return v, ok && err == nil, err
+	return v, ok
 }
 
 // count is the number of elements. What has no length is read to its end for it.
-func (l *loop) count(r *renderer) (int, error) {
+func (l *loop) count(r *renderer) int {
 	if l.length >= 0 {
-		return l.length, nil
+		return l.length
 	}
 	if n, ok := length(l.iterable); ok {
 		l.length = n
-		return n, nil
+		return n
 	}
-	rest, err := r.collect(l.next)
-	if err != nil {
-		return 0, err
-	}
+	rest := r.collect(l.next)
 	l.next = each(rest)
 	l.length = len(rest) + l.index0 + 1
 	if l.ahead != unset {
 		l.length++
 	}
-	return l.length, nil
+	return l.length
 }
 
 // attribute is loop.name.
-func (l *loop) attribute(r *renderer, id string) (any, bool, error) {
+func (l *loop) attribute(r *renderer, id string) (any, bool) {
 	switch id {
 	case "index":
-		return int64(l.index0 + 1), true, nil
+		return int64(l.index0 + 1), true
 	case "index0":
-		return int64(l.index0), true, nil
+		return int64(l.index0), true
 	case "depth":
-		return int64(l.depth0 + 1), true, nil
+		return int64(l.depth0 + 1), true
 	case "depth0":
-		return int64(l.depth0), true, nil
+		return int64(l.depth0), true
 	case "first":
-		return l.index0 == 0, true, nil
+		return l.index0 == 0, true
 	case "last":
-		_, more, err := l.peek()
-		return !more, true, err
+		_, more := l.peek()
+		return !more, true
 	case "length":
-		n, err := l.count(r)
-		return int64(n), true, err
+		return int64(l.count(r)), true
 	case "revindex":
-		n, err := l.count(r)
-		return int64(n - l.index0), true, err
+		return int64(l.count(r) - l.index0), true
 	case "revindex0":
-		n, err := l.count(r)
-		return int64(n - l.index0 - 1), true, err
+		return int64(l.count(r) - l.index0 - 1), true
 	case "previtem":
 		if l.index0 == 0 {
-			return &undefined{hint: "there is no previous item"}, true, nil
+			return &undefined{hint: "there is no previous item"}, true
 		}
-		return l.previous, true, nil
+		return l.previous, true
 	case "nextitem":
-		v, more, err := l.peek()
-		if err == nil && !more {
+		v, more := l.peek()
+		if !more {
 			v = &undefined{hint: "there is no next item"}
 		}
-		return v, true, err
+		return v, true
 	case "cycle":
-		return &function{"cycle", func(r *renderer, args []any, keywords []keyword) (any, error) {
+		return &function{"cycle", func(r *renderer, args []any, keywords []keyword) any {
 			if len(args) == 0 || len(keywords) > 0 {
-				return nil, r.fail("TypeError", "no items for cycling given")
+				panic(r.fail("TypeError", "no items for cycling given"))
 			}
-			return args[l.index0%len(args)], nil
-		}}, true, nil
+			return args[l.index0%len(args)]
+		}}, true
 	case "changed":
-		return &function{"changed", func(r *renderer, args []any, keywords []keyword) (any, error) {
+		return &function{"changed", func(r *renderer, args []any, keywords []keyword) any {
 			if len(keywords) > 0 {
-				return nil, r.fail("TypeError", "changed() takes no keyword arguments")
+				panic(r.fail("TypeError", "changed() takes no keyword arguments"))
 			}
-			if l.changed != nil {
-				same, err := r.equal(l.changed, tuple(args))
-				if err != nil || same {
-					return false, err
-				}
+			if l.changed != nil && r.equal(l.changed, tuple(args)) {
+				return false
 			}
 			l.changed = append(tuple{}, args...)
-			return true, nil
-		}}, true, nil
+			return true
+		}}, true
 	}
-	return nil, false, nil
+	return nil, false
 }
 
-func (r *renderer) forStatement(n *forStatement, s *scope, out *output) (signal, error) {
-	r.line = n.line
-	iterable, err := r.evaluate(n.iterable, s)
-	if err != nil {
-		return normal, err
-	}
-	if !n.recursive {
+func (r *renderer) forStatement(n *syntax.For, s *scope, out *output) signal {
+	r.line = n.Line
+	iterable := r.evaluate(n.Iterable, s)
+	if !n.Recursive {
 		return r.loop(n, iterable, 0, nil, s, out)
 	}
-	var body func(iterable any, depth int) (string, error)
-	body = func(iterable any, depth int) (string, error) {
-		if err := r.enter(); err != nil {
-			return "", err
-		}
+	var body func(iterable any, depth int) string
+	body = func(iterable any, depth int) string {
+		r.enter()
 		defer r.leave()
 		var b output
-		_, err := r.loop(n, iterable, depth, body, s, &b)
-		return b.String(), err
+		r.loop(n, iterable, depth, body, s, &b)
+		return b.String()
 	}
-	text, err := body(iterable, 0)
-	if err != nil {
-		return normal, err
-	}
-	return normal, r.write(out, text)
+	r.write(out, body(iterable, 0))
+	return normal
 }
 
 // loop runs a for loop over iterable.
-func (r *renderer) loop(n *forStatement, iterable any, depth int, body func(any, int) (string, error), s *scope, out *output) (signal, error) {
-	if n.test != nil {
-		filtered, err := r.filtered(n, iterable, s)
-		if err != nil {
-			return normal, err
-		}
-		iterable = filtered
+func (r *renderer) loop(n *syntax.For, iterable any, depth int, body func(any, int) string, s *scope, out *output) signal {
+	if n.Test != nil {
+		iterable = r.filtered(n, iterable, s)
 	}
-	l, err := r.newLoop(iterable, depth)
-	if err != nil {
-		return normal, err
-	}
+	l := r.newLoop(iterable, depth)
 	l.body = body
 	// The reference notes that the loop ran at the end of its body, which continue and break do not reach.
 	completed := false
 	for {
-		if err := r.step(4); err != nil { // a round makes a scope
-			return normal, err
-		}
-		v, ok, err := l.advance()
-		if err != nil {
-			return normal, err
-		}
+		r.step(4) // a round makes a scope
+		v, ok := l.advance()
 		if !ok {
 			break
 		}
-		inner := newScope(s, n.hidden)
+		inner := newScope(s, n.Hidden)
 		inner.set("loop", l)
-		if err := r.assign(n.target, v, inner); err != nil {
-			return normal, err
-		}
-		sig, err := r.execute(n.body, inner, out)
-		if err != nil {
-			return normal, err
-		}
+		r.assign(n.Target, v, inner)
+		sig := r.execute(n.Body, inner, out)
 		if sig == broken {
 			break
 		}
 		completed = completed || sig == normal
 	}
 	if !completed {
-		return r.execute(n.otherwise, newScope(s, n.otherwiseHidden), out)
+		return r.execute(n.Otherwise, newScope(s, n.OtherwiseHidden), out)
 	}
-	return normal, nil
+	return normal
 }
 
 // filtered are the elements of iterable that the test of a loop selects, each tested when the loop comes to it.
-func (r *renderer) filtered(n *forStatement, iterable any, s *scope) (*generator, error) {
-	next, err := r.iterate(iterable)
-	if err != nil {
-		return nil, err
-	}
-	return &generator{"loop", func() (any, bool, error) {
+func (r *renderer) filtered(n *syntax.For, iterable any, s *scope) *generator {
+	next := r.iterate(iterable)
+	return &generator{"loop", func() (any, bool) {
 		for {
-			v, ok, err := next()
-			if err != nil || !ok {
-				return nil, false, err
+			v, ok := next()
+			if !ok {
+				return nil, false
 			}
 			inner := &scope{parent: s}
-			if err := r.assign(n.target, v, inner); err != nil {
-				return nil, false, err
+			r.assign(n.Target, v, inner)
+			if truth(r.evaluate(n.Test, inner)) {
+				return v, true
 			}
-			selected, err := r.evaluate(n.test, inner)
-			if err != nil {
-				return nil, false, err
-			}
-			if truth(selected) {
-				return v, true, nil
-			}
-			if err := r.step(1); err != nil {
-				return nil, false, err
-			}
+			r.step(1)
 		}
-	}}, nil
+	}}
 }
 
 // enter counts a macro or recursive loop within another.
-func (r *renderer) enter() error {
+func (r *renderer) enter() {
 	if r.calls++; r.calls > r.limits.Depth {
-		return r.limit("more than %d calls within each other", r.limits.Depth)
+		panic(r.limit("more than %d calls within each other", r.limits.Depth))
 	}
-	return nil
 }
 
 func (r *renderer) leave() { r.calls-- }

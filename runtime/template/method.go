@@ -3,16 +3,12 @@ package template
 // method is a method of a list or dict.
 type method struct {
 	parameters parameters
-	call       func(r *renderer, self any, args []any) (any, error)
+	call       func(r *renderer, self any, args []any) any
 }
 
-func bindMethod(id string, p parameters, self any, call func(r *renderer, self any, args []any) (any, error)) *function {
-	return &function{id, func(r *renderer, args []any, keywords []keyword) (any, error) {
-		bound, err := r.bind(id, p, args, keywords)
-		if err != nil {
-			return nil, err
-		}
-		return call(r, self, bound)
+func bindMethod(id string, p parameters, self any, call func(r *renderer, self any, args []any) any) *function {
+	return &function{id, func(r *renderer, args []any, keywords []keyword) any {
+		return call(r, self, r.bind(id, p, args, keywords))
 	}}
 }
 
@@ -23,25 +19,19 @@ func unnamed(required int, names ...string) parameters {
 
 // dictMethods are the methods of a dict that do not change it.
 var dictMethods = map[string]method{
-	"items":  {unnamed(0), func(_ *renderer, self any, _ []any) (any, error) { return &view{"dict_items", self.(*Object)}, nil }},
-	"keys":   {unnamed(0), func(_ *renderer, self any, _ []any) (any, error) { return &view{"dict_keys", self.(*Object)}, nil }},
-	"values": {unnamed(0), func(_ *renderer, self any, _ []any) (any, error) { return &view{"dict_values", self.(*Object)}, nil }},
-	"copy": {unnamed(0), func(r *renderer, self any, _ []any) (any, error) {
+	"items":  {unnamed(0), func(_ *renderer, self any, _ []any) any { return &view{"dict_items", self.(*Object)} }},
+	"keys":   {unnamed(0), func(_ *renderer, self any, _ []any) any { return &view{"dict_keys", self.(*Object)} }},
+	"values": {unnamed(0), func(_ *renderer, self any, _ []any) any { return &view{"dict_values", self.(*Object)} }},
+	"copy": {unnamed(0), func(r *renderer, self any, _ []any) any {
 		o := self.(*Object)
-		return o.clone(), r.size(16 * o.Len())
+		r.size(16 * o.Len())
+		return o.clone()
 	}},
-	"get": {unnamed(1, "key", "default"), func(r *renderer, self any, args []any) (any, error) {
-		h, ok, err := r.hash(args[0])
-		if err != nil {
-			return nil, err
+	"get": {unnamed(1, "key", "default"), func(r *renderer, self any, args []any) any {
+		if v, ok := self.(*Object).get(r.key(args[0])); ok {
+			return v
 		}
-		if !ok {
-			return nil, r.unhashable(args[0])
-		}
-		if v, ok := self.(*Object).get(h); ok {
-			return v, nil
-		}
-		return given(args[1], nil), nil
+		return given(args[1], nil)
 	}},
 }
 
@@ -55,44 +45,26 @@ func given(v, otherwise any) any {
 
 // listMethods are the methods of lists, tuples and ranges that do not change them.
 var listMethods = map[string]method{
-	"copy": {unnamed(0), func(r *renderer, self any, _ []any) (any, error) {
+	"copy": {unnamed(0), func(r *renderer, self any, _ []any) any {
 		return r.list(self)
 	}},
-	"count": {unnamed(1, "value"), func(r *renderer, self any, args []any) (any, error) {
-		l, err := r.list(self)
-		if err != nil {
-			return nil, err
-		}
+	"count": {unnamed(1, "value"), func(r *renderer, self any, args []any) any {
 		n := int64(0)
-		for _, v := range l {
-			ok, err := r.equal(v, args[0])
-			if err != nil {
-				return nil, err
-			}
-			if ok {
+		for _, v := range r.list(self) {
+			if r.equal(v, args[0]) {
 				n++
 			}
 		}
-		return n, nil
+		return n
 	}},
-	"index": {unnamed(1, "value", "start", "stop"), func(r *renderer, self any, args []any) (any, error) {
-		l, err := r.list(self)
-		if err != nil {
-			return nil, err
-		}
-		from, _, _, count, err := r.sliceIndices([3]any{given(args[1], nil), given(args[2], nil)}, int64(len(l)))
-		if err != nil {
-			return nil, err
-		}
+	"index": {unnamed(1, "value", "start", "stop"), func(r *renderer, self any, args []any) any {
+		l := r.list(self)
+		from, _, _, count := r.sliceIndices([3]any{given(args[1], nil), given(args[2], nil)}, int64(len(l)))
 		for i, v := range l[from : from+count] {
-			ok, err := r.equal(v, args[0])
-			if err != nil {
-				return nil, err
-			}
-			if ok {
-				return from + int64(i), nil
+			if r.equal(v, args[0]) {
+				return from + int64(i)
 			}
 		}
-		return nil, r.fail("ValueError", "the value is not in %s", typeName(self))
+		panic(r.fail("ValueError", "the value is not in %s", typeName(self)))
 	}},
 }

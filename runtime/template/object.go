@@ -7,7 +7,9 @@ import (
 	"io"
 	"iter"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -115,42 +117,38 @@ func (o *Object) clone() *Object {
 // tupleKey is the hashable form of a tuple.
 type tupleKey string
 
-// hash is the form of a value that is the same for equal values and fits a Go map; false for what Python cannot hash.
-func (r *renderer) hash(v any) (any, bool, error) {
+// hash returns a form of a value that is the same for equal values and fits a Go map; false if Python cannot hash it.
+func (r *renderer) hash(v any) (any, bool) {
 	switch v := v.(type) {
 	case nil, int64, string, *namespace, *function, *macro, *loop, *generator:
-		return v, true, nil
+		return v, true
 	case bool:
 		i, _ := integer(v)
-		return i, true, nil
+		return i, true
 	case float64:
 		if i := int64(v); float64(i) == v && v >= -1<<62 && v <= 1<<62 {
-			return i, true, nil
+			return i, true
 		}
-		return v, true, nil
+		return v, true
 	case markup:
-		return string(v), true, nil
+		return string(v), true
 	case *undefined:
-		return undefined{}, true, nil
+		return undefined{}, true
 	case *sequence:
-		return *v, true, nil
+		return *v, true
 	}
 	t, ok := asTuple(v)
 	if !ok {
-		return nil, false, nil
+		return nil, false
 	}
 	var b bytes.Buffer
 	for _, e := range t {
-		if err := r.step(1); err != nil {
-			return nil, false, err
+		r.step(1)
+		h, ok := r.hash(e)
+		if !ok {
+			return nil, false
 		}
-		h, ok, err := r.hash(e)
-		if err != nil || !ok {
-			return nil, false, err
-		}
-		if err := r.size(b.Len()); err != nil {
-			return nil, false, err
-		}
+		r.size(b.Len())
 		switch h.(type) {
 		case *namespace, *function, *macro, *loop, *generator:
 			fmt.Fprintf(&b, "%p,", h)
@@ -158,7 +156,7 @@ func (r *renderer) hash(v any) (any, bool, error) {
 			fmt.Fprintf(&b, "%T:%#v,", h, h)
 		}
 	}
-	return tupleKey(b.String()), true, nil
+	return tupleKey(b.String()), true
 }
 
 // DecodeJSON reads one JSON value: objects as *[Object], in the order in which they are written, arrays as []any,
@@ -223,4 +221,23 @@ func end(d *json.Decoder) error {
 		return fmt.Errorf("%w: %w", err, tensor.ErrCorrupt)
 	}
 	return nil
+}
+
+// number is a number of JSON: an int64 when it is written as an integer.
+func number(n json.Number) (any, error) {
+	s := string(n)
+	for i := range len(s) {
+		if c := s[i]; c == '.' || c == 'e' || c == 'E' {
+			f, err := strconv.ParseFloat(s, 64)
+			if err != nil && !math.IsInf(f, 0) {
+				return nil, fmt.Errorf("number %q: %w", s, tensor.ErrCorrupt)
+			}
+			return f, nil
+		}
+	}
+	i, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("number %q does not fit 64 bits: %w", s, tensor.ErrUnsupported)
+	}
+	return i, nil
 }

@@ -9,44 +9,44 @@ import (
 )
 
 // sign is + or - of a number.
-func (r *renderer) sign(operator string, v any) (any, error) {
+func (r *renderer) sign(operator string, v any) any {
 	if i, ok := integer(v); ok {
 		if operator == "-" {
 			if i == math.MinInt64 {
-				return nil, r.overflow()
+				panic(r.overflow())
 			}
 			i = -i
 		}
-		return i, nil
+		return i
 	}
 	switch v := v.(type) {
 	case float64:
 		if operator == "-" {
 			v = -v
 		}
-		return v, nil
+		return v
 	case *undefined:
-		return nil, r.use(v)
+		panic(r.use(v))
 	}
-	return nil, r.fail("TypeError", "bad operand type for unary %s: '%s'", operator, typeName(v))
+	panic(r.fail("TypeError", "bad operand type for unary %s: '%s'", operator, typeName(v)))
 }
 
 // overflow is the error for integers that do not fit 64 bits, which Python has.
-func (r *renderer) overflow() error { return r.unsupported("an integer of more than 64 bits") }
+func (r *renderer) overflow() failure { return r.unsupported("an integer of more than 64 bits") }
 
 // arithmetic is one of + - * / // % **.
-func (r *renderer) arithmetic(operator string, v, w any) (any, error) {
+func (r *renderer) arithmetic(operator string, v, w any) any {
 	if s, ok := str(v); ok && operator == "%" {
 		_, escape := v.(markup)
-		t, err := r.printf(s, w, escape)
+		t := r.printf(s, w, escape)
 		if escape {
-			return markup(t), err
+			return markup(t)
 		}
-		return t, err
+		return t
 	}
 	for _, x := range []any{v, w} {
 		if u, ok := x.(*undefined); ok {
-			return nil, r.use(u)
+			panic(r.use(u))
 		}
 	}
 	i, ok1 := integer(v)
@@ -70,70 +70,70 @@ func (r *renderer) arithmetic(operator string, v, w any) (any, error) {
 			return r.repeat(w, n)
 		}
 	}
-	return nil, r.mismatch(operator, v, w)
+	panic(r.mismatch(operator, v, w))
 }
 
-func (r *renderer) mismatch(operator string, v, w any) error {
+func (r *renderer) mismatch(operator string, v, w any) failure {
 	return r.fail("TypeError", "unsupported operand type(s) for %s: '%s' and '%s'", operator, typeName(v), typeName(w))
 }
 
-func (r *renderer) integers(operator string, i, j int64) (any, error) {
+func (r *renderer) integers(operator string, i, j int64) any {
 	switch operator {
 	case "+":
 		if s := i + j; (s > i) == (j > 0) {
-			return s, nil
+			return s
 		}
-		return nil, r.overflow()
+		panic(r.overflow())
 	case "-":
 		if s := i - j; (s < i) == (j > 0) {
-			return s, nil
+			return s
 		}
-		return nil, r.overflow()
+		panic(r.overflow())
 	case "*":
 		return r.multiply(i, j)
 	case "/":
 		if j == 0 {
-			return nil, r.fail("ZeroDivisionError", "division by zero")
+			panic(r.fail("ZeroDivisionError", "division by zero"))
 		}
 		if i == 0 && j < 0 {
-			return math.Copysign(0, -1), nil
+			return math.Copysign(0, -1)
 		}
 		q, _ := big.NewRat(i, j).Float64()
-		return q, nil
+		return q
 	case "//", "%":
 		if j == 0 {
-			return nil, r.fail("ZeroDivisionError", "integer division or modulo by zero")
+			panic(r.fail("ZeroDivisionError", "integer division or modulo by zero"))
 		}
 		if i == math.MinInt64 && j == -1 {
 			if operator == "%" {
-				return int64(0), nil
+				return int64(0)
 			}
-			return nil, r.overflow()
+			panic(r.overflow())
 		}
 		q, m := i/j, i%j
 		if m != 0 && (m < 0) != (j < 0) {
 			q, m = q-1, m+j
 		}
 		if operator == "%" {
-			return m, nil
+			return m
 		}
-		return q, nil
+		return q
 	}
 	if j < 0 {
-		return nil, r.unsupported("a power of a fraction")
+		panic(r.unsupported("a power of a fraction"))
 	}
 	return r.power(i, j)
 }
 
-func (r *renderer) multiply(i, j int64) (any, error) {
+func (r *renderer) multiply(i, j int64) any {
 	hi, lo := bits.Mul64(magnitude(i), magnitude(j))
 	switch negative := (i < 0) != (j < 0); {
 	case hi == 0 && lo <= math.MaxInt64 && !negative:
-		return int64(lo), nil
+		return int64(lo)
 	case hi == 0 && lo <= 1<<63 && negative:
-		return -int64(lo), nil
+		return -int64(lo)
 	}
-	return nil, r.overflow()
+	panic(r.overflow())
 }
 
 func magnitude(i int64) uint64 {
@@ -143,42 +143,39 @@ func magnitude(i int64) uint64 {
 	return uint64(i)
 }
 
-func (r *renderer) power(i, j int64) (any, error) {
+func (r *renderer) power(i, j int64) any {
 	switch i {
 	case 0, 1:
 		if j == 0 {
-			return int64(1), nil
+			return int64(1)
 		}
-		return i, nil
+		return i
 	case -1:
-		return 1 - 2*(j&1), nil
+		return 1 - 2*(j&1)
 	}
 	var p any = int64(1)
 	for range min(j, 64) {
-		var err error
-		if p, err = r.multiply(p.(int64), i); err != nil {
-			return nil, err
-		}
+		p = r.multiply(p.(int64), i)
 	}
-	return p, nil
+	return p
 }
 
-func (r *renderer) floats(operator string, f, g float64) (any, error) {
+func (r *renderer) floats(operator string, f, g float64) any {
 	switch operator {
 	case "+":
-		return f + g, nil
+		return f + g
 	case "-":
-		return f - g, nil
+		return f - g
 	case "*":
-		return f * g, nil
+		return f * g
 	case "**": // math.Pow has not the same bits on every machine
-		return nil, r.unsupported("a power of a fraction")
+		panic(r.unsupported("a power of a fraction"))
 	}
 	if g == 0 {
-		return nil, r.fail("ZeroDivisionError", "float division by zero")
+		panic(r.fail("ZeroDivisionError", "float division by zero"))
 	}
 	if operator == "/" {
-		return f / g, nil
+		return f / g
 	}
 	m := math.Mod(f, g)
 	q := (f - m) / g
@@ -189,20 +186,20 @@ func (r *renderer) floats(operator string, f, g float64) (any, error) {
 		m = math.Copysign(0, g)
 	}
 	if operator == "%" {
-		return m, nil
+		return m
 	}
 	if q == 0 {
-		return math.Copysign(0, f/g), nil
+		return math.Copysign(0, f/g)
 	}
 	floor := math.Floor(q)
 	if q-floor > 0.5 {
 		floor++
 	}
-	return floor, nil
+	return floor
 }
 
 // add joins texts, lists or tuples.
-func (r *renderer) add(v, w any) (any, error) {
+func (r *renderer) add(v, w any) any {
 	a, ok1 := str(v)
 	b, ok2 := str(w)
 	if ok1 && ok2 {
@@ -214,29 +211,29 @@ func (r *renderer) add(v, w any) (any, error) {
 		case right && !left:
 			a = escape(a)
 		}
-		if err := r.size(len(a) + len(b)); err != nil {
-			return nil, err
-		}
+		r.size(len(a) + len(b))
 		if left || right {
-			return markup(a + b), nil
+			return markup(a + b)
 		}
-		return a + b, nil
+		return a + b
 	}
 	if l, ok := v.([]any); ok {
 		if m, ok := w.([]any); ok {
-			return slices.Concat(l, m), r.size(16 * (len(l) + len(m)))
+			r.size(16 * (len(l) + len(m)))
+			return slices.Concat(l, m)
 		}
 	}
 	if l, ok := asTuple(v); ok {
 		if m, ok := asTuple(w); ok {
-			return slices.Concat(l, m), r.size(16 * (len(l) + len(m)))
+			r.size(16 * (len(l) + len(m)))
+			return slices.Concat(l, m)
 		}
 	}
-	return nil, r.mismatch("+", v, w)
+	panic(r.mismatch("+", v, w))
 }
 
 // repeat is n copies of a text, list or tuple.
-func (r *renderer) repeat(v any, n int64) (any, error) {
+func (r *renderer) repeat(v any, n int64) any {
 	n = max(n, 0)
 	size := 0
 	s, isText := str(v)
@@ -250,25 +247,23 @@ func (r *renderer) repeat(v any, n int64) (any, error) {
 	case isTuple:
 		size = 16 * len(t)
 	default:
-		return nil, r.mismatch("*", v, n)
+		panic(r.mismatch("*", v, n))
 	}
 	if size > 0 && n > int64(r.limits.Output/size) {
-		return nil, r.limit("a text of more than %d bytes", r.limits.Output)
+		panic(r.limit("a text of more than %d bytes", r.limits.Output))
 	}
-	if err := r.size(size * int(n)); err != nil {
-		return nil, err
-	}
+	r.size(size * int(n))
 	if size == 0 {
 		n = 0
 	}
 	switch {
 	case isList:
-		return slices.Repeat(l, int(n)), nil
+		return slices.Repeat(l, int(n))
 	case isTuple:
-		return slices.Repeat(t, int(n)), nil
+		return slices.Repeat(t, int(n))
 	}
 	if _, ok := v.(markup); ok {
-		return markup(strings.Repeat(s, int(n))), nil
+		return markup(strings.Repeat(s, int(n)))
 	}
-	return strings.Repeat(s, int(n)), nil
+	return strings.Repeat(s, int(n))
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // printf is Python's s % v. With escaped every text that is filled in is escaped for HTML.
-func (r *renderer) printf(s string, v any, escaped bool) (string, error) {
+func (r *renderer) printf(s string, v any, escaped bool) string {
 	p := &printer{r: r, escaped: escaped, whole: v}
 	if t, ok := asTuple(v); ok {
 		p.args = t
@@ -26,19 +26,14 @@ func (r *renderer) printf(s string, v any, escaped bool) (string, error) {
 			break
 		}
 		b.WriteString(s[:i])
-		t, rest, err := p.directive(s[i+1:])
-		if err != nil {
-			return "", err
-		}
-		if err := r.write(&b, t); err != nil {
-			return "", err
-		}
+		t, rest := p.directive(s[i+1:])
+		r.write(&b, t)
 		s = rest
 	}
 	if len(p.args) > 0 && !p.mapping {
-		return "", r.fail("TypeError", "not all arguments converted during string formatting")
+		panic(r.fail("TypeError", "not all arguments converted during string formatting"))
 	}
-	return b.String(), nil
+	return b.String()
 }
 
 // printer holds the arguments that are left.
@@ -50,22 +45,20 @@ type printer struct {
 	escaped bool
 }
 
-func (p *printer) argument() (any, error) {
+func (p *printer) argument() any {
 	if len(p.args) == 0 {
-		return nil, p.r.fail("TypeError", "not enough arguments for format string")
+		panic(p.r.fail("TypeError", "not enough arguments for format string"))
 	}
 	v := p.args[0]
 	p.args = p.args[1:]
-	return v, nil
+	return v
 }
 
 // directive formats one directive, which begins behind its % sign, and returns what is left of the text.
-func (p *printer) directive(s string) (text, rest string, err error) {
+func (p *printer) directive(s string) (text, rest string) {
 	var named any = unset
 	if strings.HasPrefix(s, "(") {
-		if named, s, err = p.named(s); err != nil {
-			return "", "", err
-		}
+		named, s = p.named(s)
 	}
 	l := layout{fill: " ", align: '>', precision: -1}
 	zero := false
@@ -86,43 +79,35 @@ func (p *printer) directive(s string) (text, rest string, err error) {
 		}
 		s = s[1:]
 	}
-	width, s, err := p.number(s)
-	if err != nil {
-		return "", "", err
-	}
+	width, s := p.number(s)
 	if width < 0 {
 		l.align, width = '<', -width
 	}
 	l.width = width
 	if strings.HasPrefix(s, ".") {
-		if l.precision, s, err = p.number(s[1:]); err != nil {
-			return "", "", err
-		}
+		l.precision, s = p.number(s[1:])
 		l.precision = max(l.precision, 0)
 	}
 	s = strings.TrimLeft(s, "hlL")
 	if s == "" {
-		return "", "", p.r.fail("ValueError", "incomplete format")
+		panic(p.r.fail("ValueError", "incomplete format"))
 	}
 	l.kind, s = s[0], s[1:]
 	if l.kind == '%' {
-		return "%", s, nil
+		return "%", s
 	}
 	v := named
 	if v == unset {
-		if v, err = p.argument(); err != nil {
-			return "", "", err
-		}
+		v = p.argument()
 	}
 	if zero && l.align == '>' && strings.IndexByte("diuxXoeEfFgG", l.kind) >= 0 {
 		l.fill, l.align = "0", '='
 	}
-	text, err = p.value(v, l)
-	return text, s, err
+	return p.value(v, l), s
 }
 
 // named is the argument that (name) stands for.
-func (p *printer) named(s string) (any, string, error) {
+func (p *printer) named(s string) (any, string) {
 	open := 1
 	for i := 1; i < len(s); i++ {
 		switch s[i] {
@@ -136,43 +121,39 @@ func (p *printer) named(s string) (any, string, error) {
 		}
 		o, ok := p.whole.(*Object)
 		if !ok {
-			return nil, "", p.r.fail("TypeError", "format requires a mapping")
+			panic(p.r.fail("TypeError", "format requires a mapping"))
 		}
 		v, ok := o.get(s[1:i])
 		if !ok {
-			return nil, "", p.r.fail("KeyError", "%s", quote(s[1:i]))
+			panic(p.r.fail("KeyError", "%s", quote(s[1:i])))
 		}
 		p.args = nil
-		return v, s[i+1:], nil
+		return v, s[i+1:]
 	}
-	return nil, "", p.r.fail("ValueError", "incomplete format key")
+	panic(p.r.fail("ValueError", "incomplete format key"))
 }
 
 // number is a width or precision, 0 when there is none.
-func (p *printer) number(s string) (int, string, error) {
+func (p *printer) number(s string) (int, string) {
 	if strings.HasPrefix(s, "*") {
-		v, err := p.argument()
-		if err != nil {
-			return 0, "", err
-		}
+		v := p.argument()
 		if _, ok := integer(v); !ok {
-			return 0, "", p.r.fail("TypeError", "* wants int")
+			panic(p.r.fail("TypeError", "* wants int"))
 		}
-		n, err := p.r.intArgument(v, 0)
-		return n, s[1:], err
+		return p.r.intArgument(v, 0), s[1:]
 	}
 	n := 0
 	for s != "" && s[0] >= '0' && s[0] <= '9' {
 		if n = n*10 + int(s[0]-'0'); n > p.r.limits.Output {
-			return 0, "", p.r.size(n)
+			p.r.size(n)
 		}
 		s = s[1:]
 	}
-	return n, s, nil
+	return n, s
 }
 
 // value formats one argument.
-func (p *printer) value(v any, l layout) (string, error) {
+func (p *printer) value(v any, l layout) string {
 	r := p.r
 	switch l.kind {
 	case 's', 'r':
@@ -180,10 +161,7 @@ func (p *printer) value(v any, l layout) (string, error) {
 		if l.kind == 'r' {
 			convert = r.repr
 		}
-		t, err := convert(v)
-		if err != nil {
-			return "", err
-		}
+		t := convert(v)
 		if _, safe := v.(markup); p.escaped && !safe {
 			t = escape(t)
 		}
@@ -191,13 +169,13 @@ func (p *printer) value(v any, l layout) (string, error) {
 	case 'c':
 		if s, ok := str(v); ok {
 			if utf8.RuneCountInString(s) != 1 {
-				return "", r.fail("TypeError", "%%c requires int or char")
+				panic(r.fail("TypeError", "%%c requires int or char"))
 			}
 			return r.layText(s, l, '>')
 		}
 		i, ok := integer(v)
 		if !ok {
-			return "", r.fail("TypeError", "%%c requires int or char")
+			panic(r.fail("TypeError", "%%c requires int or char"))
 		}
 		l.align = 0
 		return r.layInteger(i, l)
@@ -205,41 +183,41 @@ func (p *printer) value(v any, l layout) (string, error) {
 		return p.integer(v, l)
 	case 'e', 'E', 'f', 'F', 'g', 'G':
 		if u, ok := v.(*undefined); ok {
-			return "", r.use(u)
+			panic(r.use(u))
 		}
 		f, ok := float(v)
 		if !ok {
-			return "", r.fail("TypeError", "must be real number, not %s", typeName(v))
+			panic(r.fail("TypeError", "must be real number, not %s", typeName(v)))
 		}
 		return r.layFloat(f, l)
 	case 'a':
-		return "", r.unsupported("the conversion %%a")
+		panic(r.unsupported("the conversion %%a"))
 	}
-	return "", r.fail("ValueError", "unsupported format character '%c'", l.kind)
+	panic(r.fail("ValueError", "unsupported format character '%c'", l.kind))
 }
 
-func (p *printer) integer(v any, l layout) (string, error) {
+func (p *printer) integer(v any, l layout) string {
 	r := p.r
 	if u, ok := v.(*undefined); ok {
-		return "", r.use(u)
+		panic(r.use(u))
 	}
 	i, ok := integer(v)
 	if f, isFloat := v.(float64); isFloat && strings.IndexByte("diu", l.kind) >= 0 {
 		if math.IsNaN(f) || math.IsInf(f, 0) {
-			return "", r.fail("OverflowError", "cannot convert float %s to integer", formatFloat(f))
+			panic(r.fail("OverflowError", "cannot convert float %s to integer", formatFloat(f)))
 		}
 		if i, ok = int64(f), true; math.Abs(f) >= 1<<63 {
-			return "", r.overflow()
+			panic(r.overflow())
 		}
 	}
 	if !ok {
-		return "", r.fail("TypeError", "%%%c format: a real number is required, not %s", l.kind, typeName(v))
+		panic(r.fail("TypeError", "%%%c format: a real number is required, not %s", l.kind, typeName(v)))
 	}
 	if l.kind == 'i' || l.kind == 'u' {
 		l.kind = 'd'
 	}
 	if l.precision >= 0 {
-		return "", r.unsupported("a precision of an integer")
+		panic(r.unsupported("a precision of an integer"))
 	}
 	return r.layInteger(i, l)
 }

@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/llmexport/llmexport/runtime/template"
-	"github.com/llmexport/llmexport/runtime/template/templatetest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -47,7 +46,7 @@ func randomPart(t *testing.T, part, parts int) {
 	j := startJinja(t)
 	outcomes := map[string]int{}
 	for i := part; i < *count; i += parts {
-		g := templatetest.NewRandom(*seed + uint64(i))
+		g := NewRandom(*seed + uint64(i))
 		source := g.Template()
 		var variables []string
 		for range variablesEach {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/llmexport/llmexport/runtime/template/syntax"
+	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
 // renderer is one run of a template.
@@ -14,6 +17,22 @@ type renderer struct {
 	depth  int // of the evaluation
 	calls  int // macros and recursive loops within each other
 	line   int // of what is being evaluated
+}
+
+func newRenderer(ctx context.Context, limits Limits) *renderer {
+	return &renderer{ctx: ctx, limits: limits.withDefaults(), line: 1}
+}
+
+// value makes a value of a template from one of Go.
+func (r *renderer) value(v any) (w any, err error) {
+	defer recovered(&err)
+	return r.convert(v, 0), nil
+}
+
+func (r *renderer) render(t *syntax.Template, root *scope) (text string, err error) {
+	defer recovered(&err)
+	text, _ = r.capture(t.Body, newScope(root, t.Hidden))
+	return text, nil
 }
 
 // output collects text.
@@ -64,269 +83,225 @@ const (
 	continued
 )
 
-// step counts n units of work. It is where a template that takes too long ends.
-func (r *renderer) step(n int) error {
+// failure carries the error of a rendering: as in text/template it travels as a panic, from where it arises to
+// recovered. An interpreter has errors in every second line, of which none is handled on the way.
+type failure struct{ error }
+
+// recovered turns the panic of a failed rendering into its error. Whoever starts a renderer defers it.
+func recovered(err *error) {
+	switch f := recover().(type) {
+	case nil:
+	case failure:
+		*err = f.error
+	default:
+		panic(f)
+	}
+}
+
+// fail is an error that the template made; kind is Python's name of it.
+func (r *renderer) fail(kind, format string, args ...any) failure {
+	return failure{&Error{Line: r.line, Kind: kind, Message: fmt.Sprintf(format, args...)}}
+}
+
+// unsupported is the error for a feature of jinja2 that this package lacks.
+func (r *renderer) unsupported(format string, args ...any) failure {
+	e := &Error{Line: r.line, Kind: "NotImplementedError", Message: fmt.Sprintf(format, args...) + " is not supported"}
+	e.Err = tensor.ErrUnsupported
+	return failure{e}
+}
+
+func (r *renderer) limit(format string, args ...any) failure {
+	return failure{&Error{Line: r.line, Kind: "LimitError", Message: fmt.Sprintf(format, args...), Err: ErrLimit}}
+}
+
+// step counts n units of work. It ends a template that takes too long.
+func (r *renderer) step(n int) {
 	before := r.steps
 	r.steps += n
 	if r.steps > r.limits.Steps || r.steps < 0 {
-		return r.limit("more than %d steps", r.limits.Steps)
+		panic(r.limit("more than %d steps", r.limits.Steps))
 	}
 	if before>>10 != r.steps>>10 {
-		return r.ctx.Err()
+		if err := r.ctx.Err(); err != nil {
+			panic(failure{err})
+		}
 	}
-	return nil
 }
 
-// size counts the work of making a text of n bytes, or a list of n/16 elements, and refuses one that is too large.
-func (r *renderer) size(n int) error {
+// size counts the work of making a text of n bytes, or a list of n/16 elements, and rejects one that is too large.
+func (r *renderer) size(n int) {
 	if n > r.limits.Output || n < 0 {
-		return r.limit("a text of more than %d bytes", r.limits.Output)
+		panic(r.limit("a text of more than %d bytes", r.limits.Output))
 	}
-	return r.step(n >> 4)
-}
-
-func (r *renderer) limit(format string, args ...any) error {
-	return &Error{Line: r.line, Kind: "LimitError", Message: fmt.Sprintf(format, args...), err: ErrLimit}
-}
-
-// fail is an error that the template made. The kind is what Python calls it.
-func (r *renderer) fail(kind, format string, args ...any) error {
-	return &Error{Line: r.line, Kind: kind, Message: fmt.Sprintf(format, args...)}
+	r.step(n >> 4)
 }
 
 // write appends text to out.
-func (r *renderer) write(out *output, s string) error {
+func (r *renderer) write(out *output, s string) {
 	if out.Len()+len(s) > r.limits.Output {
-		return r.limit("an output of more than %d bytes", r.limits.Output)
+		panic(r.limit("an output of more than %d bytes", r.limits.Output))
 	}
 	out.WriteString(s)
-	return r.step(len(s) >> 4)
-}
-
-// run executes statements where no loop can be left.
-func (r *renderer) run(body []statement, s *scope, out *output) error {
-	_, err := r.execute(body, s, out)
-	return err
+	r.step(len(s) >> 4)
 }
 
 // execute runs statements in a scope.
-func (r *renderer) execute(body []statement, s *scope, out *output) (signal, error) {
+func (r *renderer) execute(body []syntax.Statement, s *scope, out *output) signal {
 	for _, st := range body {
-		if err := r.step(1); err != nil {
-			return normal, err
-		}
-		sig, err := r.statement(st, s, out)
-		if err != nil || sig != normal {
-			return sig, err
+		r.step(1)
+		if sig := r.statement(st, s, out); sig != normal {
+			return sig
 		}
 	}
-	return normal, nil
+	return normal
 }
 
-func (r *renderer) statement(st statement, s *scope, out *output) (signal, error) {
+func (r *renderer) statement(st syntax.Statement, s *scope, out *output) signal {
 	switch n := st.(type) {
-	case *textStatement:
-		return normal, r.write(out, n.text)
-	case *printStatement:
-		r.line = n.line
-		v, err := r.evaluate(n.x, s)
-		if err != nil {
-			return normal, err
-		}
-		text, err := r.text(v)
-		if err != nil {
-			return normal, err
-		}
-		return normal, r.write(out, text)
-	case *ifStatement:
+	case *syntax.Text:
+		r.write(out, n.Text)
+	case *syntax.Print:
+		r.line = n.Line
+		r.write(out, r.text(r.evaluate(n.X, s)))
+	case *syntax.If:
 		return r.ifStatement(n, s, out)
-	case *forStatement:
+	case *syntax.For:
 		return r.forStatement(n, s, out)
-	case *setStatement:
-		r.line = n.line
-		if err := r.checkTarget(n.target, s); err != nil {
-			return normal, err
-		}
-		v, err := r.evaluate(n.value, s)
-		if err != nil {
-			return normal, err
-		}
-		return normal, r.assign(n.target, v, s)
-	case *setBlock:
+	case *syntax.Set:
+		r.line = n.Line
+		r.checkTarget(n.Target, s)
+		r.assign(n.Target, r.evaluate(n.Value, s), s)
+	case *syntax.SetBlock:
 		return r.setBlock(n, s, out)
-	case *macroStatement:
-		s.set(n.macro.name, &macro{n.macro, s})
-	case *callBlock:
-		r.line = n.line
-		return normal, r.callBlock(n, s, out)
-	case *filterBlock:
-		inner := newScope(s, n.hidden)
-		text, sig, err := r.capture(n.body, inner)
-		if err != nil || sig != normal {
-			return sig, err
+	case *syntax.Macro:
+		s.set(n.Definition.Name, &macro{n.Definition, s})
+	case *syntax.CallBlock:
+		r.line = n.Line
+		r.callBlock(n, s, out)
+	case *syntax.FilterBlock:
+		inner := newScope(s, n.Hidden)
+		text, sig := r.capture(n.Body, inner)
+		if sig != normal {
+			return sig
 		}
-		r.line = n.line
-		v, err := r.evaluate(withText(n.filter, text), inner)
-		if err != nil {
-			return normal, err
-		}
+		r.line = n.Line
+		v := r.evaluate(withText(n.Filter, text), inner)
 		text, ok := str(v)
 		if !ok {
-			return normal, r.fail("TypeError", "expected str instance, %s found", typeName(v))
+			panic(r.fail("TypeError", "expected str instance, %s found", typeName(v)))
 		}
-		return normal, r.write(out, text)
-	case *withStatement:
+		r.write(out, text)
+	case *syntax.With:
 		return r.withStatement(n, s, out)
-	case *breakStatement:
-		return broken, nil
-	case *continueStatement:
-		return continued, nil
+	case *syntax.Break:
+		return broken
+	case *syntax.Continue:
+		return continued
 	}
-	return normal, nil
+	return normal
 }
 
 // capture runs statements for their text.
-func (r *renderer) capture(body []statement, s *scope) (string, signal, error) {
+func (r *renderer) capture(body []syntax.Statement, s *scope) (string, signal) {
 	var b output
-	sig, err := r.execute(body, s, &b)
-	return b.String(), sig, err
+	sig := r.execute(body, s, &b)
+	return b.String(), sig
 }
 
 // withText is a chain of filters that begins with a text.
-func withText(x expression, text string) expression {
-	f := *x.(*filter)
-	if f.x == nil {
-		f.x = &constant{text}
+func withText(x syntax.Expression, text string) syntax.Expression {
+	f := *x.(*syntax.Filter)
+	if f.X == nil {
+		f.X = &syntax.Constant{Value: text}
 	} else {
-		f.x = withText(f.x, text)
+		f.X = withText(f.X, text)
 	}
 	return &f
 }
 
-func (r *renderer) ifStatement(n *ifStatement, s *scope, out *output) (signal, error) {
-	for _, b := range n.branches {
-		r.line = b.line
-		v, err := r.evaluate(b.test, s)
-		if err != nil {
-			return normal, err
-		}
-		if truth(v) {
-			return r.execute(b.body, s, out)
+func (r *renderer) ifStatement(n *syntax.If, s *scope, out *output) signal {
+	for _, b := range n.Branches {
+		r.line = b.Line
+		if truth(r.evaluate(b.Test, s)) {
+			return r.execute(b.Body, s, out)
 		}
 	}
-	return r.execute(n.otherwise, s, out)
+	return r.execute(n.Otherwise, s, out)
 }
 
-func (r *renderer) setBlock(n *setBlock, s *scope, out *output) (signal, error) {
-	inner := newScope(s, n.hidden)
-	text, sig, err := r.capture(n.body, inner)
-	if err != nil || sig != normal {
-		// What a broken-off block has written goes nowhere.
-		return sig, err
+func (r *renderer) setBlock(n *syntax.SetBlock, s *scope, out *output) signal {
+	inner := newScope(s, n.Hidden)
+	text, sig := r.capture(n.Body, inner)
+	if sig != normal {
+		return sig // the text of an interrupted block is lost
 	}
-	r.line = n.line
+	r.line = n.Line
 	var v any = text
-	if n.filter != nil {
-		if v, err = r.evaluate(withText(n.filter, text), inner); err != nil {
-			return normal, err
-		}
+	if n.Filter != nil {
+		v = r.evaluate(withText(n.Filter, text), inner)
 	}
-	return normal, r.assign(n.target, v, s)
+	r.assign(n.Target, v, s)
+	return normal
 }
 
-func (r *renderer) withStatement(n *withStatement, s *scope, out *output) (signal, error) {
-	r.line = n.line
-	inner := newScope(s, n.hidden)
-	for i, x := range n.values {
-		v, err := r.evaluate(x, s)
-		if err != nil {
-			return normal, err
-		}
-		if err := r.assign(n.targets[i], v, inner); err != nil {
-			return normal, err
-		}
+func (r *renderer) withStatement(n *syntax.With, s *scope, out *output) signal {
+	r.line = n.Line
+	inner := newScope(s, n.Hidden)
+	for i, x := range n.Values {
+		r.assign(n.Targets[i], r.evaluate(x, s), inner)
 	}
-	return r.execute(n.body, inner, out)
+	return r.execute(n.Body, inner, out)
 }
 
-func (r *renderer) callBlock(n *callBlock, s *scope, out *output) error {
-	caller := &macro{n.caller, s}
+func (r *renderer) callBlock(n *syntax.CallBlock, s *scope, out *output) {
+	caller := &macro{n.Caller, s}
 	var v any
-	var err error
-	if n.call == nil {
-		v, err = r.callMacro(caller, nil, nil)
+	if n.Call == nil {
+		v = r.callMacro(caller, nil, nil)
 	} else {
-		var function any
-		if function, err = r.evaluate(n.call.function, s); err != nil {
-			return err
-		}
-		args, keywords, err2 := r.arguments(&n.call.arguments, s)
-		if err2 != nil {
-			return err2
-		}
-		v, err = r.call(function, args, append(keywords, keyword{"caller", caller}))
+		function := r.evaluate(n.Call.Function, s)
+		args, keywords := r.arguments(&n.Call.Arguments, s)
+		v = r.call(function, args, append(keywords, keyword{"caller", caller}))
 	}
-	if err != nil {
-		return err
-	}
-	text, err := r.text(v)
-	if err != nil {
-		return err
-	}
-	return r.write(out, text)
+	r.write(out, r.text(v))
 }
 
-// checkTarget refuses attributes of what is no namespace, before the value is evaluated.
-func (r *renderer) checkTarget(target expression, s *scope) error {
+// checkTarget rejects attributes of anything but a namespace, before the value is evaluated.
+func (r *renderer) checkTarget(target syntax.Expression, s *scope) {
 	switch t := target.(type) {
-	case *namespaceTarget:
-		if _, ok := s.get(t.id).(*namespace); !ok {
-			return r.fail("TemplateRuntimeError", "cannot assign attribute on non-namespace object")
+	case *syntax.NamespaceTarget:
+		if _, ok := s.get(t.ID).(*namespace); !ok {
+			panic(r.fail("TemplateRuntimeError", "cannot assign attribute on non-namespace object"))
 		}
-	case *tupleLiteral:
-		for _, x := range t.items {
-			if err := r.checkTarget(x, s); err != nil {
-				return err
-			}
+	case *syntax.Tuple:
+		for _, x := range t.Items {
+			r.checkTarget(x, s)
 		}
 	}
-	return nil
 }
 
 // assign gives a target its value.
-func (r *renderer) assign(target expression, v any, s *scope) error {
+func (r *renderer) assign(target syntax.Expression, v any, s *scope) {
 	switch t := target.(type) {
-	case *name:
-		s.set(t.id, v)
-	case *namespaceTarget:
-		ns, ok := s.get(t.id).(*namespace)
+	case *syntax.Name:
+		s.set(t.ID, v)
+	case *syntax.NamespaceTarget:
+		ns, ok := s.get(t.ID).(*namespace)
 		if !ok {
-			return r.fail("TemplateRuntimeError", "cannot assign attribute on non-namespace object")
+			panic(r.fail("TemplateRuntimeError", "cannot assign attribute on non-namespace object"))
 		}
-		return r.setAttribute(ns, t.attribute, v)
-	case *tupleLiteral:
-		next, err := r.iterate(v)
-		if err != nil {
-			return err
-		}
-		for i, x := range t.items {
-			e, ok, err := next()
-			if err != nil {
-				return err
-			}
+		r.setAttribute(ns, t.Attribute, v)
+	case *syntax.Tuple:
+		next := r.iterate(v)
+		for i, x := range t.Items {
+			e, ok := next()
 			if !ok {
-				return r.fail("ValueError", "not enough values to unpack (expected %d, got %d)", len(t.items), i)
+				panic(r.fail("ValueError", "not enough values to unpack (expected %d, got %d)", len(t.Items), i))
 			}
-			if err := r.assign(x, e, s); err != nil {
-				return err
-			}
+			r.assign(x, e, s)
 		}
-		if _, more, err := next(); err != nil || more {
-			if err == nil {
-				err = r.fail("ValueError", "too many values to unpack (expected %d)", len(t.items))
-			}
-			return err
+		if _, more := next(); more {
+			panic(r.fail("ValueError", "too many values to unpack (expected %d)", len(t.Items)))
 		}
 	}
-	return nil
 }

@@ -14,7 +14,7 @@ var layouts = map[byte]string{
 }
 
 // strftime formats the time of the rendering.
-func (r *renderer) strftime(format string) (string, error) {
+func (r *renderer) strftime(format string) string {
 	now := r.limits.Now
 	var b output
 	for i := 0; i < len(format); i++ {
@@ -47,7 +47,7 @@ func (r *renderer) strftime(format string) (string, error) {
 		default:
 			layout, ok := layouts[c]
 			if !ok {
-				return "", r.unsupported("the directive %%%c of strftime", c)
+				panic(r.unsupported("the directive %%%c of strftime", c))
 			}
 			text = now.Format(layout)
 		}
@@ -58,9 +58,7 @@ func (r *renderer) strftime(format string) (string, error) {
 				text = "0"
 			}
 		}
-		if err := r.write(&b, text); err != nil {
-			return "", err
-		}
+		r.write(&b, text)
 	}
-	return b.String(), nil
+	return b.String()
 }

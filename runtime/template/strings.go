@@ -1,9 +1,12 @@
 package template
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/template/syntax"
 )
 
 // textMethods are the methods of str.
@@ -25,8 +28,8 @@ func init() { // some of them call what reads this table
 		"isidentifier": simple(false, func(s string) any { return isIdentifier(s) }),
 		"islower":      simple(false, func(s string) any { return hasCase(s, isLower) }),
 		"isnumeric":    every(unicode.IsNumber),
-		"isprintable":  simple(false, func(s string) any { return strings.IndexFunc(s, func(c rune) bool { return !isPrintable(c) }) < 0 }),
-		"isspace":      every(isSpace),
+		"isprintable":  simple(false, func(s string) any { return strings.IndexFunc(s, func(c rune) bool { return !unicode.IsPrint(c) }) < 0 }),
+		"isspace":      every(syntax.IsSpace),
 		"istitle":      simple(false, func(s string) any { return isTitle(s) }),
 		"isupper":      simple(false, func(s string) any { return hasCase(s, isUpper) }),
 		"strip":        strip(true, true),
@@ -43,7 +46,7 @@ func init() { // some of them call what reads this table
 		"rjust":        padded(padLeft),
 		"count":        {unnamed(1, "sub", "start", "end"), false, countText},
 		"expandtabs":   {parameters{names: []string{"tabsize"}}, true, expandTabs},
-		"format": {parameters{any: true}, false, func(r *renderer, s string, args []any) (any, error) {
+		"format": {parameters{any: true}, false, func(r *renderer, s string, args []any) any {
 			return r.format(s, args[0].([]any), args[1].([]keyword), nil)
 		}},
 		"format_map":   {unnamed(1, "mapping"), false, formatMap},
@@ -60,23 +63,17 @@ func init() { // some of them call what reads this table
 	}
 }
 
-func countText(r *renderer, s string, args []any) (any, error) {
-	t, err := r.textArgument(args[0])
-	if err != nil {
-		return nil, err
+func countText(r *renderer, s string, args []any) any {
+	t := r.textArgument(args[0])
+	s, _ = r.window(s, args[1], args[2])
+	if s == noWindow {
+		return int64(0)
 	}
-	s, _, err = r.window(s, args[1], args[2])
-	if err != nil || s == noWindow {
-		return int64(0), err
-	}
-	return int64(strings.Count(s, t)), nil
+	return int64(strings.Count(s, t))
 }
 
-func expandTabs(r *renderer, s string, args []any) (any, error) {
-	size, err := r.intArgument(args[0], 8)
-	if err != nil {
-		return nil, err
-	}
+func expandTabs(r *renderer, s string, args []any) any {
+	size := r.intArgument(args[0], 8)
 	var b strings.Builder
 	column := 0
 	for _, c := range s {
@@ -90,113 +87,91 @@ func expandTabs(r *renderer, s string, args []any) (any, error) {
 		case size > 0:
 			n := size - column%size
 			if n > r.limits.Output {
-				return nil, r.size(n)
+				r.size(n)
 			}
-			if err := r.write(&b, strings.Repeat(" ", n)); err != nil {
-				return nil, err
-			}
+			r.write(&b, strings.Repeat(" ", n))
 			column += n
 		}
 	}
-	return b.String(), nil
+	return b.String()
 }
 
-func formatMap(r *renderer, s string, args []any) (any, error) {
+func formatMap(r *renderer, s string, args []any) any {
 	o, ok := args[0].(*Object)
 	if !ok {
-		return nil, r.fail("TypeError", "'%s' object is not a mapping", typeName(args[0]))
+		panic(r.fail("TypeError", "'%s' object is not a mapping", typeName(args[0])))
 	}
 	return r.format(s, nil, nil, o)
 }
 
-func joinText(r *renderer, s string, args []any) (any, error) {
-	l, err := r.list(args[0])
-	if err != nil {
-		return nil, err
-	}
+func joinText(r *renderer, s string, args []any) any {
+	l := r.list(args[0])
 	for i, v := range l {
 		if _, ok := str(v); !ok {
-			return nil, r.fail("TypeError", "sequence item %d: expected str instance, %s found", i, typeName(v))
+			panic(r.fail("TypeError", "sequence item %d: expected str instance, %s found", i, typeName(v)))
 		}
 	}
 	return r.join(s, l)
 }
 
-func partition(index func(s, t string) int, last bool) func(*renderer, string, []any) (any, error) {
-	return func(r *renderer, s string, args []any) (any, error) {
-		sep, err := r.textArgument(args[0])
-		if err != nil {
-			return nil, err
-		}
+func partition(index func(s, t string) int, last bool) func(*renderer, string, []any) any {
+	return func(r *renderer, s string, args []any) any {
+		sep := r.textArgument(args[0])
 		if sep == "" {
-			return nil, r.fail("ValueError", "empty separator")
+			panic(r.fail("ValueError", "empty separator"))
 		}
 		i := index(s, sep)
 		switch {
 		case i >= 0:
-			return tuple{s[:i], sep, s[i+len(sep):]}, nil
+			return tuple{s[:i], sep, s[i+len(sep):]}
 		case last:
-			return tuple{"", "", s}, nil
+			return tuple{"", "", s}
 		}
-		return tuple{s, "", ""}, nil
+		return tuple{s, "", ""}
 	}
 }
 
-func trimmer(trim func(s, affix string) string) func(*renderer, string, []any) (any, error) {
-	return func(r *renderer, s string, args []any) (any, error) {
-		t, err := r.textArgument(args[0])
-		return trim(s, t), err
+func trimmer(trim func(s, affix string) string) func(*renderer, string, []any) any {
+	return func(r *renderer, s string, args []any) any {
+		return trim(s, r.textArgument(args[0]))
 	}
 }
 
-func replaceText(r *renderer, s string, args []any) (any, error) {
-	old, err := r.textArgument(args[0])
-	if err != nil {
-		return nil, err
-	}
-	new, err := r.textArgument(args[1])
-	if err != nil {
-		return nil, err
-	}
-	count, err := r.intArgument(args[2], -1)
-	if err != nil {
-		return nil, err
-	}
+func replaceText(r *renderer, s string, args []any) any {
+	old := r.textArgument(args[0])
+	new := r.textArgument(args[1])
+	count := r.intArgument(args[2], -1)
 	return r.replace(s, old, new, count)
 }
 
 // splitArguments are the separator, nil for white space, and the greatest number of cuts, negative for any.
-func (r *renderer) splitArguments(args []any) (sep any, most int, err error) {
-	if most, err = r.intArgument(args[1], -1); err != nil {
-		return nil, 0, err
-	}
+func (r *renderer) splitArguments(args []any) (sep any, most int) {
+	most = r.intArgument(args[1], -1)
 	sep = given(args[0], nil)
 	if sep == nil {
-		return nil, most, nil
+		return nil, most
 	}
-	t, err := r.textArgument(sep)
-	if err == nil && t == "" {
-		err = r.fail("ValueError", "empty separator")
+	t := r.textArgument(sep)
+	if t == "" {
+		panic(r.fail("ValueError", "empty separator"))
 	}
-	return t, most, err
+	return t, most
 }
 
-func split(r *renderer, s string, args []any) (any, error) {
-	sep, most, err := r.splitArguments(args)
-	if err != nil {
-		return nil, err
-	}
+func split(r *renderer, s string, args []any) any {
+	sep, most := r.splitArguments(args)
 	out := []any{}
 	if sep == nil {
-		for s = strings.TrimLeftFunc(s, isSpace); s != ""; s = strings.TrimLeftFunc(s, isSpace) {
-			end := strings.IndexFunc(s, isSpace)
+		for s = strings.TrimLeftFunc(s, syntax.IsSpace); s != ""; s = strings.TrimLeftFunc(s, syntax.IsSpace) {
+			end := strings.IndexFunc(s, syntax.IsSpace)
 			if end < 0 || most >= 0 && len(out) >= most {
 				end = len(s)
 			}
 			out = append(out, s[:end])
 			s = s[end:]
 		}
-		return out, r.step(len(out))
+		r.step(len(out))
+		return out
 	}
 	parts := most + 1
 	if most < 0 {
@@ -205,23 +180,21 @@ func split(r *renderer, s string, args []any) (any, error) {
 	for _, part := range strings.SplitN(s, sep.(string), parts) {
 		out = append(out, part)
 	}
-	return out, r.step(len(out))
+	r.step(len(out))
+	return out
 }
 
-func rsplit(r *renderer, s string, args []any) (any, error) {
-	sep, most, err := r.splitArguments(args)
-	if err != nil {
-		return nil, err
-	}
+func rsplit(r *renderer, s string, args []any) any {
+	sep, most := r.splitArguments(args)
 	out := []any{}
 	for most < 0 || len(out) < most {
 		i, n := -1, 1
 		if sep == nil {
-			s = strings.TrimRightFunc(s, isSpace)
+			s = strings.TrimRightFunc(s, syntax.IsSpace)
 			if s == "" {
 				break
 			}
-			i = strings.LastIndexFunc(s, isSpace)
+			i = strings.LastIndexFunc(s, syntax.IsSpace)
 			if i >= 0 {
 				_, n = utf8.DecodeRuneInString(s[i:])
 			}
@@ -235,20 +208,19 @@ func rsplit(r *renderer, s string, args []any) (any, error) {
 		s = s[:i]
 	}
 	if sep == nil {
-		s = strings.TrimRightFunc(s, isSpace)
-		if strings.TrimLeftFunc(s, isSpace) == "" {
+		s = strings.TrimRightFunc(s, syntax.IsSpace)
+		if strings.TrimLeftFunc(s, syntax.IsSpace) == "" {
 			s = ""
 		} else if most < 0 || len(out) < most {
-			s = strings.TrimLeftFunc(s, isSpace)
+			s = strings.TrimLeftFunc(s, syntax.IsSpace)
 		}
 	}
 	if sep != nil || s != "" {
 		out = append(out, s)
 	}
-	for i, j := 0, len(out)-1; i < j; i, j = i+1, j-1 {
-		out[i], out[j] = out[j], out[i]
-	}
-	return out, r.step(len(out))
+	slices.Reverse(out)
+	r.step(len(out))
+	return out
 }
 
 // splitLines cuts a text at its ends of lines.
@@ -273,20 +245,17 @@ func splitLines(s string, keep bool) []any {
 	return out
 }
 
-func splitLinesMethod(r *renderer, s string, args []any) (any, error) {
+func splitLinesMethod(r *renderer, s string, args []any) any {
 	out := splitLines(s, truth(given(args[0], false)))
-	return out, r.step(len(out))
+	r.step(len(out))
+	return out
 }
 
-func zfill(r *renderer, s string, args []any) (any, error) {
-	width, err := r.intArgument(args[0], 0)
-	if err != nil {
-		return nil, err
-	}
+func zfill(r *renderer, s string, args []any) any {
+	width := r.intArgument(args[0], 0)
 	sign := ""
 	if s != "" && (s[0] == '+' || s[0] == '-') {
 		sign, s = s[:1], s[1:]
 	}
-	t, err := r.pad(s, "0", width-len(sign), padLeft)
-	return sign + t, err
+	return sign + r.pad(s, "0", width-len(sign), padLeft)
 }

@@ -5,19 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"time"
-	"unicode/utf8"
 
+	"github.com/llmexport/llmexport/runtime/template/syntax"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// ErrLimit says that a template asked for more than [Limits] allow.
+// ErrLimit is the error of a template that exceeds its [Limits].
 var ErrLimit = errors.New("limit of the template")
 
-// Limits bound what rendering a template may cost. A field that is 0 has its default.
+// Limits bound the cost of rendering a template. Zero fields have their defaults.
 type Limits struct {
 	Steps  int // evaluations, and work on long texts and lists; default 20 million, a few seconds
-	Output int // bytes of the result and of every text on the way; default 16 MiB
-	Depth  int // macros and recursive loops within each other; default 200
+	Output int // bytes of the result and of every intermediate text; default 16 MiB
+	Depth  int // nested calls of macros and recursive loops; default 200
 
 	// Now is the time that strftime_now formats, in its own time zone; zero is the present.
 	Now time.Time
@@ -39,97 +39,56 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Error is what is wrong with a template, or what it did wrong.
-type Error struct {
-	Name    string // of the template
-	Line    int    // counted from 1
-	Kind    string // Python's name of such an error: TypeError, UndefinedError; TemplateError for raise_exception
-	Message string
-	err     error
-}
+// Error is an error in a template, or one that a template made while it was rendered.
+type Error = syntax.Error
 
-func (e *Error) Error() string {
-	s := fmt.Sprintf("%s:%d: %s", e.Name, e.Line, e.Message)
-	if e.err != nil {
-		s += ": " + e.err.Error()
-	}
-	return s
-}
+// Template is a parsed template. Rendering does not change it, so several goroutines may render one.
+type Template struct{ tree *syntax.Template }
 
-// Unwrap is tensor.ErrCorrupt for wrong syntax, tensor.ErrUnsupported for what this package lacks, ErrLimit, or nil
-// for an error that a template made while it was rendered.
-func (e *Error) Unwrap() error { return e.err }
-
-// Template is a parsed template. It is not changed by rendering, so several goroutines may render one.
-type Template struct {
-	name   string
-	body   []statement
-	hidden []string // names, see symbols
-}
-
-// Parse reads a template; the name is for messages. The error is a tensor.ErrUnsupported for a construct that jinja2
-// has and this package lacks, and a tensor.ErrCorrupt for what jinja2 refuses too.
+// Parse parses a template; name appears in errors. The error is a tensor.ErrUnsupported for a feature of jinja2 that
+// this package lacks, and a tensor.ErrCorrupt for a template that jinja2 rejects too.
 func Parse(name, source string) (*Template, error) {
-	t := &Template{name: name}
-	var err error
-	if t.body, t.hidden, err = parse(source); err != nil {
-		return nil, named(err, name)
-	}
-	return t, nil
-}
-
-func parse(source string) (body []statement, hidden []string, err error) {
-	if len(source) > maxSource {
-		return nil, nil, &Error{Line: 1, Kind: "TemplateSyntaxError", Message: fmt.Sprintf("%d bytes are too many", len(source)), err: tensor.ErrUnsupported}
-	}
-	if !utf8.ValidString(source) {
-		return nil, nil, &Error{Line: 1, Kind: "TemplateSyntaxError", Message: "not UTF-8", err: tensor.ErrCorrupt}
-	}
-	tokens, err := lex(source)
+	tree, err := syntax.Parse(name, source)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	p := &parser{tokens: tokens}
-	if body, err = p.parse(); err != nil {
-		return nil, nil, err
+	for _, u := range tree.Uses {
+		e := &Error{Name: name, Line: u.Line, Kind: "TemplateAssertionError"}
+		if u.Kind == "filter" && missingFilters[u.Name] {
+			e.Message, e.Err = fmt.Sprintf("the filter %q is not supported", u.Name), tensor.ErrUnsupported
+			return nil, e
+		}
+		if known := u.Kind == "filter" && filters[u.Name] != nil || u.Kind == "test" && tests[u.Name] != nil; !known && !u.Soft {
+			e.Message, e.Err = fmt.Sprintf("no %s named %q", u.Kind, u.Name), tensor.ErrCorrupt
+			return nil, e
+		}
 	}
-	var c checker
-	c.visitBody(nil, body)
-	if c.errs != nil {
-		return nil, nil, c.errs
-	}
-	hidden, err = markHidden(body)
-	return body, hidden, err
+	return &Template{tree}, nil
 }
 
-// named gives an error its template's name.
-func named(err error, name string) error {
-	var e *Error
-	if errors.As(err, &e) && e.Name == "" {
-		e.Name = name
-	}
-	return err
-}
+// Syntax returns the tree of the template, which must not be changed.
+func (t *Template) Syntax() *syntax.Template { return t.tree }
 
-// Render fills the template in. Values are nil, bool, any integer type that fits int64, float32, float64, string,
+// Render renders the template. Values are nil, bool, any integer type that fits int64, float32, float64, string,
 // json.Number, []any, []string, *[Object], map[string]any, whose keys are taken in sorted order, and slices of the
-// last two; other types are refused.
+// last two; other types are rejected.
 func (t *Template) Render(ctx context.Context, values map[string]any, limits Limits) (string, error) {
-	r := &renderer{ctx: ctx, limits: limits.withDefaults(), line: 1}
+	r := newRenderer(ctx, limits)
 	root := &scope{parent: globals}
 	for k, v := range values {
-		w, err := r.convert(v, 0)
+		w, err := r.value(v)
 		if err != nil {
-			return "", fmt.Errorf("%s: value %q: %w", t.name, k, err)
+			return "", fmt.Errorf("%s: value %q: %w", t.tree.Name, k, err)
 		}
 		root.set(k, w)
 	}
-	var out output
-	if err := r.run(t.body, newScope(root, t.hidden), &out); err != nil {
-		if _, ok := errors.AsType[*Error](err); !ok {
-			return "", fmt.Errorf("%s:%d: %w", t.name, r.line, err)
-		}
-		return "", named(err, t.name)
+	text, err := r.render(t.tree, root)
+	if e, ok := errors.AsType[*Error](err); ok {
+		e.Name = t.tree.Name
+		return "", e
 	}
-	return out.String(), nil
+	if err != nil {
+		return "", fmt.Errorf("%s:%d: %w", t.tree.Name, r.line, err)
+	}
+	return text, nil
 }

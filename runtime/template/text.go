@@ -9,107 +9,101 @@ import (
 )
 
 // text is a value as Python's str gives it.
-func (r *renderer) text(v any) (string, error) {
+func (r *renderer) text(v any) string {
 	if s, ok := str(v); ok {
-		return s, nil
+		return s
 	}
 	if _, ok := v.(*undefined); ok {
-		return "", nil
+		return ""
 	}
 	return r.repr(v)
 }
 
 // repr is a value as Python's repr gives it.
-func (r *renderer) repr(v any) (string, error) {
+func (r *renderer) repr(v any) string {
 	var b output
-	err := r.writeRepr(&b, v, 0)
-	return b.String(), err
+	r.writeRepr(&b, v, 0)
+	return b.String()
 }
 
-func (r *renderer) writeRepr(b *output, v any, depth int) error {
+func (r *renderer) writeRepr(b *output, v any, depth int) {
 	if depth > maxValueDepth {
-		return r.fail("RecursionError", "maximum recursion depth exceeded while getting the repr of an object")
+		panic(r.fail("RecursionError", "maximum recursion depth exceeded while getting the repr of an object"))
 	}
-	if err := r.step(1); err != nil {
-		return err
-	}
-	several := func(open, end string, n int, element func(i int) error) error {
+	r.step(1)
+	several := func(open, end string, n int, element func(i int)) {
 		b.WriteString(open)
 		for i := range n {
 			if i > 0 {
 				b.WriteString(", ")
 			}
-			if err := element(i); err != nil {
-				return err
-			}
+			element(i)
 		}
-		return r.write(b, end)
+		r.write(b, end)
 	}
-	elements := func(open, end string, l []any) error {
-		return several(open, end, len(l), func(i int) error { return r.writeRepr(b, l[i], depth+1) })
+	elements := func(open, end string, l []any) {
+		several(open, end, len(l), func(i int) { r.writeRepr(b, l[i], depth+1) })
 	}
 	if t, ok := asTuple(v); ok {
+		end := ")"
 		if len(t) == 1 {
-			return elements("(", ",)", t)
+			end = ",)"
 		}
-		return elements("(", ")", t)
+		elements("(", end, t)
+		return
 	}
 	switch v := v.(type) {
 	case nil:
-		return r.write(b, "None")
+		r.write(b, "None")
 	case bool:
 		if v {
-			return r.write(b, "True")
+			r.write(b, "True")
+		} else {
+			r.write(b, "False")
 		}
-		return r.write(b, "False")
 	case int64:
-		return r.write(b, strconv.FormatInt(v, 10))
+		r.write(b, strconv.FormatInt(v, 10))
 	case float64:
-		return r.write(b, formatFloat(v))
+		r.write(b, formatFloat(v))
 	case string:
-		return r.write(b, quote(v))
+		r.write(b, quote(v))
 	case markup:
-		return r.write(b, "Markup("+quote(string(v))+")")
+		r.write(b, "Markup("+quote(string(v))+")")
 	case []any:
-		return elements("[", "]", v)
+		elements("[", "]", v)
 	case *Object:
-		return several("{", "}", v.Len(), func(i int) error {
-			if err := r.writeRepr(b, v.keys[i], depth+1); err != nil {
-				return err
-			}
+		several("{", "}", v.Len(), func(i int) {
+			r.writeRepr(b, v.keys[i], depth+1)
 			b.WriteString(": ")
-			return r.writeRepr(b, v.values[i], depth+1)
+			r.writeRepr(b, v.values[i], depth+1)
 		})
 	case *view:
-		return several(v.kind+"([", "])", v.of.Len(), func(i int) error { return r.writeRepr(b, v.at(i), depth+1) })
+		several(v.kind+"([", "])", v.of.Len(), func(i int) { r.writeRepr(b, v.at(i), depth+1) })
 	case *sequence:
+		s := fmt.Sprintf("range(%d, %d", v.start, v.stop)
 		if v.step != 1 {
-			return r.write(b, fmt.Sprintf("range(%d, %d, %d)", v.start, v.stop, v.step))
+			s += fmt.Sprintf(", %d", v.step)
 		}
-		return r.write(b, fmt.Sprintf("range(%d, %d)", v.start, v.stop))
+		r.write(b, s+")")
 	case *namespace:
 		b.WriteString("<Namespace ")
-		if err := r.writeRepr(b, v.attributes, depth+1); err != nil {
-			return err
-		}
-		return r.write(b, ">")
+		r.writeRepr(b, v.attributes, depth+1)
+		r.write(b, ">")
 	case *undefined:
-		return r.write(b, "Undefined")
+		r.write(b, "Undefined")
 	case *macro:
-		if v.definition.name == "" {
-			return r.write(b, "<Macro anonymous>")
+		name := "anonymous"
+		if v.definition.Name != "" {
+			name = quote(v.definition.Name)
 		}
-		return r.write(b, "<Macro "+quote(v.definition.name)+">")
+		r.write(b, "<Macro "+name+">")
 	case *loop:
-		n, err := v.count(r)
-		if err != nil {
-			return err
-		}
-		return r.write(b, fmt.Sprintf("<LoopContext %d/%d>", v.index0+1, n))
+		r.write(b, fmt.Sprintf("<LoopContext %d/%d>", v.index0+1, v.count(r)))
 	case *generator, *function:
-		return r.unsupported("the text of a %s, which holds an address,", typeName(v))
+		panic(r.unsupported("the text of a %s, which holds an address,", typeName(v)))
+	default:
+		panic(fmt.Sprintf("internal error: a value of type %T", v))
 	}
-	return fmt.Errorf("internal error: a value of type %T", v)
 }
 
 // formatFloat is the shortest text that gives the same number, in the form of Python's repr.
@@ -166,9 +160,6 @@ func quote(s string) string {
 	b.WriteByte(mark)
 	return b.String()
 }
-
-// isSpace is Python's str.isspace of one character.
-func isSpace(c rune) bool { return unicode.IsSpace(c) || c >= 0x1c && c <= 0x1f }
 
 // isLineBreak is where Python's str.splitlines splits.
 func isLineBreak(c rune) bool {

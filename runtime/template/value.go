@@ -3,10 +3,10 @@ package template
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
-	"strconv"
 	"unicode/utf8"
 
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -57,7 +57,7 @@ type (
 	// function is a function or method that a template may call.
 	function struct {
 		name string
-		call func(r *renderer, args []any, keywords []keyword) (any, error)
+		call func(r *renderer, args []any, keywords []keyword) any
 	}
 
 	// keyword is a named argument of a call.
@@ -85,7 +85,7 @@ func (u *undefined) message() string {
 }
 
 // use is the error of using a value that does not exist.
-func (r *renderer) use(u *undefined) error {
+func (r *renderer) use(u *undefined) failure {
 	kind := u.kind
 	if kind == "" {
 		kind = "UndefinedError"
@@ -226,23 +226,25 @@ func asTuple(v any) (tuple, bool) {
 const maxValueDepth = 1000
 
 // convert makes a value of a template from one of Go.
-func (r *renderer) convert(v any, depth int) (any, error) {
+func (r *renderer) convert(v any, depth int) any {
 	if depth > maxValueDepth {
-		return nil, fmt.Errorf("nested more than %d deep: %w", maxValueDepth, tensor.ErrUnsupported)
+		panic(failure{fmt.Errorf("nested more than %d deep: %w", maxValueDepth, tensor.ErrUnsupported)})
 	}
-	if err := r.step(1); err != nil {
-		return nil, err
-	}
+	r.step(1)
 	switch v := v.(type) {
 	case nil, bool, int64, float64:
-		return v, nil
+		return v
 	case string:
 		if !utf8.ValidString(v) {
-			return nil, fmt.Errorf("a text that is not UTF-8: %w", tensor.ErrCorrupt)
+			panic(failure{fmt.Errorf("a text that is not UTF-8: %w", tensor.ErrCorrupt)})
 		}
-		return v, nil
+		return v
 	case json.Number:
-		return number(v)
+		n, err := number(v)
+		if err != nil {
+			panic(failure{err})
+		}
+		return n
 	case []any:
 		return convertList(r, v, depth)
 	case []string:
@@ -259,69 +261,34 @@ func (r *renderer) convert(v any, depth int) (any, error) {
 		return r.convertObject(v, depth)
 	case map[string]any:
 		o := NewObject()
-		keys := make([]string, 0, len(v))
-		for k := range v {
-			keys = append(keys, k)
-		}
-		slices.Sort(keys)
-		for _, k := range keys {
+		for _, k := range slices.Sorted(maps.Keys(v)) {
 			o.Set(k, v[k])
 		}
 		return r.convertObject(o, depth)
 	}
 	switch x := reflect.ValueOf(v); {
 	case x.CanInt():
-		return x.Int(), nil
+		return x.Int()
 	case x.CanUint() && x.Uint() <= math.MaxInt64:
-		return int64(x.Uint()), nil
+		return int64(x.Uint())
 	case x.CanFloat():
-		return x.Float(), nil
+		return x.Float()
 	}
-	return nil, fmt.Errorf("a value of type %T: %w", v, tensor.ErrUnsupported)
+	panic(failure{fmt.Errorf("a value of type %T: %w", v, tensor.ErrUnsupported)})
 }
 
-func convertList[T any](r *renderer, v []T, depth int) (any, error) {
+func convertList[T any](r *renderer, v []T, depth int) any {
 	l := make([]any, len(v))
 	for i, e := range v {
-		var err error
-		if l[i], err = r.convert(e, depth+1); err != nil {
-			return nil, err
-		}
+		l[i] = r.convert(e, depth+1)
 	}
-	return l, nil
+	return l
 }
 
-func (r *renderer) convertObject(v *Object, depth int) (any, error) {
+func (r *renderer) convertObject(v *Object, depth int) any {
 	o := NewObject()
 	for i, k := range v.keys {
-		key, err := r.convert(k, depth)
-		if err != nil {
-			return nil, err
-		}
-		w, err := r.convert(v.values[i], depth+1)
-		if err != nil {
-			return nil, err
-		}
-		o.put(key, k, w)
+		o.put(r.convert(k, depth), k, r.convert(v.values[i], depth+1))
 	}
-	return o, nil
-}
-
-// number is a number of JSON: an int64 when it is written as an integer.
-func number(n json.Number) (any, error) {
-	s := string(n)
-	for i := range len(s) {
-		if c := s[i]; c == '.' || c == 'e' || c == 'E' {
-			f, err := strconv.ParseFloat(s, 64)
-			if err != nil && !math.IsInf(f, 0) {
-				return nil, fmt.Errorf("number %q: %w", s, tensor.ErrCorrupt)
-			}
-			return f, nil
-		}
-	}
-	i, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		return nil, fmt.Errorf("number %q does not fit 64 bits: %w", s, tensor.ErrUnsupported)
-	}
-	return i, nil
+	return o
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -327,4 +328,18 @@ func scale(f float64, power int) float64 {
 func powerOfTen(n int) float64 {
 	f, _ := strconv.ParseFloat("1e"+strconv.Itoa(n), 64)
 	return f
+}
+
+// decodeObject reads a JSON object; it returns nil for any other text.
+func decodeObject(s string) (*value, error) {
+	v, err := decode(s)
+	switch {
+	case errors.Is(err, tensor.ErrCorrupt):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case v.kind != object:
+		return nil, nil
+	}
+	return v, nil
 }

@@ -8,7 +8,7 @@
 // The engine has no errors: what it does not know it skips, and it goes on with something. Where it would hang, run out
 // of memory or crash the error here is [ErrCrash]; where it reads memory that it should not, so that nothing can be said,
 // it is a tensor.ErrUnsupported; what costs more than the caller's limits is a template.ErrLimit.
-// docs/engine-template.md lists the differences from Jinja; EngineConstructs of the package template finds most of them.
+// docs/engine-template.md lists the differences from Jinja; package lower writes templates that avoid them.
 //
 // The engine keeps one value for all names that do not exist. A template that sets an attribute of such a name changes
 // it for every later rendering of the process; here for the rest of one call of Render only.

@@ -6,16 +6,14 @@ import (
 )
 
 // eval is the value of an expression. Both sides of every operator are evaluated, and/or included.
-func (r *renderer) eval(x expression) (*value, error) {
-	if err := r.enter(); err != nil {
-		return nil, err
-	}
+func (r *renderer) eval(x expression) *value {
+	r.enter()
 	defer r.leave()
 	switch x := x.(type) {
 	case *literal:
-		return x.value, nil
+		return x.value
 	case *variable:
-		return r.lookup(x.name), nil
+		return r.lookup(x.name)
 	case *attribute:
 		return r.attribute(x)
 	case *item:
@@ -29,109 +27,63 @@ func (r *renderer) eval(x expression) (*value, error) {
 	case *filter:
 		return r.filter(x)
 	case *test:
-		v, err := r.eval(x.x)
-		if err != nil {
-			return nil, err
-		}
-		return newBool(v.is(x.name) != x.negated), nil
+		return newBool(r.eval(x.x).is(x.name) != x.negated)
 	case *binary:
-		a, err := r.eval(x.x)
-		if err != nil {
-			return nil, err
-		}
-		b, err := r.eval(x.y)
-		if err != nil {
-			return nil, err
-		}
-		return r.operate(x.operator, a, b)
+		a := r.eval(x.x)
+		return r.operate(x.operator, a, r.eval(x.y))
 	case *conditional:
-		v, err := r.eval(x.test)
-		if err != nil {
-			return nil, err
-		}
-		if v.truth() {
+		if r.eval(x.test).truth() {
 			return r.eval(x.yes)
 		}
 		return r.eval(x.no)
 	case *list:
 		l := &value{kind: array}
 		for _, e := range x.items {
-			v, err := r.eval(e)
-			if err != nil {
-				return nil, err
-			}
-			if err := r.push(l, v); err != nil {
-				return nil, err
-			}
+			r.push(l, r.eval(e))
 		}
-		return l, nil
+		return l
 	}
 	d := x.(*dict)
 	o := newObject()
 	for i := range d.keys {
-		key, err := r.eval(d.keys[i])
-		if err != nil {
-			return nil, err
-		}
-		v, err := r.eval(d.values[i])
-		if err != nil {
-			return nil, err
-		}
-		if err := r.put(o, key.text, v); err != nil { // a key that is no text is empty
-			return nil, err
-		}
+		key := r.eval(d.keys[i])
+		r.put(o, key.text, r.eval(d.values[i])) // a key that is not a text is empty
 	}
-	return o, nil
+	return o
 }
 
 // attribute is a member of an object, or the length of a list.
-func (r *renderer) attribute(x *attribute) (*value, error) {
-	v, err := r.eval(x.x)
-	if err != nil {
-		return nil, err
-	}
+func (r *renderer) attribute(x *attribute) *value {
+	v := r.eval(x.x)
 	if m := v.member(x.name); m != nil {
-		return m, nil
+		return m
 	}
 	if v.kind == array && x.name == "length" {
-		return newInt(int64(len(v.elements))), nil
+		return newInt(int64(len(v.elements)))
 	}
-	return r.undefined, nil
+	return r.undefined
 }
 
 // slice makes the object that stands for a slice until a list is indexed with it.
-func (r *renderer) slice(x *slice) (*value, error) {
+func (r *renderer) slice(x *slice) *value {
 	o := newObject(member{"_type", newText("slice")}, member{"start", &value{}}, member{"stop", &value{}}, member{"step", &value{}})
 	for i, part := range []expression{x.start, x.stop, x.step} {
-		if part == nil {
-			continue
-		}
-		v, err := r.eval(part)
-		if err != nil {
-			return nil, err
-		}
-		if err := r.assign(o.members[i+1].value, v); err != nil {
-			return nil, err
+		if part != nil {
+			r.assign(o.members[i+1].value, r.eval(part))
 		}
 	}
-	return o, nil
+	return o
 }
 
 // item indexes a list with an integer or slice, or an object with a text. What is not there is an empty text, and so
 // is every element and slice of a text.
-func (r *renderer) item(x *item) (*value, error) {
-	v, err := r.eval(x.x)
-	if err != nil {
-		return nil, err
-	}
-	key, err := r.eval(x.key)
-	if err != nil {
-		return nil, err
-	}
+func (r *renderer) item(x *item) *value {
+	v := r.eval(x.x)
+	key := r.eval(x.key)
 	switch {
 	case v.kind == object && key.kind == text:
 		if m := v.member(key.text); m != nil {
-			return m, nil
+			return m
 		}
 	case v.kind == array && key.isInteger():
 		i := key.integer()
@@ -139,18 +91,18 @@ func (r *renderer) item(x *item) (*value, error) {
 			i += int64(len(v.elements))
 		}
 		if i >= 0 && i < int64(len(v.elements)) {
-			return v.elements[i], nil
+			return v.elements[i]
 		}
 	case v.kind == array:
 		if t := key.member("_type"); t != nil && t.text == "slice" {
 			return r.cut(v, key)
 		}
 	}
-	return newText(""), nil
+	return newText("")
 }
 
 // cut slices a list. A step of 0 is 1; a backward slice that begins at or behind the end is empty.
-func (r *renderer) cut(v, s *value) (*value, error) {
+func (r *renderer) cut(v, s *value) *value {
 	n := int64(len(v.elements))
 	step := s.place("step").integer()
 	if step == 0 {
@@ -173,31 +125,26 @@ func (r *renderer) cut(v, s *value) (*value, error) {
 	}
 	l := &value{kind: array}
 	for i := start; i >= 0 && i < n && (step > 0 && i < stop || step < 0 && i > stop); i += step {
-		if err := r.push(l, v.elements[i]); err != nil {
-			return nil, err
-		}
+		r.push(l, v.elements[i])
 		if (i+step < i) != (step < 0) {
-			return nil, fmt.Errorf("a slice with step %d overflows: %w", step, ErrCrash)
+			panic(failure{fmt.Errorf("a slice with step %d overflows: %w", step, ErrCrash)})
 		}
 	}
-	return l, nil
+	return l
 }
 
 // call calls one of three functions or a macro. An unknown name gives an empty text, without a look at the arguments.
-func (r *renderer) call(x *call) (*value, error) {
+func (r *renderer) call(x *call) *value {
 	if f, ok := functions[x.name]; ok {
 		values := make([]*value, len(x.arguments))
 		for i, a := range x.arguments {
-			var err error
-			if values[i], err = r.eval(a.x); err != nil {
-				return nil, err
-			}
+			values[i] = r.eval(a.x)
 		}
 		return f(r, x.arguments, values)
 	}
 	m := r.macros[x.name]
 	if m == nil {
-		return newText(""), nil
+		return newText("")
 	}
 	scope := newObject()
 	position := 0
@@ -210,22 +157,14 @@ func (r *renderer) call(x *call) (*value, error) {
 			name = m.parameters[position]
 			position++
 		}
-		v, err := r.eval(a.x)
-		if err != nil {
-			return nil, err
-		}
-		if err := r.put(scope, name, v); err != nil {
-			return nil, err
-		}
+		r.put(scope, name, r.eval(a.x))
 	}
 	// A macro sees all variables of its caller. A parameter without argument is one of them, or does not exist.
 	r.pushScope(scope)
 	defer r.popScope()
 	var out strings.Builder
-	if err := r.body(m.body, &out); err != nil {
-		return nil, err
-	}
-	return newText(out.String()), nil
+	r.body(m.body, &out)
+	return newText(out.String())
 }
 
 // is tests a value; a test that the engine does not know fails.
@@ -256,7 +195,7 @@ func (v *value) is(name string) bool {
 }
 
 // rangeList makes the list of a range; a step of 0 gives none. A fraction counts as its bits.
-func rangeList(r *renderer, _ []argument, values []*value) (*value, error) {
+func rangeList(r *renderer, _ []argument, values []*value) *value {
 	start, stop, step := int64(0), int64(0), int64(1)
 	switch {
 	case len(values) == 1:
@@ -269,41 +208,36 @@ func rangeList(r *renderer, _ []argument, values []*value) (*value, error) {
 	}
 	l := &value{kind: array}
 	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
-		if err := r.step(valueSteps); err != nil {
-			return nil, err
-		}
+		r.step(valueSteps)
 		l.elements = append(l.elements, newInt(i))
 		if next := i + step; (next < i) != (step < 0) {
-			return nil, fmt.Errorf("range(%d, %d, %d) overflows: %w", start, stop, step, ErrCrash)
+			panic(failure{fmt.Errorf("range(%d, %d, %d) overflows: %w", start, stop, step, ErrCrash)})
 		}
 	}
-	return l, nil
+	return l
 }
 
 // namespace keeps its keyword arguments only.
-func namespace(r *renderer, arguments []argument, values []*value) (*value, error) {
+func namespace(r *renderer, arguments []argument, values []*value) *value {
 	o := newObject()
 	for i, a := range arguments {
 		if a.name != "" {
-			if err := r.put(o, a.name, values[i]); err != nil {
-				return nil, err
-			}
+			r.put(o, a.name, values[i])
 		}
 	}
-	return o, nil
+	return o
 }
 
-func strftimeNow(r *renderer, _ []argument, values []*value) (*value, error) {
+func strftimeNow(r *renderer, _ []argument, values []*value) *value {
 	format := "%Y-%m-%d"
 	if len(values) > 0 {
 		format = values[0].text
 	}
-	s, err := strftime(r.limits.Now, format)
-	return newText(s), err
+	return newText(strftime(r.limits.Now, format))
 }
 
 // functions are all that the engine has. Their names are variables as well.
-var functions = map[string]func(*renderer, []argument, []*value) (*value, error){
+var functions = map[string]func(*renderer, []argument, []*value) *value{
 	"range":        rangeList,
 	"namespace":    namespace,
 	"strftime_now": strftimeNow,

@@ -8,59 +8,51 @@ import (
 
 // expression reads one. A condition without else is read and dropped; so is everything that the caller does not expect
 // behind it, such as * and /, which the engine lacks.
-func (p *parser) expression(conditions bool) (expression, error) {
-	if err := p.nest(); err != nil {
-		return nil, err
-	}
+func (p *parser) expression(conditions bool) expression {
+	p.nest()
 	defer p.unnest()
-	x, err := p.or()
-	if err != nil || !conditions || !p.take(nameToken, "if") {
-		return x, err
+	x := p.or()
+	if !conditions || !p.take(nameToken, "if") {
+		return x
 	}
-	condition, err := p.or()
-	if err != nil || !p.take(nameToken, "else") {
-		return x, err
+	condition := p.or()
+	if !p.take(nameToken, "else") {
+		return x
 	}
-	otherwise, err := p.expression(true)
-	return &conditional{condition, x, otherwise}, err
+	return &conditional{condition, x, p.expression(true)}
 }
 
 // operators reads operands with operators between them, from the left.
-func (p *parser) operators(operand func() (expression, error), kind tokenKind, texts ...string) (expression, error) {
-	x, err := operand()
-	for err == nil && p.is(kind, texts...) {
+func (p *parser) operators(operand func() expression, kind tokenKind, texts ...string) expression {
+	x := operand()
+	for p.is(kind, texts...) {
 		operator := p.next().text
-		var y expression
-		y, err = operand()
-		x = &binary{operator, x, y}
+		x = &binary{operator, x, operand()}
 	}
-	return x, err
+	return x
 }
 
-func (p *parser) or() (expression, error) { return p.operators(p.and, nameToken, "or") }
+func (p *parser) or() expression { return p.operators(p.and, nameToken, "or") }
 
-func (p *parser) and() (expression, error) { return p.operators(p.not, nameToken, "and") }
+func (p *parser) and() expression { return p.operators(p.not, nameToken, "and") }
 
-func (p *parser) sum() (expression, error) {
+func (p *parser) sum() expression {
 	return p.operators(p.filtered, operatorToken, "+", "-", "~")
 }
 
-func (p *parser) not() (expression, error) {
+func (p *parser) not() expression {
 	if !p.take(nameToken, "not") {
 		return p.comparison()
 	}
-	if err := p.nest(); err != nil {
-		return nil, err
-	}
+	p.nest()
 	defer p.unnest()
-	x, err := p.not()
-	return &conditional{x, &literal{newBool(false)}, &literal{newBool(true)}}, err
+	return &conditional{p.not(), &literal{newBool(false)}, &literal{newBool(true)}}
 }
 
 // comparison reads comparisons and tests; each compares the result of those before it.
-func (p *parser) comparison() (expression, error) {
-	x, err := p.sum()
-	for err == nil && (p.is(operatorToken, "==", "!=", "<", ">", "<=", ">=") || p.is(nameToken, "in", "is", "not")) {
+func (p *parser) comparison() expression {
+	x := p.sum()
+	for p.is(operatorToken, "==", "!=", "<", ">", "<=", ">=") || p.is(nameToken, "in", "is", "not") {
 		operator := p.next().text
 		switch operator {
 		case "is":
@@ -69,48 +61,43 @@ func (p *parser) comparison() (expression, error) {
 			continue
 		case "not":
 			if !p.take(nameToken, "in") {
-				return x, nil
+				return x
 			}
 			operator = "not in"
 		}
-		var y expression
-		y, err = p.sum()
-		x = &binary{operator, x, y}
+		x = &binary{operator, x, p.sum()}
 	}
-	return x, err
+	return x
 }
 
-func (p *parser) filtered() (expression, error) {
-	x, err := p.signed()
-	for err == nil && p.take(operatorToken, "|") {
+func (p *parser) filtered() expression {
+	x := p.signed()
+	for p.take(operatorToken, "|") {
 		if !p.is(nameToken) {
 			continue
 		}
 		f := &filter{x: x, name: p.next().text}
 		if p.take(punctuationToken, "(") {
-			f.arguments, err = p.arguments()
+			f.arguments = p.arguments()
 		}
 		x = f
 	}
-	return x, err
+	return x
 }
 
 // signed reads signs, which bind closer than filters: 0 + x or 0 - x.
-func (p *parser) signed() (expression, error) {
+func (p *parser) signed() expression {
 	if !p.is(operatorToken, "+", "-") {
 		return p.primary()
 	}
-	if err := p.nest(); err != nil {
-		return nil, err
-	}
+	p.nest()
 	defer p.unnest()
 	operator := p.next().text
-	x, err := p.signed()
-	return &binary{operator, &literal{newInt(0)}, x}, err
+	return &binary{operator, &literal{newInt(0)}, p.signed()}
 }
 
 // arguments reads what is between the brackets of a call, after the opening one.
-func (p *parser) arguments() ([]argument, error) {
+func (p *parser) arguments() []argument {
 	var list []argument
 	for !p.is(punctuationToken, ")") {
 		var a argument
@@ -118,90 +105,74 @@ func (p *parser) arguments() ([]argument, error) {
 			a.name = p.next().text
 			p.next()
 		}
-		var err error
-		if a.x, err = p.expression(true); err != nil {
-			return nil, err
-		}
+		a.x = p.expression(true)
 		list = append(list, a)
 		if !p.take(punctuationToken, ",") {
 			break
 		}
 	}
 	p.take(punctuationToken, ")")
-	return list, nil
+	return list
 }
 
 // primary reads a literal or a name; only a name can have attributes, indexes and calls behind it.
-func (p *parser) primary() (expression, error) {
+func (p *parser) primary() expression {
 	switch {
 	case p.take(punctuationToken, "["):
 		l := &list{}
-		return l, p.until("]", func() error {
-			x, err := p.expression(true)
-			l.items = append(l.items, x)
-			return err
-		})
+		p.until("]", func() { l.items = append(l.items, p.expression(true)) })
+		return l
 	case p.take(punctuationToken, "{"):
 		d := &dict{}
-		return d, p.until("}", func() error {
-			key, err := p.expression(true)
-			if err != nil {
-				return err
-			}
+		p.until("}", func() {
+			d.keys = append(d.keys, p.expression(true))
 			p.take(punctuationToken, ":")
-			v, err := p.expression(true)
-			d.keys, d.values = append(d.keys, key), append(d.values, v)
-			return err
+			d.values = append(d.values, p.expression(true))
 		})
+		return d
 	case p.take(punctuationToken, "("):
-		x, err := p.expression(true)
+		x := p.expression(true)
 		p.take(punctuationToken, ")")
-		return x, err
+		return x
 	case p.is(stringToken):
-		return &literal{newText(p.next().text)}, nil
+		return &literal{newText(p.next().text)}
 	case p.is(numberToken):
 		// Digits only; those of a large number saturate as a long and are cut to an int.
 		n, err := strconv.ParseInt(p.next().text, 10, 64)
 		if err != nil {
 			n = math.MaxInt64
 		}
-		return &literal{newInt(int64(int32(n)))}, nil
+		return &literal{newInt(int64(int32(n)))}
 	case p.is(nameToken):
 		return p.named()
 	}
-	return &literal{newText("")}, nil
+	return &literal{newText("")}
 }
 
 // until reads elements up to a bracket. The engine reads on for ever where it makes no progress.
-func (p *parser) until(bracket string, element func() error) error {
+func (p *parser) until(bracket string, element func()) {
 	for !p.is(punctuationToken, bracket) {
 		from := p.at
-		if err := element(); err != nil {
-			return err
-		}
+		element()
 		p.take(punctuationToken, ",")
 		if p.at == from {
-			return fmt.Errorf("line %d: a list or dict that is not closed, or has what the engine cannot read: it never ends: %w", p.peek().line, ErrCrash)
+			panic(failure{fmt.Errorf("line %d: a list or dict that is not closed, or has what the engine cannot read: it never ends: %w", p.peek().line, ErrCrash)})
 		}
 	}
 	p.next()
-	return nil
 }
 
-func (p *parser) named() (expression, error) {
+func (p *parser) named() expression {
 	var x expression
 	switch id := p.next().text; {
 	case id == "true":
-		return &literal{newBool(true)}, nil
+		return &literal{newBool(true)}
 	case id == "false":
-		return &literal{newBool(false)}, nil
+		return &literal{newBool(false)}
 	case id == "none":
-		return &literal{&value{}}, nil
+		return &literal{&value{}}
 	case p.take(punctuationToken, "("):
-		arguments, err := p.arguments()
-		if err != nil {
-			return nil, err
-		}
+		arguments := p.arguments()
 		x = &call{id, arguments}
 	default:
 		x = &variable{id}
@@ -209,10 +180,7 @@ func (p *parser) named() (expression, error) {
 	for {
 		switch {
 		case p.take(punctuationToken, "["):
-			key, err := p.key()
-			if err != nil {
-				return nil, err
-			}
+			key := p.key()
 			x = &item{x, key}
 		case p.take(punctuationToken, "."):
 			if !p.is(nameToken) {
@@ -225,10 +193,7 @@ func (p *parser) named() (expression, error) {
 			}
 			m := &method{x: x, name: id}
 			for !p.is(punctuationToken, ")") {
-				a, err := p.expression(true)
-				if err != nil {
-					return nil, err
-				}
+				a := p.expression(true)
 				m.arguments = append(m.arguments, a)
 				if !p.take(punctuationToken, ",") {
 					break
@@ -237,21 +202,19 @@ func (p *parser) named() (expression, error) {
 			p.take(punctuationToken, ")")
 			x = m
 		default:
-			return x, nil
+			return x
 		}
 	}
 }
 
 // key reads an index or slice up to its bracket.
-func (p *parser) key() (key expression, err error) {
+func (p *parser) key() expression {
 	var s slice
 	parts := []*expression{&s.start, &s.stop, &s.step}
 	colons := 0
 	for {
 		if !p.is(punctuationToken, ":", "]") {
-			if *parts[colons], err = p.expression(true); err != nil {
-				return nil, err
-			}
+			*parts[colons] = p.expression(true)
 		}
 		if colons == 2 || !p.take(punctuationToken, ":") {
 			break
@@ -261,9 +224,9 @@ func (p *parser) key() (key expression, err error) {
 	p.take(punctuationToken, "]")
 	switch {
 	case colons > 0:
-		return &s, nil
+		return &s
 	case s.start == nil:
-		return &literal{newText("")}, nil
+		return &literal{newText("")}
 	}
-	return s.start, nil
+	return s.start
 }

@@ -4,100 +4,83 @@ import "strings"
 
 // filter applies a filter. One that the engine does not know gives its input, without a look at the arguments, and so
 // do those of texts for other values.
-func (r *renderer) filter(x *filter) (*value, error) {
-	v, err := r.eval(x.x)
-	if err != nil {
-		return nil, err
-	}
+func (r *renderer) filter(x *filter) *value {
+	v := r.eval(x.x)
 	switch x.name {
 	case "tojson":
 		return r.tojson(x, v)
 	case "string":
 		var out strings.Builder
-		err := r.python(&out, v, false)
-		return newText(out.String()), err
+		r.python(&out, v, false)
+		return newText(out.String())
 	case "length":
-		return newInt(int64(v.size() + len(v.text))), nil
+		return newInt(int64(v.size() + len(v.text)))
 	case "items":
 		return r.items(v)
 	case "map":
 		return r.mapAttribute(x, v)
 	}
 	if v.kind != text {
-		return v, nil
+		return v
 	}
-	if err := r.step(1 + len(v.text)/64); err != nil {
-		return nil, err
-	}
+	r.step(1 + len(v.text)/64)
 	switch x.name {
 	case "trim":
-		return newText(strings.Trim(v.text, blanks)), nil
+		return newText(strings.Trim(v.text, blanks))
 	case "lower":
-		return newText(lower(v.text)), nil
+		return newText(lower(v.text))
 	case "upper":
-		return newText(upper(v.text)), nil
+		return newText(upper(v.text))
 	case "capitalize":
 		if v.text != "" {
-			return newText(upper(v.text[:1]) + lower(v.text[1:])), nil
+			return newText(upper(v.text[:1]) + lower(v.text[1:]))
 		}
 	}
-	return v, nil
+	return v
 }
 
 // tojson reads the keyword indent only.
-func (r *renderer) tojson(x *filter, v *value) (*value, error) {
+func (r *renderer) tojson(x *filter, v *value) *value {
 	indent := -1
 	for _, a := range x.arguments {
 		if a.name != "indent" {
 			continue
 		}
-		w, err := r.eval(a.x)
-		if err != nil {
-			return nil, err
-		}
-		if w.isInteger() {
+		if w := r.eval(a.x); w.isInteger() {
 			indent = int(int32(w.integer()))
 		}
 	}
 	var out strings.Builder
-	err := r.json(&out, v, indent, 0)
-	return newText(out.String()), err
+	r.json(&out, v, indent, 0)
+	return newText(out.String())
 }
 
 // items makes pairs of an object, in the order of its members.
-func (r *renderer) items(v *value) (*value, error) {
+func (r *renderer) items(v *value) *value {
 	l := &value{kind: array}
 	for _, m := range v.members {
-		c, err := r.clone(m.value)
-		if err != nil {
-			return nil, err
-		}
-		l.elements = append(l.elements, &value{kind: array, elements: []*value{newText(m.key), c}})
+		l.elements = append(l.elements, &value{kind: array, elements: []*value{newText(m.key), r.clone(m.value)}})
 	}
-	return l, nil
+	return l
 }
 
 // mapAttribute takes an attribute of every element, null where it is missing. The name of a filter, as the first
 // positional argument, is taken for that of an attribute.
-func (r *renderer) mapAttribute(x *filter, v *value) (*value, error) {
+func (r *renderer) mapAttribute(x *filter, v *value) *value {
 	if v.kind != array {
-		return v, nil
+		return v
 	}
 	name := ""
 	for _, a := range x.arguments {
 		if a.name != "attribute" && (a.name != "" || name != "") {
 			continue
 		}
-		w, err := r.eval(a.x)
-		if err != nil {
-			return nil, err
-		}
-		if w.kind == text {
+		if w := r.eval(a.x); w.kind == text {
 			name = w.text
 		}
 	}
 	if name == "" {
-		return v, nil
+		return v
 	}
 	l := &value{kind: array}
 	for _, e := range v.elements {
@@ -105,11 +88,9 @@ func (r *renderer) mapAttribute(x *filter, v *value) (*value, error) {
 		if m == nil {
 			m = &value{}
 		}
-		if err := r.push(l, m); err != nil {
-			return nil, err
-		}
+		r.push(l, m)
 	}
-	return l, nil
+	return l
 }
 
 // upper and lower know the letters of ASCII.

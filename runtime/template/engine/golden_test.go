@@ -132,34 +132,3 @@ func TestLimits(t *testing.T) {
 		})
 	}
 }
-
-// TestConfigure follows the engine's source: llm.cpp setChatTemplate, llmconfig.hpp.
-func TestConfigure(t *testing.T) {
-	file := engine.Chat{Template: "T", BOS: "<s>", EOS: "</s>"}
-	for _, c := range []struct {
-		name, config, model string
-		want                engine.Chat
-	}{
-		{"nothing", "{}", "{}", file},
-		{"template", "{}", `{"jinja": {"chat_template": "U"}}`, engine.Chat{Template: "U", BOS: "<s>"}},
-		{"empty template", "{}", `{"jinja": {"chat_template": ""}}`, engine.Chat{BOS: "<s>"}},
-		{"all", `{"system_prompt": "S"}`, `{"jinja": {"chat_template": "U", "eos": "E", "bos": "B", "context": {"a": [1.50, "é"]}}}`,
-			engine.Chat{Template: "U", BOS: "<s>", EOS: "E", Context: `{"a":[1.5,"é"]}`, System: "S"}},
-		{"context alone", "{}", `{"jinja": {"context": {"a": 1}}}`, engine.Chat{Template: "T", BOS: "<s>", EOS: "</s>", Context: `{"a":1}`, ContextAlone: true}},
-		{"llm_config wins", `{"jinja": {"chat_template": "V", "eos": "W"}}`, `{"jinja": {"chat_template": "U"}}`, engine.Chat{Template: "U", BOS: "<s>", EOS: "W"}},
-		{"no JSON", "x", `{"jinja": {"chat_template": "U"}}`, file},
-		{"no JSON in llm_config", `{"jinja": {"chat_template": "V"}}`, "{", engine.Chat{Template: "V", BOS: "<s>"}},
-		{"of another type", "{}", `{"jinja": {"chat_template": 1, "eos": []}}`, engine.Chat{BOS: "<s>"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			got, err := file.Configure([]byte(c.config), []byte(c.model))
-			if err != nil || got != c.want {
-				t.Errorf("%+v %v, want %+v", got, err, c.want)
-			}
-		})
-	}
-	in := engine.Chat{System: "S"}.Prompt("x")
-	if len(in.Messages) != 2 || in.Messages[0].Role != "system" || !in.AddGenerationPrompt {
-		t.Errorf("%+v", in)
-	}
-}

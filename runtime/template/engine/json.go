@@ -2,7 +2,6 @@ package engine
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -10,59 +9,48 @@ import (
 	"strings"
 )
 
-// errStop ends what is written where it is: the engine's writer does so at a number that JSON has not.
-var errStop = errors.New("number that JSON has not")
-
-// dump is a value as compact JSON, as it is printed.
-func (r *renderer) dump(v *value) (string, error) {
+// dump writes a value as compact JSON, as it is printed. At a number that JSON lacks the engine's writer stops.
+func (r *renderer) dump(v *value) string {
 	var out strings.Builder
-	err := r.compact(&out, v)
-	if errors.Is(err, errStop) {
-		err = nil
-	}
-	return out.String(), err
+	r.compact(&out, v)
+	return out.String()
 }
 
-func (r *renderer) compact(out *strings.Builder, v *value) error {
+// compact reports whether it wrote the whole of v.
+func (r *renderer) compact(out *strings.Builder, v *value) bool {
 	switch v.kind {
 	case null:
-		return r.write(out, "null")
+		r.write(out, "null")
 	case no, yes:
-		return r.write(out, strconv.FormatBool(v.kind == yes))
+		r.write(out, strconv.FormatBool(v.kind == yes))
 	case number:
 		s, ok := v.decimal()
 		if !ok {
-			return errStop
+			return false
 		}
-		return r.write(out, s)
+		r.write(out, s)
 	case text:
-		return r.quoted(out, v.text)
+		r.quoted(out, v.text)
 	case array:
 		for i, e := range v.elements {
-			if err := r.write(out, separator(i, "[", ",")); err != nil {
-				return err
-			}
-			if err := r.compact(out, e); err != nil {
-				return err
+			r.write(out, separator(i, "[", ","))
+			if !r.compact(out, e) {
+				return false
 			}
 		}
-		return r.write(out, closing(len(v.elements), "[]"))
+		r.write(out, closing(len(v.elements), "[]"))
+	case object:
+		for i, m := range v.members {
+			r.write(out, separator(i, "{", ","))
+			r.quoted(out, m.key)
+			r.write(out, ":")
+			if !r.compact(out, m.value) {
+				return false
+			}
+		}
+		r.write(out, closing(len(v.members), "{}"))
 	}
-	for i, m := range v.members {
-		if err := r.write(out, separator(i, "{", ",")); err != nil {
-			return err
-		}
-		if err := r.quoted(out, m.key); err != nil {
-			return err
-		}
-		if err := r.write(out, ":"); err != nil {
-			return err
-		}
-		if err := r.compact(out, m.value); err != nil {
-			return err
-		}
-	}
-	return r.write(out, closing(len(v.members), "{}"))
+	return true
 }
 
 // separator is what stands before element i.
@@ -93,8 +81,8 @@ func (v *value) decimal() (string, bool) {
 	return strconv.FormatInt(int64(v.bits), 10), true
 }
 
-func (r *renderer) quoted(out *strings.Builder, s string) error {
-	return r.write(out, string(appendText(nil, s)))
+func (r *renderer) quoted(out *strings.Builder, s string) {
+	r.write(out, string(appendText(nil, s)))
 }
 
 // appendText writes a JSON string. All bytes but quotes, backslashes and control characters stay as they are.
@@ -138,28 +126,21 @@ func sortedKeys(v *value, compare func(a, b string) int) []string {
 
 // json writes what tojson gives: spaces behind commas and colons, or lines if indent is not negative. Keys are not
 // escaped.
-func (r *renderer) json(out *strings.Builder, v *value, indent, level int) error {
+func (r *renderer) json(out *strings.Builder, v *value, indent, level int) {
 	if v.size() == 0 {
-		json, err := r.dump(v)
-		if err != nil {
-			return err
-		}
-		return r.write(out, json)
+		r.write(out, r.dump(v))
+		return
 	}
 	inner, outer := "", ""
 	comma := ", "
 	if indent >= 0 {
-		if err := r.size((level + 1) * indent); err != nil {
-			return err
-		}
+		r.size((level + 1) * indent)
 		inner = "\n" + strings.Repeat(" ", (level+1)*indent)
 		outer = "\n" + strings.Repeat(" ", level*indent)
 		comma = "," + inner
 	}
 	key := func(key string) string { return `"` + key + `": ` }
-	return r.sequence(out, v, v.brackets(inner, comma, outer), key, func(e *value) error {
-		return r.json(out, e, indent, level+1)
-	})
+	r.sequence(out, v, v.brackets(inner, comma, outer), key, func(e *value) { r.json(out, e, indent, level+1) })
 }
 
 // frame is what stands before the first element, between elements and behind the last.
@@ -174,7 +155,7 @@ func (v *value) brackets(inner, comma, outer string) frame {
 
 // sequence writes a list or an object, the keys of which are sorted. Of a key that is there twice it writes the first
 // value twice.
-func (r *renderer) sequence(out *strings.Builder, v *value, f frame, key func(string) string, element func(*value) error) error {
+func (r *renderer) sequence(out *strings.Builder, v *value, f frame, key func(string) string, element func(*value)) {
 	elements := v.elements
 	var keys []string
 	if v.kind == object {
@@ -185,52 +166,40 @@ func (r *renderer) sequence(out *strings.Builder, v *value, f frame, key func(st
 		}
 	}
 	for i, e := range elements {
-		if err := r.write(out, separator(i, f.open, f.comma)); err != nil {
-			return err
-		}
+		r.write(out, separator(i, f.open, f.comma))
 		if keys != nil {
-			if err := r.write(out, key(keys[i])); err != nil {
-				return err
-			}
+			r.write(out, key(keys[i]))
 		}
-		if err := element(e); err != nil {
-			return err
-		}
+		element(e)
 	}
 	if len(elements) == 0 {
-		if err := r.write(out, f.open); err != nil {
-			return err
-		}
+		r.write(out, f.open)
 	}
-	return r.write(out, f.end)
+	r.write(out, f.end)
 }
 
 // python writes what the filter string and the operator ~ give: True, None, and texts within lists and objects in
 // single quotes.
-func (r *renderer) python(out *strings.Builder, v *value, quoted bool) error {
+func (r *renderer) python(out *strings.Builder, v *value, quoted bool) {
 	switch v.kind {
 	case null:
-		return r.write(out, "None")
+		r.write(out, "None")
 	case no:
-		return r.write(out, "False")
+		r.write(out, "False")
 	case yes:
-		return r.write(out, "True")
+		r.write(out, "True")
 	case number:
-		s, err := r.dump(v)
-		if err != nil {
-			return err
-		}
-		return r.write(out, s)
+		r.write(out, r.dump(v))
 	case text:
 		if quoted {
-			return r.write(out, "'"+valueEscapes.Replace(v.text)+"'")
+			r.write(out, "'"+valueEscapes.Replace(v.text)+"'")
+		} else {
+			r.write(out, v.text)
 		}
-		return r.write(out, v.text)
+	default:
+		key := func(key string) string { return "'" + keyEscapes.Replace(key) + "': " }
+		r.sequence(out, v, v.brackets("", ", ", ""), key, func(e *value) { r.python(out, e, true) })
 	}
-	key := func(key string) string { return "'" + keyEscapes.Replace(key) + "': " }
-	return r.sequence(out, v, v.brackets("", ", ", ""), key, func(e *value) error {
-		return r.python(out, e, true)
-	})
 }
 
 var (

@@ -76,13 +76,14 @@ func NewInput(messages []*template.Object, tools []any, variables map[string]any
 }
 
 // configured is JSON of a config as the engine hands it on: read and written again, which may round numbers.
-func configured(s string) (string, error) {
+func configured(s string) (text string, err error) {
+	defer recovered(&err)
 	v, err := decode(s)
 	if err != nil {
 		return "", err
 	}
 	r := &renderer{ctx: context.Background(), limits: withDefaults(template.Limits{})}
-	return r.dump(v)
+	return r.dump(v), nil
 }
 
 // appendJSON writes a value such as template.DecodeJSON gives. Unlike encoding/json it keeps the order of an object.

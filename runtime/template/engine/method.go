@@ -7,42 +7,33 @@ import (
 
 // method calls a method of a text. One that the engine does not know, that lacks arguments, or that is called on
 // anything else gives an empty text, without a look at the arguments. Arguments that are no texts count as empty ones.
-func (r *renderer) method(x *method) (*value, error) {
-	v, err := r.eval(x.x)
-	if err != nil {
-		return nil, err
-	}
+func (r *renderer) method(x *method) *value {
+	v := r.eval(x.x)
 	need, ok := methods[x.name]
 	if v.kind != text || !ok || len(x.arguments) < need.least {
-		return newText(""), nil
+		return newText("")
 	}
 	var arguments []string
 	for _, a := range x.arguments[:min(len(x.arguments), need.most)] {
-		w, err := r.eval(a)
-		if err != nil {
-			return nil, err
-		}
-		arguments = append(arguments, w.text)
+		arguments = append(arguments, r.eval(a).text)
 	}
 	s := v.text
-	if err := r.step(1 + len(s)/64); err != nil {
-		return nil, err
-	}
+	r.step(1 + len(s)/64)
 	first := need.absent
 	if len(arguments) > 0 {
 		first = arguments[0]
 	}
 	switch x.name {
 	case "startswith":
-		return newBool(strings.HasPrefix(s, first)), nil
+		return newBool(strings.HasPrefix(s, first))
 	case "endswith":
-		return newBool(strings.HasSuffix(s, first)), nil
+		return newBool(strings.HasSuffix(s, first))
 	case "strip":
-		return newText(stripRight(stripLeft(s, first), first)), nil
+		return newText(stripRight(stripLeft(s, first), first))
 	case "lstrip":
-		return newText(stripLeft(s, first)), nil
+		return newText(stripLeft(s, first))
 	case "rstrip":
-		return newText(stripRight(s, first)), nil
+		return newText(stripRight(s, first))
 	case "split":
 		return r.split(s, first)
 	}
@@ -79,31 +70,27 @@ func stripRight(s, bytes string) string {
 }
 
 // split cuts at every separator, at each blank if none is given.
-func (r *renderer) split(s, separator string) (*value, error) {
+func (r *renderer) split(s, separator string) *value {
 	if separator == "" {
-		return nil, fmt.Errorf("split at an empty text never ends: %w", ErrCrash)
+		panic(failure{fmt.Errorf("split at an empty text never ends: %w", ErrCrash)})
 	}
 	l := &value{kind: array}
 	for {
 		part, rest, found := strings.Cut(s, separator)
-		if err := r.step(valueSteps + len(part)/64); err != nil {
-			return nil, err
-		}
+		r.step(valueSteps + len(part)/64)
 		l.elements = append(l.elements, newText(part))
 		if !found {
-			return l, nil
+			return l
 		}
 		s = rest
 	}
 }
 
-func (r *renderer) replace(s, from, to string) (*value, error) {
+func (r *renderer) replace(s, from, to string) *value {
 	if from == "" {
-		return newText(s), nil
+		return newText(s)
 	}
 	n := strings.Count(s, from)
-	if err := r.size(len(s) + n*(len(to)-len(from))); err != nil {
-		return nil, err
-	}
-	return newText(strings.ReplaceAll(s, from, to)), nil
+	r.size(len(s) + n*(len(to)-len(from)))
+	return newText(strings.ReplaceAll(s, from, to))
 }

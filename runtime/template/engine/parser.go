@@ -47,57 +47,46 @@ func (p *parser) take(kind tokenKind, texts ...string) bool {
 }
 
 // nest counts a level; the caller defers the other half.
-func (p *parser) nest() error {
+func (p *parser) nest() {
 	if p.nesting++; p.nesting > maxNesting {
-		return fmt.Errorf("line %d: nested more than %d deep: %w", p.peek().line, maxNesting, template.ErrLimit)
+		panic(failure{fmt.Errorf("line %d: nested more than %d deep: %w", p.peek().line, maxNesting, template.ErrLimit)})
 	}
-	return nil
 }
 
 func (p *parser) unnest() { p.nesting-- }
 
 // body appends statements up to a block of one of these names, which it takes without what follows the name. The name
 // is empty at the end of the template. An end of a macro need not be a name.
-func (p *parser) body(body *[]statement, ends ...string) (string, error) {
-	if err := p.nest(); err != nil {
-		return "", err
-	}
+func (p *parser) body(body *[]statement, ends ...string) string {
+	p.nest()
 	defer p.unnest()
 	for !p.atEnd() {
 		if p.is(blockStart) {
 			tag := p.tokens[p.at+1]
 			if (tag.kind == nameToken || tag.text == "endmacro") && slices.Contains(ends, tag.text) {
 				p.at += 2
-				return tag.text, nil
+				return tag.text
 			}
 		}
 		switch {
 		case p.is(textToken):
 			*body = append(*body, &textStatement{p.next().text})
 		case p.take(printStart):
-			x, err := p.expression(true)
-			if err != nil {
-				return "", err
-			}
+			*body = append(*body, &printStatement{p.expression(true)})
 			p.take(printEnd)
-			*body = append(*body, &printStatement{x})
 		case p.take(blockStart):
-			s, err := p.block()
-			if err != nil {
-				return "", err
-			}
-			if s != nil {
+			if s := p.block(); s != nil {
 				*body = append(*body, s)
 			}
 		default:
 			p.next()
 		}
 	}
-	return "", nil
+	return ""
 }
 
 // block reads a block after its opening; nil for one that the engine does not know and skips.
-func (p *parser) block() (statement, error) {
+func (p *parser) block() statement {
 	if tag := p.next(); tag.kind == nameToken {
 		switch tag.text {
 		case "for":
@@ -114,52 +103,40 @@ func (p *parser) block() (statement, error) {
 		p.next()
 	}
 	p.next()
-	return nil, nil
+	return nil
 }
 
-func (p *parser) setBlock() (statement, error) {
-	target, err := p.expression(true)
-	if err != nil {
-		return nil, err
-	}
+func (p *parser) setBlock() statement {
+	target := p.expression(true)
 	p.take(operatorToken, "=")
-	v, err := p.expression(true)
+	v := p.expression(true)
 	p.take(blockEnd)
-	return &setStatement{target, v}, err
+	return &setStatement{target, v}
 }
 
 // ifBlock reads from the condition on. An elif is a block within the else.
-func (p *parser) ifBlock() (statement, error) {
-	if err := p.nest(); err != nil {
-		return nil, err
-	}
+func (p *parser) ifBlock() statement {
+	p.nest()
 	defer p.unnest()
-	x, err := p.expression(true)
-	if err != nil {
-		return nil, err
-	}
+	x := p.expression(true)
 	p.take(blockEnd)
 	s := &ifStatement{test: x}
 	body := &s.yes
 	for {
-		tag, err := p.body(body, "endif", "else", "elif")
-		if err != nil {
-			return nil, err
-		}
+		tag := p.body(body, "endif", "else", "elif")
 		if tag == "elif" {
-			nested, err := p.ifBlock()
-			s.no = append(s.no, nested)
-			return s, err
+			s.no = append(s.no, p.ifBlock())
+			return s
 		}
 		p.take(blockEnd)
 		if tag != "else" {
-			return s, nil
+			return s
 		}
 		body = &s.no
 	}
 }
 
-func (p *parser) forBlock() (statement, error) {
+func (p *parser) forBlock() statement {
 	s := &forStatement{}
 	for p.is(nameToken) {
 		s.names = append(s.names, p.next().text)
@@ -168,32 +145,25 @@ func (p *parser) forBlock() (statement, error) {
 		}
 	}
 	p.take(nameToken, "in")
-	var err error
-	if s.iterable, err = p.expression(false); err != nil {
-		return nil, err
-	}
+	s.iterable = p.expression(false)
 	if p.take(nameToken, "if") {
-		if s.test, err = p.expression(true); err != nil {
-			return nil, err
-		}
+		s.test = p.expression(true)
 	}
 	p.take(blockEnd)
-	_, err = p.body(&s.body, "endfor")
+	p.body(&s.body, "endfor")
 	p.take(blockEnd)
-	return s, err
+	return s
 }
 
 // macroBlock reads a macro. Values for missing arguments are read and dropped.
-func (p *parser) macroBlock() (statement, error) {
+func (p *parser) macroBlock() statement {
 	s := &macroStatement{name: p.next().text}
 	if p.take(punctuationToken, "(") {
 		for !p.is(punctuationToken, ")") {
 			if p.is(nameToken) {
 				s.parameters = append(s.parameters, p.next().text)
 				if p.take(operatorToken, "=") {
-					if _, err := p.expression(true); err != nil {
-						return nil, err
-					}
+					p.expression(true)
 				}
 			}
 			if !p.take(punctuationToken, ",") {
@@ -203,7 +173,7 @@ func (p *parser) macroBlock() (statement, error) {
 		p.take(punctuationToken, ")")
 	}
 	p.take(blockEnd)
-	_, err := p.body(&s.body, "endmacro")
+	p.body(&s.body, "endmacro")
 	p.take(blockEnd)
-	return s, err
+	return s
 }

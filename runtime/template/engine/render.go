@@ -29,53 +29,66 @@ type renderer struct {
 	macros    map[string]*macroStatement
 }
 
+// failure carries an error as a panic from where it arises to recovered, as in package template.
+type failure struct{ error }
+
+// recovered turns the panic of a failed parse or rendering into its error. Whoever starts one defers it.
+func recovered(err *error) {
+	switch f := recover().(type) {
+	case nil:
+	case failure:
+		*err = f.error
+	default:
+		panic(f)
+	}
+}
+
 // valueSteps is what a value costs; with its place in a list it is less than 150 bytes.
 const valueSteps = 8
 
 // step counts work, and memory that is made: one step is about 16 bytes of values or 64 of texts.
-func (r *renderer) step(n int) error {
+func (r *renderer) step(n int) {
 	before := r.steps
 	r.steps += n
 	if r.steps > r.limits.Steps {
-		return fmt.Errorf("more than %d steps: %w", r.limits.Steps, template.ErrLimit)
+		panic(failure{fmt.Errorf("more than %d steps: %w", r.limits.Steps, template.ErrLimit)})
 	}
 	if before>>12 != r.steps>>12 {
-		return r.ctx.Err()
+		if err := r.ctx.Err(); err != nil {
+			panic(failure{err})
+		}
 	}
-	return nil
 }
 
 // size checks the length of a text that is about to be made.
-func (r *renderer) size(n int) error {
+func (r *renderer) size(n int) {
 	if n > r.limits.Output {
-		return fmt.Errorf("more than %d bytes: %w", r.limits.Output, template.ErrLimit)
+		panic(failure{fmt.Errorf("more than %d bytes: %w", r.limits.Output, template.ErrLimit)})
 	}
-	return r.step(1 + n/64)
+	r.step(1 + n/64)
 }
 
-func (r *renderer) write(out *strings.Builder, s string) error {
+func (r *renderer) write(out *strings.Builder, s string) {
 	if out.Len()+len(s) > r.limits.Output {
-		return r.size(out.Len() + len(s))
+		r.size(out.Len() + len(s))
 	}
 	out.WriteString(s)
-	return r.step(1 + len(s)/64)
+	r.step(1 + len(s)/64)
 }
 
 // enter counts a level of evaluation; the caller defers leave.
-func (r *renderer) enter() error {
+func (r *renderer) enter() {
 	if r.depth++; r.depth > maxDepth {
-		return fmt.Errorf("evaluated more than %d deep, as a macro that calls itself without end is: %w", maxDepth, template.ErrLimit)
+		panic(failure{fmt.Errorf("evaluated more than %d deep, as a macro that calls itself without end is: %w", maxDepth, template.ErrLimit)})
 	}
-	return r.step(1)
+	r.step(1)
 }
 
 func (r *renderer) leave() { r.depth-- }
 
 // clone copies a value with all that it holds.
-func (r *renderer) clone(v *value) (*value, error) {
-	if err := r.step(valueSteps); err != nil {
-		return nil, err
-	}
+func (r *renderer) clone(v *value) *value {
+	r.step(valueSteps)
 	c := *v
 	c.elements, c.members = nil, nil
 	if len(v.elements) > 0 {
@@ -84,46 +97,34 @@ func (r *renderer) clone(v *value) (*value, error) {
 	if len(v.members) > 0 {
 		c.members = make([]member, len(v.members))
 	}
-	var err error
 	for i, e := range v.elements {
-		if c.elements[i], err = r.clone(e); err != nil {
-			return nil, err
-		}
+		c.elements[i] = r.clone(e)
 	}
 	for i, m := range v.members {
-		if c.members[i].value, err = r.clone(m.value); err != nil {
-			return nil, err
-		}
+		c.members[i].value = r.clone(m.value)
 		c.members[i].key = m.key
 	}
-	return &c, nil
+	return &c
 }
 
 // assign copies a value into a place.
-func (r *renderer) assign(place, v *value) error {
-	if place == v {
-		return nil
+func (r *renderer) assign(place, v *value) {
+	if place != v {
+		*place = *r.clone(v)
 	}
-	c, err := r.clone(v)
-	if err == nil {
-		*place = *c
-	}
-	return err
 }
 
 // put sets a member. A name with a zero byte is lost in the engine, and what is read for it then is anything.
-func (r *renderer) put(o *value, key string, v *value) error {
+func (r *renderer) put(o *value, key string, v *value) {
 	if strings.IndexByte(key, 0) >= 0 {
-		return fmt.Errorf("key %q holds a zero byte: %w", key, tensor.ErrUnsupported)
+		panic(failure{fmt.Errorf("key %q holds a zero byte: %w", key, tensor.ErrUnsupported)})
 	}
-	return r.assign(o.place(key), v)
+	r.assign(o.place(key), v)
 }
 
 // push appends a copy to a list.
-func (r *renderer) push(l, v *value) error {
-	c, err := r.clone(v)
-	l.elements = append(l.elements, c)
-	return err
+func (r *renderer) push(l, v *value) {
+	l.elements = append(l.elements, r.clone(v))
 }
 
 // lookup is a variable's own value.
@@ -137,101 +138,82 @@ func (r *renderer) lookup(name string) *value {
 }
 
 // set assigns a variable of the innermost scope.
-func (r *renderer) set(name string, v *value) error { return r.put(r.scopes[len(r.scopes)-1], name, v) }
+func (r *renderer) set(name string, v *value) { r.put(r.scopes[len(r.scopes)-1], name, v) }
 
 func (r *renderer) pushScope(scope *value) { r.scopes = append(r.scopes, scope) }
 
 func (r *renderer) popScope() { r.scopes = r.scopes[:len(r.scopes)-1] }
 
 // render renders statements with variables that hide the globals.
-func (r *renderer) render(body []statement, variables *value) (string, error) {
+func (r *renderer) render(body []statement, variables *value) string {
 	r.scopes = []*value{r.globals, variables}
 	r.macros = map[string]*macroStatement{}
 	var out strings.Builder
-	err := r.body(body, &out)
-	return out.String(), err
+	r.body(body, &out)
+	return out.String()
 }
 
-func (r *renderer) body(body []statement, out *strings.Builder) error {
-	if err := r.enter(); err != nil {
-		return err
-	}
+func (r *renderer) body(body []statement, out *strings.Builder) {
+	r.enter()
 	defer r.leave()
 	for _, s := range body {
-		if err := r.statement(s, out); err != nil {
-			return err
-		}
+		r.statement(s, out)
 	}
-	return nil
 }
 
-func (r *renderer) statement(s statement, out *strings.Builder) error {
+func (r *renderer) statement(s statement, out *strings.Builder) {
 	switch s := s.(type) {
 	case *textStatement:
-		return r.write(out, s.text)
+		r.write(out, s.text)
 	case *macroStatement:
 		r.macros[s.name] = s
-		return nil
 	case *forStatement:
-		return r.loop(s, out)
+		r.loop(s, out)
 	case *setStatement:
-		v, err := r.eval(s.value)
-		if err != nil {
-			return err
-		}
-		return r.setTarget(s.target, v)
+		r.setTarget(s.target, r.eval(s.value))
 	case *ifStatement:
-		v, err := r.eval(s.test)
-		if err != nil {
-			return err
+		if r.eval(s.test).truth() {
+			r.body(s.yes, out)
+		} else {
+			r.body(s.no, out)
 		}
-		if v.truth() {
-			return r.body(s.yes, out)
+	case *printStatement:
+		switch v := r.eval(s.x); {
+		case v.isUndefined():
+		case v.kind == text:
+			r.write(out, v.text)
+		default:
+			r.write(out, r.dump(v))
 		}
-		return r.body(s.no, out)
 	}
-	v, err := r.eval(s.(*printStatement).x)
-	if err != nil || v.isUndefined() {
-		return err
-	}
-	if v.kind == text {
-		return r.write(out, v.text)
-	}
-	json, err := r.dump(v)
-	if err != nil {
-		return err
-	}
-	return r.write(out, json)
 }
 
 // setTarget assigns to a name, or to an attribute of one. Whatever else is before the = is ignored.
-func (r *renderer) setTarget(target expression, v *value) error {
+func (r *renderer) setTarget(target expression, v *value) {
 	switch t := target.(type) {
 	case *variable:
-		return r.set(t.name, v)
+		r.set(t.name, v)
 	case *attribute:
 		x, ok := t.x.(*variable)
 		if !ok {
-			return nil
+			return
 		}
 		owner := r.lookup(x.name)
 		if owner.kind == null {
-			return nil
+			return
 		}
-		// The name's own value changes, a text or number into an object; what does not exist is made from the one
-		// value that stands for it, which has changed as well.
-		if err := r.put(owner, t.name, v); err != nil || owner != r.undefined {
-			return err
+		// The value of the name itself changes, a text or number into an object. A missing name is created from the
+		// one value that stands for all of them, which has changed as well.
+		if r.put(owner, t.name, v); owner == r.undefined {
+			r.set(x.name, owner)
 		}
-		return r.set(x.name, owner)
 	}
-	return nil
 }
 
-func (r *renderer) loop(s *forStatement, out *strings.Builder) error {
-	iterable, err := r.eval(s.iterable)
-	if err != nil || iterable.isUndefined() {
-		return err
+func (r *renderer) loop(s *forStatement, out *strings.Builder) {
+	iterable := r.eval(s.iterable)
+	if iterable.isUndefined() {
+		return
 	}
 	items := iterable.elements
 	if iterable.kind == object {
@@ -241,19 +223,10 @@ func (r *renderer) loop(s *forStatement, out *strings.Builder) error {
 	}
 	var accepted []*value
 	for _, e := range items {
-		if err := r.step(4); err != nil {
-			return err
-		}
+		r.step(4)
 		if s.test != nil {
-			scope, err := r.unpack(s.names, e)
-			if err != nil {
-				return err
-			}
-			r.pushScope(scope)
-			v, err := r.eval(s.test)
-			if err != nil {
-				return err
-			}
+			r.pushScope(r.unpack(s.names, e))
+			v := r.eval(s.test)
 			r.popScope()
 			if !v.truth() {
 				continue
@@ -262,13 +235,8 @@ func (r *renderer) loop(s *forStatement, out *strings.Builder) error {
 		accepted = append(accepted, e)
 	}
 	for i, e := range accepted {
-		scope, err := r.unpack(s.names, e)
-		if err != nil {
-			return err
-		}
-		if err := r.step(6 * valueSteps); err != nil {
-			return err
-		}
+		scope := r.unpack(s.names, e)
+		r.step(6 * valueSteps)
 		*scope.place("loop") = *newObject(
 			member{"index0", newInt(int64(i))},
 			member{"index", newInt(int64(i + 1))},
@@ -277,25 +245,21 @@ func (r *renderer) loop(s *forStatement, out *strings.Builder) error {
 			member{"length", newInt(int64(len(accepted)))},
 		)
 		r.pushScope(scope)
-		if err := r.body(s.body, out); err != nil {
-			return err
-		}
+		r.body(s.body, out)
 		r.popScope()
 	}
-	return nil
 }
 
 // unpack makes the scope of one element. With several names an element that is no list, or too short, goes to the
 // first, and the others stay what they are outside.
-func (r *renderer) unpack(names []string, e *value) (*value, error) {
+func (r *renderer) unpack(names []string, e *value) *value {
 	scope := newObject()
 	if len(names) == 1 || len(names) > 0 && len(e.elements) < len(names) {
-		return scope, r.put(scope, names[0], e)
+		r.put(scope, names[0], e)
+		return scope
 	}
 	for i, name := range names {
-		if err := r.put(scope, name, e.elements[i]); err != nil {
-			return nil, err
-		}
+		r.put(scope, name, e.elements[i])
 	}
-	return scope, nil
+	return scope
 }

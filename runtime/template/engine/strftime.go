@@ -18,7 +18,7 @@ var layouts = map[byte]string{
 
 // strftime formats a time as C++'s put_time does with the C library of Linux. A flag such as that of %-d is not known:
 // it stays, and so does what is no conversion. Conversions that no template is known to use are refused.
-func strftime(now time.Time, format string) (string, error) {
+func strftime(now time.Time, format string) string {
 	var b strings.Builder
 	for i := 0; i < len(format); i++ {
 		if format[i] != '%' {
@@ -50,11 +50,11 @@ func strftime(now time.Time, format string) (string, error) {
 		case c == 'l':
 			fmt.Fprintf(&b, "%2d", (now.Hour()+11)%12+1)
 		case strings.IndexByte("CgGUVWEO0_+", c) >= 0:
-			return "", fmt.Errorf("strftime_now: conversion %%%c: %w", c, tensor.ErrUnsupported)
+			panic(failure{fmt.Errorf("strftime_now: conversion %%%c: %w", c, tensor.ErrUnsupported)})
 		default:
 			b.WriteByte('%')
 			b.WriteByte(c)
 		}
 	}
-	return b.String(), nil
+	return b.String()
 }

@@ -24,13 +24,18 @@ func Parse(source string) (*Template, error) {
 	if len(source) > maxSource {
 		return nil, fmt.Errorf("template of %d bytes: %w", len(source), tensor.ErrUnsupported)
 	}
-	p := &parser{tokens: lex(source)}
 	t := &Template{empty: source == ""}
-	_, err := p.body(&t.body)
-	if err != nil {
+	if err := t.parse(source); err != nil {
 		return nil, err
 	}
 	return t, nil
+}
+
+func (t *Template) parse(source string) (err error) {
+	defer recovered(&err)
+	p := &parser{tokens: lex(source)}
+	p.body(&t.body)
+	return nil
 }
 
 // Message is a message as the engine's interface takes it. A message of the role "json" whose content is a JSON object
@@ -51,7 +56,8 @@ const probe = "<__jinja_content_probe__>"
 // Render renders a conversation. Before it does, the engine renders a single message twice, to see whether the template
 // prints texts or only lists of parts: in the latter case it makes lists of all texts that are not empty. What those
 // renderings change of bos_token, eos_token and functions stays changed.
-func (t *Template) Render(ctx context.Context, in Input, limits template.Limits) (string, error) {
+func (t *Template) Render(ctx context.Context, in Input, limits template.Limits) (prompt string, err error) {
+	defer recovered(&err)
 	if t.empty {
 		var out strings.Builder
 		for _, m := range in.Messages {
@@ -64,11 +70,7 @@ func (t *Template) Render(ctx context.Context, in Input, limits template.Limits)
 	if err != nil {
 		return "", err
 	}
-	parts, err := t.wantsParts(r)
-	if err != nil {
-		return "", err
-	}
-	if parts {
+	if t.wantsParts(r) {
 		for _, m := range message.elements {
 			if c := m.member("content"); c != nil && c.kind == text && c.text != "" {
 				*c = *textPart(c.text)
@@ -86,7 +88,7 @@ func (t *Template) Render(ctx context.Context, in Input, limits template.Limits)
 	if in.AddGenerationPrompt {
 		*variables.place("add_generation_prompt") = *newBool(true)
 	}
-	return r.render(t.body, variables)
+	return r.render(t.body, variables), nil
 }
 
 func withDefaults(l template.Limits) template.Limits {
@@ -138,16 +140,12 @@ func textPart(s string) *value {
 }
 
 // wantsParts is true for a template that prints a content only when it is a list of parts.
-func (t *Template) wantsParts(r *renderer) (bool, error) {
+func (t *Template) wantsParts(r *renderer) bool {
 	var printed [2]bool
 	for i, content := range []*value{newText(probe), textPart(probe)} {
 		m := newObject(member{"role", newText("user")}, member{"content", content})
 		list := &value{kind: array, elements: []*value{m}}
-		s, err := r.render(t.body, newObject(member{"messages", list}))
-		if err != nil {
-			return false, fmt.Errorf("the engine's probe for lists of parts: %w", err)
-		}
-		printed[i] = strings.Contains(s, probe)
+		printed[i] = strings.Contains(r.render(t.body, newObject(member{"messages", list})), probe)
 	}
-	return !printed[0] && printed[1], nil
+	return !printed[0] && printed[1]
 }

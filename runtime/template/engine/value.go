@@ -148,29 +148,27 @@ func (v *value) truth() bool {
 
 // compare orders two values: by type, then by what the engine looks at. Of objects that is only the number of their
 // members, and of texts what is before a zero byte.
-func (r *renderer) compare(a, b *value) (int, error) {
-	if err := r.step(1 + min(len(a.text), len(b.text))/64); err != nil {
-		return 0, err
-	}
+func (r *renderer) compare(a, b *value) int {
+	r.step(1 + min(len(a.text), len(b.text))/64)
 	switch {
 	case a.kind != b.kind:
-		return int(a.kind) - int(b.kind), nil
+		return int(a.kind) - int(b.kind)
 	case a.kind == text:
-		return strings.Compare(cString(a.text), cString(b.text)), nil
+		return strings.Compare(cString(a.text), cString(b.text))
 	case a.isFraction() || b.isFraction():
-		return order(a.float(), b.float()), nil
+		return order(a.float(), b.float())
 	case a.kind == number:
-		return order(a.integer(), b.integer()), nil
+		return order(a.integer(), b.integer())
 	case a.size() != b.size():
-		return order(a.size(), b.size()), nil
+		return order(a.size(), b.size())
 	case a.kind == array:
 		for i := range a.elements {
-			if c, err := r.compare(a.elements[i], b.elements[i]); c != 0 || err != nil {
-				return c, err
+			if c := r.compare(a.elements[i], b.elements[i]); c != 0 {
+				return c
 			}
 		}
 	}
-	return 0, nil
+	return 0
 }
 
 // order is 0 for what is neither less nor greater, which a NaN is to everything.

@@ -1,15 +1,12 @@
-package template
+package syntax
 
 import (
-	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// kind says what a token is.
+// kind is the kind of a token.
 type kind uint8
 
 const (
@@ -26,10 +23,10 @@ const (
 	tokenOperator
 )
 
-// token is one word of a template. Of text and strings it holds the text that they stand for.
+// token is a text, a bracket of a tag, or a word within a tag.
 type token struct {
 	kind  kind
-	text  string // what is written: a name, an operator, a literal after unescaping
+	text  string // as written; of a string its value
 	value any    // of a number
 	line  int
 }
@@ -54,46 +51,35 @@ func (t token) String() string {
 	return t.text
 }
 
-// lexer cuts a template into tokens, with trim_blocks and lstrip_blocks: the line feed after a tag is dropped, and
-// blanks between the start of a line and a tag as well.
+// lexer cuts a template into tokens, with trim_blocks and lstrip_blocks: the line feed after a tag is dropped, and so
+// are blanks between the start of a line and a tag.
 type lexer struct {
 	source    string
 	position  int
 	line      int
 	tokens    []token
-	brackets  []byte // closing brackets that are due
+	brackets  []byte // the closing ones to come
 	lineStart bool   // the match before this position ended with a line feed
 }
 
-// lex cuts source. A single line feed at the end of a template does not count.
-func lex(source string) ([]token, error) {
-	source = strings.TrimSuffix(normalizeNewlines(source), "\n")
-	l := &lexer{source: source, line: 1, lineStart: true}
+// lex cuts source, without a single line feed at its end. It panics with an *Error.
+func lex(source string) []token {
+	source = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(source)
+	l := &lexer{source: strings.TrimSuffix(source, "\n"), line: 1, lineStart: true}
 	for l.position < len(l.source) {
-		if err := l.text(); err != nil {
-			return nil, err
-		}
+		l.text()
 	}
 	l.add(tokenEOF, "", nil)
-	return l.tokens, nil
+	return l.tokens
 }
 
-func normalizeNewlines(s string) string {
-	if !strings.Contains(s, "\r") {
-		return s
-	}
-	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\r", "\n")
-}
-
-func (l *lexer) corrupt(format string, args ...any) error {
-	return &Error{Line: l.line, Kind: "TemplateSyntaxError", Message: fmt.Sprintf(format, args...), err: tensor.ErrCorrupt}
-}
+func (l *lexer) corrupt(format string, args ...any) *Error { return corrupt(l.line, format, args...) }
 
 func (l *lexer) add(k kind, text string, value any) {
 	l.tokens = append(l.tokens, token{k, text, value, l.line})
 }
 
-// skip goes n bytes ahead.
+// skip moves past n bytes.
 func (l *lexer) skip(n int) {
 	part := l.source[l.position : l.position+n]
 	l.line += strings.Count(part, "\n")
@@ -103,14 +89,8 @@ func (l *lexer) skip(n int) {
 	}
 }
 
-// space is the length of the white space at the position plus n.
-func (l *lexer) space(n int) int {
-	rest := l.source[l.position+n:]
-	return len(rest) - len(strings.TrimLeftFunc(rest, isSpace))
-}
-
 // text takes text up to the next tag, and that tag.
-func (l *lexer) text() error {
+func (l *lexer) text() {
 	rest := l.source[l.position:]
 	at := 0
 	for {
@@ -118,7 +98,7 @@ func (l *lexer) text() error {
 		if i < 0 || at+i+1 >= len(rest) {
 			l.add(tokenText, rest, nil)
 			l.skip(len(rest))
-			return nil
+			return
 		}
 		at += i
 		if c := rest[at+1]; c == '%' || c == '{' || c == '#' {
@@ -141,10 +121,12 @@ func (l *lexer) text() error {
 	switch {
 	case raw > 0:
 		l.skip(begin + raw - at)
-		return l.raw()
+		l.raw()
+		return
 	case mark == '#':
 		l.skip(begin - at)
-		return l.comment()
+		l.comment()
+		return
 	case mark == '{':
 		first.kind = tokenPrint
 	default:
@@ -152,18 +134,18 @@ func (l *lexer) text() error {
 	}
 	l.tokens = append(l.tokens, first)
 	l.skip(begin - at)
-	return l.code(first.kind == tokenTag)
+	l.code(first.kind == tokenTag)
 }
 
-// takeText takes the text before a tag, without the white space that the tag's sign or the rule of lines removes.
+// takeText takes the text before a tag, without the white space that the tag's sign or lstrip_blocks removes.
 func (l *lexer) takeText(text string, sign byte, lines bool) {
 	kept := text
 	switch {
 	case sign == '-':
-		kept = strings.TrimRightFunc(text, isSpace)
+		kept = strings.TrimRightFunc(text, IsSpace)
 	case sign == 0 && lines:
 		start := strings.LastIndexByte(text, '\n') + 1
-		if (start > 0 || l.lineStart) && strings.TrimFunc(text[start:], isSpace) == "" {
+		if (start > 0 || l.lineStart) && strings.TrimFunc(text[start:], IsSpace) == "" {
 			kept = text[:start]
 		}
 	}
@@ -173,15 +155,15 @@ func (l *lexer) takeText(text string, sign byte, lines bool) {
 	l.skip(len(text))
 }
 
-// rawBegin is the length of what ends the tag {% raw %}, from behind its sign, or 0.
+// rawBegin returns the length of the tag {% raw %} after its sign, or 0 if s is another tag.
 func rawBegin(s string) int {
-	t, ok := strings.CutPrefix(strings.TrimLeftFunc(s, isSpace), "raw")
+	t, ok := strings.CutPrefix(strings.TrimLeftFunc(s, IsSpace), "raw")
 	if !ok {
 		return 0
 	}
-	t = strings.TrimLeftFunc(t, isSpace)
+	t = strings.TrimLeftFunc(t, IsSpace)
 	if u, ok := strings.CutPrefix(t, "-%}"); ok {
-		return len(s) - len(strings.TrimLeftFunc(u, isSpace))
+		return len(s) - len(strings.TrimLeftFunc(u, IsSpace))
 	}
 	if u, ok := strings.CutPrefix(t, "%}"); ok {
 		return len(s) - len(u)
@@ -189,58 +171,57 @@ func rawBegin(s string) int {
 	return 0
 }
 
-// raw takes the text up to {% endraw %}, and that.
-func (l *lexer) raw() error {
+// raw takes the text up to {% endraw %}, and that tag.
+func (l *lexer) raw() {
 	rest := l.source[l.position:]
 	for at := 0; ; at += 2 {
 		i := strings.Index(rest[at:], "{%")
 		if rest == "" {
-			return nil // the reference does not mind at the very end
+			return // jinja2 accepts that at the very end
 		}
 		if i < 0 {
-			return l.corrupt("missing end of raw directive")
+			panic(l.corrupt("missing end of raw directive"))
 		}
 		at += i
 		t, sign := rest[at+2:], byte(0)
 		if t != "" && (t[0] == '-' || t[0] == '+') {
 			sign, t = t[0], t[1:]
 		}
-		t, ok := strings.CutPrefix(strings.TrimLeftFunc(t, isSpace), "endraw")
+		t, ok := strings.CutPrefix(strings.TrimLeftFunc(t, IsSpace), "endraw")
 		if !ok {
 			continue
 		}
-		t = strings.TrimLeftFunc(t, isSpace)
+		t = strings.TrimLeftFunc(t, IsSpace)
 		if n := tagEnd(t, "%}", true); n > 0 {
 			l.takeText(rest[:at], sign, true)
 			l.skip(len(rest) - at - len(t) + n)
-			return nil
+			return
 		}
 	}
 }
 
-// comment takes a comment's text and end.
-func (l *lexer) comment() error {
+// comment takes the text and the end of a comment.
+func (l *lexer) comment() {
 	rest := l.source[l.position:]
 	at := strings.Index(rest, "#}")
 	if rest == "" {
-		return nil // as for raw
+		return // as for raw
 	}
 	if at < 0 {
-		return l.corrupt("missing end of comment tag")
+		panic(l.corrupt("missing end of comment tag"))
 	}
 	if at > 0 && (rest[at-1] == '-' || rest[at-1] == '+') {
 		at--
 	}
 	l.skip(at + tagEnd(rest[at:], "#}", true))
-	return nil
 }
 
-// tagEnd is the length of the end of a tag with the white space that it removes, or 0 when s begins otherwise.
+// tagEnd returns the length of the end of a tag and of the white space that it removes, or 0 if s begins with neither.
 func tagEnd(s, end string, block bool) int {
 	switch {
 	case strings.HasPrefix(s, "-"+end):
 		rest := s[1+len(end):]
-		return len(s) - len(strings.TrimLeftFunc(rest, isSpace))
+		return len(s) - len(strings.TrimLeftFunc(rest, IsSpace))
 	case block && strings.HasPrefix(s, "+"+end):
 		return 1 + len(end)
 	case block && strings.HasPrefix(s, end+"\n"):
@@ -252,7 +233,7 @@ func tagEnd(s, end string, block bool) int {
 }
 
 // code takes the words of a tag up to its end.
-func (l *lexer) code(tag bool) error {
+func (l *lexer) code(tag bool) {
 	end, last := "}}", tokenPrintEnd
 	if tag {
 		end, last = "%}", tokenTagEnd
@@ -264,59 +245,55 @@ func (l *lexer) code(tag bool) error {
 			if n := tagEnd(rest, end, tag); n > 0 {
 				l.add(last, "", nil)
 				l.skip(n)
-				return nil
+				return
 			}
 		}
-		if n := l.space(0); n > 0 {
+		if n := len(rest) - len(strings.TrimLeftFunc(rest, IsSpace)); n > 0 {
 			l.skip(n)
 			continue
 		}
-		if err := l.word(rest); err != nil {
-			return err
-		}
+		l.word(rest)
 	}
-	return nil
 }
 
 // word takes one name, literal or operator.
-func (l *lexer) word(rest string) error {
-	if n, value, err := l.number(rest); n > 0 || err != nil {
-		if err != nil {
-			return err
-		}
+func (l *lexer) word(rest string) {
+	if n, value := l.number(rest); n > 0 {
 		k := tokenInteger
 		if _, ok := value.(float64); ok {
 			k = tokenFloat
 		}
 		l.add(k, rest[:n], value)
 		l.skip(n)
-		return nil
+		return
 	}
-	if n := len(rest) - len(strings.TrimLeftFunc(rest, isWord)); n > 0 {
+	if n := len(rest) - len(strings.TrimLeftFunc(rest, IsWord)); n > 0 {
 		if first, _ := utf8.DecodeRuneInString(rest); first != '_' && !unicode.IsLetter(first) {
-			return l.corrupt("invalid character in identifier %q", rest[:n])
+			panic(l.corrupt("invalid character in identifier %q", rest[:n]))
 		}
 		l.add(tokenName, rest[:n], nil)
 		l.skip(n)
-		return nil
+		return
 	}
 	if rest[0] == '\'' || rest[0] == '"' {
-		return l.string(rest)
+		l.string(rest)
+		return
 	}
 	n := operatorLength(rest)
 	if n == 0 {
 		r, _ := utf8.DecodeRuneInString(rest)
-		return l.corrupt("unexpected character %q", r)
+		panic(l.corrupt("unexpected character %q", r))
 	}
-	if err := l.balance(rest[0]); err != nil {
-		return err
-	}
+	l.balance(rest[0])
 	l.add(tokenOperator, rest[:n], nil)
 	l.skip(n)
-	return nil
 }
 
-func isWord(r rune) bool {
+// IsSpace is Python's str.isspace of one character.
+func IsSpace(c rune) bool { return unicode.IsSpace(c) || c >= 0x1c && c <= 0x1f }
+
+// IsWord reports whether a character may stand in a name.
+func IsWord(r rune) bool {
 	return r == '_' || unicode.In(r, unicode.L, unicode.N, unicode.Mn, unicode.Mc, unicode.Pc)
 }
 
@@ -332,8 +309,8 @@ func operatorLength(s string) int {
 	return 0
 }
 
-// balance keeps count of brackets, as an end of a tag inside of brackets is none.
-func (l *lexer) balance(c byte) error {
+// balance tracks brackets: within them the end of a tag has no effect.
+func (l *lexer) balance(c byte) {
 	switch c {
 	case '(':
 		l.brackets = append(l.brackets, ')')
@@ -344,12 +321,11 @@ func (l *lexer) balance(c byte) error {
 	case ')', ']', '}':
 		n := len(l.brackets)
 		if n == 0 {
-			return l.corrupt("unexpected %q", c)
+			panic(l.corrupt("unexpected %q", c))
 		}
 		if l.brackets[n-1] != c {
-			return l.corrupt("unexpected %q, expected %q", c, l.brackets[n-1])
+			panic(l.corrupt("unexpected %q, expected %q", c, l.brackets[n-1]))
 		}
 		l.brackets = l.brackets[:n-1]
 	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package template
+package syntax
 
 import (
 	"errors"
@@ -19,31 +19,31 @@ var (
 // maxNumber bounds the bytes of a number.
 const maxNumber = 1000
 
-// number reads a number at the start of rest: its length, 0 for none, and an int64 or a float64.
-func (l *lexer) number(rest string) (int, any, error) {
+// number reads a number at the start of rest: its length, 0 if there is none, and its value, an int64 or a float64.
+func (l *lexer) number(rest string) (int, any) {
 	if rest[0] < '0' || rest[0] > '9' {
-		return 0, nil, nil
+		return 0, nil
 	}
-	rest = rest[:min(len(rest), maxNumber)]               // as patterns cost time by the length of the text
+	rest = rest[:min(len(rest), maxNumber)]               // patterns take time by the length of the text
 	if l.position == 0 || l.source[l.position-1] != '.' { // x.0.1 is two subscripts
 		if m := floatPattern.FindString(rest); m != "" {
 			f, err := strconv.ParseFloat(strings.ReplaceAll(m, "_", ""), 64)
 			if err != nil && !errors.Is(err, strconv.ErrRange) {
-				return 0, nil, l.corrupt("%v", err)
+				panic(l.corrupt("%v", err))
 			}
-			return len(m), f, nil
+			return len(m), f
 		}
 	}
 	m := integerPattern.FindString(rest)
 	i, err := strconv.ParseInt(strings.ReplaceAll(m, "_", ""), 0, 64)
 	if err != nil {
-		return 0, nil, &Error{Line: l.line, Kind: "OverflowError", Message: m + " does not fit 64 bits", err: tensor.ErrUnsupported}
+		panic(unsupported(l.line, "%s does not fit 64 bits", m))
 	}
-	return len(m), i, nil
+	return len(m), i
 }
 
 // string takes a string literal.
-func (l *lexer) string(rest string) error {
+func (l *lexer) string(rest string) {
 	end := 1
 	for end < len(rest) && rest[end] != rest[0] {
 		if rest[end] == '\\' {
@@ -52,15 +52,14 @@ func (l *lexer) string(rest string) error {
 		end++
 	}
 	if end >= len(rest) {
-		return l.corrupt("unexpected character %q", rest[0])
+		panic(l.corrupt("unexpected character %q", rest[0]))
 	}
 	s, err := unescape(rest[1:end])
 	if err != nil {
-		return &Error{Line: l.line, Kind: "TemplateSyntaxError", Message: err.Error(), err: err}
+		panic(&Error{Line: l.line, Kind: "TemplateSyntaxError", Message: "a string", Err: err})
 	}
 	l.add(tokenString, s, nil)
 	l.skip(end + 1)
-	return nil
 }
 
 // simpleEscapes are the escapes of one letter.
@@ -68,7 +67,7 @@ var simpleEscapes = map[byte]string{
 	'\n': "", '\\': `\`, '\'': "'", '"': `"`, 'a': "\a", 'b': "\b", 'f': "\f", 'n': "\n", 'r': "\r", 't': "\t", 'v': "\v",
 }
 
-// unescape replaces the escapes of a Python string. An unknown one stays as it is written.
+// unescape replaces the escapes of a Python string. Unknown ones stay as written.
 func unescape(s string) (string, error) {
 	if !strings.Contains(s, `\`) {
 		return s, nil
@@ -113,8 +112,8 @@ func unescape(s string) (string, error) {
 		case e == 'N':
 			return "", fmt.Errorf("a character by name, \\N: %w", tensor.ErrUnsupported)
 		case e >= utf8.RuneSelf:
-			// The reference escapes what is not ASCII before it reads escapes, so that a backslash in front
-			// of such a character escapes that escape's backslash.
+			// jinja2 escapes characters outside ASCII before it reads escapes, so that a backslash before
+			// such a character escapes that escape's backslash.
 			r, n := utf8.DecodeRuneInString(s[i-1:])
 			switch {
 			case r < 0x100:

@@ -1,4 +1,4 @@
-package template_test
+package lower_test
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmexport/llmexport/runtime/template"
 	"github.com/llmexport/llmexport/runtime/template/engine"
+	"github.com/llmexport/llmexport/runtime/template/lower"
 	"github.com/llmexport/llmexport/runtime/template/templatetest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -69,7 +70,7 @@ func TestLower(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			lowered, left := tmpl.Lower()
+			lowered, left := lower.Template(tmpl.Syntax())
 			if len(left) > 0 {
 				t.Errorf("%s: %v", source, left)
 			}
@@ -99,7 +100,7 @@ func TestLowerLeaves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, left := tmpl.Lower()
+		_, left := lower.Template(tmpl.Syntax())
 		if len(left) != 1 || !errors.Is(left[0], tensor.ErrUnsupported) || !strings.Contains(left[0].Error(), want) {
 			t.Errorf("%s: %v, want %s", source, left, want)
 		}
@@ -108,7 +109,7 @@ func TestLowerLeaves(t *testing.T) {
 
 // FuzzLower wants a template that the engine reads to its end, of a size that the original bounds.
 func FuzzLower(f *testing.F) {
-	data, err := os.ReadFile("testdata/goldens.json")
+	data, err := os.ReadFile("../testdata/goldens.json")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func FuzzLower(f *testing.F) {
 	for _, c := range file.Cases {
 		f.Add(c.Source)
 	}
-	for _, s := range templatetest.Sources(f, "testdata/templates") {
+	for _, s := range templatetest.Sources(f, "../testdata/templates") {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, source string) {
@@ -129,7 +130,7 @@ func FuzzLower(f *testing.F) {
 		if err != nil {
 			return
 		}
-		lowered, _ := tmpl.Lower()
+		lowered, _ := lower.Template(tmpl.Syntax())
 		if len(lowered) > 1000*(len(source)+10) {
 			t.Fatalf("%d bytes of %d", len(lowered), len(source))
 		}
@@ -137,28 +138,4 @@ func FuzzLower(f *testing.F) {
 			t.Fatalf("%q: %v", lowered, err)
 		}
 	})
-}
-
-// TestLowerRandom renders random templates as jinja2 does, and what is lowered from them as the engine does.
-func TestLowerRandom(t *testing.T) {
-	const templates = 3000
-	rendered := 0
-	for seed := range uint64(templates) {
-		l, ok := templatetest.RandomLowered(t, seed)
-		if !ok {
-			continue
-		}
-		rendered++
-		e, err := engine.Parse(l.Text)
-		got := ""
-		if err == nil {
-			got, err = e.Render(t.Context(), l.Input, template.Limits{})
-		}
-		if err != nil || got != l.Want {
-			t.Errorf("seed %d: %s\nlowered %s\nmessages %q, context %s\n got %q %v\nwant %q", seed, l.Source, l.Text, l.Input.Messages, l.Input.Context, got, err, l.Want)
-		}
-	}
-	if rendered < templates*2/3 {
-		t.Errorf("only %d of %d templates", rendered, templates)
-	}
 }

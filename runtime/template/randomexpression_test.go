@@ -1,4 +1,4 @@
-package templatetest
+package template_test
 
 import "strings"
 

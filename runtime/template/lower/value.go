@@ -1,0 +1,378 @@
+package lower
+
+import (
+	"math"
+
+	"github.com/llmexport/llmexport/runtime/template/syntax"
+)
+
+// value lowers an expression whose value is used.
+func (l *lowerer) value(x syntax.Expression) syntax.Expression {
+	switch x := x.(type) {
+	case *syntax.Constant:
+		if _, ok := x.Value.(float64); ok {
+			l.cannot(1, "a number with a fraction")
+			return &syntax.Constant{Value: ""} // the engine hangs on some
+		}
+		if i, ok := x.Value.(int64); ok && i > math.MaxInt32 {
+			l.cannot(1, "a number of more than 32 bits")
+		}
+		return x
+	case *syntax.Name:
+		if !isIdentifierName(x.ID) {
+			l.cannot(1, "the name %q", x.ID)
+			return &syntax.Constant{Value: ""}
+		}
+		return x
+	case *syntax.NamespaceTarget:
+		return x
+	case *syntax.Tuple:
+		return &syntax.List{Items: l.values(x.Items)}
+	case *syntax.List:
+		return &syntax.List{Items: l.values(x.Items)}
+	case *syntax.Dict:
+		return &syntax.Dict{Keys: l.values(x.Keys), Values: l.values(x.Values)}
+	case *syntax.Unary:
+		if x.Operator == "not" {
+			return &syntax.Unary{Operator: "not", X: l.condition(x.X), Line: x.Line}
+		}
+		return &syntax.Unary{Operator: x.Operator, X: l.value(x.X), Line: x.Line}
+	case *syntax.Binary:
+		return l.binary(x)
+	case *syntax.Concat:
+		parts := make([]syntax.Expression, len(x.Parts))
+		for i, part := range x.Parts {
+			if parts[i] = l.value(part); mayLack(parts[i]) {
+				parts[i] = l.shared(parts[i])
+			}
+			if mayLack(parts[i]) {
+				parts[i] = &syntax.Conditional{Test: &syntax.Test{X: parts[i], Name: "defined"}, Yes: parts[i], No: &syntax.Constant{Value: ""}}
+			}
+		}
+		return &syntax.Concat{Parts: parts}
+	case *syntax.Comparison:
+		return l.comparison(x)
+	case *syntax.Conditional:
+		var no syntax.Expression = &syntax.Constant{Value: ""}
+		yes := l.value(x.Yes)
+		if x.No != nil {
+			no = l.value(x.No)
+		}
+		return &syntax.Conditional{Test: l.condition(x.Test), Yes: yes, No: no, Line: x.Line}
+	case *syntax.Attribute:
+		if a, ok := l.loopAttribute(x); ok {
+			return a
+		}
+		if !isIdentifierName(x.Name) {
+			return &syntax.Item{X: l.base(x.X), Key: &syntax.Constant{Value: x.Name}, Line: x.Line}
+		}
+		return &syntax.Attribute{X: l.base(x.X), Name: x.Name, Line: x.Line}
+	case *syntax.Item:
+		if key, ok := x.Key.(*syntax.Constant); ok {
+			// A key that is missing gives an empty text where an attribute gives nothing.
+			if s, ok := key.Value.(string); ok && isIdentifierName(s) {
+				return &syntax.Attribute{X: l.base(x.X), Name: s, Line: x.Line}
+			}
+		}
+		return &syntax.Item{X: l.elements(x.X, x.Line), Key: l.value(x.Key), Line: x.Line}
+	case *syntax.Slice:
+		if n, ok := x.X.(*syntax.Name); ok && l.json[n.ID] && x.Start == nil && x.Step == nil && isNumber(x.Stop, -1) {
+			return l.unclosed(n)
+		}
+		s := &syntax.Slice{X: l.elements(x.X, x.Line), Line: x.Line}
+		for _, p := range []struct {
+			to   *syntax.Expression
+			from syntax.Expression
+		}{{&s.Start, x.Start}, {&s.Stop, x.Stop}, {&s.Step, x.Step}} {
+			if p.from != nil {
+				*p.to = l.value(p.from)
+			}
+		}
+		return s
+	case *syntax.Call:
+		return l.call(x)
+	case *syntax.Filter:
+		return l.filter(x)
+	case *syntax.Test:
+		return l.test(x)
+	}
+	panic("internal error: an expression of an unknown type")
+}
+
+func (l *lowerer) values(list []syntax.Expression) []syntax.Expression {
+	out := make([]syntax.Expression, len(list))
+	for i, x := range list {
+		out[i] = l.value(x)
+	}
+	return out
+}
+
+// condition lowers an expression of which only the truth counts; "and" and "or" give that in the engine, which
+// evaluates both sides, but none of its evaluations fails.
+func (l *lowerer) condition(x syntax.Expression) syntax.Expression {
+	if b, ok := x.(*syntax.Binary); ok && (b.Operator == "and" || b.Operator == "or") {
+		return &syntax.Binary{Operator: b.Operator, X: l.condition(b.X), Y: l.condition(b.Y), Line: b.Line}
+	}
+	return l.value(x)
+}
+
+// base lowers what something is read of: only names and what follows them can have a dot or a bracket behind them.
+func (l *lowerer) base(x syntax.Expression) syntax.Expression {
+	switch x := l.value(x).(type) {
+	case *syntax.Name, *syntax.Attribute, *syntax.Item, *syntax.Slice, *syntax.Call:
+		return x
+	default:
+		return &syntax.Attribute{X: namespaceOf("v", x), Name: "v"}
+	}
+}
+
+// elements lowers what is indexed: the engine finds nothing in a text.
+func (l *lowerer) elements(x syntax.Expression, line int) syntax.Expression {
+	v := l.base(x)
+	of := v
+	if a, ok := v.(*syntax.Attribute); ok {
+		if c, ok := a.X.(*syntax.Call); ok && len(c.Arguments.Keyword) == 1 && a.Name == "v" {
+			of = c.Arguments.Keyword[0].X
+		}
+	}
+	if isText(of) {
+		l.cannot(line, "a part of a text")
+	}
+	return v
+}
+
+func (l *lowerer) binary(x *syntax.Binary) syntax.Expression {
+	switch x.Operator {
+	case "and", "or":
+		left := l.value(x.X)
+		right := l.value(x.Y)
+		if isTruth(left) && isTruth(right) {
+			return &syntax.Binary{Operator: x.Operator, X: left, Y: right, Line: x.Line}
+		}
+		left = l.hold(left)
+		if x.Operator == "or" {
+			return &syntax.Conditional{Test: left, Yes: left, No: right}
+		}
+		return &syntax.Conditional{Test: left, Yes: right, No: left}
+	case "%":
+		if c, ok := x.Y.(*syntax.Constant); ok {
+			if n, ok := c.Value.(int64); ok && n > 0 {
+				return l.remainder(l.value(x.X), n)
+			}
+		}
+	case "*":
+		for _, o := range [][2]syntax.Expression{{x.X, x.Y}, {x.Y, x.X}} {
+			if c, ok := o[0].(*syntax.Constant); ok {
+				if _, ok := c.Value.(string); ok {
+					times := &syntax.Call{Function: &syntax.Name{ID: "range"}, Arguments: syntax.Arguments{Positional: []syntax.Expression{l.value(o[1])}}}
+					return l.repeated(times, c)
+				}
+			}
+		}
+	case "+", "-":
+		return &syntax.Binary{Operator: x.Operator, X: l.value(x.X), Y: l.value(x.Y), Line: x.Line}
+	}
+	l.cannot(x.Line, "the operator %s", x.Operator)
+	return &syntax.Constant{Value: ""}
+}
+
+func (l *lowerer) comparison(x *syntax.Comparison) syntax.Expression {
+	left := l.value(x.First)
+	if len(x.Rest) == 1 {
+		right := l.value(x.Rest[0].X)
+		if op := x.Rest[0].Operator; (op == "==" || op == "!=") && !isScalar(left) && !isScalar(right) {
+			// The engine takes any two objects for equal.
+			left, right = &syntax.Filter{X: left, Name: "tojson"}, &syntax.Filter{X: right, Name: "tojson"}
+		}
+		return &syntax.Comparison{First: left, Rest: []syntax.Operand{{Operator: x.Rest[0].Operator, X: right}}, Line: x.Line}
+	}
+	var all syntax.Expression
+	for _, o := range x.Rest {
+		right := l.hold(l.value(o.X))
+		var one syntax.Expression = &syntax.Comparison{First: left, Rest: []syntax.Operand{{Operator: o.Operator, X: right}}, Line: x.Line}
+		if all != nil {
+			one = &syntax.Binary{Operator: "and", X: all, Y: one}
+		}
+		all, left = one, right
+	}
+	return all
+}
+
+// test lowers x is name.
+func (l *lowerer) test(x *syntax.Test) syntax.Expression {
+	a := x.Arguments.Positional
+	switch x.Name {
+	case "defined":
+		return l.defined(l.value(x.X), x.Line)
+	case "undefined":
+		return &syntax.Unary{Operator: "not", X: l.defined(l.value(x.X), x.Line)}
+	case "none", "boolean", "string", "true", "false":
+		return &syntax.Test{X: l.value(x.X), Name: x.Name, Line: x.Line}
+	case "number": // True and False are numbers
+		v := l.shared(l.value(x.X))
+		return &syntax.Binary{Operator: "or", X: &syntax.Test{X: v, Name: "number", Line: x.Line}, Y: &syntax.Test{X: v, Name: "boolean"}}
+	case "integer":
+		return &syntax.Test{X: l.value(x.X), Name: "number", Line: x.Line}
+	case "mapping":
+		// What is undefined is an object to the engine.
+		v := l.shared(l.value(x.X))
+		mapping := &syntax.Test{X: v, Name: "mapping", Line: x.Line}
+		if !mayLack(v) {
+			return mapping
+		}
+		return &syntax.Binary{Operator: "and", X: &syntax.Test{X: v, Name: "defined"}, Y: mapping}
+	case "sequence", "iterable":
+		v := l.shared(l.value(x.X))
+		return &syntax.Binary{Operator: "or", X: &syntax.Test{X: v, Name: x.Name, Line: x.Line}, Y: &syntax.Test{X: v, Name: "mapping"}}
+	case "odd", "even":
+		want := int64(0)
+		if x.Name == "odd" {
+			want = 1
+		}
+		return l.comparison(&syntax.Comparison{First: &syntax.Binary{Operator: "%", X: x.X, Y: &syntax.Constant{Value: int64(2)}, Line: x.Line}, Rest: []syntax.Operand{{Operator: "==", X: &syntax.Constant{Value: want}}}, Line: x.Line})
+	case "divisibleby":
+		if len(a) == 1 {
+			return l.comparison(&syntax.Comparison{First: &syntax.Binary{Operator: "%", X: x.X, Y: a[0], Line: x.Line}, Rest: []syntax.Operand{{Operator: "==", X: &syntax.Constant{Value: int64(0)}}}, Line: x.Line})
+		}
+	}
+	operators := map[string]string{
+		"eq": "==", "equalto": "==", "==": "==", "sameas": "==", "ne": "!=", "!=": "!=", "lt": "<", "lessthan": "<", "<": "<", "le": "<=", "<=": "<=",
+		"gt": ">", "greaterthan": ">", ">": ">", "ge": ">=", ">=": ">=", "in": "in",
+	}
+	if op, ok := operators[x.Name]; ok && len(a) == 1 {
+		return &syntax.Comparison{First: l.value(x.X), Rest: []syntax.Operand{{Operator: op, X: l.value(a[0])}}, Line: x.Line}
+	}
+	l.cannot(x.Line, "the test %q", x.Name)
+	return &syntax.Constant{Value: false}
+}
+
+// defined lowers the question whether there is something; an item that is not there is an empty text to the engine.
+func (l *lowerer) defined(v syntax.Expression, line int) syntax.Expression {
+	var there syntax.Expression = &syntax.Test{X: v, Name: "defined", Line: line}
+	if c, ok := v.(*syntax.Conditional); ok {
+		if n, ok := c.Yes.(*syntax.Name); ok && n.ID == l.nothing().(*syntax.Name).ID { // loop.previtem
+			there = &syntax.Unary{Operator: "not", X: c.Test}
+		}
+	}
+	if i, ok := v.(*syntax.Item); ok {
+		isText := false
+		switch key := i.Key.(type) {
+		case *syntax.Constant:
+			_, isText = key.Value.(string)
+		case *syntax.Unary:
+			l.cannot(line, "whether an item counted from the end is defined")
+		}
+		if _, isName := i.Key.(*syntax.Name); isText || isName {
+			there = &syntax.Comparison{First: i.Key, Rest: []syntax.Operand{{Operator: "in", X: i.X}}}
+		} else {
+			there = &syntax.Comparison{First: &syntax.Filter{X: i.X, Name: "length"}, Rest: []syntax.Operand{{Operator: ">", X: i.Key}}}
+		}
+	}
+	return there
+}
+
+// isTruth reports whether an expression can only be true or false.
+func isTruth(x syntax.Expression) bool {
+	switch x := x.(type) {
+	case *syntax.Comparison, *syntax.Test:
+		return true
+	case *syntax.Unary:
+		return x.Operator == "not"
+	case *syntax.Constant:
+		_, ok := x.Value.(bool)
+		return ok
+	case *syntax.Binary:
+		return x.Operator == "and" || x.Operator == "or"
+	case *syntax.Call:
+		a, ok := x.Function.(*syntax.Attribute)
+		return ok && (a.Name == "startswith" || a.Name == "endswith")
+	}
+	return false
+}
+
+// isScalar reports whether an expression can be no list and no object.
+func isScalar(x syntax.Expression) bool {
+	_, isConstant := x.(*syntax.Constant)
+	return isConstant || isText(x) || isCount(x) || isTruth(x)
+}
+
+// isText reports whether an expression can only be a text.
+func isText(x syntax.Expression) bool {
+	switch x := x.(type) {
+	case *syntax.Constant:
+		_, ok := x.Value.(string)
+		return ok
+	case *syntax.Concat:
+		return true
+	case *syntax.Binary:
+		return x.Operator == "+" && (isText(x.X) || isText(x.Y))
+	case *syntax.Conditional:
+		return isText(x.Yes) && isText(x.No)
+	case *syntax.Filter:
+		switch x.Name {
+		case "string", "trim", "upper", "lower", "capitalize", "tojson":
+			return true
+		}
+	case *syntax.Name:
+		return x.ID == "bos_token" || x.ID == "eos_token"
+	case *syntax.Call:
+		switch f := x.Function.(type) {
+		case *syntax.Attribute:
+			switch f.Name {
+			case "strip", "lstrip", "rstrip", "replace":
+				return true
+			}
+		case *syntax.Name:
+			return f.ID != "range" && f.ID != "namespace"
+		}
+	}
+	return false
+}
+
+// isCount reports whether an expression can only be a whole number.
+func isCount(x syntax.Expression) bool {
+	switch x := x.(type) {
+	case *syntax.Constant:
+		_, ok := x.Value.(int64)
+		return ok
+	case *syntax.Filter:
+		return x.Name == "length"
+	case *syntax.Attribute:
+		n, ok := x.X.(*syntax.Name)
+		return ok && n.ID == "loop" && (x.Name == "index" || x.Name == "index0" || x.Name == "length")
+	case *syntax.Binary:
+		return (x.Operator == "+" || x.Operator == "-") && isCount(x.X) && isCount(x.Y)
+	}
+	return false
+}
+
+// mayLack reports whether an expression may be undefined.
+func mayLack(x syntax.Expression) bool {
+	switch x := x.(type) {
+	case *syntax.Name:
+		return true
+	case *syntax.Attribute:
+		return !isCount(x)
+	case *syntax.Conditional:
+		return mayLack(x.Yes) || mayLack(x.No)
+	}
+	return false
+}
+
+func isNumber(x syntax.Expression, n int64) bool {
+	if u, ok := x.(*syntax.Unary); ok && u.Operator == "-" {
+		return isNumber(u.X, -n)
+	}
+	c, ok := x.(*syntax.Constant)
+	return ok && c.Value == n
+}
+
+// unclosed is what tojson made of a list, an object or a text, without its last byte: the engine has no slices of texts.
+func (l *lowerer) unclosed(n *syntax.Name) syntax.Expression {
+	const mark = "\x01" // no JSON has it
+	var x syntax.Expression = &syntax.Attribute{X: namespaceOf("v", &syntax.Concat{Parts: []syntax.Expression{n, &syntax.Constant{Value: mark}}}), Name: "v"}
+	for _, end := range []string{"}", "]", `"`} {
+		x = &syntax.Call{Function: &syntax.Attribute{X: x, Name: "replace"}, Arguments: syntax.Arguments{Positional: []syntax.Expression{&syntax.Constant{Value: end + mark}, &syntax.Constant{Value: ""}}}}
+	}
+	return x
+}
