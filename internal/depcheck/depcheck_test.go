@@ -67,7 +67,7 @@ var thirdParty = map[string][]string{
 	"runtime/tensor":    {"golang.org/x/sys"},
 	"runtime/kernel":    {"golang.org/x/sys"},
 	"runtime/tokenizer": {"golang.org/x/text"},
-	"runtime/template":  {},
+	"runtime/template":  {"golang.org/x/text"},
 
 	"runtime/tokenizer/engine":             {},
 	"runtime/tokenizer/internal/bytelevel": {},

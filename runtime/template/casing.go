@@ -4,26 +4,16 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/language"
 )
 
 // upper is Python's str.upper: ß becomes SS.
-func upper(s string) string { return mapCase(s, unicode.ToUpper, upperSpecial) }
+func upper(s string) string { return cases.Upper(language.Und).String(s) }
 
-func mapCase(s string, simple func(rune) rune, special map[string]string) string {
-	var b strings.Builder
-	for i, c := range s {
-		if c >= utf8.RuneSelf {
-			if t, ok := special[s[i:i+utf8.RuneLen(c)]]; ok {
-				b.WriteString(t)
-				continue
-			}
-		}
-		b.WriteRune(simple(c))
-	}
-	return b.String()
-}
-
-// lower is Python's str.lower: İ becomes two characters, and a Σ that ends a word ς.
+// lower is Python's str.lower: İ becomes two characters, and a Σ that ends a word ς. Where a letter is both cased and
+// ignored, such as ᵘ before Σ, the package cases decides otherwise.
 func lower(s string) string {
 	var b strings.Builder
 	for i, c := range s {
@@ -43,8 +33,8 @@ func lower(s string) string {
 	return b.String()
 }
 
-// endsWord is Unicode's condition Final_Sigma for the letter at i: a letter before it and none behind it, not
-// counting what is ignored for that.
+// endsWord is Unicode's condition Final_Sigma for the letter at i: a letter stands before it and none after it, apart
+// from ignored characters.
 func endsWord(s string, i int) bool {
 	before := strings.TrimRightFunc(s[:i], ignoresCase)
 	after := strings.TrimLeftFunc(s[i+len("Σ"):], ignoresCase)
@@ -61,7 +51,7 @@ func cased(c rune) bool {
 	return unicode.IsUpper(c) || unicode.IsLower(c) || unicode.IsTitle(c) || unicode.In(c, unicode.Other_Lowercase, unicode.Other_Uppercase)
 }
 
-// foldCase is Python's str.casefold: the upper case of each character in lower case, but for a few.
+// foldCase is Python's str.casefold: the lower case of the upper case of each character, with a few exceptions.
 func foldCase(s string) string {
 	var b strings.Builder
 	for i, c := range s {
@@ -81,13 +71,8 @@ func foldCase(s string) string {
 	return b.String()
 }
 
-// titleCharacter is Python's str.title of one character.
-func titleCharacter(c string) string {
-	if t, ok := titleSpecial[c]; ok {
-		return t
-	}
-	return strings.Map(unicode.ToTitle, c)
-}
+// titleCharacter is Python's str.title of one character: ß becomes Ss.
+func titleCharacter(c string) string { return cases.Title(language.Und, cases.NoLower).String(c) }
 
 // capitalize is Python's str.capitalize.
 func capitalize(s string) string {
@@ -98,7 +83,7 @@ func capitalize(s string) string {
 	return titleCharacter(s[:n]) + lower(s)[len(lower(s[:n])):]
 }
 
-// title is Python's str.title: a word begins behind what has no case.
+// title is Python's str.title: a word begins after a character without case.
 func title(s string) string {
 	lowered := lower(s)
 	var b strings.Builder
@@ -138,7 +123,7 @@ func swapCase(s string) string {
 	return b.String()
 }
 
-// hasCase is whether a text has letters with case and all of them fulfil a condition, as in str.islower.
+// hasCase reports whether a text has letters with case, and all of them fulfil a condition, as in str.islower.
 func hasCase(s string, holds func(rune) bool) bool {
 	found := false
 	for _, c := range s {
