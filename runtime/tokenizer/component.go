@@ -74,6 +74,19 @@ func (c *components[T]) sequence(key string, raw json.RawMessage, depth int) ([]
 	return out, nil
 }
 
+// constant reads a component that has only a type.
+func constant[T any](kind, name string, v T) func(json.RawMessage, int) (T, error) {
+	return func(raw json.RawMessage, _ int) (none T, err error) {
+		var c struct {
+			Type string `json:"type"`
+		}
+		if err := setup(kind, name, raw, &c); err != nil {
+			return none, err
+		}
+		return v, nil
+	}
+}
+
 // componentType reads the type of a component; it is empty for null and for a component that is missing.
 func componentType(kind string, raw json.RawMessage) (string, error) {
 	if len(raw) == 0 || string(raw) == "null" {

@@ -1,23 +1,10 @@
 package tokenizer
 
 import (
-	"encoding/json"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 )
-
-func readByteFallback(raw json.RawMessage, _ int) (decoder, error) {
-	return decoderFunc(newByteRun), noSettings("ByteFallback", raw)
-}
-
-// noSettings reads a decoder that has none.
-func noSettings(name string, raw json.RawMessage) error {
-	var c struct {
-		Type string `json:"type"`
-	}
-	return setup("decoder", name, raw, &c)
-}
 
 // byteRun is the decoder ByteFallback: a run of tokens like <0x41> is a token with these bytes. If the run as a whole is not UTF-8,
 // every byte of it is U+FFFD, those of whole characters too, so nothing of a run is certain before it ends or is broken.

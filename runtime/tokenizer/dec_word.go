@@ -19,18 +19,6 @@ var cleaned = []string{
 	" .", ".", " ?", "?", " !", "!", " ,", ",", " ' ", "'", " n't", "n't", " 'm", "'m", " do not", " don't", " 's", "'s", " 've", "'ve", " 're", "'re",
 }
 
-// CleanUp removes spaces before punctuation and contractions from a decoded text. The library transformers does so when
-// tokenizer_config.json sets clean_up_tokenization_spaces, which since its version 5 is false by default and never applies to
-// BPE (nor should it: it takes spaces away that were in the text).
-func CleanUp(text string) string {
-	for i := 0; i < len(cleaned); i += 2 {
-		if cleaned[i] != " do not" { // of the decoders only
-			text = strings.ReplaceAll(text, cleaned[i], cleaned[i+1])
-		}
-	}
-	return text
-}
-
 // readWordPieceDecoder reads the decoder WordPiece: tokens are words, which spaces part, unless they begin with the prefix.
 func readWordPieceDecoder(raw json.RawMessage, _ int) (decoder, error) {
 	c := struct {

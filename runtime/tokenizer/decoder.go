@@ -27,10 +27,10 @@ var decoders components[decoder]
 func init() {
 	decoders = components[decoder]{"decoder", map[string]func(json.RawMessage, int) (decoder, error){
 		"BPEDecoder":   readBPEDecoder,
-		"ByteFallback": readByteFallback,
+		"ByteFallback": constant[decoder]("decoder", "ByteFallback", decoderFunc(newByteRun)),
 		"ByteLevel":    readByteLevelDecoder,
 		"CTC":          readCTC,
-		"Fuse":         readFuse,
+		"Fuse":         constant[decoder]("decoder", "Fuse", decoderFunc(func(next sink) sink { return fuseStream{next} })),
 		"Metaspace":    readMetaspaceDecoder,
 		"Replace":      readReplaceDecoder,
 		"Sequence":     readDecoderSequence,

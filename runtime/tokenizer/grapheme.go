@@ -37,16 +37,7 @@ var clusters = sync.OnceValue(func() *clusterTable {
 	t := new(clusterTable)
 	set := func(class uint8, tables ...*unicode.RangeTable) {
 		for _, rt := range tables {
-			for _, r := range rt.R16 {
-				for c := uint32(r.Lo); c <= uint32(r.Hi); c += uint32(r.Stride) {
-					t[c] = class
-				}
-			}
-			for _, r := range rt.R32 {
-				for c := r.Lo; c <= r.Hi; c += r.Stride {
-					t[c] = class
-				}
-			}
+			chars.Each(rt, func(c rune) { t[c] = class })
 		}
 	}
 	// The tables of Go are of Unicode 15; what is listed is where 17 differs, and what no table of Go has.

@@ -11,15 +11,9 @@ import (
 // Load reads the bytes of a tokenizer.json. The components that it knows are those of the tables normalizers,
 // preTokenizers, models, postProcessors and decoders. Truncation and padding serve batches and are not applied.
 //
-// Any other component, and any setting unknown here, is tensor.ErrUnsupported with its name; a file that
-// contradicts itself is tensor.ErrCorrupt.
-func Load(tokenizerJSON []byte) (*Tokenizer, error) {
-	t, err := LoadWith(tokenizerJSON, LoadOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("tokenizer.json: %w", err)
-	}
-	return t, nil
-}
+// Any other component, and any unknown setting, is tensor.ErrUnsupported with its name; a file that contradicts itself
+// is tensor.ErrCorrupt. Errors do not name the file.
+func Load(b []byte) (*Tokenizer, error) { return LoadWith(b, LoadOptions{}) }
 
 // LoadOptions are what other files of a checkpoint add to its tokenizer.json.
 type LoadOptions struct {
@@ -43,7 +37,7 @@ type tokenizerFile struct {
 	Model         json.RawMessage `json:"model"`
 }
 
-// LoadWith is Load with what other files add. Errors do not name the file.
+// LoadWith is Load with additions from other files.
 func LoadWith(b []byte, o LoadOptions) (*Tokenizer, error) {
 	if !utf8.Valid(b) {
 		return nil, fmt.Errorf("not UTF-8: %w", tensor.ErrCorrupt)

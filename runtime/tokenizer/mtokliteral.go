@@ -174,7 +174,7 @@ func markGroups() [][]rune {
 	add := func(from, to rune) {
 		var marks []rune
 		for r := from; r <= to; r++ {
-			if class(r) > 0 && !unicode.Is(youngMarks, r) {
+			if class(r) > 0 {
 				marks = append(marks, r)
 			}
 		}

@@ -7,8 +7,6 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
-
-	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
 )
 
 // unicodeForm is one of the normalizers NFC, NFD, NFKC and NFKD.
@@ -153,22 +151,6 @@ var forms = sync.OnceValue(func() *formTable {
 	return t
 })
 
-// youngMarks are the code points that combine in the tables of norm and not in those of Unicode 9. The last three of
-// U+11930 to U+11938 form a pair that is younger too.
-var youngMarks = chars.Ranges(
-	0x7FD, 0x7FD, 0x898, 0x89F, 0x8CA, 0x8D3, 0x9FE, 0x9FE, 0xC3C, 0xC3C, 0xD3B, 0xD3C, 0xEBA, 0xEBA, 0x1715, 0x1715,
-	0x1ABF, 0x1ACE, 0x1DF6, 0x1DFA, 0xA82C, 0xA82C, 0x10D24, 0x10D27, 0x10EAB, 0x10EAC, 0x10EFD, 0x10EFF,
-	0x10F46, 0x10F50, 0x10F82, 0x10F85, 0x11070, 0x11070, 0x1133B, 0x1133B, 0x1145E, 0x1145E, 0x11839, 0x1183A,
-	0x11930, 0x11930, 0x11935, 0x11935, 0x11938, 0x11938, 0x1193D, 0x1193E, 0x11943, 0x11943, 0x119E0, 0x119E0,
-	0x11A34, 0x11A34, 0x11A47, 0x11A47, 0x11A99, 0x11A99, 0x11D42, 0x11D42, 0x11D44, 0x11D45, 0x11D97, 0x11D97,
-	0x11F41, 0x11F42, 0x16FF0, 0x16FF1, 0x1E08F, 0x1E08F, 0x1E130, 0x1E136, 0x1E2AE, 0x1E2AE, 0x1E2EC, 0x1E2EF,
-	0x1E4EC, 0x1E4EF)
-
-// youngCompatible are the code points that norm decomposes and Unicode 9 does not, other than youngMarks.
-var youngCompatible = chars.Ranges(
-	0x32FF, 0x32FF, 0xA7F2, 0xA7F4, 0xAB69, 0xAB69, 0x10781, 0x10785, 0x10787, 0x107B0, 0x107B2, 0x107BA,
-	0x1E030, 0x1E06D, 0x1F16C, 0x1F16C, 0x1FBF0, 0x1FBF9)
-
 // canonical is the full canonical decomposition of a code point. Hangul syllables are left whole.
 func canonical(r rune) []rune { return decomposition(norm.NFD, r) }
 
@@ -176,7 +158,7 @@ func canonical(r rune) []rune { return decomposition(norm.NFD, r) }
 func compatible(r rune) []rune { return decomposition(norm.NFKD, r) }
 
 func decomposition(f norm.Form, r rune) []rune {
-	if r >= utf8.RuneSelf && !unicode.In(r, youngMarks, youngCompatible) {
+	if r >= utf8.RuneSelf && unicode.Is(unicode9, r) {
 		if d := f.PropertiesString(string(r)).Decomposition(); d != nil {
 			return []rune(string(d))
 		}
@@ -186,7 +168,7 @@ func decomposition(f norm.Form, r rune) []rune {
 
 // class is the canonical combining class of a code point that does not decompose.
 func class(r rune) uint8 {
-	if r < utf8.RuneSelf || unicode.Is(youngMarks, r) {
+	if r < utf8.RuneSelf || !unicode.Is(unicode9, r) {
 		return 0
 	}
 	return norm.NFD.PropertiesString(string(r)).CCC()

@@ -45,33 +45,20 @@ func init() {
 	normalizers = components[normalizer]{"normalizer", map[string]func(json.RawMessage, int) (normalizer, error){
 		"Bert":           readBert,
 		"BertNormalizer": readBert,
-		"ByteLevel":      withoutSettings("ByteLevel", byteLevelNormalizer{}),
-		"Lowercase":      withoutSettings("Lowercase", lowercase{}),
-		"NFC":            withoutSettings("NFC", formNFC),
-		"NFD":            withoutSettings("NFD", formNFD),
-		"NFKC":           withoutSettings("NFKC", formNFKC),
-		"NFKD":           withoutSettings("NFKD", formNFKD),
-		"Nmt":            withoutSettings("Nmt", nmt{}),
+		"ByteLevel":      constant[normalizer]("normalizer", "ByteLevel", byteLevelNormalizer{}),
+		"Lowercase":      constant[normalizer]("normalizer", "Lowercase", lowercase{}),
+		"NFC":            constant[normalizer]("normalizer", "NFC", formNFC),
+		"NFD":            constant[normalizer]("normalizer", "NFD", formNFD),
+		"NFKC":           constant[normalizer]("normalizer", "NFKC", formNFKC),
+		"NFKD":           constant[normalizer]("normalizer", "NFKD", formNFKD),
+		"Nmt":            constant[normalizer]("normalizer", "Nmt", nmt{}),
 		"Precompiled":    readPrecompiled,
 		"Prepend":        readPrepend,
 		"Replace":        readReplace,
 		"Sequence":       readNormalizerSequence,
 		"Strip":          readStrip,
-		"StripAccents":   withoutSettings("StripAccents", stripAccents{}),
+		"StripAccents":   constant[normalizer]("normalizer", "StripAccents", stripAccents{}),
 	}}
-}
-
-// withoutSettings reads a normalizer that has only a type.
-func withoutSettings(name string, n normalizer) func(json.RawMessage, int) (normalizer, error) {
-	return func(raw json.RawMessage, _ int) (normalizer, error) {
-		var c struct {
-			Type string `json:"type"`
-		}
-		if err := setup("normalizer", name, raw, &c); err != nil {
-			return nil, err
-		}
-		return n, nil
-	}
 }
 
 // normalizerSequence is the normalizer Sequence.

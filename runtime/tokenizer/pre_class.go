@@ -59,8 +59,11 @@ func (p *charStage) split(in piece, yield func(piece)) {
 
 // punctuation is what the pre-tokenizers Punctuation and BertPreTokenizer take for it.
 var punctuation = sync.OnceValue(func() *chars.Table {
-	return chars.NewTable(chars.SetOf(unicode.P).Intersect(chars.SetOf(noPunctuation).Negate()).Union(chars.SetOf(morePunctuation)))
+	return chars.NewTable(chars.SetOf(unicode.P).Intersect(chars.SetOf(unicode8)).Union(chars.SetOf(morePunctuation)))
 })
+
+// morePunctuation is punctuation only here: all of ASCII but letters, digits, spaces and control characters, and two more.
+var morePunctuation = chars.Ranges(0x21, 0x2F, 0x3A, 0x40, 0x5B, 0x60, 0x7B, 0x7E, 0x166D, 0x166D, 0x111C9, 0x111C9)
 
 // punctuationRegex is about the same as a class.
 const punctuationRegex = `[!-/:-@\[\\\]^_` + "`" + `{-~\p{P}]`
@@ -75,19 +78,8 @@ var wordClass = sync.OnceValue(func() *chars.Table {
 // isSpace is White_Space.
 func isSpace(c rune) bool { return chars.Classes()[c]&chars.Space != 0 }
 
-func readWhitespaceSplit(raw json.RawMessage, _ int) (preTokenizer, error) {
-	var c struct {
-		Type string `json:"type"`
-	}
-	return &charStage{isSpace, removed, `\s`}, setup("pre-tokenizer", "WhitespaceSplit", raw, &c)
-}
-
-func readBertPreTokenizer(raw json.RawMessage, _ int) (preTokenizer, error) {
-	var c struct {
-		Type string `json:"type"`
-	}
-	return preTokenizerSequence{&charStage{isSpace, removed, `\s`}, &charStage{isPunctuation, isolated, punctuationRegex}}, setup("pre-tokenizer", "BertPreTokenizer", raw, &c)
-}
+// blanks are cut out by WhitespaceSplit, and by BertPreTokenizer before it cuts at punctuation.
+var blanks = &charStage{isSpace, removed, `\s`}
 
 func readPunctuation(raw json.RawMessage, _ int) (preTokenizer, error) {
 	c := struct {
@@ -117,13 +109,6 @@ func readCharDelimiterSplit(raw json.RawMessage, _ int) (preTokenizer, error) {
 
 // whitespaceStage is the pre-tokenizer Whitespace: runs of word characters and runs of others, without the white space.
 type whitespaceStage struct{}
-
-func readWhitespace(raw json.RawMessage, _ int) (preTokenizer, error) {
-	var c struct {
-		Type string `json:"type"`
-	}
-	return whitespaceStage{}, setup("pre-tokenizer", "Whitespace", raw, &c)
-}
 
 func (whitespaceStage) split(in piece, yield func(piece)) {
 	const blank, word, other = 0, 1, 2

@@ -64,7 +64,7 @@ var scripts = sync.OnceValue(func() *scriptTable {
 	}
 	slices.Sort(names)
 	han := uint8(slices.Index(names, "Han"))
-	known := chars.SetOf(unknownScript).Negate()
+	known := chars.SetOf(unicode9)
 	extra := map[string]chars.Set{"Common": {{0x589, 0x589}, {0x61C, 0x61C}}, "Devanagari": {{0x953, 0x954}}}
 	var moved chars.Set
 	for _, set := range extra {

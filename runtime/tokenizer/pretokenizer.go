@@ -24,7 +24,7 @@ var preTokenizers components[preTokenizer]
 
 func init() {
 	preTokenizers = components[preTokenizer]{"pre-tokenizer", map[string]func(json.RawMessage, int) (preTokenizer, error){
-		"BertPreTokenizer":   readBertPreTokenizer,
+		"BertPreTokenizer":   constant[preTokenizer]("pre-tokenizer", "BertPreTokenizer", preTokenizerSequence{blanks, &charStage{isPunctuation, isolated, punctuationRegex}}),
 		"ByteLevel":          readByteLevel,
 		"CharDelimiterSplit": readCharDelimiterSplit,
 		"Digits":             readDigits,
@@ -34,8 +34,8 @@ func init() {
 		"Sequence":           readPreTokenizerSequence,
 		"Split":              readSplit,
 		"UnicodeScripts":     readUnicodeScripts,
-		"Whitespace":         readWhitespace,
-		"WhitespaceSplit":    readWhitespaceSplit,
+		"Whitespace":         constant[preTokenizer]("pre-tokenizer", "Whitespace", whitespaceStage{}),
+		"WhitespaceSplit":    constant[preTokenizer]("pre-tokenizer", "WhitespaceSplit", blanks),
 	}}
 }
 

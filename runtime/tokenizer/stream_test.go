@@ -120,17 +120,6 @@ func TestEngineStream(t *testing.T) {
 	}
 }
 
-func TestCleanUp(t *testing.T) {
-	// By PreTrainedTokenizerBase.clean_up_tokenization of transformers 5.23.
-	for in, want := range map[string]string{
-		"a . b ? c ! d , e": "a. b? c! d, e", "it 's we 've you 're i 'm do n't": "it's we've you're i'm don't", "a ' b": "a'b", "i do not": "i do not", "": "", " .": ".", " . .": "..",
-	} {
-		if got := CleanUp(in); got != want {
-			t.Errorf("%q became %q, want %q", in, got, want)
-		}
-	}
-}
-
 // FuzzStream decodes any ids with any of the small tokenizers.
 func FuzzStream(f *testing.F) {
 	_, cases := tokenizertest.SmallCases(f)

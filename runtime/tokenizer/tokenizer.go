@@ -51,7 +51,7 @@ func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
 
 // Decode returns the text of ids, without special tokens if skipSpecial is set. Ids that do not exist give
 // nothing; bytes that do not form UTF-8 give U+FFFD. It is the text of the library `tokenizers`: clean_up_tokenization_spaces
-// of a tokenizer_config.json is not applied, see CleanUp.
+// of a tokenizer_config.json is not applied.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	s := t.Stream(skipSpecial)
 	for _, id := range ids {

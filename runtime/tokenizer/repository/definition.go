@@ -88,7 +88,7 @@ func addedParts(list []tokenizer.AddedToken) []part {
 
 // Tokenizer reads the definition.
 func (d *Definition) Tokenizer() (*tokenizer.Tokenizer, error) {
-	return tokenizer.LoadWith(d.JSON(), tokenizer.LoadOptions{})
+	return tokenizer.Load(d.JSON())
 }
 
 // setVocabulary sets the tokens of the model.

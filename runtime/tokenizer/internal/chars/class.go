@@ -84,18 +84,7 @@ func Classes() *ClassTable { return classes() }
 
 var classes = sync.OnceValue(func() *ClassTable {
 	t := new(ClassTable)
-	set := func(bits uint8, rt *unicode.RangeTable) {
-		for _, r := range rt.R16 {
-			for c := uint32(r.Lo); c <= uint32(r.Hi); c += uint32(r.Stride) {
-				t[c] |= bits
-			}
-		}
-		for _, r := range rt.R32 {
-			for c := r.Lo; c <= r.Hi; c += r.Stride {
-				t[c] |= bits
-			}
-		}
-	}
+	set := func(bits uint8, rt *unicode.RangeTable) { Each(rt, func(c rune) { t[c] |= bits }) }
 	set(Letter, unicode.L)
 	set(Number|Numeric, unicode.N)
 	set(Numeric, NumericOnly)
@@ -110,10 +99,8 @@ var classes = sync.OnceValue(func() *ClassTable {
 		}
 	}
 	unset := func(bits uint8, tables ...*unicode.RangeTable) {
-		for _, r := range SetOf(tables...) {
-			for c := r[0]; c <= r[1]; c++ {
-				t[c] &^= bits
-			}
+		for _, rt := range tables {
+			Each(rt, func(c rune) { t[c] &^= bits })
 		}
 	}
 	unset(NotSmall, unicode.Ll, Younger["Ll"])

@@ -44,6 +44,15 @@ func SetOf(tables ...*unicode.RangeTable) Set {
 	return NewSet(all...)
 }
 
+// Each calls visit for every code point of a table.
+func Each(t *unicode.RangeTable, visit func(rune)) {
+	for _, r := range SetOf(t) {
+		for c := r[0]; c <= r[1]; c++ {
+			visit(c)
+		}
+	}
+}
+
 func appendRanges(all []Range, lo, hi, stride rune) []Range {
 	if stride == 1 {
 		return append(all, Range{lo, hi})

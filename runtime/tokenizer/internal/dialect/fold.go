@@ -4,6 +4,8 @@ import (
 	"sync"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
 )
 
 // The engine has a scanner of its own for the patterns of pre-tokenizers. It folds a text to one byte a
@@ -25,18 +27,7 @@ var foldTable = sync.OnceValue(func() *[unicode.MaxRune + 1]byte {
 	for i := range t {
 		t[i] = FoldOther
 	}
-	set := func(class byte, rt *unicode.RangeTable) {
-		for _, r := range rt.R16 {
-			for c := uint32(r.Lo); c <= uint32(r.Hi); c += uint32(r.Stride) {
-				t[c] = class
-			}
-		}
-		for _, r := range rt.R32 {
-			for c := r.Lo; c <= r.Hi; c += r.Stride {
-				t[c] = class
-			}
-		}
-	}
+	set := func(class byte, rt *unicode.RangeTable) { chars.Each(rt, func(c rune) { t[c] = class }) }
 	set(FoldLetters, unicode.L)
 	set(FoldNumbers, unicode.N)
 	set(FoldSpaces, unicode.Zs)
