@@ -7,7 +7,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/template/syntax"
 )
 
-// missing is what an attribute or element gives that does not exist.
+// missing is the value of a missing attribute or element.
 func missing(owner, name any) *undefined {
 	return &undefined{name: name, owner: typeName(owner)}
 }
@@ -36,7 +36,7 @@ func (r *renderer) member(v any, id string) (any, bool) {
 		panic(r.use(u))
 	}
 	if strings.HasPrefix(id, "__") && strings.HasSuffix(id, "__") {
-		// The sandbox hides what all objects have; what they have not is undefined as well.
+		// The sandbox hides the attributes that all objects have; others are undefined as well.
 		return unsafe(v, id), true
 	}
 	switch v := v.(type) {
@@ -101,7 +101,7 @@ func listMember(v any, id string) (any, bool) {
 	return nil, false
 }
 
-// unsafe is what the sandbox gives for an attribute that it forbids.
+// unsafe is the value of an attribute that the sandbox forbids.
 func unsafe(v any, id string) *undefined {
 	return &undefined{
 		hint: "access to attribute " + quote(id) + " of " + quote(typeName(v)) + " object is unsafe.",
@@ -115,7 +115,7 @@ var changing = map[string]string{
 	"dict": " clear pop popitem setdefault update ",
 }
 
-// lacking are the attributes of Python's types that this package does not have.
+// lacking are the attributes of Python's types that this package lacks.
 var lacking = map[string]string{
 	"str":         " encode maketrans translate ",
 	"Markup":      " encode maketrans translate striptags unescape escape ",
@@ -196,7 +196,7 @@ func character(s string, i int) string {
 	return s[:n]
 }
 
-// setAttribute gives a namespace's attribute its value.
+// setAttribute sets an attribute of a namespace.
 func (r *renderer) setAttribute(n *namespace, id string, v any) {
 	if strings.HasPrefix(id, "_") {
 		panic(r.fail("SecurityError", "chat templates cannot store underscore-prefixed attributes on a namespace, but got %s", quote(id)))
@@ -238,7 +238,7 @@ func (r *renderer) sliceExpression(n *syntax.Slice, s *scope) any {
 	panic(r.fail("TypeError", "'%s' object is not subscriptable", typeName(v)))
 }
 
-// sliceIndices are the first index, the one behind the last, the step and the number of elements of a slice of n
+// sliceIndices are the first index, the one after the last, the step and the number of elements of a slice of n
 // elements.
 func (r *renderer) sliceIndices(part [3]any, n int64) (from, to, by, count int64) {
 	var value [3]int64

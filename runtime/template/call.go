@@ -65,7 +65,7 @@ type parameters struct {
 	names    []string
 	required int
 	unnamed  int
-	any      bool // further arguments, and any names: bound as a list after the parameters, and a list of keywords
+	any      bool // takes further arguments of any name: bound as a list after the parameters, and a list of keywords
 }
 
 // bind sorts the arguments of a call by parameter; missing ones are unset.
@@ -107,13 +107,13 @@ next:
 	return bound
 }
 
-// macro is a macro, or the body of a call block, with the scope that it sees.
+// macro is a macro, or the body of a call block, with its outer scope.
 type macro struct {
 	definition *syntax.Definition
 	scope      *scope
 }
 
-// callMacro runs a macro for its text.
+// callMacro returns the text of a macro.
 func (r *renderer) callMacro(m *macro, args []any, keywords []keyword) any {
 	r.enter()
 	defer r.leave()

@@ -18,8 +18,8 @@ func (m Message) object() *Object {
 }
 
 // Chat renders a chat template as transformers' apply_chat_template does. Messages are what [Messages] takes. As
-// there, the template also sees tools and documents, which are none unless extra has them, and what extra holds:
-// bos_token, eos_token, enable_thinking.
+// there, tools and documents are None unless extra holds them. Extra holds further variables, such as bos_token,
+// eos_token and enable_thinking.
 func Chat(ctx context.Context, t *Template, messages any, addGenerationPrompt bool, extra map[string]any, limits Limits) (string, error) {
 	chat, err := Messages(messages)
 	if err != nil {
@@ -34,8 +34,8 @@ func Chat(ctx context.Context, t *Template, messages any, addGenerationPrompt bo
 	return t.Render(ctx, values, limits)
 }
 
-// Messages gives a conversation the form in which transformers hands it to a template: fields without a value are
-// dropped, and reasoning has all of its names. It takes a []Message, or a list of objects such as [DecodeJSON] gives.
+// Messages returns a conversation in the form in which transformers passes it to a template: fields without a value are
+// dropped, and reasoning has all of its names. It takes a []Message, or a list of objects as [DecodeJSON] returns it.
 // transformers: tokenization_utils_base.py, apply_chat_template.
 func Messages(messages any) ([]*Object, error) {
 	v, err := newRenderer(context.Background(), Limits{}).value(messages)
@@ -67,7 +67,7 @@ func withoutNone(m *Object) *Object {
 	return o
 }
 
-// withReasoning gives a message that holds its reasoning under one of three names the others that templates read.
+// withReasoning copies reasoning that a message holds under one of three names to the names that templates read.
 // transformers: utils/chat_template_utils.py, _alias_reasoning_fields.
 func withReasoning(m *Object) *Object {
 	for _, id := range []string{"reasoning_content", "thinking", "reasoning"} {

@@ -21,7 +21,7 @@ func (r *renderer) compare(operator string, v, w any) bool {
 	return r.order(operator, v, w)
 }
 
-// same is whether two values are one object.
+// same reports whether two values are one object.
 func same(v, w any) bool {
 	switch v := v.(type) {
 	case []any:

@@ -18,7 +18,7 @@ type namedFilter struct {
 // filters are the filters by name.
 var filters map[string]*namedFilter
 
-// missingFilters are those of jinja2 that this package does not have.
+// missingFilters are the filters of jinja2 that this package lacks.
 var missingFilters = map[string]bool{
 	"filesizeformat": true, "forceescape": true, "pprint": true, "random": true, "striptags": true, "truncate": true,
 	"urlencode": true, "urlize": true, "wordwrap": true, "xmlattr": true,
@@ -28,7 +28,7 @@ func takes(required int, names ...string) parameters {
 	return parameters{names: names, required: required}
 }
 
-func init() { // map and its kin look filters up
+func init() { // as map and others look filters up
 	none := parameters{}
 	list := map[string]*namedFilter{
 		// Texts.
@@ -89,7 +89,7 @@ func (r *renderer) soft(v any) any {
 	return r.text(v)
 }
 
-// ofText is a filter of texts, and of other values as they print.
+// ofText makes a filter of texts, which takes other values as they print.
 func ofText(f func(string) string) func(*renderer, any, []any) any {
 	return func(r *renderer, v any, _ []any) any {
 		s := r.text(v)
@@ -184,7 +184,7 @@ func replaceFilter(r *renderer, v any, args []any) any {
 	return r.replace(s[0], s[1], s[2], count)
 }
 
-// titleFilter differs from the method: words begin behind blanks and brackets only.
+// titleFilter differs from the method: words begin after blanks and brackets only.
 func titleFilter(s string) string {
 	var b strings.Builder
 	for s != "" {

@@ -52,7 +52,7 @@ func (f *formatter) format(s string, depth int) string {
 	return b.String()
 }
 
-// fieldEnd is the place of the brace that closes a field, which may have fields within.
+// fieldEnd returns the index of the brace that closes a field, which may contain fields.
 func fieldEnd(s string) int {
 	open := 1
 	for i := range len(s) {
@@ -103,7 +103,7 @@ func (f *formatter) field(s string, depth int) string {
 	return f.r.formatValue(v, spec)
 }
 
-// value is what a field's name stands for: an argument, and attributes and elements of it.
+// value returns the value of a field's name: an argument, or attributes and elements of one.
 func (f *formatter) value(name string) any {
 	end := strings.IndexAny(name, ".[")
 	if end < 0 {
@@ -165,7 +165,7 @@ func (f *formatter) argument(name string) any {
 	return f.args[i]
 }
 
-// layout is how a value is laid out: Python's format specification, or what stands behind a % sign.
+// layout is a format specification of Python, or of a directive after a % sign.
 type layout struct {
 	fill      string
 	align     byte // < > ^ =, 0 for the default
@@ -370,7 +370,7 @@ func (r *renderer) layFloat(f float64, l layout) string {
 	return r.layNumber(math.Signbit(f) && !math.IsNaN(f), "", s[:digits], s[digits:]+suffix, l)
 }
 
-// shortFloat has at most precision digits, and one behind its point.
+// shortFloat has at most precision digits, at least one of them after the point.
 func shortFloat(f float64, precision int) string {
 	e := strconv.FormatFloat(f, 'e', precision-1, 64)
 	at := strings.IndexByte(e, 'e')

@@ -2,7 +2,7 @@ package template
 
 import "unicode/utf8"
 
-// iterator gives the next element, or false at the end.
+// iterator returns the next element, or false at the end.
 type iterator func() (any, bool)
 
 // each iterates over a list.
@@ -97,8 +97,8 @@ func (r *renderer) list(v any) []any {
 	return r.collect(r.iterate(v))
 }
 
-// lazy is a generator over the elements of v; make gives an element, or false to leave it out. As in Python nothing
-// happens, and nothing fails, before the first element is asked for.
+// lazy is a generator over the elements of v; make returns an element, or false to leave it out. As in Python nothing
+// happens, and nothing fails, before the first element is read.
 func (r *renderer) lazy(name string, v any, make func(e any) (any, bool)) *generator {
 	var next iterator
 	return &generator{name, func() (any, bool) {

@@ -20,7 +20,7 @@ type dumper struct {
 	level        int
 }
 
-// tojson is the filter that transformers puts in the place of jinja2's: nothing is escaped for HTML.
+// tojson is the filter of transformers, which replaces jinja2's: nothing is escaped for HTML.
 func tojson(r *renderer, v any, args []any) any {
 	d := &dumper{r: r, ascii: truth(given(args[0], false)), comma: ", ", colon: ": ", sortKeys: truth(given(args[3], false))}
 	if indent := given(args[1], nil); indent != nil {

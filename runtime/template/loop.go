@@ -6,7 +6,7 @@ import "github.com/llmexport/llmexport/runtime/template/syntax"
 type loop struct {
 	iterable any
 	next     iterator
-	ahead    any // read before its time, or unset
+	ahead    any // read early, or unset
 	current  any
 	previous any
 	index0   int
@@ -20,7 +20,7 @@ func (r *renderer) newLoop(iterable any, depth int) *loop {
 	return &loop{iterable: iterable, next: r.iterate(iterable), ahead: unset, current: unset, previous: unset, index0: -1, depth0: depth, length: -1}
 }
 
-// advance goes to the next element.
+// advance moves to the next element.
 func (l *loop) advance() (any, bool) {
 	v, ok := l.peek()
 	if !ok {
@@ -32,7 +32,7 @@ func (l *loop) advance() (any, bool) {
 	return v, true
 }
 
-// peek is the next element without going there.
+// peek returns the next element without moving to it.
 func (l *loop) peek() (any, bool) {
 	if l.ahead != unset {
 		return l.ahead, true
@@ -44,7 +44,7 @@ func (l *loop) peek() (any, bool) {
 	return v, ok
 }
 
-// count is the number of elements. What has no length is read to its end for it.
+// count is the number of elements. A generator is read to its end for it.
 func (l *loop) count(r *renderer) int {
 	if l.length >= 0 {
 		return l.length
@@ -142,7 +142,7 @@ func (r *renderer) loop(n *syntax.For, iterable any, depth int, body func(any, i
 	}
 	l := r.newLoop(iterable, depth)
 	l.body = body
-	// The reference notes that the loop ran at the end of its body, which continue and break do not reach.
+	// jinja2 notes at the end of the body that the loop ran, which continue and break do not reach.
 	completed := false
 	for {
 		r.step(4) // a round makes a scope
@@ -165,7 +165,7 @@ func (r *renderer) loop(n *syntax.For, iterable any, depth int, body func(any, i
 	return normal
 }
 
-// filtered are the elements of iterable that the test of a loop selects, each tested when the loop comes to it.
+// filtered are the elements that the test of a loop selects; each is tested when the loop reaches it.
 func (r *renderer) filtered(n *syntax.For, iterable any, s *scope) *generator {
 	next := r.iterate(iterable)
 	return &generator{"loop", func() (any, bool) {

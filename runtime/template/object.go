@@ -14,7 +14,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Object is a JSON object, or a Python dict, that keeps the order in which its keys were set, as templates show it.
+// Object is a JSON object, or a Python dict, that keeps the order in which its keys were set.
 type Object struct {
 	keys   []any
 	hashed []any // the keys in hashable form
@@ -22,19 +22,19 @@ type Object struct {
 	index  map[any]int // by hashable form of the key
 }
 
-// NewObject makes an empty object.
+// NewObject returns an empty object.
 func NewObject() *Object { return &Object{index: map[any]int{}} }
 
-// Set gives a key its value, of a type that [Template.Render] takes. A key that is known keeps its place.
+// Set sets the value of a key, of a type that [Template.Render] takes. A known key keeps its place.
 func (o *Object) Set(key string, value any) { o.put(key, key, value) }
 
-// Get is a key's value.
+// Get returns the value of a key.
 func (o *Object) Get(key string) (any, bool) { return o.get(key) }
 
 // Len is the number of keys.
 func (o *Object) Len() int { return len(o.keys) }
 
-// All gives the keys and values in order. Keys that are no texts, which no JSON has, are left out.
+// All iterates over keys and values in order, without keys that are not texts, which JSON does not have.
 func (o *Object) All() iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		for i, k := range o.keys {
@@ -159,9 +159,9 @@ func (r *renderer) hash(v any) (any, bool) {
 	return tupleKey(b.String()), true
 }
 
-// DecodeJSON reads one JSON value: objects as *[Object], in the order in which they are written, arrays as []any,
-// numbers without fraction and exponent as int64 and others as float64. Wrong JSON is a tensor.ErrCorrupt, an
-// integer that does not fit 64 bits a tensor.ErrUnsupported.
+// DecodeJSON reads one JSON value: objects as *[Object] with their keys in order, arrays as []any, numbers without
+// fraction and exponent as int64 and others as float64. Invalid JSON is a tensor.ErrCorrupt, an integer that does not
+// fit 64 bits a tensor.ErrUnsupported.
 func DecodeJSON(data []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -223,7 +223,7 @@ func end(d *json.Decoder) error {
 	return nil
 }
 
-// number is a number of JSON: an int64 when it is written as an integer.
+// number is a number of JSON: an int64 if it is written as an integer.
 func number(n json.Number) (any, error) {
 	s := string(n)
 	for i := range len(s) {

@@ -31,7 +31,7 @@ func (r *renderer) sign(operator string, v any) any {
 	panic(r.fail("TypeError", "bad operand type for unary %s: '%s'", operator, typeName(v)))
 }
 
-// overflow is the error for integers that do not fit 64 bits, which Python has.
+// overflow is the error for integers that fit Python and not 64 bits.
 func (r *renderer) overflow() failure { return r.unsupported("an integer of more than 64 bits") }
 
 // arithmetic is one of + - * / // % **.
@@ -168,7 +168,7 @@ func (r *renderer) floats(operator string, f, g float64) any {
 		return f - g
 	case "*":
 		return f * g
-	case "**": // math.Pow has not the same bits on every machine
+	case "**": // the bits of math.Pow depend on the machine
 		panic(r.unsupported("a power of a fraction"))
 	}
 	if g == 0 {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// printf is Python's s % v. With escaped every text that is filled in is escaped for HTML.
+// printf is Python's s % v. With escaped set, every inserted text is escaped for HTML.
 func (r *renderer) printf(s string, v any, escaped bool) string {
 	p := &printer{r: r, escaped: escaped, whole: v}
 	if t, ok := asTuple(v); ok {
@@ -54,7 +54,7 @@ func (p *printer) argument() any {
 	return v
 }
 
-// directive formats one directive, which begins behind its % sign, and returns what is left of the text.
+// directive formats one directive, which begins after its % sign, and returns the rest of the text.
 func (p *printer) directive(s string) (text, rest string) {
 	var named any = unset
 	if strings.HasPrefix(s, "(") {
@@ -106,7 +106,7 @@ func (p *printer) directive(s string) (text, rest string) {
 	return p.value(v, l), s
 }
 
-// named is the argument that (name) stands for.
+// named returns the argument for (name).
 func (p *printer) named(s string) (any, string) {
 	open := 1
 	for i := 1; i < len(s); i++ {
@@ -133,7 +133,7 @@ func (p *printer) named(s string) (any, string) {
 	panic(p.r.fail("ValueError", "incomplete format key"))
 }
 
-// number is a width or precision, 0 when there is none.
+// number is a width or precision, 0 if missing.
 func (p *printer) number(s string) (int, string) {
 	if strings.HasPrefix(s, "*") {
 		v := p.argument()

@@ -38,7 +38,7 @@ func (r *renderer) render(t *syntax.Template, root *scope) (text string, err err
 // output collects text.
 type output = strings.Builder
 
-// scope holds the names of a block. An inner block sees the names of the outer ones and assigns its own.
+// scope holds the names of a block. An inner block reads the names of outer ones and assigns its own.
 type scope struct {
 	names  map[string]any
 	parent *scope
@@ -52,7 +52,7 @@ func newScope(parent *scope, hidden []string) *scope {
 	return s
 }
 
-// unset is the value of a name that is known and has no value, which hides outer names.
+// unset is the value of a known name without a value, which hides outer names.
 var unset any = new(int)
 
 func (s *scope) set(id string, v any) {
@@ -74,7 +74,7 @@ func (s *scope) get(id string) any {
 	return &undefined{name: id}
 }
 
-// signal says how a list of statements ended.
+// signal is how a list of statements ended.
 type signal uint8
 
 const (
@@ -201,14 +201,14 @@ func (r *renderer) statement(st syntax.Statement, s *scope, out *output) signal 
 	return normal
 }
 
-// capture runs statements for their text.
+// capture returns the text of statements.
 func (r *renderer) capture(body []syntax.Statement, s *scope) (string, signal) {
 	var b output
 	sig := r.execute(body, s, &b)
 	return b.String(), sig
 }
 
-// withText is a chain of filters that begins with a text.
+// withText returns a chain of filters applied to a text.
 func withText(x syntax.Expression, text string) syntax.Expression {
 	f := *x.(*syntax.Filter)
 	if f.X == nil {
@@ -280,7 +280,7 @@ func (r *renderer) checkTarget(target syntax.Expression, s *scope) {
 	}
 }
 
-// assign gives a target its value.
+// assign assigns to a target.
 func (r *renderer) assign(target syntax.Expression, v any, s *scope) {
 	switch t := target.(type) {
 	case *syntax.Name:

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// layouts are the directives of strftime that Go's time has, in the C locale. A time of now has no time zone in
+// layouts are the directives of strftime that Go's time knows, in the C locale. The time of now has no time zone in
 // Python, so %z and %Z are empty.
 var layouts = map[byte]string{
 	'a': "Mon", 'A': "Monday", 'b': "Jan", 'B': "January", 'h': "Jan", 'd': "02", 'e': "_2", 'H': "15", 'I': "03",
@@ -23,7 +23,7 @@ func (r *renderer) strftime(format string) string {
 			continue
 		}
 		i++
-		strip := format[i] == '-' && i+1 < len(format) // of the C library: no zeros in front
+		strip := format[i] == '-' && i+1 < len(format) // of the C library: no leading zeros
 		if strip {
 			i++
 		}

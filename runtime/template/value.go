@@ -18,16 +18,16 @@ import (
 type (
 	tuple []any
 
-	// markup is a text that the filters safe and escape made: what is joined to it is escaped for HTML.
+	// markup is a text that the filters safe and escape return: text joined to it is escaped for HTML.
 	markup string
 
-	// group is an element of what the filter groupby gives, a tuple with names.
+	// group is an element of the result of the filter groupby, a tuple with names.
 	group struct {
 		grouper any
 		list    []any
 	}
 
-	// view is what items, keys and values of a dict give.
+	// view is the result of items, keys or values of a dict.
 	view struct {
 		kind string // dict_items, dict_keys or dict_values
 		of   *Object
@@ -36,17 +36,17 @@ type (
 	// sequence is a range; step is not 0.
 	sequence struct{ start, stop, step, length int64 }
 
-	// generator is a list that is made while it is read, and can be read once.
+	// generator is a list that is computed while it is read, once.
 	generator struct {
 		name string
 		next iterator
 	}
 
-	// namespace is what the function of that name makes: attributes that a template may change.
+	// namespace has attributes that a template may change.
 	namespace struct{ attributes *Object }
 
-	// undefined is what a name or attribute gives that does not exist. It prints as nothing, and fails when it
-	// is used. Either the hint says why, or the name and, when it is known, the type of what lacks it.
+	// undefined is the value of a missing name or attribute. It prints as nothing, and is an error when used. The
+	// message is the hint, or made from the name and, if known, the type of its owner.
 	undefined struct {
 		hint  string
 		name  any
@@ -132,7 +132,7 @@ func typeName(v any) string {
 	return "function"
 }
 
-// truth is what a value is as a condition.
+// truth reports whether a value counts as true.
 func truth(v any) bool {
 	switch v := v.(type) {
 	case nil:
@@ -148,7 +148,7 @@ func truth(v any) bool {
 	return !ok || n > 0
 }
 
-// length is the number of elements; ok is false for what has none, or does not know it.
+// length is the number of elements; ok is false for values without elements, or of unknown length.
 func length(v any) (n int, ok bool) {
 	switch v := v.(type) {
 	case string:
@@ -177,7 +177,7 @@ func length(v any) (n int, ok bool) {
 	return 0, false
 }
 
-// str is a value as a text, if it is one.
+// str returns a text; ok is false for other values.
 func str(v any) (string, bool) {
 	switch v := v.(type) {
 	case string:
@@ -188,7 +188,7 @@ func str(v any) (string, bool) {
 	return "", false
 }
 
-// integer is a value as an integer, if it is one; bools are.
+// integer returns an integer; bools count as integers.
 func integer(v any) (int64, bool) {
 	switch v := v.(type) {
 	case int64:
@@ -222,7 +222,7 @@ func asTuple(v any) (tuple, bool) {
 	return nil, false
 }
 
-// maxValueDepth bounds how deep values given by the caller may be nested, which ends the conversion of a cycle.
+// maxValueDepth bounds the nesting of the caller's values, which ends the conversion of a cycle.
 const maxValueDepth = 1000
 
 // convert makes a value of a template from one of Go.

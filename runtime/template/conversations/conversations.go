@@ -1,6 +1,6 @@
-// Package conversations holds conversations that chat templates are tried with, and reads files of such: they have
-// system prompts or none, tools, calls and results, reasoning, texts that are hard for templates, and orders that
-// some templates refuse. [All] gives them, [Parse] reads one of a user.
+// Package conversations holds conversations for testing chat templates: with and without system prompts, with tools,
+// calls and results, reasoning, texts that are hard for templates, and orders of messages that some templates reject.
+// [All] returns them, [Parse] reads a user's file.
 //
 // A file is a JSON object, or the list of its messages alone:
 //
@@ -13,8 +13,8 @@
 //	 "continue_final_message": false
 //	}
 //
-// Messages are what transformers takes: content is a text, or a list of parts with a type; tool_calls hold functions
-// with arguments. Without add_generation_prompt an answer is asked for.
+// Messages are those of transformers: content is a text, or a list of parts with a type; tool_calls hold functions with
+// arguments. add_generation_prompt is true by default.
 package conversations
 
 import (
@@ -31,16 +31,16 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Conversation is what a template is rendered for.
+// Conversation is the input of a template.
 type Conversation struct {
-	// Name is the file's, without its ending; About says what it tries.
+	// Name is that of the file without its extension; About describes the purpose.
 	Name, About string
 	Messages    []*template.Object
 	// Tools are nil when none are offered.
 	Tools []any
 	// Context holds further variables of the template, such as enable_thinking.
 	Context map[string]any
-	// Continue says that the last message is an answer that goes on; AddGenerationPrompt is false then.
+	// Continue is set if the last message is an unfinished answer; AddGenerationPrompt is false then.
 	AddGenerationPrompt, Continue bool
 }
 
@@ -65,10 +65,10 @@ var all = sync.OnceValue(func() []Conversation {
 	return list
 })
 
-// All gives the built-in conversations, sorted by name. They are shared: do not change them.
+// All returns the built-in conversations, sorted by name. They are shared: do not change them.
 func All() []Conversation { return slices.Clone(all()) }
 
-// Parse reads a conversation. Wrong JSON, an unknown key and a value of the wrong type are a tensor.ErrCorrupt.
+// Parse reads a conversation. Invalid JSON, unknown keys and values of the wrong type are a tensor.ErrCorrupt.
 func Parse(name string, data []byte) (Conversation, error) {
 	c := Conversation{Name: name, AddGenerationPrompt: true}
 	wrong := func(format string, args ...any) (Conversation, error) {
@@ -94,7 +94,7 @@ func Parse(name string, data []byte) (Conversation, error) {
 			for i, m := range list {
 				message, isObject := m.(*template.Object)
 				if !isObject {
-					return wrong("message %d is no object", i)
+					return wrong("message %d is not an object", i)
 				}
 				c.Messages = append(c.Messages, message)
 			}
@@ -128,7 +128,7 @@ func Parse(name string, data []byte) (Conversation, error) {
 	return c, nil
 }
 
-// Renderer makes a text of prepared messages, tools, which are nil for none, and further variables.
+// Renderer renders prepared messages, tools, which may be nil, and further variables.
 type Renderer func(messages []*template.Object, tools []any, context map[string]any, addGenerationPrompt bool) (string, error)
 
 // Render calls a renderer as apply_chat_template of transformers calls its template.
@@ -146,8 +146,7 @@ func (c *Conversation) Render(render Renderer) (string, error) {
 	return once(messages)
 }
 
-// With is a renderer that fills in a template, whose model has these texts for the begin and the end of a sequence;
-// an empty one is not defined.
+// With returns a renderer for a template, whose model has the texts bos and eos; empty ones are undefined.
 func With(ctx context.Context, t *template.Template, bos, eos string, limits template.Limits) Renderer {
 	return func(messages []*template.Object, tools []any, variables map[string]any, addGenerationPrompt bool) (string, error) {
 		values := map[string]any{}

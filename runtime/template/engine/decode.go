@@ -11,18 +11,18 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// maxJSONDepth bounds lists and objects within each other, which the engine reads on its stack.
+// maxJSONDepth bounds nested lists and objects, which the engine reads on its stack.
 const maxJSONDepth = 1000
 
-// decoder reads JSON as the engine's library does: bytes of strings are not checked, a key may come twice, numbers are
-// read with its roundings, and the text ends at a zero byte.
+// decoder reads JSON as the engine's library does: bytes of strings are not checked, keys may repeat, numbers are rounded
+// as there, and the text ends at a zero byte.
 type decoder struct {
 	s     string
 	at    int
 	depth int
 }
 
-// decode reads one value. What the engine cannot read it takes for null; here it is a tensor.ErrCorrupt.
+// decode reads one value. Invalid JSON, which the engine takes for null, is a tensor.ErrCorrupt.
 func decode(s string) (*value, error) {
 	d := &decoder{s: cString(s)}
 	v, err := d.value()
@@ -120,7 +120,7 @@ func (d *decoder) elements(bracket string, element func() error) error {
 	}
 }
 
-// text reads a string behind its opening quote.
+// text reads a string after its opening quote.
 func (d *decoder) text() (string, error) {
 	var b strings.Builder
 	for d.at < len(d.s) {
@@ -152,7 +152,7 @@ func (d *decoder) text() (string, error) {
 	return "", d.wrong("a string that does not end")
 }
 
-// escape reads behind \u. The second half of a pair on its own is encoded as it is.
+// escape reads an escape after \u. The second half of a surrogate pair alone is encoded as it is.
 func (d *decoder) escape(b *strings.Builder) error {
 	c, err := d.hex()
 	if err != nil {
@@ -287,8 +287,8 @@ func (d *decoder) number() (*value, error) {
 	return newFloat(f), nil
 }
 
-// exponent reads behind the e. A positive one may not make the number too large, of a negative one the digits stop
-// counting when it is far below all numbers.
+// exponent reads an exponent after the e. A positive one must not make the number too large; the digits of a negative one
+// stop counting far below all numbers.
 func (d *decoder) exponent(power int) (int, error) {
 	minus := false
 	if !d.take("+") {

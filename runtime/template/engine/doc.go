@@ -2,12 +2,12 @@
 // tokenizer writes, where that agrees with Jinja and where it does not. The interpreters of releases 3.5.0, 3.6.0 and
 // 3.6.1 are the same.
 //
-// [Parse] reads a template, which fails only where the engine never ends or crashes; [Template.Render] renders a
-// conversation. [Chat] is what a package holds of chat, from its llm_config.json and its tokenizer file.
+// [Parse] reads a template, which fails only if the engine never ends or crashes; [Template.Render] renders a
+// conversation.
 //
-// The engine has no errors: what it does not know it skips, and it goes on with something. Where it would hang, run out
-// of memory or crash the error here is [ErrCrash]; where it reads memory that it should not, so that nothing can be said,
-// it is a tensor.ErrUnsupported; what costs more than the caller's limits is a template.ErrLimit.
+// The engine has no errors: it skips whatever it does not know. If it would hang, run out of memory or crash, the error
+// here is [ErrCrash]; if it reads undefined memory, so that its text is unknown, a tensor.ErrUnsupported; and a
+// template.ErrLimit if the caller's limits are exceeded.
 // docs/engine-template.md lists the differences from Jinja; package lower writes templates that avoid them.
 //
 // The engine keeps one value for all names that do not exist. A template that sets an attribute of such a name changes

@@ -75,7 +75,7 @@ func (r *renderer) slice(x *slice) *value {
 	return o
 }
 
-// item indexes a list with an integer or slice, or an object with a text. What is not there is an empty text, and so
+// item indexes a list with an integer or slice, or an object with a text. A missing element is an empty text, and so
 // is every element and slice of a text.
 func (r *renderer) item(x *item) *value {
 	v := r.eval(x.x)
@@ -101,7 +101,7 @@ func (r *renderer) item(x *item) *value {
 	return newText("")
 }
 
-// cut slices a list. A step of 0 is 1; a backward slice that begins at or behind the end is empty.
+// cut slices a list. A step of 0 is 1; a backward slice that begins at or after the end is empty.
 func (r *renderer) cut(v, s *value) *value {
 	n := int64(len(v.elements))
 	step := s.place("step").integer()
@@ -133,7 +133,7 @@ func (r *renderer) cut(v, s *value) *value {
 	return l
 }
 
-// call calls one of three functions or a macro. An unknown name gives an empty text, without a look at the arguments.
+// call calls one of three functions or a macro. An unknown name gives an empty text; its arguments are not evaluated.
 func (r *renderer) call(x *call) *value {
 	if f, ok := functions[x.name]; ok {
 		values := make([]*value, len(x.arguments))
@@ -159,7 +159,7 @@ func (r *renderer) call(x *call) *value {
 		}
 		r.put(scope, name, r.eval(a.x))
 	}
-	// A macro sees all variables of its caller. A parameter without argument is one of them, or does not exist.
+	// A macro reads all variables of its caller. A parameter without an argument is one of them, or undefined.
 	r.pushScope(scope)
 	defer r.popScope()
 	var out strings.Builder
@@ -167,7 +167,7 @@ func (r *renderer) call(x *call) *value {
 	return newText(out.String())
 }
 
-// is tests a value; a test that the engine does not know fails.
+// is tests a value; unknown tests fail.
 func (v *value) is(name string) bool {
 	switch name {
 	case "defined":
@@ -236,7 +236,7 @@ func strftimeNow(r *renderer, _ []argument, values []*value) *value {
 	return newText(strftime(r.limits.Now, format))
 }
 
-// functions are all that the engine has. Their names are variables as well.
+// functions are all functions of the engine. Their names are variables as well.
 var functions = map[string]func(*renderer, []argument, []*value) *value{
 	"range":        rangeList,
 	"namespace":    namespace,

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// expression reads one. A condition without else is read and dropped; so is everything that the caller does not expect
-// behind it, such as * and /, which the engine lacks.
+// expression reads an expression. A condition without else is read and dropped; so is anything unexpected after it, such
+// as * and /, which the engine lacks.
 func (p *parser) expression(conditions bool) expression {
 	p.nest()
 	defer p.unnest()
@@ -96,7 +96,7 @@ func (p *parser) signed() expression {
 	return &binary{operator, &literal{newInt(0)}, p.signed()}
 }
 
-// arguments reads what is between the brackets of a call, after the opening one.
+// arguments reads the arguments of a call after its opening bracket.
 func (p *parser) arguments() []argument {
 	var list []argument
 	for !p.is(punctuationToken, ")") {
@@ -115,7 +115,7 @@ func (p *parser) arguments() []argument {
 	return list
 }
 
-// primary reads a literal or a name; only a name can have attributes, indexes and calls behind it.
+// primary reads a literal or a name; only after a name come attributes, indexes and calls.
 func (p *parser) primary() expression {
 	switch {
 	case p.take(punctuationToken, "["):
@@ -149,14 +149,14 @@ func (p *parser) primary() expression {
 	return &literal{newText("")}
 }
 
-// until reads elements up to a bracket. The engine reads on for ever where it makes no progress.
+// until reads elements up to a bracket. Without progress the engine never ends.
 func (p *parser) until(bracket string, element func()) {
 	for !p.is(punctuationToken, bracket) {
 		from := p.at
 		element()
 		p.take(punctuationToken, ",")
 		if p.at == from {
-			panic(failure{fmt.Errorf("line %d: a list or dict that is not closed, or has what the engine cannot read: it never ends: %w", p.peek().line, ErrCrash)})
+			panic(failure{fmt.Errorf("line %d: a list or dict that is not closed, or that the engine cannot read: it never ends: %w", p.peek().line, ErrCrash)})
 		}
 	}
 	p.next()

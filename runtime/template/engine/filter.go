@@ -2,8 +2,8 @@ package engine
 
 import "strings"
 
-// filter applies a filter. One that the engine does not know gives its input, without a look at the arguments, and so
-// do those of texts for other values.
+// filter applies a filter. An unknown filter returns its input and evaluates no arguments; so do filters of texts for
+// other values.
 func (r *renderer) filter(x *filter) *value {
 	v := r.eval(x.x)
 	switch x.name {
@@ -55,7 +55,7 @@ func (r *renderer) tojson(x *filter, v *value) *value {
 	return newText(out.String())
 }
 
-// items makes pairs of an object, in the order of its members.
+// items returns the pairs of an object, in the order of its members.
 func (r *renderer) items(v *value) *value {
 	l := &value{kind: array}
 	for _, m := range v.members {
@@ -64,8 +64,8 @@ func (r *renderer) items(v *value) *value {
 	return l
 }
 
-// mapAttribute takes an attribute of every element, null where it is missing. The name of a filter, as the first
-// positional argument, is taken for that of an attribute.
+// mapAttribute takes an attribute of every element, null if missing. The first positional argument, the name of a
+// filter, is taken for that of an attribute.
 func (r *renderer) mapAttribute(x *filter, v *value) *value {
 	if v.kind != array {
 		return v

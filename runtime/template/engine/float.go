@@ -10,8 +10,8 @@ import (
 )
 
 // formatFloat writes a float64 as the engine's JSON library does: digits by Grisu2 (F. Loitsch, Printing
-// Floating-Point Numbers Quickly and Accurately with Integers, 2010), which are now and then not the shortest that
-// strconv finds, with a fraction or an exponent at all times.
+// Floating-Point Numbers Quickly and Accurately with Integers, 2010), which are sometimes longer than those of strconv,
+// always with a fraction or an exponent.
 func formatFloat(f float64) string {
 	sign := ""
 	if math.Signbit(f) {

@@ -53,7 +53,7 @@ func (r *renderer) compact(out *strings.Builder, v *value) bool {
 	return true
 }
 
-// separator is what stands before element i.
+// separator is the text before element i.
 func separator(i int, open, comma string) string {
 	if i == 0 {
 		return open
@@ -102,7 +102,7 @@ func appendText(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// firstKeys stand first in the objects that tojson and string write; the others follow in the order of their bytes.
+// firstKeys come first in the objects that tojson and string write; others follow sorted by their bytes.
 var firstKeys = []string{"type", "function", "name", "description", "parameters", "properties", "required", "enum"}
 
 func compareKeys(a, b string) int {
@@ -124,8 +124,8 @@ func sortedKeys(v *value, compare func(a, b string) int) []string {
 	return keys
 }
 
-// json writes what tojson gives: spaces behind commas and colons, or lines if indent is not negative. Keys are not
-// escaped.
+// json writes a value as tojson does: with spaces after commas and colons, or in lines if indent is not negative. Keys
+// are not escaped.
 func (r *renderer) json(out *strings.Builder, v *value, indent, level int) {
 	if v.size() == 0 {
 		r.write(out, r.dump(v))
@@ -143,7 +143,7 @@ func (r *renderer) json(out *strings.Builder, v *value, indent, level int) {
 	r.sequence(out, v, v.brackets(inner, comma, outer), key, func(e *value) { r.json(out, e, indent, level+1) })
 }
 
-// frame is what stands before the first element, between elements and behind the last.
+// frame is the text before the first element, between elements and after the last.
 type frame struct{ open, comma, end string }
 
 func (v *value) brackets(inner, comma, outer string) frame {
@@ -153,8 +153,7 @@ func (v *value) brackets(inner, comma, outer string) frame {
 	return frame{"{" + inner, comma, outer + "}"}
 }
 
-// sequence writes a list or an object, the keys of which are sorted. Of a key that is there twice it writes the first
-// value twice.
+// sequence writes a list, or an object with sorted keys. For a repeated key it writes the first value each time.
 func (r *renderer) sequence(out *strings.Builder, v *value, f frame, key func(string) string, element func(*value)) {
 	elements := v.elements
 	var keys []string
@@ -178,7 +177,7 @@ func (r *renderer) sequence(out *strings.Builder, v *value, f frame, key func(st
 	r.write(out, f.end)
 }
 
-// python writes what the filter string and the operator ~ give: True, None, and texts within lists and objects in
+// python writes a value as the filter string and the operator ~ do: True, None, and texts within lists and objects in
 // single quotes.
 func (r *renderer) python(out *strings.Builder, v *value, quoted bool) {
 	switch v.kind {

@@ -25,10 +25,10 @@ type token struct {
 	line int
 }
 
-// blanks are what the marker - of a tag, and the methods that strip, take away.
+// blanks are the characters that the marker - of a tag and the methods strip remove.
 const blanks = " \n\r\t"
 
-// lexer cuts a template into tokens. It never fails: what is missing at the end is not missed.
+// lexer cuts a template into tokens. It never fails, not even at an unexpected end.
 type lexer struct {
 	source  string
 	at      int
@@ -58,7 +58,7 @@ func (l *lexer) add(kind tokenKind, text string) {
 	l.tokens = append(l.tokens, token{kind, text, l.line})
 }
 
-// text reads up to the next tag and, unless it is a comment, its opening. It returns the kind of what was opened, or
+// text reads up to the next tag and, unless that is a comment, its opening. It returns the kind of the opening, or
 // textToken.
 func (l *lexer) text() tokenKind {
 	rest := l.source[l.at:]
@@ -180,8 +180,8 @@ func (l *lexer) token(rest string) {
 	l.at += n
 }
 
-// unquote reads a string that begins with its quote, and returns its length as written. One that is not closed ends
-// with the template.
+// unquote reads a string that begins with its quote, and returns its length as written. An unclosed string ends with
+// the template.
 func unquote(s string) (string, int) {
 	quote := s[0]
 	var b strings.Builder

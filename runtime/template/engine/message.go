@@ -12,8 +12,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// NewMessage is a message of a conversation as a program gives it to the engine: the texts of role and content when
-// there is nothing else, and a message of the role "json" otherwise.
+// NewMessage converts a message to the form in which a program passes it to the engine: role and content if it has only
+// these, or else a message of the role "json".
 func NewMessage(m *template.Object) (Message, error) {
 	var plain Message
 	var keys []string
@@ -35,8 +35,7 @@ func NewMessage(m *template.Object) (Message, error) {
 	return Message{"json", string(b)}, err
 }
 
-// Renderer renders conversations that are made for transformers: the tools, if there are any, and the other variables
-// go into the engine's context.
+// Renderer renders conversations in the form of transformers: tools and other variables go into the engine's context.
 func (t *Template) Renderer(ctx context.Context, bos, eos string, limits template.Limits) func(messages []*template.Object, tools []any, variables map[string]any, addGenerationPrompt bool) (string, error) {
 	return func(messages []*template.Object, tools []any, variables map[string]any, addGenerationPrompt bool) (string, error) {
 		in, err := NewInput(messages, tools, variables, addGenerationPrompt)
@@ -48,7 +47,7 @@ func (t *Template) Renderer(ctx context.Context, bos, eos string, limits templat
 	}
 }
 
-// NewInput makes the input of a conversation that is made for transformers, but for the texts of the tokenizer.
+// NewInput makes the input of a conversation in the form of transformers, without the texts of the tokenizer.
 func NewInput(messages []*template.Object, tools []any, variables map[string]any, addGenerationPrompt bool) (Input, error) {
 	in := Input{AddGenerationPrompt: addGenerationPrompt}
 	for i, m := range messages {
@@ -75,7 +74,7 @@ func NewInput(messages []*template.Object, tools []any, variables map[string]any
 	return in, nil
 }
 
-// configured is JSON of a config as the engine hands it on: read and written again, which may round numbers.
+// configured is JSON of a config as the engine passes it on: read and written again, which may round numbers.
 func configured(s string) (text string, err error) {
 	defer recovered(&err)
 	v, err := decode(s)
@@ -86,7 +85,7 @@ func configured(s string) (text string, err error) {
 	return r.dump(v), nil
 }
 
-// appendJSON writes a value such as template.DecodeJSON gives. Unlike encoding/json it keeps the order of an object.
+// appendJSON writes a value as template.DecodeJSON returns it. Unlike encoding/json it keeps the order of keys.
 func appendJSON(b []byte, v any, depth int) ([]byte, error) {
 	if depth > maxJSONDepth {
 		return nil, fmt.Errorf("nested more than %d deep: %w", maxJSONDepth, tensor.ErrUnsupported)

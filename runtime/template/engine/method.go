@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// method calls a method of a text. One that the engine does not know, that lacks arguments, or that is called on
-// anything else gives an empty text, without a look at the arguments. Arguments that are no texts count as empty ones.
+// method calls a method of a text. An unknown method, missing arguments and any other type of value give an empty text;
+// the arguments are not evaluated. Arguments that are not texts count as empty ones.
 func (r *renderer) method(x *method) *value {
 	v := r.eval(x.x)
 	need, ok := methods[x.name]
@@ -40,7 +40,7 @@ func (r *renderer) method(x *method) *value {
 	return r.replace(s, first, arguments[1])
 }
 
-// methods says how many arguments a method needs and reads, and what stands for a missing one.
+// methods are the numbers of arguments that a method needs and reads, and the default of the first.
 var methods = map[string]struct {
 	least, most int
 	absent      string
@@ -54,7 +54,7 @@ var methods = map[string]struct {
 	"replace":    {2, 2, ""},
 }
 
-// stripLeft takes bytes away, not characters, so that a part of a character may go.
+// stripLeft removes bytes, not characters: it may remove a part of a character.
 func stripLeft(s, bytes string) string {
 	for s != "" && strings.IndexByte(bytes, s[0]) >= 0 {
 		s = s[1:]
@@ -69,7 +69,7 @@ func stripRight(s, bytes string) string {
 	return s
 }
 
-// split cuts at every separator, at each blank if none is given.
+// split cuts at every separator, by default at each blank.
 func (r *renderer) split(s, separator string) *value {
 	if separator == "" {
 		panic(failure{fmt.Errorf("split at an empty text never ends: %w", ErrCrash)})

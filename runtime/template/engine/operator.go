@@ -2,7 +2,7 @@ package engine
 
 import "strings"
 
-// operate is what an operator makes of two values. Where it makes nothing of their types the result is an empty text.
+// operate applies an operator. For types that it does not take the result is an empty text.
 func (r *renderer) operate(operator string, a, b *value) *value {
 	switch operator {
 	case "+":
@@ -70,7 +70,7 @@ func (r *renderer) add(a, b *value) *value {
 	return l
 }
 
-// contains is true when a list has an equal element, an object a key or a text a part.
+// contains reports whether a list has an equal element, an object a key or a text a part.
 func (r *renderer) contains(in, v *value) bool {
 	switch {
 	case in.kind == array:

@@ -7,12 +7,11 @@ import (
 	"github.com/llmexport/llmexport/runtime/template"
 )
 
-// maxNesting bounds how deep brackets, blocks and branches may be within each other. The engine goes on until its
-// stack ends.
+// maxNesting bounds nested brackets, blocks and branches. The engine continues until its stack overflows.
 const maxNesting = 400
 
-// parser makes the tree of a template. Like the engine's it never refuses: what it does not expect is left where it
-// is, for the caller to skip.
+// parser makes the tree of a template. Like the engine's it has no errors: it leaves unexpected tokens to its caller,
+// which skips them.
 type parser struct {
 	tokens  []token
 	at      int
@@ -23,13 +22,13 @@ func (p *parser) peek() token { return p.tokens[p.at] }
 
 func (p *parser) atEnd() bool { return p.peek().kind == endToken }
 
-// is is true when the next token is of a kind and, if texts are given, has one of them.
+// is reports whether the next token is of a kind and, if texts are given, has one of them.
 func (p *parser) is(kind tokenKind, texts ...string) bool {
 	t := p.peek()
 	return t.kind == kind && kind != endToken && (len(texts) == 0 || slices.Contains(texts, t.text))
 }
 
-// next takes a token; at the end it gives the last one again.
+// next takes a token; at the end it returns the last one again.
 func (p *parser) next() token {
 	if !p.atEnd() {
 		p.at++
@@ -37,7 +36,7 @@ func (p *parser) next() token {
 	return p.tokens[max(p.at-1, 0)]
 }
 
-// take takes the next token if it is the one that is asked for.
+// take takes the next token if is reports true for it.
 func (p *parser) take(kind tokenKind, texts ...string) bool {
 	ok := p.is(kind, texts...)
 	if ok {
@@ -46,7 +45,7 @@ func (p *parser) take(kind tokenKind, texts ...string) bool {
 	return ok
 }
 
-// nest counts a level; the caller defers the other half.
+// nest counts a level; the caller defers unnest.
 func (p *parser) nest() {
 	if p.nesting++; p.nesting > maxNesting {
 		panic(failure{fmt.Errorf("line %d: nested more than %d deep: %w", p.peek().line, maxNesting, template.ErrLimit)})
@@ -55,8 +54,8 @@ func (p *parser) nest() {
 
 func (p *parser) unnest() { p.nesting-- }
 
-// body appends statements up to a block of one of these names, which it takes without what follows the name. The name
-// is empty at the end of the template. An end of a macro need not be a name.
+// body appends statements up to a block with one of these names. It takes the block up to its name, which it returns;
+// the name is empty at the end of the template. The end of a macro may be another token than a name.
 func (p *parser) body(body *[]statement, ends ...string) string {
 	p.nest()
 	defer p.unnest()
@@ -85,7 +84,7 @@ func (p *parser) body(body *[]statement, ends ...string) string {
 	return ""
 }
 
-// block reads a block after its opening; nil for one that the engine does not know and skips.
+// block reads a block after its opening; nil for an unknown one, which the engine skips.
 func (p *parser) block() statement {
 	if tag := p.next(); tag.kind == nameToken {
 		switch tag.text {

@@ -13,17 +13,17 @@ import (
 // ErrCrash says that the engine would hang, run out of memory or stack, or crash.
 var ErrCrash = errors.New("the engine hangs or crashes")
 
-// maxDepth bounds expressions and statements within each other while they are evaluated, calls of macros included. The
-// engine goes on until its stack ends, which on a thread with little of it may be sooner than on others.
+// maxDepth bounds nested evaluation, calls of macros included. The engine continues until its stack overflows, which
+// depends on the thread.
 const maxDepth = 2000
 
-// renderer holds what the renderings of one call share, and the variables of the current one.
+// renderer holds the state that the renderings of one call share, and the variables of the current one.
 type renderer struct {
 	ctx       context.Context
 	limits    template.Limits
 	steps     int
 	depth     int
-	undefined *value // one for all names, so that what a template sets on it stays
+	undefined *value // one for all names: what a template sets on it persists
 	globals   *value
 	scopes    []*value
 	macros    map[string]*macroStatement
@@ -43,10 +43,10 @@ func recovered(err *error) {
 	}
 }
 
-// valueSteps is what a value costs; with its place in a list it is less than 150 bytes.
+// valueSteps is the cost of a value; with its place in a list it takes less than 150 bytes.
 const valueSteps = 8
 
-// step counts work, and memory that is made: one step is about 16 bytes of values or 64 of texts.
+// step counts work and memory: one step is about 16 bytes of values or 64 of texts.
 func (r *renderer) step(n int) {
 	before := r.steps
 	r.steps += n
@@ -60,7 +60,7 @@ func (r *renderer) step(n int) {
 	}
 }
 
-// size checks the length of a text that is about to be made.
+// size checks the length of a text before it is made.
 func (r *renderer) size(n int) {
 	if n > r.limits.Output {
 		panic(failure{fmt.Errorf("more than %d bytes: %w", r.limits.Output, template.ErrLimit)})
@@ -79,14 +79,14 @@ func (r *renderer) write(out *strings.Builder, s string) {
 // enter counts a level of evaluation; the caller defers leave.
 func (r *renderer) enter() {
 	if r.depth++; r.depth > maxDepth {
-		panic(failure{fmt.Errorf("evaluated more than %d deep, as a macro that calls itself without end is: %w", maxDepth, template.ErrLimit)})
+		panic(failure{fmt.Errorf("nested more than %d deep, as by a macro that calls itself: %w", maxDepth, template.ErrLimit)})
 	}
 	r.step(1)
 }
 
 func (r *renderer) leave() { r.depth-- }
 
-// clone copies a value with all that it holds.
+// clone copies a value deeply.
 func (r *renderer) clone(v *value) *value {
 	r.step(valueSteps)
 	c := *v
@@ -114,7 +114,7 @@ func (r *renderer) assign(place, v *value) {
 	}
 }
 
-// put sets a member. A name with a zero byte is lost in the engine, and what is read for it then is anything.
+// put sets a member. The engine loses a name with a zero byte, and reads undefined memory for it then.
 func (r *renderer) put(o *value, key string, v *value) {
 	if strings.IndexByte(key, 0) >= 0 {
 		panic(failure{fmt.Errorf("key %q holds a zero byte: %w", key, tensor.ErrUnsupported)})
@@ -188,7 +188,7 @@ func (r *renderer) statement(s statement, out *strings.Builder) {
 	}
 }
 
-// setTarget assigns to a name, or to an attribute of one. Whatever else is before the = is ignored.
+// setTarget assigns to a name, or to an attribute of one. Other targets are ignored.
 func (r *renderer) setTarget(target expression, v *value) {
 	switch t := target.(type) {
 	case *variable:
@@ -250,8 +250,8 @@ func (r *renderer) loop(s *forStatement, out *strings.Builder) {
 	}
 }
 
-// unpack makes the scope of one element. With several names an element that is no list, or too short, goes to the
-// first, and the others stay what they are outside.
+// unpack makes the scope of one element. With several names, an element that is not a list or is too short goes to the
+// first, and the others keep their outer values.
 func (r *renderer) unpack(names []string, e *value) *value {
 	scope := newObject()
 	if len(names) == 1 || len(names) > 0 && len(e.elements) < len(names) {

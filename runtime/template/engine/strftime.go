@@ -16,8 +16,8 @@ var layouts = map[byte]string{
 	'z': "-0700", 'Z': "MST",
 }
 
-// strftime formats a time as C++'s put_time does with the C library of Linux. A flag such as that of %-d is not known:
-// it stays, and so does what is no conversion. Conversions that no template is known to use are refused.
+// strftime formats a time as C++'s put_time does with the C library of Linux. A flag such as that of %-d is unknown:
+// it stays, and so does other text. Conversions that no template is known to use are rejected.
 func strftime(now time.Time, format string) string {
 	var b strings.Builder
 	for i := 0; i < len(format); i++ {

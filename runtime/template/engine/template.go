@@ -10,7 +10,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Template is a parsed template. It is not changed by rendering, so several goroutines may render one.
+// Template is a parsed template. Rendering does not change it, so several goroutines may render one.
 type Template struct {
 	body  []statement
 	empty bool
@@ -19,7 +19,8 @@ type Template struct {
 // maxSource bounds the length of a template in bytes.
 const maxSource = 4 << 20
 
-// Parse reads a template. An empty one is none: the engine then joins the contents of the messages. The engine refuses none: the error is an [ErrCrash] where it never ends.
+// Parse reads a template. With an empty one the engine joins the contents of the messages. The engine rejects no
+// template: the error is an [ErrCrash] if it never ends.
 func Parse(source string) (*Template, error) {
 	if len(source) > maxSource {
 		return nil, fmt.Errorf("template of %d bytes: %w", len(source), tensor.ErrUnsupported)
@@ -42,20 +43,20 @@ func (t *Template) parse(source string) (err error) {
 // is that object, which is the only way to tool calls and lists of parts.
 type Message struct{ Role, Content string }
 
-// Input is what a template is rendered for.
+// Input is a conversation as the engine takes it.
 type Input struct {
 	Messages            []Message
 	AddGenerationPrompt bool   // false leaves the variable undefined
-	Context             string // a JSON object with more variables, tools among them, as the engine writes it; else none
+	Context             string // a JSON object with further variables such as tools, as the engine writes it; other text counts as none
 	BOS, EOS            string // of the tokenizer file; an empty BOS leaves bos_token undefined
 }
 
-// probe is the text by which the engine sees whether a template prints the content of a user's message.
+// probe is the text with which the engine tests whether a template prints the content of a user's message.
 const probe = "<__jinja_content_probe__>"
 
-// Render renders a conversation. Before it does, the engine renders a single message twice, to see whether the template
-// prints texts or only lists of parts: in the latter case it makes lists of all texts that are not empty. What those
-// renderings change of bos_token, eos_token and functions stays changed.
+// Render renders a conversation. Before that, the engine renders a single message twice, to test whether the template
+// prints texts or only lists of parts: in the latter case it converts all texts that are not empty to lists. Changes that
+// those renderings make to bos_token, eos_token and functions persist.
 func (t *Template) Render(ctx context.Context, in Input, limits template.Limits) (prompt string, err error) {
 	defer recovered(&err)
 	if t.empty {
@@ -139,7 +140,7 @@ func textPart(s string) *value {
 	return &value{kind: array, elements: []*value{newObject(member{"type", newText("text")}, member{"text", newText(s)})}}
 }
 
-// wantsParts is true for a template that prints a content only when it is a list of parts.
+// wantsParts reports whether the template prints a content only if it is a list of parts.
 func (t *Template) wantsParts(r *renderer) bool {
 	var printed [2]bool
 	for i, content := range []*value{newText(probe), textPart(probe)} {

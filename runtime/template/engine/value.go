@@ -27,8 +27,8 @@ const (
 	fraction
 )
 
-// value is what the engine calculates with. Reading a variable gives the variable's own value, not a copy, so a later
-// assignment shows through; assigning copies. Lists and objects own their elements.
+// value is a value of the engine. Reading a variable returns its own value, not a copy, so that later assignments change
+// it; assigning copies. Lists and objects own their elements.
 type value struct {
 	kind     kind
 	form     form
@@ -43,7 +43,7 @@ type member struct {
 	value *value
 }
 
-// undefinedKey marks the object that stands for what does not exist.
+// undefinedKey marks the object that stands for missing values.
 const undefinedKey = "__jinja_undefined__"
 
 func newText(s string) *value { return &value{kind: text, text: s} }
@@ -66,7 +66,7 @@ func newObject(pairs ...member) *value { return &value{kind: object, members: pa
 
 func newUndefined() *value { return newObject(member{undefinedKey, newBool(true)}) }
 
-// cString is what C code sees of a text: it ends at a zero byte.
+// cString is the part of a text that C code reads: up to a zero byte.
 func cString(s string) string {
 	if i := strings.IndexByte(s, 0); i >= 0 {
 		return s[:i]
@@ -74,7 +74,7 @@ func cString(s string) string {
 	return s
 }
 
-// member finds a key; nil when there is none, or the value is no object.
+// member returns the value of a key; nil if it is missing or v is not an object.
 func (v *value) member(key string) *value {
 	if v.kind != object {
 		return nil
@@ -88,7 +88,7 @@ func (v *value) member(key string) *value {
 	return nil
 }
 
-// place is the member of a key, made when it is missing. A value that is no object becomes an empty one.
+// place returns the member of a key, which it creates if missing. A value that is not an object becomes an empty one.
 func (v *value) place(key string) *value {
 	if v.kind != object {
 		*v = value{kind: object}
@@ -107,7 +107,7 @@ func (v *value) isInteger() bool { return v.kind == number && v.form == integer 
 
 func (v *value) isFraction() bool { return v.kind == number && v.form == fraction }
 
-// integer is what the engine reads as an integer: 0 for what is no number, the bits of a fraction.
+// integer is a value as the engine reads an integer: 0 unless it is a number, the bits of a fraction.
 func (v *value) integer() int64 {
 	if v.kind != number {
 		return 0
@@ -129,7 +129,7 @@ func (v *value) float() float64 {
 // size is the number of elements of a list or object, 0 for others.
 func (v *value) size() int { return len(v.elements) + len(v.members) }
 
-// truth is what a value is as a condition.
+// truth reports whether a value counts as true.
 func (v *value) truth() bool {
 	switch v.kind {
 	case null, no:
@@ -146,8 +146,7 @@ func (v *value) truth() bool {
 	return true
 }
 
-// compare orders two values: by type, then by what the engine looks at. Of objects that is only the number of their
-// members, and of texts what is before a zero byte.
+// compare orders two values: by type, then objects by the number of their members, and texts up to a zero byte.
 func (r *renderer) compare(a, b *value) int {
 	r.step(1 + min(len(a.text), len(b.text))/64)
 	switch {
@@ -171,7 +170,7 @@ func (r *renderer) compare(a, b *value) int {
 	return 0
 }
 
-// order is 0 for what is neither less nor greater, which a NaN is to everything.
+// order is 0 if neither is less, as with NaN.
 func order[T int | int64 | float64](a, b T) int {
 	switch {
 	case a < b:

@@ -11,7 +11,7 @@ func (l *lowerer) call(x *syntax.Call) syntax.Expression {
 	a := x.Arguments
 	if a.Star != nil || a.StarStar != nil {
 		l.cannot(x.Line, "a call with * or **")
-		return &syntax.Constant{Value: ""}
+		return constant("")
 	}
 	switch f := x.Function.(type) {
 	case *syntax.Attribute:
@@ -34,23 +34,23 @@ func (l *lowerer) call(x *syntax.Call) syntax.Expression {
 			if len(a.Positional) == 0 {
 				d := &syntax.Dict{}
 				for _, k := range a.Keyword {
-					d.Keys, d.Values = append(d.Keys, &syntax.Constant{Value: k.Name}), append(d.Values, l.value(k.X))
+					d.Keys, d.Values = append(d.Keys, constant(k.Name)), append(d.Values, l.value(k.X))
 				}
 				return d
 			}
 		case "raise_exception":
-			// Where it is not alone in its branch the text before it is rendered: the original has no text at all.
-			return &syntax.Constant{Value: ""}
+			// If not alone in its branch, the text before it is rendered; the original has no text at all.
+			return constant("")
 		}
 		l.cannot(x.Line, "the function %q", f.ID)
-		return &syntax.Constant{Value: ""}
+		return constant("")
 	}
 	l.cannot(x.Line, "the call of an expression")
-	return &syntax.Constant{Value: ""}
+	return constant("")
 }
 
-// callMacro gives every argument: the engine drops defaults, and a parameter without a value is looked up in the
-// scopes of the caller.
+// callMacro passes every argument: the engine drops defaults, and looks up a parameter without a value in the scopes of
+// the caller.
 func (l *lowerer) callMacro(x *syntax.Call, f *syntax.Name, m *syntax.Definition) syntax.Expression {
 	if l.several[f.ID] {
 		l.cannot(x.Line, "the call of one of several macros %q", f.ID)
@@ -58,7 +58,7 @@ func (l *lowerer) callMacro(x *syntax.Call, f *syntax.Name, m *syntax.Definition
 	given := make([]syntax.Expression, len(m.Parameters))
 	if len(x.Arguments.Positional) > len(given) {
 		l.cannot(x.Line, "a call with more arguments than the macro %q has", f.ID)
-		return &syntax.Constant{Value: ""}
+		return constant("")
 	}
 	for i, arg := range x.Arguments.Positional {
 		given[i] = l.value(arg)
@@ -71,7 +71,7 @@ func (l *lowerer) callMacro(x *syntax.Call, f *syntax.Name, m *syntax.Definition
 			}
 		}
 		if !known {
-			l.cannot(x.Line, "an argument %q that the macro %q has not", k.Name, f.ID)
+			l.cannot(x.Line, "an argument %q that the macro %q lacks", k.Name, f.ID)
 		}
 	}
 	for i := range given {
@@ -92,15 +92,15 @@ func (l *lowerer) method(x *syntax.Call, f *syntax.Attribute) syntax.Expression 
 	a := x.Arguments.Positional
 	if n, ok := f.X.(*syntax.Name); ok && n.ID == "loop" && len(l.iterables) > 0 {
 		if f.Name == "cycle" && len(a) > 0 {
-			at := l.remainder(&syntax.Attribute{X: n, Name: "index0"}, int64(len(a)))
-			return &syntax.Item{X: &syntax.Attribute{X: namespaceOf("v", &syntax.List{Items: l.values(a)}), Name: "v"}, Key: at}
+			at := l.remainder(attribute(n, "index0"), int64(len(a)))
+			return &syntax.Item{X: attribute(namespaceOf("v", &syntax.List{Items: l.values(a)}), "v"), Key: at}
 		}
 		l.cannot(x.Line, "loop.%s", f.Name)
-		return &syntax.Constant{Value: ""}
+		return constant("")
 	}
 	if len(x.Arguments.Keyword) > 0 {
 		l.cannot(x.Line, "a named argument of the method %q", f.Name)
-		return &syntax.Constant{Value: ""}
+		return constant("")
 	}
 	on := func(of syntax.Expression) syntax.Expression {
 		return &syntax.Call{Function: &syntax.Attribute{X: l.base(of), Name: f.Name, Line: f.Line}, Line: x.Line, Arguments: syntax.Arguments{Positional: l.values(a)}}
@@ -117,7 +117,7 @@ func (l *lowerer) method(x *syntax.Call, f *syntax.Attribute) syntax.Expression 
 			if !ok {
 				return on(f.X)
 			}
-			var any syntax.Expression = &syntax.Constant{Value: false}
+			var any syntax.Expression = constant(false)
 			for i, option := range options.Items {
 				a = []syntax.Expression{option}
 				if one := on(f.X); i == 0 {
@@ -154,19 +154,19 @@ func (l *lowerer) method(x *syntax.Call, f *syntax.Attribute) syntax.Expression 
 			at = 1
 		}
 		return l.collect(&syntax.Filter{X: l.value(f.X), Name: "items"}, func(x *syntax.Name) (syntax.Expression, syntax.Expression) {
-			return &syntax.Item{X: x, Key: &syntax.Constant{Value: at}}, nil
+			return &syntax.Item{X: x, Key: constant(at)}, nil
 		})
 	case "get":
 		if count == 1 || count == 2 {
-			var otherwise syntax.Expression = &syntax.Constant{Value: nil}
+			var otherwise syntax.Expression = constant(nil)
 			if count == 2 {
 				otherwise = l.value(a[1])
 			}
 			found := l.shared(l.value(&syntax.Item{X: f.X, Key: a[0], Line: x.Line}))
 			if i, ok := found.(*syntax.Item); ok {
-				return &syntax.Conditional{Test: &syntax.Comparison{First: i.Key, Rest: []syntax.Operand{{Operator: "in", X: i.X}}}, Yes: found, No: otherwise}
+				return &syntax.Conditional{Test: compare(i.Key, "in", i.X), Yes: found, No: otherwise}
 			}
-			return &syntax.Conditional{Test: &syntax.Test{X: found, Name: "defined"}, Yes: found, No: otherwise}
+			return &syntax.Conditional{Test: defined(found), Yes: found, No: otherwise}
 		}
 	case "join":
 		if count == 1 {
@@ -182,7 +182,7 @@ func (l *lowerer) method(x *syntax.Call, f *syntax.Attribute) syntax.Expression 
 		}
 	}
 	l.cannot(x.Line, "the method %q with these arguments", f.Name)
-	return &syntax.Constant{Value: ""}
+	return constant("")
 }
 
 // filter lowers x|name(...).
@@ -235,26 +235,26 @@ func (l *lowerer) filter(x *syntax.Filter) syntax.Expression {
 		return plain("items")
 	case "trim":
 		if chars := argument(0, "chars"); chars != nil {
-			return l.method(&syntax.Call{Line: x.Line, Arguments: syntax.Arguments{Positional: []syntax.Expression{chars}}}, &syntax.Attribute{X: x.X, Name: "strip"})
+			return l.method(&syntax.Call{Line: x.Line, Arguments: syntax.Arguments{Positional: []syntax.Expression{chars}}}, attribute(x.X, "strip"))
 		}
 		return ofText("trim")
 	case "length", "count":
 		n := plain("length").(*syntax.Filter)
 		if mayLack(n.X) {
 			n.X = l.shared(n.X)
-			return &syntax.Conditional{Test: &syntax.Test{X: n.X, Name: "defined"}, Yes: n, No: &syntax.Constant{Value: int64(0)}}
+			return &syntax.Conditional{Test: defined(n.X), Yes: n, No: constant(int64(0))}
 		}
 		return n
 	case "list", "safe":
 		return l.value(x.X)
 	case "first":
-		return &syntax.Item{X: l.elements(x.X, x.Line), Key: &syntax.Constant{Value: int64(0)}}
+		return &syntax.Item{X: l.elements(x.X, x.Line), Key: constant(int64(0))}
 	case "last":
-		return &syntax.Item{X: l.elements(x.X, x.Line), Key: &syntax.Constant{Value: int64(-1)}}
+		return &syntax.Item{X: l.elements(x.X, x.Line), Key: constant(int64(-1))}
 	case "reverse":
-		return &syntax.Slice{X: l.elements(x.X, x.Line), Step: &syntax.Constant{Value: int64(-1)}}
+		return &syntax.Slice{X: l.elements(x.X, x.Line), Step: constant(int64(-1))}
 	case "default", "d":
-		otherwise := syntax.Expression(&syntax.Constant{Value: ""})
+		otherwise := syntax.Expression(constant(""))
 		if v := argument(0, "default_value"); v != nil {
 			otherwise = l.value(v)
 		}
@@ -266,10 +266,10 @@ func (l *lowerer) filter(x *syntax.Filter) syntax.Expression {
 		return &syntax.Conditional{Test: l.defined(v, x.Line), Yes: v, No: otherwise}
 	case "replace":
 		if len(a) == 2 {
-			return l.method(&syntax.Call{Line: x.Line, Arguments: syntax.Arguments{Positional: a}}, &syntax.Attribute{X: x.X, Name: "replace"})
+			return l.method(&syntax.Call{Line: x.Line, Arguments: syntax.Arguments{Positional: a}}, attribute(x.X, "replace"))
 		}
 	case "join":
-		between := syntax.Expression(&syntax.Constant{Value: ""})
+		between := syntax.Expression(constant(""))
 		if d := argument(0, "d"); d != nil {
 			between = l.value(d)
 		}
@@ -283,7 +283,7 @@ func (l *lowerer) filter(x *syntax.Filter) syntax.Expression {
 		}
 	case "dictsort":
 		if len(a) == 0 && len(x.Arguments.Keyword) == 0 {
-			// The engine goes through the keys of an object in their order.
+			// The engine iterates over the keys of an object in sorted order.
 			d := l.hold(l.value(x.X))
 			return l.collect(d, func(n *syntax.Name) (value, test syntax.Expression) {
 				return &syntax.List{Items: []syntax.Expression{n, &syntax.Item{X: d, Key: n}}}, nil
@@ -322,19 +322,19 @@ func (l *lowerer) mapped(x *syntax.Filter, text func(string) (string, bool)) syn
 	return list
 }
 
-// path is the attribute that a filter names by a text: one of an attribute, where there are dots. Numbers, which are
-// indexes, and names that are no identifiers have no equivalent.
+// path is the attribute that a filter names by a text, with dots for attributes of attributes. Numbers, which are
+// indexes, and names that are not identifiers have no equivalent.
 func path(x syntax.Expression, id string) (syntax.Expression, bool) {
 	for part := range strings.SplitSeq(id, ".") {
 		if !isIdentifierName(part) {
 			return nil, false
 		}
-		x = &syntax.Attribute{X: x, Name: part}
+		x = attribute(x, part)
 	}
 	return x, true
 }
 
-// selected lowers the four filters that keep some of a list.
+// selected lowers the four filters that select elements of a list.
 func (l *lowerer) selected(x *syntax.Filter) syntax.Expression {
 	a := x.Arguments.Positional
 	ofAttribute := x.Name == "selectattr" || x.Name == "rejectattr"
@@ -364,7 +364,7 @@ func (l *lowerer) selected(x *syntax.Filter) syntax.Expression {
 			of = l.test(&syntax.Test{X: of, Name: testName, Line: x.Line, Arguments: syntax.Arguments{Positional: a[1:]}})
 		}
 		if x.Name == "reject" || x.Name == "rejectattr" {
-			of = &syntax.Unary{Operator: "not", X: of}
+			of = not(of)
 		}
 		return n, of
 	})
@@ -380,18 +380,18 @@ func (l *lowerer) shown(x syntax.Expression) syntax.Expression {
 	}
 	s := &syntax.Filter{X: x, Name: "string"}
 	if mayLack(x) {
-		return &syntax.Conditional{Test: &syntax.Test{X: x, Name: "defined"}, Yes: s, No: &syntax.Constant{Value: ""}}
+		return &syntax.Conditional{Test: defined(x), Yes: s, No: constant("")}
 	}
 	return s
 }
 
-// splitMost joins what the engine, which knows no limit, has split further.
+// splitMost joins the parts that the engine, which knows no limit, has split too far.
 func (l *lowerer) splitMost(parts, separator syntax.Expression, most int64) syntax.Expression {
 	parts, separator = l.hold(parts), l.hold(separator)
-	n := &syntax.Constant{Value: most}
+	n := constant(most)
 	rest := l.joined(&syntax.Slice{X: parts, Start: n}, separator, "")
 	return &syntax.Conditional{
-		Test: &syntax.Comparison{First: &syntax.Filter{X: parts, Name: "length"}, Rest: []syntax.Operand{{Operator: ">", X: n}}},
+		Test: compare(&syntax.Filter{X: parts, Name: "length"}, ">", n),
 		Yes:  &syntax.Binary{Operator: "+", X: &syntax.Slice{X: parts, Stop: n}, Y: &syntax.List{Items: []syntax.Expression{rest}}},
 		No:   parts,
 	}
@@ -403,9 +403,9 @@ func (l *lowerer) formatted(format string, values []syntax.Expression) (syntax.E
 	if len(texts) != len(values)+1 || strings.ContainsAny(strings.Join(texts, ""), "{}") {
 		return nil, false
 	}
-	parts := []syntax.Expression{&syntax.Constant{Value: texts[0]}}
+	parts := []syntax.Expression{constant(texts[0])}
 	for i, v := range values {
-		parts = append(parts, l.shown(v), &syntax.Constant{Value: texts[i+1]})
+		parts = append(parts, l.shown(v), constant(texts[i+1]))
 	}
 	return &syntax.Concat{Parts: parts}, true
 }

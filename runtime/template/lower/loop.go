@@ -18,7 +18,7 @@ func (l *lowerer) loop(s *syntax.For) []syntax.Statement {
 	iterable := l.value(s.Iterable)
 	if keyed(s) {
 		iterable = l.collect(&syntax.Filter{X: iterable, Name: "items"}, func(x *syntax.Name) (value, test syntax.Expression) {
-			return &syntax.Item{X: x, Key: &syntax.Constant{Value: int64(0)}}, nil
+			return &syntax.Item{X: x, Key: constant(int64(0))}, nil
 		})
 	}
 	var held *syntax.Name
@@ -29,7 +29,7 @@ func (l *lowerer) loop(s *syntax.For) []syntax.Statement {
 		n, ok := l.hold(iterable).(*syntax.Name)
 		if !ok {
 			n = l.fresh()
-			l.before = append(l.before, &syntax.Set{Target: n, Value: iterable})
+			l.before = append(l.before, assign(n, iterable))
 		}
 		held, iterable = n, n
 	}
@@ -45,7 +45,7 @@ func (l *lowerer) loop(s *syntax.For) []syntax.Statement {
 	var flags *syntax.Name
 	if within(s.Body, leaves) {
 		flags = l.fresh()
-		l.before = append(l.before, &syntax.Set{Target: flags, Value: namespaceOf("skip", &syntax.Constant{Value: false})})
+		l.before = append(l.before, assign(flags, namespaceOf("skip", constant(false))))
 	}
 	l.stops = append(l.stops, flags)
 	body := l.body(s.Body)
@@ -53,30 +53,28 @@ func (l *lowerer) loop(s *syntax.For) []syntax.Statement {
 	var ran *syntax.Name
 	if len(s.Otherwise) > 0 {
 		ran = l.fresh()
-		l.before = append(l.before, &syntax.Set{Target: ran, Value: namespaceOf("any", &syntax.Constant{Value: false})})
-		var note syntax.Statement = &syntax.Set{Target: &syntax.NamespaceTarget{ID: ran.ID, Attribute: "any"}, Value: &syntax.Constant{Value: true}}
-		if flags != nil { // the reference notes at the end of a round that there was one
-			note = &syntax.If{Branches: []syntax.Branch{{Test: &syntax.Unary{Operator: "not", X: &syntax.Attribute{X: flags, Name: "skip"}}, Body: []syntax.Statement{note}}}}
+		l.before = append(l.before, assign(ran, namespaceOf("any", constant(false))))
+		var note syntax.Statement = assign(&syntax.NamespaceTarget{ID: ran.ID, Attribute: "any"}, constant(true))
+		if flags != nil { // jinja2 notes at the end of a round that there was one
+			note = when(not(attribute(flags, "skip")), note)
 		}
 		body = append(body, note)
 	}
 	if flags != nil {
 		if within(s.Body, breaks) {
-			body = []syntax.Statement{&syntax.If{Branches: []syntax.Branch{{Test: &syntax.Unary{Operator: "not", X: &syntax.Attribute{X: flags, Name: "stop"}}, Body: body}}}}
+			body = []syntax.Statement{when(not(attribute(flags, "stop")), body...)}
 		}
-		body = append([]syntax.Statement{&syntax.Set{Target: &syntax.NamespaceTarget{ID: flags.ID, Attribute: "skip"}, Value: &syntax.Constant{Value: false}}}, body...)
+		body = append([]syntax.Statement{assign(&syntax.NamespaceTarget{ID: flags.ID, Attribute: "skip"}, constant(false))}, body...)
 	}
 	made := []syntax.Statement{out}
 	if ran != nil {
-		made = append(made, &syntax.If{Branches: []syntax.Branch{{
-			Test: &syntax.Unary{Operator: "not", X: &syntax.Attribute{X: ran, Name: "any"}}, Body: l.body(s.Otherwise),
-		}}})
+		made = append(made, when(not(attribute(ran, "any")), l.body(s.Otherwise)...))
 	}
 	out.Body = body
 	return made
 }
 
-// leave ends the round of a loop; what follows it is not done, as body sees to.
+// leave ends the round of a loop; body skips the statements after it.
 func (l *lowerer) leave(flag string, line int) []syntax.Statement {
 	if len(l.stops) == 0 {
 		l.cannot(line, "break or continue within a captured text")
@@ -84,7 +82,7 @@ func (l *lowerer) leave(flag string, line int) []syntax.Statement {
 	}
 	flags := l.stops[len(l.stops)-1]
 	set := func(attribute string) syntax.Statement {
-		return &syntax.Set{Target: &syntax.NamespaceTarget{ID: flags.ID, Attribute: attribute}, Value: &syntax.Constant{Value: true}}
+		return assign(&syntax.NamespaceTarget{ID: flags.ID, Attribute: attribute}, constant(true))
 	}
 	out := []syntax.Statement{set("skip")}
 	if flag != "" {
@@ -94,7 +92,7 @@ func (l *lowerer) leave(flag string, line int) []syntax.Statement {
 }
 
 func namespaceOf(id string, value syntax.Expression) syntax.Expression {
-	return &syntax.Call{Function: &syntax.Name{ID: "namespace"}, Arguments: syntax.Arguments{Keyword: []syntax.Keyword{{Name: id, X: value}}}}
+	return &syntax.Call{Function: named("namespace"), Arguments: syntax.Arguments{Keyword: []syntax.Keyword{{Name: id, X: value}}}}
 }
 
 func within(body []syntax.Statement, holds func(any) bool) bool {
@@ -112,7 +110,7 @@ func breaks(node any) bool {
 	return isBreak || inLoop(node, breaks)
 }
 
-// neighbours reports whether the body of a loop reads the items before or behind its own.
+// neighbours reports whether the body of a loop reads the items before or after its own.
 func neighbours(body []syntax.Statement) bool {
 	found := false
 	walk(body, func(node any) {
@@ -123,19 +121,19 @@ func neighbours(body []syntax.Statement) bool {
 	return found
 }
 
-// loopAttribute lowers loop.x; false for what is no such thing.
+// loopAttribute lowers loop.x; it reports false for other attributes.
 func (l *lowerer) loopAttribute(x *syntax.Attribute) (syntax.Expression, bool) {
 	n, ok := x.X.(*syntax.Name)
 	if !ok || n.ID != "loop" || len(l.iterables) == 0 {
 		return nil, false
 	}
-	of := func(id string) syntax.Expression { return &syntax.Attribute{X: &syntax.Name{ID: "loop"}, Name: id} }
-	number := func(i int64) syntax.Expression { return &syntax.Constant{Value: i} }
+	of := func(id string) syntax.Expression { return attribute(named("loop"), id) }
+	number := func(i int64) syntax.Expression { return constant(i) }
 	neighbour := func(edge, operator string) (syntax.Expression, bool) {
 		held := l.iterables[len(l.iterables)-1]
 		if held == nil {
 			l.cannot(x.Line, "loop.%s", x.Name)
-			return &syntax.Constant{Value: ""}, true
+			return constant(""), true
 		}
 		at := &syntax.Item{X: held, Key: &syntax.Binary{Operator: operator, X: of("index0"), Y: number(1)}}
 		return &syntax.Conditional{Test: of(edge), Yes: l.nothing(), No: at}, true
@@ -155,48 +153,42 @@ func (l *lowerer) loopAttribute(x *syntax.Attribute) (syntax.Expression, bool) {
 	return nil, false
 }
 
-// nothing is a name that nothing defines.
-func (l *lowerer) nothing() syntax.Expression { return &syntax.Name{ID: l.prefix + "0"} }
+// nothing is a name that is never defined.
+func (l *lowerer) nothing() syntax.Expression { return named(l.prefix + "0") }
 
-// collect gathers a list in a loop: add makes of an item's name what is appended, and the condition for it, if any.
+// collect gathers a list in a loop: add returns, for the name of an item, the value to append and its condition, if any.
 func (l *lowerer) collect(list syntax.Expression, add func(x *syntax.Name) (value, test syntax.Expression)) syntax.Expression {
 	ns, x := l.fresh(), l.fresh()
 	before := l.before
 	l.before = nil
 	value, test := add(x)
-	body := append(l.before, &syntax.Set{
-		Target: &syntax.NamespaceTarget{ID: ns.ID, Attribute: "l"},
-		Value:  &syntax.Binary{Operator: "+", X: &syntax.Attribute{X: ns, Name: "l"}, Y: &syntax.List{Items: []syntax.Expression{value}}},
-	})
+	body := append(l.before, assign(&syntax.NamespaceTarget{ID: ns.ID, Attribute: "l"}, &syntax.Binary{Operator: "+", X: attribute(ns, "l"), Y: &syntax.List{Items: []syntax.Expression{value}}}))
 	if test != nil {
 		n := len(body) - 1
-		body = append(body[:n:n], &syntax.If{Branches: []syntax.Branch{{Test: test, Body: body[n:]}}})
+		body = append(body[:n:n], when(test, body[n:]...))
 	}
 	l.before = append(before,
-		&syntax.Set{Target: ns, Value: namespaceOf("l", &syntax.List{})},
+		assign(ns, namespaceOf("l", &syntax.List{})),
 		&syntax.For{Target: x, Iterable: list, Body: body},
 	)
-	return &syntax.Attribute{X: ns, Name: "l"}
+	return attribute(ns, "l")
 }
 
 // remainder counts modulo a positive constant, for which the engine has no operator.
 func (l *lowerer) remainder(x syntax.Expression, by int64) syntax.Expression {
 	ns := l.fresh()
-	count := &syntax.Attribute{X: ns, Name: "r"}
+	count := attribute(ns, "r")
 	set := func(v syntax.Expression) syntax.Statement {
-		return &syntax.Set{Target: &syntax.NamespaceTarget{ID: ns.ID, Attribute: "r"}, Value: v}
+		return assign(&syntax.NamespaceTarget{ID: ns.ID, Attribute: "r"}, v)
 	}
 	l.before = append(l.before,
-		&syntax.Set{Target: ns, Value: namespaceOf("r", &syntax.Constant{Value: int64(0)})},
+		assign(ns, namespaceOf("r", constant(int64(0)))),
 		&syntax.For{
 			Target:   l.fresh(),
-			Iterable: &syntax.Call{Function: &syntax.Name{ID: "range"}, Arguments: syntax.Arguments{Positional: []syntax.Expression{x}}},
+			Iterable: &syntax.Call{Function: named("range"), Arguments: syntax.Arguments{Positional: []syntax.Expression{x}}},
 			Body: []syntax.Statement{
-				set(&syntax.Binary{Operator: "+", X: count, Y: &syntax.Constant{Value: int64(1)}}),
-				&syntax.If{Branches: []syntax.Branch{{
-					Test: &syntax.Comparison{First: count, Rest: []syntax.Operand{{Operator: "==", X: &syntax.Constant{Value: by}}}},
-					Body: []syntax.Statement{set(&syntax.Constant{Value: int64(0)})},
-				}}},
+				set(&syntax.Binary{Operator: "+", X: count, Y: constant(int64(1))}),
+				when(compare(count, "==", constant(by)), set(constant(int64(0)))),
 			},
 		})
 	return count
@@ -209,17 +201,17 @@ func (l *lowerer) joined(list, between syntax.Expression, attributeName string) 
 	if attributeName != "" {
 		one, _ = path(x, attributeName)
 	}
-	one = &syntax.Conditional{Test: &syntax.Test{X: one, Name: "defined"}, Yes: one, No: &syntax.Constant{Value: ""}}
-	text := &syntax.Attribute{X: ns, Name: "s"}
+	one = &syntax.Conditional{Test: defined(one), Yes: one, No: constant("")}
+	text := attribute(ns, "s")
 	parts := []syntax.Expression{text, one}
 	if c, ok := between.(*syntax.Constant); !ok || c.Value != "" {
 		between = l.hold(between)
-		parts = []syntax.Expression{text, &syntax.Conditional{Test: &syntax.Attribute{X: &syntax.Name{ID: "loop"}, Name: "first"}, Yes: &syntax.Constant{Value: ""}, No: between}, one}
+		parts = []syntax.Expression{text, &syntax.Conditional{Test: attribute(named("loop"), "first"), Yes: constant(""), No: between}, one}
 	}
 	l.before = append(l.before,
-		&syntax.Set{Target: ns, Value: namespaceOf("s", &syntax.Constant{Value: ""})},
+		assign(ns, namespaceOf("s", constant(""))),
 		&syntax.For{Target: x, Iterable: list, Body: []syntax.Statement{
-			&syntax.Set{Target: &syntax.NamespaceTarget{ID: ns.ID, Attribute: "s"}, Value: &syntax.Concat{Parts: parts}},
+			assign(&syntax.NamespaceTarget{ID: ns.ID, Attribute: "s"}, &syntax.Concat{Parts: parts}),
 		}})
 	return text
 }
@@ -227,17 +219,17 @@ func (l *lowerer) joined(list, between syntax.Expression, attributeName string) 
 // repeated makes a text of as many copies of another as a list has items.
 func (l *lowerer) repeated(list, text syntax.Expression) syntax.Expression {
 	ns := l.fresh()
-	all := &syntax.Attribute{X: ns, Name: "s"}
+	all := attribute(ns, "s")
 	l.before = append(l.before,
-		&syntax.Set{Target: ns, Value: namespaceOf("s", &syntax.Constant{Value: ""})},
+		assign(ns, namespaceOf("s", constant(""))),
 		&syntax.For{Target: l.fresh(), Iterable: list, Body: []syntax.Statement{
-			&syntax.Set{Target: &syntax.NamespaceTarget{ID: ns.ID, Attribute: "s"}, Value: &syntax.Concat{Parts: []syntax.Expression{all, text}}},
+			assign(&syntax.NamespaceTarget{ID: ns.ID, Attribute: "s"}, &syntax.Concat{Parts: []syntax.Expression{all, text}}),
 		}})
 	return all
 }
 
-// keyed reports whether the body of a loop reads the items of what it goes through by the loop's variable: then that is
-// an object, whose keys the engine would sort.
+// keyed reports whether the body of a loop indexes the loop's iterable with the loop's variable: the iterable is an
+// object then, whose keys the engine would sort.
 func keyed(s *syntax.For) bool {
 	n, ok := s.Target.(*syntax.Name)
 	if !ok {

@@ -46,22 +46,19 @@ func Template(t *syntax.Template) (text string, left []*syntax.Error) {
 		l.prefix += "_"
 	}
 	body := l.body(t.Body)
-	// The engine leaves these undefined where transformers gives a value.
+	// The engine leaves these undefined; transformers sets them.
 	var prelude []syntax.Statement
 	for _, d := range []struct {
 		id    string
 		value any
 	}{{"tools", nil}, {"documents", nil}, {"add_generation_prompt", false}} {
 		if names[d.id] {
-			x := &syntax.Name{ID: d.id}
-			prelude = append(prelude, &syntax.If{Branches: []syntax.Branch{{
-				Test: &syntax.Unary{Operator: "not", X: &syntax.Test{X: x, Name: "defined"}},
-				Body: []syntax.Statement{&syntax.Set{Target: x, Value: &syntax.Constant{Value: d.value}}},
-			}}})
+			x := named(d.id)
+			prelude = append(prelude, when(not(defined(x)), assign(x, constant(d.value))))
 		}
 	}
 	if text = syntax.Source(append(prelude, body...)); text == "" {
-		text = "{{ '' }}" // an empty template is none to the engine
+		text = "{{ '' }}" // the engine ignores an empty template
 	}
 	return text, l.left
 }
@@ -91,16 +88,16 @@ func walk(body []syntax.Statement, visit func(any)) {
 type lowerer struct {
 	macros  map[string]*syntax.Definition
 	several map[string]bool // names of macros that differ in their parameters
-	json    map[string]bool // names that are only ever what tojson makes
+	json    map[string]bool // names that only results of tojson are assigned to
 	prefix  string
 	names   int
 	// template is the name of the template.
 	template string
-	before   []syntax.Statement // what the statement at hand needs in front of it
+	before   []syntax.Statement // statements to write before the current one
 	left     []*syntax.Error
 
-	iterables []*syntax.Name // of the loops around, for previtem and nextitem; nil where not needed
-	stops     []*syntax.Name // the namespaces with the flags of the loops around that have break or continue
+	iterables []*syntax.Name // of the outer loops, for previtem and nextitem; nil if not needed
+	stops     []*syntax.Name // the namespaces with the flags of outer loops that have break or continue
 }
 
 func (l *lowerer) define(m *syntax.Definition) {
@@ -116,10 +113,10 @@ func (l *lowerer) cannot(line int, format string, args ...any) {
 
 func (l *lowerer) fresh() *syntax.Name {
 	l.names++
-	return &syntax.Name{ID: l.prefix + strconv.Itoa(l.names)}
+	return named(l.prefix + strconv.Itoa(l.names))
 }
 
-// hold gives an expression without parts that has the value of x.
+// hold returns a simple expression with the value of x.
 func (l *lowerer) hold(x syntax.Expression) syntax.Expression {
 	switch x := x.(type) {
 	case *syntax.Name, *syntax.Constant:
@@ -130,12 +127,12 @@ func (l *lowerer) hold(x syntax.Expression) syntax.Expression {
 		}
 	}
 	n := l.fresh()
-	l.before = append(l.before, &syntax.Set{Target: n, Value: x})
+	l.before = append(l.before, assign(n, x))
 	return n
 }
 
-// shared gives an expression that may be written several times: what is large is held, as repetitions within each other
-// would grow without bound.
+// shared returns an expression that may be written several times: large ones are held, as nested repetitions would grow
+// without bound.
 func (l *lowerer) shared(x syntax.Expression) syntax.Expression {
 	const most = 16 // parts
 	parts := 0
@@ -163,10 +160,7 @@ func (l *lowerer) body(body []syntax.Statement) []syntax.Statement {
 		l.before = outer
 		if rest := body[i+1:]; len(rest) > 0 && len(l.stops) > 0 && leaves(s) {
 			stop := l.stops[len(l.stops)-1]
-			return append(out, &syntax.If{Branches: []syntax.Branch{{
-				Test: &syntax.Unary{Operator: "not", X: &syntax.Attribute{X: stop, Name: "skip"}},
-				Body: l.body(rest),
-			}}})
+			return append(out, when(not(attribute(stop, "skip")), l.body(rest)...))
 		}
 	}
 	return out
@@ -181,7 +175,7 @@ func leaves(node any) bool {
 // inLoop reports whether something holds for a part of a statement that is in the same loop as the statement.
 func inLoop(node any, holds func(any) bool) bool {
 	switch n := node.(type) {
-	case *syntax.For: // its else is no part of the loop
+	case *syntax.For: // its else is not part of the loop
 		return within(n.Otherwise, holds)
 	case *syntax.Macro:
 		return false
@@ -209,7 +203,7 @@ func (l *lowerer) statement(s syntax.Statement) []syntax.Statement {
 		if s.Filter != nil {
 			value = l.value(onto(s.Filter, x))
 		}
-		return []syntax.Statement{&syntax.Set{Target: s.Target, Value: value}}
+		return []syntax.Statement{assign(s.Target, value)}
 	case *syntax.FilterBlock:
 		return l.print(l.value(onto(s.Filter, l.captured(s.Body, s.Line))), s.Line)
 	case *syntax.Macro:
@@ -232,7 +226,7 @@ func (l *lowerer) statement(s syntax.Statement) []syntax.Statement {
 	panic(fmt.Sprintf("internal error: lowering a %T", s))
 }
 
-// generation is a scope of its own, which counts where it assigns names.
+// generation is a scope, which matters only if it assigns names.
 func (l *lowerer) generation(s *syntax.CallBlock) []syntax.Statement {
 	switch body := s.Caller.Body; {
 	case !within(body, assigns):
@@ -268,7 +262,7 @@ func readsLoop(node any) bool {
 	return inLoop(node, readsLoop)
 }
 
-// calls reports whether a part of a statement is a call block or calls a macro: the engine has one caller for all.
+// calls reports whether a part of a statement is a call block or calls the macro: the engine has one caller for all.
 func calls(node any, function syntax.Expression) bool {
 	if b, ok := node.(*syntax.CallBlock); ok && b.Call != nil {
 		return true
@@ -285,22 +279,22 @@ func calls(node any, function syntax.Expression) bool {
 	return found
 }
 
-// callerOf is what a call block is to the macro that it calls; the engine finds macros by name wherever they are made.
+// callerOf is the macro caller of a call block; the engine finds macros by name wherever they are defined.
 func callerOf(s *syntax.CallBlock) *syntax.Definition {
 	m := *s.Caller
 	m.Name = "caller"
 	return &m
 }
 
-// captured makes a macro of statements, in front of the one at hand, and the call that gives their text.
+// captured defines a macro of statements before the current one, and returns the call that gives their text.
 func (l *lowerer) captured(body []syntax.Statement, line int) *syntax.Call {
 	m := &syntax.Definition{Name: l.fresh().ID, Body: body}
 	l.macros[m.Name] = m
 	l.before = append(l.before, l.macro(m, line))
-	return &syntax.Call{Function: &syntax.Name{ID: m.Name}, Line: line}
+	return &syntax.Call{Function: named(m.Name), Line: line}
 }
 
-// onto puts an expression at the start of a chain of filters.
+// onto applies a chain of filters to an expression.
 func onto(chain syntax.Expression, x syntax.Expression) syntax.Expression {
 	f, ok := chain.(*syntax.Filter)
 	if !ok {
@@ -325,7 +319,7 @@ func (l *lowerer) macro(m *syntax.Definition, line int) syntax.Statement {
 	return &syntax.Macro{Definition: &syntax.Definition{Name: m.Name, Parameters: m.Parameters, Body: body}, Line: line}
 }
 
-// print shows a value as Python's str does. The engine shows what is no text as JSON.
+// print prints a value as Python's str does. The engine prints values other than texts as JSON.
 func (l *lowerer) print(x syntax.Expression, line int) []syntax.Statement {
 	switch c := x.(type) {
 	case *syntax.Constant:
@@ -348,7 +342,7 @@ func (l *lowerer) print(x syntax.Expression, line int) []syntax.Statement {
 	return []syntax.Statement{&syntax.Print{X: x, Line: line}}
 }
 
-// ifs drops branches that only raise an exception: what the original does not render may be rendered in any way.
+// ifs drops branches that only raise an exception: the original renders no text there.
 func (l *lowerer) ifs(s *syntax.If) []syntax.Statement {
 	out := &syntax.If{}
 	for _, b := range s.Branches {
@@ -402,26 +396,26 @@ func (l *lowerer) set(s *syntax.Set) []syntax.Statement {
 			held := l.hold(l.value(s.Value))
 			values = nil
 			for i := range targets.Items {
-				values = append(values, &syntax.Item{X: held, Key: &syntax.Constant{Value: int64(i)}})
+				values = append(values, &syntax.Item{X: held, Key: constant(int64(i))})
 			}
 		} else {
 			values = slices.Clone(values)
 			for i := range values {
 				n := l.fresh()
-				l.before = append(l.before, &syntax.Set{Target: n, Value: l.value(values[i])})
+				l.before = append(l.before, assign(n, l.value(values[i])))
 				values[i] = n
 			}
 		}
 		var out []syntax.Statement
 		for i, target := range targets.Items {
-			out = append(out, &syntax.Set{Target: target, Value: values[i]})
+			out = append(out, assign(target, values[i]))
 		}
 		return out
 	}
 	return []syntax.Statement{&syntax.Set{Target: s.Target, Value: l.value(s.Value), Line: s.Line}}
 }
 
-// with makes a scope of a loop that runs once.
+// with makes a scope: a loop that runs once.
 func (l *lowerer) with(s *syntax.With) []syntax.Statement {
 	if len(l.iterables) > 0 && within(s.Body, readsLoop) {
 		l.cannot(s.Line, "loop in a with block")
@@ -431,7 +425,7 @@ func (l *lowerer) with(s *syntax.With) []syntax.Statement {
 		body = append(body, l.set(&syntax.Set{Target: target, Value: s.Values[i], Line: s.Line})...)
 	}
 	body = append(body, l.body(s.Body)...)
-	return []syntax.Statement{&syntax.For{Target: l.fresh(), Iterable: &syntax.List{Items: []syntax.Expression{&syntax.Constant{Value: int64(0)}}}, Body: body}}
+	return []syntax.Statement{&syntax.For{Target: l.fresh(), Iterable: &syntax.List{Items: []syntax.Expression{constant(int64(0))}}, Body: body}}
 }
 
 // isIdentifierName reports whether a name is an identifier to the engine, which knows ASCII only.

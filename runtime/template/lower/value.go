@@ -12,7 +12,7 @@ func (l *lowerer) value(x syntax.Expression) syntax.Expression {
 	case *syntax.Constant:
 		if _, ok := x.Value.(float64); ok {
 			l.cannot(1, "a number with a fraction")
-			return &syntax.Constant{Value: ""} // the engine hangs on some
+			return constant("") // the engine hangs on some
 		}
 		if i, ok := x.Value.(int64); ok && i > math.MaxInt32 {
 			l.cannot(1, "a number of more than 32 bits")
@@ -21,7 +21,7 @@ func (l *lowerer) value(x syntax.Expression) syntax.Expression {
 	case *syntax.Name:
 		if !isIdentifierName(x.ID) {
 			l.cannot(1, "the name %q", x.ID)
-			return &syntax.Constant{Value: ""}
+			return constant("")
 		}
 		return x
 	case *syntax.NamespaceTarget:
@@ -46,14 +46,14 @@ func (l *lowerer) value(x syntax.Expression) syntax.Expression {
 				parts[i] = l.shared(parts[i])
 			}
 			if mayLack(parts[i]) {
-				parts[i] = &syntax.Conditional{Test: &syntax.Test{X: parts[i], Name: "defined"}, Yes: parts[i], No: &syntax.Constant{Value: ""}}
+				parts[i] = &syntax.Conditional{Test: defined(parts[i]), Yes: parts[i], No: constant("")}
 			}
 		}
 		return &syntax.Concat{Parts: parts}
 	case *syntax.Comparison:
 		return l.comparison(x)
 	case *syntax.Conditional:
-		var no syntax.Expression = &syntax.Constant{Value: ""}
+		var no syntax.Expression = constant("")
 		yes := l.value(x.Yes)
 		if x.No != nil {
 			no = l.value(x.No)
@@ -64,12 +64,12 @@ func (l *lowerer) value(x syntax.Expression) syntax.Expression {
 			return a
 		}
 		if !isIdentifierName(x.Name) {
-			return &syntax.Item{X: l.base(x.X), Key: &syntax.Constant{Value: x.Name}, Line: x.Line}
+			return &syntax.Item{X: l.base(x.X), Key: constant(x.Name), Line: x.Line}
 		}
 		return &syntax.Attribute{X: l.base(x.X), Name: x.Name, Line: x.Line}
 	case *syntax.Item:
 		if key, ok := x.Key.(*syntax.Constant); ok {
-			// A key that is missing gives an empty text where an attribute gives nothing.
+			// A missing key gives an empty text, a missing attribute nothing.
 			if s, ok := key.Value.(string); ok && isIdentifierName(s) {
 				return &syntax.Attribute{X: l.base(x.X), Name: s, Line: x.Line}
 			}
@@ -107,8 +107,8 @@ func (l *lowerer) values(list []syntax.Expression) []syntax.Expression {
 	return out
 }
 
-// condition lowers an expression of which only the truth counts; "and" and "or" give that in the engine, which
-// evaluates both sides, but none of its evaluations fails.
+// condition lowers an expression of which only the truth counts. "and" and "or" return it in the engine, which evaluates
+// both sides; no evaluation fails there.
 func (l *lowerer) condition(x syntax.Expression) syntax.Expression {
 	if b, ok := x.(*syntax.Binary); ok && (b.Operator == "and" || b.Operator == "or") {
 		return &syntax.Binary{Operator: b.Operator, X: l.condition(b.X), Y: l.condition(b.Y), Line: b.Line}
@@ -116,17 +116,17 @@ func (l *lowerer) condition(x syntax.Expression) syntax.Expression {
 	return l.value(x)
 }
 
-// base lowers what something is read of: only names and what follows them can have a dot or a bracket behind them.
+// base lowers the owner of an attribute or element: only names, and what follows them, take a dot or a bracket.
 func (l *lowerer) base(x syntax.Expression) syntax.Expression {
 	switch x := l.value(x).(type) {
 	case *syntax.Name, *syntax.Attribute, *syntax.Item, *syntax.Slice, *syntax.Call:
 		return x
 	default:
-		return &syntax.Attribute{X: namespaceOf("v", x), Name: "v"}
+		return attribute(namespaceOf("v", x), "v")
 	}
 }
 
-// elements lowers what is indexed: the engine finds nothing in a text.
+// elements lowers an indexed expression: the engine finds nothing in a text.
 func (l *lowerer) elements(x syntax.Expression, line int) syntax.Expression {
 	v := l.base(x)
 	of := v
@@ -164,7 +164,7 @@ func (l *lowerer) binary(x *syntax.Binary) syntax.Expression {
 		for _, o := range [][2]syntax.Expression{{x.X, x.Y}, {x.Y, x.X}} {
 			if c, ok := o[0].(*syntax.Constant); ok {
 				if _, ok := c.Value.(string); ok {
-					times := &syntax.Call{Function: &syntax.Name{ID: "range"}, Arguments: syntax.Arguments{Positional: []syntax.Expression{l.value(o[1])}}}
+					times := &syntax.Call{Function: named("range"), Arguments: syntax.Arguments{Positional: []syntax.Expression{l.value(o[1])}}}
 					return l.repeated(times, c)
 				}
 			}
@@ -173,7 +173,7 @@ func (l *lowerer) binary(x *syntax.Binary) syntax.Expression {
 		return &syntax.Binary{Operator: x.Operator, X: l.value(x.X), Y: l.value(x.Y), Line: x.Line}
 	}
 	l.cannot(x.Line, "the operator %s", x.Operator)
-	return &syntax.Constant{Value: ""}
+	return constant("")
 }
 
 func (l *lowerer) comparison(x *syntax.Comparison) syntax.Expression {
@@ -181,7 +181,7 @@ func (l *lowerer) comparison(x *syntax.Comparison) syntax.Expression {
 	if len(x.Rest) == 1 {
 		right := l.value(x.Rest[0].X)
 		if op := x.Rest[0].Operator; (op == "==" || op == "!=") && !isScalar(left) && !isScalar(right) {
-			// The engine takes any two objects for equal.
+			// To the engine any two objects are equal.
 			left, right = &syntax.Filter{X: left, Name: "tojson"}, &syntax.Filter{X: right, Name: "tojson"}
 		}
 		return &syntax.Comparison{First: left, Rest: []syntax.Operand{{Operator: x.Rest[0].Operator, X: right}}, Line: x.Line}
@@ -205,7 +205,7 @@ func (l *lowerer) test(x *syntax.Test) syntax.Expression {
 	case "defined":
 		return l.defined(l.value(x.X), x.Line)
 	case "undefined":
-		return &syntax.Unary{Operator: "not", X: l.defined(l.value(x.X), x.Line)}
+		return not(l.defined(l.value(x.X), x.Line))
 	case "none", "boolean", "string", "true", "false":
 		return &syntax.Test{X: l.value(x.X), Name: x.Name, Line: x.Line}
 	case "number": // True and False are numbers
@@ -214,13 +214,13 @@ func (l *lowerer) test(x *syntax.Test) syntax.Expression {
 	case "integer":
 		return &syntax.Test{X: l.value(x.X), Name: "number", Line: x.Line}
 	case "mapping":
-		// What is undefined is an object to the engine.
+		// To the engine an undefined value is an object.
 		v := l.shared(l.value(x.X))
 		mapping := &syntax.Test{X: v, Name: "mapping", Line: x.Line}
 		if !mayLack(v) {
 			return mapping
 		}
-		return &syntax.Binary{Operator: "and", X: &syntax.Test{X: v, Name: "defined"}, Y: mapping}
+		return &syntax.Binary{Operator: "and", X: defined(v), Y: mapping}
 	case "sequence", "iterable":
 		v := l.shared(l.value(x.X))
 		return &syntax.Binary{Operator: "or", X: &syntax.Test{X: v, Name: x.Name, Line: x.Line}, Y: &syntax.Test{X: v, Name: "mapping"}}
@@ -229,10 +229,10 @@ func (l *lowerer) test(x *syntax.Test) syntax.Expression {
 		if x.Name == "odd" {
 			want = 1
 		}
-		return l.comparison(&syntax.Comparison{First: &syntax.Binary{Operator: "%", X: x.X, Y: &syntax.Constant{Value: int64(2)}, Line: x.Line}, Rest: []syntax.Operand{{Operator: "==", X: &syntax.Constant{Value: want}}}, Line: x.Line})
+		return l.comparison(&syntax.Comparison{First: &syntax.Binary{Operator: "%", X: x.X, Y: constant(int64(2)), Line: x.Line}, Rest: []syntax.Operand{{Operator: "==", X: constant(want)}}, Line: x.Line})
 	case "divisibleby":
 		if len(a) == 1 {
-			return l.comparison(&syntax.Comparison{First: &syntax.Binary{Operator: "%", X: x.X, Y: a[0], Line: x.Line}, Rest: []syntax.Operand{{Operator: "==", X: &syntax.Constant{Value: int64(0)}}}, Line: x.Line})
+			return l.comparison(&syntax.Comparison{First: &syntax.Binary{Operator: "%", X: x.X, Y: a[0], Line: x.Line}, Rest: []syntax.Operand{{Operator: "==", X: constant(int64(0))}}, Line: x.Line})
 		}
 	}
 	operators := map[string]string{
@@ -243,15 +243,15 @@ func (l *lowerer) test(x *syntax.Test) syntax.Expression {
 		return &syntax.Comparison{First: l.value(x.X), Rest: []syntax.Operand{{Operator: op, X: l.value(a[0])}}, Line: x.Line}
 	}
 	l.cannot(x.Line, "the test %q", x.Name)
-	return &syntax.Constant{Value: false}
+	return constant(false)
 }
 
-// defined lowers the question whether there is something; an item that is not there is an empty text to the engine.
+// defined lowers "is defined"; to the engine a missing item is an empty text.
 func (l *lowerer) defined(v syntax.Expression, line int) syntax.Expression {
 	var there syntax.Expression = &syntax.Test{X: v, Name: "defined", Line: line}
 	if c, ok := v.(*syntax.Conditional); ok {
 		if n, ok := c.Yes.(*syntax.Name); ok && n.ID == l.nothing().(*syntax.Name).ID { // loop.previtem
-			there = &syntax.Unary{Operator: "not", X: c.Test}
+			there = not(c.Test)
 		}
 	}
 	if i, ok := v.(*syntax.Item); ok {
@@ -263,9 +263,9 @@ func (l *lowerer) defined(v syntax.Expression, line int) syntax.Expression {
 			l.cannot(line, "whether an item counted from the end is defined")
 		}
 		if _, isName := i.Key.(*syntax.Name); isText || isName {
-			there = &syntax.Comparison{First: i.Key, Rest: []syntax.Operand{{Operator: "in", X: i.X}}}
+			there = compare(i.Key, "in", i.X)
 		} else {
-			there = &syntax.Comparison{First: &syntax.Filter{X: i.X, Name: "length"}, Rest: []syntax.Operand{{Operator: ">", X: i.Key}}}
+			there = compare(&syntax.Filter{X: i.X, Name: "length"}, ">", i.Key)
 		}
 	}
 	return there
@@ -290,7 +290,7 @@ func isTruth(x syntax.Expression) bool {
 	return false
 }
 
-// isScalar reports whether an expression can be no list and no object.
+// isScalar reports whether an expression can be neither a list nor an object.
 func isScalar(x syntax.Expression) bool {
 	_, isConstant := x.(*syntax.Constant)
 	return isConstant || isText(x) || isCount(x) || isTruth(x)
@@ -367,12 +367,12 @@ func isNumber(x syntax.Expression, n int64) bool {
 	return ok && c.Value == n
 }
 
-// unclosed is what tojson made of a list, an object or a text, without its last byte: the engine has no slices of texts.
+// unclosed removes the last byte of a list, an object or a text that tojson wrote: the engine has no slices of texts.
 func (l *lowerer) unclosed(n *syntax.Name) syntax.Expression {
 	const mark = "\x01" // no JSON has it
-	var x syntax.Expression = &syntax.Attribute{X: namespaceOf("v", &syntax.Concat{Parts: []syntax.Expression{n, &syntax.Constant{Value: mark}}}), Name: "v"}
+	var x syntax.Expression = attribute(namespaceOf("v", &syntax.Concat{Parts: []syntax.Expression{n, constant(mark)}}), "v")
 	for _, end := range []string{"}", "]", `"`} {
-		x = &syntax.Call{Function: &syntax.Attribute{X: x, Name: "replace"}, Arguments: syntax.Arguments{Positional: []syntax.Expression{&syntax.Constant{Value: end + mark}, &syntax.Constant{Value: ""}}}}
+		x = &syntax.Call{Function: attribute(x, "replace"), Arguments: syntax.Arguments{Positional: []syntax.Expression{constant(end + mark), constant("")}}}
 	}
 	return x
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/llmexport/llmexport/runtime/template/syntax"
 )
 
-// continueTag marks the end of an answer that goes on. transformers: utils/chat_template_utils.py.
+// continueTag marks the end of an unfinished answer. transformers: utils/chat_template_utils.py.
 const continueTag = "CONTINUE_FINAL_MESSAGE_TAG "
 
 // Continue renders a conversation whose last message is an answer that the model is to continue, so that the text
-// ends where that answer does: as apply_chat_template with continue_final_message. Messages are what [Messages]
-// gives; render is called once, with the last of them changed, and asks for no further answer.
+// ends where that answer does, as apply_chat_template with continue_final_message. Messages are those that [Messages]
+// returns; render is called once, with a changed last message, and without a generation prompt.
 func Continue(messages []*Object, render func([]*Object) (string, error)) (string, error) {
 	if len(messages) == 0 {
 		return "", errors.New("there is no message to continue")
@@ -39,10 +39,10 @@ func Continue(messages []*Object, render func([]*Object) (string, error)) (strin
 	if strings.HasPrefix(out[at:], continueTag) {
 		return out[:at], nil
 	}
-	return strings.TrimRightFunc(out[:at], syntax.IsSpace), nil // the template trims what follows the text
+	return strings.TrimRightFunc(out[:at], syntax.IsSpace), nil // the template trims the text
 }
 
-// tag appends the mark to a content, or to the last of its texts, which it returns.
+// tag appends the mark to a content, or to the last of its texts, and returns that text.
 func tag(content any) (final string, tagged any, err error) {
 	switch c := content.(type) {
 	case string:

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// getter reads an attribute of a value by a path like "a.b.0", nil for the value itself. A default, if it is not
-// nil, takes the place of what is undefined.
+// getter returns a function that reads an attribute of a value by a path like "a.b.0"; a nil path is the value itself.
+// A default that is not nil replaces undefined values.
 func (r *renderer) getter(path, otherwise any) func(any) any {
 	var parts []any
 	switch p := path.(type) {
@@ -43,7 +43,7 @@ func plain(v any) any {
 	return given(v, nil)
 }
 
-// folded is a getter whose texts are in lower case, unless the case counts.
+// folded is a getter that returns texts in lower case, unless caseCounts is true.
 func folded(get func(any) any, caseCounts any) func(any) any {
 	if truth(given(caseCounts, false)) {
 		return get
@@ -65,7 +65,7 @@ func firstFilter(r *renderer, v any, _ []any) any {
 	return e
 }
 
-// reversible is whether Python's reversed takes a value.
+// reversible reports whether Python's reversed takes a value.
 func reversible(v any) bool {
 	switch v.(type) {
 	case []any, tuple, *group, string, markup, *Object, *view, *sequence, *undefined:
@@ -279,7 +279,7 @@ func groupBy(r *renderer, v any, args []any) any {
 	return out
 }
 
-// extreme is min or max: the first element that no other one is less, or greater, than.
+// extreme is min or max: the first of the least, or greatest, elements.
 func extreme(operator, name string) func(*renderer, any, []any) any {
 	return func(r *renderer, v any, args []any) any {
 		l := r.list(v)
@@ -312,7 +312,7 @@ func sumFilter(r *renderer, v any, args []any) any {
 	return sum
 }
 
-// later is a generator over a list that is made when the first element is asked for, with the errors of that.
+// later is a generator over a list that is made, and may fail, when its first element is read.
 func later(name string, list func() []any) *generator {
 	var next iterator
 	return &generator{name, func() (any, bool) {
@@ -331,8 +331,8 @@ func sliceFilter(r *renderer, v any, args []any) any {
 	return later("sync_do_slice", func() []any { return r.slices(v, args) })
 }
 
-// batch cuts a list into rows of a number of elements, the last one filled up. The reference compares the number of elements
-// with whatever it is given, which is an error only where a row has to be filled.
+// batch cuts a list into rows of some elements each and fills up the last one. jinja2 compares the number of elements
+// with any value, which is an error only if a row has to be filled.
 func (r *renderer) batch(v any, args []any) []any {
 	count := -1
 	_, isInteger := integer(args[0])
@@ -350,7 +350,7 @@ func (r *renderer) batch(v any, args []any) []any {
 			out = append(out, row)
 			row = nil
 		} else if count == 0 && len(out) == 0 {
-			out = append(out, []any{}) // as in the reference, whose first row is full at once
+			out = append(out, []any{}) // as in jinja2, whose first row is full at once
 		}
 		row = append(row, e)
 	}
@@ -368,7 +368,7 @@ func (r *renderer) batch(v any, args []any) []any {
 	return out
 }
 
-// slices cuts a list into a number of parts, those filled up that are shorter.
+// slices cuts a list into a number of parts, and fills up shorter ones.
 func (r *renderer) slices(v any, args []any) []any {
 	count := r.intArgument(args[0], 0)
 	l := r.list(v)

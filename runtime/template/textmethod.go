@@ -8,7 +8,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/template/syntax"
 )
 
-// textMethod is a method of str. If it is wrapped, the method of a markup gives a markup.
+// textMethod is a method of str. If wrapped, the method of a markup returns a markup.
 type textMethod struct {
 	parameters parameters
 	wrapped    bool
@@ -68,7 +68,7 @@ func (r *renderer) escapeAll(v any) []any {
 
 var htmlEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;")
 
-// escape replaces the characters that mean something in HTML.
+// escape replaces the special characters of HTML.
 func escape(s string) string { return htmlEscaper.Replace(s) }
 
 // textArgument is an argument that must be a text.
@@ -101,7 +101,7 @@ func simple(wrapped bool, f func(s string) any) *textMethod {
 	}}
 }
 
-// every is a method that asks for a property of all characters of a text that has some.
+// every is a method that tests all characters of a text that is not empty.
 func every(holds func(rune) bool) *textMethod {
 	return simple(false, func(s string) any {
 		return s != "" && strings.IndexFunc(s, func(c rune) bool { return !holds(c) }) < 0
@@ -149,7 +149,7 @@ func affix(has func(s, affix string) bool) *textMethod {
 	}}
 }
 
-// noWindow stands for a part of a text that begins behind the text's end: not even the empty text is in it.
+// noWindow stands for a part that begins after the end of a text: it does not even contain the empty text.
 const noWindow = "\xff"
 
 // window is the part of s between two indices of characters, and the index of its first one.
@@ -184,7 +184,7 @@ func finder(index func(s, t string) int, must bool) *textMethod {
 	}}
 }
 
-// padded is center, ljust or rjust: pad says how many of n characters come first.
+// padded is center, ljust or rjust; left returns how many of n characters come first.
 func padded(left func(n, width int) int) *textMethod {
 	return &textMethod{unnamed(1, "width", "fillchar"), true, func(r *renderer, s string, args []any) any {
 		width := r.intArgument(args[0], 0)
