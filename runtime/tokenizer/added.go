@@ -17,7 +17,7 @@ type AddedToken struct {
 	Special bool
 	// LStrip and RStrip swallow the white space before and after the token.
 	LStrip, RStrip bool
-	// SingleWord tokens are not found beside a letter, a digit or an underscore.
+	// SingleWord tokens are not found next to a letter, a digit or an underscore.
 	SingleWord bool
 	// Normalized tokens are looked for after the normalizer has run, others before.
 	Normalized bool
@@ -33,8 +33,8 @@ type matcher struct {
 	texts  *trie.Trie // of indices into tokens
 }
 
-// newMatcher takes tokens and the texts to look for, which differ from the contents after a normalizer. Of equal texts
-// the first counts, and an empty one is never found.
+// newMatcher takes tokens and the texts to find, which a normalizer may have changed. Of equal texts the first counts; an
+// empty one is never found.
 func newMatcher(tokens []AddedToken, texts []string) *matcher {
 	list := make([]trie.Entry, len(texts))
 	for i, text := range texts {
@@ -43,8 +43,8 @@ func newMatcher(tokens []AddedToken, texts []string) *matcher {
 	return &matcher{tokens: tokens, texts: trie.New(list)}
 }
 
-// cut calls text for what lies between added tokens and token for each of them, in order. A token that follows white
-// space which another swallowed may take some of it again, unless it has lstrip: so does the library `tokenizers`.
+// cut calls text for the text between added tokens and token for each of them, in order. A token after white space that
+// another token swallowed may take some of it again, unless it has lstrip, as in the library `tokenizers`.
 func (m *matcher) cut(s string, text func(from, to int), token func(int32)) {
 	done, search, spaceEnd := 0, 0, 0
 	for {
@@ -65,7 +65,7 @@ func (m *matcher) cut(s string, text func(from, to int), token func(int32)) {
 			}
 		}
 		if t.RStrip {
-			// White space that was swallowed before is not looked through again.
+			// White space that was swallowed before is not searched again.
 			if spaceEnd = max(spaceEnd, stop); spaceEnd < len(s) {
 				spaceEnd = len(s) - len(strings.TrimLeftFunc(s[spaceEnd:], unicode.IsSpace))
 			}

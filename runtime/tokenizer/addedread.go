@@ -37,8 +37,8 @@ func (t *Tokenizer) readAdded(list []addedFile) error {
 
 // addTokens adds tokens as one call of the library's add_tokens does, which numbers them itself: a token of the
 // vocabulary keeps its id, and the others follow the vocabulary's number of tokens, or the largest id that was added
-// before if that is larger. What AddedToken.ID says is only a claim, -1 for none; a file that claims another id has two
-// meanings and is refused. The last of several entries with one content counts; an empty content is passed over.
+// before if that is larger. AddedToken.ID is only a claim, -1 for none; a file that claims another id is ambiguous and
+// rejected. The last of several entries with one content counts; an empty content is ignored.
 func (t *Tokenizer) addTokens(list []AddedToken) error {
 	if t.addedAt == nil {
 		t.addedAt, t.specials, t.found = map[string]int{}, map[string]bool{}, map[int32]string{}
@@ -115,7 +115,7 @@ func (t *Tokenizer) indexAdded() error {
 		if text != a.Content {
 			t.found[a.ID] = text
 		}
-		// What is left out when decoding is known by its text, not by its id.
+		// Tokens to leave out when decoding are known by their texts, not by their ids.
 		t.special[a.ID] = t.specials[text]
 		g.tokens, g.texts = append(g.tokens, a), append(g.texts, text)
 	}

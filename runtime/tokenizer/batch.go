@@ -8,8 +8,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// checkBatch reads truncation and padding. They serve batches and are not applied, but where the library refuses them the file is
-// none.
+// checkBatch reads truncation and padding. They serve batches and are not applied, but settings that the library rejects
+// make the file invalid.
 func checkBatch(truncation, padding json.RawMessage) error {
 	var t *struct {
 		Direction json.RawMessage `json:"direction"`

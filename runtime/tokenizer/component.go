@@ -11,14 +11,14 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// maxNesting is how deep a Sequence may lie inside another.
+// maxNesting bounds nested Sequences.
 const maxNesting = 8
 
 func unsupported(kind, what string) error {
 	return fmt.Errorf("%s %s: %w", kind, what, tensor.ErrUnsupported)
 }
 
-// components is a table of what a tokenizer.json may hold in one place, by type.
+// components are the kinds of components that a tokenizer.json may hold in one place, by type.
 type components[T any] struct {
 	kind  string
 	types map[string]func(raw json.RawMessage, depth int) (T, error)
@@ -56,7 +56,7 @@ func (c *components[T]) sequence(key string, raw json.RawMessage, depth int) ([]
 	}
 	var list []json.RawMessage
 	if err := json.Unmarshal(members[key], &list); err == nil && list == nil {
-		return nil, fmt.Errorf("%s \"Sequence\": %s is no list: %w", c.kind, key, tensor.ErrCorrupt)
+		return nil, fmt.Errorf("%s \"Sequence\": %s is not a list: %w", c.kind, key, tensor.ErrCorrupt)
 	} else if err != nil {
 		return nil, fmt.Errorf("%s \"Sequence\": %s: %v: %w", c.kind, key, err, tensor.ErrCorrupt)
 	}
@@ -102,14 +102,14 @@ func componentType(kind string, raw json.RawMessage) (string, error) {
 	return *c.Type, nil
 }
 
-// harmless are keys, by type of component, that real files have and the library `tokenizers` reads over. It reads over
-// every key that a component lacks, but such a key may have a meaning in another version, so each is named here.
+// harmless are keys, by type of component, that published files have and the library `tokenizers` ignores. It ignores
+// every unknown key, but such a key may have a meaning in another version, so each is listed here.
 var harmless = map[string][]string{
-	"TemplateProcessing": {"add_prefix_space", "trim_offsets", "use_regex"}, // written behind what was a ByteLevel: Command R+
+	"TemplateProcessing": {"add_prefix_space", "trim_offsets", "use_regex"}, // left over from a ByteLevel: Command R+
 }
 
-// required are settings without which the library refuses a component, as it does where they are null; those with a question mark
-// may be missing. Other settings are checked where they are read.
+// required are settings without which the library rejects a component, as it does if they are null; those with a
+// question mark may be missing. Other settings are checked where they are read.
 var required = map[string][]string{
 	"decoder BPEDecoder":                {"suffix"},
 	"decoder ByteLevel":                 {"add_prefix_space", "trim_offsets", "use_regex?"},
@@ -195,7 +195,7 @@ func (p *patternFile) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// foldedName is the first name in an object, known to be valid, that encoding/json takes for another: it reads over case.
+// foldedName is the first name in a valid object that encoding/json, which ignores case, takes for another one.
 func foldedName(b []byte) string {
 	b = trimSpace(b)
 	if len(b) == 0 || b[0] != '{' {

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// byteRun is the decoder ByteFallback: a run of tokens like <0x41> is a token with these bytes. If the run as a whole is not UTF-8,
-// every byte of it is U+FFFD, those of whole characters too, so nothing of a run is certain before it ends or is broken.
+// byteRun is the decoder ByteFallback: a run of tokens like <0x41> is a token with these bytes. If the run as a whole is
+// not UTF-8, every byte of it becomes U+FFFD, so no text of a run is certain before it ends or is broken.
 type byteRun struct {
 	next   sink
 	bytes  []byte

@@ -9,7 +9,7 @@ import (
 func readByteLevelDecoder(raw json.RawMessage, _ int) (decoder, error) {
 	// The settings belong to the pre-tokenizer of the same name.
 	_, err := byteLevelSettings("decoder", raw)
-	return growing{decoderFunc(byteLevelStream), 2}, err // of two bytes, that stand for half a character, come the three of U+FFFD
+	return growing{decoderFunc(byteLevelStream), 2}, err // two bytes that stand for half a character become the three of U+FFFD
 }
 
 // byteLevelStream is the decoder ByteLevel: stand-ins become bytes, and all of them one token. A token with other code points stays

@@ -23,7 +23,7 @@ func readMetaspaceDecoder(raw json.RawMessage, _ int) (decoder, error) {
 		Replacement string  `json:"replacement"`
 		PrefixSpace *bool   `json:"add_prefix_space"`
 		Scheme      *string `json:"prepend_scheme"`
-		// Those do not concern the decoder.
+		// Without effect on a decoder.
 		Split *bool   `json:"split"`
 		Str   *string `json:"str_rep"`
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// maxHeldPattern is the longest text that is replaced in a token before its end is known.
+// maxHeldPattern is the longest pattern that is replaced before the token ends.
 const maxHeldPattern = 64
 
 func readReplaceDecoder(raw json.RawMessage, _ int) (decoder, error) {

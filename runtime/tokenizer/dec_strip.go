@@ -9,7 +9,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// stripDecoder is the decoder Strip: it takes as many as start and stop times a character from the ends of each token.
+// stripDecoder is the decoder Strip: it removes a character up to start and stop times from the ends of each token.
 type stripDecoder struct {
 	content     string
 	start, stop uint64

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// cleanUp is what the decoders WordPiece and CTC do to a token: the space before a punctuation mark and before the end of a
-// contraction goes.
+// cleanUp removes spaces before punctuation marks and before the ends of contractions, as the decoders WordPiece and CTC
+// do in each token.
 func cleanUp(s string) string {
 	for i := 0; i < len(cleaned); i += 2 {
 		s = strings.ReplaceAll(s, cleaned[i], cleaned[i+1])
@@ -14,7 +14,7 @@ func cleanUp(s string) string {
 	return s
 }
 
-// cleaned are texts and what becomes of them, one after the other: the result of one may begin another.
+// cleaned are texts and their replacements, which are made one after the other: the result of one may begin another.
 var cleaned = []string{
 	" .", ".", " ?", "?", " !", "!", " ,", ",", " ' ", "'", " n't", "n't", " 'm", "'m", " do not", " don't", " 's", "'s", " 've", "'ve", " 're", "'re",
 }
@@ -70,7 +70,7 @@ func readBPEDecoder(raw json.RawMessage, _ int) (decoder, error) {
 				next.close()
 			},
 		}
-	}), 3}, err // an empty suffix is before, between and after all characters
+	}), 3}, err // an empty suffix is found before, between and after all characters
 }
 
 // readCTC reads the decoder CTC: of a run of equal tokens one is left, and padding goes.

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// decoder makes a text of tokens as they are spelled in the vocabulary. One decoder's tokens are the next one's, and those of the
-// last are joined. To give text while ids arrive they work as streams; Decode is a stream that is closed at once.
+// decoder converts tokens, as the vocabulary spells them, to text. Each passes its tokens to the next one, and those of the
+// last are joined. Decoders are streams, which return text while ids arrive; Decode closes its stream at once.
 type decoder interface {
-	// stream returns what takes the tokens, and gives its own to next.
+	// stream returns a sink for the tokens, which passes its own to next.
 	stream(next sink) sink
 }
 
@@ -17,7 +17,7 @@ type decoder interface {
 type sink interface {
 	// write takes a part of the current token, which ends with it if last is set.
 	write(part string, last bool)
-	// close says that no token follows; the last one has ended.
+	// close ends the stream; the last token has ended.
 	close()
 }
 
@@ -50,7 +50,7 @@ func readDecoderSequence(raw json.RawMessage, depth int) (decoder, error) {
 	return newDecoderSequence(list)
 }
 
-// newDecoderSequence refuses what takes too much memory or time, by the bounds of normalizers.
+// newDecoderSequence rejects sequences that take too much memory or time, by the bounds of normalizers.
 func newDecoderSequence(list []decoder) (decoder, error) {
 	const kind = `decoder "Sequence"`
 	var l decoderSequence
@@ -76,9 +76,9 @@ func newDecoderSequence(list []decoder) (decoder, error) {
 	return l, nil
 }
 
-// grower is a decoder that makes more bytes of a token than it has.
+// grower is a decoder whose tokens may be longer than those that it takes.
 type grower interface {
-	// growth is a bound of the bytes that come of one, and of those of an empty token.
+	// growth bounds the bytes for each byte, and those for an empty token.
 	growth() int
 }
 
@@ -136,7 +136,7 @@ func mapTokens(start func() func(token string) string) decoder {
 	})
 }
 
-// spaced is what the library does without a decoder: it joins tokens with spaces.
+// spaced joins tokens with spaces, as the library does without a decoder.
 var spaced = decoderFunc(func(next sink) sink { return &spacedStream{next: next, between: ""} })
 
 type spacedStream struct {

@@ -2,9 +2,8 @@
 //
 // # The source
 //
-// [Load] and [LoadWith] read the tokenizer.json of a Hugging Face checkpoint. Their [Tokenizer] gives the ids and the texts
-// that the library `tokenizers` 0.23 gives for the same file. A tokenizer.json is made of components, and the package knows
-// these:
+// [Load] and [LoadWith] read the tokenizer.json of a Hugging Face checkpoint. Their [Tokenizer] returns the ids and texts of
+// the library `tokenizers` 0.23 for the same file. A tokenizer.json is made of components; the package supports these:
 //
 //	normalizers      NFC NFD NFKC NFKD Nmt Lowercase StripAccents Strip Prepend Replace Precompiled ByteLevel BertNormalizer
 //	                 Sequence
@@ -14,18 +13,18 @@
 //	post-processors  TemplateProcessing ByteLevel BertProcessing RobertaProcessing Sequence
 //	decoders         ByteLevel ByteFallback Fuse Metaspace Replace Strip WordPiece BPEDecoder CTC Sequence
 //
-// A checkpoint is more than that file: package repository reads the files beside it, and other vocabularies where there is none.
+// Package repository reads the other files of a checkpoint, and other vocabularies if it has no tokenizer.json.
 //
 // # The engine
 //
-// [Tokenizer.MTOK] writes a tokenizer.mtok, the binary form that the LLM engine of MNN reads since 3.5.0. The engine is not
-// able to express everything that a tokenizer.json says: what would give other ids throughout is refused, and the rest is
-// returned as losses. Package engine reads such a file and gives the engine's ids.
+// [Tokenizer.MTOK] writes a tokenizer.mtok, the binary form that the LLM engine of MNN reads since 3.5.0. It cannot express
+// every tokenizer.json: a tokenizer that would get other ids throughout is rejected, and exceptions are returned as losses.
+// Package engine reads such a file and returns the engine's ids.
 //
-// # What is refused
+// # Errors
 //
-// tensor.ErrUnsupported names what is sound but not understood: components and settings that are not listed, ids that the
-// library would number otherwise, regular expressions with back references or calls, and, for [Tokenizer.MTOK], what the engine does
-// differently everywhere. tensor.ErrCorrupt names what contradicts itself. No input panics; the memory for a file is in proportion to its
-// size, and the time for a text to its length.
+// tensor.ErrUnsupported names valid but unsupported input: components and settings that are not listed, ids that the
+// library would number differently, regular expressions with back references or calls, and, for [Tokenizer.MTOK], anything
+// that the engine always does differently. tensor.ErrCorrupt names contradictions. No input panics; memory for a file is
+// proportional to its size, time for a text to its length.
 package tokenizer

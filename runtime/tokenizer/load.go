@@ -15,13 +15,13 @@ import (
 // is tensor.ErrCorrupt. Errors do not name the file.
 func Load(b []byte) (*Tokenizer, error) { return LoadWith(b, LoadOptions{}) }
 
-// LoadOptions are what other files of a checkpoint add to its tokenizer.json.
+// LoadOptions are additions of other files to a tokenizer.json.
 type LoadOptions struct {
-	// Added are tokens to add behind those of the file, in this order, as the library's method add_tokens does: a token
+	// Added are tokens to add after those of the file, in this order, as the library's method add_tokens does: a token
 	// that exists takes over the settings given here, and stays special if it was. An ID of -1 leaves the number to the
 	// library's rules; any other must agree with them.
 	Added []AddedToken
-	// Notes are for people to read, see Tokenizer.Notes.
+	// Notes are texts for the user, see Tokenizer.Notes.
 	Notes []string
 }
 
@@ -88,7 +88,7 @@ func LoadWith(b []byte, o LoadOptions) (*Tokenizer, error) {
 	return t, nil
 }
 
-// untypedModel is the type that the library tells from the settings.
+// untypedModel is the type that the library infers from the settings.
 func untypedModel(raw json.RawMessage) string {
 	found := map[string][]byte{"merges": nil, "vocab": nil, "continuing_subword_prefix": nil, "max_input_chars_per_word": nil}
 	cutMembers(raw, found)
@@ -104,7 +104,7 @@ func untypedModel(raw json.RawMessage) string {
 	return "WordLevel"
 }
 
-// readModel reads the model by the type that it gives; files written before 2021 have none.
+// readModel reads the model by its type, which files written before 2021 lack.
 func readModel(raw json.RawMessage, v *vocabulary) (model, error) {
 	var c struct {
 		Type json.RawMessage `json:"type"`

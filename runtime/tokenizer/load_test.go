@@ -67,7 +67,7 @@ func TestLoadRefuses(t *testing.T) {
 		"Digits lacks":        {"pre_tokenizer", `{"type":"Digits","individual_digits":null}`, tensor.ErrCorrupt, "lacks a setting, individual_digits"},
 		"Punctuation null":    {"pre_tokenizer", `{"type":"Punctuation","behavior":null}`, tensor.ErrCorrupt, "lacks a setting, behavior"},
 		"template lacks":      {"post_processor", `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}}],"special_tokens":{}}`, tensor.ErrCorrupt, "lacks a setting, pair"},
-		"sequence of null":    {"normalizer", `{"type":"Sequence","normalizers":null}`, tensor.ErrCorrupt, "normalizers is no list"},
+		"sequence of null":    {"normalizer", `{"type":"Sequence","normalizers":null}`, tensor.ErrCorrupt, "normalizers is not a list"},
 		"two patterns":        {"pre_tokenizer", `{"type":"Split","pattern":{"Regex":"a","REGEX":"b"},"behavior":"Removed","invert":false}`, tensor.ErrCorrupt, "a pattern of 2 members"},
 		"folded pattern":      {"normalizer", `{"type":"Replace","pattern":{"regex":"a"},"content":"b"}`, tensor.ErrCorrupt, "pattern"},
 		"many decoders":       {"decoder", decoderList(65, `{"type":"Fuse"}`), tensor.ErrUnsupported, "of 65 decoders"},

@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// lossy replaces what is not UTF-8 by U+FFFD, one for each maximal part of a sequence that could have
-// been continued: the rule of the Unicode standard, which Rust and Python follow and Go does not.
+// lossy replaces invalid UTF-8 by U+FFFD, one for each maximal part of a sequence that could have been continued: the rule
+// of the Unicode standard, which Rust and Python follow and Go does not.
 func lossy(s string) string {
 	if utf8.ValidString(s) {
 		return s
@@ -24,7 +24,7 @@ func lossy(s string) string {
 	return b.String()
 }
 
-// badPrefix is the length of the maximal part at the start of s, which does not start with a character.
+// badPrefix is the length of the maximal invalid part at the start of s.
 func badPrefix(s string) int {
 	need, lo, hi := 0, byte(0x80), byte(0xBF)
 	switch c := s[0]; {

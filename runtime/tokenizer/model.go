@@ -2,7 +2,7 @@ package tokenizer
 
 import "encoding/json"
 
-// model turns a word, what the pre-tokenizer leaves as one piece, into ids.
+// model converts a word, a piece of the pre-tokenizer, to ids.
 type model interface {
 	// encode appends the ids of a word, which is not empty.
 	encode(dst []int32, word string) []int32

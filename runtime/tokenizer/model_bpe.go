@@ -16,12 +16,12 @@ import (
 // bpe is the model BPE. Its words are texts, whose characters are looked up in the vocabulary and merged, or raw bytes.
 type bpe struct {
 	merge.Merger
-	// raw says that words are the bytes given to the pre-tokenizer ByteLevel, the last step then, and not their stand-ins:
-	// to spell those and look them up again would take more time than merging. See fit.
+	// raw is set if words are the bytes passed to the pre-tokenizer ByteLevel, the last step then, and not their stand-ins:
+	// spelling and looking up stand-ins would take more time than merging. See fit.
 	raw bool
-	// byteID is the token of each byte, or -1: by its stand-in if raw is set, by the name "<0x41>" otherwise.
+	// byteID is the token of each byte, or -1: by its stand-in if raw is set, or else by the name "<0x41>".
 	byteID [256]int32
-	// complete says that byteID has every byte.
+	// complete is set if byteID has every byte.
 	complete bool
 
 	// The rest is for words that are texts.
@@ -32,11 +32,11 @@ type bpe struct {
 	chars [4]map[rune]int32
 	// byteFallback spells an unknown character as tokens of its bytes, if all of them have one.
 	byteFallback bool
-	// unk is the token of other unknown characters, or -1: they vanish. With fuseUnk it is one for a run of them.
+	// unk is the token of other unknown characters, or -1 if they vanish. With fuseUnk a run of them is one token.
 	unk     int32
 	fuseUnk bool
 
-	// words is set when a word that is a token as a whole takes no merging (ignore_merges).
+	// words is set if a word that is a whole token is not merged (ignore_merges).
 	words map[string]int32
 	cache wordcache.Cache
 
@@ -101,7 +101,7 @@ func (m *bpe) symbols(w *merge.Word, word string) {
 			continue
 		}
 		if m.pushBytes(w, char, place) {
-			continue // an unknown character still waits: the library puts it behind these bytes
+			continue // an unknown character still waits: the library puts it after these bytes
 		}
 		if m.unk >= 0 {
 			if unknown && !m.fuseUnk {
@@ -215,7 +215,7 @@ func (m *bpe) readMerges(pairs mergeList, v *vocabulary) error {
 		ok := ok1 && ok2 && len(p.right) >= len(m.prefix)
 		var id int32
 		if ok {
-			// What the right one begins with is not looked at, only how long it is.
+			// Only the length of the prefix counts, not the prefix itself.
 			both = append(append(both[:0], p.left...), p.right[len(m.prefix):]...)
 			id, ok = v.ids[string(both)]
 		}
@@ -227,8 +227,8 @@ func (m *bpe) readMerges(pairs mergeList, v *vocabulary) error {
 	return nil
 }
 
-// fit decides what the words of a BPE model are. Raw bytes need a pre-tokenizer that ends with ByteLevel, and bytes that are
-// tokens or vanish. Otherwise every ByteLevel spells stand-ins, which are characters as others are.
+// fit decides whether the words of a BPE model are raw bytes. That needs a pre-tokenizer that ends with ByteLevel, and
+// bytes that are tokens or vanish. If not, every ByteLevel spells stand-ins, which are ordinary characters.
 func (t *Tokenizer) fit() error {
 	var last *byteLevelStage
 	steps, _ := t.preTokenizer.(preTokenizerSequence)

@@ -29,8 +29,8 @@ func readBulk(name string, raw []byte, v any, large map[string]json.Unmarshaler)
 	return nil
 }
 
-// cutMembers cuts members with the names of bulk off an object that is known to be valid, and gives what is left; of two with
-// one name the last counts.
+// cutMembers moves members with the names of bulk out of a valid object, and returns the rest; of two with one name the
+// last counts.
 func cutMembers(raw []byte, bulk map[string][]byte) []byte {
 	if raw[0] != '{' {
 		return raw
@@ -38,8 +38,8 @@ func cutMembers(raw []byte, bulk map[string][]byte) []byte {
 	isBulk := func(name string) bool { _, ok := bulk[name]; return ok }
 	left := []byte{'{'}
 	for rest := trimSpace(raw[1:]); rest[0] != '}'; {
-		key, behind := value(rest)
-		v, next := value(trimSpace(behind[1:])) // behind the colon
+		key, after := value(rest)
+		v, next := value(trimSpace(after[1:])) // after the colon
 		if name := string(key[1 : len(key)-1]); isBulk(name) {
 			bulk[name] = v
 		} else {
@@ -55,8 +55,8 @@ func cutMembers(raw []byte, bulk map[string][]byte) []byte {
 	return append(left, '}')
 }
 
-// vocabFile are the ids of tokens. It and mergeList read the bulk of a file themselves: what encoding/json makes for
-// hundreds of thousands of entries is several times as large as they are.
+// vocabFile are the ids of tokens. It and mergeList read the bulk of a file themselves: the values of encoding/json for
+// hundreds of thousands of entries are several times as large.
 type vocabFile map[string]uint32
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -69,7 +69,7 @@ func (v *vocabFile) UnmarshalJSON(b []byte) error {
 	rest := trimSpace(b[1:])
 	for rest[0] != '}' {
 		key, id := value(rest)
-		id = trimSpace(id[1:]) // behind the colon
+		id = trimSpace(id[1:]) // after the colon
 		id, rest = value(id)
 		token, err := unquote(key)
 		if err != nil {
@@ -169,7 +169,7 @@ func plainPair(b []byte) (m mergeFile, ok bool) {
 	return m, rest[0] == ']'
 }
 
-// value cuts the first value off JSON that is known to be valid and does not end with it.
+// value cuts the first value off valid JSON that does not end with it.
 func value(b []byte) (v, rest []byte) {
 	depth, i := 0, 0
 	for ; ; i++ {

@@ -13,15 +13,15 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/wordcache"
 )
 
-// unigram is the model Unigram: of all ways to cut a word it takes the one whose tokens have the largest sum of scores.
+// unigram is the model Unigram: it cuts a word such that the sum of the scores of its tokens is largest.
 type unigram struct {
 	pieces *trie.Trie
 	scores []float64
 	ids    map[string]int32 // added tokens too, which have larger ids
 	unk    int32
-	// unkScore is that of one unknown character.
+	// unkScore is the score of one unknown character.
 	unkScore float64
-	// byteID are the tokens of bytes, set if all those of an unknown text are to be used; -1 for one that is missing.
+	// byteID are the tokens of bytes, -1 for a missing one; nil if unknown texts are not spelled as bytes.
 	byteID *[256]int32
 	cache  wordcache.Cache
 }
@@ -48,7 +48,7 @@ func (m *unigram) encode(dst []int32, word string) []int32 {
 	return dst
 }
 
-// viterbi compares sums in the order in which the library adds and tries them: of equal ones the token that begins first wins.
+// viterbi compares sums in the library's order: of equal ones the token that begins first wins.
 func (m *unigram) viterbi(dst []int32, word string) []int32 {
 	pool := bestPaths.Get().(*[]bestPath)
 	defer bestPaths.Put(pool)
@@ -205,7 +205,7 @@ func readPiece(b []byte) (token string, score float64, err error) {
 			}
 		}
 	}
-	return "", 0, fmt.Errorf("%.40s is no token with a score", b)
+	return "", 0, fmt.Errorf("%.40s is not a token with a score", b)
 }
 
 // value2 is value for a list that may end here.
@@ -227,7 +227,7 @@ var pow10 = sync.OnceValue(func() (p [309]float64) {
 })
 
 // serdeFloat reads a JSON number as the parser of the library does, the crate serde_json without its feature float_roundtrip:
-// digits beyond 64 bits are dropped, and the result is rounded twice. A last bit decides between ways to cut that cost the same.
+// digits beyond 64 bits are dropped, and the result is rounded twice. A last bit decides between cuts of equal cost.
 func serdeFloat(b []byte) (float64, error) {
 	rest := b
 	negative := rest[0] == '-'
@@ -235,7 +235,7 @@ func serdeFloat(b []byte) (float64, error) {
 		rest = rest[1:]
 	}
 	if len(rest) == 0 || rest[0] < '0' || rest[0] > '9' {
-		return 0, fmt.Errorf("%.20s is no number", b)
+		return 0, fmt.Errorf("%.20s is not a number", b)
 	}
 	significand, exponent, full := uint64(0), 0, false
 	digits := func(dropped, taken int) {

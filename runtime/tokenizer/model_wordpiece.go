@@ -9,11 +9,11 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/trie"
 )
 
-// wordPiece is the model WordPiece: the longest token that a word begins with, then the longest for the rest. A word that cannot be
-// cut so, or that is too long, is one unknown token.
+// wordPiece is the model WordPiece: the longest token that a word begins with, then the longest for the rest. A word that
+// cannot be cut so, or is too long, is one unknown token.
 type wordPiece struct {
 	pieces *trie.Trie
-	// inner is the node behind the prefix of tokens that do not begin a word, or -1.
+	// inner is the node after the prefix of tokens that do not begin a word, or -1.
 	inner    int32
 	prefix   string
 	unk      int32
@@ -78,7 +78,7 @@ func readWordPiece(raw json.RawMessage, v *vocabulary) (model, error) {
 	return m, nil
 }
 
-// unkToken is the id of an unknown token, which must be there: without it the library fails in the middle of a text.
+// unkToken is the id of an unknown token, which must exist: without it the library fails in the middle of a text.
 func unkToken(name, token string, vocab vocabFile) (int32, error) {
 	id, ok := vocab[token]
 	if !ok {

@@ -203,7 +203,7 @@ func TestMTOKRefuses(t *testing.T) {
 		"empty":       {"pre_tokenizer", split(`a*`, "Isolated"), "may be empty"},
 		"line end":    {"pre_tokenizer", split(`a$`, "Isolated"), `'$'`},
 		"digits":      {"pre_tokenizer", split(`\d+`, "Isolated"), `escape \d`},
-		"group":       {"pre_tokenizer", split(`(?:a|ab)c`, "Isolated"), "behind a group"},
+		"group":       {"pre_tokenizer", split(`(?:a|ab)c`, "Isolated"), "after a group"},
 		"lazy":        {"pre_tokenizer", split(`a+?b`, "Isolated"), "lazy"},
 		"behavior":    {"pre_tokenizer", split(`ab`, "MergedWithNext"), "MergedWithNext"},
 		"many nodes":  {"normalizer", `{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"StripAccents"}]}`, "normalizers"},

@@ -12,24 +12,24 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 )
 
-// The engine has no normalizer for the forms of Unicode or for the table of a SentencePiece model: its own table looks at one
-// code point at a time, and turns control and format characters into spaces. What such a normalizer does is spelled out for it
-// instead, as literal replacements:
+// The engine has no normalizer for the forms of Unicode or for the table of a SentencePiece model: its own table maps one
+// code point at a time, and converts control and format characters to spaces. Such normalizers are spelled out for it as
+// literal replacements:
 //
 //  1. control and format characters are put aside, as code points for private use,
 //  2. the table maps the code points that change by themselves,
 //  3. the characters put aside come back,
 //  4. two neighbouring marks in the wrong order change places (see markGroups),
 //  5. each of the 940 canonical pairs becomes its composite, short composites first,
-//  6. a composite in front of a mark that belongs before its own mark becomes what the three compose to,
+//  6. a composite in front of a mark that belongs before its own mark becomes the composite of the three,
 //  7. Hangul: leading consonant and vowel become a syllable (399 pairs); for trailing consonants see trailing.
 //
-// Steps 4 to 7 are what the normalizer does with these texts, so that they are left out for one that does not compose.
+// Each replacement is made only if the normalizer makes it too, so steps 4 to 7 are empty for one that does not compose.
 //
-// What is left for NFC: three and more marks in the wrong order, marks beyond those of step 4 in the wrong order, composites
+// For NFC these differ: three and more marks in the wrong order, marks beyond those of step 4 in the wrong order, composites
 // across a mark that does not compose, and trailing jamo that follow no syllable.
 
-// literal makes the nodes for a normalizer that looks at characters and the marks behind them.
+// literal makes the nodes for a normalizer that maps characters and the marks after them.
 func literal(normalize func(string) string) mtok.Normalizer {
 	var nodes []mtok.Normalizer
 	add := func(from, to string) {
@@ -86,7 +86,7 @@ func literal(normalize func(string) string) mtok.Normalizer {
 }
 
 // trailing joins trailing consonants to the syllables before them. As the engine replaces bytes, the 10,773 pairs need not be
-// listed: of a syllable only the last byte, six bits of its code point, is looked at, which has 16 values where there is no
+// listed: only the last byte of a syllable matters, six bits of its code point, which has 16 values if there is no
 // trailing consonant yet. Sums beyond the six bits leave the byte 0xFF, which no text has, for a carry.
 func trailing(replace func(from, to string)) {
 	const carry = "\xff"
@@ -111,7 +111,7 @@ func trailing(replace func(from, to string)) {
 // placeholder is the first of the code points that stand for those put aside, at the end of the last plane for private use.
 const placeholder = 0x10F800
 
-// setAside lists what the engine's table would turn into spaces.
+// setAside lists the characters that the engine's table would convert to spaces.
 func setAside() []rune {
 	var out []rune
 	for r := rune(0); r <= 0xFFFF; r++ {
@@ -127,7 +127,7 @@ func substitutions(normalize func(string) string) []mtok.Substitution {
 	var out []mtok.Substitution
 	var block []rune
 	add := func() {
-		// Most blocks change in nothing. The line ends keep their code points apart.
+		// Most blocks do not change. Line ends separate their code points.
 		var b strings.Builder
 		for _, r := range block {
 			b.WriteRune(r)

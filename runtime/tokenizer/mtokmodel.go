@@ -41,7 +41,7 @@ func (f *engineForm) bpe(m *bpe) (mtok.Model, error) {
 	})
 	if m.raw {
 		for _, a := range f.t.vocabulary.added {
-			// As an entry of the vocabulary it would be found for the byte, which has no token otherwise.
+			// As an entry of the vocabulary it would be found for the byte, which has no other token.
 			if b, ok := bytelevel.Decode(a.Content); ok && len(b) == 1 && m.byteID[b[0]] < 0 {
 				return mtok.Model{}, unsupported(fmt.Sprintf("added token %q", a.Content), "that stands for a byte by the engine")
 			}
@@ -55,8 +55,8 @@ func (f *engineForm) bpe(m *bpe) (mtok.Model, error) {
 	return n, nil
 }
 
-// unigram gives the engine the scores that make it cut as the library does: it tries an unknown character for the score of the
-// unknown token, and bytes as tokens like all others.
+// unigram sets scores such that the engine cuts as the library does: it takes an unknown character for the score of the
+// unknown token, and bytes as ordinary tokens.
 func (f *engineForm) unigram(m *unigram) (mtok.Model, error) {
 	isByte := map[int32]bool{}
 	if m.byteID != nil {
@@ -95,7 +95,7 @@ func (f *engineForm) vocab(scores func(id int32) float64) []mtok.Token {
 	return out
 }
 
-// unreached counts the words of ignore_merges that merges do not make.
+// unreached counts the words of ignore_merges that no merges produce.
 func (m *bpe) unreached() int {
 	n := 0
 	var ids []int32

@@ -22,7 +22,7 @@ func (f *engineForm) normalizer(n normalizer) (mtok.Normalizer, error) {
 				return mtok.Normalizer{}, err
 			}
 			switch node.Tag {
-			case mtok.NormNone: // which the engine reports as an error within a sequence
+			case mtok.NormNone: // which the engine rejects within a sequence
 			case mtok.NormSequence:
 				nodes = append(nodes, node.Children...)
 			default:
@@ -47,7 +47,7 @@ func (f *engineForm) normalizer(n normalizer) (mtok.Normalizer, error) {
 			{Tag: mtok.NormReplace, Pattern: "\u0130", Content: "i\u0307"}, {Tag: mtok.NormBert, Lower: true},
 		}}, nil
 	case bert:
-		// The engine's own cleaning keeps format characters, and takes spacing marks for accents.
+		// The engine's own cleaning keeps format characters, and strips spacing marks as accents.
 		chinese := n.chinese
 		n.chinese = false
 		node := literal(textOf(n))
@@ -63,7 +63,7 @@ func (f *engineForm) normalizer(n normalizer) (mtok.Normalizer, error) {
 			pattern, ok = dialect.Unquote(n.regex)
 		}
 		if !ok {
-			return mtok.Normalizer{}, unsupported(fmt.Sprintf(`%s "Replace" of %q`, kind, n.regex), "by the engine, which knows texts only")
+			return mtok.Normalizer{}, unsupported(fmt.Sprintf(`%s "Replace" of %q`, kind, n.regex), "by the engine, which replaces plain texts only")
 		}
 		return mtok.Normalizer{Tag: mtok.NormReplace, Pattern: pattern, Content: n.content}, nil
 	case strip:
@@ -76,7 +76,7 @@ func (f *engineForm) normalizer(n normalizer) (mtok.Normalizer, error) {
 	return mtok.Normalizer{}, unsupported(kind, fmt.Sprintf("of type %T by the engine", n))
 }
 
-// normSequenceOf is a node that does what nodes do.
+// normSequenceOf joins nodes to one.
 func normSequenceOf(nodes []mtok.Normalizer) mtok.Normalizer {
 	switch len(nodes) {
 	case 0:
@@ -87,7 +87,7 @@ func normSequenceOf(nodes []mtok.Normalizer) mtok.Normalizer {
 	return mtok.Normalizer{Tag: mtok.NormSequence, Children: nodes}
 }
 
-// textOf is what a normalizer does with a text.
+// textOf applies a normalizer to a text.
 func textOf(n normalizer) func(string) string {
 	return func(s string) string { return n.normalize(align(s)).text }
 }

@@ -27,7 +27,7 @@ func (f *engineForm) preTokenizer() (mtok.PreTokenizer, error) {
 	return preSequenceOf(nodes), nil
 }
 
-// preSequenceOf is a node that does what nodes do.
+// preSequenceOf joins nodes to one.
 func preSequenceOf(nodes []mtok.PreTokenizer) mtok.PreTokenizer {
 	switch len(nodes) {
 	case 0:
@@ -89,7 +89,7 @@ func (f *engineForm) split(p *splitStage) ([]mtok.PreTokenizer, error) {
 	case removed:
 		n.Behavior = mtok.SplitRemoved
 	case mergedWithPrevious, mergedWithNext, contiguous:
-		// What these do to single characters can be said with other matches.
+		// For single characters, other matches do the same.
 		in, out := dialect.OneCharacter(p.regex)
 		switch {
 		case in == "" || p.invert:
@@ -119,7 +119,7 @@ func (f *engineForm) split(p *splitStage) ([]mtok.PreTokenizer, error) {
 	return []mtok.PreTokenizer{n}, nil
 }
 
-// prefix decides whether the engine puts a space before texts. It does so at the start and behind every special token, or
+// prefix decides whether the engine puts a space before texts. It does so at the start and after every special token, or
 // nowhere; a prompt of a chat begins with a special token.
 func (f *engineForm) prefix(p prependScheme) bool {
 	switch {
@@ -133,7 +133,7 @@ func (f *engineForm) prefix(p prependScheme) bool {
 	return true
 }
 
-// cut adds the cuts to a BPE tokenizer whose text is one word, with metaspaces for spaces. Spaces become metaspaces behind the
+// cut adds the cuts to a BPE tokenizer whose text is one word, with metaspaces for spaces. Spaces become metaspaces after the
 // cuts then, not in the normalizer.
 func (f *engineForm) cut(m *mtok.File) {
 	if m.Model.Tag != mtok.ModelBPE || m.PreTokenizer.Tag != mtok.PreNone || !f.noSpaces() {
@@ -168,7 +168,7 @@ func (f *engineForm) cut(m *mtok.File) {
 	m.PreTokenizer = preSequenceOf(append(nodes, mtok.PreTokenizer{Tag: mtok.PreMetaspace, Replacement: metaspace}))
 }
 
-// SpaceFirst reports whether a space is put before a text, but not behind an added token in it (the pre-tokenizer Metaspace with
+// SpaceFirst reports whether a space is put before a text, but not after an added token in it (the pre-tokenizer Metaspace with
 // prepend_scheme "first").
 func (t *Tokenizer) SpaceFirst() bool {
 	steps, _ := t.preTokenizer.(preTokenizerSequence)

@@ -10,7 +10,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/mtok"
 )
 
-// MTOKOptions is what a tokenizer.mtok holds and a tokenizer.json does not.
+// MTOKOptions are the parts of a tokenizer.mtok that a tokenizer.json lacks.
 type MTOKOptions struct {
 	// Special ids are recognised in a text before all other added tokens; Stop ids end generation; Prefix ids
 	// stand before every encoded text and are usually the Tokenizer's PrefixIDs.
@@ -25,14 +25,13 @@ type MTOKOptions struct {
 //
 // Added tokens are entries of the vocabulary too, because the engine decodes nothing else; ids that do not exist become
 // entries without text. Special tokens that swallow white space are written as added tokens only, because the engine swallows
-// none beside special ones. The text of bos is empty and the post-processor has no steps, so that bos comes from the prefix
+// none next to special ones. The text of bos is empty and the post-processor has no steps, so that bos comes from the prefix
 // ids and only from there.
 //
-// What the engine cannot do, and what is no exception but the rule, is tensor.ErrUnsupported with its name. The losses say, one
-// sentence each, for which texts the engine gives other ids than t. Not listed, because true of every file: texts with the
-// control characters U+0001 to U+0007, which the engine's scanner takes for letters, digits and the like; with the line
-// separators U+0085, U+2028 and U+2029, which are no white space to it; with code points younger than Unicode 15; and texts that
-// are not UTF-8.
+// A tokenizer that would get other ids for ordinary texts is tensor.ErrUnsupported. The losses name, one sentence each, the
+// exceptional texts with other ids. Not listed, because they apply to every file, are texts with the control characters
+// U+0001 to U+0007, which the engine's scanner takes for letters, digits and so on; with the line separators U+0085, U+2028
+// and U+2029, which it does not take for white space; with code points younger than Unicode 15; and invalid UTF-8.
 func (t *Tokenizer) MTOK(o MTOKOptions) (file []byte, losses []string, err error) {
 	f := &engineForm{t: t, release: cmp.Or(o.Release, "3.6"), chat: o.ChatTemplate != ""}
 	m, err := f.file(o)
@@ -65,7 +64,7 @@ func (f *engineForm) file(o MTOKOptions) (*mtok.File, error) {
 	for _, list := range [][]int32{o.Special, o.Stop, o.Prefix} {
 		for _, id := range list {
 			if _, ok := t.Token(id); !ok {
-				return nil, fmt.Errorf("id %d is no token: %w", id, tensor.ErrUnsupported)
+				return nil, fmt.Errorf("id %d is not a token: %w", id, tensor.ErrUnsupported)
 			}
 		}
 	}
@@ -119,8 +118,8 @@ func (f *engineForm) special(ids []int32) []int32 {
 	return slices.Compact(out)
 }
 
-// decoder gives what the engine looks for in a decoder while it generates: whether tokens are spelled in stand-ins or are those
-// of WordPiece. All other tokens have metaspaces and names of bytes.
+// decoder returns nodes for the engine, which only checks them for tokens spelled in stand-ins and tokens of WordPiece. All
+// other tokens have metaspaces and names of bytes.
 func (f *engineForm) decoder() mtok.Decoder {
 	if m, ok := f.t.model.(*wordPiece); ok {
 		return mtok.Decoder{Tag: mtok.DecWordPiece, Content: m.prefix}

@@ -11,7 +11,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/chars"
 )
 
-// nmt is the normalizer Nmt: control characters go, and what counts as white space becomes a space.
+// nmt is the normalizer Nmt: control characters are removed, and white space becomes a space.
 type nmt struct{}
 
 func (nmt) normalize(a aligned) aligned {
@@ -79,7 +79,7 @@ func (n bert) normalize(a aligned) aligned {
 	return a
 }
 
-// cleanText drops what is no text and makes one kind of space of all white space. Vertical tab, form feed and next
+// cleanText drops control characters and replaces white space by spaces. Vertical tab, form feed and next
 // line are control characters here, although they are white space too.
 func cleanText(s string) string {
 	return strings.Map(func(r rune) rune {
@@ -103,7 +103,7 @@ var chinese = chars.Ranges(
 	0x3400, 0x4DBF, 0x4E00, 0x9FFF, 0xF900, 0xFAFF, 0x20000, 0x2A6DF, 0x2A700, 0x2B73F, 0x2B740, 0x2B81F, 0x2B920, 0x2CEAF,
 	0x2F800, 0x2FA1F)
 
-// spaceChinese puts a space before and behind every Chinese character.
+// spaceChinese puts a space before and after every Chinese character.
 func spaceChinese(s string) string {
 	var b strings.Builder
 	done := 0

@@ -5,12 +5,12 @@ import "unicode/utf8"
 // headCount finds aligned.head after a change, as the library `tokenizers` finds the places of characters. It takes the
 // characters of the new text in order and gives each the place of an old one: one that is put in place of old ones takes
 // the place of the first of these, one that is added the place of the character before. Some changes do not tell of all
-// that they drop, so that places lag behind; that is kept.
+// that they drop, so that places fall behind; so do they here.
 type headCount struct {
 	old    aligned
 	offset int // the bytes of the old text that are used up
 	head   int
-	// The last character waits, as more may be dropped behind it.
+	// The last character waits, as more may be dropped after it.
 	waits bool
 	size  int
 	drops int

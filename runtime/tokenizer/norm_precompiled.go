@@ -20,7 +20,7 @@ import (
 type precompiled struct {
 	units []uint32
 	texts string
-	// growth is a bound of the bytes that come of one.
+	// growth bounds the bytes that replace one.
 	growth int
 }
 
@@ -151,7 +151,7 @@ func (n *precompiled) replacement(s string) (string, bool) {
 }
 
 // normalize follows the library `tokenizers`, not SentencePiece: a grapheme cluster of less than six bytes that begins
-// with a key is replaced as a whole, what stands behind the key in it included.
+// with a key is replaced as a whole, including the rest of the cluster after the key.
 func (n *precompiled) normalize(a aligned) aligned {
 	const short = 6
 	s := a.text

@@ -10,14 +10,14 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
-// replace is the normalizer Replace. Its content is put as it is: it knows no groups.
+// replace is the normalizer Replace. Its content is inserted as it is, without groups.
 type replace struct {
 	// pattern is a text to look for, unless find is set.
 	pattern, content string
 	// regex is the pattern in the file's dialect, and find its matches.
 	regex string
 	find  func(string) []regex.Span
-	// empty says that find gives empty matches.
+	// empty is set if find returns empty matches.
 	empty bool
 }
 
@@ -88,7 +88,7 @@ func (n replace) normalize(a aligned) aligned {
 		b.WriteString(s[done:m.Start])
 		head += max(0, min(m.Start, a.head)-done)
 		b.WriteString(n.content)
-		// What is put counts to the last character that it replaces, or else to the one before it.
+		// The content belongs to the last character that it replaces, or else to the one before it.
 		if m.End <= a.head {
 			head += len(n.content)
 		}
@@ -98,7 +98,7 @@ func (n replace) normalize(a aligned) aligned {
 	return aligned{b.String(), head + max(0, a.head-done)}
 }
 
-// growth is a bound of the bytes that come of one.
+// growth bounds the bytes that replace one.
 func (n replace) growth() int {
 	switch {
 	case n.find == nil:

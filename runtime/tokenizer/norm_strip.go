@@ -10,7 +10,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// strip is the normalizer Strip: white space goes at the start, at the end or at both.
+// strip is the normalizer Strip: it removes white space at the start, at the end or at both.
 type strip struct{ left, right bool }
 
 func readStrip(raw json.RawMessage, _ int) (normalizer, error) {
@@ -40,7 +40,7 @@ func (n strip) normalize(a aligned) aligned {
 	return a
 }
 
-// stripAccents is the normalizer StripAccents: marks go, but no letter is taken apart.
+// stripAccents is the normalizer StripAccents: it removes marks, but does not decompose letters.
 type stripAccents struct{}
 
 func (stripAccents) normalize(a aligned) aligned {

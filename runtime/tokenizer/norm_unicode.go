@@ -98,9 +98,9 @@ const (
 	compatibleJoins                     // its compatible decomposition does
 )
 
-// formTable is what the forms need to know beyond norm.
+// formTable has the properties of code points that norm lacks.
 type formTable struct {
-	flags [0x30000]uint8 // nothing behind decomposes or combines
+	flags [0x30000]uint8 // later code points neither decompose nor combine
 	pairs map[[2]rune]rune
 }
 
@@ -221,7 +221,7 @@ func (t *formTable) decompose(f unicodeForm, seq []combining, s string) []combin
 func (t *formTable) compose(seq []combining) []combining {
 	kept, starter, last := seq[:0], -1, -1
 	for _, c := range seq {
-		// A mark is out of the starter's reach behind one of its own or a higher class.
+		// A mark after one of its own or a higher class does not reach the starter.
 		if starter >= 0 && last < int(c.ccc) {
 			if r, ok := t.pair(kept[starter].r, c.r); ok {
 				kept[starter].r = r

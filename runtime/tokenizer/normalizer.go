@@ -11,11 +11,11 @@ type normalizer interface {
 	normalize(a aligned) aligned
 }
 
-// aligned is a text on its way through the normalizers.
+// aligned is a text between normalizers.
 type aligned struct {
 	text string
 	// head is how many bytes at the start, whole characters, the library `tokenizers` counts to the place where the
-	// original text begins: those that came of its first character. A piece that begins behind them is not the first
+	// original text begins: those that came of its first character. A piece that begins after them is not the first
 	// one of the text, even if all before it was stripped.
 	head int
 }
@@ -31,8 +31,8 @@ func (a aligned) mapped(f func(string) string) aligned {
 	return aligned{f(a.text), len(f(a.text[:a.head]))}
 }
 
-// A file may ask for much: these bound the bytes that its normalizers together make of one, and their number. Those of
-// real files make 44 at most, with a table of SentencePiece and two replacements.
+// These bound the growth of a text by all normalizers together, in bytes for one, and their number. Published files reach
+// 44, with a table of SentencePiece and two replacements.
 const (
 	maxGrowth = 256
 	maxSteps  = 64
@@ -72,8 +72,8 @@ func readNormalizerSequence(raw json.RawMessage, depth int) (normalizer, error) 
 	return newNormalizerSequence(list)
 }
 
-// newNormalizerSequence refuses what takes too much memory or time, and an order that the library `tokenizers` does
-// not survive: once something was put before the first character, only Replace and Prepend may follow.
+// newNormalizerSequence rejects sequences that take too much memory or time, and an order on which the library `tokenizers`
+// crashes: once a text was put before the first character, only Replace and Prepend may follow.
 func newNormalizerSequence(list []normalizer) (normalizer, error) {
 	const kind = `normalizer "Sequence"`
 	l := normalizerSequence(list).flat()
@@ -111,8 +111,8 @@ func (l normalizerSequence) flat() normalizerSequence {
 	return out
 }
 
-// growth is a bound of the bytes that come of one, more than maxGrowth where there is none. The forms of Unicode and
-// the cases grow a text at most by 11 and once.
+// growth bounds the bytes that replace one; it exceeds maxGrowth if there is no bound. The forms of Unicode and of case
+// grow a text at most by 11, once.
 func growth(n normalizer) int {
 	switch n := n.(type) {
 	case normalizerSequence:

@@ -8,8 +8,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
 )
 
-// Piece is the part of a text that a token stands for, to be looked at: the bytes of a byte-level token, which need not be
-// UTF-8, and for others the token with spaces where SentencePiece has its mark. It is empty for an id that does not exist.
+// Piece returns the text of a token for display: the bytes of a byte-level token, which may be invalid UTF-8, or the token
+// with spaces for the marks of SentencePiece. It is empty for an unknown id.
 func (t *Tokenizer) Piece(id int32) string {
 	token, ok := t.Token(id)
 	if !ok {
@@ -31,7 +31,7 @@ func (t *Tokenizer) Piece(id int32) string {
 	return strings.ReplaceAll(token, metaspace, " ")
 }
 
-// spellsBytes says that tokens are spelled with stand-ins for bytes.
+// spellsBytes reports whether tokens are spelled with stand-ins for bytes.
 func (t *Tokenizer) spellsBytes() bool {
 	return slices.ContainsFunc(preTokenizerSequence{t.preTokenizer}.flat(), func(p preTokenizer) bool {
 		_, ok := p.(*byteLevelStage)

@@ -7,7 +7,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// bertFile is the JSON of a post-processor that puts one token before a text and one behind it.
+// bertFile is the JSON of a post-processor that puts one token before a text and one after it.
 type bertFile struct {
 	Type string     `json:"type"`
 	Sep  namedToken `json:"sep"`
@@ -36,7 +36,7 @@ func readRobertaProcessing(raw json.RawMessage, _ int) (p postProcessor, err err
 	const name = "RobertaProcessing"
 	var c struct {
 		bertFile
-		// Those change offsets only.
+		// These change offsets only.
 		TrimOffsets bool `json:"trim_offsets"`
 		PrefixSpace bool `json:"add_prefix_space"`
 	}

@@ -23,7 +23,7 @@ type templatePiece struct {
 	}
 }
 
-// readTemplate reads the post-processor TemplateProcessing, of which the template for single texts counts.
+// readTemplate reads the post-processor TemplateProcessing, of which only the template for single texts matters.
 func readTemplate(raw json.RawMessage, _ int) (p postProcessor, err error) {
 	const kind, name = "post-processor", "TemplateProcessing"
 	var c struct {
@@ -74,7 +74,7 @@ func readTemplate(raw json.RawMessage, _ int) (p postProcessor, err error) {
 		}
 		for _, id := range s.IDs {
 			if id > maxID {
-				return p, fmt.Errorf("%s %q: id %d is no token: %w", kind, name, id, tensor.ErrCorrupt)
+				return p, fmt.Errorf("%s %q: id %d is not a token: %w", kind, name, id, tensor.ErrCorrupt)
 			}
 			if text {
 				p.suffix = append(p.suffix, int32(id))

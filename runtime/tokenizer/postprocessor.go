@@ -9,9 +9,9 @@ import (
 // postProcessor is the ids that a post-processor puts around one text.
 type postProcessor struct {
 	prefix, suffix []int32
-	// parts says that the library has more than one text behind it, which only ByteLevel leaves as they are.
+	// parts is set if the library has more than one text afterwards, which only ByteLevel keeps.
 	parts bool
-	// changes is not set for one that changes nothing here.
+	// changes is false for one without effect on ids.
 	changes bool
 }
 
@@ -36,7 +36,7 @@ func (t *Tokenizer) readPostProcessor(raw json.RawMessage) error {
 	}
 	for _, id := range slices.Concat(p.prefix, p.suffix) {
 		if _, ok := t.Token(id); !ok {
-			return unsupported("post-processor", fmt.Sprintf("with id %d, which is no token", id)) // the library puts it all the same
+			return unsupported("post-processor", fmt.Sprintf("with id %d, which is not a token", id)) // the library puts it nevertheless
 		}
 	}
 	t.prefix, t.suffix = p.prefix, p.suffix
@@ -51,7 +51,7 @@ func readProcessorSequence(raw json.RawMessage, depth int) (all postProcessor, e
 			continue
 		}
 		if all.parts {
-			return postProcessor{}, unsupported("post-processor", `behind "TemplateProcessing"`)
+			return postProcessor{}, unsupported("post-processor", `after "TemplateProcessing"`)
 		}
 		all = postProcessor{append(slices.Clip(p.prefix), all.prefix...), append(slices.Clip(all.suffix), p.suffix...), p.parts, true}
 	}

@@ -10,8 +10,8 @@ import (
 // byteLevelStage is the pre-tokenizer ByteLevel.
 type byteLevelStage struct {
 	prefixSpace, useRegex bool
-	// spell makes it yield stand-ins, one character for each byte. Without, a model that works on bytes takes them
-	// as they are, which is faster and possible where no further step looks at them. See fit.
+	// spell makes it yield stand-ins, one character for each byte. Without it, a model takes the bytes themselves, which is
+	// faster, and possible if no further step reads them. See fit.
 	spell bool
 }
 

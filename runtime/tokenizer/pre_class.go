@@ -57,7 +57,7 @@ func (p *charStage) split(in piece, yield func(piece)) {
 	}
 }
 
-// punctuation is what the pre-tokenizers Punctuation and BertPreTokenizer take for it.
+// punctuation is that of the pre-tokenizers Punctuation and BertPreTokenizer.
 var punctuation = sync.OnceValue(func() *chars.Table {
 	return chars.NewTable(chars.SetOf(unicode.P).Intersect(chars.SetOf(unicode8)).Union(chars.SetOf(morePunctuation)))
 })
@@ -70,7 +70,7 @@ const punctuationRegex = `[!-/:-@\[\\\]^_` + "`" + `{-~\p{P}]`
 
 func isPunctuation(c rune) bool { return punctuation().Has(c) }
 
-// wordClass is \w of the regular expressions that the library has beside Oniguruma's.
+// wordClass is \w of the library's regular expressions other than Oniguruma's.
 var wordClass = sync.OnceValue(func() *chars.Table {
 	return chars.NewTable(regex.Word().Union(chars.Set{{0x200C, 0x200D}}))
 })
@@ -148,7 +148,7 @@ func readFixedLength(raw json.RawMessage, _ int) (preTokenizer, error) {
 	if c.Length < 0 {
 		return nil, fmt.Errorf("pre-tokenizer \"FixedLength\": length %d: %w", c.Length, tensor.ErrCorrupt)
 	}
-	if c.Length == 0 { // which the library takes
+	if c.Length == 0 { // which the library accepts
 		return nil, unsupported("pre-tokenizer", `"FixedLength" of no length`)
 	}
 	return fixedStage(c.Length), nil

@@ -18,7 +18,7 @@ type metaspaceStage struct {
 	whole       bool // the pieces are not cut
 }
 
-// prependScheme says which pieces get a space in front if they have none.
+// prependScheme selects the pieces that get a leading space if they lack one.
 type prependScheme string
 
 const (

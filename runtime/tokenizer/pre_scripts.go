@@ -10,7 +10,7 @@ import (
 )
 
 // scriptStage is the pre-tokenizer UnicodeScripts: it cuts where the script changes. Spaces, and characters of no known
-// script, belong to what stands before them; kana count as Han.
+// script, belong to the text before them; kana count as Han.
 type scriptStage struct{}
 
 func readUnicodeScripts(raw json.RawMessage, _ int) (preTokenizer, error) {
@@ -30,7 +30,7 @@ func (scriptStage) split(in piece, yield func(piece)) {
 			continue
 		}
 		if last != script {
-			// What stands before the first script is dropped, as in the library.
+			// The text before the first script is dropped, as in the library.
 			if from >= 0 {
 				yield(in.part(from, i))
 			}

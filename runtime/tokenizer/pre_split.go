@@ -10,7 +10,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
-// behavior says what becomes of the matches of a splitStage.
+// behavior is the treatment of the matches of a splitStage.
 type behavior string
 
 const (
@@ -21,7 +21,7 @@ const (
 	contiguous         behavior = "Contiguous"
 )
 
-// check refuses what is no behaviour.
+// check rejects unknown behaviours.
 func (b behavior) check(name string) error {
 	switch b {
 	case isolated, removed, mergedWithPrevious, mergedWithNext, contiguous:
@@ -49,7 +49,7 @@ type splitStage struct {
 
 func (p *splitStage) split(in piece, yield func(piece)) {
 	s := in.text
-	// The matches of a scanner leave no gap, so that keeping nothing else is isolating them.
+	// The matches of a scanner leave no gap, so isolating them is keeping them.
 	if p.scan != nil && (p.behavior == isolated || p.behavior == removed && p.invert) {
 		t := chars.Classes()
 		for i := 0; i < len(s); {

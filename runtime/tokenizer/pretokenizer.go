@@ -2,14 +2,14 @@ package tokenizer
 
 import "encoding/json"
 
-// piece is a part of a text on its way through the pre-tokenizer.
+// piece is a part of a text within the pre-tokenizer.
 type piece struct {
 	text string
 	// head is how many bytes at its start came of the first character of the text given to Encode, see aligned.
 	head int
 }
 
-// part is what stands from one place to another.
+// part is the part of p between two bytes.
 func (p piece) part(from, to int) piece {
 	return piece{p.text[from:to], min(max(p.head-from, 0), to-from)}
 }
@@ -39,7 +39,7 @@ func init() {
 	}}
 }
 
-// preTokenizerSequence is the pre-tokenizer Sequence: each step sees the parts of the one before.
+// preTokenizerSequence is the pre-tokenizer Sequence: each step cuts the parts of the previous one.
 type preTokenizerSequence []preTokenizer
 
 func readPreTokenizerSequence(raw json.RawMessage, depth int) (preTokenizer, error) {

@@ -1,7 +1,7 @@
 package tokenizer
 
-// Stream decodes ids that come one by one. All the texts that it gives, joined, are what Decode gives for all the ids; each holds
-// what is certain by then: not the first bytes of a character, and not a space that the decoder takes away from the end.
+// Stream decodes ids one by one. Its texts, joined, are the text of Decode for all ids; each holds only what later ids cannot
+// change: not the first bytes of a character, nor a space that the decoder removes at the end.
 //
 // A Stream is not safe for concurrent use.
 type Stream struct {
@@ -10,7 +10,7 @@ type Stream struct {
 	out   text
 }
 
-// Stream returns a Stream that gives the text of Decode.
+// Stream returns a Stream of the text of Decode.
 func (t *Tokenizer) Stream(skipSpecial bool) *Stream {
 	s := &Stream{token: func(id int32) (string, bool) { return t.decodable(id, skipSpecial) }}
 	d := t.decoder
@@ -21,13 +21,13 @@ func (t *Tokenizer) Stream(skipSpecial bool) *Stream {
 	return s
 }
 
-// Next takes an id and returns the text that it makes certain, which may be empty.
+// Next takes an id and returns the next part of the text, which may be empty.
 func (s *Stream) Next(id int32) string {
 	s.push(id)
 	return s.out.take()
 }
 
-// Close returns the rest of the text. The Stream must not be used any more.
+// Close returns the rest of the text and ends the use of the Stream.
 func (s *Stream) Close() string {
 	s.in.close()
 	return s.out.take()

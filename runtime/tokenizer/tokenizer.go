@@ -8,15 +8,15 @@ type Tokenizer struct {
 	model        model
 	decoder      decoder // or nil
 
-	// Added tokens are looked for twice: before and after the normalizer.
+	// Added tokens are searched twice: before and after the normalizer.
 	raw, normalized *matcher
 	prefix, suffix  []int32
 	notes           []string
 }
 
 // Encode returns the ids of text. With addSpecial the ids of the post-processor stand around them
-// (PrefixIDs, SuffixIDs). Added tokens in the text, special ones too, become their ids either way. What is not UTF-8
-// counts as U+FFFD, one for each maximal part of a sequence that could have been continued.
+// (PrefixIDs, SuffixIDs). Added tokens in the text, special ones too, become their ids either way. Invalid UTF-8 counts as
+// U+FFFD, one for each maximal part of a sequence that could have been continued.
 func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
 	text = lossy(text)
 	ids := make([]int32, 0, len(text)/3+len(t.prefix)+len(t.suffix))
@@ -70,7 +70,7 @@ func (t *Tokenizer) decodable(id int32, skipSpecial bool) (string, bool) {
 		token = found
 	}
 	if skipSpecial {
-		// The library tells special tokens by their texts, and by what the normalizer makes of these.
+		// The library recognizes special tokens by their texts, and by their normalized texts.
 		if id, ok := t.ids[token]; ok && t.special[id] {
 			return "", false
 		}
@@ -81,8 +81,8 @@ func (t *Tokenizer) decodable(id int32, skipSpecial bool) (string, bool) {
 // PrefixIDs are the ids that the post-processor puts before a text, such as that of bos.
 func (t *Tokenizer) PrefixIDs() []int32 { return append([]int32(nil), t.prefix...) }
 
-// SuffixIDs are the ids that the post-processor puts behind a text.
+// SuffixIDs are the ids that the post-processor puts after a text.
 func (t *Tokenizer) SuffixIDs() []int32 { return append([]int32(nil), t.suffix...) }
 
-// Notes say where the ids are not those of transformers 5.23, for people to read.
+// Notes explain to the user where ids differ from those of transformers 5.23.
 func (t *Tokenizer) Notes() []string { return append([]string(nil), t.notes...) }

@@ -22,11 +22,11 @@ type vocabulary struct {
 	addedAt map[string]int
 	// specials are the contents of all added tokens that were special at least once.
 	specials map[string]bool
-	// found are the added tokens that the normalizer changes, as they are looked for and decoded.
+	// found are the normalized texts of added tokens that the normalizer changes; these are found and decoded.
 	found map[int32]string
 }
 
-// VocabSize is the largest id plus one. Not every id below it need exist.
+// VocabSize is the largest id plus one. Ids below it may be missing.
 func (v *vocabulary) VocabSize() int { return len(v.tokens) }
 
 // ID returns the id of a token, spelled as in the file: a space is "Ġ" in a token of a byte-level model.
@@ -100,7 +100,7 @@ func (v *vocabulary) defineAll(vocab map[string]uint32) error {
 
 // define adds a token under a free id.
 func (v *vocabulary) define(token string, id uint32) error {
-	// Holes are rare and small. The bound keeps what a short file can claim in proportion to its length.
+	// Holes are rare and small. The bound keeps memory proportional to the length of the file.
 	const slack = 1 << 16
 	if uint64(id) > uint64(2*v.size+2*len(v.added)+slack) {
 		return unsupported(fmt.Sprintf("token %.80q", token), fmt.Sprintf("with id %d among %d tokens", id, v.size))

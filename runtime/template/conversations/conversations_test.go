@@ -55,7 +55,7 @@ func TestParse(t *testing.T) {
 		`{`:                              "conversation x: ",
 		`3`:                              `the value of "messages" is of the wrong type`,
 		`[]`:                             "no messages",
-		`[1]`:                            "message 0 is no object",
+		`[1]`:                            "message 0 is not an object",
 		`{"messages": {}}`:               `the value of "messages" is of the wrong type`,
 		`{"tools": 1}`:                   `the value of "tools" is of the wrong type`,
 		`{"message": []}`:                `unknown key "message"`,

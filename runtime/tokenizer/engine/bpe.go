@@ -14,8 +14,8 @@ import (
 
 // model turns pieces of text into ids as a model of the engine does.
 type model interface {
-	// encode appends the ids of a piece, which is not empty. An error says what the engine does instead of
-	// answering; the ids are what its rules give all the same.
+	// encode appends the ids of a piece, which is not empty. An error describes why the engine does not finish; the ids are
+	// those of its rules nevertheless.
 	encode(ids []int32, piece string) ([]int32, error)
 	// token is the text of an id, any number.
 	token(id int32) string
@@ -25,13 +25,13 @@ type model interface {
 // again after every merge; a billion look-ups take about a minute.
 const maxPairs = 1 << 30
 
-// bpe is the model BPE. It knows nothing of ignore_merges, the unknown token and dropout.
+// bpe is the model BPE, without ignore_merges, unknown token and dropout.
 type bpe struct {
 	byID  []string
 	merge merge.Merger
-	// bytes are the ids of each byte: of a stand-in if standIns is set, otherwise of a byte that is no text.
+	// bytes are the ids of each byte: of a stand-in if standIns is set, or else of a byte of an unknown character.
 	bytes [256][]int32
-	// standIns says that the text is mapped to stand-ins before or by the model.
+	// standIns is set if the text is mapped to stand-ins before or by the model.
 	standIns bool
 	ascii    [utf8.RuneSelf]int32 // -1 if the character has no token
 	chars    map[rune]int32
@@ -40,8 +40,7 @@ type bpe struct {
 	cache wordcache.Cache
 }
 
-// newBPE makes a model; mapped says that pieces are not mapped to stand-ins yet although the node before
-// the model ought to have done it.
+// newBPE makes a model; mapped is set if the model has to map pieces to stand-ins for the node before it.
 func newBPE(n *mtok.Model, byID []string, mapped bool) (*bpe, error) {
 	m := &bpe{byID: byID, standIns: n.ByteLevel || mapped, chars: map[rune]int32{}, joins: map[[2]rune]struct{}{}}
 	ids := make(map[string]int32, len(n.Vocab))
@@ -113,7 +112,7 @@ func newBPE(n *mtok.Model, byID []string, mapped bool) (*bpe, error) {
 func (m *bpe) encode(ids []int32, piece string) ([]int32, error) {
 	from, start, symbols := len(ids), 0, 0
 	if len(piece) > wordcache.MaxBytes {
-		// What no merge joins is merged apart, which gives the same ids and finds more in the cache.
+		// Parts that no merge joins are merged separately, with the same ids and more hits in the cache.
 		before := rune(-1)
 		for i := 0; i < len(piece); {
 			r, size, count := m.symbol(piece[i:])

@@ -14,8 +14,8 @@ import (
 // metaspace stands for a space in tokens.
 const metaspace = "▁"
 
-// decoder is what the engine takes from the tree of decoders when it prints: two facts. It prints id by id, and
-// the nodes themselves work on lists only, which it never decodes.
+// decoder holds the two properties of the tree of decoders that the engine uses when it prints. It prints id by id, while
+// the nodes themselves decode lists, which it never does.
 type decoder struct {
 	standIns  bool // there is a node ByteLevel
 	wordPiece bool // there is a node WordPiece
@@ -40,7 +40,7 @@ func newDecoder(n *mtok.Decoder) decoder {
 	return d
 }
 
-// text is what is printed for a token.
+// text is the printed text of a token.
 func (d *decoder) text(token string) string {
 	s := spelled(token)
 	if d.wordPiece {
@@ -65,8 +65,8 @@ func (d *decoder) text(token string) string {
 	return b.String()
 }
 
-// printed is what becomes of a text on its way out, past the tokenizer: a text that looks like a byte is one. It
-// reports false for what the engine dies of.
+// printed converts a text after the tokenizer as the engine does: a text that looks like a byte is one. It reports false if
+// the engine crashes.
 func printed(text string) (string, bool) {
 	if len(text) != len("<0x00>") || !strings.HasPrefix(text, "<0x") || text[5] != '>' {
 		return text, true
@@ -75,20 +75,20 @@ func printed(text string) (string, bool) {
 	return string([]byte{c}), ok
 }
 
-// CheckPrinted refuses a vocabulary with a token that ends the process of an engine that prints it, with this decoder.
+// CheckPrinted rejects a vocabulary with a token that crashes an engine that prints it, with this decoder.
 func CheckPrinted(n *mtok.Decoder, tokens []string) error {
 	d := newDecoder(n)
 	for _, t := range tokens {
 		if strings.Contains(t, "0x") {
 			if _, ok := printed(d.text(t)); !ok {
-				return fmt.Errorf("token %q ends the process of the engine when it is printed: %w", t, tensor.ErrUnsupported)
+				return fmt.Errorf("token %q crashes the engine when it is printed: %w", t, tensor.ErrUnsupported)
 			}
 		}
 	}
 	return nil
 }
 
-// spelled gives spaces for U+2581 and bytes for their spelling, wherever in the token they are.
+// spelled replaces U+2581 by spaces and names of bytes by bytes, anywhere in a token.
 func spelled(token string) string {
 	if !strings.Contains(token, metaspace) && !strings.Contains(token, "<0x") {
 		return token
@@ -114,7 +114,7 @@ func spelled(token string) string {
 }
 
 // scanHex reads a number as the C library does with "%02X": any white space, then at most two characters, of which
-// the first may be a sign. What follows is not looked at.
+// the first may be a sign. The rest is ignored.
 func scanHex(s string) (byte, bool) {
 	for s != "" && isSpaceC(s[0]) {
 		s = s[1:]

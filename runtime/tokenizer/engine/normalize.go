@@ -16,7 +16,7 @@ import (
 type normalizer struct {
 	*mtok.Normalizer
 	children []normalizer
-	// keys has for each child, of which there may be thousands, a byte that a text must have for it to do anything: the last of
+	// keys has for each child, of which there may be thousands, a byte without which it does not change a text: the last of
 	// its pattern.
 	keys []byte
 }
@@ -80,10 +80,10 @@ func (n *normalizer) sequence(s string, limit int) (string, error) {
 	return s, nil
 }
 
-// always is the key of a node that is not looked for by a byte; no UTF-8 has it, and every set of bytes of a text.
+// always is the key of a node that always runs: a byte that is in no UTF-8, and in every textBytes.
 const always = 0xC0
 
-// textBytes tells which bytes a text has.
+// textBytes is the set of the bytes of a text.
 type textBytes [256]bool
 
 func bytesOf(s string) *textBytes {
@@ -118,7 +118,7 @@ func normalizeLeaf(n *mtok.Normalizer, s string) string {
 			return substitute(n.Table, s)
 		}
 	case mtok.NormStrip:
-		// Right is without effect: the engine decodes behind the character that it wants to look at.
+		// Right has no effect: the engine decodes after the character to test.
 		if n.Left {
 			return strings.TrimLeftFunc(s, isSpace)
 		}
@@ -225,7 +225,7 @@ const (
 	maxGrowth = 256
 )
 
-// CheckNormalizer refuses nodes that make much of a character, or take forever.
+// CheckNormalizer rejects nodes that grow a text or take time without bound.
 func CheckNormalizer(n *mtok.Normalizer) error {
 	count := 0
 	var walk func(n *mtok.Normalizer) error

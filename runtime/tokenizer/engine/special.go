@@ -11,7 +11,7 @@ import (
 type specialTexts struct {
 	list []specialText
 	trie *trie.Trie // of indices into list
-	// heads says with which bytes the texts in odd begin, or end before they begin.
+	// heads are the first bytes of the texts in odd.
 	heads [256]bool
 	// odd are indices of texts with a zero byte: the engine compares no further than that.
 	odd []int32

@@ -13,8 +13,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
-// stage is a pre-tokenizer node. split calls yield with the pieces of s in order, empty ones perhaps; s is not
-// empty. An error says what the engine does with s instead.
+// stage is a pre-tokenizer node. split calls yield with the pieces of s, which is not empty, in order; some may be empty.
+// An error describes why the engine does not finish.
 type stage interface {
 	split(s string, yield func(string)) error
 }
@@ -137,7 +137,7 @@ func (digitStage) split(s string, yield func(string)) error {
 	return nil
 }
 
-// metaspaceStage replaces spaces, and puts one before every piece that begins with none.
+// metaspaceStage replaces spaces, and puts one before every piece that does not begin with one.
 type metaspaceStage struct {
 	replacement string
 	prefix      bool
@@ -173,7 +173,7 @@ func (bertStage) split(s string, yield func(string)) error {
 	return nil
 }
 
-// isPunctuation counts every visible ASCII character that is no letter and no digit.
+// isPunctuation includes every visible ASCII character that is neither a letter nor a digit.
 func isPunctuation(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r >= 33 && r <= 47 || r >= 58 && r <= 64 || r >= 91 && r <= 96 || r >= 123 && r <= 126

@@ -2,7 +2,7 @@ package engine
 
 import "github.com/llmexport/llmexport/runtime/tokenizer/internal/bytelevel"
 
-// Stream decodes ids that come one by one. It holds bytes back until they are whole characters.
+// Stream decodes ids one by one. It holds bytes back until they are whole characters.
 //
 // A Stream is not safe for concurrent use.
 type Stream struct {
@@ -10,10 +10,10 @@ type Stream struct {
 	rest   []byte
 }
 
-// Stream returns a Stream that gives the bytes of Decode, whole characters only. Bytes that are not UTF-8 stay as they are.
+// Stream returns a Stream of the bytes of Decode, in whole characters. Invalid UTF-8 stays as it is.
 func (e *Tokenizer) Stream() *Stream { return &Stream{engine: e} }
 
-// Next takes an id and returns the text that it makes certain, which may be empty.
+// Next takes an id and returns the next part of the text, which may be empty.
 func (s *Stream) Next(id int32) string {
 	s.rest = append(s.rest, s.engine.printed(id)...)
 	n := bytelevel.Whole(s.rest)
@@ -22,5 +22,5 @@ func (s *Stream) Next(id int32) string {
 	return text
 }
 
-// Close returns the rest of the text. The Stream must not be used any more.
+// Close returns the rest of the text and ends the use of the Stream.
 func (s *Stream) Close() string { return string(s.rest) }

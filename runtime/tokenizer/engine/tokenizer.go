@@ -23,9 +23,8 @@ type Tokenizer struct {
 	size       int
 }
 
-// Open reads the bytes of a tokenizer.mtok. Bytes that the engine would misread or trip over are
-// tensor.ErrCorrupt; what it reads but does with it is undefined, endless or unknown here is tensor.ErrUnsupported.
-// Memory is in proportion to len(b).
+// Open reads the bytes of a tokenizer.mtok. Files that the engine would misread are tensor.ErrCorrupt; those with which it
+// never ends or has undefined results are tensor.ErrUnsupported. Memory is proportional to len(b).
 func Open(b []byte) (*Tokenizer, error) {
 	e, err := open(b)
 	if err != nil {
@@ -91,8 +90,8 @@ func (e *Tokenizer) Encode(text string) []int32 {
 	return ids
 }
 
-// TryEncode is Encode with an error, tensor.ErrUnsupported, for a text that the engine would not finish: it would
-// compute for minutes or overflow its stack. The ids are those that its rules give.
+// TryEncode is Encode with an error, tensor.ErrUnsupported, for a text on which the engine would compute for minutes or
+// overflow its stack. The ids are those of its rules.
 func (e *Tokenizer) TryEncode(text string) ([]int32, error) {
 	r := encoding{Tokenizer: e, ids: append(make([]int32, 0, len(text)/3+len(e.file.Prefix)), e.file.Prefix...)}
 	r.yield = make([]func(string), len(e.stages)+1)
@@ -107,11 +106,11 @@ func (e *Tokenizer) TryEncode(text string) ([]int32, error) {
 type encoding struct {
 	*Tokenizer
 	ids   []int32
-	yield []func(string) // what takes the pieces for stage i, or for the model
+	yield []func(string) // these take the pieces for stage i, or for the model
 	err   error          // the first
 }
 
-// between encodes what lies between special tokens.
+// between encodes the text between special tokens.
 func (r *encoding) between(s string) {
 	last := 0
 	for last < len(s) {
@@ -135,7 +134,7 @@ func (r *encoding) between(s string) {
 
 func isSpaceC(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
 
-// text encodes what lies between added tokens.
+// text encodes the text between added tokens.
 func (r *encoding) text(s string) {
 	if s != "" {
 		s, err := r.normalizer.normalize(s)
@@ -161,9 +160,9 @@ func (r *encoding) stage(i int, piece string) {
 	}
 }
 
-// Decode is what the engine prints while it generates ids one by one: special tokens are not left out. The result need
-// not be UTF-8 when ids end within a character. Ids that do not exist give nothing with BPE, and the text of the
-// unknown token with other models.
+// Decode returns the text that the engine prints while it generates ids one by one, special tokens included. The text is
+// invalid UTF-8 if ids end within a character. Unknown ids have no text with BPE, and that of the unknown token with other
+// models.
 func (e *Tokenizer) Decode(ids []int32) string {
 	var b strings.Builder
 	for _, id := range ids {
@@ -172,7 +171,7 @@ func (e *Tokenizer) Decode(ids []int32) string {
 	return b.String()
 }
 
-// printed is what the engine prints for an id.
+// printed is the text that the engine prints for an id.
 func (e *Tokenizer) printed(id int32) string {
 	text, _ := printed(e.decode(id))
 	return text
@@ -220,9 +219,9 @@ func (e *Tokenizer) Prefix() []int32 { return append([]int32(nil), e.file.Prefix
 // ChatTemplate is the Jinja template of the file; llm_config.json may hold another, which then counts.
 func (e *Tokenizer) ChatTemplate() string { return e.file.Template }
 
-// EOS is the text that a chat template sees as eos_token.
+// EOS is the eos_token of chat templates.
 func (e *Tokenizer) EOS() string { return e.file.EOS }
 
 // VocabSize is the largest id of the file plus one: an embedding table needs as many rows. Ids of added tokens may
-// lie beyond the vocabulary proper; Decode gives nothing of theirs.
+// lie beyond the vocabulary proper; Decode returns no text for them.
 func (e *Tokenizer) VocabSize() int { return e.size }

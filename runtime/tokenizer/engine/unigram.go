@@ -18,7 +18,7 @@ type unigram struct {
 	scores    []float64 // by id
 	unknownID int32
 	trie      *trie.Trie
-	// bytes are the tokens for bytes without one of their own, nil without byte_fallback.
+	// bytes are the tokens for bytes that have none in the vocabulary, nil without byte_fallback.
 	bytes []int32
 	cache wordcache.Cache
 }
@@ -109,7 +109,7 @@ func (m *unigram) encode(ids []int32, piece string) ([]int32, error) {
 }
 
 // skip reaches a position that no token ends at with the unknown token: over a character if one ends there, over
-// a byte otherwise.
+// or else a byte.
 func (m *unigram) skip(l *lattice, piece string, end int) {
 	size := 1
 	for k := 1; k <= 4 && k <= end; k++ {

@@ -23,17 +23,17 @@ func (c *Count) add(different bool) {
 	}
 }
 
-// Difference is a string for which two encoders give other ids.
+// Difference is a string for which two encoders return different ids.
 type Difference struct {
 	String String
 	A, B   []int32
 }
 
-// Result is what Compare found.
+// Result is the result of Compare.
 type Result struct {
 	Plain, Hard Count
-	// Invalid counts the hard strings that are not UTF-8, which Hard leaves out: no source says what their ids are, the
-	// library tokenizers takes none, and ours reads them as Python decodes with errors="replace".
+	// Invalid counts the hard strings that are not UTF-8, which Hard leaves out: their ids are undefined, as the library
+	// tokenizers rejects them and ours decodes them as Python does with errors="replace".
 	Invalid Count
 	// Groups counts by String.Group.
 	Groups map[string]Count

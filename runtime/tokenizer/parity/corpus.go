@@ -20,7 +20,7 @@ var packed []byte
 
 // String is one string of the corpus.
 type String struct {
-	// Class says what the string is a case of: "emoji", "whitespace". In "script-garay" or "text-de" what follows the
+	// Class is the kind of the string, such as "emoji" or "whitespace". In "script-garay" or "text-de" what follows the
 	// hyphen is the script or the language; see Group.
 	Class string
 	// Text may hold bytes that are not UTF-8 if Hard is set.

@@ -13,14 +13,14 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
-// Config is what the files beside a vocabulary say of a tokenizer: tokenizer_config.json, special_tokens_map.json and
-// added_tokens.json.
+// Config holds the settings of a tokenizer in files other than its vocabulary: tokenizer_config.json,
+// special_tokens_map.json and added_tokens.json.
 type Config struct {
 	// Class is tokenizer_class without the "Fast" at its end, or empty.
 	Class string
 	// ModelType is model_type of config.json.
 	ModelType string
-	// Remote says that the repository brings a class of its own as Python code (auto_map).
+	// Remote is set if the repository brings a class of its own as Python code (auto_map).
 	Remote bool
 
 	addBOS, addEOS, addPrefixSpace, legacy *bool
@@ -231,7 +231,7 @@ func (c *Config) setSpecial(t specialToken) error {
 	return nil
 }
 
-// named is the token of a name; it has no content if there is none.
+// named returns the token of a name; it has no content if there is none.
 func (c *Config) named(name string) tokenizer.AddedToken {
 	for _, s := range c.special {
 		if s.name == name {
@@ -264,7 +264,7 @@ func (c *Config) readAddedTokens(b []byte) error {
 	return nil
 }
 
-// settle gives tokens with names the settings under which they are listed.
+// settle sets the settings of tokens with names to those of their entries in added.
 func (c *Config) settle() {
 	for i, t := range c.special {
 		for _, a := range c.added {

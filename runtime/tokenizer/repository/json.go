@@ -14,10 +14,10 @@ import (
 )
 
 // JSON reads the tokenizer.json of a repository and adds the tokens that the other files name, as transformers does. Its
-// add_bos_token and add_eos_token count only without this file, which says itself what stands around a text.
+// add_bos_token and add_eos_token count only without this file, which has its own post-processor.
 //
-// The classes of transformers 5 build some parts anew and lose what the file says: GPT2Tokenizer merges digits that the
-// tokenizer of SmolLM2 keeps apart. Models were trained with the file, so it is followed; the notes of the Tokenizer name the
+// The classes of transformers 5 rebuild some parts and ignore those of the file: GPT2Tokenizer merges digits that the
+// tokenizer of SmolLM2 separates. Models were trained with the file, so it is followed; the notes of the Tokenizer name the
 // parts that transformers 5.23 would replace. Errors do not name the file.
 func (c *Config) JSON(b []byte) (*tokenizer.Tokenizer, error) {
 	var f struct {
@@ -58,7 +58,7 @@ func (c *Config) JSON(b []byte) (*tokenizer.Tokenizer, error) {
 	return t, nil
 }
 
-// Complete spells the tokenizer that JSON reads as one tokenizer.json, which needs no files beside it: with the tokens that they
+// Complete writes the tokenizer that JSON reads as one tokenizer.json that needs no other files: with the tokens that they
 // add, and without truncation and padding, which serve batches. Errors do not name the file.
 func (c *Config) Complete(b []byte) ([]byte, error) {
 	t, err := c.JSON(b)
@@ -76,7 +76,7 @@ func (c *Config) Complete(b []byte) ([]byte, error) {
 	f["added_tokens"] = added
 	delete(f, "truncation")
 	delete(f, "padding")
-	// The model is large: its bytes are put down as they are.
+	// The model is large: its bytes are copied as they are.
 	out := []byte{'{'}
 	for _, key := range slices.Sorted(maps.Keys(f)) {
 		if len(out) > 1 {
@@ -119,7 +119,7 @@ func (c *Config) missing(t *tokenizer.Tokenizer) []tokenizer.AddedToken {
 	return out
 }
 
-// equivalent says that a part of a file does what p does.
+// equivalent reports whether a part of a file has the effect of p.
 func equivalent(p part, raw json.RawMessage) bool {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -132,7 +132,7 @@ func equivalent(p part, raw json.RawMessage) bool {
 	return reflect.DeepEqual(plain(a), plain(b))
 }
 
-// plain leaves out what does not change ids: sequences of one and offsets.
+// plain removes differences without effect on ids: sequences of one and offsets.
 func plain(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -153,7 +153,7 @@ func plain(v any) any {
 	return v
 }
 
-// Merges reads vocab.json and merges.txt of a repository without tokenizer.json. The class says how texts are cut.
+// Merges reads vocab.json and merges.txt of a repository without tokenizer.json. The class determines how texts are cut.
 func (c *Config) Merges(vocab, merges []byte) (*Definition, error) {
 	k := c.class()
 	if k == nil || k.byteFallback || c.isRemote() {
@@ -180,7 +180,7 @@ func (c *Config) Merges(vocab, merges []byte) (*Definition, error) {
 		}
 		left, right, ok := strings.Cut(text, " ")
 		if !ok || left == "" || right == "" || strings.Contains(right, " ") {
-			return nil, fmt.Errorf("merges.txt: line %d, %.40q, is no pair: %w", number, text, tensor.ErrCorrupt)
+			return nil, fmt.Errorf("merges.txt: line %d, %.40q, is not a pair: %w", number, text, tensor.ErrCorrupt)
 		}
 		pairs = append(pairs, impliedMerge{left: left, right: right})
 	}

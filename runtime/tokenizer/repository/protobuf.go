@@ -26,12 +26,12 @@ const (
 	wireFixed32 = 5
 )
 
-// readProtobuf calls field for each field of a message, in order. It fails at bytes that are no message.
+// readProtobuf calls field for each field of a message, in order. It fails at bytes that are not a message.
 func readProtobuf(b []byte, field func(protobufField) error) error {
 	for len(b) > 0 {
 		key, n := binary.Uvarint(b)
 		if n <= 0 {
-			return fmt.Errorf("no field begins here: %w", tensor.ErrCorrupt)
+			return fmt.Errorf("invalid field: %w", tensor.ErrCorrupt)
 		}
 		f := protobufField{number: key >> 3, wire: byte(key & 7)}
 		b = b[n:]

@@ -9,7 +9,7 @@ import (
 )
 
 // sentencePiece is a file of the library `sentencepiece`, usually tokenizer.model: the message ModelProto of its
-// sentencepiece_model.proto. Fields that do not matter for encoding are not kept.
+// sentencepiece_model.proto. Fields without effect on encoding are not kept.
 type sentencePiece struct {
 	pieces     []spPiece
 	trainer    spTrainer
@@ -150,7 +150,7 @@ func (n *spNormalizer) read(f protobufField) error {
 	return nil
 }
 
-// check demands what the library demands when it opens a file.
+// check makes the checks of the library when it opens a file.
 func (m *sentencePiece) check() error {
 	if len(m.pieces) == 0 {
 		return fmt.Errorf("no pieces: %w", tensor.ErrCorrupt)

@@ -18,7 +18,7 @@ const metaspace = "▁"
 // the spelling of a byte, such as <0x41>, for that byte.
 //
 // Models of type word and pieces of type unused are tensor.ErrUnsupported, as are white space as a suffix and unescaped
-// spaces; bytes that are no such file are tensor.ErrCorrupt.
+// spaces; bytes that are not such a file are tensor.ErrCorrupt.
 func DefineSentencePiece(b []byte) (*Definition, error) {
 	m, err := readSentencePiece(b)
 	if err != nil {
@@ -73,7 +73,7 @@ func (m *sentencePiece) define() (*Definition, error) {
 	}
 	steps = append(steps, replaceLiteral(" ", metaspace))
 	if n.removeExtraSpaces {
-		// At the end those of the text go too that are spelled like ours.
+		// At the end, marks that are in the text itself go too.
 		steps = append(steps, replacePattern(metaspace+`+\z`, ""))
 	}
 	d.normalizer = sequenceOf("normalizers", steps...)
@@ -118,7 +118,7 @@ func (m *sentencePiece) tokens() []string {
 	return tokens
 }
 
-// unknown is the id of the unknown piece; check has seen to it that there is one.
+// unknown is the id of the unknown piece; check ensures that there is one.
 func (m *sentencePiece) unknown() int {
 	return slices.IndexFunc(m.pieces, func(p spPiece) bool { return p.kind == spUnknown })
 }
@@ -145,9 +145,8 @@ func (m *sentencePiece) ranksByScore(tokens []string) map[string]int32 {
 	return ranks
 }
 
-// spellBytes gives the character itself as the spelling of a byte which longer pieces are made of but which is no piece. The
-// library merges any two neighbours whose texts together are a piece, even if one of them is none: Gemma has runs of
-// tabulators and none of one.
+// spellBytes spells a byte as its character if longer pieces consist of it and it is not a piece itself. The library merges
+// any two neighbours whose joined texts are a piece, even if one of them is not: Gemma has runs of tabs, but no single tab.
 func (m *sentencePiece) spellBytes(tokens []string) error {
 	known := make(map[string]bool, len(tokens))
 	for _, token := range tokens {
@@ -167,7 +166,7 @@ func (m *sentencePiece) spellBytes(tokens []string) error {
 				at = slices.Index(tokens, fmt.Sprintf("<0x%02X>", r))
 			}
 			if at < 0 {
-				return unsupported(fmt.Sprintf("piece %q", p.text), fmt.Sprintf("with %q, which is no piece", c))
+				return unsupported(fmt.Sprintf("piece %q", p.text), fmt.Sprintf("with %q, which is not a piece", c))
 			}
 			tokens[at], known[c] = c, true
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // remotePieces are classes that repositories bring as Python code and that give what the library `sentencepiece` gives, with
-// bos and eos as the repository says. Others would have to be read to be known.
+// bos and eos as the repository sets them. Others are unknown.
 var remotePieces = []string{"BaichuanTokenizer", "InternLMTokenizer", "OrionTokenizer", "YiTokenizer"}
 
 // SentencePiece reads the .model file of a repository and defines the tokenizer that AutoTokenizer of transformers 5.23 makes of
@@ -44,7 +44,7 @@ func (c *Config) SentencePiece(b []byte) (*Definition, error) {
 		d = &Definition{normalizer: k.normalizer, preTokenizer: k.preTokenizer(c), decoder: k.decoder(c)}
 		d.bpeModel(tokens, impliedMerges(ranksByID(tokens), false), bpeSettings(unk, k.fuse, k.byteFallback))
 		if unk != "" && d.ids[unk] == 0 && tokens[0] != unk {
-			return nil, fmt.Errorf("unk_token %q is no piece: %w", unk, tensor.ErrCorrupt)
+			return nil, fmt.Errorf("unk_token %q is not a piece: %w", unk, tensor.ErrCorrupt)
 		}
 	default:
 		return nil, unsupported("tokenizer class", c.Class+" with a SentencePiece model")
@@ -60,10 +60,10 @@ func (c *Config) SentencePiece(b []byte) (*Definition, error) {
 	return d, d.frame(c)
 }
 
-// isRemote says that AutoTokenizer would run code of the repository.
+// isRemote reports whether AutoTokenizer would run code of the repository.
 func (c *Config) isRemote() bool { return c.Remote && registered[c.ModelType] == "" }
 
-// backend is what TokenizersBackend makes of a file.
+// backend defines the tokenizer that TokenizersBackend makes of a file.
 func (m *sentencePiece) backend(c *Config) (*Definition, error) {
 	t := m.trainer
 	special := map[string]string{}
@@ -92,7 +92,7 @@ func (m *sentencePiece) backend(c *Config) (*Definition, error) {
 	switch t.model {
 	case spUnigram:
 		if t.unkID < 0 || int(t.unkID) >= len(pieces) {
-			return nil, fmt.Errorf("unk_id %d is no piece: %w", t.unkID, tensor.ErrCorrupt)
+			return nil, fmt.Errorf("unk_id %d is not a piece: %w", t.unkID, tensor.ErrCorrupt)
 		}
 		d.unigramModel(pieces, part{"unk_id": t.unkID, "byte_fallback": t.byteFallback})
 	default:

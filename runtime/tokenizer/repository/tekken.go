@@ -9,7 +9,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
-// tekkenFile is a tekken.json of Mistral. Members for images and sounds are left aside.
+// tekkenFile is a tekken.json of Mistral. Members for images and sounds are ignored.
 type tekkenFile struct {
 	Config struct {
 		Pattern string `json:"pattern"`
@@ -36,7 +36,7 @@ var tekkenSpecial = []string{
 }
 
 // Tekken reads a tekken.json. The ids are those of the library `mistral_common`: special tokens first, then the vocabulary. In
-// a text special tokens become their ids here, which the library never does. What the file says wins over the repository.
+// a text special tokens become their ids here, which the library never does. The file takes precedence over the repository.
 func (c *Config) Tekken(b []byte) (*Definition, error) {
 	var f tekkenFile
 	if err := json.Unmarshal(b, &f); err != nil {

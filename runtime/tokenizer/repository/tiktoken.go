@@ -29,11 +29,11 @@ func readTiktoken(b []byte) (tiktokenRanks, error) {
 		}
 		text, rank, ok := bytes.Cut(line, []byte{' '})
 		if !ok {
-			return nil, fmt.Errorf("line %d, %.40q, is no token and its rank: %w", number, line, tensor.ErrCorrupt)
+			return nil, fmt.Errorf("line %d, %.40q, is not a token and its rank: %w", number, line, tensor.ErrCorrupt)
 		}
 		token, err := base64.StdEncoding.DecodeString(string(text))
 		if err != nil || len(token) == 0 {
-			return nil, fmt.Errorf("line %d, %.40q, is no token in base64: %w", number, text, tensor.ErrCorrupt)
+			return nil, fmt.Errorf("line %d, %.40q, is not a token in base64: %w", number, text, tensor.ErrCorrupt)
 		}
 		id, err := strconv.ParseUint(string(rank), 10, 31)
 		if err != nil || id >= uint64(lines) {
@@ -72,8 +72,8 @@ func (r tiktokenRanks) check() error {
 	return nil
 }
 
-// define makes the tokenizer of a vocabulary whose ids begin behind those of other tokens. A word that is a token as a whole is
-// taken whole, as the library does; any other is merged.
+// define makes the tokenizer of a vocabulary whose ids begin after those of other tokens. A word that is a whole token is not
+// merged, as in the library.
 func (r tiktokenRanks) define(before []string, pattern string) *Definition {
 	ranks := make(map[string]int32, len(r))
 	tokens := slices.Clone(before)
@@ -92,11 +92,11 @@ func (r tiktokenRanks) define(before []string, pattern string) *Definition {
 	return d
 }
 
-// tiktokenClass is what the code of a tokenizer class says that no file of the repository does.
+// tiktokenClass holds the facts that only the Python code of a tokenizer class has.
 type tiktokenClass struct {
 	nfc     bool
 	pattern string
-	// special are the tokens behind those of the file, whose number it takes; the repository may give them other names.
+	// special returns the tokens after those of the file, whose number it takes; the repository may rename them.
 	special func(ranks int) []string
 	// prefix stands before every text.
 	prefix []string
@@ -132,8 +132,8 @@ func numbered(format string, from, n int) []string {
 	return list
 }
 
-// Tiktoken reads the tiktoken file of a repository. How texts are cut and which tokens follow those of the file is known from
-// the class; a class that is not known is tensor.ErrUnsupported. The ids are those of the class with the library `tiktoken`.
+// Tiktoken reads the tiktoken file of a repository. The class determines how texts are cut and which tokens follow those of
+// the file; an unknown class is tensor.ErrUnsupported. The ids are those of the class with the library `tiktoken`.
 func (c *Config) Tiktoken(b []byte) (*Definition, error) {
 	k, ok := tiktokenClasses[c.Class]
 	if !ok && !c.Remote {

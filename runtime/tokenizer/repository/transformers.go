@@ -8,7 +8,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer"
 )
 
-// tokenizerClass is what the library transformers 5.23 knows of a tokenizer class: what it builds around a vocabulary.
+// tokenizerClass holds the parts that a tokenizer class of transformers 5.23 builds around a vocabulary.
 type tokenizerClass struct {
 	// special are the tokens with names that a repository need not mention.
 	special map[string]string
@@ -27,8 +27,8 @@ const (
 	qwen35Pattern = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-// tokenizerClasses are those of models that generate text. Any other class that transformers does not know, and that is no Python
-// code of the repository, stands for TokenizersBackend, which takes files as they are.
+// tokenizerClasses are those of models that generate text. A class that neither transformers nor Python code of
+// the repository defines stands for TokenizersBackend, which takes files as they are.
 var tokenizerClasses = map[string]*tokenizerClass{
 	"LlamaTokenizer": {
 		special:      map[string]string{"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"},
@@ -111,8 +111,8 @@ func splitBytes(pattern string, prefixSpace bool) part {
 	}}
 }
 
-// registered is the class that transformers has for a model type, where it is not the one that repositories name. For types
-// with TokenizersBackend any class that a repository names is passed over.
+// registered is the class of transformers for a model type, if repositories name another one. For types with
+// TokenizersBackend the class that a repository names is ignored.
 var registered = map[string]string{}
 
 func init() {
@@ -214,7 +214,7 @@ func same(a, b tokenizer.AddedToken) bool {
 	return a == b
 }
 
-// frame puts bos and eos around a text if the repository says so.
+// frame puts bos and eos around a text if the repository sets that.
 func (d *Definition) frame(c *Config) error {
 	token := func(name string, wanted *bool) []string {
 		if text := c.named(name).Content; wanted != nil && *wanted && text != "" {
@@ -225,9 +225,9 @@ func (d *Definition) frame(c *Config) error {
 	return d.surround(token("bos_token", c.addBOS), token("eos_token", c.addEOS))
 }
 
-// surround puts tokens before and behind every text.
-func (d *Definition) surround(before, behind []string) error {
-	if len(before)+len(behind) == 0 {
+// surround puts tokens before and after every text.
+func (d *Definition) surround(before, after []string) error {
+	if len(before)+len(after) == 0 {
 		return nil
 	}
 	special := part{}
@@ -235,7 +235,7 @@ func (d *Definition) surround(before, behind []string) error {
 		for _, text := range tokens {
 			id, ok := d.id(text)
 			if !ok {
-				return nil, fmt.Errorf("%q, which stands around texts, is no token: %w", text, tensor.ErrCorrupt)
+				return nil, fmt.Errorf("%q, which stands around texts, is not a token: %w", text, tensor.ErrCorrupt)
 			}
 			list = append(list, part{"SpecialToken": part{"id": text, "type_id": 0}})
 			special[text] = part{"id": text, "ids": []int32{id}, "tokens": []string{text}}
@@ -246,7 +246,7 @@ func (d *Definition) surround(before, behind []string) error {
 	if err != nil {
 		return err
 	}
-	right, err := pieces(behind)
+	right, err := pieces(after)
 	if err != nil {
 		return err
 	}

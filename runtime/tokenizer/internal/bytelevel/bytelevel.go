@@ -44,7 +44,7 @@ func Encode(s string) string {
 	return b.String()
 }
 
-// Decode undoes Encode. It reports false when s holds a code point that is no stand-in.
+// Decode undoes Encode. It reports false if s holds a code point that is not a stand-in.
 func Decode(s string) (string, bool) {
 	b := make([]byte, 0, len(s))
 	for _, r := range s {

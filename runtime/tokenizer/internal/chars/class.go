@@ -1,5 +1,5 @@
-// Package chars knows the classes, sets and tables of code points that the parts of tokenizers speak of: those of Unicode as the
-// library `tokenizers` 0.23 has it, which is not always the version of Go.
+// Package chars has the classes, sets and tables of code points for tokenizers, by the versions of Unicode that the library
+// `tokenizers` 0.23 uses, which are not always that of Go.
 package chars
 
 import (
@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Character classes as bits. The regular expressions of tokenizers speak of nothing else.
+// Character classes as bits, those of the regular expressions of tokenizers.
 const (
 	Letter     uint8 = 1 << iota // \p{L}
 	Number                       // \p{N}
@@ -110,7 +110,7 @@ var classes = sync.OnceValue(func() *ClassTable {
 	return t
 })
 
-// At gives the classes of the character of s that begins at byte i, and its length; 0, 0 at the end.
+// At returns the classes of the character of s that begins at byte i, and its length; 0, 0 at the end.
 func (t *ClassTable) At(s string, i int) (uint8, int) {
 	if i >= len(s) {
 		return 0, 0
@@ -123,7 +123,7 @@ func (t *ClassTable) At(s string, i int) (uint8, int) {
 }
 
 // Run is the end of the longest run of characters from byte i on that have a class of want and none
-// of not; want 0 stands for all characters.
+// of not; want 0 means all characters.
 func (t *ClassTable) Run(s string, i int, want, not uint8) int {
 	for {
 		c, n := t.At(s, i)

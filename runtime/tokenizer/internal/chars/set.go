@@ -63,10 +63,10 @@ func appendRanges(all []Range, lo, hi, stride rune) []Range {
 	return all
 }
 
-// Union is what s or t has.
+// Union returns the union of two sets.
 func (s Set) Union(t Set) Set { return NewSet(slices.Concat(s, t)...) }
 
-// Negate is all other code points.
+// Negate returns all other code points.
 func (s Set) Negate() Set {
 	var out Set
 	next := rune(0)
@@ -82,7 +82,7 @@ func (s Set) Negate() Set {
 	return out
 }
 
-// Intersect is what both have.
+// Intersect returns the intersection of two sets.
 func (s Set) Intersect(t Set) Set { return s.Negate().Union(t.Negate()).Negate() }
 
 // Has reports whether c is in the set.
@@ -91,7 +91,7 @@ func (s Set) Has(c rune) bool {
 	return i < len(s) && s[i][0] <= c
 }
 
-// Table is a Set that answers in a few steps: a bit for each code point, in blocks of 256 that are shared when equal.
+// Table is a Set with a fast test: a bit for each code point, in blocks of 256 that are shared when equal.
 type Table struct {
 	ascii  [utf8.RuneSelf]bool
 	blocks [(unicode.MaxRune + 1) >> 8]uint16
@@ -133,7 +133,7 @@ func (t *Table) Has(c rune) bool {
 	return t.bits[t.blocks[c>>8]][c>>6&3]>>(c&63)&1 != 0
 }
 
-// At is the length of the character of s at byte i if it is in the set, and otherwise 0.
+// At is the length of the character of s at byte i if it is in the set, or else 0.
 func (t *Table) At(s string, i int) int {
 	if i >= len(s) {
 		return 0
@@ -151,7 +151,7 @@ func (t *Table) At(s string, i int) int {
 	return 0
 }
 
-// Leads adds the bytes that the members of t begin with.
+// Leads adds the first bytes of the members of t.
 func (t *Table) Leads(out *[256]bool) {
 	for c, in := range t.ascii {
 		out[c] = out[c] || in

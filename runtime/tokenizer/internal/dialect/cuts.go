@@ -9,15 +9,15 @@ import (
 // spaceMark stands for a space in tokens.
 const spaceMark = "▁"
 
-// Cuts are two patterns for a BPE tokenizer without a pre-tokenizer (Llama 2, Gemma), which has one word, the whole text. The
-// engine merges a word in time quadratic in its length: seconds for a page. So the text is cut where no merge reaches across,
-// which changes no ids.
+// Cuts returns two patterns for a BPE tokenizer without a pre-tokenizer (Llama 2, Gemma), for which the whole text is one
+// word. The engine merges a word in quadratic time: seconds for a page. So the text is cut where no merge reaches across,
+// which does not change ids.
 //
 // The matches of words, all of a text, are words with the spaces before them;
 // ends matches the punctuation that ends such a piece. The tokens are all that merges make, with metaspaces for spaces; the
-// text that is matched has the spaces still. A pattern is empty when there is nothing to cut at.
+// text that is matched has the spaces still. A pattern is empty if there is no place to cut.
 func Cuts(tokens []string) (words, ends string) {
-	// What stands before a space inside of a token: there is no cut between these and spaces.
+	// Characters before a space inside a token: there is no cut between these and spaces.
 	var sticky []rune
 	enders := []rune("\n,.;:!?)")
 	inside := func(token string, visit func(a, b rune)) {
@@ -43,7 +43,7 @@ func Cuts(tokens []string) (words, ends string) {
 	if slices.ContainsFunc(sticky, func(r rune) bool { return r >= utf8.RuneSelf }) {
 		return "", ""
 	}
-	// Punctuation ends a word unless a token goes on behind it, other than with such punctuation.
+	// Punctuation ends a word unless a token continues after it with anything but such punctuation.
 	for before := -1; before != len(enders); {
 		before = len(enders)
 		for _, token := range tokens {

@@ -1,5 +1,5 @@
-// Package dialect is the regular expressions of MNN's LLM engine: how it reads the pattern of a pre-tokenizer and what it matches
-// ([Compile]), and how to say in it what a pattern of a tokenizer.json says ([Translate]).
+// Package dialect has the regular expressions of MNN's LLM engine: [Compile] matches a pattern of a pre-tokenizer as the
+// engine does, [Translate] writes a pattern of a tokenizer.json for it.
 package dialect
 
 import (
@@ -9,12 +9,12 @@ import (
 	"github.com/llmexport/llmexport/runtime/tokenizer/internal/regex"
 )
 
-// Find appends the matches of a pattern in s to dst. An error says that the engine would not get through s; from there on
-// nothing matches.
+// Find appends the matches of a pattern in s to dst. It returns an error if the engine would not finish s; the rest has no
+// matches then.
 type Find func(dst []regex.Span, s string) ([]regex.Span, error)
 
-// Compile reads a pattern as the engine does. What it does not support is left out without a word there; it is an
-// error where nothing is left.
+// Compile reads a pattern as the engine does, which silently drops unsupported branches. The error is for a pattern without
+// any other.
 func Compile(pattern string) (Find, error) {
 	if isWide(pattern) {
 		re, err := parseWide(pattern)
@@ -30,7 +30,7 @@ func Compile(pattern string) (Find, error) {
 	return re.find, nil
 }
 
-// check refuses a pattern that the engine does not read as Oniguruma does.
+// check rejects a pattern that the engine does not read as Oniguruma does.
 func check(pattern string) error {
 	re, strange, err := parse(pattern)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 )
 
 // The engine has a scanner of its own for the patterns of pre-tokenizers. It folds a text to one byte a
-// character: ASCII stays, everything else becomes the number of its class. So the control characters 1 to 7 pass
-// for members of these classes, and letters outside ASCII are all alike. The classes are those of Unicode.
+// character: ASCII stays, everything else becomes the number of its class. So the control characters 1 to 7 count
+// as members of these classes, and all letters outside ASCII are equal. The classes are those of Unicode.
 const (
 	FoldLetters = 1 + iota
 	FoldNumbers
@@ -40,10 +40,10 @@ var foldTable = sync.OnceValue(func() *[unicode.MaxRune + 1]byte {
 	return t
 })
 
-// Fold is the byte that stands for a character: of ASCII itself, and otherwise the number of its class.
+// Fold is the byte for a character: ASCII itself, or the number of its class.
 func Fold(r rune) byte { return foldTable()[r] }
 
-// foldedText is a text as the scanner sees it.
+// foldedText is a text as the scanner reads it.
 type foldedText struct {
 	chars []byte
 	// at is where each character begins in the text, and one entry more for its end; empty if every character

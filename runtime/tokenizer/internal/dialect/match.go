@@ -10,8 +10,8 @@ import (
 // matcher runs a pattern over a folded text, greedily and with backtracking.
 type matcher struct {
 	text []byte
-	// steps are left before every further attempt fails. Patterns in use need a few steps a character; the
-	// bound is there for files that were made to keep a reader busy.
+	// steps are left before every further attempt fails. Published patterns take a few steps a character; the bound is
+	// for hostile files.
 	steps int
 }
 
@@ -76,8 +76,8 @@ func (m *matcher) sequence(pos int, nodes []node) int {
 	return -1
 }
 
-// find appends the matches in s to dst. An error says that the engine would search for minutes; from there on nothing
-// matches.
+// find appends the matches in s to dst. It returns an error if the engine would search for minutes; the rest has no matches
+// then.
 func (re *foldedRegex) find(dst []regex.Span, s string) ([]regex.Span, error) {
 	f := foldedTexts.Get().(*foldedText)
 	defer foldedTexts.Put(f)
@@ -101,7 +101,7 @@ func (re *foldedRegex) find(dst []regex.Span, s string) ([]regex.Span, error) {
 		pos = end
 	}
 	if m.steps < 0 {
-		return dst, fmt.Errorf("text of %d characters, %.40q...: the pattern goes back and forth in it for too long: %w", len(f.chars), s, tensor.ErrUnsupported)
+		return dst, fmt.Errorf("text of %d characters, %.40q...: the pattern backtracks in it for too long: %w", len(f.chars), s, tensor.ErrUnsupported)
 	}
 	return dst, nil
 }

@@ -22,7 +22,7 @@ const (
 	nodeNot
 )
 
-// foldedRegex is a pattern as the engine understands it.
+// foldedRegex is a pattern as the engine reads it.
 type foldedRegex struct {
 	branches [][]node
 	// first holds the characters that a match of each branch may begin with.
@@ -51,7 +51,7 @@ func firstOf(nodes []node) byteSet {
 }
 
 // parse reads a pattern as the engine does: leniently, dropping the branches that it does not
-// support. strange lists what it reads otherwise than other dialects, for check.
+// support. strange lists constructs that it reads differently from other dialects, for check.
 func parse(pattern string) (re *foldedRegex, strange []string, err error) {
 	if isWide(pattern) {
 		return nil, nil, fmt.Errorf("regex %.400q: characters outside ASCII: %w", pattern, tensor.ErrUnsupported)
@@ -86,7 +86,7 @@ func parse(pattern string) (re *foldedRegex, strange []string, err error) {
 	return re, p.strange, nil
 }
 
-// deepest is how deep a group may lie inside another.
+// deepest bounds nested groups.
 const deepest = 8
 
 type parser struct {
@@ -153,7 +153,7 @@ func (p *parser) branch(depth int) []node {
 	for !p.end() && p.peek() != '|' && p.peek() != ')' {
 		if len(nodes) > 0 && nodes[len(nodes)-1].kind == nodeGroup {
 			// A group keeps its first match; what follows it does not make it try another.
-			p.note("something behind a group")
+			p.note("an expression after a group")
 		}
 		n := p.atom(depth)
 		p.quantify(&n)
@@ -217,7 +217,7 @@ func (p *parser) quantify(n *node) {
 	}
 }
 
-// number reads decimals, or gives what is meant when there are none.
+// number reads decimals; none is the value if there are none.
 func (p *parser) number(none int) int {
 	v, from := 0, p.pos
 	for c := p.peek(); c >= '0' && c <= '9'; c = p.peek() {

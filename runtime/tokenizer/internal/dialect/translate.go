@@ -10,7 +10,7 @@ import (
 )
 
 // The engine folds a text to one byte a character before it matches: ASCII stays, a letter outside ASCII becomes 1, whatever
-// its case or script. Patterns that ask for more are given to it in an approximate form:
+// its case or script. Patterns that need more are approximated:
 //
 //	\p{Lu} \p{Lt}          A-Z, and letters outside ASCII
 //	\p{Ll}                 a-z, and letters outside ASCII
@@ -19,28 +19,27 @@ import (
 //	&&[^\p{Han}]           left out, and so is a branch [\p{Han}]+: Han counts as a letter
 //	?+ *+ ++               ? * +
 //
-// In front of the words of one case stands a branch for words in capitals, among them some outside ASCII: the branch behind
-// would take the first of those for a small letter, and end the word there.
+// Before the branch for words of mixed case comes one for words in capitals, some of them outside ASCII: the other would
+// take the first of those for a small letter, and end the word there.
 
 const (
 	outsideLetters = string(rune(FoldLetters))
 	outsideNumbers = string(rune(FoldNumbers))
 )
 
-// approximations are what stands for a property in a class of the engine.
+// approximations replace properties in the classes of the engine.
 var approximations = map[string]string{
 	"Lu": "A-Z" + outsideLetters, "Lt": outsideLetters, "Ll": "a-z" + outsideLetters, "Lm": outsideLetters, "Lo": outsideLetters, "Nd": "0-9" + outsideNumbers,
 }
 
-// mixedCase is how a pattern begins that cuts words where small letters end (o200k, tekken), and capitals what is put before it.
+// mixedCase begins a pattern that cuts words where small letters end (o200k, tekken); capitals is put before it.
 const (
 	mixedCase = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+`
 	capitals  = `[^\r\n\p{L}\p{N}]?[A-Z` + outsideLetters + `\p{M}]*[A-Z][A-Z` + outsideLetters + `\p{M}]*(?![\p{L}\p{M}])`
 )
 
-// Translate gives the form of a pattern for the engine, and what is approximate about it. It is empty for a pattern that
-// tells letters apart by script only: whether they are cut there matters where a merge reaches across, which models trained
-// with such a pattern do not have.
+// Translate returns a pattern for the engine, and its approximations. It is empty for a pattern that separates letters by
+// script only: such a cut matters only if a merge reaches across, which models trained with the pattern do not have.
 func Translate(pattern string) (form string, losses []string, err error) {
 	if scriptsOnly(pattern) {
 		return "", []string{fmt.Sprintf("letters of %s are not cut off", pattern)}, nil
@@ -55,13 +54,13 @@ func Translate(pattern string) (form string, losses []string, err error) {
 		losses = append(losses, "possessive quantifiers are greedy ones")
 	}
 	// The branch for capitals has the contractions of the one that it stands before.
-	if behind, ok := strings.CutPrefix(form, mixedCase); ok {
-		end := strings.IndexByte(behind, '|')
-		if strings.HasPrefix(behind, "(?i:") {
-			end = strings.Index(behind, ")?|") + len(")?")
+	if rest, ok := strings.CutPrefix(form, mixedCase); ok {
+		end := strings.IndexByte(rest, '|')
+		if strings.HasPrefix(rest, "(?i:") {
+			end = strings.Index(rest, ")?|") + len(")?")
 		}
 		if end >= 0 {
-			form = capitals + behind[:end] + "|" + form
+			form = capitals + rest[:end] + "|" + form
 		}
 	}
 	cased := false
@@ -118,8 +117,8 @@ func elements(pattern string) iter.Seq2[string, bool] {
 	}
 }
 
-// withoutPossessive makes possessive quantifiers greedy. Where what follows cannot begin with what they took, as in the patterns
-// of tiktoken, that is the same.
+// withoutPossessive makes possessive quantifiers greedy. If the rest cannot begin with characters that they took, as in the
+// patterns of tiktoken, the matches are the same.
 func withoutPossessive(regex string) string {
 	var b strings.Builder
 	quantified := false
@@ -144,7 +143,7 @@ func scriptsOnly(pattern string) bool {
 	return ok && set != "" && !strings.ContainsFunc(set, func(r rune) bool { return r != '-' && r < utf8.RuneSelf })
 }
 
-// Unquote gives the text that a pattern matches, if it is only one.
+// Unquote returns the text that a pattern matches, if there is only one.
 func Unquote(pattern string) (string, bool) {
 	var b strings.Builder
 	for e := range elements(pattern) {
@@ -180,7 +179,8 @@ func classChar(r rune) string {
 	return string(r)
 }
 
-// OneCharacter gives the class of the characters that a pattern matches, if it matches them one by one, and that of all others.
+// OneCharacter returns the class of the characters that a pattern matches, if it matches single characters, and the class
+// of all others.
 func OneCharacter(regex string) (in, out string) {
 	if inner, ok := strings.CutPrefix(regex, "["); ok && !strings.HasPrefix(inner, "^") && isClass(regex) {
 		return regex, "[^" + inner

@@ -1,5 +1,6 @@
 // Package mtok reads and writes the file tokenizer.mtok, from which the LLM engine of MNN takes its tokenizer since 3.5.0. [Parse]
-// and [File.Marshal] are exact: what is read is written as the same bytes, and what the engine would misread is refused.
+// and [File.Marshal] are exact: a file is written as the bytes that were read, and files that the engine would misread are
+// rejected.
 //
 // # The file
 //

@@ -8,7 +8,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// deepest is how deep a sequence may lie inside another.
+// deepest bounds nested sequences.
 const deepest = 8
 
 // Parse reads the bytes of a file and checks all that the engine relies on without looking.
@@ -144,7 +144,7 @@ func (r *reader) dec(depth int) Decoder {
 	return n
 }
 
-// optional reads what may be missing at the end of the file.
+// optional reads the optional parts at the end of the file.
 func (r *reader) optional(m *File) {
 	sections := []func(){
 		func() { m.Template = r.take(r.count(1)) },
@@ -181,7 +181,7 @@ func (r *reader) checkProgram(b string) {
 			}
 		}
 		if p.err == nil && len(b)-p.pos > 1 {
-			p.fail("%d bytes behind the post-processor", len(b)-p.pos)
+			p.fail("%d bytes after the post-processor", len(b)-p.pos)
 		}
 	}
 	if r.err == nil {

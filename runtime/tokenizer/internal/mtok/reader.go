@@ -23,7 +23,7 @@ func (r *reader) fail(format string, args ...any) {
 	}
 }
 
-// refuse is fail for what is known but not read here.
+// refuse is fail for valid but unsupported input.
 func (r *reader) refuse(format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf("byte %d: %s: %w", r.pos, fmt.Sprintf(format, args...), tensor.ErrUnsupported)
@@ -118,7 +118,7 @@ func (r *reader) ids(line string) []int32 {
 	for f := range strings.SplitSeq(line, " ") {
 		id, err := strconv.ParseUint(f, 10, 31)
 		if err != nil || strconv.FormatUint(id, 10) != f {
-			r.fail("%.20q is no id", f)
+			r.fail("%.20q is not an id", f)
 			return nil
 		}
 		ids = append(ids, int32(id))

@@ -22,7 +22,7 @@ type reMatcher struct {
 	// bits follow that are set if it was found to succeed.
 	pages [][]uint64
 	spare [][]uint64
-	gone  int // pages that the search has passed
+	gone  int // the number of pages that the search has passed
 	// ends is where an atomic group ends, by state and byte.
 	ends map[uint64]int
 	runs []reRun
@@ -30,7 +30,7 @@ type reMatcher struct {
 	steps int
 }
 
-// reFrame is something left to try: pc at pos, or, for a loop, pc behind one character less than pos.
+// reFrame is an alternative to try: pc at pos, or, for a loop, pc after one character less than pos.
 type reFrame struct {
 	pc      int32
 	mask    uint8
@@ -45,7 +45,7 @@ type reTrail struct{ state, lo, hi int }
 // reRun is the last run that was found: from lo to hi there are only characters of the set, and none at hi.
 type reRun struct{ lo, hi int }
 
-// reTask says what a run of a program is for.
+// reTask is the purpose of a run of a program.
 type reTask uint8
 
 const (
@@ -73,7 +73,7 @@ func (re *regex) matcher(s string) *reMatcher {
 	return m
 }
 
-// release hands m back. What a long text took is left to the garbage collector.
+// release returns m to the pool, unless a long text made it large.
 func (re *regex) release(m *reMatcher) {
 	for i, page := range m.pages {
 		m.recycle(page)
@@ -131,7 +131,7 @@ func (m *reMatcher) set(state, lo, hi int, on bool) {
 	}
 }
 
-// untried is the last character behind byte lo, up to hi, that a state was not yet tried at, nor at any before it.
+// untried is the last character after byte lo, up to hi, such that the state was tried neither at it nor before it.
 func (m *reMatcher) untried(state, lo, hi int) int {
 	for at := lo + 1; at <= hi; {
 		end := min(hi, at|63)
@@ -148,9 +148,9 @@ func (m *reMatcher) untried(state, lo, hi int) int {
 	return hi
 }
 
-// search is the leftmost match that begins at byte from or behind; start is -1 if there is none.
+// search is the leftmost match that begins at byte from or later; start is -1 if there is none.
 func (m *reMatcher) search(from int) (start, end int) {
-	// A look-behind may come back to what lies behind.
+	// A look-behind may return to earlier pages.
 	for ; !m.re.behind && m.gone < from>>pageShift; m.gone++ {
 		m.recycle(m.pages[m.gone])
 		m.pages[m.gone] = nil
@@ -298,7 +298,7 @@ func (m *reMatcher) run(pc int32, pos int, task reTask) (end int, ok bool) {
 	}
 }
 
-// settle ends a run that succeeded: what is left of its trail has not failed.
+// settle ends a run that succeeded: the rest of its trail has not failed.
 func (m *reMatcher) settle(base, trail, end int, task reTask) {
 	for _, t := range m.trail[trail:] {
 		m.set(t.state, t.lo, t.hi, false)
@@ -344,7 +344,7 @@ func (m *reMatcher) runEnd(in *reInst, pos int) int {
 func holds(in *reInst, s string, pos int) bool {
 	switch in.assert {
 	case lineStart:
-		// Behind a line end that ends the text there is no line.
+		// After a line end at the end of the text there is no line.
 		return pos == 0 || s[pos-1] == '\n' && pos < len(s)
 	case lineEnd:
 		return pos == len(s) || s[pos] == '\n'

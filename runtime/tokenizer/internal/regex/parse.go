@@ -194,7 +194,7 @@ func (p *reParser) option(o reOptions) (reOptions, bool) {
 	return o, false
 }
 
-// options reads letters, and letters behind a minus, that set and unset options.
+// options reads letters that set options, and after a minus letters that unset them.
 func (p *reParser) options(o reOptions) (reOptions, bool) {
 	on := true
 	start := p.pos
@@ -214,7 +214,7 @@ func (p *reParser) options(o reOptions) (reOptions, bool) {
 	return o, false
 }
 
-// atom reads what a quantifier may stand behind, or an assertion. letter is the character, or -1 if it is not just one.
+// atom reads the target of a quantifier, or an assertion. letter is the character, or -1 if it is not a single one.
 func (p *reParser) atom(o reOptions, depth int) (n *reNode, letter rune, err error) {
 	switch c := p.in[p.pos]; c {
 	case '(':
@@ -264,7 +264,7 @@ func (p *reParser) literal(c rune, o reOptions) (*reNode, error) {
 func (p *reParser) group(o reOptions, depth int) (*reNode, error) {
 	n := &reNode{}
 	p.pos++
-	bag := true // Oniguruma looks into groups without options that capture nothing, and into no others
+	bag := true // Oniguruma inspects only groups that neither capture nor set options
 	switch {
 	case p.peek("*"):
 		return nil, p.refuse("callout")
@@ -317,7 +317,7 @@ func (p *reParser) group(o reOptions, depth int) (*reNode, error) {
 	return n, nil
 }
 
-// noTarget reports whether no quantifier may follow: behind assertions, and alternatives of which one is an assertion.
+// noTarget reports whether no quantifier may follow: after assertions, and alternatives with an assertion.
 func noTarget(n *reNode) bool {
 	return n.op == reAssert || n.op == reLook || n.op == reAlternate && slices.ContainsFunc(n.subs, noTarget)
 }
@@ -331,7 +331,7 @@ func plainName(s string) bool {
 	return true
 }
 
-// quantifier reads one quantifier behind n, if there is one.
+// quantifier reads one quantifier after n, if there is one.
 func (p *reParser) quantifier(n *reNode) (*reNode, bool, error) {
 	for p.peek("(?#") {
 		if err := p.comment(); err != nil {
@@ -353,7 +353,7 @@ func (p *reParser) quantifier(n *reNode) (*reNode, bool, error) {
 			return n, false, nil
 		}
 		if exact = lo == hi; hi != unbounded && hi < lo {
-			// Oniguruma takes the wrong order for the possessive kind.
+			// In Oniguruma the wrong order makes it possessive.
 			lo, hi, possessive = hi, lo, true
 		}
 		if max(lo, hi) > maxRegexRepeat {
@@ -366,7 +366,7 @@ func (p *reParser) quantifier(n *reNode) (*reNode, bool, error) {
 	braces := p.in[start] == '{'
 	switch {
 	case exact, possessive:
-		// {n}? is an optional {n}, and what stands behind a possessive one is a quantifier of its own.
+		// {n}? is an optional {n}, and a quantifier after a possessive one is separate.
 	case p.skip("?"):
 		q.lazy = true
 	case !braces && p.skip("+"):
@@ -384,7 +384,7 @@ func (p *reParser) quantifier(n *reNode) (*reNode, bool, error) {
 	return q, true, nil
 }
 
-// interval reads {n}, {n,}, {,m} or {n,m}. What does not look like one is no quantifier but text.
+// interval reads {n}, {n,}, {,m} or {n,m}. Anything else in braces is text.
 func (p *reParser) interval() (lo, hi int, ok bool) {
 	start := p.pos
 	p.pos++

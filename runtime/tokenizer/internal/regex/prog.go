@@ -115,8 +115,8 @@ func (c *reCompiler) table(s chars.Set) *chars.Table {
 }
 
 // emit adds the instructions of n, which go on to next, and gives the first. depth counts the loops around n that can match
-// nothing. With back the pattern is read from its end to its start, as look-behinds are: whether they hold is all that
-// counts, not how.
+// nothing. With back set the pattern is read from its end to its start, as in a look-behind, of which only the
+// existence of a match counts.
 func (c *reCompiler) emit(n *reNode, next int32, depth int, back bool) int32 {
 	if c.err != nil {
 		return 0

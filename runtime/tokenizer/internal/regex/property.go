@@ -96,7 +96,8 @@ var propertySets = map[string]func() chars.Set{
 	"xdigit": func() chars.Set { return chars.Set{{'0', '9'}, {'A', 'F'}, {'a', 'f'}} },
 }
 
-// others is the category C. That of the package unicode has what Unicode 15 leaves unassigned too, and some of it is letters now.
+// others is the category C. That of package unicode includes code points that Unicode 15 leaves unassigned, some of which
+// are letters now.
 func others() chars.Set {
 	set := assigned().Negate()
 	for _, name := range []string{"Cc", "Cf", "Cs", "Co"} {

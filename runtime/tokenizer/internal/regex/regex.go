@@ -1,11 +1,13 @@
-// Package regex finds the matches of patterns as Oniguruma does, on which the library `tokenizers` runs them, in Oniguruma's own
-// syntax over Unicode; for the part of that syntax that says what it means without captured groups: alternation, groups, classes with
-// ranges, nesting and &&, properties, quantifiers of all three kinds, look-around, atomic groups, anchors, and the
-// options i and m. Anything else is refused by name when a pattern is compiled.
+// Package regex finds the matches of patterns in Oniguruma's syntax over Unicode, as the library `tokenizers` does with
+// Oniguruma. It supports the syntax that needs no captured groups: alternation, groups, classes with ranges, nesting and &&,
+// properties, quantifiers of all three kinds, look-around, atomic groups, anchors, and the options i and m. Other syntax is
+// rejected by name when a pattern is compiled.
 //
-// Matching is leftmost-first backtracking that remembers which states failed at which positions, so that a text takes time
-// linear in its length times the size of the pattern, whatever the pattern. What is remembered lives in pages of positions
-// and is dropped once a match has gone past.
+// Matching is leftmost-first backtracking that remembers which states failed at which positions, so that every pattern
+// takes time linear in the length of the text. Remembered states live in pages of positions, which are dropped once a match
+// has passed them. That bound is why the package exists: texts and patterns come from strangers, the standard library lacks
+// look-around and possessive quantifiers, and dlclark/regexp2, which has them, takes exponential time on hostile text and
+// matched ordinary text at 5.5 MB/s.
 //
 // The patterns of well-known models have scanners written by hand, see [Scanners].
 package regex
@@ -19,8 +21,8 @@ import (
 // Span is a match: the bytes from Start up to End.
 type Span struct{ Start, End int }
 
-// Compile gives a function that lists the matches in a text as the library does: from left to right, none inside
-// another, an empty one not directly behind another match.
+// Compile returns a function that lists the matches in a text as the library does: from left to right, none inside
+// another, and no empty one directly after another match.
 func Compile(pattern string) (func(s string) []Span, error) {
 	re, err := parseRegex(pattern)
 	if err != nil {

@@ -83,7 +83,8 @@ func scanNumber(t *chars.ClassTable, s string, i, digits int) int {
 	return i
 }
 
-// scanOther is the pattern of Llama 3 behind words and numbers. Symbols take line ends along, and those of more.
+// scanOther is the rest of the pattern of Llama 3, after words and numbers. Symbols include the line ends after them, and
+// the characters of more.
 func scanOther(t *chars.ClassTable, s string, i int, word uint8, more string) int {
 	j := i
 	if s[i] == ' ' {
@@ -103,10 +104,10 @@ func scanOther(t *chars.ClassTable, s string, i int, word uint8, more string) in
 	return scanSpace(t, s, i)
 }
 
-// scanO200K is the pattern of GPT-4o and its kin, where a word ends before a capital letter that follows a small one.
+// scanO200K is the pattern of GPT-4o and others, in which a word ends before a capital letter after a small one.
 func scanO200K(t *chars.ClassTable, s string, i, digits int, contractions bool) int {
 	c, n := t.At(s, i)
-	// A character in front of the word that is no letter is taken along; a mark may be that too, or part of the word.
+	// A character before the word that is not a letter belongs to it; a mark may be such a character, or part of the word.
 	starts := [2]int{i, -1}
 	if c&(chars.Newline|chars.Letter|chars.Number) == 0 {
 		starts = [2]int{i + n, i}

@@ -29,7 +29,7 @@ func Path(t testing.TB, name string) string {
 			return path
 		}
 	}
-	t.Fatalf("there is no testdata/%s", name)
+	t.Fatalf("testdata/%s does not exist", name)
 	return ""
 }
 

@@ -6,8 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// MaxBytes is how long a word may be that is remembered. Longer words are rare, and memory stays below a few megabytes without
-// them.
+// MaxBytes bounds the words that are remembered. Longer ones are rare, and would take more than a few megabytes.
 const MaxBytes = 64
 
 const cacheSlots = 1 << 14
