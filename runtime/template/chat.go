@@ -20,7 +20,9 @@ func (m Message) object() *Object {
 // Chat renders a chat template as transformers' apply_chat_template does. Messages are what [Messages] takes. As
 // there, tools and documents are None unless extra holds them. Extra holds further variables, such as bos_token,
 // eos_token and enable_thinking.
-func Chat(ctx context.Context, t *Template, messages any, addGenerationPrompt bool, extra map[string]any, limits Limits) (string, error) {
+func Chat(
+	ctx context.Context, t *Template, messages any, addGenerationPrompt bool, extra map[string]any, limits Limits,
+) (string, error) {
 	chat, err := Messages(messages)
 	if err != nil {
 		return "", err

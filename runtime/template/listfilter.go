@@ -108,20 +108,15 @@ func reverseFilter(r *renderer, v any, _ []any) any {
 }
 
 func itemsFilter(r *renderer, v any, _ []any) any {
-	var next iterator
-	return &generator{"do_items", func() (any, bool) {
-		if next == nil {
-			switch o := v.(type) {
-			case *Object:
-				next = r.iterate(&view{"dict_items", o})
-			case *undefined:
-				next = each(nil)
-			default:
-				panic(r.fail("TypeError", "Can only get item pairs from a mapping."))
-			}
+	return later("do_items", func() []any {
+		switch o := v.(type) {
+		case *Object:
+			return r.list(&view{"dict_items", o})
+		case *undefined:
+			return nil
 		}
-		return next()
-	}}
+		panic(r.fail("TypeError", "Can only get item pairs from a mapping."))
+	})
 }
 
 func joinFilter(r *renderer, v any, args []any) any {

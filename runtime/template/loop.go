@@ -17,7 +17,10 @@ type loop struct {
 }
 
 func (r *renderer) newLoop(iterable any, depth int) *loop {
-	return &loop{iterable: iterable, next: r.iterate(iterable), ahead: unset, current: unset, previous: unset, index0: -1, depth0: depth, length: -1}
+	return &loop{
+		iterable: iterable, next: r.iterate(iterable), ahead: unset, current: unset, previous: unset,
+		index0: -1, depth0: depth, length: -1,
+	}
 }
 
 // advance moves to the next element.

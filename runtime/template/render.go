@@ -20,7 +20,7 @@ type renderer struct {
 }
 
 func newRenderer(ctx context.Context, limits Limits) *renderer {
-	return &renderer{ctx: ctx, limits: limits.withDefaults(), line: 1}
+	return &renderer{ctx: ctx, limits: limits.WithDefaults(), line: 1}
 }
 
 // value makes a value of a template from one of Go.

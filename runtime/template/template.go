@@ -23,7 +23,8 @@ type Limits struct {
 	Now time.Time
 }
 
-func (l Limits) withDefaults() Limits {
+// WithDefaults returns l with defaults for zero fields.
+func (l Limits) WithDefaults() Limits {
 	if l.Steps <= 0 {
 		l.Steps = 20_000_000
 	}
@@ -70,8 +71,8 @@ func Parse(name, source string) (*Template, error) {
 func (t *Template) Syntax() *syntax.Template { return t.tree }
 
 // Render renders the template. Values are nil, bool, any integer type that fits int64, float32, float64, string,
-// json.Number, []any, []string, *[Object], map[string]any, whose keys are taken in sorted order, and slices of the
-// last two; other types are rejected.
+// json.Number, [Message], *[Object], map[string]any, whose keys are taken in sorted order, and slices; other types are
+// rejected.
 func (t *Template) Render(ctx context.Context, values map[string]any, limits Limits) (string, error) {
 	r := newRenderer(ctx, limits)
 	root := &scope{parent: globals}

@@ -245,16 +245,6 @@ func (r *renderer) convert(v any, depth int) any {
 			panic(failure{err})
 		}
 		return n
-	case []any:
-		return convertList(r, v, depth)
-	case []string:
-		return convertList(r, v, depth)
-	case []*Object:
-		return convertList(r, v, depth)
-	case []map[string]any:
-		return convertList(r, v, depth)
-	case []Message:
-		return convertList(r, v, depth)
 	case Message:
 		return r.convert(v.object(), depth+1)
 	case *Object:
@@ -273,16 +263,14 @@ func (r *renderer) convert(v any, depth int) any {
 		return int64(x.Uint())
 	case x.CanFloat():
 		return x.Float()
+	case x.Kind() == reflect.Slice:
+		l := make([]any, x.Len())
+		for i := range l {
+			l[i] = r.convert(x.Index(i).Interface(), depth+1)
+		}
+		return l
 	}
 	panic(failure{fmt.Errorf("a value of type %T: %w", v, tensor.ErrUnsupported)})
-}
-
-func convertList[T any](r *renderer, v []T, depth int) any {
-	l := make([]any, len(v))
-	for i, e := range v {
-		l[i] = r.convert(e, depth+1)
-	}
-	return l
 }
 
 func (r *renderer) convertObject(v *Object, depth int) any {

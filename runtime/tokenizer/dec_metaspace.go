@@ -49,12 +49,12 @@ func readMetaspaceDecoder(raw json.RawMessage, _ int) (decoder, error) {
 }
 
 func (d metaspaceDecoder) stream(next sink) sink {
-	return &metaspaceStream{metaspaceDecoder: d, next: next, first: true}
+	return &metaspaceStream{metaspaceDecoder: d, sink: next, first: true}
 }
 
 type metaspaceStream struct {
 	metaspaceDecoder
-	next  sink
+	sink  // the next one
 	first bool
 }
 
@@ -63,8 +63,6 @@ func (s *metaspaceStream) write(part string, last bool) {
 	if s.first && s.prepends {
 		with = ""
 	}
-	s.next.write(strings.ReplaceAll(part, s.replacement, with), last)
+	s.sink.write(strings.ReplaceAll(part, s.replacement, with), last)
 	s.first = s.first && !last
 }
-
-func (s *metaspaceStream) close() { s.next.close() }

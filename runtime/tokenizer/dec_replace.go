@@ -24,11 +24,11 @@ func readReplaceDecoder(raw json.RawMessage, _ int) (decoder, error) {
 // replaceText is the decoder Replace with a text as its pattern.
 type replaceText struct{ old, new string }
 
-func (d replaceText) stream(next sink) sink { return &replaceStream{replaceText: d, next: next} }
+func (d replaceText) stream(next sink) sink { return &replaceStream{replaceText: d, sink: next} }
 
 type replaceStream struct {
 	replaceText
-	next sink
+	sink        // the next one
 	held string // the start of old, with which the token ends so far
 }
 
@@ -56,7 +56,5 @@ func (s *replaceStream) write(part string, last bool) {
 	if b.Len() > 0 {
 		part = b.String() + part
 	}
-	s.next.write(part, last)
+	s.sink.write(part, last)
 }
-
-func (s *replaceStream) close() { s.next.close() }

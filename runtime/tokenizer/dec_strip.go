@@ -32,12 +32,12 @@ func readStripDecoder(raw json.RawMessage, _ int) (decoder, error) {
 }
 
 func (d stripDecoder) stream(next sink) sink {
-	return &stripStream{stripDecoder: d, next: next, head: d.start}
+	return &stripStream{stripDecoder: d, sink: next, head: d.start}
 }
 
 type stripStream struct {
 	stripDecoder
-	next sink
+	sink        // the next one
 	head uint64 // how many may still be taken from the start of the current token
 	tail uint64 // how many are held back, because the token may end with them
 }
@@ -63,7 +63,5 @@ func (s *stripStream) write(part string, last bool) {
 	if last {
 		s.head, s.tail = s.start, 0
 	}
-	s.next.write(part, last)
+	s.sink.write(part, last)
 }
-
-func (s *stripStream) close() { s.next.close() }

@@ -137,16 +137,14 @@ func mapTokens(start func() func(token string) string) decoder {
 }
 
 // spaced joins tokens with spaces, as the library does without a decoder.
-var spaced = decoderFunc(func(next sink) sink { return &spacedStream{next: next, between: ""} })
+var spaced = decoderFunc(func(next sink) sink { return &spacedStream{sink: next, between: ""} })
 
 type spacedStream struct {
-	next    sink
+	sink    // the next one
 	between string
 }
 
 func (s *spacedStream) write(part string, last bool) {
-	s.next.write(s.between+part, last)
+	s.sink.write(s.between+part, last)
 	s.between = " "
 }
-
-func (s *spacedStream) close() { s.next.close() }

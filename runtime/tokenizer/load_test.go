@@ -121,8 +121,8 @@ func TestLoadTakes(t *testing.T) {
 func TestAccessors(t *testing.T) {
 	tok := mustLoad(t, tokenizertest.Fixture(t, "llama3"))
 	id, ok := tok.ID("<|begin_of_text|>")
-	if !ok || !slices.Equal(tok.PrefixIDs(), []int32{id}) || len(tok.SuffixIDs()) != 0 {
-		t.Errorf("bos is %d, %v; prefix %v, suffix %v", id, ok, tok.PrefixIDs(), tok.SuffixIDs())
+	if !ok || !slices.Equal(tok.PrefixIDs(), []int32{id}) || len(tok.suffix) != 0 {
+		t.Errorf("bos is %d, %v; prefix %v, suffix %v", id, ok, tok.PrefixIDs(), tok.suffix)
 	}
 	if s, ok := tok.Token(id); s != "<|begin_of_text|>" || !ok {
 		t.Errorf("Token(%d) = %q, %v", id, s, ok)

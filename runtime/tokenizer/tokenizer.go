@@ -15,7 +15,7 @@ type Tokenizer struct {
 }
 
 // Encode returns the ids of text. With addSpecial the ids of the post-processor stand around them
-// (PrefixIDs, SuffixIDs). Added tokens in the text, special ones too, become their ids either way. Invalid UTF-8 counts as
+// (see PrefixIDs). Added tokens in the text, special ones too, become their ids either way. Invalid UTF-8 counts as
 // U+FFFD, one for each maximal part of a sequence that could have been continued.
 func (t *Tokenizer) Encode(text string, addSpecial bool) []int32 {
 	text = lossy(text)
@@ -80,9 +80,6 @@ func (t *Tokenizer) decodable(id int32, skipSpecial bool) (string, bool) {
 
 // PrefixIDs are the ids that the post-processor puts before a text, such as that of bos.
 func (t *Tokenizer) PrefixIDs() []int32 { return append([]int32(nil), t.prefix...) }
-
-// SuffixIDs are the ids that the post-processor puts after a text.
-func (t *Tokenizer) SuffixIDs() []int32 { return append([]int32(nil), t.suffix...) }
 
 // Notes explain to the user where ids differ from those of transformers 5.23.
 func (t *Tokenizer) Notes() []string { return append([]string(nil), t.notes...) }

@@ -66,7 +66,13 @@ func TestTemplates(t *testing.T) {
 		})
 	}
 	if *update && !t.Failed() {
-		golden.Save(t, root)
+		b, err := json.MarshalIndent(golden, "", " ")
+		if err == nil {
+			err = os.WriteFile(filepath.Join(root, templatetest.GoldensFile), append(b, '\n'), 0o666)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// NewMessage converts a message to the form in which a program passes it to the engine: role and content if it has only
+// newMessage converts a message to the form in which a program passes it to the engine: role and content if it has only
 // these, or else a message of the role "json".
-func NewMessage(m *template.Object) (Message, error) {
+func newMessage(m *template.Object) (Message, error) {
 	var plain Message
 	var keys []string
 	texts := true
@@ -51,7 +51,7 @@ func (t *Template) Renderer(ctx context.Context, bos, eos string, limits templat
 func NewInput(messages []*template.Object, tools []any, variables map[string]any, addGenerationPrompt bool) (Input, error) {
 	in := Input{AddGenerationPrompt: addGenerationPrompt}
 	for i, m := range messages {
-		message, err := NewMessage(m)
+		message, err := newMessage(m)
 		if err != nil {
 			return Input{}, fmt.Errorf("message %d: %w", i, err)
 		}
@@ -81,7 +81,7 @@ func configured(s string) (text string, err error) {
 	if err != nil {
 		return "", err
 	}
-	r := &renderer{ctx: context.Background(), limits: withDefaults(template.Limits{})}
+	r := &renderer{ctx: context.Background(), limits: template.Limits{}.WithDefaults()}
 	return r.dump(v), nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/llmexport/llmexport/runtime/template"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -66,7 +65,7 @@ func (t *Template) Render(ctx context.Context, in Input, limits template.Limits)
 		}
 		return out.String(), nil
 	}
-	r := &renderer{ctx: ctx, limits: withDefaults(limits), undefined: newUndefined(), globals: globals(in)}
+	r := &renderer{ctx: ctx, limits: limits.WithDefaults(), undefined: newUndefined(), globals: globals(in)}
 	message, err := decodeMessages(in.Messages)
 	if err != nil {
 		return "", err
@@ -90,19 +89,6 @@ func (t *Template) Render(ctx context.Context, in Input, limits template.Limits)
 		*variables.place("add_generation_prompt") = *newBool(true)
 	}
 	return r.render(t.body, variables), nil
-}
-
-func withDefaults(l template.Limits) template.Limits {
-	if l.Steps <= 0 {
-		l.Steps = 20_000_000
-	}
-	if l.Output <= 0 {
-		l.Output = 16 << 20
-	}
-	if l.Now.IsZero() {
-		l.Now = time.Now()
-	}
-	return l
 }
 
 // globals are the variables below those of the conversation.

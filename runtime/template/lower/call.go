@@ -93,7 +93,7 @@ func (l *lowerer) method(x *syntax.Call, f *syntax.Attribute) syntax.Expression 
 	if n, ok := f.X.(*syntax.Name); ok && n.ID == "loop" && len(l.iterables) > 0 {
 		if f.Name == "cycle" && len(a) > 0 {
 			at := l.remainder(attribute(n, "index0"), int64(len(a)))
-			return &syntax.Item{X: attribute(namespaceOf("v", &syntax.List{Items: l.values(a)}), "v"), Key: at}
+			return &syntax.Item{X: attribute(namespaceOf("v", listed(l.values(a)...)), "v"), Key: at}
 		}
 		l.cannot(x.Line, "loop.%s", f.Name)
 		return constant("")
@@ -103,7 +103,7 @@ func (l *lowerer) method(x *syntax.Call, f *syntax.Attribute) syntax.Expression 
 		return constant("")
 	}
 	on := func(of syntax.Expression) syntax.Expression {
-		return &syntax.Call{Function: &syntax.Attribute{X: l.base(of), Name: f.Name, Line: f.Line}, Line: x.Line, Arguments: syntax.Arguments{Positional: l.values(a)}}
+		return called(attribute(l.base(of), f.Name), l.values(a)...)
 	}
 	count := len(a)
 	switch f.Name {
@@ -235,7 +235,8 @@ func (l *lowerer) filter(x *syntax.Filter) syntax.Expression {
 		return plain("items")
 	case "trim":
 		if chars := argument(0, "chars"); chars != nil {
-			return l.method(&syntax.Call{Line: x.Line, Arguments: syntax.Arguments{Positional: []syntax.Expression{chars}}}, attribute(x.X, "strip"))
+			arguments := syntax.Arguments{Positional: []syntax.Expression{chars}}
+			return l.method(&syntax.Call{Line: x.Line, Arguments: arguments}, attribute(x.X, "strip"))
 		}
 		return ofText("trim")
 	case "length", "count":
@@ -313,7 +314,8 @@ func (l *lowerer) mapped(x *syntax.Filter, text func(string) (string, bool)) syn
 		if c, ok := a[0].(*syntax.Constant); ok {
 			if id, ok := c.Value.(string); ok {
 				return l.collect(list, func(n *syntax.Name) (syntax.Expression, syntax.Expression) {
-					return l.filter(&syntax.Filter{X: n, Name: id, Line: x.Line, Arguments: syntax.Arguments{Positional: a[1:], Keyword: x.Arguments.Keyword}}), nil
+					arguments := syntax.Arguments{Positional: a[1:], Keyword: x.Arguments.Keyword}
+					return l.filter(&syntax.Filter{X: n, Name: id, Line: x.Line, Arguments: arguments}), nil
 				})
 			}
 		}
@@ -392,7 +394,7 @@ func (l *lowerer) splitMost(parts, separator syntax.Expression, most int64) synt
 	rest := l.joined(&syntax.Slice{X: parts, Start: n}, separator, "")
 	return &syntax.Conditional{
 		Test: compare(&syntax.Filter{X: parts, Name: "length"}, ">", n),
-		Yes:  &syntax.Binary{Operator: "+", X: &syntax.Slice{X: parts, Stop: n}, Y: &syntax.List{Items: []syntax.Expression{rest}}},
+		Yes:  &syntax.Binary{Operator: "+", X: &syntax.Slice{X: parts, Stop: n}, Y: listed(rest)},
 		No:   parts,
 	}
 }

@@ -162,7 +162,8 @@ func (l *lowerer) collect(list syntax.Expression, add func(x *syntax.Name) (valu
 	before := l.before
 	l.before = nil
 	value, test := add(x)
-	body := append(l.before, assign(&syntax.NamespaceTarget{ID: ns.ID, Attribute: "l"}, &syntax.Binary{Operator: "+", X: attribute(ns, "l"), Y: &syntax.List{Items: []syntax.Expression{value}}}))
+	longer := &syntax.Binary{Operator: "+", X: attribute(ns, "l"), Y: listed(value)}
+	body := append(l.before, assign(&syntax.NamespaceTarget{ID: ns.ID, Attribute: "l"}, longer))
 	if test != nil {
 		n := len(body) - 1
 		body = append(body[:n:n], when(test, body[n:]...))
@@ -185,7 +186,7 @@ func (l *lowerer) remainder(x syntax.Expression, by int64) syntax.Expression {
 		assign(ns, namespaceOf("r", constant(int64(0)))),
 		&syntax.For{
 			Target:   l.fresh(),
-			Iterable: &syntax.Call{Function: named("range"), Arguments: syntax.Arguments{Positional: []syntax.Expression{x}}},
+			Iterable: called(named("range"), x),
 			Body: []syntax.Statement{
 				set(&syntax.Binary{Operator: "+", X: count, Y: constant(int64(1))}),
 				when(compare(count, "==", constant(by)), set(constant(int64(0)))),
@@ -206,7 +207,8 @@ func (l *lowerer) joined(list, between syntax.Expression, attributeName string) 
 	parts := []syntax.Expression{text, one}
 	if c, ok := between.(*syntax.Constant); !ok || c.Value != "" {
 		between = l.hold(between)
-		parts = []syntax.Expression{text, &syntax.Conditional{Test: attribute(named("loop"), "first"), Yes: constant(""), No: between}, one}
+		between = &syntax.Conditional{Test: attribute(named("loop"), "first"), Yes: constant(""), No: between}
+		parts = []syntax.Expression{text, between, one}
 	}
 	l.before = append(l.before,
 		assign(ns, namespaceOf("s", constant(""))),

@@ -101,14 +101,18 @@ type lowerer struct {
 }
 
 func (l *lowerer) define(m *syntax.Definition) {
-	if other := l.macros[m.Name]; other != nil && (len(m.Defaults)+len(other.Defaults) > 0 || !slices.Equal(m.Parameters, other.Parameters)) {
-		l.several[m.Name] = true
+	if other := l.macros[m.Name]; other != nil {
+		same := len(m.Defaults)+len(other.Defaults) == 0 && slices.Equal(m.Parameters, other.Parameters)
+		l.several[m.Name] = l.several[m.Name] || !same
 	}
 	l.macros[m.Name] = m
 }
 
 func (l *lowerer) cannot(line int, format string, args ...any) {
-	l.left = append(l.left, &syntax.Error{Name: l.template, Line: line, Kind: "TemplateSyntaxError", Message: fmt.Sprintf(format, args...) + " has no equivalent in the engine", Err: tensor.ErrUnsupported})
+	l.left = append(l.left, &syntax.Error{
+		Name: l.template, Line: line, Kind: "TemplateSyntaxError", Err: tensor.ErrUnsupported,
+		Message: fmt.Sprintf(format, args...) + " has no equivalent in the engine",
+	})
 }
 
 func (l *lowerer) fresh() *syntax.Name {
@@ -425,7 +429,7 @@ func (l *lowerer) with(s *syntax.With) []syntax.Statement {
 		body = append(body, l.set(&syntax.Set{Target: target, Value: s.Values[i], Line: s.Line})...)
 	}
 	body = append(body, l.body(s.Body)...)
-	return []syntax.Statement{&syntax.For{Target: l.fresh(), Iterable: &syntax.List{Items: []syntax.Expression{constant(int64(0))}}, Body: body}}
+	return []syntax.Statement{&syntax.For{Target: l.fresh(), Iterable: listed(constant(int64(0))), Body: body}}
 }
 
 // isIdentifierName reports whether a name is an identifier to the engine, which knows ASCII only.

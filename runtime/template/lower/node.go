@@ -14,6 +14,12 @@ func attribute(x syntax.Expression, name string) *syntax.Attribute {
 	return &syntax.Attribute{X: x, Name: name}
 }
 
+func listed(items ...syntax.Expression) *syntax.List { return &syntax.List{Items: items} }
+
+func called(function syntax.Expression, args ...syntax.Expression) *syntax.Call {
+	return &syntax.Call{Function: function, Arguments: syntax.Arguments{Positional: args}}
+}
+
 func compare(x syntax.Expression, operator string, y syntax.Expression) *syntax.Comparison {
 	return &syntax.Comparison{First: x, Rest: []syntax.Operand{{Operator: operator, X: y}}}
 }

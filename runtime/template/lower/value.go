@@ -27,9 +27,9 @@ func (l *lowerer) value(x syntax.Expression) syntax.Expression {
 	case *syntax.NamespaceTarget:
 		return x
 	case *syntax.Tuple:
-		return &syntax.List{Items: l.values(x.Items)}
+		return listed(l.values(x.Items)...)
 	case *syntax.List:
-		return &syntax.List{Items: l.values(x.Items)}
+		return listed(l.values(x.Items)...)
 	case *syntax.Dict:
 		return &syntax.Dict{Keys: l.values(x.Keys), Values: l.values(x.Values)}
 	case *syntax.Unary:
@@ -164,7 +164,7 @@ func (l *lowerer) binary(x *syntax.Binary) syntax.Expression {
 		for _, o := range [][2]syntax.Expression{{x.X, x.Y}, {x.Y, x.X}} {
 			if c, ok := o[0].(*syntax.Constant); ok {
 				if _, ok := c.Value.(string); ok {
-					times := &syntax.Call{Function: named("range"), Arguments: syntax.Arguments{Positional: []syntax.Expression{l.value(o[1])}}}
+					times := called(named("range"), l.value(o[1]))
 					return l.repeated(times, c)
 				}
 			}
@@ -184,12 +184,12 @@ func (l *lowerer) comparison(x *syntax.Comparison) syntax.Expression {
 			// To the engine any two objects are equal.
 			left, right = &syntax.Filter{X: left, Name: "tojson"}, &syntax.Filter{X: right, Name: "tojson"}
 		}
-		return &syntax.Comparison{First: left, Rest: []syntax.Operand{{Operator: x.Rest[0].Operator, X: right}}, Line: x.Line}
+		return compare(left, x.Rest[0].Operator, right)
 	}
 	var all syntax.Expression
 	for _, o := range x.Rest {
 		right := l.hold(l.value(o.X))
-		var one syntax.Expression = &syntax.Comparison{First: left, Rest: []syntax.Operand{{Operator: o.Operator, X: right}}, Line: x.Line}
+		var one syntax.Expression = compare(left, o.Operator, right)
 		if all != nil {
 			one = &syntax.Binary{Operator: "and", X: all, Y: one}
 		}
@@ -229,21 +229,28 @@ func (l *lowerer) test(x *syntax.Test) syntax.Expression {
 		if x.Name == "odd" {
 			want = 1
 		}
-		return l.comparison(&syntax.Comparison{First: &syntax.Binary{Operator: "%", X: x.X, Y: constant(int64(2)), Line: x.Line}, Rest: []syntax.Operand{{Operator: "==", X: constant(want)}}, Line: x.Line})
+		return l.divides(x, constant(int64(2)), want)
 	case "divisibleby":
 		if len(a) == 1 {
-			return l.comparison(&syntax.Comparison{First: &syntax.Binary{Operator: "%", X: x.X, Y: a[0], Line: x.Line}, Rest: []syntax.Operand{{Operator: "==", X: constant(int64(0))}}, Line: x.Line})
+			return l.divides(x, a[0], 0)
 		}
 	}
 	operators := map[string]string{
-		"eq": "==", "equalto": "==", "==": "==", "sameas": "==", "ne": "!=", "!=": "!=", "lt": "<", "lessthan": "<", "<": "<", "le": "<=", "<=": "<=",
+		"eq": "==", "equalto": "==", "==": "==", "sameas": "==", "ne": "!=", "!=": "!=",
+		"lt": "<", "lessthan": "<", "<": "<", "le": "<=", "<=": "<=",
 		"gt": ">", "greaterthan": ">", ">": ">", "ge": ">=", ">=": ">=", "in": "in",
 	}
 	if op, ok := operators[x.Name]; ok && len(a) == 1 {
-		return &syntax.Comparison{First: l.value(x.X), Rest: []syntax.Operand{{Operator: op, X: l.value(a[0])}}, Line: x.Line}
+		return compare(l.value(x.X), op, l.value(a[0]))
 	}
 	l.cannot(x.Line, "the test %q", x.Name)
 	return constant(false)
+}
+
+// divides lowers the test whether the rest of a division is want.
+func (l *lowerer) divides(x *syntax.Test, by syntax.Expression, want int64) syntax.Expression {
+	rest := &syntax.Binary{Operator: "%", X: x.X, Y: by, Line: x.Line}
+	return l.comparison(compare(rest, "==", constant(want)))
 }
 
 // defined lowers "is defined"; to the engine a missing item is an empty text.
@@ -372,7 +379,7 @@ func (l *lowerer) unclosed(n *syntax.Name) syntax.Expression {
 	const mark = "\x01" // no JSON has it
 	var x syntax.Expression = attribute(namespaceOf("v", &syntax.Concat{Parts: []syntax.Expression{n, constant(mark)}}), "v")
 	for _, end := range []string{"}", "]", `"`} {
-		x = &syntax.Call{Function: attribute(x, "replace"), Arguments: syntax.Arguments{Positional: []syntax.Expression{constant(end + mark), constant("")}}}
+		x = called(attribute(x, "replace"), constant(end+mark), constant(""))
 	}
 	return x
 }

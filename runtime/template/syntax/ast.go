@@ -255,24 +255,24 @@ func Children(node any, visit func(any)) {
 	}
 }
 
-// Stored calls visit for each name that a statement or target assigns.
-func Stored(node any, visit func(string)) {
+// stored calls visit for each name that a statement or target assigns.
+func stored(node any, visit func(string)) {
 	switch n := node.(type) {
 	case *Name:
 		visit(n.ID)
 	case *Tuple:
 		for _, x := range n.Items {
-			Stored(x, visit)
+			stored(x, visit)
 		}
 	case *For:
-		Stored(n.Target, visit)
+		stored(n.Target, visit)
 	case *Set:
-		Stored(n.Target, visit)
+		stored(n.Target, visit)
 	case *SetBlock:
-		Stored(n.Target, visit)
+		stored(n.Target, visit)
 	case *With:
 		for _, t := range n.Targets {
-			Stored(t, visit)
+			stored(t, visit)
 		}
 	case *Macro:
 		visit(n.Definition.Name)

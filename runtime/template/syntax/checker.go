@@ -94,7 +94,7 @@ func (c *checker) inLoop(what string) {
 func (c *checker) assigned(node any) {
 	switch node.(type) {
 	case *For, *Set, *SetBlock:
-		Stored(node, func(id string) {
+		stored(node, func(id string) {
 			if id == "loop" && c.within > 0 {
 				c.fail("can't assign to the special variable loop in a for loop")
 			}
@@ -144,7 +144,7 @@ func (m *Definition) reads(node any, free map[string]bool) {
 			assign(parameter)
 		}
 	case *For, *With, *Set, *SetBlock:
-		Stored(n, assign)
+		stored(n, assign)
 	}
 	Children(node, func(x any) { m.reads(x, free) })
 }

@@ -157,7 +157,7 @@ func (f *symbols) statement(s Statement) {
 	case *For:
 		f.load(n.Iterable)
 		parameters := []string{"loop"}
-		Stored(n, func(id string) { parameters = append(parameters, id) })
+		stored(n, func(id string) { parameters = append(parameters, id) })
 		f.within(&n.Hidden, parameters, func(f *symbols) { f.statements(n.Body) })
 		f.within(&n.OtherwiseHidden, nil, func(f *symbols) { f.statements(n.Otherwise) })
 	case *Set:
@@ -188,7 +188,7 @@ func (f *symbols) statement(s Statement) {
 			f.load(v)
 		}
 		var parameters []string
-		Stored(n, func(id string) { parameters = append(parameters, id) })
+		stored(n, func(id string) { parameters = append(parameters, id) })
 		f.within(&n.Hidden, parameters, func(f *symbols) { f.statements(n.Body) })
 	}
 }

@@ -41,25 +41,14 @@ type Goldens struct {
 	Texts map[string]*string `json:"texts"`
 }
 
-const goldens = "runtime/template/engine/testdata/goldens.json"
+// GoldensFile is their file, from the top of the repository.
+const GoldensFile = "runtime/template/engine/testdata/goldens.json"
 
 // Load reads the goldens; root is the top of the repository.
 func Load(t testing.TB, root string) (g Goldens) {
 	t.Helper()
-	read(t, filepath.Join(root, goldens), &g)
+	read(t, filepath.Join(root, GoldensFile), &g)
 	return g
-}
-
-// Save writes the goldens.
-func (g *Goldens) Save(t testing.TB, root string) {
-	t.Helper()
-	b, err := json.MarshalIndent(g, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, goldens), append(b, '\n'), 0o666); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // longest is the length from which on texts are recorded as digests.
