@@ -50,7 +50,7 @@ func (f *engineForm) bpe(m *bpe) (mtok.Model, error) {
 		f.lose(fmt.Sprintf("unknown characters vanish instead of becoming %q", f.t.tokens[m.unk]))
 	}
 	if count := m.unreached(); count > 0 {
-		f.lose(fmt.Sprintf("%d tokens are not reached by merges (ignore_merges): their words are cut into several", count))
+		f.lose(fmt.Sprintf("%d tokens are not reached by merges (ignore_merges): their words become several tokens", count))
 	}
 	return n, nil
 }
@@ -66,7 +66,7 @@ func (f *engineForm) unigram(m *unigram) (mtok.Model, error) {
 			}
 			isByte[id] = true
 		}
-		f.lose("a text with unknown characters may be cut otherwise around them")
+		f.lose("texts with unknown characters may be cut differently around them")
 	}
 	for id, score := range m.scores {
 		if math.Abs(score) > mtok.MaxScore || math.Abs(m.unkScore) > mtok.MaxScore {
@@ -133,9 +133,9 @@ func (f *engineForm) added() ([]mtok.Added, error) {
 		tokens []string
 		what   string
 	}{
-		{strip, "white space outside ASCII is kept beside"},
-		{decoded, "found where their decoded form stands too:"},
-		{normalized, "looked for before the normalizer has run:"},
+		{strip, "white space outside ASCII is kept next to"},
+		{decoded, "also found by their decoded form:"},
+		{normalized, "found before normalization instead of after it:"},
 	} {
 		switch n := len(l.tokens); n {
 		case 0:

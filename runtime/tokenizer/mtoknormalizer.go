@@ -32,13 +32,13 @@ func (f *engineForm) normalizer(n normalizer) (mtok.Normalizer, error) {
 		return normSequenceOf(nodes), nil
 	case unicodeForm:
 		if n.compose {
-			f.lose("three and more combining marks in an unusual order, and trailing Hangul jamo without a syllable, are composed otherwise")
+			f.lose("two rare cases of Unicode normalize differently: three or more combining marks in an unusual order, and trailing Hangul jamo without a syllable")
 		} else {
-			f.lose("combining marks in an unusual order stay so")
+			f.lose("combining marks in an unusual order are not reordered")
 		}
 		return literalForm(n), nil
 	case *precompiled:
-		f.lose("only single characters and canonical pairs are replaced as in the table of the SentencePiece model")
+		f.lose("of the table of the SentencePiece model only single characters and canonical pairs are replaced")
 		return literal(textOf(n)), nil
 	case nmt, stripAccents:
 		return literal(textOf(n)), nil

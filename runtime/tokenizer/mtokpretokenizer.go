@@ -129,7 +129,7 @@ func (f *engineForm) prefix(p prependScheme) bool {
 		f.lose("no space is put before a text that does not begin with a special token")
 		return false
 	}
-	f.lose("a space is put before what follows a special token, not only before the text")
+	f.lose("a space is put before the text after each special token, not only at the start")
 	return true
 }
 

@@ -95,7 +95,7 @@ func (f *engineForm) file(o MTOKOptions) (*mtok.File, error) {
 	}
 	m.Special = f.special(o.Special)
 	if len(t.suffix) > 0 {
-		f.lose("the ids that the post-processor puts behind a text are left out, so that generation can go on")
+		f.lose("the ids that the post-processor appends to a text are left out, so that generation can continue")
 	}
 	return m, nil
 }

@@ -47,11 +47,11 @@ func Translate(pattern string) (form string, losses []string, err error) {
 	form = pattern
 	if without := strings.ReplaceAll(strings.ReplaceAll(form, `&&[^\p{Han}]`, ""), `[\p{Han}]+|`, ""); without != form {
 		form = without
-		losses = append(losses, "Han and other letters side by side are one word")
+		losses = append(losses, "adjacent Han and other letters are one word")
 	}
 	if greedy := withoutPossessive(form); greedy != form {
 		form = greedy
-		losses = append(losses, "possessive quantifiers are greedy ones")
+		losses = append(losses, "possessive quantifiers are greedy")
 	}
 	// The branch for capitals has the contractions of the one that it stands before.
 	if rest, ok := strings.CutPrefix(form, mixedCase); ok {
