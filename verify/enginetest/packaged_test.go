@@ -158,9 +158,9 @@ func readRendered(t *testing.T, root string) (r rendered) {
 }
 
 // measureTemplate makes a row. What a package would carry must be right everywhere.
-func measureTemplate(t *testing.T, workers map[string]*templates, want *renderedSource, source string) *templateRow {
+func measureTemplate(t *testing.T, workers map[string]*templates, want *renderedSource, text string) *templateRow {
 	row := &templateRow{Name: strings.TrimSuffix(want.Name, ".jinja"), Package: "as it is", Stock: map[string]int{}}
-	tmpl, err := template.Parse(want.Name, source)
+	tmpl, err := template.Parse(want.Name, text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func measureTemplate(t *testing.T, workers map[string]*templates, want *rendered
 	}
 	// Once for a tokenizer that puts nothing before a prompt, and once for one that puts bos there.
 	for _, prefix := range []string{templatetest.BOS, ""} {
-		f := &source.Facts{ChatTemplate: source, BOS: templatetest.BOS, EOS: templatetest.EOS}
+		f := &source.Facts{ChatTemplate: text, BOS: templatetest.BOS, EOS: templatetest.EOS}
 		err := f.PackTemplate(t.Context(), false, prefix)
 		simplified := errors.Is(err, tensor.ErrUnsupported)
 		if simplified {
@@ -198,11 +198,11 @@ func measureTemplate(t *testing.T, workers map[string]*templates, want *rendered
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !simplified && !strings.HasSuffix(f.PackagedTemplate, source) {
+		if !simplified && !strings.HasSuffix(f.PackagedTemplate, text) {
 			row.Package = "rewritten"
 		}
 		found, err := verify.CompareTemplates(t.Context(), verify.ChatTemplates{
-			Source: source, Packaged: f.PackagedTemplate, BOS: templatetest.BOS, EOS: templatetest.EOS, Prefix: prefix,
+			Source: text, Packaged: f.PackagedTemplate, BOS: templatetest.BOS, EOS: templatetest.EOS, Prefix: prefix,
 		}, conversations.All())
 		if err != nil {
 			t.Fatal(err)
