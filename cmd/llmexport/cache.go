@@ -26,8 +26,8 @@ func cacheFlag() cli.Flag {
 	}
 }
 
-// cacheDir is the cache of a recipe: what the user says, or the default, which lies on the file system of the
-// packages. With dist/name it is beside dist; it is never above the recipe's own directory.
+// cacheDir returns the cache directory for a recipe: the one of --cache, or the default, which is on the same file
+// system as the packages. For dist/name it is next to dist; it is never above the recipe's own directory.
 func cacheDir(c *cli.Context, x *stage.Run) string {
 	if d := c.String("cache"); d != "" || x == nil {
 		return cmp.Or(d, cacheName)
@@ -40,11 +40,11 @@ func cacheDir(c *cli.Context, x *stage.Run) string {
 	return filepath.Join(filepath.Dir(parent), cacheName)
 }
 
-// openStore opens the cache, and says what to do when that is impossible.
+// openStore opens the cache. Its error has a hint.
 func openStore(c *cli.Context, x *stage.Run) (*pipeline.Directory, error) {
 	st, err := pipeline.OpenStore(cacheDir(c, x))
 	if err != nil {
-		return nil, hint(fmt.Errorf("cache: %w", err), "--cache DIR or LLMEXPORT_CACHE puts the cache elsewhere")
+		return nil, hint(fmt.Errorf("cache: %w", err), "use --cache DIR or LLMEXPORT_CACHE to put the cache elsewhere")
 	}
 	return st, err
 }
@@ -159,7 +159,7 @@ func (t *tool) cacheCollect(c *cli.Context) error {
 		return usagef("--keep %v", err)
 	}
 	dir := cacheDir(c, x)
-	// Opening would create it.
+	// Opening the store would create it.
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return t.printEntries(c, dir, nil)
 	}

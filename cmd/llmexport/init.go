@@ -90,7 +90,8 @@ func (t *tool) init(c *cli.Context) error {
 	return err
 }
 
-// look opens a repository by its headers. It gives nil if nothing of it is here and nothing may be asked.
+// look opens a repository by its headers. It returns nil if the repository is not cached and the network may not be
+// used.
 func (t *tool) look(c *cli.Context, model recipes.Model) (*source.Source, error) {
 	tasks, err := t.modelTask(c, model.Repo, model.Repo, model)
 	if err != nil {

@@ -161,7 +161,7 @@ func (t *tool) plan(c *cli.Context) error {
 	return t.printPlans(plans)
 }
 
-// modelTask is the task of a recipe that only names a model; file stands for the recipe's file.
+// modelTask returns the task of a recipe that only names a model; file stands in for the name of the recipe's file.
 func (t *tool) modelTask(c *cli.Context, file, name string, model recipes.Model) ([]*stage.Run, error) {
 	b, err := json.Marshal(map[string]any{"version": recipes.Version, "name": stage.PackageName(name, 0), "model": model})
 	if err != nil {
@@ -220,7 +220,7 @@ func (t *tool) planSource(c *cli.Context, x *stage.Run, sk *hub.Skeleton) (*plan
 	var pl *assemble.Planned
 	if err == nil {
 		defer src.Close()
-		src.Tokenizer = nil // its facts are known, and it is large
+		src.Tokenizer = nil // it is large and no longer needed
 		pl, err = x.Plan(src, nil)
 	}
 	if errors.Is(err, safetensors.ErrNoWeights) {
@@ -258,7 +258,7 @@ func needsWeights(why string, sk *hub.Skeleton) error {
 		"use --download to fetch them, as run does")
 }
 
-// planBudget runs the stages that a budget needs, and plans with what they decided.
+// planBudget runs the stages that a budget needs, and plans with their result.
 func (t *tool) planBudget(c *cli.Context, x *stage.Run) (*planned, error) {
 	st, err := openStore(c, x)
 	if err != nil {
@@ -278,7 +278,7 @@ func (t *tool) planBudget(c *cli.Context, x *stage.Run) (*planned, error) {
 	return describe(x.Recipe.Name, pl), nil
 }
 
-// describe sums a plan up.
+// describe summarizes a plan.
 func describe(name string, pl *assemble.Planned) *planned {
 	p := &planned{
 		Name: name, MinimumEngine: pl.Target.Minimum, WeightBytes: pl.Plan.Bytes, GraphBytes: pl.GraphBytes,

@@ -116,7 +116,7 @@ func (t *tool) rebuild(ctx context.Context, r *recipes.Recipe, local string, m *
 		x.Fetch.Want[i] = hub.File{Name: f.Name, Size: f.Size, SHA256: f.SHA256}
 	}
 	holdMemory(x.Limits.Memory)
-	// Publishing is left out: the result is compared where it is made.
+	// Publishing is left out: the result is compared where it was made.
 	_, err = x.Execute(ctx, x.Verify.String())
 	t.progress.stop()
 	var other *source.OtherError

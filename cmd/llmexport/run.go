@@ -87,7 +87,7 @@ func (t *tool) run(c *cli.Context) error {
 	return err
 }
 
-// makeAll makes the packages of a recipe one after the other, and prints what came out unless JSON is wanted.
+// makeAll makes the packages of a recipe one after the other, and prints their results unless JSON is wanted.
 func (t *tool) makeAll(c *cli.Context, tasks []*stage.Run) ([]outcome, error) {
 	st, err := openStore(c, tasks[0])
 	if err != nil {
@@ -139,13 +139,13 @@ func allowReplace(x *stage.Run) error {
 	return nil
 }
 
-// execute makes one package. What was found out is returned with an error too.
+// execute makes one package. It returns the partial outcome with an error.
 func (t *tool) execute(ctx context.Context, x *stage.Run) (outcome, error) {
 	defer x.Close()
 	timings, err := x.Execute(ctx, "")
 	t.progress.stop()
 	o := outcome{Name: x.Recipe.Name, Published: append([]place.Receipt{}, x.Published...), changes: append([]publish.PlaceDiff{}, x.Changes...)}
-	if !x.Verdict.Made() { // it ended before there was one
+	if !x.Verdict.Made() { // the run ended before verification
 		return o, err
 	}
 	if x.Changes != nil {

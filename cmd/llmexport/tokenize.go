@@ -132,7 +132,7 @@ func (t *tool) tokenizeText(c *cli.Context) (string, error) {
 	return string(b), err
 }
 
-// openSides opens what the text is given to: one tokenizer, or two to compare.
+// openSides opens the tokenizer, or the two to compare.
 func openSides(path, checkpoint string, compare, special bool) ([]*tokens, error) {
 	mtok, err := mtokOf(path)
 	if err != nil {
@@ -158,7 +158,7 @@ func openSides(path, checkpoint string, compare, special bool) ([]*tokens, error
 		return sides, nil
 	}
 	if checkpoint != "" {
-		return nil, usagef("--source is for packages, and %s is none", path)
+		return nil, usagef("--source is for packages, and %s is not one", path)
 	}
 	dir, load := filepath.Dir(path), source.LoadTokenizerFile
 	if st, err := os.Stat(path); err != nil {

@@ -134,7 +134,7 @@ func parseState(b []byte) (*state, error) {
 			return nil, fmt.Errorf("entries[%d]: %w", i, err)
 		}
 		if slices.ContainsFunc(s.Entries[:i], func(o *seen) bool { return o.same(x.Entry) }) {
-			return nil, fmt.Errorf("entries[%d]: %s is there twice", i, x.Entry)
+			return nil, fmt.Errorf("entries[%d]: %s is a duplicate", i, x.Entry)
 		}
 	}
 	return s, nil
