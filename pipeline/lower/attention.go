@@ -83,7 +83,7 @@ func (b *builder) attention(at string, a *arch.Attention, x value) (value, error
 	return b.linear(at+"o_proj/Linear", o, &a.O, Slot{}, 1, -1, int32(a.O.Weight.Rows)), nil
 }
 
-// checkAttention refuses combinations that no family has and no graph here computes.
+// checkAttention rejects combinations that no family uses and no graph here computes.
 func checkAttention(a *arch.Attention) error {
 	var what string
 	switch {
@@ -105,10 +105,10 @@ func checkAttention(a *arch.Attention) error {
 	return fmt.Errorf("%s: %w", what, tensor.ErrUnsupported)
 }
 
-// wide reports whether a norm is one of all heads together.
+// wide reports whether a norm covers all heads together.
 func wide(n *arch.Norm, dim int) bool { return n != nil && n.Gamma.Rows != dim }
 
-// projection gives heads of dim elements. A norm of the whole row stands before they are divided.
+// projection returns heads of dim elements. A norm of the whole row is applied before the row is divided into heads.
 func (b *builder) projection(name string, x value, l *arch.Linear, heads, dim int, n *arch.Norm) (value, error) {
 	if n != nil && n.Parts > 1 && (n.Parts != heads || n.Gamma.Rows != heads*dim || n.Beta.Tensor != "") {
 		return 0, fmt.Errorf("%s: a norm of %d parts of %d elements for %d heads of %d: %w", n.Gamma.Tensor, n.Parts, n.Gamma.Rows, heads, dim, tensor.ErrUnsupported)
@@ -122,7 +122,7 @@ func (b *builder) projection(name string, x value, l *arch.Linear, heads, dim in
 	return b.linear(name, x, l, Slot{}, 1, -1, int32(heads*dim)), nil
 }
 
-// headNorm normalises heads, or rows that projection did not divide, and gives heads.
+// headNorm normalises heads, or rows that projection did not divide, and returns heads.
 func (b *builder) headNorm(name string, x value, heads, dim int, n *arch.Norm) value {
 	if n == nil {
 		return x
@@ -138,8 +138,8 @@ func (b *builder) headNorm(name string, x value, heads, dim int, n *arch.Norm) v
 	return b.reshape(name+"/heads", x, 1, -1, int32(heads), int32(dim))
 }
 
-// scores brings the scale of the scores from the op's own, 1/sqrt(HeadDim), to that of the model. Engines differ in where
-// they would read it, and 3.5.0 ignores it.
+// scores corrects the scale of the scores from the op's own, 1/sqrt(HeadDim), to the model's. Engines read a scale from
+// different places, and 3.5.0 ignores it.
 func (b *builder) scores(at string, a *arch.Attention, q value) value {
 	if a.Scale == 0 {
 		return q
@@ -147,7 +147,7 @@ func (b *builder) scores(at string, a *arch.Attention, q value) value {
 	return b.times(at+"q_scale", q, a.Scale*math.Sqrt(float64(a.HeadDim)))
 }
 
-// attend appends an Attention op with a cache of its own. rest are the mask and the sinks.
+// attend appends an Attention op with its own cache. rest are the mask and the sinks.
 func (b *builder) attend(name string, kvHeads, dim int, q, k, v value, rest ...value) value {
 	b.cacheElements += 2 * int64(kvHeads) * int64(dim)
 	b.headDims[dim] = true
@@ -156,7 +156,7 @@ func (b *builder) attend(name string, kvHeads, dim int, q, k, v value, rest ...v
 	return o
 }
 
-// biased is attention with one op per head, because a mask has no heads. Heads that share keys keep copies of them.
+// biased is attention with one op per head, because a mask has no dimension of heads. Heads that share keys cache copies of them.
 func (b *builder) biased(at string, a *arch.Attention, q, k, v value) value {
 	one := func(name string, x value, heads, h int) value {
 		if heads == 1 {
@@ -180,7 +180,7 @@ func (b *builder) biased(at string, a *arch.Attention, q, k, v value) value {
 	return b.concat(at+"FusedAttention", 2, outs...)
 }
 
-// temperature is the factor on queries, [1, tokens, 1, 1].
+// temperature returns the factor on queries, [1, tokens, 1, 1].
 func (b *builder) temperature(t *arch.Temperature) value {
 	name := fmt.Sprintf("/temperature_%d_%08x", int(t.Floor), math.Float32bits(float32(t.Scale)))
 	return b.shares(name, func() value {

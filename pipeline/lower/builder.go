@@ -23,13 +23,13 @@ type builder struct {
 	split, high     int                     // rows of the two levels of rotary tables
 	angles          map[*arch.Rope][2]value // cosines and sines of the call's positions
 	once            map[string]value        // tensors of the graph that layers share, by name
-	// window is that of the engine's masks; 0 stands for masks in the graph where any are needed.
+	// window is that of the engine's masks; 0: the graph computes the masks it needs.
 	window    int
 	maskBytes int // of all masks, for every pair of a query and a key
 
 	err error // the first of those that methods without an error found
 
-	// What Model says of the graph.
+	// Results for Model.
 	caches        int
 	cacheElements int64
 	headDims      map[int]bool // of Attention ops
@@ -53,7 +53,7 @@ func (b *builder) fail(err error) {
 	}
 }
 
-// shares gives the tensor of the graph, not of a subgraph, that f makes, made once.
+// shares returns the tensor of the graph, not of a subgraph, that f makes; f is called once for a name.
 func (b *builder) shares(name string, f func() value) value {
 	if v, ok := b.once[name]; ok {
 		return v
@@ -70,10 +70,10 @@ func (b *builder) condition(sentence string) {
 	}
 }
 
-// precisions are the engine's words, the lowest first; "" is that of a model without demands.
+// precisions are the engine's names, the lowest first; "" stands for no requirement.
 var precisions = []string{"", "low", "normal", "high"}
 
-// atLeast demands a precision.
+// atLeast raises the required precision.
 func (b *builder) atLeast(precision string) {
 	if slices.Index(precisions, precision) > slices.Index(precisions, b.precision) {
 		b.precision = precision
@@ -92,7 +92,7 @@ func (b *builder) unary(name string, op mnn.UnaryOp, x value) value {
 	return b.op(name, mnn.OpUnaryOp, &mnn.Unary{Op: op, T: mnn.DTFloat}, x)
 }
 
-// times multiplies by a number; as a float32 1 it is no op.
+// times multiplies by a number; it appends no op if the number is 1 as a float32.
 func (b *builder) times(name string, x value, factor float64) value {
 	if float32(factor) == 1 {
 		return x
@@ -125,8 +125,8 @@ func (b *builder) slice(name string, x, begin value, end, axis int32) value {
 	return b.op(name, mnn.OpStridedSlice, &mnn.StridedSlice{FromType: 1}, x, begin, b.list(end), b.list(axis), b.list(1))
 }
 
-// linear is the fixed chain Reshape, ConvertTensor, Convolution, ConvertTensor, Reshape. The first two
-// are shared by all linears of one input.
+// linear appends the fixed chain Reshape, ConvertTensor, Convolution, ConvertTensor, Reshape. All linears
+// of one input share the first two.
 func (b *builder) linear(name string, x value, l *arch.Linear, slot Slot, dims ...int32) value {
 	in, ok := b.packed[x]
 	if !ok {

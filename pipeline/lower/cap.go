@@ -10,18 +10,18 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// maxCapContext is the longest context of capped attention that still makes sense: keys and values of all its positions
-// are held, and read, for every token.
+// maxCapContext is the longest practical context of capped attention, which holds the keys and values of all positions and
+// reads them for every token.
 const maxCapContext = 4096
 
-// LinearAttention as a memory: with inputs as small as memoryScale, the SiLU of an input is half of it and the delta rule
-// adds the outer product of key and value. Its exponent, a power of two, makes scaling exact. siluOne is where SiLU is 1.
+// LinearAttention as a memory: for inputs as small as memoryScale, SiLU halves its input and the delta rule
+// adds the outer product of key and value. memoryScale is a power of two, so scaling is exact. siluOne is where SiLU is 1.
 const (
 	memoryScale = 1.0 / (1 << 27)
 	siluOne     = 1.2784645427610738
 )
 
-// checkCap refuses capped attention over a context that nothing bounds.
+// checkCap rejects capped attention over an unbounded context.
 func checkCap(context, positions int) error {
 	if context <= maxCapContext {
 		return nil
@@ -33,10 +33,10 @@ func checkCap(context, positions int) error {
 	return fmt.Errorf("target.context %d: capped attention scores allow at most %d tokens: %w", context, maxCapContext, tensor.ErrUnsupported)
 }
 
-// capped is attention with Cap·tanh(score/Cap). The Attention op has no cap, and nothing else reads its cache; so keys and
-// values of a bounded context are kept by two LinearAttention ops: in the column of its position the first stores the key
-// of a token, and reading it with queries gives the scores; the second stores the value in the row of its position and
-// mixes them by the softmax of the capped scores. The result is [1, tokens, heads*dim].
+// capped is attention with Cap·tanh(score/Cap). The Attention op has no cap, and no other op can read its cache. Two
+// LinearAttention ops keep the keys and values of a bounded context instead. The first stores the key of a token in the
+// column of its position; reading it with queries gives the scores. The second stores the value in the row of its position
+// and mixes values by the softmax of the capped scores. The result is [1, tokens, heads*dim].
 func (b *builder) capped(at string, a *arch.Attention, q, k, v value) (value, error) {
 	if err := checkCap(b.context, b.decoder.MaxPositions); err != nil {
 		return 0, err
@@ -72,12 +72,12 @@ func (b *builder) capped(at string, a *arch.Attention, q, k, v value) (value, er
 	return b.reshape(at+"mix/row", o, 1, -1, heads*int32(dim)), nil
 }
 
-// memory stores values [1, tokens, heads*valueDim] under keys and reads them by queries, [1, tokens, heads*keyDim] both,
-// before the factors that capped undoes; the result is [1, tokens, heads, valueDim].
+// memory stores values [1, tokens, heads*valueDim] under keys and reads them by queries, both [1, tokens, heads*keyDim]. The
+// result, [1, tokens, heads, valueDim], still has the factors that capped removes.
 func (b *builder) memory(name string, heads, keyDim, valueDim int, q, k, v value) value {
 	rows := heads * (2*keyDim + valueDim)
 	x := b.op(name+"/columns", mnn.OpPermute, &mnn.Permute{Dims: []int32{0, 2, 1}}, b.concat(name+"/rows", 2, q, k, v))
-	// The convolution of the op hands the token through: its last tap of two is 1.
+	// The op's convolution passes the token through: the last of its two taps is 1.
 	taps := b.shares("/memory/taps_"+strconv.Itoa(rows), func() value {
 		w := make([]float32, 2*rows)
 		for i := range rows {
@@ -93,8 +93,8 @@ func (b *builder) memory(name string, heads, keyDim, valueDim int, q, k, v value
 	}, x, decay, beta, taps)
 }
 
-// memoryGates are the logarithm of the decay and the factor of what is stored, [1, tokens, heads]: everything stays, but
-// at position 0 what an earlier conversation may have left is forgotten.
+// memoryGates returns the logarithm of the decay and the factor on stored values, [1, tokens, heads]: nothing decays, except
+// that position 0 erases the state of an earlier conversation.
 func (b *builder) memoryGates(heads int) (decay, beta value) {
 	name := "/memory/heads_" + strconv.Itoa(heads)
 	decay = b.shares(name+"/decay", func() value {
@@ -106,10 +106,10 @@ func (b *builder) memoryGates(heads int) (decay, beta value) {
 	return decay, b.once[name+"/beta"]
 }
 
-// forget is a logarithm of a decay that leaves nothing: exp(forget) is 0 in float32.
+// forget is the logarithm of a decay that erases everything: exp(forget) is 0 in float32.
 const forget = -160
 
-// first is 1 at position 0 and 0 behind it, [1, tokens, 1].
+// first is 1 at position 0 and 0 after it, [1, tokens, 1].
 func (b *builder) first() value {
 	return b.shares("/positions/first", func() value {
 		behind := b.binary("/positions/behind", mnn.BinaryMinimum, b.floatPositions(), b.scalarFloat(1))
@@ -117,14 +117,14 @@ func (b *builder) first() value {
 	})
 }
 
-// floatPositions are the call's positions, [1, tokens, 1].
+// floatPositions returns the call's positions, [1, tokens, 1].
 func (b *builder) floatPositions() value {
 	return b.shares("/positions/float", func() value {
 		return b.toFloat("/positions/float", b.reshape("/positions/column", b.positions, 1, -1, 1))
 	})
 }
 
-// columnDistance is how far a column of the context is behind a token, [1, tokens, context].
+// columnDistance returns the distance from a column of the context to a token, [1, tokens, context].
 func (b *builder) columnDistance() value {
 	return b.shares("/memory/distance", func() value {
 		columns := make([]float32, b.context)
@@ -135,8 +135,8 @@ func (b *builder) columnDistance() value {
 	})
 }
 
-// column is what the op's SiLU makes 1 in the column of the token's position and 0 in the others, for every head:
-// [1, tokens, heads*context].
+// column returns the input that the op's SiLU turns into 1 in the column of the token's position and 0 in the others, for every
+// head: [1, tokens, heads*context].
 func (b *builder) column(heads int) value {
 	name := "/memory/column_" + strconv.Itoa(heads)
 	return b.shares(name, func() value {
@@ -147,7 +147,7 @@ func (b *builder) column(heads int) value {
 	})
 }
 
-// columnMask hides the columns that a token does not see, [1, tokens, 1, context].
+// columnMask hides the columns that a token must not attend to, [1, tokens, 1, context].
 func (b *builder) columnMask(window int) value {
 	name := "/memory/mask_" + strconv.Itoa(window)
 	return b.shares(name, func() value {

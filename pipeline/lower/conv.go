@@ -27,7 +27,7 @@ func (b *builder) shortConv(p string, s *arch.ShortConv, x value) (value, error)
 	return b.linear(p+"out_proj/Linear", y, &s.Out, Slot{}, 1, -1, int32(s.Out.Weight.Rows)), nil
 }
 
-// checkTaps demands a convolution of so many channels.
+// checkTaps returns an error unless the taps have the given number of channels.
 func checkTaps(taps []arch.Weight, channels int) error {
 	if len(taps) == 0 {
 		return fmt.Errorf("a convolution without taps: %w", tensor.ErrCorrupt)

@@ -9,7 +9,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// experts lowers a mixture of experts: a router of ordinary ops, the MoE op, which calls a subgraph for every expert, and
+// experts lowers a mixture of experts: a router made of ordinary ops, the MoE op, which calls a subgraph for every expert, and
 // the shared expert.
 func (b *builder) experts(i int, p string, e *arch.Experts, x value) (value, error) {
 	if err := checkExperts(e); err != nil {
@@ -52,7 +52,7 @@ func (b *builder) experts(i int, p string, e *arch.Experts, x value) (value, err
 	return b.binary(p+"sum", mnn.BinaryAdd, y, s), nil
 }
 
-// route gives the weights and the numbers of the chosen experts, [tokens, TopK].
+// route returns the weights and the indices of the chosen experts, [tokens, TopK].
 func (b *builder) route(p string, e *arch.Experts, x value) (weights, choice value) {
 	n := int32(len(e.Experts))
 	logits := b.linear(p+"Linear", x, &e.Router, Slot{Fine: true}, -1, n)
@@ -62,7 +62,7 @@ func (b *builder) route(p string, e *arch.Experts, x value) (weights, choice val
 	}
 	plain := e.Correction.Tensor == "" && e.Groups <= 1
 	if plain && e.Scoring != arch.Softmax {
-		// The largest logits are the largest of their sigmoids too, and do not saturate.
+		// Logits have the same order as their sigmoids and do not saturate.
 		weights, choice = b.topK(p+"top", logits, e.TopK)
 		weights = b.score(p, e.Scoring, weights)
 		return b.weigh(p, e, weights), choice
@@ -98,7 +98,7 @@ func (b *builder) score(p string, s arch.Scoring, x value) value {
 	return b.op(p+"softmax", mnn.OpSoftmax, &mnn.Axis{Axis: -1}, x)
 }
 
-// sparseMixer gives the weights of the two best, whose logits are best [tokens, 2].
+// sparseMixer returns the weights of the two best experts, given their logits best [tokens, 2].
 func (b *builder) sparseMixer(p string, e *arch.Experts, logits, best value) value {
 	magnitude := b.unary(p+"magnitude", mnn.UnaryAbs, logits)
 	weights := make([]value, 0, e.TopK)
@@ -111,7 +111,7 @@ func (b *builder) sparseMixer(p string, e *arch.Experts, logits, best value) val
 		near := b.toFloat(p+"near_float", b.binary(p+"near", mnn.BinaryGreaterEqual, far, b.scalarFloat(-e.Near)))
 		parts := b.unary(p+"exp", mnn.UnaryExp, b.binary(p+"below", mnn.BinaryMinimum, behind, b.scalarFloat(0)))
 		sum := b.sum(p+"sum", b.binary(p+"parts", mnn.BinaryMul, parts, near))
-		if i > 0 { // those chosen before are in the sum with 1 each
+		if i > 0 { // each expert that was chosen before adds 1 to the sum
 			sum = b.binary(p+"others", mnn.BinarySub, sum, b.scalarFloat(float64(i)))
 		}
 		weights = append(weights, b.binary(p+"weight", mnn.BinaryRealDiv, b.scalarFloat(1), sum))
@@ -119,7 +119,7 @@ func (b *builder) sparseMixer(p string, e *arch.Experts, logits, best value) val
 	return b.concat(p+"weights", 1, weights...)
 }
 
-// weigh normalises and scales the weights of the chosen.
+// weigh normalises and scales the weights of the chosen experts.
 func (b *builder) weigh(p string, e *arch.Experts, weights value) value {
 	if e.Normalize {
 		sum := b.sum(p+"total", weights)
@@ -134,8 +134,8 @@ func (b *builder) weigh(p string, e *arch.Experts, weights value) value {
 	return weights
 }
 
-// group lowers the ranks [tokens, experts] of all experts that are not in one of the best groups by 10000. The worst of the
-// best groups is the threshold.
+// group subtracts 10000 from the ranks [tokens, experts] of all experts outside the best groups. The worst of the best groups
+// is the threshold.
 func (b *builder) group(name string, e *arch.Experts, ranks value) value {
 	groups, each := int32(e.Groups), int32(len(e.Experts)/e.Groups)
 	best, _ := b.topK(name+"/experts", b.reshape(name+"/rows", ranks, -1, groups, each), e.GroupTop)
@@ -156,7 +156,7 @@ func (b *builder) sum(name string, x value) value {
 	return b.op(name, mnn.OpReduction, &mnn.Reduction{Op: mnn.ReduceSum, Dims: []int32{-1}, Keep: true, T: mnn.DTFloat}, x)
 }
 
-// topK gives the k largest elements of the last dimension, largest first, and where they are.
+// topK returns the k largest elements of the last dimension, largest first, and their indices.
 func (b *builder) topK(name string, x value, k int) (values, indices value) {
 	count := b.scalar(int32(k))
 	values = b.op(name, mnn.OpTopKV2, &mnn.TopK{T: mnn.DTFloat, Sorted: true, Largest: true}, x, count)
@@ -166,7 +166,7 @@ func (b *builder) topK(name string, x value, k int) (values, indices value) {
 	return values, indices
 }
 
-// checkExperts refuses numbers that contradict each other, which the engine does not notice.
+// checkExperts rejects numbers that contradict each other, which the engine does not check.
 func checkExperts(e *arch.Experts) error {
 	n := len(e.Experts)
 	wrong := func(format string, args ...any) error {

@@ -8,7 +8,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
-// features collects what backends compute differently from the ops of the graph. Attention ops occur only in the graph
+// features collects the features in which backends differ from the ops of the graph. Attention ops occur only in the graph
 // itself, never in subgraphs of experts.
 func (b *builder) features() backends.Features {
 	f := backends.Features{HeadDims: slices.Sorted(maps.Keys(b.headDims))}

@@ -18,8 +18,8 @@ const (
 	LatentCached = "latent"
 )
 
-// The latent form is chosen when it needs latentSaving times less memory for a conversation of usualContext tokens, or of
-// as many as the package holds.
+// The latent form is chosen if it needs at most 1/latentSaving of the memory for a conversation of usualContext tokens, or
+// of the package's context if that is shorter.
 const (
 	usualContext = 4096
 	latentSaving = 5
@@ -28,9 +28,9 @@ const (
 // latentForm picks the form of a block.
 //
 // The cache of a token has 2·Heads·dim elements in the expanded form, dim being NopeDim+RopeDim, and
-// 2·(KVRank+RopeDim) in the latent one; that also keeps two matrices in float32, Heads·(NopeDim+ValueDim)·KVRank elements,
-// which the expanded form has quantized. On the other side every head multiplies with KVRank+RopeDim elements of a cached
-// token where it would with dim: attention takes that much longer, three times in the models below.
+// 2·(KVRank+RopeDim) in the latent one. The latent form also keeps two matrices in float32, Heads·(NopeDim+ValueDim)·KVRank
+// elements, which are quantized in the expanded form. And every head multiplies by KVRank+RopeDim elements of a cached token
+// instead of dim, so attention takes longer by that factor, three in the models below.
 //
 //	bytes of a layer, 4096 tokens       expanded   latent, matrices   factor
 //	DeepSeek-V3, 128 heads              805 MB     19 + 67 MB         9.4      latent
@@ -39,7 +39,7 @@ const (
 //	DeepSeek-V2-Lite, 16 heads          101 MB     19 + 8 MB          3.7      expanded
 //	DeepSeek-V3 with 512 tokens         101 MB      2 + 67 MB         1.4      expanded
 //
-// Values longer than keys have the latent form only.
+// Values longer than keys exist in the latent form only.
 func latentForm(a *arch.LatentAttention, context int, forced string) string {
 	dim, rank := int64(a.NopeDim+a.RopeDim), int64(a.KVRank+a.RopeDim)
 	tokens, heads := int64(min(context, usualContext)), int64(a.Heads)

@@ -11,8 +11,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// mamba2 lowers the block of Mamba 2. Its state is one that gated_delta_rule computes without the delta: c are the queries,
-// b the keys, dt·x the values.
+// mamba2 lowers the block of Mamba 2. Its state is that of gated_delta_rule without the delta: c are the queries, b the keys,
+// dt·x the values.
 func (b *builder) mamba2(p string, m *arch.Mamba2, x value) (value, error) {
 	inner, shared := m.Heads*m.HeadDim, m.Groups*m.State
 	width := inner + 2*shared
@@ -52,9 +52,9 @@ func (b *builder) mamba2(p string, m *arch.Mamba2, x value) (value, error) {
 	y := b.delta(p+"FusedLinearAttention", &mnn.LinearAttention{
 		KeyHeads: int32(m.Groups), ValueHeads: heads, KeyDim: int32(m.State), ValueDim: dim,
 	}, width, qkv, decay, b.allOnes(p+"beta", time))
-	b.atLeast("high") // float16 has no such small numbers
-	// The op made (memoryScale/2)³/sqrt(State) of the product of the three. Two steps keep the factors far from the limits of
-	// float32.
+	b.atLeast("high") // the numbers are too small for float16
+	// The op has multiplied the product of the three by (memoryScale/2)³/sqrt(State). Two steps keep the factors far from the
+	// limits of float32.
 	y = b.times(p+"state_values", y, 4/memoryScale/memoryScale)
 	y = b.times(p+"state", y, 2/memoryScale*math.Sqrt(float64(m.State)))
 
@@ -69,7 +69,7 @@ func (b *builder) mamba2(p string, m *arch.Mamba2, x value) (value, error) {
 	return b.linear(p+"out_proj/Linear", y, &m.Out, Slot{}, 1, -1, int32(m.Out.Weight.Rows)), nil
 }
 
-// scaleParts multiplies x, b and c, which lie behind one another.
+// scaleParts multiplies x, b and c, which are concatenated in this order.
 func (b *builder) scaleParts(name string, x value, m *arch.Mamba2) value {
 	parts := []int{m.Heads * m.HeadDim, m.Groups * m.State, m.Groups * m.State}
 	same, factors := true, []float32{}
@@ -87,7 +87,7 @@ func (b *builder) scaleParts(name string, x value, m *arch.Mamba2) value {
 	return b.binary(name, mnn.BinaryMul, x, table)
 }
 
-// or1 is a factor of which 0 stands for 1.
+// or1 returns the factor, or 1 if it is 0.
 func or1(f float64) float64 {
 	if f == 0 {
 		return 1

@@ -9,11 +9,11 @@ import (
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
-// hidden is the score of a position that a query does not see, as a factor of what a mask counts. A larger one would
-// overflow in fp16.
+// hidden is subtracted from the score of a position that a query must not attend to, once for every rule of the mask. A larger
+// number would overflow in fp16.
 const hidden = 30000
 
-// bounded is a window or chunk length, 0 if it covers the context.
+// bounded returns a window or chunk length, or 0 if it covers the context.
 func (b *builder) bounded(n int) int {
 	if n >= b.context {
 		return 0
@@ -21,9 +21,9 @@ func (b *builder) bounded(n int) int {
 	return n
 }
 
-// chooseMasks decides where masks come from. The engine can make two for a graph, the causal one and one with a window;
-// which of them the op gets is then the graph's business. Otherwise, and where there is no window, the op itself is causal,
-// and what else is needed the graph computes.
+// chooseMasks decides where masks come from. The engine can make two for a graph, a causal one and one with a window; the
+// graph then selects the mask for each op. Otherwise, and for models without a window, the op itself is causal, and the graph
+// computes all other masks.
 func (b *builder) chooseMasks() {
 	windows := map[int]bool{}
 	other := false
@@ -46,11 +46,11 @@ func (b *builder) chooseMasks() {
 	b.maskBytes = 8
 }
 
-// causal is the mask of attention to all positions. An op without sinks needs none where the engine makes none.
+// causal returns the mask of attention to all positions. If the engine makes no masks, an op without sinks needs none.
 func (b *builder) causal(sinks bool) value { return b.maskOf(0, 0, sinks) }
 
-// maskOf is the mask of attention within a window or chunk, both 0 for none, [1, 1, tokens, positions], or of another
-// shape where the op is to be causal by itself.
+// maskOf returns the mask of attention within a window or chunk, both 0 for none, [1, 1, tokens, positions]. It has another
+// shape if the op is causal by itself.
 func (b *builder) maskOf(window, chunk int, sinks bool) value {
 	window, chunk = b.bounded(window), b.bounded(chunk)
 	if b.window > 0 {
@@ -62,7 +62,7 @@ func (b *builder) maskOf(window, chunk int, sinks bool) value {
 			return b.op(name, mnn.OpGatherV2, &mnn.GatherV2{}, b.mask, b.scalar(index), b.scalar(0))
 		})
 	}
-	// With sinks the op does not apply the causal rule of its own.
+	// With sinks the op does not apply its own causal rule.
 	if window == 0 && chunk == 0 && !sinks {
 		return b.mask
 	}
@@ -70,13 +70,13 @@ func (b *builder) maskOf(window, chunk int, sinks bool) value {
 	return b.shares(name, func() value { return b.explicit(name, b.hiddenScores(window, chunk)) })
 }
 
-// explicit is a mask of what is added to scores, [tokens, positions].
+// explicit turns numbers that are added to scores, [tokens, positions], into a mask.
 func (b *builder) explicit(name string, scores value) value {
 	b.maskBytes += 4
 	return b.op(name, mnn.OpUnsqueeze, &mnn.Squeeze{Dims: []int32{0, 1}}, scores)
 }
 
-// maskCondition says what masks cost.
+// maskCondition adds a condition about the cost of masks.
 func (b *builder) maskCondition() {
 	if b.maskBytes == 0 {
 		return
@@ -99,8 +99,8 @@ func maskName(window, chunk int) string {
 	return name
 }
 
-// hiddenScores is 0 where a query sees a key and -hidden elsewhere, [tokens, positions]. A position is the index in the
-// cache.
+// hiddenScores is 0 where a query attends to a key and at most -hidden elsewhere, [tokens, positions]. A position is the index
+// in the cache.
 func (b *builder) hiddenScores(window, chunk int) value {
 	name := maskName(window, chunk) + "/scores"
 	return b.shares(name, func() value {
@@ -123,12 +123,12 @@ func (b *builder) hiddenScores(window, chunk int) value {
 	})
 }
 
-// queries are the call's positions, int32 [tokens, 1].
+// queries returns the call's positions, int32 [tokens, 1].
 func (b *builder) queries() value {
 	return b.shares("/mask/queries", func() value { return b.reshape("/mask/queries", b.flatPositions(), -1, 1) })
 }
 
-// keys are the positions of the cache and the call, int32 [1, positions].
+// keys returns the positions of the cache and the call, int32 [1, positions].
 func (b *builder) keys() value {
 	return b.shares("/mask/keys", func() value {
 		n := b.binary("/mask/lengths", mnn.BinaryAdd, b.lastPosition(), b.list(1))
@@ -138,19 +138,19 @@ func (b *builder) keys() value {
 	})
 }
 
-// distance is how far a key is behind a query, int32 [tokens, positions].
+// distance returns the position of a query minus that of a key, int32 [tokens, positions].
 func (b *builder) distance() value {
 	return b.shares("/mask/distance", func() value {
 		return b.binary("/mask/distance", mnn.BinarySub, b.queries(), b.keys())
 	})
 }
 
-// sloped is the mask of a head of ALiBi, the same in all layers that have a head of this slope.
+// sloped returns the mask of an ALiBi head, shared by all layers with a head of this slope.
 func (b *builder) sloped(slope float64, window, chunk int) value {
 	window, chunk = b.bounded(window), b.bounded(chunk)
 	name := fmt.Sprintf("%s/slope_%08x", maskName(window, chunk), math.Float32bits(float32(slope)))
 	return b.shares(name, func() value {
-		// A key ahead of the query gets no bias, which could be larger than what hides it.
+		// A key after the query gets no bias, which could exceed the number that hides it.
 		behind := b.shares("/mask/behind_float", func() value {
 			return b.toFloat("/mask/behind_float", b.binary("/mask/behind", mnn.BinaryMaximum, b.distance(), b.scalar(0)))
 		})

@@ -8,7 +8,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// mlp lowers an MLP of rows of the sink, be it the graph or an expert.
+// mlp lowers an MLP for the rows of the sink, which is the graph or an expert.
 func (b *builder) mlp(ml string, m *arch.MLP, x value) (value, error) {
 	gated := m.Gate.Weight.Tensor != ""
 	var gate value
@@ -68,8 +68,8 @@ func (b *builder) relu(name string, x value) value {
 	return b.op(name, mnn.OpReLU, &mnn.Relu{}, x)
 }
 
-// xielu is factor 0 times the square of what is above 0, plus factor 1 times exp(t)-1-t of what is below, plus factor 2
-// times all of it.
+// xielu is factor 0 times the square of the positive elements, plus factor 1 times exp(t)-1-t of the negative ones, plus
+// factor 2 times the elements.
 func (b *builder) xielu(name string, m *arch.MLP, x value) value {
 	square, below, linear := b.constant(name+"/factor_square", m.XIELU[0]), b.constant(name+"/factor_below", m.XIELU[1]), b.constant(name+"/factor_linear", m.XIELU[2])
 	above := b.relu(name+"/above", x)

@@ -9,8 +9,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// norm normalises the last axis, which has as many elements as gamma. A beta that is absent is one of zeros: the engine
-// fills in those that the file has no bytes of.
+// norm normalises the last axis, which has as many elements as gamma. An absent beta is zero: the engine
+// fills it in if the file has no bytes for it.
 func (b *builder) norm(name string, x value, n *arch.Norm) value {
 	if !n.Centered && n.Beta.Tensor != "" {
 		b.fail(fmt.Errorf("%s: RMSNorm with a bias: %w", n.Beta.Tensor, tensor.ErrUnsupported))
@@ -22,7 +22,7 @@ func (b *builder) norm(name string, x value, n *arch.Norm) value {
 	return b.op(name, mnn.OpLayerNorm, &mnn.LayerNorm{Axis: []int32{-1}, Epsilon: float32(n.Eps), Group: 1, RMS: !n.Centered}, x)
 }
 
-// partNorm normalises rows [1, tokens, elements], or equal parts of them each for itself.
+// partNorm normalises rows [1, tokens, elements], or each of their equal parts separately.
 func (b *builder) partNorm(name string, x value, n *arch.Norm) (value, error) {
 	if n.Parts < 2 {
 		return b.norm(name, x, n), nil
@@ -35,7 +35,7 @@ func (b *builder) partNorm(name string, x value, n *arch.Norm) (value, error) {
 	return b.binary(name, mnn.BinaryMul, x, b.constant(name+"/gamma", n.Gamma)), nil
 }
 
-// unitNorm normalises parts of a row, without their gains: the op has the same for all of them.
+// unitNorm normalises parts of a row, without their gains, because the op has the same gains for all parts.
 func (b *builder) unitNorm(name string, x value, n *arch.Norm) value {
 	part := n.Gamma.Rows / n.Parts
 	return b.op(name, mnn.OpLayerNorm, &mnn.LayerNorm{
@@ -44,7 +44,7 @@ func (b *builder) unitNorm(name string, x value, n *arch.Norm) value {
 	}, x)
 }
 
-// wrongNorm is the error of a norm that is not as long as what it stands behind.
+// wrongNorm returns the error of a norm whose length differs from that of its input.
 func wrongNorm(n *arch.Norm, what string) error {
 	return fmt.Errorf("%s: a norm of %d elements for %s: %w", n.Gamma.Tensor, n.Gamma.Rows, what, tensor.ErrUnsupported)
 }

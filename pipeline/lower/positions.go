@@ -2,7 +2,7 @@ package lower
 
 import "github.com/llmexport/llmexport/runtime/mnn"
 
-// learnedPositions are the rows of the table of positions that the call's positions have, [1, tokens, Hidden].
+// learnedPositions returns the rows of the position table for the call's positions, [1, tokens, Hidden].
 func (b *builder) learnedPositions() value {
 	d := b.decoder
 	const name = "/learned_positions"

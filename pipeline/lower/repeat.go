@@ -9,18 +9,18 @@ import (
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
-// pattern is the subgraph of an expert, of which others are copies: a layer may have hundreds that differ only in names.
+// pattern is the subgraph of an expert that others are copied from: a layer may have hundreds that differ only in names.
 type pattern struct {
 	graph mnn.Subgraph
-	// names is what the names of its ops begin with.
+	// names is the prefix of the names of its ops.
 	names [2]string
 	slots []Slot
-	// weights says for the weight and the bias of every slot which one of the expert's weights it is; -1 for none.
+	// weights maps the weight and the bias of every slot to the index of the expert's weight; -1 for none.
 	weights [][2]int
 	mlp     arch.MLP
 }
 
-// mlpWeights are the weights of an expert, in one order for all.
+// mlpWeights lists the weights of an expert, in the same order for all experts.
 func mlpWeights(m *arch.MLP) []arch.Weight {
 	w := []arch.Weight{m.Gate.Weight, m.Gate.Bias, m.Up.Weight, m.Up.Bias, m.Down.Weight, m.Down.Bias, m.XIELU[0], m.XIELU[1], m.XIELU[2]}
 	if m.Norm != nil {
@@ -29,8 +29,8 @@ func mlpWeights(m *arch.MLP) []arch.Weight {
 	return w
 }
 
-// newPattern takes the subgraph that was appended last, that of an expert, with its slots. It is nil if the expert uses a
-// weight twice.
+// newPattern makes a pattern of the subgraph that was appended last, that of an expert, with its slots. It returns nil if the
+// expert uses a weight twice.
 func (b *builder) newPattern(names [2]string, slots []Slot, m *arch.MLP) *pattern {
 	p := &pattern{graph: b.g.Subgraphs[len(b.g.Subgraphs)-1], names: names, slots: slots, mlp: *m}
 	at := map[string]int{"": -1}
@@ -49,7 +49,7 @@ func (b *builder) newPattern(names [2]string, slots []Slot, m *arch.MLP) *patter
 	return p
 }
 
-// fits says that an expert differs from the pattern's in the names of its tensors only.
+// fits reports whether an expert differs from the pattern's only in the names of its tensors.
 func (p *pattern) fits(m *arch.MLP) bool {
 	a, b := p.mlp, *m
 	if (a.Norm == nil) != (b.Norm == nil) || a.Norm != nil && (a.Norm.Eps != b.Norm.Eps || a.Norm.Centered != b.Norm.Centered) {
@@ -61,7 +61,7 @@ func (p *pattern) fits(m *arch.MLP) bool {
 			return false
 		}
 	}
-	for _, m := range []*arch.MLP{&a, &b} { // the rest are numbers
+	for _, m := range []*arch.MLP{&a, &b} { // all other fields are numbers
 		m.Gate, m.Up, m.Down, m.Norm, m.XIELU = arch.Linear{}, arch.Linear{}, arch.Linear{}, nil, [3]arch.Weight{}
 	}
 	return a == b
@@ -86,7 +86,7 @@ func (b *builder) repeat(p *pattern, name string, names [2]string, m *arch.MLP) 
 	})
 }
 
-// rename puts other beginnings in the place of the pattern's.
+// rename replaces the prefixes of the pattern's names.
 func (p *pattern) rename(name string, names [2]string) string {
 	for i, from := range p.names {
 		if rest, ok := strings.CutPrefix(name, from); ok {
@@ -96,7 +96,7 @@ func (p *pattern) rename(name string, names [2]string) string {
 	return name
 }
 
-// make gives the tensors and ops of a copy. Parameters are the pattern's, but for those that say where weights lie.
+// make returns the tensors and ops of a copy. Parameters are shared with the pattern, except those with the places of weights.
 func (p *pattern) make(names [2]string) ([]string, []mnn.Op) {
 	tensors, ops := make([]string, len(p.graph.Tensors)), make([]mnn.Op, len(p.graph.Ops))
 	for i, t := range p.graph.Tensors {

@@ -10,8 +10,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
-// rotarySplit picks the power of two nearest above sqrt(positions) for the low table, which makes both
-// tables about equal and their sum smallest, and the rows of the high table that cover all positions.
+// rotarySplit returns the rows of the low table, the power of two nearest above sqrt(positions), which makes both
+// tables about equal and their sum smallest, and the rows of the high table, which together cover all positions.
 func rotarySplit(positions int) (split, high int) {
 	split = 1 << ((bits.Len(uint(positions-1)) + 1) / 2)
 	return split, (positions + split - 1) / split
@@ -39,15 +39,15 @@ func ropes(d *arch.Decoder) []*arch.Rope {
 	return list
 }
 
-// switches says that a call can be long enough for the other factors.
+// switches reports whether a call can be long enough for the other factors.
 func switches(r *arch.Rope, context int) bool { return r.Long != nil && context > r.Original }
 
 // rotary builds the cosines and sines of the call's positions, [1, tokens, 1, dim] each, from two levels
-// of tables: position = split*q + r, and the angles add. Both factors are exact in float32, whatever the
-// position, where a product position*frequency in fp16 would not be. A factor on both is in the low tables.
+// of tables: position = split*q + r, and the angles add. Both factors are exact in float32 for every position; a product
+// position*frequency in fp16 would not be. A factor on cosine and sine is in the low tables.
 //
-// With a second set of frequencies the tables lie one behind the other, and the last position of the call chooses for all
-// of its positions.
+// With a second set of frequencies, the tables of both sets are concatenated, and the last position of the call selects the
+// set for all of its positions.
 func (b *builder) rotary(r *arch.Rope) (cos, sin value) {
 	if have, ok := b.angles[r]; ok {
 		return have[0], have[1]
@@ -104,7 +104,7 @@ func (b *builder) rotaryRows() (high, low value) {
 	return high, b.once["/rotary/low"]
 }
 
-// beyond is 1 in a call whose last position is at least n, otherwise 0, int32 [1].
+// beyond is 1 in a call whose last position is at least n, else 0, int32 [1].
 func (b *builder) beyond(n int) value {
 	name := "/rotary/beyond_" + strconv.Itoa(n)
 	return b.shares(name, func() value {
@@ -113,12 +113,12 @@ func (b *builder) beyond(n int) value {
 	})
 }
 
-// flatPositions are the call's positions, int32 [tokens].
+// flatPositions returns the call's positions, int32 [tokens].
 func (b *builder) flatPositions() value {
 	return b.shares("/positions", func() value { return b.reshape("/positions", b.positions, -1) })
 }
 
-// lastPosition is the last of them, int32 [1].
+// lastPosition returns the last of them, int32 [1].
 func (b *builder) lastPosition() value {
 	return b.shares("/positions/last", func() value {
 		return b.slice("/positions/last", b.flatPositions(), b.list(-1), sliceEnd, 0)
@@ -137,8 +137,8 @@ func angles(cos, sin []float32, freq []float64, n, step int, scale float64) ([]f
 	return cos, sin
 }
 
-// rotate is x*cos + concat(-x[half:], x[:half])*sin along the head dimension of x, [1, tokens, heads, dim]. Of a head that
-// is longer than the table the rest stays as it is.
+// rotate is x*cos + concat(-x[half:], x[:half])*sin along the head dimension of x, [1, tokens, heads, dim]. Elements of a head
+// beyond the width of the table stay unchanged.
 func (b *builder) rotate(name string, x value, r *arch.Rope, dim int) value {
 	cos, sin := b.rotary(r)
 	half := int32(r.Dim / 2)

@@ -9,18 +9,18 @@ import (
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
-// sink is where ops go: the graph or a subgraph. Tensors, and so the constants and converted inputs that ops share, are
-// local to it.
+// sink is where ops are appended: the graph or a subgraph. Tensors, and with them the constants and converted inputs that ops
+// share, are local to it.
 type sink struct {
 	ops     *[]mnn.Op
 	tensors *[]string
-	// subgraph is that of Slot; prefix stands before the names of constants, because names are unique over the file.
+	// subgraph is that of Slot; prefix precedes the names of constants, because names are unique within the file.
 	subgraph int
 	prefix   string
 	// lead are the dimensions of a row of hidden states before its elements: [1, tokens] in the graph, [tokens] in a
 	// subgraph.
 	lead   []int32
-	consts map[string]value // constants without a name of their own, by content
+	consts map[string]value // unnamed constants, by content
 	packed map[value]value  // a linear's input and its NC4HW4 form
 }
 
@@ -28,7 +28,7 @@ func newSink(ops *[]mnn.Op, tensors *[]string, lead ...int32) sink {
 	return sink{ops: ops, tensors: tensors, lead: lead, consts: map[string]value{}, packed: map[value]value{}}
 }
 
-// rows are the dimensions of rows of n elements.
+// rows returns the dimensions of rows of n elements.
 func (s *sink) rows(n int) []int32 { return append(s.lead[:len(s.lead):len(s.lead)], int32(n)) }
 
 func (s *sink) tensor(name string) value {
@@ -49,8 +49,7 @@ func (b *builder) slot(s Slot) {
 	b.slots = append(b.slots, s)
 }
 
-// sub appends the subgraph of a function of rows of n elements. Its ops are those that f appends; f gets the input and
-// gives the result.
+// sub appends the subgraph of a function of rows of n elements. f appends the ops: it takes the input and returns the result.
 func (b *builder) sub(name string, n int, f func(x value) (value, error)) error {
 	g := mnn.Subgraph{Name: name}
 	if n := len(b.g.Subgraphs); n > 0 { // experts are alike, and there may be many
@@ -87,7 +86,7 @@ func (b *builder) scalarFloat(v float64) value {
 	return b.shared("f"+strconv.FormatUint(uint64(math.Float32bits(f)), 16), &mnn.Blob{Format: mnn.NCHW, DType: mnn.DTFloat, Float32s: []float32{f}})
 }
 
-// shared is a constant that ops of the sink have in common; key tells its content.
+// shared returns a constant that ops of the sink share; key identifies its content.
 func (b *builder) shared(key string, p *mnn.Blob) value {
 	if t, ok := b.consts[key]; ok {
 		return t

@@ -8,24 +8,24 @@ import (
 	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
-// LinearAttention keeps its state within the op. Engines forget it only at the start of a prompt of several tokens, and
-// 3.5.0 only if that has another length than the call before; a prompt of one token always continues the conversation
-// before it. So the blocks that use the op are lowered such that nothing of a state reaches position 0 and those behind it:
-// states decay by exp(-160) there, and what an op remembers of the token before is multiplied by 0.
+// LinearAttention keeps its state within the op. Engines clear it only at the start of a prompt of several tokens, and
+// 3.5.0 only if the prompt's length differs from that of the call before; a prompt of one token always continues the previous
+// conversation. So the blocks that use the op are lowered such that no old state reaches position 0 or a later one:
+// states decay by exp(-160) at position 0, and what an op remembers of the token before is multiplied by 0.
 
-// keepsState says what follows from an op that keeps so many bytes between calls, as float32.
+// keepsState records the consequences of an op that keeps a number of bytes between calls, as float32.
 func (b *builder) keepsState(bytes int64) {
 	b.caches++
 	b.stateBytes += bytes
 	b.condition("history cannot be edited, and no tokens can be drafted (lookahead): the state of a layer cannot go back")
 }
 
-// restart is what the log of a decay gets at position 0, and 0 elsewhere, [1, tokens, 1].
+// restart is added to the log of a decay: large and negative at position 0, and 0 elsewhere, [1, tokens, 1].
 func (b *builder) restart() value {
 	return b.shares("/state/restart", func() value { return b.times("/state/restart", b.first(), forget) })
 }
 
-// continued is 0 at position 0 and 1 behind it, [1, tokens, 1].
+// continued is 0 at position 0 and 1 after it, [1, tokens, 1].
 func (b *builder) continued() value {
 	return b.shares("/state/continued", func() value {
 		return b.binary("/state/continued", mnn.BinaryMinimum, b.floatPositions(), b.scalarFloat(1))
@@ -52,9 +52,9 @@ func (b *builder) softplus(name string, x value) value {
 	return b.binary(name, mnn.BinaryAdd, top, b.unary(name+"/log", mnn.UnaryLog, exp))
 }
 
-// delta appends the gated delta rule over x [1, tokens, width], the queries, keys and values behind the convolution but
-// before its SiLU, which the op still applies. The logs of the decay and beta are [1, tokens, ValueHeads]; so is the result,
-// with another dimension of ValueDim.
+// delta appends the gated delta rule over x [1, tokens, width]: queries, keys and values after the convolution and
+// before its SiLU, which the op applies. The logs of the decay and beta are [1, tokens, ValueHeads]; the result is
+// [1, tokens, ValueHeads, ValueDim].
 func (b *builder) delta(name string, p *mnn.LinearAttention, width int, x, decay, beta value) value {
 	decay = b.binary(name+"/decay", mnn.BinaryAdd, decay, b.restart())
 	x = b.permute(name+"/channels", x, 0, 2, 1)
@@ -63,7 +63,7 @@ func (b *builder) delta(name string, p *mnn.LinearAttention, width int, x, decay
 	return b.op(name, mnn.OpLinearAttention, p, x, decay, beta, b.pulse(width, 1))
 }
 
-// pulse is the weight of a convolution of two taps that takes the token before (tap 0) or the present one (tap 1) of every
+// pulse is the weight of a convolution of two taps that selects the previous token (tap 0) or the present one (tap 1) of every
 // channel, [channels, 1, 2].
 func (b *builder) pulse(channels, tap int) value {
 	key := fmt.Sprint("pulse ", channels, tap)
@@ -77,7 +77,7 @@ func (b *builder) pulse(channels, tap int) value {
 	return b.shared(key, &mnn.Blob{Dims: []int32{int32(channels), 1, 2}, Format: mnn.NCHW, DType: mnn.DTFloat, Float32s: w})
 }
 
-// convolution is the causal depthwise convolution of x [1, tokens, width], the tap of the present token being the last.
+// convolution is the causal depthwise convolution of x [1, tokens, width]. The last tap is that of the present token.
 func (b *builder) convolution(p string, x value, width int, taps []arch.Weight) value {
 	var sum value
 	for k, y := range b.delayed(p+"delay", x, width, len(taps)) {
@@ -91,9 +91,9 @@ func (b *builder) convolution(p string, x value, width int, taps []arch.Weight) 
 	return sum
 }
 
-// delayed gives x [1, tokens, width] as it was n-1, ..., 1 and 0 tokens before, 0 before position 0. An op that computes
-// C·conv(B·x), B and C being 1, remembers the token before; a chain of them those before it. (One op for all delays would
-// take its input (n-1) times as wide: prompts need twice the memory, and results are the same.)
+// delayed returns x [1, tokens, width] as it was n-1, ..., 1 and 0 tokens before; it is 0 before position 0. An op that
+// computes C·conv(B·x) with B and C of 1 remembers the previous token; a chain of them remembers those before it. (One op for
+// all delays would need an input (n-1) times as wide: prompts take twice the memory, for the same results.)
 func (b *builder) delayed(name string, x value, width, n int) []value {
 	out := []value{x}
 	if n == 1 {
