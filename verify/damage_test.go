@@ -47,7 +47,7 @@ type damage struct {
 var damages = map[string][]damage{
 	"layout": {
 		{name: "a byte behind the weights", files: func(e *edition) {
-			e.file(assemble.WeightFile, func(b []byte) []byte { return append(b, 0) })
+			e.file(mnn.WeightFile(""), func(b []byte) []byte { return append(b, 0) })
 		}, fails: []string{"layout"}, detail: "tensors cover"},
 		{name: "spans overlap", files: func(e *edition) {
 			e.m.Tensors[1].Offset--

@@ -143,7 +143,7 @@ func (e *edition) file(name string, change func(b []byte) []byte) {
 // graph rewrites the graph.
 func (e *edition) graph(change func(g *mnn.Graph)) {
 	e.t.Helper()
-	e.file(assemble.GraphFile, func(b []byte) []byte {
+	e.file(mnn.GraphFile(""), func(b []byte) []byte {
 		g, err := mnn.Open(b)
 		if err != nil {
 			e.t.Fatal(err)
@@ -190,7 +190,7 @@ func (e *edition) tensor(name string) manifest.Tensor {
 func (e *edition) span(name string, change func(span []byte)) {
 	e.t.Helper()
 	t := e.tensor(name)
-	e.file(assemble.WeightFile, func(b []byte) []byte {
+	e.file(mnn.WeightFile(""), func(b []byte) []byte {
 		change(b[t.Offset : t.Offset+t.Size])
 		return b
 	})
@@ -199,7 +199,7 @@ func (e *edition) span(name string, change func(span []byte)) {
 // seal makes the manifest agree with the files again.
 func (e *edition) seal() {
 	e.t.Helper()
-	w, err := os.ReadFile(e.path(assemble.WeightFile))
+	w, err := os.ReadFile(e.path(mnn.WeightFile("")))
 	if err != nil {
 		e.t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
-	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/verify"
@@ -18,7 +17,7 @@ import (
 // each. Their bytes are copies of a norm's and of two matrices of one shape.
 func withExperts(e *edition) {
 	e.t.Helper()
-	w, err := os.ReadFile(e.path(assemble.WeightFile))
+	w, err := os.ReadFile(e.path(mnn.WeightFile("")))
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -52,7 +51,7 @@ func withExperts(e *edition) {
 			})
 		}
 	})
-	e.file(assemble.WeightFile, func([]byte) []byte { return w })
+	e.file(mnn.WeightFile(""), func([]byte) []byte { return w })
 }
 
 // stored is what the weight file has for an op.
@@ -78,13 +77,13 @@ func TestExpertsAndConstants(t *testing.T) {
 	}{
 		{"sound", func(*edition) {}, "", ""},
 		{"a constant", func(e *edition) {
-			e.file(assemble.WeightFile, func(b []byte) []byte {
+			e.file(mnn.WeightFile(""), func(b []byte) []byte {
 				e.stored(b, "/constant")[4*17] ^= 1
 				return b
 			})
 		}, "weights", "model.layers.0.input_layernorm.weight: element 17"},
 		{"two experts swapped in the file", func(e *edition) {
-			e.file(assemble.WeightFile, func(b []byte) []byte {
+			e.file(mnn.WeightFile(""), func(b []byte) []byte {
 				x, y := e.stored(b, "/expert/0_0/linear"), e.stored(b, "/expert/0_1/linear")
 				was := slices.Clone(x)
 				copy(x, y)

@@ -58,10 +58,11 @@ func packaged(t testing.TB, name string, s quant.Spec) model {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { checkpoint.Close() })
-	d, err := arch.Describe(config, checkpoint.Tensors(), arch.Options{})
+	described, err := arch.Describe(config, checkpoint.Tensors(), arch.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	d := described.Text
 	src, err := arch.Open(d, checkpoint)
 	if err != nil {
 		t.Fatal(err)
@@ -70,10 +71,11 @@ func packaged(t testing.TB, name string, s quant.Spec) model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := plan.New(m, src.Tensors(), &quant.Policy{Default: s, Table: table(s)})
+	pl, err := plan.New(m, src.Tensors(), &quant.Policy{Default: s, Table: table(s)})
 	if err != nil {
 		t.Fatal(err)
 	}
+	p := pl.Parts[0]
 	var file bytes.Buffer
 	if _, err := p.Write(t.Context(), &file, src, plan.WriteOptions{Quantizer: quant.RTN{}, Threads: 2, Memory: 1 << 26}); err != nil {
 		t.Fatal(err)

@@ -50,10 +50,11 @@ func TestModels(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { src.Close() })
-			d, err := arch.Describe(config, src.Tensors(), arch.Options{})
+			described, err := arch.Describe(config, src.Tensors(), arch.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
+			d := described.Text
 			const tokens = 60
 			ids := make([]int32, tokens)
 			for i := range ids {
@@ -113,10 +114,11 @@ func packaged(t *testing.T, d *arch.Decoder, src tensor.Source) (*mnn.Graph, wei
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := plan.New(m, src.Tensors(), &quant.Policy{Default: quant.Half, Table: quant.Half})
+	pl, err := plan.New(m, src.Tensors(), &quant.Policy{Default: quant.Half, Table: quant.Half})
 	if err != nil {
 		t.Fatal(err)
 	}
+	p := pl.Parts[0]
 	var file bytes.Buffer
 	if _, err := p.Write(t.Context(), &file, src, plan.WriteOptions{Quantizer: quant.RTN{}, Threads: 2, Memory: 1 << 26}); err != nil {
 		t.Fatal(err)

@@ -281,15 +281,13 @@ func (t *tool) planBudget(c *cli.Context, x *stage.Run) (*planned, error) {
 // describe summarizes a plan.
 func describe(name string, pl *assemble.Planned) *planned {
 	p := &planned{
-		Name: name, MinimumEngine: pl.Target.Minimum, WeightBytes: pl.Plan.Bytes, GraphBytes: pl.GraphBytes,
+		Name: name, MinimumEngine: pl.Target.Minimum, WeightBytes: pl.Plan.Bytes(), GraphBytes: pl.GraphBytes,
 		Positions: assemble.DeviceContext, UnsafeThreads: map[int][]int{},
-		Specs: []plannedSpec{}, AutoBlocks: []plannedBlock{},
+		Tensors: []plannedTensor{}, Specs: []plannedSpec{}, AutoBlocks: []plannedBlock{},
 		Warnings: append(append([]string{}, pl.Source.Facts.Warnings...), pl.Conditions()...),
 	}
-	p.Tensors = make([]plannedTensor, 0, len(pl.Plan.Items))
 	var weights, bytes int64
-	for i := range pl.Plan.Items {
-		it := &pl.Plan.Items[i]
+	for it := range pl.Plan.Items() {
 		spec, name := it.Spec(), it.Slot.Weight.Tensor
 		p.Tensors = append(p.Tensors, plannedTensor{name, it.Slot.Name, it.Source.Shape, spec, it.Offset, it.Size()})
 		at := slices.IndexFunc(p.Specs, func(s plannedSpec) bool { return s.Spec == spec })

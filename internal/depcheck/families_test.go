@@ -139,7 +139,7 @@ func families(t *testing.T, measured map[string]map[string]float64) []*family {
 		if err != nil {
 			t.Fatalf("%s: %v", dir, err)
 		}
-		m, err := lower.Classic(src.Decoder, lower.Options{})
+		m, err := lower.Lower(src.Model, lower.Options{})
 		src.Close()
 		if err != nil {
 			t.Fatalf("%s: %v", dir, err)

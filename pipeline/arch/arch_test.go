@@ -29,6 +29,18 @@ func loadCheckpoint(t testing.TB, dir string) checkpoint {
 	return checkpoint{config, readHeader(t, filepath.Join(dir, "model.safetensors"))}
 }
 
+// describe is Describe for tests of the text model.
+func describe(config []byte, tensors []tensor.Info, opts Options) (*Decoder, error) {
+	m, err := Describe(config, tensors, opts)
+	if err != nil {
+		if m != nil {
+			panic("a Model together with an error")
+		}
+		return nil, err
+	}
+	return m.Text, nil
+}
+
 // readHeader lists the tensors of a safetensors file: a length, then that many bytes of JSON.
 func readHeader(t testing.TB, path string) []tensor.Info {
 	t.Helper()

@@ -183,7 +183,7 @@ func FuzzDescribe(f *testing.F) {
 		if i := int(without); i < len(infos) {
 			infos = append(infos[:i:i], infos[i+1:]...)
 		}
-		d, err := Describe(config, infos, Options{})
+		d, err := describe(config, infos, Options{})
 		if err != nil {
 			if d != nil || !errors.Is(err, tensor.ErrCorrupt) && !errors.Is(err, tensor.ErrUnsupported) {
 				t.Fatalf("%v %v", d, err)

@@ -7,19 +7,33 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Options are the wishes of the caller of [Describe].
+// Model is what a checkpoint describes.
+type Model struct {
+	// Text is the language model. It also has what is known about the checkpoint as a whole.
+	Text *Decoder
+	// Towers are the encoders of other input. No family describes one yet: their tensors are left out, with a note.
+	Towers []Tower
+}
+
+// Tower is an encoder whose output takes the place of token embeddings.
+type Tower struct {
+	// Name is that of the tower's part of a package, "visual" or "audio".
+	Name string
+}
+
+// Options of [Describe].
 type Options struct {
-	// IgnoreConfig names config keys whose refusal is overridden: the key then counts as missing.
-	// "rope_scaling.type" names a key within an object, "rope_scaling" the refused ones among its keys.
-	// A name that is not in the file, or whose value is not refused, is an error.
+	// IgnoreConfig names config keys that are accepted although they are unsupported: such a key counts as missing.
+	// "rope_scaling.type" names a key within an object, "rope_scaling" all unsupported keys of the object.
+	// A name that is not in the file, or whose value is supported, is an error.
 	IgnoreConfig []string
 }
 
-// Describe reads the text of config.json and the facts about all tensors of the checkpoint, and says
-// what the model computes. The result accounts for every config key and every tensor; otherwise the
-// error lists what is left over, and wraps tensor.ErrUnsupported (not implemented), tensor.ErrCorrupt
+// Describe reads the text of config.json and the names, shapes and types of all tensors of the checkpoint,
+// and describes the computation of the model. The result accounts for every config key and every tensor. If any are left
+// over, the error lists them and wraps tensor.ErrUnsupported (not implemented), tensor.ErrCorrupt
 // (contradictory), or both.
-func Describe(config []byte, tensors []tensor.Info, opts Options) (*Decoder, error) {
+func Describe(config []byte, tensors []tensor.Info, opts Options) (*Model, error) {
 	c, err := ParseConfig(config)
 	if err != nil {
 		return nil, err
@@ -27,7 +41,7 @@ func Describe(config []byte, tensors []tensor.Info, opts Options) (*Decoder, err
 	c.ignore(opts.IgnoreConfig)
 	f, architecture, ok := pickFamily(c)
 	if !ok {
-		// The keys of a model of unknown type cannot be judged.
+		// The keys of an unknown model type cannot be checked.
 		if near := closest(f.modelType, tensors); f.modelType != "" && near != "" {
 			c.problems = append(c.problems, problem{nil, "the closest family is " + near})
 		}
@@ -44,5 +58,5 @@ func Describe(config []byte, tensors []tensor.Info, opts Options) (*Decoder, err
 	if err := claim(d, tensors, c.tensors); err != nil {
 		return nil, err
 	}
-	return d, nil
+	return &Model{Text: d}, nil
 }

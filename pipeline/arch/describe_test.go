@@ -63,7 +63,7 @@ func TestDescribe(t *testing.T) {
 	for _, tt := range supported {
 		t.Run(tt.name, func(t *testing.T) {
 			ck := loadCheckpoint(t, filepath.Join("testdata", tt.name))
-			d, err := Describe(ck.config, ck.tensors, Options{})
+			d, err := describe(ck.config, ck.tensors, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +112,7 @@ func TestDescribeRefused(t *testing.T) {
 // wantError wants a refusal of one kind (nil: neither sentinel) in exactly these words, and no Decoder.
 func wantError(t *testing.T, config []byte, infos []tensor.Info, opts Options, kind error, want string) {
 	t.Helper()
-	d, err := Describe(config, infos, opts)
+	d, err := describe(config, infos, opts)
 	if err == nil {
 		t.Fatalf("described, want %s", want)
 	}

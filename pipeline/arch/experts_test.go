@@ -32,7 +32,7 @@ func TestExpertForms(t *testing.T) {
 		{"columns are outputs", columns, true, "[{48 48 0 0}] from 192"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d, err := Describe(ck.config, tt.infos, Options{})
+			d, err := describe(ck.config, tt.infos, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

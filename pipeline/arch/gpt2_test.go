@@ -26,7 +26,7 @@ func TestShortPrefixes(t *testing.T) {
 			for _, mask := range masks {
 				infos = append(infos, tensor.Info{Name: mask, DType: tensor.U8, Shape: tensor.Shape{1, 1, 128, 128}, Size: 128 * 128})
 			}
-			d, err := Describe(ck.config, infos, Options{})
+			d, err := describe(ck.config, infos, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -42,7 +42,7 @@ func TestShortPrefixes(t *testing.T) {
 // TestInputRows: the matrices of GPT-2 are columns of the checkpoint's tensors.
 func TestInputRows(t *testing.T) {
 	ck := loadCheckpoint(t, filepath.Join("testdata", "gpt2"))
-	d, err := Describe(ck.config, ck.tensors, Options{})
+	d, err := describe(ck.config, ck.tensors, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

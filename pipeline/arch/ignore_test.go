@@ -31,17 +31,17 @@ func TestDescribeIgnore(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ck := loadCheckpoint(t, "testdata/qwen2-tied")
-			want, err := Describe(ck.config, ck.tensors, Options{})
+			want, err := describe(ck.config, ck.tensors, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			slices.Sort(tt.ignore)
 			want.Ignored = slices.Compact(slices.Clone(tt.ignore))
 			config := edit(t, ck.config, tt.changes)
-			if _, err := Describe(config, ck.tensors, Options{}); !errors.Is(err, tensor.ErrUnsupported) {
+			if _, err := describe(config, ck.tensors, Options{}); !errors.Is(err, tensor.ErrUnsupported) {
 				t.Errorf("without the option: %v", err)
 			}
-			got, err := Describe(config, ck.tensors, Options{IgnoreConfig: tt.ignore})
+			got, err := describe(config, ck.tensors, Options{IgnoreConfig: tt.ignore})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +81,7 @@ func TestDescribeIgnore(t *testing.T) {
 		for i := range 150 {
 			keys[fmt.Sprintf("zz%03d", i)] = i
 		}
-		_, err := Describe(edit(t, ck.config, object{"rope_parameters": keys}), ck.tensors, Options{})
+		_, err := describe(edit(t, ck.config, object{"rope_parameters": keys}), ck.tensors, Options{})
 		if err == nil || !strings.HasSuffix(err.Error(), "rope_parameters.zz099: unknown key; and 50 more") {
 			t.Errorf("%v", err)
 		}

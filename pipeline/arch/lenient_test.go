@@ -45,11 +45,11 @@ func TestLenient(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ck := loadCheckpoint(t, filepath.Join("testdata", tt.base))
-			want, err := Describe(ck.config, ck.tensors, Options{})
+			want, err := describe(ck.config, ck.tensors, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := Describe(edit(t, ck.config, tt.changes), ck.tensors, Options{})
+			got, err := describe(edit(t, ck.config, tt.changes), ck.tensors, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +75,7 @@ func TestNull(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"hidden_act", "rms_norm_eps", "attention_bias", "use_cache", "tie_word_embeddings", "initializer_range"} {
 		ck := loadCheckpoint(t, "testdata/llama")
-		_, err := Describe(edit(t, ck.config, map[string]any{key: nil}), ck.tensors, Options{IgnoreConfig: []string{}})
+		_, err := describe(edit(t, ck.config, map[string]any{key: nil}), ck.tensors, Options{IgnoreConfig: []string{}})
 		if err == nil || !strings.Contains(err.Error(), key+": null") {
 			t.Errorf("%s: %v", key, err)
 		}
@@ -122,7 +122,7 @@ func TestBare(t *testing.T) {
 				t.Fatal(err)
 			}
 			changes := map[string]any{"architectures": []any{tt.architecture}}
-			d, err := Describe(edit(t, ck.config, changes), bare, Options{})
+			d, err := describe(edit(t, ck.config, changes), bare, Options{})
 			if fields.Tied != nil && !*fields.Tied {
 				if err == nil || !strings.HasPrefix(err.Error(), "tensors: missing: "+strings.TrimSuffix(tt.head, ".")) {
 					t.Fatalf("a model without head: %v", err)

@@ -19,7 +19,7 @@ func TestDescribeMore(t *testing.T) {
 	for _, name := range more {
 		t.Run(name, func(t *testing.T) {
 			ck := loadCheckpoint(t, filepath.Join("testdata", name))
-			d, err := Describe(ck.config, ck.tensors, Options{})
+			d, err := describe(ck.config, ck.tensors, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

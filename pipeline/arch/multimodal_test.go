@@ -87,12 +87,12 @@ func TestMultimodal(t *testing.T) {
 			if tt.text == "qwen3_vl_text" { // its class has no windows
 				ck.config = edit(t, ck.config, object{"sliding_window": removed, "use_sliding_window": removed, "max_window_layers": removed, "layer_types": removed})
 			}
-			alone, err := Describe(ck.config, ck.tensors, Options{})
+			alone, err := describe(ck.config, ck.tensors, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			config, infos := multimodalCheckpoint(t, ck, tt.outer, tt.text, tt.model, tt.head)
-			d, err := Describe(config, infos, Options{})
+			d, err := describe(config, infos, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -172,18 +172,18 @@ func TestMultimodal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := Describe(config, infos, Options{})
+		d, err := describe(config, infos, Options{})
 		if err != nil || !d.Tied || d.MaxPositions != 131072 {
 			t.Errorf("%v %v", d, err)
 		}
-		d, err = Describe(config, append(infos, tensor.Info{Name: "language_model.lm_head.weight", DType: tensor.BF16, Shape: tensor.Shape{320, 64}}), Options{})
+		d, err = describe(config, append(infos, tensor.Info{Name: "language_model.lm_head.weight", DType: tensor.BF16, Shape: tensor.Shape{320, 64}}), Options{})
 		if err != nil || d.Tied {
 			t.Errorf("a head is there: %v", err)
 		}
 	})
 	t.Run("ignored", func(t *testing.T) {
 		config, infos := multimodalCheckpoint(t, gemma, with(object{"clip_qkv": true}), "gemma3_text", outside, "language_model.lm_head")
-		if _, err := Describe(config, infos, Options{IgnoreConfig: []string{"clip_qkv"}}); err != nil {
+		if _, err := describe(config, infos, Options{IgnoreConfig: []string{"clip_qkv"}}); err != nil {
 			t.Error(err)
 		}
 		wantError(t, config, infos, Options{IgnoreConfig: []string{"clip_qkv", "text_config.hidden_size"}}, nil,

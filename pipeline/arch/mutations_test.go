@@ -41,11 +41,11 @@ func TestChanges(t *testing.T) {
 				}
 			}
 			ck := loadCheckpoint(t, filepath.Join("testdata", base))
-			before, err := Describe(ck.config, ck.tensors, Options{})
+			before, err := describe(ck.config, ck.tensors, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			after, err := Describe(edit(t, ck.config, fields), ck.tensors, Options{})
+			after, err := describe(edit(t, ck.config, fields), ck.tensors, Options{})
 			got := []string{}
 			if err != nil {
 				got = append(got, err.Error())

@@ -47,7 +47,7 @@ func TestDescribeOddValues(t *testing.T) {
 				if (i+k+n)%3 != 0 || infos == nil && (i+k+n)%len(odd) != 0 {
 					continue
 				}
-				_, err := Describe(edit(t, config, map[string]any{key: v}), infos, Options{})
+				_, err := describe(edit(t, config, map[string]any{key: v}), infos, Options{})
 				if err != nil && !errors.Is(err, tensor.ErrCorrupt) && !errors.Is(err, tensor.ErrUnsupported) {
 					t.Errorf("%s: %s %v: %v", file, key, v, err)
 				}

@@ -172,7 +172,7 @@ func TestDescribeHub(t *testing.T) {
 				t.Fatal(err)
 			}
 			tensors := askedFor(d, tt.experts)
-			if _, err := Describe(config, tensors, Options{}); err != nil {
+			if _, err := describe(config, tensors, Options{}); err != nil {
 				t.Fatal(err)
 			}
 			var n int64

@@ -25,11 +25,11 @@ func TestDescribeDefaults(t *testing.T) {
 		{"llama3-rope", object{"rope_theta": 500000}},
 	} {
 		ck := loadCheckpoint(t, filepath.Join("testdata", tt.base))
-		want, err := Describe(ck.config, ck.tensors, Options{})
+		want, err := describe(ck.config, ck.tensors, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := Describe(edit(t, ck.config, tt.changes), ck.tensors, Options{})
+		got, err := describe(edit(t, ck.config, tt.changes), ck.tensors, Options{})
 		if err != nil {
 			t.Errorf("%s with %v: %v", tt.base, tt.changes, err)
 		} else if diff := cmp.Diff(want, got); diff != "" {
@@ -41,7 +41,7 @@ func TestDescribeDefaults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := Describe(edit(t, config, object{"head_dim": removed}), synthetic(t, config), Options{})
+		d, err := describe(edit(t, config, object{"head_dim": removed}), synthetic(t, config), Options{})
 		if err != nil || d.Ropes[0].Dim != 128 {
 			t.Fatalf("%v %v", d, err)
 		}
@@ -77,11 +77,11 @@ func TestDescribeSpellings(t *testing.T) {
 				if strings.Contains(string(before), "rope_parameters") {
 					t.Fatal("nothing was rewritten")
 				}
-				want, err := Describe(ck.config, ck.tensors, Options{})
+				want, err := describe(ck.config, ck.tensors, Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				got, err := Describe(before, ck.tensors, Options{})
+				got, err := describe(before, ck.tensors, Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -90,7 +90,7 @@ func TestDescribeSpellings(t *testing.T) {
 				}
 				// Both spellings of the same facts are fine too.
 				changes["rope_parameters"] = now.Rope
-				if _, err := Describe(edit(t, ck.config, changes), ck.tensors, Options{}); err != nil {
+				if _, err := describe(edit(t, ck.config, changes), ck.tensors, Options{}); err != nil {
 					t.Error(err)
 				}
 			})

@@ -80,7 +80,7 @@ func TestClaim(t *testing.T) {
 	t.Run("left out", func(t *testing.T) {
 		ck := loadCheckpoint(t, "testdata/qwen3-tied")
 		buffer := tensor.Info{Name: "model.layers.0.self_attn.rotary_emb.inv_freq", DType: tensor.F32, Shape: tensor.Shape{16}}
-		d, err := Describe(ck.config, append(ck.tensors, head, buffer), Options{})
+		d, err := describe(ck.config, append(ck.tensors, head, buffer), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

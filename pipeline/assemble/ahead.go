@@ -11,8 +11,8 @@ import (
 // aheadBytes bounds the part of the weight file that may wait in memory for the digests of the source.
 const aheadBytes = 32 << 20
 
-// Ahead is the beginning of a weight file, encoded in memory while the digests of the source are taken, which mostly keeps
-// one thread busy. None of it reaches the disk before the digests are known. Nil is an Ahead that has begun nothing.
+// Ahead is the beginning of the text model's weight file, encoded in memory while the digests of the source are taken, which
+// mostly keeps one thread busy. None of it reaches the disk before the digests are known. Nil is an Ahead that has begun nothing.
 type Ahead struct {
 	planned *Planned
 	cancel  context.CancelFunc
@@ -22,7 +22,7 @@ type Ahead struct {
 // Begin starts to encode a planned package; Stop must follow.
 func (p *Planned) Begin(ctx context.Context, q quant.Quantizer, l *pipeline.Limits) *Ahead {
 	ctx, cancel := context.WithCancel(ctx)
-	return &Ahead{p, cancel, p.Plan.Begin(ctx, p.Source.Weights, p.writeOptions(q, l))}
+	return &Ahead{p, cancel, p.Plan.Text().Begin(ctx, p.Source.Weights, p.writeOptions(q, l))}
 }
 
 // take returns the file that was begun for p, or nil.

@@ -11,6 +11,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
 // indented is v as JSON of several lines, with <, > and & as they are: chat templates are full of them.
@@ -99,6 +100,8 @@ type runConfig struct {
 		Content manifest.Digest `json:"content"`
 		// Absolute is AbsolutePositions of the model.
 		Absolute string `json:"absolute_positions,omitempty"`
+		// Parts are the names of the parts other than the text model.
+		Parts []string `json:"parts,omitempty"`
 	} `json:"llmexport"`
 
 	// halfAtNormal reports whether a backend of the target stores halves at precision normal, so that a model that needs more
@@ -151,12 +154,15 @@ func (p *Planned) runConfig() runConfig {
 // newRunConfig decides the run-time options that follow from the plan.
 func newRunConfig(p *plan.Plan, s source.Sampling, halfAtNormal bool) runConfig {
 	c := runConfig{
-		Graph: GraphFile, Weights: WeightFile, Tokenizer: TokenizerFile, Backend: "cpu", Threads: shippedThreads,
+		Graph: mnn.GraphFile(""), Weights: mnn.WeightFile(""), Tokenizer: TokenizerFile, Backend: "cpu", Threads: shippedThreads,
 		Precision: precisions[0], Memory: "low", sampler: newSampler(s), halfAtNormal: halfAtNormal,
 	}
 	c.atLeast(p.Model.Precision)
 	if n := p.Model.Context; n < engineReply {
 		c.Reply = n
+	}
+	for _, part := range p.Parts[1:] {
+		c.Own.Parts = append(c.Own.Parts, part.Lowered.Name)
 	}
 	unsafeAt, blocks := map[int]bool{}, true
 	for _, pack := range plan.PackWidths {
@@ -164,8 +170,7 @@ func newRunConfig(p *plan.Plan, s source.Sampling, halfAtNormal bool) runConfig 
 			unsafeAt[t] = true
 		}
 	}
-	for i := range p.Items {
-		it := &p.Items[i]
+	for it := range p.Items() {
 		if it.Slot.Kind != lower.LinearSlot || it.Choice.Spec.Bits == 16 {
 			continue
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/llmexport/llmexport/pipeline/plan"
 )
 
-// journal lists the finished items of a weight file, so that a killed run resumes with those that are missing. A line counts
-// only if it is sealed with the name of its entry and the bytes of the file agree with it.
+// journal lists the finished items of weight files, so that a killed run resumes with those that are missing. A line counts
+// only if it is sealed with the name of its entry and the bytes of the item's file agree with it.
 type journal struct {
 	entry string // of the store
 	file  *os.File
@@ -25,6 +25,7 @@ type journal struct {
 
 // line is an item whose bytes are in the file, or a tied tensor that has been compared.
 type line struct {
+	Part  int     `json:"part,omitempty"`
 	Item  int     `json:"item"`
 	Tie   string  `json:"tie,omitempty"`
 	Sum   string  `json:"sha256"`
@@ -78,7 +79,7 @@ func holds(ctx context.Context, f *os.File, it *plan.Item, sum string) (bool, er
 	h := sha256.New()
 	n, err := io.Copy(h, transfer.Cancellable(ctx, io.NewSectionReader(f, it.Offset, it.Size())))
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", WeightFile, err)
+		return false, fmt.Errorf("%s: %w", filepath.Base(f.Name()), err)
 	}
 	return n == it.Size() && hex.EncodeToString(h.Sum(nil)) == sum, nil
 }

@@ -49,10 +49,9 @@ type Package struct {
 	compared *verify.Finding // of the weights, if their source was not kept
 }
 
-// roles are those of the files of a package.
+// roles are those of the files of a package other than those of its parts.
 var roles = map[string]string{
-	GraphFile: manifest.RoleGraph, WeightFile: manifest.RoleWeights, LLMConfigFile: manifest.RoleModel, TokenizerFile: manifest.RoleTokenizer,
-	ConfigFile:     "config",
+	LLMConfigFile: manifest.RoleModel, TokenizerFile: manifest.RoleTokenizer, ConfigFile: "config",
 	about.CardName: "card", about.ReportName: "report", recipeFile: "recipe",
 }
 
@@ -64,7 +63,11 @@ func (a *Package) Make(ctx context.Context, dir string, o *verify.Options) (*man
 		return nil, err
 	}
 	a.dir, a.run = dir, a.runConfig()
-	if err := a.collect(); err != nil {
+	rec, err := ReadRecord(a.Weights)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.collect(rec); err != nil {
 		return nil, err
 	}
 	licenses, warnings, err := about.Licenses(a.Source.Dir)
@@ -76,7 +79,7 @@ func (a *Package) Make(ctx context.Context, dir string, o *verify.Options) (*man
 			return nil, err
 		}
 	}
-	if err := a.draft(ctx); err != nil {
+	if err := a.draft(ctx, rec); err != nil {
 		return nil, err
 	}
 	if err := a.writeConfig(ctx); err != nil {
@@ -97,11 +100,13 @@ func (a *Package) Make(ctx context.Context, dir string, o *verify.Options) (*man
 }
 
 // collect links the files of other entries into the directory, and writes the recipe.
-func (a *Package) collect() error {
-	for name, from := range map[string]pipeline.Artifact{
-		GraphFile: a.Weights, WeightFile: a.Weights, LLMConfigFile: a.Weights, TokenizerFile: a.Inputs,
-	} {
-		if err := link(filepath.Join(from.Path, name), filepath.Join(a.dir, name)); err != nil {
+func (a *Package) collect(rec *Record) error {
+	from := map[string]pipeline.Artifact{TokenizerFile: a.Inputs}
+	for name := range rec.Files {
+		from[name] = a.Weights
+	}
+	for name, entry := range from {
+		if err := link(filepath.Join(entry.Path, name), filepath.Join(a.dir, name)); err != nil {
 			return err
 		}
 	}
@@ -109,11 +114,7 @@ func (a *Package) collect() error {
 }
 
 // draft is the manifest without measurements; its file list grows with the directory.
-func (a *Package) draft(ctx context.Context) error {
-	rec, err := ReadRecord(a.Weights)
-	if err != nil {
-		return err
-	}
+func (a *Package) draft(ctx context.Context, rec *Record) (err error) {
 	src := a.Source
 	backends := slices.Clone(a.Target.Backends)
 	slices.Sort(backends)
@@ -139,9 +140,25 @@ func (a *Package) draft(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		a.m.Files = append(a.m.Files, manifest.File{Name: name, Size: info.Size(), SHA256: sum, Role: roles[name]})
+		a.m.Files = append(a.m.Files, manifest.File{Name: name, Size: info.Size(), SHA256: sum, Role: a.role(name)})
 	}
 	return a.list(ctx)
+}
+
+// role returns the role of a file of the package.
+func (a *Package) role(name string) string {
+	for _, part := range a.Plan.Parts {
+		switch name {
+		case part.Lowered.GraphFile():
+			return manifest.RoleGraph
+		case part.Lowered.WeightFile():
+			return manifest.RoleWeights
+		}
+	}
+	if about.IsLicense(name) {
+		return "license"
+	}
+	return roles[name]
 }
 
 // threads lists safe and unsafe counts per pack width, up to those of phones and desktops.
@@ -184,10 +201,7 @@ func (a *Package) list(ctx context.Context) error {
 			if f, err = manifest.HashFile(ctx, filepath.Join(a.dir, e.Name())); err != nil {
 				return err
 			}
-			f.Role = roles[f.Name]
-			if about.IsLicense(f.Name) {
-				f.Role = "license"
-			}
+			f.Role = a.role(f.Name)
 		}
 		a.m.Files = append(a.m.Files, f)
 	}

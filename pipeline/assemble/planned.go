@@ -12,10 +12,8 @@ import (
 	"github.com/llmexport/llmexport/quant"
 )
 
-// Files of a package.
+// Files of a package, in addition to those of its parts.
 const (
-	GraphFile     = "llm.mnn"
-	WeightFile    = "llm.mnn.weight"
 	TokenizerFile = "tokenizer.mtok"
 	ConfigFile    = "config.json"
 	LLMConfigFile = "llm_config.json"
@@ -26,7 +24,7 @@ type Planned struct {
 	Source *source.Source
 	Target lower.Target
 	Plan   *plan.Plan
-	// GraphBytes is the size of the linked graph's file.
+	// GraphBytes is the size of the files of the linked graphs.
 	GraphBytes int64
 	// Allocation is the choice of specs for a budget; nil without one.
 	Allocation *Allocation
@@ -78,7 +76,7 @@ func (p *Planned) FileBytes(inputs string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return p.Plan.Bytes + p.GraphBytes + int64(len(llm)+len(config)) + st.Size(), nil
+	return p.Plan.Bytes() + p.GraphBytes + int64(len(llm)+len(config)) + st.Size(), nil
 }
 
 // DeviceContext is the number of positions that estimates of device memory include.

@@ -33,8 +33,7 @@ func CheckBackends(list []*backends.Profile, f *backends.Features, minimum strin
 // Features are those of the model and of the storage forms in its plan.
 func (p *Planned) Features() backends.Features {
 	f := p.Plan.Model.Features
-	for i := range p.Plan.Items {
-		it := &p.Plan.Items[i]
+	for it := range p.Plan.Items() {
 		if it.Slot.Kind == lower.LinearSlot && !slices.Contains(f.Specs, it.Choice.Spec) {
 			f.Specs = append(f.Specs, it.Choice.Spec)
 		}

@@ -13,7 +13,7 @@ type visit struct {
 	// shard is the one that has come.
 	shard string
 	// items of the plan and tied tensors have all that they are made of when it is here.
-	items []int
+	items []place
 	ties  []string
 	// drop are the shards that nothing after it needs.
 	drop []string
@@ -21,9 +21,12 @@ type visit struct {
 	held int64
 }
 
+// place is the index of a part of a plan, and of an item of the part.
+type place struct{ part, item int }
+
 // visits lists the shards that items of a plan, and ties, are read from, in the order of their names. Items whose tensors
 // lie in several shards keep those until the last one has come.
-func visits(s *source.Source, p *plan.Plan, items []int, ties []string) []visit {
+func visits(s *source.Source, p *plan.Plan, items []place, ties []string) []visit {
 	shardsOf := shardsOf(s)
 	used := map[string]bool{}
 	need := func(names ...string) (list []string) {
@@ -39,7 +42,7 @@ func visits(s *source.Source, p *plan.Plan, items []int, ties []string) []visit 
 	}
 	needs := make([][]string, len(items)) // of items, then of ties
 	for i, k := range items {
-		it := &p.Items[k]
+		it := &p.Parts[k.part].Items[k.item]
 		names := []string{it.Source.Name}
 		if it.BiasSource != nil {
 			names = append(names, it.BiasSource.Name)
@@ -121,10 +124,11 @@ func shardsOf(s *source.Source) func(name string) []string {
 }
 
 // all lists the items of a plan.
-func all(p *plan.Plan) []int {
-	list := make([]int, len(p.Items))
-	for i := range list {
-		list[i] = i
+func all(p *plan.Plan) (list []place) {
+	for k, part := range p.Parts {
+		for i := range part.Items {
+			list = append(list, place{k, i})
+		}
 	}
 	return list
 }

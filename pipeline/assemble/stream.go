@@ -24,7 +24,7 @@ import (
 	"github.com/llmexport/llmexport/verify"
 )
 
-// streamWriter writes the weight file of a source whose shards come one after another. Each item goes to its place as soon
+// streamWriter writes the weight files of a source whose shards come one after another. Each item goes to its place as soon
 // as the last shard that it is made of is here, and is compared with its source; a shard is removed when nothing needs it
 // any more. The next one is fetched meanwhile. A journal in the order of writing lets a killed run resume with the items
 // that are missing, and fetch only the shards of those.
@@ -36,10 +36,10 @@ type streamWriter struct {
 	closeness quant.Closeness
 	hub       hub.Options
 
-	file    *os.File
+	files   []*os.File // of the parts
 	journal *journal
-	sums    []string          // of items, empty for those that are missing
-	shares  []float64         // of their bounds that items have used up
+	sums    [][]string        // of items by part, empty for those that are missing
+	shares  [][]float64       // of their bounds that items have used up
 	ties    map[string]string // SHA-256 of tied tensors that have been here
 	written int64
 }
@@ -47,49 +47,46 @@ type streamWriter struct {
 // spoolDir holds the shards that are here, in the directory of the weights.
 const spoolDir = "source"
 
-// write returns the SHA-256 of every item's span and of the file, and the finding of the comparison.
-func (w *streamWriter) write(ctx context.Context, o plan.WriteOptions) (sums []string, file string, found *verify.Finding, err error) {
-	if w.file, err = os.OpenFile(filepath.Join(w.dir, WeightFile), os.O_RDWR|os.O_CREATE, 0o666); err != nil {
-		return nil, "", nil, err
+// write returns the digests of the weight files, and the finding of the comparison.
+func (w *streamWriter) write(ctx context.Context, o plan.WriteOptions) (_ *sums, found *verify.Finding, err error) {
+	var closeAll func() error
+	if w.files, closeAll, err = openFiles(w.dir, w.plan); err != nil {
+		return nil, nil, err
 	}
-	defer w.file.Close()
+	defer closeAll()
 	if err := w.resume(ctx); err != nil {
-		return nil, "", nil, err
+		return nil, nil, err
 	}
 	defer w.journal.file.Close()
 	visits := w.left()
 	if err := w.checkSpace(visits); err != nil {
-		return nil, "", nil, err
+		return nil, nil, err
 	}
 	if err := w.pass(ctx, visits, o); err != nil {
-		return nil, "", nil, err
+		return nil, nil, err
 	}
-	// Items came in the order of shards, so the file's digest takes a second look at the file.
-	h := sha256.New()
-	if _, err := io.Copy(h, transfer.Cancellable(ctx, io.NewSectionReader(w.file, 0, w.plan.Bytes))); err != nil {
-		return nil, "", nil, err
+	s := &sums{items: w.sums}
+	// Items came in the order of shards, so the digests take a second look at the files.
+	for k, f := range w.files {
+		h := sha256.New()
+		if _, err := io.Copy(h, transfer.Cancellable(ctx, io.NewSectionReader(f, 0, w.plan.Parts[k].Bytes))); err != nil {
+			return nil, nil, err
+		}
+		s.files = append(s.files, hex.EncodeToString(h.Sum(nil)))
 	}
-	if err := errors.Join(w.file.Close(), w.journal.file.Close(), os.RemoveAll(w.spool(""))); err != nil {
-		return nil, "", nil, err
-	}
-	return w.sums, hex.EncodeToString(h.Sum(nil)), w.finding(), nil
+	return s, w.finding(), errors.Join(closeAll(), w.journal.file.Close(), os.RemoveAll(w.spool("")))
 }
 
 // left lists the shards that have to be read for the missing items.
 func (w *streamWriter) left() []visit {
-	var items []int
-	for i, sum := range w.sums {
-		if sum == "" {
-			items = append(items, i)
-		}
-	}
+	items := slices.DeleteFunc(all(w.plan), func(x place) bool { return w.sums[x.part][x.item] != "" })
 	ties := slices.DeleteFunc(tied(w.src), func(name string) bool { return w.ties[name] != "" })
 	return visits(w.src, w.plan, items, ties)
 }
 
-// checkSpace rejects a file that the disk cannot hold.
+// checkSpace rejects files that the disk cannot hold.
 func (w *streamWriter) checkSpace(visits []visit) error {
-	need := w.plan.Bytes - w.written
+	need := w.plan.Bytes() - w.written
 	var held int64
 	for _, v := range visits {
 		held = max(held, v.held)
@@ -199,22 +196,8 @@ func (w *streamWriter) visit(ctx context.Context, v visit, path string, o plan.W
 			return err
 		}
 	}
-	if len(v.items) > 0 {
-		before := w.written
-		o.Items = v.items
-		o.Compare, o.Compared = w.compare, func(item int, share float64) { w.shares[item] = share }
-		o.Done = func(item int, sum string) error {
-			w.sums[item] = sum
-			w.written += w.plan.Items[item].Size()
-			return w.journal.note(line{Item: item, Sum: sum, Share: w.shares[item]})
-		}
-		progress := o.Progress
-		o.Progress = func(done int64) {
-			if progress != nil {
-				progress(before + done)
-			}
-		}
-		if _, err := w.plan.Begin(ctx, w.src.Weights, o).Finish(disk.NewWriter(w.file, 0), o.Done, o.Progress); err != nil {
+	for k := range w.plan.Parts {
+		if err := w.writeItems(ctx, k, v.items, o); err != nil {
 			return err
 		}
 	}
@@ -227,6 +210,28 @@ func (w *streamWriter) visit(ctx context.Context, v visit, path string, o plan.W
 		}
 	}
 	return nil
+}
+
+// writeItems writes those of the items that belong to part k.
+func (w *streamWriter) writeItems(ctx context.Context, k int, items []place, o plan.WriteOptions) error {
+	for _, x := range items {
+		if x.part == k {
+			o.Items = append(o.Items, x.item)
+		}
+	}
+	if len(o.Items) == 0 {
+		return nil
+	}
+	part, before, progress := w.plan.Parts[k], w.written, o.Progress
+	o.Compare, o.Compared = w.compare, func(i int, share float64) { w.shares[k][i] = share }
+	o.Done = func(i int, sum string) error {
+		w.sums[k][i] = sum
+		w.written += part.Items[i].Size()
+		return w.journal.note(line{Part: k, Item: i, Sum: sum, Share: w.shares[k][i]})
+	}
+	o.Progress = func(done int64) { progress(before + done) }
+	_, err := part.Begin(ctx, w.src.Weights, o).Finish(disk.NewWriter(w.files[k], 0), o.Done, o.Progress)
+	return err
 }
 
 // compare holds stored rows against those of the source.
@@ -267,23 +272,27 @@ func (w *streamWriter) tiesHold() error {
 // finding is the result of comparing all items.
 func (w *streamWriter) finding() *verify.Finding {
 	worst, name := 0.0, ""
-	for i, t := range tensorsOf(w.plan, w.sums) {
-		if w.shares[i] > worst {
-			worst, name = w.shares[i], t.Name
+	list, shares := tensorsOf(w.plan, w.sums), slices.Concat(w.shares...)
+	for i, t := range list {
+		if shares[i] > worst {
+			worst, name = shares[i], t.Name
 		}
 	}
-	f := verify.Compared(len(w.sums), worst, name)
+	f := verify.Compared(len(list), worst, name)
 	return &f
 }
 
 // resume begins the journal anew with the lines of an earlier run that the file agrees with.
 func (w *streamWriter) resume(ctx context.Context) (err error) {
-	n := len(w.plan.Items)
-	w.sums, w.shares, w.ties = make([]string, n), make([]float64, n), map[string]string{}
-	if err := w.file.Truncate(w.plan.Bytes); err != nil {
-		return err
+	w.ties = map[string]string{}
+	n, tied, found := 0, tied(w.src), 0
+	for k, part := range w.plan.Parts {
+		n += len(part.Items)
+		w.sums, w.shares = append(w.sums, make([]string, len(part.Items))), append(w.shares, make([]float64, len(part.Items)))
+		if err := w.files[k].Truncate(part.Bytes); err != nil {
+			return err
+		}
 	}
-	tied, found := tied(w.src), 0
 	w.journal, err = openJournal(w.dir, w.entry, func(l line) (bool, error) {
 		ok, err := w.take(ctx, l, tied)
 		if ok {
@@ -306,13 +315,13 @@ func (w *streamWriter) take(ctx context.Context, l line, tied []string) (bool, e
 		w.ties[l.Tie] = l.Sum
 		return true, w.tiesHold()
 	}
-	if l.Item < 0 || l.Item >= len(w.sums) || w.sums[l.Item] != "" {
+	if l.Part < 0 || l.Part >= len(w.sums) || l.Item < 0 || l.Item >= len(w.sums[l.Part]) || w.sums[l.Part][l.Item] != "" {
 		return false, nil
 	}
-	it := &w.plan.Items[l.Item]
-	ok, err := holds(ctx, w.file, it, l.Sum)
+	it := &w.plan.Parts[l.Part].Items[l.Item]
+	ok, err := holds(ctx, w.files[l.Part], it, l.Sum)
 	if ok {
-		w.sums[l.Item], w.shares[l.Item] = l.Sum, l.Share
+		w.sums[l.Part][l.Item], w.shares[l.Part][l.Item] = l.Sum, l.Share
 		w.written += it.Size()
 	}
 	return ok, err

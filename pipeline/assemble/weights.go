@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/rs/zerolog"
 
@@ -18,11 +17,12 @@ import (
 	"github.com/llmexport/llmexport/pipeline/plan"
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 	"github.com/llmexport/llmexport/verify"
 )
 
-// Weights makes an entry of the store with the files of a package that follow from its plan: weights, graph and
+// Weights makes an entry of the store with the files of a package that follow from its plan: weights and graph of every part,
 // llm_config.json, and a record of them.
 type Weights struct {
 	*Planned
@@ -30,7 +30,7 @@ type Weights struct {
 	Limits    *pipeline.Limits
 	// Codes are matrices that were encoded before; nil if there are none.
 	Codes *Codes
-	// Ahead is the beginning of the weight file.
+	// Ahead is the beginning of the text model's weight file.
 	Ahead *Ahead
 	// Closeness and Hub are for weights that are fetched while they are written: the closeness that their rows must have, and
 	// the options of the hub's client.
@@ -46,8 +46,14 @@ type Codes struct {
 	Encoded func(tensor string) io.ReaderAt
 }
 
-// Resumable are the names in an entry of weights from which a killed run resumes.
-var Resumable = []string{WeightFile, journalFile, spoolDir}
+// Resumable lists the names in the entry from which a killed run resumes.
+func (w *Weights) Resumable() []string {
+	names := []string{journalFile, spoolDir}
+	for _, part := range w.Plan.Parts {
+		names = append(names, part.Lowered.WeightFile())
+	}
+	return names
+}
 
 const recordFile = "record.json"
 
@@ -69,36 +75,39 @@ func ReadRecord(a pipeline.Artifact) (*Record, error) {
 // Make fills the entry, and returns the digest of its content.
 func (w *Weights) Make(ctx context.Context, p *pipeline.Partial) (manifest.Digest, error) {
 	o := w.writeOptions(w.Quantizer, w.Limits)
-	o.Progress = func(done int64) { w.Limits.Report("quantize", WeightFile, done, w.Plan.Bytes) }
+	o.Progress = func(done int64) { w.Limits.Report("quantize", mnn.WeightFile(""), done, w.Plan.Bytes()) }
 	var rec Record
-	var spans []string
-	var sum string
+	var digests *sums
 	var err error
 	if w.Source.Heads != nil {
 		s := &streamWriter{dir: p.Dir, entry: p.Name, plan: w.Plan, src: w.Source, closeness: w.Closeness, hub: w.Hub}
-		spans, sum, rec.Compared, err = s.write(ctx, o)
-	} else if err = disk.CheckSpace(p.Dir, w.Plan.Bytes+w.GraphBytes); err == nil {
-		spans, sum, err = w.write(ctx, p, o)
+		digests, rec.Compared, err = s.write(ctx, o)
+	} else if err = disk.CheckSpace(p.Dir, w.Plan.Bytes()+w.GraphBytes); err == nil {
+		digests, err = w.write(ctx, p, o)
 	}
 	if err != nil {
 		return "", err
 	}
-	llmConfig, err := llmConfig(w.Planned)
-	if err != nil {
+	rec.Tensors, rec.Files = tensorsOf(w.Plan, digests.items), map[string]string{}
+	files := map[string][]byte{}
+	if files[LLMConfigFile], err = llmConfig(w.Planned); err != nil {
 		return "", err
 	}
-	graph, err := w.Plan.Graph().Marshal()
-	if err != nil {
-		return "", err
+	for k, part := range w.Plan.Parts {
+		if files[part.Lowered.GraphFile()], err = part.Graph().Marshal(); err != nil {
+			return "", err
+		}
+		rec.Files[part.Lowered.WeightFile()] = digests.files[k]
 	}
-	rec.Tensors, rec.Files = tensorsOf(w.Plan, spans), map[string]string{
-		WeightFile: sum, GraphFile: manifest.DigestOf(graph).Hex(), LLMConfigFile: manifest.DigestOf(llmConfig).Hex(),
+	for name, b := range files {
+		rec.Files[name] = manifest.DigestOf(b).Hex()
 	}
 	b, err := json.Marshal(rec)
 	if err != nil {
 		return "", err
 	}
-	for name, b := range map[string][]byte{GraphFile: graph, LLMConfigFile: llmConfig, recordFile: b} {
+	files[recordFile] = b
+	for name, b := range files {
 		if err := os.WriteFile(filepath.Join(p.Dir, name), b, 0o666); err != nil {
 			return "", err
 		}
@@ -109,72 +118,121 @@ func (w *Weights) Make(ctx context.Context, p *pipeline.Partial) (manifest.Diges
 	return manifest.DigestOf(b), nil
 }
 
+// sums are SHA-256 of weight files in hex.
+type sums struct {
+	items [][]string // by part and item; of those that are written
+	files []string   // by part
+}
+
 // tensorsOf lists the plan's spans for a manifest.
-func tensorsOf(p *plan.Plan, sums []string) []manifest.Tensor {
-	list := make([]manifest.Tensor, len(p.Items))
-	for i := range p.Items {
-		it := &p.Items[i]
-		name := it.Slot.Weight.Tensor
-		if it.Slot.Bias.Tensor != "" {
-			name += verify.BiasSeparator + it.Slot.Bias.Tensor
-		}
-		list[i] = manifest.Tensor{
-			Name: name, Op: it.Slot.Name, Spec: it.Spec(), File: WeightFile, Offset: it.Offset, Size: it.Size(), SHA256: sums[i],
+func tensorsOf(p *plan.Plan, sums [][]string) (list []manifest.Tensor) {
+	for k, part := range p.Parts {
+		for i := range part.Items {
+			it := &part.Items[i]
+			name := it.Slot.Weight.Tensor
+			if it.Slot.Bias.Tensor != "" {
+				name += verify.BiasSeparator + it.Slot.Bias.Tensor
+			}
+			list = append(list, manifest.Tensor{
+				Name: name, Op: it.Slot.Name, Spec: it.Spec(), File: part.Lowered.WeightFile(),
+				Offset: it.Offset, Size: it.Size(), SHA256: sums[k][i],
+			})
 		}
 	}
 	return list
 }
 
-// write writes the weight file in order, and returns the SHA-256 of every item's span and of the file.
-func (w *Weights) write(ctx context.Context, p *pipeline.Partial, o plan.WriteOptions) (sums []string, file string, err error) {
+// openFiles opens the weight files of a plan, which closeAll closes.
+func openFiles(dir string, p *plan.Plan) (files []*os.File, closeAll func() error, err error) {
+	closeAll = func() error {
+		var errs []error
+		for _, f := range files {
+			errs = append(errs, f.Close())
+		}
+		return errors.Join(errs...)
+	}
+	for _, part := range p.Parts {
+		f, err := os.OpenFile(filepath.Join(dir, part.Lowered.WeightFile()), os.O_RDWR|os.O_CREATE, 0o666)
+		if err != nil {
+			return nil, nil, errors.Join(err, closeAll())
+		}
+		files = append(files, f)
+	}
+	return files, closeAll, nil
+}
+
+// write writes the weight files in order.
+func (w *Weights) write(ctx context.Context, p *pipeline.Partial, o plan.WriteOptions) (*sums, error) {
 	pl, src := w.Plan, w.Source.Weights
 	if w.Codes != nil {
 		src, o.Encoded = w.Codes.Source, w.Codes.Encoded
-		pl = &plan.Plan{Items: slices.Clone(pl.Items), Bytes: pl.Bytes, Model: pl.Model}
-		pl.Take(src.Tensors())
+		pl = pl.From(src.Tensors())
 	}
-	f, err := os.OpenFile(filepath.Join(p.Dir, WeightFile), os.O_RDWR|os.O_CREATE, 0o666)
+	files, closeAll, err := openFiles(p.Dir, pl)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	defer f.Close()
-	var end int64 // of the last whole item
+	defer closeAll()
+	s := &sums{items: make([][]string, len(files))}
+	places := all(pl)
+	found := 0 // items that an earlier run has written
 	j, err := openJournal(p.Dir, p.Name, func(l line) (bool, error) {
-		if l.Item != len(sums) || l.Item >= len(pl.Items) {
+		if found == len(places) || (place{l.Part, l.Item}) != places[found] {
 			return false, nil
 		}
-		it := &pl.Items[l.Item]
-		ok, err := holds(ctx, f, it, l.Sum)
+		ok, err := holds(ctx, files[l.Part], &pl.Parts[l.Part].Items[l.Item], l.Sum)
 		if ok {
-			sums, end = append(sums, l.Sum), it.Offset+it.Size()
+			s.items[l.Part] = append(s.items[l.Part], l.Sum)
+			found++
 		}
 		return ok, err
 	})
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	defer j.file.Close()
-	o.File = sha256.New()
-	if o.From = len(sums); o.From > 0 {
-		zerolog.Ctx(ctx).Info().Int("tensors", o.From).Int("of", len(pl.Items)).Msg("resuming after the tensors of an earlier run")
+	if found > 0 {
+		zerolog.Ctx(ctx).Info().Int("tensors", found).Int("of", len(places)).Msg("resuming after the tensors of an earlier run")
+	}
+	var before int64
+	begun, progress := w.Ahead.take(w.Planned), o.Progress
+	for k, part := range pl.Parts {
+		o.Progress = func(done int64) { progress(before + done) }
+		o.From = len(s.items[k])
+		o.Done = func(i int, sum string) error {
+			s.items[k] = append(s.items[k], sum)
+			return j.note(line{Part: k, Item: i, Sum: sum})
+		}
+		if o.From > 0 || begun == nil {
+			w.Ahead.Stop()
+			begun = nil
+		}
+		sum, err := writePart(ctx, part, files[k], src, o, begun)
+		if err != nil {
+			return nil, err
+		}
+		s.files, begun, before = append(s.files, sum), nil, before+part.Bytes
+	}
+	return s, errors.Join(closeAll(), j.file.Close())
+}
+
+// writePart writes the items of a part from o.From on, and returns the SHA-256 of its file. begun is the beginning of the
+// whole file, or nil.
+func writePart(ctx context.Context, part *plan.Part, f *os.File, src tensor.Source, o plan.WriteOptions, begun *plan.Writing) (string, error) {
+	var end int64 // of the last whole item
+	if o.From > 0 {
+		last := &part.Items[o.From-1]
+		end = last.Offset + last.Size()
 	}
 	if err := f.Truncate(end); err != nil {
-		return nil, "", err
+		return "", err
 	}
+	o.File = sha256.New()
 	if _, err := io.Copy(o.File, f); err != nil { // and stand at its end
-		return nil, "", err
+		return "", err
 	}
-	o.Done = func(i int, sum string) error {
-		sums = append(sums, sum)
-		return j.note(line{Item: i, Sum: sum})
+	if begun == nil {
+		begun = part.Begin(ctx, src, o)
 	}
-	writing := w.Ahead.take(w.Planned)
-	if o.From > 0 || writing == nil {
-		w.Ahead.Stop()
-		writing = pl.Begin(ctx, src, o)
-	}
-	if file, err = writing.Finish(disk.NewWriter(f, end), o.Done, o.Progress); err != nil {
-		return nil, "", err
-	}
-	return sums, file, errors.Join(f.Close(), j.file.Close())
+	return begun.Finish(disk.NewWriter(f, end), o.Done, o.Progress)
 }

@@ -51,9 +51,9 @@ func openUntied(t *testing.T) (*arch.Decoder, tensor.Source) {
 	config["tie_word_embeddings"] = false
 	b, err = json.Marshal(config)
 	check(t, err)
-	d, err = arch.Describe(b, u.Tensors(), arch.Options{})
+	m, err := arch.Describe(b, u.Tensors(), arch.Options{})
 	check(t, err)
-	return d, u
+	return m.Text, u
 }
 
 // Every kind of chain on two layers of a trained model at 3 bits, its table at 16, by the divergence in nats on text that calibration did

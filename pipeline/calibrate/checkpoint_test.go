@@ -52,10 +52,11 @@ func openCheckpoint(t testing.TB, dir string) (*arch.Decoder, tensor.Source) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := arch.Describe(config, c.Tensors(), arch.Options{})
+	m, err := arch.Describe(config, c.Tensors(), arch.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	d := m.Text
 	src, err := arch.Open(d, c)
 	if err != nil {
 		t.Fatal(err)

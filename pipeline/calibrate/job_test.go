@@ -107,9 +107,9 @@ func madeUp(t *testing.T, hidden, intermediate int, tied bool) (*arch.Decoder, t
 		"sliding_window": null, "tie_word_embeddings": %v, "use_sliding_window": false, "vocab_size": 200}`, hidden, intermediate, tied)
 	src, err := checkpoint.New(config, 3)
 	check(t, err)
-	d, err := arch.Describe(config, src.Tensors(), arch.Options{})
+	m, err := arch.Describe(config, src.Tensors(), arch.Options{})
 	check(t, err)
-	return d, src
+	return m.Text, src
 }
 
 // edited is a source in which some values are others.

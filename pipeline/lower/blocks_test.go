@@ -208,7 +208,7 @@ func TestBlocksAreWellFormed(t *testing.T) {
 				t.Errorf("conditions %q", m.Conditions)
 			}
 			keeps := 0
-			for _, op := range m.Graph.Ops {
+			for _, op := range m.Parts[0].Graph.Ops {
 				if op.Type == mnn.OpAttention || op.Type == mnn.OpLinearAttention {
 					keeps++
 				}
@@ -232,7 +232,7 @@ func TestFineSlots(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]bool{"0.router.weight": true, "0.shared_gate.weight": true, "0.delta.a.weight": true, "0.delta.b.weight": true, "0.mamba.dt.weight": true}
-	for _, s := range m.Slots {
+	for _, s := range m.Parts[0].Slots {
 		if s.Fine != want[s.Weight.Tensor] {
 			t.Errorf("%s: fine %t", s.Weight.Tensor, s.Fine)
 		}

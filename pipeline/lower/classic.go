@@ -10,7 +10,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Names of ops by which checks find things in our graphs.
+// Names of ops by which checks find places in the graphs of this package.
 const (
 	// HeadOp is the linear that makes logits.
 	HeadOp = "/lm/lm_head/Linear"
@@ -20,7 +20,7 @@ const (
 func LayerOutput(i int) string { return fmt.Sprintf("/layers.%d/mlp/residual", i) }
 
 // Classic lowers to the form that every engine from 3.5.0 on loads: plain tensors between layers, rotary
-// embedding from elementary ops, one Attention op per layer, or per head where heads have masks of their own.
+// embedding from elementary ops, and one Attention op per layer, or per head if heads have different masks.
 func Classic(d *arch.Decoder, o Options) (*Model, error) {
 	b := newBuilder()
 	b.decoder, b.context, b.precision, b.latent = d, d.MaxPositions, d.Precision, o.Latent
@@ -80,13 +80,14 @@ func Classic(d *arch.Decoder, o Options) (*Model, error) {
 		b.slots = append(b.slots, Slot{Kind: TableSlot, Name: "embedding", Op: -1, Weight: d.Embedding, Table: true, Lookup: true})
 	}
 	return &Model{
-		Graph: b.g, Slots: b.slots, Context: b.context, Window: b.window, Precision: b.precision, Whole: b.whole,
+		Parts:   []*Part{{Graph: b.g, Slots: b.slots}},
+		Context: b.context, Window: b.window, Precision: b.precision, Whole: b.whole,
 		CacheElements: b.cacheElements, StateBytes: b.stateBytes, Caches: b.caches, Conditions: b.conditions,
 		Features: b.features(),
 	}, nil
 }
 
-// manySlots is somewhat more than the slots of most models: in a mixture of experts, these are nearly all of them.
+// manySlots estimates the number of slots, a little too high for most models. Experts account for nearly all slots of a mixture.
 func manySlots(d *arch.Decoder) int {
 	n := 8
 	for _, l := range d.Layers {
@@ -105,7 +106,7 @@ func (b *builder) layer(i int, l arch.Layer, h value) (value, error) {
 	p := fmt.Sprintf("/layers.%d/", i)
 	before := h
 	names := names{}
-	normed := map[arch.Norm]value{} // what norms made of the stream as it was before
+	normed := map[arch.Norm]value{} // results of norms that were applied to before
 	for k := range l {
 		br := &l[k]
 		if !br.Parallel {
@@ -145,7 +146,7 @@ func (b *builder) layer(i int, l arch.Layer, h value) (value, error) {
 	return h, nil
 }
 
-// addend is what a branch adds to the stream; x is the normalised input of its block.
+// addend returns what a branch adds to the stream; x is the normalised input of its block.
 func (b *builder) addend(i int, name string, br *arch.Branch, x value) (value, error) {
 	y, err := b.block(i, name, br.Block, x)
 	if err != nil {
@@ -187,10 +188,10 @@ func (b *builder) sumOf(i int, p string, s *arch.Sum, x value) (value, error) {
 	return sum, nil
 }
 
-// names are those that a layer has used, and how often.
+// names counts the uses of each name within a layer.
 type names map[string]int
 
-// unique is the name itself the first time.
+// unique returns the name itself the first time, then the name with a number.
 func (n names) unique(name string) string {
 	n[name]++
 	if n[name] == 1 {
@@ -199,7 +200,7 @@ func (n names) unique(name string) string {
 	return name + "_" + strconv.Itoa(n[name])
 }
 
-// blockName is the part of the names of a block's ops.
+// blockName returns the component that a block contributes to the names of its ops.
 func blockName(x arch.Block) string {
 	switch x.(type) {
 	case *arch.Attention, *arch.LatentAttention:
@@ -214,7 +215,7 @@ func blockName(x arch.Block) string {
 	return "mlp"
 }
 
-// normName is the name of the norm before a block: one for MLPs and another for what mixes tokens.
+// normName returns the name of the norm before a block: one for MLPs, another for blocks that mix tokens.
 func normName(kind string) string {
 	if kind == "mlp" {
 		return "post_attention_layernorm"
@@ -222,7 +223,7 @@ func normName(kind string) string {
 	return "input_layernorm"
 }
 
-// block lowers what a branch computes; the names of its ops begin with p. What the engine cannot run is
+// block lowers the block of a branch; the names of its ops begin with p. A block that the engine cannot run is
 // tensor.ErrUnsupported.
 func (b *builder) block(i int, p string, block arch.Block, x value) (value, error) {
 	switch block := block.(type) {

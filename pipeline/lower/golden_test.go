@@ -51,11 +51,11 @@ func describeWhole(t testing.TB, name string, change map[string]any) *arch.Decod
 		t.Fatal(err)
 	}
 	defer src.Close()
-	d, err := arch.Describe(text, src.Tensors(), arch.Options{})
+	m, err := arch.Describe(text, src.Tensors(), arch.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d
+	return m.Text
 }
 
 // The listing has one line per op, which names tensors by the ops that write them, and one line per slot.
@@ -94,7 +94,7 @@ func compareGolden(t *testing.T, got string) {
 
 func listing(m *Model) string {
 	var b bytes.Buffer
-	g := m.Graph
+	g := m.Parts[0].Graph
 	g.Expand()
 	listOps(&b, "", g.Ops, g.Tensors)
 	for i := range g.Subgraphs {
@@ -103,7 +103,7 @@ func listing(m *Model) string {
 		listOps(&b, "  ", s.Ops, s.Tensors)
 	}
 	fmt.Fprintf(&b, "outputs %v\n\n", g.Outputs)
-	for _, s := range m.Slots {
+	for _, s := range m.Parts[0].Slots {
 		fmt.Fprintf(&b, "%s %s %s [%d %d]", [...]string{"linear", "norm", "table", "const"}[s.Kind], s.Name, s.Weight.Tensor, s.Weight.Rows, s.Weight.Cols)
 		if s.Bias.Tensor != "" {
 			fmt.Fprintf(&b, " bias %s [%d]", s.Bias.Tensor, s.Bias.Rows)

@@ -12,11 +12,11 @@ import (
 const (
 	maxGraphBytes  = 1<<31 - 1
 	maxOpElements  = 1<<31 - 1
-	maxRotaryBytes = 1 << 28 // bytes of rotary tables that are still sensible inline
-	maxPositions   = 1 << 26 // positions of which tables are computed; they are int32 in the graph
+	maxRotaryBytes = 1 << 28 // bytes of rotary tables in the graph file
+	maxPositions   = 1 << 26 // positions in tables; they are int32 in the graph
 )
 
-// checkLimits refuses what the engine's loader cannot hold. The package holds context positions.
+// checkLimits rejects models that exceed limits of the engine's loader. The package holds context positions.
 func checkLimits(d *arch.Decoder, context, split, high int) error {
 	var err error
 	d.Linears(func(name string, l *arch.Linear) {
@@ -55,10 +55,10 @@ func checkLimits(d *arch.Decoder, context, split, high int) error {
 	return nil
 }
 
-// CheckGraphSize refuses a graph file that the engine cannot load.
-func CheckGraphSize(n int) error {
+// CheckGraphSize rejects a graph file of n bytes that the engine cannot load.
+func (p *Part) CheckGraphSize(n int) error {
 	if n > maxGraphBytes {
-		return fmt.Errorf("llm.mnn would have %d bytes, the engine's limit is 2^31-1: %w", n, tensor.ErrUnsupported)
+		return fmt.Errorf("%s would have %d bytes, the engine's limit is 2^31-1: %w", p.GraphFile(), n, tensor.ErrUnsupported)
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
-// Package lower turns the description of a model into the graph of an engine, with a list of the slots
-// that weights must fill. It reads no weights: offsets and lengths enter the graph when a plan has laid
-// the weight file out.
+// Package lower turns the description of a model into graphs for an engine, each with a list of the slots
+// that weights must fill. It reads no weights: offsets and lengths enter a graph when its weight file has been
+// laid out by pipeline/plan.
 package lower
 
 import (
@@ -14,9 +14,9 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Target is an engine release as a recipe names it, and what differs between releases.
+// Target is an engine release as a recipe names it, with the differences between releases.
 type Target struct {
-	// Engine is the recipe's word, "3.5" or "3.6"; Minimum the oldest release that runs the package.
+	// Engine is the recipe's word, "3.5" or "3.6"; Minimum is the oldest release that runs the package.
 	Engine, Minimum string
 	// Scale is the type of scales and zero terms.
 	Scale tensor.DType
@@ -38,7 +38,7 @@ func Engines() []string {
 	return names
 }
 
-// TargetOf looks an engine up.
+// TargetOf returns the target of an engine by the recipe's word.
 func TargetOf(engine string) (Target, error) {
 	t, ok := targets[engine]
 	if !ok {
@@ -47,7 +47,7 @@ func TargetOf(engine string) (Target, error) {
 	return t, nil
 }
 
-// SlotKind says what a slot holds.
+// SlotKind is the kind of content that a slot holds.
 type SlotKind int
 
 // The kinds of slots.
@@ -68,54 +68,75 @@ type Slot struct {
 	Subgraph int
 	Weight   arch.Weight
 	Bias     arch.Weight
-	// Fine marks matrices that are small and sensitive, routers and gates: they stay in 16 bits unless an override says
-	// otherwise.
+	// Fine marks small, sensitive matrices (routers and gates), which stay in 16 bits unless an override changes that.
 	Fine bool
-	// Table marks the head and the embedding, whose precision counts more than that of the body.
+	// Table marks the head and the embedding, whose precision matters more than that of the body.
 	Table bool
-	// Lookup marks the slot in which the engine looks token rows up: the head of a tied model, or the table.
+	// Lookup marks the slot in which the engine looks up token rows: the head of a tied model, or the table.
 	Lookup bool
 }
 
-// Model is a lowered Decoder: a graph whose external lists are still empty, its slots in file order, and what the engine
-// and its users have to know of it.
-type Model struct {
-	// Graph has subgraphs that are made when they are needed, see [mnn.Subgraph].
+// Part is one of the graphs of a package, with places for weights: the graph's external lists are still empty.
+type Part struct {
+	// Name is empty for the text model. The names of the files follow from it, see [mnn.GraphFile].
+	Name string
+	// Graph has subgraphs that are made on demand, see [mnn.Subgraph].
 	Graph *mnn.Graph
+	// Slots are in the order of the weight file.
 	Slots []Slot
+}
+
+// GraphFile returns the name of the part's graph file.
+func (p *Part) GraphFile() string { return mnn.GraphFile(p.Name) }
+
+// WeightFile returns the name of the part's weight file.
+func (p *Part) WeightFile() string { return mnn.WeightFile(p.Name) }
+
+// Model is a lowered model: its parts, and what the engine and its users have to know about them.
+type Model struct {
+	// Parts of the package, the text model first.
+	Parts []*Part
 	// Context is the number of positions that the package can hold.
 	Context int
 	// Window, if not 0, is sliding_window of llm_config.json, whose attention_type is then "mix".
 	Window int
-	// Precision is the lowest that the model can be run in, of the engine's words; "" where "low" is enough.
+	// Precision is the lowest precision at which the model works, as the engine names it; "" stands for "low".
 	Precision string
-	// Whole says that a prompt must not be divided: "chunk" must not be set.
+	// Whole: a prompt must not be divided, so "chunk" must not be set.
 	Whole bool
-	// CacheElements is the number of keys and values that the engine keeps of a token, in all layers; StateBytes is what
-	// it keeps besides, however long the conversation is.
+	// CacheElements is the number of keys and values that the engine keeps for a token, in all layers. StateBytes is the
+	// size of the states, which does not depend on the length of the conversation.
 	CacheElements, StateBytes int64
-	// Caches is the number of ops that keep keys and values or a state, layer_nums of llm_config.json.
+	// Caches is the number of ops that keep keys and values or a state: layer_nums of llm_config.json.
 	Caches int
-	// Features are those on which backends differ, without storage forms.
+	// Features are those in which backends differ, without storage forms.
 	Features backends.Features
-	// Conditions are sentences for manifest, card and plan.
+	// Conditions are sentences for the manifest, the card and the plan.
 	Conditions []string
 }
 
-// Op finds the op of a slot. Its subgraph is no longer one that is made.
-func (m *Model) Op(s *Slot) *mnn.Op {
+// Op returns the op of a slot. It makes the op's subgraph if that has not been made yet.
+func (p *Part) Op(s *Slot) *mnn.Op {
 	if s.Subgraph > 0 {
-		g := &m.Graph.Subgraphs[s.Subgraph-1]
+		g := &p.Graph.Subgraphs[s.Subgraph-1]
 		*g = *g.Full()
 		return &g.Ops[s.Op]
 	}
-	return &m.Graph.Ops[s.Op]
+	return &p.Graph.Ops[s.Op]
 }
 
 // Options of a lowering.
 type Options struct {
 	// Context bounds the positions of the package; 0 stands for all that the checkpoint declares.
 	Context int
-	// Latent is the form of latent attention, LatentExpanded or LatentCached; empty leaves it to the dimensions.
+	// Latent is the form of latent attention, LatentExpanded or LatentCached. If it is empty, the dimensions decide.
 	Latent string
+}
+
+// Lower lowers the text model of m by [Classic]. Towers are tensor.ErrUnsupported.
+func Lower(m *arch.Model, o Options) (*Model, error) {
+	if len(m.Towers) > 0 {
+		return nil, fmt.Errorf("tower %q: %w", m.Towers[0].Name, tensor.ErrUnsupported)
+	}
+	return Classic(m.Text, o)
 }

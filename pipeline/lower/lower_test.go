@@ -34,10 +34,11 @@ func TestClassicRefusesByName(t *testing.T) {
 			}
 		})
 	}
-	if err := CheckGraphSize(1<<31 - 1); err != nil {
+	p := &Part{}
+	if err := p.CheckGraphSize(1<<31 - 1); err != nil {
 		t.Error(err)
 	}
-	if err := CheckGraphSize(1 << 31); !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), "llm.mnn would have 2147483648 bytes") {
+	if err := p.CheckGraphSize(1 << 31); !errors.Is(err, tensor.ErrUnsupported) || !strings.Contains(err.Error(), "llm.mnn would have 2147483648 bytes") {
 		t.Errorf("graph of 2^31 bytes: %v", err)
 	}
 }

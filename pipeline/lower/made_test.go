@@ -127,9 +127,9 @@ var madeCases = []struct {
 		a[0].Rope, a[1].Rope, d.Ropes = nil, nil, nil
 		d.Positions, d.FirstPosition = arch.Weight{Tensor: "positions", Rows: madePositions + 2, Cols: madeHidden}, 2
 	}, check: func(t *testing.T, m *Model) {
-		i := slices.IndexFunc(m.Slots, func(s Slot) bool { return s.Weight.Tensor == "positions" })
-		if i < 0 || m.Slots[i].Kind != ConstSlot || m.Slots[i].Weight.Rows != madePositions+2 {
-			t.Errorf("slot %d of %v", i, m.Slots)
+		i := slices.IndexFunc(m.Parts[0].Slots, func(s Slot) bool { return s.Weight.Tensor == "positions" })
+		if i < 0 || m.Parts[0].Slots[i].Kind != ConstSlot || m.Parts[0].Slots[i].Weight.Rows != madePositions+2 {
+			t.Errorf("slot %d of %v", i, m.Parts[0].Slots)
 		}
 	}},
 	{name: "parallel branches", change: func(d *arch.Decoder, a []*arch.Attention, m []*arch.MLP) {
@@ -139,7 +139,7 @@ var madeCases = []struct {
 		d.Layers[0][1].Norm = d.Layers[0][0].Norm // one norm for both
 	}, check: func(t *testing.T, m *Model) {
 		norms := 0
-		for _, op := range m.Graph.Ops {
+		for _, op := range m.Parts[0].Graph.Ops {
 			if op.Type == mnn.OpLayerNorm {
 				norms++
 			}

@@ -21,9 +21,9 @@ func decoderWithPositions(t testing.TB, name string, positions int) *arch.Decode
 func tables(t *testing.T, m *Model) map[string]*mnn.Blob {
 	t.Helper()
 	blobs := map[string]*mnn.Blob{}
-	for i := range m.Graph.Ops {
-		if b, ok := m.Graph.Ops[i].Param.(*mnn.Blob); ok && len(b.Float32s) > 0 {
-			blobs[m.Graph.Ops[i].Name] = b
+	for i := range m.Parts[0].Graph.Ops {
+		if b, ok := m.Parts[0].Graph.Ops[i].Param.(*mnn.Blob); ok && len(b.Float32s) > 0 {
+			blobs[m.Parts[0].Graph.Ops[i].Name] = b
 		}
 	}
 	if len(blobs) != 4 {

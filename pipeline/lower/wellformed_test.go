@@ -15,7 +15,7 @@ import (
 // of its name, and that the graph can be written.
 func checkWellFormed(t *testing.T, d *arch.Decoder, m *Model) {
 	t.Helper()
-	g := m.Graph
+	g := m.Parts[0].Graph
 	g.Expand()
 	seen := map[string]bool{}
 	check := func(ops []mnn.Op, tensors []string) {
@@ -67,7 +67,7 @@ func checkSlots(t *testing.T, d *arch.Decoder, m *Model) {
 	t.Helper()
 	lookups, heads := 0, 0
 	count := map[string]int{}
-	for _, s := range m.Slots {
+	for _, s := range m.Parts[0].Slots {
 		for _, w := range []arch.Weight{s.Weight, s.Bias} {
 			if w.Tensor != "" {
 				count[w.Tensor]++
@@ -86,7 +86,7 @@ func checkSlots(t *testing.T, d *arch.Decoder, m *Model) {
 			continue
 		}
 		want := map[SlotKind]mnn.OpType{LinearSlot: mnn.OpConvolution, NormSlot: mnn.OpLayerNorm, ConstSlot: mnn.OpConst}
-		if op := m.Op(&s); op.Name != s.Name || op.Type != want[s.Kind] {
+		if op := m.Parts[0].Op(&s); op.Name != s.Name || op.Type != want[s.Kind] {
 			t.Errorf("slot %s is of op %s (%v)", s.Name, op.Name, op.Type)
 		}
 	}
@@ -140,13 +140,13 @@ func place(m *Model) (end int64) {
 		}
 		return 4 * int64(w.Rows) * int64(max(w.Cols, 1))
 	}
-	for i := range m.Slots {
-		s := &m.Slots[i]
+	for i := range m.Parts[0].Slots {
+		s := &m.Parts[0].Slots[i]
 		if s.Kind == TableSlot {
 			continue
 		}
 		n, bias := size(s.Weight), size(s.Bias)
-		switch p := m.Op(s).Param.(type) {
+		switch p := m.Parts[0].Op(s).Param.(type) {
 		case *mnn.Convolution:
 			bias = 4 * int64(p.Outputs)
 			p.External = []int64{end, n, bias}

@@ -14,7 +14,7 @@ import (
 
 // encoder is the state of one worker.
 type encoder struct {
-	plan      *Plan
+	part      *Part
 	src       tensor.Source
 	quantizer quant.Quantizer
 	encoded   func(tensor string) io.ReaderAt // or nil
@@ -27,7 +27,7 @@ type encoder struct {
 }
 
 func (e *encoder) run(c *chunk) error {
-	it := &e.plan.Items[c.item]
+	it := &e.part.Items[c.item]
 	cols := max(it.Slot.Weight.Cols, 1)
 	size := int(it.Source.DType.Size())
 	rows := int64(c.hi - c.lo)
@@ -74,7 +74,7 @@ func (e *encoder) run(c *chunk) error {
 
 // readRows fills b from offset at.
 func readRows(r io.ReaderAt, b []byte, at int64) error {
-	if n, err := r.ReadAt(b, at); n < len(b) { // a full read may say io.EOF
+	if n, err := r.ReadAt(b, at); n < len(b) { // a full read may return io.EOF
 		return noEOF(err)
 	}
 	return nil
@@ -110,7 +110,7 @@ func (e *encoder) piece(codes, alpha []byte, it *Item, rows int) error {
 	return nil
 }
 
-// allFinite says which weight is not a number from -limit to limit.
+// allFinite returns an error that names the first weight that is not a number from -limit to limit.
 func allFinite(x []float32, limit float32) error {
 	var lo, hi [1]float32
 	kernel.BlockExtremes(lo[:], hi[:], x)
@@ -144,7 +144,7 @@ func readFloats(src tensor.Source, info tensor.Info, n int) ([]float32, error) {
 	return v, allFinite(v, math.MaxFloat32)
 }
 
-// noEOF turns the end of a file into what it means here.
+// noEOF turns the end of a file into tensor.ErrCorrupt.
 func noEOF(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return fmt.Errorf("file ends early: %w", tensor.ErrCorrupt)

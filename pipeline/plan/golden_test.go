@@ -124,8 +124,7 @@ func override(t *testing.T, v string) quant.Override {
 
 func describe(p *Plan, short bool) string {
 	var b strings.Builder
-	for i := range p.Items {
-		it := &p.Items[i]
+	for it := range p.Items() {
 		if short && strings.Contains(it.Source.Name, ".layers.") && !strings.Contains(it.Source.Name, ".layers.0.") {
 			continue
 		}
@@ -152,7 +151,7 @@ func describe(p *Plan, short bool) string {
 		}
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "%d items, %d bytes\n", len(p.Items), p.Bytes)
+	fmt.Fprintf(&b, "%d items, %d bytes\n", len(p.Parts[0].Items), p.Bytes())
 	fmt.Fprintf(&b, "lookup %+v\n", p.Lookup())
 	p.Model.CacheElements = 256
 	m := p.Memory()

@@ -10,25 +10,25 @@ type Memory struct {
 	// Weights are codes as the engine keeps them (2, 3, 5 and 6 bits are expanded to bytes where no native
 	// kernel exists) and halves as floats.
 	Weights int64
-	// Scales are kept as fp32 by the engine: of linear layers and, once more, of the embedding table.
+	// Scales are those of linear layers and, a second time, of the embedding table. The engine keeps them in fp32.
 	Scales int64
 	// PerToken is the KV cache of one position in fp32.
 	PerToken int64
-	// State is what recurrences keep, however many positions there are.
+	// State is the size of recurrent states, which does not depend on the number of positions.
 	State int64
 }
 
-// Memory computes the estimate.
+// Memory computes the estimate for all parts.
 func (p *Plan) Memory() Memory {
 	m := Memory{PerToken: 4 * p.Model.CacheElements, State: p.Model.StateBytes}
-	for i := range p.Items {
-		x := p.Items[i].memory()
+	for it := range p.Items() {
+		x := it.memory()
 		m.Weights, m.Scales = m.Weights+x.Weights, m.Scales+x.Scales
 	}
 	return m
 }
 
-// Add adds a linear layer: weights of a bit width, scales and zero terms, and biases, all counted.
+// Add adds a linear layer, given its bit width and the numbers of weights, of scales and zero terms, and of biases.
 func (m *Memory) Add(bits int, weights, scales, biases int64) {
 	switch bits {
 	case 16, 32:
@@ -42,12 +42,12 @@ func (m *Memory) Add(bits int, weights, scales, biases int64) {
 	m.Scales += 4 * scales
 }
 
-// Total is the estimate with a KV cache of the given number of positions.
+// Total returns the estimate with a KV cache of the given number of positions.
 func (m Memory) Total(positions int) int64 {
 	return m.Weights + m.Scales + m.State + m.PerToken*int64(positions)
 }
 
-// memory is what a device keeps of an item.
+// memory returns what a device keeps of an item.
 func (it *Item) memory() (m Memory) {
 	scales := int64(it.Layout.Rows) * int64(it.Layout.Blocks)
 	if !it.Choice.Spec.Symmetric {
@@ -65,7 +65,8 @@ func (it *Item) memory() (m Memory) {
 	return m
 }
 
-// Cost is what the item's matrix would take if it were stored as s: bytes of the file, and of a device's memory.
+// Cost returns what the item's matrix would take if it were stored in the form s, in bytes of the file and of a device's
+// memory.
 func (it *Item) Cost(s quant.Spec) (bytes, ram int64, err error) {
 	x := *it
 	if err := x.store(s); err != nil {

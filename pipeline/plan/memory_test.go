@@ -55,10 +55,11 @@ func TestMemoryIsBounded(t *testing.T) {
 	if src.Size() < wanted {
 		t.Fatalf("source of %d bytes, want %d", src.Size(), wanted)
 	}
-	p, err := New(m, src.Tensors(), policy)
+	pl, err := New(m, src.Tensors(), policy)
 	if err != nil {
 		t.Fatal(err)
 	}
+	p := pl.Parts[0]
 	dst := &destination{}
 	if dir := os.Getenv("LLMEXPORT_BIG_DIR"); dir != "" {
 		if dst.file, err = os.CreateTemp(dir, "weights"); err != nil {

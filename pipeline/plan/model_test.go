@@ -34,11 +34,11 @@ func checkpoint(t testing.TB, name string) (*lower.Model, *safetensors.Checkpoin
 
 func lowered(t testing.TB, config []byte, tensors []tensor.Info) *lower.Model {
 	t.Helper()
-	d, err := arch.Describe(config, tensors, arch.Options{})
+	described, err := arch.Describe(config, tensors, arch.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := lower.Classic(d, lower.Options{})
+	m, err := lower.Lower(described, lower.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

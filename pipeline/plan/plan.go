@@ -1,13 +1,14 @@
-// Package plan decides every byte of llm.mnn.weight before a weight is read, and writes it in one pass.
+// Package plan decides every byte of a package's weight files before a weight is read, and writes each of them in one pass.
 //
-// [New] takes the slots of a lowered model and a policy and lays them out; the result is a value that can
-// be printed. [Plan.Link] enters offsets into the graph. [Plan.Write] streams the weights, hashing as it
-// goes, within a memory limit, the same bytes for any number of threads; it decides nothing.
+// [New] lays out the slots of a lowered model according to a policy; the result is a value that can be printed.
+// [Part.Graph] enters offsets into a graph. [Part.Write] streams and hashes the weights of a part within a memory limit.
+// It writes the same bytes for any number of threads and decides nothing.
 package plan
 
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/lower"
@@ -16,25 +17,23 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Item is one slot's span of the weight file.
+// Item is the span of a weight file that one slot takes.
 type Item struct {
 	Slot   lower.Slot
 	Choice quant.Choice // of matrices
-	// Source is what the checkpoint says of the tensor.
-	Source *tensor.Info
-	// BiasSource is the same of the bias, nil if there is none.
-	BiasSource *tensor.Info
-	// Offset is the first byte; the span is Header, Codes, Alpha and Bias bytes long, in this order.
-	// A norm has its gamma as Codes and its beta as Bias, a constant its values as Codes; both are float32.
+	// Source describes the checkpoint's tensor, BiasSource that of the bias; nil without a bias.
+	Source, BiasSource *tensor.Info
+	// Offset is the first byte of the span. Header, Codes, Alpha and Bias are the lengths of its pieces in bytes, in this
+	// order. A norm has its gamma as Codes and its beta as Bias, a constant its values as Codes, all in float32.
 	Offset                     int64
 	Header, Codes, Alpha, Bias int64
 	Layout                     quant.Layout
 }
 
-// Size is the length of the span in bytes.
+// Size returns the length of the span in bytes.
 func (it *Item) Size() int64 { return it.Header + it.Codes + it.Alpha + it.Bias }
 
-// Equal says that two items are the same bytes of their files, of sources of the same content.
+// Equal reports whether two items are the same bytes of their files, given sources with the same content.
 func (it Item) Equal(other Item) bool {
 	same := func(a, b *tensor.Info) bool {
 		return a == b || a != nil && b != nil && a.Name == b.Name && a.DType == b.DType && slices.Equal(a.Shape, b.Shape)
@@ -46,12 +45,12 @@ func (it Item) Equal(other Item) bool {
 	return it == other
 }
 
-// Matrix says that the item is stored as a [quant.Spec] says. Norms and constants are float32.
+// Matrix reports whether the item is stored in the form of a [quant.Spec]. Norms and constants are float32.
 func (it *Item) Matrix() bool {
 	return it.Slot.Kind == lower.LinearSlot || it.Slot.Kind == lower.TableSlot
 }
 
-// Spec names the storage form: "w4-b64-asym", "f16", or "f32" of a norm or constant.
+// Spec names the storage form: "w4-b64-asym", "f16", or "f32" for norms and constants.
 func (it *Item) Spec() string {
 	if !it.Matrix() {
 		return "f32"
@@ -59,39 +58,33 @@ func (it *Item) Spec() string {
 	return it.Choice.Spec.String()
 }
 
-// Plan is the layout of a weight file.
+// Plan is the layout of a package's weights.
 type Plan struct {
-	Items []Item
-	// Bytes is the length of the file.
-	Bytes int64
 	// Model is what was laid out.
 	Model *lower.Model
+	// Parts are the layouts of the model's parts, in the same order.
+	Parts []*Part
 }
 
-// New lays out the weights of a lowered model. tensors are the checkpoint's facts. Errors name every
-// matrix that cannot be stored as the policy says, and every override that matches nothing.
+// Part is the layout of the weight file of one part.
+type Part struct {
+	// Lowered is what was laid out.
+	Lowered *lower.Part
+	Items   []Item
+	// Bytes is the length of the file.
+	Bytes int64
+}
+
+// New lays out the weights of a lowered model. tensors describe the checkpoint. The error names every matrix that cannot
+// be stored as the policy demands, and every override that matches nothing.
 func New(m *lower.Model, tensors []tensor.Info, p *quant.Policy) (*Plan, error) {
 	infos := tensor.ByName(tensors)
 	pl := &Plan{Model: m}
 	var errs []error
 	used := make([]bool, len(p.Overrides))
-	pl.Items = make([]Item, 0, len(m.Slots))
-	for _, s := range m.Slots {
-		it := Item{Slot: s, Source: infos[s.Weight.Tensor], BiasSource: infos[s.Bias.Tensor], Offset: pl.Bytes}
-		if it.Source == nil || s.Bias.Tensor != "" && it.BiasSource == nil {
-			return nil, fmt.Errorf("internal error: slot %s has no tensor", s.Name)
-		}
-		for i, o := range p.Overrides {
-			used[i] = used[i] || it.Matrix() && o.Match.MatchString(s.Weight.Tensor)
-		}
-		if !it.Matrix() {
-			it.Codes, it.Bias = 4*int64(s.Weight.Rows)*int64(max(s.Weight.Cols, 1)), it.biasBytes()
-		} else if err := it.choose(p); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		pl.Items = append(pl.Items, it)
-		pl.Bytes += it.Size()
+	for _, part := range m.Parts {
+		x, err := newPart(part, infos, p, used)
+		pl.Parts, errs = append(pl.Parts, x), append(errs, err)
 	}
 	for i, u := range used {
 		if !u {
@@ -104,15 +97,69 @@ func New(m *lower.Model, tensors []tensor.Info, p *quant.Policy) (*Plan, error) 
 	return pl, nil
 }
 
-// Take makes another source of the same tensors, in which some may have another element type, the one that is written.
-func (p *Plan) Take(tensors []tensor.Info) {
+// newPart lays out the weights of one part and marks the overrides that it uses.
+func newPart(part *lower.Part, infos map[string]*tensor.Info, p *quant.Policy, used []bool) (*Part, error) {
+	x := &Part{Lowered: part, Items: make([]Item, 0, len(part.Slots))}
+	var errs []error
+	for _, s := range part.Slots {
+		it := Item{Slot: s, Source: infos[s.Weight.Tensor], BiasSource: infos[s.Bias.Tensor], Offset: x.Bytes}
+		if it.Source == nil || s.Bias.Tensor != "" && it.BiasSource == nil {
+			return nil, fmt.Errorf("internal error: slot %s has no tensor", s.Name)
+		}
+		for i, o := range p.Overrides {
+			used[i] = used[i] || it.Matrix() && o.Match.MatchString(s.Weight.Tensor)
+		}
+		if !it.Matrix() {
+			it.Codes, it.Bias = 4*int64(s.Weight.Rows)*int64(max(s.Weight.Cols, 1)), it.biasBytes()
+		} else if err := it.choose(p); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		x.Items = append(x.Items, it)
+		x.Bytes += it.Size()
+	}
+	return x, errors.Join(errs...)
+}
+
+// Text returns the layout of the text model.
+func (p *Plan) Text() *Part { return p.Parts[0] }
+
+// Items iterates over the items of all parts.
+func (p *Plan) Items() iter.Seq[*Item] {
+	return func(yield func(*Item) bool) {
+		for _, part := range p.Parts {
+			for i := range part.Items {
+				if !yield(&part.Items[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Bytes returns the length of all weight files.
+func (p *Plan) Bytes() int64 {
+	var n int64
+	for _, part := range p.Parts {
+		n += part.Bytes
+	}
+	return n
+}
+
+// From returns the plan for another source with the same tensors, some of which may have another element type. These are
+// the types that Write reads.
+func (p *Plan) From(tensors []tensor.Info) *Plan {
 	infos := tensor.ByName(tensors)
-	for i := range p.Items {
-		it := &p.Items[i]
+	q := &Plan{Model: p.Model}
+	for _, part := range p.Parts {
+		q.Parts = append(q.Parts, &Part{Lowered: part.Lowered, Items: slices.Clone(part.Items), Bytes: part.Bytes})
+	}
+	for it := range q.Items() {
 		if it.Source = infos[it.Source.Name]; it.BiasSource != nil {
 			it.BiasSource = infos[it.BiasSource.Name]
 		}
 	}
+	return q
 }
 
 // UnusedOverride is the error of an override that matches no matrix.
@@ -142,12 +189,12 @@ func (it *Item) choose(p *quant.Policy) error {
 	return it.store(it.Choice.Spec)
 }
 
-// store lays the item out as sp says.
+// store lays the item out in the form sp.
 func (it *Item) store(sp quant.Spec) error {
 	s := &it.Slot
 	it.Choice.Spec, it.Header, it.Bias = sp, 0, it.biasBytes()
 	var err error
-	// Released engines look token rows up in 4, 8 and 16 bits and take everything else for 4.
+	// Released engines look up token rows of 4, 8 and 16 bits and read every other width as 4 bits.
 	if s.Lookup && sp.Bits != 4 && sp.Bits != 8 && sp.Bits != 16 {
 		return fmt.Errorf("%s: the engine looks embeddings up in 4, 8 or 16 bits only, not in %d: %w", s.Weight.Tensor, sp.Bits, tensor.ErrUnsupported)
 	}
@@ -162,7 +209,7 @@ func (it *Item) store(sp quant.Spec) error {
 	return nil
 }
 
-// biasBytes is the length of the vector behind the item's weights.
+// biasBytes returns the length of the vector that follows the item's weights.
 func (it *Item) biasBytes() int64 {
 	if it.Slot.Bias.Tensor == "" {
 		return 0
@@ -170,24 +217,24 @@ func (it *Item) biasBytes() int64 {
 	return 4 * int64(it.Slot.Bias.Rows)
 }
 
-// Link enters spans and storage forms into the graph, all of it, and returns it.
-func (p *Plan) Link() *mnn.Graph {
+// Link enters spans and storage forms into the whole graph and returns it.
+func (p *Part) Link() *mnn.Graph {
 	for i := range p.Items {
 		if it := &p.Items[i]; it.Slot.Kind != lower.TableSlot {
-			it.link(p.Model.Op(&it.Slot))
+			it.link(p.Lowered.Op(&it.Slot))
 		}
 	}
-	p.Model.Graph.Expand() // what has no slots
-	return p.Model.Graph
+	p.Lowered.Graph.Expand() // subgraphs without slots
+	return p.Lowered.Graph
 }
 
-// Graph is what Link gives, with experts that are made when they are needed: that of a large mixture takes a tenth of the
-// memory of Link's.
-func (p *Plan) Graph() *mnn.Graph {
-	g := *p.Model.Graph
+// Graph returns the graph of Link, with experts that are made on demand: for a large mixture it takes a tenth of the memory
+// of Link's.
+func (p *Part) Graph() *mnn.Graph {
+	g := *p.Lowered.Graph
 	g.Subgraphs = slices.Clone(g.Subgraphs)
 	like := 0
-	var before []Item // of the last subgraph that is made
+	var before []Item // of the last subgraph that is made on demand
 	for lo := 0; lo < len(p.Items); {
 		hi := lo + 1
 		for hi < len(p.Items) && p.Items[hi].Slot.Subgraph == p.Items[lo].Slot.Subgraph {
@@ -213,21 +260,22 @@ func (p *Plan) Graph() *mnn.Graph {
 		}
 		for i := range items {
 			if it := &items[i]; it.Slot.Kind != lower.TableSlot {
-				it.link(p.Model.Op(&it.Slot))
+				it.link(p.Lowered.Op(&it.Slot))
 			}
 		}
 	}
 	return &g
 }
 
-// alike says that the subgraphs of items take as many bytes, if one follows the other and their names are equally long.
+// alike reports whether the subgraphs of two lists of items have equal sizes in the graph file, provided that one follows the
+// other and their names are equally long.
 func alike(a, b []Item) bool {
 	return slices.EqualFunc(a, b, func(x, y Item) bool {
 		return x.Slot.Kind == y.Slot.Kind && x.Slot.Op == y.Slot.Op && x.Choice.Spec == y.Choice.Spec && x.Layout == y.Layout
 	})
 }
 
-// link enters span and storage form into the item's op.
+// link enters the span and the storage form into the item's op.
 func (it *Item) link(op *mnn.Op) {
 	switch it.Slot.Kind {
 	case lower.NormSlot:
@@ -258,33 +306,30 @@ func quan(it *Item) *mnn.Quan {
 	return q
 }
 
-// Lookup is where the engine finds embedding rows.
+// Lookup is where the engine finds embedding rows in the weight file of the text model.
 type Lookup struct {
-	// WeightOffset is the first byte of the codes, AlphaOffset and AlphaSize the scales.
+	// WeightOffset is the first byte of the codes. The scales are AlphaSize bytes from AlphaOffset on.
 	WeightOffset, AlphaOffset, AlphaSize int64
 	Bits                                 int
 	// Block is the number of columns per scale; 0 at 16 bits.
 	Block int
-	// FP16 says that scales are halves.
+	// FP16: scales are halves.
 	FP16 bool
 }
 
 // Lookup describes the table of token embeddings.
 func (p *Plan) Lookup() Lookup {
-	for i := range p.Items {
-		it := &p.Items[i]
-		if !it.Slot.Lookup {
-			continue
+	for it := range p.Items() {
+		if it.Slot.Lookup {
+			return Lookup{
+				WeightOffset: it.Offset + it.Header,
+				AlphaOffset:  it.Offset + it.Header + it.Codes,
+				AlphaSize:    it.Alpha,
+				Bits:         it.Choice.Spec.Bits,
+				Block:        it.Layout.BlockCols,
+				FP16:         it.Choice.Spec.Scale == tensor.F16 && it.Choice.Spec.Bits != 16,
+			}
 		}
-		l := Lookup{
-			WeightOffset: it.Offset + it.Header,
-			AlphaOffset:  it.Offset + it.Header + it.Codes,
-			AlphaSize:    it.Alpha,
-			Bits:         it.Choice.Spec.Bits,
-			Block:        it.Layout.BlockCols,
-			FP16:         it.Choice.Spec.Scale == tensor.F16 && it.Choice.Spec.Bits != 16,
-		}
-		return l
 	}
 	panic("internal error: plan without an embedding table")
 }

@@ -43,14 +43,14 @@ func TestGraphSize(t *testing.T) {
 		{"dense", func(t *testing.T) *lower.Model { m, _ := checkpoint(t, "qwen3-tied"); return m }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			plan := func() *Plan {
+			plan := func() *Part {
 				m := tt.model(t)
 				s := spec(t, "w4-b32-asym")
 				p, err := New(m, allOf(m), &quant.Policy{Default: s, Table: s, Overrides: tt.overrides})
 				if err != nil {
 					t.Fatal(err)
 				}
-				return p
+				return p.Parts[0]
 			}
 			g := plan().Graph()
 			size, err := g.Size()
@@ -71,7 +71,7 @@ func TestGraphSize(t *testing.T) {
 
 // allOf are the facts of the tensors that a model takes, all of them BF16.
 func allOf(m *lower.Model) (infos []tensor.Info) {
-	for _, s := range m.Slots {
+	for _, s := range m.Parts[0].Slots {
 		for _, w := range []arch.Weight{s.Weight, s.Bias} {
 			if w.Tensor != "" {
 				infos = append(infos, tensor.Info{Name: w.Tensor, DType: tensor.BF16, Shape: tensor.Shape{int64(w.Rows), int64(max(w.Cols, 1))}})

@@ -12,19 +12,19 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// spanner puts spans together from finished chunks: header, codes, scales, bias.
+// spanner assembles spans from finished chunks: header, codes, scales, bias.
 type spanner struct {
-	plan *Plan
+	part *Part
 	src  tensor.Source
 
-	at    int64 // in the span
+	at    int64 // bytes of the span so far
 	span  hash.Hash
 	alpha []byte  // scales of the item so far; they follow the codes
 	share float64 // of the item so far
 }
 
 func (s *spanner) chunk(c *chunk) error {
-	it := &s.plan.Items[c.item]
+	it := &s.part.Items[c.item]
 	if c.err != nil {
 		return fmt.Errorf("%s: %w", it.Slot.Weight.Tensor, c.err)
 	}
@@ -60,11 +60,11 @@ func (s *spanner) chunk(c *chunk) error {
 	return nil
 }
 
-// writer writes chunks to the file and tells of them.
+// writer writes chunks to the file and reports them.
 type writer struct {
-	plan     *Plan
+	part     *Part
 	dst      io.Writer
-	seeker   io.Seeker // dst, if items do not follow one another
+	seeker   io.Seeker // dst, if items do not follow each other
 	compared func(item int, share float64)
 	done     func(item int, sum string) error
 	progress func(done int64)
@@ -73,7 +73,7 @@ type writer struct {
 }
 
 func (w *writer) chunk(c *chunk) error {
-	if it := &w.plan.Items[c.item]; c.lo == 0 && w.seeker != nil {
+	if it := &w.part.Items[c.item]; c.lo == 0 && w.seeker != nil {
 		if _, err := w.seeker.Seek(it.Offset, io.SeekStart); err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ func (w *writer) chunk(c *chunk) error {
 			return err
 		}
 	}
-	buf, tail := c.buf, c.tail // copies: the pools must not keep the chunk
+	buf, tail := c.buf, c.tail // copies, so that the pools do not keep the chunk
 	bufs.Put(&buf)
 	if c.sum != "" {
 		alphas.Put(&tail)
@@ -108,8 +108,8 @@ func (w *writer) chunk(c *chunk) error {
 	return nil
 }
 
-// bufs and alphas recycle what travels from workers to the file: rows of chunks, and the scales of whole items, which
-// may be much larger.
+// bufs and alphas recycle the buffers that travel from workers to the file: bufs holds rows of chunks, alphas the scales of
+// whole items, which may be much larger.
 var bufs, alphas = sync.Pool{New: newBuffer}, sync.Pool{New: newBuffer}
 
 func newBuffer() any { return new([]byte) }

@@ -53,8 +53,8 @@ func expertModel() (*lower.Model, inMemory) {
 		w.Rows, w.Cols = rows, cols
 		return w
 	}
-	m := &lower.Model{Graph: &mnn.Graph{Outputs: []string{"y"}}, CacheElements: 12, StateBytes: 1000}
-	g := m.Graph
+	part := &lower.Part{Graph: &mnn.Graph{Outputs: []string{"y"}}}
+	g := part.Graph
 	op := func(ops *[]mnn.Op, tensors *[]string, name string, t mnn.OpType, p mnn.Param, in ...int32) {
 		*tensors = append(*tensors, name)
 		*ops = append(*ops, mnn.Op{Name: name, Type: t, Inputs: in, Outputs: []int32{int32(len(*tensors) - 1)}, Param: p})
@@ -71,7 +71,7 @@ func expertModel() (*lower.Model, inMemory) {
 	g.Tensors = append(g.Tensors, "chosen")
 	g.Ops[len(g.Ops)-1].Outputs = []int32{5, 6}
 	op(&g.Ops, &g.Tensors, "y", mnn.OpMoE, &mnn.MoE{Layer: 2, Experts: 2, TopK: 1}, 1, 5, 6)
-	m.Slots = []lower.Slot{
+	part.Slots = []lower.Slot{
 		{Kind: lower.NormSlot, Name: "norm", Op: 1, Weight: fill("norm.weight", n), Bias: fill("norm.bias", n)},
 		{Kind: lower.ConstSlot, Name: "vector", Op: 2, Weight: fill("vector", n)},
 		{Kind: lower.ConstSlot, Name: "matrix", Op: 3, Weight: matrix("matrix", 3, n)},
@@ -86,22 +86,23 @@ func expertModel() (*lower.Model, inMemory) {
 		s.Outputs[0] = 3
 		g.Subgraphs = append(g.Subgraphs, s)
 		p := fmt.Sprintf("experts.%d.", j)
-		m.Slots = append(m.Slots,
+		part.Slots = append(part.Slots,
 			lower.Slot{Kind: lower.LinearSlot, Name: name + "/linear", Op: 1, Subgraph: int(j) + 1, Weight: matrix(p+"weight", n, n), Bias: fill(p+"bias", n)},
 			lower.Slot{Kind: lower.ConstSlot, Name: name + "/scale", Op: 2, Subgraph: int(j) + 1, Weight: fill(p+"scale", 1)})
 	}
-	m.Slots = append(m.Slots, lower.Slot{Kind: lower.TableSlot, Name: "embedding", Op: -1, Weight: matrix("table", 4, n), Table: true, Lookup: true})
-	return m, src
+	part.Slots = append(part.Slots, lower.Slot{Kind: lower.TableSlot, Name: "embedding", Op: -1, Weight: matrix("table", 4, n), Table: true, Lookup: true})
+	return &lower.Model{Parts: []*lower.Part{part}, CacheElements: 12, StateBytes: 1000}, src
 }
 
 // Offsets of norms, constants in the weight file and the matrices of experts go where the graph looks for them.
 func TestSubgraphsReadBack(t *testing.T) {
 	m, src := expertModel()
 	s := spec(t, "w4-b32-asym")
-	p, err := New(m, src.Tensors(), &quant.Policy{Default: s, Table: s})
+	pl, err := New(m, src.Tensors(), &quant.Policy{Default: s, Table: s})
 	if err != nil {
 		t.Fatal(err)
 	}
+	p := pl.Parts[0]
 	file := memory(written(t, p, src, WriteOptions{Threads: 2, Memory: 1 << 20}))
 	b, err := p.Link().Marshal()
 	if err != nil {
@@ -147,7 +148,7 @@ func TestSubgraphsReadBack(t *testing.T) {
 	if len(seen) != 15 {
 		t.Errorf("names of %d ops", len(seen))
 	}
-	r := p.Memory()
+	r := pl.Memory()
 	const codes, scales, floats = 2 * 32 * 32 / 2, 2*2*32 + 2*4, 2*32 + 32 + 3*32 + 2*32 + 2
 	if r.Weights != codes+4*floats || r.Scales != 4*scales || r.PerToken != 48 || r.State != 1000 || r.Total(10) != r.Weights+r.Scales+1480 {
 		t.Errorf("memory %+v", r)
@@ -167,8 +168,8 @@ func TestConstantsTakeNoSpec(t *testing.T) {
 		t.Fatal(err)
 	}
 	specs := map[string]string{}
-	for i := range pl.Items {
-		specs[pl.Items[i].Slot.Weight.Tensor] = pl.Items[i].Spec()
+	for it := range pl.Items() {
+		specs[it.Slot.Weight.Tensor] = it.Spec()
 	}
 	for name, want := range map[string]string{"vector": "f32", "matrix": "f32", "norm.weight": "f32", "experts.1.scale": "f32", "experts.1.weight": "w4-brow-sym", "table": "f16"} {
 		if specs[name] != want {

@@ -15,9 +15,9 @@ const MaxThreads = 64
 // ceil(LU/T) packs; when fewer than T threads get any, the maxima of the others are never written, and all T
 // are read. 16-bit layers are not affected.
 func (p *Plan) UnsafeThreads(pack int) []int {
-	inputs := map[int]bool{} // numbers of columns, of which there are few
-	for i := range p.Items {
-		if it := &p.Items[i]; it.Slot.Kind == lower.LinearSlot && it.Choice.Spec.Bits != 16 {
+	inputs := map[int]bool{} // distinct numbers of columns: a few
+	for it := range p.Items() {
+		if it.Slot.Kind == lower.LinearSlot && it.Choice.Spec.Bits != 16 {
 			inputs[it.Layout.Cols] = true
 		}
 	}

@@ -46,12 +46,12 @@ func TestUnsafeThreads(t *testing.T) {
 }
 
 func TestPlanUnsafeThreadsIsTheUnion(t *testing.T) {
-	p := small(t)
+	p, _ := smallPlan(t)
 	for _, pack := range PackWidths {
 		var want []int
 		for threads := 1; threads <= MaxThreads; threads++ {
-			for i := range p.Items {
-				if l := p.Items[i].Layout; l.Blocks > 0 && UnsafeThreads(l.Cols, pack, threads) {
+			for it := range p.Items() {
+				if l := it.Layout; l.Blocks > 0 && UnsafeThreads(l.Cols, pack, threads) {
 					want = append(want, threads)
 					break
 				}

@@ -29,7 +29,13 @@ var policy = &quant.Policy{
 }
 
 // smallModel has biases, a table of its own, and matrices of several chunks: 2.3 million weights.
-func smallModel(t testing.TB) (*Plan, *generated) {
+func smallModel(t testing.TB) (*Part, *generated) {
+	t.Helper()
+	p, src := smallPlan(t)
+	return p.Parts[0], src
+}
+
+func smallPlan(t testing.TB) (*Plan, *generated) {
 	t.Helper()
 	m, src := published(t, "Qwen2.5-0.5B-Instruct", map[string]any{
 		"hidden_size": 256, "intermediate_size": 1280, "num_hidden_layers": 1, "num_attention_heads": 4,
@@ -42,14 +48,9 @@ func smallModel(t testing.TB) (*Plan, *generated) {
 	return p, src
 }
 
-func small(t testing.TB) *Plan {
-	p, _ := smallModel(t)
-	return p
-}
-
 // written runs Write and checks what must hold for each: the digest is that of the bytes, items are reported
 // in order with the digests of their spans.
-func written(t testing.TB, p *Plan, src tensor.Source, o WriteOptions) []byte {
+func written(t testing.TB, p *Part, src tensor.Source, o WriteOptions) []byte {
 	t.Helper()
 	o.Quantizer = quant.RTN{}
 	var dst bytes.Buffer
@@ -143,17 +144,17 @@ func (m memory) Bytes(off, n int64) ([]byte, error) {
 func TestWrittenFileReadsBack(t *testing.T) {
 	for _, body := range []string{"w4-b64-asym", "w3-b32-sym", "w8-brow-asym-s32", "f16"} {
 		t.Run(body, func(t *testing.T) {
-			_, src := smallModel(t)
-			m := small(t).Model
+			small, src := smallPlan(t)
 			s := spec(t, body)
 			table := s
 			if s.Bits == 3 {
 				table.Bits = 4
 			}
-			p, err := New(m, src.Tensors(), &quant.Policy{Default: s, Table: table})
+			pl, err := New(small.Model, src.Tensors(), &quant.Policy{Default: s, Table: table})
 			if err != nil {
 				t.Fatal(err)
 			}
+			p := pl.Parts[0]
 			file := memory(written(t, p, src, WriteOptions{Threads: 2, Memory: 1 << 26}))
 			g := p.Link()
 			if _, err := g.Marshal(); err != nil {
@@ -188,7 +189,7 @@ func TestWrittenFileReadsBack(t *testing.T) {
 					}
 				case lower.TableSlot:
 					// The engine reads rows of the table through the lookup, which has no header.
-					l := p.Lookup()
+					l := pl.Lookup()
 					if l.WeightOffset != it.Offset || l.AlphaOffset+l.AlphaSize != it.Offset+it.Size() || it.Header != 0 {
 						t.Errorf("lookup %+v of %+v", l, it)
 					}
@@ -292,13 +293,14 @@ func TestWriteFails(t *testing.T) {
 		for _, threads := range []int{1, 3} {
 			t.Run(fmt.Sprintf("%s/%d", c.name, threads), func(t *testing.T) {
 				before := runtime.NumGoroutine()
-				p, src := smallModel(t)
+				pl, src := smallPlan(t)
 				if c.policy != nil {
 					var err error
-					if p, err = New(p.Model, src.Tensors(), c.policy); err != nil {
+					if pl, err = New(pl.Model, src.Tensors(), c.policy); err != nil {
 						t.Fatal(err)
 					}
 				}
+				p := pl.Parts[0]
 				src.damage, src.short = c.damage, c.short
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()

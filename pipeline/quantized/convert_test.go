@@ -230,12 +230,12 @@ func TestModel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := arch.Describe(s.Config(), s.Tensors(), arch.Options{})
+			described, err := arch.Describe(s.Config(), s.Tensors(), arch.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(s.Names()) != 7*4 || d.ModelType != "qwen3" {
-				t.Errorf("%d matrices of %s", len(s.Names()), d.ModelType)
+			if len(s.Names()) != 7*4 || described.Text.ModelType != "qwen3" {
+				t.Errorf("%d matrices of %s", len(s.Names()), described.Text.ModelType)
 			}
 			const name = "model.layers.1.mlp.down_proj.weight"
 			spec, _, err := s.Spec(name)

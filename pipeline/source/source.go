@@ -37,7 +37,8 @@ type Source struct {
 	Weights tensor.Source
 	// Quantized is Weights if there are such matrices, else nil.
 	Quantized *quantized.Source
-	Decoder   *arch.Decoder
+	Model     *arch.Model
+	Decoder   *arch.Decoder // Model.Text
 	// Ties maps the names of tensors to those of tensors that they must equal. Without weights that is still to be compared.
 	Ties map[string]string
 
@@ -103,9 +104,10 @@ func (s *Source) open(ignore []string) error {
 			s.Weights, config = s.Quantized, s.Quantized.Config()
 		}
 	}
-	if s.Decoder, err = arch.Describe(config, s.Weights.Tensors(), arch.Options{IgnoreConfig: ignore}); err != nil {
+	if s.Model, err = arch.Describe(config, s.Weights.Tensors(), arch.Options{IgnoreConfig: ignore}); err != nil {
 		return err
 	}
+	s.Decoder = s.Model.Text
 	s.Ties = s.Decoder.Duplicates()
 	for dup, of := range s.Ties {
 		if s.Heads != nil {

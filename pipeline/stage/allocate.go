@@ -163,13 +163,14 @@ func storable(rows, cols int, lookup bool, scale tensor.DType, targeted []*backe
 func priced(base *assemble.Planned, list []calibrate.Sensitivity) ([]quant.Item, error) {
 	var items []quant.Item
 	for _, s := range list {
-		at := slices.IndexFunc(base.Plan.Items, func(it plan.Item) bool { return it.Slot.Weight.Tensor == s.Tensor })
+		slots := base.Plan.Text().Items
+		at := slices.IndexFunc(slots, func(it plan.Item) bool { return it.Slot.Weight.Tensor == s.Tensor })
 		if at < 0 {
 			return nil, fmt.Errorf("internal error: %s has no slot", s.Tensor)
 		}
 		item := quant.Item{Members: []string{s.Tensor}}
 		for _, o := range s.Options {
-			bytes, ram, err := base.Plan.Items[at].Cost(o.Spec)
+			bytes, ram, err := slots[at].Cost(o.Spec)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", s.Tensor, err)
 			}

@@ -51,31 +51,33 @@ type remainder struct {
 	allocated, ram, matrices, weights int64
 }
 
-// unfixed returns those of the measured matrices that no override fixes.
+// unfixed returns those of the measured matrices that no override fixes: matrices of the text model.
 func unfixed(p *assemble.Planned, measured []quant.Item) ([]quant.Item, remainder, error) {
 	var list []quant.Item
 	var r remainder
-	for i := range p.Plan.Items {
-		it := &p.Plan.Items[i]
-		if !it.Matrix() {
-			continue
+	for _, part := range p.Plan.Parts {
+		for i := range part.Items {
+			it := &part.Items[i]
+			if !it.Matrix() {
+				continue
+			}
+			r.weights += int64(it.Layout.Rows) * int64(it.Layout.Cols)
+			if it.Choice.Override >= 0 || part != p.Plan.Text() {
+				r.matrices += it.Size() - it.Bias
+				continue
+			}
+			name := it.Slot.Weight.Tensor
+			at := slices.IndexFunc(measured, func(m quant.Item) bool { return m.Members[0] == name })
+			if at < 0 {
+				return nil, r, fmt.Errorf("internal error: %s was not measured", name)
+			}
+			bytes, ram, err := it.Cost(it.Choice.Spec)
+			if err != nil {
+				return nil, r, err
+			}
+			r.allocated, r.ram = r.allocated+bytes, r.ram+ram
+			list = append(list, measured[at])
 		}
-		r.weights += int64(it.Layout.Rows) * int64(it.Layout.Cols)
-		if it.Choice.Override >= 0 {
-			r.matrices += it.Size() - it.Bias
-			continue
-		}
-		name := it.Slot.Weight.Tensor
-		at := slices.IndexFunc(measured, func(m quant.Item) bool { return m.Members[0] == name })
-		if at < 0 {
-			return nil, r, fmt.Errorf("internal error: %s was not measured", name)
-		}
-		bytes, ram, err := it.Cost(it.Choice.Spec)
-		if err != nil {
-			return nil, r, err
-		}
-		r.allocated, r.ram = r.allocated+bytes, r.ram+ram
-		list = append(list, measured[at])
 	}
 	return list, r, nil
 }

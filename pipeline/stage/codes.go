@@ -45,8 +45,9 @@ const codesFile = "codes.json"
 func (q *Quantize) encode(ctx context.Context, r *Run, pl *assemble.Planned, chain *quant.Chain) error {
 	c := &r.Calibrate
 	specs := map[string]quant.Spec{}
-	for i := range pl.Plan.Items {
-		if it := &pl.Plan.Items[i]; it.Matrix() {
+	items := pl.Plan.Text().Items
+	for i := range items {
+		if it := &items[i]; it.Matrix() {
 			specs[it.Slot.Weight.Tensor] = it.Choice.Spec
 		}
 	}

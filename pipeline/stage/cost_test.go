@@ -10,6 +10,7 @@ import (
 	"github.com/llmexport/llmexport/pipeline/stage"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
 // What is read off a package is what was planned.
@@ -39,8 +40,8 @@ func TestCost(t *testing.T) {
 				t.Fatal(err)
 			}
 			var weights, bytes int64
-			for i := range pl.Plan.Items {
-				if it := &pl.Plan.Items[i]; it.Layout.Rows > 0 {
+			for it := range pl.Plan.Items() {
+				if it.Layout.Rows > 0 {
 					weights += int64(it.Layout.Rows) * int64(it.Layout.Cols)
 					bytes += it.Size() - it.Bias
 				}
@@ -62,7 +63,7 @@ func TestCost(t *testing.T) {
 				t.Errorf("memory %+v, planned was %+v", got.Memory, pl.Memory())
 			}
 			var files int64
-			for _, f := range []string{assemble.ConfigFile, assemble.LLMConfigFile, assemble.GraphFile, assemble.WeightFile, "tokenizer.mtok"} {
+			for _, f := range []string{assemble.ConfigFile, assemble.LLMConfigFile, mnn.GraphFile(""), mnn.WeightFile(""), "tokenizer.mtok"} {
 				st, err := os.Stat(filepath.Join(dir, f))
 				if err != nil {
 					t.Fatal(err)

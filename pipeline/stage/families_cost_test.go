@@ -44,7 +44,7 @@ func TestCostsOfFamilies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b, err := pl.Plan.Graph().Marshal()
+			b, err := pl.Plan.Parts[0].Graph().Marshal()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -84,7 +84,7 @@ func (q *Quantize) room(r *Run, src *source.Source) error {
 	if err != nil {
 		return nil // an error of the stage that plans, which reports it better
 	}
-	size := pl.Plan.Bytes + pl.GraphBytes
+	size := pl.Plan.Bytes() + pl.GraphBytes
 	inCache := size
 	if q.calibrated() {
 		inCache += size

@@ -9,10 +9,10 @@ import (
 
 	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/internal/synthetic/packed"
-	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime"
+	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/verify/reference"
 )
 
@@ -59,7 +59,7 @@ func TestNarrow(t *testing.T) {
 				narrow, wide := newWork(t, dir, sections), newWork(t, floats, sections)
 				narrow.must(t)
 				wide.must(t)
-				for _, file := range []string{assemble.WeightFile, assemble.GraphFile} {
+				for _, file := range []string{mnn.WeightFile(""), mnn.GraphFile("")} {
 					a, err := os.ReadFile(filepath.Join(narrow.out(), file))
 					if err != nil {
 						t.Fatal(err)

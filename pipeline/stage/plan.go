@@ -11,13 +11,13 @@ import (
 	"github.com/llmexport/llmexport/pipeline/source"
 )
 
-// lowered is the graph of a decoder for the target of the run, whose backends all compute it correctly.
-func (r *Run) lowered(d *arch.Decoder) (*lower.Model, error) {
+// lowered lowers a model for the target of the run, whose backends all compute it correctly.
+func (r *Run) lowered(model *arch.Model) (*lower.Model, error) {
 	context := r.Recipe.Target.Context
-	if context > d.MaxPositions {
-		return nil, r.Recipe.Errorf("target.context", "the checkpoint has %d positions, fewer than %d", d.MaxPositions, context)
+	if most := model.Text.MaxPositions; context > most {
+		return nil, r.Recipe.Errorf("target.context", "the checkpoint has %d positions, fewer than %d", most, context)
 	}
-	m, err := lower.Classic(d, lower.Options{Context: context})
+	m, err := lower.Lower(model, lower.Options{Context: context})
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (r *Run) Plan(src *source.Source, a *assemble.Allocation) (*assemble.Planne
 			return nil, err
 		}
 	}
-	m, err := r.lowered(src.Decoder)
+	m, err := r.lowered(src.Model)
 	if err != nil {
 		return nil, err
 	}
@@ -53,15 +53,19 @@ func (r *Run) Plan(src *source.Source, a *assemble.Allocation) (*assemble.Planne
 		}
 		return nil, err
 	}
-	size, err := p.Graph().Size()
-	if err != nil {
-		return nil, err
-	}
-	if err := lower.CheckGraphSize(size); err != nil {
-		return nil, err
+	var size int64
+	for _, part := range p.Parts {
+		n, err := part.Graph().Size()
+		if err != nil {
+			return nil, err
+		}
+		if err := part.Lowered.CheckGraphSize(n); err != nil {
+			return nil, err
+		}
+		size += int64(n)
 	}
 	pl := &assemble.Planned{
-		Source: src, Target: r.target, Plan: p, GraphBytes: int64(size), Allocation: a, Kept: kept, Profiles: r.profiles,
+		Source: src, Target: r.target, Plan: p, GraphBytes: size, Allocation: a, Kept: kept, Profiles: r.profiles,
 	}
 	// Before a budget is shared out, storage forms are provisional.
 	if r.Quantize.Budget != nil && a == nil {

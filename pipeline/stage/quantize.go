@@ -119,15 +119,14 @@ func (q *Quantize) Run(ctx context.Context, r *Run) error {
 	}
 	r.Weights, err = r.entry(ctx, "weights", of, func(p *pipeline.Partial) (manifest.Digest, error) {
 		return w.Make(ctx, p)
-	}, assemble.Resumable...)
+	}, w.Resumable()...)
 	return err
 }
 
 // logPlan logs every tensor, and warns of matrices that take another block than the recipe asks for.
 func logPlan(ctx context.Context, pl *assemble.Planned) {
 	log, other := zerolog.Ctx(ctx), map[string]int{}
-	for i := range pl.Plan.Items {
-		it := &pl.Plan.Items[i]
+	for it := range pl.Plan.Items() {
 		log.Debug().Str("tensor", it.Slot.Weight.Tensor).Str("spec", it.Spec()).Int64("offset", it.Offset).Int64("bytes", it.Size()).Msg("planned")
 		if it.Choice.AutoFrom != 0 {
 			other[fmt.Sprintf("%d columns do not divide into blocks of %d: %s", it.Layout.Cols, it.Choice.AutoFrom, it.Spec())]++

@@ -32,7 +32,7 @@ func (w *Rewrite) Run(ctx context.Context, r *Run) error {
 		return err
 	}
 	if r.planned == nil { // else it has been lowered
-		if _, err := r.lowered(src.Decoder); err != nil {
+		if _, err := r.lowered(src.Model); err != nil {
 			return err
 		}
 	}

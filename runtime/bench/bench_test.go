@@ -29,15 +29,15 @@ func TestCostOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := arch.Describe(config, src.Tensors(), arch.Options{})
+	described, err := arch.Describe(config, src.Tensors(), arch.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := lower.Classic(d, lower.Options{})
+	m, err := lower.Lower(described, lower.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := CostOf(m.Graph)
+	got := CostOf(m.Parts[0].Graph)
 	const head, layer = 320 * 64, 64*64 + 2*32*64 + 64*64 + 3*160*64
 	want := Cost{Bits: got.Bits, Weights: 3*layer + head, HeadWeights: head, WeightBytes: got.WeightBytes, CacheWidth: 3 * 2 * 2 * 16, QueryWidth: 3 * 64}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -218,10 +218,11 @@ func TestRenamed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := arch.Describe(config, b.infos, arch.Options{})
+			described, err := arch.Describe(config, b.infos, arch.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
+			d := described.Text
 			src, err := arch.Open(d, &b.memory)
 			if err != nil {
 				t.Fatal(err)

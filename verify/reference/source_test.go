@@ -109,11 +109,11 @@ func readTensors(t testing.TB, dir string) (*arch.Decoder, *memory) {
 		t.Fatal(err)
 	}
 	src := readFile(t, filepath.Join(dir, "model.safetensors"))
-	d, err := arch.Describe(config, src.Tensors(), arch.Options{})
+	m, err := arch.Describe(config, src.Tensors(), arch.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d, src
+	return m.Text, src
 }
 
 // tokens reads a tensor of token ids.

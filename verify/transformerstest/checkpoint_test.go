@@ -252,10 +252,11 @@ func compute(t *testing.T, dir string, config []byte, ids [][]int32) (logits []f
 		t.Fatal(err)
 	}
 	defer src.Close()
-	d, err := arch.Describe(config, src.Tensors(), arch.Options{})
+	described, err := arch.Describe(config, src.Tensors(), arch.Options{})
 	if err != nil {
 		return nil, bound{}, err
 	}
+	d := described.Text
 	for name, of := range d.Duplicates() {
 		if a, b := read(t, src, name), read(t, src, of); !bytes.Equal(a, b) {
 			return nil, bound{}, fmt.Errorf("%s differs from %s", name, of)

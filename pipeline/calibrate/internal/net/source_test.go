@@ -115,10 +115,11 @@ func openSource(t testing.TB, dir string) (*arch.Decoder, tensor.Source) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { src.Close() })
-	d, err := arch.Describe(config, src.Tensors(), arch.Options{})
+	m, err := arch.Describe(config, src.Tensors(), arch.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	d := m.Text
 	opened, err := arch.Open(d, src)
 	if err != nil {
 		t.Fatal(err)

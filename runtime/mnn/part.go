@@ -1,0 +1,9 @@
+package mnn
+
+import "cmp"
+
+// GraphFile returns the name of the file that holds the graph of a part of a package. The text model has the empty name.
+func GraphFile(part string) string { return cmp.Or(part, "llm") + ".mnn" }
+
+// WeightFile returns the name of the file that holds the weights of a part. The engine derives it from that of the graph.
+func WeightFile(part string) string { return GraphFile(part) + ".weight" }
