@@ -14,20 +14,20 @@ import (
 	"github.com/llmexport/llmexport/internal/jsondoc"
 )
 
-// Canonical returns the one spelling of a JSON value that manifests and reports are written in:
+// Canonical returns the spelling of a JSON value in which manifests and reports are written:
 //
 //   - UTF-8, one value, one newline at the end;
-//   - members of objects sorted by the bytes of their names, each on a line of its own, indented by one
-//     space a level, ": " after the name;
-//   - elements of arrays likewise on lines of their own, but an array that holds only numbers on one line,
-//     separated by ", "; empty ones are [] and {};
-//   - strings escape the quote, the backslash and what is below U+0020 (\n, \r, \t, else \u00xx) and
+//   - members of objects sorted by the bytes of their names, each on its own line, indented by one
+//     space per level, ": " after the name;
+//   - elements of arrays also on their own lines, except that an array of numbers only is on one line,
+//     separated by ", "; empty arrays and objects are [] and {};
+//   - strings escape the quote, the backslash and characters below U+0020 (\n, \r, \t, else \u00xx) and
 //     nothing else;
-//   - numbers written without fraction and exponent stay as they are, all others are the shortest
+//   - numbers without fraction and exponent stay as they are, all others are the shortest
 //     decimal that gives the same float64, as strconv.FormatFloat prints it for 'g' and -1.
 //
-// It fails on values that encoding/json does not marshal, NaN and infinities among them, on those that [jsondoc.Check] refuses,
-// and beyond [MaxSize] bytes.
+// It fails on values that encoding/json cannot marshal (including NaN and infinities) or [jsondoc.Check] rejects, and if the
+// result has more than [MaxSize] bytes.
 func Canonical(v any) ([]byte, error) { return canonical(v, MaxSize) }
 
 // canonical writes at most limit bytes.
@@ -53,11 +53,11 @@ func canonical(v any, limit int) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// errLong ends the writing of a canonical form at its limit.
+// errLong reports a canonical form above its limit.
 var errLong = errors.New("the canonical form takes too many bytes")
 
-// bounded is a canonical form that is being written. Line ends and indents make it larger than what it spells, so that its
-// size is compared with the limit at every value.
+// bounded is a canonical form that is being written. Line ends and indents make it larger than the JSON that it was made from,
+// so its size is compared with the limit after every value.
 type bounded struct {
 	bytes.Buffer
 	limit int
@@ -159,7 +159,7 @@ func (b *bounded) number(s string) error {
 	return nil
 }
 
-// text does not use encoding/json, whose escapes have changed between Go releases.
+// text writes a string. It does not use encoding/json, whose escapes have changed between Go releases.
 func (b *bounded) text(s string) {
 	b.WriteByte('"')
 	for _, r := range s {

@@ -14,8 +14,7 @@ type Digest string
 
 const digestPrefix = "sha256:"
 
-// ParseDigest checks the form of a digest. Other forms are tensor.ErrCorrupt; a digest that passed may be
-// used in a file name.
+// ParseDigest checks the form of a digest. Other forms are tensor.ErrCorrupt; a valid digest may be used in a file name.
 func ParseDigest(s string) (Digest, error) {
 	h, ok := strings.CutPrefix(s, digestPrefix)
 	if !ok || !validHex(h) {
@@ -24,16 +23,16 @@ func ParseDigest(s string) (Digest, error) {
 	return Digest(s), nil
 }
 
-// Hex is the digest without its prefix.
+// Hex returns the digest without its prefix.
 func (d Digest) Hex() string { return strings.TrimPrefix(string(d), digestPrefix) }
 
-// DigestOf is the SHA-256 of data.
+// DigestOf returns the SHA-256 of data.
 func DigestOf(data []byte) Digest {
 	sum := sha256.Sum256(data)
 	return Digest(digestPrefix + hex.EncodeToString(sum[:]))
 }
 
-// The roles of the files that decide what a package answers.
+// The roles of the files that determine the output of a package.
 const (
 	RoleGraph     = "graph"
 	RoleWeights   = "weights"
@@ -41,9 +40,9 @@ const (
 	RoleTokenizer = "tokenizer"
 )
 
-// Content digests the names and digests of the files that decide what a package answers: graph, weights, facts of
-// the model, tokenizer. config.json carries it; it cannot carry the manifest's own digest, because the manifest
-// lists config.json.
+// Content returns the digest of the names and digests of the files that determine the output of a package: graphs, weights,
+// llm_config.json, tokenizer. config.json records it. It cannot record the manifest's own digest, because the manifest lists
+// config.json.
 func (m *Manifest) Content() Digest {
 	var b []byte
 	for _, f := range m.Files {

@@ -15,14 +15,14 @@ import (
 	"slices"
 )
 
-// hashChunk is how much is read between two looks at the context, in bytes.
+// hashChunk is the number of bytes that are read between two checks of the context.
 const hashChunk = 1 << 20
 
-// maxExtra bounds how many unlisted files an error names.
+// maxExtra bounds the number of unlisted files that an error names.
 const maxExtra = 20
 
 // Hash reads r to its end and returns size and SHA-256 in a File without a name. With an io.TeeReader
-// it hashes a copy while that is made.
+// it hashes a copy while the copy is made.
 func Hash(ctx context.Context, r io.Reader) (File, error) {
 	h := sha256.New()
 	buf := make([]byte, hashChunk)
@@ -43,10 +43,10 @@ func Hash(ctx context.Context, r io.Reader) (File, error) {
 	}
 }
 
-// HashFile describes a regular file, or what a symbolic link to one points at. The Name is the last
+// HashFile describes a regular file, or the target of a symbolic link to one. The Name is the last
 // element of path.
 func HashFile(ctx context.Context, path string) (File, error) {
-	// Before opening, because opening a pipe waits for its writer.
+	// Stat comes first, because opening a pipe waits for its writer.
 	info, err := os.Stat(path)
 	if err != nil {
 		return File{}, err
@@ -66,10 +66,10 @@ func HashFile(ctx context.Context, path string) (File, error) {
 	return file, nil
 }
 
-// VerifyFiles compares a directory with the manifest and names every file that is missing, not listed,
-// of another size or of other content; each such error is a [DamagedError]. Files are regular files:
-// symbolic links are not followed. It does not read the manifest.json of the directory, which may be
-// absent, nor the signature, see [SignatureName], which may be there.
+// VerifyFiles compares a directory with the manifest. The error names every file that is missing, not listed, or different
+// in size or content; each of these is a [DamagedError]. Files must be regular files: symbolic links are not followed.
+// VerifyFiles reads neither the manifest.json of the directory, which may be absent, nor the signature, see [SignatureName],
+// which may be present.
 func (m *Manifest) VerifyFiles(ctx context.Context, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -100,9 +100,9 @@ func (m *Manifest) VerifyFiles(ctx context.Context, dir string) error {
 	return errors.Join(errs...)
 }
 
-// Damage looks for a file of the package in dir that is not as the manifest lists it, the smallest ones first, and says what
-// is wrong with the first that it finds: a [DamagedError]. Other than VerifyFiles it follows links and minds no other files:
-// it explains why a package cannot be read, and demands nothing else of it.
+// Damage compares the files in dir with the manifest, the smallest first, and returns a [DamagedError] for the first one that
+// differs. Unlike VerifyFiles it follows links and ignores unlisted files: its purpose is to explain why a package cannot be
+// read.
 func (m *Manifest) Damage(ctx context.Context, dir string) error {
 	for _, f := range slices.SortedStableFunc(slices.Values(m.Files), func(a, b File) int { return cmp.Compare(a.Size, b.Size) }) {
 		got, err := HashFile(ctx, filepath.Join(dir, filepath.FromSlash(f.Name)))
@@ -119,9 +119,8 @@ func (m *Manifest) Damage(ctx context.Context, dir string) error {
 	return nil
 }
 
-// Extra lists what dir holds and the manifest does not, except manifest.json and a signature that
-// [ReadSignature] would read: names with forward slashes, sorted, one for a whole directory that holds
-// no listed file.
+// Extra lists the files in dir that the manifest does not list, except manifest.json and a signature that
+// [ReadSignature] would read. The names have forward slashes and are sorted. A directory without listed files is one name.
 func (m *Manifest) Extra(dir string) ([]string, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -163,7 +162,7 @@ func (m *Manifest) extra(root *os.Root) ([]string, error) {
 	return extra, err
 }
 
-// OpenIn opens the file below root for reading, once it is a regular file of the listed size.
+// OpenIn opens the file below root for reading. It must be a regular file of the listed size.
 func (f File) OpenIn(root *os.Root) (*os.File, error) {
 	name := filepath.FromSlash(f.Name)
 	info, err := root.Lstat(name)
@@ -180,7 +179,7 @@ func (f File) OpenIn(root *os.Root) (*os.File, error) {
 	return root.Open(name)
 }
 
-// Match compares a description of bytes with the listed one; a difference is a [DamagedError].
+// Match compares size and digest with those of got; a difference is a [DamagedError].
 func (f File) Match(got File) error {
 	if got.Size != f.Size {
 		return damagedf("%s has %d bytes and the manifest says %d", f.Name, got.Size, f.Size)

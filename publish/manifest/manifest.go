@@ -1,9 +1,8 @@
 // Package manifest reads and writes manifest.json, the listing of a published package: every file with
-// its size and SHA-256, where the weights came from, the recipe that made them, what was measured and
-// which engine runs it.
+// its size and SHA-256, the source of the weights, the recipe, the measurements and the engine that runs it.
 //
 // [Open] reads the manifest of a directory and [Manifest.VerifyFiles] compares the directory with it;
-// [Manifest.Marshal] writes one. A manifest has exactly one spelling: [Parse] refuses bytes that Marshal
+// [Manifest.Marshal] writes one. A manifest has exactly one spelling: [Parse] rejects bytes that Marshal
 // would not have written, so that a digest names a manifest and not one of its spellings.
 //
 // Versions of the format: 1, described by [Manifest] and [Canonical].
@@ -23,22 +22,22 @@ const FileName = "manifest.json"
 // Version is the format that this package reads and writes.
 const Version = 1
 
-// Manifest describes a package. Its lists are in the order that [Manifest.Sort] gives them; Marshal and
-// Parse refuse another order, because the bytes of a package must not depend on how it was made.
+// Manifest describes a package. Its lists are in the order of [Manifest.Sort]; Marshal and
+// Parse reject any other order, because the bytes of a package must not depend on how it was made.
 type Manifest struct {
 	// Version is the version of the format, 1.
 	Version int `json:"manifest"`
-	// Digest is the SHA-256 of the canonical bytes in which this field is the empty string. Parse checks
-	// it; Marshal computes it and ignores the value here.
+	// Digest is the SHA-256 of the canonical bytes with this field empty. Parse checks it; Marshal computes it and
+	// ignores the value here.
 	Digest Digest `json:"digest"`
 	// Name of the package, one path element.
 	Name string `json:"name"`
-	// Tool wrote the package.
+	// Tool is the program that wrote the package.
 	Tool Tool `json:"tool"`
 	// MinimumEngine is the oldest MNN release that runs the package correctly, for example "3.6.0". The
-	// engine has no such check of its own and an older one may answer garbage.
+	// engine does not check this, and older releases may return garbage.
 	MinimumEngine string `json:"minimum_engine"`
-	// Target is what the recipe asked for.
+	// Target is that of the recipe.
 	Target Target `json:"target"`
 	// Source is the checkpoint.
 	Source Source `json:"source"`
@@ -48,7 +47,7 @@ type Manifest struct {
 	Files []File `json:"files"`
 	// Tensors lists the stored weights, sorted by file, offset, name and op.
 	Tensors []Tensor `json:"tensors,omitempty"`
-	// Verified says that the checks ran on these bytes and none failed.
+	// Verified: the checks ran on these bytes and none failed.
 	Verified bool `json:"verified"`
 	// Checks lists the verdicts in the order in which they were reached; names are unique.
 	Checks []Check `json:"checks,omitempty"`
@@ -56,9 +55,9 @@ type Manifest struct {
 	Metrics map[string]Metric `json:"metrics,omitempty"`
 	// Goldens are recorded outputs that a correct engine reproduces.
 	Goldens []Golden `json:"goldens,omitempty"`
-	// Threads says which thread counts are safe, sorted by pack width.
+	// Threads lists the safe and unsafe thread counts, sorted by pack width.
 	Threads []Threads `json:"threads,omitempty"`
-	// Conditions are sentences on what the package needs to give right answers.
+	// Conditions are sentences about what the package needs in order to compute correctly.
 	Conditions []string `json:"conditions,omitempty"`
 	// IgnoredKeys are keys of the source's config.json that do not change the computation, sorted.
 	IgnoredKeys []string `json:"ignored_config_keys,omitempty"`
@@ -70,25 +69,25 @@ type Tool struct {
 	Version string `json:"version"`
 }
 
-// Target is the engine release and the backends that a package is meant for; Backends is sorted.
+// Target is the engine release and the backends that a package was made for; Backends is sorted.
 type Target struct {
 	Engine   string   `json:"engine"`
 	Backends []string `json:"backends,omitempty"`
 }
 
-// Source is the checkpoint a package was made from. Repo and Revision are empty for a local one, which
+// Source is the checkpoint from which a package was made. Repo and Revision are empty for a local one, which
 // its files identify; Files is sorted by name and has no roles.
 type Source struct {
 	// Hub is where Repo lives: empty for Hugging Face's hub, or [ModelScope].
 	Hub      string `json:"hub,omitempty"`
 	Repo     string `json:"repo,omitempty"`
 	Revision string `json:"revision,omitempty"`
-	// License is the id that the checkpoint's card states, such as "apache-2.0", empty if it states none; LicenseName
-	// is the name of one whose id is "other".
+	// License is the id on the checkpoint's card, such as "apache-2.0", or empty; LicenseName is the name of a licence
+	// whose id is "other".
 	License     string `json:"license,omitempty"`
 	LicenseName string `json:"license_name,omitempty"`
-	// Access is [Gated] or [Private] for a repository that not everyone may read, [Unknown] where it is not known to be
-	// neither, else empty.
+	// Access is [Gated] or [Private] for a repository that not everyone may read, [Unknown] if that could not be
+	// determined, else empty.
 	Access string `json:"access,omitempty"`
 	Files  []File `json:"files,omitempty"`
 }
@@ -99,12 +98,12 @@ const ModelScope = "modelscope"
 // The values of Source.Access.
 const (
 	Gated   = "gated"   // the repository's terms must be accepted
-	Private = "private" // its owner gives rights to read it
-	Unknown = "unknown" // its hub does not say, or could not be asked
+	Private = "private" // only accounts with permission may read it
+	Unknown = "unknown" // the hub does not report it, or could not be reached
 )
 
-// Name tells the repository from those of other hubs, in the form of references to packages: "org/name" of Hugging Face,
-// "ms://org/name" of ModelScope. It is empty for a local checkpoint.
+// Name returns the repository in the form of a reference, which includes the hub: "org/name" for Hugging Face,
+// "ms://org/name" for ModelScope. It is empty for a local checkpoint.
 func (s Source) Name() string {
 	if s.Hub == ModelScope {
 		return "ms://" + s.Repo
@@ -112,7 +111,7 @@ func (s Source) Name() string {
 	return s.Repo
 }
 
-// Page is the address at which people read about the repository, empty for a local checkpoint.
+// Page returns the address of the repository's web page, empty for a local checkpoint.
 func (s Source) Page() string {
 	u := url.URL{Scheme: "https", Host: "huggingface.co", Path: "/" + s.Repo}
 	switch {
@@ -125,7 +124,7 @@ func (s Source) Page() string {
 }
 
 // File is one file. Name is relative with forward slashes (see [CheckName]), Size in bytes, SHA256 in
-// lower-case hex. Role says what a file of a package is for, for example "weights" or "license".
+// lower-case hex. Role is the purpose of a file of a package, for example "weights" or "license".
 type File struct {
 	Name   string `json:"name"`
 	Role   string `json:"role,omitempty"`
@@ -133,11 +132,13 @@ type File struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Tensor says where a checkpoint tensor went: Size bytes at Offset of the package file File, with their
-// SHA-256. Op is the op of the graph that reads them and Spec the storage, for example "w4-b64-asym".
+// Tensor is the place of a checkpoint tensor in the package: Size bytes at Offset of the file File, with their
+// SHA-256. Op is the op of the graph that reads them and Spec the storage form, for example "w4-b64-asym".
 // A tensor that several ops read appears once for each.
 type Tensor struct {
-	Name   string `json:"name"`
+	Name string `json:"name"`
+	// Part is the part of the package whose graph has the op; empty for the text model. All tensors of a file have the same.
+	Part   string `json:"part,omitempty"`
 	Op     string `json:"op"`
 	Spec   string `json:"spec"`
 	File   string `json:"file"`
@@ -146,7 +147,7 @@ type Tensor struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Check is the verdict of one check: passed, skipped, or neither, which is failed.
+// Check is the verdict of one check: passed, skipped, or, if neither is set, failed.
 type Check struct {
 	Name    string             `json:"name"`
 	Passed  bool               `json:"passed"`
@@ -158,14 +159,14 @@ type Check struct {
 // Failed reports whether the check ran and did not pass.
 func (c Check) Failed() bool { return !c.Passed && !c.Skipped }
 
-// Metric is a measured value and its standard error, 0 when none was estimated.
+// Metric is a measured value and its standard error, 0 if that was not estimated.
 type Metric struct {
 	Value  float64 `json:"value"`
 	StdErr float64 `json:"std_err,omitempty"`
 }
 
 // Golden is a recorded greedy continuation: Output follows Prompt. TopLogits are the largest logits of
-// the position after the prompt, largest first. Provenance says what computed them.
+// the position after the prompt, largest first. Provenance names the program that computed them.
 type Golden struct {
 	Prompt     []int32 `json:"prompt"`
 	Output     []int32 `json:"output"`
@@ -188,7 +189,7 @@ type Threads struct {
 	Unsafe []int `json:"unsafe,omitempty"`
 }
 
-// Bytes is the size of the package without manifest.json and its signature.
+// Bytes returns the size of the package without manifest.json and its signature.
 func (m *Manifest) Bytes() int64 {
 	var n int64
 	for _, f := range m.Files {
@@ -197,8 +198,7 @@ func (m *Manifest) Bytes() int64 {
 	return n
 }
 
-// Sort brings every list that has an order of its own into that order. Checks, Goldens and Conditions
-// keep the order of the caller.
+// Sort sorts every list except Checks, Goldens and Conditions, which keep the order of the caller.
 func (m *Manifest) Sort() {
 	slices.SortFunc(m.Files, compareFiles)
 	slices.SortFunc(m.Source.Files, compareFiles)

@@ -180,6 +180,8 @@ func TestValidate(t *testing.T) {
 		"source role":       {func(m *Manifest) { m.Source.Files[0].Role = "x" }, "has a role"},
 		"source hex":        {func(m *Manifest) { m.Source.Files[0].SHA256 = "x" }, "source: config.json"},
 		"tensor file":       {func(m *Manifest) { m.Tensors[0].File = "x" }, "not in the package"},
+		"tensor part":       {func(m *Manifest) { m.Tensors[0].Part = "a/b" }, "plain file name"},
+		"parts of a file":   {func(m *Manifest) { m.Tensors[0].Part = "draft" }, `parts "draft" and ""`},
 		"tensor end":        {func(m *Manifest) { m.Tensors[2].Size++ }, "ends at byte"},
 		"tensor wraps":      {func(m *Manifest) { m.Tensors[2].Size = math.MaxInt64 }, "size"},
 		"tensor negative":   {func(m *Manifest) { m.Tensors[0].Offset = -1 }, "size -1"},

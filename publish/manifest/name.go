@@ -15,9 +15,8 @@ const (
 	maxElement = 255  // bytes of one element, the limit of the usual file systems
 )
 
-// CheckName says whether a file may have this name in a package: relative, separated by forward slashes,
-// staying below the package, and meaning the same file on Linux, macOS and Windows. Other names are
-// tensor.ErrCorrupt. The answer is the same on every system.
+// CheckName returns an error, tensor.ErrCorrupt, unless name is allowed in a package: relative, separated by forward slashes,
+// below the package, and the same file on Linux, macOS and Windows. The result is the same on every system.
 func CheckName(name string) error {
 	bad := func(why string) error {
 		return fmt.Errorf("file name %.80q %s: %w", name, why, tensor.ErrCorrupt)
@@ -50,7 +49,7 @@ func CheckName(name string) error {
 
 var devices = []string{"con", "prn", "aux", "nul", "conin$", "conout$"}
 
-// reserved reports whether Windows takes a path element for a device; it ignores extensions and spaces
+// reserved reports whether Windows treats a path element as a device. Windows ignores extensions and spaces
 // before them.
 func reserved(element string) bool {
 	base, _, _ := strings.Cut(element, ".")

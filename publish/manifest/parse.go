@@ -17,12 +17,12 @@ import (
 // MaxSize bounds a manifest in bytes. A mixture of experts with 60,000 tensors needs about 20 MB.
 const MaxSize = 32 << 20
 
-// maxRecipe bounds the recipe inside a manifest, which is the only part of free form.
+// maxRecipe bounds the recipe in a manifest, the only content of free form.
 const maxRecipe = 1 << 20
 
-// Parse reads a manifest and checks all that can be known without its files: version, fields, names,
-// order, sizes, digests and its own digest. A version other than 1 is tensor.ErrUnsupported, everything
-// else that is wrong, another spelling than the canonical one included, is a [DamagedError].
+// Parse reads a manifest and checks everything that does not need the files: version, fields, names,
+// order, sizes, digests and its own digest. A version other than 1 is tensor.ErrUnsupported. Any other
+// fault, including a spelling other than the canonical one, is a [DamagedError].
 func Parse(data []byte) (*Manifest, error) {
 	m, err := parse(data)
 	return m, Damaged(err)
@@ -45,7 +45,7 @@ func parse(data []byte) (*Manifest, error) {
 		return nil, corrupt("no field %q, so this is no manifest", "manifest")
 	}
 	if *head.Version != Version {
-		// Every version has its digest in this place; without it the number may be a changed one.
+		// Every version has its digest in this place. If the digest is wrong, the number may have been changed.
 		if open := bytes.Replace(data, []byte(digestField+head.Digest), []byte(digestField), 1); DigestOf(open) != head.Digest {
 			return nil, corrupt("manifest has version %d and not the digest that it says", *head.Version)
 		}
@@ -69,26 +69,26 @@ func parse(data []byte) (*Manifest, error) {
 	if m.Digest != sum {
 		return nil, fmt.Errorf("manifest has digest %s and says %s: %w", sum, m.Digest, tensor.ErrCorrupt)
 	}
-	// The decoder of encoding/json forgives much: repeated names, names in other case, text after the
-	// value. None of that survives this comparison.
+	// The decoder of encoding/json accepts duplicate names, names in a different case, and text after the
+	// value. This comparison rejects all of that.
 	if !bytes.Equal(data, want) {
 		return nil, errForm
 	}
 	return m, nil
 }
 
-// Marshal returns the canonical bytes of the manifest with its digest. It fails, with
-// tensor.ErrCorrupt, on a manifest that Parse would refuse. The receiver is not changed.
+// Marshal returns the canonical bytes of the manifest with its digest. A manifest that Parse would reject is
+// tensor.ErrCorrupt. The receiver is not changed.
 func (m *Manifest) Marshal() ([]byte, error) {
 	data, _, err := m.Seal()
 	return data, err
 }
 
-// Seal is Marshal that also returns the digest it wrote.
+// Seal is like Marshal and also returns the digest.
 func (m *Manifest) Seal() ([]byte, Digest, error) { return m.seal(MaxSize) }
 
-// digestField is what stands before the digest: only members of the outermost object follow a line end and one space, and no
-// string holds one.
+// digestField precedes the digest. It occurs once: only members of the outermost object follow a line end and one space, and
+// strings contain no line ends.
 const digestField = "\n \"digest\": \""
 
 // seal writes a manifest of at most limit bytes.
@@ -106,8 +106,8 @@ func (m *Manifest) seal(limit int) ([]byte, Digest, error) {
 	return bytes.Replace(open, []byte(digestField), []byte(digestField+sum), 1), sum, nil
 }
 
-// Open reads the manifest of the package in dir; it does not look at the other files. The error is
-// fs.ErrNotExist when there is no manifest.
+// Open reads the manifest of the package in dir, and none of the other files. The error is
+// fs.ErrNotExist if there is no manifest.
 func Open(dir string) (*Manifest, error) {
 	data, err := ReadOwn(dir, FileName, MaxSize)
 	if err != nil {
@@ -120,8 +120,8 @@ func Open(dir string) (*Manifest, error) {
 	return m, nil
 }
 
-// ReadOwn reads a file of the package in dir that no manifest lists, as [FileName] and [SignatureName] are: a regular file of
-// at most limit bytes, or a [DamagedError].
+// ReadOwn reads a file of the package in dir that no manifest lists ([FileName] or [SignatureName]). It must be a regular file
+// of at most limit bytes; anything else is a [DamagedError].
 func ReadOwn(dir, name string, limit int64) ([]byte, error) {
 	path := filepath.Join(dir, name)
 	info, err := os.Lstat(path)

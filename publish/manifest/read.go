@@ -12,8 +12,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// ReadFile reads the listed file of the package in dir into memory, at most limit bytes, and compares it with the
-// manifest: other bytes are a [DamagedError], a larger file is tensor.ErrUnsupported. A file that is not listed gives
+// ReadFile reads a listed file of the package in dir into memory and compares it with the manifest: a difference is a
+// [DamagedError], a file of more than limit bytes is tensor.ErrUnsupported. For a file that is not listed ReadFile returns
 // nil and no error.
 func (m *Manifest) ReadFile(ctx context.Context, dir, name string, limit int64) (data []byte, err error) {
 	i := slices.IndexFunc(m.Files, func(f File) bool { return f.Name == name })

@@ -8,16 +8,15 @@ import (
 	"os"
 )
 
-// SignatureName is the name of the signature inside its package: a sigstore bundle whose statement is about
-// manifest.json and all that it lists. No manifest lists it, and a package need not have one. What it says is for
-// llmexport-sign to judge.
+// SignatureName is the name of the signature in a package: a sigstore bundle whose statement is about
+// manifest.json and all files that it lists. No manifest lists the signature, and it is optional. llmexport-sign verifies it.
 const SignatureName = "manifest.sigstore.json"
 
 // MaxSignature bounds a signature, in bytes.
 const MaxSignature = 1 << 20
 
-// ReadSignature reads the signature of the package in dir; nil and no error if it has none. One that is not a regular
-// file of at most MaxSignature bytes is tensor.ErrCorrupt.
+// ReadSignature reads the signature of the package in dir; it returns nil and no error if there is none. A signature that is
+// not a regular file of at most MaxSignature bytes is tensor.ErrCorrupt.
 func ReadSignature(dir string) ([]byte, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

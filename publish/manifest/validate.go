@@ -23,15 +23,15 @@ func corrupt(format string, args ...any) error {
 	return fmt.Errorf(format+": %w", append(args, tensor.ErrCorrupt)...)
 }
 
-// DamagedError says that a package is not what its manifest says, or that this manifest is not as it was written. It is a
+// DamagedError reports a package that differs from its manifest, or a manifest that was changed after it was written. It is a
 // tensor.ErrCorrupt.
 type DamagedError struct{ err error }
 
 func (e *DamagedError) Error() string { return "damaged: " + e.err.Error() }
 func (e *DamagedError) Unwrap() error { return e.err }
 
-// Damaged makes a DamagedError of a tensor.ErrCorrupt, for bytes that were compared with a digest of a manifest elsewhere.
-// Other errors stay what they are.
+// Damaged turns a tensor.ErrCorrupt into a DamagedError, for callers that compare bytes with a digest of a manifest
+// themselves. It returns other errors unchanged.
 func Damaged(err error) error {
 	if is := (*DamagedError)(nil); errors.As(err, &is) || !errors.Is(err, tensor.ErrCorrupt) {
 		return err
@@ -154,9 +154,15 @@ func (m *Manifest) validateTensors() error {
 	for _, f := range m.Files {
 		sizes[f.Name] = f.Size
 	}
-	for _, t := range m.Tensors {
+	for i, t := range m.Tensors {
 		if t.Name == "" || t.Op == "" || t.Spec == "" {
 			return corrupt("tensor %.80q has no name, op or spec", t.Name)
+		}
+		if err := CheckName(t.Part); t.Part != "" && (err != nil || strings.Contains(t.Part, "/")) {
+			return corrupt("tensor %.80q: the name of its part, %.80q, is not a plain file name", t.Name, t.Part)
+		}
+		if before := m.Tensors[max(i-1, 0)]; before.File == t.File && before.Part != t.Part {
+			return corrupt("%.80q holds tensors of the parts %.80q and %.80q", t.File, before.Part, t.Part)
 		}
 		size, ok := sizes[t.File]
 		if !ok {
@@ -256,7 +262,7 @@ func (m *Manifest) validateThreads() error {
 	return ascending("pack widths", m.Threads, compareThreads)
 }
 
-// ascending demands a sorted list without repetitions.
+// ascending returns an error unless the list is sorted without duplicates.
 func ascending[T any](what string, list []T, compare func(a, b T) int) error {
 	for i := 1; i < len(list); i++ {
 		if compare(list[i-1], list[i]) >= 0 {
