@@ -10,11 +10,12 @@ import (
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/internal/jsondoc"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// Config is what the engine reads from config.json and llm_config.json, the second merged over the first.
-// Keys that change nothing on a CPU are not listed.
+// Config holds the keys that the engine reads from config.json and llm_config.json, the second merged over the first.
+// Keys without effect on a CPU are not listed.
 type Config struct {
 	LLMModel      string `json:"llm_model"`
 	LLMWeight     string `json:"llm_weight"`
@@ -51,22 +52,24 @@ type Config struct {
 
 	RepetitionPenalty float64 `json:"repetition_penalty"`
 
-	// LLMExport is our own key, which engines ignore.
+	// LLMExport is this program's own key, which engines ignore.
 	LLMExport struct {
 		MinimumEngine string          `json:"minimum_engine"`
 		Content       manifest.Digest `json:"content"`
-		// AbsolutePositions says why logits depend on where in a context tokens stand, if they do.
+		// AbsolutePositions is the reason why logits depend on the absolute positions of tokens; empty if they do not.
 		AbsolutePositions string `json:"absolute_positions"`
+		// Parts names the parts of the package other than the text model.
+		Parts []string `json:"parts"`
 	} `json:"llmexport"`
 }
 
-// maxConfig bounds a configuration file, in bytes. Chat templates are the bulk of them.
+// maxConfig bounds a configuration file, in bytes. Most of it is the chat template.
 const maxConfig = 16 << 20
 
-// readConfig assembles the configuration of the package in dir as the engine does, with its defaults.
+// readConfig assembles the configuration of the package in dir as the engine does, with the engine's defaults.
 func readConfig(dir string) (*Config, error) {
 	c := &Config{
-		LLMModel: "llm.mnn", LLMWeight: "llm.mnn.weight", TokenizerFile: "tokenizer.txt", EmbeddingFile: "embeddings_bf16.bin",
+		LLMModel: mnn.GraphFile(""), LLMWeight: mnn.WeightFile(""), TokenizerFile: "tokenizer.txt", EmbeddingFile: "embeddings_bf16.bin",
 		HiddenSize: 4096, LayerNums: 32, AttentionMask: "int", AttentionType: "full",
 		ThreadNum: 4, Precision: "low", Memory: "low",
 		SamplerType: "mixed", Temperature: 1, TopK: 40, TopP: 0.9, MinP: 0.1, RepetitionPenalty: 1,
@@ -100,7 +103,7 @@ func decode(name string, b []byte, into ...any) error {
 	return nil
 }
 
-// check refuses what would make the engine compute something else than this runtime.
+// check rejects settings with which the engine computes something other than this runtime.
 func (c *Config) check() error {
 	switch {
 	case c.AttentionMask != "float":
@@ -117,7 +120,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// window is the sliding window of the masks that the engine makes; 0 if it makes none.
+// window returns the sliding window of the engine's masks; 0 without one.
 func (c *Config) window() int {
 	if c.AttentionType == "mix" {
 		return c.SlidingWindow

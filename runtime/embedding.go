@@ -10,8 +10,8 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// embedding looks token rows up as the engine's DiskEmbedding does: in a table of the weight file that
-// tie_embeddings points at, or in a file of bfloat16 rows.
+// embedding looks up token rows as the engine's DiskEmbedding does: in the table of the weight file that
+// tie_embeddings points to, or in a file of bfloat16 rows.
 type embedding struct {
 	hidden, vocab int
 	bits, block   int // bits 0: bfloat16 rows
@@ -21,7 +21,7 @@ type embedding struct {
 	file          *weights // of bfloat16 rows
 }
 
-// tie is tie_embeddings in either form.
+// tie is tie_embeddings, in either of its forms.
 type tie struct {
 	WeightOffset int64  `json:"weight_offset"`
 	AlphaOffset  int64  `json:"alpha_offset"`

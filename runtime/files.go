@@ -5,17 +5,21 @@ import (
 	"path/filepath"
 )
 
-// Files lists the names of the files that the engine opens, relative to Dir.
+// Files lists the names of the files that are opened, relative to Dir.
 func (p *Package) Files() []string {
 	c := p.Config
-	files := []string{"config.json", c.LLMConfig, c.LLMModel, c.LLMWeight, c.TokenizerFile}
+	files := []string{"config.json", c.LLMConfig}
+	for _, part := range p.Parts {
+		files = append(files, part.GraphFile, part.WeightFile)
+	}
+	files = append(files, c.TokenizerFile)
 	if p.embedding.file != nil {
 		files = append(files, c.EmbeddingFile)
 	}
 	return files
 }
 
-// Bytes is the size of these files.
+// Bytes returns the total size of these files.
 func (p *Package) Bytes() (int64, error) {
 	var n int64
 	for _, f := range p.Files() {

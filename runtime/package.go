@@ -1,8 +1,8 @@
 // Package runtime executes MNN LLM packages: it opens the directory as the engine does, interprets the packaged
 // graph with a backend, and keeps the KV cache of a conversation.
 //
-// Call [Open], then [NewSession]. Packages that the engine would read in a way this runtime does not
-// reproduce are refused with tensor.ErrUnsupported; bytes that contradict each other are tensor.ErrCorrupt.
+// Call [Open], then [NewSession]. A package that the engine reads in a way that this runtime does not
+// reproduce is rejected with tensor.ErrUnsupported; bytes that contradict each other are tensor.ErrCorrupt.
 package runtime
 
 import (
@@ -15,13 +15,24 @@ import (
 
 // Package is an opened package. It is safe for concurrent use until Close.
 type Package struct {
-	Dir       string
-	Config    *Config
-	Graph     *mnn.Graph
+	Dir    string
+	Config *Config
+	// Parts are the graphs of the package, the text model first.
+	Parts     []*Part
 	Tokenizer *engine.Tokenizer
 
-	weights   *weights
 	embedding *embedding
+}
+
+// Part is one of the graphs of a package, with its weights.
+type Part struct {
+	// Name is empty for the text model, else one of those in config.json.
+	Name string
+	// GraphFile and WeightFile are names of files, relative to Package.Dir.
+	GraphFile, WeightFile string
+	Graph                 *mnn.Graph
+
+	weights *weights
 }
 
 const (
@@ -29,7 +40,7 @@ const (
 	maxTokenizer = 256 << 20
 )
 
-// Open reads the package in dir. It maps the weights and decodes graph, tokenizer and configuration.
+// Open reads the package in dir. It maps the weights and decodes graphs, tokenizer and configuration.
 func Open(dir string) (*Package, error) {
 	p := &Package{Dir: dir}
 	if err := p.open(); err != nil {
@@ -44,26 +55,38 @@ func (p *Package) open() error {
 	if p.Config, err = readConfig(p.Dir); err != nil {
 		return err
 	}
-	// The tokenizer takes longest and needs nothing of the rest.
+	// The tokenizer takes longest and needs nothing else.
 	done := make(chan error)
 	go func() { done <- p.openTokenizer() }()
-	err = p.openModel()
+	err = p.openParts()
 	return cmp.Or(err, <-done)
 }
 
-func (p *Package) openModel() error {
+func (p *Package) openParts() error {
 	c := p.Config
-	b, err := readFile(p.Dir, c.LLMModel, maxGraph)
+	p.Parts = []*Part{{GraphFile: c.LLMModel, WeightFile: c.LLMWeight}}
+	for _, name := range c.LLMExport.Parts {
+		p.Parts = append(p.Parts, &Part{Name: name, GraphFile: mnn.GraphFile(name), WeightFile: mnn.WeightFile(name)})
+	}
+	for _, part := range p.Parts {
+		if err := part.open(p.Dir); err != nil {
+			return err
+		}
+	}
+	var err error
+	p.embedding, err = openEmbedding(p.Dir, c, p.Text().weights)
+	return err
+}
+
+func (p *Part) open(dir string) error {
+	b, err := readFile(dir, p.GraphFile, maxGraph)
 	if err != nil {
 		return err
 	}
 	if p.Graph, err = mnn.Open(b); err != nil {
-		return fmt.Errorf("%s: %w", c.LLMModel, err)
+		return fmt.Errorf("%s: %w", p.GraphFile, err)
 	}
-	if p.weights, err = openWeights(p.Dir, c.LLMWeight); err != nil {
-		return err
-	}
-	p.embedding, err = openEmbedding(p.Dir, c, p.weights)
+	p.weights, err = openWeights(dir, p.WeightFile)
 	return err
 }
 
@@ -79,21 +102,26 @@ func (p *Package) openTokenizer() error {
 	return nil
 }
 
-// Weights gives access to the weight file.
-func (p *Package) Weights() mnn.Weights { return p.weights }
+// Text returns the part of the text model.
+func (p *Package) Text() *Part { return p.Parts[0] }
 
-// Vocabulary is the number of rows of the embedding table.
+// Weights gives access to the weight file.
+func (p *Part) Weights() mnn.Weights { return p.weights }
+
+// Vocabulary returns the number of rows of the embedding table.
 func (p *Package) Vocabulary() int { return p.embedding.vocab }
 
 // Embed returns the embedding rows of tokens, [len(tokens), hidden], as the engine looks them up.
 func (p *Package) Embed(tokens []int32) ([]float32, error) { return p.embedding.rows(nil, tokens) }
 
-// Close ends the use of the package's files.
+// Close closes the files of the package, which must not be used afterwards.
 func (p *Package) Close() {
 	if p.embedding != nil {
 		p.embedding.close()
 	}
-	if p.weights != nil {
-		p.weights.close()
+	for _, part := range p.Parts {
+		if part.weights != nil {
+			part.weights.close()
+		}
 	}
 }

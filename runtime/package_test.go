@@ -208,6 +208,8 @@ func TestConfigRefused(t *testing.T) {
 		{"empty name", "config.json", object(`"llm.mnn"`, `""`), tensor.ErrCorrupt, "leaves the package"},
 		{"llm_config leads out", "config.json", object(`"llm_model"`, `"llm_config": "../x", "llm_model"`), tensor.ErrCorrupt, "leaves the package"},
 		{"a name that is a number", "config.json", object(`"llm.mnn"`, `7`), tensor.ErrCorrupt, "config.json"},
+		{"part leads out", "config.json", object(`"llmexport": {`, `"llmexport": {"parts": ["../x"],`), tensor.ErrCorrupt, "leaves the package"},
+		{"part is missing", "config.json", object(`"llmexport": {`, `"llmexport": {"parts": ["draft"],`), fs.ErrNotExist, "draft.mnn"},
 		{"integer mask", "llm_config.json", object(`"float"`, `"int"`), tensor.ErrUnsupported, "attention_mask"},
 		{"sliding attention", "llm_config.json", object(`"full"`, `"sliding"`), tensor.ErrUnsupported, "attention_type"},
 		{"mixed attention without a window", "llm_config.json", object(`"full"`, `"mix"`), tensor.ErrUnsupported, "sliding_window 0"},

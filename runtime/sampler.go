@@ -10,21 +10,21 @@ import (
 )
 
 // Sampler draws from softmax(logits/Temperature) after dropping unlikely tokens, in the order top-k, top-p,
-// min-p. A nil Sampler, or Temperature 0, takes the most likely token.
+// min-p. A nil Sampler, or Temperature 0, selects the most likely token.
 type Sampler struct {
 	Temperature float64
 	// TopK keeps the k most likely tokens; 0 keeps all.
 	TopK int
-	// TopP keeps the smallest set of most likely tokens that holds this probability; 0 and 1 keep all.
+	// TopP keeps the smallest set of most likely tokens whose probabilities add up to TopP; 0 and 1 keep all.
 	TopP float64
-	// MinP drops tokens below this probability, as an absolute number as in the engine; 0 keeps all.
+	// MinP drops tokens below this absolute probability, as the engine does; 0 keeps all.
 	MinP float64
-	// Penalty divides positive logits of tokens that occurred before, and multiplies negative ones; 0 and 1 change
-	// nothing.
+	// Penalty divides the positive logits of tokens that occurred before and multiplies the negative ones; 0 and 1 have
+	// no effect.
 	Penalty float64
 }
 
-// Sampler returns what the package's configuration asks for: nil for greedy.
+// Sampler returns the sampler that the package is configured with: nil for greedy.
 func (c *Config) Sampler() *Sampler {
 	switch c.SamplerType {
 	case "greedy":
@@ -34,7 +34,7 @@ func (c *Config) Sampler() *Sampler {
 		if len(c.MixedSamplers) == 0 {
 			return s
 		}
-		// The engine applies only the samplers that are named, whatever the values of the others.
+		// The engine applies only the samplers in the list, whatever the values of the others.
 		named := func(n string) bool { return slices.Contains(c.MixedSamplers, n) }
 		if !named("topK") {
 			s.TopK = 0
@@ -55,8 +55,8 @@ func (c *Config) Sampler() *Sampler {
 	}
 }
 
-// Next picks a token; seen are those that occurred before, the prompt's included. Ties go to the smaller token. NaNs are
-// never drawn; where nothing has a probability, as next to +Inf, the largest number is taken.
+// Next picks a token. seen has the tokens that occurred before, including those of the prompt. Ties go to the smaller token.
+// NaNs are never drawn. If no probabilities can be computed, as next to +Inf, Next picks the largest logit.
 func (s *Sampler) Next(logits []float32, seen map[int32]bool, rng *rand.Rand) int32 {
 	if s == nil {
 		return int32(kernel.ArgMax(logits))
@@ -90,7 +90,7 @@ func (s *Sampler) Next(logits []float32, seen map[int32]bool, rng *rand.Rand) in
 	for i := range kept {
 		p := c.at(i)
 		if p == 0 {
-			break // rounding left a little of u
+			break // u is left over from rounding
 		}
 		if last, u = i, u-p; u < 0 {
 			break
@@ -99,8 +99,8 @@ func (s *Sampler) Next(logits []float32, seen map[int32]bool, rng *rand.Rand) in
 	return c.order[last]
 }
 
-// candidates are the tokens that may be drawn. Vocabularies are large: the memory serves many draws, and no more is
-// sorted than a draw looks at.
+// candidates are the tokens that may be drawn. Because vocabularies are large, the memory is reused by later draws, and a
+// draw sorts no more tokens than it needs.
 type candidates struct {
 	penalized   []float32
 	logits      []float32
@@ -110,20 +110,20 @@ type candidates struct {
 	sum         float64
 
 	order []int32   // the most likely tokens, in descending order
-	p     []float64 // theirs, not divided by sum
+	p     []float64 // their probabilities, times sum
 }
 
 var candidatePool = sync.Pool{New: func() any { return new(candidates) }}
 
-// firstCandidates is how many tokens are sorted at first where the number needed is not known.
+// firstCandidates is the number of tokens that are sorted first if the number needed is unknown.
 const firstCandidates = 64
 
 func (c *candidates) release() {
-	c.logits = nil // the caller's
+	c.logits = nil // they belong to the caller
 	candidatePool.Put(c)
 }
 
-// penalize returns a copy in which the tokens seen are less likely.
+// penalize returns a copy of logits in which the tokens seen are less likely.
 func (c *candidates) penalize(logits []float32, seen map[int32]bool, penalty float32) []float32 {
 	c.penalized = append(c.penalized[:0], logits...)
 	for t := range seen {
@@ -139,7 +139,7 @@ func (c *candidates) penalize(logits []float32, seen map[int32]bool, penalty flo
 	return c.penalized
 }
 
-// rank starts with new logits, of which best is the largest.
+// rank starts a draw from logits, the largest of which is at index best.
 func (c *candidates) rank(logits []float32, best int, s *Sampler) {
 	c.logits, c.top, c.temperature = logits, logits[best], s.Temperature
 	c.p, c.sum = c.p[:0], 0
@@ -171,7 +171,7 @@ func (c *candidates) sort(n int) {
 	}
 }
 
-// at is the probability, not divided by sum, of token i in descending order.
+// at returns the probability, times sum, of token i in descending order.
 func (c *candidates) at(i int) float64 {
 	for n := max(firstCandidates, 8*len(c.p)); i >= len(c.p); n *= 8 {
 		c.sort(n)

@@ -22,11 +22,11 @@ type Options struct {
 	RepackLowBits bool
 	// Threads that compute; 0 means all processors. Results do not depend on it.
 	Threads int
-	// CacheBytes bounds what the backend may keep of expanded weights.
+	// CacheBytes bounds the expanded weights that the backend may keep.
 	CacheBytes int64
-	// ExpertBytes, if not 0, bounds what the backend may keep of the weights of experts in any form.
+	// ExpertBytes, if not 0, bounds the weights of experts, in any form, that the backend may keep.
 	ExpertBytes int64
-	// Replace gives an op other weights than the package's; see backends.Options.
+	// Replace replaces the packaged weights of an op; see backends.Options.
 	Replace func(op *mnn.Op) (weights, bias []float32, err error)
 	// Embed replaces the embedding lookup.
 	Embed func(tokens []int32) ([]float32, error)
@@ -36,18 +36,18 @@ type Options struct {
 type Session struct {
 	pkg *Package
 	exe backends.Executable
-	// states are the conversation, or the windows that Advance runs together.
+	// states hold the conversation, or one state for each window that Advance runs.
 	states []backends.State
 	embed  func(tokens []int32) ([]float32, error)
 	x      []float32 // embeddings of a call
 	token  [1]int32
-	// Observe, if set, sees intermediate values of every call; see backends.Call.
+	// Observe, if set, receives intermediate values of every call; see backends.Call.
 	Observe func(op *mnn.Op, output int, shape []int, values []float32)
-	// Peaks, if set, is told the largest magnitudes of every call; see backends.Call.
+	// Peaks, if set, receives the largest magnitudes of every call; see backends.Call.
 	Peaks func(op *mnn.Op, peak float32)
 }
 
-// NewSession compiles the package's graph.
+// NewSession compiles the graph of the text model.
 func NewSession(p *Package, o Options) (*Session, error) {
 	b := o.Backend
 	if b == nil {
@@ -57,7 +57,7 @@ func NewSession(p *Package, o Options) (*Session, error) {
 	if threads <= 0 {
 		threads = goruntime.GOMAXPROCS(0)
 	}
-	exe, err := b.Compile(p.Graph, p.weights, backends.Options{
+	exe, err := b.Compile(p.Text().Graph, p.Text().weights, backends.Options{
 		Mode: o.Mode, DynamicOption: o.DynamicOption, RepackLowBits: o.RepackLowBits, Window: p.Config.window(),
 		Threads: threads, CacheBytes: o.CacheBytes, ExpertBytes: o.ExpertBytes, Replace: o.Replace,
 	})
@@ -67,13 +67,13 @@ func NewSession(p *Package, o Options) (*Session, error) {
 	return &Session{pkg: p, exe: exe, states: []backends.State{exe.NewState()}, embed: o.Embed}, nil
 }
 
-// Len is the number of tokens in the conversation so far.
+// Len returns the number of tokens in the conversation so far.
 func (s *Session) Len() int { return s.states[0].Len() }
 
 // Reset starts a new conversation.
 func (s *Session) Reset() { s.keep(1); s.states[0].Reset() }
 
-// keep makes s.states n.
+// keep sets the number of states to n.
 func (s *Session) keep(n int) {
 	for len(s.states) < n {
 		s.states = append(s.states, s.exe.NewState())
@@ -82,14 +82,13 @@ func (s *Session) keep(n int) {
 	s.states = s.states[:n]
 }
 
-// Prefill appends tokens and returns the logits [vocabulary] behind the last one. Logits, of all methods, are valid until
-// the next call.
+// Prefill appends tokens and returns the logits [vocabulary] after the last one. The slices returned by all methods are valid
+// until the next call.
 func (s *Session) Prefill(ctx context.Context, tokens []int32) ([]float32, error) {
 	return s.run(ctx, tokens, backends.Call{})
 }
 
-// Decode appends one token and returns the logits [vocabulary] behind it. It allocates nothing but room for keys and
-// values, now and then.
+// Decode appends one token and returns the logits [vocabulary] after it. It allocates only when the KV cache has to grow.
 func (s *Session) Decode(ctx context.Context, token int32) ([]float32, error) {
 	s.token[0] = token
 	return s.run(ctx, s.token[:], backends.Call{})
@@ -100,14 +99,14 @@ func (s *Session) Forward(ctx context.Context, tokens []int32) ([]float32, error
 	return s.run(ctx, tokens, backends.Call{All: true})
 }
 
-// ForwardAt is Forward in a fresh conversation whose first token stands at a position.
+// ForwardAt is Forward in a new conversation whose first token has the given position.
 func (s *Session) ForwardAt(ctx context.Context, tokens []int32, position int) ([]float32, error) {
 	s.Reset()
 	return s.run(ctx, tokens, backends.Call{All: true, Offset: position})
 }
 
-// Advance feeds windows of equal length to fresh conversations, one each. Logits then gives those of every position. The
-// results are those of Forward on each window, but for a head that counts single tokens among several.
+// Advance feeds windows of equal length to new conversations, one each; Logits then returns the logits of any position.
+// They are those of Forward on each window, unless the head computes a single token differently from several.
 func (s *Session) Advance(ctx context.Context, windows [][]int32) error {
 	if len(windows) == 0 {
 		return fmt.Errorf("no windows")
@@ -124,8 +123,7 @@ func (s *Session) Advance(ctx context.Context, windows [][]int32) error {
 	return err
 }
 
-// Logits returns the logits [to-from, vocabulary] of positions from to to-1 of what Advance was given, counted over all
-// windows.
+// Logits returns the logits [to-from, vocabulary] of positions from to to-1 of the last Advance, counted over all windows.
 func (s *Session) Logits(ctx context.Context, from, to int) ([]float32, error) {
 	if from < 0 || from >= to {
 		return nil, fmt.Errorf("logits of rows %d to %d", from, to)
@@ -137,7 +135,7 @@ func (s *Session) Logits(ctx context.Context, from, to int) ([]float32, error) {
 	return l, err
 }
 
-// TokenBytes is about how much memory Advance takes for each token, beside keys and values.
+// TokenBytes returns roughly the memory that Advance takes for each token, in addition to keys and values.
 func (s *Session) TokenBytes() int64 { return s.exe.TokenBytes() }
 
 func (s *Session) run(ctx context.Context, tokens []int32, c backends.Call) (l []float32, err error) {

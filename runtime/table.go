@@ -1,11 +1,11 @@
 package runtime
 
-// Table says how the embedding table is stored.
+// Table is the storage form of the embedding table.
 type Table struct {
 	Rows, Cols int
-	// Codes are the stored rows, in the bytes of Weights unless the table has a file of its own.
+	// Codes are the stored rows. They are bytes of the text model's weights unless the table has a file of its own.
 	Codes []byte
-	// Scales counts scales and zero terms, AlphaBytes is what they take.
+	// Scales counts scales and zero terms, AlphaBytes is their size.
 	Scales     int
 	AlphaBytes int64
 }

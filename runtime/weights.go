@@ -7,7 +7,7 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// weights is a weight file in memory: mapped where the system can, read otherwise.
+// weights is a weight file in memory: mapped if the system supports it, else read.
 type weights struct {
 	b     []byte
 	unmap func()

@@ -90,12 +90,12 @@ func (s *Subject) newFar(ctx context.Context, compared int) (p *far, reason stri
 	if model.Fit([][]int32{p.tokens}) == 0 {
 		return nil, fmt.Sprintf("%d tokens do not fit the memory limit, positions behind %d are not tried", n, reach), nil
 	}
-	g, err := cut(s.Package.Graph, p.layers, len(d.Layers))
-	if err != nil {
+	text := *s.Package.Text()
+	if text.Graph, err = cut(text.Graph, p.layers, len(d.Layers)); err != nil {
 		return nil, "", err
 	}
 	pkg := *s.Package
-	pkg.Graph = g
+	pkg.Parts = []*runtime.Part{&text}
 	p.pkg = &pkg
 	if err := model.Layers(ctx, [][]int32{p.tokens}, func(_ int, h []float32) error {
 		p.states = append(p.states, slices.Clone(p.tail(h)))

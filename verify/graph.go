@@ -64,13 +64,19 @@ func (graph) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if err != nil || !f.Passed {
 		return f, err
 	}
+	for _, part := range s.Package.Parts[1:] {
+		f = f.and(part.GraphFile + " was not run, because the source describes no computation for it")
+	}
 	return s.graphFar(ctx, len(w), f)
 }
 
-// sourceSession runs the graph of pkg, the package or a part of it, with the source's own weights in float32.
+// sourceSession runs the text model of pkg, which is the package or a cut of it, with the source's own weights in float32.
 func (s *Subject) sourceSession(pkg *runtime.Package) (*runtime.Session, error) {
 	names := map[string][]string{} // of weights, and of a bias
 	for _, t := range s.Manifest.Tensors {
+		if t.File != pkg.Text().WeightFile {
+			continue
+		}
 		names[t.Op] = strings.SplitN(t.Name, BiasSeparator, 2)
 	}
 	table, _, err := s.Source.open(s.Source.Decoder.Embedding.Tensor)

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
-// layout: the manifest's files are there with their digests, the spans of the weight file cover it without
-// holes, overlaps or leftovers, have their digests, and every weight the graph reads is a span of the manifest.
+// layout: the manifest's files are there with their digests, the spans of each weight file cover it without
+// holes, overlaps or leftovers, have their digests, and every weight that a graph reads is a span of the manifest.
 type layout struct{}
 
 func (layout) String() string { return "layout" }
@@ -37,17 +40,45 @@ func (layout) Check(ctx context.Context, s *Subject) (Finding, error) {
 		"%d files and %d tensors as the manifest says", len(m.Files), len(m.Tensors))
 }
 
+// spans checks the weight file of every part, and that the manifest lists no tensors elsewhere.
 func spans(ctx context.Context, s *Subject) error {
-	w := s.Package.Weights()
+	byFile := map[string][]manifest.Tensor{}
+	for _, t := range s.Manifest.Tensors { // sorted by file and offset
+		byFile[t.File] = append(byFile[t.File], t)
+	}
+	for _, part := range s.Package.Parts {
+		if err := partSpans(ctx, part, byFile[part.WeightFile]); err != nil {
+			return ofPart(part.Name, err)
+		}
+		delete(byFile, part.WeightFile)
+	}
+	if left := slices.Sorted(maps.Keys(byFile)); len(left) > 0 {
+		return fmt.Errorf("tensors of the manifest are in %s, which no part of the package reads: %w",
+			strings.Join(left, ", "), tensor.ErrCorrupt)
+	}
+	return nil
+}
+
+// ofPart adds the graph file of a part to what is wrong with it, except for the text model.
+func ofPart(part string, err error) error {
+	if part == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", mnn.GraphFile(part), err)
+}
+
+// partSpans checks the weight file of a part against list, the tensors that the manifest has in it.
+func partSpans(ctx context.Context, part *runtime.Part, list []manifest.Tensor) error {
+	w := part.Weights()
 	var at int64
 	starts := map[int64]*manifest.Tensor{}
-	list := make([]manifest.Tensor, len(s.Manifest.Tensors))
-	copy(list, s.Manifest.Tensors)
-	sort.Slice(list, func(i, j int) bool { return list[i].Offset < list[j].Offset })
 	for i := range list {
 		t := &list[i]
 		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if t.Part != part.Name {
+			return fmt.Errorf("%s: the manifest says that part %q reads it, it is in %s: %w", t.Name, t.Part, t.File, tensor.ErrCorrupt)
 		}
 		if t.Offset != at {
 			return fmt.Errorf("%s begins at %d, the tensor before it ends at %d: %w", t.Name, t.Offset, at, tensor.ErrCorrupt)
@@ -66,7 +97,7 @@ func spans(ctx context.Context, s *Subject) error {
 		return fmt.Errorf("tensors cover %d of the weight file's %d bytes: %w", at, w.Size(), tensor.ErrCorrupt)
 	}
 	var errs []error
-	for _, op := range s.Package.Graph.AllOps() {
+	for _, op := range part.Graph.AllOps() {
 		ext := external(op)
 		if len(ext) == 0 {
 			continue

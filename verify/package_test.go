@@ -106,9 +106,10 @@ func openSource(t testing.TB, dir string) *verify.Source {
 
 // edition is a copy of a package that a test changes and seals again, so that digests betray nothing.
 type edition struct {
-	t   testing.TB
-	dir string
-	m   *manifest.Manifest
+	t     testing.TB
+	dir   string
+	m     *manifest.Manifest
+	parts []string // names of parts other than the text model
 }
 
 func edit(t testing.TB, dir string) *edition {
@@ -140,10 +141,15 @@ func (e *edition) file(name string, change func(b []byte) []byte) {
 	}
 }
 
-// graph rewrites the graph.
+// graph rewrites the graph of the text model.
 func (e *edition) graph(change func(g *mnn.Graph)) {
 	e.t.Helper()
-	e.file(mnn.GraphFile(""), func(b []byte) []byte {
+	e.partGraph("", change)
+}
+
+func (e *edition) partGraph(part string, change func(g *mnn.Graph)) {
+	e.t.Helper()
+	e.file(mnn.GraphFile(part), func(b []byte) []byte {
 		g, err := mnn.Open(b)
 		if err != nil {
 			e.t.Fatal(err)
@@ -190,7 +196,7 @@ func (e *edition) tensor(name string) manifest.Tensor {
 func (e *edition) span(name string, change func(span []byte)) {
 	e.t.Helper()
 	t := e.tensor(name)
-	e.file(mnn.WeightFile(""), func(b []byte) []byte {
+	e.file(t.File, func(b []byte) []byte {
 		change(b[t.Offset : t.Offset+t.Size])
 		return b
 	})
@@ -199,17 +205,22 @@ func (e *edition) span(name string, change func(span []byte)) {
 // seal makes the manifest agree with the files again.
 func (e *edition) seal() {
 	e.t.Helper()
-	w, err := os.ReadFile(e.path(mnn.WeightFile("")))
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	weights := map[string][]byte{}
 	for i := range e.m.Tensors {
 		t := &e.m.Tensors[i]
+		w, ok := weights[t.File]
+		if !ok {
+			var err error
+			if w, err = os.ReadFile(e.path(t.File)); err != nil {
+				e.t.Fatal(err)
+			}
+			weights[t.File] = w
+		}
 		t.SHA256 = manifest.DigestOf(w[t.Offset : t.Offset+t.Size]).Hex()
 	}
 	e.list()
 	// config.json names the content of the others.
-	e.json(assemble.ConfigFile, "llmexport", map[string]any{"minimum_engine": e.m.MinimumEngine, "content": e.m.Content()})
+	e.json(assemble.ConfigFile, "llmexport", map[string]any{"minimum_engine": e.m.MinimumEngine, "content": e.m.Content(), "parts": e.parts})
 	e.list()
 	e.write()
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmexport/llmexport/publish/manifest"
 	"github.com/llmexport/llmexport/quant"
+	"github.com/llmexport/llmexport/runtime"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/mnn"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -53,9 +54,11 @@ func (weights) Check(ctx context.Context, s *Subject) (Finding, error) {
 	if s.Source.Reference == nil {
 		return skip(needsWeights)
 	}
-	ops := map[string]*mnn.Op{}
-	for _, op := range s.Package.Graph.AllOps() {
-		ops[op.Name] = op
+	ops := map[[2]string]partOp{} // by weight file and name
+	for _, part := range s.Package.Parts {
+		for _, op := range part.Graph.AllOps() {
+			ops[[2]string{part.WeightFile, op.Name}] = partOp{part, op}
+		}
 	}
 	c := newComparison(s)
 	var mu sync.Mutex
@@ -66,11 +69,11 @@ func (weights) Check(ctx context.Context, s *Subject) (Finding, error) {
 			t := &s.Manifest.Tensors[i]
 			share, err := 0.0, ctx.Err()
 			if err == nil {
-				share, err = c.tensor(t, ops[t.Op])
+				share, err = c.tensor(t, ops[[2]string{t.File, t.Op}])
 			}
 			mu.Lock()
 			if err != nil && first == nil {
-				first = fmt.Errorf("%s: %w", t.Name, err)
+				first = ofPart(t.Part, fmt.Errorf("%s: %w", t.Name, err))
 			}
 			if share > worst {
 				worst, worstName = share, t.Name
@@ -97,6 +100,12 @@ func (weights) Check(ctx context.Context, s *Subject) (Finding, error) {
 		detail += fmt.Sprintf("; %d matrices stand for weights that were rewritten before and are not here: they are numbers, and no row is zero", n)
 	}
 	return pass(value, "%s", detail)
+}
+
+// partOp is an op of a part; without either for a tensor that no op reads.
+type partOp struct {
+	part *runtime.Part
+	op   *mnn.Op
 }
 
 // comparison holds stored tensors against floats.
@@ -126,14 +135,14 @@ func newComparison(s *Subject) *comparison {
 }
 
 // tensor returns the largest share of a bound that any weight used up.
-func (c *comparison) tensor(t *manifest.Tensor, op *mnn.Op) (float64, error) {
+func (c *comparison) tensor(t *manifest.Tensor, of partOp) (float64, error) {
 	names := strings.SplitN(t.Name, BiasSeparator, 2)
 	src, info, err := c.floats.open(names[0])
 	if err != nil {
 		return 0, err
 	}
 	if t.Spec == "f32" {
-		values, bias, err := storedFloats(c.Subject, op)
+		values, bias, err := of.floats()
 		if err != nil {
 			return 0, fmt.Errorf("op %q: %w", t.Op, err)
 		}
@@ -147,14 +156,14 @@ func (c *comparison) tensor(t *manifest.Tensor, op *mnn.Op) (float64, error) {
 		return 0, err
 	}
 	m := &mnn.Matrix{}
-	if p, ok := opParam[*mnn.Convolution](op); ok {
-		if m, err = p.Open(c.Package.Weights()); err != nil {
+	if p, ok := opParam[*mnn.Convolution](of.op); ok {
+		if m, err = p.Open(of.part.Weights()); err != nil {
 			return 0, err
 		}
 		if err := sameSpec(m, spec); err != nil {
 			return 0, err
 		}
-	} else if t.Op != EmbeddingOp {
+	} else if t.Op != EmbeddingOp || t.Part != "" {
 		return 0, fmt.Errorf("op %q is not in the graph", t.Op)
 	}
 	var worst float64
@@ -172,16 +181,16 @@ func (c *comparison) tensor(t *manifest.Tensor, op *mnn.Op) (float64, error) {
 	return worst, c.bias(names[1], m.Bias)
 }
 
-// storedFloats reads the factors and offsets of a norm, or the values of a constant, from the weight file.
-func storedFloats(s *Subject, op *mnn.Op) (values, bias []float32, err error) {
-	if p, ok := opParam[*mnn.Blob](op); ok && len(p.External) > 0 {
-		c, err := p.Open(s.Package.Weights())
+// floats reads the factors and offsets of a norm, or the values of a constant, from the weight file.
+func (o partOp) floats() (values, bias []float32, err error) {
+	if p, ok := opParam[*mnn.Blob](o.op); ok && len(p.External) > 0 {
+		c, err := p.Open(o.part.Weights())
 		return c.Floats, nil, err
 	}
-	if p, ok := opParam[*mnn.LayerNorm](op); ok && len(p.External) > 0 {
-		values, bias, err = p.Norm32(s.Package.Weights())
+	if p, ok := opParam[*mnn.LayerNorm](o.op); ok && len(p.External) > 0 {
+		values, bias, err = p.Norm32(o.part.Weights())
 		if bias == nil { // there are none, or all are 0
-			bias = make([]float32, biases(op))
+			bias = make([]float32, biases(o.op))
 		}
 		return values, bias, err
 	}

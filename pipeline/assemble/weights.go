@@ -134,8 +134,8 @@ func tensorsOf(p *plan.Plan, sums [][]string) (list []manifest.Tensor) {
 				name += verify.BiasSeparator + it.Slot.Bias.Tensor
 			}
 			list = append(list, manifest.Tensor{
-				Name: name, Op: it.Slot.Name, Spec: it.Spec(), File: part.Lowered.WeightFile(),
-				Offset: it.Offset, Size: it.Size(), SHA256: sums[k][i],
+				Name: name, Part: part.Lowered.Name, Op: it.Slot.Name, Spec: it.Spec(),
+				File: part.Lowered.WeightFile(), Offset: it.Offset, Size: it.Size(), SHA256: sums[k][i],
 			})
 		}
 	}

@@ -36,34 +36,45 @@ func CostOf(p *runtime.Package) (*Cost, error) {
 	// The lookup holds its own copy of the scales, and reads rows from disk.
 	c.Memory.Scales = 4 * int64(table.Scales)
 	shared := false
-	for _, op := range p.Graph.LiveOps() {
-		switch x := op.Param.(type) {
-		case *mnn.LayerNorm:
-			c.addNorm(x)
-		case *mnn.Blob:
-			if len(x.External) > 1 {
-				c.Memory.Weights += x.External[1]
-			}
-		case *mnn.LinearAttention:
-			c.Memory.State += stateBytes(p.Graph, op, x)
-		case *mnn.RoPE:
-			c.addNorm(x.QNorm)
-			c.addNorm(x.KNorm)
-		case *mnn.Convolution:
-			m, err := x.Open(p.Weights())
+	for _, part := range p.Parts {
+		for _, op := range part.Graph.LiveOps() {
+			m, err := c.addOp(part, op)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", op.Name, err)
 			}
-			c.addLinear(x, m)
-			shared = shared || len(table.Codes) > 0 && len(m.Codes) > 0 && &table.Codes[0] == &m.Codes[0]
+			shared = shared || m != nil && len(table.Codes) > 0 && len(m.Codes) > 0 && &table.Codes[0] == &m.Codes[0]
 		}
 	}
 	if !shared {
 		c.Weights += int64(table.Rows) * int64(table.Cols)
 		c.MatrixBytes += int64(len(table.Codes)) + table.AlphaBytes
 	}
-	c.Memory.PerToken = 4 * bench.CostOf(p.Graph).CacheWidth
+	c.Memory.PerToken = 4 * bench.CostOf(p.Text().Graph).CacheWidth
 	return c, nil
+}
+
+// addOp adds an op of a part. It returns the matrix of a linear layer, else nil.
+func (c *Cost) addOp(part *runtime.Part, op *mnn.Op) (*mnn.Matrix, error) {
+	switch x := op.Param.(type) {
+	case *mnn.LayerNorm:
+		c.addNorm(x)
+	case *mnn.Blob:
+		if len(x.External) > 1 {
+			c.Memory.Weights += x.External[1]
+		}
+	case *mnn.LinearAttention:
+		c.Memory.State += stateBytes(part.Graph, op, x)
+	case *mnn.RoPE:
+		c.addNorm(x.QNorm)
+		c.addNorm(x.KNorm)
+	case *mnn.Convolution:
+		m, err := x.Open(part.Weights())
+		if err == nil {
+			c.addLinear(x, m)
+		}
+		return m, err
+	}
+	return nil, nil
 }
 
 // stateBytes is the size of a recurrence's state: the inputs of its convolution, and a matrix of every head.

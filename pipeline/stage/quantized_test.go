@@ -88,9 +88,9 @@ func compareCodes(t *testing.T, src *source.Source, dir string) {
 	}
 	defer p.Close()
 	ops := map[string]*mnn.Convolution{}
-	for i := range p.Graph.Ops {
-		if x, ok := p.Graph.Ops[i].Param.(*mnn.Convolution); ok {
-			ops[p.Graph.Ops[i].Name] = x
+	for _, op := range p.Text().Graph.AllOps() {
+		if x, ok := op.Param.(*mnn.Convolution); ok {
+			ops[op.Name] = x
 		}
 	}
 	left := slices.Clone(src.Quantized.Names())
@@ -100,7 +100,7 @@ func compareCodes(t *testing.T, src *source.Source, dir string) {
 			continue
 		}
 		left = slices.Delete(left, at, at+1)
-		got, err := ops[x.Op].Open(p.Weights())
+		got, err := ops[x.Op].Open(p.Text().Weights())
 		if err != nil {
 			t.Fatal(err)
 		}

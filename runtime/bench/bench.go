@@ -200,7 +200,7 @@ func (o *Options) run(ctx context.Context, dir string, threads int) (*Result, Co
 	if o.Decode > 0 {
 		res.Decode = &Rate{TokensPerSecond: SpreadOf(decode)}
 	}
-	return res, CostOf(p.Graph), nil
+	return res, CostOf(p.Text().Graph), nil
 }
 
 // once measures a prefill and a decode, in tokens per second. The decode continues the prefill if that has the right
