@@ -17,6 +17,7 @@ import (
 
 	"github.com/llmexport/llmexport/internal/sheet"
 	"github.com/llmexport/llmexport/publish/manifest"
+	"github.com/llmexport/llmexport/runtime/mnn"
 )
 
 func (t *tool) diffCommand() *cli.Command {
@@ -49,6 +50,8 @@ type fileDiff struct {
 
 // tensorDiff is a tensor that is stored differently. Its spec is empty in a package that lacks it.
 type tensorDiff struct {
+	// Part is the part of the package that reads the tensor; empty for the text model.
+	Part string `json:"part,omitempty"`
 	Name string `json:"name"`
 	Op   string `json:"op"`
 	A    string `json:"a_spec"`
@@ -156,23 +159,24 @@ func readManifest(dir string) (*manifest.Manifest, error) {
 }
 
 func (d *difference) compareManifests(a, b *manifest.Manifest) {
-	type key struct{ name, op string }
+	type key struct{ part, name, op string }
+	keyOf := func(t manifest.Tensor) key { return key{t.Part, t.Name, t.Op} }
 	index := func(m *manifest.Manifest) map[key]manifest.Tensor {
 		all := make(map[key]manifest.Tensor, len(m.Tensors))
 		for _, t := range m.Tensors {
-			all[key{t.Name, t.Op}] = t
+			all[keyOf(t)] = t
 		}
 		return all
 	}
 	inA, inB := index(a), index(b)
 	both := append(slices.Clone(a.Tensors), slices.DeleteFunc(slices.Clone(b.Tensors), func(t manifest.Tensor) bool {
-		_, ok := inA[key{t.Name, t.Op}]
+		_, ok := inA[keyOf(t)]
 		return ok
 	})...)
 	for _, t := range both {
-		k := key{t.Name, t.Op}
+		k := keyOf(t)
 		if x, y := inA[k], inB[k]; x.Spec != y.Spec || x.SHA256 != y.SHA256 {
-			d.Tensors = append(d.Tensors, tensorDiff{t.Name, t.Op, x.Spec, y.Spec})
+			d.Tensors = append(d.Tensors, tensorDiff{t.Part, t.Name, t.Op, x.Spec, y.Spec})
 		}
 	}
 	for _, n := range union(a.Metrics, b.Metrics) {
@@ -204,15 +208,24 @@ func (d *difference) write(w io.Writer) error {
 	}
 	errs := []error{s.Write(w, true)}
 
-	s = sheet.New("tensor", "spec in A", "spec in B")
-	for _, x := range d.Tensors {
-		b := x.B
-		if x.A == x.B {
-			b += ", other bytes"
+	for _, part := range d.parts() {
+		title := "tensor"
+		if part != "" {
+			title += " in " + mnn.WeightFile(part)
 		}
-		s.Row(x.Name, orDash(x.A), orDash(b))
+		s = sheet.New(title, "spec in A", "spec in B")
+		for _, x := range d.Tensors {
+			if x.Part != part {
+				continue
+			}
+			b := x.B
+			if x.A == x.B {
+				b += ", other bytes"
+			}
+			s.Row(x.Name, orDash(x.A), orDash(b))
+		}
+		errs = append(errs, s.Write(w, false))
 	}
-	errs = append(errs, s.Write(w, false))
 
 	number := func(v *float64) string {
 		if v == nil {
@@ -225,6 +238,16 @@ func (d *difference) write(w io.Writer) error {
 		s.Row(m.Name, number(m.A), number(m.B))
 	}
 	return errors.Join(append(errs, s.Write(w, false))...)
+}
+
+// parts lists the parts whose tensors differ, the text model first.
+func (d *difference) parts() []string {
+	list := []string{""}
+	for _, x := range d.Tensors {
+		list = append(list, x.Part)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 func orDash(s string) string {

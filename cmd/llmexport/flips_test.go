@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
 
@@ -36,7 +37,7 @@ func (f flipped) flip(dir string) error {
 	return err
 }
 
-// TestFlips flips bits of a package one after the other, LLMEXPORT_FLIPS in all and as many in every file: verify, publish and
+// TestFlips flips bits of a package of two parts one after the other, LLMEXPORT_FLIPS in all and as many in every file: verify, publish and
 // compare end with exit code 3, and name the file. Commands that run or show a package do so as well, or do not read what is
 // wrong; they never end otherwise. Every bit is verified; each of the other commands sees a share of them.
 func TestFlips(t *testing.T) {
@@ -46,6 +47,9 @@ func TestFlips(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "flipped")
 	if err := os.CopyFS(dir, os.DirFS(smallPackage(t))); err != nil {
+		t.Fatal(err)
+	}
+	if err := stagetest.AddPart(t.Context(), dir, "draft"); err != nil {
 		t.Fatal(err)
 	}
 	m, err := manifest.Open(dir)

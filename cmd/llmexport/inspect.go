@@ -34,6 +34,8 @@ func (t *tool) inspectCommand() *cli.Command {
 // opLine is an op in JSON output.
 type opLine struct {
 	Name string `json:"name"`
+	// Part is the part of the package that has the op; empty for the text model.
+	Part string `json:"part,omitempty"`
 	// Subgraph is the function that contains the op; empty for ops of the graph itself.
 	Subgraph string    `json:"subgraph,omitempty"`
 	Op       string    `json:"op"`
@@ -52,8 +54,10 @@ func (t *tool) inspect(c *cli.Context) error {
 		return explained(c.Context, args[0], err)
 	}
 	var ops []opLine
-	if c.Bool("ops") && o.graph != nil {
-		ops = lines(o.graph)
+	if c.Bool("ops") {
+		for _, p := range o.all() {
+			ops = append(ops, p.lines()...)
+		}
 	}
 	if c.Bool("json") {
 		err = t.printJSON(struct {
@@ -61,11 +65,7 @@ func (t *tool) inspect(c *cli.Context) error {
 			List []opLine `json:"ops,omitempty"`
 		}{o, ops})
 	} else if err = o.write(t.stdout); err == nil && len(ops) > 0 {
-		s := sheet.New("op", "name", "inputs", "outputs")
-		for _, l := range ops {
-			s.Row(l.Op, l.Name, strings.Join(l.Inputs, " "), strings.Join(l.Outputs, " "))
-		}
-		err = s.Write(t.stdout, false)
+		err = o.writeOps(t.stdout, ops)
 	}
 	if err != nil {
 		return err
@@ -73,7 +73,27 @@ func (t *tool) inspect(c *cli.Context) error {
 	return explained(c.Context, args[0], errors.Join(o.problems...))
 }
 
-func lines(g *mnn.Graph) []opLine {
+// writeOps prints a table of the ops of each part.
+func (o *overview) writeOps(w io.Writer, ops []opLine) error {
+	var errs []error
+	for _, p := range o.all() {
+		s := sheet.New(o.title("op", p), "name", "inputs", "outputs")
+		for _, l := range ops {
+			if l.Part == p.Name {
+				s.Row(l.Op, l.Name, strings.Join(l.Inputs, " "), strings.Join(l.Outputs, " "))
+			}
+		}
+		errs = append(errs, s.Write(w, false))
+	}
+	return errors.Join(errs...)
+}
+
+// lines lists the ops of a part; none if its graph could not be read.
+func (p partFacts) lines() []opLine {
+	g := p.graph
+	if g == nil {
+		return nil
+	}
 	var out []opLine
 	for s, op := range g.AllOps() {
 		tensors, subgraph := g.Tensors, ""
@@ -87,7 +107,10 @@ func lines(g *mnn.Graph) []opLine {
 			}
 			return list
 		}
-		l := opLine{Name: op.Name, Subgraph: subgraph, Op: opName(op), Inputs: names(op.Inputs), Outputs: names(op.Outputs), Param: op.Param}
+		l := opLine{
+			Name: op.Name, Part: p.Name, Subgraph: subgraph, Op: opName(op),
+			Inputs: names(op.Inputs), Outputs: names(op.Outputs), Param: op.Param,
+		}
 		if _, ok := op.Param.(*mnn.Blob); ok { // a constant may be a large table
 			l.Param = nil
 		}
@@ -136,17 +159,19 @@ func (o *overview) write(w io.Writer) error {
 	}
 	errs := []error{s.Write(w, true)}
 
-	s = sheet.New("linear layers", ">layers", ">weights", ">bytes")
-	for _, g := range o.Linears {
-		s.Row(g.storage.String(), g.Layers, g.Weights, g.Bytes)
-	}
-	errs = append(errs, s.Write(w, false))
+	for _, p := range o.all() {
+		s = sheet.New(o.title("linear layers", p), ">layers", ">weights", ">bytes")
+		for _, g := range p.Linears {
+			s.Row(g.storage.String(), g.Layers, g.Weights, g.Bytes)
+		}
+		errs = append(errs, s.Write(w, false))
 
-	s = sheet.New("op", ">count")
-	for _, c := range o.Ops {
-		s.Row(c.Op, c.Count)
+		s = sheet.New(o.title("op", p), ">count")
+		for _, c := range p.Ops {
+			s.Row(c.Op, c.Count)
+		}
+		errs = append(errs, s.Write(w, false))
 	}
-	errs = append(errs, s.Write(w, false))
 
 	s = sheet.New("config", "value")
 	for _, k := range slices.Sorted(maps.Keys(o.Config)) {

@@ -24,13 +24,38 @@ type overview struct {
 	Files         []fileSize     `json:"files"`
 	MinimumEngine string         `json:"minimum_engine,omitempty"`
 	Reasons       []string       `json:"minimum_engine_reasons"`
-	Ops           []opCount      `json:"op_counts"`
-	Linears       []linearGroup  `json:"linear_layers"`
+	graphFacts                   // of the text model
 	Tokenizer     *tokenFacts    `json:"tokenizer,omitempty"`
 	Manifest      *manifestFacts `json:"manifest,omitempty"`
+	// Parts are the other parts of the package.
+	Parts []partFacts `json:"parts,omitempty"`
 
-	graph    *mnn.Graph
 	problems []error
+}
+
+// graphFacts describes a graph and its linear layers.
+type graphFacts struct {
+	Ops     []opCount     `json:"op_counts"`
+	Linears []linearGroup `json:"linear_layers"`
+
+	graph *mnn.Graph // nil if it cannot be read
+}
+
+// partFacts describes a part other than the text model.
+type partFacts struct {
+	Name string `json:"part"`
+	graphFacts
+}
+
+// all returns all parts; the name of the text model is empty.
+func (o *overview) all() []partFacts { return append([]partFacts{{"", o.graphFacts}}, o.Parts...) }
+
+// title is the heading of a table about a part. It names the part's graph file if there are several.
+func (o *overview) title(text string, p partFacts) string {
+	if len(o.Parts) == 0 {
+		return text
+	}
+	return text + " in " + mnn.GraphFile(p.Name)
 }
 
 type fileSize struct {
@@ -94,7 +119,7 @@ type manifestFacts struct {
 
 // look reads a package. It returns an error if dir is not a package at all.
 func look(dir string) (*overview, error) {
-	o := &overview{Dir: dir, Config: map[string]any{}, Files: []fileSize{}, Reasons: []string{}, Ops: []opCount{}, Linears: []linearGroup{}}
+	o := &overview{Dir: dir, Config: map[string]any{}, Files: []fileSize{}, Reasons: []string{}, graphFacts: noFacts()}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
@@ -112,8 +137,8 @@ func look(dir string) (*overview, error) {
 			o.Files = append(o.Files, fileSize{e.Name(), info.Size()})
 		}
 	}
-	for _, part := range []func(*os.Root) error{o.readGraph, o.readTokenizer, o.readManifest} {
-		if err := part(root); err != nil {
+	for _, read := range []func(*os.Root) error{o.readParts, o.readTokenizer, o.readManifest} {
+		if err := read(root); err != nil {
 			o.problems = append(o.problems, err)
 		}
 	}
@@ -152,24 +177,43 @@ func (o *overview) file(key, missing string) string {
 	return missing
 }
 
-func (o *overview) readGraph(root *os.Root) error {
-	name := o.file("llm_model", "llm.mnn")
+// readParts reads the graphs of the package.
+func (o *overview) readParts(root *os.Root) error {
+	errs := []error{o.graphFacts.read(root, o.file("llm_model", mnn.GraphFile("")), o.file("llm_weight", mnn.WeightFile("")))}
+	own, _ := o.Config["llmexport"].(map[string]any)
+	names, _ := own["parts"].([]any)
+	for _, n := range names {
+		name, ok := n.(string)
+		if !ok {
+			continue
+		}
+		p := partFacts{name, noFacts()}
+		errs = append(errs, p.read(root, mnn.GraphFile(name), mnn.WeightFile(name)))
+		o.Parts = append(o.Parts, p)
+	}
+	return errors.Join(errs...)
+}
+
+func noFacts() graphFacts { return graphFacts{Ops: []opCount{}, Linears: []linearGroup{}} }
+
+// read reads the graph in the file called name, and how its linear layers are stored in the file called weights.
+func (f *graphFacts) read(root *os.Root, name, weights string) error {
 	b, err := readBounded(root, name, maxGraph)
 	if err != nil {
 		return err
 	}
-	if o.graph, err = mnn.Open(b); err != nil {
+	if f.graph, err = mnn.Open(b); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	counts := map[string]int{}
-	for _, op := range o.graph.AllOps() {
+	for _, op := range f.graph.AllOps() {
 		counts[opName(op)]++
 	}
 	for n, c := range counts {
-		o.Ops = append(o.Ops, opCount{n, c})
+		f.Ops = append(f.Ops, opCount{n, c})
 	}
-	slices.SortFunc(o.Ops, func(a, b opCount) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Op, b.Op)) })
-	return o.readLinears(root)
+	slices.SortFunc(f.Ops, func(a, b opCount) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Op, b.Op)) })
+	return f.readLinears(root, weights)
 }
 
 // opName distinguishes elementwise ops.
@@ -183,20 +227,19 @@ func opName(op *mnn.Op) string {
 	return op.Type.String()
 }
 
-func (o *overview) readLinears(root *os.Root) error {
-	name := o.file("llm_weight", "llm.mnn.weight")
-	f, err := root.Open(name)
+func (f *graphFacts) readLinears(root *os.Root, name string) error {
+	file, err := root.Open(name)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	st, err := f.Stat()
+	defer file.Close()
+	st, err := file.Stat()
 	if err != nil {
 		return err
 	}
-	w := &weightFile{f, st.Size()}
+	w := &weightFile{file, st.Size()}
 	var errs []error
-	for _, op := range o.graph.AllOps() {
+	for _, op := range f.graph.AllOps() {
 		c, ok := op.Param.(*mnn.Convolution)
 		if !ok {
 			continue
@@ -206,15 +249,15 @@ func (o *overview) readLinears(root *os.Root) error {
 			errs = append(errs, fmt.Errorf("%s: %w", op.Name, err))
 			continue
 		}
-		at := slices.IndexFunc(o.Linears, func(g linearGroup) bool { return g.storage == s })
+		at := slices.IndexFunc(f.Linears, func(g linearGroup) bool { return g.storage == s })
 		if at < 0 {
-			at, o.Linears = len(o.Linears), append(o.Linears, linearGroup{storage: s})
+			at, f.Linears = len(f.Linears), append(f.Linears, linearGroup{storage: s})
 		}
-		o.Linears[at].Layers++
-		o.Linears[at].Weights += int64(c.Outputs) * int64(c.Inputs)
-		o.Linears[at].Bytes += bytes
+		f.Linears[at].Layers++
+		f.Linears[at].Weights += int64(c.Outputs) * int64(c.Inputs)
+		f.Linears[at].Bytes += bytes
 	}
-	slices.SortStableFunc(o.Linears, func(a, b linearGroup) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	slices.SortStableFunc(f.Linears, func(a, b linearGroup) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	if len(errs) > 0 { // the first one is enough
 		return fmt.Errorf("%s: %w", name, errs[0])
 	}
@@ -298,15 +341,20 @@ func (o *overview) judge() {
 		o.MinimumEngine = max(o.MinimumEngine, engine)
 		o.Reasons = append(o.Reasons, engine+": "+reason)
 	}
-	if slices.ContainsFunc(o.Linears, func(g linearGroup) bool { return g.Scale == "fp16" }) {
+	all := o.all()
+	if slices.ContainsFunc(all, func(p partFacts) bool {
+		return slices.ContainsFunc(p.Linears, func(g linearGroup) bool { return g.Scale == "fp16" })
+	}) {
 		need("3.6.0", "fp16 scales")
 	}
 	if _, ok := o.Config["tie_embeddings"].(map[string]any); ok {
 		need("3.6.0", "tie_embeddings is an object")
 	}
-	for _, c := range o.Ops {
-		if c.Op == mnn.OpRoPE.String() || c.Op == mnn.OpBinaryOp.String()+"/"+mnn.BinaryMulSilu.String() {
-			need("3.6.1", "op "+c.Op)
+	for _, p := range all {
+		for _, c := range p.Ops {
+			if c.Op == mnn.OpRoPE.String() || c.Op == mnn.OpBinaryOp.String()+"/"+mnn.BinaryMulSilu.String() {
+				need("3.6.1", "op "+c.Op)
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/llmexport/llmexport/internal/synthetic/checkpoint"
 	"github.com/llmexport/llmexport/internal/synthetic/packed"
 	"github.com/llmexport/llmexport/pipeline/safetensors"
+	"github.com/llmexport/llmexport/pipeline/stage/stagetest"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -84,7 +86,7 @@ func scripts(t *testing.T, dir string, more map[string]string) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exit": cmdExit, "json": cmdJSON, "replace": cmdReplace, "once": cmdOnce, "interrupt": cmdInterrupt, "pack": cmdPack,
 			"hollow": cmdHollow, "narrow": cmdNarrow,
-			"hub": cmdHub, "crash": cmdCrash, "hold": cmdHold, "stores": cmdStores,
+			"hub": cmdHub, "crash": cmdCrash, "hold": cmdHold, "stores": cmdStores, "part": cmdPart,
 		},
 	})
 }
@@ -107,6 +109,14 @@ func cmdExit(ts *testscript.TestScript, neg bool, args []string) {
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
 	}
+}
+
+// cmdPart is "part DIR NAME": the package in DIR gets a part of this name, a copy of its text model.
+func cmdPart(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: part DIR NAME")
+	}
+	ts.Check(stagetest.AddPart(context.Background(), ts.MkAbs(args[0]), args[1]))
 }
 
 // cmdJSON is "json FILE path=value...": the file is JSON with these values; a path is keys and indexes with dots.
