@@ -1,12 +1,11 @@
-// Package arch says what a checkpoint computes. A family reads config.json and describes the model as
+// Package arch describes the computation of a checkpoint. A family reads config.json and describes the text model as
 // a [Decoder]: dimensions, norms, rotary tables, and for every weight of the computation the checkpoint
-// tensor that fills it. The description knows neither graphs nor packages: pipeline/lower turns it into
+// tensor that fills it. The description is independent of graphs and packages: pipeline/lower turns it into
 // the graph of an engine, verify/reference computes it directly.
 //
-// Call [Describe] first. It refuses, with tensor.ErrUnsupported, whatever it does not understand:
-// unknown model types, config keys that are on no list, values that change the computation, tensors
-// that no slot takes, and slots that no tensor fills. Then [Open] shows the checkpoint's tensors as the
-// description names them.
+// Call [Describe] first. It rejects, with tensor.ErrUnsupported, whatever it does not know: model types, config keys that
+// are on no list, values that change the computation, tensors that fill no slot, and slots that no tensor fills. Then
+// [Open] gives access to the checkpoint's tensors under the names of the description.
 package arch
 
 import "strconv"
@@ -38,29 +37,29 @@ type Decoder struct {
 	// Head maps hidden to logits, [Vocab, Hidden]. Tied says that it is the embedding's tensor.
 	Head Linear
 	Tied bool
-	// LogitScale multiplies logits; 0 stands for 1. LogitCap bounds them behind that; 0 stands for none.
+	// LogitScale multiplies logits; 0 stands for 1. LogitCap bounds the scaled logits; 0 stands for none.
 	LogitScale, LogitCap float64
 
-	// Precision is "normal" where hidden states exceed the range of fp16 (65504), otherwise empty.
+	// Precision is "normal" if hidden states exceed the range of fp16 (65504), else empty.
 	Precision string
 
 	// Ropes are the rotary tables that attentions point to, each once.
 	Ropes []*Rope
 
-	// Views are the tensors that the description names and the checkpoint has in another form, see [Open].
+	// Views are tensors of the description that the checkpoint has in another form, see [Open].
 	Views []View
-	// Skips say which tensors of the checkpoint are no part of the model.
+	// Skips are the tensors of the checkpoint that are not part of the model.
 	Skips []Skip
-	// Notes are sentences for the user about what was left out of a larger model.
+	// Notes are sentences for the user about omitted parts of a larger model.
 	Notes []string
 
-	// HeadTensor names the head's own tensor of a tied model, which a checkpoint may have all the same.
+	// HeadTensor is the name that the head's own tensor has in a checkpoint of a tied model, if it is there.
 	HeadTensor string
 
-	// Claimed lists every checkpoint tensor that is accounted for, and how: "weight", or the reason
+	// Claimed maps every tensor of the checkpoint to its use: "weight", or the reason
 	// why it is left out ("duplicate of model.embed_tokens.weight", "rotary buffer").
 	Claimed map[string]string
-	// Ignored lists config keys that were overridden by the caller, for the report.
+	// Ignored lists config keys that were ignored at the caller's request, for the report.
 	Ignored []string
 }
 
@@ -78,14 +77,14 @@ type Linear struct {
 }
 
 // Norm is RMSNorm, x / sqrt(mean(x^2) + Eps) * Gamma, or if Centered LayerNorm,
-// (x - mean) / sqrt(variance + Eps) * Gamma + Beta. It runs over len(Gamma) adjacent elements, however
-// many of them a row has. Beta has an empty Tensor when absent.
+// (x - mean) / sqrt(variance + Eps) * Gamma + Beta. It is applied to each len(Gamma) adjacent elements
+// of a row. Beta has an empty Tensor when absent.
 type Norm struct {
 	Gamma    Weight
 	Beta     Weight
 	Eps      float64
 	Centered bool
-	// Parts above 1 divides Gamma into so many equal parts, and normalises the elements of each part by themselves.
+	// Parts above 1 divides Gamma into that many equal parts, whose elements are normalised separately.
 	Parts int
 }
 
@@ -94,7 +93,7 @@ type Layer []Branch
 
 // Branch is h = Gain · (h + Scale · PostNorm(Block(Norm(h)))).
 type Branch struct {
-	// Parallel says that the branch reads the stream as the branch before it did.
+	// Parallel: the branch reads the same stream as the branch before it.
 	Parallel bool
 	Norm     *Norm // or nil
 	Block    Block
@@ -115,14 +114,14 @@ type Block interface {
 // Attention is causal grouped-query attention:
 //
 //	q, k, v = Q x, K x, VNorm(V x), in heads of HeadDim; without V, v = VNorm(K x)
-//	q, k = rotate(clip(QNorm(q))), rotate(clip(KNorm(k))), or the norms behind the rotation; v = clip(v)
+//	q, k = rotate(clip(QNorm(q))), rotate(clip(KNorm(k))), or the norms after the rotation; v = clip(v)
 //	y = O · OutNorm(softmax(cap(Scale · q kᵀ) + mask) v · sigmoid(Gate x))
 type Attention struct {
 	Heads, KVHeads, HeadDim int
 	Q, K, V, O              Linear
 	// QNorm, KNorm and VNorm, if not nil, normalise every head (Gamma has HeadDim elements), the whole projection
-	// (Heads*HeadDim or KVHeads*HeadDim), or every head with gains of its own (as many, with a part for each head).
-	// NormAfter: the first two follow the rotation.
+	// (Heads*HeadDim or KVHeads*HeadDim), or every head with its own gains (as many elements, and a part for each head).
+	// NormAfter: QNorm and KNorm follow the rotation.
 	QNorm, KNorm, VNorm *Norm
 	NormAfter           bool
 	// Clip, if not 0, bounds the elements of q, k and v: clip(x) = min(max(x, -Clip), Clip).
@@ -131,10 +130,11 @@ type Attention struct {
 	Rope *Rope
 	// Scale multiplies scores; 0 stands for 1/sqrt(HeadDim).
 	Scale float64
-	// Window is how many positions a query sees, its own included; 0 stands for all. Chunk, if not 0, lets a query see
-	// only positions p with the same p/Chunk.
+	// Window is the number of positions that a query attends to, including its own; 0 stands for all. Chunk, if not 0,
+	// restricts a query to positions p with the same p/Chunk.
 	Window, Chunk int
-	// Sinks [Heads], if it has a tensor, are scores of a key without a value that every query sees. Scale does not apply.
+	// Sinks [Heads], if it has a tensor, are the scores of a key without a value that all queries attend to. Scale does not
+	// apply.
 	Sinks Weight
 	// Slopes, if not nil, are those of ALiBi: head h adds Slopes[h]·(key position - query position) to its scores.
 	Slopes []float64
@@ -148,7 +148,7 @@ type Attention struct {
 	Temperature *Temperature
 }
 
-// Temperature grows queries with their position, see [Attention].
+// Temperature scales queries by their position, see [Attention].
 type Temperature struct {
 	Floor, Scale float64
 	Offset       int
@@ -202,8 +202,7 @@ type MLP struct {
 	GateScale float64
 	// Alpha and Limit belong to ClampedSwiGLU.
 	Alpha, Limit float64
-	// XIELU holds the vectors of one element that belong to it: its factor of x², its factor behind the exponential, and
-	// its factor of x.
+	// XIELU holds the vectors of one element that belong to it: the factors of x², of the exponential and of x.
 	XIELU [3]Weight
 }
 
@@ -215,13 +214,13 @@ const (
 	Softmax     Scoring = "softmax"      // over all experts, then the largest
 	Sigmoid     Scoring = "sigmoid"      // of each, then the largest
 	TopKSoftmax Scoring = "topk_softmax" // the largest, then softmax over them
-	// SparseMixer (arXiv 2409.12136) chooses two. The weight of one is its part of a softmax over itself and those that are
-	// not chosen before it and not far below it: (m - s)/max(|s|, m) <= Near, m being its own score.
+	// SparseMixer (arXiv 2409.12136) chooses two. The weight of each is its share of a softmax over itself and the experts that
+	// were not chosen before it and are not far below it: (m - s)/max(|s|, m) <= Near, where m is its own score.
 	SparseMixer Scoring = "sparsemixer"
 )
 
-// Experts is a mixture of experts: the sum over the TopK chosen experts of weight · MLP(Norm(x)), plus Shared, whose input is
-// the same.
+// Experts is a mixture of experts: the sum over the TopK chosen experts of weight · MLP(Norm(x)), plus Shared with the same
+// input.
 //
 //	s = scoring(Router RouterNorm(x)), c = s + Correction; the TopK largest of c are chosen, their weights are those of s
 //	Normalize: weights /= sum + Epsilon;  then weights *= Scale · Gains
@@ -229,7 +228,7 @@ type Experts struct {
 	RouterNorm, Norm *Norm  // or nil
 	Router           Linear // [experts, Hidden]
 	Scoring          Scoring
-	// Correction [experts], if it has a tensor, takes part in the choice and not in the weights.
+	// Correction [experts], if it has a tensor, affects the choice but not the weights.
 	Correction Weight
 	TopK       int
 	Normalize  bool
@@ -237,8 +236,8 @@ type Experts struct {
 	Scale      float64 // 0 stands for 1
 	Near       float64 // of SparseMixer
 	Gains      Weight  // [experts], or without tensor
-	// With Groups > 1 only the experts of the TopGroups best of so many groups can be chosen. A group is as good as the
-	// sum of its GroupTop best experts.
+	// With Groups > 1 only experts of the TopGroups best groups can be chosen. Groups are ranked by the sum of their
+	// GroupTop best experts.
 	Groups, TopGroups, GroupTop int
 	// ScaleInput multiplies an expert's input by its weight instead of its output; TopK is 1.
 	ScaleInput bool
@@ -248,7 +247,7 @@ type Experts struct {
 	SharedGate Linear
 }
 
-// Sum is the sum over branches, which all read its input x, of Scale · PostNorm(Block(Norm(x))). None of them is Parallel or
+// Sum is the sum over branches of Scale · PostNorm(Block(Norm(x))), where x is the input of the sum. No branch is Parallel or
 // has a Gain.
 type Sum struct{ Branches []Branch }
 
@@ -287,7 +286,7 @@ type DeltaNet struct {
 type Mamba2 struct {
 	Heads, HeadDim, Groups, State int
 	Z, XBC, Dt                    Linear
-	// Scales multiply z, x, b, c and dt as they come from their matrices; 0 stands for 1.
+	// Scales multiply z, x, b, c and dt, the outputs of their matrices; 0 stands for 1.
 	Scales           [5]float64
 	Taps             []Weight
 	ConvBias         Weight // or without tensor
@@ -305,7 +304,7 @@ type Rope struct {
 	Dim     int
 	InvFreq []float64 // Dim/2 radians per position
 	Scale   float64   // 1 where the rule has none
-	// Long, if not nil, takes the place of InvFreq in a call whose last position is Original or beyond (longrope).
+	// Long, if not nil, replaces InvFreq in a call whose last position is Original or later (longrope).
 	Long     []float64
 	Original int
 }
@@ -321,7 +320,7 @@ func (d *Decoder) Linears(f func(name string, l *Linear)) {
 	f("head", &d.Head)
 }
 
-// weights calls f with every slot that a tensor has to fill. The head of a tied model is not repeated.
+// weights calls f with every slot that needs a tensor. The head of a tied model is not repeated.
 func (d *Decoder) weights(f func(Weight)) {
 	linear := func(_ string, l *Linear) {
 		f(l.Weight)

@@ -16,7 +16,7 @@ const (
 	claimDuplicate = "duplicate of " // and the name of the other tensor
 )
 
-// rotarySuffix ends the names of buffers that old versions of transformers saved along with the
+// rotarySuffix ends the names of buffers that old versions of transformers saved with the
 // weights: frequencies that follow from config.json.
 const rotarySuffix = ".rotary_emb.inv_freq"
 
@@ -43,7 +43,7 @@ func (w Weight) shape() tensor.Shape {
 	return tensor.Shape{int64(w.Rows), int64(w.Cols)}
 }
 
-// fits says whether a tensor of this shape can fill the slot.
+// fits reports whether a tensor of this shape can fill the slot.
 func (w Weight) fits(s tensor.Shape) bool {
 	if w.Cols == 0 {
 		return len(s) == 1 && s[0] == int64(w.Rows)
@@ -51,7 +51,7 @@ func (w Weight) fits(s tensor.Shape) bool {
 	return len(s) == 2 && s[0] == int64(w.Rows) && s[1] == int64(w.Cols)
 }
 
-// floating says what is wrong with the element type of a weight, or nothing.
+// floating describes what is wrong with the element type of a weight; it returns "" for a floating-point type.
 func floating(info *tensor.Info) string {
 	if info.DType == tensor.F16 || info.DType == tensor.BF16 || info.DType == tensor.F32 {
 		return ""
@@ -59,8 +59,8 @@ func floating(info *tensor.Info) string {
 	return fmt.Sprintf("%s is %v, want F16, BF16 or F32", info.Name, info.DType)
 }
 
-// claim gives every slot its tensor and every tensor its reason, and fills d.Claimed, or returns an
-// error with what is left over.
+// claim fills d.Claimed with every tensor and its use. If a slot lacks a tensor, or a tensor has no use, the
+// error lists them.
 func claim(d *Decoder, infos []tensor.Info, byName map[string]*tensor.Info) error {
 	d.Claimed = make(map[string]string, len(infos))
 	var missing, twice, misshapen, mistyped, unclaimed []string
