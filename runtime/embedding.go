@@ -60,7 +60,7 @@ func openEmbedding(dir string, c *Config, w *weights) (*embedding, error) {
 		}
 		e.codes = e.file.b
 		if row := 2 * c.HiddenSize; len(e.codes) == 0 || len(e.codes)%row != 0 {
-			return nil, fmt.Errorf("%s: %d bytes are no rows of %d bfloat16: %w", c.EmbeddingFile, len(e.codes), c.HiddenSize, tensor.ErrCorrupt)
+			return nil, fmt.Errorf("%s: %d bytes are not whole rows of %d bfloat16 numbers: %w", c.EmbeddingFile, len(e.codes), c.HiddenSize, tensor.ErrCorrupt)
 		}
 		e.vocab = len(e.codes) / (2 * c.HiddenSize)
 		return e, nil
@@ -70,7 +70,7 @@ func openEmbedding(dir string, c *Config, w *weights) (*embedding, error) {
 		return nil, err
 	}
 	if t.WeightOffset == 0 {
-		return nil, fmt.Errorf("tie_embeddings that points at an embedding file: %w", tensor.ErrUnsupported)
+		return nil, fmt.Errorf("tie_embeddings points to an embedding file: %w", tensor.ErrUnsupported)
 	}
 	if err := e.openTable(t, w); err != nil {
 		return nil, fmt.Errorf("tie_embeddings: %w", err)
@@ -86,7 +86,7 @@ func (e *embedding) openTable(t *tie, w *weights) error {
 	rowBytes := int64(e.hidden * t.Bits / 8)
 	size := t.AlphaOffset - t.WeightOffset
 	if size <= 0 || rowBytes == 0 || size%rowBytes != 0 || size/rowBytes > math.MaxInt32 {
-		return fmt.Errorf("%d bytes are no rows of %d: %w", size, rowBytes, tensor.ErrCorrupt)
+		return fmt.Errorf("%d bytes are not whole rows of %d: %w", size, rowBytes, tensor.ErrCorrupt)
 	}
 	e.vocab = int(size / rowBytes)
 	var err error

@@ -41,7 +41,7 @@ func (w *weights) Size() int64 { return int64(len(w.b)) }
 // Bytes implements mnn.Weights.
 func (w *weights) Bytes(off, n int64) ([]byte, error) {
 	if off < 0 || n < 0 || off > w.Size() || n > w.Size()-off {
-		return nil, fmt.Errorf("bytes %d+%d of a weight file of %d: %w", off, n, w.Size(), tensor.ErrCorrupt)
+		return nil, fmt.Errorf("%d bytes from %d on are outside a weight file of %d bytes: %w", n, off, w.Size(), tensor.ErrCorrupt)
 	}
 	return w.b[off : off+n : off+n], nil
 }

@@ -196,7 +196,7 @@ func (it *Item) store(sp quant.Spec) error {
 	var err error
 	// Released engines look up token rows of 4, 8 and 16 bits and read every other width as 4 bits.
 	if s.Lookup && sp.Bits != 4 && sp.Bits != 8 && sp.Bits != 16 {
-		return fmt.Errorf("%s: the engine looks embeddings up in 4, 8 or 16 bits only, not in %d: %w", s.Weight.Tensor, sp.Bits, tensor.ErrUnsupported)
+		return fmt.Errorf("%s: the engine supports embeddings of 4, 8 and 16 bits only, not of %d: %w", s.Weight.Tensor, sp.Bits, tensor.ErrUnsupported)
 	}
 	if it.Layout, err = sp.Layout(s.Weight.Rows, s.Weight.Cols); err != nil {
 		return fmt.Errorf("%s: %w", s.Weight.Tensor, err)

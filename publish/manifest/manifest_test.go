@@ -225,10 +225,10 @@ func TestParseRefuses(t *testing.T) {
 	}{
 		"empty":         {"", tensor.ErrCorrupt, "unexpected end"},
 		"not JSON":      {"hello", tensor.ErrCorrupt, "invalid character"},
-		"no version":    {`{"name":"x"}`, tensor.ErrCorrupt, "no manifest"},
+		"no version":    {`{"name":"x"}`, tensor.ErrCorrupt, "not a manifest"},
 		"newer":         {resealed(strings.Replace(good, `"manifest": 1`, `"manifest": 2`, 1)), tensor.ErrUnsupported, "version 2"},
-		"not newer":     {strings.Replace(good, `"manifest": 1`, `"manifest": 3`, 1), tensor.ErrCorrupt, "version 3 and not the digest"},
-		"no digest":     {`{"manifest":2,"surprise":1}`, tensor.ErrCorrupt, "version 2 and not the digest"},
+		"not newer":     {strings.Replace(good, `"manifest": 1`, `"manifest": 3`, 1), tensor.ErrCorrupt, "version 3, and its digest"},
+		"no digest":     {`{"manifest":2,"surprise":1}`, tensor.ErrCorrupt, "version 2, and its digest"},
 		"unknown field": {strings.Replace(good, ` "name"`, ` "mane"`, 1), tensor.ErrCorrupt, `"mane"`},
 		"other case":    {strings.Replace(good, ` "verified"`, ` "Verified"`, 1), tensor.ErrCorrupt, "canonical"},
 		"trailing":      {good + "{}", tensor.ErrCorrupt, "invalid character"},

@@ -42,12 +42,12 @@ func parse(data []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("%w: %w", err, tensor.ErrCorrupt)
 	}
 	if head.Version == nil {
-		return nil, corrupt("no field %q, so this is no manifest", "manifest")
+		return nil, corrupt("no field %q, so this is not a manifest", "manifest")
 	}
 	if *head.Version != Version {
 		// Every version has its digest in this place. If the digest is wrong, the number may have been changed.
 		if open := bytes.Replace(data, []byte(digestField+head.Digest), []byte(digestField), 1); DigestOf(open) != head.Digest {
-			return nil, corrupt("manifest has version %d and not the digest that it says", *head.Version)
+			return nil, corrupt("manifest has version %d, and its digest does not match", *head.Version)
 		}
 		return nil, fmt.Errorf("manifest version %d, this program reads %d: %w", *head.Version, Version, tensor.ErrUnsupported)
 	}
@@ -67,7 +67,7 @@ func parse(data []byte) (*Manifest, error) {
 		return nil, err
 	}
 	if m.Digest != sum {
-		return nil, fmt.Errorf("manifest has digest %s and says %s: %w", sum, m.Digest, tensor.ErrCorrupt)
+		return nil, fmt.Errorf("manifest has digest %s, but its digest field is %s: %w", sum, m.Digest, tensor.ErrCorrupt)
 	}
 	// The decoder of encoding/json accepts duplicate names, names in a different case, and text after the
 	// value. This comparison rejects all of that.
