@@ -17,7 +17,7 @@ func (r *Run) lowered(model *arch.Model) (*lower.Model, error) {
 	if most := model.Text.MaxPositions; context > most {
 		return nil, r.Recipe.Errorf("target.context", "the checkpoint has %d positions, fewer than %d", most, context)
 	}
-	m, err := lower.Lower(model, lower.Options{Context: context})
+	m, err := r.lower(model, lower.Options{Context: context})
 	if err != nil {
 		return nil, err
 	}

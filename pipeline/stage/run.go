@@ -10,6 +10,7 @@ import (
 	"github.com/llmexport/llmexport/backends"
 	"github.com/llmexport/llmexport/internal/disk"
 	"github.com/llmexport/llmexport/pipeline"
+	"github.com/llmexport/llmexport/pipeline/arch"
 	"github.com/llmexport/llmexport/pipeline/assemble"
 	"github.com/llmexport/llmexport/pipeline/hub"
 	"github.com/llmexport/llmexport/pipeline/lower"
@@ -36,7 +37,8 @@ type Run struct {
 	target   lower.Target
 	profiles []*backends.Profile // of the target's backends, in the recipe's order
 
-	checkSpace func(dir string, need int64) error // disk.CheckSpace
+	checkSpace func(dir string, need int64) error                     // disk.CheckSpace
+	lower      func(*arch.Model, lower.Options) (*lower.Model, error) // lower.Lower
 
 	source     *source.Source    // nil until it is opened
 	sourceOf   manifest.Digest   // of the checkpoint; empty until that is known
@@ -72,7 +74,7 @@ type Made struct {
 
 // New decodes the options of a recipe; errors are positioned in it.
 func New(r *recipes.Recipe, l pipeline.Limits) (*Run, error) {
-	run := &Run{Job: pipeline.Job{Recipe: r, Limits: l}, Options: *Defaults(), checkSpace: disk.CheckSpace}
+	run := &Run{Job: pipeline.Job{Recipe: r, Limits: l}, Options: *Defaults(), checkSpace: disk.CheckSpace, lower: lower.Lower}
 	for _, s := range run.Stages() {
 		if err := r.Stages[s.String()].Decode(s); err != nil {
 			return nil, err
