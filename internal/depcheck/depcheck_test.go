@@ -46,7 +46,7 @@ var levels = []struct {
 	{2, []string{"internal/disk", "internal/sealed", "internal/sheet"}},
 	{2, []string{"internal/transfer", "internal/fakehub", "internal/fakes3"}},
 	{3, []string{"pipeline/arch"}},
-	{3, []string{"pipeline", "pipeline/lower", "pipeline/hub", "pipeline/safetensors", "runtime"}},
+	{3, []string{"pipeline", "pipeline/forward", "pipeline/lower", "pipeline/hub", "pipeline/safetensors", "runtime"}},
 	{4, []string{"verify/reference", "verify/hftokenizers", "publish/place", "publish/about"}},
 	{4, []string{"pipeline/calibrate/corpus", "publish/place/placetest"}},
 	{4, []string{"publish/dir", "publish/hubs", "publish/oci", "publish/s3"}},
@@ -264,6 +264,47 @@ func TestLevelsNoticeOffence(t *testing.T) {
 				t.Errorf("%s imports %s: allowed %v, want %v", tc.from, tc.to, got, tc.allowed)
 			}
 		})
+	}
+}
+
+// apart are the sides of the wall of every verification: what computes with the checkpoint, and all that makes packages and
+// runs them.
+var apart = struct{ judge, judged []string }{
+	[]string{"pipeline/forward", "verify/reference"},
+	[]string{"pipeline/lower", "pipeline/plan", "backends", "runtime/mnn", "runtime", "quant"},
+}
+
+// TestWall: neither side imports the other, directly or through others.
+func TestWall(t *testing.T) {
+	edges, packages := imports(t)
+	next := map[string][]string{}
+	for _, e := range edges {
+		if to, ours := strings.CutPrefix(e.to, module+"/"); ours {
+			next[e.from] = append(next[e.from], to)
+		}
+	}
+	var reach func(seen map[string]bool, pkg string)
+	reach = func(seen map[string]bool, pkg string) {
+		for _, to := range next[pkg] {
+			if !seen[to] {
+				seen[to] = true
+				reach(seen, to)
+			}
+		}
+	}
+	for _, sides := range [][2][]string{{apart.judge, apart.judged}, {apart.judged, apart.judge}} {
+		for _, from := range sides[0] {
+			if !slices.Contains(packages, from) {
+				t.Errorf("there is no package %s", from)
+			}
+			seen := map[string]bool{}
+			reach(seen, from)
+			for _, to := range sides[1] {
+				if seen[to] {
+					t.Errorf("%s imports %s", from, to)
+				}
+			}
+		}
 	}
 }
 

@@ -28,16 +28,16 @@ type facts struct {
 }
 
 func factsOf(d *Decoder) facts {
-	l := d.Pair(0)
+	a, m := d.Layers[0][0].Block.(*Attention), d.Layers[0][1].Block.(*MLP)
 	f := facts{
 		Architecture: d.Architecture,
 		Hidden:       d.Hidden, Vocab: d.Vocab, Positions: d.MaxPositions,
-		Layers: len(d.Layers), Heads: l.Attention.Heads, KVHeads: l.Attention.KVHeads,
-		HeadDim: l.Attention.HeadDim, Intermediate: l.MLP.Intermediate,
-		Tied: d.Tied, HeadNorm: l.Attention.QNorm != nil && l.Attention.KNorm != nil,
+		Layers: len(d.Layers), Heads: a.Heads, KVHeads: a.KVHeads,
+		HeadDim: a.HeadDim, Intermediate: m.Intermediate,
+		Tied: d.Tied, HeadNorm: a.QNorm != nil && a.KNorm != nil,
 		Eps: d.FinalNorm.Eps, Rope: d.Ropes[0].Type, Tensors: len(d.Claimed),
 	}
-	for i, x := range []Linear{l.Attention.Q, l.Attention.K, l.Attention.V, l.Attention.O, l.MLP.Gate, l.MLP.Up, l.MLP.Down} {
+	for i, x := range []Linear{a.Q, a.K, a.V, a.O, m.Gate, m.Up, m.Down} {
 		if x.Bias.Tensor != "" {
 			f.Biases += string("qkvogud"[i])
 		}

@@ -13,6 +13,13 @@ import (
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
+// needTensors are published files that are described with the facts of their tensors only: experts, quantized matrices.
+var needTensors = []string{
+	"A.X-K1", "DeepSeek-V2-Lite", "DeepSeek-V3", "GLM-4.5", "GLM-4.7-Flash", "Ling-lite-1.5", "Llama-4-Scout-17B-16E-Instruct", "MiniMax-M2.7",
+	"Mixtral-8x7B-v0.1", "Phi-3.5-MoE-instruct", "Qwen3-235B-A22B-Instruct-2507", "Qwen3-30B-A3B", "Qwen3-Next-80B-A3B-Instruct", "Qwen3.5-35B-A3B",
+	"Solar-Open-100B", "bitnet-b1.58-2B-4T-bf16", "gpt-oss-20b",
+}
+
 // TestDescribeOddValues puts values that make no sense, or too much of it, under every key of every config. Nothing may
 // panic, and every error says whose fault it is.
 func TestDescribeOddValues(t *testing.T) {

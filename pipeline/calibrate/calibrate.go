@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
-	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -51,10 +51,14 @@ func (o *Options) check() error {
 	return nil
 }
 
+// Check rejects, with tensor.ErrUnsupported, a decoder that cannot be calibrated, and names the block: the embedding table is
+// encoded by the gradient at it, so every block has to have a backward pass.
+func Check(d *arch.Decoder) error { return forward.CheckBackward(d) }
+
 // memoryShare is the part of the limit, as a divisor, that activations may take.
 const memoryShare = 6
 
-func (o *Options) walk(m *net.Model) *walk {
+func (o *Options) walk(m *forward.Model) *walk {
 	return &walk{
 		decoder: o.Decoder, model: m, windows: o.Windows, skip: o.Skip, threads: o.Threads, dir: o.Dir, room: &room{o.Memory / memoryShare},
 		wanted: func(*input) bool { return true },
@@ -90,7 +94,7 @@ func Quantize(ctx context.Context, o Options, s Scheme) (*Finished, error) {
 	if o.Source, err = rewrite(ctx, o, s, f); err != nil {
 		return nil, err
 	}
-	m, err := net.New(o.Decoder, o.Source, o.Threads)
+	m, err := forward.New(o.Decoder, o.Source, o.Threads)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +113,7 @@ func Quantize(ctx context.Context, o Options, s Scheme) (*Finished, error) {
 type quantization struct {
 	Options
 	Scheme
-	model       *net.Model
+	model       *forward.Model
 	coder       coder
 	finished    *Finished
 	done, total int64
@@ -169,7 +173,7 @@ func (q *quantization) watching() bool {
 
 // rest encodes what stands behind the table from weights alone.
 func (q *quantization) rest(ctx context.Context) error {
-	all := func(list ...*net.Linear) error {
+	all := func(list ...*forward.Linear) error {
 		for _, l := range list {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -181,7 +185,7 @@ func (q *quantization) rest(ctx context.Context) error {
 		return nil
 	}
 	for i := range q.Decoder.Layers {
-		l, err := q.model.Layer(i)
+		l, err := q.model.LoadLayer(i)
 		if err != nil {
 			return err
 		}
@@ -192,7 +196,7 @@ func (q *quantization) rest(ctx context.Context) error {
 	if q.Decoder.Tied {
 		return nil
 	}
-	head, err := q.model.Head()
+	head, err := q.model.LoadHead()
 	if err != nil {
 		return err
 	}
@@ -200,7 +204,7 @@ func (q *quantization) rest(ctx context.Context) error {
 }
 
 // matrix returns the weights that the codes of a linear stand for, and chooses the codes if they are not finished.
-func (q *quantization) matrix(ctx context.Context, l *net.Linear, st *quant.Stats) ([]float32, error) {
+func (q *quantization) matrix(ctx context.Context, l *forward.Linear, st *quant.Stats) ([]float32, error) {
 	name := l.Weight.Tensor
 	defer func() {
 		q.done += int64(l.Rows) * int64(l.Cols)

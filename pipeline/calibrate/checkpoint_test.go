@@ -27,7 +27,7 @@ func known(t *testing.T) (names []string) {
 	check(t, err)
 	for _, dir := range dirs {
 		name := filepath.Base(filepath.Dir(dir))
-		if d, _ := openCheckpoint(t, familyDir(name)); d.CheckPairs() == nil {
+		if d, _ := openCheckpoint(t, familyDir(name)); Check(d) == nil {
 			names = append(names, name)
 		}
 	}

@@ -34,7 +34,7 @@ func TestDigest(t *testing.T) {
 	trained := newJob(t, d, src, slicesOf(text(t, d), 32)[:4], gptq)
 	d.Layers = d.Layers[:1]
 	trained.Specs = specs(t, d, threeBits, quant.Half)
-	for _, w := range []arch.Weight{d.Pair(0).MLP.Gate.Weight, d.Pair(0).MLP.Up.Weight, d.Pair(0).MLP.Down.Weight} {
+	for _, w := range []arch.Weight{pairOf(d, 0).MLP.Gate.Weight, pairOf(d, 0).MLP.Up.Weight, pairOf(d, 0).MLP.Down.Weight} {
 		trained.Specs[w.Tensor] = quant.Half // for the speed of the generic tier
 	}
 	one := trained.run(t, t.TempDir())

@@ -3,12 +3,12 @@ package calibrate
 import (
 	"context"
 
-	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/pipeline/forward"
 )
 
 // Divergence is the mean divergence in nats of the encoded model from the float model over the tokens of some text.
 func Divergence(ctx context.Context, o Options, s Scheme, f *Finished, text [][]int32) (float64, error) {
-	float, err := net.New(o.Decoder, o.Source, o.Threads)
+	float, err := forward.New(o.Decoder, o.Source, o.Threads)
 	if err != nil {
 		return 0, err
 	}
@@ -20,11 +20,11 @@ func Divergence(ctx context.Context, o Options, s Scheme, f *Finished, text [][]
 	if err != nil {
 		return 0, err
 	}
-	m, err := net.New(o.Decoder, src, o.Threads)
+	m, err := forward.New(o.Decoder, src, o.Threads)
 	if err != nil {
 		return 0, err
 	}
-	set := func(linears ...*net.Linear) error {
+	set := func(linears ...*forward.Linear) error {
 		for _, l := range linears {
 			hat, err := f.weights(l, s.Specs)
 			if err != nil {
@@ -34,14 +34,20 @@ func Divergence(ctx context.Context, o Options, s Scheme, f *Finished, text [][]
 		}
 		return nil
 	}
+	table, err := m.LoadTable()
+	if err != nil {
+		return 0, err
+	}
+	rows, err := f.weights(table, s.Specs)
+	if err != nil {
+		return 0, err
+	}
 	e, err := m.Embedding()
 	if err != nil {
 		return 0, err
 	}
-	if err := set(e); err != nil {
-		return 0, err
-	}
-	h, err := m.Embed(text, nil)
+	e.Table = rows
+	h, err := e.States(ctx, text)
 	if err != nil {
 		return 0, err
 	}
@@ -49,16 +55,18 @@ func Divergence(ctx context.Context, o Options, s Scheme, f *Finished, text [][]
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
-		l, err := m.Layer(i)
+		l, err := m.LoadLayer(i)
 		if err != nil {
 			return 0, err
 		}
 		if err := set(l.Linears()...); err != nil {
 			return 0, err
 		}
-		p.advance(h, l)
+		if err := p.advance(ctx, h, l); err != nil {
+			return 0, err
+		}
 	}
-	head, err := m.Head()
+	head, err := m.LoadHead()
 	if err != nil {
 		return 0, err
 	}

@@ -40,7 +40,7 @@ func TestDeadChannels(t *testing.T) {
 			}
 			d, src := openCheckpoint(t, familyDir("llama"))
 			d.Layers = d.Layers[:2]
-			off := edited(t, src, d.Pair(1).MLPNorm.Gamma, func(x []float32) {
+			off := edited(t, src, pairOf(d, 1).MLPNorm.Gamma, func(x []float32) {
 				for i := range dead {
 					x[i] = 0
 				}
@@ -50,7 +50,7 @@ func TestDeadChannels(t *testing.T) {
 			f := j.run(t, j.Dir)
 			for name, op := range ops(f) {
 				want := 0
-				if m := d.Pair(1).MLP; name == m.Gate.Weight.Tensor || name == m.Up.Weight.Tensor {
+				if m := pairOf(d, 1).MLP; name == m.Gate.Weight.Tensor || name == m.Up.Weight.Tensor {
 					want = len(dead)
 				}
 				if op.Dead != want {
@@ -74,7 +74,7 @@ func TestConstantRowsAndZeroBlocks(t *testing.T) {
 			t.Run(fmt.Sprint(list[0].Name(), symmetric), func(t *testing.T) {
 				d, src := openCheckpoint(t, familyDir("qwen2-tied"))
 				d.Layers = d.Layers[:1]
-				w := d.Pair(0).MLP.Up.Weight
+				w := pairOf(d, 0).MLP.Up.Weight
 				src = edited(t, src, w, func(x []float32) {
 					for i := range w.Cols {
 						x[i] = 0.03125
@@ -120,7 +120,7 @@ func TestOddWidths(t *testing.T) {
 			most := map[string]float64{}
 			for _, list := range [][]quant.Method{{quant.RTN{}}, {quant.NewAWQ(), quant.NewGPTQ()}} {
 				j := newJob(t, d, src, randomText(d, 8, 32), list...)
-				half, eight := d.Pair(0).Attention.V.Weight, d.Pair(1).MLP.Down.Weight
+				half, eight := pairOf(d, 0).Attention.V.Weight, pairOf(d, 1).MLP.Down.Weight
 				j.Specs[half.Tensor] = quant.Half
 				j.Specs[eight.Tensor] = quant.Spec{Bits: 8, Scale: tensor.F16}
 				j.Dir = t.TempDir()
@@ -207,7 +207,7 @@ func TestDivergenceRefuses(t *testing.T) {
 	if _, err := Divergence(t.Context(), j.Options, j.Scheme, missing, j.Windows); err == nil || !strings.Contains(err.Error(), "is not encoded") {
 		t.Errorf("a matrix is not encoded: %v", err)
 	}
-	delete(j.Specs, d.Pair(0).Attention.K.Weight.Tensor)
+	delete(j.Specs, pairOf(d, 0).Attention.K.Weight.Tensor)
 	if _, err := Divergence(t.Context(), j.Options, j.Scheme, f, j.Windows); err == nil || !strings.Contains(err.Error(), "k_proj") {
 		t.Errorf("no spec: %v", err)
 	}

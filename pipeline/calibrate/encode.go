@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
-	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -111,7 +111,7 @@ func decodeMatrix(file []byte, rows, cols int, s quant.Spec) ([]float32, error) 
 }
 
 // measure fills in the errors of a matrix.
-func (op *Op) measure(lin *net.Linear, hat []float32, st *quant.Stats, threads int) {
+func (op *Op) measure(lin *forward.Linear, hat []float32, st *quant.Stats, threads int) {
 	rows, cols := lin.Rows, lin.Cols
 	if total := distance(lin.W, nil); total > 0 {
 		op.WeightError = distance(lin.W, hat) / total

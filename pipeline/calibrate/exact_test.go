@@ -102,7 +102,7 @@ func TestRotationIsExact(t *testing.T) {
 			}
 			names := changed(t, src, o)
 			for i := range d.Layers {
-				l := d.Pair(i)
+				l := pairOf(d, i)
 				a, m := l.Attention, l.MLP
 				stream, values := c.by.Residual, c.by.Values
 				for n, want := range map[string]bool{
@@ -159,12 +159,12 @@ func TestRotationRefuses(t *testing.T) {
 // Neither the size of blocks, nor the number of threads, nor the machine is seen in the result.
 func TestRotationDoesNotDependOnCuts(t *testing.T) {
 	d, src := openCheckpoint(t, familyDir("llama"))
-	w := d.Pair(0).Attention.V.Weight
+	w := pairOf(d, 0).Attention.V.Weight
 	by := quant.NewRotation()
 	const want = "e9a61cb2a7fbea2e1bd4f88e4c1554464d8e17c7bba84fd8e9f3b85107455dce"
 	for _, c := range []struct{ elements, threads int }{{1 << 23, 1}, {1, 2}, {1000, 7}} {
 		r := &rotation{o: NewOverlay(src), dir: t.TempDir(), threads: c.threads, elements: c.elements}
-		if err := r.turn(t.Context(), w, by.Head(d.Pair(0).Attention.HeadDim), by.Stream(d.Hidden)); err != nil {
+		if err := r.turn(t.Context(), w, by.Head(pairOf(d, 0).Attention.HeadDim), by.Stream(d.Hidden)); err != nil {
 			t.Fatal(err)
 		}
 		got := readAll(t, r.o, w.Tensor)

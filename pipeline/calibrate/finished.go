@@ -12,7 +12,7 @@ import (
 	"strconv"
 
 	"github.com/llmexport/llmexport/internal/sealed"
-	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -295,7 +295,7 @@ func (f *Finished) Digest() string {
 }
 
 // weights returns what the codes of a linear stand for.
-func (f *Finished) weights(l *net.Linear, specs map[string]quant.Spec) ([]float32, error) {
+func (f *Finished) weights(l *forward.Linear, specs map[string]quant.Spec) ([]float32, error) {
 	name := l.Weight.Tensor
 	spec, ok := specs[name]
 	if !ok {

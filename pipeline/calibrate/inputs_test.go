@@ -31,9 +31,9 @@ func siteStats(t *testing.T, d *arch.Decoder, src tensor.Source, windows [][]int
 			check(t, over.ReplaceValues(w.Tensor, m))
 		}
 		if o != -2 {
-			pick(d.Pair(i).Attention.O.Weight, o)
+			pick(pairOf(d, i).Attention.O.Weight, o)
 		}
-		pick(d.Pair(i).MLP.Down.Weight, down)
+		pick(pairOf(d, i).MLP.Down.Weight, down)
 		m, err := reference.New(d, over, reference.Options{Threads: 2})
 		check(t, err)
 		var h []float32
@@ -52,7 +52,7 @@ func siteStats(t *testing.T, d *arch.Decoder, src tensor.Source, windows [][]int
 	}
 	all := map[string]*quant.Stats{}
 	for i := range d.Layers {
-		l := d.Pair(i)
+		l := pairOf(d, i)
 		sites := Sites(&arch.Decoder{Hidden: d.Hidden, Layers: d.Layers[i : i+1], Tied: true})
 		before, between := residual(i, -1, -1), residual(i, -2, -1)
 		normed := func(h []float32, n arch.Norm) []float32 {

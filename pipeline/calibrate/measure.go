@@ -10,7 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
-	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -72,7 +72,7 @@ func Measure(ctx context.Context, o Options, ms Measuring) ([]Sensitivity, error
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	m, err := net.New(o.Decoder, o.Source, o.Threads)
+	m, err := forward.New(o.Decoder, o.Source, o.Threads)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func Measure(ctx context.Context, o Options, ms Measuring) ([]Sensitivity, error
 		return nil, err
 	}
 	w := o.walk(m)
-	w.layer = func(ctx context.Context, l *net.Layer) error { return p.enter(ctx, l) }
+	w.layer = func(ctx context.Context, l *forward.Layer) error { return p.enter(ctx, l) }
 	w.wanted = func(in *input) bool { return in.layer < len(o.Decoder.Layers) || !o.Decoder.Tied }
 	w.visit = x.visit
 	if err := w.run(ctx); err != nil {
@@ -152,7 +152,7 @@ func (x *measurement) scale(ctx context.Context) error {
 type measurement struct {
 	Options
 	Measuring
-	model       *net.Model
+	model       *forward.Model
 	coder       coder
 	probe       *probe
 	quick       quant.Quantizer
@@ -170,7 +170,7 @@ func (x *measurement) step() {
 
 // table measures the options of the embedding table.
 func (x *measurement) table(ctx context.Context) error {
-	e, err := x.model.Embedding()
+	e, err := x.model.LoadTable()
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,9 @@ func (x *measurement) table(ctx context.Context) error {
 	return nil
 }
 
-func matrixOf(l *net.Linear) quant.Matrix { return quant.Matrix{Rows: l.Rows, Cols: l.Cols, Data: l.W} }
+func matrixOf(l *forward.Linear) quant.Matrix {
+	return quant.Matrix{Rows: l.Rows, Cols: l.Cols, Data: l.W}
+}
 
 // visit measures the linears that read an input.
 func (x *measurement) visit(ctx context.Context, in *input, st *quant.Stats) error {
@@ -213,7 +215,7 @@ func (x *measurement) visit(ctx context.Context, in *input, st *quant.Stats) err
 	return nil
 }
 
-func (x *measurement) linear(ctx context.Context, in *input, l *net.Linear, st *quant.Stats) (Sensitivity, error) {
+func (x *measurement) linear(ctx context.Context, in *input, l *forward.Linear, st *quant.Stats) (Sensitivity, error) {
 	s := Sensitivity{Tensor: l.Weight.Tensor, Rows: l.Rows, Cols: l.Cols}
 	sample := everyRow(l, sampleStep)
 	total := form(sample.Data, nil, sample.Rows, sample.Cols, st.Hessian, x.Threads)
@@ -263,7 +265,7 @@ func (x *measurement) linear(ctx context.Context, in *input, l *net.Linear, st *
 }
 
 // everyRow takes every n-th row, at least encodeRows of them where there are so many.
-func everyRow(l *net.Linear, n int) quant.Matrix {
+func everyRow(l *forward.Linear, n int) quant.Matrix {
 	n = max(1, min(n, l.Rows/encodeRows))
 	m := quant.Matrix{Rows: (l.Rows + n - 1) / n, Cols: l.Cols}
 	for r := 0; r < l.Rows; r += n {

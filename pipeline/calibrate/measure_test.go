@@ -142,7 +142,7 @@ func TestMeasureFails(t *testing.T) {
 	d.Layers = d.Layers[:2]
 	windows := randomText(d, 3, 16)
 	lost := errors.New("lost")
-	up := d.Pair(1).MLP.Up.Weight.Tensor
+	up := pairOf(d, 1).MLP.Up.Weight.Tensor
 	for _, c := range []struct {
 		name string
 		edit func(o *Options, ms *Measuring)

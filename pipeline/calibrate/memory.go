@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
-	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/pipeline/forward"
 )
 
 // LeastMemory is about how many bytes [Quantize] and [Measure] need however small the limit is: the widest layer as rows and
@@ -25,11 +25,12 @@ func LeastMemory(d *arch.Decoder) int64 {
 		all = max(all, n)
 	}
 	head := int64(d.Vocab) * int64(d.Hidden)
-	logits := min(net.LogitBytes, 4*chunkTokens*int64(d.Vocab))
+	logits := min(forward.LogitBytes, 4*chunkTokens*int64(d.Vocab))
 	return 8*max(all, head) + 8*head + logits + 16*widest*widest + 12*matrix + 4*chunkTokens*(4*int64(d.Hidden)+3*widest)
 }
 
-// LeastSampling is about how many bytes [Sample] needs for windows of length tokens, however small its bounds are.
+// LeastSampling is about how many bytes [Sample] needs for windows of length tokens when no matrix stays in memory: keys and
+// values of one window, a slab of a matrix, the buffers of all threads, and logits.
 func LeastSampling(d *arch.Decoder, length, threads int) int64 {
-	return net.LeastSampling(d, length, threads)
+	return forward.CacheBytes(d, length) + forward.LeastWeights(threads) + 8*int64(d.Vocab)
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
-	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -15,28 +15,28 @@ import (
 // through the layers, so that a change in a layer costs only the layers from there on.
 type probe struct {
 	decoder *arch.Decoder
-	model   *net.Model
+	model   *forward.Model
 	source  tensor.Source
 	threads int
 	windows [][]int32
-	hidden  []float32  // states before the layer that the walk is in, [tokens, Hidden]
-	final   []float32  // of the float model behind the final norm
-	current *net.Layer // that the walk is in
-	layers  []*net.Layer
+	hidden  []float32      // states before the layer that the walk is in, [tokens, Hidden]
+	final   []float32      // of the float model behind the final norm
+	current *forward.Layer // that the walk is in
+	layers  []*forward.Layer
 	keep    bool // layers, once loaded
-	head    *net.Head
-	second  *net.Linear // or nil
+	head    *forward.Head
+	second  *forward.Linear // of the head, to be changed
 
 	want, got []float32 // logits of some rows
 }
 
 // newProbe runs the float model. Layers are kept if they take no more than memory, in bytes.
-func newProbe(ctx context.Context, o *Options, m *net.Model, windows [][]int32, memory int64) (*probe, error) {
+func newProbe(ctx context.Context, o *Options, m *forward.Model, windows [][]int32, memory int64) (*probe, error) {
 	if len(windows) == 0 || len(windows[0]) == 0 {
 		return nil, fmt.Errorf("no text to measure the divergence on")
 	}
 	d := o.Decoder
-	p := &probe{decoder: d, model: m, source: o.Source, threads: o.Threads, windows: windows, layers: make([]*net.Layer, len(d.Layers))}
+	p := &probe{decoder: d, model: m, source: o.Source, threads: o.Threads, windows: windows, layers: make([]*forward.Layer, len(d.Layers))}
 	var weights int64
 	d.Linears(func(name string, l *arch.Linear) {
 		if name != headInput {
@@ -45,22 +45,32 @@ func newProbe(ctx context.Context, o *Options, m *net.Model, windows [][]int32, 
 	})
 	p.keep = 8*weights <= memory // floats, once plain and once packed
 	var err error
-	if p.head, err = m.Head(); err != nil {
+	if p.head, err = m.LoadHead(); err != nil {
 		return nil, err
 	}
-	if p.hidden, err = m.Embed(windows, nil); err != nil {
+	if p.hidden, err = p.embed(ctx, nil); err != nil {
 		return nil, err
 	}
 	p.final, err = p.run(ctx, slices.Clone(p.hidden), 0, nil)
 	return p, err
 }
 
+// embed gives the states of the text before the first layer, with other rows in the table if they are not nil.
+func (p *probe) embed(ctx context.Context, rows []float32) ([]float32, error) {
+	e, err := p.model.Embedding()
+	if err != nil {
+		return nil, err
+	}
+	e.Table = rows
+	return e.States(ctx, p.windows)
+}
+
 // load returns a layer of the float model.
-func (p *probe) load(i int) (*net.Layer, error) {
+func (p *probe) load(i int) (*forward.Layer, error) {
 	if p.layers[i] != nil {
 		return p.layers[i], nil
 	}
-	l, err := p.model.Layer(i)
+	l, err := p.model.LoadLayer(i)
 	if err == nil && p.keep {
 		p.layers[i] = l
 	}
@@ -68,7 +78,7 @@ func (p *probe) load(i int) (*net.Layer, error) {
 }
 
 // run takes states through the layers from i on, the first of which is first if that is not nil, and the final norm.
-func (p *probe) run(ctx context.Context, h []float32, i int, first *net.Layer) ([]float32, error) {
+func (p *probe) run(ctx context.Context, h []float32, i int, first *forward.Layer) ([]float32, error) {
 	for ; i < len(p.layers); i++ {
 		if err := ctx.Err(); err != nil {
 			return nil, context.Cause(ctx)
@@ -80,7 +90,9 @@ func (p *probe) run(ctx context.Context, h []float32, i int, first *net.Layer) (
 				return nil, err
 			}
 		}
-		p.advance(h, l)
+		if err := p.advance(ctx, h, l); err != nil {
+			return nil, err
+		}
 		first = nil
 	}
 	p.head.Input(h, h)
@@ -88,21 +100,22 @@ func (p *probe) run(ctx context.Context, h []float32, i int, first *net.Layer) (
 }
 
 // advance takes states over one layer.
-func (p *probe) advance(h []float32, l *net.Layer) {
-	l.Forward(h, len(p.windows[0]))
+func (p *probe) advance(ctx context.Context, h []float32, l *forward.Layer) error {
+	return l.Forward(ctx, h, forward.Equal(len(p.windows), len(p.windows[0])))
 }
 
 // enter follows the walk into a layer.
-func (p *probe) enter(_ context.Context, l *net.Layer) error {
-	if p.current != nil {
-		p.advance(p.hidden, p.current)
-	}
+func (p *probe) enter(ctx context.Context, l *forward.Layer) error {
+	current := p.current
 	p.current = l
-	return nil
+	if current == nil {
+		return nil
+	}
+	return p.advance(ctx, p.hidden, current)
 }
 
 // from measures the divergence with the current layer, or the head, as they are now.
-func (p *probe) from(ctx context.Context, layer int, l *net.Linear) (float64, error) {
+func (p *probe) from(ctx context.Context, layer int, l *forward.Linear) (float64, error) {
 	if layer == len(p.layers) {
 		return p.divergence(ctx, p.final, l)
 	}
@@ -115,7 +128,7 @@ func (p *probe) from(ctx context.Context, layer int, l *net.Linear) (float64, er
 
 // table measures the divergence with other rows in the table of embeddings, and in the head if it is tied to them.
 func (p *probe) table(ctx context.Context, rows []float32) (float64, error) {
-	h, err := p.model.Embed(p.windows, rows)
+	h, err := p.embed(ctx, rows)
 	if err != nil {
 		return 0, err
 	}
@@ -124,35 +137,24 @@ func (p *probe) table(ctx context.Context, rows []float32) (float64, error) {
 	}
 	head := p.head.Linear
 	if p.decoder.Tied {
-		if head, err = p.secondHead(); err != nil {
-			return 0, err
+		if p.second == nil {
+			h, err := p.model.LoadHead()
+			if err != nil {
+				return 0, err
+			}
+			p.second = h.Linear
 		}
+		head = p.second
 		head.Set(rows)
 	}
 	return p.divergence(ctx, h, head)
-}
-
-// secondHead is a head to be changed, because the float model's own is needed beside it.
-func (p *probe) secondHead() (*net.Linear, error) {
-	if p.second == nil {
-		m, err := net.New(p.decoder, p.source, p.threads)
-		if err != nil {
-			return nil, err
-		}
-		h, err := m.Head()
-		if err != nil {
-			return nil, err
-		}
-		p.second = h.Linear
-	}
-	return p.second, nil
 }
 
 // probeRows of logits are compared at a time.
 const probeRows = 256
 
 // divergence is the mean over all tokens of the divergence from the float model, for the final states h and a head.
-func (p *probe) divergence(ctx context.Context, h []float32, head *net.Linear) (float64, error) {
+func (p *probe) divergence(ctx context.Context, h []float32, head *forward.Linear) (float64, error) {
 	width, vocab := p.decoder.Hidden, head.Rows
 	n := len(h) / width
 	kl := make([]float64, n)
@@ -164,8 +166,12 @@ func (p *probe) divergence(ctx context.Context, h []float32, head *net.Linear) (
 			return 0, context.Cause(ctx)
 		}
 		k := min(probeRows, n-row)
-		p.head.Logits(want[:k*vocab], p.final[row*width:(row+k)*width])
-		changed.Logits(got[:k*vocab], h[row*width:(row+k)*width])
+		if err := p.head.Logits(ctx, want[:k*vocab], p.final[row*width:(row+k)*width]); err != nil {
+			return 0, err
+		}
+		if err := changed.Logits(ctx, got[:k*vocab], h[row*width:(row+k)*width]); err != nil {
+			return 0, err
+		}
 		kernel.Parallel(p.threads, k, func(lo, hi int) {
 			for i := lo; i < hi; i++ {
 				a, b := want[i*vocab:(i+1)*vocab], got[i*vocab:(i+1)*vocab]

@@ -38,7 +38,7 @@ func smallJobs(t *testing.T) map[string]job {
 		d.Layers = d.Layers[:2]
 		j := newJob(t, d, src, randomText(d, 5, 32), c.methods...)
 		j.Sequential = c.sequential
-		j.Specs[d.Pair(1).Attention.V.Weight.Tensor] = quant.Half
+		j.Specs[pairOf(d, 1).Attention.V.Weight.Tensor] = quant.Half
 		all[c.family] = j
 	}
 	return all
@@ -233,7 +233,7 @@ func TestQuantizeCancelled(t *testing.T) {
 
 func TestQuantizeRefuses(t *testing.T) {
 	d, src := openCheckpoint(t, familyDir("llama"))
-	name := d.Pair(1).MLP.Up.Weight.Tensor
+	name := pairOf(d, 1).MLP.Up.Weight.Tensor
 	for _, c := range []struct {
 		name string
 		edit func(j *job)

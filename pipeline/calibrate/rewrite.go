@@ -8,7 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -41,7 +41,7 @@ var errStopped = errors.New("stopped")
 
 // fold runs the foldings over a walk of the float model.
 func fold(ctx context.Context, o Options, s Scheme, f *Finished) (*Overlay, error) {
-	m, err := net.New(o.Decoder, o.Source, o.Threads)
+	m, err := forward.New(o.Decoder, o.Source, o.Threads)
 	if err != nil {
 		return nil, err
 	}

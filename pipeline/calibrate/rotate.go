@@ -48,31 +48,43 @@ func Rotate(ctx context.Context, d *arch.Decoder, src tensor.Source, by quant.Ro
 			return nil, err
 		}
 	}
-	for i := range d.Layers {
-		a, m := d.Pair(i).Attention, d.Pair(i).MLP
-		head := by.Head(a.HeadDim)
-		for _, t := range []struct {
-			linear  *arch.Linear
-			out, in *quant.Hadamard
-		}{
-			{&a.Q, nil, stream}, {&a.K, nil, stream}, {&a.V, head, stream}, {&a.Gate, nil, stream}, {&a.O, stream, head},
-			{&m.Gate, nil, stream}, {&m.Up, nil, stream}, {&m.Down, stream, nil},
-		} {
-			if t.linear.Weight.Tensor == "" {
-				continue
-			}
-			if err := r.turn(ctx, t.linear.Weight, t.out, t.in); err != nil {
-				return nil, err
-			}
-			if err := r.turnBias(t.linear.Bias, t.out); err != nil {
-				return nil, err
+	for _, l := range d.Layers {
+		for _, b := range l {
+			for _, t := range turns(b.Block, by, stream) {
+				if t.linear.Weight.Tensor == "" {
+					continue
+				}
+				if err := r.turn(ctx, t.linear.Weight, t.out, t.in); err != nil {
+					return nil, err
+				}
+				if err := r.turnBias(t.linear.Bias, t.out); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}
 	return r.o, nil
 }
 
-// CheckRotation refuses, with tensor.ErrUnsupported, a decoder that [arch.Decoder.CheckPairs] accepts and that does not
+// turn is how a linear layer is rotated: its outputs by out, its inputs by in.
+type turn struct {
+	linear  *arch.Linear
+	out, in *quant.Hadamard
+}
+
+// turns lists those of a block.
+func turns(block arch.Block, by quant.Rotator, stream *quant.Hadamard) []turn {
+	switch x := block.(type) {
+	case *arch.Attention:
+		head := by.Head(x.HeadDim)
+		return []turn{{&x.Q, nil, stream}, {&x.K, nil, stream}, {&x.V, head, stream}, {&x.Gate, nil, stream}, {&x.O, stream, head}}
+	case *arch.MLP:
+		return []turn{{&x.Gate, nil, stream}, {&x.Up, nil, stream}, {&x.Down, stream, nil}}
+	}
+	return nil
+}
+
+// CheckRotation rejects, with tensor.ErrUnsupported, a decoder that [Check] accepts and that does not
 // compute the same in the coordinates of a rotation. The residual stream turns if whatever reads it is an RMSNorm with
 // matrices of its own behind it, and whatever is added to it comes from a matrix. So the head cannot be the table: the
 // gamma of the final norm belongs to the head only. The values of a head turn if o alone reads them.
@@ -104,21 +116,26 @@ func CheckRotation(d *arch.Decoder, by quant.Rotator) error {
 	if what := reads(&d.FinalNorm); stream && what != "" {
 		return refuse(what)
 	}
-	for i := range d.Layers {
-		l := d.Pair(i)
-		for _, n := range []*arch.Norm{l.AttentionNorm, l.MLPNorm} {
-			if what := reads(n); stream && what != "" {
+	for _, l := range d.Layers {
+		for _, b := range l {
+			if what := reads(b.Norm); stream && what != "" {
 				return refuse(what)
 			}
-		}
-		if stream && (l.AttentionPostNorm != nil || l.MLPPostNorm != nil) {
-			return refuse("norms behind the blocks")
-		}
-		if a := l.Attention; by.Head(a.HeadDim) != nil && (a.Gate.Weight.Tensor != "" || a.OutNorm != nil) {
-			return refuse("attention with a gate or a norm before its output")
-		}
-		if a := l.Attention; by.Head(a.HeadDim) != nil && a.Clip != 0 {
-			return refuse("clipped values")
+			if stream && b.PostNorm != nil {
+				return refuse("norms behind the blocks")
+			}
+			a, ok := b.Block.(*arch.Attention)
+			if !ok || by.Head(a.HeadDim) == nil {
+				continue
+			}
+			switch {
+			case a.Gate.Weight.Tensor != "" || a.OutNorm != nil:
+				return refuse("attention with a gate or a norm before its output")
+			case a.Clip != 0:
+				return refuse("clipped values")
+			case a.VNorm != nil || a.V.Weight.Tensor == "":
+				return refuse("values that are keys or have a norm")
+			}
 		}
 	}
 	return nil

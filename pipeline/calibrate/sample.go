@@ -2,40 +2,136 @@ package calibrate
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
-	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/pipeline/forward"
+	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
+// defaultRoom is the memory for keys and values, and that for weights, where [Sampling] names none.
+const defaultRoom = 1 << 30
+
 // Sampling says which text a model is to write.
 type Sampling struct {
-	// Windows of Length tokens each begin with First.
+	// Windows of Length tokens each begin with First, at least one token.
 	Windows, Length int
 	First           []int32
-	Seed            uint64
-	Threads         int
-	// Memory bounds keys and values, and Weights the matrices that stay in memory, both in bytes.
+	// Seed starts the random numbers: window i has the PCG stream (Seed, i), so that its text depends neither on the
+	// number of windows nor on their batches.
+	Seed    uint64
+	Threads int
+	// Memory bounds keys and values, and so the windows that advance together, of which there is at least one. Weights
+	// bounds the matrices that stay in memory; the others are read again for every token of a batch. Both are in bytes;
+	// below 1 they are 1 GiB.
 	Memory, Weights int64
 	// Progress is told how many of all tokens there are; it may be nil.
 	Progress func(done, total int64)
 }
 
-// Sample lets a model write text at temperature 1: drawn from the distribution that it is to keep, it is the text on
-// which it is best watched, and it needs no data. The text depends on the weights, First and Seed alone.
+func (s *Sampling) check(d *arch.Decoder) error {
+	if s.Windows < 0 || s.Length < 1 {
+		return fmt.Errorf("%d windows of %d tokens", s.Windows, s.Length)
+	}
+	if len(s.First) < 1 || len(s.First) > s.Length {
+		return fmt.Errorf("windows of %d tokens that begin with %d", s.Length, len(s.First))
+	}
+	for _, token := range s.First {
+		if token < 0 || int(token) >= d.Vocab {
+			return fmt.Errorf("token %d is not in a vocabulary of %d", token, d.Vocab)
+		}
+	}
+	if s.Memory < 1 {
+		s.Memory = defaultRoom
+	}
+	if s.Weights < 1 {
+		s.Weights = defaultRoom
+	}
+	return nil
+}
+
+// Sample lets a model write text at temperature 1, each window a context of its own: drawn from the distribution that it is
+// to keep, it is the text on which the model is best watched, and it needs no data. The text depends on the weights, First
+// and Seed alone.
 func Sample(ctx context.Context, d *arch.Decoder, src tensor.Source, s Sampling) ([][]int32, error) {
-	m, err := net.New(d, src, s.Threads)
+	if err := s.check(d); err != nil {
+		return nil, err
+	}
+	m, err := forward.New(d, src, s.Threads)
 	if err != nil {
 		return nil, err
 	}
-	windows, err := m.Sample(ctx, net.Sampling{Windows: s.Windows, Length: s.Length, First: s.First, Temperature: 1, Seed: s.Seed, Memory: s.Memory, Weights: s.Weights},
-		func(done, total int) {
-			if s.Progress != nil {
-				s.Progress(int64(done), int64(total))
+	m.Keep(s.Weights)
+	w := &sampler{Sampling: s, model: m, windows: make([][]int32, s.Windows), random: make([]*rand.PCG, s.Windows)}
+	if w.head, err = m.Head(); err != nil {
+		return nil, err
+	}
+	for i := range w.windows {
+		w.windows[i] = append(make([]int32, 0, s.Length), s.First...)
+		w.random[i] = rand.NewPCG(s.Seed, uint64(i))
+	}
+	batch := int(max(1, min(s.Memory/max(1, forward.CacheBytes(d, s.Length)), int64(s.Windows))))
+	if w.cache, err = m.NewCache(batch, s.Length); err != nil {
+		return nil, err
+	}
+	for lo := 0; lo < s.Windows; lo += batch {
+		if err := w.write(ctx, lo, min(lo+batch, s.Windows)); err != nil {
+			return nil, err
+		}
+	}
+	return w.windows, nil
+}
+
+// sampler writes the windows of a call.
+type sampler struct {
+	Sampling
+	model   *forward.Model
+	head    *forward.Head
+	cache   *forward.Cache
+	windows [][]int32
+	random  []*rand.PCG
+}
+
+// write draws the tokens of windows lo to hi-1, one position of all of them after another.
+func (w *sampler) write(ctx context.Context, lo, hi int) error {
+	windows, vocab := w.windows[lo:hi], w.model.Decoder().Vocab
+	w.cache.Reset(len(windows))
+	tokens, logits, failed := make([]int32, len(windows)), make([]float32, len(windows)*vocab), make([]error, len(windows))
+	for pos := range w.Length - 1 {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		for i, window := range windows {
+			tokens[i] = window[pos]
+		}
+		h, err := w.cache.Advance(ctx, tokens)
+		if err != nil {
+			return err
+		}
+		if pos+1 < len(w.First) {
+			continue
+		}
+		w.head.Input(h, h)
+		if err := w.head.Logits(ctx, logits, h); err != nil {
+			return err
+		}
+		kernel.Parallel(w.Threads, len(windows), func(from, to int) {
+			for i := from; i < to; i++ {
+				var token int32
+				token, failed[i] = next(logits[i*vocab:(i+1)*vocab], w.random[lo+i])
+				windows[i] = append(windows[i], token)
 			}
 		})
-	if err != nil && ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		for i, err := range failed {
+			if err != nil {
+				return fmt.Errorf("window %d, token %d: %w", lo+i, pos+1, err)
+			}
+		}
+		if w.Progress != nil {
+			w.Progress(int64(lo*w.Length+len(windows)*(pos+2)), int64(w.Windows*w.Length))
+		}
 	}
-	return windows, err
+	return nil
 }

@@ -66,7 +66,7 @@ func TestSampleFails(t *testing.T) {
 	if _, err := Sample(t.Context(), d, src, s); err == nil {
 		t.Error("windows begin with nothing")
 	}
-	name := d.Pair(0).MLP.Up.Weight.Tensor
+	name := pairOf(d, 0).MLP.Up.Weight.Tensor
 	s.First = []int32{1}
 	if _, err := Sample(t.Context(), d, &poisoned{src, name, bf16NaN}, s); err == nil || !strings.Contains(err.Error(), name) {
 		t.Errorf("NaN: %v", err)

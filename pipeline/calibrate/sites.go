@@ -29,12 +29,13 @@ type Site struct {
 // fraction of the 1 % that it has to win.
 const sampleRows = 512
 
-// Sites lists the sites of a decoder that [arch.Decoder.CheckPairs] accepts, in the order of the computation: the norm
+// Sites lists the sites of a decoder that [Check] accepts, in the order of the computation: the norm
 // before attention with q, k, v and their gate; the rows of v with the columns of o, where all query heads of a key-value
 // head share its scales; the norm before the MLP with gate and up; the rows of up with the columns of down, which the
 // activation of gate leaves alone; the final norm with a head that is not the embedding's table. Where o or down have a
 // norm of their own before them, that is their producer. There is no site at an input without a norm, at a norm that
-// shares its gamma with others, between clipped values and o, and between up and down of an MLP without a gate.
+// shares its gamma with others, between values that are clipped, normalised or keys and o, and between up and down of an
+// MLP without a gate or with a clamped product.
 func Sites(d *arch.Decoder) []Site {
 	var all []Site
 	users := gammas(d)
@@ -53,33 +54,42 @@ func Sites(d *arch.Decoder) []Site {
 		}
 		all = append(all, s)
 	}
-	for i := range d.Layers {
-		l, name := d.Pair(i), fmt.Sprintf("layers.%d.", i)
-		a, m := l.Attention, l.MLP
-		norm(name+"attention.input", l.AttentionNorm, true, a.Q, a.K, a.V, a.Gate)
-		if a.OutNorm != nil {
-			norm(name+"attention.o", a.OutNorm, false, a.O)
-		} else if a.Clip == 0 {
-			of := make([]int, a.Heads*a.HeadDim)
-			for j := range of {
-				head := j / a.HeadDim
-				of[j] = head/(a.Heads/a.KVHeads)*a.HeadDim + j%a.HeadDim
+	for i, l := range d.Layers {
+		for _, b := range l {
+			name := fmt.Sprintf("layers.%d.", i)
+			switch x := b.Block.(type) {
+			case *arch.Attention:
+				norm(name+"attention.input", b.Norm, true, x.Q, x.K, x.V, x.Gate)
+				if x.OutNorm != nil {
+					norm(name+"attention.o", x.OutNorm, false, x.O)
+				} else if x.Clip == 0 && x.VNorm == nil && x.V.Weight.Tensor != "" {
+					all = append(all, values(name+"attention.o", x))
+				}
+			case *arch.MLP:
+				norm(name+"mlp.input", b.Norm, true, x.Gate, x.Up)
+				if x.Norm != nil {
+					norm(name+"mlp.down", x.Norm, false, x.Down)
+				} else if x.Gate.Weight.Tensor != "" && x.Activation != arch.ClampedSwiGLU {
+					all = append(all, Site{Name: name + "mlp.down", Channels: x.Intermediate, Producers: outputs(x.Up),
+						Consumers: []arch.Weight{x.Down.Weight}})
+				}
 			}
-			all = append(all, Site{Name: name + "attention.o", Channels: a.KVHeads * a.HeadDim, Of: of, Producers: outputs(a.V),
-				Consumers: []arch.Weight{a.O.Weight}})
-		}
-		norm(name+"mlp.input", l.MLPNorm, true, m.Gate, m.Up)
-		if m.Norm != nil {
-			norm(name+"mlp.down", m.Norm, false, m.Down)
-		} else if m.Gate.Weight.Tensor != "" {
-			all = append(all, Site{Name: name + "mlp.down", Channels: m.Intermediate, Producers: outputs(m.Up),
-				Consumers: []arch.Weight{m.Down.Weight}})
 		}
 	}
 	if !d.Tied {
 		norm("head", &d.FinalNorm, true, d.Head)
 	}
 	return all
+}
+
+// values is the site between the values of attention and o.
+func values(name string, a *arch.Attention) Site {
+	of := make([]int, a.Heads*a.HeadDim)
+	for j := range of {
+		head := j / a.HeadDim
+		of[j] = head/(a.Heads/a.KVHeads)*a.HeadDim + j%a.HeadDim
+	}
+	return Site{Name: name, Channels: a.KVHeads * a.HeadDim, Of: of, Producers: outputs(a.V), Consumers: []arch.Weight{a.O.Weight}}
 }
 
 // gammas counts the norms that use a vector.
@@ -97,9 +107,16 @@ func gammas(d *arch.Decoder) map[string]int {
 		}
 	}
 	add(d.EmbeddingNorm, &d.FinalNorm)
-	for i := range d.Layers {
-		l := d.Pair(i)
-		add(l.AttentionNorm, l.AttentionPostNorm, l.MLPNorm, l.MLPPostNorm, l.Attention.QNorm, l.Attention.KNorm, l.Attention.OutNorm, l.MLP.Norm)
+	for _, l := range d.Layers {
+		for _, b := range l {
+			add(b.Norm, b.PostNorm)
+			switch x := b.Block.(type) {
+			case *arch.Attention:
+				add(x.QNorm, x.KNorm, x.VNorm, x.OutNorm)
+			case *arch.MLP:
+				add(x.Norm)
+			}
+		}
 	}
 	return users
 }

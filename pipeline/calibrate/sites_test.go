@@ -25,7 +25,7 @@ func TestSites(t *testing.T) {
 			if len(sites) != want {
 				t.Fatalf("%d sites, want %d", len(sites), want)
 			}
-			l := d.Pair(1)
+			l := pairOf(d, 1)
 			o := sites[5]
 			if o.Name != "layers.1.attention.o" || o.Producers[0] != l.Attention.V.Weight || len(o.Producers) != 1+strings.Count(l.Attention.V.Bias.Tensor+" ", ".bias ") {
 				t.Errorf("%+v", o)

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
@@ -16,7 +16,7 @@ const tableWindows = 32
 // table encodes the table in which tokens are looked up, the first op of the model, and returns the rows that it will
 // have. A tied table is the head too.
 func (q *quantization) table(ctx context.Context) ([]float32, error) {
-	e, err := q.model.Embedding()
+	e, err := q.model.LoadTable()
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (q *quantization) table(ctx context.Context) ([]float32, error) {
 // often the token comes: one factor for a row, which drops out. So a tied table is encoded as a matrix whose inputs have
 // the moments E[g gT] + (1 - E sum p^2) E[h hT], and a table that is only looked up with the first of them. Where logits
 // are scaled or bounded, 1 - sum p^2 is the sum of p (1-p) d^2, d the derivative of a logit by the output of the table.
-func (o *Options) tableStats(ctx context.Context, m *net.Model) (*quant.Stats, error) {
+func (o *Options) tableStats(ctx context.Context, m *forward.Model) (*quant.Stats, error) {
 	hidden := o.Decoder.Hidden
 	head, lookup := newMoments(hidden, false), newMoments(hidden, false)
 	var rest float64 // sum of the spreads
@@ -91,31 +91,38 @@ type gradients struct {
 
 // gradient takes windows through the float model and back, with labels drawn from the model. first is the number of
 // the first of them, which starts the random numbers.
-func (o *Options) gradient(ctx context.Context, m *net.Model, windows [][]int32, first int) (*gradients, error) {
+func (o *Options) gradient(ctx context.Context, m *forward.Model, windows [][]int32, first int) (*gradients, error) {
 	length := len(windows[0])
-	h, err := m.Embed(windows, nil)
+	embedding, err := m.Embedding()
 	if err != nil {
 		return nil, err
 	}
+	h, err := embedding.States(ctx, windows)
+	if err != nil {
+		return nil, err
+	}
+	of := forward.Equal(len(windows), length)
 	var inputs [][]float32
 	for i := range o.Decoder.Layers {
 		if err := ctx.Err(); err != nil {
 			return nil, context.Cause(ctx)
 		}
-		l, err := m.Layer(i)
+		l, err := m.LoadLayer(i)
 		if err != nil {
 			return nil, err
 		}
 		inputs = append(inputs, slices.Clone(h))
-		l.Forward(h, length)
+		if err := l.Forward(ctx, h, of); err != nil {
+			return nil, err
+		}
 	}
-	head, err := m.Head()
+	head, err := m.LoadHead()
 	if err != nil {
 		return nil, err
 	}
 	g := &gradients{final: make([]float32, len(h)), embedding: make([]float32, len(h)), spread: make([]float64, len(windows)*length)}
 	head.Input(g.final, h)
-	head.Backward(g.embedding, h, func(token int, logits []float32) {
+	err = head.Backward(ctx, g.embedding, h, func(token int, logits []float32) error {
 		labels := make([]int32, len(logits)/head.Linear.Rows)
 		kernel.Parallel(o.Threads, len(labels), func(lo, hi int) {
 			for i := lo; i < hi; i++ {
@@ -131,22 +138,28 @@ func (o *Options) gradient(ctx context.Context, m *net.Model, windows [][]int32,
 			}
 		})
 		m.CrossEntropyGradient(logits, labels)
-	}, net.Visitor{})
+		return nil
+	}, forward.Visitor{})
+	if err != nil {
+		return nil, err
+	}
 	for i := len(inputs) - 1; i >= 0; i-- {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		l, err := m.Layer(i)
+		l, err := m.LoadLayer(i)
 		if err != nil {
 			return nil, err
 		}
-		l.Backward(g.embedding, inputs[i], length, net.Visitor{})
+		if err := l.Backward(ctx, g.embedding, inputs[i], of, forward.Visitor{}); err != nil {
+			return nil, err
+		}
 	}
-	return g, m.EmbedBackward(g.embedding, windows, nil, net.Visitor{})
+	return g, embedding.Backward(ctx, g.embedding, windows, forward.Visitor{})
 }
 
 // spread is the sum of p (1-p) d^2 over the logits of a token.
-func spread(head *net.Head, logits []float32) (sum float64) {
+func spread(head *forward.Head, logits []float32) (sum float64) {
 	top := kernel.LogSumExp(logits)
 	for _, v := range logits {
 		p, d := kernel.Exp(float64(v)-top), float64(head.Slope(v))

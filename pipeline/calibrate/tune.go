@@ -10,7 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
 	"github.com/llmexport/llmexport/runtime/tensor"
@@ -35,10 +35,10 @@ func Tune(ctx context.Context, o Options, s Scheme, f *Finished) (*Finished, err
 		return nil, err
 	}
 	t := &tuning{Options: o, Scheme: s, Distill: s.Chain.Tuner, source: src}
-	if t.teacher, err = net.New(o.Decoder, o.Source, o.Threads); err != nil {
+	if t.teacher, err = forward.New(o.Decoder, o.Source, o.Threads); err != nil {
 		return nil, err
 	}
-	if t.student, err = net.New(o.Decoder, src, o.Threads); err != nil {
+	if t.student, err = forward.New(o.Decoder, src, o.Threads); err != nil {
 		return nil, err
 	}
 	if err := t.open(f); err != nil {
@@ -66,7 +66,7 @@ type tuning struct {
 	Scheme
 	*quant.Distill
 	source           tensor.Source
-	teacher, student *net.Model
+	teacher, student *forward.Model
 	step             int
 
 	matrices  map[string]*tunedMatrix
@@ -75,11 +75,13 @@ type tuning struct {
 	originals map[string][]float32 // of gammas
 
 	table          *tunedMatrix // that tokens are looked up in
-	teachers       []*net.Layer
-	students       []*net.Layer
-	thead, shead   *net.Head
-	embedding      *net.Linear // of the student
-	norms          []*net.Norm // of the student
+	teachers       []*forward.Layer
+	students       []*forward.Layer
+	thead, shead   *forward.Head
+	lookup         *forward.Embedding // of the student
+	embedding      *forward.Linear    // of the student
+	text           *forward.Embedding // of the teacher
+	norms          []*forward.Norm    // of the student
 	gradientBuffer []float32
 }
 
@@ -134,7 +136,7 @@ func power(x float64, n int) float64 {
 // open decodes the matrices and loads both models.
 func (t *tuning) open(f *Finished) error {
 	t.matrices, t.gammas, t.originals = map[string]*tunedMatrix{}, map[string]*parameters{}, map[string][]float32{}
-	add := func(l *net.Linear) error {
+	add := func(l *forward.Linear) error {
 		name := l.Weight.Tensor
 		spec, ok := t.Specs[name]
 		if !ok {
@@ -172,7 +174,13 @@ func (t *tuning) open(f *Finished) error {
 		return nil
 	}
 	var err error
-	if t.embedding, err = t.student.Embedding(); err != nil {
+	if t.text, err = t.teacher.Embedding(); err != nil {
+		return err
+	}
+	if t.lookup, err = t.student.Embedding(); err != nil {
+		return err
+	}
+	if t.embedding, err = t.student.LoadTable(); err != nil {
 		return err
 	}
 	if err := add(t.embedding); err != nil {
@@ -180,11 +188,11 @@ func (t *tuning) open(f *Finished) error {
 	}
 	t.table = t.matrices[t.embedding.Weight.Tensor]
 	for i := range t.Decoder.Layers {
-		a, err := t.teacher.Layer(i)
+		a, err := t.teacher.LoadLayer(i)
 		if err != nil {
 			return err
 		}
-		b, err := t.student.Layer(i)
+		b, err := t.student.LoadLayer(i)
 		if err != nil {
 			return err
 		}
@@ -196,16 +204,14 @@ func (t *tuning) open(f *Finished) error {
 		}
 		t.norms = append(t.norms, b.Norms()...)
 	}
-	if t.thead, err = t.teacher.Head(); err != nil {
+	if t.thead, err = t.teacher.LoadHead(); err != nil {
 		return err
 	}
-	if t.shead, err = t.student.Head(); err != nil {
+	if t.shead, err = t.student.LoadHead(); err != nil {
 		return err
 	}
 	t.norms = append(t.norms, t.shead.Norm)
-	if n, err := t.student.EmbeddingNorm(); err != nil {
-		return err
-	} else if n != nil {
+	if n := t.lookup.Norm; n != nil {
 		t.norms = append(t.norms, n)
 	}
 	for _, n := range t.norms { // several may share a gamma
@@ -270,12 +276,13 @@ func (t *tuning) set() {
 			part.Dequantize(x.weights[lo*per:hi*per], x.spec)
 		})
 	}
-	put := func(l *net.Linear) {
+	put := func(l *forward.Linear) {
 		if x := t.matrices[l.Weight.Tensor]; x != nil {
 			l.Set(x.weights)
 		}
 	}
 	put(t.embedding)
+	t.lookup.Table = t.embedding.W
 	put(t.shead.Linear)
 	for _, l := range t.students {
 		for _, lin := range l.Linears() {
@@ -304,15 +311,18 @@ func (t *tuning) descend(ctx context.Context) (float64, error) {
 	t.set()
 	windows := t.batch()
 	length := len(windows[0])
-	final, err := t.teacher.Embed(windows, nil)
+	of := forward.Equal(len(windows), length)
+	final, err := t.text.States(ctx, windows)
 	if err != nil {
 		return 0, err
 	}
 	for _, l := range t.teachers {
-		l.Forward(final, length)
+		if err := l.Forward(ctx, final, of); err != nil {
+			return 0, err
+		}
 	}
 	t.thead.Input(final, final)
-	h, err := t.student.Embed(windows, nil)
+	h, err := t.lookup.States(ctx, windows)
 	if err != nil {
 		return 0, err
 	}
@@ -322,15 +332,17 @@ func (t *tuning) descend(ctx context.Context) (float64, error) {
 			return 0, context.Cause(ctx)
 		}
 		inputs = append(inputs, slices.Clone(h))
-		l.Forward(h, length)
+		if err := l.Forward(ctx, h, of); err != nil {
+			return 0, err
+		}
 	}
-	visitor := net.Visitor{
-		Linear: func(l *net.Linear, x, dy []float32) {
+	visitor := forward.Visitor{
+		Linear: func(l *forward.Linear, x, dy []float32) {
 			if m := t.matrices[l.Weight.Tensor]; m != nil {
 				m.gather(t.gradientOf(l, x, dy), t.Threads)
 			}
 		},
-		Norm: func(n *net.Norm, d []float64) {
+		Norm: func(n *forward.Norm, d []float64) {
 			p, g := t.gammas[n.Weight.Tensor], t.originals[n.Weight.Tensor]
 			for i, v := range d {
 				p.gradient[i] += float32(v * float64(g[i]))
@@ -341,16 +353,24 @@ func (t *tuning) descend(ctx context.Context) (float64, error) {
 	width, vocab := t.Decoder.Hidden, t.Decoder.Vocab
 	var loss float64
 	var p []float32
-	t.shead.Backward(dh, h, func(token int, logits []float32) {
+	err = t.shead.Backward(ctx, dh, h, func(token int, logits []float32) error {
 		rows := len(logits) / vocab
 		p = grow(p, len(logits))
-		t.thead.Logits(p, final[token*width:(token+rows)*width])
+		if err := t.thead.Logits(ctx, p, final[token*width:(token+rows)*width]); err != nil {
+			return err
+		}
 		loss += t.student.KLGradient(logits, p)
+		return nil
 	}, visitor)
-	for i := len(t.students) - 1; i >= 0; i-- {
-		t.students[i].Backward(dh, inputs[i], length, visitor)
+	if err != nil {
+		return 0, err
 	}
-	if err := t.student.EmbedBackward(dh, windows, nil, visitor); err != nil {
+	for i, l := range slices.Backward(t.students) {
+		if err := l.Backward(ctx, dh, inputs[i], of, visitor); err != nil {
+			return 0, err
+		}
+	}
+	if err := t.lookup.Backward(ctx, dh, windows, visitor); err != nil {
 		return 0, err
 	}
 	if t.table != nil {
@@ -365,7 +385,7 @@ func (t *tuning) descend(ctx context.Context) (float64, error) {
 }
 
 // gradientOf is the gradient of a linear's weights, valid until the next one.
-func (t *tuning) gradientOf(l *net.Linear, x, dy []float32) []float32 {
+func (t *tuning) gradientOf(l *forward.Linear, x, dy []float32) []float32 {
 	t.gradientBuffer = grow(t.gradientBuffer, l.Rows*l.Cols)
 	clear(t.gradientBuffer)
 	l.Gradient(t.gradientBuffer, x, dy)
@@ -402,12 +422,12 @@ func (t *tuning) moveAll() {
 
 // weightErrors are the relative squared errors of the weights with the tuned scales.
 func (t *tuning) weightErrors() (map[string]float64, error) {
-	m, err := net.New(t.Decoder, t.source, t.Threads)
+	m, err := forward.New(t.Decoder, t.source, t.Threads)
 	if err != nil {
 		return nil, err
 	}
 	left := map[string]float64{}
-	add := func(list ...*net.Linear) {
+	add := func(list ...*forward.Linear) {
 		for _, l := range list {
 			x, total := t.matrices[l.Weight.Tensor], distance(l.W, nil)
 			if x == nil || total == 0 {
@@ -418,19 +438,19 @@ func (t *tuning) weightErrors() (map[string]float64, error) {
 			left[x.name] = distance(l.W, hat) / total
 		}
 	}
-	embedding, err := m.Embedding()
+	table, err := m.LoadTable()
 	if err != nil {
 		return nil, err
 	}
-	add(embedding)
+	add(table)
 	for i := range t.Decoder.Layers {
-		l, err := m.Layer(i)
+		l, err := m.LoadLayer(i)
 		if err != nil {
 			return nil, err
 		}
 		add(l.Linears()...)
 	}
-	head, err := m.Head()
+	head, err := m.LoadHead()
 	if err != nil {
 		return nil, err
 	}

@@ -112,7 +112,7 @@ func tuningJob(t *testing.T, family string) job {
 	d, src := openCheckpoint(t, familyDir(family))
 	d.Layers = d.Layers[:2]
 	j := newJob(t, d, src, randomText(d, 5, 32), awq, quant.RTN{}, quickly(3))
-	j.Specs[d.Pair(0).MLP.Gate.Weight.Tensor] = quant.Half
+	j.Specs[pairOf(d, 0).MLP.Gate.Weight.Tensor] = quant.Half
 	if family == "llama" {
 		j.Specs[d.Embedding.Tensor] = quant.Half
 	}
@@ -241,9 +241,9 @@ func TestTuneRefuses(t *testing.T) {
 	}{
 		{"no text", func(j *job) { j.Windows = nil }, "no calibration text"},
 		{"nothing that tunes", func(j *job) { j.Chain = chainOf(t, quant.RTN{}) }, "nothing of the chain tunes"},
-		{"no spec", func(j *job) { delete(j.Specs, j.Decoder.Pair(1).MLP.Down.Weight.Tensor) }, "internal error: no spec for model.layers.1.mlp.down_proj.weight"},
+		{"no spec", func(j *job) { delete(j.Specs, pairOf(j.Decoder, 1).MLP.Down.Weight.Tensor) }, "internal error: no spec for model.layers.1.mlp.down_proj.weight"},
 		{"another spec", func(j *job) {
-			j.Specs[j.Decoder.Pair(1).MLP.Down.Weight.Tensor] = quant.Spec{Bits: 2, Block: 32, Scale: tensor.F16}
+			j.Specs[pairOf(j.Decoder, 1).MLP.Down.Weight.Tensor] = quant.Spec{Bits: 2, Block: 32, Scale: tensor.F16}
 		}, "bytes of codes"},
 	} {
 		j := j

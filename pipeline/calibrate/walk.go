@@ -5,29 +5,30 @@ import (
 	"fmt"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
-	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/kernel"
 )
 
 // input is a vector that linear layers of the model read.
 type input struct {
-	// name is "layers.3.attention", "layers.3.output", "layers.3.mlp", "layers.3.down" or "head".
-	name string
 	// layer is the index, or the number of layers for the head.
 	layer int
-	// linears read the vector. They belong to the stream that is being quantized: what is put into them is what the
-	// ops behind them will see.
-	linears []*net.Linear
+	// linears read the vector. They belong to the stream that is being quantized: weights that are put into them are
+	// those that later ops see the outputs of.
+	linears []*forward.Linear
 }
 
-// headInput is the name of the last input, and of the linear that reads it.
+// String is the name of the first matrix that reads the vector.
+func (in *input) String() string { return in.linears[0].Weight.Tensor }
+
+// headInput is the name of the head among the linear layers.
 const headInput = "head"
 
 // walk takes all windows through the model, layer by layer and, within a layer, input by input.
 type walk struct {
 	decoder *arch.Decoder
-	model   *net.Model
+	model   *forward.Model
 	windows [][]int32
 	// skip is the number of first tokens of a window that statistics leave out.
 	skip    int
@@ -45,7 +46,7 @@ type walk struct {
 	// visit sees every input, in order. In a sequential walk it may put other weights into the input's linears.
 	visit func(ctx context.Context, in *input, st *quant.Stats) error
 	// layer, if not nil, is called with every layer before the walk enters it.
-	layer func(ctx context.Context, l *net.Layer) error
+	layer func(ctx context.Context, l *forward.Layer) error
 }
 
 // chunkTokens is how many tokens are held at a time, in whole windows.
@@ -110,17 +111,20 @@ func (w *walk) run(ctx context.Context) error {
 
 func (w *walk) embed(ctx context.Context, h streams) error {
 	length := len(w.windows[0])
+	e, err := w.model.Embedding()
+	if err != nil {
+		return err
+	}
 	return w.chunks(ctx, func(row, n int) error {
 		windows := w.windows[row/length : row/length+n]
 		for _, s := range []*rows{h.float, h.quantized} {
 			if s == nil {
 				continue
 			}
-			var table []float32
-			if s == h.quantized {
-				table = w.embedding
+			if e.Table = nil; s == h.quantized {
+				e.Table = w.embedding
 			}
-			x, err := w.model.Embed(windows, table)
+			x, err := e.States(ctx, windows)
 			if err != nil {
 				return err
 			}
@@ -132,16 +136,12 @@ func (w *walk) embed(ctx context.Context, h streams) error {
 	})
 }
 
-func (s streams) width() int {
-	if s.float != nil {
-		return s.float.width
-	}
-	return s.quantized.width
-}
+// layers are those of the float model and of the quantized one; both are the same where one stream runs.
+type layers struct{ float, quantized *forward.Layer }
 
-// runLayer shows the four inputs of a layer and advances the streams over it.
+// runLayer shows the inputs of a layer and advances the streams over it.
 func (w *walk) runLayer(ctx context.Context, i int, h streams) error {
-	float, err := w.model.Layer(i)
+	float, err := w.model.LoadLayer(i)
 	if err != nil {
 		return err
 	}
@@ -150,59 +150,105 @@ func (w *walk) runLayer(ctx context.Context, i int, h streams) error {
 			return err
 		}
 	}
-	q := float                   // the layer of the quantized stream
+	l := layers{float, float}
 	if w.sequential && w.cross { // both streams run
-		if q, err = w.model.Layer(i); err != nil {
+		if l.quantized, err = w.model.LoadLayer(i); err != nil {
 			return err
 		}
 	}
-	d := w.decoder
-	name := fmt.Sprintf("layers.%d.", i)
-	// Attention: q, k, v and their gate, then what they make for o.
-	if err := w.input(ctx, &input{name + "attention", i, q.AttentionReaders()}, h, float, q, (*net.Layer).AttentionInput); err != nil {
-		return err
-	}
-	o, err := w.produce(ctx, h, float, q, q.O.Cols, func(l *net.Layer, dst, h []float32, windows int) {
-		x := make([]float32, len(h))
-		l.AttentionInput(x, h)
-		l.Attend(dst, x, len(h)/d.Hidden/windows)
-	})
-	if err != nil {
-		return err
-	}
-	if err := w.block(ctx, &input{name + "output", i, []*net.Linear{q.O}}, h, o, float, q, (*net.Layer).AddAttention); err != nil {
-		return err
-	}
-	// MLP: gate and up, then what they make for down.
-	if err := w.input(ctx, &input{name + "mlp", i, q.MLPReaders()}, h, float, q, (*net.Layer).MLPInput); err != nil {
-		return err
-	}
-	p, err := w.produce(ctx, h, float, q, q.Down.Cols, func(l *net.Layer, dst, h []float32, _ int) {
-		x := make([]float32, len(h))
-		l.MLPInput(x, h)
-		l.Product(dst, x)
-	})
-	if err != nil {
-		return err
-	}
-	return w.block(ctx, &input{name + "down", i, []*net.Linear{q.Down}}, h, p, float, q, (*net.Layer).AddMLP)
-}
-
-// input shows a visit an input that is computed from the states by a norm, or is the states.
-func (w *walk) input(ctx context.Context, in *input, h streams, float, quantized *net.Layer, norm func(l *net.Layer, dst, h []float32)) error {
-	return w.show(ctx, in, h, func(x []float32, h []float32, isFloat bool) []float32 {
-		x = grow(x, len(h))
-		if isFloat {
-			norm(float, x, h)
-		} else {
-			norm(quantized, x, h)
+	for b := range float.Branches() {
+		inputs := l.quantized.Inputs(b)
+		last := len(inputs) - 1
+		for _, linears := range inputs[:last] {
+			in := &input{i, linears}
+			if err := w.show(ctx, in, h, l, func(ctx context.Context, l *forward.Layer, x, h []float32, n forward.Windows) ([]float32, error) {
+				x = grow(x, len(h)/w.decoder.Hidden*linears[0].Cols)
+				return x, l.Read(ctx, x, h, n, b, linears[0])
+			}); err != nil {
+				return err
+			}
 		}
-		return x
+		if err := w.advance(ctx, &input{i, inputs[last]}, h, l, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// advance shows the last input of a branch and adds the branch's output to the states. The input is kept from the one to
+// the other, as it takes most of the work.
+func (w *walk) advance(ctx context.Context, in *input, h streams, l layers, branch int) error {
+	last := in.linears[0]
+	x, err := w.newStreams(last.Cols)
+	if err != nil {
+		return err
+	}
+	defer x.close(w.room)
+	var a, b []float32
+	err = w.both(ctx, h, x, l, func(l *forward.Layer, h, x *rows, row int, n forward.Windows) error {
+		tokens := w.tokens(n)
+		a, b = grow(a, tokens*h.width), grow(b, tokens*x.width)
+		states, err := h.get(a, row, tokens)
+		if err == nil {
+			err = l.Read(ctx, b, states, n, branch, last)
+		}
+		if err == nil {
+			err = x.put(b, row)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := w.show(ctx, in, x, l, func(_ context.Context, _ *forward.Layer, _, x []float32, _ forward.Windows) ([]float32, error) {
+		return x, nil
+	}); err != nil {
+		return err
+	}
+	return w.both(ctx, h, x, l, func(l *forward.Layer, h, x *rows, row int, n forward.Windows) error {
+		tokens := w.tokens(n)
+		a, b = grow(a, tokens*h.width), grow(b, tokens*x.width)
+		states, err := h.get(a, row, tokens)
+		if err != nil {
+			return err
+		}
+		inputs, err := x.get(b, row, tokens)
+		if err == nil {
+			err = l.Add(ctx, states, inputs, n, branch)
+		}
+		if err != nil {
+			return err
+		}
+		if kernel.NonFinite(states) >= 0 {
+			return fmt.Errorf("%s: the states after it are NaN or infinite", in)
+		}
+		return h.put(states, row)
 	})
 }
 
-// show gathers the moments of an input and hands them to the visit. value makes the input from the rows of a stream.
-func (w *walk) show(ctx context.Context, in *input, h streams, value func(x, h []float32, isFloat bool) []float32) error {
+// both calls f for every chunk of the streams that there are.
+func (w *walk) both(ctx context.Context, h, x streams, l layers, f func(l *forward.Layer, h, x *rows, row int, n forward.Windows) error) error {
+	return w.chunks(ctx, func(row, windows int) error {
+		n := forward.Equal(windows, len(w.windows[0]))
+		if h.quantized != nil {
+			if err := f(l.quantized, h.quantized, x.quantized, row, n); err != nil {
+				return err
+			}
+		}
+		if h.float == nil {
+			return nil
+		}
+		return f(l.float, h.float, x.float, row, n)
+	})
+}
+
+func (w *walk) tokens(n forward.Windows) int { return len(n.Lengths) * len(w.windows[0]) }
+
+// value makes an input from rows of a stream, in x if that is large enough.
+type value func(ctx context.Context, l *forward.Layer, x, rows []float32, n forward.Windows) ([]float32, error)
+
+// show gathers the moments of an input and hands them to the visit.
+func (w *walk) show(ctx context.Context, in *input, h streams, l layers, of value) error {
 	if !w.wanted(in) {
 		return w.visit(ctx, in, nil)
 	}
@@ -212,8 +258,11 @@ func (w *walk) show(ctx context.Context, in *input, h streams, value func(x, h [
 	var bufs, xs [2][]float32
 	err := w.chunks(ctx, func(row, n int) error {
 		var x [2][]float32 // quantized, float
-		for k, s := range []*rows{h.quantized, h.float} {
-			if s == nil {
+		for k, s := range []struct {
+			*rows
+			*forward.Layer
+		}{{h.quantized, l.quantized}, {h.float, l.float}} {
+			if s.rows == nil {
 				continue
 			}
 			bufs[k] = grow(bufs[k], n*length*s.width)
@@ -221,7 +270,9 @@ func (w *walk) show(ctx context.Context, in *input, h streams, value func(x, h [
 			if err != nil {
 				return err
 			}
-			xs[k] = value(xs[k], rows, k == 1)
+			if xs[k], err = of(ctx, s.Layer, xs[k], rows, forward.Equal(n, length)); err != nil {
+				return err
+			}
 			x[k] = xs[k]
 		}
 		if x[0] == nil {
@@ -242,93 +293,21 @@ func (w *walk) show(ctx context.Context, in *input, h streams, value func(x, h [
 	}
 	st, err := m.stats()
 	if err != nil {
-		return fmt.Errorf("%s: %w", in.name, err)
+		return fmt.Errorf("%s: %w", in, err)
 	}
 	return w.visit(ctx, in, st)
 }
 
-// produce computes, for all tokens, what a part of a layer makes of the states.
-func (w *walk) produce(ctx context.Context, h streams, float, quantized *net.Layer, width int, make func(l *net.Layer, dst, h []float32, windows int)) (streams, error) {
-	out, err := w.newStreams(width)
-	if err != nil {
-		return out, err
-	}
-	length := len(w.windows[0])
-	var in, buf []float32
-	err = w.chunks(ctx, func(row, n int) error {
-		in, buf = grow(in, n*length*h.width()), grow(buf, n*length*width)
-		for _, s := range []struct {
-			from, to *rows
-			l        *net.Layer
-		}{{h.quantized, out.quantized, quantized}, {h.float, out.float, float}} {
-			if s.from == nil {
-				continue
-			}
-			x, err := s.from.get(in, row, n*length)
-			if err != nil {
-				return err
-			}
-			make(s.l, buf, x, n)
-			if err := s.to.put(buf, row); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		out.close(w.room)
-	}
-	return out, err
-}
-
-// block shows an input that was produced, closes it, and adds what the linear makes of it to the states.
-func (w *walk) block(ctx context.Context, in *input, h, x streams, float, quantized *net.Layer, add func(l *net.Layer, h, x []float32)) error {
-	defer x.close(w.room)
-	err := w.show(ctx, in, x, func(_, rows []float32, _ bool) []float32 { return rows })
-	if err != nil {
-		return err
-	}
-	length := len(w.windows[0])
-	var a, b []float32
-	return w.chunks(ctx, func(row, n int) error {
-		for _, s := range []struct {
-			h, x *rows
-			l    *net.Layer
-		}{{h.quantized, x.quantized, quantized}, {h.float, x.float, float}} {
-			if s.h == nil {
-				continue
-			}
-			a, b = grow(a, n*length*s.h.width), grow(b, n*length*s.x.width)
-			state, err := s.h.get(a, row, n*length)
-			if err != nil {
-				return err
-			}
-			x, err := s.x.get(b, row, n*length)
-			if err != nil {
-				return err
-			}
-			add(s.l, state, x)
-			if kernel.NonFinite(state) >= 0 {
-				return fmt.Errorf("%s: the states behind it are NaN or infinite", in.name)
-			}
-			if err := s.h.put(state, row); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
 // head shows the input of the head.
 func (w *walk) head(ctx context.Context, h streams) error {
-	head, err := w.model.Head()
+	head, err := w.model.LoadHead()
 	if err != nil {
 		return err
 	}
-	in := &input{headInput, len(w.decoder.Layers), []*net.Linear{head.Linear}}
-	return w.show(ctx, in, h, func(x, rows []float32, _ bool) []float32 {
+	in := &input{len(w.decoder.Layers), []*forward.Linear{head.Linear}}
+	return w.show(ctx, in, h, layers{}, func(_ context.Context, _ *forward.Layer, x, rows []float32, _ forward.Windows) ([]float32, error) {
 		x = grow(x, len(rows))
 		head.Input(x, rows)
-		return x
+		return x, nil
 	})
 }

@@ -3,7 +3,6 @@ package calibrate
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/llmexport/llmexport/pipeline/calibrate/internal/net"
+	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/quant"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
@@ -27,12 +26,12 @@ type seen struct {
 
 func walked(t *testing.T, o Options, edit func(w *walk)) ([]seen, error) {
 	t.Helper()
-	m, err := net.New(o.Decoder, o.Source, o.Threads)
+	m, err := forward.New(o.Decoder, o.Source, o.Threads)
 	check(t, err)
 	var all []seen
 	w := o.walk(m)
 	w.visit = func(_ context.Context, in *input, st *quant.Stats) error {
-		s := seen{name: in.name, layer: in.layer, stats: st}
+		s := seen{name: in.String(), layer: in.layer, stats: st}
 		for _, l := range in.linears {
 			s.tensors = append(s.tensors, l.Weight.Tensor)
 		}
@@ -49,65 +48,58 @@ func walked(t *testing.T, o Options, edit func(w *walk)) ([]seen, error) {
 	return all, err
 }
 
-// direct computes the moments of all inputs window by window with the steps of the net.
+// direct computes the moments of all inputs window by window, each input by a pass of its own.
 func direct(t *testing.T, o Options) []seen {
 	t.Helper()
-	m, err := net.New(o.Decoder, o.Source, 1)
+	m, err := forward.New(o.Decoder, o.Source, 1)
 	check(t, err)
-	sums := map[string]*moments{}
+	e, err := m.Embedding()
+	check(t, err)
+	head, err := m.LoadHead()
+	check(t, err)
+	var all []seen
+	var sums []*moments
 	length := len(o.Windows[0])
-	add := func(name string, x []float32) {
-		if sums[name] == nil {
-			sums[name] = newMoments(len(x)/length, false)
+	one := forward.Equal(1, length)
+	for i, window := range o.Windows {
+		at := 0
+		add := func(layer int, x []float32, linears ...*forward.Linear) {
+			if i == 0 {
+				s := seen{name: linears[0].Weight.Tensor, layer: layer}
+				for _, l := range linears {
+					s.tensors = append(s.tensors, l.Weight.Tensor)
+				}
+				all, sums = append(all, s), append(sums, newMoments(len(x)/length, false))
+			}
+			sums[at].add(x, nil, length, o.Skip, 1)
+			at++
 		}
-		sums[name].add(x, nil, length, o.Skip, 1)
-	}
-	for _, window := range o.Windows {
-		h, err := m.Embed([][]int32{window}, nil)
+		h, err := e.States(t.Context(), [][]int32{window})
 		check(t, err)
-		for i := range o.Decoder.Layers {
-			l, err := m.Layer(i)
+		for k := range o.Decoder.Layers {
+			l, err := m.LoadLayer(k)
 			check(t, err)
-			name := fmt.Sprintf("layers.%d.", i)
-			x, xo, xd := make([]float32, len(h)), make([]float32, length*l.O.Cols), make([]float32, length*l.Down.Cols)
-			l.AttentionInput(x, h)
-			add(name+"attention", x)
-			l.Attend(xo, x, length)
-			add(name+"output", xo)
 			after := slices.Clone(h)
-			l.Forward(after, length)
-			l.AddAttention(h, xo)
-			l.MLPInput(x, h)
-			add(name+"mlp", x)
-			l.Product(xd, x)
-			add(name+"down", xd)
-			l.AddMLP(h, xd)
+			check(t, l.Forward(t.Context(), after, one))
+			for b := range l.Branches() {
+				var x []float32
+				for _, linears := range l.Inputs(b) {
+					x = make([]float32, length*linears[0].Cols)
+					check(t, l.Read(t.Context(), x, h, one, b, linears[0]))
+					add(k, x, linears...)
+				}
+				check(t, l.Add(t.Context(), h, x, one, b))
+			}
 			if !slices.Equal(h, after) {
-				t.Fatalf("layer %d: its steps are not its forward pass", i)
+				t.Fatalf("layer %d: its steps are not its forward pass", k)
 			}
 		}
-		head, err := m.Head()
-		check(t, err)
-		x := make([]float32, len(h))
-		head.Input(x, h)
-		add("head", x)
+		head.Input(h, h)
+		add(len(o.Decoder.Layers), h, head.Linear)
 	}
-	var all []seen
-	for i := range o.Decoder.Layers {
-		l := o.Decoder.Pair(i)
-		a, f := l.Attention, l.MLP
-		name := fmt.Sprintf("layers.%d.", i)
-		for k, tensors := range [][]string{
-			{a.Q.Weight.Tensor, a.K.Weight.Tensor, a.V.Weight.Tensor}, {a.O.Weight.Tensor}, {f.Gate.Weight.Tensor, f.Up.Weight.Tensor}, {f.Down.Weight.Tensor},
-		} {
-			all = append(all, seen{name: name + []string{"attention", "output", "mlp", "down"}[k], layer: i, tensors: tensors})
-		}
-	}
-	all = append(all, seen{name: "head", layer: len(o.Decoder.Layers), tensors: []string{o.Decoder.Head.Weight.Tensor}})
-	for i := range all {
-		st, err := sums[all[i].name].stats()
+	for i, sum := range sums {
+		all[i].stats, err = sum.stats()
 		check(t, err)
-		all[i].stats = st
 	}
 	return all
 }
@@ -118,7 +110,7 @@ func unlike(a, b []seen) string {
 	}))
 }
 
-// Whatever the streams, the threads and the memory: every input in its order, with the bits that the net computes for
+// Whatever the streams, the threads and the memory: every input in its order, with the bits that the forward pass has for
 // single windows. 40 windows of 64 tokens are two chunks.
 func TestWalk(t *testing.T) {
 	if testing.Short() {
@@ -159,7 +151,7 @@ func TestWalk(t *testing.T) {
 func TestWalkShowsReplacedWeights(t *testing.T) {
 	d, src := openCheckpoint(t, familyDir("llama"))
 	o := Options{Decoder: d, Source: src, Windows: randomText(d, 4, 32), Threads: 2, Memory: plenty, Dir: t.TempDir()}
-	down := d.Pair(1).MLP.Down.Weight
+	down := pairOf(d, 1).MLP.Down.Weight
 	half := edited(t, src, down, func(x []float32) {
 		for i := range x {
 			x[i] /= 2
@@ -215,15 +207,15 @@ func TestWalkFails(t *testing.T) {
 			}
 		}
 	}
-	overflowing := edited(t, edited(t, base, d.Pair(2).MLP.Up.Weight, times(1e10)), d.Pair(2).MLP.Down.Weight, times(1e37))
+	overflowing := edited(t, edited(t, base, pairOf(d, 2).MLP.Up.Weight, times(1e10)), pairOf(d, 2).MLP.Down.Weight, times(1e37))
 	for _, c := range []struct {
 		name string
 		src  tensor.Source
 		text string
 	}{
-		{"NaN", &poisoned{base, d.Pair(1).Attention.V.Weight.Tensor, bf16NaN}, d.Pair(1).Attention.V.Weight.Tensor},
-		{"too large", &poisoned{base, d.Pair(0).MLP.Up.Weight.Tensor, bf16Large}, "layers.0.down: "},
-		{"states", overflowing, "layers.2.down: the states behind it"},
+		{"NaN", &poisoned{base, pairOf(d, 1).Attention.V.Weight.Tensor, bf16NaN}, pairOf(d, 1).Attention.V.Weight.Tensor},
+		{"too large", &poisoned{base, pairOf(d, 0).MLP.Up.Weight.Tensor, bf16Large}, pairOf(d, 0).MLP.Down.Weight.Tensor + ": "},
+		{"states", overflowing, pairOf(d, 2).MLP.Down.Weight.Tensor + ": the states after it"},
 		{"a visit", base, "lost"},
 		{"cancelled", base, "lost"},
 	} {
@@ -233,7 +225,7 @@ func TestWalkFails(t *testing.T) {
 				visit := w.visit
 				w.sequential, w.cross = true, true
 				w.visit = func(ctx context.Context, in *input, st *quant.Stats) error {
-					if c.name == "a visit" && in.name == "layers.1.output" {
+					if c.name == "a visit" && in.layer == 1 && strings.Contains(in.String(), "o_proj") {
 						return lost
 					}
 					return visit(ctx, in, st)
@@ -265,15 +257,15 @@ func TestWalkWithoutDirectory(t *testing.T) {
 
 // cancelledWalk cancels a walk at an input.
 func cancelledWalk(t *testing.T, o Options, cause error) error {
-	m, err := net.New(o.Decoder, o.Source, o.Threads)
+	m, err := forward.New(o.Decoder, o.Source, o.Threads)
 	check(t, err)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	w := o.walk(m)
 	w.visit = func(_ context.Context, in *input, _ *quant.Stats) error {
-		if in.name == "layers.1.mlp" {
+		if in.layer == 1 && strings.Contains(in.String(), "gate_proj") {
 			cancel(cause)
 		} else if ctx.Err() != nil {
-			t.Errorf("%s was shown after the walk was cancelled", in.name)
+			t.Errorf("%s was shown after the walk was cancelled", in)
 		}
 		return nil
 	}

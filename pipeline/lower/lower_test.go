@@ -16,7 +16,8 @@ func TestClassicRefusesByName(t *testing.T) {
 		want   string
 	}{
 		{"an op too large", func(d *arch.Decoder) {
-			d.Pair(1).MLP.Up.Weight.Rows, d.Pair(1).MLP.Up.Weight.Cols = 1<<20, 1<<11
+			up := &d.Layers[1][1].Block.(*arch.MLP).Up.Weight
+			up.Rows, up.Cols = 1<<20, 1<<11
 		}, "model.layers.1.mlp.up_proj.weight: 1048576 x 2048 is more than 2^31-1 weights"},
 		{"tables too large", func(d *arch.Decoder) {
 			d.MaxPositions = 1 << 26

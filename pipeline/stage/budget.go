@@ -194,13 +194,18 @@ func roundUp(v float64) string {
 // gate and up, as one op, which has one storage form.
 func fused(d *arch.Decoder, items []quant.Item) []quant.Item {
 	group := map[string]string{} // of tensors to the first of their group
-	for i := range d.Layers {
-		a, m := d.Pair(i).Attention, d.Pair(i).MLP
-		for _, l := range []*arch.Linear{&a.Q, &a.K, &a.V} {
-			group[l.Weight.Tensor] = a.Q.Weight.Tensor
-		}
-		if m.Gate.Weight.Tensor != "" {
-			group[m.Gate.Weight.Tensor], group[m.Up.Weight.Tensor] = m.Gate.Weight.Tensor, m.Gate.Weight.Tensor
+	for _, l := range d.Layers {
+		for _, b := range l {
+			switch x := b.Block.(type) {
+			case *arch.Attention:
+				for _, l := range []*arch.Linear{&x.Q, &x.K, &x.V} {
+					group[l.Weight.Tensor] = x.Q.Weight.Tensor
+				}
+			case *arch.MLP:
+				if x.Gate.Weight.Tensor != "" {
+					group[x.Gate.Weight.Tensor], group[x.Up.Weight.Tensor] = x.Gate.Weight.Tensor, x.Gate.Weight.Tensor
+				}
+			}
 		}
 	}
 	var list []quant.Item

@@ -24,7 +24,7 @@ func (q *Quantize) checkDir(ctx context.Context, r *Run, o source.Origin) error 
 func (q *Quantize) check(r *Run, src *source.Source) error {
 	sec := r.Recipe.Stages["quantize"]
 	chain, err := q.chain()
-	unknown := src.Decoder.CheckPairs()
+	unknown := calibrate.Check(src.Decoder)
 	switch {
 	case err != nil:
 		return sec.Errorf("method", "%v", err)

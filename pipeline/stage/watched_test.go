@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmexport/llmexport/pipeline/calibrate"
 	"github.com/llmexport/llmexport/pipeline/source"
 	"github.com/llmexport/llmexport/publish/manifest"
 )
@@ -41,7 +42,7 @@ func watchedFamilies(t *testing.T) (names []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if src.Decoder.CheckPairs() == nil && src.Decoder.Family != "llama" && src.Decoder.Family != "qwen3" {
+		if calibrate.Check(src.Decoder) == nil && src.Decoder.Family != "llama" && src.Decoder.Family != "qwen3" {
 			names = append(names, name)
 		}
 		src.Close()
@@ -108,8 +109,8 @@ func TestWatchedRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, quantize, where, what string }{
 		{"gpt_neox", "{method: gptq, block: 32}", "quantize.method", "parallel branches"},
-		{"qwen3_moe", "{method: [awq, search], block: 32}", "quantize.method", "no MLP"},
-		{"lfm2", "{budget: {bpw: 5}}", "quantize.budget", "no attention"},
+		{"qwen3_moe", "{method: [awq, search], block: 32}", "quantize.method", "Experts has no backward pass"},
+		{"lfm2", "{budget: {bpw: 5}}", "quantize.budget", "ShortConv has no backward pass"},
 		{"glm4", "{method: [rotation, gptq], block: 32}", "quantize.method", "norms behind the blocks"},
 		{"bitnet", "{method: [{rotation: {residual: false}}, gptq], block: 32}", "quantize.method", "attention with a gate or a norm before its output"},
 	} {

@@ -1,21 +1,14 @@
-// Package reference runs a model in float32 straight from its description and the tensors of its
-// checkpoint. It is the second opinion that packages are judged by: it knows neither graphs nor packages
-// and shares no code with what writes or executes them but functions of runtime/kernel, which have tests of their own
-// against plain loops and higher precision: products of matrices (MatMul, Packed), sums, products and scales of vectors,
-// Softmax, SiLU, RMSNorm, RotateHeads, TopK, Exp, Log and Sincos. What numbers a checkpoint's bytes are, how a layer is
-// put together of these functions, attention, routing and recurrences are its own.
+// Package reference scores texts with a model in float32, straight from its description and the tensors of its checkpoint.
+// It is the second opinion that packages are judged by. What is computed is [forward]; that package says which code the two
+// sides of a verification share. This one adds tiles of logits and a limit of memory.
 //
 // Call [New], then [Model.Score] for logits, or [Model.Hidden] and [Model.Logits] to advance two models
-// side by side and compare their heads tile by tile. [Model.Layers] shows the residual stream after every
+// in step and compare their heads tile by tile. [Model.Layers] gives the residual stream after every
 // layer, to find the first bad one.
-//
-// Every block of [arch.Decoder] is computed by the formula in its comment: attention over the keys that a query sees,
-// latent attention with all its heads, of experts the chosen ones, recurrences token by token. Products and states are
-// float32; norms, functions and convolutions are float64 rounded once.
 //
 // Work goes layer by layer over all windows. Weights that take no more than a quarter of the memory limit are widened
 // once and kept; those of larger models pass through in slabs of 16 MiB, so that the size of the checkpoint does
-// not matter. Beside them only hidden states and the activations of a few windows are held.
+// not matter. In addition, only hidden states and the activations of a few windows are held.
 // The numbers depend neither on the number of threads nor on the memory limit, nor on which windows are
 // scored together.
 package reference
@@ -23,12 +16,9 @@ package reference
 import (
 	"context"
 	"fmt"
-	"sync"
-
-	goruntime "runtime"
 
 	"github.com/llmexport/llmexport/pipeline/arch"
-	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/pipeline/forward"
 	"github.com/llmexport/llmexport/runtime/tensor"
 )
 
@@ -45,33 +35,11 @@ type Options struct {
 	Memory int64
 }
 
-// Model computes one decoder. It is safe for concurrent use, each call within the limits on its own.
+// Model scores with one decoder. It is safe for concurrent use, each call within the limits on its own.
 type Model struct {
 	decoder *arch.Decoder
-	source  tensor.Source
-	infos   map[string]tensor.Info
-	threads int
+	pass    *forward.Model
 	memory  int64
-
-	layers   [][]branch
-	parallel bool // some branches are
-	// cost is the largest of any block; tokenBytes is what the activations of a token take.
-	cost       cost
-	tokenBytes int64
-
-	ropes      []*arch.Rope // that blocks use
-	ropeFloats int64        // of all tables, for every position
-	fastest    float64      // the largest rotary frequency
-
-	matrices    map[arch.Weight]*matrix
-	weightBytes int64 // of all matrices in float32
-	slabBytes   int64 // of the largest piece of a matrix that is widened at once if weights are not kept
-	readBytes   int64 // of the largest piece that a thread widens at a time
-
-	buffers sync.Pool // of *buffer
-	slabs   sync.Pool // of *kernel.Packed
-	// activations keeps what a call used for the next one: fresh memory has to be cleared.
-	activations sync.Pool // of *activations
 }
 
 // Tile holds the logits of consecutive positions of one window.
@@ -84,42 +52,25 @@ type Tile struct {
 	Logits []float32
 }
 
-// New prepares d for computation from src, which has the tensors under the names of d, see [arch.Open]. It reads no weights, but compares every slot of d with the facts
-// that src states: a missing tensor and a wrong shape are tensor.ErrCorrupt, an element type that cannot be
-// widened to float32 is tensor.ErrUnsupported. The description and the source must not change afterwards.
+// New prepares d for computation from src, which has the tensors under the names of d, see [arch.Open]. It reads no
+// weights; errors are those of [forward.New]. The description and the source must not change afterwards.
 func New(d *arch.Decoder, src tensor.Source, opts Options) (*Model, error) {
-	m := &Model{decoder: d, source: src, infos: make(map[string]tensor.Info), matrices: make(map[arch.Weight]*matrix), threads: opts.Threads, memory: opts.Memory}
-	if m.threads < 1 {
-		m.threads = goruntime.GOMAXPROCS(0)
+	pass, err := forward.New(d, src, opts.Threads)
+	if err != nil {
+		return nil, err
 	}
+	m := &Model{decoder: d, pass: pass, memory: opts.Memory}
 	if m.memory < 1 {
 		m.memory = 1 << 30
 	}
-	for _, info := range src.Tensors() {
-		m.infos[info.Name] = info
+	if m.keeps() {
+		pass.Keep(pass.Weights().All)
 	}
-	if err := m.check(); err != nil {
-		return nil, err
-	}
-	m.activations.New = func() any { return &activations{rotaries: map[*arch.Rope]*rotary{}} }
-	m.slabs.New = func() any { return new(kernel.Packed) }
-	m.buffers.New = func() any { return new(buffer) }
 	return m, nil
 }
 
-// addMatrix notes a matrix that the computation multiplies with.
-func (m *Model) addMatrix(w arch.Weight) {
-	if m.matrices[w] != nil { // tied
-		return
-	}
-	m.matrices[w] = &matrix{Weight: w}
-	m.weightBytes += 4 * int64(w.Rows) * int64(w.Cols)
-	m.slabBytes = max(m.slabBytes, 4*int64(min(w.Rows, rowsIn(slabBytes, w.Cols)))*int64(w.Cols))
-	m.readBytes = max(m.readBytes, 4*int64(min(w.Rows, rowsIn(readBytes, w.Cols)))*int64(w.Cols))
-}
-
 // keeps reports whether widened weights are kept: a quarter of the memory must hold all of them.
-func (m *Model) keeps() bool { return m.weightBytes <= m.memory/4 }
+func (m *Model) keeps() bool { return m.pass.Weights().All <= m.memory/4 }
 
 // Score hands out the logits of every position of every window, in order of windows and positions. A
 // window is a context of its own: its first token has position 0 and sees nothing before it. A tile is
@@ -187,8 +138,15 @@ func (m *Model) Hidden(ctx context.Context, windows [][]int32) ([]float32, error
 	return h, m.Norm(h)
 }
 
-// Norm applies the final norm to rows of what [Model.Layers] gave last, in place.
-func (m *Model) Norm(hidden []float32) error { return m.norm(hidden, hidden, &m.decoder.FinalNorm) }
+// Norm applies the final norm to rows of the last states that [Model.Layers] gave, in place.
+func (m *Model) Norm(hidden []float32) error {
+	head, err := m.pass.Head()
+	if err != nil {
+		return err
+	}
+	head.Input(hidden, hidden)
+	return nil
+}
 
 // Layers hands out the residual stream after layers 0, 1, and so on: [total tokens, Hidden], windows one
 // after another, valid until visit returns and not to be changed. All windows must fit the memory limit at
@@ -198,24 +156,58 @@ func (m *Model) Layers(ctx context.Context, windows [][]int32, visit func(layer 
 	return err
 }
 
-// Logits applies the head, and what scales and bounds its results, to rows of what [Model.Hidden] gave: dst is [rows, Vocab], hidden [rows, Hidden].
+// forward runs all layers over all windows and returns the residual stream after the last one.
+func (m *Model) forward(ctx context.Context, windows [][]int32, after func(layer int, hidden []float32) error) ([]float32, error) {
+	if m.Fit(windows) < len(windows) {
+		return nil, m.tooLarge(windows)
+	}
+	embedding, err := m.pass.Embedding()
+	if err != nil {
+		return nil, err
+	}
+	h, err := embedding.States(ctx, windows)
+	if err != nil {
+		return nil, err
+	}
+	w := m.windows(windows)
+	for i := range m.decoder.Layers {
+		if err := m.pass.Layer(i).Forward(ctx, h, w); err != nil {
+			return nil, err
+		}
+		if err := after(i, h); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+// windows bounds what is computed at a time so that its activations fit; [Model.Fit] ensures that each window does.
+func (m *Model) windows(windows [][]int32) (w forward.Windows) {
+	longest := 0
+	for _, x := range windows {
+		w.Lengths = append(w.Lengths, len(x))
+		longest = max(longest, len(x))
+	}
+	w.Most = max(1, m.room(longest)/max(m.pass.TokenBytes(), 1))
+	return w
+}
+
+// Logits applies the head, and the scale and bound of its results, to rows of the result of [Model.Hidden]: dst is [rows, Vocab], hidden
+// [rows, Hidden].
 func (m *Model) Logits(ctx context.Context, dst, hidden []float32) error {
 	rows := len(hidden) / m.decoder.Hidden
 	if len(hidden) != rows*m.decoder.Hidden || len(dst) != rows*m.decoder.Vocab {
 		return fmt.Errorf("%d logits for %d hidden values, with %d and %d in a row", len(dst), len(hidden), m.decoder.Vocab, m.decoder.Hidden)
 	}
-	if err := m.linear(ctx, dst, hidden, rows, &m.decoder.Head); err != nil {
+	head, err := m.pass.Head()
+	if err != nil {
 		return err
 	}
-	m.scaleAll(dst, m.decoder.LogitScale)
-	if c := m.decoder.LogitCap; c != 0 {
-		m.pointwise(dst, func(x float64) float64 { return c * tanh(x/c) })
-	}
-	return nil
+	return head.Logits(ctx, dst, hidden)
 }
 
 // Fit is how many of the leading windows [Model.Hidden] and [Model.Layers] can take at once. 0 of some
-// windows says that the first one alone is too long for the memory limit.
+// windows means that the first one alone is too long for the memory limit.
 func (m *Model) Fit(windows [][]int32) int {
 	var tokens int64
 	longest := 0
@@ -223,7 +215,7 @@ func (m *Model) Fit(windows [][]int32) int {
 		tokens += int64(len(w))
 		longest = max(longest, len(w))
 		room := m.room(longest)
-		if tokens*4*int64(m.decoder.Hidden) > room || int64(longest)*m.tokenBytes > room {
+		if tokens*4*int64(m.decoder.Hidden) > room || int64(longest)*m.pass.TokenBytes() > room {
 			return i
 		}
 	}
@@ -232,29 +224,24 @@ func (m *Model) Fit(windows [][]int32) int {
 
 // LeastMemory is the smallest limit in bytes with which a window of length tokens fits, see [Model.Fit].
 func (m *Model) LeastMemory(length int) int64 {
-	rest := m.overhead(length) + 2*int64(length)*max(4*int64(m.decoder.Hidden), m.tokenBytes) + 1
+	weights := m.pass.Weights()
+	rest := m.pass.Overhead(length) + 2*int64(length)*max(4*int64(m.decoder.Hidden), m.pass.TokenBytes()) + 1
 	// A limit of four times the weights keeps them, which leaves less if the rest is large.
-	if least := rest + m.slabBytes; least < 4*m.weightBytes {
+	if least := rest + weights.Slab; least < 4*weights.All {
 		return least
 	}
-	return rest + max(m.slabBytes, m.weightBytes)
+	return rest + max(weights.Slab, weights.All)
 }
 
-// overhead is what the buffers of the threads and the rotary tables take with windows of up to longest tokens.
-func (m *Model) overhead(longest int) int64 {
-	// Rows of a matrix take up to 8 bytes an element as stored.
-	thread := 3*m.readBytes + 4*int64(longest)*int64(m.cost.position) + 4*int64(m.cost.fixed)
-	return int64(m.threads)*thread + 4*int64(longest)*m.ropeFloats
-}
-
-// room is half of what the limit leaves beside weights, the buffers of the threads and the rotary tables, for windows
+// room is half of what the limit leaves besides weights, the buffers of the threads and the rotary tables, for windows
 // of up to longest tokens: one half for hidden states, the other for activations, later for logits.
 func (m *Model) room(longest int) int64 {
-	free := m.memory - m.overhead(longest)
+	weights := m.pass.Weights()
+	free := m.memory - m.pass.Overhead(longest)
 	if m.keeps() {
-		free -= m.weightBytes
+		free -= weights.All
 	} else {
-		free -= m.slabBytes
+		free -= weights.Slab
 	}
 	return free / 2
 }

@@ -136,3 +136,9 @@ func (m *memory) floats(name string) []float32 {
 	}
 	return x
 }
+
+// attentionOf and mlpOf are the blocks of a layer of attention and an MLP.
+func attentionOf(d *arch.Decoder, i int) *arch.Attention {
+	return d.Layers[i][0].Block.(*arch.Attention)
+}
+func mlpOf(d *arch.Decoder, i int) *arch.MLP { return d.Layers[i][1].Block.(*arch.MLP) }

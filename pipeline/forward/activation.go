@@ -1,0 +1,125 @@
+package forward
+
+import (
+	"math"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// activation is the function of an MLP.
+type activation struct {
+	arch.Activation
+	alpha, limit float64
+	// xielu are the factors of x², of the exponential, and of x.
+	xielu [3]float64
+}
+
+// activationBlock is what a function and the product behind it take at a time: the second finds it in the L1 cache.
+const activationBlock = 2048
+
+// each calls f for pieces of n elements, in parallel.
+func (s *space) pieces(n int, f func(lo, hi int)) {
+	kernel.Parallel(s.threads, (n+activationBlock-1)/activationBlock, func(lo, hi int) {
+		for ; lo < hi; lo++ {
+			f(lo*activationBlock, min((lo+1)*activationBlock, n))
+		}
+	})
+}
+
+// apply writes the function of x to dst, which may be x.
+func (a *activation) apply(dst, x []float32) {
+	if a.Activation == arch.SiLU {
+		kernel.SiLU(dst, x)
+		return
+	}
+	for i, v := range x {
+		dst[i] = float32(a.value(float64(v)))
+	}
+}
+
+// value is the function of one element, except SiLU.
+func (a *activation) value(x float64) float64 {
+	switch a.Activation {
+	case arch.GELU:
+		return gelu(x)
+	case arch.GELUTanh:
+		return geluTanh(x)
+	case arch.ReLU:
+		return max(x, 0)
+	case arch.ReLU2:
+		x = max(x, 0)
+		return x * x
+	case arch.XIELU:
+		if x > 0 {
+			return float64(a.xielu[0]*float64(x*x)) + float64(a.xielu[2]*x)
+		}
+		return float64(a.xielu[1]*expRest(x)) + float64(a.xielu[2]*x)
+	}
+	x = min(x, float64(float32(a.limit))) // ClampedSwiGLU
+	return x * sigmoid(float64(a.alpha*x))
+}
+
+// slopes writes the function of x and its derivative.
+func (a *activation) slopes(value, slope, x []float32) {
+	a.apply(value, x)
+	for i, v := range x {
+		if a.Activation != arch.SiLU {
+			slope[i] = float32(a.slope(float64(v)))
+			continue
+		}
+		sigma := float32(0.5)
+		if v > 0x1p-100 || v < -0x1p-100 {
+			sigma = value[i] / v
+		}
+		slope[i] = sigma + float32(value[i]*(1-sigma))
+	}
+}
+
+// slope is the derivative at one element, except of SiLU.
+func (a *activation) slope(x float64) float64 {
+	switch a.Activation {
+	case arch.GELU: // Φ(x) + x φ(x)
+		density := kernel.Exp(-0.5*float64(x*x)) / math.Sqrt(2*math.Pi)
+		return float64(0.5*(1+erf(x/math.Sqrt2))) + float64(x*density)
+	case arch.GELUTanh: // (1 + t)/2 + x (1 - t²)/2 y', t = tanh(y)
+		square := float64(x * x)
+		t := tanh(float64(geluFactor * (x + float64(geluCubic*float64(x*square)))))
+		rise := float64(geluFactor * (1 + float64(3*geluCubic*square)))
+		return 0.5*(1+t) + float64(float64(0.5*x)*float64((1-float64(t*t))*rise))
+	case arch.ReLU:
+		if x > 0 {
+			return 1
+		}
+		return 0
+	case arch.ReLU2:
+		return 2 * max(x, 0)
+	case arch.XIELU:
+		if x > 0 {
+			return float64(2*float64(a.xielu[0]*x)) + a.xielu[2]
+		}
+		return float64(a.xielu[1]*(kernel.Exp(x)-1)) + a.xielu[2]
+	}
+	if x > a.limit { // ClampedSwiGLU
+		return 0
+	}
+	sigma := sigmoid(float64(a.alpha * x))
+	return sigma + float64(float64(a.alpha*x)*float64(sigma*(1-sigma)))
+}
+
+// clamp makes of the other factor of ClampedSwiGLU what the function is multiplied with.
+func (a *activation) clamp(up []float32) {
+	if a.Activation != arch.ClampedSwiGLU {
+		return
+	}
+	limit := float32(a.limit)
+	for i, u := range up {
+		up[i] = max(min(u, limit), -limit) + 1
+	}
+}
+
+// passes reports whether the gradient of a factor that clamp gave is that of its argument: the bounds have none.
+func (a *activation) passes(up float32) bool {
+	limit := float32(a.limit)
+	return a.Activation != arch.ClampedSwiGLU || up < limit+1 && up > 1-limit
+}

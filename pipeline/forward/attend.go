@@ -1,0 +1,282 @@
+package forward
+
+import (
+	"context"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+const (
+	// queryRows is how many queries of a head are scored at a time: scores take queryRows x length floats, not the square
+	// of the length.
+	queryRows = 64
+	// gradientRows is about how many rows of scores there are at a time on the way back, queries times the heads that share
+	// a key head. It decides bits of gradients.
+	gradientRows = 128
+)
+
+// mask gives the positions, from first to end-1, that the query at a position of a window of so many tokens sees.
+type mask func(query, tokens int) (first, end int)
+
+// causal shows a query itself and what is before it, within a window of so many positions or a chunk; 0 is no bound.
+func causal(window, chunk int) mask {
+	return func(query, _ int) (first, end int) {
+		if window > 0 {
+			first = max(first, query-window+1)
+		}
+		if chunk > 0 {
+			first = max(first, query-query%chunk)
+		}
+		return first, query + 1
+	}
+}
+
+// heads are the queries, keys and values of a group, and how they meet. Every query gets the mean of the values that it
+// sees, weighted by the softmax of its scores.
+type heads struct {
+	// count is how many heads of queries there are; so many adjacent ones have the same keys and values.
+	count, shared int
+	// A score is the product of query and key over all parts.
+	parts []part
+	// v is [tokens, count/shared*valueDim], out [tokens, count*valueDim]. out may be the queries of the only part, if that
+	// is as wide.
+	v, out   []float32
+	valueDim int
+
+	scale  float64
+	cap    float64 // or 0
+	mask   mask
+	slopes []float64
+	sinks  []float32
+}
+
+// part is a piece of every head: q [tokens, count*dim], k [tokens, count/shared*dim], or if one [tokens, dim] for all
+// heads together.
+type part struct {
+	q, k []float32
+	dim  int
+	one  bool
+}
+
+// queries are n queries of some heads that share keys: row r of their scores is that of head head+r/n at position
+// first+r%n.
+type queries struct{ head, heads, first, n int }
+
+func (q queries) rows() int { return q.heads * q.n }
+
+// attendCost is what a thread holds: packed keys, scores, and queries or keys that are about to be packed.
+func attendCost(dim int) cost {
+	return cost{position: queryRows + dim, fixed: queryRows*(1+dim) + kernel.PanelRows*dim}
+}
+
+// attend computes the attention of all heads in all windows.
+func (s *space) attend(ctx context.Context, h *heads) error {
+	return s.each(ctx, len(s.lengths)*h.count, func(u int, b *buffer) error {
+		if window := u / h.count; s.lengths[window] > 0 {
+			h.attend(u%h.count, s.starts[window], s.lengths[window], b)
+		}
+		return nil
+	})
+}
+
+// attend computes one head of the n tokens from start on. A block of queries is read before its place takes the result.
+func (h *heads) attend(head, start, n int, b *buffer) {
+	dim, ld := h.dim(), n+1 // one for the sink
+	rows, scores := cut(grow(&b.floats, queryRows*(dim+ld)), queryRows*dim)
+	h.pack(head/h.shared, start, n, dim, rows, b)
+	vWidth, outWidth := h.count/h.shared*h.valueDim, h.count*h.valueDim
+	v, out := h.v[start*vWidth+head/h.shared*h.valueDim:], h.out[start*outWidth+head*h.valueDim:]
+	for i0 := 0; i0 < n; i0 += queryRows {
+		q := queries{head, 1, i0, min(queryRows, n-i0)}
+		from, to := h.span(q, n)
+		h.gather(rows, q, start)
+		b.keys.MulT(scores, rows, q.n, ld, dim, from, to)
+		h.weigh(scores, nil, ld, q, n, from, to)
+		kernel.MatMul(out[i0*outWidth:], scores[from:], v[from*vWidth:], q.n, h.valueDim, to-from, outWidth, ld, vWidth)
+	}
+}
+
+// dim is the width of queries and keys.
+func (h *heads) dim() (dim int) {
+	for _, p := range h.parts {
+		dim += p.dim
+	}
+	return dim
+}
+
+// pack lays out the keys of a head; f has room for queryRows of them.
+func (h *heads) pack(head, start, n, dim int, f []float32, b *buffer) {
+	b.keys.Resize(n, dim)
+	for j0 := 0; j0 < n; j0 += queryRows {
+		rows := min(queryRows, n-j0)
+		for j := range rows {
+			key := f[j*dim : (j+1)*dim]
+			for _, p := range h.parts {
+				at := (start + j0 + j) * p.dim
+				if !p.one {
+					at = at*(h.count/h.shared) + head*p.dim
+				}
+				copy(key, p.k[at:at+p.dim])
+				key = key[p.dim:]
+			}
+		}
+		b.keys.PackRows(f, j0, rows, dim)
+	}
+}
+
+// gather writes the scaled queries of a window that begins at token start to dst [rows, dim].
+func (h *heads) gather(dst []float32, q queries, start int) {
+	for r := range q.rows() {
+		token := start + q.first + r%q.n
+		for _, p := range h.parts {
+			kernel.Scale(dst[:p.dim], p.q[(token*h.count+q.head+r/q.n)*p.dim:][:p.dim], float32(h.scale))
+			dst = dst[p.dim:]
+		}
+	}
+}
+
+// span is where the keys lie that some queries see, or more of them; it begins with a panel.
+func (h *heads) span(q queries, tokens int) (from, to int) {
+	from = tokens
+	for i := q.first; i < q.first+q.n; i++ {
+		first, end := h.mask(i, tokens)
+		from, to = min(from, first), max(to, end)
+	}
+	return from / kernel.PanelRows * kernel.PanelRows, to
+}
+
+// weigh turns the scores of queries [rows, ld], of the keys from from to to-1, into weights. Keys that a query does not see
+// get 0, which adds nothing. slope, if not nil, takes the derivatives of capped scores. A row has room for one more score.
+func (h *heads) weigh(scores, slope []float32, ld int, q queries, tokens, from, to int) {
+	for r := range q.rows() {
+		row, i := scores[r*ld:(r+1)*ld], q.first+r%q.n
+		first, end := h.mask(i, tokens)
+		visible := row[first:end]
+		if h.cap != 0 {
+			for j, x := range visible {
+				t := tanh(float64(x) / h.cap)
+				visible[j] = float32(h.cap * t)
+				if slope != nil {
+					slope[r*ld+first+j] = float32(1 - float64(t*t))
+				}
+			}
+		}
+		if h.slopes != nil {
+			for j := range visible {
+				visible[j] += float32(h.slopes[q.head+r/q.n] * float64(first+j-i))
+			}
+		}
+		if h.sinks != nil {
+			row[end] = h.sinks[q.head+r/q.n]
+			visible = row[first : end+1]
+		}
+		kernel.Softmax(visible)
+		clear(row[from:first])
+		clear(row[end:max(end, to)])
+	}
+}
+
+// back turns queries, keys and values, of one part and in place, into their gradients; out is what attend gave for them,
+// do its gradient. With P the weights and c the scale of a head,
+//
+//	dP = do Vᵀ        dS = P (dP - do·o)        dV = Pᵀ do        dQ = c dS K        dK = c dSᵀ Q
+//
+// (Dao et al., FlashAttention, appendix B.2). dS is multiplied by the derivative of the cap. Heads that share keys add up.
+func (s *space) attendBack(h *heads, do []float32) {
+	kv := h.count / h.shared
+	kernel.Parallel(s.threads, len(s.lengths)*kv, func(lo, hi int) {
+		var b gradientBuffer
+		for ; lo < hi; lo++ {
+			h.back(&b, do, lo%kv, s.starts[lo/kv], s.lengths[lo/kv])
+		}
+	})
+}
+
+// gradientBuffer is what a goroutine needs on the way back.
+type gradientBuffer struct {
+	keys, values kernel.Packed
+	// q, o and do are [rows, dim], p, slope and dp [rows, ld].
+	q, o, do, p, slope, dp []float32
+	// left, part, dk and dv are [dim, ...]: transposed.
+	left, part, dk, dv []float32
+}
+
+// back is that of the heads that share a key head, in the window of n tokens from start on.
+func (h *heads) back(b *gradientBuffer, do []float32, kv, start, n int) {
+	q, k, v, dim, ld := h.parts[0].q, h.parts[0].k, h.v, h.parts[0].dim, n+1
+	width, at := h.count/h.shared*dim, start*h.count/h.shared*dim+kv*dim
+	b.keys.Pack(k[at:], n, dim, width)
+	b.values.Pack(v[at:], n, dim, width)
+	dk, dv := grow(&b.dk, dim*n), grow(&b.dv, dim*n)
+	clear(dk)
+	clear(dv)
+	most := max(1, gradientRows/h.shared)
+	for i0 := 0; i0 < n; i0 += most {
+		x := queries{kv * h.shared, h.shared, i0, min(most, n-i0)}
+		rows := x.rows()
+		from, to := h.span(x, n)
+		b.q, b.p, b.dp = grow(&b.q, rows*dim), grow(&b.p, rows*ld), grow(&b.dp, rows*ld)
+		if h.cap != 0 {
+			b.slope = grow(&b.slope, rows*ld)
+		}
+		h.gather(b.q, x, start)
+		b.keys.MulT(b.p, b.q, rows, ld, dim, from, to)
+		h.weigh(b.p, b.slope, ld, x, n, from, to)
+		out, grad := grow(&b.o, rows*dim), grow(&b.do, rows*dim)
+		b.o, b.do = out, grad
+		h.pick(out, h.out, x, start)
+		h.pick(grad, do, x, start)
+		b.addProduct(dv, grad, b.p, dim, n, ld, rows, from, to)
+
+		b.values.MulT(b.dp, grad, rows, ld, dim, from, to)
+		for r := range rows {
+			dot := float32(dotProduct(grad[r*dim:(r+1)*dim], out[r*dim:(r+1)*dim]))
+			row := b.dp[r*ld:][from:to]
+			for j, p := range b.p[r*ld+from:][:len(row)] {
+				row[j] = p * (row[j] - dot)
+			}
+			if h.cap != 0 {
+				first, end := h.mask(x.first+r%x.n, n)
+				visible := b.dp[r*ld+first : r*ld+end]
+				kernel.Mul(visible, visible, b.slope[r*ld+first:][:len(visible)])
+			}
+		}
+		b.addProduct(dk, b.q, b.dp, dim, n, ld, rows, from, to)
+		kernel.MatMul(out, b.dp[from:], k[at+from*width:], rows, dim, to-from, dim, ld, width)
+		for r := range rows {
+			dst := q[((start+i0+r%x.n)*h.count+x.head+r/x.n)*dim:][:dim]
+			kernel.Scale(dst, out[r*dim:(r+1)*dim], float32(h.scale))
+		}
+	}
+	transpose(k[at:], dk, dim, n, width, n)
+	transpose(v[at:], dv, dim, n, width, n)
+}
+
+// pick copies the rows of some queries from x [tokens, count*dim].
+func (h *heads) pick(dst, x []float32, q queries, start int) {
+	dim := h.valueDim
+	for r := range q.rows() {
+		copy(dst[r*dim:(r+1)*dim], x[((start+q.first+r%q.n)*h.count+q.head+r/q.n)*dim:])
+	}
+}
+
+// addProduct adds xᵀ · w to columns from to to-1 of sum [dim, n]: x is [rows, dim], w [rows, ld].
+func (b *gradientBuffer) addProduct(sum, x, w []float32, dim, n, ld, rows, from, to int) {
+	cols := to - from
+	b.left, b.part = grow(&b.left, dim*rows), grow(&b.part, dim*cols)
+	transpose(b.left, x, rows, dim, rows, dim)
+	kernel.MatMul(b.part, b.left, w[from:], dim, cols, rows, cols, rows, ld)
+	for d := range dim {
+		row := sum[d*n:][from:to]
+		kernel.Add(row, row, b.part[d*cols:(d+1)*cols])
+	}
+}
+
+// dotProduct is x · y in float64, in four lanes.
+func dotProduct(x, y []float32) float64 {
+	var lanes [4]float64
+	for i, v := range x {
+		lanes[i%4] += float64(float64(v) * float64(y[i]))
+	}
+	return lanes[0] + lanes[1] + lanes[2] + lanes[3]
+}

@@ -1,0 +1,146 @@
+package forward
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// block computes what a branch adds to the residual stream. Those that implement [differentiable] have gradients.
+type block interface {
+	// check demands consistent dimensions, and that the source has every weight that run reads.
+	check(m *Model) error
+	// cost is what run takes besides its input and the weights.
+	cost() cost
+	// run returns what the block makes of x [tokens, Hidden], which stays as it is: the input of last [tokens, Cols], or
+	// without last the output [tokens, Hidden]. The result is of the space.
+	run(ctx context.Context, s *space, x []float32) ([]float32, error)
+	// last is the linear layer that the output comes from, or nil.
+	last() *arch.Linear
+}
+
+// newBlock wraps a block of a description.
+func newBlock(b arch.Block) (block, error) {
+	switch b := b.(type) {
+	case *arch.Attention:
+		return attention{b}, nil
+	case *arch.LatentAttention:
+		return latent{b}, nil
+	case *arch.MLP:
+		return mlp{b}, nil
+	case *arch.Experts:
+		return experts{b}, nil
+	case *arch.Sum:
+		return &sum{Sum: b}, nil
+	case *arch.ShortConv:
+		return shortConv{b}, nil
+	case *arch.DeltaNet:
+		return delta{b}, nil
+	case *arch.Mamba2:
+		return mamba{b}, nil
+	}
+	return nil, fmt.Errorf("blocks of type %T are not computed: %w", b, tensor.ErrUnsupported)
+}
+
+// cost is memory, in float32 values.
+type cost struct {
+	// token is what the space holds for every token of a group.
+	token int
+	// position is what a thread holds for every token of a window, fixed what it holds besides.
+	position, fixed int
+}
+
+func (c cost) max(d cost) cost {
+	return cost{max(c.token, d.token), max(c.position, d.position), max(c.fixed, d.fixed)}
+}
+
+// space is what the blocks of a layer work with on a group of tokens.
+type space struct {
+	*Model
+	group
+	held  *held  // weights that take the place of the model's, or nil
+	cache *Cache // of earlier tokens, or nil
+	free  []float32
+	// observe, if not nil, is shown the input of every linear layer before it runs; an error ends the pass.
+	observe func(l *arch.Linear, x []float32) error
+}
+
+// tokens is how many the group has.
+func (s *space) tokens() int { return len(s.positions) }
+
+// take is [tokens, width] of arbitrary content, for as long as the layer runs. A pass that keeps what gradients need has
+// no fixed memory.
+func (s *space) take(width int) []float32 {
+	n := s.tokens() * width
+	if s.free == nil {
+		return make([]float32, n)
+	}
+	x := s.free[:n:n]
+	s.free = s.free[n:]
+	return x
+}
+
+// clone is a copy of x.
+func (s *space) clone(x []float32) []float32 {
+	y := s.take(len(x) / s.tokens())
+	copy(y, x)
+	return y
+}
+
+// linear is dst = x · Wᵀ + b for n rows.
+func (s *space) linear(ctx context.Context, dst, x []float32, n int, l *arch.Linear) error {
+	if s.observe != nil {
+		if err := s.observe(l, x); err != nil {
+			return err
+		}
+	}
+	if h := s.held.linear(l); h != nil {
+		h.apply(dst, x)
+		return context.Cause(ctx)
+	}
+	return s.Model.linear(ctx, dst, x, n, l)
+}
+
+// project is linear for all tokens, into memory of the space.
+func (s *space) project(ctx context.Context, x []float32, l *arch.Linear) ([]float32, error) {
+	y := s.take(l.Weight.Rows)
+	return y, s.linear(ctx, y, x, s.tokens(), l)
+}
+
+// norm normalises x; dst may be x. Without a norm it does nothing but copy.
+func (s *space) norm(dst, x []float32, n *arch.Norm) error {
+	if n == nil {
+		copy(dst, x)
+		return nil
+	}
+	h := s.held.norm(n)
+	if h == nil {
+		var err error
+		if h, err = s.readNorm(n, s.vector); err != nil {
+			return err
+		}
+	}
+	h.apply(dst, x)
+	return nil
+}
+
+// maxWidth bounds a row of activations: offsets within a row fit an int anywhere, and a sum of a few rows too.
+const maxWidth = math.MaxInt32 / 8
+
+// width is the product of dimensions that are at least 1 and make no row wider than maxWidth.
+func width(what string, dims ...int) (int, error) {
+	n := int64(1)
+	for _, d := range dims {
+		if d < 1 || int64(d) > maxWidth/n {
+			return 0, fmt.Errorf("%s of %v elements: %w", what, dims, tensor.ErrCorrupt)
+		}
+		n *= int64(d)
+	}
+	return int(n), nil
+}
+
+// finite reports whether x is a number not below least.
+func finite(x, least float64) bool { return x >= least && !math.IsInf(x, 0) }

@@ -1,0 +1,179 @@
+package forward
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// check demands that the description is consistent and that the source has what it names, so that the
+// computation cannot run out of a slice.
+func (m *Model) check() error {
+	d := m.decoder
+	if len(d.Layers) < 1 || d.Hidden < 1 || d.Vocab < 1 {
+		return fmt.Errorf("a decoder of %d layers, width %d and %d tokens: %w", len(d.Layers), d.Hidden, d.Vocab, tensor.ErrCorrupt)
+	}
+	if err := m.checkWeight("embedding", d.Embedding, d.Vocab, d.Hidden); err != nil {
+		return err
+	}
+	if err := m.checkNorm("embedding norm", d.EmbeddingNorm, d.Hidden); err != nil {
+		return err
+	}
+	if d.Positions.Tensor != "" {
+		if d.FirstPosition < 0 || d.MaxPositions < 1 {
+			return fmt.Errorf("%d learned positions from row %d on: %w", d.MaxPositions, d.FirstPosition, tensor.ErrCorrupt)
+		}
+		if err := m.checkWeight("positions", d.Positions, d.FirstPosition+d.MaxPositions, d.Hidden); err != nil {
+			return err
+		}
+	}
+	for _, f := range []float64{d.EmbeddingScale, d.LogitScale, d.LogitCap} {
+		if !finite(f, 0) {
+			return fmt.Errorf("embeddings times %v, logits times %v within %v: %w", d.EmbeddingScale, d.LogitScale, d.LogitCap, tensor.ErrCorrupt)
+		}
+	}
+	for i, l := range d.Layers {
+		layer, err := m.checkLayer(l)
+		if err != nil {
+			return fmt.Errorf("layer %d: %w", i, err)
+		}
+		m.layers = append(m.layers, layer)
+	}
+	if err := m.checkNorm("final norm", &d.FinalNorm, d.Hidden); err != nil {
+		return err
+	}
+	return m.checkLinear("head", &d.Head, d.Vocab, d.Hidden)
+}
+
+func (m *Model) checkLayer(l arch.Layer) ([]branch, error) {
+	layer := make([]branch, 0, len(l))
+	for i, b := range l {
+		if b.Parallel && i == 0 {
+			return nil, fmt.Errorf("the first branch is parallel to none: %w", tensor.ErrCorrupt)
+		}
+		part, err := m.checkBranch(i, b)
+		if err != nil {
+			return nil, err
+		}
+		if b.Gain.Tensor != "" {
+			if err := m.checkWeight(fmt.Sprintf("gain of branch %d", i), b.Gain, 1, 0); err != nil {
+				return nil, err
+			}
+		}
+		c := part.cost(m.decoder.Hidden)
+		if b.Parallel || i+1 < len(l) && l[i+1].Parallel {
+			c.token += m.decoder.Hidden // the stream as both read it
+		}
+		m.cost = m.cost.max(c)
+		layer = append(layer, part)
+	}
+	return layer, nil
+}
+
+func (m *Model) checkBranch(i int, b arch.Branch) (branch, error) {
+	if !finite(b.Scale, math.Inf(-1)) {
+		return branch{}, fmt.Errorf("branch %d is multiplied by %v: %w", i, b.Scale, tensor.ErrCorrupt)
+	}
+	for _, n := range []*arch.Norm{b.Norm, b.PostNorm} {
+		if err := m.checkNorm(fmt.Sprintf("norm of branch %d", i), n, m.decoder.Hidden); err != nil {
+			return branch{}, err
+		}
+	}
+	block, err := newBlock(b.Block)
+	if err == nil {
+		err = block.check(m)
+	}
+	return branch{b, block}, err
+}
+
+// checkNorm demands a norm of one of several sizes, if there is one.
+func (m *Model) checkNorm(slot string, n *arch.Norm, sizes ...int) error {
+	if n == nil {
+		return nil
+	}
+	size := sizes[0]
+	if slices.Contains(sizes, n.Gamma.Rows) {
+		size = n.Gamma.Rows
+	}
+	if err := m.checkWeight(slot, n.Gamma, size, 0); err != nil {
+		return err
+	}
+	if n.Parts < 0 || n.Parts > 1 && size%n.Parts != 0 {
+		return fmt.Errorf("%s: %d parts of %d elements: %w", slot, n.Parts, size, tensor.ErrCorrupt)
+	}
+	if !finite(n.Eps, 0) {
+		return fmt.Errorf("%s: epsilon %v: %w", slot, n.Eps, tensor.ErrCorrupt)
+	}
+	if n.Beta.Tensor == "" {
+		return nil
+	}
+	if !n.Centered {
+		return fmt.Errorf("%s: RMSNorm with a bias: %w", slot, tensor.ErrUnsupported)
+	}
+	return m.checkWeight(slot+" bias", n.Beta, size, 0)
+}
+
+// checkLinear demands a linear layer, whose matrix it notes.
+func (m *Model) checkLinear(slot string, l *arch.Linear, rows, cols int) error {
+	if err := m.checkWeight(slot, l.Weight, rows, cols); err != nil {
+		return err
+	}
+	m.addMatrix(l.Weight)
+	if l.Bias.Tensor == "" {
+		return nil
+	}
+	return m.checkWeight(slot+" bias", l.Bias, rows, 0)
+}
+
+// slot is a linear layer that a block has, and the shape it must have.
+type slot struct {
+	name       string
+	linear     *arch.Linear
+	rows, cols int
+}
+
+func (m *Model) checkLinears(slots ...slot) error {
+	for _, s := range slots {
+		if err := m.checkLinear(s.name, s.linear, s.rows, s.cols); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkWeight compares a slot with what the computation needs and with the tensor of the source.
+func (m *Model) checkWeight(slot string, w arch.Weight, rows, cols int) error {
+	if w.Rows != rows || w.Cols != cols {
+		return fmt.Errorf("%s: the description says %d x %d, the computation needs %d x %d: %w", slot, w.Rows, w.Cols, rows, cols, tensor.ErrCorrupt)
+	}
+	info, ok := m.infos[w.Tensor]
+	if !ok {
+		return fmt.Errorf("%s: the checkpoint has no tensor %q: %w", slot, w.Tensor, tensor.ErrCorrupt)
+	}
+	shape := tensor.Shape{int64(rows)}
+	if cols > 0 {
+		shape = append(shape, int64(cols))
+	} else {
+		m.weights.All += 4 * int64(rows)
+	}
+	if !slices.Equal(info.Shape, shape) {
+		return fmt.Errorf("%s: %s has shape %v, not %v: %w", slot, w.Tensor, info.Shape, shape, tensor.ErrCorrupt)
+	}
+	if err := widen(nil, nil, info.DType); err != nil {
+		return fmt.Errorf("%s: %s: %w", slot, w.Tensor, err)
+	}
+	n, err := shape.Elements()
+	if err == nil {
+		n, err = tensor.Mul(n, info.DType.Size())
+	}
+	if err == nil && n != info.Size {
+		err = fmt.Errorf("%d bytes for %s %v: %w", info.Size, info.DType, shape, tensor.ErrCorrupt)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", slot, w.Tensor, err)
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package forward
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// unitEpsilon is what the sum of squares of a query or a key grows by before it is divided by its root. It belongs to the
+// gated delta rule of Qwen3-Next and Qwen3.5 (l2norm in transformers).
+const unitEpsilon = 1e-6
+
+type delta struct{ *arch.DeltaNet }
+
+func (d delta) keys() int   { return d.KeyHeads * d.KeyDim }
+func (d delta) values() int { return d.ValueHeads * d.ValueDim }
+
+func (d delta) check(m *Model) error {
+	if d.KeyHeads < 1 || d.ValueHeads < 1 || d.ValueHeads%d.KeyHeads != 0 {
+		return fmt.Errorf("%d value heads, %d key heads: %w", d.ValueHeads, d.KeyHeads, tensor.ErrCorrupt)
+	}
+	for _, dims := range [][]int{{d.KeyHeads, d.KeyDim}, {d.ValueHeads, d.ValueDim}, {d.KeyDim, d.ValueDim}} {
+		if _, err := width("heads", dims...); err != nil {
+			return err
+		}
+	}
+	hidden, qkv := m.decoder.Hidden, 2*d.keys()+d.values()
+	if err := m.checkTaps(d.Taps, arch.Weight{}, qkv); err != nil {
+		return err
+	}
+	if err := m.checkWeight("decay", d.Decay, d.ValueHeads, 0); err != nil {
+		return err
+	}
+	if err := m.checkWeight("time bias", d.DtBias, d.ValueHeads, 0); err != nil {
+		return err
+	}
+	if err := m.checkNorm("delta norm", &d.Norm, d.ValueDim); err != nil {
+		return err
+	}
+	return m.checkLinears(
+		slot{"delta.qkv", &d.QKV, qkv, hidden}, slot{"delta.z", &d.Z, d.values(), hidden},
+		slot{"delta.b", &d.B, d.ValueHeads, hidden}, slot{"delta.a", &d.A, d.ValueHeads, hidden},
+		slot{"delta.out", &d.Out, hidden, d.values()},
+	)
+}
+
+func (d delta) cost() cost {
+	return cost{
+		token: 2*d.keys() + 3*d.values() + 2*d.ValueHeads,
+		fixed: d.KeyDim*d.ValueDim + 2*d.KeyDim + d.ValueDim,
+	}
+}
+
+func (d delta) last() *arch.Linear { return &d.Out }
+
+func (d delta) run(ctx context.Context, s *space, x []float32) ([]float32, error) {
+	var qkv, z, beta, keep []float32
+	for _, p := range []struct {
+		to     *[]float32
+		linear *arch.Linear
+	}{{&qkv, &d.QKV}, {&z, &d.Z}, {&beta, &d.B}, {&keep, &d.A}} {
+		var err error
+		if *p.to, err = s.project(ctx, x, p.linear); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.convolve(ctx, qkv, 2*d.keys()+d.values(), d.Taps, arch.Weight{}); err != nil {
+		return nil, err
+	}
+	s.siluAll(qkv)
+	decay, err := s.vector(d.Decay)
+	if err != nil {
+		return nil, err
+	}
+	bias, err := s.vector(d.DtBias)
+	if err != nil {
+		return nil, err
+	}
+	s.pointwise(beta, sigmoid)
+	for i, a := range keep {
+		h := i % d.ValueHeads
+		keep[i] = float32(kernel.Exp(float64(decay[h]) * softplus(float64(a)+float64(bias[h]))))
+	}
+	o := s.take(d.values())
+	if err := s.each(ctx, len(s.lengths)*d.ValueHeads, func(u int, b *buffer) error {
+		d.remember(o, qkv, beta, keep, u%d.ValueHeads, s.starts[u/d.ValueHeads], s.lengths[u/d.ValueHeads], b)
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	if err := s.norm(o, o, &d.Norm); err != nil {
+		return nil, err
+	}
+	s.siluAll(z)
+	s.mulAll(o, z)
+	return o, nil
+}
+
+// remember runs the recurrence of one value head over the n tokens from start on. keep is exp(g).
+func (d delta) remember(o, qkv, beta, keep []float32, head, start, n int, b *buffer) {
+	kd, vd := d.KeyDim, d.ValueDim
+	state, rest := cut(grow(&b.floats, d.cost().fixed), kd*vd) // [KeyDim, ValueDim]
+	q, rest := cut(rest, kd)
+	k, rest := cut(rest, kd)
+	change, _ := cut(rest, vd)
+	clear(state)
+	keyHead := head / (d.ValueHeads / d.KeyHeads)
+	for t := start; t < start+n; t++ {
+		row := qkv[t*(2*d.keys()+d.values()):]
+		unit(q, row[keyHead*kd:][:kd], 1/math.Sqrt(float64(kd)))
+		unit(k, row[d.keys()+keyHead*kd:][:kd], 1)
+		v := row[2*d.keys()+head*vd:][:vd]
+		kernel.Scale(state, state, keep[t*d.ValueHeads+head])
+		kernel.MatMul(change, k, state, 1, vd, kd, vd, kd, vd)
+		for j := range change {
+			change[j] = (v[j] - change[j]) * beta[t*d.ValueHeads+head]
+		}
+		addOuter(state, k, change)
+		kernel.MatMul(o[t*d.values()+head*vd:], q, state, 1, vd, kd, vd, kd, vd)
+	}
+}
+
+// unit gives x the length factor.
+func unit(dst, x []float32, factor float64) {
+	sum := unitEpsilon
+	for _, v := range x {
+		sum += float64(float64(v) * float64(v))
+	}
+	factor /= math.Sqrt(sum)
+	for i, v := range x {
+		dst[i] = float32(float64(v) * factor)
+	}
+}
+
+// addOuter adds x yᵀ to s [len(x), len(y)].
+func addOuter(s, x, y []float32) {
+	for i, f := range x {
+		row := s[i*len(y) : (i+1)*len(y)]
+		for j, v := range y {
+			row[j] += float32(f * v)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package forward
+
+import (
+	"math"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// The functions below have the same bits on every machine, as those of package math have not, and errors that are lost
+// when a result is rounded to float32. Products are converted before they are added, so that no compiler fuses them.
+
+func sigmoid(x float64) float64 { return 1 / (1 + kernel.Exp(-x)) }
+
+func tanh(x float64) float64 {
+	a := math.Abs(x)
+	if a < 1e-4 { // the next term is below 1e-16 of x
+		return x - float64(x*float64(x*x))/3
+	}
+	e := kernel.Exp(-2 * a)
+	return math.Copysign((1-e)/(1+e), x)
+}
+
+// log1p is log(1 + x) for x >= 0. What 1 + x loses of a small x the quotient gives back (Kahan).
+func log1p(x float64) float64 {
+	y := 1 + x
+	if y == 1 {
+		return x
+	}
+	return kernel.Log(y) * (x / (y - 1))
+}
+
+func softplus(x float64) float64 { return max(x, 0) + log1p(kernel.Exp(-math.Abs(x))) }
+
+// expRest is exp(x) - 1 - x, from its series where the difference would lose digits.
+func expRest(x float64) float64 {
+	if math.Abs(x) >= 0.5 {
+		return kernel.Exp(x) - 1 - x
+	}
+	term, sum := 0.5*float64(x*x), 0.0
+	for n := 3.0; n < 16; n++ {
+		sum += term
+		term = float64(term*x) / n
+	}
+	return sum
+}
+
+// erfStep is the distance of the places in erfTable; behind the last one erf is 1 in float64.
+const erfStep = 1.0 / 16
+
+// erfPlace holds erf and its derivative.
+type erfPlace struct{ value, slope float64 }
+
+// erfTable holds multiples of erfStep. The series 2/sqrt(pi) exp(-x²) (x + 2x³/3 + 4x⁵/15 + ...) has no sum of unlike signs.
+var erfTable = func() (t [6/erfStep + 1]erfPlace) {
+	for k := range t {
+		x := float64(k) * erfStep
+		term, sum := x, 0.0
+		for n := 3.0; sum+term != sum; n += 2 {
+			sum += term
+			term = float64(term*float64(2*x*x)) / n
+		}
+		slope := 2 / math.Sqrt(math.Pi) * kernel.Exp(-x*x)
+		t[k] = erfPlace{min(slope*sum, 1), slope}
+	}
+	return t
+}()
+
+// erf is the error function, to 1e-15: the Taylor series at the nearest place, whose derivatives are Hermite polynomials.
+func erf(x float64) float64 {
+	a := math.Abs(x)
+	k := int(min(a, 7)/erfStep + 0.5)
+	if k >= len(erfTable) {
+		return math.Copysign(1, x)
+	}
+	place := float64(k) * erfStep
+	d := a - place
+	var sum, before float64
+	h, power := 1.0, d // power is d to the n+1 by (n+1)!
+	for n := 0.0; n < 10; n++ {
+		sum += float64(h * power)
+		before, h = h, float64(-2*place*h)-float64(2*n*before)
+		power = float64(power*d) / (n + 2)
+	}
+	return math.Copysign(erfTable[k].value+float64(erfTable[k].slope*sum), x)
+}
+
+func gelu(x float64) float64 { return float64(0.5*x) * (1 + erf(x/math.Sqrt2)) }
+
+// The tanh form of GELU is x (1 + tanh(geluFactor (x + geluCubic x³)))/2.
+const geluCubic = 0.044715
+
+var geluFactor = math.Sqrt(2 / math.Pi)
+
+func geluTanh(x float64) float64 {
+	inner := x + float64(geluCubic*float64(x*float64(x*x)))
+	return float64(0.5*x) * (1 + tanh(float64(geluFactor*inner)))
+}

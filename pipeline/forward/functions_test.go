@@ -1,0 +1,66 @@
+package forward
+
+import (
+	"math"
+	"testing"
+)
+
+// functionBound is the largest relative error of a function whose result is rounded to float32: far below 2^-24.
+const functionBound = 1e-12
+
+func TestFunctions(t *testing.T) {
+	// Where package math has no function, a sum of it without cancellation.
+	softplusExact := func(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }
+	restExact := func(x float64) float64 {
+		if math.Abs(x) > 1 {
+			return math.Expm1(x) - x
+		}
+		sum, term := 0.0, x
+		for n := 2.0; n < 30; n++ {
+			term *= x / n
+			sum += term
+		}
+		return sum
+	}
+	for _, c := range []struct {
+		name   string
+		f, as  func(float64) float64
+		lo, hi float64
+	}{
+		{"sigmoid", sigmoid, func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }, -80, 80},
+		{"tanh", tanh, math.Tanh, -30, 30},
+		{"erf", erf, math.Erf, -8, 8},
+		{"log1p", log1p, math.Log1p, 0, 3},
+		{"softplus", softplus, softplusExact, -80, 80},
+		{"exp(x)-1-x", expRest, restExact, -90, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			check := func(x float64) {
+				got, want := c.f(x), c.as(x)
+				if !(math.Abs(got-want) <= functionBound*math.Abs(want)) {
+					t.Fatalf("of %v: %v, want %v", x, got, want)
+				}
+			}
+			for i := range 20001 {
+				check(c.lo + (c.hi-c.lo)*float64(i)/20000)
+			}
+			for x := 1.0; x > 1e-40; x /= 1.7 {
+				check(min(x, c.hi))
+				if c.lo < 0 {
+					check(max(-x, c.lo))
+				}
+			}
+			check(0)
+		})
+	}
+	// Half of a small difference is lost in 1 + erf(x), as in the function's definition.
+	for i := range 2001 {
+		x := -10 + 0.01*float64(i)
+		if got, want := gelu(x), 0.5*x*math.Erfc(-x/math.Sqrt2); math.Abs(got-want) > 1e-14 {
+			t.Errorf("gelu(%v) = %v, want %v", x, got, want)
+		}
+		if got, want := geluTanh(x), 0.5*x*(1+math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x))); math.Abs(got-want) > 1e-14 {
+			t.Errorf("geluTanh(%v) = %v, want %v", x, got, want)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package forward
+
+import (
+	"errors"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// logitBound is what transformers and this package may differ by: both compute in float32, sum in different orders, and
+// round rotary angles differently. Observed is a tenth of it.
+const logitBound = 1e-4
+
+// unknown are the checkpoints without a backward pass, by the reason.
+var unknown = map[string]string{
+	"LatentAttention has": "axk1 deepseek_v2 deepseek_v3 glm4_moe_lite minicpm3 youtu",
+	"Mamba2 has":          "bamba falcon_h1 granitemoehybrid",
+	"ShortConv has":       "lfm2 lfm2_moe",
+	"DeltaNet has":        "qwen3_5_moe_text qwen3_5_text qwen3_next",
+	"parallel branches":   "cohere cohere-norms cohere2 gpt_neox phi stablelm-norms",
+	"Experts has": "bailing_moe dots1 ernie4_5_moe glm4_moe gpt_oss granitemoe granitemoeshared hunyuan_v1_moe llama4_text " +
+		"minimax_m2 mixtral olmoe olmoe-clip phimoe qwen2_moe qwen3_moe solar_open",
+	"Sum has": "gemma4_text-moe",
+}
+
+// Goldens are logits of transformers from the same weights, for every family: where weights are loaded, for those that have
+// a backward pass, and for windows that grow.
+func TestGoldens(t *testing.T) {
+	families, err := filepath.Glob(filepath.Join(familiesDir, "*", "golden.safetensors"))
+	if err != nil || len(families) < 50 {
+		t.Fatalf("%d families: %v", len(families), err)
+	}
+	for _, file := range families {
+		dir := filepath.Dir(file)
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			golden := readFile(t, file)
+			d, src := openSource(t, dir)
+			m := newModel(t, d, src, 2)
+			logits := func(w [][]int32) []float32 { return grown(t, m, w) }
+			reason := ""
+			for what, names := range unknown {
+				if slices.Contains(strings.Fields(names), filepath.Base(dir)) {
+					reason = what
+				}
+			}
+			if err := CheckBackward(d); (err == nil) != (reason == "") || err != nil && !strings.Contains(err.Error(), ": "+reason) {
+				t.Errorf("%v, want %q", err, reason)
+			}
+			if reason == "" {
+				p := load(t, m)
+				logits = func(w [][]int32) []float32 { return p.logits(t, w) }
+			} else if _, err := m.NewCache(1, 1); err != nil {
+				if !errors.Is(err, tensor.ErrUnsupported) {
+					t.Error(err)
+				}
+				return // the tests of verify/reference have it
+			}
+			var worst float64
+			for _, i := range []string{"0", "1"} {
+				got := logits([][]int32{golden.tokens(t, "ids_"+i)})
+				want := golden.floats("logits_" + i)
+				if len(got) != len(want) {
+					t.Fatalf("%d logits, want %d", len(got), len(want))
+				}
+				for j := range want {
+					worst = max(worst, math.Abs(float64(got[j])-float64(want[j])))
+					if math.IsNaN(float64(got[j])) {
+						t.Fatalf("logit %d is NaN", j)
+					}
+				}
+			}
+			if worst > logitBound {
+				t.Errorf("largest error of a logit: %.2g", worst)
+			}
+			t.Logf("largest error of a logit: %.2g", worst)
+		})
+	}
+}

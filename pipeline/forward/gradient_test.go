@@ -1,0 +1,262 @@
+package forward
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// gradientBound is what a derivative along a direction may differ by from a quotient of differences, relative to the
+// lengths of gradient and direction: the loss is rounded to float32 on its way.
+const gradientBound = 4e-4
+
+// kinkBound is gradientBound where an activation has a kink, which steps go across.
+const kinkBound = 1e-2
+
+// clippedBound is gradientBound for models that clip: quotients are off by what crosses the bound. Without the gradients
+// that clipping clears, most would be off by .2 to .9.
+const clippedBound = 0.05
+
+// parameter is something that a loss depends on; changed is called after a change, and gradient is filled by the test.
+type parameter struct {
+	name     string
+	x        []float32
+	changed  func()
+	gradient []float64
+}
+
+// checkGradients compares gradients with five-point differences along random directions.
+func checkGradients(t *testing.T, loss func() float64, list []*parameter, bound float64) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, p := range list {
+		saved, direction := append([]float32{}, p.x...), make([]float64, len(p.x))
+		// A direction that has much of the gradient in it, so that the derivative stands out of the noise.
+		var norm, length float64
+		for _, g := range p.gradient {
+			norm += g * g
+		}
+		norm = math.Sqrt(norm)
+		for i := range direction {
+			direction[i] = r.NormFloat64()/math.Sqrt(float64(len(direction))) + p.gradient[i]/norm
+			length += direction[i] * direction[i]
+		}
+		length = math.Sqrt(length)
+		got := 0.0
+		for i, g := range p.gradient {
+			got += g * direction[i] / length
+		}
+		// Large steps are far from rounding, small ones from curvature.
+		var want, e float64
+		for _, step := range []float64{0.02, 0.01, 0.005} {
+			at := func(f float64) float64 {
+				for i := range p.x {
+					p.x[i] = float32(float64(saved[i]) + f*step*direction[i]/length)
+				}
+				p.changed()
+				return loss()
+			}
+			want = (8*(at(1)-at(-1)) - (at(2) - at(-2))) / (12 * step)
+			if e = math.Abs(got-want) / norm; e <= bound {
+				break
+			}
+		}
+		copy(p.x, saved)
+		p.changed()
+		if !(e <= bound) {
+			t.Errorf("%s: derivative %v, differences %v, gradient of length %v", p.name, got, want, norm)
+		}
+		t.Logf("%-16s %.1e", p.name, e)
+	}
+}
+
+func TestGradients(t *testing.T) {
+	for _, f := range []features{
+		{heads: 4, kvHeads: 2, norms: true},
+		{heads: 3, kvHeads: 3, biases: true, untied: true},
+		{heads: 4, kvHeads: 1, norms: true, biases: true, untied: true},
+	} {
+		t.Run(fmt.Sprintf("%+v", f), func(t *testing.T) {
+			d, src := randomModel(f)
+			testGradients(t, d, src)
+		})
+	}
+	if testing.Short() {
+		return
+	}
+	eachForm(t, testGradients)
+}
+
+// testGradients checks the gradients of all weights, of the table as it is looked up, and of the states before the first
+// layer.
+func testGradients(t *testing.T, d *arch.Decoder, src *memory) {
+	p := load(t, newModel(t, d, src, 2))
+	const windows, length = 2, 70 // more than a block of queries
+	tokens := randomTokens(d.Vocab, windows, length)
+	of := Equal(windows, length)
+	e, err := p.LoadTable()
+	check(t, err)
+	table := e.W
+	p.embedding.Table = table
+	states := make([]float32, windows*length*d.Hidden) // to be added
+	begin := func() []float32 {
+		h := p.embed(t, tokens)
+		kernel.Add(h, h, states)
+		return h
+	}
+	labels := make([]int32, windows*length)
+	for i := range labels {
+		labels[i] = int32(i*7%d.Vocab) - 3 // some count nothing
+	}
+	cross := func(logits []float32, first int) float64 {
+		n := len(logits) / d.Vocab
+		return p.CrossEntropyGradient(logits, labels[first:first+n])
+	}
+	loss := func() float64 {
+		x := begin()
+		for _, l := range p.layers {
+			check(t, l.Forward(t.Context(), x, of))
+		}
+		logits := make([]float32, windows*length*d.Vocab)
+		p.head.Input(x, x)
+		check(t, p.head.Logits(t.Context(), logits, x))
+		return cross(logits, 0)
+	}
+
+	var list []*parameter
+	v := Visitor{
+		Linear: func(l *Linear, x, dy []float32) {
+			dw := make([]float32, len(l.W))
+			l.Gradient(dw, x, dy)
+			list = append(list, &parameter{name: l.Weight.Tensor, x: l.W, changed: func() { l.Set(l.W) }, gradient: doubles(dw)})
+			if l.Bias == nil {
+				return
+			}
+			b := &parameter{name: l.Weight.Tensor + " bias", x: l.Bias, changed: func() {}, gradient: make([]float64, l.Rows)}
+			for i, g := range dy {
+				b.gradient[i%l.Rows] += float64(g)
+			}
+			list = append(list, b)
+		},
+		Norm: func(n *Norm, dGamma []float64) {
+			if at := slices.IndexFunc(list, func(q *parameter) bool { return &q.x[0] == &n.Gamma[0] }); at >= 0 { // one window after another
+				for i, g := range dGamma {
+					list[at].gradient[i] += g
+				}
+				return
+			}
+			list = append(list, &parameter{name: n.Weight.Tensor, x: n.Gamma, changed: func() {}, gradient: dGamma})
+		},
+	}
+	h := begin()
+	var inputs [][]float32
+	for _, l := range p.layers {
+		inputs = append(inputs, append([]float32{}, h...))
+		check(t, l.Forward(t.Context(), h, of))
+	}
+	dh := make([]float32, len(h))
+	check(t, p.head.Backward(t.Context(), dh, h, func(token int, logits []float32) error { cross(logits, token); return nil }, v))
+	for i := len(p.layers) - 1; i >= 0; i-- {
+		check(t, p.layers[i].Backward(t.Context(), dh, inputs[i], of, v))
+	}
+	list = append(list, &parameter{name: "states", x: states, changed: func() {}, gradient: doubles(dh)})
+	check(t, p.embedding.Backward(t.Context(), dh, tokens, v))
+	rows := &parameter{name: "table", x: table, changed: func() {}, gradient: make([]float64, len(table))}
+	for i, token := range slices.Concat(tokens...) {
+		for j, g := range dh[i*d.Hidden : (i+1)*d.Hidden] {
+			rows.gradient[int(token)*d.Hidden+j] += float64(g)
+		}
+	}
+	list = append(list, rows)
+
+	want := 2 // states and table
+	d.Linears(func(_ string, l *arch.Linear) {
+		want++
+		if l.Bias.Tensor != "" {
+			want++
+		}
+	})
+	for _, l := range p.layers {
+		want += len(l.Norms())
+	}
+	if want++; d.EmbeddingNorm != nil { // the final norm
+		want++
+	}
+	if len(list) != want {
+		t.Errorf("%d gradients, want %d", len(list), want)
+	}
+	bound := gradientBound
+	if a := mlpOf(d, 0).Activation; a == arch.ReLU || a == arch.ClampedSwiGLU {
+		bound = kinkBound
+	}
+	if attentionOf(d, 0).Clip != 0 {
+		bound = clippedBound
+	}
+	checkGradients(t, loss, list, bound)
+}
+
+func doubles(x []float32) []float64 {
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = float64(v)
+	}
+	return y
+}
+
+// A gradient of the divergence is 0 where the distributions agree, and that of cross entropy beside its target.
+func TestLosses(t *testing.T) {
+	d, src := randomModel(features{heads: 2, kvHeads: 2})
+	m := newModel(t, d, src, 2)
+	r := rand.New(rand.NewPCG(5, 6))
+	rows := func() []float32 {
+		x := make([]float32, 9*d.Vocab)
+		for i := range x {
+			x[i] = float32(2 * r.NormFloat64())
+		}
+		return x
+	}
+	p, q := rows(), rows()
+	saved := append([]float32{}, q...)
+	loss := func() float64 {
+		sum := m.KLGradient(append([]float32{}, q...), p)
+		return sum
+	}
+	gradient := append([]float32{}, q...)
+	if sum := m.KLGradient(gradient, p); sum != loss() || !(sum > 0) {
+		t.Errorf("divergence %v", sum)
+	}
+	one := &parameter{name: "logits", x: q, changed: func() {}}
+	for _, g := range gradient {
+		one.gradient = append(one.gradient, float64(g))
+	}
+	checkGradients(t, loss, []*parameter{one}, gradientBound)
+	copy(q, saved)
+	if sum := m.KLGradient(q, saved); sum != 0 {
+		t.Errorf("divergence from itself %v", sum)
+	}
+	for i, g := range q {
+		if g != 0 {
+			t.Fatalf("gradient %d is %v", i, g)
+		}
+	}
+	labels := []int32{3, -1, 0, 49, 7, -5, 1, 2, 3}
+	x := append([]float32{}, saved...)
+	if sum := m.CrossEntropyGradient(x, labels); !(sum > 0) {
+		t.Errorf("cross entropy %v", sum)
+	}
+	for i, label := range labels {
+		var sum, size float64
+		for _, g := range x[i*d.Vocab : (i+1)*d.Vocab] {
+			sum += float64(g)
+			size += math.Abs(float64(g))
+		}
+		if math.Abs(sum) > 1e-6 || (size == 0) != (label < 0) {
+			t.Errorf("row %d: gradients sum up to %v, magnitudes to %v", i, sum, size)
+		}
+	}
+}

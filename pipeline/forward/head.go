@@ -1,0 +1,124 @@
+package forward
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// LogitBytes bounds a tile of logits of [Head.Backward]; the number of its rows decides bits of gradients of weights.
+const LogitBytes = 64 << 20
+
+// Head maps the residual stream behind the last layer to logits:
+//
+//	z = scale · Linear · Norm(h), bounded as cap · tanh(z / cap)
+type Head struct {
+	Norm *Norm
+	// Linear is [Vocab, Hidden]; where it is nil, the weights are read when they are needed.
+	Linear *Linear
+
+	model *Model
+}
+
+// With is the head with another linear layer of the same shape.
+func (h *Head) With(l *Linear) *Head { return &Head{Norm: h.Norm, Linear: l, model: h.model} }
+
+// Head reads the final norm.
+func (m *Model) Head() (*Head, error) {
+	n, err := m.readNorm(&m.decoder.FinalNorm, m.values)
+	if err != nil {
+		return nil, fmt.Errorf("final norm: %w", err)
+	}
+	return &Head{Norm: n, model: m}, nil
+}
+
+// LoadHead reads the final norm and the head.
+func (m *Model) LoadHead() (*Head, error) {
+	h, err := m.Head()
+	if err != nil {
+		return nil, err
+	}
+	if h.Linear, err = m.loadLinear(&m.decoder.Head); err != nil {
+		return nil, fmt.Errorf("head: %w", err)
+	}
+	return h, nil
+}
+
+// Input writes the input of the head to dst: the final norm of h. Both are [tokens, Hidden]; dst may be h.
+func (h *Head) Input(dst, hidden []float32) { h.Norm.apply(dst, hidden) }
+
+// Logits applies the head to rows of its input: dst is [rows, Vocab], x [rows, Hidden].
+func (h *Head) Logits(ctx context.Context, dst, x []float32) error {
+	m, d := h.model, h.model.decoder
+	if h.Linear != nil {
+		h.Linear.apply(dst, x)
+	} else if err := m.linear(ctx, dst, x, rows("Head.Logits", x, d.Hidden, dst, d.Vocab), &d.Head); err != nil {
+		return err
+	}
+	m.scaleAll(dst, d.LogitScale)
+	if c := d.LogitCap; c != 0 {
+		m.pointwise(dst, func(x float64) float64 { return c * tanh(x/c) })
+	}
+	return nil
+}
+
+// Slope is the derivative of a logit, as [Head.Logits] gives it, by what the linear layer gave.
+func (h *Head) Slope(logit float32) float32 {
+	slope := h.model.logitScale()
+	if bound := h.model.decoder.LogitCap; bound != 0 {
+		t := float64(logit) / bound
+		slope *= float32(1 - float64(t*t))
+	}
+	return slope
+}
+
+// Plain reports whether logits are what the linear layer gives.
+func (h *Head) Plain() bool { return h.model.logitScale() == 1 && h.model.decoder.LogitCap == 0 }
+
+func (m *Model) logitScale() float32 {
+	if s := m.decoder.LogitScale; s != 0 {
+		return float32(s)
+	}
+	return 1
+}
+
+// Backward writes to dh the gradient of a loss with respect to hidden, the residual stream behind the last layer; both
+// are [tokens, Hidden], and dh may be hidden. It computes the logits some rows at a time: gradient gets those of the
+// tokens from token on, [rows, Vocab], and turns them into their gradient, see [Model.KLGradient] and
+// [Model.CrossEntropyGradient]. Groups of the visitor are these rows. The weights of the head are loaded.
+func (h *Head) Backward(ctx context.Context, dh, hidden []float32, gradient func(token int, logits []float32) error, v Visitor) error {
+	width, vocab := h.Linear.Cols, h.Linear.Rows
+	n := rows("Head.Backward", dh, width, hidden, width)
+	most := max(1, min(groupTokens, LogitBytes/4/vocab))
+	var logits, bounded []float32
+	for lo := 0; lo < n; lo += most {
+		hi := min(lo+most, n)
+		in, x := hidden[lo*width:hi*width], make([]float32, (hi-lo)*width)
+		h.Norm.apply(x, in)
+		logits = grow(&logits, (hi-lo)*vocab)
+		if err := h.Logits(ctx, logits, x); err != nil {
+			return err
+		}
+		bounded = bounded[:0]
+		if !h.Plain() {
+			bounded = append(bounded, logits...)
+		}
+		if err := gradient(lo, logits); err != nil {
+			return err
+		}
+		kernel.Parallel(h.model.threads, len(bounded), func(lo, hi int) {
+			for i := lo; i < hi; i++ {
+				logits[i] *= h.Slope(bounded[i])
+			}
+		})
+		if v.Linear != nil {
+			v.Linear(h.Linear, x, logits)
+		}
+		dx := make([]float32, len(in))
+		h.Linear.back(dx, logits)
+		h.Norm.back(in, dx, width, v)
+		copy(dh[lo*width:hi*width], dx)
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package forward
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// latent computes the heads out of the latent, as the formula says: what a device would keep does not matter here.
+type latent struct{ *arch.LatentAttention }
+
+func (a latent) check(m *Model) error {
+	hidden := m.decoder.Hidden
+	widths := [3]int{}
+	for i, dim := range []int{a.NopeDim, a.RopeDim, a.ValueDim} {
+		var err error
+		if widths[i], err = width("heads", a.Heads, dim); err != nil {
+			return err
+		}
+	}
+	nope, rope, value := widths[0], widths[1], widths[2]
+	if _, err := width("a latent", a.KVRank); err != nil {
+		return err
+	}
+	if !finite(a.Scale, 0) || a.Scale == 0 {
+		return fmt.Errorf("scale %v: %w", a.Scale, tensor.ErrCorrupt)
+	}
+	if err := m.addRope(a.Rope, a.RopeDim); err != nil {
+		return err
+	}
+	query := hidden
+	if a.QRank != 0 {
+		var err error
+		if query, err = width("queries", a.QRank); err != nil {
+			return err
+		}
+		if err := m.checkLinear("attention.q_down", &a.QDown, query, hidden); err != nil {
+			return err
+		}
+		if err := m.checkNorm("query norm", a.QNorm, query); err != nil {
+			return err
+		}
+	}
+	if err := m.checkNorm("latent norm", a.KVNorm, a.KVRank); err != nil {
+		return err
+	}
+	return m.checkLinears(
+		slot{"attention.q_nope", &a.QNope, nope, query}, slot{"attention.q_rope", &a.QRope, rope, query},
+		slot{"attention.kv_down", &a.KVDown, a.KVRank, hidden}, slot{"attention.k_rope", &a.KRope, a.RopeDim, hidden},
+		slot{"attention.k_nope", &a.KNope, nope, a.KVRank}, slot{"attention.v", &a.V, value, a.KVRank},
+		slot{"attention.o", &a.O, hidden, value},
+	)
+}
+
+func (a latent) cost() cost {
+	c := attendCost(a.NopeDim + a.RopeDim)
+	c.token = a.QRank + a.KVRank + a.RopeDim + a.Heads*(2*a.NopeDim+a.RopeDim+2*a.ValueDim)
+	return c
+}
+
+func (a latent) last() *arch.Linear { return &a.O }
+
+func (a latent) run(ctx context.Context, s *space, x []float32) (out []float32, err error) {
+	c := x
+	if a.QRank != 0 {
+		if c, err = s.project(ctx, x, &a.QDown); err != nil {
+			return nil, err
+		}
+		if a.QNorm != nil {
+			if err := s.norm(c, c, a.QNorm); err != nil {
+				return nil, err
+			}
+		}
+	}
+	l, err := s.project(ctx, x, &a.KVDown)
+	if err != nil {
+		return nil, err
+	}
+	if a.KVNorm != nil {
+		if err := s.norm(l, l, a.KVNorm); err != nil {
+			return nil, err
+		}
+	}
+	var kRope, qNope, qRope, kNope, v []float32
+	for _, p := range []struct {
+		to     *[]float32
+		x      []float32
+		linear *arch.Linear
+	}{{&kRope, x, &a.KRope}, {&qNope, c, &a.QNope}, {&qRope, c, &a.QRope}, {&kNope, l, &a.KNope}, {&v, l, &a.V}} {
+		if *p.to, err = s.project(ctx, p.x, p.linear); err != nil {
+			return nil, err
+		}
+	}
+	turn := s.rotation(a.Rope)
+	s.rotate(qRope, turn, a.Heads, a.RopeDim)
+	s.rotate(kRope, turn, 1, a.RopeDim)
+	h := heads{
+		count: a.Heads, shared: 1,
+		parts: []part{{q: qNope, k: kNope, dim: a.NopeDim}, {q: qRope, k: kRope, dim: a.RopeDim, one: true}},
+		v:     v, out: s.take(a.Heads * a.ValueDim), valueDim: a.ValueDim, scale: a.Scale, mask: causal(0, 0),
+	}
+	return h.out, s.attend(ctx, &h)
+}

@@ -1,0 +1,302 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+// groupTokens is how many tokens a group has at most, unless a single window has more: enough to make reading a weight
+// cheap compared with multiplying with it, and few enough to find activations in a cache. It decides bits of gradients.
+const groupTokens = 2048
+
+// Windows are the windows that states [tokens, Hidden] belong to, one after another.
+type Windows struct {
+	Lengths []int // in tokens
+	// Most bounds the tokens that are computed at a time, in whole windows; below 1 it is 2048.
+	Most int64
+}
+
+// Equal are n windows of length tokens.
+func Equal(n, length int) Windows { return Windows{Lengths: slices.Repeat([]int{length}, n)} }
+
+// group is a run of windows whose activations are held at the same time.
+type group struct {
+	starts    []int // index of each window's first token within the group
+	lengths   []int // tokens of each window
+	positions []int // of each token within its window
+	totals    []int // tokens of each token's window
+	first     int   // index of the first token among all
+}
+
+// groups divides the windows.
+func (w Windows) groups() (groups []group, largest, longest int) {
+	limit := w.Most
+	if limit < 1 || limit > groupTokens {
+		limit = groupTokens
+	}
+	var g group
+	for _, length := range w.Lengths {
+		if n := len(g.positions); n > 0 && int64(n+length) > limit {
+			groups = append(groups, g)
+			g = group{first: g.first + n}
+		}
+		g.starts = append(g.starts, len(g.positions))
+		g.lengths = append(g.lengths, length)
+		for pos := range length {
+			g.positions, g.totals = append(g.positions, pos), append(g.totals, length)
+		}
+		largest, longest = max(largest, len(g.positions)), max(longest, length)
+	}
+	if len(g.positions) > 0 {
+		groups = append(groups, g)
+	}
+	return groups, largest, longest
+}
+
+// branch is a branch of a layer.
+type branch struct {
+	arch.Branch
+	block block
+}
+
+func (b *branch) cost(hidden int) cost {
+	c := b.block.cost()
+	if b.Norm != nil {
+		c.token += hidden
+	}
+	if b.block.last() != nil {
+		c.token += hidden
+	}
+	return c
+}
+
+// Layer is a layer of a model. One that is loaded belongs to one goroutine at a time.
+type Layer struct {
+	Index    int
+	model    *Model
+	branches []branch
+	held     *held // or nil
+}
+
+// Layer is layer i, which reads its weights when it runs.
+func (m *Model) Layer(i int) *Layer { return &Layer{Index: i, model: m, branches: m.layers[i]} }
+
+// LoadLayer reads the weights of layer i. Blocks without gradients are refused.
+func (m *Model) LoadLayer(i int) (*Layer, error) {
+	l := m.Layer(i)
+	l.held = &held{linears: map[*arch.Linear]*Linear{}, norms: map[*arch.Norm]*Norm{}}
+	for _, b := range l.branches {
+		if err := m.load(l.held, b); err != nil {
+			return nil, fmt.Errorf("layer %d: %w", i, err)
+		}
+	}
+	return l, nil
+}
+
+// each calls f with a space for every group of windows, and its part of the states h.
+func (l *Layer) each(h []float32, w Windows, f func(s *space, h []float32) error) error {
+	m := l.model
+	groups, largest, longest := w.groups()
+	if err := m.reach(longest); err != nil {
+		return err
+	}
+	arena := m.arenas.Get().(*[]float32)
+	defer m.arenas.Put(arena)
+	*arena = grow(arena, largest*m.cost.token)
+	for _, g := range groups {
+		s := &space{Model: m, group: g, held: l.held, free: *arena}
+		if err := f(s, h[g.first*m.decoder.Hidden:][:s.tokens()*m.decoder.Hidden]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Forward takes the states h [tokens, Hidden] before the layer to those after it, in place.
+func (l *Layer) Forward(ctx context.Context, h []float32, w Windows) error {
+	return l.each(h, w, func(s *space, h []float32) error { return s.forward(ctx, l.branches, h) })
+}
+
+// forward adds branches to the residual stream h of a group, in place.
+func (s *space) forward(ctx context.Context, branches []branch, h []float32) error {
+	free, stream := s.free, h
+	for i := range branches {
+		b := &branches[i]
+		if !b.Parallel {
+			s.free, stream = free, h
+			if i+1 < len(branches) && branches[i+1].Parallel {
+				stream = s.clone(h)
+			}
+		}
+		mine := s.free
+		out, err := s.branch(ctx, b, stream)
+		if err == nil {
+			err = s.add(b, h, out)
+		}
+		if err != nil {
+			return err
+		}
+		s.free = mine
+	}
+	return nil
+}
+
+// branch is what the block of a branch gives for the states h.
+func (s *space) branch(ctx context.Context, b *branch, h []float32) ([]float32, error) {
+	x := h
+	if b.Norm != nil {
+		x = s.take(s.decoder.Hidden)
+		if err := s.norm(x, h, b.Norm); err != nil {
+			return nil, err
+		}
+	}
+	y, err := b.block.run(ctx, s, x)
+	if l := b.block.last(); err == nil && l != nil {
+		return s.project(ctx, y, l)
+	}
+	return y, err
+}
+
+// finish makes of what a block gives, out, what is added to the stream, in place.
+func (s *space) finish(b *branch, out []float32) error {
+	if b.PostNorm != nil {
+		if err := s.norm(out, out, b.PostNorm); err != nil {
+			return err
+		}
+	}
+	s.scaleAll(out, b.Scale)
+	return nil
+}
+
+// add adds what a block gives, out, to the stream h.
+func (s *space) add(b *branch, h, out []float32) error {
+	if err := s.finish(b, out); err != nil {
+		return err
+	}
+	s.addAll(h, out)
+	return s.gain(b, h)
+}
+
+// gain multiplies h by the factor of a branch.
+func (s *space) gain(b *branch, h []float32) error {
+	if b.Gain.Tensor == "" {
+		return nil
+	}
+	gain, err := s.vector(b.Gain)
+	if err != nil {
+		return err
+	}
+	kernel.Parallel(s.threads, len(h), func(lo, hi int) { kernel.Scale(h[lo:hi], h[lo:hi], gain[0]) })
+	return nil
+}
+
+// Linears lists the linear layers of a loaded layer in the order of the computation.
+func (l *Layer) Linears() (all []*Linear) {
+	for b := range l.branches {
+		for _, in := range l.Inputs(b) {
+			all = append(all, in...)
+		}
+	}
+	return all
+}
+
+// Norms lists the norms of a loaded layer.
+func (l *Layer) Norms() (all []*Norm) {
+	for _, b := range l.branches {
+		for _, n := range append([]*arch.Norm{b.Norm, b.PostNorm}, b.block.(differentiable).norms()...) {
+			if n != nil {
+				all = append(all, l.held.norm(n))
+			}
+		}
+	}
+	return all
+}
+
+// Branches is the number of branches.
+func (l *Layer) Branches() int { return len(l.branches) }
+
+// Inputs lists the linear layers of a branch of a loaded layer by the vectors that they read, in the order of the
+// computation. The last one is alone: its output is that of the block.
+func (l *Layer) Inputs(branch int) (all [][]*Linear) {
+	for _, in := range l.branches[branch].block.(differentiable).inputs() {
+		var group []*Linear
+		for _, x := range in {
+			group = append(group, l.held.linear(x))
+		}
+		all = append(all, group)
+	}
+	return all
+}
+
+// errRead ends a pass that has come to the vector in question.
+var errRead = errors.New("read")
+
+// Read writes to dst [tokens, Cols] the vectors that a linear layer of a branch reads, for the states h [tokens, Hidden]
+// before the branch.
+func (l *Layer) Read(ctx context.Context, dst, h []float32, w Windows, branch int, reader *Linear) error {
+	return l.each(h, w, func(s *space, h []float32) error {
+		s.observe = func(linear *arch.Linear, x []float32) error {
+			if linear != reader.of {
+				return nil
+			}
+			copy(dst[s.first*reader.Cols:], x[:s.tokens()*reader.Cols])
+			return errRead
+		}
+		_, err := s.branch(ctx, &l.branches[branch], h)
+		if err == nil {
+			panic("internal error: forward.Layer.Read: " + reader.Weight.Tensor + " is of another branch")
+		}
+		if errors.Is(err, errRead) {
+			return nil
+		}
+		return err
+	})
+}
+
+// Add adds to the states h [tokens, Hidden] before a branch what it makes of the input x of its last linear layer.
+func (l *Layer) Add(ctx context.Context, h, x []float32, w Windows, branch int) error {
+	b := &l.branches[branch]
+	last := b.block.last()
+	return l.each(h, w, func(s *space, h []float32) error {
+		out, err := s.project(ctx, x[s.first*last.Weight.Cols:][:s.tokens()*last.Weight.Cols], last)
+		if err == nil {
+			err = s.add(b, h, out)
+		}
+		return err
+	})
+}
+
+func cut(x []float32, n int) (head, tail []float32) { return x[:n:n], x[n:] }
+
+func (m *Model) addAll(dst, x []float32) {
+	kernel.Parallel(m.threads, len(x), func(lo, hi int) { kernel.Add(dst[lo:hi], dst[lo:hi], x[lo:hi]) })
+}
+
+func (m *Model) mulAll(dst, x []float32) {
+	kernel.Parallel(m.threads, len(x), func(lo, hi int) { kernel.Mul(dst[lo:hi], dst[lo:hi], x[lo:hi]) })
+}
+
+// scaleAll multiplies by a factor of a description, where 0 stands for 1.
+func (m *Model) scaleAll(x []float32, factor float64) {
+	if f := float32(factor); f != 0 && f != 1 {
+		kernel.Parallel(m.threads, len(x), func(lo, hi int) { kernel.Scale(x[lo:hi], x[lo:hi], f) })
+	}
+}
+
+func (m *Model) siluAll(x []float32) {
+	kernel.Parallel(m.threads, len(x), func(lo, hi int) { kernel.SiLU(x[lo:hi], x[lo:hi]) })
+}
+
+// pointwise replaces every element of x by f of it, rounded once.
+func (m *Model) pointwise(x []float32, f func(float64) float64) {
+	kernel.Parallel(m.threads, len(x), func(lo, hi int) {
+		for i, v := range x[lo:hi] {
+			x[lo+i] = float32(f(float64(v)))
+		}
+	})
+}

@@ -1,0 +1,296 @@
+package forward
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/kernel"
+)
+
+const (
+	// slabBytes is how much of a matrix is widened before all tokens pass over it, unless a panel of rows is more.
+	slabBytes = 16 << 20
+	// readBytes is how much of a matrix a thread widens at a time, unless a panel of rows is more: it stays in the L2
+	// cache until it is packed.
+	readBytes = 256 << 10
+	// spanTokens and leastColumns are how much of a product a thread does at a time: enough to lay tokens out once for
+	// many rows of the matrix, and rows once for many tokens.
+	spanTokens, leastColumns = 256, 256
+	// unitsPerThread lets a thread that was held up hand its share to the others.
+	unitsPerThread = 4
+)
+
+// rowsIn is how many rows of cols floats, in whole panels, are as many bytes.
+func rowsIn(bytes, cols int) int { return max(1, bytes/4/cols/kernel.PanelRows) * kernel.PanelRows }
+
+// matrix is the weight of a linear layer.
+type matrix struct {
+	arch.Weight
+	mu sync.Mutex
+	// whole is the whole matrix, widened once, if it is kept.
+	whole *kernel.Packed
+}
+
+// addMatrix notes a matrix that the computation multiplies with.
+func (m *Model) addMatrix(w arch.Weight) {
+	if m.matrices[w] != nil { // tied
+		return
+	}
+	m.matrices[w] = &matrix{Weight: w}
+	m.weights.All += 4 * int64(w.Rows) * int64(w.Cols)
+	m.weights.Slab = max(m.weights.Slab, 4*int64(min(w.Rows, rowsIn(slabBytes, w.Cols)))*int64(w.Cols))
+	m.weights.read = max(m.weights.read, 4*int64(min(w.Rows, rowsIn(readBytes, w.Cols)))*int64(w.Cols))
+}
+
+// keep reserves memory for a matrix, if there is room.
+func (m *Model) keep(w arch.Weight) bool {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	size := 4 * int64(w.Rows) * int64(w.Cols)
+	if size > m.room {
+		return false
+	}
+	m.room -= size
+	return true
+}
+
+// kept returns the whole matrix, which is widened the first time; nil if it is not to be kept. A call that is cancelled
+// leaves that to the next one.
+func (m *Model) kept(ctx context.Context, w *matrix) (*kernel.Packed, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.whole != nil || !m.keep(w.Weight) {
+		return w.whole, nil
+	}
+	t, err := m.open(w.Weight)
+	p := new(kernel.Packed)
+	if err == nil {
+		err = m.widen(ctx, p, t, 0, w.Rows)
+	}
+	if err != nil {
+		m.lock.Lock()
+		m.room += 4 * int64(w.Rows) * int64(w.Cols)
+		m.lock.Unlock()
+		return nil, err
+	}
+	w.whole = p
+	return p, nil
+}
+
+// widen makes p rows lo to lo+n-1 of a tensor.
+func (m *Model) widen(ctx context.Context, p *kernel.Packed, t *weight, lo, n int) error {
+	p.Resize(n, t.cols)
+	step := rowsIn(readBytes, t.cols)
+	return m.each(ctx, (n+step-1)/step, func(u int, b *buffer) error {
+		at := u * step
+		count := min(step, n-at)
+		f := grow(&b.f32, count*t.cols)
+		if err := t.rows(f, lo+at, b); err != nil {
+			return err
+		}
+		p.PackRows(f, at, count, t.cols)
+		return nil
+	})
+}
+
+// linear is dst = x · Wᵀ + b for n tokens: x [n, Cols], dst [n, Rows].
+func (m *Model) linear(ctx context.Context, dst, x []float32, n int, l *arch.Linear) error {
+	if n == 0 {
+		return nil
+	}
+	var bias []float32
+	var err error
+	if l.Bias.Tensor != "" {
+		if bias, err = m.vector(l.Bias); err != nil {
+			return err
+		}
+	}
+	w := m.matrices[l.Weight]
+	whole, err := m.kept(ctx, w)
+	if err != nil {
+		return err
+	}
+	if whole != nil {
+		multiply(m.threads, dst, x, n, whole, bias, 0, w.Rows)
+		return context.Cause(ctx)
+	}
+	t, err := m.open(l.Weight)
+	if err != nil {
+		return err
+	}
+	p := m.slabs.Get().(*kernel.Packed)
+	defer m.slabs.Put(p)
+	step := rowsIn(slabBytes, w.Cols)
+	for lo := 0; lo < w.Rows; lo += step {
+		if err := m.widen(ctx, p, t, lo, min(step, w.Rows-lo)); err != nil {
+			return err
+		}
+		multiply(m.threads, dst, x, n, p, bias, lo, w.Rows)
+	}
+	return nil
+}
+
+// multiply computes the columns of dst [n, width], from column at on, that belong to the rows of p. A sum is never
+// divided, so the division into units of work does not change it.
+func multiply(threads int, dst, x []float32, n int, p *kernel.Packed, bias []float32, at, width int) {
+	cols := p.Cols()
+	tiles(threads, n, p.Rows(), func(from, to, lo, hi int) {
+		p.MulT(dst[from*width+at:], x[from*cols:], to-from, width, cols, lo, hi)
+		for j := from; j < to && bias != nil; j++ {
+			y := dst[j*width+at+lo : j*width+at+hi]
+			kernel.Add(y, y, bias[at+lo:at+hi])
+		}
+	})
+}
+
+// tiles covers a product [n, cols] with calls of f for tokens from to to-1 and columns lo to hi-1, in parallel. lo is a
+// multiple of kernel.PanelRows.
+func tiles(threads, n, cols int, f func(from, to, lo, hi int)) {
+	if n == 0 {
+		return
+	}
+	spans := (n + spanTokens - 1) / spanTokens
+	parts := max(1, min((unitsPerThread*threads+spans-1)/spans, cols/leastColumns))
+	part := ((cols+parts-1)/parts + kernel.PanelRows - 1) / kernel.PanelRows * kernel.PanelRows
+	parts = (cols + part - 1) / part
+	kernel.Parallel(threads, spans*parts, func(u, end int) {
+		for ; u < end; u++ {
+			lo := u % parts * part
+			f(n*(u/parts)/spans, n*(u/parts+1)/spans, lo, min(lo+part, cols))
+		}
+	})
+}
+
+// held are weights in memory, by their places in the description.
+type held struct {
+	linears map[*arch.Linear]*Linear
+	norms   map[*arch.Norm]*Norm
+}
+
+func (h *held) linear(l *arch.Linear) *Linear {
+	if h == nil {
+		return nil
+	}
+	return h.linears[l]
+}
+
+func (h *held) norm(n *arch.Norm) *Norm {
+	if h == nil {
+		return nil
+	}
+	return h.norms[n]
+}
+
+// load reads the weights of a branch.
+func (m *Model) load(h *held, b branch) error {
+	d, err := gradients(b)
+	if err != nil {
+		return err
+	}
+	for _, in := range d.inputs() {
+		for _, l := range in {
+			if h.linears[l], err = m.loadLinear(l); err != nil {
+				return err
+			}
+		}
+	}
+	for _, n := range append(d.norms(), b.Norm, b.PostNorm) {
+		if n == nil {
+			continue
+		}
+		if h.norms[n], err = m.readNorm(n, m.values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Linear is y = W x + Bias with weights in memory.
+type Linear struct {
+	// Weight names the tensor.
+	Weight arch.Weight
+	// Rows are outputs, Cols inputs.
+	Rows, Cols int
+	// W is [Rows, Cols]. Products are made with a copy in another layout: whoever changes W calls Set.
+	W []float32
+	// Bias is [Rows], or nil. It may be changed at any time.
+	Bias []float32
+
+	of      *arch.Linear
+	threads int
+	packed  kernel.Packed
+	ready   bool // packed holds W
+}
+
+// loadLinear reads a linear layer.
+func (m *Model) loadLinear(d *arch.Linear) (*Linear, error) {
+	l := &Linear{Weight: d.Weight, Rows: d.Weight.Rows, Cols: d.Weight.Cols, of: d, threads: m.threads}
+	var err error
+	if l.W, err = m.values(d.Weight); err == nil && d.Bias.Tensor != "" {
+		l.Bias, err = m.values(d.Bias)
+	}
+	return l, err
+}
+
+// Set makes w [Rows, Cols] the weights, and keeps the slice. w may be l.W itself, after its values have been changed.
+func (l *Linear) Set(w []float32) {
+	if len(w) != l.Rows*l.Cols {
+		panic(fmt.Sprintf("internal error: forward.Linear.Set: %d weights for %d x %d", len(w), l.Rows, l.Cols))
+	}
+	l.W, l.ready = w, false
+}
+
+// apply is dst = x · Wᵀ + Bias: x [n, Cols], dst [n, Rows].
+func (l *Linear) apply(dst, x []float32) {
+	n := rows("Linear", x, l.Cols, dst, l.Rows)
+	if !l.ready {
+		l.packed.Resize(l.Rows, l.Cols)
+		kernel.Parallel(l.threads, (l.Rows+kernel.PanelRows-1)/kernel.PanelRows, func(lo, hi int) {
+			lo, hi = lo*kernel.PanelRows, min(hi*kernel.PanelRows, l.Rows)
+			l.packed.PackRows(l.W[lo*l.Cols:], lo, hi-lo, l.Cols)
+		})
+		l.ready = true
+	}
+	multiply(l.threads, dst, x, n, &l.packed, l.Bias, 0, l.Rows)
+}
+
+// back is dst = dy · W, the gradient of the inputs: dy [n, Rows], dst [n, Cols].
+func (l *Linear) back(dst, dy []float32) {
+	n := rows("Linear", dy, l.Rows, dst, l.Cols)
+	tiles(l.threads, n, l.Cols, func(from, to, lo, hi int) {
+		kernel.MatMul(dst[from*l.Cols+lo:], dy[from*l.Rows:], l.W[lo:], to-from, hi-lo, l.Rows, l.Cols, l.Rows, l.Cols)
+	})
+}
+
+// Gradient adds the gradient of the weights to dw [Rows, Cols]: the sum over tokens of dy xᵀ, of x [tokens, Cols] and
+// dy [tokens, Rows] as a [Visitor] gets them. Sums are those of kernel.MatMul, and each call adds one to dw.
+func (l *Linear) Gradient(dw, x, dy []float32) {
+	n := rows("Linear.Gradient", x, l.Cols, dy, l.Rows)
+	if len(dw) != l.Rows*l.Cols {
+		panic(fmt.Sprintf("internal error: forward.Linear.Gradient: %d values for %d x %d", len(dw), l.Rows, l.Cols))
+	}
+	kernel.Parallel(l.threads, (l.Rows+kernel.PanelRows-1)/kernel.PanelRows, func(lo, hi int) {
+		lo, hi = lo*kernel.PanelRows, min(hi*kernel.PanelRows, l.Rows)
+		left, product := make([]float32, (hi-lo)*n), make([]float32, (hi-lo)*l.Cols)
+		transpose(left, dy[lo:], n, hi-lo, n, l.Rows)
+		kernel.MatMul(product, left, x, hi-lo, l.Cols, n, l.Cols, n, l.Cols)
+		sum := dw[lo*l.Cols : hi*l.Cols]
+		kernel.Add(sum, sum, product)
+	})
+}
+
+// transpose writes rows of src, of n elements each, as columns of dst.
+func transpose(dst, src []float32, rows, n, lddst, ldsrc int) {
+	const side = 16 // a square of cache lines
+	for r := 0; r < rows; r += side {
+		for p := 0; p < n; p += side {
+			for i := r; i < min(r+side, rows); i++ {
+				for j, v := range src[i*ldsrc+p:][:min(side, n-p)] {
+					dst[(p+j)*lddst+i] = v
+				}
+			}
+		}
+	}
+}

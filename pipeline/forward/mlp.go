@@ -1,0 +1,171 @@
+package forward
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+type mlp struct{ *arch.MLP }
+
+func (p mlp) gated() bool { return p.Gate.Weight.Tensor != "" }
+
+func (p mlp) check(m *Model) error {
+	hidden := m.decoder.Hidden
+	if _, err := width("an MLP", p.Intermediate); err != nil {
+		return err
+	}
+	if p.gated() {
+		if err := m.checkLinear("mlp.gate", &p.Gate, p.Intermediate, hidden); err != nil {
+			return err
+		}
+	}
+	if err := m.checkLinear("mlp.up", &p.Up, p.Intermediate, hidden); err != nil {
+		return err
+	}
+	if err := m.checkNorm("mlp inner norm", p.Norm, p.Intermediate); err != nil {
+		return err
+	}
+	switch p.Activation {
+	case arch.SiLU, arch.GELU, arch.GELUTanh, arch.ReLU, arch.ReLU2:
+	case arch.XIELU:
+		for _, w := range p.XIELU {
+			if err := m.checkWeight("xielu", w, 1, 0); err != nil {
+				return err
+			}
+		}
+	case arch.ClampedSwiGLU:
+		if !p.gated() || !finite(p.Limit, 0) || !finite(p.Alpha, math.Inf(-1)) {
+			return fmt.Errorf("%s with alpha %v, limit %v: %w", p.Activation, p.Alpha, p.Limit, tensor.ErrCorrupt)
+		}
+	default:
+		return fmt.Errorf("activation %q: %w", p.Activation, tensor.ErrUnsupported)
+	}
+	return m.checkLinear("mlp.down", &p.Down, hidden, p.Intermediate)
+}
+
+func (p mlp) cost() cost {
+	if p.gated() {
+		return cost{token: 2 * p.Intermediate}
+	}
+	return cost{token: p.Intermediate}
+}
+
+func (p mlp) last() *arch.Linear { return &p.Down }
+
+func (p mlp) inputs() [][]*arch.Linear {
+	return [][]*arch.Linear{present(&p.Gate, &p.Up), {&p.Down}}
+}
+
+func (p mlp) norms() []*arch.Norm { return []*arch.Norm{p.Norm} }
+
+func (p mlp) run(ctx context.Context, s *space, x []float32) ([]float32, error) {
+	return p.inner(ctx, s, x, s.tokens(), s.take(p.cost().token), nil)
+}
+
+// product is what gradients of an MLP need.
+type product struct {
+	act         *activation
+	x, gate, up []float32 // input, argument of the activation, and what it is multiplied with or nil
+	plain       []float32 // before the norm
+}
+
+// inner is the input of Down for n rows of x; wide is [n, cost().token]. It keeps in w, if that is not nil, what gradients
+// need.
+func (p mlp) inner(ctx context.Context, s *space, x []float32, n int, wide []float32, w *product) ([]float32, error) {
+	act, err := p.activation(s)
+	if err != nil {
+		return nil, err
+	}
+	inner, up := cut(wide, n*p.Intermediate)
+	if p.gated() {
+		if err := s.linear(ctx, inner, x, n, &p.Gate); err != nil {
+			return nil, err
+		}
+		s.scaleAll(inner, p.GateScale)
+		up = up[:n*p.Intermediate]
+		if err := s.linear(ctx, up, x, n, &p.Up); err != nil {
+			return nil, err
+		}
+	} else if err := s.linear(ctx, inner, x, n, &p.Up); err != nil {
+		return nil, err
+	}
+	gate := inner
+	if w != nil {
+		gate = s.clone(inner)
+	}
+	s.pieces(len(inner), func(lo, hi int) {
+		act.apply(inner[lo:hi], inner[lo:hi])
+		if p.gated() {
+			act.clamp(up[lo:hi])
+			kernel.Mul(inner[lo:hi], inner[lo:hi], up[lo:hi])
+		}
+	})
+	if w != nil {
+		*w = product{act: act, x: x, gate: gate, up: up}
+	}
+	if p.Norm == nil {
+		return inner, nil
+	}
+	if w != nil {
+		w.plain = s.clone(inner)
+	}
+	return inner, s.norm(inner, inner, p.Norm)
+}
+
+func (p mlp) record(ctx context.Context, s *space, x []float32) ([]float32, gradient, error) {
+	w := new(product)
+	y, err := p.inner(ctx, s, x, s.tokens(), s.take(p.cost().token), w)
+	return y, func(dy []float32, v Visitor) []float32 { return p.back(s, w, dy, v) }, err
+}
+
+// back takes d, the gradient of the input of Down, which it changes, to that of the input of the block.
+func (p mlp) back(s *space, w *product, d []float32, v Visitor) []float32 {
+	if p.Norm != nil {
+		s.held.norm(p.Norm).back(w.plain, d, p.Intermediate, v)
+	}
+	s.pieces(len(d), func(lo, hi int) {
+		var values, slopes [activationBlock]float32
+		g := w.gate[lo:hi]
+		d, y, t := d[lo:hi], values[:len(g)], slopes[:len(g)]
+		w.act.slopes(y, t, g)
+		if !p.gated() {
+			kernel.Mul(g, d, t)
+			return
+		}
+		u := w.up[lo:hi]
+		for i, f := range d {
+			passes := w.act.passes(u[i])
+			g[i] = float32(f*u[i]) * t[i]
+			u[i] = 0
+			if passes {
+				u[i] = f * y[i]
+			}
+		}
+	})
+	if !p.gated() {
+		return s.gather(w.x, v, flow{&p.Up, w.gate})
+	}
+	s.scaleAll(w.gate, p.GateScale)
+	return s.gather(w.x, v, flow{&p.Gate, w.gate}, flow{&p.Up, w.up})
+}
+
+// activation is the function with its parameters.
+func (p mlp) activation(s *space) (*activation, error) {
+	a := &activation{Activation: p.Activation, alpha: p.Alpha, limit: p.Limit}
+	for i, w := range p.XIELU {
+		if p.Activation != arch.XIELU {
+			break
+		}
+		x, err := s.vector(w)
+		if err != nil {
+			return nil, err
+		}
+		a.xielu[i] = float64(x[0])
+	}
+	return a, nil
+}

@@ -1,0 +1,165 @@
+// Package forward computes a decoder in float32, straight from its description and the tensors of its checkpoint. It is
+// the one forward pass of the program: verify/reference scores texts with it, pipeline/calibrate watches it, replaces
+// weights in it and takes gradients back through it.
+//
+// Call [New], then [Model.Embed] for the states of some windows, [Layer.Forward] of every [Model.Layer], and [Head.Logits]
+// of [Model.Head]. These read weights when they need them. [Model.LoadLayer] and [Model.LoadHead] hold the weights in
+// memory, where they can be looked at and replaced: [Layer.Read] gives the vector that a linear layer reads, [Linear.Set]
+// puts other weights in place, [Layer.Backward] takes the gradient of a loss from the output of a layer to its input. A
+// [Cache] advances windows by one token at a time.
+//
+// A layer is a list of branches, a branch a block between norms. A block is one file: it checks its dimensions, says how
+// much memory it needs, and runs. Those that gradients can be taken back over say so by a second interface, see
+// [CheckBackward]. Attention takes rotation and mask as values, so that other orders of tokens are other values of them.
+//
+// Products and states are float32; norms, functions and convolutions are float64, rounded once. All results have the same
+// bits on every machine, for every number of threads, however much of the weights is kept in memory, and for a window
+// whichever others it is computed with. Sums over tokens, the gradients of weights, are taken in the order of the tokens.
+//
+// This package is one side of every verification; the other side is the packaged graph. So it must not share code with
+// what lowers, plans, packs and executes graphs. Common to both sides are the functions of runtime/kernel that have
+// tests of their own against plain loops and higher precision: products of matrices (MatMul, MatMulT, Packed), sums, products and
+// scales of vectors, Softmax, SiLU, RMSNorm, RotateHeads, TopK, Exp, Log, LogSumExp, KL and Sincos. The formats of stored
+// numbers, the order of a layer, attention, routing and recurrences are written here a second time.
+package forward
+
+import (
+	"context"
+	"fmt"
+	goruntime "runtime"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// Model computes one decoder. It is safe for concurrent use.
+type Model struct {
+	decoder *arch.Decoder
+	source  tensor.Source
+	infos   map[string]tensor.Info
+	threads int
+
+	layers  [][]branch
+	cost    cost    // the largest of any block
+	fastest float64 // the largest rotary frequency, in radians per position
+	ropes   map[*arch.Rope]*rotary
+
+	matrices map[arch.Weight]*matrix
+	weights  Weights
+
+	lock    sync.Mutex // of what follows, and of ropes
+	room    int64      // bytes of matrices that may still be kept
+	keeping bool
+	vectors map[string][]float32 // kept
+
+	buffers sync.Pool // of *buffer
+	slabs   sync.Pool // of *kernel.Packed
+	arenas  sync.Pool // of *[]float32
+}
+
+// New prepares d for computation from src, which has the tensors under the names of d, see [arch.Open], on up to threads
+// goroutines; below 1, as many as GOMAXPROCS says. It reads no weights, but compares every slot of d with the facts that
+// src states: a missing tensor and a wrong shape are tensor.ErrCorrupt, an element type that cannot be widened to float32
+// is tensor.ErrUnsupported. The description and the source must not change afterwards.
+func New(d *arch.Decoder, src tensor.Source, threads int) (*Model, error) {
+	if threads < 1 {
+		threads = goruntime.GOMAXPROCS(0)
+	}
+	m := &Model{
+		decoder: d, source: src, infos: make(map[string]tensor.Info), threads: threads,
+		ropes: make(map[*arch.Rope]*rotary), matrices: make(map[arch.Weight]*matrix), vectors: make(map[string][]float32),
+	}
+	for _, info := range src.Tensors() {
+		m.infos[info.Name] = info
+	}
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	m.buffers.New = func() any { return new(buffer) }
+	m.slabs.New = func() any { return new(kernel.Packed) }
+	m.arenas.New = func() any { return new([]float32) }
+	return m, nil
+}
+
+// Decoder is the description that the model computes.
+func (m *Model) Decoder() *arch.Decoder { return m.decoder }
+
+// Threads is how many goroutines compute.
+func (m *Model) Threads() int { return m.threads }
+
+// Weights says how many bytes weights take in float32.
+type Weights struct {
+	// All is the size of every matrix and vector, Slab that of the largest piece of a matrix that is in memory at a time
+	// where matrices are not kept.
+	All, Slab int64
+	// read is the largest piece that a thread widens at a time.
+	read int64
+}
+
+// Weights are those of the model.
+func (m *Model) Weights() Weights { return m.weights }
+
+// Keep lets so many bytes of matrices stay in memory once they have been read, and all vectors; every other matrix is read
+// again for each product. Without it nothing is kept.
+func (m *Model) Keep(bytes int64) { m.room, m.keeping = bytes, true }
+
+// TokenBytes is what the activations of a token take within a layer.
+func (m *Model) TokenBytes() int64 { return 4 * int64(m.cost.token) }
+
+// Overhead is what the buffers of the threads and the rotary tables take with windows of up to longest tokens.
+func (m *Model) Overhead(longest int) int64 {
+	floats := int64(0)
+	for r := range m.ropes {
+		floats += 2 * int64(r.Dim)
+		if r.Long != nil {
+			floats += 2 * int64(r.Dim)
+		}
+	}
+	// Rows of a matrix take up to 8 bytes an element as stored.
+	thread := 3*m.weights.read + 4*int64(longest)*int64(m.cost.position) + 4*int64(m.cost.fixed)
+	return int64(m.threads)*thread + 4*int64(longest)*floats
+}
+
+// LeastWeights is about how many bytes products need where no matrix is kept: a slab, and what threads read.
+func LeastWeights(threads int) int64 { return slabBytes + 3*readBytes*int64(threads) }
+
+// each calls f for every unit below n, on all threads, until one fails or ctx ends. f may use the buffer until it
+// returns.
+func (m *Model) each(ctx context.Context, n int, f func(unit int, b *buffer) error) error {
+	g, stop := errgroup.WithContext(ctx)
+	var next atomic.Int64
+	for range min(m.threads, n) {
+		g.Go(func() error {
+			b := m.buffers.Get().(*buffer)
+			defer m.buffers.Put(b)
+			for stop.Err() == nil {
+				u := int(next.Add(1)) - 1
+				if u >= n {
+					break
+				}
+				if err := f(u, b); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// rows is the number of rows of width values in x, of which y must have the same with its own width.
+func rows(call string, x []float32, width int, y []float32, yWidth int) int {
+	n := len(x) / width
+	if len(x) != n*width || len(y) != n*yWidth {
+		panic(fmt.Sprintf("internal error: forward.%s: %d and %d values for rows of %d and %d", call, len(x), len(y), width, yWidth))
+	}
+	return n
+}

@@ -1,0 +1,61 @@
+package forward
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+type sum struct {
+	*arch.Sum
+	parts  []branch
+	hidden int
+}
+
+func (s *sum) check(m *Model) error {
+	if s.hidden = m.decoder.Hidden; len(s.Branches) == 0 {
+		return fmt.Errorf("a sum of no branches: %w", tensor.ErrCorrupt)
+	}
+	for i, b := range s.Branches {
+		if b.Parallel || b.Gain.Tensor != "" {
+			return fmt.Errorf("branch %d of a sum is parallel or has a factor: %w", i, tensor.ErrCorrupt)
+		}
+		part, err := m.checkBranch(i, b)
+		if err != nil {
+			return err
+		}
+		s.parts = append(s.parts, part)
+	}
+	return nil
+}
+
+func (s *sum) cost() cost {
+	var c cost
+	for _, p := range s.parts {
+		c = c.max(p.cost(s.hidden))
+	}
+	c.token += s.hidden
+	return c
+}
+
+func (s *sum) last() *arch.Linear { return nil }
+
+func (s *sum) run(ctx context.Context, space *space, x []float32) ([]float32, error) {
+	total := space.take(s.hidden)
+	free := space.free
+	clear(total)
+	for i := range s.parts {
+		space.free = free
+		out, err := space.branch(ctx, &s.parts[i], x)
+		if err == nil {
+			err = space.finish(&s.parts[i], out)
+		}
+		if err != nil {
+			return nil, err
+		}
+		space.addAll(total, out)
+	}
+	return total, nil
+}

@@ -1,0 +1,107 @@
+package forward
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/llmexport/llmexport/pipeline/arch"
+	"github.com/llmexport/llmexport/runtime/kernel"
+	"github.com/llmexport/llmexport/runtime/tensor"
+)
+
+// buffer is what one goroutine needs; its slices grow to the largest use.
+type buffer struct {
+	raw []byte
+	f32 []float32
+
+	floats []float32 // of a block
+	keys   kernel.Packed
+}
+
+// grow is a slice of n elements whose content is arbitrary.
+func grow[T any](s *[]T, n int) []T {
+	if cap(*s) < n {
+		*s = make([]T, n)
+	}
+	return (*s)[:n]
+}
+
+// weight is an opened tensor: rows of cols elements, a vector being one row.
+type weight struct {
+	name  string
+	dtype tensor.DType
+	cols  int
+	r     *io.SectionReader
+}
+
+func (m *Model) open(w arch.Weight) (*weight, error) {
+	info := m.infos[w.Tensor]
+	r, err := m.source.Open(w.Tensor)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", w.Tensor, err)
+	}
+	if r.Size() != info.Size {
+		return nil, fmt.Errorf("%s: %d bytes instead of %d: %w", w.Tensor, r.Size(), info.Size, tensor.ErrCorrupt)
+	}
+	cols := w.Cols
+	if cols == 0 {
+		cols = w.Rows
+	}
+	return &weight{name: w.Tensor, dtype: info.DType, cols: cols, r: r}, nil
+}
+
+// rows widens len(dst)/cols rows from row lo on. A value that is not a finite float32 is tensor.ErrCorrupt.
+func (w *weight) rows(dst []float32, lo int, b *buffer) error {
+	size := int(w.dtype.Size())
+	raw := grow(&b.raw, len(dst)*size)
+	n, err := w.r.ReadAt(raw, int64(lo)*int64(w.cols)*int64(size))
+	switch {
+	case n == len(raw): // with or without io.EOF
+	case err == nil || errors.Is(err, io.EOF):
+		return fmt.Errorf("%s: ends within row %d: %w", w.name, lo+n/size/w.cols, tensor.ErrCorrupt)
+	default:
+		return fmt.Errorf("%s: %w", w.name, err)
+	}
+	if err := widen(dst, raw, w.dtype); err != nil {
+		return fmt.Errorf("%s: %w", w.name, err)
+	}
+	if i := kernel.NonFinite(dst); i >= 0 {
+		return fmt.Errorf("%s: element [%d %d] is %v in float32: %w", w.name, lo+i/w.cols, i%w.cols, dst[i], tensor.ErrCorrupt)
+	}
+	return nil
+}
+
+// values reads a whole tensor.
+func (m *Model) values(w arch.Weight) ([]float32, error) {
+	t, err := m.open(w)
+	if err != nil {
+		return nil, err
+	}
+	x := make([]float32, w.Rows*max(w.Cols, 1))
+	var b buffer
+	step := max(1, readBytes/4/t.cols) * t.cols
+	for lo := 0; lo < len(x); lo += step {
+		if err := t.rows(x[lo:min(lo+step, len(x))], lo/t.cols, &b); err != nil {
+			return nil, err
+		}
+	}
+	return x, nil
+}
+
+// vector is a vector that is not to be changed, such as a norm's gain or a bias.
+func (m *Model) vector(w arch.Weight) ([]float32, error) {
+	m.lock.Lock()
+	x := m.vectors[w.Tensor]
+	m.lock.Unlock()
+	if x != nil {
+		return x, nil
+	}
+	x, err := m.values(w)
+	if err == nil && m.keeping {
+		m.lock.Lock()
+		m.vectors[w.Tensor] = x
+		m.lock.Unlock()
+	}
+	return x, err
+}
