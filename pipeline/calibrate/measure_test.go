@@ -98,7 +98,7 @@ func TestMeasure(t *testing.T) {
 }
 
 // measureDigest holds the bits of TestMeasureDigest.
-const measureDigest = "bd4835b68e112f83"
+const measureDigest = "d97a41fa43d89fa9"
 
 // Neither threads nor memory are seen; random models, one of them with a head of its own.
 func TestMeasureDigest(t *testing.T) {
@@ -134,6 +134,25 @@ func TestMeasureDigest(t *testing.T) {
 	}
 	if got := fmt.Sprintf("%x", h.Sum(nil)[:8]); got != measureDigest {
 		t.Errorf("digest %q, want %q", got, measureDigest)
+	}
+}
+
+// A head of its own costs something: it is compared with the float model's, not with itself.
+func TestMeasureHead(t *testing.T) {
+	t.Parallel()
+	d, src := openCheckpoint(t, familyDir("qwen3-untied"))
+	d.Layers = d.Layers[:1]
+	windows := randomText(d, 3, 16)
+	j := newJob(t, d, src, windows[:2], quant.RTN{})
+	list := measured(t, j.Options, measuring(t, windows[2:], quant.RTN{}))
+	head := list[len(list)-1]
+	if head.Tensor != d.Head.Weight.Tensor || len(head.Options) < 2 {
+		t.Fatalf("%+v", head)
+	}
+	for _, o := range head.Options[:len(head.Options)-1] { // the last one is 16 bits
+		if !(o.KL > 0) {
+			t.Errorf("%v adds %g", o.Spec, o.KL)
+		}
 	}
 }
 
